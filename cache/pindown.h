@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pindown.h - a registration cache (pin-down cache) for GPU memory.
+ *
+ * A region is one allocation of device memory that is pinned for a third-party device, rounded out
+ * to 64 KiB. pindown_get() finds or pins the region that holds an address range and holds it;
+ * pindown_put() drops the hold and leaves the region pinned (lazy unpinning) until the memory is
+ * freed, until a budget asks for its place, or until pindown_flush().
+ *
+ * With libpindown.so preloaded, the cache hears of each free before the driver carries it out.
+ * Without the preload (a program that only links with -lpindown) every hit is checked by buffer id
+ * instead, which costs a driver call; pindown_stats() says which of the two is in force.
+ *
+ * Thread safety: every function may be called from any thread at any time, from a subscriber's
+ * callback too, but not from a signal handler. None of them is called back with a lock held.
+ *
+ * Sections (§) are those of NVIDIA's "Developing a Linux Kernel Module using GPUDirect RDMA".
+ */
+#ifndef PINDOWN_H
+#define PINDOWN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PINDOWN_VERSION_MAJOR 0
+#define PINDOWN_VERSION_MINOR 1
+#define PINDOWN_VERSION	      ((PINDOWN_VERSION_MAJOR << 16) | PINDOWN_VERSION_MINOR)
+
+/* GPU BAR space is mapped in pages of this size; a pin covers whole pages (§2.2). */
+#define PINDOWN_PAGE_SIZE 65536u
+
+/*
+ * What a call answers: 0, or one of these negative numbers. pindown_strerror() has a sentence for
+ * each. Every function that returns int returns one of them.
+ */
+enum pindown_result {
+	PINDOWN_OK = 0,
+	PINDOWN_ERR_INVALID = -1,     /* an argument is NULL, zero, wraps round or has unknown flags */
+	PINDOWN_ERR_DISABLED = -2,    /* PINDOWN=0, or pindown switched itself off and said why */
+	PINDOWN_ERR_NO_CUDA = -3,     /* no CUDA driver is loaded in this process, or it is shut down */
+	PINDOWN_ERR_NOT_DEVICE = -4,  /* the address is not memory that the CUDA driver knows */
+	PINDOWN_ERR_HOST = -5,	      /* the address is host memory: register it as host memory */
+	PINDOWN_ERR_MANAGED = -6,     /* managed memory migrates and can't be pinned (§2.2, §4.1) */
+	PINDOWN_ERR_RANGE = -7,	      /* the range runs past the end of its allocation */
+	PINDOWN_ERR_NO_SPACE = -8,    /* no pin space left, also after eviction; or above the budget */
+	PINDOWN_ERR_BUSY = -9,	      /* the memory is being freed by another call that has not ended */
+	PINDOWN_ERR_NO_BACKEND = -10, /* no way to pin on this device (no dma-buf support) */
+	PINDOWN_ERR_DRIVER = -11,     /* the CUDA driver refused; pindown_driver_error() has its code */
+	PINDOWN_ERR_NO_MEMORY = -12,  /* no host memory for the cache's own records */
+	PINDOWN_ERR_NO_DMABUF = -13,  /* the backend in use has no dma-buf descriptors */
+};
+
+/* A sentence in English for a result, never NULL, for unknown numbers too. Never fails. */
+const char *pindown_strerror(int result);
+
+/*
+ * The CUresult behind the last PINDOWN_ERR_DRIVER (or NO_SPACE, or NOT_DEVICE) that this thread was
+ * given; 0 when there was none.
+ */
+int pindown_driver_error(void);
+
+/* ---- regions -------------------------------------------------------------------------------- */
+
+typedef struct pindown_region pindown_region;
+
+/*
+ * Look up, and on a miss pin, the region that holds [addr, addr + length), and hold it (§2.1, §2.2).
+ *
+ * addr    a device address of this process
+ * length  bytes, at least 1; the range must lie within one allocation (for memory that was mapped
+ *         with cuMemMap: within adjacent mappings)
+ * flags   0, or PINDOWN_GET_CACHED: answer a hit only, PINDOWN_ERR_NOT_DEVICE on a miss; no pin
+ * region  out: the region, held until pindown_put(). Unchanged on failure.
+ *
+ * A hit takes no lock, makes no system call and does not call the driver, unless the region is
+ * volatile or PINDOWN_VERIFY=always. A miss calls the driver, sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+ * (§2.7) and pins the whole allocation. A get that meets a free of the same memory in another
+ * thread waits for that free to end (two seconds at most) and then asks the driver anew.
+ */
+#define PINDOWN_GET_CACHED 1u
+int pindown_get(uint64_t addr, size_t length, unsigned flags, pindown_region **region);
+
+/*
+ * Drop one hold. The region stays pinned for its next use; if its memory has been freed meanwhile,
+ * the last put unpins it. NULL is ignored. After fork() a child's put of a parent's region is
+ * ignored: the child holds no pin.
+ */
+void pindown_put(pindown_region *region);
+
+/*
+ * Accessors, for a region that the caller holds. They never fail and never call the driver, but for
+ * pindown_region_dmabuf().
+ */
+uint64_t pindown_region_base(const pindown_region *region);	 /* start of the allocation */
+size_t pindown_region_length(const pindown_region *region);	 /* its bytes */
+uint64_t pindown_region_pin_base(const pindown_region *region);	 /* start of what is pinned */
+size_t pindown_region_pin_length(const pindown_region *region);	 /* its bytes: whole 64 KiB pages */
+uint64_t pindown_region_buffer_id(const pindown_region *region); /* CU_POINTER_ATTRIBUTE_BUFFER_ID (§3.5) */
+void *pindown_region_context(const pindown_region *region);	 /* CUcontext, NULL for pool memory */
+int pindown_region_device(const pindown_region *region);	 /* CUDA device ordinal */
+int pindown_region_is_volatile(const pindown_region *region);	 /* 1: each hit is checked by buffer id */
+int pindown_region_is_live(const pindown_region *region); /* 0: its memory was freed while held */
+
+/*
+ * The dma-buf of a held region. *fd is owned by the region: don't close it, dup it to keep it; it is
+ * close-on-exec. *offset is where `addr` lies in the dma-buf. PINDOWN_ERR_NO_DMABUF when the backend
+ * has none; when it was closed by pindown_region_close_dmabuf() it is exported anew, and
+ * PINDOWN_ERR_NOT_DEVICE says that the memory has been freed since.
+ */
+int pindown_region_dmabuf(pindown_region *region, uint64_t addr, int *fd, uint64_t *offset);
+
+/*
+ * The consumer has imported the dma-buf and no longer needs the descriptor: close it, so that many
+ * regions don't use up the process's descriptors. The consumer's import keeps the pin. Only for a
+ * region the caller holds.
+ */
+void pindown_region_close_dmabuf(pindown_region *region);
+
+/* ---- invalidation --------------------------------------------------------------------------- */
+
+/*
+ * Unlink every region that overlaps [addr, addr + length), unpin those that are idle before the call
+ * returns, and those in use at their last put (§2.3, §3.4). With length 0: the region that holds
+ * addr. Returns the number of regions unlinked, or a negative pindown_result.
+ */
+int pindown_invalidate(uint64_t addr, size_t length);
+
+/* The same for every region of a CUcontext. */
+int pindown_invalidate_context(void *context);
+
+/* Unpin every idle region. Regions in use stay. Returns how many were unpinned. */
+int pindown_flush(void);
+
+/*
+ * Be told when a region stops being valid, before it is unpinned and, under the preload, before the
+ * driver frees the memory: the place to deregister what was built on the region. The callback runs in
+ * the thread that frees or evicts, without any lock of pindown; it may call any pindown function,
+ * also pindown_put() for a hold of its own. The invalidation waits for it to return.
+ */
+enum pindown_reason {
+	PINDOWN_REASON_FREED = 1,   /* the program ends the memory */
+	PINDOWN_REASON_CONTEXT = 2, /* the context that owns it ends */
+	PINDOWN_REASON_EVICTED = 3, /* its place is needed: budget or pin space */
+	PINDOWN_REASON_FLUSHED = 4, /* pindown_flush(), pindown_invalidate() */
+	PINDOWN_REASON_STALE = 5,   /* its buffer id no longer matches */
+};
+
+struct pindown_invalidation {
+	uint64_t base, length;	/* the allocation */
+	uint64_t buffer_id;
+	int reason;		/* enum pindown_reason */
+	int in_use;		/* 1: somebody holds it; it is unpinned at the last put */
+	pindown_region *region; /* for comparing with a region that you hold; valid in the callback */
+};
+
+typedef void (*pindown_callback)(const struct pindown_invalidation *what, void *arg);
+
+/*
+ * Subscribe returns a positive id, or a negative pindown_result (PINDOWN_ERR_NO_MEMORY: at most 64
+ * subscribers). Unsubscribe returns after the last running callback has ended, unless it is called
+ * from that callback.
+ */
+int pindown_subscribe(pindown_callback callback, void *arg);
+int pindown_unsubscribe(int id);
+
+/* ---- what is pinned ------------------------------------------------------------------------- */
+
+/*
+ * Counters since the process began (or since fork). `size` is sizeof(*stats) of the caller, so that a
+ * later version can add members. For one device with `device` >= 0, for all with -1: a member that is
+ * not kept by device (marked *) is then 0.
+ */
+struct pindown_stats {
+	uint64_t hits;	       /* * gets answered from the cache */
+	uint64_t misses;       /* * gets that had to pin, or failed */
+	uint64_t pins;	       /* pins made */
+	uint64_t unpins;       /* pins given back */
+	uint64_t pin_failures; /* * pins refused by the driver */
+	uint64_t evictions;    /* regions unpinned for a budget or for pin space */
+	uint64_t invalidations;	       /* regions unlinked because their memory ended */
+	uint64_t lost_races;	       /* * pins given up because a free of the memory began meanwhile */
+	uint64_t missed_invalidations; /* * frees learned of too late, by buffer id: must be 0 */
+	uint64_t tag_checks;	       /* * hits that were checked by buffer id */
+	uint64_t regions, bytes;       /* pinned now; bytes of whole 64 KiB pages */
+	uint64_t kept_regions, kept_bytes; /* of these: memory already freed, kept because in use */
+	uint64_t peak_regions, peak_bytes;
+	uint64_t max_regions, max_bytes; /* * the budgets in force */
+	uint32_t intercepting; /* * 1: frees are watched; 0: every hit is checked by buffer id */
+	uint32_t reserved;
+	char backend[16];      /* * "dmabuf", "none", ... */
+};
+int pindown_stats(struct pindown_stats *stats, size_t size, int device);
+
+/* "0.1" and so on, of the library that is loaded. */
+const char *pindown_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

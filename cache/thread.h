@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One record for each thread that ever came to us. Records are never unmapped: another thread may be
+ * reading a guard while its owner dies. A dead thread's record is given to the next new thread.
+ */
+#ifndef PD_THREAD_H
+#define PD_THREAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Counted by the owner alone, without atomics' cost (relaxed load + store); summed by readers. */
+struct pd_counters {
+	uint64_t hits;
+	uint64_t misses;
+	uint64_t tag_checks;
+	uint64_t lost_events; /* trace records that found no room */
+	uint64_t spare[4];
+};
+
+#define PD_GUARDS 4 /* nested frees in one thread; deeper ones share the last as "everything" */
+
+/* See guard.h. kind is stored last and cleared first. */
+struct pd_guard_slot {
+	uint32_t kind;
+	int32_t device;
+	uint64_t begin, end;
+};
+
+struct pd_trace_chunk;
+
+struct pd_thread {
+	/* hot, first cache line */
+	struct pd_counters *counters; /* own_counters, or in the trace file while there is one */
+	uint32_t stripe;	      /* which stripe of hold counts is this thread's */
+	bool stripe_shared;	      /* other threads count there too: atomics needed */
+	uint8_t guard_depth;
+	uint16_t hook_depth; /* hook/: how deep in wrapped calls this thread is */
+	int driver_error;    /* pindown_driver_error() */
+	/* the trace's: where this thread writes */
+	char *trace_at, *trace_end;
+	struct pd_trace_chunk *trace_chunk;
+	uint64_t trace_base;
+	/* read by others */
+	struct pd_guard_slot guards[PD_GUARDS];
+	struct pd_counters own_counters;
+	struct pd_thread *next; /* all records, never unlinked */
+	uint32_t owned;	       /* 1: a live thread's */
+	int32_t tid;
+} __attribute__((aligned(64)));
+
+extern __thread struct pd_thread *pd_self_tls __attribute__((tls_model("initial-exec")));
+
+/* Takes a record for this thread; NULL when there is no memory for one. Keeps errno. */
+struct pd_thread *pd_thread_attach(void);
+
+static inline struct pd_thread *pd_self(void)
+{
+	struct pd_thread *self = pd_self_tls;
+
+	return __builtin_expect(self != 0, 1) ? self : pd_thread_attach();
+}
+
+/* The list of all records, for walking; safe without a lock. */
+struct pd_thread *pd_threads(void);
+
+/* In a forked child: only this thread lives on. */
+void pd_thread_fork_child(void);
+
+static inline void pd_count(uint64_t *counter)
+{
+	__atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+}
+
+#endif

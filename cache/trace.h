@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The trace writer: what the library calls. The file's format is in trace_format.h and
+ * docs/trace-format.md; reading is tools/' business.
+ *
+ * Any thread may call any of these at any time; none takes a lock, allocates with malloc, changes
+ * errno, or calls anything that is watched. An event that finds no room is counted as lost.
+ */
+#ifndef PD_TRACE_H
+#define PD_TRACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum pd_event {
+	PD_EV_CALL,	  /* a watched driver call has returned */
+	PD_EV_PIN,	  /* a region was pinned (or could not be: result) */
+	PD_EV_UNPIN,	  /* a region was unpinned */
+	PD_EV_HIT,	  /* a get was answered from the cache */
+	PD_EV_EVICT,	  /* a region was chosen to make room */
+	PD_EV_INVALIDATE, /* a region was unlinked: reason, in_use */
+	PD_EV_MAP,	  /* a region's memory was mapped or its descriptor handed out */
+	PD_EV_ERROR,	  /* something did not work: text says what */
+	PD_EV_LOST,	  /* made by the reader: so many events found no room */
+	PD_EVENTS
+};
+
+/* Bit (1 << event) set: the event is to be written. 0 when there is no trace. */
+extern uint32_t pd_trace_mask;
+
+static inline bool pd_tracing(enum pd_event event)
+{
+	return __builtin_expect(__atomic_load_n(&pd_trace_mask, __ATOMIC_RELAXED) & (1u << event), 0);
+}
+
+/* A time stamp, cheap: the processor's counter where it is steady, else nanoseconds. */
+uint64_t pd_ticks(void);
+
+/* The names of the watched calls, index = call number; to be set before the first call is traced. */
+void pd_trace_call_names(const char *const *names, unsigned count);
+
+/* A watched call. extra: what else is worth having, per call (stream, context, count...), or 0. */
+void pd_trace_call(unsigned call, uint64_t addr, uint64_t size, int result, uint64_t begin,
+		   uint64_t end, uint64_t extra);
+
+/* An event about a region. */
+struct pd_trace_region {
+	uint64_t addr, size; /* the allocation; for a hit: what was asked for */
+	uint64_t pin_addr, pin_size;
+	uint64_t buffer_id;
+	uint64_t context;
+	uint32_t region; /* region number, to tell two pins of one address apart */
+	int32_t device;
+	int32_t result; /* enum pindown_result, or the driver's */
+	uint16_t reason; /* enum pindown_reason */
+	uint16_t flags;	 /* PD_TRACE_IN_USE ... */
+};
+#define PD_TRACE_IN_USE	  1u /* somebody holds the region */
+#define PD_TRACE_VOLATILE 2u
+#define PD_TRACE_MISSED	  4u /* the free was learned of too late */
+#define PD_TRACE_NO_SYNC  8u /* SYNC_MEMOPS could not be set: VMM memory */
+void pd_trace_region(enum pd_event event, const struct pd_trace_region *what, uint64_t begin,
+		     uint64_t end);
+
+/* Something went wrong; text is copied (at most 200 bytes). */
+void pd_trace_error(const char *text, uint64_t addr, uint64_t size, int result);
+
+/* Open the trace file if the configuration asks for one; once, at the first driver use. */
+void pd_trace_open(void);
+
+/* The thread whose record this is dies: its chunk is complete. */
+struct pd_thread;
+void pd_trace_thread_exit(struct pd_thread *thread);
+
+/* In a forked child: the parent's file is none of ours; a new one is opened at the first event. */
+void pd_trace_fork_child(void);
+
+/* At exit: write the final statistics. */
+void pd_trace_close(void);
+
+#endif

@@ -1,36 +1,70 @@
 # SPDX-License-Identifier: MIT
-# pindown: see README.md. Each folder's build.mk adds to the lists below.
+# pindown: see README.md.
+#
+#   make            build/libpindown.so, build/pindown, build/sim/libcuda.so.1
+#   make demo       the stale-registration bug, without pindown and with it
+#   make check      every test (check-unit, check-sim: a part of them)
+#   make bench      the benchmarks, peers side by side
+#   make install    PREFIX, LIBDIR, DESTDIR
+#
+#   SAN=address,undefined or SAN=thread builds and tests under sanitizers, in build/san-...
+#   B=folder builds elsewhere, CC=clang with another compiler.
+#   CHECK_OPTIONAL=1 skips the tests for which the machine lacks the Check library.
+#
+# Each folder's build.mk adds to the lists below and has the rules for its own programs.
+
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
 
-CC ?= gcc
+# What the wanted target uses is installed, or asked for, before anything else is looked at.
+needed := $(filter demo check check-unit check-sim bench,$(MAKECMDGOALS))
+ifneq ($(needed),)
+ifneq ($(shell .ci/need $(needed) && echo ready),ready)
+$(error packages are missing for 'make $(needed)': see above)
+endif
+endif
+
 ifeq ($(origin CC),default)
 CC := gcc
 endif
+AR ?= ar
 SAN ?=
 comma := ,
-BUILD := build$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
-B := $(BUILD)
+B := build$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
 
-WARN := -Wall -Wextra -Werror
 CFLAGS ?= -O2 -g
-ALL_CFLAGS := -std=gnu11 $(WARN) -fPIC -fvisibility=hidden -fno-strict-aliasing $(CFLAGS) \
-	$(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
+ALL_CFLAGS := -std=gnu11 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -fno-strict-aliasing $(CFLAGS) \
+	$(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 ALL_LDFLAGS := $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN))
 INCLUDE := -Icache
 
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+MANDIR ?= $(PREFIX)/share/man
+
 # Filled by the fragments.
 LIB_SRC :=	# sources of libpindown.so, .c and .S
+LIB_NEEDS :=	# other files that its link reads (a linker script)
+LIB_LDFLAGS :=	# options for its link
 ALL :=		# what `make` builds
-CHECK_UNIT :=	# test programs: run without arguments, exit 0 when all is well
+CHECK_UNIT :=	# test programs that use the Check library
 CHECK_SIM :=	# scripts and programs that run against the simulated driver
-BENCH :=
+CHECK_TREE :=	# scripts that look at what was built
+CHECK_WITH :=	# files that the scripts use, to be built first
+DEMO_WITH :=	# the same for the demo
+BENCH :=	# what tests/bench/run uses
+MAN :=		# man pages, to be installed
+
+# The Check library, for the fragments' rules. Looked up only where used.
+CHECK_CFLAGS = $(shell pkg-config --cflags check)
+CHECK_LIBS = $(shell pkg-config --libs check)
 
 all:
 include $(wildcard cache/build.mk hook/build.mk tools/build.mk docs/build.mk tests/*/build.mk)
 
-LIB_OBJ := $(patsubst %,$(B)/obj/%.o,$(LIB_SRC))
 ALL += $(B)/libpindown.so
 all: $(ALL)
 
@@ -41,12 +75,57 @@ $(B)/obj/%.S.o: %.S
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(INCLUDE) -MMD -MP -c $< -o $@
 
-$(B)/libpindown.so: $(LIB_OBJ)
+LIB_OBJ := $(patsubst %,$(B)/obj/%.o,$(LIB_SRC))
+$(B)/libpindown.so: $(LIB_OBJ) $(LIB_NEEDS)
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libpindown.so -Wl,-z,nodelete -Wl,-z,now \
-		-Wl,--no-undefined $(LIB_OBJ) -o $@ $(ALL_LDFLAGS) -ldl -lpthread
+		-Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ $(ALL_LDFLAGS) -ldl -lpthread
+
+# The library's objects by folder, for unit tests: they reach what the library does not export.
+$(B)/cache.a: $(filter $(B)/obj/cache/%,$(LIB_OBJ))
+$(B)/hook.a: $(filter $(B)/obj/hook/%,$(LIB_OBJ))
+$(B)/cache.a $(B)/hook.a:
+	rm -f $@
+	$(AR) rcs $@ $^
+
+# Tests and the demo are told where the build is, and what must be preloaded before libpindown.so.
+SAN_RUNTIME := $(if $(findstring address,$(SAN)),libasan.so,$(if $(findstring thread,$(SAN)),libtsan.so))
+SAN_PRELOAD := $(if $(SAN_RUNTIME),$(shell $(CC) -print-file-name=$(SAN_RUNTIME)))
+IN_BUILD = BUILD=$(abspath $(B)) CC='$(CC)' SAN='$(SAN)' SAN_PRELOAD='$(SAN_PRELOAD)' \
+	CHECK_OPTIONAL='$(CHECK_OPTIONAL)'
+
+# Without the Check library its tests are not built, and tests/run says so.
+unit_built := $(CHECK_UNIT)
+ifeq ($(CHECK_OPTIONAL),1)
+ifneq ($(shell pkg-config --exists check 2>/dev/null && echo yes),yes)
+unit_built :=
+endif
+endif
+
+check: $(ALL) $(unit_built) $(CHECK_SIM) $(CHECK_TREE) $(CHECK_WITH)
+	@$(IN_BUILD) tests/run $(CHECK_UNIT) $(CHECK_SIM) $(CHECK_TREE)
+check-unit: $(ALL) $(unit_built)
+	@$(IN_BUILD) tests/run $(CHECK_UNIT)
+check-sim: $(ALL) $(CHECK_SIM) $(CHECK_WITH)
+	@$(IN_BUILD) tests/run $(CHECK_SIM)
+
+demo: $(ALL) $(DEMO_WITH)
+	@$(IN_BUILD) tests/apps/demo
+
+bench: $(ALL) $(BENCH)
+	@$(IN_BUILD) tests/bench/run
+
+install: $(ALL) $(MAN)
+	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR))
+	install -m 755 $(B)/pindown $(DESTDIR)$(BINDIR)/pindown
+	install -m 755 $(B)/libpindown.so $(DESTDIR)$(LIBDIR)/libpindown.so
+	install -m 644 cache/pindown.h $(DESTDIR)$(INCLUDEDIR)/pindown.h
+	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|' \
+		-e "s|@VERSION@|$$(sed -n 's/^#define PINDOWN_VERSION_M[AJINOR]* //p' cache/pindown.h | paste -sd.)|" \
+		cache/pindown.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/pindown.pc
+	for page in $(MAN); do install -D -m 644 -t $(DESTDIR)$(MANDIR)/man$${page##*.} $$page || exit; done
 
 clean:
 	rm -rf build
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
-.PHONY: all clean
+.PHONY: all check check-unit check-sim demo bench install clean

@@ -18,7 +18,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 
 # What the wanted target uses is installed, or asked for, before anything else is looked at.
-needed := $(filter demo check check-unit check-sim bench,$(MAKECMDGOALS))
+needed := $(filter demo tests check check-unit check-sim bench,$(MAKECMDGOALS))
 ifneq ($(needed),)
 ifneq ($(shell .ci/need $(needed) && echo ready),ready)
 $(error packages are missing for 'make $(needed)': see above)
@@ -52,7 +52,7 @@ LIB_LDFLAGS :=	# options for its link
 ALL :=		# what `make` builds
 CHECK_UNIT :=	# test programs that use the Check library
 CHECK_SIM :=	# scripts and programs that run against the simulated driver
-CHECK_TREE :=	# scripts that look at what was built
+CHECK_TREE := tests/library tests/install tests/manual	# scripts that look at what was built
 CHECK_WITH :=	# files that the scripts use, to be built first
 DEMO_WITH :=	# the same for the demo
 BENCH :=	# what tests/bench/run uses
@@ -101,7 +101,9 @@ unit_built :=
 endif
 endif
 
-check: $(ALL) $(unit_built) $(CHECK_SIM) $(CHECK_TREE) $(CHECK_WITH)
+# What `make check` builds and runs.
+tests: $(ALL) $(unit_built) $(CHECK_SIM) $(CHECK_TREE) $(CHECK_WITH)
+check: tests
 	@$(IN_BUILD) tests/run $(CHECK_UNIT) $(CHECK_SIM) $(CHECK_TREE)
 check-unit: $(ALL) $(unit_built)
 	@$(IN_BUILD) tests/run $(CHECK_UNIT)
@@ -128,4 +130,4 @@ clean:
 	rm -rf build
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
-.PHONY: all check check-unit check-sim demo bench install clean
+.PHONY: all tests check check-unit check-sim demo bench install clean

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The configuration, from the environment. The table of variables is config.def.
+ *
+ * A bad value never stops a program: its default is taken and a line says so, at the first use of
+ * the driver (a program that never touches CUDA prints nothing). `pindown run` checks before it
+ * starts the program and refuses.
+ */
+#ifndef PD_CONFIG_H
+#define PD_CONFIG_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum pd_backend_choice { PD_BACKEND_AUTO, PD_BACKEND_DMABUF, PD_BACKEND_NONE };
+enum pd_verify { PD_VERIFY_AUTO, PD_VERIFY_ALWAYS, PD_VERIFY_NEVER };
+enum pd_log_level { PD_LOG_QUIET, PD_LOG_ERROR, PD_LOG_WARN, PD_LOG_INFO, PD_LOG_DEBUG };
+enum pd_deepbind { PD_DEEPBIND_CLEAR, PD_DEEPBIND_KEEP };
+
+struct pd_config {
+	bool enabled;
+	enum pd_backend_choice backend;
+	uint64_t max_bytes;   /* 0: no limit of ours */
+	uint64_t max_regions; /* 0: chosen by the cache */
+	enum pd_verify verify;
+	const char *trace;     /* NULL: off; else an absolute path, in trace_path */
+	uint32_t trace_events; /* bits 1 << enum pd_event */
+	enum pd_log_level log;
+	enum pd_deepbind deepbind;
+	char trace_path[PATH_MAX];
+};
+
+/*
+ * This process's configuration, read from its environment at the first call and never again. A
+ * set-user-ID (secure-execution) process ignores its environment. Keeps errno, allocates nothing.
+ */
+const struct pd_config *pd_config(void);
+
+/* Say on standard error, once, what was wrong with the environment. For the first driver use. */
+void pd_config_complain(void);
+
+/* ---- for the command and the tests ---------------------------------------------------------- */
+
+/* What was wrong, as lines without "pindown: ", each ended by a newline. */
+struct pd_problems {
+	unsigned count;
+	size_t used;
+	char text[4096];
+};
+
+/* Fill *config from `environment` (NULL: all defaults) and note every problem. */
+void pd_config_parse(struct pd_config *config, struct pd_problems *problems,
+		     char *const *environment);
+
+struct pd_variable {
+	const char *name, *option, *argument, *standard, *help;
+	int kind;
+	const char *const *choices;
+	size_t offset;
+};
+extern const struct pd_variable pd_variables[];
+extern const unsigned pd_variable_count;
+
+/* "one of auto, dmabuf, none" and so on, into `text`; returns text. */
+const char *pd_variable_accepts(const struct pd_variable *variable, char *text, size_t room);
+
+#endif

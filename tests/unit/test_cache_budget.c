@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Who has to go: the least recently used idle region, for a budget or for pin space.
+ * Scenarios marked [UCX], [libfabric] are known from those suites.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "cache_test.h"
+
+#define AT(i) (BASE + MIB(16) * (i))
+
+static void alloc_some(unsigned n, uint64_t size)
+{
+	for (unsigned i = 0; i < n; i++)
+		fake_alloc(AT(i), size, FAKE_LINEAR);
+}
+
+static void assert_cached(const char *which)
+{
+	for (unsigned i = 0; which[i]; i++)
+		ck_assert_msg(is_cached(AT(i), 1) == (which[i] == '1'),
+			      "region %u is%s cached; expected %s", i,
+			      which[i] == '1' ? " not" : "", which);
+}
+
+/* [UCX] limits by count; [libfabric] the LRU goes first. */
+START_TEST(count_budget_evicts_the_least_recently_used)
+{
+	setenv("PINDOWN_MAX_REGIONS", "3", 1);
+	alloc_some(6, MIB(1));
+	for (unsigned i = 0; i < 3; i++)
+		get_and_put(AT(i), 1);
+	get_and_put(AT(0), 1); /* order of use is now 1, 2, 0 */
+
+	get_and_put(AT(3), 1);
+	ck_assert_uint_eq(fake_open_exports_of(fake_id(AT(1))), 0);
+	get_and_put(AT(4), 1);
+	ck_assert_uint_eq(fake_open_exports_of(fake_id(AT(2))), 0);
+	get_and_put(AT(5), 1);
+	ck_assert_uint_eq(fake_open_exports_of(fake_id(AT(0))), 0);
+	assert_cached("000111");
+	ck_assert_uint_eq(stats().evictions, 3);
+	ck_assert_uint_eq(stats().peak_regions, 3);
+	ck_assert_uint_eq(stats().max_regions, 3);
+	ck_assert_uint_eq(fake_open_exports(), 3);
+	ck_assert_uint_eq(stats().invalidations, 0);
+}
+END_TEST
+
+/* The order is that of the last use, not of the pin, through many turns. */
+START_TEST(the_order_of_use_decides)
+{
+	static const unsigned char use[] = {0, 1, 2, 3, 1, 0, 3, 2};
+
+	setenv("PINDOWN_MAX_REGIONS", "4", 1);
+	alloc_some(8, MIB(1));
+	for (unsigned i = 0; i < sizeof(use); i++)
+		get_and_put(AT(use[i]), 1);
+	get_and_put(AT(4), 1); /* out: 1 */
+	ck_assert_uint_eq(fake_open_exports_of(fake_id(AT(1))), 0);
+	get_and_put(AT(5), 1); /* out: 0 */
+	ck_assert_uint_eq(fake_open_exports_of(fake_id(AT(0))), 0);
+	get_and_put(AT(6), 1); /* out: 3 */
+	ck_assert_uint_eq(fake_open_exports_of(fake_id(AT(3))), 0);
+	get_and_put(AT(7), 1); /* out: 2 */
+	assert_cached("00001111");
+}
+END_TEST
+
+/* [UCX] limits by size. */
+START_TEST(byte_budget_evicts_as_many_as_it_takes)
+{
+	setenv("PINDOWN_MAX_BYTES", "8M", 1);
+	alloc_some(4, MIB(2));
+	fake_alloc(AT(4), MIB(6), FAKE_LINEAR);
+	for (unsigned i = 0; i < 4; i++)
+		get_and_put(AT(i), 1);
+	ck_assert_uint_eq(stats().evictions, 0);
+	ck_assert_uint_eq(stats().max_bytes, MIB(8));
+
+	get_and_put(AT(4), 1);
+	assert_cached("00011");
+	ck_assert_uint_eq(stats().evictions, 3);
+	ck_assert_uint_eq(stats().bytes, MIB(8));
+	ck_assert_uint_eq(stats().peak_bytes, MIB(8));
+}
+END_TEST
+
+/* The budget is of pinned pages, not of what the program asked for. */
+START_TEST(byte_budget_counts_whole_pages)
+{
+	setenv("PINDOWN_MAX_BYTES", "128K", 1);
+	alloc_some(3, 100);
+	get_and_put(AT(0), 1);
+	get_and_put(AT(1), 1);
+	ck_assert_uint_eq(stats().evictions, 0);
+	get_and_put(AT(2), 1);
+	assert_cached("011");
+	ck_assert_uint_eq(stats().bytes, 2 * PAGE);
+}
+END_TEST
+
+/* [UCX] limits with regions in use: they are passed over, and when there is nothing else, the get
+ * fails. */
+START_TEST(regions_in_use_are_never_evicted)
+{
+	pindown_region *held[3];
+
+	setenv("PINDOWN_MAX_REGIONS", "3", 1);
+	alloc_some(5, MIB(1));
+	for (unsigned i = 0; i < 3; i++)
+		held[i] = must_get(AT(i), 1);
+	must_refuse(AT(3), 1, PINDOWN_ERR_NO_SPACE);
+	ck_assert_uint_eq(stats().regions, 3);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_int_eq(pindown_region_is_live(held[i]), 1);
+
+	pindown_put(held[2]);
+	get_and_put(AT(3), 1);
+	assert_cached("11010");
+	get_and_put(AT(4), 1);
+	assert_cached("11001");
+	pindown_put(held[0]);
+	pindown_put(held[1]);
+}
+END_TEST
+
+START_TEST(bytes_in_use_are_never_evicted)
+{
+	setenv("PINDOWN_MAX_BYTES", "4M", 1);
+	alloc_some(3, MIB(2));
+	pindown_region *held = must_get(AT(0), 1);
+	get_and_put(AT(1), 1);
+	get_and_put(AT(2), 1);
+	assert_cached("101");
+	pindown_region *other = must_get(AT(2), 1);
+	must_refuse(AT(1), 1, PINDOWN_ERR_NO_SPACE);
+	pindown_put(other);
+	pindown_put(held);
+}
+END_TEST
+
+START_TEST(what_is_larger_than_the_budget_is_refused)
+{
+	setenv("PINDOWN_MAX_BYTES", "4M", 1);
+	alloc_some(1, MIB(2));
+	fake_alloc(AT(1), MIB(4) + 1, FAKE_LINEAR);
+	get_and_put(AT(0), 1);
+	must_refuse(AT(1), 1, PINDOWN_ERR_NO_SPACE);
+	ck_assert_uint_eq(fake_exports_made(), 1);
+	ck_assert(is_cached(AT(0), 1));
+}
+END_TEST
+
+/* Whatever the budget does: hits don't evict, and one region is enough to work with. */
+START_TEST(a_budget_of_one_region_works)
+{
+	setenv("PINDOWN_MAX_REGIONS", "1", 1);
+	alloc_some(3, MIB(1));
+	for (unsigned round = 0; round < 30; round++) {
+		pindown_region *region = must_get(AT(round % 3), 1);
+		get_and_put(AT(round % 3), 1);
+		pindown_put(region);
+		ck_assert_uint_eq(stats().regions, 1);
+		ck_assert_uint_eq(fake_open_exports(), 1);
+	}
+	ck_assert_uint_eq(stats().evictions, 29);
+}
+END_TEST
+
+/* [libfabric] register fails for lack of space: evict and retry, here as often as it takes. */
+START_TEST(a_pin_without_space_evicts_and_retries)
+{
+	alloc_some(4, MIB(2));
+	fake_alloc(AT(4), MIB(6), FAKE_LINEAR);
+	fake_pin_space(MIB(8));
+	for (unsigned i = 0; i < 4; i++)
+		get_and_put(AT(i), 1);
+	ck_assert_uint_eq(stats().evictions, 0);
+
+	get_and_put(AT(4), 1);
+	assert_cached("00011");
+	ck_assert_uint_eq(stats().evictions, 3);
+	ck_assert_uint_eq(stats().regions, 2);
+}
+END_TEST
+
+START_TEST(a_pin_without_space_passes_over_regions_in_use)
+{
+	alloc_some(4, MIB(2));
+	fake_pin_space(MIB(6));
+	pindown_region *held = must_get(AT(0), 1);
+	get_and_put(AT(1), 1);
+	get_and_put(AT(2), 1);
+	get_and_put(AT(3), 1);
+	assert_cached("1011");
+	ck_assert_int_eq(pindown_region_is_live(held), 1);
+	pindown_put(held);
+}
+END_TEST
+
+START_TEST(a_pin_without_space_and_nothing_to_evict_fails)
+{
+	pindown_region *held[2];
+
+	alloc_some(3, MIB(2));
+	fake_pin_space(MIB(4));
+	held[0] = must_get(AT(0), 1);
+	held[1] = must_get(AT(1), 1);
+	must_refuse(AT(2), 1, PINDOWN_ERR_NO_SPACE);
+	ck_assert_int_eq(pindown_driver_error(), FAKE_OUT_OF_MEMORY);
+	ck_assert_uint_ge(stats().pin_failures, 1);
+	pindown_put(held[0]);
+	get_and_put(AT(2), 1);
+	assert_cached("011");
+	pindown_put(held[1]);
+}
+END_TEST
+
+START_TEST(a_pin_that_never_fits_fails_after_eviction)
+{
+	alloc_some(2, MIB(2));
+	fake_alloc(AT(2), MIB(12), FAKE_LINEAR);
+	fake_pin_space(MIB(8));
+	get_and_put(AT(0), 1);
+	get_and_put(AT(1), 1);
+	must_refuse(AT(2), 1, PINDOWN_ERR_NO_SPACE);
+	get_and_put(AT(0), 1);
+}
+END_TEST
+
+/* Regions whose memory was freed while in use take their place in pin space till the last put. */
+START_TEST(kept_regions_take_space_until_the_last_put)
+{
+	alloc_some(2, MIB(2));
+	fake_pin_space(MIB(2));
+	pindown_region *kept = must_get(AT(0), 1);
+	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+	must_refuse(AT(1), 1, PINDOWN_ERR_NO_SPACE);
+	pindown_put(kept);
+	get_and_put(AT(1), 1);
+}
+END_TEST
+
+/* No descriptor left: the same as no space. */
+START_TEST(running_out_of_descriptors_evicts)
+{
+	struct rlimit limit;
+	int fds[512], n = 0;
+
+	alloc_some(4, MIB(2));
+	fake_pin_space_result(FAKE_OPERATING_SYSTEM);
+	for (unsigned i = 0; i < 3; i++)
+		get_and_put(AT(i), 1);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = 310;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	while (n < 512 && (fds[n] = open("/dev/null", O_RDONLY)) >= 0)
+		n++;
+	ck_assert_int_lt(n, 512);
+	close(fds[--n]); /* an export by the fake driver takes two, of which one comes back */
+
+	get_and_put(AT(3), 1);
+	ck_assert_uint_ge(stats().evictions, 1);
+	ck_assert(is_cached(AT(3), 1));
+	ck_assert(!is_cached(AT(0), 1));
+	while (n > 0)
+		close(fds[--n]);
+}
+END_TEST
+
+START_TEST(flush_unpins_idle_regions_and_says_how_many)
+{
+	alloc_some(4, MIB(1));
+	for (unsigned i = 0; i < 4; i++)
+		get_and_put(AT(i), 1);
+	pindown_region *held = must_get(AT(2), 1);
+	ck_assert_int_eq(pindown_flush(), 3);
+	assert_cached("0010");
+	ck_assert_uint_eq(fake_open_exports(), 1);
+	ck_assert_uint_eq(stats().evictions, 0);
+	ck_assert_int_eq(pindown_flush(), 0);
+	pindown_put(held);
+	ck_assert(is_cached(AT(2), 1));
+	ck_assert_int_eq(pindown_flush(), 1);
+	ck_assert_int_eq(pindown_flush(), 0);
+}
+END_TEST
+
+/* Records and index nodes are used again, in any order, without end. */
+START_TEST(many_regions_come_and_go)
+{
+	const unsigned n = 3000;
+
+	setenv("PINDOWN_BACKEND", "none", 1);
+	setenv("PINDOWN_MAX_REGIONS", "100000", 1);
+	for (unsigned i = 0; i < n; i++)
+		fake_alloc(BASE + MIB(2) * i, KIB(64) * (1 + i % 30), FAKE_LINEAR);
+	for (unsigned round = 0; round < 3; round++) {
+		for (unsigned i = 0; i < n; i++)
+			get_and_put(BASE + MIB(2) * i, 1);
+		ck_assert_uint_eq(stats().regions, n);
+		for (unsigned i = 0; i < n; i++)
+			ck_assert(is_cached(BASE + MIB(2) * ((i * 7919) % n), KIB(64)));
+		if (round == 1)
+			ck_assert_int_eq(pindown_flush(), n);
+		for (unsigned i = 0; round != 1 && i < n; i++)
+			ck_assert_int_eq(pindown_invalidate(BASE + MIB(2) * ((i * 7919) % n), 0),
+					 1);
+		ck_assert_uint_eq(stats().regions, 0);
+	}
+	ck_assert_uint_eq(stats().pins, 3 * n);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cache: budgets and pin space");
+	TCase *tc = cache_case(suite, "budgets");
+
+	tcase_add_test(tc, count_budget_evicts_the_least_recently_used);
+	tcase_add_test(tc, the_order_of_use_decides);
+	tcase_add_test(tc, byte_budget_evicts_as_many_as_it_takes);
+	tcase_add_test(tc, byte_budget_counts_whole_pages);
+	tcase_add_test(tc, regions_in_use_are_never_evicted);
+	tcase_add_test(tc, bytes_in_use_are_never_evicted);
+	tcase_add_test(tc, what_is_larger_than_the_budget_is_refused);
+	tcase_add_test(tc, a_budget_of_one_region_works);
+	tc = cache_case(suite, "pin space");
+	tcase_add_test(tc, a_pin_without_space_evicts_and_retries);
+	tcase_add_test(tc, a_pin_without_space_passes_over_regions_in_use);
+	tcase_add_test(tc, a_pin_without_space_and_nothing_to_evict_fails);
+	tcase_add_test(tc, a_pin_that_never_fits_fails_after_eviction);
+	tcase_add_test(tc, kept_regions_take_space_until_the_last_put);
+	tcase_add_test(tc, running_out_of_descriptors_evicts);
+	tc = cache_case(suite, "flush and turnover");
+	tcase_add_test(tc, flush_unpins_idle_regions_and_says_how_many);
+	tcase_add_test(tc, many_regions_come_and_go);
+	return run_suite(suite);
+}

@@ -30,16 +30,43 @@ extern uint32_t pd_trace_mask;
 
 static inline bool pd_tracing(enum pd_event event)
 {
-	return __builtin_expect(__atomic_load_n(&pd_trace_mask, __ATOMIC_RELAXED) & (1u << event), 0);
+	return __builtin_expect(__atomic_load_n(&pd_trace_mask, __ATOMIC_RELAXED) & (1u << event),
+				0);
 }
 
-/* A time stamp, cheap: the processor's counter where it is steady, else nanoseconds. */
-uint64_t pd_ticks(void);
+/*
+ * A time stamp, cheap: the processor's counter where it is steady, else nanoseconds. Which of the
+ * two is settled when the trace is opened, so that stamps are for use while tracing only.
+ */
+extern bool pd_ticks_steady;
+uint64_t pd_ticks_ns(void); /* CLOCK_MONOTONIC */
 
-/* The names of the watched calls, index = call number; to be set before the first call is traced. */
+static inline uint64_t pd_ticks(void)
+{
+#if defined(__x86_64__)
+	if (__builtin_expect(__atomic_load_n(&pd_ticks_steady, __ATOMIC_RELAXED), 1))
+		return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+	if (__builtin_expect(__atomic_load_n(&pd_ticks_steady, __ATOMIC_RELAXED), 1)) {
+		uint64_t ticks;
+
+		__asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+		return ticks;
+	}
+#endif
+	return pd_ticks_ns();
+}
+
+/*
+ * The names of the watched calls, index = call number (below 65536); to be set before the first
+ * call is traced. The array is kept, not copied.
+ */
 void pd_trace_call_names(const char *const *names, unsigned count);
 
-/* A watched call. extra: what else is worth having, per call (stream, context, count...), or 0. */
+/*
+ * A watched call. extra: what else is worth having, per call (stream, context, count...), or 0.
+ * begin: pd_ticks() before the call, 0 when it was not taken.
+ */
 void pd_trace_call(unsigned call, uint64_t addr, uint64_t size, int result, uint64_t begin,
 		   uint64_t end, uint64_t extra);
 
@@ -51,7 +78,7 @@ struct pd_trace_region {
 	uint64_t context;
 	uint32_t region; /* region number, to tell two pins of one address apart */
 	int32_t device;
-	int32_t result; /* enum pindown_result, or the driver's */
+	int32_t result;	 /* enum pindown_result, or the driver's */
 	uint16_t reason; /* enum pindown_reason */
 	uint16_t flags;	 /* PD_TRACE_IN_USE ... */
 };
@@ -65,17 +92,35 @@ void pd_trace_region(enum pd_event event, const struct pd_trace_region *what, ui
 /* Something went wrong; text is copied (at most 200 bytes). */
 void pd_trace_error(const char *text, uint64_t addr, uint64_t size, int result);
 
-/* Open the trace file if the configuration asks for one; once, at the first driver use. */
+/*
+ * Open the trace file if the configuration asks for one; once, at the first driver use. From then
+ * on pd_trace_mask says what is written. Other calls, while one opens, wait for it.
+ */
 void pd_trace_open(void);
 
-/* The thread whose record this is dies: its chunk is complete. */
+/*
+ * A new thread's record: counters go into the file, if there is one, so that they survive a kill.
+ * Called by the thread itself.
+ */
 struct pd_thread;
+void pd_trace_thread_start(struct pd_thread *thread);
+
+/*
+ * The thread whose record this is dies. What it leaves of its chunk is for the thread that gets the
+ * record next; events that this thread still has are written all the same.
+ */
 void pd_trace_thread_exit(struct pd_thread *thread);
 
-/* In a forked child: the parent's file is none of ours; a new one is opened at the first event. */
+/*
+ * In a forked child: the parent's file is none of ours; a new one is opened at the first event. All
+ * threads' counters are the records' own again, and zero.
+ */
 void pd_trace_fork_child(void);
 
-/* At exit: write the final statistics. */
+/*
+ * At exit: note that the process ended in order, and the counters that are not in the file yet.
+ * Events that come later are still written.
+ */
 void pd_trace_close(void);
 
 #endif

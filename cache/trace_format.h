@@ -79,9 +79,11 @@ enum pd_chunk_kind { PD_CHUNK_EVENTS = 1, PD_CHUNK_COUNTERS = 2 };
 /* What follows the header of a PD_CHUNK_COUNTERS: slots, each written by one thread at a time. */
 struct pd_trace_slot {
 	uint64_t hits, misses, tag_checks, lost_events, spare[4]; /* struct pd_counters */
-	uint32_t tid; /* the last thread that counted here; 0: free */
-	uint32_t reserved[15];
+	uint64_t told; /* of the lost events: how many are in the stream's PD_RECORD_LOST */
+	uint32_t tid;  /* the last thread that counted here; 0: free */
+	uint32_t reserved[13];
 };
+#define PD_SLOT_OF_MANY 0xffffffffu /* tid: the sum of threads that had no slot */
 
 /*
  * A record's first word:  bits 0-7   its length in words of 8 bytes, this one included
@@ -101,6 +103,7 @@ enum pd_record {
 	PD_RECORD_CLOCK =
 		4, /* words: new base, then a struct pd_trace_clock; no second word as above */
 	PD_RECORD_THREAD = 5, /* word: the thread number of what follows; no second word as above */
+	PD_RECORD_LOST = 6,   /* word: how many events were lost here; no second word as above */
 };
 
 #define PD_HAS_ADDR	0x001u
@@ -108,8 +111,9 @@ enum pd_record {
 #define PD_HAS_RESULT	0x004u /* a result that does not fit the second word, signed */
 #define PD_HAS_DURATION 0x008u /* a duration that does not fit the second word */
 #define PD_HAS_EXTRA	0x010u
-#define PD_HAS_REGION	0x020u /* bits 0-31 number, 32-47 enum pindown_reason, 48-63 device, signed \
-				*/
+#define PD_HAS_REGION                                                               \
+	0x020u /* bits 0-31 number, 32-47 enum pindown_reason, 48-63 device, signed \
+		*/
 #define PD_HAS_PIN_ADDR	 0x040u
 #define PD_HAS_PIN_SIZE	 0x080u
 #define PD_HAS_BUFFER_ID 0x100u

@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "trace.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "thread.h"
+#include "trace_clock.h"
+#include "trace_file.h"
+#include "trace_format.h"
+#include "trace_info.h"
+
+/*
+ * A thread's place in the file, in its record: trace_chunk is its window, address space that is
+ * kept for the life of the record; trace_at to trace_end is what is left of the chunk mapped there
+ * (both NULL: none is); trace_base is where the 32-bit time stamps count from.
+ *
+ * Everything rare is hidden in one comparison of the fast path: no chunk, chunk full, time stamp
+ * out of range, another thread's record taken over (trace_base is then RETURNED, out of any range).
+ */
+enum { FIRST_UNITS = 1, UNITS = 4, CLOCK_WORDS = 5, TWO_WORDS = 2 };
+#define RETURNED UINT64_MAX
+
+enum state { UNTRIED, OPENING, OPEN, OFF };
+
+static struct {
+	int state; /* enum state */
+	struct pd_trace_header *header;
+	struct pd_trace_chunk *slots; /* the chunk of counters with free slots */
+	uint32_t slots_used;	      /* in it */
+	uint32_t streams;
+	uint32_t forked_from;
+	bool ended;
+	const char *const *call_names;
+	unsigned calls;
+} trace;
+
+uint32_t pd_trace_mask;
+
+/* ---- counters in the file ------------------------------------------------------------------- */
+
+static struct pd_trace_chunk *map_chunk(void *window, enum pd_chunk_kind kind, unsigned units,
+					uint32_t *unit_end)
+{
+	uint64_t offset = pd_trace_file_claim(units);
+	struct pd_trace_chunk *chunk = offset ? pd_trace_file_map(window, offset, units) : NULL;
+
+	if (!chunk)
+		return NULL;
+	chunk->kind = (uint16_t)kind;
+	chunk->units = (uint16_t)units;
+	*unit_end = (uint32_t)(offset / PD_TRACE_UNIT + units);
+	return chunk;
+}
+
+/* From here on a reader sees the chunk. */
+static void publish_chunk(struct pd_trace_chunk *chunk, uint32_t unit_end)
+{
+	uint64_t known = __atomic_load_n(&trace.header->units, __ATOMIC_RELAXED);
+
+	__atomic_store_n(&chunk->magic, PD_CHUNK_MAGIC, __ATOMIC_RELEASE);
+	while (known < unit_end &&
+	       !__atomic_compare_exchange_n(&trace.header->units, &known, unit_end, false,
+					    __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+static bool add_slots(struct pd_trace_chunk *full)
+{
+	uint32_t unit_end;
+	struct pd_trace_chunk *chunk = map_chunk(NULL, PD_CHUNK_COUNTERS, 1, &unit_end);
+
+	if (!chunk)
+		return false;
+	chunk->tid = (uint32_t)syscall(SYS_gettid);
+	pd_trace_clock_read(&chunk->clock);
+	publish_chunk(chunk, unit_end);
+	/* A thread that is quicker wins; our chunk then stays empty. Old slots stay in use. */
+	if (__atomic_compare_exchange_n(&trace.slots, &full, chunk, false, __ATOMIC_ACQ_REL,
+					__ATOMIC_RELAXED))
+		return true;
+	pd_trace_unmap(chunk, PD_TRACE_UNIT);
+	return true;
+}
+
+static struct pd_trace_slot *new_slot(uint32_t tid)
+{
+	const uint32_t most =
+		(PD_TRACE_UNIT - sizeof(struct pd_trace_chunk)) / sizeof(struct pd_trace_slot);
+
+	for (;;) {
+		struct pd_trace_chunk *chunk = __atomic_load_n(&trace.slots, __ATOMIC_ACQUIRE);
+		struct pd_trace_slot *slot = (struct pd_trace_slot *)(chunk + 1);
+
+		for (uint32_t i = 0; chunk && i < most; i++) {
+			uint32_t free = 0;
+
+			if (__atomic_load_n(&slot[i].tid, __ATOMIC_RELAXED) == 0 &&
+			    __atomic_compare_exchange_n(&slot[i].tid, &free, tid, false,
+							__ATOMIC_RELAXED, __ATOMIC_RELAXED))
+				return &slot[i];
+		}
+		if (!add_slots(chunk))
+			return NULL;
+	}
+}
+
+static bool has_slot(const struct pd_thread *self)
+{
+	return self->counters != &self->own_counters;
+}
+
+static struct pd_trace_slot *slot_of(struct pd_thread *self)
+{
+	_Static_assert(offsetof(struct pd_trace_slot, told) == sizeof(struct pd_counters),
+		       "a slot begins with the counters");
+	return (struct pd_trace_slot *)self->counters;
+}
+
+/* The owner's counters move into the file. */
+static void take_slot(struct pd_thread *self)
+{
+	struct pd_trace_slot *slot = new_slot((uint32_t)self->tid);
+
+	if (!slot)
+		return;
+	memcpy(slot, &self->own_counters, sizeof(self->own_counters));
+	__atomic_store_n(&self->counters, (struct pd_counters *)slot, __ATOMIC_RELEASE);
+}
+
+static void lose(struct pd_thread *self)
+{
+	struct pd_trace_header *header = trace.header;
+
+	if (self && has_slot(self))
+		pd_count(&self->counters->lost_events);
+	else if (header)
+		__atomic_fetch_add(&header->lost, 1, __ATOMIC_RELAXED);
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static bool create_file(const char *name)
+{
+	struct pd_trace_header *header = pd_trace_file_create(name);
+
+	if (!header)
+		return false;
+	header->major = PD_TRACE_MAJOR;
+	header->minor = PD_TRACE_MINOR;
+	header->header_bytes = PD_TRACE_HEADER_BYTES;
+	header->unit = PD_TRACE_UNIT;
+	header->pid = (uint32_t)getpid();
+	header->ppid = (uint32_t)getppid();
+	header->flags = pd_ticks_steady ? 0 : PD_TRACE_TICKS_ARE_NS;
+	header->event_mask = pd_config()->trace_events;
+	header->forked_from = trace.forked_from;
+	header->units = 1;
+	pd_trace_clock_read(&header->begin);
+	pd_trace_info_write(header, trace.call_names, trace.calls);
+	/* Last: a file without it is none yet. */
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	memcpy(header->magic, PD_TRACE_MAGIC, sizeof(header->magic));
+	trace.header = header;
+	trace.ended = false;
+	return true;
+}
+
+/* Another thread opens: a matter of microseconds, unless it was killed half-way. */
+static void wait_for_opening(void)
+{
+	uint64_t end = pd_ticks_ns() + 2000000000u;
+
+	while (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) == OPENING && pd_ticks_ns() < end)
+		sched_yield();
+}
+
+void pd_trace_open(void)
+{
+	const struct pd_config *config;
+	int untried = UNTRIED, error = errno;
+	bool opened;
+
+	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) >= OPEN)
+		return;
+	config = pd_config();
+	if (!__atomic_compare_exchange_n(&trace.state, &untried, OPENING, false, __ATOMIC_ACQUIRE,
+					 __ATOMIC_ACQUIRE)) {
+		wait_for_opening();
+		errno = error;
+		return;
+	}
+	opened = config->enabled && config->trace;
+	if (opened) {
+		pd_trace_clock_choose();
+		opened = create_file(config->trace);
+	}
+	__atomic_store_n(&pd_trace_mask, opened ? config->trace_events : 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&trace.state, opened ? OPEN : OFF, __ATOMIC_RELEASE);
+	if (opened && pd_self_tls)
+		pd_trace_thread_start(pd_self_tls);
+	errno = error;
+}
+
+void pd_trace_call_names(const char *const *names, unsigned count)
+{
+	trace.call_names = names;
+	trace.calls = count;
+	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) == OPEN)
+		pd_trace_info_calls(trace.header, names, count);
+}
+
+/* ---- a thread's place in the file ----------------------------------------------------------- */
+
+static bool next_chunk(struct pd_thread *self, uint64_t end)
+{
+	struct pd_trace_chunk *window = self->trace_chunk, *chunk;
+	bool first = !self->trace_end;
+	uint32_t stream, sequence, unit_end;
+
+	if (!window) {
+		window = pd_trace_window(UNITS * PD_TRACE_UNIT);
+		if (!window)
+			return false;
+		self->trace_chunk = window;
+	}
+	stream = first ? __atomic_fetch_add(&trace.streams, 1, __ATOMIC_RELAXED) : window->stream;
+	sequence = first ? 0 : window->sequence + 1;
+	/* Nothing may be written there by a signal handler's call while the window changes. */
+	self->trace_at = self->trace_end = NULL;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	chunk = map_chunk(window, PD_CHUNK_EVENTS, first ? FIRST_UNITS : UNITS, &unit_end);
+	if (!chunk)
+		return false;
+	chunk->stream = stream;
+	chunk->sequence = sequence;
+	chunk->tid = (uint32_t)self->tid;
+	chunk->base = end;
+	pd_trace_clock_read(&chunk->clock);
+	publish_chunk(chunk, unit_end);
+	self->trace_base = end;
+	self->trace_at = (char *)(chunk + 1);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	self->trace_end = (char *)chunk + (size_t)chunk->units * PD_TRACE_UNIT;
+	return true;
+}
+
+static bool has_room(const struct pd_thread *self, unsigned words)
+{
+	return self->trace_end && (size_t)(self->trace_end - self->trace_at) >= words * 8u;
+}
+
+/* Takes `words` from the chunk. The record is complete when its first word is stored. */
+static uint64_t *take(struct pd_thread *self, unsigned words)
+{
+	uint64_t *at = (uint64_t *)(void *)self->trace_at;
+
+	self->trace_at += words * 8u;
+	/* Before the words are filled: a call from a signal handler takes others. */
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	return at;
+}
+
+static void commit(uint64_t *at, unsigned words, enum pd_record type, unsigned what, uint64_t when)
+{
+	__atomic_store_n(at, words | (uint64_t)type << 8 | (uint64_t)what << 16 | when << 32,
+			 __ATOMIC_RELEASE);
+}
+
+static void put_word(struct pd_thread *self, enum pd_record type, uint64_t word)
+{
+	uint64_t *at = take(self, TWO_WORDS);
+
+	at[1] = word;
+	commit(at, TWO_WORDS, type, 0, 0);
+}
+
+static void put_clock(struct pd_thread *self, uint64_t base)
+{
+	uint64_t *at = take(self, CLOCK_WORDS);
+	struct pd_trace_clock clock;
+
+	pd_trace_clock_read(&clock);
+	at[1] = base;
+	at[2] = clock.ticks;
+	at[3] = clock.monotonic;
+	at[4] = clock.realtime;
+	commit(at, CLOCK_WORDS, PD_RECORD_CLOCK, 0, 0);
+	self->trace_base = base;
+}
+
+/* Say where events were lost, now that there is room again. */
+static void put_lost(struct pd_thread *self)
+{
+	struct pd_trace_slot *slot = slot_of(self);
+	uint64_t lost = self->counters->lost_events;
+
+	if (lost == slot->told)
+		return;
+	put_word(self, PD_RECORD_LOST, lost - slot->told);
+	slot->told = lost;
+}
+
+/* See the comment at the top: whatever it is that is missing. */
+static __attribute__((noinline)) bool make_room(struct pd_thread *self, unsigned words,
+						uint64_t end)
+{
+	const unsigned more = CLOCK_WORDS + TWO_WORDS + TWO_WORDS;
+	bool other_thread = self->trace_base == RETURNED, ready = true;
+	int error = errno;
+
+	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) != OPEN)
+		pd_trace_open();
+	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) != OPEN) {
+		errno = error;
+		return false;
+	}
+	if (!has_slot(self))
+		take_slot(self);
+	if (!has_room(self, words + more)) {
+		ready = next_chunk(self, end);
+	} else {
+		if (other_thread)
+			put_word(self, PD_RECORD_THREAD, (uint32_t)self->tid);
+		put_clock(self, end);
+	}
+	if (!ready)
+		lose(self);
+	else if (has_slot(self))
+		put_lost(self);
+	errno = error;
+	return ready;
+}
+
+static inline bool prepare(struct pd_thread *self, unsigned words, uint64_t end)
+{
+	if (__builtin_expect(end - self->trace_base <= UINT32_MAX && has_room(self, words), 1))
+		return true;
+	return make_room(self, words, end);
+}
+
+void pd_trace_thread_start(struct pd_thread *self)
+{
+	int error = errno;
+
+	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) == OPEN) {
+		if (has_slot(self))
+			__atomic_store_n(&slot_of(self)->tid, (uint32_t)self->tid,
+					 __ATOMIC_RELAXED);
+		else
+			take_slot(self);
+	}
+	errno = error;
+}
+
+void pd_trace_thread_exit(struct pd_thread *self)
+{
+	self->trace_base = RETURNED;
+}
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+/* Fields are gathered here in the order of their PD_HAS bits. */
+struct draft {
+	uint64_t words[2 + 16];
+	unsigned used, fields;
+};
+
+static inline void add(struct draft *draft, unsigned field, uint64_t value)
+{
+	if (value) {
+		draft->words[draft->used++] = value;
+		draft->fields |= field;
+	}
+}
+
+static inline uint64_t time_taken(uint64_t begin, uint64_t end)
+{
+	return begin && begin < end ? end - begin : 0;
+}
+
+static inline void write_draft(struct draft *draft, enum pd_record type, unsigned what,
+			       unsigned aside, uint64_t taken, uint64_t end, const char *text)
+{
+	unsigned text_words = text ? (aside + 7) / 8 : 0, words = draft->used + text_words;
+	struct pd_thread *self = pd_self();
+	uint64_t *at;
+
+	if (__builtin_expect(!self, 0)) {
+		lose(NULL);
+		return;
+	}
+	if (!prepare(self, words, end))
+		return;
+	at = take(self, words);
+	at[1] = (uint32_t)taken | (uint64_t)draft->fields << 32 | (uint64_t)aside << 48;
+	for (unsigned i = 2; i < draft->used; i++)
+		at[i] = draft->words[i];
+	if (text_words)
+		memcpy(at + draft->used, text, aside);
+	commit(at, words, type, what, end - self->trace_base);
+}
+
+void pd_trace_call(unsigned call, uint64_t addr, uint64_t size, int result, uint64_t begin,
+		   uint64_t end, uint64_t extra)
+{
+	uint64_t taken = time_taken(begin, end);
+	bool fits = (unsigned)result <= UINT16_MAX, quick = taken <= UINT32_MAX;
+	struct draft draft;
+
+	if (!pd_tracing(PD_EV_CALL))
+		return;
+	draft.used = 2;
+	draft.fields = 0;
+	add(&draft, PD_HAS_ADDR, addr);
+	add(&draft, PD_HAS_SIZE, size);
+	if (__builtin_expect(!fits, 0))
+		add(&draft, PD_HAS_RESULT, (uint64_t)(int64_t)result);
+	if (__builtin_expect(!quick, 0))
+		add(&draft, PD_HAS_DURATION, taken);
+	add(&draft, PD_HAS_EXTRA, extra);
+	write_draft(&draft, PD_RECORD_CALL, call, fits ? (unsigned)result : 0, quick ? taken : 0,
+		    end, NULL);
+}
+
+void pd_trace_region(enum pd_event event, const struct pd_trace_region *what, uint64_t begin,
+		     uint64_t end)
+{
+	uint64_t taken = time_taken(begin, end);
+	bool quick = taken <= UINT32_MAX;
+	struct draft draft;
+
+	if (!pd_tracing(event))
+		return;
+	draft.used = 2;
+	draft.fields = 0;
+	add(&draft, PD_HAS_ADDR, what->addr);
+	add(&draft, PD_HAS_SIZE, what->size);
+	add(&draft, PD_HAS_RESULT, (uint64_t)(int64_t)what->result);
+	if (!quick)
+		add(&draft, PD_HAS_DURATION, taken);
+	add(&draft, PD_HAS_REGION,
+	    what->region | (uint64_t)what->reason << 32 | (uint64_t)(uint16_t)what->device << 48);
+	add(&draft, PD_HAS_PIN_ADDR, what->pin_addr);
+	add(&draft, PD_HAS_PIN_SIZE, what->pin_size);
+	add(&draft, PD_HAS_BUFFER_ID, what->buffer_id);
+	add(&draft, PD_HAS_CONTEXT, what->context);
+	write_draft(&draft, PD_RECORD_REGION, event, what->flags, quick ? taken : 0, end, NULL);
+}
+
+void pd_trace_error(const char *text, uint64_t addr, uint64_t size, int result)
+{
+	struct draft draft;
+
+	if (!pd_tracing(PD_EV_ERROR))
+		return;
+	draft.used = 2;
+	draft.fields = 0;
+	add(&draft, PD_HAS_ADDR, addr);
+	add(&draft, PD_HAS_SIZE, size);
+	add(&draft, PD_HAS_RESULT, (uint64_t)(int64_t)result);
+	write_draft(&draft, PD_RECORD_ERROR, PD_EV_ERROR,
+		    (unsigned)strnlen(text, PD_ERROR_MOST_TEXT), 0, pd_ticks(), text);
+}
+
+/* ---- fork and exit -------------------------------------------------------------------------- */
+
+void pd_trace_fork_child(void)
+{
+	const struct pd_config *config = pd_config();
+	int error = errno;
+
+	if (trace.state == UNTRIED || trace.state == OFF)
+		return;
+	/* The records' windows still show the parent's file: nothing may be written there. */
+	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
+		t->trace_at = t->trace_end = NULL;
+		t->trace_base = 0;
+		t->counters = &t->own_counters;
+		memset(&t->own_counters, 0, sizeof(t->own_counters));
+	}
+	pd_trace_file_forget();
+	if (trace.header) {
+		trace.forked_from = trace.header->pid;
+		pd_trace_unmap(trace.header, PD_TRACE_UNIT);
+	}
+	if (trace.slots)
+		pd_trace_unmap(trace.slots, PD_TRACE_UNIT);
+	trace.header = NULL;
+	trace.slots = NULL;
+	trace.streams = 0;
+	trace.state = UNTRIED;
+	pd_trace_mask = config->trace_events;
+	errno = error;
+}
+
+/* Threads whose counters are still their own: what they counted goes into one slot. */
+static void sum_up(void)
+{
+	struct pd_counters sum = {0};
+	struct pd_trace_slot *slot;
+	bool any = false;
+
+	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
+		struct pd_counters *counters = __atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
+
+		if (counters != &t->own_counters)
+			continue;
+		sum.hits += __atomic_load_n(&counters->hits, __ATOMIC_RELAXED);
+		sum.misses += __atomic_load_n(&counters->misses, __ATOMIC_RELAXED);
+		sum.tag_checks += __atomic_load_n(&counters->tag_checks, __ATOMIC_RELAXED);
+		any = any || sum.hits || sum.misses || sum.tag_checks;
+	}
+	slot = any ? new_slot(PD_SLOT_OF_MANY) : NULL;
+	if (slot)
+		memcpy(slot, &sum, sizeof(sum));
+}
+
+void pd_trace_close(void)
+{
+	struct pd_trace_clock end;
+	int error = errno;
+
+	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) != OPEN ||
+	    __atomic_exchange_n(&trace.ended, true, __ATOMIC_RELAXED))
+		return;
+	sum_up();
+	pd_trace_clock_read(&end);
+	trace.header->end.monotonic = end.monotonic;
+	trace.header->end.realtime = end.realtime;
+	__atomic_store_n(&trace.header->end.ticks, end.ticks, __ATOMIC_RELEASE);
+	errno = error;
+}

@@ -3,11 +3,13 @@
  * What hook/ tells cache/. The cache knows nothing of interception: it is told that memory is about
  * to end, has ended, has come to life, or can no longer be trusted.
  *
- * The order is the point: pd_end_*() is called before the real driver call that ends the memory, and
- * returns when no idle region of it is pinned any more and no lookup can find one. Its guard stays up
- * until pd_ended(), after the real call, so that no pin of the dying memory can slip in between.
+ * The order is the point: pd_end_*() is called before the real driver call that ends the memory,
+ * and returns when no idle region of it is pinned any more and no lookup can find one. Its guard
+ * stays up until pd_ended(), after the real call, so that no pin of the dying memory can slip in
+ * between.
  *
- * Every function here keeps errno, takes no lock across a call out, and may be called from any thread.
+ * Every function here keeps errno, takes no lock across a call out, and may be called from any
+ * thread.
  */
 #ifndef PD_EVENTS_H
 #define PD_EVENTS_H
@@ -21,7 +23,8 @@
  */
 typedef unsigned pd_guard;
 
-/* The allocation that holds addr ends (length 0), or all that overlaps [addr, addr + length) does. */
+/* The allocation that holds addr ends (length 0), or all that overlaps [addr, addr + length) does.
+ */
 pd_guard pd_end_range(uint64_t addr, uint64_t length);
 
 /* A context ends, and with it the regions whose memory it owns (not pool and VMM memory). */
@@ -44,14 +47,14 @@ void pd_volatile(uint64_t addr, uint64_t length);
 void pd_trusted(uint64_t addr, uint64_t length);
 
 /*
- * The driver has just handed out this range. A region that is still alive there means that a free went
- * round us: it is invalidated and counted as missed.
+ * The driver has just handed out this range. A region that is still alive there means that a free
+ * went round us: it is invalidated and counted as missed.
  */
 void pd_allocated(uint64_t addr, uint64_t length);
 
 /*
- * Something happened that may have ended memory of this pool (or, with NULL, any memory): compare the
- * buffer ids of its regions with the driver's, and drop and count those that differ.
+ * Something happened that may have ended memory of this pool (or, with NULL, any memory): compare
+ * the buffer ids of its regions with the driver's, and drop and count those that differ.
  */
 void pd_recheck(void *pool);
 
@@ -63,7 +66,8 @@ void pd_fork_child(void);
 /* The process has begun to exit: no more calls to the driver, which may be shut down already. */
 void pd_exiting(void);
 
-/* How the cache finds a driver function by its exported name; NULL when there is no driver (yet). */
+/* How the cache finds a driver function by its exported name; NULL when there is no driver (yet).
+ */
 extern void *(*pd_find_driver_symbol)(const char *name);
 
 /* hook/ says whether frees are watched; until then every hit is checked by buffer id. */

@@ -39,19 +39,19 @@ extern "C" {
  */
 enum pindown_result {
 	PINDOWN_OK = 0,
-	PINDOWN_ERR_INVALID = -1,     /* an argument is NULL, zero, wraps round or has unknown flags */
-	PINDOWN_ERR_DISABLED = -2,    /* PINDOWN=0, or pindown switched itself off and said why */
-	PINDOWN_ERR_NO_CUDA = -3,     /* no CUDA driver is loaded in this process, or it is shut down */
-	PINDOWN_ERR_NOT_DEVICE = -4,  /* the address is not memory that the CUDA driver knows */
-	PINDOWN_ERR_HOST = -5,	      /* the address is host memory: register it as host memory */
-	PINDOWN_ERR_MANAGED = -6,     /* managed memory migrates and can't be pinned (§2.2, §4.1) */
-	PINDOWN_ERR_RANGE = -7,	      /* the range runs past the end of its allocation */
-	PINDOWN_ERR_NO_SPACE = -8,    /* no pin space left, also after eviction; or above the budget */
-	PINDOWN_ERR_BUSY = -9,	      /* the memory is being freed by another call that has not ended */
+	PINDOWN_ERR_INVALID = -1,  /* an argument is NULL, zero, wraps round or has unknown flags */
+	PINDOWN_ERR_DISABLED = -2, /* PINDOWN=0, or pindown switched itself off and said why */
+	PINDOWN_ERR_NO_CUDA = -3, /* no CUDA driver is loaded in this process, or it is shut down */
+	PINDOWN_ERR_NOT_DEVICE = -4, /* the address is not memory that the CUDA driver knows */
+	PINDOWN_ERR_HOST = -5,	     /* the address is host memory: register it as host memory */
+	PINDOWN_ERR_MANAGED = -6,  /* managed memory migrates and can't be pinned (§2.2, §4.1) */
+	PINDOWN_ERR_RANGE = -7,	   /* the range runs past the end of its allocation */
+	PINDOWN_ERR_NO_SPACE = -8, /* no pin space left, also after eviction; or above the budget */
+	PINDOWN_ERR_BUSY = -9, /* the memory is being freed by another call that has not ended */
 	PINDOWN_ERR_NO_BACKEND = -10, /* no way to pin on this device (no dma-buf support) */
-	PINDOWN_ERR_DRIVER = -11,     /* the CUDA driver refused; pindown_driver_error() has its code */
-	PINDOWN_ERR_NO_MEMORY = -12,  /* no host memory for the cache's own records */
-	PINDOWN_ERR_NO_DMABUF = -13,  /* the backend in use has no dma-buf descriptors */
+	PINDOWN_ERR_DRIVER = -11, /* the CUDA driver refused; pindown_driver_error() has its code */
+	PINDOWN_ERR_NO_MEMORY = -12, /* no host memory for the cache's own records */
+	PINDOWN_ERR_NO_DMABUF = -13, /* the backend in use has no dma-buf descriptors */
 };
 
 /* A sentence in English for a result, never NULL, for unknown numbers too. Never fails. */
@@ -68,7 +68,8 @@ int pindown_driver_error(void);
 typedef struct pindown_region pindown_region;
 
 /*
- * Look up, and on a miss pin, the region that holds [addr, addr + length), and hold it (§2.1, §2.2).
+ * Look up, and on a miss pin, the region that holds [addr, addr + length), and hold it (§2.1,
+ * §2.2).
  *
  * addr    a device address of this process
  * length  bytes, at least 1; the range must lie within one allocation (for memory that was mapped
@@ -95,20 +96,22 @@ void pindown_put(pindown_region *region);
  * Accessors, for a region that the caller holds. They never fail and never call the driver, but for
  * pindown_region_dmabuf().
  */
-uint64_t pindown_region_base(const pindown_region *region);	 /* start of the allocation */
-size_t pindown_region_length(const pindown_region *region);	 /* its bytes */
-uint64_t pindown_region_pin_base(const pindown_region *region);	 /* start of what is pinned */
-size_t pindown_region_pin_length(const pindown_region *region);	 /* its bytes: whole 64 KiB pages */
-uint64_t pindown_region_buffer_id(const pindown_region *region); /* CU_POINTER_ATTRIBUTE_BUFFER_ID (§3.5) */
-void *pindown_region_context(const pindown_region *region);	 /* CUcontext, NULL for pool memory */
-int pindown_region_device(const pindown_region *region);	 /* CUDA device ordinal */
-int pindown_region_is_volatile(const pindown_region *region);	 /* 1: each hit is checked by buffer id */
+uint64_t pindown_region_base(const pindown_region *region);	/* start of the allocation */
+size_t pindown_region_length(const pindown_region *region);	/* its bytes */
+uint64_t pindown_region_pin_base(const pindown_region *region); /* start of what is pinned */
+size_t pindown_region_pin_length(const pindown_region *region); /* its bytes: whole 64 KiB pages */
+uint64_t
+pindown_region_buffer_id(const pindown_region *region); /* CU_POINTER_ATTRIBUTE_BUFFER_ID (§3.5) */
+void *pindown_region_context(const pindown_region *region); /* CUcontext, NULL for pool memory */
+int pindown_region_device(const pindown_region *region);    /* CUDA device ordinal */
+int pindown_region_is_volatile(
+	const pindown_region *region);			  /* 1: each hit is checked by buffer id */
 int pindown_region_is_live(const pindown_region *region); /* 0: its memory was freed while held */
 
 /*
- * The dma-buf of a held region. *fd is owned by the region: don't close it, dup it to keep it; it is
- * close-on-exec. *offset is where `addr` lies in the dma-buf. PINDOWN_ERR_NO_DMABUF when the backend
- * has none; when it was closed by pindown_region_close_dmabuf() it is exported anew, and
+ * The dma-buf of a held region. *fd is owned by the region: don't close it, dup it to keep it; it
+ * is close-on-exec. *offset is where `addr` lies in the dma-buf. PINDOWN_ERR_NO_DMABUF when the
+ * backend has none; when it was closed by pindown_region_close_dmabuf() it is exported anew, and
  * PINDOWN_ERR_NOT_DEVICE says that the memory has been freed since.
  */
 int pindown_region_dmabuf(pindown_region *region, uint64_t addr, int *fd, uint64_t *offset);
@@ -123,9 +126,9 @@ void pindown_region_close_dmabuf(pindown_region *region);
 /* ---- invalidation --------------------------------------------------------------------------- */
 
 /*
- * Unlink every region that overlaps [addr, addr + length), unpin those that are idle before the call
- * returns, and those in use at their last put (§2.3, §3.4). With length 0: the region that holds
- * addr. Returns the number of regions unlinked, or a negative pindown_result.
+ * Unlink every region that overlaps [addr, addr + length), unpin those that are idle before the
+ * call returns, and those in use at their last put (§2.3, §3.4). With length 0: the region that
+ * holds addr. Returns the number of regions unlinked, or a negative pindown_result.
  */
 int pindown_invalidate(uint64_t addr, size_t length);
 
@@ -137,9 +140,9 @@ int pindown_flush(void);
 
 /*
  * Be told when a region stops being valid, before it is unpinned and, under the preload, before the
- * driver frees the memory: the place to deregister what was built on the region. The callback runs in
- * the thread that frees or evicts, without any lock of pindown; it may call any pindown function,
- * also pindown_put() for a hold of its own. The invalidation waits for it to return.
+ * driver frees the memory: the place to deregister what was built on the region. The callback runs
+ * in the thread that frees or evicts, without any lock of pindown; it may call any pindown
+ * function, also pindown_put() for a hold of its own. The invalidation waits for it to return.
  */
 enum pindown_reason {
 	PINDOWN_REASON_FREED = 1,   /* the program ends the memory */
@@ -150,11 +153,12 @@ enum pindown_reason {
 };
 
 struct pindown_invalidation {
-	uint64_t base, length;	/* the allocation */
+	uint64_t base, length; /* the allocation */
 	uint64_t buffer_id;
-	int reason;		/* enum pindown_reason */
-	int in_use;		/* 1: somebody holds it; it is unpinned at the last put */
-	pindown_region *region; /* for comparing with a region that you hold; valid in the callback */
+	int reason; /* enum pindown_reason */
+	int in_use; /* 1: somebody holds it; it is unpinned at the last put */
+	pindown_region
+		*region; /* for comparing with a region that you hold; valid in the callback */
 };
 
 typedef void (*pindown_callback)(const struct pindown_invalidation *what, void *arg);
@@ -170,19 +174,19 @@ int pindown_unsubscribe(int id);
 /* ---- what is pinned ------------------------------------------------------------------------- */
 
 /*
- * Counters since the process began (or since fork). `size` is sizeof(*stats) of the caller, so that a
- * later version can add members. For one device with `device` >= 0, for all with -1: a member that is
- * not kept by device (marked *) is then 0.
+ * Counters since the process began (or since fork). `size` is sizeof(*stats) of the caller, so that
+ * a later version can add members. For one device with `device` >= 0, for all with -1: a member
+ * that is not kept by device (marked *) is then 0.
  */
 struct pindown_stats {
-	uint64_t hits;	       /* * gets answered from the cache */
-	uint64_t misses;       /* * gets that had to pin, or failed */
-	uint64_t pins;	       /* pins made */
-	uint64_t unpins;       /* pins given back */
-	uint64_t pin_failures; /* * pins refused by the driver */
-	uint64_t evictions;    /* regions unpinned for a budget or for pin space */
-	uint64_t invalidations;	       /* regions unlinked because their memory ended */
-	uint64_t lost_races;	       /* * pins given up because a free of the memory began meanwhile */
+	uint64_t hits;		/* * gets answered from the cache */
+	uint64_t misses;	/* * gets that had to pin, or failed */
+	uint64_t pins;		/* pins made */
+	uint64_t unpins;	/* pins given back */
+	uint64_t pin_failures;	/* * pins refused by the driver */
+	uint64_t evictions;	/* regions unpinned for a budget or for pin space */
+	uint64_t invalidations; /* regions unlinked because their memory ended */
+	uint64_t lost_races;	/* * pins given up because a free of the memory began meanwhile */
 	uint64_t missed_invalidations; /* * frees learned of too late, by buffer id: must be 0 */
 	uint64_t tag_checks;	       /* * hits that were checked by buffer id */
 	uint64_t regions, bytes;       /* pinned now; bytes of whole 64 KiB pages */
@@ -191,7 +195,7 @@ struct pindown_stats {
 	uint64_t max_regions, max_bytes; /* * the budgets in force */
 	uint32_t intercepting; /* * 1: frees are watched; 0: every hit is checked by buffer id */
 	uint32_t reserved;
-	char backend[16];      /* * "dmabuf", "none", ... */
+	char backend[16]; /* * "dmabuf", "none", ... */
 };
 int pindown_stats(struct pindown_stats *stats, size_t size, int device);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One record for each thread that ever came to us. Records are never unmapped: another thread may be
- * reading a guard while its owner dies. A dead thread's record is given to the next new thread.
+ * One record for each thread that ever came to us. Records are never unmapped: another thread may
+ * be reading a guard while its owner dies. A dead thread's record is given to the next new thread.
  */
 #ifndef PD_THREAD_H
 #define PD_THREAD_H
@@ -18,35 +18,44 @@ struct pd_counters {
 	uint64_t spare[4];
 };
 
-#define PD_GUARDS 4 /* nested frees in one thread; deeper ones share the last as "everything" */
+#define PD_GUARDS 4 /* nested frees in one thread; deeper ones widen the last to "everything" */
 
-/* See guard.h. kind is stored last and cleared first. */
+/*
+ * What a thread is about to end; see guard.h. The members are written before kind is published, and
+ * kind is cleared when the call has ended.
+ */
 struct pd_guard_slot {
-	uint32_t kind;
+	uint32_t kind; /* enum pd_guard_kind; 0: none */
 	int32_t device;
-	uint64_t begin, end;
+	uint64_t begin, end; /* a range; or begin is a context */
 };
+
+/* Hold counts are kept in stripes: the first threads to get have one of their own each. */
+#define PD_STRIPES	 8
+#define PD_STRIPE_SHARED 0 /* all other threads', with atomics */
 
 struct pd_trace_chunk;
 
 struct pd_thread {
-	/* hot, first cache line */
+	/* The owner's, read by nobody else. */
 	struct pd_counters *counters; /* own_counters, or in the trace file while there is one */
-	uint32_t stripe;	      /* which stripe of hold counts is this thread's */
-	bool stripe_shared;	      /* other threads count there too: atomics needed */
+	uint32_t stripe;	      /* index into pd_holds; PD_STRIPE_SHARED: atomics needed */
+	bool stripe_asked;	      /* it has tried to get a stripe of its own */
 	uint8_t guard_depth;
 	uint16_t hook_depth; /* hook/: how deep in wrapped calls this thread is */
 	int driver_error;    /* pindown_driver_error() */
-	/* the trace's: where this thread writes */
+	/* The trace's: where this thread writes. */
 	char *trace_at, *trace_end;
 	struct pd_trace_chunk *trace_chunk;
 	uint64_t trace_base;
-	/* read by others */
+
+	/* Written by the owner, read by others. */
+	uint32_t probing __attribute__((aligned(64))); /* region number being validated, or 0 */
+	uint32_t owned;				       /* 1: a live thread's */
+	int32_t tid;
 	struct pd_guard_slot guards[PD_GUARDS];
 	struct pd_counters own_counters;
-	struct pd_thread *next; /* all records, never unlinked */
-	uint32_t owned;	       /* 1: a live thread's */
-	int32_t tid;
+	struct pd_thread *next; /* all records; never unlinked */
 } __attribute__((aligned(64)));
 
 extern __thread struct pd_thread *pd_self_tls __attribute__((tls_model("initial-exec")));
@@ -61,11 +70,17 @@ static inline struct pd_thread *pd_self(void)
 	return __builtin_expect(self != 0, 1) ? self : pd_thread_attach();
 }
 
-/* The list of all records, for walking; safe without a lock. */
+/* The list of all records, for walking with ->next; safe without a lock. */
 struct pd_thread *pd_threads(void);
+
+/* Try, once in this thread's life, to get a stripe of hold counts that no other thread uses. */
+void pd_thread_claim_stripe(struct pd_thread *self);
 
 /* In a forked child: only this thread lives on. */
 void pd_thread_fork_child(void);
+
+/* The sum of one counter over all threads; `which` is an offset into struct pd_counters. */
+uint64_t pd_counter_sum(unsigned which);
 
 static inline void pd_count(uint64_t *counter)
 {

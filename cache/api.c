@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* The rest of pindown.h: words for results, the version, and descriptors. */
+#define _GNU_SOURCE
+#include "cache.h"
+#include "driver.h"
+
+#define STRING_(x) #x
+#define STRING(x)  STRING_(x)
+
+PD_EXPORT const char *pindown_version(void)
+{
+	return STRING(PINDOWN_VERSION_MAJOR) "." STRING(PINDOWN_VERSION_MINOR);
+}
+
+PD_EXPORT int pindown_driver_error(void)
+{
+	const struct pd_thread *self = pd_self();
+
+	return self ? self->driver_error : 0;
+}
+
+PD_EXPORT const char *pindown_strerror(int result)
+{
+	switch (result) {
+	case PINDOWN_OK:
+		return "success";
+	case PINDOWN_ERR_INVALID:
+		return "an argument is NULL, zero, wraps round or has unknown flags";
+	case PINDOWN_ERR_DISABLED:
+		return "pindown is switched off in this process";
+	case PINDOWN_ERR_NO_CUDA:
+		return "no CUDA driver is loaded and initialized in this process";
+	case PINDOWN_ERR_NOT_DEVICE:
+		return "the address is not GPU memory that the CUDA driver knows";
+	case PINDOWN_ERR_HOST:
+		return "the address is host memory; register it as host memory";
+	case PINDOWN_ERR_MANAGED:
+		return "the address is managed memory, which migrates and can't be pinned; use "
+		       "cuMemAlloc";
+	case PINDOWN_ERR_RANGE:
+		return "the range runs past the end of its allocation";
+	case PINDOWN_ERR_NO_SPACE:
+		return "no pin space is left within the budget, and every pinned region is in use";
+	case PINDOWN_ERR_BUSY:
+		return "the memory is being freed by another call";
+	case PINDOWN_ERR_NO_BACKEND:
+		return "there is no way to pin memory of this device";
+	case PINDOWN_ERR_DRIVER:
+		return "the CUDA driver refused to pin; pindown_driver_error() has its code";
+	case PINDOWN_ERR_NO_MEMORY:
+		return "no host memory for the cache's own records";
+	case PINDOWN_ERR_NO_DMABUF:
+		return "the backend in use has no dma-buf descriptors";
+	}
+	return "unknown result";
+}
+
+/* ---- descriptors
+ * ---------------------------------------------------------------------------------- */
+
+/*
+ * The region is held, so nobody else unpins it. Two users of one region may close and ask at the
+ * same time; the descriptor changes hands under the lock, and is opened and closed outside it.
+ */
+static void trace_map(const struct pindown_region *region, int result)
+{
+	uint64_t now;
+
+	if (!pd_tracing(PD_EV_MAP))
+		return;
+	now = pd_ticks();
+	pd_trace_about(PD_EV_MAP, region, result, 0, now, now);
+}
+
+static int reopen(struct pindown_region *region, const struct pd_backend *backend)
+{
+	struct pd_pin again = region->pin;
+	uint64_t id;
+	int error = 0;
+	int result;
+	bool used = false;
+
+	again.fd = -1;
+	result = backend->open_dmabuf(&again, &error);
+	if (result != PINDOWN_OK)
+		return result;
+	/* What we have just opened is the region's memory only if that still lives. */
+	if (!pd_driver_buffer_id(region->base, &id) || id != region->buffer_id) {
+		backend->close_dmabuf(&again);
+		return PINDOWN_ERR_NOT_DEVICE;
+	}
+	pd_lock();
+	if (region->pin.fd < 0 && pd_state_is_live(region->state)) {
+		region->pin = again;
+		used = true;
+	} else if (!pd_state_is_live(region->state)) {
+		result = PINDOWN_ERR_NOT_DEVICE;
+	}
+	pd_unlock();
+	if (!used)
+		backend->close_dmabuf(&again);
+	return result;
+}
+
+PD_EXPORT int pindown_region_dmabuf(struct pindown_region *region, uint64_t addr, int *fd,
+				    uint64_t *offset)
+{
+	const struct pd_backend *backend;
+	int result = PINDOWN_OK;
+	int found;
+
+	if (!region || !fd || !offset || !pd_region_holds(region, addr, 1))
+		return PINDOWN_ERR_INVALID;
+	backend = pd_backend_for(region->pin.device);
+	if (!backend || !backend->open_dmabuf)
+		return PINDOWN_ERR_NO_DMABUF;
+	pd_lock();
+	found = region->pin.fd;
+	pd_unlock();
+	if (found < 0) {
+		result = reopen(region, backend);
+		pd_lock();
+		found = region->pin.fd;
+		pd_unlock();
+	}
+	trace_map(region, result);
+	if (result != PINDOWN_OK)
+		return result;
+	if (found < 0)
+		return PINDOWN_ERR_NOT_DEVICE;
+	*fd = found;
+	*offset = addr - region->pin.base;
+	return PINDOWN_OK;
+}
+
+PD_EXPORT void pindown_region_close_dmabuf(struct pindown_region *region)
+{
+	const struct pd_backend *backend;
+	struct pd_pin closing;
+
+	if (!region)
+		return;
+	backend = pd_backend_for(region->pin.device);
+	if (!backend || !backend->close_dmabuf)
+		return;
+	pd_lock();
+	closing = region->pin;
+	region->pin.fd = -1;
+	pd_unlock();
+	if (closing.fd >= 0)
+		backend->close_dmabuf(&closing);
+}

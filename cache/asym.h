@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Asymmetric barriers. Hits and frees are many and must cost nothing; pins and invalidations are
+ *few and cost microseconds anyway. So the frequent side publishes with a plain store and the rare
+ *side pays for both with membarrier(2).
+ *
+ * The pattern, everywhere it is used (store, then load what the other side stores):
+ *
+ *	frequent				rare
+ *	pd_publish(&mine, ...)			__atomic_store_n(&theirs, ..., SEQ_CST)
+ *	load theirs				pd_heavy_barrier()
+ *						load mine
+ *
+ * One of the two sees the other's store. Where membarrier is missing (pd_asymmetric is false), and
+ * under ThreadSanitizer, which knows nothing of it, the frequent side uses a sequentially
+ *consistent exchange instead, and the loads are sequentially consistent too.
+ */
+#ifndef PD_ASYM_H
+#define PD_ASYM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#if defined(__SANITIZE_THREAD__)
+#define PD_CAN_ASYM 0
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define PD_CAN_ASYM 0
+#endif
+#endif
+#ifndef PD_CAN_ASYM
+#define PD_CAN_ASYM 1
+#endif
+
+/* Set once, before the first pin; false costs speed, never correctness. */
+extern bool pd_asymmetric;
+
+void pd_asym_init(void);
+void pd_heavy_barrier(void);
+
+/* A child's address space must be registered anew; it has one thread, so this is cheap. */
+void pd_asym_fork_child(void);
+
+static inline bool pd_light(void)
+{
+	return PD_CAN_ASYM &&
+	       __builtin_expect(__atomic_load_n(&pd_asymmetric, __ATOMIC_RELAXED), 1);
+}
+
+static inline void pd_publish32(uint32_t *where, uint32_t value)
+{
+	if (pd_light()) {
+		__atomic_store_n(where, value, __ATOMIC_RELEASE);
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	} else {
+		__atomic_exchange_n(where, value, __ATOMIC_SEQ_CST);
+	}
+}
+
+#endif

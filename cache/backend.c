@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+/* Which backend pins for a device; and the one that pins nothing. */
+#define _GNU_SOURCE
+#include <stddef.h>
+
+#include "backend.h"
+#include "cache.h"
+#include "config.h"
+#include "log.h"
+
+/* In the order in which `auto` tries them. "none" is only for those who ask for it: it pins
+ * nothing. */
+static const struct pd_backend *const automatic[] = {&pd_backend_dmabuf};
+
+static const struct pd_backend *chosen[PD_MAX_DEVICES + 1]; /* NULL: nobody has asked yet */
+static const struct pd_backend nothing = {.name = "unavailable"};
+
+static const struct pd_backend *first_that_works(int device)
+{
+	for (unsigned i = 0; i < sizeof(automatic) / sizeof(automatic[0]); i++)
+		if (automatic[i]->works_on(device))
+			return automatic[i];
+	return NULL;
+}
+
+static const struct pd_backend *choose(int device)
+{
+	static bool said;
+	const struct pd_backend *found = NULL;
+
+	switch (pd_config()->backend) {
+	case PD_BACKEND_NONE:
+		return &pd_backend_none;
+	case PD_BACKEND_DMABUF:
+		found = pd_backend_dmabuf.works_on(device) ? &pd_backend_dmabuf : NULL;
+		break;
+	case PD_BACKEND_AUTO:
+		found = first_that_works(device);
+		break;
+	}
+	if (!found)
+		pd_log_once(
+			&said, PD_LOG_WARN,
+			"device %d can't be pinned: its driver exports no dma-buf "
+			"(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0); programs run on unpinned",
+			device);
+	return found;
+}
+
+/* The answer stays the same, so two threads that ask at once do no harm. */
+const struct pd_backend *pd_backend_for(int device)
+{
+	unsigned place = device >= 0 && device < PD_MAX_DEVICES ? (unsigned)device : PD_MAX_DEVICES;
+	const struct pd_backend *found = __atomic_load_n(&chosen[place], __ATOMIC_ACQUIRE);
+
+	if (!found) {
+		found = choose(device);
+		__atomic_store_n(&chosen[place], found ? found : &nothing, __ATOMIC_RELEASE);
+	}
+	return found == &nothing ? NULL : found;
+}
+
+const char *pd_backend_name(void)
+{
+	for (unsigned i = 0; i <= PD_MAX_DEVICES; i++) {
+		const struct pd_backend *found = __atomic_load_n(&chosen[i], __ATOMIC_ACQUIRE);
+
+		if (found)
+			return found->name;
+	}
+	switch (pd_config()->backend) {
+	case PD_BACKEND_NONE:
+		return pd_backend_none.name;
+	case PD_BACKEND_DMABUF:
+		return pd_backend_dmabuf.name;
+	case PD_BACKEND_AUTO:
+		break;
+	}
+	return "auto";
+}
+
+/* ---- none
+ * ---------------------------------------------------------------------------------------- */
+
+static bool none_works(int device)
+{
+	(void)device;
+	return true;
+}
+
+static int none_pin(struct pd_pin *pin, int *driver_error)
+{
+	(void)pin;
+	*driver_error = 0;
+	return PINDOWN_OK;
+}
+
+static void none_unpin(struct pd_pin *pin)
+{
+	(void)pin;
+}
+
+const struct pd_backend pd_backend_none = {
+	.name = "none",
+	.works_on = none_works,
+	.pin = none_pin,
+	.unpin = none_unpin,
+	.abandon = none_unpin,
+};

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How memory is pinned. A backend is a table of functions; none of them is called with a lock held,
+ * and none keeps state of its own beside the pin.
+ */
+#ifndef PD_BACKEND_H
+#define PD_BACKEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct pd_pin {
+	uint64_t base, length; /* whole 64 KiB pages, but where the driver can't do that */
+	void *context; /* may be needed as current context for the driver's calls; or NULL */
+	int32_t device;
+	int fd;			      /* dma-buf, or -1 */
+	uint64_t fd_device, fd_inode; /* what fd was when we got it */
+};
+
+struct pd_backend {
+	const char *name;
+
+	/* Can it pin on this device? A driver call or two; asked once for each device. */
+	bool (*works_on)(int device);
+
+	/*
+	 * Pin [base, base + length). PINDOWN_ERR_NO_SPACE asks the cache to evict and try again;
+	 * *driver_error gets the CUresult of any failure.
+	 */
+	int (*pin)(struct pd_pin *pin, int *driver_error);
+
+	/* Never fails, calls no driver, may be called after CUDA has shut down. */
+	void (*unpin)(struct pd_pin *pin);
+
+	/* In a forked child: drop what the child has inherited of the pin. Async-signal-safe. */
+	void (*abandon)(struct pd_pin *pin);
+
+	/* The descriptor is closed early, or wanted again; NULL where there is none. */
+	void (*close_dmabuf)(struct pd_pin *pin);
+	int (*open_dmabuf)(struct pd_pin *pin, int *driver_error);
+};
+
+extern const struct pd_backend pd_backend_none, pd_backend_dmabuf;
+
+/* The backend that the configuration asks for, or that works best on this device; NULL: none does.
+ */
+const struct pd_backend *pd_backend_for(int device);
+
+/* The name of the backend in use, or of the one that would be. */
+const char *pd_backend_name(void);
+
+#endif

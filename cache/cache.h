@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/* What the cache's own files share. Nothing outside cache/ includes this. */
+#ifndef PD_CACHE_H
+#define PD_CACHE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "guard.h"
+#include "lock.h"
+#include "pindown.h"
+#include "region.h"
+#include "trace.h"
+
+#define PD_MAX_DEVICES	64
+#define PD_RACE_WAIT_NS 2000000000u /* a get waits so long for a free, and a free for a pin */
+
+#define PD_EXPORT __attribute__((visibility("default")))
+
+/* Regions in the index, and ranges that are volatile: 0 means that nothing can be found. */
+extern uint32_t pd_occupied;
+
+/* The time of the cache: goes on with each pin. See evict.c. */
+extern uint64_t pd_tick;
+
+/* For a thread without a record of its own, which then shares a stripe of hold counts. */
+extern struct pd_thread pd_anonymous;
+
+static inline struct pd_thread *pd_self_or_anonymous(void)
+{
+	struct pd_thread *self = pd_self();
+
+	return self ? self : &pd_anonymous;
+}
+
+/* ---- end.c: taking regions out -----------------------------------------------------------------
+ */
+
+/* Regions on their way out, linked through ->victim. */
+struct pd_victims {
+	uint32_t first;
+	uint32_t missed; /* set to count them as learned of too late */
+};
+
+/*
+ * Lock held. Unlink a live region: no lookup finds it from here on. Whether it is idle is found out
+ * by pd_victims_sort().
+ */
+void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_reason reason);
+
+/* Lock held. One heavy barrier for all of them; then idle ones are this thread's to unpin. */
+void pd_victims_sort(const struct pd_victims *victims);
+
+/* Lock held. Add those of a list of live regions (linked through ->victim) that nobody holds. */
+void pd_victims_add_idle(struct pd_victims *victims, uint32_t candidates,
+			 enum pindown_reason reason);
+
+/* Lock not held. Tell the subscribers, unpin the idle, let go of the others. Returns how many. */
+int pd_victims_dispatch(struct pd_victims *victims);
+
+/* End all regions that the scope covers, and wait for others that are at it. Returns how many. */
+int pd_end_scope(const struct pd_scope *scope, enum pindown_reason reason, bool missed);
+
+/* Unpin a region whose last hold has been put after its memory was freed. Lock not held. */
+void pd_unpin_kept(uint32_t number);
+
+/* Lock held. Is another thread unpinning something that the scope covers? */
+bool pd_dying_under(const struct pd_scope *scope);
+bool pd_dying_any(void);
+void pd_end_fork_child(void);
+
+/* ---- evict.c: the queue of live regions, least recently used first
+ * ------------------------------- */
+
+struct pd_queue {
+	uint32_t oldest, newest;
+};
+extern struct pd_queue pd_queue;
+
+/* Lock held. */
+void pd_queue_append(struct pd_queue *queue, uint32_t number);
+void pd_queue_remove(struct pd_queue *queue, uint32_t number);
+
+/*
+ * Lock held. Pick the least recently used idle region (of this device, unless negative) and unlink
+ * it into victims; false when there is none.
+ */
+bool pd_evict_one(struct pd_victims *victims, int device);
+
+/*
+ * Make room under the budgets for so many bytes and reserve them for the flight. Lock not held.
+ * PINDOWN_ERR_NO_SPACE when all else is in use.
+ */
+int pd_make_room(struct pd_flight *flight, uint64_t bytes);
+
+/* Evict one for a pin that the driver refused; false when nothing is left to evict. */
+bool pd_evict_for(int device);
+
+/* The count budget in force. */
+uint64_t pd_max_regions(void);
+
+/* ---- pin.c
+ * --------------------------------------------------------------------------------------- */
+
+/* A miss: find the allocation, pin it, insert it, hold it. */
+int pd_pin(uint64_t addr, uint64_t length, struct pindown_region **region);
+
+/* New pins wait while a fork is under way. */
+void pd_pin_hold_for_fork(void);
+void pd_pin_after_fork(void);
+void pd_pin_fork_child(void);
+
+/* ---- get.c
+ * --------------------------------------------------------------------------------------- */
+
+/* Lock held. The live region that holds [addr, addr + length), held; or NULL. */
+struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length);
+
+/* ---- volatile.c
+ * ---------------------------------------------------------------------------------- */
+
+/* Lock held. Is any of [begin, end) volatile? */
+bool pd_is_volatile(uint64_t begin, uint64_t end);
+void pd_volatile_forget(uint64_t begin, uint64_t end);
+bool pd_volatile_any(void);
+void pd_volatile_fork_child(void);
+
+/* The state that a new region of this memory starts in. */
+enum pd_state pd_state_for(bool is_volatile);
+
+/* ---- subscribe.c
+ * ---------------------------------------------------------------------------------- */
+
+void pd_tell_subscribers(const struct pindown_region *region, bool in_use);
+void pd_subscribe_fork_child(void);
+
+/* ---- stats.c: accounts. Lock held for all
+ * -------------------------------------------------------- */
+
+void pd_account_pin(const struct pindown_region *region);
+void pd_account_unpin(const struct pindown_region *region, bool was_kept);
+void pd_account_out(const struct pindown_region *region, bool missed);
+void pd_account_kept(const struct pindown_region *region);
+void pd_account_pin_failure(void);
+void pd_account_lost_race(void);
+uint64_t pd_pinned_bytes(void);
+uint64_t pd_pinned_regions(void);
+void pd_stats_fork_child(void);
+extern bool pd_intercepting;
+
+/* ---- for the trace
+ * -------------------------------------------------------------------------------- */
+
+void pd_trace_about(enum pd_event event, const struct pindown_region *region, int result,
+		    unsigned flags, uint64_t begin, uint64_t end);
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the cache asks the CUDA driver. Never under the lock: the driver has locks of its own and
+ * may free memory, and so come back to us, in any call.
+ */
+#ifndef PD_DRIVER_H
+#define PD_DRIVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "guard.h"
+
+/* An allocation, as the driver describes it. */
+struct pd_allocation {
+	struct pd_memory memory; /* memory.context: only where the context's end ends the memory */
+	uint64_t buffer_id;
+	void *current; /* a context that can be made current for calls about it; may be NULL */
+	void *pool;
+	bool mapped; /* made with cuMemMap */
+};
+
+/*
+ * Describe the allocation that holds [addr, addr + length). A pindown_result; *error gets the
+ * CUresult of a driver call that failed.
+ */
+int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out, int *error);
+
+/* The buffer id at addr; false when there is no device memory there (any more). */
+bool pd_driver_buffer_id(uint64_t addr, uint64_t *id);
+
+/* Set SYNC_MEMOPS; false when the memory does not support it. */
+bool pd_driver_sync_memops(uint64_t addr);
+
+/* 1, 0, or negative when the driver can't tell. */
+int pd_driver_device_attribute(int attribute, int device);
+
+/*
+ * Export [base, base + length) as a dma-buf, with `context` current where the driver wants one.
+ * A CUresult.
+ */
+int pd_driver_export(uint64_t base, uint64_t length, void *context, int device, int *fd);
+
+/* The driver is shut down, or this is a child that can't use it: don't call it any more. */
+void pd_driver_forget(void);
+
+#endif

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT */
+/* How regions come to their end: unlinked at once, unpinned when nobody holds them. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cache.h"
+#include "index.h"
+#include "log.h"
+
+static struct pd_queue dying; /* regions being unpinned just now; under the lock */
+
+static void set_state(struct pindown_region *region, enum pd_state state)
+{
+	__atomic_store_n(&region->state, state, __ATOMIC_SEQ_CST);
+}
+
+static uint32_t my_tid(void)
+{
+	const struct pd_thread *self = pd_self();
+
+	return (uint32_t)(self ? self->tid : syscall(SYS_gettid));
+}
+
+static void occupied_less(void)
+{
+	__atomic_fetch_sub(&pd_occupied, 1, __ATOMIC_SEQ_CST);
+}
+
+/*
+ * Unsettled goes up before the region leaves the index: a free that no longer finds it there,
+ * without the lock, has then seen that something is under way (see pd_end_range() in events.c).
+ */
+void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_reason reason)
+{
+	struct pindown_region *region = &pd_regions[number];
+
+	__atomic_fetch_add(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
+	region->reason = (uint16_t)reason;
+	region->killer = my_tid();
+	if (victims->missed)
+		region->flags |= PD_REGION_MISSED;
+	set_state(region, PD_DYING);
+	pd_index_remove(number, region->base, region->end);
+	pd_queue_remove(&pd_queue, number);
+	pd_queue_append(&dying, number);
+	occupied_less();
+	pd_account_out(region, victims->missed);
+	region->victim = victims->first;
+	victims->first = number;
+}
+
+static void let_probes_pass(void)
+{
+	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
+		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
+
+		if (!number ||
+		    __atomic_load_n(&pd_regions[number].state, __ATOMIC_RELAXED) != PD_DYING)
+			continue;
+		/* A few instructions, unless that thread has lost its processor in between. */
+		for (unsigned i = 0; __atomic_load_n(&t->probing, __ATOMIC_ACQUIRE) == number; i++)
+			if (i > 1000)
+				sched_yield();
+	}
+}
+
+/* It is somebody's still. A hold of our own keeps it from going away before we have told everyone.
+ */
+static void keep(uint32_t number)
+{
+	struct pindown_region *region = &pd_regions[number];
+
+	pd_hold(pd_self_or_anonymous(), number, 1);
+	pd_queue_remove(&dying, number);
+	__atomic_fetch_sub(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
+	pd_account_kept(region);
+	set_state(region, PD_KEPT);
+}
+
+/*
+ * After the barrier and with all probes gone, nobody can take a new hold, and every hold that was
+ * taken is counted. A put that we don't see in the sum will find the region KEPT and come for the
+ * lock.
+ */
+void pd_victims_sort(const struct pd_victims *victims)
+{
+	if (!victims->first)
+		return;
+	pd_heavy_barrier();
+	let_probes_pass();
+	for (uint32_t n = victims->first; n; n = pd_regions[n].victim)
+		if (pd_region_in_use(n))
+			keep(n);
+}
+
+/*
+ * For eviction, which must leave regions in use alone. Nobody gets a candidate while we look, and a
+ * put of one comes for the lock; those that are held get their state back.
+ */
+void pd_victims_add_idle(struct pd_victims *victims, uint32_t candidates,
+			 enum pindown_reason reason)
+{
+	for (uint32_t n = candidates; n; n = pd_regions[n].victim)
+		set_state(&pd_regions[n], PD_DYING);
+	pd_heavy_barrier();
+	let_probes_pass();
+	for (uint32_t n = candidates, next; n; n = next) {
+		struct pindown_region *region = &pd_regions[n];
+
+		next = region->victim;
+		if (pd_region_in_use(n))
+			set_state(region, pd_state_for(region->flags & PD_REGION_VOLATILE));
+		else
+			pd_victims_add(victims, n, reason);
+	}
+}
+
+static const struct pd_backend *backend_of(const struct pindown_region *region)
+{
+	return pd_backend_for(region->pin.device);
+}
+
+/* The region is DYING and ours: unpin it without the lock, then give its record back. */
+static void unpin(uint32_t number, bool was_kept)
+{
+	struct pindown_region *region = &pd_regions[number];
+	uint64_t begin = pd_tracing(PD_EV_UNPIN) ? pd_ticks() : 0;
+	const struct pd_backend *backend = backend_of(region);
+
+	if (backend)
+		backend->unpin(&region->pin);
+	if (pd_tracing(PD_EV_UNPIN))
+		pd_trace_about(PD_EV_UNPIN, region, 0, was_kept ? PD_TRACE_IN_USE : 0, begin,
+			       pd_ticks());
+	pd_lock();
+	pd_account_unpin(region, was_kept);
+	pd_queue_remove(&dying, number);
+	pd_region_free(number);
+	__atomic_fetch_sub(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
+	pd_wake_waiters();
+	pd_unlock();
+}
+
+/* put_slow() has made it DYING: from here on it is this thread's, as after pd_victims_add(). */
+void pd_unpin_kept(uint32_t number)
+{
+	pd_lock();
+	pd_regions[number].killer = my_tid();
+	pd_queue_append(&dying, number);
+	__atomic_fetch_add(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
+	pd_unlock();
+	unpin(number, true);
+}
+
+static unsigned trace_flags(const struct pindown_region *region, bool in_use)
+{
+	return (in_use ? PD_TRACE_IN_USE : 0) |
+	       (region->flags & PD_REGION_MISSED ? PD_TRACE_MISSED : 0);
+}
+
+static void tell(const struct pindown_region *region, bool in_use)
+{
+	enum pd_event event =
+		region->reason == PINDOWN_REASON_EVICTED ? PD_EV_EVICT : PD_EV_INVALIDATE;
+
+	if (pd_tracing(event)) {
+		uint64_t now = pd_ticks();
+
+		pd_trace_about(event, region, 0, trace_flags(region, in_use), now, now);
+	}
+	pd_tell_subscribers(region, in_use);
+}
+
+int pd_victims_dispatch(struct pd_victims *victims)
+{
+	uint32_t number = victims->first;
+	int count = 0;
+
+	for (uint32_t next; number; number = next, count++) {
+		struct pindown_region *region = &pd_regions[number];
+		bool in_use = __atomic_load_n(&region->state, __ATOMIC_RELAXED) == PD_KEPT;
+
+		next = region->victim;
+		tell(region, in_use);
+		if (in_use)
+			pindown_put(region);
+		else
+			unpin(number, false);
+	}
+	victims->first = 0;
+	return count;
+}
+
+/* ---- by scope
+ * ------------------------------------------------------------------------------------ */
+
+static struct pd_memory memory_of(const struct pindown_region *region)
+{
+	return (struct pd_memory){.base = region->base,
+				  .end = region->end,
+				  .context = region->context,
+				  .device = region->pin.device};
+}
+
+static void collect_at(uint64_t addr, struct pd_victims *victims, enum pindown_reason reason)
+{
+	uint32_t number = pd_index_find(addr);
+
+	if (number && pd_region_holds(&pd_regions[number], addr, 1))
+		pd_victims_add(victims, number, reason);
+}
+
+static void collect_range(uint64_t begin, uint64_t end, struct pd_victims *victims,
+			  enum pindown_reason reason)
+{
+	uint64_t at = begin;
+	uint32_t number;
+
+	while ((number = pd_index_next(&at, end)) != 0)
+		pd_victims_add(victims, number, reason);
+}
+
+static void collect_matching(const struct pd_scope *scope, struct pd_victims *victims,
+			     enum pindown_reason reason)
+{
+	for (uint32_t number = pd_queue.oldest, next; number; number = next) {
+		struct pd_memory memory = memory_of(&pd_regions[number]);
+
+		next = pd_regions[number].newer;
+		if (pd_scope_covers(scope, &memory))
+			pd_victims_add(victims, number, reason);
+	}
+}
+
+static void collect(const struct pd_scope *scope, struct pd_victims *victims,
+		    enum pindown_reason reason)
+{
+	if (scope->kind != PD_GUARD_RANGE)
+		collect_matching(scope, victims, reason);
+	else if (scope->end <= scope->begin)
+		collect_at(scope->begin, victims, reason);
+	else
+		collect_range(scope->begin, scope->end, victims, reason);
+}
+
+bool pd_dying_under(const struct pd_scope *scope)
+{
+	uint32_t me = my_tid();
+
+	for (uint32_t number = dying.oldest; number; number = pd_regions[number].newer) {
+		struct pd_memory memory = memory_of(&pd_regions[number]);
+
+		if (pd_regions[number].killer != me && pd_scope_covers(scope, &memory))
+			return true;
+	}
+	return false;
+}
+
+bool pd_dying_any(void)
+{
+	uint32_t me = my_tid();
+
+	for (uint32_t number = dying.oldest; number; number = pd_regions[number].newer)
+		if (pd_regions[number].killer != me)
+			return true;
+	return false;
+}
+
+/*
+ * Others may be pinning this memory, and have been told to give up, or be unpinning it for a reason
+ * of their own. The free waits for both, so that nothing of ours keeps the memory when it returns.
+ * It does not wait for ever: two threads that free inside subscribers' callbacks could wait for
+ * each other.
+ */
+static void wait_for_others(const struct pd_scope *scope)
+{
+	static bool said;
+	uint64_t deadline = pd_deadline(PD_RACE_WAIT_NS);
+	bool in_time = true;
+
+	pd_lock();
+	while (in_time && (pd_flights_under(scope) || pd_dying_under(scope)))
+		in_time = pd_wait_settled(deadline);
+	pd_unlock();
+	if (!in_time)
+		pd_log_once(&said, PD_LOG_WARN,
+			    "a free has waited two seconds for another thread's pin or unpin of "
+			    "the same "
+			    "memory and goes on; the memory may come back late");
+}
+
+int pd_end_scope(const struct pd_scope *scope, enum pindown_reason reason, bool missed)
+{
+	struct pd_victims victims = {.missed = missed};
+	bool wait;
+	int count;
+
+	pd_lock();
+	collect(scope, &victims, reason);
+	pd_victims_sort(&victims);
+	wait = pd_flights_lose(scope);
+	wait |= pd_dying_under(scope);
+	pd_unlock();
+	count = pd_victims_dispatch(&victims);
+	if (wait)
+		wait_for_others(scope);
+	return count;
+}
+
+PD_EXPORT int pindown_invalidate(uint64_t addr, size_t length)
+{
+	struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = addr + length};
+
+	if (addr + length < addr)
+		return PINDOWN_ERR_INVALID;
+	return pd_end_scope(&scope, PINDOWN_REASON_FLUSHED, false);
+}
+
+PD_EXPORT int pindown_invalidate_context(void *context)
+{
+	struct pd_scope scope = {.kind = PD_GUARD_CONTEXT, .context = context};
+
+	if (!context)
+		return PINDOWN_ERR_INVALID;
+	return pd_end_scope(&scope, PINDOWN_REASON_FLUSHED, false);
+}
+
+void pd_end_fork_child(void)
+{
+	dying = (struct pd_queue){0, 0};
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+/* Lookups, holds and puts. */
+#define _GNU_SOURCE
+#include "cache.h"
+#include "config.h"
+#include "driver.h"
+#include "index.h"
+#include "log.h"
+
+#define EXPORT	    __attribute__((visibility("default")))
+#define likely(x)   __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+uint32_t pd_occupied;
+uint64_t pd_tick = 1;
+struct pd_thread pd_anonymous = {.counters = &pd_anonymous.own_counters, .stripe_asked = true};
+
+/*
+ * What the index says is a hint. Announce the region before looking at its state: a thread that
+ * takes the region out stores its state first and then waits until nobody announces it (end.c), so
+ * either we see that it is on its way out, or our hold is counted before it is found idle.
+ */
+static inline struct pindown_region *hold_if(struct pd_thread *self, uint64_t addr, size_t length,
+					     uint32_t *state)
+{
+	uint32_t number = pd_index_find(addr);
+	struct pindown_region *region = &pd_regions[number];
+	bool ok;
+
+	if (!number)
+		return NULL;
+	pd_publish32(&self->probing, number);
+	/* Acquire pairs with the release in pin.c: of a live region base and end are its own. */
+	*state = __atomic_load_n(&region->state, __ATOMIC_SEQ_CST);
+	ok = pd_state_is_live(*state) && pd_region_holds(region, addr, length);
+	if (ok)
+		pd_hold(self, number, 1);
+	/* Release: who sees that we are done sees the hold. */
+	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);
+	return ok ? region : NULL;
+}
+
+/*
+ * Written only when it changes, so that a region that many threads hit stays in all their caches
+ * between two pins.
+ */
+static inline void touch(struct pindown_region *region)
+{
+	uint64_t now = __atomic_load_n(&pd_tick, __ATOMIC_RELAXED);
+
+	if (__atomic_load_n(&region->stamp, __ATOMIC_RELAXED) != now)
+		__atomic_store_n(&region->stamp, now, __ATOMIC_RELAXED);
+}
+
+static void __attribute__((noinline))
+trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t length)
+{
+	uint64_t now = pd_ticks();
+	struct pd_trace_region what = {
+		.addr = addr,
+		.size = length,
+		.pin_addr = region->pin.base,
+		.pin_size = region->pin.length,
+		.buffer_id = region->buffer_id,
+		.context = (uintptr_t)region->context,
+		.region = pd_region_number(region),
+		.device = region->pin.device,
+		.flags = region->flags & PD_REGION_VOLATILE ? PD_TRACE_VOLATILE : 0,
+	};
+
+	pd_trace_region(PD_EV_HIT, &what, now, now);
+}
+
+static inline void count_hit(struct pd_thread *self, struct pindown_region *region, uint64_t addr,
+			     uint64_t length)
+{
+	touch(region);
+	pd_count(&self->counters->hits);
+	if (pd_tracing(PD_EV_HIT))
+		trace_hit(region, addr, length);
+}
+
+struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length)
+{
+	uint32_t number = pd_index_find(addr);
+	struct pindown_region *region = &pd_regions[number];
+
+	if (!number || !pd_state_is_live(region->state) || !pd_region_holds(region, addr, length))
+		return NULL;
+	pd_hold(pd_self_or_anonymous(), number, 1);
+	return region;
+}
+
+/*
+ * The id differs: somebody freed the memory without our knowing. Takes over the caller's hold,
+ * which has to go first: it would make the region look in use.
+ */
+static void drop_stale(struct pindown_region *region)
+{
+	struct pd_victims victims = {.missed = !(region->flags & PD_REGION_VOLATILE)};
+	uint32_t number = pd_region_number(region);
+	uint64_t id = region->buffer_id;
+
+	pindown_put(region);
+	pd_lock();
+	if (pd_state_is_live(region->state) && region->buffer_id == id)
+		pd_victims_add(&victims, number, PINDOWN_REASON_STALE);
+	pd_victims_sort(&victims);
+	pd_unlock();
+	pd_victims_dispatch(&victims);
+}
+
+/* A held region that has to be checked: is it still what the driver has at this address? */
+static bool is_still_true(struct pd_thread *self, const struct pindown_region *region)
+{
+	uint64_t id;
+
+	pd_count(&self->counters->tag_checks);
+	return pd_driver_buffer_id(region->base, &id) && id == region->buffer_id &&
+	       pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_SEQ_CST));
+}
+
+static int bad_arguments(uint64_t addr, size_t length, unsigned flags,
+			 struct pindown_region **region)
+{
+	return !region || length == 0 || addr + length < addr || flags & ~PINDOWN_GET_CACHED;
+}
+
+static int __attribute__((noinline))
+get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
+{
+	struct pd_thread *self = pd_self_or_anonymous();
+	struct pindown_region *region;
+
+	if (bad_arguments(addr, length, flags, out))
+		return PINDOWN_ERR_INVALID;
+	if (!pd_config()->enabled)
+		return PINDOWN_ERR_DISABLED;
+	pd_lock(); /* without it the index may have been changing when the fast path looked */
+	region = pd_hold_locked(addr, length);
+	pd_unlock();
+	if (region && __atomic_load_n(&region->state, __ATOMIC_RELAXED) == PD_CHECKED &&
+	    !is_still_true(self, region)) {
+		drop_stale(region);
+		region = NULL;
+	}
+	if (region) {
+		count_hit(self, region, addr, length);
+		*out = region;
+		return PINDOWN_OK;
+	}
+	pd_count(&self->counters->misses);
+	if (flags & PINDOWN_GET_CACHED)
+		return PINDOWN_ERR_NOT_DEVICE;
+	return pd_pin(addr, length, out);
+}
+
+PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
+{
+	struct pd_thread *self = pd_self_tls;
+	struct pindown_region *region;
+	uint32_t state;
+
+	/* length 0 becomes the largest there is, which fits in no region. */
+	if (unlikely(!self || !out || flags & ~PINDOWN_GET_CACHED || length - 1 >= ~0ull / 2))
+		return get_slow(addr, length, flags, out);
+	region = hold_if(self, addr, length, &state);
+	if (unlikely(!region))
+		return get_slow(addr, length, flags, out);
+	if (unlikely(state == PD_CHECKED) && !is_still_true(self, region)) {
+		drop_stale(region);
+		return get_slow(addr, length, flags, out);
+	}
+	count_hit(self, region, addr, length);
+	*out = region;
+	return PINDOWN_OK;
+}
+
+/*
+ * The region was no longer live when its hold was dropped. If it was the last one, unpinning is
+ * left to us; two who both think so are told apart under the lock.
+ */
+static void __attribute__((noinline)) put_slow(uint32_t number)
+{
+	bool last;
+
+	pd_lock();
+	last = pd_regions[number].state == PD_KEPT && !pd_region_in_use(number);
+	if (last)
+		__atomic_store_n(&pd_regions[number].state, PD_DYING, __ATOMIC_SEQ_CST);
+	pd_unlock();
+	if (last)
+		pd_unpin_kept(number);
+}
+
+PD_EXPORT void pindown_put(struct pindown_region *region)
+{
+	uint32_t number;
+
+	if (unlikely(!region))
+		return;
+	number = pd_region_number(region);
+	if (unlikely(number - 1 >= pd_region_limit)) {
+		static bool said;
+
+		pd_log_once(&said, PD_LOG_ERROR, "pindown_put: %p is not a region; ignored",
+			    (void *)region);
+		return;
+	}
+	/* The hold goes down before the state is read: see pd_victims_sort() for the other side. */
+	pd_hold(pd_self_or_anonymous(), number, -1u);
+	if (unlikely(!pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_SEQ_CST))))
+		put_slow(number);
+}
+
+/* ---- accessors
+ * ----------------------------------------------------------------------------------- */
+
+PD_EXPORT uint64_t pindown_region_base(const struct pindown_region *region)
+{
+	return region->base;
+}
+
+PD_EXPORT size_t pindown_region_length(const struct pindown_region *region)
+{
+	return region->end - region->base;
+}
+
+PD_EXPORT uint64_t pindown_region_pin_base(const struct pindown_region *region)
+{
+	return region->pin.base;
+}
+
+PD_EXPORT size_t pindown_region_pin_length(const struct pindown_region *region)
+{
+	return region->pin.length;
+}
+
+PD_EXPORT uint64_t pindown_region_buffer_id(const struct pindown_region *region)
+{
+	return region->buffer_id;
+}
+
+PD_EXPORT void *pindown_region_context(const struct pindown_region *region)
+{
+	return region->context;
+}
+
+PD_EXPORT int pindown_region_device(const struct pindown_region *region)
+{
+	return region->pin.device;
+}
+
+PD_EXPORT int pindown_region_is_volatile(const struct pindown_region *region)
+{
+	return (region->flags & PD_REGION_VOLATILE) != 0;
+}
+
+PD_EXPORT int pindown_region_is_live(const struct pindown_region *region)
+{
+	return pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_ACQUIRE));
+}

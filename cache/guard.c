@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stddef.h>
+
+#include "asym.h"
+#include "guard.h"
+#include "lock.h"
+
+/* Frees by threads that no record could be had for. While there is one, everything is guarded. */
+static uint32_t recordless;
+
+#define RECORDLESS (~0u)
+
+bool pd_scope_covers(const struct pd_scope *scope, const struct pd_memory *memory)
+{
+	switch (scope->kind) {
+	case PD_GUARD_NONE:
+		return false;
+	case PD_GUARD_RANGE:
+		if (scope->end <= scope->begin) /* the allocation that holds begin */
+			return memory->base <= scope->begin && scope->begin < memory->end;
+		return memory->base < scope->end && scope->begin < memory->end;
+	case PD_GUARD_CONTEXT:
+		return memory->context && memory->context == scope->context;
+	case PD_GUARD_DEVICE:
+		return memory->context && memory->device == scope->device;
+	case PD_GUARD_ALL:
+		return true;
+	}
+	return true;
+}
+
+/* A slot is rewritten only while its kind is NONE or, by a deeper guard, widened to ALL. */
+static void fill(struct pd_guard_slot *slot, const struct pd_scope *scope)
+{
+	uint64_t begin = scope->kind == PD_GUARD_CONTEXT ? (uintptr_t)scope->context : scope->begin;
+
+	__atomic_store_n(&slot->begin, begin, __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->end, scope->end, __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->device, scope->device, __ATOMIC_RELAXED);
+	pd_publish32(&slot->kind, scope->kind);
+}
+
+pd_guard pd_guard_up(const struct pd_scope *scope)
+{
+	struct pd_thread *self = pd_self();
+	unsigned depth;
+
+	if (!self) {
+		__atomic_fetch_add(&recordless, 1, __ATOMIC_SEQ_CST);
+		return RECORDLESS;
+	}
+	depth = self->guard_depth++;
+	if (depth < PD_GUARDS)
+		fill(&self->guards[depth], scope);
+	else
+		pd_publish32(&self->guards[PD_GUARDS - 1].kind, PD_GUARD_ALL);
+	return depth;
+}
+
+void pd_ended(pd_guard guard)
+{
+	struct pd_thread *self;
+
+	if (__builtin_expect(guard == RECORDLESS, 0)) {
+		__atomic_fetch_sub(&recordless, 1, __ATOMIC_SEQ_CST);
+		return;
+	}
+	self = pd_self();
+	/* A fork inside the guarded call leaves a child whose record was wiped. */
+	if (!self || self->guard_depth == 0)
+		return;
+	self->guard_depth = (uint8_t)guard;
+	/*
+	 * Release: whoever sees the guard down sees what the driver's free did before. A widened
+	 * slot stays wide until its first owner is done.
+	 */
+	if (guard < PD_GUARDS)
+		__atomic_store_n(&self->guards[guard].kind, PD_GUARD_NONE, __ATOMIC_RELEASE);
+}
+
+static struct pd_scope scope_of(const struct pd_guard_slot *slot)
+{
+	uint64_t begin = __atomic_load_n(&slot->begin, __ATOMIC_RELAXED);
+
+	return (struct pd_scope){
+		.kind = __atomic_load_n(&slot->kind, __ATOMIC_SEQ_CST),
+		.begin = begin,
+		.end = __atomic_load_n(&slot->end, __ATOMIC_RELAXED),
+		.device = __atomic_load_n(&slot->device, __ATOMIC_RELAXED),
+		.context = (void *)(uintptr_t)begin,
+	};
+}
+
+static bool thread_guards(const struct pd_thread *thread, const struct pd_memory *memory)
+{
+	for (unsigned i = 0; i < PD_GUARDS; i++) {
+		const struct pd_guard_slot *slot = &thread->guards[i];
+		struct pd_scope scope;
+
+		if (__atomic_load_n(&slot->kind, __ATOMIC_SEQ_CST) == PD_GUARD_NONE)
+			continue;
+		scope = scope_of(slot);
+		if (pd_scope_covers(&scope, memory))
+			return true;
+	}
+	return false;
+}
+
+enum pd_guarded pd_guard_on(const struct pd_memory *memory)
+{
+	const struct pd_thread *self = pd_self();
+	enum pd_guarded found = PD_UNGUARDED;
+
+	if (__atomic_load_n(&recordless, __ATOMIC_SEQ_CST))
+		found = PD_GUARDED;
+	for (const struct pd_thread *t = pd_threads(); t; t = t->next)
+		if (thread_guards(t, memory)) {
+			if (t == self)
+				return PD_GUARDED_BY_SELF;
+			found = PD_GUARDED;
+		}
+	return found;
+}
+
+/*
+ * A guard's owner tells nobody when it takes it down: that would put a wake-up on the path of every
+ * free. So this side looks again and again, sleeping longer each time.
+ */
+bool pd_guard_wait(const struct pd_memory *memory, uint64_t deadline)
+{
+	for (unsigned round = 0; pd_guard_on(memory) == PD_GUARDED; round++) {
+		if (pd_deadline(0) >= deadline)
+			return false;
+		if (round < 16)
+			sched_yield();
+		else
+			pd_nap(round < 64 ? 20000 : 500000);
+	}
+	return true;
+}
+
+/* ---- flights --------------------------------------------------------------------------------- */
+
+static struct pd_flight *flights;
+
+static void unsettled_add(uint32_t change)
+{
+	__atomic_fetch_add(&pd_unsettled, change, __ATOMIC_SEQ_CST);
+}
+
+void pd_flight_begin(struct pd_flight *flight)
+{
+	flight->memory = (struct pd_memory){.base = 0, .end = ~0ull, .device = -1};
+	flight->known = flight->lost = false;
+	flight->reserved = 0;
+	flight->thread = pd_self();
+	flight->next = flights;
+	flights = flight;
+	unsettled_add(1);
+}
+
+void pd_flight_end(struct pd_flight *flight)
+{
+	for (struct pd_flight **f = &flights; *f; f = &(*f)->next)
+		if (*f == flight) {
+			*f = flight->next;
+			break;
+		}
+	unsettled_add(-1u);
+	pd_wake_waiters();
+}
+
+/* As long as the driver has not told what a flight will pin, it may be anything. */
+static bool may_pin(const struct pd_flight *flight, const struct pd_scope *scope)
+{
+	return !flight->known || pd_scope_covers(scope, &flight->memory);
+}
+
+bool pd_flights_lose(const struct pd_scope *scope)
+{
+	const struct pd_thread *self = pd_self();
+	bool others = false;
+
+	for (struct pd_flight *f = flights; f; f = f->next)
+		if (may_pin(f, scope)) {
+			f->lost = true;
+			others |= f->thread != self;
+		}
+	return others;
+}
+
+bool pd_flights_under(const struct pd_scope *scope)
+{
+	const struct pd_thread *self = pd_self();
+
+	for (const struct pd_flight *f = flights; f; f = f->next)
+		if (f->lost && f->thread != self && may_pin(f, scope))
+			return true;
+	return false;
+}
+
+bool pd_flight_has_company(const struct pd_flight *flight)
+{
+	for (const struct pd_flight *f = flights; f; f = f->next)
+		if (f != flight && f->known && f->thread != flight->thread &&
+		    f->memory.base < flight->memory.end && flight->memory.base < f->memory.end)
+			return true;
+	return false;
+}
+
+bool pd_flights_any(void)
+{
+	return flights != NULL;
+}
+
+uint64_t pd_flights_reserved(uint32_t *count)
+{
+	uint64_t bytes = 0;
+
+	*count = 0;
+	for (const struct pd_flight *f = flights; f; f = f->next)
+		if (f->reserved) {
+			bytes += f->reserved;
+			++*count;
+		}
+	return bytes;
+}
+
+void pd_flights_fork_child(void)
+{
+	flights = NULL;
+	recordless = 0;
+}

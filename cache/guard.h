@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Guards and flights: how a free and a pin of the same memory, in two threads, come out right.
+ *
+ * A thread that frees puts up a guard in its own record before it looks for regions, and takes it
+ *down after the driver's free. A thread that pins announces a flight under the lock before it asks
+ *the driver about the memory. The guard is a plain store, the flight is followed by a heavy barrier
+ * (asym.h), so that one of the two sees the other:
+ *
+ *	- the free sees pd_unsettled != 0, takes the lock and marks the flight lost: what was pinned
+ *is unpinned again before the free goes on;
+ *	- or the pin sees the guard and waits until it is down, and then asks the driver anew;
+ *	- or the free had ended before the pin looked, and then the buffer ids read before and after
+ *the pin tell whether the memory is still the same.
+ */
+#ifndef PD_GUARD_H
+#define PD_GUARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "events.h"
+#include "thread.h"
+
+enum pd_guard_kind {
+	PD_GUARD_NONE,
+	PD_GUARD_RANGE,
+	PD_GUARD_CONTEXT,
+	PD_GUARD_DEVICE,
+	PD_GUARD_ALL,
+};
+
+/* What a guard says, or what is to be ended. length 0: what holds begin. */
+struct pd_scope {
+	enum pd_guard_kind kind;
+	int32_t device;
+	uint64_t begin, end;
+	void *context;
+};
+
+/* What a scope is compared with: memory of known extent and owner. */
+struct pd_memory {
+	uint64_t base, end;
+	void *context; /* see struct pindown_region */
+	int32_t device;
+};
+
+bool pd_scope_covers(const struct pd_scope *scope, const struct pd_memory *memory);
+
+/* Up: with a plain publish, as asym.h has it. Down: by pd_ended(). */
+pd_guard pd_guard_up(const struct pd_scope *scope);
+
+enum pd_guarded { PD_UNGUARDED, PD_GUARDED, PD_GUARDED_BY_SELF };
+
+/* Is this memory being ended by some thread just now? Call after a heavy barrier. */
+enum pd_guarded pd_guard_on(const struct pd_memory *memory);
+
+/* Wait until no other thread's guard is on it; false when the deadline passes first. */
+bool pd_guard_wait(const struct pd_memory *memory, uint64_t deadline);
+
+/* A pin under way. On the pinning thread's stack; linked, and its members changed, under the lock.
+ */
+struct pd_flight {
+	struct pd_flight *next;
+	struct pd_memory memory; /* base 0, end ~0 until the driver has told */
+	uint64_t reserved;	 /* bytes of the budget that it has taken */
+	struct pd_thread *thread;
+	bool known; /* memory has been filled in */
+	bool lost;  /* a free of the memory began: the pin must not be used */
+};
+
+/* Lock held. begin: unsettled goes up. end: it goes down, and those who wait wake up. */
+void pd_flight_begin(struct pd_flight *flight);
+void pd_flight_end(struct pd_flight *flight);
+
+/* Lock held. Mark lost all that the scope covers; true when any is another thread's. */
+bool pd_flights_lose(const struct pd_scope *scope);
+
+/* Lock held. Does another thread pin memory that overlaps this one's? */
+bool pd_flight_has_company(const struct pd_flight *flight);
+
+/* Lock held. Is one of another thread's marked lost by this scope still under way? */
+bool pd_flights_under(const struct pd_scope *scope);
+
+bool pd_flights_any(void);
+uint64_t pd_flights_reserved(uint32_t *count);
+void pd_flights_fork_child(void);
+
+#endif

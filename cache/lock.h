@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The cache's one lock, for all changes of its tables. It is never held across a call out: not of
+ * the driver, a backend, a subscriber, the trace or the log. Hits don't take it, nor do frees of
+ * memory that is not registered.
+ *
+ * "Unsettled" counts what a free may have to wait for: pins in flight, and regions being unpinned.
+ * A free that reads 0, and then finds nothing in the index, has nothing to wait for; see guard.h.
+ */
+#ifndef PD_LOCK_H
+#define PD_LOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+void pd_lock(void);
+void pd_unlock(void);
+
+extern uint32_t pd_unsettled; /* changed under the lock */
+
+/* Lock held. Something has settled: wake who waits for it. */
+void pd_wake_waiters(void);
+
+/*
+ * Lock held; let go while waiting. Waits until something settles or the deadline (monotonic ns)
+ * passes; false when it has.
+ */
+bool pd_wait_settled(uint64_t deadline);
+
+/* Monotonic nanoseconds from now. */
+uint64_t pd_deadline(uint64_t ns);
+
+/* Sleep so long, without touching errno. */
+void pd_nap(uint64_t ns);
+
+/* In a forked child: the lock is free, nobody waits. */
+void pd_lock_fork_child(void);
+
+#endif

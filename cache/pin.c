@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A miss: ask the driver what lies at an address, pin it, and put it in the index; unless its
+ * memory is freed meanwhile, and then all of it for nothing. guard.h says how that is noticed.
+ */
+#define _GNU_SOURCE
+#include "cache.h"
+#include "config.h"
+#include "driver.h"
+#include "index.h"
+#include "log.h"
+
+static bool forking; /* under the lock */
+
+/* What an attempt came to: a pindown_result, or this: the world has changed, try again. */
+#define AGAIN 1
+
+struct attempt {
+	uint64_t addr, length, deadline;
+	struct pd_flight flight;
+	struct pd_allocation what;
+	struct pd_pin pin;
+	uint16_t flags; /* PD_REGION_* */
+	int driver_error;
+	uint64_t begin; /* ticks */
+	struct pindown_region *region;
+};
+
+static void set_driver_error(int error)
+{
+	struct pd_thread *self = pd_self();
+
+	if (self)
+		self->driver_error = error;
+}
+
+static uint64_t page_floor(uint64_t addr)
+{
+	return addr & ~(uint64_t)(PINDOWN_PAGE_SIZE - 1);
+}
+
+static uint64_t page_ceil(uint64_t addr)
+{
+	return page_floor(addr + PINDOWN_PAGE_SIZE - 1);
+}
+
+static void trace_pin(const struct attempt *a, int result)
+{
+	struct pd_trace_region what = {
+		.addr = a->what.memory.base,
+		.size = a->what.memory.end - a->what.memory.base,
+		.pin_addr = a->pin.base,
+		.pin_size = a->pin.length,
+		.buffer_id = a->what.buffer_id,
+		.context = (uintptr_t)a->what.memory.context,
+		.region = a->region ? pd_region_number(a->region) : 0,
+		.device = a->what.memory.device,
+		.result = result,
+		.flags = (uint16_t)((a->flags & PD_REGION_VOLATILE ? PD_TRACE_VOLATILE : 0) |
+				    (a->flags & PD_REGION_NO_SYNC ? PD_TRACE_NO_SYNC : 0)),
+	};
+
+	if (pd_tracing(PD_EV_PIN))
+		pd_trace_region(PD_EV_PIN, &what, a->begin, pd_ticks());
+}
+
+/* ---- the flight --------------------------------------------------------------------------------
+ */
+
+static void take_off(struct attempt *a)
+{
+	pd_lock();
+	while (forking)
+		if (!pd_wait_settled(a->deadline))
+			break;
+	pd_flight_begin(&a->flight);
+	pd_unlock();
+	pd_heavy_barrier(); /* pairs with pd_guard_up()'s publish */
+}
+
+static void land(struct attempt *a)
+{
+	pd_lock();
+	pd_flight_end(&a->flight);
+	pd_unlock();
+}
+
+/*
+ * Somebody is freeing what we are about to pin. Waiting is done without a flight, or the free would
+ * wait for us in turn.
+ */
+static int wait_for_free(struct attempt *a)
+{
+	struct pd_memory memory = a->what.memory;
+
+	land(a);
+	return pd_guard_wait(&memory, a->deadline) ? AGAIN : PINDOWN_ERR_BUSY;
+}
+
+/* Let the free that has beaten us go on, and see what is left. */
+static int lose(struct attempt *a)
+{
+	pd_lock();
+	pd_flight_end(&a->flight);
+	pd_account_lost_race();
+	pd_unlock();
+	return AGAIN;
+}
+
+/* ---- steps, without the lock --------------------------------------------------------------------
+ */
+
+static int describe(struct attempt *a)
+{
+	int result = pd_driver_describe(a->addr, a->length, &a->what, &a->driver_error);
+
+	if (result != PINDOWN_OK)
+		return result;
+	switch (pd_guard_on(&a->what.memory)) {
+	case PD_GUARDED:
+		return AGAIN;
+	case PD_GUARDED_BY_SELF: /* a subscriber asks for what it is told is going */
+		return PINDOWN_ERR_BUSY;
+	case PD_UNGUARDED:
+		break;
+	}
+	return PINDOWN_OK;
+}
+
+/*
+ * The flight now says what it pins. Another thread may have pinned the same since we looked, or be
+ * about to.
+ */
+static int announce(struct attempt *a)
+{
+	int result = PINDOWN_OK;
+
+	pd_lock();
+	a->flight.memory = a->what.memory;
+	a->flight.known = true;
+	a->region = pd_hold_locked(a->addr, a->length);
+	if (!a->region && a->flight.lost)
+		result = AGAIN;
+	else if (!a->region && pd_flight_has_company(&a->flight))
+		result = AGAIN;
+	pd_unlock();
+	return result;
+}
+
+static int pin_or_evict(struct attempt *a, const struct pd_backend *backend)
+{
+	for (;;) {
+		int result = backend->pin(&a->pin, &a->driver_error);
+
+		if (result != PINDOWN_ERR_NO_SPACE ||
+		    __atomic_load_n(&a->flight.lost, __ATOMIC_RELAXED))
+			return result;
+		/* BAR space is the device's own; other shortages are the process's. */
+		if (!pd_evict_for(a->driver_error == 2 ? a->pin.device : -1))
+			return result;
+	}
+}
+
+static int pin_memory(struct attempt *a, const struct pd_backend *backend)
+{
+	const struct pd_memory *memory = &a->what.memory;
+	uint64_t base = page_floor(memory->base);
+	int result;
+
+	a->pin = (struct pd_pin){.base = base,
+				 .length = page_ceil(memory->end) - base,
+				 .context = a->what.current,
+				 .device = memory->device,
+				 .fd = -1};
+	result = pd_make_room(&a->flight, a->pin.length);
+	if (result != PINDOWN_OK)
+		return result;
+	if (!pd_driver_sync_memops(memory->base))
+		a->flags |= PD_REGION_NO_SYNC;
+	result = pin_or_evict(a, backend);
+	if (result != PINDOWN_OK) {
+		pd_lock();
+		pd_account_pin_failure();
+		pd_unlock();
+	}
+	return result;
+}
+
+/* Is the driver still of the same opinion about this address? */
+static bool is_same_buffer(const struct attempt *a)
+{
+	uint64_t id;
+
+	return pd_driver_buffer_id(a->what.memory.base, &id) && id == a->what.buffer_id;
+}
+
+/* ---- into the index -----------------------------------------------------------------------------
+ */
+
+/*
+ * Lock held. What lies in the way is dead, its free went round us; but adjacent mappings may have
+ * been pinned in other groups than ours.
+ */
+static bool is_dead(const struct attempt *a, const struct pindown_region *region)
+{
+	if (a->what.mapped && region->base != a->what.memory.base)
+		return false;
+	return region->buffer_id != a->what.buffer_id;
+}
+
+static void clear_the_way(const struct attempt *a, struct pd_victims *dead,
+			  struct pd_victims *covered)
+{
+	uint64_t at = a->what.memory.base;
+	uint32_t number;
+
+	while ((number = pd_index_next(&at, a->what.memory.end)) != 0) {
+		if (is_dead(a, &pd_regions[number]))
+			pd_victims_add(dead, number, PINDOWN_REASON_STALE);
+		else
+			pd_victims_add(covered, number, PINDOWN_REASON_EVICTED);
+	}
+}
+
+/* Lock held. false: no room for a record. */
+static bool insert(struct attempt *a)
+{
+	const struct pd_memory *memory = &a->what.memory;
+	uint32_t number = pd_region_alloc();
+	struct pindown_region *region = &pd_regions[number];
+
+	if (!number)
+		return false;
+	if (!pd_index_insert(number, memory->base, memory->end)) {
+		pd_region_free(number);
+		return false;
+	}
+	if (pd_is_volatile(memory->base, memory->end))
+		a->flags |= PD_REGION_VOLATILE;
+	region->buffer_id = a->what.buffer_id;
+	region->context = memory->context;
+	region->pool = a->what.pool;
+	region->pin = a->pin;
+	region->flags = a->flags;
+	region->reason = 0;
+	region->queued = __atomic_add_fetch(&pd_tick, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&region->stamp, region->queued, __ATOMIC_RELAXED);
+	__atomic_store_n(&region->base, memory->base, __ATOMIC_RELAXED);
+	__atomic_store_n(&region->end, memory->end, __ATOMIC_RELAXED);
+	pd_queue_append(&pd_queue, number);
+	__atomic_fetch_add(&pd_occupied, 1, __ATOMIC_SEQ_CST);
+	pd_account_pin(region);
+	pd_hold(pd_self_or_anonymous(), number, 1);
+	/* Release pairs with get.c's acquire: who finds it live finds all of the above. */
+	__atomic_store_n(&region->state, pd_state_for(a->flags & PD_REGION_VOLATILE),
+			 __ATOMIC_SEQ_CST);
+	a->region = region;
+	return true;
+}
+
+/*
+ * The moment of truth, under the lock: a free that began since take-off has marked the flight lost,
+ * and one that begins after this finds the region in the index. The flight ends here if all is
+ * well.
+ */
+static int settle(struct attempt *a)
+{
+	struct pd_victims dead = {.missed = true}, covered = {0};
+	int result = PINDOWN_OK;
+
+	pd_lock();
+	if (a->flight.lost) {
+		result = AGAIN;
+	} else {
+		clear_the_way(a, &dead, &covered);
+		if (!insert(a))
+			result = PINDOWN_ERR_NO_MEMORY;
+		pd_victims_sort(&dead);
+		pd_victims_sort(&covered);
+	}
+	if (result == PINDOWN_OK)
+		pd_flight_end(&a->flight);
+	pd_unlock();
+	pd_victims_dispatch(&dead);
+	pd_victims_dispatch(&covered);
+	return result;
+}
+
+/* Pin what describe() has found. The flight ends in here. */
+static int pin_and_settle(struct attempt *a, const struct pd_backend *backend)
+{
+	int result = pin_memory(a, backend);
+	bool pinned = result == PINDOWN_OK;
+
+	/* If it was freed between our two looks, a failure was no failure and a pin is none. */
+	if ((pinned || result == PINDOWN_ERR_DRIVER) && !is_same_buffer(a))
+		result = AGAIN;
+	else if (pinned)
+		result = settle(a);
+	if (pinned && result == PINDOWN_OK)
+		return result;
+	/* The flight ends after the unpin: a free that has marked it lost waits for that. */
+	if (pinned)
+		backend->unpin(&a->pin);
+	if (result == AGAIN)
+		return lose(a);
+	land(a);
+	return result;
+}
+
+/* Another thread is pinning the same: it will be in the index, or free again, when that has
+ * settled. */
+static int wait_for_company(struct attempt *a)
+{
+	pd_lock();
+	pd_flight_end(&a->flight);
+	pd_wait_settled(pd_deadline(1000000));
+	pd_unlock();
+	return AGAIN;
+}
+
+static int fly(struct attempt *a)
+{
+	const struct pd_backend *backend;
+	int result = describe(a);
+
+	if (result == AGAIN)
+		return wait_for_free(a);
+	if (result == PINDOWN_OK)
+		result = announce(a);
+	if (result == AGAIN)
+		return a->flight.lost ? lose(a) : wait_for_company(a);
+	if (result != PINDOWN_OK || a->region) {
+		land(a);
+		return result;
+	}
+	backend = pd_backend_for(a->what.memory.device);
+	if (!backend) {
+		land(a);
+		return PINDOWN_ERR_NO_BACKEND;
+	}
+	result = pin_and_settle(a, backend);
+	if (result != AGAIN)
+		trace_pin(a, result);
+	return result;
+}
+
+int pd_pin(uint64_t addr, uint64_t length, struct pindown_region **region)
+{
+	struct attempt a = {.addr = addr,
+			    .length = length,
+			    .deadline = pd_deadline(PD_RACE_WAIT_NS),
+			    .begin = pd_tracing(PD_EV_PIN) ? pd_ticks() : 0};
+	int result;
+
+	do {
+		a.flags = 0;
+		a.region = NULL;
+		take_off(&a);
+		result = fly(&a);
+	} while (result == AGAIN && pd_deadline(0) < a.deadline);
+	if (result == AGAIN)
+		result = PINDOWN_ERR_BUSY;
+	if (result == PINDOWN_OK)
+		*region = a.region;
+	else
+		set_driver_error(a.driver_error);
+	return result;
+}
+
+/* ---- fork
+ * ----------------------------------------------------------------------------------------- */
+
+/*
+ * A descriptor that a pin has just got from the driver, and has not yet entered anywhere, would be
+ * inherited by the child and keep the memory alive there. So a fork waits for pins in flight, and
+ * new ones wait for the fork. Not for ever: the forking thread may hold what a pin waits for.
+ */
+void pd_pin_hold_for_fork(void)
+{
+	uint64_t deadline = pd_deadline(100000000);
+
+	pd_lock();
+	forking = true;
+	while (pd_flights_any() && pd_wait_settled(deadline))
+		;
+	/* The lock stays taken across the fork, so that the child's tables are whole. */
+}
+
+void pd_pin_after_fork(void)
+{
+	forking = false;
+	pd_wake_waiters();
+	pd_unlock();
+}
+
+void pd_pin_fork_child(void)
+{
+	forking = false;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "region.h"
+
+_Static_assert(sizeof(struct pindown_region) == 128, "two cache lines, the first for readers");
+
+struct pindown_region *pd_regions;
+uint32_t *pd_holds[PD_STRIPES];
+uint32_t pd_region_limit;
+
+#define MOST  (1u << 22)
+#define LEAST (1u << 12)
+#define STEP  1024u /* records that become usable at a time */
+
+static uint32_t capacity, usable, high_water, free_list;
+
+static void *reserve(size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+/* Address space only. Under `ulimit -v` less will do. */
+static bool reserve_tables(void)
+{
+	for (uint32_t n = MOST; n >= LEAST; n /= 2) {
+		size_t records = (size_t)n * sizeof(struct pindown_region);
+		size_t counts = (size_t)n * sizeof(uint32_t);
+		char *p = reserve(records + PD_STRIPES * counts);
+
+		if (!p)
+			continue;
+		madvise(p, records + PD_STRIPES * counts, MADV_DONTDUMP);
+		for (unsigned s = 0; s < PD_STRIPES; s++)
+			pd_holds[s] = (uint32_t *)(void *)(p + records + s * counts);
+		pd_regions = (struct pindown_region *)(void *)p;
+		capacity = n;
+		pd_region_limit = n - 1;
+		return true;
+	}
+	return false;
+}
+
+static bool make_usable(void *start, size_t bytes)
+{
+	return mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0;
+}
+
+static bool grow(void)
+{
+	int saved = errno;
+	bool ok = usable < capacity || (capacity == 0 && reserve_tables());
+
+	ok = ok && make_usable(&pd_regions[usable], STEP * sizeof(struct pindown_region));
+	/* 1024 counts are exactly a page of 4 KiB; a larger page is made usable more than once. */
+	for (unsigned s = 0; ok && s < PD_STRIPES; s++) {
+		uintptr_t first = (uintptr_t)&pd_holds[s][usable];
+		uintptr_t page = first & ~(uintptr_t)65535;
+
+		if (page < (uintptr_t)pd_holds[s])
+			page = (uintptr_t)pd_holds[s];
+		ok = make_usable((void *)page, first - page + STEP * sizeof(uint32_t));
+	}
+	if (ok)
+		usable += STEP;
+	errno = saved;
+	return ok;
+}
+
+uint32_t pd_region_alloc(void)
+{
+	uint32_t number = free_list;
+
+	if (number) {
+		free_list = pd_regions[number].victim;
+		pd_regions[number].victim = 0;
+		return number;
+	}
+	if (high_water + 1 >= usable && !grow())
+		return 0;
+	return ++high_water;
+}
+
+void pd_region_free(uint32_t number)
+{
+	struct pindown_region *region = &pd_regions[number];
+
+	region->pool = region->context = NULL;
+	region->flags = 0;
+	region->victim = free_list;
+	free_list = number;
+	__atomic_store_n(&region->state, PD_FREE, __ATOMIC_RELEASE);
+}
+
+uint32_t pd_region_capacity(void)
+{
+	return capacity ? capacity - 1 : MOST - 1;
+}
+
+uint32_t pd_region_high_water(void)
+{
+	return high_water;
+}
+
+/*
+ * A reader that comes late sees zeroed records: PD_FREE. The hold counts of free records sum to
+ * zero but their stripes may not each be zero; dropping all of them at once keeps the sum.
+ */
+void pd_region_trim(void)
+{
+	int saved = errno;
+
+	if (usable) {
+		for (unsigned s = 0; s < PD_STRIPES; s++)
+			madvise(pd_holds[s], usable * sizeof(uint32_t), MADV_DONTNEED);
+		madvise(pd_regions, usable * sizeof(struct pindown_region), MADV_DONTNEED);
+	}
+	high_water = free_list = 0;
+	errno = saved;
+}
+
+void pd_region_fork_child(void)
+{
+	free_list = 0;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The table of regions. A region's record stays where it is for good and is reused under the same
+ * number, so that a reader without a lock may look at any of them and then find that it is not, or
+ *no longer, what it wants.
+ *
+ * Who may touch what:
+ *   base, end, state, stamp	read without a lock; written under the lock (stamp by hits too)
+ *   everything else		written under the lock while the region is not LIVE, or by the one
+ *				thread that owns it while it is DYING; constant while it is held
+ */
+#ifndef PD_REGION_H
+#define PD_REGION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "asym.h"
+#include "backend.h"
+#include "pindown.h"
+#include "thread.h"
+
+/*
+ *	FREE -> LIVE or CHECKED		pinned and found by get
+ *	LIVE -> DYING -> FREE		idle: unlinked, then unpinned by one thread, outside the
+ *lock LIVE -> KEPT -> DYING -> FREE	in use: unlinked, unpinned at the last put
+ */
+enum pd_state {
+	PD_FREE,
+	PD_LIVE,
+	PD_CHECKED, /* live, but each hit asks the driver for the buffer id */
+	PD_DYING,
+	PD_KEPT,
+	PD_ABANDONED, /* in a forked child: the parent's */
+};
+
+struct pindown_region {
+	uint64_t base, end; /* the allocation */
+	uint32_t state;
+	uint16_t flags;	 /* PD_REGION_* */
+	uint16_t reason; /* enum pindown_reason, once it is no longer live */
+	uint64_t stamp;	 /* the tick of its last use; see evict.c */
+	uint64_t queued; /* the tick that its place in the queue stands for */
+	uint64_t buffer_id;
+	void *context; /* the context whose end ends it; NULL for pool and VMM memory */
+	void *pool;
+
+	struct pd_pin pin;
+	uint32_t older, newer; /* the queue of live regions; region numbers */
+	uint32_t victim; /* the next one in a list of regions being ended, or of free records */
+	uint32_t killer; /* DYING: the tid of the thread that unpins it */
+} __attribute__((aligned(128)));
+
+#define PD_REGION_VOLATILE 1u /* in a range where frees can't all be seen */
+#define PD_REGION_NO_SYNC  2u /* SYNC_MEMOPS is not supported for its memory */
+#define PD_REGION_MISSED   4u /* its free was learned of too late */
+
+extern struct pindown_region *pd_regions; /* [0] is never used: 0 means none */
+extern uint32_t *pd_holds[PD_STRIPES];	  /* hold counts, by stripe and region number */
+
+/* Lock held. Take a record, or 0 when the table is full or memory is short; give one back. */
+uint32_t pd_region_alloc(void);
+void pd_region_free(uint32_t number);
+extern uint32_t pd_region_limit;     /* numbers go from 1 to here; 0 before the first region */
+uint32_t pd_region_capacity(void);   /* what the limit is, or would be */
+uint32_t pd_region_high_water(void); /* numbers above it have never been used */
+void pd_region_trim(void);	     /* no region exists: give the memory back */
+void pd_region_fork_child(void);     /* forget the free list; regions in use stay abandoned */
+
+static inline uint32_t pd_region_number(const struct pindown_region *region)
+{
+	return (uint32_t)(region - pd_regions);
+}
+
+static inline bool pd_region_holds(const struct pindown_region *region, uint64_t addr,
+				   uint64_t length)
+{
+	uint64_t base = __atomic_load_n(&region->base, __ATOMIC_RELAXED);
+	uint64_t end = __atomic_load_n(&region->end, __ATOMIC_RELAXED);
+
+	return addr >= base && addr < end && length <= end - addr;
+}
+
+static inline bool pd_region_overlaps(const struct pindown_region *region, uint64_t begin,
+				      uint64_t end)
+{
+	return __atomic_load_n(&region->base, __ATOMIC_RELAXED) < end &&
+	       begin < __atomic_load_n(&region->end, __ATOMIC_RELAXED);
+}
+
+static inline bool pd_state_is_live(uint32_t state)
+{
+	return state == PD_LIVE || state == PD_CHECKED;
+}
+
+/* One more hold, or one less, by this thread. A sum over all stripes tells whether any is left. */
+static inline void pd_hold(struct pd_thread *self, uint32_t number, uint32_t change)
+{
+	uint32_t *count;
+
+	if (__builtin_expect(!self->stripe_asked, 0))
+		pd_thread_claim_stripe(self);
+	count = &pd_holds[self->stripe][number];
+	if (self->stripe != PD_STRIPE_SHARED && pd_light())
+		pd_publish32(count, __atomic_load_n(count, __ATOMIC_RELAXED) + change);
+	else
+		__atomic_fetch_add(count, change, __ATOMIC_SEQ_CST);
+}
+
+/*
+ * Exact once the region is no longer live and a heavy barrier has passed: from then on nobody adds,
+ * and whoever takes away later comes for the lock. Before that, a guess.
+ */
+static inline bool pd_region_in_use(uint32_t number)
+{
+	uint32_t sum = 0;
+
+	for (unsigned s = 0; s < PD_STRIPES; s++)
+		sum += __atomic_load_n(&pd_holds[s][number], __ATOMIC_SEQ_CST);
+	return sum != 0;
+}
+
+#endif

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+/* Every pinned byte is accounted for, per process and per GPU. All under the lock. */
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <string.h>
+
+#include "cache.h"
+#include "config.h"
+
+struct account {
+	uint64_t pins, unpins, evictions, invalidations;
+	uint64_t regions, bytes, kept_regions, kept_bytes, peak_regions, peak_bytes;
+};
+
+static struct account total, devices[PD_MAX_DEVICES];
+static uint64_t pin_failures, lost_races, missed_invalidations;
+
+static struct account *account_of(const struct pindown_region *region)
+{
+	int device = region->pin.device;
+
+	return device >= 0 && device < PD_MAX_DEVICES ? &devices[device] : NULL;
+}
+
+static void add_pin(struct account *account, uint64_t bytes)
+{
+	account->pins++;
+	account->regions++;
+	account->bytes += bytes;
+	if (account->regions > account->peak_regions)
+		account->peak_regions = account->regions;
+	if (account->bytes > account->peak_bytes)
+		account->peak_bytes = account->bytes;
+}
+
+static void add_unpin(struct account *account, uint64_t bytes, bool was_kept)
+{
+	account->unpins++;
+	account->regions--;
+	account->bytes -= bytes;
+	if (was_kept) {
+		account->kept_regions--;
+		account->kept_bytes -= bytes;
+	}
+}
+
+static void add_kept(struct account *account, uint64_t bytes)
+{
+	account->kept_regions++;
+	account->kept_bytes += bytes;
+}
+
+static void add_out(struct account *account, bool evicted)
+{
+	if (evicted)
+		account->evictions++;
+	else
+		account->invalidations++;
+}
+
+void pd_account_pin(const struct pindown_region *region)
+{
+	struct account *own = account_of(region);
+
+	add_pin(&total, region->pin.length);
+	if (own)
+		add_pin(own, region->pin.length);
+}
+
+void pd_account_unpin(const struct pindown_region *region, bool was_kept)
+{
+	struct account *own = account_of(region);
+
+	add_unpin(&total, region->pin.length, was_kept);
+	if (own)
+		add_unpin(own, region->pin.length, was_kept);
+}
+
+void pd_account_kept(const struct pindown_region *region)
+{
+	struct account *own = account_of(region);
+
+	add_kept(&total, region->pin.length);
+	if (own)
+		add_kept(own, region->pin.length);
+}
+
+void pd_account_out(const struct pindown_region *region, bool missed)
+{
+	struct account *own = account_of(region);
+
+	missed_invalidations += missed;
+	if (region->reason == PINDOWN_REASON_FLUSHED)
+		return;
+	add_out(&total, region->reason == PINDOWN_REASON_EVICTED);
+	if (own)
+		add_out(own, region->reason == PINDOWN_REASON_EVICTED);
+}
+
+void pd_account_pin_failure(void)
+{
+	pin_failures++;
+}
+
+void pd_account_lost_race(void)
+{
+	lost_races++;
+}
+
+uint64_t pd_pinned_bytes(void)
+{
+	return total.bytes;
+}
+
+uint64_t pd_pinned_regions(void)
+{
+	return total.regions;
+}
+
+void pd_stats_fork_child(void)
+{
+	memset(&total, 0, sizeof(total));
+	memset(devices, 0, sizeof(devices));
+	pin_failures = lost_races = missed_invalidations = 0;
+}
+
+/* ---- for the caller
+ * ------------------------------------------------------------------------------ */
+
+static void fill_account(struct pindown_stats *stats, const struct account *account)
+{
+	stats->pins = account->pins;
+	stats->unpins = account->unpins;
+	stats->evictions = account->evictions;
+	stats->invalidations = account->invalidations;
+	stats->regions = account->regions;
+	stats->bytes = account->bytes;
+	stats->kept_regions = account->kept_regions;
+	stats->kept_bytes = account->kept_bytes;
+	stats->peak_regions = account->peak_regions;
+	stats->peak_bytes = account->peak_bytes;
+}
+
+static uint64_t sum(size_t which)
+{
+	uint64_t own = *(uint64_t *)(void *)((char *)&pd_anonymous.own_counters + which);
+
+	return own + pd_counter_sum((unsigned)which);
+}
+
+static void fill_process(struct pindown_stats *stats)
+{
+	stats->hits = sum(offsetof(struct pd_counters, hits));
+	stats->misses = sum(offsetof(struct pd_counters, misses));
+	stats->tag_checks = sum(offsetof(struct pd_counters, tag_checks));
+	stats->pin_failures = pin_failures;
+	stats->lost_races = lost_races;
+	stats->missed_invalidations = missed_invalidations;
+	stats->max_bytes = pd_config()->max_bytes;
+	stats->max_regions = pd_max_regions();
+	stats->intercepting = pd_intercepting;
+}
+
+PD_EXPORT int pindown_stats(struct pindown_stats *stats, size_t size, int device)
+{
+	struct pindown_stats all;
+	const char *backend = pd_backend_name();
+
+	if (!stats || size == 0 || device < -1 || device >= PD_MAX_DEVICES)
+		return PINDOWN_ERR_INVALID;
+	memset(&all, 0, sizeof(all));
+	pd_lock();
+	fill_account(&all, device < 0 ? &total : &devices[device]);
+	if (device < 0)
+		fill_process(&all);
+	pd_unlock();
+	if (device < 0)
+		strncpy(all.backend, backend, sizeof(all.backend) - 1);
+	memset(stats, 0, size);
+	memcpy(stats, &all, size < sizeof(all) ? size : sizeof(all));
+	return PINDOWN_OK;
+}
+
+void pd_trace_about(enum pd_event event, const struct pindown_region *region, int result,
+		    unsigned flags, uint64_t begin, uint64_t end)
+{
+	struct pd_trace_region what = {
+		.addr = region->base,
+		.size = region->end - region->base,
+		.pin_addr = region->pin.base,
+		.pin_size = region->pin.length,
+		.buffer_id = region->buffer_id,
+		.context = (uintptr_t)region->context,
+		.region = pd_region_number(region),
+		.device = region->pin.device,
+		.result = result,
+		.reason = region->reason,
+		.flags = (uint16_t)(flags |
+				    (region->flags & PD_REGION_VOLATILE ? PD_TRACE_VOLATILE : 0)),
+	};
+
+	pd_trace_region(event, &what, begin, end);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Those who want to be told. A place in the table is taken under the lock and counts the callbacks
+ * that run in it, so that unsubscribing can wait for the last of them without a lock held.
+ */
+#define _GNU_SOURCE
+#include "cache.h"
+
+#define MOST 64
+
+static struct subscriber {
+	pindown_callback callback; /* NULL: the place is free */
+	void *arg;
+	uint32_t running;
+	bool leaving;
+} subscribers[MOST];
+static uint32_t subscribed;
+
+/* Which place this thread is being called back through: unsubscribing from there must not wait. */
+struct call {
+	unsigned place;
+	struct call *outer;
+};
+static __thread struct call *calls __attribute__((tls_model("initial-exec")));
+
+static uint32_t runs_here(unsigned place)
+{
+	uint32_t count = 0;
+
+	for (const struct call *c = calls; c; c = c->outer)
+		count += c->place == place;
+	return count;
+}
+
+PD_EXPORT int pindown_subscribe(pindown_callback callback, void *arg)
+{
+	int id = PINDOWN_ERR_NO_MEMORY;
+
+	if (!callback)
+		return PINDOWN_ERR_INVALID;
+	pd_lock();
+	for (unsigned i = 0; i < MOST && id < 0; i++)
+		if (!subscribers[i].callback) {
+			subscribers[i] = (struct subscriber){.callback = callback, .arg = arg};
+			__atomic_fetch_add(&subscribed, 1, __ATOMIC_RELAXED);
+			id = (int)i + 1;
+		}
+	pd_unlock();
+	return id;
+}
+
+PD_EXPORT int pindown_unsubscribe(int id)
+{
+	struct subscriber *s = &subscribers[id - 1];
+	int result = PINDOWN_ERR_INVALID;
+
+	if (id < 1 || id > MOST)
+		return result;
+	pd_lock();
+	if (s->callback && !s->leaving) {
+		result = PINDOWN_OK;
+		s->leaving = true; /* not called any more; the place is kept until it has emptied */
+		while (s->running > runs_here((unsigned)id - 1))
+			pd_wait_settled(pd_deadline(PD_RACE_WAIT_NS));
+		if (!s->running)
+			s->callback = NULL;
+		__atomic_fetch_sub(&subscribed, 1, __ATOMIC_RELAXED);
+	}
+	pd_unlock();
+	return result;
+}
+
+/* Lock held. */
+static bool enter(struct subscriber *s)
+{
+	if (!s->callback || s->leaving)
+		return false;
+	s->running++;
+	return true;
+}
+
+static void leave(struct subscriber *s)
+{
+	pd_lock();
+	s->running--;
+	if (s->leaving && !s->running)
+		s->callback = NULL;
+	pd_wake_waiters();
+	pd_unlock();
+}
+
+static void call(unsigned place, const struct pindown_invalidation *what)
+{
+	struct subscriber *s = &subscribers[place];
+	struct call here = {.place = place, .outer = calls};
+	bool in;
+
+	pd_lock();
+	in = enter(s);
+	pd_unlock();
+	if (!in)
+		return;
+	calls = &here;
+	s->callback(what, s->arg);
+	calls = here.outer;
+	leave(s);
+}
+
+void pd_tell_subscribers(const struct pindown_region *region, bool in_use)
+{
+	struct pindown_invalidation what = {
+		.base = region->base,
+		.length = region->end - region->base,
+		.buffer_id = region->buffer_id,
+		.reason = region->reason,
+		.in_use = in_use,
+		.region = (struct pindown_region *)(uintptr_t)region,
+	};
+
+	if (__atomic_load_n(&subscribed, __ATOMIC_RELAXED) == 0)
+		return;
+	for (unsigned i = 0; i < MOST; i++)
+		call(i, &what);
+}
+
+/* The child keeps its subscribers; callbacks that ran in other threads of the parent do not run
+ * here. */
+void pd_subscribe_fork_child(void)
+{
+	for (unsigned i = 0; i < MOST; i++) {
+		subscribers[i].running = runs_here(i);
+		if (subscribers[i].leaving && !subscribers[i].running)
+			subscribers[i].callback = NULL;
+	}
+}

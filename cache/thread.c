@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "asym.h"
+#include "thread.h"
+#include "trace.h"
+
+__thread struct pd_thread *pd_self_tls __attribute__((tls_model("initial-exec")));
+
+/* The first few need no memory of their own: most processes have few threads that use CUDA. */
+static struct pd_thread first_records[4];
+static unsigned first_used;
+
+static struct pd_thread *all; /* pushed to with compare-and-swap, never popped */
+static pthread_key_t at_thread_exit;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static uint32_t stripes_taken = 1u << PD_STRIPE_SHARED; /* one bit each */
+
+static void give_back_stripe(struct pd_thread *self)
+{
+	/* Its counts stay as they are: they are summed, and the next owner goes on from there. */
+	if (self->stripe != PD_STRIPE_SHARED)
+		__atomic_fetch_and(&stripes_taken, ~(1u << self->stripe), __ATOMIC_RELEASE);
+	self->stripe = PD_STRIPE_SHARED;
+	self->stripe_asked = false;
+}
+
+static void detach(void *record)
+{
+	struct pd_thread *self = record;
+
+	pd_trace_thread_exit(self);
+	give_back_stripe(self);
+	pd_self_tls = NULL;
+	__atomic_store_n(&self->owned, 0, __ATOMIC_RELEASE);
+}
+
+static void init_once(void)
+{
+	if (pthread_key_create(&at_thread_exit, detach) != 0)
+		at_thread_exit =
+			(pthread_key_t)-1; /* records of dead threads are then not reused */
+	pd_asym_init();
+}
+
+static struct pd_thread *reuse_record(void)
+{
+	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
+		uint32_t free = 0;
+
+		if (__atomic_load_n(&t->owned, __ATOMIC_RELAXED) == 0 &&
+		    __atomic_compare_exchange_n(&t->owned, &free, 1, false, __ATOMIC_ACQUIRE,
+						__ATOMIC_RELAXED))
+			return t;
+	}
+	return NULL;
+}
+
+static struct pd_thread *new_record(void)
+{
+	const size_t total = sizeof(first_records) / sizeof(first_records[0]);
+	unsigned n = __atomic_load_n(&first_used, __ATOMIC_RELAXED);
+	struct pd_thread *t;
+
+	while (n < total)
+		if (__atomic_compare_exchange_n(&first_used, &n, n + 1, false, __ATOMIC_RELAXED,
+						__ATOMIC_RELAXED)) {
+			t = &first_records[n];
+			goto link;
+		}
+	t = mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (t == MAP_FAILED)
+		return NULL;
+link:
+	t->counters = &t->own_counters;
+	t->owned = 1;
+	t->next = pd_threads();
+	while (!__atomic_compare_exchange_n(&all, &t->next, t, false, __ATOMIC_RELEASE,
+					    __ATOMIC_ACQUIRE))
+		;
+	return t;
+}
+
+struct pd_thread *pd_thread_attach(void)
+{
+	struct pd_thread *self;
+	int saved = errno;
+
+	pthread_once(&once, init_once);
+	self = reuse_record();
+	if (!self)
+		self = new_record();
+	if (self) {
+		self->tid = (int32_t)syscall(SYS_gettid);
+		pd_self_tls = self;
+		if (at_thread_exit != (pthread_key_t)-1)
+			pthread_setspecific(at_thread_exit, self);
+	}
+	errno = saved;
+	return self;
+}
+
+struct pd_thread *pd_threads(void)
+{
+	return __atomic_load_n(&all, __ATOMIC_ACQUIRE);
+}
+
+void pd_thread_claim_stripe(struct pd_thread *self)
+{
+	uint32_t taken = __atomic_load_n(&stripes_taken, __ATOMIC_RELAXED);
+
+	self->stripe_asked = true;
+	while (~taken & ((1u << PD_STRIPES) - 1)) {
+		uint32_t stripe = (uint32_t)__builtin_ctz(~taken);
+
+		if (__atomic_compare_exchange_n(&stripes_taken, &taken, taken | 1u << stripe, false,
+						__ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+			self->stripe = stripe;
+			return;
+		}
+	}
+}
+
+void pd_thread_fork_child(void)
+{
+	struct pd_thread *self = pd_self_tls;
+
+	__atomic_store_n(&stripes_taken, 1u << PD_STRIPE_SHARED, __ATOMIC_RELAXED);
+	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
+		memset(t->guards, 0, sizeof(t->guards));
+		memset(&t->own_counters, 0, sizeof(t->own_counters));
+		t->counters = &t->own_counters;
+		t->guard_depth = 0;
+		t->probing = 0;
+		t->stripe = PD_STRIPE_SHARED;
+		t->stripe_asked = false;
+		t->owned = t == self;
+	}
+	if (self)
+		self->tid = (int32_t)syscall(SYS_gettid);
+}
+
+uint64_t pd_counter_sum(unsigned which)
+{
+	uint64_t sum = 0;
+
+	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
+		char *counters = (char *)__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
+
+		sum += __atomic_load_n((uint64_t *)(void *)(counters + which), __ATOMIC_RELAXED);
+	}
+	return sum;
+}

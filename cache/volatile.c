@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Ranges in which calls that end memory can't all be seen: graphs own their memory and free it as
+ * they run. A region there is checked by buffer id on each hit (§3.5).
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stddef.h>
+#include <sys/mman.h>
+
+#include "cache.h"
+#include "config.h"
+#include "events.h"
+
+struct range {
+	uint64_t begin, end;
+};
+
+#define MOST 4096u
+
+/* Under the lock. Unsorted: there are few, and only pins and allocations look. */
+static struct range *ranges;
+static uint32_t count;
+static bool everywhere; /* more ranges than there is room for: all memory is volatile */
+
+bool pd_intercepting;
+
+enum pd_state pd_state_for(bool is_volatile)
+{
+	switch (pd_config()->verify) {
+	case PD_VERIFY_ALWAYS:
+		return PD_CHECKED;
+	case PD_VERIFY_NEVER:
+		return PD_LIVE;
+	case PD_VERIFY_AUTO:
+		break;
+	}
+	return is_volatile || !pd_intercepting ? PD_CHECKED : PD_LIVE;
+}
+
+void pd_set_intercepting(bool yes)
+{
+	pd_intercepting = yes;
+}
+
+static bool is_in(const struct range *range, uint64_t begin, uint64_t end)
+{
+	return range->begin < end && begin < range->end;
+}
+
+bool pd_is_volatile(uint64_t begin, uint64_t end)
+{
+	if (everywhere)
+		return true;
+	for (uint32_t i = 0; i < count; i++)
+		if (is_in(&ranges[i], begin, end))
+			return true;
+	return false;
+}
+
+bool pd_volatile_any(void)
+{
+	return __atomic_load_n(&count, __ATOMIC_RELAXED) != 0;
+}
+
+static struct range *room_for_one(void)
+{
+	int saved = errno;
+
+	if (!ranges) {
+		void *p = mmap(NULL, MOST * sizeof(*ranges), PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+		ranges = p == MAP_FAILED ? NULL : p;
+	}
+	errno = saved;
+	return ranges && count < MOST ? &ranges[count] : NULL;
+}
+
+/* Lock held. Regions that are there already are checked from now on. */
+static void check_from_now_on(uint64_t begin, uint64_t end)
+{
+	for (uint32_t n = pd_queue.oldest; n; n = pd_regions[n].newer) {
+		struct pindown_region *region = &pd_regions[n];
+
+		if (!pd_region_overlaps(region, begin, end))
+			continue;
+		region->flags |= PD_REGION_VOLATILE;
+		__atomic_store_n(&region->state, pd_state_for(true), __ATOMIC_SEQ_CST);
+	}
+}
+
+void pd_volatile(uint64_t addr, uint64_t length)
+{
+	uint64_t end = addr + (length ? length : 1);
+	struct range *range;
+
+	pd_lock();
+	if (end > addr && !pd_is_volatile(addr, end)) {
+		range = room_for_one();
+		if (range) {
+			*range = (struct range){addr, end};
+			__atomic_store_n(&count, count + 1, __ATOMIC_RELAXED);
+			__atomic_fetch_add(&pd_occupied, 1, __ATOMIC_SEQ_CST);
+		} else {
+			everywhere = true;
+			addr = 0;
+			end = ~0ull;
+		}
+	}
+	check_from_now_on(addr, end);
+	pd_unlock();
+}
+
+void pd_volatile_forget(uint64_t begin, uint64_t end)
+{
+	for (uint32_t i = 0; i < count;) {
+		if (!is_in(&ranges[i], begin, end)) {
+			i++;
+			continue;
+		}
+		ranges[i] = ranges[count - 1];
+		__atomic_store_n(&count, count - 1, __ATOMIC_RELAXED);
+		__atomic_fetch_sub(&pd_occupied, 1, __ATOMIC_SEQ_CST);
+	}
+}
+
+void pd_trusted(uint64_t addr, uint64_t length)
+{
+	pd_lock();
+	pd_volatile_forget(addr, addr + (length ? length : 1));
+	pd_unlock();
+}
+
+void pd_volatile_fork_child(void)
+{
+	count = 0;
+	everywhere = false;
+}

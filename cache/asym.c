@@ -14,26 +14,35 @@ static int membarrier(int command)
 	return (int)syscall(SYS_membarrier, command, 0, 0);
 }
 
-/*
- * Called once, by the first thread that gets a record. Threads that publish before pd_asymmetric is
- * set use the full exchange, which is right with either kind of rare side.
- */
+static bool registered;
+
 void pd_asym_init(void)
 {
 	int saved = errno;
+	int commands = PD_CAN_ASYM ? membarrier(MEMBARRIER_CMD_QUERY) : -1;
 
-	if (PD_CAN_ASYM && !pd_asymmetric &&
-	    membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0)
-		__atomic_store_n(&pd_asymmetric, true, __ATOMIC_SEQ_CST);
+	pd_asymmetric = commands > 0 && commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED;
 	errno = saved;
+}
+
+bool pd_asym_register(void)
+{
+	int saved = errno;
+
+	if (!pd_asymmetric || __atomic_load_n(&registered, __ATOMIC_ACQUIRE))
+		return true;
+	if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0)
+		__atomic_store_n(&registered, true, __ATOMIC_RELEASE);
+	errno = saved;
+	return registered;
 }
 
 void pd_heavy_barrier(void)
 {
 	int saved = errno;
 
-	/* Once registered, it can't fail; the fence is for this thread's own stores before it. */
-	if (pd_light())
+	/* Once registered, it can't fail. Before that there is nobody to be told. */
+	if (__atomic_load_n(&registered, __ATOMIC_ACQUIRE))
 		membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
 #if PD_CAN_ASYM
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -43,8 +52,8 @@ void pd_heavy_barrier(void)
 
 void pd_asym_fork_child(void)
 {
-	if (pd_asymmetric) {
-		pd_asymmetric = false;
-		pd_asym_init();
+	if (registered) {
+		registered = false;
+		pd_asym_register();
 	}
 }

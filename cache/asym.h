@@ -32,10 +32,17 @@
 #define PD_CAN_ASYM 1
 #endif
 
-/* Set once, before the first pin; false costs speed, never correctness. */
+/* Whether the kernel has membarrier; found out before anything is published. */
 extern bool pd_asymmetric;
-
 void pd_asym_init(void);
+
+/*
+ * Registers the process for the heavy barrier. That takes milliseconds in a process with threads,
+ * so it waits for the first pin: until then nobody is on the rare side. false: refused, and then
+ * nothing may be pinned.
+ */
+bool pd_asym_register(void);
+
 void pd_heavy_barrier(void);
 
 /* A child's address space must be registered anew; it has one thread, so this is cheap. */

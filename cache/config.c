@@ -74,7 +74,7 @@ static struct shown show(const char *value, size_t length)
 	size_t i;
 
 	for (i = 0; i < length && i < most; i++)
-		shown.text[i] = value[i] >= 0 && value[i] < ' ' ? '?' : value[i];
+		shown.text[i] = (unsigned char)value[i] < ' ' ? '?' : value[i];
 	strcpy(shown.text + i, i < length ? "..." : "");
 	return shown;
 }
@@ -358,7 +358,7 @@ static void parse_assignment(struct pd_config *config, struct pd_problems *probl
 		return;
 	variable = find_variable(assignment, length);
 	if (!variable) {
-		problem(problems, "%s: unknown variable, ignored; the nearest known one is %s",
+		problem(problems, "%s: no such variable; the nearest known one is %s\tignored",
 			show(assignment, length).text, nearest_name(assignment, length));
 		return;
 	}
@@ -369,7 +369,7 @@ static void parse_assignment(struct pd_config *config, struct pd_problems *probl
 	if (!equals[1])
 		return;
 	if (!parse_value(config, variable, equals + 1))
-		problem(problems, "%s=%s: must be %s; taken as %s", variable->name,
+		problem(problems, "%s=%s: must be %s\ttaken as %s", variable->name,
 			show(equals + 1, strlen(equals + 1)).text,
 			pd_variable_accepts(variable, accepts, sizeof(accepts)),
 			variable->standard[0] ? variable->standard : "not set");
@@ -414,11 +414,14 @@ const struct pd_config *pd_config(void)
 void pd_config_complain(void)
 {
 	static bool told;
-	const char *line = own_problems.text, *end;
+	const char *line = own_problems.text, *end, *tab;
 
 	pd_config();
 	if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
 		return;
-	for (; (end = strchr(line, '\n')); line = end + 1)
-		pd_log(PD_LOG_WARN, "%.*s", (int)(end - line), line);
+	for (; (end = strchr(line, '\n')); line = end + 1) {
+		tab = strchr(line, '\t');
+		pd_log(PD_LOG_WARN, "%.*s; %.*s", (int)(tab - line), line, (int)(end - tab - 1),
+		       tab + 1);
+	}
 }

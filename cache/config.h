@@ -43,7 +43,10 @@ void pd_config_complain(void);
 
 /* ---- for the command and the tests ---------------------------------------------------------- */
 
-/* What was wrong, as lines without "pindown: ", each ended by a newline. */
+/*
+ * What was wrong, as lines without "pindown: ", each ended by a newline; behind a tab what is made
+ * of it, by those who go on all the same.
+ */
 struct pd_problems {
 	unsigned count;
 	size_t used;

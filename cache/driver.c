@@ -89,32 +89,80 @@ int pd_driver_device_attribute(int attribute, int device)
 	return value;
 }
 
-/* ---- describing -------------------------------------------------------------------------------
+/* ---- a context to call in
+ * ------------------------------------------------------------------------- */
+
+/*
+ * A progress thread often has no current context, and the driver wants one for some calls. It is
+ * borrowed for the call; each call is tried without first, so that nothing of the thread's context
+ * stack is touched where that is not needed.
  */
+struct borrowed {
+	bool pushed, retained;
+	int device;
+};
+
+/* Pool and VMM memory name no context: the device's primary one will do, if the program has it up.
+ */
+static bool retain_primary(struct borrowed *b, int device, CUcontext *primary)
+{
+	unsigned flags;
+	int active = 0;
+
+	if (!HAVE(cuDevicePrimaryCtxGetState) || !HAVE(cuDevicePrimaryCtxRetain) ||
+	    !HAVE(cuDevicePrimaryCtxRelease_v2) ||
+	    driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active ||
+	    driver.cuDevicePrimaryCtxRetain(primary, device) != CUDA_SUCCESS)
+		return false;
+	b->retained = true;
+	b->device = device;
+	return true;
+}
+
+static bool borrow(struct borrowed *b, CUcontext context, int device)
+{
+	*b = (struct borrowed){0};
+	if (!HAVE(cuCtxPushCurrent_v2) || !HAVE(cuCtxPopCurrent_v2))
+		return false;
+	if (!context && !retain_primary(b, device, &context))
+		return false;
+	b->pushed = driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+	return b->pushed;
+}
+
+static void give_back(const struct borrowed *b)
+{
+	CUcontext popped;
+
+	if (b->pushed)
+		driver.cuCtxPopCurrent_v2(&popped);
+	if (b->retained)
+		driver.cuDevicePrimaryCtxRelease_v2(b->device);
+}
+
+/* ---- describing
+ * ---------------------------------------------------------------------------------- */
 
 struct attributes {
 	CUcontext context;
 	unsigned memory_type, managed;
-	unsigned long long buffer_id;
 	int device;
 	void *pool;
 };
 
-/* The pool attribute is younger than the others: without it the rest must still be had. */
+/* The youngest comes last: a driver from before pools refuses them all for it. */
 static CUresult read_attributes(uint64_t addr, struct attributes *a)
 {
 	CUpointer_attribute names[] = {
 		CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_IS_MANAGED,
-		CU_POINTER_ATTRIBUTE_BUFFER_ID,	     CU_POINTER_ATTRIBUTE_CONTEXT,
-		CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+		CU_POINTER_ATTRIBUTE_CONTEXT,	     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+		CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
 	};
-	void *values[] = {&a->memory_type, &a->managed, &a->buffer_id,
-			  &a->context,	   &a->device,	&a->pool};
-	unsigned count = sizeof(names) / sizeof(names[0]);
-	CUresult result = driver.cuPointerGetAttributes(count, names, values, addr);
+	void *values[] = {&a->memory_type, &a->managed, &a->context, &a->device, &a->pool};
+	CUresult result = driver.cuPointerGetAttributes(5, names, values, addr);
 
-	if (result != CUDA_SUCCESS)
-		result = driver.cuPointerGetAttributes(count - 1, names, values, addr);
+	if (result == CUDA_ERROR_INVALID_VALUE)
+		result = driver.cuPointerGetAttributes(4, names, values, addr);
 	return result;
 }
 
@@ -130,15 +178,28 @@ static bool is_mapped(uint64_t addr)
 	return true;
 }
 
-static int extent(uint64_t addr, struct pd_memory *memory, int *error)
+static CUresult address_range(uint64_t addr, CUdeviceptr *base, size_t *size,
+			      const struct attributes *a)
+{
+	CUresult result = driver.cuMemGetAddressRange_v2(base, size, addr);
+	struct borrowed borrowed;
+
+	if (result != CUDA_ERROR_INVALID_CONTEXT)
+		return result;
+	if (borrow(&borrowed, a->context, a->device))
+		result = driver.cuMemGetAddressRange_v2(base, size, addr);
+	give_back(&borrowed);
+	return result;
+}
+
+static int extent(uint64_t addr, struct pd_memory *memory, const struct attributes *a, int *error)
 {
 	CUdeviceptr base = 0;
 	size_t size = 0;
 
-	*error = driver.cuMemGetAddressRange_v2(&base, &size, addr);
-	if (*error != CUDA_SUCCESS)
-		return PINDOWN_ERR_NOT_DEVICE;
-	if (size == 0 || base > addr || addr - base >= size || size > PD_ADDRESS_LIMIT - base)
+	*error = address_range(addr, &base, &size, a);
+	if (*error != CUDA_SUCCESS || size == 0 || base > addr || addr - base >= size ||
+	    base + size > PD_ADDRESS_LIMIT || base + size < base)
 		return PINDOWN_ERR_NOT_DEVICE;
 	memory->base = base;
 	memory->end = base + size;
@@ -146,13 +207,14 @@ static int extent(uint64_t addr, struct pd_memory *memory, int *error)
 }
 
 /* A range that runs past one mapping goes on in the next, when that lies right behind it. */
-static int extend_over_mappings(uint64_t end, struct pd_memory *memory, int *error)
+static int extend_over_mappings(uint64_t end, struct pd_memory *memory, const struct attributes *a,
+				int *error)
 {
 	while (memory->end < end) {
 		struct pd_memory next;
 
-		if (extent(memory->end, &next, error) != PINDOWN_OK || next.base != memory->end ||
-		    !is_mapped(next.base))
+		if (extent(memory->end, &next, a, error) != PINDOWN_OK ||
+		    next.base != memory->end || !is_mapped(next.base))
 			return PINDOWN_ERR_RANGE;
 		memory->end = next.end;
 	}
@@ -170,30 +232,31 @@ static int kind_of(const struct attributes *a)
 	return PINDOWN_OK;
 }
 
-int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out, int *error)
+static int attributes_of(uint64_t addr, struct attributes *a, int *error)
 {
-	struct attributes a = {.device = -1};
-	int result;
-
 	*error = 0;
 	if (!HAVE(cuPointerGetAttributes) || !HAVE(cuMemGetAddressRange_v2))
 		return PINDOWN_ERR_NO_CUDA;
-	*error = read_attributes(addr, &a);
+	*error = read_attributes(addr, a);
 	if (*error == CUDA_ERROR_NOT_INITIALIZED || *error == CUDA_ERROR_DEINITIALIZED)
 		return PINDOWN_ERR_NO_CUDA;
-	if (*error != CUDA_SUCCESS)
-		return PINDOWN_ERR_NOT_DEVICE;
-	result = kind_of(&a);
+	return *error == CUDA_SUCCESS ? kind_of(a) : PINDOWN_ERR_NOT_DEVICE;
+}
+
+int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out, int *error)
+{
+	struct attributes a = {.device = -1};
+	int result = attributes_of(addr, &a, error);
+
+	if (result == PINDOWN_OK)
+		result = extent(addr, &out->memory, &a, error);
 	if (result != PINDOWN_OK)
 		return result;
-	result = extent(addr, &out->memory, error);
-	if (result != PINDOWN_OK)
-		return result;
-	out->mapped = !a.pool && is_mapped(out->memory.base);
+	out->mapped = !a.pool && !a.context && is_mapped(out->memory.base);
 	if (addr + length > out->memory.end) {
 		if (!out->mapped)
 			return PINDOWN_ERR_RANGE;
-		result = extend_over_mappings(addr + length, &out->memory, error);
+		result = extend_over_mappings(addr + length, &out->memory, &a, error);
 		if (result != PINDOWN_OK)
 			return result;
 	}
@@ -210,8 +273,8 @@ int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out
 	return PINDOWN_OK;
 }
 
-/* ---- exporting ---------------------------------------------------------------------------------
- */
+/* ---- exporting
+ * ----------------------------------------------------------------------------------- */
 
 static int export_now(uint64_t base, uint64_t length, int *fd)
 {
@@ -219,48 +282,9 @@ static int export_now(uint64_t base, uint64_t length, int *fd)
 						    CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
 }
 
-static int export_in(void *context, uint64_t base, uint64_t length, int *fd)
-{
-	CUcontext popped;
-	int result;
-
-	if (!HAVE(cuCtxPushCurrent_v2) || !HAVE(cuCtxPopCurrent_v2))
-		return CUDA_ERROR_INVALID_CONTEXT;
-	result = driver.cuCtxPushCurrent_v2(context);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = export_now(base, length, fd);
-	driver.cuCtxPopCurrent_v2(&popped);
-	return result;
-}
-
-/* Pool and VMM memory name no context: the device's primary one will do, if the program has it up.
- */
-static int export_in_primary(int device, uint64_t base, uint64_t length, int *fd)
-{
-	CUcontext primary;
-	unsigned flags;
-	int active = 0;
-	int result;
-
-	if (!HAVE(cuDevicePrimaryCtxGetState) || !HAVE(cuDevicePrimaryCtxRetain) ||
-	    !HAVE(cuDevicePrimaryCtxRelease_v2) ||
-	    driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	result = driver.cuDevicePrimaryCtxRetain(&primary, device);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = export_in(primary, base, length, fd);
-	driver.cuDevicePrimaryCtxRelease_v2(device);
-	return result;
-}
-
-/*
- * A progress thread often has no current context. The call is tried as it is first, so that nothing
- * of the thread's context stack is touched where that is not needed.
- */
 int pd_driver_export(uint64_t base, uint64_t length, void *context, int device, int *fd)
 {
+	struct borrowed borrowed;
 	int result;
 
 	if (!HAVE(cuMemGetHandleForAddressRange))
@@ -268,6 +292,8 @@ int pd_driver_export(uint64_t base, uint64_t length, void *context, int device, 
 	result = export_now(base, length, fd);
 	if (result != CUDA_ERROR_INVALID_CONTEXT)
 		return result;
-	return context ? export_in(context, base, length, fd)
-		       : export_in_primary(device, base, length, fd);
+	if (borrow(&borrowed, context, device))
+		result = export_now(base, length, fd);
+	give_back(&borrowed);
+	return result;
 }

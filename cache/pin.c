@@ -351,8 +351,15 @@ int pd_pin(uint64_t addr, uint64_t length, struct pindown_region **region)
 			    .length = length,
 			    .deadline = pd_deadline(PD_RACE_WAIT_NS),
 			    .begin = pd_tracing(PD_EV_PIN) ? pd_ticks() : 0};
+	static bool said;
 	int result;
 
+	if (!pd_asym_register()) {
+		pd_log_once(&said, PD_LOG_WARN,
+			    "pins nothing: the kernel has membarrier(2) but refuses to register "
+			    "this process");
+		return PINDOWN_ERR_DISABLED;
+	}
 	do {
 		a.flags = 0;
 		a.region = NULL;

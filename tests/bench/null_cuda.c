@@ -93,9 +93,53 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream)
 	return CUDA_SUCCESS;
 }
 
+/* Every allocation is 64 KiB long and begins at a multiple of that. */
+#define BYTES 65536u
+
+EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr addr)
+{
+	*base = addr & ~(CUdeviceptr)(BYTES - 1);
+	*size = BYTES;
+	return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr addr)
 {
-	(void)attribute;
-	*(unsigned long long *)data = addr;
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		*(unsigned long long *)data = addr / BYTES;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*(unsigned *)data = CU_MEMORYTYPE_DEVICE;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		*(unsigned *)data = 0;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*(int *)data = 0;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		*(CUcontext *)data = (CUcontext)&a_context;
+		return CUDA_SUCCESS;
+	default:
+		*(void **)data = NULL;
+		return CUDA_SUCCESS;
+	}
+}
+
+EXPORT CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **data,
+				       CUdeviceptr addr)
+{
+	unsigned i;
+
+	for (i = 0; i < count; i++)
+		cuPointerGetAttribute(data[i], attributes[i], addr);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+				      CUdeviceptr addr)
+{
+	(void)value, (void)attribute, (void)addr;
 	return CUDA_SUCCESS;
 }

@@ -1,1 +1,81 @@
 # SPDX-License-Identifier: MIT
+# Programs that know nothing of pindown. The same groups of calls are built for each road that is a
+# matter of compiling and linking; the other roads are chosen when the program starts (road.c).
+
+apps_bin := $(B)/apps
+apps_obj := $(B)/obj/tests/apps
+apps_cuda := $(B)/sim/libcuda.so.1
+apps_groups := $(shell sed -n 's/^GROUP(\(.*\))/group_\1/p' tests/apps/groups.def)
+
+$(apps_obj)/%: INCLUDE += -Ihook
+
+# linked: calls by name, through the PLT; noplt: the same through the GOT; table: see road.c.
+apps_linked := $(patsubst %,$(apps_obj)/%.c.o,main app start $(apps_groups))
+apps_noplt := $(patsubst %,$(apps_obj)/noplt/%.c.o,main app start $(apps_groups))
+apps_table := $(patsubst %,$(apps_obj)/table/%.c.o,main app start road $(apps_groups))
+
+$(apps_obj)/noplt/%.c.o: tests/apps/%.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -fno-plt $(INCLUDE) -MMD -MP -c $< -o $@
+$(apps_obj)/table/%.c.o: tests/apps/%.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -DAPP_TABLE $(INCLUDE) -MMD -MP -c $< -o $@
+
+apps_link = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS)
+apps_libs = $(ALL_LDFLAGS) -ldl -lpthread
+apps_built := $(addprefix $(apps_bin)/,linked noplt table next plugin-linked.so plugin-table.so host \
+	constructed loader nothing regions libownmalloc.so libnext1.so libnext2.so libnext3.so)
+CHECK_WITH += $(apps_built)
+
+$(apps_bin)/linked: $(apps_linked) $(apps_cuda)
+	$(apps_link) -Wl,-z,lazy $^ -o $@ $(apps_libs)
+$(apps_bin)/noplt: $(apps_noplt) $(apps_cuda)
+	$(apps_link) -Wl,-z,now $^ -o $@ $(apps_libs)
+$(apps_bin)/table: $(apps_table)
+	$(apps_link) $^ -o $@ $(apps_libs)
+$(apps_bin)/next: $(apps_table) $(apps_cuda)
+	$(apps_link) -Wl,--no-as-needed $^ -o $@ $(apps_libs)
+
+# The same as plugins, for a program that knows nothing of CUDA.
+$(apps_bin)/plugin-linked.so: $(filter-out %/main.c.o,$(apps_linked)) $(apps_cuda)
+	$(apps_link) -shared $^ -o $@ $(apps_libs)
+$(apps_bin)/plugin-table.so: $(filter-out %/main.c.o,$(apps_table))
+	$(apps_link) -shared $^ -o $@ $(apps_libs)
+$(apps_bin)/host $(apps_bin)/nothing: $(apps_bin)/%: $(apps_obj)/%.c.o
+	$(apps_link) $^ -o $@ $(apps_libs)
+
+# A library that uses CUDA in its constructor and destructor.
+$(apps_bin)/libearly.so: $(apps_obj)/early.c.o $(apps_obj)/app.c.o $(apps_cuda)
+	$(apps_link) -shared -Wl,-soname,libearly.so $^ -o $@ $(apps_libs)
+$(apps_bin)/constructed: $(apps_obj)/constructed.c.o $(apps_bin)/libearly.so
+	$(apps_link) $^ -o $@ $(apps_libs) -Wl,-rpath,'$$ORIGIN' -Wl,--allow-shlib-undefined
+
+# Preloads of somebody else's.
+$(apps_bin)/libnext%.so: tests/apps/interposer.c
+	$(apps_link) -DINTERPOSER='"interposer $*"' $(INCLUDE) -Ihook -shared $< -o $@ $(apps_libs)
+$(apps_bin)/libownmalloc.so: $(apps_obj)/ownmalloc.c.o
+	$(apps_link) -shared $^ -o $@ $(apps_libs)
+
+# Three libraries in a row, and one that only the first one's RUNPATH leads to.
+apps_who = $(apps_link) -DWHO='"$(*F)"' -shared -Wl,-soname,$(@F) $< -o $@ $(apps_libs)
+$(apps_bin)/libwho%.so: tests/apps/who.c
+	$(apps_who) -Wl,-rpath,'$$ORIGIN/inner'
+$(apps_bin)/inner/libwho-inner.so: tests/apps/who.c
+	$(apps_link) -DWHO='"inner"' -shared -Wl,-soname,$(@F) $< -o $@ $(apps_libs)
+$(apps_bin)/loader: $(apps_obj)/loader.c.o $(addprefix $(apps_bin)/,libwho1.so libwho2.so libwho3.so) \
+	| $(apps_bin)/inner/libwho-inner.so
+	$(apps_link) -Wl,--no-as-needed $^ -o $@ $(apps_libs) -Wl,-rpath,'$$ORIGIN'
+
+# Middleware's side: registers memory of every kind.
+$(apps_bin)/regions: $(patsubst %,$(apps_obj)/%.c.o,regions regions_memory regions_owner) $(apps_cuda)
+	$(apps_link) $^ -o $@ $(apps_libs)
+
+CHECK_SIM += $(addprefix tests/apps/,check-roads check-loader check-regions)
+
+# The demo: an application, and the transport library that it uses.
+demo_bin := $(B)/demo
+DEMO_WITH += $(demo_bin)/app
+$(demo_bin)/libtransport.so: $(apps_obj)/demo_transport.c.o $(apps_cuda)
+	$(apps_link) -shared -Wl,-soname,libtransport.so $^ -o $@ $(apps_libs)
+$(demo_bin)/app: $(apps_obj)/demo_app.c.o $(demo_bin)/libtransport.so $(apps_cuda)
+	$(apps_link) $^ -o $@ $(apps_libs) -Wl,-rpath,'$$ORIGIN'

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the programs here share. None of them knows of pindown: they call the CUDA driver and print
+ * what it answered, so that two runs, with and without a preload, can be compared line by line.
+ * Each call that begins or ends memory is also noted in the file that APP_CALLS names, so that a
+ * trace can be compared with what the program did.
+ *
+ * The same sources are compiled in two ways: with APP_TABLE every driver function is called through
+ * a table that one of the roads in road.c has filled; without, by its name.
+ */
+#ifndef APP_H
+#define APP_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cuda_abi.h"
+
+#ifdef APP_TABLE
+struct app_calls {
+#define CALL(symbol, name, version, stream) __typeof__(&symbol) symbol;
+#include "calls.def"
+#undef CALL
+};
+extern struct app_calls app_calls;
+#define CU(fn)	    (*app_calls.fn)
+#define APP_HAS(fn) (app_calls.fn != NULL)
+#else
+#define CU(fn)	    fn
+#define APP_HAS(fn) true
+#endif
+
+/* A driver that has no such function: printed like a result. */
+#define APP_NOT_THERE ((CUresult)-1)
+
+/*
+ * WATCHED calls a function that begins or ends memory at `addr` (looked at after the call; 0: none
+ * in particular), prints and notes the result, and yields it. PLAIN calls any other.
+ */
+#define WATCHED(addr, fn, ...)                                                        \
+	({                                                                            \
+		app_before();                                                         \
+		CUresult result_ = APP_HAS(fn) ? CU(fn)(__VA_ARGS__) : APP_NOT_THERE; \
+		int errno_ = errno;                                                   \
+		app_after(#fn, result_, errno_, (uint64_t)(addr), true);              \
+		result_;                                                              \
+	})
+#define PLAIN(fn, ...)                                                                \
+	({                                                                            \
+		app_before();                                                         \
+		CUresult result_ = APP_HAS(fn) ? CU(fn)(__VA_ARGS__) : APP_NOT_THERE; \
+		int errno_ = errno;                                                   \
+		app_after(#fn, result_, errno_, 0, false);                            \
+		result_;                                                              \
+	})
+
+void app_before(void);
+void app_after(const char *fn, CUresult result, int error, uint64_t addr, bool watched);
+
+/* Say something; one write, so that processes that share the output don't mix lines. */
+void app_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* A letter for each address, in the order in which they were first seen: it tells reuse. */
+const char *app_label(uint64_t addr);
+
+/* Threads work at once and in no fixed order: they note their calls but print nothing. */
+extern __thread bool app_quiet;
+
+/* Device 0 with its primary context current, as every program begins and ends. */
+CUdevice app_begin(void);
+void app_end(CUdevice device);
+
+/* Writes a pattern made from seed, reads it back: "as written", or where it differs. */
+const char *app_write_and_read(CUdeviceptr at, size_t size, unsigned seed);
+
+/* Starts this program anew, on its road, as `group argument`; returns its pid. */
+pid_t app_spawn(const char *group, const char *argument);
+
+/* Waits for a child and says how it ended. */
+void app_wait(pid_t child);
+
+#ifdef APP_TABLE
+/* Fills the table by the road of that name; false and a line on standard error when it can't. */
+bool app_take_road(const char *road);
+#endif
+
+/* The road this program was started with ("linked" when it is none of road.c's). */
+extern const char *app_road;
+
+/* The whole program, or a plugin's only entry: argv[at] names the road, argv[at + 1] the group. */
+int app_main(int argc, char **argv, int at);
+
+/* One function for each group of calls, see groups.def. */
+#define GROUP(name) int app_##name(int argc, char **argv);
+#include "groups.def"
+#undef GROUP
+
+#endif

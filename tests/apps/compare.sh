@@ -1,0 +1,154 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT
+#
+# Sourced by the check scripts: run a program without and with libpindown.so, and compare.
+#
+# BUILD         the build folder
+# SAN_PRELOAD   a sanitizer's runtime, which has to be preloaded first
+
+: "${BUILD:?the build folder; run this by make check-sim}"
+apps=$BUILD/apps
+library=$BUILD/libpindown.so
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0
+failed=0
+skipped=0
+
+export LC_ALL=C
+export LD_LIBRARY_PATH=$BUILD/sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# The programs end as they like, with memory of theirs in use. Libraries are preloaded on purpose.
+export ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
+unset PINDOWN PINDOWN_TRACE PINDOWN_LOG PINDOWN_BACKEND
+
+# Calls as lines "name result address", from the trace of every process.
+traced_calls()
+{
+	local trace
+
+	for trace in "$work"/trace*.pdt; do
+		[ -e "$trace" ] || continue
+		"$BUILD/pindown" dump --json "$trace" || echo "unreadable: $trace"
+	done | awk '
+		function value(key,    found) {
+			if (!match($0, "\"" key "\": *\"?[^,\"}]*"))
+				return "";
+			found = substr($0, RSTART, RLENGTH);
+			sub("\"" key "\": *\"?", "", found);
+			return found;
+		}
+		/^unreadable/ { print; next }
+		value("event") == "lost" { print "lost", $0; next }
+		value("event") == "call" { print value("call"), value("result"), value("addr") }'
+}
+
+# The trace must hold each call that the program noted, and no other but the gates'.
+trace_matches()
+{
+	traced_calls | sort >"$work/traced"
+	sort "$work/calls.with" >"$work/noted"
+	awk '{ print $1, $2 }' "$work/noted" >"$work/noted.results"
+	grep -vE '^(cuGetProcAddress|cuGetExportTable|cuMemGetHandleForAddressRange)' "$work/traced" |
+		awk '{ print $1, $2 }' >"$work/traced.results"
+	if ! diff "$work/noted.results" "$work/traced.results" >"$work/difference"; then
+		echo 'calls and results: < what the program did, > what the trace says' >>"$work/difference"
+		return 1
+	fi
+	grep -v ' 0x0$' "$work/noted" | comm -23 - "$work/traced" >"$work/difference"
+	[ ! -s "$work/difference" ] || {
+		echo 'these addresses are missing in the trace' >>"$work/difference"
+		return 1
+	}
+}
+
+# Sets `difference` to what differs between the two runs, if anything does.
+same()
+{
+	local what
+
+	for what in out err status; do
+		if ! diff "$work/$what.plain" "$work/$what.with" >"$work/difference"; then
+			case $what in
+			out) echo 'standard output: < without, > with' ;;
+			err) echo 'standard error: < without, > with' ;;
+			status) echo 'exit status: < without, > with' ;;
+			esac >>"$work/difference"
+			return 1
+		fi
+	done
+}
+
+verdict()
+{
+	local name=$1 good=$2
+
+	if [ "$good" = 0 ]; then
+		passed=$((passed + 1))
+	else
+		failed=$((failed + 1))
+		echo "FAIL $name"
+		sed 's/^/    /' "$work/difference" | head -n 40
+	fi
+}
+
+skip()
+{
+	skipped=$((skipped + 1))
+	echo "skip $1: $2"
+}
+
+# run SUFFIX PRELOAD COMMAND...: output, errors, status and calls of one run into files.
+run()
+{
+	local suffix=$1 preload=$2
+
+	shift 2
+	: >"$work/calls.$suffix"
+	APP_CALLS=$work/calls.$suffix LD_PRELOAD="$preload" \
+		"$@" >"$work/out.$suffix" 2>"$work/err.$suffix" </dev/null
+	echo $? >"$work/status.$suffix"
+}
+
+# compare NAME [--before LIBRARIES] [--after LIBRARIES] [--no-trace] -- COMMAND...
+# Without and with libpindown.so, which is preloaded between other preloads if there are any.
+compare()
+{
+	local name=$1 before='' after='' trace=1
+
+	shift
+	while [ "$1" != -- ]; do
+		case $1 in
+		--before) before=$2 && shift ;;
+		--after) after=$2 && shift ;;
+		--no-trace) trace=0 ;;
+		esac
+		shift
+	done
+	shift
+	rm -f "$work"/*
+	run plain "$SAN_PRELOAD $before $after" "$@"
+	PINDOWN_TRACE=$work/trace.pdt run with "$SAN_PRELOAD $before $library $after" "$@"
+	if ! same || { [ $trace = 1 ] && ! trace_matches; }; then
+		verdict "$name" 1
+	else
+		verdict "$name" 0
+	fi
+}
+
+# A test that can see nothing proves nothing: the run without pindown must have said something.
+must_have()
+{
+	local name=$1 pattern=$2
+
+	if ! grep -qE "$pattern" "$work/out.plain"; then
+		echo "the run without pindown did not print /$pattern/" >"$work/difference"
+		cat "$work/out.plain" "$work/err.plain" >>"$work/difference"
+		verdict "$name: precondition" 1
+	fi
+}
+
+summary()
+{
+	echo "$passed passed, $failed failed, $skipped skipped"
+	[ "$failed" = 0 ]
+}

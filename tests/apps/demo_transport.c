@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Registering memory for a network card is expensive, so the transport keeps registrations and
+ * finds them again by address. By itself it has no way to learn that the memory behind an address
+ * was freed. Where pindown is in the process it asks pindown instead.
+ *
+ * A registration is a dma-buf of the driver's. The card's part is played by this process, which
+ * reads through the dma-buf where that can be done: a simulated GPU's can be read, a real one's
+ * can't.
+ */
+#define _GNU_SOURCE
+#include "demo_transport.h"
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pindown.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* What a transfer needs of a registration, whoever keeps it. */
+struct registration {
+	CUdeviceptr at;
+	size_t size;
+	int fd;		       /* the dma-buf */
+	uint64_t offset;       /* of `at` in it */
+	unsigned long long id; /* of the memory that was registered */
+	struct registration *next;
+};
+
+static struct registration *cache;
+
+static unsigned long long memory_id(CUdeviceptr at)
+{
+	unsigned long long id = 0;
+
+	cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at);
+	return id;
+}
+
+/* ---- the card ------------------------------------------------------------------------------- */
+
+static void card_reads(const struct registration *memory, struct demo_sent *sent)
+{
+	off_t start = lseek(memory->fd, 0, SEEK_CUR); /* where the simulated driver's begin */
+	ssize_t length = sizeof(sent->first_bytes);
+
+	sent->right_memory = memory->id == memory_id(memory->at);
+	if (start < 0)
+		start = 0;
+	sent->readable = pread(memory->fd, sent->first_bytes, length,
+			       start + (off_t)memory->offset) == length;
+}
+
+/* ---- the transport's own registration cache ------------------------------------------------- */
+
+static struct registration *find_registration(CUdeviceptr at, size_t size)
+{
+	struct registration *known;
+
+	for (known = cache; known != NULL; known = known->next)
+		if (at == known->at && size <= known->size)
+			return known;
+	return NULL;
+}
+
+static struct registration *register_memory(CUdeviceptr at, size_t size)
+{
+	struct registration *made = calloc(1, sizeof(*made));
+	CUresult result;
+
+	if (made == NULL)
+		return NULL;
+	result = cuMemGetHandleForAddressRange(&made->fd, at, size,
+					       CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+	if (result != CUDA_SUCCESS) {
+		fprintf(stderr, "transport: can't register GPU memory: error %d\n", result);
+		free(made);
+		return NULL;
+	}
+	made->at = at;
+	made->size = size;
+	made->id = memory_id(at);
+	made->next = cache;
+	cache = made;
+	return made;
+}
+
+static bool send_by_own_cache(CUdeviceptr at, size_t size, struct demo_sent *sent)
+{
+	struct registration *memory = find_registration(at, size);
+
+	sent->from_cache = memory != NULL;
+	if (memory == NULL)
+		memory = register_memory(at, size);
+	if (memory == NULL)
+		return false;
+	card_reads(memory, sent);
+	return true;
+}
+
+EXPORT void demo_close(void)
+{
+	struct registration *gone;
+
+	while ((gone = cache) != NULL) {
+		cache = gone->next;
+		close(gone->fd);
+		free(gone);
+	}
+}
+
+/* ---- pindown's, where it is ----------------------------------------------------------------- */
+
+static struct {
+	__typeof__(&pindown_get) get;
+	__typeof__(&pindown_put) put;
+	__typeof__(&pindown_region_dmabuf) dmabuf;
+	__typeof__(&pindown_region_buffer_id) id;
+	__typeof__(&pindown_strerror) strerror;
+} pindown;
+
+static bool find_pindown(void)
+{
+	if (pindown.get == NULL) {
+		pindown.put = dlsym(RTLD_DEFAULT, "pindown_put");
+		pindown.dmabuf = dlsym(RTLD_DEFAULT, "pindown_region_dmabuf");
+		pindown.id = dlsym(RTLD_DEFAULT, "pindown_region_buffer_id");
+		pindown.strerror = dlsym(RTLD_DEFAULT, "pindown_strerror");
+		pindown.get = dlsym(RTLD_DEFAULT, "pindown_get");
+	}
+	return pindown.get != NULL;
+}
+
+static bool send_by_pindown(CUdeviceptr at, size_t size, struct demo_sent *sent)
+{
+	struct registration memory = {.at = at, .size = size};
+	pindown_region *region;
+	int result;
+
+	sent->from_cache = pindown.get(at, size, PINDOWN_GET_CACHED, &region) == PINDOWN_OK;
+	result = sent->from_cache ? PINDOWN_OK : pindown.get(at, size, 0, &region);
+	if (result == PINDOWN_OK) {
+		result = pindown.dmabuf(region, at, &memory.fd, &memory.offset);
+		memory.id = pindown.id(region);
+		if (result == PINDOWN_OK)
+			card_reads(&memory, sent);
+		pindown.put(region);
+	}
+	if (result != PINDOWN_OK)
+		fprintf(stderr, "transport: %s\n", pindown.strerror(result));
+	return result == PINDOWN_OK;
+}
+
+EXPORT bool demo_send(CUdeviceptr at, size_t size, struct demo_sent *sent)
+{
+	memset(sent, 0, sizeof(*sent));
+	return find_pindown() ? send_by_pindown(at, size, sent) : send_by_own_cache(at, size, sent);
+}

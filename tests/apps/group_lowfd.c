@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A program with firm ideas about descriptor numbers: a daemon that closes everything above 2 and
+ * counts on open() to give the lowest free number, also once CUDA is in use. The numbers that the
+ * driver takes for itself are the driver's; nobody else may take any.
+ */
+#define _GNU_SOURCE
+#include "app.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+
+static void show_lowest(const char *when)
+{
+	int fd = open("/dev/null", O_RDONLY);
+
+	app_say("lowest free descriptor %s: %d", when, fd);
+	close(fd);
+}
+
+static void show_count(const char *when)
+{
+	DIR *entries = opendir("/proc/self/fd");
+	int count = 0;
+
+	while (entries != NULL && readdir(entries) != NULL)
+		count++;
+	if (entries != NULL)
+		closedir(entries);
+	app_say("descriptors %s: %d", when, count);
+}
+
+int app_lowfd(int argc, char **argv)
+{
+	CUdeviceptr at = 0;
+	CUdevice device;
+	int fd;
+
+	(void)argc, (void)argv;
+	show_lowest("at the start");
+	for (fd = 3; fd < 1024; fd++)
+		close(fd);
+	show_lowest("with all closed");
+	device = app_begin();
+	WATCHED(at, cuMemAlloc_v2, &at, 4 << 20);
+	show_lowest("with memory");
+	show_count("with memory");
+	app_say("%s", app_write_and_read(at, 4 << 20, 29));
+	WATCHED(at, cuMemFree_v2, at);
+	show_lowest("without memory");
+	app_end(device);
+	show_count("at the end");
+	return 0;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Cases that show, for each group of calls, that a registration is gone before the call that ends
+ * its memory returns, and that no other call takes one away. The program finds pindown as
+ * middleware does, by dlsym.
+ */
+#ifndef REGIONS_H
+#define REGIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuda_abi.h"
+#include "pindown.h"
+
+/* What the case's call does to the region of s.at. */
+enum fate {
+	GONE,	 /* ended by the call */
+	KEPT,	 /* none of its business */
+	USABLE,	 /* ended or not, the memory is there and can be registered */
+	REFUSED, /* such memory can't be registered: pindown_get() answers `refusal` */
+};
+
+struct regions_case {
+	const char *name;
+	bool (*begin)(void); /* makes memory at s.at; false: this driver can't */
+	bool (*end)(void);   /* the call; false: it failed */
+	enum fate fate;
+	int refusal;
+	void (*clean)(void);
+	bool alone; /* the call ends all memory of the context, the bystander's too */
+};
+
+#define CASE(name_, begin_, end_, fate_, ...)                                           \
+	{                                                                               \
+		.name = name_, .begin = begin_, .end = end_, .fate = fate_, __VA_ARGS__ \
+	}
+
+/* What a case works with; set to zero before each. */
+extern struct scene {
+	CUdevice device;
+	CUcontext primary, context;
+	CUstream stream;
+	CUdeviceptr at;
+	size_t size;
+	CUdeviceptr other;
+	CUmemGenericAllocationHandle handle, second;
+	CUmemoryPool pool;
+	CUmodule module;
+	CUlibrary library;
+	CUgraph graph;
+	CUgraphExec exec;
+	CUexternalMemory external;
+	CUgreenCtx green;
+	void *host;
+	int fd;
+	long child; /* a process that keeps memory open for us, and the pipe it waits on */
+	int child_stdin;
+} s;
+
+extern const struct regions_case regions_memory_cases[]; /* regions_memory.c */
+extern const struct regions_case regions_owner_cases[];	 /* regions_owner.c */
+
+/* A CUDA call of the program's own: false when it fails. */
+#define OK(call) ((call) == CUDA_SUCCESS)
+
+#endif

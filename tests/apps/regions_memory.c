@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory that is ended by its address. */
+#include "regions.h"
+
+#include <stdlib.h>
+
+#define KIB 1024u
+#define MIB (1024u * KIB)
+
+/* ---- linear --------------------------------------------------------------------------------- */
+
+static bool allocate(void)
+{
+	s.size = 4 * MIB;
+	return OK(cuMemAlloc_v2(&s.at, s.size));
+}
+
+/* Neighbours in one 64 KiB page: each is a region of its own. */
+static bool allocate_two_small(void)
+{
+	s.size = 1000;
+	return OK(cuMemAlloc_v2(&s.at, s.size)) && OK(cuMemAlloc_v2(&s.other, s.size));
+}
+
+static bool allocate_pitch(void)
+{
+	size_t pitch = 0;
+	bool done = OK(cuMemAllocPitch_v2(&s.at, &pitch, 3000, 1000, 4));
+
+	s.size = pitch * 1000;
+	return done;
+}
+
+static bool free_it(void)
+{
+	return OK(cuMemFree_v2(s.at));
+}
+
+static void clean_it(void)
+{
+	cuMemFree_v2(s.at);
+}
+
+static bool free_other(void)
+{
+	return OK(cuMemFree_v2(s.other));
+}
+
+static bool free_nothing(void)
+{
+	return OK(cuMemFree_v2(0));
+}
+
+static bool free_wrongly(void)
+{
+	return !OK(cuMemFree_v2(s.at + 512));
+}
+
+static void clean_other(void)
+{
+	cuMemFree_v2(s.other);
+}
+
+/* ---- managed and host: can't be registered -------------------------------------------------- */
+
+static bool allocate_managed(void)
+{
+	s.size = MIB;
+	return OK(cuMemAllocManaged(&s.at, s.size, CU_MEM_ATTACH_GLOBAL));
+}
+
+static bool allocate_host(void)
+{
+	s.size = MIB;
+	if (!OK(cuMemHostAlloc(&s.host, s.size, 0)))
+		return false;
+	s.at = (CUdeviceptr)(uintptr_t)s.host;
+	return true;
+}
+
+static bool free_host(void)
+{
+	return OK(cuMemFreeHost(s.host));
+}
+
+static bool register_host(void)
+{
+	s.size = MIB;
+	s.host = aligned_alloc(64 * KIB, s.size);
+	s.at = (CUdeviceptr)(uintptr_t)s.host;
+	return s.host != NULL && OK(cuMemHostRegister_v2(s.host, s.size, 0));
+}
+
+static bool unregister_host(void)
+{
+	bool done = OK(cuMemHostUnregister(s.host));
+
+	free(s.host);
+	return done;
+}
+
+static bool no_memory(void)
+{
+	s.at = 0x10000;
+	s.size = 100;
+	return true;
+}
+
+static bool nothing(void)
+{
+	return true;
+}
+
+/* ---- stream-ordered ------------------------------------------------------------------------- */
+
+static bool allocate_async(void)
+{
+	s.size = 4 * MIB;
+	return OK(cuMemAllocAsync(&s.at, s.size, NULL)) && OK(cuStreamSynchronize(NULL));
+}
+
+static bool free_async(void)
+{
+	return OK(cuMemFreeAsync(s.at, NULL));
+}
+
+static bool free_async_ptsz(void)
+{
+	return OK(cuMemFreeAsync_ptsz(s.at, NULL));
+}
+
+static bool allocate_from_pool(void)
+{
+	CUmemPoolProps props = {
+		.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = s.device},
+	};
+
+	s.size = 4 * MIB;
+	return OK(cuMemPoolCreate(&s.pool, &props)) &&
+	       OK(cuMemAllocFromPoolAsync(&s.at, s.size, s.pool, NULL)) &&
+	       OK(cuStreamSynchronize(NULL));
+}
+
+static bool trim_pool(void)
+{
+	return OK(cuMemPoolTrimTo(s.pool, 0));
+}
+
+static bool destroy_pool(void)
+{
+	return OK(cuMemFreeAsync(s.at, NULL)) && OK(cuStreamSynchronize(NULL)) &&
+	       OK(cuMemPoolDestroy(s.pool));
+}
+
+static void clean_pool(void)
+{
+	cuMemFreeAsync(s.at, NULL);
+	cuStreamSynchronize(NULL);
+	cuMemPoolDestroy(s.pool);
+}
+
+static void clean_pool_only(void)
+{
+	cuStreamSynchronize(NULL);
+	cuMemPoolDestroy(s.pool);
+}
+
+static void clean_async(void)
+{
+	cuMemFreeAsync(s.at, NULL);
+	cuStreamSynchronize(NULL);
+}
+
+/* ---- graphs --------------------------------------------------------------------------------- */
+
+/* A free in a capture is only noted there; the memory ends when the graph is launched. */
+static bool capture_free(void)
+{
+	return OK(cuStreamBeginCapture_v2(s.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)) &&
+	       OK(cuMemFreeAsync(s.at, s.stream)) && OK(cuStreamEndCapture(s.stream, &s.graph)) &&
+	       OK(cuGraphInstantiateWithFlags(&s.exec, s.graph, 0));
+}
+
+static bool allocate_and_capture_free(void)
+{
+	return OK(cuStreamCreate(&s.stream, CU_STREAM_NON_BLOCKING)) && allocate_async() &&
+	       capture_free();
+}
+
+static bool launch(void)
+{
+	return OK(cuGraphLaunch(s.exec, s.stream)) && OK(cuStreamSynchronize(s.stream));
+}
+
+static bool allocate_with_stream(void)
+{
+	return OK(cuStreamCreate(&s.stream, CU_STREAM_NON_BLOCKING)) && allocate_async();
+}
+
+static void clean_graph(void)
+{
+	cuGraphExecDestroy(s.exec);
+	cuGraphDestroy(s.graph);
+	cuStreamDestroy_v2(s.stream);
+}
+
+static void clean_unlaunched_graph(void)
+{
+	clean_graph();
+	clean_async();
+}
+
+/* ---- virtual memory management -------------------------------------------------------------- */
+
+static bool map_handle(CUdeviceptr at, size_t size, CUmemGenericAllocationHandle *handle)
+{
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = s.device},
+	};
+	CUmemAccessDesc access = {
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = s.device},
+		.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+	};
+
+	return OK(cuMemCreate(handle, size, &prop, 0)) && OK(cuMemMap(at, size, 0, *handle, 0)) &&
+	       OK(cuMemSetAccess(at, size, &access, 1));
+}
+
+static bool map_one(void)
+{
+	s.size = 2 * MIB;
+	return OK(cuMemAddressReserve(&s.at, 4 * MIB, 0, 0, 0)) &&
+	       map_handle(s.at, 2 * MIB, &s.handle);
+}
+
+/* Side by side under one registration, as grown segments are. */
+static bool map_two(void)
+{
+	bool done = map_one() && map_handle(s.at + 2 * MIB, 2 * MIB, &s.second);
+
+	s.size = 4 * MIB;
+	return done;
+}
+
+/* Side by side, but registered is only the first. */
+static bool map_two_register_first(void)
+{
+	bool done = map_two();
+
+	s.size = 2 * MIB;
+	return done;
+}
+
+static bool unmap_first(void)
+{
+	return OK(cuMemUnmap(s.at, 2 * MIB));
+}
+
+static bool unmap_second(void)
+{
+	return OK(cuMemUnmap(s.at + 2 * MIB, 2 * MIB));
+}
+
+static bool unmap_both(void)
+{
+	return OK(cuMemUnmap(s.at, 4 * MIB));
+}
+
+static bool release_handle(void)
+{
+	bool done = OK(cuMemRelease(s.handle));
+
+	s.handle = 0;
+	return done;
+}
+
+static void clean_vmm(void)
+{
+	cuMemUnmap(s.at, 2 * MIB);
+	cuMemUnmap(s.at + 2 * MIB, 2 * MIB);
+	if (s.handle != 0)
+		cuMemRelease(s.handle);
+	if (s.second != 0)
+		cuMemRelease(s.second);
+	cuMemAddressFree(s.at, 4 * MIB);
+}
+
+/* clang-format off */
+const struct regions_case regions_memory_cases[] = {
+	CASE("linear, cuMemFree", allocate, free_it, GONE),
+	CASE("linear, cuMemFree of a neighbour in its page", allocate_two_small, free_other, KEPT,
+	 .clean = clean_it),
+	CASE("linear, cuMemFree beside a neighbour", allocate_two_small, free_it, GONE, .clean = clean_other),
+	CASE("linear, cuMemFree of 0", allocate, free_nothing, KEPT, .clean = clean_it),
+	CASE("linear, cuMemFree that fails", allocate, free_wrongly, USABLE, .clean = clean_it),
+	CASE("pitch, cuMemFree", allocate_pitch, free_it, GONE),
+	CASE("managed", allocate_managed, free_it, REFUSED, .refusal = PINDOWN_ERR_MANAGED),
+	CASE("host, cuMemHostAlloc", allocate_host, free_host, REFUSED, .refusal = PINDOWN_ERR_HOST),
+	CASE("host, cuMemHostRegister", register_host, unregister_host, REFUSED, .refusal = PINDOWN_ERR_HOST),
+	CASE("no memory at all", no_memory, nothing, REFUSED, .refusal = PINDOWN_ERR_NOT_DEVICE),
+	CASE("stream-ordered, cuMemFreeAsync", allocate_async, free_async, GONE),
+	CASE("stream-ordered, cuMemFreeAsync_ptsz", allocate_async, free_async_ptsz, GONE),
+	CASE("stream-ordered, cuMemFree", allocate_async, free_it, GONE),
+	CASE("pool, cuMemFreeAsync", allocate_from_pool, free_async, GONE, .clean = clean_pool_only),
+	CASE("pool, cuMemPoolTrimTo", allocate_from_pool, trim_pool, KEPT, .clean = clean_pool),
+	CASE("pool, cuMemPoolDestroy", allocate_from_pool, destroy_pool, GONE),
+	CASE("captured cuMemFreeAsync", allocate_with_stream, capture_free, KEPT,
+	 .clean = clean_unlaunched_graph),
+	CASE("cuGraphLaunch of a captured free", allocate_and_capture_free, launch, GONE,
+	 .clean = clean_graph),
+	CASE("mapped, cuMemUnmap", map_one, unmap_first, GONE, .clean = clean_vmm),
+	CASE("mapped, cuMemRelease", map_one, release_handle, KEPT, .clean = clean_vmm),
+	CASE("two mappings, cuMemUnmap of the first", map_two, unmap_first, GONE, .clean = clean_vmm),
+	CASE("two mappings, cuMemUnmap of the second", map_two, unmap_second, GONE, .clean = clean_vmm),
+	CASE("two mappings, cuMemUnmap of both", map_two, unmap_both, GONE, .clean = clean_vmm),
+	CASE("the first of two mappings, cuMemUnmap of the second", map_two_register_first, unmap_second,
+	 KEPT, .clean = clean_vmm),
+	{.name = NULL},
+};
+/* clang-format on */

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory that ends with what owns it: a context, a module, an import, another process's handle. */
+#define _GNU_SOURCE
+#include "regions.h"
+
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB (1024u * 1024u)
+
+extern char **environ;
+
+/* ---- contexts ------------------------------------------------------------------------------- */
+
+static bool allocate(void)
+{
+	s.size = 4 * MIB;
+	return OK(cuMemAlloc_v2(&s.at, s.size));
+}
+
+static bool in_own_context(void)
+{
+	return OK(cuCtxCreate_v2(&s.context, 0, s.device)) && allocate();
+}
+
+static bool beside_own_context(void)
+{
+	return OK(cuCtxCreate_v2(&s.context, 0, s.device)) && OK(cuCtxSetCurrent(s.primary)) &&
+	       allocate();
+}
+
+/* Pools belong to the device: no context ends their memory. */
+static bool async_in_own_context(void)
+{
+	s.size = 4 * MIB;
+	return OK(cuCtxCreate_v2(&s.context, 0, s.device)) &&
+	       OK(cuMemAllocAsync(&s.at, s.size, NULL)) && OK(cuStreamSynchronize(NULL));
+}
+
+static bool destroy_context(void)
+{
+	return OK(cuCtxDestroy_v2(s.context)) && OK(cuCtxSetCurrent(s.primary));
+}
+
+static bool attach_and_detach(void)
+{
+	CUcontext same;
+
+	return OK(cuCtxAttach(&same, 0)) && OK(cuCtxDetach(s.context));
+}
+
+static bool detach_last(void)
+{
+	return OK(cuCtxDetach(s.context)) && OK(cuCtxSetCurrent(s.primary));
+}
+
+static void clean_context(void)
+{
+	cuCtxDestroy_v2(s.context);
+	cuCtxSetCurrent(s.primary);
+}
+
+static void clean_memory(void)
+{
+	cuMemFree_v2(s.at);
+}
+
+static void clean_async(void)
+{
+	cuMemFreeAsync(s.at, NULL);
+	cuStreamSynchronize(NULL);
+}
+
+static bool retain_and_release(void)
+{
+	CUcontext same;
+
+	return OK(cuDevicePrimaryCtxRetain(&same, s.device)) &&
+	       OK(cuDevicePrimaryCtxRelease_v2(s.device));
+}
+
+/* The last release ends the context; it is there again for the cases that follow. */
+static bool release_to_zero(void)
+{
+	return OK(cuDevicePrimaryCtxRelease_v2(s.device));
+}
+
+static bool reset(void)
+{
+	return OK(cuDevicePrimaryCtxReset_v2(s.device));
+}
+
+static bool reset_v1(void)
+{
+	return OK(cuDevicePrimaryCtxReset(s.device));
+}
+
+static void clean_released(void)
+{
+	cuDevicePrimaryCtxRetain(&s.primary, s.device);
+	cuCtxSetCurrent(s.primary);
+}
+
+static void clean_reset(void)
+{
+	cuDevicePrimaryCtxRelease_v2(s.device);
+	clean_released();
+}
+
+static bool in_green_context(void)
+{
+	CUdevResource processors;
+	CUdevResourceDesc desc;
+
+	memset(&processors, 0, sizeof(processors));
+	return OK(cuDeviceGetDevResource(s.device, &processors, CU_DEV_RESOURCE_TYPE_SM)) &&
+	       OK(cuDevResourceGenerateDesc(&desc, &processors, 1)) &&
+	       OK(cuGreenCtxCreate(&s.green, desc, s.device, CU_GREEN_CTX_DEFAULT_STREAM)) &&
+	       OK(cuCtxFromGreenCtx(&s.context, s.green)) && OK(cuCtxSetCurrent(s.context)) &&
+	       allocate();
+}
+
+static bool free_in_green_context(void)
+{
+	return OK(cuMemFree_v2(s.at));
+}
+
+static void clean_green(void)
+{
+	cuCtxSetCurrent(s.primary);
+	cuGreenCtxDestroy(s.green);
+}
+
+/* ---- modules and libraries ------------------------------------------------------------------ */
+
+static const char ptx[] = ".version 6.3\n"
+			  ".target sm_75\n"
+			  ".address_size 64\n"
+			  ".visible .global .align 8 .b8 table[65536];\n";
+
+static bool load_module(void)
+{
+	return OK(cuModuleLoadData(&s.module, ptx)) &&
+	       OK(cuModuleGetGlobal_v2(&s.at, &s.size, s.module, "table"));
+}
+
+static bool unload_module(void)
+{
+	return OK(cuModuleUnload(s.module));
+}
+
+static bool load_library(void)
+{
+	return OK(cuLibraryLoadData(&s.library, ptx, NULL, NULL, 0, NULL, NULL, 0)) &&
+	       OK(cuLibraryGetGlobal(&s.at, &s.size, s.library, "table"));
+}
+
+static bool unload_library(void)
+{
+	return OK(cuLibraryUnload(s.library));
+}
+
+/* ---- external memory ------------------------------------------------------------------------ */
+
+static bool import_external(void)
+{
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = s.device},
+	};
+	CUDA_EXTERNAL_MEMORY_BUFFER_DESC whole = {.size = 2 * MIB};
+	CUDA_EXTERNAL_MEMORY_HANDLE_DESC desc = {
+		.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+		.size = 2 * MIB,
+	};
+
+	s.size = 2 * MIB;
+	if (!OK(cuMemCreate(&s.handle, s.size, &prop, 0)) ||
+	    !OK(cuMemExportToShareableHandle(&s.fd, s.handle,
+					     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)))
+		return false;
+	desc.handle.fd = s.fd;
+	return OK(cuImportExternalMemory(&s.external, &desc)) &&
+	       OK(cuExternalMemoryGetMappedBuffer(&s.at, s.external, &whole));
+}
+
+static bool free_mapped_buffer(void)
+{
+	return OK(cuMemFree_v2(s.at));
+}
+
+static bool destroy_external(void)
+{
+	return OK(cuDestroyExternalMemory(s.external));
+}
+
+static void clean_external(void)
+{
+	cuDestroyExternalMemory(s.external);
+	cuMemRelease(s.handle);
+}
+
+static void clean_handle(void)
+{
+	cuMemRelease(s.handle);
+}
+
+/* ---- another process's memory --------------------------------------------------------------- */
+
+/* Starts this program as `export`: it prints a handle and waits for the end of its input. */
+static bool start_exporter(CUipcMemHandle *handle)
+{
+	static char *const arguments[] = {"regions", "export", NULL};
+	posix_spawn_file_actions_t actions;
+	int to[2], from[2];
+	pid_t child = -1;
+	bool done;
+
+	if (pipe2(to, 0) != 0 || pipe2(from, 0) != 0)
+		return false;
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, to[0], 0);
+	posix_spawn_file_actions_adddup2(&actions, from[1], 1);
+	posix_spawn_file_actions_addclose(&actions, to[1]);
+	posix_spawn_file_actions_addclose(&actions, from[0]);
+	done = posix_spawn(&child, "/proc/self/exe", &actions, NULL, arguments, environ) == 0;
+	posix_spawn_file_actions_destroy(&actions);
+	close(to[0]);
+	close(from[1]);
+	s.child = child;
+	s.child_stdin = to[1];
+	done = done && read(from[0], handle, sizeof(*handle)) == sizeof(*handle);
+	close(from[0]);
+	return done;
+}
+
+static bool open_exported(void)
+{
+	CUipcMemHandle handle;
+
+	s.size = 4 * MIB;
+	return start_exporter(&handle) &&
+	       OK(cuIpcOpenMemHandle_v2(&s.at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+}
+
+/* Opened twice: the first close leaves it open. */
+static bool open_exported_twice(void)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr again;
+
+	s.size = 4 * MIB;
+	return start_exporter(&handle) &&
+	       OK(cuIpcOpenMemHandle_v2(&s.at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)) &&
+	       OK(cuIpcOpenMemHandle_v2(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)) &&
+	       again == s.at;
+}
+
+static bool close_exported(void)
+{
+	return OK(cuIpcCloseMemHandle(s.at));
+}
+
+static void end_exporter(void)
+{
+	close(s.child_stdin);
+	waitpid((pid_t)s.child, NULL, 0);
+}
+
+static void clean_exported(void)
+{
+	cuIpcCloseMemHandle(s.at);
+	end_exporter();
+}
+
+/* ---- checkpoint ----------------------------------------------------------------------------- */
+
+static bool checkpoint(void)
+{
+	return OK(cuCheckpointProcessLock(getpid(), NULL)) &&
+	       OK(cuCheckpointProcessCheckpoint(getpid(), NULL));
+}
+
+static void clean_checkpoint(void)
+{
+	cuCheckpointProcessRestore(getpid(), NULL);
+	cuCheckpointProcessUnlock(getpid(), NULL);
+	cuMemFree_v2(s.at);
+}
+
+/* clang-format off */
+const struct regions_case regions_owner_cases[] = {
+	CASE("cuCtxDestroy of its context", in_own_context, destroy_context, GONE),
+	CASE("cuCtxDestroy of another context", beside_own_context, destroy_context, KEPT,
+	 .clean = clean_memory),
+	CASE("stream-ordered, cuCtxDestroy of the context it was made in", async_in_own_context,
+	 destroy_context, KEPT, .clean = clean_async),
+	CASE("cuCtxDetach, not the last", in_own_context, attach_and_detach, KEPT, .clean = clean_context),
+	CASE("cuCtxDetach, the last", in_own_context, detach_last, GONE),
+	CASE("cuDevicePrimaryCtxRelease, not to zero", allocate, retain_and_release, KEPT,
+	 .clean = clean_memory),
+	CASE("cuDevicePrimaryCtxRelease to zero", allocate, release_to_zero, GONE,
+	 .clean = clean_released, .alone = true),
+	CASE("cuDevicePrimaryCtxReset_v2", allocate, reset, GONE, .clean = clean_reset, .alone = true),
+	CASE("cuDevicePrimaryCtxReset", allocate, reset_v1, GONE, .clean = clean_reset, .alone = true),
+	CASE("cuMemFree in a green context", in_green_context, free_in_green_context, GONE,
+	 .clean = clean_green),
+	CASE("module's global, cuModuleUnload", load_module, unload_module, GONE),
+	CASE("library's global, cuLibraryUnload", load_library, unload_library, GONE),
+	CASE("external memory, cuMemFree of the buffer", import_external, free_mapped_buffer, GONE,
+	 .clean = clean_external),
+	CASE("external memory, cuDestroyExternalMemory", import_external, destroy_external, GONE,
+	 .clean = clean_handle),
+	CASE("another process's, cuIpcCloseMemHandle", open_exported, close_exported, GONE,
+	 .clean = end_exporter),
+	CASE("another process's, opened twice, closed once", open_exported_twice, close_exported, KEPT,
+	 .clean = clean_exported),
+	CASE("cuCheckpointProcessCheckpoint", allocate, checkpoint, GONE, .clean = clean_checkpoint,
+	 .alone = true),
+	{.name = NULL},
+};
+/* clang-format on */

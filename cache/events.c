@@ -129,7 +129,7 @@ static void drop_if_changed(const struct suspect *suspect)
 		return;
 	pd_lock();
 	if (pd_state_is_live(region->state) && region->buffer_id == suspect->buffer_id) {
-		victims.missed = !(region->flags & PD_REGION_VOLATILE);
+		victims.missed = !pd_region_is_volatile(region);
 		pd_victims_add(&victims, suspect->number, PINDOWN_REASON_STALE);
 	}
 	pd_victims_sort(&victims);

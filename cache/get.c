@@ -65,7 +65,7 @@ trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t length)
 		.context = (uintptr_t)region->context,
 		.region = pd_region_number(region),
 		.device = region->pin.device,
-		.flags = region->flags & PD_REGION_VOLATILE ? PD_TRACE_VOLATILE : 0,
+		.flags = pd_region_is_volatile(region) ? PD_TRACE_VOLATILE : 0,
 	};
 
 	pd_trace_region(PD_EV_HIT, &what, now, now);
@@ -97,7 +97,7 @@ struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length)
  */
 static void drop_stale(struct pindown_region *region)
 {
-	struct pd_victims victims = {.missed = !(region->flags & PD_REGION_VOLATILE)};
+	struct pd_victims victims = {.missed = !pd_region_is_volatile(region)};
 	uint32_t number = pd_region_number(region);
 	uint64_t id = region->buffer_id;
 
@@ -253,7 +253,7 @@ PD_EXPORT int pindown_region_device(const struct pindown_region *region)
 
 PD_EXPORT int pindown_region_is_volatile(const struct pindown_region *region)
 {
-	return (region->flags & PD_REGION_VOLATILE) != 0;
+	return pd_region_is_volatile(region);
 }
 
 PD_EXPORT int pindown_region_is_live(const struct pindown_region *region)

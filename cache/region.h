@@ -55,6 +55,12 @@ struct pindown_region {
 #define PD_REGION_NO_SYNC  2u /* SYNC_MEMOPS is not supported for its memory */
 #define PD_REGION_MISSED   4u /* its free was learned of too late */
 
+/* Of a region that is held. VOLATILE may come and go meanwhile (volatile.c). */
+static inline bool pd_region_is_volatile(const struct pindown_region *region)
+{
+	return __atomic_load_n(&region->flags, __ATOMIC_RELAXED) & PD_REGION_VOLATILE;
+}
+
 extern struct pindown_region *pd_regions; /* [0] is never used: 0 means none */
 extern uint32_t *pd_holds[PD_STRIPES];	  /* hold counts, by stripe and region number */
 

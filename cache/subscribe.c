@@ -12,6 +12,7 @@ static struct subscriber {
 	pindown_callback callback; /* NULL: the place is free */
 	void *arg;
 	uint32_t running;
+	uint32_t turn; /* how often the place has been given away: part of the id */
 	bool leaving;
 } subscribers[MOST];
 static uint32_t subscribed;
@@ -22,6 +23,12 @@ struct call {
 	struct call *outer;
 };
 static __thread struct call *calls __attribute__((tls_model("initial-exec")));
+
+/* An id that its owner has given back must not end the subscription of the place's next owner. */
+static int id_of(unsigned place)
+{
+	return (int)((subscribers[place].turn & 0xffffff) * MOST + place + 1);
+}
 
 static uint32_t runs_here(unsigned place)
 {
@@ -41,9 +48,10 @@ PD_EXPORT int pindown_subscribe(pindown_callback callback, void *arg)
 	pd_lock();
 	for (unsigned i = 0; i < MOST && id < 0; i++)
 		if (!subscribers[i].callback) {
-			subscribers[i] = (struct subscriber){.callback = callback, .arg = arg};
+			subscribers[i] = (struct subscriber){
+				.callback = callback, .arg = arg, .turn = subscribers[i].turn + 1};
 			__atomic_fetch_add(&subscribed, 1, __ATOMIC_RELAXED);
-			id = (int)i + 1;
+			id = id_of(i);
 		}
 	pd_unlock();
 	return id;
@@ -51,16 +59,17 @@ PD_EXPORT int pindown_subscribe(pindown_callback callback, void *arg)
 
 PD_EXPORT int pindown_unsubscribe(int id)
 {
-	struct subscriber *s = &subscribers[id - 1];
+	unsigned place = (unsigned)(id - 1) % MOST;
+	struct subscriber *s = &subscribers[place];
 	int result = PINDOWN_ERR_INVALID;
 
-	if (id < 1 || id > MOST)
+	if (id < 1)
 		return result;
 	pd_lock();
-	if (s->callback && !s->leaving) {
+	if (s->callback && !s->leaving && id_of(place) == id) {
 		result = PINDOWN_OK;
 		s->leaving = true; /* not called any more; the place is kept until it has emptied */
-		while (s->running > runs_here((unsigned)id - 1))
+		while (s->running > runs_here(place))
 			pd_wait_settled(pd_deadline(PD_RACE_WAIT_NS));
 		if (!s->running)
 			s->callback = NULL;

@@ -58,6 +58,17 @@ bool pd_is_volatile(uint64_t begin, uint64_t end)
 	return false;
 }
 
+/* Then there is nothing to remember. Overlap is not enough: the rest would be trusted. */
+static bool lies_in_one(uint64_t begin, uint64_t end)
+{
+	if (everywhere)
+		return true;
+	for (uint32_t i = 0; i < count; i++)
+		if (ranges[i].begin <= begin && end <= ranges[i].end)
+			return true;
+	return false;
+}
+
 bool pd_volatile_any(void)
 {
 	return __atomic_load_n(&count, __ATOMIC_RELAXED) != 0;
@@ -77,6 +88,12 @@ static struct range *room_for_one(void)
 	return ranges && count < MOST ? &ranges[count] : NULL;
 }
 
+static void add_one(void)
+{
+	__atomic_store_n(&count, count + 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&pd_occupied, 1, __ATOMIC_SEQ_CST);
+}
+
 /* Lock held. Regions that are there already are checked from now on. */
 static void check_from_now_on(uint64_t begin, uint64_t end)
 {
@@ -85,7 +102,7 @@ static void check_from_now_on(uint64_t begin, uint64_t end)
 
 		if (!pd_region_overlaps(region, begin, end))
 			continue;
-		region->flags |= PD_REGION_VOLATILE;
+		__atomic_fetch_or(&region->flags, PD_REGION_VOLATILE, __ATOMIC_RELAXED);
 		__atomic_store_n(&region->state, pd_state_for(true), __ATOMIC_SEQ_CST);
 	}
 }
@@ -96,12 +113,11 @@ void pd_volatile(uint64_t addr, uint64_t length)
 	struct range *range;
 
 	pd_lock();
-	if (end > addr && !pd_is_volatile(addr, end)) {
+	if (end > addr && !lies_in_one(addr, end)) {
 		range = room_for_one();
 		if (range) {
 			*range = (struct range){addr, end};
-			__atomic_store_n(&count, count + 1, __ATOMIC_RELAXED);
-			__atomic_fetch_add(&pd_occupied, 1, __ATOMIC_SEQ_CST);
+			add_one();
 		} else {
 			everywhere = true;
 			addr = 0;
@@ -112,23 +128,70 @@ void pd_volatile(uint64_t addr, uint64_t length)
 	pd_unlock();
 }
 
+static void drop(struct range *range)
+{
+	*range = ranges[count - 1];
+	__atomic_store_n(&count, count - 1, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&pd_occupied, 1, __ATOMIC_SEQ_CST);
+}
+
+/*
+ * Take [begin, end) out of a range that overlaps it; what lies before and behind stays volatile.
+ * Without room for a second piece all of it does: that costs checks, and trust could cost data.
+ */
+static void cut(struct range *range, uint64_t begin, uint64_t end)
+{
+	struct range before = {range->begin, begin}, behind = {end, range->end};
+	bool keeps_before = before.begin < before.end, keeps_behind = behind.begin < behind.end;
+
+	if (keeps_before && keeps_behind) {
+		struct range *second = room_for_one();
+
+		if (!second)
+			return;
+		*second = behind;
+		*range = before;
+		add_one();
+	} else if (keeps_before) {
+		*range = before;
+	} else if (keeps_behind) {
+		*range = behind;
+	} else {
+		drop(range);
+	}
+}
+
 void pd_volatile_forget(uint64_t begin, uint64_t end)
 {
-	for (uint32_t i = 0; i < count;) {
-		if (!is_in(&ranges[i], begin, end)) {
-			i++;
+	/* Downwards: what drop() and cut() move to another place has been looked at, or needn't be.
+	 */
+	for (uint32_t i = count; i-- > 0;)
+		if (is_in(&ranges[i], begin, end))
+			cut(&ranges[i], begin, end);
+}
+
+/* Lock held. Regions that lie in no volatile range any more need no check. */
+static void trust_from_now_on(uint64_t begin, uint64_t end)
+{
+	for (uint32_t n = pd_queue.oldest; n; n = pd_regions[n].newer) {
+		struct pindown_region *region = &pd_regions[n];
+
+		if (!(region->flags & PD_REGION_VOLATILE) ||
+		    !pd_region_overlaps(region, begin, end) ||
+		    pd_is_volatile(region->base, region->end))
 			continue;
-		}
-		ranges[i] = ranges[count - 1];
-		__atomic_store_n(&count, count - 1, __ATOMIC_RELAXED);
-		__atomic_fetch_sub(&pd_occupied, 1, __ATOMIC_SEQ_CST);
+		__atomic_fetch_and(&region->flags, (uint16_t)~PD_REGION_VOLATILE, __ATOMIC_RELAXED);
+		__atomic_store_n(&region->state, pd_state_for(false), __ATOMIC_SEQ_CST);
 	}
 }
 
 void pd_trusted(uint64_t addr, uint64_t length)
 {
+	uint64_t end = addr + (length ? length : 1);
+
 	pd_lock();
-	pd_volatile_forget(addr, addr + (length ? length : 1));
+	pd_volatile_forget(addr, end);
+	trust_from_now_on(addr, end);
 	pd_unlock();
 }
 

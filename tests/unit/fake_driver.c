@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define MAX_MEMORY  4096
-#define MAX_EXPORTS 65536
+#define MAX_EXPORTS 16384
 #define PAGE_2M	    ((uint64_t)2 << 20)
 
 struct memory {
@@ -38,7 +38,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct memory memory[MAX_MEMORY];
 static unsigned memories;
 static struct dmabuf exports[MAX_EXPORTS];
-static unsigned exports_made;
+static unsigned exports_used, exports_made;
 static uint64_t last_id = 41;
 
 static unsigned counts[FAKE_CALLS + 1];
@@ -64,6 +64,7 @@ static bool dmabuf_missing;
  * allocations: this tells which of them an export is for.
  */
 static __thread uint64_t asked_last;
+static __thread void *current_context = FAKE_CONTEXT;
 
 static void edge_passed(enum fake_call call)
 {
@@ -165,6 +166,11 @@ void fake_pool_free_all(void *pool)
 		if (memory[i].pool == pool)
 			memory[i].alive = false;
 	pthread_mutex_unlock(&lock);
+}
+
+void fake_no_current_context(void)
+{
+	current_context = NULL;
 }
 
 uint64_t fake_id(uint64_t addr)
@@ -269,7 +275,7 @@ static unsigned open_exports(bool (*counts_in)(struct dmabuf *, uint64_t), uint6
 	unsigned n = 0;
 
 	pthread_mutex_lock(&lock);
-	for (unsigned i = 0; i < exports_made; i++)
+	for (unsigned i = 0; i < exports_used; i++)
 		if (still_open(&exports[i]) && counts_in(&exports[i], id))
 			n++;
 	pthread_mutex_unlock(&lock);
@@ -365,10 +371,22 @@ static uint64_t open_bytes(void)
 {
 	uint64_t bytes = 0;
 
-	for (unsigned i = 0; i < exports_made; i++)
+	for (unsigned i = 0; i < exports_used; i++)
 		if (still_open(&exports[i]))
 			bytes += exports[i].bytes;
 	return bytes;
+}
+
+static struct dmabuf *unused_export(void)
+{
+	for (unsigned i = 0; i < exports_used; i++)
+		if (!exports[i].open)
+			return &exports[i];
+	if (exports_used == MAX_EXPORTS) {
+		fprintf(stderr, "fake driver: more than %d exports\n", MAX_EXPORTS);
+		abort();
+	}
+	return &exports[exports_used++];
 }
 
 /* Called with the lock. */
@@ -381,12 +399,8 @@ static int make_export(int *handle, uint64_t base, uint64_t size)
 		return FAKE_NOT_SUPPORTED;
 	if (!exportable(base, base + size))
 		return FAKE_INVALID_VALUE;
-	if (pin_space != UINT64_MAX && open_bytes() + size > pin_space)
+	if (open_bytes() + size > pin_space)
 		return pin_space_result;
-	if (exports_made == MAX_EXPORTS) {
-		fprintf(stderr, "fake driver: more than %d exports\n", MAX_EXPORTS);
-		abort();
-	}
 	if (pipe2(ends, 0))
 		return FAKE_OPERATING_SYSTEM;
 	int reader = fcntl(ends[0], F_DUPFD_CLOEXEC, 300);
@@ -395,8 +409,10 @@ static int make_export(int *handle, uint64_t base, uint64_t size)
 		close(ends[1]);
 		return FAKE_OPERATING_SYSTEM;
 	}
-	exports[exports_made] = (struct dmabuf){.bytes = size, .reader = reader, .open = true};
-	kept_by_export(&exports[exports_made++], base, base + size);
+	struct dmabuf *made = unused_export();
+	*made = (struct dmabuf){.bytes = size, .reader = reader, .open = true};
+	kept_by_export(made, base, base + size);
+	exports_made++;
 	*handle = ends[1];
 	if (swaps && m) {
 		swaps--;
@@ -412,9 +428,10 @@ static int fake_cuMemGetHandleForAddressRange(void *handle, uint64_t base, size_
 
 	if (result == FAKE_SUCCESS) {
 		pthread_mutex_lock(&lock);
-		result = type != 1 ? FAKE_INVALID_VALUE
-			 : flags   ? FAKE_NOT_SUPPORTED
-				   : make_export(handle, base, size);
+		result = !current_context ? FAKE_INVALID_CONTEXT
+			 : type != 1	  ? FAKE_INVALID_VALUE
+			 : flags	  ? FAKE_NOT_SUPPORTED
+					  : make_export(handle, base, size);
 		pthread_mutex_unlock(&lock);
 	}
 	return leaving(FAKE_EXPORT, result);
@@ -550,8 +567,6 @@ static int fake_cuPointerSetAttribute(const void *value, int attr, uint64_t addr
 
 /* ---- the rest ---- */
 
-static __thread void *current_context = FAKE_CONTEXT;
-
 static int fake_cuInit(unsigned flags)
 {
 	(void)flags;
@@ -579,6 +594,47 @@ static int fake_cuCtxSetCurrent(void *context)
 	int result = entered(FAKE_OTHER);
 
 	current_context = context;
+	return leaving(FAKE_OTHER, result);
+}
+
+/* Only mapped memory has an allocation handle. */
+static int fake_cuMemRetainAllocationHandle(unsigned long long *handle, void *addr)
+{
+	int result = entered(FAKE_OTHER);
+
+	if (result == FAKE_SUCCESS) {
+		pthread_mutex_lock(&lock);
+		struct memory *m = find((uintptr_t)addr);
+		if (m && m->kind == FAKE_VMM)
+			*handle = m->id;
+		else
+			result = FAKE_INVALID_VALUE;
+		pthread_mutex_unlock(&lock);
+	}
+	return leaving(FAKE_OTHER, result);
+}
+
+static int fake_cuMemRelease(unsigned long long handle)
+{
+	(void)handle;
+	return leaving(FAKE_OTHER, entered(FAKE_OTHER));
+}
+
+static int fake_cuCtxPushCurrent_v2(void *context)
+{
+	int result = entered(FAKE_OTHER);
+
+	if (result == FAKE_SUCCESS)
+		current_context = context;
+	return leaving(FAKE_OTHER, result);
+}
+
+static int fake_cuCtxPopCurrent_v2(void **context)
+{
+	int result = entered(FAKE_OTHER);
+
+	*context = current_context;
+	current_context = NULL;
 	return leaving(FAKE_OTHER, result);
 }
 
@@ -635,6 +691,10 @@ void *fake_symbol(const char *name)
 		SYMBOL(cuCtxGetCurrent),
 		SYMBOL(cuCtxSetCurrent),
 		SYMBOL(cuCtxGetDevice),
+		SYMBOL(cuCtxPushCurrent_v2),
+		SYMBOL(cuCtxPopCurrent_v2),
+		SYMBOL(cuMemRetainAllocationHandle),
+		SYMBOL(cuMemRelease),
 		SYMBOL(cuDeviceGet),
 		SYMBOL(cuDeviceGetCount),
 		SYMBOL(cuDeviceGetAttribute),

@@ -57,6 +57,9 @@ void fake_pool_free_all(void *pool);
 uint64_t fake_id(uint64_t addr);    /* the buffer id alive there, 0 when none */
 #define FAKE_CONTEXT ((void *)0xc0) /* the context of fake_alloc() */
 
+/* This thread has no current context from now on: an export without one is refused. */
+void fake_no_current_context(void);
+
 /* How often a call was entered, or any call (FAKE_CALLS). */
 unsigned fake_count(enum fake_call call);
 

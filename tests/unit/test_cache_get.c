@@ -182,7 +182,7 @@ START_TEST(unknown_memory_is_refused)
 
 	must_refuse(BASE, 1, PINDOWN_ERR_NOT_DEVICE);
 	must_refuse((uintptr_t)&on_stack, sizeof(on_stack), PINDOWN_ERR_NOT_DEVICE);
-	must_refuse(UINT64_MAX, 1, PINDOWN_ERR_NOT_DEVICE);
+	must_refuse(UINT64_MAX - 1, 1, PINDOWN_ERR_NOT_DEVICE);
 	must_refuse(UINT64_C(1) << 60, 4096, PINDOWN_ERR_NOT_DEVICE);
 	must_refuse(0, 1, PINDOWN_ERR_NOT_DEVICE);
 	fake_alloc(BASE, MIB(1), FAKE_GRAPH);
@@ -312,12 +312,21 @@ START_TEST(any_driver_call_may_fail)
 }
 END_TEST
 
+static void expect_no_driver_error(void *arg)
+{
+	(void)arg;
+	ck_assert_int_eq(pindown_driver_error(), 0);
+}
+
 START_TEST(driver_error_is_this_threads_last)
 {
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
 	ck_assert_int_eq(pindown_driver_error(), 0);
-	must_refuse(BASE, 1, PINDOWN_ERR_NOT_DEVICE);
-	int unknown = pindown_driver_error();
-	ck_assert(unknown == FAKE_INVALID_VALUE || unknown == FAKE_NOT_FOUND);
+	fake_fail(FAKE_EXPORT, 0, 1, FAKE_UNKNOWN);
+	must_refuse(BASE, 1, PINDOWN_ERR_DRIVER);
+	in_other_thread(expect_no_driver_error, NULL);
+	get_and_put(BASE, 1);
+	ck_assert_int_eq(pindown_driver_error(), FAKE_UNKNOWN);
 }
 END_TEST
 
@@ -327,6 +336,27 @@ START_TEST(sync_memops_is_set_at_the_pin)
 	get_and_put(BASE, 1);
 	get_and_put(BASE, 1);
 	ck_assert_uint_eq(fake_count(FAKE_SYNC), 1);
+}
+END_TEST
+
+/* A progress thread: the memory's context serves for the export, and the thread's own is put back.
+ */
+static void get_without_context(void *arg)
+{
+	(void)arg;
+	fake_no_current_context();
+	get_and_put(BASE, 1);
+	pindown_region *region = NULL;
+	ck_assert_int_ne(pindown_get(BASE + MIB(16), 1, 0, &region), PINDOWN_OK);
+	ck_assert_ptr_null(region);
+}
+
+START_TEST(a_thread_without_context_can_pin_what_has_one)
+{
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	fake_alloc(BASE + MIB(16), MIB(2), FAKE_POOL); /* and no primary context is up */
+	in_other_thread(get_without_context, NULL);
+	ck_assert(is_cached(BASE, 1));
 }
 END_TEST
 
@@ -481,6 +511,7 @@ int main(void)
 	tcase_add_test(tc, a_hit_makes_no_system_call);
 	tcase_add_test(tc, any_part_finds_the_whole_allocation);
 	tcase_add_test(tc, asking_the_cache_alone_pins_nothing);
+	tcase_add_test(tc, a_thread_without_context_can_pin_what_has_one);
 	tcase_add_test(tc, sync_memops_is_set_at_the_pin);
 	tcase_add_test(tc, vmm_memory_does_without_sync_memops);
 	tc = cache_case(suite, "refusals");

@@ -347,6 +347,42 @@ START_TEST(trusted_memory_is_no_longer_checked)
 }
 END_TEST
 
+/* Trust in a part, by word or because the driver has handed it out anew, says nothing of the rest.
+ */
+START_TEST(trust_in_a_part_leaves_the_rest_volatile)
+{
+	pd_volatile(BASE, MIB(8));
+	for (unsigned i = 0; i < 4; i++)
+		fake_alloc(BASE + MIB(2) * i, MIB(2), FAKE_LINEAR);
+	pd_trusted(BASE + MIB(2), MIB(2));
+	pd_allocated(BASE + MIB(6), MIB(1));
+	for (unsigned i = 0; i < 4; i++)
+		get_and_put(BASE + MIB(2) * i, 1);
+	for (unsigned i = 0; i < 4; i++) {
+		pindown_region *region = must_get(BASE + MIB(2) * i, 1);
+		ck_assert_int_eq(pindown_region_is_volatile(region), i != 1);
+		pindown_put(region);
+	}
+	ck_assert_uint_eq(stats().tag_checks, 3);
+}
+END_TEST
+
+START_TEST(many_volatile_ranges)
+{
+	const unsigned n = 6000; /* more than are remembered one by one */
+
+	for (unsigned i = 0; i < n; i++)
+		pd_volatile(BASE + PAGE * 2 * i, PAGE);
+	fake_alloc(BASE, PAGE, FAKE_LINEAR);
+	fake_alloc(BASE + PAGE * 2 * (n - 1), PAGE, FAKE_LINEAR);
+	for (unsigned round = 0; round < 2; round++) {
+		get_and_put(BASE, 1);
+		get_and_put(BASE + PAGE * 2 * (n - 1), 1);
+	}
+	ck_assert_uint_eq(stats().tag_checks, 2);
+}
+END_TEST
+
 /* ---- a free that went round us ---- */
 
 START_TEST(an_allocation_where_a_region_lives_shows_a_missed_free)
@@ -473,6 +509,8 @@ int main(void)
 	tcase_add_test(tc, volatile_before_the_pin_counts_as_well);
 	tcase_add_test(tc, a_region_that_is_partly_volatile_is_checked);
 	tcase_add_test(tc, trusted_memory_is_no_longer_checked);
+	tcase_add_test(tc, trust_in_a_part_leaves_the_rest_volatile);
+	tcase_add_test(tc, many_volatile_ranges);
 	tc = cache_case(suite, "frees that went round us");
 	tcase_add_test(tc, an_allocation_where_a_region_lives_shows_a_missed_free);
 	tcase_add_test(tc, a_missed_free_of_a_region_in_use_keeps_it_till_the_put);

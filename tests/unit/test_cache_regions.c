@@ -299,6 +299,24 @@ START_TEST(spanning_and_single_regions_live_together)
 }
 END_TEST
 
+/* Regions that span different pairs get into each other's way, and that is nobody's missed free. */
+START_TEST(spanning_regions_may_overlap)
+{
+	map_pair();
+	watched_alloc(BASE + MIB(4), MIB(2), FAKE_VMM);
+	for (unsigned round = 0; round < 4; round++) {
+		pindown_region *low = must_get(BASE, MIB(4));
+		pindown_region *high = must_get(BASE + MIB(2), MIB(4));
+		ck_assert_ptr_ne(low, high);
+		pindown_put(low);
+		pindown_put(high);
+	}
+	ck_assert_uint_eq(stats().missed_invalidations, 0);
+	ck_assert_int_eq(watched_unmap(BASE + MIB(2), MIB(2)), FAKE_SUCCESS);
+	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
+}
+END_TEST
+
 /* Each new mapping of a range has a new buffer id; a second one under a spanning region counts too.
  */
 START_TEST(remapping_the_second_half_is_noticed_without_a_guard)
@@ -311,6 +329,32 @@ START_TEST(remapping_the_second_half_is_noticed_without_a_guard)
 	get_and_put(BASE, MIB(4));
 	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
 	expected_missed = stats().missed_invalidations;
+}
+END_TEST
+
+START_TEST(a_second_half_mapped_anew_shows_a_missed_unmap)
+{
+	map_pair();
+	get_and_put(BASE, MIB(4));
+	ck_assert_int_eq(fake_free(BASE + MIB(2)), FAKE_SUCCESS);
+	watched_alloc(BASE + MIB(2), MIB(2), FAKE_VMM);
+	ck_assert(!is_cached(BASE, MIB(4)));
+	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
+	expected_missed = 1;
+}
+END_TEST
+
+START_TEST(a_recheck_looks_at_every_mapping)
+{
+	map_pair();
+	get_and_put(BASE, MIB(4));
+	pd_recheck(NULL);
+	ck_assert(is_cached(BASE, MIB(4)));
+	ck_assert_int_eq(fake_free(BASE + MIB(2)), FAKE_SUCCESS);
+	fake_alloc(BASE + MIB(2), MIB(2), FAKE_VMM);
+	pd_recheck(NULL);
+	ck_assert(!is_cached(BASE, MIB(4)));
+	expected_missed = 1;
 }
 END_TEST
 
@@ -336,6 +380,9 @@ int main(void)
 	tcase_add_test(tc, a_range_must_not_run_out_of_its_mappings);
 	tcase_add_test(tc, unmapping_either_half_ends_the_spanning_region);
 	tcase_add_test(tc, spanning_and_single_regions_live_together);
+	tcase_add_test(tc, spanning_regions_may_overlap);
 	tcase_add_test(tc, remapping_the_second_half_is_noticed_without_a_guard);
+	tcase_add_test(tc, a_second_half_mapped_anew_shows_a_missed_unmap);
+	tcase_add_test(tc, a_recheck_looks_at_every_mapping);
 	return run_suite(suite);
 }

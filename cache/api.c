@@ -75,7 +75,6 @@ static void trace_map(const struct pindown_region *region, int result)
 static int reopen(struct pindown_region *region, const struct pd_backend *backend)
 {
 	struct pd_pin again = region->pin;
-	uint64_t id;
 	int error = 0;
 	int result;
 	bool used = false;
@@ -85,7 +84,7 @@ static int reopen(struct pindown_region *region, const struct pd_backend *backen
 	if (result != PINDOWN_OK)
 		return result;
 	/* What we have just opened is the region's memory only if that still lives. */
-	if (!pd_driver_buffer_id(region->base, &id) || id != region->buffer_id) {
+	if (pd_compare(region) != PD_TRUE) {
 		backend->close_dmabuf(&again);
 		return PINDOWN_ERR_NOT_DEVICE;
 	}

@@ -13,8 +13,8 @@ struct pd_pin {
 	uint64_t base, length; /* whole 64 KiB pages, but where the driver can't do that */
 	void *context; /* may be needed as current context for the driver's calls; or NULL */
 	int32_t device;
-	int fd;			      /* dma-buf, or -1 */
-	uint64_t fd_device, fd_inode; /* what fd was when we got it */
+	int fd;		      /* dma-buf, or -1 */
+	uint64_t fd_identity; /* what fd was when we got it */
 };
 
 struct pd_backend {

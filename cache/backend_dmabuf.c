@@ -27,23 +27,19 @@ static void close_fd(int fd)
 	syscall(SYS_close, fd);
 }
 
-static bool identify(int fd, uint64_t *device, uint64_t *inode)
+/* One number for the file behind a descriptor, never 0; 0 when there is none. */
+static uint64_t identity_of(int fd)
 {
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) != 0)
-		return false;
-	*device = st.st_dev;
-	*inode = st.st_ino;
-	return true;
+		return 0;
+	return (st.st_ino ^ (uint64_t)st.st_dev << 40) | 1ull << 63;
 }
 
 static bool is_still_ours(const struct pd_pin *pin)
 {
-	uint64_t device, inode;
-
-	return identify(pin->fd, &device, &inode) && device == pin->fd_device &&
-	       inode == pin->fd_inode;
+	return pin->fd >= 0 && identity_of(pin->fd) == pin->fd_identity;
 }
 
 /* Half-way up what the process may have. */
@@ -99,7 +95,7 @@ static int dmabuf_pin(struct pd_pin *pin, int *driver_error)
 	*driver_error = pd_driver_export(pin->base, pin->length, pin->context, pin->device, &fd);
 	if (*driver_error == CUDA_SUCCESS) {
 		pin->fd = move_up(fd);
-		identify(pin->fd, &pin->fd_device, &pin->fd_inode);
+		pin->fd_identity = identity_of(pin->fd);
 	}
 	errno = saved;
 	return result_of(*driver_error);

@@ -33,13 +33,12 @@ static inline struct pd_thread *pd_self_or_anonymous(void)
 	return self ? self : &pd_anonymous;
 }
 
-/* ---- end.c: taking regions out -----------------------------------------------------------------
- */
+/* ---- end.c: taking regions out ----------------------------------------------------------- */
 
 /* Regions on their way out, linked through ->victim. */
 struct pd_victims {
 	uint32_t first;
-	uint32_t missed; /* set to count them as learned of too late */
+	bool missed; /* learned of too late: counted so, but for volatile ones */
 };
 
 /*
@@ -113,6 +112,17 @@ void pd_pin_fork_child(void);
 /* ---- get.c
  * --------------------------------------------------------------------------------------- */
 
+enum pd_truth { PD_FALSE, PD_TRUE, PD_UNKNOWN };
+
+/* Is a held region still what the driver has at its address? Lock not held. */
+enum pd_truth pd_compare(const struct pindown_region *region);
+
+/*
+ * It is not: somebody freed the memory without our knowing. Takes over the caller's hold, which has
+ * to go first, as it would make the region look in use.
+ */
+void pd_drop_stale(struct pindown_region *region);
+
 /* Lock held. The live region that holds [addr, addr + length), held; or NULL. */
 struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length);
 
@@ -122,7 +132,6 @@ struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length);
 /* Lock held. Is any of [begin, end) volatile? */
 bool pd_is_volatile(uint64_t begin, uint64_t end);
 void pd_volatile_forget(uint64_t begin, uint64_t end);
-bool pd_volatile_any(void);
 void pd_volatile_fork_child(void);
 
 /* The state that a new region of this memory starts in. */

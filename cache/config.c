@@ -38,7 +38,7 @@ const struct pd_variable pd_variables[] = {
 };
 const unsigned pd_variable_count = sizeof(pd_variables) / sizeof(pd_variables[0]);
 
-/* ---- what was wrong ------------------------------------------------------------------------- */
+/* ---- what was wrong ---------------------------------------------------------------------- */
 
 static void problem(struct pd_problems *problems, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -166,7 +166,7 @@ const char *pd_variable_accepts(const struct pd_variable *variable, char *text, 
 	return text;
 }
 
-/* ---- values: each parser returns whether the text was good, and sets *out only then ---------- */
+/* ---- values: each parser returns whether the text was good, and sets *out only then ------ */
 
 static bool parse_switch(const char *text, bool *out)
 {
@@ -320,7 +320,7 @@ static bool parse_value(struct pd_config *config, const struct pd_variable *vari
 	return false;
 }
 
-/* ---- the environment ------------------------------------------------------------------------ */
+/* ---- the environment --------------------------------------------------------------------- */
 
 static const struct pd_variable *find_variable(const char *name, size_t length)
 {
@@ -391,7 +391,7 @@ void pd_config_parse(struct pd_config *config, struct pd_problems *problems,
 	}
 }
 
-/* ---- this process's own --------------------------------------------------------------------- */
+/* ---- this process's own ------------------------------------------------------------------ */
 
 static struct pd_config own_config;
 static struct pd_problems own_problems;

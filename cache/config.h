@@ -41,7 +41,7 @@ const struct pd_config *pd_config(void);
 /* Say on standard error, once, what was wrong with the environment. For the first driver use. */
 void pd_config_complain(void);
 
-/* ---- for the command and the tests ---------------------------------------------------------- */
+/* ---- for the command and the tests ------------------------------------------------------- */
 
 /*
  * What was wrong, as lines without "pindown: ", each ended by a newline; behind a tab what is made

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- scalars and handles -------------------------------------------------------------------- */
+/* ---- scalars and handles ----------------------------------------------------------------- */
 
 typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;
@@ -58,7 +58,7 @@ typedef struct CUipcMemHandle_st {
 	char reserved[CU_IPC_HANDLE_SIZE];
 } CUipcMemHandle;
 
-/* ---- results -------------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------- */
 
 typedef enum cudaError_enum {
 	CUDA_SUCCESS = 0,
@@ -106,7 +106,7 @@ typedef enum cudaError_enum {
 	CUDA_ERROR_UNKNOWN = 999
 } CUresult;
 
-/* ---- devices, contexts, streams ------------------------------------------------------------- */
+/* ---- devices, contexts, streams ---------------------------------------------------------- */
 
 typedef enum CUdevice_attribute_enum {
 	CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 1,
@@ -214,7 +214,7 @@ enum {
 	CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2
 };
 
-/* ---- memory --------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------ */
 
 typedef enum CUmemorytype_enum {
 	CU_MEMORYTYPE_HOST = 1,
@@ -357,7 +357,7 @@ typedef struct CUmulticastObjectProp_st {
 	unsigned long long flags;
 } CUmulticastObjectProp;
 
-/* ---- arrays --------------------------------------------------------------------------------- */
+/* ---- arrays ------------------------------------------------------------------------------ */
 
 typedef enum CUarray_format_enum {
 	CU_AD_FORMAT_UNSIGNED_INT8 = 0x01,
@@ -424,7 +424,7 @@ typedef struct CUDA_MEMCPY2D_st {
 	size_t Height;
 } CUDA_MEMCPY2D;
 
-/* ---- external memory ------------------------------------------------------------------------ */
+/* ---- external memory --------------------------------------------------------------------- */
 
 typedef enum CUexternalMemoryHandleType_enum {
 	CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD = 1,
@@ -461,7 +461,7 @@ typedef struct CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st {
 	unsigned int reserved[16];
 } CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC;
 
-/* ---- graphs --------------------------------------------------------------------------------- */
+/* ---- graphs ------------------------------------------------------------------------------ */
 
 typedef enum CUgraphNodeType_enum {
 	CU_GRAPH_NODE_TYPE_KERNEL = 0,
@@ -539,7 +539,7 @@ typedef struct CUgraphExecUpdateResultInfo_st {
 	CUgraphNode errorFromNode;
 } CUgraphExecUpdateResultInfo;
 
-/* ---- code and checkpoints ------------------------------------------------------------------- */
+/* ---- code and checkpoints ---------------------------------------------------------------- */
 
 typedef enum CUjit_option_enum { CU_JIT_MAX_REGISTERS = 0 } CUjit_option;
 

@@ -57,7 +57,7 @@ void pd_driver_forget(void)
 	__atomic_store_n(&forgotten, true, __ATOMIC_RELAXED);
 }
 
-bool pd_driver_buffer_id(uint64_t addr, uint64_t *id)
+static bool buffer_id(uint64_t addr, uint64_t *id)
 {
 	unsigned long long answer = 0;
 
@@ -221,6 +221,34 @@ static int extend_over_mappings(uint64_t end, struct pd_memory *memory, const st
 	return PINDOWN_OK;
 }
 
+/*
+ * The buffer ids of the mappings from `at` on, each of which has one of its own, mixed into one
+ * number (FNV-1a, but for the width). Never 0.
+ */
+static bool ids_of_mappings(uint64_t at, uint64_t end, const struct attributes *a, uint64_t *others)
+{
+	uint64_t mixed = 14695981039346656037u;
+
+	while (at < end) {
+		struct pd_memory mapping;
+		uint64_t id;
+		int error;
+
+		if (extent(at, &mapping, a, &error) != PINDOWN_OK || mapping.base != at ||
+		    !buffer_id(at, &id))
+			return false;
+		mixed = (mixed ^ id) * 1099511628211u;
+		at = mapping.end;
+	}
+	*others = mixed | 1;
+	return true;
+}
+
+bool pd_driver_answers(void)
+{
+	return HAVE(cuPointerGetAttribute) != NULL;
+}
+
 static int kind_of(const struct attributes *a)
 {
 	if (a->managed)
@@ -234,13 +262,37 @@ static int kind_of(const struct attributes *a)
 
 static int attributes_of(uint64_t addr, struct attributes *a, int *error)
 {
+	int result;
+
 	*error = 0;
 	if (!HAVE(cuPointerGetAttributes) || !HAVE(cuMemGetAddressRange_v2))
 		return PINDOWN_ERR_NO_CUDA;
 	*error = read_attributes(addr, a);
 	if (*error == CUDA_ERROR_NOT_INITIALIZED || *error == CUDA_ERROR_DEINITIALIZED)
 		return PINDOWN_ERR_NO_CUDA;
-	return *error == CUDA_SUCCESS ? kind_of(a) : PINDOWN_ERR_NOT_DEVICE;
+	if (*error != CUDA_SUCCESS)
+		return PINDOWN_ERR_NOT_DEVICE;
+	result = kind_of(a);
+	/* Asked for many attributes at once, the driver calls nothing at all a success. */
+	if (result == PINDOWN_ERR_NOT_DEVICE)
+		*error = CUDA_ERROR_INVALID_VALUE;
+	return result;
+}
+
+bool pd_driver_is_same(uint64_t base, uint64_t end, uint64_t first_id, uint64_t others)
+{
+	struct attributes a = {.device = -1};
+	struct pd_memory first;
+	uint64_t id, now;
+	int error;
+
+	if (!buffer_id(base, &id) || id != first_id)
+		return false;
+	if (!others)
+		return true;
+	return attributes_of(base, &a, &error) == PINDOWN_OK &&
+	       extent(base, &first, &a, &error) == PINDOWN_OK &&
+	       ids_of_mappings(first.end, end, &a, &now) && now == others;
 }
 
 int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out, int *error)
@@ -253,23 +305,27 @@ int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out
 	if (result != PINDOWN_OK)
 		return result;
 	out->mapped = !a.pool && !a.context && is_mapped(out->memory.base);
+	out->others = 0;
 	if (addr + length > out->memory.end) {
+		uint64_t second = out->memory.end;
+
 		if (!out->mapped)
 			return PINDOWN_ERR_RANGE;
 		result = extend_over_mappings(addr + length, &out->memory, &a, error);
 		if (result != PINDOWN_OK)
 			return result;
+		if (!ids_of_mappings(second, out->memory.end, &a, &out->others))
+			return PINDOWN_ERR_RANGE;
 	}
 	out->memory.context = a.pool || out->mapped ? NULL : a.context;
 	out->memory.device = a.device;
 	out->current = a.context;
 	out->pool = a.pool;
-	/*
-	 * The id at the base: that is where it is asked for again. Neighbouring mappings have ids
-	 * of their own; their end is seen by their address.
-	 */
-	if (!pd_driver_buffer_id(out->memory.base, &out->buffer_id))
+	/* The id at the base: that is where it is asked for again. */
+	if (!buffer_id(out->memory.base, &out->buffer_id)) {
+		*error = CUDA_ERROR_INVALID_VALUE;
 		return PINDOWN_ERR_NOT_DEVICE;
+	}
 	return PINDOWN_OK;
 }
 

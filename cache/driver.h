@@ -15,7 +15,8 @@
 struct pd_allocation {
 	struct pd_memory memory; /* memory.context: only where the context's end ends the memory */
 	uint64_t buffer_id;
-	void *current; /* a context that can be made current for calls about it; may be NULL */
+	uint64_t others; /* the ids of the mappings behind the first, as one number; 0: none are */
+	void *current;	 /* a context that can be made current for calls about it; may be NULL */
 	void *pool;
 	bool mapped; /* made with cuMemMap */
 };
@@ -26,8 +27,14 @@ struct pd_allocation {
  */
 int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out, int *error);
 
-/* The buffer id at addr; false when there is no device memory there (any more). */
-bool pd_driver_buffer_id(uint64_t addr, uint64_t *id);
+/*
+ * Is the memory at [base, end) what it was when it had these? False also when there is none. A
+ * driver call or, for adjacent mappings, two for each.
+ */
+bool pd_driver_is_same(uint64_t base, uint64_t end, uint64_t buffer_id, uint64_t others);
+
+/* Is there a driver that can be asked (still)? */
+bool pd_driver_answers(void);
 
 /* Set SYNC_MEMOPS; false when the memory does not support it. */
 bool pd_driver_sync_memops(uint64_t addr);

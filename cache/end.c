@@ -36,18 +36,19 @@ static void occupied_less(void)
 void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_reason reason)
 {
 	struct pindown_region *region = &pd_regions[number];
+	bool missed = victims->missed && !pd_region_is_volatile(region);
 
 	__atomic_fetch_add(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
 	region->reason = (uint16_t)reason;
 	region->killer = my_tid();
-	if (victims->missed)
-		region->flags |= PD_REGION_MISSED;
+	if (missed)
+		pd_region_set_flags(region, region->flags | PD_REGION_MISSED);
 	set_state(region, PD_DYING);
 	pd_index_remove(number, region->base, region->end);
 	pd_queue_remove(&pd_queue, number);
 	pd_queue_append(&dying, number);
 	occupied_less();
-	pd_account_out(region, victims->missed);
+	pd_account_out(region, missed);
 	region->victim = victims->first;
 	victims->first = number;
 }

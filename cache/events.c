@@ -98,77 +98,69 @@ pd_guard pd_end_all(void)
 /* ---- comparing with the driver
  * -------------------------------------------------------------------- */
 
-struct suspect {
-	uint32_t number;
-	uint64_t base, buffer_id;
-};
 #define BATCH 64
 
-static unsigned take_suspects(struct suspect *suspects, uint32_t *from, const void *pool)
+/* Regions held for the comparison, so that they stay what they are. */
+static unsigned take_suspects(struct pindown_region **suspects, uint32_t *from, const void *pool)
 {
 	unsigned n = 0;
 
 	pd_lock();
 	for (; *from <= pd_region_high_water() && n < BATCH; ++*from) {
-		const struct pindown_region *region = &pd_regions[*from];
+		struct pindown_region *region = &pd_regions[*from];
 
-		if (pd_state_is_live(region->state) && (!pool || region->pool == pool))
-			suspects[n++] = (struct suspect){*from, region->base, region->buffer_id};
+		if (!pd_state_is_live(region->state) || (pool && region->pool != pool))
+			continue;
+		pd_hold(pd_self_or_anonymous(), *from, 1);
+		suspects[n++] = region;
 	}
 	pd_unlock();
 	return n;
 }
 
-static void drop_if_changed(const struct suspect *suspect)
+static void drop_if_changed(struct pindown_region *region)
 {
-	struct pd_victims victims = {.missed = true};
-	struct pindown_region *region = &pd_regions[suspect->number];
-	uint64_t id;
-
-	if (pd_driver_buffer_id(suspect->base, &id) && id == suspect->buffer_id)
-		return;
-	pd_lock();
-	if (pd_state_is_live(region->state) && region->buffer_id == suspect->buffer_id) {
-		victims.missed = !pd_region_is_volatile(region);
-		pd_victims_add(&victims, suspect->number, PINDOWN_REASON_STALE);
-	}
-	pd_victims_sort(&victims);
-	pd_unlock();
-	pd_victims_dispatch(&victims);
+	if (pd_compare(region) == PD_FALSE)
+		pd_drop_stale(region);
+	else
+		pindown_put(region);
 }
 
 void pd_recheck(void *pool)
 {
-	struct suspect suspects[BATCH];
+	const struct pd_scope all = {.kind = PD_GUARD_ALL};
+	struct pindown_region *suspects[BATCH];
 	uint32_t from = 1;
 	int saved = errno;
 	unsigned n;
 
-	if (!__atomic_load_n(&pd_occupied, __ATOMIC_RELAXED))
+	if (nothing_at_all())
 		return;
+	pd_lock();
+	pd_flights_lose(&all); /* what they have been told may no longer be so */
+	pd_unlock();
 	while ((n = take_suspects(suspects, &from, pool)) != 0)
 		for (unsigned i = 0; i < n; i++)
-			drop_if_changed(&suspects[i]);
+			drop_if_changed(suspects[i]);
 	errno = saved;
 }
 
-/* Lock-free look, then the lock for what it has found. */
-static bool take_overlapping(struct suspect *suspect, uint64_t *at, uint64_t end)
+static struct pindown_region *take_overlapping(uint64_t *at, uint64_t end)
 {
+	struct pindown_region *region = NULL;
 	uint32_t number;
 
 	if (!pd_index_next(at, end))
-		return false;
+		return NULL;
 	pd_lock();
 	number = pd_index_next(at, end);
 	if (number) {
-		const struct pindown_region *region = &pd_regions[number];
-
-		*suspect = (struct suspect){number, region->base, region->buffer_id};
+		region = &pd_regions[number];
+		pd_hold(pd_self_or_anonymous(), number, 1);
 		*at = region->end;
 	}
 	pd_unlock();
-	return number != 0;
+	return region;
 }
 
 /*
@@ -178,22 +170,24 @@ static bool take_overlapping(struct suspect *suspect, uint64_t *at, uint64_t end
  */
 static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end)
 {
-	struct suspect suspect;
+	const struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = end};
+	struct pindown_region *region;
 	int saved = errno;
 
-	if (pd_volatile_any()) {
-		pd_lock();
-		pd_volatile_forget(addr, end);
-		pd_unlock();
-	}
-	for (uint64_t at = addr; at < end && take_overlapping(&suspect, &at, end);)
-		drop_if_changed(&suspect);
+	pd_lock();
+	pd_volatile_forget(addr, end);
+	pd_flights_lose_known(&scope);
+	pd_unlock();
+	for (uint64_t at = addr; at < end && (region = take_overlapping(&at, end)) != NULL;)
+		drop_if_changed(region);
 	errno = saved;
 }
 
 void pd_allocated(uint64_t addr, uint64_t length)
 {
-	if (__builtin_expect(__atomic_load_n(&pd_occupied, __ATOMIC_RELAXED) != 0, 0) &&
+	if (__builtin_expect(__atomic_load_n(&pd_occupied, __ATOMIC_RELAXED) |
+				     __atomic_load_n(&pd_unsettled, __ATOMIC_RELAXED),
+			     0) &&
 	    addr + length > addr)
 		allocated_slow(addr, addr + length);
 }

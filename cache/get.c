@@ -91,13 +91,9 @@ struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length)
 	return region;
 }
 
-/*
- * The id differs: somebody freed the memory without our knowing. Takes over the caller's hold,
- * which has to go first: it would make the region look in use.
- */
-static void drop_stale(struct pindown_region *region)
+void pd_drop_stale(struct pindown_region *region)
 {
-	struct pd_victims victims = {.missed = !pd_region_is_volatile(region)};
+	struct pd_victims victims = {.missed = true};
 	uint32_t number = pd_region_number(region);
 	uint64_t id = region->buffer_id;
 
@@ -110,14 +106,29 @@ static void drop_stale(struct pindown_region *region)
 	pd_victims_dispatch(&victims);
 }
 
-/* A held region that has to be checked: is it still what the driver has at this address? */
-static bool is_still_true(struct pd_thread *self, const struct pindown_region *region)
+enum pd_truth pd_compare(const struct pindown_region *region)
 {
-	uint64_t id;
+	bool same = pd_driver_is_same(region->base, region->end, region->buffer_id,
+				      pd_region_others(region));
+
+	if (same)
+		return PD_TRUE;
+	return pd_driver_answers() ? PD_FALSE : PD_UNKNOWN;
+}
+
+/* A held region that has to be checked. If it is not good, its hold is gone when this returns. */
+static bool passes_check(struct pd_thread *self, struct pindown_region *region)
+{
+	enum pd_truth truth = pd_compare(region);
 
 	pd_count(&self->counters->tag_checks);
-	return pd_driver_buffer_id(region->base, &id) && id == region->buffer_id &&
-	       pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_SEQ_CST));
+	if (truth == PD_TRUE && pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_SEQ_CST)))
+		return true;
+	if (truth == PD_FALSE)
+		pd_drop_stale(region);
+	else
+		pindown_put(region);
+	return false;
 }
 
 static int bad_arguments(uint64_t addr, size_t length, unsigned flags,
@@ -140,10 +151,8 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 	region = pd_hold_locked(addr, length);
 	pd_unlock();
 	if (region && __atomic_load_n(&region->state, __ATOMIC_RELAXED) == PD_CHECKED &&
-	    !is_still_true(self, region)) {
-		drop_stale(region);
+	    !passes_check(self, region))
 		region = NULL;
-	}
 	if (region) {
 		count_hit(self, region, addr, length);
 		*out = region;
@@ -167,10 +176,8 @@ PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct p
 	region = hold_if(self, addr, length, &state);
 	if (unlikely(!region))
 		return get_slow(addr, length, flags, out);
-	if (unlikely(state == PD_CHECKED) && !is_still_true(self, region)) {
-		drop_stale(region);
+	if (unlikely(state == PD_CHECKED) && !passes_check(self, region))
 		return get_slow(addr, length, flags, out);
-	}
 	count_hit(self, region, addr, length);
 	*out = region;
 	return PINDOWN_OK;

@@ -141,7 +141,7 @@ bool pd_guard_wait(const struct pd_memory *memory, uint64_t deadline)
 	return true;
 }
 
-/* ---- flights --------------------------------------------------------------------------------- */
+/* ---- flights ----------------------------------------------------------------------------- */
 
 static struct pd_flight *flights;
 
@@ -189,6 +189,20 @@ bool pd_flights_lose(const struct pd_scope *scope)
 			others |= f->thread != self;
 		}
 	return others;
+}
+
+void pd_flights_replaced(uint64_t begin, uint64_t end)
+{
+	for (struct pd_flight *f = flights; f; f = f->next)
+		if (f->known && f->memory.base < end && begin < f->memory.end)
+			f->lost = true;
+}
+
+void pd_flights_lose_known(const struct pd_scope *scope)
+{
+	for (struct pd_flight *f = flights; f; f = f->next)
+		if (f->known && pd_scope_covers(scope, &f->memory))
+			f->lost = true;
 }
 
 bool pd_flights_under(const struct pd_scope *scope)

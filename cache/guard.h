@@ -76,6 +76,18 @@ void pd_flight_end(struct pd_flight *flight);
 /* Lock held. Mark lost all that the scope covers; true when any is another thread's. */
 bool pd_flights_lose(const struct pd_scope *scope);
 
+/*
+ * Lock held. The driver has handed this range out anew: whoever knows what it pins there, and may
+ * have read the buffer id for the last time, has pinned what is gone.
+ */
+void pd_flights_replaced(uint64_t begin, uint64_t end);
+
+/*
+ * Lock held. The driver has just made something new there: a pin that was told of other memory
+ * before must ask again. One that has not been told yet will see the difference itself.
+ */
+void pd_flights_lose_known(const struct pd_scope *scope);
+
 /* Lock held. Does another thread pin memory that overlaps this one's? */
 bool pd_flight_has_company(const struct pd_flight *flight);
 

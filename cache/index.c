@@ -38,8 +38,7 @@ struct shared {
 static struct mid *root[1 << ROOT_BITS];
 uint64_t pd_index_seq;
 
-/* ---- memory for nodes: never unmapped ---------------------------------------------------------
- */
+/* ---- memory for nodes: never unmapped ---------------------------------------------------- */
 
 #define ARENA	    (1u << 20)
 #define SHARED_MOST (1u << 20)
@@ -114,8 +113,7 @@ static void free_shared(uint32_t n)
 	shared_free = n;
 }
 
-/* ---- changes: lock held ------------------------------------------------------------------------
- */
+/* ---- changes: lock held ------------------------------------------------------------------ */
 
 static void change_begin(void)
 {
@@ -314,8 +312,7 @@ void pd_index_reset(void)
 	pd_index_seq = 0;
 }
 
-/* ---- readers ------------------------------------------------------------------------------------
- */
+/* ---- readers ----------------------------------------------------------------------------- */
 
 static uint32_t in_shared(uint32_t node, uint64_t begin, uint64_t end)
 {

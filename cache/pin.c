@@ -10,6 +10,8 @@
 #include "index.h"
 #include "log.h"
 
+#define MOST_LOSSES 100 /* somebody frees and allocates faster than we can pin */
+
 static bool forking; /* under the lock */
 
 /* What an attempt came to: a pindown_result, or this: the world has changed, try again. */
@@ -22,6 +24,7 @@ struct attempt {
 	struct pd_pin pin;
 	uint16_t flags; /* PD_REGION_* */
 	int driver_error;
+	unsigned losses;
 	uint64_t begin; /* ticks */
 	struct pindown_region *region;
 };
@@ -64,8 +67,7 @@ static void trace_pin(const struct attempt *a, int result)
 		pd_trace_region(PD_EV_PIN, &what, a->begin, pd_ticks());
 }
 
-/* ---- the flight --------------------------------------------------------------------------------
- */
+/* ---- the flight -------------------------------------------------------------------------- */
 
 static void take_off(struct attempt *a)
 {
@@ -104,11 +106,10 @@ static int lose(struct attempt *a)
 	pd_flight_end(&a->flight);
 	pd_account_lost_race();
 	pd_unlock();
-	return AGAIN;
+	return ++a->losses < MOST_LOSSES ? AGAIN : PINDOWN_ERR_BUSY;
 }
 
-/* ---- steps, without the lock --------------------------------------------------------------------
- */
+/* ---- steps, without the lock ------------------------------------------------------------- */
 
 static int describe(struct attempt *a)
 {
@@ -128,6 +129,34 @@ static int describe(struct attempt *a)
 }
 
 /*
+ * Lock held. Is this region of other memory than what the driver has just described there? Then its
+ * free went round us. Adjacent mappings may have been pinned in other groups than ours: that
+ * doesn't make them dead.
+ */
+static bool is_dead(const struct attempt *a, const struct pindown_region *region)
+{
+	const struct pd_memory *memory = &a->what.memory;
+
+	if (a->what.mapped && region->base != memory->base)
+		return false;
+	return region->buffer_id != a->what.buffer_id ||
+	       (region->end == memory->end && pd_region_others(region) != a->what.others);
+}
+
+/* Lock held. The region that another thread has pinned since we looked, held; NULL: none, or dead.
+ */
+static struct pindown_region *pinned_meanwhile(const struct attempt *a)
+{
+	struct pindown_region *region = pd_hold_locked(a->addr, a->length);
+
+	if (region && is_dead(a, region)) {
+		pd_hold(pd_self_or_anonymous(), pd_region_number(region), -1u);
+		return NULL;
+	}
+	return region;
+}
+
+/*
  * The flight now says what it pins. Another thread may have pinned the same since we looked, or be
  * about to.
  */
@@ -138,7 +167,7 @@ static int announce(struct attempt *a)
 	pd_lock();
 	a->flight.memory = a->what.memory;
 	a->flight.known = true;
-	a->region = pd_hold_locked(a->addr, a->length);
+	a->region = pinned_meanwhile(a);
 	if (!a->region && a->flight.lost)
 		result = AGAIN;
 	else if (!a->region && pd_flight_has_company(&a->flight))
@@ -189,25 +218,13 @@ static int pin_memory(struct attempt *a, const struct pd_backend *backend)
 /* Is the driver still of the same opinion about this address? */
 static bool is_same_buffer(const struct attempt *a)
 {
-	uint64_t id;
-
-	return pd_driver_buffer_id(a->what.memory.base, &id) && id == a->what.buffer_id;
+	return pd_driver_is_same(a->what.memory.base, a->what.memory.end, a->what.buffer_id,
+				 a->what.others);
 }
 
-/* ---- into the index -----------------------------------------------------------------------------
- */
+/* ---- into the index ---------------------------------------------------------------------- */
 
-/*
- * Lock held. What lies in the way is dead, its free went round us; but adjacent mappings may have
- * been pinned in other groups than ours.
- */
-static bool is_dead(const struct attempt *a, const struct pindown_region *region)
-{
-	if (a->what.mapped && region->base != a->what.memory.base)
-		return false;
-	return region->buffer_id != a->what.buffer_id;
-}
-
+/* Lock held. What lies in the way is dead, or was pinned as another group of mappings. */
 static void clear_the_way(const struct attempt *a, struct pd_victims *dead,
 			  struct pd_victims *covered)
 {
@@ -239,9 +256,14 @@ static bool insert(struct attempt *a)
 		a->flags |= PD_REGION_VOLATILE;
 	region->buffer_id = a->what.buffer_id;
 	region->context = memory->context;
-	region->pool = a->what.pool;
+	if (a->what.others) {
+		a->flags |= PD_REGION_SPANS;
+		region->others = a->what.others;
+	} else {
+		region->pool = a->what.pool;
+	}
 	region->pin = a->pin;
-	region->flags = a->flags;
+	pd_region_set_flags(region, a->flags);
 	region->reason = 0;
 	region->queued = __atomic_add_fetch(&pd_tick, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&region->stamp, region->queued, __ATOMIC_RELAXED);

@@ -63,7 +63,7 @@ const char *pindown_strerror(int result);
  */
 int pindown_driver_error(void);
 
-/* ---- regions -------------------------------------------------------------------------------- */
+/* ---- regions ----------------------------------------------------------------------------- */
 
 typedef struct pindown_region pindown_region;
 
@@ -123,7 +123,7 @@ int pindown_region_dmabuf(pindown_region *region, uint64_t addr, int *fd, uint64
  */
 void pindown_region_close_dmabuf(pindown_region *region);
 
-/* ---- invalidation --------------------------------------------------------------------------- */
+/* ---- invalidation ------------------------------------------------------------------------ */
 
 /*
  * Unlink every region that overlaps [addr, addr + length), unpin those that are idle before the
@@ -171,7 +171,7 @@ typedef void (*pindown_callback)(const struct pindown_invalidation *what, void *
 int pindown_subscribe(pindown_callback callback, void *arg);
 int pindown_unsubscribe(int id);
 
-/* ---- what is pinned ------------------------------------------------------------------------- */
+/* ---- what is pinned ---------------------------------------------------------------------- */
 
 /*
  * Counters since the process began (or since fork). `size` is sizeof(*stats) of the caller, so that

@@ -90,7 +90,7 @@ void pd_region_free(uint32_t number)
 	struct pindown_region *region = &pd_regions[number];
 
 	region->pool = region->context = NULL;
-	region->flags = 0;
+	pd_region_set_flags(region, 0);
 	region->victim = free_list;
 	free_list = number;
 	__atomic_store_n(&region->state, PD_FREE, __ATOMIC_RELEASE);

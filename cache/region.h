@@ -43,7 +43,10 @@ struct pindown_region {
 	uint64_t queued; /* the tick that its place in the queue stands for */
 	uint64_t buffer_id;
 	void *context; /* the context whose end ends it; NULL for pool and VMM memory */
-	void *pool;
+	union {
+		void *pool;
+		uint64_t others; /* with SPANS: see struct pd_allocation */
+	};
 
 	struct pd_pin pin;
 	uint32_t older, newer; /* the queue of live regions; region numbers */
@@ -53,12 +56,19 @@ struct pindown_region {
 
 #define PD_REGION_VOLATILE 1u /* in a range where frees can't all be seen */
 #define PD_REGION_NO_SYNC  2u /* SYNC_MEMOPS is not supported for its memory */
+#define PD_REGION_SPANS	   8u /* several mappings side by side */
 #define PD_REGION_MISSED   4u /* its free was learned of too late */
 
 /* Of a region that is held. VOLATILE may come and go meanwhile (volatile.c). */
 static inline bool pd_region_is_volatile(const struct pindown_region *region)
 {
 	return __atomic_load_n(&region->flags, __ATOMIC_RELAXED) & PD_REGION_VOLATILE;
+}
+
+static inline uint64_t pd_region_others(const struct pindown_region *region)
+{
+	return __atomic_load_n(&region->flags, __ATOMIC_RELAXED) & PD_REGION_SPANS ? region->others
+										   : 0;
 }
 
 extern struct pindown_region *pd_regions; /* [0] is never used: 0 means none */
@@ -72,6 +82,17 @@ uint32_t pd_region_capacity(void);   /* what the limit is, or would be */
 uint32_t pd_region_high_water(void); /* numbers above it have never been used */
 void pd_region_trim(void);	     /* no region exists: give the memory back */
 void pd_region_fork_child(void);     /* forget the free list; regions in use stay abandoned */
+
+/* Flags may change while somebody without the lock looks. */
+static inline uint16_t pd_region_flags(const struct pindown_region *region)
+{
+	return __atomic_load_n(&region->flags, __ATOMIC_RELAXED);
+}
+
+static inline void pd_region_set_flags(struct pindown_region *region, unsigned flags)
+{
+	__atomic_store_n(&region->flags, (uint16_t)flags, __ATOMIC_RELAXED);
+}
 
 static inline uint32_t pd_region_number(const struct pindown_region *region)
 {

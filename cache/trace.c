@@ -43,7 +43,7 @@ static struct {
 
 uint32_t pd_trace_mask;
 
-/* ---- counters in the file ------------------------------------------------------------------- */
+/* ---- counters in the file ---------------------------------------------------------------- */
 
 static struct pd_trace_chunk *map_chunk(void *window, enum pd_chunk_kind kind, unsigned units,
 					uint32_t *unit_end)
@@ -144,7 +144,7 @@ static void lose(struct pd_thread *self)
 		__atomic_fetch_add(&header->lost, 1, __ATOMIC_RELAXED);
 }
 
-/* ---- opening -------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------- */
 
 static bool create_file(const char *name)
 {
@@ -216,7 +216,7 @@ void pd_trace_call_names(const char *const *names, unsigned count)
 		pd_trace_info_calls(trace.header, names, count);
 }
 
-/* ---- a thread's place in the file ----------------------------------------------------------- */
+/* ---- a thread's place in the file -------------------------------------------------------- */
 
 static bool next_chunk(struct pd_thread *self, uint64_t end)
 {
@@ -364,7 +364,7 @@ void pd_trace_thread_exit(struct pd_thread *self)
 	self->trace_base = RETURNED;
 }
 
-/* ---- events --------------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------------ */
 
 /* Fields are gathered here in the order of their PD_HAS bits. */
 struct draft {
@@ -469,7 +469,7 @@ void pd_trace_error(const char *text, uint64_t addr, uint64_t size, int result)
 		    (unsigned)strnlen(text, PD_ERROR_MOST_TEXT), 0, pd_ticks(), text);
 }
 
-/* ---- fork and exit -------------------------------------------------------------------------- */
+/* ---- fork and exit ----------------------------------------------------------------------- */
 
 void pd_trace_fork_child(void)
 {

@@ -40,7 +40,7 @@ static struct {
 	bool told_full, told_gone;
 } file = {.fd = -1};
 
-/* ---- names ---------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------------- */
 
 /*
  * app.pdt stands for app.<pid>.pdt, and %p for the process number; the nth further file of the same
@@ -94,7 +94,7 @@ static int create_new(const char *name)
 	return -1;
 }
 
-/* ---- the descriptor ------------------------------------------------------------------------- */
+/* ---- the descriptor ---------------------------------------------------------------------- */
 
 /* Out of the way of programs that expect the lowest numbers, or close a handful from 3 up. */
 static int move_high(int fd)
@@ -150,7 +150,7 @@ static int descriptor(void)
 	return fd;
 }
 
-/* ---- space ---------------------------------------------------------------------------------- */
+/* ---- space ------------------------------------------------------------------------------- */
 
 static bool within_limit(uint64_t end)
 {
@@ -264,7 +264,7 @@ uint64_t pd_trace_file_claim(unsigned units)
 	return first * PD_TRACE_UNIT;
 }
 
-/* ---- mappings ------------------------------------------------------------------------------- */
+/* ---- mappings ---------------------------------------------------------------------------- */
 
 static void *bare_mmap(void *address, size_t bytes, int access, int flags, int fd, uint64_t offset)
 {
@@ -313,7 +313,7 @@ void *pd_trace_file_map(void *window, uint64_t offset, unsigned units)
 	return map;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- the whole --------------------------------------------------------------------------- */
 
 /* errno says why. */
 static void give_up(const char *name)

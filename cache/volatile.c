@@ -69,11 +69,6 @@ static bool lies_in_one(uint64_t begin, uint64_t end)
 	return false;
 }
 
-bool pd_volatile_any(void)
-{
-	return __atomic_load_n(&count, __ATOMIC_RELAXED) != 0;
-}
-
 static struct range *room_for_one(void)
 {
 	int saved = errno;

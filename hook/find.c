@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/* From names to rows of the table, and from rows to real functions and wrappers. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+
+#include "hook.h"
+#include "log.h"
+
+const char *const pd_call_symbol[PD_CALLS] = {
+#define X(symbol, ...) #symbol,
+#include "entrypoints.def"
+#undef X
+};
+
+static const char *const base_of[PD_CALLS] = {
+#define X(symbol, base, ...) #base,
+#include "entrypoints.def"
+#undef X
+};
+
+static const struct {
+	uint16_t version;
+	uint8_t flavour;
+} asked_as[PD_CALLS] = {
+#define X(symbol, base, version, flavour, ...) {version, flavour},
+#include "entrypoints.def"
+#undef X
+};
+
+void *pd_linked_real[PD_CALLS];
+void *pd_looked_up_real[PD_CALLS];
+
+/* ---- names -------------------------------------------------------------------------------------
+ */
+
+/* The first row of those sorted by base whose base is not less than the name's first `length`
+ * bytes. */
+static int lower_bound(const char *name, size_t length)
+{
+	int low = 0, high = PD_CALLS;
+
+	while (low < high) {
+		int middle = (low + high) / 2;
+
+		if (strncmp(base_of[middle], name, length) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static bool is_base(int row, const char *name, size_t length)
+{
+	return row < PD_CALLS && !strncmp(base_of[row], name, length) && !base_of[row][length];
+}
+
+static int first_of_base(const char *name, size_t length)
+{
+	int row = lower_bound(name, length);
+
+	return is_base(row, name, length) ? row : -1;
+}
+
+/* A symbol is its base with a version or a flavour behind an underscore, or without. */
+int pd_call_by_symbol(const char *name)
+{
+	size_t length = strcspn(name, "_");
+	int row = first_of_base(name, length);
+
+	for (; row >= 0 && is_base(row, name, length); row++)
+		if (!strcmp(pd_call_symbol[row], name))
+			return row;
+	return -1;
+}
+
+/* ---- real functions
+ * ------------------------------------------------------------------------------ */
+
+/*
+ * What a wrapper calls in a process without a driver. There a program can only have come to us by
+ * our export, which a linked libcuda would have had too.
+ */
+static CUresult no_driver(void)
+{
+	return CUDA_ERROR_STUB_LIBRARY;
+}
+
+/*
+ * The next definition after us. A driver that was loaded for some library alone (RTLD_LOCAL) is not
+ * among those; then it is the driver's own.
+ */
+void *pd_find_linked(enum pd_call call)
+{
+	void *real = __atomic_load_n(&pd_linked_real[call], __ATOMIC_RELAXED);
+	int error = errno;
+
+	if (real)
+		return real;
+	if (pd_libcuda()) {
+		real = pd_loader()->dlsym(RTLD_NEXT, pd_call_symbol[call]);
+		if (!real) {
+			real = pd_loader()->dlsym(pd_libcuda(), pd_call_symbol[call]);
+			dlerror(); /* our failure, not the program's */
+		}
+	}
+	if (real)
+		__atomic_store_n(&pd_linked_real[call], real, __ATOMIC_RELAXED);
+	errno = error;
+	return real ? real : (void *)no_driver;
+}
+
+static void tell_of_stranger(enum pd_call call, const void *found)
+{
+	static bool told;
+
+	pd_trace_error("a second definition of a watched call was looked up, and is not watched",
+		       (uintptr_t)found, 0, (int)call);
+	pd_log_once(&told, PD_LOG_INFO,
+		    "%s was found in two libraries; calls of the second are not watched",
+		    pd_call_symbol[call]);
+}
+
+void *pd_hand_out(enum pd_call call, void *found)
+{
+	void *known = NULL;
+
+	if (found == pd_linked_wrapper[call] || found == pd_looked_up_wrapper[call])
+		return found;
+	if (found == pd_find_linked(call))
+		return pd_linked_wrapper[call];
+	if (__atomic_compare_exchange_n(&pd_looked_up_real[call], &known, found, false,
+					__ATOMIC_RELEASE, __ATOMIC_RELAXED) ||
+	    known == found || (pd_in_libcuda(known) && pd_in_libcuda(found)))
+		return pd_looked_up_wrapper[call];
+	tell_of_stranger(call, found);
+	return found;
+}
+
+/* ---- cuGetProcAddress
+ * ----------------------------------------------------------------------------- */
+
+static bool suits(int row, uint64_t flags)
+{
+	enum pd_flavour wanted =
+		flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM ? PD_PER_THREAD : PD_LEGACY;
+
+	return asked_as[row].flavour == PD_ANY || asked_as[row].flavour == wanted;
+}
+
+/* A name that cuGetProcAddress knows and the table has under another: by the function's own name.
+ */
+static void *substitute_by_address(void *found)
+{
+	Dl_info info;
+	int call;
+
+	if (!pd_in_libcuda(found) || !dladdr(found, &info) || info.dli_saddr != found)
+		return found;
+	call = pd_call_by_symbol(info.dli_sname);
+	return call < 0 ? found : pd_hand_out((enum pd_call)call, found);
+}
+
+/*
+ * The driver answered; which of our rows is that? The one for whose version it answers the same,
+ * the oldest if there are several (they are then one function). So a driver that is older than the
+ * row asked for, and a function that is newer than all our rows, are both told apart.
+ */
+void *pd_substitute(const struct pd_asked *asked, int version, void *found)
+{
+	size_t length = strlen(asked->name);
+	int row = first_of_base(asked->name, length);
+
+	for (; row >= 0 && is_base(row, asked->name, length); row++) {
+		if (!suits(row, asked->flags) || asked_as[row].version > version)
+			continue;
+		if (asked_as[row].version == version ||
+		    asked->ask(asked, asked_as[row].version) == found)
+			return pd_hand_out((enum pd_call)row, found);
+	}
+	return substitute_by_address(found);
+}

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The wrappers, from the table: for each row the exported one (road "linked"), the one that
+ * look-ups hand out (road "looked up"), and the caught call that both come to. The verbs below are
+ * the table's `before` and `after`; they see the row's parameters, the call's `result` and
+ * `caught`.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "hook.h"
+
+#define OK		 (result == CUDA_SUCCESS)
+#define NUMBER(x)	 ((uint64_t)(uintptr_t)(x))
+#define POINTER(x)	 ((void *)(uintptr_t)(x))
+#define OUT(p)		 (OK && (p) ? NUMBER(*(p)) : 0)
+#define GIVEN(p, member) (OK && (p) ? NUMBER((p)->member) : 0)
+#define SET(flag)	 PD_UNLIKELY(__atomic_load_n(&(flag), __ATOMIC_RELAXED))
+
+#define NONE \
+	do { \
+	} while (0)
+
+/* Memory that the call itself names. */
+#define ALLOCATED(addr, length)                            \
+	do {                                               \
+		uint64_t at_ = (addr), length_ = (length); \
+		if (OK && at_ && length_)                  \
+			pd_allocated(at_, length_);        \
+	} while (0)
+#define FREE(addr) pd_caught_range(&caught, NUMBER(addr), 0)
+#define FREED(addr)                                   \
+	do {                                          \
+		if (SET(pd_owner_external) && OK)     \
+			pd_owner_freed(NUMBER(addr)); \
+	} while (0)
+#define END(addr, length)                                       \
+	do {                                                    \
+		if (length)                                     \
+			pd_caught_range(&caught, addr, length); \
+	} while (0)
+#define RECHECK(pool)                              \
+	do {                                       \
+		if (OK)                            \
+			pd_recheck(POINTER(pool)); \
+	} while (0)
+#define END_PROCESS(pid)                                        \
+	do {                                                    \
+		if ((pid) == getpid())                          \
+			pd_caught_guard(&caught, pd_end_all()); \
+	} while (0)
+
+/* In stream order, at the call; but while the stream is captured only a graph's node is made. */
+#define CAPTURED(stream, flavour) (SET(pd_captures) && pd_is_capturing(stream, flavour))
+#define ALLOCATED_ON(stream, flavour, addr, length)   \
+	do {                                          \
+		if (OK && CAPTURED(stream, flavour))  \
+			pd_graph_alloc(addr, length); \
+		else                                  \
+			ALLOCATED(addr, length);      \
+	} while (0)
+#define FREE_ON(stream, flavour, addr)                   \
+	do {                                             \
+		caught.note = CAPTURED(stream, flavour); \
+		if (!caught.note)                        \
+			FREE(addr);                      \
+	} while (0)
+#define FREED_ON(addr)                              \
+	do {                                        \
+		if (PD_UNLIKELY(caught.note) && OK) \
+			pd_graph_free(addr);        \
+		else                                \
+			FREED(addr);                \
+	} while (0)
+#define CAPTURE_BEGUN                       \
+	do {                                \
+		if (OK)                     \
+			pd_capture_begun(); \
+	} while (0)
+#define END_CAPTURE(stream, flavour) (caught.note = pd_is_capturing(stream, flavour))
+#define CAPTURE_ENDED(stream, flavour)                                \
+	do {                                                          \
+		if (caught.note && !pd_is_capturing(stream, flavour)) \
+			pd_capture_ended();                           \
+	} while (0)
+
+/* Graphs. */
+#define GRAPH_ALLOC(addr, length)                     \
+	do {                                          \
+		if (OK)                               \
+			pd_graph_alloc(addr, length); \
+	} while (0)
+#define GRAPH_FREE(addr)                     \
+	do {                                 \
+		if (OK)                      \
+			pd_graph_free(addr); \
+	} while (0)
+#define IS_NODE(p, kind) (OK && (p) && (p)->type == CU_GRAPH_NODE_TYPE_MEM_##kind)
+#define NODE_ADDRESS(p) \
+	(IS_NODE(p, ALLOC) ? (p)->alloc.dptr : IS_NODE(p, FREE) ? (p)->free.dptr : 0)
+#define NODE_SIZE(p) (IS_NODE(p, ALLOC) ? (p)->alloc.bytesize : 0)
+#define GRAPH_NODE(p)                                                         \
+	do {                                                                  \
+		if (IS_NODE(p, ALLOC))                                        \
+			pd_graph_alloc((p)->alloc.dptr, (p)->alloc.bytesize); \
+		else if (IS_NODE(p, FREE))                                    \
+			pd_graph_free((p)->free.dptr);                        \
+	} while (0)
+#define INSTANTIATED(exec, graph, flags)                                    \
+	do {                                                                \
+		if (OK && SET(pd_graph_memory))                             \
+			pd_graph_instantiated(POINTER(exec), graph, flags); \
+	} while (0)
+#define UPDATED(exec, graph)                           \
+	do {                                           \
+		if (OK && SET(pd_graph_memory))        \
+			pd_graph_updated(exec, graph); \
+	} while (0)
+#define LAUNCH(exec)                                    \
+	do {                                            \
+		if (SET(pd_graph_memory))               \
+			pd_graph_launch(&caught, exec); \
+	} while (0)
+#define FORGET_EXEC(exec)                       \
+	do {                                    \
+		if (OK && SET(pd_graph_memory)) \
+			pd_graph_forget(exec);  \
+	} while (0)
+
+/* Memory that ends with its owner. */
+#define OWNS(owner, handle, addr, length)                                      \
+	do {                                                                   \
+		if (OK)                                                        \
+			pd_owner_owns(PD_OWNER_##owner, handle, addr, length); \
+	} while (0)
+#define END_OWNED(owner, handle) pd_owner_end(&caught, PD_OWNER_##owner, handle)
+#define DISOWNED(owner, handle)                                   \
+	do {                                                      \
+		if (OK)                                           \
+			pd_owner_ended(PD_OWNER_##owner, handle); \
+	} while (0)
+#define END_EACH_OWNED(owner, handles, count)                                            \
+	for (unsigned i_ = 0; SET(pd_owner_graphics) && (handles) && i_ < (count); i_++) \
+	END_OWNED(owner, (handles)[i_])
+#define DISOWNED_EACH(owner, handles, count)                                             \
+	for (unsigned i_ = 0; SET(pd_owner_graphics) && (handles) && i_ < (count); i_++) \
+	DISOWNED(owner, (handles)[i_])
+#define UNLOADED(owner, handle)          \
+	do {                             \
+		DISOWNED(owner, handle); \
+		RECHECK(0);              \
+	} while (0)
+#define MODULE_OF(module, library)                                    \
+	do {                                                          \
+		if (OK)                                               \
+			pd_owner_module_of(POINTER(module), library); \
+	} while (0)
+
+/* Contexts. */
+#define CREATED(context)                                      \
+	do {                                                  \
+		if (OK)                                       \
+			pd_context_created(POINTER(context)); \
+	} while (0)
+#define ATTACHED(context)                                      \
+	do {                                                   \
+		if (OK)                                        \
+			pd_context_attached(POINTER(context)); \
+	} while (0)
+#define END_CONTEXT(context) pd_caught_context(&caught, context)
+#define DESTROYED(context)                             \
+	do {                                           \
+		if (OK)                                \
+			pd_context_destroyed(context); \
+	} while (0)
+#define DETACH(context)	  pd_context_detach(&caught, context)
+#define DETACHED(context) pd_context_detached(&caught, context, OK)
+#define RETAINED_PRIMARY(context, device)                              \
+	do {                                                           \
+		if (OK)                                                \
+			pd_primary_retained(POINTER(context), device); \
+	} while (0)
+#define RELEASE_PRIMARY(device)	 pd_primary_release(&caught, device)
+#define RELEASED_PRIMARY(device) pd_primary_released(&caught, device, OK)
+#define RESET_PRIMARY(device)	 pd_primary_reset(&caught, device)
+#define DID_RESET_PRIMARY(device)                     \
+	do {                                          \
+		if (OK)                               \
+			pd_primary_did_reset(device); \
+	} while (0)
+#define CREATED_GREEN(green, device)                              \
+	do {                                                      \
+		if (OK)                                           \
+			pd_green_created(POINTER(green), device); \
+	} while (0)
+#define GREEN_CONTEXT(context, green)                              \
+	do {                                                       \
+		if (OK)                                            \
+			pd_green_context(POINTER(context), green); \
+	} while (0)
+#define DESTROY_GREEN(green)   pd_green_destroy(&caught, green)
+#define DESTROYED_GREEN(green) pd_green_destroyed(&caught, green, OK)
+
+/* IPC. */
+#define OPENED_IPC(addr)                     \
+	do {                                 \
+		if (OK)                      \
+			pd_ipc_opened(addr); \
+	} while (0)
+#define CLOSE_IPC(addr)	 pd_ipc_close(&caught, addr)
+#define CLOSED_IPC(addr) pd_ipc_closed(&caught, addr, OK)
+
+/* Look-ups. */
+static uint64_t first_bytes(const void *from)
+{
+	uint64_t bytes;
+
+	memcpy(&bytes, from, sizeof(bytes));
+	return bytes;
+}
+#define FIRST_BYTES(p) (OK && (p) ? first_bytes(p) : 0)
+
+static void *ask_v1(const struct pd_asked *asked, int version)
+{
+	typeof(cuGetProcAddress) *real = asked->real;
+	void *found = NULL;
+
+	return real(asked->name, &found, version, asked->flags) == CUDA_SUCCESS ? found : NULL;
+}
+
+static void *ask_v2(const struct pd_asked *asked, int version)
+{
+	typeof(cuGetProcAddress_v2) *real = asked->real;
+	void *found = NULL;
+
+	return real(asked->name, &found, version, asked->flags, NULL) == CUDA_SUCCESS ? found
+										      : NULL;
+}
+
+#define FOUND(ask_, symbol, pfn, version, flags_)                         \
+	do {                                                              \
+		if (OK && (symbol) && (pfn) && *(pfn)) {                  \
+			struct pd_asked asked_ = {                        \
+				.name = (symbol),                         \
+				.flags = (flags_),                        \
+				.ask = (ask_),                            \
+				.real = function,                         \
+			};                                                \
+			*(pfn) = pd_substitute(&asked_, version, *(pfn)); \
+		}                                                         \
+	} while (0)
+#define FOUND_V1(symbol, pfn, version, flags) FOUND(ask_v1, symbol, pfn, version, flags)
+#define FOUND_V2(symbol, pfn, version, flags) FOUND(ask_v2, symbol, pfn, version, flags)
+
+/* ---- a caught call ------------------------------------------------------------------------------
+ */
+
+#define X(symbol, base, version, flavour, params, args, group, before, after, addr, size, extra)  \
+	static __attribute__((noinline)) CUresult caught_##symbol(PD_LIST params, void *function) \
+	{                                                                                         \
+		typeof(symbol) *real = function;                                                  \
+		struct pd_caught caught;                                                          \
+		uint64_t begun = 0, ended = 0;                                                    \
+		CUresult result;                                                                  \
+                                                                                                  \
+		caught.guards = 0;                                                                \
+		before;                                                                           \
+		if (pd_tracing(PD_EV_CALL))                                                       \
+			begun = pd_ticks();                                                       \
+		result = real args;                                                               \
+		if (PD_UNLIKELY(begun))                                                           \
+			ended = pd_ticks();                                                       \
+		pd_caught_done(&caught);                                                          \
+		after;                                                                            \
+		if (PD_UNLIKELY(begun))                                                           \
+			pd_trace_call(PD_CALL_##symbol, NUMBER(addr), NUMBER(size), (int)result,  \
+				      begun, ended, NUMBER(extra));                               \
+		if (PD_UNLIKELY(result == CUDA_ERROR_DEINITIALIZED))                              \
+			pd_driver_gone();                                                         \
+		return result;                                                                    \
+	}
+#include "entrypoints.def"
+#undef X
+
+/* ---- the two roads ------------------------------------------------------------------------------
+ */
+
+/* The address by which we know our export is our own, whatever the loader binds its name to. */
+#define X(symbol, base, version, flavour, params, args, ...)                                       \
+	PD_EXPORT CUresult symbol params                                                           \
+	{                                                                                          \
+		void *real = __atomic_load_n(&pd_linked_real[PD_CALL_##symbol], __ATOMIC_RELAXED); \
+                                                                                                   \
+		if (PD_UNLIKELY(!real))                                                            \
+			real = pd_find_linked(PD_CALL_##symbol);                                   \
+		if (pd_caught_from(__builtin_return_address(0)))                                   \
+			return caught_##symbol(PD_LIST args, real);                                \
+		return ((typeof(symbol) *)real)args;                                               \
+	}                                                                                          \
+	static typeof(symbol) linked_##symbol __attribute__((alias(#symbol)));                     \
+                                                                                                   \
+	static CUresult looked_up_##symbol params                                                  \
+	{                                                                                          \
+		void *real =                                                                       \
+			__atomic_load_n(&pd_looked_up_real[PD_CALL_##symbol], __ATOMIC_RELAXED);   \
+                                                                                                   \
+		if (pd_caught_from(__builtin_return_address(0)))                                   \
+			return caught_##symbol(PD_LIST args, real);                                \
+		return ((typeof(symbol) *)real)args;                                               \
+	}
+#include "entrypoints.def"
+#undef X
+
+void *const pd_linked_wrapper[PD_CALLS] = {
+#define X(symbol, ...) (void *)linked_##symbol,
+#include "entrypoints.def"
+#undef X
+};
+
+void *const pd_looked_up_wrapper[PD_CALLS] = {
+#define X(symbol, ...) (void *)looked_up_##symbol,
+#include "entrypoints.def"
+#undef X
+};

@@ -24,7 +24,7 @@ $(apps_obj)/table/%.c.o: tests/apps/%.c
 apps_link = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS)
 apps_libs = $(ALL_LDFLAGS) -ldl -lpthread
 apps_built := $(addprefix $(apps_bin)/,linked noplt table next plugin-linked.so plugin-table.so host \
-	constructed loader nothing regions libownmalloc.so libnext1.so libnext2.so libnext3.so)
+	constructed loader nothing regions libownmalloc.so libnested.so libnext1.so libnext2.so libnext3.so)
 CHECK_WITH += $(apps_built)
 
 $(apps_bin)/linked: $(apps_linked) $(apps_cuda)
@@ -53,6 +53,8 @@ $(apps_bin)/constructed: $(apps_obj)/constructed.c.o $(apps_bin)/libearly.so
 # Preloads of somebody else's.
 $(apps_bin)/libnext%.so: tests/apps/interposer.c
 	$(apps_link) -DINTERPOSER='"interposer $*"' $(INCLUDE) -Ihook -shared $< -o $@ $(apps_libs)
+$(apps_bin)/libnested.so: $(patsubst %,$(apps_obj)/%.c.o,nested app) $(apps_cuda)
+	$(apps_link) -shared $^ -o $@ $(apps_libs)
 $(apps_bin)/libownmalloc.so: $(apps_obj)/ownmalloc.c.o
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
 

@@ -5,9 +5,10 @@
 #
 # BUILD         the build folder
 # SAN_PRELOAD   a sanitizer's runtime, which has to be preloaded first
+# DRIVER        real: the machine's own libcuda instead of the simulated one
 
 : "${BUILD:?the build folder; run this by make check-sim}"
-apps=$BUILD/apps
+export apps=$BUILD/apps
 library=$BUILD/libpindown.so
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -16,7 +17,8 @@ failed=0
 skipped=0
 
 export LC_ALL=C
-export LD_LIBRARY_PATH=$BUILD/sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+[ "${DRIVER:-simulated}" = real ] ||
+	export LD_LIBRARY_PATH=$BUILD/sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 # The programs end as they like, with memory of theirs in use. Libraries are preloaded on purpose.
 export ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
 unset PINDOWN PINDOWN_TRACE PINDOWN_LOG PINDOWN_BACKEND

@@ -219,14 +219,19 @@ static void run_once(const struct regions_case *what, bool hold)
 		passed++;
 }
 
+/* Arguments are parts of names: only such cases; with a '-' before it, all but such. */
 static bool is_wanted(const char *name, int argc, char **argv)
 {
+	bool all = true, named = false;
 	int i;
 
-	for (i = 1; i < argc; i++)
-		if (strstr(name, argv[i]) != NULL)
-			return true;
-	return argc <= 1;
+	for (i = 1; i < argc; i++) {
+		if (argv[i][0] == '-' && strstr(name, argv[i] + 1) != NULL)
+			return false;
+		all &= argv[i][0] == '-';
+		named |= strstr(name, argv[i]) != NULL;
+	}
+	return all || named;
 }
 
 static void run_cases(const struct regions_case *cases, int argc, char **argv)

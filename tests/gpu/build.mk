@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: MIT
+# What tests/gpu/run uses. The programs are linked with the simulated libcuda.so.1, and run on the real
+# one: it has the same name.
+
+gpu_bin := $(B)/gpu
+
+$(B)/obj/tests/gpu/%: INCLUDE += -Ihook
+$(gpu_bin)/miss: $(B)/obj/tests/gpu/miss.c.o $(apps_cuda)
+	$(apps_link) $^ -o $@ $(apps_libs)
+
+# CUDA's runtime, as programs are linked with it; only for machines that have its compiler.
+gpu_runtime := $(addprefix $(gpu_bin)/runtime-,static static-per-thread shared shared-per-thread)
+$(gpu_runtime): tests/gpu/runtime.cu
+	@mkdir -p $(@D)
+	nvcc -O1 --cudart $(if $(findstring static,$@),static,shared) \
+		--default-stream $(if $(findstring per-thread,$@),per-thread,legacy) -o $@ $<
+
+gpu-programs: $(apps_built) $(DEMO_WITH) $(BENCH) $(gpu_bin)/miss
+gpu-runtime: $(gpu_runtime)
+.PHONY: gpu-programs gpu-runtime

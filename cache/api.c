@@ -58,10 +58,6 @@ PD_EXPORT const char *pindown_strerror(int result)
 /* ---- descriptors
  * ---------------------------------------------------------------------------------- */
 
-/*
- * The region is held, so nobody else unpins it. Two users of one region may close and ask at the
- * same time; the descriptor changes hands under the lock, and is opened and closed outside it.
- */
 static void trace_map(const struct pindown_region *region, int result)
 {
 	uint64_t now;
@@ -72,29 +68,57 @@ static void trace_map(const struct pindown_region *region, int result)
 	pd_trace_about(PD_EV_MAP, region, result, 0, now, now);
 }
 
-static int reopen(struct pindown_region *region, const struct pd_backend *backend)
+/*
+ * The region is held, so nobody else unpins it. Two users of one region may close and ask at the
+ * same time; the descriptor changes hands under the lock, and is opened and closed outside it.
+ */
+static int current_dmabuf(struct pindown_region *region, const struct pd_backend *backend)
+{
+	struct pd_pin pin;
+
+	pd_lock();
+	pin = region->pin;
+	pd_unlock();
+	if (pin.fd < 0 || backend->has_dmabuf(&pin))
+		return pin.fd;
+	/* The program has closed it, and may have something of its own under the number. */
+	pd_lock();
+	if (region->pin.fd == pin.fd && region->pin.fd_identity == pin.fd_identity)
+		region->pin.fd = -1;
+	pd_unlock();
+	return -1;
+}
+
+/* In place of one that is closed; unless another thread was faster, or the memory has ended. */
+static int reopen(struct pindown_region *region, const struct pd_backend *backend, int *fd)
 {
 	struct pd_pin again = region->pin;
+	int result = PINDOWN_ERR_NOT_DEVICE;
 	int error = 0;
-	int result;
 	bool used = false;
 
+	if (!pindown_region_is_live(region))
+		return result;
 	again.fd = -1;
 	result = backend->open_dmabuf(&again, &error);
-	if (result != PINDOWN_OK)
-		return result;
-	/* What we have just opened is the region's memory only if that still lives. */
+	/* What we have just opened, or failed to, is the region's only if that still lives. */
 	if (pd_compare(region) != PD_TRUE) {
-		backend->close_dmabuf(&again);
+		if (result == PINDOWN_OK)
+			backend->close_dmabuf(&again);
 		return PINDOWN_ERR_NOT_DEVICE;
 	}
+	if (result != PINDOWN_OK) {
+		pd_set_driver_error(error);
+		return result;
+	}
 	pd_lock();
-	if (region->pin.fd < 0 && pd_state_is_live(region->state)) {
+	if (!pd_state_is_live(region->state)) {
+		result = PINDOWN_ERR_NOT_DEVICE;
+	} else if (region->pin.fd < 0) {
 		region->pin = again;
 		used = true;
-	} else if (!pd_state_is_live(region->state)) {
-		result = PINDOWN_ERR_NOT_DEVICE;
 	}
+	*fd = region->pin.fd;
 	pd_unlock();
 	if (!used)
 		backend->close_dmabuf(&again);
@@ -113,20 +137,12 @@ PD_EXPORT int pindown_region_dmabuf(struct pindown_region *region, uint64_t addr
 	backend = pd_backend_for(region->pin.device);
 	if (!backend || !backend->open_dmabuf)
 		return PINDOWN_ERR_NO_DMABUF;
-	pd_lock();
-	found = region->pin.fd;
-	pd_unlock();
-	if (found < 0) {
-		result = reopen(region, backend);
-		pd_lock();
-		found = region->pin.fd;
-		pd_unlock();
-	}
+	found = current_dmabuf(region, backend);
+	if (found < 0)
+		result = reopen(region, backend, &found);
 	trace_map(region, result);
 	if (result != PINDOWN_OK)
 		return result;
-	if (found < 0)
-		return PINDOWN_ERR_NOT_DEVICE;
 	*fd = found;
 	*offset = addr - region->pin.base;
 	return PINDOWN_OK;

@@ -38,6 +38,9 @@ struct pd_backend {
 	/* The descriptor is closed early, or wanted again; NULL where there is none. */
 	void (*close_dmabuf)(struct pd_pin *pin);
 	int (*open_dmabuf)(struct pd_pin *pin, int *driver_error);
+
+	/* Is the descriptor still what we have opened? The program may have closed it. */
+	bool (*has_dmabuf)(const struct pd_pin *pin);
 };
 
 extern const struct pd_backend pd_backend_none, pd_backend_dmabuf;

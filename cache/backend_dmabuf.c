@@ -119,4 +119,5 @@ const struct pd_backend pd_backend_dmabuf = {
 	.abandon = dmabuf_close,
 	.close_dmabuf = dmabuf_close,
 	.open_dmabuf = dmabuf_pin,
+	.has_dmabuf = is_still_ours,
 };

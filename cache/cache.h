@@ -104,6 +104,9 @@ uint64_t pd_max_regions(void);
 /* A miss: find the allocation, pin it, insert it, hold it. */
 int pd_pin(uint64_t addr, uint64_t length, struct pindown_region **region);
 
+/* What pindown_driver_error() tells this thread. */
+void pd_set_driver_error(int error);
+
 /* New pins wait while a fork is under way. */
 void pd_pin_hold_for_fork(void);
 void pd_pin_after_fork(void);

@@ -29,7 +29,7 @@ struct attempt {
 	struct pindown_region *region;
 };
 
-static void set_driver_error(int error)
+void pd_set_driver_error(int error)
 {
 	struct pd_thread *self = pd_self();
 
@@ -393,7 +393,7 @@ int pd_pin(uint64_t addr, uint64_t length, struct pindown_region **region)
 	if (result == PINDOWN_OK)
 		*region = a.region;
 	else
-		set_driver_error(a.driver_error);
+		pd_set_driver_error(a.driver_error);
 	return result;
 }
 

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Many threads: holds that change hands, threads that come, go and die, budgets that several
+ * threads press against.
+ */
+#define _GNU_SOURCE
+#include <string.h>
+
+#include "cache_test.h"
+
+#define AT(i) (BASE + MIB(16) * (i))
+
+static void put_it(void *arg)
+{
+	pindown_put(arg);
+}
+
+/* Each hold is counted where it was taken and where it is dropped; only the sum has a meaning. */
+START_TEST(a_put_may_come_from_another_thread)
+{
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	for (unsigned i = 0; i < 20; i++)
+		in_other_thread(put_it, must_get(BASE, 1));
+	ck_assert_int_eq(pindown_flush(), 1);
+
+	pindown_region *region = must_get(BASE, 1);
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+	ck_assert_uint_eq(stats().kept_regions, 1);
+	in_other_thread(put_it, region);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+}
+END_TEST
+
+static void hold_and_leave(void *arg)
+{
+	*(pindown_region **)arg = must_get(BASE, 1);
+}
+
+#define MANY 200
+
+/* Threads come, take a hold, and go; their holds stay. */
+START_TEST(holds_of_threads_that_are_gone)
+{
+	pindown_region *region[MANY];
+
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	for (unsigned i = 0; i < MANY; i++) {
+		in_other_thread(hold_and_leave, &region[i]);
+		ck_assert_ptr_eq(region[i], region[0]);
+		ck_assert_int_eq(pindown_flush(), 0);
+	}
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+	for (unsigned i = 0; i < MANY; i++) {
+		ck_assert_uint_eq(fake_open_exports(), 1);
+		pindown_put(region[i]);
+	}
+	ck_assert_uint_eq(fake_open_exports(), 0);
+	ck_assert_uint_eq(stats().hits, MANY - 1);
+	ck_assert_uint_eq(stats().misses, 1);
+}
+END_TEST
+
+static struct gate all_hold, may_put;
+
+static void hold_until_told(void *arg)
+{
+	pindown_region *region = must_get(BASE, 1);
+
+	(void)arg;
+	gate_open(&all_hold);
+	gate_wait(&may_put);
+	pindown_put(region);
+}
+
+/* All at once: more threads than there can be stripes of hold counts. */
+START_TEST(two_hundred_threads_hold_one_region)
+{
+	static struct worker workers[MANY];
+
+	gate_init(&all_hold);
+	gate_init(&may_put);
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	for (unsigned i = 0; i < MANY; i++)
+		worker_start(&workers[i], hold_until_told, NULL);
+	for (unsigned i = 0; i < MANY; i++)
+		gate_wait(&all_hold);
+	ck_assert_int_eq(pindown_flush(), 0);
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+	ck_assert_uint_eq(stats().kept_regions, 1);
+	for (unsigned i = 0; i < MANY; i++)
+		gate_open(&may_put);
+	for (unsigned i = 0; i < MANY; i++)
+		worker_join(&workers[i]);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+	ck_assert_uint_eq(stats().hits + stats().misses, MANY);
+}
+END_TEST
+
+static void *exit_in_the_middle(void *arg)
+{
+	hold_and_leave(arg);
+	pthread_exit(NULL);
+}
+
+START_TEST(a_thread_dies_with_a_hold)
+{
+	pindown_region *region = NULL;
+	pthread_t thread;
+
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	ck_assert_int_eq(pthread_create(&thread, NULL, exit_in_the_middle, &region), 0);
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+	ck_assert_uint_eq(stats().kept_regions, 1);
+	pindown_put(region);
+}
+END_TEST
+
+/* A thread-specific destructor runs late in a thread's death, and uses the cache once more. */
+static pthread_key_t key;
+
+static void use_late(void *value)
+{
+	(void)value;
+	get_and_put(BASE, 1);
+	ck_assert_int_eq(watched_free(AT(1)), FAKE_SUCCESS);
+	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
+}
+
+static void die_with_a_destructor(void *arg)
+{
+	get_and_put(BASE, 1);
+	pthread_setspecific(key, arg);
+}
+
+START_TEST(a_dying_threads_destructor_uses_the_cache)
+{
+	int some;
+
+	ck_assert_int_eq(pthread_key_create(&key, use_late), 0);
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
+	for (unsigned i = 0; i < 50; i++) {
+		get_and_put(AT(1), 1);
+		in_other_thread(die_with_a_destructor, &some);
+	}
+	ck_assert_uint_eq(fake_open_exports(), 1);
+}
+END_TEST
+
+/* A thread that dies between two calls leaves no guard behind: its record goes to the next thread.
+ */
+static void free_and_leave(void *arg)
+{
+	(void)arg;
+	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+}
+
+START_TEST(records_of_dead_threads_are_used_again)
+{
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	for (unsigned i = 0; i < MANY; i++) {
+		get_and_put(AT(0), 1);
+		in_other_thread(free_and_leave, NULL);
+	}
+	ck_assert_uint_eq(stats().hits, 0);
+	ck_assert_uint_eq(stats().misses, MANY);
+}
+END_TEST
+
+/* ---- pressure ---- */
+
+#define PRESSERS 4
+#define SLOTS	 6
+
+static unsigned rounds = 2000;
+
+static void press(void *arg)
+{
+	unsigned seed = (unsigned)(uintptr_t)arg;
+
+	for (unsigned i = 0; i < rounds; i++) {
+		pindown_region *region = NULL;
+		seed = seed * 1103515245 + 12345;
+		uint64_t at = AT((seed >> 16) % SLOTS);
+		int result = pindown_get(at, 1, 0, &region);
+		if (result == PINDOWN_ERR_NO_SPACE)
+			continue;
+		ck_assert_msg(result == PINDOWN_OK, "%s", pindown_strerror(result));
+		ck_assert_uint_eq(pindown_region_base(region), at);
+		ck_assert_int_eq(pindown_region_device(region), 0);
+		pindown_put(region);
+	}
+}
+
+static void press_against(const char *budget, const char *value)
+{
+	static struct worker workers[PRESSERS];
+
+	setenv(budget, value, 1);
+	for (unsigned i = 0; i < SLOTS; i++)
+		fake_alloc(AT(i), MIB(2), FAKE_LINEAR);
+	for (uintptr_t i = 0; i < PRESSERS; i++)
+		worker_start(&workers[i], press, (void *)(i + 1));
+	for (unsigned i = 0; i < PRESSERS; i++)
+		worker_join(&workers[i]);
+	assert_books_balance();
+	ck_assert_uint_gt(stats().evictions, 0);
+	ck_assert_uint_eq(stats().hits + stats().misses, PRESSERS * rounds);
+}
+
+/* [UCX] two threads on one region at the limit: UCX's LRU list does not survive that. */
+START_TEST(threads_press_against_the_count_budget)
+{
+	press_against("PINDOWN_MAX_REGIONS", "2");
+	ck_assert_uint_le(stats().peak_regions, 2);
+}
+END_TEST
+
+START_TEST(threads_press_against_the_byte_budget)
+{
+	press_against("PINDOWN_MAX_BYTES", "5M");
+	ck_assert_uint_le(stats().peak_bytes, MIB(5));
+}
+END_TEST
+
+START_TEST(threads_press_against_the_pin_space)
+{
+	fake_pin_space(MIB(4));
+	press_against("PINDOWN_MAX_REGIONS", "0");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("races: many threads");
+	TCase *tc = cache_case(suite, "holds and threads");
+
+	tcase_add_test(tc, a_put_may_come_from_another_thread);
+	tcase_add_test(tc, holds_of_threads_that_are_gone);
+	tcase_add_test(tc, two_hundred_threads_hold_one_region);
+	tcase_add_test(tc, a_thread_dies_with_a_hold);
+	tcase_add_test(tc, a_dying_threads_destructor_uses_the_cache);
+	tcase_add_test(tc, records_of_dead_threads_are_used_again);
+	tc = cache_case(suite, "pressure");
+	tcase_add_test(tc, threads_press_against_the_count_budget);
+	tcase_add_test(tc, threads_press_against_the_byte_budget);
+	tcase_add_test(tc, threads_press_against_the_pin_space);
+	return run_suite(suite);
+}

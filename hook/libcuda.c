@@ -113,10 +113,16 @@ void *pd_driver_function(void **slot, const char *name)
  */
 bool pd_goes_straight(const void *caller)
 {
-	uintptr_t length = __atomic_load_n(&size, __ATOMIC_ACQUIRE);
+	static bool off;
+	uintptr_t length;
 
-	if (!pd_hook_begin())
+	if (__atomic_load_n(&off, __ATOMIC_RELAXED))
 		return true;
+	if (!pd_hook_begin()) {
+		__atomic_store_n(&off, true, __ATOMIC_RELAXED);
+		return true;
+	}
+	length = __atomic_load_n(&size, __ATOMIC_ACQUIRE);
 	if (length) {
 		__atomic_store_n(&pd_straight.begin, __atomic_load_n(&begin, __ATOMIC_RELAXED),
 				 __ATOMIC_RELAXED);

@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <string.h>
 
 #include "config.h"
@@ -56,15 +57,31 @@ static void *look(const struct pd_arguments *args)
 			     : real->dlsym(args->handle, args->name);
 }
 
+static bool in_main_program(const void *caller)
+{
+	const struct link_map *map = NULL;
+	Dl_info info;
+
+	return dladdr1(caller, &info, (void **)&map, RTLD_DL_LINKMAP) && map && !map->l_prev;
+}
+
 /*
- * No driver is loaded: must the look-up fail, as it would without us? Unless somebody else defines
- * the name. A weak reference of the program, which the loader binds to our export, can't be helped.
+ * Would this look-up find our export where without us it would find nothing? In a process without a
+ * driver, and where the driver was loaded for some library alone (RTLD_LOCAL). Who calls by a
+ * pseudo handle may be in the scope of that library, which can't be told but for the main program.
+ * (A weak reference, which the loader binds to our export, can't be helped at all.)
  */
-static bool only_we_define(int call)
+static bool only_we_answer(const struct pd_arguments *args, const void *caller, int call)
 {
 	const struct pd_loader *real = pd_loader();
 	const char *name = pd_call_symbol[call];
 
+	if (is_pseudo(args->handle)) {
+		if (pd_libcuda() && !in_main_program(caller))
+			return false;
+	} else if (look(args) != pd_linked_wrapper[call]) {
+		return false;
+	}
 	if (real->dlsym(RTLD_DEFAULT, name) != pd_linked_wrapper[call] ||
 	    real->dlsym(RTLD_NEXT, name))
 		return false;
@@ -91,15 +108,13 @@ static bool answer_driver_name(struct pd_arguments *args, const void *caller, in
 {
 	void *found;
 
-	if (!pd_libcuda()) {
-		if ((is_pseudo(args->handle) || look(args) == pd_linked_wrapper[call]) &&
-		    only_we_define(call))
-			look_in_libc(args);
+	if (only_we_answer(args, caller, call)) {
+		look_in_libc(args);
 		return false;
 	}
 	/* By a pseudo handle the program finds our export where it would have found the driver's.
 	 */
-	if (is_pseudo(args->handle) || pd_in_libcuda(caller) || !pd_hook_begin())
+	if (is_pseudo(args->handle) || !pd_libcuda() || pd_in_libcuda(caller) || !pd_hook_begin())
 		return false;
 	found = look(args);
 	if (!found)

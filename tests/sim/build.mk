@@ -1,1 +1,21 @@
 # SPDX-License-Identifier: MIT
+# The simulated CUDA driver: build/sim/libcuda.so.1. Found by programs through LD_LIBRARY_PATH, never
+# installed.
+
+SIM_SRC := $(wildcard tests/sim/*.c)
+SIM_OBJ := $(patsubst %,$(B)/obj/%.o,$(SIM_SRC))
+SIM := $(B)/sim/libcuda.so.1
+
+$(B)/obj/tests/sim/%.o: INCLUDE += -Ihook -Itests/sim -D_GNU_SOURCE
+
+$(SIM): $(SIM_OBJ)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-z,now -Wl,--no-undefined \
+		$(SIM_OBJ) -o $@ $(ALL_LDFLAGS) -ldl -lpthread
+	@ln -sf libcuda.so.1 $(@D)/libcuda.so
+
+$(B)/sim/libcuda.so: $(SIM) ;
+
+ALL += $(SIM)
+CHECK_WITH += $(SIM)
+DEMO_WITH += $(SIM)

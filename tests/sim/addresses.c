@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+/* The reserved range of device addresses, and which block each of its slots belongs to. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "bits.h"
+#include "core.h"
+#include "memory.h"
+
+#define ARENA_SIZE     (1ull << 40)
+#define ARENA_LEAST    (1ull << 34)
+#define LOW_ARENA_SIZE (512ull << 20)
+#define REMEMBERED     16 /* ranges that were given back last, to be handed out again at once */
+
+struct arena {
+	uint64_t base;
+	uint64_t slots;
+	uint64_t *taken;
+	struct sim_block **blocks;
+};
+
+struct range {
+	uint64_t slot, count;
+};
+
+static struct arena arena, low_arena;
+static struct range remembered[REMEMBERED];
+static unsigned remembered_next;
+
+/*
+ * Past the sanitizers' mmap, which would prepare shadow memory for all of it; the kernel chooses
+ * the place, so that it is one that they can live with.
+ */
+static uint64_t reserve(uint64_t hint, uint64_t size, int flags)
+{
+	long address = syscall(SYS_mmap, hint, size, PROT_NONE,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+
+	return address == -1 ? 0 : (uint64_t)address;
+}
+
+static bool start_arena(struct arena *arena, uint64_t base, uint64_t size)
+{
+	uint64_t aligned = (base + SIM_PAGE - 1) & ~(SIM_PAGE - 1);
+
+	arena->base = aligned;
+	arena->slots = (base + size - aligned) >> SIM_PAGE_SHIFT;
+	arena->taken = calloc(arena->slots / 64 + 1, 8);
+	arena->blocks = mmap(NULL, arena->slots * sizeof(*arena->blocks), PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return arena->taken && arena->blocks != MAP_FAILED;
+}
+
+CUresult sim_memory_start(void)
+{
+	uint64_t size = ARENA_SIZE, base = 0;
+
+	while (size >= ARENA_LEAST && !(base = reserve(0, size, 0)))
+		size /= 2;
+	if (!base || !start_arena(&arena, base, size)) {
+		sim_complain("simulated libcuda: no range of addresses for device memory: %s",
+			     strerror(errno));
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	return sim_stores_start();
+}
+
+/* ---- 32-bit addresses ----------------------------------------------------------------------- */
+
+static bool start_low_arena(void)
+{
+	uint64_t hint, base;
+
+	for (hint = 0x40000000; hint <= 0xc0000000; hint += 0x10000000) {
+		base = reserve(hint, LOW_ARENA_SIZE, MAP_FIXED_NOREPLACE);
+		if (base == hint)
+			return start_arena(&low_arena, base, LOW_ARENA_SIZE);
+		if (base)
+			munmap((void *)base, LOW_ARENA_SIZE);
+	}
+	return false;
+}
+
+uint64_t sim_low_addresses_take(uint64_t size)
+{
+	uint64_t count = size >> SIM_PAGE_SHIFT, slot;
+
+	if (!low_arena.base && !start_low_arena())
+		return 0;
+	slot = bits_find_clear(low_arena.taken, 0, low_arena.slots, count, 1);
+	if (slot >= low_arena.slots)
+		return 0;
+	bits_put(low_arena.taken, slot, count, true);
+	return low_arena.base + (slot << SIM_PAGE_SHIFT);
+}
+
+/* ---- all others ----------------------------------------------------------------------------- */
+
+static struct arena *arena_of(uint64_t addr, uint64_t *slot)
+{
+	struct arena *in = &arena;
+
+	*slot = (addr - in->base) >> SIM_PAGE_SHIFT;
+	if (likely(*slot < in->slots))
+		return in;
+	in = &low_arena;
+	*slot = (addr - in->base) >> SIM_PAGE_SHIFT;
+	return *slot < in->slots ? in : NULL;
+}
+
+bool sim_in_arena(uint64_t addr)
+{
+	uint64_t slot;
+
+	return arena_of(addr, &slot) != NULL;
+}
+
+static bool remembered_place(uint64_t count, uint64_t align, uint64_t *slot)
+{
+	unsigned i;
+
+	for (i = 1; i <= REMEMBERED; i++) {
+		struct range *range = &remembered[(remembered_next - i) % REMEMBERED];
+
+		if (range->count != count || range->slot % align ||
+		    !bits_all_clear(arena.taken, range->slot, count))
+			continue;
+		*slot = range->slot;
+		range->count = 0;
+		return true;
+	}
+	return false;
+}
+
+static bool wanted_place(uint64_t wanted, uint64_t count, uint64_t *slot)
+{
+	*slot = (wanted - arena.base) >> SIM_PAGE_SHIFT;
+	return wanted >= arena.base && wanted % SIM_PAGE == 0 && *slot < arena.slots &&
+	       count <= arena.slots - *slot && bits_all_clear(arena.taken, *slot, count);
+}
+
+uint64_t sim_addresses_take(uint64_t size, uint64_t align, bool high, uint64_t wanted)
+{
+	uint64_t count = size >> SIM_PAGE_SHIFT, slot;
+	uint64_t step = align > SIM_PAGE ? align >> SIM_PAGE_SHIFT : 1;
+	/* Alignment is of addresses, the bit map counts from the range's start. */
+	uint64_t shift = step > 1 ? (arena.base >> SIM_PAGE_SHIFT) % step : 0;
+
+	if ((wanted && wanted_place(wanted, count, &slot)) ||
+	    (!shift && !high && remembered_place(count, step, &slot)))
+		goto found;
+	slot = high ? arena.slots / 2 : 0;
+	for (;;) {
+		slot = bits_find_clear(arena.taken, slot, arena.slots, count, 1);
+		if (slot >= arena.slots)
+			return 0;
+		if ((slot + shift) % step == 0)
+			break;
+		slot++;
+	}
+found:
+	bits_put(arena.taken, slot, count, true);
+	return arena.base + (slot << SIM_PAGE_SHIFT);
+}
+
+void sim_addresses_drop(uint64_t addr, uint64_t size)
+{
+	uint64_t slot;
+	struct arena *in = arena_of(addr, &slot);
+
+	bits_put(in->taken, slot, size >> SIM_PAGE_SHIFT, false);
+	if (in != &arena || slot >= arena.slots / 2)
+		return;
+	remembered[remembered_next % REMEMBERED].slot = slot;
+	remembered[remembered_next % REMEMBERED].count = size >> SIM_PAGE_SHIFT;
+	remembered_next++;
+}
+
+bool sim_addresses_open(uint64_t addr, uint64_t size)
+{
+	return mmap((void *)addr, size, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+void sim_addresses_shut(uint64_t addr, uint64_t size)
+{
+	syscall(SYS_mmap, addr, size, PROT_NONE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+/* ---- blocks in their slots ------------------------------------------------------------------ */
+
+static struct sim_block *spare_blocks;
+
+static void fill_slots(uint64_t base, uint64_t size, struct sim_block *block)
+{
+	uint64_t slot, i;
+	struct arena *in = arena_of(base, &slot);
+
+	for (i = 0; i < size >> SIM_PAGE_SHIFT; i++)
+		in->blocks[slot + i] = block;
+}
+
+struct sim_block *sim_block_place(uint64_t base, uint64_t size, int device,
+				  struct sim_extent *extent, uint64_t extent_offset)
+{
+	struct sim_block *block = spare_blocks;
+
+	if (block)
+		spare_blocks = block->next;
+	else
+		block = malloc(sizeof(*block));
+	if (!block)
+		return NULL;
+	memset(block, 0, sizeof(*block));
+	block->base = base;
+	block->size = size;
+	block->device = device;
+	block->extent = extent;
+	block->extent_offset = extent_offset;
+	fill_slots(base, size, block);
+	return block;
+}
+
+void sim_block_remove(struct sim_block *block)
+{
+	fill_slots(block->base, block->size, NULL);
+	if (block->extent)
+		sim_extent_drop(block->extent);
+	block->next = spare_blocks;
+	spare_blocks = block;
+}
+
+struct sim_block *sim_block_at(uint64_t addr)
+{
+	uint64_t slot;
+	struct arena *in = arena_of(addr, &slot);
+
+	return in ? in->blocks[slot] : NULL;
+}
+
+struct sim_alloc *sim_alloc_at(uint64_t addr)
+{
+	struct sim_block *block = sim_block_at(addr);
+	struct sim_alloc *alloc;
+	uint64_t start;
+
+	if (unlikely(!block))
+		return sim_in_arena(addr) ? NULL : sim_registered_at(addr);
+	alloc = block->whole;
+	if (block->packing) {
+		start = bits_last_set(block->packing->starts, (addr - block->base) / SIM_UNIT);
+		alloc = start == UINT64_MAX ? NULL : block->packing->alloc[start];
+	}
+	return alloc && addr - alloc->addr < alloc->size ? alloc : NULL;
+}
+
+char *sim_view(uint64_t addr, uint64_t *length)
+{
+	struct sim_block *block = sim_block_at(addr);
+	struct sim_alloc *alloc;
+
+	if (!sim_in_arena(addr))
+		return (char *)addr;
+	alloc = block ? sim_alloc_at(addr) : NULL;
+	if (!alloc || (alloc->kind == SIM_MAPPED && !alloc->flags))
+		return NULL;
+	if (alloc->addr + alloc->size - addr < *length)
+		*length = alloc->addr + alloc->size - addr;
+	if (!block->extent)
+		return (char *)addr;
+	return sim_extent_view(block->extent) + block->extent_offset + (addr - block->base);
+}

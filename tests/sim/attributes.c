@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+/* What the driver says about a pointer. */
+#include <string.h>
+
+#include "contexts.h"
+#include "core.h"
+#include "memory.h"
+
+/* Memory of a graph's allocation nodes is not known to these calls, whether the graph has run or
+ * not. */
+static struct sim_alloc *known_at(uint64_t addr)
+{
+	struct sim_alloc *alloc = sim_alloc_at(addr);
+
+	if (alloc && alloc->kind == SIM_GRAPH)
+		return NULL;
+	return alloc;
+}
+
+static bool on_host(const struct sim_alloc *alloc)
+{
+	return alloc->kind == SIM_HOST || alloc->kind == SIM_REGISTERED;
+}
+
+static bool on_device(const struct sim_alloc *alloc)
+{
+	return !on_host(alloc) && alloc->kind != SIM_MANAGED;
+}
+
+static bool from_pool(const struct sim_alloc *alloc)
+{
+	return alloc->kind == SIM_POOL || alloc->kind == SIM_POOL_IMPORT;
+}
+
+/* How many bytes an attribute has. 0: not an attribute that can be asked for. */
+static size_t size_of(CUpointer_attribute attribute)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+		return 8;
+	case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+		return 16;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+		return 4;
+	}
+	return 0;
+}
+
+static uint64_t value_of(const struct sim_alloc *alloc, CUpointer_attribute attribute,
+			 uint64_t addr)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		return (uint64_t)alloc->context;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		return on_host(alloc) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		return addr;
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		return on_device(alloc) ? 0 : addr;
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		return alloc->sync_memops;
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		return alloc->id;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		return alloc->kind == SIM_MANAGED;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		return alloc->device;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		return alloc->kind == SIM_LINEAR;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+		return alloc->addr;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+		return alloc->size;
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+		return 1;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		return alloc->kind == SIM_MAPPED ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+		return on_device(alloc) && !from_pool(alloc);
+	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+		return alloc->kind == SIM_MAPPED ? alloc->flags
+						 : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		return (uint64_t)alloc->pool;
+	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+		return alloc->id;
+	default:
+		return 0;
+	}
+}
+
+SIM_CALL(cuPointerGetAttribute, (void *data, CUpointer_attribute attribute, CUdeviceptr ptr),
+	 (data, attribute, ptr))
+{
+	size_t size = size_of(attribute);
+	struct sim_alloc *alloc;
+	uint64_t value;
+
+	if (!data || !size)
+		return CUDA_ERROR_INVALID_VALUE;
+	alloc = known_at(ptr);
+	if (!alloc)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	value = value_of(alloc, attribute, ptr);
+	memcpy(data, &value, size);
+	return CUDA_SUCCESS;
+}
+
+/* Of a pointer that is not known, every attribute is 0 (the device ordinal: none), and all is well.
+ */
+SIM_CALL(cuPointerGetAttributes,
+	 (unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr),
+	 (count, attributes, data, ptr))
+{
+	struct sim_alloc *alloc;
+	unsigned i;
+
+	if (!count || !attributes || !data)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (i = 0; i < count; i++)
+		if (!data[i] || !size_of(attributes[i]))
+			return CUDA_ERROR_INVALID_VALUE;
+	alloc = known_at(ptr);
+	for (i = 0; i < count; i++) {
+		uint64_t value[2] = {0, 0};
+
+		if (alloc)
+			value[0] = value_of(alloc, attributes[i], ptr);
+		else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+			value[0] = (uint32_t)CU_DEVICE_INVALID;
+		memcpy(data[i], value, size_of(attributes[i]));
+	}
+	return CUDA_SUCCESS;
+}
+
+SIM_CALL(cuPointerSetAttribute, (const void *value, CUpointer_attribute attribute, CUdeviceptr ptr),
+	 (value, attribute, ptr))
+{
+	struct sim_alloc *alloc = known_at(ptr);
+
+	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !alloc)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (alloc->kind == SIM_MAPPED)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	alloc->sync_memops = *(const unsigned *)value != 0;
+	return CUDA_SUCCESS;
+}
+
+SIM_CTX_CALL(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *size, CUdeviceptr ptr),
+	     (base, size, ptr))
+{
+	struct sim_alloc *alloc = known_at(ptr);
+
+	if (!alloc)
+		return CUDA_ERROR_NOT_FOUND;
+	if (base)
+		*base = alloc->addr;
+	if (size)
+		*size = alloc->size;
+	return CUDA_SUCCESS;
+}
+
+SIM_CTX_CALL(cuMemGetAddressRange, (CUdeviceptr_v1 * base, unsigned int *size, CUdeviceptr_v1 ptr),
+	     (base, size, ptr))
+{
+	struct sim_alloc *alloc = known_at(ptr);
+
+	if (!alloc)
+		return CUDA_ERROR_NOT_FOUND;
+	if (base)
+		*base = alloc->addr;
+	if (size)
+		*size = alloc->size;
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* Contexts, and which one is current to a thread. All functions need the API lock but the inline
+ * ones. */
+#ifndef SIM_CONTEXTS_H
+#define SIM_CONTEXTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "memory.h"
+
+struct sim_stream;
+struct sim_green;
+
+struct sim_context {
+	bool alive; /* read without the lock by threads to whom it is current */
+	bool primary;
+	int device;
+	unsigned retained; /* primary: by how many; others: cuCtxAttach */
+	unsigned flags;
+	unsigned api_version;
+	uint64_t id;
+	struct sim_heap heap;
+	struct sim_alloc *allocs; /* whose end is the context's end */
+	struct sim_stream *legacy;
+	struct sim_green *green;
+};
+
+#define SIM_CONTEXT_STACK 16
+
+struct sim_thread {
+	unsigned depth;
+	struct sim_context *stack[SIM_CONTEXT_STACK];
+};
+extern __thread struct sim_thread sim_thread;
+
+static inline struct sim_context *sim_current(void)
+{
+	return sim_thread.depth ? sim_thread.stack[sim_thread.depth - 1] : 0;
+}
+
+static inline CUresult sim_current_context_state(void)
+{
+	struct sim_context *context = sim_current();
+
+	if (!context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!__atomic_load_n(&context->alive, __ATOMIC_ACQUIRE))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	return CUDA_SUCCESS;
+}
+
+/* NULL: the handle is none of a live context. */
+struct sim_context *sim_context_of(CUcontext handle);
+CUresult sim_context_new(int device, unsigned flags, unsigned api_version,
+			 struct sim_context **context);
+void sim_context_push(struct sim_context *context);
+void sim_context_pop(void);
+/* Ends what lives in it. */
+void sim_context_end(struct sim_context *context);
+/* The device's primary context, whether it is active or not. */
+struct sim_context *sim_primary(int device);
+
+static inline bool sim_device_known(CUdevice device)
+{
+	extern bool sim_device_in_range(CUdevice);
+
+	return sim_device_in_range(device);
+}
+
+/* What other files do when a context ends. */
+void sim_streams_context_ended(struct sim_context *context);
+void sim_modules_context_ended(struct sim_context *context);
+void sim_arrays_context_ended(struct sim_context *context);
+
+/* Frees one allocation, of whatever kind. */
+void sim_free_alloc(struct sim_alloc *alloc);
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What every file of the simulated driver shares: the shape of an entry point, the API lock, and
+ *the state of the process (before cuInit, alive, forked, shut down).
+ *
+ * An entry point is written once, with its body:
+ *
+ *	SIM_CTX_CALL(cuMemFree_v2, (CUdeviceptr dptr), (dptr))
+ *	{
+ *		...
+ *		return CUDA_SUCCESS;
+ *	}
+ *
+ * The macro exports it, counts it, lets the faults of SIM_FAIL and SIM_DELAY act on it, and runs
+ *the body with the API lock held. As in the real driver that lock is one for the process, is held
+ *for the whole call, and may be taken again by the thread that has it: the driver calls its own
+ *exports.
+ */
+#ifndef SIM_CORE_H
+#define SIM_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi.h"
+
+#define SIM_API __attribute__((visibility("default")))
+
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define likely(x)   __builtin_expect(!!(x), 1)
+
+/* What must be true before the body runs. */
+enum sim_need {
+	SIM_NEEDS_NOTHING, /* works before cuInit */
+	SIM_NEEDS_INIT,
+	SIM_NEEDS_CONTEXT, /* a context that is alive is current */
+};
+
+/* What SIM_FAIL and SIM_DELAY want of one entry point. */
+struct sim_rule {
+	enum { SIM_RULE_FAIL, SIM_RULE_DELAY } kind;
+	uint64_t first, last; /* of the calls, counted from 1 */
+	CUresult error;
+	unsigned delay_us;
+	enum { SIM_DELAY_BEFORE, SIM_DELAY_HELD, SIM_DELAY_AFTER } when;
+	struct sim_rule *next;
+};
+
+/* One entry point, as exported. */
+struct sim_site {
+	const char *name;
+	void *function;
+	enum sim_need need;
+	uint64_t calls; /* by others than the driver itself */
+	struct sim_rule *rules;
+};
+
+#define SIM_SITE(name_, need_)                                                     \
+	static struct sim_site site_##name_ = {                                    \
+		.name = #name_, .function = (void *)entry_##name_, .need = need_}; \
+	static struct sim_site *const site_pointer_##name_                         \
+		__attribute__((section("sim_sites"), used)) = &site_##name_
+
+/*
+ * The exported name is an alias: what the driver hands out as its own address (cuGetProcAddress)
+ * must not be changed by a library that was preloaded and exports the same name.
+ */
+#define SIM_ENTRY(name_, need_, params, args)                                  \
+	static CUresult body_##name_ params;                                   \
+	static CUresult entry_##name_ params;                                  \
+	SIM_SITE(name_, need_);                                                \
+	SIM_API CUresult name_ params __attribute__((alias("entry_" #name_))); \
+	static CUresult entry_##name_ params                                   \
+	{                                                                      \
+		CUresult result;                                               \
+                                                                               \
+		if (sim_begin(&site_##name_, need_, &result))                  \
+			result = sim_end(&site_##name_, body_##name_ args);    \
+		return result;                                                 \
+	}                                                                      \
+	static CUresult body_##name_ params
+
+#define SIM_CTX_CALL(name, params, args)   SIM_ENTRY(name, SIM_NEEDS_CONTEXT, params, args)
+#define SIM_CALL(name, params, args)	   SIM_ENTRY(name, SIM_NEEDS_INIT, params, args)
+#define SIM_EARLY_CALL(name, params, args) SIM_ENTRY(name, SIM_NEEDS_NOTHING, params, args)
+
+/*
+ * A call that takes no lock and needs no more than the caller's thread, as cuCtxGetCurrent in the
+ * real driver: its body runs without the API lock.
+ */
+#define SIM_LOCKLESS_CALL(name_, params, args)                                        \
+	static CUresult body_##name_ params;                                          \
+	static CUresult entry_##name_ params;                                         \
+	SIM_SITE(name_, SIM_NEEDS_INIT);                                              \
+	SIM_API CUresult name_ params __attribute__((alias("entry_" #name_)));        \
+	static CUresult entry_##name_ params                                          \
+	{                                                                             \
+		CUresult result;                                                      \
+                                                                                      \
+		if (likely(sim_is_alive() && !site_##name_.rules && !sim_logging)) {  \
+			__atomic_fetch_add(&site_##name_.calls, 1, __ATOMIC_RELAXED); \
+			return body_##name_ args;                                     \
+		}                                                                     \
+		if (sim_begin(&site_##name_, SIM_NEEDS_INIT, &result))                \
+			result = sim_end(&site_##name_, body_##name_ args);           \
+		return result;                                                        \
+	}                                                                             \
+	static CUresult body_##name_ params
+
+/*
+ * Whether the driver lives in this process. The page is wiped by fork(), by _Fork() and by a bare
+ * clone alike, so that a child can't mistake its parent's driver for its own.
+ */
+struct sim_alive {
+	uint32_t alive;
+};
+extern struct sim_alive *sim_alive;
+
+static inline bool sim_is_alive(void)
+{
+	return __atomic_load_n(&sim_alive->alive, __ATOMIC_ACQUIRE);
+}
+
+extern bool sim_logging;
+
+/* Takes the API lock and returns true, or sets *result and returns false, without the lock. */
+bool sim_begin(struct sim_site *site, enum sim_need need, CUresult *result);
+/* Drops the lock; returns what the caller is to be told. */
+CUresult sim_end(struct sim_site *site, CUresult result);
+
+/* All the lock's levels, for the time of a call out to the program (host functions, callbacks). */
+unsigned sim_lock_leave(void);
+void sim_lock_rejoin(unsigned depth);
+/* For sim_* queries, which are no driver calls. */
+void sim_lock(void);
+void sim_unlock(void);
+
+/* The address of an entry point of our own by exported name, NULL when there is none. */
+void *sim_own_export(const char *name);
+struct sim_site *sim_find_site(const char *name, size_t length);
+
+/* Start-up and shut-down, in the order in which cuInit and exit call them. */
+CUresult sim_memory_start(void);
+void sim_memory_stop(void);
+CUresult sim_devices_start(void);
+
+/* faults.c */
+void sim_faults_from_environment(void);
+void sim_sleep_us(unsigned us);
+/* Returns the rule that acts on the given call, NULL for none. */
+struct sim_rule *sim_rule_for(struct sim_site *site, uint64_t call, int kind);
+
+/* options.c: the environment, read once */
+struct sim_options {
+	unsigned devices;
+	uint64_t memory;     /* bytes of each device */
+	uint64_t pin_bytes;  /* UINT64_MAX: no limit */
+	bool export_cloexec; /* descriptors are close-on-exec */
+	int driver_version;
+};
+extern struct sim_options sim_options;
+void sim_read_options(void);
+/* One line on standard error that starts with the library's name. */
+void sim_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

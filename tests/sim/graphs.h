@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* Graphs, and the capture of streams into graphs. All functions need the API lock. */
+#ifndef SIM_GRAPHS_H
+#define SIM_GRAPHS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "memory.h"
+#include "work.h"
+
+struct sim_stream;
+struct sim_event;
+
+struct sim_node {
+	struct sim_graph *graph;
+	struct sim_work work;
+	struct sim_node **dependencies;
+	size_t dependency_count;
+	size_t place;		   /* in its graph: always after its dependencies */
+	struct sim_node *original; /* in a clone: what it was made of; compared, never followed */
+};
+
+struct sim_graph {
+	struct sim_node *
+		*nodes; /* in the order in which they were added: an order to run them in */
+	size_t count, room;
+	bool owned; /* by a child node: not the program's to destroy */
+};
+
+/* A capture: several streams may take part. */
+struct sim_capture {
+	struct sim_graph *graph;
+	struct sim_stream *origin; /* NULL: ended */
+	CUstreamCaptureMode mode;
+	bool invalid;
+	bool into_existing; /* cuStreamBeginCaptureToGraph */
+	uint64_t id, thread;
+	unsigned users; /* streams and events */
+};
+
+/* Memory of an allocation node is freed: by a free node, cuMemFree or cuMemFreeAsync. */
+void sim_graph_memory_free(struct sim_alloc *alloc);
+struct sim_graph *sim_graph_new(void);
+void sim_graph_delete(struct sim_graph *graph);
+/* Adds a node that depends on others of the graph; an allocation node gets its address. */
+CUresult sim_graph_add(struct sim_graph *graph, const struct sim_work *work,
+		       struct sim_node *const *dependencies, size_t count, struct sim_node **node);
+
+/* Whether it, or a graph in it, allocates or frees. */
+bool sim_graph_has_memory_nodes(const struct sim_graph *graph);
+struct sim_graph *sim_graph_copy(struct sim_graph *graph);
+void sim_graph_remove(struct sim_node *node);
+CUresult sim_graph_run(struct sim_graph *graph);
+/* What an allocation node's address has now. */
+bool sim_graph_memory_mapped(uint64_t addr);
+void sim_graph_memory_unmap(uint64_t addr);
+
+/* capture.c */
+CUresult sim_capture_work(struct sim_stream *stream, const struct sim_work *work,
+			  struct sim_node **node);
+CUresult sim_capture_record(struct sim_stream *stream, struct sim_event *event);
+CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event);
+void sim_capture_invalidate(struct sim_stream *stream);
+/* The stream goes away while it is being captured. */
+void sim_capture_abandon(struct sim_stream *stream);
+void sim_capture_drop(struct sim_capture *capture);
+/* Whether it was recorded in a capture that has not ended. */
+bool sim_event_captured(struct sim_event *event);
+
+#endif

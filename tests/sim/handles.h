@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* Which handles the program may use: a pointer it made up, or used after its end, is told apart. */
+#ifndef SIM_HANDLES_H
+#define SIM_HANDLES_H
+
+#include <stdbool.h>
+
+enum sim_type {
+	SIM_CONTEXT = 1,
+	SIM_STREAM,
+	SIM_EVENT,
+	SIM_POOL_HANDLE,
+	SIM_GRAPH_HANDLE,
+	SIM_GRAPH_EXEC,
+	SIM_GRAPH_NODE,
+	SIM_MODULE,
+	SIM_LIBRARY,
+	SIM_FUNCTION,
+	SIM_ARRAY,
+	SIM_MIPMAP,
+	SIM_PHYSICAL,  /* cuMemCreate */
+	SIM_MULTICAST, /* cuMulticastCreate */
+	SIM_EXTERNAL_MEMORY,
+	SIM_GRAPHICS_RESOURCE,
+	SIM_GREEN,
+	SIM_RESOURCE_DESC,
+};
+
+/* A zeroed object of a type; NULL when there is no memory. Needs the API lock, as all here. */
+void *sim_handle_new(enum sim_type type, unsigned long size);
+/* Ends the handle and frees the object. */
+void sim_handle_delete(void *handle);
+/* Ends the handle; the object stays, for those who still look at it. */
+void sim_handle_end(void *handle);
+/* The object, or NULL when the handle is not a live one of that type. */
+void *sim_handle(const void *handle, enum sim_type type);
+/* All live ones of a type: the next after *position, NULL at the end. */
+void *sim_handle_next(enum sim_type type, unsigned long *position);
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+/* cuMemAlloc and its family, cuMemFree, and what is said about the memory as a whole. */
+#include "contexts.h"
+#include "core.h"
+#include "graphs.h"
+#include "host.h"
+#include "memory.h"
+#include "pools.h"
+#include "shared.h"
+#include "sim.h"
+
+#define PITCH_ALIGNMENT 512u
+
+static struct sim_alloc *alloc_linear(uint64_t size)
+{
+	struct sim_context *context = sim_current();
+	struct sim_alloc *alloc = sim_heap_alloc(&context->heap, size, SIM_LINEAR);
+
+	if (!alloc)
+		return NULL;
+	if (context->flags & CU_CTX_SYNC_MEMOPS)
+		alloc->sync_memops = true;
+	sim_alloc_to_context(alloc, context);
+	return alloc;
+}
+
+SIM_CTX_CALL(cuMemAlloc_v2, (CUdeviceptr * dptr, size_t bytesize), (dptr, bytesize))
+{
+	struct sim_alloc *alloc;
+
+	if (!dptr || !bytesize)
+		return CUDA_ERROR_INVALID_VALUE;
+	alloc = alloc_linear(bytesize);
+	if (!alloc)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*dptr = alloc->addr;
+	return CUDA_SUCCESS;
+}
+
+static bool pitch_of(size_t width, size_t height, unsigned element, size_t *pitch)
+{
+	if (!width || !height || (element != 4 && element != 8 && element != 16) ||
+	    width > 1ull << 40 || height > 1ull << 30)
+		return false;
+	*pitch = (width + PITCH_ALIGNMENT - 1) & ~(size_t)(PITCH_ALIGNMENT - 1);
+	return true;
+}
+
+SIM_CTX_CALL(cuMemAllocPitch_v2,
+	     (CUdeviceptr * dptr, size_t *pitch, size_t width, size_t height, unsigned int element),
+	     (dptr, pitch, width, height, element))
+{
+	struct sim_alloc *alloc;
+	size_t wide;
+
+	if (!dptr || !pitch || !pitch_of(width, height, element, &wide))
+		return CUDA_ERROR_INVALID_VALUE;
+	alloc = alloc_linear(wide * height);
+	if (!alloc)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*dptr = alloc->addr;
+	*pitch = wide;
+	return CUDA_SUCCESS;
+}
+
+/* ---- the calls from before CUDA 3.2: addresses below 4 GiB ------------------------------------
+ */
+
+static CUresult alloc_low(CUdeviceptr_v1 *dptr, uint64_t size)
+{
+	struct sim_context *context = sim_current();
+	uint64_t span = (size + SIM_PAGE - 1) & ~(SIM_PAGE - 1);
+	struct sim_extent *extent = sim_extent_take(context->device, span);
+	uint64_t base = extent ? sim_low_addresses_take(span) : 0;
+	struct sim_alloc *alloc = NULL;
+
+	if (base)
+		alloc = sim_alloc_whole(SIM_LINEAR, size, context->device, extent, base);
+	if (!alloc) {
+		if (extent)
+			sim_extent_drop(extent);
+		if (base)
+			sim_addresses_drop(base, span);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	sim_alloc_to_context(alloc, context);
+	*dptr = alloc->addr;
+	return CUDA_SUCCESS;
+}
+
+SIM_CTX_CALL(cuMemAlloc, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize))
+{
+	if (!dptr || !bytesize)
+		return CUDA_ERROR_INVALID_VALUE;
+	return alloc_low(dptr, bytesize);
+}
+
+SIM_CTX_CALL(cuMemAllocPitch,
+	     (CUdeviceptr_v1 * dptr, unsigned int *pitch, unsigned int width, unsigned int height,
+	      unsigned int element),
+	     (dptr, pitch, width, height, element))
+{
+	CUresult result;
+	size_t wide;
+
+	if (!dptr || !pitch || !pitch_of(width, height, element, &wide))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = alloc_low(dptr, wide * height);
+	if (result == CUDA_SUCCESS)
+		*pitch = wide;
+	return result;
+}
+
+/* ---- free ----------------------------------------------------------------------------------- */
+
+void sim_free_alloc(struct sim_alloc *alloc)
+{
+	switch (alloc->kind) {
+	case SIM_LINEAR:
+		if (alloc->block->heap)
+			sim_heap_free(alloc->block->heap, alloc);
+		else
+			sim_free_whole(alloc);
+		break;
+	case SIM_POOL:
+		sim_pool_free(alloc);
+		break;
+	case SIM_REGISTERED:
+		sim_unregister(alloc);
+		break;
+	case SIM_GRAPH:
+		sim_graph_memory_free(alloc);
+		break;
+	case SIM_MAPPED: /* ended by cuMemUnmap alone */
+	case SIM_POOL_IMPORT:
+		sim_forget_import(alloc);
+		break;
+	case SIM_MANAGED:
+	case SIM_HOST:
+	case SIM_IPC:
+	case SIM_EXTERNAL:
+	case SIM_GRAPHICS:
+	case SIM_GLOBAL:
+		sim_free_whole(alloc);
+		break;
+	}
+}
+
+static CUresult free_device_memory(uint64_t addr)
+{
+	struct sim_alloc *alloc;
+
+	if (!addr)
+		return CUDA_SUCCESS;
+	alloc = sim_alloc_at(addr);
+	if (!alloc || alloc->addr != addr)
+		return CUDA_ERROR_INVALID_VALUE;
+	switch (alloc->kind) {
+	case SIM_POOL:
+	case SIM_POOL_IMPORT:
+		/* As real drivers do: through an export of their own. */
+		return cuMemFreeAsync(addr, CU_STREAM_LEGACY);
+	case SIM_LINEAR:
+	case SIM_MANAGED:
+	case SIM_EXTERNAL:
+	case SIM_GRAPH:
+		sim_free_alloc(alloc);
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+SIM_CTX_CALL(cuMemFree_v2, (CUdeviceptr dptr), (dptr))
+{
+	return free_device_memory(dptr);
+}
+
+SIM_CTX_CALL(cuMemFree, (CUdeviceptr_v1 dptr), (dptr))
+{
+	return free_device_memory(dptr);
+}
+
+/* ---- what there is -------------------------------------------------------------------------- */
+
+SIM_CTX_CALL(cuMemGetInfo_v2, (size_t * free_bytes, size_t *total), (free_bytes, total))
+{
+	uint64_t left, all;
+
+	sim_store_info(sim_current()->device, &left, &all);
+	if (free_bytes)
+		*free_bytes = left;
+	if (total)
+		*total = all;
+	return CUDA_SUCCESS;
+}
+
+static unsigned clip(uint64_t bytes)
+{
+	return bytes > UINT32_MAX ? UINT32_MAX : bytes;
+}
+
+SIM_CTX_CALL(cuMemGetInfo, (unsigned int *free_bytes, unsigned int *total), (free_bytes, total))
+{
+	uint64_t left, all;
+
+	sim_store_info(sim_current()->device, &left, &all);
+	if (free_bytes)
+		*free_bytes = clip(left);
+	if (total)
+		*total = clip(all);
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Device addresses and what is behind them.
+ *
+ * One big range of addresses is reserved without access at cuInit, for all devices and all kinds of
+ * memory: the host can't touch device memory through a device pointer, as on a machine with a GPU.
+ * (Managed and page-locked host memory is mapped into its place there, and can be touched.) The
+ * range is divided into slots of 2 MiB. A block covers whole slots: it is one allocation, or many
+ * small ones packed at 512-byte steps, or one mapping of the program's own (cuMemMap).
+ *
+ * All functions need the API lock.
+ */
+#ifndef SIM_MEMORY_H
+#define SIM_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi.h"
+#include "store.h"
+
+#define SIM_UNIT 512u
+
+enum sim_kind {
+	SIM_LINEAR,	 /* cuMemAlloc, cuMemAllocPitch */
+	SIM_POOL,	 /* cuMemAllocAsync, cuMemAllocFromPoolAsync */
+	SIM_MAPPED,	 /* cuMemMap */
+	SIM_MANAGED,	 /* cuMemAllocManaged */
+	SIM_HOST,	 /* cuMemAllocHost, cuMemHostAlloc */
+	SIM_IPC,	 /* cuIpcOpenMemHandle */
+	SIM_EXTERNAL,	 /* cuExternalMemoryGetMappedBuffer */
+	SIM_GRAPHICS,	 /* cuGraphicsMapResources */
+	SIM_GLOBAL,	 /* a variable of a module */
+	SIM_GRAPH,	 /* owned by a graph: the driver gives no information about it */
+	SIM_REGISTERED,	 /* cuMemHostRegister */
+	SIM_POOL_IMPORT, /* cuMemPoolImportPointer */
+};
+
+struct sim_context;
+struct sim_pool;
+struct sim_block;
+
+struct sim_alloc {
+	uint64_t addr, size;
+	uint64_t id; /* never used twice in a process */
+	enum sim_kind kind;
+	int device;
+	bool sync_memops;
+	uint32_t flags;		     /* the kind's own */
+	unsigned opened;	     /* IPC: how often */
+	struct sim_context *context; /* owner; NULL: outlives contexts */
+	struct sim_pool *pool;
+	struct sim_block *block;
+	void *owner;		       /* the kind's own */
+	uint64_t record;	       /* where its struct sim_record is, 0: never shared */
+	struct sim_alloc *prev, *next; /* of the context */
+};
+
+/* Many small allocations in one block. */
+struct sim_packing {
+	uint64_t used[64];	       /* a bit for each unit */
+	uint64_t starts[64];	       /* a bit where an allocation begins */
+	struct sim_alloc *alloc[4096]; /* at its first unit */
+	unsigned free_units;
+	unsigned last_unit, last_units; /* freed last */
+};
+
+struct sim_block {
+	uint64_t base, size; /* whole slots */
+	int device;
+	struct sim_extent *extent; /* NULL: host memory at the same address, or nothing */
+	uint64_t extent_offset;
+	struct sim_alloc *whole;     /* one allocation */
+	struct sim_packing *packing; /* or many */
+	struct sim_heap *heap;
+	struct sim_block *prev, *next; /* of the heap */
+};
+
+/*
+ * Where allocations come from: a context's own memory, or a pool. A heap with `keep` does not give
+ * an empty block back until it is trimmed.
+ */
+struct sim_heap {
+	int device;
+	bool keep;
+	struct sim_block *small; /* packed blocks */
+	struct sim_block *last;	 /* where the last allocation or free was */
+	struct sim_block *idle;	 /* whole blocks without an allocation, newest first */
+	uint64_t reserved, used; /* bytes of blocks, of allocations */
+	uint64_t reserved_high, used_high;
+};
+
+/* An allocation, not yet of any context. NULL: out of memory. */
+struct sim_alloc *sim_heap_alloc(struct sim_heap *heap, uint64_t size, enum sim_kind kind);
+void sim_heap_free(struct sim_heap *heap, struct sim_alloc *alloc);
+/* Gives empty blocks back until no more than `keep` bytes are reserved. */
+void sim_heap_trim(struct sim_heap *heap, uint64_t keep);
+
+/* A record for an allocation that some other file backs. Has a new id. */
+struct sim_alloc *sim_alloc_new(enum sim_kind kind, uint64_t addr, uint64_t size, int device);
+void sim_alloc_delete(struct sim_alloc *alloc);
+void sim_alloc_to_context(struct sim_alloc *alloc, struct sim_context *context);
+/* A new id for memory that was mapped anew. */
+uint64_t sim_next_id(void);
+
+/*
+ * Whole slots of addresses; `high` takes them from the top, where the program's own reservations
+ * are. `wanted`: taken if it is free. Returns 0 when there is no place.
+ */
+uint64_t sim_addresses_take(uint64_t size, uint64_t align, bool high, uint64_t wanted);
+void sim_addresses_drop(uint64_t addr, uint64_t size);
+/* 32-bit addresses, for the calls from before CUDA 3.2. */
+uint64_t sim_low_addresses_take(uint64_t size);
+/* Host memory at these addresses (touchable), or no access again. */
+bool sim_addresses_open(uint64_t addr, uint64_t size);
+void sim_addresses_shut(uint64_t addr, uint64_t size);
+
+/* Puts a block in its slots, or takes it out. The addresses must have been taken. */
+struct sim_block *sim_block_place(uint64_t base, uint64_t size, int device,
+				  struct sim_extent *extent, uint64_t extent_offset);
+/* Drops the extent; the addresses stay taken. */
+void sim_block_remove(struct sim_block *block);
+
+/* One allocation in a block of its own, with addresses and memory of its own. */
+struct sim_alloc *sim_alloc_whole(enum sim_kind kind, uint64_t size, int device,
+				  struct sim_extent *extent, uint64_t base);
+void sim_free_whole(struct sim_alloc *alloc);
+
+bool sim_in_arena(uint64_t addr);
+struct sim_block *sim_block_at(uint64_t addr);
+/* The live allocation that holds the address, registered host memory too. */
+struct sim_alloc *sim_alloc_at(uint64_t addr);
+
+/*
+ * Host address of [addr, addr + *length), and in *length how much of it is in one piece. NULL: no
+ * memory there. Plain host memory is its own view.
+ */
+char *sim_view(uint64_t addr, uint64_t *length);
+
+/* host.c: memory that the program registered */
+struct sim_alloc *sim_registered_at(uint64_t addr);
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* The environment variables that say what is simulated. sim.h lists them. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core.h"
+
+struct sim_options sim_options = {
+	.devices = 2,
+	.memory = 8ull << 30,
+	.pin_bytes = UINT64_MAX,
+	.export_cloexec = true,
+	.driver_version = 13000,
+};
+
+void sim_complain(const char *format, ...)
+{
+	char line[300];
+	va_list args;
+	int length;
+
+	va_start(args, format);
+	length = vsnprintf(line, sizeof(line) - 1, format, args);
+	va_end(args);
+	if (length > (int)sizeof(line) - 2)
+		length = sizeof(line) - 2;
+	line[length++] = '\n';
+	if (write(2, line, length) != length)
+		return; /* nobody listens */
+}
+
+static bool parse_number(const char *text, uint64_t *number)
+{
+	static const char suffixes[] = "KMGT";
+	const char *suffix;
+	char *end;
+
+	errno = 0;
+	*number = strtoull(text, &end, 0);
+	if (errno || end == text || *text == '-')
+		return false;
+	if (!*end)
+		return true;
+	suffix = strchr(suffixes, *end);
+	if (!suffix || end[1])
+		return false;
+	*number <<= 10 * (suffix - suffixes + 1);
+	return true;
+}
+
+/* A value outside [low, high] is refused in one line, and the default stays. */
+static void read_number(const char *name, uint64_t low, uint64_t high, uint64_t *value)
+{
+	const char *text = getenv(name);
+	uint64_t number;
+
+	if (!text || !*text)
+		return;
+	if (!parse_number(text, &number) || number < low || number > high) {
+		sim_complain("simulated libcuda: %s=%s: a number from %llu to %llu (K, M, G, T) is "
+			     "accepted; using %llu",
+			     name, text, (unsigned long long)low, (unsigned long long)high,
+			     (unsigned long long)*value);
+		return;
+	}
+	*value = number;
+}
+
+void sim_read_options(void)
+{
+	uint64_t devices = sim_options.devices;
+	uint64_t version = sim_options.driver_version;
+	uint64_t cloexec = sim_options.export_cloexec;
+
+	read_number("SIM_DEVICES", 0, 16, &devices);
+	read_number("SIM_MEMORY", 64ull << 20, 256ull << 30, &sim_options.memory);
+	read_number("SIM_PIN_BYTES", 0, UINT64_MAX, &sim_options.pin_bytes);
+	read_number("SIM_EXPORT_CLOEXEC", 0, 1, &cloexec);
+	read_number("SIM_DRIVER_VERSION", 11000, 13090, &version);
+	sim_options.devices = devices;
+	sim_options.driver_version = version;
+	sim_options.export_cloexec = cloexec;
+	sim_options.memory &= ~((2ull << 20) - 1);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The simulated CUDA driver, for tests: what it can be told and asked beyond CUDA.
+ *
+ * Tests reach these functions with dlsym(handle of libcuda.so.1, "sim_..."), or by linking with it.
+ * None of them is a driver call: they may be called at any time, from any thread, before cuInit and
+ * in a forked child too, and are not counted by sim_calls().
+ *
+ * Environment, read when the library is loaded; a bad value is told in one line and ignored:
+ *
+ *   SIM_DEVICES=2          number of devices, 0 to 16
+ *   SIM_MEMORY=8G          bytes of each device; taken from the host only where it is written to
+ *   SIM_PIN_BYTES=N        pin space of each device: an export that would go above it fails with
+ *                          CUDA_ERROR_OUT_OF_MEMORY. Closing descriptors (all duplicates, in all
+ *                          processes, and mappings of them) makes room again
+ *   SIM_EXPORT_CLOEXEC=1   0: exported descriptors are not close-on-exec
+ *   SIM_DRIVER_VERSION=13000
+ *   SIM_FAIL=RULE,...      NAME:N, NAME:N-M, NAME:N-, NAME:* with, if wanted, =ERROR (a name or a
+ * number, CUDA_ERROR_UNKNOWN if not): these calls of the exported symbol NAME fail and have no
+ * effect SIM_DELAY=RULE,...     NAME:MICROSECONDS with, if wanted, :before (the effect, the
+ * default), :held (after the effect, API lock still held) or :after (after the effect) SIM_LOG=FILE
+ * one line for each call: thread, symbol, result. "-": standard error
+ *
+ * Calls that the driver makes to itself are neither counted nor made to fail.
+ *
+ * An exported dma-buf descriptor is a regular file's. It can be read, written and mapped. Its file
+ * position is where the exported range begins:
+ *
+ *   int64_t at = sim_dmabuf_offset(fd);            or lseek(fd, 0, SEEK_CUR)
+ *   mmap(NULL, length, prot, MAP_SHARED, fd, at);  or pread(fd, buffer, length, at)
+ *
+ * It is 0 by chance only. Nobody moves the position, unless a test reads with read() or seeks.
+ * A mapping keeps the memory as the descriptor does, also after the descriptor was closed: so does
+ * an importer's attachment of a real dma-buf.
+ */
+#ifndef SIM_H
+#define SIM_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Calls of an exported symbol so far, those that failed included. UINT64_MAX: there is no such
+ * symbol. */
+uint64_t sim_calls(const char *symbol);
+/* Of all symbols together: unchanged means that the driver was not called at all. */
+uint64_t sim_calls_all(void);
+
+/* Rules as in SIM_FAIL and SIM_DELAY; calls are counted from now. 0, or -1 and a line on stderr. */
+int sim_fail(const char *rules);
+int sim_delay(const char *rules);
+/* Takes all rules back, also those of the environment. */
+void sim_no_faults(void);
+
+/* Exports that somebody still holds, in whatever process; and their bytes. */
+unsigned sim_open_exports(int device);
+uint64_t sim_open_export_bytes(int device);
+/* Where an exported range begins in its descriptor's file. */
+int64_t sim_dmabuf_offset(int fd);
+
+/* Device memory that can't be handed out: allocated, or kept (freed, but still exported). */
+uint64_t sim_used_bytes(int device);
+uint64_t sim_kept_bytes(int device);
+/* Allocations of every kind; and the last buffer id that was given to one. */
+uint64_t sim_live_allocations(void);
+uint64_t sim_generation(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Work for a stream: done at once, in the calling thread, or kept in a graph while the stream is
+ * being captured. The simulated GPU has finished everything when a call returns; that is one of the
+ * orders in which a real one may do it.
+ */
+#ifndef SIM_WORK_H
+#define SIM_WORK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "abi.h"
+
+struct sim_stream;
+struct sim_graph;
+struct sim_event;
+
+struct sim_copy {
+	uint64_t dst, src; /* addresses of either kind */
+	uint64_t dst_pitch, src_pitch;
+	uint64_t dst_slice, src_slice; /* bytes from one plane to the next */
+	uint64_t width, height, depth; /* in bytes, rows, planes */
+};
+
+struct sim_fill {
+	uint64_t dst, pitch;
+	uint32_t value, element; /* bytes of an element: 1, 2, 4 */
+	uint64_t width, height;	 /* in elements, rows */
+};
+
+struct sim_work {
+	CUgraphNodeType type;
+	union {
+		struct sim_copy copy;
+		struct sim_fill fill;
+		struct {
+			CUhostFn function;
+			void *data;
+		} host;
+		struct {
+			uint64_t addr, size;
+			int device;
+			CUDA_MEM_ALLOC_NODE_PARAMS params;
+		} alloc;
+		uint64_t free;
+		struct sim_graph *child; /* owned by the node */
+		struct sim_event *event;
+		CUfunction kernel;
+	};
+};
+
+/* Whether it could be done: the addresses are memory. */
+CUresult sim_work_check(const struct sim_work *work);
+/* Does it. A host function is called without the API lock. */
+CUresult sim_work_do(const struct sim_work *work);
+/* Does it, or adds it to the graph of a stream that is being captured. per_thread: what 0 means. */
+CUresult sim_submit(CUstream stream, bool per_thread, const struct sim_work *work);
+/* The same for calls that wait; they can't be captured. */
+CUresult sim_do_now(const struct sim_work *work);
+
+#endif

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
-# Man pages. The environment's part of pindown(7) comes from the table in cache/config.def.
+# Man pages. The list of variables in pindown(7) and that of options in pindown-run(1) come from the
+# table in cache/config.def.
 
-MAN += $(wildcard docs/*.[137]) $(B)/docs/pindown.7
-CHECK_WITH += $(B)/docs/pindown.7
+man_made := $(B)/docs/pindown.7 $(B)/docs/pindown-run.1
+MAN += $(wildcard docs/*.[137]) $(man_made)
+CHECK_WITH += $(man_made)
 
 $(B)/docs/environment: $(B)/obj/docs/environment.c.o $(B)/cache.a
 	@mkdir -p $(@D)
@@ -11,4 +13,9 @@ $(B)/docs/environment: $(B)/obj/docs/environment.c.o $(B)/cache.a
 $(B)/docs/pindown.7: docs/pindown.7.in $(B)/docs/environment
 	$(B)/docs/environment > $@.list
 	sed -e '/^@ENVIRONMENT@$$/{r $@.list' -e 'd}' $< > $@
-	rm $@.list
+	@rm $@.list
+
+$(B)/docs/pindown-run.1: docs/pindown-run.1.in $(B)/docs/environment
+	$(B)/docs/environment options > $@.list
+	sed -e '/^@OPTIONS@$$/{r $@.list' -e 'd}' $< > $@
+	@rm $@.list

@@ -1,50 +1,89 @@
 // SPDX-License-Identifier: MIT
-/* The list of environment variables for pindown(7), from the table that the library itself uses. */
+/*
+ * The list of environment variables for pindown(7), or with the argument "options" that of the
+ * options for pindown-run(1), from the table that the library itself uses.
+ */
 #include "config.h"
 
 #include <stdio.h>
+#include <string.h>
 
-/* Text into mdoc: a backslash is its escape, and a control line must not begin by accident. */
+/* Text into mdoc: a backslash is its escape, a control line must not begin by accident, and each
+ * sentence has a line of its own. */
 static void print_text(const char *text)
 {
 	if (*text == '.' || *text == '\'')
 		fputs("\\&", stdout);
 	for (; *text; text++) {
-		if (*text == '\\')
+		if (*text == '\\') {
 			fputs("\\e", stdout);
-		else if (*text == '-')
+		} else if (*text == '-') {
 			fputs("\\-", stdout);
-		else if (*text == '.' && text[1] == ' ') {
-			fputs(".\n", stdout); /* each sentence on a line of its own */
+		} else if (*text == '.' && text[1] == ' ') {
+			fputs(".\n", stdout);
 			text++;
-		} else
+		} else {
 			putchar(*text);
+		}
 	}
 	putchar('\n');
 }
 
-int main(void)
+/* "--max-bytes=BYTES" in mdoc; an argument in brackets is the value of an option without one. */
+static void print_option(const struct pd_variable *variable)
+{
+	printf("Fl \\-%s", variable->option);
+	if (variable->argument[0] != '[')
+		printf(" Ns = Ns Ar %s", variable->argument);
+	putchar('\n');
+}
+
+static void print_values(const struct pd_variable *variable)
 {
 	char accepts[400];
+
+	fputs(".br\nAccepted: ", stdout);
+	print_text(pd_variable_accepts(variable, accepts, sizeof(accepts)));
+	if (*variable->standard)
+		printf(".br\nDefault:\n.Ql %s\n", variable->standard);
+}
+
+static void print_for_environment(const struct pd_variable *variable)
+{
+	printf(".It Ev %s\n", variable->name);
+	print_text(variable->help);
+	print_values(variable);
+	fputs(".br\nSet by\n.Nm pindown run\n.", stdout);
+	print_option(variable);
+}
+
+static void print_for_run(const struct pd_variable *variable)
+{
+	fputs(".It ", stdout);
+	print_option(variable);
+	print_text(variable->help);
+	if (variable->argument[0] != '[')
+		print_values(variable);
+	printf(".br\nSets\n.Ev %s", variable->name);
+	if (variable->argument[0] == '[')
+		printf("\nto %.*s", (int)strcspn(variable->argument + 1, "]"),
+		       variable->argument + 1);
+	puts("");
+}
+
+int main(int argc, char **argv)
+{
+	bool options = argc == 2 && strcmp(argv[1], "options") == 0;
 	unsigned i;
 
 	puts(".Bl -tag -width Ds");
 	for (i = 0; i < pd_variable_count; i++) {
-		const struct pd_variable *variable = &pd_variables[i];
-
-		printf(".It Ev %s\n", variable->name);
-		print_text(variable->help);
-		fputs(".br\nAccepted: ", stdout);
-		print_text(pd_variable_accepts(variable, accepts, sizeof(accepts)));
-		if (*variable->standard)
-			printf(".br\nDefault:\n.Ql %s .\n", variable->standard);
+		if (options)
+			print_for_run(&pd_variables[i]);
 		else
-			puts(".br\nUnset by default.");
-		printf(".br\nOption of\n.Xr pindown-run 1 :\n.Fl \\-%s", variable->option);
-		if (variable->argument && variable->argument[0] != '[')
-			printf(" Ns = Ns Ar %s", variable->argument);
-		puts("");
+			print_for_environment(&pd_variables[i]);
 	}
-	puts(".El");
+	if (!options)
+		puts(".El");
 	return 0;
 }

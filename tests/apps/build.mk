@@ -25,7 +25,6 @@ apps_link = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS)
 apps_libs = $(ALL_LDFLAGS) -ldl -lpthread
 apps_built := $(addprefix $(apps_bin)/,linked noplt table next plugin-linked.so plugin-table.so host \
 	constructed loader nothing regions libownmalloc.so libnested.so libnext1.so libnext2.so libnext3.so)
-CHECK_WITH += $(apps_built)
 
 $(apps_bin)/linked: $(apps_linked) $(apps_cuda)
 	$(apps_link) -Wl,-z,lazy $^ -o $@ $(apps_libs)
@@ -35,6 +34,13 @@ $(apps_bin)/table: $(apps_table)
 	$(apps_link) $^ -o $@ $(apps_libs)
 $(apps_bin)/next: $(apps_table) $(apps_cuda)
 	$(apps_link) -Wl,--no-as-needed $^ -o $@ $(apps_libs)
+
+# A libcuda whose symbols have a version, for those who ask by dlvsym.
+apps_versioned := $(apps_bin)/versioned/libcuda.so.1
+apps_built += $(apps_versioned)
+$(apps_versioned): $(patsubst %,$(B)/obj/%.o,$(wildcard tests/sim/*.c)) tests/apps/versioned.map
+	$(apps_link) -shared -Wl,-soname,libcuda.so.1 -Wl,--version-script=tests/apps/versioned.map \
+		$(filter %.o,$^) -o $@ $(apps_libs)
 
 # The same as plugins, for a program that knows nothing of CUDA.
 $(apps_bin)/plugin-linked.so: $(filter-out %/main.c.o,$(apps_linked)) $(apps_cuda)
@@ -59,11 +65,12 @@ $(apps_bin)/libownmalloc.so: $(apps_obj)/ownmalloc.c.o
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
 
 # Three libraries in a row, and one that only the first one's RUNPATH leads to.
-apps_who = $(apps_link) -DWHO='"$(*F)"' -shared -Wl,-soname,$(@F) $< -o $@ $(apps_libs)
+# Who calls must stay on the stack: no tail calls.
+apps_who = $(apps_link) -fno-optimize-sibling-calls -shared -Wl,-soname,$(@F) $< -o $@ $(apps_libs)
 $(apps_bin)/libwho%.so: tests/apps/who.c
-	$(apps_who) -Wl,-rpath,'$$ORIGIN/inner'
+	$(apps_who) -DWHO='"library $*"' -Wl,-rpath,'$$ORIGIN/inner'
 $(apps_bin)/inner/libwho-inner.so: tests/apps/who.c
-	$(apps_link) -DWHO='"inner"' -shared -Wl,-soname,$(@F) $< -o $@ $(apps_libs)
+	$(apps_who) -DWHO='"inner"'
 $(apps_bin)/loader: $(apps_obj)/loader.c.o $(addprefix $(apps_bin)/,libwho1.so libwho2.so libwho3.so) \
 	| $(apps_bin)/inner/libwho-inner.so
 	$(apps_link) -Wl,--no-as-needed $^ -o $@ $(apps_libs) -Wl,-rpath,'$$ORIGIN'
@@ -72,6 +79,7 @@ $(apps_bin)/loader: $(apps_obj)/loader.c.o $(addprefix $(apps_bin)/,libwho1.so l
 $(apps_bin)/regions: $(patsubst %,$(apps_obj)/%.c.o,regions regions_memory regions_owner) $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
 
+CHECK_WITH += $(apps_built)
 CHECK_SIM += $(addprefix tests/apps/,check-roads check-loader check-regions)
 
 # The demo: an application, and the transport library that it uses.

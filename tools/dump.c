@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+/* pindown dump: what happened, call by call. */
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "filter.h"
+#include "format.h"
+#include "out.h"
+#include "reader.h"
+#include "verb.h"
+
+static const char help[] =
+	"usage: pindown dump [options] TRACE...\n"
+	"\n"
+	"Prints a trace, one event a line, in the order in which the events began. TRACE is a\n"
+	"file, or the name given to PINDOWN_TRACE: app.pdt stands for all app.<pid>.pdt, whose\n"
+	"events are then merged by time.\n"
+	"\n"
+	"Which events (all of the conditions given must hold):\n"
+	"  --call GLOB      calls with such a name, as in 'cuMem*Async*'\n"
+	"  --addr RANGE     touching ADDRESS, ADDRESS+LENGTH or FIRST-END\n"
+	"  --thread NUMBER  of one thread\n"
+	"  --time FROM-TO   begun then, after the trace's start: seconds, or with ns, us, ms\n"
+	"  --event LIST     of these kinds: call, pin, unpin, hit, evict, invalidate, map,\n"
+	"                   error, lost\n"
+	"  --failed         what did not work: failed calls and pins, errors, lost events,\n"
+	"                   missed invalidations\n"
+	"\n"
+	"How:\n"
+	"  --json           one JSON object a line; times in ns\n"
+	"  --color WHEN     auto, always or never\n"
+	"  --help           this text\n"
+	"\n"
+	"Exit status: 0, 1 when a file could not be read wholly, 2 for bad options.\n";
+
+enum option_number { CALL = 1, ADDR, THREAD, TIME, EVENT, FAILED, JSON, COLOUR, HELP };
+
+static const struct option options[] = {
+	{"call", required_argument, NULL, CALL},
+	{"addr", required_argument, NULL, ADDR},
+	{"thread", required_argument, NULL, THREAD},
+	{"time", required_argument, NULL, TIME},
+	{"event", required_argument, NULL, EVENT},
+	{"failed", no_argument, NULL, FAILED},
+	{"json", no_argument, NULL, JSON},
+	{"color", required_argument, NULL, COLOUR},
+	{"colour", required_argument, NULL, COLOUR},
+	{"help", no_argument, NULL, HELP},
+	{NULL, 0, NULL, 0},
+};
+
+struct wishes {
+	struct filter filter;
+	const struct format *format;
+	enum out_colour colour;
+	bool help;
+};
+
+static bool parse_option(int number, struct wishes *wishes)
+{
+	switch (number) {
+	case CALL:
+		wishes->filter.call = optarg;
+		return true;
+	case ADDR:
+		return filter_addr(&wishes->filter, optarg);
+	case THREAD:
+		return filter_thread(&wishes->filter, optarg);
+	case TIME:
+		return filter_time(&wishes->filter, optarg);
+	case EVENT:
+		return filter_events(&wishes->filter, optarg);
+	case FAILED:
+		wishes->filter.failed = true;
+		return true;
+	case JSON:
+		wishes->format = &format_json;
+		return true;
+	case COLOUR:
+		if (out_parse_colour(optarg, &wishes->colour))
+			return true;
+		complain("--color %s: must be one of auto, always, never", optarg);
+		return false;
+	case HELP:
+		wishes->help = true;
+		return true;
+	}
+	return false; /* getopt has said why */
+}
+
+static void print(struct reader *reader, const struct wishes *wishes)
+{
+	struct event event;
+
+	wishes->format->begin(reader);
+	while (reader_next(reader, &event))
+		if (filter_wants(&wishes->filter, &event))
+			wishes->format->event(&event);
+	wishes->format->end(reader);
+	out_flush();
+}
+
+static int run(int argc, char **argv)
+{
+	struct wishes wishes = {.filter = {.to_time = UINT64_MAX}, .format = &format_text};
+	char name[] = "pindown dump";
+	struct reader *reader;
+	int number, status;
+
+	argv[0] = name;
+	while ((number = getopt_long(argc, argv, "", options, NULL)) != -1)
+		if (!parse_option(number, &wishes))
+			return STATUS_USAGE;
+	if (wishes.help) {
+		fputs(help, stdout);
+		return STATUS_OK;
+	}
+	if (optind == argc) {
+		complain("dump needs the name of a trace; pindown dump --help says more");
+		return STATUS_USAGE;
+	}
+	out_begin(wishes.colour, false);
+	reader = reader_open(argv + optind, (unsigned)(argc - optind));
+	if (!reader)
+		return STATUS_DAMAGED;
+	print(reader, &wishes);
+	status = reader_damaged(reader) ? STATUS_DAMAGED : STATUS_OK;
+	reader_close(reader);
+	return status;
+}
+
+const struct verb verb_dump = {"dump", "show a trace, one event a line", run};

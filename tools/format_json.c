@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+/* One object a line. Addresses are strings, since JSON's numbers are exact to 2^53 only. */
+#include "format.h"
+
+#include "names.h"
+#include "out.h"
+
+static char *put_quoted(char *at, const char *text, size_t length)
+{
+	*at++ = '"';
+	for (size_t i = 0; i < length; i++) {
+		unsigned char c = (unsigned char)text[i];
+
+		if (c == '"' || c == '\\') {
+			*at++ = '\\';
+			*at++ = (char)c;
+		} else if (c < ' ' || c >= 0x7f) {
+			/* Whatever is not ASCII might not be UTF-8 either. */
+			at = put_text(at, "\\u00");
+			*at++ = "0123456789abcdef"[c >> 4];
+			*at++ = "0123456789abcdef"[c & 15];
+		} else {
+			*at++ = (char)c;
+		}
+	}
+	*at++ = '"';
+	return at;
+}
+
+static char *put_address(char *at, const char *key, uint64_t value)
+{
+	at = put_text(at, key);
+	*at++ = '"';
+	at = put_hex(at, value);
+	*at++ = '"';
+	return at;
+}
+
+static char *put_result(char *at, int64_t result)
+{
+	const char *name = result < 0 ? pindown_result_name(result) : driver_result_name(result);
+
+	at = put_signed(put_text(at, ",\"result\":"), result);
+	if (result && name) {
+		at = put_text(at, ",\"result_name\":\"");
+		at = put_text(at, name);
+		*at++ = '"';
+	}
+	return at;
+}
+
+static char *put_flags(char *at, unsigned flags)
+{
+	if (flags & PD_TRACE_IN_USE)
+		at = put_text(at, ",\"in_use\":true");
+	if (flags & PD_TRACE_VOLATILE)
+		at = put_text(at, ",\"volatile\":true");
+	if (flags & PD_TRACE_MISSED)
+		at = put_text(at, ",\"missed\":true");
+	if (flags & PD_TRACE_NO_SYNC)
+		at = put_text(at, ",\"no_sync_memops\":true");
+	return at;
+}
+
+static char *put_region(char *at, const struct record *record)
+{
+	if (record->fields & PD_HAS_REGION) {
+		const char *reason = reason_name(record->reason);
+
+		at = put_decimal(put_text(at, ",\"region\":"), record->region);
+		if (record->device >= 0)
+			at = put_decimal(put_text(at, ",\"device\":"), (uint64_t)record->device);
+		if (reason) {
+			at = put_text(put_text(at, ",\"reason\":\""), reason);
+			*at++ = '"';
+		}
+	}
+	if (record->fields & PD_HAS_PIN_SIZE) {
+		at = put_address(at, ",\"pin_addr\":", record->pin_addr);
+		at = put_decimal(put_text(at, ",\"pin_size\":"), record->pin_size);
+	}
+	if (record->fields & PD_HAS_BUFFER_ID)
+		at = put_decimal(put_text(at, ",\"buffer_id\":"), record->buffer_id);
+	if (record->fields & PD_HAS_CONTEXT)
+		at = put_address(at, ",\"context\":", record->context);
+	return at;
+}
+
+static char *put_call(char *at, const struct event *event)
+{
+	const char *name = trace_file_call(event->file, event->record.call);
+
+	at = put_text(at, ",\"call\":");
+	if (name)
+		return put_quoted(at, name, strlen(name) < 256 ? strlen(name) : 256);
+	at = put_decimal(put_text(at, "\"#"), event->record.call);
+	*at++ = '"';
+	return at;
+}
+
+static void print_event(const struct event *event)
+{
+	const struct record *record = &event->record;
+	char *at = out_room();
+
+	at = put_decimal(put_text(at, "{\"ts\":"), event->ts);
+	at = put_decimal(put_text(at, ",\"pid\":"), event->file->header.pid);
+	at = put_decimal(put_text(at, ",\"tid\":"), event->tid);
+	at = put_text(put_text(at, ",\"event\":\""), pd_event_names[record->event]);
+	*at++ = '"';
+	if (record->event == PD_EV_LOST) {
+		at = put_decimal(put_text(at, ",\"count\":"), record->lost);
+	} else {
+		if (record->event == PD_EV_CALL)
+			at = put_call(at, event);
+		/* An address of 0 is not stored: the call has one all the same. */
+		if (record->fields & (PD_HAS_ADDR | PD_HAS_SIZE) || record->event == PD_EV_CALL) {
+			at = put_address(at, ",\"addr\":", record->addr);
+			at = put_decimal(put_text(at, ",\"size\":"), record->size);
+		}
+		at = put_result(at, record->result);
+		at = put_decimal(put_text(at, ",\"dur\":"), event->took);
+		if (record->fields & PD_HAS_EXTRA)
+			at = put_address(at, ",\"extra\":", record->extra);
+		at = put_region(at, record);
+		at = put_flags(at, record->flags);
+		if (record->text)
+			at = put_quoted(put_text(at, ",\"text\":"), record->text,
+					record->text_length);
+	}
+	at = put_text(at, "}\n");
+	out_took(at);
+}
+
+static void print_nothing(const struct reader *reader)
+{
+	(void)reader;
+}
+
+/* Objects only: what else there is to say is for people. */
+static void print_notes(const struct reader *reader)
+{
+	char text[5000];
+
+	for (unsigned i = 0; i < reader_files(reader); i++)
+		if (reader_note(reader_file(reader, i), text, sizeof(text)))
+			complain("%s", text);
+}
+
+const struct format format_json = {
+	.option = "json", .begin = print_nothing, .event = print_event, .end = print_notes};

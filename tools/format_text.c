@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT
+/* Aligned columns. Lines that begin with # are not events. */
+#include "format.h"
+
+#include "filter.h"
+#include "names.h"
+#include "out.h"
+
+enum {
+	TIME = 14,
+	NUMBER = 8,
+	EVENT = 11,
+	CALL = 26,
+	ADDRESS = 15,
+	SIZE = 13,
+	RESULT = 25,
+	TOOK = 9,
+};
+
+static bool several; /* processes: their numbers are shown */
+
+static void print_command(const struct trace_file *file)
+{
+	const char *end = file->command + file->command_bytes;
+	size_t shown = 0;
+
+	out_print("# %s: process %u on %.100s:", file->name, file->header.pid, file->host);
+	for (const char *at = file->command; at < end && shown < 1000; at += strlen(at) + 1) {
+		shown += strlen(at) + 1;
+		out_print(" %.1000s", at);
+	}
+	out_print(shown < 1000 ? "\n" : " ...\n");
+}
+
+static void print_heading(const struct reader *reader)
+{
+	char *at;
+
+	several = reader_files(reader) > 1;
+	for (unsigned i = 0; i < reader_files(reader); i++)
+		print_command(reader_file(reader, i));
+	at = out_room();
+	at = put_text(at, out_bold());
+	*at++ = '#';
+	at = put_right(at, "time s", TIME - 1);
+	if (several)
+		at = put_right(at, "pid", NUMBER);
+	at = put_right(at, "thread", NUMBER);
+	at = put_left(put_text(at, "  "), "event", EVENT);
+	at = put_left(at, "call", CALL);
+	at = put_left(at, "address", ADDRESS);
+	at = put_right(at, "size", SIZE);
+	at = put_left(put_text(at, "  "), "result", RESULT);
+	at = put_right(at, "took", TOOK);
+	at = put_text(put_text(at, "  more"), out_plain());
+	*at++ = '\n';
+	out_took(at);
+}
+
+static char *put_time(char *at, uint64_t ns)
+{
+	uint64_t seconds = ns / 1000000000u;
+	char digits[24];
+	char *end = put_decimal(digits, seconds);
+	unsigned length = (unsigned)(end - digits);
+
+	if (length + 10 < TIME)
+		at = put_spaces(at, TIME - 10 - length);
+	memcpy(at, digits, length);
+	at += length;
+	*at++ = '.';
+	return put_fraction(at, ns % 1000000000u, 9);
+}
+
+static const char *colour_of(const struct event *event)
+{
+	if (event_failed(event))
+		return out_red();
+	switch (event->record.event) {
+	case PD_EV_PIN:
+	case PD_EV_HIT:
+		return out_green();
+	case PD_EV_UNPIN:
+	case PD_EV_EVICT:
+	case PD_EV_INVALIDATE:
+		return out_yellow();
+	default:
+		return "";
+	}
+}
+
+static char *put_name(char *at, const struct event *event)
+{
+	const char *name = trace_file_call(event->file, event->record.call);
+	char number[24] = "#";
+
+	if (event->record.event != PD_EV_CALL)
+		return put_left(at, "-", CALL);
+	if (!name) {
+		*put_decimal(number + 1, event->record.call) = '\0';
+		name = number;
+	}
+	if (strlen(name) >= 200)
+		name = "(name too long)";
+	at = put_left(at, name, CALL - 1);
+	*at++ = ' ';
+	return at;
+}
+
+static char *put_address(char *at, const struct record *record)
+{
+	char *begin = at;
+
+	if (!(record->fields & PD_HAS_ADDR))
+		*at++ = '-';
+	else
+		at = put_hex(at, record->addr);
+	while (at < begin + ADDRESS)
+		*at++ = ' ';
+	return at;
+}
+
+static char *put_size(char *at, const struct record *record)
+{
+	return record->fields & PD_HAS_SIZE ? put_decimal_right(at, record->size, SIZE)
+					    : put_right(at, "-", SIZE);
+}
+
+static char *put_result(char *at, int64_t result)
+{
+	const char *name = result < 0 ? pindown_result_name(result) : driver_result_name(result);
+	char number[24];
+
+	at = put_text(at, "  ");
+	if (result == 0)
+		return put_left(at, "ok", RESULT);
+	if (!name) {
+		*put_signed(number, result) = '\0';
+		name = number;
+	}
+	return put_left(at, name, RESULT);
+}
+
+static char *put_key(char *at, const char *key)
+{
+	*at++ = ' ';
+	at = put_text(at, key);
+	*at++ = '=';
+	return at;
+}
+
+static char *put_more(char *at, const struct record *record)
+{
+	const char *reason = reason_name(record->reason);
+
+	*at++ = ' ';
+	if (record->fields & PD_HAS_EXTRA)
+		at = put_hex(put_key(at, "extra"), record->extra);
+	if (record->fields & PD_HAS_REGION) {
+		at = put_decimal(put_key(at, "region"), record->region);
+		if (record->device >= 0)
+			at = put_decimal(put_key(at, "device"), (uint64_t)record->device);
+		if (reason)
+			at = put_text(put_key(at, "reason"), reason);
+	}
+	if (record->fields & PD_HAS_PIN_SIZE) {
+		at = put_hex(put_key(at, "pin"), record->pin_addr);
+		*at++ = '+';
+		at = put_decimal(at, record->pin_size);
+	}
+	if (record->fields & PD_HAS_BUFFER_ID)
+		at = put_decimal(put_key(at, "id"), record->buffer_id);
+	if (record->fields & PD_HAS_CONTEXT)
+		at = put_hex(put_key(at, "context"), record->context);
+	if (record->flags & PD_TRACE_IN_USE)
+		at = put_text(at, " in-use");
+	if (record->flags & PD_TRACE_VOLATILE)
+		at = put_text(at, " volatile");
+	if (record->flags & PD_TRACE_MISSED)
+		at = put_text(at, " MISSED");
+	if (record->flags & PD_TRACE_NO_SYNC)
+		at = put_text(at, " no-sync-memops");
+	if (record->text) {
+		*at++ = ' ';
+		for (unsigned i = 0; i < record->text_length; i++)
+			*at++ = (unsigned char)record->text[i] < ' ' ? '?' : record->text[i];
+	}
+	return at;
+}
+
+static void print_event(const struct event *event)
+{
+	const struct record *record = &event->record;
+	const char *colour = colour_of(event);
+	char *at = out_room();
+
+	at = put_time(at, event->ts);
+	if (several)
+		at = put_decimal_right(at, event->file->header.pid, NUMBER);
+	at = put_decimal_right(at, event->tid, NUMBER);
+	at = put_text(at, "  ");
+	at = put_text(at, colour);
+	at = put_left(at, pd_event_names[record->event], EVENT);
+	if (record->event == PD_EV_LOST) {
+		at = put_text(put_decimal(at, record->lost), " events found no room here");
+	} else {
+		at = put_name(at, event);
+		at = put_address(at, record);
+		at = put_size(at, record);
+		at = put_result(at, record->result);
+		at = put_right(at, duration_text(event->took).text, TOOK);
+		at = put_more(at, record);
+	}
+	while (at[-1] == ' ')
+		at--;
+	if (*colour)
+		at = put_text(at, out_plain());
+	*at++ = '\n';
+	out_took(at);
+}
+
+static void print_notes(const struct reader *reader)
+{
+	char text[3000];
+
+	for (unsigned i = 0; i < reader_files(reader); i++)
+		if (reader_note(reader_file(reader, i), text, sizeof(text)))
+			out_print("# %s\n", text);
+}
+
+const struct format format_text = {
+	.begin = print_heading, .event = print_event, .end = print_notes};

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+/* The pindown command: see verb.h; each verb is in the file of its name. */
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "pindown.h"
+#include "verb.h"
+
+static const struct verb *const verbs[] = {&verb_run, &verb_dump, &verb_report};
+enum { VERBS = sizeof(verbs) / sizeof(verbs[0]) };
+
+static void print_help(FILE *to)
+{
+	fputs("usage: pindown VERB [options] ...\n\n", to);
+	for (unsigned i = 0; i < VERBS; i++)
+		fprintf(to, "  %-10s%s\n", verbs[i]->name, verbs[i]->summary);
+	fputs("\n"
+	      "  pindown VERB --help tells of one verb, pindown --version of this command.\n"
+	      "\n"
+	      "Run a program with a trace, then look at it:\n"
+	      "  pindown run --trace app.pdt ./app\n"
+	      "  pindown report app.pdt\n"
+	      "  pindown dump --failed app.pdt\n",
+	      to);
+}
+
+static int help_about(int argc, char **argv)
+{
+	char option[] = "--help", *arguments[] = {NULL, option, NULL};
+
+	for (unsigned i = 0; argc > 2 && i < VERBS; i++) {
+		if (strcmp(argv[2], verbs[i]->name) == 0) {
+			arguments[0] = argv[2];
+			return verbs[i]->run(2, arguments);
+		}
+	}
+	print_help(stdout);
+	return STATUS_OK;
+}
+
+int main(int argc, char **argv)
+{
+	setlocale(LC_CTYPE, "");
+	if (argc < 2) {
+		print_help(stderr);
+		return STATUS_USAGE;
+	}
+	if (strcmp(argv[1], "--version") == 0) {
+		printf("pindown %d.%d\n", PINDOWN_VERSION_MAJOR, PINDOWN_VERSION_MINOR);
+		return STATUS_OK;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+	    strcmp(argv[1], "help") == 0)
+		return help_about(argc, argv);
+	for (unsigned i = 0; i < VERBS; i++)
+		if (strcmp(argv[1], verbs[i]->name) == 0)
+			return verbs[i]->run(argc - 1, argv + 1);
+	fprintf(stderr, "pindown: there is no verb %s: it must be one of", argv[1]);
+	for (unsigned i = 0; i < VERBS; i++)
+		fprintf(stderr, "%s %s", i ? "," : "", verbs[i]->name);
+	fputc('\n', stderr);
+	return STATUS_USAGE;
+}

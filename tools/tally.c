@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: MIT
+#include "tally.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "memory.h"
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+static unsigned find_call(struct tally *tally, const char *name)
+{
+	for (unsigned i = 0; i < tally->call_count; i++)
+		if (strcmp(tally->calls[i].name, name) == 0)
+			return i;
+	tally->calls =
+		grow(tally->calls, &tally->call_room, tally->call_count, sizeof(*tally->calls));
+	tally->calls[tally->call_count] = (struct call_tally){.name = name};
+	return tally->call_count++;
+}
+
+static struct call_tally *call_of(struct tally *tally, const struct event *event)
+{
+	const struct trace_file *file = event->file;
+	unsigned call = event->record.call, *index = tally->call_index[file->index];
+
+	/* A number without a name is counted with all others of the kind. */
+	if (call >= file->call_count)
+		return &tally->calls[find_call(tally, "(unknown)")];
+	if (index[call] == ~0u)
+		index[call] = find_call(tally, file->calls[call]);
+	return &tally->calls[index[call]];
+}
+
+static void count_call(struct tally *tally, const struct event *event)
+{
+	struct call_tally *call = call_of(tally, event);
+
+	tally->calls_total++;
+	call->count++;
+	call->ns += event->took;
+	if (event->took > call->most)
+		call->most = event->took;
+	if (event->record.result != 0) {
+		call->failed++;
+		tally->calls_failed++;
+	}
+}
+
+/* ---- regions -------------------------------------------------------------------------------- */
+
+static void advance_timeline(struct tally *tally, uint64_t ts)
+{
+	uint64_t column =
+		tally->span ? (uint64_t)((__uint128_t)ts * tally->columns / tally->span) : 0;
+
+	if (column >= tally->columns)
+		column = tally->columns - 1;
+	while (tally->column < column)
+		tally->timeline[++tally->column] = tally->all.bytes;
+	if (tally->all.bytes > tally->timeline[tally->column])
+		tally->timeline[tally->column] = tally->all.bytes;
+}
+
+static struct pin_tally *device_of(struct tally *tally, int16_t device)
+{
+	struct pin_tally *of = &tally->device[device >= 0 && device < DEVICES ? device : DEVICES];
+
+	of->seen = true;
+	return of;
+}
+
+static void add_pin(struct pin_tally *to, const struct event *event)
+{
+	to->ns += event->took;
+	if (event->record.result != 0) {
+		to->failed++;
+		return;
+	}
+	to->pins++;
+	to->regions++;
+	to->bytes += event->record.pin_size;
+	if (to->regions > to->peak_regions)
+		to->peak_regions = to->regions;
+	if (to->bytes > to->peak_bytes) {
+		to->peak_bytes = to->bytes;
+		to->peak_at = event->ts;
+	}
+}
+
+static void end_pin(struct pin_tally *of, const struct region *region)
+{
+	of->unpins++;
+	of->regions--;
+	of->bytes -= region->pin_size;
+}
+
+static void add_finding(struct findings *findings, const struct region *region, uint64_t until)
+{
+	findings->bytes += region->pin_size;
+	if (findings->count == MOST_FINDINGS)
+		return;
+	findings->list =
+		grow(findings->list, &findings->room, findings->count, sizeof(*findings->list));
+	findings->list[findings->count++] = (struct finding){*region, until};
+}
+
+static void end_region(struct tally *tally, struct region *region, uint64_t ts)
+{
+	end_pin(&tally->all, region);
+	end_pin(device_of(tally, region->device), region);
+	if (region->freed)
+		add_finding(&tally->freed, region, ts);
+	regions_remove(&tally->regions, region);
+}
+
+static void count_pin(struct tally *tally, const struct event *event)
+{
+	const struct record *record = &event->record;
+	struct region *region = regions_find(&tally->regions, event->file->index, record->region);
+
+	if (record->result == 0) {
+		/* Its unpin was lost, or is not in the trace. */
+		if (region)
+			end_region(tally, region, event->ts);
+		region = regions_add(&tally->regions, event->file->index, record->region);
+		region->addr = record->addr;
+		region->size = record->size;
+		region->pin_size = record->pin_size;
+		region->pinned_at = event->ts;
+		region->device = record->device;
+	}
+	add_pin(&tally->all, event);
+	add_pin(device_of(tally, record->device), event);
+}
+
+static void count_invalidate(struct tally *tally, const struct event *event, struct region *region)
+{
+	const struct record *record = &event->record;
+
+	tally->all.invalidations++;
+	device_of(tally, record->device)->invalidations++;
+	if (record->flags & PD_TRACE_MISSED) {
+		struct region missed = {.addr = record->addr,
+					.size = record->size,
+					.pin_size = record->pin_size,
+					.number = record->region,
+					.file = event->file->index,
+					.device = record->device,
+					.pinned_at = region ? region->pinned_at : event->ts};
+
+		tally->missed_count++;
+		add_finding(&tally->missed, &missed, event->ts);
+	}
+	if (record->flags & PD_TRACE_IN_USE) {
+		tally->freed_count++;
+		if (region) {
+			region->freed = true;
+			region->freed_at = event->ts;
+		}
+	}
+}
+
+static void count_region(struct tally *tally, const struct event *event)
+{
+	const struct record *record = &event->record;
+	struct region *region;
+
+	advance_timeline(tally, event->ts);
+	region = regions_find(&tally->regions, event->file->index, record->region);
+	switch (record->event) {
+	case PD_EV_PIN:
+		count_pin(tally, event);
+		break;
+	case PD_EV_UNPIN:
+		if (region)
+			end_region(tally, region, event->ts);
+		break;
+	case PD_EV_EVICT:
+		tally->all.evictions++;
+		device_of(tally, record->device)->evictions++;
+		break;
+	case PD_EV_INVALIDATE:
+		count_invalidate(tally, event, region);
+		break;
+	default:
+		break;
+	}
+	advance_timeline(tally, event->ts);
+}
+
+/* ---- all ------------------------------------------------------------------------------------ */
+
+static void count_event(struct tally *tally, const struct event *event)
+{
+	tally->events++;
+	tally->events_of[event->record.event]++;
+	switch (event->record.event) {
+	case PD_EV_CALL:
+		count_call(tally, event);
+		break;
+	case PD_EV_PIN:
+	case PD_EV_UNPIN:
+	case PD_EV_EVICT:
+	case PD_EV_INVALIDATE:
+		count_region(tally, event);
+		break;
+	default:
+		break;
+	}
+}
+
+static void count_files(struct tally *tally, const struct reader *reader)
+{
+	tally->call_index = allocate((reader_files(reader) + 1) * sizeof(unsigned *));
+	for (unsigned i = 0; i < reader_files(reader); i++) {
+		const struct trace_file *file = reader_file(reader, i);
+		size_t bytes = (file->call_count + 1) * sizeof(unsigned);
+
+		tally->call_index[i] = memset(allocate(bytes), 0xff, bytes);
+		tally->counters.hits += file->counters.hits;
+		tally->counters.misses += file->counters.misses;
+		tally->counters.tag_checks += file->counters.tag_checks;
+		tally->lost += file->counters.lost;
+	}
+}
+
+static int compare_left(const void *a, const void *b)
+{
+	const struct finding *one = a, *other = b;
+
+	if (one->region.freed != other->region.freed)
+		return one->region.freed ? -1 : 1;
+	return (one->region.pinned_at > other->region.pinned_at) -
+	       (one->region.pinned_at < other->region.pinned_at);
+}
+
+static int compare_freed(const void *a, const void *b)
+{
+	const struct finding *one = a, *other = b;
+
+	return (one->region.freed_at > other->region.freed_at) -
+	       (one->region.freed_at < other->region.freed_at);
+}
+
+static void look_at_what_is_left(struct tally *tally)
+{
+	for (uint32_t i = 0; i < tally->regions.room; i++) {
+		const struct region *region = &tally->regions.slots[i];
+
+		if (!region->used)
+			continue;
+		tally->left_count++;
+		tally->left_freed += region->freed;
+		add_finding(&tally->left, region, UINT64_MAX);
+		if (region->freed)
+			add_finding(&tally->freed, region, UINT64_MAX);
+	}
+	if (tally->left.count)
+		qsort(tally->left.list, tally->left.count, sizeof(*tally->left.list), compare_left);
+	if (tally->freed.count)
+		qsort(tally->freed.list, tally->freed.count, sizeof(*tally->freed.list),
+		      compare_freed);
+}
+
+static int compare_calls(const void *a, const void *b)
+{
+	const struct call_tally *one = a, *other = b;
+
+	if (one->ns != other->ns)
+		return one->ns > other->ns ? -1 : 1;
+	return one->count > other->count ? -1 : one->count < other->count;
+}
+
+struct tally *tally_make(struct reader *reader, unsigned columns)
+{
+	struct tally *tally = allocate(sizeof(*tally));
+	struct event event;
+
+	tally->columns = columns;
+	tally->timeline = allocate(columns * sizeof(*tally->timeline));
+	tally->span = reader_span(reader);
+	count_files(tally, reader);
+	while (reader_next(reader, &event))
+		count_event(tally, &event);
+	advance_timeline(tally, tally->span);
+	look_at_what_is_left(tally);
+	if (tally->call_count)
+		qsort(tally->calls, tally->call_count, sizeof(*tally->calls), compare_calls);
+	return tally;
+}
+
+void tally_free(struct tally *tally, const struct reader *reader)
+{
+	for (unsigned i = 0; i < reader_files(reader); i++)
+		free(tally->call_index[i]);
+	free(tally->call_index);
+	free(tally->calls);
+	free(tally->timeline);
+	free(tally->freed.list);
+	free(tally->missed.list);
+	free(tally->left.list);
+	regions_free(&tally->regions);
+	free(tally);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/* What `pindown report` counts while it goes through the events once. */
+#ifndef TALLY_H
+#define TALLY_H
+
+#include "reader.h"
+#include "regions.h"
+
+struct call_tally {
+	const char *name;
+	uint64_t count, failed, ns, most;
+};
+
+/* Of one device, or of all. */
+struct pin_tally {
+	uint64_t pins, failed, unpins, evictions, invalidations;
+	uint64_t bytes, peak_bytes, regions, peak_regions, peak_at;
+	uint64_t ns; /* in pins */
+	bool seen;
+};
+
+/* A region worth a line of its own. */
+struct finding {
+	struct region region;
+	uint64_t until; /* ns: when it was unpinned at last; UINT64_MAX: never */
+};
+
+struct findings {
+	struct finding *list;
+	unsigned count, room;
+	uint64_t bytes;
+};
+
+enum { DEVICES = 64, MOST_FINDINGS = 10000 };
+
+struct tally {
+	uint64_t events, events_of[PD_EVENTS];
+	uint64_t calls_total, calls_failed;
+	struct call_tally *calls;
+	unsigned call_count, call_room;
+	unsigned **call_index; /* by file, by call number: index in `calls`, or ~0u */
+	struct pin_tally all, device[DEVICES + 1]; /* the last: of no known device */
+	struct regions regions;
+	struct findings freed, missed,
+		left; /* freed: while in use; left: still pinned at the end */
+	uint64_t freed_count, missed_count, left_count; /* also those that are not listed */
+	uint64_t left_freed;				/* of those left: freed memory */
+	struct counters counters;
+	uint64_t lost;
+	/* pinned bytes over time: the most in each of `columns` equal parts of `span` */
+	uint64_t *timeline;
+	unsigned columns, column;
+	uint64_t span;
+};
+
+struct tally *tally_make(struct reader *reader, unsigned columns);
+void tally_free(struct tally *tally, const struct reader *reader);
+
+#endif

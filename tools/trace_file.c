@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "trace_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "memory.h"
+#include "out.h"
+#include "record.h"
+
+enum { MOST_COMPLAINTS = 3 };
+
+bool trace_file_read(const struct trace_file *file, void *to, size_t bytes, uint64_t offset)
+{
+	char *at = to;
+
+	while (bytes) {
+		ssize_t n = pread(file->fd, at, bytes, (off_t)offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		at += n;
+		offset += (uint64_t)n;
+		bytes -= (size_t)n;
+	}
+	return true;
+}
+
+static unsigned complaints;
+
+void trace_file_bad(struct trace_file *file, uint64_t offset, const char *format, ...)
+{
+	char text[300];
+	va_list arguments;
+
+	file->damaged = true;
+	if (++complaints > MOST_COMPLAINTS) {
+		if (complaints == MOST_COMPLAINTS + 1)
+			complain("%s: more of the kind is not told", file->name);
+		return;
+	}
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	complain("%s: damaged at byte %#llx: %s", file->name, (unsigned long long)offset, text);
+}
+
+/* ---- the header ----------------------------------------------------------------------------- */
+
+/* NULL, or what makes it unreadable. */
+static const char *check_header(const struct trace_file *file, char *text, size_t room)
+{
+	const struct pd_trace_header *header = &file->header;
+
+	if (file->bytes < sizeof(header->magic) ||
+	    memcmp(header->magic, PD_TRACE_MAGIC, sizeof(header->magic)) != 0)
+		return "not a trace of pindown: at byte 0 89 50 44 54 0d 0a 1a 0a was expected";
+	if (header->major != PD_TRACE_MAJOR) {
+		snprintf(text, room,
+			 "a trace of format %u.%u, written by a %s pindown: this one reads format "
+			 "%u",
+			 header->major, header->minor,
+			 header->major > PD_TRACE_MAJOR ? "newer" : "very old", PD_TRACE_MAJOR);
+		return text;
+	}
+	if (header->unit != PD_TRACE_UNIT || file->bytes < PD_TRACE_UNIT) {
+		snprintf(text, room, "damaged at byte %#zx: a unit of %u bytes was expected%s",
+			 offsetof(struct pd_trace_header, unit), PD_TRACE_UNIT,
+			 header->unit == PD_TRACE_UNIT ? ", the file is shorter" : "");
+		return text;
+	}
+	if (header->header_bytes < sizeof(*header) || header->header_bytes % 8 ||
+	    header->header_bytes > PD_TRACE_UNIT) {
+		snprintf(text, room, "damaged at byte %#zx: the header's length, %u, was expected",
+			 offsetof(struct pd_trace_header, header_bytes), PD_TRACE_HEADER_BYTES);
+		return text;
+	}
+	return NULL;
+}
+
+/* `data` is followed by a NUL. */
+static void take_calls(struct trace_file *file, char *data, size_t bytes)
+{
+	unsigned room = 0;
+
+	file->call_count = 0;
+	for (char *end = data + bytes; data < end; data += strlen(data) + 1) {
+		file->calls = grow(file->calls, &room, file->call_count, sizeof(*file->calls));
+		file->calls[file->call_count++] = data;
+	}
+}
+
+static void take_info(struct trace_file *file, const struct pd_trace_info *record, char *data)
+{
+	switch (record->kind) {
+	case PD_INFO_VERSION:
+		file->version = data;
+		break;
+	case PD_INFO_HOST:
+		file->host = data;
+		break;
+	case PD_INFO_PROGRAM:
+		file->program = data;
+		break;
+	case PD_INFO_DIRECTORY:
+		file->directory = data;
+		break;
+	case PD_INFO_COMMAND:
+		file->command = data;
+		file->command_bytes = record->length;
+		break;
+	case PD_INFO_ENVIRONMENT:
+		file->environment = data;
+		file->environment_bytes = record->length;
+		break;
+	case PD_INFO_CALLS:
+		if (!file->calls)
+			take_calls(file, data, record->length);
+		break;
+	}
+}
+
+/* What a terminal might obey is no part of a name. */
+static void make_printable(char *text, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		if (((unsigned char)text[i] < ' ' && text[i]) || text[i] == 0x7f)
+			text[i] = '?';
+}
+
+/* Every text is copied, one behind the other, with a NUL of its own. */
+static void read_info(struct trace_file *file)
+{
+	uint64_t at = file->header.header_bytes;
+	size_t used = 0;
+	char *unit = allocate(PD_TRACE_UNIT);
+
+	file->version = file->host = file->program = file->directory = "";
+	file->command = file->environment = "";
+	/* Each record's head of 8 bytes is room enough for the NUL that its copy gets. */
+	file->info = allocate(PD_TRACE_UNIT);
+	if (!trace_file_read(file, unit, PD_TRACE_UNIT, 0)) {
+		trace_file_bad(file, 0, "the first unit can't be read");
+		at = PD_TRACE_UNIT;
+	}
+	while (at + sizeof(struct pd_trace_info) <= PD_TRACE_UNIT) {
+		struct pd_trace_info record;
+		char *copy = file->info + used;
+
+		memcpy(&record, unit + at, sizeof(record));
+		if (!record.kind)
+			break;
+		at += sizeof(record);
+		if (record.length > PD_TRACE_UNIT - at) {
+			trace_file_bad(file, at - sizeof(record),
+				       "a length of at most %llu was expected",
+				       (unsigned long long)(PD_TRACE_UNIT - at));
+			break;
+		}
+		memcpy(copy, unit + at, record.length);
+		copy[record.length] = '\0';
+		make_printable(copy, record.length);
+		used += record.length + 1;
+		take_info(file, &record, copy);
+		at += ((uint64_t)record.length + 7) & ~7ull;
+	}
+	free(unit);
+}
+
+/* ---- the clock ------------------------------------------------------------------------------ */
+
+void trace_file_moment(struct trace_file *file, const struct pd_trace_clock *clock)
+{
+	file->moments =
+		grow(file->moments, &file->moment_room, file->moment_count, sizeof(*file->moments));
+	file->moments[file->moment_count].ticks = clock->ticks;
+	file->moments[file->moment_count].ns = clock->monotonic;
+	file->moment_count++;
+}
+
+static int compare_moments(const void *a, const void *b)
+{
+	const struct moment *one = a, *other = b;
+
+	return (one->ticks > other->ticks) - (one->ticks < other->ticks);
+}
+
+static uint64_t slope_between(const struct moment *from, const struct moment *to)
+{
+	uint64_t ticks = to->ticks - from->ticks, ns = to->ns - from->ns;
+
+	/* Slower clocks than 4 MHz there are none. */
+	if (!ticks || ns / ticks >= 1u << (64 - SLOPE_SHIFT))
+		return 1ull << SLOPE_SHIFT;
+	return (uint64_t)(((__uint128_t)ns << SLOPE_SHIFT) / ticks);
+}
+
+/*
+ * Two readings of the clocks differ by some ten ns, so that moments close together would make the
+ * line between them crooked: those kept are a tenth of a second apart, but for the last.
+ */
+void trace_file_clock(struct trace_file *file)
+{
+	struct moment *moments = file->moments;
+	unsigned kept = 1;
+
+	qsort(moments, file->moment_count, sizeof(*moments), compare_moments);
+	for (unsigned i = 1; i < file->moment_count; i++) {
+		bool last = i + 1 == file->moment_count;
+
+		if (moments[i].ns <= moments[kept - 1].ns ||
+		    moments[i].ticks == moments[kept - 1].ticks)
+			continue;
+		if (moments[i].ns - moments[kept - 1].ns >= 100000000u)
+			moments[kept++] = moments[i];
+		else if (last && kept > 1)
+			moments[kept - 1] = moments[i];
+		else if (last)
+			moments[kept++] = moments[i];
+	}
+	file->moment_count = kept;
+	for (unsigned i = 0; i + 1 < kept; i++)
+		moments[i].slope = slope_between(&moments[i], &moments[i + 1]);
+	/* Beyond the last the whole is the best guess. */
+	moments[kept - 1].slope =
+		kept > 1 ? slope_between(&moments[0], &moments[kept - 1]) : 1ull << SLOPE_SHIFT;
+}
+
+static bool is_between(const struct trace_file *file, unsigned i, uint64_t ticks)
+{
+	return ticks >= file->moments[i].ticks &&
+	       (i + 1 == file->moment_count || ticks < file->moments[i + 1].ticks);
+}
+
+/* The last moment that is not after `ticks`, or the first. */
+static unsigned last_before(const struct trace_file *file, uint64_t ticks)
+{
+	unsigned low = 0, high = file->moment_count;
+
+	while (high - low > 1) {
+		unsigned middle = low + (high - low) / 2;
+
+		if (file->moments[middle].ticks <= ticks)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+uint64_t trace_file_ns(const struct trace_file *file, uint64_t ticks, unsigned *hint)
+{
+	const struct moment *moments = file->moments;
+	unsigned i = *hint;
+	int64_t delta;
+	uint64_t ns;
+
+	if (!is_between(file, i, ticks)) {
+		i = i + 1 < file->moment_count && is_between(file, i + 1, ticks)
+			    ? i + 1
+			    : last_before(file, ticks);
+		*hint = i;
+	}
+	delta = (int64_t)(ticks - moments[i].ticks);
+	ns = (uint64_t)((__uint128_t)(delta < 0 ? -(uint64_t)delta : (uint64_t)delta) *
+				moments[i].slope >>
+			SLOPE_SHIFT);
+	if (delta < 0)
+		return ns < moments[i].ns ? moments[i].ns - ns : 0;
+	return moments[i].ns + ns;
+}
+
+/* ---- chunks --------------------------------------------------------------------------------- */
+
+static void read_counters(struct trace_file *file, uint64_t offset, uint64_t bytes)
+{
+	struct pd_trace_slot slot;
+
+	for (uint64_t at = sizeof(struct pd_trace_chunk); at + sizeof(slot) <= bytes;
+	     at += sizeof(slot)) {
+		if (!trace_file_read(file, &slot, sizeof(slot), offset + at))
+			return;
+		if (!slot.tid)
+			continue; /* slots in use and free ones are mixed */
+		file->counters.hits += slot.hits;
+		file->counters.misses += slot.misses;
+		file->counters.tag_checks += slot.tag_checks;
+		file->counters.lost += slot.lost_events;
+		if (slot.lost_events > slot.told)
+			file->lost_untold += slot.lost_events - slot.told;
+	}
+}
+
+/*
+ * Looks through a chunk's records once: how far they are complete, what the clock records say, and
+ * whether anything is wrong. The last record of a chunk that was cut is nothing wrong.
+ */
+static void scan_records(struct trace_file *file, struct chunk *chunk, const char *data,
+			 uint64_t bytes, bool cut)
+{
+	uint64_t at = sizeof(struct pd_trace_chunk), base = chunk->base;
+
+	while (at + 8 <= bytes) {
+		const uint64_t *words = (const uint64_t *)(const void *)(data + at);
+		const char *expected;
+
+		if (!words[0])
+			break;
+		expected = record_check(words, (bytes - at) / 8);
+		if (expected) {
+			if (!cut)
+				trace_file_bad(file, chunk->offset + at,
+					       "%s was expected; the rest of this chunk is skipped",
+					       expected);
+			break;
+		}
+		if (record_type(words[0]) == PD_RECORD_CLOCK) {
+			base = words[1];
+			trace_file_moment(file,
+					  &(struct pd_trace_clock){words[2], words[3], words[4]});
+		} else if (record_is_event(words[0])) {
+			file->records++;
+			if (base + record_when(words[0]) > file->last_ticks)
+				file->last_ticks = base + record_when(words[0]);
+		}
+		at += record_words(words[0]) * 8u;
+	}
+	chunk->used = (uint32_t)at;
+}
+
+static void take_chunk(struct trace_file *file, const struct pd_trace_chunk *header,
+		       uint64_t offset, uint64_t bytes, char *buffer)
+{
+	struct chunk *chunk;
+
+	file->chunks =
+		grow(file->chunks, &file->chunk_room, file->chunk_count, sizeof(*file->chunks));
+	chunk = &file->chunks[file->chunk_count++];
+	*chunk = (struct chunk){.offset = offset,
+				.used = sizeof(*header),
+				.stream = header->stream,
+				.sequence = header->sequence,
+				.tid = header->tid,
+				.base = header->base};
+	trace_file_moment(file, &header->clock);
+	if (trace_file_read(file, buffer, bytes, offset))
+		scan_records(file, chunk, buffer, bytes,
+			     bytes < (uint64_t)header->units * PD_TRACE_UNIT);
+}
+
+/* The units a chunk has, 1 when it is none. */
+static uint64_t read_chunk(struct trace_file *file, uint64_t offset, char *buffer)
+{
+	struct pd_trace_chunk header;
+	uint64_t bytes;
+
+	if (!trace_file_read(file, &header, sizeof(header), offset))
+		return 1;
+	if (!header.magic)
+		return 1; /* claimed by a thread that was then killed, or found no room */
+	if (header.magic != PD_CHUNK_MAGIC) {
+		trace_file_bad(file, offset, "the start of a chunk, %#x, was expected",
+			       PD_CHUNK_MAGIC);
+		return 1;
+	}
+	if (!header.units || header.units > PD_TRACE_MOST_UNITS) {
+		trace_file_bad(file, offset + offsetof(struct pd_trace_chunk, units),
+			       "a chunk of 1 to %u units was expected", PD_TRACE_MOST_UNITS);
+		return 1;
+	}
+	bytes = (uint64_t)header.units * PD_TRACE_UNIT;
+	if (bytes > file->bytes - offset) {
+		bytes = file->bytes - offset;
+		file->cut = true;
+	}
+	if (header.kind == PD_CHUNK_EVENTS)
+		take_chunk(file, &header, offset, bytes, buffer);
+	else if (header.kind == PD_CHUNK_COUNTERS)
+		read_counters(file, offset, bytes);
+	return header.units;
+}
+
+static int compare_chunks(const void *a, const void *b)
+{
+	const struct chunk *one = a, *other = b;
+
+	if (one->stream != other->stream)
+		return one->stream < other->stream ? -1 : 1;
+	if (one->sequence != other->sequence)
+		return one->sequence < other->sequence ? -1 : 1;
+	return (one->offset > other->offset) - (one->offset < other->offset);
+}
+
+static void check_sequence(struct trace_file *file)
+{
+	for (unsigned i = 0; i < file->chunk_count; i++) {
+		const struct chunk *chunk = &file->chunks[i], *before = chunk - 1;
+		bool first = i == 0 || before->stream != chunk->stream;
+		uint32_t expected = first ? 0 : before->sequence + 1;
+
+		if (chunk->sequence != expected)
+			trace_file_bad(file,
+				       chunk->offset + offsetof(struct pd_trace_chunk, sequence),
+				       "chunk %u of stream %u was expected, not %u", expected,
+				       chunk->stream, chunk->sequence);
+	}
+}
+
+static void read_chunks(struct trace_file *file)
+{
+	char *buffer = allocate((size_t)PD_TRACE_MOST_UNITS * PD_TRACE_UNIT);
+	uint64_t offset = PD_TRACE_UNIT;
+
+	file->cut = file->header.units > file->bytes / PD_TRACE_UNIT;
+	while (offset + sizeof(struct pd_trace_chunk) <= file->bytes)
+		offset += read_chunk(file, offset, buffer) * PD_TRACE_UNIT;
+	free(buffer);
+	qsort(file->chunks, file->chunk_count, sizeof(*file->chunks), compare_chunks);
+	/* In a cut file, whichever chunks lay behind are missing. */
+	if (!file->cut)
+		check_sequence(file);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+static bool open_file(struct trace_file *file)
+{
+	struct stat status;
+
+	file->fd = open(file->name, O_RDONLY | O_CLOEXEC);
+	if (file->fd < 0 || fstat(file->fd, &status) != 0) {
+		complain("%s: %s", file->name, strerror(errno));
+		return false;
+	}
+	if (!S_ISREG(status.st_mode)) {
+		complain("%s: not a file", file->name);
+		return false;
+	}
+	return true;
+}
+
+/* The length is asked for after the header was read: what it says of a growing file is then there.
+ */
+static bool read_header(struct trace_file *file)
+{
+	const char *wrong;
+	struct stat status;
+	char text[200];
+	ssize_t n;
+
+	n = pread(file->fd, &file->header, sizeof(file->header), 0);
+	if (n < 0 || fstat(file->fd, &status) != 0) {
+		complain("%s: %s", file->name, strerror(errno));
+		return false;
+	}
+	file->bytes = (uint64_t)status.st_size;
+	if ((size_t)n < sizeof(file->header) && file->bytes > (uint64_t)n)
+		file->bytes = (uint64_t)n;
+	wrong = check_header(file, text, sizeof(text));
+	if (wrong)
+		complain("%s: %s", file->name, wrong);
+	return !wrong;
+}
+
+struct trace_file *trace_file_open(const char *name)
+{
+	struct trace_file *file = allocate(sizeof(*file));
+
+	complaints = 0;
+	file->name = name;
+	file->fd = -1;
+	if (!open_file(file) || !read_header(file)) {
+		trace_file_close(file);
+		return NULL;
+	}
+	read_info(file);
+	trace_file_moment(file, &file->header.begin);
+	if (file->header.end.ticks)
+		trace_file_moment(file, &file->header.end);
+	file->last_ticks = file->header.end.ticks;
+	read_chunks(file);
+	trace_file_clock(file);
+	file->first_ns = file->header.begin.monotonic;
+	file->counters.lost += file->header.lost;
+	file->lost_untold += file->header.lost;
+	return file;
+}
+
+void trace_file_close(struct trace_file *file)
+{
+	if (file->fd >= 0)
+		close(file->fd);
+	free(file->calls);
+	free(file->info);
+	free(file->chunks);
+	free(file->moments);
+	free(file);
+}

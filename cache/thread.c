@@ -102,6 +102,7 @@ struct pd_thread *pd_thread_attach(void)
 		pd_self_tls = self;
 		if (at_thread_exit != (pthread_key_t)-1)
 			pthread_setspecific(at_thread_exit, self);
+		pd_trace_thread_start(self);
 	}
 	errno = saved;
 	return self;

@@ -21,7 +21,7 @@ export LC_ALL=C
 	export LD_LIBRARY_PATH=$BUILD/sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 # The programs end as they like, with memory of theirs in use. Libraries are preloaded on purpose.
 export ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
-unset PINDOWN PINDOWN_TRACE PINDOWN_LOG PINDOWN_BACKEND
+unset ${!PINDOWN*}
 
 # Calls as lines "name result address", from the trace of every process.
 traced_calls()
@@ -30,7 +30,9 @@ traced_calls()
 
 	for trace in "$work"/trace*.pdt; do
 		[ -e "$trace" ] || continue
-		"$BUILD/pindown" dump --json "$trace" || echo "unreadable: $trace"
+		# It says of some that their process was killed, as it was.
+		"$BUILD/pindown" dump --json "$trace" 2>"$work/dump.err" ||
+			{ echo "unreadable: $trace" && cat "$work/dump.err"; }
 	done | awk '
 		function value(key,    found) {
 			if (!match($0, "\"" key "\": *\"?[^,\"}]*"))
@@ -39,7 +41,7 @@ traced_calls()
 			sub("\"" key "\": *\"?", "", found);
 			return found;
 		}
-		/^unreadable/ { print; next }
+		!/^\{/ { print; next }
 		value("event") == "lost" { print "lost", $0; next }
 		value("event") == "call" { print value("call"), value("result"), value("addr") }'
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The demo's application: allocates GPU memory, fills it, sends it, frees it, and does so again. It
+ * The demo's application: allocates GPU memory, fills it, sends it twice, frees it, and does all
+ * that again. It
  * prints what happened, one fact a line, as "what: value".
  *
  * With the argument "probe" it only says, by its exit status, whether this machine's driver can do
@@ -35,17 +36,19 @@ static size_t free_memory(void)
 
 static bool send_message(const char *which, const char *text, CUdeviceptr at)
 {
-	struct demo_sent sent;
+	struct demo_sent sent, again;
 	char message[32] = "";
 
 	strcpy(message, text);
 	if (cuMemcpyHtoD_v2(at, message, sizeof(message)) != CUDA_SUCCESS ||
-	    !demo_send(at, SIZE, &sent))
+	    !demo_send(at, SIZE, &sent) || !demo_send(at, SIZE, &again))
 		return false;
-	printf("%s registration: %s\n", which, sent.from_cache ? "found in the cache" : "made now");
+	printf("%s registration: %s\n", which, sent.from_cache ? "found in the cache" : "registered now");
 	printf("%s registration is of: %s\n", which,
 	       sent.right_memory ? "this buffer" : "the freed buffer");
-	printf("%s send: %.31s\n", which, sent.readable ? sent.first_bytes : "not readable here");
+	printf("%s wire: %.31s\n", which, sent.readable ? sent.first_bytes : "not readable here");
+	printf("%s registration again: %s\n", which,
+	       again.from_cache ? "found in the cache" : "registered now");
 	return true;
 }
 

@@ -41,12 +41,24 @@ static void show_lookups(void)
 	       dlsym(RTLD_DEFAULT, "dlsym") == (void *)dlsym ? "itself" : "another");
 }
 
-/* No CUDA driver is loaded: nobody may pretend that there is one. */
+/* As show(), without the object that the error text begins with. */
+static void show_but_object(const char *what, const void *found)
+{
+	const char *error = dlerror(), *rest = error != NULL ? strstr(error, ": ") : NULL;
+
+	printf("%s: %s%s\n", what, found != NULL ? "found" : "not found", rest != NULL ? rest : "");
+}
+
+/*
+ * No CUDA driver is loaded: nobody may pretend that there is one. (The error text names the object
+ * that was searched. A preloaded library that has the name and hides it can't make the loader say
+ * that it searched the program.)
+ */
 static void show_cuda_absent(void)
 {
-	show("cuMemAlloc_v2", dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"));
-	show("cuMemFree_v2 next", dlsym(RTLD_NEXT, "cuMemFree_v2"));
-	show("cuGetProcAddress_v2", dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2"));
+	show_but_object("cuMemAlloc_v2", dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"));
+	show_but_object("cuMemFree_v2 next", dlsym(RTLD_NEXT, "cuMemFree_v2"));
+	show_but_object("cuGetProcAddress_v2", dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2"));
 	show("cuInit", dlsym(RTLD_DEFAULT, "cuInit"));
 	show("libcuda, if loaded", dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD));
 }

@@ -11,6 +11,7 @@
 
 #include "config.h"
 #include "thread.h"
+#include "trace_chunk.h"
 #include "trace_clock.h"
 #include "trace_file.h"
 #include "trace_format.h"
@@ -32,8 +33,6 @@ enum state { UNTRIED, OPENING, OPEN, OFF };
 static struct {
 	int state; /* enum state */
 	struct pd_trace_header *header;
-	struct pd_trace_chunk *slots; /* the chunk of counters with free slots */
-	uint32_t slots_used;	      /* in it */
 	uint32_t streams;
 	uint32_t forked_from;
 	bool ended;
@@ -43,73 +42,7 @@ static struct {
 
 uint32_t pd_trace_mask;
 
-/* ---- counters in the file ---------------------------------------------------------------- */
-
-static struct pd_trace_chunk *map_chunk(void *window, enum pd_chunk_kind kind, unsigned units,
-					uint32_t *unit_end)
-{
-	uint64_t offset = pd_trace_file_claim(units);
-	struct pd_trace_chunk *chunk = offset ? pd_trace_file_map(window, offset, units) : NULL;
-
-	if (!chunk)
-		return NULL;
-	chunk->kind = (uint16_t)kind;
-	chunk->units = (uint16_t)units;
-	*unit_end = (uint32_t)(offset / PD_TRACE_UNIT + units);
-	return chunk;
-}
-
-/* From here on a reader sees the chunk. */
-static void publish_chunk(struct pd_trace_chunk *chunk, uint32_t unit_end)
-{
-	uint64_t known = __atomic_load_n(&trace.header->units, __ATOMIC_RELAXED);
-
-	__atomic_store_n(&chunk->magic, PD_CHUNK_MAGIC, __ATOMIC_RELEASE);
-	while (known < unit_end &&
-	       !__atomic_compare_exchange_n(&trace.header->units, &known, unit_end, false,
-					    __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-		;
-}
-
-static bool add_slots(struct pd_trace_chunk *full)
-{
-	uint32_t unit_end;
-	struct pd_trace_chunk *chunk = map_chunk(NULL, PD_CHUNK_COUNTERS, 1, &unit_end);
-
-	if (!chunk)
-		return false;
-	chunk->tid = (uint32_t)syscall(SYS_gettid);
-	pd_trace_clock_read(&chunk->clock);
-	publish_chunk(chunk, unit_end);
-	/* A thread that is quicker wins; our chunk then stays empty. Old slots stay in use. */
-	if (__atomic_compare_exchange_n(&trace.slots, &full, chunk, false, __ATOMIC_ACQ_REL,
-					__ATOMIC_RELAXED))
-		return true;
-	pd_trace_unmap(chunk, PD_TRACE_UNIT);
-	return true;
-}
-
-static struct pd_trace_slot *new_slot(uint32_t tid)
-{
-	const uint32_t most =
-		(PD_TRACE_UNIT - sizeof(struct pd_trace_chunk)) / sizeof(struct pd_trace_slot);
-
-	for (;;) {
-		struct pd_trace_chunk *chunk = __atomic_load_n(&trace.slots, __ATOMIC_ACQUIRE);
-		struct pd_trace_slot *slot = (struct pd_trace_slot *)(chunk + 1);
-
-		for (uint32_t i = 0; chunk && i < most; i++) {
-			uint32_t free = 0;
-
-			if (__atomic_load_n(&slot[i].tid, __ATOMIC_RELAXED) == 0 &&
-			    __atomic_compare_exchange_n(&slot[i].tid, &free, tid, false,
-							__ATOMIC_RELAXED, __ATOMIC_RELAXED))
-				return &slot[i];
-		}
-		if (!add_slots(chunk))
-			return NULL;
-	}
-}
+/* ---- counters in the file ------------------------------------------------------------------- */
 
 static bool has_slot(const struct pd_thread *self)
 {
@@ -126,7 +59,7 @@ static struct pd_trace_slot *slot_of(struct pd_thread *self)
 /* The owner's counters move into the file. */
 static void take_slot(struct pd_thread *self)
 {
-	struct pd_trace_slot *slot = new_slot((uint32_t)self->tid);
+	struct pd_trace_slot *slot = pd_trace_slot_new(trace.header, (uint32_t)self->tid);
 
 	if (!slot)
 		return;
@@ -235,7 +168,7 @@ static bool next_chunk(struct pd_thread *self, uint64_t end)
 	/* Nothing may be written there by a signal handler's call while the window changes. */
 	self->trace_at = self->trace_end = NULL;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	chunk = map_chunk(window, PD_CHUNK_EVENTS, first ? FIRST_UNITS : UNITS, &unit_end);
+	chunk = pd_trace_chunk_map(window, PD_CHUNK_EVENTS, first ? FIRST_UNITS : UNITS, &unit_end);
 	if (!chunk)
 		return false;
 	chunk->stream = stream;
@@ -243,7 +176,7 @@ static bool next_chunk(struct pd_thread *self, uint64_t end)
 	chunk->tid = (uint32_t)self->tid;
 	chunk->base = end;
 	pd_trace_clock_read(&chunk->clock);
-	publish_chunk(chunk, unit_end);
+	pd_trace_chunk_publish(trace.header, chunk, unit_end);
 	self->trace_base = end;
 	self->trace_at = (char *)(chunk + 1);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
@@ -490,10 +423,8 @@ void pd_trace_fork_child(void)
 		trace.forked_from = trace.header->pid;
 		pd_trace_unmap(trace.header, PD_TRACE_UNIT);
 	}
-	if (trace.slots)
-		pd_trace_unmap(trace.slots, PD_TRACE_UNIT);
+	pd_trace_slots_forget();
 	trace.header = NULL;
-	trace.slots = NULL;
 	trace.streams = 0;
 	trace.state = UNTRIED;
 	pd_trace_mask = config->trace_events;
@@ -517,7 +448,7 @@ static void sum_up(void)
 		sum.tag_checks += __atomic_load_n(&counters->tag_checks, __ATOMIC_RELAXED);
 		any = any || sum.hits || sum.misses || sum.tag_checks;
 	}
-	slot = any ? new_slot(PD_SLOT_OF_MANY) : NULL;
+	slot = any ? pd_trace_slot_new(trace.header, PD_SLOT_OF_MANY) : NULL;
 	if (slot)
 		memcpy(slot, &sum, sizeof(sum));
 }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "trace_chunk.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "trace_clock.h"
+#include "trace_file.h"
+
+static struct pd_trace_chunk *slots; /* the chunk of counters that slots are taken from */
+
+struct pd_trace_chunk *pd_trace_chunk_map(void *window, enum pd_chunk_kind kind, unsigned units,
+					  uint32_t *end)
+{
+	uint64_t offset = pd_trace_file_claim(units);
+	struct pd_trace_chunk *chunk = offset ? pd_trace_file_map(window, offset, units) : NULL;
+
+	if (!chunk)
+		return NULL;
+	chunk->kind = (uint16_t)kind;
+	chunk->units = (uint16_t)units;
+	*end = (uint32_t)(offset / PD_TRACE_UNIT + units);
+	return chunk;
+}
+
+void pd_trace_chunk_publish(struct pd_trace_header *header, struct pd_trace_chunk *chunk,
+			    uint32_t end)
+{
+	uint64_t known = __atomic_load_n(&header->units, __ATOMIC_RELAXED);
+
+	__atomic_store_n(&chunk->magic, PD_CHUNK_MAGIC, __ATOMIC_RELEASE);
+	while (known < end && !__atomic_compare_exchange_n(&header->units, &known, end, false,
+							   __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+/* Slots of `full`, if that is one, stay in use. */
+static bool add_slots(struct pd_trace_header *header, struct pd_trace_chunk *full)
+{
+	uint32_t end;
+	struct pd_trace_chunk *chunk = pd_trace_chunk_map(NULL, PD_CHUNK_COUNTERS, 1, &end);
+
+	if (!chunk)
+		return false;
+	chunk->tid = (uint32_t)syscall(SYS_gettid);
+	pd_trace_clock_read(&chunk->clock);
+	pd_trace_chunk_publish(header, chunk, end);
+	/* A thread that was quicker has made one too: ours then stays empty. */
+	if (!__atomic_compare_exchange_n(&slots, &full, chunk, false, __ATOMIC_ACQ_REL,
+					 __ATOMIC_RELAXED))
+		pd_trace_unmap(chunk, PD_TRACE_UNIT);
+	return true;
+}
+
+struct pd_trace_slot *pd_trace_slot_new(struct pd_trace_header *header, uint32_t tid)
+{
+	const uint32_t most =
+		(PD_TRACE_UNIT - sizeof(struct pd_trace_chunk)) / sizeof(struct pd_trace_slot);
+
+	for (;;) {
+		struct pd_trace_chunk *chunk = __atomic_load_n(&slots, __ATOMIC_ACQUIRE);
+		struct pd_trace_slot *slot = (struct pd_trace_slot *)(chunk + 1);
+
+		for (uint32_t i = 0; chunk && i < most; i++) {
+			uint32_t free = 0;
+
+			if (__atomic_load_n(&slot[i].tid, __ATOMIC_RELAXED) == 0 &&
+			    __atomic_compare_exchange_n(&slot[i].tid, &free, tid, false,
+							__ATOMIC_RELAXED, __ATOMIC_RELAXED))
+				return &slot[i];
+		}
+		if (!add_slots(header, chunk))
+			return NULL;
+	}
+}
+
+void pd_trace_slots_forget(void)
+{
+	if (slots)
+		pd_trace_unmap(slots, PD_TRACE_UNIT);
+	slots = NULL;
+}

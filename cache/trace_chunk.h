@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* Chunks of the trace, and the slots for counters in some of them. For trace.c only. */
+#ifndef PD_TRACE_CHUNK_H
+#define PD_TRACE_CHUNK_H
+
+#include <stdbool.h>
+
+#include "trace_format.h"
+
+/*
+ * Claims and maps a chunk, of which kind and units are set; *end is the number of the unit behind
+ * it. NULL when there is no room. window: see pd_trace_file_map().
+ */
+struct pd_trace_chunk *pd_trace_chunk_map(void *window, enum pd_chunk_kind kind, unsigned units,
+					  uint32_t *end);
+
+/* From here on a reader sees the chunk. */
+void pd_trace_chunk_publish(struct pd_trace_header *header, struct pd_trace_chunk *chunk,
+			    uint32_t end);
+
+/* A slot of one's own, all zero but tid; NULL when there is no room. Any thread. */
+struct pd_trace_slot *pd_trace_slot_new(struct pd_trace_header *header, uint32_t tid);
+
+/* In a forked child: slots are taken from a new file. */
+void pd_trace_slots_forget(void);
+
+#endif

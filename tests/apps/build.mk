@@ -24,7 +24,7 @@ $(apps_obj)/table/%.c.o: tests/apps/%.c
 apps_link = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS)
 apps_libs = $(ALL_LDFLAGS) -ldl -lpthread
 apps_built := $(addprefix $(apps_bin)/,linked noplt table next plugin-linked.so plugin-table.so host \
-	constructed loader nothing regions libownmalloc.so libnested.so libnext1.so libnext2.so libnext3.so)
+	constructed loader nothing regions libownmalloc.so libnested.so libregistrar.so libnext1.so libnext2.so libnext3.so)
 
 $(apps_bin)/linked: $(apps_linked) $(apps_cuda)
 	$(apps_link) -Wl,-z,lazy $^ -o $@ $(apps_libs)
@@ -61,7 +61,7 @@ $(apps_bin)/libnext%.so: tests/apps/interposer.c
 	$(apps_link) -DINTERPOSER='"interposer $*"' $(INCLUDE) -Ihook -shared $< -o $@ $(apps_libs)
 $(apps_bin)/libnested.so: $(patsubst %,$(apps_obj)/%.c.o,nested app) $(apps_cuda)
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
-$(apps_bin)/libownmalloc.so: $(apps_obj)/ownmalloc.c.o
+$(apps_bin)/libownmalloc.so $(apps_bin)/libregistrar.so: $(apps_bin)/lib%.so: $(apps_obj)/%.c.o
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
 
 # Three libraries in a row, and one that only the first one's RUNPATH leads to.
@@ -80,7 +80,7 @@ $(apps_bin)/regions: $(patsubst %,$(apps_obj)/%.c.o,regions regions_memory regio
 	$(apps_link) $^ -o $@ $(apps_libs)
 
 CHECK_WITH += $(apps_built)
-CHECK_SIM += $(addprefix tests/apps/,check-roads check-loader check-regions)
+CHECK_SIM += $(addprefix tests/apps/,check-roads check-loader check-regions check-registered)
 
 # The demo: an application, and the transport library that it uses.
 demo_bin := $(B)/demo

@@ -21,7 +21,7 @@ export LC_ALL=C
 	export LD_LIBRARY_PATH=$BUILD/sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 # The programs end as they like, with memory of theirs in use. Libraries are preloaded on purpose.
 export ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
-unset ${!PINDOWN*}
+unset "${!PINDOWN@}"
 
 # Calls as lines "name result address", from the trace of every process.
 traced_calls()

@@ -84,7 +84,7 @@ static void expect(bool right, const char *format, ...)
 /* ---- one case ------------------------------------------------------------------------------- */
 
 struct before {
-	int descriptors;
+	int descriptors; /* without any pins */
 	uint64_t regions, missed;
 	unsigned long long id;
 };
@@ -114,9 +114,9 @@ static void expect_gone(const struct before *before, pindown_region *held, int b
 	expect(stats().kept_regions == 0, "it is kept after the last put");
 	expect(stats().regions == before->regions + bystanders, "%d regions are left, not %d",
 	       (int)stats().regions, (int)before->regions + bystanders);
-	expect(open_descriptors() == before->descriptors - 1 + bystanders,
+	expect(open_descriptors() == before->descriptors + bystanders,
 	       "%d descriptors are open, not %d", open_descriptors(),
-	       before->descriptors - 1 + bystanders);
+	       before->descriptors + bystanders);
 	again = pindown.get(s.at, s.size, 0, &region);
 	if (again == PINDOWN_OK) { /* other memory may be there by now, or part of it */
 		expect(pindown.buffer_id(region) != before->id, "it can be registered again");
@@ -175,7 +175,7 @@ static void register_and_call(const struct regions_case *what, CUdeviceptr bysta
 		pindown.put(region);
 		region = NULL;
 	}
-	before.descriptors = open_descriptors();
+	before.descriptors = open_descriptors() - 2; /* the region's and the bystander's */
 	expect(what->end(), "its call failed");
 	if (what->fate == GONE)
 		expect_gone(&before, region, what->alone ? 0 : 1);

@@ -4,12 +4,15 @@
  * would come back to us; the C library's dlvsym is therefore looked up by hand, in the C library's
  * own symbol table, and the others with it: the next definition after us, which may be another
  * interposer's.
+ *
+ * The first dlsym of a process may come from a sanitizer's runtime that is not ready yet, and that
+ * stands before much of the C library. So nothing here calls a function of the C library by name,
+ * and this file and lookup.c are never instrumented (build.mk).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
-#include <string.h>
 
 #include "hook.h"
 
@@ -24,37 +27,40 @@ struct symbols {
 	const char *soname;
 };
 
-/* glibc relocates the pointers of the dynamic section in place, but not on every machine. */
-static const void *in_object(const struct dl_phdr_info *object, ElfW(Addr) pointer)
+static bool same(const char *a, const char *b)
 {
-	return (const void *)(pointer < object->dlpi_addr ? object->dlpi_addr + pointer : pointer);
+	while (*a && *a == *b)
+		a++, b++;
+	return *a == *b;
 }
 
-static bool read_dynamic(const struct dl_phdr_info *object, struct symbols *symbols)
+/* glibc relocates the pointers of the dynamic section in place, but not on every machine. */
+static const void *in_object(const struct link_map *map, ElfW(Addr) pointer)
 {
-	const ElfW(Dyn) *dynamic = NULL;
+	return (const void *)(pointer < map->l_addr ? map->l_addr + pointer : pointer);
+}
+
+static bool read_dynamic(const struct link_map *map, struct symbols *symbols)
+{
 	size_t soname = 0;
 
-	memset(symbols, 0, sizeof(*symbols));
-	for (unsigned i = 0; i < object->dlpi_phnum; i++)
-		if (object->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			dynamic = (const void *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
-	for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++)
-		switch (dynamic->d_tag) {
+	*symbols = (struct symbols){.symbol = NULL};
+	for (const ElfW(Dyn) *entry = map->l_ld; entry && entry->d_tag != DT_NULL; entry++)
+		switch (entry->d_tag) {
 		case DT_SYMTAB:
-			symbols->symbol = in_object(object, dynamic->d_un.d_ptr);
+			symbols->symbol = in_object(map, entry->d_un.d_ptr);
 			break;
 		case DT_STRTAB:
-			symbols->string = in_object(object, dynamic->d_un.d_ptr);
+			symbols->string = in_object(map, entry->d_un.d_ptr);
 			break;
 		case DT_GNU_HASH:
-			symbols->hash = in_object(object, dynamic->d_un.d_ptr);
+			symbols->hash = in_object(map, entry->d_un.d_ptr);
 			break;
 		case DT_VERSYM:
-			symbols->version = in_object(object, dynamic->d_un.d_ptr);
+			symbols->version = in_object(map, entry->d_un.d_ptr);
 			break;
 		case DT_SONAME:
-			soname = dynamic->d_un.d_val;
+			soname = entry->d_un.d_val;
 			break;
 		}
 	if (!symbols->symbol || !symbols->string || !symbols->hash)
@@ -97,7 +103,7 @@ static const ElfW(Sym) * find_symbol(const struct symbols *symbols, const char *
 		return NULL;
 	for (uint32_t i = bucket[wanted % buckets]; i >= from; i++) {
 		if ((hash[i - from] | 1) == (wanted | 1) && usable(symbols, i) &&
-		    !strcmp(symbols->string + symbols->symbol[i].st_name, name))
+		    same(symbols->string + symbols->symbol[i].st_name, name))
 			return &symbols->symbol[i];
 		if (hash[i - from] & 1)
 			break;
@@ -108,38 +114,29 @@ static const ElfW(Sym) * find_symbol(const struct symbols *symbols, const char *
 /* ---- the C library ------------------------------------------------------------------------------
  */
 
-struct wanted {
-	const char *name;
-	void *found;
-};
-
 /* Before glibc 2.34 the loader's functions were in a library of their own. */
 static bool is_libc(const char *soname)
 {
-	return !strcmp(soname, "libc.so.6") || !strcmp(soname, "libdl.so.2");
+	return same(soname, "libc.so.6") || same(soname, "libdl.so.2");
 }
 
-static int look_in(struct dl_phdr_info *object, size_t size, void *arg)
-{
-	struct wanted *wanted = arg;
-	struct symbols symbols;
-	const ElfW(Sym) * symbol;
-
-	(void)size;
-	if (!read_dynamic(object, &symbols) || !is_libc(symbols.soname))
-		return 0;
-	symbol = find_symbol(&symbols, wanted->name);
-	if (symbol)
-		wanted->found = (void *)(object->dlpi_addr + symbol->st_value);
-	return wanted->found != NULL;
-}
-
+/*
+ * The loader's list is read without its lock. Both libraries came with the program, or with us, and
+ * are never unloaded; what is loaded later is appended behind them.
+ */
 void *pd_libc_function(const char *name)
 {
-	struct wanted wanted = {.name = name};
+	for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
+		struct symbols symbols;
+		const ElfW(Sym) * symbol;
 
-	dl_iterate_phdr(look_in, &wanted);
-	return wanted.found;
+		if (!read_dynamic(map, &symbols) || !is_libc(symbols.soname))
+			continue;
+		symbol = find_symbol(&symbols, name);
+		if (symbol)
+			return (void *)(map->l_addr + symbol->st_value);
+	}
+	return NULL;
 }
 
 /* ---- the next ones after us

@@ -4,7 +4,6 @@
  * have nothing to do with the driver and are sent on after a glance at the name.
  */
 #define _GNU_SOURCE
-#include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
@@ -35,7 +34,7 @@ void *pd_decide_dlopen(struct pd_arguments *args, const void *caller);
 /* "curl_easy_init" is none. */
 static bool looks_like_cuda(const char *name)
 {
-	return name[0] == 'c' && name[1] == 'u' && isupper((unsigned char)name[2]);
+	return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
 }
 
 static bool looks_like_loader(const char *name)

@@ -43,7 +43,8 @@ static bool send_message(const char *which, const char *text, CUdeviceptr at)
 	if (cuMemcpyHtoD_v2(at, message, sizeof(message)) != CUDA_SUCCESS ||
 	    !demo_send(at, SIZE, &sent) || !demo_send(at, SIZE, &again))
 		return false;
-	printf("%s registration: %s\n", which, sent.from_cache ? "found in the cache" : "registered now");
+	printf("%s registration: %s\n", which,
+	       sent.from_cache ? "found in the cache" : "registered now");
 	printf("%s registration is of: %s\n", which,
 	       sent.right_memory ? "this buffer" : "the freed buffer");
 	printf("%s wire: %.31s\n", which, sent.readable ? sent.first_bytes : "not readable here");

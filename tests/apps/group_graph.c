@@ -80,10 +80,35 @@ static void captured(CUstream stream)
 	WATCHED(0, cuGraphDestroy, graph);
 }
 
-/* The capture frees what was allocated before it: it lives until the launch. */
-static void captured_free(CUstream stream)
+/* One graph allocates, another frees: between the launches the memory is there. */
+static void freed_by_another_graph(CUstream stream)
 {
-	CUgraphExec exec = NULL;
+	CUgraphExec allocates = NULL, frees = NULL;
+	CUgraph first = NULL, second = NULL;
+	CUdeviceptr at = 0;
+
+	WATCHED(0, cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+	WATCHED(at, cuMemAllocAsync, &at, SIZE, stream);
+	WATCHED(0, cuStreamEndCapture, stream, &first);
+	WATCHED(0, cuGraphInstantiateWithFlags, &allocates, first, 0);
+	WATCHED(0, cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+	WATCHED(at, cuMemFreeAsync, at, stream);
+	WATCHED(0, cuStreamEndCapture, stream, &second);
+	WATCHED(0, cuGraphInstantiateWithFlags, &frees, second, 0);
+	WATCHED(0, cuGraphLaunch, allocates, stream);
+	PLAIN(cuStreamSynchronize, stream);
+	app_say("between the launches: %s", app_write_and_read(at, SIZE, 18));
+	WATCHED(0, cuGraphLaunch, frees, stream);
+	PLAIN(cuStreamSynchronize, stream);
+	WATCHED(0, cuGraphExecDestroy, allocates);
+	WATCHED(0, cuGraphExecDestroy, frees);
+	WATCHED(0, cuGraphDestroy, first);
+	WATCHED(0, cuGraphDestroy, second);
+}
+
+/* Memory of no graph can't be freed by one: refused, and there as before. */
+static void refused_in_capture(CUstream stream)
+{
 	CUgraph graph = NULL;
 	CUdeviceptr at = 0;
 
@@ -92,16 +117,11 @@ static void captured_free(CUstream stream)
 	WATCHED(0, cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 	WATCHED(at, cuMemFreeAsync, at, stream);
 	WATCHED(0, cuStreamEndCapture, stream, &graph);
-	if (graph != NULL) {
-		app_say("before the launch: %s", app_write_and_read(at, SIZE, 18));
-		WATCHED(0, cuGraphInstantiateWithFlags, &exec, graph, 0);
-		WATCHED(0, cuGraphLaunch, exec, stream);
-		PLAIN(cuStreamSynchronize, stream);
-		WATCHED(0, cuGraphExecDestroy, exec);
+	app_say("after it: %s", app_write_and_read(at, SIZE, 19));
+	if (graph != NULL)
 		WATCHED(0, cuGraphDestroy, graph);
-	} else {
-		WATCHED(at, cuMemFreeAsync, at, stream);
-	}
+	WATCHED(at, cuMemFreeAsync, at, stream);
+	PLAIN(cuStreamSynchronize, stream);
 }
 
 int app_graph(int argc, char **argv)
@@ -114,7 +134,8 @@ int app_graph(int argc, char **argv)
 	nodes(device, stream);
 	freed_outside(device, stream);
 	captured(stream);
-	captured_free(stream);
+	freed_by_another_graph(stream);
+	refused_in_capture(stream);
 	WATCHED(0, cuGraphDestroy, NULL);
 	WATCHED(0, cuGraphLaunch, NULL, stream);
 	PLAIN(cuStreamDestroy_v2, stream);

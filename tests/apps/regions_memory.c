@@ -166,26 +166,17 @@ static void clean_pool_only(void)
 	cuMemPoolDestroy(s.pool);
 }
 
-static void clean_async(void)
-{
-	cuMemFreeAsync(s.at, NULL);
-	cuStreamSynchronize(NULL);
-}
-
 /* ---- graphs --------------------------------------------------------------------------------- */
 
-/* A free in a capture is only noted there; the memory ends when the graph is launched. */
-static bool capture_free(void)
+/* Memory that a graph owns can't be exported: not before a launch, and not after it. */
+static bool capture_allocation(void)
 {
-	return OK(cuStreamBeginCapture_v2(s.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)) &&
-	       OK(cuMemFreeAsync(s.at, s.stream)) && OK(cuStreamEndCapture(s.stream, &s.graph)) &&
+	s.size = 4 * MIB;
+	return OK(cuStreamCreate(&s.stream, CU_STREAM_NON_BLOCKING)) &&
+	       OK(cuStreamBeginCapture_v2(s.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)) &&
+	       OK(cuMemAllocAsync(&s.at, s.size, s.stream)) &&
+	       OK(cuStreamEndCapture(s.stream, &s.graph)) &&
 	       OK(cuGraphInstantiateWithFlags(&s.exec, s.graph, 0));
-}
-
-static bool allocate_and_capture_free(void)
-{
-	return OK(cuStreamCreate(&s.stream, CU_STREAM_NON_BLOCKING)) && allocate_async() &&
-	       capture_free();
 }
 
 static bool launch(void)
@@ -193,9 +184,14 @@ static bool launch(void)
 	return OK(cuGraphLaunch(s.exec, s.stream)) && OK(cuStreamSynchronize(s.stream));
 }
 
-static bool allocate_with_stream(void)
+static bool capture_allocation_and_launch(void)
 {
-	return OK(cuStreamCreate(&s.stream, CU_STREAM_NON_BLOCKING)) && allocate_async();
+	return capture_allocation() && launch();
+}
+
+static bool free_after_launch(void)
+{
+	return OK(cuMemFreeAsync(s.at, s.stream)) && OK(cuStreamSynchronize(s.stream));
 }
 
 static void clean_graph(void)
@@ -205,10 +201,29 @@ static void clean_graph(void)
 	cuStreamDestroy_v2(s.stream);
 }
 
-static void clean_unlaunched_graph(void)
+static void clean_launched_graph(void)
 {
+	cuMemFreeAsync(s.at, s.stream);
 	clean_graph();
-	clean_async();
+}
+
+/* A launch of a graph that has nothing to do with the region. */
+static bool allocate_beside_graph(void)
+{
+	CUdeviceptr of_graph;
+
+	if (!capture_allocation_and_launch())
+		return false;
+	of_graph = s.at;
+	return OK(cuMemFreeAsync(of_graph, s.stream)) && OK(cuMemAllocAsync(&s.at, s.size, NULL)) &&
+	       OK(cuStreamSynchronize(NULL));
+}
+
+static void clean_beside_graph(void)
+{
+	cuMemFreeAsync(s.at, NULL);
+	cuStreamSynchronize(NULL);
+	clean_graph();
 }
 
 /* ---- virtual memory management -------------------------------------------------------------- */
@@ -306,10 +321,12 @@ const struct regions_case regions_memory_cases[] = {
 	CASE("pool, cuMemFreeAsync", allocate_from_pool, free_async, GONE, .clean = clean_pool_only),
 	CASE("pool, cuMemPoolTrimTo", allocate_from_pool, trim_pool, KEPT, .clean = clean_pool),
 	CASE("pool, cuMemPoolDestroy", allocate_from_pool, destroy_pool, GONE),
-	CASE("captured cuMemFreeAsync", allocate_with_stream, capture_free, KEPT,
-	 .clean = clean_unlaunched_graph),
-	CASE("cuGraphLaunch of a captured free", allocate_and_capture_free, launch, GONE,
-	 .clean = clean_graph),
+	CASE("captured allocation, not launched", capture_allocation, launch, REFUSED,
+	 .refusal = PINDOWN_ERR_NOT_DEVICE, .clean = clean_launched_graph),
+	CASE("captured allocation, launched", capture_allocation_and_launch, free_after_launch, REFUSED,
+	 .refusal = PINDOWN_ERR_NOT_DEVICE, .clean = clean_graph),
+	CASE("stream-ordered, cuGraphLaunch of a graph beside it", allocate_beside_graph, launch, KEPT,
+	 .clean = clean_beside_graph),
 	CASE("mapped, cuMemUnmap", map_one, unmap_first, GONE, .clean = clean_vmm),
 	CASE("mapped, cuMemRelease", map_one, release_handle, KEPT, .clean = clean_vmm),
 	CASE("two mappings, cuMemUnmap of the first", map_two, unmap_first, GONE, .clean = clean_vmm),

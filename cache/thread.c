@@ -32,10 +32,20 @@ static void give_back_stripe(struct pd_thread *self)
 	self->stripe_asked = false;
 }
 
+/* A thread can end in the middle of a call that it was to report the end of. It frees no more. */
+static void drop_guards(struct pd_thread *self)
+{
+	for (unsigned i = 0; i < PD_GUARDS; i++)
+		__atomic_store_n(&self->guards[i].kind, 0, __ATOMIC_RELEASE);
+	self->guard_depth = 0;
+	self->hook_depth = 0;
+}
+
 static void detach(void *record)
 {
 	struct pd_thread *self = record;
 
+	drop_guards(self);
 	pd_trace_thread_exit(self);
 	give_back_stripe(self);
 	pd_self_tls = NULL;

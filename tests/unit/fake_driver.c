@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_MEMORY  4096
@@ -324,6 +325,48 @@ unsigned fake_exports_made(void)
 {
 	pthread_mutex_lock(&lock);
 	unsigned n = exports_made;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
+static void lock_for_fork(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+static void unlock_after_fork(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+void fake_handle_forks(void)
+{
+	pthread_atfork(lock_for_fork, unlock_after_fork, unlock_after_fork);
+}
+
+static bool is_of_an_export(const struct stat *st)
+{
+	struct stat reader;
+
+	for (unsigned i = 0; i < exports_used; i++)
+		if (exports[i].open && fstat(exports[i].reader, &reader) == 0 &&
+		    reader.st_dev == st->st_dev && reader.st_ino == st->st_ino)
+			return true;
+	return false;
+}
+
+unsigned fake_descriptors_here(void)
+{
+	unsigned n = 0;
+	struct stat st;
+
+	pthread_mutex_lock(&lock);
+	for (int fd = 0; fd < 4096; fd++) {
+		int how = fcntl(fd, F_GETFL);
+		if (how != -1 && (how & O_ACCMODE) == O_WRONLY && fstat(fd, &st) == 0 &&
+		    S_ISFIFO(st.st_mode) && is_of_an_export(&st))
+			n++;
+	}
 	pthread_mutex_unlock(&lock);
 	return n;
 }

@@ -87,6 +87,15 @@ bool fake_edge_met(void);
 #define FAKE_ENTERING(nth) (2 * (nth))
 #define FAKE_LEAVING(nth)  (2 * (nth) + 1)
 
+/*
+ * To be called before the cache's fork handlers are registered: pins under way, for which the cache
+ * waits, need this driver.
+ */
+void fake_handle_forks(void);
+
+/* Descriptors of exports that this process has. */
+unsigned fake_descriptors_here(void);
+
 /* Exports not closed by anybody yet: all, or those of memory that has ended. */
 unsigned fake_open_exports(void);
 unsigned fake_open_exports_of_dead(void);

@@ -116,6 +116,28 @@ START_TEST(a_thread_dies_with_a_hold)
 }
 END_TEST
 
+/* Killed in the middle of a free (a callback may do that): its guard must not stay up for ever. */
+static void *die_in_a_free(void *arg)
+{
+	(void)arg;
+	pd_end_range(BASE, 0);
+	pthread_exit(NULL);
+}
+
+START_TEST(a_thread_dies_in_a_free)
+{
+	pthread_t thread;
+
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	get_and_put(BASE, 1);
+	for (unsigned i = 0; i < 10; i++) {
+		ck_assert_int_eq(pthread_create(&thread, NULL, die_in_a_free, NULL), 0);
+		pthread_join(thread, NULL);
+		get_and_put(BASE, 1);
+	}
+}
+END_TEST
+
 /* A thread-specific destructor runs late in a thread's death, and uses the cache once more. */
 static pthread_key_t key;
 
@@ -241,6 +263,7 @@ int main(void)
 	tcase_add_test(tc, holds_of_threads_that_are_gone);
 	tcase_add_test(tc, two_hundred_threads_hold_one_region);
 	tcase_add_test(tc, a_thread_dies_with_a_hold);
+	tcase_add_test(tc, a_thread_dies_in_a_free);
 	tcase_add_test(tc, a_dying_threads_destructor_uses_the_cache);
 	tcase_add_test(tc, records_of_dead_threads_are_used_again);
 	tc = cache_case(suite, "pressure");

@@ -424,7 +424,8 @@ static void read_chunks(struct trace_file *file)
 	while (offset + sizeof(struct pd_trace_chunk) <= file->bytes)
 		offset += read_chunk(file, offset, buffer) * PD_TRACE_UNIT;
 	free(buffer);
-	qsort(file->chunks, file->chunk_count, sizeof(*file->chunks), compare_chunks);
+	if (file->chunk_count > 0)
+		qsort(file->chunks, file->chunk_count, sizeof(*file->chunks), compare_chunks);
 	/* In a cut file, whichever chunks lay behind are missing. */
 	if (!file->cut)
 		check_sequence(file);

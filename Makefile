@@ -8,7 +8,7 @@
 #   make install    PREFIX, LIBDIR, DESTDIR
 #
 #   SAN=address,undefined or SAN=thread builds and tests under sanitizers, in build/san-...
-#   B=folder builds elsewhere, CC=clang with another compiler.
+#   B=folder builds elsewhere, CC=clang with another compiler, V=1 shows each command.
 #   CHECK_OPTIONAL=1 skips the tests for which the machine lacks the Check library.
 #
 # Each folder's build.mk adds to the lists below and has the rules for its own programs.
@@ -16,6 +16,9 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
+ifneq ($(V),1)
+MAKEFLAGS += --silent
+endif
 
 # What the wanted target uses is installed, or asked for, before anything else is looked at.
 needed := $(filter demo tests check check-unit check-sim bench,$(MAKECMDGOALS))
@@ -70,13 +73,16 @@ all: $(ALL)
 
 $(B)/obj/%.c.o: %.c
 	@mkdir -p $(@D)
+	@echo "  CC      $<"
 	$(CC) $(ALL_CFLAGS) $(INCLUDE) -MMD -MP -c $< -o $@
 $(B)/obj/%.S.o: %.S
 	@mkdir -p $(@D)
+	@echo "  CC      $<"
 	$(CC) $(ALL_CFLAGS) $(INCLUDE) -MMD -MP -c $< -o $@
 
 LIB_OBJ := $(patsubst %,$(B)/obj/%.o,$(LIB_SRC))
 $(B)/libpindown.so: $(LIB_OBJ) $(LIB_NEEDS)
+	@echo "  LINK    $@"
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libpindown.so -Wl,-z,nodelete -Wl,-z,now \
 		-Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ $(ALL_LDFLAGS) -ldl -lpthread
 
@@ -124,7 +130,10 @@ install: $(ALL) $(MAN)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|' \
 		-e "s|@VERSION@|$$(sed -n 's/^#define PINDOWN_VERSION_M[AJINOR]* //p' cache/pindown.h | paste -sd.)|" \
 		cache/pindown.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/pindown.pc
-	for page in $(MAN); do install -D -m 644 -t $(DESTDIR)$(MANDIR)/man$${page##*.} $$page || exit; done
+	for page in $(MAN); do \
+		install -D -m 644 -t $(DESTDIR)$(MANDIR)/man$${page##*.} $$page || exit; \
+	done
+	@echo "pindown is installed below $(DESTDIR)$(PREFIX)"
 
 clean:
 	rm -rf build

@@ -24,6 +24,7 @@ def main():
             buffers.freed(address)
             array.delete()
             result.delete()
+    jax.effects_barrier()
     buffers.finish()
 
 

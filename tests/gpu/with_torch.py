@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """PyTorch: a small model is trained, memory is given back and taken anew, a graph is replayed.
 
-Which allocator PyTorch uses is up to PYTORCH_CUDA_ALLOC_CONF. Its own record of segments tells which
+Whether it maps its segments bit by bit is up to PYTORCH_CUDA_ALLOC_CONF. Its own record of segments tells which
 addresses it gave back to the driver.
 """
 import torch
@@ -47,14 +47,14 @@ def replay():
 
 
 def main():
-    if torch.cuda.memory.get_allocator_backend() == "native":
-        torch.cuda.memory._record_memory_history(max_entries=1000000)
+    torch.cuda.init()
+    torch.cuda.memory._record_memory_history("all", context=None, stacks="python",
+                                             max_entries=1000000)
     train(50)
     come_and_go()
     replay()
     torch.cuda.synchronize()
-    for trace in torch.cuda.memory._snapshot()["device_traces"] \
-            if torch.cuda.memory.get_allocator_backend() == "native" else []:
+    for trace in torch.cuda.memory._snapshot()["device_traces"]:
         for event in trace:
             if event["action"] in ("segment_free", "segment_unmap"):
                 buffers.freed(event["addr"])

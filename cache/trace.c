@@ -34,7 +34,7 @@ static struct {
 	int state; /* enum state */
 	struct pd_trace_header *header;
 	uint32_t streams;
-	uint32_t forked_from;
+	uint32_t pid, forked_from;
 	bool ended;
 	const char *const *call_names;
 	unsigned calls;
@@ -89,7 +89,7 @@ static bool create_file(const char *name)
 	header->minor = PD_TRACE_MINOR;
 	header->header_bytes = PD_TRACE_HEADER_BYTES;
 	header->unit = PD_TRACE_UNIT;
-	header->pid = (uint32_t)getpid();
+	header->pid = trace.pid = (uint32_t)getpid();
 	header->ppid = (uint32_t)getppid();
 	header->flags = pd_ticks_steady ? 0 : PD_TRACE_TICKS_ARE_NS;
 	header->event_mask = pd_config()->trace_events;
@@ -151,11 +151,14 @@ void pd_trace_call_names(const char *const *names, unsigned count)
 
 /* ---- a thread's place in the file -------------------------------------------------------- */
 
+/* Without room in the file the thread's place stays what it was. */
 static bool next_chunk(struct pd_thread *self, uint64_t end)
 {
 	struct pd_trace_chunk *window = self->trace_chunk, *chunk;
 	bool first = !self->trace_end;
-	uint32_t stream, sequence, unit_end;
+	unsigned units = first ? FIRST_UNITS : UNITS;
+	uint32_t stream, sequence;
+	uint64_t offset;
 
 	if (!window) {
 		window = pd_trace_window(UNITS * PD_TRACE_UNIT);
@@ -163,12 +166,15 @@ static bool next_chunk(struct pd_thread *self, uint64_t end)
 			return false;
 		self->trace_chunk = window;
 	}
+	offset = pd_trace_file_claim(units);
+	if (!offset)
+		return false;
 	stream = first ? __atomic_fetch_add(&trace.streams, 1, __ATOMIC_RELAXED) : window->stream;
 	sequence = first ? 0 : window->sequence + 1;
 	/* Nothing may be written there by a signal handler's call while the window changes. */
 	self->trace_at = self->trace_end = NULL;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	chunk = pd_trace_chunk_map(window, PD_CHUNK_EVENTS, first ? FIRST_UNITS : UNITS, &unit_end);
+	chunk = pd_trace_chunk_map(window, PD_CHUNK_EVENTS, offset, units);
 	if (!chunk)
 		return false;
 	chunk->stream = stream;
@@ -176,11 +182,11 @@ static bool next_chunk(struct pd_thread *self, uint64_t end)
 	chunk->tid = (uint32_t)self->tid;
 	chunk->base = end;
 	pd_trace_clock_read(&chunk->clock);
-	pd_trace_chunk_publish(trace.header, chunk, unit_end);
+	pd_trace_chunk_publish(trace.header, chunk, offset);
 	self->trace_base = end;
 	self->trace_at = (char *)(chunk + 1);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	self->trace_end = (char *)chunk + (size_t)chunk->units * PD_TRACE_UNIT;
+	self->trace_end = (char *)chunk + (size_t)units * PD_TRACE_UNIT;
 	return true;
 }
 
@@ -419,10 +425,9 @@ void pd_trace_fork_child(void)
 		memset(&t->own_counters, 0, sizeof(t->own_counters));
 	}
 	pd_trace_file_forget();
-	if (trace.header) {
-		trace.forked_from = trace.header->pid;
+	if (trace.header)
 		pd_trace_unmap(trace.header, PD_TRACE_UNIT);
-	}
+	trace.forked_from = trace.pid;
 	pd_trace_slots_forget();
 	trace.header = NULL;
 	trace.streams = 0;

@@ -10,23 +10,22 @@
 
 static struct pd_trace_chunk *slots; /* the chunk of counters that slots are taken from */
 
-struct pd_trace_chunk *pd_trace_chunk_map(void *window, enum pd_chunk_kind kind, unsigned units,
-					  uint32_t *end)
+struct pd_trace_chunk *pd_trace_chunk_map(void *window, enum pd_chunk_kind kind, uint64_t offset,
+					  unsigned units)
 {
-	uint64_t offset = pd_trace_file_claim(units);
-	struct pd_trace_chunk *chunk = offset ? pd_trace_file_map(window, offset, units) : NULL;
+	struct pd_trace_chunk *chunk = pd_trace_file_map(window, offset, units);
 
 	if (!chunk)
 		return NULL;
 	chunk->kind = (uint16_t)kind;
 	chunk->units = (uint16_t)units;
-	*end = (uint32_t)(offset / PD_TRACE_UNIT + units);
 	return chunk;
 }
 
 void pd_trace_chunk_publish(struct pd_trace_header *header, struct pd_trace_chunk *chunk,
-			    uint32_t end)
+			    uint64_t offset)
 {
+	uint64_t end = offset / PD_TRACE_UNIT + chunk->units;
 	uint64_t known = __atomic_load_n(&header->units, __ATOMIC_RELAXED);
 
 	__atomic_store_n(&chunk->magic, PD_CHUNK_MAGIC, __ATOMIC_RELEASE);
@@ -38,14 +37,15 @@ void pd_trace_chunk_publish(struct pd_trace_header *header, struct pd_trace_chun
 /* Slots of `full`, if that is one, stay in use. */
 static bool add_slots(struct pd_trace_header *header, struct pd_trace_chunk *full)
 {
-	uint32_t end;
-	struct pd_trace_chunk *chunk = pd_trace_chunk_map(NULL, PD_CHUNK_COUNTERS, 1, &end);
+	uint64_t offset = pd_trace_file_claim(1);
+	struct pd_trace_chunk *chunk =
+		offset ? pd_trace_chunk_map(NULL, PD_CHUNK_COUNTERS, offset, 1) : NULL;
 
 	if (!chunk)
 		return false;
 	chunk->tid = (uint32_t)syscall(SYS_gettid);
 	pd_trace_clock_read(&chunk->clock);
-	pd_trace_chunk_publish(header, chunk, end);
+	pd_trace_chunk_publish(header, chunk, offset);
 	/* A thread that was quicker has made one too: ours then stays empty. */
 	if (!__atomic_compare_exchange_n(&slots, &full, chunk, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_RELAXED))

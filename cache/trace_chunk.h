@@ -8,15 +8,15 @@
 #include "trace_format.h"
 
 /*
- * Claims and maps a chunk, of which kind and units are set; *end is the number of the unit behind
- * it. NULL when there is no room. window: see pd_trace_file_map().
+ * Maps units that were claimed at `offset` and begins a chunk there: its kind and units are set. NULL
+ * when it can't. window: see pd_trace_file_map().
  */
-struct pd_trace_chunk *pd_trace_chunk_map(void *window, enum pd_chunk_kind kind, unsigned units,
-					  uint32_t *end);
+struct pd_trace_chunk *pd_trace_chunk_map(void *window, enum pd_chunk_kind kind, uint64_t offset,
+					  unsigned units);
 
-/* From here on a reader sees the chunk. */
+/* From here on a reader sees the chunk, all of whose header is set. */
 void pd_trace_chunk_publish(struct pd_trace_header *header, struct pd_trace_chunk *chunk,
-			    uint32_t end);
+			    uint64_t offset);
 
 /* A slot of one's own, all zero but tid; NULL when there is no room. Any thread. */
 struct pd_trace_slot *pd_trace_slot_new(struct pd_trace_header *header, uint32_t tid);

@@ -111,7 +111,7 @@ enum pd_record {
 #define PD_HAS_RESULT	0x004u /* a result that does not fit the second word, signed */
 #define PD_HAS_DURATION 0x008u /* a duration that does not fit the second word */
 #define PD_HAS_EXTRA	0x010u
-#define PD_HAS_REGION                                                               \
+#define PD_HAS_REGION \
 	0x020u /* bits 0-31 number, 32-47 enum pindown_reason, 48-63 device, signed \
 		*/
 #define PD_HAS_PIN_ADDR	 0x040u

@@ -94,8 +94,9 @@ static void look_through(struct stream *stream, uint32_t index, char *data, visi
 		if (record_check(words, (chunk->used - at) / 8))
 			break;
 		if (record_is_event(words[0])) {
-			/* What was lost was lost before the event that follows. */
-			end = type == PD_RECORD_LOST ? last_end : base + record_when(words[0]);
+			end = base + record_when(words[0]);
+			if (type == PD_RECORD_LOST && last_end) /* just after what came before it */
+				end = last_end;
 			if (end > last_end)
 				last_end = end;
 			item.begin = end - record_taken(words);

@@ -65,6 +65,20 @@ trace_matches()
 	}
 }
 
+# A program that doesn't know its arguments, or that crashes, is no test either.
+ran()
+{
+	local status
+
+	status=$(cat "$work/status.plain")
+	[ "$status" != 2 ] && [ "$status" -lt 126 ] && return
+	{
+		echo "without pindown the program ended with status $status"
+		cat "$work/err.plain"
+	} >"$work/difference"
+	return 1
+}
+
 # The simulated driver has every function that the programs call; one that is not found is no test.
 found_all()
 {
@@ -138,7 +152,7 @@ compare()
 	rm -f "$work"/*
 	run plain "$SAN_PRELOAD $before $after" "$@"
 	PINDOWN_TRACE=$work/trace.pdt run with "$SAN_PRELOAD $before $library $after" "$@"
-	if found_all && same && { [ $trace = 0 ] || trace_matches; }; then
+	if ran && found_all && same && { [ $trace = 0 ] || trace_matches; }; then
 		verdict "$name" 0
 	else
 		verdict "$name" 1

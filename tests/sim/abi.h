@@ -7,6 +7,12 @@
 
 #define CU_DEVICE_ATTRIBUTE_LAST 146
 
+/* More of CUresult and CUgraphExecUpdateResult. */
+#define CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE	     ((CUresult)910)
+#define CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED  ((CUgraphExecUpdateResult)2)
+#define CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED ((CUgraphExecUpdateResult)3)
+#define CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED     ((CUgraphExecUpdateResult)6)
+
 typedef enum CUgraphMem_attribute_enum {
 	CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT,
 	CU_GRAPH_MEM_ATTR_USED_MEM_HIGH,

@@ -236,6 +236,18 @@ void sim_block_remove(struct sim_block *block)
 	spare_blocks = block;
 }
 
+void sim_move_all_memory(void)
+{
+	uint64_t slot;
+
+	for (slot = 0; slot < arena.slots; slot++) {
+		struct sim_block *block = arena.blocks[slot];
+
+		if (block && block->extent && block->base == arena.base + (slot << SIM_PAGE_SHIFT))
+			sim_extent_move(block->extent);
+	}
+}
+
 struct sim_block *sim_block_at(uint64_t addr)
 {
 	uint64_t slot;

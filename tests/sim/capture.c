@@ -164,32 +164,29 @@ void sim_capture_abandon(struct sim_stream *stream)
 	end_capture(capture);
 }
 
-static bool comes_before(const struct sim_node *early, const struct sim_node *late)
-{
-	size_t i;
-
-	if (early == late)
-		return true;
-	if (early->place > late->place)
-		return false;
-	for (i = 0; i < late->dependency_count; i++)
-		if (comes_before(early, late->dependencies[i]))
-			return true;
-	return false;
-}
-
 static bool joined(const struct sim_stream *fork, const struct sim_stream *origin)
 {
 	size_t i, j;
 
 	for (i = 0; i < fork->frontier_count; i++) {
 		for (j = 0; j < origin->frontier_count; j++)
-			if (comes_before(fork->frontier[i], origin->frontier[j]))
+			if (sim_comes_before(fork->frontier[i], origin->frontier[j]))
 				break;
 		if (j == origin->frontier_count)
 			return false;
 	}
 	return true;
+}
+
+bool sim_graph_captured(const struct sim_graph *graph)
+{
+	unsigned long position = 0;
+	struct sim_stream *stream;
+
+	while ((stream = sim_handle_next(SIM_STREAM, &position)))
+		if (stream->capture && stream->capture->graph == graph)
+			return true;
+	return false;
 }
 
 static bool all_joined(const struct sim_capture *capture)

@@ -141,7 +141,7 @@ static void drop_from_this_thread(struct sim_context *context)
 		sim_context_pop();
 }
 
-static void destroy(struct sim_context *context)
+void sim_context_destroy(struct sim_context *context)
 {
 	sim_context_end(context);
 	drop_from_this_thread(context);
@@ -204,7 +204,7 @@ static CUresult destroy_handle(CUcontext handle)
 		return handle ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_VALUE;
 	if (context->primary || context->green)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	destroy(context);
+	sim_context_destroy(context);
 	return CUDA_SUCCESS;
 }
 
@@ -234,7 +234,7 @@ SIM_CALL(cuCtxDetach, (CUcontext handle), (handle))
 	if (!context || context != sim_current() || context->primary)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (--context->retained == 0)
-		destroy(context);
+		sim_context_destroy(context);
 	return CUDA_SUCCESS;
 }
 

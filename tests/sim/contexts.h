@@ -58,6 +58,8 @@ void sim_context_push(struct sim_context *context);
 void sim_context_pop(void);
 /* Ends what lives in it. */
 void sim_context_end(struct sim_context *context);
+/* Ends it, and its handle. */
+void sim_context_destroy(struct sim_context *context);
 /* The device's primary context, whether it is active or not. */
 struct sim_context *sim_primary(int device);
 

@@ -6,6 +6,7 @@
  */
 #include "arrays.h"
 #include "contexts.h"
+#include "copies.h"
 #include "core.h"
 #include "streams.h"
 #include "work.h"
@@ -128,6 +129,26 @@ static bool plane_address(CUmemorytype type, const void *host, CUdeviceptr devic
 	return true;
 }
 
+static uint64_t plane_rows(CUmemorytype type, CUarray array, uint64_t given, uint64_t height)
+{
+	if (type == CU_MEMORYTYPE_ARRAY)
+		return sim_array_of(array)->shape.Height;
+	return given ? given : height;
+}
+
+/* A pitch of 0 stands for rows that lie one behind the other. */
+static bool pitches_are_sane(struct sim_copy *copy)
+{
+	if (copy->height > 1 && ((copy->src_pitch && copy->src_pitch < copy->width) ||
+				 (copy->dst_pitch && copy->dst_pitch < copy->width)))
+		return false;
+	if (!copy->src_pitch)
+		copy->src_pitch = copy->width;
+	if (!copy->dst_pitch)
+		copy->dst_pitch = copy->width;
+	return true;
+}
+
 static CUresult rectangle(const CUDA_MEMCPY2D *wanted, struct sim_work *work)
 {
 	struct sim_copy *copy = &work->copy;
@@ -141,15 +162,36 @@ static CUresult rectangle(const CUDA_MEMCPY2D *wanted, struct sim_work *work)
 			   &copy->src, &copy->src_pitch) ||
 	    !plane_address(wanted->dstMemoryType, wanted->dstHost, wanted->dstDevice,
 			   wanted->dstArray, wanted->dstXInBytes, wanted->dstY, wanted->dstPitch,
-			   &copy->dst, &copy->dst_pitch))
+			   &copy->dst, &copy->dst_pitch) ||
+	    !pitches_are_sane(copy))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (copy->height > 1 && ((copy->src_pitch && copy->src_pitch < copy->width) ||
-				 (copy->dst_pitch && copy->dst_pitch < copy->width)))
+	return CUDA_SUCCESS;
+}
+
+/* A height of 0 stands for planes that lie one behind the other. */
+CUresult sim_describe_box(const CUDA_MEMCPY3D *wanted, struct sim_work *work)
+{
+	struct sim_copy *copy = &work->copy;
+
+	if (!wanted || wanted->srcLOD || wanted->dstLOD)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!copy->src_pitch)
-		copy->src_pitch = copy->width;
-	if (!copy->dst_pitch)
-		copy->dst_pitch = copy->width;
+	*work = plain_copy(0, 0, wanted->WidthInBytes);
+	copy->height = wanted->Height;
+	copy->depth = wanted->Depth;
+	if (!plane_address(wanted->srcMemoryType, wanted->srcHost, wanted->srcDevice,
+			   wanted->srcArray, wanted->srcXInBytes, wanted->srcY, wanted->srcPitch,
+			   &copy->src, &copy->src_pitch) ||
+	    !plane_address(wanted->dstMemoryType, wanted->dstHost, wanted->dstDevice,
+			   wanted->dstArray, wanted->dstXInBytes, wanted->dstY, wanted->dstPitch,
+			   &copy->dst, &copy->dst_pitch) ||
+	    !pitches_are_sane(copy))
+		return CUDA_ERROR_INVALID_VALUE;
+	copy->src_slice = copy->src_pitch * plane_rows(wanted->srcMemoryType, wanted->srcArray,
+						       wanted->srcHeight, wanted->Height);
+	copy->dst_slice = copy->dst_pitch * plane_rows(wanted->dstMemoryType, wanted->dstArray,
+						       wanted->dstHeight, wanted->Height);
+	copy->src += wanted->srcZ * copy->src_slice;
+	copy->dst += wanted->dstZ * copy->dst_slice;
 	return CUDA_SUCCESS;
 }
 
@@ -198,6 +240,43 @@ SIM_CTX_CALL(cuMemcpy2DAsync_v2_ptsz, (const CUDA_MEMCPY2D *wanted, CUstream str
 	     (wanted, stream))
 {
 	return submit_rectangle(wanted, stream, true);
+}
+
+static CUresult copy_box(const CUDA_MEMCPY3D *wanted)
+{
+	struct sim_work work;
+	CUresult result = sim_describe_box(wanted, &work);
+
+	return result == CUDA_SUCCESS ? sim_do_now(&work) : result;
+}
+
+static CUresult submit_box(const CUDA_MEMCPY3D *wanted, CUstream stream, bool per_thread)
+{
+	struct sim_work work;
+	CUresult result = sim_describe_box(wanted, &work);
+
+	return result == CUDA_SUCCESS ? sim_submit(stream, per_thread, &work) : result;
+}
+
+SIM_CTX_CALL(cuMemcpy3D_v2, (const CUDA_MEMCPY3D *wanted), (wanted))
+{
+	return copy_box(wanted);
+}
+
+SIM_CTX_CALL(cuMemcpy3D_v2_ptds, (const CUDA_MEMCPY3D *wanted), (wanted))
+{
+	return copy_box(wanted);
+}
+
+SIM_CTX_CALL(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *wanted, CUstream stream), (wanted, stream))
+{
+	return submit_box(wanted, stream, false);
+}
+
+SIM_CTX_CALL(cuMemcpy3DAsync_v2_ptsz, (const CUDA_MEMCPY3D *wanted, CUstream stream),
+	     (wanted, stream))
+{
+	return submit_box(wanted, stream, true);
 }
 
 /* ---- fills ---------------------------------------------------------------------------------- */

@@ -24,6 +24,7 @@ struct memory {
 };
 
 static struct memory *memories;
+static uint64_t last_graph;
 static uint64_t mapped_bytes[16], mapped_high[16];
 
 static struct memory *memory_at(uint64_t addr)
@@ -122,7 +123,11 @@ void sim_graph_memory_unmap(uint64_t addr)
 
 struct sim_graph *sim_graph_new(void)
 {
-	return sim_handle_new(SIM_GRAPH_HANDLE, sizeof(struct sim_graph));
+	struct sim_graph *graph = sim_handle_new(SIM_GRAPH_HANDLE, sizeof(*graph));
+
+	if (graph)
+		graph->id = ++last_graph;
+	return graph;
 }
 
 static void delete_node(struct sim_node *node)
@@ -309,9 +314,67 @@ void sim_graph_remove(struct sim_node *node)
 	delete_node(node);
 }
 
+bool sim_comes_before(const struct sim_node *early, const struct sim_node *late)
+{
+	size_t i;
+
+	if (early == late)
+		return true;
+	if (early->place > late->place)
+		return false;
+	for (i = 0; i < late->dependency_count; i++)
+		if (sim_comes_before(early, late->dependencies[i]))
+			return true;
+	return false;
+}
+
+static bool all_placed(const struct sim_node *node, size_t before)
+{
+	size_t i;
+
+	for (i = 0; i < node->dependency_count; i++)
+		if (node->dependencies[i]->place >= before)
+			return false;
+	return true;
+}
+
+/* Puts every node after those that it depends on. */
+static void sort(struct sim_graph *graph)
+{
+	size_t i, j;
+
+	for (i = 0; i < graph->count; i++)
+		graph->nodes[i]->place = graph->count + i;
+	for (i = 0; i < graph->count; i++) {
+		struct sim_node *next;
+
+		for (j = i; !all_placed(graph->nodes[j], i);)
+			j++;
+		next = graph->nodes[j];
+		memmove(graph->nodes + i + 1, graph->nodes + i, (j - i) * sizeof(*graph->nodes));
+		graph->nodes[i] = next;
+		next->place = i;
+	}
+}
+
+CUresult sim_graph_connect(struct sim_node *early, struct sim_node *late)
+{
+	struct sim_node **more;
+
+	if (sim_comes_before(late, early))
+		return CUDA_ERROR_INVALID_VALUE;
+	more = realloc(late->dependencies, (late->dependency_count + 1) * sizeof(*more));
+	if (!more)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	late->dependencies = more;
+	more[late->dependency_count++] = early;
+	sort(early->graph);
+	return CUDA_SUCCESS;
+}
+
 /*
  * One node after the other, in an order that respects the dependencies. A graph's nodes are kept in
- * such an order: a node can only depend on one that was there before.
+ * such an order.
  */
 CUresult sim_graph_run(struct sim_graph *graph)
 {

@@ -25,6 +25,7 @@ struct sim_graph {
 	struct sim_node *
 		*nodes; /* in the order in which they were added: an order to run them in */
 	size_t count, room;
+	uint64_t id;
 	bool owned; /* by a child node: not the program's to destroy */
 };
 
@@ -51,6 +52,8 @@ CUresult sim_graph_add(struct sim_graph *graph, const struct sim_work *work,
 bool sim_graph_has_memory_nodes(const struct sim_graph *graph);
 struct sim_graph *sim_graph_copy(struct sim_graph *graph);
 void sim_graph_remove(struct sim_node *node);
+/* Makes one node wait for another. INVALID_VALUE: that would be a circle. */
+CUresult sim_graph_connect(struct sim_node *early, struct sim_node *late);
 CUresult sim_graph_run(struct sim_graph *graph);
 /* What an allocation node's address has now. */
 bool sim_graph_memory_mapped(uint64_t addr);
@@ -65,6 +68,9 @@ void sim_capture_invalidate(struct sim_stream *stream);
 /* The stream goes away while it is being captured. */
 void sim_capture_abandon(struct sim_stream *stream);
 void sim_capture_drop(struct sim_capture *capture);
+/* Whether a stream is being captured into it. */
+bool sim_graph_captured(const struct sim_graph *graph);
+bool sim_comes_before(const struct sim_node *early, const struct sim_node *late);
 /* Whether it was recorded in a capture that has not ended. */
 bool sim_event_captured(struct sim_event *event);
 

@@ -4,9 +4,9 @@
 #include "core.h"
 #include "graphs.h"
 #include "host.h"
+#include "imports.h"
 #include "memory.h"
 #include "pools.h"
-#include "shared.h"
 #include "sim.h"
 
 #define PITCH_ALIGNMENT 512u
@@ -123,7 +123,11 @@ void sim_free_alloc(struct sim_alloc *alloc)
 			sim_free_whole(alloc);
 		break;
 	case SIM_POOL:
+	case SIM_POOL_IMPORT:
 		sim_pool_free(alloc);
+		break;
+	case SIM_IPC:
+		sim_ipc_free(alloc);
 		break;
 	case SIM_REGISTERED:
 		sim_unregister(alloc);
@@ -131,17 +135,14 @@ void sim_free_alloc(struct sim_alloc *alloc)
 	case SIM_GRAPH:
 		sim_graph_memory_free(alloc);
 		break;
-	case SIM_MAPPED: /* ended by cuMemUnmap alone */
-	case SIM_POOL_IMPORT:
-		sim_forget_import(alloc);
-		break;
 	case SIM_MANAGED:
 	case SIM_HOST:
-	case SIM_IPC:
 	case SIM_EXTERNAL:
 	case SIM_GRAPHICS:
-	case SIM_GLOBAL:
 		sim_free_whole(alloc);
+		break;
+	case SIM_GLOBAL: /* ends with its module */
+	case SIM_MAPPED: /* ends with cuMemUnmap; neither is a context's */
 		break;
 	}
 }

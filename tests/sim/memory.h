@@ -122,6 +122,9 @@ struct sim_block *sim_block_place(uint64_t base, uint64_t size, int device,
 /* Drops the extent; the addresses stay taken. */
 void sim_block_remove(struct sim_block *block);
 
+/* Every block gets other memory with the same contents. */
+void sim_move_all_memory(void);
+
 /* One allocation in a block of its own, with addresses and memory of its own. */
 struct sim_alloc *sim_alloc_whole(enum sim_kind kind, uint64_t size, int device,
 				  struct sim_extent *extent, uint64_t base);

@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "contexts.h"
 #include "core.h"
@@ -13,30 +14,18 @@
 #include "handles.h"
 #include "memory.h"
 #include "pools.h"
-#include "shared.h"
 #include "streams.h"
-
-struct sim_pool {
-	struct sim_heap heap;
-	bool is_default;
-	bool destroyed; /* goes when its last allocation does */
-	CUmemAllocationHandleType handle_types;
-	uint64_t threshold, most;
-	int reuse[3];
-	unsigned live;
-	struct sim_pool *next;
-};
 
 static struct sim_pool *pools;
 
 static struct sim_pool *defaults[16], *current[16];
 
-static struct sim_pool *pool_of(CUmemoryPool handle)
+struct sim_pool *sim_pool_of(CUmemoryPool handle)
 {
 	return sim_handle(handle, SIM_POOL_HANDLE);
 }
 
-static struct sim_pool *new_pool(int device)
+struct sim_pool *sim_pool_new(int device)
 {
 	struct sim_pool *pool = sim_handle_new(SIM_POOL_HANDLE, sizeof(*pool));
 
@@ -53,7 +42,7 @@ static struct sim_pool *new_pool(int device)
 static struct sim_pool *default_pool(int device)
 {
 	if (!defaults[device]) {
-		defaults[device] = new_pool(device);
+		defaults[device] = sim_pool_new(device);
 		if (defaults[device])
 			defaults[device]->is_default = true;
 	}
@@ -125,9 +114,9 @@ SIM_CTX_CALL(cuMemAllocAsync_ptsz, (CUdeviceptr * dptr, size_t size, CUstream st
 static CUresult alloc_from(CUdeviceptr *dptr, uint64_t size, CUmemoryPool handle, CUstream stream,
 			   bool per_thread)
 {
-	struct sim_pool *pool = pool_of(handle);
+	struct sim_pool *pool = sim_pool_of(handle);
 
-	if (!pool || pool->destroyed)
+	if (!pool || pool->destroyed || pool->imported)
 		return CUDA_ERROR_INVALID_VALUE;
 	return alloc_async(dptr, size, pool, stream, per_thread);
 }
@@ -156,6 +145,8 @@ static void bury(struct sim_pool *pool)
 		at = &(*at)->next;
 	*at = pool->next;
 	sim_heap_trim(&pool->heap, 0);
+	if (pool->imported)
+		close(pool->imported - 1);
 	sim_handle_delete(pool);
 }
 
@@ -163,7 +154,10 @@ void sim_pool_free(struct sim_alloc *alloc)
 {
 	struct sim_pool *pool = alloc->pool;
 
-	sim_heap_free(&pool->heap, alloc);
+	if (alloc->kind == SIM_POOL_IMPORT)
+		sim_free_whole(alloc);
+	else
+		sim_heap_free(&pool->heap, alloc);
 	if (--pool->live == 0 && pool->destroyed)
 		bury(pool);
 }
@@ -226,7 +220,7 @@ SIM_CALL(cuMemPoolCreate, (CUmemoryPool * handle, const CUmemPoolProps *props), 
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_known(props->location.id))
 		return CUDA_ERROR_INVALID_DEVICE;
-	pool = new_pool(props->location.id);
+	pool = sim_pool_new(props->location.id);
 	if (!pool)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	pool->handle_types = props->handleTypes;
@@ -237,7 +231,7 @@ SIM_CALL(cuMemPoolCreate, (CUmemoryPool * handle, const CUmemPoolProps *props), 
 
 SIM_CALL(cuMemPoolDestroy, (CUmemoryPool handle), (handle))
 {
-	struct sim_pool *pool = pool_of(handle);
+	struct sim_pool *pool = sim_pool_of(handle);
 
 	if (!pool || pool->is_default || pool->destroyed)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -251,7 +245,7 @@ SIM_CALL(cuMemPoolDestroy, (CUmemoryPool handle), (handle))
 
 SIM_CALL(cuMemPoolTrimTo, (CUmemoryPool handle, size_t keep), (handle, keep))
 {
-	struct sim_pool *pool = pool_of(handle);
+	struct sim_pool *pool = sim_pool_of(handle);
 
 	if (!pool)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -286,7 +280,7 @@ static bool is_switch(CUmemPool_attribute attribute)
 SIM_CALL(cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_attribute attribute, void *value),
 	 (handle, attribute, value))
 {
-	struct sim_pool *pool = pool_of(handle);
+	struct sim_pool *pool = sim_pool_of(handle);
 
 	if (!pool || !value)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -303,7 +297,7 @@ SIM_CALL(cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_attribute attrib
 SIM_CALL(cuMemPoolSetAttribute, (CUmemoryPool handle, CUmemPool_attribute attribute, void *value),
 	 (handle, attribute, value))
 {
-	struct sim_pool *pool = pool_of(handle);
+	struct sim_pool *pool = sim_pool_of(handle);
 
 	if (!pool || !value)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -329,7 +323,7 @@ SIM_CALL(cuMemPoolSetAttribute, (CUmemoryPool handle, CUmemPool_attribute attrib
 SIM_CALL(cuMemPoolSetAccess, (CUmemoryPool handle, const CUmemAccessDesc *map, size_t count),
 	 (handle, map, count))
 {
-	if (!pool_of(handle) || !map || !count)
+	if (!sim_pool_of(handle) || !map || !count)
 		return CUDA_ERROR_INVALID_VALUE;
 	return CUDA_SUCCESS; /* every device can reach every other's memory */
 }
@@ -338,7 +332,7 @@ SIM_CALL(cuMemPoolGetAccess,
 	 (CUmemAccess_flags * flags, CUmemoryPool handle, CUmemLocation *location),
 	 (flags, handle, location))
 {
-	if (!pool_of(handle) || !flags || !location)
+	if (!sim_pool_of(handle) || !flags || !location)
 		return CUDA_ERROR_INVALID_VALUE;
 	*flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	return CUDA_SUCCESS;
@@ -366,7 +360,7 @@ SIM_CALL(cuDeviceGetMemPool, (CUmemoryPool * handle, CUdevice device), (handle, 
 
 SIM_CALL(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool handle), (device, handle))
 {
-	struct sim_pool *pool = pool_of(handle);
+	struct sim_pool *pool = sim_pool_of(handle);
 
 	if (!sim_device_known(device))
 		return CUDA_ERROR_INVALID_DEVICE;

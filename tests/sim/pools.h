@@ -5,8 +5,21 @@
 
 #include "memory.h"
 
-struct sim_stream;
+struct sim_pool {
+	struct sim_heap heap;
+	bool is_default;
+	bool destroyed; /* goes when its last allocation does */
+	int imported;	/* 0, or 1 + a descriptor of the exporter's memory file */
+	CUmemAllocationHandleType handle_types;
+	uint64_t threshold, most;
+	int reuse[3];
+	unsigned live;
+	struct sim_pool *next;
+};
 
+/* NULL: no live pool. */
+struct sim_pool *sim_pool_of(CUmemoryPool handle);
+struct sim_pool *sim_pool_new(int device);
 void sim_pool_free(struct sim_alloc *alloc);
 /* Work up to here is done: pools give back what is above their threshold. */
 void sim_pools_synchronized(int device);

@@ -238,6 +238,11 @@ void sim_extent_drop(struct sim_extent *extent)
 	}
 }
 
+int sim_extent_device(const struct sim_extent *extent)
+{
+	return extent->store->device;
+}
+
 char *sim_extent_view(struct sim_extent *extent)
 {
 	extent->touched = true;
@@ -273,6 +278,7 @@ struct sim_extent *sim_extent_import(int fd, uint64_t offset, uint64_t size, CUr
 	if (store->view == MAP_FAILED)
 		goto no_map;
 	store->device = -1;
+	store->next_export = (uint64_t)getpid() << 32; /* apart from those of the owner */
 	extent->store = store;
 	extent->offset = offset;
 	extent->size = size;
@@ -330,6 +336,34 @@ bool sim_extents_join(struct sim_extent **extents, unsigned count, int device)
 	}
 	store->lowest = 0;
 	return true;
+}
+
+/*
+ * The old pages are given to a record of their own, which takes the exports along. Where there is no
+ * room for both, the memory stays where it is.
+ */
+void sim_extent_move(struct sim_extent *extent)
+{
+	struct sim_extent *other, old;
+
+	if (extent->store->device < 0)
+		return;
+	other = sim_extent_take(extent->store->device, extent->size);
+	if (!other)
+		return;
+	if (extent->touched) {
+		memcpy(other->store->view + other->offset, extent->store->view + extent->offset,
+		       extent->size);
+		other->touched = true;
+	}
+	old = *extent;
+	extent->offset = other->offset;
+	extent->touched = other->touched;
+	extent->exported = false;
+	other->offset = old.offset;
+	other->touched = old.touched;
+	other->exported = old.exported;
+	sim_extent_drop(other);
 }
 
 /* ---- exports -------------------------------------------------------------------------------- */

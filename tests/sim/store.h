@@ -48,6 +48,8 @@ struct sim_extent *sim_extent_take(int device, uint64_t size);
 void sim_extent_hold(struct sim_extent *extent);
 /* The last drop gives the memory back, or keeps it aside until its exports are closed. */
 void sim_extent_drop(struct sim_extent *extent);
+/* -1: it was imported. */
+int sim_extent_device(const struct sim_extent *extent);
 /* Where the host can reach it. */
 char *sim_extent_view(struct sim_extent *extent);
 
@@ -57,6 +59,9 @@ struct sim_extent *sim_extent_import(int fd, uint64_t offset, uint64_t size, CUr
 /* Lets an extent move, so that two extents lie one behind the other. False: it is held where it is.
  */
 bool sim_extents_join(struct sim_extent **extents, unsigned count, int device);
+
+/* Moves one, with its contents; what was exported of it stays behind. Imported ones stay. */
+void sim_extent_move(struct sim_extent *extent);
 
 /*
  * A new description of the store's memfd, locked as above. The lock makes it an export of

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Graphics resources. There is no graphics here: cuGraphicsGLRegisterBuffer takes any buffer number
+ * and makes a buffer of 1 MiB + 64 KiB for each unit of it.
+ */
+#include <stdlib.h>
+
+#include "contexts.h"
+#include "core.h"
+#include "handles.h"
+#include "memory.h"
+#include "streams.h"
+
+struct resource {
+	struct sim_extent *extent;
+	uint64_t size;
+	int device;
+	struct sim_alloc *mapped;
+};
+
+static struct resource *resource_of(CUgraphicsResource handle)
+{
+	return sim_handle(handle, SIM_GRAPHICS_RESOURCE);
+}
+
+SIM_CTX_CALL(cuGraphicsGLRegisterBuffer,
+	     (CUgraphicsResource * handle, unsigned int buffer, unsigned int flags),
+	     (handle, buffer, flags))
+{
+	struct resource *resource;
+	uint64_t size = (1ull << 20) + buffer * 65536ull;
+
+	if (!handle || !buffer || buffer > 1024 || flags > 7)
+		return CUDA_ERROR_INVALID_VALUE;
+	resource = sim_handle_new(SIM_GRAPHICS_RESOURCE, sizeof(*resource));
+	if (!resource)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	resource->device = sim_current()->device;
+	resource->size = size;
+	resource->extent =
+		sim_extent_take(resource->device, (size + SIM_PAGE - 1) & ~(SIM_PAGE - 1));
+	if (!resource->extent) {
+		sim_handle_delete(resource);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*handle = (CUgraphicsResource)resource;
+	return CUDA_SUCCESS;
+}
+
+static void unmap(struct resource *resource)
+{
+	sim_free_whole(resource->mapped);
+	resource->mapped = NULL;
+}
+
+static CUresult map(struct resource *resource)
+{
+	uint64_t span = resource->extent->size;
+	uint64_t base = sim_addresses_take(span, SIM_PAGE, false, 0);
+
+	if (base)
+		resource->mapped = sim_alloc_whole(SIM_GRAPHICS, resource->size, resource->device,
+						   resource->extent, base);
+	if (!resource->mapped) {
+		if (base)
+			sim_addresses_drop(base, span);
+		return CUDA_ERROR_MAP_FAILED;
+	}
+	sim_extent_hold(resource->extent);
+	return CUDA_SUCCESS;
+}
+
+/* All or none. */
+static CUresult check_all(unsigned count, CUgraphicsResource *handles, CUstream stream,
+			  bool per_thread, bool mapped)
+{
+	unsigned i;
+
+	if (!sim_stream_of(stream, per_thread))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!count || !handles)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (i = 0; i < count; i++) {
+		struct resource *resource = resource_of(handles[i]);
+
+		if (!resource)
+			return CUDA_ERROR_INVALID_HANDLE;
+		if (mapped && !resource->mapped)
+			return CUDA_ERROR_NOT_MAPPED;
+		if (!mapped && resource->mapped)
+			return CUDA_ERROR_ALREADY_MAPPED;
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult map_all(unsigned count, CUgraphicsResource *handles, CUstream stream,
+			bool per_thread)
+{
+	CUresult result = check_all(count, handles, stream, per_thread, false);
+	unsigned i;
+
+	for (i = 0; i < count && result == CUDA_SUCCESS; i++)
+		result = map(resource_of(handles[i]));
+	return result;
+}
+
+static CUresult unmap_all(unsigned count, CUgraphicsResource *handles, CUstream stream,
+			  bool per_thread)
+{
+	CUresult result = check_all(count, handles, stream, per_thread, true);
+	unsigned i;
+
+	for (i = 0; i < count && result == CUDA_SUCCESS; i++)
+		unmap(resource_of(handles[i]));
+	return result;
+}
+
+SIM_CTX_CALL(cuGraphicsMapResources,
+	     (unsigned int count, CUgraphicsResource *resources, CUstream stream),
+	     (count, resources, stream))
+{
+	return map_all(count, resources, stream, false);
+}
+
+SIM_CTX_CALL(cuGraphicsMapResources_ptsz,
+	     (unsigned int count, CUgraphicsResource *resources, CUstream stream),
+	     (count, resources, stream))
+{
+	return map_all(count, resources, stream, true);
+}
+
+SIM_CTX_CALL(cuGraphicsUnmapResources,
+	     (unsigned int count, CUgraphicsResource *resources, CUstream stream),
+	     (count, resources, stream))
+{
+	return unmap_all(count, resources, stream, false);
+}
+
+SIM_CTX_CALL(cuGraphicsUnmapResources_ptsz,
+	     (unsigned int count, CUgraphicsResource *resources, CUstream stream),
+	     (count, resources, stream))
+{
+	return unmap_all(count, resources, stream, true);
+}
+
+static CUresult mapped_pointer(CUgraphicsResource handle, uint64_t *ptr, uint64_t *size)
+{
+	struct resource *resource = resource_of(handle);
+
+	if (!resource)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!resource->mapped)
+		return CUDA_ERROR_NOT_MAPPED;
+	*ptr = resource->mapped->addr;
+	*size = resource->size;
+	return CUDA_SUCCESS;
+}
+
+SIM_CTX_CALL(cuGraphicsResourceGetMappedPointer_v2,
+	     (CUdeviceptr * ptr, size_t *size, CUgraphicsResource resource), (ptr, size, resource))
+{
+	uint64_t addr, bytes;
+	CUresult result = mapped_pointer(resource, &addr, &bytes);
+
+	if (result == CUDA_SUCCESS && ptr)
+		*ptr = addr;
+	if (result == CUDA_SUCCESS && size)
+		*size = bytes;
+	return result;
+}
+
+/* An address above 4 GiB can't be told in 32 bits. */
+SIM_CTX_CALL(cuGraphicsResourceGetMappedPointer,
+	     (CUdeviceptr_v1 * ptr, unsigned int *size, CUgraphicsResource resource),
+	     (ptr, size, resource))
+{
+	uint64_t addr, bytes;
+	CUresult result = mapped_pointer(resource, &addr, &bytes);
+
+	if (result == CUDA_SUCCESS && addr > UINT32_MAX)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (result == CUDA_SUCCESS && ptr)
+		*ptr = (CUdeviceptr_v1)addr;
+	if (result == CUDA_SUCCESS && size)
+		*size = (unsigned)bytes;
+	return result;
+}
+
+SIM_CALL(cuGraphicsUnregisterResource, (CUgraphicsResource handle), (handle))
+{
+	struct resource *resource = resource_of(handle);
+
+	if (!resource)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (resource->mapped)
+		unmap(resource);
+	sim_extent_drop(resource->extent);
+	sim_handle_delete(resource);
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Virtual memory management: the program reserves addresses, makes memory without an address, and maps
+ * the one to the other. Each mapping has its own id, and ends with cuMemUnmap alone.
+ */
+#include <stdlib.h>
+
+#include "contexts.h"
+#include "core.h"
+#include "handles.h"
+#include "memory.h"
+#include "physical.h"
+
+struct reservation {
+	uint64_t base, size;
+	struct reservation *next;
+};
+
+static struct reservation *reservations;
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+struct sim_physical *sim_physical_of(CUmemGenericAllocationHandle handle)
+{
+	struct sim_physical *physical = sim_handle((void *)handle, SIM_PHYSICAL);
+
+	return physical && physical->handles ? physical : NULL;
+}
+
+struct sim_physical *sim_physical_new(struct sim_extent *extent, const CUmemAllocationProp *prop)
+{
+	struct sim_physical *physical = sim_handle_new(SIM_PHYSICAL, sizeof(*physical));
+
+	if (!physical)
+		return NULL;
+	physical->extent = extent;
+	physical->size = extent->size;
+	physical->prop = *prop;
+	physical->device = prop->location.id;
+	physical->handles = 1;
+	return physical;
+}
+
+void sim_physical_settle(struct sim_physical *physical)
+{
+	if (physical->handles || physical->mappings)
+		return;
+	if (physical->record)
+		sim_record_end(physical->extent->store, physical->record);
+	sim_extent_drop(physical->extent);
+	sim_handle_delete(physical);
+}
+
+static CUresult check_prop(const CUmemAllocationProp *prop)
+{
+	if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+	    prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return sim_device_known(prop->location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+SIM_CALL(cuMemCreate,
+	 (CUmemGenericAllocationHandle * handle, size_t size, const CUmemAllocationProp *prop,
+	  unsigned long long flags),
+	 (handle, size, prop, flags))
+{
+	CUresult result = check_prop(prop);
+	struct sim_physical *physical;
+	struct sim_extent *extent;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!handle || !size || size % SIM_PAGE || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	extent = sim_extent_take(prop->location.id, size);
+	if (!extent)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	physical = sim_physical_new(extent, prop);
+	if (!physical) {
+		sim_extent_drop(extent);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*handle = (CUmemGenericAllocationHandle)physical;
+	return CUDA_SUCCESS;
+}
+
+SIM_CALL(cuMemRelease, (CUmemGenericAllocationHandle handle), (handle))
+{
+	struct sim_physical *physical = sim_physical_of(handle);
+
+	if (!physical)
+		return sim_multicast_release(handle);
+	physical->handles--;
+	sim_physical_settle(physical);
+	return CUDA_SUCCESS;
+}
+
+SIM_CALL(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * handle, void *addr),
+	 (handle, addr))
+{
+	struct sim_alloc *alloc = sim_alloc_at((uint64_t)addr);
+	struct sim_physical *physical = alloc ? alloc->owner : NULL;
+
+	if (!handle || !alloc || alloc->kind != SIM_MAPPED || !physical)
+		return CUDA_ERROR_INVALID_VALUE;
+	physical->handles++;
+	*handle = (CUmemGenericAllocationHandle)physical;
+	return CUDA_SUCCESS;
+}
+
+SIM_CALL(cuMemGetAllocationPropertiesFromHandle,
+	 (CUmemAllocationProp * prop, CUmemGenericAllocationHandle handle), (prop, handle))
+{
+	struct sim_physical *physical = sim_physical_of(handle);
+
+	if (!prop || !physical)
+		return CUDA_ERROR_INVALID_VALUE;
+	*prop = physical->prop;
+	return CUDA_SUCCESS;
+}
+
+SIM_CALL(cuMemGetAllocationGranularity,
+	 (size_t * granularity, const CUmemAllocationProp *prop,
+	  CUmemAllocationGranularity_flags option),
+	 (granularity, prop, option))
+{
+	CUresult result = check_prop(prop);
+
+	if (!granularity || (unsigned)option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		*granularity = SIM_PAGE;
+	return result;
+}
+
+/* ---- addresses ------------------------------------------------------------------------------ */
+
+/* The reservation that holds all of the range. */
+static struct reservation *reservation_of(uint64_t addr, uint64_t size)
+{
+	struct reservation *at;
+
+	for (at = reservations; at; at = at->next)
+		if (addr >= at->base && size <= at->size && addr - at->base <= at->size - size)
+			return at;
+	return NULL;
+}
+
+SIM_CALL(cuMemAddressReserve,
+	 (CUdeviceptr * ptr, size_t size, size_t align, CUdeviceptr wanted,
+	  unsigned long long flags),
+	 (ptr, size, align, wanted, flags))
+{
+	struct reservation *reservation;
+
+	if (!ptr || !size || size % SIM_PAGE || (align & (align - 1)) || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	reservation = malloc(sizeof(*reservation));
+	if (!reservation)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	reservation->size = size;
+	reservation->base =
+		sim_addresses_take(size, align > SIM_PAGE ? align : SIM_PAGE, true, wanted);
+	if (!reservation->base) {
+		free(reservation);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	reservation->next = reservations;
+	reservations = reservation;
+	*ptr = reservation->base;
+	return CUDA_SUCCESS;
+}
+
+static bool nothing_mapped(uint64_t addr, uint64_t size)
+{
+	uint64_t at;
+
+	for (at = addr; at < addr + size; at += SIM_PAGE)
+		if (sim_block_at(at))
+			return false;
+	return true;
+}
+
+SIM_CALL(cuMemAddressFree, (CUdeviceptr ptr, size_t size), (ptr, size))
+{
+	struct reservation **at = &reservations, *found;
+
+	while (*at && ((*at)->base != ptr || (*at)->size != size))
+		at = &(*at)->next;
+	found = *at;
+	if (!found || !nothing_mapped(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	*at = found->next;
+	free(found);
+	sim_addresses_drop(ptr, size);
+	return CUDA_SUCCESS;
+}
+
+/* ---- mappings ------------------------------------------------------------------------------- */
+
+static CUresult map(uint64_t addr, uint64_t size, struct sim_extent *extent, int device,
+		    struct sim_physical *physical)
+{
+	struct sim_alloc *alloc;
+
+	sim_extent_hold(extent);
+	alloc = sim_alloc_whole(SIM_MAPPED, size, device, extent, addr);
+	if (!alloc) {
+		sim_extent_drop(extent);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	alloc->owner = physical;
+	if (physical)
+		physical->mappings++;
+	return CUDA_SUCCESS;
+}
+
+SIM_CALL(cuMemMap,
+	 (CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+	  unsigned long long flags),
+	 (ptr, size, offset, handle, flags))
+{
+	struct sim_physical *physical = sim_physical_of(handle);
+	struct sim_extent *extent;
+
+	if (!size || offset || flags || ptr % SIM_PAGE || size % SIM_PAGE ||
+	    !reservation_of(ptr, size) || !nothing_mapped(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (physical && size <= physical->size)
+		return map(ptr, size, physical->extent, physical->device, physical);
+	extent = sim_multicast_extent(handle, size);
+	return extent ? map(ptr, size, extent, sim_extent_device(extent), NULL)
+		      : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Whether mappings fill the range, none of them sticking out. */
+static bool filled(uint64_t addr, uint64_t size)
+{
+	uint64_t at = addr;
+
+	if (!size || addr % SIM_PAGE || size % SIM_PAGE || !reservation_of(addr, size))
+		return false;
+	while (at < addr + size) {
+		struct sim_block *block = sim_block_at(at);
+
+		if (!block || block->base != at)
+			return false;
+		at += block->size;
+	}
+	return at == addr + size;
+}
+
+static void unmap(struct sim_block *block)
+{
+	struct sim_physical *physical = block->whole->owner;
+
+	sim_alloc_delete(block->whole);
+	sim_block_remove(block);
+	if (physical) {
+		physical->mappings--;
+		sim_physical_settle(physical);
+	}
+}
+
+SIM_CALL(cuMemUnmap, (CUdeviceptr ptr, size_t size), (ptr, size))
+{
+	uint64_t at = ptr;
+
+	if (!filled(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	while (at < ptr + size) {
+		struct sim_block *block = sim_block_at(at);
+
+		at += block->size;
+		unmap(block);
+	}
+	return CUDA_SUCCESS;
+}
+
+SIM_CALL(cuMemSetAccess, (CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count),
+	 (ptr, size, desc, count))
+{
+	uint64_t at;
+	size_t i;
+
+	if (!desc || !count || !filled(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (i = 0; i < count; i++)
+		if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+		    !sim_device_known(desc[i].location.id))
+			return CUDA_ERROR_INVALID_VALUE;
+	for (at = ptr; at < ptr + size; at += sim_block_at(at)->size)
+		for (i = 0; i < count; i++)
+			if (desc[i].location.id == sim_block_at(at)->device || count == 1)
+				sim_block_at(at)->whole->flags = desc[i].flags;
+	return CUDA_SUCCESS;
+}
+
+SIM_CALL(cuMemGetAccess,
+	 (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr),
+	 (flags, location, ptr))
+{
+	struct sim_alloc *alloc = sim_alloc_at(ptr);
+
+	if (!flags || !location || !alloc || alloc->kind != SIM_MAPPED)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = alloc->flags;
+	return CUDA_SUCCESS;
+}

@@ -76,7 +76,7 @@ $(apps_bin)/loader: $(apps_obj)/loader.c.o $(addprefix $(apps_bin)/,libwho1.so l
 	$(apps_link) -Wl,--no-as-needed $^ -o $@ $(apps_libs) -Wl,-rpath,'$$ORIGIN'
 
 # Middleware's side: registers memory of every kind.
-$(apps_bin)/regions: $(patsubst %,$(apps_obj)/%.c.o,regions regions_memory regions_owner) $(apps_cuda)
+$(apps_bin)/regions: $(patsubst %,$(apps_obj)/%.c.o,regions regions_memory regions_owner regions_process) $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
 
 CHECK_WITH += $(apps_built)

@@ -29,7 +29,8 @@ struct regions_case {
 	enum fate fate;
 	int refusal;
 	void (*clean)(void);
-	bool alone; /* the call ends all memory of the context, the bystander's too */
+	bool alone;   /* the call ends all memory of the context, the bystander's too */
+	bool lingers; /* the driver may know the memory still, but nobody must use it any more */
 };
 
 #define CASE(name_, begin_, end_, fate_, ...)                                           \
@@ -61,6 +62,31 @@ extern struct scene {
 
 extern const struct regions_case regions_memory_cases[]; /* regions_memory.c */
 extern const struct regions_case regions_owner_cases[];	 /* regions_owner.c */
+
+/* Cases that are told as a whole: `run` returns what is wrong, or NULL. */
+struct regions_process_case {
+	const char *name;
+	const char *(*run)(void);
+};
+extern const struct regions_process_case regions_process_cases[]; /* regions_process.c */
+
+/* pindown's functions, found by dlsym. */
+extern struct pindown_api {
+	__typeof__(&pindown_get) get;
+	__typeof__(&pindown_put) put;
+	__typeof__(&pindown_stats) stats;
+	__typeof__(&pindown_flush) flush;
+	__typeof__(&pindown_region_is_live) is_live;
+	__typeof__(&pindown_region_buffer_id) buffer_id;
+	__typeof__(&pindown_strerror) strerror;
+} pindown_api;
+
+struct pindown_stats regions_stats(void);
+
+/* Exported dma-bufs that are open: as many as there are pins. */
+int regions_open_exports(void);
+/* All open descriptors. */
+int regions_open_descriptors(void);
 
 /* A CUDA call of the program's own: false when it fails. */
 #define OK(call) ((call) == CUDA_SUCCESS)

@@ -104,6 +104,41 @@ static void clean_released(void)
 	cuCtxSetCurrent(s.primary);
 }
 
+/* Two devices: what ends on one is nothing to the other. */
+static bool beside_other_device(void)
+{
+	CUcontext context;
+	CUdevice other;
+
+	return OK(cuDeviceGet(&other, 1)) && OK(cuDevicePrimaryCtxRetain(&context, other)) &&
+	       allocate();
+}
+
+static bool release_other_device(void)
+{
+	return OK(cuDevicePrimaryCtxRelease_v2(1));
+}
+
+static bool reset_other_device(void)
+{
+	return OK(cuDevicePrimaryCtxReset_v2(1));
+}
+
+static bool on_other_device(void)
+{
+	CUcontext context;
+	CUdevice other;
+
+	return OK(cuDeviceGet(&other, 1)) && OK(cuDevicePrimaryCtxRetain(&context, other)) &&
+	       OK(cuCtxSetCurrent(context)) && allocate() && OK(cuCtxSetCurrent(s.primary));
+}
+
+static void clean_reset_other(void)
+{
+	cuDevicePrimaryCtxRelease_v2(1);
+	cuMemFree_v2(s.at);
+}
+
 static void clean_reset(void)
 {
 	cuDevicePrimaryCtxRelease_v2(s.device);
@@ -307,6 +342,12 @@ const struct regions_case regions_owner_cases[] = {
 	 .clean = clean_released, .alone = true),
 	CASE("cuDevicePrimaryCtxReset_v2", allocate, reset, GONE, .clean = clean_reset, .alone = true),
 	CASE("cuDevicePrimaryCtxReset", allocate, reset_v1, GONE, .clean = clean_reset, .alone = true),
+	CASE("cuDevicePrimaryCtxRelease to zero of another device", beside_other_device,
+	 release_other_device, KEPT, .clean = clean_memory),
+	CASE("cuDevicePrimaryCtxReset of another device", beside_other_device, reset_other_device, KEPT,
+	 .clean = clean_reset_other),
+	CASE("on another device, its cuDevicePrimaryCtxRelease to zero", on_other_device,
+	 release_other_device, GONE),
 	CASE("cuMemFree in a green context", in_green_context, free_in_green_context, GONE,
 	 .clean = clean_green),
 	CASE("module's global, cuModuleUnload", load_module, unload_module, GONE),
@@ -314,13 +355,13 @@ const struct regions_case regions_owner_cases[] = {
 	CASE("external memory, cuMemFree of the buffer", import_external, free_mapped_buffer, GONE,
 	 .clean = clean_external),
 	CASE("external memory, cuDestroyExternalMemory", import_external, destroy_external, GONE,
-	 .clean = clean_handle),
+	 .clean = clean_handle, .lingers = true),
 	CASE("another process's, cuIpcCloseMemHandle", open_exported, close_exported, GONE,
 	 .clean = end_exporter),
 	CASE("another process's, opened twice, closed once", open_exported_twice, close_exported, KEPT,
 	 .clean = clean_exported),
 	CASE("cuCheckpointProcessCheckpoint", allocate, checkpoint, GONE, .clean = clean_checkpoint,
-	 .alone = true),
+	 .alone = true, .lingers = true),
 	{.name = NULL},
 };
 /* clang-format on */

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Children: none keeps a registration of its parent's alive, whether it goes on as a copy or starts
+ * another program.
+ */
+#define _GNU_SOURCE
+#include "regions.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB  (1024u * 1024u)
+#define SIZE (64u * MIB)
+
+/* What a child says of itself by its exit status. */
+enum {
+	CHILD_FINE = 40,
+	CHILD_HAS_DESCRIPTORS,
+	CHILD_HOLDS_A_REGION,
+	CHILD_CAN_PIN,
+};
+
+static size_t free_memory(void)
+{
+	size_t available = 0, total = 0;
+
+	cuMemGetInfo_v2(&available, &total);
+	return available;
+}
+
+/* The copy: the parent's region is nothing to it, its puts are ignored. */
+static int live_as_copy(pindown_region *held, int descriptors)
+{
+	pindown_region *region = NULL;
+
+	if (regions_open_descriptors() > descriptors)
+		return CHILD_HAS_DESCRIPTORS;
+	pindown_api.put(held);
+	if (regions_stats().regions != 0 || regions_stats().kept_regions != 0)
+		return CHILD_HOLDS_A_REGION;
+	if (pindown_api.get(s.at, SIZE, 0, &region) == PINDOWN_OK)
+		return CHILD_CAN_PIN;
+	return CHILD_FINE;
+}
+
+static int status_of(pid_t child)
+{
+	int status = -1;
+
+	waitpid(child, &status, 0);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static const char *meaning(int status)
+{
+	switch (status) {
+	case CHILD_FINE:
+		return NULL;
+	case CHILD_HAS_DESCRIPTORS:
+		return "the child has more descriptors than its parent had before the pin";
+	case CHILD_HOLDS_A_REGION:
+		return "the child has a region";
+	case CHILD_CAN_PIN:
+		return "the child can pin without a CUDA driver of its own";
+	}
+	return "the child crashed";
+}
+
+/*
+ * The child is a copy and lives on while the parent frees: the memory must come back at once. With
+ * `hold` the parent still uses its region during the fork.
+ */
+static const char *run_fork(bool hold)
+{
+	int descriptors = regions_open_descriptors(), to_child[2], from_child[2];
+	pindown_region *region = NULL;
+	size_t before;
+	char byte = 0;
+	pid_t child;
+	int status;
+
+	if (!OK(cuMemAlloc_v2(&s.at, SIZE)) || pipe(to_child) != 0 || pipe(from_child) != 0)
+		return "can't begin";
+	descriptors += 4;
+	if (pindown_api.get(s.at, SIZE, 0, &region) != PINDOWN_OK)
+		return "it can't be registered";
+	if (!hold)
+		pindown_api.put(region);
+	child = fork();
+	if (child == 0) {
+		status = live_as_copy(region, descriptors);
+		/* Tells the parent, and stays until the parent has freed. */
+		if (write(from_child[1], "", 1) != 1 || close(to_child[1]) != 0 ||
+		    read(to_child[0], &byte, 1) != 0)
+			_exit(1);
+		_exit(status);
+	}
+	if (read(from_child[0], &byte, 1) != 1)
+		return "the child crashed";
+	if (hold && !pindown_api.is_live(region))
+		return "the parent's hold was lost";
+	if (hold)
+		pindown_api.put(region);
+	before = free_memory();
+	cuMemFree_v2(s.at);
+	before = free_memory() - before;
+	close(to_child[0]);
+	close(to_child[1]);
+	close(from_child[0]);
+	close(from_child[1]);
+	status = status_of(child);
+	if (before < SIZE / 2)
+		return "its memory did not come back while the child lived";
+	return meaning(status);
+}
+
+/* A new program finds no descriptor that it was not meant to have. */
+static const char *run_exec(void)
+{
+	pindown_region *region = NULL;
+	int status;
+	pid_t child;
+
+	if (!OK(cuMemAlloc_v2(&s.at, SIZE)) ||
+	    pindown_api.get(s.at, SIZE, 0, &region) != PINDOWN_OK)
+		return "it can't be registered";
+	child = vfork();
+	if (child == 0) {
+		execl("/bin/sh", "sh", "-c",
+		      "for f in /proc/$$/fd/*; do case $(readlink $f) in *dmabuf*|*simulated-gpu*) "
+		      "exit 9;; "
+		      "esac; done; exit 40",
+		      (char *)NULL);
+		_exit(1);
+	}
+	status = status_of(child);
+	pindown_api.put(region);
+	cuMemFree_v2(s.at);
+	return status == 9	      ? "a registration's descriptor is open in the new program"
+	       : status != CHILD_FINE ? "the new program did not run"
+				      : NULL;
+}
+
+static const char *run_idle_fork(void)
+{
+	return run_fork(false);
+}
+
+static const char *run_held_fork(void)
+{
+	return run_fork(true);
+}
+
+const struct regions_process_case regions_process_cases[] = {
+	{"fork, the child lives on, idle", run_idle_fork},
+	{"fork, the child lives on, held", run_held_fork},
+	{"exec of another program, held", run_exec},
+	{NULL, NULL},
+};

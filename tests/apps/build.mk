@@ -64,6 +64,9 @@ $(apps_bin)/libnested.so: $(patsubst %,$(apps_obj)/%.c.o,nested app) $(apps_cuda
 $(apps_bin)/libownmalloc.so $(apps_bin)/libregistrar.so: $(apps_bin)/lib%.so: $(apps_obj)/%.c.o
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
 
+# Its calloc is a malloc and a memset, which the compiler would turn into a call of calloc.
+$(apps_obj)/ownmalloc.c.o: ALL_CFLAGS += -fno-builtin-malloc
+
 # Three libraries in a row, and one that only the first one's RUNPATH leads to.
 # Who calls must stay on the stack: no tail calls.
 apps_who = $(apps_link) -fno-optimize-sibling-calls -shared -Wl,-soname,$(@F) $< -o $@ $(apps_libs)

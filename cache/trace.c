@@ -311,12 +311,16 @@ struct draft {
 	unsigned used, fields;
 };
 
+static inline void add_always(struct draft *draft, unsigned field, uint64_t value)
+{
+	draft->words[draft->used++] = value;
+	draft->fields |= field;
+}
+
 static inline void add(struct draft *draft, unsigned field, uint64_t value)
 {
-	if (value) {
-		draft->words[draft->used++] = value;
-		draft->fields |= field;
-	}
+	if (value)
+		add_always(draft, field, value);
 }
 
 static inline uint64_t time_taken(uint64_t begin, uint64_t end)
@@ -384,8 +388,10 @@ void pd_trace_region(enum pd_event event, const struct pd_trace_region *what, ui
 	add(&draft, PD_HAS_RESULT, (uint64_t)(int64_t)what->result);
 	if (!quick)
 		add(&draft, PD_HAS_DURATION, taken);
-	add(&draft, PD_HAS_REGION,
-	    what->region | (uint64_t)what->reason << 32 | (uint64_t)(uint16_t)what->device << 48);
+	/* Device 0 and region 0 are some too. */
+	add_always(&draft, PD_HAS_REGION,
+		   what->region | (uint64_t)what->reason << 32 |
+			   (uint64_t)(uint16_t)what->device << 48);
 	add(&draft, PD_HAS_PIN_ADDR, what->pin_addr);
 	add(&draft, PD_HAS_PIN_SIZE, what->pin_size);
 	add(&draft, PD_HAS_BUFFER_ID, what->buffer_id);

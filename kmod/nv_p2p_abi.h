@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * nv_p2p_abi.h - the kernel interface of the NVIDIA driver for third-party devices, in our words.
+ *
+ * Used where the driver's own nv-p2p.h is not at hand (see Kbuild), and by the simulated provider
+ * of tests. The names and layouts are the driver's; only what pindown uses is here.
+ *
+ *   PINDOWN_P2P_MAJOR=1	page table as up to driver 575 (version 0x00010002)
+ *   PINDOWN_P2P_MAJOR=2	as from 580.65 on (0x00020000): `flags` was added at the end. The default
+ *   PINDOWN_TEGRA=1		the signatures of Jetson and Drive
+ *
+ * A module that reads nothing past gpu_uuid unless `version` says so works with drivers of both
+ * majors, whichever it was built for. pindown does.
+ *
+ * A provider that is not NVIDIA's exports these symbols in the namespace PINDOWN_SIM. pindown.ko
+ * imports that only when built with PINDOWN_SIM=1; the kernel refuses to load it otherwise.
+ */
+#ifndef NV_P2P_ABI_H
+#define NV_P2P_ABI_H
+
+#include <linux/types.h>
+
+#ifndef PINDOWN_P2P_MAJOR
+#define PINDOWN_P2P_MAJOR 2
+#endif
+
+/* pages[] of a page table are of one of these sizes. */
+enum nvidia_p2p_page_size_type {
+	NVIDIA_P2P_PAGE_SIZE_4KB = 0,
+	NVIDIA_P2P_PAGE_SIZE_64KB,
+	NVIDIA_P2P_PAGE_SIZE_128KB,
+	NVIDIA_P2P_PAGE_SIZE_COUNT
+};
+
+#define NVIDIA_P2P_GPU_UUID_LEN 16
+
+#ifndef PINDOWN_TEGRA
+
+#if PINDOWN_P2P_MAJOR == 1
+#define NVIDIA_P2P_PAGE_TABLE_VERSION 0x00010002
+#else
+#define NVIDIA_P2P_PAGE_TABLE_VERSION 0x00020000
+#endif
+#define NVIDIA_P2P_DMA_MAPPING_VERSION 0x00020003
+
+struct nvidia_p2p_page {
+	uint64_t physical_address;
+	union nvidia_p2p_request_registers {
+		struct {
+			uint32_t wreqmb_h;
+			uint32_t rreqmb_h;
+			uint32_t rreqmb_0;
+			uint32_t reserved[3];
+		} fermi;
+	} registers;
+};
+
+typedef struct nvidia_p2p_page_table {
+	uint32_t version;
+	uint32_t page_size; /* enum nvidia_p2p_page_size_type */
+	struct nvidia_p2p_page **pages;
+	uint32_t entries;
+	uint8_t *gpu_uuid; /* from minor version 2 of major 1 */
+#if PINDOWN_P2P_MAJOR >= 2
+	uint32_t flags; /* NVIDIA_P2P_PAGE_TABLE_FLAGS_* */
+#endif
+} nvidia_p2p_page_table_t;
+
+#define NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE 0x1
+
+struct pci_dev;
+
+typedef struct nvidia_p2p_dma_mapping {
+	uint32_t version;
+	enum nvidia_p2p_page_size_type page_size_type;
+	uint32_t entries;
+	uint64_t *dma_addresses; /* one for each page */
+	void *private;
+	struct pci_dev *pci_dev;
+} nvidia_p2p_dma_mapping_t;
+
+/* With callback. Pins of one process are put by that process only. */
+int nvidia_p2p_get_pages(uint64_t p2p_token, uint32_t va_space, uint64_t virtual_address,
+			 uint64_t length, struct nvidia_p2p_page_table **page_table,
+			 void (*free_callback)(void *data), void *data);
+int nvidia_p2p_put_pages(uint64_t p2p_token, uint32_t va_space, uint64_t virtual_address,
+			 struct nvidia_p2p_page_table *page_table);
+
+/* Without: 525.105.17, 535.14 and later. Put from anywhere. */
+#define NVIDIA_P2P_CAP_GET_PAGES_PERSISTENT_API
+#define NVIDIA_P2P_FLAGS_DEFAULT 0
+#define NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING 1
+int nvidia_p2p_get_pages_persistent(uint64_t virtual_address, uint64_t length,
+				    struct nvidia_p2p_page_table **page_table, uint32_t flags);
+int nvidia_p2p_put_pages_persistent(uint64_t virtual_address,
+				    struct nvidia_p2p_page_table *page_table, uint32_t flags);
+
+/* Not in a callback; both take the driver's lock or may come to. */
+int nvidia_p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *page_table,
+			     struct nvidia_p2p_dma_mapping **dma_mapping);
+int nvidia_p2p_dma_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *page_table,
+			       struct nvidia_p2p_dma_mapping *dma_mapping);
+
+#else /* PINDOWN_TEGRA */
+
+#include <linux/dma-direction.h>
+#include <linux/mm_types.h>
+#include <linux/mmu_notifier.h>
+#include <linux/mutex.h>
+
+#define NVIDIA_P2P_PAGE_TABLE_VERSION 0x00010000
+#define NVIDIA_P2P_DMA_MAPPING_VERSION 0x00010000
+
+struct device;
+struct sg_table;
+
+/* Host memory: pages are the kernel's, of the page_size that is given in bytes. */
+typedef struct nvidia_p2p_page_table {
+	u32 version;
+	u32 page_size;
+	u64 size;
+	u32 entries;
+	struct page **pages;
+	u64 vaddr;
+	u32 mapped;
+	struct mm_struct *mm;
+	struct mmu_notifier mn;
+	struct mutex lock;
+	void (*free_callback)(void *data);
+	void *data;
+} nvidia_p2p_page_table_t;
+
+typedef struct nvidia_p2p_dma_mapping {
+	u32 version;
+	dma_addr_t *hw_address; /* one for each of `entries`, with its length */
+	u32 *hw_len;
+	u32 entries;
+	struct sg_table *sgt;
+	struct device *dev;
+	struct nvidia_p2p_page_table *page_table;
+	enum dma_data_direction direction;
+} nvidia_p2p_dma_mapping_t;
+
+int nvidia_p2p_get_pages(u64 vaddr, u64 size, struct nvidia_p2p_page_table **page_table,
+			 void (*free_callback)(void *data), void *data);
+/* Calls the callback, always. */
+int nvidia_p2p_put_pages(struct nvidia_p2p_page_table *page_table);
+
+int nvidia_p2p_dma_map_pages(struct device *dev, struct nvidia_p2p_page_table *page_table,
+			     struct nvidia_p2p_dma_mapping **map, enum dma_data_direction direction);
+int nvidia_p2p_dma_unmap_pages(struct nvidia_p2p_dma_mapping *map);
+
+#endif
+
+/* What a callback calls. In today's desktop drivers both do nothing: the driver cleans up itself. */
+int nvidia_p2p_free_page_table(struct nvidia_p2p_page_table *page_table);
+int nvidia_p2p_free_dma_mapping(struct nvidia_p2p_dma_mapping *dma_mapping);
+
+/* The part of `version` that changes with a layout that is not compatible. */
+#define NVIDIA_P2P_MAJOR_VERSION(v) ((v) >> 16)
+#define NVIDIA_P2P_MINOR_VERSION(v) ((v) & 0xffff)
+
+#endif

@@ -10,6 +10,7 @@
 
 __thread struct sim_thread sim_thread;
 static struct sim_context *primaries[16];
+static struct sim_context *ended;
 static uint64_t last_context_id;
 
 struct sim_context *sim_context_of(CUcontext handle)
@@ -145,7 +146,9 @@ void sim_context_destroy(struct sim_context *context)
 {
 	sim_context_end(context);
 	drop_from_this_thread(context);
-	sim_handle_end(context); /* not freed: it may be current to other threads */
+	sim_handle_end(context);
+	context->next_ended = ended; /* not freed: it may be current to other threads */
+	ended = context;
 }
 
 /* ---- explicit contexts ---------------------------------------------------------------------- */

@@ -24,6 +24,7 @@ struct sim_context {
 	struct sim_alloc *allocs; /* whose end is the context's end */
 	struct sim_stream *legacy;
 	struct sim_green *green;
+	struct sim_context *next_ended;
 };
 
 #define SIM_CONTEXT_STACK 16

@@ -215,6 +215,12 @@ static void close_import(struct sim_extent *extent)
 {
 	struct sim_store *store = extent->store;
 
+	while (store->exports) {
+		struct export *export = store->exports;
+
+		store->exports = export->next;
+		free(export);
+	}
 	munmap(store->view, extent->size);
 	close(store->fd);
 	free(store);

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * The parts of the simulated GPU driver, and who may touch what.
+ *
+ * gpu.api_lock stands for the driver's API lock. It protects clients, mappings and pins, and is
+ * held while callbacks run. Within it, gpu.pins_lock protects the table of pins and their DMA
+ * mappings, and gpu.memory_lock the list of memory objects and what is used of the BAR.
+ */
+#ifndef SIM_GPU_INTERNAL_H
+#define SIM_GPU_INTERNAL_H
+
+#include <linux/atomic.h>
+#include <linux/dma-mapping.h>
+#include <linux/hashtable.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/pci.h>
+#include <linux/rbtree.h>
+
+#include "abi.h"
+#include "sim_gpu.h"
+
+#define SIM_PAGE_SHIFT 16
+
+/* A piece of GPU memory. */
+struct sim_memory {
+	struct kref users; /* its owner's handle, each mapping, each pin */
+	u64 id;
+	u64 size;
+	u32 *pages; /* numbers of 64 KiB pages in the BAR */
+	u32 count;
+	bool freed;		   /* the handle is gone; the host must not reach it any more */
+	struct list_head all;	   /* gpu.memories */
+	struct list_head of_owner; /* client->memories; empty once freed */
+};
+
+/* Where a piece of memory is in a process' GPU address space. */
+struct sim_mapping {
+	struct rb_node node; /* client->mappings, by va */
+	u64 va, size;
+	struct sim_memory *memory;
+	u64 offset;
+	struct list_head pins; /* those with a callback */
+};
+
+/* One open descriptor: one GPU address space. */
+struct sim_client {
+	struct pid *tgid; /* who opened it */
+	u64 p2p_token;
+	u32 va_space;
+	struct rb_root mappings;
+	struct list_head memories;
+	struct list_head all; /* gpu.clients */
+};
+
+enum sim_pin_state {
+	SIM_PIN_HALF,	    /* pinned; no callback registered yet */
+	SIM_PIN_OVERTAKEN,  /* the memory was freed before that */
+	SIM_PIN_ARMED,	    /* with a callback */
+	SIM_PIN_CALLED,	    /* its callback is running */
+	SIM_PIN_PERSISTENT, /* never has one */
+};
+
+struct sim_pin {
+	struct nvidia_p2p_page_table *table; /* what the pinning driver sees; NULL once freed */
+	struct nvidia_p2p_page *page;
+	struct hlist_node live; /* gpu.pins, by the table's address */
+	struct list_head of_mapping;
+	enum sim_pin_state state;
+	struct pid *tgid;
+	u64 va, length;
+	u64 p2p_token;
+	struct sim_memory *memory;
+	u64 offset;
+	void (*callback)(void *data);
+	void *data;
+	bool forced_bar1;
+	struct list_head dma_mappings;
+};
+
+/* A DMA mapping for one device. */
+struct sim_dma {
+	struct nvidia_p2p_dma_mapping mapping; /* what the pinning driver sees */
+	struct list_head of_pin;
+	struct device *peer;
+	enum dma_data_direction direction;
+};
+
+struct sim_gpu {
+	struct pci_dev *pci;
+	void __iomem *bar;
+	phys_addr_t bar_start;
+	u32 bar_pages;
+
+	struct mutex api_lock;
+	struct task_struct *in_callback; /* whose callback runs, under api_lock */
+	struct sim_pin *called;		 /* and on which pin */
+	struct list_head clients;
+	u32 last_va_space;
+	u32 table_major;
+
+	struct mutex pins_lock;
+	DECLARE_HASHTABLE(pins, 10);
+
+	struct mutex memory_lock;
+	struct list_head memories;
+	unsigned long *memory_used; /* a bit for each page */
+	u32 *bar_used;		    /* pins of each page: BAR space is shared between pins */
+	u32 bar_used_pages;
+	u64 last_memory;
+	u32 scatter;
+	struct address_space *inode_mapping; /* of /dev/sim_gpu */
+};
+extern struct sim_gpu gpu;
+
+/* memory.c: gpu.api_lock must be held, where not said otherwise */
+struct sim_memory *sim_memory_alloc(struct sim_client *client, u64 size, bool scattered);
+struct sim_memory *sim_memory_find(u64 id);	  /* with a reference; any lock */
+void sim_memory_drop(struct sim_memory *memory); /* any lock */
+int sim_memory_free(struct sim_client *client, u64 id);
+phys_addr_t sim_memory_page(const struct sim_memory *memory, u64 offset);
+struct sim_mapping *sim_map(struct sim_client *client, struct sim_memory *memory, u64 offset,
+			    u64 size, u64 va);
+int sim_unmap(struct sim_client *client, u64 va, u64 size);
+/* The mapping that holds all of this range, in the address space that a pin may reach. */
+struct sim_mapping *sim_mapping_of(u64 p2p_token, u32 va_space, u64 va, u64 length);
+void sim_client_end(struct sim_client *client);
+int sim_bar_take(struct sim_memory *memory, u64 offset, u64 length);  /* takes memory_lock */
+void sim_bar_give(struct sim_memory *memory, u64 offset, u64 length); /* takes memory_lock */
+
+/* pins.c: take gpu.api_lock themselves, but for sim_pins_end() */
+void sim_pins_end(struct sim_mapping *mapping); /* gpu.api_lock held: runs the callbacks */
+int sim_pin_get(u64 p2p_token, u32 va_space, u64 va, u64 length,
+		struct nvidia_p2p_page_table **table, void (*callback)(void *data), void *data,
+		bool persistent, u32 flags);
+int sim_pin_put(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool persistent);
+int sim_table_free(struct nvidia_p2p_page_table *table);
+int sim_dma_map(struct device *peer, struct nvidia_p2p_page_table *table,
+		struct nvidia_p2p_dma_mapping **mapping, enum dma_data_direction direction);
+int sim_dma_unmap(struct device *peer, struct nvidia_p2p_page_table *table,
+		  struct nvidia_p2p_dma_mapping *mapping);
+int sim_dma_free(struct nvidia_p2p_dma_mapping *mapping);
+
+/* desktop.c, tegra.c: what addresses and lengths must be multiples of */
+u64 sim_pin_granule(void);
+
+/* knobs.c */
+extern atomic64_t sim_counters[SIM_GPU_COUNTERS];
+void sim_count(enum sim_gpu_counter counter, long by);
+/* A breach of the API's contract: counted, and said once a second at most. */
+#define sim_misuse(fmt, ...)                                                                       \
+	do {                                                                                       \
+		sim_count(SIM_GPU_MISUSES, 1);                                                     \
+		pr_err_ratelimited("sim_gpu: misuse: " fmt "\n", ##__VA_ARGS__);                   \
+	} while (0)
+u32 sim_knob(enum sim_gpu_knob knob);
+int sim_knob_set(u32 knob, u32 value);
+void sim_knobs_reset(void);
+void sim_delay(enum sim_gpu_knob knob);
+bool sim_fails_now(enum sim_gpu_knob knob);
+void sim_gate_pass(enum sim_gpu_gate gate);
+int sim_gate_op(u32 gate, u32 op);
+int sim_counters_show(void);
+void sim_counters_hide(void);
+
+#endif

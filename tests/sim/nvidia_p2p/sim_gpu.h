@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * /dev/sim_gpu: the simulated GPU of the test guest, for the simulated libcuda and for tests.
+ *
+ * Memory and addresses are two things, as in the real driver: memory is allocated (a handle), and
+ * mapped at GPU virtual addresses of this process, once, many times or not at all. Pins are made on
+ * mapped addresses, by whoever calls nvidia_p2p_get_pages(); the end of a mapping fires the
+ * callbacks of the pins on it, and memory is poisoned when it is given back.
+ *
+ * GPU addresses mean nothing to the CPU: mmap() of the memory's map_offset is how the host gets at
+ * the bytes.
+ *
+ * Sizes and addresses are multiples of SIM_GPU_PAGE. Errors: EINVAL for a bad argument, ENOENT for
+ * an unknown handle or address, EEXIST for addresses in use, ENOSPC when the memory is used up,
+ * EPERM for a process that has inherited the descriptor from the one that opened it.
+ */
+#ifndef SIM_GPU_H
+#define SIM_GPU_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define SIM_GPU_DEVICE "/dev/sim_gpu"
+#define SIM_GPU_PAGE   65536u
+
+/* What freed memory is filled with, in 8-byte words. */
+#define SIM_GPU_POISON 0xdeadbeefdeadbeefull
+
+/* The memory's pages are not neighbours: a page table of it has gaps. */
+#define SIM_GPU_SCATTERED 1u
+/* Also map it, at `va`. */
+#define SIM_GPU_MAPPED 2u
+
+struct sim_gpu_alloc {
+	__u64 size;
+	__u64 va; /* in: where to map it; 0: anywhere. out: where it is */
+	__u32 flags;
+	__u32 reserved;
+	__u64 handle;	  /* out: never used twice */
+	__u64 map_offset; /* out: for mmap() on this descriptor */
+};
+
+struct sim_gpu_map {
+	__u64 handle;
+	__u64 offset; /* within the memory */
+	__u64 size;
+	__u64 va; /* in: where; 0: anywhere. out: where it is */
+};
+
+struct sim_gpu_range {
+	__u64 va;
+	__u64 size;
+};
+
+struct sim_gpu_tokens {
+	__u64 p2p_token;
+	__u32 va_space;
+	__u32 reserved;
+};
+
+/* Memory, unmapped. With SIM_GPU_MAPPED also mapped. */
+#define SIM_GPU_ALLOC _IOWR('G', 1, struct sim_gpu_alloc)
+/* Give memory back (the handle): what is mapped of it is unmapped first. */
+#define SIM_GPU_FREE _IOW('G', 2, __u64)
+#define SIM_GPU_MAP  _IOWR('G', 3, struct sim_gpu_map)
+/* End one mapping, by its first address and its size. Callbacks have run when this returns. */
+#define SIM_GPU_UNMAP _IOW('G', 4, struct sim_gpu_range)
+/* The legacy tokens of this process' address space. */
+#define SIM_GPU_TOKENS _IOR('G', 5, struct sim_gpu_tokens)
+
+/* What can be counted. "now" counts must be back where they were when a test is over. */
+enum sim_gpu_counter {
+	SIM_GPU_PINS,		/* now: pins that have not been given back */
+	SIM_GPU_PERSISTENT,	/* now: those of them without a callback */
+	SIM_GPU_TABLES,		/* now: page tables that have not been freed */
+	SIM_GPU_DMA_MAPPINGS,	/* now */
+	SIM_GPU_BAR_PAGES,	/* now: 64 KiB pages of BAR space in use */
+	SIM_GPU_MEMORY_PAGES,	/* now: pages of memory in use */
+	SIM_GPU_MISUSES,	/* breaches of the API's contract; the kernel log names each */
+	SIM_GPU_GETS,		/* get_pages calls that succeeded, of both kinds */
+	SIM_GPU_GETS_FAILED,	/* and that did not */
+	SIM_GPU_GETS_OVERTAKEN, /* of these: by a free, before the callback was registered */
+	SIM_GPU_PUTS,		/* put_pages calls that found their pin */
+	SIM_GPU_PUTS_LATE,	/* that came after the callback had run: answered 0, as the driver does */
+	SIM_GPU_PUTS_FOREIGN,	/* from another process: answered 0, and the pin stays */
+	SIM_GPU_CALLBACKS,	/* callbacks run */
+	SIM_GPU_GATES_EXPIRED,	/* a thread waited at a gate until its patience ended */
+	SIM_GPU_COUNTERS
+};
+
+#define SIM_GPU_COUNTER_NAMES                                                                      \
+	"pins", "persistent", "tables", "dma_mappings", "bar_pages", "memory_pages", "misuses",    \
+		"gets", "gets_failed", "gets_overtaken", "puts", "puts_late", "puts_foreign",      \
+		"callbacks", "gates_expired"
+
+struct sim_gpu_counters {
+	__u64 value[SIM_GPU_COUNTERS];
+};
+#define SIM_GPU_COUNT _IOR('G', 6, struct sim_gpu_counters)
+
+/* What a test can set. All are 0 after loading; SIM_GPU_RESET makes them 0 again. */
+enum sim_gpu_knob {
+	SIM_GPU_BAR_LIMIT,	/* 64 KiB pages of BAR space; 0: all of the BAR */
+	SIM_GPU_DELAY_GET,	/* us, at most (each time another): between get_pages' two steps */
+	SIM_GPU_DELAY_PUT,	/* us, at most: before put_pages looks for the pin */
+	SIM_GPU_DELAY_CALLBACK, /* us, at most: before each callback, the API lock held */
+	SIM_GPU_FAIL_GET,	/* the nth get_pages from now on fails; counts down */
+	SIM_GPU_FAIL_MAP,	/* the nth dma_map_pages from now on fails */
+	SIM_GPU_FAIL_ERROR,	/* with this errno (positive); 0: EIO */
+	SIM_GPU_TABLE_MAJOR,	/* version of new page tables: 1, 2; 0: as loaded; 3: of the future */
+	SIM_GPU_KNOBS
+};
+
+struct sim_gpu_set {
+	__u32 knob;
+	__u32 value;
+};
+#define SIM_GPU_SET   _IOW('G', 7, struct sim_gpu_set)
+#define SIM_GPU_RESET _IO('G', 8)
+
+/*
+ * Gates stop the driver at a place of the test's choosing, so that a race happens on purpose and
+ * every time. ARM: the next thread that comes to the place stops there. AWAIT: returns when a
+ * thread has. OPEN: it goes on. A thread waits 20 s at most; then it goes on by itself and
+ * SIM_GPU_GATES_EXPIRED counts it (AWAIT: ETIMEDOUT).
+ */
+enum sim_gpu_gate {
+	SIM_GPU_GATE_PINNED,	 /* in get_pages: pages pinned, callback not yet registered */
+	SIM_GPU_GATE_REGISTERED, /* in get_pages: callback registered, call not yet returned */
+	SIM_GPU_GATE_PUT,	 /* in put_pages: before it takes the API lock */
+	SIM_GPU_GATE_CALLBACK,	 /* in a free, the API lock held: before a callback */
+	SIM_GPU_GATE_CALLED,	 /* the same, after it */
+	SIM_GPU_GATES
+};
+
+#define SIM_GPU_GATE_ARM   0u
+#define SIM_GPU_GATE_AWAIT 1u
+#define SIM_GPU_GATE_OPEN  2u
+
+struct sim_gpu_gate_op {
+	__u32 gate;
+	__u32 op;
+};
+#define SIM_GPU_GATE _IOW('G', 9, struct sim_gpu_gate_op)
+
+#endif

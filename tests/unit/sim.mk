@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: MIT
+# Tests of the simulated driver itself.
+UNIT_SIM := test_sim_memory
+UNIT_SIM_BIN := $(UNIT_SIM:%=$(B)/unit/%)
+CHECK_UNIT += $(UNIT_SIM_BIN)
+
+$(B)/obj/tests/unit/test_sim%.o $(B)/obj/tests/unit/sim_support.c.o: INCLUDE += -Ihook -Itests/sim \
+	-D_GNU_SOURCE -DSIM_LIBRARY='"$(abspath $(B)/sim/libcuda.so.1)"'
+
+$(UNIT_SIM_BIN): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(B)/obj/tests/unit/sim_support.c.o \
+		| $(B)/sim/libcuda.so.1
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread

@@ -68,15 +68,15 @@ static void let_probes_pass(void)
 	}
 }
 
-/* It is somebody's still. A hold of our own keeps it from going away before we have told everyone.
+/*
+ * It is somebody's still. A hold of our own keeps it from going away before we have told everyone. It
+ * may be the last one by then, so the region stays among those that a free waits for.
  */
 static void keep(uint32_t number)
 {
 	struct pindown_region *region = &pd_regions[number];
 
 	pd_hold(pd_self_or_anonymous(), number, 1);
-	pd_queue_remove(&dying, number);
-	__atomic_fetch_sub(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
 	pd_account_kept(region);
 	set_state(region, PD_KEPT);
 }
@@ -175,6 +175,26 @@ static void tell(const struct pindown_region *region, bool in_use)
 	pd_tell_subscribers(region, in_use);
 }
 
+/* Everyone has been told: drop keep()'s hold. */
+static void let_go(uint32_t number)
+{
+	bool last;
+
+	pd_lock();
+	pd_hold(pd_self_or_anonymous(), number, -1u);
+	last = !pd_region_in_use(number);
+	if (last) {
+		set_state(&pd_regions[number], PD_DYING);
+	} else {
+		pd_queue_remove(&dying, number);
+		__atomic_fetch_sub(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
+		pd_wake_waiters();
+	}
+	pd_unlock();
+	if (last)
+		unpin(number, true);
+}
+
 int pd_victims_dispatch(struct pd_victims *victims)
 {
 	uint32_t number = victims->first;
@@ -187,7 +207,7 @@ int pd_victims_dispatch(struct pd_victims *victims)
 		next = region->victim;
 		tell(region, in_use);
 		if (in_use)
-			pindown_put(region);
+			let_go(number);
 		else
 			unpin(number, false);
 	}

@@ -100,36 +100,72 @@ pd_guard pd_end_all(void)
 
 #define BATCH 64
 
-/* Regions held for the comparison, so that they stay what they are. */
-static unsigned take_suspects(struct pindown_region **suspects, uint32_t *from, const void *pool)
+/*
+ * What a region was when we looked. Not held for the comparison: a free of its memory in another
+ * thread would take that for a user, and go on with the memory still pinned.
+ */
+struct suspect {
+	uint32_t number;
+	uint64_t base, end, buffer_id, others;
+};
+
+/* Lock held. */
+static struct suspect suspect_of(uint32_t number)
+{
+	const struct pindown_region *region = &pd_regions[number];
+
+	return (struct suspect){.number = number,
+				.base = region->base,
+				.end = region->end,
+				.buffer_id = region->buffer_id,
+				.others = pd_region_others(region)};
+}
+
+static unsigned take_suspects(struct suspect *suspects, uint32_t *from, const void *pool)
 {
 	unsigned n = 0;
 
 	pd_lock();
 	for (; *from <= pd_region_high_water() && n < BATCH; ++*from) {
-		struct pindown_region *region = &pd_regions[*from];
+		const struct pindown_region *region = &pd_regions[*from];
 
-		if (!pd_state_is_live(region->state) || (pool && region->pool != pool))
-			continue;
-		pd_hold(pd_self_or_anonymous(), *from, 1);
-		suspects[n++] = region;
+		if (pd_state_is_live(region->state) && (!pool || region->pool == pool))
+			suspects[n++] = suspect_of(*from);
 	}
 	pd_unlock();
 	return n;
 }
 
-static void drop_if_changed(struct pindown_region *region)
+static bool is_still_there(const struct suspect *suspect)
 {
-	if (pd_compare(region) == PD_FALSE)
-		pd_drop_stale(region);
-	else
-		pindown_put(region);
+	const struct pindown_region *region = &pd_regions[suspect->number];
+
+	return pd_state_is_live(region->state) && region->base == suspect->base &&
+	       region->end == suspect->end && region->buffer_id == suspect->buffer_id &&
+	       pd_region_others(region) == suspect->others;
+}
+
+static void drop_if_changed(const struct suspect *suspect)
+{
+	struct pd_victims victims = {0};
+
+	if (pd_driver_is_same(suspect->base, suspect->end, suspect->buffer_id, suspect->others) ||
+	    !pd_driver_answers())
+		return;
+	pd_lock();
+	if (is_still_there(suspect)) {
+		victims.missed = !pd_region_is_volatile(&pd_regions[suspect->number]);
+		pd_victims_add(&victims, suspect->number, PINDOWN_REASON_STALE);
+	}
+	pd_victims_sort(&victims);
+	pd_unlock();
+	pd_victims_dispatch(&victims);
 }
 
 void pd_recheck(void *pool)
 {
 	const struct pd_scope all = {.kind = PD_GUARD_ALL};
-	struct pindown_region *suspects[BATCH];
+	struct suspect suspects[BATCH];
 	uint32_t from = 1;
 	int saved = errno;
 	unsigned n;
@@ -141,26 +177,25 @@ void pd_recheck(void *pool)
 	pd_unlock();
 	while ((n = take_suspects(suspects, &from, pool)) != 0)
 		for (unsigned i = 0; i < n; i++)
-			drop_if_changed(suspects[i]);
+			drop_if_changed(&suspects[i]);
 	errno = saved;
 }
 
-static struct pindown_region *take_overlapping(uint64_t *at, uint64_t end)
+/* A look without the lock, then the lock for what it has found. */
+static bool take_overlapping(struct suspect *suspect, uint64_t *at, uint64_t end)
 {
-	struct pindown_region *region = NULL;
 	uint32_t number;
 
 	if (!pd_index_next(at, end))
-		return NULL;
+		return false;
 	pd_lock();
 	number = pd_index_next(at, end);
 	if (number) {
-		region = &pd_regions[number];
-		pd_hold(pd_self_or_anonymous(), number, 1);
-		*at = region->end;
+		*suspect = suspect_of(number);
+		*at = suspect->end;
 	}
 	pd_unlock();
-	return region;
+	return number != 0;
 }
 
 /*
@@ -171,15 +206,15 @@ static struct pindown_region *take_overlapping(uint64_t *at, uint64_t end)
 static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end)
 {
 	const struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = end};
-	struct pindown_region *region;
+	struct suspect suspect;
 	int saved = errno;
 
 	pd_lock();
 	pd_volatile_forget(addr, end);
 	pd_flights_lose_known(&scope);
 	pd_unlock();
-	for (uint64_t at = addr; at < end && (region = take_overlapping(&at, end)) != NULL;)
-		drop_if_changed(region);
+	for (uint64_t at = addr; at < end && take_overlapping(&suspect, &at, end);)
+		drop_if_changed(&suspect);
 	errno = saved;
 }
 

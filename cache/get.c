@@ -263,7 +263,15 @@ PD_EXPORT int pindown_region_is_volatile(const struct pindown_region *region)
 	return pd_region_is_volatile(region);
 }
 
+/* Under the lock, if need be: an eviction may be looking whether the region is idle just now. */
 PD_EXPORT int pindown_region_is_live(const struct pindown_region *region)
 {
-	return pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_ACQUIRE));
+	bool live = pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_ACQUIRE));
+
+	if (!live) {
+		pd_lock();
+		live = pd_state_is_live(region->state);
+		pd_unlock();
+	}
+	return live;
 }

@@ -5,13 +5,14 @@ CHECK_LIBS = $(shell pkg-config --libs check)
 
 UNIT_CACHE := test_cache_get test_cache_regions test_cache_budget test_cache_invalidate \
 	test_cache_subscribe test_cache_dmabuf test_races_pin test_races_free test_races_threads \
-	test_fork
+	test_races_steps test_races_stress test_fork
 UNIT_CACHE_BIN := $(UNIT_CACHE:%=$(B)/unit/%)
 CHECK_UNIT += $(UNIT_CACHE_BIN)
 
 # cache/build.mk has been read by now.
 CACHE_OBJ := $(patsubst %,$(B)/obj/%.o,$(filter cache/%,$(LIB_SRC)))
-UNIT_HELPERS := $(B)/obj/tests/unit/fake_driver.c.o $(B)/obj/tests/unit/cache_test.c.o
+UNIT_HELPERS := $(B)/obj/tests/unit/stepping.c.o \
+	$(B)/obj/tests/unit/fake_driver.c.o $(B)/obj/tests/unit/cache_test.c.o
 
 $(UNIT_CACHE_BIN): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(UNIT_HELPERS) $(CACHE_OBJ)
 	@mkdir -p $(@D)

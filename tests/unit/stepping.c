@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/* See stepping.h. */
+#define _GNU_SOURCE
+#include "stepping.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "cache_test.h"
+
+#define TRAP_FLAG 0x100u
+#define PATIENCE \
+	20000000 /* ns: so long the stopped thread waits for one that neither ends nor sleeps */
+
+static struct {
+	unsigned target, at;
+	bool on, met, inside; /* inside: the other thread ended while the first was stopped */
+	sem_t go;
+	bool started;
+	struct worker other;
+} turn;
+
+#if CAN_STEP
+
+/* All of this runs in a signal handler: system calls only. */
+static bool other_is_asleep(void)
+{
+	char path[64] = "/proc/self/task/", text[256];
+	char digits[12], *p = digits + sizeof(digits), *end, *state;
+	int fd;
+
+	*--p = '\0';
+	for (int tid = turn.other.tid; tid; tid /= 10)
+		*--p = (char)('0' + tid % 10);
+	end = stpcpy(path + strlen(path), p);
+	strcpy(end, "/stat");
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	ssize_t n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	state = strrchr(text, ')');
+	return state && state[1] == ' ' && state[2] == 'S';
+}
+
+static long long now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+static void let_other_run(void)
+{
+	long long deadline = now() + PATIENCE;
+
+	turn.met = true;
+	sem_post(&turn.go);
+	for (;;) {
+		if (worker_is_done(&turn.other)) {
+			turn.inside = true;
+			return;
+		}
+		if (__atomic_load_n(&turn.started, __ATOMIC_ACQUIRE) && other_is_asleep())
+			return; /* it waits for the one that is stopped */
+		if (now() > deadline)
+			return; /* or spins for it */
+		sched_yield();
+	}
+}
+
+static void trapped(int signal, siginfo_t *info, void *context)
+{
+	int saved = errno;
+
+	(void)signal, (void)info;
+	if (turn.on && turn.at++ == turn.target) {
+		ucontext_t *interrupted = context;
+
+		interrupted->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
+		let_other_run();
+	}
+	errno = saved;
+}
+
+static void __attribute__((noinline)) set_trap_flag(bool on)
+{
+	/* Clear of the red zone. */
+	if (on)
+		__asm__ volatile("subq $128, %%rsp; pushfq; orq $0x100, (%%rsp); popfq; "
+				 "addq $128, %%rsp" ::
+					 : "memory", "cc");
+	else
+		__asm__ volatile("subq $128, %%rsp; pushfq; andq $~0x100, (%%rsp); popfq; "
+				 "addq $128, %%rsp" ::
+					 : "memory", "cc");
+}
+
+#else
+
+static void trapped(int signal, siginfo_t *info, void *context)
+{
+	(void)signal, (void)info, (void)context;
+}
+
+static void set_trap_flag(bool on)
+{
+	(void)on;
+}
+
+#endif
+
+void step_from_here(void)
+{
+	turn.at = 0;
+	turn.on = true;
+	set_trap_flag(true);
+}
+
+void step_to_here(void)
+{
+	set_trap_flag(false);
+	turn.on = false;
+}
+
+bool race_met(void)
+{
+	return turn.met;
+}
+
+bool race_was_inside(void)
+{
+	return turn.inside;
+}
+
+unsigned race_instruction(void)
+{
+	return turn.target;
+}
+
+static void other_main(void *arg)
+{
+	const struct race *race = arg;
+
+	while (sem_wait(&turn.go) && errno == EINTR)
+		;
+	__atomic_store_n(&turn.started, true, __ATOMIC_RELEASE);
+	race->other();
+}
+
+static void one_turn(const struct race *race, unsigned target)
+{
+	race->prepare();
+	turn.target = target;
+	turn.met = turn.inside = turn.started = false;
+	sem_init(&turn.go, 0, 0);
+	if (target != UINT_MAX) {
+		worker_start(&turn.other, other_main, (void *)(uintptr_t)race);
+		while (!__atomic_load_n(&turn.other.tid, __ATOMIC_ACQUIRE))
+			sched_yield();
+	}
+	race->stepped();
+	if (target != UINT_MAX) {
+		if (!turn.met) /* shorter than when it was counted: after it, then */
+			sem_post(&turn.go);
+		worker_join(&turn.other);
+	}
+	race->check();
+}
+
+void run_race(const char *name, const struct race *race, unsigned turns)
+{
+	struct sigaction action = {.sa_sigaction = trapped, .sa_flags = SA_SIGINFO | SA_NODEFER};
+	unsigned met = 0, inside = 0, tried = 0, length, step;
+
+	if (getenv("STEP_TURNS"))
+		turns = (unsigned)atoi(getenv("STEP_TURNS"));
+	ck_assert_int_eq(sigaction(SIGTRAP, &action, NULL), 0);
+	one_turn(race, UINT_MAX);
+	one_turn(race, UINT_MAX); /* all that is done once only has been done by now */
+	length = turn.at;
+	step = length / (turns + 1) + 1;
+	for (unsigned target = 0; target < length; target += step) {
+		one_turn(race, target);
+		tried++;
+		met += turn.met;
+		inside += turn.inside;
+	}
+	printf("%s: %u instructions, stopped at %u of them; the other thread ran through %u "
+	       "times\n",
+	       name, length, met, inside);
+	fflush(stdout);
+	ck_assert_uint_gt(met, tried / 2);
+	ck_assert_uint_gt(inside, 0);
+}

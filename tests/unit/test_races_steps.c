@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Races at every single instruction of a hit, a put, the end of a pin, a free, and a flush; see
+ * stepping.h.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+
+#include "cache_test.h"
+#include "stepping.h"
+
+#define AT(i) (BASE + MIB(16) * (i))
+#define TURNS 140 /* of more instructions than these only some are stopped at; or set STEP_TURNS */
+
+static uint64_t old_id;
+static pindown_region *region, *others_region;
+static int result, others_result;
+static unsigned exports_after_end;
+
+static void flush_and_forget(void)
+{
+	pindown_flush();
+	for (unsigned i = 0; i < 3; i++)
+		fake_free(AT(i));
+}
+
+static void one_idle_region(void)
+{
+	flush_and_forget();
+	fake_alloc(AT(0), PAGE, FAKE_LINEAR);
+	old_id = fake_id(AT(0));
+	get_and_put(AT(0), 1);
+	region = others_region = NULL;
+	exports_after_end = 0;
+}
+
+static void one_held_region(void)
+{
+	one_idle_region();
+	region = must_get(AT(0), 1);
+}
+
+static void stepped_hit(void)
+{
+	step_from_here();
+	result = pindown_get(AT(0), 1, 0, &region);
+	step_to_here();
+}
+
+static void stepped_put(void)
+{
+	step_from_here();
+	pindown_put(region);
+	step_to_here();
+}
+
+static void other_frees(void)
+{
+	pd_guard guard = pd_end_range(AT(0), 0);
+
+	exports_after_end = fake_open_exports_of(old_id);
+	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
+	pd_ended(guard);
+}
+
+static void assert_all_gone(void)
+{
+	ck_assert_msg(fake_open_exports_of(old_id) == 0, "instruction %u: a lost unpin",
+		      race_instruction());
+	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
+	assert_books_balance();
+	ck_assert_uint_eq(stats().kept_regions, 0);
+}
+
+/* ---- a hit against a free ---- */
+
+static void check_hit(void)
+{
+	if (result == PINDOWN_OK) {
+		/* It was there first: its hold counts, so that the pin outlives the free. */
+		ck_assert_uint_eq(pindown_region_buffer_id(region), old_id);
+		ck_assert_msg(fake_open_exports_of(old_id) == 1,
+			      "instruction %u: unpinned under its holder", race_instruction());
+		pindown_put(region);
+	} else {
+		ck_assert_int_eq(result, PINDOWN_ERR_NOT_DEVICE);
+		ck_assert_uint_eq(exports_after_end, 0);
+	}
+	if (race_met())
+		assert_all_gone();
+}
+
+START_TEST(a_hit_against_a_free)
+{
+	static const struct race race = {one_idle_region, stepped_hit, other_frees, check_hit};
+
+	run_race("hit against free", &race, TURNS);
+}
+END_TEST
+
+/* The record is used again, for other memory and then for new memory at the same address. */
+static void other_reuses_the_record(void)
+{
+	other_frees();
+	fake_alloc(AT(1), PAGE, FAKE_LINEAR);
+	get_and_put(AT(1), 1);
+	fake_alloc(AT(0), MIB(4), FAKE_LINEAR);
+	get_and_put(AT(0), 1);
+}
+
+static void check_reuse(void)
+{
+	if (result == PINDOWN_ERR_NOT_DEVICE) { /* between the free and the new memory */
+		ck_assert(!race_was_inside());
+		return;
+	}
+	ck_assert_int_eq(result, PINDOWN_OK);
+	ck_assert_uint_eq(pindown_region_base(region), AT(0));
+	uint64_t id = pindown_region_buffer_id(region);
+	ck_assert(id == old_id || id == fake_id(AT(0)));
+	ck_assert_uint_eq(pindown_region_length(region),
+			  id == fake_id(AT(0)) ? (race_met() ? MIB(4) : PAGE) : PAGE);
+	ck_assert_uint_eq(fake_open_exports_of(id), 1);
+	pindown_put(region);
+	if (race_met())
+		assert_all_gone();
+}
+
+START_TEST(a_hit_against_a_record_used_again)
+{
+	static const struct race race = {one_idle_region, stepped_hit, other_reuses_the_record,
+					 check_reuse};
+
+	run_race("hit against reuse of its record", &race, TURNS);
+}
+END_TEST
+
+static void other_makes_it_volatile_and_replaces_it(void)
+{
+	pd_volatile(AT(0), PAGE);
+	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
+	fake_alloc(AT(0), PAGE, FAKE_LINEAR);
+}
+
+static void check_volatile(void)
+{
+	ck_assert_int_eq(result, PINDOWN_OK);
+	pindown_put(region);
+	pindown_flush();
+	pd_trusted(AT(0), PAGE);
+	assert_all_gone();
+}
+
+START_TEST(a_hit_against_a_range_becoming_volatile)
+{
+	static const struct race race = {one_idle_region, stepped_hit,
+					 other_makes_it_volatile_and_replaces_it, check_volatile};
+
+	run_race("hit against volatile", &race, TURNS);
+}
+END_TEST
+
+/* ---- a hit against an eviction ---- */
+
+static void other_flushes(void)
+{
+	pindown_flush();
+}
+
+static void check_flush(void)
+{
+	ck_assert_int_eq(result, PINDOWN_OK);
+	ck_assert_uint_eq(pindown_region_buffer_id(region), old_id);
+	ck_assert_uint_ge(fake_open_exports_of(old_id), 1);
+	pindown_put(region);
+	pindown_flush();
+	assert_all_gone();
+}
+
+START_TEST(a_hit_against_a_flush)
+{
+	static const struct race race = {one_idle_region, stepped_hit, other_flushes, check_flush};
+
+	run_race("hit against flush", &race, TURNS);
+}
+END_TEST
+
+/* ---- puts ---- */
+
+static void check_put(void)
+{
+	ck_assert_uint_le(exports_after_end, 1);
+	if (race_met())
+		assert_all_gone();
+}
+
+/* The lost unpin (both think that it's the other's) and the double one (both do it). */
+START_TEST(a_put_against_a_free)
+{
+	static const struct race race = {one_held_region, stepped_put, other_frees, check_put};
+
+	run_race("put against free", &race, TURNS);
+}
+END_TEST
+
+static void one_kept_region_with_two_holds(void)
+{
+	one_held_region();
+	others_region = must_get(AT(0), 1);
+	other_frees();
+}
+
+static void other_puts(void)
+{
+	pindown_put(others_region);
+	others_region = NULL;
+}
+
+static void check_two_puts(void)
+{
+	if (others_region)
+		other_puts();
+	assert_all_gone();
+}
+
+START_TEST(the_last_two_puts_of_a_kept_region)
+{
+	static const struct race race = {one_kept_region_with_two_holds, stepped_put, other_puts,
+					 check_two_puts};
+
+	run_race("put against put", &race, TURNS);
+}
+END_TEST
+
+static void other_gets_and_puts(void)
+{
+	get_and_put(AT(0), 1);
+}
+
+static void check_get_and_put(void)
+{
+	ck_assert(is_cached(AT(0), 1));
+	ck_assert_uint_eq(fake_open_exports_of(old_id), 1);
+	ck_assert_int_eq(pindown_flush(), 1);
+	assert_all_gone();
+}
+
+START_TEST(a_put_against_a_hit)
+{
+	static const struct race race = {one_held_region, stepped_put, other_gets_and_puts,
+					 check_get_and_put};
+
+	run_race("put against hit", &race, TURNS);
+}
+END_TEST
+
+/* ---- a free, stepped ---- */
+
+static void stepped_free(void)
+{
+	step_from_here();
+	pd_guard guard = pd_end_range(AT(0), 0);
+	step_to_here();
+	exports_after_end = fake_open_exports_of(old_id);
+	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
+	pd_ended(guard);
+}
+
+static void other_gets(void)
+{
+	others_result = pindown_get(AT(0), 1, 0, &others_region);
+}
+
+static void check_free_against_get(void)
+{
+	if (others_region) {
+		/* The free had been entered, but the hold was there before it looked: so it saw it. */
+		ck_assert_int_eq(others_result, PINDOWN_OK);
+		ck_assert_uint_eq(exports_after_end, 1);
+		ck_assert_int_eq(pindown_region_is_live(others_region), 0);
+		pindown_put(others_region);
+	} else {
+		ck_assert_uint_eq(exports_after_end, 0);
+	}
+	assert_all_gone();
+}
+
+START_TEST(a_free_against_a_hit)
+{
+	static const struct race race = {one_idle_region, stepped_free, other_gets,
+					 check_free_against_get};
+
+	run_race("free against hit", &race, TURNS);
+}
+END_TEST
+
+/* The memory is not registered: the free takes its short way, and must not miss a pin that begins. */
+static void nothing_pinned(void)
+{
+	one_idle_region();
+	pindown_flush();
+}
+
+/* Up to the guard's coming down: a pin in between has to have waited, or lost. */
+static void stepped_whole_free(void)
+{
+	step_from_here();
+	pd_guard guard = pd_end_range(AT(0), 0);
+	fake_free(AT(0));
+	pd_ended(guard);
+	step_to_here();
+}
+
+static void check_free_against_pin(void)
+{
+	if (others_region) {
+		/* In the instructions before the guard went up. */
+		ck_assert_int_eq(pindown_region_is_live(others_region), 0);
+		pindown_put(others_region);
+	} else if (race_met()) {
+		ck_assert_int_eq(others_result, PINDOWN_ERR_NOT_DEVICE);
+	}
+	assert_all_gone();
+}
+
+START_TEST(a_free_of_nothing_registered_against_a_pin)
+{
+	static const struct race race = {nothing_pinned, stepped_whole_free, other_gets,
+					 check_free_against_pin};
+
+	run_race("free of nothing registered against pin", &race, TURNS);
+}
+END_TEST
+
+static void other_puts_its_own(void)
+{
+	pindown_put(region);
+	region = NULL;
+}
+
+static void check_free_against_put(void)
+{
+	if (region)
+		other_puts_its_own();
+	assert_all_gone();
+}
+
+START_TEST(a_free_against_the_last_put)
+{
+	static const struct race race = {one_held_region, stepped_free, other_puts_its_own,
+					 check_free_against_put};
+
+	run_race("free against put", &race, TURNS);
+}
+END_TEST
+
+/* ---- a flush, stepped ---- */
+
+static void stepped_flush(void)
+{
+	step_from_here();
+	pindown_flush();
+	step_to_here();
+}
+
+/* Two at once want to unpin the region; the free must not go on before it is unpinned. */
+static void check_flush_against_free(void)
+{
+	ck_assert_msg(exports_after_end == 0, "instruction %u: pinned when the free went on",
+		      race_instruction());
+	if (race_met())
+		assert_all_gone();
+}
+
+START_TEST(a_flush_against_a_free)
+{
+	static const struct race race = {one_idle_region, stepped_flush, other_frees,
+					 check_flush_against_free};
+
+	run_race("flush against free", &race, TURNS);
+}
+END_TEST
+
+static void check_flush_against_get(void)
+{
+	if (others_region) {
+		ck_assert_uint_eq(pindown_region_buffer_id(others_region), old_id);
+		ck_assert_uint_ge(fake_open_exports_of(old_id), 1);
+		pindown_put(others_region);
+	}
+	pindown_flush();
+	assert_all_gone();
+}
+
+START_TEST(a_flush_against_a_get)
+{
+	static const struct race race = {one_idle_region, stepped_flush, other_gets,
+					 check_flush_against_get};
+
+	run_race("flush against get", &race, TURNS);
+}
+END_TEST
+
+/* A region in use is none of the flush's business, and its holder must not see it flicker. */
+static void other_asks_whether_it_is_live(void)
+{
+	others_result = pindown_region_is_live(region);
+}
+
+static void check_still_live(void)
+{
+	if (race_met())
+		ck_assert_msg(others_result == 1, "instruction %u: not live, it says",
+			      race_instruction());
+	ck_assert(is_cached(AT(0), 1));
+	pindown_put(region);
+	ck_assert_int_eq(pindown_flush(), 1);
+	assert_all_gone();
+}
+
+START_TEST(a_flush_of_a_region_in_use)
+{
+	static const struct race race = {one_held_region, stepped_flush,
+					 other_asks_whether_it_is_live, check_still_live};
+
+	run_race("flush against holder", &race, TURNS);
+}
+END_TEST
+
+static void check_put_against_flush(void)
+{
+	if (region)
+		other_puts_its_own();
+	pindown_flush();
+	assert_all_gone();
+}
+
+START_TEST(a_flush_against_the_last_put)
+{
+	static const struct race race = {one_held_region, stepped_flush, other_puts_its_own,
+					 check_put_against_flush};
+
+	run_race("flush against put", &race, TURNS);
+}
+END_TEST
+
+/* ---- the end of a pin ---- */
+
+static void start_stepping(void *arg)
+{
+	(void)arg;
+	step_from_here();
+}
+
+static unsigned edges_of_a_pin;
+
+static void go_on(void *arg)
+{
+	(void)arg;
+}
+
+static void count_edges(void)
+{
+	bool met = true;
+
+	for (unsigned edge = 0; met; edge++) {
+		nothing_pinned();
+		fake_at_edge(FAKE_CALLS, edge, go_on, NULL);
+		get_and_put(AT(0), 1);
+		met = fake_edge_met();
+		edges_of_a_pin = edge;
+	}
+}
+
+/* From the driver's last answer, with the buffer id unchanged, to the get's return. */
+static void stepped_pin(void)
+{
+	fake_at_edge(FAKE_CALLS, edges_of_a_pin - 1, start_stepping, NULL);
+	result = pindown_get(AT(0), 1, 0, &region);
+	step_to_here();
+}
+
+START_TEST(the_end_of_a_pin_against_a_free)
+{
+	static const struct race race = {nothing_pinned, stepped_pin, other_frees, check_hit};
+
+	count_edges();
+	run_race("end of a pin against free", &race, TURNS);
+}
+END_TEST
+
+static void check_pin_against_get(void)
+{
+	ck_assert_int_eq(result, PINDOWN_OK);
+	if (others_region) {
+		ck_assert_ptr_eq(others_region, region);
+		pindown_put(others_region);
+	}
+	pindown_put(region);
+	ck_assert_uint_eq(fake_open_exports(), 1);
+	ck_assert_int_eq(pindown_flush(), 1);
+	assert_all_gone();
+}
+
+START_TEST(the_end_of_a_pin_against_a_get)
+{
+	static const struct race race = {nothing_pinned, stepped_pin, other_gets,
+					 check_pin_against_get};
+
+	count_edges();
+	run_race("end of a pin against get", &race, TURNS);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("races: single instructions");
+	TCase *tc = cache_case(suite, "single instructions");
+
+	if (!CAN_STEP) {
+		printf("skipped: single-stepping is for x86-64, and not under ThreadSanitizer\n");
+		return 77;
+	}
+	tcase_add_test(tc, a_hit_against_a_free);
+	tcase_add_test(tc, a_hit_against_a_record_used_again);
+	tcase_add_test(tc, a_hit_against_a_range_becoming_volatile);
+	tcase_add_test(tc, a_hit_against_a_flush);
+	tcase_add_test(tc, a_put_against_a_free);
+	tcase_add_test(tc, the_last_two_puts_of_a_kept_region);
+	tcase_add_test(tc, a_put_against_a_hit);
+	tcase_add_test(tc, a_free_against_a_hit);
+	tcase_add_test(tc, a_free_of_nothing_registered_against_a_pin);
+	tcase_add_test(tc, a_free_against_the_last_put);
+	tcase_add_test(tc, a_flush_against_a_free);
+	tcase_add_test(tc, a_flush_against_a_get);
+	tcase_add_test(tc, a_flush_of_a_region_in_use);
+	tcase_add_test(tc, a_flush_against_the_last_put);
+	tcase_add_test(tc, the_end_of_a_pin_against_a_free);
+	tcase_add_test(tc, the_end_of_a_pin_against_a_get);
+	return run_suite(suite);
+}

@@ -1,9 +1,24 @@
 # SPDX-License-Identifier: MIT
-# The table of watched calls against the library's exports, and against a CUDA toolkit where there is one.
-CHECK_TREE += tests/unit/test_table
-CHECK_WITH += $(B)/unit/table_rows
+# The table of watched calls: against the library's exports, and a CUDA toolkit where there is one; and
+# what look-ups are answered with, on a driver made for it.
+table_bin := $(B)/unit
+table_obj := $(B)/obj/tests/unit
+table_built := $(addprefix $(table_bin)/,table_rows libtable_second.so libtable_third.so table_driver/libcuda.so.1)
 
-$(B)/obj/tests/unit/table_rows.c.o: INCLUDE += -Ihook
-$(B)/unit/table_rows: $(B)/obj/tests/unit/table_rows.c.o
+CHECK_TREE += tests/unit/test_table $(table_bin)/test_table_lookup
+CHECK_WITH += $(table_built)
+
+$(addprefix $(table_obj)/,table_rows.c.o table_other.c.o table_driver.c.o test_table_lookup.c.o): \
+	INCLUDE += -Ihook
+$(table_bin)/table_rows $(table_bin)/test_table_lookup: $(table_bin)/%: $(table_obj)/%.c.o
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -ldl -lpthread
+$(table_bin)/libtable_second.so $(table_bin)/libtable_third.so: $(table_obj)/table_other.c.o
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(@F) $^ -o $@ $(ALL_LDFLAGS)
+# Like the real one it is bound to itself, and it must be on the stack when it looks something up.
+$(table_obj)/table_driver.c.o: ALL_CFLAGS += -fno-optimize-sibling-calls
+$(table_bin)/table_driver/libcuda.so.1: $(table_obj)/table_driver.c.o
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-Bsymbolic-functions -Wl,-soname,$(@F) $^ -o $@ $(ALL_LDFLAGS) -ldl
+$(table_bin)/test_table_lookup: | $(table_built) $(B)/libpindown.so

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+/* What test_table_lookup asks of its driver, besides what every driver has. */
+#ifndef TABLE_DRIVER_H
+#define TABLE_DRIVER_H
+
+/* Functions that are younger than this are not there. */
+extern int table_driver_age;
+
+/* What the driver finds when it looks one of its own functions up. */
+void *table_driver_finds(const char *name);
+
+#endif

@@ -26,7 +26,10 @@ static void begin_with_fork_handlers(void)
 	ck_assert_int_eq(pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child), 0);
 }
 
-/* In a child there is no Check to report to: a failed expectation is the child's exit status. */
+/*
+ * In a child there is no Check to report to, and another thread may have had its lock at the fork: a
+ * failed expectation is the child's exit status.
+ */
 #define EXPECT(condition)                          \
 	do {                                       \
 		if (!(condition))                  \
@@ -47,11 +50,11 @@ static pid_t start_child(void (*fn)(void *), void *arg)
 {
 	pid_t child = fork();
 
-	ck_assert_int_ge(child, 0);
 	if (child == 0) {
 		fn(arg);
 		_exit(0);
 	}
+	ck_assert_int_gt(child, 0);
 	return child;
 }
 
@@ -204,7 +207,8 @@ static void uses_the_cache(void *arg)
 		watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
 		EXPECT(!is_cached(AT(0), 1));
 	}
-	struct pindown_stats s = stats();
+	struct pindown_stats s;
+	EXPECT(pindown_stats(&s, sizeof(s), -1) == PINDOWN_OK);
 	EXPECT(s.pins == 3 && s.unpins == 3 && s.regions == 0);
 }
 
@@ -296,7 +300,6 @@ START_TEST(a_child_that_is_told_late)
 	fds[0] = fds[1] = fd_of(region);
 	pindown_put(region);
 	pid_t child = _Fork();
-	ck_assert_int_ge(child, 0);
 	if (child == 0) {
 		pd_fork_child();
 		has_nothing(fds);

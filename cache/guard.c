@@ -178,6 +178,12 @@ static bool may_pin(const struct pd_flight *flight, const struct pd_scope *scope
 	return !flight->known || pd_scope_covers(scope, &flight->memory);
 }
 
+/* Its owner has a look at it without the lock, too (pd_flight_lost()). */
+static void set_lost(struct pd_flight *flight)
+{
+	__atomic_store_n(&flight->lost, true, __ATOMIC_RELAXED);
+}
+
 bool pd_flights_lose(const struct pd_scope *scope)
 {
 	const struct pd_thread *self = pd_self();
@@ -185,24 +191,17 @@ bool pd_flights_lose(const struct pd_scope *scope)
 
 	for (struct pd_flight *f = flights; f; f = f->next)
 		if (may_pin(f, scope)) {
-			f->lost = true;
+			set_lost(f);
 			others |= f->thread != self;
 		}
 	return others;
-}
-
-void pd_flights_replaced(uint64_t begin, uint64_t end)
-{
-	for (struct pd_flight *f = flights; f; f = f->next)
-		if (f->known && f->memory.base < end && begin < f->memory.end)
-			f->lost = true;
 }
 
 void pd_flights_lose_known(const struct pd_scope *scope)
 {
 	for (struct pd_flight *f = flights; f; f = f->next)
 		if (f->known && pd_scope_covers(scope, &f->memory))
-			f->lost = true;
+			set_lost(f);
 }
 
 bool pd_flights_under(const struct pd_scope *scope)

@@ -69,18 +69,18 @@ struct pd_flight {
 	bool lost;  /* a free of the memory began: the pin must not be used */
 };
 
+/* A look without the lock, to give up early. Under it, `lost` is the truth. */
+static inline bool pd_flight_lost(const struct pd_flight *flight)
+{
+	return __atomic_load_n(&flight->lost, __ATOMIC_RELAXED);
+}
+
 /* Lock held. begin: unsettled goes up. end: it goes down, and those who wait wake up. */
 void pd_flight_begin(struct pd_flight *flight);
 void pd_flight_end(struct pd_flight *flight);
 
 /* Lock held. Mark lost all that the scope covers; true when any is another thread's. */
 bool pd_flights_lose(const struct pd_scope *scope);
-
-/*
- * Lock held. The driver has handed this range out anew: whoever knows what it pins there, and may
- * have read the buffer id for the last time, has pinned what is gone.
- */
-void pd_flights_replaced(uint64_t begin, uint64_t end);
 
 /*
  * Lock held. The driver has just made something new there: a pin that was told of other memory

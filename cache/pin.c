@@ -181,8 +181,7 @@ static int pin_or_evict(struct attempt *a, const struct pd_backend *backend)
 	for (;;) {
 		int result = backend->pin(&a->pin, &a->driver_error);
 
-		if (result != PINDOWN_ERR_NO_SPACE ||
-		    __atomic_load_n(&a->flight.lost, __ATOMIC_RELAXED))
+		if (result != PINDOWN_ERR_NO_SPACE || pd_flight_lost(&a->flight))
 			return result;
 		/* BAR space is the device's own; other shortages are the process's. */
 		if (!pd_evict_for(a->driver_error == 2 ? a->pin.device : -1))
@@ -351,7 +350,7 @@ static int fly(struct attempt *a)
 	if (result == PINDOWN_OK)
 		result = announce(a);
 	if (result == AGAIN)
-		return a->flight.lost ? lose(a) : wait_for_company(a);
+		return pd_flight_lost(&a->flight) ? lose(a) : wait_for_company(a);
 	if (result != PINDOWN_OK || a->region) {
 		land(a);
 		return result;

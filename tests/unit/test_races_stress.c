@@ -166,7 +166,7 @@ static void play(void *arg)
 		else if (what < 97)
 			pindown_flush();
 		else if (what < 98)
-			pindown_invalidate(slot->base, roll(player, 2) ? 0 : slot->size);
+			pindown_invalidate(slot->base, roll(player, 2) ? 0 : KIB(512));
 		else if (what < 99)
 			pd_recheck(NULL);
 		else

@@ -19,11 +19,11 @@
 
 #include "gpu.h"
 
-#define MEMORY_BAR    2
-#define PCI_NVIDIA    0x10de
-#define PCI_REDHAT    0x1af4
-#define PCI_IVSHMEM   0x1110
-#define MAP_SHIFT     28 /* of a memory's number in an mmap offset */
+#define MEMORY_BAR  2
+#define PCI_NVIDIA  0x10de
+#define PCI_REDHAT  0x1af4
+#define PCI_IVSHMEM 0x1110
+#define MAP_SHIFT   28 /* of a memory's number in an mmap offset */
 
 struct sim_gpu gpu;
 
@@ -62,7 +62,7 @@ static vm_fault_t view_fault(struct vm_fault *fault)
 	return result;
 }
 
-static const struct vm_operations_struct view_ops = { .fault = view_fault };
+static const struct vm_operations_struct view_ops = {.fault = view_fault};
 
 static void view_flags(struct vm_area_struct *vma, unsigned long flags)
 {
@@ -180,8 +180,8 @@ static int call_one(struct sim_client *client, unsigned int number, union call *
 
 	switch (number) {
 	case SIM_GPU_TOKENS:
-		call->tokens = (struct sim_gpu_tokens){ .p2p_token = client->p2p_token,
-							.va_space = client->va_space };
+		call->tokens = (struct sim_gpu_tokens){.p2p_token = client->p2p_token,
+						       .va_space = client->va_space};
 		return 0;
 	case SIM_GPU_COUNT:
 		return call_count(&call->counters);
@@ -212,8 +212,7 @@ static long gpu_ioctl(struct file *file, unsigned int number, unsigned long argu
 	if (_IOC_DIR(number) & _IOC_WRITE && copy_from_user(&call, from, _IOC_SIZE(number)))
 		return -EFAULT;
 	error = call_one(file->private_data, number, &call);
-	if (!error && _IOC_DIR(number) & _IOC_READ &&
-	    copy_to_user(from, &call, _IOC_SIZE(number)))
+	if (!error && _IOC_DIR(number) & _IOC_READ && copy_to_user(from, &call, _IOC_SIZE(number)))
 		return -EFAULT;
 	return error;
 }
@@ -337,7 +336,7 @@ static void gpu_remove(struct pci_dev *pci)
 }
 
 /* No module alias is made of this: nothing loads it for a device that is there. */
-static const struct pci_device_id gpu_ids[] = { { PCI_DEVICE(PCI_REDHAT, PCI_IVSHMEM) }, {} };
+static const struct pci_device_id gpu_ids[] = {{PCI_DEVICE(PCI_REDHAT, PCI_IVSHMEM)}, {}};
 
 static struct pci_driver gpu_driver = {
 	.name = "sim_gpu",

@@ -18,7 +18,7 @@
 #include <linux/pci.h>
 #include <linux/rbtree.h>
 
-#include "abi.h"
+#include "nv_p2p_abi.h"
 #include "sim_gpu.h"
 
 #define SIM_PAGE_SHIFT 16
@@ -116,7 +116,7 @@ extern struct sim_gpu gpu;
 
 /* memory.c: gpu.api_lock must be held, where not said otherwise */
 struct sim_memory *sim_memory_alloc(struct sim_client *client, u64 size, bool scattered);
-struct sim_memory *sim_memory_find(u64 id);	  /* with a reference; any lock */
+struct sim_memory *sim_memory_find(u64 id);	 /* with a reference; any lock */
 void sim_memory_drop(struct sim_memory *memory); /* any lock */
 int sim_memory_free(struct sim_client *client, u64 id);
 phys_addr_t sim_memory_page(const struct sim_memory *memory, u64 offset);
@@ -149,10 +149,10 @@ u64 sim_pin_granule(void);
 extern atomic64_t sim_counters[SIM_GPU_COUNTERS];
 void sim_count(enum sim_gpu_counter counter, long by);
 /* A breach of the API's contract: counted, and said once a second at most. */
-#define sim_misuse(fmt, ...)                                                                       \
-	do {                                                                                       \
-		sim_count(SIM_GPU_MISUSES, 1);                                                     \
-		pr_err_ratelimited("sim_gpu: misuse: " fmt "\n", ##__VA_ARGS__);                   \
+#define sim_misuse(fmt, ...)                                                     \
+	do {                                                                     \
+		sim_count(SIM_GPU_MISUSES, 1);                                   \
+		pr_err_ratelimited("sim_gpu: misuse: " fmt "\n", ##__VA_ARGS__); \
 	} while (0)
 u32 sim_knob(enum sim_gpu_knob knob);
 int sim_knob_set(u32 knob, u32 value);

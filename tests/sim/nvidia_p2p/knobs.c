@@ -59,8 +59,7 @@ void sim_delay(enum sim_gpu_knob knob)
 /* True for one call, the nth since the knob was set to n. */
 bool sim_fails_now(enum sim_gpu_knob knob)
 {
-	return atomic_add_unless(&until_failure[knob], -1, 0) &&
-	       !atomic_read(&until_failure[knob]);
+	return atomic_add_unless(&until_failure[knob], -1, 0) && !atomic_read(&until_failure[knob]);
 }
 
 /* ---- gates ---- */
@@ -128,8 +127,8 @@ int sim_gate_op(u32 gate, u32 op)
 	wake_up_all(&gates_changed);
 	if (op != SIM_GPU_GATE_AWAIT)
 		return 0;
-	left = wait_event_interruptible_timeout(gates_changed,
-						gate_is(gate, turn, GATE_STOPPED), GATE_PATIENCE);
+	left = wait_event_interruptible_timeout(gates_changed, gate_is(gate, turn, GATE_STOPPED),
+						GATE_PATIENCE);
 	return left < 0 ? -EINTR : left ? 0 : -ETIMEDOUT;
 }
 
@@ -137,7 +136,7 @@ int sim_gate_op(u32 gate, u32 op)
 
 static int counters_show(struct seq_file *file, void *unused)
 {
-	static const char *const names[] = { SIM_GPU_COUNTER_NAMES };
+	static const char *const names[] = {SIM_GPU_COUNTER_NAMES};
 	int i;
 
 	BUILD_BUG_ON(ARRAY_SIZE(names) != SIM_GPU_COUNTERS);

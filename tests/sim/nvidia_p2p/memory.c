@@ -139,7 +139,8 @@ struct sim_memory *sim_memory_find(u64 id)
 	struct sim_memory *memory, *found = NULL;
 
 	mutex_lock(&gpu.memory_lock);
-	list_for_each_entry(memory, &gpu.memories, all) {
+	list_for_each_entry(memory, &gpu.memories, all)
+	{
 		if (memory->id != id)
 			continue;
 		if (!memory->freed && kref_get_unless_zero(&memory->users))
@@ -257,8 +258,8 @@ struct sim_mapping *sim_map(struct sim_client *client, struct sim_memory *memory
 	INIT_LIST_HEAD(&mapping->pins);
 	while (*link) {
 		parent = *link;
-		link = va < rb_entry(parent, struct sim_mapping, node)->va ? &parent->rb_left :
-									     &parent->rb_right;
+		link = va < rb_entry(parent, struct sim_mapping, node)->va ? &parent->rb_left
+									   : &parent->rb_right;
 	}
 	rb_link_node(&mapping->node, parent, link);
 	rb_insert_color(&mapping->node, &client->mappings);
@@ -288,9 +289,10 @@ struct sim_mapping *sim_mapping_of(u64 p2p_token, u32 va_space, u64 va, u64 leng
 	struct sim_client *client;
 	struct sim_mapping *mapping;
 
-	list_for_each_entry(client, &gpu.clients, all) {
-		if (p2p_token ? client->p2p_token != p2p_token || client->va_space != va_space :
-				client->tgid != task_tgid(current))
+	list_for_each_entry(client, &gpu.clients, all)
+	{
+		if (p2p_token ? client->p2p_token != p2p_token || client->va_space != va_space
+			      : client->tgid != task_tgid(current))
 			continue;
 		mapping = mapping_from(client, va);
 		if (mapping && mapping->va <= va && length <= mapping->va + mapping->size - va)
@@ -310,7 +312,8 @@ static void memory_end(struct sim_client *client, struct sim_memory *memory)
 	mutex_unlock(&gpu.memory_lock);
 	if (gpu.inode_mapping)
 		unmap_mapping_range(gpu.inode_mapping, memory->id << 28, memory->size, 1);
-	list_for_each_entry(other, &gpu.clients, all) {
+	list_for_each_entry(other, &gpu.clients, all)
+	{
 		for (node = rb_first(&other->mappings); node; node = next) {
 			struct sim_mapping *mapping = rb_entry(node, struct sim_mapping, node);
 
@@ -327,7 +330,8 @@ int sim_memory_free(struct sim_client *client, u64 id)
 {
 	struct sim_memory *memory;
 
-	list_for_each_entry(memory, &client->memories, of_owner) {
+	list_for_each_entry(memory, &client->memories, of_owner)
+	{
 		if (memory->id == id) {
 			memory_end(client, memory);
 			return 0;

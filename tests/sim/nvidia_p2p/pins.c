@@ -20,6 +20,8 @@ static u8 gpu_uuid[16] = "pindown sim GPU";
 
 /* ---- page tables ---- */
 
+#define TABLE_VERSION_1 0x00010002 /* up to driver 575; then 0x00020000 */
+
 static u32 table_major(void)
 {
 	u32 asked = sim_knob(SIM_GPU_TABLE_MAJOR);
@@ -30,8 +32,8 @@ static u32 table_major(void)
 /* A table of the old version ends where it ended then. */
 static size_t table_size(u32 major)
 {
-	return major == 1 ? offsetof(struct nvidia_p2p_page_table, flags) :
-			    sizeof(struct nvidia_p2p_page_table);
+	return major == 1 ? offsetof(struct nvidia_p2p_page_table, flags)
+			  : sizeof(struct nvidia_p2p_page_table);
 }
 
 static void table_free(struct sim_pin *pin)
@@ -60,9 +62,7 @@ static int table_make(struct sim_pin *pin)
 		table_free(pin);
 		return -ENOMEM;
 	}
-	table->version = major == 1 ? SIM_TABLE_VERSION_1 :
-			 major == 2 ? SIM_TABLE_VERSION_2 :
-				      major << 16;
+	table->version = major == 1 ? TABLE_VERSION_1 : major << 16;
 	table->page_size = NVIDIA_P2P_PAGE_SIZE_64KB;
 	table->entries = count;
 	table->gpu_uuid = gpu_uuid;
@@ -76,7 +76,8 @@ static struct sim_pin *pin_of(struct nvidia_p2p_page_table *table)
 {
 	struct sim_pin *pin;
 
-	hash_for_each_possible(gpu.pins, pin, live, (unsigned long)table) {
+	hash_for_each_possible(gpu.pins, pin, live, (unsigned long)table)
+	{
 		if (pin->table == table)
 			return pin;
 	}
@@ -115,15 +116,15 @@ static int dma_map(struct sim_dma *dma, const struct sim_pin *pin)
 	if (!address)
 		return -ENOMEM;
 	for (i = 0; i < count; i++) {
-		address[i] = dma_map_resource(dma->peer, pin->page[i].physical_address, SIM_GPU_PAGE,
-					      dma->direction, 0);
+		address[i] = dma_map_resource(dma->peer, pin->page[i].physical_address,
+					      SIM_GPU_PAGE, dma->direction, 0);
 		if (dma_mapping_error(dma->peer, address[i])) {
 			dma_unmap(dma, i);
 			kvfree(address);
 			return -EIO;
 		}
 	}
-	dma->mapping.version = SIM_DMA_VERSION;
+	dma->mapping.version = NVIDIA_P2P_DMA_MAPPING_VERSION;
 	dma->mapping.page_size_type = NVIDIA_P2P_PAGE_SIZE_64KB;
 	dma->mapping.entries = count;
 	dma->mapping.pci_dev = dev_is_pci(dma->peer) ? to_pci_dev(dma->peer) : NULL;
@@ -179,7 +180,8 @@ static struct sim_dma *dma_of(struct sim_pin *pin, struct nvidia_p2p_dma_mapping
 {
 	struct sim_dma *dma;
 
-	list_for_each_entry(dma, &pin->dma_mappings, of_pin) {
+	list_for_each_entry(dma, &pin->dma_mappings, of_pin)
+	{
 		if (&dma->mapping == mapping)
 			return dma;
 	}
@@ -244,8 +246,7 @@ static void pin_end(struct sim_pin *pin)
 	mutex_lock(&gpu.pins_lock);
 	if (!list_empty(&pin->dma_mappings))
 		sim_misuse("a pin ends with DMA mappings left");
-	list_for_each_entry_safe(dma, next, &pin->dma_mappings, of_pin)
-		dma_free(dma);
+	list_for_each_entry_safe(dma, next, &pin->dma_mappings, of_pin) dma_free(dma);
 	hash_del(&pin->live);
 	table_free(pin);
 	mutex_unlock(&gpu.pins_lock);
@@ -378,7 +379,7 @@ static int pin_check(u64 va, u64 length, struct nvidia_p2p_page_table **table,
 	if (!table || !length || !IS_ALIGNED(va | length, sim_pin_granule()) ||
 	    check_add_overflow(va, length, &end))
 		return -EINVAL;
-	if (persistent ? flags & ~SIM_FORCE_BAR1 : !callback)
+	if (persistent ? flags & ~NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING : !callback)
 		return -EINVAL;
 	if (in_callback()) {
 		sim_misuse("get_pages from a callback");
@@ -410,7 +411,7 @@ static int pin_new(u64 p2p_token, u32 va_space, u64 va, u64 length,
 	pin->p2p_token = p2p_token;
 	pin->callback = callback;
 	pin->data = data;
-	pin->forced_bar1 = flags & SIM_FORCE_BAR1;
+	pin->forced_bar1 = flags & NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING;
 	mutex_lock(&gpu.api_lock);
 	error = pin_pages(pin, p2p_token, va_space, persistent);
 	if (!error)
@@ -436,8 +437,8 @@ int sim_pin_get(u64 p2p_token, u32 va_space, u64 va, u64 length,
 		struct nvidia_p2p_page_table **table, void (*callback)(void *data), void *data,
 		bool persistent, u32 flags)
 {
-	int error = pin_new(p2p_token, va_space, va, length, table, callback, data, persistent,
-			    flags);
+	int error =
+		pin_new(p2p_token, va_space, va, length, table, callback, data, persistent, flags);
 
 	sim_count(error ? SIM_GPU_GETS_FAILED : SIM_GPU_GETS, 1);
 	return error;

@@ -81,16 +81,16 @@ enum sim_gpu_counter {
 	SIM_GPU_GETS_FAILED,	/* and that did not */
 	SIM_GPU_GETS_OVERTAKEN, /* of these: by a free, before the callback was registered */
 	SIM_GPU_PUTS,		/* put_pages calls that found their pin */
-	SIM_GPU_PUTS_LATE,	/* that came after the callback had run: answered 0, as the driver does */
-	SIM_GPU_PUTS_FOREIGN,	/* from another process: answered 0, and the pin stays */
-	SIM_GPU_CALLBACKS,	/* callbacks run */
-	SIM_GPU_GATES_EXPIRED,	/* a thread waited at a gate until its patience ended */
+	SIM_GPU_PUTS_LATE, /* that came after the callback had run: answered 0, as the driver does */
+	SIM_GPU_PUTS_FOREIGN,  /* from another process: answered 0, and the pin stays */
+	SIM_GPU_CALLBACKS,     /* callbacks run */
+	SIM_GPU_GATES_EXPIRED, /* a thread waited at a gate until its patience ended */
 	SIM_GPU_COUNTERS
 };
 
-#define SIM_GPU_COUNTER_NAMES                                                                      \
-	"pins", "persistent", "tables", "dma_mappings", "bar_pages", "memory_pages", "misuses",    \
-		"gets", "gets_failed", "gets_overtaken", "puts", "puts_late", "puts_foreign",      \
+#define SIM_GPU_COUNTER_NAMES                                                                   \
+	"pins", "persistent", "tables", "dma_mappings", "bar_pages", "memory_pages", "misuses", \
+		"gets", "gets_failed", "gets_overtaken", "puts", "puts_late", "puts_foreign",   \
 		"callbacks", "gates_expired"
 
 struct sim_gpu_counters {
@@ -107,7 +107,7 @@ enum sim_gpu_knob {
 	SIM_GPU_FAIL_GET,	/* the nth get_pages from now on fails; counts down */
 	SIM_GPU_FAIL_MAP,	/* the nth dma_map_pages from now on fails */
 	SIM_GPU_FAIL_ERROR,	/* with this errno (positive); 0: EIO */
-	SIM_GPU_TABLE_MAJOR,	/* version of new page tables: 1, 2; 0: as loaded; 3: of the future */
+	SIM_GPU_TABLE_MAJOR, /* version of new page tables: 1, 2; 0: as loaded; 3: of the future */
 	SIM_GPU_KNOBS
 };
 

@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/*
+ * Driver for QEMU's edu device (1234:11e8): a PCI device with a DMA engine, which stands for the
+ * network adapter that is to reach GPU memory.
+ *
+ * Locks: a dma-buf's reservation lock is taken before peer.engine. The engine's lock is held while
+ * the device moves data, so that a revocation waits for what is under way.
+ */
+#include <linux/delay.h>
+#include <linux/dma-buf.h>
+#include <linux/dma-mapping.h>
+#include <linux/dma-resv.h>
+#include <linux/fs.h>
+#include <linux/iopoll.h>
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/pci.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <linux/version.h>
+#include <linux/xarray.h>
+
+#include "edu_peer.h"
+
+#define EDU_VENDOR 0x1234
+#define EDU_DEVICE 0x11e8
+
+#define EDU_DMA_FROM	0x80
+#define EDU_DMA_TO	0x88
+#define EDU_DMA_COUNT	0x90
+#define EDU_DMA_COMMAND 0x98
+#define EDU_RUN		1u
+#define EDU_TO_HOST	2u
+/* The engine's own buffer, in the addresses that it uses for its side. */
+#define EDU_BUFFER 0x40000
+/* It gives up, QEMU and all, on transfers that end with the buffer. */
+#define EDU_PIECE 2048u
+
+static struct {
+	struct pci_dev *pci;
+	void __iomem *registers;
+	struct mutex engine;
+	void *bounce; /* EDU_PEER_MOST bytes that the device and we can reach */
+	dma_addr_t bounce_at;
+} peer;
+
+struct import {
+	struct dma_buf *buffer;
+	struct dma_buf_attachment *attachment;
+	struct sg_table *sgt; /* reservation lock (dynamic) and peer.engine; NULL: revoked */
+	bool stopped;	      /* the same: told to stop, but not unmapped yet */
+	u32 flags;
+	u32 moves;
+	u64 first;
+};
+
+struct client {
+	struct mutex lock; /* imports; not while the exporter is called into */
+	struct xarray imports;
+};
+
+/* ---- the engine; peer.engine is held ---- */
+
+static int engine_move(u64 from, u64 to, u32 length, u32 direction)
+{
+	u64 command;
+
+	writeq(from, peer.registers + EDU_DMA_FROM);
+	writeq(to, peer.registers + EDU_DMA_TO);
+	writeq(length, peer.registers + EDU_DMA_COUNT);
+	writeq(EDU_RUN | direction, peer.registers + EDU_DMA_COMMAND);
+	if (readq_poll_timeout(peer.registers + EDU_DMA_COMMAND, command, !(command & EDU_RUN),
+			       2000, 10 * USEC_PER_SEC))
+		return -EIO;
+	return 0;
+}
+
+/* From one place in the device's view of memory to another. */
+static int engine_copy(u64 from, u64 to, u32 length)
+{
+	int error = engine_move(from, EDU_BUFFER, length, 0);
+
+	return error ?: engine_move(EDU_BUFFER, to, length, EDU_TO_HOST);
+}
+
+/* The DMA address of a byte of the import, and how many follow it there; 0: none. */
+static u32 import_address(struct import *import, u64 offset, u64 *address)
+{
+	struct scatterlist *sg;
+	int i;
+
+	for_each_sgtable_dma_sg(import->sgt, sg, i)
+	{
+		if (offset < sg_dma_len(sg)) {
+			*address = sg_dma_address(sg) + offset;
+			return min_t(u64, sg_dma_len(sg) - offset, U32_MAX);
+		}
+		offset -= sg_dma_len(sg);
+	}
+	return 0;
+}
+
+static int import_transfer(struct import *import, u64 offset, u32 length, bool write)
+{
+	u32 done, piece, there;
+	u64 address;
+	int error = 0;
+
+	for (done = 0; done < length && !error; done += piece) {
+		if (!import->sgt || import->stopped)
+			return -ESTALE;
+		there = import_address(import, offset + done, &address);
+		if (!there)
+			return -EINVAL;
+		piece = min3(length - done, there, EDU_PIECE);
+		error = write ? engine_copy(peer.bounce_at + done, address, piece)
+			      : engine_copy(address, peer.bounce_at + done, piece);
+	}
+	return error;
+}
+
+/* ---- imports ---- */
+
+static struct sg_table *map_static(struct dma_buf_attachment *attachment)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
+	return dma_buf_map_attachment_unlocked(attachment, DMA_BIDIRECTIONAL);
+#else
+	return dma_buf_map_attachment(attachment, DMA_BIDIRECTIONAL);
+#endif
+}
+
+static void unmap_static(struct dma_buf_attachment *attachment, struct sg_table *sgt)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
+	dma_buf_unmap_attachment_unlocked(attachment, sgt, DMA_BIDIRECTIONAL);
+#else
+	dma_buf_unmap_attachment(attachment, sgt, DMA_BIDIRECTIONAL);
+#endif
+}
+
+/* The exporter says stop; its reservation lock is held. No DMA is under way when this returns. */
+static void import_moves(struct dma_buf_attachment *attachment)
+{
+	struct import *import = attachment->importer_priv;
+	struct sg_table *sgt = NULL;
+
+	mutex_lock(&peer.engine);
+	import->moves++;
+	import->stopped = true;
+	if (!(import->flags & EDU_LAZY)) {
+		sgt = import->sgt;
+		import->sgt = NULL;
+	}
+	mutex_unlock(&peer.engine);
+	if (sgt)
+		dma_buf_unmap_attachment(attachment, sgt, DMA_BIDIRECTIONAL);
+}
+
+static const struct dma_buf_attach_ops import_ops = {
+	.allow_peer2peer = true,
+	.move_notify = import_moves,
+};
+
+static int import_map(struct import *import)
+{
+	bool dynamic = import->flags & EDU_DYNAMIC;
+	struct sg_table *sgt;
+	int error = 0;
+
+	if (dynamic)
+		dma_resv_lock(import->buffer->resv, NULL);
+	if (!import->sgt) {
+		sgt = dynamic ? dma_buf_map_attachment(import->attachment, DMA_BIDIRECTIONAL)
+			      : map_static(import->attachment);
+		error = PTR_ERR_OR_ZERO(sgt);
+		if (!error) {
+			mutex_lock(&peer.engine);
+			import->sgt = sgt;
+			import->stopped = false;
+			mutex_unlock(&peer.engine);
+		}
+	}
+	if (dynamic)
+		dma_resv_unlock(import->buffer->resv);
+	return error;
+}
+
+static void import_end(struct import *import)
+{
+	bool dynamic = import->flags & EDU_DYNAMIC;
+	struct sg_table *sgt;
+
+	if (dynamic)
+		dma_resv_lock(import->buffer->resv, NULL);
+	mutex_lock(&peer.engine);
+	sgt = import->sgt;
+	import->sgt = NULL;
+	mutex_unlock(&peer.engine);
+	if (sgt && dynamic)
+		dma_buf_unmap_attachment(import->attachment, sgt, DMA_BIDIRECTIONAL);
+	if (dynamic)
+		dma_resv_unlock(import->buffer->resv);
+	if (sgt && !dynamic)
+		unmap_static(import->attachment, sgt);
+	dma_buf_detach(import->buffer, import->attachment);
+	dma_buf_put(import->buffer);
+	kfree(import);
+}
+
+static struct import *import_new(const struct edu_import *call)
+{
+	struct import *import = kzalloc(sizeof(*import), GFP_KERNEL);
+	int error;
+
+	if (!import)
+		return ERR_PTR(-ENOMEM);
+	import->flags = call->flags;
+	import->buffer = dma_buf_get(call->fd);
+	if (IS_ERR(import->buffer)) {
+		error = PTR_ERR(import->buffer);
+		goto free;
+	}
+	if (call->flags & EDU_DYNAMIC)
+		import->attachment =
+			dma_buf_dynamic_attach(import->buffer, &peer.pci->dev, &import_ops, import);
+	else
+		import->attachment = dma_buf_attach(import->buffer, &peer.pci->dev);
+	if (IS_ERR(import->attachment)) {
+		error = PTR_ERR(import->attachment);
+		goto put;
+	}
+	error = import_map(import);
+	if (error)
+		goto detach;
+	return import;
+
+detach:
+	dma_buf_detach(import->buffer, import->attachment);
+put:
+	dma_buf_put(import->buffer);
+free:
+	kfree(import);
+	return ERR_PTR(error);
+}
+
+/* ---- calls; client->lock is held, so that an import stays ---- */
+
+static int call_import(struct client *client, struct edu_import *call)
+{
+	struct import *import;
+	int error;
+
+	if (call->flags & ~(EDU_DYNAMIC | EDU_LAZY) ||
+	    (call->flags & (EDU_DYNAMIC | EDU_LAZY)) == EDU_LAZY)
+		return -EINVAL;
+	import = import_new(call);
+	if (IS_ERR(import))
+		return PTR_ERR(import);
+	error = xa_alloc(&client->imports, &call->id, import, xa_limit_31b, GFP_KERNEL);
+	if (error) {
+		import_end(import);
+		return error;
+	}
+	mutex_lock(&peer.engine);
+	call->size = import->buffer->size;
+	if (import->sgt) { /* not revoked meanwhile */
+		call->segments = import->sgt->nents;
+		import_address(import, 0, &import->first);
+	}
+	mutex_unlock(&peer.engine);
+	return 0;
+}
+
+static int call_transfer(struct client *client, const struct edu_transfer *call, bool write)
+{
+	struct import *import = xa_load(&client->imports, call->id);
+	void __user *data = u64_to_user_ptr(call->data);
+	void *copy;
+	int error = 0;
+
+	if (!import)
+		return -ENOENT;
+	if (!call->length || call->length > EDU_PEER_MOST || call->offset > import->buffer->size ||
+	    call->length > import->buffer->size - call->offset)
+		return -EINVAL;
+	copy = write ? memdup_user(data, call->length) : kzalloc(call->length, GFP_KERNEL);
+	if (IS_ERR_OR_NULL(copy))
+		return copy ? PTR_ERR(copy) : -ENOMEM;
+	mutex_lock(&peer.engine);
+	if (write)
+		memcpy(peer.bounce, copy, call->length);
+	error = import_transfer(import, call->offset, call->length, write);
+	if (!write)
+		memcpy(copy, peer.bounce, call->length);
+	mutex_unlock(&peer.engine);
+	if (!error && !write && copy_to_user(data, copy, call->length))
+		error = -EFAULT;
+	kfree(copy);
+	return error;
+}
+
+static int call_state(struct client *client, struct edu_state *call)
+{
+	struct import *import = xa_load(&client->imports, call->id);
+
+	if (!import)
+		return -ENOENT;
+	mutex_lock(&peer.engine);
+	call->moves = import->moves;
+	call->address = import->first;
+	call->mapped = import->sgt && !import->stopped;
+	mutex_unlock(&peer.engine);
+	return 0;
+}
+
+static int call_raw(const struct edu_raw *call)
+{
+	void __user *data = u64_to_user_ptr(call->data);
+	void *copy;
+	int error;
+
+	if (!call->length || call->length > EDU_PIECE || call->write > 1)
+		return -EINVAL;
+	copy = memdup_user(data, call->length);
+	if (IS_ERR(copy))
+		return PTR_ERR(copy);
+	mutex_lock(&peer.engine);
+	memcpy(peer.bounce, copy, call->length);
+	error = call->write ? engine_copy(peer.bounce_at, call->address, call->length)
+			    : engine_copy(call->address, peer.bounce_at, call->length);
+	memcpy(copy, peer.bounce, call->length);
+	mutex_unlock(&peer.engine);
+	if (!error && !call->write && copy_to_user(data, copy, call->length))
+		error = -EFAULT;
+	kfree(copy);
+	return error;
+}
+
+static int call_release(struct client *client, u32 id)
+{
+	struct import *import = xa_erase(&client->imports, id);
+
+	if (!import)
+		return -ENOENT;
+	import_end(import);
+	return 0;
+}
+
+static int call_remap(struct client *client, u32 id)
+{
+	struct import *import = xa_load(&client->imports, id);
+
+	return import ? import_map(import) : -ENOENT;
+}
+
+union call {
+	struct edu_import import;
+	__u32 id;
+	struct edu_transfer transfer;
+	struct edu_state state;
+	struct edu_raw raw;
+};
+
+static int call_one(struct client *client, unsigned int number, union call *call)
+{
+	switch (number) {
+	case EDU_IMPORT:
+		return call_import(client, &call->import);
+	case EDU_RELEASE:
+		return call_release(client, call->id);
+	case EDU_READ:
+	case EDU_WRITE:
+		return call_transfer(client, &call->transfer, number == EDU_WRITE);
+	case EDU_STATE:
+		return call_state(client, &call->state);
+	case EDU_RAW:
+		return call_raw(&call->raw);
+	case EDU_REMAP:
+		return call_remap(client, call->id);
+	}
+	return -ENOTTY;
+}
+
+static long peer_ioctl(struct file *file, unsigned int number, unsigned long argument)
+{
+	struct client *client = file->private_data;
+	void __user *from = (void __user *)argument;
+	union call call = {};
+	int error;
+
+	if (_IOC_SIZE(number) > sizeof(call))
+		return -ENOTTY;
+	if (copy_from_user(&call, from, _IOC_SIZE(number)))
+		return -EFAULT;
+	mutex_lock(&client->lock);
+	error = call_one(client, number, &call);
+	mutex_unlock(&client->lock);
+	if (!error && _IOC_DIR(number) & _IOC_READ && copy_to_user(from, &call, _IOC_SIZE(number)))
+		return -EFAULT;
+	return error;
+}
+
+static int peer_open(struct inode *inode, struct file *file)
+{
+	struct client *client = kzalloc(sizeof(*client), GFP_KERNEL);
+
+	if (!client)
+		return -ENOMEM;
+	mutex_init(&client->lock);
+	xa_init_flags(&client->imports, XA_FLAGS_ALLOC1);
+	file->private_data = client;
+	return 0;
+}
+
+static int peer_release(struct inode *inode, struct file *file)
+{
+	struct client *client = file->private_data;
+	struct import *import;
+	unsigned long id;
+
+	xa_for_each(&client->imports, id, import) import_end(import);
+	xa_destroy(&client->imports);
+	kfree(client);
+	return 0;
+}
+
+static const struct file_operations peer_fops = {
+	.owner = THIS_MODULE,
+	.open = peer_open,
+	.release = peer_release,
+	.unlocked_ioctl = peer_ioctl,
+};
+
+static struct miscdevice peer_device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "edu_peer",
+	.fops = &peer_fops,
+	.mode = 0666,
+};
+
+static int peer_probe(struct pci_dev *pci, const struct pci_device_id *id)
+{
+	int error;
+
+	if (peer.pci)
+		return -EBUSY;
+	error = pcim_enable_device(pci);
+	if (error)
+		return error;
+	error = dma_set_mask_and_coherent(&pci->dev, DMA_BIT_MASK(64));
+	if (error)
+		return error;
+	/* One segment for each contiguous range, however large. */
+	dma_set_max_seg_size(&pci->dev, UINT_MAX);
+	error = pcim_iomap_regions(pci, BIT(0), "edu_peer");
+	if (error)
+		return error;
+	pci_set_master(pci);
+	peer.registers = pcim_iomap_table(pci)[0];
+	peer.bounce = dmam_alloc_coherent(&pci->dev, EDU_PEER_MOST, &peer.bounce_at, GFP_KERNEL);
+	if (!peer.bounce)
+		return -ENOMEM;
+	peer.pci = pci;
+	error = misc_register(&peer_device);
+	if (error)
+		peer.pci = NULL;
+	return error;
+}
+
+static void peer_remove(struct pci_dev *pci)
+{
+	misc_deregister(&peer_device);
+	peer.pci = NULL;
+}
+
+static const struct pci_device_id peer_ids[] = {{PCI_DEVICE(EDU_VENDOR, EDU_DEVICE)}, {}};
+
+static struct pci_driver peer_driver = {
+	.name = "edu_peer",
+	.id_table = peer_ids,
+	.probe = peer_probe,
+	.remove = peer_remove,
+	.driver.suppress_bind_attrs = true,
+};
+
+static int __init peer_init(void)
+{
+	mutex_init(&peer.engine);
+	return pci_register_driver(&peer_driver);
+}
+
+static void __exit peer_exit(void)
+{
+	pci_unregister_driver(&peer_driver);
+}
+
+module_init(peer_init);
+module_exit(peer_exit);
+MODULE_LICENSE("Dual MIT/GPL");
+MODULE_DESCRIPTION("dma-buf importer on QEMU's edu device, for pindown's test guest");
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+MODULE_IMPORT_NS("DMA_BUF");
+#else
+MODULE_IMPORT_NS(DMA_BUF);
+#endif

@@ -18,8 +18,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Under the lock. */
 static struct {
-	int retained; /* how often, as far as we know */
-	bool unsure;
+	int retained;  /* how often, as far as we know; a reset does not change it */
+	bool active;   /* retained, and not reset since */
+	bool unsure;   /* somebody retained it past us */
 	void *context; /* its handle, NULL until it is known */
 } primary[DEVICES];
 
@@ -88,6 +89,7 @@ void pd_primary_retained(void *context, CUdevice device)
 		return;
 	pthread_mutex_lock(&lock);
 	primary[device].retained++;
+	primary[device].active = true;
 	if (context)
 		primary[device].context = context;
 	pthread_mutex_unlock(&lock);
@@ -122,8 +124,11 @@ void pd_primary_release(struct pd_caught *caught, CUdevice device)
 		end_primary(caught, device);
 }
 
-/* The driver tells whether it was the last one. Another thread may have retained it meanwhile. */
-static void compare_with_driver(CUdevice device, bool expected_last)
+/*
+ * The driver tells whether it was the last one, unless a reset has ended the context before. Another
+ * thread may have retained it meanwhile.
+ */
+static void compare_with_driver(CUdevice device, bool expected_end)
 {
 	int active = is_active(device);
 	bool recheck = false;
@@ -132,13 +137,17 @@ static void compare_with_driver(CUdevice device, bool expected_last)
 		return;
 	pthread_mutex_lock(&lock);
 	if (!active) {
-		recheck = !expected_last;
-		primary[device].retained = 0;
-		primary[device].unsure = false;
+		recheck = primary[device].active && !expected_end;
+		if (recheck)
+			primary[device].retained = 0;
 	} else if (primary[device].retained <= 0) {
-		primary[device].retained = 0;
 		primary[device].unsure = true;
 	}
+	primary[device].active = active;
+	if (primary[device].retained < 0)
+		primary[device].retained = 0;
+	if (!active && !primary[device].retained)
+		primary[device].unsure = false;
 	pthread_mutex_unlock(&lock);
 	if (recheck)
 		pd_recheck(NULL);

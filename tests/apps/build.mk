@@ -61,6 +61,8 @@ $(apps_bin)/libnext%.so: tests/apps/interposer.c
 	$(apps_link) -DINTERPOSER='"interposer $*"' $(INCLUDE) -Ihook -shared $< -o $@ $(apps_libs)
 $(apps_bin)/libnested.so: $(patsubst %,$(apps_obj)/%.c.o,nested app) $(apps_cuda)
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
+# Its calloc must not be turned into a call of calloc.
+$(apps_obj)/ownmalloc.c.o: ALL_CFLAGS += -fno-builtin
 $(apps_bin)/libownmalloc.so $(apps_bin)/libregistrar.so: $(apps_bin)/lib%.so: $(apps_obj)/%.c.o
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
 

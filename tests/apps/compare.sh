@@ -128,7 +128,7 @@ run()
 
 	shift 2
 	: >"$work/calls.$suffix"
-	APP_CALLS=$work/calls.$suffix LD_PRELOAD="$preload" \
+	timeout --kill-after=5 60 env APP_CALLS="$work/calls.$suffix" LD_PRELOAD="$preload" \
 		"$@" >"$work/out.$suffix" 2>"$work/err.$suffix" </dev/null
 	echo $? >"$work/status.$suffix"
 }

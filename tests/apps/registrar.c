@@ -111,13 +111,13 @@ EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *at, CUipcMemHandle handle, un
 EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr *at, size_t *size, CUmodule module,
 				     const char *name)
 {
-	return THEN_REGISTER(cuModuleGetGlobal_v2, *at, 1, at, size, module, name);
+	return THEN_REGISTER(cuModuleGetGlobal_v2, at != NULL ? *at : 0, 1, at, size, module, name);
 }
 
 EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr *at, size_t *size, CUlibrary library,
 				   const char *name)
 {
-	return THEN_REGISTER(cuLibraryGetGlobal, *at, 1, at, size, library, name);
+	return THEN_REGISTER(cuLibraryGetGlobal, at != NULL ? *at : 0, 1, at, size, library, name);
 }
 
 EXPORT CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *at, CUexternalMemory memory,

@@ -20,13 +20,15 @@ static uint64_t key_of(const void *handle)
 	return (uintptr_t)handle;
 }
 
-/* A new mapping is an allocation too; a global, or one mapped before, may well be registered
- * already. */
+/*
+ * A new mapping is an allocation too; a global, or one mapped before, may well be registered already.
+ * A program that does not ask for the length (0) may still have the memory registered.
+ */
 void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint64_t length)
 {
 	bool added;
 
-	if (!addr || !length)
+	if (!addr)
 		return;
 	added = pd_record_add(kind_of(owner), key_of(handle), addr, length);
 	if (owner == PD_OWNER_EXTERNAL)
@@ -35,7 +37,7 @@ void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint6
 		__atomic_store_n(&pd_owner_graphics, 1, __ATOMIC_RELAXED);
 	else
 		return;
-	if (added)
+	if (added && length)
 		pd_allocated(addr, length);
 }
 

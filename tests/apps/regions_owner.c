@@ -182,6 +182,14 @@ static bool load_module(void)
 	       OK(cuModuleGetGlobal_v2(&s.at, &s.size, s.module, "table"));
 }
 
+/* Its length is not asked for, and a length within it is registered. */
+static bool load_module_without_size(void)
+{
+	s.size = 1000;
+	return OK(cuModuleLoadData(&s.module, ptx)) &&
+	       OK(cuModuleGetGlobal_v2(&s.at, NULL, s.module, "table"));
+}
+
 static bool unload_module(void)
 {
 	return OK(cuModuleUnload(s.module));
@@ -351,6 +359,8 @@ const struct regions_case regions_owner_cases[] = {
 	CASE("cuMemFree in a green context", in_green_context, free_in_green_context, GONE,
 	 .clean = clean_green),
 	CASE("module's global, cuModuleUnload", load_module, unload_module, GONE),
+	CASE("module's global of unknown size, cuModuleUnload", load_module_without_size, unload_module,
+	 GONE),
 	CASE("library's global, cuLibraryUnload", load_library, unload_library, GONE),
 	CASE("external memory, cuMemFree of the buffer", import_external, free_mapped_buffer, GONE,
 	 .clean = clean_external),

@@ -18,4 +18,13 @@ $(UNIT_CACHE_BIN): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(UNIT_HELPERS) $(CACH
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 
+# On the simulated driver, with the dma-buf backend on its real descriptors.
+UNIT_SIM := $(B)/unit/test_cache_sim
+CHECK_UNIT += $(UNIT_SIM)
+$(B)/obj/tests/unit/test_cache_sim.c.o: INCLUDE += -Ihook -Itests/sim
+
+$(UNIT_SIM): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(UNIT_HELPERS) $(CACHE_OBJ) $(SIM)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim' $(CHECK_LIBS) -ldl -lpthread
+
 include $(filter-out tests/unit/build.mk,$(wildcard tests/unit/*.mk))

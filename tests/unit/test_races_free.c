@@ -261,6 +261,7 @@ END_TEST
 /* ---- a free against an unpin by somebody else ---- */
 
 static struct gate callback_runs, callback_may_end;
+static bool callback_blocks;
 
 static void block(const struct pindown_invalidation *what, void *arg)
 {
@@ -355,6 +356,96 @@ START_TEST(a_free_does_not_wait_for_the_eviction_of_another_region)
 }
 END_TEST
 
+static void block_always(const struct pindown_invalidation *what, void *arg)
+{
+	(void)what, (void)arg;
+	if (callback_blocks) {
+		callback_blocks = false;
+		gate_open(&callback_runs);
+		gate_wait(&callback_may_end);
+	}
+}
+
+/*
+ * A region in use has been unlinked, and while the last subscriber is being told, its holder puts it.
+ * From then on it is nobody's, and a free must not go on before it is unpinned.
+ */
+START_TEST(a_free_waits_until_everybody_has_been_told)
+{
+	struct worker worker;
+
+	gate_init(&callback_runs);
+	gate_init(&callback_may_end);
+	callback_blocks = true;
+	int id = pindown_subscribe(block_always, NULL);
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	pindown_region *held = must_get(AT(0), 1);
+	worker_start(&worker, invalidate_first, NULL);
+	gate_wait(&callback_runs);
+	pindown_put(held);
+	start_freeing(end_first, free_first);
+	worker_settled(&freeing.worker);
+	gate_open(&callback_may_end);
+	gate_wait(&freeing.up);
+	ck_assert_uint_eq(freeing.exports_after_end, 0);
+	finish_freeing(NULL);
+	worker_join(&worker);
+	pindown_unsubscribe(id);
+}
+END_TEST
+
+/* Comparing with the driver is no use of a region: a free meanwhile finds it idle. */
+static void start_freeing_now(void *arg)
+{
+	(void)arg;
+	start_freeing(end_first, free_first);
+	worker_settled(&freeing.worker);
+}
+
+static void free_while_comparing(void (*compare)(void))
+{
+	bool met = true;
+
+	for (unsigned edge = 0; met; edge++) {
+		fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+		get_and_put(AT(0), 1);
+		fake_at_edge(FAKE_CALLS, edge, start_freeing_now, NULL);
+		compare();
+		met = fake_edge_met();
+		fake_at_edge(FAKE_CALLS, 0, NULL, NULL);
+		if (met) {
+			gate_wait(&freeing.up);
+			ck_assert_uint_eq(freeing.exports_after_end, 0);
+			finish_freeing(NULL);
+		} else {
+			ck_assert_uint_gt(edge, 0);
+			ck_assert(is_cached(AT(0), 1));
+		}
+	}
+}
+
+static void recheck_all(void)
+{
+	pd_recheck(NULL);
+}
+
+static void allocate_the_same(void)
+{
+	pd_allocated(AT(0), MIB(2));
+}
+
+START_TEST(a_free_during_a_recheck)
+{
+	free_while_comparing(recheck_all);
+}
+END_TEST
+
+START_TEST(a_free_during_a_comparison_for_an_allocation)
+{
+	free_while_comparing(allocate_the_same);
+}
+END_TEST
+
 /* Pending work elsewhere sends no hit to the driver or to a lock. */
 START_TEST(hits_go_on_while_a_free_is_under_way)
 {
@@ -419,6 +510,9 @@ int main(void)
 	tcase_add_test(tc, a_free_waits_for_an_eviction_of_the_same_region);
 	tcase_add_test(tc, a_free_waits_for_a_flush_of_the_same_region);
 	tcase_add_test(tc, a_free_waits_for_an_invalidation_of_the_same_region);
+	tcase_add_test(tc, a_free_waits_until_everybody_has_been_told);
+	tcase_add_test(tc, a_free_during_a_recheck);
+	tcase_add_test(tc, a_free_during_a_comparison_for_an_allocation);
 	tcase_add_test(tc, a_free_does_not_wait_for_the_eviction_of_another_region);
 	tcase_add_test(tc, two_threads_end_the_same_region);
 	return run_suite(suite);

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: MIT
+# The kernel modules' tests, in a QEMU guest: see tests/guest/run. The modules themselves are built
+# by that script, for the guest's kernel.
+
+GUEST_SHARED := $(patsubst %,$(B)/obj/tests/guest/%.c.o,guest devices)
+GUEST_PROGRAMS := $(patsubst tests/guest/%.c,$(B)/guest/bin/%,$(wildcard tests/guest/test_*.c))
+
+$(B)/obj/tests/guest/%.o: INCLUDE += -Itests/guest/peer -Itests/sim/nvidia_p2p -Ikmod -D_GNU_SOURCE
+
+$(GUEST_PROGRAMS): $(B)/guest/bin/%: $(B)/obj/tests/guest/%.c.o $(GUEST_SHARED)
+	@mkdir -p $(@D)
+	@echo "  LINK    $@"
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -lpthread
+
+# A sanitizer's runtime has no place in the guest, and finds nothing that a normal build does not:
+# what is tested there is the kernel.
+check-guest check-guest-debug: $(GUEST_PROGRAMS)
+ifeq ($(SAN),)
+	@$(IN_BUILD) tests/guest/run $(if $(filter %-debug,$@),--debug)
+else
+	@echo '$@: skipped under SAN=$(SAN): what it tests is the kernel'
+endif
+.PHONY: check-guest check-guest-debug

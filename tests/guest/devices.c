@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The devices' calls, as the tests like to make them.
+ */
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include "guest.h"
+
+/* ---- the GPU ---- */
+
+int gpu(void)
+{
+	static int fd = -1;
+	static pid_t owner;
+
+	if (owner != getpid()) {
+		owner = getpid();
+		fd = open(SIM_GPU_DEVICE, O_RDWR | O_CLOEXEC);
+		works(fd);
+	}
+	return fd;
+}
+
+static struct memory alloc(uint64_t va, uint64_t size, unsigned flags)
+{
+	struct sim_gpu_alloc call = {.va = va, .size = size, .flags = flags};
+
+	works(ioctl(gpu(), SIM_GPU_ALLOC, &call));
+	return (struct memory){call.va, call.size, call.handle, call.map_offset};
+}
+
+struct memory gpu_alloc(uint64_t size, unsigned flags)
+{
+	return alloc(0, size, flags | SIM_GPU_MAPPED);
+}
+
+struct memory gpu_alloc_at(uint64_t va, uint64_t size)
+{
+	return alloc(va, size, SIM_GPU_MAPPED);
+}
+
+void gpu_free(const struct memory *memory)
+{
+	works(ioctl(gpu(), SIM_GPU_FREE, &memory->handle));
+}
+
+void *gpu_view(const struct memory *memory)
+{
+	void *view = mmap(NULL, memory->size, PROT_READ | PROT_WRITE, MAP_SHARED, gpu(),
+			  memory->map_offset);
+
+	check(view != MAP_FAILED);
+	return view;
+}
+
+void gpu_fill(const struct memory *memory, uint64_t seed)
+{
+	void *view = gpu_view(memory);
+
+	fill(view, memory->size, seed);
+	works(munmap(view, memory->size));
+}
+
+uint64_t gpu_count(enum sim_gpu_counter counter)
+{
+	struct sim_gpu_counters counters;
+
+	works(ioctl(gpu(), SIM_GPU_COUNT, &counters));
+	return counters.value[counter];
+}
+
+void gpu_set(enum sim_gpu_knob knob, unsigned value)
+{
+	struct sim_gpu_set call = {.knob = knob, .value = value};
+
+	works(ioctl(gpu(), SIM_GPU_SET, &call));
+}
+
+static void gate(enum sim_gpu_gate gate, unsigned op)
+{
+	struct sim_gpu_gate_op call = {.gate = gate, .op = op};
+
+	works(ioctl(gpu(), SIM_GPU_GATE, &call));
+}
+
+void gate_arm(enum sim_gpu_gate which)
+{
+	gate(which, SIM_GPU_GATE_ARM);
+}
+
+void gate_await(enum sim_gpu_gate which)
+{
+	gate(which, SIM_GPU_GATE_AWAIT);
+}
+
+void gate_open(enum sim_gpu_gate which)
+{
+	gate(which, SIM_GPU_GATE_OPEN);
+}
+
+/* Eight bytes that say where they are. */
+static uint64_t word(uint64_t seed, size_t index)
+{
+	return (seed << 40) ^ (index * 0x9e3779b97f4a7c15ull);
+}
+
+void fill(void *at, size_t size, uint64_t seed)
+{
+	volatile uint64_t *words = at;
+	size_t i;
+
+	for (i = 0; i < size / 8; i++)
+		words[i] = word(seed, i);
+}
+
+size_t differs(const void *at, size_t size, uint64_t seed)
+{
+	const volatile uint64_t *words = at;
+	size_t i;
+
+	for (i = 0; i < size / 8; i++) {
+		if (words[i] != word(seed, i))
+			return i * 8;
+	}
+	return size;
+}
+
+/* ---- pindown ---- */
+
+int pd_open(void)
+{
+	int fd = open(PINDOWN_DEVICE, O_RDWR | O_CLOEXEC);
+
+	works(fd);
+	return fd;
+}
+
+int pd_pin(int fd, uint64_t address, uint64_t length, unsigned flags, struct pindown_pin *pin)
+{
+	*pin = (struct pindown_pin){
+		.size = sizeof(*pin), .flags = flags, .address = address, .length = length};
+	return ioctl(fd, PINDOWN_IOC_PIN, pin);
+}
+
+int pd_unpin(int fd, unsigned region)
+{
+	struct pindown_unpin unpin = {.size = sizeof(unpin), .region = region};
+
+	return ioctl(fd, PINDOWN_IOC_UNPIN, &unpin);
+}
+
+int pd_query(int fd, unsigned region, struct pindown_query *query)
+{
+	*query = (struct pindown_query){.size = sizeof(*query), .region = region};
+	return ioctl(fd, PINDOWN_IOC_QUERY, query);
+}
+
+int pd_export(int fd, unsigned region)
+{
+	struct pindown_export call = {.size = sizeof(call), .region = region};
+
+	return ioctl(fd, PINDOWN_IOC_EXPORT, &call) ? -1 : call.fd;
+}
+
+void pd_stats(int fd, struct pindown_stats_all *stats)
+{
+	*stats = (struct pindown_stats_all){.size = sizeof(*stats)};
+	works(ioctl(fd, PINDOWN_IOC_STATS, stats));
+}
+
+void *pd_map(int fd, const struct pindown_pin *pin, uint64_t offset, size_t length)
+{
+	return mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, pin->map_offset + offset);
+}
+
+const volatile char *pd_state(int fd)
+{
+	struct pindown_version version = {.size = sizeof(version)};
+	void *state;
+
+	works(ioctl(fd, PINDOWN_IOC_VERSION, &version));
+	state = mmap(NULL, version.state_length, PROT_READ, MAP_SHARED, fd, PINDOWN_MAP_STATE);
+	check(state != MAP_FAILED);
+	return state;
+}
+
+bool pd_valid(const volatile char *state, const struct pindown_pin *pin)
+{
+	const volatile uint32_t *word = (const volatile uint32_t *)(state + pin->state_offset);
+
+	return __atomic_load_n(word, __ATOMIC_ACQUIRE) == pin->state_value;
+}
+
+/* ---- the peer device ---- */
+
+int peer_open(void)
+{
+	int fd = open(EDU_PEER_DEVICE, O_RDWR | O_CLOEXEC);
+
+	works(fd);
+	return fd;
+}
+
+int peer_import(int fd, int buffer, unsigned flags, struct edu_import *import)
+{
+	*import = (struct edu_import){.fd = buffer, .flags = flags};
+	return ioctl(fd, EDU_IMPORT, import);
+}
+
+int peer_move(int fd, unsigned call, unsigned id, uint64_t offset, void *data, size_t length)
+{
+	struct edu_transfer transfer = {
+		.id = id, .offset = offset, .length = length, .data = (uintptr_t)data};
+
+	return ioctl(fd, call, &transfer);
+}
+
+/* ---- passing a descriptor ---- */
+
+union control {
+	char space[CMSG_SPACE(sizeof(int))];
+	struct cmsghdr align;
+};
+
+void send_fd(int socket, int fd)
+{
+	union control control = {};
+	char byte = 0;
+	struct iovec data = {&byte, 1};
+	struct msghdr message = {.msg_iov = &data,
+				 .msg_iovlen = 1,
+				 .msg_control = control.space,
+				 .msg_controllen = sizeof(control.space)};
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+	check_equal(sendmsg(socket, &message, 0), 1);
+}
+
+int receive_fd(int socket)
+{
+	union control control = {};
+	char byte;
+	struct iovec data = {&byte, 1};
+	struct msghdr message = {.msg_iov = &data,
+				 .msg_iovlen = 1,
+				 .msg_control = control.space,
+				 .msg_controllen = sizeof(control.space)};
+	int fd;
+
+	check_equal(recvmsg(socket, &message, MSG_CMSG_CLOEXEC), 1);
+	check(CMSG_FIRSTHDR(&message));
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
+	return fd;
+}

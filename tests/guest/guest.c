@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Running tests: each in a child, with the GPU driver's counts compared before and after.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <time.h>
+
+#include "guest.h"
+
+#define SKIPPED 77
+
+static struct test *first, **last = &first;
+static const char *running = "start";
+
+void test_add(struct test *test)
+{
+	*last = test;
+	last = &test->next;
+}
+
+void test_failed(const char *file, int line, const char *format, ...)
+{
+	char text[400];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	dprintf(1, "FAIL %s: %s:%d: %s\n", running, file, line, text);
+	_exit(1);
+}
+
+void test_skipped(const char *format, ...)
+{
+	char text[400];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	dprintf(1, "skip %s: %s\n", running, text);
+	_exit(SKIPPED);
+}
+
+/* What must be after a test as it was before. */
+static const enum sim_gpu_counter balanced[] = {
+	SIM_GPU_PINS,	   SIM_GPU_PERSISTENT,	 SIM_GPU_TABLES,  SIM_GPU_DMA_MAPPINGS,
+	SIM_GPU_BAR_PAGES, SIM_GPU_MEMORY_PAGES, SIM_GPU_MISUSES, SIM_GPU_GATES_EXPIRED,
+};
+
+static void count_all(int fd, struct sim_gpu_counters *counters)
+{
+	if (ioctl(fd, SIM_GPU_COUNT, counters))
+		fail("SIM_GPU_COUNT: %s", strerror(errno));
+}
+
+/* What is put off (a last dma-buf's release, say) gets a while to happen. */
+static void check_counts(int fd, const struct sim_gpu_counters *before)
+{
+	static const char *const names[] = {SIM_GPU_COUNTER_NAMES};
+	struct sim_gpu_counters after;
+	unsigned i, tries, wrong = 0;
+
+	for (tries = 0; tries < 100; tries++) {
+		count_all(fd, &after);
+		for (i = 0; i < sizeof(balanced) / sizeof(*balanced); i++) {
+			if (after.value[balanced[i]] != before->value[balanced[i]])
+				break;
+		}
+		if (i == sizeof(balanced) / sizeof(*balanced))
+			return;
+		wrong = balanced[i];
+		usleep(20000);
+	}
+	fail("the driver's count of %s went from %llu to %llu", names[wrong], before->value[wrong],
+	     after.value[wrong]);
+}
+
+static bool run_one(struct test *test, int fd)
+{
+	struct sim_gpu_counters before;
+	pid_t child;
+	int status;
+
+	running = test->name;
+	if (ioctl(fd, SIM_GPU_RESET))
+		fail("SIM_GPU_RESET: %s", strerror(errno));
+	count_all(fd, &before);
+	child = fork();
+	if (child == 0) {
+		alarm(test->seconds ? test->seconds : 30);
+		test->run();
+		/* Before the process' end: what a test gives back must not need that. */
+		_exit(0);
+	}
+	if (waitpid(child, &status, 0) != child)
+		fail("waitpid: %s", strerror(errno));
+	if (WIFSIGNALED(status)) {
+		dprintf(1, "FAIL %s: killed by signal %d (%s)\n", test->name, WTERMSIG(status),
+			strsignal(WTERMSIG(status)));
+		return false;
+	}
+	if (WEXITSTATUS(status) == SKIPPED)
+		return true;
+	if (WEXITSTATUS(status))
+		return false;
+	ioctl(fd, SIM_GPU_RESET);
+	/* In a child, which may fail. */
+	child = fork();
+	if (child == 0) {
+		check_counts(fd, &before);
+		_exit(0);
+	}
+	waitpid(child, &status, 0);
+	if (!WIFEXITED(status) || WEXITSTATUS(status))
+		return false;
+	dprintf(1, "ok %s\n", test->name);
+	return true;
+}
+
+/* Without arguments all tests, else those named. */
+int main(int argc, char **argv)
+{
+	int fd = open(SIM_GPU_DEVICE, O_RDWR | O_CLOEXEC), i;
+	struct test *test;
+	bool good = true, wanted;
+
+	if (fd < 0)
+		fail("%s: %s", SIM_GPU_DEVICE, strerror(errno));
+	for (test = first; test; test = test->next) {
+		wanted = argc < 2;
+		for (i = 1; i < argc; i++)
+			wanted |= !strcmp(argv[i], test->name);
+		if (wanted)
+			good &= run_one(test, fd);
+	}
+	return good ? 0 : 1;
+}
+
+/* ---- processes and threads ---- */
+
+static volatile sig_atomic_t caught;
+static __thread __attribute__((tls_model("initial-exec"))) void *resume[5];
+
+static void on_fault(int number)
+{
+	caught = number;
+	__builtin_longjmp(resume, 1);
+}
+
+/* Noinline: a function that jumps to itself has a frame of its own. */
+__attribute__((noinline)) int touch(volatile void *at, bool write)
+{
+	struct sigaction act = {.sa_handler = on_fault, .sa_flags = SA_NODEFER}, bus, segv;
+	volatile char *byte = at;
+
+	sigaction(SIGBUS, &act, &bus);
+	sigaction(SIGSEGV, &act, &segv);
+	caught = 0;
+	if (!__builtin_setjmp(resume)) {
+		if (write)
+			*byte = 1;
+		else
+			(void)*byte;
+	}
+	sigaction(SIGBUS, &bus, NULL);
+	sigaction(SIGSEGV, &segv, NULL);
+	return caught;
+}
+
+pid_t in_child(void (*run)(void *), void *arg)
+{
+	pid_t child = fork();
+
+	works(child);
+	if (child == 0) {
+		run(arg);
+		_exit(0);
+	}
+	return child;
+}
+
+void child_ends(pid_t child)
+{
+	int status;
+
+	check(waitpid(child, &status, 0) == child);
+	if (WIFSIGNALED(status))
+		fail("a child was killed by signal %d", WTERMSIG(status));
+	if (WEXITSTATUS(status))
+		_exit(1); /* it has said why */
+}
+
+pthread_t in_thread(void *(*run)(void *), void *arg)
+{
+	pthread_t thread;
+
+	check_equal(pthread_create(&thread, NULL, run, arg), 0);
+	return thread;
+}
+
+void thread_ends(pthread_t thread)
+{
+	check_equal(pthread_join(thread, NULL), 0);
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A third-party device moves GPU data: it imports what pindown exported, knowing only dma-buf. Its
+ * engine is slow (2 KiB in a fifth of a second), so little is moved, but at every place that
+ * matters.
+ */
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "guest.h"
+
+#define PIECE 2048u
+
+struct exported {
+	struct memory memory;
+	struct pindown_pin pin;
+	int fd, buffer;
+};
+
+static struct exported export_new(uint64_t size, unsigned alloc_flags, unsigned pin_flags)
+{
+	struct exported exported = {.memory = gpu_alloc(size, alloc_flags), .fd = pd_open()};
+
+	works(pd_pin(exported.fd, exported.memory.va, size, pin_flags, &exported.pin));
+	exported.buffer = pd_export(exported.fd, exported.pin.region);
+	works(exported.buffer);
+	return exported;
+}
+
+/* The device reads from the GPU: what the GPU has. */
+static void device_reads(int peer, unsigned id, const char *view, uint64_t offset)
+{
+	char data[PIECE];
+
+	works(peer_move(peer, EDU_READ, id, offset, data, PIECE));
+	check(!memcmp(data, view + offset, PIECE));
+}
+
+static void device_writes(int peer, unsigned id, const char *view, uint64_t offset, uint64_t seed)
+{
+	uint64_t data[PIECE / 8];
+
+	fill(data, PIECE, seed);
+	works(peer_move(peer, EDU_WRITE, id, offset, data, PIECE));
+	check(!memcmp(data, view + offset, PIECE));
+}
+
+static void reads_and_writes(unsigned alloc_flags, unsigned pin_flags, unsigned import_flags)
+{
+	struct exported exported = export_new(4 * PAGE, alloc_flags, pin_flags);
+	char *view = gpu_view(&exported.memory);
+	struct edu_import import;
+	int peer = peer_open();
+
+	fill(view, 4 * PAGE, 11);
+	works(peer_import(peer, exported.buffer, import_flags, &import));
+	check_equal(import.size, 4 * PAGE);
+	device_reads(peer, import.id, view, 0);
+	device_reads(peer, import.id, view, 4 * PAGE - PIECE);
+	/* Across the border of two GPU pages. */
+	device_reads(peer, import.id, view, 2 * PAGE - PIECE / 2);
+	device_writes(peer, import.id, view, PAGE - PIECE / 2, 12);
+	device_writes(peer, import.id, view, 3 * PAGE, 13);
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+}
+
+TEST(static_importer)
+{
+	reads_and_writes(0, 0, 0);
+}
+
+TEST(dynamic_importer)
+{
+	reads_and_writes(0, 0, EDU_DYNAMIC);
+}
+
+TEST(pages_that_are_no_neighbours)
+{
+	reads_and_writes(SIM_GPU_SCATTERED, 0, EDU_DYNAMIC);
+}
+
+TEST(persistent_pin)
+{
+	reads_and_writes(SIM_GPU_SCATTERED, PINDOWN_PIN_PERSISTENT, 0);
+}
+
+static void free_ends_it(unsigned import_flags)
+{
+	struct exported exported = export_new(PAGE, 0, 0);
+	struct edu_import import;
+	struct edu_state state = {};
+	struct memory again;
+	int peer = peer_open();
+	char data[64];
+
+	works(peer_import(peer, exported.buffer, import_flags, &import));
+	works(peer_move(peer, EDU_READ, import.id, 0, data, sizeof(data)));
+	gpu_free(&exported.memory);
+	again = gpu_alloc_at(exported.memory.va, PAGE);
+	gpu_fill(&again, 5);
+
+	state.id = import.id;
+	works(ioctl(peer, EDU_STATE, &state));
+	check_equal(state.moves, 1);
+	check_equal(state.mapped, 0);
+	fails_with(peer_move(peer, EDU_READ, import.id, 0, data, sizeof(data)), ESTALE);
+	/* And it cannot come back to it. */
+	if (!(import_flags & EDU_LAZY))
+		check(ioctl(peer, EDU_REMAP, &import.id) < 0);
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+	check(peer_import(peer, exported.buffer, import_flags, &import) < 0);
+	works(close(exported.buffer));
+}
+
+TEST(a_free_stops_a_dynamic_importer)
+{
+	free_ends_it(EDU_DYNAMIC);
+}
+
+TEST(a_free_stops_one_that_unmaps_later)
+{
+	free_ends_it(EDU_DYNAMIC | EDU_LAZY);
+}
+
+/*
+ * One that can't be told keeps the memory, as the ioctl header says: the device never reaches what
+ * has passed to somebody else.
+ */
+TEST(a_free_under_a_static_importer)
+{
+	struct exported exported = export_new(PAGE, 0, 0);
+	struct edu_import import;
+	struct memory again;
+	int peer = peer_open();
+	uint64_t data[PIECE / 8];
+
+	gpu_fill(&exported.memory, 21);
+	works(peer_import(peer, exported.buffer, 0, &import));
+	gpu_free(&exported.memory);
+	again = gpu_alloc_at(exported.memory.va, PAGE);
+	gpu_fill(&again, 22);
+	works(peer_move(peer, EDU_READ, import.id, 0, data, PIECE));
+	check_equal(differs(data, PIECE, 21), PIECE);
+	fill(data, PIECE, 23);
+	works(peer_move(peer, EDU_WRITE, import.id, 0, data, PIECE));
+	check_equal(differs(gpu_view(&again), PAGE, 22), PAGE);
+	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 2);
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+	works(close(exported.buffer));
+	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 1);
+}
+
+/* The device's own address for GPU memory, used after the free by a device that does not listen. */
+TEST(a_device_that_does_not_listen)
+{
+	struct exported exported = export_new(PAGE, 0, 0);
+	char *view = gpu_view(&exported.memory);
+	struct edu_import import;
+	struct edu_state state = {};
+	struct edu_raw raw;
+	struct memory again;
+	uint64_t data[8], secret[8];
+	int peer = peer_open();
+
+	fill(view, PAGE, 31);
+	works(peer_import(peer, exported.buffer, EDU_DYNAMIC, &import));
+	state.id = import.id;
+	works(ioctl(peer, EDU_STATE, &state));
+	raw = (struct edu_raw){
+		.address = state.address, .data = (uintptr_t)data, .length = sizeof(data)};
+	works(ioctl(peer, EDU_RAW, &raw));
+	check(!memcmp(data, view, sizeof(data)));
+
+	gpu_free(&exported.memory);
+	again = gpu_alloc_at(exported.memory.va, PAGE);
+	gpu_fill(&again, 32);
+	memcpy(secret, gpu_view(&again), sizeof(secret));
+	if (access("/sys/class/iommu/dmar0", F_OK))
+		test_skipped("no IOMMU in this boot: nothing can stop such a device");
+	memset(data, 0, sizeof(data));
+	works(ioctl(peer, EDU_RAW, &raw));
+	check(memcmp(data, secret, sizeof(data)));
+	raw.write = 1;
+	works(ioctl(peer, EDU_RAW, &raw));
+	check(!memcmp(gpu_view(&again), secret, sizeof(secret)));
+}
+
+TEST(unpin_with_an_importer)
+{
+	struct exported exported = export_new(PAGE, 0, 0);
+	struct pindown_unpin unpin = {.size = sizeof(unpin), .region = exported.pin.region};
+	struct edu_import import;
+	int peer = peer_open();
+	char data[64];
+
+	works(peer_import(peer, exported.buffer, 0, &import));
+	works(ioctl(exported.fd, PINDOWN_IOC_UNPIN, &unpin));
+	check_equal(unpin.importers, 1);
+	gpu_free(&exported.memory);
+	works(peer_move(peer, EDU_READ, import.id, 0, data, sizeof(data)));
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+	works(close(exported.buffer));
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 0);
+}
+
+TEST(unpin_tells_a_dynamic_importer)
+{
+	struct exported exported = export_new(PAGE, 0, 0);
+	struct edu_state state = {};
+	struct edu_import import;
+	int peer = peer_open();
+
+	works(peer_import(peer, exported.buffer, EDU_DYNAMIC, &import));
+	works(pd_unpin(exported.fd, exported.pin.region));
+	state.id = import.id;
+	works(ioctl(peer, EDU_STATE, &state));
+	check_equal(state.moves, 1);
+	works(close(exported.buffer));
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+}
+
+TEST(the_importer_outlives_all_descriptors)
+{
+	struct exported exported = export_new(PAGE, 0, PINDOWN_PIN_PERSISTENT);
+	struct edu_import import;
+	uint64_t data[PIECE / 8];
+	int peer = peer_open();
+
+	gpu_fill(&exported.memory, 41);
+	works(peer_import(peer, exported.buffer, 0, &import));
+	works(close(exported.buffer));
+	works(close(exported.fd));
+	gpu_free(&exported.memory);
+	works(peer_move(peer, EDU_READ, import.id, 0, data, PIECE));
+	check_equal(differs(data, PIECE, 41), PIECE);
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+}
+
+TEST(counts_of_a_query)
+{
+	struct exported exported = export_new(PAGE, 0, 0);
+	struct pindown_query query;
+	struct edu_import import[2];
+	int peer = peer_open(), second = pd_export(exported.fd, exported.pin.region);
+
+	works(second);
+	works(peer_import(peer, exported.buffer, EDU_DYNAMIC, &import[0]));
+	works(peer_import(peer, second, 0, &import[1]));
+	works(pd_query(exported.fd, exported.pin.region, &query));
+	check_equal(query.exports, 2);
+	check_equal(query.importers, 2);
+	works(ioctl(peer, EDU_RELEASE, &import[1].id));
+	works(close(second));
+	works(pd_query(exported.fd, exported.pin.region, &query));
+	check_equal(query.exports, 1);
+	check_equal(query.importers, 1);
+}
+
+TEST(the_descriptor_is_close_on_exec)
+{
+	struct exported exported = export_new(PAGE, 0, 0);
+
+	check(fcntl(exported.buffer, F_GETFD) & FD_CLOEXEC);
+}
+
+TEST(the_driver_cannot_map_it)
+{
+	struct exported exported = export_new(PAGE, 0, 0);
+	struct edu_import import;
+	int peer = peer_open();
+
+	gpu_set(SIM_GPU_FAIL_MAP, 1);
+	check(peer_import(peer, exported.buffer, 0, &import) < 0);
+	gpu_set(SIM_GPU_FAIL_MAP, 1);
+	check(peer_import(peer, exported.buffer, EDU_DYNAMIC, &import) < 0);
+	works(peer_import(peer, exported.buffer, 0, &import));
+}
+
+static void imports(void *arg)
+{
+	struct exported *exported = arg;
+	struct edu_import import;
+	char data[64];
+	int peer = peer_open();
+
+	works(peer_import(peer, exported->buffer, EDU_DYNAMIC, &import));
+	works(peer_move(peer, EDU_READ, import.id, 0, data, sizeof(data)));
+	fill(data, sizeof(data), 51);
+	works(peer_move(peer, EDU_WRITE, import.id, 0, data, sizeof(data)));
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+}
+
+/* What GPUDirect RDMA is for: the process that owns the device need not be the GPU's. */
+TEST(another_process_drives_the_device)
+{
+	struct exported exported = export_new(PAGE, 0, 0);
+
+	child_ends(in_child(imports, &exported));
+	check_equal(differs(gpu_view(&exported.memory), 64, 51), 64);
+}
+
+static void *moves_slowly(void *arg)
+{
+	const struct edu_import *import = arg;
+	static char data[8 * PIECE];
+	int peer = import->fd; /* borrowed: the peer's descriptor */
+
+	if (peer_move(peer, EDU_READ, import->id, 0, data, sizeof(data)))
+		check_equal(errno, ESTALE);
+	return NULL;
+}
+
+/* The free waits for what the device is doing at that moment, and then the device stops. */
+TEST(a_free_while_the_device_moves)
+{
+	struct exported exported = export_new(PAGE, 0, 0);
+	struct edu_import import;
+	struct edu_state state = {};
+	int peer = peer_open();
+	pthread_t thread;
+
+	works(peer_import(peer, exported.buffer, EDU_DYNAMIC, &import));
+	import.fd = peer;
+	thread = in_thread(moves_slowly, &import);
+	usleep(150000);
+	gpu_free(&exported.memory);
+	thread_ends(thread);
+	state.id = import.id;
+	works(ioctl(peer, EDU_STATE, &state));
+	check_equal(state.mapped, 0);
+}

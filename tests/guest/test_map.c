@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Mapping a region into the process: what is seen there, and what is not seen any more once the
+ * region has ended.
+ */
+#include <signal.h>
+
+#include "guest.h"
+
+struct mapped {
+	struct memory memory;
+	struct pindown_pin pin;
+	int fd;
+	char *map;
+};
+
+static struct mapped map_new(uint64_t size)
+{
+	struct mapped mapped = {.memory = gpu_alloc(size, 0), .fd = pd_open()};
+
+	works(pd_pin(mapped.fd, mapped.memory.va, size, 0, &mapped.pin));
+	mapped.map = pd_map(mapped.fd, &mapped.pin, 0, size);
+	check(mapped.map != MAP_FAILED);
+	return mapped;
+}
+
+static unsigned mappings(const struct mapped *mapped)
+{
+	struct pindown_query query;
+
+	works(pd_query(mapped->fd, mapped->pin.region, &query));
+	return query.mappings;
+}
+
+TEST(both_see_what_either_writes)
+{
+	struct mapped mapped = map_new(4 * PAGE);
+	void *view = gpu_view(&mapped.memory);
+
+	fill(view, 4 * PAGE, 1);
+	check_equal(differs(mapped.map, 4 * PAGE, 1), 4 * PAGE);
+	fill(mapped.map, 4 * PAGE, 2);
+	check_equal(differs(view, 4 * PAGE, 2), 4 * PAGE);
+}
+
+TEST(a_part_of_a_region)
+{
+	struct mapped mapped = map_new(4 * PAGE);
+	uint64_t *part = pd_map(mapped.fd, &mapped.pin, 2 * PAGE + 4096, 4096);
+
+	check(part != MAP_FAILED);
+	fill(mapped.map, 4 * PAGE, 5);
+	check(!memcmp(part, mapped.map + 2 * PAGE + 4096, 4096));
+	check_equal(mappings(&mapped), 2);
+}
+
+TEST(past_the_end)
+{
+	struct mapped mapped = map_new(2 * PAGE);
+
+	check(pd_map(mapped.fd, &mapped.pin, 0, 2 * PAGE + 4096) == MAP_FAILED && errno == EINVAL);
+	check(pd_map(mapped.fd, &mapped.pin, 2 * PAGE, 4096) == MAP_FAILED && errno == EINVAL);
+	check(pd_map(mapped.fd, &mapped.pin, 1ull << 40, 4096) == MAP_FAILED);
+	check(pd_map(mapped.fd, &mapped.pin, -(uint64_t)4096, 8192) == MAP_FAILED);
+}
+
+TEST(private_is_refused)
+{
+	struct mapped mapped = map_new(PAGE);
+	void *map = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, mapped.fd,
+			 mapped.pin.map_offset);
+
+	check(map == MAP_FAILED && errno == EINVAL);
+	map = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, mapped.fd, mapped.pin.map_offset);
+	check(map == MAP_FAILED && errno == EINVAL);
+}
+
+TEST(unpin_takes_it_away)
+{
+	struct mapped mapped = map_new(2 * PAGE);
+
+	check_equal(touch(mapped.map, true), 0);
+	works(pd_unpin(mapped.fd, mapped.pin.region));
+	check_equal(touch(mapped.map, false), SIGBUS);
+	check_equal(touch(mapped.map + PAGE, true), SIGBUS);
+	check(pd_map(mapped.fd, &mapped.pin, 0, PAGE) == MAP_FAILED);
+}
+
+TEST(free_takes_it_away)
+{
+	struct mapped mapped = map_new(2 * PAGE);
+	struct memory again;
+
+	check_equal(touch(mapped.map, true), 0);
+	gpu_free(&mapped.memory);
+	again = gpu_alloc_at(mapped.memory.va, 2 * PAGE);
+	check_equal(touch(mapped.map, false), SIGBUS);
+	check_equal(touch(mapped.map + PAGE + 4096, true), SIGBUS);
+	check(pd_map(mapped.fd, &mapped.pin, 0, PAGE) == MAP_FAILED);
+	gpu_free(&again);
+}
+
+TEST(close_takes_it_away_or_waits_for_it)
+{
+	struct mapped mapped = map_new(PAGE);
+	int seen;
+
+	gpu_fill(&mapped.memory, 9);
+	/* A mapping holds the file, so the region may live on; but never as somebody else's. */
+	works(close(mapped.fd));
+	seen = touch(mapped.map, false);
+	check(seen == SIGBUS || differs(mapped.map, PAGE, 9) == PAGE);
+	gpu_free(&mapped.memory);
+	check_equal(touch(mapped.map, false), SIGBUS);
+	works(munmap(mapped.map, PAGE));
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+}
+
+TEST(two_mappings_of_one_region)
+{
+	struct mapped mapped = map_new(2 * PAGE);
+	char *second = pd_map(mapped.fd, &mapped.pin, 0, 2 * PAGE);
+
+	check(second != MAP_FAILED);
+	check_equal(mappings(&mapped), 2);
+	mapped.map[77] = 'x';
+	check_equal(second[77], 'x');
+	gpu_free(&mapped.memory);
+	check_equal(touch(mapped.map, false), SIGBUS);
+	check_equal(touch(second, false), SIGBUS);
+}
+
+TEST(partial_unmap)
+{
+	struct mapped mapped = map_new(4 * PAGE);
+	int i;
+
+	for (i = 0; i < 4; i++)
+		check_equal(touch(mapped.map + i * PAGE, true), 0);
+	works(munmap(mapped.map + PAGE, 2 * PAGE));
+	check_equal(mappings(&mapped), 2);
+	check_equal(touch(mapped.map + PAGE, false), SIGSEGV);
+	check_equal(touch(mapped.map + 3 * PAGE, true), 0);
+	gpu_free(&mapped.memory);
+	check_equal(touch(mapped.map, false), SIGBUS);
+	check_equal(touch(mapped.map + 3 * PAGE, false), SIGBUS);
+	works(munmap(mapped.map, PAGE));
+	works(munmap(mapped.map + 3 * PAGE, PAGE));
+	check_equal(mappings(&mapped), 0);
+}
+
+TEST(split_by_protection)
+{
+	struct mapped mapped = map_new(4 * PAGE);
+
+	fill(mapped.map, 4 * PAGE, 3);
+	works(mprotect(mapped.map + PAGE, PAGE, PROT_READ));
+	check_equal(differs(mapped.map, 4 * PAGE, 3), 4 * PAGE);
+	check_equal(touch(mapped.map + PAGE, true), SIGSEGV);
+	gpu_free(&mapped.memory);
+	check_equal(touch(mapped.map + PAGE, false), SIGBUS);
+	check_equal(touch(mapped.map + 2 * PAGE, false), SIGBUS);
+}
+
+TEST(moved)
+{
+	struct mapped mapped = map_new(2 * PAGE);
+	char *target = mmap(NULL, 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *moved;
+
+	fill(mapped.map, 2 * PAGE, 4);
+	moved = mremap(mapped.map, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, target);
+	check(moved == target);
+	check_equal(differs(moved, 2 * PAGE, 4), 2 * PAGE);
+	check_equal(mappings(&mapped), 1);
+	gpu_free(&mapped.memory);
+	check_equal(touch(moved, false), SIGBUS);
+	check_equal(touch(moved + PAGE, true), SIGBUS);
+}
+
+TEST(it_does_not_grow)
+{
+	struct mapped mapped = map_new(2 * PAGE);
+
+	works(munmap(mapped.map + PAGE, PAGE));
+	check(mremap(mapped.map, PAGE, 2 * PAGE, MREMAP_MAYMOVE) == MAP_FAILED);
+	check_equal(errno, EFAULT);
+	/* Size 0: a second mapping of the same. Whatever is answered, it must end with the region. */
+	mapped.map = mremap(mapped.map, 0, PAGE, MREMAP_MAYMOVE);
+	if (mapped.map != MAP_FAILED) {
+		gpu_free(&mapped.memory);
+		check_equal(touch(mapped.map, false), SIGBUS);
+	}
+}
+
+static void looks(void *at)
+{
+	check_equal(touch(at, false), SIGSEGV);
+}
+
+TEST(not_inherited_over_fork)
+{
+	struct mapped mapped = map_new(PAGE);
+
+	check_equal(touch(mapped.map, true), 0);
+	child_ends(in_child(looks, mapped.map));
+	check_equal(touch(mapped.map, true), 0);
+	check_equal(mappings(&mapped), 1);
+}
+
+TEST(kinds_of_caching)
+{
+	static const uint64_t kinds[] = {PINDOWN_MAP_WRITE_COMBINED, PINDOWN_MAP_UNCACHED,
+					 PINDOWN_MAP_CACHED};
+	struct memory memory = gpu_alloc(PAGE, 0);
+	struct pindown_pin pin;
+	int fd = pd_open();
+	unsigned i, j;
+	void *map;
+
+	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
+	for (i = 0; i < 3; i++) {
+		gpu_fill(&memory, i);
+		map = pd_map(fd, &pin, kinds[i], PAGE);
+		check(map != MAP_FAILED);
+		check_equal(differs(map, PAGE, i), PAGE);
+		for (j = 0; j < 3; j++) {
+			if (j != i)
+				check(pd_map(fd, &pin, kinds[j], PAGE) == MAP_FAILED &&
+				      errno == EBUSY);
+		}
+		works(munmap(map, PAGE));
+	}
+	check(pd_map(fd, &pin, 3ull << 60, PAGE) == MAP_FAILED && errno == EINVAL);
+}
+
+TEST(read_only)
+{
+	struct mapped mapped = map_new(PAGE);
+	char *map = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, mapped.fd, mapped.pin.map_offset);
+
+	check(map != MAP_FAILED);
+	check_equal(touch(map, false), 0);
+	check_equal(touch(map, true), SIGSEGV);
+}
+
+TEST(a_hundred_mappings)
+{
+	struct mapped mapped = map_new(2 * PAGE);
+	char *map[100];
+	int i;
+
+	for (i = 0; i < 100; i++) {
+		map[i] = pd_map(mapped.fd, &mapped.pin, (i & 1) * PAGE, PAGE);
+		check(map[i] != MAP_FAILED);
+		check_equal(touch(map[i], true), 0);
+	}
+	check_equal(mappings(&mapped), 101);
+	gpu_free(&mapped.memory);
+	for (i = 0; i < 100; i++)
+		check_equal(touch(map[i], false), SIGBUS);
+}
+
+TEST(the_kernel_copies_from_it_and_to_it)
+{
+	struct mapped mapped = map_new(PAGE);
+	char text[16] = "";
+	int ends[2];
+
+	works(pipe(ends));
+	strcpy(mapped.map, "through a pipe");
+	check_equal(write(ends[1], mapped.map, 15), 15);
+	check_equal(read(ends[0], text, 15), 15);
+	check(!strcmp(text, "through a pipe"));
+	gpu_free(&mapped.memory);
+	check(write(ends[1], mapped.map, 15) < 0 && errno == EFAULT);
+}
+
+TEST(state_area_is_read_only)
+{
+	struct pindown_version version = {.size = sizeof(version)};
+	int fd = pd_open();
+	size_t page = 4096;
+	char *state;
+
+	works(ioctl(fd, PINDOWN_IOC_VERSION, &version));
+	check(mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, PINDOWN_MAP_STATE) ==
+	      MAP_FAILED);
+	state = mmap(NULL, page, PROT_READ, MAP_SHARED, fd, PINDOWN_MAP_STATE);
+	check(state != MAP_FAILED);
+	check_equal(((struct pindown_state *)state)->abi, PINDOWN_ABI);
+	check(mprotect(state, page, PROT_READ | PROT_WRITE) < 0);
+	check_equal(touch(state, true), SIGSEGV);
+	check(mmap(NULL, version.state_length + page, PROT_READ, MAP_SHARED, fd,
+		   PINDOWN_MAP_STATE) == MAP_FAILED);
+	works(munmap(state, page));
+}
+
+/* It must go on saying "not valid" for as long as somebody may look. */
+TEST(state_area_after_close)
+{
+	struct memory memory = gpu_alloc(PAGE, 0);
+	int fd = pd_open();
+	const volatile char *state = pd_state(fd);
+	struct pindown_pin pin;
+
+	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
+	works(close(fd));
+	gpu_free(&memory);
+	check(!pd_valid(state, &pin));
+}

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Processes: fork, exec, descriptors that are passed on, threads, and death at any moment. Pins are
+ * the business of the process that made them.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include "guest.h"
+
+struct pinned {
+	struct memory memory;
+	struct pindown_pin pin;
+	int fd;
+	char *map;
+};
+
+static struct pinned pin_new(unsigned flags)
+{
+	struct pinned pinned = {.memory = gpu_alloc(PAGE, 0), .fd = pd_open()};
+
+	works(pd_pin(pinned.fd, pinned.memory.va, PAGE, flags, &pinned.pin));
+	pinned.map = pd_map(pinned.fd, &pinned.pin, 0, PAGE);
+	check(pinned.map != MAP_FAILED);
+	return pinned;
+}
+
+/* A process that is not the owner: every call but one is refused, and nothing changes. */
+static void is_refused(void *arg)
+{
+	const struct pinned *pinned = arg;
+	struct pindown_version version = {.size = sizeof(version)};
+	struct pindown_stats_all stats = {.size = sizeof(stats)};
+	struct pindown_answer answer = {.size = sizeof(answer)};
+	struct pindown_query query;
+	struct pindown_pin pin;
+
+	works(ioctl(pinned->fd, PINDOWN_IOC_VERSION, &version));
+	fails_with(pd_pin(pinned->fd, pinned->memory.va, PAGE, 0, &pin), EPERM);
+	fails_with(pd_unpin(pinned->fd, pinned->pin.region), EPERM);
+	fails_with(pd_query(pinned->fd, pinned->pin.region, &query), EPERM);
+	fails_with(pd_export(pinned->fd, pinned->pin.region), EPERM);
+	fails_with(ioctl(pinned->fd, PINDOWN_IOC_STATS, &stats), EPERM);
+	fails_with(ioctl(pinned->fd, PINDOWN_IOC_ANSWER, &answer), EPERM);
+	check(pd_map(pinned->fd, &pinned->pin, 0, PAGE) == MAP_FAILED && errno == EPERM);
+}
+
+TEST(fork_a_child_is_refused)
+{
+	struct pinned pinned = pin_new(0);
+
+	child_ends(in_child(is_refused, &pinned));
+	check(pd_valid(pd_state(pinned.fd), &pinned.pin));
+	check_equal(touch(pinned.map, true), 0);
+	check_equal(gpu_count(SIM_GPU_PUTS_FOREIGN), 0);
+}
+
+/* Arrives at the child with the descriptors inherited; the parent's pipe says when to look. */
+struct family {
+	struct pinned pinned;
+	int go[2], done[2];
+};
+
+static void tries_when_told(void *arg)
+{
+	struct family *family = arg;
+	char byte;
+
+	check_equal(read(family->go[0], &byte, 1), 1);
+	check_equal(touch(family->pinned.map, false), SIGSEGV);
+	is_refused(&family->pinned);
+	check_equal(write(family->done[1], "", 1), 1);
+}
+
+TEST(fork_a_child_maps_while_the_parent_frees)
+{
+	struct family family = {.pinned = pin_new(0)};
+	pid_t child;
+	char byte;
+
+	works(pipe(family.go));
+	works(pipe(family.done));
+	child = in_child(tries_when_told, &family);
+	check_equal(write(family.go[1], "", 1), 1);
+	gpu_free(&family.pinned.memory);
+	check_equal(read(family.done[0], &byte, 1), 1);
+	check_equal(touch(family.pinned.map, false), SIGBUS);
+	child_ends(child);
+}
+
+static void waits(void *arg)
+{
+	struct family *family = arg;
+	char byte;
+
+	check_equal(read(family->go[0], &byte, 1), 1);
+}
+
+/* The child holds the file open: that must neither keep the pin nor stop the parent. */
+TEST(fork_a_child_keeps_no_pin)
+{
+	struct family family = {.pinned = pin_new(0)};
+	pid_t child;
+
+	works(pipe(family.go));
+	child = in_child(waits, &family);
+	works(pd_unpin(family.pinned.fd, family.pinned.pin.region));
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	gpu_free(&family.pinned.memory);
+	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 0);
+	check_equal(write(family.go[1], "", 1), 1);
+	child_ends(child);
+}
+
+static void pins_for_itself(void *unused)
+{
+	struct pinned pinned = pin_new(0);
+
+	check_equal(touch(pinned.map, true), 0);
+	(void)unused;
+}
+
+TEST(fork_a_child_pins_for_itself)
+{
+	struct pinned pinned = pin_new(0);
+
+	child_ends(in_child(pins_for_itself, NULL));
+	check_equal(touch(pinned.map, true), 0);
+	check_equal(gpu_count(SIM_GPU_PINS), 1);
+}
+
+TEST(fork_map_after_fork)
+{
+	struct family family = {.pinned = pin_new(0)};
+	pid_t child;
+	char *map;
+
+	works(pipe(family.go));
+	child = in_child(waits, &family);
+	map = pd_map(family.pinned.fd, &family.pinned.pin, 0, PAGE);
+	check(map != MAP_FAILED);
+	check_equal(touch(map, true), 0);
+	gpu_free(&family.pinned.memory);
+	check_equal(touch(map, true), SIGBUS);
+	check_equal(write(family.go[1], "", 1), 1);
+	child_ends(child);
+}
+
+static void does_nothing(void *unused)
+{
+	(void)unused;
+}
+
+TEST(ten_thousand_rounds_of_pin_and_fork, .seconds = 200)
+{
+	struct memory memory = gpu_alloc(PAGE, 0);
+	int fd = pd_open(), i, forks = 0;
+	struct pindown_pin pin;
+
+	for (i = 0; i < 10000; i++) {
+		works(pd_pin(fd, memory.va, PAGE, i & 1 ? PINDOWN_PIN_PERSISTENT : 0, &pin));
+		/* A fork takes a hundred times as long as a pin here. */
+		if (i % 20 == 0) {
+			child_ends(in_child(does_nothing, NULL));
+			forks++;
+		}
+		works(pd_unpin(fd, pin.region));
+	}
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	check_equal(forks, 500);
+}
+
+/* Passed over a unix socket to a process that was there before. */
+struct passing {
+	int socket[2], go[2];
+	struct pindown_pin pin;
+	struct memory memory;
+};
+
+static void receives(void *arg)
+{
+	struct passing *passing = arg;
+	struct pinned pinned = {.memory = passing->memory};
+	char byte;
+
+	pinned.fd = receive_fd(passing->socket[1]);
+	check_equal(read(passing->socket[1], &pinned.pin, sizeof(pinned.pin)), sizeof(pinned.pin));
+	check_equal(read(passing->socket[1], &pinned.memory, sizeof(pinned.memory)),
+		    sizeof(pinned.memory));
+	is_refused(&pinned);
+	/* Keeps it until told, and is then the one who closes it last. */
+	check_equal(read(passing->go[0], &byte, 1), 1);
+	works(close(pinned.fd));
+}
+
+TEST(passed_over_a_socket)
+{
+	struct passing passing;
+	struct pinned pinned;
+	pid_t child;
+
+	works(socketpair(AF_UNIX, SOCK_STREAM, 0, passing.socket));
+	works(pipe(passing.go));
+	child = in_child(receives, &passing);
+	pinned = pin_new(0);
+	send_fd(passing.socket[0], pinned.fd);
+	check_equal(write(passing.socket[0], &pinned.pin, sizeof(pinned.pin)), sizeof(pinned.pin));
+	check_equal(write(passing.socket[0], &pinned.memory, sizeof(pinned.memory)),
+		    sizeof(pinned.memory));
+	works(munmap(pinned.map, PAGE));
+	works(close(pinned.fd)); /* not the last one */
+	check_equal(write(passing.go[1], "", 1), 1);
+	child_ends(child);
+	/* The last close was a stranger's, whose unpin the driver would ignore. The memory's end is the
+	 * pin's end, and no callback comes to what is gone. */
+	gpu_free(&pinned.memory);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	check_equal(gpu_count(SIM_GPU_BAR_PAGES), 0);
+}
+
+struct owner {
+	int socket[2];
+	bool killed;
+};
+
+static void dies_as_owner(void *arg)
+{
+	struct owner *owner = arg;
+	struct pinned pinned = pin_new(0);
+
+	send_fd(owner->socket[1], pinned.fd);
+	check_equal(write(owner->socket[1], &pinned.pin, sizeof(pinned.pin)), sizeof(pinned.pin));
+	if (owner->killed)
+		kill(getpid(), SIGKILL);
+}
+
+static void the_owner_dies(bool killed)
+{
+	struct owner owner = {.killed = killed};
+	struct pinned pinned = {};
+	int status;
+	pid_t child;
+
+	works(socketpair(AF_UNIX, SOCK_STREAM, 0, owner.socket));
+	child = in_child(dies_as_owner, &owner);
+	pinned.fd = receive_fd(owner.socket[0]);
+	check_equal(read(owner.socket[0], &pinned.pin, sizeof(pinned.pin)), sizeof(pinned.pin));
+	check(waitpid(child, &status, 0) == child);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	is_refused(&pinned);
+	works(close(pinned.fd));
+}
+
+TEST(the_owner_dies_and_a_stranger_holds_the_descriptor)
+{
+	the_owner_dies(false);
+}
+
+TEST(the_owner_is_killed_and_a_stranger_holds_the_descriptor)
+{
+	the_owner_dies(true);
+}
+
+static void is_killed_while_pinning(void *flags)
+{
+	struct memory memory = gpu_alloc(PAGE, 0);
+	struct pindown_pin pin;
+	int fd = pd_open();
+
+	pd_pin(fd, memory.va, PAGE, *(unsigned *)flags, &pin);
+	pause();
+}
+
+/* Killed with the driver's call half done: what it did must be undone. */
+TEST(killed_while_pinning)
+{
+	unsigned flags = 0;
+	int gate, status;
+	pid_t child;
+
+	for (gate = SIM_GPU_GATE_PINNED; gate <= SIM_GPU_GATE_REGISTERED; gate++) {
+		gate_arm(gate);
+		child = in_child(is_killed_while_pinning, &flags);
+		gate_await(gate);
+		works(kill(child, SIGKILL));
+		gate_open(gate);
+		check(waitpid(child, &status, 0) == child);
+		check_equal(gpu_count(SIM_GPU_PINS), 0);
+		check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 0);
+	}
+}
+
+static void execs(void *arg)
+{
+	char number[16];
+
+	snprintf(number, sizeof(number), "%d", ((struct pinned *)arg)->fd);
+	/* Is the descriptor there in the new program? */
+	execl("/bin/busybox", "sh", "-c", "! [ -e /proc/self/fd/$1 ]", "sh", number, NULL);
+	fail("exec: %s", strerror(errno));
+}
+
+TEST(exec_does_not_pass_it_on)
+{
+	struct pinned pinned = pin_new(0);
+
+	child_ends(in_child(execs, &pinned));
+}
+
+static void execs_with_pins(void *unused)
+{
+	pin_new(0);
+	pin_new(PINDOWN_PIN_PERSISTENT);
+	execl("/bin/busybox", "true", NULL);
+	(void)unused;
+}
+
+TEST(exec_unpins)
+{
+	child_ends(in_child(execs_with_pins, NULL));
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+}
+
+static void *unpins(void *arg)
+{
+	struct pinned *pinned = arg;
+
+	works(pd_unpin(pinned->fd, pinned->pin.region));
+	return NULL;
+}
+
+TEST(a_thread_unpins_what_another_pinned)
+{
+	struct pinned pinned = pin_new(0);
+
+	thread_ends(in_thread(unpins, &pinned));
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	check_equal(touch(pinned.map, false), SIGBUS);
+}
+
+static void *pins(void *arg)
+{
+	struct pinned *pinned = arg;
+
+	*pinned = pin_new(0);
+	return NULL;
+}
+
+TEST(a_thread_pins_for_another)
+{
+	struct pinned pinned;
+
+	thread_ends(in_thread(pins, &pinned));
+	check_equal(touch(pinned.map, true), 0);
+	gpu_free(&pinned.memory);
+	check_equal(touch(pinned.map, true), SIGBUS);
+}
+
+/* A dma-buf's last descriptor may be closed by anybody. */
+static void closes_it(void *arg)
+{
+	works(close(*(int *)arg));
+}
+
+TEST(a_stranger_closes_the_dmabuf_last)
+{
+	struct pinned pinned = pin_new(0);
+	int buffer = pd_export(pinned.fd, pinned.pin.region), go[2];
+	struct family family = {};
+	pid_t child;
+
+	works(buffer);
+	works(pipe(go));
+	family.go[0] = go[0];
+	child = in_child(waits, &family);
+	works(close(buffer));
+	works(pd_unpin(pinned.fd, pinned.pin.region));
+	check_equal(write(go[1], "", 1), 1);
+	child_ends(child);
+	child_ends(in_child(closes_it, &pinned.fd));
+	check_equal(gpu_count(SIM_GPU_PUTS_FOREIGN), 0);
+}
+
+TEST(rmmod_with_pins_is_refused)
+{
+	struct pinned pinned = pin_new(0);
+	int status = system("rmmod pindown 2>/dev/null");
+
+	check(WIFEXITED(status) && WEXITSTATUS(status) != 0);
+	check_equal(touch(pinned.map, true), 0);
+	works(munmap(pinned.map, PAGE));
+	works(pd_unpin(pinned.fd, pinned.pin.region));
+}

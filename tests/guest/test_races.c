@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Races of a free against everything else: first on purpose, with the driver stopped at a gate, then
+ * by chance, in many rounds with the driver's delays on (GUEST_ROUNDS: how many in all).
+ *
+ * Whoever wins, the same holds in the end: nothing stays pinned, no word says valid for memory that
+ * is gone, and no access is answered with somebody else's data.
+ */
+#include <fcntl.h>
+#include <signal.h>
+
+#include "guest.h"
+
+struct race {
+	struct memory memory;
+	struct pindown_pin pin;
+	const volatile char *state;
+	int fd, result, error;
+	unsigned flags;
+	char *map;
+	pthread_barrier_t start;
+};
+
+static void *frees(void *arg)
+{
+	gpu_free(&((struct race *)arg)->memory);
+	return NULL;
+}
+
+static void *pins(void *arg)
+{
+	struct race *race = arg;
+
+	race->result = pd_pin(race->fd, race->memory.va, PAGE, race->flags, &race->pin);
+	race->error = errno;
+	return NULL;
+}
+
+static void *unpins(void *arg)
+{
+	struct race *race = arg;
+
+	race->result = pd_unpin(race->fd, race->pin.region);
+	race->error = errno;
+	return NULL;
+}
+
+static struct race race_new(void)
+{
+	struct race race = {.memory = gpu_alloc(PAGE, 0), .fd = pd_open()};
+
+	race.state = pd_state(race.fd);
+	return race;
+}
+
+/* The free comes after the pages were pinned and before the callback is registered. */
+TEST(free_overtakes_pin)
+{
+	struct race race = race_new();
+	pthread_t pinning;
+
+	gate_arm(SIM_GPU_GATE_PINNED);
+	pinning = in_thread(pins, &race);
+	gate_await(SIM_GPU_GATE_PINNED);
+	gpu_free(&race.memory);
+	gate_open(SIM_GPU_GATE_PINNED);
+	thread_ends(pinning);
+	check(race.result < 0);
+	check(race.error == ESTALE || race.error == EINVAL);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	check_equal(gpu_count(SIM_GPU_TABLES), 0);
+}
+
+/* The callback runs before get_pages has returned to pindown. */
+TEST(callback_before_the_pin_returns)
+{
+	struct race race = race_new();
+	pthread_t pinning;
+
+	gate_arm(SIM_GPU_GATE_REGISTERED);
+	pinning = in_thread(pins, &race);
+	gate_await(SIM_GPU_GATE_REGISTERED);
+	gpu_free(&race.memory);
+	gate_open(SIM_GPU_GATE_REGISTERED);
+	thread_ends(pinning);
+	if (race.result == 0) {
+		check(!pd_valid(race.state, &race.pin));
+		works(pd_unpin(race.fd, race.pin.region));
+	} else {
+		check_equal(race.error, ESTALE);
+	}
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	check_equal(gpu_count(SIM_GPU_TABLES), 0);
+}
+
+/* The callback waits with the API lock held; the unpin is under way. */
+TEST(callback_against_unpin)
+{
+	struct race race = race_new();
+	pthread_t freeing, unpinning;
+
+	works(pd_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
+	gate_arm(SIM_GPU_GATE_CALLBACK);
+	freeing = in_thread(frees, &race);
+	gate_await(SIM_GPU_GATE_CALLBACK);
+	unpinning = in_thread(unpins, &race);
+	usleep(50000); /* it gets as far as it can: to the API lock */
+	gate_open(SIM_GPU_GATE_CALLBACK);
+	thread_ends(freeing);
+	thread_ends(unpinning);
+	check_equal(race.result, 0);
+	check(!pd_valid(race.state, &race.pin));
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+}
+
+/* put_pages is stopped before it takes the lock; the free, and its callback, go first. */
+TEST(free_overtakes_unpin)
+{
+	struct race race = race_new();
+	pthread_t unpinning;
+
+	works(pd_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
+	gate_arm(SIM_GPU_GATE_PUT);
+	unpinning = in_thread(unpins, &race);
+	gate_await(SIM_GPU_GATE_PUT);
+	gpu_free(&race.memory);
+	gate_open(SIM_GPU_GATE_PUT);
+	thread_ends(unpinning);
+	check_equal(race.result, 0);
+	check_equal(gpu_count(SIM_GPU_PUTS_LATE), 1);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+}
+
+static void *closes(void *arg)
+{
+	works(close(((struct race *)arg)->fd));
+	return NULL;
+}
+
+TEST(callback_against_close)
+{
+	struct race race = race_new();
+	struct pindown_version version = {.size = sizeof(version)};
+	pthread_t freeing, closing;
+
+	works(pd_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
+	/* The state area's mapping would hold the file. */
+	works(ioctl(race.fd, PINDOWN_IOC_VERSION, &version));
+	works(munmap((void *)race.state, version.state_length));
+	gate_arm(SIM_GPU_GATE_CALLBACK);
+	freeing = in_thread(frees, &race);
+	gate_await(SIM_GPU_GATE_CALLBACK);
+	closing = in_thread(closes, &race);
+	usleep(50000);
+	gate_open(SIM_GPU_GATE_CALLBACK);
+	thread_ends(freeing);
+	thread_ends(closing);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+}
+
+/* While the callback is under way nobody may get at the memory any more, and nobody hangs. */
+TEST(callback_against_fault)
+{
+	struct race race = race_new();
+	pthread_t freeing;
+	int seen;
+
+	works(pd_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
+	race.map = pd_map(race.fd, &race.pin, 0, PAGE);
+	check(race.map != MAP_FAILED);
+	gate_arm(SIM_GPU_GATE_CALLED);
+	freeing = in_thread(frees, &race);
+	gate_await(SIM_GPU_GATE_CALLED);
+	seen = touch(race.map, false);
+	gate_open(SIM_GPU_GATE_CALLED);
+	thread_ends(freeing);
+	check_equal(seen, SIGBUS);
+	check(!pd_valid(race.state, &race.pin));
+}
+
+/* In the callback's time, other calls on the same descriptor don't wait for the driver. */
+TEST(callback_against_query)
+{
+	struct race race = race_new();
+	struct pindown_query query;
+	pthread_t freeing;
+
+	works(pd_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
+	gate_arm(SIM_GPU_GATE_CALLED);
+	freeing = in_thread(frees, &race);
+	gate_await(SIM_GPU_GATE_CALLED);
+	works(pd_query(race.fd, race.pin.region, &query));
+	gate_open(SIM_GPU_GATE_CALLED);
+	thread_ends(freeing);
+	check_equal(query.state, PINDOWN_REGION_REVOKED);
+}
+
+static void *exports(void *arg)
+{
+	struct race *race = arg;
+
+	race->result = pd_export(race->fd, race->pin.region);
+	race->error = errno;
+	return NULL;
+}
+
+TEST(callback_against_export)
+{
+	struct race race = race_new();
+	pthread_t freeing, exporting;
+
+	works(pd_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
+	gate_arm(SIM_GPU_GATE_CALLBACK);
+	freeing = in_thread(frees, &race);
+	gate_await(SIM_GPU_GATE_CALLBACK);
+	exporting = in_thread(exports, &race);
+	usleep(50000);
+	gate_open(SIM_GPU_GATE_CALLBACK);
+	thread_ends(freeing);
+	thread_ends(exporting);
+	if (race.result >= 0)
+		works(close(race.result));
+	else
+		check(race.error == ESTALE || race.error == EINVAL);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+}
+
+/* ---- by chance ---- */
+
+static unsigned rounds(unsigned usual)
+{
+	const char *text = getenv("GUEST_ROUNDS");
+
+	return text ? strtoul(text, NULL, 10) / 5 : usual;
+}
+
+static void with_delays(void)
+{
+	gpu_set(SIM_GPU_DELAY_GET, 60);
+	gpu_set(SIM_GPU_DELAY_PUT, 60);
+	gpu_set(SIM_GPU_DELAY_CALLBACK, 60);
+}
+
+/* Another thread that does one thing each round, at the same time as the test's own thread. */
+struct helper {
+	struct race *race;
+	void *(*act)(void *);
+	unsigned rounds;
+};
+
+static void *helps(void *arg)
+{
+	struct helper *helper = arg;
+	unsigned i;
+
+	for (i = 0; i < helper->rounds; i++) {
+		pthread_barrier_wait(&helper->race->start);
+		helper->act(helper->race);
+		pthread_barrier_wait(&helper->race->start);
+	}
+	return NULL;
+}
+
+static void many(unsigned usual, void (*prepare)(struct race *), void *(*against)(void *),
+		 void (*finish)(struct race *))
+{
+	struct race race = {.fd = pd_open()};
+	struct helper helper = {.race = &race, .act = against, .rounds = rounds(usual)};
+	pthread_t thread;
+	unsigned i;
+
+	race.state = pd_state(race.fd);
+	pthread_barrier_init(&race.start, NULL, 2);
+	with_delays();
+	thread = in_thread(helps, &helper);
+	for (i = 0; i < helper.rounds; i++) {
+		race.memory = gpu_alloc(PAGE, 0);
+		race.flags = 0;
+		prepare(&race);
+		pthread_barrier_wait(&race.start);
+		gpu_free(&race.memory);
+		pthread_barrier_wait(&race.start);
+		finish(&race);
+	}
+	thread_ends(thread);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	check_equal(gpu_count(SIM_GPU_TABLES), 0);
+	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 0);
+}
+
+static void prepare_nothing(struct race *race)
+{
+	race->result = -2;
+}
+
+static void finish_pin(struct race *race)
+{
+	if (race->result == 0) {
+		check(!pd_valid(race->state, &race->pin));
+		works(pd_unpin(race->fd, race->pin.region));
+	} else {
+		check(race->error == ESTALE || race->error == EINVAL);
+	}
+}
+
+TEST(many_frees_against_pins, .seconds = 900)
+{
+	many(1000, prepare_nothing, pins, finish_pin);
+}
+
+static void prepare_pin(struct race *race)
+{
+	works(pd_pin(race->fd, race->memory.va, PAGE, 0, &race->pin));
+}
+
+static void finish_unpin(struct race *race)
+{
+	check_equal(race->result, 0);
+}
+
+TEST(many_frees_against_unpins, .seconds = 900)
+{
+	many(1000, prepare_pin, unpins, finish_unpin);
+}
+
+static void prepare_map(struct race *race)
+{
+	prepare_pin(race);
+	gpu_fill(&race->memory, 1);
+	race->map = pd_map(race->fd, &race->pin, 0, PAGE);
+	check(race->map != MAP_FAILED);
+}
+
+static int read_word(const volatile uint64_t *at, uint64_t *word)
+{
+	int answer = touch((volatile void *)at, false);
+
+	/* A second access, which may end the test: only after one that was allowed. */
+	*word = 0;
+	if (!answer)
+		answer = touch((volatile void *)(at + 1), false);
+	return answer;
+}
+
+static void *faults(void *arg)
+{
+	struct race *race = arg;
+	uint64_t word;
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		race->result = read_word((uint64_t *)(race->map + i * 4096), &word);
+		check(race->result == 0 || race->result == SIGBUS);
+	}
+	return NULL;
+}
+
+static void finish_map(struct race *race)
+{
+	check_equal(touch(race->map, false), SIGBUS);
+	works(munmap(race->map, PAGE));
+	works(pd_unpin(race->fd, race->pin.region));
+}
+
+TEST(many_frees_against_faults, .seconds = 900)
+{
+	many(500, prepare_map, faults, finish_map);
+}
+
+static void *maps(void *arg)
+{
+	struct race *race = arg;
+
+	race->map = pd_map(race->fd, &race->pin, 0, PAGE);
+	if (race->map != MAP_FAILED)
+		race->result = touch(race->map, false);
+	return NULL;
+}
+
+static void finish_maps(struct race *race)
+{
+	if (race->map != MAP_FAILED) {
+		check(race->result == 0 || race->result == SIGBUS);
+		check_equal(touch(race->map, false), SIGBUS);
+		works(munmap(race->map, PAGE));
+	}
+	works(pd_unpin(race->fd, race->pin.region));
+}
+
+TEST(many_frees_against_mmap, .seconds = 900)
+{
+	many(500, prepare_pin, maps, finish_maps);
+}
+
+/* Each round with a descriptor of its own, which is closed against the callback. */
+static void prepare_close(struct race *race)
+{
+	int fd = pd_open();
+
+	race->error = fd;
+	works(pd_pin(fd, race->memory.va, PAGE, 0, &race->pin));
+}
+
+static void *closes_own(void *arg)
+{
+	works(close(((struct race *)arg)->error));
+	return NULL;
+}
+
+static void finish_nothing(struct race *race)
+{
+	race->error = 0;
+}
+
+TEST(many_frees_against_closes, .seconds = 900)
+{
+	many(1000, prepare_close, closes_own, finish_nothing);
+}
+
+static void *exports_and_closes(void *arg)
+{
+	struct race *race = arg;
+
+	race->result = pd_export(race->fd, race->pin.region);
+	race->error = errno;
+	if (race->result >= 0)
+		works(close(race->result));
+	return NULL;
+}
+
+static void finish_export(struct race *race)
+{
+	if (race->result < 0)
+		check(race->error == ESTALE || race->error == EINVAL);
+	works(pd_unpin(race->fd, race->pin.region));
+}
+
+TEST(many_frees_against_exports, .seconds = 900)
+{
+	many(500, prepare_pin, exports_and_closes, finish_export);
+}

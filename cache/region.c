@@ -16,6 +16,7 @@ uint32_t pd_region_limit;
 #define STEP  1024u /* records that become usable at a time */
 
 static uint32_t capacity, usable, high_water, free_list;
+static bool has_abandoned; /* in a child: records of the parent's regions, never used again */
 
 static void *reserve(size_t bytes)
 {
@@ -114,6 +115,9 @@ void pd_region_trim(void)
 {
 	int saved = errno;
 
+	/* A child may still put its parent's regions: their records must stay what they are. */
+	if (has_abandoned)
+		return;
 	if (usable) {
 		for (unsigned s = 0; s < PD_STRIPES; s++)
 			madvise(pd_holds[s], usable * sizeof(uint32_t), MADV_DONTNEED);
@@ -126,4 +130,5 @@ void pd_region_trim(void)
 void pd_region_fork_child(void)
 {
 	free_list = 0;
+	has_abandoned = high_water != 0;
 }

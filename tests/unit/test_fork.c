@@ -190,6 +190,35 @@ START_TEST(a_childs_put_of_a_parents_region_is_ignored)
 }
 END_TEST
 
+/* Not even when its record might be wanted for something of the child's own by then. */
+static void puts_late(void *arg)
+{
+	pindown_region *own = NULL;
+
+	EXPECT(pindown_flush() == 0);
+	EXPECT(pindown_get(AT(1), 1, 0, &own) == PINDOWN_OK);
+	EXPECT(own != arg);
+	pindown_put(arg);
+	EXPECT(pindown_flush() == 0);
+	EXPECT(pindown_region_is_live(own));
+	EXPECT(fake_open_exports_of(fake_id(AT(1))) == 1);
+	pindown_put(own);
+	EXPECT(pindown_flush() == 1);
+	EXPECT(fake_open_exports_of(fake_id(AT(1))) == 0);
+	pindown_put(arg);
+	EXPECT(pindown_flush() == 0);
+}
+
+START_TEST(a_childs_late_put_of_a_parents_region_is_ignored)
+{
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
+	pindown_region *held = must_get(AT(0), 1);
+	in_child(puts_late, held);
+	pindown_put(held);
+}
+END_TEST
+
 /* A child whose parent never used the driver, or that has one of its own, may pin. */
 static void uses_the_cache(void *arg)
 {
@@ -447,6 +476,7 @@ int main(void)
 	tcase_add_test(tc, a_child_has_no_kept_pin_either);
 	tcase_add_test(tc, a_living_child_keeps_no_memory_alive);
 	tcase_add_test(tc, a_childs_put_of_a_parents_region_is_ignored);
+	tcase_add_test(tc, a_childs_late_put_of_a_parents_region_is_ignored);
 	tcase_add_test(tc, a_child_begins_anew);
 	tcase_add_test(tc, a_grandchild_begins_anew);
 	tcase_add_test(tc, many_forks);

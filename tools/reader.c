@@ -274,10 +274,13 @@ static void add_streams(struct reader *reader, struct trace_file *file)
 	}
 }
 
-static void find_early(struct stream *stream, char *buffer)
+static void find_early(struct stream *stream)
 {
+	char *buffer = allocate(stream->file->largest_chunk);
+
 	for (uint32_t i = stream->next_chunk; i < stream->end_chunk; i++)
 		look_through(stream, i, buffer, remember_early);
+	free(buffer);
 	stream->last_end = 0;
 	if (stream->early_count)
 		qsort(stream->early, stream->early_count, sizeof(*stream->early), compare_early);
@@ -342,7 +345,6 @@ static void open_files(struct reader *reader, char *const *names, unsigned count
 struct reader *reader_open(char *const *names, unsigned count)
 {
 	struct reader *reader = allocate(sizeof(*reader));
-	char *buffer;
 
 	open_files(reader, names, count);
 	if (!reader->file_count) {
@@ -352,14 +354,12 @@ struct reader *reader_open(char *const *names, unsigned count)
 	align_clocks(reader);
 	for (unsigned i = 0; i < reader->file_count; i++)
 		add_streams(reader, reader->files[i]);
-	buffer = allocate((size_t)PD_TRACE_MOST_UNITS * PD_TRACE_UNIT);
 	reader->heap = allocate((reader->stream_count + 1) * sizeof(struct stream *));
 	for (unsigned i = 0; i < reader->stream_count; i++) {
-		find_early(&reader->streams[i], buffer);
+		find_early(&reader->streams[i]);
 		if (settle_head(reader, &reader->streams[i]))
 			reader->heap[reader->heap_count++] = &reader->streams[i];
 	}
-	free(buffer);
 	for (unsigned i = reader->heap_count / 2; i-- > 0;)
 		sift_down(reader, i);
 	return reader;

@@ -22,14 +22,15 @@ static unsigned find_call(struct tally *tally, const char *name)
 static struct call_tally *call_of(struct tally *tally, const struct event *event)
 {
 	const struct trace_file *file = event->file;
-	unsigned call = event->record.call, *index = tally->call_index[file->index];
+	unsigned call = event->record.call, *index = tally->call_index[file->index], found;
 
+	if (call < file->call_count && index[call] != ~0u)
+		return &tally->calls[index[call]];
 	/* A number without a name is counted with all others of the kind. */
-	if (call >= file->call_count)
-		return &tally->calls[find_call(tally, "(unknown)")];
-	if (index[call] == ~0u)
-		index[call] = find_call(tally, file->calls[call]);
-	return &tally->calls[index[call]];
+	found = find_call(tally, call < file->call_count ? file->calls[call] : "(unknown)");
+	if (call < file->call_count)
+		index[call] = found;
+	return &tally->calls[found]; /* only now: finding may have moved the array */
 }
 
 static void count_call(struct tally *tally, const struct event *event)

@@ -281,14 +281,13 @@ uint64_t trace_file_ns(const struct trace_file *file, uint64_t ticks, unsigned *
 
 /* ---- chunks --------------------------------------------------------------------------------- */
 
-static void read_counters(struct trace_file *file, uint64_t offset, uint64_t bytes)
+static void read_counters(struct trace_file *file, const char *data, uint64_t bytes)
 {
 	struct pd_trace_slot slot;
 
 	for (uint64_t at = sizeof(struct pd_trace_chunk); at + sizeof(slot) <= bytes;
 	     at += sizeof(slot)) {
-		if (!trace_file_read(file, &slot, sizeof(slot), offset + at))
-			return;
+		memcpy(&slot, data + at, sizeof(slot));
 		if (!slot.tid)
 			continue; /* slots in use and free ones are mixed */
 		file->counters.hits += slot.hits;
@@ -338,7 +337,7 @@ static void scan_records(struct trace_file *file, struct chunk *chunk, const cha
 }
 
 static void take_chunk(struct trace_file *file, const struct pd_trace_chunk *header,
-		       uint64_t offset, uint64_t bytes, char *buffer)
+		       uint64_t offset, const char *data, uint64_t bytes)
 {
 	struct chunk *chunk;
 
@@ -352,14 +351,16 @@ static void take_chunk(struct trace_file *file, const struct pd_trace_chunk *hea
 				.tid = header->tid,
 				.base = header->base};
 	trace_file_moment(file, &header->clock);
-	if (trace_file_read(file, buffer, bytes, offset))
-		scan_records(file, chunk, buffer, bytes,
-			     bytes < (uint64_t)header->units * PD_TRACE_UNIT);
+	scan_records(file, chunk, data, bytes, bytes < (uint64_t)header->units * PD_TRACE_UNIT);
+	if (chunk->used > file->largest_chunk)
+		file->largest_chunk = chunk->used;
 }
 
 /* The units a chunk has, 1 when it is none. */
-static uint64_t read_chunk(struct trace_file *file, uint64_t offset, char *buffer)
+static uint64_t read_chunk(struct trace_file *file, uint64_t offset)
 {
+	char *data;
+
 	struct pd_trace_chunk header;
 	uint64_t bytes;
 
@@ -382,10 +383,16 @@ static uint64_t read_chunk(struct trace_file *file, uint64_t offset, char *buffe
 		bytes = file->bytes - offset;
 		file->cut = true;
 	}
-	if (header.kind == PD_CHUNK_EVENTS)
-		take_chunk(file, &header, offset, bytes, buffer);
-	else if (header.kind == PD_CHUNK_COUNTERS)
-		read_counters(file, offset, bytes);
+	if (header.kind != PD_CHUNK_EVENTS && header.kind != PD_CHUNK_COUNTERS)
+		return header.units;
+	data = allocate(bytes);
+	if (!trace_file_read(file, data, bytes, offset))
+		file->cut = true;
+	else if (header.kind == PD_CHUNK_EVENTS)
+		take_chunk(file, &header, offset, data, bytes);
+	else
+		read_counters(file, data, bytes);
+	free(data);
 	return header.units;
 }
 
@@ -417,13 +424,11 @@ static void check_sequence(struct trace_file *file)
 
 static void read_chunks(struct trace_file *file)
 {
-	char *buffer = allocate((size_t)PD_TRACE_MOST_UNITS * PD_TRACE_UNIT);
 	uint64_t offset = PD_TRACE_UNIT;
 
 	file->cut = file->header.units > file->bytes / PD_TRACE_UNIT;
 	while (offset + sizeof(struct pd_trace_chunk) <= file->bytes)
-		offset += read_chunk(file, offset, buffer) * PD_TRACE_UNIT;
-	free(buffer);
+		offset += read_chunk(file, offset) * PD_TRACE_UNIT;
 	if (file->chunk_count > 0)
 		qsort(file->chunks, file->chunk_count, sizeof(*file->chunks), compare_chunks);
 	/* In a cut file, whichever chunks lay behind are missing. */

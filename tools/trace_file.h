@@ -50,6 +50,7 @@ struct trace_file {
 	char *info;	      /* holds all these */
 	struct chunk *chunks; /* sorted by stream and sequence */
 	unsigned chunk_count, chunk_room;
+	uint32_t largest_chunk; /* the most that is used of one */
 	struct moment *moments;
 	unsigned moment_count, moment_room;
 	uint64_t first_ns; /* CLOCK_MONOTONIC at its start */

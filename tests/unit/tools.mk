@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: MIT
 # Configuration, trace and command: what the writer writes is read back with the command's reader.
-UNIT_TOOLS := test_config test_trace
-UNIT_TOOLS_BIN := $(UNIT_TOOLS:%=$(B)/unit/%)
-CHECK_UNIT += $(UNIT_TOOLS_BIN)
+CHECK_UNIT += $(B)/unit/test_config $(B)/unit/test_trace $(B)/unit/test_tools
 
-TOOLS_READER := $(patsubst %,$(B)/obj/tools/%.c.o,family filter memory names out reader record trace_file)
-$(B)/obj/tests/unit/test_trace.c.o: INCLUDE += -Itools
+$(B)/obj/tests/unit/test_trace.c.o $(B)/obj/tests/unit/test_tools.c.o: INCLUDE += -Itools
 
-$(UNIT_TOOLS_BIN): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(TOOLS_READER) $(CACHE_OBJ)
+# The command without its main(), and without `run`, which needs none of this.
+TOOLS_PARTS := $(filter-out %/main.c.o %/run.c.o %/dump.c.o %/report.c.o,$(TOOLS_OBJ))
+
+$(B)/unit/test_config $(B)/unit/test_trace: $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(TOOLS_PARTS) $(CACHE_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
+$(B)/unit/test_tools: $(B)/obj/tests/unit/test_tools.c.o $(B)/obj/tests/unit/made_trace.c.o $(TOOLS_PARTS) $(TOOLS_SHARED)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -lpthread
 
 # The command from outside: traces made by hand, and what is to be printed of them.
 CHECK_SIM += tests/unit/check-tools

@@ -66,7 +66,7 @@ CHECK_CFLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
 all:
-include $(wildcard cache/build.mk hook/build.mk tools/build.mk docs/build.mk tests/*/build.mk)
+include $(wildcard cache/build.mk hook/build.mk kmod/build.mk tools/build.mk docs/build.mk tests/*/build.mk)
 
 ALL += $(B)/libpindown.so
 all: $(ALL)

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT
+# The kernel module. Not part of `make`: it needs a kernel's headers.
+#
+#   make kmod [KDIR=folder] [NVIDIA_SRC=folder|none] [PINDOWN_SIM=1] [PINDOWN_TEGRA=1]
+#
+# leaves build/kmod/pindown.ko. It is built there, from links to the sources, so that nothing is
+# written among them.
+
+KDIR ?= /lib/modules/$(shell uname -r)/build
+KMOD_SRC := $(filter-out kmod/build.mk,$(wildcard kmod/*.c kmod/*.h kmod/Kbuild kmod/*.mk))
+KMOD_OPTIONS = $(foreach option,NVIDIA_SRC PINDOWN_SIM PINDOWN_TEGRA KCFLAGS C CF W,\
+	$(if $($(option)),$(option)='$($(option))'))
+
+kmod:
+	@if ! test -e '$(KDIR)/Makefile'; then \
+		echo "make kmod: no kernel headers at '$(KDIR)': install linux-headers-$$(uname -r)," \
+			"or give KDIR=" >&2; exit 1; fi
+	@mkdir -p $(B)/kmod
+	@ln -sf $(addprefix $(CURDIR)/,$(KMOD_SRC)) $(B)/kmod/
+	+$(MAKE) -C '$(KDIR)' M=$(abspath $(B)/kmod) $(KMOD_OPTIONS) modules
+
+# DKMS source and the device's rule.
+install-kmod:
+	install -d $(DESTDIR)/usr/src/pindown-0.1 $(DESTDIR)/lib/udev/rules.d \
+		$(DESTDIR)$(PREFIX)/share/doc/pindown
+	install -m 644 $(KMOD_SRC) kmod/dkms.conf $(DESTDIR)/usr/src/pindown-0.1/
+	install -m 644 kmod/70-pindown.rules $(DESTDIR)/lib/udev/rules.d/
+	install -m 644 kmod/pindown.conf.example $(DESTDIR)$(PREFIX)/share/doc/pindown/
+
+.PHONY: kmod install-kmod

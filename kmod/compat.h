@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * compat.h - one name for what kernels from 5.15 on call differently. PD_HAVE_* come from the
+ * probes in Kbuild, which try to compile each.
+ */
+#ifndef PINDOWN_COMPAT_H
+#define PINDOWN_COMPAT_H
+
+#include <linux/dma-buf.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+
+/* Flags of a vma that nobody else sees yet. */
+static inline void pd_vm_flags_change(struct vm_area_struct *vma, unsigned long set,
+				      unsigned long clear)
+{
+#ifdef PD_HAVE_VM_FLAGS_MOD
+	vm_flags_mod(vma, set, clear);
+#else
+	vma->vm_flags = (vma->vm_flags | set) & ~clear;
+#endif
+}
+
+/* Needs the dma-buf's reservation lock. */
+static inline void pd_dma_buf_move_notify(struct dma_buf *dmabuf)
+{
+#ifdef PD_HAVE_INVALIDATE_MAPPINGS
+	dma_buf_invalidate_mappings(dmabuf);
+#else
+	dma_buf_move_notify(dmabuf);
+#endif
+}
+
+#ifdef PD_HAVE_IMPORT_NS_STRING
+#define PD_IMPORT_NS(name) MODULE_IMPORT_NS(#name)
+#else
+#define PD_IMPORT_NS(name) MODULE_IMPORT_NS(name)
+#endif
+
+#endif

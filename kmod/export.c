@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * export.c - regions as dma-bufs, for any device.
+ *
+ * What a device reaches must not pass to somebody else under it. A callback comes too late for that:
+ * an importer may be unable to stop at once, or at all, and the driver's dma_map_pages itself may be
+ * looking at a page table that a callback is about to free. So a dma-buf stands on a persistent pin
+ * (a hold): the region's own, or one taken along when the region has a callback. A hold lives until
+ * the last attachment that was mapped through it is unmapped. When its region ends:
+ *
+ *   importers with move_notify are told, unmap, and cannot map again (ENODEV)
+ *   what nobody maps any more is taken from the device, by reap()
+ *   importers that can't be told keep the memory, and nothing but that memory, until they detach
+ *
+ * The addresses for a device are asked for when it attaches: the driver is called without the
+ * dma-buf's reservation lock then, which callbacks take to tell importers.
+ */
+#include <linux/dma-buf.h>
+#include <linux/dma-resv.h>
+#include <linux/module.h>
+#include <linux/pci.h>
+#include <linux/scatterlist.h>
+#include <linux/slab.h>
+
+#include "compat.h"
+#include "internal.h"
+#include "trace.h"
+
+PD_IMPORT_NS(DMA_BUF);
+
+struct pd_dmabuf {
+	struct kref ref; /* the dma-buf's, and one while reap() is queued */
+	struct pd_region *region;
+	struct dma_buf *dmabuf;	  /* valid while it is in region->exports */
+	struct list_head link;	  /* region->exports, under region->exports_lock */
+	struct work_struct reap;
+	struct mutex reaping; /* held while the driver takes something from a device */
+
+	struct mutex lock; /* protects what follows */
+	struct list_head attachments;
+	struct pd_hold *hold; /* NULL once ended */
+	u64 length;
+	bool ended;
+};
+
+struct pd_attachment {
+	struct list_head link;
+	struct pci_dev *peer;
+	struct pd_hold *hold; /* NULL once its addresses are taken back */
+	struct pd_dma dma;
+	u32 maps; /* sg tables of it that are out */
+};
+
+static void export_release(struct kref *ref)
+{
+	struct pd_dmabuf *export = container_of(ref, struct pd_dmabuf, ref);
+
+	pd_region_put(export->region);
+	kfree(export);
+}
+
+static void export_put(struct pd_dmabuf *export)
+{
+	kref_put(&export->ref, export_release);
+}
+
+/* Calls the driver: no lock but export->reaping. */
+static void attachment_unmap(struct pd_attachment *attachment)
+{
+	struct pd_hold *hold = attachment->hold;
+
+	if (!hold)
+		return;
+	attachment->hold = NULL;
+	pd_dma_unmap(attachment->peer, hold, &attachment->dma);
+	pd_hold_put(hold);
+}
+
+/* An attachment of an ended dma-buf that nobody maps, but which still has its addresses. */
+static struct pd_attachment *idle_attachment(struct pd_dmabuf *export)
+{
+	struct pd_attachment *attachment, *idle = NULL;
+
+	mutex_lock(&export->lock);
+	list_for_each_entry(attachment, &export->attachments, link) {
+		if (export->ended && attachment->hold && !attachment->maps) {
+			idle = attachment;
+			break;
+		}
+	}
+	mutex_unlock(&export->lock);
+	return idle;
+}
+
+/*
+ * Gives back what an ended dma-buf does not need. An attachment can't go meanwhile (detach waits for
+ * export->reaping), and can't be mapped again (the dma-buf has ended).
+ */
+static void reap(struct pd_dmabuf *export)
+{
+	struct pd_attachment *attachment;
+	struct pd_hold *hold;
+
+	mutex_lock(&export->reaping);
+	while ((attachment = idle_attachment(export)))
+		attachment_unmap(attachment);
+	mutex_lock(&export->lock);
+	hold = export->ended ? export->hold : NULL;
+	if (hold)
+		export->hold = NULL;
+	mutex_unlock(&export->lock);
+	if (hold)
+		pd_hold_put(hold);
+	mutex_unlock(&export->reaping);
+}
+
+static void reap_work(struct work_struct *work)
+{
+	struct pd_dmabuf *export = container_of(work, struct pd_dmabuf, reap);
+
+	reap(export);
+	export_put(export);
+}
+
+static void reap_later(struct pd_dmabuf *export)
+{
+	kref_get(&export->ref);
+	if (!queue_work(pd_work, &export->reap))
+		export_put(export);
+}
+
+/* ---- what importers call ---- */
+
+/* The dynamic ones say whether they can do with addresses that have no struct page behind them. */
+static bool reaches_peers(const struct dma_buf_attachment *attach)
+{
+	return !attach->importer_ops || attach->peer2peer;
+}
+
+static int attach_device(struct pd_dmabuf *export, struct dma_buf_attachment *attach)
+{
+	struct pd_attachment *attachment;
+	int ret;
+
+	if (!dev_is_pci(attach->dev) || !reaches_peers(attach))
+		return -EOPNOTSUPP;
+	attachment = kzalloc(sizeof(*attachment), GFP_KERNEL);
+	if (!attachment)
+		return -ENOMEM;
+	attachment->peer = to_pci_dev(attach->dev);
+
+	mutex_lock(&export->lock);
+	if (!export->ended) {
+		attachment->hold = export->hold;
+		pd_hold_get(attachment->hold);
+	}
+	mutex_unlock(&export->lock);
+	if (!attachment->hold) {
+		ret = -ENODEV;
+		goto err_attachment;
+	}
+	ret = pd_dma_map(attachment->peer, attachment->hold, &attachment->dma);
+	if (ret)
+		goto err_hold;
+
+	mutex_lock(&export->lock);
+	list_add_tail(&attachment->link, &export->attachments);
+	/* It may have ended meanwhile: then map answers so, and detach gives the addresses back. */
+	if (export->ended)
+		reap_later(export);
+	mutex_unlock(&export->lock);
+	attach->priv = attachment;
+	return 0;
+
+err_hold:
+	pd_hold_put(attachment->hold);
+err_attachment:
+	kfree(attachment);
+	return ret;
+}
+
+static int export_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
+{
+	struct pd_dmabuf *export = dmabuf->priv;
+	int ret = attach_device(export, attach);
+
+	pd_count(ret ? PD_ATTACH_FAILURES : PD_ATTACHES);
+	trace_pindown_attach(export->region, attach->dev, ret);
+	return ret;
+}
+
+static void export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
+{
+	struct pd_dmabuf *export = dmabuf->priv;
+	struct pd_attachment *attachment = attach->priv;
+
+	mutex_lock(&export->reaping);
+	mutex_lock(&export->lock);
+	list_del(&attachment->link);
+	mutex_unlock(&export->lock);
+	attachment_unmap(attachment);
+	mutex_unlock(&export->reaping);
+	kfree(attachment);
+}
+
+/* GPU memory does not move. What it can do is end, and importers that pin can't be told then. */
+static int export_pin(struct dma_buf_attachment *attach)
+{
+	struct pd_dmabuf *export = attach->dmabuf->priv;
+
+	return READ_ONCE(export->ended) ? -ENODEV : 0;
+}
+
+static void export_unpin(struct dma_buf_attachment *attach)
+{
+}
+
+/* How many pages from here on are neighbours, within what the device takes as one piece. */
+static u32 run_at(const struct pd_dma *dma, u32 first, u32 most)
+{
+	u32 count = 1;
+
+	while (count < most && first + count < dma->count &&
+	       dma->addresses[first + count] == dma->addresses[first + count - 1] + dma->page_size)
+		count++;
+	return count;
+}
+
+static struct sg_table *sg_table_of(const struct pd_dma *dma, struct device *dev)
+{
+	u32 most = max_t(u32, dma_get_max_seg_size(dev) / dma->page_size, 1);
+	u32 i, runs = 0;
+	struct scatterlist *sg;
+	struct sg_table *table;
+	int ret;
+
+	for (i = 0; i < dma->count; i += run_at(dma, i, most))
+		runs++;
+	table = kzalloc(sizeof(*table), GFP_KERNEL);
+	if (!table)
+		return ERR_PTR(-ENOMEM);
+	ret = sg_alloc_table(table, runs, GFP_KERNEL);
+	if (ret) {
+		kfree(table);
+		return ERR_PTR(ret);
+	}
+	/* Addresses for the device only: there is no struct page. */
+	i = 0;
+	for_each_sgtable_dma_sg(table, sg, runs) {
+		u32 count = run_at(dma, i, most);
+
+		sg_set_page(sg, NULL, count * dma->page_size, 0);
+		sg_dma_address(sg) = dma->addresses[i];
+		sg_dma_len(sg) = count * dma->page_size;
+		i += count;
+	}
+	return table;
+}
+
+/* With the reservation lock held: nothing here calls the driver. */
+static struct sg_table *export_map(struct dma_buf_attachment *attach,
+				   enum dma_data_direction direction)
+{
+	struct pd_dmabuf *export = attach->dmabuf->priv;
+	struct pd_attachment *attachment = attach->priv;
+	struct sg_table *table;
+
+	mutex_lock(&export->lock);
+	if (export->ended) {
+		table = ERR_PTR(-ENODEV);
+	} else {
+		table = sg_table_of(&attachment->dma, attach->dev);
+		if (!IS_ERR(table))
+			attachment->maps++;
+	}
+	mutex_unlock(&export->lock);
+	return table;
+}
+
+static void export_unmap(struct dma_buf_attachment *attach, struct sg_table *table,
+			 enum dma_data_direction direction)
+{
+	struct pd_dmabuf *export = attach->dmabuf->priv;
+	struct pd_attachment *attachment = attach->priv;
+
+	sg_free_table(table);
+	kfree(table);
+	mutex_lock(&export->lock);
+	if (!--attachment->maps && export->ended)
+		reap_later(export);
+	mutex_unlock(&export->lock);
+}
+
+/* Nothing is attached any more. */
+static void export_dmabuf_release(struct dma_buf *dmabuf)
+{
+	struct pd_dmabuf *export = dmabuf->priv;
+	struct pd_region *region = export->region;
+
+	/* Waits for a callback that is telling importers. */
+	mutex_lock(&region->exports_lock);
+	list_del_init(&export->link);
+	mutex_unlock(&region->exports_lock);
+	mutex_lock(&export->lock);
+	export->ended = true;
+	mutex_unlock(&export->lock);
+	reap(export);
+	export_put(export);
+}
+
+static const struct dma_buf_ops export_ops = {
+	.attach = export_attach,
+	.detach = export_detach,
+	.pin = export_pin,
+	.unpin = export_unpin,
+	.map_dma_buf = export_map,
+	.unmap_dma_buf = export_unmap,
+	.release = export_dmabuf_release,
+};
+
+/* ---- what the rest of the module calls ---- */
+
+/* A reference to the pin that the dma-buf stands on. */
+static struct pd_hold *hold_for(struct pd_region *region)
+{
+	struct pd_hold *hold = NULL;
+
+	if (!(region->flags & PINDOWN_PIN_PERSISTENT))
+		return pd_hold_new(region->owner, region->address, region->length, 0);
+	down_read(&region->lock);
+	if (region->state == PD_LIVE) {
+		hold = region->hold;
+		pd_hold_get(hold);
+	}
+	up_read(&region->lock);
+	return hold ?: ERR_PTR(-ESTALE);
+}
+
+static struct pd_dmabuf *export_new(struct pd_region *region)
+{
+	struct pd_dmabuf *export = kzalloc(sizeof(*export), GFP_KERNEL_ACCOUNT);
+	struct pd_hold *hold;
+
+	if (!export)
+		return ERR_PTR(-ENOMEM);
+	hold = hold_for(region);
+	if (IS_ERR(hold)) {
+		kfree(export);
+		return ERR_CAST(hold);
+	}
+	kref_init(&export->ref);
+	mutex_init(&export->lock);
+	mutex_init(&export->reaping);
+	INIT_LIST_HEAD(&export->attachments);
+	INIT_LIST_HEAD(&export->link);
+	INIT_WORK(&export->reap, reap_work);
+	export->hold = hold;
+	export->length = region->length;
+	export->region = region;
+	kref_get(&region->ref);
+	return export;
+}
+
+/*
+ * Between the look at the address and the pin for it the memory may have been freed, and the address
+ * given out again. Then the callback has run and the region is no longer live: so that is looked at
+ * last, when whoever ends the region finds the dma-buf in the list.
+ */
+static bool export_joins(struct pd_dmabuf *export, struct pd_region *region)
+{
+	bool live;
+
+	mutex_lock(&region->exports_lock);
+	live = pd_region_is_live(region);
+	if (live)
+		list_add_tail(&export->link, &region->exports);
+	mutex_unlock(&region->exports_lock);
+	return live;
+}
+
+int pd_export(struct pd_region *region, struct file **file)
+{
+	DEFINE_DMA_BUF_EXPORT_INFO(info);
+	struct pd_dmabuf *export;
+	struct dma_buf *dmabuf;
+	int ret;
+
+	if (!pd_provider_maps_dma())
+		return -EOPNOTSUPP;
+	export = export_new(region);
+	if (IS_ERR(export)) {
+		if (!pd_region_is_live(region))
+			return -ESTALE;
+		/* The driver says so when it means BAR space. */
+		ret = PTR_ERR(export);
+		return ret == -ENOMEM ? -ENOSPC : ret;
+	}
+	info.ops = &export_ops;
+	info.size = region->length;
+	info.flags = O_RDWR | O_CLOEXEC;
+	info.priv = export;
+	dmabuf = dma_buf_export(&info);
+	if (IS_ERR(dmabuf)) {
+		pd_hold_put(export->hold);
+		export_put(export);
+		return PTR_ERR(dmabuf);
+	}
+	export->dmabuf = dmabuf;
+	if (!export_joins(export, region)) {
+		/* Its release takes down the rest. */
+		dma_buf_put(dmabuf);
+		return -ESTALE;
+	}
+	pd_count(PD_EXPORTS);
+	*file = dmabuf->file;
+	return 0;
+}
+
+/* Needs region->exports_lock, by which the dma-buf stays. */
+static void export_end(struct pd_dmabuf *export)
+{
+	bool attached;
+
+	mutex_lock(&export->lock);
+	export->ended = true;
+	if (export->hold)
+		pd_hold_is_kept(export->hold);
+	attached = !list_empty(&export->attachments);
+	mutex_unlock(&export->lock);
+	if (attached) {
+		dma_resv_lock(export->dmabuf->resv, NULL);
+		pd_dma_buf_move_notify(export->dmabuf);
+		dma_resv_unlock(export->dmabuf->resv);
+	}
+}
+
+/* One that still holds its pin, with a reference. */
+static struct pd_dmabuf *export_unreaped(struct pd_region *region)
+{
+	struct pd_dmabuf *export, *found = NULL;
+
+	mutex_lock(&region->exports_lock);
+	list_for_each_entry(export, &region->exports, link) {
+		if (READ_ONCE(export->hold)) {
+			kref_get(&export->ref);
+			found = export;
+			break;
+		}
+	}
+	mutex_unlock(&region->exports_lock);
+	return found;
+}
+
+void pd_exports_end(struct pd_region *region, bool in_callback)
+{
+	struct pd_dmabuf *export;
+
+	mutex_lock(&region->exports_lock);
+	list_for_each_entry(export, &region->exports, link) {
+		export_end(export);
+		if (in_callback)
+			reap_later(export);
+	}
+	mutex_unlock(&region->exports_lock);
+	if (in_callback)
+		return;
+	while ((export = export_unreaped(region))) {
+		reap(export);
+		export_put(export);
+	}
+}
+
+void pd_exports_count(struct pd_region *region, u32 *exports, u32 *importers)
+{
+	struct pd_attachment *attachment;
+	struct pd_dmabuf *export;
+
+	*exports = 0;
+	*importers = 0;
+	mutex_lock(&region->exports_lock);
+	list_for_each_entry(export, &region->exports, link) {
+		++*exports;
+		mutex_lock(&export->lock);
+		list_for_each_entry(attachment, &export->attachments, link)
+			*importers += !!attachment->hold;
+		mutex_unlock(&export->lock);
+	}
+	mutex_unlock(&region->exports_lock);
+}

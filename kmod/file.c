@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * file.c - open descriptors of /dev/pindown, and the processes that own them.
+ *
+ * What a descriptor pinned is unpinned when its process dies (flush), or when the last reference to
+ * it is dropped (release), whichever comes first. The first is there for descriptors that somebody
+ * else still holds: only the dying process itself can put its pins.
+ */
+#include <linux/module.h>
+#include <linux/sched.h>
+#include <linux/sched/signal.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+
+#include "internal.h"
+
+/* By the address of the struct pid, which the owner holds. */
+static DEFINE_XARRAY(owners);
+static DEFINE_MUTEX(owners_lock);
+
+static void owner_release(struct kref *ref)
+{
+	struct pd_owner *owner = container_of(ref, struct pd_owner, ref);
+
+	xa_erase(&owners, (unsigned long)owner->tgid);
+	mutex_unlock(&owners_lock);
+	put_pid(owner->tgid);
+	kfree(owner);
+}
+
+void pd_owner_put(struct pd_owner *owner)
+{
+	kref_put_mutex(&owner->ref, owner_release, &owners_lock);
+}
+
+static struct pd_owner *owner_new(struct pid *tgid)
+{
+	struct pd_owner *owner = kzalloc(sizeof(*owner), GFP_KERNEL_ACCOUNT);
+
+	if (!owner)
+		return NULL;
+	if (xa_err(xa_store(&owners, (unsigned long)tgid, owner, GFP_KERNEL))) {
+		kfree(owner);
+		return NULL;
+	}
+	kref_init(&owner->ref);
+	init_rwsem(&owner->puts);
+	spin_lock_init(&owner->lock);
+	INIT_LIST_HEAD(&owner->orphans);
+	owner->tgid = get_pid(tgid);
+	return owner;
+}
+
+/* One for all descriptors of a process. */
+static struct pd_owner *owner_of_current(void)
+{
+	struct pid *tgid = task_tgid(current);
+	struct pd_owner *owner;
+
+	mutex_lock(&owners_lock);
+	owner = xa_load(&owners, (unsigned long)tgid);
+	if (owner)
+		kref_get(&owner->ref);
+	else
+		owner = owner_new(tgid);
+	mutex_unlock(&owners_lock);
+	return owner;
+}
+
+bool pd_is_owner(const struct pd_file *file)
+{
+	return file->owner->tgid == task_tgid(current);
+}
+
+static int pd_open(struct inode *inode, struct file *filp)
+{
+	struct pd_file *file;
+	int ret;
+
+	file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
+	if (!file)
+		return -ENOMEM;
+	ret = pd_state_init(&file->state);
+	if (ret)
+		goto err_file;
+	file->owner = owner_of_current();
+	if (!file->owner) {
+		ret = -ENOMEM;
+		goto err_state;
+	}
+	file->mapping = filp->f_mapping;
+	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
+	pd_budget_init_file(file);
+	filp->private_data = file;
+	pd_orphans_reap(file->owner);
+	return nonseekable_open(inode, filp);
+
+err_state:
+	pd_state_free(&file->state);
+err_file:
+	kfree(file);
+	return ret;
+}
+
+/* The last thread of the process is on its way out: no other call of it is under way. */
+static bool process_is_dying(void)
+{
+	return !atomic_read(&current->signal->live);
+}
+
+static int pd_flush(struct file *filp, fl_owner_t id)
+{
+	struct pd_file *file = filp->private_data;
+
+	if (pd_is_owner(file) && process_is_dying()) {
+		pd_regions_end(file);
+		pd_orphans_reap(file->owner);
+	}
+	return 0;
+}
+
+static int pd_release(struct inode *inode, struct file *filp)
+{
+	struct pd_file *file = filp->private_data;
+
+	pd_budget_exit_file(file);
+	pd_regions_end(file);
+	if (pd_is_owner(file))
+		pd_orphans_reap(file->owner);
+	xa_destroy(&file->regions);
+	pd_state_free(&file->state);
+	pd_owner_put(file->owner);
+	kfree(file);
+	return 0;
+}
+
+static __poll_t pd_poll(struct file *filp, poll_table *table)
+{
+	return pd_budget_poll(filp->private_data, filp, table);
+}
+
+const struct file_operations pd_fops = {
+	.owner = THIS_MODULE,
+	.open = pd_open,
+	.flush = pd_flush,
+	.release = pd_release,
+	.poll = pd_poll,
+	.mmap = pd_mmap,
+	.unlocked_ioctl = pd_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+	.llseek = noop_llseek,
+};

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * internal.h - the parts of pindown.ko and what they call of each other.
+ *
+ *	file.c		open descriptors and the processes that own them
+ *	ioctl.c		the calls, checked and copied
+ *	region.c	a region from its pin to its end: unpin, revocation, death of its process
+ *	provider.c	the calls of the NVIDIA driver, for all its versions
+ *	map.c		mmap() of regions
+ *	state.c		the state area
+ *	export.c	dma-bufs
+ *	budget.c	what may be pinned, and asking others to give back
+ *	debug.c		counters and lists for people
+ *
+ * Locks, outermost first. "driver" is the NVIDIA driver's API lock, which get_pages, put_pages and
+ * dma_map_pages take and which is held around the callback. So nothing that the callback takes (all
+ * below "driver") is ever held while one of those is called.
+ *
+ *	owner->puts		keeps pins apart from unpins of one process, see region.c
+ *	export->reaping		keeps detach waiting for an unmap that is under way
+ *	driver
+ *	files_stay		the list of descriptors, see budget.c
+ *	region->exports_lock	the list of the region's dma-bufs
+ *	dma_resv of a dma-buf	by the core around map, unmap and move_notify
+ *	mmap_lock		by the kernel around mmap and faults
+ *	region->lock		state, table, mappings; read in faults
+ *	export->lock		attachments
+ *	i_mmap_rwsem		within unmap_mapping_range()
+ *	spinlocks		owner->lock, files_lock, the xarrays' own
+ */
+#ifndef PINDOWN_INTERNAL_H
+#define PINDOWN_INTERNAL_H
+
+#include <linux/atomic.h>
+#include <linux/fs.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/pid.h>
+#include <linux/poll.h>
+#include <linux/rwsem.h>
+#include <linux/spinlock.h>
+#include <linux/types.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+
+#include "pindown_ioctl.h"
+
+#if BITS_PER_LONG != 64
+#error "pindown needs a 64-bit kernel: so does the NVIDIA driver"
+#endif
+
+#define PD_RELEASE "0.1"
+
+/* Region numbers go from 1 to PD_MAX_REGION: they share an mmap offset with an offset of 40 bits. */
+#define PD_OFFSET_BITS 40
+#define PD_NUMBER_BITS 20
+#define PD_MAX_REGION ((1u << PD_NUMBER_BITS) - 1)
+#define PD_MAX_LENGTH (1ull << PD_OFFSET_BITS)
+
+struct nvidia_p2p_page_table;
+struct nvidia_p2p_dma_mapping;
+struct dma_buf_attachment;
+struct pci_dev;
+struct seq_file;
+
+/* ---- processes and descriptors: file.c ---- */
+
+/* A process that has opened the device. It is its thread group, held by a reference: no reuse. */
+struct pd_owner {
+	struct kref ref; /* one for each descriptor and each region */
+	struct pid *tgid;
+	struct rw_semaphore puts; /* read: get_pages; write: put_pages */
+	atomic64_t bytes;
+	atomic64_t regions;
+	spinlock_t lock;
+	struct list_head orphans; /* regions that only this process can unpin; each holds a ref */
+};
+
+/* The state area of one descriptor: pages that exist as soon as a number in them is used. */
+struct pd_state {
+	struct mutex lock; /* for adding pages */
+	struct page **pages;
+};
+
+struct pd_file {
+	struct pd_owner *owner;
+	struct address_space *mapping; /* of the inode that it was opened through */
+	struct xarray regions;	       /* by number; a number is reserved while its pin is made */
+	atomic_t generation; /* source of state values */
+	struct pd_state state;
+
+	struct list_head link; /* files, under files_lock; so are the two next */
+	u32 wanted;	       /* serial number of the last wish */
+	u32 answered;
+	wait_queue_head_t wishes;
+};
+
+extern const struct file_operations pd_fops;
+bool pd_is_owner(const struct pd_file *file);
+void pd_owner_put(struct pd_owner *owner);
+
+long pd_ioctl(struct file *filp, unsigned int cmd, unsigned long arg); /* ioctl.c */
+
+/* ---- regions: region.c ---- */
+
+enum pd_region_state {
+	PD_PINNING, /* get_pages has not answered yet */
+	PD_LIVE,
+	PD_REVOKED, /* the callback has run, the driver has taken everything back */
+	PD_ENDING,  /* unpinned, or about to be */
+};
+
+/* Neighbouring pages. */
+struct pd_run {
+	u64 offset; /* in the region */
+	u64 start;  /* physical */
+};
+
+struct pd_region {
+	struct kref ref;
+	struct pd_owner *owner;
+	u64 address, length;
+	u64 p2p_token;
+	u32 va_space_token;
+	u32 flags; /* PINDOWN_PIN_* */
+	u32 number;
+	u32 state_value;
+	unsigned long ticket; /* what the callback is given. Never used twice */
+
+	struct rw_semaphore lock; /* protects what follows, up to `hidden` */
+	enum pd_region_state state;
+	struct pd_file *file;		     /* NULL once the descriptor is gone */
+	struct nvidia_p2p_page_table *table; /* with callback. NULL once the driver has it back */
+	struct pd_hold *hold;		     /* persistent. NULL once ended */
+	struct pd_run *runs;
+	u32 run_count;
+	u32 page_size, page_count;
+	u8 gpu_uuid[16];
+	u32 map_id;	 /* which part of the inode's offsets is its own, 0: none yet */
+	u32 map_caching; /* PINDOWN_MAP_* >> 60 of the mappings that exist */
+	u32 mappings;
+	bool wc_reserved;
+
+	struct mutex exports_lock;
+	struct list_head exports;
+
+	struct pd_gpu *gpu;
+	unsigned long charged; /* bit 0: counted in the budget */
+	struct list_head orphan; /* owner->orphans, under owner->lock */
+	struct work_struct orphan_done;
+};
+
+/* A region that nobody finds yet. Its one reference is the caller's. */
+int pd_region_pin(struct pd_file *file, struct pindown_pin *arg, struct pd_region **made);
+/* Makes it known by its number, once nothing can fail any more. Takes the reference over. */
+void pd_region_publish(struct pd_file *file, struct pd_region *region);
+/* The region that goes by this number, with a reference. NULL: none. */
+struct pd_region *pd_region_get(struct pd_file *file, u32 number);
+/*
+ * The same, and nobody else finds it. The number stays taken until pd_region_free_number(): the end
+ * of the region clears its word in the state area, which must not be the next region's by then.
+ */
+struct pd_region *pd_region_take(struct pd_file *file, u32 number);
+void pd_region_free_number(struct pd_file *file, u32 number);
+void pd_region_put(struct pd_region *region);
+/* Ends the region, from any process. Drops no reference. */
+void pd_region_end(struct pd_region *region);
+/* All of a descriptor, from any process. */
+void pd_regions_end(struct pd_file *file);
+/* Unpins what this process left behind, in this process. */
+void pd_orphans_reap(struct pd_owner *owner);
+bool pd_region_is_live(struct pd_region *region);
+void pd_region_callback(void *ticket);
+int pd_regions_init(void);
+void pd_regions_exit(void);
+extern struct workqueue_struct *pd_work;
+
+/* ---- the NVIDIA driver: provider.c ---- */
+
+/* Set when putting a pin calls its callback, always (Tegra). */
+extern const bool pd_put_calls_back;
+extern const u32 pd_granularity;
+
+bool pd_provider_is_there(void);
+bool pd_provider_is_persistent(void);
+bool pd_provider_maps_dma(void);
+
+/* Needs owner->puts for reading. Fills in region->table. */
+int pd_get_pages(struct pd_region *region);
+/* In the pinning process only. Needs owner->puts for writing. */
+int pd_put_pages(struct pd_region *region, struct nvidia_p2p_page_table *table);
+/* What a callback does with its page table. */
+void pd_free_table(struct nvidia_p2p_page_table *table);
+
+/* What is read of a page table, so that it need not be read again: the driver may free it. */
+struct pd_layout {
+	struct pd_run *runs;
+	u32 run_count;
+	u32 page_size, page_count;
+	u8 gpu_uuid[16];
+};
+/* Room for any page table of this length. */
+int pd_layout_alloc(struct pd_layout *layout, u64 length);
+int pd_layout_read(struct pd_layout *layout, const struct nvidia_p2p_page_table *table, u64 length);
+/* Gives the room back that was not needed. */
+void pd_layout_trim(struct pd_layout *layout);
+
+/* A persistent pin, shared by a region, its dma-bufs and their attachments. */
+struct pd_hold {
+	struct kref ref;
+	u64 address, length;
+	struct nvidia_p2p_page_table *table; /* stays until the last reference is gone */
+	unsigned long kept;		     /* bit 0: counted in kept_bytes */
+};
+struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32 flags);
+void pd_hold_get(struct pd_hold *hold);
+void pd_hold_put(struct pd_hold *hold); /* calls the driver */
+/* Its region has ended: from now on its bytes are kept_bytes. */
+void pd_hold_is_kept(struct pd_hold *hold);
+
+/* DMA addresses of a hold for a device; one for each page of page_size bytes. */
+struct pd_dma {
+	struct nvidia_p2p_dma_mapping *mapping;
+	const u64 *addresses;
+	u32 count;
+	u32 page_size;
+};
+int pd_dma_map(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma);
+void pd_dma_unmap(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma);
+
+/* ---- map.c ---- */
+
+int pd_mmap(struct file *filp, struct vm_area_struct *vma);
+u64 pd_map_offset(u32 number);
+/* No process reaches the region's memory any more. Needs region->lock for writing. */
+void pd_map_end(struct pd_region *region);
+void pd_map_release(struct pd_region *region); /* with the last reference */
+void pd_map_exit(void);
+
+/* ---- state.c ---- */
+
+int pd_state_init(struct pd_state *state);
+void pd_state_free(struct pd_state *state);
+u32 pd_state_length(void);
+u32 pd_state_offset(u32 number);
+/* After this the number has a word. */
+int pd_state_add(struct pd_state *state, u32 number);
+void pd_state_set(struct pd_state *state, u32 number, u32 value);
+void pd_state_count_revocation(struct pd_state *state);
+void pd_state_wish(struct pd_state *state, u32 serial, u64 bytes);
+int pd_state_mmap(struct pd_file *file, struct vm_area_struct *vma);
+
+/* ---- export.c ---- */
+
+/* Returns a descriptor, which is installed with fd_install() once nothing can fail any more. */
+int pd_export(struct pd_region *region, struct file **dmabuf);
+/* Importers are told; what can be given back is. in_callback: the driver must not be called. */
+void pd_exports_end(struct pd_region *region, bool in_callback);
+void pd_exports_count(struct pd_region *region, u32 *exports, u32 *importers);
+
+/* ---- budget.c ---- */
+
+struct pd_gpu {
+	struct list_head link;
+	u8 uuid[16];
+	atomic64_t bytes;
+	atomic64_t regions;
+};
+
+int pd_budget_charge(struct pd_region *region);	   /* 0, EDQUOT, or ENOSPC */
+void pd_budget_uncharge(struct pd_region *region); /* at most once for each charge */
+void pd_budget_cancel(struct pd_region *region);   /* the pin failed: nothing was given back */
+int pd_budget_charge_gpu(struct pd_region *region);
+void pd_budget_init_file(struct pd_file *file);
+void pd_budget_exit_file(struct pd_file *file);
+void pd_files_show(struct seq_file *seq);
+
+/* The wish of a pin that found no room. */
+struct pd_wish {
+	u32 serial; /* 0: not asked yet */
+	u64 given;  /* what pd_budget_given() was before the last try */
+	unsigned long deadline;
+};
+void pd_wish_begin(struct pd_wish *wish);
+/* 0: some was given back, try again. ENOSPC: no more will come. EINTR. */
+int pd_wish_wait(struct pd_wish *wish, const struct pd_region *region);
+int pd_budget_answer(struct pd_file *file, u32 serial);
+__poll_t pd_budget_poll(struct pd_file *file, struct file *filp, poll_table *table);
+void pd_budget_stats(struct pd_owner *owner, struct pindown_stats_all *stats);
+void pd_budget_exit(void);
+
+/* ---- debug.c ---- */
+
+enum pd_counter {
+	PD_PINS,
+	PD_UNPINS,
+	PD_PIN_FAILURES,
+	PD_REVOCATIONS,
+	PD_LOST_RACES,
+	PD_MAPS,
+	PD_FAULTS,
+	PD_SIGBUS,
+	PD_EXPORTS,
+	PD_ATTACHES,
+	PD_ATTACH_FAILURES,
+	PD_RECLAIMS,
+	PD_RECLAIM_SAVES,
+	PD_ORPHANS,
+	PD_STRAY_CALLBACKS,
+	PD_KEPT_BYTES, /* the only one that goes down */
+	PD_COUNTERS
+};
+extern atomic64_t pd_counters[PD_COUNTERS];
+
+static inline void pd_count(enum pd_counter counter)
+{
+	atomic64_inc(&pd_counters[counter]);
+}
+
+static inline u64 pd_counted(enum pd_counter counter)
+{
+	return atomic64_read(&pd_counters[counter]);
+}
+
+void pd_debug_init(void);
+void pd_debug_exit(void);
+void pd_region_show(struct seq_file *seq, struct pd_region *region);
+
+#endif

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * main.c - pindown.ko: loading, unloading, and the device.
+ */
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+
+#include "compat.h"
+#include "internal.h"
+
+static struct miscdevice pd_device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "pindown",
+	.fops = &pd_fops,
+	.mode = 0666, /* a process can pin its own GPU memory only: the driver sees to that */
+};
+
+static int __init pd_init(void)
+{
+	int ret;
+
+	if (!pd_provider_is_there()) {
+		pr_err("no NVIDIA driver with the peer-to-peer interface is loaded: load nvidia.ko first\n");
+		return -ENODEV;
+	}
+#ifdef PINDOWN_SIM
+	pr_warn("built to accept a simulated NVIDIA driver: for tests only\n");
+#endif
+	ret = pd_regions_init();
+	if (ret)
+		return ret;
+	pd_debug_init();
+	ret = misc_register(&pd_device);
+	if (ret) {
+		pr_err("can't make the device: error %d\n", ret);
+		goto err;
+	}
+	pr_info("version %s, persistent pins %s, dma-buf %s\n", PD_RELEASE,
+		pd_provider_is_persistent() ? "yes" : "no",
+		pd_provider_is_persistent() && pd_provider_maps_dma() ? "yes" : "no");
+	return 0;
+
+err:
+	pd_debug_exit();
+	pd_regions_exit();
+	return ret;
+}
+
+/* Not called while a descriptor, a mapping, a dma-buf or an orphan is left: they hold the module. */
+static void __exit pd_exit(void)
+{
+	misc_deregister(&pd_device);
+	pd_debug_exit();
+	pd_regions_exit();
+	pd_budget_exit();
+	pd_map_exit();
+}
+
+module_init(pd_init);
+module_exit(pd_exit);
+
+MODULE_DESCRIPTION("Pins GPU memory for third-party devices (GPUDirect RDMA)");
+MODULE_VERSION(PD_RELEASE);
+MODULE_LICENSE("Dual MIT/GPL");
+MODULE_SOFTDEP("pre: nvidia");
+#ifdef PINDOWN_SIM
+PD_IMPORT_NS(PINDOWN_SIM);
+#endif

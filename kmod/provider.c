@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * provider.c - the calls of the NVIDIA driver.
+ *
+ * All its symbols are weak: one build loads beside drivers with the persistent calls and without,
+ * needs no Module.symvers of theirs, and is not tied to the checksums of one release. What is
+ * missing is NULL here; the layout of what the driver hands out is checked by its version at run
+ * time. depmod sees weak symbols too, so that modprobe loads nvidia.ko first.
+ *
+ * Calls go through a table in memory: a direct call of a weak symbol that is not there could not
+ * even be relocated.
+ */
+#include <linux/errno.h>
+#include <linux/overflow.h>
+#include <linux/pci.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+
+#include "compat.h"
+#include "internal.h"
+#include "trace.h"
+
+#ifdef PINDOWN_NV_P2P_H
+#include PINDOWN_NV_P2P_H
+#else
+#include "nv_p2p_abi.h"
+#endif
+
+/* Older headers lack these; the driver at run time may have them nevertheless. */
+#ifndef PINDOWN_TEGRA
+#ifndef NVIDIA_P2P_CAP_GET_PAGES_PERSISTENT_API
+int nvidia_p2p_get_pages_persistent(uint64_t virtual_address, uint64_t length,
+				    struct nvidia_p2p_page_table **page_table, uint32_t flags);
+int nvidia_p2p_put_pages_persistent(uint64_t virtual_address,
+				    struct nvidia_p2p_page_table *page_table, uint32_t flags);
+#endif
+#define FORCE_BAR1_MAPPING 1
+#endif
+
+#define WEAK(call) extern typeof(call) call __weak
+WEAK(nvidia_p2p_get_pages);
+WEAK(nvidia_p2p_put_pages);
+WEAK(nvidia_p2p_free_page_table);
+#ifndef PINDOWN_TEGRA
+WEAK(nvidia_p2p_get_pages_persistent);
+WEAK(nvidia_p2p_put_pages_persistent);
+WEAK(nvidia_p2p_dma_map_pages);
+WEAK(nvidia_p2p_dma_unmap_pages);
+#endif
+
+static struct {
+	typeof(nvidia_p2p_get_pages) *get;
+	typeof(nvidia_p2p_put_pages) *put;
+	typeof(nvidia_p2p_free_page_table) *free_table;
+#ifndef PINDOWN_TEGRA
+	typeof(nvidia_p2p_get_pages_persistent) *get_persistent;
+	typeof(nvidia_p2p_put_pages_persistent) *put_persistent;
+	typeof(nvidia_p2p_dma_map_pages) *dma_map;
+	typeof(nvidia_p2p_dma_unmap_pages) *dma_unmap;
+#endif
+} driver = {
+	.get = nvidia_p2p_get_pages,
+	.put = nvidia_p2p_put_pages,
+	.free_table = nvidia_p2p_free_page_table,
+#ifndef PINDOWN_TEGRA
+	.get_persistent = nvidia_p2p_get_pages_persistent,
+	.put_persistent = nvidia_p2p_put_pages_persistent,
+	.dma_map = nvidia_p2p_dma_map_pages,
+	.dma_unmap = nvidia_p2p_dma_unmap_pages,
+#endif
+};
+
+/* READ_ONCE: the compiler must not replace the pointer by what it was initialised with. */
+#define DRIVER(call) READ_ONCE(driver.call)
+
+bool pd_provider_is_there(void)
+{
+	return DRIVER(get) && DRIVER(put) && DRIVER(free_table);
+}
+
+/*
+ * The driver has error numbers that user space does not know (524, ENOTSUPP), and answers
+ * want of BAR space with ENOMEM as it does want of host memory.
+ */
+static int errno_of(int error)
+{
+	switch (error) {
+	case 0:
+		return 0;
+	case -ENOTSUPP:
+		return -EOPNOTSUPP;
+	default:
+		return error < 0 && error >= -MAX_ERRNO ? error : -EIO;
+	}
+}
+
+#ifndef PINDOWN_TEGRA
+
+const bool pd_put_calls_back;
+const u32 pd_granularity = 65536;
+
+bool pd_provider_is_persistent(void)
+{
+	return DRIVER(get_persistent) && DRIVER(put_persistent);
+}
+
+bool pd_provider_maps_dma(void)
+{
+	return DRIVER(dma_map) && DRIVER(dma_unmap);
+}
+
+static int get_pages(struct pd_region *region)
+{
+	return DRIVER(get)(region->p2p_token, region->va_space_token, region->address,
+			   region->length, &region->table, pd_region_callback,
+			   (void *)region->ticket);
+}
+
+static int put_pages(struct pd_region *region, struct nvidia_p2p_page_table *table)
+{
+	return DRIVER(put)(region->p2p_token, region->va_space_token, region->address, table);
+}
+
+static int get_persistent(struct pd_hold *hold, u32 flags)
+{
+	u32 driver_flags = flags & PINDOWN_PIN_FORCE_BAR1 ? FORCE_BAR1_MAPPING : 0;
+
+	return DRIVER(get_persistent)(hold->address, hold->length, &hold->table, driver_flags);
+}
+
+static int put_persistent(struct pd_hold *hold)
+{
+	return DRIVER(put_persistent)(hold->address, hold->table, 0);
+}
+
+/* What is used has been the same since 1.2; 2.0 added `flags` at the end, which is not read. */
+static bool version_is_known(u32 version)
+{
+	return version >> 16 == 2 || (version >> 16 == 1 && (version & 0xffff) >= 2);
+}
+
+static u32 bytes_of(u32 page_size)
+{
+	switch (page_size) {
+	case NVIDIA_P2P_PAGE_SIZE_4KB:
+		return 4096;
+	case NVIDIA_P2P_PAGE_SIZE_64KB:
+		return 65536;
+	case NVIDIA_P2P_PAGE_SIZE_128KB:
+		return 131072;
+	default:
+		return 0;
+	}
+}
+
+static u64 physical(const struct nvidia_p2p_page_table *table, u32 i)
+{
+	return table->pages[i]->physical_address;
+}
+
+static const u8 *uuid_of(const struct nvidia_p2p_page_table *table)
+{
+	return table->gpu_uuid;
+}
+
+int pd_dma_map(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
+{
+	struct nvidia_p2p_dma_mapping *mapping = NULL;
+	int ret;
+
+	ret = errno_of(DRIVER(dma_map)(peer, hold->table, &mapping));
+	if (ret)
+		return ret;
+	dma->mapping = mapping;
+	if (mapping->version >> 16 == NVIDIA_P2P_DMA_MAPPING_VERSION >> 16) {
+		dma->addresses = mapping->dma_addresses;
+		dma->count = mapping->entries;
+		dma->page_size = bytes_of(mapping->page_size_type);
+		if (dma->page_size && (u64)dma->page_size * dma->count == hold->length)
+			return 0;
+	}
+	pr_err_ratelimited("DMA mapping of the driver has version %#x and %u pages: not understood\n",
+			   mapping->version, mapping->entries);
+	pd_dma_unmap(peer, hold, dma);
+	return -EPROTO;
+}
+
+void pd_dma_unmap(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
+{
+	int ret = DRIVER(dma_unmap)(peer, hold->table, dma->mapping);
+
+	if (ret)
+		pr_err_ratelimited("the driver can't unmap from %s: error %d\n", pci_name(peer), ret);
+	dma->mapping = NULL;
+}
+
+#else /* PINDOWN_TEGRA */
+
+const bool pd_put_calls_back = true;
+const u32 pd_granularity = 4096;
+
+/*
+ * Memory there is the host's, without persistent pins. A dma-buf's mapping could meet the callback
+ * on its way and the memory would pass to somebody else under the device: not offered.
+ */
+bool pd_provider_is_persistent(void)
+{
+	return false;
+}
+
+bool pd_provider_maps_dma(void)
+{
+	return false;
+}
+
+static int get_pages(struct pd_region *region)
+{
+	return DRIVER(get)(region->address, region->length, &region->table, pd_region_callback,
+			   (void *)region->ticket);
+}
+
+static int put_pages(struct pd_region *region, struct nvidia_p2p_page_table *table)
+{
+	return DRIVER(put)(table);
+}
+
+static int get_persistent(struct pd_hold *hold, u32 flags)
+{
+	return -EOPNOTSUPP;
+}
+
+static int put_persistent(struct pd_hold *hold)
+{
+	return -EOPNOTSUPP;
+}
+
+static bool version_is_known(u32 version)
+{
+	return version >> 16 == 1;
+}
+
+static u32 bytes_of(u32 page_size)
+{
+	return is_power_of_2(page_size) && page_size >= 4096 ? page_size : 0;
+}
+
+static u64 physical(const struct nvidia_p2p_page_table *table, u32 i)
+{
+	return page_to_phys(table->pages[i]);
+}
+
+static const u8 *uuid_of(const struct nvidia_p2p_page_table *table)
+{
+	return NULL;
+}
+
+int pd_dma_map(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
+{
+	return -EOPNOTSUPP;
+}
+
+void pd_dma_unmap(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
+{
+}
+
+#endif
+
+int pd_get_pages(struct pd_region *region)
+{
+	region->table = NULL;
+	return errno_of(get_pages(region));
+}
+
+int pd_put_pages(struct pd_region *region, struct nvidia_p2p_page_table *table)
+{
+	return errno_of(put_pages(region, table));
+}
+
+void pd_free_table(struct nvidia_p2p_page_table *table)
+{
+	DRIVER(free_table)(table);
+}
+
+/* ---- reading a page table ---- */
+
+int pd_layout_alloc(struct pd_layout *layout, u64 length)
+{
+	u64 most = div_u64(length, pd_granularity);
+
+	memset(layout, 0, sizeof(*layout));
+	layout->runs = kvmalloc_array(most, sizeof(*layout->runs), GFP_KERNEL_ACCOUNT);
+	layout->run_count = most;
+	return layout->runs ? 0 : -ENOMEM;
+}
+
+int pd_layout_read(struct pd_layout *layout, const struct nvidia_p2p_page_table *table, u64 length)
+{
+	u32 i, count = 0, most = layout->run_count;
+	u64 next = 0;
+
+	if (!version_is_known(table->version)) {
+		pr_err_ratelimited("page table of the driver has version %#x: not understood\n",
+				   table->version);
+		return -EPROTO;
+	}
+	layout->page_size = bytes_of(table->page_size);
+	layout->page_count = table->entries;
+	if ((u64)layout->page_size * layout->page_count != length) {
+		pr_err_ratelimited("page table of the driver has %u pages of %u bytes for %llu\n",
+				   layout->page_count, layout->page_size, length);
+		return -EPROTO;
+	}
+	for (i = 0; i < layout->page_count; i++) {
+		u64 start = physical(table, i);
+
+		if (!IS_ALIGNED(start, PAGE_SIZE))
+			return -EPROTO;
+		if (!i || start != next) {
+			if (count == most)
+				return -EPROTO;
+			layout->runs[count].offset = (u64)i * layout->page_size;
+			layout->runs[count].start = start;
+			count++;
+		}
+		next = start + layout->page_size;
+	}
+	layout->run_count = count;
+	if (uuid_of(table))
+		memcpy(layout->gpu_uuid, uuid_of(table), sizeof(layout->gpu_uuid));
+	return 0;
+}
+
+void pd_layout_trim(struct pd_layout *layout)
+{
+	struct pd_run *runs;
+
+	runs = kvmalloc_array(layout->run_count, sizeof(*runs), GFP_KERNEL_ACCOUNT);
+	if (!runs)
+		return;
+	memcpy(runs, layout->runs, layout->run_count * sizeof(*runs));
+	kvfree(layout->runs);
+	layout->runs = runs;
+}
+
+/* ---- persistent pins ---- */
+
+struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32 flags)
+{
+	struct pd_hold *hold;
+	int ret;
+
+	if (!pd_provider_is_persistent())
+		return ERR_PTR(-EOPNOTSUPP);
+	hold = kzalloc(sizeof(*hold), GFP_KERNEL_ACCOUNT);
+	if (!hold)
+		return ERR_PTR(-ENOMEM);
+	kref_init(&hold->ref);
+	hold->address = address;
+	hold->length = length;
+
+	down_read(&owner->puts);
+	ret = errno_of(get_persistent(hold, flags));
+	up_read(&owner->puts);
+	if (ret) {
+		kfree(hold);
+		return ERR_PTR(ret);
+	}
+	return hold;
+}
+
+void pd_hold_get(struct pd_hold *hold)
+{
+	kref_get(&hold->ref);
+}
+
+static void hold_release(struct kref *ref)
+{
+	struct pd_hold *hold = container_of(ref, struct pd_hold, ref);
+	int ret = errno_of(put_persistent(hold));
+
+	if (ret)
+		pr_err_ratelimited("the driver keeps a persistent pin of %llu KiB: error %d\n",
+				   hold->length >> 10, ret);
+	if (test_bit(0, &hold->kept))
+		atomic64_sub(hold->length, &pd_counters[PD_KEPT_BYTES]);
+	kfree(hold);
+}
+
+void pd_hold_put(struct pd_hold *hold)
+{
+	kref_put(&hold->ref, hold_release);
+}
+
+void pd_hold_is_kept(struct pd_hold *hold)
+{
+	if (!test_and_set_bit(0, &hold->kept))
+		atomic64_add(hold->length, &pd_counters[PD_KEPT_BYTES]);
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * state.c - the state area: a word for each region, which user space reads.
+ *
+ * Its pages are ordinary kernel memory of one descriptor. They are made when a number in them is
+ * first used, or when somebody reads there; they go with the descriptor.
+ */
+#include <linux/mm.h>
+#include <linux/slab.h>
+
+#include "compat.h"
+#include "internal.h"
+
+#define STATE_BYTES (sizeof(struct pindown_state) + (PD_MAX_REGION + 1) * sizeof(u32))
+#define STATE_PAGES DIV_ROUND_UP(STATE_BYTES, PAGE_SIZE)
+
+u32 pd_state_length(void)
+{
+	return STATE_PAGES * PAGE_SIZE;
+}
+
+u32 pd_state_offset(u32 number)
+{
+	return sizeof(struct pindown_state) + number * sizeof(u32);
+}
+
+static struct page *page_at(struct pd_state *state, u32 index)
+{
+	struct page *page = READ_ONCE(state->pages[index]);
+
+	if (page)
+		return page;
+	page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	if (!page)
+		return NULL;
+	mutex_lock(&state->lock);
+	if (!state->pages[index]) {
+		/* Zeroes first, then the pointer: whoever sees it does not lock. */
+		smp_store_release(&state->pages[index], page);
+		page = NULL;
+	}
+	mutex_unlock(&state->lock);
+	if (page)
+		__free_page(page);
+	return state->pages[index];
+}
+
+/* The page is there: the header's since open, a word's since pd_state_add(). */
+static struct pindown_state *header(struct pd_state *state)
+{
+	return page_address(state->pages[0]);
+}
+
+static u32 *word(struct pd_state *state, u32 number)
+{
+	u32 offset = pd_state_offset(number);
+
+	return page_address(state->pages[offset / PAGE_SIZE]) + offset % PAGE_SIZE;
+}
+
+int pd_state_init(struct pd_state *state)
+{
+	mutex_init(&state->lock);
+	state->pages = kvcalloc(STATE_PAGES, sizeof(*state->pages), GFP_KERNEL_ACCOUNT);
+	if (!state->pages)
+		return -ENOMEM;
+	if (!page_at(state, 0)) {
+		kvfree(state->pages);
+		return -ENOMEM;
+	}
+	header(state)->abi = PINDOWN_ABI;
+	return 0;
+}
+
+/* Nobody maps it any more: a mapping holds the descriptor. */
+void pd_state_free(struct pd_state *state)
+{
+	u32 i;
+
+	for (i = 0; i < STATE_PAGES; i++)
+		if (state->pages[i])
+			put_page(state->pages[i]);
+	kvfree(state->pages);
+}
+
+int pd_state_add(struct pd_state *state, u32 number)
+{
+	return page_at(state, pd_state_offset(number) / PAGE_SIZE) ? 0 : -ENOMEM;
+}
+
+/*
+ * A full barrier behind the store: what follows (zapping, the driver's free, the next owner's
+ * writes) is not seen by a process that still sees the old value.
+ */
+void pd_state_set(struct pd_state *state, u32 number, u32 value)
+{
+	WRITE_ONCE(*word(state, number), value);
+	smp_mb();
+}
+
+/* Revocations of one descriptor's regions may run in several callbacks at a time. */
+void pd_state_count_revocation(struct pd_state *state)
+{
+	atomic_inc((atomic_t *)&header(state)->revocations);
+}
+
+void pd_state_wish(struct pd_state *state, u32 serial, u64 bytes)
+{
+	struct pindown_state *head = header(state);
+
+	WRITE_ONCE(head->wanted_bytes, bytes);
+	/* Who sees the new number sees its bytes. */
+	smp_store_release(&head->wanted, serial);
+}
+
+static vm_fault_t state_fault(struct vm_fault *vmf)
+{
+	struct pd_file *file = vmf->vma->vm_private_data;
+
+	if (vmf->pgoff >= STATE_PAGES)
+		return VM_FAULT_SIGBUS;
+	vmf->page = page_at(&file->state, vmf->pgoff);
+	if (!vmf->page)
+		return VM_FAULT_OOM;
+	get_page(vmf->page);
+	return 0;
+}
+
+/* The vma holds the struct file and thereby the pd_file. */
+static const struct vm_operations_struct state_vm_ops = {
+	.fault = state_fault,
+};
+
+/*
+ * A child inherits the mapping: it only reads, and a process must not be killed because code of its
+ * parent looks at a word there.
+ */
+int pd_state_mmap(struct pd_file *file, struct vm_area_struct *vma)
+{
+	if (!(vma->vm_flags & VM_SHARED))
+		return -EINVAL;
+	if (vma->vm_flags & (VM_WRITE | VM_EXEC))
+		return -EACCES;
+	if (vma->vm_pgoff >= STATE_PAGES || vma_pages(vma) > STATE_PAGES - vma->vm_pgoff)
+		return -EINVAL;
+	pd_vm_flags_change(vma, VM_DONTEXPAND | VM_DONTDUMP, VM_MAYWRITE | VM_MAYEXEC);
+	vma->vm_private_data = file;
+	vma->vm_ops = &state_vm_ops;
+	return 0;
+}

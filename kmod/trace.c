@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* trace.c - the tracepoints of trace.h, made once. */
+#include <linux/device.h>
+#include <linux/pci.h>
+
+#include "internal.h"
+
+#define CREATE_TRACE_POINTS
+#include "trace.h"

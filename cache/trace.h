@@ -76,7 +76,7 @@ struct pd_trace_region {
 	uint64_t pin_addr, pin_size;
 	uint64_t buffer_id;
 	uint64_t context;
-	uint32_t region; /* region number, to tell two pins of one address apart */
+	uint32_t region; /* region number: no other region that is pinned now has it */
 	int32_t device;
 	int32_t result;	 /* enum pindown_result, or the driver's */
 	uint16_t reason; /* enum pindown_reason */

@@ -10,7 +10,7 @@ enum {
 	TIME = 14,
 	NUMBER = 8,
 	EVENT = 11,
-	CALL = 26,
+	CALL = 32,
 	ADDRESS = 15,
 	SIZE = 13,
 	RESULT = 25,

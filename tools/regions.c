@@ -6,11 +6,17 @@
 
 #include "memory.h"
 
-static uint32_t slot_of(const struct regions *regions, uint32_t file, uint32_t number)
+static uint32_t slot_of(const struct regions *regions, uint32_t file, uint32_t number, uint64_t id)
 {
-	uint64_t key = ((uint64_t)file << 32 | number) * 0x9e3779b97f4a7c15ull;
+	uint64_t key = (((uint64_t)file << 32 | number) ^ id * 0x94d049bb133111ebull) *
+		       0x9e3779b97f4a7c15ull;
 
 	return (uint32_t)(key >> 32) & (regions->room - 1);
+}
+
+static uint32_t home_of(const struct regions *regions, const struct region *region)
+{
+	return slot_of(regions, region->file, region->number, region->buffer_id);
 }
 
 static uint32_t next_slot(const struct regions *regions, uint32_t slot)
@@ -18,24 +24,27 @@ static uint32_t next_slot(const struct regions *regions, uint32_t slot)
 	return (slot + 1) & (regions->room - 1);
 }
 
-struct region *regions_find(const struct regions *regions, uint32_t file, uint32_t number)
+struct region *regions_find(const struct regions *regions, uint32_t file, uint32_t number,
+			    uint64_t buffer_id)
 {
 	if (!regions->room)
 		return NULL;
-	for (uint32_t i = slot_of(regions, file, number); regions->slots[i].used;
-	     i = next_slot(regions, i))
-		if (regions->slots[i].number == number && regions->slots[i].file == file)
-			return &regions->slots[i];
+	for (uint32_t i = slot_of(regions, file, number, buffer_id); regions->slots[i].used;
+	     i = next_slot(regions, i)) {
+		struct region *region = &regions->slots[i];
+
+		if (region->number == number && region->file == file &&
+		    region->buffer_id == buffer_id)
+			return region;
+	}
 	return NULL;
 }
 
-static struct region *place(struct regions *regions, uint32_t file, uint32_t number)
+static struct region *free_slot(struct regions *regions, uint32_t home)
 {
-	uint32_t i = slot_of(regions, file, number);
-
-	while (regions->slots[i].used)
-		i = next_slot(regions, i);
-	return &regions->slots[i];
+	while (regions->slots[home].used)
+		home = next_slot(regions, home);
+	return &regions->slots[home];
 }
 
 static void make_larger(struct regions *regions)
@@ -47,25 +56,27 @@ static void make_larger(struct regions *regions)
 		const struct region *region = &regions->slots[i];
 
 		if (region->used)
-			*place(&larger, region->file, region->number) = *region;
+			*free_slot(&larger, home_of(&larger, region)) = *region;
 	}
 	larger.count = regions->count;
 	free(regions->slots);
 	*regions = larger;
 }
 
-struct region *regions_add(struct regions *regions, uint32_t file, uint32_t number)
+struct region *regions_add(struct regions *regions, uint32_t file, uint32_t number,
+			   uint64_t buffer_id)
 {
 	struct region *region;
 
 	if (regions->count * 2 >= regions->room)
 		make_larger(regions);
 	regions->count++;
-	region = place(regions, file, number);
+	region = free_slot(regions, slot_of(regions, file, number, buffer_id));
 	memset(region, 0, sizeof(*region));
 	region->used = true;
 	region->file = file;
 	region->number = number;
+	region->buffer_id = buffer_id;
 	return region;
 }
 
@@ -78,7 +89,7 @@ void regions_remove(struct regions *regions, struct region *region)
 	for (uint32_t i = next_slot(regions, hole); regions->slots[i].used;
 	     i = next_slot(regions, i)) {
 		const struct region *other = &regions->slots[i];
-		uint32_t home = slot_of(regions, other->file, other->number);
+		uint32_t home = home_of(regions, other);
 
 		if (((i - home) & mask) >= ((i - hole) & mask)) {
 			regions->slots[hole] = *other;

@@ -115,16 +115,23 @@ static void end_region(struct tally *tally, struct region *region, uint64_t ts)
 	regions_remove(&tally->regions, region);
 }
 
+static struct region *find_region(const struct tally *tally, const struct event *event)
+{
+	return regions_find(&tally->regions, event->file->index, event->record.region,
+			    event->record.buffer_id);
+}
+
 static void count_pin(struct tally *tally, const struct event *event)
 {
 	const struct record *record = &event->record;
-	struct region *region = regions_find(&tally->regions, event->file->index, record->region);
+	struct region *region = find_region(tally, event);
 
 	if (record->result == 0) {
 		/* Its unpin was lost, or is not in the trace. */
 		if (region)
 			end_region(tally, region, event->ts);
-		region = regions_add(&tally->regions, event->file->index, record->region);
+		region = regions_add(&tally->regions, event->file->index, record->region,
+				     record->buffer_id);
 		region->addr = record->addr;
 		region->size = record->size;
 		region->pin_size = record->pin_size;
@@ -168,7 +175,7 @@ static void count_region(struct tally *tally, const struct event *event)
 	struct region *region;
 
 	advance_timeline(tally, event->ts);
-	region = regions_find(&tally->regions, event->file->index, record->region);
+	region = find_region(tally, event);
 	switch (record->event) {
 	case PD_EV_PIN:
 		count_pin(tally, event);

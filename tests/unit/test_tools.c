@@ -308,6 +308,45 @@ START_TEST(changed_while_reading)
 }
 END_TEST
 
+/* The pin that uses a region's number again began before the unpin that made it free. */
+START_TEST(a_number_used_again)
+{
+	struct pd_trace_region old = {.addr = 0x10000,
+				      .size = 65536,
+				      .pin_addr = 0x10000,
+				      .pin_size = 65536,
+				      .buffer_id = 1,
+				      .region = 1},
+			       new = old;
+	char *names[] = {path};
+	struct reader *reader;
+	struct tally *tally;
+	struct made other;
+	uint64_t ns = BEGAN_NS;
+
+	new.buffer_id = 2;
+	new.pin_size = 3 * 65536;
+	made_begin(&other, 1, ns);
+	made_chunk(&other, 0, 0, 1, ns);
+	made_region(&other, PD_EV_PIN, &old, ns, ns + 10);
+	made_region(&other, PD_EV_UNPIN, &old, ns + 100, ns + 110);
+	made_chunk(&other, 1, 0, 2, ns);
+	made_region(&other, PD_EV_PIN, &new, ns + 50, ns + 200);
+	ck_assert_int_eq(ftruncate(fd, 0), 0);
+	write_at(other.bytes, other.size, 0);
+	reader = reader_open(names, 1);
+	tally = tally_make(reader, 60);
+	ck_assert_uint_eq(tally->all.bytes, 3 * 65536);
+	ck_assert_uint_eq(tally->all.pins, 2);
+	ck_assert_uint_eq(tally->all.unpins, 1);
+	ck_assert_uint_eq(tally->left_count, 1);
+	ck_assert_uint_eq(tally->left.list[0].region.buffer_id, 2);
+	tally_free(tally, reader);
+	reader_close(reader);
+	made_free(&other);
+}
+END_TEST
+
 /* ---- names, against the toolkit where there is one ------------------------------------------- */
 
 START_TEST(results_are_the_toolkits)
@@ -400,10 +439,11 @@ START_TEST(regions_come_and_go)
 	uint32_t count = 0;
 
 	random_state = 42;
-	ck_assert_ptr_null(regions_find(&regions, 0, 0));
+	ck_assert_ptr_null(regions_find(&regions, 0, 0, 0));
 	for (unsigned i = 0; i < 200000; i++) {
 		uint32_t number = (uint32_t)(next_random() % MANY), file = number % 3;
-		struct region *region = regions_find(&regions, file, number);
+		uint64_t id = number % 7;
+		struct region *region = regions_find(&regions, file, number / 2, id);
 
 		ck_assert_int_eq(region != NULL, present[number] != 0);
 		if (region) {
@@ -413,7 +453,7 @@ START_TEST(regions_come_and_go)
 			count--;
 		} else {
 			present[number] = i + 1;
-			regions_add(&regions, file, number)->addr = i + 1;
+			regions_add(&regions, file, number / 2, id)->addr = i + 1;
 			count++;
 		}
 		ck_assert_uint_eq(regions.count, count);
@@ -439,6 +479,7 @@ int main(void)
 	tcase_add_test(hostile, a_clock_for_each_event);
 	tcase_add_test(hostile, all_began_first);
 	tcase_add_loop_test(hostile, changed_while_reading, 0, 3);
+	tcase_add_test(hostile, a_number_used_again);
 	tcase_add_test(plain, results_are_the_toolkits);
 	tcase_add_test(plain, numbers_without_a_name);
 	tcase_add_test(plain, numbers);

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-HOOK_SRC := wrap.c find.c lookup.c stubs.S loader.c libcuda.c owners.c contexts.c ipc.c graphs.c records.c life.c
+HOOK_SRC := wrap.c find.c lookup.c stubs.S loader.c symtab.c libcuda.c owners.c contexts.c ipc.c graphs.c records.c life.c
 LIB_SRC += $(HOOK_SRC:%=hook/%)
 $(HOOK_SRC:%=$(B)/obj/hook/%.o): INCLUDE += -Ihook
 
 # A sanitizer's runtime looks the C library's functions up through us before it is ready for
 # instrumented code.
-$(B)/obj/hook/loader.c.o $(B)/obj/hook/lookup.c.o: ALL_CFLAGS += $(if $(SAN),-fno-sanitize=all)
+$(B)/obj/hook/loader.c.o $(B)/obj/hook/symtab.c.o $(B)/obj/hook/lookup.c.o: ALL_CFLAGS += $(if $(SAN),-fno-sanitize=all)

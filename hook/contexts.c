@@ -5,6 +5,7 @@
  * the call; where a count can't be trusted each release is taken for the last. Afterwards the
  * driver is asked.
  */
+#include <errno.h>
 #include <pthread.h>
 
 #include "hook.h"
@@ -76,11 +77,11 @@ static int is_active(CUdevice device)
 {
 	typeof(cuDevicePrimaryCtxGetState) *ask = PD_DRIVER(cuDevicePrimaryCtxGetState);
 	unsigned flags;
-	int active = 0;
+	int active = 0, error = errno;
+	bool told = ask && ask(device, &flags, &active) == CUDA_SUCCESS;
 
-	if (!ask || ask(device, &flags, &active) != CUDA_SUCCESS)
-		return -1;
-	return active != 0;
+	errno = error;
+	return told ? active != 0 : -1;
 }
 
 void pd_primary_retained(void *context, CUdevice device)

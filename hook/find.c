@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* From names to rows of the table, and from rows to real functions and wrappers. */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
 
@@ -88,28 +87,17 @@ static CUresult no_driver(void)
 	return CUDA_ERROR_STUB_LIBRARY;
 }
 
-/*
- * The next definition after us. A driver that was loaded for some library alone (RTLD_LOCAL) is not
- * among those; then it is the driver's own.
- */
 void *pd_find_linked(enum pd_call call)
 {
 	void *real = __atomic_load_n(&pd_linked_real[call], __ATOMIC_RELAXED);
-	int error = errno;
 
 	if (real)
 		return real;
-	if (pd_libcuda()) {
-		real = pd_loader()->dlsym(RTLD_NEXT, pd_call_symbol[call]);
-		if (!real) {
-			real = pd_loader()->dlsym(pd_libcuda(), pd_call_symbol[call]);
-			dlerror(); /* our failure, not the program's */
-		}
-	}
-	if (real)
-		__atomic_store_n(&pd_linked_real[call], real, __ATOMIC_RELAXED);
-	errno = error;
-	return real ? real : (void *)no_driver;
+	real = pd_next_function(pd_call_symbol[call]);
+	if (!real)
+		return no_driver;
+	__atomic_store_n(&pd_linked_real[call], real, __ATOMIC_RELAXED);
+	return real;
 }
 
 static void tell_of_stranger(enum pd_call call, const void *found)
@@ -150,17 +138,16 @@ static bool suits(int row, uint64_t flags)
 	return asked_as[row].flavour == PD_ANY || asked_as[row].flavour == wanted;
 }
 
-/* A name that cuGetProcAddress knows and the table has under another: by the function's own name.
- */
+/* The driver has the name lead to a function that the table has under another: compare them all. */
 static void *substitute_by_address(void *found)
 {
-	Dl_info info;
-	int call;
+	for (int call = 0; call < PD_CALLS; call++) {
+		void *none = NULL;
 
-	if (!pd_in_libcuda(found) || !dladdr(found, &info) || info.dli_saddr != found)
-		return found;
-	call = pd_call_by_symbol(info.dli_sname);
-	return call < 0 ? found : pd_hand_out((enum pd_call)call, found);
+		if (pd_driver_function(&none, pd_call_symbol[call]) == found)
+			return pd_hand_out((enum pd_call)call, found);
+	}
+	return found;
 }
 
 /*
@@ -172,13 +159,19 @@ void *pd_substitute(const struct pd_asked *asked, int version, void *found)
 {
 	size_t length = strlen(asked->name);
 	int row = first_of_base(asked->name, length);
+	int error = errno;
 
-	for (; row >= 0 && is_base(row, asked->name, length); row++) {
+	if (row < 0)
+		return found;
+	for (; is_base(row, asked->name, length); row++) {
 		if (!suits(row, asked->flags) || asked_as[row].version > version)
 			continue;
 		if (asked_as[row].version == version ||
-		    asked->ask(asked, asked_as[row].version) == found)
+		    asked->ask(asked, asked_as[row].version) == found) {
+			errno = error;
 			return pd_hand_out((enum pd_call)row, found);
+		}
 	}
+	errno = error;
 	return substitute_by_address(found);
 }

@@ -28,9 +28,12 @@ bool pd_is_capturing(CUstream stream, enum pd_flavour flavour)
 						   ? PD_DRIVER(cuStreamIsCapturing_ptsz)
 						   : PD_DRIVER(cuStreamIsCapturing);
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	int error = errno;
+	bool yes = ask && ask(stream, &status) == CUDA_SUCCESS &&
+		   status != CU_STREAM_CAPTURE_STATUS_NONE;
 
-	return ask && ask(stream, &status) == CUDA_SUCCESS &&
-	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+	errno = error;
+	return yes;
 }
 
 /*
@@ -164,9 +167,11 @@ void pd_graph_updated(CUgraphExec exec, CUgraph graph)
 {
 	typeof(cuGraphExecGetFlags) *ask = PD_DRIVER(cuGraphExecGetFlags);
 	cuuint64_t flags = 0;
+	int error = errno;
 
 	if (!ask || ask(exec, &flags) != CUDA_SUCCESS)
 		flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH; /* rather too much */
+	errno = error;
 	pd_graph_instantiated(exec, graph, flags);
 }
 

@@ -4,10 +4,11 @@
  *
  *	entrypoints.def	which calls are watched, and what each means
  *	wrap.c		from it: the exported wrappers and those that look-ups hand out
- *	stubs.S, lookup.c	dlsym, dlvsym, dlopen; what a look-up is answered with
+ *	stubs.S, lookup.c	dlsym, dlvsym, dlopen, dlclose; what a look-up is answered with
  *	find.c		rows by name; the real functions behind the wrappers
  *	libcuda.c	the driver's object: its handle, where it lies in memory
  *	loader.c	the real dlsym and its like
+ *	symtab.c		symbol tables
  *	owners.c, contexts.c, ipc.c, graphs.c	calls whose meaning depends on earlier ones
  *	records.c	what they remember
  *	life.c		start, fork, exit
@@ -83,6 +84,7 @@ struct pd_loader {
 	void *(*dlsym)(void *, const char *);
 	void *(*dlvsym)(void *, const char *, const char *);
 	void *(*dlopen)(const char *, int);
+	int (*dlclose)(void *);
 };
 const struct pd_loader *pd_loader(void);
 
@@ -91,13 +93,23 @@ const struct pd_loader *pd_loader(void);
 void *pd_stub_dlsym(void *, const char *);
 void *pd_stub_dlvsym(void *, const char *, const char *);
 void *pd_stub_dlopen(const char *, int);
+int pd_stub_dlclose(void *);
 
 /* A function of the C library, past every interposer; NULL when it has none of that name. */
 void *pd_libc_function(const char *name);
 
-/* The driver, if it is loaded; a reference is held from the first time on. */
-void *pd_libcuda(void);
+/* Is the driver loaded? From then on it stays. */
+bool pd_libcuda(void);
 bool pd_in_libcuda(const void *address);
+
+/* In a call of the loader by the program: see to it that the driver stays. */
+void pd_hold_libcuda(void);
+
+/* Before main: what is loaded now is there for good, in the order in which names are looked up. */
+void pd_objects_at_start(void);
+
+/* The next definition after us, or the driver's own; NULL when there is no driver. */
+void *pd_next_function(const char *name);
 
 /* A function that libcuda exports, or NULL. `slot` remembers it. */
 void *pd_driver_function(void **slot, const char *name);

@@ -5,6 +5,8 @@
  * mapping that ended unseen (with its context) leaves no count behind for the next one at its
  * address.
  */
+#include <errno.h>
+
 #include "hook.h"
 #include "records.h"
 
@@ -12,9 +14,11 @@ static uint64_t buffer_id(uint64_t addr)
 {
 	typeof(cuPointerGetAttribute) *ask = PD_DRIVER(cuPointerGetAttribute);
 	unsigned long long id = 0;
+	int error = errno;
 
 	if (!ask || ask(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr) != CUDA_SUCCESS)
-		return 0;
+		id = 0;
+	errno = error;
 	return id;
 }
 
@@ -23,9 +27,11 @@ static uint64_t length_at(uint64_t addr)
 	typeof(cuMemGetAddressRange_v2) *ask = PD_DRIVER(cuMemGetAddressRange_v2);
 	CUdeviceptr base = 0;
 	size_t length = 0;
+	int error = errno;
 
 	if (!ask || ask(&base, &length, addr) != CUDA_SUCCESS || !length)
-		return 1;
+		length = addr + 1 - base;
+	errno = error;
 	return base + length - addr;
 }
 

@@ -152,6 +152,7 @@ __attribute__((constructor)) static void loaded(void)
 {
 	int error = errno;
 
+	pd_objects_at_start();
 	real_fork = find_fork();
 	pthread_atfork(pd_fork_prepare, pd_fork_parent, in_child);
 	if (pd_config()->enabled) {

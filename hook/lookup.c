@@ -30,6 +30,7 @@ struct pd_arguments {
 void *pd_decide_dlsym(struct pd_arguments *args, const void *caller);
 void *pd_decide_dlvsym(struct pd_arguments *args, const void *caller);
 void *pd_decide_dlopen(struct pd_arguments *args, const void *caller);
+void *pd_decide_dlclose(struct pd_arguments *args, const void *caller);
 
 /* "curl_easy_init" is none. */
 static bool looks_like_cuda(const char *name)
@@ -40,7 +41,7 @@ static bool looks_like_cuda(const char *name)
 static bool looks_like_loader(const char *name)
 {
 	return name[0] == 'd' && name[1] == 'l' &&
-	       (name[2] == 's' || name[2] == 'v' || name[2] == 'o');
+	       (name[2] == 's' || name[2] == 'v' || name[2] == 'o' || name[2] == 'c');
 }
 
 static bool is_pseudo(const void *handle)
@@ -115,6 +116,7 @@ static bool answer_driver_name(struct pd_arguments *args, const void *caller, in
 	 */
 	if (is_pseudo(args->handle) || !pd_libcuda() || pd_in_libcuda(caller) || !pd_hook_begin())
 		return false;
+	pd_hold_libcuda();
 	found = look(args);
 	if (!found)
 		return false;
@@ -137,6 +139,8 @@ static bool answer_loader_name(struct pd_arguments *args)
 		args->answer = pd_stub_dlvsym;
 	else if (!strcmp(args->name, "dlopen") && found == (void *)real->dlopen)
 		args->answer = pd_stub_dlopen;
+	else if (!strcmp(args->name, "dlclose") && found == (void *)real->dlclose)
+		args->answer = pd_stub_dlclose;
 	else
 		return false;
 	return true;
@@ -181,4 +185,13 @@ void *pd_decide_dlopen(struct pd_arguments *args, const void *caller)
 		       args->file ? args->file : "dlopen");
 	}
 	return (void *)pd_loader()->dlopen;
+}
+
+/* What the wrappers call must not go away. */
+void *pd_decide_dlclose(struct pd_arguments *args, const void *caller)
+{
+	(void)args;
+	(void)caller;
+	pd_hold_libcuda();
+	return (void *)pd_loader()->dlclose;
 }

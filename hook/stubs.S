@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dlsym, dlvsym and dlopen, as the program calls them.
+ * dlsym, dlvsym, dlopen and dlclose, as the program calls them.
  *
  * The real ones ask who called them (RTLD_NEXT, the caller's search path, its namespace) and look at
  * the return address. So they are jumped to, not called, with the program's own return address. Each
@@ -99,5 +99,6 @@ pd_stub_\name:
 	stub	dlsym, pd_decide_dlsym
 	stub	dlvsym, pd_decide_dlvsym
 	stub	dlopen, pd_decide_dlopen
+	stub	dlclose, pd_decide_dlclose
 
 	.section .note.GNU-stack, "", %progbits

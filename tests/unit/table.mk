@@ -3,12 +3,12 @@
 # what look-ups are answered with, on a driver made for it.
 table_bin := $(B)/unit
 table_obj := $(B)/obj/tests/unit
-table_built := $(addprefix $(table_bin)/,table_rows libtable_second.so libtable_third.so table_driver/libcuda.so.1)
+table_built := $(addprefix $(table_bin)/,table_rows libtable_second.so libtable_third.so libtable_waits.so table_driver/libcuda.so.1)
 
 CHECK_TREE += tests/unit/test_table $(table_bin)/test_table_lookup
 CHECK_WITH += $(table_built)
 
-$(addprefix $(table_obj)/,table_rows.c.o table_other.c.o table_driver.c.o test_table_lookup.c.o): \
+$(addprefix $(table_obj)/,table_rows.c.o table_other.c.o table_waits.c.o table_driver.c.o test_table_lookup.c.o): \
 	INCLUDE += -Ihook
 $(table_bin)/table_rows $(table_bin)/test_table_lookup: $(table_bin)/%: $(table_obj)/%.c.o
 	@mkdir -p $(@D)
@@ -16,6 +16,9 @@ $(table_bin)/table_rows $(table_bin)/test_table_lookup: $(table_bin)/%: $(table_
 $(table_bin)/libtable_second.so $(table_bin)/libtable_third.so: $(table_obj)/table_other.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(@F) $^ -o $@ $(ALL_LDFLAGS)
+$(table_bin)/libtable_waits.so: $(table_obj)/table_waits.c.o $(table_bin)/table_driver/libcuda.so.1
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(@F) $^ -o $@ $(ALL_LDFLAGS) -lpthread
 # Like the real one it is bound to itself, and it must be on the stack when it looks something up.
 $(table_obj)/table_driver.c.o: ALL_CFLAGS += -fno-optimize-sibling-calls
 $(table_bin)/table_driver/libcuda.so.1: $(table_obj)/table_driver.c.o

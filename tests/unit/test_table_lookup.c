@@ -78,6 +78,22 @@ static void without_driver(void)
 	dlerror();
 }
 
+/* The first call of the driver in this process; should it wait for the loader's lock, alarm() ends us. */
+static void within_constructor(const char *folder)
+{
+	char path[4096];
+	const CUresult *answer;
+	void *library;
+
+	snprintf(path, sizeof(path), "%s/libtable_waits.so", folder);
+	alarm(30);
+	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	alarm(0);
+	answer = library ? dlsym(library, "table_waited") : NULL;
+	check(answer && *answer == (CUresult)1002,
+	      "a thread that a constructor waits for can call");
+}
+
 /* ---- dlsym ------------------------------------------------------------------------------------ */
 
 static void by_dlsym(void)
@@ -266,6 +282,7 @@ static int run_inside(const char *folder)
 {
 	on = strcmp(getenv("PINDOWN"), "0");
 	without_driver();
+	within_constructor(folder);
 	driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!driver) {
 		printf("%s\n", dlerror());

@@ -7,7 +7,7 @@
 # written among them.
 
 KDIR ?= /lib/modules/$(shell uname -r)/build
-KMOD_SRC := $(filter-out kmod/build.mk,$(wildcard kmod/*.c kmod/*.h kmod/Kbuild kmod/*.mk))
+KMOD_SRC := $(wildcard kmod/*.c kmod/*.h kmod/Kbuild)
 KMOD_OPTIONS = $(foreach option,NVIDIA_SRC PINDOWN_SIM PINDOWN_TEGRA KCFLAGS C CF W,\
 	$(if $($(option)),$(option)='$($(option))'))
 

@@ -56,7 +56,7 @@ static int call_version(struct pd_file *file, struct pd_call *call)
 #ifndef PINDOWN_TEGRA
 	arg->capabilities |= PINDOWN_CAP_TOKENS;
 #endif
-#ifdef PINDOWN_SIM
+#ifdef PD_SIMULATED
 	arg->capabilities |= PINDOWN_CAP_SIMULATED;
 #endif
 	arg->max_regions = PD_MAX_REGION;

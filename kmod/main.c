@@ -23,7 +23,7 @@ static int __init pd_init(void)
 		pr_err("no NVIDIA driver with the peer-to-peer interface is loaded: load nvidia.ko first\n");
 		return -ENODEV;
 	}
-#ifdef PINDOWN_SIM
+#ifdef PD_SIMULATED
 	pr_warn("built to accept a simulated NVIDIA driver: for tests only\n");
 #endif
 	ret = pd_regions_init();
@@ -63,6 +63,6 @@ MODULE_DESCRIPTION("Pins GPU memory for third-party devices (GPUDirect RDMA)");
 MODULE_VERSION(PD_RELEASE);
 MODULE_LICENSE("Dual MIT/GPL");
 MODULE_SOFTDEP("pre: nvidia");
-#ifdef PINDOWN_SIM
+#ifdef PD_SIMULATED
 PD_IMPORT_NS(PINDOWN_SIM);
 #endif

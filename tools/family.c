@@ -74,7 +74,8 @@ bool family_find(const char *name, char ***files, unsigned *count, unsigned *roo
 			if (is_member(found->d_name, base, length))
 				add(files, count, room, name, folder_length, found->d_name);
 		closedir(directory);
-		qsort(*files + before, *count - before, sizeof(**files), compare_names);
+		if (*count > before)
+			qsort(*files + before, *count - before, sizeof(**files), compare_names);
 	}
 	if (*count == before)
 		complain("%s: no such file, and no %.*s%.*s.<pid>.pdt either", name,

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "guest.h"
@@ -141,33 +142,47 @@ int main(int argc, char **argv)
 
 /* ---- processes and threads ---- */
 
-static volatile sig_atomic_t caught;
-static __thread __attribute__((tls_model("initial-exec"))) void *resume[5];
+static __thread __attribute__((tls_model("initial-exec"))) struct {
+	volatile sig_atomic_t armed, caught;
+	void *resume[5];
+} touching;
 
 static void on_fault(int number)
 {
-	caught = number;
-	__builtin_longjmp(resume, 1);
+	if (!touching.armed) {
+		signal(number, SIG_DFL); /* not ours: it happens again, and ends the test */
+		return;
+	}
+	touching.armed = 0;
+	touching.caught = number;
+	__builtin_longjmp(touching.resume, 1);
 }
 
-/* Noinline: a function that jumps to itself has a frame of its own. */
+static void catch_faults(void)
+{
+	struct sigaction act = {.sa_handler = on_fault, .sa_flags = SA_NODEFER};
+
+	sigaction(SIGBUS, &act, NULL);
+	sigaction(SIGSEGV, &act, NULL);
+}
+
+/* Noinline: where it jumps back to must have a frame of its own. */
 __attribute__((noinline)) int touch(volatile void *at, bool write)
 {
-	struct sigaction act = {.sa_handler = on_fault, .sa_flags = SA_NODEFER}, bus, segv;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	volatile char *byte = at;
 
-	sigaction(SIGBUS, &act, &bus);
-	sigaction(SIGSEGV, &act, &segv);
-	caught = 0;
-	if (!__builtin_setjmp(resume)) {
+	pthread_once(&once, catch_faults);
+	touching.caught = 0;
+	if (!__builtin_setjmp(touching.resume)) {
+		touching.armed = 1;
 		if (write)
 			*byte = 1;
 		else
 			(void)*byte;
 	}
-	sigaction(SIGBUS, &bus, NULL);
-	sigaction(SIGSEGV, &segv, NULL);
-	return caught;
+	touching.armed = 0;
+	return touching.caught;
 }
 
 pid_t in_child(void (*run)(void *), void *arg)
@@ -176,6 +191,8 @@ pid_t in_child(void (*run)(void *), void *arg)
 
 	works(child);
 	if (child == 0) {
+		/* A test that fails leaves nobody behind. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		run(arg);
 		_exit(0);
 	}

@@ -53,7 +53,7 @@ TEST(fork_a_child_is_refused)
 	child_ends(in_child(is_refused, &pinned));
 	check(pd_valid(pd_state(pinned.fd), &pinned.pin));
 	check_equal(touch(pinned.map, true), 0);
-	check_equal(gpu_count(SIM_GPU_PUTS_FOREIGN), 0);
+	check_equal(gpu_count(SIM_GPU_PINS), 1);
 }
 
 /* Arrives at the child with the descriptors inherited; the parent's pipe says when to look. */
@@ -365,6 +365,7 @@ static void closes_it(void *arg)
 
 TEST(a_stranger_closes_the_dmabuf_last)
 {
+	uint64_t foreign = gpu_count(SIM_GPU_PUTS_FOREIGN);
 	struct pinned pinned = pin_new(0);
 	int buffer = pd_export(pinned.fd, pinned.pin.region), go[2];
 	struct family family = {};
@@ -379,7 +380,7 @@ TEST(a_stranger_closes_the_dmabuf_last)
 	check_equal(write(go[1], "", 1), 1);
 	child_ends(child);
 	child_ends(in_child(closes_it, &pinned.fd));
-	check_equal(gpu_count(SIM_GPU_PUTS_FOREIGN), 0);
+	check_equal(gpu_count(SIM_GPU_PUTS_FOREIGN), foreign);
 }
 
 TEST(rmmod_with_pins_is_refused)

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Each allocation, and each copy from or to user space, that a call makes fails in turn. Needs the
+ * debug kernel's fault injection.
+ */
+#include <fcntl.h>
+#include <signal.h>
+
+#include "guest.h"
+
+static void write_to(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY);
+
+	if (fd < 0 && errno == ENOENT)
+		test_skipped("this kernel has no fault injection");
+	works(fd);
+	works(write(fd, text, strlen(text)));
+	close(fd);
+}
+
+/* Only where this thread says so, and also allocations that may wait for memory. */
+static void prepare(void)
+{
+	write_to("/sys/kernel/debug/failslab/ignore-gfp-wait", "N");
+	write_to("/sys/kernel/debug/fail_page_alloc/ignore-gfp-wait", "N");
+	write_to("/sys/kernel/debug/fail_page_alloc/ignore-gfp-highmem", "N");
+	write_to("/sys/kernel/debug/fail_page_alloc/min-order", "0");
+	write_to("/sys/kernel/debug/failslab/verbose", "0");
+	write_to("/sys/kernel/debug/fail_page_alloc/verbose", "0");
+	write_to("/sys/kernel/debug/fail_usercopy/verbose", "0");
+}
+
+static int nth_file(void)
+{
+	static int fd = -1;
+
+	if (fd < 0)
+		fd = open("/proc/thread-self/fail-nth", O_RDWR | O_CLOEXEC);
+	works(fd);
+	return fd;
+}
+
+static void fail_the(unsigned nth)
+{
+	char text[16];
+	int length = snprintf(text, sizeof(text), "%u", nth);
+
+	check_equal(pwrite(nth_file(), text, length, 0), length);
+}
+
+/* Did it fail something? Then there is perhaps more. */
+static bool failed_something(void)
+{
+	char text[16] = "";
+
+	works(pread(nth_file(), text, sizeof(text) - 1, 0));
+	fail_the(0);
+	return atoi(text) == 0;
+}
+
+struct thing {
+	struct memory memory;
+	struct pindown_pin pin;
+	struct edu_import import;
+	int fd, peer, buffer;
+	char *map;
+	unsigned flags;
+};
+
+/*
+ * Does `act` again and again, with the first, the second, ... thing in it failing, until nothing is
+ * left that could. After each try `undo` must be able to make it as before.
+ */
+static void each_in_turn(struct thing *thing, const char *name, int (*act)(struct thing *),
+			 void (*undo)(struct thing *))
+{
+	uint64_t pins = gpu_count(SIM_GPU_PINS), tables = gpu_count(SIM_GPU_TABLES);
+	uint64_t maps = gpu_count(SIM_GPU_DMA_MAPPINGS);
+	unsigned nth, failures = 0;
+	bool again = true;
+	int result;
+
+	for (nth = 1; again; nth++) {
+		if (nth > 500)
+			fail("%s: still failing after %u tries", name, nth);
+		fail_the(nth);
+		result = act(thing);
+		again = failed_something();
+		if (result == 0)
+			undo(thing);
+		else
+			failures++;
+		if (result && !again)
+			fail("%s fails though nothing in it did: %s", name, strerror(errno));
+		if (gpu_count(SIM_GPU_PINS) != pins || gpu_count(SIM_GPU_TABLES) != tables ||
+		    gpu_count(SIM_GPU_DMA_MAPPINGS) != maps)
+			fail("%s leaves something behind when its failure number %u is met", name,
+			     nth);
+	}
+	if (!failures)
+		fail("%s has nothing that can fail: the injection does not work", name);
+}
+
+static struct thing *thing_new(void)
+{
+	static struct thing thing;
+
+	prepare();
+	thing.memory = gpu_alloc(4 * PAGE, SIM_GPU_SCATTERED);
+	thing.fd = pd_open();
+	return &thing;
+}
+
+static int act_open(struct thing *thing)
+{
+	thing->buffer = open(PINDOWN_DEVICE, O_RDWR | O_CLOEXEC);
+	return thing->buffer < 0 ? -1 : 0;
+}
+
+static void undo_close(struct thing *thing)
+{
+	works(close(thing->buffer));
+}
+
+TEST(open_the_device)
+{
+	each_in_turn(thing_new(), "open", act_open, undo_close);
+}
+
+static int act_pin(struct thing *thing)
+{
+	return pd_pin(thing->fd, thing->memory.va, thing->memory.size, thing->flags, &thing->pin);
+}
+
+static void undo_pin(struct thing *thing)
+{
+	works(pd_unpin(thing->fd, thing->pin.region));
+}
+
+TEST(pin)
+{
+	each_in_turn(thing_new(), "pin", act_pin, undo_pin);
+}
+
+TEST(pin_persistent)
+{
+	struct thing *thing = thing_new();
+
+	thing->flags = PINDOWN_PIN_PERSISTENT;
+	each_in_turn(thing, "persistent pin", act_pin, undo_pin);
+}
+
+static int act_map(struct thing *thing)
+{
+	int answer;
+
+	thing->map = pd_map(thing->fd, &thing->pin, 0, thing->memory.size);
+	if (thing->map == MAP_FAILED)
+		return -1;
+	answer = touch(thing->map, true);
+	if (!answer)
+		return 0;
+	works(munmap(thing->map, thing->memory.size));
+	/* No page for the page table: what the kernel makes of VM_FAULT_OOM without a memory cgroup
+	 * is another fault, so a signal is the driver's own. */
+	check_equal(answer, SIGBUS);
+	return -1;
+}
+
+static void undo_map(struct thing *thing)
+{
+	works(munmap(thing->map, thing->memory.size));
+}
+
+TEST(map_and_touch)
+{
+	struct thing *thing = thing_new();
+
+	works(act_pin(thing));
+	each_in_turn(thing, "map", act_map, undo_map);
+}
+
+static int act_export(struct thing *thing)
+{
+	thing->buffer = pd_export(thing->fd, thing->pin.region);
+	return thing->buffer < 0 ? -1 : 0;
+}
+
+TEST(export_a_region)
+{
+	struct thing *thing = thing_new();
+
+	works(act_pin(thing));
+	each_in_turn(thing, "export", act_export, undo_close);
+}
+
+static int act_import(struct thing *thing)
+{
+	return peer_import(thing->peer, thing->buffer, thing->flags, &thing->import);
+}
+
+static void undo_import(struct thing *thing)
+{
+	works(ioctl(thing->peer, EDU_RELEASE, &thing->import.id));
+}
+
+TEST(import_static)
+{
+	struct thing *thing = thing_new();
+
+	works(act_pin(thing));
+	works(act_export(thing));
+	thing->peer = peer_open();
+	each_in_turn(thing, "import", act_import, undo_import);
+}
+
+TEST(import_dynamic)
+{
+	struct thing *thing = thing_new();
+
+	works(act_pin(thing));
+	works(act_export(thing));
+	thing->peer = peer_open();
+	thing->flags = EDU_DYNAMIC;
+	each_in_turn(thing, "dynamic import", act_import, undo_import);
+}
+
+/* What gives back must not need memory: nothing in it may fail, bar the copy of its argument. */
+TEST(unpin_always_works)
+{
+	struct thing *thing = thing_new();
+	struct pindown_query query;
+	unsigned nth;
+	int answer, error;
+
+	for (nth = 1; nth <= 30; nth++) {
+		works(act_pin(thing));
+		works(act_map(thing));
+		works(act_export(thing));
+		fail_the(nth);
+		answer = pd_unpin(thing->fd, thing->pin.region);
+		error = errno;
+		failed_something();
+		if (answer < 0) {
+			check_equal(error, EFAULT);
+			/* Not done, or done and only not said. */
+			if (!pd_query(thing->fd, thing->pin.region, &query))
+				works(pd_unpin(thing->fd, thing->pin.region));
+		}
+		works(munmap(thing->map, thing->memory.size));
+		works(close(thing->buffer));
+		check_equal(gpu_count(SIM_GPU_PINS), 0);
+	}
+}
+
+/* The same of the callback, in which nobody could be told. */
+TEST(a_free_always_revokes)
+{
+	struct thing *thing = thing_new();
+	const volatile char *state = pd_state(thing->fd);
+	struct memory memory;
+	struct pindown_pin pin;
+	unsigned nth;
+	int answer;
+
+	for (nth = 1; nth <= 30; nth++) {
+		memory = gpu_alloc(PAGE, 0);
+		works(pd_pin(thing->fd, memory.va, PAGE, 0, &pin));
+		thing->map = pd_map(thing->fd, &pin, 0, PAGE);
+		check(thing->map != MAP_FAILED);
+		check_equal(touch(thing->map, true), 0);
+		fail_the(nth);
+		answer = ioctl(gpu(), SIM_GPU_FREE, &memory.handle);
+		failed_something();
+		if (answer < 0)
+			works(ioctl(gpu(), SIM_GPU_FREE, &memory.handle));
+		check(!pd_valid(state, &pin));
+		check_equal(touch(thing->map, false), SIGBUS);
+		works(munmap(thing->map, PAGE));
+		works(pd_unpin(thing->fd, pin.region));
+	}
+}

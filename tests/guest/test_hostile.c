@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Every call with input that a program should not make: nothing but clean errors, and nothing that
+ * stays behind.
+ */
+#include <fcntl.h>
+#include <sys/poll.h>
+#include <sys/syscall.h>
+
+#include "guest.h"
+
+/* All calls, by name, with the size of what they take. */
+static const struct call {
+	const char *name;
+	unsigned long number;
+	unsigned size;
+} calls[] = {
+	{"VERSION", PINDOWN_IOC_VERSION, sizeof(struct pindown_version)},
+	{"PIN", PINDOWN_IOC_PIN, sizeof(struct pindown_pin)},
+	{"UNPIN", PINDOWN_IOC_UNPIN, sizeof(struct pindown_unpin)},
+	{"QUERY", PINDOWN_IOC_QUERY, sizeof(struct pindown_query)},
+	{"EXPORT", PINDOWN_IOC_EXPORT, sizeof(struct pindown_export)},
+	{"STATS", PINDOWN_IOC_STATS, sizeof(struct pindown_stats_all)},
+	{"ANSWER", PINDOWN_IOC_ANSWER, sizeof(struct pindown_answer)},
+};
+#define CALLS (sizeof(calls) / sizeof(*calls))
+
+#define each_call(call) for (call = calls; call < calls + CALLS; call++)
+
+/* A valid call of that kind, in a buffer with room behind it. */
+static void valid(const struct call *call, char *buffer, const struct memory *memory,
+		  const struct pindown_pin *pinned)
+{
+	struct pindown_pin *pin = (void *)buffer;
+
+	memset(buffer, 0, 1024);
+	memcpy(buffer, &call->size, sizeof(call->size));
+	if (call->number == PINDOWN_IOC_PIN) {
+		pin->address = memory->va;
+		pin->length = PAGE;
+	} else if (call->number == PINDOWN_IOC_UNPIN || call->number == PINDOWN_IOC_QUERY ||
+		   call->number == PINDOWN_IOC_EXPORT) {
+		((struct pindown_query *)buffer)->region = pinned->region;
+	}
+}
+
+static int call_with(int fd, const struct call *call, void *buffer)
+{
+	return syscall(SYS_ioctl, fd, call->number, buffer);
+}
+
+struct setting {
+	struct memory memory;
+	struct pindown_pin pin;
+	int fd;
+	char buffer[1024];
+};
+
+static struct setting *setting_new(void)
+{
+	static struct setting setting;
+
+	setting.memory = gpu_alloc(4 * PAGE, 0);
+	setting.fd = pd_open();
+	works(pd_pin(setting.fd, setting.memory.va, PAGE, 0, &setting.pin));
+	return &setting;
+}
+
+TEST(sizes)
+{
+	struct setting *s = setting_new();
+	const struct call *call;
+	uint32_t size;
+
+	each_call(call)
+	{
+		for (size = 0; size < call->size; size++) {
+			valid(call, s->buffer, &s->memory, &s->pin);
+			memcpy(s->buffer, &size, sizeof(size));
+			if (call_with(s->fd, call, s->buffer) >= 0 || errno != EINVAL)
+				fail("%s of size %u: %s", call->name, size, strerror(errno));
+		}
+		/* Larger: fine as long as what we don't know is zero. */
+		valid(call, s->buffer, &s->memory, &s->pin);
+		size = 1024;
+		memcpy(s->buffer, &size, sizeof(size));
+		s->buffer[1023] = 1;
+		if (call_with(s->fd, call, s->buffer) >= 0 || errno != E2BIG)
+			fail("%s with something behind its end: %s", call->name, strerror(errno));
+		size = UINT32_MAX;
+		valid(call, s->buffer, &s->memory, &s->pin);
+		memcpy(s->buffer, &size, sizeof(size));
+		if (call_with(s->fd, call, s->buffer) >= 0)
+			fail("%s of 4 GiB works", call->name);
+	}
+}
+
+TEST(a_later_program)
+{
+	struct setting *s = setting_new();
+	const struct call *call;
+	uint32_t size = 1024;
+
+	each_call(call)
+	{
+		if (call->number == PINDOWN_IOC_UNPIN || call->number == PINDOWN_IOC_ANSWER)
+			continue;
+		valid(call, s->buffer, &s->memory, &s->pin);
+		memcpy(s->buffer, &size, sizeof(size));
+		if (call_with(s->fd, call, s->buffer) < 0)
+			fail("%s with zeroes behind its end: %s", call->name, strerror(errno));
+	}
+}
+
+TEST(unknown_flags)
+{
+	struct setting *s = setting_new();
+	const struct call *call;
+	uint32_t flag;
+	int bit;
+
+	each_call(call)
+	{
+		for (bit = 0; bit < 32; bit++) {
+			if (call->number == PINDOWN_IOC_PIN && bit < 3)
+				continue;
+			valid(call, s->buffer, &s->memory, &s->pin);
+			flag = 1u << bit;
+			memcpy(s->buffer + 4, &flag, sizeof(flag));
+			if (call_with(s->fd, call, s->buffer) >= 0 || errno != EINVAL)
+				fail("%s with flag %#x: %s", call->name, flag, strerror(errno));
+		}
+	}
+}
+
+/* FORCE_BAR1 belongs to PERSISTENT. */
+TEST(flags_that_need_each_other)
+{
+	struct setting *s = setting_new();
+	struct pindown_pin pin;
+
+	fails_with(pd_pin(s->fd, s->memory.va, PAGE, PINDOWN_PIN_FORCE_BAR1, &pin), EINVAL);
+	works(pd_pin(s->fd, s->memory.va, PAGE, PINDOWN_PIN_FORCE_BAR1 | PINDOWN_PIN_PERSISTENT,
+		     &pin));
+	works(pd_unpin(s->fd, pin.region));
+}
+
+TEST(reserved_members)
+{
+	struct setting *s = setting_new();
+	struct pindown_pin *pin = (void *)s->buffer;
+	struct pindown_unpin *unpin = (void *)s->buffer;
+	struct pindown_answer *answer = (void *)s->buffer;
+
+	valid(&calls[1], s->buffer, &s->memory, &s->pin);
+	pin->reserved = 1;
+	fails_with(call_with(s->fd, &calls[1], pin), EINVAL);
+	valid(&calls[1], s->buffer, &s->memory, &s->pin);
+	pin->reserved2 = 1;
+	fails_with(call_with(s->fd, &calls[1], pin), EINVAL);
+	valid(&calls[2], s->buffer, &s->memory, &s->pin);
+	unpin->reserved = 1;
+	fails_with(call_with(s->fd, &calls[2], unpin), EINVAL);
+	valid(&calls[6], s->buffer, &s->memory, &s->pin);
+	answer->reserved = 1;
+	fails_with(call_with(s->fd, &calls[6], answer), EINVAL);
+}
+
+TEST(lengths_that_wrap)
+{
+	struct setting *s = setting_new();
+	static const uint64_t pairs[][2] = {
+		{0xffffffffffff0000, 0x10000}, {0xffffffffffff0000, 0x20000},
+		{0x10000, 0xffffffffffff0000}, {0x8000000000000000, 0x8000000000000000},
+		{0x7fffffffffff0000, 0x10000}, {0x10000, 0x7fffffffffff0000},
+		{0x10000, 0x1000000000000},    {0x10000, 0x100000000},
+		{0xffff800000000000, 0x10000},
+	};
+	struct pindown_pin pin;
+	unsigned i, flags;
+
+	for (i = 0; i < sizeof(pairs) / sizeof(*pairs); i++) {
+		for (flags = 0; flags <= PINDOWN_PIN_PERSISTENT; flags++) {
+			if (pd_pin(s->fd, pairs[i][0], pairs[i][1], flags, &pin) >= 0)
+				fail("[%#lx, +%#lx) is pinned", pairs[i][0], pairs[i][1]);
+			/* Host memory may run out before the driver is asked. */
+			check(errno == EINVAL || errno == ENOMEM || errno == ENOSPC);
+		}
+	}
+	/* A length with a real address: it must not be cut to 32 bits. */
+	check(pd_pin(s->fd, s->memory.va, 0x100010000, 0, &pin) < 0);
+}
+
+TEST(region_numbers)
+{
+	static const uint32_t wrong[] = {0, 2, 3, 1000, 99999, 0x7fffffff, 0x80000000, 0xffffffff};
+	struct setting *s = setting_new();
+	struct pindown_query query;
+	unsigned i;
+
+	for (i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		if (wrong[i] == s->pin.region)
+			continue;
+		fails_with(pd_query(s->fd, wrong[i], &query), ENOENT);
+		fails_with(pd_unpin(s->fd, wrong[i]), ENOENT);
+		fails_with(pd_export(s->fd, wrong[i]), ENOENT);
+	}
+}
+
+TEST(pointers_that_cannot_be_read)
+{
+	struct setting *s = setting_new();
+	char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *wrong[] = {NULL,
+			 (void *)1,
+			 (void *)-1ul,
+			 (void *)0xffff888000000000ul,
+			 (void *)0x0000800000000000ul,
+			 pages + 4096,
+			 pages + 4096 - 8};
+	const struct call *call;
+	uint32_t size = 64;
+	unsigned i;
+
+	works(munmap(pages + 4096, 4096));
+	memcpy(pages + 4096 - 8, &size, sizeof(size));
+	each_call(call)
+	{
+		for (i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+			if (call_with(s->fd, call, wrong[i]) >= 0 ||
+			    (errno != EFAULT && errno != EINVAL))
+				fail("%s at %p: %s", call->name, wrong[i], strerror(errno));
+		}
+	}
+}
+
+/* The answer can't be written: what was done is undone, or said otherwise. */
+TEST(pointers_that_cannot_be_written)
+{
+	struct setting *s = setting_new();
+	char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t pins = gpu_count(SIM_GPU_PINS);
+	struct pindown_stats_all stats;
+	unsigned i;
+
+	for (i = 1; i <= 4; i += 3) { /* PIN, EXPORT */
+		works(mprotect(page, 4096, PROT_READ | PROT_WRITE));
+		memset(page, 0, 4096);
+		valid(&calls[i], s->buffer, &s->memory, &s->pin);
+		memcpy(page, s->buffer, calls[i].size);
+		works(mprotect(page, 4096, PROT_READ));
+		fails_with(call_with(s->fd, &calls[i], page), EFAULT);
+	}
+	check_equal(gpu_count(SIM_GPU_PINS), pins);
+	pd_stats(s->fd, &stats);
+	check_equal(stats.process_regions, 1);
+	check_equal(access("/proc/self/fd/100", F_OK), -1);
+}
+
+TEST(unknown_calls)
+{
+	struct setting *s = setting_new();
+	unsigned i;
+
+	memset(s->buffer, 0, sizeof(s->buffer));
+	for (i = 7; i < 256; i++)
+		fails_with(
+			ioctl(s->fd, _IOWR(PINDOWN_IOC_TYPE, i, struct pindown_unpin), s->buffer),
+			ENOTTY);
+	fails_with(ioctl(s->fd, _IO('x', 1), s->buffer), ENOTTY);
+	fails_with(ioctl(s->fd, 0, s->buffer), ENOTTY);
+	check(read(s->fd, s->buffer, 10) < 0);
+	check(write(s->fd, s->buffer, 10) < 0);
+	check(lseek(s->fd, 10, SEEK_SET) < 0 || read(s->fd, s->buffer, 1) < 0);
+}
+
+TEST(answers_that_were_not_asked_for)
+{
+	struct setting *s = setting_new();
+	const struct pindown_state *state = (const struct pindown_state *)pd_state(s->fd);
+	struct pindown_answer answer = {.size = sizeof(answer), .wanted = state->wanted + 1};
+
+	fails_with(ioctl(s->fd, PINDOWN_IOC_ANSWER, &answer), EINVAL);
+	answer.wanted = 0xffffffff;
+	fails_with(ioctl(s->fd, PINDOWN_IOC_ANSWER, &answer), EINVAL);
+}
+
+TEST(no_descriptor_left)
+{
+	struct setting *s = setting_new();
+	uint64_t pins = gpu_count(SIM_GPU_PINS);
+	int i;
+
+	while ((i = dup(0)) >= 0)
+		;
+	check_equal(errno, EMFILE);
+	fails_with(pd_export(s->fd, s->pin.region), EMFILE);
+	check_equal(gpu_count(SIM_GPU_PINS), pins);
+}
+
+TEST(mmap_anywhere)
+{
+	struct setting *s = setting_new();
+	uint64_t offset;
+	void *map;
+	int bit;
+
+	for (bit = 12; bit < 63; bit++) {
+		offset = s->pin.map_offset ^ (1ull << bit);
+		map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, s->fd, offset);
+		if (map != MAP_FAILED) {
+			/* Another kind of caching, or the region's next page, or the state area. */
+			touch(map, false);
+			works(munmap(map, 4096));
+		}
+		map = mmap(NULL, 1ull << 40, PROT_READ, MAP_SHARED, s->fd, offset);
+		check(map == MAP_FAILED);
+	}
+}
+
+/* ---- thousands of random calls from several threads ---- */
+
+#define THREADS 4
+
+struct random_caller {
+	struct setting *setting;
+	uint64_t seed;
+	unsigned calls;
+	int *fds; /* two descriptors, to mix region numbers up */
+};
+
+static uint64_t next(uint64_t *seed)
+{
+	*seed ^= *seed << 13;
+	*seed ^= *seed >> 7;
+	*seed ^= *seed << 17;
+	return *seed;
+}
+
+/* A number that is likely to mean something: small, near a limit, an address, or anything. */
+static uint64_t some_number(uint64_t *seed, const struct setting *s)
+{
+	uint64_t kind = next(seed) % 8, n = next(seed);
+
+	switch (kind) {
+	case 0:
+		return 0;
+	case 1:
+		return n % 70;
+	case 2:
+		return s->memory.va + (n % 5) * PAGE;
+	case 3:
+		return (n % 4) * PAGE;
+	case 4:
+		return -(n % 3) * PAGE;
+	case 5:
+		return 1ull << (n % 64);
+	case 6:
+		return s->pin.region + n % 8;
+	}
+	return n;
+}
+
+static void random_call(struct random_caller *caller)
+{
+	const struct call *call = &calls[next(&caller->seed) % CALLS];
+	int fd = caller->fds[next(&caller->seed) % 2];
+	char buffer[1024];
+	unsigned changes = next(&caller->seed) % 3, at;
+	uint64_t number;
+
+	valid(call, buffer, &caller->setting->memory, &caller->setting->pin);
+	((struct pindown_query *)buffer)->region = next(&caller->seed) % 40;
+	if (call->number == PINDOWN_IOC_PIN)
+		valid(call, buffer, &caller->setting->memory, &caller->setting->pin);
+	while (changes--) {
+		number = some_number(&caller->seed, caller->setting);
+		at = next(&caller->seed) % (call->size / 4) * 4;
+		if (at + 8 <= call->size && next(&caller->seed) % 2)
+			memcpy(buffer + at, &number, 8);
+		else
+			memcpy(buffer + at, &number, 4);
+	}
+	if (call_with(fd, call, buffer) == 0 && call->number == PINDOWN_IOC_EXPORT)
+		close(((struct pindown_export *)buffer)->fd);
+}
+
+static void random_map(struct random_caller *caller)
+{
+	int fd = caller->fds[next(&caller->seed) % 2];
+	uint64_t offset = caller->setting->pin.map_offset * (next(&caller->seed) % 40);
+	size_t length = 4096 << next(&caller->seed) % 6;
+	void *map = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+			 offset + next(&caller->seed) % 3 * 4096);
+
+	if (map == MAP_FAILED)
+		return;
+	touch(map, true);
+	munmap(map, length);
+}
+
+static void *calls_at_random(void *arg)
+{
+	struct random_caller *caller = arg;
+	unsigned i;
+
+	for (i = 0; i < caller->calls; i++) {
+		if (i % 8 == 7)
+			random_map(caller);
+		else
+			random_call(caller);
+	}
+	return NULL;
+}
+
+TEST(random_calls_from_several_threads, .seconds = 300)
+{
+	const char *rounds = getenv("GUEST_ROUNDS");
+	struct setting *s = setting_new();
+	int fds[2] = {s->fd, pd_open()}, i;
+	struct random_caller callers[THREADS];
+	pthread_t threads[THREADS];
+	struct memory other;
+
+	for (i = 0; i < THREADS; i++) {
+		callers[i] = (struct random_caller){.setting = s,
+						    .seed = 0x9e3779b97f4a7c15 * (i + 1),
+						    .calls = rounds ? atoi(rounds) / 2 : 5000,
+						    .fds = fds};
+		threads[i] = in_thread(calls_at_random, &callers[i]);
+	}
+	/* Memory comes and goes meanwhile. */
+	for (i = 0; i < 100; i++) {
+		other = gpu_alloc_at(s->memory.va + 4 * PAGE, PAGE);
+		usleep(2000);
+		gpu_free(&other);
+	}
+	for (i = 0; i < THREADS; i++)
+		thread_ends(threads[i]);
+	/* Nothing left but what they pinned, and that goes with the descriptors. */
+	works(close(fds[0]));
+	works(close(fds[1]));
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+}

@@ -191,6 +191,60 @@ START_TEST(records_of_dead_threads_are_used_again)
 }
 END_TEST
 
+/* ---- two processors ---- */
+
+/*
+ * A hit publishes its hold with plain stores, which its processor may keep to itself for a while: the
+ * one who unlinks the region pays for that with a barrier on all processors. Without it, every now and
+ * then a region is unpinned under a holder. The reader tells when it holds the region; if it does so
+ * after the invalidation, and still does so later, the region must have been among those kept.
+ */
+#define UNLINKINGS 30000
+
+static uint64_t holding; /* 0, or the number of the reader's hold */
+static bool unlinked_all;
+static uint64_t seen_holding;
+
+static void hit_again_and_again(void *arg)
+{
+	uint64_t number = 0;
+
+	(void)arg;
+	while (!__atomic_load_n(&unlinked_all, __ATOMIC_RELAXED)) {
+		pindown_region *region;
+		if (pindown_get(BASE, 1, PINDOWN_GET_CACHED, &region) != PINDOWN_OK)
+			continue;
+		__atomic_store_n(&holding, ++number, __ATOMIC_SEQ_CST);
+		for (unsigned i = 0; i < 200; i++)
+			__asm__ volatile("" ::: "memory");
+		__atomic_store_n(&holding, 0, __ATOMIC_SEQ_CST);
+		pindown_put(region);
+	}
+}
+
+START_TEST(a_hit_and_an_unlinking_on_two_processors)
+{
+	struct worker reader;
+
+	setenv("PINDOWN_BACKEND", "none", 1);
+	fake_alloc(BASE, PAGE, FAKE_LINEAR);
+	worker_start(&reader, hit_again_and_again, NULL);
+	for (unsigned i = 0; i < UNLINKINGS; i++) {
+		get_and_put(BASE, 1);
+		pindown_invalidate(BASE, 0);
+		uint64_t before = __atomic_load_n(&holding, __ATOMIC_SEQ_CST);
+		uint64_t kept = stats().kept_regions;
+		uint64_t after = __atomic_load_n(&holding, __ATOMIC_SEQ_CST);
+		if (!before || before != after)
+			continue;
+		seen_holding++;
+		ck_assert_msg(kept == 1, "unlinking %u: a region was unpinned under its holder", i);
+	}
+	__atomic_store_n(&unlinked_all, true, __ATOMIC_RELAXED);
+	worker_join(&reader);
+}
+END_TEST
+
 /* ---- pressure ---- */
 
 #define PRESSERS 4
@@ -266,6 +320,8 @@ int main(void)
 	tcase_add_test(tc, a_thread_dies_in_a_free);
 	tcase_add_test(tc, a_dying_threads_destructor_uses_the_cache);
 	tcase_add_test(tc, records_of_dead_threads_are_used_again);
+	tc = cache_case(suite, "two processors");
+	tcase_add_test(tc, a_hit_and_an_unlinking_on_two_processors);
 	tc = cache_case(suite, "pressure");
 	tcase_add_test(tc, threads_press_against_the_count_budget);
 	tcase_add_test(tc, threads_press_against_the_byte_budget);

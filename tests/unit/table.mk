@@ -5,12 +5,14 @@ table_bin := $(B)/unit
 table_obj := $(B)/obj/tests/unit
 table_built := $(addprefix $(table_bin)/,table_rows libtable_second.so libtable_third.so libtable_waits.so table_driver/libcuda.so.1)
 
-CHECK_TREE += tests/unit/test_table $(table_bin)/test_table_lookup
+CHECK_TREE += tests/unit/test_table $(table_bin)/test_table_lookup $(table_bin)/test_table_records
 CHECK_WITH += $(table_built)
 
-$(addprefix $(table_obj)/,table_rows.c.o table_other.c.o table_waits.c.o table_driver.c.o test_table_lookup.c.o): \
+$(addprefix $(table_obj)/,table_rows.c.o table_other.c.o table_waits.c.o table_driver.c.o test_table_lookup.c.o \
+	test_table_records.c.o): \
 	INCLUDE += -Ihook
-$(table_bin)/table_rows $(table_bin)/test_table_lookup: $(table_bin)/%: $(table_obj)/%.c.o
+$(table_bin)/test_table_records: $(B)/obj/hook/records.c.o
+$(addprefix $(table_bin)/,table_rows test_table_lookup test_table_records): $(table_bin)/%: $(table_obj)/%.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -ldl -lpthread
 $(table_bin)/libtable_second.so $(table_bin)/libtable_third.so: $(table_obj)/table_other.c.o

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/* What hook/ remembers between calls: hook/records.c, against a plain array that holds the same. */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "records.h"
+
+#define MOST 4000
+
+static unsigned passed, failed;
+
+static void check(bool well, const char *what)
+{
+	if (well) {
+		passed++;
+		return;
+	}
+	failed++;
+	printf("not so: %s\n", what);
+}
+
+/* ---- the model -------------------------------------------------------------------------------- */
+
+static struct {
+	enum pd_kind kind;
+	uint64_t key, a;
+} model[MOST];
+static unsigned in_model;
+
+static unsigned model_has(enum pd_kind kind, uint64_t key, uint64_t a)
+{
+	for (unsigned i = 0; i < in_model; i++)
+		if (model[i].kind == kind && model[i].key == key && model[i].a == a)
+			return true;
+	return false;
+}
+
+static unsigned model_remove(enum pd_kind kind, const uint64_t *key, const uint64_t *a)
+{
+	unsigned kept = 0, before = in_model;
+
+	for (unsigned i = 0; i < in_model; i++)
+		if (model[i].kind != kind || (key && model[i].key != *key) ||
+		    (a && model[i].a != *a))
+			model[kept++] = model[i];
+	in_model = kept;
+	return before - kept;
+}
+
+static unsigned model_count(enum pd_kind kind, uint64_t key)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < in_model; i++)
+		count += model[i].kind == kind && model[i].key == key;
+	return count;
+}
+
+/* Every record of the key, read a few at a time, is in the model, and as many. */
+static bool agrees(enum pd_kind kind, uint64_t key)
+{
+	struct pd_record found[3];
+	unsigned done = 0, count;
+
+	do {
+		count = pd_record_get(kind, key, done, found, 3);
+		for (unsigned i = 0; i < count; i++)
+			if (found[i].key != key || !model_has(kind, key, found[i].a))
+				return false;
+		done += count;
+	} while (count == 3);
+	return done == model_count(kind, key);
+}
+
+static bool same_at_random(void)
+{
+	static const enum pd_kind kinds[] = {PD_KIND_OWNED_BY_MODULE, PD_KIND_OWNED_BY_LIBRARY,
+					     PD_KIND_EXEC};
+
+	srandom(1);
+	for (unsigned step = 0; step < 20000; step++) {
+		enum pd_kind kind = kinds[random() % 3];
+		uint64_t key = (uint64_t)(random() % 200) << 12, a = random() % 40;
+		bool known = model_has(kind, key, a);
+
+		switch (random() % 16) {
+		case 0:
+			if (pd_record_remove(kind, key) != model_remove(kind, &key, NULL))
+				return false;
+			break;
+		case 1:
+			if (pd_record_remove_value(kind, a) != model_remove(kind, NULL, &a))
+				return false;
+			break;
+		default:
+			if (in_model == MOST)
+				break;
+			if (pd_record_add(kind, key, a, step) == known)
+				return false;
+			if (!known) {
+				model[in_model].kind = kind;
+				model[in_model].key = key;
+				model[in_model++].a = a;
+			}
+		}
+		if (!agrees(kind, key))
+			return false;
+	}
+	return true;
+}
+
+/* ---- counts ----------------------------------------------------------------------------------- */
+
+static void counts(void)
+{
+	check(pd_record_count(PD_KIND_IPC, 5, 1) == PD_NOT_COUNTED,
+	      "no count where none was begun");
+	pd_record_begin_count(PD_KIND_IPC, 5);
+	pd_record_begin_count(PD_KIND_IPC, 5);
+	check(pd_record_count(PD_KIND_IPC, 5, 1) == 1 && pd_record_count(PD_KIND_IPC, 5, 1) == 2,
+	      "a count goes up");
+	pd_record_end_count(PD_KIND_IPC, 5);
+	check(pd_record_count(PD_KIND_IPC, 5, -1) == 1, "and stays as long as it is not 0");
+	check(pd_record_count(PD_KIND_IPC, 5, -1) == 0 && pd_record_count(PD_KIND_IPC, 5, -1) == -1,
+	      "and goes down");
+	pd_record_end_count(PD_KIND_IPC, 5);
+	check(pd_record_count(PD_KIND_IPC, 5, -1) == PD_NOT_COUNTED, "and is gone then");
+}
+
+/* ---- threads ---------------------------------------------------------------------------------- */
+
+static void *add_own(void *arg)
+{
+	uint64_t own = (uintptr_t)arg;
+
+	for (uint64_t a = 0; a < 3000; a++) {
+		pd_record_add(PD_KIND_MODULE, own, a, 0);
+		pd_record_count(PD_KIND_CONTEXT, 1, 1);
+	}
+	return NULL;
+}
+
+static void threads(void)
+{
+	pthread_t thread[4];
+	bool all = true;
+
+	pd_record_begin_count(PD_KIND_CONTEXT, 1);
+	for (uintptr_t i = 0; i < 4; i++)
+		pthread_create(&thread[i], NULL, add_own, (void *)(i + 100));
+	for (unsigned i = 0; i < 4; i++)
+		pthread_join(thread[i], NULL);
+	for (uint64_t i = 0; i < 4; i++)
+		all &= pd_record_remove(PD_KIND_MODULE, i + 100) == 3000;
+	check(all, "what threads add at once is all there");
+	check(pd_record_count(PD_KIND_CONTEXT, 1, 0) == 12000, "and what they count");
+}
+
+int main(void)
+{
+	check(same_at_random(), "records are what a plain array of them is, at random");
+	counts();
+	threads();
+	pd_records_fork_child();
+	check(pd_record_count(PD_KIND_CONTEXT, 1, 0) == PD_NOT_COUNTED, "a child begins with none");
+	check(pd_record_add(PD_KIND_EXEC, 1, 2, 3) && !pd_record_add(PD_KIND_EXEC, 1, 2, 3),
+	      "and can have its own");
+	printf("%u passed, %u failed\n", passed, failed);
+	return failed != 0;
+}

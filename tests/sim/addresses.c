@@ -256,6 +256,16 @@ struct sim_block *sim_block_at(uint64_t addr)
 	return in ? in->blocks[slot] : NULL;
 }
 
+bool sim_block_has_live(const struct sim_block *block, uint64_t addr, uint64_t size)
+{
+	uint64_t from = (addr - block->base) / SIM_UNIT;
+	uint64_t to = (addr + size - block->base + SIM_UNIT - 1) / SIM_UNIT;
+
+	if (!block->packing)
+		return block->whole != NULL;
+	return bits_next(block->packing->used, from, to, true) < to;
+}
+
 struct sim_alloc *sim_alloc_at(uint64_t addr)
 {
 	struct sim_block *block = sim_block_at(addr);

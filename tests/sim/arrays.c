@@ -49,7 +49,7 @@ static CUresult new_array(const CUDA_ARRAY3D_DESCRIPTOR *shape, struct sim_array
 {
 	uint64_t element = bytes_of(shape->Format) * (uint64_t)shape->NumChannels;
 	uint64_t rows = at_least_one(shape->Height) * at_least_one(shape->Depth);
-	struct sim_context *context = sim_current();
+	struct sim_context *context = sim_owner();
 	struct sim_array *array;
 	struct sim_alloc *alloc;
 

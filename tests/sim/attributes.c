@@ -4,18 +4,9 @@
 
 #include "contexts.h"
 #include "core.h"
+#include "graphs.h"
 #include "memory.h"
-
-/* Memory of a graph's allocation nodes is not known to these calls, whether the graph has run or
- * not. */
-static struct sim_alloc *known_at(uint64_t addr)
-{
-	struct sim_alloc *alloc = sim_alloc_at(addr);
-
-	if (alloc && alloc->kind == SIM_GRAPH)
-		return NULL;
-	return alloc;
-}
+#include "physical.h"
 
 static bool on_host(const struct sim_alloc *alloc)
 {
@@ -27,9 +18,48 @@ static bool on_device(const struct sim_alloc *alloc)
 	return !on_host(alloc) && alloc->kind != SIM_MANAGED;
 }
 
-static bool from_pool(const struct sim_alloc *alloc)
+static bool rdma_capable(const struct sim_alloc *alloc)
 {
-	return alloc->kind == SIM_POOL || alloc->kind == SIM_POOL_IMPORT;
+	const struct sim_physical *physical = alloc->owner;
+
+	switch (alloc->kind) {
+	case SIM_LINEAR:
+	case SIM_EXTERNAL:
+	case SIM_GRAPHICS:
+		return true;
+	case SIM_MAPPED:
+		return physical && physical->prop.allocFlags.gpuDirectRDMACapable;
+	default:
+		return false;
+	}
+}
+
+/* What is mapped in one piece, the allocation in it. */
+static void mapping_of(const struct sim_alloc *alloc, uint64_t *base, uint64_t *size)
+{
+	const struct sim_block *block = alloc->block;
+
+	*base = block ? block->base : alloc->addr;
+	*size = block ? block->size : alloc->size;
+	if (alloc->kind == SIM_POOL || alloc->kind == SIM_GRAPH)
+		*size = SIM_CHUNK;
+	if (alloc->kind == SIM_EXTERNAL)
+		*size = alloc->size;
+}
+
+/* Of mapped memory the range is what was reserved. */
+static void range_of(const struct sim_alloc *alloc, uint64_t *base, uint64_t *size)
+{
+	*base = alloc->addr;
+	*size = alloc->size;
+	if (alloc->kind == SIM_MAPPED)
+		sim_reservation_at(alloc->addr, base, size);
+}
+
+/* A question that makes no sense for this memory. */
+static bool does_not_apply(const struct sim_alloc *alloc, CUpointer_attribute attribute)
+{
+	return attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER && on_device(alloc);
 }
 
 /* How many bytes an attribute has. 0: not an attribute that can be asked for. */
@@ -67,6 +97,8 @@ static size_t size_of(CUpointer_attribute attribute)
 static uint64_t value_of(const struct sim_alloc *alloc, CUpointer_attribute attribute,
 			 uint64_t addr)
 {
+	uint64_t base, size;
+
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 		return (uint64_t)alloc->context;
@@ -87,17 +119,23 @@ static uint64_t value_of(const struct sim_alloc *alloc, CUpointer_attribute attr
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 		return alloc->kind == SIM_LINEAR;
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-		return alloc->addr;
+		range_of(alloc, &base, &size);
+		return base;
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		range_of(alloc, &base, &size);
+		return size;
+	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+		mapping_of(alloc, &base, &size);
+		return base;
 	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-		return alloc->size;
+		mapping_of(alloc, &base, &size);
+		return size;
 	case CU_POINTER_ATTRIBUTE_MAPPED:
 		return 1;
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		return alloc->kind == SIM_MAPPED ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-		return on_device(alloc) && !from_pool(alloc);
+		return rdma_capable(alloc);
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		return alloc->kind == SIM_MAPPED ? alloc->flags
 						 : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -119,8 +157,8 @@ SIM_CALL(cuPointerGetAttribute, (void *data, CUpointer_attribute attribute, CUde
 
 	if (!data || !size)
 		return CUDA_ERROR_INVALID_VALUE;
-	alloc = known_at(ptr);
-	if (!alloc)
+	alloc = sim_alloc_at(ptr);
+	if (!alloc || does_not_apply(alloc, attribute))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
 		return CUDA_ERROR_NOT_SUPPORTED;
@@ -143,7 +181,7 @@ SIM_CALL(cuPointerGetAttributes,
 	for (i = 0; i < count; i++)
 		if (!data[i] || !size_of(attributes[i]))
 			return CUDA_ERROR_INVALID_VALUE;
-	alloc = known_at(ptr);
+	alloc = sim_alloc_at(ptr);
 	for (i = 0; i < count; i++) {
 		uint64_t value[2] = {0, 0};
 
@@ -159,8 +197,11 @@ SIM_CALL(cuPointerGetAttributes,
 SIM_CALL(cuPointerSetAttribute, (const void *value, CUpointer_attribute attribute, CUdeviceptr ptr),
 	 (value, attribute, ptr))
 {
-	struct sim_alloc *alloc = known_at(ptr);
+	struct sim_alloc *alloc = sim_alloc_at(ptr);
+	CUresult forbidden = sim_capture_forbids();
 
+	if (forbidden != CUDA_SUCCESS)
+		return forbidden;
 	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !alloc)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (alloc->kind == SIM_MAPPED)
@@ -169,11 +210,13 @@ SIM_CALL(cuPointerSetAttribute, (const void *value, CUpointer_attribute attribut
 	return CUDA_SUCCESS;
 }
 
-SIM_CTX_CALL(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *size, CUdeviceptr ptr),
-	     (base, size, ptr))
+SIM_CALL(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *size, CUdeviceptr ptr),
+	 (base, size, ptr))
 {
-	struct sim_alloc *alloc = known_at(ptr);
+	struct sim_alloc *alloc = sim_alloc_at(ptr);
 
+	if (!base && !size)
+		return CUDA_SUCCESS; /* nothing was asked */
 	if (!alloc)
 		return CUDA_ERROR_NOT_FOUND;
 	if (base)
@@ -183,11 +226,13 @@ SIM_CTX_CALL(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *size, CUdevic
 	return CUDA_SUCCESS;
 }
 
-SIM_CTX_CALL(cuMemGetAddressRange, (CUdeviceptr_v1 * base, unsigned int *size, CUdeviceptr_v1 ptr),
-	     (base, size, ptr))
+SIM_CALL(cuMemGetAddressRange, (CUdeviceptr_v1 * base, unsigned int *size, CUdeviceptr_v1 ptr),
+	 (base, size, ptr))
 {
-	struct sim_alloc *alloc = known_at(ptr);
+	struct sim_alloc *alloc = sim_alloc_at(ptr);
 
+	if (!base && !size)
+		return CUDA_SUCCESS; /* nothing was asked */
 	if (!alloc)
 		return CUDA_ERROR_NOT_FOUND;
 	if (base)

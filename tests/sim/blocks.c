@@ -12,10 +12,8 @@
 #include "memory.h"
 #include "sim.h"
 
-#define UNITS (SIM_PAGE / SIM_UNIT)
-
 static struct sim_alloc *spare_allocs;
-static struct sim_packing *spare_packing; /* one, and all zero */
+static struct sim_packing *spare_packing[2]; /* one of each size, and all zero */
 static uint64_t last_id;
 static uint64_t live_allocs;
 
@@ -85,26 +83,38 @@ SIM_API uint64_t sim_generation(void)
 
 /* ---- small allocations ---------------------------------------------------------------------- */
 
-static struct sim_packing *new_packing(void)
+static struct sim_packing **spare_of(unsigned units)
 {
-	struct sim_packing *packing = spare_packing;
+	return &spare_packing[units > SIM_PAGE / SIM_UNIT];
+}
 
-	spare_packing = NULL;
-	if (!packing)
-		packing = calloc(1, sizeof(*packing));
-	if (packing) {
-		packing->free_units = UNITS;
-		packing->last_units = 0;
+/* One piece of memory; what is not used of it is never touched. */
+static struct sim_packing *new_packing(uint64_t size)
+{
+	unsigned units = size / SIM_UNIT;
+	struct sim_packing *packing = *spare_of(units);
+
+	*spare_of(units) = NULL;
+	if (!packing) {
+		packing = calloc(1, sizeof(*packing) + units / 8 * 2 + units * sizeof(void *));
+		if (!packing)
+			return NULL;
+		packing->units = units;
+		packing->used = (uint64_t *)(packing + 1);
+		packing->starts = packing->used + units / 64;
+		packing->alloc = (struct sim_alloc **)(packing->starts + units / 64);
 	}
+	packing->free_units = units;
+	packing->last_units = 0;
 	return packing;
 }
 
 static void delete_packing(struct sim_packing *packing)
 {
-	if (spare_packing)
+	if (*spare_of(packing->units))
 		free(packing);
 	else
-		spare_packing = packing;
+		*spare_of(packing->units) = packing;
 }
 
 static bool packing_place(struct sim_packing *packing, unsigned units, unsigned *unit)
@@ -114,8 +124,8 @@ static bool packing_place(struct sim_packing *packing, unsigned units, unsigned 
 	*unit = packing->last_unit;
 	if (packing->last_units == units && bits_all_clear(packing->used, *unit, units))
 		return true;
-	*unit = bits_find_clear(packing->used, 0, UNITS, units, 1);
-	return *unit < UNITS;
+	*unit = bits_find_clear(packing->used, 0, packing->units, units, 1);
+	return *unit < packing->units;
 }
 
 static struct sim_alloc *pack(struct sim_block *block, uint64_t size, enum sim_kind kind)
@@ -242,6 +252,11 @@ void sim_heap_trim(struct sim_heap *heap, uint64_t keep)
 	}
 }
 
+static uint64_t chunk_of(const struct sim_heap *heap)
+{
+	return heap->chunk ? heap->chunk : SIM_PAGE;
+}
+
 /* ---- heaps ---------------------------------------------------------------------------------- */
 
 static struct sim_alloc *alloc_small(struct sim_heap *heap, uint64_t size, enum sim_kind kind)
@@ -255,10 +270,10 @@ static struct sim_alloc *alloc_small(struct sim_heap *heap, uint64_t size, enum 
 		heap->last = alloc->block;
 		return alloc;
 	}
-	block = heap_block(heap, SIM_PAGE);
+	block = heap_block(heap, chunk_of(heap));
 	if (!block)
 		return NULL;
-	block->packing = new_packing();
+	block->packing = new_packing(block->size);
 	if (!block->packing) {
 		retire_block(heap, block);
 		return NULL;
@@ -270,7 +285,8 @@ static struct sim_alloc *alloc_small(struct sim_heap *heap, uint64_t size, enum 
 
 static struct sim_alloc *alloc_large(struct sim_heap *heap, uint64_t size, enum sim_kind kind)
 {
-	struct sim_block *block = heap_block(heap, (size + SIM_PAGE - 1) & ~(SIM_PAGE - 1));
+	uint64_t chunk = chunk_of(heap);
+	struct sim_block *block = heap_block(heap, (size + chunk - 1) / chunk * chunk);
 	struct sim_alloc *alloc;
 
 	if (!block)
@@ -291,7 +307,8 @@ struct sim_alloc *sim_heap_alloc(struct sim_heap *heap, uint64_t size, enum sim_
 
 	if (size > 1ull << 48)
 		return NULL;
-	alloc = size < SIM_PAGE ? alloc_small(heap, size, kind) : alloc_large(heap, size, kind);
+	alloc = size < chunk_of(heap) ? alloc_small(heap, size, kind)
+				      : alloc_large(heap, size, kind);
 	if (!alloc)
 		return NULL;
 	heap->used += size;
@@ -313,7 +330,7 @@ void sim_heap_free(struct sim_heap *heap, struct sim_alloc *alloc)
 	}
 	unpack(block, alloc);
 	sim_alloc_delete(alloc);
-	if (block->packing->free_units < UNITS) {
+	if (block->packing->free_units < block->packing->units) {
 		heap->last = block;
 		return;
 	}

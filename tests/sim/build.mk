@@ -16,6 +16,15 @@ $(SIM): $(SIM_OBJ)
 
 $(B)/sim/libcuda.so: $(SIM) ;
 
+# Questions to a driver, asked of the simulated one by the tests.
+SIM_FACTS := $(B)/sim/facts
+$(SIM_FACTS): $(patsubst %,$(B)/obj/%.o,$(wildcard tests/sim/facts/*.c)) $(SIM)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -lpthread
+
+CHECK_SIM += tests/sim/check-facts
+CHECK_WITH += $(SIM_FACTS)
+
 ALL += $(SIM)
 CHECK_WITH += $(SIM)
 DEMO_WITH += $(SIM)

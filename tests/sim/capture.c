@@ -17,6 +17,42 @@ static uint64_t last_capture, last_thread;
 static __thread uint64_t this_thread;
 static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
+static struct sim_capture *captures; /* that have not ended */
+
+CUresult sim_capture_forbids(void)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct sim_capture *capture;
+
+	if (likely(!captures) || thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+		return CUDA_SUCCESS;
+	for (capture = captures; capture; capture = capture->next) {
+		bool own = capture->thread == this_thread;
+
+		if (own ? capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED
+			: capture->mode != CU_STREAM_CAPTURE_MODE_GLOBAL ||
+				    thread_mode != CU_STREAM_CAPTURE_MODE_GLOBAL)
+			continue;
+		capture->invalid = true;
+		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	return result;
+}
+
+CUresult sim_capture_forbids_waiting(const struct sim_context *context)
+{
+	CUresult result = sim_capture_forbids();
+	struct sim_capture *capture;
+
+	for (capture = captures; capture; capture = capture->next) {
+		if (capture->origin->context != context)
+			continue;
+		capture->invalid = true;
+		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	return result;
+}
+
 static uint64_t thread_number(void)
 {
 	if (!this_thread)
@@ -139,9 +175,13 @@ static void leave(struct sim_stream *stream)
 /* Every stream leaves; events see that it is over by the missing origin. */
 static void end_capture(struct sim_capture *capture)
 {
+	struct sim_capture **at = &captures;
 	unsigned long position = 0;
 	struct sim_stream *stream;
 
+	while (*at != capture)
+		at = &(*at)->next;
+	*at = capture->next;
 	capture->origin = NULL;
 	capture->users++; /* until all have left */
 	while ((stream = sim_handle_next(SIM_STREAM, &position)))
@@ -273,6 +313,8 @@ static CUresult begin(CUstream handle, bool per_thread, CUstreamCaptureMode mode
 	capture->thread = thread_number();
 	capture->users = 1;
 	stream->capture = capture;
+	capture->next = captures;
+	captures = capture;
 	return CUDA_SUCCESS;
 }
 

@@ -41,6 +41,13 @@ struct sim_context *sim_primary(int device)
 	return primaries[device];
 }
 
+struct sim_context *sim_owner(void)
+{
+	struct sim_context *context = sim_current();
+
+	return context->green ? sim_primary(context->device) : context;
+}
+
 static void set_alive(struct sim_context *context, bool alive)
 {
 	__atomic_store_n(&context->alive, alive, __ATOMIC_RELEASE);
@@ -243,25 +250,31 @@ SIM_CALL(cuCtxDetach, (CUcontext handle), (handle))
 
 /* ---- primary contexts ----------------------------------------------------------------------- */
 
+bool sim_primary_retain(int device)
+{
+	struct sim_context *context = sim_primary(device);
+
+	if (!context)
+		return false;
+	context->retained++;
+	context->api_version = 3020;
+	set_alive(context, true);
+	return true;
+}
+
 SIM_CALL(cuDevicePrimaryCtxRetain, (CUcontext * handle, CUdevice device), (handle, device))
 {
-	struct sim_context *context;
-
 	if (!sim_device_known(device))
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (!handle)
 		return CUDA_ERROR_INVALID_VALUE;
-	context = sim_primary(device);
-	if (!context)
+	if (!sim_primary_retain(device))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	context->retained++;
-	context->api_version = 3020;
-	set_alive(context, true);
-	*handle = (CUcontext)context;
+	*handle = (CUcontext)sim_primary(device);
 	return CUDA_SUCCESS;
 }
 
-static CUresult release(CUdevice device)
+CUresult sim_primary_release(CUdevice device)
 {
 	struct sim_context *context;
 
@@ -277,12 +290,12 @@ static CUresult release(CUdevice device)
 
 SIM_CALL(cuDevicePrimaryCtxRelease, (CUdevice device), (device))
 {
-	return release(device);
+	return sim_primary_release(device);
 }
 
 SIM_CALL(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device))
 {
-	return release(device);
+	return sim_primary_release(device);
 }
 
 static CUresult reset(CUdevice device)
@@ -373,7 +386,7 @@ static CUresult push(CUcontext handle)
 	struct sim_context *context = sim_context_of(handle);
 
 	if (!context)
-		return CUDA_ERROR_INVALID_CONTEXT;
+		return handle ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
 	sim_context_push(context);
 	return CUDA_SUCCESS;
 }
@@ -408,8 +421,10 @@ SIM_CALL(cuCtxPopCurrent_v2, (CUcontext * handle), (handle))
 	return pop(handle);
 }
 
-SIM_CTX_CALL(cuCtxGetDevice, (CUdevice * device), (device))
+SIM_CALL(cuCtxGetDevice, (CUdevice * device), (device))
 {
+	if (!sim_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!device)
 		return CUDA_ERROR_INVALID_VALUE;
 	*device = sim_current()->device;

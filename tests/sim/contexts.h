@@ -51,6 +51,8 @@ static inline CUresult sim_current_context_state(void)
 	return CUDA_SUCCESS;
 }
 
+/* Whose the memory is that the current context allocates: a green context has none of its own. */
+struct sim_context *sim_owner(void);
 /* NULL: the handle is none of a live context. */
 struct sim_context *sim_context_of(CUcontext handle);
 CUresult sim_context_new(int device, unsigned flags, unsigned api_version,
@@ -70,6 +72,9 @@ static inline bool sim_device_known(CUdevice device)
 
 	return sim_device_in_range(device);
 }
+
+bool sim_primary_retain(int device);
+CUresult sim_primary_release(CUdevice device);
 
 /* What other files do when a context ends. */
 void sim_streams_context_ended(struct sim_context *context);

@@ -13,6 +13,7 @@
 
 #include "contexts.h"
 #include "core.h"
+#include "graphs.h"
 #include "sim.h"
 
 extern struct sim_site *const __start_sim_sites[];
@@ -115,17 +116,26 @@ static CUresult why_not_alive(void)
 	return CUDA_ERROR_NOT_INITIALIZED;
 }
 
-static bool missing(enum sim_need need, CUresult *why)
+static bool missing(unsigned need, CUresult *why)
 {
-	if (need != SIM_NEEDS_NOTHING && !sim_is_alive()) {
+	if (unlikely(!sim_is_alive()) &&
+	    (need != SIM_NEEDS_NOTHING || __atomic_load_n(&state, __ATOMIC_ACQUIRE) == SHUT_DOWN)) {
 		*why = why_not_alive();
 		return true;
 	}
-	if (need == SIM_NEEDS_CONTEXT) {
+	switch (need & ~SIM_UNSAFE) {
+	case SIM_NEEDS_CONTEXT:
 		*why = sim_current_context_state();
-		return *why != CUDA_SUCCESS;
+		break;
+	case SIM_NEEDS_NO_DEAD_CONTEXT:
+		*why = sim_current() ? sim_current_context_state() : CUDA_SUCCESS;
+		break;
+	default:
+		return false;
 	}
-	return false;
+	if (*why == CUDA_SUCCESS && need & SIM_UNSAFE && lock_depth == 1)
+		*why = sim_capture_forbids();
+	return *why != CUDA_SUCCESS;
 }
 
 static void write_log(const struct sim_site *site, CUresult result)
@@ -160,7 +170,7 @@ static __attribute__((noinline)) bool rules_let_pass(struct sim_site *site, uint
 
 static __thread uint64_t call_number; /* of the outermost call of this thread */
 
-bool sim_begin(struct sim_site *site, enum sim_need need, CUresult *result)
+bool sim_begin(struct sim_site *site, unsigned need, CUresult *result)
 {
 	if (unlikely(!sim_is_alive()))
 		note_fork();

@@ -34,7 +34,9 @@
 enum sim_need {
 	SIM_NEEDS_NOTHING, /* works before cuInit */
 	SIM_NEEDS_INIT,
-	SIM_NEEDS_CONTEXT, /* a context that is alive is current */
+	SIM_NEEDS_CONTEXT,	   /* a context that is alive is current */
+	SIM_NEEDS_NO_DEAD_CONTEXT, /* none is current, or one that is alive */
+	SIM_UNSAFE = 8, /* a flag: not while a stream is being captured (sim_capture_forbids) */
 };
 
 /* What SIM_FAIL and SIM_DELAY want of one entry point. */
@@ -51,7 +53,7 @@ struct sim_rule {
 struct sim_site {
 	const char *name;
 	void *function;
-	enum sim_need need;
+	unsigned need;
 	uint64_t calls; /* by others than the driver itself */
 	struct sim_rule *rules;
 };
@@ -81,6 +83,8 @@ struct sim_site {
 	}                                                                      \
 	static CUresult body_##name_ params
 
+#define SIM_UNSAFE_CALL(name, params, args) \
+	SIM_ENTRY(name, SIM_NEEDS_CONTEXT | SIM_UNSAFE, params, args)
 #define SIM_CTX_CALL(name, params, args)   SIM_ENTRY(name, SIM_NEEDS_CONTEXT, params, args)
 #define SIM_CALL(name, params, args)	   SIM_ENTRY(name, SIM_NEEDS_INIT, params, args)
 #define SIM_EARLY_CALL(name, params, args) SIM_ENTRY(name, SIM_NEEDS_NOTHING, params, args)
@@ -125,7 +129,7 @@ static inline bool sim_is_alive(void)
 extern bool sim_logging;
 
 /* Takes the API lock and returns true, or sets *result and returns false, without the lock. */
-bool sim_begin(struct sim_site *site, enum sim_need need, CUresult *result);
+bool sim_begin(struct sim_site *site, unsigned need, CUresult *result);
 /* Drops the lock; returns what the caller is to be told. */
 CUresult sim_end(struct sim_site *site, CUresult result);
 

@@ -5,6 +5,7 @@
  * file position says where in the file the range begins (sim_dmabuf_offset() in sim.h).
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "contexts.h"
@@ -14,31 +15,71 @@
 #define MOST_EXTENTS 64 /* mappings that one export may span */
 
 /*
- * Where memory may be exported at all. A block is what counts, not an allocation: the neighbours in
- * its 2 MiB, live or freed, may be part of the range.
+ * Which memory may be exported at all. Neither a module's variables, nor what another process owns,
+ * nor what the host can touch.
  */
 static bool exportable(const struct sim_block *block)
 {
-	return block && block->extent && (!block->whole || block->whole->kind != SIM_GRAPH);
+	if (!block || !block->extent)
+		return false;
+	if (block->heap)
+		return !block->heap->hidden;
+	return !block->whole ||
+	       (block->whole->kind != SIM_IPC && block->whole->kind != SIM_POOL_IMPORT);
 }
 
-/* The blocks of a range that crosses from one mapping into the next. */
+static bool in_pool(const struct sim_block *block)
+{
+	return block->heap && block->heap->chunk;
+}
+
+/*
+ * Pool memory, as the real driver has it: a range that fits into a chunk must begin where a chunk
+ * begins. One that goes beyond the last chunk ends the process, there and here.
+ */
+static bool pool_range_fits(const struct sim_block *block, uint64_t addr, uint64_t size)
+{
+	if (size <= SIM_CHUNK)
+		return (addr - block->base) % SIM_CHUNK == 0;
+	if (size <= block->size - (addr - block->base))
+		return true;
+	sim_complain(
+		"simulated libcuda: an export of pool memory beyond its chunk crashes the real "
+		"driver: %#llx, %llu bytes",
+		(unsigned long long)addr, (unsigned long long)size);
+	abort();
+}
+
+/*
+ * The blocks of a range; only mappings of the program's own can be crossed from one into the next. A
+ * block is what counts, not an allocation: the neighbours in its 2 MiB, live or freed, may be part of
+ * the range, as long as something in it is live.
+ */
 static CUresult extents_of(uint64_t addr, uint64_t size, struct sim_extent **extents,
 			   unsigned *count)
 {
 	uint64_t at = addr, end = addr + size;
+	bool live = false;
 
 	for (*count = 0; at < end; ++*count) {
 		struct sim_block *block = sim_block_at(at);
+		uint64_t piece;
 
 		if (!exportable(block) || *count == MOST_EXTENTS)
 			return CUDA_ERROR_INVALID_VALUE;
+		if (in_pool(block) && !pool_range_fits(block, addr, size))
+			return CUDA_ERROR_INVALID_VALUE;
 		if (*count && (!block->whole || block->whole->kind != SIM_MAPPED))
 			return CUDA_ERROR_INVALID_VALUE;
+		piece = block->base + block->size - at < end - at ? block->base + block->size - at
+								  : end - at;
+		if (block->extent_offset + (at - block->base) + piece > block->extent->size)
+			return CUDA_ERROR_INVALID_VALUE; /* imported memory may end sooner */
+		live |= sim_block_has_live(block, at, piece);
 		extents[*count] = block->extent;
-		at = block->base + block->size;
+		at += piece;
 	}
-	return CUDA_SUCCESS;
+	return live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult export_range(uint64_t addr, uint64_t size, int *fd)

@@ -37,8 +37,17 @@ struct sim_capture {
 	bool invalid;
 	bool into_existing; /* cuStreamBeginCaptureToGraph */
 	uint64_t id, thread;
-	unsigned users; /* streams and events */
+	unsigned users;		  /* streams and events */
+	struct sim_capture *next; /* of those that have not ended */
 };
+
+/*
+ * Some calls may do something behind the back of a capture. They are refused while this thread is
+ * capturing, or another one globally, and what they would have disturbed is no longer valid.
+ */
+CUresult sim_capture_forbids(void);
+/* The same for a call that waits for all of a context's streams. */
+CUresult sim_capture_forbids_waiting(const struct sim_context *context);
 
 /* Memory of an allocation node is freed: by a free node, cuMemFree or cuMemFreeAsync. */
 void sim_graph_memory_free(struct sim_alloc *alloc);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Green contexts: a share of a device's multiprocessors, and a context on it. */
+/*
+ * Green contexts: a share of a device's multiprocessors, and a context on it. Memory that is allocated
+ * there is the primary context's.
+ */
 #include <string.h>
 
 #include "contexts.h"
@@ -65,6 +68,11 @@ SIM_CALL(cuGreenCtxCreate,
 		sim_handle_delete(green);
 		return result;
 	}
+	if (!sim_primary_retain(device)) {
+		sim_context_destroy(green->context);
+		sim_handle_delete(green);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	green->device = device;
 	green->context->green = green;
 	*handle = (CUgreenCtx)green;
@@ -88,6 +96,7 @@ SIM_CALL(cuGreenCtxDestroy, (CUgreenCtx handle), (handle))
 	if (!green)
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_context_destroy(green->context);
+	sim_primary_release(green->device);
 	sim_handle_delete(green);
 	return CUDA_SUCCESS;
 }

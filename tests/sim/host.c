@@ -16,7 +16,7 @@ static CUresult alloc_touchable(enum sim_kind kind, uint64_t size, uint32_t flag
 {
 	uint64_t span = (size + SIM_PAGE - 1) & ~(SIM_PAGE - 1);
 	uint64_t base = sim_addresses_take(span, SIM_PAGE, false, 0);
-	struct sim_context *context = sim_current();
+	struct sim_context *context = sim_owner();
 
 	if (!base)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -37,8 +37,8 @@ no_memory:
 
 /* ---- managed -------------------------------------------------------------------------------- */
 
-SIM_CTX_CALL(cuMemAllocManaged, (CUdeviceptr * dptr, size_t bytesize, unsigned int flags),
-	     (dptr, bytesize, flags))
+SIM_UNSAFE_CALL(cuMemAllocManaged, (CUdeviceptr * dptr, size_t bytesize, unsigned int flags),
+		(dptr, bytesize, flags))
 {
 	struct sim_alloc *alloc;
 	CUresult result;
@@ -46,9 +46,11 @@ SIM_CTX_CALL(cuMemAllocManaged, (CUdeviceptr * dptr, size_t bytesize, unsigned i
 	if (!dptr || !bytesize || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
 		return CUDA_ERROR_INVALID_VALUE;
 	result = alloc_touchable(SIM_MANAGED, bytesize, flags, &alloc);
-	if (result == CUDA_SUCCESS)
-		*dptr = alloc->addr;
-	return result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	alloc->sync_memops = true;
+	*dptr = alloc->addr;
+	return CUDA_SUCCESS;
 }
 
 /* ---- page-locked ---------------------------------------------------------------------------- */
@@ -58,31 +60,35 @@ static CUresult alloc_host(void **pp, size_t size, unsigned flags)
 	struct sim_alloc *alloc;
 	CUresult result;
 
-	if (!pp || !size || flags & ~7u)
+	if (!pp || flags & ~7u)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = alloc_touchable(SIM_HOST, size, flags, &alloc);
+	*pp = NULL;
+	if (!size)
+		return CUDA_SUCCESS;
+	/* With unified addresses all of it can be reached from the device. */
+	result = alloc_touchable(SIM_HOST, size, flags | CU_MEMHOSTALLOC_DEVICEMAP, &alloc);
 	if (result == CUDA_SUCCESS)
 		*pp = (void *)alloc->addr;
 	return result;
 }
 
-SIM_CTX_CALL(cuMemAllocHost_v2, (void **pp, size_t bytesize), (pp, bytesize))
+SIM_UNSAFE_CALL(cuMemAllocHost_v2, (void **pp, size_t bytesize), (pp, bytesize))
 {
 	return alloc_host(pp, bytesize, 0);
 }
 
-SIM_CTX_CALL(cuMemAllocHost, (void **pp, unsigned int bytesize), (pp, bytesize))
+SIM_UNSAFE_CALL(cuMemAllocHost, (void **pp, unsigned int bytesize), (pp, bytesize))
 {
 	return alloc_host(pp, bytesize, 0);
 }
 
-SIM_CTX_CALL(cuMemHostAlloc, (void **pp, size_t bytesize, unsigned int flags),
-	     (pp, bytesize, flags))
+SIM_UNSAFE_CALL(cuMemHostAlloc, (void **pp, size_t bytesize, unsigned int flags),
+		(pp, bytesize, flags))
 {
 	return alloc_host(pp, bytesize, flags);
 }
 
-SIM_CTX_CALL(cuMemFreeHost, (void *p), (p))
+SIM_UNSAFE_CALL(cuMemFreeHost, (void *p), (p))
 {
 	struct sim_alloc *alloc = sim_alloc_at((uint64_t)p);
 
@@ -154,18 +160,18 @@ static CUresult register_memory(void *p, size_t size, unsigned flags)
 		(registered_count - place) * sizeof(*registered));
 	registered[place] = alloc;
 	registered_count++;
-	sim_alloc_to_context(alloc, sim_current());
+	sim_alloc_to_context(alloc, sim_owner());
 	return CUDA_SUCCESS;
 }
 
-SIM_CTX_CALL(cuMemHostRegister_v2, (void *p, size_t bytesize, unsigned int flags),
-	     (p, bytesize, flags))
+SIM_UNSAFE_CALL(cuMemHostRegister_v2, (void *p, size_t bytesize, unsigned int flags),
+		(p, bytesize, flags))
 {
 	return register_memory(p, bytesize, flags);
 }
 
-SIM_CTX_CALL(cuMemHostRegister, (void *p, size_t bytesize, unsigned int flags),
-	     (p, bytesize, flags))
+SIM_UNSAFE_CALL(cuMemHostRegister, (void *p, size_t bytesize, unsigned int flags),
+		(p, bytesize, flags))
 {
 	return register_memory(p, bytesize, flags);
 }
@@ -180,13 +186,13 @@ void sim_unregister(struct sim_alloc *alloc)
 	sim_alloc_delete(alloc);
 }
 
-SIM_CTX_CALL(cuMemHostUnregister, (void *p), (p))
+SIM_UNSAFE_CALL(cuMemHostUnregister, (void *p), (p))
 {
 	struct sim_alloc *alloc = sim_registered_at((uint64_t)p);
 
-	if (!p)
+	if (!p || (alloc && alloc->addr != (uint64_t)p))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!alloc || alloc->addr != (uint64_t)p)
+	if (!alloc)
 		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 	sim_unregister(alloc);
 	return CUDA_SUCCESS;

@@ -23,7 +23,8 @@ static bool declare(struct sim_variable **variables, const char *name, size_t le
 	memcpy(variable->name, name, length);
 	variable->size = size;
 	variable->managed = managed;
-	variable->next = *variables;
+	while (*variables)
+		variables = &(*variables)->next;
 	*variables = variable;
 	return true;
 }

@@ -94,7 +94,7 @@ SIM_CALL(cuMemExportToShareableHandle,
 	return share_physical(physical, out);
 }
 
-/* A descriptor of this process's own memory leads back to the handle that it was made of. */
+/* What a descriptor of this process's own memory was made of. */
 static struct sim_physical *own_physical(int fd, uint64_t record)
 {
 	unsigned long position = 0;
@@ -133,6 +133,16 @@ static CUresult import_physical(int fd, const struct sim_record *record,
 	return CUDA_SUCCESS;
 }
 
+/* Another handle of memory that this process has. */
+static CUresult again(struct sim_physical *physical, struct sim_physical **other)
+{
+	*other = sim_physical_new(physical->extent, &physical->prop);
+	if (!*other)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	sim_extent_hold(physical->extent);
+	return CUDA_SUCCESS;
+}
+
 SIM_CALL(cuMemImportFromShareableHandle,
 	 (CUmemGenericAllocationHandle * handle, void *given, CUmemAllocationHandleType type),
 	 (handle, given, type))
@@ -147,13 +157,9 @@ SIM_CALL(cuMemImportFromShareableHandle,
 	    !sim_record_read(fd, at, &record) || record.kind != SIM_RECORD_PHYSICAL)
 		return CUDA_ERROR_INVALID_VALUE;
 	physical = own_physical(fd, at);
-	if (physical) {
-		physical->handles++;
-	} else {
-		result = import_physical(fd, &record, &physical);
-		if (result != CUDA_SUCCESS)
-			return result;
-	}
+	result = physical ? again(physical, &physical) : import_physical(fd, &record, &physical);
+	if (result != CUDA_SUCCESS)
+		return result;
 	*handle = (CUmemGenericAllocationHandle)physical;
 	return CUDA_SUCCESS;
 }

@@ -74,7 +74,7 @@ static CUresult open_first(const struct handle *handle, struct opened *entry)
 
 	if (fd < 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = CUDA_ERROR_INVALID_VALUE;
+	result = CUDA_ERROR_NOT_PERMITTED; /* its memory was freed */
 	if (sim_record_read(fd, handle->record, &record) && record.id == handle->id)
 		result = sim_import(fd, &record, SIM_IPC, sim_current()->device, &entry->alloc);
 	close(fd);

@@ -118,7 +118,7 @@ static CUresult module_here(CUlibrary handle, struct sim_module **out)
 	if (!library)
 		return CUDA_ERROR_INVALID_HANDLE;
 	for (i = 0; i < library->count; i++)
-		if (library->modules[i]->context == sim_current()) {
+		if (library->modules[i]->context == sim_owner()) {
 			*out = library->modules[i];
 			return CUDA_SUCCESS;
 		}
@@ -159,7 +159,7 @@ static CUresult find(CUdeviceptr *ptr, size_t *size, CUlibrary library, const ch
 	if (result != CUDA_SUCCESS)
 		return result;
 	variable = sim_module_variable(module, name);
-	if (!variable || variable->managed != managed)
+	if (!variable || (managed && !variable->managed))
 		return CUDA_ERROR_NOT_FOUND;
 	if (ptr)
 		*ptr = variable->alloc->addr;

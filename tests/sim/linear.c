@@ -13,7 +13,7 @@
 
 static struct sim_alloc *alloc_linear(uint64_t size)
 {
-	struct sim_context *context = sim_current();
+	struct sim_context *context = sim_owner();
 	struct sim_alloc *alloc = sim_heap_alloc(&context->heap, size, SIM_LINEAR);
 
 	if (!alloc)
@@ -24,7 +24,7 @@ static struct sim_alloc *alloc_linear(uint64_t size)
 	return alloc;
 }
 
-SIM_CTX_CALL(cuMemAlloc_v2, (CUdeviceptr * dptr, size_t bytesize), (dptr, bytesize))
+SIM_UNSAFE_CALL(cuMemAlloc_v2, (CUdeviceptr * dptr, size_t bytesize), (dptr, bytesize))
 {
 	struct sim_alloc *alloc;
 
@@ -46,9 +46,10 @@ static bool pitch_of(size_t width, size_t height, unsigned element, size_t *pitc
 	return true;
 }
 
-SIM_CTX_CALL(cuMemAllocPitch_v2,
-	     (CUdeviceptr * dptr, size_t *pitch, size_t width, size_t height, unsigned int element),
-	     (dptr, pitch, width, height, element))
+SIM_UNSAFE_CALL(cuMemAllocPitch_v2,
+		(CUdeviceptr * dptr, size_t *pitch, size_t width, size_t height,
+		 unsigned int element),
+		(dptr, pitch, width, height, element))
 {
 	struct sim_alloc *alloc;
 	size_t wide;
@@ -68,7 +69,7 @@ SIM_CTX_CALL(cuMemAllocPitch_v2,
 
 static CUresult alloc_low(CUdeviceptr_v1 *dptr, uint64_t size)
 {
-	struct sim_context *context = sim_current();
+	struct sim_context *context = sim_owner();
 	uint64_t span = (size + SIM_PAGE - 1) & ~(SIM_PAGE - 1);
 	struct sim_extent *extent = sim_extent_take(context->device, span);
 	uint64_t base = extent ? sim_low_addresses_take(span) : 0;
@@ -88,17 +89,17 @@ static CUresult alloc_low(CUdeviceptr_v1 *dptr, uint64_t size)
 	return CUDA_SUCCESS;
 }
 
-SIM_CTX_CALL(cuMemAlloc, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize))
+SIM_UNSAFE_CALL(cuMemAlloc, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize))
 {
 	if (!dptr || !bytesize)
 		return CUDA_ERROR_INVALID_VALUE;
 	return alloc_low(dptr, bytesize);
 }
 
-SIM_CTX_CALL(cuMemAllocPitch,
-	     (CUdeviceptr_v1 * dptr, unsigned int *pitch, unsigned int width, unsigned int height,
-	      unsigned int element),
-	     (dptr, pitch, width, height, element))
+SIM_UNSAFE_CALL(cuMemAllocPitch,
+		(CUdeviceptr_v1 * dptr, unsigned int *pitch, unsigned int width,
+		 unsigned int height, unsigned int element),
+		(dptr, pitch, width, height, element))
 {
 	CUresult result;
 	size_t wide;
@@ -117,6 +118,8 @@ void sim_free_alloc(struct sim_alloc *alloc)
 {
 	switch (alloc->kind) {
 	case SIM_LINEAR:
+		if (alloc->pending)
+			sim_forget_pending(alloc);
 		if (alloc->block->heap)
 			sim_heap_free(alloc->block->heap, alloc);
 		else
@@ -159,6 +162,10 @@ static CUresult free_device_memory(uint64_t addr)
 	switch (alloc->kind) {
 	case SIM_POOL:
 	case SIM_POOL_IMPORT:
+		if (!sim_current()) {
+			sim_free_alloc(alloc);
+			return CUDA_SUCCESS;
+		}
 		/* As real drivers do: through an export of their own. */
 		return cuMemFreeAsync(addr, CU_STREAM_LEGACY);
 	case SIM_LINEAR:
@@ -172,12 +179,12 @@ static CUresult free_device_memory(uint64_t addr)
 	}
 }
 
-SIM_CTX_CALL(cuMemFree_v2, (CUdeviceptr dptr), (dptr))
+SIM_ENTRY(cuMemFree_v2, SIM_NEEDS_NO_DEAD_CONTEXT | SIM_UNSAFE, (CUdeviceptr dptr), (dptr))
 {
 	return free_device_memory(dptr);
 }
 
-SIM_CTX_CALL(cuMemFree, (CUdeviceptr_v1 dptr), (dptr))
+SIM_ENTRY(cuMemFree, SIM_NEEDS_NO_DEAD_CONTEXT | SIM_UNSAFE, (CUdeviceptr_v1 dptr), (dptr))
 {
 	return free_device_memory(dptr);
 }

@@ -20,7 +20,8 @@
 #include "abi.h"
 #include "store.h"
 
-#define SIM_UNIT 512u
+#define SIM_UNIT  512u
+#define SIM_CHUNK (32ull << 20) /* what pools take at a time */
 
 enum sim_kind {
 	SIM_LINEAR,	 /* cuMemAlloc, cuMemAllocPitch */
@@ -47,6 +48,7 @@ struct sim_alloc {
 	enum sim_kind kind;
 	int device;
 	bool sync_memops;
+	bool pending;		     /* freed in a stream that has not been waited for */
 	uint32_t flags;		     /* the kind's own */
 	unsigned opened;	     /* IPC: how often */
 	struct sim_context *context; /* owner; NULL: outlives contexts */
@@ -57,13 +59,13 @@ struct sim_alloc {
 	struct sim_alloc *prev, *next; /* of the context */
 };
 
-/* Many small allocations in one block. */
+/* Many allocations in one block. */
 struct sim_packing {
-	uint64_t used[64];	       /* a bit for each unit */
-	uint64_t starts[64];	       /* a bit where an allocation begins */
-	struct sim_alloc *alloc[4096]; /* at its first unit */
-	unsigned free_units;
+	unsigned units, free_units;
 	unsigned last_unit, last_units; /* freed last */
+	uint64_t *used;			/* a bit for each unit */
+	uint64_t *starts;		/* a bit where an allocation begins */
+	struct sim_alloc **alloc;	/* at its first unit */
 };
 
 struct sim_block {
@@ -84,6 +86,8 @@ struct sim_block {
 struct sim_heap {
 	int device;
 	bool keep;
+	bool hidden;		 /* not to be exported: variables of modules */
+	uint64_t chunk;		 /* bytes of a packed block; 0: 2 MiB */
 	struct sim_block *small; /* packed blocks */
 	struct sim_block *last;	 /* where the last allocation or free was */
 	struct sim_block *idle;	 /* whole blocks without an allocation, newest first */
@@ -132,6 +136,8 @@ void sim_free_whole(struct sim_alloc *alloc);
 
 bool sim_in_arena(uint64_t addr);
 struct sim_block *sim_block_at(uint64_t addr);
+/* Whether anything that is live lies in the range, which is in one block. */
+bool sim_block_has_live(const struct sim_block *block, uint64_t addr, uint64_t size);
 /* The live allocation that holds the address, registered host memory too. */
 struct sim_alloc *sim_alloc_at(uint64_t addr);
 

@@ -31,9 +31,13 @@ static bool give_memory(struct sim_module *module, struct sim_variable *variable
 		variable->alloc = sim_alloc_whole(SIM_MANAGED, variable->size,
 						  module->context->device, NULL, base);
 	}
-	if (variable->alloc)
+	if (!variable->alloc)
+		return false;
+	if (variable->managed)
+		variable->alloc->sync_memops = true;
+	else
 		sim_alloc_to_context(variable->alloc, module->context);
-	return variable->alloc != NULL;
+	return true;
 }
 
 static void delete_variables(struct sim_module *module)
@@ -76,7 +80,8 @@ CUresult sim_module_load(const void *image, struct sim_module **out)
 	module = sim_handle_new(SIM_MODULE, sizeof(*module));
 	if (!module)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	module->context = sim_current();
+	module->context = sim_owner();
+	module->heap.hidden = true;
 	module->heap.device = module->context->device;
 	result = sim_image_read(image, &module->variables, &module->text);
 	for (variable = module->variables; variable && result == CUDA_SUCCESS;
@@ -104,22 +109,22 @@ static CUresult load(CUmodule *handle, const void *image)
 	return result;
 }
 
-SIM_CTX_CALL(cuModuleLoadData, (CUmodule * handle, const void *image), (handle, image))
+SIM_UNSAFE_CALL(cuModuleLoadData, (CUmodule * handle, const void *image), (handle, image))
 {
 	return load(handle, image);
 }
 
-SIM_CTX_CALL(cuModuleLoadDataEx,
-	     (CUmodule * handle, const void *image, unsigned int count, CUjit_option *options,
-	      void **values),
-	     (handle, image, count, options, values))
+SIM_UNSAFE_CALL(cuModuleLoadDataEx,
+		(CUmodule * handle, const void *image, unsigned int count, CUjit_option *options,
+		 void **values),
+		(handle, image, count, options, values))
 {
 	if (count && (!options || !values))
 		return CUDA_ERROR_INVALID_VALUE;
 	return load(handle, image);
 }
 
-SIM_CTX_CALL(cuModuleLoadFatBinary, (CUmodule * handle, const void *image), (handle, image))
+SIM_UNSAFE_CALL(cuModuleLoadFatBinary, (CUmodule * handle, const void *image), (handle, image))
 {
 	return load(handle, image);
 }
@@ -152,7 +157,7 @@ no_size:
 	return result;
 }
 
-SIM_CTX_CALL(cuModuleLoad, (CUmodule * handle, const char *name), (handle, name))
+SIM_UNSAFE_CALL(cuModuleLoad, (CUmodule * handle, const char *name), (handle, name))
 {
 	CUresult result;
 	char *contents;
@@ -165,14 +170,14 @@ SIM_CTX_CALL(cuModuleLoad, (CUmodule * handle, const char *name), (handle, name)
 	return result;
 }
 
-SIM_CTX_CALL(cuModuleUnload, (CUmodule handle), (handle))
+SIM_UNSAFE_CALL(cuModuleUnload, (CUmodule handle), (handle))
 {
 	struct sim_module *module = module_of(handle);
 
 	if (!module)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (module->library)
-		return CUDA_ERROR_INVALID_VALUE;
+		return CUDA_ERROR_NOT_PERMITTED;
 	sim_module_unload(module);
 	return CUDA_SUCCESS;
 }
@@ -217,7 +222,8 @@ SIM_CTX_CALL(cuModuleGetGlobal_v2,
 	     (ptr, size, module, name))
 {
 	struct sim_variable *variable;
-	CUresult result = find_global(module, name, &variable);
+	CUresult result =
+		ptr || size ? find_global(module, name, &variable) : CUDA_ERROR_INVALID_VALUE;
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -234,7 +240,8 @@ SIM_CTX_CALL(cuModuleGetGlobal,
 	     (ptr, size, module, name))
 {
 	struct sim_variable *variable;
-	CUresult result = find_global(module, name, &variable);
+	CUresult result =
+		ptr || size ? find_global(module, name, &variable) : CUDA_ERROR_INVALID_VALUE;
 
 	if (result != CUDA_SUCCESS)
 		return result;

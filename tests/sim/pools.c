@@ -33,6 +33,7 @@ struct sim_pool *sim_pool_new(int device)
 		return NULL;
 	pool->heap.device = device;
 	pool->heap.keep = true;
+	pool->heap.chunk = SIM_CHUNK;
 	pool->next = pools;
 	pools = pool;
 	pool->reuse[0] = pool->reuse[1] = pool->reuse[2] = 1;
@@ -80,12 +81,20 @@ static CUresult alloc_async(CUdeviceptr *dptr, uint64_t size, struct sim_pool *p
 	struct sim_stream *stream = sim_stream_of(handle, per_thread);
 	struct sim_alloc *alloc;
 
-	if (!dptr || !size)
+	CUresult forbidden;
+
+	if (!dptr)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!stream)
 		return CUDA_ERROR_INVALID_HANDLE;
+	*dptr = 0;
+	if (!size)
+		return CUDA_SUCCESS;
 	if (stream->capture)
 		return capture_alloc(stream, size, dptr);
+	forbidden = sim_capture_forbids();
+	if (forbidden != CUDA_SUCCESS)
+		return forbidden;
 	if (!pool)
 		pool = current_pool(stream->context->device);
 	if (!pool || (pool->most && pool->heap.reserved + size > pool->most))
@@ -162,10 +171,58 @@ void sim_pool_free(struct sim_alloc *alloc)
 		bury(pool);
 }
 
+/*
+ * Memory of cuMemAlloc may be freed in stream order too. It stays until the stream is waited for: its
+ * id and its exports work as before.
+ */
+static struct sim_alloc **pending;
+static size_t pending_count, pending_room;
+
+static CUresult free_later(struct sim_alloc *alloc)
+{
+	size_t room = pending_room ? pending_room * 2 : 16;
+	struct sim_alloc **more;
+
+	if (alloc->pending)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (pending_count == pending_room) {
+		more = realloc(pending, room * sizeof(*more));
+		if (!more)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		pending = more;
+		pending_room = room;
+	}
+	alloc->pending = true;
+	pending[pending_count++] = alloc;
+	return CUDA_SUCCESS;
+}
+
+void sim_forget_pending(struct sim_alloc *alloc)
+{
+	size_t i = 0;
+
+	while (pending[i] != alloc)
+		i++;
+	pending[i] = pending[--pending_count];
+	alloc->pending = false;
+}
+
+static void free_pending(int device)
+{
+	size_t i = 0;
+
+	while (i < pending_count)
+		if (pending[i]->device == device)
+			sim_free_alloc(pending[i]); /* which takes it out */
+		else
+			i++;
+}
+
 static CUresult free_async(uint64_t addr, CUstream handle, bool per_thread)
 {
 	struct sim_stream *stream = sim_stream_of(handle, per_thread);
 	struct sim_alloc *alloc = sim_alloc_at(addr);
+	CUresult forbidden;
 
 	if (!stream)
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -176,15 +233,19 @@ static CUresult free_async(uint64_t addr, CUstream handle, bool per_thread)
 
 		return sim_capture_work(stream, &work, NULL);
 	}
+	forbidden = sim_capture_forbids();
+	if (forbidden != CUDA_SUCCESS)
+		return forbidden;
 	if (!alloc || alloc->addr != addr)
 		return CUDA_ERROR_INVALID_VALUE;
 	switch (alloc->kind) {
 	case SIM_POOL:
 	case SIM_POOL_IMPORT:
 	case SIM_GRAPH:
-	case SIM_LINEAR:
 		sim_free_alloc(alloc);
 		return CUDA_SUCCESS;
+	case SIM_LINEAR:
+		return free_later(alloc);
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
@@ -204,6 +265,7 @@ void sim_pools_synchronized(int device)
 {
 	struct sim_pool *pool;
 
+	free_pending(device);
 	for (pool = pools; pool; pool = pool->next)
 		if (pool->heap.device == device && pool->heap.idle)
 			sim_heap_trim(&pool->heap, pool->threshold);
@@ -243,7 +305,8 @@ SIM_CALL(cuMemPoolDestroy, (CUmemoryPool handle), (handle))
 	return CUDA_SUCCESS;
 }
 
-SIM_CALL(cuMemPoolTrimTo, (CUmemoryPool handle, size_t keep), (handle, keep))
+SIM_ENTRY(cuMemPoolTrimTo, SIM_NEEDS_NO_DEAD_CONTEXT | SIM_UNSAFE,
+	  (CUmemoryPool handle, size_t keep), (handle, keep))
 {
 	struct sim_pool *pool = sim_pool_of(handle);
 

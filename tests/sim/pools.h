@@ -21,6 +21,8 @@ struct sim_pool {
 struct sim_pool *sim_pool_of(CUmemoryPool handle);
 struct sim_pool *sim_pool_new(int device);
 void sim_pool_free(struct sim_alloc *alloc);
+/* Memory of cuMemAlloc, freed in stream order, is freed now after all. */
+void sim_forget_pending(struct sim_alloc *alloc);
 /* Work up to here is done: pools give back what is above their threshold. */
 void sim_pools_synchronized(int device);
 

@@ -50,40 +50,65 @@ static const struct row *find(const char *base, int version, cuuint64_t flags, b
 	*known = false;
 	if (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
 		row = newest(base, version, PD_PER_THREAD, known);
-	return row ? row : newest(base, version, PD_LEGACY, known);
+	return row || *known ? row : newest(base, version, PD_LEGACY, known);
 }
 
-static CUresult look_up(const char *name, void **function, int version, cuuint64_t flags,
+static CUresult look_up(const char *name, int version, cuuint64_t flags, void **function,
 			CUdriverProcAddressQueryResult *status)
 {
 	const struct row *row;
 	bool known;
 
-	if (!name || !function || version < 2000 ||
+	if (!name || version > sim_options.driver_version ||
 	    flags & ~(cuuint64_t)(CU_GET_PROC_ADDRESS_LEGACY_STREAM |
 				  CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM))
 		return CUDA_ERROR_INVALID_VALUE;
-	row = find(name, version, flags, &known);
+	row = find(name, version < 0 ? INT32_MAX : version, flags, &known);
 	*function = row ? sim_own_export(row->symbol) : NULL;
-	if (status)
-		*status = *function ? CU_GET_PROC_ADDRESS_SUCCESS
-			  : known   ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
-				    : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-	return *function || status ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+	*status = *function ? CU_GET_PROC_ADDRESS_SUCCESS
+		  : known   ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+			    : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	return CUDA_SUCCESS;
 }
 
-SIM_EARLY_CALL(cuGetProcAddress, (const char *name, void **function, int version, cuuint64_t flags),
-	       (name, function, version, flags))
+/* What is not found is an error, and leaves *out as it was. */
+SIM_EARLY_CALL(cuGetProcAddress, (const char *name, void **out, int version, cuuint64_t flags),
+	       (name, out, version, flags))
 {
-	return look_up(name, function, version, flags, NULL);
+	CUdriverProcAddressQueryResult status;
+	void *function;
+	CUresult result;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = look_up(name, version, flags, &function, &status);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!function)
+		return CUDA_ERROR_NOT_FOUND;
+	*out = function;
+	return CUDA_SUCCESS;
 }
 
+/* What is not found is NULL, and no error, whether its status is asked for or not. */
 SIM_EARLY_CALL(cuGetProcAddress_v2,
-	       (const char *name, void **function, int version, cuuint64_t flags,
-		CUdriverProcAddressQueryResult *status),
-	       (name, function, version, flags, status))
+	       (const char *name, void **out, int version, cuuint64_t flags,
+		CUdriverProcAddressQueryResult *wanted),
+	       (name, out, version, flags, wanted))
 {
-	return look_up(name, function, version, flags, status);
+	CUdriverProcAddressQueryResult status;
+	void *function;
+	CUresult result;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = look_up(name, version, flags, &function, &status);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*out = function;
+	if (wanted)
+		*wanted = status;
+	return CUDA_SUCCESS;
 }
 
 /* The tables behind it are NVIDIA's own affair. */

@@ -164,6 +164,7 @@ SIM_CTX_CALL(cuStreamDestroy_v2, (CUstream handle), (handle))
 static CUresult wait_for_stream(CUstream handle, bool per_thread)
 {
 	struct sim_stream *stream = sim_stream_of(handle, per_thread);
+	CUresult forbidden;
 
 	if (!stream)
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -171,8 +172,10 @@ static CUresult wait_for_stream(CUstream handle, bool per_thread)
 		sim_capture_invalidate(stream);
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	}
-	sim_pools_synchronized(stream->context->device);
-	return CUDA_SUCCESS;
+	forbidden = sim_capture_forbids();
+	if (forbidden == CUDA_SUCCESS)
+		sim_pools_synchronized(stream->context->device);
+	return forbidden;
 }
 
 SIM_CTX_CALL(cuStreamSynchronize, (CUstream handle), (handle))
@@ -195,7 +198,7 @@ static CUresult query_stream(CUstream handle, bool per_thread)
 		sim_capture_invalidate(stream);
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	}
-	return CUDA_SUCCESS;
+	return sim_capture_forbids();
 }
 
 SIM_CTX_CALL(cuStreamQuery, (CUstream handle), (handle))
@@ -278,8 +281,11 @@ SIM_CTX_CALL(cuStreamGetId_ptsz, (CUstream handle, unsigned long long *id), (han
 
 SIM_CTX_CALL(cuCtxSynchronize, (void), ())
 {
-	sim_pools_synchronized(sim_current()->device);
-	return CUDA_SUCCESS;
+	CUresult forbidden = sim_capture_forbids_waiting(sim_current());
+
+	if (forbidden == CUDA_SUCCESS)
+		sim_pools_synchronized(sim_current()->device);
+	return forbidden;
 }
 
 SIM_CTX_CALL(cuCtxGetStreamPriorityRange, (int *least, int *greatest), (least, greatest))
@@ -420,12 +426,12 @@ static CUresult query_event(CUevent handle)
 	return sim_event_captured(event) ? CUDA_ERROR_CAPTURED_EVENT : CUDA_SUCCESS;
 }
 
-SIM_CTX_CALL(cuEventQuery, (CUevent handle), (handle))
+SIM_UNSAFE_CALL(cuEventQuery, (CUevent handle), (handle))
 {
 	return query_event(handle);
 }
 
-SIM_CTX_CALL(cuEventSynchronize, (CUevent handle), (handle))
+SIM_UNSAFE_CALL(cuEventSynchronize, (CUevent handle), (handle))
 {
 	CUresult result = query_event(handle);
 

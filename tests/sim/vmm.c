@@ -148,6 +148,16 @@ static struct reservation *reservation_of(uint64_t addr, uint64_t size)
 	return NULL;
 }
 
+void sim_reservation_at(uint64_t addr, uint64_t *base, uint64_t *size)
+{
+	struct reservation *reservation = reservation_of(addr, 1);
+
+	if (reservation) {
+		*base = reservation->base;
+		*size = reservation->size;
+	}
+}
+
 SIM_CALL(cuMemAddressReserve,
 	 (CUdeviceptr * ptr, size_t size, size_t align, CUdeviceptr wanted,
 	  unsigned long long flags),
@@ -225,10 +235,12 @@ SIM_CALL(cuMemMap,
 	struct sim_physical *physical = sim_physical_of(handle);
 	struct sim_extent *extent;
 
-	if (!size || offset || flags || ptr % SIM_PAGE || size % SIM_PAGE ||
-	    !reservation_of(ptr, size) || !nothing_mapped(ptr, size))
+	if (!size || flags || ptr % SIM_PAGE || size % SIM_PAGE || !reservation_of(ptr, size) ||
+	    !nothing_mapped(ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (physical && size <= physical->size)
+	if (offset || (physical && size > physical->size))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (physical)
 		return map(ptr, size, physical->extent, physical->device, physical);
 	extent = sim_multicast_extent(handle, size);
 	return extent ? map(ptr, size, extent, sim_extent_device(extent), NULL)
@@ -268,6 +280,9 @@ SIM_CALL(cuMemUnmap, (CUdeviceptr ptr, size_t size), (ptr, size))
 {
 	uint64_t at = ptr;
 
+	if (size && ptr % SIM_PAGE == 0 && size % SIM_PAGE == 0 && reservation_of(ptr, size) &&
+	    nothing_mapped(ptr, size))
+		return CUDA_SUCCESS;
 	if (!filled(ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
 	while (at < ptr + size) {

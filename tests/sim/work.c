@@ -11,6 +11,8 @@
 /* Whether all of [addr, addr + length) is memory. Of plain host memory the program must know. */
 static bool is_memory(uint64_t addr, uint64_t length)
 {
+	if (!length)
+		return true;
 	if (!addr || addr + length < addr)
 		return false;
 	while (length) {

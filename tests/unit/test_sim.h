@@ -7,6 +7,7 @@
 #define TEST_SIM_H
 
 #include <check.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "cuda_abi.h"

@@ -130,7 +130,8 @@ START_TEST(a_freed_neighbour_can_be_exported_with_its_block)
 	ok(try_export(page, 64 * KIB));
 	ok(try_export(page, 2 * MIB));
 	ck_assert_uint_eq(id_of(first), 0);
-	refused(cu(cuMemGetAddressRange_v2)(NULL, NULL, first), CUDA_ERROR_NOT_FOUND);
+	refused(cu(cuMemGetAddressRange_v2)(&first, NULL, first), CUDA_ERROR_NOT_FOUND);
+	refused(try_export(page + 256 * KIB, 64 * KIB), CUDA_ERROR_INVALID_VALUE);
 }
 END_TEST
 

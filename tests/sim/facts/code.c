@@ -14,7 +14,7 @@ static const char image[] =
 void facts_modules(void)
 {
 	CUdeviceptr table = 0, counter, managed;
-	CUfunction function;
+	CUfunction function, other;
 	CUcontext context;
 	CUlibrary library;
 	CUmodule module;
@@ -36,7 +36,7 @@ void facts_modules(void)
 	describe("managed variable", managed);
 	ASK_ABOUT("cuMemFree of it", cuMemFree_v2(table));
 	ASK_ABOUT("function", cuModuleGetFunction(&function, module, "nothing"));
-	ASK_ABOUT("no such function", cuModuleGetFunction(&function, module, "no_such_function"));
+	ASK_ABOUT("no such function", cuModuleGetFunction(&other, module, "no_such_function"));
 	ASK_ABOUT("launch", cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
 	NEED(cuCtxSynchronize());
 	ASK_ABOUT("unload", cuModuleUnload(module));
@@ -99,8 +99,6 @@ static void look_up_without_status(const char *name, int version)
 
 void facts_lookup(void)
 {
-	void *function;
-
 	look_up("cuMemFree", 12000, 0, cuMemFree_v2, "cuMemFree_v2");
 	look_up("cuMemFree", 3020, 0, cuMemFree_v2, "cuMemFree_v2");
 	look_up("cuMemFree", 3019, 0, cuMemFree, "cuMemFree");
@@ -135,8 +133,6 @@ void facts_lookup(void)
 	look_up_without_status("cuNoSuchCall", 12000);
 	look_up_without_status("cuMemFreeAsync", 11010);
 	look_up_without_status("", 12000);
-	ASK(cuGetProcAddress_v2(NULL, &function, 12000, 0, NULL));
-	ASK(cuGetProcAddress_v2("cuMemFree", NULL, 12000, 0, NULL));
 }
 
 void facts_old(void)

@@ -163,7 +163,7 @@ void facts_green(void)
 	say("is the primary context", "%d", context == primary);
 	NEED(cuCtxSetCurrent(context));
 	NEED(cuMemAlloc_v2(&ptr, MIB));
-	NEED(cuMemAllocAsync(&pool, MIB, CU_STREAM_PER_THREAD));
+	NEED(cuMemAllocAsync(&pool, MIB, NULL));
 	cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, ptr);
 	say("its memory's context", "%s",
 	    owner == context   ? "the green one"

@@ -48,6 +48,7 @@ void facts_contexts(void);
 void facts_primary(void);
 void facts_green(void);
 void facts_pools(void);
+void facts_pool_exports(void);
 void facts_vmm(void);
 void facts_graphs(void);
 void facts_capture(void);

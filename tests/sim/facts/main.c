@@ -15,12 +15,16 @@ static const struct group {
 	const char *name;
 	void (*ask)(void);
 } groups[] = {
-	{"start", facts_start},	    {"linear", facts_linear}, {"export", facts_export},
-	{"kinds", facts_kinds},	    {"host", facts_host},     {"contexts", facts_contexts},
-	{"primary", facts_primary}, {"green", facts_green},   {"pools", facts_pools},
-	{"vmm", facts_vmm},	    {"graphs", facts_graphs}, {"capture", facts_capture},
-	{"modules", facts_modules}, {"lookup", facts_lookup}, {"ipc", facts_ipc},
-	{"old", facts_old},	    {"exit", facts_exit},     {"fork", facts_fork},
+	{"start", facts_start},	    {"linear", facts_linear},
+	{"export", facts_export},   {"kinds", facts_kinds},
+	{"host", facts_host},	    {"contexts", facts_contexts},
+	{"primary", facts_primary}, {"green", facts_green},
+	{"pools", facts_pools},	    {"pool exports", facts_pool_exports},
+	{"vmm", facts_vmm},	    {"graphs", facts_graphs},
+	{"capture", facts_capture}, {"modules", facts_modules},
+	{"lookup", facts_lookup},   {"ipc", facts_ipc},
+	{"old", facts_old},	    {"exit", facts_exit},
+	{"fork", facts_fork},
 };
 #define GROUPS (sizeof(groups) / sizeof(groups[0]))
 

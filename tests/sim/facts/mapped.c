@@ -4,6 +4,72 @@
 
 #include "facts.h"
 
+static uint64_t mapping_of(CUdeviceptr ptr, CUdeviceptr *base)
+{
+	uint64_t size = 0;
+
+	NEED(cuPointerGetAttribute(base, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, ptr));
+	NEED(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, ptr));
+	return size;
+}
+
+/*
+ * Pool memory lies in chunks, several allocations in one. Which ranges can be exported? First four
+ * allocations of 1 MiB at the start of a chunk, then small ones, then a large one.
+ */
+void facts_pool_exports(void)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUdeviceptr at[4], small[3], base, large;
+	CUmemoryPool pool;
+	uint64_t size;
+	int i;
+
+	begin();
+	NEED(cuMemPoolCreate(&pool, &props));
+	for (i = 0; i < 4; i++)
+		NEED(cuMemAllocFromPoolAsync(&at[i], MIB, pool, NULL));
+	size = mapping_of(at[1], &base);
+	say("mapping", "%llu MiB, %lld before the second", (unsigned long long)(size / MIB),
+	    (long long)(at[1] - base));
+	say("they lie in a row", "%d", at[3] == at[0] + 3 * MIB);
+	ASK_ABOUT("first", export_range(at[0], MIB));
+	ASK_ABOUT("page of the first", export_range(at[0], 64 * KIB));
+	ASK_ABOUT("inside of the first", export_range(at[0] + 64 * KIB, 64 * KIB));
+	ASK_ABOUT("second", export_range(at[1], MIB));
+	ASK_ABOUT("page of the second", export_range(at[1], 64 * KIB));
+	ASK_ABOUT("inside of the second", export_range(at[1] + 64 * KIB, 64 * KIB));
+	ASK_ABOUT("third", export_range(at[2], MIB));
+	ASK_ABOUT("third and fourth", export_range(at[2], 2 * MIB));
+	ASK_ABOUT("first and second", export_range(at[0], 2 * MIB));
+	ASK_ABOUT("all four", export_range(at[0], 4 * MIB));
+	ASK_ABOUT("all four and more", export_range(at[0], 8 * MIB));
+	ASK_ABOUT("the whole chunk", export_range(base, size));
+	NEED(cuMemFreeAsync(at[0], NULL));
+	ASK_ABOUT("first freed: second", export_range(at[1], MIB));
+	ASK_ABOUT("first freed: first and second", export_range(at[0], 2 * MIB));
+	ASK_ABOUT("first freed: the whole chunk", export_range(base, size));
+	ASK_ABOUT("first freed: second to fourth", export_range(at[1], 3 * MIB));
+	NEED(cuMemFreeAsync(at[1], NULL));
+	ASK_ABOUT("two freed: the whole chunk", export_range(base, size));
+	ASK_ABOUT("two freed: third", export_range(at[2], MIB));
+	for (i = 0; i < 3; i++)
+		NEED(cuMemAllocFromPoolAsync(&small[i], 100 * KIB, pool, NULL));
+	say("small ones", "%lld %lld %lld", (long long)(small[0] - base),
+	    (long long)(small[1] - base), (long long)(small[2] - base));
+	for (i = 0; i < 3; i++) {
+		CUdeviceptr from = small[i] & ~(64 * KIB - 1);
+		CUdeviceptr to = (small[i] + 164 * KIB - 1) & ~(64 * KIB - 1);
+
+		ASK_ABOUT("small one, rounded out", export_range(from, to - from));
+		ASK_ABOUT("small one, from the chunk's start", export_range(base, to - base));
+	}
+	NEED(cuMemAllocFromPoolAsync(&large, 64 * MIB, pool, NULL));
+	ASK_ABOUT("64 MiB", export_range(large, 64 * MIB));
+	ASK_ABOUT("inside of 64 MiB", export_range(large + 4 * MIB, 4 * MIB));
+}
+
 void facts_pools(void)
 {
 	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -34,6 +100,10 @@ void facts_pools(void)
 	NEED(cuMemAlloc_v2(&a, MIB));
 	ASK_ABOUT("cuMemFreeAsync of linear memory", cuMemFreeAsync(a, NULL));
 	ASK_ABOUT("its id then", cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, a));
+	ASK_ABOUT("its export then", export_range(a, 64 * KIB));
+	NEED(cuStreamSynchronize(NULL));
+	ASK_ABOUT("its id after a synchronize",
+		  cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, a));
 	NEED(cuDeviceGetDefaultMemPool(&standard, 0));
 	ASK_ABOUT("destroy of the default pool", cuMemPoolDestroy(standard));
 	ASK(cuMemPoolCreate(&pool, NULL));
@@ -123,6 +193,11 @@ void facts_vmm(void)
 	ASK_ABOUT("access asked", cuMemGetAccess(&flags, &access_desc.location, va));
 	say("access", "%llu", flags);
 	describe("mapped", va + 4096);
+	ASK_ABOUT("export of the first", export_range(va, 2 * MIB));
+	ASK_ABOUT("export inside of the first", export_range(va + 64 * KIB, 64 * KIB));
+	ASK_ABOUT("export of the second", export_range(va + 2 * MIB, 4 * MIB));
+	ASK_ABOUT("export inside of the second", export_range(va + 4 * MIB, 64 * KIB));
+	ASK_ABOUT("export across their border", export_range(va + MIB, 2 * MIB));
 	ASK_ABOUT("export across two handles", export_range(va, 6 * MIB));
 	ASK_ABOUT("export past the mapping", export_range(va, 8 * MIB));
 	say("two handles have two ids", "%d", id_of(va) != id_of(va + 2 * MIB));
@@ -145,6 +220,13 @@ void facts_vmm(void)
 	ASK_ABOUT("unmap both at once", cuMemUnmap(va, 6 * MIB));
 	ASK_ABOUT("unmap again", cuMemUnmap(va, 6 * MIB));
 	share_handle(second);
+	prop.allocFlags.gpuDirectRDMACapable = 1;
+	NEED(cuMemCreate(&first, 2 * MIB, &prop, 0));
+	NEED(cuMemMap(va, 2 * MIB, 0, first, 0));
+	NEED(cuMemSetAccess(va, 2 * MIB, &access_desc, 1));
+	describe("mapped, rdma capable", va);
+	NEED(cuMemUnmap(va, 2 * MIB));
+	NEED(cuMemRelease(first));
 	ASK_ABOUT("free of a part of the addresses", cuMemAddressFree(va, 2 * MIB));
 	ASK_ABOUT("free of the addresses", cuMemAddressFree(va, 8 * MIB));
 	ASK_ABOUT("free of the addresses again", cuMemAddressFree(va, 8 * MIB));

@@ -108,6 +108,49 @@ static void ask_for_ids(CUdeviceptr live, CUdeviceptr dead)
 	ASK_ABOUT("no attributes together", cuPointerGetAttributes(0, wanted, out, live));
 }
 
+/*
+ * Five neighbours of 64 KiB in one block: the second and the fourth live, the others are freed. Which
+ * ranges can be exported?
+ */
+static void ask_around_freed_neighbours(void)
+{
+	CUdeviceptr at[5], block, tiny[3];
+	int i;
+
+	for (i = 0; i < 5; i++)
+		NEED(cuMemAlloc_v2(&at[i], 64 * KIB));
+	block = at[0];
+	say("neighbours lie in a row", "%d", at[4] == block + 256 * KIB);
+	for (i = 0; i < 5; i += 2)
+		NEED(cuMemFree_v2(at[i]));
+	ASK_ABOUT("freed page", export_range(block, 64 * KIB));
+	ASK_ABOUT("freed, live", export_range(block, 128 * KIB));
+	ASK_ABOUT("freed, live, freed", export_range(block, 192 * KIB));
+	ASK_ABOUT("live, freed", export_range(block + 64 * KIB, 128 * KIB));
+	ASK_ABOUT("live, freed, live", export_range(block + 64 * KIB, 192 * KIB));
+	ASK_ABOUT("freed between", export_range(block + 128 * KIB, 64 * KIB));
+	ASK_ABOUT("freed, never used", export_range(block + 256 * KIB, 128 * KIB));
+	ASK_ABOUT("never used", export_range(block + 512 * KIB, 64 * KIB));
+	ASK_ABOUT("the rest of the block after the live ones",
+		  export_range(block + 192 * KIB, 2 * MIB - 192 * KIB));
+	ASK_ABOUT("the whole block", export_range(block, 2 * MIB));
+	ASK_ABOUT("beyond the block", export_range(block, 2 * MIB + 64 * KIB));
+	ASK_ABOUT("half of a live page", export_range(block + 64 * KIB, 32 * KIB));
+	NEED(cuMemFree_v2(at[1]));
+	NEED(cuMemFree_v2(at[3]));
+	for (i = 0; i < 3; i++)
+		NEED(cuMemAlloc_v2(&tiny[i], 1000));
+	NEED(cuMemFree_v2(tiny[0]));
+	ASK_ABOUT("page that begins with freed bytes", export_range(tiny[0], 64 * KIB));
+	ASK_ABOUT("host page that begins with freed bytes", export_range(tiny[0], 4096));
+	NEED(cuMemFree_v2(tiny[1]));
+	NEED(cuMemFree_v2(tiny[2]));
+	ASK_ABOUT("page after all was freed", export_range(tiny[0], 64 * KIB));
+	NEED(cuMemAlloc_v2(&at[0], 2 * MIB));
+	NEED(cuMemAlloc_v2(&at[1], 2 * MIB));
+	ASK_ABOUT("across two blocks in a row", export_range(at[0], 4 * MIB));
+}
+
 void facts_export(void)
 {
 	CUdeviceptr a, b, big;
@@ -126,6 +169,9 @@ void facts_export(void)
 	ASK_ABOUT("100 bytes", export_range(big, 100));
 	ASK_ABOUT("base not page-aligned", export_range(big + 512, 4096));
 	ASK_ABOUT("one host page", export_range(big, 4096));
+	ASK_ABOUT("a page inside", export_range(big + 64 * KIB, 64 * KIB));
+	ASK_ABOUT("two pages inside, at a host page",
+		  export_range(big + 2 * MIB + 4096, 128 * KIB));
 	ASK_ABOUT("to the end of its 64 KiB", export_range(big, 3 * MIB + 64 * KIB));
 	ASK_ABOUT("to the end of its 2 MiB block", export_range(big, 4 * MIB));
 	ASK_ABOUT("beyond that", export_range(big, 4 * MIB + 64 * KIB));
@@ -142,11 +188,8 @@ void facts_export(void)
 	ask_for_ids(a, big);
 	ASK_ABOUT("export of freed memory", export_range(big, 64 * KIB));
 
-	NEED(cuMemAlloc_v2(&b, 64 * KIB));
 	NEED(cuMemFree_v2(a));
-	ASK_ABOUT("export of a freed neighbour in a live block",
-		  export_range(a & ~(64 * KIB - 1), 64 * KIB));
-	ASK_ABOUT("export of the whole live block", export_range(b & ~(2 * MIB - 1), 2 * MIB));
+	ask_around_freed_neighbours();
 
 	NEED(cuMemAlloc_v2(&a, 256 * MIB));
 	NEED(cuMemFree_v2(a));

@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: MIT */
+/* The simulated driver as a library: look-ups, faults on demand, threads, and processes. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "test_sim.h"
+
+/* ---- look-ups ------------------------------------------------------------------------------- */
+
+static const struct row {
+	const char *symbol, *base;
+	int version, flags;
+} rows[] = {
+#define PD_ANY				       0
+#define PD_LEGACY			       0
+#define PD_PER_THREAD			       CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+#define X(symbol, base, version, flavour, ...) {#symbol, #base, version, flavour},
+#include "entrypoints.def"
+#include "procs.def"
+#undef X
+};
+
+START_TEST(every_call_is_exported_and_found_by_name_version_and_flags)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		CUdriverProcAddressQueryResult status = 7;
+		void *found = NULL;
+
+		ok(cu(cuGetProcAddress_v2)(rows[i].base, &found, rows[i].version, rows[i].flags,
+					   &status));
+		ck_assert_msg(found == sim_symbol(rows[i].symbol), "%s", rows[i].symbol);
+		ck_assert_int_eq(status, CU_GET_PROC_ADDRESS_SUCCESS);
+		ck_assert_uint_ne(cu(sim_calls)(rows[i].symbol), UINT64_MAX);
+	}
+	ck_assert_uint_eq(cu(sim_calls)("cuNoSuchCall"), UINT64_MAX);
+}
+END_TEST
+
+START_TEST(look_ups_that_find_nothing_say_why)
+{
+	CUdriverProcAddressQueryResult status = 7;
+	void *found = &status;
+
+	ok(cu(cuGetProcAddress_v2)("cuNoSuchCall", &found, 12000, 0, &status));
+	ck_assert_int_eq(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+	ck_assert_ptr_eq(found, NULL);
+	ok(cu(cuGetProcAddress_v2)("cuMemFreeAsync", &found, 11010, 0, &status));
+	ck_assert_int_eq(status, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+	found = &status;
+	ok(cu(cuGetProcAddress_v2)("cuNoSuchCall", &found, 12000, 0, NULL));
+	ck_assert_ptr_eq(found, NULL);
+	found = &status;
+	ok(cu(cuGetProcAddress_v2)("", &found, 12000, 0, NULL));
+	ck_assert_ptr_eq(found, NULL);
+	found = &status;
+	refused(cu(cuGetProcAddress)("cuNoSuchCall", &found, 12000, 0), CUDA_ERROR_NOT_FOUND);
+	ck_assert_ptr_eq(found, &status);
+	refused(cu(cuGetProcAddress_v2)("cuMemFree", NULL, 12000, 0, &status),
+		CUDA_ERROR_INVALID_VALUE);
+	refused(cu(cuGetProcAddress_v2)(NULL, &found, 12000, 0, &status), CUDA_ERROR_INVALID_VALUE);
+}
+END_TEST
+
+START_TEST(an_older_driver_lacks_newer_calls)
+{
+	CUdriverProcAddressQueryResult status;
+	void *found;
+
+	setenv("SIM_DRIVER_VERSION", "12010", 1);
+	ok(cu(cuGetProcAddress_v2)("cuGraphAddNode", &found, 12010, 0, &status));
+	ck_assert_int_eq(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+	ok(cu(cuGetProcAddress_v2)("cuCtxCreate", &found, 12010, 0, &status));
+	ck_assert_ptr_eq(found, sim_symbol("cuCtxCreate_v3"));
+}
+END_TEST
+
+START_TEST(it_says_that_it_is_simulated)
+{
+	char name[64];
+	int count;
+
+	setenv("SIM_DEVICES", "5", 1);
+	start();
+	ok(cu(cuDeviceGetCount)(&count));
+	ck_assert_int_eq(count, 5);
+	ok(cu(cuDeviceGetName)(name, sizeof(name), 4));
+	ck_assert_str_eq(name, "pindown simulated GPU 4");
+	refused(cu(cuDeviceGetName)(name, sizeof(name), 5), CUDA_ERROR_INVALID_DEVICE);
+}
+END_TEST
+
+START_TEST(without_devices_there_is_no_driver)
+{
+	setenv("SIM_DEVICES", "0", 1);
+	refused(cu(cuInit)(0), CUDA_ERROR_NO_DEVICE);
+}
+END_TEST
+
+/* ---- counts and faults ---------------------------------------------------------------------- */
+
+START_TEST(calls_are_counted_but_not_the_drivers_own)
+{
+	CUcontext context;
+	CUdeviceptr ptr;
+	uint64_t all;
+
+	start();
+	ck_assert_uint_eq(cu(sim_calls)("cuInit"), 1);
+	ok(cu(cuCtxCreate_v2)(&context, 0, 0));
+	allocate(100);
+	ptr = allocate(100);
+	ok(cu(cuMemFree_v2)(ptr));
+	all = cu(sim_calls_all)();
+	ok(cu(cuCtxDestroy_v2)(context)); /* frees the other itself */
+	ck_assert_uint_eq(cu(sim_calls)("cuMemAlloc_v2"), 2);
+	ck_assert_uint_eq(cu(sim_calls)("cuMemFree_v2"), 1);
+	ck_assert_uint_eq(cu(sim_calls_all)(), all + 1);
+}
+END_TEST
+
+START_TEST(named_calls_fail_on_demand)
+{
+	CUdeviceptr ptr[4];
+
+	setenv("SIM_FAIL", "cuMemAlloc_v2:2-3=CUDA_ERROR_OUT_OF_MEMORY,cuMemFree_v2:1", 1);
+	start();
+	ok(cu(cuMemAlloc_v2)(&ptr[0], 100));
+	refused(cu(cuMemAlloc_v2)(&ptr[1], 100), CUDA_ERROR_OUT_OF_MEMORY);
+	refused(cu(cuMemAlloc_v2)(&ptr[1], 100), CUDA_ERROR_OUT_OF_MEMORY);
+	ok(cu(cuMemAlloc_v2)(&ptr[1], 100));
+	refused(cu(cuMemFree_v2)(ptr[0]), CUDA_ERROR_UNKNOWN);
+	ck_assert_uint_ne(id_of(ptr[0]), 0);
+	ok(cu(cuMemFree_v2)(ptr[0]));
+	ck_assert_int_eq(cu(sim_fail)("cuMemFree_v2:*=201"), 0);
+	refused(cu(cuMemFree_v2)(ptr[1]), CUDA_ERROR_INVALID_CONTEXT);
+	cu(sim_no_faults)();
+	ok(cu(cuMemFree_v2)(ptr[1]));
+}
+END_TEST
+
+static uint64_t microseconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000ull + now.tv_nsec / 1000;
+}
+
+static void *delayed_free(void *arg)
+{
+	ok(cu(cuCtxSetCurrent)(((void **)arg)[0]));
+	ok(cu(cuMemFree_v2)((CUdeviceptr)((void **)arg)[1]));
+	return NULL;
+}
+
+/* While one thread is held up in a free, another sees the memory, or does not any more. */
+START_TEST(delays_open_windows_before_and_after_the_effect)
+{
+	CUcontext context = start();
+	void *args[2] = {context, (void *)allocate(MIB)};
+	uint64_t begin = microseconds();
+	pthread_t thread;
+
+	ck_assert_int_eq(
+		cu(sim_delay)(_i ? "cuMemFree_v2:300000:after" : "cuMemFree_v2:300000:before"), 0);
+	pthread_create(&thread, NULL, delayed_free, args);
+	while (cu(sim_calls)("cuMemFree_v2") == 0)
+		usleep(100);
+	if (_i) /* the effect comes soon, the return does not */
+		while (id_of((CUdeviceptr)args[1]))
+			usleep(100);
+	else
+		ck_assert_uint_ne(id_of((CUdeviceptr)args[1]), 0);
+	pthread_join(thread, NULL);
+	ck_assert_uint_eq(id_of((CUdeviceptr)args[1]), 0);
+	ck_assert_uint_ge(microseconds() - begin, 300000);
+}
+END_TEST
+
+START_TEST(bad_rules_are_told_in_one_line)
+{
+	static const char *const bad[] = {
+		"cuMemFree:",	    "cuNoSuchCall:1",	       "cuMemFree_v2:0",
+		"cuMemFree_v2:5-3", "cuMemFree_v2:1=NONSENSE", "cuMemFree_v2",
+		"cuMemFree_v2:1;"};
+	char text[400];
+	int out[2], saved = dup(2);
+	ssize_t length;
+
+	sim_library();
+	ck_assert_int_eq(pipe(out), 0);
+	dup2(out[1], 2);
+	ck_assert_int_eq(cu(sim_fail)(bad[_i]), -1);
+	dup2(saved, 2);
+	length = read(out[0], text, sizeof(text) - 1);
+	ck_assert_int_gt(length, 0);
+	text[length] = '\0';
+	ck_assert_ptr_eq(strchr(text, '\n'), text + length - 1);
+	ck_assert_ptr_ne(strstr(text, bad[_i]), NULL);
+	ck_assert_ptr_ne(strstr(text, "accepted"), NULL);
+}
+END_TEST
+
+START_TEST(calls_are_logged_when_wanted)
+{
+	char name[] = "/tmp/test-sim-XXXXXX", text[4096];
+	int fd = mkstemp(name);
+	ssize_t length;
+
+	setenv("SIM_LOG", name, 1);
+	start();
+	refused(cu(cuMemFree_v2)(1), CUDA_ERROR_INVALID_VALUE);
+	length = read(fd, text, sizeof(text) - 1);
+	unlink(name);
+	ck_assert_int_gt(length, 0);
+	text[length] = '\0';
+	ck_assert_ptr_ne(strstr(text, "cuInit = 0\n"), NULL);
+	ck_assert_ptr_ne(strstr(text, "cuMemFree_v2 = 1\n"), NULL);
+}
+END_TEST
+
+/* ---- threads -------------------------------------------------------------------------------- */
+
+#define THREADS 4
+#define ROUNDS	2000
+
+static void *allocate_and_free(void *context)
+{
+	CUdeviceptr ptr[8] = {0}, async;
+	unsigned i;
+	char back[4];
+
+	ok(cu(cuCtxSetCurrent)(context));
+	for (i = 0; i < ROUNDS; i++) {
+		CUdeviceptr *at = &ptr[i % 8];
+
+		if (*at)
+			ok(cu(cuMemFree_v2)(*at));
+		*at = allocate(i % 3 ? 1 + i * 37 % 100000 : 2 * MIB + i);
+		ok(cu(cuMemsetD8_v2)(*at, i & 0x7f, 16));
+		ok(cu(cuMemAllocAsync)(&async, 1 + i * 53 % 50000, CU_STREAM_PER_THREAD));
+		if (i % 16 == 0)
+			ok(try_export(*at & ~(64 * KIB - 1), 64 * KIB));
+		ok(cu(cuMemcpyDtoH_v2)(back, *at + 12, 4));
+		ck_assert_int_eq(back[3], i & 0x7f);
+		ck_assert_uint_ne(id_of(async), id_of(*at));
+		ok(cu(cuMemFreeAsync)(async, CU_STREAM_PER_THREAD));
+	}
+	for (i = 0; i < 8; i++)
+		ok(cu(cuMemFree_v2)(ptr[i]));
+	return NULL;
+}
+
+START_TEST(threads_do_not_get_in_each_others_way)
+{
+	CUcontext context = start();
+	pthread_t threads[THREADS];
+	int i;
+
+	for (i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, allocate_and_free, context);
+	for (i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	ok(cu(cuCtxSynchronize)());
+	ck_assert_uint_eq(cu(sim_used_bytes)(0), 0);
+	ck_assert_uint_eq(cu(sim_open_exports)(0), 0);
+	ck_assert_uint_eq(cu(sim_live_allocations)(), 0);
+}
+END_TEST
+
+static CUdeviceptr seen_by_callback;
+
+static void call_back(void *context)
+{
+	ok(cu(cuCtxSetCurrent)(context));
+	ok(cu(cuMemFree_v2)(seen_by_callback));
+}
+
+START_TEST(host_functions_run_without_the_lock)
+{
+	CUcontext context = start();
+
+	seen_by_callback = allocate(100);
+	ok(cu(cuLaunchHostFunc)(NULL, call_back, context));
+	ck_assert_uint_eq(id_of(seen_by_callback), 0);
+}
+END_TEST
+
+/* ---- processes ------------------------------------------------------------------------------ */
+
+START_TEST(a_forked_child_has_no_driver)
+{
+	CUdeviceptr ptr;
+	int status;
+	pid_t child;
+
+	refused(cu(cuMemFree_v2)(0), CUDA_ERROR_NOT_INITIALIZED);
+	start();
+	ptr = allocate(100);
+	child = _i ? _Fork() : fork();
+	if (child == 0) {
+		bool right = cu(cuMemFree_v2)(ptr) == CUDA_ERROR_NOT_INITIALIZED &&
+			     cu(cuInit)(0) == CUDA_ERROR_NOT_INITIALIZED &&
+			     cu(cuCtxGetCurrent)(&(CUcontext){0}) == CUDA_ERROR_NOT_INITIALIZED &&
+			     cu(sim_live_allocations)() == 1;
+
+		_exit(right ? 0 : 1);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	ck_assert_uint_ne(id_of(ptr), 0);
+}
+END_TEST
+
+START_TEST(a_child_of_a_parent_without_driver_may_have_its_own)
+{
+	int status;
+	pid_t child;
+
+	sim_library();
+	child = fork();
+	if (child == 0)
+		_exit(cu(cuInit)(0));
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+static CUdeviceptr at_exit_ptr;
+
+static void at_exit(void)
+{
+	if (cu(cuMemFree_v2)(at_exit_ptr) != CUDA_ERROR_DEINITIALIZED ||
+	    cu(cuInit)(0) != CUDA_ERROR_DEINITIALIZED)
+		_exit(1);
+	_exit(42);
+}
+
+START_TEST(handlers_older_than_cuInit_find_it_shut_down)
+{
+	int status;
+	pid_t child;
+
+	sim_library();
+	child = fork();
+	if (child == 0) {
+		atexit(at_exit);
+		start();
+		at_exit_ptr = allocate(100);
+		exit(0);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(WEXITSTATUS(status), 42);
+}
+END_TEST
+
+/* Two processes, neither of which is a child of an initialised one. */
+static pid_t beside(int *from, int *to, void (*other)(int in, int out))
+{
+	int down[2], up[2];
+	pid_t child;
+
+	ck_assert_int_eq(pipe(down), 0);
+	ck_assert_int_eq(pipe(up), 0);
+	sim_library();
+	child = fork();
+	if (child == 0) {
+		close(down[1]);
+		other(down[0], up[1]);
+		_exit(0);
+	}
+	close(down[0]);
+	close(up[1]);
+	*from = up[0];
+	*to = down[1];
+	return child;
+}
+
+static void must_read(int fd, void *to, size_t size)
+{
+	if (read(fd, to, size) != (ssize_t)size)
+		_exit(3);
+}
+
+static void must_write(int fd, const void *from, size_t size)
+{
+	if (write(fd, from, size) != (ssize_t)size)
+		_exit(3);
+}
+
+static void must(int yes, int code)
+{
+	if (!yes)
+		_exit(code);
+}
+
+static void import_memory(int in, int out)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr ptr, again;
+	char back[8];
+
+	must_read(in, &handle, sizeof(handle));
+	must(start() != NULL, 10);
+	must(!cu(cuIpcOpenMemHandle_v2)(&ptr, handle, 1), 11);
+	must(!cu(cuIpcOpenMemHandle)(&again, handle, 1) && again == ptr, 12);
+	must(!cu(cuMemcpyDtoH_v2)(back, ptr + 100, 8) && back[7] == 0x3c, 13);
+	must(!cu(cuMemsetD8_v2)(ptr, 0x44, 1), 14);
+	must(!cu(cuIpcCloseMemHandle)(ptr) && id_of(ptr), 15);
+	must_write(out, "o", 1);
+	must_read(in, back, 1); /* the exporter has freed it */
+	must(!cu(cuMemcpyDtoH_v2)(back, ptr + 100, 1) && back[0] == 0x3c, 16);
+	must(cu(cuIpcOpenMemHandle)(&again, handle, 1) == CUDA_SUCCESS, 17);
+	must(!cu(cuIpcCloseMemHandle)(ptr) && !cu(cuIpcCloseMemHandle)(ptr) && !id_of(ptr), 18);
+	must(cu(cuIpcOpenMemHandle)(&again, handle, 1) != CUDA_SUCCESS, 19);
+	must_write(out, "c", 1);
+}
+
+START_TEST(memory_is_shared_by_ipc_handles)
+{
+	CUipcMemHandle handle;
+	int from, to, status;
+	CUdeviceptr ptr;
+	uint64_t before;
+	pid_t child;
+	char byte;
+
+	child = beside(&from, &to, import_memory);
+	start();
+	before = free_bytes();
+	allocate(512);
+	ptr = allocate(4000);
+	ok(cu(cuMemsetD8_v2)(ptr, 0x3c, 4000));
+	ok(cu(cuIpcGetMemHandle)(&handle, ptr));
+	must_write(to, &handle, sizeof(handle));
+	must_read(from, &byte, 1);
+	ok(cu(cuMemcpyDtoH_v2)(&byte, ptr, 1));
+	ck_assert_int_eq(byte, 0x44);
+	ok(cu(cuMemFree_v2)(ptr));
+	ok(cu(cuMemFree_v2)(ptr & ~(2 * MIB - 1)));
+	ck_assert_uint_eq(free_bytes(), before - 2 * MIB);
+	must_write(to, "f", 1);
+	must_read(from, &byte, 1);
+	ck_assert_uint_eq(free_bytes(), before);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+START_TEST(external_memory_can_be_mapped_and_exported)
+{
+	CUDA_EXTERNAL_MEMORY_HANDLE_DESC desc = {.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+						 .size = MIB};
+	CUDA_EXTERNAL_MEMORY_BUFFER_DESC buffer = {.offset = 64 * KIB, .size = 128 * KIB};
+	CUexternalMemory memory;
+	int file, kept, fd;
+	CUdeviceptr ptr;
+	char byte;
+
+	start();
+	file = memfd_create("external", MFD_CLOEXEC);
+	kept = dup(file);
+	ck_assert_int_eq(ftruncate(file, MIB), 0);
+	ck_assert_int_eq(pwrite(file, "z", 1, 64 * KIB + 7), 1);
+	desc.handle.fd = file;
+	ok(cu(cuImportExternalMemory)(&memory, &desc));
+	ck_assert_int_eq(fcntl(file, F_GETFD), -1); /* it is the driver's now */
+	ok(cu(cuExternalMemoryGetMappedBuffer)(&ptr, memory, &buffer));
+	ok(cu(cuMemcpyDtoH_v2)(&byte, ptr + 7, 1));
+	ck_assert_int_eq(byte, 'z');
+	fd = export_of(ptr, 128 * KIB);
+	ok(cu(cuMemsetD8_v2)(ptr, 'y', 128 * KIB));
+	ck_assert_int_eq(byte_of(fd, 7), 'y');
+	ck_assert_int_eq(pread(kept, &byte, 1, 64 * KIB + 7), 1);
+	ck_assert_int_eq(byte, 'y');
+	ok(cu(cuDestroyExternalMemory)(memory));
+	ok(cu(cuMemFree_v2)(ptr));
+	ck_assert_uint_eq(id_of(ptr), 0);
+}
+END_TEST
+
+START_TEST(a_shared_handle_leads_back_to_its_memory)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .requestedHandleTypes =
+					    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemGenericAllocationHandle handle, again;
+	int fd;
+
+	start();
+	ok(cu(cuMemCreate)(&handle, 2 * MIB, &prop, 0));
+	ok(cu(cuMemExportToShareableHandle)(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+					    0));
+	ok(cu(cuMemImportFromShareableHandle)(&again, (void *)(intptr_t)fd,
+					      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+	ok(cu(cuMemRelease)(handle));
+	ok(cu(cuMemRelease)(again));
+	ck_assert_uint_eq(cu(sim_kept_bytes)(0), 2 * MIB);
+	close(fd);
+	ck_assert_uint_eq(cu(sim_used_bytes)(0), 0);
+	ck_assert_uint_eq(cu(sim_open_exports)(0), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("simulated driver: the library");
+	TCase *tests = tcase_create("driver");
+
+	tcase_set_timeout(tests, 100);
+	tcase_add_test(tests, every_call_is_exported_and_found_by_name_version_and_flags);
+	tcase_add_test(tests, look_ups_that_find_nothing_say_why);
+	tcase_add_test(tests, an_older_driver_lacks_newer_calls);
+	tcase_add_test(tests, it_says_that_it_is_simulated);
+	tcase_add_test(tests, without_devices_there_is_no_driver);
+	tcase_add_test(tests, calls_are_counted_but_not_the_drivers_own);
+	tcase_add_test(tests, named_calls_fail_on_demand);
+	tcase_add_loop_test(tests, delays_open_windows_before_and_after_the_effect, 0, 2);
+	tcase_add_loop_test(tests, bad_rules_are_told_in_one_line, 0, 7);
+	tcase_add_test(tests, calls_are_logged_when_wanted);
+	tcase_add_test(tests, threads_do_not_get_in_each_others_way);
+	tcase_add_test(tests, host_functions_run_without_the_lock);
+	tcase_add_loop_test(tests, a_forked_child_has_no_driver, 0, 2);
+	tcase_add_test(tests, a_child_of_a_parent_without_driver_may_have_its_own);
+	tcase_add_test(tests, handlers_older_than_cuInit_find_it_shut_down);
+	tcase_add_test(tests, memory_is_shared_by_ipc_handles);
+	tcase_add_test(tests, external_memory_can_be_mapped_and_exported);
+	tcase_add_test(tests, a_shared_handle_leads_back_to_its_memory);
+	suite_add_tcase(suite, tests);
+	return run_suite(suite);
+}

@@ -22,17 +22,17 @@ static uint64_t buffer_id(uint64_t addr)
 	return id;
 }
 
+/* From addr to the end of its mapping; 1 when the driver does not tell. */
 static uint64_t length_at(uint64_t addr)
 {
 	typeof(cuMemGetAddressRange_v2) *ask = PD_DRIVER(cuMemGetAddressRange_v2);
 	CUdeviceptr base = 0;
 	size_t length = 0;
 	int error = errno;
+	bool told = ask && ask(&base, &length, addr) == CUDA_SUCCESS;
 
-	if (!ask || ask(&base, &length, addr) != CUDA_SUCCESS || !length)
-		length = addr + 1 - base;
 	errno = error;
-	return base + length - addr;
+	return told && base + length > addr ? base + length - addr : 1;
 }
 
 void pd_ipc_opened(uint64_t addr)

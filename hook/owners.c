@@ -22,23 +22,18 @@ static uint64_t key_of(const void *handle)
 
 /*
  * A new mapping is an allocation too; a global, or one mapped before, may well be registered already.
- * A program that does not ask for the length (0) may still have the memory registered.
  */
 void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint64_t length)
 {
-	bool added;
-
-	if (!addr)
+	if (!addr || !length || !pd_record_add(kind_of(owner), key_of(handle), addr, length))
 		return;
-	added = pd_record_add(kind_of(owner), key_of(handle), addr, length);
 	if (owner == PD_OWNER_EXTERNAL)
-		__atomic_store_n(&pd_owner_external, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&pd_owner_external, 1, __ATOMIC_RELAXED);
 	else if (owner == PD_OWNER_GRAPHICS)
 		__atomic_store_n(&pd_owner_graphics, 1, __ATOMIC_RELAXED);
 	else
 		return;
-	if (added && length)
-		pd_allocated(addr, length);
+	pd_allocated(addr, length);
 }
 
 static void end_owned(struct pd_caught *caught, enum pd_kind kind, uint64_t key)
@@ -72,9 +67,11 @@ void pd_owner_end(struct pd_caught *caught, enum pd_owner owner, const void *han
 
 void pd_owner_ended(enum pd_owner owner, const void *handle)
 {
+	unsigned count = pd_record_remove(kind_of(owner), key_of(handle));
 	struct pd_record module;
 
-	pd_record_remove(kind_of(owner), key_of(handle));
+	if (owner == PD_OWNER_EXTERNAL)
+		__atomic_fetch_sub(&pd_owner_external, count, __ATOMIC_RELAXED);
 	if (owner != PD_OWNER_LIBRARY)
 		return;
 	while (pd_record_get(PD_KIND_MODULE, key_of(handle), 0, &module, 1)) {
@@ -91,5 +88,7 @@ void pd_owner_module_of(const void *module, const void *library)
 /* A mapped buffer was freed on its own, before its external memory. */
 void pd_owner_freed(uint64_t addr)
 {
-	pd_record_remove_value(PD_KIND_OWNED_BY_EXTERNAL, addr);
+	unsigned count = pd_record_remove_value(PD_KIND_OWNED_BY_EXTERNAL, addr);
+
+	__atomic_fetch_sub(&pd_owner_external, count, __ATOMIC_RELAXED);
 }

@@ -3,13 +3,13 @@
 # what look-ups are answered with, on a driver made for it.
 table_bin := $(B)/unit
 table_obj := $(B)/obj/tests/unit
-table_built := $(addprefix $(table_bin)/,table_rows libtable_second.so libtable_third.so libtable_waits.so table_driver/libcuda.so.1)
+table_built := $(addprefix $(table_bin)/,table_rows libtable_second.so libtable_third.so libtable_waits.so \
+	table_driver/libcuda.so.1)
 
 CHECK_TREE += tests/unit/test_table $(table_bin)/test_table_lookup $(table_bin)/test_table_records
 CHECK_WITH += $(table_built)
 
-$(addprefix $(table_obj)/,table_rows.c.o table_other.c.o table_waits.c.o table_driver.c.o test_table_lookup.c.o \
-	test_table_records.c.o): \
+$(patsubst %,$(table_obj)/%.c.o,table_rows table_other table_waits table_driver test_table_lookup test_table_records): \
 	INCLUDE += -Ihook
 $(table_bin)/test_table_records: $(B)/obj/hook/records.c.o
 $(addprefix $(table_bin)/,table_rows test_table_lookup test_table_records): $(table_bin)/%: $(table_obj)/%.c.o

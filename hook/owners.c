@@ -22,10 +22,11 @@ static uint64_t key_of(const void *handle)
 
 /*
  * A new mapping is an allocation too; a global, or one mapped before, may well be registered already.
+ * A program that does not ask for the length (0) may still have the memory registered.
  */
 void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint64_t length)
 {
-	if (!addr || !length || !pd_record_add(kind_of(owner), key_of(handle), addr, length))
+	if (!addr || !pd_record_add(kind_of(owner), key_of(handle), addr, length))
 		return;
 	if (owner == PD_OWNER_EXTERNAL)
 		__atomic_fetch_add(&pd_owner_external, 1, __ATOMIC_RELAXED);
@@ -33,7 +34,8 @@ void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint6
 		__atomic_store_n(&pd_owner_graphics, 1, __ATOMIC_RELAXED);
 	else
 		return;
-	pd_allocated(addr, length);
+	if (length)
+		pd_allocated(addr, length);
 }
 
 static void end_owned(struct pd_caught *caught, enum pd_kind kind, uint64_t key)

@@ -8,16 +8,15 @@
 
 KDIR ?= /lib/modules/$(shell uname -r)/build
 KMOD_SRC := $(wildcard kmod/*.c kmod/*.h kmod/Kbuild)
-KMOD_OPTIONS = $(foreach option,NVIDIA_SRC PINDOWN_SIM PINDOWN_TEGRA KCFLAGS C CF W,\
-	$(if $($(option)),$(option)='$($(option))'))
 
+# Options given to this make reach the kernel's by themselves.
 kmod:
 	@if ! test -e '$(KDIR)/Makefile'; then \
 		echo "make kmod: no kernel headers at '$(KDIR)': install linux-headers-$$(uname -r)," \
 			"or give KDIR=" >&2; exit 1; fi
 	@mkdir -p $(B)/kmod
 	@ln -sf $(addprefix $(CURDIR)/,$(KMOD_SRC)) $(B)/kmod/
-	+$(MAKE) -C '$(KDIR)' M=$(abspath $(B)/kmod) $(KMOD_OPTIONS) modules
+	+$(MAKE) -C '$(KDIR)' M=$(abspath $(B)/kmod) modules
 
 # DKMS source and the device's rule.
 install-kmod:

@@ -31,10 +31,11 @@ static inline void pd_dma_buf_move_notify(struct dma_buf *dmabuf)
 #endif
 }
 
-#ifdef PD_HAVE_IMPORT_NS_STRING
-#define PD_IMPORT_NS(name) MODULE_IMPORT_NS(#name)
-#else
+/* A word up to 6.12, a string later. */
+#ifdef PD_HAVE_IMPORT_NS_WORD
 #define PD_IMPORT_NS(name) MODULE_IMPORT_NS(name)
+#else
+#define PD_IMPORT_NS(name) MODULE_IMPORT_NS(#name)
 #endif
 
 #endif

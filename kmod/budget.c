@@ -252,7 +252,7 @@ int pd_budget_answer(struct pd_file *file, u32 serial)
 
 static bool file_can_give(const struct pd_file *file, const struct pd_owner *asker)
 {
-	return file->owner != asker && atomic64_read(&file->owner->bytes);
+	return file->owner != asker && !xa_empty(&file->regions);
 }
 
 static u32 wish_ask(const struct pd_region *region)

@@ -64,15 +64,17 @@ static void export_put(struct pd_dmabuf *export)
 	kref_put(&export->ref, export_release);
 }
 
-/* Calls the driver: no lock but export->reaping. */
-static void attachment_unmap(struct pd_attachment *attachment)
+/* Calls the driver: no lock but export->reaping, which keeps it from being done twice. */
+static void attachment_unmap(struct pd_dmabuf *export, struct pd_attachment *attachment)
 {
 	struct pd_hold *hold = attachment->hold;
 
 	if (!hold)
 		return;
-	attachment->hold = NULL;
 	pd_dma_unmap(attachment->peer, hold, &attachment->dma);
+	mutex_lock(&export->lock);
+	attachment->hold = NULL;
+	mutex_unlock(&export->lock);
 	pd_hold_put(hold);
 }
 
@@ -103,7 +105,7 @@ static void reap(struct pd_dmabuf *export)
 
 	mutex_lock(&export->reaping);
 	while ((attachment = idle_attachment(export)))
-		attachment_unmap(attachment);
+		attachment_unmap(export, attachment);
 	mutex_lock(&export->lock);
 	hold = export->ended ? export->hold : NULL;
 	if (hold)
@@ -198,7 +200,7 @@ static void export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *att
 	mutex_lock(&export->lock);
 	list_del(&attachment->link);
 	mutex_unlock(&export->lock);
-	attachment_unmap(attachment);
+	attachment_unmap(export, attachment);
 	mutex_unlock(&export->reaping);
 	kfree(attachment);
 }

@@ -202,11 +202,11 @@ struct pd_layout {
 	u32 page_size, page_count;
 	u8 gpu_uuid[16];
 };
-/* Room for any page table of this length. */
-int pd_layout_alloc(struct pd_layout *layout, u64 length);
-int pd_layout_read(struct pd_layout *layout, const struct nvidia_p2p_page_table *table, u64 length);
-/* Gives the room back that was not needed. */
-void pd_layout_trim(struct pd_layout *layout);
+/* Both need region->lock, and a table that the callback has not given back. First all but runs: */
+int pd_layout_measure(struct pd_layout *layout, const struct nvidia_p2p_page_table *table,
+		      u64 length);
+/* then the runs, for which there is room now. */
+void pd_layout_read(const struct pd_layout *layout, const struct nvidia_p2p_page_table *table);
 
 /* A persistent pin, shared by a region, its dma-bufs and their attachments. */
 struct pd_hold {

@@ -283,20 +283,15 @@ void pd_free_table(struct nvidia_p2p_page_table *table)
 
 /* ---- reading a page table ---- */
 
-int pd_layout_alloc(struct pd_layout *layout, u64 length)
+static bool begins_run(const struct nvidia_p2p_page_table *table, u32 i, u32 page_size)
 {
-	u64 most = div_u64(length, pd_granularity);
-
-	memset(layout, 0, sizeof(*layout));
-	layout->runs = kvmalloc_array(most, sizeof(*layout->runs), GFP_KERNEL_ACCOUNT);
-	layout->run_count = most;
-	return layout->runs ? 0 : -ENOMEM;
+	return !i || physical(table, i) != physical(table, i - 1) + page_size;
 }
 
-int pd_layout_read(struct pd_layout *layout, const struct nvidia_p2p_page_table *table, u64 length)
+int pd_layout_measure(struct pd_layout *layout, const struct nvidia_p2p_page_table *table,
+		      u64 length)
 {
-	u32 i, count = 0, most = layout->run_count;
-	u64 next = 0;
+	u32 i;
 
 	if (!version_is_known(table->version)) {
 		pr_err_ratelimited("page table of the driver has version %#x: not understood\n",
@@ -305,41 +300,34 @@ int pd_layout_read(struct pd_layout *layout, const struct nvidia_p2p_page_table 
 	}
 	layout->page_size = bytes_of(table->page_size);
 	layout->page_count = table->entries;
+	layout->run_count = 0;
 	if ((u64)layout->page_size * layout->page_count != length) {
 		pr_err_ratelimited("page table of the driver has %u pages of %u bytes for %llu\n",
 				   layout->page_count, layout->page_size, length);
 		return -EPROTO;
 	}
 	for (i = 0; i < layout->page_count; i++) {
-		u64 start = physical(table, i);
-
-		if (!IS_ALIGNED(start, PAGE_SIZE))
+		if (!IS_ALIGNED(physical(table, i), PAGE_SIZE))
 			return -EPROTO;
-		if (!i || start != next) {
-			if (count == most)
-				return -EPROTO;
-			layout->runs[count].offset = (u64)i * layout->page_size;
-			layout->runs[count].start = start;
-			count++;
-		}
-		next = start + layout->page_size;
+		layout->run_count += begins_run(table, i, layout->page_size);
 	}
-	layout->run_count = count;
 	if (uuid_of(table))
 		memcpy(layout->gpu_uuid, uuid_of(table), sizeof(layout->gpu_uuid));
 	return 0;
 }
 
-void pd_layout_trim(struct pd_layout *layout)
+void pd_layout_read(const struct pd_layout *layout, const struct nvidia_p2p_page_table *table)
 {
-	struct pd_run *runs;
+	struct pd_run *run = layout->runs;
+	u32 i;
 
-	runs = kvmalloc_array(layout->run_count, sizeof(*runs), GFP_KERNEL_ACCOUNT);
-	if (!runs)
-		return;
-	memcpy(runs, layout->runs, layout->run_count * sizeof(*runs));
-	kvfree(layout->runs);
-	layout->runs = runs;
+	for (i = 0; i < layout->page_count; i++) {
+		if (!begins_run(table, i, layout->page_size))
+			continue;
+		run->offset = (u64)i * layout->page_size;
+		run->start = physical(table, i);
+		run++;
+	}
 }
 
 /* ---- persistent pins ---- */

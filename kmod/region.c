@@ -237,7 +237,7 @@ void pd_orphans_reap(struct pd_owner *owner)
 {
 	struct pd_region *region;
 
-	for (;;) {
+	while (!list_empty(&owner->orphans)) {
 		spin_lock(&owner->lock);
 		region = list_first_entry_or_null(&owner->orphans, struct pd_region, orphan);
 		if (region)
@@ -384,6 +384,9 @@ static int pin_once(struct pd_region *region)
 		region->hold = hold;
 		return 0;
 	}
+	/* A try that failed may have been revoked already: its ticket is used up. */
+	if (region->state == PD_REVOKED)
+		return -ESTALE;
 	down_read(&owner->puts);
 	ret = pd_get_pages(region);
 	up_read(&owner->puts);
@@ -423,28 +426,67 @@ static int pin_with_wishes(struct pd_region *region)
 	return 0;
 }
 
-/* Takes over what the driver wrote, unless the callback has run: then it is the driver's again. */
-static int region_goes_live(struct pd_region *region, struct pd_layout *layout, u32 state_value)
+/* The page table, while the driver has not taken it back. Needs region->lock. */
+static const struct nvidia_p2p_page_table *table_of(const struct pd_region *region)
 {
-	const struct nvidia_p2p_page_table *table;
-	int ret = 0;
+	if (region->state == PD_REVOKED)
+		return NULL;
+	return region->hold ? region->hold->table : region->table;
+}
+
+/*
+ * It is pinned: from here on it is ended like any other, also when what the driver handed out makes
+ * no sense.
+ */
+static int region_goes_live(struct pd_region *region, struct pd_layout *layout)
+{
+	int ret = -ESTALE;
 
 	down_write(&region->lock);
-	table = region->hold ? region->hold->table : region->table;
-	if (region->state == PD_REVOKED)
-		ret = -ESTALE;
-	else
-		ret = pd_layout_read(layout, table, region->length);
-	/* Live also when it can't be read: it is pinned, and is ended like any other. */
-	if (region->state == PD_PINNING)
+	if (region->state == PD_PINNING) {
 		region->state = PD_LIVE;
-	if (!ret) {
+		pd_count(PD_PINS);
+		ret = pd_layout_measure(layout, table_of(region), region->length);
+	}
+	up_write(&region->lock);
+	return ret;
+}
+
+/* Takes over what the page table says: nobody looks at it later. */
+static int region_takes_layout(struct pd_region *region, const struct pd_layout *layout)
+{
+	int ret = -ESTALE;
+
+	down_write(&region->lock);
+	if (region->state == PD_LIVE) {
+		pd_layout_read(layout, table_of(region));
+		region->runs = layout->runs;
+		region->run_count = layout->run_count;
 		region->page_size = layout->page_size;
 		region->page_count = layout->page_count;
 		memcpy(region->gpu_uuid, layout->gpu_uuid, sizeof(region->gpu_uuid));
-		pd_state_set(&region->file->state, region->number, state_value);
+		pd_state_set(&region->file->state, region->number, region->state_value);
+		ret = 0;
 	}
 	up_write(&region->lock);
+	return ret;
+}
+
+/* The layout is as long as the driver's table is: it is made room for when that is known. */
+static int region_reads_table(struct pd_region *region)
+{
+	struct pd_layout layout = {};
+	int ret;
+
+	ret = region_goes_live(region, &layout);
+	if (ret)
+		return ret;
+	layout.runs = kvmalloc_array(layout.run_count, sizeof(*layout.runs), GFP_KERNEL_ACCOUNT);
+	if (!layout.runs)
+		return -ENOMEM;
+	ret = region_takes_layout(region, &layout);
+	if (ret)
+		kvfree(layout.runs);
 	return ret;
 }
 
@@ -458,9 +500,8 @@ static u32 next_state_value(struct pd_file *file)
 	return value;
 }
 
-static int region_make(struct pd_region *region, struct pd_layout *layout)
+static int region_make(struct pd_region *region)
 {
-	struct pd_file *file = region->file;
 	int ret;
 
 	if (!(region->flags & PINDOWN_PIN_PERSISTENT)) {
@@ -473,20 +514,13 @@ static int region_make(struct pd_region *region, struct pd_layout *layout)
 		ticket_void(region);
 		return ret;
 	}
-	region->state_value = next_state_value(file);
-	ret = region_goes_live(region, layout, region->state_value);
+	region->state_value = next_state_value(region->file);
+	ret = region_reads_table(region);
 	if (!ret)
 		ret = pd_budget_charge_gpu(region);
-	if (ret) {
+	if (ret)
 		pd_region_end(region);
-		return ret;
-	}
-	pd_layout_trim(layout);
-	/* Readers of runs find the region by its number or through a mapping: neither is there. */
-	region->runs = layout->runs;
-	region->run_count = layout->run_count;
-	layout->runs = NULL;
-	return 0;
+	return ret;
 }
 
 static int pin_is_valid(const struct pindown_pin *arg)
@@ -511,7 +545,6 @@ static int pin_is_valid(const struct pindown_pin *arg)
 
 int pd_region_pin(struct pd_file *file, struct pindown_pin *arg, struct pd_region **made)
 {
-	struct pd_layout layout = {};
 	struct pd_region *region;
 	int ret;
 
@@ -531,12 +564,9 @@ int pd_region_pin(struct pd_file *file, struct pindown_pin *arg, struct pd_regio
 	ret = pd_state_add(&file->state, region->number);
 	if (ret)
 		goto err_number;
-	ret = pd_layout_alloc(&layout, region->length);
+	ret = region_make(region);
 	if (ret)
 		goto err_number;
-	ret = region_make(region, &layout);
-	if (ret)
-		goto err_layout;
 
 	arg->region = region->number;
 	arg->state_value = region->state_value;
@@ -545,13 +575,10 @@ int pd_region_pin(struct pd_file *file, struct pindown_pin *arg, struct pd_regio
 	arg->page_count = region->page_count;
 	arg->map_offset = pd_map_offset(region->number);
 	memcpy(arg->gpu_uuid, region->gpu_uuid, sizeof(arg->gpu_uuid));
-	pd_count(PD_PINS);
 	trace_pindown_pin(region, 0);
 	*made = region;
 	return 0;
 
-err_layout:
-	kvfree(layout.runs);
 err_number:
 	pd_region_free_number(file, region->number);
 err_region:

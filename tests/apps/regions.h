@@ -29,7 +29,9 @@ struct regions_case {
 	enum fate fate;
 	int refusal;
 	void (*clean)(void);
-	bool alone;   /* the call ends all memory of the context, the bystander's too */
+	bool alone;	   /* the call ends all memory of the context, the bystander's too */
+	bool unexportable; /* the driver makes no dma-buf of such memory: only PINDOWN_BACKEND=none does */
+	bool is_volatile; /* not all calls that end it can be seen: each hit is checked */
 	bool lingers; /* the driver may know the memory still, but nobody must use it any more */
 };
 
@@ -52,6 +54,8 @@ extern struct scene {
 	CUlibrary library;
 	CUgraph graph;
 	CUgraphExec exec;
+	CUgraph second_graph;
+	CUgraphExec second_exec;
 	CUexternalMemory external;
 	CUgreenCtx green;
 	void *host;
@@ -77,6 +81,7 @@ extern struct pindown_api {
 	__typeof__(&pindown_stats) stats;
 	__typeof__(&pindown_flush) flush;
 	__typeof__(&pindown_region_is_live) is_live;
+	__typeof__(&pindown_region_is_volatile) is_volatile;
 	__typeof__(&pindown_region_buffer_id) buffer_id;
 	__typeof__(&pindown_strerror) strerror;
 } pindown_api;

@@ -168,15 +168,24 @@ static void clean_pool_only(void)
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 
-/* Memory that a graph owns can't be exported: not before a launch, and not after it. */
-static bool capture_allocation(void)
+/* What a capture allocates is there from the launch on; a free in a capture acts at the launch, too. */
+static bool instantiate(CUgraph graph, CUgraphExec *exec, unsigned long long flags)
+{
+	return OK(cuGraphInstantiateWithFlags(exec, graph, flags));
+}
+
+static bool capture_allocation(unsigned long long flags)
 {
 	s.size = 4 * MIB;
 	return OK(cuStreamCreate(&s.stream, CU_STREAM_NON_BLOCKING)) &&
 	       OK(cuStreamBeginCapture_v2(s.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)) &&
 	       OK(cuMemAllocAsync(&s.at, s.size, s.stream)) &&
-	       OK(cuStreamEndCapture(s.stream, &s.graph)) &&
-	       OK(cuGraphInstantiateWithFlags(&s.exec, s.graph, 0));
+	       OK(cuStreamEndCapture(s.stream, &s.graph)) && instantiate(s.graph, &s.exec, flags);
+}
+
+static bool capture_only(void)
+{
+	return capture_allocation(0);
 }
 
 static bool launch(void)
@@ -184,46 +193,74 @@ static bool launch(void)
 	return OK(cuGraphLaunch(s.exec, s.stream)) && OK(cuStreamSynchronize(s.stream));
 }
 
-static bool capture_allocation_and_launch(void)
+static bool launch_allocation(void)
 {
-	return capture_allocation() && launch();
+	return capture_allocation(0) && launch();
 }
 
-static bool free_after_launch(void)
+static bool launch_that_frees_itself(void)
+{
+	return capture_allocation(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) && launch();
+}
+
+static bool free_on_stream(void)
 {
 	return OK(cuMemFreeAsync(s.at, s.stream)) && OK(cuStreamSynchronize(s.stream));
+}
+
+static bool capture_free(void)
+{
+	return OK(cuStreamBeginCapture_v2(s.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)) &&
+	       OK(cuMemFreeAsync(s.at, s.stream)) &&
+	       OK(cuStreamEndCapture(s.stream, &s.second_graph)) &&
+	       instantiate(s.second_graph, &s.second_exec, 0);
+}
+
+static bool launch_allocation_and_capture_free(void)
+{
+	return launch_allocation() && capture_free();
+}
+
+static bool launch_free(void)
+{
+	return OK(cuGraphLaunch(s.second_exec, s.stream)) && OK(cuStreamSynchronize(s.stream));
 }
 
 static void clean_graph(void)
 {
 	cuGraphExecDestroy(s.exec);
 	cuGraphDestroy(s.graph);
+	if (s.second_graph != NULL) {
+		cuGraphExecDestroy(s.second_exec);
+		cuGraphDestroy(s.second_graph);
+	}
 	cuStreamDestroy_v2(s.stream);
 }
 
 static void clean_launched_graph(void)
 {
-	cuMemFreeAsync(s.at, s.stream);
+	free_on_stream();
+	clean_graph();
+}
+
+static void clean_captured_free(void)
+{
+	launch_free();
 	clean_graph();
 }
 
 /* A launch of a graph that has nothing to do with the region. */
 static bool allocate_beside_graph(void)
 {
-	CUdeviceptr of_graph;
-
-	if (!capture_allocation_and_launch())
-		return false;
-	of_graph = s.at;
-	return OK(cuMemFreeAsync(of_graph, s.stream)) && OK(cuMemAllocAsync(&s.at, s.size, NULL)) &&
-	       OK(cuStreamSynchronize(NULL));
+	return launch_allocation() && free_on_stream() &&
+	       OK(cuMemAllocAsync(&s.at, s.size, NULL)) && OK(cuStreamSynchronize(NULL));
 }
 
 static void clean_beside_graph(void)
 {
 	cuMemFreeAsync(s.at, NULL);
 	cuStreamSynchronize(NULL);
-	clean_graph();
+	clean_launched_graph();
 }
 
 /* ---- virtual memory management -------------------------------------------------------------- */
@@ -321,10 +358,18 @@ const struct regions_case regions_memory_cases[] = {
 	CASE("pool, cuMemFreeAsync", allocate_from_pool, free_async, GONE, .clean = clean_pool_only),
 	CASE("pool, cuMemPoolTrimTo", allocate_from_pool, trim_pool, KEPT, .clean = clean_pool),
 	CASE("pool, cuMemPoolDestroy", allocate_from_pool, destroy_pool, GONE),
-	CASE("captured allocation, not launched", capture_allocation, launch, REFUSED,
+	CASE("a graph's, not launched yet", capture_only, launch, REFUSED,
 	 .refusal = PINDOWN_ERR_NOT_DEVICE, .clean = clean_launched_graph),
-	CASE("captured allocation, launched", capture_allocation_and_launch, free_after_launch, REFUSED,
-	 .refusal = PINDOWN_ERR_NOT_DEVICE, .clean = clean_graph),
+	CASE("a graph's, cuMemFreeAsync", launch_allocation, free_on_stream, GONE, .clean = clean_graph,
+	 .is_volatile = true),
+	CASE("a graph's, cuMemFree", launch_allocation, free_it, GONE, .clean = clean_graph,
+	 .is_volatile = true),
+	CASE("a graph's, cuMemFreeAsync that is captured", launch_allocation, capture_free, KEPT,
+	 .clean = clean_captured_free, .is_volatile = true),
+	CASE("a graph's, cuGraphLaunch of the captured free", launch_allocation_and_capture_free,
+	 launch_free, GONE, .clean = clean_graph, .is_volatile = true),
+	CASE("a graph's, launched anew with AUTO_FREE_ON_LAUNCH", launch_that_frees_itself, launch, GONE,
+	 .clean = clean_launched_graph, .is_volatile = true),
 	CASE("stream-ordered, cuGraphLaunch of a graph beside it", allocate_beside_graph, launch, KEPT,
 	 .clean = clean_beside_graph),
 	CASE("mapped, cuMemUnmap", map_one, unmap_first, GONE, .clean = clean_vmm),

@@ -24,7 +24,7 @@
  *   EPERM	the descriptor belongs to another process
  *   ENOENT	no region of this descriptor has that number
  *   ESTALE	the region's memory has been freed: it is revoked. Unpin it
- *   EOPNOTSUPP	the driver or this machine can't do that
+ *   EOPNOTSUPP	the driver or this machine can't do that, or the driver is not understood
  *   EFAULT	an address of the caller can't be read or written
  *   ENOMEM	no host memory
  *   ENODEV	no NVIDIA driver that answers

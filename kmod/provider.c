@@ -182,7 +182,7 @@ int pd_dma_map(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
 	pr_err_ratelimited("DMA mapping of the driver has version %#x and %u pages: not understood\n",
 			   mapping->version, mapping->entries);
 	pd_dma_unmap(peer, hold, dma);
-	return -EPROTO;
+	return -EOPNOTSUPP;
 }
 
 void pd_dma_unmap(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
@@ -296,7 +296,7 @@ int pd_layout_measure(struct pd_layout *layout, const struct nvidia_p2p_page_tab
 	if (!version_is_known(table->version)) {
 		pr_err_ratelimited("page table of the driver has version %#x: not understood\n",
 				   table->version);
-		return -EPROTO;
+		return -EOPNOTSUPP;
 	}
 	layout->page_size = bytes_of(table->page_size);
 	layout->page_count = table->entries;
@@ -304,11 +304,11 @@ int pd_layout_measure(struct pd_layout *layout, const struct nvidia_p2p_page_tab
 	if ((u64)layout->page_size * layout->page_count != length) {
 		pr_err_ratelimited("page table of the driver has %u pages of %u bytes for %llu\n",
 				   layout->page_count, layout->page_size, length);
-		return -EPROTO;
+		return -EOPNOTSUPP;
 	}
 	for (i = 0; i < layout->page_count; i++) {
 		if (!IS_ALIGNED(physical(table, i), PAGE_SIZE))
-			return -EPROTO;
+			return -EOPNOTSUPP;
 		layout->run_count += begins_run(table, i, layout->page_size);
 	}
 	if (uuid_of(table))

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: MIT
 # Configuration, trace and command: what the writer writes is read back with the command's reader.
-CHECK_UNIT += $(B)/unit/test_config $(B)/unit/test_trace $(B)/unit/test_tools
+UNIT_TRACE := $(addprefix $(B)/unit/,test_trace_file test_trace_events test_trace_threads)
+CHECK_UNIT += $(B)/unit/test_config $(UNIT_TRACE) $(B)/unit/test_tools
 
-$(B)/obj/tests/unit/test_trace.c.o $(B)/obj/tests/unit/test_tools.c.o: INCLUDE += -Itools
+$(patsubst %,$(B)/obj/tests/unit/%.c.o,trace_test test_trace_file test_trace_events \
+	test_trace_threads test_tools): INCLUDE += -Itools
 
 # The command without its main(), and without `run`, which needs none of this.
 TOOLS_PARTS := $(filter-out %/main.c.o %/run.c.o %/dump.c.o %/report.c.o,$(TOOLS_OBJ))
 
-$(B)/unit/test_config $(B)/unit/test_trace: $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(TOOLS_PARTS) $(CACHE_OBJ)
+$(B)/unit/test_config: $(B)/obj/tests/unit/test_config.c.o $(CACHE_OBJ)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
+$(UNIT_TRACE): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(B)/obj/tests/unit/trace_test.c.o $(TOOLS_PARTS) $(CACHE_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 $(B)/unit/test_tools: $(B)/obj/tests/unit/test_tools.c.o $(B)/obj/tests/unit/made_trace.c.o $(TOOLS_PARTS) $(TOOLS_SHARED)

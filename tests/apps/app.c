@@ -100,7 +100,7 @@ void app_after(const char *fn, CUresult result, int error, uint64_t addr, bool w
 		note(fn, result, addr);
 	if (app_quiet)
 		return;
-	if (error != ERRNO_BEFORE)
+	if (watched && error != ERRNO_BEFORE)
 		snprintf(changed, sizeof(changed), ", errno %d", error);
 	if (result == APP_NOT_THERE)
 		app_say("%s: not there", fn);

@@ -90,6 +90,9 @@ same()
 {
 	local what
 
+	# Whether a real driver hands out an address again is its own affair.
+	[ "${DRIVER:-simulated}" != real ] ||
+		sed -i 's/, at [A-Z][23]*$/, somewhere/' "$work/out.plain" "$work/out.with"
 	for what in out err status; do
 		if ! diff "$work/$what.plain" "$work/$what.with" >"$work/difference"; then
 			case $what in

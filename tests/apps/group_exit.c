@@ -33,6 +33,13 @@ static void *exit_in_thread(void *argument)
 	exit(11);
 }
 
+/* The main thread has ended before; this one ends the process. */
+static void *outlive_main(void *argument)
+{
+	pthread_join(*(pthread_t *)argument, NULL);
+	exit(12);
+}
+
 static void *stay_for_ever(void *argument)
 {
 	CUdeviceptr at = 0;
@@ -47,9 +54,11 @@ static void *stay_for_ever(void *argument)
 
 static int end_by(const char *way)
 {
+	static pthread_t main_thread;
 	CUcontext context = NULL;
 	pthread_t thread;
 
+	main_thread = pthread_self();
 	if (strcmp(way, "early_handler") == 0)
 		atexit(free_kept); /* runs after those that CUDA registers at cuInit */
 	app_begin();
@@ -68,7 +77,8 @@ static int end_by(const char *way)
 	if (strcmp(way, "killed") == 0 &&
 	    pthread_create(&thread, NULL, stay_for_ever, context) == 0)
 		pthread_join(thread, NULL);
-	if (strcmp(way, "last_thread") == 0)
+	if (strcmp(way, "last_thread") == 0 &&
+	    pthread_create(&thread, NULL, outlive_main, &main_thread) == 0)
 		pthread_exit(NULL);
 	if (strcmp(way, "signal") == 0)
 		raise(SIGTERM);

@@ -15,8 +15,8 @@
 #define MOST_EXTENTS 64 /* mappings that one export may span */
 
 /*
- * Which memory may be exported at all. Neither a module's variables, nor what another process owns,
- * nor what the host can touch.
+ * Which memory may be exported at all. Neither a module's variables, nor what another process owns or
+ * what was imported as external memory, nor what the host can touch.
  */
 static bool exportable(const struct sim_block *block)
 {
@@ -25,7 +25,8 @@ static bool exportable(const struct sim_block *block)
 	if (block->heap)
 		return !block->heap->hidden;
 	return !block->whole ||
-	       (block->whole->kind != SIM_IPC && block->whole->kind != SIM_POOL_IMPORT);
+	       (block->whole->kind != SIM_IPC && block->whole->kind != SIM_POOL_IMPORT &&
+		block->whole->kind != SIM_EXTERNAL);
 }
 
 static bool in_pool(const struct sim_block *block)

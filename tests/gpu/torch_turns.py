@@ -3,8 +3,9 @@
 
 Three processes of torch_loop.py, without, preloaded and traced, are alive at once and take turns of a
 few milliseconds, on the same processors, so that a machine that changes its speed does so for all of
-them. Done anew a few times, since a process's luck with its memory lasts for its life. Prints lines
-"KIND<tab>NAME<tab>NANOSECONDS", the median of each process.
+them: each turn is compared with the one without that was taken beside it. Done anew a few times, since
+a process's luck with its memory lasts for its life. Prints lines "KIND<tab>NAME<tab>NANOSECONDS": the
+median without, and that times the median of the ratios.
 """
 import os
 import statistics
@@ -47,16 +48,23 @@ def measure(library, trace):
         process.stdin.close()
         if process.wait() != 0:
             sys.exit("a training loop failed")
-    return {kind: statistics.median(times[kind]) for kind in KINDS}
+    return times
 
 
 def main():
     name, library, trace = sys.argv[1:]
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[-4:])  # its loop, autograd's thread, and the driver's
+    direct, ratios = [], {kind: [] for kind in KINDS}
     for _ in range(PROCESSES):
-        for kind, time in measure(library, trace).items():
-            print(f"{kind}\t{name}\t{time:.1f}", flush=True)
+        times = measure(library, trace)
+        direct.append(statistics.median(times["direct"]))
+        for kind in KINDS:
+            ratios[kind].append(statistics.median(
+                mine / base for mine, base in zip(times[kind], times["direct"])))
+            print(f"{kind}: {ratios[kind][-1]:.4f} of direct", file=sys.stderr)
+    for kind in KINDS:
+        print(f"{kind}\t{name}\t{statistics.median(direct) * statistics.median(ratios[kind]):.1f}")
 
 
 main()

@@ -40,8 +40,9 @@ void step_to_here(void);
 
 /*
  * One turn without the other thread, to count the instructions, and then one for each of them (or
- * for at most `turns`, or so many as the environment's STEP_TURNS says, spread evenly). Asserts that
- * the other thread ran to its end within the first one's window at least once, and says how often.
+ * for at most `turns`, or so many as the environment's STEP_TURNS says: half of them at the beginning,
+ * the others spread evenly). Asserts that the other thread ran to its end within the first one's
+ * window at least once, and says how often.
  */
 void run_race(const char *name, const struct race *race, unsigned turns);
 

@@ -354,6 +354,81 @@ START_TEST(a_free_against_the_last_put)
 }
 END_TEST
 
+/* Neighbours in one page share a list in the index; it changes while the free reads it. */
+#define NEAR(i) (AT(0) + 512 * (i))
+
+static void five_neighbours(void)
+{
+	flush_and_forget();
+	for (unsigned i = 0; i < 5; i++)
+		fake_free(NEAR(i));
+	for (unsigned i = 0; i < 5; i++) {
+		fake_alloc(NEAR(i), 512, FAKE_LINEAR);
+		get_and_put(NEAR(i), 1);
+	}
+	old_id = fake_id(NEAR(2));
+	exports_after_end = 0;
+}
+
+static void stepped_free_of_the_middle_one(void)
+{
+	step_from_here();
+	pd_guard guard = pd_end_range(NEAR(2), 0);
+	step_to_here();
+	exports_after_end = fake_open_exports_of(old_id);
+	ck_assert_int_eq(fake_free(NEAR(2)), FAKE_SUCCESS);
+	pd_ended(guard);
+}
+
+static void stepped_hit_of_the_middle_one(void)
+{
+	step_from_here();
+	result = pindown_get(NEAR(2), 1, PINDOWN_GET_CACHED, &region);
+	step_to_here();
+}
+
+static void other_stirs_the_page(void)
+{
+	for (unsigned i = 0; i < 5; i++)
+		if (i != 2)
+			pindown_invalidate(NEAR(i), 0);
+	for (unsigned i = 5; i-- > 0;)
+		if (i != 2)
+			get_and_put(NEAR(i), 1);
+}
+
+static void check_middle_one_gone(void)
+{
+	ck_assert_msg(exports_after_end == 0, "instruction %u: overlooked", race_instruction());
+	ck_assert(!is_cached(NEAR(2), 1));
+	assert_all_gone();
+}
+
+START_TEST(a_free_against_changes_in_its_page)
+{
+	static const struct race race = {five_neighbours, stepped_free_of_the_middle_one,
+					 other_stirs_the_page, check_middle_one_gone};
+
+	run_race("free against changes in its page", &race, TURNS);
+}
+END_TEST
+
+static void check_middle_one_found(void)
+{
+	ck_assert_msg(result == PINDOWN_OK, "instruction %u: not found", race_instruction());
+	ck_assert_uint_eq(pindown_region_buffer_id(region), old_id);
+	pindown_put(region);
+}
+
+START_TEST(a_hit_against_changes_in_its_page)
+{
+	static const struct race race = {five_neighbours, stepped_hit_of_the_middle_one,
+					 other_stirs_the_page, check_middle_one_found};
+
+	run_race("hit against changes in its page", &race, TURNS);
+}
+END_TEST
+
 /* ---- a flush, stepped ---- */
 
 static void stepped_flush(void)
@@ -531,6 +606,8 @@ int main(void)
 	tcase_add_test(tc, a_free_against_a_hit);
 	tcase_add_test(tc, a_free_of_nothing_registered_against_a_pin);
 	tcase_add_test(tc, a_free_against_the_last_put);
+	tcase_add_test(tc, a_free_against_changes_in_its_page);
+	tcase_add_test(tc, a_hit_against_changes_in_its_page);
 	tcase_add_test(tc, a_flush_against_a_free);
 	tcase_add_test(tc, a_flush_against_a_get);
 	tcase_add_test(tc, a_flush_of_a_region_in_use);

@@ -24,7 +24,6 @@ static bool rdma_capable(const struct sim_alloc *alloc)
 
 	switch (alloc->kind) {
 	case SIM_LINEAR:
-	case SIM_EXTERNAL:
 	case SIM_GRAPHICS:
 		return true;
 	case SIM_MAPPED:

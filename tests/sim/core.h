@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What every file of the simulated driver shares: the shape of an entry point, the API lock, and
- *the state of the process (before cuInit, alive, forked, shut down).
+ * the state of the process (before cuInit, alive, forked, shut down).
  *
  * An entry point is written once, with its body:
  *
@@ -12,9 +12,9 @@
  *	}
  *
  * The macro exports it, counts it, lets the faults of SIM_FAIL and SIM_DELAY act on it, and runs
- *the body with the API lock held. As in the real driver that lock is one for the process, is held
- *for the whole call, and may be taken again by the thread that has it: the driver calls its own
- *exports.
+ * the body with the API lock held. As in the real driver that lock is one for the process, is held
+ * for the whole call, and may be taken again by the thread that has it: the driver calls its own
+ * exports.
  */
 #ifndef SIM_CORE_H
 #define SIM_CORE_H

@@ -74,8 +74,8 @@ static CUresult extents_of(uint64_t addr, uint64_t size, struct sim_extent **ext
 			return CUDA_ERROR_INVALID_VALUE;
 		piece = block->base + block->size - at < end - at ? block->base + block->size - at
 								  : end - at;
-		if (block->extent_offset + (at - block->base) + piece > block->extent->size)
-			return CUDA_ERROR_INVALID_VALUE; /* imported memory may end sooner */
+		if (at + piece < end && block->size != block->extent->size)
+			return CUDA_ERROR_NOT_SUPPORTED; /* the rest of it lies in between */
 		live |= sim_block_has_live(block, at, piece);
 		extents[*count] = block->extent;
 		at += piece;

@@ -10,20 +10,10 @@
 #include "handles.h"
 #include "streams.h"
 
-static struct sim_graph *graph_of(CUgraph handle)
-{
-	return sim_handle(handle, SIM_GRAPH_HANDLE);
-}
-
-static struct sim_node *node_of(CUgraphNode handle)
-{
-	return sim_handle(handle, SIM_GRAPH_NODE);
-}
-
 static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *dependencies, size_t count,
 		    const struct sim_work *work)
 {
-	struct sim_graph *graph = graph_of(handle);
+	struct sim_graph *graph = sim_graph_of(handle);
 	struct sim_node *node;
 	CUresult result;
 	size_t i;
@@ -31,7 +21,7 @@ static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *depende
 	if (!out || !graph || (count && !dependencies))
 		return CUDA_ERROR_INVALID_VALUE;
 	for (i = 0; i < count; i++)
-		if (!node_of(dependencies[i]) || node_of(dependencies[i])->graph != graph)
+		if (!sim_node_of(dependencies[i]) || sim_node_of(dependencies[i])->graph != graph)
 			return CUDA_ERROR_INVALID_VALUE;
 	result = sim_graph_add(graph, work, (struct sim_node *const *)dependencies, count, &node);
 	if (result == CUDA_SUCCESS)
@@ -56,7 +46,7 @@ SIM_CALL(cuGraphCreate, (CUgraph * handle, unsigned int flags), (handle, flags))
 
 SIM_CALL(cuGraphDestroy, (CUgraph handle), (handle))
 {
-	struct sim_graph *graph = graph_of(handle);
+	struct sim_graph *graph = sim_graph_of(handle);
 
 	if (!graph || graph->owned || sim_graph_captured(graph))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -66,7 +56,7 @@ SIM_CALL(cuGraphDestroy, (CUgraph handle), (handle))
 
 SIM_CALL(cuGraphClone, (CUgraph * clone, CUgraph original), (clone, original))
 {
-	struct sim_graph *graph = graph_of(original), *copy;
+	struct sim_graph *graph = sim_graph_of(original), *copy;
 
 	if (!clone || !graph)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -148,7 +138,7 @@ static CUresult kernel_work(const CUDA_KERNEL_NODE_PARAMS_v1 *params, struct sim
 /* A child graph is copied into its node, or moved there. */
 static CUresult child_work(CUgraph handle, bool move, struct sim_work *work)
 {
-	struct sim_graph *child = graph_of(handle);
+	struct sim_graph *child = sim_graph_of(handle);
 
 	if (!child || (move && child->owned))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -376,7 +366,7 @@ SIM_CALL(cuGraphAddNode_v2,
 
 SIM_CALL(cuGraphDestroyNode, (CUgraphNode handle), (handle))
 {
-	struct sim_node *node = node_of(handle);
+	struct sim_node *node = sim_node_of(handle);
 
 	if (!node || node->graph->owned)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -392,13 +382,13 @@ SIM_CALL(cuGraphDestroyNode, (CUgraphNode handle), (handle))
 static CUresult add_edges(CUgraph handle, const CUgraphNode *from, const CUgraphNode *to,
 			  size_t count)
 {
-	struct sim_graph *graph = graph_of(handle);
+	struct sim_graph *graph = sim_graph_of(handle);
 	size_t i;
 
 	if (!graph || (count && (!from || !to)))
 		return CUDA_ERROR_INVALID_VALUE;
 	for (i = 0; i < count; i++) {
-		struct sim_node *early = node_of(from[i]), *late = node_of(to[i]);
+		struct sim_node *early = sim_node_of(from[i]), *late = sim_node_of(to[i]);
 		CUresult result;
 
 		if (!early || !late || early->graph != graph || late->graph != graph)
@@ -424,121 +414,4 @@ SIM_CALL(cuGraphAddDependencies_v2,
 {
 	(void)edges;
 	return add_edges(graph, from, to, count);
-}
-
-/* ---- questions ------------------------------------------------------------------------------ */
-
-/* With no array given, how many there are; else as many as fit, the rest NULL. */
-static void hand_out(struct sim_node *const *nodes, size_t have, CUgraphNode *out, size_t *count)
-{
-	size_t i;
-
-	for (i = 0; out && i < *count; i++)
-		out[i] = i < have ? (CUgraphNode)nodes[i] : NULL;
-	if (!out || *count > have)
-		*count = have;
-}
-
-SIM_CALL(cuGraphGetNodes, (CUgraph handle, CUgraphNode *nodes, size_t *count),
-	 (handle, nodes, count))
-{
-	struct sim_graph *graph = graph_of(handle);
-
-	if (!graph || !count)
-		return CUDA_ERROR_INVALID_VALUE;
-	hand_out(graph->nodes, graph->count, nodes, count);
-	return CUDA_SUCCESS;
-}
-
-SIM_CALL(cuGraphGetRootNodes, (CUgraph handle, CUgraphNode *nodes, size_t *count),
-	 (handle, nodes, count))
-{
-	struct sim_graph *graph = graph_of(handle);
-	size_t i, found = 0;
-
-	if (!graph || !count)
-		return CUDA_ERROR_INVALID_VALUE;
-	for (i = 0; i < graph->count; i++) {
-		if (graph->nodes[i]->dependency_count)
-			continue;
-		if (nodes && found < *count)
-			nodes[found] = (CUgraphNode)graph->nodes[i];
-		found++;
-	}
-	if (!nodes || *count > found)
-		*count = found;
-	return CUDA_SUCCESS;
-}
-
-static CUresult dependencies_of(CUgraphNode handle, CUgraphNode *nodes, size_t *count)
-{
-	struct sim_node *node = node_of(handle);
-
-	if (!node || !count)
-		return CUDA_ERROR_INVALID_VALUE;
-	hand_out(node->dependencies, node->dependency_count, nodes, count);
-	return CUDA_SUCCESS;
-}
-
-SIM_CALL(cuGraphNodeGetDependencies, (CUgraphNode node, CUgraphNode *nodes, size_t *count),
-	 (node, nodes, count))
-{
-	return dependencies_of(node, nodes, count);
-}
-
-SIM_CALL(cuGraphNodeGetDependencies_v2,
-	 (CUgraphNode node, CUgraphNode *nodes, CUgraphEdgeData *edges, size_t *count),
-	 (node, nodes, edges, count))
-{
-	if (edges && count)
-		memset(edges, 0, *count * sizeof(*edges));
-	return dependencies_of(node, nodes, count);
-}
-
-SIM_CALL(cuGraphNodeGetType, (CUgraphNode handle, CUgraphNodeType *type), (handle, type))
-{
-	struct sim_node *node = node_of(handle);
-
-	if (!node || !type)
-		return CUDA_ERROR_INVALID_VALUE;
-	*type = node->work.type;
-	return CUDA_SUCCESS;
-}
-
-static struct sim_node *node_of_type(CUgraphNode handle, CUgraphNodeType type)
-{
-	struct sim_node *node = node_of(handle);
-
-	return node && node->work.type == type ? node : NULL;
-}
-
-SIM_CALL(cuGraphMemAllocNodeGetParams, (CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PARAMS *params),
-	 (handle, params))
-{
-	struct sim_node *node = node_of_type(handle, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
-
-	if (!node || !params)
-		return CUDA_ERROR_INVALID_VALUE;
-	*params = node->work.alloc.params;
-	return CUDA_SUCCESS;
-}
-
-SIM_CALL(cuGraphMemFreeNodeGetParams, (CUgraphNode handle, CUdeviceptr *dptr), (handle, dptr))
-{
-	struct sim_node *node = node_of_type(handle, CU_GRAPH_NODE_TYPE_MEM_FREE);
-
-	if (!node || !dptr)
-		return CUDA_ERROR_INVALID_VALUE;
-	*dptr = node->work.free;
-	return CUDA_SUCCESS;
-}
-
-SIM_CALL(cuGraphChildGraphNodeGetGraph, (CUgraphNode handle, CUgraph *graph), (handle, graph))
-{
-	struct sim_node *node = node_of_type(handle, CU_GRAPH_NODE_TYPE_GRAPH);
-
-	if (!node || !graph)
-		return CUDA_ERROR_INVALID_VALUE;
-	*graph = (CUgraph)node->work.child;
-	return CUDA_SUCCESS;
 }

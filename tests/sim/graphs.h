@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "handles.h"
 #include "memory.h"
 #include "work.h"
 
@@ -51,6 +52,16 @@ CUresult sim_capture_forbids_waiting(const struct sim_context *context);
 
 /* Memory of an allocation node is freed: by a free node, cuMemFree or cuMemFreeAsync. */
 void sim_graph_memory_free(struct sim_alloc *alloc);
+static inline struct sim_graph *sim_graph_of(CUgraph handle)
+{
+	return sim_handle(handle, SIM_GRAPH_HANDLE);
+}
+
+static inline struct sim_node *sim_node_of(CUgraphNode handle)
+{
+	return sim_handle(handle, SIM_GRAPH_NODE);
+}
+
 struct sim_graph *sim_graph_new(void);
 void sim_graph_delete(struct sim_graph *graph);
 /* Adds a node that depends on others of the graph; an allocation node gets its address. */

@@ -64,8 +64,7 @@ SIM_UNSAFE_CALL(cuMemAllocPitch_v2,
 	return CUDA_SUCCESS;
 }
 
-/* ---- the calls from before CUDA 3.2: addresses below 4 GiB ------------------------------------
- */
+/* ---- the calls from before CUDA 3.2: addresses below 4 GiB ------------------------------- */
 
 static CUresult alloc_low(CUdeviceptr_v1 *dptr, uint64_t size)
 {

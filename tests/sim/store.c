@@ -13,34 +13,10 @@
 #include "bits.h"
 #include "core.h"
 #include "sim.h"
-#include "store.h"
+#include "store_parts.h"
 
 #define SPAN_FACTOR   8		    /* place in the memfd for each byte of memory */
 #define TOUCHED_LIMIT (64ull << 20) /* free pages that may stay in RAM */
-#define MAX_DEVICES   16
-
-struct export
-{
-	uint64_t id, size;
-	struct export *next;
-};
-
-struct sim_store {
-	int fd;
-	int device;
-	char *view;
-	uint64_t inode;
-	uint64_t total, used; /* bytes */
-	uint64_t pages;	      /* in the span */
-	uint64_t *taken;      /* a bit for each page of the span */
-	uint64_t *touched;    /* pages that are free but in RAM */
-	uint64_t touched_bytes;
-	uint64_t last_page, last_pages; /* given back last: the next of that size goes there */
-	uint64_t lowest;		/* no free page below */
-	struct sim_extent *kept;	/* aside: without a user, but exported */
-	struct export *exports;		/* those not known to be closed */
-	uint64_t export_bytes, next_export, next_record;
-};
 
 static struct sim_store stores[MAX_DEVICES];
 static struct sim_extent *spare;
@@ -105,14 +81,13 @@ static void give_back(struct sim_extent *extent)
 		if (store->touched_bytes > TOUCHED_LIMIT)
 			punch_free_pages(store);
 	}
-	extent->next = spare;
-	spare = extent;
+	sim_extent_delete(extent);
 }
 
 /* ---- who still holds it --------------------------------------------------------------------- */
 
 /* Whether somebody has a read lock there. The store's own description has none. */
-static bool locked(const struct sim_store *store, uint64_t offset, uint64_t size)
+bool sim_store_locked(const struct sim_store *store, uint64_t offset, uint64_t size)
 {
 	struct flock probe = {.l_type = F_WRLCK,
 			      .l_whence = SEEK_SET,
@@ -122,31 +97,14 @@ static bool locked(const struct sim_store *store, uint64_t offset, uint64_t size
 	return fcntl(store->fd, F_OFD_GETLK, &probe) == 0 && probe.l_type != F_UNLCK;
 }
 
-static void forget_closed_exports(struct sim_store *store)
-{
-	struct export **at = &store->exports;
-
-	while (*at) {
-		struct export *export = *at;
-
-		if (locked(store, SIM_EXPORT_IDS + export->id, 1)) {
-			at = &export->next;
-			continue;
-		}
-		store->export_bytes -= export->size;
-		*at = export->next;
-		free(export);
-	}
-}
-
-static void free_closed_memory(struct sim_store *store)
+void sim_store_free_closed(struct sim_store *store)
 {
 	struct sim_extent **at = &store->kept;
 
 	while (*at) {
 		struct sim_extent *extent = *at;
 
-		if (locked(store, extent->offset, extent->size)) {
+		if (sim_store_locked(store, extent->offset, extent->size)) {
 			at = &extent->next;
 			continue;
 		}
@@ -157,7 +115,7 @@ static void free_closed_memory(struct sim_store *store)
 
 /* ---- extents -------------------------------------------------------------------------------- */
 
-static struct sim_extent *new_extent(void)
+struct sim_extent *sim_extent_new(void)
 {
 	struct sim_extent *extent = spare;
 
@@ -179,10 +137,10 @@ struct sim_extent *sim_extent_take(int device, uint64_t size)
 	if (size > store->total)
 		return NULL;
 	if (store->kept && store->used + size > store->total)
-		free_closed_memory(store);
+		sim_store_free_closed(store);
 	if (store->used + size > store->total || !find_place(store, size >> SIM_PAGE_SHIFT, &page))
 		return NULL;
-	extent = new_extent();
+	extent = sim_extent_new();
 	if (!extent)
 		return NULL;
 	extent->store = store;
@@ -205,27 +163,15 @@ struct sim_extent *sim_extent_take(int device, uint64_t size)
 	return extent;
 }
 
+void sim_extent_delete(struct sim_extent *extent)
+{
+	extent->next = spare;
+	spare = extent;
+}
+
 void sim_extent_hold(struct sim_extent *extent)
 {
 	extent->users++;
-}
-
-/* A store that was made for one imported extent goes with it. */
-static void close_import(struct sim_extent *extent)
-{
-	struct sim_store *store = extent->store;
-
-	while (store->exports) {
-		struct export *export = store->exports;
-
-		store->exports = export->next;
-		free(export);
-	}
-	munmap(store->view, extent->size);
-	close(store->fd);
-	free(store);
-	extent->next = spare;
-	spare = extent;
 }
 
 void sim_extent_drop(struct sim_extent *extent)
@@ -235,8 +181,8 @@ void sim_extent_drop(struct sim_extent *extent)
 	if (--extent->users)
 		return;
 	if (store->device < 0) {
-		close_import(extent);
-	} else if (extent->exported && locked(store, extent->offset, extent->size)) {
+		sim_import_close(extent);
+	} else if (extent->exported && sim_store_locked(store, extent->offset, extent->size)) {
 		extent->next = store->kept;
 		store->kept = extent;
 	} else {
@@ -254,51 +200,6 @@ char *sim_extent_view(struct sim_extent *extent)
 	extent->touched = true;
 	return extent->store->device < 0 ? extent->store->view
 					 : extent->store->view + extent->offset;
-}
-
-/*
- * The descriptor that was handed to us may be shared with others, who may close it: a description
- * of our own is locked and mapped instead.
- */
-struct sim_extent *sim_extent_import(int fd, uint64_t offset, uint64_t size, CUresult *why)
-{
-	struct sim_store *store = calloc(1, sizeof(*store));
-	struct sim_extent *extent = new_extent();
-	struct flock lock = {.l_type = F_RDLCK,
-			     .l_whence = SEEK_SET,
-			     .l_start = (off_t)offset,
-			     .l_len = (off_t)size};
-	char path[64];
-
-	*why = CUDA_ERROR_OUT_OF_MEMORY;
-	if (!store || !extent)
-		goto no_memory;
-	*why = CUDA_ERROR_INVALID_VALUE;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	store->fd = open(path, O_RDWR | O_CLOEXEC);
-	if (store->fd < 0)
-		goto no_memory;
-	*why = CUDA_ERROR_MAP_FAILED;
-	fcntl(store->fd, F_OFD_SETLK, &lock);
-	store->view = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, store->fd, offset);
-	if (store->view == MAP_FAILED)
-		goto no_map;
-	store->device = -1;
-	store->next_export = (uint64_t)getpid() << 32; /* apart from those of the owner */
-	extent->store = store;
-	extent->offset = offset;
-	extent->size = size;
-	extent->users = 1;
-	return extent;
-no_map:
-	close(store->fd);
-no_memory:
-	free(store);
-	if (extent) {
-		extent->next = spare;
-		spare = extent;
-	}
-	return NULL;
 }
 
 /*
@@ -323,7 +224,7 @@ bool sim_extents_join(struct sim_extent **extents, unsigned count, int device)
 		return true;
 	for (i = 0; i < count; i++)
 		if (extents[i]->store != store ||
-		    locked(store, extents[i]->offset, extents[i]->size))
+		    sim_store_locked(store, extents[i]->offset, extents[i]->size))
 			return false;
 	if (!find_place(store, size >> SIM_PAGE_SHIFT, &page))
 		return false;
@@ -370,91 +271,6 @@ void sim_extent_move(struct sim_extent *extent)
 	other->touched = old.touched;
 	other->exported = old.exported;
 	sim_extent_drop(other);
-}
-
-/* ---- exports -------------------------------------------------------------------------------- */
-
-static bool set_lock(int fd, uint64_t offset, uint64_t size)
-{
-	struct flock lock = {.l_type = F_RDLCK,
-			     .l_whence = SEEK_SET,
-			     .l_start = (off_t)offset,
-			     .l_len = (off_t)size};
-
-	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
-}
-
-int sim_store_export(struct sim_extent *extent, uint64_t offset, uint64_t size, bool pins)
-{
-	struct sim_store *store = extent->store;
-	struct export *export;
-	char path[64];
-	int fd;
-
-	if (pins && sim_options.pin_bytes != UINT64_MAX) {
-		forget_closed_exports(store);
-		if (size > sim_options.pin_bytes ||
-		    store->export_bytes > sim_options.pin_bytes - size)
-			return -1;
-	}
-	export = malloc(sizeof(*export));
-	if (!export)
-		return -1;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", store->fd);
-	fd = open(path, O_RDWR | (sim_options.export_cloexec ? O_CLOEXEC : 0));
-	if (fd < 0)
-		goto no_descriptor;
-	export->id = store->next_export;
-	export->size = size;
-	if (!set_lock(fd, offset, size) ||
-	    (pins && !set_lock(fd, SIM_EXPORT_IDS + export->id, 1)) ||
-	    lseek(fd, offset, SEEK_SET) < 0)
-		goto no_lock;
-	extent->exported = true;
-	extent->touched = true; /* its holder may write to it */
-	if (!pins) {
-		free(export);
-		return fd;
-	}
-	if (++store->next_export % 256 == 0)
-		forget_closed_exports(store); /* else the list would grow for ever */
-	store->export_bytes += size;
-	export->next = store->exports;
-	store->exports = export;
-	return fd;
-no_lock:
-	close(fd);
-no_descriptor:
-	free(export);
-	return -2;
-}
-
-/* ---- records for other processes ------------------------------------------------------------ */
-
-uint64_t sim_record_write(struct sim_store *store, struct sim_record *record)
-{
-	uint64_t at = SIM_RECORDS_AT + store->next_record * sizeof(*record);
-
-	record->magic = SIM_RECORD_MAGIC;
-	if (pwrite(store->fd, record, sizeof(*record), at) != sizeof(*record))
-		return 0;
-	store->next_record++;
-	return at;
-}
-
-void sim_record_end(struct sim_store *store, uint64_t at)
-{
-	uint64_t gone = 0;
-
-	if (pwrite(store->fd, &gone, sizeof(gone), at + offsetof(struct sim_record, id)) < 0)
-		sim_complain("simulated libcuda: a record of shared memory could not be ended: %s",
-			     strerror(errno));
-}
-
-bool sim_record_read(int fd, uint64_t at, struct sim_record *record)
-{
-	return pread(fd, record, sizeof(*record), at) == sizeof(*record) &&
-	       record->magic == SIM_RECORD_MAGIC;
 }
 
 /* ---- start and stop ------------------------------------------------------------------------- */
@@ -506,16 +322,16 @@ CUresult sim_stores_start(void)
 
 void sim_store_info(int device, uint64_t *free_bytes, uint64_t *total)
 {
-	free_closed_memory(&stores[device]);
+	sim_store_free_closed(&stores[device]);
 	*free_bytes = stores[device].total - stores[device].used;
 	*total = stores[device].total;
 }
 
 /* ---- questions of tests --------------------------------------------------------------------- */
 
-static bool known(int device)
+struct sim_store *sim_store_known(int device)
 {
-	return device >= 0 && device < MAX_DEVICES && stores[device].view;
+	return device >= 0 && device < MAX_DEVICES && stores[device].view ? &stores[device] : NULL;
 }
 
 SIM_API uint64_t sim_used_bytes(int device)
@@ -523,8 +339,8 @@ SIM_API uint64_t sim_used_bytes(int device)
 	uint64_t used = 0;
 
 	sim_lock();
-	if (known(device)) {
-		free_closed_memory(&stores[device]);
+	if (sim_store_known(device)) {
+		sim_store_free_closed(&stores[device]);
 		used = stores[device].used;
 	}
 	sim_unlock();
@@ -537,44 +353,11 @@ SIM_API uint64_t sim_kept_bytes(int device)
 	uint64_t kept = 0;
 
 	sim_lock();
-	if (known(device)) {
-		free_closed_memory(&stores[device]);
+	if (sim_store_known(device)) {
+		sim_store_free_closed(&stores[device]);
 		for (extent = stores[device].kept; extent; extent = extent->next)
 			kept += extent->size;
 	}
 	sim_unlock();
 	return kept;
-}
-
-SIM_API unsigned sim_open_exports(int device)
-{
-	struct export *export;
-	unsigned count = 0;
-
-	sim_lock();
-	if (known(device)) {
-		forget_closed_exports(&stores[device]);
-		for (export = stores[device].exports; export; export = export->next)
-			count++;
-	}
-	sim_unlock();
-	return count;
-}
-
-SIM_API uint64_t sim_open_export_bytes(int device)
-{
-	uint64_t bytes = 0;
-
-	sim_lock();
-	if (known(device)) {
-		forget_closed_exports(&stores[device]);
-		bytes = stores[device].export_bytes;
-	}
-	sim_unlock();
-	return bytes;
-}
-
-SIM_API int64_t sim_dmabuf_offset(int fd)
-{
-	return lseek(fd, 0, SEEK_CUR);
 }

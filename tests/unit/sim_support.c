@@ -74,6 +74,13 @@ CUresult try_export(CUdeviceptr ptr, uint64_t size)
 	return result;
 }
 
+CUresult set_sync_memops(CUdeviceptr ptr)
+{
+	unsigned on = 1;
+
+	return cu(cuPointerSetAttribute)(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr);
+}
+
 uint64_t free_bytes(void)
 {
 	size_t left, total;

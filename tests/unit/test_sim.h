@@ -30,6 +30,7 @@ CUdeviceptr allocate(uint64_t size);
 uint64_t id_of(CUdeviceptr ptr); /* 0: none */
 int export_of(CUdeviceptr ptr, uint64_t size);
 CUresult try_export(CUdeviceptr ptr, uint64_t size);
+CUresult set_sync_memops(CUdeviceptr ptr);
 uint64_t free_bytes(void);
 /* The byte at an offset of an exported range. */
 int byte_of(int fd, uint64_t offset);

@@ -283,11 +283,11 @@ static bool stop;
 static void *write_until_stopped(void *arg)
 {
 	(void)arg;
-	/* A pause now and then keeps the file from filling the disk. */
+	/* With pauses, so that readers under a sanitizer come along. */
 	for (uint64_t i = 0; !__atomic_load_n(&stop, __ATOMIC_RELAXED); i++) {
 		call_at(i);
-		if (i % 1000 == 0)
-			usleep(500);
+		if (i % 100 == 0)
+			usleep(1000);
 	}
 	return NULL;
 }
@@ -334,7 +334,7 @@ START_TEST(read_while_others_write)
 	pd_trace_open();
 	for (unsigned i = 0; i < 2; i++)
 		pthread_create(&threads[i], NULL, write_until_stopped, NULL);
-	for (unsigned i = 0; i < 15 || before < 5000; i++) {
+	for (unsigned i = 0; i < 15 || before < 500; i++) {
 		uint64_t next[2] = {0, 0};
 		uint32_t tids[2] = {0, 0};
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Asymmetric barriers. Hits and frees are many and must cost nothing; pins and invalidations are
- *few and cost microseconds anyway. So the frequent side publishes with a plain store and the rare
- *side pays for both with membarrier(2).
+ * few and cost microseconds anyway. So the frequent side publishes with a plain store and the rare
+ * side pays for both with membarrier(2).
  *
  * The pattern, everywhere it is used (store, then load what the other side stores):
  *
@@ -13,7 +13,7 @@
  *
  * One of the two sees the other's store. Where membarrier is missing (pd_asymmetric is false), and
  * under ThreadSanitizer, which knows nothing of it, the frequent side uses a sequentially
- *consistent exchange instead, and the loads are sequentially consistent too.
+ * consistent exchange instead, and the loads are sequentially consistent too.
  */
 #ifndef PD_ASYM_H
 #define PD_ASYM_H

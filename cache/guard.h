@@ -3,15 +3,15 @@
  * Guards and flights: how a free and a pin of the same memory, in two threads, come out right.
  *
  * A thread that frees puts up a guard in its own record before it looks for regions, and takes it
- *down after the driver's free. A thread that pins announces a flight under the lock before it asks
- *the driver about the memory. The guard is a plain store, the flight is followed by a heavy barrier
+ * down after the driver's free. A thread that pins announces a flight under the lock before it asks
+ * the driver about the memory. The guard is a plain store, the flight is followed by a heavy barrier
  * (asym.h), so that one of the two sees the other:
  *
  *	- the free sees pd_unsettled != 0, takes the lock and marks the flight lost: what was pinned
- *is unpinned again before the free goes on;
+ * is unpinned again before the free goes on;
  *	- or the pin sees the guard and waits until it is down, and then asks the driver anew;
  *	- or the free had ended before the pin looked, and then the buffer ids read before and after
- *the pin tell whether the memory is still the same.
+ * the pin tell whether the memory is still the same.
  */
 #ifndef PD_GUARD_H
 #define PD_GUARD_H

@@ -155,10 +155,9 @@ enum pindown_reason {
 struct pindown_invalidation {
 	uint64_t base, length; /* the allocation */
 	uint64_t buffer_id;
-	int reason; /* enum pindown_reason */
-	int in_use; /* 1: somebody holds it; it is unpinned at the last put */
-	pindown_region
-		*region; /* for comparing with a region that you hold; valid in the callback */
+	int reason;		/* enum pindown_reason */
+	int in_use;		/* 1: somebody holds it; it is unpinned at the last put */
+	pindown_region *region; /* to compare with one that you hold; valid in the callback */
 };
 
 typedef void (*pindown_callback)(const struct pindown_invalidation *what, void *arg);

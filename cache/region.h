@@ -2,7 +2,7 @@
 /*
  * The table of regions. A region's record stays where it is for good and is reused under the same
  * number, so that a reader without a lock may look at any of them and then find that it is not, or
- *no longer, what it wants.
+ * no longer, what it wants.
  *
  * Who may touch what:
  *   base, end, state, stamp	read without a lock; written under the lock (stamp by hits too)
@@ -22,8 +22,8 @@
 
 /*
  *	FREE -> LIVE or CHECKED		pinned and found by get
- *	LIVE -> DYING -> FREE		idle: unlinked, then unpinned by one thread, outside the
- *lock LIVE -> KEPT -> DYING -> FREE	in use: unlinked, unpinned at the last put
+ *	LIVE -> DYING -> FREE		idle: unlinked, then unpinned by one thread, without the lock
+ *	LIVE -> KEPT -> DYING -> FREE	in use: unlinked, unpinned at the last put
  */
 enum pd_state {
 	PD_FREE,

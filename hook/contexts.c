@@ -25,8 +25,7 @@ static struct {
 	void *context; /* its handle, NULL until it is known */
 } primary[DEVICES];
 
-/* ---- contexts that the program creates ---------------------------------------------------------
- */
+/* ---- contexts that the program creates --------------------------------------------------- */
 
 static uint64_t key_of(const void *handle)
 {

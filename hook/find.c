@@ -31,8 +31,7 @@ static const struct {
 void *pd_linked_real[PD_CALLS];
 void *pd_looked_up_real[PD_CALLS];
 
-/* ---- names -------------------------------------------------------------------------------------
- */
+/* ---- names ------------------------------------------------------------------------------- */
 
 /* The first row of those sorted by base whose base is not less than the name's first `length`
  * bytes. */

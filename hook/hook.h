@@ -15,8 +15,8 @@
  *
  * Two roads lead here. A program that is linked with libcuda calls our exported wrappers, and these
  * call the next definition after us, so that an interposer behind us keeps its place. A program
- *that looks functions up (dlsym, cuGetProcAddress) is given a wrapper that calls just what the
- *look-up found. Where both are the same function the exported wrapper serves both.
+ * that looks functions up (dlsym, cuGetProcAddress) is given a wrapper that calls just what the
+ * look-up found. Where both are the same function the exported wrapper serves both.
  */
 #ifndef PD_HOOK_H
 #define PD_HOOK_H

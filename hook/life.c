@@ -12,8 +12,7 @@
 #include "hook.h"
 #include "records.h"
 
-/* ---- are we in the way of the calls? ------------------------------------------------------------
- */
+/* ---- are we in the way of the calls? ----------------------------------------------------- */
 
 /* The object whose own definition a look-up by `handle` finds; NULL when there is none. */
 static const void *definer(void *handle, const char *name, const void **definition)
@@ -68,8 +67,7 @@ static bool is_intercepting(void)
 	       is_bound_to("dlsym", pd_stub_dlsym);
 }
 
-/* ---- the first use of the driver ----------------------------------------------------------------
- */
+/* ---- the first use of the driver --------------------------------------------------------- */
 
 static void *find_driver_symbol(const char *name)
 {
@@ -102,8 +100,7 @@ bool pd_hook_begin(void)
 	return pd_config()->enabled;
 }
 
-/* ---- fork ---------------------------------------------------------------------------------------
- */
+/* ---- fork -------------------------------------------------------------------------------- */
 
 static void in_child(void)
 {
@@ -144,8 +141,7 @@ PD_EXPORT pid_t _Fork(void)
 	return child;
 }
 
-/* ---- load and exit ------------------------------------------------------------------------------
- */
+/* ---- load and exit ----------------------------------------------------------------------- */
 
 /* Nothing here may cost a program that never uses CUDA more than a few microseconds. */
 __attribute__((constructor)) static void loaded(void)

@@ -252,8 +252,7 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 #define FOUND_V1(symbol, pfn, version, flags) FOUND(ask_v1, symbol, pfn, version, flags)
 #define FOUND_V2(symbol, pfn, version, flags) FOUND(ask_v2, symbol, pfn, version, flags)
 
-/* ---- a caught call ------------------------------------------------------------------------------
- */
+/* ---- a caught call ----------------------------------------------------------------------- */
 
 #define X(symbol, base, version, flavour, params, args, group, before, after, addr, size, extra)  \
 	static __attribute__((noinline)) CUresult caught_##symbol(PD_LIST params, void *function) \
@@ -282,8 +281,7 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 #include "entrypoints.def"
 #undef X
 
-/* ---- the two roads ------------------------------------------------------------------------------
- */
+/* ---- the two roads ----------------------------------------------------------------------- */
 
 /* The address by which we know our export is our own, whatever the loader binds its name to. */
 #define X(symbol, base, version, flavour, params, args, ...)                                       \

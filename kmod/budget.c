@@ -7,8 +7,8 @@
  *
  * A pin that finds no room is a wish: it gets a serial number, which all other descriptors show in
  * their state area and through poll(). The processes behind them unpin what they keep for later use
- * only, and answer. The wish is over when somebody gave something back (the pin is tried again), when
- * all have answered, or when time is up.
+ * only, and answer. The wish is over when somebody gave something back (then the pin is tried
+ * again), when all have answered, or when time is up.
  */
 #include <linux/jiffies.h>
 #include <linux/module.h>

@@ -2,11 +2,11 @@
 /*
  * export.c - regions as dma-bufs, for any device.
  *
- * What a device reaches must not pass to somebody else under it. A callback comes too late for that:
- * an importer may be unable to stop at once, or at all, and the driver's dma_map_pages itself may be
- * looking at a page table that a callback is about to free. So a dma-buf stands on a persistent pin
- * (a hold): the region's own, or one taken along when the region has a callback. A hold lives until
- * the last attachment that was mapped through it is unmapped. When its region ends:
+ * What a device reaches must not pass to somebody else under it. A callback comes too late for
+ * that: an importer may be unable to stop at once, or at all, and the driver's dma_map_pages itself
+ * may be looking at a page table that a callback is about to free. So a dma-buf stands on a
+ * persistent pin (a hold): the region's own, or one taken along when the region has a callback. A
+ * hold lives until the last attachment that was mapped through it is unmapped. When its region ends:
  *
  *   importers with move_notify are told, unmap, and cannot map again (ENODEV)
  *   what nobody maps any more is taken from the device, by reap()
@@ -95,8 +95,8 @@ static struct pd_attachment *idle_attachment(struct pd_dmabuf *export)
 }
 
 /*
- * Gives back what an ended dma-buf does not need. An attachment can't go meanwhile (detach waits for
- * export->reaping), and can't be mapped again (the dma-buf has ended).
+ * Gives back what an ended dma-buf does not need. An attachment can't go meanwhile (detach waits
+ * for export->reaping), and can't be mapped again (the dma-buf has ended).
  */
 static void reap(struct pd_dmabuf *export)
 {
@@ -205,7 +205,7 @@ static void export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *att
 	kfree(attachment);
 }
 
-/* GPU memory does not move. What it can do is end, and importers that pin can't be told then. */
+/* GPU memory does not move: what importers ask for here is so. What it can do is end. */
 static int export_pin(struct dma_buf_attachment *attach)
 {
 	struct pd_dmabuf *export = attach->dmabuf->priv;
@@ -364,9 +364,9 @@ static struct pd_dmabuf *export_new(struct pd_region *region)
 }
 
 /*
- * Between the look at the address and the pin for it the memory may have been freed, and the address
- * given out again. Then the callback has run and the region is no longer live: so that is looked at
- * last, when whoever ends the region finds the dma-buf in the list.
+ * Between the look at the address and the pin for it the memory may have been freed, and the
+ * address given out again. Then the callback has run and the region is no longer live: so that is
+ * looked at last, when whoever ends the region finds the dma-buf in the list.
  */
 static bool export_joins(struct pd_dmabuf *export, struct pd_region *region)
 {
@@ -484,7 +484,8 @@ void pd_exports_count(struct pd_region *region, u32 *exports, u32 *importers)
 		++*exports;
 		mutex_lock(&export->lock);
 		list_for_each_entry(attachment, &export->attachments, link)
-			*importers += !!attachment->hold;
+			if (attachment->hold)
+				++*importers;
 		mutex_unlock(&export->lock);
 	}
 	mutex_unlock(&region->exports_lock);

@@ -46,7 +46,7 @@ err:
 	return ret;
 }
 
-/* Not called while a descriptor, a mapping, a dma-buf or an orphan is left: they hold the module. */
+/* Not called while a descriptor, mapping, dma-buf or orphan is left: they hold the module. */
 static void __exit pd_exit(void)
 {
 	misc_deregister(&pd_device);

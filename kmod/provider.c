@@ -190,7 +190,8 @@ void pd_dma_unmap(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma
 	int ret = DRIVER(dma_unmap)(peer, hold->table, dma->mapping);
 
 	if (ret)
-		pr_err_ratelimited("the driver can't unmap from %s: error %d\n", pci_name(peer), ret);
+		pr_err_ratelimited("the driver can't unmap from %s: error %d\n", pci_name(peer),
+				   ret);
 	dma->mapping = NULL;
 }
 

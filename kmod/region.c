@@ -134,7 +134,7 @@ struct pd_region *pd_region_take(struct pd_file *file, u32 number)
 
 	xa_lock(&file->regions);
 	region = xa_load(&file->regions, number);
-	/* Storing NULL leaves the place reserved. It exists: nothing is allocated, nothing fails. */
+	/* Storing NULL leaves the place reserved. It exists: nothing is allocated or fails. */
 	if (region)
 		__xa_store(&file->regions, number, NULL, 0);
 	xa_unlock(&file->regions);
@@ -169,7 +169,7 @@ static void region_hide(struct pd_region *region)
 
 /* ---- the end ---- */
 
-/* In the pinning process. Fails when the driver can't even try: then the callback is still armed. */
+/* In the pinning process. Fails when the driver can't even try: the callback is armed still. */
 static int region_unpin(struct pd_region *region)
 {
 	struct pd_owner *owner = region->owner;
@@ -418,6 +418,9 @@ static int pin_with_wishes(struct pd_region *region)
 		if (region->flags & PINDOWN_PIN_NO_RECLAIM)
 			return -ENOSPC;
 		wait = pd_wish_wait(&wish, region);
+		if (wait == -ENOSPC)
+			pr_warn_ratelimited("no BAR space for %llu KiB of process %d (driver: %d)\n",
+					    region->length >> 10, task_tgid_nr(current), ret);
 		if (wait)
 			return wait;
 	}

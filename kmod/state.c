@@ -88,13 +88,13 @@ int pd_state_add(struct pd_state *state, u32 number)
 	return page_at(state, pd_state_offset(number) / PAGE_SIZE) ? 0 : -ENOMEM;
 }
 
-/*
- * A full barrier behind the store: what follows (zapping, the driver's free, the next owner's
- * writes) is not seen by a process that still sees the old value.
- */
 void pd_state_set(struct pd_state *state, u32 number, u32 value)
 {
 	WRITE_ONCE(*word(state, number), value);
+	/*
+	 * What follows (zapping, the driver's free, the next owner's writes) is not seen by a
+	 * process that still sees the old value.
+	 */
 	smp_mb();
 }
 

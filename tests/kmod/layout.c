@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* The layout of what crosses the border to the kernel: the same for every compiler and word size. */
+#include "pindown_ioctl.h"
+
+#include <stddef.h>
+
+#ifndef __cplusplus
+#define static_assert _Static_assert
+#endif
+#define SIZE(type, size) static_assert(sizeof(struct type) == (size), #type " has another size")
+#define AT(type, member, offset)                                                                   \
+	static_assert(offsetof(struct type, member) == (offset), #type "." #member " is elsewhere")
+
+SIZE(pindown_version, 48);
+AT(pindown_version, capabilities, 16);
+SIZE(pindown_pin, 88);
+AT(pindown_pin, region, 40);
+AT(pindown_pin, map_offset, 64);
+AT(pindown_pin, gpu_uuid, 72);
+SIZE(pindown_unpin, 24);
+SIZE(pindown_query, 80);
+AT(pindown_query, address, 16);
+AT(pindown_query, map_offset, 56);
+SIZE(pindown_export, 24);
+AT(pindown_export, length, 16);
+SIZE(pindown_stats_all, 224);
+AT(pindown_stats_all, gpu_uuid, 64);
+AT(pindown_stats_all, pins, 104);
+SIZE(pindown_answer, 16);
+SIZE(pindown_state, 128);
+AT(pindown_state, wanted, 64);
+AT(pindown_state, wanted_bytes, 72);

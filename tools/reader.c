@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "memory.h"
 #include "out.h"
@@ -323,11 +324,24 @@ static void align_clocks(struct reader *reader)
 	}
 }
 
+/* One descriptor for each process of a job may be more than is usual. */
+static void allow_many_files(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
 static void open_files(struct reader *reader, char *const *names, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
 		if (!family_find(names[i], &reader->names, &reader->name_count, &reader->name_room))
 			reader->damaged = true;
+	if (reader->name_count > 100)
+		allow_many_files();
 	for (unsigned i = 0; i < reader->name_count; i++) {
 		struct trace_file *file = trace_file_open(reader->names[i]);
 

@@ -121,6 +121,10 @@ static void expect_gone(const struct regions_case *what, const struct before *be
 	int bystanders = what->alone ? 0 : 1, again;
 	pindown_region *region = NULL;
 
+	/* Before anybody asks for it again, which would check a volatile one. */
+	expect(regions_stats().regions == before->regions + bystanders + (held != NULL),
+	       "%d regions are left after the call, not %d", (int)regions_stats().regions,
+	       (int)before->regions + bystanders + (held != NULL));
 	expect(!is_cached(s.at, s.size), "it is still found");
 	if (held != NULL) {
 		expect(regions_stats().kept_regions == 1,

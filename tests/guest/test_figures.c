@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What calls cost, for a machine that counts instructions: the boot "figures" makes one nanosecond
+ * of the guest's clock of each instruction, whatever else the host does. On any other boot the
+ * clock says nothing, and these are skipped.
+ */
+#include <time.h>
+
+#include "guest.h"
+
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * 1000000000ull + time.tv_nsec;
+}
+
+/* Does a loop of so many instructions take so many nanoseconds, again and again? */
+static void clock_must_count(void)
+{
+	uint64_t begin, took;
+	int i, tries;
+
+	for (tries = 0; tries < 5; tries++) {
+		begin = now();
+		for (i = 0; i < 1000000; i++)
+			__asm__ volatile("");
+		took = now() - begin;
+		if (took < 1500000 || took > 4500000)
+			test_skipped("the guest's clock does not count instructions");
+	}
+}
+
+/* The least of some turns: an interrupt of the guest's own adds to some of them. */
+#define TURNS 9
+#define least(what)                                       \
+	({                                                \
+		uint64_t best = UINT64_MAX, begin, took;  \
+		int turn;                                 \
+		for (turn = 0; turn < TURNS; turn++) {    \
+			begin = now();                    \
+			what;                             \
+			took = now() - begin;             \
+			best = took < best ? took : best; \
+		}                                         \
+		best;                                     \
+	})
+
+struct cost {
+	uint64_t pin, unpin, map, touch, unmap, export, close;
+};
+
+static void lowest(uint64_t *least, uint64_t took)
+{
+	if (!*least || took < *least)
+		*least = took;
+}
+
+static struct cost cost_of(int fd, const struct memory *memory, unsigned flags)
+{
+	struct cost cost = {};
+	struct pindown_pin pin;
+	uint64_t begin, i;
+	int turn, buffer;
+	char *map;
+
+	for (turn = 0; turn < TURNS; turn++) {
+		begin = now();
+		works(pd_pin(fd, memory->va, memory->size, flags, &pin));
+		lowest(&cost.pin, now() - begin);
+		begin = now();
+		map = pd_map(fd, &pin, 0, memory->size);
+		lowest(&cost.map, now() - begin);
+		check(map != MAP_FAILED);
+		begin = now();
+		for (i = 0; i < memory->size; i += 4096)
+			(void)*(volatile char *)(map + i);
+		lowest(&cost.touch, now() - begin);
+		begin = now();
+		works(munmap(map, memory->size));
+		lowest(&cost.unmap, now() - begin);
+		begin = now();
+		buffer = pd_export(fd, pin.region);
+		lowest(&cost.export, now() - begin);
+		works(buffer);
+		begin = now();
+		works(close(buffer));
+		lowest(&cost.close, now() - begin);
+		begin = now();
+		works(pd_unpin(fd, pin.region));
+		lowest(&cost.unpin, now() - begin);
+	}
+	return cost;
+}
+
+TEST(per_region, .seconds = 200)
+{
+	static const struct {
+		const char *name;
+		uint64_t size;
+	} sizes[] = {{"64 KiB", 64 * KIB}, {"1 MiB", MIB}, {"64 MiB", 64 * MIB}};
+	int fd = pd_open();
+	struct memory memory;
+	struct cost cost;
+	unsigned i, flags;
+	uint64_t empty;
+
+	clock_must_count();
+	empty = least((void)ioctl(fd, _IO(PINDOWN_IOC_TYPE, 99)));
+	printf("instructions; an empty ioctl: %lu. One system call each, touch aside\n", empty);
+	printf("%-22s %8s %8s %8s %10s %8s %8s %8s\n", "region", "pin", "unpin", "mmap",
+	       "touch all", "munmap", "export", "close");
+	for (flags = 0; flags <= PINDOWN_PIN_PERSISTENT; flags++) {
+		for (i = 0; i < 3; i++) {
+			memory = gpu_alloc(sizes[i].size, 0);
+			cost = cost_of(fd, &memory, flags);
+			printf("%-8s %-13s %8lu %8lu %8lu %10lu %8lu %8lu %8lu\n", sizes[i].name,
+			       flags ? "persistent" : "with callback", cost.pin, cost.unpin,
+			       cost.map, cost.touch, cost.unmap, cost.export, cost.close);
+			gpu_free(&memory);
+		}
+	}
+	fflush(stdout);
+}
+
+TEST(validity)
+{
+	struct memory memory = gpu_alloc(PAGE, 0);
+	int fd = pd_open(), i;
+	const volatile char *state = pd_state(fd);
+	struct pindown_query query;
+	struct pindown_pin pin;
+	uint64_t word, call, valid = 0;
+
+	clock_must_count();
+	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
+	word = least(for (i = 0; i < 1000; i++) valid += pd_valid(state, &pin)) / 1000;
+	call = least(for (i = 0; i < 100; i++) works(pd_query(fd, pin.region, &query))) / 100;
+	check_equal(valid, 1000 * TURNS);
+	printf("instructions: validity by the state word %lu, by a system call %lu\n", word, call);
+	fflush(stdout);
+	check(word * 20 < call);
+}
+
+/* With so many live regions, one more costs what the first one does. */
+TEST(constant_time, .seconds = 200)
+{
+	static const unsigned counts[] = {0, 1000, 10000, 100000};
+	struct memory memory = gpu_alloc(PAGE, 0);
+	uint64_t pin_cost, unpin_cost, first_pin = 0, first_unpin = 0, begin;
+	int fd = pd_open(), turn;
+	struct pindown_pin pin;
+	unsigned i, live = 0;
+
+	clock_must_count();
+	for (i = 0; i < 4; i++) {
+		for (; live < counts[i]; live++)
+			works(pd_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));
+		pin_cost = unpin_cost = 0;
+		for (turn = 0; turn < 101; turn++) {
+			begin = now();
+			works(pd_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));
+			lowest(&pin_cost, now() - begin);
+			begin = now();
+			works(pd_unpin(fd, pin.region));
+			lowest(&unpin_cost, now() - begin);
+		}
+		printf("instructions with %6u live regions: pin %lu, unpin %lu\n", live, pin_cost,
+		       unpin_cost);
+		fflush(stdout);
+		if (!i) {
+			first_pin = pin_cost;
+			first_unpin = unpin_cost;
+		}
+		/* Deeper trees cost a few steps more, not a multiple. */
+		check(pin_cost < 2 * first_pin);
+		check(unpin_cost < 2 * first_unpin);
+	}
+}

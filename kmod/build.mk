@@ -18,12 +18,17 @@ kmod:
 	@ln -sf $(addprefix $(CURDIR)/,$(KMOD_SRC)) $(B)/kmod/
 	+$(MAKE) -C '$(KDIR)' M=$(abspath $(B)/kmod) modules
 
-# DKMS source and the device's rule.
+# DKMS source, the device's rule, and the header of its calls. No module is built or loaded.
+KMOD_VERSION := $(shell sed -n 's/^\#define PD_RELEASE "\(.*\)"/\1/p' kmod/internal.h)
+KMOD_DEST = $(DESTDIR)$(PREFIX)/src/pindown-$(KMOD_VERSION)
+
+install: install-kmod
 install-kmod:
-	install -d $(DESTDIR)/usr/src/pindown-0.1 $(DESTDIR)/lib/udev/rules.d \
-		$(DESTDIR)$(PREFIX)/share/doc/pindown
-	install -m 644 $(KMOD_SRC) kmod/dkms.conf $(DESTDIR)/usr/src/pindown-0.1/
-	install -m 644 kmod/70-pindown.rules $(DESTDIR)/lib/udev/rules.d/
-	install -m 644 kmod/pindown.conf.example $(DESTDIR)$(PREFIX)/share/doc/pindown/
+	install -d $(KMOD_DEST) $(DESTDIR)$(PREFIX)/lib/udev/rules.d $(DESTDIR)$(INCLUDEDIR)
+	install -m 644 $(KMOD_SRC) kmod/dkms.conf kmod/pindown.conf.example $(KMOD_DEST)/
+	install -m 644 kmod/70-pindown.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d/
+	install -m 644 kmod/pindown_ioctl.h $(DESTDIR)$(INCLUDEDIR)/
+
+MAN += kmod/pindown.4
 
 .PHONY: kmod install-kmod

@@ -51,9 +51,8 @@ static bool start_arena(struct arena *arena, uint64_t base, uint64_t size)
 	arena->base = aligned;
 	arena->slots = (base + size - aligned) >> SIM_PAGE_SHIFT;
 	arena->taken = calloc(arena->slots / 64 + 1, 8);
-	arena->blocks = mmap(NULL, arena->slots * sizeof(*arena->blocks), PROT_READ | PROT_WRITE,
-			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	return arena->taken && arena->blocks != MAP_FAILED;
+	arena->blocks = calloc(arena->slots, sizeof(*arena->blocks)); /* touched where it is used */
+	return arena->taken && arena->blocks;
 }
 
 CUresult sim_memory_start(void)

@@ -46,7 +46,8 @@ struct sim_rule {
 	CUresult error;
 	unsigned delay_us;
 	enum { SIM_DELAY_BEFORE, SIM_DELAY_HELD, SIM_DELAY_AFTER } when;
-	struct sim_rule *next;
+	struct sim_rule *next; /* of the entry point */
+	struct sim_rule *made_before;
 };
 
 /* One entry point, as exported. */

@@ -45,7 +45,9 @@ static void count_from_now(const struct sim_site *site, struct sim_rule *rule)
 		rule->last += calls;
 }
 
-/* Rules are never freed: another thread may be reading one. */
+/* Rules are never freed: another thread may be reading one. They are kept here when they retire. */
+static struct sim_rule *all_rules;
+
 static bool add_rule(struct sim_site *site, const struct sim_rule *wanted)
 {
 	struct sim_rule *rule = malloc(sizeof(*rule));
@@ -53,11 +55,13 @@ static bool add_rule(struct sim_site *site, const struct sim_rule *wanted)
 	if (!rule)
 		return false;
 	*rule = *wanted;
+	sim_lock();
 	count_from_now(site, rule);
+	rule->made_before = all_rules;
+	all_rules = rule;
 	rule->next = site->rules;
-	while (!__atomic_compare_exchange_n(&site->rules, &rule->next, rule, false,
-					    __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-		;
+	__atomic_store_n(&site->rules, rule, __ATOMIC_RELEASE);
+	sim_unlock();
 	return true;
 }
 

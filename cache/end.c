@@ -195,6 +195,12 @@ static void let_go(uint32_t number)
 		unpin(number, true);
 }
 
+/* A subscriber has forked, and this is the child: there the regions are nobody's business any more. */
+static bool is_abandoned(const struct pindown_region *region)
+{
+	return __atomic_load_n(&region->state, __ATOMIC_RELAXED) == PD_ABANDONED;
+}
+
 int pd_victims_dispatch(struct pd_victims *victims)
 {
 	uint32_t number = victims->first;
@@ -205,7 +211,10 @@ int pd_victims_dispatch(struct pd_victims *victims)
 		bool in_use = __atomic_load_n(&region->state, __ATOMIC_RELAXED) == PD_KEPT;
 
 		next = region->victim;
-		tell(region, in_use);
+		if (!is_abandoned(region))
+			tell(region, in_use);
+		if (is_abandoned(region))
+			continue;
 		if (in_use)
 			let_go(number);
 		else

@@ -161,13 +161,16 @@ void pd_flight_begin(struct pd_flight *flight)
 	unsettled_add(1);
 }
 
+/* Not found: this is a child, forked in the middle of the flight, and all counts began anew. */
 void pd_flight_end(struct pd_flight *flight)
 {
-	for (struct pd_flight **f = &flights; *f; f = &(*f)->next)
-		if (*f == flight) {
-			*f = flight->next;
-			break;
-		}
+	struct pd_flight **f = &flights;
+
+	while (*f && *f != flight)
+		f = &(*f)->next;
+	if (!*f)
+		return;
+	*f = flight->next;
 	unsettled_add(-1u);
 	pd_wake_waiters();
 }

@@ -238,6 +238,34 @@ START_TEST(a_callback_may_end_other_memory)
 }
 END_TEST
 
+static void free_the_same(const struct pindown_invalidation *what, void *arg)
+{
+	see(what, arg);
+	ck_assert_int_eq(watched_free(what->base), FAKE_SUCCESS);
+}
+
+/*
+ * The region is being unpinned by this very thread: that is no reason to wait. So often that two seconds
+ * each would not fit in here.
+ */
+START_TEST(a_callback_may_free_what_is_being_unpinned)
+{
+	int id = pindown_subscribe(free_the_same, NULL);
+
+	for (unsigned i = 0; i < 100; i++) {
+		fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+		pindown_region *held = must_get(AT(0), 1);
+		if (i % 2)
+			pindown_put(held);
+		ck_assert_int_eq(pindown_invalidate(AT(0), 0), 1);
+		if (i % 2 == 0)
+			pindown_put(held);
+		ck_assert_uint_eq(fake_open_exports(), 0);
+	}
+	pindown_unsubscribe(id);
+}
+END_TEST
+
 /* Ends AT(n + 1) from the callback for AT(n), down to the last; more than a thread has guard slots.
  */
 #define DEEPEST 12
@@ -451,6 +479,7 @@ int main(void)
 	tcase_add_test(tc, a_callback_may_put_its_own_hold);
 	tcase_add_test(tc, a_callback_may_get_but_not_what_is_being_freed);
 	tcase_add_test(tc, a_callback_may_end_other_memory);
+	tcase_add_test(tc, a_callback_may_free_what_is_being_unpinned);
 	tcase_add_test(tc, frees_nest_deeper_than_there_are_guards);
 	tcase_add_test(tc, a_callback_may_unsubscribe_itself_subscribe_and_flush);
 	tc = cache_case(suite, "other threads meanwhile");

@@ -559,6 +559,29 @@ START_TEST(fork_while_another_thread_unpins)
 }
 END_TEST
 
+static void stay_here(void *arg)
+{
+	(void)arg;
+	gate_open(&other_is_at_it);
+	gate_wait(&other_may_go_on);
+}
+
+static void stay_in_a_pin(void *arg)
+{
+	(void)arg;
+	pindown_flush();
+	fake_at_edge(FAKE_EXPORT, FAKE_ENTERING(0), stay_here, NULL);
+	get_and_put(AT(0), 1);
+}
+
+/* The driver keeps that thread for longer than a fork waits for it. */
+START_TEST(fork_while_another_thread_is_stuck_in_a_pin)
+{
+	fork_while_another_stays_in(stay_in_a_pin);
+	ck_assert(is_cached(AT(0), 1));
+}
+END_TEST
+
 /* A fork waits for the pins under way, and new ones wait for the fork; or it might wait for ever. */
 static struct worker late_pinner;
 static bool late_pin_was_through;
@@ -664,6 +687,7 @@ int main(void)
 	tcase_add_test(tc, a_child_goes_on_with_an_invalidation);
 	tcase_add_test(tc, fork_while_another_thread_frees);
 	tcase_add_test(tc, fork_while_another_thread_unpins);
+	tcase_add_test(tc, fork_while_another_thread_is_stuck_in_a_pin);
 	tcase_add_test(tc, no_new_pin_while_a_fork_waits);
 	tcase_add_test(tc, forks_among_busy_threads);
 	return run_suite(suite);

@@ -24,11 +24,12 @@ static inline struct pindown_region *hold_if(struct pd_thread *self, uint64_t ad
 					     uint32_t *state)
 {
 	uint32_t number = pd_index_find(addr);
-	struct pindown_region *region = &pd_regions[number];
+	struct pindown_region *region;
 	bool ok;
 
 	if (!number)
 		return NULL;
+	region = &pd_regions[number]; /* not before: the first number comes after the table */
 	pd_publish32(&self->probing, number);
 	/* Acquire pairs with the release in pin.c: of a live region base and end are its own. */
 	*state = __atomic_load_n(&region->state, __ATOMIC_SEQ_CST);

@@ -34,14 +34,16 @@ static bool rdma_capable(const struct sim_alloc *alloc)
 }
 
 /* What is mapped in one piece, the allocation in it. */
-static void mapping_of(const struct sim_alloc *alloc, uint64_t *base, uint64_t *size)
+static void mapping_of(const struct sim_alloc *alloc, uint64_t addr, uint64_t *base, uint64_t *size)
 {
 	const struct sim_block *block = alloc->block;
 
 	*base = block ? block->base : alloc->addr;
 	*size = block ? block->size : alloc->size;
-	if (alloc->kind == SIM_POOL || alloc->kind == SIM_GRAPH)
+	if (alloc->kind == SIM_POOL || alloc->kind == SIM_GRAPH) {
+		*base += (addr - *base) / SIM_CHUNK * SIM_CHUNK;
 		*size = SIM_CHUNK;
+	}
 	if (alloc->kind == SIM_EXTERNAL)
 		*size = alloc->size;
 }
@@ -124,10 +126,10 @@ static uint64_t value_of(const struct sim_alloc *alloc, CUpointer_attribute attr
 		range_of(alloc, &base, &size);
 		return size;
 	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-		mapping_of(alloc, &base, &size);
+		mapping_of(alloc, addr, &base, &size);
 		return base;
 	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-		mapping_of(alloc, &base, &size);
+		mapping_of(alloc, addr, &base, &size);
 		return size;
 	case CU_POINTER_ATTRIBUTE_MAPPED:
 		return 1;
@@ -166,7 +168,9 @@ SIM_CALL(cuPointerGetAttribute, (void *data, CUpointer_attribute attribute, CUde
 	return CUDA_SUCCESS;
 }
 
-/* Of a pointer that is not known, every attribute is 0 (the device ordinal: none), and all is well.
+/*
+ * Of a pointer that is not known, every attribute is 0 and all is well; but for the device ordinal,
+ * and for the range of addresses that were reserved.
  */
 SIM_CALL(cuPointerGetAttributes,
 	 (unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr),
@@ -186,6 +190,10 @@ SIM_CALL(cuPointerGetAttributes,
 
 		if (alloc)
 			value[0] = value_of(alloc, attributes[i], ptr);
+		else if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+			sim_reservation_at(ptr, &value[0], &value[1]);
+		else if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+			sim_reservation_at(ptr, &value[1], &value[0]);
 		else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
 			value[0] = (uint32_t)CU_DEVICE_INVALID;
 		memcpy(data[i], value, size_of(attributes[i]));
@@ -216,6 +224,8 @@ SIM_CALL(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *size, CUdeviceptr
 
 	if (!base && !size)
 		return CUDA_SUCCESS; /* nothing was asked */
+	if (!sim_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!alloc)
 		return CUDA_ERROR_NOT_FOUND;
 	if (base)
@@ -232,6 +242,8 @@ SIM_CALL(cuMemGetAddressRange, (CUdeviceptr_v1 * base, unsigned int *size, CUdev
 
 	if (!base && !size)
 		return CUDA_SUCCESS; /* nothing was asked */
+	if (!sim_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!alloc)
 		return CUDA_ERROR_NOT_FOUND;
 	if (base)

@@ -85,7 +85,11 @@ SIM_API uint64_t sim_generation(void)
 
 static struct sim_packing **spare_of(unsigned units)
 {
-	return &spare_packing[units > SIM_PAGE / SIM_UNIT];
+	static struct sim_packing *other;
+
+	if (units == SIM_PAGE / SIM_UNIT)
+		return &spare_packing[0];
+	return units == SIM_CHUNK / SIM_UNIT ? &spare_packing[1] : &other;
 }
 
 /* One piece of memory; what is not used of it is never touched. */
@@ -94,7 +98,10 @@ static struct sim_packing *new_packing(uint64_t size)
 	unsigned units = size / SIM_UNIT;
 	struct sim_packing *packing = *spare_of(units);
 
-	*spare_of(units) = NULL;
+	if (packing && packing->units != units)
+		packing = NULL;
+	else
+		*spare_of(units) = NULL;
 	if (!packing) {
 		packing = calloc(1, sizeof(*packing) + units / 8 * 2 + units * sizeof(void *));
 		if (!packing)
@@ -213,7 +220,7 @@ static struct sim_block *heap_block(struct sim_heap *heap, uint64_t size)
 	struct sim_block *block;
 
 	for (block = heap->idle; block; block = block->next) {
-		if (block->size != size)
+		if (heap->chunk ? block->size < size : block->size != size)
 			continue;
 		unlink_block(&heap->idle, block);
 		return block;
@@ -257,6 +264,12 @@ static uint64_t chunk_of(const struct sim_heap *heap)
 	return heap->chunk ? heap->chunk : SIM_PAGE;
 }
 
+/* Pools pack large allocations too, so that they lie across the borders of chunks. */
+static uint64_t most_packed(const struct sim_heap *heap)
+{
+	return heap->chunk ? 3 * heap->chunk : SIM_PAGE;
+}
+
 /* ---- heaps ---------------------------------------------------------------------------------- */
 
 static struct sim_alloc *alloc_small(struct sim_heap *heap, uint64_t size, enum sim_kind kind)
@@ -270,7 +283,7 @@ static struct sim_alloc *alloc_small(struct sim_heap *heap, uint64_t size, enum 
 		heap->last = alloc->block;
 		return alloc;
 	}
-	block = heap_block(heap, chunk_of(heap));
+	block = heap_block(heap, (size + chunk_of(heap) - 1) / chunk_of(heap) * chunk_of(heap));
 	if (!block)
 		return NULL;
 	block->packing = new_packing(block->size);
@@ -307,8 +320,8 @@ struct sim_alloc *sim_heap_alloc(struct sim_heap *heap, uint64_t size, enum sim_
 
 	if (size > 1ull << 48)
 		return NULL;
-	alloc = size < chunk_of(heap) ? alloc_small(heap, size, kind)
-				      : alloc_large(heap, size, kind);
+	alloc = size < most_packed(heap) ? alloc_small(heap, size, kind)
+					 : alloc_large(heap, size, kind);
 	if (!alloc)
 		return NULL;
 	heap->used += size;

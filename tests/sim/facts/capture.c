@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What may be called while a stream is being captured, and what becomes of the capture. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,6 +10,8 @@
 static CUstream stream, beside;
 static CUdeviceptr target;
 static CUgraph graph;
+static CUcontext context_here;
+static CUstreamCaptureMode elsewhere_mode;
 
 static CUresult call_alloc(void)
 {
@@ -276,6 +279,54 @@ static void in_mode(const char *name, CUstreamCaptureMode mode, bool relax_threa
 		during_capture(&calls[i], name, mode, relax_thread);
 }
 
+/* Another thread captures: what may this one do? */
+static void *capture_elsewhere(void *arg)
+{
+	pthread_barrier_t *barrier = arg;
+	CUresult result;
+
+	NEED(cuCtxSetCurrent(context_here));
+	NEED(cuStreamBeginCapture_v2(stream, elsewhere_mode));
+	pthread_barrier_wait(barrier);
+	pthread_barrier_wait(barrier);
+	result = cuStreamEndCapture(stream, &graph);
+	if (result == CUDA_SUCCESS)
+		cuGraphDestroy(graph);
+	else
+		answer("    the other thread's capture ends with", result);
+	return NULL;
+}
+
+static void while_another_captures(const char *name, CUstreamCaptureMode mode,
+				   CUstreamCaptureMode own_mode)
+{
+	static const struct call asked[] = {
+		{"cuMemAlloc", call_alloc, false},
+		{"export", call_export, false},
+		{"sync memops", call_sync_memops, false},
+		{"cuStreamSynchronize of another", call_synchronize_beside, false},
+	};
+	pthread_barrier_t barrier;
+	pthread_t thread;
+	char question[128];
+	size_t i;
+
+	elsewhere_mode = mode;
+	NEED(cuMemAlloc_v2(&target, 2 * MIB));
+	for (i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+		pthread_barrier_init(&barrier, NULL, 2);
+		pthread_create(&thread, NULL, capture_elsewhere, &barrier);
+		pthread_barrier_wait(&barrier);
+		NEED(cuThreadExchangeStreamCaptureMode(&own_mode));
+		snprintf(question, sizeof(question), "%s, %s", name, asked[i].name);
+		answer(question, asked[i].call());
+		NEED(cuThreadExchangeStreamCaptureMode(&own_mode));
+		pthread_barrier_wait(&barrier);
+		pthread_join(thread, NULL);
+		pthread_barrier_destroy(&barrier);
+	}
+}
+
 static void free_pool_memory_in_capture(void)
 {
 	CUresult result;
@@ -331,7 +382,7 @@ static void capture_and_launch(void)
 
 void facts_capture(void)
 {
-	begin();
+	context_here = begin();
 	NEED(cuMemAlloc_v2(&target, 2 * MIB));
 	NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	NEED(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
@@ -342,6 +393,14 @@ void facts_capture(void)
 	in_mode("thread-local", CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, false);
 	in_mode("relaxed", CU_STREAM_CAPTURE_MODE_RELAXED, false);
 	in_mode("global, thread relaxed", CU_STREAM_CAPTURE_MODE_GLOBAL, true);
+	while_another_captures("another thread globally", CU_STREAM_CAPTURE_MODE_GLOBAL,
+			       CU_STREAM_CAPTURE_MODE_GLOBAL);
+	while_another_captures("another thread globally, this one thread-local",
+			       CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+	while_another_captures("another thread globally, this one relaxed",
+			       CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED);
+	while_another_captures("another thread thread-locally", CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+			       CU_STREAM_CAPTURE_MODE_GLOBAL);
 	free_pool_memory_in_capture();
 	capture_and_launch();
 }

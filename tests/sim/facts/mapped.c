@@ -13,6 +13,39 @@ static uint64_t mapping_of(CUdeviceptr ptr, CUdeviceptr *base)
 	return size;
 }
 
+/* Allocations that lie across the border of two chunks. */
+static void ask_across_chunks(void)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUdeviceptr at[3], base;
+	cuuint64_t threshold = 1ull << 40;
+	CUmemoryPool pool;
+	uint64_t size;
+	int i;
+
+	NEED(cuMemPoolCreate(&pool, &props));
+	NEED(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+	NEED(cuMemAllocFromPoolAsync(&at[0], 60 * MIB, pool, NULL));
+	NEED(cuMemFreeAsync(at[0], NULL));
+	for (i = 0; i < 3; i++)
+		NEED(cuMemAllocFromPoolAsync(&at[i], 20 * MIB, pool, NULL));
+	for (i = 0; i < 3; i++) {
+		size = mapping_of(at[i], &base);
+		say("20 MiB", "%llu MiB from the first; its mapping %llu MiB before, %llu MiB",
+		    (unsigned long long)((at[i] - at[0]) / MIB),
+		    (unsigned long long)((at[i] - base) / MIB), (unsigned long long)(size / MIB));
+		ASK_ABOUT("itself", export_range(at[i], 20 * MIB));
+		ASK_ABOUT("from its chunk's start", export_range(base, at[i] - base + 20 * MIB));
+		size = mapping_of(at[i] + 19 * MIB, &base);
+		say("mapping of its last MiB", "%lld MiB before, %llu MiB",
+		    (long long)(at[i] + 19 * MIB - base) / (long long)MIB,
+		    (unsigned long long)(size / MIB));
+	}
+	ASK_ABOUT("the first two", export_range(at[0], 40 * MIB));
+	ASK_ABOUT("the last two", export_range(at[1], 40 * MIB));
+}
+
 /*
  * Pool memory lies in chunks, several allocations in one. Which ranges can be exported? First four
  * allocations of 1 MiB at the start of a chunk, then small ones, then a large one.
@@ -68,6 +101,7 @@ void facts_pool_exports(void)
 	NEED(cuMemAllocFromPoolAsync(&large, 64 * MIB, pool, NULL));
 	ASK_ABOUT("64 MiB", export_range(large, 64 * MIB));
 	ASK_ABOUT("inside of 64 MiB", export_range(large + 4 * MIB, 4 * MIB));
+	ask_across_chunks();
 }
 
 void facts_pools(void)
@@ -159,6 +193,19 @@ static void share_handle(CUmemGenericAllocationHandle handle)
 	ASK_ABOUT("release of the import", cuMemRelease(again));
 }
 
+static void ask_range_together(CUdeviceptr ptr)
+{
+	CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+					CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+					CU_POINTER_ATTRIBUTE_BUFFER_ID};
+	uint64_t start = 0, size = 0, id = 0;
+	void *out[] = {&start, &size, &id};
+
+	ASK_ABOUT("its range, together with others", cuPointerGetAttributes(3, wanted, out, ptr));
+	say("range", "%llu MiB before, %llu MiB, id %d", (unsigned long long)((ptr - start) / MIB),
+	    (unsigned long long)(size / MIB), id != 0);
+}
+
 void facts_vmm(void)
 {
 	CUmemGenericAllocationHandle first, second, kept;
@@ -179,6 +226,7 @@ void facts_vmm(void)
 	NEED(cuMemCreate(&second, 4 * MIB, &prop, 0));
 	NEED(cuMemAddressReserve(&va, 8 * MIB, 0, 0, 0));
 	describe("reserved, not mapped", va);
+	ask_range_together(va + 4 * MIB);
 	ASK_ABOUT("map outside of a reservation", cuMemMap(va + 64 * MIB, 2 * MIB, 0, first, 0));
 	ASK_ABOUT("map more than the handle has", cuMemMap(va, 4 * MIB, 0, first, 0));
 	ASK_ABOUT("map with an offset", cuMemMap(va, 2 * MIB, 2 * MIB, second, 0));
@@ -212,6 +260,7 @@ void facts_vmm(void)
 	ASK_ABOUT("retain by address", cuMemRetainAllocationHandle(&kept, (void *)va));
 	ASK_ABOUT("unmap", cuMemUnmap(va, 2 * MIB));
 	describe("unmapped", va);
+	ask_range_together(va);
 	NEED(cuMemMap(va, 2 * MIB, 0, kept, 0));
 	NEED(cuMemSetAccess(va, 2 * MIB, &access_desc, 1));
 	say("mapped again: later id", "%d", id_of(va) > id);

@@ -30,6 +30,8 @@ void facts_start(void)
 	ASK_ABOUT("cuPointerGetAttribute of 0 without a context",
 		  cuPointerGetAttribute(&ptr, CU_POINTER_ATTRIBUTE_BUFFER_ID, 0));
 	ASK_ABOUT("cuMemGetAddressRange without a context", cuMemGetAddressRange_v2(NULL, NULL, 1));
+	ASK_ABOUT("cuMemGetAddressRange with a result without a context",
+		  cuMemGetAddressRange_v2(&ptr, NULL, 1));
 	ASK_ABOUT("export without a context", export_range(65536, 65536));
 	ASK_ABOUT("cuStreamSynchronize without a context", cuStreamSynchronize(NULL));
 }

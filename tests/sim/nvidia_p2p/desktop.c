@@ -7,11 +7,11 @@
 
 #include "gpu.h"
 
-/* In a namespace of its own: a module has to ask for simulation to be served by this one. */
+/* For the GPL, as the driver does. In a namespace, so that nothing is linked with this one. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
-#define EXPORT(symbol) EXPORT_SYMBOL_NS(symbol, "PINDOWN_SIM")
+#define EXPORT(symbol) EXPORT_SYMBOL_NS_GPL(symbol, "PINDOWN_SIM")
 #else
-#define EXPORT(symbol) EXPORT_SYMBOL_NS(symbol, PINDOWN_SIM)
+#define EXPORT(symbol) EXPORT_SYMBOL_NS_GPL(symbol, PINDOWN_SIM)
 #endif
 
 u64 sim_pin_granule(void)

@@ -85,7 +85,7 @@ $(apps_bin)/regions: $(patsubst %,$(apps_obj)/%.c.o,regions regions_memory regio
 	$(apps_link) $^ -o $@ $(apps_libs)
 
 CHECK_WITH += $(apps_built)
-CHECK_SIM += $(addprefix tests/apps/,check-roads check-loader check-regions check-registered)
+CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader check-regions check-registered)
 
 # The demo: an application, and the transport library that it uses.
 demo_bin := $(B)/demo

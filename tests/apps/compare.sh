@@ -124,6 +124,13 @@ skip()
 	echo "skip $1: $2"
 }
 
+# Some groups can't be run under a sanitizer.
+cannot_run()
+{
+	[ "${SAN:-} $1" = 'thread fork' ] || return
+	skip "$1" 'ThreadSanitizer can not be preloaded into the shell that it starts'
+}
+
 # run SUFFIX PRELOAD COMMAND...: output, errors, status and calls of one run into files.
 run()
 {

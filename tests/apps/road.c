@@ -7,6 +7,7 @@
 #include "app.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 struct app_calls app_calls;
 
@@ -59,6 +60,43 @@ static bool open_twice(void)
 	libcuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
 	if (first == NULL || dlclose(first) != 0)
 		return false;
+	return libcuda != NULL;
+}
+
+/* By the whole path, which some find in ldconfig's cache. */
+static bool open_path(void)
+{
+	struct link_map *map = NULL;
+	char path[4096];
+
+	if (!open_local() || dlinfo(libcuda, RTLD_DI_LINKMAP, &map) != 0)
+		return false;
+	snprintf(path, sizeof(path), "%s", map->l_name);
+	dlclose(libcuda);
+	libcuda = dlopen(path, RTLD_NOW);
+	return path[0] == '/' && libcuda != NULL;
+}
+
+/* By the name for developers. */
+static bool open_unversioned(void)
+{
+	libcuda = dlopen("libcuda.so", RTLD_NOW);
+	return libcuda != NULL;
+}
+
+/* Through the handle of a library that is linked with libcuda. */
+static bool open_dependent(void)
+{
+	char path[4096];
+	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 64);
+	char *slash;
+
+	path[length > 0 ? length : 0] = '\0';
+	slash = strrchr(path, '/');
+	if (slash == NULL)
+		return false;
+	strcpy(slash + 1, "plugin-linked.so");
+	libcuda = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	return libcuda != NULL;
 }
 
@@ -208,6 +246,9 @@ static const struct road {
 	{"dlsym_global", open_global, by_dlsym},
 	{"dlsym_default", open_default, by_dlsym},
 	{"dlsym_twice", open_twice, by_dlsym},
+	{"dlsym_path", open_path, by_dlsym},
+	{"dlsym_unversioned", open_unversioned, by_dlsym},
+	{"dlsym_dependent", open_dependent, by_dlsym},
 	{"dlsym_next", open_next, by_dlsym},
 	{"dlvsym", open_versioned, by_dlvsym},
 	{"proc_v1", open_proc, by_v1},

@@ -184,7 +184,8 @@ extern struct workqueue_struct *pd_work;
 extern const bool pd_put_calls_back;
 extern const u32 pd_granularity;
 
-bool pd_provider_is_there(void);
+int pd_provider_init(void); /* says why when it fails */
+void pd_provider_exit(void);
 bool pd_provider_is_persistent(void);
 bool pd_provider_maps_dma(void);
 

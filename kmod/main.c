@@ -19,30 +19,28 @@ static int __init pd_init(void)
 {
 	int ret;
 
-	if (!pd_provider_is_there()) {
-		pr_err("no NVIDIA driver with the peer-to-peer interface is loaded: load nvidia.ko first\n");
-		return -ENODEV;
-	}
-#ifdef PD_SIMULATED
-	pr_warn("built to accept a simulated NVIDIA driver: for tests only\n");
-#endif
-	ret = pd_regions_init();
+	ret = pd_provider_init();
 	if (ret)
 		return ret;
+	ret = pd_regions_init();
+	if (ret)
+		goto err_provider;
 	pd_debug_init();
 	ret = misc_register(&pd_device);
 	if (ret) {
 		pr_err("can't make the device: error %d\n", ret);
-		goto err;
+		goto err_regions;
 	}
 	pr_info("version %s, persistent pins %s, dma-buf %s\n", PD_RELEASE,
 		pd_provider_is_persistent() ? "yes" : "no",
 		pd_provider_is_persistent() && pd_provider_maps_dma() ? "yes" : "no");
 	return 0;
 
-err:
+err_regions:
 	pd_debug_exit();
 	pd_regions_exit();
+err_provider:
+	pd_provider_exit();
 	return ret;
 }
 
@@ -54,6 +52,7 @@ static void __exit pd_exit(void)
 	pd_regions_exit();
 	pd_budget_exit();
 	pd_map_exit();
+	pd_provider_exit();
 }
 
 module_init(pd_init);
@@ -63,6 +62,3 @@ MODULE_DESCRIPTION("Pins GPU memory for third-party devices (GPUDirect RDMA)");
 MODULE_VERSION(PD_RELEASE);
 MODULE_LICENSE("Dual MIT/GPL");
 MODULE_SOFTDEP("pre: nvidia");
-#ifdef PD_SIMULATED
-PD_IMPORT_NS(PINDOWN_SIM);
-#endif

@@ -12,8 +12,9 @@
  * A module that reads nothing past gpu_uuid unless `version` says so works with drivers of both
  * majors, whichever it was built for. pindown does.
  *
- * A provider that is not NVIDIA's exports these symbols in the namespace PINDOWN_SIM. pindown.ko
- * imports that only when built with PINDOWN_SIM=1; the kernel refuses to load it otherwise.
+ * pindown.ko looks these symbols up by name, and takes them only from the driver's own module, unless
+ * it is built with PINDOWN_SIM=1. A provider for tests exports them with EXPORT_SYMBOL_GPL, as the
+ * driver does: kernels look up no other.
  */
 #ifndef NV_P2P_ABI_H
 #define NV_P2P_ABI_H

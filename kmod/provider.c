@@ -2,15 +2,18 @@
 /*
  * provider.c - the calls of the NVIDIA driver.
  *
- * All its symbols are weak: one build loads beside drivers with the persistent calls and without,
- * needs no Module.symvers of theirs, and is not tied to the checksums of one release. What is
- * missing is NULL here; the layout of what the driver hands out is checked by its version at run
- * time. depmod sees weak symbols too, so that modprobe loads nvidia.ko first.
+ * They are looked up by name when the module is loaded, which also keeps the driver from being
+ * unloaded. So one build serves drivers with the persistent calls and without, needs no
+ * Module.symvers of theirs, and is not tied to the checksums of one release; the layout of what the
+ * driver hands out is checked by its version at run time. The kernel gives out symbols that are
+ * exported for GPL modules only: those of the open kernel modules are.
  *
- * Calls go through a table in memory: a direct call of a weak symbol that is not there could not
- * even be relocated.
+ * A look-up takes what is there under the name. Dummies and simulations of the driver have been
+ * left behind on real machines, so the module that it is from must be the driver.
  */
 #include <linux/errno.h>
+#include <linux/kallsyms.h>
+#include <linux/module.h>
 #include <linux/overflow.h>
 #include <linux/pci.h>
 #include <linux/sched.h>
@@ -37,17 +40,6 @@ int nvidia_p2p_put_pages_persistent(uint64_t virtual_address,
 #define FORCE_BAR1_MAPPING 1
 #endif
 
-#define WEAK(call) extern typeof(call) call __weak
-WEAK(nvidia_p2p_get_pages);
-WEAK(nvidia_p2p_put_pages);
-WEAK(nvidia_p2p_free_page_table);
-#ifndef PINDOWN_TEGRA
-WEAK(nvidia_p2p_get_pages_persistent);
-WEAK(nvidia_p2p_put_pages_persistent);
-WEAK(nvidia_p2p_dma_map_pages);
-WEAK(nvidia_p2p_dma_unmap_pages);
-#endif
-
 static struct {
 	typeof(nvidia_p2p_get_pages) *get;
 	typeof(nvidia_p2p_put_pages) *put;
@@ -58,24 +50,73 @@ static struct {
 	typeof(nvidia_p2p_dma_map_pages) *dma_map;
 	typeof(nvidia_p2p_dma_unmap_pages) *dma_unmap;
 #endif
-} driver = {
-	.get = nvidia_p2p_get_pages,
-	.put = nvidia_p2p_put_pages,
-	.free_table = nvidia_p2p_free_page_table,
-#ifndef PINDOWN_TEGRA
-	.get_persistent = nvidia_p2p_get_pages_persistent,
-	.put_persistent = nvidia_p2p_put_pages_persistent,
-	.dma_map = nvidia_p2p_dma_map_pages,
-	.dma_unmap = nvidia_p2p_dma_unmap_pages,
+} driver __ro_after_init;
+
+#ifdef PINDOWN_TEGRA
+#define DRIVER_MODULE "nvidia_p2p"
+#else
+#define DRIVER_MODULE "nvidia"
 #endif
-};
 
-/* READ_ONCE: the compiler must not replace the pointer by what it was initialised with. */
-#define DRIVER(call) READ_ONCE(driver.call)
-
-bool pd_provider_is_there(void)
+/* The symbol table names a function of a module "function [module]". */
+static bool __init is_of_driver(const void *function)
 {
-	return DRIVER(get) && DRIVER(put) && DRIVER(free_table);
+	char name[KSYM_SYMBOL_LEN];
+
+	sprint_symbol_no_offset(name, (unsigned long)function);
+	if (strstr(name, " [" DRIVER_MODULE "]"))
+		return true;
+#ifdef PD_SIMULATED
+	pr_warn("takes %s for the driver: for tests only\n", name);
+	return true;
+#else
+	pr_err("%s is not the NVIDIA driver's: unload that module, load " DRIVER_MODULE ".ko\n",
+	       name);
+	return false;
+#endif
+}
+
+#define PUT(call, name)                                                                            \
+	do {                                                                                       \
+		if (driver.call)                                                                   \
+			symbol_put(name);                                                          \
+	} while (0)
+
+void pd_provider_exit(void)
+{
+	PUT(get, nvidia_p2p_get_pages);
+	PUT(put, nvidia_p2p_put_pages);
+	PUT(free_table, nvidia_p2p_free_page_table);
+#ifndef PINDOWN_TEGRA
+	PUT(get_persistent, nvidia_p2p_get_pages_persistent);
+	PUT(put_persistent, nvidia_p2p_put_pages_persistent);
+	PUT(dma_map, nvidia_p2p_dma_map_pages);
+	PUT(dma_unmap, nvidia_p2p_dma_unmap_pages);
+#endif
+}
+
+int __init pd_provider_init(void)
+{
+	driver.get = symbol_get(nvidia_p2p_get_pages);
+	driver.put = symbol_get(nvidia_p2p_put_pages);
+	driver.free_table = symbol_get(nvidia_p2p_free_page_table);
+#ifndef PINDOWN_TEGRA
+	driver.get_persistent = symbol_get(nvidia_p2p_get_pages_persistent);
+	driver.put_persistent = symbol_get(nvidia_p2p_put_pages_persistent);
+	driver.dma_map = symbol_get(nvidia_p2p_dma_map_pages);
+	driver.dma_unmap = symbol_get(nvidia_p2p_dma_unmap_pages);
+#endif
+	if (!driver.get || !driver.put || !driver.free_table) {
+		pr_err("no NVIDIA driver with the peer-to-peer interface is loaded: load " DRIVER_MODULE
+		       ".ko (the open kernel module) first\n");
+		pd_provider_exit();
+		return -ENODEV;
+	}
+	if (!is_of_driver(driver.get)) {
+		pd_provider_exit();
+		return -ENODEV;
+	}
+	return 0;
 }
 
 /*
@@ -101,36 +142,36 @@ const u32 pd_granularity = 65536;
 
 bool pd_provider_is_persistent(void)
 {
-	return DRIVER(get_persistent) && DRIVER(put_persistent);
+	return driver.get_persistent && driver.put_persistent;
 }
 
 bool pd_provider_maps_dma(void)
 {
-	return DRIVER(dma_map) && DRIVER(dma_unmap);
+	return driver.dma_map && driver.dma_unmap;
 }
 
 static int get_pages(struct pd_region *region)
 {
-	return DRIVER(get)(region->p2p_token, region->va_space_token, region->address,
+	return driver.get(region->p2p_token, region->va_space_token, region->address,
 			   region->length, &region->table, pd_region_callback,
 			   (void *)region->ticket);
 }
 
 static int put_pages(struct pd_region *region, struct nvidia_p2p_page_table *table)
 {
-	return DRIVER(put)(region->p2p_token, region->va_space_token, region->address, table);
+	return driver.put(region->p2p_token, region->va_space_token, region->address, table);
 }
 
 static int get_persistent(struct pd_hold *hold, u32 flags)
 {
 	u32 driver_flags = flags & PINDOWN_PIN_FORCE_BAR1 ? FORCE_BAR1_MAPPING : 0;
 
-	return DRIVER(get_persistent)(hold->address, hold->length, &hold->table, driver_flags);
+	return driver.get_persistent(hold->address, hold->length, &hold->table, driver_flags);
 }
 
 static int put_persistent(struct pd_hold *hold)
 {
-	return DRIVER(put_persistent)(hold->address, hold->table, 0);
+	return driver.put_persistent(hold->address, hold->table, 0);
 }
 
 /* What is used has been the same since 1.2; 2.0 added `flags` at the end, which is not read. */
@@ -168,7 +209,7 @@ int pd_dma_map(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
 	struct nvidia_p2p_dma_mapping *mapping = NULL;
 	int ret;
 
-	ret = errno_of(DRIVER(dma_map)(peer, hold->table, &mapping));
+	ret = errno_of(driver.dma_map(peer, hold->table, &mapping));
 	if (ret)
 		return ret;
 	dma->mapping = mapping;
@@ -187,7 +228,7 @@ int pd_dma_map(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
 
 void pd_dma_unmap(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
 {
-	int ret = DRIVER(dma_unmap)(peer, hold->table, dma->mapping);
+	int ret = driver.dma_unmap(peer, hold->table, dma->mapping);
 
 	if (ret)
 		pr_err_ratelimited("the driver can't unmap from %s: error %d\n", pci_name(peer),
@@ -216,13 +257,13 @@ bool pd_provider_maps_dma(void)
 
 static int get_pages(struct pd_region *region)
 {
-	return DRIVER(get)(region->address, region->length, &region->table, pd_region_callback,
+	return driver.get(region->address, region->length, &region->table, pd_region_callback,
 			   (void *)region->ticket);
 }
 
 static int put_pages(struct pd_region *region, struct nvidia_p2p_page_table *table)
 {
-	return DRIVER(put)(table);
+	return driver.put(table);
 }
 
 static int get_persistent(struct pd_hold *hold, u32 flags)
@@ -279,7 +320,7 @@ int pd_put_pages(struct pd_region *region, struct nvidia_p2p_page_table *table)
 
 void pd_free_table(struct nvidia_p2p_page_table *table)
 {
-	DRIVER(free_table)(table);
+	driver.free_table(table);
 }
 
 /* ---- reading a page table ---- */

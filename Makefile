@@ -4,6 +4,7 @@
 #   make            build/libpindown.so, build/pindown, build/sim/libcuda.so.1
 #   make demo       the stale-registration bug, without pindown and with it
 #   make check      every test (check-unit, check-sim: a part of them)
+#   make kmod       the kernel module, for the running kernel (KDIR); check-guest tests it in QEMU
 #   make bench      the benchmarks, peers side by side
 #   make install    PREFIX, LIBDIR, DESTDIR
 #
@@ -21,7 +22,7 @@ MAKEFLAGS += --silent
 endif
 
 # What the wanted target uses is installed, or asked for, before anything else is looked at.
-needed := $(filter demo tests check check-unit check-sim bench,$(MAKECMDGOALS))
+needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug bench,$(MAKECMDGOALS))
 ifneq ($(needed),)
 ifneq ($(shell .ci/need $(needed) && echo ready),ready)
 $(error packages are missing for 'make $(needed)': see above)

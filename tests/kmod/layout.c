@@ -8,8 +8,9 @@
 #define static_assert _Static_assert
 #endif
 #define SIZE(type, size) static_assert(sizeof(struct type) == (size), #type " has another size")
-#define AT(type, member, offset)                                                                   \
-	static_assert(offsetof(struct type, member) == (offset), #type "." #member " is elsewhere")
+#define AT(type, member, offset)                                                          \
+	static_assert(offsetof(struct type, member) == (offset), #type "." #member " is " \
+										   "elsewhere")
 
 SIZE(pindown_version, 48);
 AT(pindown_version, capabilities, 16);

@@ -10,7 +10,7 @@
 #define SIZE(type, size) static_assert(sizeof(struct type) == (size), #type " has another size")
 #define AT(type, member, offset)                                                          \
 	static_assert(offsetof(struct type, member) == (offset), #type "." #member " is " \
-										   "elsewhere")
+								       "elsewhere")
 
 SIZE(pindown_version, 48);
 AT(pindown_version, capabilities, 16);

@@ -13,6 +13,7 @@
 #include <linux/jiffies.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 
@@ -169,6 +170,17 @@ void pd_budget_stats(struct pd_owner *owner, struct pindown_stats_all *stats)
 		stats->gpu_regions = atomic64_read(&gpu->regions);
 		memcpy(stats->gpu_uuid, gpu->uuid, sizeof(stats->gpu_uuid));
 	}
+	mutex_unlock(&gpus_lock);
+}
+
+void pd_gpus_show(struct seq_file *seq)
+{
+	struct pd_gpu *gpu;
+
+	mutex_lock(&gpus_lock);
+	list_for_each_entry(gpu, &gpus, link)
+		seq_printf(seq, "%pUb %12lld %8lld\n", gpu->uuid, (s64)atomic64_read(&gpu->bytes),
+			   (s64)atomic64_read(&gpu->regions));
 	mutex_unlock(&gpus_lock);
 }
 

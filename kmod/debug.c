@@ -50,6 +50,14 @@ static int regions_show(struct seq_file *seq, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(regions);
 
+static int gpus_show(struct seq_file *seq, void *unused)
+{
+	seq_printf(seq, "%-36s %12s %8s\n", "gpu", "bytes", "regions");
+	pd_gpus_show(seq);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(gpus);
+
 static int counters_show(struct seq_file *seq, void *unused)
 {
 	static const char *const names[PD_COUNTERS] = {
@@ -82,6 +90,7 @@ void pd_debug_init(void)
 {
 	folder = debugfs_create_dir("pindown", NULL);
 	debugfs_create_file("regions", 0400, folder, NULL, &regions_fops);
+	debugfs_create_file("gpus", 0444, folder, NULL, &gpus_fops);
 	debugfs_create_file("counters", 0444, folder, NULL, &counters_fops);
 }
 

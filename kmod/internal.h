@@ -291,6 +291,7 @@ int pd_wish_wait(struct pd_wish *wish, const struct pd_region *region);
 int pd_budget_answer(struct pd_file *file, u32 serial);
 __poll_t pd_budget_poll(struct pd_file *file, struct file *filp, poll_table *table);
 void pd_budget_stats(struct pd_owner *owner, struct pindown_stats_all *stats);
+void pd_gpus_show(struct seq_file *seq);
 void pd_budget_exit(void);
 
 /* ---- debug.c ---- */

@@ -5,23 +5,23 @@ CHECK_LIBS = $(shell pkg-config --libs check)
 
 UNIT_CACHE := test_cache_get test_cache_regions test_cache_budget test_cache_invalidate \
 	test_cache_subscribe test_cache_dmabuf test_races_pin test_races_free test_races_threads \
-	test_races_steps test_races_stress test_fork
+	test_races_steps test_races_steps_ends test_races_stress test_fork test_fork_threads
 UNIT_CACHE_BIN := $(UNIT_CACHE:%=$(B)/unit/%)
 CHECK_UNIT += $(UNIT_CACHE_BIN)
 
 # cache/build.mk has been read by now.
 CACHE_OBJ := $(patsubst %,$(B)/obj/%.o,$(filter cache/%,$(LIB_SRC)))
-UNIT_HELPERS := $(B)/obj/tests/unit/stepping.c.o \
-	$(B)/obj/tests/unit/fake_driver.c.o $(B)/obj/tests/unit/cache_test.c.o
+UNIT_HELPERS := $(patsubst %,$(B)/obj/tests/unit/%.c.o,cache_test stepping \
+	fake_driver fake_exports fake_calls)
 
 $(UNIT_CACHE_BIN): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(UNIT_HELPERS) $(CACHE_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 
 # On the simulated driver, with the dma-buf backend on its real descriptors.
-UNIT_SIM := $(B)/unit/test_cache_sim
+UNIT_SIM := $(B)/unit/test_cache_sim $(B)/unit/test_races_sim
 CHECK_UNIT += $(UNIT_SIM)
-$(B)/obj/tests/unit/test_cache_sim.c.o: INCLUDE += -Ihook -Itests/sim
+$(UNIT_SIM:$(B)/unit/%=$(B)/obj/tests/unit/%.c.o): INCLUDE += -Ihook -Itests/sim
 
 $(UNIT_SIM): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(UNIT_HELPERS) $(CACHE_OBJ) $(SIM)
 	@mkdir -p $(@D)

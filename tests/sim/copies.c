@@ -18,12 +18,12 @@
 	SIM_CTX_CALL(name, (UNPACK params), (UNPACK args))        \
 	{                                                         \
 		struct sim_work work = describe args;             \
-		return sim_do_now(&work);                         \
+		return sim_work_do(&work);                        \
 	}                                                         \
 	SIM_CTX_CALL(name##_ptds, (UNPACK params), (UNPACK args)) \
 	{                                                         \
 		struct sim_work work = describe args;             \
-		return sim_do_now(&work);                         \
+		return sim_work_do(&work);                        \
 	}
 
 /* Calls in a stream: `name` and `name_ptsz`. */
@@ -44,7 +44,7 @@
 	SIM_CTX_CALL(name, (UNPACK params), (UNPACK args)) \
 	{                                                  \
 		struct sim_work work = describe args;      \
-		return sim_do_now(&work);                  \
+		return sim_work_do(&work);                 \
 	}
 
 static struct sim_work plain_copy(uint64_t dst, uint64_t src, uint64_t size)
@@ -200,7 +200,7 @@ static CUresult copy_rectangle(const CUDA_MEMCPY2D *wanted)
 	struct sim_work work;
 	CUresult result = rectangle(wanted, &work);
 
-	return result == CUDA_SUCCESS ? sim_do_now(&work) : result;
+	return result == CUDA_SUCCESS ? sim_work_do(&work) : result;
 }
 
 static CUresult submit_rectangle(const CUDA_MEMCPY2D *wanted, CUstream stream, bool per_thread)
@@ -247,7 +247,7 @@ static CUresult copy_box(const CUDA_MEMCPY3D *wanted)
 	struct sim_work work;
 	CUresult result = sim_describe_box(wanted, &work);
 
-	return result == CUDA_SUCCESS ? sim_do_now(&work) : result;
+	return result == CUDA_SUCCESS ? sim_work_do(&work) : result;
 }
 
 static CUresult submit_box(const CUDA_MEMCPY3D *wanted, CUstream stream, bool per_thread)

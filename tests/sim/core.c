@@ -263,8 +263,6 @@ SIM_EARLY_CALL(cuInit, (unsigned int flags), (flags))
 	if (!sim_options.devices)
 		return CUDA_ERROR_NO_DEVICE;
 	result = sim_memory_start();
-	if (result == CUDA_SUCCESS)
-		result = sim_devices_start();
 	if (result != CUDA_SUCCESS)
 		return result;
 	atexit(shut_down);

@@ -145,10 +145,8 @@ void sim_unlock(void);
 void *sim_own_export(const char *name);
 struct sim_site *sim_find_site(const char *name, size_t length);
 
-/* Start-up and shut-down, in the order in which cuInit and exit call them. */
+/* What cuInit needs: addresses and the devices' memory. */
 CUresult sim_memory_start(void);
-void sim_memory_stop(void);
-CUresult sim_devices_start(void);
 
 /* faults.c */
 void sim_faults_from_environment(void);

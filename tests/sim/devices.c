@@ -13,11 +13,6 @@ bool sim_device_in_range(CUdevice device)
 	return device >= 0 && device < (int)sim_options.devices;
 }
 
-CUresult sim_devices_start(void)
-{
-	return CUDA_SUCCESS;
-}
-
 SIM_CALL(cuDeviceGetCount, (int *count), (count))
 {
 	if (!count)

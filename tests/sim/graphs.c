@@ -280,7 +280,6 @@ struct sim_graph *sim_graph_copy(struct sim_graph *graph)
 		to = append(copy, &work, from->dependency_count);
 		if (!to)
 			goto failed;
-		to->original = from;
 		for (j = 0; j < from->dependency_count; j++)
 			to->dependencies[j] = copy->nodes[from->dependencies[j]->place];
 		to->dependency_count = from->dependency_count;

@@ -18,8 +18,7 @@ struct sim_node {
 	struct sim_work work;
 	struct sim_node **dependencies;
 	size_t dependency_count;
-	size_t place;		   /* in its graph: always after its dependencies */
-	struct sim_node *original; /* in a clone: what it was made of; compared, never followed */
+	size_t place; /* in its graph: always after its dependencies */
 };
 
 struct sim_graph {

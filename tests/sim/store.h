@@ -92,7 +92,6 @@ int sim_store_fd(const struct sim_store *store, uint64_t *inode);
 struct sim_store *sim_store_of(int device);
 
 CUresult sim_stores_start(void);
-void sim_stores_stop(void);
 void sim_store_info(int device, uint64_t *free_bytes, uint64_t *total);
 
 #endif

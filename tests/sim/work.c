@@ -118,7 +118,7 @@ static void call_host(CUhostFn function, void *data)
 	sim_lock_rejoin(depth);
 }
 
-CUresult sim_work_check(const struct sim_work *work)
+static CUresult check(const struct sim_work *work)
 {
 	switch (work->type) {
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
@@ -134,7 +134,7 @@ CUresult sim_work_check(const struct sim_work *work)
 
 CUresult sim_work_do(const struct sim_work *work)
 {
-	CUresult result = sim_work_check(work);
+	CUresult result = check(work);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -155,11 +155,6 @@ CUresult sim_work_do(const struct sim_work *work)
 		break;
 	}
 	return CUDA_SUCCESS;
-}
-
-CUresult sim_do_now(const struct sim_work *work)
-{
-	return sim_work_do(work);
 }
 
 CUresult sim_submit(CUstream handle, bool per_thread, const struct sim_work *work)

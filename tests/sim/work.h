@@ -50,13 +50,9 @@ struct sim_work {
 	};
 };
 
-/* Whether it could be done: the addresses are memory. */
-CUresult sim_work_check(const struct sim_work *work);
-/* Does it. A host function is called without the API lock. */
+/* Does it, if all the addresses are memory. A host function is called without the API lock. */
 CUresult sim_work_do(const struct sim_work *work);
 /* Does it, or adds it to the graph of a stream that is being captured. per_thread: what 0 means. */
 CUresult sim_submit(CUstream stream, bool per_thread, const struct sim_work *work);
-/* The same for calls that wait; they can't be captured. */
-CUresult sim_do_now(const struct sim_work *work);
 
 #endif

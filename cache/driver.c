@@ -14,6 +14,7 @@ void *(*pd_find_driver_symbol)(const char *name);
 #define DRIVER_FUNCTIONS(F)                                                                \
 	F(cuPointerGetAttribute, (void *, CUpointer_attribute, CUdeviceptr))               \
 	F(cuPointerGetAttributes, (unsigned, CUpointer_attribute *, void **, CUdeviceptr)) \
+	F(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *))                      \
 	F(cuPointerSetAttribute, (const void *, CUpointer_attribute, CUdeviceptr))         \
 	F(cuMemGetAddressRange_v2, (CUdeviceptr *, size_t *, CUdeviceptr))                 \
 	F(cuMemGetHandleForAddressRange,                                                   \
@@ -69,13 +70,25 @@ static bool buffer_id(uint64_t addr, uint64_t *id)
 	return true;
 }
 
+/*
+ * To the driver this is a call that a stream capture, in this thread or a global one in another, does
+ * not allow: it would fail and spoil the program's capture. It has nothing to do with what is being
+ * captured, so the thread is taken out of that for the moment, as the driver's own exchange of modes is
+ * meant for.
+ */
 bool pd_driver_sync_memops(uint64_t addr)
 {
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool exchanged = HAVE(cuThreadExchangeStreamCaptureMode) &&
+			 driver.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
 	int on = 1;
+	bool set = HAVE(cuPointerSetAttribute) &&
+		   driver.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, addr) ==
+			   CUDA_SUCCESS;
 
-	return HAVE(cuPointerSetAttribute) &&
-	       driver.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, addr) ==
-		       CUDA_SUCCESS;
+	if (exchanged)
+		driver.cuThreadExchangeStreamCaptureMode(&mode);
+	return set;
 }
 
 int pd_driver_device_attribute(int attribute, int device)
@@ -265,7 +278,8 @@ static int attributes_of(uint64_t addr, struct attributes *a, int *error)
 	int result;
 
 	*error = 0;
-	if (!HAVE(cuPointerGetAttributes) || !HAVE(cuMemGetAddressRange_v2))
+	if (!HAVE(cuPointerGetAttributes) || !HAVE(cuPointerGetAttribute) ||
+	    !HAVE(cuMemGetAddressRange_v2))
 		return PINDOWN_ERR_NO_CUDA;
 	*error = read_attributes(addr, a);
 	if (*error == CUDA_ERROR_NOT_INITIALIZED || *error == CUDA_ERROR_DEINITIALIZED)
@@ -295,6 +309,25 @@ bool pd_driver_is_same(uint64_t base, uint64_t end, uint64_t first_id, uint64_t 
 	       ids_of_mappings(first.end, end, &a, &now) && now == others;
 }
 
+/*
+ * Where a pin of this memory has to begin. A pool, and a graph, cut allocations from larger pieces, and
+ * the driver exports those from their beginning only; a range that runs past the end of one makes it
+ * crash. Everything else can be rounded out to whole pages.
+ */
+static uint64_t pin_base(const struct pd_allocation *what, const struct attributes *a)
+{
+	const uint64_t page = PINDOWN_PAGE_SIZE;
+	uint64_t base = what->memory.base & ~(page - 1);
+	CUdeviceptr piece = 0;
+
+	if (!a->context && !what->mapped &&
+	    driver.cuPointerGetAttribute(&piece, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
+					 what->memory.base) == CUDA_SUCCESS &&
+	    piece && piece <= base && piece % page == 0)
+		return piece;
+	return base;
+}
+
 int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out, int *error)
 {
 	struct attributes a = {.device = -1};
@@ -321,6 +354,7 @@ int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out
 	out->memory.device = a.device;
 	out->current = a.context;
 	out->pool = a.pool;
+	out->pin_base = pin_base(out, &a);
 	/* The id at the base: that is where it is asked for again. */
 	if (!buffer_id(out->memory.base, &out->buffer_id)) {
 		*error = CUDA_ERROR_INVALID_VALUE;

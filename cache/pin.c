@@ -192,7 +192,7 @@ static int pin_or_evict(struct attempt *a, const struct pd_backend *backend)
 static int pin_memory(struct attempt *a, const struct pd_backend *backend)
 {
 	const struct pd_memory *memory = &a->what.memory;
-	uint64_t base = page_floor(memory->base);
+	uint64_t base = a->what.pin_base;
 	int result;
 
 	a->pin = (struct pd_pin){.base = base,

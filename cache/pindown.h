@@ -3,9 +3,10 @@
  * pindown.h - a registration cache (pin-down cache) for GPU memory.
  *
  * A region is one allocation of device memory that is pinned for a third-party device, rounded out
- * to 64 KiB. pindown_get() finds or pins the region that holds an address range and holds it;
- * pindown_put() drops the hold and leaves the region pinned (lazy unpinning) until the memory is
- * freed, until a budget asks for its place, or until pindown_flush().
+ * to 64 KiB; in memory pools, from the beginning of the pool's piece of memory that it was cut from,
+ * since the driver pins no less. pindown_get() finds or pins the region that holds an address range
+ * and holds it; pindown_put() drops the hold and leaves the region pinned (lazy unpinning) until the
+ * memory is freed, until a budget asks for its place, or until pindown_flush().
  *
  * With libpindown.so preloaded, the cache hears of each free before the driver carries it out.
  * Without the preload (a program that only links with -lpindown) every hit is checked by buffer id

@@ -159,6 +159,32 @@ START_TEST(pool_memory_comes_back_under_another_id)
 }
 END_TEST
 
+/* A pool cuts allocations from larger pieces, and the driver exports those from their start only. */
+START_TEST(pool_memory_is_pinned_from_its_piece_on)
+{
+	CUdeviceptr p[12];
+
+	start_cuda();
+	for (unsigned i = 0; i < 12; i++) {
+		uint64_t offset;
+		int fd;
+
+		p[i] = alloc_async(i % 3 ? MIB(5) + 512 : KIB(64));
+		pindown_region *region = must_get(p[i], KIB(64));
+		ck_assert_uint_eq(pindown_region_base(region), p[i]);
+		ck_assert_uint_le(pindown_region_pin_base(region), p[i]);
+		OK(pindown_region_dmabuf(region, p[i] + 1, &fd, &offset));
+		ck_assert_uint_eq(pindown_region_pin_base(region) + offset, p[i] + 1);
+		pindown_put(region);
+	}
+	for (unsigned i = 0; i < 12; i++) {
+		free_async(p[i]);
+		ck_assert(!is_cached(p[i], 1));
+	}
+	ck_assert_uint_eq(sim_open_exports(0), 0);
+}
+END_TEST
+
 START_TEST(a_context_ends_its_linear_memory_only)
 {
 	CUcontext other;
@@ -354,6 +380,36 @@ START_TEST(a_free_that_the_driver_refuses)
 }
 END_TEST
 
+/* Setting SYNC_MEMOPS would fail and spoil the capture, this thread's or another's. */
+START_TEST(a_pin_during_a_capture_spoils_nothing)
+{
+	static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL,
+						    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+						    CU_STREAM_CAPTURE_MODE_RELAXED};
+
+	start_cuda();
+	for (unsigned i = 0; i < 3; i++) {
+		CUdeviceptr p = alloc(MIB(2));
+		CUstreamCaptureMode mode = modes[i];
+		CUstream stream;
+		CUgraph graph;
+		int set = 0;
+
+		OK(cuThreadExchangeStreamCaptureMode(&mode));
+		OK(cuStreamCreate(&stream, 0));
+		OK(cuStreamBeginCapture_v2(stream, modes[i]));
+		get_and_put(p, 1);
+		OK(cuStreamEndCapture(stream, &graph));
+		OK(cuPointerGetAttribute(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
+		ck_assert_int_eq(set, 1);
+		OK(cuThreadExchangeStreamCaptureMode(&mode));
+		ck_assert_int_eq(mode, modes[i]);
+		OK(cuGraphDestroy(graph));
+		OK(sim_free(p));
+	}
+}
+END_TEST
+
 START_TEST(memory_of_a_capture_is_not_known)
 {
 	CUstream stream;
@@ -413,6 +469,8 @@ int main(void)
 	tcase_add_test(tc, the_dmabuf_is_the_memory);
 	tcase_add_test(tc, small_neighbours_share_a_page);
 	tcase_add_test(tc, pool_memory_comes_back_under_another_id);
+	tcase_add_test(tc, pool_memory_is_pinned_from_its_piece_on);
+	tcase_add_test(tc, a_pin_during_a_capture_spoils_nothing);
 	tcase_add_test(tc, a_context_ends_its_linear_memory_only);
 	tcase_add_test(tc, mappings_side_by_side);
 	tcase_add_test(tc, managed_and_host_memory_are_refused);

@@ -129,6 +129,14 @@ void pd_drop_stale(struct pindown_region *region);
 /* Lock held. The live region that holds [addr, addr + length), held; or NULL. */
 struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length);
 
+/* ---- events.c ---------------------------------------------------------------------------- */
+
+/*
+ * Lock not held. Compare the regions that overlap [begin, end) with the driver, and drop what is not
+ * true any more; pins under way there have to begin anew.
+ */
+void pd_drop_changed(uint64_t begin, uint64_t end);
+
 /* ---- volatile.c
  * ---------------------------------------------------------------------------------- */
 

@@ -198,6 +198,18 @@ static bool take_overlapping(struct suspect *suspect, uint64_t *at, uint64_t end
 	return number != 0;
 }
 
+void pd_drop_changed(uint64_t begin, uint64_t end)
+{
+	const struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = begin, .end = end};
+	struct suspect suspect;
+
+	pd_lock();
+	pd_flights_lose_known(&scope);
+	pd_unlock();
+	for (uint64_t at = begin; at < end && take_overlapping(&suspect, &at, end);)
+		drop_if_changed(&suspect);
+}
+
 /*
  * Nothing that is alive can be where the driver has just put something new, so what we still have
  * there was freed behind our back. Its buffer id is compared all the same: some calls hand out
@@ -205,16 +217,12 @@ static bool take_overlapping(struct suspect *suspect, uint64_t *at, uint64_t end
  */
 static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end)
 {
-	const struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = end};
-	struct suspect suspect;
 	int saved = errno;
 
 	pd_lock();
 	pd_volatile_forget(addr, end);
-	pd_flights_lose_known(&scope);
 	pd_unlock();
-	for (uint64_t at = addr; at < end && take_overlapping(&suspect, &at, end);)
-		drop_if_changed(&suspect);
+	pd_drop_changed(addr, end);
 	errno = saved;
 }
 

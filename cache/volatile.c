@@ -180,10 +180,14 @@ static void trust_from_now_on(uint64_t begin, uint64_t end)
 	}
 }
 
+/* Up to now frees may have gone unseen: what is not true any more must not be trusted. */
 void pd_trusted(uint64_t addr, uint64_t length)
 {
 	uint64_t end = addr + (length ? length : 1);
+	int saved = errno;
 
+	pd_drop_changed(addr, end);
+	errno = saved;
 	pd_lock();
 	pd_volatile_forget(addr, end);
 	trust_from_now_on(addr, end);

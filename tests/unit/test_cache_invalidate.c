@@ -347,6 +347,22 @@ START_TEST(trusted_memory_is_no_longer_checked)
 }
 END_TEST
 
+/* Trust is for what comes; what has gone unseen before must not be found any more. */
+START_TEST(trusted_memory_is_compared_first)
+{
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	pd_volatile(BASE, MIB(2));
+	get_and_put(BASE, 1);
+	ck_assert_int_eq(fake_free(BASE), FAKE_SUCCESS);
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	pd_trusted(BASE, MIB(2));
+	ck_assert(!is_cached(BASE, 1));
+	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
+	get_and_put(BASE, 1);
+	ck_assert_uint_eq(stats().tag_checks, 0);
+}
+END_TEST
+
 /* Trust in a part, by word or because the driver has handed it out anew, says nothing of the rest.
  */
 START_TEST(trust_in_a_part_leaves_the_rest_volatile)
@@ -509,6 +525,7 @@ int main(void)
 	tcase_add_test(tc, volatile_before_the_pin_counts_as_well);
 	tcase_add_test(tc, a_region_that_is_partly_volatile_is_checked);
 	tcase_add_test(tc, trusted_memory_is_no_longer_checked);
+	tcase_add_test(tc, trusted_memory_is_compared_first);
 	tcase_add_test(tc, trust_in_a_part_leaves_the_rest_volatile);
 	tcase_add_test(tc, many_volatile_ranges);
 	tc = cache_case(suite, "frees that went round us");

@@ -55,8 +55,7 @@ PD_EXPORT const char *pindown_strerror(int result)
 	return "unknown result";
 }
 
-/* ---- descriptors
- * ---------------------------------------------------------------------------------- */
+/* ---- descriptors -------------------------------------------------------------------------- */
 
 static void trace_map(const struct pindown_region *region, int result)
 {

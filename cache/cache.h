@@ -68,8 +68,7 @@ bool pd_dying_under(const struct pd_scope *scope);
 bool pd_dying_any(void);
 void pd_end_fork_child(void);
 
-/* ---- evict.c: the queue of live regions, least recently used first
- * ------------------------------- */
+/* ---- evict.c: the queue of live regions, least recently used first ------------------------ */
 
 struct pd_queue {
 	uint32_t oldest, newest;
@@ -98,8 +97,7 @@ bool pd_evict_for(int device);
 /* The count budget in force. */
 uint64_t pd_max_regions(void);
 
-/* ---- pin.c
- * --------------------------------------------------------------------------------------- */
+/* ---- pin.c -------------------------------------------------------------------------------- */
 
 /* A miss: find the allocation, pin it, insert it, hold it. */
 int pd_pin(uint64_t addr, uint64_t length, struct pindown_region **region);
@@ -112,8 +110,7 @@ void pd_pin_hold_for_fork(void);
 void pd_pin_after_fork(void);
 void pd_pin_fork_child(void);
 
-/* ---- get.c
- * --------------------------------------------------------------------------------------- */
+/* ---- get.c -------------------------------------------------------------------------------- */
 
 enum pd_truth { PD_FALSE, PD_TRUE, PD_UNKNOWN };
 
@@ -137,8 +134,7 @@ struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length);
  */
 void pd_drop_changed(uint64_t begin, uint64_t end);
 
-/* ---- volatile.c
- * ---------------------------------------------------------------------------------- */
+/* ---- volatile.c --------------------------------------------------------------------------- */
 
 /* Lock held. Is any of [begin, end) volatile? */
 bool pd_is_volatile(uint64_t begin, uint64_t end);
@@ -148,14 +144,12 @@ void pd_volatile_fork_child(void);
 /* The state that a new region of this memory starts in. */
 enum pd_state pd_state_for(bool is_volatile);
 
-/* ---- subscribe.c
- * ---------------------------------------------------------------------------------- */
+/* ---- subscribe.c -------------------------------------------------------------------------- */
 
 void pd_tell_subscribers(const struct pindown_region *region, bool in_use);
 void pd_subscribe_fork_child(void);
 
-/* ---- stats.c: accounts. Lock held for all
- * -------------------------------------------------------- */
+/* ---- stats.c: accounts. Lock held for all ------------------------------------------------- */
 
 void pd_account_pin(const struct pindown_region *region);
 void pd_account_unpin(const struct pindown_region *region, bool was_kept);
@@ -168,8 +162,7 @@ uint64_t pd_pinned_regions(void);
 void pd_stats_fork_child(void);
 extern bool pd_intercepting;
 
-/* ---- for the trace
- * -------------------------------------------------------------------------------- */
+/* ---- for the trace ------------------------------------------------------------------------ */
 
 void pd_trace_about(enum pd_event event, const struct pindown_region *region, int result,
 		    unsigned flags, uint64_t begin, uint64_t end);

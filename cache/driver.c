@@ -102,8 +102,7 @@ int pd_driver_device_attribute(int attribute, int device)
 	return value;
 }
 
-/* ---- a context to call in
- * ------------------------------------------------------------------------- */
+/* ---- a context to call in ----------------------------------------------------------------- */
 
 /*
  * A progress thread often has no current context, and the driver wants one for some calls. It is
@@ -153,8 +152,7 @@ static void give_back(const struct borrowed *b)
 		driver.cuDevicePrimaryCtxRelease_v2(b->device);
 }
 
-/* ---- describing
- * ---------------------------------------------------------------------------------- */
+/* ---- describing --------------------------------------------------------------------------- */
 
 struct attributes {
 	CUcontext context;
@@ -363,8 +361,7 @@ int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out
 	return PINDOWN_OK;
 }
 
-/* ---- exporting
- * ----------------------------------------------------------------------------------- */
+/* ---- exporting ---------------------------------------------------------------------------- */
 
 static int export_now(uint64_t base, uint64_t length, int *fd)
 {

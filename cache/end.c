@@ -224,8 +224,7 @@ int pd_victims_dispatch(struct pd_victims *victims)
 	return count;
 }
 
-/* ---- by scope
- * ------------------------------------------------------------------------------------ */
+/* ---- by scope ----------------------------------------------------------------------------- */
 
 static struct pd_memory memory_of(const struct pindown_region *region)
 {

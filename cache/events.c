@@ -95,8 +95,7 @@ pd_guard pd_end_all(void)
 	return end_wide(&scope, PINDOWN_REASON_CONTEXT);
 }
 
-/* ---- comparing with the driver
- * -------------------------------------------------------------------- */
+/* ---- comparing with the driver ------------------------------------------------------------ */
 
 #define BATCH 64
 

@@ -104,8 +104,7 @@ bool pd_evict_one(struct pd_victims *victims, int device)
 	return false;
 }
 
-/* ---- budgets
- * ------------------------------------------------------------------------------------- */
+/* ---- budgets ------------------------------------------------------------------------------ */
 
 /*
  * A region of the dma-buf backend costs a descriptor, and the program must not run out of them for

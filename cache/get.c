@@ -221,8 +221,7 @@ PD_EXPORT void pindown_put(struct pindown_region *region)
 		put_slow(number);
 }
 
-/* ---- accessors
- * ----------------------------------------------------------------------------------- */
+/* ---- accessors ---------------------------------------------------------------------------- */
 
 PD_EXPORT uint64_t pindown_region_base(const struct pindown_region *region)
 {

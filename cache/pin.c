@@ -396,8 +396,7 @@ int pd_pin(uint64_t addr, uint64_t length, struct pindown_region **region)
 	return result;
 }
 
-/* ---- fork
- * ----------------------------------------------------------------------------------------- */
+/* ---- fork --------------------------------------------------------------------------------- */
 
 /*
  * A descriptor that a pin has just got from the driver, and has not yet entered anywhere, would be

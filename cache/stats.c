@@ -124,8 +124,7 @@ void pd_stats_fork_child(void)
 	pin_failures = lost_races = missed_invalidations = 0;
 }
 
-/* ---- for the caller
- * ------------------------------------------------------------------------------ */
+/* ---- for the caller ----------------------------------------------------------------------- */
 
 static void fill_account(struct pindown_stats *stats, const struct account *account)
 {

@@ -63,8 +63,7 @@ void pd_context_detached(const struct pd_caught *caught, void *context, bool ok)
 		pd_record_end_count(PD_KIND_CONTEXT, key_of(context));
 }
 
-/* ---- primary contexts
- * ---------------------------------------------------------------------------- */
+/* ---- primary contexts --------------------------------------------------------------------- */
 
 static bool counted(CUdevice device)
 {
@@ -177,8 +176,7 @@ void pd_primary_did_reset(CUdevice device)
 		compare_with_driver(device, true);
 }
 
-/* ---- green contexts: each retains the primary context of its device
- * ------------------------------ */
+/* ---- green contexts: each retains the primary context of its device ----------------------- */
 
 void pd_green_created(void *green, CUdevice device)
 {

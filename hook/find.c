@@ -74,8 +74,7 @@ int pd_call_by_symbol(const char *name)
 	return -1;
 }
 
-/* ---- real functions
- * ------------------------------------------------------------------------------ */
+/* ---- real functions ----------------------------------------------------------------------- */
 
 /*
  * What a wrapper calls in a process without a driver. There a program can only have come to us by
@@ -126,8 +125,7 @@ void *pd_hand_out(enum pd_call call, void *found)
 	return found;
 }
 
-/* ---- cuGetProcAddress
- * ----------------------------------------------------------------------------- */
+/* ---- cuGetProcAddress --------------------------------------------------------------------- */
 
 static bool suits(int row, uint64_t flags)
 {

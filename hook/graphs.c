@@ -19,8 +19,7 @@
 uint32_t pd_captures;
 uint32_t pd_graph_memory;
 
-/* ---- capture
- * ------------------------------------------------------------------------------------- */
+/* ---- capture ------------------------------------------------------------------------------ */
 
 bool pd_is_capturing(CUstream stream, enum pd_flavour flavour)
 {
@@ -54,8 +53,7 @@ void pd_capture_ended(void)
 		;
 }
 
-/* ---- nodes
- * --------------------------------------------------------------------------------------- */
+/* ---- nodes -------------------------------------------------------------------------------- */
 
 void pd_graph_alloc(uint64_t addr, uint64_t length)
 {
@@ -146,8 +144,7 @@ static void walk_graph(const struct walk *walk, CUgraph graph, int depth)
 	munmap(nodes, bytes);
 }
 
-/* ---- executable graphs
- * --------------------------------------------------------------------------- */
+/* ---- executable graphs -------------------------------------------------------------------- */
 
 void pd_graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags)
 {

@@ -39,7 +39,7 @@ static unsigned remembered_next;
 static uint64_t reserve(uint64_t hint, uint64_t size, int flags)
 {
 	long address = syscall(SYS_mmap, hint, size, PROT_NONE,
-			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1L, 0L);
 
 	return address == -1 ? 0 : (uint64_t)address;
 }
@@ -189,7 +189,7 @@ bool sim_addresses_open(uint64_t addr, uint64_t size)
 void sim_addresses_shut(uint64_t addr, uint64_t size)
 {
 	syscall(SYS_mmap, addr, size, PROT_NONE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1L, 0L);
 }
 
 /* ---- blocks in their slots ------------------------------------------------------------------ */

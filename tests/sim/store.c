@@ -279,7 +279,7 @@ void sim_extent_move(struct sim_extent *extent)
 static void *map_store(int fd, uint64_t size)
 {
 	long address = syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE,
-			       MAP_SHARED | MAP_NORESERVE, fd, 0);
+			       MAP_SHARED | MAP_NORESERVE, (long)fd, 0L);
 
 	return address == -1 ? NULL : (void *)address;
 }

@@ -132,6 +132,40 @@ TEST(free_overtakes_unpin)
 	check_equal(gpu_count(SIM_GPU_PINS), 0);
 }
 
+/*
+ * The same, and before the unpin goes on the program allocates anew, at the same address, and pins
+ * that; the driver's page table is where the old one was. The late unpin must not end it.
+ */
+TEST(late_unpin_against_a_new_pin)
+{
+	struct race race = race_new(), newer;
+	pthread_t unpinning, pinning;
+	int i;
+
+	gpu_set(SIM_GPU_REUSE_TABLES, 1);
+	for (i = 0; i < 10; i++) {
+		race.memory = gpu_alloc_at(0x600000000, PAGE);
+		works(pd_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
+		gate_arm(SIM_GPU_GATE_PUT);
+		unpinning = in_thread(unpins, &race);
+		gate_await(SIM_GPU_GATE_PUT);
+		gpu_free(&race.memory);
+		newer = race;
+		newer.memory = gpu_alloc_at(0x600000000, PAGE);
+		pinning = in_thread(pins, &newer);
+		usleep(20000); /* it may have to wait for the unpin */
+		gate_open(SIM_GPU_GATE_PUT);
+		thread_ends(unpinning);
+		thread_ends(pinning);
+		check_equal(newer.result, 0);
+		check(pd_valid(race.state, &newer.pin));
+		check_equal(gpu_count(SIM_GPU_PINS), 1);
+		gpu_free(&newer.memory);
+		check(!pd_valid(race.state, &newer.pin));
+		works(pd_unpin(newer.fd, newer.pin.region));
+	}
+}
+
 static void *closes(void *arg)
 {
 	works(close(((struct race *)arg)->fd));

@@ -327,6 +327,7 @@ static void gpu_remove(struct pci_dev *pci)
 {
 	sim_counters_hide();
 	misc_deregister(&gpu_device);
+	kfree(gpu.spare_table);
 	gpu.pci = NULL;
 	kvfree(gpu.bar_used);
 	bitmap_free(gpu.memory_used);

@@ -99,6 +99,7 @@ struct sim_gpu {
 	struct list_head clients;
 	u32 last_va_space;
 	u32 table_major;
+	struct nvidia_p2p_page_table *spare_table; /* SIM_GPU_REUSE_TABLES */
 
 	struct mutex pins_lock;
 	DECLARE_HASHTABLE(pins, 10);

@@ -36,13 +36,17 @@ static size_t table_size(u32 major)
 			  : sizeof(struct nvidia_p2p_page_table);
 }
 
+/* gpu.api_lock is held, in both. */
 static void table_free(struct sim_pin *pin)
 {
 	if (!pin->table)
 		return;
 	kvfree(pin->table->pages);
 	kvfree(pin->page);
-	kfree(pin->table);
+	if (sim_knob(SIM_GPU_REUSE_TABLES) && !gpu.spare_table)
+		gpu.spare_table = pin->table;
+	else
+		kfree(pin->table);
 	pin->table = NULL;
 	sim_count(SIM_GPU_TABLES, -1);
 }
@@ -50,8 +54,16 @@ static void table_free(struct sim_pin *pin)
 static int table_make(struct sim_pin *pin)
 {
 	u32 i, count = pin->length >> SIM_PAGE_SHIFT, major = table_major();
-	struct nvidia_p2p_page_table *table = kzalloc(table_size(major), GFP_KERNEL);
+	bool reuse = sim_knob(SIM_GPU_REUSE_TABLES);
+	struct nvidia_p2p_page_table *table;
 
+	if (reuse && gpu.spare_table) {
+		table = gpu.spare_table;
+		gpu.spare_table = NULL;
+		memset(table, 0, sizeof(*table));
+	} else {
+		table = kzalloc(reuse ? sizeof(*table) : table_size(major), GFP_KERNEL);
+	}
 	if (!table)
 		return -ENOMEM;
 	table->pages = kvcalloc(count, sizeof(*table->pages), GFP_KERNEL);

@@ -107,7 +107,8 @@ enum sim_gpu_knob {
 	SIM_GPU_FAIL_GET,	/* the nth get_pages from now on fails; counts down */
 	SIM_GPU_FAIL_MAP,	/* the nth dma_map_pages from now on fails */
 	SIM_GPU_FAIL_ERROR,	/* with this errno (positive); 0: EIO */
-	SIM_GPU_TABLE_MAJOR, /* version of new page tables: 1, 2; 0: as loaded; 3: of the future */
+	SIM_GPU_TABLE_MAJOR,  /* version of new page tables: 1, 2; 0: as loaded; 3: of the future */
+	SIM_GPU_REUSE_TABLES, /* 1: a new page table is where the last one was that was freed */
 	SIM_GPU_KNOBS
 };
 

@@ -395,9 +395,14 @@ static long peer_ioctl(struct file *file, unsigned int number, unsigned long arg
 		return -EFAULT;
 	mutex_lock(&client->lock);
 	error = call_one(client, number, &call);
+	if (!error && _IOC_DIR(number) & _IOC_READ &&
+	    copy_to_user(from, &call, _IOC_SIZE(number))) {
+		error = -EFAULT;
+		/* Nobody knows its number. */
+		if (number == EDU_IMPORT)
+			call_release(client, call.import.id);
+	}
 	mutex_unlock(&client->lock);
-	if (!error && _IOC_DIR(number) & _IOC_READ && copy_to_user(from, &call, _IOC_SIZE(number)))
-		return -EFAULT;
 	return error;
 }
 

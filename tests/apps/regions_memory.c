@@ -369,7 +369,7 @@ const struct regions_case regions_memory_cases[] = {
 	CASE("a graph's, cuGraphLaunch of the captured free", launch_allocation_and_capture_free,
 	 launch_free, GONE, .clean = clean_graph, .is_volatile = true),
 	CASE("a graph's, launched anew with AUTO_FREE_ON_LAUNCH", launch_that_frees_itself, launch, GONE,
-	 .clean = clean_launched_graph, .is_volatile = true),
+	 .clean = clean_launched_graph, .is_volatile = true, .lingers = true),
 	CASE("stream-ordered, cuGraphLaunch of a graph beside it", allocate_beside_graph, launch, KEPT,
 	 .clean = clean_beside_graph),
 	CASE("mapped, cuMemUnmap", map_one, unmap_first, GONE, .clean = clean_vmm),

@@ -15,6 +15,7 @@ $(bench_bin)/null/libcuda.so.1: $(bench_obj)/null_cuda.c.o
 
 $(addprefix $(bench_bin)/,$(bench_cuda)): $(bench_bin)/%: $(bench_obj)/%.c.o $(bench_bin)/null/libcuda.so.1
 	$(CC) $(ALL_CFLAGS) $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) $(bench_bin)/null/libcuda.so.1 $(bench_libs)
+$(bench_bin)/calls: $(B)/obj/hook/symtab.c.o
 $(bench_bin)/resident: bench_libs := -lpthread
 $(bench_bin)/hits: bench_libs = $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..' -lpthread
 $(bench_bin)/hits: $(bench_obj)/hits_pindown.c.o $(B)/libpindown.so

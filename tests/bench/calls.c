@@ -1,24 +1,74 @@
 // SPDX-License-Identifier: MIT
 /*
  * calls: what the watched calls cost, in ns. It is linked with libcuda.so.1 and knows nothing of
- * pindown; tests/bench/run starts it with and without the preload, on one driver after another.
+ * pindown; tests/bench/run starts it on one driver after another, with the preload.
+ *
+ * Two processes on one driver differ by more than a wrapper costs. So each batch is made twice in turn
+ * in one process: through the wrapper that the loader has bound the name to, and straight to the
+ * function in libcuda's own symbol table. Without a preload the two are the same.
  */
+#define _GNU_SOURCE
+#include <link.h>
+
 #include "calls.h"
 
-#define BATCH	 256u
-#define BATCHES	 61u
-#define BYTES	 65536u
-#define TOGETHER 24u /* allocations at once: with one more they fit in one block of the driver's */
+#include "../../hook/symtab.h"
+
+#define BATCH	      256u
+#define BATCHES	      201u
+#define ALLOC_BATCHES 610u
+#define BYTES	      65536u
+#define TOGETHER      24u /* allocations at once: with one more they fit in one block of the driver's */
 
 static CUdeviceptr addrs[TOGETHER];
 static CUstream stream;
+
+static struct calls {
+	typeof(cuMemAlloc_v2) *alloc;
+	typeof(cuMemFree_v2) *free;
+	typeof(cuMemAllocAsync) *alloc_async;
+	typeof(cuMemFreeAsync) *free_async;
+	typeof(cuPointerGetAttribute) *attribute;
+} linked = {cuMemAlloc_v2, cuMemFree_v2, cuMemAllocAsync, cuMemFreeAsync, cuPointerGetAttribute},
+  straight, *use = &linked;
+
+static int find_libcuda(struct dl_phdr_info *info, size_t size, void *object)
+{
+	(void)size;
+	for (unsigned i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC &&
+		    pd_elf_read(object, info->dlpi_addr,
+				(const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr)) &&
+		    pd_elf_same(((struct pd_elf *)object)->soname, "libcuda.so.1"))
+			return 1;
+	return 0;
+}
+
+static void *in_libcuda(const char *name)
+{
+	struct pd_elf object;
+	void *found = dl_iterate_phdr(find_libcuda, &object) ? pd_elf_find(&object, name) : NULL;
+
+	if (!found)
+		stop("libcuda.so.1 has not all functions that are measured", 0);
+	return found;
+}
+
+static void find_straight(void)
+{
+	straight.alloc = in_libcuda("cuMemAlloc_v2");
+	straight.free = in_libcuda("cuMemFree_v2");
+	straight.alloc_async = in_libcuda("cuMemAllocAsync");
+	straight.free_async = in_libcuda("cuMemFreeAsync");
+	straight.attribute = in_libcuda("cuPointerGetAttribute");
+}
 
 static void alloc_batch(void)
 {
 	unsigned i;
 
 	for (i = 0; i < TOGETHER; i++)
-		must(cuMemAlloc_v2(&addrs[i], BYTES), "cuMemAlloc");
+		must(use->alloc(&addrs[i], BYTES), "cuMemAlloc");
 }
 
 static void free_batch(void)
@@ -26,7 +76,7 @@ static void free_batch(void)
 	unsigned i;
 
 	for (i = 0; i < TOGETHER; i++)
-		must(cuMemFree_v2(addrs[i]), "cuMemFree");
+		must(use->free(addrs[i]), "cuMemFree");
 }
 
 static void pair_batch(void)
@@ -34,8 +84,8 @@ static void pair_batch(void)
 	unsigned i;
 
 	for (i = 0; i < BATCH; i++) {
-		must(cuMemAlloc_v2(&addrs[0], BYTES), "cuMemAlloc");
-		must(cuMemFree_v2(addrs[0]), "cuMemFree");
+		must(use->alloc(&addrs[0], BYTES), "cuMemAlloc");
+		must(use->free(addrs[0]), "cuMemFree");
 	}
 }
 
@@ -44,9 +94,10 @@ static void async_pair_batch(void)
 	unsigned i;
 
 	for (i = 0; i < BATCH; i++) {
-		must(cuMemAllocAsync(&addrs[0], BYTES, stream), "cuMemAllocAsync");
-		must(cuMemFreeAsync(addrs[0], stream), "cuMemFreeAsync");
+		must(use->alloc_async(&addrs[0], BYTES, stream), "cuMemAllocAsync");
+		must(use->free_async(addrs[0], stream), "cuMemFreeAsync");
 	}
+	must(cuStreamSynchronize(stream), "cuStreamSynchronize");
 }
 
 /* What a registration cache without interception asks on each hit. */
@@ -56,7 +107,7 @@ static void tag_check_batch(void)
 	unsigned i;
 
 	for (i = 0; i < BATCH; i++)
-		must(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, addrs[0]),
+		must(use->attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, addrs[0]),
 		     "cuPointerGetAttribute");
 }
 
@@ -68,31 +119,43 @@ static double time_of(void (*batch)(void), unsigned calls)
 	return (now_ns() - begin) / calls;
 }
 
-static void measure_alloc_and_free(void)
+/* One row: the straight calls under their own kind, the linked ones under the runner's. */
+static void print_both(const char *name, double *by_linked, double *by_straight, unsigned count)
 {
-	double allocs[10 * BATCHES], frees[10 * BATCHES];
-	unsigned i;
-
-	for (i = 0; i < 10 * BATCHES; i++) {
-		allocs[i] = time_of(alloc_batch, TOGETHER);
-		frees[i] = time_of(free_batch, TOGETHER);
-	}
-	print_measure("alloc, 64 KiB", median(allocs, 10 * BATCHES));
-	print_measure("free, 64 KiB", median(frees, 10 * BATCHES));
+	printf("direct\t");
+	print_measure(name, median(by_straight, count));
+	print_measure(name, median(by_linked, count));
 }
 
-static void measure(const char *name, void (*batch)(void), CUresult (*after)(CUstream))
+static void measure_alloc_and_free(void)
 {
-	double times[BATCHES];
+	static double allocs[2][ALLOC_BATCHES], frees[2][ALLOC_BATCHES];
+	unsigned i;
+
+	for (i = 0; i < 2 * ALLOC_BATCHES; i++) {
+		unsigned is_straight = (i ^ i >> 1) & 1; /* by turns, and each as often first */
+
+		use = is_straight ? &straight : &linked;
+		allocs[is_straight][i / 2] = time_of(alloc_batch, TOGETHER);
+		frees[is_straight][i / 2] = time_of(free_batch, TOGETHER);
+	}
+	print_both("alloc, 64 KiB", allocs[0], allocs[1], ALLOC_BATCHES);
+	print_both("free, 64 KiB", frees[0], frees[1], ALLOC_BATCHES);
+}
+
+static void measure(const char *name, void (*batch)(void))
+{
+	static double times[2][BATCHES];
 	unsigned i;
 
 	batch();
-	for (i = 0; i < BATCHES; i++) {
-		times[i] = time_of(batch, BATCH);
-		if (after)
-			must(after(stream), "cuStreamSynchronize");
+	for (i = 0; i < 2 * BATCHES; i++) {
+		unsigned is_straight = (i ^ i >> 1) & 1;
+
+		use = is_straight ? &straight : &linked;
+		times[is_straight][i / 2] = time_of(batch, BATCH);
 	}
-	print_measure(name, median(times, BATCHES));
+	print_both(name, times[0], times[1], BATCHES);
 }
 
 int main(void)
@@ -100,14 +163,15 @@ int main(void)
 	CUdeviceptr neighbour;
 
 	open_driver();
+	find_straight();
 	/* The driver gives a block back with its last allocation, and that is not what is measured. */
 	must(cuMemAlloc_v2(&neighbour, BYTES), "cuMemAlloc");
 	must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 	measure_alloc_and_free();
-	measure("alloc+free, 64 KiB", pair_batch, NULL);
-	measure("async alloc+free, 64 KiB", async_pair_batch, cuStreamSynchronize);
+	measure("alloc+free, 64 KiB", pair_batch);
+	measure("async alloc+free, 64 KiB", async_pair_batch);
 	must(cuMemAlloc_v2(&addrs[0], BYTES), "cuMemAlloc");
-	measure("tag check", tag_check_batch, NULL);
+	measure("tag check", tag_check_batch);
 	must(cuMemFree_v2(addrs[0]), "cuMemFree");
 	must(cuMemFree_v2(neighbour), "cuMemFree");
 	return 0;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A training loop of many small steps, a round of them for each line on standard input; prints how long
-a step of the round took, in ns. See torch_turns.py."""
+"""torch_loop.py NAME: a training loop of many small steps, a round of them for each line on standard
+input; prints how long a step of the round took. See turns.py."""
 import sys
 import time
 
@@ -23,7 +23,7 @@ def main():
             torch.nn.functional.cross_entropy(model(data), target).backward()
             optimizer.step()
         torch.cuda.synchronize()
-        print((time.perf_counter_ns() - begin) / STEPS, flush=True)
+        print(f"{sys.argv[1]}\t{(time.perf_counter_ns() - begin) / STEPS}\n", flush=True)
 
 
 main()

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""turns.py LIBRARY TRACE PROCESSORS SETS TURNS COMMAND...: what a preload costs, by turns.
+
+COMMAND does a round of its work for each line on its standard input, and prints "NAME<tab>NS" for each
+thing that it measured, and an empty line. Three processes of it, without, preloaded and traced, are
+alive at once and take turns of milliseconds on the same PROCESSORS, so that a machine that changes its
+speed does so for all of them: each turn is compared with the one without that was taken beside it.
+That is done with SETS of processes, since a process's luck with its memory lasts for its life.
+
+Prints lines "KIND<tab>NAME<tab>NS": the median without, and that times the median of the ratios.
+"""
+import os
+import statistics
+import subprocess
+import sys
+
+WARM_UP = 10
+KINDS = ("direct", "preloaded", "traced")
+
+
+def start(kind, library, trace, command):
+    # Equal address spaces and hashes, as far as can be.
+    environment = dict(os.environ, PYTHONHASHSEED="0")
+    if kind != "direct":
+        environment["LD_PRELOAD"] = library
+    if kind == "traced":
+        environment["PINDOWN_TRACE"] = trace
+    return subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE)
+
+
+def take_turn(process):
+    process.stdin.write("\n")
+    process.stdin.flush()
+    figures = {}
+    while line := process.stdout.readline().rstrip("\n"):
+        name, value = line.split("\t")
+        figures[name] = float(value)
+    if not figures:
+        sys.exit("a process ended before its time")
+    return figures
+
+
+def measure_set(library, trace, turns, command):
+    processes = {kind: start(kind, library, trace, command) for kind in KINDS}
+    rounds = {kind: [] for kind in KINDS}
+    for turn in range(WARM_UP + turns):
+        for kind in KINDS if turn % 2 else KINDS[::-1]:
+            figures = take_turn(processes[kind])
+            if turn >= WARM_UP:
+                rounds[kind].append(figures)
+    for process in processes.values():
+        process.stdin.close()
+        if process.wait() != 0:
+            sys.exit("a process failed")
+    return rounds
+
+
+def without_randomization(command):
+    works = subprocess.run(["setarch", "-R", "true"], capture_output=True, check=False)
+    return (["setarch", "-R"] if works.returncode == 0 else []) + command
+
+
+def main():
+    library, trace = sys.argv[1:3]
+    processors, sets, turns = (int(argument) for argument in sys.argv[3:6])
+    command = without_randomization(sys.argv[6:])
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-processors:])
+    direct, ratios = {}, {}
+    for _ in range(sets):
+        rounds = measure_set(library, trace, turns, command)
+        for name in rounds["direct"][0]:
+            base = [figures[name] for figures in rounds["direct"]]
+            direct.setdefault(name, []).append(statistics.median(base))
+            for kind in KINDS:
+                ratio = statistics.median(figures[name] / without for figures, without
+                                          in zip(rounds[kind], base))
+                ratios.setdefault((name, kind), []).append(ratio)
+    for name, kind in ratios:
+        value = statistics.median(direct[name]) * statistics.median(ratios[name, kind])
+        print(f"{kind}\t{name}\t{value:.1f}")
+        print(name, kind, *(f"{ratio:.4f}" for ratio in ratios[name, kind]), file=sys.stderr)
+
+
+main()

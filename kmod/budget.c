@@ -31,7 +31,7 @@ MODULE_PARM_DESC(max_process_mb, "MiB that one process may pin, 0: no limit (def
 static uint reclaim_wait_ms = 200;
 module_param(reclaim_wait_ms, uint, 0644);
 MODULE_PARM_DESC(reclaim_wait_ms,
-		 "how long a pin waits for other processes to give back BAR space, in ms, 0: not at all (default 200)");
+		 "ms that a pin waits for BAR space of others, 0: not at all (default 200)");
 
 static atomic64_t all_bytes, all_regions;
 static atomic64_t given; /* how often something was given back, by anybody */

@@ -6,7 +6,8 @@
  * that: an importer may be unable to stop at once, or at all, and the driver's dma_map_pages itself
  * may be looking at a page table that a callback is about to free. So a dma-buf stands on a
  * persistent pin (a hold): the region's own, or one taken along when the region has a callback. A
- * hold lives until the last attachment that was mapped through it is unmapped. When its region ends:
+ * hold lives until the last attachment that was mapped through it is unmapped. When the region
+ * ends:
  *
  *   importers with move_notify are told, unmap, and cannot map again (ENODEV)
  *   what nobody maps any more is taken from the device, by reap()

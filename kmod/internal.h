@@ -54,7 +54,7 @@
 
 #define PD_RELEASE "0.1"
 
-/* Region numbers go from 1 to PD_MAX_REGION: they share an mmap offset with an offset of 40 bits. */
+/* Numbers of regions go from 1 to PD_MAX_REGION: an mmap offset has 40 bits behind them. */
 #define PD_OFFSET_BITS 40
 #define PD_NUMBER_BITS 20
 #define PD_MAX_REGION ((1u << PD_NUMBER_BITS) - 1)

@@ -6,15 +6,15 @@
  * of tests. The names and layouts are the driver's; only what pindown uses is here.
  *
  *   PINDOWN_P2P_MAJOR=1	page table as up to driver 575 (version 0x00010002)
- *   PINDOWN_P2P_MAJOR=2	as from 580.65 on (0x00020000): `flags` was added at the end. The default
+ *   PINDOWN_P2P_MAJOR=2	as from 580.65 on (0x00020000), with `flags` at the end. The default
  *   PINDOWN_TEGRA=1		the signatures of Jetson and Drive
  *
  * A module that reads nothing past gpu_uuid unless `version` says so works with drivers of both
  * majors, whichever it was built for. pindown does.
  *
- * pindown.ko looks these symbols up by name, and takes them only from the driver's own module, unless
- * it is built with PINDOWN_SIM=1. A provider for tests exports them with EXPORT_SYMBOL_GPL, as the
- * driver does: kernels look up no other.
+ * pindown.ko looks these symbols up by name, and takes them only from the driver's own module,
+ * unless it is built with PINDOWN_SIM=1. A provider for tests exports them with EXPORT_SYMBOL_GPL,
+ * as the driver does: kernels look up no other.
  */
 #ifndef NV_P2P_ABI_H
 #define NV_P2P_ABI_H
@@ -148,12 +148,13 @@ int nvidia_p2p_get_pages(u64 vaddr, u64 size, struct nvidia_p2p_page_table **pag
 int nvidia_p2p_put_pages(struct nvidia_p2p_page_table *page_table);
 
 int nvidia_p2p_dma_map_pages(struct device *dev, struct nvidia_p2p_page_table *page_table,
-			     struct nvidia_p2p_dma_mapping **map, enum dma_data_direction direction);
+			     struct nvidia_p2p_dma_mapping **map,
+			     enum dma_data_direction direction);
 int nvidia_p2p_dma_unmap_pages(struct nvidia_p2p_dma_mapping *map);
 
 #endif
 
-/* What a callback calls. In today's desktop drivers both do nothing: the driver cleans up itself. */
+/* What a callback calls. In today's desktop drivers both do nothing: these clean up themselves. */
 int nvidia_p2p_free_page_table(struct nvidia_p2p_page_table *page_table);
 int nvidia_p2p_free_dma_mapping(struct nvidia_p2p_dma_mapping *dma_mapping);
 

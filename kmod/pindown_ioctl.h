@@ -60,7 +60,7 @@ struct pindown_version {
 	__u32 size;
 	__u32 flags;		    /* 0 */
 	__u32 abi;		    /* out: PINDOWN_ABI of the kernel */
-	__u32 granularity;	    /* out: address and length of a pin are multiples of it, 65536 */
+	__u32 granularity;	    /* out: what address and length are multiples of, 65536 */
 	__aligned_u64 capabilities; /* out: PINDOWN_CAP_* */
 	__u32 max_regions;	    /* out: most regions of one descriptor */
 	__u32 state_length;	    /* out: bytes to map for the whole state area */
@@ -84,8 +84,8 @@ struct pindown_version {
  * PINDOWN_PIN_NO_RECLAIM does without: for a cache that rather evicts of its own first.
  *
  * Errors:
- *   EINVAL	address or length is 0 or no multiple of the granularity, the range wraps round, or the
- *		driver does not know the memory
+ *   EINVAL	address or length is no multiple of the granularity, the length is 0, the range
+ *		wraps round, or the driver does not know the memory
  *   ENOSPC	no BAR space, or max_pinned_mb is reached, after asking
  *   EDQUOT	this process has reached max_process_mb: unpin some
  *   EMFILE	max_regions of this descriptor
@@ -93,7 +93,7 @@ struct pindown_version {
  *   EINTR	a signal came while others were asked
  */
 #define PINDOWN_PIN_PERSISTENT (1u << 0)
-#define PINDOWN_PIN_FORCE_BAR1 (1u << 1) /* with PERSISTENT: map through BAR1 where NVLink would be */
+#define PINDOWN_PIN_FORCE_BAR1 (1u << 1) /* with PERSISTENT: BAR1 also where there is NVLink */
 #define PINDOWN_PIN_NO_RECLAIM (1u << 2)
 
 struct pindown_pin {
@@ -105,7 +105,7 @@ struct pindown_pin {
 	__u32 va_space_token;
 	__u32 reserved;		  /* 0 */
 	__u32 region;		  /* out: the region's number, never 0 */
-	__u32 state_value;	  /* out: what the region's word in the state area is while it is valid */
+	__u32 state_value;	  /* out: the region's word in the state area while it is valid */
 	__u32 state_offset;	  /* out: where in the state area that word is */
 	__u32 page_size;	  /* out: bytes of a GPU page */
 	__u32 page_count;	  /* out: how many of them */
@@ -210,7 +210,7 @@ struct pindown_stats_all {
 	__aligned_u64 attach_failures;
 	__aligned_u64 reclaims;	      /* times that processes were asked to give back */
 	__aligned_u64 reclaim_saves;  /* pins that succeeded thanks to that */
-	__aligned_u64 orphans;	      /* descriptors' regions that were closed by a foreign process */
+	__aligned_u64 orphans;	      /* regions whose descriptor was closed by a foreign process */
 	__aligned_u64 stray_callbacks; /* callbacks for regions that had ended: must be 0 */
 };
 

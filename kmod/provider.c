@@ -107,8 +107,8 @@ int __init pd_provider_init(void)
 	driver.dma_unmap = symbol_get(nvidia_p2p_dma_unmap_pages);
 #endif
 	if (!driver.get || !driver.put || !driver.free_table) {
-		pr_err("no NVIDIA driver with the peer-to-peer interface is loaded: load " DRIVER_MODULE
-		       ".ko (the open kernel module) first\n");
+		pr_err("no NVIDIA driver with the peer-to-peer interface is loaded: load %s.ko (the open kernel module) first\n",
+		       DRIVER_MODULE);
 		pd_provider_exit();
 		return -ENODEV;
 	}
@@ -220,7 +220,7 @@ int pd_dma_map(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
 		if (dma->page_size && (u64)dma->page_size * dma->count == hold->length)
 			return 0;
 	}
-	pr_err_ratelimited("DMA mapping of the driver has version %#x and %u pages: not understood\n",
+	pr_err_ratelimited("DMA mapping of the driver, version %#x, %u pages: not understood\n",
 			   mapping->version, mapping->entries);
 	pd_dma_unmap(peer, hold, dma);
 	return -EOPNOTSUPP;

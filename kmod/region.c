@@ -423,7 +423,7 @@ static int pin_with_wishes(struct pd_region *region)
 			return -ENOSPC;
 		wait = pd_wish_wait(&wish, region);
 		if (wait == -ENOSPC)
-			pr_warn_ratelimited("no BAR space for %llu KiB of process %d (driver: %d)\n",
+			pr_warn_ratelimited("no BAR space for %llu KiB of process %d (error %d)\n",
 					    region->length >> 10, task_tgid_nr(current), ret);
 		if (wait)
 			return wait;

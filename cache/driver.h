@@ -14,7 +14,7 @@
 /* An allocation, as the driver describes it. */
 struct pd_allocation {
 	struct pd_memory memory; /* memory.context: only where the context's end ends the memory */
-	uint64_t pin_base; /* where a pin of it begins */
+	uint64_t pin_base;	 /* where a pin of it begins */
 	uint64_t buffer_id;
 	uint64_t others; /* the ids of the mappings behind the first, as one number; 0: none are */
 	void *current;	 /* a context that can be made current for calls about it; may be NULL */

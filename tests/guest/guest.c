@@ -94,6 +94,13 @@ static void note(const char *name)
 	close(log);
 }
 
+static unsigned slowness(void)
+{
+	const char *text = getenv("GUEST_SLOW");
+
+	return text ? strtoul(text, NULL, 10) : 1;
+}
+
 static bool run_one(struct test *test, int fd)
 {
 	struct sim_gpu_counters before;
@@ -107,7 +114,7 @@ static bool run_one(struct test *test, int fd)
 	count_all(fd, &before);
 	child = fork();
 	if (child == 0) {
-		alarm(test->seconds ? test->seconds : 30);
+		alarm((test->seconds ? test->seconds : 30) * slowness());
 		test->run();
 		/* Before the process' end: what a test gives back must not need that. */
 		_exit(0);

@@ -187,6 +187,16 @@ bool pd_evict_for(int device)
 	return again;
 }
 
+/*
+ * Lock held. Nothing is left, and there was much: giving back what a few regions took would cost the
+ * next pin its page faults again.
+ */
+static bool is_worth_trimming(void)
+{
+	return pd_region_high_water() >= 1024 && pd_pinned_regions() == 0 && !pd_flights_any() &&
+	       !pd_dying_any();
+}
+
 PD_EXPORT int pindown_flush(void)
 {
 	struct pd_victims victims = {0};
@@ -204,7 +214,7 @@ PD_EXPORT int pindown_flush(void)
 	pd_unlock();
 	count = pd_victims_dispatch(&victims);
 	pd_lock();
-	if (pd_pinned_regions() == 0 && !pd_flights_any() && !pd_dying_any()) {
+	if (is_worth_trimming()) {
 		pd_index_trim();
 		pd_region_trim();
 	}

@@ -12,9 +12,13 @@ $(GUEST_PROGRAMS): $(B)/guest/bin/%: $(B)/obj/tests/guest/%.c.o $(GUEST_SHARED)
 	@echo "  LINK    $@"
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -lpthread
 
+# What programs under pindown are run with there.
+GUEST_BUILD := $(B)/libpindown.so $(B)/pindown $(B)/sim/libcuda.so.1 $(B)/demo/app \
+	$(B)/demo/libtransport.so
+
 # A sanitizer's runtime has no place in the guest, and finds nothing that a normal build does not:
 # what is tested there is the kernel.
-check-guest check-guest-debug: $(GUEST_PROGRAMS)
+check-guest check-guest-debug: $(GUEST_PROGRAMS) $(GUEST_BUILD)
 ifeq ($(SAN),)
 	@$(IN_BUILD) tests/guest/run $(if $(filter %-debug,$@),--debug)
 else

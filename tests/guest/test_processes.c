@@ -196,6 +196,7 @@ static void receives(void *arg)
 
 TEST(passed_over_a_socket)
 {
+	uint64_t foreign = gpu_count(SIM_GPU_PUTS_FOREIGN);
 	struct passing passing;
 	struct pinned pinned;
 	pid_t child;
@@ -215,6 +216,7 @@ TEST(passed_over_a_socket)
 	/* The last close was a stranger's, whose unpin the driver would ignore. The memory's end is the
 	 * pin's end, and no callback comes to what is gone. */
 	gpu_free(&pinned.memory);
+	check_equal(gpu_count(SIM_GPU_PUTS_FOREIGN), foreign);
 	check_equal(gpu_count(SIM_GPU_PINS), 0);
 	check_equal(gpu_count(SIM_GPU_BAR_PAGES), 0);
 }

@@ -424,7 +424,8 @@ static int peer_release(struct inode *inode, struct file *file)
 	struct import *import;
 	unsigned long id;
 
-	xa_for_each(&client->imports, id, import) import_end(import);
+	xa_for_each(&client->imports, id, import)
+		import_end(import);
 	xa_destroy(&client->imports);
 	kfree(client);
 	return 0;

@@ -3,6 +3,8 @@
  * The API of the driver for discrete GPUs.
  */
 #include <linux/export.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
 #include <linux/version.h>
 
 #include "gpu.h"
@@ -13,6 +15,74 @@
 #else
 #define EXPORT(symbol) EXPORT_SYMBOL_NS_GPL(symbol, PINDOWN_SIM)
 #endif
+
+static u8 gpu_uuid[16] = "pindown sim GPU";
+
+#define TABLE_VERSION_1 0x00010002 /* up to driver 575; then 0x00020000 */
+
+static u32 table_major(void)
+{
+	u32 asked = sim_knob(SIM_GPU_TABLE_MAJOR);
+
+	return asked ? asked : gpu.table_major;
+}
+
+/* A table of the old version ends where it ended then. */
+static size_t table_size(u32 major)
+{
+	return major == 1 ? offsetof(struct nvidia_p2p_page_table, flags)
+			  : sizeof(struct nvidia_p2p_page_table);
+}
+
+/* Where the last one was, when a test wants that. */
+static struct nvidia_p2p_page_table *table_alloc(u32 major)
+{
+	struct nvidia_p2p_page_table *table = gpu.spare_table;
+
+	if (!sim_knob(SIM_GPU_REUSE_TABLES))
+		return kzalloc(table_size(major), GFP_KERNEL);
+	if (!table)
+		return kzalloc(sizeof(*table), GFP_KERNEL);
+	gpu.spare_table = NULL;
+	memset(table, 0, sizeof(*table));
+	return table;
+}
+
+void sim_table_delete(struct nvidia_p2p_page_table *table)
+{
+	kvfree(table->pages);
+	if (sim_knob(SIM_GPU_REUSE_TABLES) && !gpu.spare_table)
+		gpu.spare_table = table;
+	else
+		kfree(table);
+}
+
+struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin)
+{
+	u32 i, count = pin->length >> SIM_PAGE_SHIFT, major = table_major();
+	struct nvidia_p2p_page_table *table = table_alloc(major);
+	struct nvidia_p2p_page *page;
+
+	if (!table)
+		return NULL;
+	/* The pointers, and behind them what they point to. */
+	table->pages = kvcalloc(count, sizeof(*table->pages) + sizeof(*page), GFP_KERNEL);
+	if (!table->pages) {
+		kfree(table);
+		return NULL;
+	}
+	page = (struct nvidia_p2p_page *)(table->pages + count);
+	for (i = 0; i < count; i++) {
+		page[i].physical_address =
+			sim_memory_page(pin->memory, pin->offset + ((u64)i << SIM_PAGE_SHIFT));
+		table->pages[i] = &page[i];
+	}
+	table->version = major == 1 ? TABLE_VERSION_1 : major << 16;
+	table->page_size = NVIDIA_P2P_PAGE_SIZE_64KB;
+	table->entries = count;
+	table->gpu_uuid = gpu_uuid;
+	return table;
+}
 
 u64 sim_pin_granule(void)
 {

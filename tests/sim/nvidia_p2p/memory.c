@@ -160,7 +160,8 @@ phys_addr_t sim_memory_page(const struct sim_memory *memory, u64 offset)
 
 void sim_bar_give(struct sim_memory *memory, u64 offset, u64 length)
 {
-	u32 i, first = offset >> SIM_PAGE_SHIFT, count = length >> SIM_PAGE_SHIFT;
+	u32 i, first = offset >> SIM_PAGE_SHIFT;
+	u32 count = ((offset + length - 1) >> SIM_PAGE_SHIFT) - first + 1;
 
 	mutex_lock(&gpu.memory_lock);
 	for (i = first; i < first + count; i++) {
@@ -174,7 +175,8 @@ void sim_bar_give(struct sim_memory *memory, u64 offset, u64 length)
 
 int sim_bar_take(struct sim_memory *memory, u64 offset, u64 length)
 {
-	u32 i, first = offset >> SIM_PAGE_SHIFT, count = length >> SIM_PAGE_SHIFT, more = 0;
+	u32 i, first = offset >> SIM_PAGE_SHIFT, more = 0;
+	u32 count = ((offset + length - 1) >> SIM_PAGE_SHIFT) - first + 1;
 	u32 limit = sim_knob(SIM_GPU_BAR_LIMIT);
 	int error = 0;
 

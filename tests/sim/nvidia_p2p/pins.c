@@ -16,75 +16,27 @@
 
 #include "gpu.h"
 
-static u8 gpu_uuid[16] = "pindown sim GPU";
-
-/* ---- page tables ---- */
-
-#define TABLE_VERSION_1 0x00010002 /* up to driver 575; then 0x00020000 */
-
-static u32 table_major(void)
-{
-	u32 asked = sim_knob(SIM_GPU_TABLE_MAJOR);
-
-	return asked ? asked : gpu.table_major;
-}
-
-/* A table of the old version ends where it ended then. */
-static size_t table_size(u32 major)
-{
-	return major == 1 ? offsetof(struct nvidia_p2p_page_table, flags)
-			  : sizeof(struct nvidia_p2p_page_table);
-}
-
 /* gpu.api_lock is held, in both. */
 static void table_free(struct sim_pin *pin)
 {
 	if (!pin->table)
 		return;
-	kvfree(pin->table->pages);
-	kvfree(pin->page);
-	if (sim_knob(SIM_GPU_REUSE_TABLES) && !gpu.spare_table)
-		gpu.spare_table = pin->table;
-	else
-		kfree(pin->table);
+	sim_table_delete(pin->table);
 	pin->table = NULL;
 	sim_count(SIM_GPU_TABLES, -1);
 }
 
 static int table_make(struct sim_pin *pin)
 {
-	u32 i, count = pin->length >> SIM_PAGE_SHIFT, major = table_major();
-	bool reuse = sim_knob(SIM_GPU_REUSE_TABLES);
-	struct nvidia_p2p_page_table *table;
-
-	if (reuse && gpu.spare_table) {
-		table = gpu.spare_table;
-		gpu.spare_table = NULL;
-		memset(table, 0, sizeof(*table));
-	} else {
-		table = kzalloc(reuse ? sizeof(*table) : table_size(major), GFP_KERNEL);
-	}
-	if (!table)
+	pin->table = sim_table_new(pin);
+	if (!pin->table)
 		return -ENOMEM;
-	table->pages = kvcalloc(count, sizeof(*table->pages), GFP_KERNEL);
-	pin->page = kvcalloc(count, sizeof(*pin->page), GFP_KERNEL);
-	pin->table = table;
 	sim_count(SIM_GPU_TABLES, 1);
-	if (!table->pages || !pin->page) {
-		table_free(pin);
-		return -ENOMEM;
-	}
-	table->version = major == 1 ? TABLE_VERSION_1 : major << 16;
-	table->page_size = NVIDIA_P2P_PAGE_SIZE_64KB;
-	table->entries = count;
-	table->gpu_uuid = gpu_uuid;
-	for (i = 0; i < count; i++)
-		table->pages[i] = &pin->page[i];
 	return 0;
 }
 
 /* Needs gpu.pins_lock. The pointer is compared, never followed. */
-static struct sim_pin *pin_of(struct nvidia_p2p_page_table *table)
+struct sim_pin *sim_pin_of(struct nvidia_p2p_page_table *table)
 {
 	struct sim_pin *pin;
 
@@ -96,156 +48,9 @@ static struct sim_pin *pin_of(struct nvidia_p2p_page_table *table)
 	return NULL;
 }
 
-static bool in_callback(void)
+bool sim_in_callback(void)
 {
 	return READ_ONCE(gpu.in_callback) == current;
-}
-
-/* ---- DMA mappings ---- */
-
-static void dma_unmap(struct sim_dma *dma, u32 count)
-{
-	while (count--)
-		dma_unmap_resource(dma->peer, dma->mapping.dma_addresses[count], SIM_GPU_PAGE,
-				   dma->direction, 0);
-}
-
-static void dma_free(struct sim_dma *dma)
-{
-	dma_unmap(dma, dma->mapping.entries);
-	list_del(&dma->of_pin);
-	kvfree(dma->mapping.dma_addresses);
-	kfree(dma);
-	sim_count(SIM_GPU_DMA_MAPPINGS, -1);
-}
-
-static int dma_map(struct sim_dma *dma, const struct sim_pin *pin)
-{
-	u32 i, count = pin->length >> SIM_PAGE_SHIFT;
-	u64 *address;
-
-	address = dma->mapping.dma_addresses = kvcalloc(count, sizeof(*address), GFP_KERNEL);
-	if (!address)
-		return -ENOMEM;
-	for (i = 0; i < count; i++) {
-		address[i] = dma_map_resource(dma->peer, pin->page[i].physical_address,
-					      SIM_GPU_PAGE, dma->direction, 0);
-		if (dma_mapping_error(dma->peer, address[i])) {
-			dma_unmap(dma, i);
-			kvfree(address);
-			return -EIO;
-		}
-	}
-	dma->mapping.version = NVIDIA_P2P_DMA_MAPPING_VERSION;
-	dma->mapping.page_size_type = NVIDIA_P2P_PAGE_SIZE_64KB;
-	dma->mapping.entries = count;
-	dma->mapping.pci_dev = dev_is_pci(dma->peer) ? to_pci_dev(dma->peer) : NULL;
-	return 0;
-}
-
-int sim_dma_map(struct device *peer, struct nvidia_p2p_page_table *table,
-		struct nvidia_p2p_dma_mapping **mapping, enum dma_data_direction direction)
-{
-	struct sim_dma *dma;
-	struct sim_pin *pin;
-	int error;
-
-	if (!peer || !table || !mapping)
-		return -EINVAL;
-	*mapping = NULL;
-	if (in_callback()) {
-		sim_misuse("dma_map_pages from a callback");
-		return -EDEADLK;
-	}
-	if (sim_fails_now(SIM_GPU_FAIL_MAP))
-		return -(int)(sim_knob(SIM_GPU_FAIL_ERROR) ?: EIO);
-	dma = kzalloc(sizeof(*dma), GFP_KERNEL);
-	if (!dma)
-		return -ENOMEM;
-	dma->peer = peer;
-	dma->direction = direction;
-	mutex_lock(&gpu.api_lock);
-	mutex_lock(&gpu.pins_lock);
-	pin = pin_of(table);
-	if (!pin) {
-		sim_misuse("dma_map_pages of a page table that is not there");
-		error = -EINVAL;
-	} else if (pin->forced_bar1) {
-		error = -ENOTSUPP;
-	} else {
-		error = dma_map(dma, pin);
-	}
-	if (!error) {
-		list_add_tail(&dma->of_pin, &pin->dma_mappings);
-		*mapping = &dma->mapping;
-		sim_count(SIM_GPU_DMA_MAPPINGS, 1);
-	}
-	mutex_unlock(&gpu.pins_lock);
-	mutex_unlock(&gpu.api_lock);
-	if (error)
-		kfree(dma);
-	return error;
-}
-
-/* Needs gpu.pins_lock. */
-static struct sim_dma *dma_of(struct sim_pin *pin, struct nvidia_p2p_dma_mapping *mapping)
-{
-	struct sim_dma *dma;
-
-	list_for_each_entry(dma, &pin->dma_mappings, of_pin)
-	{
-		if (&dma->mapping == mapping)
-			return dma;
-	}
-	return NULL;
-}
-
-int sim_dma_unmap(struct device *peer, struct nvidia_p2p_page_table *table,
-		  struct nvidia_p2p_dma_mapping *mapping)
-{
-	struct sim_dma *dma;
-	struct sim_pin *pin;
-
-	if (!peer || !table || !mapping)
-		return -EINVAL;
-	if (in_callback()) {
-		sim_misuse("dma_unmap_pages from a callback");
-		return -EDEADLK;
-	}
-	mutex_lock(&gpu.pins_lock);
-	pin = pin_of(table);
-	dma = pin ? dma_of(pin, mapping) : NULL;
-	if (!pin)
-		sim_misuse("dma_unmap_pages with a page table that is not there");
-	else if (!dma)
-		sim_misuse("dma_unmap_pages of a mapping that is not there");
-	else if (dma->peer != peer)
-		sim_misuse("dma_unmap_pages for another device than it was mapped for");
-	else
-		dma_free(dma);
-	mutex_unlock(&gpu.pins_lock);
-	return 0;
-}
-
-/* What a callback may call, for the pin that it is called for. */
-int sim_dma_free(struct nvidia_p2p_dma_mapping *mapping)
-{
-	struct sim_dma *dma;
-
-	if (!mapping)
-		return -EINVAL;
-	if (!in_callback()) {
-		sim_misuse("free_dma_mapping outside the callback");
-		return -EINVAL;
-	}
-	mutex_lock(&gpu.pins_lock);
-	dma = dma_of(gpu.called, mapping);
-	if (dma)
-		dma_free(dma);
-	else
-		sim_misuse("free_dma_mapping of a mapping that is not of this callback's pin");
-	mutex_unlock(&gpu.pins_lock);
-	return dma ? 0 : -EINVAL;
 }
 
 /* ---- pins ---- */
@@ -253,12 +58,8 @@ int sim_dma_free(struct nvidia_p2p_dma_mapping *mapping)
 /* Takes the pin out of all lists and gives its space and memory back. gpu.api_lock is held. */
 static void pin_end(struct sim_pin *pin)
 {
-	struct sim_dma *dma, *next;
-
 	mutex_lock(&gpu.pins_lock);
-	if (!list_empty(&pin->dma_mappings))
-		sim_misuse("a pin ends with DMA mappings left");
-	list_for_each_entry_safe(dma, next, &pin->dma_mappings, of_pin) dma_free(dma);
+	sim_dma_end(pin);
 	hash_del(&pin->live);
 	table_free(pin);
 	mutex_unlock(&gpu.pins_lock);
@@ -282,7 +83,7 @@ int sim_table_free(struct nvidia_p2p_page_table *table)
 
 	if (!table)
 		return -EINVAL;
-	right = in_callback() && gpu.called->table == table;
+	right = sim_in_callback() && gpu.called->table == table;
 	if (!right) {
 		sim_misuse("free_page_table outside the callback, or of another pin's table");
 		return -EINVAL;
@@ -332,7 +133,6 @@ void sim_pins_end(struct sim_mapping *mapping)
 static int pin_pages(struct sim_pin *pin, u64 p2p_token, u32 va_space, bool persistent)
 {
 	struct sim_mapping *mapping = sim_mapping_of(p2p_token, va_space, pin->va, pin->length);
-	u32 i, count = pin->length >> SIM_PAGE_SHIFT;
 	int error;
 
 	if (!mapping)
@@ -347,9 +147,6 @@ static int pin_pages(struct sim_pin *pin, u64 p2p_token, u32 va_space, bool pers
 		sim_bar_give(pin->memory, pin->offset, pin->length);
 		return error;
 	}
-	for (i = 0; i < count; i++)
-		pin->page[i].physical_address =
-			sim_memory_page(pin->memory, pin->offset + ((u64)i << SIM_PAGE_SHIFT));
 	kref_get(&pin->memory->users);
 	mutex_lock(&gpu.pins_lock);
 	hash_add(gpu.pins, &pin->live, (unsigned long)pin->table);
@@ -391,9 +188,9 @@ static int pin_check(u64 va, u64 length, struct nvidia_p2p_page_table **table,
 	if (!table || !length || !IS_ALIGNED(va | length, sim_pin_granule()) ||
 	    check_add_overflow(va, length, &end))
 		return -EINVAL;
-	if (persistent ? flags & ~NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING : !callback)
+	if (persistent ? flags & ~SIM_FORCE_BAR1 : !callback)
 		return -EINVAL;
-	if (in_callback()) {
+	if (sim_in_callback()) {
 		sim_misuse("get_pages from a callback");
 		return -EDEADLK;
 	}
@@ -423,7 +220,7 @@ static int pin_new(u64 p2p_token, u32 va_space, u64 va, u64 length,
 	pin->p2p_token = p2p_token;
 	pin->callback = callback;
 	pin->data = data;
-	pin->forced_bar1 = flags & NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING;
+	pin->forced_bar1 = flags & SIM_FORCE_BAR1;
 	mutex_lock(&gpu.api_lock);
 	error = pin_pages(pin, p2p_token, va_space, persistent);
 	if (!error)
@@ -473,14 +270,14 @@ static bool put_is_wrong(struct sim_pin *pin, u64 p2p_token, u64 va, bool persis
 	return true;
 }
 
-int sim_pin_put(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool persistent)
+/* Tegra's: the callback comes with every put. */
+int sim_pin_put_with_callback(struct nvidia_p2p_page_table *table)
 {
 	struct sim_pin *pin;
-	bool wrong;
 
 	if (!table)
-		return 0;
-	if (in_callback()) {
+		return -EINVAL;
+	if (sim_in_callback()) {
 		sim_misuse("put_pages from a callback");
 		return -EDEADLK;
 	}
@@ -488,7 +285,35 @@ int sim_pin_put(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool
 	sim_delay(SIM_GPU_DELAY_PUT);
 	mutex_lock(&gpu.api_lock);
 	mutex_lock(&gpu.pins_lock);
-	pin = pin_of(table);
+	pin = sim_pin_of(table);
+	mutex_unlock(&gpu.pins_lock);
+	if (pin) {
+		list_del_init(&pin->of_mapping);
+		pin_callback(pin);
+		pin_end(pin);
+		pin_free(pin);
+	}
+	mutex_unlock(&gpu.api_lock);
+	sim_count(pin ? SIM_GPU_PUTS : SIM_GPU_PUTS_LATE, 1);
+	return 0;
+}
+
+int sim_pin_put(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool persistent)
+{
+	struct sim_pin *pin;
+	bool wrong;
+
+	if (!table)
+		return 0;
+	if (sim_in_callback()) {
+		sim_misuse("put_pages from a callback");
+		return -EDEADLK;
+	}
+	sim_gate_pass(SIM_GPU_GATE_PUT);
+	sim_delay(SIM_GPU_DELAY_PUT);
+	mutex_lock(&gpu.api_lock);
+	mutex_lock(&gpu.pins_lock);
+	pin = sim_pin_of(table);
 	wrong = pin && put_is_wrong(pin, p2p_token, va, persistent);
 	mutex_unlock(&gpu.pins_lock);
 	if (pin && !wrong)

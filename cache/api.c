@@ -99,7 +99,7 @@ static int reopen(struct pindown_region *region, const struct pd_backend *backen
 	if (!pindown_region_is_live(region))
 		return result;
 	again.fd = -1;
-	result = backend->open_dmabuf(&again, &error);
+	result = backend->open_dmabuf(&again, region->context, &error);
 	/* What we have just opened, or failed to, is the region's only if that still lives. */
 	if (pd_compare(region) != PD_TRUE) {
 		if (result == PINDOWN_OK)

@@ -10,7 +10,7 @@
 
 /* In the order in which `auto` tries them. "none" is only for those who ask for it: it pins
  * nothing. */
-static const struct pd_backend *const automatic[] = {&pd_backend_dmabuf};
+static const struct pd_backend *const automatic[] = {&pd_backend_kmod, &pd_backend_dmabuf};
 
 static const struct pd_backend *chosen[PD_MAX_DEVICES + 1]; /* NULL: nobody has asked yet */
 static const struct pd_backend nothing = {.name = "unavailable"};
@@ -23,6 +23,19 @@ static const struct pd_backend *first_that_works(int device)
 	return NULL;
 }
 
+static const char *why_not(void)
+{
+	switch (pd_config()->backend) {
+	case PD_BACKEND_KMOD:
+	case PD_BACKEND_KMOD_PERSISTENT:
+		return "/dev/pindown is not there, not open to this user, or can't pin so";
+	case PD_BACKEND_DMABUF:
+		return "its driver exports no dma-buf (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0)";
+	default:
+		return "there is no /dev/pindown, and its driver exports no dma-buf";
+	}
+}
+
 static const struct pd_backend *choose(int device)
 {
 	static bool said;
@@ -31,6 +44,10 @@ static const struct pd_backend *choose(int device)
 	switch (pd_config()->backend) {
 	case PD_BACKEND_NONE:
 		return &pd_backend_none;
+	case PD_BACKEND_KMOD:
+	case PD_BACKEND_KMOD_PERSISTENT:
+		found = pd_backend_kmod.works_on(device) ? &pd_backend_kmod : NULL;
+		break;
 	case PD_BACKEND_DMABUF:
 		found = pd_backend_dmabuf.works_on(device) ? &pd_backend_dmabuf : NULL;
 		break;
@@ -39,11 +56,10 @@ static const struct pd_backend *choose(int device)
 		break;
 	}
 	if (!found)
-		pd_log_once(
-			&said, PD_LOG_WARN,
-			"device %d can't be pinned: its driver exports no dma-buf "
-			"(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0); programs run on unpinned",
-			device);
+		pd_log_once(&said, PD_LOG_WARN,
+			    "device %d can't be pinned by PINDOWN_BACKEND=%s: %s; programs run on "
+			    "unpinned",
+			    device, pd_backend_name(), why_not());
 	return found;
 }
 
@@ -71,6 +87,9 @@ const char *pd_backend_name(void)
 	switch (pd_config()->backend) {
 	case PD_BACKEND_NONE:
 		return pd_backend_none.name;
+	case PD_BACKEND_KMOD:
+	case PD_BACKEND_KMOD_PERSISTENT:
+		return pd_backend_kmod.name;
 	case PD_BACKEND_DMABUF:
 		return pd_backend_dmabuf.name;
 	case PD_BACKEND_AUTO:
@@ -87,9 +106,10 @@ static bool none_works(int device)
 	return true;
 }
 
-static int none_pin(struct pd_pin *pin, int *driver_error)
+static int none_pin(struct pd_pin *pin, void *context, int *driver_error)
 {
 	(void)pin;
+	(void)context;
 	*driver_error = 0;
 	return PINDOWN_OK;
 }

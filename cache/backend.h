@@ -10,11 +10,12 @@
 #include <stdint.h>
 
 struct pd_pin {
-	uint64_t base, length; /* whole 64 KiB pages, but where the driver can't do that */
-	void *context; /* may be needed as current context for the driver's calls; or NULL */
+	uint64_t base, length; /* whole 64 KiB pages */
 	int32_t device;
-	int fd;		      /* dma-buf, or -1 */
-	uint64_t fd_identity; /* what fd was when we got it */
+	int fd;			   /* dma-buf, or -1 */
+	uint64_t fd_identity;	   /* which file that was when we got it */
+	uint32_t handle;	   /* the backend's own number for it */
+	uint32_t word, word_value; /* see words.h; 0 and the value of word 0 where nobody revokes */
 };
 
 struct pd_backend {
@@ -24,10 +25,17 @@ struct pd_backend {
 	bool (*works_on)(int device);
 
 	/*
-	 * Pin [base, base + length). PINDOWN_ERR_NO_SPACE asks the cache to evict and try again;
-	 * *driver_error gets the CUresult of any failure.
+	 * Pin [base, base + length); context may be needed as current one for the driver's calls, or
+	 * be NULL. PINDOWN_ERR_NO_SPACE asks the cache to evict and try again; *driver_error gets
+	 * the CUresult of any failure of the driver's.
 	 */
-	int (*pin)(struct pd_pin *pin, int *driver_error);
+	int (*pin)(struct pd_pin *pin, void *context, int *driver_error);
+
+	/*
+	 * The same, when nothing of this process is left to evict: other processes may be asked.
+	 * NULL where there is nobody to ask.
+	 */
+	int (*pin_at_last)(struct pd_pin *pin, void *context, int *driver_error);
 
 	/* Never fails, calls no driver, may be called after CUDA has shut down. */
 	void (*unpin)(struct pd_pin *pin);
@@ -37,13 +45,16 @@ struct pd_backend {
 
 	/* The descriptor is closed early, or wanted again; NULL where there is none. */
 	void (*close_dmabuf)(struct pd_pin *pin);
-	int (*open_dmabuf)(struct pd_pin *pin, int *driver_error);
+	int (*open_dmabuf)(struct pd_pin *pin, void *context, int *driver_error);
 
 	/* Is the descriptor still what we have opened? The program may have closed it. */
 	bool (*has_dmabuf)(const struct pd_pin *pin);
 };
 
-extern const struct pd_backend pd_backend_none, pd_backend_dmabuf;
+extern const struct pd_backend pd_backend_none, pd_backend_dmabuf, pd_backend_kmod;
+
+/* In a forked child, after all pins were abandoned. */
+void pd_backend_kmod_fork_child(void);
 
 /* The backend that the configuration asks for, or that works best on this device; NULL: none does.
  */

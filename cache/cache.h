@@ -21,7 +21,7 @@
 extern uint32_t pd_occupied;
 
 /* The time of the cache: goes on with each pin. See evict.c. */
-extern uint64_t pd_tick;
+extern uint32_t pd_tick;
 
 /* For a thread without a record of its own, which then shares a stripe of hold counts. */
 extern struct pd_thread pd_anonymous;
@@ -93,6 +93,9 @@ int pd_make_room(struct pd_flight *flight, uint64_t bytes);
 
 /* Evict one for a pin that the driver refused; false when nothing is left to evict. */
 bool pd_evict_for(int device);
+
+/* Another process wants pin space: evict idle regions of so many bytes, if there are as many. */
+void pd_give_back(uint64_t bytes);
 
 /* The count budget in force. */
 uint64_t pd_max_regions(void);

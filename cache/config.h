@@ -14,7 +14,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum pd_backend_choice { PD_BACKEND_AUTO, PD_BACKEND_DMABUF, PD_BACKEND_NONE };
+enum pd_backend_choice {
+	PD_BACKEND_AUTO,
+	PD_BACKEND_KMOD,
+	PD_BACKEND_KMOD_PERSISTENT,
+	PD_BACKEND_DMABUF,
+	PD_BACKEND_NONE
+};
 enum pd_verify { PD_VERIFY_AUTO, PD_VERIFY_ALWAYS, PD_VERIFY_NEVER };
 enum pd_log_level { PD_LOG_QUIET, PD_LOG_ERROR, PD_LOG_WARN, PD_LOG_INFO, PD_LOG_DEBUG };
 enum pd_deepbind { PD_DEEPBIND_CLEAR, PD_DEEPBIND_KEEP };

@@ -55,14 +55,20 @@ void pd_queue_remove(struct pd_queue *queue, uint32_t number)
 	region->older = region->newer = 0;
 }
 
+/* Ticks wrap round; what counts is which is ahead. */
+static bool is_later(uint32_t tick, uint32_t than)
+{
+	return (int32_t)(tick - than) > 0;
+}
+
 /* To where its last use puts it; not exactly so if that is far from the end. */
-static void requeue(uint32_t number, uint64_t stamp)
+static void requeue(uint32_t number, uint32_t stamp)
 {
 	uint32_t after;
 
 	pd_queue_remove(&pd_queue, number);
 	after = pd_queue.newest;
-	for (unsigned i = 0; i < 64 && after && pd_regions[after].queued > stamp; i++)
+	for (unsigned i = 0; i < 64 && after && is_later(pd_regions[after].queued, stamp); i++)
 		after = pd_regions[after].older;
 	pd_regions[number].queued = stamp;
 	link_behind(&pd_queue, after, number);
@@ -71,7 +77,7 @@ static void requeue(uint32_t number, uint64_t stamp)
 static bool has_moved(uint32_t number)
 {
 	struct pindown_region *region = &pd_regions[number];
-	uint64_t stamp = __atomic_load_n(&region->stamp, __ATOMIC_RELAXED);
+	uint32_t stamp = __atomic_load_n(&region->stamp, __ATOMIC_RELAXED);
 
 	if (stamp == region->queued)
 		return false;
@@ -195,6 +201,21 @@ static bool is_worth_trimming(void)
 {
 	return pd_region_high_water() >= 1024 && pd_pinned_regions() == 0 && !pd_flights_any() &&
 	       !pd_dying_any();
+}
+
+void pd_give_back(uint64_t bytes)
+{
+	for (uint64_t given = 0; given < bytes;) {
+		struct pd_victims victims = {0};
+
+		pd_lock();
+		if (pd_evict_one(&victims, -1))
+			given += pd_regions[victims.first].pin.length;
+		else
+			given = bytes;
+		pd_unlock();
+		pd_victims_dispatch(&victims);
+	}
 }
 
 PD_EXPORT int pindown_flush(void)

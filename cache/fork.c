@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #include "asym.h"
+#include "backend.h"
 #include "cache.h"
 #include "driver.h"
 #include "events.h"
@@ -42,6 +43,7 @@ void pd_fork_child(void)
 	for (uint32_t n = 1; n <= pd_region_high_water(); n++)
 		if (pd_regions[n].state != PD_FREE)
 			abandon(&pd_regions[n]);
+	pd_backend_kmod_fork_child();
 	if (pd_region_limit)
 		pd_index_reset();
 	pd_region_fork_child();

@@ -12,7 +12,10 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 uint32_t pd_occupied;
-uint64_t pd_tick = 1;
+uint32_t pd_tick = 1;
+
+const uint32_t pd_own_word = 1;
+const uint32_t *pd_words = &pd_own_word;
 struct pd_thread pd_anonymous = {.counters = &pd_anonymous.own_counters, .stripe_asked = true};
 
 /*
@@ -33,7 +36,8 @@ static inline struct pindown_region *hold_if(struct pd_thread *self, uint64_t ad
 	pd_publish32(&self->probing, number);
 	/* Acquire pairs with the release in pin.c: of a live region base and end are its own. */
 	*state = __atomic_load_n(&region->state, __ATOMIC_SEQ_CST);
-	ok = pd_state_is_live(*state) && pd_region_holds(region, addr, length);
+	ok = pd_state_is_live(*state) && pd_region_holds(region, addr, length) &&
+	     pd_region_word_stands(region);
 	if (ok)
 		pd_hold(self, number, 1);
 	/* Release: who sees that we are done sees the hold. */
@@ -47,7 +51,7 @@ static inline struct pindown_region *hold_if(struct pd_thread *self, uint64_t ad
  */
 static inline void touch(struct pindown_region *region)
 {
-	uint64_t now = __atomic_load_n(&pd_tick, __ATOMIC_RELAXED);
+	uint32_t now = __atomic_load_n(&pd_tick, __ATOMIC_RELAXED);
 
 	if (__atomic_load_n(&region->stamp, __ATOMIC_RELAXED) != now)
 		__atomic_store_n(&region->stamp, now, __ATOMIC_RELAXED);
@@ -109,8 +113,12 @@ void pd_drop_stale(struct pindown_region *region)
 
 enum pd_truth pd_compare(const struct pindown_region *region)
 {
-	bool same = pd_driver_is_same(region->base, region->end, region->buffer_id,
-				      pd_region_others(region));
+	bool same;
+
+	if (!pd_region_word_stands(region))
+		return PD_FALSE;
+	same = pd_driver_is_same(region->base, region->end, region->buffer_id,
+				 pd_region_others(region));
 
 	if (same)
 		return PD_TRUE;
@@ -151,6 +159,10 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 	pd_lock(); /* without it the index may have been changing when the fast path looked */
 	region = pd_hold_locked(addr, length);
 	pd_unlock();
+	if (region && !pd_region_word_stands(region)) {
+		pd_drop_stale(region);
+		region = NULL;
+	}
 	if (region && __atomic_load_n(&region->state, __ATOMIC_RELAXED) == PD_CHECKED &&
 	    !passes_check(self, region))
 		region = NULL;

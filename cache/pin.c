@@ -137,6 +137,8 @@ static bool is_dead(const struct attempt *a, const struct pindown_region *region
 {
 	const struct pd_memory *memory = &a->what.memory;
 
+	if (!pd_region_word_stands(region))
+		return true;
 	if (a->what.mapped && region->base != memory->base)
 		return false;
 	return region->buffer_id != a->what.buffer_id ||
@@ -179,13 +181,15 @@ static int announce(struct attempt *a)
 static int pin_or_evict(struct attempt *a, const struct pd_backend *backend)
 {
 	for (;;) {
-		int result = backend->pin(&a->pin, &a->driver_error);
+		int result = backend->pin(&a->pin, a->what.current, &a->driver_error);
 
 		if (result != PINDOWN_ERR_NO_SPACE || pd_flight_lost(&a->flight))
 			return result;
 		/* BAR space is the device's own; other shortages are the process's. */
 		if (!pd_evict_for(a->driver_error == 2 ? a->pin.device : -1))
-			return result;
+			return backend->pin_at_last ? backend->pin_at_last(&a->pin, a->what.current,
+									   &a->driver_error)
+						    : result;
 	}
 }
 
@@ -197,9 +201,9 @@ static int pin_memory(struct attempt *a, const struct pd_backend *backend)
 
 	a->pin = (struct pd_pin){.base = base,
 				 .length = page_ceil(memory->end) - base,
-				 .context = a->what.current,
 				 .device = memory->device,
-				 .fd = -1};
+				 .fd = -1,
+				 .word_value = pd_word(0)};
 	result = pd_make_room(&a->flight, a->pin.length);
 	if (result != PINDOWN_OK)
 		return result;
@@ -262,6 +266,8 @@ static bool insert(struct attempt *a)
 		region->pool = a->what.pool;
 	}
 	region->pin = a->pin;
+	__atomic_store_n(&region->word, a->pin.word, __ATOMIC_RELAXED);
+	__atomic_store_n(&region->word_value, a->pin.word_value, __ATOMIC_RELAXED);
 	pd_region_set_flags(region, a->flags);
 	region->reason = 0;
 	region->queued = __atomic_add_fetch(&pd_tick, 1, __ATOMIC_RELAXED);

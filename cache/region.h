@@ -19,6 +19,7 @@
 #include "backend.h"
 #include "pindown.h"
 #include "thread.h"
+#include "words.h"
 
 /*
  *	FREE -> LIVE or CHECKED		pinned and found by get
@@ -35,21 +36,23 @@ enum pd_state {
 };
 
 struct pindown_region {
+	/* The first cache line is what a hit reads. */
 	uint64_t base, end; /* the allocation */
 	uint32_t state;
-	uint16_t flags;	 /* PD_REGION_* */
-	uint16_t reason; /* enum pindown_reason, once it is no longer live */
-	uint64_t stamp;	 /* the tick of its last use; see evict.c */
-	uint64_t queued; /* the tick that its place in the queue stands for */
+	uint16_t flags;		   /* PD_REGION_* */
+	uint16_t reason;	   /* enum pindown_reason, once it is no longer live */
+	uint32_t word, word_value; /* valid while pd_words[word] has this value; see words.h */
+	uint32_t stamp;		   /* the tick of its last use; see evict.c */
+	uint32_t queued;	   /* the tick that its place in the queue stands for */
 	uint64_t buffer_id;
-	void *context; /* the context whose end ends it; NULL for pool and VMM memory */
+	void *context;	       /* whose end ends it; NULL for pool and VMM memory */
+	uint32_t older, newer; /* the queue of live regions; region numbers */
+
+	struct pd_pin pin;
 	union {
 		void *pool;
 		uint64_t others; /* with SPANS: see struct pd_allocation */
 	};
-
-	struct pd_pin pin;
-	uint32_t older, newer; /* the queue of live regions; region numbers */
 	uint32_t victim; /* the next one in a list of regions being ended, or of free records */
 	uint32_t killer; /* DYING: the tid of the thread that unpins it */
 } __attribute__((aligned(128)));
@@ -113,6 +116,13 @@ static inline bool pd_region_overlaps(const struct pindown_region *region, uint6
 {
 	return __atomic_load_n(&region->base, __ATOMIC_RELAXED) < end &&
 	       begin < __atomic_load_n(&region->end, __ATOMIC_RELAXED);
+}
+
+/* Has the kernel revoked it? One load; always true for pins that it does not watch. */
+static inline bool pd_region_word_stands(const struct pindown_region *region)
+{
+	return pd_word(__atomic_load_n(&region->word, __ATOMIC_RELAXED)) ==
+	       __atomic_load_n(&region->word_value, __ATOMIC_RELAXED);
 }
 
 static inline bool pd_state_is_live(uint32_t state)

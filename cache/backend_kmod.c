@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Pinning through pindown.ko. A pin with callback (the default) is revoked by the kernel if its memory
+ * is freed behind our back: its word in the state area changes before the driver's free goes on, and
+ * the next hit sees it. With a persistent pin the memory is kept instead, as by a dma-buf.
+ *
+ * One descriptor of /dev/pindown serves the process. The state area stays mapped as long as the
+ * process lives: readers without a lock look at it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "backend.h"
+#include "config.h"
+#include "cuda_abi.h"
+#include "descriptor.h"
+#include "kmod_reclaim.h"
+#include "log.h"
+#include "pindown.h"
+#include "words.h"
+
+#include "../kmod/pindown_ioctl.h"
+
+/* Under `opening`; read without it once `fd` is there. */
+static struct {
+	int fd; /* -1: not open */
+	bool asked;
+	uint64_t identity;
+	uint64_t capabilities;
+	uint32_t *area;
+	size_t area_length;
+} device = {.fd = -1};
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+static bool wants_persistent(void)
+{
+	return pd_config()->backend == PD_BACKEND_KMOD_PERSISTENT;
+}
+
+static bool can_pin(const struct pindown_version *version)
+{
+	uint64_t needed = PINDOWN_CAP_STATE;
+
+	needed |= wants_persistent() ? PINDOWN_CAP_PERSISTENT : PINDOWN_CAP_CALLBACK;
+	return version->abi == PINDOWN_ABI && version->granularity == PINDOWN_PAGE_SIZE &&
+	       (version->capabilities & needed) == needed && version->state_length >= 4096;
+}
+
+static bool take(int fd)
+{
+	struct pindown_version version = {.size = sizeof(version)};
+	void *area;
+
+	if (ioctl(fd, PINDOWN_IOC_VERSION, &version) != 0 || !can_pin(&version))
+		return false;
+	area = mmap(NULL, version.state_length, PROT_READ, MAP_SHARED, fd, PINDOWN_MAP_STATE);
+	if (area == MAP_FAILED)
+		return false;
+	device.fd = pd_descriptor_move_up(fd);
+	device.identity = pd_descriptor_identity(device.fd);
+	device.capabilities = version.capabilities;
+	device.area = area;
+	device.area_length = version.state_length;
+	return true;
+}
+
+/* Is the module there and good for us? Asked once. */
+static bool open_once(void)
+{
+	int saved = errno;
+	int fd;
+
+	pthread_mutex_lock(&opening);
+	if (!device.asked) {
+		device.asked = true;
+		fd = open(PINDOWN_DEVICE, O_RDWR | O_CLOEXEC);
+		if (fd >= 0 && !take(fd))
+			pd_descriptor_close(fd);
+		/* Word 0 is the ABI's number: it stands as long as the area does. */
+		if (device.fd >= 0)
+			__atomic_store_n(&pd_words, device.area, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&opening);
+	errno = saved;
+	return device.fd >= 0;
+}
+
+/*
+ * The program has closed our descriptor. The area keeps the kernel's side alive, and with it pins that
+ * we can no longer end; so the area goes too, which ends them all, and zeroes take its place, which no
+ * region's word matches.
+ */
+static void give_up(void)
+{
+	static bool said;
+
+	pd_log_once(&said, PD_LOG_WARN,
+		    "the program has closed the descriptor of " PINDOWN_DEVICE
+		    ": all regions are unpinned, and nothing more is pinned");
+	pthread_mutex_lock(&opening);
+	device.fd = -1;
+	if (device.area)
+		mmap(device.area, device.area_length, PROT_READ,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	pthread_mutex_unlock(&opening);
+}
+
+static bool is_ours(void)
+{
+	int fd = __atomic_load_n(&device.fd, __ATOMIC_ACQUIRE);
+
+	if (fd < 0) /* in a forked child that pins for the first time; or given up already */
+		return open_once();
+	if (pd_descriptor_is(fd, device.identity))
+		return true;
+	give_up();
+	return false;
+}
+
+static int call(unsigned long request, void *argument)
+{
+	int result;
+
+	do
+		result = ioctl(device.fd, request, argument);
+	while (result != 0 && errno == EINTR);
+	return result;
+}
+
+/* The kernel's errors in the words of the cache, and of the driver where that was asked. */
+static int result_of(int error, int *driver_error)
+{
+	*driver_error = CUDA_SUCCESS;
+	switch (error) {
+	case ENOSPC:
+	case EDQUOT:
+		*driver_error = CUDA_ERROR_OUT_OF_MEMORY; /* the device's: evict of this one */
+		return PINDOWN_ERR_NO_SPACE;
+	case EMFILE:
+		return PINDOWN_ERR_NO_SPACE;
+	case ENOMEM:
+		return PINDOWN_ERR_NO_MEMORY;
+	case ENODEV:
+		return PINDOWN_ERR_NO_BACKEND;
+	default: /* EINVAL, ESTALE: not, or no longer, memory that can be pinned */
+		*driver_error = CUDA_ERROR_INVALID_VALUE;
+		return PINDOWN_ERR_DRIVER;
+	}
+}
+
+static int pin_with(struct pd_pin *pin, uint32_t flags, int *driver_error)
+{
+	struct pindown_pin what = {
+		.size = sizeof(what),
+		.flags = flags | (wants_persistent() ? PINDOWN_PIN_PERSISTENT : 0),
+		.address = pin->base,
+		.length = pin->length,
+	};
+	int saved = errno;
+	int result = PINDOWN_OK;
+
+	if (!is_ours())
+		result = PINDOWN_ERR_NO_BACKEND;
+	else if (call(PINDOWN_IOC_PIN, &what) != 0)
+		result = result_of(errno, driver_error);
+	errno = saved;
+	if (result != PINDOWN_OK)
+		return result;
+	*driver_error = CUDA_SUCCESS;
+	pin->fd = -1;
+	pin->handle = what.region;
+	pin->word = what.state_offset / sizeof(uint32_t);
+	pin->word_value = what.state_value;
+	if (device.capabilities & PINDOWN_CAP_RECLAIM)
+		pd_kmod_answer_wishes(device.fd, device.identity,
+				      (const struct pindown_state *)(void *)device.area);
+	return PINDOWN_OK;
+}
+
+/* Our own idle regions go first; other processes are asked when there are none. */
+static int kmod_pin(struct pd_pin *pin, void *context, int *driver_error)
+{
+	(void)context;
+	return pin_with(pin, PINDOWN_PIN_NO_RECLAIM, driver_error);
+}
+
+static int kmod_pin_at_last(struct pd_pin *pin, void *context, int *driver_error)
+{
+	(void)context;
+	return pin_with(pin, 0, driver_error);
+}
+
+static bool has_dmabuf(const struct pd_pin *pin)
+{
+	return pd_descriptor_is(pin->fd, pin->fd_identity);
+}
+
+static void close_dmabuf(struct pd_pin *pin)
+{
+	int saved = errno;
+
+	if (has_dmabuf(pin))
+		pd_descriptor_close(pin->fd);
+	pin->fd = -1;
+	errno = saved;
+}
+
+static int open_dmabuf(struct pd_pin *pin, void *context, int *driver_error)
+{
+	struct pindown_export what = {.size = sizeof(what), .region = pin->handle, .fd = -1};
+	int saved = errno;
+	int result = PINDOWN_OK;
+
+	(void)context;
+	if (!is_ours())
+		result = PINDOWN_ERR_NO_BACKEND;
+	else if (call(PINDOWN_IOC_EXPORT, &what) != 0)
+		result = errno == EOPNOTSUPP ? PINDOWN_ERR_NO_DMABUF
+					     : result_of(errno, driver_error);
+	if (result == PINDOWN_OK) {
+		pin->fd = pd_descriptor_move_up(what.fd);
+		pin->fd_identity = pd_descriptor_identity(pin->fd);
+	}
+	errno = saved;
+	return result;
+}
+
+static void kmod_unpin(struct pd_pin *pin)
+{
+	struct pindown_unpin what = {.size = sizeof(what), .region = pin->handle};
+	int saved = errno;
+
+	close_dmabuf(pin);
+	if (is_ours())
+		call(PINDOWN_IOC_UNPIN, &what);
+	errno = saved;
+}
+
+/* The descriptor is the parent's, and answers nobody else; pins end with the parent. */
+static void kmod_abandon(struct pd_pin *pin)
+{
+	close_dmabuf(pin);
+}
+
+void pd_backend_kmod_fork_child(void)
+{
+	static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+
+	opening = unlocked;
+	if (device.fd < 0) {
+		device.asked = false;
+		return;
+	}
+	if (pd_descriptor_is(device.fd, device.identity))
+		pd_descriptor_close(device.fd);
+	pd_words = &pd_own_word; /* the area is not inherited */
+	device.fd = -1;
+	device.area = NULL;
+	device.asked = false;
+	pd_kmod_reclaim_fork_child();
+}
+
+static bool kmod_works_on(int ordinal)
+{
+	(void)ordinal;
+	return open_once();
+}
+
+const struct pd_backend pd_backend_kmod = {
+	.name = "kmod",
+	.works_on = kmod_works_on,
+	.pin = kmod_pin,
+	.pin_at_last = kmod_pin_at_last,
+	.unpin = kmod_unpin,
+	.abandon = kmod_abandon,
+	.close_dmabuf = close_dmabuf,
+	.open_dmabuf = open_dmabuf,
+	.has_dmabuf = has_dmabuf,
+};

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Descriptors of ours among the program's own. They are moved up, away from the low numbers that
+ * programs count on; they are close-on-exec; and before one is used it is compared with what it was: a
+ * program that closes all descriptors may have somebody else's under our number by then.
+ *
+ * errno may change; callers keep it.
+ */
+#ifndef PD_DESCRIPTOR_H
+#define PD_DESCRIPTOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Move a descriptor up. If there is no place there, it stays where it is, close-on-exec. */
+int pd_descriptor_move_up(int fd);
+
+/* One number for the file behind a descriptor, never 0; 0 when there is none. */
+uint64_t pd_descriptor_identity(int fd);
+
+static inline bool pd_descriptor_is(int fd, uint64_t identity)
+{
+	return fd >= 0 && pd_descriptor_identity(fd) == identity;
+}
+
+/* Not close(): that is a cancellation point, and this runs inside the program's cuMemFree(). */
+void pd_descriptor_close(int fd);
+
+#endif

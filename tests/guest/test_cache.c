@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The registration cache on pindown.ko: a program that makes and frees memory by the driver's calls,
+ * under libpindown.so, with the real module and the provider beneath.
+ */
+#include "guest.h"
+#include "guest_cuda.h"
+#include "pindown.h"
+
+/* The configuration is read when the library is loaded: the boot runs this twice. */
+static bool is_persistent(void)
+{
+	const char *backend = getenv("PINDOWN_BACKEND");
+
+	return backend && !strcmp(backend, "kmod-persistent");
+}
+
+static void start_cuda(void)
+{
+	check_equal(cuInit(0), CUDA_SUCCESS);
+}
+
+static CUdeviceptr must_alloc(size_t size)
+{
+	CUdeviceptr ptr = 0;
+
+	check_equal(cuMemAlloc_v2(&ptr, size), CUDA_SUCCESS);
+	return ptr;
+}
+
+static pindown_region *must_get(CUdeviceptr ptr, size_t size)
+{
+	pindown_region *region = NULL;
+	int result = pindown_get(ptr, size, 0, &region);
+
+	if (result != PINDOWN_OK)
+		fail("pindown_get: %s (driver: %d)", pindown_strerror(result),
+		     pindown_driver_error());
+	return region;
+}
+
+static bool is_cached(CUdeviceptr ptr)
+{
+	pindown_region *region = NULL;
+
+	if (pindown_get(ptr, 1, PINDOWN_GET_CACHED, &region) != PINDOWN_OK)
+		return false;
+	pindown_put(region);
+	return true;
+}
+
+static struct pindown_stats stats(void)
+{
+	struct pindown_stats s;
+
+	check_equal(pindown_stats(&s, sizeof(s), -1), PINDOWN_OK);
+	return s;
+}
+
+TEST(the_cache_pins_and_unpins)
+{
+	uint64_t callbacks = gpu_count(SIM_GPU_CALLBACKS);
+	CUdeviceptr ptr;
+	uint64_t gets;
+
+	start_cuda();
+	ptr = must_alloc(MIB + 512);
+	pindown_put(must_get(ptr, MIB));
+	check(!strcmp(stats().backend, "kmod"));
+	check(stats().intercepting);
+	check_equal(gpu_count(SIM_GPU_PINS), 1);
+	gets = gpu_count(SIM_GPU_GETS);
+	for (unsigned i = 0; i < 1000; i++)
+		pindown_put(must_get(ptr + i, 1));
+	check_equal(gpu_count(SIM_GPU_GETS), gets);
+	check_equal(gpu_count(SIM_GPU_PERSISTENT), is_persistent());
+	check_equal(stats().hits, 1000);
+	check_equal(cuMemFree_v2(ptr), CUDA_SUCCESS);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	check_equal(gpu_count(SIM_GPU_CALLBACKS), callbacks); /* unpinned before the driver freed */
+	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 0);
+	check(!is_cached(ptr));
+	check_equal(stats().missed_invalidations, 0);
+}
+
+TEST(a_region_in_use_is_kept_till_its_put, .seconds = 20)
+{
+	CUdeviceptr ptr;
+	pindown_region *region;
+
+	start_cuda();
+	ptr = must_alloc(MIB);
+	region = must_get(ptr, MIB);
+	check_equal(cuMemFree_v2(ptr), CUDA_SUCCESS);
+	check(!is_cached(ptr));
+	check_equal(gpu_count(SIM_GPU_PINS), is_persistent()); /* else revoked by the free */
+	check_equal(stats().kept_bytes, MIB);
+	pindown_put(region);
+	check_equal(stats().kept_bytes, 0);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+}
+
+/* The kernel's word says so: the hit that would be stale is a miss, without a call of the driver. */
+TEST(a_free_that_nobody_saw_is_revoked)
+{
+	uint64_t callbacks;
+	CUdeviceptr ptr;
+
+	if (is_persistent())
+		test_skipped("a persistent pin is not revoked");
+	start_cuda();
+	ptr = must_alloc(MIB);
+	pindown_put(must_get(ptr, MIB));
+	check(is_cached(ptr));
+	callbacks = gpu_count(SIM_GPU_CALLBACKS);
+	check_equal(guest_free_unseen(ptr), CUDA_SUCCESS);
+	check_equal(gpu_count(SIM_GPU_CALLBACKS), callbacks + 1);
+	check_equal(stats().tag_checks, 0);
+	check(!is_cached(ptr));
+	check_equal(stats().tag_checks, 0);
+	check_equal(stats().missed_invalidations, 1);
+	check_equal(stats().regions, 0);
+}
+
+TEST(a_dmabuf_of_a_region)
+{
+	CUdeviceptr ptr;
+	pindown_region *region;
+	uint64_t offset;
+	int fd = -1;
+
+	start_cuda();
+	ptr = must_alloc(MIB);
+	region = must_get(ptr, MIB);
+	check_equal(pindown_region_dmabuf(region, ptr + 4096, &fd, &offset), PINDOWN_OK);
+	check_equal(offset, 4096);
+	check(fd >= 0);
+	pindown_put(region);
+	check_equal(cuMemFree_v2(ptr), CUDA_SUCCESS);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+}
+
+TEST(too_small_a_bar_evicts)
+{
+	CUdeviceptr ptr[8];
+
+	start_cuda();
+	gpu_set(SIM_GPU_BAR_LIMIT, 48);
+	for (unsigned i = 0; i < 8; i++) {
+		ptr[i] = must_alloc(MIB);
+		pindown_put(must_get(ptr[i], MIB));
+	}
+	check_equal(stats().regions, 3);
+	check_equal(stats().evictions, 5);
+	check(is_cached(ptr[7]));
+	check(!is_cached(ptr[0]));
+	gpu_set(SIM_GPU_BAR_LIMIT, 0);
+}
+
+/* ---- two processes, one BAR too small for both ---- */
+
+static void keeps_idle_regions(void *arg)
+{
+	int *pipes = arg;
+	char byte;
+
+	start_cuda();
+	for (unsigned i = 0; i < 3; i++)
+		pindown_put(must_get(must_alloc(MIB), MIB));
+	check_equal(write(pipes[1], "", 1), 1);
+	check_equal(read(pipes[2], &byte, 1), 1);
+	check(stats().evictions > 0); /* its own thread has answered the kernel's wish */
+}
+
+TEST(another_process_gives_bar_space_back, .seconds = 60)
+{
+	int pipes[4];
+	pid_t other;
+	char byte;
+
+	works(pipe(pipes));
+	works(pipe(pipes + 2));
+	gpu_set(SIM_GPU_BAR_LIMIT, 48);
+	other = in_child(keeps_idle_regions, pipes);
+	check_equal(read(pipes[0], &byte, 1), 1);
+	start_cuda();
+	pindown_put(must_get(must_alloc(2 * MIB), 2 * MIB));
+	check_equal(stats().regions, 1);
+	check_equal(write(pipes[3], "", 1), 1);
+	child_ends(other);
+	gpu_set(SIM_GPU_BAR_LIMIT, 0);
+}
+
+/* ---- the process's own ways ---- */
+
+static void child_puts_and_pins(void *arg)
+{
+	pindown_region *parents = arg;
+	pindown_region *region = NULL;
+
+	pindown_put(parents);
+	check_equal(stats().regions, 0);
+	check(pindown_get(1, 1, 0, &region) != PINDOWN_OK);
+}
+
+TEST(a_child_has_no_part_in_it)
+{
+	CUdeviceptr ptr;
+	pindown_region *region;
+
+	start_cuda();
+	ptr = must_alloc(MIB);
+	region = must_get(ptr, MIB);
+	child_ends(in_child(child_puts_and_pins, region));
+	check(pindown_region_is_live(region));
+	check_equal(gpu_count(SIM_GPU_PINS), 1);
+	pindown_put(region);
+	check(is_cached(ptr));
+}
+
+TEST(a_program_that_closes_all_descriptors)
+{
+	CUdeviceptr ptr;
+	pindown_region *region = NULL;
+	int other;
+
+	start_cuda();
+	ptr = must_alloc(MIB);
+	pindown_put(must_get(ptr, MIB));
+	for (int fd = 64; fd < 1 << 20; fd++)
+		close(fd);
+	other = dup(1);
+	check(pindown_get(ptr, 1, 0, &region) != PINDOWN_OK || region);
+	pindown_put(region);
+	pindown_flush();
+	check(!is_cached(ptr));
+	check(pindown_get(ptr, 1, 0, &region) != PINDOWN_OK);
+	works(write(other, "", 0));
+}

@@ -50,6 +50,8 @@ static void *find(void **slot, const char *name)
 	return found;
 }
 
+/* Threads that ask at once find, and store, the same. */
+#define REAL(name) __atomic_load_n(&driver.name, __ATOMIC_RELAXED)
 #define HAVE(name) find((void **)(void *)&driver.name, #name)
 
 /* What has been found stays: another thread may be about to call it. */
@@ -63,7 +65,7 @@ static bool buffer_id(uint64_t addr, uint64_t *id)
 	unsigned long long answer = 0;
 
 	if (!HAVE(cuPointerGetAttribute) ||
-	    driver.cuPointerGetAttribute(&answer, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr) !=
+	    REAL(cuPointerGetAttribute)(&answer, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr) !=
 		    CUDA_SUCCESS)
 		return false;
 	*id = answer;
@@ -80,14 +82,14 @@ bool pd_driver_sync_memops(uint64_t addr)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	bool exchanged = HAVE(cuThreadExchangeStreamCaptureMode) &&
-			 driver.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
+			 REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
 	int on = 1;
 	bool set = HAVE(cuPointerSetAttribute) &&
-		   driver.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, addr) ==
+		   REAL(cuPointerSetAttribute)(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, addr) ==
 			   CUDA_SUCCESS;
 
 	if (exchanged)
-		driver.cuThreadExchangeStreamCaptureMode(&mode);
+		REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 	return set;
 }
 
@@ -96,7 +98,7 @@ int pd_driver_device_attribute(int attribute, int device)
 	int value = 0;
 
 	if (!HAVE(cuDeviceGetAttribute) ||
-	    driver.cuDeviceGetAttribute(&value, (CUdevice_attribute)attribute, device) !=
+	    REAL(cuDeviceGetAttribute)(&value, (CUdevice_attribute)attribute, device) !=
 		    CUDA_SUCCESS)
 		return -1;
 	return value;
@@ -123,8 +125,8 @@ static bool retain_primary(struct borrowed *b, int device, CUcontext *primary)
 
 	if (!HAVE(cuDevicePrimaryCtxGetState) || !HAVE(cuDevicePrimaryCtxRetain) ||
 	    !HAVE(cuDevicePrimaryCtxRelease_v2) ||
-	    driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active ||
-	    driver.cuDevicePrimaryCtxRetain(primary, device) != CUDA_SUCCESS)
+	    REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS || !active ||
+	    REAL(cuDevicePrimaryCtxRetain)(primary, device) != CUDA_SUCCESS)
 		return false;
 	b->retained = true;
 	b->device = device;
@@ -138,7 +140,7 @@ static bool borrow(struct borrowed *b, CUcontext context, int device)
 		return false;
 	if (!context && !retain_primary(b, device, &context))
 		return false;
-	b->pushed = driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+	b->pushed = REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
 	return b->pushed;
 }
 
@@ -147,9 +149,9 @@ static void give_back(const struct borrowed *b)
 	CUcontext popped;
 
 	if (b->pushed)
-		driver.cuCtxPopCurrent_v2(&popped);
+		REAL(cuCtxPopCurrent_v2)(&popped);
 	if (b->retained)
-		driver.cuDevicePrimaryCtxRelease_v2(b->device);
+		REAL(cuDevicePrimaryCtxRelease_v2)(b->device);
 }
 
 /* ---- describing --------------------------------------------------------------------------- */
@@ -170,10 +172,10 @@ static CUresult read_attributes(uint64_t addr, struct attributes *a)
 		CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
 	};
 	void *values[] = {&a->memory_type, &a->managed, &a->context, &a->device, &a->pool};
-	CUresult result = driver.cuPointerGetAttributes(5, names, values, addr);
+	CUresult result = REAL(cuPointerGetAttributes)(5, names, values, addr);
 
 	if (result == CUDA_ERROR_INVALID_VALUE)
-		result = driver.cuPointerGetAttributes(4, names, values, addr);
+		result = REAL(cuPointerGetAttributes)(4, names, values, addr);
 	return result;
 }
 
@@ -183,22 +185,22 @@ static bool is_mapped(uint64_t addr)
 	CUmemGenericAllocationHandle handle;
 
 	if (!HAVE(cuMemRetainAllocationHandle) || !HAVE(cuMemRelease) ||
-	    driver.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)addr) != CUDA_SUCCESS)
+	    REAL(cuMemRetainAllocationHandle)(&handle, (void *)(uintptr_t)addr) != CUDA_SUCCESS)
 		return false;
-	driver.cuMemRelease(handle);
+	REAL(cuMemRelease)(handle);
 	return true;
 }
 
 static CUresult address_range(uint64_t addr, CUdeviceptr *base, size_t *size,
 			      const struct attributes *a)
 {
-	CUresult result = driver.cuMemGetAddressRange_v2(base, size, addr);
+	CUresult result = REAL(cuMemGetAddressRange_v2)(base, size, addr);
 	struct borrowed borrowed;
 
 	if (result != CUDA_ERROR_INVALID_CONTEXT)
 		return result;
 	if (borrow(&borrowed, a->context, a->device))
-		result = driver.cuMemGetAddressRange_v2(base, size, addr);
+		result = REAL(cuMemGetAddressRange_v2)(base, size, addr);
 	give_back(&borrowed);
 	return result;
 }
@@ -319,8 +321,8 @@ static uint64_t pin_base(const struct pd_allocation *what, const struct attribut
 	CUdeviceptr piece = 0;
 
 	if (!a->context && !what->mapped &&
-	    driver.cuPointerGetAttribute(&piece, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
-					 what->memory.base) == CUDA_SUCCESS &&
+	    REAL(cuPointerGetAttribute)(&piece, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
+					what->memory.base) == CUDA_SUCCESS &&
 	    piece && piece <= base && piece % page == 0)
 		return piece;
 	return base;
@@ -365,8 +367,8 @@ int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out
 
 static int export_now(uint64_t base, uint64_t length, int *fd)
 {
-	return driver.cuMemGetHandleForAddressRange(fd, base, length,
-						    CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+	return REAL(cuMemGetHandleForAddressRange)(fd, base, length,
+						   CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
 }
 
 int pd_driver_export(uint64_t base, uint64_t length, void *context, int device, int *fd)

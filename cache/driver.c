@@ -328,7 +328,7 @@ static uint64_t pin_base(const struct pd_allocation *what, const struct attribut
 	return base;
 }
 
-int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out, int *error)
+static int describe(uint64_t addr, uint64_t length, struct pd_allocation *out, int *error)
 {
 	struct attributes a = {.device = -1};
 	int result = attributes_of(addr, &a, error);
@@ -361,6 +361,26 @@ int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out
 		return PINDOWN_ERR_NOT_DEVICE;
 	}
 	return PINDOWN_OK;
+}
+
+/*
+ * The answers come from several calls, and between two of them the memory may pass to another
+ * allocation: then the extent would be one's and the id the other's. Ids are never used twice, so one
+ * that is the same before and after says that all is of one allocation.
+ */
+int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out, int *error)
+{
+	uint64_t id;
+	int result;
+
+	for (unsigned i = 0; i < 100; i++) {
+		bool known = HAVE(cuPointerGetAttribute) && buffer_id(addr, &id);
+
+		result = describe(addr, length, out, error);
+		if (result != PINDOWN_OK || (known && id == out->buffer_id))
+			return result;
+	}
+	return PINDOWN_ERR_BUSY;
 }
 
 /* ---- exporting ---------------------------------------------------------------------------- */

@@ -38,7 +38,6 @@ static void drop_guards(struct pd_thread *self)
 	for (unsigned i = 0; i < PD_GUARDS; i++)
 		__atomic_store_n(&self->guards[i].kind, 0, __ATOMIC_RELEASE);
 	self->guard_depth = 0;
-	self->hook_depth = 0;
 }
 
 static void detach(void *record)

@@ -42,8 +42,7 @@ struct pd_thread {
 	uint32_t stripe;	      /* index into pd_holds; PD_STRIPE_SHARED: atomics needed */
 	bool stripe_asked;	      /* it has tried to get a stripe of its own */
 	uint8_t guard_depth;
-	uint16_t hook_depth; /* hook/: how deep in wrapped calls this thread is */
-	int driver_error;    /* pindown_driver_error() */
+	int driver_error; /* pindown_driver_error() */
 	/* The trace's: where this thread writes. */
 	char *trace_at, *trace_end;
 	struct pd_trace_chunk *trace_chunk;

@@ -90,7 +90,7 @@ CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader chec
 # The demo: an application, and the transport library that it uses.
 demo_bin := $(B)/demo
 DEMO_WITH += $(demo_bin)/app
-$(demo_bin)/libtransport.so: $(apps_obj)/demo_transport.c.o $(apps_cuda)
+$(demo_bin)/libtransport.so: $(apps_obj)/demo_transport.c.o $(apps_obj)/demo_card.c.o $(apps_cuda)
 	$(apps_link) -shared -Wl,-soname,libtransport.so $^ -o $@ $(apps_libs)
 $(demo_bin)/app: $(apps_obj)/demo_app.c.o $(demo_bin)/libtransport.so $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs) -Wl,-rpath,'$$ORIGIN'

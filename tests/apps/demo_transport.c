@@ -4,9 +4,7 @@
  * finds them again by address. By itself it has no way to learn that the memory behind an address
  * was freed. Where pindown is in the process it asks pindown instead.
  *
- * A registration is a dma-buf of the driver's. The card's part is played by this process, which
- * reads through the dma-buf where that can be done: a simulated GPU's can be read, a real one's
- * can't.
+ * A registration is a dma-buf of the driver's.
  */
 #define _GNU_SOURCE
 #include "demo_transport.h"
@@ -18,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "demo_card.h"
 #include "pindown.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -46,14 +45,9 @@ static unsigned long long memory_id(CUdeviceptr at)
 
 static void card_reads(const struct registration *memory, struct demo_sent *sent)
 {
-	off_t start = lseek(memory->fd, 0, SEEK_CUR); /* where the simulated driver's begin */
-	ssize_t length = sizeof(sent->first_bytes);
-
 	sent->right_memory = memory->id == memory_id(memory->at);
-	if (start < 0)
-		start = 0;
-	sent->readable = pread(memory->fd, sent->first_bytes, length,
-			       start + (off_t)memory->offset) == length;
+	sent->readable = demo_card_read(memory->fd, memory->offset, sent->first_bytes,
+					sizeof(sent->first_bytes));
 }
 
 /* ---- the transport's own registration cache ------------------------------------------------- */

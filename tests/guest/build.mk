@@ -14,19 +14,16 @@ $(filter-out %/test_cache,$(GUEST_PROGRAMS)): $(B)/guest/bin/%: $(B)/obj/tests/g
 
 # What programs under pindown are run with there.
 GUEST_BUILD := $(B)/libpindown.so $(B)/pindown $(B)/sim/libcuda.so.1 $(B)/demo/app \
-	$(B)/demo/libtransport.so
+	$(B)/demo/libtransport.so $(B)/apps/regions
 
-# The registration cache's tests run under the library itself, on a libcuda.so.1 for the guest.
-$(B)/guest/lib/libcuda.so.1: $(B)/obj/tests/guest/cuda.c.o
-	@mkdir -p $(@D)
-	@echo "  LINK    $@"
-	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic $^ -o $@ $(ALL_LDFLAGS) -lpthread
-$(B)/obj/tests/guest/cuda.c.o $(B)/obj/tests/guest/test_cache.c.o: INCLUDE += -Ihook
+# The registration cache's tests run under the library itself.
+$(B)/obj/tests/guest/test_cache.c.o: INCLUDE += -Ihook -Itests/sim
 $(B)/guest/bin/test_cache: $(B)/obj/tests/guest/test_cache.c.o $(GUEST_SHARED) $(B)/libpindown.so \
-		$(B)/guest/lib/libcuda.so.1
+		$(B)/sim/libcuda.so.1
 	@mkdir -p $(@D)
 	@echo "  LINK    $@"
-	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../lib:$$ORIGIN/../..' -lpthread
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../..:$$ORIGIN/../../sim' \
+		-Wl,-rpath,'$$ORIGIN/../build:$$ORIGIN/../build/sim' -lpthread
 
 # A sanitizer's runtime has no place in the guest, and finds nothing that a normal build does not:
 # what is tested there is the kernel.

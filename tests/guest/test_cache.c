@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 /*
  * The registration cache on pindown.ko: a program that makes and frees memory by the driver's calls,
- * under libpindown.so, with the real module and the provider beneath.
+ * under libpindown.so, with the real module and the provider beneath. The simulated libcuda takes its
+ * memory from /dev/sim_gpu.
  */
 #include "guest.h"
-#include "guest_cuda.h"
+#include "cuda_abi.h"
 #include "pindown.h"
+#include "sim.h"
 
 /* The configuration is read when the library is loaded: the boot runs this twice. */
 static bool is_persistent(void)
@@ -17,7 +19,11 @@ static bool is_persistent(void)
 
 static void start_cuda(void)
 {
+	CUcontext context;
+
 	check_equal(cuInit(0), CUDA_SUCCESS);
+	check_equal(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+	check_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
 }
 
 static CUdeviceptr must_alloc(size_t size)
@@ -113,7 +119,7 @@ TEST(a_free_that_nobody_saw_is_revoked)
 	pindown_put(must_get(ptr, MIB));
 	check(is_cached(ptr));
 	callbacks = gpu_count(SIM_GPU_CALLBACKS);
-	check_equal(guest_free_unseen(ptr), CUDA_SUCCESS);
+	check_equal(sim_free_unseen(ptr), CUDA_SUCCESS);
 	check_equal(gpu_count(SIM_GPU_CALLBACKS), callbacks + 1);
 	check_equal(stats().tag_checks, 0);
 	check(!is_cached(ptr));

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "bar.h"
 #include "bits.h"
 #include "core.h"
 #include "memory.h"
@@ -222,6 +223,11 @@ struct sim_block *sim_block_place(uint64_t base, uint64_t size, int device,
 	block->device = device;
 	block->extent = extent;
 	block->extent_offset = extent_offset;
+	if (sim_bar_is_there() && !sim_bar_map(block)) {
+		block->next = spare_blocks;
+		spare_blocks = block;
+		return NULL;
+	}
 	fill_slots(base, size, block);
 	return block;
 }
@@ -229,6 +235,8 @@ struct sim_block *sim_block_place(uint64_t base, uint64_t size, int device,
 void sim_block_remove(struct sim_block *block)
 {
 	fill_slots(block->base, block->size, NULL);
+	if (sim_bar_is_there())
+		sim_bar_unmap(block);
 	if (block->extent)
 		sim_extent_drop(block->extent);
 	block->next = spare_blocks;

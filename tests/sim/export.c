@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "bar.h"
 #include "contexts.h"
 #include "core.h"
 #include "memory.h"
@@ -122,7 +123,7 @@ SIM_CTX_CALL(cuMemGetHandleForAddressRange,
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!size || ptr % page || size % page || ptr + size < ptr)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (flags & CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE)
+	if (flags & CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE || sim_bar_is_there())
 		return CUDA_ERROR_NOT_SUPPORTED;
 	result = export_range(ptr, size, &fd);
 	if (result == CUDA_SUCCESS)

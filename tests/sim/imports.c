@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "bar.h"
 #include "contexts.h"
 #include "core.h"
 #include "handles.h"
@@ -91,6 +92,8 @@ SIM_CALL(cuMemExportToShareableHandle,
 	if (!out || !physical || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
 	    !(physical->prop.requestedHandleTypes & type))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_bar_is_there())
+		return CUDA_ERROR_NOT_SUPPORTED;
 	return share_physical(physical, out);
 }
 

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "bar.h"
 #include "contexts.h"
 #include "core.h"
 #include "imports.h"
@@ -40,6 +41,8 @@ SIM_CTX_CALL(cuIpcGetMemHandle, (CUipcMemHandle * out, CUdeviceptr ptr), (out, p
 
 	if (!out || !alloc || alloc->kind != SIM_LINEAR)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_bar_is_there())
+		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!sim_share(alloc))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	handle.fd = sim_store_fd(alloc->block->extent->store, &handle.inode);

@@ -183,6 +183,12 @@ SIM_ENTRY(cuMemFree_v2, SIM_NEEDS_NO_DEAD_CONTEXT | SIM_UNSAFE, (CUdeviceptr dpt
 	return free_device_memory(dptr);
 }
 
+/* Straight to the function behind the exported name. */
+SIM_API int sim_free_unseen(unsigned long long address)
+{
+	return entry_cuMemFree_v2(address);
+}
+
 SIM_ENTRY(cuMemFree, SIM_NEEDS_NO_DEAD_CONTEXT | SIM_UNSAFE, (CUdeviceptr_v1 dptr), (dptr))
 {
 	return free_device_memory(dptr);

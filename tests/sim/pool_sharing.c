@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bar.h"
 #include "contexts.h"
 #include "core.h"
 #include "handles.h"
@@ -47,6 +48,8 @@ SIM_CALL(cuMemPoolExportToShareableHandle,
 	if (!out || !pool || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
 	    pool->handle_types != type || pool->imported)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_bar_is_there())
+		return CUDA_ERROR_NOT_SUPPORTED;
 	return share_pool(pool, out);
 }
 

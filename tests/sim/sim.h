@@ -67,6 +67,9 @@ uint64_t sim_kept_bytes(int device);
 uint64_t sim_live_allocations(void);
 uint64_t sim_generation(void);
 
+/* cuMemFree on a road that no interposer can watch. Returns what that does. */
+int sim_free_unseen(unsigned long long address);
+
 #ifdef __cplusplus
 }
 #endif

@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "bar.h"
 #include "bits.h"
 #include "core.h"
 #include "sim.h"
@@ -68,14 +69,17 @@ static void give_back(struct sim_extent *extent)
 {
 	struct sim_store *store = extent->store;
 	uint64_t page = extent->offset >> SIM_PAGE_SHIFT, count = extent->size >> SIM_PAGE_SHIFT;
+	bool in_ram = extent->touched && !extent->bar_memory;
 
+	if (extent->bar_memory)
+		sim_bar_give(extent);
 	bits_put(store->taken, page, count, false);
 	store->used -= extent->size;
 	store->last_page = page;
 	store->last_pages = count;
 	if (page < store->lowest)
 		store->lowest = page;
-	if (extent->touched) {
+	if (in_ram) {
 		bits_put(store->touched, page, count, true);
 		store->touched_bytes += extent->size;
 		if (store->touched_bytes > TOUCHED_LIMIT)
@@ -147,6 +151,10 @@ struct sim_extent *sim_extent_take(int device, uint64_t size)
 	extent->offset = page << SIM_PAGE_SHIFT;
 	extent->size = size;
 	extent->users = 1;
+	if (sim_bar_is_there() && !sim_bar_take(extent)) {
+		sim_extent_delete(extent);
+		return NULL;
+	}
 	bits_put(store->taken, page, size >> SIM_PAGE_SHIFT, true);
 	if (store->touched_bytes) {
 		uint64_t i;
@@ -223,7 +231,7 @@ bool sim_extents_join(struct sim_extent **extents, unsigned count, int device)
 	if (joined)
 		return true;
 	for (i = 0; i < count; i++)
-		if (extents[i]->store != store ||
+		if (extents[i]->store != store || extents[i]->bar_memory ||
 		    sim_store_locked(store, extents[i]->offset, extents[i]->size))
 			return false;
 	if (!find_place(store, size >> SIM_PAGE_SHIFT, &page))
@@ -253,7 +261,7 @@ void sim_extent_move(struct sim_extent *extent)
 {
 	struct sim_extent *other, old;
 
-	if (extent->store->device < 0)
+	if (extent->store->device < 0 || extent->bar_memory)
 		return;
 	other = sim_extent_take(extent->store->device, extent->size);
 	if (!other)
@@ -310,6 +318,7 @@ CUresult sim_stores_start(void)
 {
 	unsigned device;
 
+	sim_bar_start();
 	for (device = 0; device < sim_options.devices; device++) {
 		if (start_store(device))
 			continue;
@@ -323,7 +332,8 @@ CUresult sim_stores_start(void)
 void sim_store_info(int device, uint64_t *free_bytes, uint64_t *total)
 {
 	sim_store_free_closed(&stores[device]);
-	*free_bytes = stores[device].total - stores[device].used;
+	*free_bytes = sim_bar_is_there() ? sim_bar_free_bytes()
+					 : stores[device].total - stores[device].used;
 	*total = stores[device].total;
 }
 

@@ -38,8 +38,9 @@ struct sim_extent {
 	struct sim_store *store;
 	uint64_t offset, size; /* multiples of SIM_PAGE */
 	unsigned users;
-	bool touched;		 /* written to: its pages are in RAM */
-	bool exported;		 /* at least once: locks have to be looked for */
+	bool touched;	     /* written to: its pages are in RAM */
+	bool exported;	     /* at least once: locks have to be looked for */
+	uint64_t bar_memory; /* where /dev/sim_gpu is: its name there, and 0 elsewhere (bar.h) */
 	struct sim_extent *next; /* kept aside, or spare */
 };
 

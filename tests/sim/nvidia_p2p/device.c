@@ -183,6 +183,9 @@ static int call_one(struct sim_client *client, unsigned int number, union call *
 		call->tokens = (struct sim_gpu_tokens){.p2p_token = client->p2p_token,
 						       .va_space = client->va_space};
 		return 0;
+	case SIM_GPU_SIZE:
+		call->handle = (u64)gpu.bar_pages << SIM_PAGE_SHIFT;
+		return 0;
 	case SIM_GPU_COUNT:
 		return call_count(&call->counters);
 	case SIM_GPU_SET:

@@ -68,6 +68,9 @@ struct sim_gpu_tokens {
 /* The legacy tokens of this process' address space. */
 #define SIM_GPU_TOKENS _IOR('G', 5, struct sim_gpu_tokens)
 
+/* All memory of the device, in bytes. */
+#define SIM_GPU_SIZE _IOR('G', 10, __u64)
+
 /* What can be counted. "now" counts must be back where they were when a test is over. */
 enum sim_gpu_counter {
 	SIM_GPU_PINS,		/* now: pins that have not been given back */

@@ -151,6 +151,7 @@ enum pindown_reason {
 	PINDOWN_REASON_EVICTED = 3, /* its place is needed: budget or pin space */
 	PINDOWN_REASON_FLUSHED = 4, /* pindown_flush(), pindown_invalidate() */
 	PINDOWN_REASON_STALE = 5,   /* its buffer id no longer matches */
+	PINDOWN_REASON_OWNER = 6,   /* of objects: pindown_end_owner(), pindown_consumer_remove() */
 };
 
 struct pindown_invalidation {
@@ -170,6 +171,130 @@ typedef void (*pindown_callback)(const struct pindown_invalidation *what, void *
  */
 int pindown_subscribe(pindown_callback callback, void *arg);
 int pindown_unsubscribe(int id);
+
+/* ---- consumer objects -------------------------------------------------------------------- */
+
+/*
+ * What a consumer builds on a region, a memory registration of a NIC for example, can be attached to
+ * it: made once for each (region, consumer, key), found again on the next hit, and destroyed before
+ * the region is unpinned. While an object is held its region stays pinned; an object that nobody
+ * holds stays for its next use, as the region does (lazy unpinning), and goes with the region:
+ *
+ *   the memory ends     idle objects are destroyed before the free returns. Held ones: see
+ *                       PINDOWN_HELD in pindown(7). keep: the object and the pin stay until the last
+ *                       pindown_detach(), and their bytes are counted; warn: the same, and a line on
+ *                       stderr for each region; revoke: it is destroyed at once, with `in_use` set,
+ *                       and the pin is given back before the free returns
+ *   eviction, flush     objects of idle regions are destroyed; a held object keeps its region
+ *   the owner ends      pindown_end_owner()
+ *   the consumer goes   pindown_consumer_remove()
+ *   fork()              a child abandons its parent's objects: they are neither found nor destroyed
+ *                       there, and pindown_detach() of them is ignored
+ *   exit                they are left alone
+ *
+ * No callback is called with a lock held, and all may call any pindown function. One that asks for
+ * the very object that it is just making or destroying is answered PINDOWN_ERR_BUSY.
+ */
+typedef struct pindown_object pindown_object;
+
+/* Which of a consumer's objects on a region. All three words are compared. */
+struct pindown_key {
+	uint64_t owner;	  /* what pindown_end_owner() goes by: a protection domain, for example */
+	uint64_t word[2]; /* the rest: access flags, an offset; 0 what is not needed */
+};
+
+/* Why an object is destroyed. Valid in the callback only. */
+struct pindown_object_end {
+	struct pindown_key key;
+	void *data;		/* what create gave */
+	pindown_region *region; /* still pinned, no longer found */
+	int reason;		/* enum pindown_reason */
+	int in_use; /* 1: revoked, somebody holds it: its data must not be used any more */
+};
+
+struct pindown_consumer {
+	const char *name; /* at most 15 bytes count; for the trace and `pindown report` */
+
+	/*
+	 * Make the object of a key on a region, which is held meanwhile: 0 and *data, which may be
+	 * NULL; or a positive number of the consumer's own, an errno for example, which becomes the
+	 * result of the call that asked. `request` is that call's. Runs in the thread that asked.
+	 * If the memory is freed meanwhile, that free waits for it to return (two seconds at most)
+	 * and the object is destroyed again.
+	 */
+	int (*create)(pindown_region *region, const struct pindown_key *key, void *request,
+		      void **data, void *arg);
+
+	/*
+	 * Destroy it: 0, or a number that is put down in the trace; the object is gone either way.
+	 * Called once for each object, in the thread that frees, evicts, detaches or ends the owner.
+	 */
+	int (*destroy)(const struct pindown_object_end *what, void *arg);
+
+	void *arg; /* passed to both */
+};
+
+/*
+ * Be a consumer. The structure is copied, of which `size` is the caller's sizeof. Returns a positive
+ * id; or PINDOWN_ERR_INVALID, or PINDOWN_ERR_NO_MEMORY: at most 32 consumers.
+ */
+int pindown_consumer_add(const struct pindown_consumer *consumer, size_t size);
+
+/*
+ * Destroy all objects of a consumer, held ones too (with `in_use` set), and forget it; for a library
+ * that is unloaded. Returns 0 after the last running callback has ended, unless it is called from
+ * that callback. pindown_detach() of its objects is harmless afterwards. PINDOWN_ERR_INVALID: no
+ * such consumer.
+ */
+int pindown_consumer_remove(int consumer);
+
+/*
+ * pindown_get() and look up, or make, the consumer's object of this key on the region; hold the
+ * object, and with it the region.
+ *
+ * consumer  from pindown_consumer_add()
+ * addr, length, flags  as for pindown_get(); with PINDOWN_GET_CACHED nothing is pinned or made, and
+ *           PINDOWN_ERR_NOT_DEVICE says that there is no such object
+ * request   passed to create if it is called
+ * object    out: held until pindown_detach(). Unchanged on failure.
+ *
+ * Returns 0, a negative pindown_result, or the positive number that create has returned. A hit costs
+ * what a hit of pindown_get() does and a few nanoseconds: no lock, no system call. Of two threads
+ * that ask for the same new object one makes it and the other waits for that; when it fails, the
+ * other tries in its turn and has an error of its own.
+ */
+int pindown_attach(int consumer, uint64_t addr, size_t length, unsigned flags,
+		   const struct pindown_key *key, void *request, pindown_object **object);
+
+/*
+ * The same on a region that the caller holds, and goes on holding. PINDOWN_ERR_NOT_DEVICE also when
+ * the memory of the region has been freed since.
+ */
+int pindown_attach_region(int consumer, pindown_region *region, unsigned flags,
+			  const struct pindown_key *key, void *request, pindown_object **object);
+
+/*
+ * Drop one hold. The object stays for its next use, unless its memory has been freed: then the last
+ * one destroys it and unpins the region. NULL is ignored, as is a parent's object in a child.
+ */
+void pindown_detach(pindown_object *object);
+
+/*
+ * Accessors, for an object that the caller holds. They never fail. The region is good for as long as
+ * the object is held: it needs no pindown_put(). After revocation data is NULL, the object is not
+ * live, and the region is only good for a comparison.
+ */
+void *pindown_object_data(const pindown_object *object);
+pindown_region *pindown_object_region(const pindown_object *object);
+int pindown_object_is_live(const pindown_object *object); /* 0: its memory was freed while held */
+
+/*
+ * The owner of keys is about to end (ibv_dealloc_pd()): destroy the consumer's idle objects of this
+ * owner before returning, and wait for those that another thread is just making or destroying.
+ * Returns how many stay because they are held, which it leaves as they are; or PINDOWN_ERR_INVALID:
+ * no such consumer.
+ */
+int pindown_end_owner(int consumer, uint64_t owner);
 
 /* ---- what is pinned ---------------------------------------------------------------------- */
 

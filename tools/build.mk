@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: MIT
 # The pindown command. It shares the configuration and the trace's format with the library.
+# It reads ELF files with libelf; where there is none to build with, `check` says so.
 TOOLS_SRC := $(wildcard tools/*.c)
+with_elf := $(shell echo '\#include <gelf.h>' | $(CC) -E -xc - >/dev/null 2>&1 && echo yes)
+TOOLS_SRC := $(filter-out $(if $(with_elf),tools/object_unread.c,tools/object_read.c tools/deepbind.c),$(TOOLS_SRC))
+TOOLS_LIBS := $(if $(with_elf),-lelf)
 TOOLS_OBJ := $(TOOLS_SRC:%=$(B)/obj/%.o)
 TOOLS_SHARED := $(B)/obj/cache/config.c.o $(B)/obj/cache/log.c.o $(B)/obj/cache/trace_format.c.o
 
@@ -9,5 +13,8 @@ ALL += $(B)/pindown
 # Where `make install` puts the library, for a command that is moved away from it.
 $(B)/obj/tools/run.c.o: ALL_CFLAGS += -DPD_LIBDIR='"$(LIBDIR)"'
 
+# The names of the watched calls, for check.
+$(B)/obj/tools/watched.c.o: INCLUDE += -Ihook
+
 $(B)/pindown: $(TOOLS_OBJ) $(TOOLS_SHARED)
-	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -lpthread
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) -lpthread

@@ -122,6 +122,44 @@ static bool find_interpreter(const char *start, char *path, size_t room)
 	return true;
 }
 
+/* "/usr/bin/env -S python3 -u": the program that env starts; NULL when it is not env. */
+static const char *behind_env(const char *line, size_t room, char *name)
+{
+	size_t length = strcspn(line, " \t\n");
+
+	if (length < 4 || strncmp(line + length - 4, "/env", 4) != 0)
+		return NULL;
+	do {
+		line += length;
+		line += strspn(line, " \t");
+		length = strcspn(line, " \t\n");
+	} while (*line == '-' || memchr(line, '=', length));
+	if (!length || length >= room)
+		return NULL;
+	memcpy(name, line, length);
+	name[length] = '\0';
+	return name;
+}
+
+bool program_interpreter(const char *script, char *path, size_t room)
+{
+	char start[256] = "", name[256];
+	int fd = open(script, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	bool is_script = fd >= 0 && read(fd, start, sizeof(start) - 1) > 2 && start[0] == '#' &&
+			 start[1] == '!' && find_interpreter(start, name, sizeof(name));
+
+	path[0] = '\0';
+	if (fd >= 0)
+		close(fd);
+	if (!is_script)
+		return false;
+	behind_env(start + 2 + strspn(start + 2, " \t"), sizeof(name), name);
+	if (program_find(name, path, room))
+		return true;
+	snprintf(path, room, "%s", name);
+	return false;
+}
+
 static const char *look_at(const char *path, bool script_too)
 {
 	char start[256] = "", interpreter[256];

@@ -13,4 +13,10 @@ bool program_find(const char *name, char *path, size_t room);
  * against. */
 const char *program_unreachable(const char *path);
 
+/*
+ * What a script is run by, also by way of /usr/bin/env: into `path`. False when the file is no script,
+ * or names a program that is not there: `path` is then empty, or has the name.
+ */
+bool program_interpreter(const char *script, char *path, size_t room);
+
 #endif

@@ -8,11 +8,12 @@ struct verb {
 	int (*run)(int argc, char **argv);
 };
 
-extern const struct verb verb_run, verb_dump, verb_report;
+extern const struct verb verb_run, verb_dump, verb_report, verb_check;
 
 enum {
 	STATUS_OK = 0,
 	STATUS_DAMAGED = 1, /* a trace could not be read, or not wholly */
+	STATUS_FOUND = 1,   /* what was looked at has a problem */
 	STATUS_USAGE = 2,   /* bad options or a bad configuration */
 };
 

@@ -6,8 +6,11 @@ CHECK_UNIT += $(B)/unit/test_config $(UNIT_TRACE) $(B)/unit/test_tools
 $(patsubst %,$(B)/obj/tests/unit/%.c.o,trace_test test_trace_file test_trace_events \
 	test_trace_threads test_tools): INCLUDE += -Itools
 
-# The command without its main(), and without `run`, which needs none of this.
-TOOLS_PARTS := $(filter-out %/main.c.o %/run.c.o %/dump.c.o %/report.c.o,$(TOOLS_OBJ))
+# The command without its main(): a test takes from it what it uses.
+TOOLS_PARTS := $(B)/tools.a
+$(TOOLS_PARTS): $(filter-out %/main.c.o,$(TOOLS_OBJ))
+	rm -f $@
+	$(AR) rcs $@ $^
 
 $(B)/unit/test_config: $(B)/obj/tests/unit/test_config.c.o $(CACHE_OBJ)
 	@mkdir -p $(@D)
@@ -20,7 +23,7 @@ $(B)/unit/test_tools: $(B)/obj/tests/unit/test_tools.c.o $(B)/obj/tests/unit/mad
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -lpthread
 
 # The command from outside: traces made by hand, and what is to be printed of them.
-CHECK_SIM += tests/unit/check-tools
+CHECK_SIM += tests/unit/check-tools tests/unit/check-programs
 CHECK_WITH += $(B)/unit/make_trace
 
 $(B)/unit/make_trace: $(patsubst %,$(B)/obj/tests/unit/%.c.o,make_trace made_trace)

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* Growing lists of texts, and texts by a format. All memory is from memory.h. */
+#ifndef TEXTS_H
+#define TEXTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct texts {
+	char **list;
+	unsigned count, room;
+};
+
+/* A copy is kept. */
+void texts_add(struct texts *texts, const char *text, size_t length);
+bool texts_have(const struct texts *texts, const char *text);
+void texts_add_once(struct texts *texts, const char *text);
+/* Sorted, each once. */
+void texts_sort(struct texts *texts);
+void texts_free(struct texts *texts);
+
+/* The caller frees it. */
+char *text_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

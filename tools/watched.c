@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+#include "watched.h"
+
+#include <string.h>
+
+struct call {
+	const char *symbol, *base;
+};
+
+static const struct call calls[] = {
+#define X(symbol, base, ...) {#symbol, #base},
+#include "entrypoints.def"
+#undef X
+};
+enum { CALLS = sizeof(calls) / sizeof(calls[0]) };
+
+bool watched_name(const char *name, size_t length)
+{
+	for (unsigned i = 0; i < CALLS; i++) {
+		if (strncmp(calls[i].symbol, name, length) == 0 && !calls[i].symbol[length])
+			return true;
+		if (strncmp(calls[i].base, name, length) == 0 && !calls[i].base[length])
+			return true;
+	}
+	return false;
+}

@@ -33,7 +33,7 @@
 #endif
 
 /* Whether the kernel has membarrier; found out before anything is published. */
-extern bool pd_asymmetric;
+extern __attribute__((visibility("hidden"))) bool pd_asymmetric;
 void pd_asym_init(void);
 
 /*
@@ -54,11 +54,17 @@ static inline bool pd_light(void)
 	       __builtin_expect(__atomic_load_n(&pd_asymmetric, __ATOMIC_RELAXED), 1);
 }
 
+/* For who has seen that pd_light() holds; it never changes once anything is published. */
+static inline void pd_publish32_lightly(uint32_t *where, uint32_t value)
+{
+	__atomic_store_n(where, value, __ATOMIC_RELEASE);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
 static inline void pd_publish32(uint32_t *where, uint32_t value)
 {
 	if (pd_light()) {
-		__atomic_store_n(where, value, __ATOMIC_RELEASE);
-		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+		pd_publish32_lightly(where, value);
 	} else {
 		__atomic_exchange_n(where, value, __ATOMIC_SEQ_CST);
 	}

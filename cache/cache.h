@@ -18,10 +18,10 @@
 #define PD_EXPORT __attribute__((visibility("default")))
 
 /* Regions in the index, and ranges that are volatile: 0 means that nothing can be found. */
-extern uint32_t pd_occupied;
+extern PD_HIDDEN uint32_t pd_occupied;
 
 /* The time of the cache: goes on with each pin. See evict.c. */
-extern uint32_t pd_tick;
+extern PD_HIDDEN uint32_t pd_tick;
 
 /* For a thread without a record of its own, which then shares a stripe of hold counts. */
 extern struct pd_thread pd_anonymous;

@@ -22,24 +22,33 @@ struct pd_thread pd_anonymous = {.counters = &pd_anonymous.own_counters, .stripe
  * What the index says is a hint. Announce the region before looking at its state: a thread that
  * takes the region out stores its state first and then waits until nobody announces it (end.c), so
  * either we see that it is on its way out, or our hold is counted before it is found idle.
+ *
+ * light: the thread has hold counts of its own, and plain stores will do.
  */
-static inline struct pindown_region *hold_if(struct pd_thread *self, uint64_t addr, size_t length,
-					     uint32_t *state)
+static inline __attribute__((always_inline)) struct pindown_region *
+hold_if(struct pd_thread *self, bool light, uint32_t number, uint64_t addr, size_t length,
+	uint32_t *state)
 {
-	uint32_t number = pd_index_find(addr);
 	struct pindown_region *region;
 	bool ok;
 
-	if (!number)
+	if (unlikely(!number))
 		return NULL;
 	region = &pd_regions[number]; /* not before: the first number comes after the table */
-	pd_publish32(&self->probing, number);
+	if (light)
+		pd_publish32_lightly(&self->probing, number);
+	else
+		pd_publish32(&self->probing, number);
 	/* Acquire pairs with the release in pin.c: of a live region base and end are its own. */
 	*state = __atomic_load_n(&region->state, __ATOMIC_SEQ_CST);
 	ok = pd_state_is_live(*state) && pd_region_holds(region, addr, length) &&
 	     pd_region_word_stands(region);
-	if (ok)
-		pd_hold(self, number, 1);
+	if (likely(ok)) {
+		if (light)
+			pd_hold_own(self->holds, number, 1);
+		else
+			pd_hold(self, number, 1);
+	}
 	/* Release: who sees that we are done sees the hold. */
 	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);
 	return ok ? region : NULL;
@@ -177,23 +186,66 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 	return pd_pin(addr, length, out);
 }
 
-PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
+/* A hit that is to be checked, or traced. The region is held, and was in this state then. */
+static int __attribute__((noinline))
+get_held(struct pindown_region *region, uint32_t state, uint64_t addr, size_t length,
+	 unsigned flags, struct pindown_region **out)
 {
-	struct pd_thread *self = pd_self_tls;
-	struct pindown_region *region;
-	uint32_t state;
+	struct pd_thread *self = pd_self_or_anonymous();
 
-	/* length 0 becomes the largest there is, which fits in no region. */
-	if (unlikely(!self || !out || flags & ~PINDOWN_GET_CACHED || length - 1 >= ~0ull / 2))
-		return get_slow(addr, length, flags, out);
-	region = hold_if(self, addr, length, &state);
-	if (unlikely(!region))
-		return get_slow(addr, length, flags, out);
-	if (unlikely(state == PD_CHECKED) && !passes_check(self, region))
+	if (state == PD_CHECKED && !passes_check(self, region))
 		return get_slow(addr, length, flags, out);
 	count_hit(self, region, addr, length);
 	*out = region;
 	return PINDOWN_OK;
+}
+
+static inline __attribute__((always_inline)) int get_cached(struct pd_thread *self, bool light,
+							    uint32_t number, uint64_t addr,
+							    size_t length, unsigned flags,
+							    struct pindown_region **out)
+{
+	uint32_t state;
+	struct pindown_region *region = hold_if(self, light, number, addr, length, &state);
+
+	if (unlikely(!region))
+		return get_slow(addr, length, flags, out);
+	if (unlikely(state == PD_CHECKED || pd_tracing(PD_EV_HIT)))
+		return get_held(region, state, addr, length, flags, out);
+	touch(region);
+	pd_count(&self->counters->hits);
+	*out = region;
+	return PINDOWN_OK;
+}
+
+/*
+ * For a thread that has no hold counts of its own (it is its first get, or there are too many threads),
+ * and for a page that several regions share.
+ */
+static int __attribute__((noinline))
+get_shared(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
+{
+	struct pd_thread *self = pd_self_tls;
+
+	if (!self || bad_arguments(addr, length, flags, out))
+		return get_slow(addr, length, flags, out);
+	return get_cached(self, false, pd_index_find(addr), addr, length, flags, out);
+}
+
+/* All calls are made at an end, so that the compiler has no registers to save for them. */
+PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
+{
+	struct pd_thread *self = pd_self_tls;
+	uint32_t number;
+
+	/* length 0 becomes the largest there is, which fits in no region. */
+	if (unlikely(!self || !self->holds || !out || flags & ~PINDOWN_GET_CACHED ||
+		     length - 1 >= ~0ull / 2))
+		return get_shared(addr, length, flags, out);
+	number = pd_index_peek(addr);
+	if (unlikely(number & PD_SHARED_TAG))
+		return get_shared(addr, length, flags, out);
+	return get_cached(self, true, number, addr, length, flags, out);
 }
 
 /*
@@ -213,22 +265,37 @@ static void __attribute__((noinline)) put_slow(uint32_t number)
 		pd_unpin_kept(number);
 }
 
+static void __attribute__((noinline)) put_shared(uint32_t number)
+{
+	pd_hold(pd_self_or_anonymous(), number, -1u);
+	if (!pd_state_is_live(__atomic_load_n(&pd_regions[number].state, __ATOMIC_SEQ_CST)))
+		put_slow(number);
+}
+
+static void __attribute__((noinline)) put_what(const struct pindown_region *region)
+{
+	static bool said;
+
+	if (region)
+		pd_log_once(&said, PD_LOG_ERROR, "pindown_put: %p is not a region; ignored",
+			    (const void *)region);
+}
+
 PD_EXPORT void pindown_put(struct pindown_region *region)
 {
-	uint32_t number;
+	const struct pd_thread *self = pd_self_tls;
+	uint32_t number = pd_region_number(region);
 
-	if (unlikely(!region))
+	if (unlikely(!region || number - 1 >= pd_region_limit)) {
+		put_what(region);
 		return;
-	number = pd_region_number(region);
-	if (unlikely(number - 1 >= pd_region_limit)) {
-		static bool said;
-
-		pd_log_once(&said, PD_LOG_ERROR, "pindown_put: %p is not a region; ignored",
-			    (void *)region);
+	}
+	if (unlikely(!self || !self->holds)) {
+		put_shared(number);
 		return;
 	}
 	/* The hold goes down before the state is read: see pd_victims_sort() for the other side. */
-	pd_hold(pd_self_or_anonymous(), number, -1u);
+	pd_hold_own(self->holds, number, -1u);
 	if (unlikely(!pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_SEQ_CST))))
 		put_slow(number);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * From an address to the number of the region whose allocation holds it: a radix tree over 64 KiB
- * pages with three levels. Allocations never overlap, so a page belongs to one region, but for
- * pages that small neighbours share; those have a short list.
+ * From an address to the number of the region whose allocation holds it: a radix tree with three
+ * levels. Allocations never overlap, so a 64 KiB page belongs to one region, but for pages that small
+ * neighbours share; those have a short list.
  *
  * Changes are made under the cache's lock. Readers take none: what they find is a hint, since the
  * tree may be changing. A get validates the region it found (get.c); a free, which must not
  * overlook one, reads between pd_index_read_begin() and pd_index_unchanged() and takes the lock
- * when the answer is no. Nodes are never unmapped, so a late reader reads old news, not somebody's
- * memory.
+ * when the answer is no. Nodes are used again, but never unmapped, and always hold numbers of regions:
+ * so a late reader reads old news, not somebody's memory.
  */
 #ifndef PD_INDEX_H
 #define PD_INDEX_H
@@ -29,16 +29,13 @@ void pd_index_trim(void);
 /* In a forked child: forget everything. */
 void pd_index_reset(void);
 
-/* The only region that can hold addr, or 0. It need not: compare with its base and end. */
-uint32_t pd_index_find(uint64_t addr);
-
 /*
  * Some region that overlaps [*at, end), or 0. *at moves up to where it was found and stays there:
  * who wants the next one unlinks this one first.
  */
 uint32_t pd_index_next(uint64_t *at, uint64_t end);
 
-extern uint64_t pd_index_seq; /* odd while the tree changes */
+extern __attribute__((visibility("hidden"))) uint64_t pd_index_seq; /* odd while the tree changes */
 
 static inline uint64_t pd_index_read_begin(void)
 {
@@ -49,6 +46,82 @@ static inline uint64_t pd_index_read_begin(void)
 static inline bool pd_index_unchanged(uint64_t begin)
 {
 	return !(begin & 1) && __atomic_load_n(&pd_index_seq, __ATOMIC_RELAXED) == begin;
+}
+
+/* ---- the tree, here for pd_index_find() to be inlined -------------------------------------- */
+
+/*
+ * 48 bits of address: 11 for the root, 16 for a block of 2 MiB, 5 for a page in it, and 16 within the
+ * page. A block is empty, or has one region alone (which need not fill it), or has a leaf. A leaf's
+ * page is empty, has one region, or a list of those that share it. As the driver hands out memory in
+ * blocks, most regions need no leaf.
+ */
+#define PD_LEAF_BITS   5
+#define PD_BLOCK_SHIFT (PD_PAGE_SHIFT + PD_LEAF_BITS)
+#define PD_MID_BITS    16
+#define PD_MID_SHIFT   (PD_BLOCK_SHIFT + PD_MID_BITS)
+#define PD_ROOT_BITS   11
+#define PD_SHARED_TAG  0x80000000u /* of a leaf's slot: the number of a list */
+#define PD_ALONE_TAG   1u	   /* of a block's slot: region << 1 */
+
+struct pd_leaf {
+	uint32_t slot[1 << PD_LEAF_BITS];
+};
+
+/* Blocks in use are counted for every 2 GiB, so that a walk over a wide range can leave them out. */
+#define PD_TALLY_BITS 10
+struct pd_mid {
+	uintptr_t slot[1 << PD_MID_BITS]; /* struct pd_leaf *, or region << 1 | PD_ALONE_TAG */
+	uint32_t used[1 << (PD_MID_BITS - PD_TALLY_BITS)];
+};
+
+extern __attribute__((visibility("hidden"))) struct pd_mid *pd_index_root[1 << PD_ROOT_BITS];
+
+/* The region in this shared page that overlaps [begin, end), or 0. */
+uint32_t pd_index_in_shared(uint32_t node, uint64_t begin, uint64_t end);
+
+static inline uint32_t *pd_index_page(struct pd_leaf *leaf, uint64_t addr)
+{
+	return &leaf->slot[addr >> PD_PAGE_SHIFT & ((1 << PD_LEAF_BITS) - 1)];
+}
+
+static inline struct pd_mid *pd_index_mid(uint64_t addr)
+{
+	return __atomic_load_n(&pd_index_root[addr >> PD_MID_SHIFT], __ATOMIC_ACQUIRE);
+}
+
+static inline uintptr_t *pd_index_slot(struct pd_mid *mid, uint64_t addr)
+{
+	return &mid->slot[addr >> PD_BLOCK_SHIFT & ((1 << PD_MID_BITS) - 1)];
+}
+
+/* As pd_index_find(), but a page that several regions share is left to that: PD_SHARED_TAG is set. */
+static inline uint32_t pd_index_peek(uint64_t addr)
+{
+	struct pd_mid *mid;
+	uintptr_t slot;
+
+	if (__builtin_expect(addr >= PD_ADDRESS_LIMIT, 0))
+		return 0;
+	mid = pd_index_mid(addr);
+	if (__builtin_expect(!mid, 0))
+		return 0;
+	slot = __atomic_load_n(pd_index_slot(mid, addr), __ATOMIC_ACQUIRE);
+	if (slot & PD_ALONE_TAG)
+		return (uint32_t)(slot >> 1);
+	if (__builtin_expect(!slot, 0))
+		return 0;
+	return __atomic_load_n(pd_index_page((struct pd_leaf *)slot, addr), __ATOMIC_ACQUIRE);
+}
+
+/* The only region that can hold addr, or 0. It need not: compare with its base and end. */
+static inline uint32_t pd_index_find(uint64_t addr)
+{
+	uint32_t found = pd_index_peek(addr);
+
+	if (__builtin_expect(found & PD_SHARED_TAG, 0))
+		return pd_index_in_shared(found & ~PD_SHARED_TAG, addr, addr + 1);
+	return found;
 }
 
 #endif

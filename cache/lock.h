@@ -16,7 +16,7 @@
 void pd_lock(void);
 void pd_unlock(void);
 
-extern uint32_t pd_unsettled; /* changed under the lock */
+extern __attribute__((visibility("hidden"))) uint32_t pd_unsettled; /* changed under the lock */
 
 /* Lock held. Something has settled: wake who waits for it. */
 void pd_wake_waiters(void);

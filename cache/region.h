@@ -74,13 +74,14 @@ static inline uint64_t pd_region_others(const struct pindown_region *region)
 										   : 0;
 }
 
-extern struct pindown_region *pd_regions; /* [0] is never used: 0 means none */
-extern uint32_t *pd_holds[PD_STRIPES];	  /* hold counts, by stripe and region number */
+extern PD_HIDDEN struct pindown_region *pd_regions; /* [0] is never used: 0 means none */
+extern PD_HIDDEN uint32_t *pd_holds[PD_STRIPES];    /* hold counts, by stripe and region number */
 
 /* Lock held. Take a record, or 0 when the table is full or memory is short; give one back. */
 uint32_t pd_region_alloc(void);
 void pd_region_free(uint32_t number);
-extern uint32_t pd_region_limit;     /* numbers go from 1 to here; 0 before the first region */
+extern PD_HIDDEN uint32_t
+	pd_region_limit;	     /* numbers go from 1 to here; 0 before the first region */
 uint32_t pd_region_capacity(void);   /* what the limit is, or would be */
 uint32_t pd_region_high_water(void); /* numbers above it have never been used */
 void pd_region_trim(void);	     /* no region exists: give the memory back */
@@ -131,17 +132,21 @@ static inline bool pd_state_is_live(uint32_t state)
 }
 
 /* One more hold, or one less, by this thread. A sum over all stripes tells whether any is left. */
+void pd_hold_shared(struct pd_thread *self, uint32_t number, uint32_t change);
+
+/* In counts where only this thread writes. */
+static inline void pd_hold_own(uint32_t *holds, uint32_t number, uint32_t change)
+{
+	pd_publish32_lightly(&holds[number],
+			     __atomic_load_n(&holds[number], __ATOMIC_RELAXED) + change);
+}
+
 static inline void pd_hold(struct pd_thread *self, uint32_t number, uint32_t change)
 {
-	uint32_t *count;
-
-	if (__builtin_expect(!self->stripe_asked, 0))
-		pd_thread_claim_stripe(self);
-	count = &pd_holds[self->stripe][number];
-	if (self->stripe != PD_STRIPE_SHARED && pd_light())
-		pd_publish32(count, __atomic_load_n(count, __ATOMIC_RELAXED) + change);
+	if (__builtin_expect(self->holds != 0, 1))
+		pd_hold_own(self->holds, number, change);
 	else
-		__atomic_fetch_add(count, change, __ATOMIC_SEQ_CST);
+		pd_hold_shared(self, number, change);
 }
 
 /*

@@ -30,6 +30,7 @@ static void give_back_stripe(struct pd_thread *self)
 		__atomic_fetch_and(&stripes_taken, ~(1u << self->stripe), __ATOMIC_RELEASE);
 	self->stripe = PD_STRIPE_SHARED;
 	self->stripe_asked = false;
+	self->holds = NULL;
 }
 
 /* A thread can end in the middle of a call that it was to report the end of. It frees no more. */
@@ -151,6 +152,7 @@ void pd_thread_fork_child(void)
 		t->probing = 0;
 		t->stripe = PD_STRIPE_SHARED;
 		t->stripe_asked = false;
+		t->holds = NULL;
 		t->owned = t == self;
 	}
 	if (self)

@@ -9,6 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Said of what a hit reads, so that it need not look up where that is. */
+#define PD_HIDDEN __attribute__((visibility("hidden")))
+
 /* Counted by the owner alone, without atomics' cost (relaxed load + store); summed by readers. */
 struct pd_counters {
 	uint64_t hits;
@@ -39,6 +42,8 @@ struct pd_trace_chunk;
 struct pd_thread {
 	/* The owner's, read by nobody else. */
 	struct pd_counters *counters; /* own_counters, or in the trace file while there is one */
+	uint32_t *holds;	      /* its stripe of hold counts, if no other thread writes there
+					 and pd_light(); else NULL, see pd_hold_shared() */
 	uint32_t stripe;	      /* index into pd_holds; PD_STRIPE_SHARED: atomics needed */
 	bool stripe_asked;	      /* it has tried to get a stripe of its own */
 	uint8_t guard_depth;
@@ -57,7 +62,7 @@ struct pd_thread {
 	struct pd_thread *next; /* all records; never unlinked */
 } __attribute__((aligned(64)));
 
-extern __thread struct pd_thread *pd_self_tls __attribute__((tls_model("initial-exec")));
+extern PD_HIDDEN __thread struct pd_thread *pd_self_tls __attribute__((tls_model("initial-exec")));
 
 /* Takes a record for this thread; NULL when there is no memory for one. Keeps errno. */
 struct pd_thread *pd_thread_attach(void);

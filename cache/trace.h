@@ -26,7 +26,7 @@ enum pd_event {
 };
 
 /* Bit (1 << event) set: the event is to be written. 0 when there is no trace. */
-extern uint32_t pd_trace_mask;
+extern __attribute__((visibility("hidden"))) uint32_t pd_trace_mask;
 
 static inline bool pd_tracing(enum pd_event event)
 {

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* The area, as 32-bit words. Before there is one, and in a forked child, a word of our own. */
-extern const uint32_t *pd_words;
+extern __attribute__((visibility("hidden"))) const uint32_t *pd_words;
 extern const uint32_t pd_own_word;
 
 static inline uint32_t pd_word(uint32_t number)

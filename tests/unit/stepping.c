@@ -178,14 +178,28 @@ static void one_turn(const struct race *race, unsigned target)
 	race->check();
 }
 
-void run_race(const char *name, const struct race *race, unsigned turns)
+static void catch_traps(void)
 {
 	struct sigaction action = {.sa_sigaction = trapped, .sa_flags = SA_SIGINFO | SA_NODEFER};
+
+	ck_assert_int_eq(sigaction(SIGTRAP, &action, NULL), 0);
+}
+
+unsigned count_instructions(void (*stepped)(void))
+{
+	catch_traps();
+	turn.target = UINT_MAX;
+	stepped();
+	return turn.at;
+}
+
+void run_race(const char *name, const struct race *race, unsigned turns)
+{
 	unsigned met = 0, inside = 0, tried = 0, length, dense, step;
 
 	if (getenv("STEP_TURNS"))
 		turns = (unsigned)atoi(getenv("STEP_TURNS"));
-	ck_assert_int_eq(sigaction(SIGTRAP, &action, NULL), 0);
+	catch_traps();
 	one_turn(race, UINT_MAX);
 	one_turn(race, UINT_MAX); /* all that is done once only has been done by now */
 	length = turn.at;

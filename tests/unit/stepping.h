@@ -46,6 +46,9 @@ void step_to_here(void);
  */
 void run_race(const char *name, const struct race *race, unsigned turns);
 
+/* How many instructions `stepped` runs between step_from_here() and step_to_here(). */
+unsigned count_instructions(void (*stepped)(void));
+
 /* For check(): did the other thread run at all in this turn? At which instruction? */
 bool race_met(void);
 bool race_was_inside(void); /* ...to its end, while the first one was stopped */

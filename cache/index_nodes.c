@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "index_nodes.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "pages.h"
+
+static void *map(size_t bytes, int protection)
+{
+	int saved = errno;
+	void *p = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	errno = saved;
+	return p == MAP_FAILED ? NULL : p;
+}
+
+struct pd_mid *pd_mid_new(void)
+{
+	return map(sizeof(struct pd_mid), PROT_READ | PROT_WRITE);
+}
+
+/* ---- leaves ------------------------------------------------------------------------------- */
+
+/*
+ * Leaves are cut from arenas. Which are free is told by a bit in the arena, not by a link in the leaf:
+ * a reader that comes late still takes what it finds in a leaf for numbers of regions.
+ */
+#define ARENA  PD_HUGE_PAGE
+#define LEAVES (ARENA / sizeof(struct pd_leaf))
+
+struct arena {
+	struct arena *before;
+	uint32_t free;	    /* how many */
+	uint32_t untouched; /* leaves from here on have never been used */
+	uint32_t hint;	    /* words of `freed` before this one are zero */
+	uint64_t freed[LEAVES / 64];
+};
+#define FIRST_LEAF ((sizeof(struct arena) + 4095) / 4096 * 4096 / sizeof(struct pd_leaf))
+
+_Static_assert(LEAVES % 64 == 0, "a bit for each leaf");
+
+static struct arena *arenas, *with_room;
+static unsigned arena_count;
+
+static struct pd_leaf *leaf_of(struct arena *arena, uint32_t number)
+{
+	return (struct pd_leaf *)(void *)arena + number;
+}
+
+static struct arena *arena_of(struct pd_leaf *leaf)
+{
+	return (struct arena *)((uintptr_t)leaf & ~((uintptr_t)ARENA - 1));
+}
+
+static void reset_arena(struct arena *arena)
+{
+	arena->free = LEAVES - FIRST_LEAF;
+	arena->untouched = FIRST_LEAF;
+	arena->hint = LEAVES / 64;
+	memset(arena->freed, 0, sizeof(arena->freed));
+}
+
+/* The first ones take memory by small pages: most processes have few regions. */
+static struct arena *new_arena(void)
+{
+	struct arena *arena = pd_reserve(ARENA);
+
+	if (!arena || !pd_make_usable(arena, ARENA))
+		return NULL;
+	if (arena_count++ >= 2)
+		pd_prefer_huge(arena, ARENA);
+	reset_arena(arena);
+	arena->before = arenas;
+	arenas = arena;
+	return arena;
+}
+
+static struct arena *arena_with_room(void)
+{
+	if (with_room && with_room->free)
+		return with_room;
+	for (with_room = arenas; with_room; with_room = with_room->before)
+		if (with_room->free)
+			return with_room;
+	with_room = new_arena();
+	return with_room;
+}
+
+static uint32_t take_freed(struct arena *arena)
+{
+	uint64_t *word;
+	uint32_t bit;
+
+	while (!arena->freed[arena->hint])
+		arena->hint++;
+	word = &arena->freed[arena->hint];
+	bit = (uint32_t)__builtin_ctzll(*word);
+	*word &= *word - 1;
+	return arena->hint * 64 + bit;
+}
+
+struct pd_leaf *pd_leaf_new(void)
+{
+	struct arena *arena = arena_with_room();
+
+	if (!arena)
+		return NULL;
+	if (arena->free-- > LEAVES - arena->untouched)
+		return leaf_of(arena, take_freed(arena));
+	return leaf_of(arena, arena->untouched++);
+}
+
+void pd_leaf_free(struct pd_leaf *leaf)
+{
+	struct arena *arena = arena_of(leaf);
+	uint32_t number = (uint32_t)(leaf - leaf_of(arena, 0));
+
+	arena->freed[number / 64] |= 1ull << number % 64;
+	arena->free++;
+	if (number / 64 < arena->hint)
+		arena->hint = number / 64;
+	if (!with_room || !with_room->free)
+		with_room = arena;
+}
+
+void pd_leaves_trim(void)
+{
+	const size_t head = FIRST_LEAF * sizeof(struct pd_leaf);
+	int saved = errno;
+
+	for (struct arena *a = arenas; a; a = a->before) {
+		madvise((char *)a + head, ARENA - head, MADV_DONTNEED);
+		reset_arena(a);
+	}
+	errno = saved;
+}
+
+/* ---- lists of a page ---------------------------------------------------------------------- */
+
+#define SHARED_MOST (1u << 20)
+
+struct pd_shared *pd_shared_nodes;
+static uint32_t shared_used, shared_usable, shared_free;
+
+uint32_t pd_shared_new(void)
+{
+	uint32_t n = shared_free;
+	const uint32_t step = 1024;
+
+	if (n) {
+		shared_free = pd_shared_nodes[n].next;
+		__atomic_store_n(&pd_shared_nodes[n].next, 0, __ATOMIC_RELEASE);
+		return n;
+	}
+	if (!pd_shared_nodes) {
+		pd_shared_nodes = map((size_t)SHARED_MOST * sizeof(struct pd_shared), PROT_NONE);
+		if (!pd_shared_nodes)
+			return 0;
+	}
+	if (shared_used + 1 >= shared_usable) {
+		if (shared_usable >= SHARED_MOST ||
+		    !pd_make_usable(&pd_shared_nodes[shared_usable],
+				    step * sizeof(struct pd_shared)))
+			return 0;
+		shared_usable += step;
+	}
+	return ++shared_used;
+}
+
+void pd_shared_free(uint32_t n)
+{
+	__atomic_store_n(&pd_shared_nodes[n].next, shared_free, __ATOMIC_RELEASE);
+	shared_free = n;
+}
+
+void pd_nodes_reset(void)
+{
+	arenas = with_room = NULL;
+	arena_count = 0;
+	pd_shared_nodes = NULL;
+	shared_used = shared_usable = shared_free = 0;
+}

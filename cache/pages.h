@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory for tables, from the system: address space first, memory as it is used. Keeps errno. */
+#ifndef PD_PAGES_H
+#define PD_PAGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define PD_HUGE_PAGE ((size_t)2 << 20)
+
+/* Address space, aligned to a huge page; NULL when there is not so much. Not for core dumps. */
+void *pd_reserve(size_t bytes);
+
+/* Part of it can be read and written from now on; zero at first. */
+bool pd_make_usable(void *start, size_t bytes);
+
+/*
+ * Where many regions are, a hit's loads are spread over many pages, and huge ones save it the walks of
+ * the page table. For large tables only: they take memory 2 MiB at a time.
+ */
+void pd_prefer_huge(void *start, size_t bytes);
+
+#endif

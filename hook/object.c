@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+
+#include "hook.h"
+#include "object.h"
+
+static unsigned at_start; /* how many objects there were before main */
+
+extern const char __ehdr_start; /* of this library; the linker's */
+
+struct search {
+	const char *name; /* the function, or the object's name, that is wanted */
+	unsigned index;	  /* of the object */
+	bool behind_us;
+	void *found;
+	struct pd_elf elf;
+	uintptr_t begin, end;
+};
+
+static bool read_object(const struct dl_phdr_info *info, struct pd_elf *elf)
+{
+	for (unsigned i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+			return pd_elf_read(
+				elf, info->dlpi_addr,
+				(const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr));
+	return false;
+}
+
+static void measure(const struct dl_phdr_info *info, uintptr_t *begin, uintptr_t *end)
+{
+	*begin = UINTPTR_MAX;
+	*end = 0;
+	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+		uintptr_t at = info->dlpi_addr + segment->p_vaddr;
+
+		if (segment->p_type != PT_LOAD)
+			continue;
+		if (at < *begin)
+			*begin = at;
+		if (at + segment->p_memsz > *end)
+			*end = at + segment->p_memsz;
+	}
+}
+
+static int look_for_object(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct search *search = arg;
+
+	(void)size;
+	if (!read_object(info, &search->elf) || !pd_elf_same(search->elf.soname, search->name))
+		return 0;
+	measure(info, &search->begin, &search->end);
+	return 1;
+}
+
+/* The objects that the program started with are in the order in which its names are looked up. */
+static int look_behind_us(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct search *search = arg;
+
+	(void)size;
+	if (at_start && search->index++ >= at_start)
+		return 1;
+	if (info->dlpi_addr == (uintptr_t)&__ehdr_start)
+		search->behind_us = true;
+	else if (search->behind_us && read_object(info, &search->elf))
+		search->found = pd_elf_find(&search->elf, search->name);
+	return search->found != NULL;
+}
+
+static int count(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	(void)info;
+	(void)size;
+	++*(unsigned *)arg;
+	return 0;
+}
+
+void pd_objects_at_start(void)
+{
+	unsigned objects = 0;
+
+	dl_iterate_phdr(count, &objects);
+	at_start = objects;
+}
+
+void *pd_next_definition(const char *name)
+{
+	struct search search = {.name = name};
+
+	dl_iterate_phdr(look_behind_us, &search);
+	return search.found;
+}
+
+bool pd_object_find(struct pd_object *object)
+{
+	struct search search = {.name = object->soname};
+	uint32_t expected = PD_OBJECT_NOT_YET;
+
+	if (__builtin_expect(pd_object_known(object), 1))
+		return true;
+	if (!dl_iterate_phdr(look_for_object, &search))
+		return false;
+	if (__atomic_compare_exchange_n(&object->known, &expected, PD_OBJECT_BEING_FILLED_IN, false,
+					__ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
+		object->elf = search.elf;
+		object->begin = search.begin;
+		object->size = search.end - search.begin;
+		__atomic_store_n(&object->known, PD_OBJECT_KNOWN, __ATOMIC_RELEASE);
+	}
+	while (!pd_object_known(object))
+		; /* another thread, for a few instructions */
+	return true;
+}
+
+void pd_object_hold(struct pd_object *object)
+{
+	int error = errno;
+
+	if (__atomic_load_n(&object->held, __ATOMIC_RELAXED) || !pd_object_known(object))
+		return;
+	if (pd_loader()->dlopen(object->soname, RTLD_LAZY | RTLD_NOLOAD))
+		__atomic_store_n(&object->held, true, __ATOMIC_RELAXED);
+	errno = error;
+}
+
+bool pd_object_has(const struct pd_object *object, const void *address)
+{
+	return pd_object_known(object) && (uintptr_t)address - object->begin < object->size;
+}

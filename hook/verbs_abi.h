@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What of libibverbs' binary interface pindown uses: the objects that a memory region is made of,
+ * and the calls that make and end it. libpindown.so is built without rdma-core's headers; where they
+ * are installed tests/verbs/check-abi compares.
+ */
+#ifndef PD_VERBS_ABI_H
+#define PD_VERBS_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ibv_device;
+
+struct ibv_context {
+	struct ibv_device *device;
+	/* and more, which is libibverbs' own business */
+};
+
+struct ibv_pd {
+	struct ibv_context *context;
+	uint32_t handle;
+};
+
+struct ibv_mr {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	void *addr;
+	size_t length;
+	uint32_t handle;
+	uint32_t lkey;
+	uint32_t rkey;
+};
+
+/*
+ * What stands behind an ibv_mr, as libibverbs and its providers read it (driver.h, which isn't
+ * installed). Providers look at the type before anything else, and at no member of their own when it
+ * is DMABUF.
+ */
+struct pd_verbs_mr {
+	struct ibv_mr mr;
+	uint32_t type;
+	int32_t access;
+};
+enum { PD_MR_TYPE_MR, PD_MR_TYPE_NULL, PD_MR_TYPE_IMPORTED, PD_MR_TYPE_DMABUF };
+
+enum {
+	IBV_ACCESS_LOCAL_WRITE = 1,
+	IBV_ACCESS_REMOTE_WRITE = 1 << 1,
+	IBV_ACCESS_REMOTE_READ = 1 << 2,
+	IBV_ACCESS_REMOTE_ATOMIC = 1 << 3,
+	IBV_ACCESS_MW_BIND = 1 << 4,
+	IBV_ACCESS_ZERO_BASED = 1 << 5,
+	IBV_ACCESS_ON_DEMAND = 1 << 6,
+	IBV_ACCESS_HUGETLB = 1 << 7,
+	IBV_ACCESS_RELAXED_ORDERING = 1 << 20,
+	IBV_ACCESS_OPTIONAL_RANGE = 0x3ff00000, /* may be ignored by who does not know them */
+};
+
+enum {
+	IBV_REREG_MR_CHANGE_TRANSLATION = 1 << 0,
+	IBV_REREG_MR_CHANGE_PD = 1 << 1,
+	IBV_REREG_MR_CHANGE_ACCESS = 1 << 2,
+};
+
+enum {
+	IBV_REREG_MR_ERR_INPUT = -1,
+	IBV_REREG_MR_ERR_CMD = -4,
+};
+
+#endif

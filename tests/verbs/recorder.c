@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* The recording libibverbs: devices and protection domains. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "recorder_parts.h"
+
+#define DEVICES 2
+
+static struct ibv_device devices[DEVICES] = {
+	{.node_type = 1, .name = "recorder0", .dev_name = "uverbs0"},
+	{.node_type = 1, .name = "recorder1", .dev_name = "uverbs1"},
+};
+
+EXPORT struct ibv_device **ibv_get_device_list(int *count)
+{
+	struct ibv_device **list = calloc(DEVICES + 1, sizeof(*list));
+
+	for (int i = 0; list && i < DEVICES; i++)
+		list[i] = &devices[i];
+	if (count)
+		*count = list ? DEVICES : 0;
+	return list;
+}
+
+EXPORT void ibv_free_device_list(struct ibv_device **list)
+{
+	free(list);
+}
+
+EXPORT const char *ibv_get_device_name(struct ibv_device *device)
+{
+	return device->name;
+}
+
+/* ---- contexts ------------------------------------------------------------------------------------ */
+
+static struct recorder_context *whole(struct ibv_context *context)
+{
+	return (struct recorder_context *)((char *)context -
+					   offsetof(struct recorder_context, device));
+}
+
+EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct recorder_call call = {.verb = RECORDER_OPEN_DEVICE};
+	struct recorder_context *context;
+	int error = recorder_begin(&call);
+
+	context = error ? NULL : calloc(1, sizeof(*context));
+	if (context) {
+		context->ex[RECORDER_EX_ALLOC_NULL_MR] = (void (*)(void))recorder_alloc_null_mr;
+		context->ex[RECORDER_EX_ADVISE_MR] = (void (*)(void))recorder_advise_mr;
+		context->sz = sizeof(*context);
+		context->device = device;
+		context->ops[RECORDER_OP_ALLOC_MW] = (void (*)(void))recorder_alloc_mw;
+		context->ops[RECORDER_OP_BIND_MW] = (void (*)(void))recorder_bind_mw;
+		context->ops[RECORDER_OP_DEALLOC_MW] = (void (*)(void))recorder_dealloc_mw;
+		context->cmd_fd = context->async_fd = -1;
+		context->num_comp_vectors = 1;
+		context->abi_compat = (char *)NULL - 1; /* there is more before the context */
+	}
+	errno = recorder_end(&call, context ? 0 : error ? error : ENOMEM);
+	return context ? (struct ibv_context *)&context->device : NULL;
+}
+
+/* As the kernel does: what was open on it is no more. */
+EXPORT int ibv_close_device(struct ibv_context *context)
+{
+	struct recorder_call call = {.verb = RECORDER_CLOSE_DEVICE};
+	int error = recorder_begin(&call);
+
+	if (!error) {
+		recorder_lock();
+		recorder_end_all(context);
+		recorder_unlock();
+		free(whole(context));
+	}
+	recorder_end(&call, error);
+	return error ? -1 : 0;
+}
+
+/* ---- protection domains -------------------------------------------------------------------------- */
+
+static struct ibv_pd *new_pd(struct ibv_context *context, uint32_t handle, bool imported)
+{
+	struct recorder_pd *pd = calloc(1, sizeof(*pd));
+
+	if (!pd)
+		return NULL;
+	pd->pd.context = context;
+	pd->pd.handle = handle;
+	pd->imported = imported;
+	return &pd->pd;
+}
+
+EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+	static uint32_t handles;
+	struct recorder_call call = {.verb = RECORDER_ALLOC_PD};
+	int error = recorder_begin(&call);
+	struct ibv_pd *pd = NULL;
+
+	if (!error) {
+		pd = new_pd(context, __atomic_add_fetch(&handles, 1, __ATOMIC_RELAXED), false);
+		error = pd ? 0 : ENOMEM;
+	}
+	call.pd = pd;
+	recorder_end(&call, error);
+	if (error)
+		errno = error;
+	return pd;
+}
+
+EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	struct recorder_call call = {.verb = RECORDER_DEALLOC_PD, .pd = pd};
+	int error = recorder_begin(&call);
+
+	recorder_lock();
+	if (!error && ((struct recorder_pd *)pd)->users)
+		error = EBUSY;
+	recorder_unlock();
+	if (!error)
+		free(pd);
+	return recorder_end(&call, error);
+}
+
+EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
+{
+	struct recorder_call call = {.verb = RECORDER_IMPORT_PD};
+	int error = recorder_begin(&call);
+	struct ibv_pd *pd = error ? NULL : new_pd(context, handle, true);
+
+	call.pd = pd;
+	recorder_end(&call, error);
+	if (error)
+		errno = error;
+	return pd;
+}
+
+/* Nothing in the kernel ends, so regions may be left. */
+EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
+{
+	struct recorder_call call = {.verb = RECORDER_UNIMPORT_PD, .pd = pd};
+
+	recorder_begin(&call);
+	free(pd);
+	recorder_end(&call, 0);
+}

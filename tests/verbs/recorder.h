@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The recording libibverbs, for tests: what it can be told and asked beyond verbs.
+ *
+ * It has the calls of libibverbs that begin and end memory regions, with rdma-core's symbol versions
+ * and structures, on two devices that exist in the process only. It notes each call, fails when told
+ * to, and does what a kernel and a network card would: a region holds its memory (of a dma-buf, by a
+ * descriptor of its own), a protection domain with regions can't be deallocated, keys are used once.
+ * recorder_copy() moves bytes between regions by key and address, as RDMA does.
+ *
+ * Environment, read when the library is loaded:
+ *
+ *   RECORDER_DMABUF=no, or an errno's number    ibv_reg_dmabuf_mr fails with EOPNOTSUPP, or with it
+ *   RECORDER_PEERMEM=1      ibv_reg_mr takes addresses that the host can't touch, as with
+ *                           nvidia-peermem; else it fails with EFAULT for them
+ *   RECORDER_LOG=FILE       one line for each call; "-": standard error
+ *
+ * It is also built as an older rdma-core without ibv_reg_dmabuf_mr (verbs/old).
+ */
+#ifndef RECORDER_H
+#define RECORDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "verbs_abi.h"
+
+/* ---- what programs use of libibverbs ------------------------------------------------------------ */
+
+struct ibv_mw;
+
+struct ibv_device **ibv_get_device_list(int *count);
+void ibv_free_device_list(struct ibv_device **list);
+const char *ibv_get_device_name(struct ibv_device *device);
+struct ibv_context *ibv_open_device(struct ibv_device *device);
+int ibv_close_device(struct ibv_context *context);
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *context);
+int ibv_dealloc_pd(struct ibv_pd *pd);
+struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle);
+void ibv_unimport_pd(struct ibv_pd *pd);
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access);
+struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+			       int access);
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+				unsigned int access);
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
+				 int fd, int access);
+int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
+		 int access);
+int ibv_dereg_mr(struct ibv_mr *mr);
+struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle);
+void ibv_unimport_mr(struct ibv_mr *mr);
+
+/* As they were in IBVERBS_1.0. */
+struct recorder_pd_1_0 {
+	void *context;
+	uint32_t handle;
+	struct ibv_pd *real_pd;
+};
+struct recorder_mr_1_0 {
+	void *context;
+	struct recorder_pd_1_0 *pd;
+	uint32_t handle, lkey, rkey;
+	struct ibv_mr *real_mr;
+};
+
+/* ---- the layout of a context: the inline functions of verbs.h call through it ------------------- */
+
+enum {
+	RECORDER_OP_ALLOC_MW = 7,
+	RECORDER_OP_BIND_MW = 8,
+	RECORDER_OP_DEALLOC_MW = 9,
+	RECORDER_OPS = 32
+};
+enum { RECORDER_EX_ADVISE_MR = 1, RECORDER_EX_ALLOC_NULL_MR = 2, RECORDER_EX_OPS = 39 };
+
+struct recorder_context {
+	void (*ex[RECORDER_EX_OPS])(void);
+	size_t sz;
+	/* From here on struct ibv_context. */
+	struct ibv_device *device;
+	void (*ops[RECORDER_OPS])(void);
+	int cmd_fd, async_fd, num_comp_vectors;
+	uint64_t mutex[5];
+	void *abi_compat;
+};
+
+/* ---- what was called ----------------------------------------------------------------------------- */
+
+enum recorder_verb {
+	RECORDER_OPEN_DEVICE,
+	RECORDER_CLOSE_DEVICE,
+	RECORDER_ALLOC_PD,
+	RECORDER_DEALLOC_PD,
+	RECORDER_REG_MR,
+	RECORDER_REG_MR_IOVA,
+	RECORDER_REG_MR_IOVA2,
+	RECORDER_REG_DMABUF_MR,
+	RECORDER_REREG_MR,
+	RECORDER_DEREG_MR,
+	RECORDER_IMPORT_MR,
+	RECORDER_UNIMPORT_MR,
+	RECORDER_IMPORT_PD,
+	RECORDER_UNIMPORT_PD,
+	RECORDER_BIND_MW,
+	RECORDER_VERBS
+};
+
+struct recorder_call {
+	enum recorder_verb verb;
+	const struct ibv_pd *pd;
+	uint64_t addr; /* of a dma-buf: the offset in it */
+	uint64_t length, iova;
+	uint32_t lkey;
+	int access;
+	int fd;
+	int error; /* 0, or the errno that it failed with */
+};
+
+/* Calls so far, of one verb; of those, how many failed. */
+unsigned recorder_calls(enum recorder_verb verb);
+unsigned recorder_failed(enum recorder_verb verb);
+
+/* The last call of a verb; false when there was none. */
+bool recorder_last(enum recorder_verb verb, struct recorder_call *call);
+
+/* Regions that are open, all together and of dma-bufs; the bytes of the latter. */
+unsigned recorder_open_mrs(void);
+unsigned recorder_open_dmabuf_mrs(void);
+uint64_t recorder_open_dmabuf_bytes(void);
+
+/* Calls that were given an ibv_mr that is none of ours: a real libibverbs would have crashed. */
+unsigned recorder_strangers(void);
+
+/* ---- what shall happen --------------------------------------------------------------------------- */
+
+/* The next `count` calls of a verb fail with this errno; 0 takes it back. */
+void recorder_fail(enum recorder_verb verb, unsigned count, int error);
+
+/* Regions longer than this are refused with ENOMEM; 0: no limit. The same for open regions. */
+void recorder_limit(uint64_t bytes, unsigned regions);
+
+/* Access flags that a dma-buf's region may have; others are refused with EINVAL, as kernels do. */
+void recorder_dmabuf_access(int flags);
+
+void recorder_peermem(bool there);
+
+/* Called in the midst of each call of the verb, without a lock; NULL takes it back. */
+void recorder_meanwhile(enum recorder_verb verb, void (*callback)(void *arg), void *arg);
+
+/* ---- RDMA ---------------------------------------------------------------------------------------- */
+
+enum recorder_status { RECORDER_OK, RECORDER_LOCAL_ERROR, RECORDER_REMOTE_ERROR };
+
+/*
+ * Copy from [from, from + length) of the region with this lkey to the one with this rkey; the errors
+ * of a work completion. Bytes of dma-bufs can be copied where they are the simulated driver's.
+ */
+enum recorder_status recorder_copy(uint32_t lkey, uint64_t from, uint32_t rkey, uint64_t to,
+				   size_t length);
+
+#endif

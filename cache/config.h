@@ -33,6 +33,7 @@ struct pd_config {
 	enum pd_verify verify;
 	const char *trace;     /* NULL: off; else an absolute path, in trace_path */
 	uint32_t trace_events; /* bits 1 << enum pd_event */
+	uint64_t trace_stacks; /* return addresses at most; 0: none */
 	enum pd_log_level log;
 	enum pd_deepbind deepbind;
 	char trace_path[PATH_MAX];

@@ -52,6 +52,7 @@ struct pd_thread {
 	char *trace_at, *trace_end;
 	struct pd_trace_chunk *trace_chunk;
 	uint64_t trace_base;
+	uint64_t stack_low, stack_high; /* what of its own stack is known to be readable; 0, 0 */
 
 	/* Written by the owner, read by others. */
 	uint32_t probing __attribute__((aligned(64))); /* region number being validated, or 0 */

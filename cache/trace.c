@@ -16,6 +16,7 @@
 #include "trace_file.h"
 #include "trace_format.h"
 #include "trace_info.h"
+#include "trace_stack.h"
 
 /*
  * A thread's place in the file, in its record: trace_chunk is its window, address space that is
@@ -102,6 +103,10 @@ static bool create_file(const char *name)
 	memcpy(header->magic, PD_TRACE_MAGIC, sizeof(header->magic));
 	trace.header = header;
 	trace.ended = false;
+	if (pd_config()->trace_stacks)
+		pd_stacks_begin(pd_config()->trace_stacks < PD_TRACE_MOST_FRAMES
+					? (unsigned)pd_config()->trace_stacks
+					: PD_TRACE_MOST_FRAMES);
 	return true;
 }
 
@@ -248,7 +253,7 @@ static void put_lost(struct pd_thread *self)
 
 /* See the comment at the top: whatever it is that is missing. */
 static __attribute__((noinline)) bool make_room(struct pd_thread *self, unsigned words,
-						uint64_t end)
+						uint64_t end, bool is_event)
 {
 	const unsigned more = CLOCK_WORDS + TWO_WORDS + TWO_WORDS;
 	bool other_thread = self->trace_base == RETURNED, ready = true;
@@ -269,19 +274,32 @@ static __attribute__((noinline)) bool make_room(struct pd_thread *self, unsigned
 			put_word(self, PD_RECORD_THREAD, (uint32_t)self->tid);
 		put_clock(self, end);
 	}
-	if (!ready)
+	if (!ready && is_event)
 		lose(self);
-	else if (has_slot(self))
+	else if (ready && has_slot(self))
 		put_lost(self);
 	errno = error;
 	return ready;
 }
 
-static inline bool prepare(struct pd_thread *self, unsigned words, uint64_t end)
+static inline bool prepare(struct pd_thread *self, unsigned words, uint64_t end, bool is_event)
 {
 	if (__builtin_expect(end - self->trace_base <= UINT32_MAX && has_room(self, words), 1))
 		return true;
-	return make_room(self, words, end);
+	return make_room(self, words, end, is_event);
+}
+
+bool pd_trace_words(enum pd_record type, unsigned what, const uint64_t *words, unsigned count)
+{
+	struct pd_thread *self = pd_self();
+	uint64_t *at;
+
+	if (!self || !prepare(self, count + 1, pd_ticks(), false))
+		return false;
+	at = take(self, count + 1);
+	memcpy(at + 1, words, count * sizeof(*words));
+	commit(at, count + 1, type, what, 0);
+	return true;
 }
 
 void pd_trace_thread_start(struct pd_thread *self)
@@ -301,6 +319,7 @@ void pd_trace_thread_start(struct pd_thread *self)
 void pd_trace_thread_exit(struct pd_thread *self)
 {
 	self->trace_base = RETURNED;
+	self->stack_low = self->stack_high = 0;
 }
 
 /* ---- events ------------------------------------------------------------------------------ */
@@ -323,6 +342,18 @@ static inline void add(struct draft *draft, unsigned field, uint64_t value)
 		add_always(draft, field, value);
 }
 
+/* The highest field that an event can have. */
+static inline void add_stack(struct draft *draft)
+{
+	struct pd_thread *self;
+
+	if (__builtin_expect(!pd_stacks_depth, 1))
+		return;
+	self = pd_self();
+	if (self)
+		add(draft, PD_HAS_STACK, pd_stack_take(self));
+}
+
 static inline uint64_t time_taken(uint64_t begin, uint64_t end)
 {
 	return begin && begin < end ? end - begin : 0;
@@ -339,7 +370,7 @@ static inline void write_draft(struct draft *draft, enum pd_record type, unsigne
 		lose(NULL);
 		return;
 	}
-	if (!prepare(self, words, end))
+	if (!prepare(self, words, end, true))
 		return;
 	at = take(self, words);
 	at[1] = (uint32_t)taken | (uint64_t)draft->fields << 32 | (uint64_t)aside << 48;
@@ -368,6 +399,7 @@ void pd_trace_call(unsigned call, uint64_t addr, uint64_t size, int result, uint
 	if (__builtin_expect(!quick, 0))
 		add(&draft, PD_HAS_DURATION, taken);
 	add(&draft, PD_HAS_EXTRA, extra);
+	add_stack(&draft);
 	write_draft(&draft, PD_RECORD_CALL, call, fits ? (unsigned)result : 0, quick ? taken : 0,
 		    end, NULL);
 }
@@ -396,6 +428,8 @@ void pd_trace_region(enum pd_event event, const struct pd_trace_region *what, ui
 	add(&draft, PD_HAS_PIN_SIZE, what->pin_size);
 	add(&draft, PD_HAS_BUFFER_ID, what->buffer_id);
 	add(&draft, PD_HAS_CONTEXT, what->context);
+	if (event != PD_EV_HIT)
+		add_stack(&draft);
 	write_draft(&draft, PD_RECORD_REGION, event, what->flags, quick ? taken : 0, end, NULL);
 }
 
@@ -410,6 +444,7 @@ void pd_trace_error(const char *text, uint64_t addr, uint64_t size, int result)
 	add(&draft, PD_HAS_ADDR, addr);
 	add(&draft, PD_HAS_SIZE, size);
 	add(&draft, PD_HAS_RESULT, (uint64_t)(int64_t)result);
+	add_stack(&draft);
 	write_draft(&draft, PD_RECORD_ERROR, PD_EV_ERROR,
 		    (unsigned)strnlen(text, PD_ERROR_MOST_TEXT), 0, pd_ticks(), text);
 }
@@ -435,6 +470,7 @@ void pd_trace_fork_child(void)
 		pd_trace_unmap(trace.header, PD_TRACE_UNIT);
 	trace.forked_from = trace.pid;
 	pd_trace_slots_forget();
+	pd_stacks_fork_child();
 	trace.header = NULL;
 	trace.streams = 0;
 	trace.state = UNTRIED;

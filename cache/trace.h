@@ -118,6 +118,13 @@ void pd_trace_thread_exit(struct pd_thread *thread);
 void pd_trace_fork_child(void);
 
 /*
+ * For call stacks: a module is about to be unloaded, so that what is known of code addresses may no
+ * longer be so; one is about to be loaded, perhaps where that was.
+ */
+void pd_stacks_unloading(void);
+void pd_stacks_loading(void);
+
+/*
  * At exit: note that the process ended in order, and the counters that are not in the file yet.
  * Events that come later are still written.
  */

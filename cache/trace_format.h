@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The trace file (.pdt), version 1.0: docs/trace-format.md in C. Shared by the writer (trace.c) and
+ * The trace file (.pdt), version 1.1: docs/trace-format.md in C. Shared by the writer (trace.c) and
  * the readers (tools/). Everything is little-endian and aligned to 8 bytes; what is not written yet
  * is zero.
  *
@@ -17,7 +17,7 @@
 
 #define PD_TRACE_MAGIC	      "\x89PDT\r\n\x1a\n"
 #define PD_TRACE_MAJOR	      1
-#define PD_TRACE_MINOR	      0
+#define PD_TRACE_MINOR	      1
 #define PD_TRACE_UNIT	      65536u
 #define PD_TRACE_MOST_UNITS   64u /* of one chunk */
 #define PD_TRACE_HEADER_BYTES 4096u
@@ -104,6 +104,9 @@ enum pd_record {
 		4, /* words: new base, then a struct pd_trace_clock; no second word as above */
 	PD_RECORD_THREAD = 5, /* word: the thread number of what follows; no second word as above */
 	PD_RECORD_LOST = 6,   /* word: how many events were lost here; no second word as above */
+	/* Since 1.1; neither has a second word as above. */
+	PD_RECORD_STACK = 7,  /* first: how many frames; words: its number, the frames */
+	PD_RECORD_MODULE = 8, /* first: its number; words: see struct pd_trace_module */
 };
 
 #define PD_HAS_ADDR	0x001u
@@ -118,7 +121,22 @@ enum pd_record {
 #define PD_HAS_PIN_SIZE	 0x080u
 #define PD_HAS_BUFFER_ID 0x100u
 #define PD_HAS_CONTEXT	 0x200u
-#define PD_HAS_STACK	 0x400u /* reserved for a stack's number */
+#define PD_HAS_STACK	 0x400u /* a stack's number; since 1.1 */
+
+/*
+ * A frame: the number of a module in its upper bits (0: none, as for code made at run time), below
+ * them the return address: in the addresses of the module's file, or, without module, as it was.
+ */
+#define PD_FRAME_OFFSET_BITS 48
+#define PD_TRACE_MOST_FRAMES 64u
+
+/* What follows the first word of a PD_RECORD_MODULE; then its build id and its path, each padded. */
+struct pd_trace_module {
+	uint64_t begin, end; /* where it was */
+	uint64_t bias;	     /* address - bias: address in the file */
+	uint16_t id_length, path_length;
+	uint32_t reserved;
+};
 
 #define PD_RECORD_MOST_WORDS 255u
 #define PD_ERROR_MOST_TEXT   200u
@@ -127,6 +145,7 @@ _Static_assert(sizeof(struct pd_trace_header) <= PD_TRACE_HEADER_BYTES, "header"
 _Static_assert(sizeof(struct pd_trace_chunk) == 64, "chunk header");
 _Static_assert(sizeof(struct pd_trace_slot) == 128, "slot");
 _Static_assert(sizeof(struct pd_trace_info) == 8, "info");
+_Static_assert(sizeof(struct pd_trace_module) == 32, "module");
 
 /* "call", "pin", ... by enum pd_event, "lost" included. */
 extern const char *const pd_event_names[];

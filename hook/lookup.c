@@ -184,6 +184,7 @@ void *pd_decide_dlopen(struct pd_arguments *args, const void *caller)
 		pd_log(PD_LOG_DEBUG, "%s: RTLD_DEEPBIND is left out",
 		       args->file ? args->file : "dlopen");
 	}
+	pd_stacks_loading();
 	return (void *)pd_loader()->dlopen;
 }
 
@@ -193,5 +194,6 @@ void *pd_decide_dlclose(struct pd_arguments *args, const void *caller)
 	(void)args;
 	(void)caller;
 	pd_hold_libcuda();
+	pd_stacks_unloading();
 	return (void *)pd_loader()->dlclose;
 }

@@ -44,6 +44,28 @@ static const char *check_event(const uint64_t *words)
 	return record_type(words[0]) == PD_RECORD_REGION ? check_region(words) : NULL;
 }
 
+static const char *check_stack(const uint64_t *words)
+{
+	unsigned frames = record_what(words[0]);
+
+	if (!frames || frames > PD_TRACE_MOST_FRAMES)
+		return "a stack of 1 to 64 frames";
+	return record_words(words[0]) < 2 + frames ? "a stack as long as its frames" : NULL;
+}
+
+static const char *check_module(const uint64_t *words)
+{
+	struct pd_trace_module module;
+
+	if (record_words(words[0]) < 1 + sizeof(module) / 8)
+		return "a module of at least 5 words";
+	memcpy(&module, words + 1, sizeof(module));
+	if ((module.id_length + 7u) / 8 + (module.path_length + 7u) / 8 >
+	    record_words(words[0]) - 1 - sizeof(module) / 8)
+		return "a module as long as its build id and its path";
+	return NULL;
+}
+
 const char *record_check(const uint64_t *words, uint64_t room)
 {
 	unsigned length = record_words(words[0]);
@@ -62,6 +84,10 @@ const char *record_check(const uint64_t *words, uint64_t room)
 	case PD_RECORD_THREAD:
 	case PD_RECORD_LOST:
 		return length < 2 ? "a record of 2 words" : NULL;
+	case PD_RECORD_STACK:
+		return check_stack(words);
+	case PD_RECORD_MODULE:
+		return check_module(words);
 	case 0:
 		return "a record type, not 0";
 	default:
@@ -112,6 +138,7 @@ void record_decode(const uint64_t *words, struct record *record)
 	record->pin_size = next_field(&at, fields, PD_HAS_PIN_SIZE);
 	record->buffer_id = next_field(&at, fields, PD_HAS_BUFFER_ID);
 	record->context = next_field(&at, fields, PD_HAS_CONTEXT);
+	record->stack = (uint32_t)next_field(&at, fields, PD_HAS_STACK);
 	at = words + 2 + field_words(fields);
 	if (fields & PD_HAS_REGION) {
 		record->region = (uint32_t)region;

@@ -20,6 +20,7 @@ struct record {
 	int64_t result;
 	uint64_t taken; /* ticks */
 	uint64_t addr, size, extra, pin_addr, pin_size, buffer_id, context;
+	uint32_t stack; /* 0: none */
 	uint64_t lost;
 	const char *text; /* in the record, not NUL-terminated */
 	unsigned text_length;

@@ -326,6 +326,10 @@ static void scan_records(struct trace_file *file, struct chunk *chunk, const cha
 			base = words[1];
 			trace_file_moment(file,
 					  &(struct pd_trace_clock){words[2], words[3], words[4]});
+		} else if (record_type(words[0]) == PD_RECORD_STACK) {
+			trace_file_take_stack(file, words, chunk->offset + at);
+		} else if (record_type(words[0]) == PD_RECORD_MODULE) {
+			trace_file_take_module(file, words);
 		} else if (record_is_event(words[0])) {
 			file->records++;
 			if (base + record_when(words[0]) > file->last_ticks)
@@ -495,6 +499,7 @@ struct trace_file *trace_file_open(const char *name)
 	file->last_ticks = file->header.end.ticks;
 	read_chunks(file);
 	trace_file_clock(file);
+	trace_file_sort_stacks(file);
 	file->first_ns = file->header.begin.monotonic;
 	file->counters.lost += file->header.lost;
 	file->lost_untold += file->header.lost;
@@ -509,5 +514,6 @@ void trace_file_close(struct trace_file *file)
 	free(file->info);
 	free(file->chunks);
 	free(file->moments);
+	trace_file_free_stacks(file);
 	free(file);
 }

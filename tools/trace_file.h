@@ -35,6 +35,21 @@ struct counters {
 	uint64_t hits, misses, tag_checks, lost;
 };
 
+/* A call stack: where in the file its frames are. */
+struct trace_stack {
+	uint32_t number, frames;
+	uint64_t offset;
+};
+
+/* A file that code came from. */
+struct trace_module {
+	uint64_t begin, end, bias; /* where it was in the process */
+	unsigned number;
+	unsigned id_length;
+	unsigned char id[64]; /* build id */
+	char *path;	      /* printable */
+};
+
 struct trace_file {
 	const char *name;
 	unsigned index; /* among the files of a reader */
@@ -56,6 +71,10 @@ struct trace_file {
 	uint64_t first_ns; /* CLOCK_MONOTONIC at its start */
 	int64_t shift;	   /* what makes its nanoseconds comparable with those of the other files */
 	struct counters counters;
+	struct trace_stack *stacks; /* sorted by number */
+	unsigned stack_count, stack_room;
+	struct trace_module *modules; /* sorted by number */
+	unsigned module_count, module_room;
 	uint64_t lost_untold; /* lost events that no record in the file tells of */
 	uint64_t records;     /* complete records that are events */
 	uint64_t last_ticks;
@@ -80,6 +99,18 @@ void trace_file_clock(struct trace_file *file);
 
 /* CLOCK_MONOTONIC in ns at a tick. *hint: 0 at first, speeds up neighbouring questions. */
 uint64_t trace_file_ns(const struct trace_file *file, uint64_t ticks, unsigned *hint);
+
+/* The frames of a stack, innermost first: at most PD_TRACE_MOST_FRAMES; how many there are. */
+unsigned trace_file_stack(const struct trace_file *file, uint32_t number, uint64_t *frames);
+
+/* NULL: none of that number. */
+const struct trace_module *trace_file_module(const struct trace_file *file, unsigned number);
+
+/* For trace_file.c: what a record of a stack or a module says is kept; it was found good. */
+void trace_file_take_stack(struct trace_file *file, const uint64_t *words, uint64_t offset);
+void trace_file_take_module(struct trace_file *file, const uint64_t *words);
+void trace_file_sort_stacks(struct trace_file *file);
+void trace_file_free_stacks(struct trace_file *file);
 
 /* The name of a call number, or NULL. */
 static inline const char *trace_file_call(const struct trace_file *file, unsigned call)

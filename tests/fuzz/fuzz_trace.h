@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FUZZ_TRACE_H
+#define FUZZ_TRACE_H
+
+#include <stddef.h>
+
+/* What libFuzzer calls for each input; 0. */
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
+
+#endif

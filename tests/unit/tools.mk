@@ -4,7 +4,7 @@ UNIT_TRACE := $(addprefix $(B)/unit/,test_trace_file test_trace_events test_trac
 CHECK_UNIT += $(B)/unit/test_config $(UNIT_TRACE) $(B)/unit/test_tools
 
 $(patsubst %,$(B)/obj/tests/unit/%.c.o,trace_test test_trace_file test_trace_events \
-	test_trace_threads test_tools): INCLUDE += -Itools
+	test_trace_threads test_tools): INCLUDE += -iquote tools
 
 # The command without its main(): a test takes from it what it uses.
 TOOLS_PARTS := $(B)/tools.a

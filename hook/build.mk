@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-HOOK_SRC := wrap.c find.c lookup.c stubs.S loader.c symtab.c object.c libcuda.c owners.c contexts.c ipc.c graphs.c records.c life.c
+HOOK_SRC := wrap.c find.c lookup.c stubs.S loader.c symtab.c library.c libcuda.c owners.c contexts.c ipc.c graphs.c records.c life.c
 LIB_SRC += $(HOOK_SRC:%=hook/%)
 $(HOOK_SRC:%=$(B)/obj/hook/%.o): INCLUDE += -Ihook
 

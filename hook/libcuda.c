@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* The driver's object, libcuda.so.1, and whose calls go straight to it. */
 #include "hook.h"
-#include "object.h"
+#include "library.h"
 
-static struct pd_object driver = {.soname = "libcuda.so.1"};
+static struct pd_library driver = {.soname = "libcuda.so.1"};
 
 /* Everything goes straight through until pd_hook_begin() has been called and says otherwise. */
 struct pd_straight pd_straight = {0, UINTPTR_MAX};
 
 bool pd_libcuda(void)
 {
-	if (__builtin_expect(pd_object_known(&driver), 1))
+	if (__builtin_expect(pd_library_known(&driver), 1))
 		return true;
-	if (!pd_object_find(&driver))
+	if (!pd_library_find(&driver))
 		return false;
 	pd_hook_begin();
 	return true;
@@ -21,12 +21,12 @@ bool pd_libcuda(void)
 void pd_hold_libcuda(void)
 {
 	if (pd_libcuda())
-		pd_object_hold(&driver);
+		pd_library_hold(&driver);
 }
 
 bool pd_in_libcuda(const void *address)
 {
-	return pd_object_has(&driver, address);
+	return pd_library_has(&driver, address);
 }
 
 void *pd_driver_function(void **slot, const char *name)
@@ -65,7 +65,7 @@ bool pd_goes_straight(const void *caller)
 		__atomic_store_n(&off, true, __ATOMIC_RELAXED);
 		return true;
 	}
-	if (pd_object_known(&driver)) {
+	if (pd_library_known(&driver)) {
 		__atomic_store_n(&pd_straight.begin, driver.begin, __ATOMIC_RELAXED);
 		__atomic_store_n(&pd_straight.size, driver.size, __ATOMIC_RELEASE);
 	}

@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "hook.h"
-#include "object.h"
+#include "library.h"
 
 static unsigned at_start; /* how many objects there were before main */
 
@@ -46,7 +46,7 @@ static void measure(const struct dl_phdr_info *info, uintptr_t *begin, uintptr_t
 	}
 }
 
-static int look_for_object(struct dl_phdr_info *info, size_t size, void *arg)
+static int look_for_library(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	struct search *search = arg;
 
@@ -96,39 +96,39 @@ void *pd_next_definition(const char *name)
 	return search.found;
 }
 
-bool pd_object_find(struct pd_object *object)
+bool pd_library_find(struct pd_library *library)
 {
-	struct search search = {.name = object->soname};
-	uint32_t expected = PD_OBJECT_NOT_YET;
+	struct search search = {.name = library->soname};
+	uint32_t expected = PD_LIBRARY_NOT_YET;
 
-	if (__builtin_expect(pd_object_known(object), 1))
+	if (__builtin_expect(pd_library_known(library), 1))
 		return true;
-	if (!dl_iterate_phdr(look_for_object, &search))
+	if (!dl_iterate_phdr(look_for_library, &search))
 		return false;
-	if (__atomic_compare_exchange_n(&object->known, &expected, PD_OBJECT_BEING_FILLED_IN, false,
-					__ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
-		object->elf = search.elf;
-		object->begin = search.begin;
-		object->size = search.end - search.begin;
-		__atomic_store_n(&object->known, PD_OBJECT_KNOWN, __ATOMIC_RELEASE);
+	if (__atomic_compare_exchange_n(&library->known, &expected, PD_LIBRARY_BEING_FILLED_IN,
+					false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
+		library->elf = search.elf;
+		library->begin = search.begin;
+		library->size = search.end - search.begin;
+		__atomic_store_n(&library->known, PD_LIBRARY_KNOWN, __ATOMIC_RELEASE);
 	}
-	while (!pd_object_known(object))
+	while (!pd_library_known(library))
 		; /* another thread, for a few instructions */
 	return true;
 }
 
-void pd_object_hold(struct pd_object *object)
+void pd_library_hold(struct pd_library *library)
 {
 	int error = errno;
 
-	if (__atomic_load_n(&object->held, __ATOMIC_RELAXED) || !pd_object_known(object))
+	if (__atomic_load_n(&library->held, __ATOMIC_RELAXED) || !pd_library_known(library))
 		return;
-	if (pd_loader()->dlopen(object->soname, RTLD_LAZY | RTLD_NOLOAD))
-		__atomic_store_n(&object->held, true, __ATOMIC_RELAXED);
+	if (pd_loader()->dlopen(library->soname, RTLD_LAZY | RTLD_NOLOAD))
+		__atomic_store_n(&library->held, true, __ATOMIC_RELAXED);
 	errno = error;
 }
 
-bool pd_object_has(const struct pd_object *object, const void *address)
+bool pd_library_has(const struct pd_library *library, const void *address)
 {
-	return pd_object_known(object) && (uintptr_t)address - object->begin < object->size;
+	return pd_library_known(library) && (uintptr_t)address - library->begin < library->size;
 }

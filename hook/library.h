@@ -7,8 +7,8 @@
  * the lock, when the program itself calls the loader: at the latest in its first dlclose, before which it
  * can't go away.
  */
-#ifndef PD_OBJECT_H
-#define PD_OBJECT_H
+#ifndef PD_LIBRARY_H
+#define PD_LIBRARY_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,29 +17,29 @@
 
 #pragma GCC visibility push(hidden)
 
-struct pd_object {
+struct pd_library {
 	const char *soname;
 	struct pd_elf elf;
 	uintptr_t begin, size; /* where it lies */
 	uint32_t known;	       /* NOT_YET, BEING_FILLED_IN, or KNOWN: the members above are valid */
 	bool held;
 };
-enum { PD_OBJECT_NOT_YET, PD_OBJECT_BEING_FILLED_IN, PD_OBJECT_KNOWN };
+enum { PD_LIBRARY_NOT_YET, PD_LIBRARY_BEING_FILLED_IN, PD_LIBRARY_KNOWN };
 
 /* Has it been found before? One load. */
-static inline bool pd_object_known(const struct pd_object *object)
+static inline bool pd_library_known(const struct pd_library *library)
 {
-	return __atomic_load_n(&object->known, __ATOMIC_ACQUIRE) == PD_OBJECT_KNOWN;
+	return __atomic_load_n(&library->known, __ATOMIC_ACQUIRE) == PD_LIBRARY_KNOWN;
 }
 
 /* Is it loaded? Goes through all that is, if it is not known. From then on it stays. */
-bool pd_object_find(struct pd_object *object);
+bool pd_library_find(struct pd_library *library);
 
 /* In a call of the loader by the program: see to it that it stays. */
-void pd_object_hold(struct pd_object *object);
+void pd_library_hold(struct pd_library *library);
 
 /* Does the address lie in it? False while it is not known. */
-bool pd_object_has(const struct pd_object *object, const void *address);
+bool pd_library_has(const struct pd_library *library, const void *address);
 
 /* The next definition after us among the libraries that the program started with; or NULL. */
 void *pd_next_definition(const char *name);

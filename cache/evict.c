@@ -91,22 +91,28 @@ static bool can_go(uint32_t number, int device)
 	return (device < 0 || pd_regions[number].pin.device == device) && !pd_region_in_use(number);
 }
 
+/* It is a live one, as all in the queue. false: somebody holds it. */
+static bool evict(struct pd_victims *victims, uint32_t number)
+{
+	pd_regions[number].victim = 0;
+	pd_victims_add_idle(victims, number, PINDOWN_REASON_EVICTED);
+	return victims->first != 0;
+}
+
 bool pd_evict_one(struct pd_victims *victims, int device)
 {
+	bool moved = false;
+
 	for (uint32_t number = pd_queue.oldest, next; number; number = next) {
 		next = pd_regions[number].newer;
-		if (has_moved(number)) {
-			if (!next) /* it was the only one, and is again */
-				next = number;
-			continue;
-		}
-		if (!can_go(number, device))
-			continue;
-		pd_regions[number].victim = 0;
-		pd_victims_add_idle(victims, number, PINDOWN_REASON_EVICTED);
-		if (victims->first)
+		if (has_moved(number) && pd_regions[number].newer != next)
+			moved = true; /* mostly to where the walk still comes */
+		else if (can_go(number, device) && evict(victims, number))
 			return true;
 	}
+	for (uint32_t number = pd_queue.oldest; moved && number; number = pd_regions[number].newer)
+		if (can_go(number, device) && evict(victims, number))
+			return true;
 	return false;
 }
 

@@ -82,6 +82,34 @@ START_TEST(the_order_of_use_decides)
 }
 END_TEST
 
+/* Its use has given it another place in the queue, which is the one it had: it must not be passed over. */
+START_TEST(what_was_used_since_its_pin_is_evicted_before_what_is_held)
+{
+	setenv("PINDOWN_MAX_REGIONS", "2", 1);
+	alloc_some(10, MIB(1));
+	get_and_put(AT(0), 1);
+	use(9);
+	get_and_put(AT(0), 1);
+	pindown_region *held = must_get(AT(1), 1);
+	get_and_put(AT(2), 1);
+	assert_cached("011");
+	pindown_put(held);
+}
+END_TEST
+
+START_TEST(what_was_used_before_the_others_pin_goes_first)
+{
+	setenv("PINDOWN_MAX_REGIONS", "2", 1);
+	alloc_some(10, MIB(1));
+	get_and_put(AT(0), 1);
+	use(9);
+	get_and_put(AT(0), 1);
+	get_and_put(AT(1), 1);
+	get_and_put(AT(2), 1);
+	assert_cached("011");
+}
+END_TEST
+
 /* [UCX] limits by size. */
 START_TEST(byte_budget_evicts_as_many_as_it_takes)
 {
@@ -334,6 +362,8 @@ int main(void)
 
 	tcase_add_test(tc, count_budget_evicts_the_least_recently_used);
 	tcase_add_test(tc, the_order_of_use_decides);
+	tcase_add_test(tc, what_was_used_since_its_pin_is_evicted_before_what_is_held);
+	tcase_add_test(tc, what_was_used_before_the_others_pin_goes_first);
 	tcase_add_test(tc, byte_budget_evicts_as_many_as_it_takes);
 	tcase_add_test(tc, byte_budget_counts_whole_pages);
 	tcase_add_test(tc, regions_in_use_are_never_evicted);

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: MIT
+# The cache against a model of it: the cache's own objects, but for the backends.
+MODEL_SRC := $(addprefix tests/model/,main.c round.c dice.c operations.c lists.c pins.c memory.c shrink.c)
+MODEL_OBJ := $(patsubst %,$(B)/obj/%.o,$(MODEL_SRC) \
+	$(filter-out cache/backend%,$(filter cache/%,$(LIB_SRC))))
+CHECK_SIM += $(B)/unit/cache-model
+
+$(B)/unit/cache-model: $(MODEL_OBJ)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -ldl -lpthread

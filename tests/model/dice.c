@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT */
+/* Which operation comes next: by chance, but not what would mean nothing. */
+#define _GNU_SOURCE
+#include "model.h"
+
+static uint64_t dice;
+
+void dice_reset(uint64_t seed)
+{
+	/* splitmix64: seeds that lie side by side give nothing alike */
+	seed += 0x9e3779b97f4a7c15u;
+	seed = (seed ^ (seed >> 30)) * 0xbf58476d1ce4e5b9u;
+	seed = (seed ^ (seed >> 27)) * 0x94d049bb133111ebu;
+	dice = (seed ^ (seed >> 31)) | 1;
+}
+
+uint32_t roll(uint32_t sides)
+{
+	/* xorshift64 */
+	dice ^= dice << 13;
+	dice ^= dice >> 7;
+	dice ^= dice << 17;
+	return (uint32_t)((dice >> 32) * sides >> 32);
+}
+
+static bool one_in(uint32_t n)
+{
+	return roll(n) == 0;
+}
+
+static uint32_t some_place(void)
+{
+	uint32_t what = roll(100);
+
+	if (what < 40)
+		return roll(SMALL);
+	if (what < 70)
+		return SMALL + roll(MEDIUM);
+	if (what < 72)
+		return SMALL + MEDIUM + roll(LARGE);
+	return FIRST_MAPPING + roll(MAPPINGS);
+}
+
+static uint32_t place_with_memory(void)
+{
+	uint32_t place = some_place();
+
+	for (unsigned i = 0; i < 4 && !memory[place].id; i++)
+		place = some_place();
+	return place;
+}
+
+static uint32_t place_of(uint64_t addr)
+{
+	uint32_t place = PLACES - 1;
+
+	while (place > 0 && place_base(place) > addr)
+		place--;
+	return place;
+}
+
+static struct op allocation(uint32_t place)
+{
+	uint32_t whole = (uint32_t)place_size(place), unit = 512, offset = 0, size, kind;
+
+	if (place >= SMALL)
+		unit = place < SMALL + MEDIUM ? 4096 : (uint32_t)MIB(2);
+	size = unit * (1 + roll(whole / unit));
+	if (!one_in(3))
+		size = unit * (1 + roll(size / unit)); /* rather small */
+	if (place < FIRST_MAPPING && size < whole)
+		offset = unit * roll((whole - size) / unit + 1);
+	kind = place >= FIRST_MAPPING ? MAPPED : one_in(40) ? MANAGED + roll(2) : roll(3) == 0;
+	return (struct op){OP_ALLOCATE,
+			   {place, offset, place >= FIRST_MAPPING ? whole : size, kind,
+			    kind == POOL ? roll(POOLS) : roll(CONTEXTS), !one_in(20)}};
+}
+
+/* Mostly within what is there; sometimes to its end, past it, or where there is nothing. */
+static struct op some_get(void)
+{
+	uint32_t place = one_in(10) ? some_place() : place_with_memory();
+	uint32_t flags = one_in(8) ? PINDOWN_GET_CACHED : 0, from, length;
+	const struct memory *m = &memory[place];
+	uint32_t size = (uint32_t)(m->id ? m->end - m->base : place_size(place));
+	uint32_t offset = m->id ? (uint32_t)(m->base - place_base(place)) : 0;
+
+	if (region_count && one_in(3)) { /* what is cached already */
+		const struct region *r = regions[roll(region_count)];
+
+		from = roll((uint32_t)(r->end - r->base));
+		length = 1 + roll((uint32_t)(r->end - r->base) - from);
+		place = place_of(r->base);
+		return (struct op){
+			OP_GET,
+			{place, (uint32_t)(r->base - place_base(place)) + from, length, flags}};
+	}
+	from = one_in(3) ? 0 : roll(size);
+	switch (roll(10)) {
+	case 0:
+		length = 1 + roll(size * 2);
+		break;
+	case 1:
+		length = size - from;
+		break;
+	default:
+		length = 1 + roll(size - from);
+	}
+	if (one_in(200))
+		flags = 2;
+	else if (one_in(200))
+		length = 0;
+	return (struct op){OP_GET, {place, offset + from, length, flags}};
+}
+
+static struct op some_free(uint32_t place)
+{
+	if (place >= FIRST_MAPPING && one_in(2)) {
+		uint32_t first = place - FIRST_MAPPING;
+
+		return (struct op){OP_UNMAP, {first, 1 + roll(MAPPINGS - first), one_in(10)}};
+	}
+	return (struct op){OP_FREE, {place, one_in(8)}};
+}
+
+static struct op come_or_go(void)
+{
+	uint32_t place = some_place();
+
+	return memory[place].id ? some_free(place) : allocation(place);
+}
+
+/* Where the cache looks itself it must notice; elsewhere it can't know, and has to be told later. */
+static struct op unseen(void)
+{
+	uint32_t place = some_place();
+	const struct memory *m = &memory[place];
+
+	if (!m->id)
+		return allocation(place);
+	if (checks_all || volatile_any(m->base, m->end) || one_in(8))
+		return (struct op){OP_FREE_UNSEEN, {place}};
+	return (struct op){
+		OP_VOLATILE,
+		{place, (uint32_t)(m->base - place_base(place)), (uint32_t)(m->end - m->base)}};
+}
+
+static struct op with_range(uint32_t code)
+{
+	uint32_t place = some_place(), whole = (uint32_t)place_size(place);
+	uint32_t offset = one_in(2) ? 0 : roll(whole);
+	uint32_t length = one_in(3) ? whole - offset : roll(whole - offset);
+
+	return (struct op){code, {place, offset, one_in(6) ? 0 : length}};
+}
+
+static struct op some_budget(void)
+{
+	return (struct op){OP_BUDGET,
+			   {one_in(2) ? 0 : 1 + roll(20), one_in(2) ? 0 : 64 * (1 + roll(200))}};
+}
+
+struct op next_op(void)
+{
+	uint32_t what = roll(1000);
+
+	if (what < 420)
+		return some_get();
+	if (what < 700)
+		return (struct op){OP_PUT, {roll(MOST_REGIONS)}};
+	if (what < 860)
+		return come_or_go();
+	if (what < 890)
+		return unseen();
+	if (what < 920)
+		return with_range(OP_INVALIDATE);
+	if (what < 930)
+		return with_range(OP_VOLATILE);
+	if (what < 940)
+		return with_range(OP_TRUSTED);
+	if (what < 948)
+		return some_budget();
+	if (what < 954)
+		return (struct op){OP_SPACE, {roll(DEVICES), one_in(2) ? 0 : 64 * (1 + roll(200))}};
+	if (what < 969)
+		return (struct op){OP_PINS, {1 + roll(3), roll(PIN_FATES)}};
+	if (what < 974)
+		return (struct op){OP_RECHECK, {roll(POOLS + 1)}};
+	if (what < 979)
+		return (struct op){OP_GIVE_BACK, {1 + roll(8192)}};
+	if (what < 983)
+		return (struct op){OP_PUT_WHEN_TOLD, {roll(2)}};
+	if (what < 988)
+		return (struct op){OP_ALLOCATED, {some_place()}};
+	if (what < 991)
+		return (struct op){OP_CONTEXT, {roll(CONTEXTS), one_in(6)}};
+	if (what < 993)
+		return (struct op){OP_INVALIDATE_CONTEXT, {roll(CONTEXTS)}};
+	if (what < 995)
+		return (struct op){OP_FLUSH, {0}};
+	if (one_in(100))
+		return (struct op){OP_FORK, {1 + roll(60), 0}};
+	if (one_in(8))
+		return one_in(2) ? (struct op){OP_DEVICE, {roll(DEVICES), one_in(6)}}
+				 : (struct op){OP_ALL, {0}};
+	return some_get();
+}

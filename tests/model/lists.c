@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT */
+/* The model's list of regions, and what the cache is seen to do with them. */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <string.h>
+
+#include "events.h"
+#include "model.h"
+
+struct region *regions[MOST_REGIONS];
+unsigned region_count;
+static struct region records[MOST_REGIONS]; /* regions[] is a permutation of them */
+
+struct counts counts;
+uint64_t max_regions, max_bytes;
+bool checks_all;
+struct attempt attempt;
+
+static struct range {
+	uint64_t begin, end;
+} volatile_ranges[256];
+static unsigned volatile_count;
+
+void lists_reset(void)
+{
+	for (unsigned i = 0; i < MOST_REGIONS; i++)
+		regions[i] = &records[i];
+	region_count = volatile_count = 0;
+	memset(&counts, 0, sizeof(counts));
+	memset(&attempt, 0, sizeof(attempt));
+}
+
+/* ---- looking things up ---- */
+
+static bool overlaps(const struct region *r, uint64_t begin, uint64_t end)
+{
+	return r->base < end && begin < r->end;
+}
+
+struct region *region_with(uint64_t addr, uint64_t length)
+{
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && regions[i]->base <= addr && addr < regions[i]->end &&
+		    length <= regions[i]->end - addr)
+			return regions[i];
+	return NULL;
+}
+
+struct region *region_of(const pindown_region *real)
+{
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->real == real && !regions[i]->abandoned)
+			return regions[i];
+	return NULL;
+}
+
+void ids_between(uint64_t base, uint64_t end, uint64_t ids[MOST_IDS])
+{
+	memset(ids, 0, MOST_IDS * sizeof(ids[0]));
+	for (unsigned n = 0; base < end && n < MOST_IDS; n++) {
+		const struct memory *m = memory_at(base);
+
+		ids[n] = m ? m->id : 0;
+		base = m ? m->end : end;
+	}
+}
+
+bool is_true(const struct region *r)
+{
+	uint64_t now[MOST_IDS];
+
+	ids_between(r->base, r->end, now);
+	return memcmp(now, r->ids, sizeof(now)) == 0;
+}
+
+struct region *new_region(void)
+{
+	AGREE(region_count < MOST_REGIONS, "more than %d regions in the model", MOST_REGIONS);
+	return regions[region_count++];
+}
+
+static void forget_region(unsigned at)
+{
+	struct region *r = regions[at];
+
+	regions[at] = regions[--region_count];
+	regions[region_count] = r;
+}
+
+/* ---- volatile memory ---- */
+
+void volatile_add(uint64_t begin, uint64_t end)
+{
+	volatile_cut(begin, end);
+	AGREE(volatile_count < 256, "too many volatile ranges in the model");
+	volatile_ranges[volatile_count++] = (struct range){begin, end};
+}
+
+void volatile_cut(uint64_t begin, uint64_t end)
+{
+	for (unsigned i = volatile_count; i-- > 0;) {
+		struct range old = volatile_ranges[i];
+
+		if (old.begin >= end || begin >= old.end)
+			continue;
+		volatile_ranges[i] = volatile_ranges[--volatile_count];
+		if (old.begin < begin)
+			volatile_ranges[volatile_count++] = (struct range){old.begin, begin};
+		if (end < old.end)
+			volatile_ranges[volatile_count++] = (struct range){end, old.end};
+	}
+}
+
+bool volatile_any(uint64_t begin, uint64_t end)
+{
+	for (unsigned i = 0; i < volatile_count; i++)
+		if (volatile_ranges[i].begin < end && begin < volatile_ranges[i].end)
+			return true;
+	return false;
+}
+
+/* ---- what must come ---- */
+
+void expect_end(struct region *r, unsigned reasons)
+{
+	r->live = false;
+	r->must_be_told = true;
+	r->reasons = (uint8_t)reasons;
+}
+
+unsigned expect_end_of_changed(uint64_t begin, uint64_t end)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && overlaps(regions[i], begin, end) && !is_true(regions[i])) {
+			expect_end(regions[i], 1u << PINDOWN_REASON_STALE);
+			n++;
+		}
+	return n;
+}
+
+/* Also those that are kept have their place. */
+bool fits(uint64_t bytes)
+{
+	uint64_t count = 0, sum = 0;
+
+	for (unsigned i = 0; i < region_count; i++)
+		if (!regions[i]->unpinned && !regions[i]->abandoned) {
+			count++;
+			sum += regions[i]->pin_end - regions[i]->pin_base;
+		}
+	return count + 1 <= max_regions && (!max_bytes || sum + bytes <= max_bytes);
+}
+
+bool any_idle(int device)
+{
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && !regions[i]->holds &&
+		    (device < 0 || regions[i]->device == device))
+			return true;
+	return false;
+}
+
+/* ---- what comes ---- */
+
+static void judge_eviction(const struct region *r)
+{
+	if (attempt.giving) {
+		AGREE(attempt.given < attempt.bytes, "more is evicted than was asked for");
+		attempt.given += r->pin_end - r->pin_base;
+	} else if (attempt.pinned) { /* another group of the same mappings */
+		AGREE(overlaps(r, attempt.begin, attempt.end),
+		      "evicted for a pin that has been made");
+		return;
+	} else if (attempt.tried) {
+		AGREE(attempt.permits > 0, "evicted without need");
+		attempt.permits--;
+		AGREE(attempt.permit_device < 0 || r->device == attempt.permit_device,
+		      "another device's region is evicted");
+	} else {
+		AGREE(!fits(attempt.bytes), "evicted although there was room");
+	}
+	AGREE(!r->holds, "a region in use is evicted");
+}
+
+static void judge(struct region *r, int reason)
+{
+	if (r->must_be_told) {
+		AGREE(r->reasons & 1u << reason, "reason %d; the model: one of 0x%x", reason,
+		      r->reasons);
+		r->must_be_told = false;
+		return;
+	}
+	AGREE(r->live, "the end of 0x%" PRIx64 " is told again", r->base);
+	AGREE(attempt.on, "the end of 0x%" PRIx64 " is told, and nothing has ended it", r->base);
+	if (reason == PINDOWN_REASON_EVICTED)
+		judge_eviction(r);
+	else
+		AGREE(reason == PINDOWN_REASON_STALE && attempt.pinned &&
+			      overlaps(r, attempt.begin, attempt.end) && !is_true(r),
+		      "0x%" PRIx64 " has ended for reason %d", r->base, reason);
+	r->live = false;
+}
+
+static void count_end(const struct region *r, int reason)
+{
+	counts.evictions += reason == PINDOWN_REASON_EVICTED;
+	counts.invalidations +=
+		reason != PINDOWN_REASON_EVICTED && reason != PINDOWN_REASON_FLUSHED;
+	counts.missed += reason == PINDOWN_REASON_STALE && !r->is_volatile;
+}
+
+void saw_end(const struct pindown_invalidation *what, void *arg)
+{
+	struct region *r = region_of(what->region);
+
+	(void)arg;
+	AGREE(r, "the end of an unknown region is told");
+	AGREE(what->base == r->base && what->length == r->end - r->base &&
+		      what->buffer_id == r->ids[0],
+	      "the end of 0x%" PRIx64 " is told as that of something else", r->base);
+	AGREE(what->in_use == (r->holds > 0), "told: %sin use; the model: %u holds",
+	      what->in_use ? "" : "not ", r->holds);
+	judge(r, what->reason);
+	count_end(r, what->reason);
+	if (put_when_told && r->holds) {
+		r->holds--;
+		pindown_put(r->real);
+	}
+}
+
+void saw_unpin(uint32_t pin)
+{
+	for (unsigned i = 0; i < region_count; i++) {
+		struct region *r = regions[i];
+
+		if (r->pin != pin || r->unpinned || r->abandoned)
+			continue;
+		AGREE(!r->live, "0x%" PRIx64 " is unpinned, and nothing has ended it", r->base);
+		AGREE(!r->must_be_told, "0x%" PRIx64 " is unpinned before its end is told",
+		      r->base);
+		AGREE(!r->holds, "0x%" PRIx64 " is unpinned under its holders", r->base);
+		r->unpinned = true;
+		counts.unpins++;
+		counts.unpins_at_last_put += in_put;
+		return;
+	}
+	AGREE(attempt.lost_pin == pin, "a pin is given back that had not lost");
+	attempt.lost_pin = 0;
+}
+
+/* ---- after each operation ---- */
+
+struct books {
+	uint64_t regions, bytes, kept_regions, kept_bytes;
+};
+
+static void add_up(struct books *books, int device)
+{
+	for (unsigned i = 0; i < region_count; i++) {
+		const struct region *r = regions[i];
+		uint64_t bytes = r->pin_end - r->pin_base;
+
+		if (r->abandoned || (device >= 0 && r->device != device))
+			continue;
+		books->regions++;
+		books->bytes += bytes;
+		books->kept_regions += !r->live;
+		books->kept_bytes += r->live ? 0 : bytes;
+	}
+}
+
+static void compare(const char *what, uint64_t real, uint64_t model)
+{
+	AGREE(real == model, "%s: %" PRIu64 "; the model: %" PRIu64, what, real, model);
+}
+
+static struct pindown_stats compare_books(int device)
+{
+	struct pindown_stats s;
+	struct books books = {0};
+
+	AGREE(pindown_stats(&s, sizeof(s), device) == PINDOWN_OK, "no statistics");
+	add_up(&books, device);
+	compare("regions", s.regions, books.regions);
+	compare("bytes", s.bytes, books.bytes);
+	compare("regions kept", s.kept_regions, books.kept_regions);
+	compare("bytes kept", s.kept_bytes, books.kept_bytes);
+	compare("pins less unpins", s.pins - s.unpins, books.regions);
+	AGREE(s.peak_regions >= s.regions && s.peak_bytes >= s.bytes, "a peak below what is");
+	return s;
+}
+
+static void compare_counts(const struct pindown_stats *s)
+{
+	compare("hits", s->hits, counts.hits);
+	compare("misses", s->misses, counts.misses);
+	compare("pins", s->pins, counts.pins);
+	compare("unpins", s->unpins, counts.unpins);
+	compare("pin failures", s->pin_failures, counts.pin_failures);
+	compare("evictions", s->evictions, counts.evictions);
+	compare("invalidations", s->invalidations, counts.invalidations);
+	compare("lost races", s->lost_races, counts.lost_races);
+	compare("missed invalidations", s->missed_invalidations, counts.missed);
+	compare("tag checks", s->tag_checks, counts.tag_checks);
+}
+
+void settle_accounts(bool devices_too)
+{
+	unsigned pinned = 0;
+
+	for (unsigned i = region_count; i-- > 0;) {
+		struct region *r = regions[i];
+
+		AGREE(!r->must_be_told, "the end of 0x%" PRIx64 " was not told", r->base);
+		AGREE(r->live || r->holds || r->unpinned || r->abandoned,
+		      "0x%" PRIx64 " is pinned still: a lost unpin", r->base);
+		if (!r->live && !r->holds)
+			forget_region(i);
+		else
+			pinned += !r->abandoned;
+	}
+	AGREE(pins_open == pinned, "%u pins are open; the model: %u", pins_open, pinned);
+	struct pindown_stats s = compare_books(-1);
+	compare_counts(&s);
+	for (int device = 0; devices_too && device < DEVICES; device++)
+		compare_books(device);
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The cache against a model of it. The model is a plain list of regions and a plain list of memory, in
+ * which everything is looked up by walking. One operation at a time is done on both. What may be told to
+ * subscribers, unpinned and counted is worked out from the lists, and the cache must do exactly that.
+ *
+ * Where the cache has a choice, which idle region goes for another, the model follows it and only
+ * judges: it was idle, and its place was needed. So it holds for any policy of eviction.
+ */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pindown.h"
+
+#define MODEL_BASE UINT64_C(0x7f4400000000)
+#define KIB(n)	   ((uint64_t)(n) << 10)
+#define MIB(n)	   ((uint64_t)(n) << 20)
+#define GIB(n)	   ((uint64_t)(n) << 30)
+
+/* ---- memory: what the driver has (memory.c) ---- */
+
+/* Each place holds one allocation at a time, anywhere within it. */
+#define SMALL	      12 /* 24 KiB each, packed: they share pages */
+#define MEDIUM	      6	 /* 2 MiB */
+#define LARGE	      2	 /* 256 MiB */
+#define MAPPINGS      6	 /* 2 MiB, side by side, for cuMemMap */
+#define PLACES	      (SMALL + MEDIUM + LARGE + MAPPINGS)
+#define FIRST_MAPPING (SMALL + MEDIUM + LARGE)
+#define CONTEXTS      3
+#define POOLS	      2
+#define DEVICES	      2
+
+enum kind { LINEAR, POOL, MAPPED, MANAGED, HOST };
+
+struct memory {
+	uint64_t base, end, id; /* id 0: nothing is there */
+	enum kind kind;
+	unsigned owner; /* context or pool */
+};
+
+extern struct memory memory[PLACES];
+
+void memory_reset(void);
+uint64_t place_base(unsigned place);
+uint64_t place_size(unsigned place);
+struct memory *memory_at(uint64_t addr);
+void *context_handle(unsigned context);
+void *pool_handle(unsigned pool);
+int memory_device(const struct memory *m);
+uint64_t memory_new_id(void);
+/* For pd_find_driver_symbol. */
+void *memory_symbol(const char *name);
+
+/* ---- pins: a backend that keeps a list (pins.c) ---- */
+
+enum pin_fate {
+	PIN_WORKS,
+	PIN_NO_SPACE,	  /* of the device */
+	PIN_NO_RESOURCES, /* of the process */
+	PIN_REFUSED,
+	PIN_SWAPPED,  /* it works, but the memory is another's afterwards, unseen */
+	PIN_REPLACED, /* it works, but the memory was freed and allocated anew meanwhile, seen */
+	PIN_FATES
+};
+
+struct script {
+	unsigned times;
+	enum pin_fate fate;
+};
+extern struct script script;		  /* for the next pins */
+extern uint64_t pin_space[DEVICES];	  /* bytes */
+extern uint64_t pinned_bytes_of[DEVICES]; /* as the backend sees it */
+extern unsigned pins_open;
+void pins_reset(void);
+void pins_abandoned(void); /* in a forked child: have all been? */
+
+/* ---- the lists and what is expected (lists.c) ---- */
+
+#define MOST_REGIONS 256
+#define MOST_IDS     MAPPINGS
+
+struct region {
+	pindown_region *real;
+	uint64_t base, end, ids[MOST_IDS];
+	uint64_t pin_base, pin_end;
+	uint32_t pin; /* the backend's number */
+	void *context, *pool;
+	int device;
+	unsigned holds;
+	bool live, is_volatile, mapped;
+	bool must_be_told;
+	uint8_t reasons; /* then: bits, which would be right */
+	bool unpinned;
+	bool abandoned; /* a forked child's: its parent's */
+};
+
+extern struct region *regions[MOST_REGIONS];
+extern unsigned region_count;
+
+struct counts {
+	uint64_t hits, misses, pins, unpins, pin_failures, evictions, invalidations, lost_races,
+		missed, tag_checks;
+	uint64_t unpins_at_last_put; /* not among the statistics */
+};
+extern struct counts counts;
+extern uint64_t max_regions, max_bytes; /* bytes 0: none */
+extern bool checks_all;			/* each hit is compared with the driver */
+
+void lists_reset(void);
+struct region *region_with(uint64_t addr, uint64_t length);
+struct region *region_of(const pindown_region *real);
+bool is_true(const struct region *r);
+void ids_between(uint64_t base, uint64_t end, uint64_t ids[MOST_IDS]);
+struct region *new_region(void);
+void volatile_add(uint64_t begin, uint64_t end);
+void volatile_cut(uint64_t begin, uint64_t end);
+bool volatile_any(uint64_t begin, uint64_t end);
+
+/* From now on the cache must tell that this one has ended, for one of these reasons (bits). */
+void expect_end(struct region *r, unsigned reasons);
+unsigned expect_end_of_changed(uint64_t begin, uint64_t end);
+
+/* A get that has missed: what goes may go for its sake. */
+struct attempt {
+	bool on;
+	uint64_t addr, length; /* what is asked for */
+	int described;	       /* what the driver says of it: a pindown_result */
+	uint64_t begin, end;   /* its memory */
+	uint64_t pin_begin, bytes;
+	bool tried;	   /* the backend has been asked */
+	int refused;	   /* what it has last said */
+	unsigned permits;  /* the evictions that this allows, */
+	int permit_device; /* of this device; -1: of any */
+	bool pinned;
+	uint32_t lost_pin; /* was made in vain, has to be given back */
+	bool giving;	   /* not a get: so many bytes are to be evicted */
+	uint64_t given;
+};
+extern struct attempt attempt;
+void attempt_describe(void);
+bool fits(uint64_t bytes);
+bool any_idle(int device);
+
+/* What the cache does, as it does it. */
+void saw_end(const struct pindown_invalidation *what, void *arg);
+void saw_unpin(uint32_t pin);
+
+/* After each operation: nothing is left to be told, nothing pinned that should not be, books agree. */
+void settle_accounts(bool devices_too);
+
+/* ---- disagreement (round.c) ---- */
+
+void disagree(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+#define AGREE(condition, ...)                  \
+	do {                                   \
+		if (!(condition))              \
+			disagree(__VA_ARGS__); \
+	} while (0)
+
+/* ---- operations (operations.c) ---- */
+
+enum code {
+	OP_GET,
+	OP_PUT,
+	OP_ALLOCATE,
+	OP_FREE,
+	OP_UNMAP,
+	OP_ALLOCATED, /* said again, of what is there */
+	OP_FREE_UNSEEN,
+	OP_CONTEXT,
+	OP_DEVICE,
+	OP_ALL,
+	OP_INVALIDATE,
+	OP_INVALIDATE_CONTEXT,
+	OP_FLUSH,
+	OP_VOLATILE,
+	OP_TRUSTED,
+	OP_RECHECK,
+	OP_BUDGET,
+	OP_SPACE,
+	OP_PINS,
+	OP_GIVE_BACK,
+	OP_PUT_WHEN_TOLD,
+	OP_FORK,
+	OP_CODES
+};
+
+#define MOST_NUMBERS 6
+struct op {
+	uint32_t code;
+	uint32_t n[MOST_NUMBERS];
+};
+
+struct op_kind {
+	const char *name;
+	const char *numbers[MOST_NUMBERS];
+	void (*perform)(const uint32_t n[MOST_NUMBERS]);
+};
+extern const struct op_kind op_kinds[OP_CODES];
+
+void perform(const struct op *op);
+/* The free and the allocation that come in the middle of a pin. */
+void replace_memory(uint64_t addr);
+extern bool put_when_told, in_put;
+
+/* ---- dice (dice.c) ---- */
+
+struct op next_op(void);
+void dice_reset(uint64_t seed);
+uint32_t roll(uint32_t sides);
+
+/* ---- a round: a process of its own, a sequence of operations (round.c) ---- */
+
+/* Shared with the processes that play. */
+struct log {
+	uint64_t done; /* operations that agreed, since the program began */
+	uint64_t forks;
+	struct counts seen; /* how often what was compared has happened at all */
+	uint64_t kinds[OP_CODES];
+	uint64_t count;	   /* of ops[]: with the one that is being done */
+	char message[400]; /* what was wrong */
+	uint64_t cause;	   /* which of the comparisons it was, or which signal */
+	struct op ops[];
+};
+extern struct log *this_log;
+extern uint64_t most_ops; /* that ops[] has room for */
+extern bool is_replay;	  /* ops[] is given: nothing is rolled */
+extern bool in_child;	  /* this is a fork's child */
+
+void make_log(uint64_t most);
+void one_random_operation(void);
+void end_round(void);
+
+/* A process does the given operations, or as many of its own; true: they agreed. */
+bool play_sequence(bool checks, const struct op *ops, uint64_t count);
+bool play_random(bool checks, uint64_t seed, uint64_t count);
+
+/* ---- shrinking and printing (shrink.c) ---- */
+
+/* Leaves out and simplifies what it can, as long as the sequence fails. Returns the new count. */
+uint64_t shrink(bool checks, struct op *ops, uint64_t count);
+void print_sequence(void *file, bool checks, const struct op *ops, uint64_t count);
+uint64_t read_sequence(const char *name, bool *checks, struct op *ops, uint64_t most);
+
+#endif

@@ -1,0 +1,606 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The operations, each on the cache and on the lists. Every one of them has a meaning in every state,
+ * if only that nothing happens: a sequence may be shortened anywhere.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cache.h"
+#include "config.h"
+#include "events.h"
+#include "model.h"
+
+bool put_when_told, in_put;
+
+/* ---- get and put ---- */
+
+static uint64_t page_floor(uint64_t addr)
+{
+	return addr & -(uint64_t)PINDOWN_PAGE_SIZE;
+}
+
+static uint64_t page_ceil(uint64_t addr)
+{
+	return page_floor(addr + PINDOWN_PAGE_SIZE - 1);
+}
+
+/* Where the memory ends that a get of [addr, end) is for; 0: it runs out before. */
+static uint64_t extent_end(const struct memory *first, uint64_t end)
+{
+	uint64_t reached = first->end;
+
+	while (reached < end) {
+		const struct memory *next = memory_at(reached);
+
+		if (first->kind != MAPPED || !next || next->kind != MAPPED)
+			return 0;
+		reached = next->end;
+	}
+	return reached;
+}
+
+static int describe(const struct memory *m)
+{
+	if (!m)
+		return PINDOWN_ERR_NOT_DEVICE;
+	if (m->kind == MANAGED)
+		return PINDOWN_ERR_MANAGED;
+	if (m->kind == HOST)
+		return PINDOWN_ERR_HOST;
+	attempt.begin = m->base;
+	attempt.end = extent_end(m, attempt.addr + attempt.length);
+	if (!attempt.end)
+		return PINDOWN_ERR_RANGE;
+	attempt.pin_begin = m->kind == POOL ? m->base & -MIB(2) : page_floor(m->base);
+	attempt.bytes = page_ceil(attempt.end) - attempt.pin_begin;
+	return PINDOWN_OK;
+}
+
+void attempt_describe(void)
+{
+	attempt.bytes = 0;
+	attempt.described = describe(memory_at(attempt.addr));
+}
+
+/* What a get that pins may come to, after all that has been seen of it. */
+static void judge_result(int result)
+{
+	bool too_large = max_bytes && attempt.bytes > max_bytes;
+
+	AGREE(!attempt.lost_pin, "a pin that has lost is still open: a lost unpin");
+	if (attempt.described != PINDOWN_OK) {
+		AGREE(result == attempt.described, "get: %s; the model: %s",
+		      pindown_strerror(result), pindown_strerror(attempt.described));
+		AGREE(!attempt.tried, "a pin of what can't be pinned");
+		return;
+	}
+	if (attempt.pinned)
+		AGREE(result == PINDOWN_OK, "get: %s; the model: it was pinned",
+		      pindown_strerror(result));
+	else if (attempt.refused == PINDOWN_ERR_DRIVER)
+		AGREE(result == PINDOWN_ERR_DRIVER, "get: %s; the driver had refused",
+		      pindown_strerror(result));
+	else if (attempt.tried)
+		AGREE(result == PINDOWN_ERR_NO_SPACE && !any_idle(attempt.permit_device),
+		      "get: %s; the model: %s", pindown_strerror(result),
+		      any_idle(attempt.permit_device) ? "something could be evicted" : "no space");
+	else
+		AGREE(result == PINDOWN_ERR_NO_SPACE &&
+			      (too_large || (!fits(attempt.bytes) && !any_idle(-1))),
+		      "get: %s; the model: no space by budget: %d, room: %d, idle: %d",
+		      pindown_strerror(result), too_large, fits(attempt.bytes), any_idle(-1));
+	counts.pin_failures += attempt.tried && !attempt.pinned;
+}
+
+/* Pinned just now. */
+static struct region *enter(pindown_region *real)
+{
+	const struct memory *m = memory_at(attempt.begin);
+	struct region *r;
+
+	for (unsigned i = 0; i < region_count; i++)
+		AGREE(!regions[i]->live || regions[i]->base >= attempt.end ||
+			      regions[i]->end <= attempt.begin,
+		      "0x%" PRIx64 " lives on under a new region", regions[i]->base);
+	r = new_region();
+	*r = (struct region){
+		.real = real,
+		.base = attempt.begin,
+		.end = attempt.end,
+		.pin_base = attempt.pin_begin,
+		.pin_end = attempt.pin_begin + attempt.bytes,
+		.pin = real->pin.handle,
+		.context = m->kind == LINEAR ? context_handle(m->owner) : NULL,
+		.pool = m->kind == POOL ? pool_handle(m->owner) : NULL,
+		.device = memory_device(memory_at(attempt.addr)),
+		.live = true,
+		.mapped = m->kind == MAPPED,
+		.is_volatile = volatile_any(attempt.begin, attempt.end),
+	};
+	ids_between(r->base, r->end, r->ids);
+	counts.pins++;
+	return r;
+}
+
+static void compare_region(const struct region *r)
+{
+	const pindown_region *real = r->real;
+
+	AGREE(pindown_region_base(real) == r->base &&
+		      pindown_region_length(real) == r->end - r->base,
+	      "region 0x%" PRIx64 " + 0x%zx; the model: 0x%" PRIx64 " + 0x%" PRIx64,
+	      pindown_region_base(real), pindown_region_length(real), r->base, r->end - r->base);
+	AGREE(pindown_region_pin_base(real) == r->pin_base &&
+		      pindown_region_pin_length(real) == r->pin_end - r->pin_base,
+	      "another extent is pinned");
+	AGREE(pindown_region_buffer_id(real) == r->ids[0],
+	      "stale: buffer id %" PRIu64 "; the model: %" PRIu64, pindown_region_buffer_id(real),
+	      r->ids[0]);
+	AGREE(pindown_region_context(real) == r->context, "another context");
+	AGREE(pindown_region_device(real) == r->device, "another device");
+	AGREE(pindown_region_is_volatile(real) == r->is_volatile, "volatile or not");
+	AGREE(pindown_region_is_live(real), "a get has returned what is not live");
+}
+
+static bool bad(uint64_t length, unsigned flags)
+{
+	return !length || flags & ~PINDOWN_GET_CACHED;
+}
+
+/* The region that the model has for it, if it is good; it is not, when it has to be checked and fails. */
+static struct region *find(uint64_t addr, uint64_t length)
+{
+	struct region *r = region_with(addr, length);
+
+	if (!r || !(checks_all || r->is_volatile))
+		return r;
+	counts.tag_checks++;
+	if (is_true(r))
+		return r;
+	expect_end(r, 1u << PINDOWN_REASON_STALE);
+	return NULL;
+}
+
+static void get(uint64_t addr, uint64_t length, unsigned flags)
+{
+	pindown_region *untouched = (pindown_region *)&attempt, *real = untouched;
+	struct region *r;
+	int result;
+
+	if (bad(length, flags)) {
+		result = pindown_get(addr, length, flags, &real);
+		AGREE(result == PINDOWN_ERR_INVALID && real == untouched,
+		      "bad arguments are taken");
+		return;
+	}
+	r = find(addr, length);
+	attempt = (struct attempt){.on = !r && !flags, .addr = addr, .length = length};
+	attempt_describe();
+	result = pindown_get(addr, length, flags, &real);
+	if (r)
+		AGREE(result == PINDOWN_OK && real == r->real,
+		      "get: %s, %s region; the model: a hit", pindown_strerror(result),
+		      real == r->real ? "the same" : "another");
+	else if (flags)
+		AGREE(result == PINDOWN_ERR_NOT_DEVICE, "get: %s; the model: not cached",
+		      pindown_strerror(result));
+	else
+		judge_result(result);
+	AGREE(result == PINDOWN_OK || real == untouched, "a failed get has written a region");
+	counts.hits += r != NULL;
+	counts.misses += r == NULL;
+	if (result == PINDOWN_OK) {
+		r = r ? r : enter(real);
+		r->holds++;
+		compare_region(r);
+	}
+	attempt.on = false;
+}
+
+static void op_get(const uint32_t n[])
+{
+	get(place_base(n[0]) + n[1], n[2], n[3]);
+}
+
+static struct region *nth_held(uint32_t n)
+{
+	unsigned held = 0;
+
+	for (unsigned i = 0; i < region_count; i++)
+		held += regions[i]->holds > 0;
+	if (!held)
+		return NULL;
+	n %= held;
+	for (unsigned i = 0;; i++)
+		if (regions[i]->holds && n-- == 0)
+			return regions[i];
+}
+
+static void op_put(const uint32_t n[])
+{
+	struct region *r = nth_held(n[0]);
+
+	if (!r) {
+		pindown_put(NULL);
+		return;
+	}
+	AGREE(pindown_region_is_live(r->real) == r->live, "put: live or not");
+	r->holds--;
+	in_put = true;
+	pindown_put(r->real);
+	in_put = false;
+}
+
+/* ---- memory comes and goes ---- */
+
+static void tell_of_allocation(uint64_t base, uint64_t end)
+{
+	expect_end_of_changed(base, end);
+	pd_allocated(base, end - base);
+	volatile_cut(base, end);
+}
+
+static bool is_owner(enum kind kind, uint32_t owner)
+{
+	return kind == POOL ? owner < POOLS : kind <= HOST && owner < CONTEXTS;
+}
+
+/* n: place, offset, size, kind, owner, seen. */
+static void op_allocate(const uint32_t n[])
+{
+	struct memory *m = &memory[n[0]];
+
+	if (m->id || !n[2] || (uint64_t)n[1] + n[2] > place_size(n[0]) ||
+	    !is_owner((enum kind)n[3], n[4]))
+		return;
+	*m = (struct memory){.base = place_base(n[0]) + n[1],
+			     .end = place_base(n[0]) + n[1] + n[2],
+			     .id = memory_new_id(),
+			     .kind = (enum kind)n[3],
+			     .owner = n[4]};
+	if (n[5])
+		tell_of_allocation(m->base, m->end);
+}
+
+static void op_free(const uint32_t n[])
+{
+	struct memory *m = &memory[n[0]];
+	uint64_t addr = m->id ? m->base : place_base(n[0]);
+	struct region *r = region_with(addr, 1);
+	pd_guard guard;
+
+	if (r)
+		expect_end(r, 1u << PINDOWN_REASON_FREED);
+	guard = pd_end_range(addr, 0);
+	if (!n[1])
+		m->id = 0;
+	pd_ended(guard);
+}
+
+static void expect_end_between(uint64_t begin, uint64_t end, unsigned reasons)
+{
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && regions[i]->base < end && begin < regions[i]->end)
+			expect_end(regions[i], reasons);
+}
+
+/* n: first mapping, how many, refused. */
+static void op_unmap(const uint32_t n[])
+{
+	unsigned first = FIRST_MAPPING + n[0] % MAPPINGS, count = n[1];
+	uint64_t begin = place_base(first);
+	pd_guard guard;
+
+	if (!count || first + count > PLACES)
+		return;
+	expect_end_between(begin, begin + count * MIB(2), 1u << PINDOWN_REASON_FREED);
+	guard = pd_end_range(begin, count * MIB(2));
+	for (unsigned i = first; !n[2] && i < first + count; i++)
+		memory[i].id = 0;
+	pd_ended(guard);
+}
+
+static void op_allocated(const uint32_t n[])
+{
+	if (memory[n[0]].id)
+		tell_of_allocation(memory[n[0]].base, memory[n[0]].end);
+}
+
+static void op_free_unseen(const uint32_t n[])
+{
+	memory[n[0]].id = 0;
+}
+
+void replace_memory(uint64_t addr)
+{
+	const struct memory *m = memory_at(addr);
+	unsigned place = m ? (unsigned)(m - memory) : PLACES;
+	struct memory old;
+
+	if (!m)
+		return;
+	old = *m;
+	op_free((uint32_t[MOST_NUMBERS]){place});
+	op_allocate((uint32_t[MOST_NUMBERS]){place, (uint32_t)(old.base - place_base(place)),
+					     (uint32_t)(old.end - old.base), old.kind, old.owner,
+					     1});
+}
+
+/* ---- wider ends ---- */
+
+/* n: context, refused. */
+static void op_context(const uint32_t n[])
+{
+	void *context = context_handle(n[0] % CONTEXTS);
+	pd_guard guard;
+
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && regions[i]->context == context)
+			expect_end(regions[i], 1u << PINDOWN_REASON_CONTEXT);
+	guard = pd_end_context(context);
+	for (unsigned i = 0; !n[1] && i < PLACES; i++)
+		if (memory[i].kind == LINEAR && context_handle(memory[i].owner) == context)
+			memory[i].id = 0;
+	pd_ended(guard);
+}
+
+static void op_device(const uint32_t n[])
+{
+	int device = (int)(n[0] % DEVICES);
+	pd_guard guard;
+
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && regions[i]->context && regions[i]->device == device)
+			expect_end(regions[i], 1u << PINDOWN_REASON_CONTEXT);
+	guard = pd_end_device(device);
+	for (unsigned i = 0; !n[1] && i < PLACES; i++)
+		if (memory[i].kind == LINEAR && memory_device(&memory[i]) == device)
+			memory[i].id = 0;
+	pd_ended(guard);
+}
+
+/* A checkpoint: the memory is there again afterwards, under the same ids. */
+static void op_all(const uint32_t n[])
+{
+	(void)n;
+	expect_end_between(0, UINT64_MAX, 1u << PINDOWN_REASON_CONTEXT);
+	pd_ended(pd_end_all());
+}
+
+/* ---- what middleware asks for ---- */
+
+static int expected_ends(void)
+{
+	int n = 0;
+
+	for (unsigned i = 0; i < region_count; i++)
+		n += regions[i]->must_be_told;
+	return n;
+}
+
+/* n: place, offset, length. */
+static void op_invalidate(const uint32_t n[])
+{
+	uint64_t addr = place_base(n[0]) + n[1];
+	int expected, result;
+
+	expect_end_between(addr, addr + (n[2] ? n[2] : 1), 1u << PINDOWN_REASON_FLUSHED);
+	expected = expected_ends();
+	result = pindown_invalidate(addr, n[2]);
+	AGREE(result == expected, "invalidate: %d; the model: %d", result, expected);
+}
+
+static void op_invalidate_context(const uint32_t n[])
+{
+	void *context = context_handle(n[0] % CONTEXTS);
+	int expected, result;
+
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && regions[i]->context == context)
+			expect_end(regions[i], 1u << PINDOWN_REASON_FLUSHED);
+	expected = expected_ends();
+	result = pindown_invalidate_context(context);
+	AGREE(result == expected, "invalidate_context: %d; the model: %d", result, expected);
+}
+
+static void op_flush(const uint32_t n[])
+{
+	int expected, result;
+
+	(void)n;
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && !regions[i]->holds)
+			expect_end(regions[i], 1u << PINDOWN_REASON_FLUSHED);
+	expected = expected_ends();
+	result = pindown_flush();
+	AGREE(result == expected, "flush: %d; the model: %d", result, expected);
+}
+
+/* ---- trust ---- */
+
+/* n: place, offset, length. */
+static void op_volatile(const uint32_t n[])
+{
+	uint64_t begin = place_base(n[0]) + n[1], end = begin + (n[2] ? n[2] : 1);
+
+	volatile_add(begin, end);
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && regions[i]->base < end && begin < regions[i]->end)
+			regions[i]->is_volatile = true;
+	pd_volatile(begin, n[2]);
+}
+
+static void op_trusted(const uint32_t n[])
+{
+	uint64_t begin = place_base(n[0]) + n[1], end = begin + (n[2] ? n[2] : 1);
+
+	expect_end_of_changed(begin, end);
+	pd_trusted(begin, n[2]);
+	volatile_cut(begin, end);
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && regions[i]->base < end && begin < regions[i]->end &&
+		    !volatile_any(regions[i]->base, regions[i]->end))
+			regions[i]->is_volatile = false;
+}
+
+/* n: 0: everything; else a pool. */
+static void op_recheck(const uint32_t n[])
+{
+	void *pool = n[0] ? pool_handle((n[0] - 1) % POOLS) : NULL;
+
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && (!pool || regions[i]->pool == pool) && !is_true(regions[i]))
+			expect_end(regions[i], 1u << PINDOWN_REASON_STALE);
+	pd_recheck(pool);
+}
+
+/* ---- limits and failures ---- */
+
+/* n: regions, bytes in KiB; 0: no limit. The cache reads them anew for each pin. */
+static void op_budget(const uint32_t n[])
+{
+	struct pd_config *config = (struct pd_config *)(uintptr_t)pd_config();
+
+	max_regions = n[0] ? n[0] : MOST_REGIONS;
+	max_bytes = KIB(n[1]);
+	config->max_regions = max_regions;
+	config->max_bytes = max_bytes;
+}
+
+/* n: device, KiB; 0: no limit. */
+static void op_space(const uint32_t n[])
+{
+	pin_space[n[0] % DEVICES] = n[1] ? KIB(n[1]) : UINT64_MAX;
+}
+
+static void op_pins(const uint32_t n[])
+{
+	script = (struct script){.times = n[0], .fate = (enum pin_fate)(n[1] % PIN_FATES)};
+}
+
+/* n: KiB. */
+static void op_give_back(const uint32_t n[])
+{
+	attempt = (struct attempt){.on = true, .giving = true, .bytes = KIB(n[0])};
+	pd_give_back(attempt.bytes);
+	AGREE(attempt.given >= attempt.bytes || !any_idle(-1), "less was given back than could be");
+	attempt.on = false;
+}
+
+static void op_put_when_told(const uint32_t n[])
+{
+	put_when_told = n[0];
+}
+
+/* ---- fork ---- */
+
+/* The child has nothing. What its parent's holders put is ignored; that stays to be seen. */
+static void forget_parents(void)
+{
+	for (unsigned i = 0; i < region_count; i++) {
+		regions[i]->abandoned = true;
+		regions[i]->live = false;
+	}
+	volatile_cut(0, UINT64_MAX);
+	memset(&counts, 0, sizeof(counts));
+	pins_abandoned();
+	settle_accounts(true);
+}
+
+/* The whole status, so that a child's death is its parent's. */
+static void wait_for(pid_t child)
+{
+	int status;
+
+	while (waitpid(child, &status, 0) != child)
+		;
+	if (WIFSIGNALED(status))
+		disagree("a forked child was killed by signal %d (%s)", WTERMSIG(status),
+			 strsignal(WTERMSIG(status)));
+	if (WEXITSTATUS(status))
+		_exit(1);
+}
+
+static void be_child(struct op *this_op, uint32_t count)
+{
+	forget_parents();
+	if (!is_replay) {
+		this_op->n[1] = 1;
+		for (uint32_t i = 0; i < count; i++)
+			one_random_operation();
+		end_round();
+	}
+	_exit(0);
+}
+
+/* n: operations of the child, and whether (in a replay) the sequence goes on in the child. */
+static void op_fork(const uint32_t n[])
+{
+	uint64_t at = this_log->count;
+	struct op *this_op = is_replay ? NULL : &this_log->ops[at - 1];
+	pid_t child;
+
+	if (in_child)
+		return;
+	pd_fork_prepare();
+	child = fork();
+	if (child == 0) {
+		in_child = true;
+		pd_fork_child();
+		if (n[1] && is_replay) {
+			forget_parents();
+			return;
+		}
+		be_child(this_op, n[0]);
+	}
+	pd_fork_parent();
+	AGREE(child > 0, "fork fails here");
+	wait_for(child);
+	if (n[1] && is_replay)
+		_exit(0);
+	if (this_op)
+		this_op->n[1] = 0;
+	this_log->count = at;
+	this_log->forks++;
+}
+
+/* ---- the table ---- */
+
+const struct op_kind op_kinds[OP_CODES] = {
+	[OP_GET] = {"get", {"place", "offset", "length", "flags"}, op_get},
+	[OP_PUT] = {"put", {"which"}, op_put},
+	[OP_ALLOCATE] = {"allocate",
+			 {"place", "offset", "size", "kind", "owner", "seen"},
+			 op_allocate},
+	[OP_FREE] = {"free", {"place", "refused"}, op_free},
+	[OP_UNMAP] = {"unmap", {"mapping", "count", "refused"}, op_unmap},
+	[OP_ALLOCATED] = {"allocated-again", {"place"}, op_allocated},
+	[OP_FREE_UNSEEN] = {"free-unseen", {"place"}, op_free_unseen},
+	[OP_CONTEXT] = {"end-context", {"context", "refused"}, op_context},
+	[OP_DEVICE] = {"end-device", {"device", "refused"}, op_device},
+	[OP_ALL] = {"end-all", {0}, op_all},
+	[OP_INVALIDATE] = {"invalidate", {"place", "offset", "length"}, op_invalidate},
+	[OP_INVALIDATE_CONTEXT] = {"invalidate-context", {"context"}, op_invalidate_context},
+	[OP_FLUSH] = {"flush", {0}, op_flush},
+	[OP_VOLATILE] = {"volatile", {"place", "offset", "length"}, op_volatile},
+	[OP_TRUSTED] = {"trusted", {"place", "offset", "length"}, op_trusted},
+	[OP_RECHECK] = {"recheck", {"pool"}, op_recheck},
+	[OP_BUDGET] = {"budget", {"regions", "kib"}, op_budget},
+	[OP_SPACE] = {"pin-space", {"device", "kib"}, op_space},
+	[OP_PINS] = {"next-pins", {"times", "fate"}, op_pins},
+	[OP_GIVE_BACK] = {"give-back", {"kib"}, op_give_back},
+	[OP_PUT_WHEN_TOLD] = {"put-when-told", {"on"}, op_put_when_told},
+	[OP_FORK] = {"fork", {"operations", "goes-on-in-child"}, op_fork},
+};
+
+void perform(const struct op *op)
+{
+	static unsigned turn;
+
+	op_kinds[op->code].perform(op->n);
+	settle_accounts(++turn % 64 == 0);
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/* In place of the cache's backends: one that keeps a list of its pins, and fails as it is told to. */
+#define _GNU_SOURCE
+#include <string.h>
+
+#include "backend.h"
+#include "model.h"
+
+#define MOST_PINS 1024
+
+static struct pin {
+	uint64_t length;
+	int device;
+	bool open;
+} pins[MOST_PINS];
+
+struct script script;
+uint64_t pin_space[DEVICES], pinned_bytes_of[DEVICES];
+unsigned pins_open;
+
+void pins_reset(void)
+{
+	memset(pins, 0, sizeof(pins));
+	memset(pinned_bytes_of, 0, sizeof(pinned_bytes_of));
+	for (unsigned d = 0; d < DEVICES; d++)
+		pin_space[d] = UINT64_MAX;
+	script = (struct script){0};
+	pins_open = 0;
+}
+
+static enum pin_fate fate_of_next(void)
+{
+	if (!script.times)
+		return PIN_WORKS;
+	script.times--;
+	return script.fate;
+}
+
+/* Of the pin that is being tried; also what the model needs to know of it. */
+static int refuse(int result, int error, int device, int *driver_error)
+{
+	*driver_error = error;
+	attempt.refused = result;
+	if (result == PINDOWN_ERR_NO_SPACE) {
+		attempt.permits = 1;
+		attempt.permit_device = error == 2 ? device : -1;
+	}
+	return result;
+}
+
+static void enter(struct pd_pin *pin)
+{
+	unsigned n = 1;
+
+	while (n < MOST_PINS && pins[n].open)
+		n++;
+	AGREE(n < MOST_PINS, "more than %d pins are open", MOST_PINS);
+	pins[n] = (struct pin){.length = pin->length, .device = pin->device, .open = true};
+	pin->handle = n;
+	pinned_bytes_of[pin->device] += pin->length;
+	pins_open++;
+}
+
+static void swap(uint64_t addr)
+{
+	struct memory *m = memory_at(addr);
+
+	if (m)
+		m->id = memory_new_id();
+}
+
+static int do_pin(struct pd_pin *pin, void *context, int *driver_error)
+{
+	enum pin_fate fate = fate_of_next();
+
+	(void)context;
+	*driver_error = 0;
+	AGREE(attempt.on, "a pin that nobody has asked for");
+	AGREE(attempt.bytes == pin->length, "0x%jx bytes are pinned; the model: 0x%jx",
+	      (uintmax_t)pin->length, (uintmax_t)attempt.bytes);
+	AGREE(attempt.tried || fits(attempt.bytes), "a pin above the budget");
+	attempt.tried = true;
+	attempt.permits = 0;
+	attempt.refused = 0;
+	if (fate == PIN_NO_SPACE ||
+	    pinned_bytes_of[pin->device] + pin->length > pin_space[pin->device])
+		return refuse(PINDOWN_ERR_NO_SPACE, 2, pin->device, driver_error);
+	if (fate == PIN_NO_RESOURCES)
+		return refuse(PINDOWN_ERR_NO_SPACE, 304, -1, driver_error);
+	if (fate == PIN_REFUSED)
+		return refuse(PINDOWN_ERR_DRIVER, 1, -1, driver_error);
+	enter(pin);
+	attempt.pinned = true;
+	if (fate == PIN_SWAPPED || fate == PIN_REPLACED) {
+		attempt.pinned = attempt.tried = false; /* it must begin anew */
+		attempt.lost_pin = pin->handle;
+		counts.lost_races++;
+		if (fate == PIN_SWAPPED)
+			swap(attempt.begin);
+		else
+			replace_memory(attempt.begin);
+		attempt_describe();
+	}
+	return PINDOWN_OK;
+}
+
+static void close_pin(struct pd_pin *pin)
+{
+	struct pin *p = &pins[pin->handle];
+
+	AGREE(pin->handle < MOST_PINS && p->open, "what is not pinned is unpinned: a double unpin");
+	AGREE(p->length == pin->length && p->device == pin->device, "another pin than was made");
+	p->open = false;
+	pinned_bytes_of[p->device] -= p->length;
+	pins_open--;
+}
+
+static void do_unpin(struct pd_pin *pin)
+{
+	close_pin(pin);
+	saw_unpin(pin->handle);
+}
+
+static const struct pd_backend listed = {
+	.name = "listed",
+	.pin = do_pin,
+	.unpin = do_unpin,
+	.abandon = close_pin,
+};
+
+void pins_abandoned(void)
+{
+	AGREE(pins_open == 0, "a forked child has inherited %u pins", pins_open);
+}
+
+/* ---- what cache/backend.c has ---- */
+
+const struct pd_backend *pd_backend_for(int device)
+{
+	return device >= 0 && device < DEVICES ? &listed : NULL;
+}
+
+const char *pd_backend_name(void)
+{
+	return listed.name;
+}
+
+void pd_backend_kmod_fork_child(void)
+{
+}

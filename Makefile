@@ -4,7 +4,9 @@
 #   make            build/libpindown.so, build/pindown, build/sim/libcuda.so.1
 #   make demo       the stale-registration bug, without pindown and with it
 #   make check      every test (check-unit, check-sim: a part of them)
-#   make kmod       the kernel module, for the running kernel (KDIR); check-guest tests it in QEMU
+#   make kmod       the kernel module, for the running kernel (KDIR)
+#   make check-guest   the module's part of make check alone, in a QEMU guest; check-guest-debug: the
+#                   same on a kernel that checks itself, which is built first (half an hour in all)
 #   make bench      the benchmarks, peers side by side
 #   make install    PREFIX, LIBDIR, DESTDIR
 #
@@ -56,6 +58,7 @@ LIB_LDFLAGS :=	# options for its link
 ALL :=		# what `make` builds
 CHECK_UNIT :=	# test programs that use the Check library
 CHECK_SIM :=	# scripts and programs that run against the simulated driver
+CHECK_GUEST :=	# what runs in a QEMU guest
 CHECK_TREE := tests/library tests/install tests/manual tests/examples	# scripts that look at what was built
 CHECK_WITH :=	# files that the scripts use, to be built first
 DEMO_WITH :=	# the same for the demo
@@ -111,7 +114,7 @@ endif
 # What `make check` builds and runs.
 tests: $(ALL) $(unit_built) $(CHECK_SIM) $(CHECK_TREE) $(CHECK_WITH)
 check: tests
-	@$(IN_BUILD) tests/run $(CHECK_UNIT) $(CHECK_SIM) $(CHECK_TREE)
+	@$(IN_BUILD) tests/run $(CHECK_UNIT) $(CHECK_SIM) $(CHECK_TREE) $(CHECK_GUEST)
 check-unit: $(ALL) $(unit_built)
 	@$(IN_BUILD) tests/run $(CHECK_UNIT)
 check-sim: $(ALL) $(CHECK_SIM) $(CHECK_WITH)

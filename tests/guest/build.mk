@@ -25,6 +25,11 @@ $(B)/guest/bin/test_cache: $(B)/obj/tests/guest/test_cache.c.o $(GUEST_SHARED) $
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../..:$$ORIGIN/../../sim' \
 		-Wl,-rpath,'$$ORIGIN/../build:$$ORIGIN/../build/sim' -lpthread
 
+CHECK_GUEST += tests/guest/check-guest
+ifeq ($(SAN),)
+CHECK_WITH += $(GUEST_PROGRAMS) $(GUEST_BUILD)
+endif
+
 # A sanitizer's runtime has no place in the guest, and finds nothing that a normal build does not:
 # what is tested there is the kernel.
 check-guest check-guest-debug: $(GUEST_PROGRAMS) $(GUEST_BUILD)

@@ -33,6 +33,10 @@ module_param(reclaim_wait_ms, uint, 0644);
 MODULE_PARM_DESC(reclaim_wait_ms,
 		 "ms that a pin waits for BAR space of others, 0: not at all (default 200)");
 
+static uint max_regions = PD_MAX_REGION;
+module_param(max_regions, uint, 0644);
+MODULE_PARM_DESC(max_regions, "regions that one descriptor may have (default 1048575, the most)");
+
 static atomic64_t all_bytes, all_regions;
 static atomic64_t given; /* how often something was given back, by anybody */
 static DECLARE_WAIT_QUEUE_HEAD(givers);
@@ -65,6 +69,11 @@ static bool add_below(atomic64_t *bytes, u64 more, u64 limit)
 			return false;
 	} while (!atomic64_try_cmpxchg(bytes, &old, old + more));
 	return true;
+}
+
+u32 pd_budget_regions(void)
+{
+	return clamp_t(u32, READ_ONCE(max_regions), 1, PD_MAX_REGION);
 }
 
 int pd_budget_charge(struct pd_region *region)

@@ -203,6 +203,7 @@ struct pd_layout {
 	u32 page_size, page_count;
 	u8 gpu_uuid[16];
 };
+
 /* Both need region->lock, and a table that the callback has not given back. First all but runs: */
 int pd_layout_measure(struct pd_layout *layout, const struct nvidia_p2p_page_table *table,
 		      u64 length);
@@ -216,6 +217,7 @@ struct pd_hold {
 	struct nvidia_p2p_page_table *table; /* stays until the last reference is gone */
 	unsigned long kept;		     /* bit 0: counted in kept_bytes */
 };
+
 struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32 flags);
 void pd_hold_get(struct pd_hold *hold);
 void pd_hold_put(struct pd_hold *hold); /* calls the driver */
@@ -229,6 +231,7 @@ struct pd_dma {
 	u32 count;
 	u32 page_size;
 };
+
 int pd_dma_map(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma);
 void pd_dma_unmap(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma);
 
@@ -271,6 +274,7 @@ struct pd_gpu {
 	atomic64_t regions;
 };
 
+u32 pd_budget_regions(void); /* the highest number that a region may get now */
 int pd_budget_charge(struct pd_region *region);	   /* 0, EDQUOT, or ENOSPC */
 void pd_budget_uncharge(struct pd_region *region); /* at most once for each charge */
 void pd_budget_cancel(struct pd_region *region);   /* the pin failed: nothing was given back */
@@ -285,6 +289,7 @@ struct pd_wish {
 	u64 given;  /* what pd_budget_given() was before the last try */
 	unsigned long deadline;
 };
+
 void pd_wish_begin(struct pd_wish *wish);
 /* 0: some was given back, try again. ENOSPC: no more will come. EINTR. */
 int pd_wish_wait(struct pd_wish *wish, const struct pd_region *region);
@@ -315,6 +320,7 @@ enum pd_counter {
 	PD_KEPT_BYTES, /* the only one that goes down */
 	PD_COUNTERS
 };
+
 extern atomic64_t pd_counters[PD_COUNTERS];
 
 static inline void pd_count(enum pd_counter counter)

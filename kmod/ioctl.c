@@ -59,7 +59,7 @@ static int call_version(struct pd_file *file, struct pd_call *call)
 #ifdef PD_SIMULATED
 	arg->capabilities |= PINDOWN_CAP_SIMULATED;
 #endif
-	arg->max_regions = PD_MAX_REGION;
+	arg->max_regions = pd_budget_regions();
 	arg->state_length = pd_state_length();
 	strscpy_pad(arg->release, PD_RELEASE, sizeof(arg->release));
 	return write_back(call);

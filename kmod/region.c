@@ -562,7 +562,7 @@ int pd_region_pin(struct pd_file *file, struct pindown_pin *arg, struct pd_regio
 	if (!region)
 		return -ENOMEM;
 	/* Reserved, not yet found by anybody. */
-	ret = xa_alloc(&file->regions, &region->number, NULL, XA_LIMIT(1, PD_MAX_REGION),
+	ret = xa_alloc(&file->regions, &region->number, NULL, XA_LIMIT(1, pd_budget_regions()),
 		       GFP_KERNEL_ACCOUNT);
 	if (ret) {
 		ret = ret == -EBUSY ? -EMFILE : ret;

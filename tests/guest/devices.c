@@ -192,6 +192,18 @@ bool pd_valid(const volatile char *state, const struct pindown_pin *pin)
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE) == pin->state_value;
 }
 
+void module_parameter(const char *name, const char *value)
+{
+	char path[128];
+	int fd;
+
+	snprintf(path, sizeof(path), "/sys/module/pindown/parameters/%s", name);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	works(fd);
+	works(write(fd, value, strlen(value)));
+	close(fd);
+}
+
 /* ---- the peer device ---- */
 
 int peer_open(void)

@@ -94,7 +94,7 @@ static void note(const char *name)
 	close(log);
 }
 
-static unsigned slowness(void)
+unsigned slowness(void)
 {
 	const char *text = getenv("GUEST_SLOW");
 

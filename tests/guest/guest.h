@@ -51,6 +51,9 @@ void test_add(struct test *test);
 	}                                                                                \
 	static void name_(void)
 
+/* How much slower than the stock kernel this one is: 1, or what a kernel that checks itself takes. */
+unsigned slowness(void);
+
 /* Ends the test. */
 #define fail(...) test_failed(__FILE__, __LINE__, __VA_ARGS__)
 __attribute__((noreturn, format(printf, 3, 4))) void test_failed(const char *file, int line,
@@ -123,6 +126,9 @@ void *pd_map(int fd, const struct pindown_pin *pin, uint64_t offset, size_t leng
 const volatile char *pd_state(int fd);
 /* Is the region valid, by its word? */
 bool pd_valid(const volatile char *state, const struct pindown_pin *pin);
+
+/* Stays as it is set, also for other tests. */
+void module_parameter(const char *name, const char *value);
 
 /* ---- the peer device ---- */
 

@@ -10,26 +10,13 @@
 
 #include "guest.h"
 
-#define PARAMETERS "/sys/module/pindown/parameters/"
-
-static void set_parameter(const char *name, const char *value)
-{
-	char path[128];
-	int fd;
-
-	snprintf(path, sizeof(path), PARAMETERS "%s", name);
-	fd = open(path, O_WRONLY);
-	works(fd);
-	works(write(fd, value, strlen(value)));
-	close(fd);
-}
-
 /* Whatever an earlier test has left. */
 static void defaults(void)
 {
-	set_parameter("max_process_mb", "0");
-	set_parameter("max_pinned_mb", "0");
-	set_parameter("reclaim_wait_ms", "1000");
+	module_parameter("max_process_mb", "0");
+	module_parameter("max_regions", "1048575");
+	module_parameter("max_pinned_mb", "0");
+	module_parameter("reclaim_wait_ms", "1000");
 }
 
 /* A process with idle regions, which gives them back when it is asked. */
@@ -127,7 +114,7 @@ TEST(nothing_idle)
 	int fd;
 
 	defaults();
-	set_parameter("reclaim_wait_ms", "20000");
+	module_parameter("reclaim_wait_ms", "20000");
 	gpu_set(SIM_GPU_BAR_LIMIT, 10);
 	child = keeper_start(&keeper);
 	memory = gpu_alloc(6 * PAGE, 0);
@@ -176,7 +163,7 @@ TEST(a_process_that_does_not_answer)
 	int fd;
 
 	defaults();
-	set_parameter("reclaim_wait_ms", "100");
+	module_parameter("reclaim_wait_ms", "100");
 	gpu_set(SIM_GPU_BAR_LIMIT, 10);
 	works(pipe(keeper.ready));
 	child = in_child(frozen, &keeper);
@@ -204,7 +191,7 @@ TEST(a_signal_ends_the_wait)
 	int fd;
 
 	defaults();
-	set_parameter("reclaim_wait_ms", "20000");
+	module_parameter("reclaim_wait_ms", "20000");
 	gpu_set(SIM_GPU_BAR_LIMIT, 10);
 	works(pipe(keeper.ready));
 	child = in_child(frozen, &keeper);
@@ -225,7 +212,7 @@ TEST(limit_of_a_process)
 	int one = pd_open(), two = pd_open();
 
 	defaults();
-	set_parameter("max_process_mb", "1");
+	module_parameter("max_process_mb", "1");
 	works(pd_pin(one, memory.va, 10 * PAGE, 0, &pin));
 	/* All descriptors of the process count. */
 	fails_with(pd_pin(two, memory.va, 7 * PAGE, 0, &pin), EDQUOT);
@@ -246,7 +233,7 @@ TEST(limit_of_all)
 	int fd;
 
 	defaults();
-	set_parameter("max_pinned_mb", "1");
+	module_parameter("max_pinned_mb", "1");
 	child = keeper_start(&keeper);
 	memory = gpu_alloc(32 * PAGE, 0);
 	fd = pd_open();
@@ -255,4 +242,32 @@ TEST(limit_of_all)
 	check(gpu_count(SIM_GPU_BAR_PAGES) <= 16);
 	fails_with(pd_pin(fd, memory.va, 17 * PAGE, 0, &pin), ENOSPC);
 	keeper_stop(child);
+}
+
+TEST(limit_of_regions)
+{
+	struct memory memory = gpu_alloc(PAGE, 0);
+	struct pindown_version version = {.size = sizeof(version)};
+	int one = pd_open(), two = pd_open();
+	struct pindown_pin pin[21];
+	unsigned i;
+
+	defaults();
+	module_parameter("max_regions", "20");
+	works(ioctl(one, PINDOWN_IOC_VERSION, &version));
+	check_equal(version.max_regions, 20);
+	for (i = 0; i < 20; i++)
+		works(pd_pin(one, memory.va, PAGE, i & 1 ? PINDOWN_PIN_PERSISTENT : 0, &pin[i]));
+	fails_with(pd_pin(one, memory.va, PAGE, 0, &pin[20]), EMFILE);
+	fails_with(pd_pin(one, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin[20]), EMFILE);
+	check_equal(gpu_count(SIM_GPU_PINS), 20);
+	/* Each descriptor has its own; */
+	works(pd_pin(two, memory.va, PAGE, 0, &pin[20]));
+	/* and the number that was given back is the one that is free. */
+	works(pd_unpin(one, pin[7].region));
+	works(pd_pin(one, memory.va, PAGE, 0, &pin[20]));
+	check_equal(pin[20].region, pin[7].region);
+	fails_with(pd_pin(one, memory.va, PAGE, 0, &pin[20]), EMFILE);
+	defaults();
+	works(pd_pin(one, memory.va, PAGE, 0, &pin[20]));
 }

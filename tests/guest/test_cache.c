@@ -4,6 +4,8 @@
  * under libpindown.so, with the real module and the provider beneath. The simulated libcuda takes its
  * memory from /dev/sim_gpu.
  */
+#include <sys/resource.h>
+
 #include "guest.h"
 #include "cuda_abi.h"
 #include "pindown.h"
@@ -161,6 +163,53 @@ TEST(too_small_a_bar_evicts)
 	check(is_cached(ptr[7]));
 	check(!is_cached(ptr[0]));
 	gpu_set(SIM_GPU_BAR_LIMIT, 0);
+}
+
+TEST(too_few_regions_evict)
+{
+	CUdeviceptr ptr[8];
+
+	start_cuda();
+	module_parameter("max_regions", "3");
+	for (unsigned i = 0; i < 8; i++) {
+		ptr[i] = must_alloc(MIB);
+		pindown_put(must_get(ptr[i], MIB));
+	}
+	check_equal(stats().regions, 3);
+	check_equal(stats().evictions, 5);
+	check(is_cached(ptr[7]));
+	module_parameter("max_regions", "1048575");
+}
+
+/*
+ * The device is open already, so a pin takes no descriptor. A dma-buf does: what is idle goes, since
+ * it may have one, and the region itself stays; when there are descriptors again it has its dma-buf.
+ */
+TEST(no_descriptor_is_left)
+{
+	CUdeviceptr ptr;
+	pindown_region *region;
+	struct rlimit limit, none;
+	uint64_t offset;
+	int fd = -1;
+
+	start_cuda();
+	pindown_put(must_get(must_alloc(MIB), MIB));
+	ptr = must_alloc(MIB);
+	works(getrlimit(RLIMIT_NOFILE, &limit));
+	none = limit;
+	none.rlim_cur = 0;
+	gpu_count(SIM_GPU_PINS); /* opens the device */
+	works(setrlimit(RLIMIT_NOFILE, &none));
+	region = must_get(ptr, MIB);
+	check(pindown_region_dmabuf(region, ptr, &fd, &offset) != PINDOWN_OK);
+	check(pindown_region_is_live(region));
+	check_equal(gpu_count(SIM_GPU_PINS), 1);
+	works(setrlimit(RLIMIT_NOFILE, &limit));
+	check_equal(pindown_region_dmabuf(region, ptr, &fd, &offset), PINDOWN_OK);
+	pindown_put(region);
+	check_equal(cuMemFree_v2(ptr), CUDA_SUCCESS);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
 }
 
 /* ---- two processes, one BAR too small for both ---- */

@@ -7,6 +7,8 @@
 #include <sys/poll.h>
 #include <sys/syscall.h>
 
+#include <sys/resource.h>
+
 #include "guest.h"
 
 /* All calls, by name, with the size of what they take. */
@@ -296,6 +298,27 @@ TEST(no_descriptor_left)
 	check_equal(errno, EMFILE);
 	fails_with(pd_export(s->fd, s->pin.region), EMFILE);
 	check_equal(gpu_count(SIM_GPU_PINS), pins);
+}
+
+/* A pin needs no descriptor, an export does; and what failed for want of one can be tried again. */
+TEST(the_limit_of_descriptors_is_reached)
+{
+	struct setting *s = setting_new();
+	struct rlimit limit, none;
+	struct pindown_pin pin;
+
+	works(getrlimit(RLIMIT_NOFILE, &limit));
+	none = limit;
+	none.rlim_cur = 0;
+	gpu_count(SIM_GPU_PINS); /* opens the device */
+	works(setrlimit(RLIMIT_NOFILE, &none));
+	fails_with(open(PINDOWN_DEVICE, O_RDWR | O_CLOEXEC), EMFILE);
+	works(pd_pin(s->fd, s->memory.va, PAGE, 0, &pin));
+	fails_with(pd_export(s->fd, pin.region), EMFILE);
+	works(pd_unpin(s->fd, pin.region));
+	check_equal(gpu_count(SIM_GPU_PINS), 1);
+	works(setrlimit(RLIMIT_NOFILE, &limit));
+	works(pd_export(s->fd, s->pin.region));
 }
 
 TEST(mmap_anywhere)

@@ -261,6 +261,24 @@ TEST(a_hundred_mappings)
 		check_equal(touch(map[i], false), SIGBUS);
 }
 
+/* More than one page of page tables, and more than a fault inserts at a time. */
+TEST(nearly_all_of_the_memory, .seconds = 100)
+{
+	const uint64_t size = 192 * MIB;
+	struct mapped mapped = map_new(size);
+	char *view = gpu_view(&mapped.memory);
+	uint64_t at;
+
+	for (at = 0; at < size; at += PAGE) {
+		fill(view + at, 64, at / PAGE);
+		check_equal(differs(mapped.map + at, 64, at / PAGE), 64);
+	}
+	check_equal(touch(mapped.map + size - 1, true), 0);
+	gpu_free(&mapped.memory);
+	for (at = 0; at < size; at += PAGE)
+		check_equal(touch(mapped.map + at, false), SIGBUS);
+}
+
 TEST(the_kernel_copies_from_it_and_to_it)
 {
 	struct mapped mapped = map_new(PAGE);

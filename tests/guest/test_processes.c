@@ -147,28 +147,30 @@ TEST(fork_map_after_fork)
 	child_ends(child);
 }
 
-static void does_nothing(void *unused)
-{
-	(void)unused;
-}
-
+/*
+ * Every round has a child, which inherits the descriptor and closes it at its end. Most of them don't
+ * copy the parent's mappings: a fork that does takes five times as long.
+ */
 TEST(ten_thousand_rounds_of_pin_and_fork, .seconds = 200)
 {
+	const int rounds = slowness() > 1 ? 3000 : 10000;
 	struct memory memory = gpu_alloc(PAGE, 0);
-	int fd = pd_open(), i, forks = 0;
+	uint64_t foreign = gpu_count(SIM_GPU_PUTS_FOREIGN);
+	int fd = pd_open(), i;
 	struct pindown_pin pin;
+	pid_t child;
 
-	for (i = 0; i < 10000; i++) {
+	for (i = 0; i < rounds; i++) {
 		works(pd_pin(fd, memory.va, PAGE, i & 1 ? PINDOWN_PIN_PERSISTENT : 0, &pin));
-		/* A fork takes a hundred times as long as a pin here. */
-		if (i % 20 == 0) {
-			child_ends(in_child(does_nothing, NULL));
-			forks++;
-		}
+		child = i % 10 ? vfork() : fork();
+		if (child == 0)
+			_exit(0);
+		works(child);
+		child_ends(child);
 		works(pd_unpin(fd, pin.region));
 	}
 	check_equal(gpu_count(SIM_GPU_PINS), 0);
-	check_equal(forks, 500);
+	check_equal(gpu_count(SIM_GPU_PUTS_FOREIGN), foreign);
 }
 
 /* Passed over a unix socket to a process that was there before. */
@@ -219,6 +221,73 @@ TEST(passed_over_a_socket)
 	check_equal(gpu_count(SIM_GPU_PUTS_FOREIGN), foreign);
 	check_equal(gpu_count(SIM_GPU_PINS), 0);
 	check_equal(gpu_count(SIM_GPU_BAR_PAGES), 0);
+}
+
+/* ---- two processes that hold each other's descriptor ---- */
+
+static void send_pinned(int socket, const struct pinned *pinned)
+{
+	send_fd(socket, pinned->fd);
+	check_equal(write(socket, pinned, sizeof(*pinned)), sizeof(*pinned));
+}
+
+static struct pinned receive_pinned(int socket)
+{
+	int fd = receive_fd(socket);
+	struct pinned pinned;
+
+	check_equal(read(socket, &pinned, sizeof(pinned)), sizeof(pinned));
+	pinned.fd = fd;
+	return pinned;
+}
+
+static void swaps(void *arg)
+{
+	struct pinned own = pin_new(0), other;
+	int socket = *(int *)arg;
+	char byte;
+
+	send_pinned(socket, &own);
+	other = receive_pinned(socket);
+	is_refused(&other);
+	check_equal(touch(own.map, true), 0);
+	/* The other one frees; this one's is not touched by it. */
+	check_equal(write(socket, "", 1), 1);
+	check_equal(read(socket, &byte, 1), 1);
+	check_equal(touch(own.map, true), 0);
+	check(pd_valid(pd_state(own.fd), &own.pin));
+	works(pd_unpin(own.fd, own.pin.region));
+	check_equal(touch(own.map, true), SIGBUS);
+	/* Ends with the other's descriptor open. */
+}
+
+TEST(two_processes_swap_descriptors)
+{
+	struct pinned own, other;
+	int socket[2];
+	pid_t child;
+	char byte;
+
+	works(socketpair(AF_UNIX, SOCK_STREAM, 0, socket));
+	child = in_child(swaps, &socket[1]);
+	own = pin_new(0);
+	other = receive_pinned(socket[0]);
+	is_refused(&other);
+	send_pinned(socket[0], &own);
+	check_equal(read(socket[0], &byte, 1), 1);
+	check_equal(gpu_count(SIM_GPU_PINS), 2);
+	gpu_free(&own.memory);
+	check_equal(touch(own.map, true), SIGBUS);
+	check(!pd_valid(pd_state(own.fd), &own.pin));
+	check_equal(gpu_count(SIM_GPU_PINS), 1);
+	check_equal(write(socket[0], "", 1), 1);
+	child_ends(child);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	/* Its owner is gone. */
+	is_refused(&other);
+	own = pin_new(0);
+	works(close(other.fd));
+	check_equal(touch(own.map, true), 0);
 }
 
 struct owner {

@@ -89,8 +89,7 @@ static u32 import_address(struct import *import, u64 offset, u64 *address)
 	struct scatterlist *sg;
 	int i;
 
-	for_each_sgtable_dma_sg(import->sgt, sg, i)
-	{
+	for_each_sgtable_dma_sg(import->sgt, sg, i) {
 		if (offset < sg_dma_len(sg)) {
 			*address = sg_dma_address(sg) + offset;
 			return min_t(u64, sg_dma_len(sg) - offset, U32_MAX);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * The simulated GPU: a PCI device of the test guest whose BAR is the GPU's memory, and /dev/sim_gpu.
+ * The simulated GPU: a PCI device of the test guest whose BAR is the GPU's memory, and
+ * /dev/sim_gpu.
  *
  * For the guest only. It does not load on a machine that is not QEMU's, nor beside anything of
  * NVIDIA's, so that nothing can come to depend on it by mistake.

@@ -100,8 +100,7 @@ static struct sim_dma *dma_of(struct sim_pin *pin, struct nvidia_p2p_dma_mapping
 {
 	struct sim_dma *dma;
 
-	list_for_each_entry(dma, &pin->dma_mappings, of_pin)
-	{
+	list_for_each_entry(dma, &pin->dma_mappings, of_pin) {
 		if (&dma->mapping == mapping)
 			return dma;
 	}

@@ -64,8 +64,10 @@ static bool take_page(u32 *page, bool scattered)
 {
 	u32 from = 0, found;
 
-	if (scattered)
-		from = gpu.scatter = (gpu.scatter + 7) % gpu.bar_pages;
+	if (scattered) {
+		gpu.scatter = (gpu.scatter + 7) % gpu.bar_pages;
+		from = gpu.scatter;
+	}
 	found = find_next_zero_bit(gpu.memory_used, gpu.bar_pages, from);
 	if (found >= gpu.bar_pages)
 		found = find_first_zero_bit(gpu.memory_used, gpu.bar_pages);
@@ -139,8 +141,7 @@ struct sim_memory *sim_memory_find(u64 id)
 	struct sim_memory *memory, *found = NULL;
 
 	mutex_lock(&gpu.memory_lock);
-	list_for_each_entry(memory, &gpu.memories, all)
-	{
+	list_for_each_entry(memory, &gpu.memories, all) {
 		if (memory->id != id)
 			continue;
 		if (!memory->freed && kref_get_unless_zero(&memory->users))
@@ -291,8 +292,7 @@ struct sim_mapping *sim_mapping_of(u64 p2p_token, u32 va_space, u64 va, u64 leng
 	struct sim_client *client;
 	struct sim_mapping *mapping;
 
-	list_for_each_entry(client, &gpu.clients, all)
-	{
+	list_for_each_entry(client, &gpu.clients, all) {
 		if (p2p_token ? client->p2p_token != p2p_token || client->va_space != va_space
 			      : client->tgid != task_tgid(current))
 			continue;
@@ -314,8 +314,7 @@ static void memory_end(struct sim_client *client, struct sim_memory *memory)
 	mutex_unlock(&gpu.memory_lock);
 	if (gpu.inode_mapping)
 		unmap_mapping_range(gpu.inode_mapping, memory->id << 28, memory->size, 1);
-	list_for_each_entry(other, &gpu.clients, all)
-	{
+	list_for_each_entry(other, &gpu.clients, all) {
 		for (node = rb_first(&other->mappings); node; node = next) {
 			struct sim_mapping *mapping = rb_entry(node, struct sim_mapping, node);
 
@@ -332,8 +331,7 @@ int sim_memory_free(struct sim_client *client, u64 id)
 {
 	struct sim_memory *memory;
 
-	list_for_each_entry(memory, &client->memories, of_owner)
-	{
+	list_for_each_entry(memory, &client->memories, of_owner) {
 		if (memory->id == id) {
 			memory_end(client, memory);
 			return 0;

@@ -40,8 +40,7 @@ struct sim_pin *sim_pin_of(struct nvidia_p2p_page_table *table)
 {
 	struct sim_pin *pin;
 
-	hash_for_each_possible(gpu.pins, pin, live, (unsigned long)table)
-	{
+	hash_for_each_possible(gpu.pins, pin, live, (unsigned long)table) {
 		if (pin->table == table)
 			return pin;
 	}

@@ -99,6 +99,7 @@ enum sim_gpu_counter {
 struct sim_gpu_counters {
 	__u64 value[SIM_GPU_COUNTERS];
 };
+
 #define SIM_GPU_COUNT _IOR('G', 6, struct sim_gpu_counters)
 
 /* What a test can set. All are 0 after loading; SIM_GPU_RESET makes them 0 again. */
@@ -119,6 +120,7 @@ struct sim_gpu_set {
 	__u32 knob;
 	__u32 value;
 };
+
 #define SIM_GPU_SET   _IOW('G', 7, struct sim_gpu_set)
 #define SIM_GPU_RESET _IO('G', 8)
 
@@ -145,6 +147,7 @@ struct sim_gpu_gate_op {
 	__u32 gate;
 	__u32 op;
 };
+
 #define SIM_GPU_GATE _IOW('G', 9, struct sim_gpu_gate_op)
 
 #endif

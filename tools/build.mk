@@ -11,7 +11,10 @@ TOOLS_SHARED := $(B)/obj/cache/config.c.o $(B)/obj/cache/log.c.o $(B)/obj/cache/
 ALL += $(B)/pindown
 
 # Where `make install` puts the library, for a command that is moved away from it.
-$(B)/obj/tools/run.c.o: ALL_CFLAGS += -DPD_LIBDIR='"$(LIBDIR)"'
+$(B)/obj/tools/preload.c.o: ALL_CFLAGS += -DPD_LIBDIR='"$(LIBDIR)"'
+
+# What pindown.ko says.
+$(B)/obj/tools/doctor_modules.c.o: INCLUDE += -Ikmod
 
 # The names of the watched calls, for check.
 $(B)/obj/tools/watched.c.o: INCLUDE += -Ihook

@@ -7,7 +7,8 @@
 #include "pindown.h"
 #include "verb.h"
 
-static const struct verb *const verbs[] = {&verb_run, &verb_dump, &verb_report, &verb_check};
+static const struct verb *const verbs[] = {&verb_run, &verb_dump, &verb_report, &verb_check,
+					   &verb_doctor};
 enum { VERBS = sizeof(verbs) / sizeof(verbs[0]) };
 
 static void print_help(FILE *to)

@@ -12,6 +12,7 @@
 #include "config.h"
 #include "memory.h"
 #include "out.h"
+#include "preload.h"
 #include "program.h"
 #include "verb.h"
 
@@ -160,44 +161,16 @@ static bool check_configuration(void)
 
 /* ---- the library ---------------------------------------------------------------------------- */
 
-#ifndef PD_LIBDIR
-#define PD_LIBDIR "/usr/local/lib"
-#endif
-
-/* Beside the command (in the build folder), or where it was installed, wherever that was moved to.
- */
-static bool find_library(char *path, size_t room)
-{
-	static const char *const places[] = {"", "../lib/", "../lib64/", NULL};
-	char self[PATH_MAX];
-	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	char *slash;
-
-	self[length > 0 ? length : 0] = '\0';
-	slash = strrchr(self, '/');
-	for (unsigned i = 0; slash && places[i]; i++) {
-		char candidate[PATH_MAX + 40];
-
-		snprintf(candidate, sizeof(candidate), "%.*s/%slibpindown.so", (int)(slash - self),
-			 self, places[i]);
-		if (access(candidate, R_OK) == 0 && strlen(candidate) < room &&
-		    realpath(candidate, path))
-			return true;
-	}
-	snprintf(path, room, "%s/libpindown.so", PD_LIBDIR);
-	if (access(path, R_OK) == 0)
-		return true;
-	complain("libpindown.so is neither beside this command nor in ../lib nor in %s", PD_LIBDIR);
-	return false;
-}
-
 static bool preload(void)
 {
 	const char *before = getenv("LD_PRELOAD");
 	char library[PATH_MAX], *all;
 
-	if (!find_library(library, sizeof(library)))
+	if (!preload_find(library, sizeof(library))) {
+		complain("libpindown.so is neither beside this command nor in ../lib nor in %s",
+			 preload_installed());
 		return false;
+	}
 	if (strpbrk(library, " :")) {
 		complain("%s can't be preloaded: the loader allows no space or colon in its path",
 			 library);

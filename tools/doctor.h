@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/* What the parts of `pindown doctor` share. */
+#ifndef DOCTOR_H
+#define DOCTOR_H
+
+#include "nvml.h"
+#include "pci.h"
+#include "tree.h"
+
+enum grade { GOOD, NOTE, PROBLEM };
+
+struct finding {
+	enum grade grade;
+	const char *topic;
+	char *text;
+	const char *advice; /* what to do; NULL: nothing */
+};
+
+struct version {
+	unsigned part[3];
+};
+
+struct doctor {
+	struct finding *list;
+	unsigned count, room;
+	unsigned grades[3];
+	struct pci pci;
+	struct nvml nvml; /* count 0 where there is none */
+	bool has_driver, is_open;
+	bool has_rdma; /* there is a device of RDMA */
+	struct version driver;
+	struct version kernel;
+};
+
+/* A line of the result. */
+void found(struct doctor *doctor, enum grade grade, const char *topic, const char *advice,
+	   const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+bool version_parse(const char *text, struct version *version);
+bool version_before(const struct version *version, unsigned major, unsigned minor, unsigned patch);
+
+/* Each looks at a part of the machine. The driver goes first: the others depend on what it has. */
+void examine_driver(struct doctor *doctor);
+void examine_modules(struct doctor *doctor);
+void examine_pci(struct doctor *doctor);
+void examine_process(struct doctor *doctor);
+
+/* GPUs that it is worth to print paths between; see doctor_paths.c. */
+void print_paths(const struct doctor *doctor);
+void print_paths_json(const struct doctor *doctor);
+const char *class_name(enum pci_class class);
+
+#endif

@@ -60,6 +60,12 @@ int pd_victims_dispatch(struct pd_victims *victims);
 /* End all regions that the scope covers, and wait for others that are at it. Returns how many. */
 int pd_end_scope(const struct pd_scope *scope, enum pindown_reason reason, bool missed);
 
+/*
+ * Lock held. If a region that was kept is used by nobody any more, neither held itself nor by its
+ * objects, it becomes DYING and is the caller's to unpin.
+ */
+bool pd_region_take_kept(uint32_t number);
+
 /* Unpin a region whose last hold has been put after its memory was freed. Lock not held. */
 void pd_unpin_kept(uint32_t number);
 
@@ -67,6 +73,9 @@ void pd_unpin_kept(uint32_t number);
 bool pd_dying_under(const struct pd_scope *scope);
 bool pd_dying_any(void);
 void pd_end_fork_child(void);
+
+/* This thread's number in the system. */
+uint32_t pd_my_tid(void);
 
 /* ---- evict.c: the queue of live regions, least recently used first ------------------------ */
 
@@ -126,6 +135,29 @@ enum pd_truth pd_compare(const struct pindown_region *region);
  */
 void pd_drop_stale(struct pindown_region *region);
 
+void pd_trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t length);
+
+/*
+ * The stamp is written only when it changes, so that a region that many threads hit stays in all
+ * their caches between two pins.
+ */
+static inline void pd_touch(struct pindown_region *region)
+{
+	uint32_t now = __atomic_load_n(&pd_tick, __ATOMIC_RELAXED);
+
+	if (__atomic_load_n(&region->stamp, __ATOMIC_RELAXED) != now)
+		__atomic_store_n(&region->stamp, now, __ATOMIC_RELAXED);
+}
+
+static inline void pd_count_hit(struct pd_thread *self, struct pindown_region *region,
+				uint64_t addr, uint64_t length)
+{
+	pd_touch(region);
+	pd_count(&self->counters->hits);
+	if (pd_tracing(PD_EV_HIT))
+		pd_trace_hit(region, addr, length);
+}
+
 /* Lock held. The live region that holds [addr, addr + length), held; or NULL. */
 struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length);
 
@@ -159,6 +191,10 @@ void pd_account_unpin(const struct pindown_region *region, bool was_kept);
 void pd_account_out(const struct pindown_region *region, bool missed);
 void pd_account_kept(const struct pindown_region *region);
 void pd_account_pin_failure(void);
+void pd_account_object_made(void);
+void pd_account_object_gone(bool revoked);
+/* What a kept region has of consumer objects may have changed. */
+void pd_account_objects(struct pindown_region *region);
 void pd_account_lost_race(void);
 uint64_t pd_pinned_bytes(void);
 uint64_t pd_pinned_regions(void);

@@ -27,6 +27,7 @@ enum kind { SWITCH, CHOICE, BYTES, COUNT, FILE_NAME, EVENTS };
 static const char *const pd_backend_choices[] = {"auto",   "kmod", "kmod-persistent",
 						 "dmabuf", "none", NULL};
 static const char *const pd_verify_choices[] = {"auto", "always", "never", NULL};
+static const char *const pd_held_choices[] = {"keep", "warn", "revoke", NULL};
 static const char *const pd_log_choices[] = {"quiet", "error", "warn", "info", "debug", NULL};
 static const char *const pd_deepbind_choices[] = {"clear", "keep", NULL};
 

@@ -22,6 +22,7 @@ enum pd_backend_choice {
 	PD_BACKEND_NONE
 };
 enum pd_verify { PD_VERIFY_AUTO, PD_VERIFY_ALWAYS, PD_VERIFY_NEVER };
+enum pd_held { PD_HELD_KEEP, PD_HELD_WARN, PD_HELD_REVOKE };
 enum pd_log_level { PD_LOG_QUIET, PD_LOG_ERROR, PD_LOG_WARN, PD_LOG_INFO, PD_LOG_DEBUG };
 enum pd_deepbind { PD_DEEPBIND_CLEAR, PD_DEEPBIND_KEEP };
 
@@ -31,6 +32,7 @@ struct pd_config {
 	uint64_t max_bytes;   /* 0: no limit of ours */
 	uint64_t max_regions; /* 0: chosen by the cache */
 	enum pd_verify verify;
+	enum pd_held held;
 	const char *trace;     /* NULL: off; else an absolute path, in trace_path */
 	uint32_t trace_events; /* bits 1 << enum pd_event */
 	uint64_t trace_stacks; /* return addresses at most; 0: none */

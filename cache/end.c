@@ -9,6 +9,7 @@
 #include "cache.h"
 #include "index.h"
 #include "log.h"
+#include "object.h"
 
 static struct pd_queue dying; /* regions being unpinned just now; under the lock */
 
@@ -17,7 +18,7 @@ static void set_state(struct pindown_region *region, enum pd_state state)
 	__atomic_store_n(&region->state, state, __ATOMIC_SEQ_CST);
 }
 
-static uint32_t my_tid(void)
+uint32_t pd_my_tid(void)
 {
 	const struct pd_thread *self = pd_self();
 
@@ -40,10 +41,11 @@ void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_re
 
 	__atomic_fetch_add(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
 	region->reason = (uint16_t)reason;
-	region->killer = my_tid();
+	region->killer = pd_my_tid();
 	if (missed)
 		pd_region_set_flags(region, region->flags | PD_REGION_MISSED);
 	set_state(region, PD_DYING);
+	pd_objects_unlink(number, reason);
 	pd_index_remove(number, region->base, region->end);
 	pd_queue_remove(&pd_queue, number);
 	pd_queue_append(&dying, number);
@@ -51,6 +53,20 @@ void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_re
 	pd_account_out(region, missed);
 	region->victim = victims->first;
 	victims->first = number;
+}
+
+/* Lock held, and as exact as pd_region_in_use(): is it held, or one of its objects? */
+static bool is_used(uint32_t number)
+{
+	return pd_region_in_use(number) || pd_objects_hold(number, pd_regions[number].reason);
+}
+
+bool pd_region_take_kept(uint32_t number)
+{
+	if (pd_regions[number].state != PD_KEPT || is_used(number))
+		return false;
+	set_state(&pd_regions[number], PD_DYING);
+	return true;
 }
 
 static void let_probes_pass(void)
@@ -93,7 +109,7 @@ void pd_victims_sort(const struct pd_victims *victims)
 	pd_heavy_barrier();
 	let_probes_pass();
 	for (uint32_t n = victims->first; n; n = pd_regions[n].victim)
-		if (pd_region_in_use(n))
+		if (is_used(n))
 			keep(n);
 }
 
@@ -112,7 +128,7 @@ void pd_victims_add_idle(struct pd_victims *victims, uint32_t candidates,
 		struct pindown_region *region = &pd_regions[n];
 
 		next = region->victim;
-		if (pd_region_in_use(n))
+		if (is_used(n))
 			set_state(region, pd_state_for(region->flags & PD_REGION_VOLATILE));
 		else
 			pd_victims_add(victims, n, reason);
@@ -149,7 +165,7 @@ static void unpin(uint32_t number, bool was_kept)
 void pd_unpin_kept(uint32_t number)
 {
 	pd_lock();
-	pd_regions[number].killer = my_tid();
+	pd_regions[number].killer = pd_my_tid();
 	pd_queue_append(&dying, number);
 	__atomic_fetch_add(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
 	pd_unlock();
@@ -182,10 +198,8 @@ static void let_go(uint32_t number)
 
 	pd_lock();
 	pd_hold(pd_self_or_anonymous(), number, -1u);
-	last = !pd_region_in_use(number);
-	if (last) {
-		set_state(&pd_regions[number], PD_DYING);
-	} else {
+	last = pd_region_take_kept(number);
+	if (!last) {
 		pd_queue_remove(&dying, number);
 		__atomic_fetch_sub(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
 		pd_wake_waiters();
@@ -213,6 +227,8 @@ int pd_victims_dispatch(struct pd_victims *victims)
 		next = region->victim;
 		if (!is_abandoned(region))
 			tell(region, in_use);
+		if (!is_abandoned(region))
+			pd_objects_end(number);
 		if (is_abandoned(region))
 			continue;
 		if (in_use)
@@ -277,7 +293,7 @@ static void collect(const struct pd_scope *scope, struct pd_victims *victims,
 
 bool pd_dying_under(const struct pd_scope *scope)
 {
-	uint32_t me = my_tid();
+	uint32_t me = pd_my_tid();
 
 	for (uint32_t number = dying.oldest; number; number = pd_regions[number].newer) {
 		struct pd_memory memory = memory_of(&pd_regions[number]);
@@ -290,7 +306,7 @@ bool pd_dying_under(const struct pd_scope *scope)
 
 bool pd_dying_any(void)
 {
-	uint32_t me = my_tid();
+	uint32_t me = pd_my_tid();
 
 	for (uint32_t number = dying.oldest; number; number = pd_regions[number].newer)
 		if (pd_regions[number].killer != me)

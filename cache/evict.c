@@ -15,6 +15,7 @@
 #include "config.h"
 #include "index.h"
 #include "log.h"
+#include "object.h"
 
 struct pd_queue pd_queue;
 
@@ -88,7 +89,8 @@ static bool has_moved(uint32_t number)
 /* As far as can be told without a barrier; pd_victims_add_idle() makes sure. */
 static bool can_go(uint32_t number, int device)
 {
-	return (device < 0 || pd_regions[number].pin.device == device) && !pd_region_in_use(number);
+	return (device < 0 || pd_regions[number].pin.device == device) &&
+	       !pd_region_in_use(number) && !pd_objects_hold(number, PINDOWN_REASON_EVICTED);
 }
 
 /* It is a live one, as all in the queue. false: somebody holds it. */

@@ -13,6 +13,7 @@
 #include "driver.h"
 #include "events.h"
 #include "index.h"
+#include "object.h"
 
 void pd_fork_prepare(void)
 {
@@ -47,6 +48,9 @@ void pd_fork_child(void)
 	if (pd_region_limit)
 		pd_index_reset();
 	pd_region_fork_child();
+	pd_objects_fork_child();
+	pd_creations_fork_child();
+	pd_consumers_fork_child();
 	pd_queue = (struct pd_queue){0, 0};
 	pd_occupied = 0;
 	pd_end_fork_child();

@@ -54,20 +54,8 @@ hold_if(struct pd_thread *self, bool light, uint32_t number, uint64_t addr, size
 	return ok ? region : NULL;
 }
 
-/*
- * Written only when it changes, so that a region that many threads hit stays in all their caches
- * between two pins.
- */
-static inline void touch(struct pindown_region *region)
-{
-	uint32_t now = __atomic_load_n(&pd_tick, __ATOMIC_RELAXED);
-
-	if (__atomic_load_n(&region->stamp, __ATOMIC_RELAXED) != now)
-		__atomic_store_n(&region->stamp, now, __ATOMIC_RELAXED);
-}
-
-static void __attribute__((noinline))
-trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t length)
+void __attribute__((noinline))
+pd_trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t length)
 {
 	uint64_t now = pd_ticks();
 	struct pd_trace_region what = {
@@ -83,15 +71,6 @@ trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t length)
 	};
 
 	pd_trace_region(PD_EV_HIT, &what, now, now);
-}
-
-static inline void count_hit(struct pd_thread *self, struct pindown_region *region, uint64_t addr,
-			     uint64_t length)
-{
-	touch(region);
-	pd_count(&self->counters->hits);
-	if (pd_tracing(PD_EV_HIT))
-		trace_hit(region, addr, length);
 }
 
 struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length)
@@ -176,7 +155,7 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 	    !passes_check(self, region))
 		region = NULL;
 	if (region) {
-		count_hit(self, region, addr, length);
+		pd_count_hit(self, region, addr, length);
 		*out = region;
 		return PINDOWN_OK;
 	}
@@ -195,7 +174,7 @@ get_held(struct pindown_region *region, uint32_t state, uint64_t addr, size_t le
 
 	if (state == PD_CHECKED && !passes_check(self, region))
 		return get_slow(addr, length, flags, out);
-	count_hit(self, region, addr, length);
+	pd_count_hit(self, region, addr, length);
 	*out = region;
 	return PINDOWN_OK;
 }
@@ -212,7 +191,7 @@ static inline __attribute__((always_inline)) int get_cached(struct pd_thread *se
 		return get_slow(addr, length, flags, out);
 	if (unlikely(state == PD_CHECKED || pd_tracing(PD_EV_HIT)))
 		return get_held(region, state, addr, length, flags, out);
-	touch(region);
+	pd_touch(region);
 	pd_count(&self->counters->hits);
 	*out = region;
 	return PINDOWN_OK;
@@ -257,9 +236,7 @@ static void __attribute__((noinline)) put_slow(uint32_t number)
 	bool last;
 
 	pd_lock();
-	last = pd_regions[number].state == PD_KEPT && !pd_region_in_use(number);
-	if (last)
-		__atomic_store_n(&pd_regions[number].state, PD_DYING, __ATOMIC_SEQ_CST);
+	last = pd_region_take_kept(number);
 	pd_unlock();
 	if (last)
 		pd_unpin_kept(number);

@@ -57,10 +57,11 @@ struct pindown_region {
 	uint32_t killer; /* DYING: the tid of the thread that unpins it */
 } __attribute__((aligned(128)));
 
-#define PD_REGION_VOLATILE 1u /* in a range where frees can't all be seen */
-#define PD_REGION_NO_SYNC  2u /* SYNC_MEMOPS is not supported for its memory */
-#define PD_REGION_SPANS	   8u /* several mappings side by side */
-#define PD_REGION_MISSED   4u /* its free was learned of too late */
+#define PD_REGION_VOLATILE 1u  /* in a range where frees can't all be seen */
+#define PD_REGION_NO_SYNC  2u  /* SYNC_MEMOPS is not supported for its memory */
+#define PD_REGION_SPANS	   8u  /* several mappings side by side */
+#define PD_REGION_MISSED   4u  /* its free was learned of too late */
+#define PD_REGION_OBJECTS  16u /* counted as kept because consumer objects on it are held */
 
 /* Of a region that is held. VOLATILE may come and go meanwhile (volatile.c). */
 static inline bool pd_region_is_volatile(const struct pindown_region *region)
@@ -132,7 +133,8 @@ static inline bool pd_state_is_live(uint32_t state)
 }
 
 /* One more hold, or one less, by this thread. A sum over all stripes tells whether any is left. */
-void pd_hold_shared(struct pd_thread *self, uint32_t number, uint32_t change);
+void pd_hold_shared(uint32_t *const *counts, struct pd_thread *self, uint32_t number,
+		    uint32_t change);
 
 /* In counts where only this thread writes. */
 static inline void pd_hold_own(uint32_t *holds, uint32_t number, uint32_t change)
@@ -146,20 +148,26 @@ static inline void pd_hold(struct pd_thread *self, uint32_t number, uint32_t cha
 	if (__builtin_expect(self->holds != 0, 1))
 		pd_hold_own(self->holds, number, change);
 	else
-		pd_hold_shared(self, number, change);
+		pd_hold_shared(pd_holds, self, number, change);
 }
 
-/*
- * Exact once the region is no longer live and a heavy barrier has passed: from then on nobody adds,
- * and whoever takes away later comes for the lock. Before that, a guess.
- */
-static inline bool pd_region_in_use(uint32_t number)
+static inline bool pd_holds_any(uint32_t *const *counts, uint32_t number)
 {
 	uint32_t sum = 0;
 
 	for (unsigned s = 0; s < PD_STRIPES; s++)
-		sum += __atomic_load_n(&pd_holds[s][number], __ATOMIC_SEQ_CST);
+		sum += __atomic_load_n(&counts[s][number], __ATOMIC_SEQ_CST);
 	return sum != 0;
+}
+
+/*
+ * Exact once the region is no longer live and a heavy barrier has passed: from then on nobody adds,
+ * and whoever takes away later comes for the lock. Before that, a guess. Held objects of the region
+ * are holds too, but are not counted here: see object.h.
+ */
+static inline bool pd_region_in_use(uint32_t number)
+{
+	return pd_holds_any(pd_holds, number);
 }
 
 #endif

@@ -6,14 +6,17 @@
 
 #include "cache.h"
 #include "config.h"
+#include "object.h"
 
 struct account {
 	uint64_t pins, unpins, evictions, invalidations;
 	uint64_t regions, bytes, kept_regions, kept_bytes, peak_regions, peak_bytes;
+	uint64_t object_kept_regions, object_kept_bytes;
 };
 
 static struct account total, devices[PD_MAX_DEVICES];
 static uint64_t pin_failures, lost_races, missed_invalidations;
+static uint64_t objects, objects_made, objects_revoked;
 
 static struct account *account_of(const struct pindown_region *region)
 {
@@ -107,6 +110,37 @@ void pd_account_lost_race(void)
 	lost_races++;
 }
 
+void pd_account_object_made(void)
+{
+	objects++;
+	objects_made++;
+}
+
+void pd_account_object_gone(bool revoked)
+{
+	objects--;
+	objects_revoked += revoked;
+}
+
+static void add_object_kept(struct account *account, uint64_t bytes, bool kept)
+{
+	account->object_kept_regions += kept ? 1 : -1ull;
+	account->object_kept_bytes += kept ? bytes : -bytes;
+}
+
+void pd_account_objects(struct pindown_region *region)
+{
+	struct account *own = account_of(region);
+	bool kept = region->state == PD_KEPT && pd_objects_of[pd_region_number(region)];
+
+	if (kept == !!(region->flags & PD_REGION_OBJECTS))
+		return;
+	pd_region_set_flags(region, region->flags ^ PD_REGION_OBJECTS);
+	add_object_kept(&total, region->pin.length, kept);
+	if (own)
+		add_object_kept(own, region->pin.length, kept);
+}
+
 uint64_t pd_pinned_bytes(void)
 {
 	return total.bytes;
@@ -122,6 +156,7 @@ void pd_stats_fork_child(void)
 	memset(&total, 0, sizeof(total));
 	memset(devices, 0, sizeof(devices));
 	pin_failures = lost_races = missed_invalidations = 0;
+	objects = objects_made = objects_revoked = 0;
 }
 
 /* ---- for the caller ----------------------------------------------------------------------- */
@@ -138,6 +173,8 @@ static void fill_account(struct pindown_stats *stats, const struct account *acco
 	stats->kept_bytes = account->kept_bytes;
 	stats->peak_regions = account->peak_regions;
 	stats->peak_bytes = account->peak_bytes;
+	stats->object_kept_regions = account->object_kept_regions;
+	stats->object_kept_bytes = account->object_kept_bytes;
 }
 
 static uint64_t sum(size_t which)
@@ -158,6 +195,9 @@ static void fill_process(struct pindown_stats *stats)
 	stats->max_bytes = pd_config()->max_bytes;
 	stats->max_regions = pd_max_regions();
 	stats->intercepting = pd_intercepting;
+	stats->objects = objects;
+	stats->objects_made = objects_made;
+	stats->objects_revoked = objects_revoked;
 }
 
 PD_EXPORT int pindown_stats(struct pindown_stats *stats, size_t size, int device)

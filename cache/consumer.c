@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Those who attach objects to regions. A place in the table is taken under the lock and counts the
+ * callbacks that run in it, so that removing a consumer can wait for the last of them.
+ */
+#define _GNU_SOURCE
+#include <string.h>
+
+#include "cache.h"
+#include "object.h"
+
+static struct pd_consumer consumers[PD_CONSUMERS];
+
+/* Which consumer this thread is calling back: removing it from there must not wait. */
+struct call {
+	const struct pd_consumer *consumer;
+	struct call *outer;
+};
+static __thread struct call *calls __attribute__((tls_model("initial-exec")));
+
+/* An id that its owner has given back must not stand for the place's next owner. */
+static uint32_t id_of(const struct pd_consumer *consumer)
+{
+	return (consumer->turn & 0xffffff) * PD_CONSUMERS + (uint32_t)(consumer - consumers) + 1;
+}
+
+struct pd_consumer *pd_consumer(uint32_t id)
+{
+	struct pd_consumer *consumer = &consumers[(id - 1) % PD_CONSUMERS];
+
+	return consumer->taken && id_of(consumer) == id ? consumer : NULL;
+}
+
+uint32_t pd_consumer_runs_here(const struct pd_consumer *consumer)
+{
+	uint32_t count = 0;
+
+	for (const struct call *c = calls; c; c = c->outer)
+		count += c->consumer == consumer;
+	return count;
+}
+
+PD_EXPORT int pindown_consumer_add(const struct pindown_consumer *consumer, size_t size)
+{
+	struct pindown_consumer ops = {0};
+	int id = PINDOWN_ERR_NO_MEMORY;
+
+	if (!consumer || size == 0)
+		return PINDOWN_ERR_INVALID;
+	memcpy(&ops, consumer, size < sizeof(ops) ? size : sizeof(ops));
+	if (!ops.name || !ops.create || !ops.destroy)
+		return PINDOWN_ERR_INVALID;
+	pd_lock();
+	for (unsigned i = 0; i < PD_CONSUMERS && id < 0; i++)
+		if (!consumers[i].taken) {
+			consumers[i] = (struct pd_consumer){
+				.ops = ops, .turn = consumers[i].turn + 1, .taken = true};
+			strncpy(consumers[i].name, ops.name, PD_CONSUMER_NAME - 1);
+			consumers[i].ops.name = consumers[i].name;
+			id = (int)id_of(&consumers[i]);
+		}
+	pd_unlock();
+	return id;
+}
+
+void pd_consumer_enter(struct pd_consumer *consumer)
+{
+	consumer->running++;
+}
+
+void pd_consumer_leave(struct pd_consumer *consumer)
+{
+	if (consumer->running) /* in a forked child the counts began anew */
+		consumer->running--;
+	if (consumer->leaving && !consumer->running)
+		consumer->taken = false;
+	pd_wake_waiters();
+}
+
+int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *region,
+		       const struct pindown_key *key, void *request, void **data)
+{
+	struct call here = {.consumer = consumer, .outer = calls};
+	int error;
+
+	calls = &here;
+	error = consumer->ops.create(region, key, request, data, consumer->ops.arg);
+	calls = here.outer;
+	return error;
+}
+
+int pd_consumer_destroy(struct pd_consumer *consumer, const struct pindown_object_end *what)
+{
+	struct call here = {.consumer = consumer, .outer = calls};
+	int error;
+
+	calls = &here;
+	error = consumer->ops.destroy(what, consumer->ops.arg);
+	calls = here.outer;
+	return error;
+}
+
+/* The child keeps the consumers; callbacks that ran in other threads of the parent do not run here.
+ */
+void pd_consumers_fork_child(void)
+{
+	for (unsigned i = 0; i < PD_CONSUMERS; i++) {
+		consumers[i].running = pd_consumer_runs_here(&consumers[i]);
+		if (consumers[i].leaving && !consumers[i].running)
+			consumers[i].taken = false;
+	}
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* The table of consumer objects, and what can be asked of one. */
+#define _GNU_SOURCE
+#include <string.h>
+
+#include "cache.h"
+#include "object.h"
+#include "table.h"
+
+_Static_assert(sizeof(struct pindown_object) == 64, "one cache line");
+
+struct pindown_object *pd_objects;
+uint32_t *pd_object_holds[PD_STRIPES];
+
+static struct pd_table table = {
+	.record_bytes = sizeof(struct pindown_object),
+	.columns = PD_STRIPES,
+	.most = 1u << 22,
+	.least = 1u << 12,
+};
+static uint32_t free_list;
+
+uint32_t pd_object_alloc(void)
+{
+	uint32_t number = free_list;
+
+	if (number) {
+		free_list = pd_objects[number].victim;
+		pd_objects[number].victim = 0;
+		return number;
+	}
+	number = pd_table_next(&table);
+	if (table.capacity && !pd_objects) {
+		memcpy(pd_object_holds, table.column, sizeof(pd_object_holds));
+		pd_objects = (struct pindown_object *)(void *)table.records;
+	}
+	return number;
+}
+
+void pd_object_free(uint32_t number)
+{
+	struct pindown_object *object = &pd_objects[number];
+
+	object->victim = free_list;
+	free_list = number;
+	__atomic_store_n(&object->data, NULL, __ATOMIC_RELAXED);
+	__atomic_store_n(&object->state, PD_OBJECT_FREE, __ATOMIC_RELEASE);
+}
+
+uint32_t pd_object_high_water(void)
+{
+	return table.used;
+}
+
+/* Records that were free are not used again: the parent's list of them means nothing here. */
+void pd_objects_fork_child(void)
+{
+	for (uint32_t n = 1; n <= table.used; n++)
+		if (pd_objects[n].state != PD_OBJECT_FREE)
+			pd_objects[n].state = PD_OBJECT_ABANDONED;
+	free_list = 0;
+}
+
+/* ---- the holder's ------------------------------------------------------------------------- */
+
+PD_EXPORT void pindown_detach(struct pindown_object *object)
+{
+	uint32_t number;
+
+	if (__builtin_expect(!object, 0))
+		return;
+	number = pd_object_number(object);
+	/* The hold goes down before the state is read, as in pindown_put(). */
+	pd_object_hold(pd_self_or_anonymous(), number, -1u);
+	if (__builtin_expect(__atomic_load_n(&object->state, __ATOMIC_SEQ_CST) != PD_OBJECT_LIVE,
+			     0))
+		pd_object_let_go(number);
+}
+
+PD_EXPORT void *pindown_object_data(const struct pindown_object *object)
+{
+	return __atomic_load_n(&object->data, __ATOMIC_RELAXED);
+}
+
+PD_EXPORT struct pindown_region *pindown_object_region(const struct pindown_object *object)
+{
+	return &pd_regions[object->region];
+}
+
+/* Under the lock, if need be: its owner's end may be looking whether it is idle just now. */
+PD_EXPORT int pindown_object_is_live(const struct pindown_object *object)
+{
+	bool live = __atomic_load_n(&object->state, __ATOMIC_ACQUIRE) == PD_OBJECT_LIVE;
+
+	if (!live) {
+		pd_lock();
+		live = object->state == PD_OBJECT_LIVE;
+		pd_unlock();
+	}
+	return live;
+}

@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: MIT */
+/* How consumer objects come to their end: with their region, their owner, or their consumer. */
+#define _GNU_SOURCE
+#include <sched.h>
+
+#include "cache.h"
+#include "config.h"
+#include "log.h"
+#include "object.h"
+
+static void set_state(struct pindown_object *object, enum pd_object_state state)
+{
+	__atomic_store_n(&object->state, state, __ATOMIC_SEQ_CST);
+}
+
+/* In this process everything was the parent's: a callback of ours has forked, and this is the child.
+ */
+static bool is_abandoned(const struct pindown_object *object)
+{
+	return __atomic_load_n(&object->state, __ATOMIC_RELAXED) == PD_OBJECT_ABANDONED;
+}
+
+/* Lock held. From here on every detach of it comes for the lock. */
+static void begin_end(struct pindown_object *object, enum pindown_reason reason)
+{
+	object->reason = (uint16_t)reason;
+	object->worker = pd_my_tid();
+	set_state(object, PD_OBJECT_ENDING);
+}
+
+/* Lock held. This thread destroys it, once the lock is let go. */
+static void take(uint32_t number, uint32_t *chain)
+{
+	struct pindown_object *object = &pd_objects[number];
+
+	object->worker = pd_my_tid();
+	object->revoked = pd_object_is_held(number);
+	object->called = false;
+	set_state(object, PD_OBJECT_DYING);
+	pd_consumer_enter(pd_consumer(object->consumer));
+	object->victim = *chain;
+	*chain = number;
+}
+
+static void trace_destroy(const struct pindown_object *object, int error, uint64_t begin)
+{
+	(void)object;
+	(void)error;
+	(void)begin;
+}
+
+/* It is DYING and ours. Lock not held. */
+static void destroy(uint32_t number)
+{
+	struct pindown_object *object = &pd_objects[number];
+	uint64_t begin = pd_tracing(PD_EV_UNPIN) ? pd_ticks() : 0;
+	struct pindown_object_end what = {
+		.key = object->key,
+		.data = object->data,
+		.region = &pd_regions[object->region],
+		.reason = object->reason,
+		.in_use = object->revoked,
+	};
+	struct pd_consumer *consumer;
+	int error;
+
+	pd_lock();
+	consumer = pd_consumer(object->consumer);
+	object->called = true;
+	pd_unlock();
+	if (what.in_use) /* its holder may be looking */
+		__atomic_store_n(&object->data, NULL, __ATOMIC_RELAXED);
+	error = pd_consumer_destroy(consumer, &what);
+	pd_lock();
+	pd_consumer_leave(consumer);
+	pd_unlock();
+	if (!is_abandoned(object))
+		trace_destroy(object, error, begin);
+}
+
+/* Lock held. */
+static void remove_from_region(uint32_t number)
+{
+	uint32_t *at = &pd_objects_of[pd_objects[number].region];
+
+	while (*at != number)
+		at = &pd_objects[*at].next;
+	__atomic_store_n(at, pd_objects[number].next, __ATOMIC_RELEASE);
+}
+
+/* Lock held. Who has announced a region before this, and so may walk its objects, has ended. */
+static void let_readers_pass(void)
+{
+	pd_heavy_barrier();
+	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
+		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
+
+		/* A few instructions, unless that thread has lost its processor in between. */
+		for (unsigned i = 0;
+		     number && __atomic_load_n(&t->probing, __ATOMIC_ACQUIRE) == number; i++)
+			if (i > 1000)
+				sched_yield();
+	}
+}
+
+/* Lock held. No reader walks over it any more. Who holds it still is waited for with the record. */
+static void retire(uint32_t number)
+{
+	struct pindown_object *object = &pd_objects[number];
+
+	pd_account_object_gone(object->revoked);
+	pd_account_objects(&pd_regions[object->region]);
+	if (pd_object_is_held(number))
+		set_state(object, PD_OBJECT_REVOKED);
+	else
+		pd_object_free(number);
+}
+
+/* Lock held. Nobody but its objects may have kept the region: then it is this thread's to unpin. */
+static void take_region(uint32_t region, uint32_t *regions)
+{
+	if (!pd_region_take_kept(region))
+		return;
+	pd_regions[region].victim = *regions;
+	*regions = region;
+}
+
+/* Lock held. They have been destroyed. Returns regions to be unpinned. */
+static uint32_t retire_all(uint32_t chain)
+{
+	uint32_t regions = 0;
+	bool has_readers = false;
+
+	for (uint32_t n = chain; n; n = pd_objects[n].victim) {
+		if (is_abandoned(&pd_objects[n]))
+			return 0;
+		remove_from_region(n);
+		has_readers |= pd_state_is_live(pd_regions[pd_objects[n].region].state);
+	}
+	if (has_readers)
+		let_readers_pass();
+	for (uint32_t n = chain, next; n; n = next) {
+		uint32_t region = pd_objects[n].region;
+
+		next = pd_objects[n].victim;
+		retire(n);
+		take_region(region, &regions);
+	}
+	pd_wake_waiters();
+	return regions;
+}
+
+/* Lock not held. Destroy what was taken, and unpin regions that nothing else has kept. */
+static void finish(uint32_t chain)
+{
+	uint32_t regions;
+
+	for (uint32_t n = chain; n; n = pd_objects[n].victim)
+		if (!is_abandoned(&pd_objects[n]))
+			destroy(n);
+	pd_lock();
+	regions = retire_all(chain);
+	pd_unlock();
+	for (uint32_t next; regions; regions = next) {
+		next = pd_regions[regions].victim;
+		pd_unpin_kept(regions);
+	}
+}
+
+void pd_object_let_go(uint32_t number)
+{
+	struct pindown_object *object = &pd_objects[number];
+	uint32_t chain = 0;
+
+	pd_lock();
+	if (!pd_object_is_held(number)) {
+		if (object->state == PD_OBJECT_KEPT)
+			take(number, &chain);
+		else if (object->state == PD_OBJECT_REVOKED)
+			pd_object_free(number);
+	}
+	pd_unlock();
+	if (chain)
+		finish(chain);
+}
+
+/* ---- with the region ---------------------------------------------------------------------- */
+
+/* The memory of a region that is only evicted, or flushed by request, lives on. */
+static bool is_revoked_for(enum pindown_reason reason)
+{
+	return pd_config()->held == PD_HELD_REVOKE &&
+	       (reason == PINDOWN_REASON_FREED || reason == PINDOWN_REASON_CONTEXT ||
+		reason == PINDOWN_REASON_STALE);
+}
+
+void pd_objects_unlink(uint32_t region, enum pindown_reason reason)
+{
+	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next)
+		if (pd_objects[n].state == PD_OBJECT_LIVE)
+			begin_end(&pd_objects[n], reason);
+}
+
+static bool holds_region(uint32_t number, enum pindown_reason reason)
+{
+	switch ((enum pd_object_state)pd_objects[number].state) {
+	case PD_OBJECT_LIVE:
+		return pd_object_is_held(number);
+	case PD_OBJECT_ENDING:
+		return pd_object_is_held(number) && !is_revoked_for(reason);
+	default: /* kept, or some thread is about to destroy it */
+		return true;
+	}
+}
+
+bool pd_objects_hold(uint32_t region, enum pindown_reason reason)
+{
+	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next)
+		if (holds_region(n, reason))
+			return true;
+	return false;
+}
+
+/* How many objects of each consumer are kept on a region. */
+struct held {
+	uint32_t all, of[PD_CONSUMERS];
+};
+
+/* Lock held. Idle objects, and those to be revoked, are this thread's to destroy; others are kept. */
+static uint32_t settle(uint32_t region, struct held *held)
+{
+	enum pindown_reason reason = pd_regions[region].reason;
+	uint32_t chain = 0;
+
+	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next) {
+		if (pd_objects[n].state != PD_OBJECT_ENDING)
+			continue;
+		if (!pd_object_is_held(n) || is_revoked_for(reason)) {
+			take(n, &chain);
+		} else {
+			set_state(&pd_objects[n], PD_OBJECT_KEPT);
+			held->all++;
+			held->of[(pd_objects[n].consumer - 1) % PD_CONSUMERS]++;
+		}
+	}
+	pd_account_objects(&pd_regions[region]);
+	return chain;
+}
+
+/* Lock held. Is another thread destroying or making an object on the region? */
+static bool others_are_at(uint32_t region)
+{
+	uint32_t me = pd_my_tid();
+
+	if (pd_creations_on(region))
+		return true;
+	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next)
+		if (pd_objects[n].state == PD_OBJECT_DYING && pd_objects[n].worker != me)
+			return true;
+	return false;
+}
+
+static void wait_for_others(uint32_t region)
+{
+	static bool said;
+	uint64_t deadline = pd_deadline(PD_RACE_WAIT_NS);
+	bool in_time = true;
+
+	pd_lock();
+	while (in_time && others_are_at(region))
+		in_time = pd_wait_settled(deadline);
+	pd_unlock();
+	if (!in_time)
+		pd_log_once(
+			&said, PD_LOG_WARN,
+			"a free has waited two seconds for another thread that makes or destroys "
+			"a registration of the same memory and goes on; the memory may come back "
+			"late");
+}
+
+static void tell_held(const struct pindown_region *region, const struct held *held)
+{
+	if (pd_config()->held != PD_HELD_WARN || region->reason == PINDOWN_REASON_EVICTED ||
+	    region->reason == PINDOWN_REASON_FLUSHED)
+		return;
+	pd_log(PD_LOG_WARN,
+	       "%llu bytes of GPU memory at 0x%llx were freed while the program holds %u "
+	       "registration%s of them: they stay pinned until it lets go",
+	       (unsigned long long)(region->end - region->base), (unsigned long long)region->base,
+	       held->all, held->all == 1 ? "" : "s");
+}
+
+void pd_objects_end(uint32_t region)
+{
+	struct held held = {0};
+	uint32_t chain;
+
+	if (!__atomic_load_n(&pd_objects_of[region], __ATOMIC_RELAXED) && !pd_creations_any())
+		return;
+	pd_lock();
+	chain = settle(region, &held);
+	pd_unlock();
+	if (held.all)
+		tell_held(&pd_regions[region], &held);
+	if (chain)
+		finish(chain);
+	if (__atomic_load_n(&pd_regions[region].state, __ATOMIC_RELAXED) == PD_KEPT)
+		wait_for_others(region);
+}
+
+/* ---- with the owner or the consumer ------------------------------------------------------- */
+
+/* Which objects: all of a consumer, or of one owner of its. */
+struct whose {
+	uint32_t consumer;
+	const uint64_t *owner;
+};
+
+static bool is_theirs(const struct pindown_object *object, const struct whose *whose)
+{
+	return object->consumer == whose->consumer &&
+	       (!whose->owner || object->key.owner == *whose->owner);
+}
+
+/* Lock held. */
+static uint32_t begin_ends(const struct whose *whose)
+{
+	uint32_t chain = 0;
+
+	for (uint32_t n = 1; n <= pd_object_high_water(); n++) {
+		struct pindown_object *object = &pd_objects[n];
+
+		if (!is_theirs(object, whose))
+			continue;
+		if (object->state == PD_OBJECT_LIVE)
+			begin_end(object, PINDOWN_REASON_OWNER);
+		else if (object->state != PD_OBJECT_ENDING || object->worker != pd_my_tid())
+			continue; /* (ours: we are in a subscriber's callback) */
+		object->victim = chain;
+		chain = n;
+	}
+	return chain;
+}
+
+/* Lock held. Those that are held are left as they were, or taken all the same. */
+static uint32_t settle_ends(uint32_t ending, bool held_too)
+{
+	uint32_t chain = 0;
+
+	if (ending)
+		let_readers_pass();
+	for (uint32_t n = ending, next; n; n = next) {
+		next = pd_objects[n].victim;
+		if (held_too || !pd_object_is_held(n))
+			take(n, &chain);
+		else if (pd_state_is_live(pd_regions[pd_objects[n].region].state))
+			set_state(&pd_objects[n], PD_OBJECT_LIVE);
+	}
+	return chain;
+}
+
+/* Lock held. Is another thread making one, or about to destroy one? */
+static bool others_are_at_theirs(const struct whose *whose)
+{
+	uint32_t me = pd_my_tid();
+
+	if (pd_creations_of(whose->consumer, whose->owner))
+		return true;
+	for (uint32_t n = 1; n <= pd_object_high_water(); n++) {
+		uint32_t state = pd_objects[n].state;
+
+		if (!is_theirs(&pd_objects[n], whose))
+			continue;
+		if ((state == PD_OBJECT_ENDING || state == PD_OBJECT_DYING) &&
+		    pd_objects[n].worker != me)
+			return true;
+		if (state == PD_OBJECT_KEPT && !pd_object_is_held(n)) /* its detach is on the way */
+			return true;
+	}
+	return false;
+}
+
+/* Lock held. */
+static int count_held(const struct whose *whose)
+{
+	int count = 0;
+
+	for (uint32_t n = 1; n <= pd_object_high_water(); n++) {
+		uint32_t state = pd_objects[n].state;
+
+		if ((state == PD_OBJECT_LIVE || state == PD_OBJECT_KEPT ||
+		     state == PD_OBJECT_ENDING) &&
+		    is_theirs(&pd_objects[n], whose) && pd_object_is_held(n))
+			count++;
+	}
+	return count;
+}
+
+PD_EXPORT int pindown_end_owner(int consumer, uint64_t owner)
+{
+	const struct whose whose = {(uint32_t)consumer, &owner};
+	uint64_t deadline = pd_deadline(PD_RACE_WAIT_NS);
+	int result = PINDOWN_ERR_INVALID;
+	uint32_t chain;
+
+	pd_lock();
+	if (consumer < 1 || !pd_consumer(whose.consumer))
+		goto out;
+	chain = settle_ends(begin_ends(&whose), false);
+	pd_unlock();
+	if (chain)
+		finish(chain);
+	pd_lock();
+	while (others_are_at_theirs(&whose) && pd_wait_settled(deadline))
+		;
+	result = count_held(&whose);
+out:
+	pd_unlock();
+	return result;
+}
+
+/* Lock held. One whose memory has ended already, and whose holder has not let go. */
+static uint32_t take_kept(const struct whose *whose)
+{
+	uint32_t chain = 0;
+
+	for (uint32_t n = 1; n <= pd_object_high_water(); n++)
+		if (pd_objects[n].state == PD_OBJECT_KEPT && is_theirs(&pd_objects[n], whose)) {
+			pd_objects[n].reason = PINDOWN_REASON_OWNER;
+			take(n, &chain);
+		}
+	return chain;
+}
+
+/* Lock held. Callbacks that this thread is in the middle of, or is about to make: it can't wait. */
+static uint32_t callbacks_of_mine(const struct pd_consumer *consumer, const struct whose *whose)
+{
+	uint32_t count = pd_consumer_runs_here(consumer);
+	uint32_t me = pd_my_tid();
+
+	for (uint32_t n = 1; n <= pd_object_high_water(); n++)
+		if (pd_objects[n].state == PD_OBJECT_DYING && pd_objects[n].worker == me &&
+		    !pd_objects[n].called && is_theirs(&pd_objects[n], whose))
+			count++;
+	return count;
+}
+
+PD_EXPORT int pindown_consumer_remove(int id)
+{
+	const struct whose whose = {(uint32_t)id, NULL};
+	struct pd_consumer *consumer;
+	int result = PINDOWN_ERR_INVALID;
+	uint32_t chain;
+
+	pd_lock();
+	consumer = id < 1 ? NULL : pd_consumer(whose.consumer);
+	if (!consumer || consumer->leaving)
+		goto out;
+	result = PINDOWN_OK;
+	consumer->leaving = true; /* nothing new is made for it */
+	pd_consumer_enter(consumer);
+	while ((chain = settle_ends(begin_ends(&whose), true)) || (chain = take_kept(&whose)) ||
+	       others_are_at_theirs(&whose) ||
+	       consumer->running > 1 + callbacks_of_mine(consumer, &whose)) {
+		if (!chain) {
+			pd_wait_settled(pd_deadline(PD_RACE_WAIT_NS));
+			continue;
+		}
+		pd_unlock();
+		finish(chain);
+		pd_lock();
+	}
+	pd_consumer_leave(consumer);
+out:
+	pd_unlock();
+	return result;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "pages.h"
+#include "table.h"
+
+/* Address space only. Under `ulimit -v` less will do. */
+static bool reserve(struct pd_table *table)
+{
+	for (uint32_t n = table->most; n >= table->least; n /= 2) {
+		size_t records = (size_t)n * table->record_bytes;
+		size_t numbers = (size_t)n * sizeof(uint32_t);
+		char *p = pd_reserve(records + table->columns * numbers);
+
+		if (!p)
+			continue;
+		for (unsigned c = 0; c < table->columns; c++)
+			table->column[c] = (uint32_t *)(void *)(p + records + c * numbers);
+		table->records = p;
+		table->capacity = n;
+		return true;
+	}
+	return false;
+}
+
+/*
+ * How many records become usable at a time. From where a step is huge pages of records, and then of
+ * columns, they are asked for: see pd_prefer_huge().
+ */
+static uint32_t step(const struct pd_table *table)
+{
+	const uint32_t huge_records = (uint32_t)(PD_HUGE_PAGE / table->record_bytes);
+	const uint32_t huge_column = (uint32_t)(PD_HUGE_PAGE / sizeof(uint32_t));
+	uint32_t left = table->capacity - table->usable;
+	uint32_t records = table->usable < huge_records	 ? 1024u
+			   : table->usable < huge_column ? huge_records
+							 : huge_column;
+
+	return records < left ? records : left;
+}
+
+static bool make_usable(void *start, size_t bytes)
+{
+	if (!pd_make_usable(start, bytes))
+		return false;
+	if (bytes >= PD_HUGE_PAGE)
+		pd_prefer_huge(start, bytes);
+	return true;
+}
+
+static bool make_column_usable(uint32_t *column, uint32_t usable, uint32_t records)
+{
+	/* 1024 numbers are exactly a page of 4 KiB; a larger page is made usable more than once. */
+	uintptr_t first = (uintptr_t)&column[usable];
+	uintptr_t page = first & ~(uintptr_t)65535;
+
+	if (page < (uintptr_t)column)
+		page = (uintptr_t)column;
+	return make_usable((void *)page, first - page + records * sizeof(uint32_t));
+}
+
+static bool grow(struct pd_table *table)
+{
+	bool ok = table->usable < table->capacity || (table->capacity == 0 && reserve(table));
+	uint32_t records = ok ? step(table) : 0;
+
+	ok = ok && make_usable(table->records + table->usable * table->record_bytes,
+			       records * table->record_bytes);
+	for (unsigned c = 0; ok && c < table->columns; c++)
+		ok = make_column_usable(table->column[c], table->usable, records);
+	if (ok)
+		table->usable += records;
+	return ok;
+}
+
+uint32_t pd_table_next(struct pd_table *table)
+{
+	if (table->used + 1 >= table->usable && !grow(table))
+		return 0;
+	return ++table->used;
+}
+
+void pd_table_clear(struct pd_table *table)
+{
+	int saved = errno;
+
+	for (unsigned c = 0; table->usable && c < table->columns; c++)
+		madvise(table->column[c], table->usable * sizeof(uint32_t), MADV_DONTNEED);
+	if (table->usable)
+		madvise(table->records, table->usable * table->record_bytes, MADV_DONTNEED);
+	table->used = 0;
+	errno = saved;
+}

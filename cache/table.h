@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A table of records that stay where they are for good, so that a reader without a lock may look at
+ * any of them; with a few columns of 32-bit numbers beside it, one for each record. Address space is
+ * reserved once, memory is used as the table grows. Changes are made under the cache's lock.
+ */
+#ifndef PD_TABLE_H
+#define PD_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PD_TABLE_MOST_COLUMNS 9
+
+struct pd_table {
+	/* Constant. */
+	size_t record_bytes;
+	unsigned columns;
+	uint32_t most, least; /* records to reserve room for, the less if address space is short */
+
+	char *records;
+	uint32_t *column[PD_TABLE_MOST_COLUMNS];
+	uint32_t capacity, usable;
+	uint32_t used; /* numbers above it were never given out; number 0 never is */
+};
+
+/* The next number that was never given out; 0 when the table is full or memory is short. */
+uint32_t pd_table_next(struct pd_table *table);
+
+/* Nobody uses any of it: give the memory back. A reader that comes late sees zeroes. */
+void pd_table_clear(struct pd_table *table);
+
+#endif

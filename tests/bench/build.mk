@@ -5,7 +5,7 @@ bench_bin := $(B)/bench
 bench_obj := $(B)/obj/tests/bench
 
 # Linked with a libcuda.so.1 that only has what they call; which one they run on is the runner's choice.
-bench_cuda := calls resident hits
+bench_cuda := calls stacks resident hits
 $(bench_obj)/%: INCLUDE += -Ihook
 BENCH += $(addprefix $(bench_bin)/,$(bench_cuda) startup null/libcuda.so.1)
 

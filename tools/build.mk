@@ -5,6 +5,10 @@ TOOLS_SRC := $(wildcard tools/*.c)
 with_elf := $(shell echo '\#include <gelf.h>' | $(CC) -E -xc - >/dev/null 2>&1 && echo yes)
 TOOLS_SRC := $(filter-out $(if $(with_elf),tools/object_unread.c,tools/object_read.c tools/deepbind.c),$(TOOLS_SRC))
 TOOLS_LIBS := $(if $(with_elf),-lelf)
+# Call stacks get their names from libdw; where there is none, they are modules and offsets.
+with_dw := $(shell echo '\#include <elfutils/libdwfl.h>' | $(CC) -E -xc - >/dev/null 2>&1 && echo yes)
+TOOLS_SRC := $(filter-out $(if $(with_dw),tools/symbols_none.c,tools/symbols_dw.c),$(TOOLS_SRC))
+TOOLS_LIBS += $(if $(with_dw),-ldw -ldl)
 TOOLS_OBJ := $(TOOLS_SRC:%=$(B)/obj/%.o)
 TOOLS_SHARED := $(B)/obj/cache/config.c.o $(B)/obj/cache/log.c.o $(B)/obj/cache/trace_format.c.o
 

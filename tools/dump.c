@@ -8,6 +8,7 @@
 #include "format.h"
 #include "out.h"
 #include "reader.h"
+#include "symbols.h"
 #include "verb.h"
 
 static const char help[] =
@@ -29,12 +30,27 @@ static const char help[] =
 	"\n"
 	"How:\n"
 	"  --json           one JSON object a line; times in ns\n"
+	"  --stacks         with call stacks, where the trace has them (PINDOWN_TRACE_STACKS)\n"
+	"  --symbols DIR    where else to look for the files that the addresses are of, and\n"
+	"                   their debug files, by name or by build id\n"
 	"  --color WHEN     auto, always or never\n"
 	"  --help           this text\n"
 	"\n"
 	"Exit status: 0, 1 when a file could not be read wholly, 2 for bad options.\n";
 
-enum option_number { CALL = 1, ADDR, THREAD, TIME, EVENT, FAILED, JSON, COLOUR, HELP };
+enum option_number {
+	CALL = 1,
+	ADDR,
+	THREAD,
+	TIME,
+	EVENT,
+	FAILED,
+	JSON,
+	STACKS,
+	SYMBOLS,
+	COLOUR,
+	HELP
+};
 
 static const struct option options[] = {
 	{"call", required_argument, NULL, CALL},
@@ -44,6 +60,8 @@ static const struct option options[] = {
 	{"event", required_argument, NULL, EVENT},
 	{"failed", no_argument, NULL, FAILED},
 	{"json", no_argument, NULL, JSON},
+	{"stacks", no_argument, NULL, STACKS},
+	{"symbols", required_argument, NULL, SYMBOLS},
 	{"color", required_argument, NULL, COLOUR},
 	{"colour", required_argument, NULL, COLOUR},
 	{"help", no_argument, NULL, HELP},
@@ -76,6 +94,12 @@ static bool parse_option(int number, struct wishes *wishes)
 		return true;
 	case JSON:
 		wishes->format = &format_json;
+		return true;
+	case STACKS:
+		format_stacks = true;
+		return true;
+	case SYMBOLS:
+		symbols_folder(optarg);
 		return true;
 	case COLOUR:
 		if (out_parse_colour(optarg, &wishes->colour))
@@ -126,6 +150,7 @@ static int run(int argc, char **argv)
 		return STATUS_DAMAGED;
 	print(reader, &wishes);
 	status = reader_damaged(reader) ? STATUS_DAMAGED : STATUS_OK;
+	symbols_free();
 	reader_close(reader);
 	return status;
 }

@@ -12,6 +12,9 @@ struct format {
 	void (*end)(const struct reader *reader);
 };
 
+/* Whole call stacks, not only who called. */
+extern bool format_stacks;
+
 extern const struct format format_text, format_json;
 
 #endif

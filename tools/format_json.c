@@ -4,6 +4,7 @@
 
 #include "names.h"
 #include "out.h"
+#include "symbols.h"
 
 static char *put_quoted(char *at, const char *text, size_t length)
 {
@@ -98,6 +99,49 @@ static char *put_call(char *at, const struct event *event)
 	return at;
 }
 
+static char *put_place(char *at, const struct place *place)
+{
+	at = put_address(at, "{\"offset\":", place->offset);
+	if (place->module)
+		at = put_quoted(put_text(at, ",\"module\":"), place->module,
+				strnlen(place->module, 400));
+	if (place->function)
+		at = put_quoted(put_text(at, ",\"function\":"), place->function,
+				strnlen(place->function, 400));
+	if (place->source) {
+		at = put_quoted(put_text(at, ",\"file\":"), place->source,
+				strnlen(place->source, 400));
+		at = put_decimal(put_text(at, ",\"line\":"), place->line);
+	}
+	if (place->inlined)
+		at = put_text(at, ",\"inlined\":true");
+	*at++ = '}';
+	return at;
+}
+
+/* Who called, or with --stacks everyone; each place may be as long as there is room at once. */
+static char *put_stack(char *at, const struct event *event)
+{
+	struct place places[MOST_PLACES];
+	const struct place *caller;
+	unsigned count;
+
+	if (!format_stacks) {
+		caller = symbols_caller(event->file, event->record.stack);
+		return caller ? put_place(put_text(at, ",\"caller\":"), caller) : at;
+	}
+	count = symbols_stack(event->file, event->record.stack, places);
+	at = put_text(at, ",\"stack\":[");
+	for (unsigned i = 0; i < count; i++) {
+		if (i)
+			*at++ = ',';
+		out_took(at);
+		at = put_place(out_room(), &places[i]);
+	}
+	*at++ = ']';
+	return at;
+}
+
 static void print_event(const struct event *event)
 {
 	const struct record *record = &event->record;
@@ -127,6 +171,10 @@ static void print_event(const struct event *event)
 		if (record->text)
 			at = put_quoted(put_text(at, ",\"text\":"), record->text,
 					record->text_length);
+		if (record->stack) {
+			out_took(at);
+			at = put_stack(out_room(), event);
+		}
 	}
 	at = put_text(at, "}\n");
 	out_took(at);

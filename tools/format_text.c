@@ -5,6 +5,7 @@
 #include "filter.h"
 #include "names.h"
 #include "out.h"
+#include "symbols.h"
 
 enum {
 	TIME = 14,
@@ -16,6 +17,8 @@ enum {
 	RESULT = 25,
 	TOOK = 9,
 };
+
+bool format_stacks;
 
 static bool several; /* processes: their numbers are shown */
 
@@ -188,6 +191,34 @@ static char *put_more(char *at, const struct record *record)
 	return at;
 }
 
+static void print_stack(const struct event *event)
+{
+	struct place places[MOST_PLACES];
+	unsigned count = symbols_stack(event->file, event->record.stack, places);
+	char text[PLACE_ROOM];
+
+	for (unsigned i = 0; i < count; i++) {
+		char *at = put_decimal_right(out_room(), i, TIME + 4);
+
+		at = put_text(at, "  ");
+		at = put_text(at, out_dim());
+		at = put_text(at, place_text(&places[i], text));
+		at = put_text(at, places[i].inlined ? "  (inlined)" : "");
+		at = put_text(at, out_plain());
+		*at++ = '\n';
+		out_took(at);
+	}
+}
+
+static char *put_caller(char *at, const struct event *event)
+{
+	const char *caller = event->record.stack && !format_stacks
+				     ? symbols_caller_text(event->file, event->record.stack)
+				     : NULL;
+
+	return caller ? put_text(put_text(at, "  < "), caller) : at;
+}
+
 static void print_event(const struct event *event)
 {
 	const struct record *record = &event->record;
@@ -210,6 +241,7 @@ static void print_event(const struct event *event)
 		at = put_result(at, record->result);
 		at = put_right(at, duration_text(event->took).text, TOOK);
 		at = put_more(at, record);
+		at = put_caller(at, event);
 	}
 	while (at[-1] == ' ')
 		at--;
@@ -217,6 +249,8 @@ static void print_event(const struct event *event)
 		at = put_text(at, out_plain());
 	*at++ = '\n';
 	out_took(at);
+	if (format_stacks && record->stack)
+		print_stack(event);
 }
 
 static void print_notes(const struct reader *reader)

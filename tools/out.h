@@ -22,7 +22,7 @@ struct out {
 };
 extern struct out out;
 
-enum { OUT_ROOM = 4096 }; /* the most that may be added after one out_room() */
+enum { OUT_ROOM = 8192 }; /* the most that may be added after one out_room() */
 
 void out_begin(enum out_colour colour, bool ascii);
 void out_flush(void);

@@ -3,15 +3,13 @@
  * Driver for QEMU's edu device (1234:11e8): a PCI device with a DMA engine, which stands for the
  * network adapter that is to reach GPU memory.
  *
- * Locks: a dma-buf's reservation lock is taken before peer.engine. The engine's lock is held while
- * the device moves data, so that a revocation waits for what is under way.
+ * Locks: a dma-buf's reservation lock is taken before peer.engine.lock.
  */
 #include <linux/delay.h>
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
 #include <linux/dma-resv.h>
 #include <linux/fs.h>
-#include <linux/iopoll.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/pci.h>
@@ -20,26 +18,12 @@
 #include <linux/version.h>
 #include <linux/xarray.h>
 
+#include "edu_engine.h"
 #include "edu_peer.h"
-
-#define EDU_VENDOR 0x1234
-#define EDU_DEVICE 0x11e8
-
-#define EDU_DMA_FROM	0x80
-#define EDU_DMA_TO	0x88
-#define EDU_DMA_COUNT	0x90
-#define EDU_DMA_COMMAND 0x98
-#define EDU_RUN		1u
-#define EDU_TO_HOST	2u
-/* The engine's own buffer, in the addresses that it uses for its side. */
-#define EDU_BUFFER 0x40000
-/* It gives up, QEMU and all, on transfers that end with the buffer. */
-#define EDU_PIECE 2048u
 
 static struct {
 	struct pci_dev *pci;
-	void __iomem *registers;
-	struct mutex engine;
+	struct edu_engine engine;
 	void *bounce; /* EDU_PEER_MOST bytes that the device and we can reach */
 	dma_addr_t bounce_at;
 } peer;
@@ -47,7 +31,7 @@ static struct {
 struct import {
 	struct dma_buf *buffer;
 	struct dma_buf_attachment *attachment;
-	struct sg_table *sgt; /* reservation lock (dynamic) and peer.engine; NULL: revoked */
+	struct sg_table *sgt; /* reservation lock (dynamic) and peer.engine.lock; NULL: revoked */
 	bool stopped;	      /* the same: told to stop, but not unmapped yet */
 	u32 flags;
 	u32 moves;
@@ -59,29 +43,7 @@ struct client {
 	struct xarray imports;
 };
 
-/* ---- the engine; peer.engine is held ---- */
-
-static int engine_move(u64 from, u64 to, u32 length, u32 direction)
-{
-	u64 command;
-
-	writeq(from, peer.registers + EDU_DMA_FROM);
-	writeq(to, peer.registers + EDU_DMA_TO);
-	writeq(length, peer.registers + EDU_DMA_COUNT);
-	writeq(EDU_RUN | direction, peer.registers + EDU_DMA_COMMAND);
-	if (readq_poll_timeout(peer.registers + EDU_DMA_COMMAND, command, !(command & EDU_RUN),
-			       2000, 10 * USEC_PER_SEC))
-		return -EIO;
-	return 0;
-}
-
-/* From one place in the device's view of memory to another. */
-static int engine_copy(u64 from, u64 to, u32 length)
-{
-	int error = engine_move(from, EDU_BUFFER, length, 0);
-
-	return error ?: engine_move(EDU_BUFFER, to, length, EDU_TO_HOST);
-}
+/* ---- transfers; peer.engine.lock is held ---- */
 
 /* The DMA address of a byte of the import, and how many follow it there; 0: none. */
 static u32 import_address(struct import *import, u64 offset, u64 *address)
@@ -112,8 +74,8 @@ static int import_transfer(struct import *import, u64 offset, u32 length, bool w
 		if (!there)
 			return -EINVAL;
 		piece = min3(length - done, there, EDU_PIECE);
-		error = write ? engine_copy(peer.bounce_at + done, address, piece)
-			      : engine_copy(address, peer.bounce_at + done, piece);
+		error = write ? edu_copy(&peer.engine, peer.bounce_at + done, address, piece)
+			      : edu_copy(&peer.engine, address, peer.bounce_at + done, piece);
 	}
 	return error;
 }
@@ -144,14 +106,14 @@ static void import_moves(struct dma_buf_attachment *attachment)
 	struct import *import = attachment->importer_priv;
 	struct sg_table *sgt = NULL;
 
-	mutex_lock(&peer.engine);
+	mutex_lock(&peer.engine.lock);
 	import->moves++;
 	import->stopped = true;
 	if (!(import->flags & EDU_LAZY)) {
 		sgt = import->sgt;
 		import->sgt = NULL;
 	}
-	mutex_unlock(&peer.engine);
+	mutex_unlock(&peer.engine.lock);
 	if (sgt)
 		dma_buf_unmap_attachment(attachment, sgt, DMA_BIDIRECTIONAL);
 }
@@ -174,10 +136,10 @@ static int import_map(struct import *import)
 			      : map_static(import->attachment);
 		error = PTR_ERR_OR_ZERO(sgt);
 		if (!error) {
-			mutex_lock(&peer.engine);
+			mutex_lock(&peer.engine.lock);
 			import->sgt = sgt;
 			import->stopped = false;
-			mutex_unlock(&peer.engine);
+			mutex_unlock(&peer.engine.lock);
 		}
 	}
 	if (dynamic)
@@ -192,10 +154,10 @@ static void import_end(struct import *import)
 
 	if (dynamic)
 		dma_resv_lock(import->buffer->resv, NULL);
-	mutex_lock(&peer.engine);
+	mutex_lock(&peer.engine.lock);
 	sgt = import->sgt;
 	import->sgt = NULL;
-	mutex_unlock(&peer.engine);
+	mutex_unlock(&peer.engine.lock);
 	if (sgt && dynamic)
 		dma_buf_unmap_attachment(import->attachment, sgt, DMA_BIDIRECTIONAL);
 	if (dynamic)
@@ -261,13 +223,13 @@ static int call_import(struct client *client, struct edu_import *call)
 		import_end(import);
 		return error;
 	}
-	mutex_lock(&peer.engine);
+	mutex_lock(&peer.engine.lock);
 	call->size = import->buffer->size;
 	if (import->sgt) { /* not revoked meanwhile */
 		call->segments = import->sgt->nents;
 		import_address(import, 0, &import->first);
 	}
-	mutex_unlock(&peer.engine);
+	mutex_unlock(&peer.engine.lock);
 	return 0;
 }
 
@@ -286,13 +248,13 @@ static int call_transfer(struct client *client, const struct edu_transfer *call,
 	copy = write ? memdup_user(data, call->length) : kzalloc(call->length, GFP_KERNEL);
 	if (IS_ERR_OR_NULL(copy))
 		return copy ? PTR_ERR(copy) : -ENOMEM;
-	mutex_lock(&peer.engine);
+	mutex_lock(&peer.engine.lock);
 	if (write)
 		memcpy(peer.bounce, copy, call->length);
 	error = import_transfer(import, call->offset, call->length, write);
 	if (!write)
 		memcpy(copy, peer.bounce, call->length);
-	mutex_unlock(&peer.engine);
+	mutex_unlock(&peer.engine.lock);
 	if (!error && !write && copy_to_user(data, copy, call->length))
 		error = -EFAULT;
 	kfree(copy);
@@ -305,11 +267,11 @@ static int call_state(struct client *client, struct edu_state *call)
 
 	if (!import)
 		return -ENOENT;
-	mutex_lock(&peer.engine);
+	mutex_lock(&peer.engine.lock);
 	call->moves = import->moves;
 	call->address = import->first;
 	call->mapped = import->sgt && !import->stopped;
-	mutex_unlock(&peer.engine);
+	mutex_unlock(&peer.engine.lock);
 	return 0;
 }
 
@@ -324,12 +286,12 @@ static int call_raw(const struct edu_raw *call)
 	copy = memdup_user(data, call->length);
 	if (IS_ERR(copy))
 		return PTR_ERR(copy);
-	mutex_lock(&peer.engine);
+	mutex_lock(&peer.engine.lock);
 	memcpy(peer.bounce, copy, call->length);
-	error = call->write ? engine_copy(peer.bounce_at, call->address, call->length)
-			    : engine_copy(call->address, peer.bounce_at, call->length);
+	error = call->write ? edu_copy(&peer.engine, peer.bounce_at, call->address, call->length)
+			    : edu_copy(&peer.engine, call->address, peer.bounce_at, call->length);
 	memcpy(copy, peer.bounce, call->length);
-	mutex_unlock(&peer.engine);
+	mutex_unlock(&peer.engine.lock);
 	if (!error && !call->write && copy_to_user(data, copy, call->length))
 		error = -EFAULT;
 	kfree(copy);
@@ -450,19 +412,9 @@ static int peer_probe(struct pci_dev *pci, const struct pci_device_id *id)
 
 	if (peer.pci)
 		return -EBUSY;
-	error = pcim_enable_device(pci);
+	error = edu_start(&peer.engine, pci, "edu_peer");
 	if (error)
 		return error;
-	error = dma_set_mask_and_coherent(&pci->dev, DMA_BIT_MASK(64));
-	if (error)
-		return error;
-	/* One segment for each contiguous range, however large. */
-	dma_set_max_seg_size(&pci->dev, UINT_MAX);
-	error = pcim_iomap_regions(pci, BIT(0), "edu_peer");
-	if (error)
-		return error;
-	pci_set_master(pci);
-	peer.registers = pcim_iomap_table(pci)[0];
 	peer.bounce = dmam_alloc_coherent(&pci->dev, EDU_PEER_MOST, &peer.bounce_at, GFP_KERNEL);
 	if (!peer.bounce)
 		return -ENOMEM;
@@ -491,7 +443,6 @@ static struct pci_driver peer_driver = {
 
 static int __init peer_init(void)
 {
-	mutex_init(&peer.engine);
 	return pci_register_driver(&peer_driver);
 }
 

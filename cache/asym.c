@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "asym.h"
+#include "thread.h"
 
 bool pd_asymmetric;
 
@@ -41,6 +42,8 @@ void pd_heavy_barrier(void)
 {
 	int saved = errno;
 
+	if (pd_thread_is_alone())
+		return;
 	/* Once registered, it can't fail. Before that there is nobody to be told. */
 	if (__atomic_load_n(&registered, __ATOMIC_ACQUIRE))
 		membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);

@@ -43,6 +43,10 @@ void pd_asym_init(void);
  */
 bool pd_asym_register(void);
 
+/*
+ * Without a system call as long as no other thread has a record (thread.h): one that gets its record
+ * later has a full barrier there, before it publishes anything.
+ */
 void pd_heavy_barrier(void);
 
 /* A child's address space must be registered anew; it has one thread, so this is cheap. */

@@ -161,8 +161,7 @@ static bool fits(uint64_t bytes)
 
 int pd_make_room(struct pd_flight *flight, uint64_t bytes)
 {
-	uint64_t deadline = pd_deadline(PD_RACE_WAIT_NS);
-	uint64_t most = pd_config()->max_bytes;
+	uint64_t most = pd_config()->max_bytes, deadline = 0;
 	int result = PINDOWN_ERR_NO_SPACE;
 
 	if (most && bytes > most)
@@ -178,6 +177,8 @@ int pd_make_room(struct pd_flight *flight, uint64_t bytes)
 			pd_unlock();
 			return result;
 		}
+		if (!deadline)
+			deadline = pd_deadline(PD_RACE_WAIT_NS);
 		/* With nothing to evict, what another thread is unpinning just now may be enough.
 		 */
 		again = pd_evict_one(&victims, -1) || (pd_dying_any() && pd_wait_settled(deadline));

@@ -239,6 +239,9 @@ void pd_index_remove(uint32_t region, uint64_t base, uint64_t end)
 void pd_index_trim(void)
 {
 	change_begin();
+	for (unsigned i = 0; i < 1 << PD_ROOT_BITS; i++)
+		if (pd_index_root[i])
+			pd_mid_trim(pd_index_root[i]);
 	pd_leaves_trim();
 	change_end();
 }

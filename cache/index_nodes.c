@@ -23,6 +23,14 @@ struct pd_mid *pd_mid_new(void)
 	return map(sizeof(struct pd_mid), PROT_READ | PROT_WRITE);
 }
 
+void pd_mid_trim(struct pd_mid *mid)
+{
+	int saved = errno;
+
+	madvise(mid, sizeof(*mid), MADV_DONTNEED);
+	errno = saved;
+}
+
 /* ---- leaves ------------------------------------------------------------------------------- */
 
 /*
@@ -64,14 +72,14 @@ static void reset_arena(struct arena *arena)
 	memset(arena->freed, 0, sizeof(arena->freed));
 }
 
-/* The first ones take memory by small pages: most processes have few regions. */
+/* The first takes its memory by small pages: most processes have few regions. */
 static struct arena *new_arena(void)
 {
 	struct arena *arena = pd_reserve(ARENA);
 
 	if (!arena || !pd_make_usable(arena, ARENA))
 		return NULL;
-	if (arena_count++ >= 2)
+	if (arena_count++ >= 1)
 		pd_prefer_huge(arena, ARENA);
 	reset_arena(arena);
 	arena->before = arenas;

@@ -19,6 +19,9 @@ void pd_leaf_free(struct pd_leaf *leaf);
 
 struct pd_mid *pd_mid_new(void);
 
+/* All its slots are empty: give their memory back. */
+void pd_mid_trim(struct pd_mid *mid);
+
 /* 0: no memory. Places of a node that is given back must be zero. */
 uint32_t pd_shared_new(void);
 void pd_shared_free(uint32_t node);

@@ -92,7 +92,7 @@ link:
 	t->counters = &t->own_counters;
 	t->owned = 1;
 	t->next = pd_threads();
-	while (!__atomic_compare_exchange_n(&all, &t->next, t, false, __ATOMIC_RELEASE,
+	while (!__atomic_compare_exchange_n(&all, &t->next, t, false, __ATOMIC_SEQ_CST,
 					    __ATOMIC_ACQUIRE))
 		;
 	return t;
@@ -108,6 +108,8 @@ struct pd_thread *pd_thread_attach(void)
 	if (!self)
 		self = new_record();
 	if (self) {
+		/* Pairs with pd_thread_is_alone(): it sees us, or we see what it has stored before. */
+		__atomic_exchange_n(&self->owned, 1, __ATOMIC_SEQ_CST);
 		self->tid = (int32_t)syscall(SYS_gettid);
 		pd_self_tls = self;
 		if (at_thread_exit != (pthread_key_t)-1)
@@ -121,6 +123,18 @@ struct pd_thread *pd_thread_attach(void)
 struct pd_thread *pd_threads(void)
 {
 	return __atomic_load_n(&all, __ATOMIC_ACQUIRE);
+}
+
+bool pd_thread_is_alone(void)
+{
+	const struct pd_thread *self = pd_self_tls;
+
+	/* All sequentially consistent, to pair with pd_thread_attach(); of a thread that is gone we see
+	 * all its holds. */
+	for (const struct pd_thread *t = __atomic_load_n(&all, __ATOMIC_SEQ_CST); t; t = t->next)
+		if (t != self && __atomic_load_n(&t->owned, __ATOMIC_SEQ_CST))
+			return false;
+	return true;
 }
 
 void pd_thread_claim_stripe(struct pd_thread *self)

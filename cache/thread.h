@@ -78,6 +78,12 @@ static inline struct pd_thread *pd_self(void)
 /* The list of all records, for walking with ->next; safe without a lock. */
 struct pd_thread *pd_threads(void);
 
+/*
+ * No other thread has a record. Sequentially consistent: one that this overlooks will see all that was
+ * stored so before.
+ */
+bool pd_thread_is_alone(void);
+
 /* Try, once in this thread's life, to get a stripe of hold counts that no other thread uses. */
 void pd_thread_claim_stripe(struct pd_thread *self);
 

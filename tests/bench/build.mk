@@ -24,10 +24,21 @@ $(bench_bin)/startup: $(bench_obj)/startup.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
 
+# The cache's workloads: one program for each cache, from the same main().
+bench_workloads := pindown floor
 # UCX's cache beside ours, where its headers are.
 ifneq ($(wildcard /usr/include/ucs/memory/rcache.h),)
-BENCH += $(bench_bin)/hits_ucx
-$(bench_bin)/hits_ucx: $(bench_obj)/hits.c.o $(bench_obj)/hits_ucx.c.o
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -lucs -lpthread
+bench_workloads += ucx
 endif
+BENCH += $(bench_workloads:%=$(bench_bin)/workloads-%) $(bench_bin)/inside
+
+$(bench_bin)/workloads-%: $(bench_obj)/workloads.c.o $(bench_obj)/peer_%.c.o
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) $(bench_peer_libs) -lm -lpthread
+$(bench_bin)/workloads-ucx: bench_peer_libs := -lucs -lucm
+$(bench_bin)/workloads-pindown: bench_peer_libs = $(bench_bin)/null/libcuda.so.1 $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..'
+$(bench_bin)/workloads-pindown: $(B)/libpindown.so $(bench_bin)/null/libcuda.so.1
+
+# cache/build.mk has been read by now.
+$(bench_bin)/inside: $(bench_obj)/inside.c.o $(patsubst %,$(B)/obj/%.o,$(filter cache/%,$(LIB_SRC))) $(bench_bin)/null/libcuda.so.1
+	$(CC) $(ALL_CFLAGS) $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) $(bench_bin)/null/libcuda.so.1 -ldl -lpthread

@@ -4,6 +4,7 @@
  * threads press against.
  */
 #define _GNU_SOURCE
+#include <sched.h>
 #include <string.h>
 
 #include "cache_test.h"
@@ -245,6 +246,48 @@ START_TEST(a_hit_and_an_unlinking_on_two_processors)
 }
 END_TEST
 
+/*
+ * As long as one thread alone has a record, the barrier is left out (thread.c). Another one gets its
+ * record, and at once hits, while that one unlinks.
+ */
+#define NEW_THREADS 1000
+
+static bool is_ready, may_hit;
+static pindown_region *first_region;
+
+static void hit_for_the_first_time(void *arg)
+{
+	(void)arg;
+	__atomic_store_n(&is_ready, true, __ATOMIC_SEQ_CST);
+	while (!__atomic_load_n(&may_hit, __ATOMIC_RELAXED))
+		sched_yield();
+	if (pindown_get(BASE, 1, PINDOWN_GET_CACHED, &first_region) != PINDOWN_OK)
+		first_region = NULL;
+}
+
+START_TEST(a_new_threads_first_hit_and_an_unlinking)
+{
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	for (unsigned i = 0; i < NEW_THREADS; i++) {
+		struct worker worker;
+
+		get_and_put(BASE, 1);
+		is_ready = may_hit = false;
+		worker_start(&worker, hit_for_the_first_time, NULL);
+		while (!__atomic_load_n(&is_ready, __ATOMIC_SEQ_CST))
+			sched_yield();
+		__atomic_store_n(&may_hit, true, __ATOMIC_RELAXED);
+		for (unsigned spin = 0; spin < i % 64 * 16; spin++)
+			__asm__ volatile("" ::: "memory");
+		ck_assert_int_eq(pindown_invalidate(BASE, 1), 1);
+		worker_join(&worker);
+		ck_assert_uint_eq(stats().kept_regions, first_region != NULL);
+		pindown_put(first_region);
+		ck_assert_uint_eq(stats().kept_regions, 0);
+	}
+}
+END_TEST
+
 /* ---- pressure ---- */
 
 #define PRESSERS 4
@@ -322,6 +365,7 @@ int main(void)
 	tcase_add_test(tc, records_of_dead_threads_are_used_again);
 	tc = cache_case(suite, "two processors");
 	tcase_add_test(tc, a_hit_and_an_unlinking_on_two_processors);
+	tcase_add_test(tc, a_new_threads_first_hit_and_an_unlinking);
 	tc = cache_case(suite, "pressure");
 	tcase_add_test(tc, threads_press_against_the_count_budget);
 	tcase_add_test(tc, threads_press_against_the_byte_budget);

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+/*
+ * inside REGIONS: what the cache itself takes of a watched free, without the wrapper and the driver: it
+ * is linked with the cache's objects and calls what a wrapper calls. The memory is not registered.
+ */
+#include "bench.h"
+#include "calls.h"
+
+#include "events.h"
+#include "pindown.h"
+
+#include <dlfcn.h>
+
+#define BASE  UINT64_C(0x100000000000)
+#define BYTES 65536u
+#define FREES 262144u
+#define TURNS 9u
+
+static void *find_symbol(const char *name)
+{
+	return dlsym(RTLD_DEFAULT, name);
+}
+
+static void fill(size_t count)
+{
+	pindown_region *region;
+	size_t i;
+
+	for (i = 0; i < count; i++) {
+		int result = pindown_get(BASE + i * BYTES, 1, 0, &region);
+
+		if (result != PINDOWN_OK)
+			stop(pindown_strerror(result), result);
+		pindown_put(region);
+	}
+}
+
+/* Frees at random in the 64 GiB below; or with the registered ones all around. */
+static double frees(uint64_t base, uint64_t step, size_t places)
+{
+	double values[TURNS];
+	unsigned turn, i;
+
+	for (turn = 0; turn < TURNS; turn++) {
+		uint64_t state = 1;
+		double begin = now_ns();
+
+		for (i = 0; i < FREES; i++) {
+			state = state * 6364136223846793005u + 1442695040888963407u;
+			pd_ended(pd_end_range(base + (state >> 33) % places * step, 0));
+		}
+		values[turn] = (now_ns() - begin) / FREES;
+	}
+	return median(values, TURNS);
+}
+
+static double no_frees(size_t places)
+{
+	double values[TURNS];
+	unsigned turn, i;
+	volatile uint64_t sink;
+
+	for (turn = 0; turn < TURNS; turn++) {
+		uint64_t state = 1;
+		double begin = now_ns();
+
+		for (i = 0; i < FREES; i++) {
+			state = state * 6364136223846793005u + 1442695040888963407u;
+			sink = BASE + (state >> 33) % places;
+			(void)sink;
+		}
+		values[turn] = (now_ns() - begin) / FREES;
+	}
+	return median(values, TURNS);
+}
+
+int main(int argc, char **argv)
+{
+	size_t count = argc == 2 ? strtoul(argv[1], NULL, 10) : 0;
+	const size_t places = 1 << 20;
+	double empty;
+
+	if (!count) {
+		fprintf(stderr, "usage: %s REGIONS\n", argv[0]);
+		return 2;
+	}
+	open_driver();
+	pd_find_driver_symbol = find_symbol;
+	pd_set_intercepting(true);
+	fill(count);
+	empty = no_frees(places);
+	printf("free of what is not registered, inside\t%zu\tdense\t1\t%.2f\n", count,
+	       frees(BASE - places * BYTES, BYTES, places) - empty);
+	return 0;
+}

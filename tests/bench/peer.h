@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A registration cache under measurement: workloads.c has main(), the threads and the clock; one file for
+ * each cache has these. Loops are the cache's own, so that nothing stands between them and the
+ * measured calls. Region i begins at base + (i << shift) and is PEER_BYTES long.
+ */
+#ifndef BENCH_PEER_H
+#define BENCH_PEER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PEER_BYTES 65536u
+#define PEER_FREED 0x80000000u /* in an order: free the region's memory first */
+
+struct regions {
+	uint64_t base;
+	unsigned shift;
+};
+
+static inline uint64_t region_at(const struct regions *regions, uint32_t i)
+{
+	return regions->base + ((uint64_t)i << regions->shift);
+}
+
+extern const char peer_name[];
+
+/* What the peer can't do is left out of the measures. */
+extern const bool peer_has_frees;
+
+void peer_open(size_t regions);
+
+/* To be called first in each measuring thread. */
+void peer_thread(void);
+
+/* Get and put each; a miss pins. */
+void peer_gets(const struct regions *regions, const uint32_t *order, size_t count);
+
+/* The same, where some are freed first. */
+void peer_gets_and_frees(const struct regions *regions, const uint32_t *order, size_t count);
+
+/* The cache is told that the memory at one address, or in a range, is freed. */
+void peer_frees(const struct regions *regions, const uint32_t *order, size_t count);
+void peer_free_range(uint64_t begin, uint64_t length);
+
+/* Get without a put, and the puts of all these. */
+void peer_hold(const struct regions *regions, uint32_t first, uint32_t count);
+void peer_let_go(void);
+
+/* Ends all that is idle. */
+void peer_flush(const struct regions *regions, uint32_t count);
+
+/* So often memory was pinned: what is called a hit must not have been a miss. */
+uint64_t peer_pins(void);
+
+#endif

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT
+/*
+ * UCX's registration cache (ucs_rcache) with a pin that does nothing. It is told of a free as its own
+ * hooks of the CUDA calls tell it, by an event of libucm.
+ */
+#include "bench.h"
+#include "peer.h"
+
+#include <sys/mman.h>
+#include <ucm/api/ucm.h>
+#include <ucs/memory/rcache.h>
+
+const char peer_name[] = "ucx";
+const bool peer_has_frees = true;
+
+/* Exported by libucm, but in none of the headers that are installed. */
+void ucm_event_enter(void);
+void ucm_event_leave(void);
+void ucm_event_dispatch(ucm_event_type_t type, ucm_event_t *event);
+
+static ucs_rcache_t *cache;
+static uint64_t registered;
+static ucs_rcache_region_t **held;
+static uint32_t held_count;
+
+static ucs_status_t reg(void *context, ucs_rcache_t *rcache, void *arg, ucs_rcache_region_t *region,
+			uint16_t flags)
+{
+	(void)context, (void)rcache, (void)arg, (void)region, (void)flags;
+	__atomic_fetch_add(&registered, 1, __ATOMIC_RELAXED);
+	return UCS_OK;
+}
+
+static void dereg(void *context, ucs_rcache_t *rcache, ucs_rcache_region_t *region)
+{
+	(void)context, (void)rcache, (void)region;
+}
+
+static void dump(void *context, ucs_rcache_t *rcache, ucs_rcache_region_t *region, char *buf,
+		 size_t max)
+{
+	(void)context, (void)rcache, (void)region;
+	snprintf(buf, max, "-");
+}
+
+static const ucs_rcache_ops_t ops = {.mem_reg = reg, .mem_dereg = dereg, .dump_region = dump};
+
+void peer_open(size_t regions)
+{
+	const ucs_rcache_params_t params = {
+		.region_struct_size = sizeof(ucs_rcache_region_t),
+		.alignment = UCS_RCACHE_MIN_ALIGNMENT,
+		.max_alignment = PEER_BYTES,
+		.ucm_events = UCM_EVENT_MEM_TYPE_FREE,
+		.ucm_event_priority = 1000,
+		.ops = &ops,
+		.flags = UCS_RCACHE_FLAG_NO_PFN_CHECK,
+		.max_regions = ~0ul,
+		.max_size = ~(size_t)0,
+		.max_unreleased = ~(size_t)0,
+	};
+	ucs_status_t status = ucs_rcache_create(&params, "bench", NULL, &cache);
+
+	(void)regions;
+	if (status != UCS_OK)
+		stop("ucs_rcache_create", status);
+}
+
+void peer_thread(void)
+{
+}
+
+static inline ucs_rcache_region_t *get(uint64_t addr, size_t length)
+{
+	ucs_rcache_region_t *region;
+	ucs_status_t status =
+		ucs_rcache_get(cache, (void *)addr, length, PROT_READ | PROT_WRITE, NULL, &region);
+
+	if (__builtin_expect(status != UCS_OK, 0))
+		stop("ucs_rcache_get", status);
+	return region;
+}
+
+/* It registers what is asked for, not the allocation. */
+void peer_gets(const struct regions *regions, const uint32_t *order, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		ucs_rcache_region_put(cache, get(region_at(regions, order[i]), PEER_BYTES));
+}
+
+static void tell_of_free(uint64_t addr, uint64_t length)
+{
+	ucm_event_t event = {.mem_type = {.address = (void *)addr,
+					  .size = length,
+					  .mem_type = UCS_MEMORY_TYPE_CUDA}};
+
+	ucm_event_enter();
+	ucm_event_dispatch(UCM_EVENT_MEM_TYPE_FREE, &event);
+	ucm_event_leave();
+}
+
+void peer_gets_and_frees(const struct regions *regions, const uint32_t *order, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		uint64_t addr = region_at(regions, order[i] & ~PEER_FREED);
+
+		if (order[i] & PEER_FREED)
+			tell_of_free(addr, PEER_BYTES);
+		ucs_rcache_region_put(cache, get(addr, PEER_BYTES));
+	}
+}
+
+void peer_frees(const struct regions *regions, const uint32_t *order, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		tell_of_free(region_at(regions, order[i]), PEER_BYTES);
+}
+
+void peer_free_range(uint64_t begin, uint64_t length)
+{
+	tell_of_free(begin, length);
+}
+
+void peer_hold(const struct regions *regions, uint32_t first, uint32_t count)
+{
+	held = calloc(count, sizeof(ucs_rcache_region_t *));
+	if (!held)
+		stop("no memory", 0);
+	for (held_count = 0; held_count < count; held_count++)
+		held[held_count] = get(region_at(regions, first + held_count), PEER_BYTES);
+}
+
+void peer_let_go(void)
+{
+	while (held_count)
+		ucs_rcache_region_put(cache, held[--held_count]);
+	free(held);
+}
+
+void peer_flush(const struct regions *regions, uint32_t count)
+{
+	uint32_t last = count;
+
+	for (uint32_t i = 0; i < count; i++)
+		tell_of_free(region_at(regions, i), PEER_BYTES);
+	peer_gets(regions, &last, 1); /* what has been unlinked is deregistered by the next get */
+}
+
+uint64_t peer_pins(void)
+{
+	return registered;
+}

@@ -10,6 +10,7 @@
 #include "index.h"
 #include "log.h"
 #include "object.h"
+#include "point.h"
 
 static struct pd_queue dying; /* regions being unpinned just now; under the lock */
 
@@ -46,6 +47,7 @@ void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_re
 		pd_region_set_flags(region, region->flags | PD_REGION_MISSED);
 	set_state(region, PD_DYING);
 	pd_objects_unlink(number, reason);
+	PD_POINT(END_DYING, region->base);
 	pd_index_remove(number, region->base, region->end);
 	pd_queue_remove(&pd_queue, number);
 	pd_queue_append(&dying, number);
@@ -53,6 +55,7 @@ void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_re
 	pd_account_out(region, missed);
 	region->victim = victims->first;
 	victims->first = number;
+	PD_POINT(END_UNLINKED, region->base);
 }
 
 /* Lock held, and as exact as pd_region_in_use(): is it held, or one of its objects? */
@@ -107,7 +110,9 @@ void pd_victims_sort(const struct pd_victims *victims)
 	if (!victims->first)
 		return;
 	pd_heavy_barrier();
+	PD_POINT(END_BARRIER, pd_regions[victims->first].base);
 	let_probes_pass();
+	PD_POINT(END_COUNTING, pd_regions[victims->first].base);
 	for (uint32_t n = victims->first; n; n = pd_regions[n].victim)
 		if (is_used(n))
 			keep(n);
@@ -122,8 +127,10 @@ void pd_victims_add_idle(struct pd_victims *victims, uint32_t candidates,
 {
 	for (uint32_t n = candidates; n; n = pd_regions[n].victim)
 		set_state(&pd_regions[n], PD_DYING);
+	PD_POINT(EVICT_MARKED, pd_region_base_now(candidates));
 	pd_heavy_barrier();
 	let_probes_pass();
+	PD_POINT(EVICT_COUNTING, pd_region_base_now(candidates));
 	for (uint32_t n = candidates, next; n; n = next) {
 		struct pindown_region *region = &pd_regions[n];
 
@@ -147,8 +154,10 @@ static void unpin(uint32_t number, bool was_kept)
 	uint64_t begin = pd_tracing(PD_EV_UNPIN) ? pd_ticks() : 0;
 	const struct pd_backend *backend = backend_of(region);
 
+	PD_POINT(END_UNPINNING, region->base);
 	if (backend)
 		backend->unpin(&region->pin);
+	PD_POINT(END_UNPINNED, region->base);
 	if (pd_tracing(PD_EV_UNPIN))
 		pd_trace_about(PD_EV_UNPIN, region, 0, was_kept ? PD_TRACE_IN_USE : 0, begin,
 			       pd_ticks());
@@ -196,6 +205,7 @@ static void let_go(uint32_t number)
 {
 	bool last;
 
+	PD_POINT(END_LETTING_GO, pd_region_base_now(number));
 	pd_lock();
 	pd_hold(pd_self_or_anonymous(), number, -1u);
 	last = pd_region_take_kept(number);
@@ -225,6 +235,7 @@ int pd_victims_dispatch(struct pd_victims *victims)
 		bool in_use = __atomic_load_n(&region->state, __ATOMIC_RELAXED) == PD_KEPT;
 
 		next = region->victim;
+		PD_POINT(END_TELLING, region->base);
 		if (!is_abandoned(region))
 			tell(region, in_use);
 		if (!is_abandoned(region))
@@ -326,6 +337,7 @@ static void wait_for_others(const struct pd_scope *scope)
 	uint64_t deadline = pd_deadline(PD_RACE_WAIT_NS);
 	bool in_time = true;
 
+	PD_POINT(END_WAITING, scope->begin);
 	pd_lock();
 	while (in_time && (pd_flights_under(scope) || pd_dying_under(scope)))
 		in_time = pd_wait_settled(deadline);

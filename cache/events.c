@@ -8,6 +8,7 @@
 #include "driver.h"
 #include "events.h"
 #include "index.h"
+#include "point.h"
 
 /*
  * Can this be ended without the lock? The guard is up already. Unsettled is read before the index:
@@ -21,6 +22,7 @@ static bool nothing_at(uint64_t addr)
 
 	if (__atomic_load_n(&pd_unsettled, __ATOMIC_SEQ_CST))
 		return false;
+	PD_POINT(FREE_LOOKING, addr);
 	number = pd_index_find(addr);
 	if (number && pd_region_holds(&pd_regions[number], addr, 1))
 		return false;
@@ -60,6 +62,7 @@ pd_guard pd_end_range(uint64_t addr, uint64_t length)
 	struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = end};
 	pd_guard guard = pd_guard_up(&scope);
 
+	PD_POINT(FREE_GUARDED, addr);
 	if (__builtin_expect(length ? !nothing_in(addr, end) : !nothing_at(addr), 0))
 		end_slow(&scope, PINDOWN_REASON_FREED);
 	return guard;

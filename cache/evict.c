@@ -16,6 +16,7 @@
 #include "index.h"
 #include "log.h"
 #include "object.h"
+#include "point.h"
 
 struct pd_queue pd_queue;
 
@@ -96,6 +97,7 @@ static bool can_go(uint32_t number, int device)
 /* It is a live one, as all in the queue. false: somebody holds it. */
 static bool evict(struct pd_victims *victims, uint32_t number)
 {
+	PD_POINT(EVICT_CHOSEN, pd_region_base_now(number));
 	pd_regions[number].victim = 0;
 	pd_victims_add_idle(victims, number, PINDOWN_REASON_EVICTED);
 	return victims->first != 0;

@@ -6,6 +6,7 @@
 #include "driver.h"
 #include "index.h"
 #include "log.h"
+#include "point.h"
 
 #define EXPORT	    __attribute__((visibility("default")))
 #define likely(x)   __builtin_expect(!!(x), 1)
@@ -34,11 +35,13 @@ hold_if(struct pd_thread *self, bool light, uint32_t number, uint64_t addr, size
 
 	if (unlikely(!number))
 		return NULL;
+	PD_POINT(HIT_FOUND, addr);
 	region = &pd_regions[number]; /* not before: the first number comes after the table */
 	if (light)
 		pd_publish32_lightly(&self->probing, number);
 	else
 		pd_publish32(&self->probing, number);
+	PD_POINT(HIT_ANNOUNCED, addr);
 	/* Acquire pairs with the release in pin.c: of a live region base and end are its own. */
 	*state = __atomic_load_n(&region->state, __ATOMIC_SEQ_CST);
 	ok = pd_state_is_live(*state) && pd_region_holds(region, addr, length) &&
@@ -48,6 +51,7 @@ hold_if(struct pd_thread *self, bool light, uint32_t number, uint64_t addr, size
 			pd_hold_own(self->holds, number, 1);
 		else
 			pd_hold(self, number, 1);
+		PD_POINT(HIT_HELD, addr);
 	}
 	/* Release: who sees that we are done sees the hold. */
 	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);
@@ -118,6 +122,7 @@ static bool passes_check(struct pd_thread *self, struct pindown_region *region)
 {
 	enum pd_truth truth = pd_compare(region);
 
+	PD_POINT(HIT_COMPARED, region->base);
 	pd_count(&self->counters->tag_checks);
 	if (truth == PD_TRUE && pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_SEQ_CST)))
 		return true;
@@ -235,16 +240,20 @@ static void __attribute__((noinline)) put_slow(uint32_t number)
 {
 	bool last;
 
+	PD_POINT(PUT_SLOW, pd_region_base_now(number));
 	pd_lock();
 	last = pd_region_take_kept(number);
 	pd_unlock();
-	if (last)
+	if (last) {
+		PD_POINT(PUT_LAST, pd_region_base_now(number));
 		pd_unpin_kept(number);
+	}
 }
 
 static void __attribute__((noinline)) put_shared(uint32_t number)
 {
 	pd_hold(pd_self_or_anonymous(), number, -1u);
+	PD_POINT(PUT_DROPPED, pd_region_base_now(number));
 	if (!pd_state_is_live(__atomic_load_n(&pd_regions[number].state, __ATOMIC_SEQ_CST)))
 		put_slow(number);
 }
@@ -273,6 +282,7 @@ PD_EXPORT void pindown_put(struct pindown_region *region)
 	}
 	/* The hold goes down before the state is read: see pd_victims_sort() for the other side. */
 	pd_hold_own(self->holds, number, -1u);
+	PD_POINT(PUT_DROPPED, pd_region_base_now(number));
 	if (unlikely(!pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_SEQ_CST))))
 		put_slow(number);
 }

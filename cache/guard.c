@@ -6,6 +6,7 @@
 #include "asym.h"
 #include "guard.h"
 #include "lock.h"
+#include "point.h"
 
 /* Frees by threads that no record could be had for. While there is one, everything is guarded. */
 static uint32_t recordless;
@@ -72,6 +73,7 @@ void pd_ended(pd_guard guard)
 	if (!self || self->guard_depth == 0)
 		return;
 	self->guard_depth = (uint8_t)guard;
+	PD_POINT(FREE_ENDED, guard < PD_GUARDS ? self->guards[guard].begin : 0);
 	/*
 	 * Release: whoever sees the guard down sees what the driver's free did before. A widened
 	 * slot stays wide until its first owner is done.

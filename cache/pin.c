@@ -9,6 +9,7 @@
 #include "driver.h"
 #include "index.h"
 #include "log.h"
+#include "point.h"
 
 #define MOST_LOSSES 100 /* somebody frees and allocates faster than we can pin */
 
@@ -77,6 +78,7 @@ static void take_off(struct attempt *a)
 			break;
 	pd_flight_begin(&a->flight);
 	pd_unlock();
+	PD_POINT(PIN_TAKEN_OFF, a->addr);
 	pd_heavy_barrier(); /* pairs with pd_guard_up()'s publish */
 }
 
@@ -96,6 +98,7 @@ static int wait_for_free(struct attempt *a)
 	struct pd_memory memory = a->what.memory;
 
 	land(a);
+	PD_POINT(PIN_WAITING, a->addr);
 	return pd_guard_wait(&memory, a->deadline) ? AGAIN : PINDOWN_ERR_BUSY;
 }
 
@@ -117,6 +120,7 @@ static int describe(struct attempt *a)
 
 	if (result != PINDOWN_OK)
 		return result;
+	PD_POINT(PIN_DESCRIBED, a->addr);
 	switch (pd_guard_on(&a->what.memory)) {
 	case PD_GUARDED:
 		return AGAIN;
@@ -125,6 +129,7 @@ static int describe(struct attempt *a)
 	case PD_UNGUARDED:
 		break;
 	}
+	PD_POINT(PIN_UNGUARDED, a->addr);
 	return PINDOWN_OK;
 }
 
@@ -295,6 +300,7 @@ static int settle(struct attempt *a)
 	struct pd_victims dead = {.missed = true}, covered = {0};
 	int result = PINDOWN_OK;
 
+	PD_POINT(PIN_SAME, a->addr);
 	pd_lock();
 	if (a->flight.lost) {
 		result = AGAIN;
@@ -316,19 +322,27 @@ static int settle(struct attempt *a)
 /* Pin what describe() has found. The flight ends in here. */
 static int pin_and_settle(struct attempt *a, const struct pd_backend *backend)
 {
-	int result = pin_memory(a, backend);
-	bool pinned = result == PINDOWN_OK;
+	int result;
+	bool pinned;
 
+	PD_POINT(PIN_ANNOUNCED, a->addr);
+	result = pin_memory(a, backend);
+	pinned = result == PINDOWN_OK;
+	PD_POINT(PIN_PINNED, a->addr);
 	/* If it was freed between our two looks, a failure was no failure and a pin is none. */
 	if ((pinned || result == PINDOWN_ERR_DRIVER) && !is_same_buffer(a))
 		result = AGAIN;
 	else if (pinned)
 		result = settle(a);
-	if (pinned && result == PINDOWN_OK)
+	if (pinned && result == PINDOWN_OK) {
+		PD_POINT(PIN_SETTLED, a->addr);
 		return result;
+	}
 	/* The flight ends after the unpin: a free that has marked it lost waits for that. */
-	if (pinned)
+	if (pinned) {
+		PD_POINT(PIN_LOST, a->addr);
 		backend->unpin(&a->pin);
+	}
 	if (result == AGAIN)
 		return lose(a);
 	land(a);
@@ -339,6 +353,7 @@ static int pin_and_settle(struct attempt *a, const struct pd_backend *backend)
  * settled. */
 static int wait_for_company(struct attempt *a)
 {
+	PD_POINT(PIN_COMPANY, a->addr);
 	pd_lock();
 	pd_flight_end(&a->flight);
 	pd_wait_settled(pd_deadline(1000000));

@@ -104,6 +104,11 @@ static inline uint32_t pd_region_number(const struct pindown_region *region)
 	return (uint32_t)(region - pd_regions);
 }
 
+static inline uint64_t pd_region_base_now(uint32_t number)
+{
+	return __atomic_load_n(&pd_regions[number].base, __ATOMIC_RELAXED);
+}
+
 static inline bool pd_region_holds(const struct pindown_region *region, uint64_t addr,
 				   uint64_t length)
 {

@@ -5,11 +5,13 @@
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,6 +67,7 @@ void one_random_operation(void)
 
 static void begin(bool checks, uint64_t count)
 {
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* not to go on alone */
 	memory_reset();
 	pins_reset();
 	lists_reset();

@@ -30,6 +30,7 @@ static const char *const pd_verify_choices[] = {"auto", "always", "never", NULL}
 static const char *const pd_held_choices[] = {"keep", "warn", "revoke", NULL};
 static const char *const pd_log_choices[] = {"quiet", "error", "warn", "info", "debug", NULL};
 static const char *const pd_deepbind_choices[] = {"clear", "keep", NULL};
+static const char *const pd_verbs_choices[] = {"0", "1", "exact", NULL};
 
 const struct pd_variable pd_variables[] = {
 #define PD_VARIABLE(name, member, kind, choices, standard, option, argument, help) \

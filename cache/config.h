@@ -24,6 +24,7 @@ enum pd_backend_choice {
 enum pd_verify { PD_VERIFY_AUTO, PD_VERIFY_ALWAYS, PD_VERIFY_NEVER };
 enum pd_held { PD_HELD_KEEP, PD_HELD_WARN, PD_HELD_REVOKE };
 enum pd_log_level { PD_LOG_QUIET, PD_LOG_ERROR, PD_LOG_WARN, PD_LOG_INFO, PD_LOG_DEBUG };
+enum pd_verbs { PD_VERBS_OFF, PD_VERBS_ON, PD_VERBS_EXACT };
 enum pd_deepbind { PD_DEEPBIND_CLEAR, PD_DEEPBIND_KEEP };
 
 struct pd_config {
@@ -38,6 +39,7 @@ struct pd_config {
 	uint64_t trace_stacks; /* return addresses at most; 0: none */
 	enum pd_log_level log;
 	enum pd_deepbind deepbind;
+	enum pd_verbs verbs;
 	char trace_path[PATH_MAX];
 };
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
-HOOK_SRC := wrap.c find.c lookup.c stubs.S loader.c symtab.c library.c libcuda.c owners.c contexts.c ipc.c graphs.c records.c life.c
+HOOK_SRC := wrap.c find.c lookup.c stubs.S loader.c symtab.c library.c libcuda.c owners.c contexts.c ipc.c graphs.c records.c life.c \
+	devicemap.c verbs.c verbs_mr.c verbs_cache.c
 LIB_SRC += $(HOOK_SRC:%=hook/%)
+LIB_NEEDS += hook/verbs.map
+LIB_LDFLAGS += -Wl,--version-script=hook/verbs.map
 $(HOOK_SRC:%=$(B)/obj/hook/%.o): INCLUDE += -Ihook
 
 # A sanitizer's runtime looks the C library's functions up through us before it is ready for

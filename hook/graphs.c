@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "devicemap.h"
 #include "hook.h"
 #include "records.h"
 
@@ -58,8 +59,10 @@ void pd_capture_ended(void)
 void pd_graph_alloc(uint64_t addr, uint64_t length)
 {
 	__atomic_store_n(&pd_graph_memory, 1, __ATOMIC_RELAXED);
-	if (addr && length)
+	if (addr && length) {
+		pd_device_seen(addr, length);
 		pd_volatile(addr, length);
+	}
 }
 
 /* The allocation's extent is not asked for: during a capture the driver is best left alone. */

@@ -12,6 +12,7 @@
 #include "config.h"
 #include "hook.h"
 #include "log.h"
+#include "verbs.h"
 
 /* The program's arguments, to be changed; arg[0] is the answer when NULL is returned. */
 struct pd_arguments {
@@ -36,6 +37,11 @@ void *pd_decide_dlclose(struct pd_arguments *args, const void *caller);
 static bool looks_like_cuda(const char *name)
 {
 	return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+static bool looks_like_verb(const char *name)
+{
+	return name[0] == 'i' && name[1] == 'b' && name[2] == 'v' && name[3] == '_';
 }
 
 static bool looks_like_loader(const char *name)
@@ -66,24 +72,23 @@ static bool in_main_program(const void *caller)
 }
 
 /*
- * Would this look-up find our export where without us it would find nothing? In a process without a
- * driver, and where the driver was loaded for some library alone (RTLD_LOCAL). Who calls by a
+ * Would this look-up find our export where without us it would find nothing? In a process without the
+ * library, and where it was loaded for some other library alone (RTLD_LOCAL). Who calls by a
  * pseudo handle may be in the scope of that library, which can't be told but for the main program.
  * (A weak reference, which the loader binds to our export, can't be helped at all.)
  */
-static bool only_we_answer(const struct pd_arguments *args, const void *caller, int call)
+static bool only_we_answer(const struct pd_arguments *args, const void *caller, bool loaded,
+			   const void *wrapper)
 {
 	const struct pd_loader *real = pd_loader();
-	const char *name = pd_call_symbol[call];
 
 	if (is_pseudo(args->handle)) {
-		if (pd_libcuda() && !in_main_program(caller))
+		if (loaded && !in_main_program(caller))
 			return false;
-	} else if (look(args) != pd_linked_wrapper[call]) {
+	} else if (look(args) != wrapper) {
 		return false;
 	}
-	if (real->dlsym(RTLD_DEFAULT, name) != pd_linked_wrapper[call] ||
-	    real->dlsym(RTLD_NEXT, name))
+	if (real->dlsym(RTLD_DEFAULT, args->name) != wrapper || real->dlsym(RTLD_NEXT, args->name))
 		return false;
 	dlerror();
 	return true;
@@ -108,7 +113,7 @@ static bool answer_driver_name(struct pd_arguments *args, const void *caller, in
 {
 	void *found;
 
-	if (only_we_answer(args, caller, call)) {
+	if (only_we_answer(args, caller, pd_libcuda(), pd_linked_wrapper[call])) {
 		look_in_libc(args);
 		return false;
 	}
@@ -121,6 +126,25 @@ static bool answer_driver_name(struct pd_arguments *args, const void *caller, in
 	if (!found)
 		return false;
 	args->answer = pd_hand_out((enum pd_call)call, found);
+	return true;
+}
+
+/* The same for a verb: by a pseudo handle the program finds our export, in its version too. */
+static bool answer_verb(struct pd_arguments *args, const void *caller, int verb)
+{
+	void *found;
+
+	if (only_we_answer(args, caller, pd_libibverbs(), pd_verb_wrapper[verb])) {
+		look_in_libc(args);
+		return false;
+	}
+	if (is_pseudo(args->handle) || !pd_libibverbs() || !pd_config()->enabled)
+		return false;
+	pd_hold_libibverbs();
+	found = look(args);
+	if (!found)
+		return false;
+	args->answer = pd_verb_hand_out((enum pd_verb)verb, found);
 	return true;
 }
 
@@ -155,6 +179,9 @@ static bool answer(struct pd_arguments *args, const void *caller)
 	if (looks_like_cuda(args->name)) {
 		call = pd_call_by_symbol(args->name);
 		answered = call >= 0 && answer_driver_name(args, caller, call);
+	} else if (looks_like_verb(args->name)) {
+		call = pd_verb_by_symbol(args->name);
+		answered = call >= 0 && answer_verb(args, caller, call);
 	} else if (looks_like_loader(args->name)) {
 		answered = answer_loader_name(args);
 	}
@@ -195,5 +222,6 @@ void *pd_decide_dlclose(struct pd_arguments *args, const void *caller)
 	(void)caller;
 	pd_hold_libcuda();
 	pd_stacks_unloading();
+	pd_hold_libibverbs();
 	return (void *)pd_loader()->dlclose;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "devicemap.h"
 #include "hook.h"
 
 #define OK		 (result == CUDA_SUCCESS)
@@ -23,6 +24,14 @@
 
 /* Memory that the call itself names. */
 #define ALLOCATED(addr, length)                            \
+	do {                                               \
+		uint64_t at_ = (addr), length_ = (length); \
+		if (OK && at_ && length_) {                \
+			pd_device_seen(at_, length_);      \
+			pd_allocated(at_, length_);        \
+		}                                          \
+	} while (0)
+#define ALLOCATED_OF_HOST(addr, length)                    \
 	do {                                               \
 		uint64_t at_ = (addr), length_ = (length); \
 		if (OK && at_ && length_)                  \
@@ -130,8 +139,11 @@
 /* Memory that ends with its owner. */
 #define OWNS(owner, handle, addr, length)                                      \
 	do {                                                                   \
+		uint64_t at_ = (addr), length_ = (length);                     \
+		if (OK && at_ && length_)                                      \
+			pd_device_seen(at_, length_);                          \
 		if (OK)                                                        \
-			pd_owner_owns(PD_OWNER_##owner, handle, addr, length); \
+			pd_owner_owns(PD_OWNER_##owner, handle, at_, length_); \
 	} while (0)
 #define END_OWNED(owner, handle) pd_owner_end(&caught, PD_OWNER_##owner, handle)
 #define DISOWNED(owner, handle)                                   \
@@ -202,10 +214,12 @@
 #define DESTROYED_GREEN(green) pd_green_destroyed(&caught, green, OK)
 
 /* IPC. */
-#define OPENED_IPC(addr)                     \
-	do {                                 \
-		if (OK)                      \
-			pd_ipc_opened(addr); \
+#define OPENED_IPC(addr)                         \
+	do {                                     \
+		if (OK) {                        \
+			pd_device_seen(addr, 1); \
+			pd_ipc_opened(addr);     \
+		}                                \
 	} while (0)
 #define CLOSE_IPC(addr)	 pd_ipc_close(&caught, addr)
 #define CLOSED_IPC(addr) pd_ipc_closed(&caught, addr, OK)

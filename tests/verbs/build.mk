@@ -23,3 +23,13 @@ $(verbs_old): $(recorder_src:%=$(verbs_obj)/old/%.c.o) tests/verbs/libibverbs.ma
 	$(verbs_link)
 
 CHECK_WITH += $(VERBS_LIB) $(verbs_old)
+
+# Tests of the wrappers, with the Check library. They preload libpindown.so themselves.
+VERBS_TESTS := test_verbs
+VERBS_TESTS_BIN := $(VERBS_TESTS:%=$(verbs_bin)/%)
+CHECK_UNIT += $(VERBS_TESTS_BIN)
+$(VERBS_TESTS_BIN): $(verbs_bin)/%: $(verbs_obj)/%.c.o $(verbs_obj)/verbs_test.c.o $(B)/obj/hook/symtab.c.o \
+		$(SIM) $(VERBS_LIB) $(B)/libpindown.so
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN:$$ORIGIN/..' $(CHECK_LIBS) \
+		-ldl -lpthread

@@ -250,10 +250,12 @@ static struct ibv_mr *reg_host(enum recorder_verb verb, struct ibv_pd *pd, void 
 	return made(m, &call, error);
 }
 
-EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+/* Two versions of a name need the long form. */
+EXPORT struct ibv_mr *recorder_reg_mr_1_1(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	return reg_host(RECORDER_REG_MR, pd, addr, length, (uintptr_t)addr, access);
 }
+__asm__(".symver recorder_reg_mr_1_1, ibv_reg_mr@@IBVERBS_1.1");
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				      int access)
@@ -347,7 +349,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 	return result;
 }
 
-EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
+EXPORT int recorder_dereg_mr_1_1(struct ibv_mr *mr)
 {
 	struct recorder_call call = {.verb = RECORDER_DEREG_MR, .fd = -1};
 	int error = recorder_begin(&call);
@@ -369,6 +371,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 	recorder_unlock();
 	return recorder_end(&call, error);
 }
+__asm__(".symver recorder_dereg_mr_1_1, ibv_dereg_mr@@IBVERBS_1.1");
 
 EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 {

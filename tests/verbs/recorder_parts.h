@@ -58,6 +58,10 @@ int recorder_end(const struct recorder_call *call, int error);
 
 extern bool recorder_has_peermem;
 
+/* Two versions each. */
+struct ibv_mr *recorder_reg_mr_1_1(struct ibv_pd *pd, void *addr, size_t length, int access);
+int recorder_dereg_mr_1_1(struct ibv_mr *mr);
+
 /* The window operations and others of a context (recorder_other.c). */
 int recorder_bind_mw(void *qp, struct ibv_mw *mw, void *bind);
 struct ibv_mw *recorder_alloc_mw(struct ibv_pd *pd, int type);

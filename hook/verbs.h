@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The verbs wrappers' own parts.
+ *
+ *	verbs.def	the calls
+ *	verbs.c		the wrappers, the look-ups, the real functions
+ *	verbs_mr.c	the ibv_mr that a program is given for GPU memory
+ *	verbs_cache.c	the regions of the network card behind them, kept in the cache
+ *
+ * A program that registers GPU memory gets an ibv_mr of ours: its own address and length, and the keys
+ * of a registration of the whole region, which it shares with all others of the same protection domain
+ * and access. What it registers of the host's memory is none of our business.
+ */
+#ifndef PD_VERBS_H
+#define PD_VERBS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "pindown.h"
+#include "verbs_abi.h"
+
+#pragma GCC visibility push(hidden)
+
+enum pd_verb {
+#define X(symbol, ...) PD_VERB_##symbol,
+#include "verbs.def"
+#undef X
+	PD_VERBS
+};
+
+#define X(symbol, version, result, params, ...) typedef result pd_##symbol##_function params;
+#include "verbs.def"
+#undef X
+
+extern const char *const pd_verb_symbol[PD_VERBS];
+
+/* The verb of this name, or -1. */
+int pd_verb_by_symbol(const char *name);
+
+/* Is libibverbs loaded? */
+bool pd_libibverbs(void);
+void pd_hold_libibverbs(void);
+
+extern void *const pd_verb_wrapper[PD_VERBS]; /* exported */
+
+/* The wrapper to hand out for what a look-up found, or `found` itself. */
+void *pd_verb_hand_out(enum pd_verb verb, void *found);
+
+/* The function that a program calls that is linked with libibverbs; NULL: there is none. */
+void *pd_verb_real(enum pd_verb verb);
+#define PD_VERB_REAL(symbol) ((pd_##symbol##_function *)pd_verb_real(PD_VERB_##symbol))
+
+/* ---- one registration (verbs.c) -------------------------------------------------------------- */
+
+struct pd_registration {
+	struct ibv_pd *pd;
+	void *addr;
+	size_t length;
+	uint64_t iova;
+	int access;
+};
+
+/* ---- regions of ours (verbs_mr.c) ------------------------------------------------------------ */
+
+enum pd_mr_state {
+	PD_MR_FREE,
+	PD_MR_GIVEN,  /* the program has it */
+	PD_MR_CACHED, /* stands for a registration that is kept */
+};
+
+/*
+ * Never unmapped: a program may come back with one that it has given up. What providers have behind
+ * theirs is zero.
+ */
+struct pd_mr {
+	struct pd_verbs_mr verbs; /* must be first: &verbs.mr is what the program gets */
+	uint64_t providers[5];
+	struct ibv_mr *real; /* GIVEN: with a real region of its own, or NULL. CACHED: the region */
+	pindown_object *object; /* GIVEN: what it is a use of, or NULL */
+	uint32_t state;		/* enum pd_mr_state */
+	uint32_t next;		/* in a list of free ones */
+	uint32_t gone;		/* its device was closed: `real` is no more */
+	uint32_t number;
+} __attribute__((aligned(64)));
+
+/* NULL: no memory, and errno says so. */
+struct pd_mr *pd_mr_new(enum pd_mr_state state);
+void pd_mr_free(struct pd_mr *mr);
+
+extern uintptr_t pd_mr_begin, pd_mr_size;
+
+/* Is this one that we gave out? */
+static inline bool pd_mr_is_ours(const struct ibv_mr *mr)
+{
+	return (uintptr_t)mr - __atomic_load_n(&pd_mr_begin, __ATOMIC_RELAXED) <
+	       __atomic_load_n(&pd_mr_size, __ATOMIC_RELAXED);
+}
+
+/* All that were ever used, for walking: NULL behind the last. */
+struct pd_mr *pd_mr_at(uint32_t number);
+
+void pd_mr_fork_child(void);
+
+/* ---- what is kept (verbs_cache.c) ------------------------------------------------------------- */
+
+/*
+ * The registration of GPU memory, from the cache or new, as an ibv_mr for the program; NULL: it is not
+ * ours to make, and nothing has changed. Keeps errno.
+ */
+struct ibv_mr *pd_verbs_register(const struct pd_registration *what);
+
+/* The program gives one of ours back, or wants another in its place; what the verb answers. */
+int pd_verbs_deregister(struct pd_mr *mr);
+int pd_verbs_replace(struct pd_mr *mr, struct ibv_mr *with);
+
+/* What is not in use, and belongs to a protection domain or a device, is deregistered. */
+void pd_verbs_end_pd(struct ibv_pd *pd);
+void pd_verbs_end_device(struct ibv_context *context);
+/* ... and the device has been closed: what was in use ended with it. */
+void pd_verbs_device_ended(struct ibv_context *context);
+
+void pd_verbs_fork_child(void);
+
+#pragma GCC visibility pop
+
+#endif

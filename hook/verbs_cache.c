@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the network card has of GPU memory: a registration of its own for each region, protection domain,
+ * access and distance between addresses and iovas, made with ibv_reg_dmabuf_mr of the region's dma-buf.
+ * They are objects of the cache (pindown.h): found again at the next ibv_reg_mr, and deregistered before
+ * the memory ends, before the region is unpinned for another reason, and before the protection domain
+ * or the device goes.
+ *
+ * A card, or a kernel, that has no regions of dma-bufs is remembered, and so is one that refused a whole
+ * region and took the part that was asked for.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+
+#include "config.h"
+#include "hook.h"
+#include "log.h"
+#include "verbs.h"
+
+#define PAGE  4096u /* addresses, iovas and offsets must agree below this, in every kernel */
+#define ROUND 0xfffull
+
+/* What the kernel takes for a dma-buf; other optional flags are left out, others leave it to ibv_reg_mr. */
+#define DMABUF_ACCESS                                                                \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
+	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_RELAXED_ORDERING)
+
+/* create's answer when the region has no descriptor to give. */
+#define NO_DESCRIPTOR ENODATA
+
+/* ---- what cards can't do ---------------------------------------------------------------------- */
+
+#define LIMITS 64
+
+/* Under the lock, and read without it: a context is stored last and cleared first. */
+static struct limit {
+	struct ibv_context *context;
+	uint64_t longest; /* regions above this are registered in part; 0: none is registered */
+} limits[LIMITS];
+static uint32_t limits_used; /* entries that were ever in use */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static uint64_t longest_for(const struct ibv_context *context)
+{
+	uint32_t used = __atomic_load_n(&limits_used, __ATOMIC_ACQUIRE);
+
+	for (uint32_t i = 0; PD_UNLIKELY(i < used); i++)
+		if (__atomic_load_n(&limits[i].context, __ATOMIC_ACQUIRE) == context)
+			return __atomic_load_n(&limits[i].longest, __ATOMIC_RELAXED);
+	return UINT64_MAX;
+}
+
+/* Lock held. The entry of a context, or the first free one; when there is none it is asked again each
+ * time. */
+static struct limit *limit_of(const struct ibv_context *context)
+{
+	struct limit *free = NULL;
+
+	for (unsigned i = 0; i < LIMITS; i++) {
+		if (limits[i].context == context)
+			return &limits[i];
+		if (!free && !limits[i].context)
+			free = &limits[i];
+	}
+	return free;
+}
+
+static void note_limit(struct ibv_context *context, uint64_t longest)
+{
+	struct limit *limit;
+
+	pthread_mutex_lock(&lock);
+	limit = limit_of(context);
+	if (limit && (limit->context != context || longest < limit->longest)) {
+		__atomic_store_n(&limit->longest, longest, __ATOMIC_RELAXED);
+		__atomic_store_n(&limit->context, context, __ATOMIC_RELEASE);
+		if (limits_used <= limit - limits)
+			__atomic_store_n(&limits_used, limit - limits + 1, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+static void forget_limits(const struct ibv_context *context)
+{
+	pthread_mutex_lock(&lock);
+	for (unsigned i = 0; i < LIMITS; i++)
+		if (limits[i].context == context)
+			__atomic_store_n(&limits[i].context, NULL, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&lock);
+}
+
+/* Neither libibverbs' provider nor the kernel will ever do it; any other error may be of the moment. */
+static bool is_for_good(int error)
+{
+	return error == EOPNOTSUPP || error == ENOSYS || error == EPROTONOSUPPORT;
+}
+
+/* ---- the objects ------------------------------------------------------------------------------- */
+
+/*
+ * The key: owner is the protection domain; word[1] is iova - address; word[0] has the access flags, as five
+ * bits, and which pages of the region: the first and how many, or 0 and 0 for all.
+ */
+#define KEY_RELAXED 16u
+#define KEY_FIRST   8
+#define KEY_COUNT   36
+#define KEY_MOST    ((1ull << 28) - 1) /* pages: 1 TiB */
+#define KEY_ACCESSES                                                                 \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
+	 IBV_ACCESS_REMOTE_ATOMIC)
+
+struct part {
+	uint64_t first, count; /* pages from the start of what is pinned */
+};
+
+static struct pindown_key key_of(const struct pd_registration *what, struct part part)
+{
+	uint64_t access = what->access & KEY_ACCESSES;
+
+	if (what->access & IBV_ACCESS_RELAXED_ORDERING)
+		access |= KEY_RELAXED;
+	return (struct pindown_key){
+		.owner = (uintptr_t)what->pd,
+		.word = {access | part.first << KEY_FIRST | part.count << KEY_COUNT,
+			 what->iova - (uintptr_t)what->addr},
+	};
+}
+
+static int access_of(const struct pindown_key *key)
+{
+	return (int)(key->word[0] & KEY_ACCESSES) |
+	       (key->word[0] & KEY_RELAXED ? IBV_ACCESS_RELAXED_ORDERING : 0);
+}
+
+static struct ibv_mr *register_part(pindown_region *region, const struct pindown_key *key,
+				    struct ibv_pd *pd, int *error)
+{
+	pd_ibv_reg_dmabuf_mr_function *real = PD_VERB_REAL(ibv_reg_dmabuf_mr);
+	uint64_t base = pindown_region_pin_base(region), length = pindown_region_pin_length(region);
+	uint64_t start = 0, at;
+	struct ibv_mr *mr;
+	int fd;
+
+	*error = NO_DESCRIPTOR;
+	if (!real ||
+	    pindown_region_dmabuf(region, pindown_region_base(region), &fd, &at) != PINDOWN_OK)
+		return NULL;
+	if (key->word[0] >> KEY_COUNT) {
+		start = (key->word[0] >> KEY_FIRST & KEY_MOST) * PAGE;
+		length = (key->word[0] >> KEY_COUNT) * PAGE;
+	}
+	errno = 0;
+	mr = real(pd, start, length, base + start + key->word[1], fd, access_of(key));
+	*error = mr ? 0 : errno ? errno : EIO;
+	return mr;
+}
+
+static int deregister(struct ibv_mr *mr)
+{
+	pd_ibv_dereg_mr_function *real = PD_VERB_REAL(ibv_dereg_mr);
+
+	return real ? real(mr) : ENOSYS;
+}
+
+static int create(pindown_region *region, const struct pindown_key *key, void *request, void **data,
+		  void *arg)
+{
+	int saved = errno, error;
+	struct pd_mr *kept = pd_mr_new(PD_MR_CACHED);
+	struct ibv_mr *mr;
+
+	(void)arg;
+	if (!kept)
+		return ENOMEM;
+	mr = register_part(region, key, request, &error);
+	if (!mr) {
+		pd_mr_free(kept);
+		errno = saved;
+		return error;
+	}
+	kept->verbs.mr = *mr;
+	__atomic_store_n(&kept->real, mr, __ATOMIC_RELEASE);
+	*data = kept;
+	errno = saved;
+	return 0;
+}
+
+static int destroy(const struct pindown_object_end *what, void *arg)
+{
+	struct pd_mr *kept = what->data;
+	int saved = errno, error = 0;
+	static bool told;
+
+	(void)arg;
+	if (!__atomic_load_n(&kept->gone, __ATOMIC_ACQUIRE))
+		error = deregister(kept->real);
+	if (error)
+		pd_log_once(&told, PD_LOG_WARN,
+			    "a registration of GPU memory could not be deregistered: error %d",
+			    error);
+	__atomic_store_n(&kept->real, NULL, __ATOMIC_RELAXED);
+	pd_mr_free(kept);
+	errno = saved;
+	return error;
+}
+
+static int consumer; /* 0: not registered yet */
+
+static int our_consumer(void)
+{
+	static const struct pindown_consumer us = {
+		.name = "verbs", .create = create, .destroy = destroy};
+	int known = __atomic_load_n(&consumer, __ATOMIC_ACQUIRE);
+
+	if (PD_UNLIKELY(!known)) {
+		pthread_mutex_lock(&lock);
+		if (!consumer)
+			__atomic_store_n(&consumer, pindown_consumer_add(&us, sizeof(us)),
+					 __ATOMIC_RELEASE);
+		known = consumer;
+		pthread_mutex_unlock(&lock);
+	}
+	return known;
+}
+
+/* ---- registering ------------------------------------------------------------------------------- */
+
+static struct part exact_part(const struct pd_registration *what, uint64_t base)
+{
+	uint64_t begin = (uintptr_t)what->addr & ~ROUND;
+	uint64_t end = ((uintptr_t)what->addr + what->length + ROUND) & ~ROUND;
+
+	return (struct part){(begin - base) / PAGE, (end - begin) / PAGE};
+}
+
+/*
+ * As much around the address as has iovas without an overflow: all, unless addresses and iovas lie so
+ * that 0 is an iova somewhere inside.
+ */
+static struct part largest_part(const struct pd_registration *what, uint64_t base, uint64_t length)
+{
+	uint64_t distance = what->iova - (uintptr_t)what->addr;
+	uint64_t zero = -distance - base; /* from the start to where the iova is 0 */
+
+	if (!distance || zero == 0 || zero >= length)
+		return (struct part){0, 0};
+	if ((uintptr_t)what->addr - base >= zero)
+		return (struct part){zero / PAGE, (length - zero) / PAGE};
+	return (struct part){0, zero / PAGE};
+}
+
+static int attach_part(const struct pd_registration *what, pindown_region *region, struct part part,
+		       pindown_object **object)
+{
+	struct pindown_key key = key_of(what, part);
+
+	if (part.first > KEY_MOST || part.count > KEY_MOST)
+		return EINVAL;
+	return pindown_attach_region(our_consumer(), region, 0, &key, what->pd, object);
+}
+
+/* Where it takes more than one look: the region is needed to know which part of it to register. */
+static int __attribute__((noinline))
+attach_carefully(const struct pd_registration *what, pindown_object **object)
+{
+	uint64_t base, length, longest = longest_for(what->pd->context);
+	bool exact = pd_config()->verbs == PD_VERBS_EXACT;
+	pindown_region *region;
+	int result, error = 0;
+
+	result = pindown_get((uintptr_t)what->addr, what->length, 0, &region);
+	if (result != PINDOWN_OK)
+		return result;
+	base = pindown_region_pin_base(region);
+	length = pindown_region_pin_length(region);
+	if (!exact && length <= longest) {
+		error = attach_part(what, region, largest_part(what, base, length), object);
+		if (error <= 0 || is_for_good(error) || error == NO_DESCRIPTOR) {
+			pindown_put(region);
+			return error;
+		}
+	}
+	result = attach_part(what, region, exact_part(what, base), object);
+	if (result == PINDOWN_OK && error && what->length < length)
+		note_limit(what->pd->context, length - 1);
+	pindown_put(region);
+	return result;
+}
+
+static int attach(const struct pd_registration *what, pindown_object **object)
+{
+	struct pindown_key key;
+	int result;
+
+	if (pd_config()->verbs != PD_VERBS_ON || what->iova != (uintptr_t)what->addr ||
+	    __atomic_load_n(&limits_used, __ATOMIC_RELAXED))
+		return attach_carefully(what, object);
+	key = key_of(what, (struct part){0, 0});
+	result = pindown_attach(our_consumer(), (uintptr_t)what->addr, what->length, 0, &key,
+				what->pd, object);
+	if (PD_UNLIKELY(result > 0) && !is_for_good(result) && result != NO_DESCRIPTOR)
+		result = attach_carefully(what, object);
+	return result;
+}
+
+static void fill(struct pd_mr *mr, const struct pd_registration *what, const struct ibv_mr *kept)
+{
+	mr->verbs = (struct pd_verbs_mr){
+		.mr = {.context = what->pd->context,
+		       .pd = what->pd,
+		       .addr = what->addr,
+		       .length = what->length,
+		       .handle = kept->handle,
+		       .lkey = kept->lkey,
+		       .rkey = kept->rkey},
+		.type = PD_MR_TYPE_DMABUF,
+		.access = what->access,
+	};
+}
+
+static bool is_ours_to_make(const struct pd_registration *what)
+{
+	return !(what->access & ~(DMABUF_ACCESS | IBV_ACCESS_OPTIONAL_RANGE)) && what->length &&
+	       !((what->iova - (uintptr_t)what->addr) & ROUND) && what->pd;
+}
+
+static struct ibv_mr *not_ours(struct pd_mr *mr, int error)
+{
+	pd_mr_free(mr);
+	errno = error;
+	return NULL;
+}
+
+struct ibv_mr *pd_verbs_register(const struct pd_registration *what)
+{
+	const struct pd_mr *kept;
+	struct pd_mr *mr;
+	int saved = errno, result;
+
+	if (!is_ours_to_make(what) || longest_for(what->pd->context) == 0)
+		return NULL;
+	mr = pd_mr_new(PD_MR_GIVEN);
+	if (!mr) {
+		errno = saved;
+		return NULL;
+	}
+	result = attach(what, &mr->object);
+	if (PD_UNLIKELY(result != PINDOWN_OK)) {
+		if (result > 0 && is_for_good(result))
+			note_limit(what->pd->context, 0);
+		return not_ours(mr, saved);
+	}
+	kept = pindown_object_data(mr->object);
+	if (PD_UNLIKELY(!kept)) { /* revoked already: its memory is being freed */
+		pindown_detach(mr->object);
+		return not_ours(mr, saved);
+	}
+	fill(mr, what, &kept->verbs.mr);
+	errno = saved;
+	return &mr->verbs.mr;
+}
+
+/* ---- giving back ------------------------------------------------------------------------------- */
+
+int pd_verbs_deregister(struct pd_mr *mr)
+{
+	static bool told;
+	uint32_t given = PD_MR_GIVEN;
+	int error = 0;
+
+	if (PD_UNLIKELY(!__atomic_compare_exchange_n(&mr->state, &given, PD_MR_FREE, false,
+						     __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE))) {
+		pd_log_once(&told, PD_LOG_ERROR, "ibv_dereg_mr: %p is not a memory region; ignored",
+			    (void *)mr);
+		return EINVAL;
+	}
+	if (PD_UNLIKELY(mr->real) && !__atomic_load_n(&mr->gone, __ATOMIC_ACQUIRE))
+		error = deregister(mr->real);
+	if (PD_UNLIKELY(error)) {
+		__atomic_store_n(&mr->state, PD_MR_GIVEN, __ATOMIC_RELEASE);
+		return error;
+	}
+	pindown_detach(mr->object);
+	pd_mr_free(mr);
+	return 0;
+}
+
+/* The program keeps its pointer, and what it points to becomes the new one. */
+int pd_verbs_replace(struct pd_mr *mr, struct ibv_mr *with)
+{
+	struct ibv_mr *real = mr->real;
+	pindown_object *object = mr->object;
+
+	if (pd_mr_is_ours(with)) {
+		struct pd_mr *other = (struct pd_mr *)with;
+
+		mr->verbs = other->verbs;
+		mr->real = NULL;
+		mr->object = other->object;
+		pd_mr_free(other);
+	} else {
+		mr->verbs = (struct pd_verbs_mr){.mr = *with, .type = PD_MR_TYPE_MR};
+		mr->real = with;
+		mr->object = NULL;
+	}
+	pindown_detach(object);
+	return real ? deregister(real) : 0;
+}
+
+/* ---- the end of what registrations belong to --------------------------------------------------- */
+
+void pd_verbs_end_pd(struct ibv_pd *pd)
+{
+	int known = __atomic_load_n(&consumer, __ATOMIC_ACQUIRE);
+	int saved = errno;
+
+	if (known > 0)
+		pindown_end_owner(known, (uintptr_t)pd);
+	errno = saved;
+}
+
+static bool is_of(struct pd_mr *mr, const struct ibv_context *context)
+{
+	return __atomic_load_n(&mr->state, __ATOMIC_ACQUIRE) != PD_MR_FREE &&
+	       __atomic_load_n(&mr->real, __ATOMIC_ACQUIRE) && mr->verbs.mr.context == context;
+}
+
+void pd_verbs_end_device(struct ibv_context *context)
+{
+	struct ibv_pd *last = NULL;
+
+	for (uint32_t n = 1; pd_mr_at(n); n++) {
+		struct pd_mr *mr = pd_mr_at(n);
+
+		if (!is_of(mr, context) || mr->verbs.mr.pd == last)
+			continue;
+		last = mr->verbs.mr.pd;
+		pd_verbs_end_pd(last);
+	}
+}
+
+void pd_verbs_device_ended(struct ibv_context *context)
+{
+	for (uint32_t n = 1; pd_mr_at(n); n++) {
+		struct pd_mr *mr = pd_mr_at(n);
+
+		if (is_of(mr, context))
+			__atomic_store_n(&mr->gone, 1, __ATOMIC_RELEASE);
+	}
+	forget_limits(context);
+}
+
+void pd_verbs_fork_child(void)
+{
+	static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+
+	lock = unlocked;
+	pd_mr_fork_child();
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Where the ibv_mr that programs get from us lie: one range of addresses, so that a comparison tells
+ * ours from libibverbs', and never given back, so that one given up twice is recognized. Free ones are in
+ * a few lists, of which each thread mostly uses its own; the head of a list is a number and a count of
+ * its changes, which is what makes taking the first one safe.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "hook.h"
+#include "thread.h"
+#include "verbs.h"
+
+#define MOST  (1u << 20)
+#define LEAST (1u << 12)
+#define STEP  512u /* whole pages, of up to 64 KiB */
+#define LISTS 8
+
+_Static_assert(sizeof(struct pd_mr) == 128, "two cache lines, so that neighbours share none");
+
+uintptr_t pd_mr_begin, pd_mr_size;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of growing */
+static uint32_t capacity, usable, fresh;		 /* under it; numbers begin with 1 */
+
+static struct {
+	uint64_t head; /* number of the first | changes << 32 */
+} __attribute__((aligned(64))) lists[LISTS];
+
+static struct pd_mr *record(uint32_t number)
+{
+	return (struct pd_mr *)pd_mr_begin + number;
+}
+
+struct pd_mr *pd_mr_at(uint32_t number)
+{
+	return number < __atomic_load_n(&fresh, __ATOMIC_ACQUIRE) ? record(number) : NULL;
+}
+
+static uint64_t *my_list(void)
+{
+	const struct pd_thread *self = pd_self();
+
+	return &lists[self ? (uint32_t)self->tid % LISTS : 0].head;
+}
+
+static void push(uint64_t *head, struct pd_mr *mr)
+{
+	uint64_t old = __atomic_load_n(head, __ATOMIC_RELAXED), next;
+
+	do {
+		__atomic_store_n(&mr->next, (uint32_t)old, __ATOMIC_RELAXED);
+		next = ((old >> 32) + 1) << 32 | mr->number;
+	} while (!__atomic_compare_exchange_n(head, &old, next, true, __ATOMIC_RELEASE,
+					      __ATOMIC_RELAXED));
+}
+
+static struct pd_mr *pop(uint64_t *head)
+{
+	uint64_t old = __atomic_load_n(head, __ATOMIC_ACQUIRE), next;
+	struct pd_mr *first;
+
+	do {
+		if (!(uint32_t)old)
+			return NULL;
+		first = record((uint32_t)old);
+		next = ((old >> 32) + 1) << 32 | __atomic_load_n(&first->next, __ATOMIC_RELAXED);
+	} while (!__atomic_compare_exchange_n(head, &old, next, true, __ATOMIC_ACQUIRE,
+					      __ATOMIC_ACQUIRE));
+	return first;
+}
+
+/* Address space only; under `ulimit -v` less will do. */
+static bool reserve(void)
+{
+	for (uint32_t n = MOST; n >= LEAST; n /= 4) {
+		size_t bytes = (size_t)n * sizeof(struct pd_mr);
+		void *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			       -1, 0);
+
+		if (p == MAP_FAILED)
+			continue;
+		madvise(p, bytes, MADV_DONTDUMP);
+		capacity = n;
+		fresh = 1;
+		__atomic_store_n(&pd_mr_begin, (uintptr_t)p, __ATOMIC_RELAXED);
+		__atomic_store_n(&pd_mr_size, bytes, __ATOMIC_RELEASE);
+		return true;
+	}
+	return false;
+}
+
+/* Lock held. */
+static struct pd_mr *take_fresh(void)
+{
+	struct pd_mr *mr;
+
+	if (!capacity && !reserve())
+		return NULL;
+	if (fresh >= usable) {
+		if (usable == capacity ||
+		    mprotect(record(usable), STEP * sizeof(*mr), PROT_READ | PROT_WRITE) != 0)
+			return NULL;
+		usable += STEP;
+	}
+	mr = record(fresh);
+	mr->number = fresh;
+	__atomic_store_n(&fresh, fresh + 1, __ATOMIC_RELEASE);
+	return mr;
+}
+
+static struct pd_mr *take_anywhere(void)
+{
+	struct pd_mr *mr;
+
+	pthread_mutex_lock(&lock);
+	mr = take_fresh();
+	pthread_mutex_unlock(&lock);
+	for (unsigned i = 0; !mr && i < LISTS && capacity; i++)
+		mr = pop(&lists[i].head);
+	return mr;
+}
+
+struct pd_mr *pd_mr_new(enum pd_mr_state state)
+{
+	struct pd_mr *mr = pd_mr_begin ? pop(my_list()) : NULL;
+	int error = errno;
+
+	if (PD_UNLIKELY(!mr))
+		mr = take_anywhere();
+	if (PD_UNLIKELY(!mr)) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	mr->real = NULL;
+	mr->object = NULL;
+	__atomic_store_n(&mr->gone, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&mr->state, state, __ATOMIC_RELEASE);
+	errno = error;
+	return mr;
+}
+
+void pd_mr_free(struct pd_mr *mr)
+{
+	__atomic_store_n(&mr->state, PD_MR_FREE, __ATOMIC_RELAXED);
+	push(my_list(), mr);
+}
+
+void pd_mr_fork_child(void)
+{
+	static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+
+	lock = unlocked;
+}

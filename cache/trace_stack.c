@@ -51,9 +51,11 @@ static bool unloaded; /* since the generation began */
 static bool follows_a_call(uint64_t pc)
 {
 #if defined(__x86_64__)
-	unsigned char before[7];
+	unsigned char before[7] = {0};
 
-	if (!pd_peek(before, pc - 7, 7))
+	/* The code may begin just there. */
+	if (!pd_peek(before, pc - 7, 7) && !pd_peek(before + 2, pc - 5, 5) &&
+	    !pd_peek(before + 5, pc - 2, 2))
 		return false;
 	if (before[2] == 0xe8)
 		return true;
@@ -117,11 +119,11 @@ static void remember(uint64_t key, uint32_t now, const struct place *place)
 		    !__atomic_compare_exchange_n(&slot->key, &old, BUSY, false, __ATOMIC_ACQ_REL,
 						 __ATOMIC_RELAXED))
 			continue;
-		__atomic_thread_fence(__ATOMIC_RELEASE);
-		__atomic_store_n(&slot->frame, place->frame, __ATOMIC_RELAXED);
-		__atomic_store_n(&slot->rule.step, place->rule.step, __ATOMIC_RELAXED);
-		__atomic_store_n(&slot->rule.cfa, place->rule.cfa, __ATOMIC_RELAXED);
-		__atomic_store_n(&slot->rule.saved, place->rule.saved, __ATOMIC_RELAXED);
+		/* Each of these is seen after BUSY ... */
+		__atomic_store_n(&slot->frame, place->frame, __ATOMIC_RELEASE);
+		__atomic_store_n(&slot->rule.step, place->rule.step, __ATOMIC_RELEASE);
+		__atomic_store_n(&slot->rule.cfa, place->rule.cfa, __ATOMIC_RELEASE);
+		__atomic_store_n(&slot->rule.saved, place->rule.saved, __ATOMIC_RELEASE);
 		__atomic_store_n(&slot->key, key, __ATOMIC_RELEASE);
 		return;
 	}
@@ -145,11 +147,11 @@ static inline void look_up(uint64_t pc, uint64_t epoch, struct place *place)
 
 		if (__atomic_load_n(&slot->key, __ATOMIC_ACQUIRE) != key)
 			continue;
-		place->frame = __atomic_load_n(&slot->frame, __ATOMIC_RELAXED);
-		place->rule.step = __atomic_load_n(&slot->rule.step, __ATOMIC_RELAXED);
-		place->rule.cfa = __atomic_load_n(&slot->rule.cfa, __ATOMIC_RELAXED);
-		place->rule.saved = __atomic_load_n(&slot->rule.saved, __ATOMIC_RELAXED);
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		place->frame = __atomic_load_n(&slot->frame, __ATOMIC_ACQUIRE);
+		place->rule.step = __atomic_load_n(&slot->rule.step, __ATOMIC_ACQUIRE);
+		place->rule.cfa = __atomic_load_n(&slot->rule.cfa, __ATOMIC_ACQUIRE);
+		place->rule.saved = __atomic_load_n(&slot->rule.saved, __ATOMIC_ACQUIRE);
+		/* ... and this load is made after them. */
 		if (__atomic_load_n(&slot->key, __ATOMIC_RELAXED) == key)
 			return;
 	}

@@ -39,10 +39,12 @@ void pd_mid_trim(struct pd_mid *mid)
  */
 #define ARENA  PD_HUGE_PAGE
 #define LEAVES (ARENA / sizeof(struct pd_leaf))
+#define FEW    (LEAVES / 8) /* of the first arena */
 
 struct arena {
 	struct arena *before;
-	uint32_t free;	    /* how many */
+	uint32_t leaves;    /* up to here, and */
+	uint32_t free;	    /* of these */
 	uint32_t untouched; /* leaves from here on have never been used */
 	uint32_t hint;	    /* words of `freed` before this one are zero */
 	uint64_t freed[LEAVES / 64];
@@ -66,21 +68,22 @@ static struct arena *arena_of(struct pd_leaf *leaf)
 
 static void reset_arena(struct arena *arena)
 {
-	arena->free = LEAVES - FIRST_LEAF;
+	arena->free = arena->leaves - FIRST_LEAF;
 	arena->untouched = FIRST_LEAF;
 	arena->hint = LEAVES / 64;
 	memset(arena->freed, 0, sizeof(arena->freed));
 }
 
-/* The first takes its memory by small pages: most processes have few regions. */
+/* The first is small, and of small pages: most processes have few regions. */
 static struct arena *new_arena(void)
 {
 	struct arena *arena = pd_reserve(ARENA);
 
 	if (!arena || !pd_make_usable(arena, ARENA))
 		return NULL;
-	if (arena_count++ >= 1)
+	if (arena_count++)
 		pd_prefer_huge(arena, ARENA);
+	arena->leaves = arena_count == 1 ? FEW : LEAVES;
 	reset_arena(arena);
 	arena->before = arenas;
 	arenas = arena;
@@ -117,7 +120,7 @@ struct pd_leaf *pd_leaf_new(void)
 
 	if (!arena)
 		return NULL;
-	if (arena->free-- > LEAVES - arena->untouched)
+	if (arena->free-- > arena->leaves - arena->untouched)
 		return leaf_of(arena, take_freed(arena));
 	return leaf_of(arena, arena->untouched++);
 }

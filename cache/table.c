@@ -6,18 +6,27 @@
 #include "pages.h"
 #include "table.h"
 
+/*
+ * The first records take memory by small pages, as most processes have few. From where a step is huge
+ * pages of records, and then of columns, they are asked for: see pd_prefer_huge(). FEW numbers lie
+ * before a column's first boundary of huge pages, so that these are not begun before it is that large.
+ */
+#define HUGE_COLUMN ((uint32_t)(PD_HUGE_PAGE / sizeof(uint32_t)))
+#define FEW	    (1u << 16)
+
 /* Address space only. Under `ulimit -v` less will do. */
 static bool reserve(struct pd_table *table)
 {
 	for (uint32_t n = table->most; n >= table->least; n /= 2) {
 		size_t records = (size_t)n * table->record_bytes;
-		size_t numbers = (size_t)n * sizeof(uint32_t);
-		char *p = pd_reserve(records + table->columns * numbers);
+		size_t column = (((size_t)n - 1) / HUGE_COLUMN + 2) * PD_HUGE_PAGE;
+		size_t before = PD_HUGE_PAGE - FEW * sizeof(uint32_t);
+		char *p = pd_reserve(records + table->columns * column);
 
 		if (!p)
 			continue;
 		for (unsigned c = 0; c < table->columns; c++)
-			table->column[c] = (uint32_t *)(void *)(p + records + c * numbers);
+			table->column[c] = (uint32_t *)(void *)(p + records + c * column + before);
 		table->records = p;
 		table->capacity = n;
 		return true;
@@ -25,18 +34,14 @@ static bool reserve(struct pd_table *table)
 	return false;
 }
 
-/*
- * How many records become usable at a time. From where a step is huge pages of records, and then of
- * columns, they are asked for: see pd_prefer_huge().
- */
+/* How many records become usable at a time. */
 static uint32_t step(const struct pd_table *table)
 {
 	const uint32_t huge_records = (uint32_t)(PD_HUGE_PAGE / table->record_bytes);
-	const uint32_t huge_column = (uint32_t)(PD_HUGE_PAGE / sizeof(uint32_t));
 	uint32_t left = table->capacity - table->usable;
-	uint32_t records = table->usable < huge_records	 ? 1024u
-			   : table->usable < huge_column ? huge_records
-							 : huge_column;
+	uint32_t records = table->usable < huge_records ? 1024u
+			   : table->usable < FEW	? huge_records
+							: HUGE_COLUMN;
 
 	return records < left ? records : left;
 }

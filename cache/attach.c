@@ -11,6 +11,8 @@
 /* So long a thread waits for another that makes the same object: a large registration takes time. */
 #define CREATE_WAIT_NS 60000000000u
 
+#define MOST_LOSSES 100 /* somebody frees and allocates faster than we can make anything */
+
 /* The region's memory was freed meanwhile: ask the driver what is there now. */
 #define AGAIN (-1000)
 
@@ -297,14 +299,13 @@ attach_slow(int consumer, uint64_t addr, size_t length, unsigned flags,
 			    .request = argument,
 			    .takes_hold = true,
 			    .object = object};
-	uint64_t deadline = pd_deadline(PD_RACE_WAIT_NS);
 	struct pindown_region *region;
 	struct pindown_object *found;
 	int result;
 
 	if (bad_request(consumer, flags, key, object))
 		return PINDOWN_ERR_INVALID;
-	do {
+	for (unsigned losses = 0; losses < MOST_LOSSES; losses++) {
 		result = pindown_get(addr, length, flags, &region);
 		if (result != PINDOWN_OK)
 			return result;
@@ -315,8 +316,10 @@ attach_slow(int consumer, uint64_t addr, size_t length, unsigned flags,
 			return PINDOWN_OK;
 		}
 		result = attach_to(region, &r);
-	} while (result == AGAIN && pd_deadline(0) < deadline);
-	return result == AGAIN ? PINDOWN_ERR_BUSY : result;
+		if (result != AGAIN)
+			return result;
+	}
+	return PINDOWN_ERR_BUSY;
 }
 
 /* As hold_if() in get.c, but it is the object that gets the hold. */

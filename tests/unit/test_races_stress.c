@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Threads that allocate, free, get, put, flush and invalidate at random, against an oracle that knows
+ * Threads that do at random what the model does (tests/model), against an oracle that knows
  * which buffer id died when: it does when the cache says that the driver may free it. A region is stale
  * if its buffer id had died before the get that returned it began. And if nobody uses the memory then,
  * it must not be pinned any more.
+ *
+ * Built a second time with -DPD_POINTS, as test_races_windows, threads are held up between any two steps,
+ * and go on until each race window has been entered (windows.h).
  *
  * STRESS_SEED repeats a run's choices (not its interleaving); STRESS_OPS makes it longer.
  */
@@ -12,13 +15,18 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/random.h>
+#include <time.h>
 
-#include "cache_test.h"
+#include "fork_test.h"
+#ifdef PD_POINTS
+#include "windows.h"
+#endif
 
 #define MOST_THREADS 8
 #define SLOTS	     12
 #define DEEPEST	     4 /* regions that one thread holds at once */
-#define MOST_IDS     (1u << 20)
+#define MOST_IDS     (1u << 22)
+#define CONTEXTS     3 /* the slots' turn by turn */
 
 /* ---- the oracle ---- */
 
@@ -29,7 +37,9 @@ static uint64_t deaths, hits_checked; /* how much was seen */
 static struct slot {
 	pthread_mutex_t owner; /* of the one that allocates and frees; never held by gets */
 	uint64_t base, size;
-	uint64_t users; /* gets begun and not yet put */
+	enum fake_kind kind;
+	bool is_volatile; /* then it may be freed unseen */
+	uint64_t users;	  /* gets begun and not yet put */
 } slots[SLOTS];
 
 static uint64_t tick(void)
@@ -110,8 +120,34 @@ static void get_one(struct player *player)
 	}
 	__atomic_sub_fetch(&slot->users, 1, __ATOMIC_SEQ_CST);
 	ck_assert_msg(result == PINDOWN_ERR_NOT_DEVICE || result == PINDOWN_ERR_NO_SPACE ||
-			      result == PINDOWN_ERR_BUSY,
+			      result == PINDOWN_ERR_BUSY || result == PINDOWN_ERR_DRIVER,
 		      "%s", pindown_strerror(result));
+}
+
+static void *context_of(const struct slot *slot)
+{
+	return (void *)(uintptr_t)(0xc0 + (slot - slots) % CONTEXTS);
+}
+
+/* A forked child has its parent's descriptors for the moment until its handler closes them. */
+static uint64_t forks_begun, forks_ended;
+
+static void assert_idle_is_unpinned(const struct slot *slot, uint64_t id)
+{
+	uint64_t forks = __atomic_load_n(&forks_ended, __ATOMIC_SEQ_CST);
+
+	if (!id || __atomic_load_n(&slot->users, __ATOMIC_SEQ_CST) != 0 ||
+	    fake_open_exports_of(id) == 0)
+		return;
+	ck_assert_msg(__atomic_load_n(&forks_begun, __ATOMIC_SEQ_CST) != forks,
+		      "buffer id %" PRIu64 " is pinned, and nobody uses it", id);
+}
+
+static void fork_one(void (*child)(void *))
+{
+	__atomic_fetch_add(&forks_begun, 1, __ATOMIC_SEQ_CST);
+	in_child(child, NULL);
+	__atomic_fetch_add(&forks_ended, 1, __ATOMIC_SEQ_CST);
 }
 
 /* Under the slot's lock. The driver refuses now and then: then nothing has died. */
@@ -122,16 +158,30 @@ static void end_slot(struct player *player, struct slot *slot)
 
 	if (!id)
 		return;
-	pd_guard guard = roll(player, 2) ? pd_end_range(slot->base, 0)
-					 : pd_end_range(slot->base, slot->size);
-	if (__atomic_load_n(&slot->users, __ATOMIC_SEQ_CST) == 0)
-		ck_assert_msg(fake_open_exports_of(id) == 0,
-			      "buffer id %" PRIu64 " is pinned, and nobody uses it", id);
+	pd_guard guard = slot->kind != FAKE_VMM && roll(player, 2)
+				 ? pd_end_range(slot->base, 0)
+				 : pd_end_range(slot->base, slot->size);
+	assert_idle_is_unpinned(slot, id);
 	if (!refuses) {
 		id_dies(id);
 		ck_assert_int_eq(fake_free(slot->base), FAKE_SUCCESS);
 	}
 	pd_ended(guard);
+}
+
+static void begin_slot(struct player *player, struct slot *slot, bool seen)
+{
+	static const enum fake_kind kinds[] = {FAKE_LINEAR, FAKE_LINEAR, FAKE_POOL, FAKE_VMM};
+
+	slot->kind = kinds[roll(player, 4)];
+	slot->size = slot->kind == FAKE_VMM ? MIB(2) : KIB(64) << roll(player, 4);
+	fake_alloc_in(slot->base, slot->size, slot->kind,
+		      slot->kind == FAKE_LINEAR ? context_of(slot) : NULL, 0,
+		      slot->kind == FAKE_POOL ? (void *)0xb0 : NULL);
+	if (!seen)
+		return;
+	pd_allocated(slot->base, slot->size);
+	slot->is_volatile = false;
 }
 
 /* In place of what was there; the address is used again at once, as the real driver does. */
@@ -142,38 +192,128 @@ static void free_and_alloc(struct player *player)
 	if (pthread_mutex_trylock(&slot->owner))
 		return;
 	end_slot(player, slot);
-	if (!fake_id(slot->base) && roll(player, 4)) {
-		slot->size = KIB(64) << roll(player, 4);
-		watched_alloc(slot->base, slot->size, roll(player, 3) ? FAKE_LINEAR : FAKE_POOL);
+	if (!fake_id(slot->base) && roll(player, 4))
+		begin_slot(player, slot, true);
+	pthread_mutex_unlock(&slot->owner);
+}
+
+/* Memory that is freed and replaced without a word to the cache, where it has been told of that. */
+static void play_unseen(struct player *player)
+{
+	struct slot *slot = &slots[roll(player, SLOTS)];
+	uint64_t id;
+
+	if (pthread_mutex_trylock(&slot->owner))
+		return;
+	id = fake_id(slot->base);
+	if (!slot->is_volatile) {
+		pd_volatile(slot->base, MIB(2));
+		slot->is_volatile = true;
+	} else if (roll(player, 4) == 0) {
+		pd_trusted(slot->base, MIB(2));
+		slot->is_volatile = false;
+	} else if (id) {
+		id_dies(id);
+		ck_assert_int_eq(fake_free(slot->base), FAKE_SUCCESS);
+		if (roll(player, 2))
+			begin_slot(player, slot, roll(player, 2));
 	}
 	pthread_mutex_unlock(&slot->owner);
+}
+
+static void end_context(struct player *player)
+{
+	unsigned first = roll(player, CONTEXTS), locked = first;
+	void *context = context_of(&slots[first]);
+
+	while (locked < SLOTS && pthread_mutex_trylock(&slots[locked].owner) == 0)
+		locked += CONTEXTS;
+	if (locked >= SLOTS) {
+		pd_guard guard = pd_end_context(context);
+
+		for (unsigned i = first; i < SLOTS; i += CONTEXTS) {
+			uint64_t id = fake_id(slots[i].base);
+
+			if (!id || slots[i].kind != FAKE_LINEAR)
+				continue;
+			if (!slots[i].is_volatile) /* else it may be an older one's region */
+				assert_idle_is_unpinned(&slots[i], id);
+			id_dies(id);
+		}
+		fake_context_destroy(context);
+		pd_ended(guard);
+	}
+	while (locked > first) {
+		locked -= CONTEXTS;
+		pthread_mutex_unlock(&slots[locked].owner);
+	}
+}
+
+static void fail_some_pins(struct player *player)
+{
+	static const int results[] = {FAKE_UNKNOWN, FAKE_OUT_OF_MEMORY, FAKE_OPERATING_SYSTEM};
+
+	fake_fail(FAKE_EXPORT, roll(player, 4), 1 + roll(player, 3), results[roll(player, 3)]);
+}
+
+/* ThreadSanitizer does not go along with a fork among threads. */
+#if defined(__SANITIZE_THREAD__)
+#define CAN_FORK 0
+#else
+#define CAN_FORK 1
+#endif
+
+static void child_has_nothing(void *arg)
+{
+	struct pindown_stats s;
+
+	(void)arg;
+	EXPECT(pindown_stats(&s, sizeof(s), -1) == PINDOWN_OK);
+	EXPECT(s.regions == 0 && s.bytes == 0 && s.pins == 0 && s.kept_regions == 0);
+	EXPECT(pindown_flush() == 0);
 }
 
 static void play(void *arg)
 {
 	struct player *player = arg;
 
+#ifdef PD_POINTS
+	windows_join(player->random);
+#endif
 	for (unsigned i = 0; i < player->ops; i++) {
-		uint32_t what = roll(player, 100);
+		uint32_t what = roll(player, 1000);
 		struct slot *slot = &slots[roll(player, SLOTS)];
 
-		if (what < 50)
+		if (what < 480)
 			get_one(player);
-		else if (what < 80)
+		else if (what < 770)
 			put_one(player);
-		else if (what < 95)
+		else if (what < 900)
 			free_and_alloc(player);
-		else if (what < 97)
+		else if (what < 930)
+			play_unseen(player);
+		else if (what < 950)
 			pindown_flush();
-		else if (what < 98)
+		else if (what < 965)
 			pindown_invalidate(slot->base, roll(player, 2) ? 0 : KIB(512));
-		else if (what < 99)
+		else if (what < 975)
 			pd_recheck(NULL);
-		else
+		else if (what < 982)
+			end_context(player);
+		else if (what < 990)
+			fail_some_pins(player);
+		else if (what < 992)
+			pd_ended(pd_end_all());
+		else if (what < 999)
 			stats();
+		else if (CAN_FORK && roll(player, 8) == 0)
+			fork_one(child_has_nothing);
 	}
 	while (player->depth)
 		put_one(player);
+#ifdef PD_POINTS
+	windows_leave();
+#endif
 }
 
 /* ---- the runs ---- */
@@ -197,9 +337,49 @@ static unsigned ops_per_thread(unsigned threads)
 	return (given ? (unsigned)strtoul(given, NULL, 0) : 40000u) / threads;
 }
 
-static void run(unsigned threads)
+static void play_once(unsigned threads, uint64_t seed, unsigned ops)
 {
 	static struct player players[MOST_THREADS];
+
+	for (unsigned i = 0; i < threads; i++) {
+		players[i] = (struct player){.random = seed ^ (0x9e3779b97f4a7c15u * (i + 1)),
+					     .ops = ops};
+		worker_start(&players[i].worker, play, &players[i]);
+	}
+	for (unsigned i = 0; i < threads; i++)
+		worker_join(&players[i].worker);
+}
+
+#ifdef PD_POINTS
+
+/* Until each window was entered a few times, however long that takes on this machine, within limits. */
+#define PATIENCE 250 /* seconds */
+#define ENOUGH	 3
+
+static void play_all(unsigned threads, uint64_t seed)
+{
+	time_t end = time(NULL) + PATIENCE;
+	unsigned rounds = 0;
+
+	do
+		play_once(threads, seed + rounds++, ops_per_thread(threads) / 10);
+	while (!windows_all_entered(ENOUGH) && time(NULL) < end);
+	printf("%u rounds. ", rounds);
+	windows_print();
+	ck_assert_msg(windows_all_entered(ENOUGH), "a window was hardly ever entered: see above");
+}
+
+#else
+
+static void play_all(unsigned threads, uint64_t seed)
+{
+	play_once(threads, seed, ops_per_thread(threads));
+}
+
+#endif
+
+static void run(unsigned threads)
+{
 	uint64_t seed = seed_of_this_run();
 
 	printf("%u threads, STRESS_SEED=0x%" PRIx64 "\n", threads, seed);
@@ -207,15 +387,10 @@ static void run(unsigned threads)
 	for (unsigned i = 0; i < SLOTS; i++) {
 		slots[i] = (struct slot){.base = BASE + MIB(2) * i, .size = KIB(64)};
 		pthread_mutex_init(&slots[i].owner, NULL);
-		watched_alloc(slots[i].base, slots[i].size, FAKE_LINEAR);
+		fake_alloc_in(slots[i].base, slots[i].size, FAKE_LINEAR, context_of(&slots[i]), 0,
+			      NULL);
 	}
-	for (unsigned i = 0; i < threads; i++) {
-		players[i] = (struct player){.random = seed ^ (0x9e3779b97f4a7c15u * (i + 1)),
-					     .ops = ops_per_thread(threads)};
-		worker_start(&players[i].worker, play, &players[i]);
-	}
-	for (unsigned i = 0; i < threads; i++)
-		worker_join(&players[i].worker);
+	play_all(threads, seed);
 	struct pindown_stats s = stats();
 	printf("%" PRIu64 " regions compared, %" PRIu64 " deaths, %" PRIu64 " pins, %" PRIu64
 	       " lost races, %" PRIu64 " evictions\n",
@@ -224,8 +399,30 @@ static void run(unsigned threads)
 	ck_assert_uint_gt(hits_checked, 0);
 	ck_assert_uint_gt(deaths, 0);
 	ck_assert_uint_eq(s.kept_regions, 0);
+	pd_recheck(NULL); /* what was freed unseen */
 	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
 }
+
+#ifdef PD_POINTS
+
+START_TEST(every_window_is_entered)
+{
+	setenv("PINDOWN_MAX_REGIONS", "7", 1);
+	run(6);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("races: each window is entered");
+	TCase *tc = fork_case(suite, "windows");
+
+	tcase_set_timeout(tc, 290);
+	tcase_add_test(tc, every_window_is_entered);
+	return run_suite(suite);
+}
+
+#else
 
 START_TEST(two_threads)
 {
@@ -263,7 +460,7 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("races: random, with an oracle");
-	TCase *tc = cache_case(suite, "random");
+	TCase *tc = fork_case(suite, "random");
 
 	tcase_add_test(tc, two_threads);
 	tcase_add_test(tc, four_threads_and_a_small_budget);
@@ -272,3 +469,5 @@ int main(void)
 	tcase_add_test(tc, four_threads_with_every_hit_checked);
 	return run_suite(suite);
 }
+
+#endif

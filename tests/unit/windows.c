@@ -17,60 +17,61 @@
  * Those that decide. The first thread has done the one and not yet what follows it in the code, when the
  * second does the other.
  */
-#define WINDOWS(W)                                                                             \
-	/* a hit against what takes the region out */                                          \
-	W(HIT_FOUND, END_DYING, "a hit has found the region, not announced it; it ends")       \
-	W(HIT_FOUND, END_UNPINNED, "the same, until it is unpinned: its record is free")       \
-	W(HIT_FOUND, PIN_SETTLED, "the same, until another is in its place")                   \
-	W(HIT_ANNOUNCED, END_DYING, "a hit has announced it, not read its state; it ends")     \
-	W(HIT_ANNOUNCED, END_BARRIER, "the same, and who ends it waits for the hit")           \
-	W(HIT_HELD, END_BARRIER, "a hit has counted its hold, is announced still")             \
-	W(HIT_COMPARED, FREE_GUARDED, "a checked hit was right; then it is freed")             \
-	W(END_DYING, HIT_ANNOUNCED, "no longer live, still in the index; a hit announces it")  \
-	W(END_UNLINKED, HIT_ANNOUNCED, "unlinked before the barrier; a late hit announces it") \
-	W(HIT_ANNOUNCED, EVICT_MARKED, "a hit has announced it; it is to be evicted")          \
-	W(EVICT_MARKED, HIT_ANNOUNCED, "to be evicted, before the barrier; a hit announces it") \
-	W(END_TELLING, PIN_TAKEN_OFF, "ended, not yet told; somebody gets it anew")            \
-	W(END_UNPINNING, PIN_TAKEN_OFF, "told, not yet unpinned; somebody gets it anew")       \
-	/* a put against what takes the region out */                                          \
-	W(PUT_DROPPED, END_DYING, "a put has dropped its hold, not read the state; it ends")   \
-	W(PUT_DROPPED, END_COUNTING, "the same, and the holds are about to be counted")        \
-	W(END_DYING, PUT_DROPPED, "it ends, holds not counted; a put drops one")               \
-	W(END_COUNTING, PUT_DROPPED, "holds are being counted; a put drops one")               \
-	W(END_COUNTING, PUT_SLOW, "the same, and it sees the end")                             \
-	W(END_TELLING, PUT_SLOW, "in use, not yet told; the last put comes for the lock")      \
-	W(END_LETTING_GO, PUT_SLOW, "told; the end's own hold and the last put go together")   \
-	W(PUT_SLOW, PUT_SLOW, "two puts both come for the lock")                               \
-	W(PUT_SLOW, END_LETTING_GO, "a put comes for the lock; the end drops its own hold")    \
-	W(PUT_LAST, FREE_GUARDED, "the last put is about to unpin; a free of what is there")   \
-	W(EVICT_COUNTING, PUT_DROPPED, "is it idle? a put makes it so just then")              \
-	W(PUT_DROPPED, EVICT_COUNTING, "a put has dropped its hold; is it idle?")              \
-	/* a pin against a free */                                                             \
-	W(FREE_GUARDED, PIN_TAKEN_OFF, "the guard is up, nothing looked at; a pin takes off")  \
-	W(FREE_LOOKING, PIN_TAKEN_OFF, "nothing was unsettled; a pin takes off")               \
-	W(FREE_GUARDED, PIN_SETTLED, "the guard is up; a pin that saw none gets into the index") \
-	W(FREE_ENDED, PIN_DESCRIBED, "freed, the guard still up; a pin has asked the driver")  \
-	W(PIN_TAKEN_OFF, FREE_GUARDED, "a pin has taken off, is before its barrier; a free begins") \
+#define WINDOWS(W)                                                                                 \
+	/* a hit against what takes the region out */                                              \
+	W(HIT_FOUND, END_DYING, "a hit has found the region, not announced it; it ends")           \
+	W(HIT_FOUND, END_UNPINNED, "the same, until it is unpinned: its record is free")           \
+	W(HIT_FOUND, PIN_SETTLED, "the same, until another is in its place")                       \
+	W(HIT_ANNOUNCED, END_DYING, "a hit has announced it, not read its state; it ends")         \
+	W(HIT_ANNOUNCED, END_BARRIER, "the same, and who ends it waits for the hit")               \
+	W(HIT_HELD, END_BARRIER, "a hit has counted its hold, is announced still")                 \
+	W(HIT_COMPARED, FREE_GUARDED, "a checked hit was right; then it is freed")                 \
+	W(END_DYING, HIT_ANNOUNCED, "no longer live, still in the index; a hit announces it")      \
+	W(END_UNLINKED, HIT_ANNOUNCED, "unlinked before the barrier; a late hit announces it")     \
+	W(HIT_ANNOUNCED, EVICT_MARKED, "a hit has announced it; it is to be evicted")              \
+	W(EVICT_MARKED, HIT_ANNOUNCED, "to be evicted, before the barrier; a hit announces it")    \
+	W(END_TELLING, PIN_TAKEN_OFF, "ended, not yet told; somebody gets it anew")                \
+	W(END_UNPINNING, PIN_TAKEN_OFF, "told, not yet unpinned; somebody gets it anew")           \
+	/* a put against what takes the region out */                                              \
+	W(PUT_DROPPED, END_DYING, "a put has dropped its hold, not read the state; it ends")       \
+	W(PUT_DROPPED, END_COUNTING, "the same, and the holds are about to be counted")            \
+	W(END_DYING, PUT_DROPPED, "it ends, holds not counted; a put drops one")                   \
+	W(END_COUNTING, PUT_DROPPED, "holds are being counted; a put drops one")                   \
+	W(END_COUNTING, PUT_SLOW, "the same, and it sees the end")                                 \
+	W(END_TELLING, PUT_SLOW, "in use, not yet told; the last put comes for the lock")          \
+	W(END_LETTING_GO, PUT_SLOW, "told; the end's own hold and the last put go together")       \
+	W(PUT_SLOW, PUT_SLOW, "two puts both come for the lock")                                   \
+	W(PUT_SLOW, END_LETTING_GO, "a put comes for the lock; the end drops its own hold")        \
+	W(PUT_LAST, FREE_GUARDED, "the last put is about to unpin; a free of what is there")       \
+	W(EVICT_COUNTING, PUT_DROPPED, "is it idle? a put makes it so just then")                  \
+	W(PUT_DROPPED, EVICT_COUNTING, "a put has dropped its hold; is it idle?")                  \
+	/* a pin against a free */                                                                 \
+	W(FREE_GUARDED, PIN_TAKEN_OFF, "the guard is up, nothing looked at; a pin takes off")      \
+	W(FREE_LOOKING, PIN_TAKEN_OFF, "nothing was unsettled; a pin takes off")                   \
+	W(FREE_GUARDED, PIN_SETTLED, "the guard is up; a pin that saw none gets into the index")   \
+	W(FREE_ENDED, PIN_DESCRIBED, "freed, the guard still up; a pin has asked the driver")      \
+	W(PIN_TAKEN_OFF, FREE_GUARDED,                                                             \
+	  "a pin has taken off, is before its barrier; a free begins")                             \
 	W(PIN_DESCRIBED, FREE_GUARDED, "the driver has told, guards not looked at; a free begins") \
-	W(PIN_DESCRIBED, FREE_ENDED, "the same, and the free is over")                         \
-	W(PIN_UNGUARDED, FREE_GUARDED, "no guard was up; a free begins")                       \
-	W(PIN_UNGUARDED, END_WAITING, "the same, and it waits for the pin")                    \
-	W(PIN_ANNOUNCED, END_WAITING, "about to pin; a free waits for that")                   \
-	W(PIN_PINNED, FREE_GUARDED, "pinned, not yet in the index; a free begins")             \
-	W(PIN_PINNED, END_WAITING, "the same, and it waits")                                   \
-	W(PIN_SAME, FREE_GUARDED, "the id was the same, the lock not taken; a free begins")    \
-	W(PIN_SAME, END_WAITING, "the same, and it waits")                                     \
-	W(PIN_LOST, END_WAITING, "a pin has lost, is not given back; the free waits")          \
-	W(PIN_SETTLED, FREE_GUARDED, "in the index, not yet returned; a free begins")          \
-	W(PIN_SETTLED, END_COUNTING, "the same; its hold is counted")                          \
-	W(PIN_WAITING, FREE_ENDED, "a pin waits for a guard; it is about to come down")        \
-	W(PIN_ANNOUNCED, PIN_COMPANY, "two pin the same")                                      \
-	/* two ends, and unpins that a free has to wait for */                                 \
-	W(END_TELLING, FREE_GUARDED, "ended by one, not yet told; another frees it")           \
-	W(END_UNPINNING, FREE_GUARDED, "ended by one, not yet unpinned; another frees it")     \
-	W(END_UNPINNING, END_WAITING, "the same, and the free waits")                          \
-	W(END_UNPINNED, END_WAITING, "unpinned, not yet said so; the free waits")              \
-	W(END_LETTING_GO, END_WAITING, "in use and told, its own hold not dropped; a free waits") \
+	W(PIN_DESCRIBED, FREE_ENDED, "the same, and the free is over")                             \
+	W(PIN_UNGUARDED, FREE_GUARDED, "no guard was up; a free begins")                           \
+	W(PIN_UNGUARDED, END_WAITING, "the same, and it waits for the pin")                        \
+	W(PIN_ANNOUNCED, END_WAITING, "about to pin; a free waits for that")                       \
+	W(PIN_PINNED, FREE_GUARDED, "pinned, not yet in the index; a free begins")                 \
+	W(PIN_PINNED, END_WAITING, "the same, and it waits")                                       \
+	W(PIN_SAME, FREE_GUARDED, "the id was the same, the lock not taken; a free begins")        \
+	W(PIN_SAME, END_WAITING, "the same, and it waits")                                         \
+	W(PIN_LOST, END_WAITING, "a pin has lost, is not given back; the free waits")              \
+	W(PIN_SETTLED, FREE_GUARDED, "in the index, not yet returned; a free begins")              \
+	W(PIN_SETTLED, END_COUNTING, "the same; its hold is counted")                              \
+	W(PIN_WAITING, FREE_ENDED, "a pin waits for a guard; it is about to come down")            \
+	W(PIN_ANNOUNCED, PIN_COMPANY, "two pin the same")                                          \
+	/* two ends, and unpins that a free has to wait for */                                     \
+	W(END_TELLING, FREE_GUARDED, "ended by one, not yet told; another frees it")               \
+	W(END_UNPINNING, FREE_GUARDED, "ended by one, not yet unpinned; another frees it")         \
+	W(END_UNPINNING, END_WAITING, "the same, and the free waits")                              \
+	W(END_UNPINNED, END_WAITING, "unpinned, not yet said so; the free waits")                  \
+	W(END_LETTING_GO, END_WAITING, "in use and told, its own hold not dropped; a free waits")  \
 	W(EVICT_MARKED, FREE_GUARDED, "to be evicted; a free begins")
 
 static struct window {
@@ -90,16 +91,14 @@ static const char *const point_names[] = {
 #undef NAME
 };
 
-/* Which windows a point begins and ends: so that most points cost little. */
 static uint64_t passed_all; /* points, by all threads */
 
 static struct stand {
+	bool taken;
 	uint64_t unit;
-	uint32_t point; /* NOWHERE: it is not held up */
+	uint32_t point;	    /* NOWHERE: it is not held up */
 	uint32_t disturbed; /* the windows entered while it stands there */
-} stands[MOST_THREADS];
-static uint32_t joined;
-
+} stands[MOST_THREADS] = {[0 ... MOST_THREADS - 1] = {.point = NOWHERE}};
 static __thread struct stand *mine;
 static __thread uint64_t dice;
 
@@ -113,17 +112,18 @@ static uint32_t roll(uint32_t sides)
 
 void windows_join(uint64_t seed)
 {
-	uint32_t n = __atomic_fetch_add(&joined, 1, __ATOMIC_SEQ_CST);
-
-	if (n >= MOST_THREADS)
+	for (unsigned i = 0; i < MOST_THREADS && !mine; i++)
+		if (!__atomic_test_and_set(&stands[i].taken, __ATOMIC_ACQUIRE))
+			mine = &stands[i];
+	if (!mine)
 		abort();
-	stands[n].point = NOWHERE;
-	mine = &stands[n];
+	__atomic_store_n(&mine->point, NOWHERE, __ATOMIC_RELAXED);
 	dice = seed | 1;
 }
 
 void windows_leave(void)
 {
+	__atomic_clear(&mine->taken, __ATOMIC_RELEASE);
 	mine = NULL;
 }
 
@@ -139,9 +139,7 @@ static void enter(uint32_t first, uint32_t second)
 /* Does another thread stand somewhere, because of the same memory? */
 static void disturb_others(enum pd_point point, uint64_t unit)
 {
-	uint32_t n = __atomic_load_n(&joined, __ATOMIC_ACQUIRE);
-
-	for (uint32_t i = 0; i < n && i < MOST_THREADS; i++) {
+	for (unsigned i = 0; i < MOST_THREADS; i++) {
 		struct stand *other = &stands[i];
 		uint32_t at = __atomic_load_n(&other->point, __ATOMIC_SEQ_CST);
 

@@ -271,7 +271,26 @@ uint32_t pd_index_in_shared(uint32_t node, uint64_t begin, uint64_t end)
 	return 0;
 }
 
-/* In a shared page any of its regions may come first: the caller unlinks it and asks again. */
+/* A list is in no order, but who walks on from the end of what was found must not have passed another. */
+static uint32_t lowest_in_shared(uint32_t node, uint64_t begin, uint64_t end)
+{
+	uint32_t lowest = 0;
+
+	while (node) {
+		const struct pd_shared *s = &pd_shared_nodes[node];
+
+		for (unsigned i = 0; i < PD_SHARED_PLACES; i++) {
+			uint32_t region = __atomic_load_n(&s->place[i], __ATOMIC_ACQUIRE);
+
+			if (region && pd_region_overlaps(&pd_regions[region], begin, end) &&
+			    (!lowest || pd_region_base_now(region) < pd_region_base_now(lowest)))
+				lowest = region;
+		}
+		node = __atomic_load_n(&s->next, __ATOMIC_ACQUIRE);
+	}
+	return lowest;
+}
+
 static uint32_t next_in_leaf(struct pd_leaf *leaf, uint64_t *at, uint64_t end)
 {
 	while (*at < end) {
@@ -279,7 +298,7 @@ static uint32_t next_in_leaf(struct pd_leaf *leaf, uint64_t *at, uint64_t end)
 		uint32_t region = __atomic_load_n(pd_index_page(leaf, *at), __ATOMIC_ACQUIRE);
 
 		if (region & PD_SHARED_TAG)
-			region = pd_index_in_shared(region & ~PD_SHARED_TAG, *at, page_end);
+			region = lowest_in_shared(region & ~PD_SHARED_TAG, *at, page_end);
 		if (region && pd_region_overlaps(&pd_regions[region], *at, page_end))
 			return region;
 		*at = page_end;

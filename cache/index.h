@@ -30,8 +30,8 @@ void pd_index_trim(void);
 void pd_index_reset(void);
 
 /*
- * Some region that overlaps [*at, end), or 0. *at moves up to where it was found and stays there:
- * who wants the next one unlinks this one first.
+ * The first region, by address, that overlaps [*at, end), or 0. *at moves up to where it was found and
+ * stays there: who wants the next one unlinks this one first, or goes on from its end.
  */
 uint32_t pd_index_next(uint64_t *at, uint64_t end);
 

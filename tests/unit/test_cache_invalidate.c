@@ -418,6 +418,24 @@ START_TEST(an_allocation_where_a_region_lives_shows_a_missed_free)
 }
 END_TEST
 
+/* In a page that they share, the order of their pins is not that of their addresses. */
+START_TEST(an_allocation_over_two_regions_shows_two_missed_frees)
+{
+	fake_alloc(BASE + KIB(8), KIB(4), FAKE_LINEAR);
+	get_and_put(BASE + KIB(8), 1);
+	fake_alloc(BASE + KIB(4), KIB(4), FAKE_LINEAR);
+	get_and_put(BASE + KIB(4), 1);
+	ck_assert_int_eq(fake_free(BASE + KIB(4)), FAKE_SUCCESS);
+	ck_assert_int_eq(fake_free(BASE + KIB(8)), FAKE_SUCCESS);
+
+	watched_alloc(BASE, KIB(16), FAKE_LINEAR);
+	expected_missed = 2;
+	ck_assert_uint_eq(stats().missed_invalidations, 2);
+	ck_assert(!is_cached(BASE + KIB(4), 1));
+	ck_assert(!is_cached(BASE + KIB(8), 1));
+}
+END_TEST
+
 START_TEST(a_missed_free_of_a_region_in_use_keeps_it_till_the_put)
 {
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
@@ -530,6 +548,7 @@ int main(void)
 	tcase_add_test(tc, many_volatile_ranges);
 	tc = cache_case(suite, "frees that went round us");
 	tcase_add_test(tc, an_allocation_where_a_region_lives_shows_a_missed_free);
+	tcase_add_test(tc, an_allocation_over_two_regions_shows_two_missed_frees);
 	tcase_add_test(tc, a_missed_free_of_a_region_in_use_keeps_it_till_the_put);
 	tcase_add_test(tc, an_allocation_beside_a_region_is_no_missed_free);
 	tcase_add_test(tc, a_recheck_of_a_pool_drops_what_has_gone);

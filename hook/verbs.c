@@ -162,6 +162,16 @@ static struct ibv_mr *try_after_all(const struct pd_registration *what, int erro
 	return mr;
 }
 
+/* What we keep for its next use may be what the card has no room for. */
+static bool can_try_again(const struct pd_registration *what)
+{
+	int error = errno;
+	bool can = error == ENOMEM && pd_verbs_make_room(what->pd->context);
+
+	errno = error;
+	return can;
+}
+
 static inline struct ibv_mr *make(enum road road, enum pd_verb verb,
 				  const struct pd_registration *what)
 {
@@ -173,6 +183,8 @@ static inline struct ibv_mr *make(enum road road, enum pd_verb verb,
 	if (asked)
 		mr = pd_verbs_register(what);
 	if (!mr)
+		mr = make_real(road, verb, what);
+	if (PD_UNLIKELY(!mr) && can_try_again(what))
 		mr = make_real(road, verb, what);
 	if (PD_UNLIKELY(!mr) && !asked)
 		mr = try_after_all(what, error);
@@ -259,7 +271,7 @@ static int rereg_ours(enum road road, struct pd_mr *ours, int flags, struct ibv_
 		mr = make_real(road, PD_VERB_ibv_reg_mr, &what);
 	if (!mr)
 		return IBV_REREG_MR_ERR_CMD;
-	return pd_verbs_replace(ours, mr) ? IBV_REREG_MR_ERR_CMD : 0;
+	return pd_verbs_replace(ours, mr, what.access) ? IBV_REREG_MR_ERR_CMD : 0;
 }
 
 static inline int caught_ibv_rereg_mr(enum road road, struct ibv_mr *mr, int flags,

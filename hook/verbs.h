@@ -112,11 +112,13 @@ struct ibv_mr *pd_verbs_register(const struct pd_registration *what);
 
 /* The program gives one of ours back, or wants another in its place; what the verb answers. */
 int pd_verbs_deregister(struct pd_mr *mr);
-int pd_verbs_replace(struct pd_mr *mr, struct ibv_mr *with);
+int pd_verbs_replace(struct pd_mr *mr, struct ibv_mr *with, int access);
 
 /* What is not in use, and belongs to a protection domain or a device, is deregistered. */
 void pd_verbs_end_pd(struct ibv_pd *pd);
 void pd_verbs_end_device(struct ibv_context *context);
+/* The same, because the card has no room: true when there is more than before. */
+bool pd_verbs_make_room(struct ibv_context *context);
 /* ... and the device has been closed: what was in use ended with it. */
 void pd_verbs_device_ended(struct ibv_context *context);
 

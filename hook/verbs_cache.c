@@ -250,40 +250,62 @@ static struct part largest_part(const struct pd_registration *what, uint64_t bas
 	return (struct part){0, zero / PAGE};
 }
 
+/* The card has no room for another one, and there may be some that nobody uses. */
+static bool gets_room(int error, struct ibv_context *context)
+{
+	return PD_UNLIKELY(error == ENOMEM || error == ENOSPC) && pd_verbs_make_room(context);
+}
+
 static int attach_part(const struct pd_registration *what, pindown_region *region, struct part part,
 		       pindown_object **object)
 {
 	struct pindown_key key = key_of(what, part);
+	int result = EINVAL;
 
 	if (part.first > KEY_MOST || part.count > KEY_MOST)
-		return EINVAL;
-	return pindown_attach_region(our_consumer(), region, 0, &key, what->pd, object);
+		return result;
+	do
+		result = pindown_attach_region(our_consumer(), region, 0, &key, what->pd, object);
+	while (gets_room(result, what->pd->context));
+	return result;
+}
+
+/* Refused, but a part of it might not be. */
+static bool is_worth_a_part(int error)
+{
+	return error > 0 && !is_for_good(error) && error != NO_DESCRIPTOR;
+}
+
+/* largest: all that can be, unless that was refused before. */
+static int attach_pinned(const struct pd_registration *what, pindown_region *region, bool largest,
+			 pindown_object **object)
+{
+	uint64_t base = pindown_region_pin_base(region), length = pindown_region_pin_length(region);
+	bool tried = !largest && pd_config()->verbs == PD_VERBS_ON;
+	int result;
+
+	if (largest && length <= longest_for(what->pd->context)) {
+		result = attach_part(what, region, largest_part(what, base, length), object);
+		if (!is_worth_a_part(result))
+			return result;
+		tried = true;
+	}
+	result = attach_part(what, region, exact_part(what, base), object);
+	if (result == PINDOWN_OK && tried && what->length < length)
+		note_limit(what->pd->context, length - 1);
+	return result;
 }
 
 /* Where it takes more than one look: the region is needed to know which part of it to register. */
 static int __attribute__((noinline))
-attach_carefully(const struct pd_registration *what, pindown_object **object)
+attach_carefully(const struct pd_registration *what, bool largest, pindown_object **object)
 {
-	uint64_t base, length, longest = longest_for(what->pd->context);
-	bool exact = pd_config()->verbs == PD_VERBS_EXACT;
 	pindown_region *region;
-	int result, error = 0;
+	int result = pindown_get((uintptr_t)what->addr, what->length, 0, &region);
 
-	result = pindown_get((uintptr_t)what->addr, what->length, 0, &region);
 	if (result != PINDOWN_OK)
 		return result;
-	base = pindown_region_pin_base(region);
-	length = pindown_region_pin_length(region);
-	if (!exact && length <= longest) {
-		error = attach_part(what, region, largest_part(what, base, length), object);
-		if (error <= 0 || is_for_good(error) || error == NO_DESCRIPTOR) {
-			pindown_put(region);
-			return error;
-		}
-	}
-	result = attach_part(what, region, exact_part(what, base), object);
-	if (result == PINDOWN_OK && error && what->length < length)
-		note_limit(what->pd->context, length - 1);
+	result = attach_pinned(what, region, largest, object);
 	pindown_put(region);
 	return result;
 }
@@ -293,14 +315,17 @@ static int attach(const struct pd_registration *what, pindown_object **object)
 	struct pindown_key key;
 	int result;
 
-	if (pd_config()->verbs != PD_VERBS_ON || what->iova != (uintptr_t)what->addr ||
-	    __atomic_load_n(&limits_used, __ATOMIC_RELAXED))
-		return attach_carefully(what, object);
+	if (pd_config()->verbs != PD_VERBS_ON)
+		return attach_carefully(what, false, object);
+	if (what->iova != (uintptr_t)what->addr || __atomic_load_n(&limits_used, __ATOMIC_RELAXED))
+		return attach_carefully(what, true, object);
 	key = key_of(what, (struct part){0, 0});
-	result = pindown_attach(our_consumer(), (uintptr_t)what->addr, what->length, 0, &key,
-				what->pd, object);
-	if (PD_UNLIKELY(result > 0) && !is_for_good(result) && result != NO_DESCRIPTOR)
-		result = attach_carefully(what, object);
+	do
+		result = pindown_attach(our_consumer(), (uintptr_t)what->addr, what->length, 0,
+					&key, what->pd, object);
+	while (gets_room(result, what->pd->context));
+	if (PD_UNLIKELY(is_worth_a_part(result)))
+		result = attach_carefully(what, false, object);
 	return result;
 }
 
@@ -387,7 +412,7 @@ int pd_verbs_deregister(struct pd_mr *mr)
 }
 
 /* The program keeps its pointer, and what it points to becomes the new one. */
-int pd_verbs_replace(struct pd_mr *mr, struct ibv_mr *with)
+int pd_verbs_replace(struct pd_mr *mr, struct ibv_mr *with, int access)
 {
 	struct ibv_mr *real = mr->real;
 	pindown_object *object = mr->object;
@@ -400,7 +425,8 @@ int pd_verbs_replace(struct pd_mr *mr, struct ibv_mr *with)
 		mr->object = other->object;
 		pd_mr_free(other);
 	} else {
-		mr->verbs = (struct pd_verbs_mr){.mr = *with, .type = PD_MR_TYPE_MR};
+		mr->verbs =
+			(struct pd_verbs_mr){.mr = *with, .type = PD_MR_TYPE_MR, .access = access};
 		mr->real = with;
 		mr->object = NULL;
 	}
@@ -438,6 +464,24 @@ void pd_verbs_end_device(struct ibv_context *context)
 		last = mr->verbs.mr.pd;
 		pd_verbs_end_pd(last);
 	}
+}
+
+static unsigned kept_on(const struct ibv_context *context)
+{
+	unsigned count = 0;
+
+	for (uint32_t n = 1; pd_mr_at(n); n++)
+		count += is_of(pd_mr_at(n), context);
+	return count;
+}
+
+bool pd_verbs_make_room(struct ibv_context *context)
+{
+	unsigned before = kept_on(context);
+
+	if (before)
+		pd_verbs_end_device(context);
+	return before && kept_on(context) < before;
 }
 
 void pd_verbs_device_ended(struct ibv_context *context)

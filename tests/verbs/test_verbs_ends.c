@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How registrations end: with their memory, their protection domain, their device; and what becomes of a
+ * program's ibv_mr that it changes, gives back late or twice, or hands to somebody else.
+ */
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "verbs_test.h"
+
+static CUdeviceptr p; /* 4 MiB */
+
+static void begin_with_memory(void)
+{
+	begin();
+	p = gpu_alloc(MIB(4));
+}
+
+/* ---- the memory ---- */
+
+START_TEST(the_end_of_a_context_deregisters)
+{
+	begin_with_memory();
+	register_once(pd, p, 4096, ALL_ACCESS);
+	OK(cuCtxDestroy_v2(cuda));
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
+}
+END_TEST
+
+static bool still_open; /* when the driver's free is under way */
+
+static void look(void *arg)
+{
+	(void)arg;
+	still_open = sim_calls("cuMemFree_v2") != 0;
+}
+
+START_TEST(it_is_deregistered_before_the_driver_frees)
+{
+	begin_with_memory();
+	register_once(pd, p, 4096, ALL_ACCESS);
+	still_open = true;
+	recorder_meanwhile(RECORDER_DEREG_MR, look, NULL);
+	gpu_free(p);
+	ck_assert(!still_open);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+	ck_assert_uint_eq(sim_open_exports(0), 0);
+}
+END_TEST
+
+START_TEST(a_flush_deregisters_what_is_not_in_use)
+{
+	struct ibv_mr *mr;
+	CUdeviceptr q;
+
+	begin_with_memory();
+	q = gpu_alloc(MIB(2));
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	register_once(pd, q, 4096, ALL_ACCESS);
+	pindown_flush();
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+	must_deregister(mr);
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+	pindown_flush();
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+}
+END_TEST
+
+START_TEST(a_region_that_the_program_holds_is_kept_and_counted)
+{
+	struct ibv_mr *mr, *again;
+
+	begin_with_memory();
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+	ck_assert_uint_eq(stats().kept_regions, 1);
+	ck_assert_uint_eq(stats().kept_bytes, MIB(4));
+	ck_assert_uint_eq(sim_kept_bytes(0), MIB(4));
+	ck_assert_uint_eq(gpu_alloc(MIB(4)), p);
+	again = must_register(pd, p, 4096, ALL_ACCESS);
+	ck_assert_uint_ne(again->lkey, mr->lkey);
+	must_deregister(mr);
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+	ck_assert_uint_eq(stats().kept_regions, 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+	must_deregister(again);
+}
+END_TEST
+
+/* ---- the protection domain and the device ---- */
+
+START_TEST(a_domain_with_idle_registrations_can_go)
+{
+	begin_with_memory();
+	register_once(pd, p, 4096, ALL_ACCESS);
+	register_once(pd, p, 4096, IBV_ACCESS_LOCAL_WRITE);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(stats().regions, 1); /* its pin stays for others */
+	pd = ibv_alloc_pd(device);
+	register_once(pd, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), 3);
+}
+END_TEST
+
+START_TEST(a_domain_in_use_is_busy_as_without_us)
+{
+	struct ibv_mr *mr, *other;
+
+	begin_with_memory();
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	other = must_register(pd, p, 4096, IBV_ACCESS_LOCAL_WRITE);
+	must_deregister(other);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), EBUSY);
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+	must_deregister(mr);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+}
+END_TEST
+
+START_TEST(other_domains_keep_theirs)
+{
+	struct ibv_pd *other;
+
+	begin_with_memory();
+	other = ibv_alloc_pd(device);
+	register_once(pd, p, 4096, ALL_ACCESS);
+	register_once(other, p, 4096, ALL_ACCESS);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+	register_once(other, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+}
+END_TEST
+
+START_TEST(an_imported_domain_goes_with_its_registrations)
+{
+	struct ibv_pd *imported;
+
+	begin_with_memory();
+	imported = ibv_import_pd(device, pd->handle);
+	register_once(imported, p, 4096, ALL_ACCESS);
+	ibv_unimport_pd(imported);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+}
+END_TEST
+
+START_TEST(a_device_is_closed_with_nothing_left)
+{
+	begin_with_memory();
+	register_once(pd, p, 4096, ALL_ACCESS);
+	register_once(ibv_alloc_pd(device), p, 4096, ALL_ACCESS);
+	ck_assert_int_eq(ibv_close_device(device), 0);
+	ck_assert_uint_eq(dereg_calls(), 2);
+	gpu_free(p);
+	ck_assert_uint_eq(dereg_calls(), 2);
+}
+END_TEST
+
+/* The kernel has ended it, and libibverbs has freed what it was made of. */
+START_TEST(what_was_in_use_ends_with_its_device)
+{
+	struct ibv_mr *mr;
+
+	begin_with_memory();
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	ck_assert_int_eq(ibv_close_device(device), 0);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	must_deregister(mr);
+	gpu_free(p);
+	ck_assert_uint_eq(dereg_calls(), 0);
+	ck_assert_uint_eq(stats().regions, 0);
+}
+END_TEST
+
+START_TEST(a_device_that_does_not_close_keeps_what_is_in_use)
+{
+	struct ibv_mr *mr;
+
+	begin_with_memory();
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	recorder_fail(RECORDER_CLOSE_DEVICE, 1, EIO);
+	ck_assert_int_eq(ibv_close_device(device), -1);
+	must_deregister(mr);
+	gpu_free(p);
+	ck_assert_uint_eq(dereg_calls(), 1);
+}
+END_TEST
+
+/* ---- another region in its place ---- */
+
+static int change(struct ibv_mr *mr, int flags, struct ibv_pd *to, CUdeviceptr addr, size_t length, int access)
+{
+	errno = 0;
+	return ibv_rereg_mr(mr, flags, to, (void *)addr, length, access);
+}
+
+START_TEST(a_region_is_changed_in_place)
+{
+	struct ibv_pd *other;
+	struct ibv_mr *mr;
+	CUdeviceptr q;
+
+	begin_with_memory();
+	other = ibv_alloc_pd(device);
+	q = gpu_alloc(MIB(2));
+	mr = must_register(pd, p, 4096, IBV_ACCESS_LOCAL_WRITE);
+	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, q + 4096, 8192, 0), 0);
+	ck_assert_uint_eq((uintptr_t)mr->addr, q + 4096);
+	ck_assert_uint_eq(mr->length, 8192);
+	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, 0, 0, ALL_ACCESS), 0);
+	ck_assert_uint_eq((uintptr_t)mr->addr, q + 4096);
+	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_PD, other, 0, 0, 0), 0);
+	ck_assert_ptr_eq(mr->pd, other);
+	ck_assert_int_eq(recorder_copy(mr->lkey, q + 4096, mr->rkey, q + 8192, 100), RECORDER_OK);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0); /* nothing is in use there any more */
+	must_deregister(mr);
+	ck_assert_int_eq(ibv_dealloc_pd(other), 0);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(recorder_calls(RECORDER_REREG_MR), 0);
+}
+END_TEST
+
+START_TEST(a_region_becomes_one_of_the_host_and_back)
+{
+	char *host = malloc(8192);
+	struct ibv_mr *mr;
+
+	begin_with_memory();
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	for (int i = 0; i < 2; i++) {
+		memset(host, 'h', 8192);
+		ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)host, 8192, 0), 0);
+		ck_assert_ptr_eq(mr->addr, host);
+		ck_assert_int_eq(recorder_copy(mr->lkey, (uintptr_t)host, mr->rkey, (uintptr_t)host + 4096, 10),
+				 RECORDER_OK);
+		ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, 4096, 0), 0);
+		ck_assert_uint_eq((uintptr_t)mr->addr, p);
+	}
+	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)host, 8192, 0), 0);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), EBUSY);
+	must_deregister(mr);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	free(host);
+}
+END_TEST
+
+START_TEST(a_change_that_makes_no_sense_is_refused)
+{
+	struct ibv_mr *mr;
+
+	begin_with_memory();
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	ck_assert_int_eq(change(mr, 8, NULL, 0, 0, 0), IBV_REREG_MR_ERR_INPUT);
+	ck_assert_int_eq(errno, EINVAL);
+	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, 0, 4096, 0), IBV_REREG_MR_ERR_INPUT);
+	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, 0, 0), IBV_REREG_MR_ERR_INPUT);
+	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_PD, pd, 0, 0, 1), IBV_REREG_MR_ERR_INPUT);
+	ck_assert_int_eq(change(mr, 0, NULL, 0, 0, 0), IBV_REREG_MR_ERR_CMD);
+	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, MIB(64), 0), IBV_REREG_MR_ERR_CMD);
+	ck_assert_int_eq(errno, EFAULT);
+	ck_assert_uint_eq((uintptr_t)mr->addr, p);
+	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + 4096, 10), RECORDER_OK);
+	must_deregister(mr);
+}
+END_TEST
+
+START_TEST(a_region_of_the_host_is_changed_by_libibverbs)
+{
+	char *host = malloc(8192);
+	struct ibv_mr *mr;
+
+	begin_with_memory();
+	mr = ibv_reg_mr(pd, host, 4096, ALL_ACCESS);
+	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)host, 8192, 0), 0);
+	ck_assert_uint_eq(recorder_calls(RECORDER_REREG_MR), 1);
+	ck_assert_int_eq(ibv_dereg_mr(mr), 0);
+	free(host);
+}
+END_TEST
+
+/* ---- other users of an ibv_mr ---- */
+
+START_TEST(given_back_twice)
+{
+	struct ibv_mr *mr;
+
+	begin_with_memory();
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	must_deregister(mr);
+	ck_assert_int_eq(ibv_dereg_mr(mr), EINVAL);
+	register_once(pd, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), 1);
+}
+END_TEST
+
+START_TEST(a_program_s_own_dmabuf_is_its_own)
+{
+	struct ibv_mr *mr, *ours;
+	int fd = -1;
+
+	begin_with_memory();
+	OK(cuMemGetHandleForAddressRange(&fd, p, MIB(4), CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+	mr = ibv_reg_dmabuf_mr(pd, 4096, 8192, p + 4096, fd, ALL_ACCESS);
+	ck_assert_ptr_nonnull(mr);
+	close(fd);
+	ours = must_register(pd, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+	ck_assert_uint_ne(ours->lkey, mr->lkey);
+	must_deregister(ours);
+	ck_assert_int_eq(ibv_dereg_mr(mr), 0);
+	ck_assert_uint_eq(dereg_calls(), 1);
+	errno = 0;
+	ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 4096, p, -1, ALL_ACCESS));
+	ck_assert_int_eq(errno, EBADF);
+}
+END_TEST
+
+START_TEST(an_imported_region_is_not_ours)
+{
+	struct ibv_mr *mr, *imported;
+
+	begin_with_memory();
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	imported = ibv_import_mr(pd, mr->handle);
+	ck_assert_ptr_nonnull(imported);
+	ibv_unimport_mr(imported);
+	ck_assert_uint_eq(recorder_calls(RECORDER_UNIMPORT_MR), 1);
+	ibv_unimport_mr(mr);
+	ck_assert_uint_eq(recorder_calls(RECORDER_UNIMPORT_MR), 1);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+}
+END_TEST
+
+START_TEST(a_registration_that_does_not_end_is_told)
+{
+	begin_with_memory();
+	register_once(pd, p, 4096, ALL_ACCESS);
+	recorder_fail(RECORDER_DEREG_MR, 1, EBUSY);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_failed(RECORDER_DEREG_MR), 1);
+	ck_assert_uint_eq(stats().regions, 0);
+	register_once(pd, gpu_alloc(MIB(4)), 4096, ALL_ACCESS);
+}
+END_TEST
+
+/* ---- processes ---- */
+
+static void in_child(struct ibv_mr *mr)
+{
+	unsigned before = dereg_calls();
+
+	if (ibv_dereg_mr(mr) != 0 || dereg_calls() != before)
+		_exit(1);
+	pindown_flush();
+	if (dereg_calls() != before || stats().regions != 0)
+		_exit(2);
+	if (ibv_dealloc_pd(pd) != EBUSY || dereg_calls() != before)
+		_exit(3);
+	exit(0);
+}
+
+START_TEST(a_child_leaves_its_parents_registrations_alone)
+{
+	struct ibv_mr *mr;
+	int status;
+	pid_t child;
+
+	begin_with_memory();
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	register_once(pd, gpu_alloc(MIB(2)), 4096, ALL_ACCESS);
+	child = fork();
+	if (child == 0)
+		in_child(mr);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	ck_assert_uint_eq(recorder_open_mrs(), 2);
+	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + 4096, 10), RECORDER_OK);
+	must_deregister(mr);
+	register_once(pd, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+}
+END_TEST
+
+static struct ibv_mr *late;
+
+/* Runs after libpindown's own end, and after the driver's. */
+static void at_exit(void)
+{
+	if (ibv_dereg_mr(late) != 0 || ibv_dealloc_pd(pd) != 0)
+		_exit(1);
+}
+
+START_TEST(a_program_that_tidies_up_at_exit)
+{
+	int status;
+	pid_t child = fork();
+
+	if (child == 0) {
+		atexit(at_exit);
+		begin_with_memory();
+		late = must_register(pd, p, 4096, ALL_ACCESS);
+		register_once(pd, gpu_alloc(MIB(2)), 4096, ALL_ACCESS);
+		exit(0);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+	Suite *suite = suite_create("verbs, ends");
+	TCase *tc = verbs_case(suite, "memory");
+
+	tcase_add_test(tc, the_end_of_a_context_deregisters);
+	tcase_add_test(tc, it_is_deregistered_before_the_driver_frees);
+	tcase_add_test(tc, a_flush_deregisters_what_is_not_in_use);
+	tcase_add_test(tc, a_region_that_the_program_holds_is_kept_and_counted);
+	tc = verbs_case(suite, "domains and devices");
+	tcase_add_test(tc, a_domain_with_idle_registrations_can_go);
+	tcase_add_test(tc, a_domain_in_use_is_busy_as_without_us);
+	tcase_add_test(tc, other_domains_keep_theirs);
+	tcase_add_test(tc, an_imported_domain_goes_with_its_registrations);
+	tcase_add_test(tc, a_device_is_closed_with_nothing_left);
+	tcase_add_test(tc, what_was_in_use_ends_with_its_device);
+	tcase_add_test(tc, a_device_that_does_not_close_keeps_what_is_in_use);
+	tc = verbs_case(suite, "changes");
+	tcase_add_test(tc, a_region_is_changed_in_place);
+	tcase_add_test(tc, a_region_becomes_one_of_the_host_and_back);
+	tcase_add_test(tc, a_change_that_makes_no_sense_is_refused);
+	tcase_add_test(tc, a_region_of_the_host_is_changed_by_libibverbs);
+	tc = verbs_case(suite, "other users");
+	tcase_add_test(tc, given_back_twice);
+	tcase_add_test(tc, a_program_s_own_dmabuf_is_its_own);
+	tcase_add_test(tc, an_imported_region_is_not_ours);
+	tcase_add_test(tc, a_registration_that_does_not_end_is_told);
+	tc = verbs_case(suite, "processes");
+	tcase_add_test(tc, a_child_leaves_its_parents_registrations_alone);
+	tcase_add_test(tc, a_program_that_tidies_up_at_exit);
+	return run_verbs_tests(argc, argv, suite);
+}

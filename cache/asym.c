@@ -38,10 +38,20 @@ bool pd_asym_register(void)
 	return registered;
 }
 
+static void full_barrier(void)
+{
+#if PD_CAN_ASYM
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+	/* Otherwise, under ThreadSanitizer, all stores and loads concerned are sequentially consistent. */
+}
+
 void pd_heavy_barrier(void)
 {
 	int saved = errno;
 
+	/* Our stores, whatever their order, come before the look at who else is there. */
+	full_barrier();
 	if (pd_thread_is_alone())
 		return;
 	/* Once registered, it can't fail. Before that there is nobody to be told. */

@@ -120,7 +120,11 @@ static void import_moves(struct dma_buf_attachment *attachment)
 
 static const struct dma_buf_attach_ops import_ops = {
 	.allow_peer2peer = true,
+#ifdef EDU_INVALIDATE_MAPPINGS
+	.invalidate_mappings = import_moves,
+#else
 	.move_notify = import_moves,
+#endif
 };
 
 static int import_map(struct import *import)

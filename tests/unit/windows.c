@@ -29,6 +29,7 @@
 	W(END_DYING, HIT_ANNOUNCED, "no longer live, still in the index; a hit announces it")      \
 	W(END_UNLINKED, HIT_ANNOUNCED, "unlinked before the barrier; a late hit announces it")     \
 	W(HIT_ANNOUNCED, EVICT_MARKED, "a hit has announced it; it is to be evicted")              \
+	W(EVICT_CHOSEN, HIT_HELD, "it looked idle, and is to be evicted; a hit takes it")          \
 	W(EVICT_MARKED, HIT_ANNOUNCED, "to be evicted, before the barrier; a hit announces it")    \
 	W(END_TELLING, PIN_TAKEN_OFF, "ended, not yet told; somebody gets it anew")                \
 	W(END_UNPINNING, PIN_TAKEN_OFF, "told, not yet unpinned; somebody gets it anew")           \

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: MIT
+/*
+ * GPU memory over RDMA, by a program that knows nothing of pindown: it makes memory with cuMemAlloc,
+ * registers it with ibv_reg_mr, and lets the RDMA device move it. It is run under libpindown.so.
+ */
+#include <sched.h>
+#include <signal.h>
+
+#include "gpu_memory.h"
+
+static struct ibv_mr *must_reg(struct ibv_pd *pd, CUdeviceptr ptr, size_t size)
+{
+	struct ibv_mr *mr = ibv_reg_mr(pd, (void *)ptr, size, ALL_ACCESS);
+
+	if (!mr)
+		fail("ibv_reg_mr of GPU memory: %s", strerror(errno));
+	check_equal((uintptr_t)mr->addr, ptr);
+	check_equal(mr->length, size);
+	return mr;
+}
+
+TEST(bytes_move_between_gpu_buffers)
+{
+	struct connection pair = connect_pair();
+	struct ibv_mr *mr[2], *host;
+	CUdeviceptr from, to;
+	char data[SIZE];
+
+	start_cuda();
+	from = gpu_buffer(SIZE, 31);
+	to = gpu_buffer(SIZE, 32);
+	mr[0] = must_reg(pair.pd, from, SIZE);
+	mr[1] = must_reg(pair.pd, to, SIZE);
+	host = ibv_reg_mr(pair.pd, data, SIZE, ALL_ACCESS);
+	check(host);
+	check_equal(rdma(&pair, IBV_WR_RDMA_WRITE, local(mr[0]), remote(mr[1]), SIZE),
+		    IBV_WC_SUCCESS);
+	check_equal(gpu_differs(to, 31), SIZE);
+	check_equal(rdma(&pair, IBV_WR_RDMA_READ, local(host), remote(mr[1]), SIZE),
+		    IBV_WC_SUCCESS);
+	check_equal(differs(data, SIZE, 31), SIZE);
+	check_equal(ibv_dereg_mr(mr[0]), 0);
+	check_equal(ibv_dereg_mr(mr[1]), 0);
+	check_equal(ibv_dereg_mr(host), 0);
+	check_equal(cuMemFree_v2(from), CUDA_SUCCESS);
+	check_equal(cuMemFree_v2(to), CUDA_SUCCESS);
+	check_equal(hca_count("live_mrs"), 0);
+	disconnect(&pair);
+}
+
+TEST(ten_thousand_registrations_are_one)
+{
+	struct connection pair = connect_pair();
+	unsigned long made = hca_count("dmabuf_mrs");
+	struct ibv_mr *mr, *other;
+	CUdeviceptr ptr, to;
+	uint32_t key;
+
+	start_cuda();
+	ptr = gpu_buffer(16 * PAGE, 41);
+	mr = must_reg(pair.pd, ptr, 16 * PAGE);
+	key = mr->rkey;
+	check_equal(ibv_dereg_mr(mr), 0);
+	for (unsigned i = 1; i < 10000; i++) {
+		mr = must_reg(pair.pd, ptr + i, PAGE);
+		check_equal(mr->rkey, key);
+		check_equal(ibv_dereg_mr(mr), 0);
+	}
+	check_equal(hca_count("dmabuf_mrs"), made + 1);
+	check_equal(hca_count("live_mrs"), 1);
+	check_equal(gpu_count(SIM_GPU_PINS) != 0, 1);
+
+	/* And it is good for what it is there for. */
+	to = gpu_buffer(SIZE, 42);
+	mr = must_reg(pair.pd, ptr, SIZE);
+	other = must_reg(pair.pd, to, SIZE);
+	check_equal(rdma(&pair, IBV_WR_RDMA_WRITE, local(mr), remote(other), SIZE), IBV_WC_SUCCESS);
+	check_equal(gpu_differs(to, 41), SIZE);
+	check_equal(ibv_dereg_mr(mr), 0);
+	check_equal(ibv_dereg_mr(other), 0);
+	check_equal(hca_count("dmabuf_mrs"), made + 2);
+	check_equal(cuMemFree_v2(ptr), CUDA_SUCCESS);
+	check_equal(cuMemFree_v2(to), CUDA_SUCCESS);
+	disconnect(&pair);
+}
+
+TEST(a_reused_address_is_registered_anew)
+{
+	struct connection pair = connect_pair();
+	unsigned long made = hca_count("dmabuf_mrs");
+	struct ibv_mr *mr, *source;
+	struct place old;
+	CUdeviceptr from, to, again;
+
+	start_cuda();
+	from = gpu_buffer(SIZE, 51);
+	to = gpu_buffer(2 * PAGE, 52);
+	source = must_reg(pair.pd, from, SIZE);
+	mr = must_reg(pair.pd, to, SIZE);
+	old = remote(mr);
+	check_equal(ibv_dereg_mr(mr), 0);
+	check_equal(hca_count("live_mrs"), 2);
+	check_equal(cuMemFree_v2(to), CUDA_SUCCESS);
+	check_equal(hca_count("live_mrs"), 1); /* deregistered when the free returns */
+
+	again = gpu_buffer(2 * PAGE, 53);
+	check_equal(again, to);
+	mr = must_reg(pair.pd, again, SIZE);
+	check_equal(hca_count("dmabuf_mrs"), made + 3);
+	check(mr->rkey != old.key);
+	check_equal(rdma(&pair, IBV_WR_RDMA_WRITE, local(source), old, SIZE),
+		    IBV_WC_REM_ACCESS_ERR);
+	check_equal(gpu_differs(again, 53), SIZE);
+	reconnect(&pair);
+	check_equal(rdma(&pair, IBV_WR_RDMA_WRITE, local(source), remote(mr), SIZE),
+		    IBV_WC_SUCCESS);
+	check_equal(gpu_differs(again, 51), SIZE);
+	check_equal(ibv_dereg_mr(mr), 0);
+	check_equal(ibv_dereg_mr(source), 0);
+	disconnect(&pair);
+}
+
+TEST(each_access_is_a_registration_of_its_own)
+{
+	struct connection pair = connect_pair();
+	unsigned long made = hca_count("dmabuf_mrs");
+	struct ibv_mr *all, *readable;
+	CUdeviceptr from, to;
+
+	start_cuda();
+	from = gpu_buffer(SIZE, 61);
+	to = gpu_buffer(SIZE, 62);
+	all = must_reg(pair.pd, from, SIZE);
+	readable = ibv_reg_mr(pair.pd, (void *)from, SIZE, IBV_ACCESS_REMOTE_READ);
+	check(readable && readable->rkey != all->rkey);
+	check_equal(hca_count("dmabuf_mrs"), made + 2);
+	check_equal(ibv_dereg_mr(readable), 0);
+	readable = ibv_reg_mr(pair.pd, (void *)to, SIZE, IBV_ACCESS_REMOTE_READ);
+	check(readable);
+	check_equal(rdma(&pair, IBV_WR_RDMA_WRITE, local(all), remote(readable), 8),
+		    IBV_WC_REM_ACCESS_ERR);
+	check_equal(gpu_differs(to, 62), SIZE);
+	check_equal(ibv_dereg_mr(readable), 0);
+	check_equal(ibv_dereg_mr(all), 0);
+	check(!ibv_reg_mr(pair.pd, (void *)to, SIZE, ALL_ACCESS | IBV_ACCESS_ON_DEMAND));
+	disconnect(&pair);
+}
+
+/* The device's address for the memory is what the program says, not where it is. */
+TEST(an_iova_of_the_programs_own)
+{
+	struct connection pair = connect_pair();
+	CUdeviceptr from, to;
+	struct ibv_mr *source, *mr;
+	struct place there;
+
+	start_cuda();
+	from = gpu_buffer(SIZE, 71);
+	to = gpu_buffer(4 * PAGE, 72);
+	source = must_reg(pair.pd, from, SIZE);
+	mr = ibv_reg_mr_iova(pair.pd, (void *)(to + PAGE), SIZE, 0x40000000, ALL_ACCESS);
+	if (!mr)
+		fail("ibv_reg_mr_iova: %s", strerror(errno));
+	there = (struct place){0x40000000, mr->rkey};
+	check_equal(rdma(&pair, IBV_WR_RDMA_WRITE, local(source), there, SIZE), IBV_WC_SUCCESS);
+	check_equal(gpu_differs(to + PAGE, 71), SIZE);
+	check_equal(ibv_dereg_mr(mr), 0);
+	check_equal(ibv_dereg_mr(source), 0);
+	disconnect(&pair);
+}
+
+/* Each region that a program has registered at some time, and none twice. */
+TEST(many_buffers)
+{
+	struct connection pair = connect_pair();
+	unsigned long made = hca_count("dmabuf_mrs");
+	CUdeviceptr ptr[32];
+
+	start_cuda();
+	for (unsigned i = 0; i < 32; i++)
+		ptr[i] = gpu_buffer(i % 2 ? BLOCK : 3 * PAGE, 100 + i);
+	for (unsigned round = 0; round < 3; round++) {
+		for (unsigned i = 0; i < 32; i++)
+			check_equal(ibv_dereg_mr(must_reg(pair.pd, ptr[i], SIZE)), 0);
+		check_equal(hca_count("dmabuf_mrs"), made + 32);
+	}
+	for (unsigned i = 0; i < 32; i++) {
+		check_equal(hca_count("live_mrs"), 32 - i);
+		check_equal(cuMemFree_v2(ptr[i]), CUDA_SUCCESS);
+	}
+	check_equal(hca_count("live_mrs"), 0);
+	disconnect(&pair);
+}
+
+TEST(a_protection_domain_takes_its_registrations_along)
+{
+	struct connection pair = connect_pair();
+	struct ibv_pd *other = ibv_alloc_pd(pair.context);
+	struct ibv_mr *mr;
+	CUdeviceptr ptr;
+	uint32_t key;
+
+	check(other);
+	start_cuda();
+	ptr = gpu_buffer(SIZE, 1);
+	mr = must_reg(other, ptr, SIZE);
+	key = mr->rkey;
+	check_equal(ibv_dereg_mr(mr), 0);
+	mr = must_reg(pair.pd, ptr, SIZE);
+	check(mr->rkey != key);
+	check_equal(hca_count("live_mrs"), 2);
+	check_equal(ibv_dealloc_pd(other), 0);
+	check_equal(hca_count("live_mrs"), 1);
+	check_equal(ibv_dealloc_pd(pair.pd), EBUSY); /* as ever: it is in use */
+	check_equal(ibv_dereg_mr(mr), 0);
+	disconnect(&pair);
+	check_equal(hca_count("live_mrs"), 0);
+}
+
+TEST(the_end_of_the_context)
+{
+	struct connection pair = connect_pair();
+	CUdeviceptr ptr;
+
+	start_cuda();
+	ptr = gpu_buffer(BLOCK, 1);
+	check_equal(ibv_dereg_mr(must_reg(pair.pd, ptr, SIZE)), 0);
+	check_equal(hca_count("live_mrs"), 1);
+	check_equal(cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+	check_equal(hca_count("live_mrs"), 0);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	disconnect(&pair);
+}
+
+TEST(a_device_without_dmabufs)
+{
+	struct ibv_context *context = open_device("rxe0");
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_mr *mr;
+	CUdeviceptr ptr;
+	char host[64];
+
+	check(pd);
+	start_cuda();
+	ptr = gpu_buffer(SIZE, 1);
+	/* The original call runs, and without nvidia-peermem it can't. */
+	for (unsigned i = 0; i < 2; i++) {
+		check(!ibv_reg_mr(pd, (void *)ptr, SIZE, ALL_ACCESS));
+		check_equal(errno, EFAULT);
+	}
+	mr = ibv_reg_mr(pd, host, sizeof(host), ALL_ACCESS);
+	check(mr);
+	check_equal(ibv_dereg_mr(mr), 0);
+	check_equal(ibv_dealloc_pd(pd), 0);
+	check_equal(ibv_close_device(context), 0);
+}
+
+static void registers_for_ever(void *arg)
+{
+	struct connection pair = connect_pair();
+	int *pipes = arg;
+
+	start_cuda();
+	must_reg(pair.pd, gpu_buffer(BLOCK, 1), SIZE);
+	check_equal(ibv_dereg_mr(must_reg(pair.pd, gpu_buffer(BLOCK, 2), SIZE)), 0);
+	check_equal(write(pipes[1], "", 1), 1);
+	for (;;)
+		pause();
+}
+
+TEST(a_process_that_is_killed)
+{
+	int pipes[2], status;
+	pid_t child;
+	char byte;
+
+	works(pipe(pipes));
+	child = in_child(registers_for_ever, pipes);
+	check_equal(read(pipes[0], &byte, 1), 1);
+	check_equal(hca_count("live_mrs"), 2);
+	works(kill(child, SIGKILL));
+	check_equal(waitpid(child, &status, 0), child);
+	/* What the kernel does for a dead process it may do a moment later. */
+	while (hca_count("live_mrs") || gpu_count(SIM_GPU_PINS))
+		usleep(10000);
+}
+
+/* ---- threads: one frees and makes memory anew, at the same address, while others register it ---- */
+
+static struct {
+	struct ibv_pd *pd;
+	CUdeviceptr ptr;
+	int stop;
+} shared;
+
+static void *registers(void *arg)
+{
+	unsigned long *done = arg;
+
+	while (!__atomic_load_n(&shared.stop, __ATOMIC_ACQUIRE)) {
+		struct ibv_mr *mr = ibv_reg_mr(shared.pd, (void *)shared.ptr, SIZE, ALL_ACCESS);
+
+		/* It may be that there is no memory at the moment. */
+		if (mr)
+			check_equal(ibv_dereg_mr(mr), 0);
+		*done += mr != NULL;
+	}
+	return NULL;
+}
+
+TEST(frees_against_registrations, .seconds = 100)
+{
+	struct connection pair = connect_pair();
+	unsigned long done[2] = {};
+	pthread_t threads[2];
+
+	start_cuda();
+	shared.pd = pair.pd;
+	shared.ptr = gpu_buffer(BLOCK, 1);
+	for (unsigned i = 0; i < 2; i++)
+		threads[i] = in_thread(registers, &done[i]);
+	for (unsigned round = 0; round < 100; round++) {
+		CUdeviceptr again = 0;
+		unsigned long before = done[0] + done[1];
+
+		check_equal(cuMemFree_v2(shared.ptr), CUDA_SUCCESS);
+		check_equal(cuMemAlloc_v2(&again, BLOCK), CUDA_SUCCESS);
+		check_equal(again, shared.ptr);
+		while (*(volatile unsigned long *)&done[0] + *(volatile unsigned long *)&done[1] <
+		       before + 5)
+			sched_yield();
+	}
+	__atomic_store_n(&shared.stop, 1, __ATOMIC_RELEASE);
+	for (unsigned i = 0; i < 2; i++)
+		thread_ends(threads[i]);
+	check_equal(cuMemFree_v2(shared.ptr), CUDA_SUCCESS);
+	check_equal(hca_count("live_mrs"), 0);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	disconnect(&pair);
+}

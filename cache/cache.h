@@ -199,6 +199,7 @@ void pd_account_lost_race(void);
 uint64_t pd_pinned_bytes(void);
 uint64_t pd_pinned_regions(void);
 void pd_stats_fork_child(void);
+void pd_stats_publish(void);
 extern bool pd_intercepting;
 
 /* ---- for the trace ------------------------------------------------------------------------ */

@@ -40,6 +40,7 @@ struct pd_config {
 	enum pd_log_level log;
 	enum pd_deepbind deepbind;
 	enum pd_verbs verbs;
+	bool top; /* publish the counters for `pindown top` */
 	char trace_path[PATH_MAX];
 };
 

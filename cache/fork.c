@@ -13,6 +13,7 @@
 #include "driver.h"
 #include "events.h"
 #include "index.h"
+#include "live.h"
 #include "object.h"
 
 void pd_fork_prepare(void)
@@ -59,6 +60,7 @@ void pd_fork_child(void)
 	pd_subscribe_fork_child();
 	pd_stats_fork_child();
 	pd_thread_fork_child();
+	pd_live_fork_child();
 	pd_trace_fork_child();
 	pd_lock_fork_child();
 	pd_pin_fork_child();
@@ -70,4 +72,5 @@ void pd_exiting(void)
 {
 	pd_driver_forget();
 	pd_trace_close();
+	pd_live_close();
 }

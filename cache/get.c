@@ -5,6 +5,7 @@
 #include "config.h"
 #include "driver.h"
 #include "index.h"
+#include "live.h"
 #include "log.h"
 #include "point.h"
 
@@ -164,6 +165,7 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 		*out = region;
 		return PINDOWN_OK;
 	}
+	pd_live_open();
 	pd_count(&self->counters->misses);
 	if (flags & PINDOWN_GET_CACHED)
 		return PINDOWN_ERR_NOT_DEVICE;

@@ -6,6 +6,7 @@
 
 #include "cache.h"
 #include "config.h"
+#include "live.h"
 #include "object.h"
 
 struct account {
@@ -61,6 +62,9 @@ static void add_out(struct account *account, bool evicted)
 		account->invalidations++;
 }
 
+/* To `pindown top`; region: whose device has changed, or NULL. */
+static void publish(const struct pindown_region *region);
+
 void pd_account_pin(const struct pindown_region *region)
 {
 	struct account *own = account_of(region);
@@ -68,6 +72,7 @@ void pd_account_pin(const struct pindown_region *region)
 	add_pin(&total, region->pin.length);
 	if (own)
 		add_pin(own, region->pin.length);
+	publish(region);
 }
 
 void pd_account_unpin(const struct pindown_region *region, bool was_kept)
@@ -77,6 +82,7 @@ void pd_account_unpin(const struct pindown_region *region, bool was_kept)
 	add_unpin(&total, region->pin.length, was_kept);
 	if (own)
 		add_unpin(own, region->pin.length, was_kept);
+	publish(region);
 }
 
 void pd_account_kept(const struct pindown_region *region)
@@ -86,6 +92,7 @@ void pd_account_kept(const struct pindown_region *region)
 	add_kept(&total, region->pin.length);
 	if (own)
 		add_kept(own, region->pin.length);
+	publish(region);
 }
 
 void pd_account_out(const struct pindown_region *region, bool missed)
@@ -98,28 +105,33 @@ void pd_account_out(const struct pindown_region *region, bool missed)
 	add_out(&total, region->reason == PINDOWN_REASON_EVICTED);
 	if (own)
 		add_out(own, region->reason == PINDOWN_REASON_EVICTED);
+	publish(region);
 }
 
 void pd_account_pin_failure(void)
 {
 	pin_failures++;
+	publish(NULL);
 }
 
 void pd_account_lost_race(void)
 {
 	lost_races++;
+	publish(NULL);
 }
 
 void pd_account_object_made(void)
 {
 	objects++;
 	objects_made++;
+	publish(NULL);
 }
 
 void pd_account_object_gone(bool revoked)
 {
 	objects--;
 	objects_revoked += revoked;
+	publish(NULL);
 }
 
 static void add_object_kept(struct account *account, uint64_t bytes, bool kept)
@@ -139,6 +151,7 @@ void pd_account_objects(struct pindown_region *region)
 	add_object_kept(&total, region->pin.length, kept);
 	if (own)
 		add_object_kept(own, region->pin.length, kept);
+	publish(region);
 }
 
 uint64_t pd_pinned_bytes(void)
@@ -198,6 +211,45 @@ static void fill_process(struct pindown_stats *stats)
 	stats->objects = objects;
 	stats->objects_made = objects_made;
 	stats->objects_revoked = objects_revoked;
+}
+
+/* What the page's slots count, its reader adds. */
+static uint64_t sum_elsewhere(size_t which)
+{
+	uint64_t all = *(uint64_t *)(void *)((char *)&pd_anonymous.own_counters + which);
+
+	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
+		char *counters = (char *)__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
+
+		if (!pd_live_counts((struct pd_counters *)(void *)counters))
+			all += __atomic_load_n((uint64_t *)(void *)(counters + which),
+					       __ATOMIC_RELAXED);
+	}
+	return all;
+}
+
+static void publish(const struct pindown_region *region)
+{
+	const struct account *own = region ? account_of(region) : NULL;
+	struct pindown_stats stats;
+
+	if (!pd_live_is_open())
+		return;
+	memset(&stats, 0, sizeof(stats));
+	fill_account(&stats, &total);
+	fill_process(&stats);
+	stats.hits = sum_elsewhere(offsetof(struct pd_counters, hits));
+	stats.misses = sum_elsewhere(offsetof(struct pd_counters, misses));
+	stats.tag_checks = sum_elsewhere(offsetof(struct pd_counters, tag_checks));
+	strncpy(stats.backend, pd_backend_name(), sizeof(stats.backend) - 1);
+	pd_live_publish(&stats);
+	if (own)
+		pd_live_publish_device((unsigned)(own - devices), own->bytes, own->regions);
+}
+
+void pd_stats_publish(void)
+{
+	publish(NULL);
 }
 
 PD_EXPORT int pindown_stats(struct pindown_stats *stats, size_t size, int device)

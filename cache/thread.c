@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "asym.h"
+#include "live.h"
 #include "thread.h"
 #include "trace.h"
 
@@ -115,6 +116,7 @@ struct pd_thread *pd_thread_attach(void)
 		if (at_thread_exit != (pthread_key_t)-1)
 			pthread_setspecific(at_thread_exit, self);
 		pd_trace_thread_start(self);
+		pd_live_thread_start(self);
 	}
 	errno = saved;
 	return self;

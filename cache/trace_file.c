@@ -375,3 +375,8 @@ void pd_trace_file_forget(void)
 	file.path[0] = '\0';
 	pd_shield_down(&shield);
 }
+
+const char *pd_trace_file_name(void)
+{
+	return __atomic_load_n(&file.fd, __ATOMIC_ACQUIRE) >= 0 ? file.path : NULL;
+}

@@ -43,4 +43,7 @@ void *pd_trace_file_map(void *window, uint64_t offset, unsigned units);
 void *pd_trace_window(size_t bytes);
 void pd_trace_unmap(void *address, size_t bytes);
 
+/* The path of the file that is written, or NULL. Not to be asked while it is being opened. */
+const char *pd_trace_file_name(void);
+
 #endif

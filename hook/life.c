@@ -10,6 +10,7 @@
 
 #include "config.h"
 #include "hook.h"
+#include "live.h"
 #include "records.h"
 #include "verbs.h"
 
@@ -93,6 +94,7 @@ static void begin(void)
 	pd_find_driver_symbol = find_driver_symbol;
 	pd_trace_call_names(all_names, PD_CALLS + PD_VERBS);
 	pd_trace_open();
+	pd_live_open();
 }
 
 bool pd_hook_begin(void)
@@ -160,6 +162,7 @@ __attribute__((constructor)) static void loaded(void)
 
 	pd_objects_at_start();
 	real_fork = find_fork();
+	pd_live_allow();
 	pthread_atfork(pd_fork_prepare, pd_fork_parent, in_child);
 	if (pd_config()->enabled) {
 		pd_find_driver_symbol = find_driver_symbol;

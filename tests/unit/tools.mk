@@ -24,9 +24,15 @@ $(B)/unit/test_tools: $(B)/obj/tests/unit/test_tools.c.o $(B)/obj/tests/unit/mad
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) $(CHECK_LIBS) -lpthread
 
 # The command from outside: traces made by hand, and what is to be printed of them.
-CHECK_SIM += tests/unit/check-tools tests/unit/check-programs tests/unit/check-doctor
-CHECK_WITH += $(B)/unit/make_trace
+CHECK_SIM += tests/unit/check-tools tests/unit/check-programs tests/unit/check-doctor tests/unit/check-top
+CHECK_WITH += $(B)/unit/make_trace $(B)/unit/live_app
 
 $(B)/unit/make_trace: $(patsubst %,$(B)/obj/tests/unit/%.c.o,make_trace made_trace)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
+
+# A program for check-top, linked with the simulated driver.
+$(B)/obj/tests/unit/live_app.c.o: INCLUDE += -Ihook
+$(B)/unit/live_app: $(B)/obj/tests/unit/live_app.c.o $(SIM)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -ldl -lpthread

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "live.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cache.h"
+#include "config.h"
+#include "live_format.h"
+#include "live_sweep.h"
+#include "lock.h"
+#include "log.h"
+#include "trace_file.h"
+
+static struct pd_live *page;
+static struct pd_live_slot *slots;
+static uint32_t slots_taken; /* may go beyond what there are */
+static bool tried;	     /* stored under the lock */
+static bool allowed;
+static pid_t owner;
+static char path[PATH_MAX];
+
+/* ---- who we are ---------------------------------------------------------------------------- */
+
+static void describe(struct pd_live *live, uint64_t start)
+{
+	const char *trace = pd_trace_file_name();
+	struct stat status;
+
+	live->stats_size = sizeof(struct pindown_stats);
+	live->slots = PD_LIVE_SLOTS;
+	live->pid = (uint32_t)owner;
+	live->start = start;
+	live->began = (uint64_t)time(NULL);
+	live->pid_namespace = pd_live_namespace();
+	if (stat("/proc/self/exe", &status) == 0) {
+		live->exe_device = status.st_dev;
+		live->exe_inode = status.st_ino;
+	}
+	if (trace && strlen(trace) < sizeof(live->trace))
+		strcpy(live->trace, trace);
+}
+
+/* ---- the file ------------------------------------------------------------------------------ */
+
+/* One that is there has our process number and start time: it is from before an exec. */
+static int create(void)
+{
+	const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+	int fd = open(path, flags, 0600);
+
+	if (fd < 0 && errno == EEXIST && unlink(path) == 0)
+		fd = open(path, flags, 0600);
+	return fd;
+}
+
+static bool name_it(const char *folder, uint64_t start)
+{
+	int length = snprintf(path, sizeof(path), "%s/" PD_LIVE_PREFIX "%d.%llu", folder,
+			      (int)owner, (unsigned long long)start);
+
+	return length > 0 && (size_t)length < sizeof(path);
+}
+
+/* The descriptor is gone when this returns. All space is taken now, or a store might kill us later. */
+static struct pd_live *map_in(const char *folder, uint64_t start)
+{
+	void *map = MAP_FAILED;
+	int fd;
+
+	if (!folder || folder[0] != '/' || !name_it(folder, start))
+		return NULL;
+	pd_live_sweep(folder);
+	fd = create();
+	if (fd < 0)
+		return NULL;
+	if (fallocate(fd, 0, 0, PD_LIVE_BYTES) == 0)
+		map = mmap(NULL, PD_LIVE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (map == MAP_FAILED) {
+		unlink(path);
+		return NULL;
+	}
+	return map;
+}
+
+static void make_page(void)
+{
+	uint64_t start;
+	struct pd_live *live;
+
+	owner = getpid();
+	start = pd_live_start_of((uint32_t)owner);
+	live = start ? map_in("/dev/shm", start) : NULL;
+	if (!live && start)
+		live = map_in(getenv("XDG_RUNTIME_DIR"), start);
+	if (!live)
+		return;
+	describe(live, start);
+	slots = (struct pd_live_slot *)(void *)((char *)live + PD_LIVE_SLOTS_AT);
+	slots_taken = 0;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	memcpy(live->magic, PD_LIVE_MAGIC, sizeof(live->magic));
+	__atomic_store_n(&page, live, __ATOMIC_RELEASE);
+}
+
+void pd_live_allow(void)
+{
+	allowed = true;
+}
+
+/* Under the lock, so that no other thread forks while the descriptor is there. */
+void pd_live_open(void)
+{
+	struct pd_shield shield;
+
+	if (__atomic_load_n(&tried, __ATOMIC_ACQUIRE))
+		return;
+	pd_shield_up(&shield, SIGXFSZ);
+	pd_lock();
+	if (!tried && allowed && pd_config()->enabled && pd_config()->top &&
+	    !getauxval(AT_SECURE)) {
+		make_page();
+		pd_stats_publish();
+	}
+	__atomic_store_n(&tried, true, __ATOMIC_RELEASE);
+	pd_unlock();
+	pd_shield_down(&shield);
+	if (pd_self_tls)
+		pd_live_thread_start(pd_self_tls);
+}
+
+void pd_live_close(void)
+{
+	int error = errno;
+
+	if (pd_live_is_open() && owner == getpid())
+		unlink(path);
+	errno = error;
+}
+
+void pd_live_fork_child(void)
+{
+	if (page)
+		syscall(SYS_munmap, page, (size_t)PD_LIVE_BYTES);
+	page = NULL;
+	slots = NULL;
+	tried = false;
+}
+
+/* ---- counters ------------------------------------------------------------------------------ */
+
+/* A traced thread's are in the trace, where they outlive a kill. */
+void pd_live_thread_start(struct pd_thread *self)
+{
+	uint32_t number;
+
+	if (!pd_live_is_open() || pd_config()->trace || self->counters != &self->own_counters)
+		return;
+	number = __atomic_fetch_add(&slots_taken, 1, __ATOMIC_RELAXED);
+	if (number >= PD_LIVE_SLOTS)
+		return;
+	_Static_assert(sizeof(struct pd_live_slot) == sizeof(struct pd_counters),
+		       "a slot is a thread's counters");
+	memcpy(&slots[number], &self->own_counters, sizeof(self->own_counters));
+	__atomic_store_n(&self->counters, (struct pd_counters *)(void *)&slots[number],
+			 __ATOMIC_RELEASE);
+}
+
+bool pd_live_counts(const struct pd_counters *counters)
+{
+	const struct pd_live_slot *slot = (const struct pd_live_slot *)(const void *)counters;
+
+	return slots && slot >= slots && slot < slots + PD_LIVE_SLOTS;
+}
+
+bool pd_live_is_open(void)
+{
+	return __atomic_load_n(&page, __ATOMIC_ACQUIRE) != NULL;
+}
+
+/* ---- statistics ---------------------------------------------------------------------------- */
+
+static void copy(void *to, const void *from, size_t bytes)
+{
+	for (size_t i = 0; i < bytes / 8; i++)
+		__atomic_store_n((uint64_t *)to + i, ((const uint64_t *)from)[i], __ATOMIC_RELAXED);
+}
+
+void pd_live_publish(const struct pindown_stats *stats)
+{
+	uint32_t sequence = page->sequence;
+
+	_Static_assert(sizeof(*stats) % 8 == 0, "copied by words");
+	__atomic_store_n(&page->sequence, sequence + 1, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+	copy(&page->stats, stats, sizeof(*stats));
+	__atomic_store_n(&page->sequence, sequence + 2, __ATOMIC_RELEASE);
+}
+
+void pd_live_publish_device(unsigned device, uint64_t bytes, uint64_t regions)
+{
+	__atomic_store_n(&page->devices[device].bytes, bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&page->devices[device].regions, regions, __ATOMIC_RELAXED);
+}

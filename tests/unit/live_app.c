@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A program for check-top: it does what it is told, a letter a line, and answers each with a line.
+ *
+ *	c  use CUDA            a  allocate 2 MiB and get (registers)   h  1000 hits on it
+ *	t  300 hits from each of 250 threads, which stay     f  free it    u  get an unknown address
+ *	d  its descriptors     k  a child that uses CUDA and does what it is told, until its q
+ *	x  execute itself      s  execute /bin/sleep     _  _exit     q  exit
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cuda_abi.h"
+#include "pindown.h"
+
+enum { SIZE = 2 << 20, THREADS = 250 };
+
+static CUdeviceptr memory;
+static __typeof__(&pindown_get) get;
+static __typeof__(&pindown_put) put;
+
+static void use_cuda(void)
+{
+	CUcontext context;
+
+	if (cuInit(0) != CUDA_SUCCESS || cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+	    cuCtxSetCurrent(context) != CUDA_SUCCESS)
+		_exit(9);
+}
+
+static void hit(unsigned times)
+{
+	pindown_region *region;
+
+	while (times--)
+		if (get && get(memory, 1, 0, &region) == PINDOWN_OK)
+			put(region);
+}
+
+static void *hit_and_stay(void *barrier)
+{
+	hit(300);
+	pthread_barrier_wait(barrier);
+	pause();
+	return NULL;
+}
+
+static void hit_from_threads(void)
+{
+	static pthread_barrier_t barrier;
+	pthread_attr_t small;
+	pthread_t thread;
+
+	pthread_barrier_init(&barrier, NULL, THREADS + 1);
+	pthread_attr_init(&small);
+	pthread_attr_setstacksize(&small, 256 << 10);
+	for (unsigned i = 0; i < THREADS; i++)
+		if (pthread_create(&thread, &small, hit_and_stay, &barrier) != 0)
+			_exit(8);
+	pthread_barrier_wait(&barrier);
+}
+
+static void print_descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	const struct dirent *entry;
+	unsigned count = 0;
+
+	while (folder && (entry = readdir(folder)))
+		count += entry->d_name[0] != '.';
+	if (folder)
+		closedir(folder);
+	printf("%u descriptors, the next is %d\n", count - 1, dup(0));
+}
+
+int main(int argc, char **argv)
+{
+	char line[80];
+	pindown_region *region;
+
+	(void)argc;
+	*(void **)&get = dlsym(RTLD_DEFAULT, "pindown_get");
+	*(void **)&put = dlsym(RTLD_DEFAULT, "pindown_put");
+	setvbuf(stdin, NULL, _IONBF, 0); /* a child, or what is executed, reads on */
+	while (fgets(line, sizeof(line), stdin)) {
+		switch (line[0]) {
+		case 'c':
+			use_cuda();
+			break;
+		case 'a':
+			if (cuMemAlloc_v2(&memory, SIZE) != CUDA_SUCCESS)
+				return 7;
+			hit(1);
+			break;
+		case 'h':
+			hit(1000);
+			break;
+		case 't':
+			hit_from_threads();
+			break;
+		case 'f':
+			if (cuMemFree_v2(memory) != CUDA_SUCCESS)
+				return 6;
+			break;
+		case 'u':
+			if (get)
+				get(0x1000, 1, 0, &region);
+			break;
+		case 'd':
+			print_descriptors();
+			break;
+		case 'k':
+			if (fork() != 0) {
+				wait(NULL);
+			} else {
+				printf("%d\n", (int)getpid());
+				fflush(stdout);
+				continue;
+			}
+			break;
+		case 'x':
+			fflush(stdout);
+			execv("/proc/self/exe", argv);
+			return 5;
+		case 's':
+			puts("sleeps");
+			fflush(stdout);
+			execl("/bin/sleep", "sleep", "600", NULL);
+			return 5;
+		case '_':
+			_exit(0);
+		case 'q':
+			exit(0);
+		}
+		if (line[0] != 'd')
+			puts("done");
+		fflush(stdout);
+	}
+	return 4;
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "pages.h"
+
+#include <errno.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "memory.h"
+#include "trace_counters.h"
+#include "tree.h"
+
+/* ---- processes ----------------------------------------------------------------------------- */
+
+/* The start time of a process, as in its page's name; 0 when there is no such process. */
+static uint64_t start_of(uint32_t pid)
+{
+	char *text = tree_read("proc/%u/stat", pid), *at = text ? strrchr(text, ')') : NULL;
+	uint64_t start = 0;
+
+	for (unsigned field = 2; at && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	if (at)
+		start = strtoull(at + 1, NULL, 10);
+	free(text);
+	return start;
+}
+
+static uint64_t our_pid_namespace(void)
+{
+	struct stat status;
+
+	return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+/* It has executed another program since, whose page this is not. Unknown counts as no. */
+static bool is_another_program(const struct pd_live *live)
+{
+	char path[64];
+	struct stat status;
+
+	snprintf(path, sizeof(path), "/proc/%u/exe", live->pid);
+	return live->exe_inode && stat(path, &status) == 0 &&
+	       (status.st_ino != live->exe_inode || status.st_dev != live->exe_device);
+}
+
+static void read_command(struct process *process)
+{
+	char *text = tree_read("proc/%u/comm", process->pid);
+
+	snprintf(process->command, sizeof(process->command), "%s", text && *text ? text : "?");
+	for (char *c = process->command; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = '?';
+	free(text);
+}
+
+/* ---- pages --------------------------------------------------------------------------------- */
+
+union file {
+	struct pd_live live;
+	char bytes[PD_LIVE_BYTES];
+};
+
+/* The statistics belong together when their number has not changed meanwhile, and is even. */
+static bool read_whole(int fd, union file *file)
+{
+	for (unsigned tries = 0; tries < 1000; tries++) {
+		uint32_t sequence;
+
+		if (pread(fd, file, sizeof(*file), 0) != sizeof(*file) ||
+		    memcmp(file->live.magic, PD_LIVE_MAGIC, sizeof(file->live.magic)) != 0)
+			return false;
+		if (pread(fd, &sequence, sizeof(sequence), offsetof(struct pd_live, sequence)) ==
+			    sizeof(sequence) &&
+		    sequence == file->live.sequence && !(sequence & 1))
+			return true;
+	}
+	return false;
+}
+
+/* What a file says is not to be trusted: anybody can put one there. */
+static bool is_sane(const struct pd_live *live, uint32_t pid, uint64_t start)
+{
+	return live->pid == pid && live->start == start && live->slots <= PD_LIVE_SLOTS &&
+	       live->stats_size <= sizeof(live->room) &&
+	       memchr(live->trace, '\0', sizeof(live->trace));
+}
+
+static void add_slots(struct process *process, const union file *file)
+{
+	const struct pd_live_slot *slots =
+		(const struct pd_live_slot *)(const void *)(file->bytes + PD_LIVE_SLOTS_AT);
+
+	for (unsigned i = 0; i < file->live.slots; i++) {
+		process->stats.hits += slots[i].hits;
+		process->stats.misses += slots[i].misses;
+		process->stats.tag_checks += slots[i].tag_checks;
+	}
+}
+
+/* A traced thread counts in the trace. */
+static void take_from_trace(struct process *process, const char *trace)
+{
+	struct counters counters;
+
+	process->traced = *trace != '\0';
+	if (!process->traced || !trace_counters(trace, &counters))
+		return;
+	process->stats.hits = counters.hits;
+	process->stats.misses = counters.misses;
+	process->stats.tag_checks = counters.tag_checks;
+}
+
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static void take(struct process *process, const union file *file)
+{
+	size_t size = sizeof(process->stats);
+
+	process->before = process->stats;
+	process->seen_before = process->seen_at;
+	process->seen_at = now();
+	memset(&process->stats, 0, size);
+	memcpy(&process->stats, &file->live.stats,
+	       file->live.stats_size < size ? file->live.stats_size : size);
+	process->stats.backend[sizeof(process->stats.backend) - 1] = '\0';
+	process->began = file->live.began;
+	for (unsigned i = 0; i < PD_LIVE_DEVICES; i++)
+		process->device_bytes[i] = file->live.devices[i].bytes;
+	add_slots(process, file);
+	take_from_trace(process, file->live.trace);
+}
+
+/* ---- the folders --------------------------------------------------------------------------- */
+
+static struct process *find(struct processes *all, uint32_t pid, uint64_t start)
+{
+	for (unsigned i = 0; i < all->count; i++)
+		if (all->list[i].pid == pid && all->list[i].start == start)
+			return &all->list[i];
+	return NULL;
+}
+
+static struct process *add(struct processes *all, uint32_t pid, uint64_t start, uid_t user)
+{
+	struct process *process;
+
+	all->list = grow(all->list, &all->room, all->count, sizeof(*all->list));
+	process = &all->list[all->count++];
+	memset(process, 0, sizeof(*process));
+	process->pid = pid;
+	process->start = start;
+	process->user = user;
+	return process;
+}
+
+enum what { LEFTOVER, STRANGE, ALIVE };
+
+static enum what read_page(int fd, uint32_t pid, uint64_t start, union file *file)
+{
+	struct stat status;
+
+	if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || !read_whole(fd, file) ||
+	    !is_sane(&file->live, pid, start))
+		return STRANGE;
+	/* A process number means nothing outside of its namespace. */
+	if (file->live.pid_namespace != our_pid_namespace())
+		return STRANGE;
+	if (start_of(pid) != start)
+		return LEFTOVER;
+	return is_another_program(&file->live) ? STRANGE : ALIVE;
+}
+
+static void look_at(struct processes *all, const char *folder, const char *name)
+{
+	unsigned long long start;
+	union file file;
+	char path[PATH_MAX];
+	struct stat status;
+	uint32_t pid;
+	int length = 0, fd;
+
+	if (sscanf(name, PD_LIVE_PREFIX "%u.%llu%n", &pid, &start, &length) != 2 || name[length])
+		return;
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	switch (read_page(fd, pid, start, &file)) {
+	case ALIVE:
+		if (fstat(fd, &status) == 0) {
+			struct process *process = find(all, pid, start);
+
+			if (!process)
+				process = add(all, pid, start, status.st_uid);
+			take(process, &file);
+			read_command(process);
+		}
+		break;
+	case LEFTOVER:
+		unlink(path);
+		break;
+	case STRANGE:
+		break;
+	}
+	close(fd);
+}
+
+static void look_into(struct processes *all, const char *folder)
+{
+	const struct dirent *entry;
+	DIR *opened = folder && folder[0] == '/' ? opendir(folder) : NULL;
+
+	while (opened && (entry = readdir(opened)))
+		look_at(all, folder, entry->d_name);
+	if (opened)
+		closedir(opened);
+}
+
+static int by_number(const void *a, const void *b)
+{
+	const struct process *of_a = a, *of_b = b;
+
+	return of_a->pid < of_b->pid ? -1 : of_a->pid > of_b->pid;
+}
+
+void processes_read(struct processes *all)
+{
+	uint64_t begin = now();
+	unsigned kept = 0;
+
+	look_into(all, "/dev/shm");
+	look_into(all, getenv("XDG_RUNTIME_DIR"));
+	for (unsigned i = 0; i < all->count; i++)
+		if (all->list[i].seen_at >= begin)
+			all->list[kept++] = all->list[i];
+	all->count = kept;
+	if (kept)
+		qsort(all->list, all->count, sizeof(*all->list), by_number);
+}
+
+void processes_free(struct processes *all)
+{
+	free(all->list);
+	*all = (struct processes){0};
+}

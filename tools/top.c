@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: MIT
+/* pindown top: the processes that run under the library, and their counters. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <getopt.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "json.h"
+#include "out.h"
+#include "pages.h"
+#include "screen.h"
+#include "verb.h"
+
+static const char help[] =
+	"usage: pindown top [options] [PID]...\n"
+	"\n"
+	"Shows the processes that use CUDA under libpindown.so, all or those named: what they "
+	"have\n"
+	"pinned, and how often the registration cache was hit. No trace is needed. Processes of "
+	"other\n"
+	"users are shown to root only. Key s sorts by the next column, q ends.\n"
+	"\n"
+	"  --once              print once and end, as without a terminal; totals, not rates\n"
+	"  --json              print once, as a JSON list with one object for each process\n"
+	"  --sort COLUMN       pinned (the default), regions, kept, hits, misses or pid\n"
+	"  --interval SECONDS  time between two looks, 0.1 to 3600; 2 without this option\n"
+	"  --color WHEN        auto, always or never\n"
+	"  --help              this text\n"
+	"\n"
+	"Exit status: 0, 1 when a process that was named is not there, 2 for bad options.\n";
+
+enum option_number { ONCE = 1, JSON, SORT, INTERVAL, COLOUR, HELP };
+
+static const struct option options[] = {
+	{"once", no_argument, NULL, ONCE},	    {"json", no_argument, NULL, JSON},
+	{"sort", required_argument, NULL, SORT},    {"interval", required_argument, NULL, INTERVAL},
+	{"color", required_argument, NULL, COLOUR}, {"colour", required_argument, NULL, COLOUR},
+	{"help", no_argument, NULL, HELP},	    {NULL, 0, NULL, 0},
+};
+
+enum sort { BY_PINNED, BY_REGIONS, BY_KEPT, BY_HITS, BY_MISSES, BY_PID, SORTS };
+static const char *const sort_names[SORTS] = {"pinned", "regions", "kept", "hits", "misses", "pid"};
+
+struct wishes {
+	bool once, json, help;
+	enum sort sort;
+	unsigned interval; /* ms */
+	enum out_colour colour;
+	const uint32_t *pids;
+	unsigned pid_count;
+};
+
+/* ---- what is shown ------------------------------------------------------------------------- */
+
+/* For each second between the last two looks; 0 before there were two. */
+static double rate(const struct process *process, uint64_t now, uint64_t before)
+{
+	uint64_t ns = process->seen_at - process->seen_before;
+
+	return process->seen_before && ns && now >= before
+		       ? (double)(now - before) * 1e9 / (double)ns
+		       : 0;
+}
+
+static enum sort sort_now;
+static bool rates_now;
+
+static uint64_t value_of(const struct process *process, enum sort sort)
+{
+	const struct pindown_stats *stats = &process->stats;
+
+	switch (sort) {
+	case BY_REGIONS:
+		return stats->regions;
+	case BY_KEPT:
+		return stats->kept_bytes;
+	case BY_HITS:
+		return rates_now ? (uint64_t)rate(process, stats->hits, process->before.hits)
+				 : stats->hits;
+	case BY_MISSES:
+		return rates_now ? (uint64_t)rate(process, stats->misses, process->before.misses)
+				 : stats->misses;
+	case BY_PID:
+		return UINT32_MAX - process->pid;
+	default:
+		return stats->bytes;
+	}
+}
+
+static int compare(const void *a, const void *b)
+{
+	const struct process *of_a = a, *of_b = b;
+	uint64_t value_a = value_of(of_a, sort_now), value_b = value_of(of_b, sort_now);
+
+	if (value_a != value_b)
+		return value_a > value_b ? -1 : 1;
+	return of_a->pid < of_b->pid ? -1 : of_a->pid > of_b->pid;
+}
+
+static bool is_wanted(const struct wishes *wishes, const struct process *process)
+{
+	for (unsigned i = 0; i < wishes->pid_count; i++)
+		if (wishes->pids[i] == process->pid)
+			return true;
+	return !wishes->pid_count;
+}
+
+static void look(struct processes *all, const struct wishes *wishes, bool rates)
+{
+	unsigned kept = 0;
+
+	processes_read(all);
+	for (unsigned i = 0; i < all->count; i++)
+		if (is_wanted(wishes, &all->list[i]))
+			all->list[kept++] = all->list[i];
+	all->count = kept;
+	sort_now = wishes->sort;
+	rates_now = rates;
+	if (kept)
+		qsort(all->list, all->count, sizeof(*all->list), compare);
+}
+
+/* ---- as text ------------------------------------------------------------------------------- */
+
+static const char *user_name(uid_t user)
+{
+	static char number[24];
+	const struct passwd *entry = getpwuid(user);
+
+	if (entry)
+		return entry->pw_name;
+	snprintf(number, sizeof(number), "%u", (unsigned)user);
+	return number;
+}
+
+/* "9999", "12.3k", "1.23M": at most five characters. */
+static struct out_text short_count(double count)
+{
+	static const char units[] = {'\0', 'k', 'M', 'G', 'T'};
+	struct out_text result;
+	unsigned unit = 0;
+
+	for (; count >= 9999.5 && unit < 4; unit++)
+		count /= 1000;
+	snprintf(result.text, sizeof(result.text), unit && count < 100 ? "%.1f%c" : "%.0f%c", count,
+		 units[unit]);
+	return result;
+}
+
+static void end_line(bool on_screen)
+{
+	out_print(on_screen ? "\033[K\n" : "\n");
+}
+
+static void print_head(const struct processes *all, const struct wishes *wishes, bool on_screen)
+{
+	uint64_t bytes = 0, regions = 0;
+
+	for (unsigned i = 0; i < all->count; i++) {
+		bytes += all->list[i].stats.bytes;
+		regions += all->list[i].stats.regions;
+	}
+	out_print("%u process%s, %s pinned in %s region%s", all->count, all->count == 1 ? "" : "es",
+		  bytes_text(bytes).text, count_text(regions).text, regions == 1 ? "" : "s");
+	if (on_screen)
+		out_print("; by %s (s: next, q: end)", sort_names[wishes->sort]);
+	end_line(on_screen);
+	out_print("%s%7s  %-8s %9s %7s %9s %7s %7s %5s %6s  %s%s", out_bold(), "PID", "USER",
+		  "PINNED", "REGIONS", "KEPT", rates_now ? "HITS/s" : "HITS",
+		  rates_now ? "MISS/s" : "MISSES", "HIT%", "MISSED", "COMMAND", out_plain());
+	end_line(on_screen);
+}
+
+static void print_process(const struct process *process, bool on_screen)
+{
+	const struct pindown_stats *stats = &process->stats, *before = &process->before;
+	uint64_t gets = stats->hits + stats->misses;
+	double hits = rates_now ? rate(process, stats->hits, before->hits) : (double)stats->hits;
+	double misses =
+		rates_now ? rate(process, stats->misses, before->misses) : (double)stats->misses;
+	char ratio[16] = "-";
+	int room = (int)out.width - 76;
+
+	if (gets)
+		snprintf(ratio, sizeof(ratio), "%.1f", 100.0 * (double)stats->hits / (double)gets);
+	out_print("%7u  %-8.8s %9s %7s %9s %7s %7s %5s %s%6s%s  %.*s", process->pid,
+		  user_name(process->user), bytes_text(stats->bytes).text,
+		  short_count((double)stats->regions).text, bytes_text(stats->kept_bytes).text,
+		  short_count(hits).text, short_count(misses).text, ratio,
+		  stats->missed_invalidations ? out_red() : "",
+		  short_count((double)stats->missed_invalidations).text,
+		  stats->missed_invalidations ? out_plain() : "", room > 8 ? room : 8,
+		  process->command);
+	end_line(on_screen);
+}
+
+/* All there is to say of one. */
+static void print_details(const struct process *process, bool on_screen)
+{
+	const struct pindown_stats *stats = &process->stats;
+
+	end_line(on_screen);
+	out_print("  pins %s, unpins %s, failed pins %s", count_text(stats->pins).text,
+		  count_text(stats->unpins).text, count_text(stats->pin_failures).text);
+	end_line(on_screen);
+	out_print("  evictions %s, invalidations %s, lost races %s, hits checked by buffer id %s",
+		  count_text(stats->evictions).text, count_text(stats->invalidations).text,
+		  count_text(stats->lost_races).text, count_text(stats->tag_checks).text);
+	end_line(on_screen);
+	out_print("  at most %s pinned in %s regions; backend %s; frees %s%s",
+		  bytes_text(stats->peak_bytes).text, count_text(stats->peak_regions).text,
+		  stats->backend, stats->intercepting ? "are watched" : "are not watched",
+		  process->traced ? "; traced" : "");
+	end_line(on_screen);
+	for (unsigned i = 0; i < PD_LIVE_DEVICES; i++) {
+		if (!process->device_bytes[i])
+			continue;
+		out_print("  device %u: %s", i, bytes_text(process->device_bytes[i]).text);
+		end_line(on_screen);
+	}
+}
+
+static void print_all(const struct processes *all, const struct wishes *wishes, unsigned rows,
+		      bool on_screen)
+{
+	print_head(all, wishes, on_screen);
+	for (unsigned i = 0; i < all->count && i + 3 < rows; i++)
+		print_process(&all->list[i], on_screen);
+	if (all->count == 1 && wishes->pid_count == 1)
+		print_details(&all->list[0], on_screen);
+}
+
+/* ---- as JSON ------------------------------------------------------------------------------- */
+
+static void print_json_process(const struct process *process)
+{
+	const struct pindown_stats *stats = &process->stats;
+
+	json_begin_object(NULL);
+	json_number("pid", process->pid);
+	json_number("uid", process->user);
+	json_text("command", process->command);
+	json_number("since", process->began);
+	json_text("backend", stats->backend);
+	json_bool("intercepting", stats->intercepting);
+	json_bool("traced", process->traced);
+	json_number("bytes", stats->bytes);
+	json_number("regions", stats->regions);
+	json_number("kept_bytes", stats->kept_bytes);
+	json_number("kept_regions", stats->kept_regions);
+	json_number("peak_bytes", stats->peak_bytes);
+	json_number("peak_regions", stats->peak_regions);
+	json_number("hits", stats->hits);
+	json_number("misses", stats->misses);
+	json_number("tag_checks", stats->tag_checks);
+	json_number("pins", stats->pins);
+	json_number("unpins", stats->unpins);
+	json_number("pin_failures", stats->pin_failures);
+	json_number("evictions", stats->evictions);
+	json_number("invalidations", stats->invalidations);
+	json_number("lost_races", stats->lost_races);
+	json_number("missed_invalidations", stats->missed_invalidations);
+	json_begin_object("devices");
+	for (unsigned i = 0; i < PD_LIVE_DEVICES; i++) {
+		char device[16];
+
+		snprintf(device, sizeof(device), "%u", i);
+		if (process->device_bytes[i])
+			json_number(device, process->device_bytes[i]);
+	}
+	json_end_object();
+	json_end_object();
+}
+
+static void print_json(const struct processes *all)
+{
+	json_begin_list(NULL);
+	for (unsigned i = 0; i < all->count; i++)
+		print_json_process(&all->list[i]);
+	json_end_list();
+}
+
+/* ---- the verb ------------------------------------------------------------------------------ */
+
+static bool parse_sort(struct wishes *wishes, const char *text)
+{
+	for (unsigned i = 0; i < SORTS; i++) {
+		if (strcmp(text, sort_names[i]) == 0) {
+			wishes->sort = (enum sort)i;
+			return true;
+		}
+	}
+	complain("--sort %s: must be one of pinned, regions, kept, hits, misses, pid", text);
+	return false;
+}
+
+static bool parse_interval(struct wishes *wishes, const char *text)
+{
+	char *end;
+	double seconds = strtod(text, &end);
+
+	if (end != text && !*end && seconds >= 0.1 && seconds <= 3600) {
+		wishes->interval = (unsigned)(seconds * 1000);
+		return true;
+	}
+	complain("--interval %s: must be a number of seconds from 0.1 to 3600", text);
+	return false;
+}
+
+static bool parse_option(int number, struct wishes *wishes)
+{
+	switch (number) {
+	case ONCE:
+		wishes->once = true;
+		return true;
+	case JSON:
+		wishes->json = true;
+		return true;
+	case SORT:
+		return parse_sort(wishes, optarg);
+	case INTERVAL:
+		return parse_interval(wishes, optarg);
+	case COLOUR:
+		if (out_parse_colour(optarg, &wishes->colour))
+			return true;
+		complain("--color %s: must be one of auto, always, never", optarg);
+		return false;
+	case HELP:
+		wishes->help = true;
+		return true;
+	}
+	return false; /* getopt has said why */
+}
+
+static bool parse_pids(char **texts, uint32_t *pids, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		unsigned long long pid;
+		char *end;
+
+		errno = 0;
+		pid = strtoull(texts[i], &end, 10);
+		if (texts[i][0] < '0' || texts[i][0] > '9' || *end || errno || !pid ||
+		    pid > INT32_MAX) {
+			complain("%s: must be the number of a process", texts[i]);
+			return false;
+		}
+		pids[i] = (uint32_t)pid;
+	}
+	return true;
+}
+
+static bool is_there(const struct processes *all, uint32_t pid)
+{
+	for (unsigned i = 0; i < all->count; i++)
+		if (all->list[i].pid == pid)
+			return true;
+	return false;
+}
+
+static int complain_of_missing(const struct processes *all, const struct wishes *wishes)
+{
+	int status = STATUS_OK;
+
+	for (unsigned i = 0; i < wishes->pid_count; i++) {
+		if (is_there(all, wishes->pids[i]))
+			continue;
+		status = STATUS_FOUND;
+		complain("process %u shows nothing: it is gone or another user's, does not run "
+			 "under "
+			 "libpindown.so, has not used CUDA yet, or has PINDOWN_TOP=0",
+			 wishes->pids[i]);
+	}
+	return status;
+}
+
+static int once(const struct wishes *wishes)
+{
+	struct processes all = {0};
+	int status;
+
+	look(&all, wishes, false);
+	if (wishes->json)
+		print_json(&all);
+	else
+		print_all(&all, wishes, UINT32_MAX, false);
+	out_flush();
+	status = complain_of_missing(&all, wishes);
+	processes_free(&all);
+	return status;
+}
+
+static void follow(struct wishes *wishes)
+{
+	struct processes all = {0};
+	int key = 0;
+
+	while (key != 'q') {
+		look(&all, wishes, true);
+		screen_draw_begin();
+		print_all(&all, wishes, screen_rows(), true);
+		screen_draw_end();
+		key = screen_key(wishes->interval);
+		if (key == 's')
+			wishes->sort = (wishes->sort + 1) % SORTS;
+	}
+	processes_free(&all);
+}
+
+static int run(int argc, char **argv)
+{
+	struct wishes wishes = {.interval = 2000};
+	char name[] = "pindown top";
+	uint32_t pids[256];
+	int number;
+
+	argv[0] = name;
+	while ((number = getopt_long(argc, argv, "", options, NULL)) != -1)
+		if (!parse_option(number, &wishes))
+			return STATUS_USAGE;
+	if (wishes.help) {
+		fputs(help, stdout);
+		return STATUS_OK;
+	}
+	wishes.pid_count = (unsigned)(argc - optind);
+	if (wishes.pid_count > sizeof(pids) / sizeof(pids[0])) {
+		complain("at most %zu processes can be named", sizeof(pids) / sizeof(pids[0]));
+		return STATUS_USAGE;
+	}
+	if (!parse_pids(argv + optind, pids, wishes.pid_count))
+		return STATUS_USAGE;
+	wishes.pids = pids;
+	out_begin(wishes.colour, false);
+	if (wishes.once || wishes.json || !screen_begin())
+		return once(&wishes);
+	follow(&wishes);
+	screen_end();
+	return STATUS_OK;
+}
+
+const struct verb verb_top = {"top", "show running processes and what they have pinned", run};

@@ -28,8 +28,54 @@ CHECK_WITH += $(VERBS_LIB) $(verbs_old)
 VERBS_TESTS := test_verbs test_verbs_flags test_verbs_ends
 VERBS_TESTS_BIN := $(VERBS_TESTS:%=$(verbs_bin)/%)
 CHECK_UNIT += $(VERBS_TESTS_BIN)
-$(VERBS_TESTS_BIN): $(verbs_bin)/%: $(verbs_obj)/%.c.o $(verbs_obj)/verbs_test.c.o $(B)/obj/hook/symtab.c.o \
+$(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes: $(verbs_bin)/%: $(verbs_obj)/%.c.o $(verbs_obj)/verbs_test.c.o $(B)/obj/hook/symtab.c.o \
 		$(SIM) $(VERBS_LIB) $(B)/libpindown.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN:$$ORIGIN/..' $(CHECK_LIBS) \
 		-ldl -lpthread
+
+# One program by the names of several configurations.
+VERBS_MODES := $(addprefix $(verbs_bin)/test_verbs_,exact off revoke none few)
+CHECK_UNIT += $(VERBS_MODES)
+$(VERBS_MODES): $(verbs_bin)/test_verbs_modes
+	@ln -f $< $@
+
+# A program on each road to libibverbs.
+verbs_app = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(INCLUDE) -Ihook -Itests/verbs
+verbs_libs = $(ALL_LDFLAGS) -ldl -lpthread
+verbs_deps = tests/verbs/recorder.h hook/verbs_abi.h $(VERBS_LIB) $(SIM)
+verbs_apps := $(addprefix $(verbs_bin)/,app-linked app-noplt app-table app-global app-old plugin plugin-table.so \
+	plugin-linked.so libinterposer-dlsym.so libinterposer-dlvsym.so abi)
+
+$(verbs_bin)/app-linked: tests/verbs/app.c $(verbs_deps)
+	$(verbs_app) -DAPP_LINKED -Wl,-z,lazy $< $(SIM) $(VERBS_LIB) -o $@ $(verbs_libs)
+$(verbs_bin)/app-noplt: tests/verbs/app.c $(verbs_deps)
+	$(verbs_app) -DAPP_LINKED -fno-plt -Wl,-z,now $< $(SIM) $(VERBS_LIB) -o $@ $(verbs_libs)
+$(verbs_bin)/app-table: tests/verbs/app.c $(verbs_deps)
+	$(verbs_app) $< $(SIM) -o $@ $(verbs_libs)
+$(verbs_bin)/app-global: tests/verbs/app.c $(verbs_deps)
+	$(verbs_app) -Wl,--no-as-needed $< $(SIM) $(VERBS_LIB) -o $@ $(verbs_libs)
+$(verbs_bin)/app-old: tests/verbs/app_old.c $(verbs_deps)
+	$(verbs_app) $< $(SIM) $(VERBS_LIB) -o $@ $(verbs_libs)
+$(verbs_bin)/plugin: tests/verbs/plugin.c
+	$(verbs_app) $< -o $@ $(verbs_libs)
+$(verbs_bin)/plugin-table.so: tests/verbs/app.c $(verbs_deps)
+	$(verbs_app) -shared -fvisibility=default $< $(SIM) -o $@ $(verbs_libs)
+$(verbs_bin)/plugin-linked.so: tests/verbs/app.c $(verbs_deps)
+	$(verbs_app) -shared -fvisibility=default -DAPP_LINKED $< $(SIM) $(VERBS_LIB) -o $@ $(verbs_libs)
+$(verbs_bin)/libinterposer-dlsym.so: tests/verbs/interposer.c hook/verbs_abi.h
+	$(verbs_app) -shared '-DINTERPOSER_LOOK(name)=dlsym(RTLD_NEXT, name)' $< -o $@ $(verbs_libs)
+$(verbs_bin)/libinterposer-dlvsym.so: tests/verbs/interposer.c hook/verbs_abi.h
+	$(verbs_app) -shared '-DINTERPOSER_LOOK(name)=dlvsym(RTLD_NEXT, name, "IBVERBS_1.1")' $< -o $@ $(verbs_libs)
+$(verbs_bin)/abi: tests/verbs/abi.c tests/verbs/recorder_parts.h $(verbs_deps)
+	$(verbs_app) $< -o $@ $(verbs_libs)
+
+# Built with rdma-core's header, where that is.
+ifneq ($(wildcard /usr/include/infiniband/verbs.h),)
+verbs_apps += $(verbs_bin)/app-header
+$(verbs_bin)/app-header: tests/verbs/app_header.c $(verbs_deps)
+	$(verbs_app) $< $(SIM) $(VERBS_LIB) -o $@ $(verbs_libs)
+endif
+
+CHECK_WITH += $(verbs_apps)
+CHECK_SIM += tests/verbs/check-abi tests/verbs/check-roads

@@ -193,7 +193,8 @@ END_TEST
 
 /* ---- another region in its place ---- */
 
-static int change(struct ibv_mr *mr, int flags, struct ibv_pd *to, CUdeviceptr addr, size_t length, int access)
+static int change(struct ibv_mr *mr, int flags, struct ibv_pd *to, CUdeviceptr addr, size_t length,
+		  int access)
 {
 	errno = 0;
 	return ibv_rereg_mr(mr, flags, to, (void *)addr, length, access);
@@ -234,14 +235,18 @@ START_TEST(a_region_becomes_one_of_the_host_and_back)
 	mr = must_register(pd, p, 4096, ALL_ACCESS);
 	for (int i = 0; i < 2; i++) {
 		memset(host, 'h', 8192);
-		ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)host, 8192, 0), 0);
+		ck_assert_int_eq(
+			change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)host, 8192, 0),
+			0);
 		ck_assert_ptr_eq(mr->addr, host);
-		ck_assert_int_eq(recorder_copy(mr->lkey, (uintptr_t)host, mr->rkey, (uintptr_t)host + 4096, 10),
+		ck_assert_int_eq(recorder_copy(mr->lkey, (uintptr_t)host, mr->rkey,
+					       (uintptr_t)host + 4096, 10),
 				 RECORDER_OK);
 		ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, 4096, 0), 0);
 		ck_assert_uint_eq((uintptr_t)mr->addr, p);
 	}
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)host, 8192, 0), 0);
+	ck_assert_int_eq(
+		change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)host, 8192, 0), 0);
 	ck_assert_int_eq(ibv_dealloc_pd(pd), EBUSY);
 	must_deregister(mr);
 	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
@@ -258,11 +263,14 @@ START_TEST(a_change_that_makes_no_sense_is_refused)
 	mr = must_register(pd, p, 4096, ALL_ACCESS);
 	ck_assert_int_eq(change(mr, 8, NULL, 0, 0, 0), IBV_REREG_MR_ERR_INPUT);
 	ck_assert_int_eq(errno, EINVAL);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, 0, 4096, 0), IBV_REREG_MR_ERR_INPUT);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, 0, 0), IBV_REREG_MR_ERR_INPUT);
+	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, 0, 4096, 0),
+			 IBV_REREG_MR_ERR_INPUT);
+	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, 0, 0),
+			 IBV_REREG_MR_ERR_INPUT);
 	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_PD, pd, 0, 0, 1), IBV_REREG_MR_ERR_INPUT);
 	ck_assert_int_eq(change(mr, 0, NULL, 0, 0, 0), IBV_REREG_MR_ERR_CMD);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, MIB(64), 0), IBV_REREG_MR_ERR_CMD);
+	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, MIB(64), 0),
+			 IBV_REREG_MR_ERR_CMD);
 	ck_assert_int_eq(errno, EFAULT);
 	ck_assert_uint_eq((uintptr_t)mr->addr, p);
 	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + 4096, 10), RECORDER_OK);
@@ -277,7 +285,8 @@ START_TEST(a_region_of_the_host_is_changed_by_libibverbs)
 
 	begin_with_memory();
 	mr = ibv_reg_mr(pd, host, 4096, ALL_ACCESS);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)host, 8192, 0), 0);
+	ck_assert_int_eq(
+		change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)host, 8192, 0), 0);
 	ck_assert_uint_eq(recorder_calls(RECORDER_REREG_MR), 1);
 	ck_assert_int_eq(ibv_dereg_mr(mr), 0);
 	free(host);

@@ -21,8 +21,7 @@ static struct recorder_call last_dmabuf(void)
 /* ---- access ---- */
 
 static const int left_to_libibverbs[] = {
-	IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED,
-	IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND,
+	IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND,
 	IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_HUGETLB,
 	IBV_ACCESS_LOCAL_WRITE | 1 << 8, /* FLUSH_GLOBAL */
 };

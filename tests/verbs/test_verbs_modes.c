@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The verbs with another configuration, which a process reads when it starts: the program's name says
+ * which, test_verbs_exact, test_verbs_off and so on.
+ */
+#define _GNU_SOURCE
+#include <string.h>
+
+#include "verbs_test.h"
+
+static struct recorder_call last_dmabuf(void)
+{
+	struct recorder_call call;
+
+	ck_assert(recorder_last(RECORDER_REG_DMABUF_MR, &call));
+	return call;
+}
+
+/* ---- PINDOWN_VERBS=exact ---- */
+
+START_TEST(a_key_is_good_for_the_pages_that_were_named)
+{
+	struct ibv_mr *mr;
+	CUdeviceptr p;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	mr = must_register(pd, p + 5000, 10000, ALL_ACCESS);
+	ck_assert_uint_eq(last_dmabuf().addr, 4096);
+	ck_assert_uint_eq(last_dmabuf().length, 12288);
+	ck_assert_uint_eq(last_dmabuf().iova, p + 4096);
+	ck_assert_int_eq(recorder_copy(mr->lkey, p + 5000, mr->rkey, p + 8192, 100), RECORDER_OK);
+	ck_assert_int_eq(recorder_copy(mr->lkey, p + 5000, mr->rkey, p + 16384, 100),
+			 RECORDER_REMOTE_ERROR);
+	must_deregister(mr);
+	register_once(pd, p + 4100, 12000, ALL_ACCESS); /* the same pages */
+	ck_assert_uint_eq(dmabuf_calls(), 1);
+	register_once(pd, p + 4096, 12289, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+}
+END_TEST
+
+START_TEST(an_exact_iova)
+{
+	CUdeviceptr p;
+	struct ibv_mr *mr;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	mr = ibv_reg_mr_iova(pd, (void *)(p + 8192), 4096, 0, ALL_ACCESS);
+	ck_assert_ptr_nonnull(mr);
+	ck_assert_uint_eq(last_dmabuf().addr, 8192);
+	ck_assert_uint_eq(last_dmabuf().length, 4096);
+	ck_assert_uint_eq(last_dmabuf().iova, 0);
+	must_deregister(mr);
+}
+END_TEST
+
+/* ---- PINDOWN_VERBS=0 ---- */
+
+START_TEST(switched_off_everything_is_libibverbs_own)
+{
+	CUdeviceptr p;
+	struct ibv_mr *mr;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
+	ck_assert_int_eq(errno, EFAULT);
+	recorder_peermem(true);
+	mr = ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS);
+	ck_assert_int_eq(ibv_dereg_mr(mr), 0);
+	ck_assert_uint_eq(dmabuf_calls(), 0);
+	ck_assert_uint_eq(host_calls(), 2);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
+	ck_assert_int_eq(ibv_close_device(device), 0);
+	ck_assert_uint_eq(stats().hits + stats().misses, 0);
+}
+END_TEST
+
+/* ---- PINDOWN_HELD=revoke ---- */
+
+START_TEST(a_registration_in_use_ends_with_its_memory)
+{
+	struct ibv_mr *mr, *again;
+	uint32_t old;
+	CUdeviceptr p;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	old = mr->rkey;
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(dereg_calls(), 1);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+	ck_assert_uint_eq(gpu_alloc(MIB(4)), p);
+	again = must_register(pd, p, 4096, ALL_ACCESS);
+	ck_assert_int_eq(recorder_copy(again->lkey, p, old, p + 4096, 10), RECORDER_REMOTE_ERROR);
+	must_deregister(mr); /* harmless */
+	ck_assert_uint_eq(dereg_calls(), 1);
+	ck_assert_int_eq(recorder_copy(again->lkey, p, again->rkey, p + 4096, 10), RECORDER_OK);
+	must_deregister(again);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
+}
+END_TEST
+
+START_TEST(a_revoked_one_can_be_changed_into_a_good_one)
+{
+	struct ibv_mr *mr;
+	CUdeviceptr p, q;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	q = gpu_alloc(MIB(4));
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	gpu_free(p);
+	ck_assert_int_eq(
+		ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (void *)q, 4096, 0), 0);
+	ck_assert_int_eq(recorder_copy(mr->lkey, q, mr->rkey, q + 4096, 10), RECORDER_OK);
+	must_deregister(mr);
+}
+END_TEST
+
+/* ---- PINDOWN_BACKEND=none ---- */
+
+START_TEST(without_a_descriptor_libibverbs_is_asked)
+{
+	CUdeviceptr p;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	recorder_peermem(true);
+	must_deregister(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
+	ck_assert_uint_eq(host_calls(), 1);
+	ck_assert_uint_eq(dmabuf_calls(), 0);
+}
+END_TEST
+
+/* ---- PINDOWN_MAX_REGIONS=4 ---- */
+
+START_TEST(what_is_evicted_is_deregistered)
+{
+	CUdeviceptr p[20];
+
+	begin();
+	for (int i = 0; i < 20; i++) {
+		p[i] = gpu_alloc(MIB(2));
+		register_once(pd, p[i], 4096, ALL_ACCESS);
+		ck_assert_uint_le(recorder_open_mrs(), 4);
+	}
+	ck_assert_uint_eq(dmabuf_calls(), 20);
+	ck_assert_uint_eq(dereg_calls(), 16);
+	register_once(pd, p[19], 4096, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), 20);
+}
+END_TEST
+
+START_TEST(what_is_in_use_is_not_evicted)
+{
+	struct ibv_mr *mr[4];
+	CUdeviceptr p[5];
+
+	begin();
+	for (int i = 0; i < 5; i++)
+		p[i] = gpu_alloc(MIB(2));
+	for (int i = 0; i < 4; i++)
+		mr[i] = must_register(pd, p[i], 4096, ALL_ACCESS);
+	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p[4], 4096, ALL_ACCESS));
+	ck_assert_int_eq(errno, EFAULT);
+	must_deregister(mr[2]);
+	register_once(pd, p[4], 4096, ALL_ACCESS);
+	ck_assert_uint_eq(recorder_open_mrs(), 4);
+}
+END_TEST
+
+static const struct mode {
+	const char *program, *variable, *value;
+} modes[] = {
+	{"test_verbs_exact", "PINDOWN_VERBS", "exact"},
+	{"test_verbs_off", "PINDOWN_VERBS", "0"},
+	{"test_verbs_revoke", "PINDOWN_HELD", "revoke"},
+	{"test_verbs_none", "PINDOWN_BACKEND", "none"},
+	{"test_verbs_few", "PINDOWN_MAX_REGIONS", "4"},
+};
+
+static void add_tests(TCase *tc, unsigned mode)
+{
+	switch (mode) {
+	case 0:
+		tcase_add_test(tc, a_key_is_good_for_the_pages_that_were_named);
+		tcase_add_test(tc, an_exact_iova);
+		break;
+	case 1:
+		tcase_add_test(tc, switched_off_everything_is_libibverbs_own);
+		break;
+	case 2:
+		tcase_add_test(tc, a_registration_in_use_ends_with_its_memory);
+		tcase_add_test(tc, a_revoked_one_can_be_changed_into_a_good_one);
+		break;
+	case 3:
+		tcase_add_test(tc, without_a_descriptor_libibverbs_is_asked);
+		break;
+	case 4:
+		tcase_add_test(tc, what_is_evicted_is_deregistered);
+		tcase_add_test(tc, what_is_in_use_is_not_evicted);
+		break;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const char *program = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
+	Suite *suite = suite_create(program);
+	TCase *tc = verbs_case(suite, program);
+
+	for (unsigned i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
+		if (strcmp(program, modes[i].program) == 0) {
+			setenv(modes[i].variable, modes[i].value, 1);
+			add_tests(tc, i);
+		}
+	return run_verbs_tests(argc, argv, suite);
+}

@@ -7,7 +7,8 @@
 #   make kmod       the kernel module, for the running kernel (KDIR)
 #   make check-guest   the module's part of make check alone, in a QEMU guest; check-guest-debug: the
 #                   same on a kernel that checks itself, which is built first (half an hour in all)
-#   make bench      the benchmarks, peers side by side
+#   make bench      the benchmarks, peers side by side (ONLY=gets,memory...: some of the cache's; bench-docs:
+#                   the cache's, into docs/)
 #   make install    PREFIX, LIBDIR, DESTDIR
 #
 #   SAN=address,undefined or SAN=thread builds and tests under sanitizers, in build/san-...
@@ -24,7 +25,7 @@ MAKEFLAGS += --silent
 endif
 
 # What the wanted target uses is installed, or asked for, before anything else is looked at.
-needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug bench,$(MAKECMDGOALS))
+needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug bench bench-docs,$(MAKECMDGOALS))
 ifneq ($(needed),)
 ifneq ($(shell .ci/need $(needed) && echo ready),ready)
 $(error packages are missing for 'make $(needed)': see above)
@@ -124,7 +125,9 @@ demo: $(ALL) $(DEMO_WITH)
 	@$(IN_BUILD) tests/apps/demo
 
 bench: $(ALL) $(BENCH)
-	@$(IN_BUILD) tests/bench/run
+	@$(IN_BUILD) tests/bench/$(if $(ONLY),caches --only=$(ONLY),run)
+bench-docs: $(ALL) $(BENCH)
+	@$(IN_BUILD) tests/bench/caches --write-docs
 
 install: $(ALL) $(MAN)
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR))
@@ -143,4 +146,4 @@ clean:
 	rm -rf build
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
-.PHONY: all tests check check-unit check-sim demo bench install clean
+.PHONY: all tests check check-unit check-sim demo bench bench-docs install clean

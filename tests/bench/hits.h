@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A registration cache under measurement: hits.c has main() and the threads, one file for each
- * cache has these. The loop is the cache's own, so that nothing stands between it and the measured
- * calls.
+ * The cache on a real driver: hits.c has main() and the threads, hits_pindown.c has these. Where no driver
+ * is needed, workloads.c measures more.
  */
 #ifndef BENCH_HITS_H
 #define BENCH_HITS_H

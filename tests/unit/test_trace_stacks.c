@@ -28,7 +28,7 @@ static void mark(void *address)
 }
 
 /* The barriers keep calls from becoming jumps. */
-#define FUNCTION __attribute__((noinline, noclone)) static
+#define FUNCTION __attribute__((noinline)) static
 #define HERE	 mark(__builtin_return_address(0))
 #define BEHIND	 __asm__ volatile("" ::: "memory")
 

@@ -7,38 +7,38 @@
 
 #include "out.h"
 #include "plot.h"
+#include "report.h"
+#include "symbols.h"
 #include "tally.h"
 #include "verb.h"
 
 static const char help[] =
 	"usage: pindown report [options] TRACE...\n"
 	"\n"
-	"Says what a trace shows in sum: what was freed while in use, what was still pinned at "
-	"the\n"
-	"end, missed invalidations and lost events; hits, misses and evictions; pinned bytes over\n"
-	"time; each device; each call. TRACE is a file, or the name given to PINDOWN_TRACE:\n"
+	"Says what a trace shows in sum: stale registrations (whose, where pinned, where freed),\n"
+	"leaks, missed invalidations; hits, misses and evictions; where the time went; pinned "
+	"bytes\n"
+	"over time; each device; each call. TRACE is a file, or the name given to PINDOWN_TRACE:\n"
 	"app.pdt stands for all app.<pid>.pdt, which are then taken together.\n"
 	"\n"
-	"  --all         lists without end, instead of their first ten lines\n"
-	"  --ascii       the plot without block characters\n"
-	"  --color WHEN  auto, always or never\n"
-	"  --help        this text\n"
+	"  --all          lists without end, instead of their first ten lines\n"
+	"  --html FILE    also as a page for a browser, of its own: pinned bytes, regions and BAR "
+	"use\n"
+	"                 over time, the addresses over time, tables that can be sorted\n"
+	"  --diff         of two traces: what is other in the second\n"
+	"  --check        exit status 1 when there is a stale registration, a missed invalidation\n"
+	"                 or a leak: for a test of a program\n"
+	"  --symbols DIR  where else to look for the files that call stacks are of\n"
+	"  --ascii        the plot without block characters\n"
+	"  --color WHEN   auto, always or never\n"
+	"  --help         this text\n"
 	"\n"
-	"Exit status: 0, 1 when a file could not be read wholly, 2 for bad options.\n";
+	"Exit status: 0; 1 when a file could not be read wholly, or for --check; 2 for bad "
+	"options.\n";
 
-enum { SHORT_LIST = 10, MOST_COLUMNS = 120, ROWS = 8 };
-
-struct wishes {
-	bool all, ascii, help;
-	enum out_colour colour;
-};
+enum { MOST_COLUMNS = 120, ROWS = 8, HISTORY = 240 };
 
 /* ---- what was traced ------------------------------------------------------------------------ */
-
-static void print_heading(const char *text)
-{
-	out_print("\n%s%s%s\n", out_bold(), text, out_plain());
-}
 
 static void print_command(const struct trace_file *file)
 {
@@ -75,7 +75,7 @@ static void print_file(const struct trace_file *file)
 		out_print("  no end mark: the process was killed, left by _exit, or still runs\n");
 }
 
-static void print_files(const struct reader *reader, const struct wishes *wishes)
+static void print_files(const struct reader *reader, const struct report_wishes *wishes)
 {
 	unsigned count = reader_files(reader);
 	unsigned shown = wishes->all || count <= SHORT_LIST ? count : SHORT_LIST;
@@ -86,57 +86,6 @@ static void print_files(const struct reader *reader, const struct wishes *wishes
 		out_print("  and %u more processes (--all shows them)\n", count - shown);
 }
 
-/* ---- answers -------------------------------------------------------------------------------- */
-
-static void print_answer(const char *what, uint64_t count, bool bad, const char *more)
-{
-	char *at = out_room();
-
-	at = put_left(put_text(at, "  "), what, 26);
-	at = put_text(at, count ? (bad ? out_red() : out_yellow()) : out_green());
-	at = put_text(at, count ? count_text(count).text : "none");
-	at = put_text(at, out_plain());
-	if (count)
-		at = put_text(at, more);
-	*at++ = '\n';
-	out_took(at);
-}
-
-static uint64_t longest_kept(const struct findings *freed, uint64_t span)
-{
-	uint64_t longest = 0;
-
-	for (unsigned i = 0; i < freed->count; i++) {
-		const struct finding *finding = &freed->list[i];
-		uint64_t until = finding->until == UINT64_MAX ? span : finding->until;
-
-		if (until > finding->region.freed_at && until - finding->region.freed_at > longest)
-			longest = until - finding->region.freed_at;
-	}
-	return longest;
-}
-
-static void print_answers(const struct tally *tally)
-{
-	char more[200];
-
-	print_heading("Answers");
-	print_answer("Missed invalidations", tally->missed_count, true,
-		     ": frees that were learned of too late");
-	snprintf(more, sizeof(more), ", %s of freed memory kept, for %s at most",
-		 bytes_text(tally->freed.bytes).text,
-		 duration_text(longest_kept(&tally->freed, tally->span)).text);
-	print_answer("Freed while in use", tally->freed_count, false, more);
-	snprintf(more, sizeof(more), ", %s%s", bytes_text(tally->left.bytes).text,
-		 tally->left_freed ? ", freed memory among them" : "");
-	print_answer("Still pinned at the end", tally->left_count, tally->left_freed, more);
-	print_answer("Failed calls", tally->calls_failed, false, "");
-	print_answer("Failed pins", tally->all.failed, true, "");
-	print_answer("Errors", tally->events_of[PD_EV_ERROR], true,
-		     ": pindown dump --event error shows them");
-	print_answer("Lost events", tally->lost, true, ": they found no room in the trace");
-}
-
 /* ---- the cache ------------------------------------------------------------------------------ */
 
 static void print_cache(const struct tally *tally)
@@ -144,7 +93,7 @@ static void print_cache(const struct tally *tally)
 	uint64_t hits = tally->counters.hits, gets = hits + tally->counters.misses;
 	const struct pin_tally *all = &tally->all;
 
-	print_heading("Registration cache");
+	report_heading("Registration cache");
 	out_print("  hits %s", count_text(hits).text);
 	out_print(", misses %s", count_text(tally->counters.misses).text);
 	if (gets)
@@ -164,7 +113,7 @@ static void print_timeline(const struct tally *tally)
 {
 	if (!tally->all.peak_bytes)
 		return;
-	print_heading("Pinned bytes over time");
+	report_heading("Pinned bytes over time");
 	out_print("  at the peak %s", bytes_text(tally->all.peak_bytes).text);
 	out_print(" (at %s), ", duration_text(tally->all.peak_at).text);
 	out_print("%s regions at most, ", count_text(tally->all.peak_regions).text);
@@ -193,7 +142,7 @@ static void print_devices(const struct tally *tally)
 
 	if (!tally->all.pins && !tally->all.failed)
 		return;
-	print_heading("Devices");
+	report_heading("Devices");
 	out_print("  %sdevice          pins   failed      unpins  evictions        peak  at the "
 		  "end%s\n",
 		  out_dim(), out_plain());
@@ -202,57 +151,6 @@ static void print_devices(const struct tally *tally)
 		if (tally->device[i].seen)
 			print_device(&tally->device[i], name);
 	}
-}
-
-/* ---- lists of regions ----------------------------------------------------------------------- */
-
-static void print_finding(const struct reader *reader, const struct finding *finding, bool freed)
-{
-	const struct region *region = &finding->region;
-	char *at = out_room();
-	char number[24];
-
-	*put_hex(number, region->addr) = '\0';
-	at = put_left(put_text(at, "  "), number, 18);
-	at = put_right(at, bytes_text(region->size).text, 11);
-	at = put_decimal_right(at, region->number, 9);
-	if (region->device >= 0)
-		at = put_decimal_right(at, (uint64_t)region->device, 8);
-	else
-		at = put_right(at, "-", 8);
-	at = put_right(at, duration_text(region->pinned_at).text, 11);
-	at = put_right(at, region->freed ? duration_text(region->freed_at).text : "-", 11);
-	if (freed)
-		at = put_right(at,
-			       finding->until == UINT64_MAX ? "never"
-							    : duration_text(finding->until).text,
-			       11);
-	if (reader_files(reader) > 1)
-		at = put_decimal_right(at, reader_file(reader, region->file)->header.pid, 9);
-	*at++ = '\n';
-	out_took(at);
-}
-
-static void print_findings(const struct reader *reader, const struct findings *findings,
-			   uint64_t count, const char *heading, bool freed,
-			   const struct wishes *wishes)
-{
-	unsigned shown = findings->count;
-
-	if (!shown)
-		return;
-	if (!wishes->all && shown > SHORT_LIST)
-		shown = SHORT_LIST;
-	print_heading(heading);
-	out_print(
-		"  %saddress                  size   region  device  pinned at   freed at%s%s%s\n",
-		out_dim(), freed ? "   unpinned" : "", reader_files(reader) > 1 ? "      pid" : "",
-		out_plain());
-	for (unsigned i = 0; i < shown; i++)
-		print_finding(reader, &findings->list[i], freed);
-	if (shown < count)
-		out_print("  and %s more%s\n", count_text(count - shown).text,
-			  wishes->all ? "" : " (--all shows them)");
 }
 
 /* ---- calls ---------------------------------------------------------------------------------- */
@@ -276,7 +174,7 @@ static void print_call(const struct call_tally *call)
 
 static void print_calls(const struct tally *tally)
 {
-	print_heading("Calls");
+	report_heading("Calls");
 	if (!tally->call_count) {
 		out_print("  none in the trace\n");
 		return;
@@ -291,39 +189,89 @@ static void print_calls(const struct tally *tally)
 
 /* ---- the verb ------------------------------------------------------------------------------- */
 
-static void print(struct reader *reader, const struct wishes *wishes)
+static struct tally *count(struct reader *reader, const struct report_wishes *wishes)
 {
 	unsigned columns = out.width - PLOT_MARGIN - 1;
-	struct tally *tally = tally_make(reader, columns < MOST_COLUMNS ? columns : MOST_COLUMNS);
 
+	return tally_make(reader, columns < MOST_COLUMNS ? columns : MOST_COLUMNS,
+			  wishes->html ? HISTORY : 0);
+}
+
+static void print(const struct reader *reader, const struct tally *tally,
+		  const struct report_wishes *wishes)
+{
 	print_files(reader, wishes);
-	print_answers(tally);
+	report_answers(tally);
+	report_regions(reader, tally, wishes);
+	report_sites(tally, wishes);
 	print_cache(tally);
 	print_timeline(tally);
 	print_devices(tally);
-	print_findings(reader, &tally->missed, tally->missed_count, "Missed invalidations", true,
-		       wishes);
-	print_findings(reader, &tally->freed, tally->freed_count, "Freed while in use", true,
-		       wishes);
-	print_findings(reader, &tally->left, tally->left_count, "Still pinned at the end", false,
-		       wishes);
 	print_calls(tally);
 	out_flush();
-	tally_free(tally, reader);
 }
 
-enum option_number { ALL = 1, ASCII, COLOUR, HELP };
+/* Of all the traces named, together. */
+static int report(char *const *names, unsigned number, const struct report_wishes *wishes)
+{
+	struct reader *reader = reader_open(names, number);
+	struct tally *tally;
+	int status;
+
+	if (!reader)
+		return STATUS_DAMAGED;
+	tally = count(reader, wishes);
+	print(reader, tally, wishes);
+	status = reader_damaged(reader) || (wishes->check && report_is_bad(tally)) ? STATUS_DAMAGED
+										   : STATUS_OK;
+	if (wishes->html && !report_html(wishes->html, reader, tally))
+		status = STATUS_DAMAGED;
+	tally_free(tally, reader);
+	symbols_free();
+	reader_close(reader);
+	return status;
+}
+
+static int compare(char *const *names, const struct report_wishes *wishes)
+{
+	struct reader *readers[2] = {reader_open(names, 1), reader_open(names + 1, 1)};
+	struct tally *tallies[2];
+	int status = STATUS_OK;
+
+	if (!readers[0] || !readers[1])
+		return STATUS_DAMAGED; /* the process ends: all is given back */
+	for (unsigned i = 0; i < 2; i++) {
+		tallies[i] = count(readers[i], wishes);
+		print_files(readers[i], wishes);
+		if (reader_damaged(readers[i]) || (wishes->check && report_is_bad(tallies[i])))
+			status = STATUS_DAMAGED;
+	}
+	report_diff(tallies[0], tallies[1]);
+	out_flush();
+	for (unsigned i = 0; i < 2; i++)
+		tally_free(tallies[i], readers[i]);
+	symbols_free();
+	for (unsigned i = 0; i < 2; i++)
+		reader_close(readers[i]);
+	return status;
+}
+
+enum option_number { ALL = 1, ASCII, CHECK, DIFF, HTML, SYMBOLS, COLOUR, HELP };
 
 static const struct option options[] = {
 	{"all", no_argument, NULL, ALL},
 	{"ascii", no_argument, NULL, ASCII},
+	{"check", no_argument, NULL, CHECK},
+	{"diff", no_argument, NULL, DIFF},
+	{"html", required_argument, NULL, HTML},
+	{"symbols", required_argument, NULL, SYMBOLS},
 	{"color", required_argument, NULL, COLOUR},
 	{"colour", required_argument, NULL, COLOUR},
 	{"help", no_argument, NULL, HELP},
 	{NULL, 0, NULL, 0},
 };
 
-static bool parse_option(int number, struct wishes *wishes)
+static bool parse_option(int number, struct report_wishes *wishes)
 {
 	switch (number) {
 	case ALL:
@@ -331,6 +279,18 @@ static bool parse_option(int number, struct wishes *wishes)
 		return true;
 	case ASCII:
 		wishes->ascii = true;
+		return true;
+	case CHECK:
+		wishes->check = true;
+		return true;
+	case DIFF:
+		wishes->diff = true;
+		return true;
+	case HTML:
+		wishes->html = optarg;
+		return true;
+	case SYMBOLS:
+		symbols_folder(optarg);
 		return true;
 	case COLOUR:
 		if (out_parse_colour(optarg, &wishes->colour))
@@ -346,10 +306,9 @@ static bool parse_option(int number, struct wishes *wishes)
 
 static int run(int argc, char **argv)
 {
-	struct wishes wishes = {0};
+	struct report_wishes wishes = {0};
 	char name[] = "pindown report";
-	struct reader *reader;
-	int number, status;
+	int number;
 
 	argv[0] = name;
 	while ((number = getopt_long(argc, argv, "", options, NULL)) != -1)
@@ -364,13 +323,14 @@ static int run(int argc, char **argv)
 		return STATUS_USAGE;
 	}
 	out_begin(wishes.colour, wishes.ascii);
-	reader = reader_open(argv + optind, (unsigned)(argc - optind));
-	if (!reader)
-		return STATUS_DAMAGED;
-	print(reader, &wishes);
-	status = reader_damaged(reader) ? STATUS_DAMAGED : STATUS_OK;
-	reader_close(reader);
-	return status;
+	if (!wishes.diff)
+		return report(argv + optind, (unsigned)(argc - optind), &wishes);
+	if (argc - optind != 2 || wishes.html) {
+		complain(wishes.html ? "--diff prints text: it can't be given with --html"
+				     : "--diff needs two traces, the one before and the one after");
+		return STATUS_USAGE;
+	}
+	return compare(argv + optind, &wishes);
 }
 
 const struct verb verb_report = {"report", "say what a trace shows in sum", run};

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "memory.h"
+#include "pindown.h"
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
@@ -110,8 +111,12 @@ static void end_region(struct tally *tally, struct region *region, uint64_t ts)
 {
 	end_pin(&tally->all, region);
 	end_pin(device_of(tally, region->device), region);
-	if (region->freed)
+	if (region->freed) {
 		add_finding(&tally->freed, region, ts);
+		tally->kept -= region->pin_size;
+	}
+	if (tally->history.columns)
+		history_unpin(&tally->history, region, ts);
 	regions_remove(&tally->regions, region);
 }
 
@@ -137,9 +142,24 @@ static void count_pin(struct tally *tally, const struct event *event)
 		region->pin_size = record->pin_size;
 		region->pinned_at = event->ts;
 		region->device = record->device;
+		region->pin_stack = record->stack;
+		if (tally->history.columns)
+			history_pin(&tally->history, region);
 	}
 	add_pin(&tally->all, event);
 	add_pin(device_of(tally, record->device), event);
+}
+
+static void free_region(struct tally *tally, struct region *region, const struct event *event)
+{
+	region->freed = true;
+	region->freed_at = event->ts;
+	region->freed_stack = event->record.stack;
+	tally->kept += region->pin_size;
+	if (tally->kept > tally->kept_peak)
+		tally->kept_peak = tally->kept;
+	if (tally->history.columns)
+		history_freed(&tally->history, region);
 }
 
 static void count_invalidate(struct tally *tally, const struct event *event, struct region *region)
@@ -155,17 +175,18 @@ static void count_invalidate(struct tally *tally, const struct event *event, str
 					.number = record->region,
 					.file = event->file->index,
 					.device = record->device,
-					.pinned_at = region ? region->pinned_at : event->ts};
+					.pinned_at = region ? region->pinned_at : event->ts,
+					.pin_stack = region ? region->pin_stack : 0,
+					.freed_stack = record->stack};
 
 		tally->missed_count++;
 		add_finding(&tally->missed, &missed, event->ts);
 	}
-	if (record->flags & PD_TRACE_IN_USE) {
+	/* Somebody's wish to have it unpinned is no end of the memory. */
+	if (record->flags & PD_TRACE_IN_USE && record->reason != PINDOWN_REASON_FLUSHED) {
 		tally->freed_count++;
-		if (region) {
-			region->freed = true;
-			region->freed_at = event->ts;
-		}
+		if (region && !region->freed)
+			free_region(tally, region, event);
 	}
 }
 
@@ -203,6 +224,7 @@ static void count_event(struct tally *tally, const struct event *event)
 {
 	tally->events++;
 	tally->events_of[event->record.event]++;
+	sites_count(&tally->sites, event);
 	switch (event->record.event) {
 	case PD_EV_CALL:
 		count_call(tally, event);
@@ -260,6 +282,7 @@ static void look_at_what_is_left(struct tally *tally)
 			continue;
 		tally->left_count++;
 		tally->left_freed += region->freed;
+		tally->left_freed_bytes += region->freed ? region->pin_size : 0;
 		add_finding(&tally->left, region, UINT64_MAX);
 		if (region->freed)
 			add_finding(&tally->freed, region, UINT64_MAX);
@@ -280,7 +303,7 @@ static int compare_calls(const void *a, const void *b)
 	return one->count > other->count ? -1 : one->count < other->count;
 }
 
-struct tally *tally_make(struct reader *reader, unsigned columns)
+struct tally *tally_make(struct reader *reader, unsigned columns, unsigned history)
 {
 	struct tally *tally = allocate(sizeof(*tally));
 	struct event event;
@@ -289,10 +312,16 @@ struct tally *tally_make(struct reader *reader, unsigned columns)
 	tally->timeline = allocate(columns * sizeof(*tally->timeline));
 	tally->span = reader_span(reader);
 	count_files(tally, reader);
+	sites_begin(&tally->sites, reader);
+	if (history)
+		history_begin(&tally->history, history, tally->span);
 	while (reader_next(reader, &event))
 		count_event(tally, &event);
 	advance_timeline(tally, tally->span);
+	if (history)
+		history_end(&tally->history, &tally->regions);
 	look_at_what_is_left(tally);
+	sites_settle(&tally->sites, reader);
 	if (tally->call_count)
 		qsort(tally->calls, tally->call_count, sizeof(*tally->calls), compare_calls);
 	return tally;
@@ -303,6 +332,8 @@ void tally_free(struct tally *tally, const struct reader *reader)
 	for (unsigned i = 0; i < reader_files(reader); i++)
 		free(tally->call_index[i]);
 	free(tally->call_index);
+	sites_free(&tally->sites);
+	history_free(&tally->history);
 	free(tally->calls);
 	free(tally->timeline);
 	free(tally->freed.list);

@@ -3,8 +3,10 @@
 #ifndef TALLY_H
 #define TALLY_H
 
+#include "history.h"
 #include "reader.h"
 #include "regions.h"
+#include "sites.h"
 
 struct call_tally {
 	const char *name;
@@ -45,6 +47,10 @@ struct tally {
 		left; /* freed: while in use; left: still pinned at the end */
 	uint64_t freed_count, missed_count, left_count; /* also those that are not listed */
 	uint64_t left_freed;				/* of those left: freed memory */
+	uint64_t left_freed_bytes;
+	uint64_t kept, kept_peak; /* bytes that are pinned though they were freed */
+	struct sites sites;
+	struct history history; /* only if asked for */
 	struct counters counters;
 	uint64_t lost;
 	/* pinned bytes over time: the most in each of `columns` equal parts of `span` */
@@ -53,7 +59,8 @@ struct tally {
 	uint64_t span;
 };
 
-struct tally *tally_make(struct reader *reader, unsigned columns);
+/* history: so many columns of it, or 0. */
+struct tally *tally_make(struct reader *reader, unsigned columns, unsigned history);
 void tally_free(struct tally *tally, const struct reader *reader);
 
 #endif

@@ -80,7 +80,7 @@ static void report(char *name)
 
 	if (!reader)
 		return;
-	tally = tally_make(reader, 60);
+	tally = tally_make(reader, 60, 100);
 	plot_bytes(tally->timeline, tally->columns, 8, tally->span);
 	tally_free(tally, reader);
 	reader_close(reader);

@@ -64,7 +64,7 @@ static void report_all(void)
 
 	if (!reader)
 		return;
-	tally = tally_make(reader, 60);
+	tally = tally_make(reader, 60, 100);
 	plot_bytes(tally->timeline, tally->columns, 8, tally->span);
 	tally_free(tally, reader);
 	reader_close(reader);
@@ -335,7 +335,7 @@ START_TEST(a_number_used_again)
 	ck_assert_int_eq(ftruncate(fd, 0), 0);
 	write_at(other.bytes, other.size, 0);
 	reader = reader_open(names, 1);
-	tally = tally_make(reader, 60);
+	tally = tally_make(reader, 60, 100);
 	ck_assert_uint_eq(tally->all.bytes, 3 * 65536);
 	ck_assert_uint_eq(tally->all.pins, 2);
 	ck_assert_uint_eq(tally->all.unpins, 1);

@@ -34,6 +34,8 @@ void trace_file_take_module(struct trace_file *file, const uint64_t *words)
 	struct trace_module *module;
 	const char *behind;
 
+	if (file->module_count > UINT16_MAX)
+		return; /* there are no more numbers */
 	memcpy(&head, words + 1, sizeof(head));
 	behind = (const char *)(words + 1) + sizeof(head);
 	file->modules =

@@ -16,12 +16,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../../tools/format.h"
-#include "../../tools/out.h"
-#include "../../tools/plot.h"
-#include "../../tools/reader.h"
-#include "../../tools/tally.h"
+#include "format.h"
 #include "fuzz_trace.h"
+#include "out.h"
+#include "plot.h"
+#include "reader.h"
+#include "report.h"
+#include "symbols.h"
+#include "tally.h"
 
 enum { MOST_UNITS = 64 };
 
@@ -70,11 +72,13 @@ static void dump(char *name, const struct format *format)
 	while (reader_next(reader, &event))
 		format->event(&event);
 	format->end(reader);
+	symbols_free();
 	reader_close(reader);
 }
 
 static void report(char *name)
 {
+	const struct report_wishes wishes = {.all = true};
 	struct reader *reader = reader_open(&name, 1);
 	struct tally *tally;
 
@@ -82,7 +86,13 @@ static void report(char *name)
 		return;
 	tally = tally_make(reader, 60, 100);
 	plot_bytes(tally->timeline, tally->columns, 8, tally->span);
+	report_answers(tally);
+	report_regions(reader, tally, &wishes);
+	report_sites(tally, &wishes);
+	report_diff(tally, tally);
+	report_html("/dev/null", reader, tally);
 	tally_free(tally, reader);
+	symbols_free();
 	reader_close(reader);
 }
 
@@ -108,6 +118,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 	}
 	if (ftruncate(fd, 0) != 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
 		abort();
+	format_stacks = size & 1;
 	dump(name, &format_text);
 	dump(name, &format_json);
 	report(name);

@@ -18,7 +18,7 @@ ALL += $(B)/pindown
 $(B)/obj/tools/preload.c.o: ALL_CFLAGS += -DPD_LIBDIR='"$(LIBDIR)"'
 
 # What pindown.ko says.
-$(B)/obj/tools/doctor_modules.c.o: INCLUDE += -Ikmod
+$(B)/obj/tools/doctor_modules.c.o $(B)/obj/tools/bar_module.c.o: INCLUDE += -Ikmod
 
 # The names of the watched calls, for check.
 $(B)/obj/tools/watched.c.o: INCLUDE += -Ihook

@@ -7,8 +7,8 @@
 #include "pindown.h"
 #include "verb.h"
 
-static const struct verb *const verbs[] = {&verb_run,	&verb_dump,   &verb_report,
-					   &verb_check, &verb_doctor, &verb_top};
+static const struct verb *const verbs[] = {&verb_run,	 &verb_dump, &verb_report, &verb_check,
+					   &verb_doctor, &verb_bar,  &verb_top};
 enum { VERBS = sizeof(verbs) / sizeof(verbs[0]) };
 
 static void print_help(FILE *to)

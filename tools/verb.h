@@ -8,7 +8,7 @@ struct verb {
 	int (*run)(int argc, char **argv);
 };
 
-extern const struct verb verb_run, verb_dump, verb_report, verb_check, verb_doctor, verb_top;
+extern const struct verb verb_run, verb_dump, verb_report, verb_check, verb_doctor, verb_bar, verb_top;
 
 enum {
 	STATUS_OK = 0,

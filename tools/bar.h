@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* What the parts of `pindown bar` share. */
+#ifndef BAR_H
+#define BAR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* ---- pindown.ko (bar_module.c) --------------------------------------------------------------- */
+
+/* One process on one GPU. */
+struct module_pin {
+	uint32_t pid;
+	uint64_t bytes, regions;
+	char uuid[40]; /* without "GPU-" */
+};
+
+struct module_pins {
+	struct module_pin *list;
+	unsigned count, room;
+	bool is_loaded, by_process; /* by_process: the list could be read; else pid is 0 in it */
+};
+
+/* From the module's list in debugfs, or else its device, which knows no processes. */
+void module_pins_read(struct module_pins *pins);
+
+/* ---- a trace (bar_sites.c) ------------------------------------------------------------------- */
+
+/* A place of the program from which memory was pinned that still is. */
+struct site {
+	const char *name;
+	uint64_t bytes, regions;
+};
+
+struct sites {
+	struct site *list; /* the most bytes first */
+	unsigned count, room;
+	uint64_t bytes, regions;
+};
+
+/* False when no file can be read, which has been said then. */
+bool sites_read(struct sites *sites, char **traces, unsigned count);
+
+#endif

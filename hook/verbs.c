@@ -75,6 +75,7 @@ static inline void *real_on(enum road road, enum pd_verb verb)
 			      : __atomic_load_n(&reals[LOOKED_UP][verb], __ATOMIC_RELAXED);
 }
 
+#define RARE	     __attribute__((noinline))
 #define REAL(symbol) ((pd_##symbol##_function *)real_on(road, PD_VERB_##symbol))
 
 /* ---- whose business is it? ---------------------------------------------------------------------- */
@@ -218,9 +219,9 @@ static inline struct ibv_mr *caught_ibv_reg_mr_iova2(enum road road, struct ibv_
 }
 
 /* The program's own dma-buf and region: seen in the trace, nothing else. */
-static inline struct ibv_mr *caught_ibv_reg_dmabuf_mr(enum road road, struct ibv_pd *pd,
-						      uint64_t offset, size_t length, uint64_t iova,
-						      int fd, int access)
+static RARE struct ibv_mr *caught_ibv_reg_dmabuf_mr(enum road road, struct ibv_pd *pd,
+						    uint64_t offset, size_t length, uint64_t iova,
+						    int fd, int access)
 {
 	pd_ibv_reg_dmabuf_mr_function *real = REAL(ibv_reg_dmabuf_mr);
 	uint64_t begun = begin_trace();
@@ -274,8 +275,8 @@ static int rereg_ours(enum road road, struct pd_mr *ours, int flags, struct ibv_
 	return pd_verbs_replace(ours, mr, what.access) ? IBV_REREG_MR_ERR_CMD : 0;
 }
 
-static inline int caught_ibv_rereg_mr(enum road road, struct ibv_mr *mr, int flags,
-				      struct ibv_pd *pd, void *addr, size_t length, int access)
+static RARE int caught_ibv_rereg_mr(enum road road, struct ibv_mr *mr, int flags, struct ibv_pd *pd,
+				    void *addr, size_t length, int access)
 {
 	pd_ibv_rereg_mr_function *real = REAL(ibv_rereg_mr);
 	uint64_t begun = begin_trace();
@@ -317,7 +318,7 @@ static inline int caught_ibv_dereg_mr(enum road road, struct ibv_mr *mr)
 }
 
 /* For regions made with ibv_import_mr, which are never ours; whoever gives us one of ours is rid of it. */
-static inline void caught_ibv_unimport_mr(enum road road, struct ibv_mr *mr)
+static RARE void caught_ibv_unimport_mr(enum road road, struct ibv_mr *mr)
 {
 	pd_ibv_unimport_mr_function *real = REAL(ibv_unimport_mr);
 
@@ -327,7 +328,7 @@ static inline void caught_ibv_unimport_mr(enum road road, struct ibv_mr *mr)
 		real(mr);
 }
 
-static inline int caught_ibv_dealloc_pd(enum road road, struct ibv_pd *pd)
+static RARE int caught_ibv_dealloc_pd(enum road road, struct ibv_pd *pd)
 {
 	pd_ibv_dealloc_pd_function *real = REAL(ibv_dealloc_pd);
 	uint64_t begun = begin_trace();
@@ -340,7 +341,7 @@ static inline int caught_ibv_dealloc_pd(enum road road, struct ibv_pd *pd)
 	return error;
 }
 
-static inline void caught_ibv_unimport_pd(enum road road, struct ibv_pd *pd)
+static RARE void caught_ibv_unimport_pd(enum road road, struct ibv_pd *pd)
 {
 	pd_ibv_unimport_pd_function *real = REAL(ibv_unimport_pd);
 
@@ -349,7 +350,7 @@ static inline void caught_ibv_unimport_pd(enum road road, struct ibv_pd *pd)
 		real(pd);
 }
 
-static inline int caught_ibv_close_device(enum road road, struct ibv_context *context)
+static RARE int caught_ibv_close_device(enum road road, struct ibv_context *context)
 {
 	pd_ibv_close_device_function *real = REAL(ibv_close_device);
 	uint64_t begun = begin_trace();

@@ -23,13 +23,17 @@
 	} while (0)
 
 /* Memory that the call itself names. */
-#define ALLOCATED(addr, length)                            \
-	do {                                               \
-		uint64_t at_ = (addr), length_ = (length); \
-		if (OK && at_ && length_) {                \
-			pd_device_seen(at_, length_);      \
-			pd_allocated(at_, length_);        \
-		}                                          \
+static void __attribute__((noinline)) allocated(uint64_t addr, uint64_t length)
+{
+	if (!addr || !length)
+		return;
+	pd_device_seen(addr, length);
+	pd_allocated(addr, length);
+}
+#define ALLOCATED(addr, length)                  \
+	do {                                     \
+		if (OK)                          \
+			allocated(addr, length); \
 	} while (0)
 #define ALLOCATED_OF_HOST(addr, length)                    \
 	do {                                               \
@@ -266,31 +270,50 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 #define FOUND_V1(symbol, pfn, version, flags) FOUND(ask_v1, symbol, pfn, version, flags)
 #define FOUND_V2(symbol, pfn, version, flags) FOUND(ask_v2, symbol, pfn, version, flags)
 
+/* Only the calls that programs make all the time are worth the room that fast code takes. */
+#define SMALL	       __attribute__((cold))
+#define FOR_ARRAY      SMALL
+#define FOR_CAPTURE    SMALL
+#define FOR_CHECKPOINT SMALL
+#define FOR_CODE       SMALL
+#define FOR_CONTEXT    SMALL
+#define FOR_EXPORT     SMALL
+#define FOR_EXTERNAL   SMALL
+#define FOR_GATE       SMALL
+#define FOR_GRAPH      SMALL
+#define FOR_GRAPHICS   SMALL
+#define FOR_HOST       SMALL
+#define FOR_IPC	       SMALL
+#define FOR_LINEAR
+#define FOR_STREAM
+#define FOR_VMM SMALL
+
 /* ---- a caught call ----------------------------------------------------------------------- */
 
-#define X(symbol, base, version, flavour, params, args, group, before, after, addr, size, extra)  \
-	static __attribute__((noinline)) CUresult caught_##symbol(PD_LIST params, void *function) \
-	{                                                                                         \
-		typeof(symbol) *real = function;                                                  \
-		struct pd_caught caught;                                                          \
-		uint64_t begun = 0, ended = 0;                                                    \
-		CUresult result;                                                                  \
-                                                                                                  \
-		caught.guards = 0;                                                                \
-		before;                                                                           \
-		if (pd_tracing(PD_EV_CALL))                                                       \
-			begun = pd_ticks();                                                       \
-		result = real args;                                                               \
-		if (PD_UNLIKELY(begun))                                                           \
-			ended = pd_ticks();                                                       \
-		pd_caught_done(&caught);                                                          \
-		after;                                                                            \
-		if (PD_UNLIKELY(begun))                                                           \
-			pd_trace_call(PD_CALL_##symbol, NUMBER(addr), NUMBER(size), (int)result,  \
-				      begun, ended, NUMBER(extra));                               \
-		if (PD_UNLIKELY(result == CUDA_ERROR_DEINITIALIZED))                              \
-			pd_driver_gone();                                                         \
-		return result;                                                                    \
+#define X(symbol, base, version, flavour, params, args, group, before, after, addr, size, extra) \
+	static FOR_##group __attribute__((noinline))                                             \
+	CUresult caught_##symbol(PD_LIST params, void *function)                                 \
+	{                                                                                        \
+		typeof(symbol) *real = function;                                                 \
+		struct pd_caught caught;                                                         \
+		uint64_t begun = 0, ended = 0;                                                   \
+		CUresult result;                                                                 \
+                                                                                                 \
+		caught.guards = 0;                                                               \
+		before;                                                                          \
+		if (pd_tracing(PD_EV_CALL))                                                      \
+			begun = pd_ticks();                                                      \
+		result = real args;                                                              \
+		if (PD_UNLIKELY(begun))                                                          \
+			ended = pd_ticks();                                                      \
+		pd_caught_done(&caught);                                                         \
+		after;                                                                           \
+		if (PD_UNLIKELY(begun))                                                          \
+			pd_trace_call(PD_CALL_##symbol, NUMBER(addr), NUMBER(size), (int)result, \
+				      begun, ended, NUMBER(extra));                              \
+		if (PD_UNLIKELY(result == CUDA_ERROR_DEINITIALIZED))                             \
+			pd_driver_gone();                                                        \
+		return result;                                                                   \
 	}
 #include "entrypoints.def"
 #undef X
@@ -298,8 +321,8 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 /* ---- the two roads ----------------------------------------------------------------------- */
 
 /* The address by which we know our export is our own, whatever the loader binds its name to. */
-#define X(symbol, base, version, flavour, params, args, ...)                                       \
-	PD_EXPORT CUresult symbol params                                                           \
+#define X(symbol, base, version, flavour, params, args, group, ...)                                \
+	PD_EXPORT FOR_##group CUresult symbol params                                               \
 	{                                                                                          \
 		void *real = __atomic_load_n(&pd_linked_real[PD_CALL_##symbol], __ATOMIC_RELAXED); \
                                                                                                    \
@@ -309,9 +332,9 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 			return caught_##symbol(PD_LIST args, real);                                \
 		return ((typeof(symbol) *)real)args;                                               \
 	}                                                                                          \
-	static typeof(symbol) linked_##symbol __attribute__((alias(#symbol)));                     \
+	static typeof(symbol) linked_##symbol FOR_##group __attribute__((alias(#symbol)));         \
                                                                                                    \
-	static CUresult looked_up_##symbol params                                                  \
+	static FOR_##group CUresult looked_up_##symbol params                                      \
 	{                                                                                          \
 		void *real =                                                                       \
 			__atomic_load_n(&pd_looked_up_real[PD_CALL_##symbol], __ATOMIC_RELAXED);   \

@@ -44,3 +44,12 @@ $(bench_bin)/workloads-pindown: $(B)/libpindown.so $(bench_bin)/null/libcuda.so.
 # cache/build.mk has been read by now.
 $(bench_bin)/inside: $(bench_obj)/inside.c.o $(patsubst %,$(B)/obj/%.o,$(filter cache/%,$(LIB_SRC))) $(bench_bin)/null/libcuda.so.1
 	$(CC) $(ALL_CFLAGS) $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) $(bench_bin)/null/libcuda.so.1 -ldl -lpthread
+
+# The verbs wrappers, on a libibverbs that does nothing.
+BENCH += $(bench_bin)/verbs
+$(bench_bin)/null-verbs/libibverbs.so.1: $(bench_obj)/null_verbs.c.o tests/bench/null_verbs.map
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libibverbs.so.1 -Wl,--version-script=tests/bench/null_verbs.map $< -o $@ \
+		$(ALL_LDFLAGS)
+$(bench_bin)/verbs: $(bench_obj)/verbs.c.o $(B)/obj/hook/symtab.c.o $(B)/sim/libcuda.so.1 $(bench_bin)/null-verbs/libibverbs.so.1
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/null-verbs' -lpthread

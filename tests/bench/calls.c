@@ -8,11 +8,8 @@
  * function in libcuda's own symbol table. Without a preload the two are the same.
  */
 #define _GNU_SOURCE
-#include <link.h>
-
 #include "calls.h"
-
-#include "../../hook/symtab.h"
+#include "straight.h"
 
 #define BATCH	      256u
 #define BATCHES	      201u
@@ -32,35 +29,13 @@ static struct calls {
 } linked = {cuMemAlloc_v2, cuMemFree_v2, cuMemAllocAsync, cuMemFreeAsync, cuPointerGetAttribute},
   straight, *use = &linked;
 
-static int find_libcuda(struct dl_phdr_info *info, size_t size, void *object)
-{
-	(void)size;
-	for (unsigned i = 0; i < info->dlpi_phnum; i++)
-		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC &&
-		    pd_elf_read(object, info->dlpi_addr,
-				(const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr)) &&
-		    pd_elf_same(((struct pd_elf *)object)->soname, "libcuda.so.1"))
-			return 1;
-	return 0;
-}
-
-static void *in_libcuda(const char *name)
-{
-	struct pd_elf object;
-	void *found = dl_iterate_phdr(find_libcuda, &object) ? pd_elf_find(&object, name) : NULL;
-
-	if (!found)
-		stop("libcuda.so.1 has not all functions that are measured", 0);
-	return found;
-}
-
 static void find_straight(void)
 {
-	straight.alloc = in_libcuda("cuMemAlloc_v2");
-	straight.free = in_libcuda("cuMemFree_v2");
-	straight.alloc_async = in_libcuda("cuMemAllocAsync");
-	straight.free_async = in_libcuda("cuMemFreeAsync");
-	straight.attribute = in_libcuda("cuPointerGetAttribute");
+	straight.alloc = in_library("libcuda.so.1", "cuMemAlloc_v2");
+	straight.free = in_library("libcuda.so.1", "cuMemFree_v2");
+	straight.alloc_async = in_library("libcuda.so.1", "cuMemAllocAsync");
+	straight.free_async = in_library("libcuda.so.1", "cuMemFreeAsync");
+	straight.attribute = in_library("libcuda.so.1", "cuPointerGetAttribute");
 }
 
 static void alloc_batch(void)

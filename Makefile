@@ -51,6 +51,8 @@ BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
+BASHDIR ?= $(PREFIX)/share/bash-completion/completions
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
 # Filled by the fragments.
 LIB_SRC :=	# sources of libpindown.so, .c and .S
@@ -140,6 +142,8 @@ install: $(ALL) $(MAN)
 	for page in $(MAN); do \
 		install -D -m 644 -t $(DESTDIR)$(MANDIR)/man$${page##*.} $$page || exit; \
 	done
+	install -D -m 644 tools/completion/pindown.bash $(DESTDIR)$(BASHDIR)/pindown
+	install -D -m 644 tools/completion/_pindown $(DESTDIR)$(ZSHDIR)/_pindown
 	@echo "pindown is installed below $(DESTDIR)$(PREFIX)"
 
 clean:

@@ -430,4 +430,5 @@ static int run(int argc, char **argv)
 	return status;
 }
 
-const struct verb verb_bar = {"bar", "show how much of BAR1 is in use, and by whom", run};
+const struct verb verb_bar = {"bar", "show how much of BAR1 is in use, and by whom", run, options,
+			      ARGUMENTS_NONE};

@@ -306,4 +306,5 @@ static int run(int argc, char **argv)
 	return worst;
 }
 
-const struct verb verb_check = {"check", "say what will be seen of a program", run};
+const struct verb verb_check = {"check", "say what will be seen of a program", run, options,
+				ARGUMENTS_PROGRAMS};

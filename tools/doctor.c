@@ -221,4 +221,4 @@ static int run(int argc, char **argv)
 }
 
 const struct verb verb_doctor = {"doctor", "say whether this machine is fit for GPUDirect RDMA",
-				 run};
+				 run, options, ARGUMENTS_NONE};

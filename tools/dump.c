@@ -155,4 +155,5 @@ static int run(int argc, char **argv)
 	return status;
 }
 
-const struct verb verb_dump = {"dump", "show a trace, one event a line", run};
+const struct verb verb_dump = {"dump", "show a trace, one event a line", run, options,
+			       ARGUMENTS_TRACES};

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "complete.h"
 #include "pindown.h"
 #include "verb.h"
 
@@ -51,6 +52,8 @@ int main(int argc, char **argv)
 		printf("pindown %d.%d\n", PINDOWN_VERSION_MAJOR, PINDOWN_VERSION_MINOR);
 		return STATUS_OK;
 	}
+	if (strcmp(argv[1], "--complete") == 0)
+		return complete(argv + 2, argc - 2, verbs, VERBS);
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
 	    strcmp(argv[1], "help") == 0)
 		return help_about(argc, argv);

@@ -333,4 +333,5 @@ static int run(int argc, char **argv)
 	return compare(argv + optind, &wishes);
 }
 
-const struct verb verb_report = {"report", "say what a trace shows in sum", run};
+const struct verb verb_report = {"report", "say what a trace shows in sum", run, options,
+				 ARGUMENTS_TRACES};

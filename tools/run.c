@@ -25,7 +25,7 @@ static bool takes_argument(const struct pd_variable *variable)
 	return variable->argument[0] != '[';
 }
 
-static struct option *make_options(void)
+struct option *run_options(void)
 {
 	struct option *options = allocate((pd_variable_count + 2) * sizeof(*options));
 
@@ -104,7 +104,7 @@ static void set(const char *name, const char *value)
 /* Sets the variables; false when the command line is bad or only asks for help. */
 static bool take_options(int argc, char **argv, int *status)
 {
-	struct option *options = make_options();
+	struct option *options = run_options();
 	int number;
 
 	*status = STATUS_USAGE;
@@ -224,4 +224,5 @@ static int run(int argc, char **argv)
 	return status;
 }
 
-const struct verb verb_run = {"run", "start a program with libpindown.so preloaded", run};
+const struct verb verb_run = {"run", "start a program with libpindown.so preloaded", run, NULL,
+			      ARGUMENTS_COMMAND};

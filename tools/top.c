@@ -442,4 +442,5 @@ static int run(int argc, char **argv)
 	return STATUS_OK;
 }
 
-const struct verb verb_top = {"top", "show running processes and what they have pinned", run};
+const struct verb verb_top = {"top", "show running processes and what they have pinned", run,
+			      options, ARGUMENTS_PROCESSES};

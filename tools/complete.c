@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "complete.h"
+
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config.h"
+#include "pages.h"
+#include "trace.h"
+#include "trace_format.h"
+
+/* What is typed, and what comes before a candidate in its place: "--color=" of "--color=al". */
+struct typed {
+	const char *text;
+	char before[80];
+};
+
+static void offer(const struct typed *typed, const char *candidate, const char *meaning)
+{
+	if (strncmp(candidate, typed->text, strlen(typed->text)) != 0)
+		return;
+	printf("%s%s", typed->before, candidate);
+	if (meaning)
+		printf("\t%s", meaning);
+	putchar('\n');
+}
+
+/* ---- values of options --------------------------------------------------------------------- */
+
+/* For options of all verbs that have them; those of `run` are in the table of variables. */
+static const struct {
+	const char *option;
+	const char *const *values; /* NULL: what `shell` says */
+	const char *shell;
+} known[] = {
+	{"color", (const char *const[]){"auto", "always", "never", NULL}, NULL},
+	{"colour", (const char *const[]){"auto", "always", "never", NULL}, NULL},
+	{"sort", (const char *const[]){"pinned", "regions", "kept", "hits", "misses", "pid", NULL},
+	 NULL},
+	{"sysfs", NULL, ":folders"},
+	{"trace", NULL, ":traces"},
+	{"symbols", NULL, ":folders"},
+	{"html", NULL, ":files"},
+};
+
+static void offer_list(const struct typed *typed, const char *const *values)
+{
+	for (; values && *values; values++)
+		offer(typed, *values, NULL);
+}
+
+static void offer_events(const struct typed *typed)
+{
+	for (unsigned event = 0; event < PD_EV_LOST; event++)
+		offer(typed, pd_event_names[event], NULL);
+}
+
+static bool offer_variable(const struct typed *typed, const char *option)
+{
+	for (unsigned i = 0; i < pd_variable_count; i++) {
+		if (strcmp(pd_variables[i].option, option) != 0)
+			continue;
+		offer_list(typed, pd_variables[i].choices);
+		if (strcmp(pd_variables[i].argument, "FILE") == 0)
+			puts(":files");
+		if (strcmp(option, "events") == 0)
+			offer_events(typed);
+		return true;
+	}
+	return false;
+}
+
+static void offer_values(const struct verb *verb, const struct typed *typed, const char *option)
+{
+	if (!verb->options && offer_variable(typed, option))
+		return;
+	if (strcmp(option, "event") == 0)
+		offer_events(typed);
+	for (unsigned i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		if (strcmp(known[i].option, option) != 0)
+			continue;
+		offer_list(typed, known[i].values);
+		if (known[i].shell)
+			puts(known[i].shell);
+	}
+}
+
+/* ---- options and arguments ----------------------------------------------------------------- */
+
+/* `run` has one for each variable. */
+static const struct option *options_of(const struct verb *verb)
+{
+	static struct option *of_run;
+
+	if (verb->options)
+		return verb->options;
+	if (!of_run)
+		of_run = run_options();
+	return of_run;
+}
+
+/* The option that a word names, also with "=" and a value behind it. */
+static const struct option *option_named(const struct verb *verb, const char *word)
+{
+	size_t length = strcspn(word, "=");
+	const struct option *option;
+
+	if (strncmp(word, "--", 2) != 0)
+		return NULL;
+	for (option = options_of(verb); option->name; option++)
+		if (strlen(option->name) == length - 2 &&
+		    strncmp(option->name, word + 2, length - 2) == 0)
+			return option;
+	return NULL;
+}
+
+static const char *meaning_of(const struct verb *verb, const char *option)
+{
+	static char meaning[64];
+
+	for (unsigned i = 0; !verb->options && i < pd_variable_count; i++) {
+		if (strcmp(pd_variables[i].option, option) != 0)
+			continue;
+		/* What the first sentence has room for in a line. */
+		snprintf(meaning, sizeof(meaning), "%s", pd_variables[i].help);
+		meaning[strcspn(meaning, ".:(")] = '\0';
+		return meaning;
+	}
+	return NULL;
+}
+
+/* Of two spellings one is enough. */
+static void offer_options(const struct verb *verb, const struct typed *typed)
+{
+	for (const struct option *option = options_of(verb); option->name; option++) {
+		char text[80];
+
+		if (strcmp(option->name, "colour") == 0 && strcmp(typed->text, "--colou") != 0)
+			continue;
+		snprintf(text, sizeof(text), "--%s", option->name);
+		offer(typed, text, meaning_of(verb, option->name));
+	}
+}
+
+static void offer_processes(const struct typed *typed)
+{
+	struct processes all = {0};
+
+	processes_read(&all);
+	for (unsigned i = 0; i < all.count; i++) {
+		char pid[16];
+
+		snprintf(pid, sizeof(pid), "%u", all.list[i].pid);
+		offer(typed, pid, all.list[i].command);
+	}
+	processes_free(&all);
+}
+
+static void offer_arguments(const struct verb *verb, const struct typed *typed)
+{
+	switch (verb->arguments) {
+	case ARGUMENTS_NONE:
+		break;
+	case ARGUMENTS_TRACES:
+		puts(":traces");
+		break;
+	case ARGUMENTS_PROGRAMS:
+		puts(":commands");
+		puts(":files");
+		break;
+	case ARGUMENTS_COMMAND:
+		puts(":commands");
+		break;
+	case ARGUMENTS_PROCESSES:
+		offer_processes(typed);
+		break;
+	}
+}
+
+/* ---- all ----------------------------------------------------------------------------------- */
+
+static bool needs_value(const struct verb *verb, const char *word)
+{
+	const struct option *option = option_named(verb, word);
+
+	return option && option->has_arg == required_argument && !strchr(word, '=');
+}
+
+/* The place of the program that `run` starts, or -1: what follows is the program's. */
+static int program_in(const struct verb *verb, char **words, int count)
+{
+	for (int i = 1; i < count; i++) {
+		if (strcmp(words[i], "--") == 0)
+			return i + 1;
+		if (words[i][0] != '-')
+			return i;
+		if (needs_value(verb, words[i]))
+			i += i + 1 < count && strcmp(words[i + 1], "=") == 0 ? 2 : 1;
+	}
+	return -1;
+}
+
+/*
+ * The option whose value is being typed, which `typed` is set to; NULL when it is none. bash makes words
+ * of their own of a "=" and of what is behind it.
+ */
+static const char *option_before(const struct verb *verb, char **words, int count,
+				 struct typed *typed)
+{
+	char *last = words[count - 1], *equals = strchr(last, '=');
+
+	if (count > 2 && strcmp(last, "=") == 0 && option_named(verb, words[count - 2])) {
+		typed->text = "";
+		return words[count - 2] + 2;
+	}
+	if (count > 3 && strcmp(words[count - 2], "=") == 0 && option_named(verb, words[count - 3]))
+		return words[count - 3] + 2;
+	if (count > 2 && needs_value(verb, words[count - 2]))
+		return words[count - 2] + 2;
+	if (equals && option_named(verb, last)) {
+		snprintf(typed->before, sizeof(typed->before), "%.*s", (int)(equals + 1 - last),
+			 last);
+		typed->text = equals + 1;
+		*equals = '\0';
+		return last + 2;
+	}
+	return NULL;
+}
+
+static void complete_for(const struct verb *verb, char **words, int count)
+{
+	struct typed typed = {.text = words[count - 1]};
+	const char *option;
+	int program =
+		verb->arguments == ARGUMENTS_COMMAND ? program_in(verb, words, count - 1) : -1;
+
+	if (program >= 0 && program < count - 1) {
+		puts(":files");
+		return;
+	}
+	option = program < 0 ? option_before(verb, words, count, &typed) : NULL;
+	if (option)
+		offer_values(verb, &typed, option);
+	else if (typed.text[0] == '-' && program < 0)
+		offer_options(verb, &typed);
+	else
+		offer_arguments(verb, &typed);
+}
+
+int complete(char **words, int count, const struct verb *const *verbs, unsigned verb_count)
+{
+	struct typed typed = {.text = count ? words[0] : ""};
+
+	for (unsigned i = 0; i < verb_count; i++) {
+		if (count > 1 && strcmp(words[0], verbs[i]->name) == 0)
+			complete_for(verbs[i], words, count);
+		else if (count <= 1)
+			offer(&typed, verbs[i]->name, verbs[i]->summary);
+	}
+	if (count == 1 && words[0][0] == '-') {
+		offer(&typed, "--help", NULL);
+		offer(&typed, "--version", NULL);
+	}
+	return STATUS_OK;
+}

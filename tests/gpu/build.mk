@@ -7,6 +7,11 @@ gpu_bin := $(B)/gpu
 $(B)/obj/tests/gpu/%: INCLUDE += -Ihook
 $(gpu_bin)/miss: $(B)/obj/tests/gpu/miss.c.o $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
+# Its libibverbs.so.1 is the recording one, there too.
+$(B)/obj/tests/gpu/verbs.c.o: INCLUDE += -Itests/verbs
+$(gpu_bin)/verbs: $(B)/obj/tests/gpu/verbs.c.o $(apps_cuda) $(B)/verbs/libibverbs.so.1
+	$(apps_link) $^ -o $@ $(apps_libs)
+CHECK_WITH += $(gpu_bin)/verbs
 
 # CUDA's runtime, as programs are linked with it; only for machines that have its compiler.
 gpu_runtime := $(addprefix $(gpu_bin)/runtime-,static static-per-thread shared shared-per-thread)
@@ -15,6 +20,6 @@ $(gpu_runtime): tests/gpu/runtime.cu
 	nvcc -O1 --cudart $(if $(findstring static,$@),static,shared) \
 		--default-stream $(if $(findstring per-thread,$@),per-thread,legacy) -o $@ $<
 
-gpu-programs: $(apps_built) $(DEMO_WITH) $(BENCH) $(gpu_bin)/miss
+gpu-programs: $(apps_built) $(DEMO_WITH) $(BENCH) $(gpu_bin)/miss $(gpu_bin)/verbs
 gpu-runtime: $(gpu_runtime)
 .PHONY: gpu-programs gpu-runtime

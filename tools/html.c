@@ -210,14 +210,26 @@ static void put_words(FILE *page, const char *text)
 	fputs("</td>", page);
 }
 
+static void put_who(FILE *page, const struct trace_file *file, uint32_t stack)
+{
+	enum { MOST = 8 };
+	struct place places[MOST];
+	unsigned count = stack ? symbols_chain(file, stack, places, MOST) : 0;
+	char text[PLACE_ROOM];
+
+	fputs("<td class=\"w\">", page);
+	for (unsigned i = 0; i < count; i++) {
+		fputs(i ? "<br><span class=\"dim\">" : "", page);
+		html_text(page, place_text(&places[i], text));
+		fputs(i ? "</span>" : "", page);
+	}
+	fputs(count ? "</td>" : "–</td>", page);
+}
+
 static void put_finding(FILE *page, const struct reader *reader, const struct finding *finding)
 {
 	const struct region *region = &finding->region;
 	const struct trace_file *file = reader_file(reader, region->file);
-	const char *pinned =
-			   region->pin_stack ? symbols_caller_text(file, region->pin_stack) : NULL,
-		   *freed = region->freed_stack ? symbols_caller_text(file, region->freed_stack)
-						: NULL;
 
 	fprintf(page, "<tr><td class=\"a\">%#llx</td>", (unsigned long long)region->addr);
 	put_number(page, region->size, bytes_text(region->size).text);
@@ -228,8 +240,8 @@ static void put_finding(FILE *page, const struct reader *reader, const struct fi
 		   region->freed ? duration_text(region->freed_at).text : "–");
 	put_number(page, finding->until,
 		   finding->until == UINT64_MAX ? "never" : duration_text(finding->until).text);
-	put_words(page, pinned ? pinned : "–");
-	put_words(page, freed ? freed : "–");
+	put_who(page, file, region->pin_stack);
+	put_who(page, file, region->freed_stack);
 	put_process_number(page, file);
 	fputs("</tr>\n", page);
 }

@@ -123,13 +123,13 @@ static void put_life(FILE *page, const struct map *map, const struct life *life)
 
 	if (life->freed_at < life->to)
 		freed = x_of(map, life->freed_at);
-	put_box(page, "p", from, y, freed - from, height);
+	put_box(page, "p b", from, y, freed - from, height);
 	fprintf(page, "<title>%#llx, %s, pinned from %s to %s</title></rect>\n",
 		(unsigned long long)life->addr, bytes_text(life->size).text,
 		duration_text(life->from).text, duration_text(life->to).text);
 	if (life->freed_at >= life->to)
 		return;
-	put_box(page, "k", freed, y, to - freed, height);
+	put_box(page, "k b", freed, y, to - freed < 2 ? 2 : to - freed, height);
 	fprintf(page, "<title>%#llx, %s, freed at %s and kept until %s</title></rect>\n",
 		(unsigned long long)life->addr, bytes_text(life->size).text,
 		duration_text(life->freed_at).text, duration_text(life->to).text);

@@ -15,8 +15,8 @@ struct region {
 	 */
 	uint64_t buffer_id;
 	uint32_t number;
-	uint32_t file;			 /* index */
-	uint32_t pin_stack, freed_stack; /* call stacks; 0: none */
+	uint32_t file;				      /* index */
+	uint32_t pin_stack, freed_stack, unpin_stack; /* call stacks; 0: none */
 	int16_t device;
 	bool freed; /* its memory ended while somebody held it */
 	bool used;  /* the slot of the table */

@@ -97,8 +97,10 @@ static void print_what_it_cost(const struct tally *tally)
 	if (tally->sites.count) {
 		const struct site *site = &tally->sites.list[0];
 
-		snprintf(text, sizeof(text), "%s: %s in %s times %s", site->caller,
-			 duration_text(site->ns).text, count_text(site->count).text, site->what);
+		snprintf(text, sizeof(text), "%s: %s in %s %s%s", site->caller,
+			 duration_text(site->ns).text, count_text(site->count).text,
+			 strcmp(site->what, "pin") == 0 ? "" : "calls of ",
+			 strcmp(site->what, "pin") == 0 ? "pins" : site->what);
 		print_line("Hottest call site", FACT, text);
 	}
 }
@@ -117,12 +119,17 @@ bool report_is_bad(const struct tally *tally)
 
 /* ---- lists of regions ----------------------------------------------------------------------- */
 
+/* The whole way, so that what the program meant is seen too. */
 static void print_who(const struct trace_file *file, const char *what, uint32_t stack)
 {
-	const char *caller = stack ? symbols_caller_text(file, stack) : NULL;
+	enum { MOST = 8 };
+	struct place places[MOST];
+	unsigned count = stack ? symbols_chain(file, stack, places, MOST) : 0;
+	char text[PLACE_ROOM];
 
-	if (caller)
-		out_print("      %s%s%s %s\n", out_dim(), what, out_plain(), caller);
+	for (unsigned i = 0; i < count; i++)
+		out_print("      %s%-10s%s  %s\n", out_dim(), i ? "" : what, out_plain(),
+			  place_text(&places[i], text));
 }
 
 static void print_finding(const struct reader *reader, const struct finding *finding, bool freed)
@@ -152,7 +159,9 @@ static void print_finding(const struct reader *reader, const struct finding *fin
 	*at++ = '\n';
 	out_took(at);
 	print_who(file, "pinned by", region->pin_stack);
-	print_who(file, "freed by ", region->freed_stack);
+	print_who(file, "freed by", region->freed_stack);
+	if (freed)
+		print_who(file, "let go by", region->unpin_stack);
 }
 
 static void print_findings(const struct reader *reader, const struct findings *findings,

@@ -128,6 +128,24 @@ const struct place *symbols_caller(const struct trace_file *file, uint32_t stack
 	return depth ? symbols_frame(file, frames[0], &count) : NULL;
 }
 
+unsigned symbols_chain(const struct trace_file *file, uint32_t stack, struct place *places,
+		       unsigned most)
+{
+	struct place all[MOST_PLACES];
+	unsigned total = symbols_stack(file, stack, all), first = 0, count = 0;
+
+	while (first < total && all[first].module && is_cudas(all[first].module))
+		first++;
+	if (first == total)
+		first = 0;
+	while (first < total && count < most) {
+		places[count++] = all[first++];
+		if (places[count - 1].function && strcmp(places[count - 1].function, "main") == 0)
+			break;
+	}
+	return count;
+}
+
 static const char *base_name(const char *path)
 {
 	const char *slash = strrchr(path, '/');

@@ -30,6 +30,13 @@ const struct place *symbols_frame(const struct trace_file *file, uint64_t frame,
 enum { MOST_PLACES = 256 };
 unsigned symbols_stack(const struct trace_file *file, uint32_t stack, struct place *places);
 
+/*
+ * The same as people want to read it: without CUDA's own libraries at its begin, up to main() or to
+ * `most` places.
+ */
+unsigned symbols_chain(const struct trace_file *file, uint32_t stack, struct place *places,
+		       unsigned most);
+
 /* The first place that is not in a library of CUDA's: who called, for people. NULL: no such stack. */
 const struct place *symbols_caller(const struct trace_file *file, uint32_t stack);
 

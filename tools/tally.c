@@ -107,8 +107,9 @@ static void add_finding(struct findings *findings, const struct region *region, 
 	findings->list[findings->count++] = (struct finding){*region, until};
 }
 
-static void end_region(struct tally *tally, struct region *region, uint64_t ts)
+static void end_region(struct tally *tally, struct region *region, uint64_t ts, uint32_t stack)
 {
+	region->unpin_stack = stack;
 	end_pin(&tally->all, region);
 	end_pin(device_of(tally, region->device), region);
 	if (region->freed) {
@@ -134,7 +135,7 @@ static void count_pin(struct tally *tally, const struct event *event)
 	if (record->result == 0) {
 		/* Its unpin was lost, or is not in the trace. */
 		if (region)
-			end_region(tally, region, event->ts);
+			end_region(tally, region, event->ts, 0);
 		region = regions_add(&tally->regions, event->file->index, record->region,
 				     record->buffer_id);
 		region->addr = record->addr;
@@ -203,7 +204,7 @@ static void count_region(struct tally *tally, const struct event *event)
 		break;
 	case PD_EV_UNPIN:
 		if (region)
-			end_region(tally, region, event->ts);
+			end_region(tally, region, event->ts, record->stack);
 		break;
 	case PD_EV_EVICT:
 		tally->all.evictions++;

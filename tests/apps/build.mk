@@ -94,3 +94,13 @@ $(demo_bin)/libtransport.so: $(apps_obj)/demo_transport.c.o $(apps_obj)/demo_car
 	$(apps_link) -shared -Wl,-soname,libtransport.so $^ -o $@ $(apps_libs)
 $(demo_bin)/app: $(apps_obj)/demo_app.c.o $(demo_bin)/libtransport.so $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs) -Wl,-rpath,'$$ORIGIN'
+
+# docs/investigation.md: a program with mistakes, and its transport.
+# Its lines are named, and all who called must be on the stack.
+$(apps_obj)/halo.c.o $(apps_obj)/halo_transport.c.o: ALL_CFLAGS += -g -fno-optimize-sibling-calls
+$(demo_bin)/libhalo_transport.so: $(apps_obj)/halo_transport.c.o
+	$(apps_link) -shared -Wl,-soname,libhalo_transport.so $^ -o $@ $(apps_libs)
+$(demo_bin)/halo: $(apps_obj)/halo.c.o $(demo_bin)/libhalo_transport.so $(apps_cuda)
+	$(apps_link) $^ -o $@ $(apps_libs) -Wl,-rpath,'$$ORIGIN'
+CHECK_WITH += $(demo_bin)/halo
+CHECK_SIM += tests/apps/check-investigation

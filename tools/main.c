@@ -9,7 +9,7 @@
 #include "verb.h"
 
 static const struct verb *const verbs[] = {&verb_run,	 &verb_dump, &verb_report, &verb_check,
-					   &verb_doctor, &verb_bar,  &verb_top};
+					   &verb_doctor, &verb_bar,  &verb_top,	   &verb_replay};
 enum { VERBS = sizeof(verbs) / sizeof(verbs[0]) };
 
 static void print_help(FILE *to)

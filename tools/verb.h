@@ -25,7 +25,7 @@ struct verb {
 struct option *run_options(void);
 
 extern const struct verb verb_run, verb_dump, verb_report, verb_check, verb_doctor, verb_bar,
-	verb_top;
+	verb_top, verb_replay;
 
 enum {
 	STATUS_OK = 0,

@@ -5,7 +5,7 @@ bench_bin := $(B)/bench
 bench_obj := $(B)/obj/tests/bench
 
 # Linked with a libcuda.so.1 that only has what they call; which one they run on is the runner's choice.
-bench_cuda := calls stacks events resident hits
+bench_cuda := calls stacks events resident hits patterns
 $(bench_obj)/%: INCLUDE += -Ihook
 BENCH += $(addprefix $(bench_bin)/,$(bench_cuda) startup null/libcuda.so.1)
 
@@ -19,6 +19,8 @@ $(bench_bin)/calls: $(B)/obj/hook/symtab.c.o
 $(bench_bin)/resident: bench_libs := -lpthread
 $(bench_bin)/events: bench_libs = $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..' -lpthread
 $(bench_bin)/events: $(B)/libpindown.so
+$(bench_bin)/patterns: bench_libs = $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..' -lm
+$(bench_bin)/patterns: $(B)/libpindown.so
 $(bench_bin)/hits: bench_libs = $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..' -lpthread
 $(bench_bin)/hits: $(bench_obj)/hits_pindown.c.o $(B)/libpindown.so
 

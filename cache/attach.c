@@ -120,18 +120,20 @@ static void publish(uint32_t number, uint32_t region, const struct request *r, v
 }
 
 /* It was made for memory, or for a consumer, that has gone meanwhile. Lock not held. */
-static void discard(struct pd_consumer *consumer, uint32_t region, const struct request *r,
-		    void *data)
+static void discard(struct pd_consumer *consumer, struct pd_object_event *told, void *data)
 {
+	struct pindown_region *region = &pd_regions[told->region];
 	struct pindown_object_end what = {
-		.key = *r->key,
+		.key = *told->key,
 		.data = data,
-		.region = &pd_regions[region],
-		.reason = pd_regions[region].reason ? pd_regions[region].reason
-						    : PINDOWN_REASON_OWNER,
+		.region = region,
+		.reason = region->reason ? region->reason : PINDOWN_REASON_OWNER,
 	};
 
-	pd_consumer_destroy(consumer, &what);
+	told->begin = pd_tracing(PD_EV_DEREGISTER) ? pd_ticks() : 0;
+	told->result = pd_consumer_destroy(consumer, &what);
+	told->reason = (uint16_t)what.reason;
+	pd_trace_object(PD_EV_DEREGISTER, consumer->name, told);
 }
 
 /*
@@ -142,18 +144,22 @@ static int make(struct pd_creation *creation, struct pd_consumer *consumer, uint
 		const struct request *r)
 {
 	uint32_t region = creation->region;
+	struct pd_object_event told = {.region = region, .number = number, .key = r->key};
 	void *data = NULL;
 	int result;
 	bool gone;
 
 	pd_unlock();
-	result = pd_consumer_create(consumer, &pd_regions[region], r->key, r->request, &data);
+	told.begin = pd_tracing(PD_EV_REGISTER) ? pd_ticks() : 0;
+	result = told.result =
+		pd_consumer_create(consumer, &pd_regions[region], r->key, r->request, &data);
+	pd_trace_object(PD_EV_REGISTER, consumer->name, &told);
 	pd_lock();
 	gone = !pd_state_is_live(pd_regions[region].state) || consumer->leaving;
 	if (result == 0 && gone && is_listed(creation)) {
 		result = consumer->leaving ? PINDOWN_ERR_INVALID : AGAIN;
 		pd_unlock();
-		discard(consumer, region, r, data);
+		discard(consumer, &told, data);
 		pd_lock();
 	}
 	if (!is_listed(creation))

@@ -7,6 +7,7 @@
 #include "config.h"
 #include "driver.h"
 #include "events.h"
+#include "exports.h"
 #include "index.h"
 #include "point.h"
 
@@ -52,6 +53,7 @@ end_slow(const struct pd_scope *scope, enum pindown_reason reason)
 {
 	int saved = errno;
 
+	pd_exports_end(scope, reason);
 	pd_end_scope(scope, reason, false);
 	errno = saved;
 }
@@ -230,8 +232,10 @@ static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end
 
 void pd_allocated(uint64_t addr, uint64_t length)
 {
+	uint32_t unsettled = __atomic_load_n(&pd_unsettled, __ATOMIC_RELAXED);
+
 	if (__builtin_expect(__atomic_load_n(&pd_occupied, __ATOMIC_RELAXED) |
-				     __atomic_load_n(&pd_unsettled, __ATOMIC_RELAXED),
+				     (unsettled & ~PD_UNSETTLED_EXPORTS),
 			     0) &&
 	    addr + length > addr)
 		allocated_slow(addr, addr + length);

@@ -12,6 +12,7 @@
 #include "cache.h"
 #include "driver.h"
 #include "events.h"
+#include "exports.h"
 #include "index.h"
 #include "live.h"
 #include "object.h"
@@ -51,6 +52,7 @@ void pd_fork_child(void)
 	pd_region_fork_child();
 	pd_objects_fork_child();
 	pd_creations_fork_child();
+	pd_exports_fork_child();
 	pd_consumers_fork_child();
 	pd_queue = (struct pd_queue){0, 0};
 	pd_occupied = 0;

@@ -18,6 +18,12 @@ void pd_unlock(void);
 
 extern __attribute__((visibility("hidden"))) uint32_t pd_unsettled; /* changed under the lock */
 
+/*
+ * A bit of it: dma-bufs of the program's own are remembered (exports.h). It is here so that a free
+ * asks one question for both.
+ */
+#define PD_UNSETTLED_EXPORTS 0x80000000u
+
 /* Lock held. Something has settled: wake who waits for it. */
 void pd_wake_waiters(void);
 

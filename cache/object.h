@@ -22,6 +22,7 @@
 #include "pindown.h"
 #include "region.h"
 #include "thread.h"
+#include "trace.h"
 
 /*
  *	FREE -> LIVE				made, and found by attach
@@ -132,6 +133,21 @@ void pd_consumer_leave(struct pd_consumer *consumer);
 /* How many of its running callbacks are this thread's. */
 uint32_t pd_consumer_runs_here(const struct pd_consumer *consumer);
 void pd_consumers_fork_child(void);
+
+/* ---- object_trace.c ----------------------------------------------------------------------- */
+
+/* Lock not held; the region is held, or ours. What an event says of an object. */
+struct pd_object_event {
+	uint32_t region, number;
+	const struct pindown_key *key;
+	int result;
+	uint16_t reason, flags;
+	uint64_t begin; /* ticks; 0: took no time */
+};
+void pd_trace_object(enum pd_event event, const char *consumer, const struct pd_object_event *what);
+
+/* Of one consumer, `count` objects are held though their memory has ended. */
+void pd_trace_held(const struct pindown_region *region, const char *consumer, uint32_t count);
 
 /* ---- attach.c ----------------------------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
 /* How consumer objects come to their end: with their region, their owner, or their consumer. */
 #define _GNU_SOURCE
 #include <sched.h>
+#include <string.h>
 
 #include "cache.h"
 #include "config.h"
@@ -42,18 +43,10 @@ static void take(uint32_t number, uint32_t *chain)
 	*chain = number;
 }
 
-static void trace_destroy(const struct pindown_object *object, int error, uint64_t begin)
-{
-	(void)object;
-	(void)error;
-	(void)begin;
-}
-
 /* It is DYING and ours. Lock not held. */
 static void destroy(uint32_t number)
 {
 	struct pindown_object *object = &pd_objects[number];
-	uint64_t begin = pd_tracing(PD_EV_UNPIN) ? pd_ticks() : 0;
 	struct pindown_object_end what = {
 		.key = object->key,
 		.data = object->data,
@@ -61,8 +54,14 @@ static void destroy(uint32_t number)
 		.reason = object->reason,
 		.in_use = object->revoked,
 	};
+	struct pd_object_event told = {
+		.region = object->region,
+		.number = number,
+		.key = &what.key,
+		.reason = object->reason,
+		.flags = object->revoked ? PD_TRACE_IN_USE : 0,
+	};
 	struct pd_consumer *consumer;
-	int error;
 
 	pd_lock();
 	consumer = pd_consumer(object->consumer);
@@ -70,12 +69,12 @@ static void destroy(uint32_t number)
 	pd_unlock();
 	if (what.in_use) /* its holder may be looking */
 		__atomic_store_n(&object->data, NULL, __ATOMIC_RELAXED);
-	error = pd_consumer_destroy(consumer, &what);
+	told.begin = pd_tracing(PD_EV_DEREGISTER) ? pd_ticks() : 0;
+	told.result = pd_consumer_destroy(consumer, &what);
+	pd_trace_object(PD_EV_DEREGISTER, consumer->name, &told);
 	pd_lock();
 	pd_consumer_leave(consumer);
 	pd_unlock();
-	if (!is_abandoned(object))
-		trace_destroy(object, error, begin);
 }
 
 /* Lock held. */
@@ -223,8 +222,21 @@ bool pd_objects_hold(uint32_t region, enum pindown_reason reason)
 
 /* How many objects of each consumer are kept on a region. */
 struct held {
-	uint32_t all, of[PD_CONSUMERS];
+	uint32_t all;
+	struct {
+		char name[PD_CONSUMER_NAME];
+		uint32_t count;
+	} of[PD_CONSUMERS];
 };
+
+static void count_held_by(uint32_t consumer, struct held *held)
+{
+	unsigned place = (consumer - 1) % PD_CONSUMERS;
+
+	held->all++;
+	if (held->of[place].count++ == 0)
+		memcpy(held->of[place].name, pd_consumer(consumer)->name, PD_CONSUMER_NAME);
+}
 
 /* Lock held. Idle objects, and those to be revoked, are this thread's to destroy; others are kept. */
 static uint32_t settle(uint32_t region, struct held *held)
@@ -239,8 +251,7 @@ static uint32_t settle(uint32_t region, struct held *held)
 			take(n, &chain);
 		} else {
 			set_state(&pd_objects[n], PD_OBJECT_KEPT);
-			held->all++;
-			held->of[(pd_objects[n].consumer - 1) % PD_CONSUMERS]++;
+			count_held_by(pd_objects[n].consumer, held);
 		}
 	}
 	pd_account_objects(&pd_regions[region]);
@@ -280,6 +291,9 @@ static void wait_for_others(uint32_t region)
 
 static void tell_held(const struct pindown_region *region, const struct held *held)
 {
+	for (unsigned i = 0; i < PD_CONSUMERS; i++)
+		if (held->of[i].count)
+			pd_trace_held(region, held->of[i].name, held->of[i].count);
 	if (pd_config()->held != PD_HELD_WARN || region->reason == PINDOWN_REASON_EVICTED ||
 	    region->reason == PINDOWN_REASON_FLUSHED)
 		return;

@@ -359,10 +359,11 @@ static inline uint64_t time_taken(uint64_t begin, uint64_t end)
 	return begin && begin < end ? end - begin : 0;
 }
 
-static inline void write_draft(struct draft *draft, enum pd_record type, unsigned what,
-			       unsigned aside, uint64_t taken, uint64_t end, const char *text)
+static inline void write_text(struct draft *draft, enum pd_record type, unsigned what,
+			      unsigned aside, uint64_t taken, uint64_t end, const char *text,
+			      unsigned length)
 {
-	unsigned text_words = text ? (aside + 7) / 8 : 0, words = draft->used + text_words;
+	unsigned text_words = (length + 7) / 8, words = draft->used + text_words;
 	struct pd_thread *self = pd_self();
 	uint64_t *at;
 
@@ -377,8 +378,14 @@ static inline void write_draft(struct draft *draft, enum pd_record type, unsigne
 	for (unsigned i = 2; i < draft->used; i++)
 		at[i] = draft->words[i];
 	if (text_words)
-		memcpy(at + draft->used, text, aside);
+		memcpy(at + draft->used, text, length);
 	commit(at, words, type, what, end - self->trace_base);
+}
+
+static inline void write_draft(struct draft *draft, enum pd_record type, unsigned what,
+			       unsigned aside, uint64_t taken, uint64_t end)
+{
+	write_text(draft, type, what, aside, taken, end, NULL, 0);
 }
 
 void pd_trace_call(unsigned call, uint64_t addr, uint64_t size, int result, uint64_t begin,
@@ -401,7 +408,7 @@ void pd_trace_call(unsigned call, uint64_t addr, uint64_t size, int result, uint
 	add(&draft, PD_HAS_EXTRA, extra);
 	add_stack(&draft);
 	write_draft(&draft, PD_RECORD_CALL, call, fits ? (unsigned)result : 0, quick ? taken : 0,
-		    end, NULL);
+		    end);
 }
 
 void pd_trace_region(enum pd_event event, const struct pd_trace_region *what, uint64_t begin,
@@ -430,11 +437,45 @@ void pd_trace_region(enum pd_event event, const struct pd_trace_region *what, ui
 	add(&draft, PD_HAS_CONTEXT, what->context);
 	if (event != PD_EV_HIT)
 		add_stack(&draft);
-	write_draft(&draft, PD_RECORD_REGION, event, what->flags, quick ? taken : 0, end, NULL);
+	write_draft(&draft, PD_RECORD_REGION, event, what->flags, quick ? taken : 0, end);
+}
+
+void pd_trace_note(enum pd_event event, const struct pd_trace_note *what, uint64_t begin,
+		   uint64_t end)
+{
+	unsigned length = what->name ? (unsigned)strnlen(what->name, PD_ERROR_MOST_TEXT) : 0;
+	uint64_t taken = time_taken(begin, end);
+	bool quick = taken <= UINT32_MAX;
+	struct draft draft;
+
+	if (!pd_tracing(event))
+		return;
+	draft.used = 2;
+	draft.fields = 0;
+	add(&draft, PD_HAS_ADDR, what->addr);
+	add(&draft, PD_HAS_SIZE, what->size);
+	add(&draft, PD_HAS_RESULT, (uint64_t)(int64_t)what->result);
+	if (!quick)
+		add(&draft, PD_HAS_DURATION, taken);
+	add_always(&draft, PD_HAS_EXTRA, what->extra);
+	add_always(&draft, PD_HAS_REGION,
+		   what->region | (uint64_t)what->reason << 32 |
+			   (uint64_t)(uint16_t)what->device << 48);
+	add(&draft, PD_HAS_PIN_SIZE, what->pin_size);
+	add(&draft, PD_HAS_BUFFER_ID, what->buffer_id);
+	if (what->stack)
+		add(&draft, PD_HAS_STACK, what->stack);
+	else
+		add_stack(&draft);
+	add(&draft, PD_HAS_KEY, what->key);
+	add(&draft, PD_HAS_NUMBER, what->number);
+	write_text(&draft, PD_RECORD_NOTE, event, (what->flags & 0xffu) | length << 8,
+		   quick ? taken : 0, end, what->name, length);
 }
 
 void pd_trace_error(const char *text, uint64_t addr, uint64_t size, int result)
 {
+	unsigned length = (unsigned)strnlen(text, PD_ERROR_MOST_TEXT);
 	struct draft draft;
 
 	if (!pd_tracing(PD_EV_ERROR))
@@ -445,8 +486,7 @@ void pd_trace_error(const char *text, uint64_t addr, uint64_t size, int result)
 	add(&draft, PD_HAS_SIZE, size);
 	add(&draft, PD_HAS_RESULT, (uint64_t)(int64_t)result);
 	add_stack(&draft);
-	write_draft(&draft, PD_RECORD_ERROR, PD_EV_ERROR,
-		    (unsigned)strnlen(text, PD_ERROR_MOST_TEXT), 0, pd_ticks(), text);
+	write_text(&draft, PD_RECORD_ERROR, PD_EV_ERROR, length, 0, pd_ticks(), text, length);
 }
 
 /* ---- fork and exit ----------------------------------------------------------------------- */

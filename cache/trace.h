@@ -21,6 +21,12 @@ enum pd_event {
 	PD_EV_INVALIDATE, /* a region was unlinked: reason, in_use */
 	PD_EV_MAP,	  /* a region's memory was mapped or its descriptor handed out */
 	PD_EV_ERROR,	  /* something did not work: text says what */
+	/* Since 1.1, as notes. */
+	PD_EV_REGISTER,	  /* a consumer's object was made on a region (or could not be: result) */
+	PD_EV_DEREGISTER, /* it was destroyed: reason; in_use: revoked */
+	PD_EV_HELD,	  /* a region's memory ended while a consumer's objects on it were held */
+	PD_EV_EXPORT,	  /* the program made a dma-buf of its own */
+	PD_EV_OUTLIVED,	  /* the memory of such a dma-buf ended while it was open */
 	PD_EV_LOST,	  /* made by the reader: so many events found no room */
 	PD_EVENTS
 };
@@ -84,10 +90,31 @@ struct pd_trace_region {
 };
 #define PD_TRACE_IN_USE	  1u /* somebody holds the region */
 #define PD_TRACE_VOLATILE 2u
-#define PD_TRACE_MISSED	  4u /* the free was learned of too late */
-#define PD_TRACE_NO_SYNC  8u /* SYNC_MEMOPS could not be set: VMM memory */
+#define PD_TRACE_MISSED	  4u  /* the free was learned of too late */
+#define PD_TRACE_IMPORTED 16u /* of a dma-buf: something has imported it */
+#define PD_TRACE_NO_SYNC  8u  /* SYNC_MEMOPS could not be set: VMM memory */
 void pd_trace_region(enum pd_event event, const struct pd_trace_region *what, uint64_t begin,
 		     uint64_t end);
+
+/* An event about something else that has a name: a consumer's object, or a dma-buf of the program's. */
+struct pd_trace_note {
+	uint64_t addr, size;
+	uint64_t extra; /* the key's owner; how many; a descriptor: by event */
+	uint64_t key;	/* its second word */
+	uint64_t pin_size, buffer_id;
+	uint32_t region; /* 0: none */
+	uint32_t number; /* of the object, or of the dma-buf */
+	uint32_t stack;	 /* who called, if that is known; else whatever is wanted of all events */
+	int32_t device;
+	int32_t result;
+	uint16_t reason, flags; /* as of regions; flags of at most 8 bits */
+	const char *name;	/* at most 200 bytes; NULL: none */
+};
+void pd_trace_note(enum pd_event event, const struct pd_trace_note *what, uint64_t begin,
+		   uint64_t end);
+
+/* A stack of one frame, for an event that is to tell who called it in any case; 0: can't be told. */
+uint32_t pd_trace_caller(const void *caller);
 
 /* Something went wrong; text is copied (at most 200 bytes). */
 void pd_trace_error(const char *text, uint64_t addr, uint64_t size, int result);

@@ -107,6 +107,11 @@ enum pd_record {
 	/* Since 1.1; neither has a second word as above. */
 	PD_RECORD_STACK = 7,  /* first: how many frames; words: its number, the frames */
 	PD_RECORD_MODULE = 8, /* first: its number; words: see struct pd_trace_module */
+	/*
+	 * Since 1.1, with a second word: an event with a name. First: enum pd_event; second: bits
+	 * 48-55 PD_TRACE_... flags, bits 56-63 length of the name in bytes.
+	 */
+	PD_RECORD_NOTE = 9,
 };
 
 #define PD_HAS_ADDR	0x001u
@@ -121,7 +126,9 @@ enum pd_record {
 #define PD_HAS_PIN_SIZE	 0x080u
 #define PD_HAS_BUFFER_ID 0x100u
 #define PD_HAS_CONTEXT	 0x200u
-#define PD_HAS_STACK	 0x400u /* a stack's number; since 1.1 */
+#define PD_HAS_STACK	 0x400u	 /* a stack's number; since 1.1 */
+#define PD_HAS_KEY	 0x800u	 /* of a note: the second word of an object's key */
+#define PD_HAS_NUMBER	 0x1000u /* of a note: an object's or a dma-buf's */
 
 /*
  * A frame: the number of a module in its upper bits (0: none, as for code made at run time), below

@@ -313,6 +313,14 @@ static inline unsigned walk(struct frame *frame, struct bounds *bounds, uint64_t
 
 /* ---- the table of stacks -------------------------------------------------------------------- */
 
+static void *memory(size_t bytes)
+{
+	long result = syscall(SYS_mmap, NULL, bytes, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return result == -1 ? NULL : (void *)result;
+}
+
 static __attribute__((noinline)) uint32_t add_stack(uint32_t place, const uint64_t *frames,
 						    unsigned count)
 {
@@ -369,15 +377,39 @@ __attribute__((noinline)) UNCHECKED uint32_t pd_stack_take(struct pd_thread *sel
 	return number;
 }
 
-/* ---- life ----------------------------------------------------------------------------------- */
+/* ---- one caller, whether stacks are wanted or not ------------------------------------------- */
 
-static void *memory(size_t bytes)
+static bool has_stacks(void)
 {
-	long result = syscall(SYS_mmap, NULL, bytes, PROT_READ | PROT_WRITE,
-			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t *none = NULL, *all;
 
-	return result == -1 ? NULL : (void *)result;
+	if (__atomic_load_n(&stacks, __ATOMIC_ACQUIRE))
+		return true;
+	all = memory(STACKS * sizeof(*stacks));
+	if (all && !__atomic_compare_exchange_n(&stacks, &none, all, false, __ATOMIC_ACQ_REL,
+						__ATOMIC_ACQUIRE))
+		syscall(SYS_munmap, all, STACKS * sizeof(*stacks));
+	return all || none;
 }
+
+uint32_t pd_trace_caller(const void *caller)
+{
+	uint32_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE), number = 0;
+	struct place place;
+	int error = errno;
+
+	if (pd_stacks_depth) /* then the event has all of its stack */
+		return 0;
+	if (has_stacks()) {
+		find_out((uint64_t)(uintptr_t)caller, now, &place);
+		if (place.frame != NOT_A_RETURN && place.frame != OURS)
+			number = number_of(hash_of(0, place.frame), &place.frame, 1);
+	}
+	errno = error;
+	return number;
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
 
 bool pd_stacks_begin(unsigned depth)
 {
@@ -393,7 +425,7 @@ bool pd_stacks_begin(unsigned depth)
 
 void pd_stacks_unloading(void)
 {
-	if (!pd_stacks_depth)
+	if (!__atomic_load_n(&stacks, __ATOMIC_RELAXED))
 		return;
 	__atomic_store_n(&unloaded, true, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&generation, 1, __ATOMIC_RELEASE);
@@ -402,16 +434,18 @@ void pd_stacks_unloading(void)
 /* Loading alone makes nothing wrong that is known. */
 void pd_stacks_loading(void)
 {
-	if (pd_stacks_depth && __atomic_exchange_n(&unloaded, false, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&stacks, __ATOMIC_RELAXED) &&
+	    __atomic_exchange_n(&unloaded, false, __ATOMIC_RELAXED))
 		__atomic_fetch_add(&generation, 1, __ATOMIC_RELEASE);
 }
 
 void pd_stacks_fork_child(void)
 {
-	if (!places || !stacks)
+	if (!stacks)
 		return;
 	/* Zero again. */
-	syscall(SYS_madvise, places, PLACES * sizeof(*places), MADV_DONTNEED);
+	if (places)
+		syscall(SYS_madvise, places, PLACES * sizeof(*places), MADV_DONTNEED);
 	syscall(SYS_madvise, stacks, STACKS * sizeof(*stacks), MADV_DONTNEED);
 	pd_modules_fork_child();
 }

@@ -12,6 +12,7 @@
 
 #include "config.h"
 #include "devicemap.h"
+#include "exports.h"
 #include "hook.h"
 #include "library.h"
 #include "verbs.h"
@@ -231,6 +232,8 @@ static RARE struct ibv_mr *caught_ibv_reg_dmabuf_mr(enum road road, struct ibv_p
 		mr = real(pd, offset, length, iova, fd, access);
 	else
 		errno = ENOSYS;
+	if (mr)
+		pd_export_imported(fd, mr);
 	if (PD_UNLIKELY(begun))
 		trace(PD_VERB_ibv_reg_dmabuf_mr, iova, length, mr ? 0 : errno, begun,
 		      mr ? mr->lkey : 0);
@@ -310,6 +313,7 @@ static inline int caught_ibv_dereg_mr(enum road road, struct ibv_mr *mr)
 		error = pd_verbs_deregister((struct pd_mr *)mr);
 	} else {
 		real = REAL(ibv_dereg_mr);
+		pd_export_let_go(mr);
 		error = real ? real(mr) : ENOSYS;
 	}
 	if (PD_UNLIKELY(begun))

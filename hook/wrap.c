@@ -3,12 +3,13 @@
  * The wrappers, from the table: for each row the exported one (road "linked"), the one that
  * look-ups hand out (road "looked up"), and the caught call that both come to. The verbs below are
  * the table's `before` and `after`; they see the row's parameters, the call's `result` and
- * `caught`.
+ * `caught` and `caller`, which costs nothing where it is not used.
  */
 #include <string.h>
 #include <unistd.h>
 
 #include "devicemap.h"
+#include "exports.h"
 #include "hook.h"
 
 #define OK		 (result == CUDA_SUCCESS)
@@ -217,6 +218,13 @@ static void __attribute__((noinline)) allocated(uint64_t addr, uint64_t length)
 #define DESTROY_GREEN(green)   pd_green_destroy(&caught, green)
 #define DESTROYED_GREEN(green) pd_green_destroyed(&caught, green, OK)
 
+/* A dma-buf that the program, or middleware in it, makes itself. */
+#define EXPORTED(handle, addr, length, type)                                         \
+	do {                                                                         \
+		if (OK && (handle) && (type) == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD) \
+			pd_exported(addr, length, *(int *)(handle), caller);         \
+	} while (0)
+
 /* IPC. */
 #define OPENED_IPC(addr)                         \
 	do {                                     \
@@ -292,13 +300,14 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 
 #define X(symbol, base, version, flavour, params, args, group, before, after, addr, size, extra) \
 	static FOR_##group __attribute__((noinline))                                             \
-	CUresult caught_##symbol(PD_LIST params, void *function)                                 \
+	CUresult caught_##symbol(PD_LIST params, void *function, const void *caller)             \
 	{                                                                                        \
 		typeof(symbol) *real = function;                                                 \
 		struct pd_caught caught;                                                         \
 		uint64_t begun = 0, ended = 0;                                                   \
 		CUresult result;                                                                 \
                                                                                                  \
+		(void)caller;                                                                    \
 		caught.guards = 0;                                                               \
 		before;                                                                          \
 		if (pd_tracing(PD_EV_CALL))                                                      \
@@ -329,7 +338,7 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 		if (PD_UNLIKELY(!real))                                                            \
 			real = pd_find_linked(PD_CALL_##symbol);                                   \
 		if (pd_caught_from(__builtin_return_address(0)))                                   \
-			return caught_##symbol(PD_LIST args, real);                                \
+			return caught_##symbol(PD_LIST args, real, __builtin_return_address(0));   \
 		return ((typeof(symbol) *)real)args;                                               \
 	}                                                                                          \
 	static typeof(symbol) linked_##symbol FOR_##group __attribute__((alias(#symbol)));         \
@@ -340,7 +349,7 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 			__atomic_load_n(&pd_looked_up_real[PD_CALL_##symbol], __ATOMIC_RELAXED);   \
                                                                                                    \
 		if (pd_caught_from(__builtin_return_address(0)))                                   \
-			return caught_##symbol(PD_LIST args, real);                                \
+			return caught_##symbol(PD_LIST args, real, __builtin_return_address(0));   \
 		return ((typeof(symbol) *)real)args;                                               \
 	}
 #include "entrypoints.def"

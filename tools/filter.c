@@ -147,7 +147,8 @@ bool filter_events(struct filter *filter, const char *text)
 bool event_failed(const struct event *event)
 {
 	return event->record.result != 0 || event->record.event == PD_EV_ERROR ||
-	       event->record.event == PD_EV_LOST || (event->record.flags & PD_TRACE_MISSED);
+	       event->record.event == PD_EV_LOST || event->record.event == PD_EV_OUTLIVED ||
+	       (event->record.flags & PD_TRACE_MISSED);
 }
 
 static bool overlaps(const struct filter *filter, uint64_t addr, uint64_t size)

@@ -58,6 +58,8 @@ static char *put_flags(char *at, unsigned flags)
 		at = put_text(at, ",\"volatile\":true");
 	if (flags & PD_TRACE_MISSED)
 		at = put_text(at, ",\"missed\":true");
+	if (flags & PD_TRACE_IMPORTED)
+		at = put_text(at, ",\"imported\":true");
 	if (flags & PD_TRACE_NO_SYNC)
 		at = put_text(at, ",\"no_sync_memops\":true");
 	return at;
@@ -68,7 +70,8 @@ static char *put_region(char *at, const struct record *record)
 	if (record->fields & PD_HAS_REGION) {
 		const char *reason = reason_name(record->reason);
 
-		at = put_decimal(put_text(at, ",\"region\":"), record->region);
+		if (record->region || !record_is_note(record))
+			at = put_decimal(put_text(at, ",\"region\":"), record->region);
 		if (record->device >= 0)
 			at = put_decimal(put_text(at, ",\"device\":"), (uint64_t)record->device);
 		if (reason) {
@@ -84,6 +87,26 @@ static char *put_region(char *at, const struct record *record)
 		at = put_decimal(put_text(at, ",\"buffer_id\":"), record->buffer_id);
 	if (record->fields & PD_HAS_CONTEXT)
 		at = put_address(at, ",\"context\":", record->context);
+	return at;
+}
+
+/* What `extra` is, and whose name the text is, depends on the event. */
+static char *put_note(char *at, const struct record *record)
+{
+	bool object = record->event == PD_EV_REGISTER || record->event == PD_EV_DEREGISTER;
+
+	if (object) {
+		at = put_address(at, ",\"owner\":", record->extra);
+		at = put_address(at, ",\"key\":", record->key);
+		at = put_decimal(put_text(at, ",\"object\":"), record->number);
+	} else if (record->event == PD_EV_HELD) {
+		at = put_decimal(put_text(at, ",\"count\":"), record->extra);
+	} else {
+		at = put_decimal(put_text(at, ",\"fd\":"), record->extra);
+		at = put_decimal(put_text(at, ",\"export\":"), record->number);
+	}
+	if (record->text)
+		at = put_quoted(put_text(at, ",\"consumer\":"), record->text, record->text_length);
 	return at;
 }
 
@@ -164,11 +187,13 @@ static void print_event(const struct event *event)
 		}
 		at = put_result(at, record->result);
 		at = put_decimal(put_text(at, ",\"dur\":"), event->took);
-		if (record->fields & PD_HAS_EXTRA)
+		if (record_is_note(record))
+			at = put_note(at, record);
+		else if (record->fields & PD_HAS_EXTRA)
 			at = put_address(at, ",\"extra\":", record->extra);
 		at = put_region(at, record);
 		at = put_flags(at, record->flags);
-		if (record->text)
+		if (record->text && !record_is_note(record))
 			at = put_quoted(put_text(at, ",\"text\":"), record->text,
 					record->text_length);
 		if (record->stack) {

@@ -86,7 +86,10 @@ static const char *colour_of(const struct event *event)
 	case PD_EV_UNPIN:
 	case PD_EV_EVICT:
 	case PD_EV_INVALIDATE:
+	case PD_EV_HELD:
 		return out_yellow();
+	case PD_EV_OUTLIVED:
+		return out_red();
 	default:
 		return "";
 	}
@@ -152,15 +155,35 @@ static char *put_key(char *at, const char *key)
 	return at;
 }
 
+/* What `extra` is depends on the event. */
+static char *put_note(char *at, const struct record *record)
+{
+	switch (record->event) {
+	case PD_EV_REGISTER:
+	case PD_EV_DEREGISTER:
+		at = put_decimal(put_key(at, "object"), record->number);
+		at = put_hex(put_key(at, "owner"), record->extra);
+		return put_hex(put_key(at, "key"), record->key);
+	case PD_EV_HELD:
+		return put_decimal(put_key(at, "count"), record->extra);
+	default:
+		at = put_decimal(put_key(at, "export"), record->number);
+		return put_decimal(put_key(at, "fd"), record->extra);
+	}
+}
+
 static char *put_more(char *at, const struct record *record)
 {
 	const char *reason = reason_name(record->reason);
 
 	*at++ = ' ';
-	if (record->fields & PD_HAS_EXTRA)
+	if (record_is_note(record))
+		at = put_note(at, record);
+	else if (record->fields & PD_HAS_EXTRA)
 		at = put_hex(put_key(at, "extra"), record->extra);
 	if (record->fields & PD_HAS_REGION) {
-		at = put_decimal(put_key(at, "region"), record->region);
+		if (record->region || !record_is_note(record))
+			at = put_decimal(put_key(at, "region"), record->region);
 		if (record->device >= 0)
 			at = put_decimal(put_key(at, "device"), (uint64_t)record->device);
 		if (reason)
@@ -181,6 +204,8 @@ static char *put_more(char *at, const struct record *record)
 		at = put_text(at, " volatile");
 	if (record->flags & PD_TRACE_MISSED)
 		at = put_text(at, " MISSED");
+	if (record->flags & PD_TRACE_IMPORTED)
+		at = put_text(at, " imported");
 	if (record->flags & PD_TRACE_NO_SYNC)
 		at = put_text(at, " no-sync-memops");
 	if (record->text) {

@@ -168,6 +168,8 @@ const char *reason_name(unsigned reason)
 		return "flushed";
 	case PINDOWN_REASON_STALE:
 		return "stale";
+	case PINDOWN_REASON_OWNER:
+		return "owner";
 	}
 	return NULL;
 }

@@ -13,6 +13,12 @@ static unsigned aside_of(const uint64_t *words)
 	return (unsigned)(words[1] >> 48);
 }
 
+/* Of its name, in bytes. */
+static unsigned note_length(const uint64_t *words)
+{
+	return aside_of(words) >> 8;
+}
+
 static unsigned field_words(unsigned fields)
 {
 	return (unsigned)__builtin_popcount(fields);
@@ -22,7 +28,7 @@ static const char *check_region(const uint64_t *words)
 {
 	unsigned event = record_what(words[0]);
 
-	if (event == PD_EV_CALL || event == PD_EV_ERROR || event == PD_EV_LOST)
+	if (event == PD_EV_CALL || event == PD_EV_ERROR || event == PD_EV_REGISTER)
 		return "the number of an event about a region";
 	return NULL;
 }
@@ -38,6 +44,11 @@ static const char *check_event(const uint64_t *words)
 		if (aside_of(words) > PD_ERROR_MOST_TEXT)
 			return "a text of at most 200 bytes";
 		needed += (aside_of(words) + 7) / 8;
+	}
+	if (record_type(words[0]) == PD_RECORD_NOTE) {
+		if (note_length(words) > PD_ERROR_MOST_TEXT)
+			return "a name of at most 200 bytes";
+		needed += (note_length(words) + 7) / 8;
 	}
 	if (length < needed)
 		return "an event as long as its fields";
@@ -78,6 +89,7 @@ const char *record_check(const uint64_t *words, uint64_t room)
 	case PD_RECORD_CALL:
 	case PD_RECORD_REGION:
 	case PD_RECORD_ERROR:
+	case PD_RECORD_NOTE:
 		return check_event(words);
 	case PD_RECORD_CLOCK:
 		return length < 5 ? "a clock record of 5 words" : NULL;
@@ -139,6 +151,8 @@ void record_decode(const uint64_t *words, struct record *record)
 	record->buffer_id = next_field(&at, fields, PD_HAS_BUFFER_ID);
 	record->context = next_field(&at, fields, PD_HAS_CONTEXT);
 	record->stack = (uint32_t)next_field(&at, fields, PD_HAS_STACK);
+	record->key = next_field(&at, fields, PD_HAS_KEY);
+	record->number = (uint32_t)next_field(&at, fields, PD_HAS_NUMBER);
 	at = words + 2 + field_words(fields);
 	if (fields & PD_HAS_REGION) {
 		record->region = (uint32_t)region;
@@ -153,6 +167,11 @@ void record_decode(const uint64_t *words, struct record *record)
 	} else if (type == PD_RECORD_REGION) {
 		record->event = (enum pd_event)record_what(words[0]);
 		record->flags = (uint16_t)aside_of(words);
+	} else if (type == PD_RECORD_NOTE) {
+		record->event = (enum pd_event)record_what(words[0]);
+		record->flags = aside_of(words) & 0xff;
+		record->text_length = note_length(words);
+		record->text = record->text_length ? (const char *)at : NULL;
 	} else {
 		record->event = PD_EV_ERROR;
 		record->text = (const char *)at;

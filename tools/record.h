@@ -21,6 +21,8 @@ struct record {
 	uint64_t taken; /* ticks */
 	uint64_t addr, size, extra, pin_addr, pin_size, buffer_id, context;
 	uint32_t stack; /* 0: none */
+	uint64_t key;
+	uint32_t number; /* of a consumer's object, or of a dma-buf of the program's */
 	uint64_t lost;
 	const char *text; /* in the record, not NUL-terminated */
 	unsigned text_length;
@@ -52,7 +54,15 @@ static inline bool record_is_event(uint64_t first)
 	unsigned type = record_type(first);
 
 	return type == PD_RECORD_CALL || type == PD_RECORD_ERROR || type == PD_RECORD_LOST ||
-	       (type == PD_RECORD_REGION && record_what(first) < PD_EV_LOST);
+	       (type == PD_RECORD_REGION && record_what(first) < PD_EV_REGISTER) ||
+	       (type == PD_RECORD_NOTE && record_what(first) >= PD_EV_REGISTER &&
+		record_what(first) < PD_EV_LOST);
+}
+
+/* Decoded: an event with a name (PD_RECORD_NOTE). */
+static inline bool record_is_note(const struct record *record)
+{
+	return record->event >= PD_EV_REGISTER && record->event < PD_EV_LOST;
 }
 
 /*

@@ -203,6 +203,7 @@ static void print(const struct reader *reader, const struct tally *tally,
 	print_files(reader, wishes);
 	report_answers(tally);
 	report_regions(reader, tally, wishes);
+	holders_print(&tally->holders, reader, wishes->all ? ~0u : SHORT_LIST);
 	report_sites(tally, wishes);
 	print_cache(tally);
 	print_timeline(tally);

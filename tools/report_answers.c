@@ -61,6 +61,13 @@ static void print_what_is_wrong(const struct tally *tally)
 		 bytes_text(tally->kept_peak).text,
 		 duration_text(longest_kept(&tally->freed, tally->span)).text);
 	print_count("Stale registrations", tally->freed_count, WRONG, more);
+	snprintf(more, sizeof(more), ": the program held them when it freed their memory; %s",
+		 bytes_text(tally->holders.held_bytes).text);
+	print_count("Held registrations", tally->holders.held, WRONG, more);
+	snprintf(more, sizeof(more),
+		 ": memory freed while a dma-buf of the program's own was open; %s",
+		 bytes_text(tally->holders.outlived_bytes).text);
+	print_count("Stale exports", tally->holders.outlived_all, WRONG, more);
 	print_count("Missed invalidations", tally->missed_count, WRONG,
 		    ": frees that were learned of too late");
 	snprintf(more, sizeof(more), ": freed, and pinned to the end, %s",
@@ -114,7 +121,8 @@ void report_answers(const struct tally *tally)
 
 bool report_is_bad(const struct tally *tally)
 {
-	return tally->freed_count || tally->missed_count || tally->left_freed;
+	return tally->freed_count || tally->missed_count || tally->left_freed ||
+	       tally->holders.outlived_all;
 }
 
 /* ---- lists of regions ----------------------------------------------------------------------- */

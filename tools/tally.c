@@ -237,6 +237,7 @@ static void count_event(struct tally *tally, const struct event *event)
 		count_region(tally, event);
 		break;
 	default:
+		holders_count(&tally->holders, event);
 		break;
 	}
 }
@@ -323,6 +324,7 @@ struct tally *tally_make(struct reader *reader, unsigned columns, unsigned histo
 		history_end(&tally->history, &tally->regions);
 	look_at_what_is_left(tally);
 	sites_settle(&tally->sites, reader);
+	holders_settle(&tally->holders);
 	if (tally->call_count)
 		qsort(tally->calls, tally->call_count, sizeof(*tally->calls), compare_calls);
 	return tally;
@@ -341,5 +343,6 @@ void tally_free(struct tally *tally, const struct reader *reader)
 	free(tally->missed.list);
 	free(tally->left.list);
 	regions_free(&tally->regions);
+	holders_free(&tally->holders);
 	free(tally);
 }

@@ -4,6 +4,7 @@
 #define TALLY_H
 
 #include "history.h"
+#include "holders.h"
 #include "reader.h"
 #include "regions.h"
 #include "sites.h"
@@ -51,6 +52,7 @@ struct tally {
 	uint64_t kept, kept_peak; /* bytes that are pinned though they were freed */
 	struct sites sites;
 	struct history history; /* only if asked for */
+	struct holders holders;
 	struct counters counters;
 	uint64_t lost;
 	/* pinned bytes over time: the most in each of `columns` equal parts of `span` */

@@ -127,6 +127,60 @@ START_TEST(a_region_comes_back)
 }
 END_TEST
 
+START_TEST(a_note_comes_back)
+{
+	char name[PD_ERROR_MOST_TEXT + 50];
+	const struct pd_trace_note whole = {.addr = 0x7f0000000200,
+					    .size = 100,
+					    .extra = 0x123456789abcdef0,
+					    .key = 7,
+					    .pin_size = 65536,
+					    .buffer_id = 12345678901,
+					    .region = 0xfedcba98,
+					    .number = 0xffffffff,
+					    .device = 7,
+					    .result = -12,
+					    .reason = PINDOWN_REASON_OWNER,
+					    .flags = PD_TRACE_IN_USE | PD_TRACE_IMPORTED,
+					    .name = name},
+				   none = {.device = -1};
+	const enum pd_event kinds[] = {PD_EV_REGISTER, PD_EV_DEREGISTER, PD_EV_HELD, PD_EV_EXPORT,
+				       PD_EV_OUTLIVED};
+
+	memset(name, 'n', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	pd_trace_open();
+	for (unsigned i = 0; i < 5; i++) {
+		uint64_t begin = pd_ticks();
+
+		errno = 44;
+		pd_trace_note(kinds[i], i % 2 ? &none : &whole, begin, pd_ticks());
+		ck_assert_int_eq(errno, 44);
+	}
+	read_back("t.pdt");
+	ck_assert_uint_eq(event_count, 5);
+	for (unsigned i = 0; i < 5; i++) {
+		const struct pd_trace_note *sent = i % 2 ? &none : &whole;
+		const struct record *record = &events[i].record;
+
+		ck_assert_int_eq(record->event, kinds[i]);
+		ck_assert_uint_eq(record->addr, sent->addr);
+		ck_assert_uint_eq(record->size, sent->size);
+		ck_assert_uint_eq(record->extra, sent->extra);
+		ck_assert_uint_eq(record->key, sent->key);
+		ck_assert_uint_eq(record->pin_size, sent->pin_size);
+		ck_assert_uint_eq(record->buffer_id, sent->buffer_id);
+		ck_assert_uint_eq(record->region, sent->region);
+		ck_assert_uint_eq(record->number, sent->number);
+		ck_assert_int_eq(record->device, sent->device);
+		ck_assert_int_eq(record->result, sent->result);
+		ck_assert_uint_eq(record->reason, sent->reason);
+		ck_assert_uint_eq(record->flags, sent->flags);
+		ck_assert_uint_eq(record->text_length, i % 2 ? 0 : PD_ERROR_MOST_TEXT);
+	}
+}
+END_TEST
+
 /* 0 to 200 bytes of text, more is cut; none is written beyond a chunk's end. */
 START_TEST(errors_come_back)
 {
@@ -295,7 +349,8 @@ int main(void)
 
 	add_case(suite, "events",
 		 (const TTest *const[]){a_call_comes_back, a_plain_call_is_small,
-					a_region_comes_back, errors_come_back, only_wanted_events,
-					times, nested_events_are_in_order, closing, NULL});
+					a_region_comes_back, a_note_comes_back, errors_come_back,
+					only_wanted_events, times, nested_events_are_in_order,
+					closing, NULL});
 	return run_suite(suite);
 }

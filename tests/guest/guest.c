@@ -47,8 +47,9 @@ void test_skipped(const char *format, ...)
 
 /* What must be after a test as it was before. */
 static const enum sim_gpu_counter balanced[] = {
-	SIM_GPU_PINS,	   SIM_GPU_PERSISTENT,	 SIM_GPU_TABLES,  SIM_GPU_DMA_MAPPINGS,
-	SIM_GPU_BAR_PAGES, SIM_GPU_MEMORY_PAGES, SIM_GPU_MISUSES, SIM_GPU_GATES_EXPIRED,
+	SIM_GPU_PINS,	      SIM_GPU_PERSISTENT,    SIM_GPU_TABLES,
+	SIM_GPU_DMA_MAPPINGS, SIM_GPU_BAR_PAGES,     SIM_GPU_MEMORY_PAGES,
+	SIM_GPU_MISUSES,      SIM_GPU_GATES_EXPIRED, SIM_GPU_EXPORTS,
 };
 
 static void count_all(int fd, struct sim_gpu_counters *counters)

@@ -78,6 +78,16 @@ uint64_t sim_bar_free_bytes(void)
 	return all_bytes - counters.value[SIM_GPU_MEMORY_PAGES] * SIM_GPU_PAGE;
 }
 
+int sim_bar_export(const struct sim_extent *extent, uint64_t offset, uint64_t size)
+{
+	struct sim_gpu_export call = {.handle = extent->bar_memory,
+				      .offset = offset,
+				      .size = size,
+				      .flags = sim_options.export_cloexec ? SIM_GPU_CLOEXEC : 0};
+
+	return ioctl(gpu, SIM_GPU_EXPORT, &call) == 0 ? call.fd : -1;
+}
+
 /* ---- addresses ------------------------------------------------------------------------------ */
 
 static bool has_memory(const struct sim_block *block)

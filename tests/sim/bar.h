@@ -4,9 +4,9 @@
  * memory and knows the addresses, so that the kernel can pin it and devices can reach it. Where that
  * device is not there, which is everywhere else, none of this does anything.
  *
- * All simulated devices share its memory. What another process reaches through the memfd of the store
- * (exports, handles between processes) is not there: such calls answer CUDA_ERROR_NOT_SUPPORTED, as a
- * driver does that can't.
+ * All simulated devices share its memory. Exports are the kernel's own dma-bufs, of one piece of memory
+ * each. What another process reaches through the memfd of the store (handles between processes) is not
+ * there: such calls answer CUDA_ERROR_NOT_SUPPORTED, as a driver does that can't.
  *
  * All functions need the API lock.
  */
@@ -31,6 +31,9 @@ void sim_bar_give(struct sim_extent *extent);
 /* The block's addresses in the kernel's address space of this process, and out of it again. */
 bool sim_bar_map(const struct sim_block *block);
 void sim_bar_unmap(const struct sim_block *block);
+
+/* A dma-buf of a part of the extent, or -1 with errno. */
+int sim_bar_export(const struct sim_extent *extent, uint64_t offset, uint64_t size);
 
 /* What nobody has, in any process, and nothing that is pinned keeps. */
 uint64_t sim_bar_free_bytes(void);

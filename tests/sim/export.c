@@ -84,6 +84,26 @@ static CUresult extents_of(uint64_t addr, uint64_t size, struct sim_extent **ext
 	return live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Where the memory is a PCI device's: of one piece of it, whole GPU pages. */
+static CUresult export_of_bar(const struct sim_block *block, const struct sim_extent *extent,
+			      unsigned count, uint64_t offset, uint64_t size, int *fd)
+{
+	if (count > 1)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	*fd = sim_bar_export(extent, block->extent_offset + offset, size);
+	if (*fd >= 0)
+		return CUDA_SUCCESS;
+	switch (errno) {
+	case EMFILE:
+	case ENFILE:
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	case ENOMEM:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}
+
 static CUresult export_range(uint64_t addr, uint64_t size, int *fd)
 {
 	struct sim_extent *extents[MOST_EXTENTS];
@@ -94,6 +114,8 @@ static CUresult export_range(uint64_t addr, uint64_t size, int *fd)
 	result = extents_of(addr, size, extents, &count);
 	if (result != CUDA_SUCCESS)
 		return result;
+	if (sim_bar_is_there())
+		return export_of_bar(block, extents[0], count, addr - block->base, size, fd);
 	/* Bring the pieces together. Parts of a handle's memory, out of order, can't be. */
 	if (count > 1 && !sim_extents_join(extents, count, block->device))
 		return CUDA_ERROR_NOT_SUPPORTED;
@@ -123,7 +145,7 @@ SIM_CTX_CALL(cuMemGetHandleForAddressRange,
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!size || ptr % page || size % page || ptr + size < ptr)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (flags & CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE || sim_bar_is_there())
+	if (flags & CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	result = export_range(ptr, size, &fd);
 	if (result == CUDA_SUCCESS)

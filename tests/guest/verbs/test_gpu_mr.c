@@ -68,7 +68,6 @@ TEST(ten_thousand_registrations_are_one)
 	}
 	check_equal(hca_count("dmabuf_mrs"), made + 1);
 	check_equal(hca_count("live_mrs"), 1);
-	check_equal(gpu_count(SIM_GPU_PINS) != 0, 1);
 
 	/* And it is good for what it is there for. */
 	to = gpu_buffer(SIZE, 42);

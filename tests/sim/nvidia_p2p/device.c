@@ -157,6 +157,7 @@ union call {
 	struct sim_gpu_counters counters;
 	struct sim_gpu_set set;
 	struct sim_gpu_gate_op gate;
+	struct sim_gpu_export export;
 };
 
 /* Those that touch memory and addresses. */
@@ -199,6 +200,8 @@ static int call_one(struct sim_client *client, unsigned int number, union call *
 	}
 	if (client->tgid != task_tgid(current))
 		return -EPERM;
+	if (number == SIM_GPU_EXPORT)
+		return sim_export(&call->export);
 	mutex_lock(&gpu.api_lock);
 	error = call_locked(client, number, call);
 	mutex_unlock(&gpu.api_lock);

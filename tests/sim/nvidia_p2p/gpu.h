@@ -116,6 +116,16 @@ struct sim_gpu {
 };
 extern struct sim_gpu gpu;
 
+/* export.c: takes no lock but for memory_lock. Not on Tegra. */
+#ifdef PINDOWN_TEGRA
+static inline int sim_export(struct sim_gpu_export *call)
+{
+	return -EOPNOTSUPP;
+}
+#else
+int sim_export(struct sim_gpu_export *call);
+#endif
+
 /* memory.c: gpu.api_lock must be held, where not said otherwise */
 struct sim_memory *sim_memory_alloc(struct sim_client *client, u64 size, bool scattered);
 struct sim_memory *sim_memory_find(u64 id);	 /* with a reference; any lock */

@@ -68,6 +68,16 @@ struct sim_gpu_tokens {
 /* The legacy tokens of this process' address space. */
 #define SIM_GPU_TOKENS _IOR('G', 5, struct sim_gpu_tokens)
 
+struct sim_gpu_export {
+	__u64 handle;
+	__u64 offset, size; /* within the memory; whole 64 KiB pages */
+	__u32 flags;	    /* SIM_GPU_CLOEXEC */
+	__s32 fd;	    /* out: a dma-buf, which keeps the memory */
+};
+
+#define SIM_GPU_CLOEXEC 1u
+#define SIM_GPU_EXPORT	_IOWR('G', 11, struct sim_gpu_export)
+
 /* All memory of the device, in bytes. */
 #define SIM_GPU_SIZE _IOR('G', 10, __u64)
 
@@ -88,13 +98,14 @@ enum sim_gpu_counter {
 	SIM_GPU_PUTS_FOREIGN,  /* from another process: answered 0, and the pin stays */
 	SIM_GPU_CALLBACKS,     /* callbacks run */
 	SIM_GPU_GATES_EXPIRED, /* a thread waited at a gate until its patience ended */
+	SIM_GPU_EXPORTS,       /* now: dma-bufs of the driver's own */
 	SIM_GPU_COUNTERS
 };
 
 #define SIM_GPU_COUNTER_NAMES                                                                   \
 	"pins", "persistent", "tables", "dma_mappings", "bar_pages", "memory_pages", "misuses", \
 		"gets", "gets_failed", "gets_overtaken", "puts", "puts_late", "puts_foreign",   \
-		"callbacks", "gates_expired"
+		"callbacks", "gates_expired", "exports"
 
 struct sim_gpu_counters {
 	__u64 value[SIM_GPU_COUNTERS];

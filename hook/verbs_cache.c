@@ -329,6 +329,7 @@ static int attach(const struct pd_registration *what, pindown_object **object)
 	return result;
 }
 
+/* Before anybody looks again whether it was revoked. */
 static void fill(struct pd_mr *mr, const struct pd_registration *what, const struct ibv_mr *kept)
 {
 	mr->verbs = (struct pd_verbs_mr){
@@ -336,9 +337,9 @@ static void fill(struct pd_mr *mr, const struct pd_registration *what, const str
 		       .pd = what->pd,
 		       .addr = what->addr,
 		       .length = what->length,
-		       .handle = kept->handle,
-		       .lkey = kept->lkey,
-		       .rkey = kept->rkey},
+		       .handle = __atomic_load_n(&kept->handle, __ATOMIC_ACQUIRE),
+		       .lkey = __atomic_load_n(&kept->lkey, __ATOMIC_ACQUIRE),
+		       .rkey = __atomic_load_n(&kept->rkey, __ATOMIC_ACQUIRE)},
 		.type = PD_MR_TYPE_DMABUF,
 		.access = what->access,
 	};
@@ -377,11 +378,13 @@ struct ibv_mr *pd_verbs_register(const struct pd_registration *what)
 		return not_ours(mr, saved);
 	}
 	kept = pindown_object_data(mr->object);
-	if (PD_UNLIKELY(!kept)) { /* revoked already: its memory is being freed */
+	if (kept)
+		fill(mr, what, &kept->verbs.mr);
+	/* Revoked meanwhile, because its memory is being freed: the keys may be another's by now. */
+	if (PD_UNLIKELY(!kept || pindown_object_data(mr->object) != kept)) {
 		pindown_detach(mr->object);
 		return not_ours(mr, saved);
 	}
-	fill(mr, what, &kept->verbs.mr);
 	errno = saved;
 	return &mr->verbs.mr;
 }

@@ -129,7 +129,7 @@ int main(int argc, char **argv)
 
 	find(argc > 1 ? argv[1] : "");
 	if (!verbs.ibv_reg_mr || !verbs.recorder_calls) {
-		printf("libibverbs not found\n");
+		printf("no libibverbs%s\n", verbs.ibv_reg_mr ? ", but somebody's ibv_reg_mr" : "");
 		return 1;
 	}
 	cuInit(0);

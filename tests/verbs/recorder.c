@@ -43,13 +43,41 @@ static struct recorder_context *whole(struct ibv_context *context)
 					   offsetof(struct recorder_context, device));
 }
 
+/* A context that was closed is used for the next one, as malloc's memory would be, but always. */
+static struct recorder_context *spare;
+
+static struct recorder_context *new_context(void)
+{
+	struct recorder_context *context;
+
+	recorder_lock();
+	context = spare;
+	spare = NULL;
+	recorder_unlock();
+	if (!context)
+		return calloc(1, sizeof(*context));
+	memset(context, 0, sizeof(*context));
+	return context;
+}
+
+static void end_context(struct recorder_context *context)
+{
+	struct recorder_context *other;
+
+	recorder_lock();
+	other = spare;
+	spare = context;
+	recorder_unlock();
+	free(other);
+}
+
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct recorder_call call = {.verb = RECORDER_OPEN_DEVICE};
 	struct recorder_context *context;
 	int error = recorder_begin(&call);
 
-	context = error ? NULL : calloc(1, sizeof(*context));
+	context = error ? NULL : new_context();
 	if (context) {
 		context->ex[RECORDER_EX_ALLOC_NULL_MR] = (void (*)(void))recorder_alloc_null_mr;
 		context->ex[RECORDER_EX_ADVISE_MR] = (void (*)(void))recorder_advise_mr;
@@ -76,7 +104,7 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 		recorder_lock();
 		recorder_end_all(context);
 		recorder_unlock();
-		free(whole(context));
+		end_context(whole(context));
 	}
 	recorder_end(&call, error);
 	return error ? -1 : 0;

@@ -9,3 +9,7 @@ $(HOOK_SRC:%=$(B)/obj/hook/%.o): INCLUDE += -Ihook
 # A sanitizer's runtime looks the C library's functions up through us before it is ready for
 # instrumented code.
 $(B)/obj/hook/loader.c.o $(B)/obj/hook/symtab.c.o $(B)/obj/hook/lookup.c.o: ALL_CFLAGS += $(if $(SAN),-fno-sanitize=all)
+
+# See cache/build.mk.
+HOOK_SMALL := contexts find graphs ipc library life owners records
+$(HOOK_SMALL:%=$(B)/obj/hook/%.c.o): ALL_CFLAGS += -Os

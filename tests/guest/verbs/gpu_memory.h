@@ -11,7 +11,7 @@
 #include "cuda_abi.h"
 #include "guest.h"
 
-#define SIZE  8192u	/* what is moved: the device takes a second for it */
+#define SIZE  4096u	/* what is moved: the device takes half a second for it */
 #define BLOCK (2 * MIB) /* the driver's smallest piece of memory, which small allocations share */
 
 void start_cuda(void);

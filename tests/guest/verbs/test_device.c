@@ -6,7 +6,7 @@
 #include "connection.h"
 #include "guest.h"
 
-#define SIZE 8192u
+#define SIZE 4096u
 
 struct buffer {
 	char *data;
@@ -17,7 +17,7 @@ static struct buffer buffer_new(struct connection *connection, int access)
 {
 	struct buffer buffer;
 
-	/* Over the end of a page on both sides. */
+	/* Over the end of a page. */
 	buffer.data = (char *)aligned_alloc(4096, 4 * SIZE) + 1024;
 	buffer.mr = ibv_reg_mr(connection->pd, buffer.data, SIZE, access);
 	if (!buffer.mr)

@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The protocol of get, put, pin and free, for the model checker spin: two threads that hit, one that
+ * pins, one that frees and allocates anew at the same address. tests/model/check-protocol runs it, as it
+ * is and with one step left out (-D...), which must be found.
+ *
+ * What may go wrong:
+ *	stale_hit	a get returns a region whose memory had ended before the get began, or a region
+ *			that is unpinned while it is held
+ *	lost_unpin	memory has ended, nobody uses it, and it is pinned
+ *	double_unpin	what is not pinned is unpinned
+ *
+ * Memory order. Plain stores that are to be seen by other threads (pd_publish32_lightly() of probing,
+ * hold counts and guards) go into a store buffer of the thread, first in first out, and reach memory at any
+ * later time; membarrier empties the buffers of all threads one after another. Taking the lock empties
+ * the own one. All else is in order, since the code makes it so on every processor: the stores in
+ * question are releases, so they keep their order among each other; what is read after them is read
+ * with acquire or stronger, so those loads keep theirs; and a hold is stored only after the state that
+ * allows it was read (a store waits for the branch that it depends on). So a store that comes late is
+ * the only thing left that a processor may do to it.
+ */
+
+#define READERS 2
+#define PINNER	2	/* thread numbers: also of hold counts and store buffers */
+#define FREER	3
+#define THREADS 4
+#define RECORDS 2	/* 1 and 2; the index and probing have 0 for none */
+#define DEEP	4	/* a store buffer: as many as one thread ever has there */
+
+/* States of a record. */
+#define FREE  0
+#define LIVE  1
+#define DYING 2
+#define KEPT  3
+
+/* What the driver has, and what is pinned, by buffer id: 1 at first, 2 after the free. */
+byte memory = 1;
+byte pins[3];
+bool ended[3];
+
+/* The cache. */
+byte index, state[RECORDS + 1], id_of[RECORDS + 1], pin_of[RECORDS + 1];
+byte unsettled, sequence;
+bool lock, guard;
+byte probing[THREADS];
+short hold[(RECORDS + 1) * THREADS];
+bool flight, lost;
+byte dying; /* unpins by a last put */
+
+/* For judging. */
+bool stale_hit, lost_unpin, double_unpin;
+byte users;	/* hits begun, and regions got by a pin, that are not yet put */
+
+/* ---- store buffers ---- */
+
+#define TO_PROBING 0
+#define TO_GUARD   9	/* else: a hold count of this record */
+
+byte buffered_to[THREADS * DEEP];
+short buffered[THREADS * DEEP];
+byte fill[THREADS];
+
+inline commit(p) {
+	d_step {
+		if
+		:: buffered_to[p * DEEP] == TO_PROBING -> probing[p] = buffered[p * DEEP]
+		:: buffered_to[p * DEEP] == TO_GUARD -> guard = buffered[p * DEEP]
+		:: else -> hold[buffered_to[p * DEEP] * THREADS + p] = buffered[p * DEEP]
+		fi;
+		buffered_to[p * DEEP] = buffered_to[p * DEEP + 1];
+		buffered[p * DEEP] = buffered[p * DEEP + 1];
+		buffered_to[p * DEEP + 1] = buffered_to[p * DEEP + 2];
+		buffered[p * DEEP + 1] = buffered[p * DEEP + 2];
+		buffered_to[p * DEEP + 2] = buffered_to[p * DEEP + 3];
+		buffered[p * DEEP + 2] = buffered[p * DEEP + 3];
+		buffered_to[p * DEEP + 3] = 0;
+		buffered[p * DEEP + 3] = 0;
+		fill[p]--
+	}
+}
+
+inline drain(p) {
+	do
+	:: fill[p] > 0 -> commit(p)
+	:: else -> break
+	od
+}
+
+inline publish(p, to, value) {
+	atomic {
+		assert(fill[p] < DEEP);
+		buffered_to[p * DEEP + fill[p]] = to;
+		buffered[p * DEEP + fill[p]] = value;
+		fill[p]++
+	}
+}
+
+/* A processor gets round to it. */
+proctype Processor(byte p) {
+end:	do
+	:: atomic { fill[p] > 0 -> commit(p) }
+	od
+}
+
+inline heavy_barrier() {
+#ifndef NO_BARRIER
+	atomic { drain(0) };
+	atomic { drain(1) };
+	atomic { drain(2) };
+	atomic { drain(3) }
+#else
+	skip
+#endif
+}
+
+inline take_lock(p) {
+	atomic { !lock -> lock = true; drain(p) }
+}
+
+#define release_lock lock = false
+
+/* ---- pins ---- */
+
+inline do_unpin(what) {
+	d_step {
+		if
+		:: pins[what] == 0 -> double_unpin = true
+		:: else -> pins[what]--
+		fi;
+		assert(!double_unpin)
+	}
+}
+
+/*
+ * In one step: where it counts, no stripe is added to any more, so that reading one after another can
+ * only come to more than there is at the end; and then somebody's put is still to come for the lock.
+ */
+inline count_holds(record, sum) {
+	d_step {
+		sum = hold[record * THREADS] + hold[record * THREADS + 1] +
+		      hold[record * THREADS + 2] + hold[record * THREADS + 3]
+	}
+}
+
+/* end.c, unpin(): DYING and ours. */
+inline unpin_record(p, record) {
+	do_unpin(pin_of[record]);
+	atomic {
+		!lock;
+		drain(p);
+		state[record] = FREE;
+		id_of[record] = 0;
+		pin_of[record] = 0;
+		unsettled--
+	}
+}
+
+/* What a get has returned is looked at, used, and put. */
+inline judge_hit(record, id, began_after_end) {
+	d_step {
+		id = id_of[record];
+		if
+		:: id == 0 || (id == 1 && began_after_end) || pins[id] == 0 -> stale_hit = true
+		:: else
+		fi;
+		assert(!stale_hit)
+	}
+}
+
+inline judge_use(record, id) {
+	d_step {
+		if
+		:: id_of[record] != id || pins[id] == 0 -> stale_hit = true
+		:: else
+		fi;
+		assert(!stale_hit)
+	};
+	id = 0
+}
+
+/* ---- put ---- */
+
+inline put(p, record, id, sum) {
+#ifdef PUT_LOOKS_FIRST
+	sum = state[record];
+	atomic { judge_use(record, id); publish(p, record, 0) };
+	if
+	:: sum == LIVE
+#else
+	atomic { judge_use(record, id); publish(p, record, 0) };
+	if
+	:: state[record] == LIVE
+#endif
+	:: else ->
+		take_lock(p);
+		count_holds(record, sum);
+#ifdef TWO_LASTS
+		if
+		:: (state[record] == KEPT || state[record] == DYING) && sum == 0 ->
+#else
+		if
+		:: state[record] == KEPT && sum == 0 ->
+#endif
+			state[record] = DYING;
+			/* pd_unpin_kept(), which takes the lock anew; nobody else can have it meanwhile */
+			dying++;
+			unsettled++;
+			release_lock;
+			unpin_record(p, record);
+			dying--
+		:: else -> release_lock
+		fi
+	fi;
+	sum = 0
+}
+
+/* ---- two threads that hit ---- */
+
+proctype Reader(byte p) {
+	byte record, id;
+	short sum;
+	bool after, ok;
+
+	atomic { users++; after = ended[1] };
+	record = index;
+	if
+	:: record == 0 -> users--
+	:: else ->
+#ifndef NO_PROBE
+		publish(p, TO_PROBING, record);
+#endif
+		atomic {
+			ok = state[record] == LIVE;
+			if
+			:: ok -> publish(p, record, 1)
+			:: else
+			fi;
+#ifndef NO_PROBE
+			publish(p, TO_PROBING, 0)
+#endif
+		};
+		if
+		:: ok ->
+			judge_hit(record, id, after);
+			put(p, record, id, sum)
+		:: else
+		fi;
+		atomic { users--; record = 0; ok = false }
+	fi
+}
+
+/* ---- one that pins ---- */
+
+inline land(p) {
+	atomic { !lock; drain(p); flight = false; lost = false; unsettled-- }
+}
+
+proctype Pinner() {
+	byte id, record, pinned, tries;
+	short sum;
+	bool after, again;
+
+	after = ended[1];
+	do
+	:: tries == 2 -> break
+	:: else ->
+		tries++;
+		/* take_off() */
+		atomic { !lock; drain(PINNER); flight = true; lost = false; unsettled++ };
+		heavy_barrier();
+		/* describe() */
+		id = memory;
+		if
+		:: id == 0 -> land(PINNER); break
+		:: else
+		fi;
+#ifndef NO_GUARD
+		if
+		:: guard ->
+			land(PINNER);
+			!guard; /* wait_for_free() */
+			id = 0;
+			goto next
+		:: else
+		fi;
+#endif
+		/* announce() */
+		take_lock(PINNER);
+		if
+		:: index != 0 ->
+			atomic {
+				record = index;
+				hold[record * THREADS + PINNER] = 1;
+				users++;
+				flight = false;
+				lost = false;
+				unsettled--;
+				release_lock
+			};
+			goto got
+		:: index == 0 && lost ->
+			atomic { flight = false; lost = false; unsettled--; release_lock };
+			id = 0;
+			goto next
+		:: else -> release_lock
+		fi;
+		/* the backend pins what is there just now */
+		d_step {
+			pinned = memory;
+			if
+			:: pinned -> pins[pinned]++
+			:: else
+			fi
+		};
+#ifndef NO_SECOND_ID
+		again = memory != id;
+#endif
+		if
+		:: !pinned -> land(PINNER); id = 0; again = false; goto next
+		:: else
+		fi;
+		if
+		:: !again ->
+			/* settle() */
+			take_lock(PINNER);
+#ifndef NO_LAST_LOOK
+			again = lost;
+#endif
+			if
+			:: !again ->
+				record = (state[1] == FREE -> 1 : 2);
+				assert(state[record] == FREE);
+				atomic {
+					id_of[record] = id; /* as it was described */
+					pin_of[record] = pinned;
+					users++;
+					sequence = 1 - sequence
+				};
+				index = record;
+				hold[record * THREADS + PINNER] = 1;
+				state[record] = LIVE;
+				atomic { flight = false; unsettled--; release_lock };
+				goto got
+			:: else -> release_lock
+			fi
+		:: else
+		fi;
+		/* lose(): it was pinned for nothing; the flight ends after the unpin */
+#ifdef LANDS_FIRST
+		land(PINNER);
+		do_unpin(pinned);
+#else
+		do_unpin(pinned);
+		land(PINNER);
+#endif
+		id = 0; pinned = 0; again = false;
+next:		skip
+	od;
+	goto out;
+got:	judge_hit(record, id, after);
+	put(PINNER, record, id, sum);
+	users--;
+out:	skip
+}
+
+/* ---- one that frees ---- */
+
+proctype Freer() {
+	byte record, i, seen;
+	short sum;
+	bool wait;
+
+	/* pd_end_range() */
+#ifndef NO_GUARD_UP
+	publish(FREER, TO_GUARD, 1);
+#endif
+	seen = sequence;
+#ifdef NO_UNSETTLED
+	if
+	:: index == 0 && sequence == seen -> goto returned
+#else
+	if
+	:: unsettled == 0 ->
+		if
+		:: index == 0 ->
+			if
+			:: sequence == seen -> goto returned
+			:: else
+			fi
+		:: else
+		fi
+#endif
+	:: else
+	fi;
+	take_lock(FREER);
+	record = index;
+	if
+	:: record != 0 ->
+		/* pd_victims_add() */
+		unsettled++;
+		state[record] = DYING;
+		index = 0;
+		sequence = 1 - sequence;
+		/* pd_victims_sort() */
+#ifdef COUNTS_FIRST
+		count_holds(record, sum);
+#endif
+		heavy_barrier();
+#ifndef NO_WAIT_FOR_PROBES
+		probing[0] != record;
+		probing[1] != record;
+#endif
+#ifndef COUNTS_FIRST
+		count_holds(record, sum);
+#endif
+		if
+		:: sum != 0 ->
+			hold[record * THREADS + FREER] = 1;
+			state[record] = KEPT
+		:: else
+		fi
+	:: else
+	fi;
+	if
+	:: flight ->
+#ifndef NO_LOSE
+		lost = true;
+#endif
+		wait = true
+	:: else
+	fi;
+	wait = wait || dying > 0;
+	release_lock;
+	/* pd_victims_dispatch() */
+	if
+	:: record != 0 && sum != 0 ->
+		/* let_go() */
+		take_lock(FREER);
+		hold[record * THREADS + FREER] = 0;
+		count_holds(record, sum);
+		if
+		:: sum == 0 ->
+			state[record] = DYING;
+			release_lock;
+			unpin_record(FREER, record)
+		:: else ->
+			unsettled--;
+			release_lock
+		fi
+	:: record != 0 && sum == 0 -> unpin_record(FREER, record)
+	:: else
+	fi;
+	record = 0;
+	/* wait_for_others(): for a flight that this free has made lose, and for unpins */
+#ifndef NO_WAIT
+	if
+	:: wait -> !(flight && lost) && dying == 0
+	:: else
+	fi;
+#endif
+
+returned:
+	skip;
+	d_step {
+		sum = 0;
+		wait = false;
+		seen = 0;
+		ended[1] = true;
+		if
+		:: users == 0 && pins[1] > 0 -> lost_unpin = true
+		:: else
+		fi;
+		assert(!lost_unpin)
+	};
+	/* the driver's own free; another pin's export sees the memory until then */
+	memory = 0;
+#ifndef NO_GUARD_UP
+	publish(FREER, TO_GUARD, 0);
+#endif
+	/* the address is handed out again at once */
+	memory = 2
+}
+
+init {
+	atomic {
+		if /* pinned before, or not yet */
+		:: true ->
+			pins[1] = 1;
+			state[1] = LIVE;
+			id_of[1] = 1;
+			pin_of[1] = 1;
+			index = 1
+		:: true
+		fi;
+		run Processor(0);
+		run Processor(1);
+		run Processor(2);
+		run Processor(3);
+		run Reader(0);
+		run Reader(1);
+		run Pinner();
+		run Freer()
+	};
+	/* All have ended: what is dead must not be pinned, and nothing is held or under way. */
+	(_nr_pr == THREADS + 1);
+	d_step {
+		if
+		:: pins[1] > 0 -> lost_unpin = true
+		:: index != 0 && id_of[index] == 1 -> stale_hit = true
+		:: else
+		fi;
+		assert(!lost_unpin);
+		assert(!stale_hit);
+		assert(unsettled == 0 && !flight)
+	}
+}

@@ -11,7 +11,7 @@
 #include <linux/dma-resv.h>
 #include <linux/module.h>
 #include <linux/slab.h>
-#if __has_include(<rdma/iter.h>) /* part of ib_umem.h before */
+#ifdef HCA_HAS_ITER_H /* a part of ib_umem.h before */
 #include <rdma/iter.h>
 #endif
 

@@ -129,6 +129,7 @@ demo: $(ALL) $(DEMO_WITH)
 bench: $(ALL) $(BENCH)
 	@$(IN_BUILD) tests/bench/$(if $(ONLY),caches --only=$(ONLY),run)
 bench-docs: $(ALL) $(BENCH)
+	@$(IN_BUILD) tests/bench/policies --write-docs >/dev/null
 	@$(IN_BUILD) tests/bench/caches --write-docs
 
 install: $(ALL) $(MAN)

@@ -20,9 +20,6 @@
 /* Regions in the index, and ranges that are volatile: 0 means that nothing can be found. */
 extern PD_HIDDEN uint32_t pd_occupied;
 
-/* The time of the cache: goes on with each pin. See evict.c. */
-extern PD_HIDDEN uint32_t pd_tick;
-
 /* For a thread without a record of its own, which then shares a stripe of hold counts. */
 extern struct pd_thread pd_anonymous;
 
@@ -77,20 +74,28 @@ void pd_end_fork_child(void);
 /* This thread's number in the system. */
 uint32_t pd_my_tid(void);
 
-/* ---- evict.c: the queue of live regions, least recently used first ------------------------ */
+/* ---- evict.c: queues of regions ------------------------------------------------------------ */
 
 struct pd_queue {
-	uint32_t oldest, newest;
+	uint32_t oldest, newest, count;
 };
-extern struct pd_queue pd_queue;
 
-/* Lock held. */
+/* Lock held for all of these. */
 void pd_queue_append(struct pd_queue *queue, uint32_t number);
 void pd_queue_remove(struct pd_queue *queue, uint32_t number);
 
+/* A region is live from here on, or no longer; buffer id and pin are set. */
+void pd_queues_add(uint32_t number);
+void pd_queues_remove(uint32_t number);
+void pd_queues_fork_child(void);
+
+/* All live regions, in no order of use: 0 at the end. */
+uint32_t pd_queues_first(void);
+uint32_t pd_queues_next(uint32_t number);
+
 /*
- * Lock held. Pick the least recently used idle region (of this device, unless negative) and unlink
- * it into victims; false when there is none.
+ * Lock held. Pick the idle region that is to make room (of this device, unless negative) and unlink it
+ * into victims; false when there is none.
  */
 bool pd_evict_one(struct pd_victims *victims, int device);
 
@@ -138,15 +143,17 @@ void pd_drop_stale(struct pindown_region *region);
 void pd_trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t length);
 
 /*
- * The stamp is written only when it changes, so that a region that many threads hit stays in all
- * their caches between two pins.
+ * A few uses are as good as many. Written no more after these, so that a region that many threads hit
+ * stays in all their caches; two that count at once may count one.
  */
+#define PD_MOST_USES 3u
+
 static inline void pd_touch(struct pindown_region *region)
 {
-	uint32_t now = __atomic_load_n(&pd_tick, __ATOMIC_RELAXED);
+	uint32_t used = __atomic_load_n(&region->used, __ATOMIC_RELAXED);
 
-	if (__atomic_load_n(&region->stamp, __ATOMIC_RELAXED) != now)
-		__atomic_store_n(&region->stamp, now, __ATOMIC_RELAXED);
+	if (__builtin_expect(used < PD_MOST_USES, 0))
+		__atomic_store_n(&region->used, used + 1, __ATOMIC_RELAXED);
 }
 
 static inline void pd_count_hit(struct pd_thread *self, struct pindown_region *region,

@@ -49,7 +49,7 @@ void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_re
 	pd_objects_unlink(number, reason);
 	PD_POINT(END_DYING, region->base);
 	pd_index_remove(number, region->base, region->end);
-	pd_queue_remove(&pd_queue, number);
+	pd_queues_remove(number);
 	pd_queue_append(&dying, number);
 	occupied_less();
 	pd_account_out(region, missed);
@@ -282,10 +282,10 @@ static void collect_range(uint64_t begin, uint64_t end, struct pd_victims *victi
 static void collect_matching(const struct pd_scope *scope, struct pd_victims *victims,
 			     enum pindown_reason reason)
 {
-	for (uint32_t number = pd_queue.oldest, next; number; number = next) {
+	for (uint32_t number = pd_queues_first(), next; number; number = next) {
 		struct pd_memory memory = memory_of(&pd_regions[number]);
 
-		next = pd_regions[number].newer;
+		next = pd_queues_next(number);
 		if (pd_scope_covers(scope, &memory))
 			pd_victims_add(victims, number, reason);
 	}
@@ -387,5 +387,5 @@ PD_EXPORT int pindown_invalidate_context(void *context)
 
 void pd_end_fork_child(void)
 {
-	dying = (struct pd_queue){0, 0};
+	dying = (struct pd_queue){0};
 }

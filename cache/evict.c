@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which region makes room for another: the least recently used idle one (§2.1, §2.5).
+ * Which region makes room for another (§2.1, §2.5): S3-FIFO (Yang et al., "FIFO queues are all you need
+ * for cache eviction", SOSP 2023), by bytes. docs/measured.md says how it was chosen.
  *
- * A hit must not touch a list that others share. It only stores the cache's tick in the region, and
- * the tick goes on with each pin, so uses are told apart as finely as evictions, which happen in
- * pins only, can tell. The queue is put in order when somebody evicts: a region that was used since
- * it got its place is moved to where its stamp belongs.
+ * A hit must not touch a list that others share: it counts up to three in the region, and then not even
+ * that. Newcomers go through a queue of their own, which has a tenth of what is pinned; who is not used
+ * there leaves soon, and is remembered for a while as a ghost. Who was used there, or comes back as a
+ * ghost, is settled: it gets as many more turns in the other queue as it was used.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,28 +19,18 @@
 #include "object.h"
 #include "point.h"
 
-struct pd_queue pd_queue;
-
-/* Behind `after`, or in front when that is 0. */
-static void link_behind(struct pd_queue *queue, uint32_t after, uint32_t number)
-{
-	uint32_t before = after ? pd_regions[after].newer : queue->oldest;
-
-	pd_regions[number].older = after;
-	pd_regions[number].newer = before;
-	if (after)
-		pd_regions[after].newer = number;
-	else
-		queue->oldest = number;
-	if (before)
-		pd_regions[before].older = number;
-	else
-		queue->newest = number;
-}
-
 void pd_queue_append(struct pd_queue *queue, uint32_t number)
 {
-	link_behind(queue, queue->newest, number);
+	uint32_t before = queue->newest;
+
+	pd_regions[number].older = before;
+	pd_regions[number].newer = 0;
+	if (before)
+		pd_regions[before].newer = number;
+	else
+		queue->oldest = number;
+	queue->newest = number;
+	queue->count++;
 }
 
 void pd_queue_remove(struct pd_queue *queue, uint32_t number)
@@ -55,37 +46,121 @@ void pd_queue_remove(struct pd_queue *queue, uint32_t number)
 	else
 		queue->newest = region->older;
 	region->older = region->newer = 0;
+	queue->count--;
 }
 
-/* Ticks wrap round; what counts is which is ahead. */
-static bool is_later(uint32_t tick, uint32_t than)
+/* ---- live regions ------------------------------------------------------------------------- */
+
+static struct pd_queue newcomers, settled;
+static uint64_t newcomers_bytes;
+
+static void add_newcomer(uint32_t number)
 {
-	return (int32_t)(tick - than) > 0;
+	pd_regions[number].settled = false;
+	newcomers_bytes += pd_regions[number].pin.length;
+	pd_queue_append(&newcomers, number);
 }
 
-/* To where its last use puts it; not exactly so if that is far from the end. */
-static void requeue(uint32_t number, uint32_t stamp)
+static void remove_newcomer(uint32_t number)
 {
-	uint32_t after;
-
-	pd_queue_remove(&pd_queue, number);
-	after = pd_queue.newest;
-	for (unsigned i = 0; i < 64 && after && is_later(pd_regions[after].queued, stamp); i++)
-		after = pd_regions[after].older;
-	pd_regions[number].queued = stamp;
-	link_behind(&pd_queue, after, number);
+	newcomers_bytes -= pd_regions[number].pin.length;
+	pd_queue_remove(&newcomers, number);
 }
 
-static bool has_moved(uint32_t number)
+static void add_settled(uint32_t number)
 {
-	struct pindown_region *region = &pd_regions[number];
-	uint32_t stamp = __atomic_load_n(&region->stamp, __ATOMIC_RELAXED);
+	pd_regions[number].settled = true;
+	pd_queue_append(&settled, number);
+}
 
-	if (stamp == region->queued)
+void pd_queues_remove(uint32_t number)
+{
+	if (pd_regions[number].settled)
+		pd_queue_remove(&settled, number);
+	else
+		remove_newcomer(number);
+}
+
+uint32_t pd_queues_first(void)
+{
+	return newcomers.oldest ? newcomers.oldest : settled.oldest;
+}
+
+uint32_t pd_queues_next(uint32_t number)
+{
+	const struct pindown_region *region = &pd_regions[number];
+
+	return region->newer || region->settled ? region->newer : settled.oldest;
+}
+
+/* ---- ghosts ------------------------------------------------------------------------------- */
+
+/*
+ * Newcomers that had to go: a ring, the oldest of them forgotten when together they are as large as the
+ * cache. They are known by buffer id, which no other allocation ever gets, so that nothing has to be
+ * forgotten when memory is freed.
+ */
+#define GHOSTS 4096u
+static struct {
+	uint64_t buffer_id, bytes; /* 0: it has come back */
+} ghosts[GHOSTS];
+static uint32_t ghost_places
+	[GHOSTS]; /* by id: where in the ring; two ids with one place are one too many */
+static uint32_t ghosts_begin, ghosts_end;
+static uint64_t ghost_bytes;
+
+static uint32_t *ghost_place(uint64_t buffer_id)
+{
+	return &ghost_places[(buffer_id * 0x9e3779b97f4a7c15ull >> 40) % GHOSTS];
+}
+
+static void forget(uint32_t place)
+{
+	ghost_bytes -= ghosts[place].bytes;
+	ghosts[place].buffer_id = ghosts[place].bytes = 0;
+}
+
+static void remember(const struct pindown_region *region)
+{
+	uint32_t place = ghosts_end++ % GHOSTS;
+
+	if (ghosts_end - ghosts_begin > GHOSTS)
+		forget(ghosts_begin++ % GHOSTS);
+	ghosts[place].buffer_id = region->buffer_id;
+	ghosts[place].bytes = region->pin.length;
+	*ghost_place(region->buffer_id) = place;
+	ghost_bytes += region->pin.length;
+	while (ghost_bytes > pd_pinned_bytes())
+		forget(ghosts_begin++ % GHOSTS);
+}
+
+/* Has it come back before it was forgotten? */
+static bool was_remembered(const struct pindown_region *region)
+{
+	uint32_t place = *ghost_place(region->buffer_id);
+
+	if (!ghosts[place].bytes || ghosts[place].buffer_id != region->buffer_id)
 		return false;
-	requeue(number, stamp);
+	forget(place);
 	return true;
 }
+
+void pd_queues_add(uint32_t number)
+{
+	__atomic_store_n(&pd_regions[number].used, 0, __ATOMIC_RELAXED);
+	if (was_remembered(&pd_regions[number]))
+		add_settled(number);
+	else
+		add_newcomer(number);
+}
+
+void pd_queues_fork_child(void)
+{
+	newcomers = settled = (struct pd_queue){0};
+	newcomers_bytes = 0;
+}
+
+/* ---- eviction ----------------------------------------------------------------------------- */
 
 /* As far as can be told without a barrier; pd_victims_add_idle() makes sure. */
 static bool can_go(uint32_t number, int device)
@@ -103,21 +178,78 @@ static bool evict(struct pd_victims *victims, uint32_t number)
 	return victims->first != 0;
 }
 
+/* Hits may be counting meanwhile: one of them more or less makes no difference. */
+static uint32_t uses_of(uint32_t number)
+{
+	return __atomic_load_n(&pd_regions[number].used, __ATOMIC_RELAXED);
+}
+
+static void set_uses(uint32_t number, uint32_t used)
+{
+	__atomic_store_n(&pd_regions[number].used, used, __ATOMIC_RELAXED);
+}
+
+/* The oldest that was not used, of all but the `keep` newest; those that were are settled on the way. */
+static bool evict_newcomer(struct pd_victims *victims, int device, uint32_t keep)
+{
+	for (uint32_t number = newcomers.oldest, next; newcomers.count > keep && number;
+	     number = next) {
+		next = pd_regions[number].newer;
+		if (uses_of(number)) {
+			set_uses(number, 0);
+			remove_newcomer(number);
+			add_settled(number);
+		} else if (can_go(number, device) && evict(victims, number)) {
+			remember(&pd_regions[number]);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* So many get another turn in one eviction, which holds the lock all the while. */
+#define MOST_TURNS 256u
+
+static bool evict_settled(struct pd_victims *victims, int device)
+{
+	unsigned turns = MOST_TURNS;
+
+	for (uint32_t number = settled.oldest, next; number; number = next) {
+		uint32_t used = uses_of(number);
+
+		next = pd_regions[number].newer;
+		if (used && turns) {
+			turns--;
+			set_uses(number, used - 1);
+			pd_queue_remove(&settled, number);
+			pd_queue_append(&settled, number);
+			if (!next) /* it was the last one, and is again */
+				next = number;
+		} else if (can_go(number, device) && evict(victims, number)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * A few newcomers stay in any case: often there is room for some regions only, and what is received is
+ * soon sent on.
+ */
+static uint32_t newcomers_to_keep(void)
+{
+	const uint32_t few = 4, half = (newcomers.count + settled.count) / 2;
+
+	return half < few ? half : few;
+}
+
 bool pd_evict_one(struct pd_victims *victims, int device)
 {
-	bool moved = false;
+	bool too_many = newcomers_bytes >= pd_pinned_bytes() / 10;
 
-	for (uint32_t number = pd_queue.oldest, next; number; number = next) {
-		next = pd_regions[number].newer;
-		if (has_moved(number) && pd_regions[number].newer != next)
-			moved = true; /* mostly to where the walk still comes */
-		else if (can_go(number, device) && evict(victims, number))
-			return true;
-	}
-	for (uint32_t number = pd_queue.oldest; moved && number; number = pd_regions[number].newer)
-		if (can_go(number, device) && evict(victims, number))
-			return true;
-	return false;
+	return (too_many && evict_newcomer(victims, device, newcomers_to_keep())) ||
+	       evict_settled(victims, device) || evict_newcomer(victims, device, 0) ||
+	       evict_settled(victims, device);
 }
 
 /* ---- budgets ------------------------------------------------------------------------------ */
@@ -236,7 +368,7 @@ PD_EXPORT int pindown_flush(void)
 	int count;
 
 	pd_lock();
-	for (uint32_t n = pd_queue.oldest; n; n = pd_regions[n].newer)
+	for (uint32_t n = pd_queues_first(); n; n = pd_queues_next(n))
 		if (can_go(n, -1)) {
 			pd_regions[n].victim = candidates;
 			candidates = n;

@@ -54,7 +54,7 @@ void pd_fork_child(void)
 	pd_creations_fork_child();
 	pd_exports_fork_child();
 	pd_consumers_fork_child();
-	pd_queue = (struct pd_queue){0, 0};
+	pd_queues_fork_child();
 	pd_occupied = 0;
 	pd_end_fork_child();
 	pd_flights_fork_child();

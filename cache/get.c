@@ -14,7 +14,6 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 uint32_t pd_occupied;
-uint32_t pd_tick = 1;
 
 const uint32_t pd_own_word = 1;
 const uint32_t *pd_words = &pd_own_word;

@@ -275,11 +275,9 @@ static bool insert(struct attempt *a)
 	__atomic_store_n(&region->word_value, a->pin.word_value, __ATOMIC_RELAXED);
 	pd_region_set_flags(region, a->flags);
 	region->reason = 0;
-	region->queued = __atomic_add_fetch(&pd_tick, 1, __ATOMIC_RELAXED);
-	__atomic_store_n(&region->stamp, region->queued, __ATOMIC_RELAXED);
 	__atomic_store_n(&region->base, memory->base, __ATOMIC_RELAXED);
 	__atomic_store_n(&region->end, memory->end, __ATOMIC_RELAXED);
-	pd_queue_append(&pd_queue, number);
+	pd_queues_add(number);
 	__atomic_fetch_add(&pd_occupied, 1, __ATOMIC_SEQ_CST);
 	pd_account_pin(region);
 	pd_hold(pd_self_or_anonymous(), number, 1);

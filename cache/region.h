@@ -5,7 +5,7 @@
  * no longer, what it wants.
  *
  * Who may touch what:
- *   base, end, state, stamp	read without a lock; written under the lock (stamp by hits too)
+ *   base, end, state, used	read without a lock; written under the lock (used by hits too)
  *   everything else		written under the lock while the region is not LIVE, or by the one
  *				thread that owns it while it is DYING; constant while it is held
  */
@@ -42,8 +42,8 @@ struct pindown_region {
 	uint16_t flags;		   /* PD_REGION_* */
 	uint16_t reason;	   /* enum pindown_reason, once it is no longer live */
 	uint32_t word, word_value; /* valid while pd_words[word] has this value; see words.h */
-	uint32_t stamp;		   /* the tick of its last use; see evict.c */
-	uint32_t queued;	   /* the tick that its place in the queue stands for */
+	uint32_t used;		   /* how often since it was last looked at; see evict.c */
+	uint32_t settled;	   /* which queue of live regions it is in */
 	uint64_t buffer_id;
 	void *context;	       /* whose end ends it; NULL for pool and VMM memory */
 	uint32_t older, newer; /* the queue of live regions; region numbers */

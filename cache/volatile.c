@@ -92,7 +92,7 @@ static void add_one(void)
 /* Lock held. Regions that are there already are checked from now on. */
 static void check_from_now_on(uint64_t begin, uint64_t end)
 {
-	for (uint32_t n = pd_queue.oldest; n; n = pd_regions[n].newer) {
+	for (uint32_t n = pd_queues_first(); n; n = pd_queues_next(n)) {
 		struct pindown_region *region = &pd_regions[n];
 
 		if (!pd_region_overlaps(region, begin, end))
@@ -168,7 +168,7 @@ void pd_volatile_forget(uint64_t begin, uint64_t end)
 /* Lock held. Regions that lie in no volatile range any more need no check. */
 static void trust_from_now_on(uint64_t begin, uint64_t end)
 {
-	for (uint32_t n = pd_queue.oldest; n; n = pd_regions[n].newer) {
+	for (uint32_t n = pd_queues_first(); n; n = pd_queues_next(n)) {
 		struct pindown_region *region = &pd_regions[n];
 
 		if (!(region->flags & PD_REGION_VOLATILE) ||

@@ -116,7 +116,12 @@ static const struct policy clock_policy = {"clock", "first in, first out, with a
  * A few newcomers are kept in any case: a registration cache often has room for some regions only, and
  * what is sent is soon sent on.
  */
-enum { FEW = 4 };
+static uint32_t to_keep(const struct policy_state *state)
+{
+	const uint32_t few = 4, half = (state->queues[SMALL].count + state->queues[MAIN].count) / 2;
+
+	return half < few ? half : few;
+}
 
 static void s3fifo_insert(struct policy_state *state, uint32_t member)
 {
@@ -170,7 +175,7 @@ static uint32_t s3fifo_evict(struct policy_state *state)
 	uint32_t link = 0;
 
 	if (state->queues[SMALL].bytes * 10 >= state->max_bytes)
-		link = evict_from_small(state, FEW);
+		link = evict_from_small(state, to_keep(state));
 	if (!link && !state->queues[MAIN].oldest)
 		link = evict_from_small(state, 0);
 	if (!link)

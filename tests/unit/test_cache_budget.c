@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who has to go: the least recently used idle region, for a budget or for pin space.
+ * Who has to go, for a budget or for pin space: newcomers that nobody used first; see evict.c.
  * Scenarios marked [UCX], [libfabric] are known from those suites.
  */
 #define _GNU_SOURCE
@@ -26,22 +26,22 @@ static void assert_cached(const char *which)
 			      which[i] == '1' ? " not" : "", which);
 }
 
-/* [UCX] limits by count; [libfabric] the LRU goes first. */
-START_TEST(count_budget_evicts_the_least_recently_used)
+/* [UCX] limits by count. */
+START_TEST(count_budget_evicts_newcomers_that_nobody_used)
 {
 	setenv("PINDOWN_MAX_REGIONS", "3", 1);
 	alloc_some(6, MIB(1));
 	for (unsigned i = 0; i < 3; i++)
 		get_and_put(AT(i), 1);
-	get_and_put(AT(0), 1); /* order of use is now 1, 2, 0 */
+	get_and_put(AT(0), 1); /* it has been used since its pin */
 
 	get_and_put(AT(3), 1);
 	ck_assert_uint_eq(fake_open_exports_of(fake_id(AT(1))), 0);
 	get_and_put(AT(4), 1);
 	ck_assert_uint_eq(fake_open_exports_of(fake_id(AT(2))), 0);
 	get_and_put(AT(5), 1);
-	ck_assert_uint_eq(fake_open_exports_of(fake_id(AT(0))), 0);
-	assert_cached("000111");
+	ck_assert_uint_eq(fake_open_exports_of(fake_id(AT(3))), 0);
+	assert_cached("100011");
 	ck_assert_uint_eq(stats().evictions, 3);
 	ck_assert_uint_eq(stats().peak_regions, 3);
 	ck_assert_uint_eq(stats().max_regions, 3);
@@ -50,10 +50,7 @@ START_TEST(count_budget_evicts_the_least_recently_used)
 }
 END_TEST
 
-/*
- * The cache's clock ticks with each pin, and uses between two ticks count as one: so a scratch
- * region is pinned between any two uses here.
- */
+/* A scratch region is pinned after the use of another. */
 static void use(unsigned i)
 {
 	get_and_put(AT(i), 1);
@@ -61,24 +58,74 @@ static void use(unsigned i)
 	ck_assert_int_eq(pindown_invalidate(AT(9), 0), 1);
 }
 
-/* The order is that of the last use, not of the pin, through many turns. */
-START_TEST(the_order_of_use_decides)
+static void use_all(unsigned from, unsigned to)
 {
-	static const unsigned char uses[] = {0, 1, 2, 3, 3, 2, 1, 0, 2, 1, 0, 3, 2};
-	static const unsigned char out[] = {1, 0, 3, 2};
+	for (unsigned i = from; i < to; i++)
+		get_and_put(AT(i), 1);
+}
 
-	setenv("PINDOWN_MAX_REGIONS", "5", 1);
-	alloc_some(10, MIB(1));
-	for (unsigned i = 0; i < sizeof(uses); i++)
-		use(uses[i]);
-	get_and_put(AT(4), 1);
-	ck_assert_uint_eq(stats().evictions, 0);
-	for (unsigned i = 0; i < sizeof(out); i++) {
-		get_and_put(AT(5 + i), 1);
-		ck_assert_uint_eq(stats().evictions, i + 1);
-		ck_assert_uint_eq(fake_open_exports_of(fake_id(AT(out[i]))), 0);
-	}
-	assert_cached("0000111110");
+START_TEST(what_is_used_survives_a_scan)
+{
+	setenv("PINDOWN_MAX_REGIONS", "20", 1);
+	alloc_some(100, MIB(1));
+	use_all(0, 10);
+	use_all(0, 10);
+	use_all(10, 100); /* each of them once */
+	for (unsigned i = 0; i < 10; i++)
+		ck_assert_msg(is_cached(AT(i), 1), "region %u", i);
+	ck_assert_uint_eq(stats().evictions, 80);
+}
+END_TEST
+
+START_TEST(who_comes_back_soon_stays)
+{
+	setenv("PINDOWN_MAX_REGIONS", "10", 1);
+	alloc_some(60, MIB(1));
+	use_all(0, 11);
+	ck_assert(!is_cached(AT(0), 1));
+	get_and_put(AT(0), 1);
+	ck_assert_uint_eq(stats().evictions, 2);
+	use_all(11, 60);
+	ck_assert(is_cached(AT(0), 1));
+}
+END_TEST
+
+/* What went long ago is a newcomer again. */
+START_TEST(who_comes_back_late_does_not)
+{
+	setenv("PINDOWN_MAX_REGIONS", "10", 1);
+	alloc_some(60, MIB(1));
+	use_all(0, 30);
+	get_and_put(AT(0), 1);
+	use_all(30, 60);
+	ck_assert(!is_cached(AT(0), 1));
+}
+END_TEST
+
+/* Having been used much once does not last for ever. */
+START_TEST(who_is_no_longer_used_goes)
+{
+	setenv("PINDOWN_MAX_REGIONS", "10", 1);
+	alloc_some(24, MIB(1));
+	for (unsigned i = 0; i < 100; i++)
+		use_all(0, 4);
+	for (unsigned i = 0; i < 20; i++)
+		use_all(10, 24); /* more than there is room for, so that they come back as ghosts */
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert_msg(!is_cached(AT(i), 1), "region %u", i);
+}
+END_TEST
+
+/* However often all of them were used: one has to go. */
+START_TEST(one_eviction_of_many_that_are_used)
+{
+	setenv("PINDOWN_MAX_REGIONS", "1000", 1);
+	alloc_some(1010, PAGE);
+	for (unsigned i = 0; i < 5; i++)
+		use_all(0, 1000);
+	use_all(1000, 1010);
+	ck_assert_uint_eq(stats().evictions, 10);
+	ck_assert_uint_eq(stats().regions, 1000);
 }
 END_TEST
 
@@ -360,8 +407,12 @@ int main(void)
 	Suite *suite = suite_create("cache: budgets and pin space");
 	TCase *tc = cache_case(suite, "budgets");
 
-	tcase_add_test(tc, count_budget_evicts_the_least_recently_used);
-	tcase_add_test(tc, the_order_of_use_decides);
+	tcase_add_test(tc, count_budget_evicts_newcomers_that_nobody_used);
+	tcase_add_test(tc, what_is_used_survives_a_scan);
+	tcase_add_test(tc, who_comes_back_soon_stays);
+	tcase_add_test(tc, who_comes_back_late_does_not);
+	tcase_add_test(tc, who_is_no_longer_used_goes);
+	tcase_add_test(tc, one_eviction_of_many_that_are_used);
 	tcase_add_test(tc, what_was_used_since_its_pin_is_evicted_before_what_is_held);
 	tcase_add_test(tc, what_was_used_before_the_others_pin_goes_first);
 	tcase_add_test(tc, byte_budget_evicts_as_many_as_it_takes);

@@ -12,5 +12,13 @@ $(middleware_bin)/exporting: $(middleware_obj)/exporting.c.o $(middleware_bin)/l
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN' -lpthread
 
-CHECK_SIM += tests/middleware/check-exports
+# The example of the documents, with the public header and a stand-in for cuda.h.
+middleware_built += $(middleware_bin)/attach
+$(middleware_bin)/attach: docs/attach.c tests/middleware/cuda.h tests/middleware/middle.h cache/pindown.h \
+		$(B)/libpindown.so $(B)/sim/libcuda.so.1
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -Wextra,$(ALL_CFLAGS)) -Itests/middleware $(INCLUDE) -Ihook docs/attach.c -o $@ \
+		$(ALL_LDFLAGS) -L$(B) -lpindown $(B)/sim/libcuda.so.1
+
+CHECK_SIM += tests/middleware/check-exports tests/middleware/check-example
 CHECK_WITH += $(middleware_built)

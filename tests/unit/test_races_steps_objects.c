@@ -250,6 +250,74 @@ START_TEST(an_attach_against_a_record_used_again)
 }
 END_TEST
 
+/*
+ * Another object of the region is just being destroyed, and its record is then used for one of another
+ * region: who walks over it must not end up there.
+ */
+static struct worker ender;
+static struct gate inside, go_on;
+
+static void stop_in_destroy(struct books *b, const struct pindown_object_end *what)
+{
+	(void)what;
+	b->in_destroy = NULL;
+	gate_open(&inside);
+	gate_wait(&go_on);
+}
+
+static void end_the_other_owner(void *arg)
+{
+	(void)arg;
+	pindown_end_owner(consumer, PD + 1);
+}
+
+static void one_object_behind_another_that_is_dying(void)
+{
+	begin_anew();
+	fake_free(AT(1));
+	fake_alloc(AT(1), PAGE, FAKE_LINEAR);
+	attach_and_detach(consumer, AT(1), KEY(PD, 1));
+	attach_and_detach(consumer, AT(0), KEY(PD, 1));
+	attach_and_detach(consumer, AT(0), KEY(PD + 1, 1));
+	gate_init(&inside);
+	gate_init(&go_on);
+	books.in_destroy = stop_in_destroy;
+	worker_start(&ender, end_the_other_owner, NULL);
+	gate_wait(&inside);
+}
+
+static void let_it_die(void)
+{
+	gate_open(&go_on);
+	worker_join(&ender);
+}
+
+static void other_gives_its_record_to_another_region(void)
+{
+	let_it_die();
+	attach_and_detach(consumer, AT(1), KEY(PD + 2, 1));
+}
+
+static void check_walk(void)
+{
+	if (!race_met())
+		let_it_die();
+	ck_assert_int_eq(result, PINDOWN_OK);
+	ck_assert_msg(made_by(object)->base == AT(0), "instruction %u: an object of another region",
+		      race_instruction());
+	pindown_detach(object);
+	assert_all_gone();
+}
+
+START_TEST(an_attach_against_a_record_given_to_another_region)
+{
+	static const struct race race = {one_object_behind_another_that_is_dying, stepped_attach,
+					 other_gives_its_record_to_another_region, check_walk};
+
+	run_race("attach against a record of another region", &race, TURNS);
+}
+END_TEST
+
 /* ---- a detach ----------------------------------------------------------------------------- */
 
 static void check_detach(void)
@@ -388,6 +456,7 @@ int main(void)
 	tcase_add_test(tc, an_attach_against_a_flush);
 	tcase_add_test(tc, two_that_make_the_same);
 	tcase_add_test(tc, an_attach_against_a_record_used_again);
+	tcase_add_test(tc, an_attach_against_a_record_given_to_another_region);
 	tcase_add_test(tc, a_detach_against_a_free);
 	tcase_add_test(tc, a_detach_against_a_revocation);
 	tcase_add_test(tc, the_last_two_detaches_of_a_kept_object);

@@ -37,9 +37,17 @@ static char *put_address(char *at, const char *key, uint64_t value)
 	return at;
 }
 
-static char *put_result(char *at, int64_t result)
+/* NULL where it is none. */
+static const char *call_of(const struct event *event)
 {
-	const char *name = result < 0 ? pindown_result_name(result) : driver_result_name(result);
+	return event->record.event == PD_EV_CALL ? trace_file_call(event->file, event->record.call)
+						 : NULL;
+}
+
+static char *put_result(char *at, const struct event *event)
+{
+	int64_t result = event->record.result;
+	const char *name = result_name(call_of(event), record_is_note(&event->record), result);
 
 	at = put_signed(put_text(at, ",\"result\":"), result);
 	if (result && name) {
@@ -185,7 +193,7 @@ static void print_event(const struct event *event)
 			at = put_address(at, ",\"addr\":", record->addr);
 			at = put_decimal(put_text(at, ",\"size\":"), record->size);
 		}
-		at = put_result(at, record->result);
+		at = put_result(at, event);
 		at = put_decimal(put_text(at, ",\"dur\":"), event->took);
 		if (record_is_note(record))
 			at = put_note(at, record);

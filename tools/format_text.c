@@ -132,9 +132,17 @@ static char *put_size(char *at, const struct record *record)
 					    : put_right(at, "-", SIZE);
 }
 
-static char *put_result(char *at, int64_t result)
+/* NULL where it is none. */
+static const char *call_of(const struct event *event)
 {
-	const char *name = result < 0 ? pindown_result_name(result) : driver_result_name(result);
+	return event->record.event == PD_EV_CALL ? trace_file_call(event->file, event->record.call)
+						 : NULL;
+}
+
+static char *put_result(char *at, const struct event *event)
+{
+	int64_t result = event->record.result;
+	const char *name = result_name(call_of(event), record_is_note(&event->record), result);
 	char number[24];
 
 	at = put_text(at, "  ");
@@ -263,7 +271,7 @@ static void print_event(const struct event *event)
 		at = put_name(at, event);
 		at = put_address(at, record);
 		at = put_size(at, record);
-		at = put_result(at, record->result);
+		at = put_result(at, event);
 		at = put_right(at, duration_text(event->took).text, TOOK);
 		at = put_more(at, record);
 		at = put_caller(at, event);

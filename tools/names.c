@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "names.h"
 
+#include <errno.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "pindown.h"
 
@@ -153,6 +155,47 @@ const char *pindown_result_name(int64_t result)
 #undef NAME
 	}
 	return NULL;
+}
+
+/* Those that registering memory was seen to end in, and their neighbours. */
+const char *errno_name(int64_t number)
+{
+	switch (number) {
+#define NAME(name) \
+	case name: \
+		return #name
+		NAME(EPERM);
+		NAME(ENOENT);
+		NAME(EINTR);
+		NAME(EIO);
+		NAME(ENXIO);
+		NAME(EBADF);
+		NAME(EAGAIN);
+		NAME(ENOMEM);
+		NAME(EACCES);
+		NAME(EFAULT);
+		NAME(EBUSY);
+		NAME(ENODEV);
+		NAME(EINVAL);
+		NAME(EMFILE);
+		NAME(ENOSPC);
+		NAME(ENOSYS);
+		NAME(ENODATA);
+		NAME(EPROTONOSUPPORT);
+		NAME(EOPNOTSUPP);
+		NAME(ETIMEDOUT);
+#undef NAME
+	}
+	return NULL;
+}
+
+const char *result_name(const char *call, bool is_note, int64_t result)
+{
+	if (result < 0)
+		return pindown_result_name(result);
+	if (is_note || (call && strncmp(call, "ibv_", 4) == 0))
+		return errno_name(result);
+	return driver_result_name(result);
 }
 
 const char *reason_name(unsigned reason)

@@ -168,6 +168,28 @@ TEST(an_iova_of_the_programs_own)
 	disconnect(&pair);
 }
 
+/* A key is good for the whole allocation; with PINDOWN_VERBS=exact, for its own pages. */
+TEST(how_far_a_key_reaches)
+{
+	const char *verbs = getenv("PINDOWN_VERBS");
+	bool exact = verbs && !strcmp(verbs, "exact");
+	struct connection pair = connect_pair();
+	struct ibv_mr *source, *part;
+	struct place behind;
+	CUdeviceptr from, to;
+
+	start_cuda();
+	from = gpu_buffer(SIZE, 81);
+	to = gpu_buffer(BLOCK, 82);
+	source = must_reg(pair.pd, from, SIZE);
+	part = must_reg(pair.pd, to, SIZE);
+	check_equal(rdma(&pair, IBV_WR_RDMA_WRITE, local(source), remote(part), SIZE),
+		    IBV_WC_SUCCESS);
+	behind = (struct place){to + SIZE, part->rkey};
+	check_equal(rdma(&pair, IBV_WR_RDMA_WRITE, local(source), behind, SIZE),
+		    exact ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
+}
+
 /* Each region that a program has registered at some time, and none twice. */
 TEST(many_buffers)
 {

@@ -150,6 +150,34 @@ static void print_calls(const struct checked *checked, bool all)
 			print_calls_of(checked, checked->members[i]->object, all);
 }
 
+/* Names alone are no use of them: messages have them too. */
+static bool looks_up_verbs(const struct object *object)
+{
+	return object->uses_dlsym && object->verbs_named.count;
+}
+
+static void print_verbs(const struct checked *checked)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < checked->count; i++) {
+		const struct object *object = checked->members[i]->object;
+
+		if (!object->verbs_linked.count && !looks_up_verbs(object))
+			continue;
+		if (!any)
+			out_print("\n  %swatched calls of libibverbs%s\n", out_bold(), out_plain());
+		any = true;
+		for (unsigned n = 0; n < object->verbs_linked.count; n++)
+			print_call(object->verbs_linked.list[n], object, "linked",
+				   is_reached(checked));
+		for (unsigned n = 0; looks_up_verbs(object) && n < object->verbs_named.count; n++)
+			if (!texts_have(&object->verbs_linked, object->verbs_named.list[n]))
+				print_call(object->verbs_named.list[n], object, "looked up",
+					   looked_up_is_seen(checked));
+	}
+}
+
 static void print_text(const struct checked *checked, bool all)
 {
 	out_print("%s%s: %s%s%s\n", out_bold(), checked->asked, verdict_colour(checked->verdict),
@@ -162,6 +190,7 @@ static void print_text(const struct checked *checked, bool all)
 		print_roads(checked);
 		print_calls(checked, all);
 	}
+	print_verbs(checked);
 	print_list("notes", &checked->notes);
 }
 
@@ -203,6 +232,11 @@ static void print_json_member(const struct checked *checked, const struct member
 				linked_is_seen(checked, object->linked.list[i]));
 	for (unsigned i = 0; reaches && i < object->named.count; i++)
 		print_json_call(object->named.list[i], "looked up", looked_up_is_seen(checked));
+	for (unsigned i = 0; i < object->verbs_linked.count; i++)
+		print_json_call(object->verbs_linked.list[i], "linked", is_reached(checked));
+	for (unsigned i = 0; looks_up_verbs(object) && i < object->verbs_named.count; i++)
+		print_json_call(object->verbs_named.list[i], "looked up",
+				looked_up_is_seen(checked));
 	json_end_list();
 	json_end_object();
 	free(how);

@@ -29,8 +29,9 @@ struct checked {
 	bool needs_driver;    /* some object needs libcuda.so.1 itself */
 	char *driver;	      /* where that is; NULL: not on this machine */
 	enum verdict verdict;
-	struct texts reasons; /* sentences: why not all is seen */
-	struct texts notes;   /* what else is worth knowing */
+	const char *unreachable; /* why no preload gets into it: a sentence's end; NULL: one does */
+	struct texts reasons;	 /* sentences: why not all is seen */
+	struct texts notes;	 /* what else is worth knowing */
 };
 
 /* NULL after one line on standard error when the file can't be looked at. */
@@ -44,6 +45,8 @@ bool is_shared_runtime(const struct object *object);
 char *how_it_reaches(const struct object *object);
 /* The last part of a path. */
 const char *short_name(const char *path);
+/* Whether a preload gets into it at all. */
+bool is_reached(const struct checked *checked);
 /* Whether calls that are bound by the loader, or looked up, will be seen. */
 bool linked_is_seen(const struct checked *checked, const char *call);
 bool looked_up_is_seen(const struct checked *checked);

@@ -152,7 +152,7 @@ static bool is_musl(const struct object *object)
 }
 
 /* Why no preload gets into it at all: the end of a sentence, or NULL. */
-static const char *unreachable(const struct checked *checked)
+static const char *why_unreachable(const struct checked *checked)
 {
 	const struct object *object = checked->members[0]->object;
 	const char *why = NULL;
@@ -167,19 +167,23 @@ static const char *unreachable(const struct checked *checked)
 	return why;
 }
 
+bool is_reached(const struct checked *checked)
+{
+	return !checked->unreachable;
+}
+
 bool linked_is_seen(const struct checked *checked, const char *call)
 {
 	const struct object *object = checked->members[0]->object;
 
-	return checked->verdict != UNSEEN &&
-	       !(object->is_program && texts_have(&object->defined, call));
+	return is_reached(checked) && !(object->is_program && texts_have(&object->defined, call));
 }
 
 bool looked_up_is_seen(const struct checked *checked)
 {
 	const struct object *object = checked->members[0]->object;
 
-	return checked->verdict != UNSEEN && !(object->is_program && object->defines_dlsym);
+	return is_reached(checked) && !(object->is_program && object->defines_dlsym);
 }
 
 /* What a preload does not get before, although it is loaded. */
@@ -259,12 +263,13 @@ static void find_notes(struct checked *checked)
 static void judge(struct checked *checked)
 {
 	const char *why = checked->members[0]->object->is_program || checked->script
-				  ? unreachable(checked)
+				  ? why_unreachable(checked)
 				  : NULL;
 	bool reaches = checked->needs_driver;
 
 	for (unsigned i = 0; i < checked->count; i++)
 		reaches |= reaches_driver(checked->members[i]->object);
+	checked->unreachable = why;
 	checked->verdict = SEEN;
 	if (why) {
 		checked->verdict = UNSEEN;

@@ -15,6 +15,8 @@ void object_free(struct object *object)
 	texts_free(&object->needed);
 	texts_free(&object->linked);
 	texts_free(&object->named);
+	texts_free(&object->verbs_linked);
+	texts_free(&object->verbs_named);
 	texts_free(&object->opened);
 	texts_free(&object->defined);
 	free(object->path);

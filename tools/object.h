@@ -20,6 +20,8 @@ struct object {
 
 	/* Watched calls: bound by the loader; or only their names are in it, to be looked up. */
 	struct texts linked, named;
+	/* The same for those of libibverbs. */
+	struct texts verbs_linked, verbs_named;
 	struct texts opened;  /* names of the CUDA runtime's library, to be opened */
 	struct texts defined; /* it has a function of that name of its own */
 	unsigned

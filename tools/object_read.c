@@ -31,21 +31,25 @@ static bool has(const char *data, size_t size, const char *text)
 	return size && memmem(data, size, text, strlen(text));
 }
 
-/* Watched names as whole NUL-terminated texts: "cuMemFree_v2", but not "see cuMemFree_v2". */
-static void find_names(struct object *object, const char *data, size_t size)
+typedef bool is_wanted(const char *name, size_t length);
+
+/* Names as whole NUL-terminated texts: "cuMemFree_v2", but not "see cuMemFree_v2". */
+static void find_names(struct texts *names, const char *data, size_t size, const char *prefix,
+		       is_wanted *wanted)
 {
 	const char *at = data, *end = data + size;
+	size_t length = strlen(prefix);
 
-	while (at < end && (at = memmem(at, (size_t)(end - at), "cu", 2))) {
+	while (at < end && (at = memmem(at, (size_t)(end - at), prefix, length))) {
 		const char *name = at, *stop = at;
 
-		at += 2;
+		at += length;
 		if (name > data && name[-1] != '\0')
 			continue;
 		while (stop < end && is_name_character(*stop))
 			stop++;
-		if (stop < end && *stop == '\0' && watched_name(name, (size_t)(stop - name)))
-			texts_add(&object->named, name, (size_t)(stop - name));
+		if (stop < end && *stop == '\0' && wanted(name, (size_t)(stop - name)))
+			texts_add(names, name, (size_t)(stop - name));
 	}
 }
 
@@ -82,7 +86,8 @@ static bool is_runtime(const char *data, size_t size)
 
 static void look_at_data(struct object *object, const char *data, size_t size)
 {
-	find_names(object, data, size);
+	find_names(&object->named, data, size, "cu", watched_name);
+	find_names(&object->verbs_named, data, size, "ibv_", watched_verb);
 	find_runtime_names(object, data, size);
 	if (has(data, size, "libcuda.so"))
 		object->names_driver = true;
@@ -103,6 +108,8 @@ static void take_import(struct object *object, const char *name)
 {
 	if (watched_name(name, strlen(name)))
 		texts_add(&object->linked, name, strlen(name));
+	if (watched_verb(name, strlen(name)))
+		texts_add(&object->verbs_linked, name, strlen(name));
 	if (strncmp(name, "cuGetProcAddress", 16) == 0)
 		object->asks_proc_address = true;
 	object->runtime_calls += is_runtime_call(name);
@@ -217,6 +224,8 @@ static void read_sections(struct object *object, Elf *elf)
 	}
 	texts_sort(&object->linked);
 	texts_sort(&object->named);
+	texts_sort(&object->verbs_linked);
+	texts_sort(&object->verbs_named);
 	texts_sort(&object->defined);
 	object->deepbind_calls = count_deepbind_calls(elf);
 }

@@ -170,6 +170,16 @@ static struct process *add(struct processes *all, uint32_t pid, uint64_t start, 
 
 enum what { LEFTOVER, STRANGE, ALIVE };
 
+/* Nobody speaks for another user's process. */
+static bool is_owners(uid_t user, uint32_t pid)
+{
+	char path[40];
+	struct stat status;
+
+	snprintf(path, sizeof(path), "/proc/%u", pid);
+	return stat(path, &status) == 0 && status.st_uid == user;
+}
+
 static enum what read_page(int fd, uint32_t pid, uint64_t start, union file *file)
 {
 	struct stat status;
@@ -182,7 +192,9 @@ static enum what read_page(int fd, uint32_t pid, uint64_t start, union file *fil
 		return STRANGE;
 	if (start_of(pid) != start)
 		return LEFTOVER;
-	return is_another_program(&file->live) ? STRANGE : ALIVE;
+	if (!is_owners(status.st_uid, pid) || is_another_program(&file->live))
+		return STRANGE;
+	return ALIVE;
 }
 
 static void look_at(struct processes *all, const char *folder, const char *name)

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "trace_format.h"
@@ -43,10 +44,15 @@ static void add_chunks(struct counters *counters, int fd)
 bool trace_counters(const char *path, struct counters *counters)
 {
 	char magic[sizeof(PD_TRACE_MAGIC) - 1];
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+	struct stat status;
 	bool good;
+	int fd;
 
 	*counters = (struct counters){0};
+	/* The name comes from another process: merely opening a device may do something. */
+	if (lstat(path, &status) != 0 || !S_ISREG(status.st_mode))
+		return false;
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
 	if (fd < 0)
 		return false;
 	good = pread(fd, magic, sizeof(magic), 0) == sizeof(magic) &&

@@ -24,3 +24,17 @@ bool watched_name(const char *name, size_t length)
 	}
 	return false;
 }
+
+static const char *const verbs[] = {
+#define X(symbol, ...) #symbol,
+#include "verbs.def"
+#undef X
+};
+
+bool watched_verb(const char *name, size_t length)
+{
+	for (unsigned i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
+		if (strncmp(verbs[i], name, length) == 0 && !verbs[i][length])
+			return true;
+	return false;
+}

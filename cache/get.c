@@ -47,6 +47,7 @@ hold_if(struct pd_thread *self, bool light, uint32_t number, uint64_t addr, size
 	ok = pd_state_is_live(*state) && pd_region_holds(region, addr, length) &&
 	     pd_region_word_stands(region);
 	if (likely(ok)) {
+		PD_POINT(HIT_LIVE, addr);
 		if (light)
 			pd_hold_own(self->holds, number, 1);
 		else

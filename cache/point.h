@@ -12,6 +12,7 @@
 #define PD_POINTS_ALL(P)                                                                   \
 	P(HIT_FOUND)	  /* the index has named a region; not announced yet */            \
 	P(HIT_ANNOUNCED)  /* its state not read yet */                                     \
+	P(HIT_LIVE)	  /* its state was live; not counted yet */                        \
 	P(HIT_HELD)	  /* counted; still announced */                                   \
 	P(HIT_COMPARED)	  /* a checked hit, with the driver; state to be read */           \
 	P(PUT_DROPPED)	  /* the hold is gone; the state not read yet */                   \

@@ -4,6 +4,7 @@ MODEL_SRC := $(addprefix tests/model/,main.c round.c dice.c operations.c lists.c
 MODEL_OBJ := $(patsubst %,$(B)/obj/%.o,$(MODEL_SRC) \
 	$(filter-out cache/backend%,$(filter cache/%,$(LIB_SRC))))
 CHECK_SIM += $(B)/unit/cache-model
+CHECK_TREE += tests/model/check-protocol
 
 $(B)/unit/cache-model: $(MODEL_OBJ)
 	@mkdir -p $(@D)

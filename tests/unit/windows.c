@@ -24,6 +24,9 @@
 	W(HIT_FOUND, PIN_SETTLED, "the same, until another is in its place")                       \
 	W(HIT_ANNOUNCED, END_DYING, "a hit has announced it, not read its state; it ends")         \
 	W(HIT_ANNOUNCED, END_BARRIER, "the same, and who ends it waits for the hit")               \
+	W(HIT_LIVE, END_DYING, "a hit has seen it live, not counted its hold; it ends")            \
+	W(HIT_LIVE, END_BARRIER, "the same, and who ends it waits for the hit")                    \
+	W(HIT_LIVE, EVICT_MARKED, "the same, and it is to be evicted")                             \
 	W(HIT_HELD, END_BARRIER, "a hit has counted its hold, is announced still")                 \
 	W(HIT_COMPARED, FREE_GUARDED, "a checked hit was right; then it is freed")                 \
 	W(END_DYING, HIT_ANNOUNCED, "no longer live, still in the index; a hit announces it")      \

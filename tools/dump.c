@@ -3,10 +3,12 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "filter.h"
 #include "format.h"
 #include "out.h"
+#include "pager.h"
 #include "reader.h"
 #include "symbols.h"
 #include "verb.h"
@@ -30,9 +32,12 @@ static const char help[] =
 	"\n"
 	"How:\n"
 	"  --json           one JSON object a line; times in ns\n"
+	"  --chrome         one JSON document, for Perfetto and chrome://tracing\n"
+	"  --follow         go on with what a running process adds, until it ends\n"
 	"  --stacks         with call stacks, where the trace has them (PINDOWN_TRACE_STACKS)\n"
 	"  --symbols DIR    where else to look for the files that the addresses are of, and\n"
 	"                   their debug files, by name or by build id\n"
+	"  --no-pager       on a terminal too, don't show it through $PAGER or less\n"
 	"  --color WHEN     auto, always or never\n"
 	"  --help           this text\n"
 	"\n"
@@ -46,6 +51,9 @@ enum option_number {
 	EVENT,
 	FAILED,
 	JSON,
+	CHROME,
+	FOLLOW,
+	NO_PAGER,
 	STACKS,
 	SYMBOLS,
 	COLOUR,
@@ -53,26 +61,21 @@ enum option_number {
 };
 
 static const struct option options[] = {
-	{"call", required_argument, NULL, CALL},
-	{"addr", required_argument, NULL, ADDR},
-	{"thread", required_argument, NULL, THREAD},
-	{"time", required_argument, NULL, TIME},
-	{"event", required_argument, NULL, EVENT},
-	{"failed", no_argument, NULL, FAILED},
-	{"json", no_argument, NULL, JSON},
-	{"stacks", no_argument, NULL, STACKS},
-	{"symbols", required_argument, NULL, SYMBOLS},
-	{"color", required_argument, NULL, COLOUR},
-	{"colour", required_argument, NULL, COLOUR},
-	{"help", no_argument, NULL, HELP},
-	{NULL, 0, NULL, 0},
+	{"call", required_argument, NULL, CALL},     {"addr", required_argument, NULL, ADDR},
+	{"thread", required_argument, NULL, THREAD}, {"time", required_argument, NULL, TIME},
+	{"event", required_argument, NULL, EVENT},   {"failed", no_argument, NULL, FAILED},
+	{"json", no_argument, NULL, JSON},	     {"chrome", no_argument, NULL, CHROME},
+	{"follow", no_argument, NULL, FOLLOW},	     {"no-pager", no_argument, NULL, NO_PAGER},
+	{"stacks", no_argument, NULL, STACKS},	     {"symbols", required_argument, NULL, SYMBOLS},
+	{"color", required_argument, NULL, COLOUR},  {"colour", required_argument, NULL, COLOUR},
+	{"help", no_argument, NULL, HELP},	     {NULL, 0, NULL, 0},
 };
 
 struct wishes {
 	struct filter filter;
 	const struct format *format;
 	enum out_colour colour;
-	bool help;
+	bool help, follow, no_pager;
 };
 
 static bool parse_option(int number, struct wishes *wishes)
@@ -95,6 +98,15 @@ static bool parse_option(int number, struct wishes *wishes)
 	case JSON:
 		wishes->format = &format_json;
 		return true;
+	case CHROME:
+		wishes->format = &format_chrome;
+		return true;
+	case FOLLOW:
+		wishes->follow = true;
+		return true;
+	case NO_PAGER:
+		wishes->no_pager = true;
+		return true;
 	case STACKS:
 		format_stacks = true;
 		return true;
@@ -113,16 +125,49 @@ static bool parse_option(int number, struct wishes *wishes)
 	return false; /* getopt has said why */
 }
 
-static void print(struct reader *reader, const struct wishes *wishes)
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static void print_events(struct reader *reader, const struct wishes *wishes)
 {
 	struct event event;
 
-	wishes->format->begin(reader);
 	while (reader_next(reader, &event))
 		if (filter_wants(&wishes->filter, &event))
 			wishes->format->event(&event);
-	wishes->format->end(reader);
 	out_flush();
+}
+
+/*
+ * What is new is found by looking through the files again: not more often than a tenth of the time
+ * goes there, and not more than five times a second.
+ */
+static struct reader *follow(struct reader *reader, char *const *names, unsigned count,
+			     const struct wishes *wishes)
+{
+	struct timespec pause;
+	uint64_t took = 0;
+	bool more;
+
+	do {
+		uint64_t wait = took * 9 > 200000000 ? took * 9 : 200000000, begin;
+
+		/* Asked before the last look, so that nothing is missed. */
+		more = reader_grows(reader);
+		pause = (struct timespec){(time_t)(wait / 1000000000), (long)(wait % 1000000000)};
+		nanosleep(&pause, NULL);
+		begin = now();
+		symbols_free(); /* they are of the files as they were opened */
+		reader = reader_again(reader, names, count);
+		print_events(reader, wishes);
+		took = now() - begin;
+	} while (more);
+	return reader;
 }
 
 static int run(int argc, char **argv)
@@ -144,12 +189,25 @@ static int run(int argc, char **argv)
 		complain("dump needs the name of a trace; pindown dump --help says more");
 		return STATUS_USAGE;
 	}
+	if (wishes.follow && wishes.format == &format_chrome) {
+		complain("--chrome makes one document: it can't be given with --follow");
+		return STATUS_USAGE;
+	}
 	out_begin(wishes.colour, false);
+	pager_begin(!wishes.no_pager && !wishes.follow && wishes.format == &format_text);
 	reader = reader_open(argv + optind, (unsigned)(argc - optind));
-	if (!reader)
+	if (!reader) {
+		pager_end();
 		return STATUS_DAMAGED;
-	print(reader, &wishes);
+	}
+	wishes.format->begin(reader);
+	print_events(reader, &wishes);
+	if (wishes.follow)
+		reader = follow(reader, argv + optind, (unsigned)(argc - optind), &wishes);
+	wishes.format->end(reader);
+	out_flush();
 	status = reader_damaged(reader) ? STATUS_DAMAGED : STATUS_OK;
+	pager_end();
 	symbols_free();
 	reader_close(reader);
 	return status;

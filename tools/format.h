@@ -15,6 +15,6 @@ struct format {
 /* Whole call stacks, not only who called. */
 extern bool format_stacks;
 
-extern const struct format format_text, format_json;
+extern const struct format format_text, format_json, format_chrome;
 
 #endif

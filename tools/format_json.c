@@ -2,11 +2,12 @@
 /* One object a line. Addresses are strings, since JSON's numbers are exact to 2^53 only. */
 #include "format.h"
 
+#include "json_text.h"
 #include "names.h"
 #include "out.h"
 #include "symbols.h"
 
-static char *put_quoted(char *at, const char *text, size_t length)
+char *json_quoted(char *at, const char *text, size_t length)
 {
 	*at++ = '"';
 	for (size_t i = 0; i < length; i++) {
@@ -114,7 +115,7 @@ static char *put_note(char *at, const struct record *record)
 		at = put_decimal(put_text(at, ",\"export\":"), record->number);
 	}
 	if (record->text)
-		at = put_quoted(put_text(at, ",\"consumer\":"), record->text, record->text_length);
+		at = json_quoted(put_text(at, ",\"consumer\":"), record->text, record->text_length);
 	return at;
 }
 
@@ -124,7 +125,7 @@ static char *put_call(char *at, const struct event *event)
 
 	at = put_text(at, ",\"call\":");
 	if (name)
-		return put_quoted(at, name, strlen(name) < 256 ? strlen(name) : 256);
+		return json_quoted(at, name, strlen(name) < 256 ? strlen(name) : 256);
 	at = put_decimal(put_text(at, "\"#"), event->record.call);
 	*at++ = '"';
 	return at;
@@ -134,14 +135,14 @@ static char *put_place(char *at, const struct place *place)
 {
 	at = put_address(at, "{\"offset\":", place->offset);
 	if (place->module)
-		at = put_quoted(put_text(at, ",\"module\":"), place->module,
-				strnlen(place->module, 400));
+		at = json_quoted(put_text(at, ",\"module\":"), place->module,
+				 strnlen(place->module, 400));
 	if (place->function)
-		at = put_quoted(put_text(at, ",\"function\":"), place->function,
-				strnlen(place->function, 400));
+		at = json_quoted(put_text(at, ",\"function\":"), place->function,
+				 strnlen(place->function, 400));
 	if (place->source) {
-		at = put_quoted(put_text(at, ",\"file\":"), place->source,
-				strnlen(place->source, 400));
+		at = json_quoted(put_text(at, ",\"file\":"), place->source,
+				 strnlen(place->source, 400));
 		at = put_decimal(put_text(at, ",\"line\":"), place->line);
 	}
 	if (place->inlined)
@@ -202,8 +203,8 @@ static void print_event(const struct event *event)
 		at = put_region(at, record);
 		at = put_flags(at, record->flags);
 		if (record->text && !record_is_note(record))
-			at = put_quoted(put_text(at, ",\"text\":"), record->text,
-					record->text_length);
+			at = json_quoted(put_text(at, ",\"text\":"), record->text,
+					 record->text_length);
 		if (record->stack) {
 			out_took(at);
 			at = put_stack(out_room(), event);

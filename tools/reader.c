@@ -2,10 +2,13 @@
 #define _GNU_SOURCE
 #include "reader.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "memory.h"
 #include "out.h"
@@ -94,7 +97,10 @@ static void look_through(struct stream *stream, uint32_t index, char *data, visi
 		/* Checked when the file was opened; but it may be written to by anyone. */
 		if (record_check(words, (chunk->used - at) / 8))
 			break;
-		if (record_is_event(words[0])) {
+		if (record_is_event(words[0]) && at < chunk->seen) {
+			end = base + record_when(words[0]);
+			last_end = end > last_end && type != PD_RECORD_LOST ? end : last_end;
+		} else if (record_is_event(words[0])) {
 			end = base + record_when(words[0]);
 			if (type == PD_RECORD_LOST && last_end) /* just after what came before it */
 				end = last_end;
@@ -324,6 +330,52 @@ static void align_clocks(struct reader *reader)
 	}
 }
 
+static const struct trace_file *same_file(const struct reader *reader, const char *name)
+{
+	for (unsigned i = 0; i < reader->file_count; i++)
+		if (strcmp(reader->files[i]->name, name) == 0)
+			return reader->files[i];
+	return NULL;
+}
+
+static const struct chunk *same_chunk(const struct trace_file *file, const struct chunk *like)
+{
+	for (unsigned i = 0; i < file->chunk_count; i++)
+		if (file->chunks[i].offset == like->offset)
+			return &file->chunks[i];
+	return NULL;
+}
+
+/* Chunks are sorted by stream, and new ones come last: mostly they are at the same place. */
+static void skip_chunks(struct trace_file *file, const struct trace_file *old)
+{
+	for (unsigned i = 0; i < file->chunk_count; i++) {
+		struct chunk *chunk = &file->chunks[i];
+		const struct chunk *known =
+			i < old->chunk_count && old->chunks[i].offset == chunk->offset
+				? &old->chunks[i]
+				: same_chunk(old, chunk);
+
+		if (known)
+			chunk->seen = known->used;
+	}
+}
+
+static void skip_what_was_seen(struct reader *reader, const struct reader *before)
+{
+	reader->start = before->start;
+	reader->last_ts = before->last_ts;
+	for (unsigned i = 0; i < reader->file_count; i++) {
+		struct trace_file *file = reader->files[i];
+		const struct trace_file *old = same_file(before, file->name);
+
+		if (!old)
+			continue;
+		skip_chunks(file, old);
+		file->lost_told = old->lost_untold;
+	}
+}
+
 /* One descriptor for each process of a job may be more than is usual. */
 static void allow_many_files(void)
 {
@@ -356,7 +408,7 @@ static void open_files(struct reader *reader, char *const *names, unsigned count
 	}
 }
 
-struct reader *reader_open(char *const *names, unsigned count)
+static struct reader *open_reader(char *const *names, unsigned count, const struct reader *before)
 {
 	struct reader *reader = allocate(sizeof(*reader));
 
@@ -366,6 +418,8 @@ struct reader *reader_open(char *const *names, unsigned count)
 		return NULL;
 	}
 	align_clocks(reader);
+	if (before)
+		skip_what_was_seen(reader, before);
 	for (unsigned i = 0; i < reader->file_count; i++)
 		add_streams(reader, reader->files[i]);
 	reader->heap = allocate((reader->stream_count + 1) * sizeof(struct stream *));
@@ -377,6 +431,34 @@ struct reader *reader_open(char *const *names, unsigned count)
 	for (unsigned i = reader->heap_count / 2; i-- > 0;)
 		sift_down(reader, i);
 	return reader;
+}
+
+struct reader *reader_open(char *const *names, unsigned count)
+{
+	return open_reader(names, count, NULL);
+}
+
+struct reader *reader_again(struct reader *reader, char *const *names, unsigned count)
+{
+	struct reader *again = open_reader(names, count, reader);
+
+	if (!again)
+		return reader; /* they were removed: that is the end, and no news */
+	reader_close(reader);
+	return again;
+}
+
+/* A number may have been given to another process since; then we wait for that one's end. */
+bool reader_grows(const struct reader *reader)
+{
+	for (unsigned i = 0; i < reader->file_count; i++) {
+		const struct trace_file *file = reader->files[i];
+
+		if (!file->header.end.ticks && access(file->name, F_OK) == 0 &&
+		    (kill((pid_t)file->header.pid, 0) == 0 || errno == EPERM))
+			return true;
+	}
+	return false;
 }
 
 void reader_close(struct reader *reader)
@@ -405,14 +487,14 @@ static bool next_lost(struct reader *reader, struct event *event)
 	while (reader->lost_file < reader->file_count) {
 		const struct trace_file *file = reader->files[reader->lost_file++];
 
-		if (!file->lost_untold)
+		if (file->lost_untold <= file->lost_told)
 			continue;
 		memset(event, 0, sizeof(*event));
 		event->ts = reader->last_ts;
 		event->file = file;
 		event->record.event = PD_EV_LOST;
 		event->record.device = -1;
-		event->record.lost = file->lost_untold;
+		event->record.lost = file->lost_untold - file->lost_told;
 		return true;
 	}
 	return false;

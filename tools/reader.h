@@ -33,6 +33,14 @@ struct reader;
 struct reader *reader_open(char *const *names, unsigned count);
 void reader_close(struct reader *reader);
 
+/*
+ * For files that are being written: the same files, opened anew, and what was added to their family,
+ * from where the reader given came to, which is closed. Never NULL; nothing new: no events.
+ */
+struct reader *reader_again(struct reader *reader, char *const *names, unsigned count);
+/* Some process is still there that may add to its file. */
+bool reader_grows(const struct reader *reader);
+
 bool reader_next(struct reader *reader, struct event *event);
 
 unsigned reader_files(const struct reader *reader);

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "out.h"
+#include "pager.h"
 #include "plot.h"
 #include "report.h"
 #include "symbols.h"
@@ -29,6 +30,7 @@ static const char help[] =
 	"  --check        exit status 1 when there is a stale registration, a missed invalidation\n"
 	"                 or a leak: for a test of a program\n"
 	"  --symbols DIR  where else to look for the files that call stacks are of\n"
+	"  --no-pager     on a terminal too, don't show it through $PAGER or less\n"
 	"  --ascii        the plot without block characters\n"
 	"  --color WHEN   auto, always or never\n"
 	"  --help         this text\n"
@@ -257,7 +259,7 @@ static int compare(char *const *names, const struct report_wishes *wishes)
 	return status;
 }
 
-enum option_number { ALL = 1, ASCII, CHECK, DIFF, HTML, SYMBOLS, COLOUR, HELP };
+enum option_number { ALL = 1, ASCII, CHECK, DIFF, HTML, NO_PAGER, SYMBOLS, COLOUR, HELP };
 
 static const struct option options[] = {
 	{"all", no_argument, NULL, ALL},
@@ -265,6 +267,7 @@ static const struct option options[] = {
 	{"check", no_argument, NULL, CHECK},
 	{"diff", no_argument, NULL, DIFF},
 	{"html", required_argument, NULL, HTML},
+	{"no-pager", no_argument, NULL, NO_PAGER},
 	{"symbols", required_argument, NULL, SYMBOLS},
 	{"color", required_argument, NULL, COLOUR},
 	{"colour", required_argument, NULL, COLOUR},
@@ -290,6 +293,9 @@ static bool parse_option(int number, struct report_wishes *wishes)
 	case HTML:
 		wishes->html = optarg;
 		return true;
+	case NO_PAGER:
+		wishes->no_pager = true;
+		return true;
 	case SYMBOLS:
 		symbols_folder(optarg);
 		return true;
@@ -309,7 +315,7 @@ static int run(int argc, char **argv)
 {
 	struct report_wishes wishes = {0};
 	char name[] = "pindown report";
-	int number;
+	int number, status;
 
 	argv[0] = name;
 	while ((number = getopt_long(argc, argv, "", options, NULL)) != -1)
@@ -323,15 +329,17 @@ static int run(int argc, char **argv)
 		complain("report needs the name of a trace; pindown report --help says more");
 		return STATUS_USAGE;
 	}
-	out_begin(wishes.colour, wishes.ascii);
-	if (!wishes.diff)
-		return report(argv + optind, (unsigned)(argc - optind), &wishes);
-	if (argc - optind != 2 || wishes.html) {
+	if (wishes.diff && (argc - optind != 2 || wishes.html)) {
 		complain(wishes.html ? "--diff prints text: it can't be given with --html"
 				     : "--diff needs two traces, the one before and the one after");
 		return STATUS_USAGE;
 	}
-	return compare(argv + optind, &wishes);
+	out_begin(wishes.colour, wishes.ascii);
+	pager_begin(!wishes.no_pager);
+	status = wishes.diff ? compare(argv + optind, &wishes)
+			     : report(argv + optind, (unsigned)(argc - optind), &wishes);
+	pager_end();
+	return status;
 }
 
 const struct verb verb_report = {"report", "say what a trace shows in sum", run, options,

@@ -20,6 +20,7 @@
 struct chunk {
 	uint64_t offset; /* in the file, of its header */
 	uint32_t used;	 /* bytes up to the end of its last complete record */
+	uint32_t seen;	 /* what lies before was told already: not events to come */
 	uint32_t stream, sequence, tid;
 	uint64_t base; /* ticks */
 };
@@ -76,6 +77,7 @@ struct trace_file {
 	struct trace_module *modules; /* sorted by number */
 	unsigned module_count, module_room;
 	uint64_t lost_untold; /* lost events that no record in the file tells of */
+	uint64_t lost_told;   /* of these: told when the file was looked at before */
 	uint64_t records;     /* complete records that are events */
 	uint64_t last_ticks;
 	bool damaged; /* something was skipped, and told */

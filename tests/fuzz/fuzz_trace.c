@@ -121,6 +121,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 	format_stacks = size & 1;
 	dump(name, &format_text);
 	dump(name, &format_json);
+	dump(name, &format_chrome);
 	report(name);
 	out_flush();
 	return 0;

@@ -144,6 +144,7 @@ void made_call(struct made *made, unsigned call, uint64_t addr, uint64_t size, i
 	n = add_field(words, &fields, n, 4, fits ? 0 : (uint64_t)result);
 	n = add_field(words, &fields, n, 8, quick ? 0 : taken);
 	n = add_field(words, &fields, n, 16, extra);
+	n = add_field(words, &fields, n, 0x400, made->stack);
 	put(made, 1, call, fits ? (unsigned)result : 0, quick ? begin : end, end, words, n, fields);
 }
 
@@ -163,6 +164,7 @@ void made_region(struct made *made, enum pd_event event, const struct pd_trace_r
 	n = add_field(words, &fields, n, 0x80, what->pin_size);
 	n = add_field(words, &fields, n, 0x100, what->buffer_id);
 	n = add_field(words, &fields, n, 0x200, what->context);
+	n = add_field(words, &fields, n, 0x400, made->stack);
 	put(made, 2, event, what->flags, begin, end, words, n, fields);
 }
 
@@ -199,6 +201,29 @@ void made_lost(struct made *made, uint64_t count)
 {
 	made_word(made, 2 | 6 << 8);
 	made_word(made, count);
+}
+
+void made_stack(struct made *made, uint32_t number, const uint64_t *frames, unsigned count)
+{
+	made_word(made, (2 + count) | 7 << 8 | count << 16);
+	made_word(made, number);
+	for (unsigned i = 0; i < count; i++)
+		made_word(made, frames[i]);
+}
+
+/* Its build id is 8 bytes that no file has. */
+void made_module(struct made *made, unsigned number, uint64_t begin, const char *path)
+{
+	size_t length = strlen(path), path_words = (length + 7) / 8;
+
+	made_word(made, (6 + path_words) | 8 << 8 | number << 16);
+	made_word(made, begin);
+	made_word(made, begin + 0x100000);
+	made_word(made, begin);
+	made_word(made, 8 | (uint64_t)length << 16);
+	made_word(made, 0x0123456789abcdef);
+	memcpy(made->bytes + made->at, path, length);
+	made->at += path_words * 8;
 }
 
 void made_end(struct made *made, uint64_t ns)
@@ -263,15 +288,24 @@ static void second_thread(struct made *made, uint64_t t)
 	struct pd_trace_region c = region(3, 0x7f1000000000, 64 << 20, 1),
 			       d = region(4, 0x7f1010000000, 2 << 20, 1),
 			       e = region(5, 0x7f1020000000, 8 << 20, 1);
+	/* libcudart's, the program's, one without a file */
+	static const uint64_t frames[] = {0x0003000000001111, 0x0001000000004321, 0x7f5500001234};
 
+	made_module(made, 3, 0x7f5500000000, "/usr/lib/libcudart.so.12");
+	made_module(made, 1, 0x550000000000, "/home/user/app");
+	made_stack(made, 70000, frames, 3);
+	made->stack = 70000;
 	made_region(made, PD_EV_PIN, &c, t + 50000, t + 60000);
+	made->stack = 0;
 	made_region(made, PD_EV_PIN, &d, t + 61000, t + 62000);
 	made_region(made, PD_EV_MAP, &d, t + 62500, t + 62500);
 	made_region(made, PD_EV_PIN, &e, t + 63000, t + 64000);
 	c.flags = d.flags = PD_TRACE_IN_USE;
 	c.reason = d.reason = PINDOWN_REASON_FREED;
 	made_region(made, PD_EV_INVALIDATE, &c, t + 70100, t + 70200);
+	made->stack = 70000;
 	made_call(made, FREE, c.addr, 0, 0, 0, t + 70000, t + 71000);
+	made->stack = 0;
 	made_region(made, PD_EV_INVALIDATE, &d, t + 72100, t + 72200);
 	made_call(made, FREE, d.addr, 0, 0, 0, t + 72000, t + 73000);
 	made_lost(made, 7);
@@ -330,6 +364,18 @@ void made_story(struct made *made, unsigned process)
 	new_chunk(made, 55);
 	add_unit(made); /* claimed, and never used */
 	header(made)->units++;
+}
+
+void made_good(struct made *made)
+{
+	struct pd_trace_region a = region(1, 0x7f0000000000, 4 << 20, 0);
+
+	made_begin(made, 77, BEGAN_NS);
+	made_counters(made, 10, 1, 0, 0);
+	made_chunk(made, 0, 0, 77, BEGAN_NS);
+	made_region(made, PD_EV_PIN, &a, BEGAN_NS + 3000, BEGAN_NS + 13000);
+	made_region(made, PD_EV_UNPIN, &a, BEGAN_NS + 40000, BEGAN_NS + 41000);
+	made_end(made, BEGAN_NS + 50000);
 }
 
 void made_write(const struct made *made, const char *path)

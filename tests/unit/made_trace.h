@@ -20,6 +20,7 @@ struct made {
 	size_t at;    /* where the next one goes */
 	uint64_t base;
 	uint32_t pid;
+	uint32_t stack; /* of what comes; 0: none */
 };
 
 enum { TICKS_IN_NS = 2, BEGAN_NS = 5000000 /* CLOCK_MONOTONIC when the first trace began */ };
@@ -39,7 +40,12 @@ void made_error(struct made *made, const char *text, int64_t result, uint64_t en
 void made_clock(struct made *made, uint64_t base_ns);
 void made_thread(struct made *made, uint32_t tid);
 void made_lost(struct made *made, uint64_t count);
+void made_stack(struct made *made, uint32_t number, const uint64_t *frames, unsigned count);
+void made_module(struct made *made, unsigned number, uint64_t begin, const char *path);
 void made_end(struct made *made, uint64_t ns);
+
+/* One in which nothing is wrong. */
+void made_good(struct made *made);
 
 /* A story with a bit of everything, of one of two processes (0 or 1). */
 void made_story(struct made *made, unsigned process);

@@ -6,6 +6,7 @@
  *	verbs.c		the wrappers, the look-ups, the real functions
  *	verbs_mr.c	the ibv_mr that a program is given for GPU memory
  *	verbs_cache.c	the regions of the network card behind them, kept in the cache
+ *	verbs_limits.c	what network cards can't do
  *
  * A program that registers GPU memory gets an ibv_mr of ours: its own address and length, and the keys
  * of a registration of the whole region, which it shares with all others of the same protection domain
@@ -101,6 +102,22 @@ static inline bool pd_mr_is_ours(const struct ibv_mr *mr)
 struct pd_mr *pd_mr_at(uint32_t number);
 
 void pd_mr_fork_child(void);
+
+/* ---- what cards can't do (verbs_limits.c) ------------------------------------------------------ */
+
+extern uint32_t pd_verbs_limits_used;
+
+/* Is there any card with a limit? One load. */
+static inline bool pd_verbs_any_limit(void)
+{
+	return __atomic_load_n(&pd_verbs_limits_used, __ATOMIC_RELAXED) != 0;
+}
+
+/* How long a dma-buf's region of this context may be: UINT64_MAX: no limit is known; 0: there are none. */
+uint64_t pd_verbs_longest(const struct ibv_context *context);
+void pd_verbs_note_limit(struct ibv_context *context, uint64_t longest);
+void pd_verbs_forget_limits(const struct ibv_context *context);
+void pd_verbs_limits_fork_child(void);
 
 /* ---- what is kept (verbs_cache.c) ------------------------------------------------------------- */
 

@@ -6,8 +6,7 @@
  * the memory ends, before the region is unpinned for another reason, and before the protection domain
  * or the device goes.
  *
- * A card, or a kernel, that has no regions of dma-bufs is remembered, and so is one that refused a whole
- * region and took the part that was asked for.
+ * What a card can't do is remembered: verbs_limits.c.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,74 +28,13 @@
 /* create's answer when the region has no descriptor to give. */
 #define NO_DESCRIPTOR ENODATA
 
-/* ---- what cards can't do ---------------------------------------------------------------------- */
-
-#define LIMITS 64
-
-/* Under the lock, and read without it: a context is stored last and cleared first. */
-static struct limit {
-	struct ibv_context *context;
-	uint64_t longest; /* regions above this are registered in part; 0: none is registered */
-} limits[LIMITS];
-static uint32_t limits_used; /* entries that were ever in use */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-static uint64_t longest_for(const struct ibv_context *context)
-{
-	uint32_t used = __atomic_load_n(&limits_used, __ATOMIC_ACQUIRE);
-
-	for (uint32_t i = 0; PD_UNLIKELY(i < used); i++)
-		if (__atomic_load_n(&limits[i].context, __ATOMIC_ACQUIRE) == context)
-			return __atomic_load_n(&limits[i].longest, __ATOMIC_RELAXED);
-	return UINT64_MAX;
-}
-
-/* Lock held. The entry of a context, or the first free one; when there is none it is asked again each
- * time. */
-static struct limit *limit_of(const struct ibv_context *context)
-{
-	struct limit *free = NULL;
-
-	for (unsigned i = 0; i < LIMITS; i++) {
-		if (limits[i].context == context)
-			return &limits[i];
-		if (!free && !limits[i].context)
-			free = &limits[i];
-	}
-	return free;
-}
-
-static void note_limit(struct ibv_context *context, uint64_t longest)
-{
-	struct limit *limit;
-
-	pthread_mutex_lock(&lock);
-	limit = limit_of(context);
-	if (limit && (limit->context != context || longest < limit->longest)) {
-		__atomic_store_n(&limit->longest, longest, __ATOMIC_RELAXED);
-		__atomic_store_n(&limit->context, context, __ATOMIC_RELEASE);
-		if (limits_used <= limit - limits)
-			__atomic_store_n(&limits_used, limit - limits + 1, __ATOMIC_RELEASE);
-	}
-	pthread_mutex_unlock(&lock);
-}
-
-static void forget_limits(const struct ibv_context *context)
-{
-	pthread_mutex_lock(&lock);
-	for (unsigned i = 0; i < LIMITS; i++)
-		if (limits[i].context == context)
-			__atomic_store_n(&limits[i].context, NULL, __ATOMIC_RELEASE);
-	pthread_mutex_unlock(&lock);
-}
+/* ---- the objects ------------------------------------------------------------------------------- */
 
 /* Neither libibverbs' provider nor the kernel will ever do it; any other error may be of the moment. */
 static bool is_for_good(int error)
 {
 	return error == EOPNOTSUPP || error == ENOSYS || error == EPROTONOSUPPORT;
 }
-
-/* ---- the objects ------------------------------------------------------------------------------- */
 
 /*
  * The key: owner is the protection domain; word[1] is iova - address; word[0] has the access flags, as five
@@ -205,7 +143,8 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 	return error;
 }
 
-static int consumer; /* 0: not registered yet */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of becoming a consumer */
+static int consumer;					 /* 0: not registered yet */
 
 static int our_consumer(void)
 {
@@ -284,7 +223,7 @@ static int attach_pinned(const struct pd_registration *what, pindown_region *reg
 	bool tried = !largest && pd_config()->verbs == PD_VERBS_ON;
 	int result;
 
-	if (largest && length <= longest_for(what->pd->context)) {
+	if (largest && length <= pd_verbs_longest(what->pd->context)) {
 		result = attach_part(what, region, largest_part(what, base, length), object);
 		if (!is_worth_a_part(result))
 			return result;
@@ -292,7 +231,7 @@ static int attach_pinned(const struct pd_registration *what, pindown_region *reg
 	}
 	result = attach_part(what, region, exact_part(what, base), object);
 	if (result == PINDOWN_OK && tried && what->length < length)
-		note_limit(what->pd->context, length - 1);
+		pd_verbs_note_limit(what->pd->context, length - 1);
 	return result;
 }
 
@@ -317,7 +256,7 @@ static int attach(const struct pd_registration *what, pindown_object **object)
 
 	if (pd_config()->verbs != PD_VERBS_ON)
 		return attach_carefully(what, false, object);
-	if (what->iova != (uintptr_t)what->addr || __atomic_load_n(&limits_used, __ATOMIC_RELAXED))
+	if (what->iova != (uintptr_t)what->addr || pd_verbs_any_limit())
 		return attach_carefully(what, true, object);
 	key = key_of(what, (struct part){0, 0});
 	do
@@ -364,7 +303,7 @@ struct ibv_mr *pd_verbs_register(const struct pd_registration *what)
 	struct pd_mr *mr;
 	int saved = errno, result;
 
-	if (!is_ours_to_make(what) || longest_for(what->pd->context) == 0)
+	if (!is_ours_to_make(what) || pd_verbs_longest(what->pd->context) == 0)
 		return NULL;
 	mr = pd_mr_new(PD_MR_GIVEN);
 	if (!mr) {
@@ -374,7 +313,7 @@ struct ibv_mr *pd_verbs_register(const struct pd_registration *what)
 	result = attach(what, &mr->object);
 	if (PD_UNLIKELY(result != PINDOWN_OK)) {
 		if (result > 0 && is_for_good(result))
-			note_limit(what->pd->context, 0);
+			pd_verbs_note_limit(what->pd->context, 0);
 		return not_ours(mr, saved);
 	}
 	kept = pindown_object_data(mr->object);
@@ -495,7 +434,7 @@ void pd_verbs_device_ended(struct ibv_context *context)
 		if (is_of(mr, context))
 			__atomic_store_n(&mr->gone, 1, __ATOMIC_RELEASE);
 	}
-	forget_limits(context);
+	pd_verbs_forget_limits(context);
 }
 
 void pd_verbs_fork_child(void)
@@ -503,5 +442,6 @@ void pd_verbs_fork_child(void)
 	static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
 
 	lock = unlocked;
+	pd_verbs_limits_fork_child();
 	pd_mr_fork_child();
 }

@@ -88,7 +88,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 		context->ops[RECORDER_OP_DEALLOC_MW] = (void (*)(void))recorder_dealloc_mw;
 		context->cmd_fd = context->async_fd = -1;
 		context->num_comp_vectors = 1;
-		context->abi_compat = (char *)NULL - 1; /* there is more before the context */
+		context->abi_compat = (void *)UINTPTR_MAX; /* there is more before the context */
 	}
 	errno = recorder_end(&call, context ? 0 : error ? error : ENOMEM);
 	return context ? (struct ibv_context *)&context->device : NULL;

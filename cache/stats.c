@@ -199,56 +199,74 @@ static uint64_t sum(size_t which)
 
 static void fill_process(struct pindown_stats *stats)
 {
-	stats->hits = sum(offsetof(struct pd_counters, hits));
-	stats->misses = sum(offsetof(struct pd_counters, misses));
-	stats->tag_checks = sum(offsetof(struct pd_counters, tag_checks));
 	stats->pin_failures = pin_failures;
 	stats->lost_races = lost_races;
 	stats->missed_invalidations = missed_invalidations;
-	stats->max_bytes = pd_config()->max_bytes;
-	stats->max_regions = pd_max_regions();
-	stats->intercepting = pd_intercepting;
 	stats->objects = objects;
 	stats->objects_made = objects_made;
 	stats->objects_revoked = objects_revoked;
 }
 
-/* What the page's slots count, its reader adds. */
-static uint64_t sum_elsewhere(size_t which)
+static void fill_settings(struct pindown_stats *stats)
 {
-	uint64_t all = *(uint64_t *)(void *)((char *)&pd_anonymous.own_counters + which);
-
-	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
-		char *counters = (char *)__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
-
-		if (!pd_live_counts((struct pd_counters *)(void *)counters))
-			all += __atomic_load_n((uint64_t *)(void *)(counters + which),
-					       __ATOMIC_RELAXED);
-	}
-	return all;
+	stats->max_bytes = pd_config()->max_bytes;
+	stats->max_regions = pd_max_regions();
+	stats->intercepting = pd_intercepting;
 }
+
+static void fill_counters(struct pindown_stats *stats)
+{
+	stats->hits = sum(offsetof(struct pd_counters, hits));
+	stats->misses = sum(offsetof(struct pd_counters, misses));
+	stats->tag_checks = sum(offsetof(struct pd_counters, tag_checks));
+}
+
+static void add_counters(struct pd_counters *to, const struct pd_counters *counters)
+{
+	to->hits += __atomic_load_n(&counters->hits, __ATOMIC_RELAXED);
+	to->misses += __atomic_load_n(&counters->misses, __ATOMIC_RELAXED);
+	to->tag_checks += __atomic_load_n(&counters->tag_checks, __ATOMIC_RELAXED);
+}
+
+/* What the page's slots count, its reader adds: these are the other threads'. */
+static void fill_other_counters(struct pindown_stats *stats)
+{
+	struct pd_counters all = {.hits = 0};
+
+	add_counters(&all, &pd_anonymous.own_counters);
+	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
+		const struct pd_counters *counters =
+			__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
+
+		if (!pd_live_counts(counters))
+			add_counters(&all, counters);
+	}
+	stats->hits = all.hits;
+	stats->misses = all.misses;
+	stats->tag_checks = all.tag_checks;
+}
+
+/* At each pin: what does not change is filled in once, and asking for it would cost system calls. */
+static struct pindown_stats published;
 
 static void publish(const struct pindown_region *region)
 {
 	const struct account *own = region ? account_of(region) : NULL;
-	struct pindown_stats stats;
 
 	if (!pd_live_is_open())
 		return;
-	memset(&stats, 0, sizeof(stats));
-	fill_account(&stats, &total);
-	fill_process(&stats);
-	stats.hits = sum_elsewhere(offsetof(struct pd_counters, hits));
-	stats.misses = sum_elsewhere(offsetof(struct pd_counters, misses));
-	stats.tag_checks = sum_elsewhere(offsetof(struct pd_counters, tag_checks));
-	strncpy(stats.backend, pd_backend_name(), sizeof(stats.backend) - 1);
-	pd_live_publish(&stats);
+	fill_account(&published, &total);
+	fill_process(&published);
+	fill_other_counters(&published);
+	strncpy(published.backend, pd_backend_name(), sizeof(published.backend) - 1);
+	pd_live_publish(&published);
 	if (own)
 		pd_live_publish_device((unsigned)(own - devices), own->bytes, own->regions);
 }
 
 void pd_stats_publish(void)
 {
+	fill_settings(&published);
 	publish(NULL);
 }
 
@@ -262,8 +280,11 @@ PD_EXPORT int pindown_stats(struct pindown_stats *stats, size_t size, int device
 	memset(&all, 0, sizeof(all));
 	pd_lock();
 	fill_account(&all, device < 0 ? &total : &devices[device]);
-	if (device < 0)
+	if (device < 0) {
 		fill_process(&all);
+		fill_settings(&all);
+		fill_counters(&all);
+	}
 	pd_unlock();
 	if (device < 0)
 		strncpy(all.backend, backend, sizeof(all.backend) - 1);

@@ -4,7 +4,8 @@
  *
  *	file.c		open descriptors and the processes that own them
  *	ioctl.c		the calls, checked and copied
- *	region.c	a region from its pin to its end: unpin, revocation, death of its process
+ *	pin.c		how a region comes to be
+ *	region.c	and how it ends: unpin, revocation, death of its process
  *	provider.c	the calls of the NVIDIA driver, for all its versions
  *	map.c		mmap() of regions
  *	state.c		the state area
@@ -104,7 +105,7 @@ void pd_owner_put(struct pd_owner *owner);
 
 long pd_ioctl(struct file *filp, unsigned int cmd, unsigned long arg); /* ioctl.c */
 
-/* ---- regions: region.c ---- */
+/* ---- regions: region.c, pin.c ---- */
 
 enum pd_region_state {
 	PD_PINNING, /* get_pages has not answered yet */
@@ -130,7 +131,7 @@ struct pd_region {
 	u32 state_value;
 	unsigned long ticket; /* what the callback is given. Never used twice */
 
-	struct rw_semaphore lock; /* protects what follows, up to `hidden` */
+	struct rw_semaphore lock; /* protects what follows, up to `wc_reserved` */
 	enum pd_region_state state;
 	struct pd_file *file;		     /* NULL once the descriptor is gone */
 	struct nvidia_p2p_page_table *table; /* with callback. NULL once the driver has it back */
@@ -144,7 +145,7 @@ struct pd_region {
 	u32 mappings;
 	bool wc_reserved;
 
-	struct mutex exports_lock;
+	struct mutex exports_lock; /* protects the list */
 	struct list_head exports;
 
 	struct pd_gpu *gpu;
@@ -174,6 +175,11 @@ void pd_regions_end(struct pd_file *file);
 void pd_orphans_reap(struct pd_owner *owner);
 bool pd_region_is_live(struct pd_region *region);
 void pd_region_callback(void *ticket);
+/* One that is being pinned: it has an owner and a reference, and no number. NULL: no memory. */
+struct pd_region *pd_region_new(struct pd_file *file, const struct pindown_pin *arg);
+/* From here on its callback finds it, and until here. The ticket has a reference of its own. */
+int pd_ticket_issue(struct pd_region *region);
+void pd_ticket_void(struct pd_region *region);
 int pd_regions_init(void);
 void pd_regions_exit(void);
 extern struct workqueue_struct *pd_work;

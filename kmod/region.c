@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * region.c - a region from its pin to its end.
+ * region.c - what a region is, and its end. Its beginning is in pin.c.
  *
  * A region ends once, in one of three ways, and region->lock decides which:
  *
@@ -22,7 +22,6 @@
  * put_pages is under way.
  */
 #include <linux/module.h>
-#include <linux/overflow.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/srcu.h>
@@ -40,7 +39,7 @@ struct workqueue_struct *pd_work;
 
 /* ---- tickets ---- */
 
-static int ticket_issue(struct pd_region *region)
+int pd_ticket_issue(struct pd_region *region)
 {
 	int ret;
 
@@ -66,7 +65,7 @@ static struct pd_region *ticket_show(unsigned long ticket)
 }
 
 /* From now on no callback finds it. */
-static void ticket_void(struct pd_region *region)
+void pd_ticket_void(struct pd_region *region)
 {
 	if (xa_erase(&tickets, region->ticket))
 		pd_region_put(region);
@@ -76,7 +75,7 @@ static void ticket_void(struct pd_region *region)
 
 static void orphan_done(struct work_struct *work);
 
-static struct pd_region *region_new(struct pd_file *file, const struct pindown_pin *arg)
+struct pd_region *pd_region_new(struct pd_file *file, const struct pindown_pin *arg)
 {
 	struct pd_region *region = kzalloc(sizeof(*region), GFP_KERNEL_ACCOUNT);
 
@@ -191,7 +190,7 @@ static int region_unpin(struct pd_region *region)
 		down_write(&region->lock);
 		region->table = NULL;
 		up_write(&region->lock);
-		ticket_void(region);
+		pd_ticket_void(region);
 	}
 	pd_budget_uncharge(region);
 	return 0;
@@ -351,7 +350,7 @@ void pd_region_callback(void *data)
 	if (table)
 		pd_free_table(table);
 	pd_budget_uncharge(region);
-	ticket_void(region);
+	pd_ticket_void(region);
 	if (was_orphan)
 		queue_work(pd_work, &region->orphan_done);
 	pd_region_put(region);
@@ -371,232 +370,4 @@ void pd_regions_exit(void)
 	destroy_workqueue(pd_work);
 	synchronize_srcu(&callbacks);
 	WARN_ON(!xa_empty(&tickets));
-}
-
-/* ---- pinning ---- */
-
-static int pin_once(struct pd_region *region)
-{
-	struct pd_owner *owner = region->owner;
-	struct pd_hold *hold;
-	int ret;
-
-	if (region->flags & PINDOWN_PIN_PERSISTENT) {
-		hold = pd_hold_new(owner, region->address, region->length, region->flags);
-		if (IS_ERR(hold))
-			return PTR_ERR(hold);
-		region->hold = hold;
-		return 0;
-	}
-	/* A try that failed may have been revoked already: its ticket is used up. */
-	if (region->state == PD_REVOKED)
-		return -ESTALE;
-	down_read(&owner->puts);
-	ret = pd_get_pages(region);
-	up_read(&owner->puts);
-	return ret;
-}
-
-static bool is_want_of_space(int error)
-{
-	return error == -ENOMEM || error == -ENOSPC;
-}
-
-/* Charges the budget and pins; asks others for space where there is none. */
-static int pin_with_wishes(struct pd_region *region)
-{
-	struct pd_wish wish;
-	int ret, wait;
-
-	pd_wish_begin(&wish);
-	for (;;) {
-		ret = pd_budget_charge(region);
-		if (!ret) {
-			ret = pin_once(region);
-			if (!ret)
-				break;
-			pd_budget_cancel(region);
-		}
-		if (!is_want_of_space(ret))
-			return ret;
-		if (region->flags & PINDOWN_PIN_NO_RECLAIM)
-			return -ENOSPC;
-		wait = pd_wish_wait(&wish, region);
-		if (wait == -ENOSPC)
-			pr_warn_ratelimited("no BAR space for %llu KiB of process %d (error %d)\n",
-					    region->length >> 10, task_tgid_nr(current), ret);
-		if (wait)
-			return wait;
-	}
-	if (wish.serial)
-		pd_count(PD_RECLAIM_SAVES);
-	return 0;
-}
-
-/* The page table, while the driver has not taken it back. Needs region->lock. */
-static const struct nvidia_p2p_page_table *table_of(const struct pd_region *region)
-{
-	if (region->state == PD_REVOKED)
-		return NULL;
-	return region->hold ? region->hold->table : region->table;
-}
-
-/*
- * It is pinned: from here on it is ended like any other, also when what the driver handed out makes
- * no sense.
- */
-static int region_goes_live(struct pd_region *region, struct pd_layout *layout)
-{
-	int ret = -ESTALE;
-
-	down_write(&region->lock);
-	if (region->state == PD_PINNING) {
-		region->state = PD_LIVE;
-		pd_count(PD_PINS);
-		ret = pd_layout_measure(layout, table_of(region), region->length);
-	}
-	up_write(&region->lock);
-	return ret;
-}
-
-/* Takes over what the page table says: nobody looks at it later. */
-static int region_takes_layout(struct pd_region *region, const struct pd_layout *layout)
-{
-	int ret = -ESTALE;
-
-	down_write(&region->lock);
-	if (region->state == PD_LIVE) {
-		pd_layout_read(layout, table_of(region));
-		region->runs = layout->runs;
-		region->run_count = layout->run_count;
-		region->page_size = layout->page_size;
-		region->page_count = layout->page_count;
-		memcpy(region->gpu_uuid, layout->gpu_uuid, sizeof(region->gpu_uuid));
-		pd_state_set(&region->file->state, region->number, region->state_value);
-		ret = 0;
-	}
-	up_write(&region->lock);
-	return ret;
-}
-
-/* The layout is as long as the driver's table is: it is made room for when that is known. */
-static int region_reads_table(struct pd_region *region)
-{
-	struct pd_layout layout = {};
-	int ret;
-
-	ret = region_goes_live(region, &layout);
-	if (ret)
-		return ret;
-	layout.runs = kvmalloc_array(layout.run_count, sizeof(*layout.runs), GFP_KERNEL_ACCOUNT);
-	if (!layout.runs)
-		return -ENOMEM;
-	ret = region_takes_layout(region, &layout);
-	if (ret)
-		kvfree(layout.runs);
-	return ret;
-}
-
-static u32 next_state_value(struct pd_file *file)
-{
-	u32 value;
-
-	do {
-		value = atomic_inc_return(&file->generation);
-	} while (!value);
-	return value;
-}
-
-static int region_make(struct pd_region *region)
-{
-	int ret;
-
-	if (!(region->flags & PINDOWN_PIN_PERSISTENT)) {
-		ret = ticket_issue(region);
-		if (ret)
-			return ret;
-	}
-	ret = pin_with_wishes(region);
-	if (ret) {
-		ticket_void(region);
-		return ret;
-	}
-	region->state_value = next_state_value(region->file);
-	ret = region_reads_table(region);
-	if (!ret)
-		ret = pd_budget_charge_gpu(region);
-	if (ret)
-		pd_region_end(region);
-	return ret;
-}
-
-static int pin_is_valid(const struct pindown_pin *arg)
-{
-	u64 end;
-
-	if (arg->flags & ~(PINDOWN_PIN_PERSISTENT | PINDOWN_PIN_FORCE_BAR1 |
-			   PINDOWN_PIN_NO_RECLAIM))
-		return -EINVAL;
-	if (arg->reserved || arg->reserved2)
-		return -EINVAL;
-	if (!arg->length || arg->length > PD_MAX_LENGTH ||
-	    !IS_ALIGNED(arg->address | arg->length, pd_granularity) ||
-	    check_add_overflow(arg->address, arg->length, &end))
-		return -EINVAL;
-	if (!(arg->flags & PINDOWN_PIN_PERSISTENT))
-		return arg->flags & PINDOWN_PIN_FORCE_BAR1 ? -EINVAL : 0;
-	if (arg->p2p_token || arg->va_space_token)
-		return -EINVAL;
-	return pd_provider_is_persistent() ? 0 : -EOPNOTSUPP;
-}
-
-int pd_region_pin(struct pd_file *file, struct pindown_pin *arg, struct pd_region **made)
-{
-	struct pd_region *region;
-	int ret;
-
-	ret = pin_is_valid(arg);
-	if (ret)
-		return ret;
-	region = region_new(file, arg);
-	if (!region)
-		return -ENOMEM;
-	/* Reserved, not yet found by anybody. */
-	ret = xa_alloc(&file->regions, &region->number, NULL, XA_LIMIT(1, pd_budget_regions()),
-		       GFP_KERNEL_ACCOUNT);
-	if (ret) {
-		ret = ret == -EBUSY ? -EMFILE : ret;
-		goto err_region;
-	}
-	ret = pd_state_add(&file->state, region->number);
-	if (ret)
-		goto err_number;
-	ret = region_make(region);
-	if (ret)
-		goto err_number;
-
-	arg->region = region->number;
-	arg->state_value = region->state_value;
-	arg->state_offset = pd_state_offset(region->number);
-	arg->page_size = region->page_size;
-	arg->page_count = region->page_count;
-	arg->map_offset = pd_map_offset(region->number);
-	memcpy(arg->gpu_uuid, region->gpu_uuid, sizeof(arg->gpu_uuid));
-	trace_pindown_pin(region, 0);
-	*made = region;
-	return 0;
-
-err_number:
-	pd_region_free_number(file, region->number);
-err_region:
-	pd_count(ret == -ESTALE ? PD_LOST_RACES : PD_PIN_FAILURES);
-	trace_pindown_pin(region, ret);
-	pd_region_put(region);
-	return ret;
-}
-
-void pd_region_publish(struct pd_file *file, struct pd_region *region)
-{
-	/* The reserved place takes it without an allocation. */
-	xa_store(&file->regions, region->number, region, GFP_KERNEL);
 }

@@ -76,14 +76,15 @@ static int current_dmabuf(struct pindown_region *region, const struct pd_backend
 	struct pd_pin pin;
 
 	pd_lock();
-	pin = region->pin;
+	pin = pd_details_of(region)->pin;
 	pd_unlock();
 	if (pin.fd < 0 || backend->has_dmabuf(&pin))
 		return pin.fd;
 	/* The program has closed it, and may have something of its own under the number. */
 	pd_lock();
-	if (region->pin.fd == pin.fd && region->pin.fd_identity == pin.fd_identity)
-		region->pin.fd = -1;
+	if (pd_details_of(region)->pin.fd == pin.fd &&
+	    pd_details_of(region)->pin.fd_identity == pin.fd_identity)
+		pd_details_of(region)->pin.fd = -1;
 	pd_unlock();
 	return -1;
 }
@@ -91,7 +92,7 @@ static int current_dmabuf(struct pindown_region *region, const struct pd_backend
 /* In place of one that is closed; unless another thread was faster, or the memory has ended. */
 static int reopen(struct pindown_region *region, const struct pd_backend *backend, int *fd)
 {
-	struct pd_pin again = region->pin;
+	struct pd_pin again = pd_details_of(region)->pin;
 	int result = PINDOWN_ERR_NOT_DEVICE;
 	int error = 0;
 	bool used = false;
@@ -99,7 +100,7 @@ static int reopen(struct pindown_region *region, const struct pd_backend *backen
 	if (!pindown_region_is_live(region))
 		return result;
 	again.fd = -1;
-	result = backend->open_dmabuf(&again, region->context, &error);
+	result = backend->open_dmabuf(&again, pd_details_of(region)->context, &error);
 	/* What we have just opened, or failed to, is the region's only if that still lives. */
 	if (pd_compare(region) != PD_TRUE) {
 		if (result == PINDOWN_OK)
@@ -113,11 +114,11 @@ static int reopen(struct pindown_region *region, const struct pd_backend *backen
 	pd_lock();
 	if (!pd_state_is_live(region->state)) {
 		result = PINDOWN_ERR_NOT_DEVICE;
-	} else if (region->pin.fd < 0) {
-		region->pin = again;
+	} else if (pd_details_of(region)->pin.fd < 0) {
+		pd_details_of(region)->pin = again;
 		used = true;
 	}
-	*fd = region->pin.fd;
+	*fd = pd_details_of(region)->pin.fd;
 	pd_unlock();
 	if (!used)
 		backend->close_dmabuf(&again);
@@ -133,7 +134,7 @@ PD_EXPORT int pindown_region_dmabuf(struct pindown_region *region, uint64_t addr
 
 	if (!region || !fd || !offset || !pd_region_holds(region, addr, 1))
 		return PINDOWN_ERR_INVALID;
-	backend = pd_backend_for(region->pin.device);
+	backend = pd_backend_for(pd_details_of(region)->pin.device);
 	if (!backend || !backend->open_dmabuf)
 		return PINDOWN_ERR_NO_DMABUF;
 	found = current_dmabuf(region, backend);
@@ -143,7 +144,7 @@ PD_EXPORT int pindown_region_dmabuf(struct pindown_region *region, uint64_t addr
 	if (result != PINDOWN_OK)
 		return result;
 	*fd = found;
-	*offset = addr - region->pin.base;
+	*offset = addr - pd_details_of(region)->pin.base;
 	return PINDOWN_OK;
 }
 
@@ -154,12 +155,12 @@ PD_EXPORT void pindown_region_close_dmabuf(struct pindown_region *region)
 
 	if (!region)
 		return;
-	backend = pd_backend_for(region->pin.device);
+	backend = pd_backend_for(pd_details_of(region)->pin.device);
 	if (!backend || !backend->close_dmabuf)
 		return;
 	pd_lock();
-	closing = region->pin;
-	region->pin.fd = -1;
+	closing = pd_details_of(region)->pin;
+	pd_details_of(region)->pin.fd = -1;
 	pd_unlock();
 	if (closing.fd >= 0)
 		backend->close_dmabuf(&closing);

@@ -127,7 +127,8 @@ static void discard(struct pd_consumer *consumer, struct pd_object_event *told, 
 		.key = *told->key,
 		.data = data,
 		.region = region,
-		.reason = region->reason ? region->reason : PINDOWN_REASON_OWNER,
+		.reason = pd_details_of(region)->reason ? pd_details_of(region)->reason
+							: PINDOWN_REASON_OWNER,
 	};
 
 	told->begin = pd_tracing(PD_EV_DEREGISTER) ? pd_ticks() : 0;

@@ -41,10 +41,10 @@ void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_re
 	bool missed = victims->missed && !pd_region_is_volatile(region);
 
 	__atomic_fetch_add(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
-	region->reason = (uint16_t)reason;
-	region->killer = pd_my_tid();
+	pd_details_of(region)->reason = (uint16_t)reason;
+	pd_details_of(region)->killer = pd_my_tid();
 	if (missed)
-		pd_region_set_flags(region, region->flags | PD_REGION_MISSED);
+		pd_region_set_flags(region, pd_details_of(region)->flags | PD_REGION_MISSED);
 	set_state(region, PD_DYING);
 	pd_objects_unlink(number, reason);
 	PD_POINT(END_DYING, region->base);
@@ -53,7 +53,7 @@ void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_re
 	pd_queue_append(&dying, number);
 	occupied_less();
 	pd_account_out(region, missed);
-	region->victim = victims->first;
+	pd_details_of(region)->victim = victims->first;
 	victims->first = number;
 	PD_POINT(END_UNLINKED, region->base);
 }
@@ -61,7 +61,7 @@ void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_re
 /* Lock held, and as exact as pd_region_in_use(): is it held, or one of its objects? */
 static bool is_used(uint32_t number)
 {
-	return pd_region_in_use(number) || pd_objects_hold(number, pd_regions[number].reason);
+	return pd_region_in_use(number) || pd_objects_hold(number, pd_details[number].reason);
 }
 
 bool pd_region_take_kept(uint32_t number)
@@ -113,7 +113,7 @@ void pd_victims_sort(const struct pd_victims *victims)
 	PD_POINT(END_BARRIER, pd_regions[victims->first].base);
 	let_probes_pass();
 	PD_POINT(END_COUNTING, pd_regions[victims->first].base);
-	for (uint32_t n = victims->first; n; n = pd_regions[n].victim)
+	for (uint32_t n = victims->first; n; n = pd_details[n].victim)
 		if (is_used(n))
 			keep(n);
 }
@@ -125,7 +125,7 @@ void pd_victims_sort(const struct pd_victims *victims)
 void pd_victims_add_idle(struct pd_victims *victims, uint32_t candidates,
 			 enum pindown_reason reason)
 {
-	for (uint32_t n = candidates; n; n = pd_regions[n].victim)
+	for (uint32_t n = candidates; n; n = pd_details[n].victim)
 		set_state(&pd_regions[n], PD_DYING);
 	PD_POINT(EVICT_MARKED, pd_region_base_now(candidates));
 	pd_heavy_barrier();
@@ -134,9 +134,10 @@ void pd_victims_add_idle(struct pd_victims *victims, uint32_t candidates,
 	for (uint32_t n = candidates, next; n; n = next) {
 		struct pindown_region *region = &pd_regions[n];
 
-		next = region->victim;
+		next = pd_details_of(region)->victim;
 		if (is_used(n))
-			set_state(region, pd_state_for(region->flags & PD_REGION_VOLATILE));
+			set_state(region,
+				  pd_state_for(pd_details_of(region)->flags & PD_REGION_VOLATILE));
 		else
 			pd_victims_add(victims, n, reason);
 	}
@@ -144,7 +145,7 @@ void pd_victims_add_idle(struct pd_victims *victims, uint32_t candidates,
 
 static const struct pd_backend *backend_of(const struct pindown_region *region)
 {
-	return pd_backend_for(region->pin.device);
+	return pd_backend_for(pd_details_of(region)->pin.device);
 }
 
 /* The region is DYING and ours: unpin it without the lock, then give its record back. */
@@ -156,7 +157,7 @@ static void unpin(uint32_t number, bool was_kept)
 
 	PD_POINT(END_UNPINNING, region->base);
 	if (backend)
-		backend->unpin(&region->pin);
+		backend->unpin(&pd_details_of(region)->pin);
 	PD_POINT(END_UNPINNED, region->base);
 	if (pd_tracing(PD_EV_UNPIN))
 		pd_trace_about(PD_EV_UNPIN, region, 0, was_kept ? PD_TRACE_IN_USE : 0, begin,
@@ -174,7 +175,7 @@ static void unpin(uint32_t number, bool was_kept)
 void pd_unpin_kept(uint32_t number)
 {
 	pd_lock();
-	pd_regions[number].killer = pd_my_tid();
+	pd_details[number].killer = pd_my_tid();
 	pd_queue_append(&dying, number);
 	__atomic_fetch_add(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
 	pd_unlock();
@@ -184,13 +185,14 @@ void pd_unpin_kept(uint32_t number)
 static unsigned trace_flags(const struct pindown_region *region, bool in_use)
 {
 	return (in_use ? PD_TRACE_IN_USE : 0) |
-	       (region->flags & PD_REGION_MISSED ? PD_TRACE_MISSED : 0);
+	       (pd_details_of(region)->flags & PD_REGION_MISSED ? PD_TRACE_MISSED : 0);
 }
 
 static void tell(const struct pindown_region *region, bool in_use)
 {
-	enum pd_event event =
-		region->reason == PINDOWN_REASON_EVICTED ? PD_EV_EVICT : PD_EV_INVALIDATE;
+	enum pd_event event = pd_details_of(region)->reason == PINDOWN_REASON_EVICTED
+				      ? PD_EV_EVICT
+				      : PD_EV_INVALIDATE;
 
 	if (pd_tracing(event)) {
 		uint64_t now = pd_ticks();
@@ -234,7 +236,7 @@ int pd_victims_dispatch(struct pd_victims *victims)
 		struct pindown_region *region = &pd_regions[number];
 		bool in_use = __atomic_load_n(&region->state, __ATOMIC_RELAXED) == PD_KEPT;
 
-		next = region->victim;
+		next = pd_details_of(region)->victim;
 		PD_POINT(END_TELLING, region->base);
 		if (!is_abandoned(region))
 			tell(region, in_use);
@@ -257,8 +259,8 @@ static struct pd_memory memory_of(const struct pindown_region *region)
 {
 	return (struct pd_memory){.base = region->base,
 				  .end = region->end,
-				  .context = region->context,
-				  .device = region->pin.device};
+				  .context = pd_details_of(region)->context,
+				  .device = pd_details_of(region)->pin.device};
 }
 
 static void collect_at(uint64_t addr, struct pd_victims *victims, enum pindown_reason reason)
@@ -306,10 +308,10 @@ bool pd_dying_under(const struct pd_scope *scope)
 {
 	uint32_t me = pd_my_tid();
 
-	for (uint32_t number = dying.oldest; number; number = pd_regions[number].newer) {
+	for (uint32_t number = dying.oldest; number; number = pd_details[number].newer) {
 		struct pd_memory memory = memory_of(&pd_regions[number]);
 
-		if (pd_regions[number].killer != me && pd_scope_covers(scope, &memory))
+		if (pd_details[number].killer != me && pd_scope_covers(scope, &memory))
 			return true;
 	}
 	return false;
@@ -319,8 +321,8 @@ bool pd_dying_any(void)
 {
 	uint32_t me = pd_my_tid();
 
-	for (uint32_t number = dying.oldest; number; number = pd_regions[number].newer)
-		if (pd_regions[number].killer != me)
+	for (uint32_t number = dying.oldest; number; number = pd_details[number].newer)
+		if (pd_details[number].killer != me)
 			return true;
 	return false;
 }

@@ -121,7 +121,7 @@ static struct suspect suspect_of(uint32_t number)
 	return (struct suspect){.number = number,
 				.base = region->base,
 				.end = region->end,
-				.buffer_id = region->buffer_id,
+				.buffer_id = pd_details_of(region)->buffer_id,
 				.others = pd_region_others(region)};
 }
 
@@ -133,7 +133,8 @@ static unsigned take_suspects(struct suspect *suspects, uint32_t *from, const vo
 	for (; *from <= pd_region_high_water() && n < BATCH; ++*from) {
 		const struct pindown_region *region = &pd_regions[*from];
 
-		if (pd_state_is_live(region->state) && (!pool || region->pool == pool))
+		if (pd_state_is_live(region->state) &&
+		    (!pool || pd_details_of(region)->pool == pool))
 			suspects[n++] = suspect_of(*from);
 	}
 	pd_unlock();
@@ -145,7 +146,8 @@ static bool is_still_there(const struct suspect *suspect)
 	const struct pindown_region *region = &pd_regions[suspect->number];
 
 	return pd_state_is_live(region->state) && region->base == suspect->base &&
-	       region->end == suspect->end && region->buffer_id == suspect->buffer_id &&
+	       region->end == suspect->end &&
+	       pd_details_of(region)->buffer_id == suspect->buffer_id &&
 	       pd_region_others(region) == suspect->others;
 }
 

@@ -23,10 +23,10 @@ void pd_queue_append(struct pd_queue *queue, uint32_t number)
 {
 	uint32_t before = queue->newest;
 
-	pd_regions[number].older = before;
-	pd_regions[number].newer = 0;
+	pd_details[number].older = before;
+	pd_details[number].newer = 0;
 	if (before)
-		pd_regions[before].newer = number;
+		pd_details[before].newer = number;
 	else
 		queue->oldest = number;
 	queue->newest = number;
@@ -37,15 +37,15 @@ void pd_queue_remove(struct pd_queue *queue, uint32_t number)
 {
 	struct pindown_region *region = &pd_regions[number];
 
-	if (region->older)
-		pd_regions[region->older].newer = region->newer;
+	if (pd_details_of(region)->older)
+		pd_details[pd_details_of(region)->older].newer = pd_details_of(region)->newer;
 	else
-		queue->oldest = region->newer;
-	if (region->newer)
-		pd_regions[region->newer].older = region->older;
+		queue->oldest = pd_details_of(region)->newer;
+	if (pd_details_of(region)->newer)
+		pd_details[pd_details_of(region)->newer].older = pd_details_of(region)->older;
 	else
-		queue->newest = region->older;
-	region->older = region->newer = 0;
+		queue->newest = pd_details_of(region)->older;
+	pd_details_of(region)->older = pd_details_of(region)->newer = 0;
 	queue->count--;
 }
 
@@ -56,26 +56,26 @@ static uint64_t newcomers_bytes;
 
 static void add_newcomer(uint32_t number)
 {
-	pd_regions[number].settled = false;
-	newcomers_bytes += pd_regions[number].pin.length;
+	pd_details[number].settled = false;
+	newcomers_bytes += pd_details[number].pin.length;
 	pd_queue_append(&newcomers, number);
 }
 
 static void remove_newcomer(uint32_t number)
 {
-	newcomers_bytes -= pd_regions[number].pin.length;
+	newcomers_bytes -= pd_details[number].pin.length;
 	pd_queue_remove(&newcomers, number);
 }
 
 static void add_settled(uint32_t number)
 {
-	pd_regions[number].settled = true;
+	pd_details[number].settled = true;
 	pd_queue_append(&settled, number);
 }
 
 void pd_queues_remove(uint32_t number)
 {
-	if (pd_regions[number].settled)
+	if (pd_details[number].settled)
 		pd_queue_remove(&settled, number);
 	else
 		remove_newcomer(number);
@@ -90,7 +90,9 @@ uint32_t pd_queues_next(uint32_t number)
 {
 	const struct pindown_region *region = &pd_regions[number];
 
-	return region->newer || region->settled ? region->newer : settled.oldest;
+	return pd_details_of(region)->newer || pd_details_of(region)->settled
+		       ? pd_details_of(region)->newer
+		       : settled.oldest;
 }
 
 /* ---- ghosts ------------------------------------------------------------------------------- */
@@ -126,10 +128,10 @@ static void remember(const struct pindown_region *region)
 
 	if (ghosts_end - ghosts_begin > GHOSTS)
 		forget(ghosts_begin++ % GHOSTS);
-	ghosts[place].buffer_id = region->buffer_id;
-	ghosts[place].bytes = region->pin.length;
-	*ghost_place(region->buffer_id) = place;
-	ghost_bytes += region->pin.length;
+	ghosts[place].buffer_id = pd_details_of(region)->buffer_id;
+	ghosts[place].bytes = pd_details_of(region)->pin.length;
+	*ghost_place(pd_details_of(region)->buffer_id) = place;
+	ghost_bytes += pd_details_of(region)->pin.length;
 	while (ghost_bytes > pd_pinned_bytes())
 		forget(ghosts_begin++ % GHOSTS);
 }
@@ -137,9 +139,9 @@ static void remember(const struct pindown_region *region)
 /* Has it come back before it was forgotten? */
 static bool was_remembered(const struct pindown_region *region)
 {
-	uint32_t place = *ghost_place(region->buffer_id);
+	uint32_t place = *ghost_place(pd_details_of(region)->buffer_id);
 
-	if (!ghosts[place].bytes || ghosts[place].buffer_id != region->buffer_id)
+	if (!ghosts[place].bytes || ghosts[place].buffer_id != pd_details_of(region)->buffer_id)
 		return false;
 	forget(place);
 	return true;
@@ -165,7 +167,7 @@ void pd_queues_fork_child(void)
 /* As far as can be told without a barrier; pd_victims_add_idle() makes sure. */
 static bool can_go(uint32_t number, int device)
 {
-	return (device < 0 || pd_regions[number].pin.device == device) &&
+	return (device < 0 || pd_details[number].pin.device == device) &&
 	       !pd_region_in_use(number) && !pd_objects_hold(number, PINDOWN_REASON_EVICTED);
 }
 
@@ -173,7 +175,7 @@ static bool can_go(uint32_t number, int device)
 static bool evict(struct pd_victims *victims, uint32_t number)
 {
 	PD_POINT(EVICT_CHOSEN, pd_region_base_now(number));
-	pd_regions[number].victim = 0;
+	pd_details[number].victim = 0;
 	pd_victims_add_idle(victims, number, PINDOWN_REASON_EVICTED);
 	return victims->first != 0;
 }
@@ -194,7 +196,7 @@ static bool evict_newcomer(struct pd_victims *victims, int device, uint32_t keep
 {
 	for (uint32_t number = newcomers.oldest, next; newcomers.count > keep && number;
 	     number = next) {
-		next = pd_regions[number].newer;
+		next = pd_details[number].newer;
 		if (uses_of(number)) {
 			set_uses(number, 0);
 			remove_newcomer(number);
@@ -217,7 +219,7 @@ static bool evict_settled(struct pd_victims *victims, int device)
 	for (uint32_t number = settled.oldest, next; number; number = next) {
 		uint32_t used = uses_of(number);
 
-		next = pd_regions[number].newer;
+		next = pd_details[number].newer;
 		if (used && turns) {
 			turns--;
 			set_uses(number, used - 1);
@@ -353,7 +355,7 @@ void pd_give_back(uint64_t bytes)
 
 		pd_lock();
 		if (pd_evict_one(&victims, -1))
-			given += pd_regions[victims.first].pin.length;
+			given += pd_details[victims.first].pin.length;
 		else
 			given = bytes;
 		pd_unlock();
@@ -370,7 +372,7 @@ PD_EXPORT int pindown_flush(void)
 	pd_lock();
 	for (uint32_t n = pd_queues_first(); n; n = pd_queues_next(n))
 		if (can_go(n, -1)) {
-			pd_regions[n].victim = candidates;
+			pd_details[n].victim = candidates;
 			candidates = n;
 		}
 	if (candidates)

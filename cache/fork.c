@@ -32,10 +32,10 @@ void pd_fork_parent(void)
 
 static void abandon(struct pindown_region *region)
 {
-	const struct pd_backend *backend = pd_backend_for(region->pin.device);
+	const struct pd_backend *backend = pd_backend_for(pd_details_of(region)->pin.device);
 
 	if (backend)
-		backend->abandon(&region->pin);
+		backend->abandon(&pd_details_of(region)->pin);
 	region->state = PD_ABANDONED;
 }
 

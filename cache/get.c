@@ -66,12 +66,12 @@ pd_trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t length
 	struct pd_trace_region what = {
 		.addr = addr,
 		.size = length,
-		.pin_addr = region->pin.base,
-		.pin_size = region->pin.length,
-		.buffer_id = region->buffer_id,
-		.context = (uintptr_t)region->context,
+		.pin_addr = pd_details_of(region)->pin.base,
+		.pin_size = pd_details_of(region)->pin.length,
+		.buffer_id = pd_details_of(region)->buffer_id,
+		.context = (uintptr_t)pd_details_of(region)->context,
 		.region = pd_region_number(region),
-		.device = region->pin.device,
+		.device = pd_details_of(region)->pin.device,
 		.flags = pd_region_is_volatile(region) ? PD_TRACE_VOLATILE : 0,
 	};
 
@@ -93,11 +93,11 @@ void pd_drop_stale(struct pindown_region *region)
 {
 	struct pd_victims victims = {.missed = true};
 	uint32_t number = pd_region_number(region);
-	uint64_t id = region->buffer_id;
+	uint64_t id = pd_details_of(region)->buffer_id;
 
 	pindown_put(region);
 	pd_lock();
-	if (pd_state_is_live(region->state) && region->buffer_id == id)
+	if (pd_state_is_live(region->state) && pd_details_of(region)->buffer_id == id)
 		pd_victims_add(&victims, number, PINDOWN_REASON_STALE);
 	pd_victims_sort(&victims);
 	pd_unlock();
@@ -110,7 +110,7 @@ enum pd_truth pd_compare(const struct pindown_region *region)
 
 	if (!pd_region_word_stands(region))
 		return PD_FALSE;
-	same = pd_driver_is_same(region->base, region->end, region->buffer_id,
+	same = pd_driver_is_same(region->base, region->end, pd_details_of(region)->buffer_id,
 				 pd_region_others(region));
 
 	if (same)
@@ -303,27 +303,27 @@ PD_EXPORT size_t pindown_region_length(const struct pindown_region *region)
 
 PD_EXPORT uint64_t pindown_region_pin_base(const struct pindown_region *region)
 {
-	return region->pin.base;
+	return pd_details_of(region)->pin.base;
 }
 
 PD_EXPORT size_t pindown_region_pin_length(const struct pindown_region *region)
 {
-	return region->pin.length;
+	return pd_details_of(region)->pin.length;
 }
 
 PD_EXPORT uint64_t pindown_region_buffer_id(const struct pindown_region *region)
 {
-	return region->buffer_id;
+	return pd_details_of(region)->buffer_id;
 }
 
 PD_EXPORT void *pindown_region_context(const struct pindown_region *region)
 {
-	return region->context;
+	return pd_details_of(region)->context;
 }
 
 PD_EXPORT int pindown_region_device(const struct pindown_region *region)
 {
-	return region->pin.device;
+	return pd_details_of(region)->pin.device;
 }
 
 PD_EXPORT int pindown_region_is_volatile(const struct pindown_region *region)

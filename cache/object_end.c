@@ -120,7 +120,7 @@ static void take_region(uint32_t region, uint32_t *regions)
 {
 	if (!pd_region_take_kept(region))
 		return;
-	pd_regions[region].victim = *regions;
+	pd_details[region].victim = *regions;
 	*regions = region;
 }
 
@@ -161,7 +161,7 @@ static void finish(uint32_t chain)
 	regions = retire_all(chain);
 	pd_unlock();
 	for (uint32_t next; regions; regions = next) {
-		next = pd_regions[regions].victim;
+		next = pd_details[regions].victim;
 		pd_unpin_kept(regions);
 	}
 }
@@ -241,7 +241,7 @@ static void count_held_by(uint32_t consumer, struct held *held)
 /* Lock held. Idle objects, and those to be revoked, are this thread's to destroy; others are kept. */
 static uint32_t settle(uint32_t region, struct held *held)
 {
-	enum pindown_reason reason = pd_regions[region].reason;
+	enum pindown_reason reason = pd_details[region].reason;
 	uint32_t chain = 0;
 
 	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next) {
@@ -294,8 +294,9 @@ static void tell_held(const struct pindown_region *region, const struct held *he
 	for (unsigned i = 0; i < PD_CONSUMERS; i++)
 		if (held->of[i].count)
 			pd_trace_held(region, held->of[i].name, held->of[i].count);
-	if (pd_config()->held != PD_HELD_WARN || region->reason == PINDOWN_REASON_EVICTED ||
-	    region->reason == PINDOWN_REASON_FLUSHED)
+	if (pd_config()->held != PD_HELD_WARN ||
+	    pd_details_of(region)->reason == PINDOWN_REASON_EVICTED ||
+	    pd_details_of(region)->reason == PINDOWN_REASON_FLUSHED)
 		return;
 	pd_log(PD_LOG_WARN,
 	       "%llu bytes of GPU memory at 0x%llx were freed while the program holds %u "

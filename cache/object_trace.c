@@ -9,10 +9,10 @@ static struct pd_trace_note note_about(const struct pindown_region *region, cons
 	return (struct pd_trace_note){
 		.addr = region->base,
 		.size = region->end - region->base,
-		.pin_size = region->pin.length,
-		.buffer_id = region->buffer_id,
+		.pin_size = pd_details_of(region)->pin.length,
+		.buffer_id = pd_details_of(region)->buffer_id,
 		.region = pd_region_number(region),
-		.device = region->pin.device,
+		.device = pd_details_of(region)->pin.device,
 		.name = consumer,
 	};
 }
@@ -46,7 +46,7 @@ void pd_trace_held(const struct pindown_region *region, const char *consumer, ui
 		return;
 	note = note_about(region, consumer);
 	note.extra = count;
-	note.reason = region->reason;
+	note.reason = pd_details_of(region)->reason;
 	note.flags = PD_TRACE_IN_USE;
 	now = pd_ticks();
 	pd_trace_note(PD_EV_HELD, &note, now, now);

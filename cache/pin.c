@@ -146,7 +146,7 @@ static bool is_dead(const struct attempt *a, const struct pindown_region *region
 		return true;
 	if (a->what.mapped && region->base != memory->base)
 		return false;
-	return region->buffer_id != a->what.buffer_id ||
+	return pd_details_of(region)->buffer_id != a->what.buffer_id ||
 	       (region->end == memory->end && pd_region_others(region) != a->what.others);
 }
 
@@ -262,19 +262,19 @@ static bool insert(struct attempt *a)
 	}
 	if (pd_is_volatile(memory->base, memory->end))
 		a->flags |= PD_REGION_VOLATILE;
-	region->buffer_id = a->what.buffer_id;
-	region->context = memory->context;
+	pd_details_of(region)->buffer_id = a->what.buffer_id;
+	pd_details_of(region)->context = memory->context;
 	if (a->what.others) {
 		a->flags |= PD_REGION_SPANS;
-		region->others = a->what.others;
+		pd_details_of(region)->others = a->what.others;
 	} else {
-		region->pool = a->what.pool;
+		pd_details_of(region)->pool = a->what.pool;
 	}
-	region->pin = a->pin;
+	pd_details_of(region)->pin = a->pin;
 	__atomic_store_n(&region->word, a->pin.word, __ATOMIC_RELAXED);
 	__atomic_store_n(&region->word_value, a->pin.word_value, __ATOMIC_RELAXED);
 	pd_region_set_flags(region, a->flags);
-	region->reason = 0;
+	pd_details_of(region)->reason = 0;
 	__atomic_store_n(&region->base, memory->base, __ATOMIC_RELAXED);
 	__atomic_store_n(&region->end, memory->end, __ATOMIC_RELAXED);
 	pd_queues_add(number);

@@ -4,10 +4,12 @@
 #include "region.h"
 #include "table.h"
 
-_Static_assert(sizeof(struct pindown_region) == 128, "two cache lines, the first for readers");
+_Static_assert(sizeof(struct pindown_region) == 32, "two in a cache line");
+_Static_assert(sizeof(struct pd_details) == 96, "together 128");
 _Static_assert(PD_STRIPES + 1 <= PD_TABLE_MOST_COLUMNS, "hold counts and objects");
 
 struct pindown_region *pd_regions;
+struct pd_details *pd_details;
 uint32_t *pd_holds[PD_STRIPES];
 uint32_t *pd_objects_of;
 uint32_t pd_region_limit;
@@ -15,6 +17,11 @@ uint32_t pd_region_limit;
 static struct pd_table table = {
 	.record_bytes = sizeof(struct pindown_region),
 	.columns = PD_STRIPES + 1,
+	.most = 1u << 22,
+	.least = 1u << 12,
+};
+static struct pd_table more = {
+	.record_bytes = sizeof(struct pd_details),
 	.most = 1u << 22,
 	.least = 1u << 12,
 };
@@ -28,6 +35,7 @@ static void publish_table(void)
 		pd_holds[s] = table.column[s];
 	pd_objects_of = table.column[PD_STRIPES];
 	pd_regions = (struct pindown_region *)(void *)table.records;
+	pd_details = (struct pd_details *)(void *)more.records;
 	pd_region_limit = table.capacity - 1;
 }
 
@@ -51,12 +59,16 @@ uint32_t pd_region_alloc(void)
 	uint32_t number = free_list;
 
 	if (number) {
-		free_list = pd_regions[number].victim;
-		pd_regions[number].victim = 0;
+		free_list = pd_details[number].victim;
+		pd_details[number].victim = 0;
 		return number;
 	}
 	number = pd_table_next(&table);
-	if (table.capacity && !pd_regions)
+	if (number && !pd_table_next(&more)) {
+		pd_table_take_back(&table);
+		return 0;
+	}
+	if (number && !pd_regions)
 		publish_table();
 	return number;
 }
@@ -65,9 +77,9 @@ void pd_region_free(uint32_t number)
 {
 	struct pindown_region *region = &pd_regions[number];
 
-	region->pool = region->context = NULL;
+	pd_details_of(region)->pool = pd_details_of(region)->context = NULL;
 	pd_region_set_flags(region, 0);
-	region->victim = free_list;
+	pd_details_of(region)->victim = free_list;
 	free_list = number;
 	__atomic_store_n(&region->state, PD_FREE, __ATOMIC_RELEASE);
 }
@@ -92,6 +104,7 @@ void pd_region_trim(void)
 	if (has_abandoned)
 		return;
 	pd_table_clear(&table);
+	pd_table_clear(&more);
 	free_list = 0;
 }
 

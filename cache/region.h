@@ -35,19 +35,22 @@ enum pd_state {
 	PD_ABANDONED, /* in a forked child: the parent's */
 };
 
+/* What a hit reads, and no more: the less memory it takes, the more of it is in the caches. */
 struct pindown_region {
-	/* The first cache line is what a hit reads. */
 	uint64_t base, end; /* the allocation */
 	uint32_t state;
-	uint16_t flags;		   /* PD_REGION_* */
-	uint16_t reason;	   /* enum pindown_reason, once it is no longer live */
 	uint32_t word, word_value; /* valid while pd_words[word] has this value; see words.h */
 	uint32_t used;		   /* how often since it was last looked at; see evict.c */
-	uint32_t settled;	   /* which queue of live regions it is in */
+} __attribute__((aligned(32)));
+
+/* The rest of it, under the same number. */
+struct pd_details {
 	uint64_t buffer_id;
 	void *context;	       /* whose end ends it; NULL for pool and VMM memory */
-	uint32_t older, newer; /* the queue of live regions; region numbers */
-
+	uint32_t older, newer; /* the queues of live regions; region numbers */
+	uint16_t flags;	       /* PD_REGION_* */
+	uint16_t reason;       /* enum pindown_reason, once it is no longer live */
+	uint32_t settled;      /* which queue of live regions it is in */
 	struct pd_pin pin;
 	union {
 		void *pool;
@@ -55,7 +58,20 @@ struct pindown_region {
 	};
 	uint32_t victim; /* the next one in a list of regions being ended, or of free records */
 	uint32_t killer; /* DYING: the tid of the thread that unpins it */
-} __attribute__((aligned(128)));
+};
+
+extern PD_HIDDEN struct pindown_region *pd_regions; /* [0] is never used: 0 means none */
+extern PD_HIDDEN struct pd_details *pd_details;
+
+static inline uint32_t pd_region_number(const struct pindown_region *region)
+{
+	return (uint32_t)(region - pd_regions);
+}
+
+static inline struct pd_details *pd_details_of(const struct pindown_region *region)
+{
+	return &pd_details[pd_region_number(region)];
+}
 
 #define PD_REGION_VOLATILE 1u  /* in a range where frees can't all be seen */
 #define PD_REGION_NO_SYNC  2u  /* SYNC_MEMOPS is not supported for its memory */
@@ -66,17 +82,18 @@ struct pindown_region {
 /* Of a region that is held. VOLATILE may come and go meanwhile (volatile.c). */
 static inline bool pd_region_is_volatile(const struct pindown_region *region)
 {
-	return __atomic_load_n(&region->flags, __ATOMIC_RELAXED) & PD_REGION_VOLATILE;
+	return __atomic_load_n(&pd_details_of(region)->flags, __ATOMIC_RELAXED) &
+	       PD_REGION_VOLATILE;
 }
 
 static inline uint64_t pd_region_others(const struct pindown_region *region)
 {
-	return __atomic_load_n(&region->flags, __ATOMIC_RELAXED) & PD_REGION_SPANS ? region->others
-										   : 0;
+	return __atomic_load_n(&pd_details_of(region)->flags, __ATOMIC_RELAXED) & PD_REGION_SPANS
+		       ? pd_details_of(region)->others
+		       : 0;
 }
 
-extern PD_HIDDEN struct pindown_region *pd_regions; /* [0] is never used: 0 means none */
-extern PD_HIDDEN uint32_t *pd_holds[PD_STRIPES];    /* hold counts, by stripe and region number */
+extern PD_HIDDEN uint32_t *pd_holds[PD_STRIPES]; /* hold counts, by stripe and region number */
 
 /* Lock held. Take a record, or 0 when the table is full or memory is short; give one back. */
 uint32_t pd_region_alloc(void);
@@ -91,17 +108,12 @@ void pd_region_fork_child(void);     /* forget the free list; regions in use sta
 /* Flags may change while somebody without the lock looks. */
 static inline uint16_t pd_region_flags(const struct pindown_region *region)
 {
-	return __atomic_load_n(&region->flags, __ATOMIC_RELAXED);
+	return __atomic_load_n(&pd_details_of(region)->flags, __ATOMIC_RELAXED);
 }
 
 static inline void pd_region_set_flags(struct pindown_region *region, unsigned flags)
 {
-	__atomic_store_n(&region->flags, (uint16_t)flags, __ATOMIC_RELAXED);
-}
-
-static inline uint32_t pd_region_number(const struct pindown_region *region)
-{
-	return (uint32_t)(region - pd_regions);
+	__atomic_store_n(&pd_details_of(region)->flags, (uint16_t)flags, __ATOMIC_RELAXED);
 }
 
 static inline uint64_t pd_region_base_now(uint32_t number)

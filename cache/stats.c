@@ -21,7 +21,7 @@ static uint64_t objects, objects_made, objects_revoked;
 
 static struct account *account_of(const struct pindown_region *region)
 {
-	int device = region->pin.device;
+	int device = pd_details_of(region)->pin.device;
 
 	return device >= 0 && device < PD_MAX_DEVICES ? &devices[device] : NULL;
 }
@@ -69,9 +69,9 @@ void pd_account_pin(const struct pindown_region *region)
 {
 	struct account *own = account_of(region);
 
-	add_pin(&total, region->pin.length);
+	add_pin(&total, pd_details_of(region)->pin.length);
 	if (own)
-		add_pin(own, region->pin.length);
+		add_pin(own, pd_details_of(region)->pin.length);
 	publish(region);
 }
 
@@ -79,9 +79,9 @@ void pd_account_unpin(const struct pindown_region *region, bool was_kept)
 {
 	struct account *own = account_of(region);
 
-	add_unpin(&total, region->pin.length, was_kept);
+	add_unpin(&total, pd_details_of(region)->pin.length, was_kept);
 	if (own)
-		add_unpin(own, region->pin.length, was_kept);
+		add_unpin(own, pd_details_of(region)->pin.length, was_kept);
 	publish(region);
 }
 
@@ -89,9 +89,9 @@ void pd_account_kept(const struct pindown_region *region)
 {
 	struct account *own = account_of(region);
 
-	add_kept(&total, region->pin.length);
+	add_kept(&total, pd_details_of(region)->pin.length);
 	if (own)
-		add_kept(own, region->pin.length);
+		add_kept(own, pd_details_of(region)->pin.length);
 	publish(region);
 }
 
@@ -100,11 +100,11 @@ void pd_account_out(const struct pindown_region *region, bool missed)
 	struct account *own = account_of(region);
 
 	missed_invalidations += missed;
-	if (region->reason == PINDOWN_REASON_FLUSHED)
+	if (pd_details_of(region)->reason == PINDOWN_REASON_FLUSHED)
 		return;
-	add_out(&total, region->reason == PINDOWN_REASON_EVICTED);
+	add_out(&total, pd_details_of(region)->reason == PINDOWN_REASON_EVICTED);
 	if (own)
-		add_out(own, region->reason == PINDOWN_REASON_EVICTED);
+		add_out(own, pd_details_of(region)->reason == PINDOWN_REASON_EVICTED);
 	publish(region);
 }
 
@@ -145,12 +145,12 @@ void pd_account_objects(struct pindown_region *region)
 	struct account *own = account_of(region);
 	bool kept = region->state == PD_KEPT && pd_objects_of[pd_region_number(region)];
 
-	if (kept == !!(region->flags & PD_REGION_OBJECTS))
+	if (kept == !!(pd_details_of(region)->flags & PD_REGION_OBJECTS))
 		return;
-	pd_region_set_flags(region, region->flags ^ PD_REGION_OBJECTS);
-	add_object_kept(&total, region->pin.length, kept);
+	pd_region_set_flags(region, pd_details_of(region)->flags ^ PD_REGION_OBJECTS);
+	add_object_kept(&total, pd_details_of(region)->pin.length, kept);
 	if (own)
-		add_object_kept(own, region->pin.length, kept);
+		add_object_kept(own, pd_details_of(region)->pin.length, kept);
 	publish(region);
 }
 
@@ -299,16 +299,17 @@ void pd_trace_about(enum pd_event event, const struct pindown_region *region, in
 	struct pd_trace_region what = {
 		.addr = region->base,
 		.size = region->end - region->base,
-		.pin_addr = region->pin.base,
-		.pin_size = region->pin.length,
-		.buffer_id = region->buffer_id,
-		.context = (uintptr_t)region->context,
+		.pin_addr = pd_details_of(region)->pin.base,
+		.pin_size = pd_details_of(region)->pin.length,
+		.buffer_id = pd_details_of(region)->buffer_id,
+		.context = (uintptr_t)pd_details_of(region)->context,
 		.region = pd_region_number(region),
-		.device = region->pin.device,
+		.device = pd_details_of(region)->pin.device,
 		.result = result,
-		.reason = region->reason,
-		.flags = (uint16_t)(flags |
-				    (region->flags & PD_REGION_VOLATILE ? PD_TRACE_VOLATILE : 0)),
+		.reason = pd_details_of(region)->reason,
+		.flags = (uint16_t)(flags | (pd_details_of(region)->flags & PD_REGION_VOLATILE
+						     ? PD_TRACE_VOLATILE
+						     : 0)),
 	};
 
 	pd_trace_region(event, &what, begin, end);

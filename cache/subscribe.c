@@ -120,8 +120,8 @@ void pd_tell_subscribers(const struct pindown_region *region, bool in_use)
 	struct pindown_invalidation what = {
 		.base = region->base,
 		.length = region->end - region->base,
-		.buffer_id = region->buffer_id,
-		.reason = region->reason,
+		.buffer_id = pd_details_of(region)->buffer_id,
+		.reason = pd_details_of(region)->reason,
 		.in_use = in_use,
 		.region = (struct pindown_region *)(uintptr_t)region,
 	};

@@ -37,12 +37,13 @@ static bool reserve(struct pd_table *table)
 /* How many records become usable at a time. */
 static uint32_t step(const struct pd_table *table)
 {
-	const uint32_t huge_records = (uint32_t)(PD_HUGE_PAGE / table->record_bytes);
 	uint32_t left = table->capacity - table->usable;
-	uint32_t records = table->usable < huge_records ? 1024u
-			   : table->usable < FEW	? huge_records
-							: HUGE_COLUMN;
+	uint32_t records = 1024; /* a power of two of them is always a number of whole pages */
 
+	while (records < table->usable && records * table->record_bytes < PD_HUGE_PAGE)
+		records *= 2;
+	if (table->usable >= FEW)
+		records = HUGE_COLUMN;
 	return records < left ? records : left;
 }
 
@@ -85,6 +86,11 @@ uint32_t pd_table_next(struct pd_table *table)
 	if (table->used + 1 >= table->usable && !grow(table))
 		return 0;
 	return ++table->used;
+}
+
+void pd_table_take_back(struct pd_table *table)
+{
+	table->used--;
 }
 
 void pd_table_clear(struct pd_table *table)

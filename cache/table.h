@@ -28,6 +28,9 @@ struct pd_table {
 /* The next number that was never given out; 0 when the table is full or memory is short. */
 uint32_t pd_table_next(struct pd_table *table);
 
+/* The last number that was given out is not needed. */
+void pd_table_take_back(struct pd_table *table);
+
 /* Nobody uses any of it: give the memory back. A reader that comes late sees zeroes. */
 void pd_table_clear(struct pd_table *table);
 

@@ -97,7 +97,8 @@ static void check_from_now_on(uint64_t begin, uint64_t end)
 
 		if (!pd_region_overlaps(region, begin, end))
 			continue;
-		__atomic_fetch_or(&region->flags, PD_REGION_VOLATILE, __ATOMIC_RELAXED);
+		__atomic_fetch_or(&pd_details_of(region)->flags, PD_REGION_VOLATILE,
+				  __ATOMIC_RELAXED);
 		__atomic_store_n(&region->state, pd_state_for(true), __ATOMIC_SEQ_CST);
 	}
 }
@@ -171,11 +172,12 @@ static void trust_from_now_on(uint64_t begin, uint64_t end)
 	for (uint32_t n = pd_queues_first(); n; n = pd_queues_next(n)) {
 		struct pindown_region *region = &pd_regions[n];
 
-		if (!(region->flags & PD_REGION_VOLATILE) ||
+		if (!(pd_details_of(region)->flags & PD_REGION_VOLATILE) ||
 		    !pd_region_overlaps(region, begin, end) ||
 		    pd_is_volatile(region->base, region->end))
 			continue;
-		__atomic_fetch_and(&region->flags, (uint16_t)~PD_REGION_VOLATILE, __ATOMIC_RELAXED);
+		__atomic_fetch_and(&pd_details_of(region)->flags, (uint16_t)~PD_REGION_VOLATILE,
+				   __ATOMIC_RELAXED);
 		__atomic_store_n(&region->state, pd_state_for(false), __ATOMIC_SEQ_CST);
 	}
 }

@@ -480,6 +480,7 @@ int main(void)
 	tcase_add_test(hostile, all_began_first);
 	tcase_add_loop_test(hostile, changed_while_reading, 0, 3);
 	tcase_add_test(hostile, a_number_used_again);
+	tcase_set_timeout(plain, 100);
 	tcase_add_test(plain, results_are_the_toolkits);
 	tcase_add_test(plain, numbers_without_a_name);
 	tcase_add_test(plain, numbers);

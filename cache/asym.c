@@ -15,6 +15,7 @@ static int membarrier(int command)
 	return (int)syscall(SYS_membarrier, command, 0, 0);
 }
 
+/* Acquire and release: who sees it set may use membarrier. Set by a pin before it takes off. */
 static bool registered;
 
 void pd_asym_init(void)
@@ -57,6 +58,7 @@ void pd_heavy_barrier(void)
 	/* Once registered, it can't fail. Before that there is nobody to be told. */
 	if (__atomic_load_n(&registered, __ATOMIC_ACQUIRE))
 		membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+		/* membarrier orders the others; this orders us: what follows is not loaded before. */
 #if PD_CAN_ASYM
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif

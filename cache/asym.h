@@ -61,6 +61,10 @@ static inline bool pd_light(void)
 /* For who has seen that pd_light() holds; it never changes once anything is published. */
 static inline void pd_publish32_lightly(uint32_t *where, uint32_t value)
 {
+	/*
+	 * Release keeps it behind what this thread has published before (a hold behind its announcement);
+	 * that it may come late to others is for pd_heavy_barrier(). The signal fence is for the compiler.
+	 */
 	__atomic_store_n(where, value, __ATOMIC_RELEASE);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }

@@ -67,6 +67,7 @@ static const struct pd_backend *choose(int device)
 const struct pd_backend *pd_backend_for(int device)
 {
 	unsigned place = device >= 0 && device < PD_MAX_DEVICES ? (unsigned)device : PD_MAX_DEVICES;
+	/* Acquire: pairs with the store below; what works_on() has set up is there. */
 	const struct pd_backend *found = __atomic_load_n(&chosen[place], __ATOMIC_ACQUIRE);
 
 	if (!found) {

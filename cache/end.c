@@ -14,6 +14,10 @@
 
 static struct pd_queue dying; /* regions being unpinned just now; under the lock */
 
+/*
+ * Store, barrier, load: pairs with hits, which announce the region and then load its state (get.c,
+ * hold_if()), and with puts, which drop their hold and then load it.
+ */
 static void set_state(struct pindown_region *region, enum pd_state state)
 {
 	__atomic_store_n(&region->state, state, __ATOMIC_SEQ_CST);
@@ -26,6 +30,7 @@ uint32_t pd_my_tid(void)
 	return (uint32_t)(self ? self->tid : syscall(SYS_gettid));
 }
 
+/* Pairs with nothing_at_all() in events.c, which reads unsettled before this. */
 static void occupied_less(void)
 {
 	__atomic_fetch_sub(&pd_occupied, 1, __ATOMIC_SEQ_CST);
@@ -72,6 +77,10 @@ bool pd_region_take_kept(uint32_t number)
 	return true;
 }
 
+/*
+ * After the barrier: a hit that has loaded a live state is announced for us to see. The acquire pairs with
+ * the release at the end of hold_if(): who is gone has counted its hold. The state is our own store.
+ */
 static void let_probes_pass(void)
 {
 	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
@@ -166,6 +175,7 @@ static void unpin(uint32_t number, bool was_kept)
 	pd_account_unpin(region, was_kept);
 	pd_queue_remove(&dying, number);
 	pd_region_free(number);
+	/* Pairs with the load in events.c: a free that reads 0 finds the memory unpinned. */
 	__atomic_fetch_sub(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
 	pd_wake_waiters();
 	pd_unlock();

@@ -21,6 +21,7 @@ static bool nothing_at(uint64_t addr)
 	uint64_t seq = pd_index_read_begin();
 	uint32_t number;
 
+	/* The guard is up, and this is loaded: pd_flight_begin() stores it, and looks for guards. */
 	if (__atomic_load_n(&pd_unsettled, __ATOMIC_SEQ_CST))
 		return false;
 	PD_POINT(FREE_LOOKING, addr);

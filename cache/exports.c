@@ -37,6 +37,7 @@ static bool is_open(const struct export *export)
 }
 
 /* See lock.h: with this, frees come to pd_exports_end(). */
+/* Sequentially consistent, as all of pd_unsettled: see guard.c, unsettled_add(). */
 static void say_whether_any(void)
 {
 	if (export_count)

@@ -125,6 +125,7 @@ static bool passes_check(struct pd_thread *self, struct pindown_region *region)
 
 	PD_POINT(HIT_COMPARED, region->base);
 	pd_count(&self->counters->tag_checks);
+	/* It may have ended during the comparison: then better none than this one. Pairs with set_state(). */
 	if (truth == PD_TRUE && pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_SEQ_CST)))
 		return true;
 	if (truth == PD_FALSE)
@@ -252,6 +253,7 @@ static void __attribute__((noinline)) put_slow(uint32_t number)
 	}
 }
 
+/* The same order as in pindown_put(), with read-modify-write operations. */
 static void __attribute__((noinline)) put_shared(uint32_t number)
 {
 	pd_hold(pd_self_or_anonymous(), number, -1u);
@@ -334,6 +336,7 @@ PD_EXPORT int pindown_region_is_volatile(const struct pindown_region *region)
 /* Under the lock, if need be: an eviction may be looking whether the region is idle just now. */
 PD_EXPORT int pindown_region_is_live(const struct pindown_region *region)
 {
+	/* Acquire: who finds it ended sees what its end did before (end.c, set_state()). */
 	bool live = pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_ACQUIRE));
 
 	if (!live) {

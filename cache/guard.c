@@ -8,7 +8,10 @@
 #include "lock.h"
 #include "point.h"
 
-/* Frees by threads that no record could be had for. While there is one, everything is guarded. */
+/*
+ * Frees by threads that no record could be had for. While there is one, everything is guarded. Sequentially
+ * consistent here and in pd_guard_on(), as pd_unsettled is: one of the two sees the other without a barrier.
+ */
 static uint32_t recordless;
 
 #define RECORDLESS (~0u)
@@ -82,6 +85,11 @@ void pd_ended(pd_guard guard)
 		__atomic_store_n(&self->guards[guard].kind, PD_GUARD_NONE, __ATOMIC_RELEASE);
 }
 
+/*
+ * The kind was loaded before, with acquire: pairs with fill(), which stores it last. If the slot has been
+ * used anew meanwhile, this is a mixture; then the one guard went down, which the ids show, and the other
+ * came up after our flight was to be seen.
+ */
 static struct pd_scope scope_of(const struct pd_guard_slot *slot)
 {
 	uint64_t begin = __atomic_load_n(&slot->begin, __ATOMIC_RELAXED);
@@ -147,6 +155,7 @@ bool pd_guard_wait(const struct pd_memory *memory, uint64_t deadline)
 
 static struct pd_flight *flights;
 
+/* Stored before pd_heavy_barrier(), and then guards are looked for: pairs with the load in events.c. */
 static void unsettled_add(uint32_t change)
 {
 	__atomic_fetch_add(&pd_unsettled, change, __ATOMIC_SEQ_CST);

@@ -14,6 +14,11 @@
 struct pd_mid *pd_index_root[1 << PD_ROOT_BITS];
 uint64_t pd_index_seq;
 
+/*
+ * What a slot names is written before: release, for the readers' acquire loads (index.h, and below). The number
+ * of changes: pairs with pd_index_read_begin() and pd_index_unchanged(). A change that a reader has
+ * seen a slot of has counted itself before, since a read-modify-write does not move behind a release.
+ */
 static void change_begin(void)
 {
 	__atomic_fetch_add(&pd_index_seq, 1, __ATOMIC_SEQ_CST);

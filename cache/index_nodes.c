@@ -182,6 +182,7 @@ uint32_t pd_shared_new(void)
 	return ++shared_used;
 }
 
+/* A late reader follows the link into other free nodes, whose places are empty, or into another list. */
 void pd_shared_free(uint32_t n)
 {
 	__atomic_store_n(&pd_shared_nodes[n].next, shared_free, __ATOMIC_RELEASE);

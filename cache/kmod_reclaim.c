@@ -23,6 +23,7 @@ static const struct pindown_state *wish_state;
 /* The kernel writes how much before it raises `wanted`. */
 static void answer_one(void)
 {
+	/* Acquire: pairs with the kernel's release, so that the bytes are those of this wish. */
 	uint32_t wanted = __atomic_load_n(&wish_state->wanted, __ATOMIC_ACQUIRE);
 	struct pindown_answer answer = {.size = sizeof(answer), .wanted = wanted};
 
@@ -79,6 +80,7 @@ void pd_kmod_answer_wishes(int fd, uint64_t identity, const struct pindown_state
 	static bool said;
 	int saved = errno;
 
+	/* The first one only; the thread that it starts sees what is stored before it is started. */
 	if (__atomic_exchange_n(&answering, true, __ATOMIC_ACQ_REL))
 		return;
 	wish_fd = fd;

@@ -278,6 +278,7 @@ static bool insert(struct attempt *a)
 	__atomic_store_n(&region->base, memory->base, __ATOMIC_RELAXED);
 	__atomic_store_n(&region->end, memory->end, __ATOMIC_RELAXED);
 	pd_queues_add(number);
+	/* Before the flight ends: nothing_at_all() sees this, or that something is unsettled. */
 	__atomic_fetch_add(&pd_occupied, 1, __ATOMIC_SEQ_CST);
 	pd_account_pin(region);
 	pd_hold(pd_self_or_anonymous(), number, 1);

@@ -50,7 +50,7 @@ void pd_hold_shared(uint32_t *const *counts, struct pd_thread *self, uint32_t nu
 	}
 	if (self->holds)
 		pd_hold_own(counts[self->stripe], number, change);
-	else
+	else /* as the light side's store, with its barrier in it: pairs with pd_holds_any() */
 		__atomic_fetch_add(&counts[self->stripe][number], change, __ATOMIC_SEQ_CST);
 }
 
@@ -81,6 +81,7 @@ void pd_region_free(uint32_t number)
 	pd_region_set_flags(region, 0);
 	pd_details_of(region)->victim = free_list;
 	free_list = number;
+	/* Release, for hold_if(): a late hit that sees it free has nothing more to look at. */
 	__atomic_store_n(&region->state, PD_FREE, __ATOMIC_RELEASE);
 }
 

@@ -168,6 +168,7 @@ static inline void pd_hold(struct pd_thread *self, uint32_t number, uint32_t cha
 		pd_hold_shared(pd_holds, self, number, change);
 }
 
+/* Pairs with pd_hold_own() across pd_heavy_barrier(), and with pd_hold_shared(). */
 static inline bool pd_holds_any(uint32_t *const *counts, uint32_t number)
 {
 	uint32_t sum = 0;

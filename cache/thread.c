@@ -22,6 +22,7 @@ static unsigned first_used;
 static struct pd_thread *all; /* pushed to with compare-and-swap, never popped */
 static pthread_key_t at_thread_exit;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+/* Taken with acquire, given back with release: the next owner goes on from the counts of the last. */
 static uint32_t stripes_taken = 1u << PD_STRIPE_SHARED; /* one bit each */
 
 static void give_back_stripe(struct pd_thread *self)
@@ -35,6 +36,7 @@ static void give_back_stripe(struct pd_thread *self)
 }
 
 /* A thread can end in the middle of a call that it was to report the end of. It frees no more. */
+/* Release: as in pd_ended(). */
 static void drop_guards(struct pd_thread *self)
 {
 	for (unsigned i = 0; i < PD_GUARDS; i++)
@@ -50,6 +52,7 @@ static void detach(void *record)
 	pd_trace_thread_exit(self);
 	give_back_stripe(self);
 	pd_self_tls = NULL;
+	/* Release: pairs with reuse_record() and pd_thread_is_alone(), who then see all of the above. */
 	__atomic_store_n(&self->owned, 0, __ATOMIC_RELEASE);
 }
 
@@ -122,6 +125,7 @@ struct pd_thread *pd_thread_attach(void)
 	return self;
 }
 
+/* Acquire: pairs with new_record(), which has filled in what it links. */
 struct pd_thread *pd_threads(void)
 {
 	return __atomic_load_n(&all, __ATOMIC_ACQUIRE);
@@ -180,6 +184,7 @@ uint64_t pd_counter_sum(unsigned which)
 	uint64_t sum = 0;
 
 	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
+		/* Acquire: pairs with trace.c and live.c, which move them when they have filled them. */
 		char *counters = (char *)__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
 
 		sum += __atomic_load_n((uint64_t *)(void *)(counters + which), __ATOMIC_RELAXED);

@@ -83,6 +83,7 @@ static struct range *room_for_one(void)
 	return ranges && count < MOST ? &ranges[count] : NULL;
 }
 
+/* Occupied, so that allocations come and look: pairs with the load in pd_allocated(). */
 static void add_one(void)
 {
 	__atomic_store_n(&count, count + 1, __ATOMIC_RELAXED);
@@ -99,6 +100,7 @@ static void check_from_now_on(uint64_t begin, uint64_t end)
 			continue;
 		__atomic_fetch_or(&pd_details_of(region)->flags, PD_REGION_VOLATILE,
 				  __ATOMIC_RELAXED);
+		/* A hit under way may have read the other one: it began before we were called. */
 		__atomic_store_n(&region->state, pd_state_for(true), __ATOMIC_SEQ_CST);
 	}
 }

@@ -13,6 +13,11 @@
 extern __attribute__((visibility("hidden"))) const uint32_t *pd_words;
 extern const uint32_t pd_own_word;
 
+/*
+ * The pointer needs no order: the word's address depends on it, and it was stored before the first region with
+ * such a word. Acquire: pairs with the kernel's store; who sees a pin stand does not use what
+ * it has read before.
+ */
 static inline uint32_t pd_word(uint32_t number)
 {
 	const uint32_t *words = __atomic_load_n(&pd_words, __ATOMIC_RELAXED);

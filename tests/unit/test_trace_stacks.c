@@ -297,7 +297,8 @@ __asm__(".text\n.type strange, @function\nstrange:\n"
 START_TEST(a_wild_frame_pointer)
 {
 	static uint64_t self_pointing[2];
-	uint64_t on_stack[4] = {1, 2, 3, 4};
+	/* What looks like a frame, but no call ends where it says. */
+	uint64_t on_stack[4] = {1, (uint64_t)(uintptr_t)make_event, 3, 4};
 	char *edge = guarded_stack(4096) + 4096;
 	const uint64_t wild[] = {0,
 				 1,
@@ -326,6 +327,38 @@ START_TEST(a_wild_frame_pointer)
 	ck_assert_uint_eq(event_count, sizeof(wild) / sizeof(wild[0]));
 	for (unsigned i = 0; i < event_count; i++)
 		is_complete(&events[i]); /* as far as it goes */
+	for (unsigned i = 0; i < event_count; i++)
+		for (unsigned n = frames_of(&events[i]); n-- > 0;)
+			ck_assert_uint_ne(frames[n], (uint64_t)(uintptr_t)make_event);
+}
+END_TEST
+
+static uint64_t edge_of_stack;
+
+static void coroutine_at_the_edge(void)
+{
+	for (uint64_t i = 0; i < 3; i++) {
+		depth = 0;
+		strange(edge_of_stack - 8 + 8 * i, outer);
+	}
+	swapcontext(&other_context, &main_context);
+}
+
+/* Where a frame might well be, but for the end of the stack. */
+START_TEST(a_frame_pointer_beyond_the_stack)
+{
+	char *stack = guarded_stack(65536);
+
+	edge_of_stack = (uint64_t)(uintptr_t)stack + 65536;
+	stacks("64");
+	ck_assert_int_eq(getcontext(&other_context), 0);
+	other_context.uc_stack.ss_sp = stack;
+	other_context.uc_stack.ss_size = 65536;
+	other_context.uc_link = NULL;
+	makecontext(&other_context, coroutine_at_the_edge, 0);
+	ck_assert_int_eq(swapcontext(&main_context, &other_context), 0);
+	read_back("t.pdt");
+	ck_assert_uint_eq(event_count, 3);
 }
 END_TEST
 
@@ -400,6 +433,27 @@ START_TEST(a_forked_child_tells_all_anew)
 }
 END_TEST
 
+static void the_same_in_a_child(void)
+{
+	pd_thread_fork_child();
+	pd_trace_fork_child();
+	outer();
+}
+
+/* As few addresses as make the parent's stack and the child's the same. */
+START_TEST(a_forked_child_knows_none_to_be_written)
+{
+	int pid;
+
+	stacks("4");
+	outer();
+	ck_assert_int_eq(in_child(the_same_in_a_child, &pid), 0);
+	read_back(own_name(pid, ""));
+	ck_assert_uint_eq(event_count, 1);
+	ck_assert_uint_eq(frames_of(&events[0]), 4);
+}
+END_TEST
+
 START_TEST(errno_stays)
 {
 	stacks("64");
@@ -448,10 +502,12 @@ int main(void)
 		a_deep_stack,
 #if defined(__x86_64__)
 		a_wild_frame_pointer,
+		a_frame_pointer_beyond_the_stack,
 		code_without_a_file,
 #endif
 		after_unloading,
 		a_forked_child_tells_all_anew,
+		a_forked_child_knows_none_to_be_written,
 		errno_stays,
 		modules_have_build_ids,
 		NULL

@@ -21,7 +21,10 @@ bool pd_is_readable(uint64_t address)
 	       errno == EINVAL;
 }
 
-/* Where a filter of system calls forbids the better one: another thread may unmap it in between. */
+/*
+ * Where a filter of system calls forbids the better one, or where that one was seen to answer EFAULT for
+ * a page of a file that had not been read yet. Another thread may unmap it in between.
+ */
 __attribute__((no_sanitize("address"))) static bool copy_by_page(char *to, uint64_t from,
 								 size_t bytes)
 {
@@ -43,7 +46,5 @@ bool pd_peek(void *to, uint64_t from, size_t bytes)
 	if (from + bytes < from)
 		return false;
 	copied = syscall(SYS_process_vm_readv, getpid(), &here, 1, &there, 1, 0);
-	if (copied < 0 && (errno == ENOSYS || errno == EPERM))
-		return copy_by_page(to, from, bytes);
-	return copied == (long)bytes;
+	return copied == (long)bytes || copy_by_page(to, from, bytes);
 }

@@ -90,7 +90,10 @@ static void freed_by_a_child(void)
 {
 	CUdeviceptr addr = allocate();
 	int fd = export(addr, SIZE), status;
-	pid_t child = fork();
+	pid_t child;
+
+	fflush(stdout); /* or a sanitizer's _exit() writes it again */
+	child = fork();
 
 	if (child == 0)
 		_exit(fcntl(fd, F_GETFD) < 0); /* it has the descriptor, and no CUDA */

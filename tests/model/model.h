@@ -203,6 +203,7 @@ struct op_kind {
 extern const struct op_kind op_kinds[OP_CODES];
 
 void perform(const struct op *op);
+void perform_get(uint64_t addr, uint64_t length, unsigned flags); /* get.c */
 /* The free and the allocation that come in the middle of a pin. */
 void replace_memory(uint64_t addr);
 extern bool put_when_told, in_put;

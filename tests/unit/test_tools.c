@@ -20,6 +20,7 @@
 #include "out.h"
 #include "plot.h"
 #include "reader.h"
+#include "symbols.h"
 #include "tally.h"
 
 static char path[] = "/tmp/pindown-tools-XXXXXX";
@@ -49,6 +50,7 @@ static uint64_t read_all(void)
 		for (count = 0; reader_next(reader, &event); count++)
 			formats[i]->event(&event);
 		formats[i]->end(reader);
+		symbols_free(); /* they are of this reader's files */
 		reader_close(reader);
 	}
 	/* No more events than there is room for in a file of that length, lost ones apart. */
@@ -67,6 +69,7 @@ static void report_all(void)
 	tally = tally_make(reader, 60, 100);
 	plot_bytes(tally->timeline, tally->columns, 8, tally->span);
 	tally_free(tally, reader);
+	symbols_free();
 	reader_close(reader);
 }
 

@@ -94,8 +94,10 @@ extern uintptr_t pd_mr_begin, pd_mr_size;
 /* Is this one that we gave out? */
 static inline bool pd_mr_is_ours(const struct ibv_mr *mr)
 {
-	return (uintptr_t)mr - __atomic_load_n(&pd_mr_begin, __ATOMIC_RELAXED) <
-	       __atomic_load_n(&pd_mr_size, __ATOMIC_RELAXED);
+	/* The size first: acquire pairs with the release in reserve(); where there is one, there is a begin. */
+	uintptr_t size = __atomic_load_n(&pd_mr_size, __ATOMIC_ACQUIRE);
+
+	return (uintptr_t)mr - __atomic_load_n(&pd_mr_begin, __ATOMIC_RELAXED) < size;
 }
 
 /* All that were ever used, for walking: NULL behind the last. */

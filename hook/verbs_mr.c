@@ -31,6 +31,12 @@ static struct {
 	uint64_t head; /* number of the first | changes << 32 */
 } __attribute__((aligned(64))) lists[LISTS];
 
+/* Acquire pairs with the release in reserve(): where there is a size, there is a begin. */
+static bool is_reserved(void)
+{
+	return __atomic_load_n(&pd_mr_size, __ATOMIC_ACQUIRE) != 0;
+}
+
 static struct pd_mr *record(uint32_t number)
 {
 	return (struct pd_mr *)pd_mr_begin + number;
@@ -120,14 +126,14 @@ static struct pd_mr *take_anywhere(void)
 	pthread_mutex_lock(&lock);
 	mr = take_fresh();
 	pthread_mutex_unlock(&lock);
-	for (unsigned i = 0; !mr && i < LISTS && capacity; i++)
+	for (unsigned i = 0; !mr && i < LISTS && is_reserved(); i++)
 		mr = pop(&lists[i].head);
 	return mr;
 }
 
 struct pd_mr *pd_mr_new(enum pd_mr_state state)
 {
-	struct pd_mr *mr = pd_mr_begin ? pop(my_list()) : NULL;
+	struct pd_mr *mr = is_reserved() ? pop(my_list()) : NULL;
 	int error = errno;
 
 	if (PD_UNLIKELY(!mr))

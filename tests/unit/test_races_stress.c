@@ -39,6 +39,8 @@ static struct slot {
 	uint64_t base, size;
 	enum fake_kind kind;
 	bool is_volatile;  /* then it may be freed unseen */
+	bool was_volatile; /* ... when a get began that may be under way still */
+	uint64_t asking;   /* gets under way */
 	uint64_t users;	   /* gets begun and not yet put */
 	uint64_t returned; /* gets that have succeeded */
 } slots[SLOTS];
@@ -71,8 +73,8 @@ static void assert_not_stale(const pindown_region *region, uint64_t began, uint6
 
 /*
  * Is it pinned still, when the free goes on and nobody has it? A get that was under way may have had it
- * already: then it will return with it, and that is its excuse. (In volatile memory a hit is held while it
- * is compared, and then it need not return with it.)
+ * already: then it will return with it, and that is its excuse. (Not in volatile memory: see
+ * may_be_compared().)
  */
 enum suspicion { NONE, SUSPECT = 1, EXCUSED = 2 };
 static uint8_t suspicions[MOST_IDS];
@@ -158,8 +160,10 @@ static void get_one(struct player *player)
 		put_one(player);
 	if (flags)
 		__atomic_add_fetch(&slot->users, 1, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&slot->asking, 1, __ATOMIC_SEQ_CST);
 	uint64_t began = tick();
 	int result = pindown_get(addr, 1, flags, &region);
+	__atomic_sub_fetch(&slot->asking, 1, __ATOMIC_SEQ_CST);
 	if (result == PINDOWN_OK) {
 		if (!flags)
 			__atomic_add_fetch(&slot->users, 1, __ATOMIC_SEQ_CST);
@@ -184,12 +188,23 @@ static void *context_of(const struct slot *slot)
 /* A forked child has its parent's descriptors for the moment until its handler closes them. */
 static uint64_t forks_begun, forks_ended;
 
-static void look_if_idle_is_unpinned(const struct slot *slot, uint64_t id)
+/*
+ * Under the slot's lock. A hit in volatile memory may be held while it is compared, and need not return with
+ * it: also one that began just before the memory was to be trusted again.
+ */
+static bool may_be_compared(struct slot *slot)
+{
+	if (!slot->is_volatile && __atomic_load_n(&slot->asking, __ATOMIC_SEQ_CST) == 0)
+		slot->was_volatile = false;
+	return slot->was_volatile;
+}
+
+static void look_if_idle_is_unpinned(struct slot *slot, uint64_t id)
 {
 	uint64_t forks = __atomic_load_n(&forks_ended, __ATOMIC_SEQ_CST);
 	uint64_t returned = __atomic_load_n(&slot->returned, __ATOMIC_SEQ_CST);
 
-	if (!id || slot->is_volatile || __atomic_load_n(&slot->users, __ATOMIC_SEQ_CST) != 0 ||
+	if (!id || may_be_compared(slot) || __atomic_load_n(&slot->users, __ATOMIC_SEQ_CST) != 0 ||
 	    fake_open_exports_of(id) == 0)
 		return;
 	if (__atomic_load_n(&forks_begun, __ATOMIC_SEQ_CST) != forks)
@@ -264,7 +279,7 @@ static void play_unseen(struct player *player)
 	id = fake_id(slot->base);
 	if (!slot->is_volatile) {
 		pd_volatile(slot->base, MIB(2));
-		slot->is_volatile = true;
+		slot->is_volatile = slot->was_volatile = true;
 	} else if (roll(player, 4) == 0) {
 		pd_trusted(slot->base, MIB(2));
 		slot->is_volatile = false;

@@ -20,11 +20,12 @@ struct made {
 	int reason, in_use;
 };
 
-#define MADE_MOST 8192
+#define MADE_MOST 65536
 
 struct books {
 	struct made made[MADE_MOST];
-	unsigned creates, destroys;			     /* atomic */
+	unsigned places;				     /* atomic: used of `made` */
+	unsigned creates, destroys;			     /* atomic: that succeeded */
 	int fail;					     /* creates answer this */
 	void (*in_create)(struct books *, pindown_region *); /* a step of the test's */
 	void (*in_destroy)(struct books *, const struct pindown_object_end *);
@@ -36,7 +37,7 @@ static inline int books_create(pindown_region *region, const struct pindown_key 
 {
 	struct books *books = arg;
 	int fail = __atomic_load_n(&books->fail, __ATOMIC_RELAXED);
-	unsigned n = __atomic_fetch_add(&books->creates, 1, __ATOMIC_SEQ_CST);
+	unsigned n = __atomic_fetch_add(&books->places, 1, __ATOMIC_SEQ_CST);
 	struct made *made = &books->made[n % MADE_MOST];
 
 	*made = (struct made){.owner = key->owner,
@@ -46,10 +47,9 @@ static inline int books_create(pindown_region *region, const struct pindown_key 
 			      .request = request};
 	if (books->in_create)
 		books->in_create(books, region);
-	if (fail) {
-		__atomic_fetch_sub(&books->creates, 1, __ATOMIC_SEQ_CST);
+	if (fail)
 		return fail;
-	}
+	__atomic_fetch_add(&books->creates, 1, __ATOMIC_SEQ_CST);
 	*data = made;
 	return 0;
 }

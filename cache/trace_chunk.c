@@ -34,45 +34,57 @@ void pd_trace_chunk_publish(struct pd_trace_header *header, struct pd_trace_chun
 		;
 }
 
-/* Slots of `full`, if that is one, stay in use. */
-static bool add_slots(struct pd_trace_header *header, struct pd_trace_chunk *full)
+static const uint32_t slots_of_a_chunk =
+	(PD_TRACE_UNIT - sizeof(struct pd_trace_chunk)) / sizeof(struct pd_trace_slot);
+
+/* A slot of `chunk` that was free is now tid's; NULL: there is none. */
+static struct pd_trace_slot *take_free(struct pd_trace_chunk *chunk, uint32_t tid)
+{
+	struct pd_trace_slot *slot = (struct pd_trace_slot *)(chunk + 1);
+
+	for (uint32_t i = 0; i < slots_of_a_chunk; i++) {
+		uint32_t free = 0;
+
+		/* Relaxed: nothing is to be seen but whose it is; a new slot's zeroes come with the chunk. */
+		if (__atomic_load_n(&slot[i].tid, __ATOMIC_RELAXED) == 0 &&
+		    __atomic_compare_exchange_n(&slot[i].tid, &free, tid, false, __ATOMIC_RELAXED,
+						__ATOMIC_RELAXED))
+			return &slot[i];
+	}
+	return NULL;
+}
+
+/* The first slot of a new chunk, which takes the place of `full`, if that is one. */
+static struct pd_trace_slot *take_first_of_new(struct pd_trace_header *header,
+					       struct pd_trace_chunk *full, uint32_t tid)
 {
 	uint64_t offset = pd_trace_file_claim(1);
 	struct pd_trace_chunk *chunk =
 		offset ? pd_trace_chunk_map(NULL, PD_CHUNK_COUNTERS, offset, 1) : NULL;
+	struct pd_trace_slot *slot;
 
 	if (!chunk)
-		return false;
+		return NULL;
 	chunk->tid = (uint32_t)syscall(SYS_gettid);
 	pd_trace_clock_read(&chunk->clock);
+	slot = take_free(chunk, tid);
 	pd_trace_chunk_publish(header, chunk, offset);
-	/* A thread that was quicker has made one too: ours then stays empty. */
-	if (!__atomic_compare_exchange_n(&slots, &full, chunk, false, __ATOMIC_ACQ_REL,
-					 __ATOMIC_RELAXED))
-		pd_trace_unmap(chunk, PD_TRACE_UNIT);
-	return true;
+	/*
+	 * A thread that was quicker has put one there too: then nobody else takes slots of ours. Release:
+	 * pairs with the acquire in pd_trace_slot_new(), so that who finds the chunk finds it set up.
+	 */
+	__atomic_compare_exchange_n(&slots, &full, chunk, false, __ATOMIC_RELEASE,
+				    __ATOMIC_RELAXED);
+	return slot;
 }
 
+/* Chunks stay mapped, full ones too: their slots are in use. */
 struct pd_trace_slot *pd_trace_slot_new(struct pd_trace_header *header, uint32_t tid)
 {
-	const uint32_t most =
-		(PD_TRACE_UNIT - sizeof(struct pd_trace_chunk)) / sizeof(struct pd_trace_slot);
+	struct pd_trace_chunk *chunk = __atomic_load_n(&slots, __ATOMIC_ACQUIRE);
+	struct pd_trace_slot *slot = chunk ? take_free(chunk, tid) : NULL;
 
-	for (;;) {
-		struct pd_trace_chunk *chunk = __atomic_load_n(&slots, __ATOMIC_ACQUIRE);
-		struct pd_trace_slot *slot = (struct pd_trace_slot *)(chunk + 1);
-
-		for (uint32_t i = 0; chunk && i < most; i++) {
-			uint32_t free = 0;
-
-			if (__atomic_load_n(&slot[i].tid, __ATOMIC_RELAXED) == 0 &&
-			    __atomic_compare_exchange_n(&slot[i].tid, &free, tid, false,
-							__ATOMIC_RELAXED, __ATOMIC_RELAXED))
-				return &slot[i];
-		}
-		if (!add_slots(header, chunk))
-			return NULL;
-	}
+	return slot ? slot : take_first_of_new(header, chunk, tid);
 }
 
 void pd_trace_slots_forget(void)

@@ -45,7 +45,8 @@ def measure_set(library, trace, turns, command):
     processes = {kind: start(kind, library, trace, command) for kind in KINDS}
     rounds = {kind: [] for kind in KINDS}
     for turn in range(WARM_UP + turns):
-        for kind in KINDS if turn % 2 else KINDS[::-1]:
+        # No process takes two turns in a row: its memory would still be in the processor's caches.
+        for kind in KINDS if turn % 8 < 4 else (KINDS[0], KINDS[2], KINDS[1]):
             figures = take_turn(processes[kind])
             if turn >= WARM_UP:
                 rounds[kind].append(figures)

@@ -399,9 +399,9 @@ static int show(const struct wishes *wishes)
 	else
 		status = once(&state, wishes);
 	processes_free(&state.processes);
-	free(state.nvml.gpus);
-	free(state.module.list);
-	free(state.sites.list);
+	release(state.nvml.gpus);
+	release(state.module.list);
+	release(state.sites.list);
 	return status;
 }
 
@@ -426,7 +426,7 @@ static int run(int argc, char **argv)
 	}
 	out_begin(wishes.colour, false);
 	status = show(&wishes);
-	free(wishes.traces);
+	release(wishes.traces);
 	return status;
 }
 

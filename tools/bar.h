@@ -35,7 +35,6 @@ struct site {
 struct sites {
 	struct site *list; /* the most bytes first */
 	unsigned count, room;
-	uint64_t bytes, regions;
 };
 
 /* False when no file can be read, which has been said then. */

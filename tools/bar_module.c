@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -53,7 +52,7 @@ static bool read_list(struct module_pins *pins)
 		return false;
 	while ((line = strsep(&rest, "\n")))
 		take_line(pins, line);
-	free(text);
+	release(text);
 	return true;
 }
 

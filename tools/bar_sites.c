@@ -32,16 +32,6 @@ static void take(struct regions *regions, const struct event *event)
 	region->pin_stack = record->stack;
 }
 
-static struct site *site_of(struct sites *sites, const char *name)
-{
-	for (unsigned i = 0; i < sites->count; i++)
-		if (strcmp(sites->list[i].name, name) == 0)
-			return &sites->list[i];
-	sites->list = grow(sites->list, &sites->room, sites->count, sizeof(*sites->list));
-	sites->list[sites->count] = (struct site){.name = name};
-	return &sites->list[sites->count++];
-}
-
 static void add_region(struct sites *sites, const struct reader *reader,
 		       const struct region *region)
 {
@@ -49,13 +39,39 @@ static void add_region(struct sites *sites, const struct reader *reader,
 		region->pin_stack
 			? symbols_caller_text(reader_file(reader, region->file), region->pin_stack)
 			: NULL;
-	struct site *site = site_of(
-		sites, name ? name : "not known: the trace was made without PINDOWN_TRACE_STACKS");
 
-	site->bytes += region->pin_size;
-	site->regions++;
-	sites->bytes += region->pin_size;
-	sites->regions++;
+	sites->list = grow(sites->list, &sites->room, sites->count, sizeof(*sites->list));
+	sites->list[sites->count++] = (struct site){
+		.name = name ? name : "not known: the trace was made without PINDOWN_TRACE_STACKS",
+		.bytes = region->pin_size,
+		.regions = 1,
+	};
+}
+
+static int by_name(const void *a, const void *b)
+{
+	const struct site *of_a = a, *of_b = b;
+
+	return strcmp(of_a->name, of_b->name);
+}
+
+/* One site for each region becomes one for each name. */
+static void add_up(struct sites *sites)
+{
+	unsigned last = 0;
+
+	sort(sites->list, sites->count, sizeof(*sites->list), by_name);
+	for (unsigned i = 1; i < sites->count; i++) {
+		const struct site *site = &sites->list[i];
+
+		if (by_name(&sites->list[last], site) != 0) {
+			sites->list[++last] = *site;
+			continue;
+		}
+		sites->list[last].bytes += site->bytes;
+		sites->list[last].regions += site->regions;
+	}
+	sites->count = last + 1;
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -76,11 +92,14 @@ bool sites_read(struct sites *sites, char **traces, unsigned count)
 		return false;
 	while (reader_next(reader, &event))
 		take(&regions, &event);
+	reader_complain(reader);
 	for (uint32_t i = 0; i < regions.room; i++)
 		if (regions.slots[i].used)
 			add_region(sites, reader, &regions.slots[i]);
 	regions_free(&regions);
-	if (sites->count)
-		qsort(sites->list, sites->count, sizeof(*sites->list), by_bytes);
+	if (sites->count) {
+		add_up(sites);
+		sort(sites->list, sites->count, sizeof(*sites->list), by_bytes);
+	}
 	return true;
 }

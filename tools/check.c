@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "json.h"
+#include "memory.h"
 #include "out.h"
 #include "verb.h"
 
@@ -105,7 +106,7 @@ static void print_roads(const struct checked *checked)
 		else if (object->runtime_calls)
 			out_print("    %-*s  calls the CUDA runtime (%u functions)\n", width,
 				  short_name(object->path), object->runtime_calls);
-		free(how);
+		release(how);
 	}
 }
 
@@ -134,7 +135,7 @@ static void print_calls_of(const struct checked *checked, const struct object *o
 		many = object->has_runtime ? text_of("whatever the CUDA runtime needs")
 					   : text_of("any of %u calls", object->named.count);
 		print_call(many, object, "looked up", seen);
-		free(many);
+		release(many);
 		return;
 	}
 	for (unsigned i = 0; i < object->named.count; i++)
@@ -239,7 +240,7 @@ static void print_json_member(const struct checked *checked, const struct member
 				looked_up_is_seen(checked));
 	json_end_list();
 	json_end_object();
-	free(how);
+	release(how);
 }
 
 static void print_json(const struct checked *checked)

@@ -114,11 +114,11 @@ static bool add_library(struct checked *checked, const char *name, const struct 
 		if (!checked->driver)
 			checked->driver = path;
 		else
-			free(path);
+			release(path);
 		return true;
 	}
 	object = path ? object_read(path, &why) : NULL;
-	free(path);
+	release(path);
 	if (object)
 		add_member(checked, object, by)->opened = opened;
 	return object;
@@ -143,7 +143,7 @@ static void follow(struct checked *checked)
 static void say(struct texts *to, char *text)
 {
 	texts_add_once(to, text);
-	free(text);
+	release(text);
 }
 
 static bool is_musl(const struct object *object)
@@ -324,7 +324,7 @@ struct checked *check_file(const char *name)
 	struct object *object = read_asked(checked, name);
 
 	if (!object) {
-		free(checked);
+		release(checked);
 		return NULL;
 	}
 	checked->asked = text_of("%s", name);
@@ -338,14 +338,14 @@ void check_free(struct checked *checked)
 {
 	for (unsigned i = 0; i < checked->count; i++) {
 		object_free(checked->members[i]->object);
-		free(checked->members[i]);
+		release(checked->members[i]);
 	}
-	free(checked->members);
+	release(checked->members);
 	texts_free(&checked->missing);
 	texts_free(&checked->reasons);
 	texts_free(&checked->notes);
-	free(checked->asked);
-	free(checked->script);
-	free(checked->driver);
-	free(checked);
+	release(checked->asked);
+	release(checked->script);
+	release(checked->driver);
+	release(checked);
 }

@@ -7,7 +7,6 @@
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "json.h"
@@ -59,8 +58,7 @@ void found(struct doctor *doctor, enum grade grade, const char *topic, const cha
 	finding = &doctor->list[doctor->count++];
 	*finding = (struct finding){.grade = grade, .topic = topic, .advice = advice};
 	va_start(arguments, format);
-	if (vasprintf(&finding->text, format, arguments) < 0)
-		finding->text = NULL;
+	finding->text = text_of_list(format, arguments);
 	va_end(arguments);
 	doctor->grades[grade]++;
 }
@@ -100,8 +98,7 @@ static void print_finding(const struct finding *finding)
 {
 	out_print("  %s%-7s%s  %-14s  ", colour_of(finding->grade), grade_names[finding->grade],
 		  out_plain(), finding->topic);
-	if (finding->text)
-		out_print("%s\n", finding->text);
+	out_print("%s\n", finding->text);
 	if (finding->advice && finding->grade != GOOD)
 		print_advice(finding->advice);
 }
@@ -182,9 +179,9 @@ static void examine(struct doctor *doctor)
 static void forget(struct doctor *doctor)
 {
 	for (unsigned i = 0; i < doctor->count; i++)
-		free(doctor->list[i].text);
-	free(doctor->list);
-	free(doctor->nvml.gpus);
+		release(doctor->list[i].text);
+	release(doctor->list);
+	release(doctor->nvml.gpus);
 	pci_free(&doctor->pci);
 }
 

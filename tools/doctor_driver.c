@@ -9,6 +9,7 @@
 #include <sys/utsname.h>
 
 #include "doctor.h"
+#include "memory.h"
 
 bool version_parse(const char *text, struct version *version)
 {
@@ -187,18 +188,18 @@ static void expect_dmabuf(struct doctor *doctor)
 
 static void about_kernel(struct doctor *doctor)
 {
-	char *release = tree_read("proc/sys/kernel/osrelease");
+	char *name = tree_read("proc/sys/kernel/osrelease");
 
-	if (version_parse(release, &doctor->kernel)) {
+	if (version_parse(name, &doctor->kernel)) {
 		if (version_before(&doctor->kernel, 5, 12, 0))
 			found(doctor, PROBLEM, "Linux",
 			      "use Linux 5.12 or newer: network cards register a dma-buf only from "
 			      "there on",
-			      "%s", release);
+			      "%s", name);
 		else
-			found(doctor, GOOD, "Linux", NULL, "%s", release);
+			found(doctor, GOOD, "Linux", NULL, "%s", name);
 	}
-	free(release);
+	release(name);
 }
 
 void examine_driver(struct doctor *doctor)
@@ -217,13 +218,13 @@ void examine_driver(struct doctor *doctor)
 				license && strstr(license, "GPL") ? "Open Kernel Module" : "");
 
 		about_driver(doctor, line);
-		free(line);
-		free(license);
-		free(version);
+		release(line);
+		release(license);
+		release(version);
 	} else {
 		no_driver(doctor);
 	}
-	free(text);
+	release(text);
 	if (tree_is_live())
 		ask_cuda(doctor);
 	else

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "doctor.h"
+#include "memory.h"
 #include "pindown_ioctl.h"
 
 /* ---- pindown.ko ----------------------------------------------------------------------------- */
@@ -24,8 +25,8 @@ static char *parameters_of(const char *module)
 		char *longer = text_of("%s%s%s=%s", all, i ? ", " : "", names.list[i],
 				       value ? value : "?");
 
-		free(all);
-		free(value);
+		release(all);
+		release(value);
 		all = longer;
 	}
 	texts_free(&names);
@@ -73,8 +74,8 @@ static void about_pindown(struct doctor *doctor)
 	parameters = parameters_of("pindown");
 	found(doctor, GOOD, "pindown.ko", NULL, "%s%s%s", version ? version : "loaded",
 	      *parameters ? ", " : "", parameters);
-	free(version);
-	free(parameters);
+	release(version);
+	release(parameters);
 	if (tree_is_live())
 		ask_device(doctor);
 }

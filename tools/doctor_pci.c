@@ -2,10 +2,10 @@
 /* doctor: BAR1, the IOMMU, access control in switches, and how far GPUs and devices are apart. */
 #define _GNU_SOURCE
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "doctor.h"
+#include "memory.h"
 #include "out.h"
 
 /* ---- BAR1 (§2.5) ---------------------------------------------------------------------------- */
@@ -46,7 +46,7 @@ static void about_bar(struct doctor *doctor, const struct pci_device *gpu)
 				"resizable BARs in the firmware, if the GPU has them"
 			      : NULL,
 		      "%s (%s): %s%s", gpu->name, gpu->address, bytes_text(size).text, used);
-	free(used);
+	release(used);
 }
 
 /* A line for all GPUs where they are the same and have enough. */
@@ -92,7 +92,7 @@ static char *append(char *list, const char *more)
 {
 	char *longer = text_of("%s%s%s", list ? list : "", list ? ", " : "", more);
 
-	free(list);
+	release(list);
 	return longer;
 }
 
@@ -130,9 +130,9 @@ static void about_iommu(struct doctor *doctor)
 		found(doctor, GOOD, "IOMMU", NULL, "passes addresses through");
 	else if (doctor->pci.count)
 		found(doctor, GOOD, "IOMMU", NULL, "off");
-	free(translated);
-	free(unknown);
-	free(cmdline);
+	release(translated);
+	release(unknown);
+	release(cmdline);
 }
 
 /* ---- access control services ---------------------------------------------------------------- */
@@ -172,7 +172,7 @@ static void about_acs(struct doctor *doctor)
 	else if (ports.count)
 		found(doctor, GOOD, "ACS", NULL, "redirects nothing at %u port%s of switches",
 		      ports.count, ports.count == 1 ? "" : "s");
-	free(redirecting);
+	release(redirecting);
 	texts_free(&ports);
 }
 
@@ -226,7 +226,7 @@ static void about_paths(struct doctor *doctor)
 		      "work across",
 		      "across sockets: %s", gpus[PCI_SOCKETS]);
 	for (unsigned i = 0; i <= PCI_UNKNOWN; i++)
-		free(gpus[i]);
+		release(gpus[i]);
 }
 
 void examine_pci(struct doctor *doctor)

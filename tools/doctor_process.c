@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "doctor.h"
+#include "memory.h"
 #include "out.h"
 #include "preload.h"
 
@@ -60,7 +61,7 @@ static void about_limits(struct doctor *doctor)
 			      "programs have many buffers",
 			      "at most %s", count_text(files).text);
 	}
-	free(limits);
+	release(limits);
 }
 
 /* ---- the preload ---------------------------------------------------------------------------- */
@@ -108,7 +109,7 @@ static void about_library(struct doctor *doctor)
 		      "can't be loaded: %s", why);
 	else
 		found(doctor, GOOD, "libpindown.so", NULL, "%s", library);
-	free(why);
+	release(why);
 }
 
 /* The entry of a list with colons or blanks that is our library. */
@@ -130,7 +131,7 @@ static bool is_mapped(void)
 	char *maps = tree_read("proc/self/maps");
 	bool mapped = maps && strstr(maps, "/libpindown.so");
 
-	free(maps);
+	release(maps);
 	return mapped;
 }
 
@@ -153,9 +154,9 @@ static void about_preload(struct doctor *doctor)
 		      "names %s, and it is not loaded", ours);
 	else
 		found(doctor, GOOD, "LD_PRELOAD", NULL, "not set here: pindown run sets it");
-	free(ours);
-	free(system);
-	free(for_all);
+	release(ours);
+	release(system);
+	release(for_all);
 }
 
 void examine_process(struct doctor *doctor)

@@ -196,10 +196,8 @@ static int run(int argc, char **argv)
 	out_begin(wishes.colour, false);
 	pager_begin(!wishes.no_pager && !wishes.follow && wishes.format == &format_text);
 	reader = reader_open(argv + optind, (unsigned)(argc - optind));
-	if (!reader) {
-		pager_end();
+	if (!reader)
 		return STATUS_DAMAGED;
-	}
 	wishes.format->begin(reader);
 	print_events(reader, &wishes);
 	if (wishes.follow)
@@ -207,7 +205,6 @@ static int run(int argc, char **argv)
 	wishes.format->end(reader);
 	out_flush();
 	status = reader_damaged(reader) ? STATUS_DAMAGED : STATUS_OK;
-	pager_end();
 	symbols_free();
 	reader_close(reader);
 	return status;

@@ -13,6 +13,7 @@
 
 #include "memory.h"
 #include "out.h"
+#include "texts.h"
 
 static const char *skip_number(const char *text)
 {
@@ -60,14 +61,15 @@ bool family_find(const char *name, char ***files, unsigned *count, unsigned *roo
 {
 	const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
 	size_t folder_length = (size_t)(base - name), length = strlen(base);
-	char *folder = folder_length ? strndup(name, folder_length) : strdup(".");
+	char *folder =
+		text_of("%.*s", folder_length ? (int)folder_length : 1, folder_length ? name : ".");
 	unsigned before = *count;
 	struct dirent *found;
 	DIR *directory = NULL;
 
 	if (access(name, F_OK) == 0) {
 		add(files, count, room, name, folder_length, base);
-	} else if (folder && (directory = opendir(folder))) {
+	} else if ((directory = opendir(folder))) {
 		if (length > 4 && strcmp(base + length - 4, ".pdt") == 0)
 			length -= 4;
 		while ((found = readdir(directory)))
@@ -75,11 +77,11 @@ bool family_find(const char *name, char ***files, unsigned *count, unsigned *roo
 				add(files, count, room, name, folder_length, found->d_name);
 		closedir(directory);
 		if (*count > before)
-			qsort(*files + before, *count - before, sizeof(**files), compare_names);
+			sort(*files + before, *count - before, sizeof(**files), compare_names);
 	}
 	if (*count == before)
 		complain("%s: no such file, and no %.*s%.*s.<pid>.pdt either", name,
 			 (int)folder_length, name, (int)length, base);
-	free(folder);
+	release(folder);
 	return *count > before;
 }

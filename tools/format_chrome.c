@@ -7,7 +7,6 @@
 #include "format.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "json_text.h"
@@ -70,7 +69,7 @@ static bool add_name(uint64_t key)
 		for (size_t j = 0; j < room; j++)
 			if (old[j])
 				add_name(old[j]);
-		free(old);
+		release(old);
 	}
 	for (i = key * 0x9e3779b97f4a7c15ull >> 20 & (named_room - 1); named[i];
 	     i = (i + 1) & (named_room - 1))
@@ -220,16 +219,12 @@ static void print_event(const struct event *event)
 
 static void end(const struct reader *reader)
 {
-	char text[5000];
-
 	out_print("\n]}\n");
-	for (unsigned i = 0; i < reader_files(reader); i++)
-		if (reader_note(reader_file(reader, i), text, sizeof(text)))
-			complain("%s", text);
+	reader_complain(reader);
 	regions_free(&regions);
 	memset(&regions, 0, sizeof(regions));
-	free(counted);
-	free(named);
+	release(counted);
+	release(named);
 	named = NULL;
 	named_room = named_count = 0;
 	any = false;

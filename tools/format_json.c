@@ -219,15 +219,9 @@ static void print_nothing(const struct reader *reader)
 	(void)reader;
 }
 
-/* Objects only: what else there is to say is for people. */
-static void print_notes(const struct reader *reader)
-{
-	char text[5000];
-
-	for (unsigned i = 0; i < reader_files(reader); i++)
-		if (reader_note(reader_file(reader, i), text, sizeof(text)))
-			complain("%s", text);
-}
-
 const struct format format_json = {
-	.option = "json", .begin = print_nothing, .event = print_event, .end = print_notes};
+	/* Objects only: what else there is to say is for people. */
+	.option = "json",
+	.begin = print_nothing,
+	.event = print_event,
+	.end = reader_complain};

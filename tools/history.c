@@ -86,6 +86,6 @@ void history_end(struct history *history, const struct regions *left)
 void history_free(struct history *history)
 {
 	for (unsigned i = 0; i < SERIES; i++)
-		free(history->most[i]);
-	free(history->lives);
+		release(history->most[i]);
+	release(history->lives);
 }

@@ -11,6 +11,7 @@
 
 /* ---- counting ------------------------------------------------------------------------------- */
 
+/* A program has a handful of them; the last takes what a file names more. */
 static struct consumer *consumer_of(struct holders *holders, const struct record *record)
 {
 	struct consumer *consumer;
@@ -21,11 +22,15 @@ static struct consumer *consumer_of(struct holders *holders, const struct record
 		    memcmp(consumer->name, record->text, record->text_length) == 0)
 			return consumer;
 	}
+	if (holders->consumer_count == MOST_CONSUMERS)
+		return &holders->consumers[MOST_CONSUMERS - 1];
 	holders->consumers = grow(holders->consumers, &holders->consumer_room,
 				  holders->consumer_count, sizeof(*holders->consumers));
 	consumer = &holders->consumers[holders->consumer_count++];
 	memset(consumer, 0, sizeof(*consumer));
-	if (record->text_length)
+	if (holders->consumer_count == MOST_CONSUMERS)
+		strcpy(consumer->name, "(others)");
+	else if (record->text_length)
 		memcpy(consumer->name, record->text, record->text_length);
 	return consumer;
 }
@@ -120,7 +125,7 @@ void holders_settle(struct holders *holders)
 {
 	if (!holders->export_count)
 		return;
-	qsort(holders->exports, holders->export_count, sizeof(*holders->exports), compare_exports);
+	sort(holders->exports, holders->export_count, sizeof(*holders->exports), compare_exports);
 	for (unsigned i = 0; i < holders->outlived_count; i++) {
 		struct outlived *outlived = &holders->outlived[i];
 		const struct export *made =
@@ -134,9 +139,9 @@ void holders_settle(struct holders *holders)
 
 void holders_free(struct holders *holders)
 {
-	free(holders->exports);
-	free(holders->outlived);
-	free(holders->consumers);
+	release(holders->exports);
+	release(holders->outlived);
+	release(holders->consumers);
 }
 
 /* ---- printing ------------------------------------------------------------------------------- */

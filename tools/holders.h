@@ -30,7 +30,7 @@ struct consumer {
 	uint64_t held, held_regions, held_bytes; /* when their memory ended */
 };
 
-enum { MOST_OUTLIVED = 10000 };
+enum { MOST_OUTLIVED = 10000, MOST_CONSUMERS = 200 };
 
 struct holders {
 	struct export *exports;

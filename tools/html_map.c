@@ -69,10 +69,10 @@ static void make_strips(struct map *map)
 
 	for (unsigned i = 0; i < count; i++)
 		sorted[i] = &map->history->lives[i];
-	qsort(sorted, count, sizeof(*sorted), compare_addresses);
+	sort(sorted, count, sizeof(*sorted), compare_addresses);
 	while ((map->strip_count = divide(map, sorted, count, gap)) > MOST_STRIPS)
 		gap = gap > UINT64_MAX / 4 ? UINT64_MAX : gap * 4;
-	free(sorted);
+	release(sorted);
 	for (unsigned i = 0; i < map->strip_count; i++)
 		total += (double)(map->strips[i].to - map->strips[i].from);
 	free_height = HEIGHT - (double)GAP * (map->strip_count - 1) - 8.0 * map->strip_count;
@@ -237,8 +237,8 @@ static void put_all_cells(FILE *page, const struct map *map)
 	}
 	put_cells(page, pinned, "p");
 	put_cells(page, kept, "k");
-	free(pinned);
-	free(kept);
+	release(pinned);
+	release(kept);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "library_cache.h"
+#include "memory.h"
 
 static bool is_64(const struct object *object)
 {
@@ -29,7 +30,7 @@ static const char *multiarch(const struct object *object)
 	return NULL;
 }
 
-/* The folder that an object is in, its links resolved, as the loader takes $ORIGIN. */
+/* The folder that an object is in, its links resolved, as the loader takes $ORIGIN; for free(). */
 static char *origin_of(const struct object *object)
 {
 	char *real = realpath(object->path, NULL);
@@ -55,7 +56,7 @@ static size_t variable_at(const char *text, size_t length, const char *name)
 /* A folder of a list, with $ORIGIN, $PLATFORM and $LIB (which is `lib`) replaced. */
 static char *expand(const struct object *object, const char *text, size_t length, const char *lib)
 {
-	char *origin = origin_of(object), *result = NULL;
+	char *origin = origin_of(object), *result = NULL, *copy;
 	const char *const words[][2] = {
 		{"ORIGIN", origin ? origin : "."},
 		{"LIB", lib},
@@ -80,7 +81,9 @@ static char *expand(const struct object *object, const char *text, size_t length
 	if (to)
 		fclose(to);
 	free(origin);
-	return result ? result : text_of("%s", "");
+	copy = text_of("%s", result ? result : "");
+	free(result);
+	return copy;
 }
 
 /* What $LIB stands for depends on how the loader was built. */
@@ -98,7 +101,7 @@ static char *try(const struct object *object, const char *folder, const char *na
 
 	if (object_fits(path, object->elf_class, object->machine))
 		return path;
-	free(path);
+	release(path);
 	return NULL;
 }
 
@@ -111,8 +114,8 @@ static char *try_folder(const struct object *of, const char *text, size_t length
 		char *folder = expand(of, text, length, lib);
 
 		found = try(of, folder, name);
-		free(folder);
-		free(lib);
+		release(folder);
+		release(lib);
 	}
 	return found;
 }
@@ -147,8 +150,8 @@ static char *try_system(const struct object *object, const char *name)
 			found = try(object, others, name);
 		if (!found)
 			found = try(object, folders[i], name);
-		free(debian);
-		free(others);
+		release(debian);
+		release(others);
 	}
 	return found;
 }
@@ -176,7 +179,7 @@ char *library_find(const struct needer *needer, const char *name)
 
 		if (access(path, R_OK) == 0)
 			return path;
-		free(path);
+		release(path);
 		return NULL;
 	}
 	found = try_rpaths(needer, name);

@@ -112,7 +112,7 @@ bool nvml_read(struct nvml *nvml)
 {
 	result error = call.count(&nvml->count);
 
-	free(nvml->gpus);
+	release(nvml->gpus);
 	nvml->gpus = NULL;
 	if (error) {
 		nvml->count = 0;

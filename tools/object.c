@@ -4,9 +4,10 @@
 
 #include <elf.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "memory.h"
 
 void object_free(struct object *object)
 {
@@ -19,12 +20,12 @@ void object_free(struct object *object)
 	texts_free(&object->verbs_named);
 	texts_free(&object->opened);
 	texts_free(&object->defined);
-	free(object->path);
-	free(object->interpreter);
-	free(object->soname);
-	free(object->rpath);
-	free(object->runpath);
-	free(object);
+	release(object->path);
+	release(object->interpreter);
+	release(object->soname);
+	release(object->rpath);
+	release(object->runpath);
+	release(object);
 }
 
 bool object_fits(const char *path, unsigned char elf_class, uint16_t machine)

@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <gelf.h>
 #include <libelf.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -67,7 +66,7 @@ static void find_runtime_names(struct object *object, const char *data, size_t s
 			char *name = text_of("%.*s", (int)length, at);
 
 			texts_add_once(&object->opened, name);
-			free(name);
+			release(name);
 		}
 		at += length;
 	}
@@ -167,15 +166,15 @@ static void read_dynamic(struct object *object, Elf *elf, Elf_Scn *section, cons
 				texts_add_once(&object->needed, needed);
 			break;
 		case DT_SONAME:
-			free(object->soname);
+			release(object->soname);
 			object->soname = copy_text(elf, header->sh_link, tag.d_un.d_val);
 			break;
 		case DT_RPATH:
-			free(object->rpath);
+			release(object->rpath);
 			object->rpath = copy_text(elf, header->sh_link, tag.d_un.d_val);
 			break;
 		case DT_RUNPATH:
-			free(object->runpath);
+			release(object->runpath);
 			object->runpath = copy_text(elf, header->sh_link, tag.d_un.d_val);
 			break;
 		case DT_FLAGS_1:

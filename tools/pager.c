@@ -34,6 +34,15 @@ static void become(const char *name, int from)
 	_exit(127);
 }
 
+/* However the command ends: the terminal is the pager's until the person has seen enough. */
+static void wait_for_pager(void)
+{
+	out_flush();
+	close(out.fd);
+	while (waitpid(pager, NULL, 0) < 0 && errno == EINTR)
+		;
+}
+
 void pager_begin(bool wanted)
 {
 	const char *name;
@@ -46,23 +55,12 @@ void pager_begin(bool wanted)
 	if (pager == 0)
 		become(name, ends[0]);
 	close(ends[0]);
-	if (pager < 0)
+	if (pager < 0) {
 		close(ends[1]);
-	else
-		out.fd = ends[1];
-	/* The keyboard's interrupt is the pager's; when it goes, writing ends. */
-	if (pager > 0)
-		signal(SIGINT, SIG_IGN);
-}
-
-void pager_end(void)
-{
-	if (pager <= 0)
 		return;
-	out_flush();
-	close(out.fd);
-	while (waitpid(pager, NULL, 0) < 0 && errno == EINTR)
-		;
-	out.fd = STDOUT_FILENO;
-	pager = 0;
+	}
+	out.fd = ends[1];
+	/* The keyboard's interrupt is the pager's; when it goes, writing ends. */
+	signal(SIGINT, SIG_IGN);
+	atexit(wait_for_pager);
 }

@@ -5,9 +5,10 @@
 
 #include <stdbool.h>
 
-/* After out_begin(), before anything is printed. Nothing happens where output is no terminal. */
+/*
+ * After out_begin(), before anything is printed. Nothing happens where output is no terminal. At its exit
+ * the command waits until the person has seen enough.
+ */
 void pager_begin(bool wanted);
-/* Waits until the person has seen enough. */
-void pager_end(void);
 
 #endif

@@ -29,7 +29,7 @@ static uint64_t start_of(uint32_t pid)
 		at = strchr(at + 1, ' ');
 	if (at)
 		start = strtoull(at + 1, NULL, 10);
-	free(text);
+	release(text);
 	return start;
 }
 
@@ -59,7 +59,7 @@ static void read_command(struct process *process)
 	for (char *c = process->command; *c; c++)
 		if ((unsigned char)*c < ' ' || *c == 0x7f)
 			*c = '?';
-	free(text);
+	release(text);
 }
 
 /* ---- pages --------------------------------------------------------------------------------- */
@@ -261,12 +261,11 @@ void processes_read(struct processes *all)
 		if (all->list[i].seen_at >= begin)
 			all->list[kept++] = all->list[i];
 	all->count = kept;
-	if (kept)
-		qsort(all->list, all->count, sizeof(*all->list), by_number);
+	sort(all->list, all->count, sizeof(*all->list), by_number);
 }
 
 void processes_free(struct processes *all)
 {
-	free(all->list);
+	release(all->list);
 	*all = (struct processes){0};
 }

@@ -55,7 +55,7 @@ static void find_path(struct pci_device *device)
 	while (rest && (part = strsep(&rest, "/")))
 		if (strncmp(part, "pci", 3) == 0 || device->path.count)
 			texts_add(&device->path, part, strlen(part));
-	free(real);
+	release(real);
 }
 
 /* One line for each BAR: first and last address, flags. */
@@ -69,7 +69,7 @@ static void read_bars(struct pci_device *device)
 		if (sscanf(line, "%llx %llx", &first, &last) == 2 && last > first)
 			device->bars[i] = last - first + 1;
 	}
-	free(text);
+	release(text);
 }
 
 static struct pci_device *look_at(const char *address)
@@ -119,12 +119,12 @@ void pci_free(struct pci *pci)
 {
 	for (unsigned i = 0; i < pci->count; i++) {
 		texts_free(&pci->list[i]->path);
-		free(pci->list[i]->address);
-		free(pci->list[i]->name);
-		free(pci->list[i]->iommu);
-		free(pci->list[i]);
+		release(pci->list[i]->address);
+		release(pci->list[i]->name);
+		release(pci->list[i]->iommu);
+		release(pci->list[i]);
 	}
-	free(pci->list);
+	release(pci->list);
 }
 
 unsigned pci_count(const struct pci *pci, enum pci_kind kind)
@@ -157,7 +157,7 @@ static bool socket_of(int64_t node, int64_t *socket)
 		tree_number(socket, "sys/devices/system/cpu/cpu%d/topology/physical_package_id",
 			    atoi(cpus));
 
-	free(cpus);
+	release(cpus);
 	return found;
 }
 
@@ -172,7 +172,7 @@ static unsigned count_sockets(void)
 
 		if (socket)
 			texts_add_once(&sockets, socket);
-		free(socket);
+		release(socket);
 	}
 	count = sockets.count;
 	texts_free(&cpus);

@@ -54,7 +54,8 @@ struct reader {
 	unsigned heap_count;
 	unsigned lost_file; /* events lost at places unknown are told at the end, file by file */
 	uint64_t start, span, last_ts;
-	bool damaged;
+	bool damaged;		       /* there was a file that is none of `files` */
+	bool ended;		       /* looked for again, there was nothing any more */
 	char text[PD_ERROR_MOST_TEXT]; /* of the last event */
 };
 
@@ -87,8 +88,10 @@ static void look_through(struct stream *stream, uint32_t index, char *data, visi
 	uint64_t base = chunk->base, last_end = stream->last_end;
 	struct item item = {.tid = chunk->tid};
 
-	if (!trace_file_read(stream->file, data, chunk->used, chunk->offset))
+	if (!trace_file_read(stream->file, data, chunk->used, chunk->offset)) {
+		trace_file_unread(stream->file, chunk->offset);
 		return;
+	}
 	for (uint32_t at = sizeof(struct pd_trace_chunk); at < chunk->used;) {
 		const uint64_t *words = (const uint64_t *)(const void *)(data + at);
 		unsigned length = record_words(words[0]), type = record_type(words[0]);
@@ -157,26 +160,26 @@ static bool next_chunk(struct stream *stream)
 		const struct chunk *chunk;
 
 		if (stream->next_chunk == stream->end_chunk) {
-			free(stream->data);
-			free(stream->items);
+			release(stream->data);
+			release(stream->items);
 			stream->data = NULL;
 			stream->items = NULL;
 			stream->item_room = 0;
 			return false;
 		}
 		chunk = &stream->file->chunks[stream->next_chunk];
-		free(stream->data);
+		release(stream->data);
 		stream->data = allocate(chunk->used);
 		if (chunk->used / 16 > stream->item_room) {
-			free(stream->items);
+			release(stream->items);
 			stream->item_room = chunk->used / 16; /* no event is shorter */
 			stream->items = allocate(stream->item_room * sizeof(*stream->items));
 		}
 		stream->item_at = stream->item_count = 0;
 		look_through(stream, stream->next_chunk++, stream->data, keep_item);
 		if (!is_sorted(stream->items, stream->item_count))
-			qsort(stream->items, stream->item_count, sizeof(*stream->items),
-			      compare_items);
+			sort(stream->items, stream->item_count, sizeof(*stream->items),
+			     compare_items);
 	}
 	return true;
 }
@@ -216,8 +219,11 @@ static const uint64_t *take_early(struct stream *stream, struct item *item)
 	if (bytes > sizeof(stream->early_words))
 		bytes = sizeof(stream->early_words);
 	if (!trace_file_read(stream->file, stream->early_words, bytes,
-			     chunk->offset + item->offset) ||
-	    record_check(stream->early_words, bytes / 8) ||
+			     chunk->offset + item->offset)) {
+		trace_file_unread(stream->file, chunk->offset + item->offset);
+		return NULL;
+	}
+	if (record_check(stream->early_words, bytes / 8) ||
 	    !record_is_event(stream->early_words[0]))
 		return NULL;
 	return stream->early_words;
@@ -287,10 +293,9 @@ static void find_early(struct stream *stream)
 
 	for (uint32_t i = stream->next_chunk; i < stream->end_chunk; i++)
 		look_through(stream, i, buffer, remember_early);
-	free(buffer);
+	release(buffer);
 	stream->last_end = 0;
-	if (stream->early_count)
-		qsort(stream->early, stream->early_count, sizeof(*stream->early), compare_early);
+	sort(stream->early, stream->early_count, sizeof(*stream->early), compare_early);
 }
 
 /*
@@ -397,10 +402,10 @@ static void open_files(struct reader *reader, char *const *names, unsigned count
 	for (unsigned i = 0; i < reader->name_count; i++) {
 		struct trace_file *file = trace_file_open(reader->names[i]);
 
-		if (!file || file->damaged)
+		if (!file) {
 			reader->damaged = true;
-		if (!file)
 			continue;
+		}
 		reader->files = grow(reader->files, &reader->file_room, reader->file_count,
 				     sizeof(struct trace_file *));
 		file->index = reader->file_count;
@@ -440,10 +445,14 @@ struct reader *reader_open(char *const *names, unsigned count)
 
 struct reader *reader_again(struct reader *reader, char *const *names, unsigned count)
 {
-	struct reader *again = open_reader(names, count, reader);
+	struct reader *again = reader->ended ? reader : open_reader(names, count, reader);
 
-	if (!again)
-		return reader; /* they were removed: that is the end, and no news */
+	if (again == reader)
+		return reader;
+	if (!again) {
+		reader->ended = reader->damaged = true;
+		return reader;
+	}
 	reader_close(reader);
 	return again;
 }
@@ -454,7 +463,7 @@ bool reader_grows(const struct reader *reader)
 	for (unsigned i = 0; i < reader->file_count; i++) {
 		const struct trace_file *file = reader->files[i];
 
-		if (!file->header.end.ticks && access(file->name, F_OK) == 0 &&
+		if (!reader->ended && !file->header.end.ticks && access(file->name, F_OK) == 0 &&
 		    (kill((pid_t)file->header.pid, 0) == 0 || errno == EPERM))
 			return true;
 	}
@@ -466,17 +475,17 @@ void reader_close(struct reader *reader)
 	for (unsigned i = 0; i < reader->file_count; i++)
 		trace_file_close(reader->files[i]);
 	for (unsigned i = 0; i < reader->name_count; i++)
-		free(reader->names[i]);
+		release(reader->names[i]);
 	for (unsigned i = 0; i < reader->stream_count; i++) {
-		free(reader->streams[i].data);
-		free(reader->streams[i].items);
-		free(reader->streams[i].early);
+		release(reader->streams[i].data);
+		release(reader->streams[i].items);
+		release(reader->streams[i].early);
 	}
-	free(reader->files);
-	free(reader->names);
-	free(reader->streams);
-	free(reader->heap);
-	free(reader);
+	release(reader->files);
+	release(reader->names);
+	release(reader->streams);
+	release(reader->heap);
+	release(reader);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -543,7 +552,11 @@ const struct trace_file *reader_file(const struct reader *reader, unsigned i)
 
 bool reader_damaged(const struct reader *reader)
 {
-	return reader->damaged;
+	bool damaged = reader->damaged;
+
+	for (unsigned i = 0; i < reader->file_count; i++)
+		damaged |= reader->files[i]->damaged;
+	return damaged;
 }
 
 uint64_t reader_span(const struct reader *reader)
@@ -564,4 +577,13 @@ bool reader_note(const struct trace_file *file, char *text, size_t room)
 	else
 		return false;
 	return true;
+}
+
+void reader_complain(const struct reader *reader)
+{
+	char text[5000];
+
+	for (unsigned i = 0; i < reader->file_count; i++)
+		if (reader_note(reader->files[i], text, sizeof(text)))
+			complain("%s", text);
 }

@@ -35,7 +35,8 @@ void reader_close(struct reader *reader);
 
 /*
  * For files that are being written: the same files, opened anew, and what was added to their family,
- * from where the reader given came to, which is closed. Never NULL; nothing new: no events.
+ * from where the reader given came to, which is closed. Never NULL; nothing new, or nothing there any
+ * more: no events.
  */
 struct reader *reader_again(struct reader *reader, char *const *names, unsigned count);
 /* Some process is still there that may add to its file. */
@@ -54,6 +55,8 @@ uint64_t reader_span(const struct reader *reader);
 /* One line for each file that is cut or has no end mark, for people: into `text`; false for none.
  */
 bool reader_note(const struct trace_file *file, char *text, size_t room);
+/* All of them on standard error. */
+void reader_complain(const struct reader *reader);
 
 /* Files that a name stands for; false when there is none. Tells on standard error. */
 bool family_find(const char *name, char ***files, unsigned *count, unsigned *room);

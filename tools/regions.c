@@ -59,7 +59,7 @@ static void make_larger(struct regions *regions)
 			*free_slot(&larger, home_of(&larger, region)) = *region;
 	}
 	larger.count = regions->count;
-	free(regions->slots);
+	release(regions->slots);
 	*regions = larger;
 }
 
@@ -101,5 +101,5 @@ void regions_remove(struct regions *regions, struct region *region)
 
 void regions_free(struct regions *regions)
 {
-	free(regions->slots);
+	release(regions->slots);
 }

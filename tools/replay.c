@@ -119,8 +119,8 @@ static struct replay_result replay(const struct uses *uses, const struct policy 
 		else
 			replay_end(&replay, use->allocation);
 	}
-	free(replay.state.members);
-	free(replay.registered);
+	release(replay.state.members);
+	release(replay.registered);
 	return result;
 }
 
@@ -202,7 +202,7 @@ static bool print(const struct uses *uses, struct wishes *wishes)
 	out_flush();
 	if (wishes->svg)
 		ok = replay_svg(wishes->svg, results, count);
-	free(results);
+	release(results);
 	return ok;
 }
 
@@ -359,6 +359,7 @@ static int replay_files(char *const *names, unsigned count, struct wishes *wishe
 	} else if (!print(uses, wishes) || reader_damaged(reader)) {
 		status = STATUS_DAMAGED;
 	}
+	reader_complain(reader);
 	uses_free(uses);
 	reader_close(reader);
 	return status;

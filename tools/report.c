@@ -315,7 +315,7 @@ static int run(int argc, char **argv)
 {
 	struct report_wishes wishes = {0};
 	char name[] = "pindown report";
-	int number, status;
+	int number;
 
 	argv[0] = name;
 	while ((number = getopt_long(argc, argv, "", options, NULL)) != -1)
@@ -336,10 +336,8 @@ static int run(int argc, char **argv)
 	}
 	out_begin(wishes.colour, wishes.ascii);
 	pager_begin(!wishes.no_pager);
-	status = wishes.diff ? compare(argv + optind, &wishes)
-			     : report(argv + optind, (unsigned)(argc - optind), &wishes);
-	pager_end();
-	return status;
+	return wishes.diff ? compare(argv + optind, &wishes)
+			   : report(argv + optind, (unsigned)(argc - optind), &wishes);
 }
 
 const struct verb verb_report = {"report", "say what a trace shows in sum", run, options,

@@ -14,6 +14,7 @@
 #include "out.h"
 #include "preload.h"
 #include "program.h"
+#include "texts.h"
 #include "verb.h"
 
 enum { HELP = 1000, CANT_START = 126, NO_PROGRAM = 127 };
@@ -117,12 +118,12 @@ static bool take_options(int argc, char **argv, int *status)
 			*status = STATUS_OK;
 		}
 		if (number == HELP || number == '?') {
-			free(options);
+			release(options);
 			return false;
 		}
 		set(variable->name, takes_argument(variable) ? optarg : "0");
 	}
-	free(options);
+	release(options);
 	return true;
 }
 
@@ -132,13 +133,13 @@ static bool take_options(int argc, char **argv, int *status)
 static bool check_trace(const char *path)
 {
 	const char *slash = strrchr(path, '/');
-	char *folder = slash > path ? strndup(path, (size_t)(slash - path)) : strdup("/");
-	bool good = folder && access(folder, W_OK | X_OK) == 0;
+	char *folder = slash > path ? text_of("%.*s", (int)(slash - path), path) : text_of("/");
+	bool good = access(folder, W_OK | X_OK) == 0;
 
 	if (!good)
-		complain("PINDOWN_TRACE=%s: no file can be made in %s: %s", path,
-			 folder ? folder : "", strerror(errno));
-	free(folder);
+		complain("PINDOWN_TRACE=%s: no file can be made in %s: %s", path, folder,
+			 strerror(errno));
+	release(folder);
 	return good;
 }
 
@@ -177,13 +178,9 @@ static bool preload(void)
 		return false;
 	}
 	/* What is there already stays, behind ours. */
-	if (asprintf(&all, "%s%s%s", library, before && *before ? ":" : "", before ? before : "") <
-	    0) {
-		complain("out of memory");
-		return false;
-	}
+	all = text_of("%s%s%s", library, before && *before ? ":" : "", before ? before : "");
 	set("LD_PRELOAD", all);
-	free(all);
+	release(all);
 	return true;
 }
 

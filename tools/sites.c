@@ -94,7 +94,7 @@ static void add_up(struct sites *sites)
 {
 	unsigned kept = 0;
 
-	qsort(sites->list, sites->count, sizeof(*sites->list), compare_names);
+	sort(sites->list, sites->count, sizeof(*sites->list), compare_names);
 	for (unsigned i = 1; i < sites->count; i++) {
 		struct site *last = &sites->list[kept], *next = &sites->list[i];
 
@@ -108,7 +108,7 @@ static void add_up(struct sites *sites)
 		last->bytes += next->bytes;
 	}
 	sites->count = kept + 1;
-	qsort(sites->list, sites->count, sizeof(*sites->list), compare_time);
+	sort(sites->list, sites->count, sizeof(*sites->list), compare_time);
 }
 
 void sites_settle(struct sites *sites, const struct reader *reader)
@@ -135,7 +135,7 @@ void sites_settle(struct sites *sites, const struct reader *reader)
 void sites_free(struct sites *sites)
 {
 	for (unsigned i = 0; i < sites->files; i++)
-		free(sites->of_file[i]);
-	free(sites->of_file);
-	free(sites->list);
+		release(sites->of_file[i]);
+	release(sites->of_file);
+	release(sites->list);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "memory.h"
+#include "texts.h"
 
 /* Each address is looked for once. */
 struct known {
@@ -51,7 +52,7 @@ static void make_larger(void)
 	for (size_t i = 0; i < room; i++)
 		if (old[i].places)
 			*find(old[i].file, old[i].frame) = old[i];
-	free(old);
+	release(old);
 }
 
 static void resolve(struct known *known)
@@ -202,7 +203,7 @@ static void make_more_callers(void)
 	for (size_t i = 0; i < room; i++)
 		if (old[i].file)
 			*find_caller(old[i].file, old[i].stack) = old[i];
-	free(old);
+	release(old);
 }
 
 const char *symbols_caller_text(const struct trace_file *file, uint32_t stack)
@@ -217,7 +218,7 @@ const char *symbols_caller_text(const struct trace_file *file, uint32_t stack)
 	if (!caller->file) {
 		place = symbols_caller(file, stack);
 		*caller = (struct caller){file, stack,
-					  place ? strdup(place_text(place, text)) : NULL};
+					  place ? text_of("%s", place_text(place, text)) : NULL};
 		callers.used++;
 	}
 	return caller->text;
@@ -232,17 +233,17 @@ void symbols_free(void)
 {
 	for (size_t i = 0; i < table.room; i++) {
 		for (unsigned j = 0; j < table.slots[i].count; j++) {
-			free((char *)table.slots[i].places[j].function);
-			free((char *)table.slots[i].places[j].source);
+			release((char *)table.slots[i].places[j].function);
+			release((char *)table.slots[i].places[j].source);
 		}
-		free(table.slots[i].places);
+		release(table.slots[i].places);
 	}
-	free(table.slots);
+	release(table.slots);
 	table.slots = NULL;
 	table.room = table.used = 0;
 	for (size_t i = 0; i < callers.room; i++)
-		free(callers.slots[i].text);
-	free(callers.slots);
+		release(callers.slots[i].text);
+	release(callers.slots);
 	memset(&callers, 0, sizeof(callers));
 	symbols_close();
 }

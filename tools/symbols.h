@@ -53,7 +53,7 @@ void symbols_free(void);
 
 /* ---- what reads the files (symbols_dw.c, or symbols_none.c where libdw is missing) ------------ */
 
-/* At most `most` places of an address in a module's file, their texts from malloc; 0: not known. */
+/* At most `most` places of an address in a module's file, their texts from memory.h; 0: not known. */
 unsigned symbols_resolve(const struct trace_module *module, const char *folder, uint64_t address,
 			 struct place *places, unsigned most);
 void symbols_close(void);

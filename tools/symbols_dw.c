@@ -14,6 +14,7 @@
 
 #include "memory.h"
 #include "symbols.h"
+#include "texts.h"
 
 const bool symbols_are_read = true;
 
@@ -120,8 +121,8 @@ static void open_session(struct opened *opened, const char *folder)
 
 	if (fd < 0)
 		return;
-	if (folder && !debug_path && asprintf(&debug_path, "%s:.debug:/usr/lib/debug", folder) < 0)
-		debug_path = NULL;
+	if (folder && !debug_path)
+		debug_path = text_of("%s:.debug:/usr/lib/debug", folder);
 	opened->session = dwfl_begin(&callbacks);
 	if (!opened->session) {
 		close(fd);
@@ -170,11 +171,11 @@ static demangler *find_demangler(void)
 static char *readable_copy(const char *name)
 {
 	demangler *demangle = strncmp(name, "_Z", 2) == 0 ? find_demangler() : NULL;
-	char *text = demangle ? demangle(name, NULL, NULL, NULL) : NULL;
+	char *readable = demangle ? demangle(name, NULL, NULL, NULL) : NULL;
+	char *text = text_of("%s", readable ? readable : name);
 
-	if (!text)
-		text = strdup(name);
-	for (char *at = text; at && *at; at++)
+	free(readable);
+	for (char *at = text; *at; at++)
 		if ((unsigned char)*at < ' ' || *at == 0x7f)
 			*at = '?';
 	return text;
@@ -238,7 +239,7 @@ static unsigned inlined_places(Dwfl_Module *file, uint64_t address, const char *
 			continue;
 		name = name_of(&scopes[i]);
 		places[used++] = (struct place){.function = name ? readable_copy(name) : NULL,
-						.source = source ? strdup(source) : NULL,
+						.source = source ? text_of("%s", source) : NULL,
 						.line = line,
 						.inlined = tag == DW_TAG_inlined_subroutine};
 		if (tag == DW_TAG_subprogram)
@@ -271,7 +272,7 @@ unsigned symbols_resolve(const struct trace_module *module, const char *folder, 
 	if (!name && !source)
 		return 0;
 	places[0] = (struct place){.function = name ? readable_copy(name) : NULL,
-				   .source = source ? strdup(source) : NULL,
+				   .source = source ? text_of("%s", source) : NULL,
 				   .line = line > 0 ? (unsigned)line : 0};
 	return 1;
 }
@@ -281,8 +282,8 @@ void symbols_close(void)
 	for (unsigned i = 0; i < count; i++)
 		if (list[i].session)
 			dwfl_end(list[i].session);
-	free(list);
-	free(debug_path);
+	release(list);
+	release(debug_path);
 	list = NULL;
 	debug_path = NULL;
 	count = room = 0;

@@ -289,11 +289,8 @@ static void look_at_what_is_left(struct tally *tally)
 		if (region->freed)
 			add_finding(&tally->freed, region, UINT64_MAX);
 	}
-	if (tally->left.count)
-		qsort(tally->left.list, tally->left.count, sizeof(*tally->left.list), compare_left);
-	if (tally->freed.count)
-		qsort(tally->freed.list, tally->freed.count, sizeof(*tally->freed.list),
-		      compare_freed);
+	sort(tally->left.list, tally->left.count, sizeof(*tally->left.list), compare_left);
+	sort(tally->freed.list, tally->freed.count, sizeof(*tally->freed.list), compare_freed);
 }
 
 static int compare_calls(const void *a, const void *b)
@@ -325,24 +322,23 @@ struct tally *tally_make(struct reader *reader, unsigned columns, unsigned histo
 	look_at_what_is_left(tally);
 	sites_settle(&tally->sites, reader);
 	holders_settle(&tally->holders);
-	if (tally->call_count)
-		qsort(tally->calls, tally->call_count, sizeof(*tally->calls), compare_calls);
+	sort(tally->calls, tally->call_count, sizeof(*tally->calls), compare_calls);
 	return tally;
 }
 
 void tally_free(struct tally *tally, const struct reader *reader)
 {
 	for (unsigned i = 0; i < reader_files(reader); i++)
-		free(tally->call_index[i]);
-	free(tally->call_index);
+		release(tally->call_index[i]);
+	release(tally->call_index);
 	sites_free(&tally->sites);
 	history_free(&tally->history);
-	free(tally->calls);
-	free(tally->timeline);
-	free(tally->freed.list);
-	free(tally->missed.list);
-	free(tally->left.list);
+	release(tally->calls);
+	release(tally->timeline);
+	release(tally->freed.list);
+	release(tally->missed.list);
+	release(tally->left.list);
 	regions_free(&tally->regions);
 	holders_free(&tally->holders);
-	free(tally);
+	release(tally);
 }

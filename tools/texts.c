@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "texts.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,10 +42,10 @@ void texts_sort(struct texts *texts)
 
 	if (!texts->count)
 		return;
-	qsort(texts->list, texts->count, sizeof(*texts->list), compare);
+	sort(texts->list, texts->count, sizeof(*texts->list), compare);
 	for (unsigned i = 1; i < texts->count; i++) {
 		if (strcmp(texts->list[i], texts->list[kept]) == 0)
-			free(texts->list[i]);
+			release(texts->list[i]);
 		else
 			texts->list[++kept] = texts->list[i];
 	}
@@ -56,21 +55,33 @@ void texts_sort(struct texts *texts)
 void texts_free(struct texts *texts)
 {
 	for (unsigned i = 0; i < texts->count; i++)
-		free(texts->list[i]);
-	free(texts->list);
+		release(texts->list[i]);
+	release(texts->list);
 	*texts = (struct texts){0};
+}
+
+char *text_of_list(const char *format, va_list arguments)
+{
+	va_list again;
+	char *text;
+	int length;
+
+	va_copy(again, arguments);
+	length = vsnprintf(NULL, 0, format, again);
+	va_end(again);
+	text = allocate(length > 0 ? (size_t)length + 1 : 1);
+	if (length > 0)
+		vsnprintf(text, (size_t)length + 1, format, arguments);
+	return text;
 }
 
 char *text_of(const char *format, ...)
 {
 	va_list arguments;
 	char *text;
-	int length;
 
 	va_start(arguments, format);
-	length = vasprintf(&text, format, arguments);
+	text = text_of_list(format, arguments);
 	va_end(arguments);
-	if (length < 0)
-		text = allocate(1);
 	return text;
 }

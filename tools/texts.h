@@ -3,6 +3,7 @@
 #ifndef TEXTS_H
 #define TEXTS_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -19,7 +20,8 @@ void texts_add_once(struct texts *texts, const char *text);
 void texts_sort(struct texts *texts);
 void texts_free(struct texts *texts);
 
-/* The caller frees it. */
+/* For release(). */
 char *text_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
+char *text_of_list(const char *format, va_list arguments) __attribute__((format(printf, 1, 0)));
 
 #endif

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "json.h"
+#include "memory.h"
 #include "out.h"
 #include "pages.h"
 #include "screen.h"
@@ -120,8 +121,7 @@ static void look(struct processes *all, const struct wishes *wishes, bool rates)
 	all->count = kept;
 	sort_now = wishes->sort;
 	rates_now = rates;
-	if (kept)
-		qsort(all->list, all->count, sizeof(*all->list), compare);
+	sort(all->list, all->count, sizeof(*all->list), compare);
 }
 
 /* ---- as text ------------------------------------------------------------------------------- */

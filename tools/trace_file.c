@@ -54,6 +54,18 @@ void trace_file_bad(struct trace_file *file, uint64_t offset, const char *format
 	complain("%s: damaged at byte %#llx: %s", file->name, (unsigned long long)offset, text);
 }
 
+void trace_file_unread(struct trace_file *file, uint64_t offset)
+{
+	struct stat status;
+
+	if (fstat(file->fd, &status) == 0 && (uint64_t)status.st_size < file->bytes) {
+		file->bytes = (uint64_t)status.st_size;
+		file->cut = true;
+	} else if (!file->cut) {
+		trace_file_bad(file, offset, "something that can be read was expected");
+	}
+}
+
 /* ---- the header ----------------------------------------------------------------------------- */
 
 /* NULL, or what makes it unreadable. */
@@ -173,7 +185,7 @@ static void read_info(struct trace_file *file)
 		take_info(file, &record, copy);
 		at += ((uint64_t)record.length + 7) & ~7ull;
 	}
-	free(unit);
+	release(unit);
 }
 
 /* ---- the clock ------------------------------------------------------------------------------ */
@@ -213,7 +225,7 @@ void trace_file_clock(struct trace_file *file)
 	struct moment *moments = file->moments;
 	unsigned kept = 1;
 
-	qsort(moments, file->moment_count, sizeof(*moments), compare_moments);
+	sort(moments, file->moment_count, sizeof(*moments), compare_moments);
 	for (unsigned i = 1; i < file->moment_count; i++) {
 		bool last = i + 1 == file->moment_count;
 
@@ -360,6 +372,17 @@ static void take_chunk(struct trace_file *file, const struct pd_trace_chunk *hea
 		file->largest_chunk = chunk->used;
 }
 
+/* Units without a chunk: claimed by a thread that was then killed, found no room, or are a hole in the file. */
+static uint64_t units_of_nothing(const struct trace_file *file, uint64_t offset)
+{
+	off_t data = lseek(file->fd, (off_t)offset, SEEK_DATA);
+
+	if (data < 0 && errno == ENXIO) /* to the end */
+		data = (off_t)(file->bytes | (PD_TRACE_UNIT - 1));
+	return data > (off_t)(offset + PD_TRACE_UNIT) ? ((uint64_t)data - offset) / PD_TRACE_UNIT
+						      : 1;
+}
+
 /* The units a chunk has, 1 when it is none. */
 static uint64_t read_chunk(struct trace_file *file, uint64_t offset)
 {
@@ -368,10 +391,12 @@ static uint64_t read_chunk(struct trace_file *file, uint64_t offset)
 	struct pd_trace_chunk header;
 	uint64_t bytes;
 
-	if (!trace_file_read(file, &header, sizeof(header), offset))
+	if (!trace_file_read(file, &header, sizeof(header), offset)) {
+		trace_file_unread(file, offset);
 		return 1;
+	}
 	if (!header.magic)
-		return 1; /* claimed by a thread that was then killed, or found no room */
+		return units_of_nothing(file, offset);
 	if (header.magic != PD_CHUNK_MAGIC) {
 		trace_file_bad(file, offset, "the start of a chunk, %#x, was expected",
 			       PD_CHUNK_MAGIC);
@@ -391,12 +416,12 @@ static uint64_t read_chunk(struct trace_file *file, uint64_t offset)
 		return header.units;
 	data = allocate(bytes);
 	if (!trace_file_read(file, data, bytes, offset))
-		file->cut = true;
+		trace_file_unread(file, offset);
 	else if (header.kind == PD_CHUNK_EVENTS)
 		take_chunk(file, &header, offset, data, bytes);
 	else
 		read_counters(file, data, bytes);
-	free(data);
+	release(data);
 	return header.units;
 }
 
@@ -433,8 +458,7 @@ static void read_chunks(struct trace_file *file)
 	file->cut = file->header.units > file->bytes / PD_TRACE_UNIT;
 	while (offset + sizeof(struct pd_trace_chunk) <= file->bytes)
 		offset += read_chunk(file, offset) * PD_TRACE_UNIT;
-	if (file->chunk_count > 0)
-		qsort(file->chunks, file->chunk_count, sizeof(*file->chunks), compare_chunks);
+	sort(file->chunks, file->chunk_count, sizeof(*file->chunks), compare_chunks);
 	/* In a cut file, whichever chunks lay behind are missing. */
 	if (!file->cut)
 		check_sequence(file);
@@ -492,6 +516,8 @@ struct trace_file *trace_file_open(const char *name)
 		trace_file_close(file);
 		return NULL;
 	}
+	file->bytes_at_first = file->bytes;
+	memory_trace_opened(file->bytes);
 	read_info(file);
 	trace_file_moment(file, &file->header.begin);
 	if (file->header.end.ticks)
@@ -510,10 +536,12 @@ void trace_file_close(struct trace_file *file)
 {
 	if (file->fd >= 0)
 		close(file->fd);
-	free(file->calls);
-	free(file->info);
-	free(file->chunks);
-	free(file->moments);
+	if (file->info) /* its header was good */
+		memory_trace_closed(file->bytes_at_first);
+	release(file->calls);
+	release(file->info);
+	release(file->chunks);
+	release(file->moments);
 	trace_file_free_stacks(file);
-	free(file);
+	release(file);
 }

@@ -55,7 +55,7 @@ struct trace_file {
 	const char *name;
 	unsigned index; /* among the files of a reader */
 	int fd;
-	uint64_t bytes;
+	uint64_t bytes, bytes_at_first; /* fewer when it was cut while it was read */
 	struct pd_trace_header header;
 	/* from the information records; never NULL */
 	const char *version, *host, *program, *directory;
@@ -90,6 +90,12 @@ void trace_file_close(struct trace_file *file);
 
 /* Bytes at an offset; false when the file does not have them (any longer). */
 bool trace_file_read(const struct trace_file *file, void *to, size_t bytes, uint64_t offset);
+
+/*
+ * For who could not read what was there when the file was opened: it has been cut since, which its note
+ * then says, or the disk is broken.
+ */
+void trace_file_unread(struct trace_file *file, uint64_t offset);
 
 /* One line about what is wrong at an offset; only the first few of a file are printed. */
 void trace_file_bad(struct trace_file *file, uint64_t offset, const char *format, ...)

@@ -70,10 +70,8 @@ static int compare_modules(const void *a, const void *b)
 
 void trace_file_sort_stacks(struct trace_file *file)
 {
-	if (file->stack_count)
-		qsort(file->stacks, file->stack_count, sizeof(*file->stacks), compare_stacks);
-	if (file->module_count)
-		qsort(file->modules, file->module_count, sizeof(*file->modules), compare_modules);
+	sort(file->stacks, file->stack_count, sizeof(*file->stacks), compare_stacks);
+	sort(file->modules, file->module_count, sizeof(*file->modules), compare_modules);
 }
 
 static int compare_number(const void *key, const void *element)
@@ -119,7 +117,7 @@ const struct trace_module *trace_file_module(const struct trace_file *file, unsi
 void trace_file_free_stacks(struct trace_file *file)
 {
 	for (unsigned i = 0; i < file->module_count; i++)
-		free(file->modules[i].path);
-	free(file->modules);
-	free(file->stacks);
+		release(file->modules[i].path);
+	release(file->modules);
+	release(file->stacks);
 }

@@ -41,7 +41,7 @@ static void set(struct map *map, uint32_t file, uint64_t key, uint32_t allocatio
 			if (map->slots[i].allocation)
 				*find(&larger, map->slots[i].file, map->slots[i].key) =
 					map->slots[i];
-		free(map->slots);
+		release(map->slots);
 		*map = larger;
 	}
 	slot = find(map, file, key);
@@ -187,15 +187,15 @@ struct uses *uses_make(struct reader *reader)
 	while (reader_next(reader, &event))
 		look_at(&making, &event);
 	take_means(making.uses);
-	free(making.by_id.slots);
-	free(making.by_addr.slots);
-	free(making.ended);
+	release(making.by_id.slots);
+	release(making.by_addr.slots);
+	release(making.ended);
 	return making.uses;
 }
 
 void uses_free(struct uses *uses)
 {
-	free(uses->allocations);
-	free(uses->uses);
-	free(uses);
+	release(uses->allocations);
+	release(uses->uses);
+	release(uses);
 }

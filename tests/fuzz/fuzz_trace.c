@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * For libFuzzer: any bytes as a trace, through everything that reads one. A trace is mostly zeroes, of
+ * For libFuzzer: any bytes as a trace, through every verb that reads one. A trace is mostly zeroes, of
  * which a fuzzer can make nothing; so an input is what lies at the beginnings of its parts:
  *
  *	byte 0		0: the input is the file. Else
@@ -10,6 +10,7 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +20,8 @@
 #include "format.h"
 #include "fuzz_trace.h"
 #include "out.h"
-#include "plot.h"
-#include "reader.h"
-#include "report.h"
-#include "symbols.h"
-#include "tally.h"
+#include "trace_format.h"
+#include "verb.h"
 
 enum { MOST_UNITS = 64 };
 
@@ -61,43 +59,25 @@ static size_t unpack(const unsigned char *data, size_t size)
 	return length > cut ? length - cut : 0;
 }
 
-static void dump(char *name, const struct format *format)
+/* The verb as it is typed, with up to two words before the trace's name. */
+static void run(const struct verb *verb, char *first, char *second, char *name)
 {
-	struct reader *reader = reader_open(&name, 1);
-	struct event event;
+	char *words[5] = {(char *)verb->name};
+	int count = 1;
 
-	if (!reader)
-		return;
-	format->begin(reader);
-	while (reader_next(reader, &event))
-		format->event(&event);
-	format->end(reader);
-	symbols_free();
-	reader_close(reader);
-}
-
-static void report(char *name)
-{
-	const struct report_wishes wishes = {.all = true};
-	struct reader *reader = reader_open(&name, 1);
-	struct tally *tally;
-
-	if (!reader)
-		return;
-	tally = tally_make(reader, 60, 100);
-	plot_bytes(tally->timeline, tally->columns, 8, tally->span);
-	report_answers(tally);
-	report_regions(reader, tally, &wishes);
-	report_sites(tally, &wishes);
-	report_diff(tally, tally);
-	report_html("/dev/null", reader, tally);
-	tally_free(tally, reader);
-	symbols_free();
-	reader_close(reader);
+	if (first)
+		words[count++] = first;
+	if (second)
+		words[count++] = second;
+	words[count++] = name;
+	optind = 0; /* getopt begins anew */
+	verb->run(count, words);
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 {
+	static char stacks[] = "--stacks", json[] = "--json", chrome[] = "--chrome",
+		    all[] = "--all", html[] = "--html=/dev/null", diff[] = "--diff";
 	static int fd = -1;
 	static char name[40];
 
@@ -105,7 +85,6 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 		fd = memfd_create("trace", MFD_CLOEXEC);
 		snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
 		out.fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
-		out_begin(OUT_NEVER, true);
 	}
 	if (size < 3)
 		return 0;
@@ -118,11 +97,12 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 	}
 	if (ftruncate(fd, 0) != 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
 		abort();
-	format_stacks = size & 1;
-	dump(name, &format_text);
-	dump(name, &format_json);
-	dump(name, &format_chrome);
-	report(name);
-	out_flush();
+	format_stacks = false; /* --stacks lasts as long as a process */
+	run(&verb_dump, size & 1 ? stacks : NULL, NULL, name);
+	run(&verb_dump, json, size & 1 ? stacks : NULL, name);
+	run(&verb_dump, chrome, NULL, name);
+	run(&verb_report, all, html, name);
+	run(&verb_report, diff, name, name);
+	run(&verb_replay, NULL, NULL, name);
 	return 0;
 }

@@ -378,6 +378,49 @@ void made_good(struct made *made)
 	made_end(made, BEGAN_NS + 50000);
 }
 
+void made_live(struct made *made, uint32_t pid)
+{
+	made_good(made);
+	header(made)->pid = pid;
+	header(made)->end = (struct pd_trace_clock){0};
+}
+
+/* All differ, so that whoever counts must tell them apart; one of `early` began before all there is. */
+static void much(struct made *made, const char *what, uint32_t number, uint64_t ns)
+{
+	struct pd_trace_region region = {.buffer_id = number, .pin_size = 65536};
+	uint64_t frame = number;
+
+	if (strcmp(what, "pins") == 0) {
+		made_region(made, PD_EV_PIN, &region, ns, ns);
+	} else if (strcmp(what, "hits") == 0) {
+		made_region(made, PD_EV_HIT, &region, ns, ns);
+	} else if (strcmp(what, "stacks") == 0) {
+		made_stack(made, number, &frame, 1);
+		made->stack = number;
+		made_call(made, 0, 0, 0, 0, 0, ns, ns);
+		made->stack = 0;
+	} else {
+		made_call(made, 0, number, 0, 0, 0, strcmp(what, "early") == 0 ? BEGAN_NS : ns, ns);
+	}
+}
+
+void made_much(struct made *made, const char *what, size_t bytes)
+{
+	bool threads = strcmp(what, "threads") == 0;
+	uint64_t ns = BEGAN_NS + 1000;
+	uint32_t number = 0;
+
+	made_begin(made, 77, BEGAN_NS);
+	for (uint32_t chunk = 0; made->size < bytes; chunk++) {
+		made_chunk(made, threads ? chunk : 0, threads ? 0 : chunk,
+			   threads ? 77 + chunk : 77, ns);
+		while (made->at + 100 < made->size)
+			much(made, what, ++number, ++ns);
+	}
+	made_end(made, ns);
+}
+
 void made_write(const struct made *made, const char *path)
 {
 	FILE *file = fopen(path, "w");

@@ -46,9 +46,14 @@ void made_end(struct made *made, uint64_t ns);
 
 /* One in which nothing is wrong. */
 void made_good(struct made *made);
+/* The same of a process that has not ended. */
+void made_live(struct made *made, uint32_t pid);
 
 /* A story with a bit of everything, of one of two processes (0 or 1). */
 void made_story(struct made *made, unsigned process);
+
+/* One thing again and again, until the file is so long: pins, hits, stacks, early, threads, calls. */
+void made_much(struct made *made, const char *what, size_t bytes);
 
 void made_write(const struct made *made, const char *path);
 void made_free(struct made *made);

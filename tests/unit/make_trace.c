@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
-/* make_trace FILE PROCESS: writes the story of made_trace.c, for scripts; "good": one without faults. */
+/*
+ * make_trace FILE WHAT [...], for scripts: of made_trace.c the story of a process (0 or 1) or, "good", a trace
+ * without faults, or "live" PROCESS, the same of a process that still runs; or MIB of one thing: "pins",
+ * "hits", "stacks", "early", "threads", "calls".
+ */
 #include "made_trace.h"
 
 #include <stdlib.h>
@@ -9,9 +13,13 @@ int main(int argc, char **argv)
 {
 	struct made made;
 
-	if (argc != 3)
+	if (argc == 4 && strcmp(argv[2], "live") == 0)
+		made_live(&made, (uint32_t)atoi(argv[3]));
+	else if (argc == 4)
+		made_much(&made, argv[2], (size_t)atoi(argv[3]) << 20);
+	else if (argc != 3)
 		return 2;
-	if (strcmp(argv[2], "good") == 0)
+	else if (strcmp(argv[2], "good") == 0)
 		made_good(&made);
 	else
 		made_story(&made, (unsigned)atoi(argv[2]));

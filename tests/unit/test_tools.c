@@ -283,16 +283,17 @@ START_TEST(all_began_first)
 }
 END_TEST
 
-/* A file that gets shorter, or other, while it is read. */
+/* A file that gets shorter, or other, while it is read: what is missing then is told. */
 START_TEST(changed_while_reading)
 {
 	unsigned char *noise = malloc(made.size);
-	char *names[] = {path};
+	char *names[] = {path}, note[5000];
 
 	ck_assert_ptr_nonnull(noise);
 	memset(noise, _i, made.size);
 	for (unsigned stop = 0; stop < 30; stop++) {
 		struct reader *reader = reader_open(names, 1);
+		unsigned count = stop;
 		struct event event;
 
 		ck_assert_ptr_nonnull(reader);
@@ -303,7 +304,11 @@ START_TEST(changed_while_reading)
 		else
 			ck_assert_int_eq(ftruncate(fd, 70000), 0);
 		while (reader_next(reader, &event))
-			;
+			count++;
+		if (!_i && count < whole_events) {
+			ck_assert(reader_note(reader_file(reader, 0), note, sizeof(note)));
+			ck_assert_ptr_nonnull(strstr(note, "cut short: it has 70000 bytes of"));
+		}
 		reader_close(reader);
 		write_at(made.bytes, made.size, 0);
 	}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 HOOK_SRC := wrap.c find.c lookup.c stubs.S loader.c symtab.c library.c libcuda.c owners.c contexts.c ipc.c graphs.c records.c life.c \
-	devicemap.c verbs.c verbs_mr.c verbs_cache.c verbs_limits.c
+	devicemap.c verbs.c verbs_mr.c verbs_cache.c verbs_rereg.c verbs_limits.c
 LIB_SRC += $(HOOK_SRC:%=hook/%)
 LIB_NEEDS += hook/verbs.map
 LIB_LDFLAGS += -Wl,--version-script=hook/verbs.map

@@ -81,7 +81,7 @@ static inline void *real_on(enum road road, enum pd_verb verb)
 
 /* ---- whose business is it? ---------------------------------------------------------------------- */
 
-static bool is_on(void)
+bool pd_verbs_on(void)
 {
 	static uint32_t known;
 	enum { OFF = 1, ON };
@@ -96,7 +96,7 @@ static bool is_on(void)
 
 static inline bool may_be_ours(const void *addr)
 {
-	return PD_UNLIKELY(pd_may_be_device((uintptr_t)addr)) && is_on();
+	return PD_UNLIKELY(pd_may_be_device((uintptr_t)addr)) && pd_verbs_on();
 }
 
 /* ---- the trace ---------------------------------------------------------------------------------- */
@@ -157,7 +157,7 @@ static struct ibv_mr *try_after_all(const struct pd_registration *what, int erro
 {
 	struct ibv_mr *mr = NULL;
 
-	if (errno == EFAULT && is_on() && pd_libcuda())
+	if (errno == EFAULT && pd_verbs_on() && pd_libcuda())
 		mr = pd_verbs_register(what);
 	if (mr)
 		errno = error_before;
@@ -242,55 +242,13 @@ static RARE struct ibv_mr *caught_ibv_reg_dmabuf_mr(enum road road, struct ibv_p
 
 /* ---- changing and ending them -------------------------------------------------------------------- */
 
-/* What libibverbs refuses before it asks the kernel, and the kernel before it does anything. */
-static bool is_nonsense(int flags, const void *addr, size_t length, int access)
-{
-	const int all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
-			IBV_REREG_MR_CHANGE_ACCESS;
-
-	return flags & ~all || (flags & IBV_REREG_MR_CHANGE_TRANSLATION && (!length || !addr)) ||
-	       (access && !(flags & IBV_REREG_MR_CHANGE_ACCESS));
-}
-
-/* Another registration takes the place of the old one; the keys may change, as they may in the kernel. */
-static int rereg_ours(enum road road, struct pd_mr *ours, int flags, struct ibv_pd *pd, void *addr,
-		      size_t length, int access)
-{
-	struct pd_registration what = {
-		.pd = flags & IBV_REREG_MR_CHANGE_PD ? pd : ours->verbs.mr.pd,
-		.addr = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? addr : ours->verbs.mr.addr,
-		.length = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? length : ours->verbs.mr.length,
-		.access = flags & IBV_REREG_MR_CHANGE_ACCESS ? access : ours->verbs.access,
-	};
-	struct ibv_mr *mr;
-
-	errno = EINVAL;
-	if (is_nonsense(flags, addr, length, access))
-		return IBV_REREG_MR_ERR_INPUT;
-	if (!flags || !what.pd)
-		return IBV_REREG_MR_ERR_CMD;
-	what.iova = (uintptr_t)what.addr;
-	mr = pd_verbs_register(&what);
-	if (!mr)
-		mr = make_real(road, PD_VERB_ibv_reg_mr, &what);
-	if (!mr)
-		return IBV_REREG_MR_ERR_CMD;
-	return pd_verbs_replace(ours, mr, what.access) ? IBV_REREG_MR_ERR_CMD : 0;
-}
-
 static RARE int caught_ibv_rereg_mr(enum road road, struct ibv_mr *mr, int flags, struct ibv_pd *pd,
 				    void *addr, size_t length, int access)
 {
-	pd_ibv_rereg_mr_function *real = REAL(ibv_rereg_mr);
+	struct pd_change change = {flags, pd, addr, length, access, REAL(ibv_rereg_mr)};
 	uint64_t begun = begin_trace();
-	int result = IBV_REREG_MR_ERR_CMD;
+	int result = pd_verbs_rereg(mr, &change);
 
-	if (pd_mr_is_ours(mr))
-		result = rereg_ours(road, (struct pd_mr *)mr, flags, pd, addr, length, access);
-	else if (real)
-		result = real(mr, flags, pd, addr, length, access);
-	else
-		errno = ENOSYS;
 	if (PD_UNLIKELY(begun))
 		trace(PD_VERB_ibv_rereg_mr, (uintptr_t)addr, length, result ? errno : 0, begun,
 		      (uint64_t)flags);
@@ -314,7 +272,12 @@ static inline int caught_ibv_dereg_mr(enum road road, struct ibv_mr *mr)
 	} else {
 		real = REAL(ibv_dereg_mr);
 		pd_export_let_go(mr);
-		error = real ? real(mr) : ENOSYS;
+		if (PD_UNLIKELY(!real))
+			error = ENOSYS;
+		else if (PD_UNLIKELY(pd_verbs_noted()))
+			error = pd_verbs_deregister_noted(mr, real);
+		else
+			error = real(mr);
 	}
 	if (PD_UNLIKELY(begun))
 		trace(PD_VERB_ibv_dereg_mr, addr, length, error, begun, extra);

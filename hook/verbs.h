@@ -6,6 +6,7 @@
  *	verbs.c		the wrappers, the look-ups, the real functions
  *	verbs_mr.c	the ibv_mr that a program is given for GPU memory
  *	verbs_cache.c	the regions of the network card behind them, kept in the cache
+ *	verbs_rereg.c	ibv_rereg_mr, which makes regions of the host's memory into ours, and back
  *	verbs_limits.c	what network cards can't do
  *
  * A program that registers GPU memory gets an ibv_mr of ours: its own address and length, and the keys
@@ -45,6 +46,9 @@ void pd_hold_libibverbs(void);
 
 extern void *const pd_verb_wrapper[PD_VERBS]; /* exported */
 
+/* Is GPU memory our business? */
+bool pd_verbs_on(void);
+
 /* The wrapper to hand out for what a look-up found, or `found` itself. */
 void *pd_verb_hand_out(enum pd_verb verb, void *found);
 
@@ -68,6 +72,7 @@ enum pd_mr_state {
 	PD_MR_FREE,
 	PD_MR_GIVEN,  /* the program has it */
 	PD_MR_CACHED, /* stands for a registration that is kept */
+	PD_MR_SHOWN,  /* an ibv_mr of libibverbs' shows it: verbs_rereg.c */
 };
 
 /*
@@ -75,10 +80,13 @@ enum pd_mr_state {
  * theirs is zero.
  */
 struct pd_mr {
-	struct pd_verbs_mr verbs; /* must be first: &verbs.mr is what the program gets */
-	uint64_t providers[5];
-	struct ibv_mr *real; /* GIVEN: with a real region of its own, or NULL. CACHED: the region */
-	pindown_object *object; /* GIVEN: what it is a use of, or NULL */
+	/* Must be first: &verbs.mr is what the program gets. SHOWN: what libibverbs has in its place. */
+	struct pd_verbs_mr verbs;
+	uint64_t providers[4];
+	uint64_t iova; /* GIVEN: where RDMA finds addr */
+	/* GIVEN: a real region of its own, or NULL. CACHED: the region. SHOWN: who shows it. */
+	struct ibv_mr *real;
+	pindown_object *object; /* GIVEN and SHOWN: what it is a use of, or NULL */
 	uint32_t state;		/* enum pd_mr_state */
 	uint32_t next;		/* in a list of free ones */
 	uint32_t gone;		/* its device was closed: `real` is no more */
@@ -129,9 +137,11 @@ void pd_verbs_limits_fork_child(void);
  */
 struct ibv_mr *pd_verbs_register(const struct pd_registration *what);
 
-/* The program gives one of ours back, or wants another in its place; what the verb answers. */
+/* The program gives one of ours back; what the verb answers. */
 int pd_verbs_deregister(struct pd_mr *mr);
-int pd_verbs_replace(struct pd_mr *mr, struct ibv_mr *with, int access);
+
+/* libibverbs' own call, of one that it has made. */
+int pd_verbs_deregister_real(struct ibv_mr *mr);
 
 /* What is not in use, and belongs to a protection domain or a device, is deregistered. */
 void pd_verbs_end_pd(struct ibv_pd *pd);
@@ -142,6 +152,32 @@ bool pd_verbs_make_room(struct ibv_context *context);
 void pd_verbs_device_ended(struct ibv_context *context);
 
 void pd_verbs_fork_child(void);
+
+/* ---- ibv_rereg_mr (verbs_rereg.c) ------------------------------------------------------------- */
+
+struct pd_change {
+	int flags; /* IBV_REREG_MR_* */
+	struct ibv_pd *pd;
+	void *addr;
+	size_t length;
+	int access;
+	pd_ibv_rereg_mr_function *real; /* NULL: there is none */
+};
+
+/* Any region, ours or not; what the verb answers. Keeps errno when that is 0. */
+int pd_verbs_rereg(struct ibv_mr *mr, const struct pd_change *change);
+
+extern uint32_t pd_verbs_noted_count;
+
+/* Is anything noted of any region of libibverbs'? If not, ibv_dereg_mr has nothing to look for. */
+static inline bool pd_verbs_noted(void)
+{
+	/* Relaxed: who has a region of which there is a note has it from who made the note. */
+	return __atomic_load_n(&pd_verbs_noted_count, __ATOMIC_RELAXED) != 0;
+}
+
+/* ibv_dereg_mr of one of libibverbs' when there are notes; what the verb answers. */
+int pd_verbs_deregister_noted(struct ibv_mr *theirs, pd_ibv_dereg_mr_function *real);
 
 #pragma GCC visibility pop
 

@@ -94,7 +94,7 @@ static struct ibv_mr *register_part(pindown_region *region, const struct pindown
 	return mr;
 }
 
-static int deregister(struct ibv_mr *mr)
+int pd_verbs_deregister_real(struct ibv_mr *mr)
 {
 	pd_ibv_dereg_mr_function *real = PD_VERB_REAL(ibv_dereg_mr);
 
@@ -132,7 +132,7 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 
 	(void)arg;
 	if (!__atomic_load_n(&kept->gone, __ATOMIC_ACQUIRE))
-		error = deregister(kept->real);
+		error = pd_verbs_deregister_real(kept->real);
 	if (error)
 		pd_log_once(&told, PD_LOG_WARN,
 			    "a registration of GPU memory could not be deregistered: error %d",
@@ -282,6 +282,7 @@ static void fill(struct pd_mr *mr, const struct pd_registration *what, const str
 		.type = PD_MR_TYPE_DMABUF,
 		.access = what->access,
 	};
+	mr->iova = what->iova;
 }
 
 static bool is_ours_to_make(const struct pd_registration *what)
@@ -343,7 +344,7 @@ int pd_verbs_deregister(struct pd_mr *mr)
 		return EINVAL;
 	}
 	if (PD_UNLIKELY(mr->real) && !__atomic_load_n(&mr->gone, __ATOMIC_ACQUIRE))
-		error = deregister(mr->real);
+		error = pd_verbs_deregister_real(mr->real);
 	if (PD_UNLIKELY(error)) {
 		__atomic_store_n(&mr->state, PD_MR_GIVEN, __ATOMIC_RELEASE);
 		return error;
@@ -351,29 +352,6 @@ int pd_verbs_deregister(struct pd_mr *mr)
 	pindown_detach(mr->object);
 	pd_mr_free(mr);
 	return 0;
-}
-
-/* The program keeps its pointer, and what it points to becomes the new one. */
-int pd_verbs_replace(struct pd_mr *mr, struct ibv_mr *with, int access)
-{
-	struct ibv_mr *real = mr->real;
-	pindown_object *object = mr->object;
-
-	if (pd_mr_is_ours(with)) {
-		struct pd_mr *other = (struct pd_mr *)with;
-
-		mr->verbs = other->verbs;
-		mr->real = NULL;
-		mr->object = other->object;
-		pd_mr_free(other);
-	} else {
-		mr->verbs =
-			(struct pd_verbs_mr){.mr = *with, .type = PD_MR_TYPE_MR, .access = access};
-		mr->real = with;
-		mr->object = NULL;
-	}
-	pindown_detach(object);
-	return real ? deregister(real) : 0;
 }
 
 /* ---- the end of what registrations belong to --------------------------------------------------- */

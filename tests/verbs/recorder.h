@@ -4,8 +4,8 @@
  *
  * It has the calls of libibverbs that begin and end memory regions, with rdma-core's symbol versions
  * and structures, on two devices that exist in the process only. It notes each call, fails when told
- * to, and does what a kernel and a network card would: a region holds its memory (of a dma-buf, by a
- * descriptor of its own), a protection domain with regions can't be deallocated, keys are used once.
+ * to, and does what a kernel and a network card would: a region holds its memory (of a dma-buf, without a
+ * descriptor), a protection domain with regions can't be deallocated, keys are used once.
  * recorder_copy() moves bytes between regions by key and address, as RDMA does.
  *
  * Environment, read when the library is loaded:
@@ -129,7 +129,10 @@ unsigned recorder_open_mrs(void);
 unsigned recorder_open_dmabuf_mrs(void);
 uint64_t recorder_open_dmabuf_bytes(void);
 
-/* Calls that were given an ibv_mr that is none of ours: a real libibverbs would have crashed. */
+/*
+ * Calls that were given an ibv_mr that is none of ours, or in which somebody has changed what libibverbs
+ * wrote: a real one would have crashed, or ended another region.
+ */
 unsigned recorder_strangers(void);
 
 /* ---- what shall happen --------------------------------------------------------------------------- */
@@ -144,6 +147,9 @@ void recorder_limit(uint64_t bytes, unsigned regions);
 void recorder_dmabuf_access(int flags);
 
 void recorder_peermem(bool there);
+
+/* After ibv_rereg_mr has given a region another place, it fails to let children have the old one again. */
+void recorder_dofork_fails(bool fails);
 
 /* Called in the midst of each call of the verb, without a lock; NULL takes it back. */
 void recorder_meanwhile(enum recorder_verb verb, void (*callback)(void *arg), void *arg);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -19,15 +20,26 @@ static struct recorder_mr *all;
 static uint32_t keys = 0x1000;
 static uint64_t most_bytes;
 static unsigned most_regions, strangers;
+static bool dofork_fails;
 static int dmabuf_access = IBV_ACCESS_LOCAL_WRITE | REMOTE_WRITES | IBV_ACCESS_REMOTE_READ |
 			   IBV_ACCESS_RELAXED_ORDERING;
 
 /* ---- the list ------------------------------------------------------------------------------------ */
 
+/* A provider goes by the handle, and libibverbs by the address and the keys. */
+static bool is_as_it_was_written(const struct recorder_mr *m)
+{
+	const struct ibv_mr *mr = &m->verbs.mr;
+
+	return mr->handle == m->handle && mr->lkey == m->key && mr->rkey == m->key &&
+	       mr->length == m->length && (m->dmabuf || mr->addr == (void *)m->host) &&
+	       (m->verbs.type == PD_MR_TYPE_DMABUF) == m->dmabuf;
+}
+
 struct recorder_mr *recorder_find(const struct ibv_mr *mr)
 {
 	for (struct recorder_mr *m = all; m; m = m->next)
-		if (&m->verbs.mr == mr && m->open)
+		if (&m->verbs.mr == mr && m->open && is_as_it_was_written(m))
 			return m;
 	strangers++;
 	fprintf(stderr, "recorder: %p is not a memory region of libibverbs\n", (const void *)mr);
@@ -37,7 +49,7 @@ struct recorder_mr *recorder_find(const struct ibv_mr *mr)
 struct recorder_mr *recorder_by_key(uint32_t key)
 {
 	for (struct recorder_mr *m = all; m; m = m->next)
-		if (m->open && m->verbs.mr.lkey == key)
+		if (m->open && m->key == key)
 			return m;
 	return NULL;
 }
@@ -55,9 +67,9 @@ static struct sum open_ones(void)
 		if (!m->open || m->imported)
 			continue;
 		sum.regions++;
-		if (m->fd >= 0) {
+		if (m->dmabuf) {
 			sum.dmabufs++;
-			sum.bytes += m->verbs.mr.length;
+			sum.bytes += m->length;
 		}
 	}
 	return sum;
@@ -113,6 +125,13 @@ EXPORT void recorder_dmabuf_access(int flags)
 	recorder_unlock();
 }
 
+EXPORT void recorder_dofork_fails(bool fails)
+{
+	recorder_lock();
+	dofork_fails = fails;
+	recorder_unlock();
+}
+
 /* The record is used again, which a program that keeps a pointer would notice too. */
 struct recorder_mr *recorder_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				 int access)
@@ -128,25 +147,32 @@ struct recorder_mr *recorder_new(struct ibv_pd *pd, void *addr, size_t length, u
 		m->next = all;
 		all = m;
 	}
-	m->verbs.mr =
-		(struct ibv_mr){.context = pd->context, .pd = pd, .addr = addr, .length = length};
-	m->verbs.mr.lkey = m->verbs.mr.rkey = m->verbs.mr.handle = ++keys;
-	m->verbs.access = access;
-	m->verbs.type = PD_MR_TYPE_MR;
-	m->iova = iova;
-	m->fd = -1;
-	m->bound = 0;
-	m->imported = false;
-	m->open = true;
+	keys++;
+	*m = (struct recorder_mr){
+		.verbs = {.mr = {.context = pd->context, .pd = pd, .addr = addr, .length = length},
+			  .type = PD_MR_TYPE_MR,
+			  .access = access},
+		.next = m->next,
+		.key = keys,
+		.handle = keys,
+		.rights = access,
+		.iova = iova,
+		.length = length,
+		.host = addr,
+		.fd = -1,
+		.open = true,
+	};
+	m->verbs.mr.lkey = m->verbs.mr.rkey = m->verbs.mr.handle = keys;
 	((struct recorder_pd *)pd)->users++;
 	return m;
 }
 
 static void end_mr(struct recorder_mr *m)
 {
+	if (m->mapping)
+		munmap(m->mapping, m->mapped);
 	if (m->fd >= 0)
 		close(m->fd);
-	m->fd = -1;
 	m->open = false;
 }
 
@@ -270,6 +296,26 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 }
 
 #ifndef RECORDER_OLD
+/* Lock held. By a mapping of the simulated driver's, whose descriptor is positioned: see sim.h. */
+static int hold_dmabuf(struct recorder_mr *m, int fd, uint64_t offset)
+{
+	off_t start = lseek(fd, 0, SEEK_CUR);
+	uint64_t at = (start > 0 ? (uint64_t)start : 0) + offset, before = at % PAGE;
+
+	m->verbs.type = PD_MR_TYPE_DMABUF;
+	m->dmabuf = true;
+	m->mapped = m->length + before;
+	m->mapping =
+		mmap(NULL, m->mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(at - before));
+	if (m->mapping != MAP_FAILED) {
+		m->host = (char *)m->mapping + before;
+		return 0;
+	}
+	m->mapping = m->host = NULL;
+	m->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	return m->fd < 0 ? errno : 0;
+}
+
 EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 					uint64_t iova, int fd, int access)
 {
@@ -281,34 +327,73 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 				     .access = access,
 				     .fd = fd};
 	struct recorder_mr *m = NULL;
-	int error = recorder_begin(&call), own = -1;
+	int error = recorder_begin(&call);
 
 	if (!error)
 		error = dmabuf_error(&call);
-	if (!error && (own = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0)
-		error = errno;
 	recorder_lock();
 	if (!error)
 		error = limit_error(length);
 	if (!error) {
-		off_t start = lseek(own, 0, SEEK_CUR); /* of the simulated driver's: see sim.h */
-
 		m = recorder_new(pd, (void *)(uintptr_t)offset, length, iova, access);
-		error = m ? 0 : ENOMEM;
-		if (m) {
-			m->verbs.type = PD_MR_TYPE_DMABUF;
-			m->fd = own;
-			m->offset = (start > 0 ? (uint64_t)start : 0) + offset;
-		}
+		error = m ? hold_dmabuf(m, fd, offset) : ENOMEM;
+	}
+	if (m && error) {
+		((struct recorder_pd *)pd)->users--;
+		end_mr(m);
+		m = NULL;
 	}
 	recorder_unlock();
-	if (error && own >= 0)
-		close(own);
 	return made(m, &call, error);
 }
 #endif
 
 /* ---- changing and ending ------------------------------------------------------------------------- */
+
+/* What libibverbs refuses by itself. */
+static bool rereg_is_nonsense(const struct recorder_mr *m, int flags,
+			      const struct recorder_call *call)
+{
+	const int all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
+			IBV_REREG_MR_CHANGE_ACCESS;
+
+	return !m || m->verbs.type != PD_MR_TYPE_MR || flags & ~all ||
+	       (flags & IBV_REREG_MR_CHANGE_TRANSLATION && (!call->length || !call->addr)) ||
+	       (call->access && !(flags & IBV_REREG_MR_CHANGE_ACCESS));
+}
+
+/* What the kernel does. */
+static int rereg_error(int flags, const struct recorder_call *call)
+{
+	int error = flags ? 0 : EINVAL;
+
+	if (!error && flags & IBV_REREG_MR_CHANGE_ACCESS)
+		error = access_error(call->access);
+	if (!error && flags & IBV_REREG_MR_CHANGE_TRANSLATION)
+		error = memory_error((const void *)(uintptr_t)call->addr, call->length);
+	return error;
+}
+
+/* Lock held. A region that is changed has new keys. */
+static void change(struct recorder_mr *m, int flags, struct ibv_pd *pd,
+		   const struct recorder_call *call)
+{
+	struct ibv_mr *mr = &m->verbs.mr;
+
+	if (flags & IBV_REREG_MR_CHANGE_PD) {
+		((struct recorder_pd *)mr->pd)->users--;
+		mr->pd = pd;
+		((struct recorder_pd *)pd)->users++;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		m->rights = call->access;
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		mr->addr = m->host = (char *)(uintptr_t)call->addr;
+		m->length = mr->length = call->length;
+		m->iova = call->addr;
+	}
+	m->key = mr->lkey = mr->rkey = ++keys;
+}
 
 EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
 			int access)
@@ -319,28 +404,23 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 				     .length = length,
 				     .access = access,
 				     .fd = -1};
-	int error = recorder_begin(&call), result = error ? IBV_REREG_MR_ERR_CMD : 0;
+	int error = recorder_begin(&call), result = 0;
 	struct recorder_mr *m;
 
 	recorder_lock();
 	m = recorder_find(mr);
-	if (!m || m->verbs.type != PD_MR_TYPE_MR) {
+	if (rereg_is_nonsense(m, flags, &call)) {
 		error = EINVAL;
 		result = IBV_REREG_MR_ERR_INPUT;
-	} else if (!error) {
-		if (flags & IBV_REREG_MR_CHANGE_PD) {
-			((struct recorder_pd *)mr->pd)->users--;
-			mr->pd = pd;
-			((struct recorder_pd *)pd)->users++;
-		}
-		if (flags & IBV_REREG_MR_CHANGE_ACCESS)
-			m->verbs.access = access;
-		if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
-			mr->addr = addr;
-			mr->length = length;
-			m->iova = (uintptr_t)addr;
-		}
-		mr->lkey = mr->rkey = ++keys;
+	} else {
+		if (!error)
+			error = rereg_error(flags, &call);
+		if (error)
+			result = IBV_REREG_MR_ERR_CMD;
+		else
+			change(m, flags, pd, &call);
+		if (!error && flags & IBV_REREG_MR_CHANGE_TRANSLATION && dofork_fails)
+			result = IBV_REREG_MR_ERR_DO_FORK_OLD;
 	}
 	recorder_unlock();
 	recorder_end(&call, error);
@@ -384,11 +464,11 @@ EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 	if (!error && !of)
 		error = ENOENT;
 	if (of)
-		m = recorder_new(pd, NULL, of->verbs.mr.length, of->iova, 0);
+		m = recorder_new(pd, NULL, of->length, of->iova, 0);
 	if (m) {
 		m->imported = true;
 		m->verbs.type = PD_MR_TYPE_IMPORTED;
-		m->verbs.mr.handle = handle;
+		m->handle = m->verbs.mr.handle = handle;
 	}
 	recorder_unlock();
 	return made(m, &call, error);

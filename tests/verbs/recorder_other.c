@@ -84,7 +84,7 @@ int recorder_bind_mw(void *qp, struct ibv_mw *mw, void *bind)
 	} else if (!error) {
 		struct recorder_mr *m = recorder_find(mr);
 
-		error = m && m->verbs.access & IBV_ACCESS_MW_BIND ? 0 : EINVAL;
+		error = m && m->rights & IBV_ACCESS_MW_BIND ? 0 : EINVAL;
 		if (!error) {
 			unbind(mw);
 			mw->on = m;

@@ -15,14 +15,21 @@ struct ibv_device {
 
 /*
  * A memory region as a provider has it. All that were ever made stay in a list, so that a pointer
- * that is none of ours, or was given back, is told from one that is.
+ * that is none of ours, or was given back, is told from one that is. `verbs` is what libibverbs has written
+ * for the program and reads again; what the kernel and the card have is the rest.
  */
 struct recorder_mr {
 	struct pd_verbs_mr verbs; /* must be first */
 	struct recorder_mr *next;
+	uint32_t key, handle;
+	int rights;
 	uint64_t iova;
-	uint64_t offset; /* in the file that fd is of */
-	int fd;		 /* of a dma-buf, or -1 */
+	size_t length;
+	char *host; /* where its bytes are; NULL: out of our reach, as a real GPU's are */
+	void *mapping; /* of a dma-buf, which it holds as a kernel does: without a descriptor; or NULL */
+	size_t mapped;
+	int fd; /* of a dma-buf that can't be mapped, or -1 */
+	bool dmabuf;
 	bool open;
 	bool imported;	/* another's registration: its keys, not its end */
 	uint32_t bound; /* windows */

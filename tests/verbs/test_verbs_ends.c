@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * How registrations end: with their memory, their protection domain, their device; and what becomes of a
- * program's ibv_mr that it changes, gives back late or twice, or hands to somebody else.
+ * program's ibv_mr that it gives back late or twice, or hands to somebody else.
  */
 #include <string.h>
 #include <sys/wait.h>
@@ -191,108 +191,6 @@ START_TEST(a_device_that_does_not_close_keeps_what_is_in_use)
 }
 END_TEST
 
-/* ---- another region in its place ---- */
-
-static int change(struct ibv_mr *mr, int flags, struct ibv_pd *to, CUdeviceptr addr, size_t length,
-		  int access)
-{
-	errno = 0;
-	return ibv_rereg_mr(mr, flags, to, (void *)addr, length, access);
-}
-
-START_TEST(a_region_is_changed_in_place)
-{
-	struct ibv_pd *other;
-	struct ibv_mr *mr;
-	CUdeviceptr q;
-
-	begin_with_memory();
-	other = ibv_alloc_pd(device);
-	q = gpu_alloc(MIB(2));
-	mr = must_register(pd, p, 4096, IBV_ACCESS_LOCAL_WRITE);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, q + 4096, 8192, 0), 0);
-	ck_assert_uint_eq((uintptr_t)mr->addr, q + 4096);
-	ck_assert_uint_eq(mr->length, 8192);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, 0, 0, ALL_ACCESS), 0);
-	ck_assert_uint_eq((uintptr_t)mr->addr, q + 4096);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_PD, other, 0, 0, 0), 0);
-	ck_assert_ptr_eq(mr->pd, other);
-	ck_assert_int_eq(recorder_copy(mr->lkey, q + 4096, mr->rkey, q + 8192, 100), RECORDER_OK);
-	ck_assert_int_eq(ibv_dealloc_pd(pd), 0); /* nothing is in use there any more */
-	must_deregister(mr);
-	ck_assert_int_eq(ibv_dealloc_pd(other), 0);
-	ck_assert_uint_eq(recorder_open_mrs(), 0);
-	ck_assert_uint_eq(recorder_calls(RECORDER_REREG_MR), 0);
-}
-END_TEST
-
-START_TEST(a_region_becomes_one_of_the_host_and_back)
-{
-	char *host = malloc(8192);
-	struct ibv_mr *mr;
-
-	begin_with_memory();
-	mr = must_register(pd, p, 4096, ALL_ACCESS);
-	for (int i = 0; i < 2; i++) {
-		memset(host, 'h', 8192);
-		ck_assert_int_eq(
-			change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)host, 8192, 0),
-			0);
-		ck_assert_ptr_eq(mr->addr, host);
-		ck_assert_int_eq(recorder_copy(mr->lkey, (uintptr_t)host, mr->rkey,
-					       (uintptr_t)host + 4096, 10),
-				 RECORDER_OK);
-		ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, 4096, 0), 0);
-		ck_assert_uint_eq((uintptr_t)mr->addr, p);
-	}
-	ck_assert_int_eq(
-		change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)host, 8192, 0), 0);
-	ck_assert_int_eq(ibv_dealloc_pd(pd), EBUSY);
-	must_deregister(mr);
-	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
-	ck_assert_uint_eq(recorder_open_mrs(), 0);
-	free(host);
-}
-END_TEST
-
-START_TEST(a_change_that_makes_no_sense_is_refused)
-{
-	struct ibv_mr *mr;
-
-	begin_with_memory();
-	mr = must_register(pd, p, 4096, ALL_ACCESS);
-	ck_assert_int_eq(change(mr, 8, NULL, 0, 0, 0), IBV_REREG_MR_ERR_INPUT);
-	ck_assert_int_eq(errno, EINVAL);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, 0, 4096, 0),
-			 IBV_REREG_MR_ERR_INPUT);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, 0, 0),
-			 IBV_REREG_MR_ERR_INPUT);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_PD, pd, 0, 0, 1), IBV_REREG_MR_ERR_INPUT);
-	ck_assert_int_eq(change(mr, 0, NULL, 0, 0, 0), IBV_REREG_MR_ERR_CMD);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, MIB(64), 0),
-			 IBV_REREG_MR_ERR_CMD);
-	ck_assert_int_eq(errno, EFAULT);
-	ck_assert_uint_eq((uintptr_t)mr->addr, p);
-	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + 4096, 10), RECORDER_OK);
-	must_deregister(mr);
-}
-END_TEST
-
-START_TEST(a_region_of_the_host_is_changed_by_libibverbs)
-{
-	char *host = malloc(8192);
-	struct ibv_mr *mr;
-
-	begin_with_memory();
-	mr = ibv_reg_mr(pd, host, 4096, ALL_ACCESS);
-	ck_assert_int_eq(
-		change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)host, 8192, 0), 0);
-	ck_assert_uint_eq(recorder_calls(RECORDER_REREG_MR), 1);
-	ck_assert_int_eq(ibv_dereg_mr(mr), 0);
-	free(host);
-}
-END_TEST
-
 /* ---- other users of an ibv_mr ---- */
 
 START_TEST(given_back_twice)
@@ -440,11 +338,6 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, a_device_is_closed_with_nothing_left);
 	tcase_add_test(tc, what_was_in_use_ends_with_its_device);
 	tcase_add_test(tc, a_device_that_does_not_close_keeps_what_is_in_use);
-	tc = verbs_case(suite, "changes");
-	tcase_add_test(tc, a_region_is_changed_in_place);
-	tcase_add_test(tc, a_region_becomes_one_of_the_host_and_back);
-	tcase_add_test(tc, a_change_that_makes_no_sense_is_refused);
-	tcase_add_test(tc, a_region_of_the_host_is_changed_by_libibverbs);
 	tc = verbs_case(suite, "other users");
 	tcase_add_test(tc, given_back_twice);
 	tcase_add_test(tc, a_program_s_own_dmabuf_is_its_own);

@@ -2,10 +2,11 @@
 """turns.py LIBRARY TRACE PROCESSORS SETS TURNS COMMAND...: what a preload costs, by turns.
 
 COMMAND does a round of its work for each line on its standard input, and prints "NAME<tab>NS" for each
-thing that it measured, and an empty line. Three processes of it, without, preloaded and traced, are
-alive at once and take turns of milliseconds on the same PROCESSORS, so that a machine that changes its
-speed does so for all of them: each turn is compared with the one without that was taken beside it.
-That is done with SETS of processes, since a process's luck with its memory lasts for its life.
+thing that it measured, and an empty line. Four processes of it, without, once more without ("control"),
+preloaded and traced, are alive at once and take turns of milliseconds on the same PROCESSORS, so that a
+machine that changes its speed does so for all of them: each turn is compared with the one without that was
+taken beside it. That is done with SETS of processes, since a process's luck with its memory lasts for its
+life; how far the control comes out from 1 says how much of that luck is left.
 
 Prints lines "KIND<tab>NAME<tab>NS": the median without, and that times the median of the ratios.
 """
@@ -14,17 +15,20 @@ import statistics
 import subprocess
 import sys
 
-WARM_UP = 10
-KINDS = ("direct", "preloaded", "traced")
+WARM_UP = 4
+KINDS = ("direct", "control", "preloaded", "traced")
+# Each comes once in each row, and after each other one equally often, so that none finds the processor's caches
+# as it left them more often than the others.
+ORDERS = ((0, 1, 3, 2), (1, 2, 0, 3), (2, 3, 1, 0), (3, 0, 2, 1))
 
 
 def start(kind, library, trace, command):
-    # Equal address spaces and hashes, as far as can be.
-    environment = dict(os.environ, PYTHONHASHSEED="0")
-    if kind != "direct":
-        environment["LD_PRELOAD"] = library
-    if kind == "traced":
-        environment["PINDOWN_TRACE"] = trace
+    # Equal address spaces and hashes, as far as can be: also as many bytes of environment.
+    wanted = {"direct": (), "control": (), "preloaded": ("LD_PRELOAD",), "traced": ("LD_PRELOAD", "PINDOWN_TRACE")}
+    changes = {"LD_PRELOAD": library, "PINDOWN_TRACE": trace}
+    others = "".join(f"{name}={value} " for name, value in changes.items() if name not in wanted[kind])
+    environment = dict(os.environ, PYTHONHASHSEED="0", PADDING=others,
+                       **{name: changes[name] for name in wanted[kind]})
     return subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE)
 
@@ -45,11 +49,10 @@ def measure_set(library, trace, turns, command):
     processes = {kind: start(kind, library, trace, command) for kind in KINDS}
     rounds = {kind: [] for kind in KINDS}
     for turn in range(WARM_UP + turns):
-        # No process takes two turns in a row: its memory would still be in the processor's caches.
-        for kind in KINDS if turn % 8 < 4 else (KINDS[0], KINDS[2], KINDS[1]):
-            figures = take_turn(processes[kind])
+        for place in ORDERS[turn % len(ORDERS)]:
+            figures = take_turn(processes[KINDS[place]])
             if turn >= WARM_UP:
-                rounds[kind].append(figures)
+                rounds[KINDS[place]].append(figures)
     for process in processes.values():
         process.stdin.close()
         if process.wait() != 0:
@@ -80,7 +83,7 @@ def main():
     for name, kind in ratios:
         value = statistics.median(direct[name]) * statistics.median(ratios[name, kind])
         print(f"{kind}\t{name}\t{value:.1f}")
-        print(name, kind, *(f"{ratio:.4f}" for ratio in ratios[name, kind]), file=sys.stderr)
+        print(name, kind, *(f"{ratio:.4f}" for ratio in sorted(ratios[name, kind])), file=sys.stderr)
 
 
 main()

@@ -27,11 +27,16 @@ void pd_asym_init(void)
 	errno = saved;
 }
 
+bool pd_asym_is_registered(void)
+{
+	return !pd_asymmetric || __atomic_load_n(&registered, __ATOMIC_ACQUIRE);
+}
+
 bool pd_asym_register(void)
 {
 	int saved = errno;
 
-	if (!pd_asymmetric || __atomic_load_n(&registered, __ATOMIC_ACQUIRE))
+	if (pd_asym_is_registered())
 		return true;
 	if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0)
 		__atomic_store_n(&registered, true, __ATOMIC_RELEASE);

@@ -42,6 +42,7 @@ void pd_asym_init(void);
  * nothing may be pinned.
  */
 bool pd_asym_register(void);
+bool pd_asym_is_registered(void); /* or need not be */
 
 /*
  * Without a system call as long as no other thread has a record (thread.h): one that gets its record
@@ -51,6 +52,12 @@ void pd_heavy_barrier(void);
 
 /* A child's address space must be registered anew; it has one thread, so this is cheap. */
 void pd_asym_fork_child(void);
+
+/*
+ * Of a store on the rare side, under the lock, that pd_heavy_barrier() follows: what keeps it before the
+ * loads behind that is the barrier's fence, which ThreadSanitizer does not see.
+ */
+#define PD_BEFORE_BARRIER (PD_CAN_ASYM ? __ATOMIC_RELEASE : __ATOMIC_SEQ_CST)
 
 static inline bool pd_light(void)
 {

@@ -20,6 +20,16 @@
 /* Regions in the index, and ranges that are volatile: 0 means that nothing can be found. */
 extern PD_HIDDEN uint32_t pd_occupied;
 
+/*
+ * Lock held. Release: pairs with nothing_at_all() in events.c, which reads unsettled before this. Who no longer counts
+ * something here has seen that it is unsettled, or that the index has changed.
+ */
+static inline void pd_occupied_add(uint32_t change)
+{
+	__atomic_store_n(&pd_occupied, __atomic_load_n(&pd_occupied, __ATOMIC_RELAXED) + change,
+			 __ATOMIC_RELEASE);
+}
+
 /* For a thread without a record of its own, which then shares a stripe of hold counts. */
 extern struct pd_thread pd_anonymous;
 
@@ -99,6 +109,9 @@ uint32_t pd_queues_next(uint32_t number);
  */
 bool pd_evict_one(struct pd_victims *victims, int device);
 
+/* Lock held. If there is room for so many bytes under the budgets, reserve them for the flight. */
+void pd_take_room(struct pd_flight *flight, uint64_t bytes);
+
 /*
  * Make room under the budgets for so many bytes and reserve them for the flight. Lock not held.
  * PINDOWN_ERR_NO_SPACE when all else is in use.
@@ -116,7 +129,7 @@ uint64_t pd_max_regions(void);
 
 /* ---- pin.c -------------------------------------------------------------------------------- */
 
-/* A miss: find the allocation, pin it, insert it, hold it. */
+/* Lock held, and let go. A miss: find the allocation, pin it, insert it, hold it. */
 int pd_pin(uint64_t addr, uint64_t length, struct pindown_region **region);
 
 /* What pindown_driver_error() tells this thread. */
@@ -188,6 +201,7 @@ enum pd_state pd_state_for(bool is_volatile);
 
 /* ---- subscribe.c -------------------------------------------------------------------------- */
 
+bool pd_has_subscribers(void);
 void pd_tell_subscribers(const struct pindown_region *region, bool in_use);
 void pd_subscribe_fork_child(void);
 
@@ -207,6 +221,10 @@ uint64_t pd_pinned_bytes(void);
 uint64_t pd_pinned_regions(void);
 void pd_stats_fork_child(void);
 void pd_stats_publish(void);
+
+/* Something has changed, and who lets go of the lock tells `pindown top`. */
+extern PD_HIDDEN bool pd_untold;
+void pd_stats_tell(void);
 extern bool pd_intercepting;
 
 /* ---- for the trace ------------------------------------------------------------------------ */

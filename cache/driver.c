@@ -35,22 +35,34 @@ static struct {
 
 static bool forgotten;
 
-static void *find(void **slot, const char *name)
-{
-	void *found = __atomic_load_n(slot, __ATOMIC_RELAXED);
-	int saved = errno;
+/* In the place of a function that this driver has not got. */
+#define ABSENT ((void *)-1)
 
-	if (__atomic_load_n(&forgotten, __ATOMIC_RELAXED))
-		return NULL;
-	if (!found && pd_find_driver_symbol) {
-		found = pd_find_driver_symbol(name);
-		__atomic_store_n(slot, found, __ATOMIC_RELAXED);
-	}
+static void *look_up(void **slot, const char *name)
+{
+	int saved = errno;
+	void *found = pd_find_driver_symbol ? pd_find_driver_symbol(name) : NULL;
+
+	/* Every driver has the one; before it is found there is no driver yet. */
+	if (!found && __atomic_load_n(&driver.cuPointerGetAttribute, __ATOMIC_RELAXED))
+		found = ABSENT;
+	__atomic_store_n(slot, found, __ATOMIC_RELAXED);
 	errno = saved;
 	return found;
 }
 
-/* Threads that ask at once find, and store, the same. */
+static inline void *find(void **slot, const char *name)
+{
+	void *found = __atomic_load_n(slot, __ATOMIC_RELAXED);
+
+	if (__atomic_load_n(&forgotten, __ATOMIC_RELAXED))
+		return NULL;
+	if (!found)
+		found = look_up(slot, name);
+	return found == ABSENT ? NULL : found;
+}
+
+/* Threads that ask at once find, and store, the same. REAL is for what HAVE has found. */
 #define REAL(name) __atomic_load_n(&driver.name, __ATOMIC_RELAXED)
 #define HAVE(name) find((void **)(void *)&driver.name, #name)
 

@@ -20,7 +20,7 @@ static struct pd_queue dying; /* regions being unpinned just now; under the lock
  */
 static void set_state(struct pindown_region *region, enum pd_state state)
 {
-	__atomic_store_n(&region->state, state, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&region->state, state, PD_BEFORE_BARRIER);
 }
 
 uint32_t pd_my_tid(void)
@@ -28,12 +28,6 @@ uint32_t pd_my_tid(void)
 	const struct pd_thread *self = pd_self();
 
 	return (uint32_t)(self ? self->tid : syscall(SYS_gettid));
-}
-
-/* Pairs with nothing_at_all() in events.c, which reads unsettled before this. */
-static void occupied_less(void)
-{
-	__atomic_fetch_sub(&pd_occupied, 1, __ATOMIC_SEQ_CST);
 }
 
 /*
@@ -45,7 +39,7 @@ void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_re
 	struct pindown_region *region = &pd_regions[number];
 	bool missed = victims->missed && !pd_region_is_volatile(region);
 
-	__atomic_fetch_add(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
+	pd_unsettled_add(1);
 	pd_details_of(region)->reason = (uint16_t)reason;
 	pd_details_of(region)->killer = pd_my_tid();
 	if (missed)
@@ -56,7 +50,7 @@ void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_re
 	pd_index_remove(number, region->base, region->end);
 	pd_queues_remove(number);
 	pd_queue_append(&dying, number);
-	occupied_less();
+	pd_occupied_add(-1u);
 	pd_account_out(region, missed);
 	pd_details_of(region)->victim = victims->first;
 	victims->first = number;
@@ -157,7 +151,7 @@ static const struct pd_backend *backend_of(const struct pindown_region *region)
 	return pd_backend_for(pd_details_of(region)->pin.device);
 }
 
-/* The region is DYING and ours: unpin it without the lock, then give its record back. */
+/* The region is DYING and ours: unpin it, without the lock. To others it is dying until give_back(). */
 static void unpin(uint32_t number, bool was_kept)
 {
 	struct pindown_region *region = &pd_regions[number];
@@ -171,14 +165,50 @@ static void unpin(uint32_t number, bool was_kept)
 	if (pd_tracing(PD_EV_UNPIN))
 		pd_trace_about(PD_EV_UNPIN, region, 0, was_kept ? PD_TRACE_IN_USE : 0, begin,
 			       pd_ticks());
+}
+
+/* A subscriber has forked, and this is the child: there the regions are nobody's business any more. */
+static bool is_abandoned(const struct pindown_region *region)
+{
+	return __atomic_load_n(&region->state, __ATOMIC_RELAXED) == PD_ABANDONED;
+}
+
+/* Regions that have been unpinned: several are given back under one taking of the lock. */
+struct unpinned {
+	uint32_t count;
+	uint32_t
+		number[16]; /* few, as other threads' frees of the memory may be waiting for them */
+};
+
+/* Records of unpinned regions are free again. Lock not held. */
+static void give_back(struct unpinned *unpinned, bool were_kept)
+{
+	if (!unpinned->count)
+		return;
 	pd_lock();
-	pd_account_unpin(region, was_kept);
-	pd_queue_remove(&dying, number);
-	pd_region_free(number);
-	/* Pairs with the load in events.c: a free that reads 0 finds the memory unpinned. */
-	__atomic_fetch_sub(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
+	for (uint32_t i = 0; i < unpinned->count; i++) {
+		uint32_t number = unpinned->number[i];
+
+		if (is_abandoned(&pd_regions[number]))
+			continue;
+		pd_account_unpin(&pd_regions[number], were_kept);
+		pd_queue_remove(&dying, number);
+		pd_region_free(number);
+		pd_unsettled_add(-1u);
+	}
 	pd_wake_waiters();
 	pd_unlock();
+	unpinned->count = 0;
+}
+
+static void unpin_kept(uint32_t number)
+{
+	struct unpinned one;
+
+	one.count = 1;
+	one.number[0] = number;
+	unpin(number, true);
+	give_back(&one, true);
 }
 
 /* put_slow() has made it DYING: from here on it is this thread's, as after pd_victims_add(). */
@@ -187,9 +217,9 @@ void pd_unpin_kept(uint32_t number)
 	pd_lock();
 	pd_details[number].killer = pd_my_tid();
 	pd_queue_append(&dying, number);
-	__atomic_fetch_add(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
+	pd_unsettled_add(1);
 	pd_unlock();
-	unpin(number, true);
+	unpin_kept(number);
 }
 
 static unsigned trace_flags(const struct pindown_region *region, bool in_use)
@@ -223,42 +253,52 @@ static void let_go(uint32_t number)
 	last = pd_region_take_kept(number);
 	if (!last) {
 		pd_queue_remove(&dying, number);
-		__atomic_fetch_sub(&pd_unsettled, 1, __ATOMIC_SEQ_CST);
+		pd_unsettled_add(-1u);
 		pd_wake_waiters();
 	}
 	pd_unlock();
 	if (last)
-		unpin(number, true);
+		unpin_kept(number);
 }
 
-/* A subscriber has forked, and this is the child: there the regions are nobody's business any more. */
-static bool is_abandoned(const struct pindown_region *region)
+/* Everyone who is to hear of the end of a region, and has built something on it. They may call us. */
+static void tell_all(uint32_t number, bool in_use)
 {
-	return __atomic_load_n(&region->state, __ATOMIC_RELAXED) == PD_ABANDONED;
+	struct pindown_region *region = &pd_regions[number];
+
+	PD_POINT(END_TELLING, region->base);
+	if (!is_abandoned(region))
+		tell(region, in_use);
+	if (pd_objects_any(number) && !is_abandoned(region))
+		pd_objects_end(number);
 }
 
 int pd_victims_dispatch(struct pd_victims *victims)
 {
-	uint32_t number = victims->first;
+	struct unpinned unpinned;
 	int count = 0;
 
-	for (uint32_t next; number; number = next, count++) {
+	unpinned.count = 0;
+	for (uint32_t number = victims->first, next; number; number = next, count++) {
 		struct pindown_region *region = &pd_regions[number];
 		bool in_use = __atomic_load_n(&region->state, __ATOMIC_RELAXED) == PD_KEPT;
 
 		next = pd_details_of(region)->victim;
-		PD_POINT(END_TELLING, region->base);
-		if (!is_abandoned(region))
-			tell(region, in_use);
-		if (!is_abandoned(region))
-			pd_objects_end(number);
+		/* Who is called may wait for a free in another thread, and that for what is dying. */
+		if (unpinned.count == sizeof(unpinned.number) / sizeof(unpinned.number[0]) ||
+		    in_use || pd_has_subscribers() || pd_objects_any(number))
+			give_back(&unpinned, false);
+		tell_all(number, in_use);
 		if (is_abandoned(region))
 			continue;
-		if (in_use)
+		if (in_use) {
 			let_go(number);
-		else
+		} else {
 			unpin(number, false);
+			unpinned.number[unpinned.count++] = number;
+		}
 	}
+	give_back(&unpinned, false);
 	victims->first = 0;
 	return count;
 }

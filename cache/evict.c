@@ -295,6 +295,12 @@ static bool fits(uint64_t bytes)
 	return !most || pd_pinned_bytes() + reserved + bytes <= most;
 }
 
+void pd_take_room(struct pd_flight *flight, uint64_t bytes)
+{
+	if (fits(bytes))
+		flight->reserved = bytes;
+}
+
 int pd_make_room(struct pd_flight *flight, uint64_t bytes)
 {
 	uint64_t most = pd_config()->max_bytes, deadline = 0;
@@ -307,11 +313,10 @@ int pd_make_room(struct pd_flight *flight, uint64_t bytes)
 		bool again;
 
 		pd_lock();
-		if (fits(bytes)) {
-			flight->reserved = bytes;
-			result = PINDOWN_OK;
+		pd_take_room(flight, bytes);
+		if (flight->reserved) {
 			pd_unlock();
-			return result;
+			return PINDOWN_OK;
 		}
 		if (!deadline)
 			deadline = pd_deadline(PD_RACE_WAIT_NS);

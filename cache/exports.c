@@ -37,13 +37,13 @@ static bool is_open(const struct export *export)
 }
 
 /* See lock.h: with this, frees come to pd_exports_end(). */
-/* Sequentially consistent, as all of pd_unsettled: see guard.c, unsettled_add(). */
 static void say_whether_any(void)
 {
-	if (export_count)
-		__atomic_fetch_or(&pd_unsettled, PD_UNSETTLED_EXPORTS, __ATOMIC_SEQ_CST);
-	else
-		__atomic_fetch_and(&pd_unsettled, ~PD_UNSETTLED_EXPORTS, __ATOMIC_SEQ_CST);
+	uint32_t others = __atomic_load_n(&pd_unsettled, __ATOMIC_RELAXED) & ~PD_UNSETTLED_EXPORTS;
+
+	/* Release: pairs with the loads in events.c. */
+	__atomic_store_n(&pd_unsettled, others | (export_count ? PD_UNSETTLED_EXPORTS : 0),
+			 __ATOMIC_RELEASE);
 }
 
 static bool any(void)

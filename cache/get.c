@@ -135,6 +135,17 @@ static bool passes_check(struct pd_thread *self, struct pindown_region *region)
 	return false;
 }
 
+/* The same for one that was found under the lock, whose word has not been looked at. */
+static bool is_good(struct pd_thread *self, struct pindown_region *region)
+{
+	if (!pd_region_word_stands(region)) {
+		pd_drop_stale(region);
+		return false;
+	}
+	return __atomic_load_n(&region->state, __ATOMIC_RELAXED) != PD_CHECKED ||
+	       passes_check(self, region);
+}
+
 static int bad_arguments(uint64_t addr, size_t length, unsigned flags,
 			 struct pindown_region **region)
 {
@@ -151,26 +162,24 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 		return PINDOWN_ERR_INVALID;
 	if (!pd_config()->enabled)
 		return PINDOWN_ERR_DISABLED;
+	pd_live_open();
 	pd_lock(); /* without it the index may have been changing when the fast path looked */
 	region = pd_hold_locked(addr, length);
-	pd_unlock();
-	if (region && !pd_region_word_stands(region)) {
-		pd_drop_stale(region);
-		region = NULL;
-	}
-	if (region && __atomic_load_n(&region->state, __ATOMIC_RELAXED) == PD_CHECKED &&
-	    !passes_check(self, region))
-		region = NULL;
 	if (region) {
-		pd_count_hit(self, region, addr, length);
-		*out = region;
-		return PINDOWN_OK;
+		pd_unlock();
+		if (is_good(self, region)) {
+			pd_count_hit(self, region, addr, length);
+			*out = region;
+			return PINDOWN_OK;
+		}
+		pd_lock();
 	}
-	pd_live_open();
 	pd_count(&self->counters->misses);
-	if (flags & PINDOWN_GET_CACHED)
+	if (flags & PINDOWN_GET_CACHED) {
+		pd_unlock();
 		return PINDOWN_ERR_NOT_DEVICE;
-	return pd_pin(addr, length, out);
+	}
+	return pd_pin(addr, length, out); /* lets go of the lock */
 }
 
 /* A hit that is to be checked, or traced. The region is held, and was in this state then. */

@@ -155,12 +155,6 @@ bool pd_guard_wait(const struct pd_memory *memory, uint64_t deadline)
 
 static struct pd_flight *flights;
 
-/* Stored before pd_heavy_barrier(), and then guards are looked for: pairs with the load in events.c. */
-static void unsettled_add(uint32_t change)
-{
-	__atomic_fetch_add(&pd_unsettled, change, __ATOMIC_SEQ_CST);
-}
-
 void pd_flight_begin(struct pd_flight *flight)
 {
 	flight->memory = (struct pd_memory){.base = 0, .end = ~0ull, .device = -1};
@@ -169,7 +163,7 @@ void pd_flight_begin(struct pd_flight *flight)
 	flight->thread = pd_self();
 	flight->next = flights;
 	flights = flight;
-	unsettled_add(1);
+	pd_unsettled_add(1); /* and then the barrier: pin.c, take_off() */
 }
 
 /* Not found: this is a child, forked in the middle of the flight, and all counts began anew. */
@@ -182,7 +176,7 @@ void pd_flight_end(struct pd_flight *flight)
 	if (!*f)
 		return;
 	*f = flight->next;
-	unsettled_add(-1u);
+	pd_unsettled_add(-1u);
 	pd_wake_waiters();
 }
 

@@ -17,16 +17,16 @@ uint64_t pd_index_seq;
 /*
  * What a slot names is written before: release, for the readers' acquire loads (index.h, and below). The number
  * of changes: pairs with pd_index_read_begin() and pd_index_unchanged(). A change that a reader has
- * seen a slot of has counted itself before, since a read-modify-write does not move behind a release.
+ * seen a slot of has counted itself before, since no store moves behind a release.
  */
 static void change_begin(void)
 {
-	__atomic_fetch_add(&pd_index_seq, 1, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&pd_index_seq, pd_index_seq + 1, __ATOMIC_RELAXED);
 }
 
 static void change_end(void)
 {
-	__atomic_fetch_add(&pd_index_seq, 1, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&pd_index_seq, pd_index_seq + 1, __ATOMIC_RELEASE);
 }
 
 static uint64_t least(uint64_t a, uint64_t b)

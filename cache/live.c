@@ -32,6 +32,11 @@ static bool allowed;
 static pid_t owner;
 static char path[PATH_MAX];
 
+static bool is_open(void)
+{
+	return __atomic_load_n(&page, __ATOMIC_ACQUIRE) != NULL;
+}
+
 /* ---- who we are ---------------------------------------------------------------------------- */
 
 static void describe(struct pd_live *live, uint64_t start)
@@ -133,7 +138,8 @@ void pd_live_open(void)
 	if (!tried && allowed && pd_config()->enabled && pd_config()->top &&
 	    !getauxval(AT_SECURE)) {
 		make_page();
-		pd_stats_publish();
+		if (page)
+			pd_stats_publish();
 	}
 	__atomic_store_n(&tried, true, __ATOMIC_RELEASE);
 	pd_unlock();
@@ -146,7 +152,7 @@ void pd_live_close(void)
 {
 	int error = errno;
 
-	if (pd_live_is_open() && owner == getpid())
+	if (is_open() && owner == getpid())
 		unlink(path);
 	errno = error;
 }
@@ -167,7 +173,7 @@ void pd_live_thread_start(struct pd_thread *self)
 {
 	uint32_t number;
 
-	if (!pd_live_is_open() || pd_config()->trace || self->counters != &self->own_counters)
+	if (!is_open() || pd_config()->trace || self->counters != &self->own_counters)
 		return;
 	number = __atomic_fetch_add(&slots_taken, 1, __ATOMIC_RELAXED);
 	if (number >= PD_LIVE_SLOTS)
@@ -186,32 +192,26 @@ bool pd_live_counts(const struct pd_counters *counters)
 	return slots && slot >= slots && slot < slots + PD_LIVE_SLOTS;
 }
 
-bool pd_live_is_open(void)
-{
-	return __atomic_load_n(&page, __ATOMIC_ACQUIRE) != NULL;
-}
-
 /* ---- statistics ---------------------------------------------------------------------------- */
 
-/* Who sees one of these sees the odd number that was stored before. */
-static void copy(void *to, const void *from, size_t bytes)
+struct pindown_stats *pd_live_begin(void)
 {
-	for (size_t i = 0; i < bytes / 8; i++)
-		__atomic_store_n((uint64_t *)to + i, ((const uint64_t *)from)[i], __ATOMIC_RELEASE);
+	struct pd_live *live = page;
+
+	if (!live)
+		return NULL;
+	__atomic_store_n(&live->sequence, live->sequence + 1, __ATOMIC_RELAXED);
+	return &live->stats;
 }
 
-void pd_live_publish(const struct pindown_stats *stats)
+/* Release: a reader that sees the even number sees all that was put before. */
+void pd_live_end(void)
 {
-	uint32_t sequence = page->sequence;
-
-	_Static_assert(sizeof(*stats) % 8 == 0, "copied by words");
-	__atomic_store_n(&page->sequence, sequence + 1, __ATOMIC_RELAXED);
-	copy(&page->stats, stats, sizeof(*stats));
-	__atomic_store_n(&page->sequence, sequence + 2, __ATOMIC_RELEASE);
+	__atomic_store_n(&page->sequence, page->sequence + 1, __ATOMIC_RELEASE);
 }
 
-void pd_live_publish_device(unsigned device, uint64_t bytes, uint64_t regions)
+void pd_live_put_device(unsigned device, uint64_t bytes, uint64_t regions)
 {
-	__atomic_store_n(&page->devices[device].bytes, bytes, __ATOMIC_RELAXED);
-	__atomic_store_n(&page->devices[device].regions, regions, __ATOMIC_RELAXED);
+	__atomic_store_n(&page->devices[device].bytes, bytes, __ATOMIC_RELEASE);
+	__atomic_store_n(&page->devices[device].regions, regions, __ATOMIC_RELEASE);
 }

@@ -25,12 +25,13 @@ void pd_live_thread_start(struct pd_thread *self);
 /* Does the page, if there is one, count this thread's hits? */
 bool pd_live_counts(const struct pd_counters *counters);
 
-/* Whether there is a page to be told of changes: a load. */
-bool pd_live_is_open(void);
-
-/* Lock held. What is pinned has changed; `stats` without what the slots count. */
-void pd_live_publish(const struct pindown_stats *stats);
-void pd_live_publish_device(unsigned device, uint64_t bytes, uint64_t regions);
+/*
+ * Lock held. What is pinned has changed: between these two the statistics are stored into the page, with release,
+ * but for what the slots count. NULL: there is no page, and no end to be made.
+ */
+struct pindown_stats *pd_live_begin(void);
+void pd_live_put_device(unsigned device, uint64_t bytes, uint64_t regions);
+void pd_live_end(void);
 
 /* At exit: the file goes; threads may count on. */
 void pd_live_close(void);

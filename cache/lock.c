@@ -4,9 +4,10 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "lock.h"
+#include "cache.h"
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+/* It is held for less than a thread takes to fall asleep, so who finds it taken spins a little first. */
+static pthread_mutex_t mutex = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 static pthread_cond_t settled = PTHREAD_COND_INITIALIZER;
 static unsigned waiters; /* under mutex */
 
@@ -24,6 +25,8 @@ void pd_unlock(void)
 {
 	int saved = errno;
 
+	if (pd_untold)
+		pd_stats_tell();
 	pthread_mutex_unlock(&mutex);
 	errno = saved;
 }
@@ -83,7 +86,7 @@ void pd_nap(uint64_t ns)
 
 void pd_lock_fork_child(void)
 {
-	static const pthread_mutex_t new_mutex = PTHREAD_MUTEX_INITIALIZER;
+	static const pthread_mutex_t new_mutex = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 	static const pthread_cond_t new_cond = PTHREAD_COND_INITIALIZER;
 
 	mutex = new_mutex;

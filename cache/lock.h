@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "asym.h"
+
 void pd_lock(void);
 void pd_unlock(void);
 
@@ -23,6 +25,16 @@ extern __attribute__((visibility("hidden"))) uint32_t pd_unsettled; /* changed u
  * asks one question for both.
  */
 #define PD_UNSETTLED_EXPORTS 0x80000000u
+
+/*
+ * Lock held. Up: followed by pd_heavy_barrier() where guards are looked for, pairs with the loads in events.c. Down:
+ * release, so that a free that reads 0 finds what has settled: in the index, or unpinned.
+ */
+static inline void pd_unsettled_add(uint32_t change)
+{
+	__atomic_store_n(&pd_unsettled, __atomic_load_n(&pd_unsettled, __ATOMIC_RELAXED) + change,
+			 PD_BEFORE_BARRIER);
+}
 
 /* Lock held. Something has settled: wake who waits for it. */
 void pd_wake_waiters(void);

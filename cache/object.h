@@ -164,6 +164,12 @@ bool pd_creations_any(void); /* without the lock, too */
 bool pd_creations_of(uint32_t consumer, const uint64_t *owner);
 void pd_creations_fork_child(void);
 
+/* Of a region that is no longer live; without the lock, too. Has it objects, or may get one? */
+static inline bool pd_objects_any(uint32_t region)
+{
+	return __atomic_load_n(&pd_objects_of[region], __ATOMIC_RELAXED) || pd_creations_any();
+}
+
 /* ---- object_end.c ------------------------------------------------------------------------- */
 
 /* Lock held. The region is leaving the index: from here on each detach comes for the lock. */

@@ -310,8 +310,6 @@ void pd_objects_end(uint32_t region)
 	struct held held = {0};
 	uint32_t chain;
 
-	if (!__atomic_load_n(&pd_objects_of[region], __ATOMIC_RELAXED) && !pd_creations_any())
-		return;
 	pd_lock();
 	chain = settle(region, &held);
 	pd_unlock();

@@ -19,7 +19,8 @@ static bool forking; /* under the lock */
 #define AGAIN 1
 
 struct attempt {
-	uint64_t addr, length, deadline;
+	uint64_t addr, length;
+	uint64_t deadline; /* 0: there was nothing to wait for yet; see deadline_of() */
 	struct pd_flight flight;
 	struct pd_allocation what;
 	struct pd_pin pin;
@@ -68,13 +69,21 @@ static void trace_pin(const struct attempt *a, int result)
 		pd_trace_region(PD_EV_PIN, &what, a->begin, pd_ticks());
 }
 
+/* Most pins wait for nothing, and need not ask for the time. */
+static uint64_t deadline_of(struct attempt *a)
+{
+	if (!a->deadline)
+		a->deadline = pd_deadline(PD_RACE_WAIT_NS);
+	return a->deadline;
+}
+
 /* ---- the flight -------------------------------------------------------------------------- */
 
+/* Lock held, and let go. */
 static void take_off(struct attempt *a)
 {
-	pd_lock();
 	while (forking)
-		if (!pd_wait_settled(a->deadline))
+		if (!pd_wait_settled(deadline_of(a)))
 			break;
 	pd_flight_begin(&a->flight);
 	pd_unlock();
@@ -99,7 +108,7 @@ static int wait_for_free(struct attempt *a)
 
 	land(a);
 	PD_POINT(PIN_WAITING, a->addr);
-	return pd_guard_wait(&memory, a->deadline) ? AGAIN : PINDOWN_ERR_BUSY;
+	return pd_guard_wait(&memory, deadline_of(a)) ? AGAIN : PINDOWN_ERR_BUSY;
 }
 
 /* Let the free that has beaten us go on, and see what is left. */
@@ -163,6 +172,15 @@ static struct pindown_region *pinned_meanwhile(const struct attempt *a)
 	return region;
 }
 
+static struct pd_pin pin_of(const struct pd_allocation *what)
+{
+	return (struct pd_pin){.base = what->pin_base,
+			       .length = page_ceil(what->memory.end) - what->pin_base,
+			       .device = what->memory.device,
+			       .fd = -1,
+			       .word_value = pd_word(0)};
+}
+
 /*
  * The flight now says what it pins. Another thread may have pinned the same since we looked, or be
  * about to.
@@ -171,14 +189,17 @@ static int announce(struct attempt *a)
 {
 	int result = PINDOWN_OK;
 
+	a->pin = pin_of(&a->what);
 	pd_lock();
 	a->flight.memory = a->what.memory;
 	a->flight.known = true;
 	a->region = pinned_meanwhile(a);
-	if (!a->region && a->flight.lost)
-		result = AGAIN;
-	else if (!a->region && pd_flight_has_company(&a->flight))
-		result = AGAIN;
+	if (!a->region) {
+		if (a->flight.lost || pd_flight_has_company(&a->flight))
+			result = AGAIN;
+		else
+			pd_take_room(&a->flight, a->pin.length);
+	}
 	pd_unlock();
 	return result;
 }
@@ -200,19 +221,11 @@ static int pin_or_evict(struct attempt *a, const struct pd_backend *backend)
 
 static int pin_memory(struct attempt *a, const struct pd_backend *backend)
 {
-	const struct pd_memory *memory = &a->what.memory;
-	uint64_t base = a->what.pin_base;
-	int result;
+	int result = a->flight.reserved ? PINDOWN_OK : pd_make_room(&a->flight, a->pin.length);
 
-	a->pin = (struct pd_pin){.base = base,
-				 .length = page_ceil(memory->end) - base,
-				 .device = memory->device,
-				 .fd = -1,
-				 .word_value = pd_word(0)};
-	result = pd_make_room(&a->flight, a->pin.length);
 	if (result != PINDOWN_OK)
 		return result;
-	if (!pd_driver_sync_memops(memory->base))
+	if (!pd_driver_sync_memops(a->what.memory.base))
 		a->flags |= PD_REGION_NO_SYNC;
 	result = pin_or_evict(a, backend);
 	if (result != PINDOWN_OK) {
@@ -279,7 +292,7 @@ static bool insert(struct attempt *a)
 	__atomic_store_n(&region->end, memory->end, __ATOMIC_RELAXED);
 	pd_queues_add(number);
 	/* Before the flight ends: nothing_at_all() sees this, or that something is unsettled. */
-	__atomic_fetch_add(&pd_occupied, 1, __ATOMIC_SEQ_CST);
+	pd_occupied_add(1);
 	pd_account_pin(region);
 	pd_hold(pd_self_or_anonymous(), number, 1);
 	/* Release pairs with get.c's acquire: who finds it live finds all of the above. */
@@ -386,27 +399,48 @@ static int fly(struct attempt *a)
 	return result;
 }
 
-int pd_pin(uint64_t addr, uint64_t length, struct pindown_region **region)
+/* Lock held, and held again: this takes milliseconds, the first time. */
+static bool can_use_barriers(void)
 {
-	struct attempt a = {.addr = addr,
-			    .length = length,
-			    .deadline = pd_deadline(PD_RACE_WAIT_NS),
-			    .begin = pd_tracing(PD_EV_PIN) ? pd_ticks() : 0};
 	static bool said;
-	int result;
+	bool ok;
 
-	if (!pd_asym_register()) {
+	if (pd_asym_is_registered())
+		return true;
+	pd_unlock();
+	ok = pd_asym_register();
+	if (!ok)
 		pd_log_once(&said, PD_LOG_WARN,
 			    "pins nothing: the kernel has membarrier(2) but refuses to register "
 			    "this process");
+	pd_lock();
+	return ok;
+}
+
+int pd_pin(uint64_t addr, uint64_t length, struct pindown_region **region)
+{
+	struct attempt a;
+	int result = AGAIN;
+
+	a.addr = addr;
+	a.length = length;
+	a.deadline = 0;
+	a.losses = 0;
+	a.driver_error = 0;
+	a.begin = pd_tracing(PD_EV_PIN) ? pd_ticks() : 0;
+	if (!can_use_barriers()) {
+		pd_unlock();
 		return PINDOWN_ERR_DISABLED;
 	}
-	do {
+	for (;;) {
 		a.flags = 0;
 		a.region = NULL;
 		take_off(&a);
 		result = fly(&a);
-	} while (result == AGAIN && pd_deadline(0) < a.deadline);
+		if (result != AGAIN || pd_deadline(0) >= deadline_of(&a))
+			break;
+		pd_lock();
+	}
 	if (result == AGAIN)
 		result = PINDOWN_ERR_BUSY;
 	if (result == PINDOWN_OK)

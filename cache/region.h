@@ -168,12 +168,16 @@ static inline void pd_hold(struct pd_thread *self, uint32_t number, uint32_t cha
 		pd_hold_shared(pd_holds, self, number, change);
 }
 
-/* Pairs with pd_hold_own() across pd_heavy_barrier(), and with pd_hold_shared(). */
+/*
+ * Pairs with pd_hold_own() across pd_heavy_barrier(), and with pd_hold_shared(). A thread's stripe is in use before its
+ * first hold in it: who sees the hold sees that.
+ */
 static inline bool pd_holds_any(uint32_t *const *counts, uint32_t number)
 {
+	uint32_t stripes = __atomic_load_n(&pd_stripes_used, __ATOMIC_SEQ_CST);
 	uint32_t sum = 0;
 
-	for (unsigned s = 0; s < PD_STRIPES; s++)
+	for (uint32_t s = 0; s < stripes; s++)
 		sum += __atomic_load_n(&counts[s][number], __ATOMIC_SEQ_CST);
 	return sum != 0;
 }

@@ -62,8 +62,17 @@ static void add_out(struct account *account, bool evicted)
 		account->invalidations++;
 }
 
-/* To `pindown top`; region: whose device has changed, or NULL. */
-static void publish(const struct pindown_region *region);
+/* What `pindown top` has not been told yet: it is when the lock is let go. Under the lock. */
+bool pd_untold;
+static uint64_t untold_devices; /* one bit for each */
+
+/* region: whose device has changed, or NULL. */
+static void changed(const struct pindown_region *region)
+{
+	pd_untold = true;
+	if (region && account_of(region))
+		untold_devices |= 1ull << pd_details_of(region)->pin.device;
+}
 
 void pd_account_pin(const struct pindown_region *region)
 {
@@ -72,7 +81,7 @@ void pd_account_pin(const struct pindown_region *region)
 	add_pin(&total, pd_details_of(region)->pin.length);
 	if (own)
 		add_pin(own, pd_details_of(region)->pin.length);
-	publish(region);
+	changed(region);
 }
 
 void pd_account_unpin(const struct pindown_region *region, bool was_kept)
@@ -82,7 +91,7 @@ void pd_account_unpin(const struct pindown_region *region, bool was_kept)
 	add_unpin(&total, pd_details_of(region)->pin.length, was_kept);
 	if (own)
 		add_unpin(own, pd_details_of(region)->pin.length, was_kept);
-	publish(region);
+	changed(region);
 }
 
 void pd_account_kept(const struct pindown_region *region)
@@ -92,7 +101,7 @@ void pd_account_kept(const struct pindown_region *region)
 	add_kept(&total, pd_details_of(region)->pin.length);
 	if (own)
 		add_kept(own, pd_details_of(region)->pin.length);
-	publish(region);
+	changed(region);
 }
 
 void pd_account_out(const struct pindown_region *region, bool missed)
@@ -105,33 +114,33 @@ void pd_account_out(const struct pindown_region *region, bool missed)
 	add_out(&total, pd_details_of(region)->reason == PINDOWN_REASON_EVICTED);
 	if (own)
 		add_out(own, pd_details_of(region)->reason == PINDOWN_REASON_EVICTED);
-	publish(region);
+	changed(region);
 }
 
 void pd_account_pin_failure(void)
 {
 	pin_failures++;
-	publish(NULL);
+	changed(NULL);
 }
 
 void pd_account_lost_race(void)
 {
 	lost_races++;
-	publish(NULL);
+	changed(NULL);
 }
 
 void pd_account_object_made(void)
 {
 	objects++;
 	objects_made++;
-	publish(NULL);
+	changed(NULL);
 }
 
 void pd_account_object_gone(bool revoked)
 {
 	objects--;
 	objects_revoked += revoked;
-	publish(NULL);
+	changed(NULL);
 }
 
 static void add_object_kept(struct account *account, uint64_t bytes, bool kept)
@@ -151,7 +160,7 @@ void pd_account_objects(struct pindown_region *region)
 	add_object_kept(&total, pd_details_of(region)->pin.length, kept);
 	if (own)
 		add_object_kept(own, pd_details_of(region)->pin.length, kept);
-	publish(region);
+	changed(region);
 }
 
 uint64_t pd_pinned_bytes(void)
@@ -168,26 +177,37 @@ void pd_stats_fork_child(void)
 {
 	memset(&total, 0, sizeof(total));
 	memset(devices, 0, sizeof(devices));
+	pd_untold = false;
+	untold_devices = 0;
 	pin_failures = lost_races = missed_invalidations = 0;
 	objects = objects_made = objects_revoked = 0;
 }
 
 /* ---- for the caller ----------------------------------------------------------------------- */
 
+/*
+ * Into the page that `pindown top` reads, or into a copy for the caller. Release: who sees one of these in the
+ * page sees the odd number that was stored before (live.c).
+ */
+static inline __attribute__((always_inline)) void put(uint64_t *where, uint64_t value)
+{
+	__atomic_store_n(where, value, __ATOMIC_RELEASE);
+}
+
 static void fill_account(struct pindown_stats *stats, const struct account *account)
 {
-	stats->pins = account->pins;
-	stats->unpins = account->unpins;
-	stats->evictions = account->evictions;
-	stats->invalidations = account->invalidations;
-	stats->regions = account->regions;
-	stats->bytes = account->bytes;
-	stats->kept_regions = account->kept_regions;
-	stats->kept_bytes = account->kept_bytes;
-	stats->peak_regions = account->peak_regions;
-	stats->peak_bytes = account->peak_bytes;
-	stats->object_kept_regions = account->object_kept_regions;
-	stats->object_kept_bytes = account->object_kept_bytes;
+	put(&stats->pins, account->pins);
+	put(&stats->unpins, account->unpins);
+	put(&stats->evictions, account->evictions);
+	put(&stats->invalidations, account->invalidations);
+	put(&stats->regions, account->regions);
+	put(&stats->bytes, account->bytes);
+	put(&stats->kept_regions, account->kept_regions);
+	put(&stats->kept_bytes, account->kept_bytes);
+	put(&stats->peak_regions, account->peak_regions);
+	put(&stats->peak_bytes, account->peak_bytes);
+	put(&stats->object_kept_regions, account->object_kept_regions);
+	put(&stats->object_kept_bytes, account->object_kept_bytes);
 }
 
 static uint64_t sum(size_t which)
@@ -199,19 +219,28 @@ static uint64_t sum(size_t which)
 
 static void fill_process(struct pindown_stats *stats)
 {
-	stats->pin_failures = pin_failures;
-	stats->lost_races = lost_races;
-	stats->missed_invalidations = missed_invalidations;
-	stats->objects = objects;
-	stats->objects_made = objects_made;
-	stats->objects_revoked = objects_revoked;
+	put(&stats->pin_failures, pin_failures);
+	put(&stats->lost_races, lost_races);
+	put(&stats->missed_invalidations, missed_invalidations);
+	put(&stats->objects, objects);
+	put(&stats->objects_made, objects_made);
+	put(&stats->objects_revoked, objects_revoked);
 }
 
 static void fill_settings(struct pindown_stats *stats)
 {
-	stats->max_bytes = pd_config()->max_bytes;
-	stats->max_regions = pd_max_regions();
-	stats->intercepting = pd_intercepting;
+	put(&stats->max_bytes, pd_config()->max_bytes);
+	put(&stats->max_regions, pd_max_regions());
+	__atomic_store_n(&stats->intercepting, pd_intercepting, __ATOMIC_RELEASE);
+}
+
+static void fill_backend(struct pindown_stats *stats, const char *name)
+{
+	uint64_t words[sizeof(stats->backend) / 8] = {0};
+
+	strncpy((char *)words, name, sizeof(words) - 1);
+	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		put((uint64_t *)(void *)stats->backend + i, words[i]);
 }
 
 static void fill_counters(struct pindown_stats *stats)
@@ -221,53 +250,64 @@ static void fill_counters(struct pindown_stats *stats)
 	stats->tag_checks = sum(offsetof(struct pd_counters, tag_checks));
 }
 
-static void add_counters(struct pd_counters *to, const struct pd_counters *counters)
-{
-	to->hits += __atomic_load_n(&counters->hits, __ATOMIC_RELAXED);
-	to->misses += __atomic_load_n(&counters->misses, __ATOMIC_RELAXED);
-	to->tag_checks += __atomic_load_n(&counters->tag_checks, __ATOMIC_RELAXED);
-}
-
 /* What the page's slots count, its reader adds: these are the other threads'. */
 static void fill_other_counters(struct pindown_stats *stats)
 {
-	struct pd_counters all = {.hits = 0};
+	const struct pd_counters *nobodys = &pd_anonymous.own_counters;
+	uint64_t hits = __atomic_load_n(&nobodys->hits, __ATOMIC_RELAXED);
+	uint64_t misses = __atomic_load_n(&nobodys->misses, __ATOMIC_RELAXED);
+	uint64_t tag_checks = __atomic_load_n(&nobodys->tag_checks, __ATOMIC_RELAXED);
 
-	add_counters(&all, &pd_anonymous.own_counters);
 	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
 		const struct pd_counters *counters =
 			__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
 
-		if (!pd_live_counts(counters))
-			add_counters(&all, counters);
+		if (pd_live_counts(counters))
+			continue;
+		hits += __atomic_load_n(&counters->hits, __ATOMIC_RELAXED);
+		misses += __atomic_load_n(&counters->misses, __ATOMIC_RELAXED);
+		tag_checks += __atomic_load_n(&counters->tag_checks, __ATOMIC_RELAXED);
 	}
-	stats->hits = all.hits;
-	stats->misses = all.misses;
-	stats->tag_checks = all.tag_checks;
+	put(&stats->hits, hits);
+	put(&stats->misses, misses);
+	put(&stats->tag_checks, tag_checks);
 }
 
-/* At each pin: what does not change is filled in once, and asking for it would cost system calls. */
-static struct pindown_stats published;
+/* What does not change at a pin: asking for it would cost system calls. */
+static const char *told_backend;
 
-static void publish(const struct pindown_region *region)
+void pd_stats_tell(void)
 {
-	const struct account *own = region ? account_of(region) : NULL;
+	const char *backend = pd_backend_name(); /* one is chosen at the first pin */
+	struct pindown_stats *stats;
+	uint64_t told = untold_devices;
 
-	if (!pd_live_is_open())
+	pd_untold = false;
+	untold_devices = 0;
+	stats = pd_live_begin();
+	if (!stats)
 		return;
-	fill_account(&published, &total);
-	fill_process(&published);
-	fill_other_counters(&published);
-	strncpy(published.backend, pd_backend_name(), sizeof(published.backend) - 1);
-	pd_live_publish(&published);
-	if (own)
-		pd_live_publish_device((unsigned)(own - devices), own->bytes, own->regions);
+	fill_account(stats, &total);
+	fill_process(stats);
+	fill_other_counters(stats);
+	if (backend != told_backend)
+		fill_backend(stats, backend);
+	told_backend = backend;
+	for (; told; told &= told - 1) {
+		unsigned device = (unsigned)__builtin_ctzll(told);
+
+		pd_live_put_device(device, devices[device].bytes, devices[device].regions);
+	}
+	pd_live_end();
 }
 
+/* The page is new. */
 void pd_stats_publish(void)
 {
-	fill_settings(&published);
-	publish(NULL);
+	fill_settings(pd_live_begin());
+	pd_live_end();
+	told_backend = NULL;
+	pd_untold = true;
 }
 
 PD_EXPORT int pindown_stats(struct pindown_stats *stats, size_t size, int device)
@@ -287,7 +327,7 @@ PD_EXPORT int pindown_stats(struct pindown_stats *stats, size_t size, int device
 	}
 	pd_unlock();
 	if (device < 0)
-		strncpy(all.backend, backend, sizeof(all.backend) - 1);
+		fill_backend(&all, backend);
 	memset(stats, 0, size);
 	memcpy(stats, &all, size < sizeof(all) ? size : sizeof(all));
 	return PINDOWN_OK;

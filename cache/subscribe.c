@@ -115,6 +115,12 @@ static void call(unsigned place, const struct pindown_invalidation *what)
 	leave(s);
 }
 
+/* Relaxed: who subscribes while a region ends may be told of it, or not. */
+bool pd_has_subscribers(void)
+{
+	return __atomic_load_n(&subscribed, __ATOMIC_RELAXED) != 0;
+}
+
 void pd_tell_subscribers(const struct pindown_region *region, bool in_use)
 {
 	struct pindown_invalidation what = {
@@ -126,7 +132,7 @@ void pd_tell_subscribers(const struct pindown_region *region, bool in_use)
 		.region = (struct pindown_region *)(uintptr_t)region,
 	};
 
-	if (__atomic_load_n(&subscribed, __ATOMIC_RELAXED) == 0)
+	if (!pd_has_subscribers())
 		return;
 	for (unsigned i = 0; i < MOST; i++)
 		call(i, &what);

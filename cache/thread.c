@@ -24,6 +24,7 @@ static pthread_key_t at_thread_exit;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* Taken with acquire, given back with release: the next owner goes on from the counts of the last. */
 static uint32_t stripes_taken = 1u << PD_STRIPE_SHARED; /* one bit each */
+uint32_t pd_stripes_used = PD_STRIPE_SHARED + 1;
 
 static void give_back_stripe(struct pd_thread *self)
 {
@@ -143,6 +144,17 @@ bool pd_thread_is_alone(void)
 	return true;
 }
 
+/* Before the first hold there: pairs with pd_holds_any(). */
+static void use_stripe(uint32_t stripe)
+{
+	uint32_t used = __atomic_load_n(&pd_stripes_used, __ATOMIC_RELAXED);
+
+	while (used <= stripe &&
+	       !__atomic_compare_exchange_n(&pd_stripes_used, &used, stripe + 1, false,
+					    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+		;
+}
+
 void pd_thread_claim_stripe(struct pd_thread *self)
 {
 	uint32_t taken = __atomic_load_n(&stripes_taken, __ATOMIC_RELAXED);
@@ -153,6 +165,7 @@ void pd_thread_claim_stripe(struct pd_thread *self)
 
 		if (__atomic_compare_exchange_n(&stripes_taken, &taken, taken | 1u << stripe, false,
 						__ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+			use_stripe(stripe);
 			self->stripe = stripe;
 			return;
 		}

@@ -37,6 +37,8 @@ struct pd_guard_slot {
 #define PD_STRIPES	 8
 #define PD_STRIPE_SHARED 0 /* all other threads', with atomics */
 
+extern PD_HIDDEN uint32_t pd_stripes_used; /* from here on they have never been used */
+
 struct pd_trace_chunk;
 
 struct pd_thread {

@@ -33,12 +33,12 @@ static struct {
 	int fd; /* -1: none; may be stale, see descriptor() */
 	dev_t device;
 	ino_t inode;
-	char path[PATH_MAX];
 	uint64_t next_unit;
 	int64_t full_until; /* when to try to get space again, in ns; 0: not full */
 	bool in_memory;	    /* tmpfs: fallocate has made the pages already */
 	bool told_full, told_gone;
 } file = {.fd = -1};
+static char file_path[PATH_MAX]; /* not a member: the library's file would hold its zeroes */
 
 /* ---- names ------------------------------------------------------------------------------- */
 
@@ -82,11 +82,11 @@ static int create_new(const char *name)
 	for (unsigned n = 0; n < SAME_NAMES; n++) {
 		int fd;
 
-		if (!expand_name(name, n, file.path, sizeof(file.path))) {
+		if (!expand_name(name, n, file_path, sizeof(file_path))) {
 			errno = ENAMETOOLONG;
 			return -1;
 		}
-		fd = open(file.path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+		fd = open(file_path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 		if (fd >= 0 || errno != EEXIST)
 			return fd;
 	}
@@ -117,7 +117,7 @@ static bool is_ours(int fd)
 
 static int reopen(int stale)
 {
-	int fd = open(file.path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	int fd = open(file_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0)
 		return -1;
@@ -146,7 +146,7 @@ static int descriptor(void)
 			&file.told_gone, PD_LOG_WARN,
 			"%s: the trace's descriptor was closed and the file is no longer there: "
 			"events are lost from here on",
-			file.path);
+			file_path);
 	return fd;
 }
 
@@ -232,7 +232,7 @@ static void set_full(int error)
 	__atomic_store_n(&file.full_until, coarse_now() + 10000000, __ATOMIC_RELAXED);
 	pd_log_once(&file.told_full, PD_LOG_WARN,
 		    "%s: no room for the trace (%s): events are lost, and counted, until there is",
-		    file.path, strerrordesc_np(error));
+		    file_path, strerrordesc_np(error));
 }
 
 uint64_t pd_trace_file_claim(unsigned units)
@@ -345,16 +345,16 @@ struct pd_trace_header *pd_trace_file_create(const char *name)
 	int fd;
 
 	pd_shield_up(&shield, SIGXFSZ);
-	file.path[0] = '\0';
+	file_path[0] = '\0';
 	fd = create_new(name);
 	if (fd >= 0 && set_up(fd)) {
 		__atomic_store_n(&file.fd, move_high(fd), __ATOMIC_RELEASE);
 		header = pd_trace_file_map(NULL, 0, 1);
 	}
 	if (!header) {
-		give_up(file.path[0] ? file.path : name);
+		give_up(file_path[0] ? file_path : name);
 		if (fd >= 0)
-			unlink(file.path);
+			unlink(file_path);
 		if (__atomic_load_n(&file.fd, __ATOMIC_RELAXED) >= 0)
 			pd_trace_file_forget();
 		else if (fd >= 0)
@@ -372,11 +372,11 @@ void pd_trace_file_forget(void)
 	pd_shield_up(&shield, SIGXFSZ);
 	if (is_ours(fd))
 		close(fd);
-	file.path[0] = '\0';
+	file_path[0] = '\0';
 	pd_shield_down(&shield);
 }
 
 const char *pd_trace_file_name(void)
 {
-	return __atomic_load_n(&file.fd, __ATOMIC_ACQUIRE) >= 0 ? file.path : NULL;
+	return __atomic_load_n(&file.fd, __ATOMIC_ACQUIRE) >= 0 ? file_path : NULL;
 }

@@ -87,7 +87,7 @@ static struct range *room_for_one(void)
 static void add_one(void)
 {
 	__atomic_store_n(&count, count + 1, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&pd_occupied, 1, __ATOMIC_SEQ_CST);
+	pd_occupied_add(1);
 }
 
 /* Lock held. Regions that are there already are checked from now on. */
@@ -130,7 +130,7 @@ static void drop(struct range *range)
 {
 	*range = ranges[count - 1];
 	__atomic_store_n(&count, count - 1, __ATOMIC_RELAXED);
-	__atomic_fetch_sub(&pd_occupied, 1, __ATOMIC_SEQ_CST);
+	pd_occupied_add(-1u);
 }
 
 /*

@@ -111,8 +111,7 @@ static bool parse_option(int number, struct wishes *wishes)
 		format_stacks = true;
 		return true;
 	case SYMBOLS:
-		symbols_folder(optarg);
-		return true;
+		return symbols_folder(optarg);
 	case COLOUR:
 		if (out_parse_colour(optarg, &wishes->colour))
 			return true;

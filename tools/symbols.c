@@ -2,11 +2,14 @@
 #define _GNU_SOURCE
 #include "symbols.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "memory.h"
+#include "out.h"
 #include "texts.h"
 
 /* Each address is looked for once. */
@@ -224,9 +227,17 @@ const char *symbols_caller_text(const struct trace_file *file, uint32_t stack)
 	return caller->text;
 }
 
-void symbols_folder(const char *folder)
+bool symbols_folder(const char *folder)
 {
-	table.folder = folder;
+	static char path[PATH_MAX]; /* libdwfl takes a relative one as relative to each program */
+	struct stat status;
+
+	if (!realpath(folder, path) || stat(path, &status) != 0 || !S_ISDIR(status.st_mode)) {
+		complain("--symbols %s: must be a folder", folder);
+		return false;
+	}
+	table.folder = path;
+	return true;
 }
 
 void symbols_free(void)

@@ -47,8 +47,8 @@ const char *symbols_caller_text(const struct trace_file *file, uint32_t stack);
 enum { PLACE_ROOM = 300 };
 char *place_text(const struct place *place, char *text);
 
-/* Where else to look for files, by name or by build id. Kept, not copied. */
-void symbols_folder(const char *folder);
+/* Where else to look for files, by name or by build id; false after one line when it is no folder. */
+bool symbols_folder(const char *folder);
 void symbols_free(void);
 
 /* ---- what reads the files (symbols_dw.c, or symbols_none.c where libdw is missing) ------------ */

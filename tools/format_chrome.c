@@ -47,10 +47,16 @@ static char *put_micro(char *at, uint64_t ns)
 	return put_fraction(at, ns % 1000, 3);
 }
 
+/* What is of no thread, as events lost by threads unknown, is put with the first. */
+static uint32_t thread_of(const struct event *event)
+{
+	return event->tid ? event->tid : event->file->header.pid;
+}
+
 static char *put_who(char *at, const struct event *event)
 {
 	at = put_decimal(put_text(at, ",\"pid\":"), event->file->header.pid);
-	return put_decimal(put_text(at, ",\"tid\":"), event->tid);
+	return put_decimal(put_text(at, ",\"tid\":"), thread_of(event));
 }
 
 /* ---- names of threads ----------------------------------------------------------------------- */
@@ -82,31 +88,33 @@ static bool add_name(uint64_t key)
 
 static void name_thread(const struct event *event)
 {
-	uint32_t pid = event->file->header.pid;
+	uint32_t pid = event->file->header.pid, tid = thread_of(event);
 	char *at;
 
-	if (!add_name((uint64_t)pid << 32 | event->tid | 1ull << 63))
+	if (!add_name((uint64_t)pid << 32 | tid | 1ull << 63))
 		return;
 	at = begin_object(out_room());
 	at = put_text(at, "{\"ph\":\"M\",\"name\":\"thread_name\"");
 	at = put_text(put_who(at, event), ",\"args\":{\"name\":\"");
-	at = put_text(at, event->tid == pid ? "main thread" : "thread");
+	at = put_text(at, tid == pid ? "main thread" : "thread");
 	at = put_text(at, "\"}}");
 	out_took(at);
 }
 
 static void begin(const struct reader *reader)
 {
-	out_print("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
+	/* Without displayTimeUnit: there were readers that took it for the unit of the times. */
+	out_print("{\"traceEvents\":[");
 	counted = allocate((reader_files(reader) + 1) * sizeof(*counted));
 	for (unsigned i = 0; i < reader_files(reader); i++) {
 		const struct trace_file *file = reader_file(reader, i);
+		const char *name = *file->command ? file->command : "unknown program";
 		char *at = begin_object(out_room());
 
 		at = put_text(at, "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":");
 		at = put_decimal(at, file->header.pid);
 		at = put_text(at, ",\"args\":{\"name\":");
-		at = json_quoted(at, file->command, strnlen(file->command, 200));
+		at = json_quoted(at, name, strnlen(name, 200));
 		at = put_text(at, "}}");
 		out_took(at);
 	}
@@ -114,21 +122,21 @@ static void begin(const struct reader *reader)
 
 /* ---- counters ------------------------------------------------------------------------------- */
 
-static void print_counter(const struct event *event, uint64_t ts, const char *name, const char *key,
-			  uint64_t value)
+/* Perfetto shows name and key as one text, chrome://tracing the key below the name. */
+static void print_counter(const struct event *event, const char *name, uint64_t bytes)
 {
 	char *at = begin_object(out_room());
 
 	at = put_text(put_text(at, "{\"ph\":\"C\",\"name\":\""), name);
-	at = put_micro(put_text(at, "\",\"ts\":"), ts);
+	at = put_micro(put_text(at, "\",\"ts\":"), event->ts);
 	at = put_decimal(put_text(at, ",\"pid\":"), event->file->header.pid);
-	at = put_text(put_text(at, ",\"args\":{\""), key);
-	at = put_decimal(put_text(at, "\":"), value);
+	at = put_decimal(put_text(at, ",\"args\":{\"bytes\":"), bytes);
 	at = put_text(at, "}}");
 	out_took(at);
 }
 
-static void change(const struct event *event, const struct region *region, uint64_t ts, bool more)
+/* At the event's begin, in the order of which the events come: a counter's times go forward. */
+static void change(const struct event *event, const struct region *region, bool more)
 {
 	struct counted *of = &counted[event->file->index];
 	unsigned device = (unsigned)region->device % DEVICES;
@@ -136,9 +144,9 @@ static void change(const struct event *event, const struct region *region, uint6
 
 	of->bytes += more ? region->size : -region->size;
 	of->bar[device] += more ? region->pin_size : -region->pin_size;
-	snprintf(name, sizeof(name), "BAR use, GPU %u", device);
-	print_counter(event, ts, "pinned bytes", "bytes", of->bytes);
-	print_counter(event, ts, name, "bytes", of->bar[device]);
+	snprintf(name, sizeof(name), "GPU %u: BAR", device);
+	print_counter(event, "pinned", of->bytes);
+	print_counter(event, name, of->bar[device]);
 }
 
 static void count_region(const struct event *event)
@@ -148,7 +156,7 @@ static void count_region(const struct event *event)
 		regions_find(&regions, event->file->index, record->region, record->buffer_id);
 
 	if (region && (record->event == PD_EV_UNPIN || record->event == PD_EV_PIN)) {
-		change(event, region, event->ts, false);
+		change(event, region, false);
 		regions_remove(&regions, region);
 	}
 	if (record->event != PD_EV_PIN)
@@ -157,7 +165,7 @@ static void count_region(const struct event *event)
 	region->size = record->size;
 	region->pin_size = record->pin_size;
 	region->device = record->device;
-	change(event, region, event->ts + event->took, true);
+	change(event, region, true);
 }
 
 /* ---- events --------------------------------------------------------------------------------- */

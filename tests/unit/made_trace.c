@@ -378,6 +378,19 @@ void made_good(struct made *made)
 	made_end(made, BEGAN_NS + 50000);
 }
 
+void made_crossed(struct made *made)
+{
+	struct pd_trace_region a = region(1, 0x7f0000000000, 4 << 20, 0),
+			       b = region(2, 0x7f0010000000, 2 << 20, 0);
+
+	made_begin(made, 77, BEGAN_NS);
+	made_chunk(made, 0, 0, 77, BEGAN_NS);
+	made_region(made, PD_EV_PIN, &a, BEGAN_NS + 3000, BEGAN_NS + 13000);
+	made_chunk(made, 1, 0, 78, BEGAN_NS);
+	made_region(made, PD_EV_PIN, &b, BEGAN_NS + 4000, BEGAN_NS + 5000);
+	made_end(made, BEGAN_NS + 50000);
+}
+
 void made_live(struct made *made, uint32_t pid)
 {
 	made_good(made);

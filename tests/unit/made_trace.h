@@ -46,7 +46,9 @@ void made_end(struct made *made, uint64_t ns);
 
 /* One in which nothing is wrong. */
 void made_good(struct made *made);
-/* The same of a process that has not ended. */
+/* Two threads pin at the same time; the one that began first ends last. */
+void made_crossed(struct made *made);
+/* made_good() of a process that has not ended. */
 void made_live(struct made *made, uint32_t pid);
 
 /* A story with a bit of everything, of one of two processes (0 or 1). */

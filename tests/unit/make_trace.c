@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * make_trace FILE WHAT [...], for scripts: of made_trace.c the story of a process (0 or 1) or, "good", a trace
- * without faults, or "live" PROCESS, the same of a process that still runs; or MIB of one thing: "pins",
- * "hits", "stacks", "early", "threads", "calls".
+ * make_trace FILE WHAT, for scripts: one of the traces of made_trace.c: 0 or 1, the story of a process;
+ * "good", without faults; "crossed"; "live" PROCESS; or "pins", "hits", "stacks", "early", "threads" or "calls"
+ * and how many MiB of them.
  */
 #include "made_trace.h"
 
@@ -21,6 +21,8 @@ int main(int argc, char **argv)
 		return 2;
 	else if (strcmp(argv[2], "good") == 0)
 		made_good(&made);
+	else if (strcmp(argv[2], "crossed") == 0)
+		made_crossed(&made);
 	else
 		made_story(&made, (unsigned)atoi(argv[2]));
 	made_write(&made, argv[1]);

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "bar.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,26 +37,9 @@ static const char help[] =
 	"Exit status: 0, 1 when the GPUs can't be asked or a trace can't be read, 2 for bad "
 	"options.\n";
 
-enum option_number { TRACE = 1, WATCH, INTERVAL, SYSFS, JSON, COLOUR, HELP };
-
-static const struct option options[] = {
-	{"trace", required_argument, NULL, TRACE},
-	{"watch", no_argument, NULL, WATCH},
-	{"interval", required_argument, NULL, INTERVAL},
-	{"sysfs", required_argument, NULL, SYSFS},
-	{"json", no_argument, NULL, JSON},
-	{"color", required_argument, NULL, COLOUR},
-	{"colour", required_argument, NULL, COLOUR},
-	{"help", no_argument, NULL, HELP},
-	{NULL, 0, NULL, 0},
-};
-
 struct wishes {
-	bool watch, json, help;
-	unsigned interval; /* ms */
-	enum out_colour colour;
-	char **traces;
-	unsigned trace_count, trace_room;
+	bool watch, json;
+	struct texts traces;
 };
 
 /* All that is shown. */
@@ -219,7 +201,7 @@ static void print_text(const struct state *state, const struct wishes *wishes, b
 	print_gpus(state, on_screen);
 	print_processes(&state->processes, on_screen);
 	print_module(state, on_screen);
-	if (wishes->trace_count)
+	if (wishes->traces.count)
 		print_sites(&state->sites, on_screen);
 }
 
@@ -300,58 +282,12 @@ static void print_json(const struct state *state, const struct wishes *wishes)
 	json_end_list();
 	if (state->module.is_loaded)
 		print_json_module(&state->module);
-	if (wishes->trace_count)
+	if (wishes->traces.count)
 		print_json_sites(&state->sites);
 	json_end_object();
 }
 
 /* ---- the verb ------------------------------------------------------------------------------ */
-
-static bool parse_interval(struct wishes *wishes, const char *text)
-{
-	char *end;
-	double seconds = strtod(text, &end);
-
-	if (end != text && !*end && seconds >= 0.1 && seconds <= 3600) {
-		wishes->interval = (unsigned)(seconds * 1000);
-		return true;
-	}
-	complain("--interval %s: must be a number of seconds from 0.1 to 3600", text);
-	return false;
-}
-
-static bool parse_option(int number, struct wishes *wishes)
-{
-	switch (number) {
-	case TRACE:
-		wishes->traces = grow(wishes->traces, &wishes->trace_room, wishes->trace_count,
-				      sizeof(*wishes->traces));
-		wishes->traces[wishes->trace_count++] = optarg;
-		return true;
-	case WATCH:
-		wishes->watch = true;
-		return true;
-	case INTERVAL:
-		return parse_interval(wishes, optarg);
-	case SYSFS:
-		if (tree_set_root(optarg) && tree_has("sys"))
-			return true;
-		complain("--sysfs %s: must be a folder with sys in it", optarg);
-		return false;
-	case JSON:
-		wishes->json = true;
-		return true;
-	case COLOUR:
-		if (out_parse_colour(optarg, &wishes->colour))
-			return true;
-		complain("--color %s: must be one of auto, always, never", optarg);
-		return false;
-	case HELP:
-		wishes->help = true;
-		return true;
-	}
-	return false; /* getopt has said why */
-}
 
 static bool look(struct state *state)
 {
@@ -370,7 +306,7 @@ static int watch(struct state *state, const struct wishes *wishes)
 		screen_draw_begin();
 		print_text(state, wishes, true);
 		screen_draw_end();
-	} while (answers && screen_key(wishes->interval) != 'q');
+	} while (answers && screen_key() != 'q');
 	screen_end();
 	return answers && !state->no_nvml ? STATUS_OK : STATUS_FOUND;
 }
@@ -392,7 +328,7 @@ static int show(const struct wishes *wishes)
 	struct state state = {.no_nvml = nvml_open()};
 	int status;
 
-	if (wishes->trace_count && !sites_read(&state.sites, wishes->traces, wishes->trace_count))
+	if (wishes->traces.count && !sites_read(&state.sites, &wishes->traces))
 		return STATUS_FOUND;
 	if (wishes->watch && !wishes->json && screen_begin())
 		status = watch(&state, wishes);
@@ -405,30 +341,42 @@ static int show(const struct wishes *wishes)
 	return status;
 }
 
+static struct wishes wishes;
+
+static bool take_root(const char *folder)
+{
+	if (tree_set_root(folder) && tree_has("sys"))
+		return true;
+	complain("--sysfs %s: must be a folder with sys in it", folder);
+	return false;
+}
+
+static bool take_trace(const char *name)
+{
+	texts_add(&wishes.traces, name, strlen(name));
+	return true;
+}
+
+static const struct setting settings[] = {
+	{"trace", .take = take_trace},
+	{"watch", .flag = &wishes.watch},
+	{"interval", .take = screen_take_interval},
+	{"sysfs", .take = take_root},
+	{"json", .flag = &wishes.json},
+	{NULL},
+};
+
 static int run(int argc, char **argv)
 {
-	struct wishes wishes = {.interval = 2000};
-	char name[] = "pindown bar";
-	int number, status;
+	int status;
 
-	argv[0] = name;
-	while ((number = getopt_long(argc, argv, "", options, NULL)) != -1)
-		if (!parse_option(number, &wishes))
-			return STATUS_USAGE;
-	if (wishes.help) {
-		fputs(help, stdout);
-		return STATUS_OK;
-	}
-	if (optind < argc) {
-		complain("bar takes no argument, as '%s' is; pindown bar --help says more",
-			 argv[optind]);
-		return STATUS_USAGE;
-	}
-	out_begin(wishes.colour, false);
+	(void)argc;
+	(void)argv;
 	status = show(&wishes);
-	release(wishes.traces);
+	texts_free(&wishes.traces);
 	return status;
 }
 
-const struct verb verb_bar = {"bar", "show how much of BAR1 is in use, and by whom", run, options,
-			      ARGUMENTS_NONE};
+const struct verb verb_bar = {"bar",	      "show how much of BAR1 is in use, and by whom",
+			      help,	      settings,
+			      ARGUMENTS_NONE, .run = run};

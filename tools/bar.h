@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "texts.h"
+
 /* ---- pindown.ko (bar_module.c) --------------------------------------------------------------- */
 
 /* One process on one GPU. */
@@ -38,6 +40,6 @@ struct sites {
 };
 
 /* False when no file can be read, which has been said then. */
-bool sites_read(struct sites *sites, char **traces, unsigned count);
+bool sites_read(struct sites *sites, const struct texts *traces);
 
 #endif

@@ -81,13 +81,13 @@ static int by_bytes(const void *a, const void *b)
 	return of_a->bytes < of_b->bytes ? 1 : -(of_a->bytes > of_b->bytes);
 }
 
-bool sites_read(struct sites *sites, char **traces, unsigned count)
+bool sites_read(struct sites *sites, const struct texts *traces)
 {
 	static struct reader *reader; /* stays open: it has the names of the sites */
 	struct regions regions = {0};
 	struct event event;
 
-	reader = reader_open(traces, count);
+	reader = reader_open(traces->list, traces->count);
 	if (!reader)
 		return false;
 	while (reader_next(reader, &event))

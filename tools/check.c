@@ -2,7 +2,6 @@
 /* pindown check: what will be seen of a program, from its files. */
 #include "check.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,19 +29,6 @@ static const char help[] =
 	"\n"
 	"Exit status: 0 when nothing will be missed, 1 when calls will be, 2 for bad options or a\n"
 	"file that can't be looked at.\n";
-
-enum option_number { ALL_CALLS = 1, JSON, COLOUR, HELP };
-
-static const struct option options[] = {
-	{"all", no_argument, NULL, ALL_CALLS},	    {"json", no_argument, NULL, JSON},
-	{"color", required_argument, NULL, COLOUR}, {"colour", required_argument, NULL, COLOUR},
-	{"help", no_argument, NULL, HELP},	    {NULL, 0, NULL, 0},
-};
-
-struct wishes {
-	bool all_calls, json, help;
-	enum out_colour colour;
-};
 
 /* ---- as text ----------------------------------------------------------------------------- */
 
@@ -267,41 +253,28 @@ static void print_json(const struct checked *checked)
 
 /* ---- the verb ---------------------------------------------------------------------------- */
 
-static bool parse_option(int number, struct wishes *wishes)
-{
-	switch (number) {
-	case ALL_CALLS:
-		wishes->all_calls = true;
-		return true;
-	case JSON:
-		wishes->json = true;
-		return true;
-	case COLOUR:
-		if (out_parse_colour(optarg, &wishes->colour))
-			return true;
-		complain("--color %s: must be one of auto, always, never", optarg);
-		return false;
-	case HELP:
-		wishes->help = true;
-		return true;
-	}
-	return false; /* getopt has said why */
-}
+static bool all_calls, wants_json;
+
+static const struct setting settings[] = {
+	{"all", .flag = &all_calls},
+	{"json", .flag = &wants_json},
+	{NULL},
+};
 
 /* The exit status for one file. */
-static int check_one(const char *name, const struct wishes *wishes, bool first)
+static int check_one(const char *name, bool first)
 {
 	struct checked *checked = check_file(name);
 	int status;
 
 	if (!checked)
 		return STATUS_USAGE;
-	if (wishes->json) {
+	if (wants_json) {
 		print_json(checked);
 	} else {
 		if (!first)
 			out_print("\n");
-		print_text(checked, wishes->all_calls);
+		print_text(checked, all_calls);
 	}
 	status =
 		checked->verdict == PARTLY || checked->verdict == UNSEEN ? STATUS_FOUND : STATUS_OK;
@@ -311,35 +284,21 @@ static int check_one(const char *name, const struct wishes *wishes, bool first)
 
 static int run(int argc, char **argv)
 {
-	struct wishes wishes = {.help = false};
-	char name[] = "pindown check";
-	int number, worst = STATUS_OK;
+	int worst = STATUS_OK;
 
-	argv[0] = name;
-	while ((number = getopt_long(argc, argv, "", options, NULL)) != -1)
-		if (!parse_option(number, &wishes))
-			return STATUS_USAGE;
-	if (wishes.help) {
-		fputs(help, stdout);
-		return STATUS_OK;
-	}
-	if (optind == argc) {
-		complain("check needs a program or a library; pindown check --help says more");
-		return STATUS_USAGE;
-	}
-	out_begin(wishes.colour, false);
-	if (wishes.json)
+	if (wants_json)
 		json_begin_list(NULL);
-	for (int i = optind; i < argc; i++) {
-		int status = check_one(argv[i], &wishes, i == optind);
+	for (int i = 0; i < argc; i++) {
+		int status = check_one(argv[i], i == 0);
 
 		worst = status > worst ? status : worst;
 	}
-	if (wishes.json)
+	if (wants_json)
 		json_end_list();
 	out_flush();
 	return worst;
 }
 
-const struct verb verb_check = {"check", "say what will be seen of a program", run, options,
-				ARGUMENTS_PROGRAMS};
+const struct verb verb_check = {
+	"check",   "say what will be seen of a program", help, settings, ARGUMENTS_PROGRAMS,
+	.run = run};

@@ -75,7 +75,7 @@ static bool offer_variable(const struct typed *typed, const char *option)
 
 static void offer_values(const struct verb *verb, const struct typed *typed, const char *option)
 {
-	if (!verb->options && offer_variable(typed, option))
+	if (!verb->settings && offer_variable(typed, option))
 		return;
 	if (strcmp(option, "event") == 0)
 		offer_events(typed);
@@ -90,16 +90,15 @@ static void offer_values(const struct verb *verb, const struct typed *typed, con
 
 /* ---- options and arguments ----------------------------------------------------------------- */
 
-/* `run` has one for each variable. */
 static const struct option *options_of(const struct verb *verb)
 {
-	static struct option *of_run;
+	static const struct verb *of;
+	static struct option *options;
 
-	if (verb->options)
-		return verb->options;
-	if (!of_run)
-		of_run = run_options();
-	return of_run;
+	if (verb != of)
+		options = verb->settings ? verb_options(verb) : run_options();
+	of = verb;
+	return options;
 }
 
 /* The option that a word names, also with "=" and a value behind it. */
@@ -121,7 +120,7 @@ static const char *meaning_of(const struct verb *verb, const char *option)
 {
 	static char meaning[64];
 
-	for (unsigned i = 0; !verb->options && i < pd_variable_count; i++) {
+	for (unsigned i = 0; !verb->settings && i < pd_variable_count; i++) {
 		if (strcmp(pd_variables[i].option, option) != 0)
 			continue;
 		/* What the first sentence has room for in a line. */

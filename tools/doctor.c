@@ -4,7 +4,6 @@
 #include "doctor.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,19 +31,6 @@ static const char help[] =
 	"  --help         this text\n"
 	"\n"
 	"Exit status: 0, 1 when there is a problem, 2 for bad options.\n";
-
-enum option_number { SYSFS = 1, JSON, COLOUR, HELP };
-
-static const struct option options[] = {
-	{"sysfs", required_argument, NULL, SYSFS},  {"json", no_argument, NULL, JSON},
-	{"color", required_argument, NULL, COLOUR}, {"colour", required_argument, NULL, COLOUR},
-	{"help", no_argument, NULL, HELP},	    {NULL, 0, NULL, 0},
-};
-
-struct wishes {
-	bool json, help;
-	enum out_colour colour;
-};
 
 static const char *const grade_names[] = {"ok", "note", "problem"};
 
@@ -142,29 +128,6 @@ static void print_json(const struct doctor *doctor)
 
 /* ---- the verb ---------------------------------------------------------------------------- */
 
-static bool parse_option(int number, struct wishes *wishes)
-{
-	switch (number) {
-	case SYSFS:
-		if (tree_set_root(optarg) && (tree_has("sys") || tree_has("proc")))
-			return true;
-		complain("--sysfs %s: must be a folder with sys, proc or both in it", optarg);
-		return false;
-	case JSON:
-		wishes->json = true;
-		return true;
-	case COLOUR:
-		if (out_parse_colour(optarg, &wishes->colour))
-			return true;
-		complain("--color %s: must be one of auto, always, never", optarg);
-		return false;
-	case HELP:
-		wishes->help = true;
-		return true;
-	}
-	return false; /* getopt has said why */
-}
-
 static void examine(struct doctor *doctor)
 {
 	doctor->pci = pci_scan();
@@ -185,29 +148,31 @@ static void forget(struct doctor *doctor)
 	pci_free(&doctor->pci);
 }
 
+static bool wants_json;
+
+static bool take_root(const char *folder)
+{
+	if (tree_set_root(folder) && (tree_has("sys") || tree_has("proc")))
+		return true;
+	complain("--sysfs %s: must be a folder with sys, proc or both in it", folder);
+	return false;
+}
+
+static const struct setting settings[] = {
+	{"sysfs", .take = take_root},
+	{"json", .flag = &wants_json},
+	{NULL},
+};
+
 static int run(int argc, char **argv)
 {
-	struct wishes wishes = {.help = false};
 	struct doctor doctor = {.count = 0};
-	char name[] = "pindown doctor";
-	int number, status;
+	int status;
 
-	argv[0] = name;
-	while ((number = getopt_long(argc, argv, "", options, NULL)) != -1)
-		if (!parse_option(number, &wishes))
-			return STATUS_USAGE;
-	if (wishes.help) {
-		fputs(help, stdout);
-		return STATUS_OK;
-	}
-	if (optind < argc) {
-		complain("doctor takes no argument, as '%s' is; pindown doctor --help says more",
-			 argv[optind]);
-		return STATUS_USAGE;
-	}
-	out_begin(wishes.colour, false);
+	(void)argc;
+	(void)argv;
 	examine(&doctor);
-	if (wishes.json)
+	if (wants_json)
 		print_json(&doctor);
 	else
 		print_text(&doctor);
@@ -217,5 +182,7 @@ static int run(int argc, char **argv)
 	return status;
 }
 
-const struct verb verb_doctor = {"doctor", "say whether this machine is fit for GPUDirect RDMA",
-				 run, options, ARGUMENTS_NONE};
+const struct verb verb_doctor = {
+	"doctor",	"say whether this machine is fit for GPUDirect RDMA",
+	help,		settings,
+	ARGUMENTS_NONE, .run = run};

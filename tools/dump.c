@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 /* pindown dump: what happened, call by call. */
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -43,86 +42,9 @@ static const char help[] =
 	"\n"
 	"Exit status: 0, 1 when a file could not be read wholly, 2 for bad options.\n";
 
-enum option_number {
-	CALL = 1,
-	ADDR,
-	THREAD,
-	TIME,
-	EVENT,
-	FAILED,
-	JSON,
-	CHROME,
-	FOLLOW,
-	NO_PAGER,
-	STACKS,
-	SYMBOLS,
-	COLOUR,
-	HELP
-};
-
-static const struct option options[] = {
-	{"call", required_argument, NULL, CALL},     {"addr", required_argument, NULL, ADDR},
-	{"thread", required_argument, NULL, THREAD}, {"time", required_argument, NULL, TIME},
-	{"event", required_argument, NULL, EVENT},   {"failed", no_argument, NULL, FAILED},
-	{"json", no_argument, NULL, JSON},	     {"chrome", no_argument, NULL, CHROME},
-	{"follow", no_argument, NULL, FOLLOW},	     {"no-pager", no_argument, NULL, NO_PAGER},
-	{"stacks", no_argument, NULL, STACKS},	     {"symbols", required_argument, NULL, SYMBOLS},
-	{"color", required_argument, NULL, COLOUR},  {"colour", required_argument, NULL, COLOUR},
-	{"help", no_argument, NULL, HELP},	     {NULL, 0, NULL, 0},
-};
-
-struct wishes {
-	struct filter filter;
-	const struct format *format;
-	enum out_colour colour;
-	bool help, follow, no_pager;
-};
-
-static bool parse_option(int number, struct wishes *wishes)
-{
-	switch (number) {
-	case CALL:
-		wishes->filter.call = optarg;
-		return true;
-	case ADDR:
-		return filter_addr(&wishes->filter, optarg);
-	case THREAD:
-		return filter_thread(&wishes->filter, optarg);
-	case TIME:
-		return filter_time(&wishes->filter, optarg);
-	case EVENT:
-		return filter_events(&wishes->filter, optarg);
-	case FAILED:
-		wishes->filter.failed = true;
-		return true;
-	case JSON:
-		wishes->format = &format_json;
-		return true;
-	case CHROME:
-		wishes->format = &format_chrome;
-		return true;
-	case FOLLOW:
-		wishes->follow = true;
-		return true;
-	case NO_PAGER:
-		wishes->no_pager = true;
-		return true;
-	case STACKS:
-		format_stacks = true;
-		return true;
-	case SYMBOLS:
-		return symbols_folder(optarg);
-	case COLOUR:
-		if (out_parse_colour(optarg, &wishes->colour))
-			return true;
-		complain("--color %s: must be one of auto, always, never", optarg);
-		return false;
-	case HELP:
-		wishes->help = true;
-		return true;
-	}
-	return false; /* getopt has said why */
-}
+static struct filter filter = {.to_time = UINT64_MAX};
+static const struct format *format;
+static bool wants_json, wants_chrome, follows, no_pager;
 
 static uint64_t now(void)
 {
@@ -132,13 +54,13 @@ static uint64_t now(void)
 	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-static void print_events(struct reader *reader, const struct wishes *wishes)
+static void print_events(struct reader *reader)
 {
 	struct event event;
 
 	while (reader_next(reader, &event))
-		if (filter_wants(&wishes->filter, &event))
-			wishes->format->event(&event);
+		if (filter_wants(&filter, &event))
+			format->event(&event);
 	out_flush();
 }
 
@@ -146,8 +68,7 @@ static void print_events(struct reader *reader, const struct wishes *wishes)
  * What is new is found by looking through the files again: not more often than a tenth of the time
  * goes there, and not more than five times a second.
  */
-static struct reader *follow(struct reader *reader, char *const *names, unsigned count,
-			     const struct wishes *wishes)
+static struct reader *follow(struct reader *reader, char *const *names, unsigned count)
 {
 	struct timespec pause;
 	uint64_t took = 0;
@@ -163,45 +84,70 @@ static struct reader *follow(struct reader *reader, char *const *names, unsigned
 		begin = now();
 		symbols_free(); /* they are of the files as they were opened */
 		reader = reader_again(reader, names, count);
-		print_events(reader, wishes);
+		print_events(reader);
 		took = now() - begin;
 	} while (more);
 	return reader;
 }
 
+/* ---- the verb ------------------------------------------------------------------------------- */
+
+static bool take_addr(const char *range)
+{
+	return filter_addr(&filter, range);
+}
+
+static bool take_thread(const char *number)
+{
+	return filter_thread(&filter, number);
+}
+
+static bool take_time(const char *span)
+{
+	return filter_time(&filter, span);
+}
+
+static bool take_events(const char *list)
+{
+	return filter_events(&filter, list);
+}
+
+static const struct setting settings[] = {
+	{"call", .text = &filter.call},
+	{"addr", .take = take_addr},
+	{"thread", .take = take_thread},
+	{"time", .take = take_time},
+	{"event", .take = take_events},
+	{"failed", .flag = &filter.failed},
+	{"json", .flag = &wants_json},
+	{"chrome", .flag = &wants_chrome},
+	{"follow", .flag = &follows},
+	{"no-pager", .flag = &no_pager},
+	{"stacks", .flag = &format_stacks},
+	{"symbols", .take = symbols_folder},
+	{NULL},
+};
+
 static int run(int argc, char **argv)
 {
-	struct wishes wishes = {.filter = {.to_time = UINT64_MAX}, .format = &format_text};
-	char name[] = "pindown dump";
 	struct reader *reader;
-	int number, status;
+	int status;
 
-	argv[0] = name;
-	while ((number = getopt_long(argc, argv, "", options, NULL)) != -1)
-		if (!parse_option(number, &wishes))
-			return STATUS_USAGE;
-	if (wishes.help) {
-		fputs(help, stdout);
-		return STATUS_OK;
-	}
-	if (optind == argc) {
-		complain("dump needs the name of a trace; pindown dump --help says more");
+	if (wants_chrome && (follows || wants_json)) {
+		complain("--chrome makes one document: it can't be given with --%s",
+			 follows ? "follow" : "json");
 		return STATUS_USAGE;
 	}
-	if (wishes.follow && wishes.format == &format_chrome) {
-		complain("--chrome makes one document: it can't be given with --follow");
-		return STATUS_USAGE;
-	}
-	out_begin(wishes.colour, false);
-	pager_begin(!wishes.no_pager && !wishes.follow && wishes.format == &format_text);
-	reader = reader_open(argv + optind, (unsigned)(argc - optind));
+	format = wants_chrome ? &format_chrome : wants_json ? &format_json : &format_text;
+	pager_begin(!no_pager && !follows && format == &format_text);
+	reader = reader_open(argv, (unsigned)argc);
 	if (!reader)
 		return STATUS_DAMAGED;
-	wishes.format->begin(reader);
-	print_events(reader, &wishes);
-	if (wishes.follow)
-		reader = follow(reader, argv + optind, (unsigned)(argc - optind), &wishes);
-	wishes.format->end(reader);
+	format->begin(reader);
+	print_events(reader);
+	if (follows)
+		reader = follow(reader, argv, (unsigned)argc);
+	format->end(reader);
 	out_flush();
 	status = reader_damaged(reader) ? STATUS_DAMAGED : STATUS_OK;
 	symbols_free();
@@ -209,5 +155,5 @@ static int run(int argc, char **argv)
 	return status;
 }
 
-const struct verb verb_dump = {"dump", "show a trace, one event a line", run, options,
-			       ARGUMENTS_TRACES};
+const struct verb verb_dump = {
+	"dump", "show a trace, one event a line", help, settings, ARGUMENTS_TRACES, .run = run};

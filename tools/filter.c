@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fnmatch.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,6 +125,9 @@ bad:
 
 bool filter_events(struct filter *filter, const char *text)
 {
+	char names[300];
+	int used = 0;
+
 	for (const char *at = text;; at++) {
 		size_t length = strcspn(at, ",");
 		unsigned event = 0;
@@ -138,9 +142,10 @@ bool filter_events(struct filter *filter, const char *text)
 		if (!*at)
 			return true;
 	}
-	complain("--event %s: must be names with commas between: "
-		 "call, pin, unpin, hit, evict, invalidate, map, error, lost",
-		 text);
+	for (unsigned event = 0; event < PD_EVENTS; event++)
+		used += snprintf(names + used, sizeof(names) - (size_t)used, "%s%s",
+				 event ? ", " : "", pd_event_names[event]);
+	complain("--event %s: must be names with commas between: %s", text, names);
 	return false;
 }
 

@@ -34,7 +34,7 @@ static int help_about(int argc, char **argv)
 	for (unsigned i = 0; argc > 2 && i < VERBS; i++) {
 		if (strcmp(argv[2], verbs[i]->name) == 0) {
 			arguments[0] = argv[2];
-			return verbs[i]->run(2, arguments);
+			return verb_start(verbs[i], 2, arguments);
 		}
 	}
 	print_help(stdout);
@@ -59,7 +59,7 @@ int main(int argc, char **argv)
 		return help_about(argc, argv);
 	for (unsigned i = 0; i < VERBS; i++)
 		if (strcmp(argv[1], verbs[i]->name) == 0)
-			return verbs[i]->run(argc - 1, argv + 1);
+			return verb_start(verbs[i], argc - 1, argv + 1);
 	fprintf(stderr, "pindown: there is no verb %s: it must be one of", argv[1]);
 	for (unsigned i = 0; i < VERBS; i++)
 		fprintf(stderr, "%s %s", i ? "," : "", verbs[i]->name);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* pindown replay: what a trace's registrations would have cost under other budgets and policies. */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,8 +45,7 @@ struct wishes {
 	unsigned budget_count;
 	unsigned policies; /* a bit each */
 	const char *svg;
-	bool ascii, help;
-	enum out_colour colour;
+	bool ascii;
 };
 
 /* ---- the replay ----------------------------------------------------------------------------- */
@@ -231,30 +229,32 @@ static bool parse_bytes(const char *text, size_t length, uint64_t *bytes)
 	return end == text + length && *bytes;
 }
 
-static bool parse_budgets(const char *text, struct wishes *wishes)
+static struct wishes wishes;
+
+static bool take_budgets(const char *text)
 {
 	for (;; text++) {
 		size_t length = strcspn(text, ",");
 
-		if (wishes->budget_count == MOST_BUDGETS) {
+		if (wishes.budget_count == MOST_BUDGETS) {
 			complain("--max-bytes: at most %d budgets", MOST_BUDGETS);
 			return false;
 		}
-		if (!parse_bytes(text, length, &wishes->budgets[wishes->budget_count])) {
+		if (!parse_bytes(text, length, &wishes.budgets[wishes.budget_count])) {
 			complain("--max-bytes %.*s: must be numbers of bytes, with K, M, G or T "
 				 "after them, "
 				 "and commas between",
 				 (int)(length < 100 ? length : 100), text);
 			return false;
 		}
-		wishes->budget_count++;
+		wishes.budget_count++;
 		text += length;
 		if (!*text)
 			return true;
 	}
 }
 
-static bool parse_policies(const char *text, struct wishes *wishes)
+static bool take_policies(const char *text)
 {
 	for (;; text++) {
 		size_t length = strcspn(text, ",");
@@ -269,50 +269,20 @@ static bool parse_policies(const char *text, struct wishes *wishes)
 				 (int)(length < 100 ? length : 100), text);
 			return false;
 		}
-		wishes->policies |= 1u << p;
+		wishes.policies |= 1u << p;
 		text += length;
 		if (!*text)
 			return true;
 	}
 }
 
-enum option_number { MAX_BYTES = 1, POLICY, SVG, ASCII, COLOUR, HELP };
-
-static const struct option options[] = {
-	{"max-bytes", required_argument, NULL, MAX_BYTES},
-	{"policy", required_argument, NULL, POLICY},
-	{"svg", required_argument, NULL, SVG},
-	{"ascii", no_argument, NULL, ASCII},
-	{"color", required_argument, NULL, COLOUR},
-	{"colour", required_argument, NULL, COLOUR},
-	{"help", no_argument, NULL, HELP},
-	{NULL, 0, NULL, 0},
+static const struct setting settings[] = {
+	{"max-bytes", .take = take_budgets},
+	{"policy", .take = take_policies},
+	{"svg", .text = &wishes.svg},
+	{"ascii", .flag = &wishes.ascii},
+	{NULL},
 };
-
-static bool parse_option(int number, struct wishes *wishes)
-{
-	switch (number) {
-	case MAX_BYTES:
-		return parse_budgets(optarg, wishes);
-	case POLICY:
-		return parse_policies(optarg, wishes);
-	case SVG:
-		wishes->svg = optarg;
-		return true;
-	case ASCII:
-		wishes->ascii = true;
-		return true;
-	case COLOUR:
-		if (out_parse_colour(optarg, &wishes->colour))
-			return true;
-		complain("--color %s: must be one of auto, always, never", optarg);
-		return false;
-	case HELP:
-		wishes->help = true;
-		return true;
-	}
-	return false; /* getopt has said why */
-}
 
 /* ---- the verb ------------------------------------------------------------------------------- */
 
@@ -340,9 +310,9 @@ static bool has_gets(const struct reader *reader)
 	return true;
 }
 
-static int replay_files(char *const *names, unsigned count, struct wishes *wishes)
+static int run(int argc, char **argv)
 {
-	struct reader *reader = reader_open(names, count);
+	struct reader *reader = reader_open(argv, (unsigned)argc);
 	int status = STATUS_OK;
 	struct uses *uses;
 
@@ -352,11 +322,15 @@ static int replay_files(char *const *names, unsigned count, struct wishes *wishe
 		reader_close(reader);
 		return STATUS_DAMAGED;
 	}
+	if (wishes.ascii)
+		out.utf8 = false;
+	if (!wishes.policies)
+		wishes.policies = ~0u;
 	uses = uses_make(reader);
 	if (!uses->gets) {
-		complain("%s: nothing was pinned, so there is nothing to replay", names[0]);
+		complain("%s: nothing was pinned, so there is nothing to replay", argv[0]);
 		status = STATUS_DAMAGED;
-	} else if (!print(uses, wishes) || reader_damaged(reader)) {
+	} else if (!print(uses, &wishes) || reader_damaged(reader)) {
 		status = STATUS_DAMAGED;
 	}
 	reader_complain(reader);
@@ -365,29 +339,9 @@ static int replay_files(char *const *names, unsigned count, struct wishes *wishe
 	return status;
 }
 
-static int run(int argc, char **argv)
-{
-	struct wishes wishes = {0};
-	char name[] = "pindown replay";
-	int number;
-
-	argv[0] = name;
-	while ((number = getopt_long(argc, argv, "", options, NULL)) != -1)
-		if (!parse_option(number, &wishes))
-			return STATUS_USAGE;
-	if (wishes.help) {
-		fputs(help, stdout);
-		return STATUS_OK;
-	}
-	if (optind == argc) {
-		complain("replay needs the name of a trace; pindown replay --help says more");
-		return STATUS_USAGE;
-	}
-	if (!wishes.policies)
-		wishes.policies = ~0u;
-	out_begin(wishes.colour, wishes.ascii);
-	return replay_files(argv + optind, (unsigned)(argc - optind), &wishes);
-}
-
-const struct verb verb_replay = {"replay", "what a trace would have cost with another budget", run,
-				 options, ARGUMENTS_TRACES};
+const struct verb verb_replay = {"replay",
+				 "what a trace would have cost with another budget",
+				 help,
+				 settings,
+				 ARGUMENTS_TRACES,
+				 .run = run};

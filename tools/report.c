@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 /* pindown report: what a trace says in sum. The answers first, the tallies after. */
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -259,85 +258,27 @@ static int compare(char *const *names, const struct report_wishes *wishes)
 	return status;
 }
 
-enum option_number { ALL = 1, ASCII, CHECK, DIFF, HTML, NO_PAGER, SYMBOLS, COLOUR, HELP };
+static struct report_wishes wishes;
 
-static const struct option options[] = {
-	{"all", no_argument, NULL, ALL},
-	{"ascii", no_argument, NULL, ASCII},
-	{"check", no_argument, NULL, CHECK},
-	{"diff", no_argument, NULL, DIFF},
-	{"html", required_argument, NULL, HTML},
-	{"no-pager", no_argument, NULL, NO_PAGER},
-	{"symbols", required_argument, NULL, SYMBOLS},
-	{"color", required_argument, NULL, COLOUR},
-	{"colour", required_argument, NULL, COLOUR},
-	{"help", no_argument, NULL, HELP},
-	{NULL, 0, NULL, 0},
+static const struct setting settings[] = {
+	{"all", .flag = &wishes.all},	     {"ascii", .flag = &wishes.ascii},
+	{"check", .flag = &wishes.check},    {"diff", .flag = &wishes.diff},
+	{"html", .text = &wishes.html},	     {"no-pager", .flag = &wishes.no_pager},
+	{"symbols", .take = symbols_folder}, {NULL},
 };
-
-static bool parse_option(int number, struct report_wishes *wishes)
-{
-	switch (number) {
-	case ALL:
-		wishes->all = true;
-		return true;
-	case ASCII:
-		wishes->ascii = true;
-		return true;
-	case CHECK:
-		wishes->check = true;
-		return true;
-	case DIFF:
-		wishes->diff = true;
-		return true;
-	case HTML:
-		wishes->html = optarg;
-		return true;
-	case NO_PAGER:
-		wishes->no_pager = true;
-		return true;
-	case SYMBOLS:
-		return symbols_folder(optarg);
-	case COLOUR:
-		if (out_parse_colour(optarg, &wishes->colour))
-			return true;
-		complain("--color %s: must be one of auto, always, never", optarg);
-		return false;
-	case HELP:
-		wishes->help = true;
-		return true;
-	}
-	return false; /* getopt has said why */
-}
 
 static int run(int argc, char **argv)
 {
-	struct report_wishes wishes = {0};
-	char name[] = "pindown report";
-	int number;
-
-	argv[0] = name;
-	while ((number = getopt_long(argc, argv, "", options, NULL)) != -1)
-		if (!parse_option(number, &wishes))
-			return STATUS_USAGE;
-	if (wishes.help) {
-		fputs(help, stdout);
-		return STATUS_OK;
-	}
-	if (optind == argc) {
-		complain("report needs the name of a trace; pindown report --help says more");
-		return STATUS_USAGE;
-	}
-	if (wishes.diff && (argc - optind != 2 || wishes.html)) {
+	if (wishes.diff && (argc != 2 || wishes.html)) {
 		complain(wishes.html ? "--diff prints text: it can't be given with --html"
 				     : "--diff needs two traces, the one before and the one after");
 		return STATUS_USAGE;
 	}
-	out_begin(wishes.colour, wishes.ascii);
+	if (wishes.ascii)
+		out.utf8 = false;
 	pager_begin(!wishes.no_pager);
-	return wishes.diff ? compare(argv + optind, &wishes)
-			   : report(argv + optind, (unsigned)(argc - optind), &wishes);
+	return wishes.diff ? compare(argv, &wishes) : report(argv, (unsigned)argc, &wishes);
 }
 
-const struct verb verb_report = {"report", "say what a trace shows in sum", run, options,
-				 ARGUMENTS_TRACES};
+const struct verb verb_report = {
+	"report", "say what a trace shows in sum", help, settings, ARGUMENTS_TRACES, .run = run};

@@ -9,8 +9,7 @@
 #include "tally.h"
 
 struct report_wishes {
-	bool all, ascii, help, check, diff, no_pager;
-	enum out_colour colour;
+	bool all, ascii, check, diff, no_pager;
 	const char *html; /* a file to be written; NULL: none */
 };
 

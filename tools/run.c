@@ -200,16 +200,12 @@ static void warn_about(const char *name)
 
 static int run(int argc, char **argv)
 {
-	char name[] = "pindown run";
 	int status;
 
-	argv[0] = name;
 	if (!take_options(argc, argv, &status))
 		return status;
-	if (optind == argc) {
-		complain("run needs the name of a program; pindown run --help says more");
+	if (!verb_has_arguments(&verb_run, argc - optind, argv + optind))
 		return STATUS_USAGE;
-	}
 	if (!check_configuration())
 		return STATUS_USAGE;
 	warn_about(argv[optind]);
@@ -221,5 +217,5 @@ static int run(int argc, char **argv)
 	return status;
 }
 
-const struct verb verb_run = {"run", "start a program with libpindown.so preloaded", run, NULL,
-			      ARGUMENTS_COMMAND};
+const struct verb verb_run = {"run", "start a program with libpindown.so preloaded",
+			      .arguments = ARGUMENTS_COMMAND, .run_words = run};

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
@@ -85,12 +86,27 @@ static void stop(void)
 	take_over();
 }
 
-int screen_key(unsigned milliseconds)
+static unsigned interval = 2000; /* ms */
+
+bool screen_take_interval(const char *text)
+{
+	char *end;
+	double seconds = strtod(text, &end);
+
+	if (end != text && !*end && seconds >= 0.1 && seconds <= 3600) {
+		interval = (unsigned)(seconds * 1000);
+		return true;
+	}
+	complain("--interval %s: must be a number of seconds from 0.1 to 3600", text);
+	return false;
+}
+
+int screen_key(void)
 {
 	struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
 	char key = 0;
 
-	if (!ended && !stopped && poll(&input, 1, (int)milliseconds) > 0 &&
+	if (!ended && !stopped && poll(&input, 1, (int)interval) > 0 &&
 	    read(STDIN_FILENO, &key, 1) == 0)
 		return 'q'; /* the terminal is gone */
 	if (stopped)

@@ -17,7 +17,10 @@ void screen_draw_begin(void);
 void screen_draw_end(void);
 unsigned screen_rows(void);
 
-/* Waits so long for a key; 0: none came. 'q' also when a signal asks to end. */
-int screen_key(unsigned milliseconds);
+/* For --interval: seconds, as a text; false after one line that says what is accepted. */
+bool screen_take_interval(const char *text);
+
+/* Waits that long (2 s if nothing was taken) for a key; 0: none came. 'q' also when a signal asks to end. */
+int screen_key(void);
 
 #endif

@@ -2,7 +2,6 @@
 /* pindown top: the processes that run under the library, and their counters. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <getopt.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,23 +33,12 @@ static const char help[] =
 	"\n"
 	"Exit status: 0, 1 when a process that was named is not there, 2 for bad options.\n";
 
-enum option_number { ONCE = 1, JSON, SORT, INTERVAL, COLOUR, HELP };
-
-static const struct option options[] = {
-	{"once", no_argument, NULL, ONCE},	    {"json", no_argument, NULL, JSON},
-	{"sort", required_argument, NULL, SORT},    {"interval", required_argument, NULL, INTERVAL},
-	{"color", required_argument, NULL, COLOUR}, {"colour", required_argument, NULL, COLOUR},
-	{"help", no_argument, NULL, HELP},	    {NULL, 0, NULL, 0},
-};
-
 enum sort { BY_PINNED, BY_REGIONS, BY_KEPT, BY_HITS, BY_MISSES, BY_PID, SORTS };
 static const char *const sort_names[SORTS] = {"pinned", "regions", "kept", "hits", "misses", "pid"};
 
 struct wishes {
-	bool once, json, help;
+	bool once, json;
 	enum sort sort;
-	unsigned interval; /* ms */
-	enum out_colour colour;
 	const uint32_t *pids;
 	unsigned pid_count;
 };
@@ -286,56 +274,6 @@ static void print_json(const struct processes *all)
 
 /* ---- the verb ------------------------------------------------------------------------------ */
 
-static bool parse_sort(struct wishes *wishes, const char *text)
-{
-	for (unsigned i = 0; i < SORTS; i++) {
-		if (strcmp(text, sort_names[i]) == 0) {
-			wishes->sort = (enum sort)i;
-			return true;
-		}
-	}
-	complain("--sort %s: must be one of pinned, regions, kept, hits, misses, pid", text);
-	return false;
-}
-
-static bool parse_interval(struct wishes *wishes, const char *text)
-{
-	char *end;
-	double seconds = strtod(text, &end);
-
-	if (end != text && !*end && seconds >= 0.1 && seconds <= 3600) {
-		wishes->interval = (unsigned)(seconds * 1000);
-		return true;
-	}
-	complain("--interval %s: must be a number of seconds from 0.1 to 3600", text);
-	return false;
-}
-
-static bool parse_option(int number, struct wishes *wishes)
-{
-	switch (number) {
-	case ONCE:
-		wishes->once = true;
-		return true;
-	case JSON:
-		wishes->json = true;
-		return true;
-	case SORT:
-		return parse_sort(wishes, optarg);
-	case INTERVAL:
-		return parse_interval(wishes, optarg);
-	case COLOUR:
-		if (out_parse_colour(optarg, &wishes->colour))
-			return true;
-		complain("--color %s: must be one of auto, always, never", optarg);
-		return false;
-	case HELP:
-		wishes->help = true;
-		return true;
-	}
-	return false; /* getopt has said why */
-}
-
 static bool parse_pids(char **texts, uint32_t *pids, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++) {
@@ -404,37 +342,47 @@ static void follow(struct wishes *wishes)
 		screen_draw_begin();
 		print_all(&all, wishes, screen_rows(), true);
 		screen_draw_end();
-		key = screen_key(wishes->interval);
+		key = screen_key();
 		if (key == 's')
 			wishes->sort = (wishes->sort + 1) % SORTS;
 	}
 	processes_free(&all);
 }
 
+static struct wishes wishes;
+
+static bool take_sort(const char *column)
+{
+	for (unsigned i = 0; i < SORTS; i++) {
+		if (strcmp(column, sort_names[i]) == 0) {
+			wishes.sort = (enum sort)i;
+			return true;
+		}
+	}
+	complain("--sort %s: must be one of pinned, regions, kept, hits, misses, pid", column);
+	return false;
+}
+
+static const struct setting settings[] = {
+	{"once", .flag = &wishes.once},
+	{"json", .flag = &wishes.json},
+	{"sort", .take = take_sort},
+	{"interval", .take = screen_take_interval},
+	{NULL},
+};
+
 static int run(int argc, char **argv)
 {
-	struct wishes wishes = {.interval = 2000};
-	char name[] = "pindown top";
 	uint32_t pids[256];
-	int number;
 
-	argv[0] = name;
-	while ((number = getopt_long(argc, argv, "", options, NULL)) != -1)
-		if (!parse_option(number, &wishes))
-			return STATUS_USAGE;
-	if (wishes.help) {
-		fputs(help, stdout);
-		return STATUS_OK;
-	}
-	wishes.pid_count = (unsigned)(argc - optind);
+	wishes.pid_count = (unsigned)argc;
 	if (wishes.pid_count > sizeof(pids) / sizeof(pids[0])) {
 		complain("at most %zu processes can be named", sizeof(pids) / sizeof(pids[0]));
 		return STATUS_USAGE;
 	}
-	if (!parse_pids(argv + optind, pids, wishes.pid_count))
+	if (!parse_pids(argv, pids, wishes.pid_count))
 		return STATUS_USAGE;
 	wishes.pids = pids;
-	out_begin(wishes.colour, false);
 	if (wishes.once || wishes.json || !screen_begin())
 		return once(&wishes);
 	follow(&wishes);
@@ -442,5 +390,9 @@ static int run(int argc, char **argv)
 	return STATUS_OK;
 }
 
-const struct verb verb_top = {"top", "show running processes and what they have pinned", run,
-			      options, ARGUMENTS_PROCESSES};
+const struct verb verb_top = {"top",
+			      "show running processes and what they have pinned",
+			      help,
+			      settings,
+			      ARGUMENTS_PROCESSES,
+			      .run = run};

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
+/* A verb of the command, and how its words are taken: the same for all. */
 #ifndef VERB_H
 #define VERB_H
 
-/* What a verb takes besides options, for completion in a shell. */
+#include <stdbool.h>
+
+/* What a verb takes besides options; also for completion in a shell. */
 enum arguments {
 	ARGUMENTS_NONE,
 	ARGUMENTS_TRACES,
@@ -11,18 +14,34 @@ enum arguments {
 	ARGUMENTS_PROCESSES,
 };
 
-struct option;
-
-struct verb {
-	const char *name, *summary;
-	/* argv[0] is the verb's name; returns the exit status. */
-	int (*run)(int argc, char **argv);
-	const struct option *options; /* NULL: run_options() */
-	enum arguments arguments;
+/* An option does one of three things. */
+struct setting {
+	const char *name;
+	bool *flag;			 /* it has no value and sets this */
+	const char **text;		 /* its value is kept here */
+	bool (*take)(const char *value); /* false after one line that says what is accepted */
 };
 
-/* The options of `run`, from the table of variables; the caller frees them. */
+struct verb {
+	const char *name, *summary, *help;
+	const struct setting
+		*settings; /* the last has no name; --color and --help are everybody's */
+	enum arguments arguments;
+	int (*run)(int argc, char **argv); /* with what is no option; returns the exit status */
+	/* Instead of these two: takes all words, the first of which is its name ("pindown run"). */
+	int (*run_words)(int argc, char **argv);
+};
+
+/* argv[0] is the verb's name. Flags and texts are cleared first. Returns the exit status. */
+int verb_start(const struct verb *verb, int argc, char **argv);
+
+/* Of a verb with settings: for getopt_long(); for release(). */
+struct option *verb_options(const struct verb *verb);
+/* The options of `run`, from the table of variables; the same. */
 struct option *run_options(void);
+
+/* Whether there are as many arguments as the verb needs; false after one line. */
+bool verb_has_arguments(const struct verb *verb, int argc, char **argv);
 
 extern const struct verb verb_run, verb_dump, verb_report, verb_check, verb_doctor, verb_bar,
 	verb_top, verb_replay;

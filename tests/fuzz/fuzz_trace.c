@@ -10,14 +10,12 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "format.h"
 #include "fuzz_trace.h"
 #include "out.h"
 #include "trace_format.h"
@@ -70,8 +68,7 @@ static void run(const struct verb *verb, char *first, char *second, char *name)
 	if (second)
 		words[count++] = second;
 	words[count++] = name;
-	optind = 0; /* getopt begins anew */
-	verb->run(count, words);
+	verb_start(verb, count, words);
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
@@ -97,7 +94,6 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 	}
 	if (ftruncate(fd, 0) != 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
 		abort();
-	format_stacks = false; /* --stacks lasts as long as a process */
 	run(&verb_dump, size & 1 ? stacks : NULL, NULL, name);
 	run(&verb_dump, json, size & 1 ? stacks : NULL, name);
 	run(&verb_dump, chrome, NULL, name);

@@ -363,7 +363,7 @@ static const struct setting settings[] = {
 	{"interval", .take = screen_take_interval},
 	{"sysfs", .take = take_root},
 	{"json", .flag = &wishes.json},
-	{NULL},
+	{.name = NULL},
 };
 
 static int run(int argc, char **argv)

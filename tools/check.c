@@ -258,7 +258,7 @@ static bool all_calls, wants_json;
 static const struct setting settings[] = {
 	{"all", .flag = &all_calls},
 	{"json", .flag = &wants_json},
-	{NULL},
+	{.name = NULL},
 };
 
 /* The exit status for one file. */

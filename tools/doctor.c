@@ -161,7 +161,7 @@ static bool take_root(const char *folder)
 static const struct setting settings[] = {
 	{"sysfs", .take = take_root},
 	{"json", .flag = &wants_json},
-	{NULL},
+	{.name = NULL},
 };
 
 static int run(int argc, char **argv)

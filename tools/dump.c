@@ -125,7 +125,7 @@ static const struct setting settings[] = {
 	{"no-pager", .flag = &no_pager},
 	{"stacks", .flag = &format_stacks},
 	{"symbols", .take = symbols_folder},
-	{NULL},
+	{.name = NULL},
 };
 
 static int run(int argc, char **argv)

@@ -281,7 +281,7 @@ static const struct setting settings[] = {
 	{"policy", .take = take_policies},
 	{"svg", .text = &wishes.svg},
 	{"ascii", .flag = &wishes.ascii},
-	{NULL},
+	{.name = NULL},
 };
 
 /* ---- the verb ------------------------------------------------------------------------------- */

@@ -368,7 +368,7 @@ static const struct setting settings[] = {
 	{"json", .flag = &wishes.json},
 	{"sort", .take = take_sort},
 	{"interval", .take = screen_take_interval},
-	{NULL},
+	{.name = NULL},
 };
 
 static int run(int argc, char **argv)

@@ -264,7 +264,7 @@ static const struct setting settings[] = {
 	{"all", .flag = &wishes.all},	     {"ascii", .flag = &wishes.ascii},
 	{"check", .flag = &wishes.check},    {"diff", .flag = &wishes.diff},
 	{"html", .text = &wishes.html},	     {"no-pager", .flag = &wishes.no_pager},
-	{"symbols", .take = symbols_folder}, {NULL},
+	{"symbols", .take = symbols_folder}, {.name = NULL},
 };
 
 static int run(int argc, char **argv)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #ifndef PD_LIBDIR
@@ -20,11 +21,12 @@ const char *preload_installed(void)
 bool preload_find(char *path, size_t room)
 {
 	static const char *const places[] = {"", "../lib/", "../lib64/", NULL};
-	char self[PATH_MAX];
-	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	char *slash;
+	char self[PATH_MAX] = "", *slash;
 
-	self[length > 0 ? length : 0] = '\0';
+	/* Where there is no /proc: as it was started. */
+	if (!realpath("/proc/self/exe", self) &&
+	    !realpath((const char *)getauxval(AT_EXECFN), self))
+		self[0] = '\0';
 	slash = strrchr(self, '/');
 	for (unsigned i = 0; slash && places[i]; i++) {
 		char candidate[PATH_MAX + 40], real[PATH_MAX];

@@ -24,7 +24,7 @@ $(B)/unit/test_tools: $(B)/obj/tests/unit/test_tools.c.o $(B)/obj/tests/unit/mad
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) $(CHECK_LIBS) -lpthread
 
 # The command from outside: traces made by hand, and what is to be printed of them.
-CHECK_SIM += tests/unit/check-tools tests/unit/check-bounds tests/unit/check-chrome tests/unit/check-symbols tests/unit/check-traces tests/unit/check-programs tests/unit/check-doctor tests/unit/check-top tests/unit/check-bar tests/unit/check-completion tests/unit/check-replay
+CHECK_SIM += tests/unit/check-tools tests/unit/check-bounds tests/unit/check-chrome tests/unit/check-symbols tests/unit/check-traces tests/unit/check-programs tests/unit/check-doctor tests/unit/check-roots tests/unit/check-top tests/unit/check-bar tests/unit/check-completion tests/unit/check-replay
 CHECK_WITH += $(B)/bench/patterns $(B)/unit/make_trace $(B)/unit/live_app
 
 $(B)/unit/make_trace: $(patsubst %,$(B)/obj/tests/unit/%.c.o,make_trace made_trace)

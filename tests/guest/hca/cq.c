@@ -11,7 +11,7 @@ static struct hca_cq *to_hca_cq(struct ib_cq *cq)
 	return container_of(cq, struct hca_cq, ib);
 }
 
-int hca_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr, struct ib_udata *udata)
+int hca_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr, HCA_CREATE_CQ_REST)
 {
 	struct hca_cq *cq = to_hca_cq(ib);
 

@@ -20,6 +20,7 @@
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
 
+#include "compat.h"
 #include "edu_engine.h"
 
 #define HCA_MOST_SGE   4
@@ -64,9 +65,11 @@ struct hca_context {
 /* ---- memory regions: mr.c ---- */
 
 struct ib_mr *hca_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access,
-			      struct ib_udata *udata);
+			      HCA_REG_REST);
 struct ib_mr *hca_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd,
-				     int access, struct ib_udata *udata);
+				     int access, HCA_REG_DMABUF_REST);
+struct ib_mr *hca_rereg_user_mr(struct ib_mr *mr, int flags, u64 start, u64 length, u64 iova,
+				int access, struct ib_pd *pd, struct ib_udata *udata);
 int hca_dereg_mr(struct ib_mr *mr, struct ib_udata *udata);
 
 /*
@@ -86,7 +89,7 @@ struct hca_cq {
 	bool armed;
 };
 
-int hca_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr, struct ib_udata *udata);
+int hca_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr, HCA_CREATE_CQ_REST);
 int hca_destroy_cq(struct ib_cq *cq, struct ib_udata *udata);
 int hca_poll_cq(struct ib_cq *cq, int most, struct ib_wc *wc);
 int hca_req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags flags);

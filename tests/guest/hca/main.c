@@ -100,6 +100,7 @@ static const struct ib_device_ops hca_ops = {
 	.dealloc_pd = hca_dealloc_pd,
 	.reg_user_mr = hca_reg_user_mr,
 	.reg_user_mr_dmabuf = hca_reg_user_mr_dmabuf,
+	.rereg_user_mr = hca_rereg_user_mr,
 	.dereg_mr = hca_dereg_mr,
 	.create_cq = hca_create_cq,
 	.destroy_cq = hca_destroy_cq,

@@ -11,9 +11,6 @@
 #include <linux/dma-resv.h>
 #include <linux/module.h>
 #include <linux/slab.h>
-#ifdef HCA_HAS_ITER_H /* a part of ib_umem.h before */
-#include <rdma/iter.h>
-#endif
 
 #include "hca.h"
 
@@ -108,8 +105,7 @@ static int mr_publish(struct hca *hca, struct hca_mr *mr, enum hca_counter count
 	return 0;
 }
 
-struct ib_mr *hca_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access,
-			      struct ib_udata *udata)
+static struct ib_mr *mr_of_host(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access)
 {
 	struct hca *hca = to_hca(pd->device);
 	struct ib_umem *umem;
@@ -118,7 +114,7 @@ struct ib_mr *hca_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
 
 	if (access & ~HCA_ACCESS)
 		return ERR_PTR(-EOPNOTSUPP);
-	umem = ib_umem_get(&hca->ib, start, length, access);
+	umem = ib_umem_get_va(&hca->ib, start, length, access);
 	if (IS_ERR(umem))
 		return ERR_CAST(umem);
 	mr = mr_new(pd, umem, iova, access);
@@ -136,6 +132,12 @@ free:
 release:
 	ib_umem_release(umem);
 	return ERR_PTR(error);
+}
+
+struct ib_mr *hca_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access,
+			      HCA_REG_REST)
+{
+	return mr_of_host(pd, start, length, iova, access);
 }
 
 /* The exporter says stop; its reservation lock is held. No DMA is under way when this returns. */
@@ -156,7 +158,7 @@ static void mr_moves(struct dma_buf_attachment *attachment)
 
 static const struct dma_buf_attach_ops mr_attach_ops = {
 	.allow_peer2peer = true,
-	.move_notify = mr_moves,
+	.HCA_MOVE_NOTIFY = mr_moves,
 };
 
 static int mr_map_dmabuf(struct hca *hca, struct hca_mr *mr, struct ib_umem_dmabuf *umem)
@@ -175,7 +177,7 @@ static int mr_map_dmabuf(struct hca *hca, struct hca_mr *mr, struct ib_umem_dmab
 }
 
 struct ib_mr *hca_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd,
-				     int access, struct ib_udata *udata)
+				     int access, HCA_REG_DMABUF_REST)
 {
 	struct hca *hca = to_hca(pd->device);
 	struct ib_umem_dmabuf *umem;
@@ -210,6 +212,33 @@ free:
 release:
 	ib_umem_release(&umem->umem);
 	return ERR_PTR(error);
+}
+
+/*
+ * Another place makes another region: ib_core puts it where the old one was, and ends that. Rights and
+ * domain are changed in place, with the key as it is.
+ */
+struct ib_mr *hca_rereg_user_mr(struct ib_mr *ib, int flags, u64 start, u64 length, u64 iova,
+				int access, struct ib_pd *pd, struct ib_udata *udata)
+{
+	struct hca_mr *mr = container_of(ib, struct hca_mr, ib);
+	struct hca *hca = to_hca(ib->device);
+
+	if (!(flags & IB_MR_REREG_PD))
+		pd = mr->pd;
+	if (!(flags & IB_MR_REREG_ACCESS))
+		access = mr->access;
+	if (mr->umem->is_dmabuf || access & ~HCA_ACCESS)
+		return ERR_PTR(-EOPNOTSUPP);
+	if (flags & IB_MR_REREG_TRANS)
+		return mr_of_host(pd, start, length, iova, access);
+	if (ib_access_writable(access) && !mr->umem->writable)
+		return ERR_PTR(-EOPNOTSUPP);
+	mutex_lock(&hca->engine.lock);
+	mr->pd = pd;
+	mr->access = access;
+	mutex_unlock(&hca->engine.lock);
+	return NULL;
 }
 
 int hca_dereg_mr(struct ib_mr *ib, struct ib_udata *udata)

@@ -67,6 +67,16 @@ static struct ibv_mr *edu_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 	return NULL;
 }
 
+static int edu_rereg_mr(struct verbs_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+			size_t length, int access)
+{
+	struct ib_uverbs_rereg_mr_resp resp;
+	COMMAND(rereg_mr) cmd;
+
+	return ibv_cmd_rereg_mr(mr, (uint32_t)flags, addr, length, (uintptr_t)addr, access, pd,
+				&cmd, sizeof(cmd), &resp, sizeof(resp));
+}
+
 static int edu_dereg_mr(struct verbs_mr *mr)
 {
 	int error = ibv_cmd_dereg_mr(mr);
@@ -181,6 +191,7 @@ static const struct verbs_context_ops edu_ops = {
 	.reg_dmabuf_mr = edu_reg_dmabuf_mr,
 	.reg_mr = edu_reg_mr,
 	.req_notify_cq = ibv_cmd_req_notify_cq,
+	.rereg_mr = edu_rereg_mr,
 };
 
 static struct verbs_context *edu_alloc_context(struct ibv_device *device, int fd, void *data)

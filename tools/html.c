@@ -210,23 +210,30 @@ static void put_words(FILE *page, const char *text)
 	fputs("</td>", page);
 }
 
-static void put_who(FILE *page, const struct trace_file *file, uint32_t stack)
+/* A stack: its first line, the rest folded away unless `open`. */
+static void put_who(FILE *page, const struct trace_file *file, uint32_t stack, bool open)
 {
 	enum { MOST = 8 };
 	struct place places[MOST];
 	unsigned count = stack ? symbols_chain(file, stack, places, MOST) : 0;
 	char text[PLACE_ROOM];
 
-	fputs("<td class=\"w\">", page);
-	for (unsigned i = 0; i < count; i++) {
-		fputs(i ? "<br><span class=\"dim\">" : "", page);
-		html_text(page, place_text(&places[i], text));
-		fputs(i ? "</span>" : "", page);
+	if (count <= 1) {
+		put_words(page, count ? place_text(&places[0], text) : "–");
+		return;
 	}
-	fputs(count ? "</td>" : "–</td>", page);
+	fprintf(page, "<td class=\"w\"><details%s><summary>", open ? " open" : "");
+	html_text(page, place_text(&places[0], text));
+	fputs("</summary>", page);
+	for (unsigned i = 1; i < count; i++) {
+		fputs(i > 1 ? "<br>" : "", page);
+		html_text(page, place_text(&places[i], text));
+	}
+	fputs("</details></td>", page);
 }
 
-static void put_finding(FILE *page, const struct reader *reader, const struct finding *finding)
+static void put_finding(FILE *page, const struct reader *reader, const struct finding *finding,
+			bool open)
 {
 	const struct region *region = &finding->region;
 	const struct trace_file *file = reader_file(reader, region->file);
@@ -240,14 +247,14 @@ static void put_finding(FILE *page, const struct reader *reader, const struct fi
 		   region->freed ? duration_text(region->freed_at).text : "–");
 	put_number(page, finding->until,
 		   finding->until == UINT64_MAX ? "never" : duration_text(finding->until).text);
-	put_who(page, file, region->pin_stack);
-	put_who(page, file, region->freed_stack);
+	put_who(page, file, region->pin_stack, open);
+	put_who(page, file, region->freed_stack, open);
 	put_process_number(page, file);
 	fputs("</tr>\n", page);
 }
 
 static void put_findings(FILE *page, const char *title, const struct reader *reader,
-			 const struct findings *findings, uint64_t count)
+			 const struct findings *findings, uint64_t count, bool open)
 {
 	static const char *const columns[] = {
 		"address",	"#size",     "#device",	 "#pinned at", "#freed at",
@@ -258,7 +265,7 @@ static void put_findings(FILE *page, const char *title, const struct reader *rea
 		return;
 	begin_table(page, title, columns);
 	for (unsigned i = 0; i < shown; i++)
-		put_finding(page, reader, &findings->list[i]);
+		put_finding(page, reader, &findings->list[i], open);
 	end_table(page, shown, count);
 }
 
@@ -396,11 +403,14 @@ static void put_page(FILE *page, const struct reader *reader, const struct tally
 	put_head(page, reader);
 	put_answers(page, tally);
 	put_findings(page, "Stale registrations: memory that was freed while in use", reader,
-		     &tally->freed, tally->freed_count);
-	put_findings(page, "Missed invalidations", reader, &tally->missed, tally->missed_count);
-	put_findings(page, "Still pinned at the end", reader, &tally->left, tally->left_count);
+		     &tally->freed, tally->freed_count, true);
+	put_findings(page, "Missed invalidations", reader, &tally->missed, tally->missed_count,
+		     true);
 	if (tally->all.pins)
 		put_pictures(page, &tally->history);
+	/* No fault, and often many. */
+	put_findings(page, "Still pinned at the end", reader, &tally->left, tally->left_count,
+		     false);
 	put_sites(page, &tally->sites);
 	put_calls(page, tally);
 	put_devices(page, tally);

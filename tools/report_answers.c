@@ -104,10 +104,15 @@ static void print_what_it_cost(const struct tally *tally)
 	if (tally->sites.count) {
 		const struct site *site = &tally->sites.list[0];
 
-		snprintf(text, sizeof(text), "%s: %s in %s %s%s", site->caller,
-			 duration_text(site->ns).text, count_text(site->count).text,
-			 strcmp(site->what, "pin") == 0 ? "" : "calls of ",
-			 strcmp(site->what, "pin") == 0 ? "pins" : site->what);
+		const char *many = site->count == 1 ? "" : "s";
+
+		if (strcmp(site->what, "pin") == 0)
+			snprintf(text, sizeof(text), "%s: %s in %s pin%s", site->caller,
+				 duration_text(site->ns).text, count_text(site->count).text, many);
+		else
+			snprintf(text, sizeof(text), "%s: %s in %s call%s of %s", site->caller,
+				 duration_text(site->ns).text, count_text(site->count).text, many,
+				 site->what);
 		print_line("Hottest call site", FACT, text);
 	}
 }
@@ -127,22 +132,31 @@ bool report_is_bad(const struct tally *tally)
 
 /* ---- lists of regions ----------------------------------------------------------------------- */
 
-/* The whole way, so that what the program meant is seen too. */
-static void print_who(const struct trace_file *file, const char *what, uint32_t stack)
+/* The whole way, so that what the program meant is seen too; but once for rows of the same. */
+static void print_who(const struct trace_file *file, const char *what, uint32_t stack,
+		      bool as_above)
 {
 	enum { MOST = 8 };
 	struct place places[MOST];
 	unsigned count = stack ? symbols_chain(file, stack, places, MOST) : 0;
 	char text[PLACE_ROOM];
 
+	if (count && as_above) {
+		out_print("      %s%-10s  as above%s\n", out_dim(), what, out_plain());
+		return;
+	}
 	for (unsigned i = 0; i < count; i++)
 		out_print("      %s%-10s%s  %s\n", out_dim(), i ? "" : what, out_plain(),
 			  place_text(&places[i], text));
 }
 
-static void print_finding(const struct reader *reader, const struct finding *finding, bool freed)
+/* above: the one before, or NULL. */
+static void print_finding(const struct reader *reader, const struct finding *finding,
+			  const struct finding *above, bool freed)
 {
 	const struct region *region = &finding->region;
+	const struct region *other =
+		above && above->region.file == region->file ? &above->region : NULL;
 	const struct trace_file *file = reader_file(reader, region->file);
 	char *at = out_room();
 	char number[24];
@@ -166,10 +180,13 @@ static void print_finding(const struct reader *reader, const struct finding *fin
 		at = put_decimal_right(at, file->header.pid, 9);
 	*at++ = '\n';
 	out_took(at);
-	print_who(file, "pinned by", region->pin_stack);
-	print_who(file, "freed by", region->freed_stack);
+	print_who(file, "pinned by", region->pin_stack,
+		  other && other->pin_stack == region->pin_stack);
+	print_who(file, "freed by", region->freed_stack,
+		  other && other->freed_stack == region->freed_stack);
 	if (freed)
-		print_who(file, "let go by", region->unpin_stack);
+		print_who(file, "let go by", region->unpin_stack,
+			  other && other->unpin_stack == region->unpin_stack);
 }
 
 static void print_findings(const struct reader *reader, const struct findings *findings,
@@ -188,7 +205,7 @@ static void print_findings(const struct reader *reader, const struct findings *f
 		out_dim(), freed ? "   unpinned" : "", reader_files(reader) > 1 ? "      pid" : "",
 		out_plain());
 	for (unsigned i = 0; i < shown; i++)
-		print_finding(reader, &findings->list[i], freed);
+		print_finding(reader, &findings->list[i], i ? &findings->list[i - 1] : NULL, freed);
 	if (shown < count)
 		out_print("  and %s more%s\n", count_text(count - shown).text,
 			  wishes->all ? "" : " (--all shows them)");

@@ -2,34 +2,41 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/membarrier.h>
+#include <stddef.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "asym.h"
 #include "thread.h"
 
-bool pd_asymmetric;
+uint32_t pd_payer = PD_EACH_MUST;
+uint32_t pd_barriers;
+struct pd_asym_limits pd_asym_limits = {.few = 64, .many = 256};
+
+static bool has_membarrier; /* constant after pd_asym_init() */
+
+/* Acquire and release: who sees it set may use membarrier. Set by a pin before it takes off. */
+static bool registered;
 
 static int membarrier(int command)
 {
 	return (int)syscall(SYS_membarrier, command, 0, 0);
 }
 
-/* Acquire and release: who sees it set may use membarrier. Set by a pin before it takes off. */
-static bool registered;
-
 void pd_asym_init(void)
 {
 	int saved = errno;
 	int commands = PD_CAN_ASYM ? membarrier(MEMBARRIER_CMD_QUERY) : -1;
 
-	pd_asymmetric = commands > 0 && commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED;
+	has_membarrier = commands > 0 && commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED;
+	if (has_membarrier)
+		__atomic_store_n(&pd_payer, PD_RARE_PAYS, __ATOMIC_RELAXED);
 	errno = saved;
 }
 
 bool pd_asym_is_registered(void)
 {
-	return !pd_asymmetric || __atomic_load_n(&registered, __ATOMIC_ACQUIRE);
+	return !has_membarrier || __atomic_load_n(&registered, __ATOMIC_ACQUIRE);
 }
 
 bool pd_asym_register(void)
@@ -44,34 +51,71 @@ bool pd_asym_register(void)
 	return registered;
 }
 
-static void full_barrier(void)
+/* ---- who pays ----------------------------------------------------------------------------- */
+
+#define AT_A_TIME 8u /* barriers */
+
+/* Threads that come here at once count wrong, and at worst change too early or too late. */
+static bool hits_are_few(void)
 {
-#if PD_CAN_ASYM
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-#endif
-	/* Otherwise, under ThreadSanitizer, all stores and loads concerned are sequentially consistent. */
+	static uint32_t since;
+	static uint64_t hits_before;
+	uint32_t barriers = __atomic_load_n(&since, __ATOMIC_RELAXED) + 1;
+	uint64_t hits, before;
+
+	__atomic_store_n(&since, barriers % AT_A_TIME, __ATOMIC_RELAXED);
+	if (barriers < AT_A_TIME)
+		return false;
+	hits = pd_counter_sum(offsetof(struct pd_counters, hits));
+	before = __atomic_exchange_n(&hits_before, hits, __ATOMIC_RELAXED);
+	return hits - before < (uint64_t)pd_asym_limits.few * AT_A_TIME;
+}
+
+static bool begin_change(void)
+{
+	uint32_t rare = PD_RARE_PAYS;
+
+	return hits_are_few() && __atomic_compare_exchange_n(&pd_payer, &rare, PD_CHANGING, false,
+							     __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+
+/* Release: who is told EACH_PAYS sees what the membarrier has made known. */
+static void end_change(void)
+{
+	__atomic_store_n(&pd_payer, PD_EACH_PAYS, __ATOMIC_RELEASE);
 }
 
 void pd_heavy_barrier(void)
 {
 	int saved = errno;
+	bool change;
 
-	/* Our stores, whatever their order, come before the look at who else is there. */
-	full_barrier();
+	/* Our stores, whatever their order, come before the look at who else is there, and who pays. */
+	pd_own_fence();
 	if (pd_thread_is_alone())
 		return;
+	__atomic_store_n(&pd_barriers, __atomic_load_n(&pd_barriers, __ATOMIC_RELAXED) + 1,
+			 __ATOMIC_RELAXED);
+	/* Acquire: pairs with end_change(). */
+	if (__atomic_load_n(&pd_payer, __ATOMIC_ACQUIRE) >= PD_EACH_PAYS)
+		return;
 	/* Once registered, it can't fail. Before that there is nobody to be told. */
-	if (__atomic_load_n(&registered, __ATOMIC_ACQUIRE))
+	if (__atomic_load_n(&registered, __ATOMIC_ACQUIRE)) {
+		change = begin_change();
 		membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-		/* membarrier orders the others; this orders us: what follows is not loaded before. */
-#if PD_CAN_ASYM
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-#endif
+		if (change)
+			end_change();
+	}
+	/* membarrier orders the others; this orders us: what follows is not loaded before. */
+	pd_own_fence();
 	errno = saved;
 }
 
+/* One thread is left, which may have been forked in the middle of another's change. */
 void pd_asym_fork_child(void)
 {
+	if (has_membarrier)
+		__atomic_store_n(&pd_payer, PD_RARE_PAYS, __ATOMIC_RELAXED);
 	if (registered) {
 		registered = false;
 		pd_asym_register();

@@ -7,13 +7,25 @@
  * The pattern, everywhere it is used (store, then load what the other side stores):
  *
  *	frequent				rare
- *	pd_publish(&mine, ...)			__atomic_store_n(&theirs, ..., SEQ_CST)
+ *	pd_publish32(&mine, ...)		store theirs (PD_BEFORE_BARRIER)
  *	load theirs				pd_heavy_barrier()
  *						load mine
  *
- * One of the two sees the other's store. Where membarrier is missing (pd_asymmetric is false), and
- * under ThreadSanitizer, which knows nothing of it, the frequent side uses a sequentially
- * consistent exchange instead, and the loads are sequentially consistent too.
+ * One of the two sees the other's store.
+ *
+ * Where the rare side is not that rare, a few hits between two barriers of several threads, membarrier costs more
+ * than a fence in each hit. Then each side pays for itself, until there are many hits for a barrier again:
+ *
+ *	RARE_PAYS -> CHANGING		by the rare side; the frequent side begins to have fences
+ *	CHANGING -> EACH_PAYS		behind a membarrier: now all have, and the rare side needs none
+ *	EACH_PAYS -> RARE_PAYS		by anyone, at any time
+ *
+ * The frequent side looks who pays behind its store, the rare side behind its fence. So if the rare side is
+ * told EACH_PAYS, and the frequent one RARE_PAYS, which then loads what was before the rare side's store,
+ * all of the change, and its membarrier, came in between: and that has made the frequent side's store known.
+ *
+ * Where membarrier is missing each pays, always. ThreadSanitizer knows nothing of all this: under it the frequent side uses
+ * a sequentially consistent exchange, and all loads are sequentially consistent.
  */
 #ifndef PD_ASYM_H
 #define PD_ASYM_H
@@ -32,8 +44,28 @@
 #define PD_CAN_ASYM 1
 #endif
 
-/* Whether the kernel has membarrier; found out before anything is published. */
-extern __attribute__((visibility("hidden"))) bool pd_asymmetric;
+enum pd_payer {
+	PD_RARE_PAYS,
+	PD_CHANGING,
+	PD_EACH_PAYS,
+	PD_EACH_MUST, /* no membarrier; and before pd_asym_init() */
+};
+extern __attribute__((visibility("hidden"))) uint32_t pd_payer;
+
+/* The rare side's barriers: changes whenever there was one, of several threads. */
+extern __attribute__((visibility("hidden"))) uint32_t pd_barriers;
+
+/* Few: less hits for each barrier than this. Many: so many in one thread without a barrier. Tests have others. */
+extern __attribute__((visibility("hidden"))) struct pd_asym_limits {
+	uint32_t few, many;
+} pd_asym_limits;
+
+/* A thread's own, to find out that hits are many again. */
+struct pd_patience {
+	uint32_t barriers, left;
+};
+
+/* Finds out whether the kernel has membarrier, before anything is published. */
 void pd_asym_init(void);
 
 /*
@@ -59,30 +91,64 @@ void pd_asym_fork_child(void);
  */
 #define PD_BEFORE_BARRIER (PD_CAN_ASYM ? __ATOMIC_RELEASE : __ATOMIC_SEQ_CST)
 
-static inline bool pd_light(void)
+static inline bool pd_each_pays(void)
 {
-	return PD_CAN_ASYM &&
-	       __builtin_expect(__atomic_load_n(&pd_asymmetric, __ATOMIC_RELAXED), 1);
+	/* Acquire: what the frequent side loads next is not older than this. */
+	return __builtin_expect(__atomic_load_n(&pd_payer, __ATOMIC_ACQUIRE) != PD_RARE_PAYS, 0);
 }
 
-/* For who has seen that pd_light() holds; it never changes once anything is published. */
-static inline void pd_publish32_lightly(uint32_t *where, uint32_t value)
+static inline void pd_own_fence(void)
+{
+#if PD_CAN_ASYM
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
+/* A store of the frequent side, that is to be followed by pd_fence() before it loads. */
+static inline void pd_store_late(uint32_t *where, uint32_t value)
 {
 	/*
 	 * Release keeps it behind what this thread has published before (a hold behind its announcement);
-	 * that it may come late to others is for pd_heavy_barrier(). The signal fence is for the compiler.
+	 * that it may come late to others is for the fence or pd_heavy_barrier(). The signal fence is for
+	 * the compiler.
 	 */
 	__atomic_store_n(where, value, __ATOMIC_RELEASE);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
-static inline void pd_publish32(uint32_t *where, uint32_t value)
+static inline void pd_fence(void)
 {
-	if (pd_light()) {
-		pd_publish32_lightly(where, value);
-	} else {
-		__atomic_exchange_n(where, value, __ATOMIC_SEQ_CST);
+	if (pd_each_pays())
+		pd_own_fence();
+}
+
+/* Hits without a barrier in between: from some number on it is cheaper if the rare side pays. */
+static inline void pd_lose_patience(struct pd_patience *patience)
+{
+	uint32_t barriers = __atomic_load_n(&pd_barriers, __ATOMIC_RELAXED);
+	uint32_t each = PD_EACH_PAYS;
+
+	if (patience->barriers != barriers) {
+		patience->barriers = barriers;
+		patience->left = pd_asym_limits.many;
+	} else if (--patience->left == 0) {
+		__atomic_compare_exchange_n(&pd_payer, &each, PD_RARE_PAYS, false, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED);
 	}
+}
+
+static inline void pd_publish32(uint32_t *where, uint32_t value, struct pd_patience *patience)
+{
+#if PD_CAN_ASYM
+	pd_store_late(where, value);
+	if (pd_each_pays()) {
+		pd_own_fence();
+		pd_lose_patience(patience);
+	}
+#else
+	(void)patience;
+	__atomic_exchange_n(where, value, __ATOMIC_SEQ_CST);
+#endif
 }
 
 #endif

@@ -289,7 +289,7 @@ static struct pindown_object *hold_on(struct pindown_region *region, int consume
 
 	if (!self)
 		return NULL;
-	pd_publish32(&self->probing, pd_region_number(region));
+	pd_publish32(&self->probing, pd_region_number(region), &self->patience);
 	if (pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_SEQ_CST)))
 		object = hold_object(self, pd_region_number(region), consumer, key);
 	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);
@@ -340,7 +340,7 @@ static inline struct pindown_object *hold_at(struct pd_thread *self, uint64_t ad
 	if (!number)
 		return NULL;
 	region = &pd_regions[number];
-	pd_publish32(&self->probing, number);
+	pd_publish32(&self->probing, number, &self->patience);
 	if (__atomic_load_n(&region->state, __ATOMIC_SEQ_CST) == PD_LIVE &&
 	    pd_region_holds(region, addr, length) && pd_region_word_stands(region))
 		object = hold_object(self, number, consumer, key);

@@ -19,36 +19,38 @@ const uint32_t pd_own_word = 1;
 const uint32_t *pd_words = &pd_own_word;
 struct pd_thread pd_anonymous = {.counters = &pd_anonymous.own_counters, .stripe_asked = true};
 
+/* As pd_region_holds(), where addr + length is known to be no more than 64 bits. */
+static inline bool has(const struct pindown_region *region, uint64_t addr, uint64_t length)
+{
+	return addr >= __atomic_load_n(&region->base, __ATOMIC_RELAXED) &&
+	       addr + length <= __atomic_load_n(&region->end, __ATOMIC_RELAXED);
+}
+
 /*
  * What the index says is a hint. Announce the region before looking at its state: a thread that
  * takes the region out stores its state first and then waits until nobody announces it (end.c), so
  * either we see that it is on its way out, or our hold is counted before it is found idle.
  *
- * light: the thread has hold counts of its own, and plain stores will do.
+ * quick: the thread has hold counts of its own, and the region must need no check.
  */
 static inline __attribute__((always_inline)) struct pindown_region *
-hold_if(struct pd_thread *self, bool light, uint32_t number, uint64_t addr, size_t length,
+hold_if(struct pd_thread *self, bool quick, uint32_t number, uint64_t addr, size_t length,
 	uint32_t *state)
 {
 	struct pindown_region *region;
 	bool ok;
 
-	if (unlikely(!number))
-		return NULL;
 	PD_POINT(HIT_FOUND, addr);
 	region = &pd_regions[number]; /* not before: the first number comes after the table */
-	if (light)
-		pd_publish32_lightly(&self->probing, number);
-	else
-		pd_publish32(&self->probing, number);
+	pd_publish32(&self->probing, number, &self->patience);
 	PD_POINT(HIT_ANNOUNCED, addr);
 	/* Acquire pairs with the release in pin.c: of a live region base and end are its own. */
 	*state = __atomic_load_n(&region->state, __ATOMIC_SEQ_CST);
-	ok = pd_state_is_live(*state) && pd_region_holds(region, addr, length) &&
+	ok = (quick ? *state == PD_LIVE : pd_state_is_live(*state)) && has(region, addr, length) &&
 	     pd_region_word_stands(region);
 	if (likely(ok)) {
 		PD_POINT(HIT_LIVE, addr);
-		if (light)
+		if (quick)
 			pd_hold_own(self->holds, number, 1);
 		else
 			pd_hold(self, number, 1);
@@ -196,52 +198,49 @@ get_held(struct pindown_region *region, uint32_t state, uint64_t addr, size_t le
 	return PINDOWN_OK;
 }
 
-static inline __attribute__((always_inline)) int get_cached(struct pd_thread *self, bool light,
-							    uint32_t number, uint64_t addr,
-							    size_t length, unsigned flags,
-							    struct pindown_region **out)
-{
-	uint32_t state;
-	struct pindown_region *region = hold_if(self, light, number, addr, length, &state);
-
-	if (unlikely(!region))
-		return get_slow(addr, length, flags, out);
-	if (unlikely(state == PD_CHECKED || pd_tracing(PD_EV_HIT)))
-		return get_held(region, state, addr, length, flags, out);
-	pd_touch(region);
-	pd_count(&self->counters->hits);
-	*out = region;
-	return PINDOWN_OK;
-}
-
 /*
  * For a thread that has no hold counts of its own (it is its first get, or there are too many threads),
- * and for a page that several regions share.
+ * for a page that several regions share, for a region whose hits are checked, and for bad arguments.
  */
 static int __attribute__((noinline))
-get_shared(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
+get_otherwise(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
 {
 	struct pd_thread *self = pd_self_tls;
+	struct pindown_region *region;
+	uint32_t number, state;
 
 	if (!self || bad_arguments(addr, length, flags, out))
 		return get_slow(addr, length, flags, out);
-	return get_cached(self, false, pd_index_find(addr), addr, length, flags, out);
+	number = pd_index_find(addr);
+	region = number ? hold_if(self, false, number, addr, length, &state) : NULL;
+	if (!region)
+		return get_slow(addr, length, flags, out);
+	return get_held(region, state, addr, length, flags, out);
 }
 
 /* All calls are made at an end, so that the compiler has no registers to save for them. */
 PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
 {
 	struct pd_thread *self = pd_self_tls;
-	uint32_t number;
+	struct pindown_region *region;
+	uint32_t number, state;
 
 	/* length 0 becomes the largest there is, which fits in no region. */
 	if (unlikely(!self || !self->holds || !out || flags & ~PINDOWN_GET_CACHED ||
 		     length - 1 >= ~0ull / 2))
-		return get_shared(addr, length, flags, out);
+		return get_otherwise(addr, length, flags, out);
 	number = pd_index_peek(addr);
-	if (unlikely(number & PD_SHARED_TAG))
-		return get_shared(addr, length, flags, out);
-	return get_cached(self, true, number, addr, length, flags, out);
+	if (unlikely((int32_t)number <= 0)) /* none, or PD_SHARED_TAG */
+		return get_otherwise(addr, length, flags, out);
+	region = hold_if(self, true, number, addr, length, &state);
+	if (unlikely(!region))
+		return get_otherwise(addr, length, flags, out);
+	if (pd_tracing(PD_EV_HIT))
+		return get_held(region, state, addr, length, flags, out);
+	pd_touch(region);
+	pd_count(&self->counters->hits);
+	*out = region;
+	return PINDOWN_OK;
 }
 
 /*
@@ -266,6 +265,7 @@ static void __attribute__((noinline)) put_slow(uint32_t number)
 static void __attribute__((noinline)) put_shared(uint32_t number)
 {
 	pd_hold(pd_self_or_anonymous(), number, -1u);
+	pd_fence();
 	PD_POINT(PUT_DROPPED, pd_region_base_now(number));
 	if (!pd_state_is_live(__atomic_load_n(&pd_regions[number].state, __ATOMIC_SEQ_CST)))
 		put_slow(number);
@@ -283,9 +283,11 @@ static void __attribute__((noinline)) put_what(const struct pindown_region *regi
 PD_EXPORT void pindown_put(struct pindown_region *region)
 {
 	const struct pd_thread *self = pd_self_tls;
-	uint32_t number = pd_region_number(region);
+	/* Not yet cut to 32 bits: NULL is far outside. */
+	uint64_t place = (uint64_t)((uintptr_t)region - (uintptr_t)pd_regions) / sizeof(*region);
+	uint32_t number = (uint32_t)place;
 
-	if (unlikely(!region || number - 1 >= pd_region_limit)) {
+	if (unlikely(place - 1 >= pd_region_limit)) {
 		put_what(region);
 		return;
 	}
@@ -295,8 +297,10 @@ PD_EXPORT void pindown_put(struct pindown_region *region)
 	}
 	/* The hold goes down before the state is read: see pd_victims_sort() for the other side. */
 	pd_hold_own(self->holds, number, -1u);
+	pd_fence();
 	PD_POINT(PUT_DROPPED, pd_region_base_now(number));
-	if (unlikely(!pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_SEQ_CST))))
+	/* What is free is nobody's to put, and not looked for. */
+	if (unlikely(__atomic_load_n(&region->state, __ATOMIC_SEQ_CST) > PD_CHECKED))
 		put_slow(number);
 }
 

@@ -36,14 +36,15 @@ bool pd_scope_covers(const struct pd_scope *scope, const struct pd_memory *memor
 }
 
 /* A slot is rewritten only while its kind is NONE or, by a deeper guard, widened to ALL. */
-static void fill(struct pd_guard_slot *slot, const struct pd_scope *scope)
+static void fill(struct pd_guard_slot *slot, const struct pd_scope *scope,
+		 struct pd_patience *patience)
 {
 	uint64_t begin = scope->kind == PD_GUARD_CONTEXT ? (uintptr_t)scope->context : scope->begin;
 
 	__atomic_store_n(&slot->begin, begin, __ATOMIC_RELAXED);
 	__atomic_store_n(&slot->end, scope->end, __ATOMIC_RELAXED);
 	__atomic_store_n(&slot->device, scope->device, __ATOMIC_RELAXED);
-	pd_publish32(&slot->kind, scope->kind);
+	pd_publish32(&slot->kind, scope->kind, patience);
 }
 
 pd_guard pd_guard_up(const struct pd_scope *scope)
@@ -57,9 +58,9 @@ pd_guard pd_guard_up(const struct pd_scope *scope)
 	}
 	depth = self->guard_depth++;
 	if (depth < PD_GUARDS)
-		fill(&self->guards[depth], scope);
+		fill(&self->guards[depth], scope, &self->patience);
 	else
-		pd_publish32(&self->guards[PD_GUARDS - 1].kind, PD_GUARD_ALL);
+		pd_publish32(&self->guards[PD_GUARDS - 1].kind, PD_GUARD_ALL, &self->patience);
 	return depth;
 }
 

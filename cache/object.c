@@ -72,6 +72,7 @@ PD_EXPORT void pindown_detach(struct pindown_object *object)
 	number = pd_object_number(object);
 	/* The hold goes down before the state is read, as in pindown_put(). */
 	pd_object_hold(pd_self_or_anonymous(), number, -1u);
+	pd_fence();
 	if (__builtin_expect(__atomic_load_n(&object->state, __ATOMIC_SEQ_CST) != PD_OBJECT_LIVE,
 			     0))
 		pd_object_let_go(number);

@@ -45,7 +45,7 @@ void pd_hold_shared(uint32_t *const *counts, struct pd_thread *self, uint32_t nu
 {
 	if (!self->stripe_asked) {
 		pd_thread_claim_stripe(self);
-		if (self->stripe != PD_STRIPE_SHARED && pd_light())
+		if (self->stripe != PD_STRIPE_SHARED && PD_CAN_ASYM)
 			self->holds = pd_holds[self->stripe];
 	}
 	if (self->holds)

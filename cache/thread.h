@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "asym.h"
+
 /* Said of what a hit reads, so that it need not look up where that is. */
 #define PD_HIDDEN __attribute__((visibility("hidden")))
 
@@ -44,12 +46,13 @@ struct pd_trace_chunk;
 struct pd_thread {
 	/* The owner's, read by nobody else. */
 	struct pd_counters *counters; /* own_counters, or in the trace file while there is one */
-	uint32_t *holds;	      /* its stripe of hold counts, if no other thread writes there
-					 and pd_light(); else NULL, see pd_hold_shared() */
+	uint32_t *holds;	      /* its stripe of hold counts, if no other thread writes there;
+					 else NULL, see pd_hold_shared() */
 	uint32_t stripe;	      /* index into pd_holds; PD_STRIPE_SHARED: atomics needed */
 	bool stripe_asked;	      /* it has tried to get a stripe of its own */
 	uint8_t guard_depth;
 	int driver_error; /* pindown_driver_error() */
+	struct pd_patience patience;
 	/* The trace's: where this thread writes. */
 	char *trace_at, *trace_end;
 	struct pd_trace_chunk *trace_chunk;

@@ -10,15 +10,19 @@
  *	lost_unpin	memory has ended, nobody uses it, and it is pinned
  *	double_unpin	what is not pinned is unpinned
  *
- * Memory order. Plain stores that are to be seen by other threads (pd_publish32_lightly() of probing,
+ * Memory order. Plain stores that are to be seen by other threads (pd_store_late() of probing,
  * hold counts and guards) go into a store buffer of the thread, first in first out, and reach memory at any
- * later time; membarrier empties the buffers of all threads one after another. Taking the lock empties
- * the own one. All else is in order, since the code makes it so on every processor: the stores in
+ * later time; membarrier empties the buffers of all threads one after another. A fence, and taking the lock,
+ * empties the own one. All else is in order, since the code makes it so on every processor: the stores in
  * question are releases, so they keep their order among each other; what is read after them is read
  * with acquire or stronger, so those loads keep theirs; and a hold is stored only after the state that
  * allows it was read (a store waits for the branch that it depends on). So a store that comes late is
  * the only thing left that a processor may do to it.
  */
+
+#if defined(NO_FENCE) || defined(FENCE_AS_SEEN) || defined(PUT_WITHOUT_FENCE) || defined(CHANGES_AT_ONCE)
+#define CHANGES
+#endif
 
 /* Threads, hold counts and store buffers by number: 0 and 1 hit. */
 #define PINNER	2
@@ -37,6 +41,12 @@
 byte memory = 1;
 byte pins[3];
 bool ended[3];
+
+/* Who pays for the order of stores and loads: asym.h. CHANGES: that may change at any time. */
+#define RARE_PAYS 0
+#define CHANGING  1
+#define EACH_PAYS 2
+byte payer;
 
 /* The cache. */
 byte index, state[RECORDS + 1], id_of[RECORDS + 1], pin_of[RECORDS + 1];
@@ -102,14 +112,67 @@ end:	do
 	od
 }
 
-inline heavy_barrier() {
-#ifndef NO_BARRIER
+/* Of who stores late, before it loads. */
+inline fence(p) {
+#if defined(CHANGES) && !defined(NO_FENCE)
+	if
+	:: payer != RARE_PAYS -> atomic { drain(p) }
+	:: else
+	fi
+#else
+	skip
+#endif
+}
+
+/* The same, when it has looked who pays before it stored. */
+inline fence_as_seen(p, seen_payer) {
+	if
+	:: seen_payer != RARE_PAYS -> atomic { drain(p) }
+	:: else
+	fi
+}
+
+/* After many hits. */
+inline may_change_back() {
+#ifdef CHANGES
+	if
+	:: atomic { payer == EACH_PAYS -> payer = RARE_PAYS }
+	:: true
+	fi
+#else
+	skip
+#endif
+}
+
+inline membarrier() {
 	atomic { drain(0) };
 	atomic { drain(1) };
 	atomic { drain(2) };
 	atomic { drain(3) }
-#else
+}
+
+/* What the rare side has stored is in memory, as all but late stores are. */
+inline heavy_barrier(p) {
+#ifdef NO_BARRIER
 	skip
+#else
+#ifdef CHANGES
+	atomic { drain(p) };
+	if
+	:: payer == EACH_PAYS
+	:: payer != EACH_PAYS -> membarrier()
+	:: atomic { payer == RARE_PAYS -> payer = CHANGING };
+#ifdef CHANGES_AT_ONCE
+		payer = EACH_PAYS;
+		membarrier()
+#else
+		membarrier();
+		payer = EACH_PAYS
+#endif
+	fi
+#else
+	membarrier()
+#endif
 #endif
 }
 
@@ -188,6 +251,9 @@ inline put(p, record, id, sum) {
 	:: sum == LIVE
 #else
 	atomic { judge_use(record, id); publish(p, record, 0) };
+#ifndef PUT_WITHOUT_FENCE
+	fence(p);
+#endif
 	if
 	:: state[record] == LIVE
 #endif
@@ -217,6 +283,9 @@ inline put(p, record, id, sum) {
 /* ---- two threads that hit ---- */
 
 proctype Reader(byte p) {
+#ifdef FENCE_AS_SEEN
+	byte seen_payer;
+#endif
 	byte record, id;
 	short sum;
 	bool after, ok;
@@ -226,9 +295,17 @@ proctype Reader(byte p) {
 	if
 	:: record == 0 -> users--
 	:: else ->
+#ifdef FENCE_AS_SEEN
+		seen_payer = payer;
+		publish(p, TO_PROBING, record);
+		fence_as_seen(p, seen_payer);
+#else
 #ifndef NO_PROBE
 		publish(p, TO_PROBING, record);
+		fence(p);
 #endif
+#endif
+		may_change_back();
 		ok = state[record] == LIVE;
 		atomic {
 			if
@@ -267,7 +344,7 @@ proctype Pinner() {
 		tries++;
 		/* take_off() */
 		atomic { !lock; drain(PINNER); flight = true; lost = false; unsettled++ };
-		heavy_barrier();
+		heavy_barrier(PINNER);
 		/* describe() */
 		id = memory;
 		if
@@ -373,6 +450,7 @@ proctype Freer() {
 	/* pd_end_range() */
 #ifndef NO_GUARD_UP
 	publish(FREER, TO_GUARD, 1);
+	fence(FREER);
 #endif
 	seen = sequence;
 #ifdef NO_UNSETTLED
@@ -405,7 +483,7 @@ proctype Freer() {
 #ifdef COUNTS_FIRST
 		count_holds(record, sum);
 #endif
-		heavy_barrier();
+		heavy_barrier(FREER);
 #ifndef NO_WAIT_FOR_PROBES
 		probing[0] != record;
 		probing[1] != record;
@@ -483,6 +561,12 @@ returned:
 
 init {
 	atomic {
+#ifdef CHANGES
+		if
+		:: true -> payer = EACH_PAYS
+		:: true
+		fi;
+#endif
 		if /* pinned before, or not yet */
 		:: true ->
 			pins[1] = 1;

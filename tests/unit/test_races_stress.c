@@ -17,6 +17,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "asym.h"
 #include "fork_test.h"
 #ifdef PD_POINTS
 #include "windows.h"
@@ -412,6 +413,10 @@ static unsigned ops_per_thread(unsigned threads)
 	return (given ? (unsigned)strtoul(given, NULL, 0) : 40000u) / threads;
 }
 
+/* Who pays for the order of stores and loads (asym.h): as it comes; never hits; always; in turns. */
+static const struct pd_asym_limits payers[] = {{64, 256}, {0, 256}, {~0u, ~0u}, {~0u, 2}};
+#define PAYERS ((int)(sizeof(payers) / sizeof(payers[0])))
+
 static void play_once(unsigned threads, uint64_t seed, unsigned ops)
 {
 	static struct player players[MOST_THREADS];
@@ -439,9 +444,10 @@ static void play_all(unsigned threads, uint64_t seed)
 	time_t end = time(NULL) + (given ? atoi(given) : PATIENCE);
 	unsigned rounds = 0;
 
-	do
+	do {
+		pd_asym_limits = payers[rounds % PAYERS];
 		play_once(threads, seed + rounds++, ops_per_thread(threads) / 10);
-	while (!windows_all_entered(ENOUGH) && time(NULL) < end);
+	} while (!windows_all_entered(ENOUGH) && time(NULL) < end);
 	printf("%u rounds. ", rounds);
 	windows_print();
 	ck_assert_msg(windows_all_entered(ENOUGH), "a window was hardly ever entered: see above");
@@ -507,6 +513,13 @@ START_TEST(two_to_eight_threads)
 }
 END_TEST
 
+START_TEST(four_threads_whoever_pays)
+{
+	pd_asym_limits = payers[_i];
+	run(4);
+}
+END_TEST
+
 START_TEST(four_threads_and_a_small_budget)
 {
 	setenv("PINDOWN_MAX_REGIONS", "5", 1);
@@ -535,6 +548,7 @@ int main(void)
 	TCase *tc = fork_case(suite, "random");
 
 	tcase_add_loop_test(tc, two_to_eight_threads, 2, 9);
+	tcase_add_loop_test(tc, four_threads_whoever_pays, 1, PAYERS);
 	tcase_add_test(tc, four_threads_and_a_small_budget);
 	tcase_add_test(tc, eight_threads_and_little_pin_space);
 	tcase_add_test(tc, four_threads_with_every_hit_checked);

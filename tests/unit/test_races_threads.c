@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "asym.h"
 #include "cache_test.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
@@ -200,7 +201,13 @@ END_TEST
  * then a region is unpinned under a holder. The reader tells when it holds the region; if it does so
  * after the invalidation, and still does so later, the region must have been among those kept.
  */
-#define UNLINKINGS 30000
+#define UNLINKINGS 20000
+
+/*
+ * Where there are many unlinkings for a hit, each side has a fence of its own instead (asym.h). So once it is always the one, once
+ * the other, once both in turns.
+ */
+static const struct pd_asym_limits payers[] = {{0, 256}, {~0u, ~0u}, {~0u, 2}};
 
 static uint64_t holding; /* 0, or the number of the reader's hold */
 static bool unlinked_all;
@@ -228,6 +235,7 @@ START_TEST(a_hit_and_an_unlinking_on_two_processors)
 	struct worker reader;
 
 	setenv("PINDOWN_BACKEND", "none", 1);
+	pd_asym_limits = payers[_i];
 	fake_alloc(BASE, PAGE, FAKE_LINEAR);
 	worker_start(&reader, hit_again_and_again, NULL);
 	for (unsigned i = 0; i < UNLINKINGS; i++) {
@@ -243,6 +251,43 @@ START_TEST(a_hit_and_an_unlinking_on_two_processors)
 	}
 	__atomic_store_n(&unlinked_all, true, __ATOMIC_RELAXED);
 	worker_join(&reader);
+}
+END_TEST
+
+static struct gate has_come, may_go;
+
+static void come_and_stay(void *arg)
+{
+	(void)arg;
+	must_refuse(AT(1), 1, PINDOWN_ERR_NOT_DEVICE);
+	gate_open(&has_come);
+	gate_wait(&may_go);
+}
+
+START_TEST(who_pays_follows_the_hits)
+{
+	struct worker other;
+
+	gate_init(&has_come);
+	gate_init(&may_go);
+	fake_alloc(BASE, PAGE, FAKE_LINEAR);
+	get_and_put(BASE, 1);
+	worker_start(&other, come_and_stay, NULL);
+	gate_wait(&has_come);
+	if (pd_payer != PD_EACH_MUST) {
+		for (unsigned round = 0; round < 3; round++) {
+			for (unsigned i = 0; i < 2 * pd_asym_limits.many; i++)
+				get_and_put(BASE, 1);
+			ck_assert_uint_eq(pd_payer, PD_RARE_PAYS);
+			for (unsigned i = 0; i < 20; i++) {
+				pindown_invalidate(BASE, 1);
+				get_and_put(BASE, 1);
+			}
+			ck_assert_uint_eq(pd_payer, PD_EACH_PAYS);
+		}
+	}
+	gate_open(&may_go);
+	worker_join(&other);
 }
 END_TEST
 
@@ -364,7 +409,9 @@ int main(void)
 	tcase_add_test(tc, a_dying_threads_destructor_uses_the_cache);
 	tcase_add_test(tc, records_of_dead_threads_are_used_again);
 	tc = cache_case(suite, "two processors");
-	tcase_add_test(tc, a_hit_and_an_unlinking_on_two_processors);
+	tcase_add_loop_test(tc, a_hit_and_an_unlinking_on_two_processors, 0,
+			    sizeof(payers) / sizeof(payers[0]));
+	tcase_add_test(tc, who_pays_follows_the_hits);
 	tcase_add_test(tc, a_new_threads_first_hit_and_an_unlinking);
 	tc = cache_case(suite, "pressure");
 	tcase_add_test(tc, threads_press_against_the_count_budget);

@@ -20,7 +20,7 @@ export LC_ALL=C
 [ "${DRIVER:-simulated}" = real ] ||
 	export LD_LIBRARY_PATH=$BUILD/sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 # The programs end as they like, with memory of theirs in use. Libraries are preloaded on purpose.
-export ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0:verify_asan_link_order=0
 unset "${!PINDOWN@}"
 
 # Calls as lines "name result address", from the trace of every process.

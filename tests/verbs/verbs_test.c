@@ -17,7 +17,8 @@ struct ibv_pd *pd;
 static void preload(char **argv)
 {
 	const char *build = getenv("BUILD"), *sanitizer = getenv("SAN_PRELOAD");
-	char *list;
+	const char *given = getenv("ASAN_OPTIONS");
+	char *list, *options;
 
 	if (getenv("VERBS_TEST_PRELOADED"))
 		return;
@@ -26,11 +27,13 @@ static void preload(char **argv)
 		exit(2);
 	}
 	if (asprintf(&list, "%s%s%s/libpindown.so", sanitizer ? sanitizer : "",
-		     sanitizer && *sanitizer ? ":" : "", build) < 0)
+		     sanitizer && *sanitizer ? ":" : "", build) < 0 ||
+	    asprintf(&options, "%s:detect_leaks=0:verify_asan_link_order=0", given ? given : "") <
+		    0)
 		exit(2);
 	setenv("LD_PRELOAD", list, 1);
 	setenv("VERBS_TEST_PRELOADED", "1", 1);
-	setenv("ASAN_OPTIONS", "detect_leaks=0:verify_asan_link_order=0", 1);
+	setenv("ASAN_OPTIONS", options, 1);
 	execv("/proc/self/exe", argv);
 	perror("exec");
 	exit(2);

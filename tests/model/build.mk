@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # The cache against a model of it: the cache's own objects, but for the backends.
-MODEL_SRC := $(addprefix tests/model/,main.c round.c dice.c operations.c get.c lists.c pins.c memory.c shrink.c)
+MODEL_SRC := $(addprefix tests/model/,main.c round.c dice.c operations.c get.c attach.c lists.c objects.c pins.c memory.c shrink.c)
 MODEL_OBJ := $(patsubst %,$(B)/obj/%.o,$(MODEL_SRC) \
 	$(filter-out cache/backend%,$(filter cache/%,$(LIB_SRC))))
 CHECK_SIM += $(B)/unit/cache-model

@@ -50,15 +50,6 @@ static uint32_t place_with_memory(void)
 	return place;
 }
 
-static uint32_t place_of(uint64_t addr)
-{
-	uint32_t place = PLACES - 1;
-
-	while (place > 0 && place_base(place) > addr)
-		place--;
-	return place;
-}
-
 static struct op allocation(uint32_t place)
 {
 	uint32_t whole = (uint32_t)place_size(place), unit = 512, offset = 0, size, kind;
@@ -160,14 +151,59 @@ static struct op some_budget(void)
 			   {one_in(2) ? 0 : 1 + roll(20), one_in(2) ? 0 : 64 * (1 + roll(200))}};
 }
 
+/* A get's range; or what is there already. */
+static struct op some_attach(void)
+{
+	const struct object *o = object_count ? objects[roll(object_count)] : NULL;
+	uint32_t consumer = roll(CONSUMERS), key = roll(KEYS);
+	struct op op = some_get();
+
+	if (o && o->region && !one_in(3)) {
+		uint32_t place = place_of(o->region->base);
+
+		op.n[0] = place;
+		op.n[1] = (uint32_t)(o->region->base - place_base(place));
+		op.n[2] = 1 + roll((uint32_t)(o->region->end - o->region->base));
+		consumer = o->consumer;
+		key = o->key;
+	}
+	return (struct op){OP_ATTACH, {op.n[0], op.n[1], op.n[2], op.n[3], consumer, key}};
+}
+
+static struct op about_consumers(void)
+{
+	uint32_t what = roll(100), consumer = roll(CONSUMERS);
+
+	if (what < 35)
+		return (struct op){OP_ATTACH_REGION,
+				   {roll(MOST_REGIONS), one_in(8), consumer, roll(KEYS)}};
+	if (!consumers[consumer].is_there && what < 75)
+		return (struct op){OP_CONSUMER_ADD, {consumer}};
+	if (what < 60)
+		return (struct op){OP_END_OWNER, {consumer, roll(OWNERS)}};
+	if (what < 85)
+		return (struct op){OP_CREATES, {1 + roll(3), roll(CREATE_FATES)}};
+	if (what < 92)
+		return (struct op){OP_HELD, {roll(3)}};
+	if (what < 97)
+		return (struct op){OP_DETACH_WHEN_TOLD, {roll(2)}};
+	return (struct op){OP_CONSUMER_REMOVE, {consumer}};
+}
+
 struct op next_op(void)
 {
 	uint32_t what = roll(1000);
 
-	if (what < 420)
+	if (what < 270)
 		return some_get();
-	if (what < 700)
+	if (what < 400)
+		return some_attach();
+	if (what < 580)
 		return (struct op){OP_PUT, {roll(MOST_REGIONS)}};
+	if (what < 680)
+		return (struct op){OP_DETACH, {roll(MOST_REGIONS)}};
+	if (what < 700)
+		return about_consumers();
 	if (what < 860)
 		return come_or_go();
 	if (what < 890)

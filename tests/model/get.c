@@ -54,22 +54,25 @@ void attempt_describe(void)
 	attempt.described = describe(memory_at(attempt.addr));
 }
 
-/* What a get that pins may come to, after all that has been seen of it. */
-static void judge_result(int result)
+static void none_is_lost(void)
+{
+	AGREE(!attempt.lost_pin, "a pin that has lost is still open: a lost unpin");
+}
+
+/* After all that has been seen of it. */
+void get_failed(int result)
 {
 	bool too_large = max_bytes && attempt.bytes > max_bytes;
 
-	AGREE(!attempt.lost_pin, "a pin that has lost is still open: a lost unpin");
+	none_is_lost();
 	if (attempt.described != PINDOWN_OK) {
 		AGREE(result == attempt.described, "get: %s; the model: %s",
 		      pindown_strerror(result), pindown_strerror(attempt.described));
 		AGREE(!attempt.tried, "a pin of what can't be pinned");
 		return;
 	}
-	if (attempt.pinned)
-		AGREE(result == PINDOWN_OK, "get: %s; the model: it was pinned",
-		      pindown_strerror(result));
-	else if (attempt.refused == PINDOWN_ERR_DRIVER)
+	AGREE(!attempt.pinned, "get: %s; the model: it was pinned", pindown_strerror(result));
+	if (attempt.refused == PINDOWN_ERR_DRIVER)
 		AGREE(result == PINDOWN_ERR_DRIVER, "get: %s; the driver had refused",
 		      pindown_strerror(result));
 	else if (attempt.tried)
@@ -81,7 +84,7 @@ static void judge_result(int result)
 			      (too_large || (!fits(attempt.bytes) && !any_idle(-1))),
 		      "get: %s; the model: no space by budget: %d, room: %d, idle: %d",
 		      pindown_strerror(result), too_large, fits(attempt.bytes), any_idle(-1));
-	counts.pin_failures += attempt.tried && !attempt.pinned;
+	counts.pin_failures += attempt.tried;
 }
 
 /* Pinned just now. */
@@ -134,7 +137,7 @@ static void compare_region(const struct region *r)
 	AGREE(pindown_region_is_live(real), "a get has returned what is not live");
 }
 
-static bool bad(uint64_t length, unsigned flags)
+bool get_is_bad(uint64_t length, unsigned flags)
 {
 	return !length || flags & ~PINDOWN_GET_CACHED;
 }
@@ -153,21 +156,44 @@ static struct region *find(uint64_t addr, uint64_t length)
 	return NULL;
 }
 
+struct region *get_begins(uint64_t addr, uint64_t length, unsigned flags)
+{
+	struct region *r = find(addr, length);
+
+	attempt = (struct attempt){.on = !r && !flags, .addr = addr, .length = length};
+	attempt_describe();
+	counts.hits += r != NULL;
+	counts.misses += r == NULL;
+	return r;
+}
+
+struct region *get_has(struct region *found, pindown_region *real)
+{
+	struct region *r = found;
+
+	none_is_lost();
+	if (!r) {
+		AGREE(attempt.pinned, "a get has returned what was not pinned");
+		r = enter(real);
+	}
+	AGREE(r->real == real, "a get has returned another region");
+	compare_region(r);
+	return r;
+}
+
 void perform_get(uint64_t addr, uint64_t length, unsigned flags)
 {
 	pindown_region *untouched = (pindown_region *)&attempt, *real = untouched;
 	struct region *r;
 	int result;
 
-	if (bad(length, flags)) {
+	if (get_is_bad(length, flags)) {
 		result = pindown_get(addr, length, flags, &real);
 		AGREE(result == PINDOWN_ERR_INVALID && real == untouched,
 		      "bad arguments are taken");
 		return;
 	}
-	r = find(addr, length);
-	attempt = (struct attempt){.on = !r && !flags, .addr = addr, .length = length};
-	attempt_describe();
+	r = get_begins(addr, length, flags);
 	result = pindown_get(addr, length, flags, &real);
 	if (r)
 		AGREE(result == PINDOWN_OK && real == r->real,
@@ -176,15 +202,10 @@ void perform_get(uint64_t addr, uint64_t length, unsigned flags)
 	else if (flags)
 		AGREE(result == PINDOWN_ERR_NOT_DEVICE, "get: %s; the model: not cached",
 		      pindown_strerror(result));
-	else
-		judge_result(result);
+	else if (result != PINDOWN_OK)
+		get_failed(result);
 	AGREE(result == PINDOWN_OK || real == untouched, "a failed get has written a region");
-	counts.hits += r != NULL;
-	counts.misses += r == NULL;
-	if (result == PINDOWN_OK) {
-		r = r ? r : enter(real);
-		r->holds++;
-		compare_region(r);
-	}
+	if (result == PINDOWN_OK)
+		get_has(r, real)->holds++;
 	attempt.on = false;
 }

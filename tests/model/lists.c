@@ -49,9 +49,23 @@ struct region *region_with(uint64_t addr, uint64_t length)
 struct region *region_of(const pindown_region *real)
 {
 	for (unsigned i = 0; i < region_count; i++)
-		if (regions[i]->real == real && !regions[i]->abandoned)
+		if (regions[i]->real == real && !regions[i]->unpinned && !regions[i]->abandoned)
 			return regions[i];
 	return NULL;
+}
+
+struct region *nth_held(uint32_t n)
+{
+	unsigned held = 0;
+
+	for (unsigned i = 0; i < region_count; i++)
+		held += regions[i]->holds > 0;
+	if (!held)
+		return NULL;
+	n %= held;
+	for (unsigned i = 0;; i++)
+		if (regions[i]->holds && n-- == 0)
+			return regions[i];
 }
 
 void ids_between(uint64_t base, uint64_t end, uint64_t ids[MOST_IDS])
@@ -156,7 +170,7 @@ bool fits(uint64_t bytes)
 bool any_idle(int device)
 {
 	for (unsigned i = 0; i < region_count; i++)
-		if (regions[i]->live && !regions[i]->holds &&
+		if (regions[i]->live && !is_used(regions[i]) &&
 		    (device < 0 || regions[i]->device == device))
 			return true;
 	return false;
@@ -181,7 +195,7 @@ static void judge_eviction(const struct region *r)
 	} else {
 		AGREE(!fits(attempt.bytes), "evicted although there was room");
 	}
-	AGREE(!r->holds, "a region in use is evicted");
+	AGREE(!is_used(r), "a region in use is evicted");
 }
 
 static void judge(struct region *r, int reason)
@@ -214,20 +228,28 @@ static void count_end(const struct region *r, int reason)
 void saw_end(const struct pindown_invalidation *what, void *arg)
 {
 	struct region *r = region_of(what->region);
+	bool in_use;
 
 	(void)arg;
 	AGREE(r, "the end of an unknown region is told");
 	AGREE(what->base == r->base && what->length == r->end - r->base &&
 		      what->buffer_id == r->ids[0],
 	      "the end of 0x%" PRIx64 " is told as that of something else", r->base);
-	AGREE(what->in_use == (r->holds > 0), "told: %sin use; the model: %u holds",
-	      what->in_use ? "" : "not ", r->holds);
 	judge(r, what->reason);
 	count_end(r, what->reason);
-	if (put_when_told && r->holds) {
+	r->reason = (uint8_t)what->reason;
+	expect_objects_end(r);
+	in_use = r->holds || r->making || (r->held_objects && !revokes(what->reason));
+	AGREE(what->in_use == in_use,
+	      "told: %sin use; the model: %u holds, %u objects that are held",
+	      what->in_use ? "" : "not ", r->holds, r->held_objects);
+	/* Who attaches to a region holds it all the while. */
+	if (put_when_told && r->holds && r != making.region) {
 		r->holds--;
 		pindown_put(r->real);
 	}
+	if (detach_when_told)
+		detach_one_of(r);
 }
 
 void saw_unpin(uint32_t pin)
@@ -240,7 +262,9 @@ void saw_unpin(uint32_t pin)
 		AGREE(!r->live, "0x%" PRIx64 " is unpinned, and nothing has ended it", r->base);
 		AGREE(!r->must_be_told, "0x%" PRIx64 " is unpinned before its end is told",
 		      r->base);
-		AGREE(!r->holds, "0x%" PRIx64 " is unpinned under its holders", r->base);
+		AGREE(!r->holds && !r->making, "0x%" PRIx64 " is unpinned under its holders",
+		      r->base);
+		AGREE(!r->objects, "0x%" PRIx64 " is unpinned under an object", r->base);
 		r->unpinned = true;
 		counts.unpins++;
 		counts.unpins_at_last_put += in_put;
@@ -253,7 +277,7 @@ void saw_unpin(uint32_t pin)
 /* ---- after each operation ---- */
 
 struct books {
-	uint64_t regions, bytes, kept_regions, kept_bytes;
+	uint64_t regions, bytes, kept_regions, kept_bytes, object_kept_regions, object_kept_bytes;
 };
 
 static void add_up(struct books *books, int device)
@@ -268,6 +292,10 @@ static void add_up(struct books *books, int device)
 		books->bytes += bytes;
 		books->kept_regions += !r->live;
 		books->kept_bytes += r->live ? 0 : bytes;
+		if (!r->live && r->objects) {
+			books->object_kept_regions++;
+			books->object_kept_bytes += bytes;
+		}
 	}
 }
 
@@ -287,6 +315,8 @@ static struct pindown_stats compare_books(int device)
 	compare("bytes", s.bytes, books.bytes);
 	compare("regions kept", s.kept_regions, books.kept_regions);
 	compare("bytes kept", s.kept_bytes, books.kept_bytes);
+	compare("regions kept by objects", s.object_kept_regions, books.object_kept_regions);
+	compare("bytes kept by objects", s.object_kept_bytes, books.object_kept_bytes);
 	compare("pins less unpins", s.pins - s.unpins, books.regions);
 	AGREE(s.peak_regions >= s.regions && s.peak_bytes >= s.bytes, "a peak below what is");
 	return s;
@@ -304,19 +334,23 @@ static void compare_counts(const struct pindown_stats *s)
 	compare("lost races", s->lost_races, counts.lost_races);
 	compare("missed invalidations", s->missed_invalidations, counts.missed);
 	compare("tag checks", s->tag_checks, counts.tag_checks);
+	compare("objects", s->objects, objects_now());
+	compare("objects made", s->objects_made, counts.objects_made);
+	compare("objects revoked", s->objects_revoked, counts.objects_revoked);
 }
 
 void settle_accounts(bool devices_too)
 {
 	unsigned pinned = 0;
 
+	settle_objects();
 	for (unsigned i = region_count; i-- > 0;) {
 		struct region *r = regions[i];
 
 		AGREE(!r->must_be_told, "the end of 0x%" PRIx64 " was not told", r->base);
-		AGREE(r->live || r->holds || r->unpinned || r->abandoned,
+		AGREE(r->live || r->holds || r->objects || r->unpinned || r->abandoned,
 		      "0x%" PRIx64 " is pinned still: a lost unpin", r->base);
-		if (!r->live && !r->holds)
+		if (!r->live && !r->holds && !r->objects)
 			forget_region(i);
 		else
 			pinned += !r->abandoned;

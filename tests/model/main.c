@@ -170,6 +170,12 @@ static bool print_seen(void)
 		{"of them missed", c->missed},
 		{"unpins", c->unpins},
 		{"of them at the last put", c->unpins_at_last_put},
+		{"objects made", c->objects_made},
+		{"of them in vain", c->made_in_vain},
+		{"objects found again", c->objects_found},
+		{"objects kept for their holders", c->objects_kept},
+		{"of them destroyed at the last detach", c->destroyed_at_last_detach},
+		{"objects revoked", c->objects_revoked},
 		{"forks", this_log->forks},
 	};
 	bool all = true;

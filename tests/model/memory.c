@@ -40,6 +40,15 @@ uint64_t place_base(unsigned place)
 	return MODEL_BASE + GIB(4) - MIB(6) + (place - FIRST_MAPPING) * MIB(2);
 }
 
+unsigned place_of(uint64_t addr)
+{
+	unsigned place = PLACES - 1;
+
+	while (place > 0 && place_base(place) > addr)
+		place--;
+	return place;
+}
+
 struct memory *memory_at(uint64_t addr)
 {
 	static struct memory *last = memory;

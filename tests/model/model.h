@@ -47,6 +47,7 @@ extern struct memory memory[PLACES];
 void memory_reset(void);
 uint64_t place_base(unsigned place);
 uint64_t place_size(unsigned place);
+unsigned place_of(uint64_t addr);
 struct memory *memory_at(uint64_t addr);
 void *context_handle(unsigned context);
 void *pool_handle(unsigned pool);
@@ -91,9 +92,12 @@ struct region {
 	void *context, *pool;
 	int device;
 	unsigned holds;
+	bool making;			/* an object: attach has a hold of its own meanwhile */
+	unsigned objects, held_objects; /* that live, or are kept */
 	bool live, is_volatile, mapped;
 	bool must_be_told;
 	uint8_t reasons; /* then: bits, which would be right */
+	uint8_t reason;	 /* the one that was told */
 	bool unpinned;
 	bool abandoned; /* a forked child's: its parent's */
 };
@@ -104,7 +108,10 @@ extern unsigned region_count;
 struct counts {
 	uint64_t hits, misses, pins, unpins, pin_failures, evictions, invalidations, lost_races,
 		missed, tag_checks;
-	uint64_t unpins_at_last_put; /* not among the statistics */
+	uint64_t objects_made, objects_revoked;
+	/* Not among the statistics. */
+	uint64_t unpins_at_last_put, objects_found, objects_kept, destroyed_at_last_detach,
+		made_in_vain;
 };
 extern struct counts counts;
 extern uint64_t max_regions, max_bytes; /* bytes 0: none */
@@ -113,6 +120,7 @@ extern bool checks_all;			/* each hit is compared with the driver */
 void lists_reset(void);
 struct region *region_with(uint64_t addr, uint64_t length);
 struct region *region_of(const pindown_region *real);
+struct region *nth_held(uint32_t n);
 bool is_true(const struct region *r);
 void ids_between(uint64_t base, uint64_t end, uint64_t ids[MOST_IDS]);
 struct region *new_region(void);
@@ -152,6 +160,93 @@ void saw_unpin(uint32_t pin);
 /* After each operation: nothing is left to be told, nothing pinned that should not be, books agree. */
 void settle_accounts(bool devices_too);
 
+/* ---- consumer objects: the list (objects.c) ---- */
+
+#define CONSUMERS    3
+#define OWNERS	     2
+#define KEYS	     8 /* any two differ in one word at least, some in one only */
+#define MOST_OBJECTS 4096
+
+struct consumer {
+	int id; /* the last one, if it is not there any more */
+	bool is_there;
+};
+extern struct consumer consumers[CONSUMERS];
+
+enum object_state {
+	OBJECT_LIVE,
+	OBJECT_ENDING,	 /* must be destroyed; if it is held, may be kept */
+	OBJECT_KEPT,	 /* its region has ended, until the last detach */
+	OBJECT_REVOKED,	 /* destroyed, until the last detach */
+	OBJECT_ABANDONED /* a forked child's: its parent's, until the last detach */
+};
+
+struct object {
+	pindown_object *real;
+	struct region *region; /* NULL: revoked, abandoned */
+	unsigned consumer, key, holds;
+	enum object_state state;
+	uint8_t reasons; /* ENDING: bits, which would be right */
+	bool revocable;	 /* ENDING: held or not */
+};
+extern struct object *objects[MOST_OBJECTS];
+extern unsigned object_count;
+
+void objects_reset(void);
+struct pindown_key key_of(unsigned key);
+struct object *object_on(const struct region *r, unsigned consumer, unsigned key);
+struct object *new_object(struct region *r, unsigned consumer, unsigned key);
+void object_hold(struct object *o);
+void object_let_go(struct object *o);
+uint64_t objects_now(void);
+bool is_used(const struct region *r);
+bool revokes(int reason);
+
+void expect_destroy(struct object *o, unsigned reasons);
+void expect_objects_end(struct region *r);
+int saw_destroy(const struct pindown_object_end *what, void *arg);
+void settle_objects(void);
+void abandon_objects(void);
+
+/* ---- attach and detach (attach.c) ---- */
+
+enum create_fate {
+	CREATE_WORKS,
+	CREATE_FAILS,
+	CREATE_FREES,	   /* the memory is freed meanwhile, */
+	CREATE_REPLACES,   /* or freed and allocated anew, */
+	CREATE_FLUSHES,	   /* or everything idle is flushed, */
+	CREATE_ENDS_OWNER, /* or its owner ends, */
+	CREATE_REMOVES,	   /* or its consumer goes, */
+	CREATE_ATTACHES,   /* or the very same is asked for */
+	CREATE_FATES
+};
+
+struct create_script {
+	unsigned times;
+	enum create_fate fate;
+};
+extern struct create_script create_script; /* for the next ones */
+
+/* An attach that is under way. */
+struct making {
+	uint64_t addr, length;
+	unsigned flags, consumer, key;
+	struct region *region; /* attach_region */
+	struct region *found;  /* what is cached */
+	struct object *object; /* was made */
+	struct object *vain;   /* was made, and has to be destroyed */
+	int error;	       /* 0, or what has to be the result */
+};
+extern struct making making;
+
+extern bool in_detach, detach_when_told;
+int saw_create(pindown_region *region, const struct pindown_key *key, void *request, void **data,
+	       void *arg);
+void made_in_vain(void);
+struct object *nth_held_object(uint32_t n);
+void detach_one_of(const struct region *r);
+
 /* ---- disagreement (round.c) ---- */
 
 void disagree(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
@@ -185,6 +280,15 @@ enum code {
 	OP_PINS,
 	OP_GIVE_BACK,
 	OP_PUT_WHEN_TOLD,
+	OP_ATTACH,
+	OP_ATTACH_REGION,
+	OP_DETACH,
+	OP_END_OWNER,
+	OP_CONSUMER_ADD,
+	OP_CONSUMER_REMOVE,
+	OP_HELD,
+	OP_CREATES,
+	OP_DETACH_WHEN_TOLD,
 	OP_FORK,
 	OP_CODES
 };
@@ -203,10 +307,36 @@ struct op_kind {
 extern const struct op_kind op_kinds[OP_CODES];
 
 void perform(const struct op *op);
-void perform_get(uint64_t addr, uint64_t length, unsigned flags); /* get.c */
+
+/* Here, as the others may do the same in the middle of theirs. */
+void op_free(const uint32_t n[]);
+void op_flush(const uint32_t n[]);
+/* objects.c */
+void op_end_owner(const uint32_t n[]);
+void op_consumer_add(const uint32_t n[]);
+void op_consumer_remove(const uint32_t n[]);
+void op_held(const uint32_t n[]);
+/* attach.c */
+void op_attach(const uint32_t n[]);
+void op_attach_region(const uint32_t n[]);
+void op_detach(const uint32_t n[]);
+void op_creates(const uint32_t n[]);
+void op_detach_when_told(const uint32_t n[]);
+
 /* The free and the allocation that come in the middle of a pin. */
 void replace_memory(uint64_t addr);
 extern bool put_when_told, in_put;
+
+/* ---- a get, in steps (get.c) ---- */
+
+void perform_get(uint64_t addr, uint64_t length, unsigned flags);
+bool get_is_bad(uint64_t length, unsigned flags);
+/* Before the cache is asked: the region that is cached, or an attempt to pin. */
+struct region *get_begins(uint64_t addr, uint64_t length, unsigned flags);
+/* It has come to this region: the one that was found, or, with NULL, a new one. */
+struct region *get_has(struct region *found, pindown_region *real);
+/* It had to pin, and could not. */
+void get_failed(int result);
 
 /* ---- dice (dice.c) ---- */
 

@@ -23,20 +23,6 @@ static void op_get(const uint32_t n[])
 	perform_get(place_base(n[0]) + n[1], n[2], n[3]);
 }
 
-static struct region *nth_held(uint32_t n)
-{
-	unsigned held = 0;
-
-	for (unsigned i = 0; i < region_count; i++)
-		held += regions[i]->holds > 0;
-	if (!held)
-		return NULL;
-	n %= held;
-	for (unsigned i = 0;; i++)
-		if (regions[i]->holds && n-- == 0)
-			return regions[i];
-}
-
 static void op_put(const uint32_t n[])
 {
 	struct region *r = nth_held(n[0]);
@@ -83,7 +69,7 @@ static void op_allocate(const uint32_t n[])
 		tell_of_allocation(m->base, m->end);
 }
 
-static void op_free(const uint32_t n[])
+void op_free(const uint32_t n[])
 {
 	struct memory *m = &memory[n[0]];
 	uint64_t addr = m->id ? m->base : place_base(n[0]);
@@ -224,13 +210,13 @@ static void op_invalidate_context(const uint32_t n[])
 	AGREE(result == expected, "invalidate_context: %d; the model: %d", result, expected);
 }
 
-static void op_flush(const uint32_t n[])
+void op_flush(const uint32_t n[])
 {
 	int expected, result;
 
 	(void)n;
 	for (unsigned i = 0; i < region_count; i++)
-		if (regions[i]->live && !regions[i]->holds)
+		if (regions[i]->live && !is_used(regions[i]))
 			expect_end(regions[i], 1u << PINDOWN_REASON_FLUSHED);
 	expected = expected_ends();
 	result = pindown_flush();
@@ -321,7 +307,9 @@ static void forget_parents(void)
 	for (unsigned i = 0; i < region_count; i++) {
 		regions[i]->abandoned = true;
 		regions[i]->live = false;
+		regions[i]->objects = regions[i]->held_objects = 0;
 	}
+	abandon_objects();
 	volatile_cut(0, UINT64_MAX);
 	memset(&counts, 0, sizeof(counts));
 	pins_abandoned();
@@ -411,6 +399,19 @@ const struct op_kind op_kinds[OP_CODES] = {
 	[OP_PINS] = {"next-pins", {"times", "fate"}, op_pins},
 	[OP_GIVE_BACK] = {"give-back", {"kib"}, op_give_back},
 	[OP_PUT_WHEN_TOLD] = {"put-when-told", {"on"}, op_put_when_told},
+	[OP_ATTACH] = {"attach",
+		       {"place", "offset", "length", "flags", "consumer", "key"},
+		       op_attach},
+	[OP_ATTACH_REGION] = {"attach-region",
+			      {"which", "flags", "consumer", "key"},
+			      op_attach_region},
+	[OP_DETACH] = {"detach", {"which"}, op_detach},
+	[OP_END_OWNER] = {"end-owner", {"consumer", "owner"}, op_end_owner},
+	[OP_CONSUMER_ADD] = {"consumer-add", {"consumer"}, op_consumer_add},
+	[OP_CONSUMER_REMOVE] = {"consumer-remove", {"consumer"}, op_consumer_remove},
+	[OP_HELD] = {"held", {"keep-warn-revoke"}, op_held},
+	[OP_CREATES] = {"next-creates", {"times", "fate"}, op_creates},
+	[OP_DETACH_WHEN_TOLD] = {"detach-when-told", {"on"}, op_detach_when_told},
 	[OP_FORK] = {"fork", {"operations", "goes-on-in-child"}, op_fork},
 };
 

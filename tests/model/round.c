@@ -67,15 +67,19 @@ void one_random_operation(void)
 
 static void begin(bool checks, uint64_t count)
 {
-	prctl(PR_SET_PDEATHSIG, SIGKILL); /* not to go on alone */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);  /* not to go on alone */
+	setenv("PINDOWN_LOG", "quiet", 1); /* "warn" would say so very often */
 	memory_reset();
 	pins_reset();
 	lists_reset();
-	put_when_told = in_child = false;
+	objects_reset();
+	put_when_told = detach_when_told = in_child = false;
 	checks_all = checks;
 	pd_find_driver_symbol = memory_symbol;
 	pd_set_intercepting(!checks);
 	perform(&(struct op){OP_BUDGET, {0, 0}});
+	for (uint32_t i = 0; i < CONSUMERS; i++)
+		perform(&(struct op){OP_CONSUMER_ADD, {i}});
 	AGREE(pindown_subscribe(saw_end, NULL) > 0, "no place for a subscriber");
 	alarm((unsigned)(PATIENCE + count / OPERATIONS_IN_A_SECOND));
 }
@@ -99,8 +103,11 @@ void end_round(void)
 		if (any)
 			perform(&(struct op){OP_PUT, {0}});
 	}
+	while (nth_held_object(0))
+		perform(&(struct op){OP_DETACH, {0}});
 	perform(&(struct op){OP_FLUSH, {0}});
 	AGREE(pins_open == 0, "%u pins are open at the end", pins_open);
+	AGREE(object_count == 0, "%u objects are there at the end", object_count);
 	add_to_seen();
 }
 

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT */
+/* Consumer objects: the model's list of them, and what the cache is seen to do with them. */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <string.h>
+
+#include "config.h"
+#include "model.h"
+
+struct object *objects[MOST_OBJECTS];
+unsigned object_count;
+static struct object records[MOST_OBJECTS]; /* objects[] is a permutation of them */
+static unsigned ending;			    /* that must be destroyed, or else are kept */
+
+struct consumer consumers[CONSUMERS];
+
+void objects_reset(void)
+{
+	for (unsigned i = 0; i < MOST_OBJECTS; i++)
+		objects[i] = &records[i];
+	object_count = ending = 0;
+	memset(consumers, 0, sizeof(consumers));
+}
+
+/* ---- the list ---- */
+
+struct pindown_key key_of(unsigned key)
+{
+	return (struct pindown_key){.owner = key % OWNERS, .word = {key / 2 % 2, key / 4}};
+}
+
+struct object *object_on(const struct region *r, unsigned consumer, unsigned key)
+{
+	for (unsigned i = 0; i < object_count; i++) {
+		struct object *o = objects[i];
+
+		if (o->region == r && o->state == OBJECT_LIVE && o->consumer == consumer &&
+		    o->key == key)
+			return o;
+	}
+	return NULL;
+}
+
+struct object *new_object(struct region *r, unsigned consumer, unsigned key)
+{
+	struct object *o;
+
+	AGREE(object_count < MOST_OBJECTS, "more than %d objects in the model", MOST_OBJECTS);
+	o = objects[object_count++];
+	*o = (struct object){.region = r, .consumer = consumer, .key = key};
+	r->objects++;
+	return o;
+}
+
+static void forget_object(const struct object *o)
+{
+	unsigned at = 0;
+
+	while (objects[at] != o)
+		at++;
+	objects[at] = objects[--object_count];
+	objects[object_count] = (struct object *)(uintptr_t)o;
+}
+
+void object_hold(struct object *o)
+{
+	if (o->holds++ == 0)
+		o->region->held_objects++;
+}
+
+/* The last hold of what is revoked, or was a parent's, leaves nothing. */
+void object_let_go(struct object *o)
+{
+	if (--o->holds)
+		return;
+	if (o->state == OBJECT_REVOKED || o->state == OBJECT_ABANDONED) {
+		forget_object(o);
+		return;
+	}
+	o->region->held_objects--;
+	if (o->state == OBJECT_KEPT)
+		expect_destroy(o, 1u << o->region->reason);
+}
+
+/* ---- what must come ---- */
+
+void expect_destroy(struct object *o, unsigned reasons)
+{
+	o->state = OBJECT_ENDING;
+	o->reasons = (uint8_t)reasons;
+	ending++;
+}
+
+bool revokes(int reason)
+{
+	return pd_config()->held == PD_HELD_REVOKE &&
+	       (reason == PINDOWN_REASON_FREED || reason == PINDOWN_REASON_CONTEXT ||
+		reason == PINDOWN_REASON_STALE);
+}
+
+bool is_used(const struct region *r)
+{
+	return r->holds || r->making || r->held_objects;
+}
+
+/* Its end is being told: those that somebody holds then may stay, if nothing revokes them. */
+void expect_objects_end(struct region *r)
+{
+	for (unsigned i = 0; r->objects && i < object_count; i++)
+		if (objects[i]->region == r && objects[i]->state == OBJECT_LIVE)
+			expect_destroy(objects[i], 1u << r->reason);
+}
+
+/* Returns how many stay, since somebody holds them. */
+static int expect_theirs_to_end(unsigned consumer, const unsigned *owner)
+{
+	int held = 0;
+
+	for (unsigned i = 0; i < object_count; i++) {
+		struct object *o = objects[i];
+
+		if ((o->state != OBJECT_LIVE && o->state != OBJECT_KEPT) ||
+		    o->consumer != consumer || (owner && o->key % OWNERS != *owner))
+			continue;
+		if (owner && o->holds) {
+			held++;
+			continue;
+		}
+		o->revocable = true;
+		expect_destroy(o, 1u << PINDOWN_REASON_OWNER);
+	}
+	return held;
+}
+
+/* ---- what comes ---- */
+
+int saw_destroy(const struct pindown_object_end *what, void *arg)
+{
+	struct object *o = what->data;
+	struct pindown_key key;
+	struct region *r;
+
+	AGREE(o >= records && o < records + MOST_OBJECTS && o->state != OBJECT_ABANDONED,
+	      "what was never made is destroyed");
+	AGREE(o->state == OBJECT_ENDING, "an object is destroyed, and nothing has ended it");
+	r = o->region;
+	key = key_of(o->key);
+	AGREE(memcmp(&key, &what->key, sizeof(key)) == 0 && arg == &consumers[o->consumer] &&
+		      what->region == r->real,
+	      "an object is destroyed as another one");
+	AGREE(o->reasons & 1u << what->reason,
+	      "an object is destroyed for reason %d; the model: 0x%x", what->reason, o->reasons);
+	AGREE(!r->must_be_told, "an object is destroyed before its region's end is told");
+	AGREE(!r->unpinned, "an object is destroyed after the unpin");
+	AGREE(what->in_use == (o->holds > 0),
+	      "an object is destroyed: %sin use; the model: %u holds", what->in_use ? "" : "not ",
+	      o->holds);
+	AGREE(!o->holds || o->revocable || revokes(what->reason),
+	      "an object that is held is destroyed");
+	ending--;
+	r->objects--;
+	counts.objects_revoked += o->holds > 0;
+	counts.destroyed_at_last_detach += in_detach;
+	o->region = NULL;
+	o->state = OBJECT_REVOKED;
+	if (o->holds)
+		r->held_objects--;
+	else
+		forget_object(o);
+	if (o == making.vain)
+		made_in_vain();
+	return (int)o->key % 2; /* whatever it says: it is gone */
+}
+
+/* Whatever has ended them is over: what must have been destroyed has been, and else it is kept. */
+void settle_objects(void)
+{
+	for (unsigned i = 0; ending && i < object_count; i++) {
+		struct object *o = objects[i];
+
+		if (o->state != OBJECT_ENDING)
+			continue;
+		AGREE(o->holds && !o->revocable && !revokes(o->region->reason),
+		      "an object on 0x%" PRIx64 " was not destroyed", o->region->base);
+		o->state = OBJECT_KEPT;
+		ending--;
+		counts.objects_kept++;
+	}
+}
+
+/* In a forked child. */
+void abandon_objects(void)
+{
+	for (unsigned i = object_count; i-- > 0;) {
+		struct object *o = objects[i];
+
+		o->region = NULL;
+		o->state = OBJECT_ABANDONED;
+		if (!o->holds)
+			forget_object(o);
+	}
+	ending = 0;
+}
+
+uint64_t objects_now(void)
+{
+	uint64_t n = 0;
+
+	for (unsigned i = 0; i < object_count; i++)
+		n += objects[i]->state == OBJECT_LIVE || objects[i]->state == OBJECT_KEPT;
+	return n;
+}
+
+/* ---- owners and consumers ---- */
+
+/* n: consumer. */
+void op_consumer_add(const uint32_t n[])
+{
+	struct consumer *c = &consumers[n[0] % CONSUMERS];
+	const struct pindown_consumer ops = {
+		.name = "model", .create = saw_create, .destroy = saw_destroy, .arg = c};
+	int id;
+
+	if (c->is_there)
+		return;
+	id = pindown_consumer_add(&ops, sizeof(ops));
+	AGREE(id > 0 && id != c->id, "a new consumer has the id %d; its forerunner: %d", id, c->id);
+	*c = (struct consumer){.id = id, .is_there = true};
+}
+
+/* n: consumer. */
+void op_consumer_remove(const uint32_t n[])
+{
+	struct consumer *c = &consumers[n[0] % CONSUMERS];
+	int wanted = c->is_there ? PINDOWN_OK : PINDOWN_ERR_INVALID, result;
+
+	expect_theirs_to_end(n[0] % CONSUMERS, NULL);
+	c->is_there = false;
+	result = pindown_consumer_remove(c->id);
+	AGREE(result == wanted, "consumer_remove: %d; the model: %d", result, wanted);
+}
+
+/* n: consumer, owner. */
+void op_end_owner(const uint32_t n[])
+{
+	const struct consumer *c = &consumers[n[0] % CONSUMERS];
+	unsigned owner = n[1] % OWNERS;
+	int wanted, result;
+
+	wanted = expect_theirs_to_end(n[0] % CONSUMERS, &owner);
+	if (!c->is_there)
+		wanted = PINDOWN_ERR_INVALID;
+	result = pindown_end_owner(c->id, owner);
+	AGREE(result == wanted, "end_owner: %d; the model: %d", result, wanted);
+}
+
+/* n: 0: keep, 1: warn, 2: revoke. */
+void op_held(const uint32_t n[])
+{
+	((struct pd_config *)(uintptr_t)pd_config())->held = (enum pd_held)(n[0] % 3);
+}

@@ -3,11 +3,13 @@
  * Running tests: each in a child, with the GPU driver's counts compared before and after.
  */
 #include <fcntl.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/prctl.h>
 #include <time.h>
 
+#include "asleep.h"
 #include "guest.h"
 
 #define SKIPPED 77
@@ -58,14 +60,14 @@ static void count_all(int fd, struct sim_gpu_counters *counters)
 		fail("SIM_GPU_COUNT: %s", strerror(errno));
 }
 
-/* What is put off (a last dma-buf's release, say) gets a while to happen. */
+/* What is put off (a last dma-buf's release, say) gets a minute to happen. */
 static void check_counts(int fd, const struct sim_gpu_counters *before)
 {
 	static const char *const names[] = {SIM_GPU_COUNTER_NAMES};
 	struct sim_gpu_counters after;
 	unsigned i, tries, wrong = 0;
 
-	for (tries = 0; tries < 100; tries++) {
+	for (tries = 0; tries < 3000; tries++) {
 		count_all(fd, &after);
 		for (i = 0; i < sizeof(balanced) / sizeof(*balanced); i++) {
 			if (after.value[balanced[i]] != before->value[balanced[i]])
@@ -234,12 +236,37 @@ void child_ends(pid_t child)
 		_exit(1); /* it has said why */
 }
 
+struct start {
+	void *(*run)(void *);
+	void *arg;
+	sem_t *begun;
+};
+static int newest;
+
+static void *thread_main(void *arg)
+{
+	struct start start = *(struct start *)arg;
+
+	newest = gettid();
+	sem_post(start.begun);
+	return start.run(start.arg);
+}
+
 pthread_t in_thread(void *(*run)(void *), void *arg)
 {
+	struct start start = {run, arg, &(sem_t){}};
 	pthread_t thread;
 
-	check_equal(pthread_create(&thread, NULL, run, arg), 0);
+	sem_init(start.begun, 0, 0);
+	check_equal(pthread_create(&thread, NULL, thread_main, &start), 0);
+	while (sem_wait(start.begun) && errno == EINTR)
+		;
 	return thread;
+}
+
+void newest_thread_waits(void)
+{
+	wait_until_asleep(newest);
 }
 
 void thread_ends(pthread_t thread)

@@ -145,6 +145,7 @@ pid_t in_child(void (*run)(void *), void *arg);
 void child_ends(pid_t child);
 pthread_t in_thread(void *(*run)(void *), void *arg);
 void thread_ends(pthread_t thread);
+void newest_thread_waits(void); /* returns when the one last begun has come as far as it can */
 /* Passing a descriptor. */
 void send_fd(int socket, int fd);
 int receive_fd(int socket);

@@ -325,7 +325,7 @@ TEST(a_free_while_the_device_moves)
 	works(peer_import(peer, exported.buffer, EDU_DYNAMIC, &import));
 	import.fd = peer;
 	thread = in_thread(moves_slowly, &import);
-	usleep(150000);
+	newest_thread_waits(); /* for the device */
 	gpu_free(&exported.memory);
 	thread_ends(thread);
 	state.id = import.id;

@@ -108,8 +108,8 @@ static void each_in_turn(struct thing *thing, const char *name, int (*act)(struc
 			failures++;
 		if (result && !again)
 			fail("%s fails though nothing in it did: %s", name, strerror(errno));
-		/* What is put off gets a while to happen. */
-		for (tries = 0; tries < 100 && !as_before(&before); tries++)
+		/* What is put off gets a minute to happen. */
+		for (tries = 0; tries < 6000 && !as_before(&before); tries++)
 			usleep(10000);
 		if (!as_before(&before))
 			fail("%s leaves something behind when its failure number %u is met", name,

@@ -104,7 +104,7 @@ TEST(callback_against_unpin)
 	freeing = in_thread(frees, &race);
 	gate_await(SIM_GPU_GATE_CALLBACK);
 	unpinning = in_thread(unpins, &race);
-	usleep(50000); /* it gets as far as it can: to the API lock */
+	newest_thread_waits(); /* for the API lock */
 	gate_open(SIM_GPU_GATE_CALLBACK);
 	thread_ends(freeing);
 	thread_ends(unpinning);
@@ -153,7 +153,7 @@ TEST(late_unpin_against_a_new_pin)
 		newer = race;
 		newer.memory = gpu_alloc_at(0x600000000, PAGE);
 		pinning = in_thread(pins, &newer);
-		usleep(20000); /* it may have to wait for the unpin */
+		newest_thread_waits(); /* it may have to, for the unpin */
 		gate_open(SIM_GPU_GATE_PUT);
 		thread_ends(unpinning);
 		thread_ends(pinning);
@@ -186,7 +186,7 @@ TEST(callback_against_close)
 	freeing = in_thread(frees, &race);
 	gate_await(SIM_GPU_GATE_CALLBACK);
 	closing = in_thread(closes, &race);
-	usleep(50000);
+	newest_thread_waits();
 	gate_open(SIM_GPU_GATE_CALLBACK);
 	thread_ends(freeing);
 	thread_ends(closing);
@@ -249,7 +249,7 @@ TEST(callback_against_export)
 	freeing = in_thread(frees, &race);
 	gate_await(SIM_GPU_GATE_CALLBACK);
 	exporting = in_thread(exports, &race);
-	usleep(50000);
+	newest_thread_waits();
 	gate_open(SIM_GPU_GATE_CALLBACK);
 	thread_ends(freeing);
 	thread_ends(exporting);

@@ -152,7 +152,7 @@ static void judge_not_found(int result)
 		      "attach: %s; it was pinned", pindown_strerror(result));
 		get_has(NULL, &pd_regions[pd_index_find(making.addr)]);
 	} else {
-		get_failed(result);
+		get_judge(result);
 	}
 }
 

@@ -60,7 +60,7 @@ static void none_is_lost(void)
 }
 
 /* After all that has been seen of it. */
-void get_failed(int result)
+void get_judge(int result)
 {
 	bool too_large = max_bytes && attempt.bytes > max_bytes;
 
@@ -71,8 +71,10 @@ void get_failed(int result)
 		AGREE(!attempt.tried, "a pin of what can't be pinned");
 		return;
 	}
-	AGREE(!attempt.pinned, "get: %s; the model: it was pinned", pindown_strerror(result));
-	if (attempt.refused == PINDOWN_ERR_DRIVER)
+	if (attempt.pinned)
+		AGREE(result == PINDOWN_OK, "get: %s; the model: it was pinned",
+		      pindown_strerror(result));
+	else if (attempt.refused == PINDOWN_ERR_DRIVER)
 		AGREE(result == PINDOWN_ERR_DRIVER, "get: %s; the driver had refused",
 		      pindown_strerror(result));
 	else if (attempt.tried)
@@ -84,7 +86,7 @@ void get_failed(int result)
 			      (too_large || (!fits(attempt.bytes) && !any_idle(-1))),
 		      "get: %s; the model: no space by budget: %d, room: %d, idle: %d",
 		      pindown_strerror(result), too_large, fits(attempt.bytes), any_idle(-1));
-	counts.pin_failures += attempt.tried;
+	counts.pin_failures += attempt.tried && !attempt.pinned;
 }
 
 /* Pinned just now. */
@@ -202,8 +204,8 @@ void perform_get(uint64_t addr, uint64_t length, unsigned flags)
 	else if (flags)
 		AGREE(result == PINDOWN_ERR_NOT_DEVICE, "get: %s; the model: not cached",
 		      pindown_strerror(result));
-	else if (result != PINDOWN_OK)
-		get_failed(result);
+	else
+		get_judge(result);
 	AGREE(result == PINDOWN_OK || real == untouched, "a failed get has written a region");
 	if (result == PINDOWN_OK)
 		get_has(r, real)->holds++;

@@ -335,8 +335,8 @@ bool get_is_bad(uint64_t length, unsigned flags);
 struct region *get_begins(uint64_t addr, uint64_t length, unsigned flags);
 /* It has come to this region: the one that was found, or, with NULL, a new one. */
 struct region *get_has(struct region *found, pindown_region *real);
-/* It had to pin, and could not. */
-void get_failed(int result);
+/* Nothing was cached: is this what it had to come to? */
+void get_judge(int result);
 
 /* ---- dice (dice.c) ---- */
 

@@ -16,6 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "asleep.h"
+
 uint64_t expected_missed;
 
 void cache_begin(void)
@@ -227,46 +229,13 @@ bool worker_is_done(struct worker *worker)
 	return __atomic_load_n(&worker->done, __ATOMIC_ACQUIRE);
 }
 
-/*
- * Does the thread sleep just now? By system calls that ThreadSanitizer does not see: it would take a
- * descriptor's number for the one that another thread had.
- */
-static bool sleeps_now(int tid)
-{
-	char path[64], text[256];
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
-	long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	long n = syscall(SYS_read, fd, text, sizeof(text) - 1);
-	syscall(SYS_close, fd);
-	if (n <= 0)
-		return false;
-	text[n] = '\0';
-	char *name_end = strrchr(text, ')');
-	return name_end && name_end[1] == ' ' && name_end[2] == 'S';
-}
-
-/* For a while, and not for a lock that is about to be let go, a sanitizer's for example. */
-static bool is_asleep(int tid)
-{
-	for (int i = 0; i < 6; i++) {
-		if (!sleeps_now(tid))
-			return false;
-		usleep(1000);
-	}
-	return true;
-}
-
 void worker_settled(struct worker *worker)
 {
-	while (!worker_is_done(worker)) {
-		int tid = __atomic_load_n(&worker->tid, __ATOMIC_ACQUIRE);
-		if (tid && is_asleep(tid))
-			return;
+	int tid;
+
+	while (!(tid = __atomic_load_n(&worker->tid, __ATOMIC_ACQUIRE)))
 		sched_yield();
-	}
+	wait_until_asleep(tid);
 }
 
 void in_other_thread(void (*fn)(void *), void *arg)

@@ -8,7 +8,7 @@ VERBS_LIB := $(verbs_bin)/libibverbs.so.1
 verbs_old := $(verbs_bin)/old/libibverbs.so.1
 recorder_src := recorder recorder_control recorder_mr recorder_other recorder_rdma
 
-$(verbs_obj)/%: INCLUDE += -Ihook -Itests/sim -Itests/verbs
+$(verbs_obj)/%: INCLUDE += -Ihook -Itests/sim -Itests/verbs -iquote tests/unit
 
 verbs_link = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libibverbs.so.1 \
 	-Wl,--version-script=tests/verbs/libibverbs.map $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) -lpthread
@@ -28,7 +28,8 @@ CHECK_WITH += $(VERBS_LIB) $(verbs_old)
 VERBS_TESTS := test_verbs test_verbs_flags test_verbs_ends test_verbs_rereg test_verbs_threads
 VERBS_TESTS_BIN := $(VERBS_TESTS:%=$(verbs_bin)/%)
 CHECK_UNIT += $(VERBS_TESTS_BIN)
-$(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes: $(verbs_bin)/%: $(verbs_obj)/%.c.o $(verbs_obj)/verbs_test.c.o $(B)/obj/hook/symtab.c.o \
+$(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes: $(verbs_bin)/%: $(verbs_obj)/%.c.o $(verbs_obj)/verbs_test.c.o \
+		$(B)/obj/tests/unit/asleep.c.o $(B)/obj/hook/symtab.c.o \
 		$(SIM) $(VERBS_LIB) $(B)/libpindown.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN:$$ORIGIN/..' $(CHECK_LIBS) \

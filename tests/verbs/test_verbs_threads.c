@@ -3,6 +3,7 @@
  * Several threads: one frees what others register, one ends its protection domain where others use theirs,
  * all want the same registration at once. Nothing is timed; what must hold in any order is looked at.
  */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "asleep.h"
 #include "verbs_test.h"
 
 #define THREADS 4
@@ -23,12 +25,13 @@ static void start(pthread_t *thread, void *(*work)(void *), void *arg)
 
 static CUdeviceptr p;
 static pthread_barrier_t line;
+static int tids[THREADS];
 
 static void *register_at_once(void *arg)
 {
 	struct ibv_mr *mr;
 
-	(void)arg;
+	*(int *)arg = gettid();
 	OK(cuCtxSetCurrent(cuda));
 	pthread_barrier_wait(&line);
 	mr = must_register(pd, p, 4096, ALL_ACCESS);
@@ -37,10 +40,13 @@ static void *register_at_once(void *arg)
 	return NULL;
 }
 
+/* Until the others have come, and wait for this thread. */
 static void linger(void *arg)
 {
 	(void)arg;
-	usleep(1000); /* so that others come meanwhile */
+	for (int i = 0; i < THREADS; i++)
+		if (tids[i] != gettid())
+			wait_until_asleep(tids[i]);
 }
 
 START_TEST(threads_that_want_the_same_get_the_same)
@@ -53,7 +59,7 @@ START_TEST(threads_that_want_the_same_get_the_same)
 	for (unsigned round = 1; round <= 20; round++) {
 		p = gpu_alloc(MIB(2));
 		for (int i = 0; i < THREADS; i++)
-			start(&threads[i], register_at_once, NULL);
+			start(&threads[i], register_at_once, &tids[i]);
 		for (int i = 0; i < THREADS; i++)
 			pthread_join(threads[i], NULL);
 		ck_assert_uint_eq(dmabuf_calls(), round);
@@ -165,12 +171,14 @@ END_TEST
 /* ---- a free in the midst of a registration ---- */
 
 static sem_t may_free, freeing;
+static int freeing_tid;
 
 static void *free_it(void *arg)
 {
 	(void)arg;
 	OK(cuCtxSetCurrent(cuda));
 	sem_wait(&may_free);
+	freeing_tid = gettid();
 	sem_post(&freeing);
 	gpu_free(p);
 	return NULL;
@@ -181,7 +189,7 @@ static void let_it_be_freed(void *arg)
 	(void)arg;
 	sem_post(&may_free);
 	sem_wait(&freeing);
-	usleep(20000); /* for the free to come as far as it can */
+	wait_until_asleep(freeing_tid);
 }
 
 START_TEST(a_free_in_the_midst_of_a_registration)

@@ -118,20 +118,6 @@ static bool is_cudas(const char *module)
 	return strncmp(name, "libcuda", 7) == 0 || strncmp(name, "libpindown", 10) == 0;
 }
 
-const struct place *symbols_caller(const struct trace_file *file, uint32_t stack)
-{
-	uint64_t frames[PD_TRACE_MOST_FRAMES];
-	unsigned depth = trace_file_stack(file, stack, frames), count;
-
-	for (unsigned i = 0; i < depth; i++) {
-		const struct place *found = symbols_frame(file, frames[i], &count);
-
-		if (!found->module || !is_cudas(found->module))
-			return found;
-	}
-	return depth ? symbols_frame(file, frames[0], &count) : NULL;
-}
-
 unsigned symbols_chain(const struct trace_file *file, uint32_t stack, struct place *places,
 		       unsigned most)
 {
@@ -173,12 +159,27 @@ char *place_text(const struct place *place, char *text)
 	return text;
 }
 
-/* ---- callers as texts ----------------------------------------------------------------------- */
+/* ---- callers, each of which is looked for once ---------------------------------------------- */
+
+static const struct place *look_for_caller(const struct trace_file *file, uint32_t stack)
+{
+	uint64_t frames[PD_TRACE_MOST_FRAMES];
+	unsigned depth = trace_file_stack(file, stack, frames), count;
+
+	for (unsigned i = 0; i < depth; i++) {
+		const struct place *found = symbols_frame(file, frames[i], &count);
+
+		if (!found->module || !is_cudas(found->module))
+			return found;
+	}
+	return depth ? symbols_frame(file, frames[0], &count) : NULL;
+}
 
 struct caller {
 	const struct trace_file *file; /* NULL: free */
 	uint32_t stack;
-	char *text; /* NULL: there is none */
+	const struct place *place; /* NULL: there is none */
+	char *text;		   /* NULL: not asked for yet */
 };
 
 static struct {
@@ -209,21 +210,32 @@ static void make_more_callers(void)
 	release(old);
 }
 
-const char *symbols_caller_text(const struct trace_file *file, uint32_t stack)
+static struct caller *caller_of(const struct trace_file *file, uint32_t stack)
 {
-	const struct place *place;
 	struct caller *caller;
-	char text[PLACE_ROOM];
 
 	if (callers.used * 2 >= callers.room)
 		make_more_callers();
 	caller = find_caller(file, stack);
 	if (!caller->file) {
-		place = symbols_caller(file, stack);
-		*caller = (struct caller){file, stack,
-					  place ? text_of("%s", place_text(place, text)) : NULL};
+		*caller = (struct caller){file, stack, look_for_caller(file, stack), NULL};
 		callers.used++;
 	}
+	return caller;
+}
+
+const struct place *symbols_caller(const struct trace_file *file, uint32_t stack)
+{
+	return caller_of(file, stack)->place;
+}
+
+const char *symbols_caller_text(const struct trace_file *file, uint32_t stack)
+{
+	struct caller *caller = caller_of(file, stack);
+	char text[PLACE_ROOM];
+
+	if (caller->place && !caller->text)
+		caller->text = text_of("%s", place_text(caller->place, text));
 	return caller->text;
 }
 

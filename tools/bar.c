@@ -19,23 +19,22 @@
 static const char help[] =
 	"usage: pindown bar [options]\n"
 	"\n"
-	"Shows BAR1 of each GPU, through which other devices reach its memory: how large it is, "
-	"and\n"
-	"how much is used, as nvidia-smi shows it; and what is pinned through pindown, by "
-	"process.\n"
+	"Shows BAR1 of each GPU, through which other devices reach its memory: how large\n"
+	"it is, and how much of it is used, as nvidia-smi shows it; and what is pinned\n"
+	"through pindown, by process.\n"
 	"\n"
-	"  --trace FILE        also who pinned what is still pinned at a trace's end, by call "
-	"site;\n"
-	"                      a file or a family, as for pindown report; can be given repeatedly\n"
+	"  --trace FILE        also who pinned what is still pinned at a trace's end, by\n"
+	"                      call site; a file or a family, as for pindown report; can\n"
+	"                      be given repeatedly\n"
 	"  --watch             look again and again; key q ends\n"
-	"  --interval SECONDS  time between two looks, 0.1 to 3600; 2 without this option\n"
+	"  --interval SECONDS  time between two looks, 0.1 to 3600 (default: 2)\n"
 	"  --sysfs DIR         look for the kernel module's list below that folder\n"
 	"  --json              one JSON object\n"
 	"  --color WHEN        auto, always or never\n"
 	"  --help              this text\n"
 	"\n"
-	"Exit status: 0, 1 when the GPUs can't be asked or a trace can't be read, 2 for bad "
-	"options.\n";
+	"Exit status: 0, 1 when the GPUs can't be asked or a trace can't be read, 2 for\n"
+	"bad options.\n";
 
 struct wishes {
 	bool watch, json;

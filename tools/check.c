@@ -14,21 +14,19 @@
 static const char help[] =
 	"usage: pindown check [options] PROGRAM|LIBRARY|SCRIPT...\n"
 	"\n"
-	"Says which calls of the CUDA driver libpindown.so will see when it is preloaded. It "
-	"reads\n"
-	"the ELF files, follows their libraries as the loader would, and starts nothing. A "
-	"program\n"
-	"is a file, or a name in $PATH; of a script it is the interpreter. Of a library, such as "
-	"a\n"
-	"Python package's .so, it says what will be seen in a program that a preload reaches.\n"
+	"Says which calls of the CUDA driver libpindown.so will see when it is\n"
+	"preloaded. It reads the ELF files, follows their libraries as the loader would,\n"
+	"and starts nothing. A program is a file, or a name in $PATH; of a script it is\n"
+	"the interpreter. Of a library, such as a Python package's .so, it says what\n"
+	"will be seen in a program that a preload reaches.\n"
 	"\n"
-	"  --all          name each call, also where there are very many\n"
-	"  --json         a JSON list with one object for each file\n"
-	"  --color WHEN   auto, always or never\n"
-	"  --help         this text\n"
+	"  --all         name each call, also where there are very many\n"
+	"  --json        a JSON list with one object for each file\n"
+	"  --color WHEN  auto, always or never\n"
+	"  --help        this text\n"
 	"\n"
-	"Exit status: 0 when nothing will be missed, 1 when calls will be, 2 for bad options or a\n"
-	"file that can't be looked at.\n";
+	"Exit status: 0 when nothing will be missed, 1 when calls will be, 2 for bad\n"
+	"options or a file that can't be looked at.\n";
 
 /* ---- as text ----------------------------------------------------------------------------- */
 

@@ -81,16 +81,16 @@ static void print_help(void)
 {
 	fputs("usage: pindown run [options] [--] PROGRAM [ARGUMENT]...\n"
 	      "\n"
-	      "Starts a program with libpindown.so preloaded. The configuration is checked first;\n"
-	      "with a bad one nothing is started. Each option sets the environment variable named\n"
-	      "with it, which can as well be set by hand:\n",
+	      "Starts a program with libpindown.so preloaded. The configuration is checked\n"
+	      "first; with a bad one nothing is started. Each option sets the environment\n"
+	      "variable named with it, which can as well be set by hand:\n",
 	      stdout);
 	for (unsigned i = 0; i < pd_variable_count; i++)
 		print_option(&pd_variables[i]);
 	fputs("\n  --help\n      This text.\n"
 	      "\n"
-	      "Exit status: the program's; 2 for bad options or a bad configuration; 126 when the\n"
-	      "program can't be started, 127 when it is not found.\n",
+	      "Exit status: the program's; 2 for bad options or a bad configuration; 126 when\n"
+	      "the program can't be started, 127 when it is not found.\n",
 	      stdout);
 }
 

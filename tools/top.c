@@ -18,20 +18,22 @@
 static const char help[] =
 	"usage: pindown top [options] [PID]...\n"
 	"\n"
-	"Shows the processes that use CUDA under libpindown.so, all or those named: what they "
-	"have\n"
-	"pinned, and how often the registration cache was hit. No trace is needed. Processes of "
-	"other\n"
-	"users are shown to root only. Key s sorts by the next column, q ends.\n"
+	"Shows the processes that use CUDA under libpindown.so, all or those named: what\n"
+	"they have pinned, and how often the registration cache was hit. No trace is\n"
+	"needed. Processes of other users are shown to root only. Key s sorts by the\n"
+	"next column, q ends.\n"
 	"\n"
-	"  --once              print once and end, as without a terminal; totals, not rates\n"
-	"  --json              print once, as a JSON list with one object for each process\n"
+	"  --once              print once and end, as without a terminal; totals, not\n"
+	"                      rates\n"
+	"  --json              print once, as a JSON list with one object for each\n"
+	"                      process\n"
 	"  --sort COLUMN       pinned (the default), regions, kept, hits, misses or pid\n"
-	"  --interval SECONDS  time between two looks, 0.1 to 3600; 2 without this option\n"
+	"  --interval SECONDS  time between two looks, 0.1 to 3600 (default: 2)\n"
 	"  --color WHEN        auto, always or never\n"
 	"  --help              this text\n"
 	"\n"
-	"Exit status: 0, 1 when a process that was named is not there, 2 for bad options.\n";
+	"Exit status: 0, 1 when a process that was named is not there, 2 for bad\n"
+	"options.\n";
 
 enum sort { BY_PINNED, BY_REGIONS, BY_KEPT, BY_HITS, BY_MISSES, BY_PID, SORTS };
 static const char *const sort_names[SORTS] = {"pinned", "regions", "kept", "hits", "misses", "pid"};

@@ -19,7 +19,8 @@ static struct consumer *consumer_of(struct holders *holders, const struct record
 	for (unsigned i = 0; i < holders->consumer_count; i++) {
 		consumer = &holders->consumers[i];
 		if (strlen(consumer->name) == record->text_length &&
-		    memcmp(consumer->name, record->text, record->text_length) == 0)
+		    (!record->text_length ||
+		     memcmp(consumer->name, record->text, record->text_length) == 0))
 			return consumer;
 	}
 	if (holders->consumer_count == MOST_CONSUMERS)

@@ -79,6 +79,7 @@ static bool is_listed(const struct pd_creation *creation)
 	return *place_of(creation);
 }
 
+/* Release, here and where one is listed: pairs with pd_creations_any(). */
 static void unlist(const struct pd_creation *creation)
 {
 	struct pd_creation **c = place_of(creation);
@@ -88,6 +89,10 @@ static void unlist(const struct pd_creation *creation)
 	pd_wake_waiters();
 }
 
+/*
+ * Acquire: pairs with unlist(). Who looks has ended something under the lock, and so sees what was
+ * listed before that.
+ */
 bool pd_creations_any(void)
 {
 	return __atomic_load_n(&creations, __ATOMIC_ACQUIRE);
@@ -104,6 +109,10 @@ static void publish(uint32_t number, uint32_t region, const struct request *r, v
 {
 	struct pindown_object *object = &pd_objects[number];
 
+	/*
+	 * Relaxed, as a late look at the old record may still be under way; the link's release
+	 * publishes all of it.
+	 */
 	__atomic_store_n(&object->consumer, r->consumer, __ATOMIC_RELAXED);
 	__atomic_store_n(&object->key.owner, r->key->owner, __ATOMIC_RELAXED);
 	__atomic_store_n(&object->key.word[0], r->key->word[0], __ATOMIC_RELAXED);
@@ -112,6 +121,7 @@ static void publish(uint32_t number, uint32_t region, const struct request *r, v
 	object->region = region;
 	object->revoked = false;
 	pd_object_hold(pd_self_or_anonymous(), number, 1);
+	/* As every change of it: set_state() in object_end.c. */
 	__atomic_store_n(&object->state, PD_OBJECT_LIVE, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&object->next, pd_objects_of[region], __ATOMIC_RELAXED);
 	/* Release pairs with pd_object_find(): who finds it finds all of the above. */
@@ -189,6 +199,7 @@ static int make_new(struct pd_consumer *consumer, uint32_t region, const struct 
 
 	if (!number)
 		return PINDOWN_ERR_NO_MEMORY;
+	/* Pairs with pd_creations_any(). */
 	__atomic_store_n(&creations, &creation, __ATOMIC_RELEASE);
 	pd_consumer_enter(consumer);
 	return make(&creation, consumer, number, r);
@@ -280,7 +291,11 @@ static inline struct pindown_object *hold_object(struct pd_thread *self, uint32_
 	return &pd_objects[number];
 }
 
-/* On a region that the caller holds. A thread without a record can't announce: it takes the lock. */
+/*
+ * On a region that the caller holds. A thread without a record can't announce: it takes the lock.
+ * The announcement and the load of the state pair with set_state() and let_probes_pass() in end.c;
+ * the release at its end with the acquire there.
+ */
 static struct pindown_object *hold_on(struct pindown_region *region, int consumer,
 				      const struct pindown_key *key)
 {
@@ -329,7 +344,7 @@ attach_slow(int consumer, uint64_t addr, size_t length, unsigned flags,
 	return PINDOWN_ERR_BUSY;
 }
 
-/* As hold_if() in get.c, but it is the object that gets the hold. */
+/* As hold_if() in get.c, with the same partners, but it is the object that gets the hold. */
 static inline struct pindown_object *hold_at(struct pd_thread *self, uint64_t addr, size_t length,
 					     int consumer, const struct pindown_key *key)
 {

@@ -80,6 +80,7 @@ const struct pd_backend *pd_backend_for(int device)
 const char *pd_backend_name(void)
 {
 	for (unsigned i = 0; i <= PD_MAX_DEVICES; i++) {
+		/* Acquire: as in pd_backend_for(). */
 		const struct pd_backend *found = __atomic_load_n(&chosen[i], __ATOMIC_ACQUIRE);
 
 		if (found)

@@ -26,9 +26,12 @@
 
 #include "../kmod/pindown_ioctl.h"
 
-/* Under `opening`; read without it once `fd` is there. */
+/*
+ * Under `opening`; read without it by who has found `fd` there (descriptor()), as the others then
+ * don't change.
+ */
 static struct {
-	int fd; /* -1: not open */
+	int fd; /* -1: not open; stored last, with release */
 	bool asked;
 	uint64_t identity;
 	uint64_t capabilities;
@@ -36,6 +39,12 @@ static struct {
 	size_t area_length;
 } device = {.fd = -1};
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+/* Acquire: pairs with the release in take(). */
+static int descriptor(void)
+{
+	return __atomic_load_n(&device.fd, __ATOMIC_ACQUIRE);
+}
 
 static bool wants_persistent(void)
 {
@@ -61,11 +70,12 @@ static bool take(int fd)
 	area = mmap(NULL, version.state_length, PROT_READ, MAP_SHARED, fd, PINDOWN_MAP_STATE);
 	if (area == MAP_FAILED)
 		return false;
-	device.fd = pd_descriptor_move_up(fd);
-	device.identity = pd_descriptor_identity(device.fd);
+	fd = pd_descriptor_move_up(fd);
+	device.identity = pd_descriptor_identity(fd);
 	device.capabilities = version.capabilities;
 	device.area = area;
 	device.area_length = version.state_length;
+	__atomic_store_n(&device.fd, fd, __ATOMIC_RELEASE);
 	return true;
 }
 
@@ -81,13 +91,13 @@ static bool open_once(void)
 		fd = open(PINDOWN_DEVICE, O_RDWR | O_CLOEXEC);
 		if (fd >= 0 && !take(fd))
 			pd_descriptor_close(fd);
-		/* Word 0 is the ABI's number: it stands as long as the area does. */
-		if (device.fd >= 0)
+		/* Word 0 is the ABI's number: it stands as long as the area does. For pd_word(). */
+		if (descriptor() >= 0)
 			__atomic_store_n(&pd_words, device.area, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&opening);
 	errno = saved;
-	return device.fd >= 0;
+	return descriptor() >= 0;
 }
 
 /*
@@ -103,7 +113,7 @@ static void give_up(void)
 		    "the program has closed the descriptor of " PINDOWN_DEVICE
 		    ": all regions are unpinned, and nothing more is pinned");
 	pthread_mutex_lock(&opening);
-	device.fd = -1;
+	__atomic_store_n(&device.fd, -1, __ATOMIC_RELAXED); /* nothing comes with it */
 	if (device.area)
 		mmap(device.area, device.area_length, PROT_READ,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -112,7 +122,7 @@ static void give_up(void)
 
 static bool is_ours(void)
 {
-	int fd = __atomic_load_n(&device.fd, __ATOMIC_ACQUIRE);
+	int fd = descriptor();
 
 	if (fd < 0) /* in a forked child that pins for the first time; or given up already */
 		return open_once();
@@ -127,7 +137,7 @@ static int call(unsigned long request, void *argument)
 	int result;
 
 	do
-		result = ioctl(device.fd, request, argument);
+		result = ioctl(descriptor(), request, argument);
 	while (result != 0 && errno == EINTR);
 	return result;
 }
@@ -177,7 +187,7 @@ static int pin_with(struct pd_pin *pin, uint32_t flags, int *driver_error)
 	pin->word = what.state_offset / sizeof(uint32_t);
 	pin->word_value = what.state_value;
 	if (device.capabilities & PINDOWN_CAP_RECLAIM)
-		pd_kmod_answer_wishes(device.fd, device.identity,
+		pd_kmod_answer_wishes(descriptor(), device.identity,
 				      (const struct pindown_state *)(void *)device.area);
 	return PINDOWN_OK;
 }

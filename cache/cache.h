@@ -21,8 +21,8 @@
 extern PD_HIDDEN uint32_t pd_occupied;
 
 /*
- * Lock held. Release: pairs with nothing_at_all() in events.c, which reads unsettled before this. Who no longer counts
- * something here has seen that it is unsettled, or that the index has changed.
+ * Lock held. Release: pairs with nothing_at_all() in events.c, which reads unsettled before this.
+ * Who no longer counts something here has seen that it is unsettled, or that the index has changed.
  */
 static inline void pd_occupied_add(uint32_t change)
 {
@@ -156,8 +156,9 @@ void pd_drop_stale(struct pindown_region *region);
 void pd_trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t length);
 
 /*
- * A few uses are as good as many. Written no more after these, so that a region that many threads hit
- * stays in all their caches; two that count at once may count one.
+ * A few uses are as good as many. Written no more after these, so that a region that many threads
+ * hit stays in all their caches; two that count at once may count one. Relaxed: pairs with
+ * uses_of() in evict.c, for which any number of late will do.
  */
 #define PD_MOST_USES 3u
 

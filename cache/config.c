@@ -420,6 +420,7 @@ void pd_config_complain(void)
 	const char *line = own_problems.text, *end, *tab;
 
 	pd_config();
+	/* Relaxed: it only says who was first; the text is there since pd_config(). */
 	if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
 		return;
 	for (; (end = strchr(line, '\n')); line = end + 1) {

@@ -38,6 +38,10 @@ static bool forgotten;
 /* In the place of a function that this driver has not got. */
 #define ABSENT ((void *)-1)
 
+/*
+ * Relaxed, here and below: what is found is a function of a library that was loaded before anybody
+ * could ask for it, and nothing else comes with it.
+ */
 static void *look_up(void **slot, const char *name)
 {
 	int saved = errno;
@@ -66,7 +70,10 @@ static inline void *find(void **slot, const char *name)
 #define REAL(name) __atomic_load_n(&driver.name, __ATOMIC_RELAXED)
 #define HAVE(name) find((void **)(void *)&driver.name, #name)
 
-/* What has been found stays: another thread may be about to call it. */
+/*
+ * What has been found stays: another thread may be about to call it. Relaxed: pairs with find(),
+ * for calls to come.
+ */
 void pd_driver_forget(void)
 {
 	__atomic_store_n(&forgotten, true, __ATOMIC_RELAXED);

@@ -46,6 +46,7 @@ static void say_whether_any(void)
 			 __ATOMIC_RELEASE);
 }
 
+/* Relaxed: its caller then takes the lock, or is a free of memory that nobody exports meanwhile. */
 static bool any(void)
 {
 	return __atomic_load_n(&pd_unsettled, __ATOMIC_RELAXED) & PD_UNSETTLED_EXPORTS;
@@ -174,6 +175,7 @@ void pd_export_imported(int fd, const void *by)
 
 void pd_export_let_go(const void *by)
 {
+	/* Relaxed: who lets go has imported before, and sees that at least. */
 	if (!__atomic_load_n(&import_count, __ATOMIC_RELAXED))
 		return;
 	pd_lock();

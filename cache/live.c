@@ -32,6 +32,7 @@ static bool allowed;
 static pid_t owner;
 static char path[PATH_MAX];
 
+/* Acquire: pairs with the end of make_page(), so that `slots` is there too. */
 static bool is_open(void)
 {
 	return __atomic_load_n(&page, __ATOMIC_ACQUIRE) != NULL;
@@ -116,6 +117,10 @@ static void make_page(void)
 	describe(live, start);
 	slots = (struct pd_live_slot *)(void *)((char *)live + PD_LIVE_SLOTS_AT);
 	slots_taken = 0;
+	/*
+	 * Last for readers, in other processes: without its magic it is no page. Release: pairs
+	 * with is_open().
+	 */
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	memcpy(live->magic, PD_LIVE_MAGIC, sizeof(live->magic));
 	__atomic_store_n(&page, live, __ATOMIC_RELEASE);
@@ -131,6 +136,7 @@ void pd_live_open(void)
 {
 	struct pd_shield shield;
 
+	/* Acquire: pairs with the release below. Who sees it finds a page or none. */
 	if (__atomic_load_n(&tried, __ATOMIC_ACQUIRE))
 		return;
 	pd_shield_up(&shield, SIGXFSZ);
@@ -175,6 +181,7 @@ void pd_live_thread_start(struct pd_thread *self)
 
 	if (!is_open() || pd_config()->trace || self->counters != &self->own_counters)
 		return;
+	/* Relaxed: the number is all that it gives. Release, below: pairs with pd_counter_sum(). */
 	number = __atomic_fetch_add(&slots_taken, 1, __ATOMIC_RELAXED);
 	if (number >= PD_LIVE_SLOTS)
 		return;
@@ -200,6 +207,7 @@ struct pindown_stats *pd_live_begin(void)
 
 	if (!live)
 		return NULL;
+	/* Relaxed: what is put behind it is released one by one, and so never seen before it. */
 	__atomic_store_n(&live->sequence, live->sequence + 1, __ATOMIC_RELAXED);
 	return &live->stats;
 }
@@ -210,6 +218,7 @@ void pd_live_end(void)
 	__atomic_store_n(&page->sequence, page->sequence + 1, __ATOMIC_RELEASE);
 }
 
+/* Release: as the others between begin and end (stats.c, put()). */
 void pd_live_put_device(unsigned device, uint64_t bytes, uint64_t regions)
 {
 	__atomic_store_n(&page->devices[device].bytes, bytes, __ATOMIC_RELEASE);

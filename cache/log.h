@@ -18,7 +18,10 @@ void pd_log(enum pd_log_level level, const char *format, ...) __attribute__((for
 /* Whether a line of this level is printed. */
 bool pd_logging(enum pd_log_level level);
 
-/* For "pindown switches X off, because ...": the first call with this flag prints, no later one. */
+/*
+ * For "pindown switches X off, because ...": the first call with this flag prints, no later one.
+ * Relaxed: it only says which is the first.
+ */
 #define pd_log_once(flag, level, ...)                                     \
 	do {                                                              \
 		if (!__atomic_exchange_n((flag), true, __ATOMIC_RELAXED)) \

@@ -43,6 +43,10 @@ void pd_object_free(uint32_t number)
 
 	object->victim = free_list;
 	free_list = number;
+	/*
+	 * Nobody holds it or walks over it: what is stored is for who takes the record under the
+	 * lock.
+	 */
 	__atomic_store_n(&object->data, NULL, __ATOMIC_RELAXED);
 	__atomic_store_n(&object->state, PD_OBJECT_FREE, __ATOMIC_RELEASE);
 }
@@ -70,7 +74,11 @@ PD_EXPORT void pindown_detach(struct pindown_object *object)
 	if (__builtin_expect(!object, 0))
 		return;
 	number = pd_object_number(object);
-	/* The hold goes down before the state is read, as in pindown_put(). */
+	/*
+	 * The hold goes down before the state is read, as in pindown_put(). Pairs with set_state()
+	 * in object_end.c and the barrier and the count behind it: that one sees the hold gone, or
+	 * this one sees the state.
+	 */
 	pd_object_hold(pd_self_or_anonymous(), number, -1u);
 	pd_fence();
 	if (__builtin_expect(__atomic_load_n(&object->state, __ATOMIC_SEQ_CST) != PD_OBJECT_LIVE,
@@ -78,6 +86,10 @@ PD_EXPORT void pindown_detach(struct pindown_object *object)
 		pd_object_let_go(number);
 }
 
+/*
+ * Relaxed: set before the object was found; revocation may come at any moment (destroy() in
+ * object_end.c).
+ */
 PD_EXPORT void *pindown_object_data(const struct pindown_object *object)
 {
 	return __atomic_load_n(&object->data, __ATOMIC_RELAXED);
@@ -88,10 +100,13 @@ PD_EXPORT struct pindown_region *pindown_object_region(const struct pindown_obje
 	return &pd_regions[object->region];
 }
 
-/* Under the lock, if need be: its owner's end may be looking whether it is idle just now. */
+/*
+ * Under the lock, if need be: its owner's end may be looking whether it is idle just now. Relaxed:
+ * an answer of this moment, with which nothing else comes.
+ */
 PD_EXPORT int pindown_object_is_live(const struct pindown_object *object)
 {
-	bool live = __atomic_load_n(&object->state, __ATOMIC_ACQUIRE) == PD_OBJECT_LIVE;
+	bool live = __atomic_load_n(&object->state, __ATOMIC_RELAXED) == PD_OBJECT_LIVE;
 
 	if (!live) {
 		pd_lock();

@@ -59,6 +59,7 @@ extern struct pindown_object *pd_objects;     /* [0] is never used */
 extern uint32_t *pd_object_holds[PD_STRIPES]; /* as pd_holds */
 extern uint32_t *pd_objects_of;		      /* the first object of a region, by its number */
 
+/* Relaxed: constant from LIVE on, and seen by who has found the record (pd_object_find()). */
 static inline bool pd_object_is(const struct pindown_object *object, uint32_t consumer,
 				const struct pindown_key *key)
 {
@@ -68,7 +69,11 @@ static inline bool pd_object_is(const struct pindown_object *object, uint32_t co
 	       __atomic_load_n(&object->consumer, __ATOMIC_RELAXED) == consumer;
 }
 
-/* The region is announced by this thread and live, or the lock is held. 0: none. */
+/*
+ * The region is announced by this thread and live, or the lock is held. 0: none. Acquire: pairs
+ * with publish() in attach.c, which links what it has filled in, and with remove_from_region(),
+ * which hands a link on.
+ */
 static inline uint32_t pd_object_find(uint32_t region, uint32_t consumer,
 				      const struct pindown_key *key)
 {
@@ -164,7 +169,11 @@ bool pd_creations_any(void); /* without the lock, too */
 bool pd_creations_of(uint32_t consumer, const uint64_t *owner);
 void pd_creations_fork_child(void);
 
-/* Of a region that is no longer live; without the lock, too. Has it objects, or may get one? */
+/*
+ * Of a region that is no longer live; without the lock, too. Has it objects, or may get one?
+ * Relaxed: this thread has ended it, under the lock that objects are linked with and creations are
+ * listed with.
+ */
 static inline bool pd_objects_any(uint32_t region)
 {
 	return __atomic_load_n(&pd_objects_of[region], __ATOMIC_RELAXED) || pd_creations_any();

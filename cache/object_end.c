@@ -9,12 +9,17 @@
 #include "log.h"
 #include "object.h"
 
+/*
+ * Store, barrier, load: pairs with hold_object() in attach.c, within an announcement, and with
+ * pindown_detach(), which count and then load the state.
+ */
 static void set_state(struct pindown_object *object, enum pd_object_state state)
 {
 	__atomic_store_n(&object->state, state, __ATOMIC_SEQ_CST);
 }
 
 /* In this process everything was the parent's: a callback of ours has forked, and this is the child.
+ * Relaxed: the child has this one thread, which has stored it.
  */
 static bool is_abandoned(const struct pindown_object *object)
 {
@@ -67,7 +72,7 @@ static void destroy(uint32_t number)
 	consumer = pd_consumer(object->consumer);
 	object->called = true;
 	pd_unlock();
-	if (what.in_use) /* its holder may be looking */
+	if (what.in_use) /* its holder may be looking: pairs with pindown_object_data() */
 		__atomic_store_n(&object->data, NULL, __ATOMIC_RELAXED);
 	told.begin = pd_tracing(PD_EV_DEREGISTER) ? pd_ticks() : 0;
 	told.result = pd_consumer_destroy(consumer, &what);
@@ -77,7 +82,7 @@ static void destroy(uint32_t number)
 	pd_unlock();
 }
 
-/* Lock held. */
+/* Lock held. Release: pairs with pd_object_find(), which goes on to the next one by this link. */
 static void remove_from_region(uint32_t number)
 {
 	uint32_t *at = &pd_objects_of[pd_objects[number].region];
@@ -87,7 +92,11 @@ static void remove_from_region(uint32_t number)
 	__atomic_store_n(at, pd_objects[number].next, __ATOMIC_RELEASE);
 }
 
-/* Lock held. Who has announced a region before this, and so may walk its objects, has ended. */
+/*
+ * Lock held. Who has announced a region before this, and so may walk its objects, has ended. The
+ * loads pair with the announcement across the barrier, as let_probes_pass() in end.c; acquire with
+ * the release that ends it.
+ */
 static void let_readers_pass(void)
 {
 	pd_heavy_barrier();
@@ -317,6 +326,7 @@ void pd_objects_end(uint32_t region)
 		tell_held(&pd_regions[region], &held);
 	if (chain)
 		finish(chain);
+	/* Relaxed: until it is let go, only this thread changes it. */
 	if (__atomic_load_n(&pd_regions[region].state, __ATOMIC_RELAXED) == PD_KEPT)
 		wait_for_others(region);
 }

@@ -22,7 +22,7 @@ void pd_trace_object(enum pd_event event, const char *consumer, const struct pd_
 	struct pd_trace_note note;
 	uint64_t end;
 
-	/* Abandoned: a callback has forked, and this is the child. */
+	/* Abandoned: a callback has forked, and this is the child, whose only thread has stored it. */
 	if (!pd_tracing(event) ||
 	    __atomic_load_n(&pd_regions[what->region].state, __ATOMIC_RELAXED) == PD_ABANDONED)
 		return;

@@ -79,7 +79,10 @@ static inline struct pd_details *pd_details_of(const struct pindown_region *regi
 #define PD_REGION_MISSED   4u  /* its free was learned of too late */
 #define PD_REGION_OBJECTS  16u /* counted as kept because consumer objects on it are held */
 
-/* Of a region that is held. VOLATILE may come and go meanwhile (volatile.c). */
+/*
+ * Of a region that is held. VOLATILE may come and go meanwhile (volatile.c): relaxed, as is
+ * pd_region_set_flags().
+ */
 static inline bool pd_region_is_volatile(const struct pindown_region *region)
 {
 	return __atomic_load_n(&pd_details_of(region)->flags, __ATOMIC_RELAXED) &
@@ -116,6 +119,10 @@ static inline void pd_region_set_flags(struct pindown_region *region, unsigned f
 	__atomic_store_n(&pd_details_of(region)->flags, (uint16_t)flags, __ATOMIC_RELAXED);
 }
 
+/*
+ * Relaxed, here and below: base and end stand while a region is live. Who has no lock has loaded
+ * that state with acquire behind its announcement (hold_if()), or takes the answer for a hint.
+ */
 static inline uint64_t pd_region_base_now(uint32_t number)
 {
 	return __atomic_load_n(&pd_regions[number].base, __ATOMIC_RELAXED);
@@ -168,8 +175,8 @@ static inline void pd_hold(struct pd_thread *self, uint32_t number, uint32_t cha
 }
 
 /*
- * Pairs with pd_hold_own() across pd_heavy_barrier(), and with pd_hold_shared(). A thread's stripe is in use before its
- * first hold in it: who sees the hold sees that.
+ * Pairs with pd_hold_own() across pd_heavy_barrier(), and with pd_hold_shared(). A thread's stripe
+ * is in use before its first hold in it: who sees the hold sees that.
  */
 static inline bool pd_holds_any(uint32_t *const *counts, uint32_t number)
 {

@@ -186,8 +186,8 @@ void pd_stats_fork_child(void)
 /* ---- for the caller ----------------------------------------------------------------------- */
 
 /*
- * Into the page that `pindown top` reads, or into a copy for the caller. Release: who sees one of these in the
- * page sees the odd number that was stored before (live.c).
+ * Into the page that `pindown top` reads, or into a copy for the caller. Release: who sees one of
+ * these in the page sees the odd number that was stored before (live.c).
  */
 static inline __attribute__((always_inline)) void put(uint64_t *where, uint64_t value)
 {
@@ -259,6 +259,7 @@ static void fill_other_counters(struct pindown_stats *stats)
 	uint64_t tag_checks = __atomic_load_n(&nobodys->tag_checks, __ATOMIC_RELAXED);
 
 	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
+		/* Acquire: as in pd_counter_sum(); relaxed, as there: any number of late will do. */
 		const struct pd_counters *counters =
 			__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
 

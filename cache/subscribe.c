@@ -50,6 +50,7 @@ PD_EXPORT int pindown_subscribe(pindown_callback callback, void *arg)
 		if (!subscribers[i].callback) {
 			subscribers[i] = (struct subscriber){
 				.callback = callback, .arg = arg, .turn = subscribers[i].turn + 1};
+			/* Relaxed, here and below: pairs with pd_has_subscribers(). */
 			__atomic_fetch_add(&subscribed, 1, __ATOMIC_RELAXED);
 			id = id_of(i);
 		}

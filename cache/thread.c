@@ -36,8 +36,10 @@ static void give_back_stripe(struct pd_thread *self)
 	self->holds = NULL;
 }
 
-/* A thread can end in the middle of a call that it was to report the end of. It frees no more. */
-/* Release: as in pd_ended(). */
+/*
+ * A thread can end in the middle of a call that it was to report the end of. It frees no more.
+ * Release: as in pd_ended().
+ */
 static void drop_guards(struct pd_thread *self)
 {
 	for (unsigned i = 0; i < PD_GUARDS; i++)
@@ -53,7 +55,10 @@ static void detach(void *record)
 	pd_trace_thread_exit(self);
 	give_back_stripe(self);
 	pd_self_tls = NULL;
-	/* Release: pairs with reuse_record() and pd_thread_is_alone(), who then see all of the above. */
+	/*
+	 * Release: pairs with reuse_record() and pd_thread_is_alone(), who then see all of the
+	 * above.
+	 */
 	__atomic_store_n(&self->owned, 0, __ATOMIC_RELEASE);
 }
 
@@ -65,6 +70,7 @@ static void init_once(void)
 	pd_asym_init();
 }
 
+/* Acquire: pairs with detach(). */
 static struct pd_thread *reuse_record(void)
 {
 	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
@@ -78,6 +84,10 @@ static struct pd_thread *reuse_record(void)
 	return NULL;
 }
 
+/*
+ * first_used is a number and nothing else: relaxed. The link is for pd_threads(), which finds what
+ * is filled in here, and for pd_thread_is_alone(), in one order with all that it pairs with.
+ */
 static struct pd_thread *new_record(void)
 {
 	const size_t total = sizeof(first_records) / sizeof(first_records[0]);
@@ -176,6 +186,7 @@ void pd_thread_fork_child(void)
 {
 	struct pd_thread *self = pd_self_tls;
 
+	/* Relaxed: there is no other thread. */
 	__atomic_store_n(&stripes_taken, 1u << PD_STRIPE_SHARED, __ATOMIC_RELAXED);
 	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
 		memset(t->guards, 0, sizeof(t->guards));
@@ -197,9 +208,13 @@ uint64_t pd_counter_sum(unsigned which)
 	uint64_t sum = 0;
 
 	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
-		/* Acquire: pairs with trace.c and live.c, which move them when they have filled them. */
+		/*
+		 * Acquire: pairs with trace.c and live.c, which move them when they have filled
+		 * them.
+		 */
 		char *counters = (char *)__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
 
+		/* Relaxed: pairs with pd_count(); any number of late will do. */
 		sum += __atomic_load_n((uint64_t *)(void *)(counters + which), __ATOMIC_RELAXED);
 	}
 	return sum;

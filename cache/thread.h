@@ -98,6 +98,7 @@ void pd_thread_fork_child(void);
 /* The sum of one counter over all threads; `which` is an offset into struct pd_counters. */
 uint64_t pd_counter_sum(unsigned which);
 
+/* By the owner alone. Relaxed: pairs with pd_counter_sum(). */
 static inline void pd_count(uint64_t *counter)
 {
 	__atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);

@@ -31,6 +31,10 @@ enum { FIRST_UNITS = 1, UNITS = 4, CLOCK_WORDS = 5, TWO_WORDS = 2 };
 
 enum state { UNTRIED, OPENING, OPEN, OFF };
 
+/*
+ * The state is stored with release when all else is there, and loaded with acquire by who uses that;
+ * it changes from UNTRIED on by compare-and-swap, so that one thread opens.
+ */
 static struct {
 	int state; /* enum state */
 	struct pd_trace_header *header;
@@ -57,7 +61,10 @@ static struct pd_trace_slot *slot_of(struct pd_thread *self)
 	return (struct pd_trace_slot *)self->counters;
 }
 
-/* The owner's counters move into the file. */
+/*
+ * The owner's counters move into the file. Release: pairs with pd_counter_sum(), which finds them
+ * filled.
+ */
 static void take_slot(struct pd_thread *self)
 {
 	struct pd_trace_slot *slot = pd_trace_slot_new(trace.header, (uint32_t)self->tid);
@@ -74,7 +81,7 @@ static void lose(struct pd_thread *self)
 
 	if (self && has_slot(self))
 		pd_count(&self->counters->lost_events);
-	else if (header)
+	else if (header) /* relaxed: a count, for the reader of the file */
 		__atomic_fetch_add(&header->lost, 1, __ATOMIC_RELAXED);
 }
 
@@ -139,7 +146,8 @@ void pd_trace_open(void)
 		pd_trace_clock_choose();
 		opened = create_file(config->trace);
 	}
-	__atomic_store_n(&pd_trace_mask, opened ? config->trace_events : 0, __ATOMIC_RELAXED);
+	/* Release: pairs with pd_tracing(). */
+	__atomic_store_n(&pd_trace_mask, opened ? config->trace_events : 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&trace.state, opened ? OPEN : OFF, __ATOMIC_RELEASE);
 	if (opened && pd_self_tls)
 		pd_trace_thread_start(pd_self_tls);
@@ -174,6 +182,7 @@ static bool next_chunk(struct pd_thread *self, uint64_t end)
 	offset = pd_trace_file_claim(units);
 	if (!offset)
 		return false;
+	/* Relaxed: a number of its own is all that a stream needs. */
 	stream = first ? __atomic_fetch_add(&trace.streams, 1, __ATOMIC_RELAXED) : window->stream;
 	sequence = first ? 0 : window->sequence + 1;
 	/* Nothing may be written there by a signal handler's call while the window changes. */
@@ -211,6 +220,7 @@ static uint64_t *take(struct pd_thread *self, unsigned words)
 	return at;
 }
 
+/* Release: pairs with readers of the file, who look at a record's first word first. */
 static void commit(uint64_t *at, unsigned words, enum pd_record type, unsigned what, uint64_t when)
 {
 	__atomic_store_n(at, words | (uint64_t)type << 8 | (uint64_t)what << 16 | when << 32,
@@ -308,6 +318,7 @@ void pd_trace_thread_start(struct pd_thread *self)
 
 	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) == OPEN) {
 		if (has_slot(self))
+			/* Relaxed: the slot is taken already; the tid is for readers of the file. */
 			__atomic_store_n(&slot_of(self)->tid, (uint32_t)self->tid,
 					 __ATOMIC_RELAXED);
 		else
@@ -526,6 +537,7 @@ static void sum_up(void)
 	bool any = false;
 
 	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
+		/* As in pd_counter_sum(). */
 		struct pd_counters *counters = __atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
 
 		if (counters != &t->own_counters)
@@ -545,6 +557,7 @@ void pd_trace_close(void)
 	struct pd_trace_clock end;
 	int error = errno;
 
+	/* Relaxed: it only says who is first. */
 	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) != OPEN ||
 	    __atomic_exchange_n(&trace.ended, true, __ATOMIC_RELAXED))
 		return;
@@ -552,6 +565,7 @@ void pd_trace_close(void)
 	pd_trace_clock_read(&end);
 	trace.header->end.monotonic = end.monotonic;
 	trace.header->end.realtime = end.realtime;
+	/* Release: for readers of the file, to whom ticks say that there is an end. */
 	__atomic_store_n(&trace.header->end.ticks, end.ticks, __ATOMIC_RELEASE);
 	errno = error;
 }

@@ -31,18 +31,23 @@ enum pd_event {
 	PD_EVENTS
 };
 
-/* Bit (1 << event) set: the event is to be written. 0 when there is no trace. */
+/*
+ * Bit (1 << event) set: the event is to be written. 0 when there is no trace. Stored with release
+ * when the trace is open; acquire: who sees a bit sees which clock was chosen, and how deep stacks
+ * are to be.
+ */
 extern __attribute__((visibility("hidden"))) uint32_t pd_trace_mask;
 
 static inline bool pd_tracing(enum pd_event event)
 {
-	return __builtin_expect(__atomic_load_n(&pd_trace_mask, __ATOMIC_RELAXED) & (1u << event),
+	return __builtin_expect(__atomic_load_n(&pd_trace_mask, __ATOMIC_ACQUIRE) & (1u << event),
 				0);
 }
 
 /*
  * A time stamp, cheap: the processor's counter where it is steady, else nanoseconds. Which of the
- * two is settled when the trace is opened, so that stamps are for use while tracing only.
+ * two is settled when the trace is opened, so that stamps are for use while tracing only. Relaxed: who
+ * traces has seen the mask (pd_tracing()) or the trace's state.
  */
 extern bool pd_ticks_steady;
 uint64_t pd_ticks_ns(void); /* CLOCK_MONOTONIC */

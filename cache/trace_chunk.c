@@ -28,6 +28,7 @@ void pd_trace_chunk_publish(struct pd_trace_header *header, struct pd_trace_chun
 	uint64_t end = offset / PD_TRACE_UNIT + chunk->units;
 	uint64_t known = __atomic_load_n(&header->units, __ATOMIC_RELAXED);
 
+	/* Release: pairs with readers of the file. How many units there are is a count: relaxed. */
 	__atomic_store_n(&chunk->magic, PD_CHUNK_MAGIC, __ATOMIC_RELEASE);
 	while (known < end && !__atomic_compare_exchange_n(&header->units, &known, end, false,
 							   __ATOMIC_RELAXED, __ATOMIC_RELAXED))
@@ -45,7 +46,10 @@ static struct pd_trace_slot *take_free(struct pd_trace_chunk *chunk, uint32_t ti
 	for (uint32_t i = 0; i < slots_of_a_chunk; i++) {
 		uint32_t free = 0;
 
-		/* Relaxed: nothing is to be seen but whose it is; a new slot's zeroes come with the chunk. */
+		/*
+		 * Relaxed: nothing is to be seen but whose it is; a new slot's zeroes come with the
+		 * chunk.
+		 */
 		if (__atomic_load_n(&slot[i].tid, __ATOMIC_RELAXED) == 0 &&
 		    __atomic_compare_exchange_n(&slot[i].tid, &free, tid, false, __ATOMIC_RELAXED,
 						__ATOMIC_RELAXED))
@@ -70,8 +74,9 @@ static struct pd_trace_slot *take_first_of_new(struct pd_trace_header *header,
 	slot = take_free(chunk, tid);
 	pd_trace_chunk_publish(header, chunk, offset);
 	/*
-	 * A thread that was quicker has put one there too: then nobody else takes slots of ours. Release:
-	 * pairs with the acquire in pd_trace_slot_new(), so that who finds the chunk finds it set up.
+	 * A thread that was quicker has put one there too: then nobody else takes slots of ours.
+	 * Release: pairs with the acquire in pd_trace_slot_new(), so that who finds the chunk finds
+	 * it set up.
 	 */
 	__atomic_compare_exchange_n(&slots, &full, chunk, false, __ATOMIC_RELEASE,
 				    __ATOMIC_RELAXED);

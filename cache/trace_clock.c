@@ -84,6 +84,7 @@ void pd_trace_clock_choose(void)
 #elif defined(__aarch64__)
 	steady = true;
 #endif
+	/* Relaxed: the mask's release, in pd_trace_open(), is what others see it by. */
 	__atomic_store_n(&pd_ticks_steady, steady, __ATOMIC_RELAXED);
 }
 

@@ -134,6 +134,7 @@ static int reopen(int stale)
 	return -1;
 }
 
+/* Acquire: pairs with pd_trace_file_create() and reopen(): which file it is was set before. */
 static int descriptor(void)
 {
 	int fd = __atomic_load_n(&file.fd, __ATOMIC_ACQUIRE);
@@ -220,7 +221,7 @@ static int64_t coarse_now(void)
 }
 
 /* A full disk is asked again only now and then: each lost event would cost a system call. */
-static bool is_full(void)
+static bool is_full(void) /* relaxed: a time, and nothing else */
 {
 	int64_t until = __atomic_load_n(&file.full_until, __ATOMIC_RELAXED);
 
@@ -246,6 +247,7 @@ uint64_t pd_trace_file_claim(unsigned units)
 	pd_shield_up(&shield, SIGXFSZ);
 	fd = descriptor();
 	if (fd >= 0) {
+		/* Relaxed: units are told apart by their numbers alone. */
 		first = __atomic_fetch_add(&file.next_unit, units, __ATOMIC_RELAXED);
 		if (!allocate(fd, first * PD_TRACE_UNIT, (uint64_t)units * PD_TRACE_UNIT)) {
 			set_full(errno);
@@ -376,6 +378,7 @@ void pd_trace_file_forget(void)
 	pd_shield_down(&shield);
 }
 
+/* Acquire: as descriptor(). */
 const char *pd_trace_file_name(void)
 {
 	return __atomic_load_n(&file.fd, __ATOMIC_ACQUIRE) >= 0 ? file_path : NULL;

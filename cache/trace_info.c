@@ -68,6 +68,7 @@ static void end_info(struct info *info, enum pd_trace_info_kind kind)
 		return;
 	info->record->length = (uint32_t)info->used;
 	info->record->flags = info->cut ? PD_INFO_CUT : 0;
+	/* Release: a reader of the file that sees the kind sees the rest. */
 	__atomic_store_n(&info->record->kind, (uint16_t)kind, __ATOMIC_RELEASE);
 }
 

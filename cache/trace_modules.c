@@ -206,12 +206,17 @@ static const struct pd_module *add(const struct pd_module *found)
 	module->ours = is_our_name();
 	read_headers(module, &identity);
 	write_module(module, &identity);
+	/* Release: pairs with known(). */
 	__atomic_store_n(&count, count + 1, __ATOMIC_RELEASE);
 	return module;
 }
 
 /* ---- looking -------------------------------------------------------------------------------- */
 
+/*
+ * Acquire: pairs with add(), which has filled in what it counts. The generation is relaxed: pairs
+ * with confirm(); who sees the old one looks through the maps, as if it were unknown.
+ */
 static const struct pd_module *known(uint64_t pc, uint32_t generation)
 {
 	uint32_t n = __atomic_load_n(&count, __ATOMIC_ACQUIRE);
@@ -290,6 +295,7 @@ static const struct pd_module *look(uint64_t pc, uint32_t generation)
 }
 
 /* False when this thread has it already, as in a signal handler, or nobody gives it back. */
+/* Acquire: pairs with the release in pd_module_find(), when the last one gives it back. */
 static bool take_turn(int32_t tid)
 {
 	for (unsigned i = 0; i < TRIES; i++) {

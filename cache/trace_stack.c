@@ -42,6 +42,10 @@ unsigned pd_stacks_depth;
 static struct place *places;
 static uint64_t
 	*stacks; /* hash of each stack that was written, at the place that is its number - 1 */
+/*
+ * Goes up when code is unloaded. Relaxed where it is only compared; release where it goes up and acquire
+ * where something new is found out: that is then what is there after the unloading.
+ */
 static uint32_t generation;
 static bool unloaded; /* since the generation began */
 
@@ -111,6 +115,7 @@ static void remember(uint64_t key, uint32_t now, const struct place *place)
 
 	for (unsigned i = 0; i < NEAR; i++) {
 		struct place *slot = &places[(home + i) & (PLACES - 1)];
+		/* Relaxed: whether it is taken; the exchange makes sure. */
 		uint64_t old = __atomic_load_n(&slot->key, __ATOMIC_RELAXED);
 
 		if (old == key)
@@ -119,7 +124,7 @@ static void remember(uint64_t key, uint32_t now, const struct place *place)
 		    !__atomic_compare_exchange_n(&slot->key, &old, BUSY, false, __ATOMIC_ACQ_REL,
 						 __ATOMIC_RELAXED))
 			continue;
-		/* Each of these is seen after BUSY ... */
+		/* Each of these is seen after BUSY by look_up(), and the key after all of them ... */
 		__atomic_store_n(&slot->frame, place->frame, __ATOMIC_RELEASE);
 		__atomic_store_n(&slot->rule.step, place->rule.step, __ATOMIC_RELEASE);
 		__atomic_store_n(&slot->rule.cfa, place->rule.cfa, __ATOMIC_RELEASE);
@@ -151,7 +156,7 @@ static inline void look_up(uint64_t pc, uint64_t epoch, struct place *place)
 		place->rule.step = __atomic_load_n(&slot->rule.step, __ATOMIC_ACQUIRE);
 		place->rule.cfa = __atomic_load_n(&slot->rule.cfa, __ATOMIC_ACQUIRE);
 		place->rule.saved = __atomic_load_n(&slot->rule.saved, __ATOMIC_ACQUIRE);
-		/* ... and this load is made after them. */
+		/* ... and this load is made after them: if the key stands, they are its own. */
 		if (__atomic_load_n(&slot->key, __ATOMIC_RELAXED) == key)
 			return;
 	}
@@ -332,6 +337,7 @@ static __attribute__((noinline)) uint32_t add_stack(uint32_t place, const uint64
 	return place + 1;
 }
 
+/* Relaxed: the hash itself says all; who writes the stack down is the one that has put it there. */
 static inline uint32_t number_of(uint64_t hash, const uint64_t *frames, unsigned count)
 {
 	uint32_t home = (uint32_t)(hash >> 48);
@@ -379,6 +385,7 @@ __attribute__((noinline)) UNCHECKED uint32_t pd_stack_take(struct pd_thread *sel
 
 /* ---- one caller, whether stacks are wanted or not ------------------------------------------- */
 
+/* Acquire and release: the table of one thread is all zero for the others. */
 static bool has_stacks(void)
 {
 	uint64_t *none = NULL, *all;
@@ -423,6 +430,7 @@ bool pd_stacks_begin(unsigned depth)
 	return true;
 }
 
+/* Relaxed: whether there are any stacks at all; the table itself is not looked at. */
 void pd_stacks_unloading(void)
 {
 	if (!__atomic_load_n(&stacks, __ATOMIC_RELAXED))

@@ -98,9 +98,16 @@ static void check_from_now_on(uint64_t begin, uint64_t end)
 
 		if (!pd_region_overlaps(region, begin, end))
 			continue;
+		/*
+		 * Relaxed: pairs with pd_region_is_volatile(); for hits it is the state that says
+		 * so.
+		 */
 		__atomic_fetch_or(&pd_details_of(region)->flags, PD_REGION_VOLATILE,
 				  __ATOMIC_RELAXED);
-		/* A hit under way may have read the other one: it began before we were called. */
+		/*
+		 * Pairs with hold_if(). A hit under way may have read the other one: it began
+		 * before we were called.
+		 */
 		__atomic_store_n(&region->state, pd_state_for(true), __ATOMIC_SEQ_CST);
 	}
 }
@@ -126,6 +133,7 @@ void pd_volatile(uint64_t addr, uint64_t length)
 	pd_unlock();
 }
 
+/* As in add_one(). */
 static void drop(struct range *range)
 {
 	*range = ranges[count - 1];
@@ -178,6 +186,7 @@ static void trust_from_now_on(uint64_t begin, uint64_t end)
 		    !pd_region_overlaps(region, begin, end) ||
 		    pd_is_volatile(region->base, region->end))
 			continue;
+		/* As in check_from_now_on(). */
 		__atomic_fetch_and(&pd_details_of(region)->flags, (uint16_t)~PD_REGION_VOLATILE,
 				   __ATOMIC_RELAXED);
 		__atomic_store_n(&region->state, pd_state_for(false), __ATOMIC_SEQ_CST);

@@ -266,7 +266,7 @@ pthread_t in_thread(void *(*run)(void *), void *arg)
 
 void newest_thread_waits(void)
 {
-	wait_until_asleep(newest);
+	wait_until_asleep(newest, "SD");
 }
 
 void thread_ends(pthread_t thread)

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#define _GNU_SOURCE
 #include "asleep.h"
 
 #include <fcntl.h>
@@ -36,13 +35,13 @@ static char state_of(int tid)
 }
 
 /* For a while, and not for a lock that is about to be let go, a sanitizer's for example. */
-void wait_until_asleep(int tid)
+void wait_until_asleep(int tid, const char *states)
 {
 	unsigned asleep = 0;
 	char state;
 
 	while (asleep < LOOKS && (state = state_of(tid)) != GONE) {
-		if (state == 'S' || state == 'D') {
+		if (strchr(states, state)) {
 			asleep++;
 			usleep(1000);
 		} else {

@@ -4,9 +4,10 @@
 #define ASLEEP_H
 
 /*
- * Returns when this thread of the process has slept for a while, as it does for a lock, for an event or in
- * the kernel, or when it is gone.
+ * Returns when this thread of the process has slept for a while, or is gone. Which states are sleep, as ps names
+ * them: in "S" it waits for a lock or an event of the program's; in "D" for one of the kernel's, which may be nothing
+ * but its memory map.
  */
-void wait_until_asleep(int tid);
+void wait_until_asleep(int tid, const char *states);
 
 #endif

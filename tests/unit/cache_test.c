@@ -235,7 +235,7 @@ void worker_settled(struct worker *worker)
 
 	while (!(tid = __atomic_load_n(&worker->tid, __ATOMIC_ACQUIRE)))
 		sched_yield();
-	wait_until_asleep(tid);
+	wait_until_asleep(tid, "S");
 }
 
 void in_other_thread(void (*fn)(void *), void *arg)

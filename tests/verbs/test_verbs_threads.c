@@ -46,7 +46,7 @@ static void linger(void *arg)
 	(void)arg;
 	for (int i = 0; i < THREADS; i++)
 		if (tids[i] != gettid())
-			wait_until_asleep(tids[i]);
+			wait_until_asleep(tids[i], "S");
 }
 
 START_TEST(threads_that_want_the_same_get_the_same)
@@ -189,7 +189,7 @@ static void let_it_be_freed(void *arg)
 	(void)arg;
 	sem_post(&may_free);
 	sem_wait(&freeing);
-	wait_until_asleep(freeing_tid);
+	wait_until_asleep(freeing_tid, "S");
 }
 
 START_TEST(a_free_in_the_midst_of_a_registration)

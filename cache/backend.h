@@ -53,6 +53,10 @@ struct pd_backend {
 
 extern const struct pd_backend pd_backend_none, pd_backend_dmabuf, pd_backend_kmod;
 
+/* A backend has opened a pin's dma-buf, or has closed it, or somebody else has. */
+void pd_dmabuf_opened(void);
+void pd_dmabuf_closed(void);
+
 /* In a forked child, after all pins were abandoned. */
 void pd_backend_kmod_fork_child(void);
 

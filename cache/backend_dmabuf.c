@@ -50,6 +50,7 @@ static int dmabuf_pin(struct pd_pin *pin, void *context, int *driver_error)
 	if (*driver_error == CUDA_SUCCESS) {
 		pin->fd = pd_descriptor_move_up(fd);
 		pin->fd_identity = pd_descriptor_identity(pin->fd);
+		pd_dmabuf_opened();
 	}
 	errno = saved;
 	return result_of(*driver_error);
@@ -61,6 +62,8 @@ static void dmabuf_close(struct pd_pin *pin)
 
 	if (is_still_ours(pin))
 		pd_descriptor_close(pin->fd);
+	if (pin->fd >= 0)
+		pd_dmabuf_closed();
 	pin->fd = -1;
 	errno = saved;
 }

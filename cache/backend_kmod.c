@@ -216,6 +216,8 @@ static void close_dmabuf(struct pd_pin *pin)
 
 	if (has_dmabuf(pin))
 		pd_descriptor_close(pin->fd);
+	if (pin->fd >= 0)
+		pd_dmabuf_closed();
 	pin->fd = -1;
 	errno = saved;
 }
@@ -235,6 +237,7 @@ static int open_dmabuf(struct pd_pin *pin, void *context, int *driver_error)
 	if (result == PINDOWN_OK) {
 		pin->fd = pd_descriptor_move_up(what.fd);
 		pin->fd_identity = pd_descriptor_identity(pin->fd);
+		pd_dmabuf_opened();
 	}
 	errno = saved;
 	return result;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -37,6 +39,16 @@ uint64_t pd_descriptor_identity(int fd)
 	if (fd < 0 || fstat(fd, &st) != 0)
 		return 0;
 	return (st.st_ino ^ (uint64_t)st.st_dev << 40) | 1ull << 63;
+}
+
+bool pd_descriptors_exhausted(void)
+{
+	int fd = eventfd(0, EFD_CLOEXEC);
+
+	if (fd < 0)
+		return errno == EMFILE || errno == ENFILE;
+	pd_descriptor_close(fd);
+	return false;
 }
 
 void pd_descriptor_close(int fd)

@@ -23,6 +23,9 @@ static inline bool pd_descriptor_is(int fd, uint64_t identity)
 	return fd >= 0 && pd_descriptor_identity(fd) == identity;
 }
 
+/* Can the process open nothing more? */
+bool pd_descriptors_exhausted(void);
+
 /* Not close(): that is a cancellation point, and this runs inside the program's cuMemFree(). */
 void pd_descriptor_close(int fd);
 

@@ -9,11 +9,10 @@
  * ghost, is settled: it gets as many more turns in the other queue as it was used.
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <sys/resource.h>
-
 #include "cache.h"
+#include "backend.h"
 #include "config.h"
+#include "dmabuf.h"
 #include "index.h"
 #include "log.h"
 #include "object.h"
@@ -167,7 +166,10 @@ void pd_queues_fork_child(void)
 /* As far as can be told without a barrier; pd_victims_add_idle() makes sure. */
 static bool can_go(uint32_t number, int device)
 {
-	return (device < 0 || pd_details[number].pin.device == device) &&
+	const struct pd_pin *pin = &pd_details[number].pin;
+
+	return (device == -1 ||
+		(device == PD_WITH_DMABUF ? pin->fd >= 0 : pin->device == device)) &&
 	       !pd_region_in_use(number) && !pd_objects_hold(number, PINDOWN_REASON_EVICTED);
 }
 
@@ -256,31 +258,18 @@ bool pd_evict_one(struct pd_victims *victims, int device)
 
 /* ---- budgets ------------------------------------------------------------------------------ */
 
-/*
- * A region of the dma-buf backend costs a descriptor, and the program must not run out of them for
- * our sake: half of what it may have, if it doesn't say otherwise.
- */
-static uint64_t default_max_regions(void)
-{
-	struct rlimit files;
-	int saved = errno;
-	uint64_t most = pd_region_capacity();
-
-	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY &&
-	    files.rlim_cur / 2 < most)
-		most = files.rlim_cur / 2;
-	errno = saved;
-	return most ? most : 1;
-}
-
 uint64_t pd_max_regions(void)
 {
 	uint64_t asked = pd_config()->max_regions;
 	uint64_t capacity = pd_region_capacity();
 
-	if (!asked)
-		return default_max_regions();
-	return asked < capacity ? asked : capacity;
+	return asked && asked < capacity ? asked : capacity;
+}
+
+/* Lock held. */
+static bool takes_a_descriptor_too_many(const struct pd_flight *flight)
+{
+	return pd_backend_for(flight->memory.device) == &pd_backend_dmabuf && !pd_dmabufs_fit();
 }
 
 /* Lock held. */
@@ -297,7 +286,7 @@ static bool fits(uint64_t bytes)
 
 void pd_take_room(struct pd_flight *flight, uint64_t bytes)
 {
-	if (fits(bytes))
+	if (fits(bytes) && !takes_a_descriptor_too_many(flight))
 		flight->reserved = bytes;
 }
 
@@ -310,7 +299,7 @@ int pd_make_room(struct pd_flight *flight, uint64_t bytes)
 		return result;
 	for (;;) {
 		struct pd_victims victims = {0};
-		bool again;
+		bool again, fit;
 
 		pd_lock();
 		pd_take_room(flight, bytes);
@@ -322,9 +311,13 @@ int pd_make_room(struct pd_flight *flight, uint64_t bytes)
 			deadline = pd_deadline(PD_RACE_WAIT_NS);
 		/* With nothing to evict, what another thread is unpinning just now may be enough.
 		 */
-		again = pd_evict_one(&victims, -1) || (pd_dying_any() && pd_wait_settled(deadline));
+		fit = fits(bytes); /* then a descriptor is what is missing */
+		again = pd_evict_one(&victims, fit ? PD_WITH_DMABUF : -1) ||
+			(pd_dying_any() && pd_wait_settled(deadline));
 		pd_unlock();
 		pd_victims_dispatch(&victims);
+		if (!again && fit)
+			pd_dmabuf_tell_none_left();
 		if (!again)
 			return result;
 	}

@@ -10,6 +10,7 @@
 #include "asym.h"
 #include "backend.h"
 #include "cache.h"
+#include "dmabuf.h"
 #include "driver.h"
 #include "events.h"
 #include "exports.h"
@@ -58,6 +59,7 @@ void pd_fork_child(void)
 	pd_occupied = 0;
 	pd_end_fork_child();
 	pd_flights_fork_child();
+	pd_dmabuf_fork_child();
 	pd_volatile_fork_child();
 	pd_subscribe_fork_child();
 	pd_stats_fork_child();

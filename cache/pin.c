@@ -4,8 +4,12 @@
  * memory is freed meanwhile, and then all of it for nothing. guard.h says how that is noticed.
  */
 #define _GNU_SOURCE
+#include <errno.h>
+
 #include "cache.h"
 #include "config.h"
+#include "descriptor.h"
+#include "dmabuf.h"
 #include "driver.h"
 #include "index.h"
 #include "log.h"
@@ -204,18 +208,35 @@ static int announce(struct attempt *a)
 	return result;
 }
 
+/* BAR space is the device's own; other shortages are the process's. */
+static int whose_place_to_take(const struct attempt *a)
+{
+	int saved = errno, place = -1;
+
+	if (a->driver_error == 2)
+		return a->pin.device;
+	if (pd_descriptors_exhausted())
+		place = PD_WITH_DMABUF;
+	errno = saved;
+	return place;
+}
+
 static int pin_or_evict(struct attempt *a, const struct pd_backend *backend)
 {
 	for (;;) {
 		int result = backend->pin(&a->pin, a->what.current, &a->driver_error);
+		int place;
 
 		if (result != PINDOWN_ERR_NO_SPACE || pd_flight_lost(&a->flight))
 			return result;
-		/* BAR space is the device's own; other shortages are the process's. */
-		if (!pd_evict_for(a->driver_error == 2 ? a->pin.device : -1))
-			return backend->pin_at_last ? backend->pin_at_last(&a->pin, a->what.current,
-									   &a->driver_error)
-						    : result;
+		place = whose_place_to_take(a);
+		if (pd_evict_for(place))
+			continue;
+		if (place == PD_WITH_DMABUF)
+			pd_dmabuf_tell_none_left();
+		return backend->pin_at_last
+			       ? backend->pin_at_last(&a->pin, a->what.current, &a->driver_error)
+			       : result;
 	}
 }
 
@@ -463,7 +484,7 @@ void pd_pin_hold_for_fork(void)
 
 	pd_lock();
 	forking = true;
-	while (pd_flights_any() && pd_wait_settled(deadline))
+	while ((pd_flights_any() || pd_dmabufs_moving()) && pd_wait_settled(deadline))
 		;
 	/* The lock stays taken across the fork, so that the child's tables are whole. */
 }

@@ -120,7 +120,7 @@ int pindown_region_dmabuf(pindown_region *region, uint64_t addr, int *fd, uint64
 /*
  * The consumer has imported the dma-buf and no longer needs the descriptor: close it, so that many
  * regions don't use up the process's descriptors. The consumer's import keeps the pin. Only for a
- * region the caller holds.
+ * region the caller holds, and not while another user of the region may be about to use the number.
  */
 void pindown_region_close_dmabuf(pindown_region *region);
 

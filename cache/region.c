@@ -78,6 +78,7 @@ void pd_region_free(uint32_t number)
 	struct pindown_region *region = &pd_regions[number];
 
 	pd_details_of(region)->pool = pd_details_of(region)->context = NULL;
+	pd_details_of(region)->dmabuf_users = 0;
 	pd_region_set_flags(region, 0);
 	pd_details_of(region)->victim = free_list;
 	free_list = number;

@@ -50,7 +50,8 @@ struct pd_details {
 	uint32_t older, newer; /* the queues of live regions; region numbers */
 	uint16_t flags;	       /* PD_REGION_* */
 	uint16_t reason;       /* enum pindown_reason, once it is no longer live */
-	uint32_t settled;      /* which queue of live regions it is in */
+	uint16_t settled;      /* which queue of live regions it is in */
+	uint16_t dmabuf_users; /* of pin.fd: see dmabuf.h */
 	struct pd_pin pin;
 	union {
 		void *pool;

@@ -13,6 +13,7 @@
 #include <pthread.h>
 
 #include "config.h"
+#include "dmabuf.h"
 #include "hook.h"
 #include "log.h"
 #include "verbs.h"
@@ -76,13 +77,12 @@ static struct ibv_mr *register_part(pindown_region *region, const struct pindown
 {
 	pd_ibv_reg_dmabuf_mr_function *real = PD_VERB_REAL(ibv_reg_dmabuf_mr);
 	uint64_t base = pindown_region_pin_base(region), length = pindown_region_pin_length(region);
-	uint64_t start = 0, at;
+	uint64_t start = 0;
 	struct ibv_mr *mr;
 	int fd;
 
 	*error = NO_DESCRIPTOR;
-	if (!real ||
-	    pindown_region_dmabuf(region, pindown_region_base(region), &fd, &at) != PINDOWN_OK)
+	if (!real || pd_dmabuf_borrow(region, &fd) != PINDOWN_OK)
 		return NULL;
 	if (key->word[0] >> KEY_COUNT) {
 		start = (key->word[0] >> KEY_FIRST & KEY_MOST) * PAGE;
@@ -91,6 +91,8 @@ static struct ibv_mr *register_part(pindown_region *region, const struct pindown
 	errno = 0;
 	mr = real(pd, start, length, base + start + key->word[1], fd, access_of(key));
 	*error = mr ? 0 : errno ? errno : EIO;
+	/* The kernel's region holds the dma-buf by itself, and a process has few descriptors. */
+	pd_dmabuf_return(region);
 	return mr;
 }
 

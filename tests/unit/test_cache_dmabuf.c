@@ -6,10 +6,12 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cache_test.h"
+#include "dmabuf.h"
 
 static int dmabuf_of(pindown_region *region, uint64_t addr, uint64_t *offset)
 {
@@ -254,6 +256,102 @@ START_TEST(a_consumers_duplicate_is_its_own)
 }
 END_TEST
 
+/* ---- for a moment only ---- */
+
+static int borrow(pindown_region *region)
+{
+	int fd = -1;
+
+	ck_assert_int_eq(pd_dmabuf_borrow(region, &fd), PINDOWN_OK);
+	ck_assert_int_ne(fcntl(fd, F_GETFD), -1);
+	return fd;
+}
+
+START_TEST(the_last_of_its_users_closes_it)
+{
+	uint64_t offset;
+
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	pindown_region *region = must_get(BASE, 1);
+	for (int round = 0; round < 2; round++) {
+		int fd = borrow(region);
+
+		ck_assert_int_eq(borrow(region), fd);
+		ck_assert_uint_eq(pd_dmabufs_open(), 1);
+		pd_dmabuf_return(region);
+		ck_assert_int_ne(fcntl(fd, F_GETFD), -1);
+		pd_dmabuf_return(region);
+		ck_assert_int_eq(fcntl(fd, F_GETFD), -1);
+		ck_assert_uint_eq(pd_dmabufs_open(), 0);
+		ck_assert_uint_eq(fake_open_exports(), 0);
+	}
+	ck_assert_int_eq(pindown_region_is_live(region), 1);
+	/* Who was given it for as long as he likes keeps it... */
+	int fd = dmabuf_of(region, BASE, &offset);
+	ck_assert_int_eq(borrow(region), fd);
+	pd_dmabuf_return(region);
+	ck_assert_int_ne(fcntl(fd, F_GETFD), -1);
+	/* ...and can't close it under somebody else. */
+	ck_assert_int_eq(borrow(region), fd);
+	pindown_region_close_dmabuf(region);
+	ck_assert_int_ne(fcntl(fd, F_GETFD), -1);
+	pd_dmabuf_return(region);
+	ck_assert_int_eq(fcntl(fd, F_GETFD), -1);
+	pindown_put(region);
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+	ck_assert_uint_eq(pd_dmabufs_open(), 0);
+}
+END_TEST
+
+START_TEST(a_borrowed_one_that_can_not_be_opened)
+{
+	int fd = 77;
+
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	pindown_region *region = must_get(BASE, 1);
+	pindown_region_close_dmabuf(region);
+	fake_fail(FAKE_EXPORT, 0, 1, FAKE_UNKNOWN);
+	ck_assert_int_eq(pd_dmabuf_borrow(region, &fd), PINDOWN_ERR_DRIVER);
+	ck_assert_int_eq(fd, 77);
+	borrow(region);
+	pd_dmabuf_return(region);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+	pindown_put(region);
+}
+END_TEST
+
+/* The program has taken them all. What is held keeps its own. */
+START_TEST(what_is_idle_makes_room_for_a_descriptor)
+{
+	struct rlimit limit;
+	int fds[512], n = 0;
+
+	for (unsigned i = 0; i < 3; i++)
+		fake_alloc(BASE + MIB(2) * i, MIB(2), FAKE_LINEAR);
+	pindown_region *held = must_get(BASE, 1);
+	pindown_region_close_dmabuf(held);
+	pindown_put(must_get(BASE + MIB(2), 1));
+	pindown_region *other = must_get(BASE + MIB(4), 1);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = 400;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	while (n < 512 && (fds[n] = open("/dev/null", O_RDONLY)) >= 0)
+		n++;
+	ck_assert_int_lt(n, 512);
+	close(fds[--n]);
+	close(fds[--n]); /* the fake driver wants three for a moment */
+	borrow(held);
+	ck_assert_uint_eq(stats().evictions, 1);
+	ck_assert(!is_cached(BASE + MIB(2), 1));
+	ck_assert_int_eq(pindown_region_is_live(other), 1);
+	pd_dmabuf_return(held);
+	while (n > 0)
+		close(fds[--n]);
+	pindown_put(held);
+	pindown_put(other);
+}
+END_TEST
+
 /* Two threads want a closed dma-buf again: one export, one descriptor. */
 static pindown_region *shared;
 static int fds[2];
@@ -352,6 +450,9 @@ int main(void)
 	tcase_add_test(tc, a_new_export_is_checked_by_buffer_id);
 	tcase_add_test(tc, an_open_dmabuf_of_a_kept_region_is_still_handed_out);
 	tcase_add_test(tc, a_failed_export_can_be_tried_again);
+	tcase_add_test(tc, the_last_of_its_users_closes_it);
+	tcase_add_test(tc, a_borrowed_one_that_can_not_be_opened);
+	tcase_add_test(tc, what_is_idle_makes_room_for_a_descriptor);
 	tcase_add_test(tc, two_threads_export_anew_once);
 	tcase_add_test(tc, an_export_anew_loses_against_a_free);
 	tc = cache_case(suite, "programs that close what they don't know");

@@ -4,6 +4,7 @@
  * program's ibv_mr that it gives back late or twice, or hands to somebody else.
  */
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -87,6 +88,59 @@ START_TEST(a_region_that_the_program_holds_is_kept_and_counted)
 	ck_assert_uint_eq(stats().kept_regions, 0);
 	ck_assert_uint_eq(sim_kept_bytes(0), 0);
 	must_deregister(again);
+}
+END_TEST
+
+static void allow_descriptors(unsigned n)
+{
+	struct rlimit limit;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = n;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+/* The dma-buf is the card's once it is registered. */
+START_TEST(registrations_take_no_descriptors)
+{
+	struct ibv_mr *mr[300];
+	CUdeviceptr q[300];
+
+	begin();
+	allow_descriptors(64);
+	for (int i = 0; i < 300; i++) {
+		q[i] = gpu_alloc(MIB(2));
+		mr[i] = must_register(pd, q[i], 4096, ALL_ACCESS);
+	}
+	ck_assert_uint_eq(recorder_open_mrs(), 300);
+	ck_assert_uint_eq(stats().regions, 300);
+	must_deregister(must_register(pd, q[0], 4096, 0)); /* it is there for another one, too */
+	for (int i = 0; i < 300; i++) {
+		gpu_fill(q[i], (char)i, 10);
+		must_deregister(mr[i]);
+		gpu_free(q[i]);
+	}
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(sim_open_exports(0), 0);
+}
+END_TEST
+
+/* Of what has one half of what the process may have stays; what has none is left alone. */
+START_TEST(what_is_idle_with_a_descriptor_goes)
+{
+	pindown_region *region;
+
+	begin();
+	allow_descriptors(64);
+	for (int i = 0; i < 50; i++)
+		register_once(pd, gpu_alloc(MIB(2)), 4096, ALL_ACCESS);
+	for (int i = 0; i < 50; i++) {
+		ck_assert_int_eq(pindown_get(gpu_alloc(MIB(2)), 1, 0, &region), PINDOWN_OK);
+		pindown_put(region);
+	}
+	ck_assert_uint_eq(stats().regions, 50 + 32);
+	ck_assert_uint_eq(stats().evictions, 50 - 32);
+	ck_assert_uint_eq(recorder_open_mrs(), 50);
 }
 END_TEST
 
@@ -330,6 +384,8 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, it_is_deregistered_before_the_driver_frees);
 	tcase_add_test(tc, a_flush_deregisters_what_is_not_in_use);
 	tcase_add_test(tc, a_region_that_the_program_holds_is_kept_and_counted);
+	tcase_add_test(tc, registrations_take_no_descriptors);
+	tcase_add_test(tc, what_is_idle_with_a_descriptor_goes);
 	tc = verbs_case(suite, "domains and devices");
 	tcase_add_test(tc, a_domain_with_idle_registrations_can_go);
 	tcase_add_test(tc, a_domain_in_use_is_busy_as_without_us);

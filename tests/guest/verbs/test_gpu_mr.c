@@ -5,6 +5,7 @@
  */
 #include <sched.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include "gpu_memory.h"
 
@@ -260,6 +261,35 @@ TEST(many_buffers)
 		check_equal(cuMemFree_v2(ptr[i]), CUDA_SUCCESS);
 	}
 	check_equal(hca_count("live_mrs"), 0);
+	disconnect(&pair);
+}
+
+/* What is registered is the kernel's, and takes no descriptor of the process. */
+TEST(more_buffers_than_descriptors)
+{
+	struct connection pair = connect_pair();
+	struct ibv_mr *mr[64];
+	struct rlimit limit;
+	CUdeviceptr ptr[64];
+
+	start_cuda();
+	works(getrlimit(RLIMIT_NOFILE, &limit));
+	limit.rlim_cur = 32;
+	works(setrlimit(RLIMIT_NOFILE, &limit));
+	for (unsigned i = 0; i < 64; i++) {
+		ptr[i] = gpu_buffer(BLOCK, i);
+		mr[i] = must_reg(pair.pd, ptr[i], SIZE);
+	}
+	check_equal(hca_count("live_mrs"), 64);
+	check_equal(rdma(&pair, IBV_WR_RDMA_WRITE, local(mr[1]), remote(mr[62]), SIZE),
+		    IBV_WC_SUCCESS);
+	check_equal(gpu_differs(ptr[62], 1), SIZE);
+	for (unsigned i = 0; i < 64; i++) {
+		check_equal(ibv_dereg_mr(mr[i]), 0);
+		check_equal(cuMemFree_v2(ptr[i]), CUDA_SUCCESS);
+	}
+	check_equal(hca_count("live_mrs"), 0);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
 	disconnect(&pair);
 }
 

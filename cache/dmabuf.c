@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT */
+/* Descriptors of regions: handing them out, closing them early, and opening them anew. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sys/resource.h>
+
+#include "cache.h"
+#include "dmabuf.h"
+#include "driver.h"
+#include "log.h"
+
+/* In a region's dmabuf_users: by pindown_region_dmabuf(), and nobody says how long it is used. */
+#define LENT (1u << 15)
+
+static unsigned moving; /* under the lock */
+static uint32_t open_ones;
+
+/* Relaxed: it is a budget, and who goes by it looks again. */
+void pd_dmabuf_opened(void)
+{
+	__atomic_fetch_add(&open_ones, 1, __ATOMIC_RELAXED);
+}
+
+void pd_dmabuf_closed(void)
+{
+	__atomic_fetch_sub(&open_ones, 1, __ATOMIC_RELAXED);
+}
+
+uint32_t pd_dmabufs_open(void)
+{
+	return __atomic_load_n(&open_ones, __ATOMIC_RELAXED);
+}
+
+/* The program must not run out of descriptors for our sake: half of what it may have. */
+static uint64_t most_dmabufs(void)
+{
+	struct rlimit files;
+	int saved = errno;
+	uint64_t most = UINT64_MAX;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY)
+		most = files.rlim_cur / 2;
+	errno = saved;
+	return most ? most : 1;
+}
+
+bool pd_dmabufs_fit(void)
+{
+	return pd_dmabufs_open() < most_dmabufs();
+}
+
+void pd_dmabuf_tell_none_left(void)
+{
+	static bool told;
+
+	pd_log_once(
+		&told, PD_LOG_WARN,
+		"no file descriptor is left for a dma-buf, of which the cache takes at most %llu: "
+		"GPU memory is not registered; ulimit -n allows more",
+		(unsigned long long)most_dmabufs());
+}
+
+bool pd_dmabufs_moving(void)
+{
+	return moving;
+}
+
+void pd_dmabuf_fork_child(void)
+{
+	moving = 0;
+	__atomic_store_n(&open_ones, 0, __ATOMIC_RELAXED);
+}
+
+/* Lock held. */
+static void moved(void)
+{
+	moving--;
+	pd_wake_waiters();
+}
+
+static void trace_map(const struct pindown_region *region, int result)
+{
+	uint64_t now;
+
+	if (!pd_tracing(PD_EV_MAP))
+		return;
+	now = pd_ticks();
+	pd_trace_about(PD_EV_MAP, region, result, 0, now, now);
+}
+
+/* ---- opening ------------------------------------------------------------------------------ */
+
+/*
+ * The region is held, so nobody else unpins it. Several users of one region may close and ask at the
+ * same time; the descriptor changes hands under the lock, and is opened and closed outside it.
+ */
+static int current_dmabuf(struct pindown_region *region, const struct pd_backend *backend)
+{
+	struct pd_pin pin;
+
+	pd_lock();
+	pin = pd_details_of(region)->pin;
+	pd_unlock();
+	if (pin.fd < 0 || backend->has_dmabuf(&pin))
+		return pin.fd;
+	/* The program has closed it, and may have something of its own under the number. */
+	pd_lock();
+	if (pd_details_of(region)->pin.fd == pin.fd &&
+	    pd_details_of(region)->pin.fd_identity == pin.fd_identity) {
+		pd_details_of(region)->pin.fd = -1;
+		pd_dmabuf_closed();
+	}
+	pd_unlock();
+	return -1;
+}
+
+/* What is idle and has a descriptor makes room for one. */
+static int open_or_evict(struct pd_pin *pin, const struct pd_backend *backend, void *context,
+			 int *error)
+{
+	int result;
+
+	do
+		result = backend->open_dmabuf(pin, context, error);
+	while (result == PINDOWN_ERR_NO_SPACE && pd_evict_for(PD_WITH_DMABUF));
+	if (result == PINDOWN_ERR_NO_SPACE)
+		pd_dmabuf_tell_none_left();
+	return result;
+}
+
+/* In place of one that is closed; unless another thread was faster, or the memory has ended. */
+static int open_anew(struct pindown_region *region, const struct pd_backend *backend, int *fd)
+{
+	struct pd_pin again = pd_details_of(region)->pin;
+	int result = PINDOWN_ERR_NOT_DEVICE;
+	int error = 0;
+	bool used = false;
+
+	again.fd = -1;
+	result = open_or_evict(&again, backend, pd_details_of(region)->context, &error);
+	/* What we have just opened, or failed to, is the region's only if that still lives. */
+	if (pd_compare(region) != PD_TRUE) {
+		if (result == PINDOWN_OK)
+			backend->close_dmabuf(&again);
+		return PINDOWN_ERR_NOT_DEVICE;
+	}
+	if (result != PINDOWN_OK) {
+		pd_set_driver_error(error);
+		return result;
+	}
+	pd_lock();
+	if (!pd_state_is_live(region->state)) {
+		result = PINDOWN_ERR_NOT_DEVICE;
+	} else if (pd_details_of(region)->pin.fd < 0) {
+		pd_details_of(region)->pin = again;
+		used = true;
+	}
+	*fd = pd_details_of(region)->pin.fd;
+	pd_unlock();
+	if (!used)
+		backend->close_dmabuf(&again);
+	return result;
+}
+
+static int reopen(struct pindown_region *region, const struct pd_backend *backend, int *fd)
+{
+	int result;
+
+	if (!pindown_region_is_live(region))
+		return PINDOWN_ERR_NOT_DEVICE;
+	pd_lock();
+	moving++;
+	pd_unlock();
+	result = open_anew(region, backend, fd);
+	pd_lock();
+	moved();
+	pd_unlock();
+	return result;
+}
+
+/* Somebody has said that he uses it, so that nobody closes it meanwhile. */
+static int open_for_user(struct pindown_region *region, const struct pd_backend *backend, int *fd)
+{
+	int result = PINDOWN_OK;
+	int found = current_dmabuf(region, backend);
+
+	if (found < 0)
+		result = reopen(region, backend, &found);
+	trace_map(region, result);
+	if (result == PINDOWN_OK)
+		*fd = found;
+	return result;
+}
+
+/* ---- closing ------------------------------------------------------------------------------ */
+
+/* Lock held, and let go. Nobody uses it any more. */
+static void close_unused(struct pindown_region *region, const struct pd_backend *backend)
+{
+	struct pd_details *details = pd_details_of(region);
+	struct pd_pin closing = details->pin;
+
+	if (details->dmabuf_users || closing.fd < 0) {
+		pd_unlock();
+		return;
+	}
+	details->pin.fd = -1;
+	moving++;
+	pd_unlock();
+	backend->close_dmabuf(&closing);
+	pd_lock();
+	moved();
+	pd_unlock();
+}
+
+/* ---- the ways in -------------------------------------------------------------------------- */
+
+/* The one that can open and close descriptors of this region, or NULL. */
+static const struct pd_backend *backend_of(const struct pindown_region *region)
+{
+	const struct pd_backend *backend = pd_backend_for(pd_details_of(region)->pin.device);
+
+	return backend && backend->open_dmabuf ? backend : NULL;
+}
+
+PD_EXPORT int pindown_region_dmabuf(struct pindown_region *region, uint64_t addr, int *fd,
+				    uint64_t *offset)
+{
+	const struct pd_backend *backend;
+	uint16_t before;
+	int result;
+
+	if (!region || !fd || !offset || !pd_region_holds(region, addr, 1))
+		return PINDOWN_ERR_INVALID;
+	backend = backend_of(region);
+	if (!backend)
+		return PINDOWN_ERR_NO_DMABUF;
+	pd_lock();
+	before = pd_details_of(region)->dmabuf_users;
+	pd_details_of(region)->dmabuf_users |= LENT;
+	pd_unlock();
+	result = open_for_user(region, backend, fd);
+	if (result == PINDOWN_OK)
+		*offset = addr - pd_details_of(region)->pin.base;
+	else if (!(before & LENT))
+		pindown_region_close_dmabuf(region);
+	return result;
+}
+
+PD_EXPORT void pindown_region_close_dmabuf(struct pindown_region *region)
+{
+	const struct pd_backend *backend = region ? backend_of(region) : NULL;
+
+	if (!backend)
+		return;
+	pd_lock();
+	pd_details_of(region)->dmabuf_users &= (uint16_t)~LENT;
+	close_unused(region, backend);
+}
+
+int pd_dmabuf_borrow(struct pindown_region *region, int *fd)
+{
+	const struct pd_backend *backend = backend_of(region);
+	int result;
+
+	if (!backend)
+		return PINDOWN_ERR_NO_DMABUF;
+	pd_lock();
+	pd_details_of(region)->dmabuf_users++;
+	pd_unlock();
+	result = open_for_user(region, backend, fd);
+	if (result != PINDOWN_OK)
+		pd_dmabuf_return(region);
+	return result;
+}
+
+void pd_dmabuf_return(struct pindown_region *region)
+{
+	pd_lock();
+	pd_details_of(region)->dmabuf_users--;
+	close_unused(region, backend_of(region));
+}

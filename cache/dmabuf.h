@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The descriptor of a region's dma-buf, for those who need it for a moment only: to import it. It is closed
+ * when the last of them has it no longer, so that regions that were imported take none of the process's
+ * descriptors; unless somebody was given it by pindown_region_dmabuf(), who may use it for as long as he
+ * holds the region.
+ */
+#ifndef PD_DMABUF_H
+#define PD_DMABUF_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "pindown.h"
+
+/* As pindown_region_dmabuf(), but *fd is good until pd_dmabuf_return(), once for each success. */
+int pd_dmabuf_borrow(pindown_region *region, int *fd);
+void pd_dmabuf_return(pindown_region *region);
+
+/* How many descriptors regions have, all together; may that be one more? */
+uint32_t pd_dmabufs_open(void);
+bool pd_dmabufs_fit(void);
+
+/* Once: the program should be allowed more. */
+void pd_dmabuf_tell_none_left(void);
+
+/*
+ * Lock held. Is one being opened or closed, so that no region has it? A child that is forked then would
+ * inherit it.
+ */
+bool pd_dmabufs_moving(void);
+
+void pd_dmabuf_fork_child(void);
+
+#endif

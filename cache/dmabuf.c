@@ -129,11 +129,10 @@ static int open_or_evict(struct pd_pin *pin, const struct pd_backend *backend, v
 }
 
 /* In place of one that is closed; unless another thread was faster, or the memory has ended. */
-static int open_anew(struct pindown_region *region, const struct pd_backend *backend, int *fd)
+static int open_anew(struct pindown_region *region, const struct pd_backend *backend,
+		     struct pd_pin again, int *fd)
 {
-	struct pd_pin again = pd_details_of(region)->pin;
-	int result = PINDOWN_ERR_NOT_DEVICE;
-	int error = 0;
+	int result, error = 0;
 	bool used = false;
 
 	again.fd = -1;
@@ -152,7 +151,9 @@ static int open_anew(struct pindown_region *region, const struct pd_backend *bac
 	if (!pd_state_is_live(region->state)) {
 		result = PINDOWN_ERR_NOT_DEVICE;
 	} else if (pd_details_of(region)->pin.fd < 0) {
-		pd_details_of(region)->pin = again;
+		/* The rest of it is read without the lock. */
+		pd_details_of(region)->pin.fd = again.fd;
+		pd_details_of(region)->pin.fd_identity = again.fd_identity;
 		used = true;
 	}
 	*fd = pd_details_of(region)->pin.fd;
@@ -164,14 +165,16 @@ static int open_anew(struct pindown_region *region, const struct pd_backend *bac
 
 static int reopen(struct pindown_region *region, const struct pd_backend *backend, int *fd)
 {
+	struct pd_pin pin;
 	int result;
 
 	if (!pindown_region_is_live(region))
 		return PINDOWN_ERR_NOT_DEVICE;
 	pd_lock();
 	moving++;
+	pin = pd_details_of(region)->pin;
 	pd_unlock();
-	result = open_anew(region, backend, fd);
+	result = open_anew(region, backend, pin, fd);
 	pd_lock();
 	moved();
 	pd_unlock();

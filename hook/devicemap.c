@@ -24,6 +24,7 @@ static uint64_t *map_it(void)
 		return NULL;
 	}
 	madvise(map, BYTES, MADV_DONTDUMP);
+	/* Pairs with the acquire where it is looked at: see devicemap.h, also for what is relaxed here. */
 	if (__atomic_compare_exchange_n(&pd_device_map, &there, map, false, __ATOMIC_ACQ_REL,
 					__ATOMIC_ACQUIRE))
 		return map;

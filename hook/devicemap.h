@@ -15,7 +15,12 @@
 #define PD_DEVICE_SHIFT	  21
 #define PD_DEVICE_ADDRESS 48 /* bits; no device address lies above */
 
-extern uint64_t *pd_device_map; /* NULL: no device memory yet, or no room for the map */
+/*
+ * NULL: no device memory yet, or no room for the map. Loaded with acquire, which pairs with the exchange in
+ * map_it(). Bits are relaxed, as the other flag is: who asks about an address has it from the thread that
+ * allocated it, which has set the bits before.
+ */
+extern uint64_t *pd_device_map;
 extern bool pd_device_map_failed;
 
 void pd_device_mark(uint64_t addr, uint64_t length);

@@ -39,6 +39,9 @@ bool pd_is_capturing(CUstream stream, enum pd_flavour flavour)
 /*
  * Only whether it is 0 matters, and it must not be 0 too early. A stream that is destroyed while it
  * is captured leaves it too high for good, which costs a question to the driver at each async free.
+ *
+ * Relaxed, as pd_graph_memory is: a thread that frees on a stream that another one captures has been
+ * told so by that thread.
  */
 void pd_capture_begun(void)
 {

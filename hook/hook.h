@@ -131,6 +131,7 @@ bool pd_goes_straight(const void *caller);
 
 static inline bool pd_caught_from(const void *caller)
 {
+	/* Acquire pairs with the release in pd_goes_straight(): with the size there is the begin. */
 	uintptr_t size = __atomic_load_n(&pd_straight.size, __ATOMIC_ACQUIRE);
 	uintptr_t begin = __atomic_load_n(&pd_straight.begin, __ATOMIC_RELAXED);
 

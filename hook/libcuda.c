@@ -31,6 +31,7 @@ bool pd_in_libcuda(const void *address)
 
 void *pd_driver_function(void **slot, const char *name)
 {
+	/* Relaxed: code that was there before; threads that look at once find the same. */
 	void *function = __atomic_load_n(slot, __ATOMIC_RELAXED);
 
 	if (__builtin_expect(function != NULL, 1) || !pd_libcuda())
@@ -57,7 +58,7 @@ void *pd_next_function(const char *name)
  */
 bool pd_goes_straight(const void *caller)
 {
-	static bool off;
+	static bool off; /* relaxed: pd_hook_begin() would say it again */
 
 	if (__atomic_load_n(&off, __ATOMIC_RELAXED))
 		return true;
@@ -66,6 +67,7 @@ bool pd_goes_straight(const void *caller)
 		return true;
 	}
 	if (pd_library_known(&driver)) {
+		/* The size with release: pairs with pd_caught_from(). */
 		__atomic_store_n(&pd_straight.begin, driver.begin, __ATOMIC_RELAXED);
 		__atomic_store_n(&pd_straight.size, driver.size, __ATOMIC_RELEASE);
 	}

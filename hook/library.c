@@ -105,11 +105,13 @@ bool pd_library_find(struct pd_library *library)
 		return true;
 	if (!dl_iterate_phdr(look_for_library, &search))
 		return false;
+	/* Acquire, on failure: another thread's release below may have been seen already. */
 	if (__atomic_compare_exchange_n(&library->known, &expected, PD_LIBRARY_BEING_FILLED_IN,
 					false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
 		library->elf = search.elf;
 		library->begin = search.begin;
 		library->size = search.end - search.begin;
+		/* Pairs with pd_library_known(). */
 		__atomic_store_n(&library->known, PD_LIBRARY_KNOWN, __ATOMIC_RELEASE);
 	}
 	while (!pd_library_known(library))
@@ -121,6 +123,7 @@ void pd_library_hold(struct pd_library *library)
 {
 	int error = errno;
 
+	/* Relaxed: to hold it twice does no harm. */
 	if (__atomic_load_n(&library->held, __ATOMIC_RELAXED) || !pd_library_known(library))
 		return;
 	if (pd_loader()->dlopen(library->soname, RTLD_LAZY | RTLD_NOLOAD))

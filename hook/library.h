@@ -29,6 +29,7 @@ enum { PD_LIBRARY_NOT_YET, PD_LIBRARY_BEING_FILLED_IN, PD_LIBRARY_KNOWN };
 /* Has it been found before? One load. */
 static inline bool pd_library_known(const struct pd_library *library)
 {
+	/* Acquire pairs with the release in pd_library_find(): what is known of it is there. */
 	return __atomic_load_n(&library->known, __ATOMIC_ACQUIRE) == PD_LIBRARY_KNOWN;
 }
 

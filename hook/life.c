@@ -103,6 +103,7 @@ bool pd_hook_begin(void)
 	static bool ready;
 	int error = errno;
 
+	/* Acquire pairs with the store below: what begin() has set up is there. */
 	if (PD_UNLIKELY(!__atomic_load_n(&ready, __ATOMIC_ACQUIRE))) {
 		pthread_once(&once, begin);
 		__atomic_store_n(&ready, true, __ATOMIC_RELEASE);
@@ -186,6 +187,7 @@ void pd_driver_gone(void)
 	static bool told;
 	int error = errno;
 
+	/* Relaxed: only who is first matters. */
 	if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
 		pd_exiting();
 	errno = error;

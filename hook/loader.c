@@ -66,6 +66,7 @@ const struct pd_loader *pd_loader(void)
 	static bool ready;
 	dlvsym_function *look;
 
+	/* Acquire pairs with the release below: with it the four are there. */
 	if (__builtin_expect(__atomic_load_n(&ready, __ATOMIC_ACQUIRE), 1))
 		return &loader;
 	look = (dlvsym_function *)pd_libc_function("dlvsym");

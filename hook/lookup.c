@@ -98,6 +98,7 @@ static bool only_we_answer(const struct pd_arguments *args, const void *caller, 
 static void look_in_libc(struct pd_arguments *args)
 {
 	static void *libc;
+	/* Relaxed: a handle is only handed on, and the loader knows it. */
 	void *handle = __atomic_load_n(&libc, __ATOMIC_RELAXED);
 
 	if (!handle) {

@@ -23,6 +23,9 @@ static uint64_t key_of(const void *handle)
 /*
  * A new mapping is an allocation too; a global, or one mapped before, may well be registered already.
  * A program that does not ask for the length (0) may still have the memory registered.
+ *
+ * The counts, here and below, are relaxed: who ends an owner has it from who made it, and the records
+ * have a lock.
  */
 void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint64_t length)
 {

@@ -29,6 +29,7 @@ const char *const pd_verb_symbol[PD_VERBS] = {
 
 enum road { LINKED, LOOKED_UP, ROADS };
 
+/* Relaxed where they are loaded: the same as in find.c. */
 static void *reals[ROADS][PD_VERBS];
 
 bool pd_libibverbs(void)
@@ -85,6 +86,7 @@ bool pd_verbs_on(void)
 {
 	static uint32_t known;
 	enum { OFF = 1, ON };
+	/* Relaxed: threads that ask at once find the same. */
 	uint32_t on = __atomic_load_n(&known, __ATOMIC_RELAXED);
 
 	if (PD_UNLIKELY(!on)) {
@@ -372,6 +374,7 @@ void *pd_verb_hand_out(enum pd_verb verb, void *found)
 		return found; /* of another version, or another library */
 	if (found == pd_verb_real(verb))
 		return pd_verb_wrapper[verb];
+	/* As in pd_hand_out(). */
 	__atomic_compare_exchange_n(&reals[LOOKED_UP][verb], &known, found, false, __ATOMIC_RELEASE,
 				    __ATOMIC_RELAXED);
 	return looked_up[verb];

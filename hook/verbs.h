@@ -108,6 +108,18 @@ static inline bool pd_mr_is_ours(const struct ibv_mr *mr)
 	return (uintptr_t)mr - __atomic_load_n(&pd_mr_begin, __ATOMIC_RELAXED) < size;
 }
 
+/* Its registration by libibverbs, last: release pairs with the acquire in is_of(). */
+static inline void pd_mr_set_real(struct pd_mr *mr, struct ibv_mr *real)
+{
+	__atomic_store_n(&mr->real, real, __ATOMIC_RELEASE);
+}
+
+/* Was its device closed? Acquire pairs with the release in pd_verbs_device_ended(). */
+static inline bool pd_mr_is_gone(const struct pd_mr *mr)
+{
+	return __atomic_load_n(&mr->gone, __ATOMIC_ACQUIRE);
+}
+
 /* All that were ever used, for walking: NULL behind the last. */
 struct pd_mr *pd_mr_at(uint32_t number);
 
@@ -120,6 +132,7 @@ extern uint32_t pd_verbs_limits_used;
 /* Is there any card with a limit? One load. */
 static inline bool pd_verbs_any_limit(void)
 {
+	/* Relaxed: who comes too early finds the limit by itself, as the first one did. */
 	return __atomic_load_n(&pd_verbs_limits_used, __ATOMIC_RELAXED) != 0;
 }
 

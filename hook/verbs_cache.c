@@ -120,7 +120,7 @@ static int create(pindown_region *region, const struct pindown_key *key, void *r
 		return error;
 	}
 	kept->verbs.mr = *mr;
-	__atomic_store_n(&kept->real, mr, __ATOMIC_RELEASE);
+	pd_mr_set_real(kept, mr);
 	*data = kept;
 	errno = saved;
 	return 0;
@@ -133,13 +133,13 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 	static bool told;
 
 	(void)arg;
-	if (!__atomic_load_n(&kept->gone, __ATOMIC_ACQUIRE))
+	if (!pd_mr_is_gone(kept))
 		error = pd_verbs_deregister_real(kept->real);
 	if (error)
 		pd_log_once(&told, PD_LOG_WARN,
 			    "a registration of GPU memory could not be deregistered: error %d",
 			    error);
-	__atomic_store_n(&kept->real, NULL, __ATOMIC_RELAXED);
+	pd_mr_set_real(kept, NULL);
 	pd_mr_free(kept);
 	errno = saved;
 	return error;
@@ -152,6 +152,7 @@ static int our_consumer(void)
 {
 	static const struct pindown_consumer us = {
 		.name = "verbs", .create = create, .destroy = destroy};
+	/* Acquire pairs with the release below, here and in pd_verbs_end_pd(): the cache knows us by it. */
 	int known = __atomic_load_n(&consumer, __ATOMIC_ACQUIRE);
 
 	if (PD_UNLIKELY(!known)) {
@@ -270,7 +271,10 @@ static int attach(const struct pd_registration *what, pindown_object **object)
 	return result;
 }
 
-/* Before anybody looks again whether it was revoked. */
+/*
+ * Before anybody looks again whether it was revoked: the loads are acquires so that the look comes after
+ * them. They pair with nothing: what they read was written before the object was published.
+ */
 static void fill(struct pd_mr *mr, const struct pd_registration *what, const struct ibv_mr *kept)
 {
 	mr->verbs = (struct pd_verbs_mr){
@@ -339,13 +343,17 @@ int pd_verbs_deregister(struct pd_mr *mr)
 	uint32_t given = PD_MR_GIVEN;
 	int error = 0;
 
+	/*
+	 * Who gives it back first has it. Acquire and, where it is given to the program again, release: for a
+	 * program whose threads do so by turns.
+	 */
 	if (PD_UNLIKELY(!__atomic_compare_exchange_n(&mr->state, &given, PD_MR_FREE, false,
 						     __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE))) {
 		pd_log_once(&told, PD_LOG_ERROR, "ibv_dereg_mr: %p is not a memory region; ignored",
 			    (void *)mr);
 		return EINVAL;
 	}
-	if (PD_UNLIKELY(mr->real) && !__atomic_load_n(&mr->gone, __ATOMIC_ACQUIRE))
+	if (PD_UNLIKELY(mr->real) && !pd_mr_is_gone(mr))
 		error = pd_verbs_deregister_real(mr->real);
 	if (PD_UNLIKELY(error)) {
 		__atomic_store_n(&mr->state, PD_MR_GIVEN, __ATOMIC_RELEASE);
@@ -368,10 +376,19 @@ void pd_verbs_end_pd(struct ibv_pd *pd)
 	errno = saved;
 }
 
+/*
+ * Acquire: the state pairs with pd_mr_new() and `real` with pd_mr_set_real(): with that there is the rest of
+ * what stands for a registration.
+ */
 static bool is_of(struct pd_mr *mr, const struct ibv_context *context)
 {
 	return __atomic_load_n(&mr->state, __ATOMIC_ACQUIRE) != PD_MR_FREE &&
 	       __atomic_load_n(&mr->real, __ATOMIC_ACQUIRE) && mr->verbs.mr.context == context;
+}
+
+static bool is_kept_on(struct pd_mr *mr, const struct ibv_context *context)
+{
+	return __atomic_load_n(&mr->state, __ATOMIC_RELAXED) == PD_MR_CACHED && is_of(mr, context);
 }
 
 void pd_verbs_end_device(struct ibv_context *context)
@@ -381,7 +398,7 @@ void pd_verbs_end_device(struct ibv_context *context)
 	for (uint32_t n = 1; pd_mr_at(n); n++) {
 		struct pd_mr *mr = pd_mr_at(n);
 
-		if (!is_of(mr, context) || mr->verbs.mr.pd == last)
+		if (!is_kept_on(mr, context) || mr->verbs.mr.pd == last)
 			continue;
 		last = mr->verbs.mr.pd;
 		pd_verbs_end_pd(last);
@@ -393,7 +410,7 @@ static unsigned kept_on(const struct ibv_context *context)
 	unsigned count = 0;
 
 	for (uint32_t n = 1; pd_mr_at(n); n++)
-		count += is_of(pd_mr_at(n), context);
+		count += is_kept_on(pd_mr_at(n), context);
 	return count;
 }
 
@@ -411,6 +428,7 @@ void pd_verbs_device_ended(struct ibv_context *context)
 	for (uint32_t n = 1; pd_mr_at(n); n++) {
 		struct pd_mr *mr = pd_mr_at(n);
 
+		/* Release pairs with pd_mr_is_gone(). */
 		if (is_of(mr, context))
 			__atomic_store_n(&mr->gone, 1, __ATOMIC_RELEASE);
 	}

@@ -11,7 +11,11 @@
 
 #define LIMITS 64
 
-/* Under the lock, and read without it: a context is stored last and cleared first. */
+/*
+ * Under the lock, and read without it: a context is stored last and cleared first, with release, which
+ * pairs with the acquire in pd_verbs_longest(): with a context there is its limit, and with the count the
+ * entry. A context that is closed has no more users who could meet it here.
+ */
 static struct limit {
 	struct ibv_context *context;
 	uint64_t longest; /* regions above this are registered in part; 0: none is registered */

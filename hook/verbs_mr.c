@@ -44,6 +44,7 @@ static struct pd_mr *record(uint32_t number)
 
 struct pd_mr *pd_mr_at(uint32_t number)
 {
+	/* Acquire pairs with the release in take_fresh(): so far the table is usable. */
 	return number < __atomic_load_n(&fresh, __ATOMIC_ACQUIRE) ? record(number) : NULL;
 }
 
@@ -54,6 +55,11 @@ static uint64_t *my_list(void)
 	return &lists[self ? (uint32_t)self->tid % LISTS : 0].head;
 }
 
+/*
+ * Release pairs with the acquires in pop(): who takes it finds `next`, and all that was written to it before.
+ * pop() may read the `next` of one that another thread has taken meanwhile, which is why it is atomic; its
+ * exchange then fails by the count of changes.
+ */
 static void push(uint64_t *head, struct pd_mr *mr)
 {
 	uint64_t old = __atomic_load_n(head, __ATOMIC_RELAXED), next;
@@ -93,6 +99,7 @@ static bool reserve(void)
 		madvise(p, bytes, MADV_DONTDUMP);
 		capacity = n;
 		fresh = 1;
+		/* The size with release: pairs with is_reserved() and pd_mr_is_ours(). */
 		__atomic_store_n(&pd_mr_begin, (uintptr_t)p, __ATOMIC_RELAXED);
 		__atomic_store_n(&pd_mr_size, bytes, __ATOMIC_RELEASE);
 		return true;
@@ -115,6 +122,7 @@ static struct pd_mr *take_fresh(void)
 	}
 	mr = record(fresh);
 	mr->number = fresh;
+	/* Pairs with pd_mr_at(). */
 	__atomic_store_n(&fresh, fresh + 1, __ATOMIC_RELEASE);
 	return mr;
 }
@@ -142,8 +150,9 @@ struct pd_mr *pd_mr_new(enum pd_mr_state state)
 		errno = ENOMEM;
 		return NULL;
 	}
-	mr->real = NULL;
 	mr->object = NULL;
+	/* The state with release: pairs with is_of(), which then sees that there is no `real` yet. */
+	__atomic_store_n(&mr->real, NULL, __ATOMIC_RELAXED);
 	__atomic_store_n(&mr->gone, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&mr->state, state, __ATOMIC_RELEASE);
 	errno = error;
@@ -152,6 +161,7 @@ struct pd_mr *pd_mr_new(enum pd_mr_state state)
 
 void pd_mr_free(struct pd_mr *mr)
 {
+	/* Relaxed: pairs with nothing; push() publishes the rest. */
 	__atomic_store_n(&mr->state, PD_MR_FREE, __ATOMIC_RELAXED);
 	push(my_list(), mr);
 }

@@ -113,8 +113,8 @@ static struct pd_mr *register_any(const struct pd_registration *what)
 	}
 	made->verbs =
 		(struct pd_verbs_mr){.mr = *mr, .type = PD_MR_TYPE_MR, .access = what->access};
-	made->real = mr;
 	made->iova = what->iova;
+	pd_mr_set_real(made, mr);
 	return made;
 }
 
@@ -128,10 +128,11 @@ static int replace(struct pd_mr *ours, struct pd_mr *with)
 		errno = error;
 		return give_up(with, IBV_REREG_MR_ERR_CMD);
 	}
+	pd_mr_set_real(ours, NULL);
 	ours->verbs = with->verbs;
 	ours->iova = with->iova;
-	ours->real = with->real;
 	ours->object = with->object;
+	pd_mr_set_real(ours, with->real);
 	pd_mr_free(with);
 	pindown_detach(object);
 	return 0;
@@ -212,7 +213,7 @@ static void note_access(const struct ibv_mr *theirs, int access)
 static void *spare_page(void)
 {
 	static void *page;
-	/* Acquire pairs with the exchange below, though nobody reads what is there. */
+	/* Acquire pairs with the exchange below; nobody reads what is there. */
 	void *known = __atomic_load_n(&page, __ATOMIC_ACQUIRE), *new;
 
 	if (known)
@@ -235,7 +236,7 @@ static struct pd_mr *begin_to_show(struct ibv_mr *theirs)
 	if (!shown)
 		return NULL;
 	shown->verbs = *(struct pd_verbs_mr *)theirs;
-	shown->real = theirs;
+	pd_mr_set_real(shown, theirs);
 	if (note(PD_KIND_MR_SHOWS, theirs, (uintptr_t)shown))
 		return shown;
 	pd_mr_free(shown);
@@ -409,8 +410,7 @@ int pd_verbs_deregister_noted(struct ibv_mr *theirs, pd_ibv_dereg_mr_function *r
 	forget(PD_KIND_MR_SHOWS, theirs);
 	if (shown)
 		swap_views(shown);
-	/* Acquire pairs with the release in pd_verbs_device_ended(). */
-	if (!shown || !__atomic_load_n(&shown->gone, __ATOMIC_ACQUIRE))
+	if (!shown || !pd_mr_is_gone(shown))
 		error = real(theirs);
 	if (error) {
 		if (shown && note(PD_KIND_MR_SHOWS, theirs, (uintptr_t)shown))

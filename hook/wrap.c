@@ -17,7 +17,8 @@
 #define POINTER(x)	 ((void *)(uintptr_t)(x))
 #define OUT(p)		 (OK && (p) ? NUMBER(*(p)) : 0)
 #define GIVEN(p, member) (OK && (p) ? NUMBER((p)->member) : 0)
-#define SET(flag)	 PD_UNLIKELY(__atomic_load_n(&(flag), __ATOMIC_RELAXED))
+/* Relaxed: see where they are set, in owners.c and graphs.c. */
+#define SET(flag) PD_UNLIKELY(__atomic_load_n(&(flag), __ATOMIC_RELAXED))
 
 #define NONE \
 	do { \
@@ -329,7 +330,10 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 
 /* ---- the two roads ----------------------------------------------------------------------- */
 
-/* The address by which we know our export is our own, whatever the loader binds its name to. */
+/*
+ * The address by which we know our export is our own, whatever the loader binds its name to. The real ones
+ * are loaded relaxed: see pd_find_linked() and pd_hand_out().
+ */
 #define X(symbol, base, version, flavour, params, args, group, ...)                                \
 	PD_EXPORT FOR_##group CUresult symbol params                                               \
 	{                                                                                          \

@@ -132,6 +132,8 @@ static inline void pd_lose_patience(struct pd_patience *patience)
 		patience->barriers = barriers;
 		patience->left = pd_asym_limits.many;
 	} else if (--patience->left == 0) {
+		/* In vain while it is changing: then after as many more. */
+		patience->left = pd_asym_limits.many;
 		__atomic_compare_exchange_n(&pd_payer, &each, PD_RARE_PAYS, false, __ATOMIC_RELAXED,
 					    __ATOMIC_RELAXED);
 	}

@@ -254,6 +254,12 @@ START_TEST(a_hit_and_an_unlinking_on_two_processors)
 }
 END_TEST
 
+static void hits_without_a_barrier(void)
+{
+	for (unsigned i = 0; i < 2 * pd_asym_limits.many; i++)
+		get_and_put(BASE, 1);
+}
+
 static struct gate has_come, may_go;
 
 static void come_and_stay(void *arg)
@@ -276,8 +282,7 @@ START_TEST(who_pays_follows_the_hits)
 	gate_wait(&has_come);
 	if (pd_payer != PD_EACH_MUST) {
 		for (unsigned round = 0; round < 3; round++) {
-			for (unsigned i = 0; i < 2 * pd_asym_limits.many; i++)
-				get_and_put(BASE, 1);
+			hits_without_a_barrier();
 			ck_assert_uint_eq(pd_payer, PD_RARE_PAYS);
 			for (unsigned i = 0; i < 20; i++) {
 				pindown_invalidate(BASE, 1);
@@ -285,6 +290,13 @@ START_TEST(who_pays_follows_the_hits)
 			}
 			ck_assert_uint_eq(pd_payer, PD_EACH_PAYS);
 		}
+		/* Hits that were many while it was changing are so afterwards, too. */
+		pd_payer = PD_CHANGING;
+		hits_without_a_barrier();
+		ck_assert_uint_eq(pd_payer, PD_CHANGING);
+		pd_payer = PD_EACH_PAYS;
+		hits_without_a_barrier();
+		ck_assert_uint_eq(pd_payer, PD_RARE_PAYS);
 	}
 	gate_open(&may_go);
 	worker_join(&other);

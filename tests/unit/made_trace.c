@@ -15,9 +15,12 @@ static void give_up(const char *what)
 
 static void add_unit(struct made *made)
 {
-	made->bytes = realloc(made->bytes, made->size + PD_TRACE_UNIT);
-	if (!made->bytes)
-		give_up("memory");
+	if (made->size == made->room) {
+		made->room = made->room ? made->room * 2 : PD_TRACE_UNIT;
+		made->bytes = realloc(made->bytes, made->room);
+		if (!made->bytes)
+			give_up("memory");
+	}
 	memset(made->bytes + made->size, 0, PD_TRACE_UNIT);
 	made->size += PD_TRACE_UNIT;
 }

@@ -15,7 +15,7 @@
 
 struct made {
 	unsigned char *bytes; /* a whole number of units */
-	size_t size;
+	size_t size, room;
 	size_t chunk; /* offset of the chunk that records go to */
 	size_t at;    /* where the next one goes */
 	uint64_t base;

@@ -20,6 +20,7 @@ struct pd_pin {
 
 struct pd_backend {
 	const char *name;
+	bool pin_takes_descriptor; /* others have one only when the dma-buf is asked for */
 
 	/* Can it pin on this device? A driver call or two; asked once for each device. */
 	bool (*works_on)(int device);

@@ -70,6 +70,7 @@ static void dmabuf_close(struct pd_pin *pin)
 
 const struct pd_backend pd_backend_dmabuf = {
 	.name = "dmabuf",
+	.pin_takes_descriptor = true,
 	.works_on = dmabuf_works_on,
 	.pin = dmabuf_pin,
 	.unpin = dmabuf_close,

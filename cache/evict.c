@@ -269,7 +269,9 @@ uint64_t pd_max_regions(void)
 /* Lock held. */
 static bool takes_a_descriptor_too_many(const struct pd_flight *flight)
 {
-	return pd_backend_for(flight->memory.device) == &pd_backend_dmabuf && !pd_dmabufs_fit();
+	const struct pd_backend *backend = pd_backend_for(flight->memory.device);
+
+	return backend && backend->pin_takes_descriptor && !pd_dmabufs_fit();
 }
 
 /* Lock held. */

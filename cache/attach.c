@@ -166,7 +166,7 @@ static int make(struct pd_creation *creation, struct pd_consumer *consumer, uint
 		pd_consumer_create(consumer, &pd_regions[region], r->key, r->request, &data);
 	pd_trace_object(PD_EV_REGISTER, consumer->name, &told);
 	pd_lock();
-	gone = !pd_state_is_live(pd_regions[region].state) || consumer->leaving;
+	gone = !pd_state_is_live(pd_briefs[region].state) || consumer->leaving;
 	if (result == 0 && gone && is_listed(creation)) {
 		result = consumer->leaving ? PINDOWN_ERR_INVALID : AGAIN;
 		pd_unlock();
@@ -226,7 +226,7 @@ static int find_or_make(uint32_t region, const struct request *r)
 
 		if (!consumer || consumer->leaving)
 			return PINDOWN_ERR_INVALID;
-		if (!pd_state_is_live(pd_regions[region].state))
+		if (!pd_state_is_live(pd_briefs[region].state))
 			return AGAIN;
 		number = pd_object_find(region, r->consumer, r->key);
 		if (number && pd_objects[number].state == PD_OBJECT_LIVE) {
@@ -305,7 +305,7 @@ static struct pindown_object *hold_on(struct pindown_region *region, int consume
 	if (!self)
 		return NULL;
 	pd_publish32(&self->probing, pd_region_number(region), &self->patience);
-	if (pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_SEQ_CST)))
+	if (pd_state_is_live(__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_SEQ_CST)))
 		object = hold_object(self, pd_region_number(region), consumer, key);
 	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);
 	return object;
@@ -356,7 +356,7 @@ static inline struct pindown_object *hold_at(struct pd_thread *self, uint64_t ad
 		return NULL;
 	region = &pd_regions[number];
 	pd_publish32(&self->probing, number, &self->patience);
-	if (__atomic_load_n(&region->state, __ATOMIC_SEQ_CST) == PD_LIVE &&
+	if (__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_SEQ_CST) == PD_LIVE &&
 	    pd_region_holds(region, addr, length) && pd_region_word_stands(region))
 		object = hold_object(self, number, consumer, key);
 	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);

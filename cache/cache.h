@@ -165,18 +165,18 @@ void pd_trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t l
  */
 #define PD_MOST_USES 3u
 
-static inline void pd_touch(struct pindown_region *region)
+static inline void pd_touch(struct pd_brief *brief)
 {
-	uint32_t used = __atomic_load_n(&region->used, __ATOMIC_RELAXED);
+	uint8_t used = __atomic_load_n(&brief->used, __ATOMIC_RELAXED);
 
 	if (__builtin_expect(used < PD_MOST_USES, 0))
-		__atomic_store_n(&region->used, used + 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&brief->used, (uint8_t)(used + 1), __ATOMIC_RELAXED);
 }
 
 static inline void pd_count_hit(struct pd_thread *self, struct pindown_region *region,
 				uint64_t addr, uint64_t length)
 {
-	pd_touch(region);
+	pd_touch(pd_brief_of(region));
 	pd_count(&self->counters->hits);
 	if (pd_tracing(PD_EV_HIT))
 		pd_trace_hit(region, addr, length);

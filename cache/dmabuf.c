@@ -148,7 +148,7 @@ static int open_anew(struct pindown_region *region, const struct pd_backend *bac
 		return result;
 	}
 	pd_lock();
-	if (!pd_state_is_live(region->state)) {
+	if (!pd_state_is_live(pd_brief_of(region)->state)) {
 		result = PINDOWN_ERR_NOT_DEVICE;
 	} else if (pd_details_of(region)->pin.fd < 0) {
 		/* The rest of it is read without the lock. */

@@ -20,7 +20,7 @@ static struct pd_queue dying; /* regions being unpinned just now; under the lock
  */
 static void set_state(struct pindown_region *region, enum pd_state state)
 {
-	__atomic_store_n(&region->state, state, PD_BEFORE_BARRIER);
+	__atomic_store_n(&pd_brief_of(region)->state, state, PD_BEFORE_BARRIER);
 }
 
 uint32_t pd_my_tid(void)
@@ -65,7 +65,7 @@ static bool is_used(uint32_t number)
 
 bool pd_region_take_kept(uint32_t number)
 {
-	if (pd_regions[number].state != PD_KEPT || is_used(number))
+	if (pd_briefs[number].state != PD_KEPT || is_used(number))
 		return false;
 	set_state(&pd_regions[number], PD_DYING);
 	return true;
@@ -81,7 +81,7 @@ static void let_probes_pass(void)
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
 		if (!number ||
-		    __atomic_load_n(&pd_regions[number].state, __ATOMIC_RELAXED) != PD_DYING)
+		    __atomic_load_n(&pd_briefs[number].state, __ATOMIC_RELAXED) != PD_DYING)
 			continue;
 		/* A few instructions, unless that thread has lost its processor in between. */
 		for (unsigned i = 0; __atomic_load_n(&t->probing, __ATOMIC_ACQUIRE) == number; i++)
@@ -170,7 +170,7 @@ static void unpin(uint32_t number, bool was_kept)
 /* A subscriber has forked, and this is the child: there the regions are nobody's business any more. */
 static bool is_abandoned(const struct pindown_region *region)
 {
-	return __atomic_load_n(&region->state, __ATOMIC_RELAXED) == PD_ABANDONED;
+	return __atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_RELAXED) == PD_ABANDONED;
 }
 
 /* Regions that have been unpinned: several are given back under one taking of the lock. */
@@ -281,7 +281,8 @@ int pd_victims_dispatch(struct pd_victims *victims)
 	unpinned.count = 0;
 	for (uint32_t number = victims->first, next; number; number = next, count++) {
 		struct pindown_region *region = &pd_regions[number];
-		bool in_use = __atomic_load_n(&region->state, __ATOMIC_RELAXED) == PD_KEPT;
+		bool in_use =
+			__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_RELAXED) == PD_KEPT;
 
 		next = pd_details_of(region)->victim;
 		/* Who is called may wait for a free in another thread, and that for what is dying. */

@@ -134,7 +134,7 @@ static unsigned take_suspects(struct suspect *suspects, uint32_t *from, const vo
 	for (; *from <= pd_region_high_water() && n < BATCH; ++*from) {
 		const struct pindown_region *region = &pd_regions[*from];
 
-		if (pd_state_is_live(region->state) &&
+		if (pd_state_is_live(pd_brief_of(region)->state) &&
 		    (!pool || pd_details_of(region)->pool == pool))
 			suspects[n++] = suspect_of(*from);
 	}
@@ -146,7 +146,7 @@ static bool is_still_there(const struct suspect *suspect)
 {
 	const struct pindown_region *region = &pd_regions[suspect->number];
 
-	return pd_state_is_live(region->state) && region->base == suspect->base &&
+	return pd_state_is_live(pd_brief_of(region)->state) && region->base == suspect->base &&
 	       region->end == suspect->end &&
 	       pd_details_of(region)->buffer_id == suspect->buffer_id &&
 	       pd_region_others(region) == suspect->others;

@@ -148,7 +148,7 @@ static bool was_remembered(const struct pindown_region *region)
 
 void pd_queues_add(uint32_t number)
 {
-	__atomic_store_n(&pd_regions[number].used, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&pd_briefs[number].used, 0, __ATOMIC_RELAXED);
 	if (was_remembered(&pd_regions[number]))
 		add_settled(number);
 	else
@@ -185,12 +185,12 @@ static bool evict(struct pd_victims *victims, uint32_t number)
 /* Hits may be counting meanwhile: one of them more or less makes no difference. */
 static uint32_t uses_of(uint32_t number)
 {
-	return __atomic_load_n(&pd_regions[number].used, __ATOMIC_RELAXED);
+	return __atomic_load_n(&pd_briefs[number].used, __ATOMIC_RELAXED);
 }
 
 static void set_uses(uint32_t number, uint32_t used)
 {
-	__atomic_store_n(&pd_regions[number].used, used, __ATOMIC_RELAXED);
+	__atomic_store_n(&pd_briefs[number].used, used, __ATOMIC_RELAXED);
 }
 
 /* The oldest that was not used, of all but the `keep` newest; those that were are settled on the way. */
@@ -266,7 +266,7 @@ uint64_t pd_max_regions(void)
 	return asked && asked < capacity ? asked : capacity;
 }
 
-/* Lock held. */
+/* Lock held, and the device's backend has been chosen before. */
 static bool takes_a_descriptor_too_many(const struct pd_flight *flight)
 {
 	const struct pd_backend *backend = pd_backend_for(flight->memory.device);

@@ -37,7 +37,7 @@ static void abandon(struct pindown_region *region)
 
 	if (backend)
 		backend->abandon(&pd_details_of(region)->pin);
-	region->state = PD_ABANDONED;
+	pd_brief_of(region)->state = PD_ABANDONED;
 }
 
 void pd_fork_child(void)
@@ -45,7 +45,7 @@ void pd_fork_child(void)
 	int saved = errno;
 
 	for (uint32_t n = 1; n <= pd_region_high_water(); n++)
-		if (pd_regions[n].state != PD_FREE)
+		if (pd_briefs[n].state != PD_FREE)
 			abandon(&pd_regions[n]);
 	pd_backend_kmod_fork_child();
 	if (pd_region_limit)

@@ -26,28 +26,40 @@ static inline bool has(const struct pindown_region *region, uint64_t addr, uint6
 	       addr + length <= __atomic_load_n(&region->end, __ATOMIC_RELAXED);
 }
 
+/* Does all of it lie in pages that are the region's, which can't be revoked? Of most hits, no more has to be asked. */
+static inline bool has_pages(const struct pd_brief *brief, uint64_t addr, uint64_t length)
+{
+	uint32_t first_page = __atomic_load_n(&brief->first_page, __ATOMIC_RELAXED);
+	uint32_t first = (uint32_t)(addr >> PD_PAGE_SHIFT) - first_page;
+	uint64_t more = ((addr & (PINDOWN_PAGE_SIZE - 1)) + length - 1) >> PD_PAGE_SHIFT;
+
+	/* What lies before the first page is far behind the last one here. */
+	return first + more < __atomic_load_n(&brief->pages, __ATOMIC_RELAXED);
+}
+
 /*
  * What the index says is a hint. Announce the region before looking at its state: a thread that
  * takes the region out stores its state first and then waits until nobody announces it (end.c), so
  * either we see that it is on its way out, or our hold is counted before it is found idle.
  *
- * quick: the thread has hold counts of its own, and the region must need no check.
+ * quick: the thread has hold counts of its own, and all that must be known of the region is in its brief.
  */
-static inline __attribute__((always_inline)) struct pindown_region *
-hold_if(struct pd_thread *self, bool quick, uint32_t number, uint64_t addr, size_t length,
-	uint32_t *state)
+static inline __attribute__((always_inline)) bool
+hold_if(struct pd_thread *self, bool quick, uint32_t number, const struct pd_brief *brief,
+	uint64_t addr, size_t length, uint32_t *state)
 {
-	struct pindown_region *region;
 	bool ok;
 
 	PD_POINT(HIT_FOUND, addr);
-	region = &pd_regions[number]; /* not before: the first number comes after the table */
 	pd_publish32(&self->probing, number, &self->patience);
 	PD_POINT(HIT_ANNOUNCED, addr);
-	/* Acquire pairs with the release in pin.c: of a live region base and end are its own. */
-	*state = __atomic_load_n(&region->state, __ATOMIC_SEQ_CST);
-	ok = (quick ? *state == PD_LIVE : pd_state_is_live(*state)) && has(region, addr, length) &&
-	     pd_region_word_stands(region);
+	/* Acquire pairs with the release in pin.c: of a live region pages, base and end are its own. */
+	*state = __atomic_load_n(&brief->state, __ATOMIC_SEQ_CST);
+	if (quick)
+		ok = *state == PD_LIVE && has_pages(brief, addr, length);
+	else
+		ok = pd_state_is_live(*state) && has(&pd_regions[number], addr, length) &&
+		     pd_region_word_stands(&pd_regions[number]);
 	if (likely(ok)) {
 		PD_POINT(HIT_LIVE, addr);
 		if (quick)
@@ -58,7 +70,7 @@ hold_if(struct pd_thread *self, bool quick, uint32_t number, uint64_t addr, size
 	}
 	/* Release: who sees that we are done sees the hold. */
 	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);
-	return ok ? region : NULL;
+	return ok;
 }
 
 void __attribute__((noinline))
@@ -85,7 +97,8 @@ struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length)
 	uint32_t number = pd_index_find(addr);
 	struct pindown_region *region = &pd_regions[number];
 
-	if (!number || !pd_state_is_live(region->state) || !pd_region_holds(region, addr, length))
+	if (!number || !pd_state_is_live(pd_brief_of(region)->state) ||
+	    !pd_region_holds(region, addr, length))
 		return NULL;
 	pd_hold(pd_self_or_anonymous(), number, 1);
 	return region;
@@ -99,7 +112,7 @@ void pd_drop_stale(struct pindown_region *region)
 
 	pindown_put(region);
 	pd_lock();
-	if (pd_state_is_live(region->state) && pd_details_of(region)->buffer_id == id)
+	if (pd_state_is_live(pd_brief_of(region)->state) && pd_details_of(region)->buffer_id == id)
 		pd_victims_add(&victims, number, PINDOWN_REASON_STALE);
 	pd_victims_sort(&victims);
 	pd_unlock();
@@ -128,7 +141,8 @@ static bool passes_check(struct pd_thread *self, struct pindown_region *region)
 	PD_POINT(HIT_COMPARED, region->base);
 	pd_count(&self->counters->tag_checks);
 	/* It may have ended during the comparison: then better none than this one. Pairs with set_state(). */
-	if (truth == PD_TRUE && pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_SEQ_CST)))
+	if (truth == PD_TRUE &&
+	    pd_state_is_live(__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_SEQ_CST)))
 		return true;
 	if (truth == PD_FALSE)
 		pd_drop_stale(region);
@@ -144,7 +158,7 @@ static bool is_good(struct pd_thread *self, struct pindown_region *region)
 		pd_drop_stale(region);
 		return false;
 	}
-	return __atomic_load_n(&region->state, __ATOMIC_RELAXED) != PD_CHECKED ||
+	return __atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_RELAXED) != PD_CHECKED ||
 	       passes_check(self, region);
 }
 
@@ -200,29 +214,28 @@ get_held(struct pindown_region *region, uint32_t state, uint64_t addr, size_t le
 
 /*
  * For a thread that has no hold counts of its own (it is its first get, or there are too many threads),
- * for a page that several regions share, for a region whose hits are checked, and for bad arguments.
+ * for a page that several regions share, for a region whose hits are checked or that can be revoked, and
+ * for bad arguments.
  */
 static int __attribute__((noinline))
 get_otherwise(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
 {
 	struct pd_thread *self = pd_self_tls;
-	struct pindown_region *region;
 	uint32_t number, state;
 
 	if (!self || bad_arguments(addr, length, flags, out))
 		return get_slow(addr, length, flags, out);
 	number = pd_index_find(addr);
-	region = number ? hold_if(self, false, number, addr, length, &state) : NULL;
-	if (!region)
+	if (!number || !hold_if(self, false, number, &pd_briefs[number], addr, length, &state))
 		return get_slow(addr, length, flags, out);
-	return get_held(region, state, addr, length, flags, out);
+	return get_held(&pd_regions[number], state, addr, length, flags, out);
 }
 
 /* All calls are made at an end, so that the compiler has no registers to save for them. */
 PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
 {
 	struct pd_thread *self = pd_self_tls;
-	struct pindown_region *region;
+	struct pd_brief *brief;
 	uint32_t number, state;
 
 	/* length 0 becomes the largest there is, which fits in no region. */
@@ -232,14 +245,14 @@ PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct p
 	number = pd_index_peek(addr);
 	if (unlikely((int32_t)number <= 0)) /* none, or PD_SHARED_TAG */
 		return get_otherwise(addr, length, flags, out);
-	region = hold_if(self, true, number, addr, length, &state);
-	if (unlikely(!region))
+	brief = &pd_briefs[number]; /* not before: the first number comes after the table */
+	if (unlikely(!hold_if(self, true, number, brief, addr, length, &state)))
 		return get_otherwise(addr, length, flags, out);
 	if (pd_tracing(PD_EV_HIT))
-		return get_held(region, state, addr, length, flags, out);
-	pd_touch(region);
+		return get_held(&pd_regions[number], state, addr, length, flags, out);
+	pd_touch(brief);
 	pd_count(&self->counters->hits);
-	*out = region;
+	*out = &pd_regions[number];
 	return PINDOWN_OK;
 }
 
@@ -267,7 +280,7 @@ static void __attribute__((noinline)) put_shared(uint32_t number)
 	pd_hold(pd_self_or_anonymous(), number, -1u);
 	pd_fence();
 	PD_POINT(PUT_DROPPED, pd_region_base_now(number));
-	if (!pd_state_is_live(__atomic_load_n(&pd_regions[number].state, __ATOMIC_SEQ_CST)))
+	if (!pd_state_is_live(__atomic_load_n(&pd_briefs[number].state, __ATOMIC_SEQ_CST)))
 		put_slow(number);
 }
 
@@ -300,7 +313,7 @@ PD_EXPORT void pindown_put(struct pindown_region *region)
 	pd_fence();
 	PD_POINT(PUT_DROPPED, pd_region_base_now(number));
 	/* What is free is nobody's to put, and not looked for. */
-	if (unlikely(__atomic_load_n(&region->state, __ATOMIC_SEQ_CST) > PD_CHECKED))
+	if (unlikely(__atomic_load_n(&pd_briefs[number].state, __ATOMIC_SEQ_CST) > PD_CHECKED))
 		put_slow(number);
 }
 
@@ -350,11 +363,12 @@ PD_EXPORT int pindown_region_is_volatile(const struct pindown_region *region)
 PD_EXPORT int pindown_region_is_live(const struct pindown_region *region)
 {
 	/* Acquire: who finds it ended sees what its end did before (end.c, set_state()). */
-	bool live = pd_state_is_live(__atomic_load_n(&region->state, __ATOMIC_ACQUIRE));
+	bool live =
+		pd_state_is_live(__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_ACQUIRE));
 
 	if (!live) {
 		pd_lock();
-		live = pd_state_is_live(region->state);
+		live = pd_state_is_live(pd_brief_of(region)->state);
 		pd_unlock();
 	}
 	return live;

@@ -143,7 +143,7 @@ static uint32_t retire_all(uint32_t chain)
 		if (is_abandoned(&pd_objects[n]))
 			return 0;
 		remove_from_region(n);
-		has_readers |= pd_state_is_live(pd_regions[pd_objects[n].region].state);
+		has_readers |= pd_state_is_live(pd_briefs[pd_objects[n].region].state);
 	}
 	if (has_readers)
 		let_readers_pass();
@@ -327,7 +327,7 @@ void pd_objects_end(uint32_t region)
 	if (chain)
 		finish(chain);
 	/* Relaxed: until it is let go, only this thread changes it. */
-	if (__atomic_load_n(&pd_regions[region].state, __ATOMIC_RELAXED) == PD_KEPT)
+	if (__atomic_load_n(&pd_briefs[region].state, __ATOMIC_RELAXED) == PD_KEPT)
 		wait_for_others(region);
 }
 
@@ -376,7 +376,7 @@ static uint32_t settle_ends(uint32_t ending, bool held_too)
 		next = pd_objects[n].victim;
 		if (held_too || !pd_object_is_held(n))
 			take(n, &chain);
-		else if (pd_state_is_live(pd_regions[pd_objects[n].region].state))
+		else if (pd_state_is_live(pd_briefs[pd_objects[n].region].state))
 			set_state(&pd_objects[n], PD_OBJECT_LIVE);
 	}
 	return chain;

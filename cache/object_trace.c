@@ -24,7 +24,7 @@ void pd_trace_object(enum pd_event event, const char *consumer, const struct pd_
 
 	/* Abandoned: a callback has forked, and this is the child, whose only thread has stored it. */
 	if (!pd_tracing(event) ||
-	    __atomic_load_n(&pd_regions[what->region].state, __ATOMIC_RELAXED) == PD_ABANDONED)
+	    __atomic_load_n(&pd_briefs[what->region].state, __ATOMIC_RELAXED) == PD_ABANDONED)
 		return;
 	note = note_about(&pd_regions[what->region], consumer);
 	note.extra = what->key->owner;

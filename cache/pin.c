@@ -281,6 +281,19 @@ static void clear_the_way(const struct attempt *a, struct pd_victims *dead,
 	}
 }
 
+/* Lock held, and the record is filled in. */
+static void set_pages(const struct pindown_region *region)
+{
+	uint64_t first = page_ceil(region->base), end = page_floor(region->end);
+	uint64_t pages = end > first && !region->word ? (end - first) / PINDOWN_PAGE_SIZE : 0;
+	struct pd_brief *brief = pd_brief_of(region);
+
+	__atomic_store_n(&brief->first_page, (uint32_t)(first / PINDOWN_PAGE_SIZE),
+			 __ATOMIC_RELAXED);
+	__atomic_store_n(&brief->pages, (uint16_t)(pages < UINT16_MAX ? pages : UINT16_MAX),
+			 __ATOMIC_RELAXED);
+}
+
 /* Lock held. false: no room for a record. */
 static bool insert(struct attempt *a)
 {
@@ -311,13 +324,14 @@ static bool insert(struct attempt *a)
 	pd_details_of(region)->reason = 0;
 	__atomic_store_n(&region->base, memory->base, __ATOMIC_RELAXED);
 	__atomic_store_n(&region->end, memory->end, __ATOMIC_RELAXED);
+	set_pages(region);
 	pd_queues_add(number);
 	/* Before the flight ends: nothing_at_all() sees this, or that something is unsettled. */
 	pd_occupied_add(1);
 	pd_account_pin(region);
 	pd_hold(pd_self_or_anonymous(), number, 1);
 	/* Release pairs with get.c's acquire: who finds it live finds all of the above. */
-	__atomic_store_n(&region->state, pd_state_for(a->flags & PD_REGION_VOLATILE),
+	__atomic_store_n(&pd_brief_of(region)->state, pd_state_for(a->flags & PD_REGION_VOLATILE),
 			 __ATOMIC_SEQ_CST);
 	a->region = region;
 	return true;
@@ -396,20 +410,22 @@ static int wait_for_company(struct attempt *a)
 
 static int fly(struct attempt *a)
 {
-	const struct pd_backend *backend;
+	const struct pd_backend *backend = NULL;
 	int result = describe(a);
 
 	if (result == AGAIN)
 		return wait_for_free(a);
-	if (result == PINDOWN_OK)
+	if (result == PINDOWN_OK) {
+		/* The first time for a device it asks the driver: before the lock is taken. */
+		backend = pd_backend_for(a->what.memory.device);
 		result = announce(a);
+	}
 	if (result == AGAIN)
 		return pd_flight_lost(&a->flight) ? lose(a) : wait_for_company(a);
 	if (result != PINDOWN_OK || a->region) {
 		land(a);
 		return result;
 	}
-	backend = pd_backend_for(a->what.memory.device);
 	if (!backend) {
 		land(a);
 		return PINDOWN_ERR_NO_BACKEND;

@@ -6,10 +6,12 @@
 
 _Static_assert(sizeof(struct pindown_region) == 32, "two in a cache line");
 _Static_assert(sizeof(struct pd_details) == 96, "together 128");
+_Static_assert(sizeof(struct pd_brief) == 8, "eight in a cache line");
 _Static_assert(PD_STRIPES + 1 <= PD_TABLE_MOST_COLUMNS, "hold counts and objects");
 
 struct pindown_region *pd_regions;
 struct pd_details *pd_details;
+struct pd_brief *pd_briefs;
 uint32_t *pd_holds[PD_STRIPES];
 uint32_t *pd_objects_of;
 uint32_t pd_region_limit;
@@ -25,6 +27,11 @@ static struct pd_table more = {
 	.most = 1u << 22,
 	.least = 1u << 12,
 };
+static struct pd_table briefs = {
+	.record_bytes = sizeof(struct pd_brief),
+	.most = 1u << 22,
+	.least = 1u << 12,
+};
 static uint32_t free_list;
 static bool has_abandoned; /* in a child: records of the parent's regions, never used again */
 
@@ -36,6 +43,7 @@ static void publish_table(void)
 	pd_objects_of = table.column[PD_STRIPES];
 	pd_regions = (struct pindown_region *)(void *)table.records;
 	pd_details = (struct pd_details *)(void *)more.records;
+	pd_briefs = (struct pd_brief *)(void *)briefs.records;
 	pd_region_limit = table.capacity - 1;
 }
 
@@ -54,6 +62,22 @@ void pd_hold_shared(uint32_t *const *counts, struct pd_thread *self, uint32_t nu
 		__atomic_fetch_add(&counts[self->stripe][number], change, __ATOMIC_SEQ_CST);
 }
 
+/* 0: in one of the tables there is no room. */
+static uint32_t next_of_all(void)
+{
+	uint32_t number = pd_table_next(&table);
+
+	if (!number)
+		return 0;
+	if (pd_table_next(&more)) {
+		if (pd_table_next(&briefs))
+			return number;
+		pd_table_take_back(&more);
+	}
+	pd_table_take_back(&table);
+	return 0;
+}
+
 uint32_t pd_region_alloc(void)
 {
 	uint32_t number = free_list;
@@ -63,11 +87,7 @@ uint32_t pd_region_alloc(void)
 		pd_details[number].victim = 0;
 		return number;
 	}
-	number = pd_table_next(&table);
-	if (number && !pd_table_next(&more)) {
-		pd_table_take_back(&table);
-		return 0;
-	}
+	number = next_of_all();
 	if (number && !pd_regions)
 		publish_table();
 	return number;
@@ -83,7 +103,7 @@ void pd_region_free(uint32_t number)
 	pd_details_of(region)->victim = free_list;
 	free_list = number;
 	/* Release, for hold_if(): a late hit that sees it free has nothing more to look at. */
-	__atomic_store_n(&region->state, PD_FREE, __ATOMIC_RELEASE);
+	__atomic_store_n(&pd_brief_of(region)->state, PD_FREE, __ATOMIC_RELEASE);
 }
 
 uint32_t pd_region_capacity(void)
@@ -107,6 +127,7 @@ void pd_region_trim(void)
 		return;
 	pd_table_clear(&table);
 	pd_table_clear(&more);
+	pd_table_clear(&briefs);
 	free_list = 0;
 }
 

@@ -5,7 +5,7 @@
  * no longer, what it wants.
  *
  * Who may touch what:
- *   base, end, state, used	read without a lock; written under the lock (used by hits too)
+ *   briefs, base, end, word	read without a lock; written under the lock (used by hits too)
  *   everything else		written under the lock while the region is not LIVE, or by the one
  *				thread that owns it while it is DYING; constant while it is held
  */
@@ -35,12 +35,22 @@ enum pd_state {
 	PD_ABANDONED, /* in a forked child: the parent's */
 };
 
-/* What a hit reads, and no more: the less memory it takes, the more of it is in the caches. */
+/*
+ * What most hits read, and no more: the less memory it takes, the more of it is in the caches. Its pages are those
+ * of which it has all. Those at its ends are not among them if it shares them, nor are any beyond 4 GiB, nor those of
+ * a region that the kernel can revoke: then the record says more.
+ */
+struct pd_brief {
+	uint32_t first_page;
+	uint16_t pages;
+	uint8_t state; /* enum pd_state */
+	uint8_t used;  /* how often since it was last looked at; see evict.c */
+};
+
+/* A region's record: where it is, it is known by. */
 struct pindown_region {
-	uint64_t base, end; /* the allocation */
-	uint32_t state;
+	uint64_t base, end;	   /* the allocation */
 	uint32_t word, word_value; /* valid while pd_words[word] has this value; see words.h */
-	uint32_t used;		   /* how often since it was last looked at; see evict.c */
 } __attribute__((aligned(32)));
 
 /* The rest of it, under the same number. */
@@ -63,6 +73,7 @@ struct pd_details {
 
 extern PD_HIDDEN struct pindown_region *pd_regions; /* [0] is never used: 0 means none */
 extern PD_HIDDEN struct pd_details *pd_details;
+extern PD_HIDDEN struct pd_brief *pd_briefs;
 
 static inline uint32_t pd_region_number(const struct pindown_region *region)
 {
@@ -72,6 +83,11 @@ static inline uint32_t pd_region_number(const struct pindown_region *region)
 static inline struct pd_details *pd_details_of(const struct pindown_region *region)
 {
 	return &pd_details[pd_region_number(region)];
+}
+
+static inline struct pd_brief *pd_brief_of(const struct pindown_region *region)
+{
+	return &pd_briefs[pd_region_number(region)];
 }
 
 #define PD_REGION_VOLATILE 1u  /* in a range where frees can't all be seen */

@@ -152,7 +152,8 @@ static void add_object_kept(struct account *account, uint64_t bytes, bool kept)
 void pd_account_objects(struct pindown_region *region)
 {
 	struct account *own = account_of(region);
-	bool kept = region->state == PD_KEPT && pd_objects_of[pd_region_number(region)];
+	bool kept =
+		pd_brief_of(region)->state == PD_KEPT && pd_objects_of[pd_region_number(region)];
 
 	if (kept == !!(pd_details_of(region)->flags & PD_REGION_OBJECTS))
 		return;

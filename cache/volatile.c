@@ -108,7 +108,7 @@ static void check_from_now_on(uint64_t begin, uint64_t end)
 		 * Pairs with hold_if(). A hit under way may have read the other one: it began
 		 * before we were called.
 		 */
-		__atomic_store_n(&region->state, pd_state_for(true), __ATOMIC_SEQ_CST);
+		__atomic_store_n(&pd_brief_of(region)->state, pd_state_for(true), __ATOMIC_SEQ_CST);
 	}
 }
 
@@ -189,7 +189,8 @@ static void trust_from_now_on(uint64_t begin, uint64_t end)
 		/* As in check_from_now_on(). */
 		__atomic_fetch_and(&pd_details_of(region)->flags, (uint16_t)~PD_REGION_VOLATILE,
 				   __ATOMIC_RELAXED);
-		__atomic_store_n(&region->state, pd_state_for(false), __ATOMIC_SEQ_CST);
+		__atomic_store_n(&pd_brief_of(region)->state, pd_state_for(false),
+				 __ATOMIC_SEQ_CST);
 	}
 }
 

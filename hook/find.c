@@ -6,24 +6,21 @@
 
 #include "hook.h"
 #include "log.h"
+#include "verbs.h"
 
-const char *const pd_call_symbol[PD_CALLS] = {
+const char *const pd_call_symbol[PD_CALLS + PD_VERBS] = {
 #define X(symbol, ...) #symbol,
 #include "entrypoints.def"
+#include "verbs.def"
 #undef X
 };
 
-static const char *const base_of[PD_CALLS] = {
-#define X(symbol, base, ...) #base,
-#include "entrypoints.def"
-#undef X
-};
-
+/* A base is how its symbol begins, so its length is enough. */
 static const struct {
 	uint16_t version;
-	uint8_t flavour;
+	uint8_t flavour, base_length;
 } asked_as[PD_CALLS] = {
-#define X(symbol, base, version, flavour, ...) {version, flavour},
+#define X(symbol, base, version, flavour, ...) {version, flavour, sizeof(#base) - 1},
 #include "entrypoints.def"
 #undef X
 };
@@ -32,6 +29,15 @@ void *pd_linked_real[PD_CALLS];
 void *pd_looked_up_real[PD_CALLS];
 
 /* ---- names ------------------------------------------------------------------------------- */
+
+/* As strncmp(), with the row's base for the first string. */
+static int compare_base(int row, const char *name, size_t length)
+{
+	size_t own = asked_as[row].base_length;
+	int order = memcmp(pd_call_symbol[row], name, own < length ? own : length);
+
+	return order || own >= length ? order : -1;
+}
 
 /* The first row of those sorted by base whose base is not less than the name's first `length`
  * bytes. */
@@ -42,7 +48,7 @@ static int lower_bound(const char *name, size_t length)
 	while (low < high) {
 		int middle = (low + high) / 2;
 
-		if (strncmp(base_of[middle], name, length) < 0)
+		if (compare_base(middle, name, length) < 0)
 			low = middle + 1;
 		else
 			high = middle;
@@ -52,7 +58,8 @@ static int lower_bound(const char *name, size_t length)
 
 static bool is_base(int row, const char *name, size_t length)
 {
-	return row < PD_CALLS && !strncmp(base_of[row], name, length) && !base_of[row][length];
+	return row < PD_CALLS && asked_as[row].base_length == length &&
+	       !compare_base(row, name, length);
 }
 
 static int first_of_base(const char *name, size_t length)

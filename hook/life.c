@@ -78,21 +78,13 @@ static void *find_driver_symbol(const char *name)
 	return pd_driver_function(&none, name);
 }
 
-/* The names of a trace: the driver's calls, and behind them the verbs. */
-static const char *const all_names[PD_CALLS + PD_VERBS] = {
-#define X(symbol, ...) #symbol,
-#include "entrypoints.def"
-#include "verbs.def"
-#undef X
-};
-
 static void begin(void)
 {
 	pd_config_complain();
 	if (!pd_config()->enabled)
 		return;
 	pd_find_driver_symbol = find_driver_symbol;
-	pd_trace_call_names(all_names, PD_CALLS + PD_VERBS);
+	pd_trace_call_names(pd_call_symbol, PD_CALLS + PD_VERBS);
 	pd_trace_open();
 	pd_live_open();
 }

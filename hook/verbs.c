@@ -19,11 +19,10 @@
 
 static struct pd_library libibverbs = {.soname = "libibverbs.so.1"};
 
-const char *const pd_verb_symbol[PD_VERBS] = {
-#define X(symbol, ...) #symbol,
-#include "verbs.def"
-#undef X
-};
+static const char *symbol_of(int verb)
+{
+	return pd_call_symbol[PD_CALLS + verb];
+}
 
 /* ---- real functions ----------------------------------------------------------------------------- */
 
@@ -45,7 +44,7 @@ void pd_hold_libibverbs(void)
 int pd_verb_by_symbol(const char *name)
 {
 	for (int verb = 0; verb < PD_VERBS; verb++)
-		if (!strcmp(pd_verb_symbol[verb], name))
+		if (!strcmp(symbol_of(verb), name))
 			return verb;
 	return -1;
 }
@@ -56,10 +55,10 @@ static void *find_real(enum pd_verb verb)
 
 	if (!pd_libibverbs())
 		return NULL;
-	found = pd_next_definition(pd_verb_symbol[verb]);
+	found = pd_next_definition(symbol_of(verb));
 	/* A libibverbs that was loaded later, perhaps for some library alone (RTLD_LOCAL). */
 	if (!found)
-		found = pd_elf_find(&libibverbs.elf, pd_verb_symbol[verb]);
+		found = pd_elf_find(&libibverbs.elf, symbol_of(verb));
 	__atomic_store_n(&reals[LINKED][verb], found, __ATOMIC_RELAXED);
 	return found;
 }
@@ -370,7 +369,7 @@ void *pd_verb_hand_out(enum pd_verb verb, void *found)
 	if (found == pd_verb_wrapper[verb] || found == looked_up[verb])
 		return found;
 	if (!pd_library_has(&libibverbs, found) ||
-	    found != pd_elf_find(&libibverbs.elf, pd_verb_symbol[verb]))
+	    found != pd_elf_find(&libibverbs.elf, symbol_of(verb)))
 		return found; /* of another version, or another library */
 	if (found == pd_verb_real(verb))
 		return pd_verb_wrapper[verb];

@@ -35,8 +35,6 @@ enum pd_verb {
 #include "verbs.def"
 #undef X
 
-extern const char *const pd_verb_symbol[PD_VERBS];
-
 /* The verb of this name, or -1. */
 int pd_verb_by_symbol(const char *name);
 

@@ -12,8 +12,7 @@
 #include "region.h"
 #include "trace.h"
 
-#define PD_MAX_DEVICES	64
-#define PD_RACE_WAIT_NS 2000000000u /* a get waits so long for a free, and a free for a pin */
+#define PD_MAX_DEVICES 64
 
 #define PD_EXPORT __attribute__((visibility("default")))
 

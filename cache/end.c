@@ -387,7 +387,7 @@ bool pd_dying_any(void)
 static void wait_for_others(const struct pd_scope *scope)
 {
 	static bool said;
-	uint64_t deadline = pd_deadline(PD_RACE_WAIT_NS);
+	uint64_t deadline = pd_race_deadline();
 	bool in_time = true;
 
 	PD_POINT(END_WAITING, scope->begin);

@@ -310,7 +310,7 @@ int pd_make_room(struct pd_flight *flight, uint64_t bytes)
 			return PINDOWN_OK;
 		}
 		if (!deadline)
-			deadline = pd_deadline(PD_RACE_WAIT_NS);
+			deadline = pd_race_deadline();
 		/* With nothing to evict, what another thread is unpinning just now may be enough.
 		 */
 		fit = fits(bytes); /* then a descriptor is what is missing */
@@ -332,7 +332,7 @@ bool pd_evict_for(int device)
 
 	pd_lock();
 	again = pd_evict_one(&victims, device) ||
-		(pd_dying_any() && pd_wait_settled(pd_deadline(PD_RACE_WAIT_NS)));
+		(pd_dying_any() && pd_wait_settled(pd_race_deadline()));
 	pd_unlock();
 	pd_victims_dispatch(&victims);
 	return again;

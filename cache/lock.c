@@ -12,6 +12,7 @@ static pthread_cond_t settled = PTHREAD_COND_INITIALIZER;
 static unsigned waiters; /* under mutex */
 
 uint32_t pd_unsettled;
+uint64_t pd_race_wait_ns = 2000000000u, pd_fork_wait_ns = 100000000u;
 
 void pd_lock(void)
 {

@@ -48,6 +48,17 @@ bool pd_wait_settled(uint64_t deadline);
 /* Monotonic nanoseconds from now. */
 uint64_t pd_deadline(uint64_t ns);
 
+/*
+ * So long a get waits for a free, and a free for a pin: two seconds; and a fork for a pin: a tenth of one. Tests
+ * that are to see such a wait come to its end have more patience, for slow machines.
+ */
+extern __attribute__((visibility("hidden"))) uint64_t pd_race_wait_ns, pd_fork_wait_ns;
+
+static inline uint64_t pd_race_deadline(void)
+{
+	return pd_deadline(pd_race_wait_ns);
+}
+
 /* Sleep so long, without touching errno. */
 void pd_nap(uint64_t ns);
 

@@ -283,7 +283,7 @@ static bool others_are_at(uint32_t region)
 static void wait_for_others(uint32_t region)
 {
 	static bool said;
-	uint64_t deadline = pd_deadline(PD_RACE_WAIT_NS);
+	uint64_t deadline = pd_race_deadline();
 	bool in_time = true;
 
 	pd_lock();
@@ -422,7 +422,7 @@ static int count_held(const struct whose *whose)
 PD_EXPORT int pindown_end_owner(int consumer, uint64_t owner)
 {
 	const struct whose whose = {(uint32_t)consumer, &owner};
-	uint64_t deadline = pd_deadline(PD_RACE_WAIT_NS);
+	uint64_t deadline = pd_race_deadline();
 	int result = PINDOWN_ERR_INVALID;
 	uint32_t chain;
 
@@ -486,7 +486,7 @@ PD_EXPORT int pindown_consumer_remove(int id)
 	       others_are_at_theirs(&whose) ||
 	       consumer->running > 1 + callbacks_of_mine(consumer, &whose)) {
 		if (!chain) {
-			pd_wait_settled(pd_deadline(PD_RACE_WAIT_NS));
+			pd_wait_settled(pd_race_deadline());
 			continue;
 		}
 		pd_unlock();

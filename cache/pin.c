@@ -77,7 +77,7 @@ static void trace_pin(const struct attempt *a, int result)
 static uint64_t deadline_of(struct attempt *a)
 {
 	if (!a->deadline)
-		a->deadline = pd_deadline(PD_RACE_WAIT_NS);
+		a->deadline = pd_race_deadline();
 	return a->deadline;
 }
 
@@ -496,7 +496,7 @@ int pd_pin(uint64_t addr, uint64_t length, struct pindown_region **region)
  */
 void pd_pin_hold_for_fork(void)
 {
-	uint64_t deadline = pd_deadline(100000000);
+	uint64_t deadline = pd_deadline(pd_fork_wait_ns);
 
 	pd_lock();
 	forking = true;

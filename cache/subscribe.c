@@ -71,7 +71,7 @@ PD_EXPORT int pindown_unsubscribe(int id)
 		result = PINDOWN_OK;
 		s->leaving = true; /* not called any more; the place is kept until it has emptied */
 		while (s->running > runs_here(place))
-			pd_wait_settled(pd_deadline(PD_RACE_WAIT_NS));
+			pd_wait_settled(pd_race_deadline());
 		if (!s->running)
 			s->callback = NULL;
 		__atomic_fetch_sub(&subscribed, 1, __ATOMIC_RELAXED);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "lock.h"
 #include "thread.h"
 #include "trace_chunk.h"
 #include "trace_clock.h"
@@ -120,7 +121,7 @@ static bool create_file(const char *name)
 /* Another thread opens: a matter of microseconds, unless it was killed half-way. */
 static void wait_for_opening(void)
 {
-	uint64_t end = pd_ticks_ns() + 2000000000u;
+	uint64_t end = pd_race_deadline();
 
 	while (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) == OPENING && pd_ticks_ns() < end)
 		sched_yield();

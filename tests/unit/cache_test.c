@@ -19,10 +19,18 @@
 #include "asleep.h"
 
 uint64_t expected_missed;
+static uint64_t real_race_wait_ns;
+
+void nobody_waits_for_long(void)
+{
+	pd_race_wait_ns = real_race_wait_ns;
+}
 
 void cache_begin(void)
 {
 	expected_missed = 0;
+	real_race_wait_ns = pd_race_wait_ns;
+	pd_race_wait_ns = PATIENCE_NS;
 	pd_find_driver_symbol = fake_symbol;
 	pd_set_intercepting(true);
 }

@@ -16,6 +16,7 @@
 
 #include "events.h"
 #include "fake_driver.h"
+#include "lock.h"
 #include "pindown.h"
 
 #define KIB(n) ((uint64_t)(n) << 10)
@@ -27,6 +28,10 @@
 /* Fixtures: the fake driver with frees watched, and the balance at the end. */
 void cache_begin(void);
 void cache_end(void);
+
+/* So long threads wait for each other here, unless the test is to see how they give up. */
+#define PATIENCE_NS 60000000000u
+void nobody_waits_for_long(void);
 
 /* The balance alone, in the middle of a test. */
 void assert_books_balance(void);

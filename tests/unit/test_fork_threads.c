@@ -39,6 +39,7 @@ START_TEST(fork_while_another_thread_pins)
 {
 	bool met = true;
 
+	pd_fork_wait_ns = PATIENCE_NS;
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	for (unsigned edge = 0; met; edge++) {
 		fake_at_edge(FAKE_CALLS, edge, start_forker, NULL);
@@ -264,6 +265,7 @@ static void start_forker_and_pinner(void *arg)
 
 START_TEST(no_new_pin_while_a_fork_waits)
 {
+	pd_fork_wait_ns = PATIENCE_NS;
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
 	fake_at_edge(FAKE_EXPORT, FAKE_LEAVING(0), start_forker_and_pinner, NULL);

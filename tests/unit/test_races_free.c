@@ -88,6 +88,7 @@ static void unmap_second_mapping(void)
  * seconds. */
 START_TEST(memory_that_is_being_freed_is_busy)
 {
+	nobody_waits_for_long();
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
 	get_and_put(AT(0), 1);
@@ -105,6 +106,7 @@ END_TEST
 
 START_TEST(a_context_that_is_ending_guards_its_memory_only)
 {
+	nobody_waits_for_long();
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	fake_alloc_in(AT(1), MIB(2), FAKE_LINEAR, (void *)0xd1, 0, NULL);
 	fake_alloc(AT(2), MIB(2), FAKE_POOL);
@@ -196,6 +198,7 @@ static void sweep_guard_first(pd_guard (*end)(void), void (*real)(void), uint64_
 	bool met = true;
 	int result;
 
+	nobody_waits_for_long();
 	for (unsigned edge = 0; met; edge++) {
 		prepare();
 		start_freeing(end, real);

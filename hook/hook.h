@@ -9,9 +9,12 @@
  *	libcuda.c	the driver's object: its handle, where it lies in memory
  *	loader.c	the real dlsym and its like
  *	symtab.c		symbol tables
+ *	library.c	a library of the process: libcuda, libibverbs
+ *	devicemap.c	where device memory has ever been
  *	owners.c, contexts.c, ipc.c, graphs.c	calls whose meaning depends on earlier ones
  *	records.c	what they remember
  *	life.c		start, fork, exit
+ *	verbs*.c		the calls of libibverbs: verbs.h
  *
  * Two roads lead here. A program that is linked with libcuda calls our exported wrappers, and these
  * call the next definition after us, so that an interposer behind us keeps its place. A program

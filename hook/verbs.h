@@ -190,6 +190,8 @@ static inline bool pd_verbs_noted(void)
 /* ibv_dereg_mr of one of libibverbs' when there are notes; what the verb answers. */
 int pd_verbs_deregister_noted(struct ibv_mr *theirs, pd_ibv_dereg_mr_function *real);
 
+void pd_verbs_rereg_fork_child(void);
+
 #pragma GCC visibility pop
 
 #endif

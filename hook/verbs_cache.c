@@ -441,5 +441,6 @@ void pd_verbs_fork_child(void)
 
 	lock = unlocked;
 	pd_verbs_limits_fork_child();
+	pd_verbs_rereg_fork_child();
 	pd_mr_fork_child();
 }

@@ -391,6 +391,17 @@ static int rereg_theirs(struct ibv_mr *theirs, struct pd_change change)
 	return result;
 }
 
+/* A child has none of its parent's registrations: there an ibv_mr of libibverbs' is that again. */
+void pd_verbs_rereg_fork_child(void)
+{
+	for (uint32_t n = 1; pd_mr_at(n); n++)
+		if (__atomic_load_n(&pd_mr_at(n)->state, __ATOMIC_RELAXED) == PD_MR_SHOWN) {
+			swap_views(pd_mr_at(n));
+			pd_mr_free(pd_mr_at(n));
+		}
+	__atomic_store_n(&pd_verbs_noted_count, 0, __ATOMIC_RELAXED); /* the notes are gone, too */
+}
+
 int pd_verbs_rereg(struct ibv_mr *mr, const struct pd_change *change)
 {
 	return pd_mr_is_ours(mr) ? rereg_ours((struct pd_mr *)mr, change)

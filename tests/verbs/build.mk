@@ -45,7 +45,7 @@ $(VERBS_MODES): $(verbs_bin)/test_verbs_modes
 verbs_app = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(INCLUDE) -Ihook -Itests/verbs
 verbs_libs = $(ALL_LDFLAGS) -ldl -lpthread
 verbs_deps = tests/verbs/recorder.h hook/verbs_abi.h $(VERBS_LIB) $(SIM)
-verbs_apps := $(addprefix $(verbs_bin)/,app-linked app-noplt app-table app-global app-old plugin plugin-table.so \
+verbs_apps := $(addprefix $(verbs_bin)/,app-linked app-noplt app-table app-global app-old app-held plugin plugin-table.so \
 	plugin-linked.so libinterposer-dlsym.so libinterposer-dlvsym.so abi)
 
 $(verbs_bin)/app-linked: tests/verbs/app.c $(verbs_deps)
@@ -57,6 +57,8 @@ $(verbs_bin)/app-table: tests/verbs/app.c $(verbs_deps)
 $(verbs_bin)/app-global: tests/verbs/app.c $(verbs_deps)
 	$(verbs_app) -Wl,--no-as-needed $< $(SIM) $(VERBS_LIB) -o $@ $(verbs_libs)
 $(verbs_bin)/app-old: tests/verbs/app_old.c $(verbs_deps)
+	$(verbs_app) $< $(SIM) $(VERBS_LIB) -o $@ $(verbs_libs)
+$(verbs_bin)/app-held: tests/verbs/app_held.c $(verbs_deps)
 	$(verbs_app) $< $(SIM) $(VERBS_LIB) -o $@ $(verbs_libs)
 $(verbs_bin)/plugin: tests/verbs/plugin.c
 	$(verbs_app) $< -o $@ $(verbs_libs)

@@ -4,6 +4,7 @@
  * libibverbs answers to the same change from the host's memory to the host's.
  */
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "verbs_test.h"
@@ -486,6 +487,33 @@ START_TEST(a_full_card_gets_room)
 }
 END_TEST
 
+/* Its copy of libibverbs, with which it may do what it likes. */
+static void in_child(struct ibv_mr *mr)
+{
+	if (mr->addr == (void *)(p + 4096) || ibv_dereg_mr(mr) != 0 || recorder_strangers() != 0)
+		_exit(1);
+	_exit(0);
+}
+
+START_TEST(a_child_has_what_libibverbs_has)
+{
+	struct ibv_mr *mr;
+	int status;
+	pid_t child;
+
+	begin_with_memory();
+	mr = shown_region();
+	child = fork();
+	if (child == 0)
+		in_child(mr);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	assert_is_of(mr, pd, p + 4096, 8192);
+	assert_leads_to_gpu(mr, p + 4096);
+	must_deregister(mr);
+}
+END_TEST
+
 START_TEST(the_device_is_closed_meanwhile)
 {
 	struct ibv_mr *mr;
@@ -585,6 +613,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, memory_that_we_have_not_seen);
 	tcase_add_test(tc, a_dmabuf_s_own_region_is_not_changed);
 	tcase_add_test(tc, a_full_card_gets_room);
+	tcase_add_test(tc, a_child_has_what_libibverbs_has);
 	tcase_add_test(tc, the_device_is_closed_meanwhile);
 	tc = verbs_case(suite, "the yardstick");
 	tcase_add_test(tc, the_answers_are_libibverbs_own);

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Frees GPU memory that it has registered: one buffer is deregistered afterwards, one never. Linked with the
+ * simulated driver and the recording libibverbs.
+ */
+#include <stdio.h>
+
+#include "cuda_abi.h"
+#include "recorder.h"
+
+#define BYTES (4u << 20)
+
+static struct ibv_mr *register_and_free(struct ibv_pd *pd)
+{
+	struct ibv_mr *mr;
+	CUdeviceptr p = 0;
+
+	cuMemAlloc_v2(&p, BYTES);
+	mr = ibv_reg_mr(pd, (void *)p, 4096, IBV_ACCESS_LOCAL_WRITE);
+	cuMemFree_v2(p);
+	return mr;
+}
+
+int main(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *device = ibv_open_device(list[0]);
+	struct ibv_pd *pd = ibv_alloc_pd(device);
+	struct ibv_mr *late, *never;
+	CUcontext cuda;
+
+	ibv_free_device_list(list);
+	if (cuInit(0) || cuCtxCreate_v2(&cuda, 0, 0))
+		return 1;
+	late = register_and_free(pd);
+	never = register_and_free(pd);
+	printf("registered: %d\n", late && never);
+	printf("regions: %u\n", recorder_open_mrs());
+	printf("dereg %d\n", ibv_dereg_mr(late));
+	printf("regions: %u\n", recorder_open_mrs());
+	return 0;
+}

@@ -254,10 +254,14 @@ END_TEST
 
 /* ---- fork ---- */
 
+static sem_t begun;
+
 static void *register_until_done(void *arg)
 {
 	(void)arg;
 	OK(cuCtxSetCurrent(cuda));
+	register_once(pd, p, 4096, ALL_ACCESS);
+	sem_post(&begun);
 	while (!__atomic_load_n(&done, __ATOMIC_ACQUIRE)) {
 		CUdeviceptr q = gpu_alloc(MIB(2));
 
@@ -274,7 +278,9 @@ START_TEST(fork_while_another_thread_registers)
 
 	begin();
 	p = gpu_alloc(MIB(2));
+	sem_init(&begun, 0, 0);
 	start(&thread, register_until_done, NULL);
+	sem_wait(&begun);
 	for (int i = 0; i < 20; i++) {
 		int status;
 		pid_t child = fork();

@@ -4,6 +4,7 @@
  * unpin, a callback. See test_fork.c for the rest.
  */
 #define _GNU_SOURCE
+#include "dmabuf.h"
 #include "fork_test.h"
 
 static pid_t forked;
@@ -54,6 +55,32 @@ START_TEST(fork_while_another_thread_pins)
 		ck_assert_int_eq(pindown_invalidate(AT(0), 0), 1);
 		ck_assert_uint_eq(fake_open_exports(), 0);
 	}
+}
+END_TEST
+
+/* The same for one that is opened anew: the region has it only when it is certain that it lives. */
+START_TEST(fork_while_another_thread_opens_a_descriptor)
+{
+	bool met = true;
+	int fd;
+
+	pd_fork_wait_ns = PATIENCE_NS;
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	pindown_region *region = must_get(AT(0), 1);
+	for (unsigned edge = 0; met; edge++) {
+		pindown_region_close_dmabuf(region);
+		fake_at_edge(FAKE_CALLS, edge, start_forker, NULL);
+		ck_assert_int_eq(pd_dmabuf_borrow(region, &fd), PINDOWN_OK);
+		met = fake_edge_met();
+		fake_at_edge(FAKE_CALLS, 0, NULL, NULL);
+		if (met) {
+			worker_join(&forker);
+			reap(forked);
+		}
+		pd_dmabuf_return(region);
+		ck_assert_uint_eq(fake_open_exports(), 0);
+	}
+	pindown_put(region);
 }
 END_TEST
 
@@ -328,6 +355,7 @@ int main(void)
 	TCase *tc = fork_case(suite, "while others are at it");
 
 	tcase_add_test(tc, fork_while_another_thread_pins);
+	tcase_add_test(tc, fork_while_another_thread_opens_a_descriptor);
 	tcase_add_test(tc, fork_in_a_callback);
 	tcase_add_test(tc, a_child_goes_on_with_an_eviction);
 	tcase_add_test(tc, a_child_goes_on_with_an_invalidation);

@@ -119,7 +119,7 @@ TEST(access_rights)
 	refused(&pair, IBV_WR_RDMA_WRITE, start_of(&all), in(&readable, 0), 8,
 		IBV_WC_REM_ACCESS_ERR);
 	check(!ibv_reg_mr(pair.pd, all.data, 8, ALL_ACCESS | IBV_ACCESS_ON_DEMAND));
-	check_equal(errno, EINVAL);
+	check(errno == EINVAL || errno == EOPNOTSUPP); /* kernels differ */
 	check(!ibv_reg_mr(pair.pd, all.data, 8, IBV_ACCESS_REMOTE_WRITE));
 	check_equal(errno, EINVAL);
 }

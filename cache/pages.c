@@ -45,3 +45,12 @@ void pd_prefer_huge(void *start, size_t bytes)
 	madvise(start, bytes, MADV_HUGEPAGE);
 	errno = saved;
 }
+
+void pd_populate(char *start, size_t bytes)
+{
+	int saved = errno;
+	size_t before = (uintptr_t)start & 4095;
+
+	madvise(start - before, bytes + before, MADV_POPULATE_WRITE);
+	errno = saved;
+}

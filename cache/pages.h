@@ -8,6 +8,10 @@
 
 #define PD_HUGE_PAGE ((size_t)2 << 20)
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
 /* Address space, aligned to a huge page; NULL when there is not so much. Not for core dumps. */
 void *pd_reserve(size_t bytes);
 
@@ -19,5 +23,8 @@ bool pd_make_usable(void *start, size_t bytes);
  * the page table. For large tables only: they take memory 2 MiB at a time.
  */
 void pd_prefer_huge(void *start, size_t bytes);
+
+/* Usable memory is about to be written: all its page faults at once. Where that can't be, they come one by one. */
+void pd_populate(char *start, size_t bytes);
 
 #endif

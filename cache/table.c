@@ -81,10 +81,28 @@ static bool grow(struct pd_table *table)
 	return ok;
 }
 
+/*
+ * Memory for the next records at once: a page fault for each page of them would be most of what a new region
+ * takes. An eighth of what there is, so that not much is taken in vain. Columns have no such use: most stripes stay empty.
+ */
+static void populate(struct pd_table *table)
+{
+	const uint32_t least = (uint32_t)(16384 / table->record_bytes);
+	uint32_t left = table->usable - table->populated;
+	uint32_t records = table->populated / 8 > least ? table->populated / 8 : least;
+
+	records = records < left ? records : left;
+	pd_populate(table->records + table->populated * table->record_bytes,
+		    records * table->record_bytes);
+	table->populated += records;
+}
+
 uint32_t pd_table_next(struct pd_table *table)
 {
 	if (table->used + 1 >= table->usable && !grow(table))
 		return 0;
+	if (table->used + 1 >= table->populated)
+		populate(table);
 	return ++table->used;
 }
 
@@ -101,6 +119,6 @@ void pd_table_clear(struct pd_table *table)
 		madvise(table->column[c], table->usable * sizeof(uint32_t), MADV_DONTNEED);
 	if (table->usable)
 		madvise(table->records, table->usable * table->record_bytes, MADV_DONTNEED);
-	table->used = 0;
+	table->used = table->populated = 0;
 	errno = saved;
 }

@@ -22,7 +22,8 @@ struct pd_table {
 	char *records;
 	uint32_t *column[PD_TABLE_MOST_COLUMNS];
 	uint32_t capacity, usable;
-	uint32_t used; /* numbers above it were never given out; number 0 never is */
+	uint32_t used;	    /* numbers above it were never given out; number 0 never is */
+	uint32_t populated; /* records up to here have memory already */
 };
 
 /* The next number that was never given out; 0 when the table is full or memory is short. */

@@ -19,10 +19,7 @@
 #include <unistd.h>
 
 #include "log.h"
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
-#endif
+#include "pages.h"
 
 enum {
 	SAME_NAMES = 10000, /* files of one process number that we look for a free name among */

@@ -332,7 +332,7 @@ static bool insert(struct attempt *a)
 	pd_hold(pd_self_or_anonymous(), number, 1);
 	/* Release pairs with get.c's acquire: who finds it live finds all of the above. */
 	__atomic_store_n(&pd_brief_of(region)->state, pd_state_for(a->flags & PD_REGION_VOLATILE),
-			 __ATOMIC_SEQ_CST);
+			 __ATOMIC_RELEASE);
 	a->region = region;
 	return true;
 }

@@ -187,8 +187,10 @@ static inline struct ibv_mr *make(enum road road, enum pd_verb verb,
 		mr = pd_verbs_register(what);
 	if (!mr)
 		mr = make_real(road, verb, what);
-	if (PD_UNLIKELY(!mr) && can_try_again(what))
+	if (PD_UNLIKELY(!mr) && can_try_again(what)) {
+		errno = error;
 		mr = make_real(road, verb, what);
+	}
 	if (PD_UNLIKELY(!mr) && !asked)
 		mr = try_after_all(what, error);
 	if (PD_UNLIKELY(begun))

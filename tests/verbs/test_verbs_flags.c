@@ -310,8 +310,10 @@ START_TEST(a_card_that_is_full_has_room_for_the_hosts_memory)
 	begin_with_memory();
 	recorder_limit(0, 1);
 	register_once(pd, p, 4096, ALL_ACCESS);
+	errno = 4321;
 	mr = ibv_reg_mr(pd, host, 4096, ALL_ACCESS);
 	ck_assert_ptr_nonnull(mr);
+	ck_assert_int_eq(errno, 4321);
 	ck_assert_uint_eq(recorder_open_dmabuf_mrs(), 0);
 	ck_assert_ptr_null(ibv_reg_mr(pd, host, 4096, ALL_ACCESS));
 	ck_assert_int_eq(errno, ENOMEM);

@@ -60,6 +60,29 @@ START_TEST(a_subscriber_is_told_before_the_unpin_and_the_free)
 END_TEST
 
 /* Told when the memory ends, not when the last hold goes; and once. */
+static void count_those_before(const struct pindown_invalidation *what, void *arg)
+{
+	(void)what;
+	(void)arg;
+	ck_assert_uint_eq(stats().unpins, seen.calls++);
+}
+
+/* Records are given back several at a time, but not behind a callback: that may wait for their memory's free. */
+START_TEST(regions_that_end_together_are_given_back_before_the_next_is_told)
+{
+	int id = pindown_subscribe(count_those_before, NULL);
+
+	for (unsigned i = 0; i < 4; i++) {
+		fake_alloc(BASE + PAGE * i, PAGE, FAKE_LINEAR);
+		get_and_put(BASE + PAGE * i, 1);
+	}
+	ck_assert_int_eq(pindown_invalidate(BASE, PAGE * 4), 4);
+	ck_assert_uint_eq(seen.calls, 4);
+	ck_assert_uint_eq(stats().unpins, 4);
+	ck_assert_int_eq(pindown_unsubscribe(id), PINDOWN_OK);
+}
+END_TEST
+
 START_TEST(a_subscriber_is_told_of_regions_in_use)
 {
 	pindown_subscribe(see, NULL);
@@ -471,6 +494,7 @@ int main(void)
 	TCase *tc = cache_case(suite, "what they are told");
 
 	tcase_add_test(tc, a_subscriber_is_told_before_the_unpin_and_the_free);
+	tcase_add_test(tc, regions_that_end_together_are_given_back_before_the_next_is_told);
 	tcase_add_test(tc, a_subscriber_is_told_of_regions_in_use);
 	tcase_add_test(tc, each_reason_has_its_name);
 	tcase_add_test(tc, there_is_room_for_64_subscribers);

@@ -125,6 +125,28 @@ START_TEST(registrations_take_no_descriptors)
 }
 END_TEST
 
+/* The program has taken all, and nothing of ours can make room: the original call's answer, for now. */
+START_TEST(a_process_without_descriptors)
+{
+	int fds[256], n = 0;
+
+	begin_with_memory();
+	allow_descriptors(128);
+	while (n < 256 && (fds[n] = dup(2)) >= 0)
+		n++;
+	ck_assert_int_lt(n, 256);
+	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
+	ck_assert_int_eq(errno, EFAULT);
+	recorder_peermem(true);
+	must_deregister(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
+	ck_assert_uint_eq(dmabuf_calls(), 0);
+	while (n > 0)
+		close(fds[--n]);
+	register_once(pd, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), 1);
+}
+END_TEST
+
 /* Of what has one half of what the process may have stays; what has none is left alone. */
 START_TEST(what_is_idle_with_a_descriptor_goes)
 {
@@ -386,6 +408,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, a_region_that_the_program_holds_is_kept_and_counted);
 	tcase_add_test(tc, registrations_take_no_descriptors);
 	tcase_add_test(tc, what_is_idle_with_a_descriptor_goes);
+	tcase_add_test(tc, a_process_without_descriptors);
 	tc = verbs_case(suite, "domains and devices");
 	tcase_add_test(tc, a_domain_with_idle_registrations_can_go);
 	tcase_add_test(tc, a_domain_in_use_is_busy_as_without_us);

@@ -12,11 +12,16 @@
 #define AT(i) (BASE + MIB(16) * (i))
 
 /* What hook/ does in a program. */
+static inline void handle_forks(void)
+{
+	fake_handle_forks();
+	ck_assert_int_eq(pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child), 0);
+}
+
 static inline void begin_with_fork_handlers(void)
 {
 	cache_begin();
-	fake_handle_forks();
-	ck_assert_int_eq(pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child), 0);
+	handle_forks();
 }
 
 /*

@@ -32,74 +32,29 @@ struct books {
 	bool pin_is_gone; /* a destroy came after the unpin: never */
 };
 
-static inline int books_create(pindown_region *region, const struct pindown_key *key, void *request,
-			       void **data, void *arg)
-{
-	struct books *books = arg;
-	int fail = __atomic_load_n(&books->fail, __ATOMIC_RELAXED);
-	unsigned n = __atomic_fetch_add(&books->places, 1, __ATOMIC_SEQ_CST);
-	struct made *made = &books->made[n % MADE_MOST];
+/* The test's own, and their consumer. */
+extern struct books books;
+extern int consumer;
 
-	*made = (struct made){.owner = key->owner,
-			      .access = key->word[0],
-			      .base = pindown_region_base(region),
-			      .id = pindown_region_buffer_id(region),
-			      .request = request};
-	if (books->in_create)
-		books->in_create(books, region);
-	if (fail)
-		return fail;
-	__atomic_fetch_add(&books->creates, 1, __ATOMIC_SEQ_CST);
-	*data = made;
-	return 0;
-}
+/* A consumer of these books: its callbacks, and its id. */
+int books_create(pindown_region *region, const struct pindown_key *key, void *request, void **data,
+		 void *arg);
+int books_destroy(const struct pindown_object_end *what, void *arg);
+int books_open(struct books *books);
 
-static inline int books_destroy(const struct pindown_object_end *what, void *arg)
-{
-	struct books *books = arg;
-	struct made *made = what->data;
+/*
+ * A case with the test's own books open and memory at AT(0) to AT(3). Whatever the test has done: in the end
+ * everything made is destroyed once, and never after the unpin.
+ */
+TCase *objects_case(Suite *suite, const char *name);
+void open_books(void);
+void close_books(void);
 
-	if (!fake_open_exports_of(made->id))
-		books->pin_is_gone = true;
-	made->reason = what->reason;
-	made->in_use = what->in_use;
-	made->destroyed++;
-	if (books->in_destroy)
-		books->in_destroy(books, what);
-	__atomic_fetch_add(&books->destroys, 1, __ATOMIC_SEQ_CST);
-	return 0;
-}
+pindown_object *must_attach(int consumer, uint64_t addr, const struct pindown_key *key);
+void attach_and_detach(int consumer, uint64_t addr, const struct pindown_key *key);
+struct made *made_by(pindown_object *object);
 
-static inline int books_open(struct books *books)
-{
-	const struct pindown_consumer consumer = {
-		.name = "books", .create = books_create, .destroy = books_destroy, .arg = books};
-	int id = pindown_consumer_add(&consumer, sizeof(consumer));
-
-	ck_assert_int_gt(id, 0);
-	return id;
-}
-
-static inline pindown_object *must_attach(int consumer, uint64_t addr,
-					  const struct pindown_key *key)
-{
-	pindown_object *object = NULL;
-	int result = pindown_attach(consumer, addr, 1, 0, key, NULL, &object);
-
-	ck_assert_msg(result == PINDOWN_OK, "attach at 0x%jx: %d, %s", (uintmax_t)addr, result,
-		      pindown_strerror(result));
-	ck_assert_ptr_nonnull(object);
-	return object;
-}
-
-static inline void attach_and_detach(int consumer, uint64_t addr, const struct pindown_key *key)
-{
-	pindown_detach(must_attach(consumer, addr, key));
-}
-
-static inline struct made *made_by(pindown_object *object)
-{
-	return pindown_object_data(object);
-}
+/* So many were destroyed, the last one for this reason. */
+void destroyed(unsigned times, int reason, int in_use);
 
 #endif

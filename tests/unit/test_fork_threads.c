@@ -334,6 +334,7 @@ START_TEST(forks_among_busy_threads)
 {
 	struct worker workers[2];
 
+	pd_fork_wait_ns = PATIENCE_NS;
 	for (unsigned i = 0; i < 3; i++)
 		fake_alloc(AT(i), MIB(2), FAKE_LINEAR);
 	for (uintptr_t i = 0; i < 2; i++)

@@ -12,30 +12,14 @@
 #undef AT
 #include "objects_test.h"
 
-static struct books books;
-static int consumer;
 static struct gate inside, go_on;
 
-static void open_books(void)
+static void open_books_and_gates(void)
 {
-	begin_with_fork_handlers();
-	consumer = books_open(&books);
-	for (unsigned i = 0; i < 4; i++)
-		fake_alloc(AT(i), MIB(2), FAKE_LINEAR);
+	open_books();
+	handle_forks();
 	gate_init(&inside);
 	gate_init(&go_on);
-}
-
-static void close_books(void)
-{
-	pindown_flush();
-	ck_assert_uint_eq(books.creates, books.destroys);
-	for (unsigned i = 0; i < books.places && i < MADE_MOST; i++)
-		ck_assert_uint_le(books.made[i].destroyed, 1);
-	ck_assert(!books.pin_is_gone);
-	ck_assert_uint_eq(stats().objects, 0);
-	ck_assert_uint_eq(stats().object_kept_regions, 0);
-	cache_end();
 }
 
 /* The first callback stops in the middle until the test opens the gate. */
@@ -482,7 +466,7 @@ int main(void)
 	Suite *suite = suite_create("races: consumer objects");
 	TCase *tc = tcase_create("objects between threads");
 
-	tcase_add_checked_fixture(tc, open_books, close_books);
+	tcase_add_checked_fixture(tc, open_books_and_gates, close_books);
 	tcase_set_timeout(tc, 300);
 	suite_add_tcase(suite, tc);
 	tcase_add_test(tc, two_threads_make_one_object);

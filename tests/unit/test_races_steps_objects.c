@@ -10,8 +10,7 @@
 #define TURNS 100 /* of more instructions than these only some are stopped at; or set STEP_TURNS */
 #define PD    1
 
-static struct books books;
-static int consumer, result, others_result;
+static int result, others_result;
 static uint64_t old_id;
 static pindown_object *object, *others_object;
 static unsigned exports_after_end, destroys_after_end;

@@ -110,16 +110,6 @@ TCase *cache_case(Suite *suite, const char *name)
 	return tc;
 }
 
-int run_suite(Suite *suite)
-{
-	SRunner *runner = srunner_create(suite);
-
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? 0 : 1;
-}
-
 /* ---- the API ---- */
 
 pindown_region *must_get(uint64_t addr, size_t length)

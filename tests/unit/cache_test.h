@@ -18,6 +18,7 @@
 #include "fake_driver.h"
 #include "lock.h"
 #include "pindown.h"
+#include "suite.h"
 
 #define KIB(n) ((uint64_t)(n) << 10)
 #define MIB(n) ((uint64_t)(n) << 20)
@@ -38,7 +39,6 @@ void assert_books_balance(void);
 
 /* A case of this suite, in the fixture, with time enough for a sanitizer on a slow machine. */
 TCase *cache_case(Suite *suite, const char *name);
-int run_suite(Suite *suite);
 
 /* ---- the API, with the expected answer ---- */
 

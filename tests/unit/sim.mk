@@ -7,7 +7,7 @@ CHECK_UNIT += $(UNIT_SIM_BIN)
 $(B)/obj/tests/unit/test_sim%.o $(B)/obj/tests/unit/sim_support.c.o: INCLUDE += -Ihook -Itests/sim \
 	-D_GNU_SOURCE -DSIM_LIBRARY='"$(abspath $(B)/sim/libcuda.so.1)"'
 
-$(UNIT_SIM_BIN): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(B)/obj/tests/unit/sim_support.c.o \
+$(UNIT_SIM_BIN): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(B)/obj/tests/unit/sim_support.c.o $(UNIT_SUITE) \
 		| $(B)/sim/libcuda.so.1
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread

@@ -96,14 +96,3 @@ int byte_of(int fd, uint64_t offset)
 	ck_assert_int_eq(pread(fd, &byte, 1, cu(sim_dmabuf_offset)(fd) + (off_t)offset), 1);
 	return byte;
 }
-
-int run_suite(Suite *suite)
-{
-	SRunner *runner = srunner_create(suite);
-	int failed;
-
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
-}

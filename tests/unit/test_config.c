@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "suite.h"
 #include "trace.h"
 
 static struct pd_config config;
@@ -411,8 +412,6 @@ int main(void)
 {
 	Suite *suite = suite_create("config");
 	TCase *table = tcase_create("table"), *own = tcase_create("own");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(table, good_values, 0, sizeof(good) / sizeof(good[0]));
 	tcase_add_loop_test(table, bad_values, 0, sizeof(bad) / sizeof(bad[0]));
@@ -432,9 +431,5 @@ int main(void)
 	tcase_add_test(own, a_pending_signal_stays);
 	suite_add_tcase(suite, table);
 	suite_add_tcase(suite, own);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

@@ -12,6 +12,7 @@
 
 #include "cuda_abi.h"
 #include "sim.h"
+#include "suite.h"
 
 #define KIB 1024ull
 #define MIB (1024 * KIB)
@@ -34,8 +35,5 @@ CUresult set_sync_memops(CUdeviceptr ptr);
 uint64_t free_bytes(void);
 /* The byte at an offset of an exported range. */
 int byte_of(int fd, uint64_t offset);
-
-/* main() of a test program: runs one suite. */
-int run_suite(Suite *suite);
 
 #endif

@@ -20,6 +20,7 @@
 #include "out.h"
 #include "plot.h"
 #include "reader.h"
+#include "suite.h"
 #include "symbols.h"
 #include "tally.h"
 
@@ -474,8 +475,6 @@ int main(void)
 {
 	Suite *suite = suite_create("tools");
 	TCase *hostile = tcase_create("hostile"), *plain = tcase_create("plain");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(hostile, set_up, tear_down);
 	tcase_set_timeout(hostile, 100);
@@ -495,9 +494,5 @@ int main(void)
 	tcase_add_test(plain, regions_come_and_go);
 	suite_add_tcase(suite, hostile);
 	suite_add_tcase(suite, plain);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

@@ -13,13 +13,13 @@ $(TOOLS_PARTS): $(filter-out %/main.c.o,$(TOOLS_OBJ))
 	rm -f $@
 	$(AR) rcs $@ $^
 
-$(B)/unit/test_config: $(B)/obj/tests/unit/test_config.c.o $(CACHE_OBJ)
+$(B)/unit/test_config: $(B)/obj/tests/unit/test_config.c.o $(UNIT_SUITE) $(CACHE_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) $(CHECK_LIBS) -ldl -lpthread
-$(UNIT_TRACE): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(B)/obj/tests/unit/trace_test.c.o $(TOOLS_PARTS) $(CACHE_OBJ)
+$(UNIT_TRACE): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(B)/obj/tests/unit/trace_test.c.o $(UNIT_SUITE) $(TOOLS_PARTS) $(CACHE_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) $(CHECK_LIBS) -ldl -lpthread
-$(B)/unit/test_tools: $(B)/obj/tests/unit/test_tools.c.o $(B)/obj/tests/unit/made_trace.c.o $(TOOLS_PARTS) $(TOOLS_SHARED)
+$(B)/unit/test_tools: $(B)/obj/tests/unit/test_tools.c.o $(B)/obj/tests/unit/made_trace.c.o $(UNIT_SUITE) $(TOOLS_PARTS) $(TOOLS_SHARED)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) $(CHECK_LIBS) -lpthread
 

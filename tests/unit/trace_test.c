@@ -164,14 +164,3 @@ TCase *add_case(Suite *suite, const char *name, const TTest *const *tests)
 	suite_add_tcase(suite, tcase);
 	return tcase;
 }
-
-int run_suite(Suite *suite)
-{
-	SRunner *runner = srunner_create(suite);
-	int failed;
-
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
-}

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "reader.h"
+#include "suite.h"
 #include "trace.h"
 
 extern const char *const trace_test_calls[3];
@@ -42,8 +43,7 @@ struct pd_trace_header read_header(const char *name);
 /* Runs a function in a child; its exit status, or -signal. */
 int in_child(void (*function)(void), int *child);
 
-/* Adds tests up to a NULL, and runs a suite; returns main()'s result. */
+/* Adds tests up to a NULL. */
 TCase *add_case(Suite *suite, const char *name, const TTest *const *tests);
-int run_suite(Suite *suite);
 
 #endif

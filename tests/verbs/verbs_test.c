@@ -7,6 +7,7 @@
 
 #include "verbs_test.h"
 
+#include "suite.h"
 #include "symtab.h"
 
 CUcontext cuda;
@@ -41,16 +42,9 @@ static void preload(char **argv)
 
 int run_verbs_tests(int argc, char **argv, Suite *suite)
 {
-	SRunner *runner;
-	int failed;
-
 	(void)argc;
 	preload(argv);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }
 
 /* Whatever happened: libibverbs was never given what is not its own, and no free was missed. */

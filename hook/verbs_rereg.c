@@ -8,7 +8,7 @@
  *	theirs to ours		the program's ibv_mr stays libibverbs', and shows a registration of ours
  *
  * Behind an ibv_mr that shows one of ours libibverbs' own region stays, for ibv_dereg_mr to end. It gets the
- * protection domain and the access that the program asked for, so that it is refused where that would be, and a
+ * protection domain and the access that the program asked for, so that what libibverbs refuses is refused, and a
  * page of ours for its memory, so that the program's is released and the old keys are dead. While
  * libibverbs is asked about it, the ibv_mr holds what libibverbs has written there.
  */

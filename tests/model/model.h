@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cache against a model of it. The model is a plain list of regions and a plain list of memory, in
- * which everything is looked up by walking. One operation at a time is done on both. What may be told to
- * subscribers, unpinned and counted is worked out from the lists, and the cache must do exactly that.
+ * The cache against a model of it. The model is plain lists, of regions, of memory and of consumer objects,
+ * in which everything is looked up by walking. One operation at a time is done on both. What may be told to
+ * subscribers, destroyed, unpinned and counted is worked out from the lists, and the cache must do exactly that.
  *
  * Where the cache has a choice, which idle region goes for another, the model follows it and only
  * judges: it was idle, and its place was needed. So it holds for any policy of eviction.

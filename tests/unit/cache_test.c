@@ -102,12 +102,7 @@ void cache_end(void)
 
 TCase *cache_case(Suite *suite, const char *name)
 {
-	TCase *tc = tcase_create(name);
-
-	tcase_add_checked_fixture(tc, cache_begin, cache_end);
-	tcase_set_timeout(tc, 60);
-	suite_add_tcase(suite, tc);
-	return tc;
+	return suite_case(suite, name, cache_begin, cache_end);
 }
 
 /* ---- the API ---- */

@@ -88,12 +88,7 @@ static inline void uses_the_cache(void *arg)
 /* A case of this suite with the handlers registered. */
 static inline TCase *fork_case(Suite *suite, const char *name)
 {
-	TCase *tc = tcase_create(name);
-
-	tcase_add_checked_fixture(tc, begin_with_fork_handlers, cache_end);
-	tcase_set_timeout(tc, 60);
-	suite_add_tcase(suite, tc);
-	return tc;
+	return suite_case(suite, name, begin_with_fork_handlers, cache_end);
 }
 
 #endif

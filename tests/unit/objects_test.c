@@ -105,10 +105,5 @@ void destroyed(unsigned times, int reason, int in_use)
 
 TCase *objects_case(Suite *suite, const char *name)
 {
-	TCase *tc = tcase_create(name);
-
-	tcase_add_checked_fixture(tc, open_books, close_books);
-	tcase_set_timeout(tc, 120);
-	suite_add_tcase(suite, tc);
-	return tc;
+	return suite_case(suite, name, open_books, close_books);
 }

@@ -82,12 +82,7 @@ static inline void free_async(CUdeviceptr p)
 /* A case of this suite on a driver that has not been started: see start_cuda(). */
 static inline TCase *sim_case(Suite *suite, const char *name)
 {
-	TCase *tc = tcase_create(name);
-
-	tcase_add_checked_fixture(tc, sim_begin, sim_end);
-	tcase_set_timeout(tc, 120);
-	suite_add_tcase(suite, tc);
-	return tc;
+	return suite_case(suite, name, sim_begin, sim_end);
 }
 
 #endif

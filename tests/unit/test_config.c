@@ -411,7 +411,8 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("config");
-	TCase *table = tcase_create("table"), *own = tcase_create("own");
+	TCase *table = suite_case(suite, "table", NULL, NULL);
+	TCase *own = suite_case(suite, "own", NULL, NULL);
 
 	tcase_add_loop_test(table, good_values, 0, sizeof(good) / sizeof(good[0]));
 	tcase_add_loop_test(table, bad_values, 0, sizeof(bad) / sizeof(bad[0]));
@@ -429,7 +430,5 @@ int main(void)
 	tcase_add_test(own, long_lines_are_cut);
 	tcase_add_test(own, nobody_listens);
 	tcase_add_test(own, a_pending_signal_stays);
-	suite_add_tcase(suite, table);
-	suite_add_tcase(suite, own);
 	return run_suite(suite);
 }

@@ -155,12 +155,9 @@ struct pd_trace_header read_header(const char *name)
 
 TCase *add_case(Suite *suite, const char *name, const TTest *const *tests)
 {
-	TCase *tcase = tcase_create(name);
+	TCase *tcase = suite_case(suite, name, set_up, tear_down);
 
-	tcase_add_checked_fixture(tcase, set_up, tear_down);
-	tcase_set_timeout(tcase, 100);
 	for (; *tests; tests++)
 		tcase_add_test(tcase, *tests);
-	suite_add_tcase(suite, tcase);
 	return tcase;
 }

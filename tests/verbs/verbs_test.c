@@ -56,12 +56,7 @@ static void end(void)
 
 TCase *verbs_case(Suite *suite, const char *name)
 {
-	TCase *tc = tcase_create(name);
-
-	tcase_add_checked_fixture(tc, NULL, end);
-	tcase_set_timeout(tc, 120);
-	suite_add_tcase(suite, tc);
-	return tc;
+	return suite_case(suite, name, NULL, end);
 }
 
 struct ibv_context *open_device(int number)

@@ -50,7 +50,7 @@ enum pd_call {
 	PD_CALLS
 };
 
-extern const char *const pd_call_symbol[]; /* the verbs' are behind the calls' */
+extern const char *const pd_call_symbol[];	   /* the verbs' are behind the calls' */
 extern void *const pd_linked_wrapper[PD_CALLS];	   /* exported */
 extern void *const pd_looked_up_wrapper[PD_CALLS]; /* handed out */
 

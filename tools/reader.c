@@ -12,36 +12,7 @@
 
 #include "memory.h"
 #include "out.h"
-
-/* An event that is to come. */
-struct item {
-	uint64_t begin;	 /* ticks */
-	uint32_t offset; /* of its record in the chunk */
-	uint32_t tid;
-};
-
-struct early_item {
-	struct item item;
-	uint32_t chunk; /* index in the file */
-};
-
-/* One thread's events, chunk after chunk. */
-struct stream {
-	struct trace_file *file;
-	uint32_t next_chunk, end_chunk; /* indexes in the file */
-	/* the chunk in memory, sorted */
-	char *data;
-	struct item *items;
-	unsigned item_count, item_room, item_at;
-	/* events that began before the chunk that they lie in, sorted */
-	struct early_item *early;
-	unsigned early_count, early_room, early_at;
-	uint64_t last_end; /* of the chunk before, in ticks */
-	unsigned hint;
-	uint64_t head; /* when its next event began, in ns since the reader's start */
-	bool head_early;
-	uint64_t early_words[PD_RECORD_MOST_WORDS];
-};
+#include "stream.h"
 
 struct reader {
 	struct trace_file **files;
@@ -58,184 +29,6 @@ struct reader {
 	bool ended;		       /* looked for again, there was nothing any more */
 	char text[PD_ERROR_MOST_TEXT]; /* of the last event */
 };
-
-/* ---- one stream ----------------------------------------------------------------------------- */
-
-/* What is done with each event of a chunk while looking through it. */
-typedef void visit(struct stream *stream, uint32_t chunk, const struct item *item);
-
-static void remember_early(struct stream *stream, uint32_t chunk, const struct item *item)
-{
-	if (item->begin >= stream->last_end)
-		return;
-	stream->early = grow(stream->early, &stream->early_room, stream->early_count,
-			     sizeof(*stream->early));
-	stream->early[stream->early_count++] = (struct early_item){*item, chunk};
-}
-
-static void keep_item(struct stream *stream, uint32_t chunk, const struct item *item)
-{
-	(void)chunk;
-	if (item->begin < stream->last_end)
-		return; /* it is in the other list */
-	stream->items[stream->item_count++] = *item;
-}
-
-/* Reads a chunk and visits its events; stream->last_end is then the end of its last one. */
-static void look_through(struct stream *stream, uint32_t index, char *data, visit *visit)
-{
-	const struct chunk *chunk = &stream->file->chunks[index];
-	uint64_t base = chunk->base, last_end = stream->last_end;
-	struct item item = {.tid = chunk->tid};
-
-	if (!trace_file_read(stream->file, data, chunk->used, chunk->offset)) {
-		trace_file_unread(stream->file, chunk->offset);
-		return;
-	}
-	for (uint32_t at = sizeof(struct pd_trace_chunk); at < chunk->used;) {
-		const uint64_t *words = (const uint64_t *)(const void *)(data + at);
-		unsigned length = record_words(words[0]), type = record_type(words[0]);
-		uint64_t end;
-
-		/* Checked when the file was opened; but it may be written to by anyone. */
-		if (record_check(words, (chunk->used - at) / 8))
-			break;
-		if (record_is_event(words[0]) && at < chunk->seen) {
-			end = base + record_when(words[0]);
-			last_end = end > last_end && type != PD_RECORD_LOST ? end : last_end;
-		} else if (record_is_event(words[0])) {
-			end = base + record_when(words[0]);
-			if (type == PD_RECORD_LOST && last_end) /* just after what came before it */
-				end = last_end;
-			if (end > last_end)
-				last_end = end;
-			item.begin = end - record_taken(words);
-			if (item.begin > end)
-				item.begin = 0;
-			item.offset = at;
-			visit(stream, index, &item);
-		} else if (type == PD_RECORD_CLOCK) {
-			base = words[1];
-		} else if (type == PD_RECORD_THREAD) {
-			item.tid = (uint32_t)words[1];
-		}
-		at += length * 8;
-	}
-	stream->last_end = last_end;
-}
-
-static int compare_items(const void *a, const void *b)
-{
-	const struct item *one = a, *other = b;
-
-	if (one->begin != other->begin)
-		return one->begin < other->begin ? -1 : 1;
-	/* Of two that began together the outer one ended later, so it lies behind. */
-	return one->offset > other->offset ? -1 : 1;
-}
-
-static int compare_early(const void *a, const void *b)
-{
-	const struct early_item *one = a, *other = b;
-
-	if (one->item.begin != other->item.begin)
-		return one->item.begin < other->item.begin ? -1 : 1;
-	if (one->chunk != other->chunk)
-		return one->chunk > other->chunk ? -1 : 1;
-	return one->item.offset > other->item.offset ? -1 : 1;
-}
-
-static bool is_sorted(const struct item *items, unsigned count)
-{
-	for (unsigned i = 1; i < count; i++)
-		if (compare_items(&items[i - 1], &items[i]) > 0)
-			return false;
-	return true;
-}
-
-/* The next chunk that has anything, into memory. */
-static bool next_chunk(struct stream *stream)
-{
-	while (stream->item_at == stream->item_count) {
-		const struct chunk *chunk;
-
-		if (stream->next_chunk == stream->end_chunk) {
-			release(stream->data);
-			release(stream->items);
-			stream->data = NULL;
-			stream->items = NULL;
-			stream->item_room = 0;
-			return false;
-		}
-		chunk = &stream->file->chunks[stream->next_chunk];
-		release(stream->data);
-		stream->data = allocate(chunk->used);
-		if (chunk->used / 16 > stream->item_room) {
-			release(stream->items);
-			stream->item_room = chunk->used / 16; /* no event is shorter */
-			stream->items = allocate(stream->item_room * sizeof(*stream->items));
-		}
-		stream->item_at = stream->item_count = 0;
-		look_through(stream, stream->next_chunk++, stream->data, keep_item);
-		if (!is_sorted(stream->items, stream->item_count))
-			sort(stream->items, stream->item_count, sizeof(*stream->items),
-			     compare_items);
-	}
-	return true;
-}
-
-static uint64_t since_start(const struct reader *reader, const struct trace_file *file, uint64_t ns)
-{
-	int64_t since = (int64_t)(ns + (uint64_t)file->shift - reader->start);
-
-	return since > 0 ? (uint64_t)since : 0;
-}
-
-/* Finds out what comes next; false at the end. */
-static bool settle_head(const struct reader *reader, struct stream *stream)
-{
-	bool more = next_chunk(stream), early = stream->early_at < stream->early_count;
-	uint64_t ticks;
-
-	if (!more && !early)
-		return false;
-	stream->head_early = early && (!more || stream->early[stream->early_at].item.begin <=
-							stream->items[stream->item_at].begin);
-	ticks = stream->head_early ? stream->early[stream->early_at].item.begin
-				   : stream->items[stream->item_at].begin;
-	stream->head = since_start(reader, stream->file,
-				   trace_file_ns(stream->file, ticks, &stream->hint));
-	return true;
-}
-
-/* Its record's words; NULL when the file no longer has them. */
-static const uint64_t *take_early(struct stream *stream, struct item *item)
-{
-	const struct early_item *early = &stream->early[stream->early_at++];
-	const struct chunk *chunk = &stream->file->chunks[early->chunk];
-	uint32_t bytes = chunk->used - early->item.offset;
-
-	*item = early->item;
-	if (bytes > sizeof(stream->early_words))
-		bytes = sizeof(stream->early_words);
-	if (!trace_file_read(stream->file, stream->early_words, bytes,
-			     chunk->offset + item->offset)) {
-		trace_file_unread(stream->file, chunk->offset + item->offset);
-		return NULL;
-	}
-	if (record_check(stream->early_words, bytes / 8) ||
-	    !record_is_event(stream->early_words[0]))
-		return NULL;
-	return stream->early_words;
-}
-
-static const uint64_t *take_head(struct stream *stream, struct item *item)
-{
-	if (stream->head_early)
-		return take_early(stream, item);
-	*item = stream->items[stream->item_at++];
-	return (const uint64_t *)(const void *)(stream->data + item->offset);
-}
 
 /* ---- the heap of streams -------------------------------------------------------------------- */
 
@@ -260,7 +53,7 @@ static void sift_down(struct reader *reader, unsigned i)
 
 static void advance(struct reader *reader)
 {
-	if (!settle_head(reader, reader->heap[0]))
+	if (!stream_settle(reader->heap[0], reader->start))
 		reader->heap[0] = reader->heap[--reader->heap_count];
 	if (reader->heap_count)
 		sift_down(reader, 0);
@@ -285,17 +78,6 @@ static void add_streams(struct reader *reader, struct trace_file *file)
 		stream->next_chunk = i;
 		stream->end_chunk = i + 1;
 	}
-}
-
-static void find_early(struct stream *stream)
-{
-	char *buffer = allocate(stream->file->largest_chunk);
-
-	for (uint32_t i = stream->next_chunk; i < stream->end_chunk; i++)
-		look_through(stream, i, buffer, remember_early);
-	release(buffer);
-	stream->last_end = 0;
-	sort(stream->early, stream->early_count, sizeof(*stream->early), compare_early);
 }
 
 /*
@@ -327,8 +109,8 @@ static void align_clocks(struct reader *reader)
 	for (unsigned i = 0; i < reader->file_count; i++) {
 		struct trace_file *file = reader->files[i];
 		unsigned hint = 0;
-		uint64_t last =
-			since_start(reader, file, trace_file_ns(file, file->last_ticks, &hint));
+		uint64_t last = since_start(file, trace_file_ns(file, file->last_ticks, &hint),
+					    reader->start);
 
 		if (last > reader->span)
 			reader->span = last;
@@ -429,8 +211,8 @@ static struct reader *open_reader(char *const *names, unsigned count, const stru
 		add_streams(reader, reader->files[i]);
 	reader->heap = allocate((reader->stream_count + 1) * sizeof(struct stream *));
 	for (unsigned i = 0; i < reader->stream_count; i++) {
-		find_early(&reader->streams[i]);
-		if (settle_head(reader, &reader->streams[i]))
+		stream_find_early(&reader->streams[i]);
+		if (stream_settle(&reader->streams[i], reader->start))
 			reader->heap[reader->heap_count++] = &reader->streams[i];
 	}
 	for (unsigned i = reader->heap_count / 2; i-- > 0;)
@@ -476,11 +258,8 @@ void reader_close(struct reader *reader)
 		trace_file_close(reader->files[i]);
 	for (unsigned i = 0; i < reader->name_count; i++)
 		release(reader->names[i]);
-	for (unsigned i = 0; i < reader->stream_count; i++) {
-		release(reader->streams[i].data);
-		release(reader->streams[i].items);
-		release(reader->streams[i].early);
-	}
+	for (unsigned i = 0; i < reader->stream_count; i++)
+		stream_close(&reader->streams[i]);
 	release(reader->files);
 	release(reader->names);
 	release(reader->streams);
@@ -518,7 +297,7 @@ bool reader_next(struct reader *reader, struct event *event)
 
 		event->ts = stream->head;
 		event->file = stream->file;
-		words = take_head(stream, &item);
+		words = stream_take(stream, &item);
 		if (words) {
 			uint64_t begin = trace_file_ns(stream->file, item.begin, &stream->hint),
 				 end;

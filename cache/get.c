@@ -151,15 +151,17 @@ static bool passes_check(struct pd_thread *self, struct pindown_region *region)
 	return false;
 }
 
-/* The same for one that was found under the lock, whose word has not been looked at. */
-static bool is_good(struct pd_thread *self, struct pindown_region *region)
+/*
+ * The same for one that was found under the lock, in this state, and whose word has not been looked at. By now it may
+ * have ended in another thread, because it was dead when this get began: what is not trusted is asked for all the same.
+ */
+static bool is_good(struct pd_thread *self, struct pindown_region *region, uint32_t state)
 {
 	if (!pd_region_word_stands(region)) {
 		pd_drop_stale(region);
 		return false;
 	}
-	return __atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_RELAXED) != PD_CHECKED ||
-	       passes_check(self, region);
+	return state != PD_CHECKED || passes_check(self, region);
 }
 
 static int bad_arguments(uint64_t addr, size_t length, unsigned flags,
@@ -173,6 +175,7 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 {
 	struct pd_thread *self = pd_self_or_anonymous();
 	struct pindown_region *region;
+	uint32_t state;
 
 	if (bad_arguments(addr, length, flags, out))
 		return PINDOWN_ERR_INVALID;
@@ -182,8 +185,9 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 	pd_lock(); /* without it the index may have been changing when the fast path looked */
 	region = pd_hold_locked(addr, length);
 	if (region) {
+		state = pd_brief_of(region)->state;
 		pd_unlock();
-		if (is_good(self, region)) {
+		if (is_good(self, region, state)) {
 			pd_count_hit(self, region, addr, length);
 			*out = region;
 			return PINDOWN_OK;

@@ -79,6 +79,54 @@ START_TEST(a_hit_against_a_range_becoming_volatile)
 }
 END_TEST
 
+/* ---- a thread's first hit, which is found under the lock, against the end of dead memory ---- */
+
+static void a_dead_region_of_volatile_memory(void)
+{
+	one_idle_region();
+	other_makes_it_volatile_and_replaces_it();
+}
+
+static void first_hit(void *arg)
+{
+	(void)arg;
+	stepped_hit();
+}
+
+static void stepped_first_hit(void)
+{
+	struct worker newcomer;
+
+	worker_start(&newcomer, first_hit, NULL);
+	worker_join(&newcomer);
+}
+
+static void other_compares_all(void)
+{
+	pd_recheck(NULL);
+}
+
+/* It was dead before the get began: no excuse. */
+static void check_first_hit(void)
+{
+	ck_assert_int_eq(result, PINDOWN_OK);
+	ck_assert_msg(pindown_region_buffer_id(region) == fake_id(AT(0)), "instruction %u: stale",
+		      race_instruction());
+	pindown_put(region);
+	pindown_flush();
+	pd_trusted(AT(0), PAGE);
+	assert_all_gone();
+}
+
+START_TEST(a_first_hit_against_a_comparison)
+{
+	static const struct race race = {a_dead_region_of_volatile_memory, stepped_first_hit,
+					 other_compares_all, check_first_hit};
+
+	run_race("first hit against comparison", &race, 8 * TURNS);
+}
+END_TEST
+
 /* ---- a hit against an eviction ---- */
 
 static void other_flushes(void)
@@ -185,6 +233,7 @@ int main(void)
 	tcase_add_test(tc, a_hit_against_a_free);
 	tcase_add_test(tc, a_hit_against_a_record_used_again);
 	tcase_add_test(tc, a_hit_against_a_range_becoming_volatile);
+	tcase_add_test(tc, a_first_hit_against_a_comparison);
 	tcase_add_test(tc, a_hit_against_a_flush);
 	tcase_add_test(tc, a_put_against_a_free);
 	tcase_add_test(tc, the_last_two_puts_of_a_kept_region);

@@ -224,9 +224,15 @@ void pd_drop_changed(uint64_t begin, uint64_t end)
  */
 static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end)
 {
+	const struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = end};
 	int saved = errno;
 
+	/*
+	 * Both at once: what is being pinned may be memory that was freed unseen, and must not be inserted when
+	 * hits there are not checked any more.
+	 */
 	pd_lock();
+	pd_flights_lose_known(&scope);
 	pd_volatile_forget(addr, end);
 	pd_unlock();
 	pd_drop_changed(addr, end);

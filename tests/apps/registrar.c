@@ -36,20 +36,17 @@ __attribute__((destructor)) static void complain(void)
 		fprintf(stderr, "frees are not watched\n");
 }
 
-/* Calls the real one, and registers what it gave. */
-#define THEN_REGISTER(fn, at, size, ...)                               \
-	({                                                             \
-		static __typeof__(&fn) real;                           \
-		CUresult result_;                                      \
-                                                                       \
-		if (real == NULL)                                      \
-			real = (__typeof__(&fn))dlsym(RTLD_NEXT, #fn); \
-		result_ = real(__VA_ARGS__);                           \
-		int errno_ = errno;                                    \
-		if (result_ == CUDA_SUCCESS)                           \
-			register_memory(at, size);                     \
-		errno = errno_;                                        \
-		result_;                                               \
+/* Calls the real one, and registers what it gave. Looked up each time: threads call this at once. */
+#define THEN_REGISTER(fn, at, size, ...)                                        \
+	({                                                                      \
+		__typeof__(&fn) real_ = (__typeof__(&fn))dlsym(RTLD_NEXT, #fn); \
+		CUresult result_ = real_(__VA_ARGS__);                          \
+		int errno_ = errno;                                             \
+                                                                                \
+		if (result_ == CUDA_SUCCESS)                                    \
+			register_memory(at, size);                              \
+		errno = errno_;                                                 \
+		result_;                                                        \
 	})
 
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *at, size_t size)

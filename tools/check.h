@@ -39,8 +39,6 @@ struct checked *check_file(const char *name);
 void check_free(struct checked *checked);
 
 bool reaches_driver(const struct object *object);
-/* Is it the runtime itself, not something that it was linked into? */
-bool is_shared_runtime(const struct object *object);
 /* How it reaches the driver, for people. */
 char *how_it_reaches(const struct object *object);
 /* The last part of a path. */

@@ -31,7 +31,7 @@ static bool is_driver(const char *name)
 	return strncmp(short_name(name), "libcuda.so", 10) == 0;
 }
 
-bool is_shared_runtime(const struct object *object)
+static bool is_shared_runtime(const struct object *object)
 {
 	const char *name = object->soname ? object->soname : short_name(object->path);
 

@@ -36,18 +36,17 @@ struct doctor {
 void found(struct doctor *doctor, enum grade grade, const char *topic, const char *advice,
 	   const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-bool version_parse(const char *text, struct version *version);
-bool version_before(const struct version *version, unsigned major, unsigned minor, unsigned patch);
-
 /* Each looks at a part of the machine. The driver goes first: the others depend on what it has. */
 void examine_driver(struct doctor *doctor);
 void examine_modules(struct doctor *doctor);
 void examine_pci(struct doctor *doctor);
 void examine_process(struct doctor *doctor);
 
+/* As the driver says, or, where that can't be asked, by the addresses that the firmware gave it. */
+uint64_t bar1_size(const struct doctor *doctor, const struct pci_device *gpu);
+
 /* GPUs that it is worth to print paths between; see doctor_paths.c. */
 void print_paths(const struct doctor *doctor);
 void print_paths_json(const struct doctor *doctor);
-const char *class_name(enum pci_class class);
 
 #endif

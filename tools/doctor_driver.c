@@ -11,14 +11,15 @@
 #include "doctor.h"
 #include "memory.h"
 
-bool version_parse(const char *text, struct version *version)
+static bool version_parse(const char *text, struct version *version)
 {
 	*version = (struct version){{0}};
 	return text && sscanf(text, "%u.%u.%u", &version->part[0], &version->part[1],
 			      &version->part[2]) >= 2;
 }
 
-bool version_before(const struct version *version, unsigned major, unsigned minor, unsigned patch)
+static bool version_before(const struct version *version, unsigned major, unsigned minor,
+			   unsigned patch)
 {
 	const unsigned other[3] = {major, minor, patch};
 
@@ -64,14 +65,12 @@ static void about_driver(struct doctor *doctor, const char *text)
 	else
 		found(doctor, PROBLEM, "NVIDIA driver",
 		      "install the open kernel modules (nvidia-open): dma-buf export and "
-		      "pindown.ko "
-		      "need them",
+		      "pindown.ko need them",
 		      "%.*s, proprietary kernel module", length, version ? version : "");
 	if (version && doctor->driver.part[0] >= 515 && lacks_persistent_pins(&doctor->driver))
 		found(doctor, PROBLEM, "NVIDIA driver",
 		      "install 525.105.17, 535.14 or newer: there is no persistent pin before, and "
-		      "an "
-		      "unpin can crash the kernel when it meets a free",
+		      "an unpin can crash the kernel when it meets a free",
 		      "%.*s has a race between put_pages and the free callback", length, version);
 }
 

@@ -18,16 +18,15 @@
 static char *parameters_of(const char *module)
 {
 	struct texts names = tree_list("sys/module/%s/parameters", module);
-	char *all = text_of("%s", "");
+	char *all = NULL;
 
 	for (unsigned i = 0; i < names.count; i++) {
 		char *value = tree_read("sys/module/%s/parameters/%s", module, names.list[i]);
-		char *longer = text_of("%s%s%s=%s", all, i ? ", " : "", names.list[i],
-				       value ? value : "?");
+		char *both = text_of("%s=%s", names.list[i], value ? value : "?");
 
-		release(all);
+		all = text_listed(all, both);
+		release(both);
 		release(value);
-		all = longer;
 	}
 	texts_free(&names);
 	return all;
@@ -73,7 +72,7 @@ static void about_pindown(struct doctor *doctor)
 	version = tree_read("sys/module/pindown/version");
 	parameters = parameters_of("pindown");
 	found(doctor, GOOD, "pindown.ko", NULL, "%s%s%s", version ? version : "loaded",
-	      *parameters ? ", " : "", parameters);
+	      parameters ? ", " : "", parameters ? parameters : "");
 	release(version);
 	release(parameters);
 	if (tree_is_live())
@@ -108,8 +107,7 @@ static void about_peermem(struct doctor *doctor)
 	else if (new && !tree_has("sys/kernel/mm/memory_peers"))
 		found(doctor, NOTE, "peer memory",
 		      "if registrations fail: install the GPU driver again, after MLNX_OFED, so "
-		      "that it "
-		      "is built with its interface",
+		      "that it is built with its interface",
 		      "nvidia-peermem is loaded, but the RDMA drivers list no peer-memory client");
 	else if (new)
 		found(doctor, GOOD, "peer memory", NULL, "nvidia-peermem is loaded");

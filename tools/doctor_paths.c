@@ -4,7 +4,7 @@
 #include "json.h"
 #include "out.h"
 
-const char *class_name(enum pci_class class)
+static const char *class_name(enum pci_class class)
 {
 	static const char *const names[] = {"switch", "bridge", "socket", "?"};
 
@@ -95,7 +95,7 @@ void print_paths_json(const struct doctor *doctor)
 		json_bool("rdma", pci->list[i]->is_rdma);
 		json_text("iommu", pci->list[i]->iommu);
 		if (pci->list[i]->kind == PCI_GPU)
-			json_number("bar1_bytes", pci->list[i]->bars[1]);
+			json_number("bar1_bytes", bar1_size(doctor, pci->list[i]));
 		json_end_object();
 	}
 	json_end_list();

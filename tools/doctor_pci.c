@@ -20,7 +20,7 @@ static const struct nvml_gpu *in_nvml(const struct doctor *doctor, const struct 
 	return NULL;
 }
 
-static uint64_t bar_size(const struct doctor *doctor, const struct pci_device *gpu)
+uint64_t bar1_size(const struct doctor *doctor, const struct pci_device *gpu)
 {
 	const struct nvml_gpu *known = in_nvml(doctor, gpu);
 
@@ -30,7 +30,7 @@ static uint64_t bar_size(const struct doctor *doctor, const struct pci_device *g
 static void about_bar(struct doctor *doctor, const struct pci_device *gpu)
 {
 	const struct nvml_gpu *known = in_nvml(doctor, gpu);
-	uint64_t size = bar_size(doctor, gpu);
+	uint64_t size = bar1_size(doctor, gpu);
 	char *used = known && known->has_bar1
 			     ? text_of(", %s used", bytes_text(known->bar1_used).text)
 			     : text_of("%s", "");
@@ -61,9 +61,9 @@ static bool about_equal_bars(struct doctor *doctor)
 
 		if (gpu->kind != PCI_GPU)
 			continue;
-		if (gpus++ && bar_size(doctor, gpu) != size)
+		if (gpus++ && bar1_size(doctor, gpu) != size)
 			return false;
-		size = bar_size(doctor, gpu);
+		size = bar1_size(doctor, gpu);
 		if (known && known->bar1_used > most)
 			most = known->bar1_used;
 	}
@@ -88,14 +88,6 @@ static void about_bars(struct doctor *doctor)
 
 /* ---- the IOMMU (§2.4) ----------------------------------------------------------------------- */
 
-static char *append(char *list, const char *more)
-{
-	char *longer = text_of("%s%s%s", list ? list : "", list ? ", " : "", more);
-
-	release(list);
-	return longer;
-}
-
 static bool translates(const char *type)
 {
 	return strncmp(type, "DMA", 3) == 0;
@@ -113,15 +105,14 @@ static void about_iommu(struct doctor *doctor)
 			continue;
 		behind++;
 		if (translates(device->iommu))
-			translated = append(translated, device->name);
+			translated = text_listed(translated, device->name);
 		else if (strcmp(device->iommu, "identity") != 0)
-			unknown = append(unknown, device->name);
+			unknown = text_listed(unknown, device->name);
 	}
 	if (translated)
 		found(doctor, PROBLEM, "IOMMU",
 		      "boot Linux with iommu=pt, or switch it off in the firmware: devices must "
-		      "see the "
-		      "same physical addresses",
+		      "see the same physical addresses",
 		      "translates addresses of %s", translated);
 	else if (unknown && !(cmdline && strstr(cmdline, "iommu=pt")))
 		found(doctor, NOTE, "IOMMU", "boot Linux with iommu=pt if it translates",
@@ -158,7 +149,7 @@ static void about_acs(struct doctor *doctor)
 		enum pci_acs acs = pci_acs_at(ports.list[i]);
 
 		if (acs == ACS_REDIRECTS)
-			redirecting = append(redirecting, ports.list[i]);
+			redirecting = text_listed(redirecting, ports.list[i]);
 		hidden += acs == ACS_HIDDEN;
 	}
 	if (redirecting)
@@ -210,7 +201,7 @@ static void about_paths(struct doctor *doctor)
 		if (doctor->pci.list[i]->kind == PCI_GPU) {
 			enum pci_class best = best_nic(&doctor->pci, doctor->pci.list[i]);
 
-			gpus[best] = append(gpus[best], doctor->pci.list[i]->name);
+			gpus[best] = text_listed(gpus[best], doctor->pci.list[i]->name);
 		}
 	if (gpus[PCI_SWITCHES])
 		found(doctor, GOOD, "network path", NULL, "through switches only: %s",
@@ -222,8 +213,7 @@ static void about_paths(struct doctor *doctor)
 	if (gpus[PCI_SOCKETS])
 		found(doctor, PROBLEM, "network path",
 		      "put a network card into a slot of the GPU's own socket: it may be very slow "
-		      "or not "
-		      "work across",
+		      "or not work across",
 		      "across sockets: %s", gpus[PCI_SOCKETS]);
 	for (unsigned i = 0; i <= PCI_UNKNOWN; i++)
 		release(gpus[i]);

@@ -46,8 +46,8 @@ static void about_limits(struct doctor *doctor)
 			found(doctor, doctor->has_rdma && locked < LITTLE_LOCKED ? PROBLEM : NOTE,
 			      "locked memory",
 			      "RDMA libraries register host memory too: ulimit -l unlimited, or "
-			      "memlock in "
-			      "/etc/security/limits.conf, or --ulimit memlock=-1 for a container",
+			      "memlock in /etc/security/limits.conf, or --ulimit memlock=-1 for a "
+			      "container",
 			      "at most %s", bytes_text(locked).text);
 	}
 	if (limit_of(limits, "Max open files", &files)) {
@@ -56,9 +56,8 @@ static void about_limits(struct doctor *doctor)
 			      files == ULLONG_MAX ? "unlimited" : count_text(files).text);
 		else
 			found(doctor, NOTE, "open files",
-			      "each region pinned by dma-buf holds a descriptor: ulimit -n 65536, "
-			      "if "
-			      "programs have many buffers",
+			      "a region pinned by dma-buf holds a descriptor until ibv_reg_mr has "
+			      "registered it: ulimit -n 65536, if programs have many others",
 			      "at most %s", count_text(files).text);
 	}
 	release(limits);

@@ -5,11 +5,12 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fnmatch.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory.h"
 #include "out.h"
+#include "texts.h"
 
 static bool parse_number(const char **text, uint64_t *value)
 {
@@ -125,8 +126,7 @@ bad:
 
 bool filter_events(struct filter *filter, const char *text)
 {
-	char names[300];
-	int used = 0;
+	char *names = NULL;
 
 	for (const char *at = text;; at++) {
 		size_t length = strcspn(at, ",");
@@ -143,9 +143,9 @@ bool filter_events(struct filter *filter, const char *text)
 			return true;
 	}
 	for (unsigned event = 0; event < PD_EVENTS; event++)
-		used += snprintf(names + used, sizeof(names) - (size_t)used, "%s%s",
-				 event ? ", " : "", pd_event_names[event]);
+		names = text_listed(names, pd_event_names[event]);
 	complain("--event %s: must be names with commas between: %s", text, names);
+	release(names);
 	return false;
 }
 

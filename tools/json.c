@@ -135,8 +135,3 @@ void json_bool(const char *key, bool value)
 	next_member(key);
 	put(value ? "true" : "false", value ? 4 : 5);
 }
-
-void json_null(const char *key)
-{
-	json_text(key, NULL);
-}

@@ -18,6 +18,5 @@ void json_end_list(void);
 void json_text(const char *key, const char *text);
 void json_number(const char *key, uint64_t value);
 void json_bool(const char *key, bool value);
-void json_null(const char *key);
 
 #endif

@@ -157,8 +157,8 @@ const char *pindown_result_name(int64_t result)
 	return NULL;
 }
 
-/* Those that registering memory was seen to end in, and their neighbours. */
-const char *errno_name(int64_t number)
+/* What verbs answer: those that registering memory was seen to end in, and their neighbours. */
+static const char *errno_name(int64_t number)
 {
 	switch (number) {
 #define NAME(name) \

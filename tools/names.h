@@ -12,9 +12,6 @@ const char *driver_result_name(int64_t result);
 /* enum pindown_result: PINDOWN_ERR_HOST and so on. */
 const char *pindown_result_name(int64_t result);
 
-/* An errno, which is what verbs answer: EFAULT and so on. */
-const char *errno_name(int64_t number);
-
 /*
  * The result of a call, named as that kind of call has it; `call` may be NULL. A note's is its consumer's
  * own number, which is taken for an errno.

@@ -79,7 +79,8 @@ static void resolve(struct known *known)
 	}
 }
 
-const struct place *symbols_frame(const struct trace_file *file, uint64_t frame, unsigned *count)
+/* The places of one frame, innermost first: more than one where functions were inlined. Never none. */
+static const struct place *places_of(const struct trace_file *file, uint64_t frame, unsigned *count)
 {
 	struct known *known;
 
@@ -103,7 +104,7 @@ unsigned symbols_stack(const struct trace_file *file, uint32_t stack, struct pla
 
 	for (unsigned i = 0; i < depth; i++) {
 		unsigned count;
-		const struct place *found = symbols_frame(file, frames[i], &count);
+		const struct place *found = places_of(file, frames[i], &count);
 
 		for (unsigned j = 0; j < count && total < MOST_PLACES; j++)
 			places[total++] = found[j];
@@ -167,12 +168,12 @@ static const struct place *look_for_caller(const struct trace_file *file, uint32
 	unsigned depth = trace_file_stack(file, stack, frames), count;
 
 	for (unsigned i = 0; i < depth; i++) {
-		const struct place *found = symbols_frame(file, frames[i], &count);
+		const struct place *found = places_of(file, frames[i], &count);
 
 		if (!found->module || !is_cudas(found->module))
 			return found;
 	}
-	return depth ? symbols_frame(file, frames[0], &count) : NULL;
+	return depth ? places_of(file, frames[0], &count) : NULL;
 }
 
 struct caller {

@@ -13,6 +13,7 @@
 
 #include "trace_file.h"
 
+/* Where code is. Its texts are good until symbols_free(). */
 struct place {
 	const char *function; /* demangled; NULL: not known */
 	const char *source;   /* path as compiled; NULL: not known */
@@ -21,10 +22,6 @@ struct place {
 	const char *module; /* its path; NULL: none, offset is then an address */
 	uint64_t offset;
 };
-
-/* The places of one frame, innermost first: more than one where functions were inlined. Never none.
- * Good until symbols_free(). */
-const struct place *symbols_frame(const struct trace_file *file, uint64_t frame, unsigned *count);
 
 /* The places of a whole stack, innermost first; 0 when the trace has no such stack. */
 enum { MOST_PLACES = 256 };

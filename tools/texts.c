@@ -85,3 +85,11 @@ char *text_of(const char *format, ...)
 	va_end(arguments);
 	return text;
 }
+
+char *text_listed(char *list, const char *more)
+{
+	char *longer = text_of("%s%s%s", list ? list : "", list ? ", " : "", more);
+
+	release(list);
+	return longer;
+}

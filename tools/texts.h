@@ -23,5 +23,7 @@ void texts_free(struct texts *texts);
 /* For release(). */
 char *text_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *text_of_list(const char *format, va_list arguments) __attribute__((format(printf, 1, 0)));
+/* One more behind the others (NULL: there are none yet), with a comma between; `list` is released. */
+char *text_listed(char *list, const char *more);
 
 #endif

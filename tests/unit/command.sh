@@ -1,0 +1,98 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT
+#
+# What the scripts share that look at the command from outside. They begin with this: then they are in a scratch
+# folder, with nothing of pindown's in the environment but BUILD, SAN and SAN_PRELOAD. They end with `finish`.
+set -u
+export LC_ALL=C TZ=UTC TERM=dumb PAGER=cat
+# A sanitizer's runtime minds another library that is preloaded.
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
+unset COLUMNS NO_COLOR LESS "${!PINDOWN@}" LD_PRELOAD
+
+# shellcheck disable=SC2034 # for who sources this
+here=$(cd "$(dirname "$0")" && pwd)
+pindown=$BUILD/pindown
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+passed=0
+failed=0
+skipped=0
+cd "$scratch" || exit 1
+
+good()
+{
+	passed=$((passed + 1))
+}
+
+bad()
+{
+	failed=$((failed + 1))
+	echo "FAILED: $*"
+}
+
+skip()
+{
+	skipped=$((skipped + 1))
+	echo "skip: $*"
+}
+
+# is WHAT FOUND EXPECTED
+is()
+{
+	if [ "$2" = "$3" ]; then good; else bad "$1: '$2' instead of '$3'"; fi
+}
+
+# gives STATUS TEXT ARGUMENT...: one line on standard error that has TEXT, and that exit status.
+gives()
+{
+	local expected=$1 text=$2 status
+
+	shift 2
+	"$pindown" "$@" >out 2>err
+	status=$?
+	if [ "$status" = "$expected" ] && grep -qF -- "$text" err && [ "$(wc -l <err)" = 1 ]; then
+		good
+	else
+		bad "pindown $*: exit status $status instead of $expected, or not one line with: $text"
+		cat err
+	fi
+}
+
+# says STATUS TEXT... -- ARGUMENT...: of ask ARGUMENT..., which the script defines: that exit status, and each
+# text is in what is printed; with "!" before it, it is not. With flatten=yes blanks and ends of lines are made one.
+says()
+{
+	local expected=$1 status text texts=()
+
+	shift
+	while [ "$1" != -- ]; do
+		texts+=("$1")
+		shift
+	done
+	shift
+	ask "$@" >out 2>&1
+	status=$?
+	if [ "${flatten:-no}" = yes ]; then tr -s ' \n' '  ' <out >looked_at; else cp out looked_at; fi
+	for text in "${texts[@]}"; do
+		if [ "${text:0:2}" = '! ' ]; then
+			! grep -qF -- "${text:2}" looked_at && continue
+		else
+			grep -qF -- "$text" looked_at && continue
+		fi
+		bad "${what:-} $*: no '$text' in"
+		sed 's/^/  /' out
+		return
+	done
+	if [ "$status" = "$expected" ]; then
+		good
+	else
+		bad "${what:-} $*: exit status $status instead of $expected"
+		sed 's/^/  /' out
+	fi
+}
+
+finish()
+{
+	echo "$passed passed, $failed failed, $skipped skipped"
+	[ "$failed" = 0 ]
+}

@@ -39,6 +39,7 @@ def work(rank, ranks):
 
 def main():
     ranks = torch.cuda.device_count()
+    # Without NVLink's multicast, which can put GPUs that others share out of service.
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29517", NCCL_NVLS_ENABLE="0")
     others = torch.multiprocessing.get_context("spawn")
     started = [others.Process(target=work, args=(rank, ranks)) for rank in range(1, ranks)]

@@ -4,10 +4,10 @@
  * stays behind.
  */
 #include <fcntl.h>
+#include <semaphore.h>
 #include <sys/poll.h>
-#include <sys/syscall.h>
-
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "guest.h"
 
@@ -344,12 +344,14 @@ TEST(mmap_anywhere)
 /* ---- thousands of random calls from several threads ---- */
 
 #define THREADS 4
+#define PARTS	25 /* of what each thread does: after each, memory goes */
 
 struct random_caller {
 	struct setting *setting;
 	uint64_t seed;
 	unsigned calls;
 	int *fds; /* two descriptors, to mix region numbers up */
+	sem_t *parts;
 };
 
 static uint64_t next(uint64_t *seed)
@@ -425,13 +427,16 @@ static void random_map(struct random_caller *caller)
 static void *calls_at_random(void *arg)
 {
 	struct random_caller *caller = arg;
-	unsigned i;
+	unsigned part, i;
 
-	for (i = 0; i < caller->calls; i++) {
-		if (i % 8 == 7)
-			random_map(caller);
-		else
-			random_call(caller);
+	for (part = 0; part < PARTS; part++) {
+		for (i = 0; i < caller->calls / PARTS; i++) {
+			if (i % 8 == 7)
+				random_map(caller);
+			else
+				random_call(caller);
+		}
+		sem_post(caller->parts);
 	}
 	return NULL;
 }
@@ -444,18 +449,21 @@ TEST(random_calls_from_several_threads, .seconds = 300)
 	struct random_caller callers[THREADS];
 	pthread_t threads[THREADS];
 	struct memory other;
+	sem_t parts;
 
+	sem_init(&parts, 0, 0);
 	for (i = 0; i < THREADS; i++) {
 		callers[i] = (struct random_caller){.setting = s,
 						    .seed = 0x9e3779b97f4a7c15 * (i + 1),
 						    .calls = rounds ? atoi(rounds) / 2 : 5000,
-						    .fds = fds};
+						    .fds = fds,
+						    .parts = &parts};
 		threads[i] = in_thread(calls_at_random, &callers[i]);
 	}
 	/* Memory comes and goes meanwhile. */
-	for (i = 0; i < 100; i++) {
+	for (i = 0; i < PARTS * THREADS; i++) {
 		other = gpu_alloc_at(s->memory.va + 4 * PAGE, PAGE);
-		usleep(2000);
+		sem_wait(&parts);
 		gpu_free(&other);
 	}
 	for (i = 0; i < THREADS; i++)

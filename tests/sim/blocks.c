@@ -76,11 +76,6 @@ SIM_API uint64_t sim_live_allocations(void)
 	return __atomic_load_n(&live_allocs, __ATOMIC_RELAXED);
 }
 
-SIM_API uint64_t sim_generation(void)
-{
-	return __atomic_load_n(&last_id, __ATOMIC_RELAXED);
-}
-
 /* ---- small allocations ---------------------------------------------------------------------- */
 
 static struct sim_packing **spare_of(unsigned units)

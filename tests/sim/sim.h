@@ -63,9 +63,8 @@ int64_t sim_dmabuf_offset(int fd);
 /* Device memory that can't be handed out: allocated, or kept (freed, but still exported). */
 uint64_t sim_used_bytes(int device);
 uint64_t sim_kept_bytes(int device);
-/* Allocations of every kind; and the last buffer id that was given to one. */
+/* Allocations of every kind. */
 uint64_t sim_live_allocations(void);
-uint64_t sim_generation(void);
 
 /* cuMemFree on a road that no interposer can watch. Returns what that does. */
 int sim_free_unseen(unsigned long long address);

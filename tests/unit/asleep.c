@@ -3,32 +3,33 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { GONE = 0, LOOKS = 6 };
+enum { LOOKS = 6 };
 
 /*
- * As in ps: 'R', 'S' and so on. By system calls that ThreadSanitizer does not see: it would take a
- * descriptor's number for the one that another thread had.
+ * By system calls that ThreadSanitizer does not see: it would take a descriptor's number for the one that
+ * another thread had.
  */
-static char state_of(int tid)
+char thread_state(int tid)
 {
-	char path[64], text[256];
+	char path[64] = "/proc/self/task/", text[256], digits[12], *first = digits + sizeof(digits);
 	const char *name_end;
 	long fd, n;
 
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	*--first = '\0';
+	for (; tid; tid /= 10)
+		*--first = (char)('0' + tid % 10);
+	strcpy(stpcpy(path + strlen(path), first), "/stat");
 	fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return GONE;
+		return THREAD_GONE;
 	n = syscall(SYS_read, fd, text, sizeof(text) - 1);
 	syscall(SYS_close, fd);
 	if (n <= 0)
-		return GONE;
+		return THREAD_GONE;
 	text[n] = '\0';
 	name_end = strrchr(text, ')');
 	return name_end && name_end[1] == ' ' ? name_end[2] : 'R';
@@ -40,7 +41,7 @@ void wait_until_asleep(int tid, const char *states)
 	unsigned asleep = 0;
 	char state;
 
-	while (asleep < LOOKS && (state = state_of(tid)) != GONE) {
+	while (asleep < LOOKS && (state = thread_state(tid)) != THREAD_GONE) {
 		if (strchr(states, state)) {
 			asleep++;
 			usleep(1000);

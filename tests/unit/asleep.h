@@ -3,6 +3,11 @@
 #ifndef ASLEEP_H
 #define ASLEEP_H
 
+#define THREAD_GONE '\0'
+
+/* What this thread of the process does, as ps names it: 'R', 'S' and so on. For signal handlers too. */
+char thread_state(int tid);
+
 /*
  * Returns when this thread of the process has slept for a while, or is gone. Which states are sleep, as ps names
  * them: in "S" it waits for a lock or an event of the program's; in "D" for one of the kernel's, which may be nothing

@@ -14,7 +14,7 @@ CHECK_UNIT += $(UNIT_CACHE_BIN)
 # cache/build.mk has been read by now.
 CACHE_OBJ := $(patsubst %,$(B)/obj/%.o,$(filter cache/%,$(LIB_SRC)))
 UNIT_SUITE := $(B)/obj/tests/unit/suite.c.o
-UNIT_HELPERS := $(UNIT_SUITE) $(patsubst %,$(B)/obj/tests/unit/%.c.o,cache_test asleep \
+UNIT_HELPERS := $(UNIT_SUITE) $(patsubst %,$(B)/obj/tests/unit/%.c.o,cache_test asleep descriptors \
 	stepping fake_driver fake_exports fake_calls)
 
 $(UNIT_CACHE_BIN): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(UNIT_HELPERS) $(CACHE_OBJ)

@@ -30,8 +30,7 @@
 void cache_begin(void);
 void cache_end(void);
 
-/* So long threads wait for each other here, unless the test is to see how they give up. */
-#define PATIENCE_NS 60000000000u
+/* For tests that are to see how threads give up waiting for each other. */
 void nobody_waits_for_long(void);
 
 /* The balance alone, in the middle of a test. */
@@ -92,6 +91,10 @@ void gate_wait(struct gate *gate);
  * before; prepare begins with a cache that holds nothing.
  */
 void assert_no_system_call(void (*prepare)(void *), void (*fn)(void *), void *arg);
+
+/* What is written on standard error while fn runs; and how many lines that has. */
+const char *stderr_of(void (*fn)(void));
+unsigned lines_of(const char *text);
 
 /* Descriptors of this process that are open on the same file as fd. */
 unsigned descriptors_like(int fd);

@@ -27,7 +27,6 @@ static struct {
 	bool met;
 } edge;
 uint64_t fake_space = UINT64_MAX;
-int fake_space_result = FAKE_OUT_OF_MEMORY;
 unsigned fake_swaps;
 bool fake_dmabuf_missing;
 
@@ -127,15 +126,6 @@ void fake_context_destroy(void *context)
 	pthread_mutex_unlock(&fake_lock);
 }
 
-void fake_pool_free_all(void *pool)
-{
-	pthread_mutex_lock(&fake_lock);
-	for (unsigned i = 0; i < fake_memories; i++)
-		if (fake_memory[i].pool == pool)
-			fake_memory[i].alive = false;
-	pthread_mutex_unlock(&fake_lock);
-}
-
 void fake_no_current_context(void)
 {
 	fake_current_context = NULL;
@@ -174,13 +164,6 @@ void fake_pin_space(uint64_t bytes)
 {
 	pthread_mutex_lock(&fake_lock);
 	fake_space = bytes;
-	pthread_mutex_unlock(&fake_lock);
-}
-
-void fake_pin_space_result(int result)
-{
-	pthread_mutex_lock(&fake_lock);
-	fake_space_result = result;
 	pthread_mutex_unlock(&fake_lock);
 }
 

@@ -53,7 +53,6 @@ void fake_alloc_in(uint64_t base, uint64_t size, enum fake_kind kind, void *cont
 		   void *pool);
 int fake_free(uint64_t base); /* FAKE_INVALID_VALUE when nothing starts there */
 void fake_context_destroy(void *context);
-void fake_pool_free_all(void *pool);
 uint64_t fake_id(uint64_t addr);    /* the buffer id alive there, 0 when none */
 #define FAKE_CONTEXT ((void *)0xc0) /* the context of fake_alloc() */
 
@@ -68,7 +67,6 @@ void fake_fail(enum fake_call call, unsigned nth, unsigned times, int result);
 
 /* At most so many bytes of exports can be open. */
 void fake_pin_space(uint64_t bytes);
-void fake_pin_space_result(int result);
 
 /* Each export has another buffer id afterwards, for `times` exports: memory replaced unseen. */
 void fake_swap_during_export(unsigned times);

@@ -214,7 +214,7 @@ int fake_make_export(int *handle, uint64_t base, uint64_t size)
 	if (!exportable(base, base + size))
 		return FAKE_INVALID_VALUE;
 	if (open_bytes() + size > fake_space)
-		return fake_space_result;
+		return FAKE_OUT_OF_MEMORY;
 	if (pipe2(ends, 0))
 		return FAKE_OPERATING_SYSTEM;
 	int reader = fcntl(ends[0], F_DUPFD_CLOEXEC, 300);

@@ -16,7 +16,6 @@ static void note(const char *what)
 
 	if (fd < 0)
 		return;
-
 	dprintf(fd, "%s\n", what);
 	close(fd);
 }

@@ -27,7 +27,6 @@ extern uint64_t fake_last_id;
 
 /* The script. */
 extern uint64_t fake_space;
-extern int fake_space_result;
 extern unsigned fake_swaps;
 extern bool fake_dmabuf_missing;
 

@@ -11,6 +11,8 @@
 
 #include <stdbool.h>
 
+#include "suite.h"
+
 #if defined(__x86_64__)
 #define CAN_STEP 1
 #else
@@ -25,6 +27,9 @@
 #define CAN_STEP 0
 #endif
 #endif
+
+/* main()'s result where everything in the suite is stepped through. */
+int run_stepped_suite(Suite *suite);
 
 struct race {
 	void (*prepare)(void);

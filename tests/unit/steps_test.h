@@ -3,8 +3,6 @@
 #ifndef STEPS_TEST_H
 #define STEPS_TEST_H
 
-#include <stdio.h>
-
 #include "cache_test.h"
 #include "stepping.h"
 

@@ -3,12 +3,8 @@
  * Who has to go, for a budget or for pin space: newcomers that nobody used first; see evict.c.
  * Scenarios marked [UCX], [libfabric] are known from those suites.
  */
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include "cache_test.h"
+#include "descriptors.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
 
@@ -335,26 +331,16 @@ END_TEST
 /* No descriptor left: the same as no space. */
 START_TEST(running_out_of_descriptors_evicts)
 {
-	struct rlimit limit;
-	int fds[512], n = 0;
-
 	alloc_some(4, MIB(2));
 	for (unsigned i = 0; i < 3; i++)
 		get_and_put(AT(i), 1);
-	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
-	limit.rlim_cur = 400;
-	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-	while (n < 512 && (fds[n] = open("/dev/null", O_RDONLY)) >= 0)
-		n++;
-	ck_assert_int_lt(n, 512);
-	close(fds[--n]); /* a pipe takes two */
-
+	allow_descriptors(400);
+	take_descriptors_but(1); /* a pipe takes two */
 	get_and_put(AT(3), 1);
 	ck_assert_uint_ge(stats().evictions, 1);
 	ck_assert(is_cached(AT(3), 1));
 	ck_assert(!is_cached(AT(0), 1));
-	while (n > 0)
-		close(fds[--n]);
+	give_descriptors_back();
 }
 END_TEST
 

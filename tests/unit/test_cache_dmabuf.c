@@ -6,11 +6,12 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/resource.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cache_test.h"
+#include "descriptors.h"
 #include "dmabuf.h"
 
 static int dmabuf_of(pindown_region *region, uint64_t addr, uint64_t *offset)
@@ -323,32 +324,52 @@ END_TEST
 /* The program has taken them all. What is held keeps its own. */
 START_TEST(what_is_idle_makes_room_for_a_descriptor)
 {
-	struct rlimit limit;
-	int fds[512], n = 0;
-
 	for (unsigned i = 0; i < 3; i++)
 		fake_alloc(BASE + MIB(2) * i, MIB(2), FAKE_LINEAR);
 	pindown_region *held = must_get(BASE, 1);
 	pindown_region_close_dmabuf(held);
 	pindown_put(must_get(BASE + MIB(2), 1));
 	pindown_region *other = must_get(BASE + MIB(4), 1);
-	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
-	limit.rlim_cur = 400;
-	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-	while (n < 512 && (fds[n] = open("/dev/null", O_RDONLY)) >= 0)
-		n++;
-	ck_assert_int_lt(n, 512);
-	close(fds[--n]);
-	close(fds[--n]); /* the fake driver wants three for a moment */
+	allow_descriptors(400);
+	take_descriptors_but(2); /* the fake driver wants three for a moment */
 	borrow(held);
 	ck_assert_uint_eq(stats().evictions, 1);
 	ck_assert(!is_cached(BASE + MIB(2), 1));
 	ck_assert_int_eq(pindown_region_is_live(other), 1);
 	pd_dmabuf_return(held);
-	while (n > 0)
-		close(fds[--n]);
+	give_descriptors_back();
 	pindown_put(held);
 	pindown_put(other);
+}
+END_TEST
+
+static pindown_region *region_of_mine;
+
+static void borrow_in_vain(void)
+{
+	int fd = 77;
+
+	take_descriptors_but(0);
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_ne(pd_dmabuf_borrow(region_of_mine, &fd), PINDOWN_OK);
+	ck_assert_int_eq(fd, 77);
+	give_descriptors_back();
+}
+
+START_TEST(without_descriptors_one_line_says_so)
+{
+	const char *text;
+
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	region_of_mine = must_get(BASE, 1);
+	pindown_region_close_dmabuf(region_of_mine);
+	allow_descriptors(400);
+	text = stderr_of(borrow_in_vain);
+	ck_assert_uint_eq(lines_of(text), 1);
+	ck_assert_ptr_nonnull(strstr(text, "no file descriptor is left for a dma-buf"));
+	borrow(region_of_mine);
+	pd_dmabuf_return(region_of_mine);
+	pindown_put(region_of_mine);
 }
 END_TEST
 
@@ -453,6 +474,7 @@ int main(void)
 	tcase_add_test(tc, the_last_of_its_users_closes_it);
 	tcase_add_test(tc, a_borrowed_one_that_can_not_be_opened);
 	tcase_add_test(tc, what_is_idle_makes_room_for_a_descriptor);
+	tcase_add_test(tc, without_descriptors_one_line_says_so);
 	tcase_add_test(tc, two_threads_export_anew_once);
 	tcase_add_test(tc, an_export_anew_loses_against_a_free);
 	tc = cache_case(suite, "programs that close what they don't know");

@@ -485,7 +485,6 @@ START_TEST(events_keep_errno)
 	pd_ended(pd_end_device(0));
 	pd_ended(pd_end_all());
 	pd_volatile(BASE, MIB(2));
-	pd_trusted(BASE, MIB(2));
 	pd_allocated(BASE, MIB(2));
 	pd_recheck(NULL);
 	pd_fork_prepare();

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Consumer objects: destroyed before their region is unpinned, with their owner, or with their consumer. */
-#define _GNU_SOURCE
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "objects_test.h"
 
@@ -214,25 +211,6 @@ START_TEST(a_subscriber_may_detach)
 }
 END_TEST
 
-/* What is written on stderr while fn runs. */
-static const char *stderr_of(void (*fn)(void))
-{
-	static char text[4096];
-	int saved = dup(2), pipes[2];
-	ssize_t n;
-
-	ck_assert_int_eq(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
-	dup2(pipes[1], 2);
-	fn();
-	dup2(saved, 2);
-	n = read(pipes[0], text, sizeof(text) - 1);
-	text[n > 0 ? n : 0] = '\0';
-	close(pipes[0]);
-	close(pipes[1]);
-	close(saved);
-	return text;
-}
-
 static void free_two_held(void)
 {
 	pindown_object *objects[3] = {must_attach(consumer, AT(0), KEY(1, 1)),
@@ -247,21 +225,12 @@ static void free_two_held(void)
 	watched_free(AT(2));
 }
 
-static unsigned lines(const char *text)
-{
-	unsigned n = 0;
-
-	while ((text = strchr(text, '\n')))
-		text++, n++;
-	return n;
-}
-
 START_TEST(warn_says_a_line_for_each_region)
 {
 	setenv("PINDOWN_HELD", "warn", 1);
 	const char *text = stderr_of(free_two_held);
 
-	ck_assert_uint_eq(lines(text), 2);
+	ck_assert_uint_eq(lines_of(text), 2);
 	ck_assert_ptr_nonnull(strstr(text, "2097152 bytes"));
 	ck_assert_ptr_nonnull(strstr(text, "holds 2 registrations"));
 	ck_assert_ptr_nonnull(strstr(text, "holds 1 registration "));

@@ -176,12 +176,8 @@ int main(void)
 	Suite *suite = suite_create("cache: the frequent paths at scale");
 	TCase *tc = cache_case(suite, "instructions");
 
-	if (!CAN_STEP) {
-		printf("skipped: single-stepping is for x86-64, and not under ThreadSanitizer\n");
-		return 77;
-	}
 	tcase_add_test(tc, with_one_region_and_with_many);
 	tcase_add_test(tc, with_regions_that_wait_for_their_last_put);
 	tcase_add_test(tc, with_an_invalidation_under_way);
-	return run_suite(suite);
+	return run_stepped_suite(suite);
 }

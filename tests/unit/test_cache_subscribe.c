@@ -59,7 +59,6 @@ START_TEST(a_subscriber_is_told_before_the_unpin_and_the_free)
 }
 END_TEST
 
-/* Told when the memory ends, not when the last hold goes; and once. */
 static void count_those_before(const struct pindown_invalidation *what, void *arg)
 {
 	(void)what;
@@ -83,6 +82,7 @@ START_TEST(regions_that_end_together_are_given_back_before_the_next_is_told)
 }
 END_TEST
 
+/* Told when the memory ends, not when the last hold goes; and once. */
 START_TEST(a_subscriber_is_told_of_regions_in_use)
 {
 	pindown_subscribe(see, NULL);

@@ -196,14 +196,12 @@ static void begin(void)
 int main(void)
 {
 	Suite *suite = suite_create("cache: the index");
-	TCase *tc = tcase_create("against a list");
+	TCase *tc = suite_case(suite, "against a list", begin, NULL);
 
 	tcase_set_timeout(tc, 300);
-	tcase_add_checked_fixture(tc, begin, NULL);
 	tcase_add_test(tc, small_regions_close_together);
 	tcase_add_test(tc, regions_of_all_sizes);
 	tcase_add_test(tc, after_a_trim_it_begins_anew);
 	tcase_add_test(tc, a_range_beyond_all_addresses_is_refused);
-	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }

@@ -464,11 +464,9 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("races: consumer objects");
-	TCase *tc = tcase_create("objects between threads");
+	TCase *tc = suite_case(suite, "objects between threads", open_books_and_gates, close_books);
 
-	tcase_add_checked_fixture(tc, open_books_and_gates, close_books);
 	tcase_set_timeout(tc, 300);
-	suite_add_tcase(suite, tc);
 	tcase_add_test(tc, two_threads_make_one_object);
 	tcase_add_test(tc, who_has_waited_for_a_failure_tries_in_its_turn);
 	tcase_add_test(tc, a_free_waits_for_what_is_being_made);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Races at every single instruction of an attach and of a detach; see stepping.h. */
 #define _GNU_SOURCE
-#include <stdio.h>
 #include <string.h>
 
 #include "objects_test.h"
@@ -442,10 +441,6 @@ int main(void)
 	Suite *suite = suite_create("races: single instructions of attaches and detaches");
 	TCase *tc = cache_case(suite, "single instructions");
 
-	if (!CAN_STEP) {
-		printf("skipped: single-stepping is for x86-64, and not under ThreadSanitizer\n");
-		return 77;
-	}
 	tcase_add_test(tc, an_attach_against_a_free);
 	tcase_add_test(tc, a_making_attach_against_a_free);
 	tcase_add_test(tc, an_attach_against_the_owners_end);
@@ -461,5 +456,5 @@ int main(void)
 	tcase_add_test(tc, a_detach_against_the_owners_end);
 	tcase_add_test(tc, a_detach_against_the_consumers_end);
 	tcase_add_test(tc, a_detach_of_a_kept_object_against_the_consumers_end);
-	return run_suite(suite);
+	return run_stepped_suite(suite);
 }

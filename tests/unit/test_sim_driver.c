@@ -297,9 +297,8 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("simulated driver: the library");
-	TCase *tests = tcase_create("driver");
+	TCase *tests = suite_case(suite, "driver", NULL, NULL);
 
-	tcase_set_timeout(tests, 100);
 	tcase_add_test(tests, every_call_is_exported_and_found_by_name_version_and_flags);
 	tcase_add_test(tests, look_ups_that_find_nothing_say_why);
 	tcase_add_test(tests, an_older_driver_lacks_newer_calls);
@@ -312,6 +311,5 @@ int main(void)
 	tcase_add_test(tests, calls_are_logged_when_wanted);
 	tcase_add_test(tests, threads_do_not_get_in_each_others_way);
 	tcase_add_test(tests, host_functions_run_without_the_lock);
-	suite_add_tcase(suite, tests);
 	return run_suite(suite);
 }

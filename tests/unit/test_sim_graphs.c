@@ -154,13 +154,11 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("simulated driver: graphs");
-	TCase *tests = tcase_create("graphs");
+	TCase *tests = suite_case(suite, "graphs", NULL, NULL);
 
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, captured_memory_is_not_known_before_or_after_it_lives);
 	tcase_add_test(tests, memory_of_an_allocation_node_lives_from_launch_to_free);
 	tcase_add_test(tests, streams_fork_and_join_in_a_capture);
 	tcase_add_loop_test(tests, some_calls_spoil_a_capture, 0, 2);
-	suite_add_tcase(suite, tests);
 	return run_suite(suite);
 }

@@ -396,9 +396,8 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("simulated driver: kinds of memory");
-	TCase *tests = tcase_create("kinds");
+	TCase *tests = suite_case(suite, "kinds", NULL, NULL);
 
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, pool_memory_has_no_context_and_a_new_id_each_time);
 	tcase_add_test(tests, pools_keep_memory_until_they_are_trimmed_or_waited_for);
 	tcase_add_test(tests, pool_memory_is_exported_from_where_its_chunk_begins);
@@ -411,6 +410,5 @@ int main(void)
 	tcase_add_test(tests, variables_end_with_their_module);
 	tcase_add_test(tests, a_mapped_resource_ends_with_unmap);
 	tcase_add_test(tests, a_checkpoint_moves_memory_and_leaves_exports_behind);
-	suite_add_tcase(suite, tests);
 	return run_suite(suite);
 }

@@ -333,9 +333,8 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("simulated driver: memory");
-	TCase *tests = tcase_create("memory");
+	TCase *tests = suite_case(suite, "memory", NULL, NULL);
 
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, small_allocations_are_packed);
 	tcase_add_test(tests, a_freed_address_is_reused_at_once_under_a_later_id);
 	tcase_add_test(tests, bad_frees_and_allocations_are_refused);
@@ -352,6 +351,5 @@ int main(void)
 	tcase_add_loop_test(tests, descriptors_are_close_on_exec_unless_told_otherwise, 0, 2);
 	tcase_add_test(tests, pitched_memory_has_rows);
 	tcase_add_test(tests, old_calls_have_addresses_of_32_bits);
-	suite_add_tcase(suite, tests);
 	return run_suite(suite);
 }

@@ -225,15 +225,13 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("simulated driver: processes");
-	TCase *tests = tcase_create("processes");
+	TCase *tests = suite_case(suite, "processes", NULL, NULL);
 
-	tcase_set_timeout(tests, 60);
 	tcase_add_loop_test(tests, a_forked_child_has_no_driver, 0, 2);
 	tcase_add_test(tests, a_child_of_a_parent_without_driver_may_have_its_own);
 	tcase_add_test(tests, handlers_older_than_cuInit_find_it_shut_down);
 	tcase_add_test(tests, memory_is_shared_by_ipc_handles);
 	tcase_add_test(tests, external_memory_can_be_mapped_but_not_exported);
 	tcase_add_test(tests, a_shared_handle_leads_back_to_its_memory);
-	suite_add_tcase(suite, tests);
 	return run_suite(suite);
 }

@@ -368,7 +368,7 @@ START_TEST(results_are_the_toolkits)
 	if (!header)
 		header = fopen("/usr/include/cuda.h", "r");
 	if (!header) {
-		dprintf(STDOUT_FILENO, "skip: names of results: there is no cuda.h here\n");
+		skip_test("names of results: there is no cuda.h here");
 		return;
 	}
 	while (fgets(line, sizeof(line), header)) {
@@ -474,10 +474,9 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("tools");
-	TCase *hostile = tcase_create("hostile"), *plain = tcase_create("plain");
+	TCase *hostile = suite_case(suite, "hostile", set_up, tear_down);
+	TCase *plain = suite_case(suite, "plain", NULL, NULL);
 
-	tcase_add_checked_fixture(hostile, set_up, tear_down);
-	tcase_set_timeout(hostile, 100);
 	tcase_add_test(hostile, cut_at_every_byte);
 	tcase_add_test(hostile, cut_and_reported);
 	tcase_add_loop_test(hostile, every_bit_flipped, 0, 8);
@@ -487,12 +486,9 @@ int main(void)
 	tcase_add_test(hostile, all_began_first);
 	tcase_add_loop_test(hostile, changed_while_reading, 0, 3);
 	tcase_add_test(hostile, a_number_used_again);
-	tcase_set_timeout(plain, 100);
 	tcase_add_test(plain, results_are_the_toolkits);
 	tcase_add_test(plain, numbers_without_a_name);
 	tcase_add_test(plain, numbers);
 	tcase_add_test(plain, regions_come_and_go);
-	suite_add_tcase(suite, hostile);
-	suite_add_tcase(suite, plain);
 	return run_suite(suite);
 }

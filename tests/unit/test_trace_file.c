@@ -281,7 +281,7 @@ START_TEST(full_disk)
 	int result = in_child(write_into_a_small_disk, NULL);
 
 	if (result == 77) {
-		dprintf(STDOUT_FILENO, "skip: no tmpfs can be mounted here\n");
+		skip_test("no tmpfs can be mounted here");
 		return;
 	}
 	ck_assert_msg(result == 0, "%d: %s", result, printed());

@@ -337,6 +337,7 @@ START_TEST(read_while_others_write)
 	for (unsigned i = 0; i < 15 || before < 500; i++) {
 		uint64_t next[2] = {0, 0};
 		uint32_t tids[2] = {0, 0};
+		unsigned wrong = 0;
 
 		read_back("t.pdt");
 		ck_assert_uint_ge(event_count, before);
@@ -345,8 +346,11 @@ START_TEST(read_while_others_write)
 			unsigned thread = tids[0] == 0 || tids[0] == events[j].tid ? 0 : 1;
 
 			tids[thread] = events[j].tid;
-			ck_assert_uint_eq(events[j].record.addr, next[thread]++);
+			wrong += events[j].record.addr != next[thread]++;
 		}
+		ck_assert_uint_eq(
+			wrong,
+			0); /* not for each: that is a system call, and the writers get away */
 	}
 	__atomic_store_n(&stop, true, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < 2; i++)

@@ -27,8 +27,7 @@ void set_up(void)
 	fclose(file);
 	dup2(heard, STDERR_FILENO);
 	setenv("PINDOWN_TRACE", "t.pdt", 1);
-	pd_race_wait_ns =
-		60000000000u; /* for another thread that opens the file, on a slow machine */
+	pd_race_wait_ns = PATIENCE_NS; /* for another thread that opens the file */
 	pd_trace_call_names(trace_test_calls, 3);
 }
 

@@ -124,10 +124,9 @@ unsigned recorder_failed(enum recorder_verb verb);
 /* The last call of a verb; false when there was none. */
 bool recorder_last(enum recorder_verb verb, struct recorder_call *call);
 
-/* Regions that are open, all together and of dma-bufs; the bytes of the latter. */
+/* Regions that are open, all together and of dma-bufs. */
 unsigned recorder_open_mrs(void);
 unsigned recorder_open_dmabuf_mrs(void);
-uint64_t recorder_open_dmabuf_bytes(void);
 
 /*
  * Calls that were given an ibv_mr that is none of ours, or in which somebody has changed what libibverbs
@@ -142,9 +141,6 @@ void recorder_fail(enum recorder_verb verb, unsigned count, int error);
 
 /* Regions longer than this are refused with ENOMEM; 0: no limit. The same for open regions. */
 void recorder_limit(uint64_t bytes, unsigned regions);
-
-/* Access flags that a dma-buf's region may have; others are refused with EINVAL, as kernels do. */
-void recorder_dmabuf_access(int flags);
 
 void recorder_peermem(bool there);
 

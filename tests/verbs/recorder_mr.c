@@ -21,8 +21,6 @@ static uint32_t keys = 0x1000;
 static uint64_t most_bytes;
 static unsigned most_regions, strangers;
 static bool dofork_fails;
-static int dmabuf_access = IBV_ACCESS_LOCAL_WRITE | REMOTE_WRITES | IBV_ACCESS_REMOTE_READ |
-			   IBV_ACCESS_RELAXED_ORDERING;
 
 /* ---- the list ------------------------------------------------------------------------------------ */
 
@@ -56,7 +54,6 @@ struct recorder_mr *recorder_by_key(uint32_t key)
 
 struct sum {
 	unsigned regions, dmabufs;
-	uint64_t bytes;
 };
 
 static struct sum open_ones(void)
@@ -67,10 +64,7 @@ static struct sum open_ones(void)
 		if (!m->open || m->imported)
 			continue;
 		sum.regions++;
-		if (m->dmabuf) {
-			sum.dmabufs++;
-			sum.bytes += m->length;
-		}
+		sum.dmabufs += m->dmabuf;
 	}
 	return sum;
 }
@@ -95,16 +89,6 @@ EXPORT unsigned recorder_open_dmabuf_mrs(void)
 	return sum.dmabufs;
 }
 
-EXPORT uint64_t recorder_open_dmabuf_bytes(void)
-{
-	struct sum sum;
-
-	recorder_lock();
-	sum = open_ones();
-	recorder_unlock();
-	return sum.bytes;
-}
-
 EXPORT unsigned recorder_strangers(void)
 {
 	return __atomic_load_n(&strangers, __ATOMIC_RELAXED);
@@ -115,13 +99,6 @@ EXPORT void recorder_limit(uint64_t bytes, unsigned regions)
 	recorder_lock();
 	most_bytes = bytes;
 	most_regions = regions;
-	recorder_unlock();
-}
-
-EXPORT void recorder_dmabuf_access(int flags)
-{
-	recorder_lock();
-	dmabuf_access = flags;
 	recorder_unlock();
 }
 
@@ -228,7 +205,10 @@ static int host_error(const struct recorder_call *call)
 #ifndef RECORDER_OLD
 static int dmabuf_error(const struct recorder_call *call)
 {
-	if (access_error(call->access) || call->access & ~dmabuf_access)
+	const int rights = IBV_ACCESS_LOCAL_WRITE | REMOTE_WRITES | IBV_ACCESS_REMOTE_READ |
+			   IBV_ACCESS_RELAXED_ORDERING;
+
+	if (access_error(call->access) || call->access & ~rights)
 		return EINVAL;
 	if ((call->addr ^ call->iova) % PAGE || !call->length ||
 	    call->iova + call->length - 1 < call->iova)

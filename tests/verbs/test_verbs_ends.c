@@ -4,10 +4,10 @@
  * program's ibv_mr that it gives back late or twice, or hands to somebody else.
  */
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "descriptors.h"
 #include "verbs_test.h"
 
 static CUdeviceptr p; /* 4 MiB */
@@ -91,15 +91,6 @@ START_TEST(a_region_that_the_program_holds_is_kept_and_counted)
 }
 END_TEST
 
-static void allow_descriptors(unsigned n)
-{
-	struct rlimit limit;
-
-	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
-	limit.rlim_cur = n;
-	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-}
-
 /* The dma-buf is the card's once it is registered. */
 START_TEST(registrations_take_no_descriptors)
 {
@@ -128,20 +119,15 @@ END_TEST
 /* The program has taken all, and nothing of ours can make room: the original call's answer, for now. */
 START_TEST(a_process_without_descriptors)
 {
-	int fds[256], n = 0;
-
 	begin_with_memory();
 	allow_descriptors(128);
-	while (n < 256 && (fds[n] = dup(2)) >= 0)
-		n++;
-	ck_assert_int_lt(n, 256);
+	take_descriptors_but(0);
 	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
 	ck_assert_int_eq(errno, EFAULT);
 	recorder_peermem(true);
 	must_deregister(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
 	ck_assert_uint_eq(dmabuf_calls(), 0);
-	while (n > 0)
-		close(fds[--n]);
+	give_descriptors_back();
 	register_once(pd, p, 4096, ALL_ACCESS);
 	ck_assert_uint_eq(dmabuf_calls(), 1);
 }

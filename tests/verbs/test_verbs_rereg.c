@@ -82,12 +82,12 @@ START_TEST(a_region_is_changed_in_place)
 	begin_with_memory();
 	other = ibv_alloc_pd(device);
 	mr = must_register(pd, p, 4096, IBV_ACCESS_LOCAL_WRITE);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, q + 4096, 8192, 0), 0);
+	ck_assert_int_eq(change(mr, MOVE, NULL, q + 4096, 8192, 0), 0);
 	ck_assert_uint_eq((uintptr_t)mr->addr, q + 4096);
 	ck_assert_uint_eq(mr->length, 8192);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, 0, 0, ALL_ACCESS), 0);
+	ck_assert_int_eq(change(mr, ACCESS, NULL, 0, 0, ALL_ACCESS), 0);
 	ck_assert_uint_eq((uintptr_t)mr->addr, q + 4096);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_PD, other, 0, 0, 0), 0);
+	ck_assert_int_eq(change(mr, DOMAIN, other, 0, 0, 0), 0);
 	ck_assert_ptr_eq(mr->pd, other);
 	ck_assert_int_eq(recorder_copy(mr->lkey, q + 4096, mr->rkey, q + 8192, 100), RECORDER_OK);
 	ck_assert_int_eq(ibv_dealloc_pd(pd), 0); /* nothing is in use there any more */
@@ -106,18 +106,15 @@ START_TEST(a_region_becomes_one_of_the_host_and_back)
 	mr = must_register(pd, p, 4096, ALL_ACCESS);
 	for (int i = 0; i < 2; i++) {
 		memset(host, 'h', 8192);
-		ck_assert_int_eq(
-			change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)host, 8192, 0),
-			0);
+		ck_assert_int_eq(change(mr, MOVE, NULL, (uintptr_t)host, 8192, 0), 0);
 		ck_assert_ptr_eq(mr->addr, host);
 		ck_assert_int_eq(recorder_copy(mr->lkey, (uintptr_t)host, mr->rkey,
 					       (uintptr_t)host + 4096, 10),
 				 RECORDER_OK);
-		ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, 4096, 0), 0);
+		ck_assert_int_eq(change(mr, MOVE, NULL, p, 4096, 0), 0);
 		ck_assert_uint_eq((uintptr_t)mr->addr, p);
 	}
-	ck_assert_int_eq(
-		change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)host, 8192, 0), 0);
+	ck_assert_int_eq(change(mr, MOVE, NULL, (uintptr_t)host, 8192, 0), 0);
 	ck_assert_int_eq(ibv_dealloc_pd(pd), EBUSY);
 	must_deregister(mr);
 	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
@@ -133,14 +130,11 @@ START_TEST(a_change_that_makes_no_sense_is_refused)
 	mr = must_register(pd, p, 4096, ALL_ACCESS);
 	ck_assert_int_eq(change(mr, 8, NULL, 0, 0, 0), IBV_REREG_MR_ERR_INPUT);
 	ck_assert_int_eq(errno, EINVAL);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, 0, 4096, 0),
-			 IBV_REREG_MR_ERR_INPUT);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, 0, 0),
-			 IBV_REREG_MR_ERR_INPUT);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_PD, pd, 0, 0, 1), IBV_REREG_MR_ERR_INPUT);
+	ck_assert_int_eq(change(mr, MOVE, NULL, 0, 4096, 0), IBV_REREG_MR_ERR_INPUT);
+	ck_assert_int_eq(change(mr, MOVE, NULL, p, 0, 0), IBV_REREG_MR_ERR_INPUT);
+	ck_assert_int_eq(change(mr, DOMAIN, pd, 0, 0, 1), IBV_REREG_MR_ERR_INPUT);
 	ck_assert_int_eq(change(mr, 0, NULL, 0, 0, 0), IBV_REREG_MR_ERR_CMD);
-	ck_assert_int_eq(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, MIB(64), 0),
-			 IBV_REREG_MR_ERR_CMD);
+	ck_assert_int_eq(change(mr, MOVE, NULL, p, MIB(64), 0), IBV_REREG_MR_ERR_CMD);
 	ck_assert_int_eq(errno, EFAULT);
 	ck_assert_uint_eq((uintptr_t)mr->addr, p);
 	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + 4096, 10), RECORDER_OK);
@@ -197,8 +191,7 @@ START_TEST(a_region_of_the_host_is_changed_by_libibverbs)
 
 	begin_with_memory();
 	mr = ibv_reg_mr(pd, host, 4096, ALL_ACCESS);
-	ck_assert_int_eq(
-		change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)host, 8192, 0), 0);
+	ck_assert_int_eq(change(mr, MOVE, NULL, (uintptr_t)host, 8192, 0), 0);
 	ck_assert_uint_eq(recorder_calls(RECORDER_REREG_MR), 1);
 	ck_assert_uint_eq(dmabuf_calls(), 0);
 	ck_assert_int_eq(ibv_dereg_mr(mr), 0);

@@ -65,7 +65,9 @@ struct connection connect_pair(void)
 
 	connection.pd = ibv_alloc_pd(connection.context);
 	check(connection.pd);
-	connection.cq = ibv_create_cq(connection.context, 16, NULL, NULL, 0);
+	connection.channel = ibv_create_comp_channel(connection.context);
+	check(connection.channel);
+	connection.cq = ibv_create_cq(connection.context, 16, NULL, connection.channel, 0);
 	check(connection.cq);
 	attr.send_cq = connection.cq;
 	attr.recv_cq = connection.cq;
@@ -82,6 +84,7 @@ void disconnect(struct connection *connection)
 	check_equal(ibv_destroy_qp(connection->qp[0]), 0);
 	check_equal(ibv_destroy_qp(connection->qp[1]), 0);
 	check_equal(ibv_destroy_cq(connection->cq), 0);
+	check_equal(ibv_destroy_comp_channel(connection->channel), 0);
 	check_equal(ibv_dealloc_pd(connection->pd), 0);
 	check_equal(ibv_close_device(connection->context), 0);
 }
@@ -98,13 +101,15 @@ enum ibv_wc_status rdma(struct connection *connection, enum ibv_wr_opcode opcode
 					 .send_flags = IBV_SEND_SIGNALED,
 					 .wr.rdma = {remote.address, remote.key},
 				 };
+	struct ibv_cq *cq;
 	struct ibv_wc wc;
-	int count;
+	void *context;
 
+	check_equal(ibv_req_notify_cq(connection->cq, 0), 0);
 	check_equal(ibv_post_send(connection->qp[0], &wr, &bad), 0);
-	while ((count = ibv_poll_cq(connection->cq, 1, &wc)) == 0)
-		usleep(1000);
-	check_equal(count, 1);
+	check_equal(ibv_get_cq_event(connection->channel, &cq, &context), 0);
+	ibv_ack_cq_events(cq, 1);
+	check_equal(ibv_poll_cq(connection->cq, 1, &wc), 1);
 	check_equal(wc.wr_id, 17);
 	check_equal(wc.qp_num, connection->qp[0]->qp_num);
 	return wc.status;

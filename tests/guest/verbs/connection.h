@@ -14,6 +14,7 @@
 struct connection {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp[2]; /* requests go from the first to the second */
 };

@@ -7,8 +7,8 @@
 #   make kmod       the kernel module, for the running kernel (KDIR)
 #   make check-guest   the module's part of make check alone, in a QEMU guest; check-guest-debug: the
 #                   same on a kernel that checks itself, which is built first (half an hour in all)
-#   make bench      the benchmarks, peers side by side (ONLY=gets,memory...: some of the cache's; bench-docs:
-#                   the cache's, into docs/)
+#   make bench      the benchmarks, peers side by side (ONLY=gets,memory...: some of the cache's; ONLY=counts: its
+#                   instructions and cache misses; bench-docs: the cache's, into docs/)
 #   make install    PREFIX, LIBDIR, DESTDIR
 #
 #   SAN=address,undefined or SAN=thread builds and tests under sanitizers, in build/san-...
@@ -41,9 +41,10 @@ comma := ,
 B := build$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
 
 CFLAGS ?= -O2 -g
+LTO := $(if $(SAN)$(findstring clang,$(CC)),,-flto=auto)
 ALL_CFLAGS := -std=gnu11 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -fno-strict-aliasing $(CFLAGS) \
 	$(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
-ALL_LDFLAGS := $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN))
+ALL_LDFLAGS := -fno-lto $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN))
 INCLUDE := -Icache
 
 PREFIX ?= /usr/local
@@ -88,11 +89,20 @@ $(B)/obj/%.S.o: %.S
 	$(CC) $(ALL_CFLAGS) $(INCLUDE) -MMD -MP -c $< -o $@
 
 LIB_OBJ := $(patsubst %,$(B)/obj/%.o,$(LIB_SRC))
+# The library's files are optimized as a whole when it is linked: some 7 KiB less, and 8 % less instructions for a miss.
+# Their objects hold ordinary code as well, which the tests are linked with. What a compiler warns of only then is shown.
+$(LIB_OBJ): ALL_CFLAGS += $(if $(LTO),-flto -ffat-lto-objects)
+# A compiler may be installed without what the linker calls for that: then the ordinary code is linked.
+$(B)/lto: Makefile
+	@mkdir -p $(@D)
+	@if [ -n '$(LTO)' ] && echo 'int main(void) { return 0; }' | $(CC) $(LTO) -x c - -o $@-works 2>/dev/null; then \
+		echo '$(LTO) -Wno-error'; else echo '-fno-lto'; fi >$@
+	@rm -f $@-works
 # noseparate-code: what is only read shares pages with the code, which saves two mappings and their padding.
-$(B)/libpindown.so: $(LIB_OBJ) $(LIB_NEEDS)
+$(B)/libpindown.so: $(LIB_OBJ) $(LIB_NEEDS) $(B)/lto
 	@echo "  LINK    $@"
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libpindown.so -Wl,-z,nodelete -Wl,-z,now \
-		-Wl,-z,noseparate-code -Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ $(ALL_LDFLAGS) -ldl -lpthread
+		-Wl,-z,noseparate-code -Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ $(filter-out -fno-lto,$(ALL_LDFLAGS)) $$(cat $(B)/lto) -ldl -lpthread
 
 # The library's objects by folder, for unit tests: they reach what the library does not export.
 $(B)/cache.a: $(filter $(B)/obj/cache/%,$(LIB_OBJ))
@@ -128,10 +138,11 @@ demo: $(ALL) $(DEMO_WITH)
 	@$(IN_BUILD) tests/apps/demo
 
 bench: $(ALL) $(BENCH)
-	@$(IN_BUILD) tests/bench/$(if $(ONLY),caches --only=$(ONLY),run)
+	@$(IN_BUILD) tests/bench/$(if $(filter counts,$(ONLY)),counts,$(if $(ONLY),caches --only=$(ONLY),run))
 bench-docs: $(ALL) $(BENCH)
 	@$(IN_BUILD) tests/bench/policies --write-docs >/dev/null
 	@$(IN_BUILD) tests/bench/caches --write-docs
+	@$(IN_BUILD) tests/bench/counts --write-docs
 
 install: $(ALL) $(MAN)
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR))

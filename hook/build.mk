@@ -11,5 +11,5 @@ $(HOOK_SRC:%=$(B)/obj/hook/%.o): INCLUDE += -Ihook
 $(B)/obj/hook/loader.c.o $(B)/obj/hook/symtab.c.o $(B)/obj/hook/lookup.c.o: ALL_CFLAGS += $(if $(SAN),-fno-sanitize=all)
 
 # See cache/build.mk.
-HOOK_SMALL := contexts find graphs ipc library life owners records
+HOOK_SMALL := contexts devicemap find graphs ipc libcuda library life owners records symtab verbs_limits verbs_rereg
 $(HOOK_SMALL:%=$(B)/obj/hook/%.c.o): ALL_CFLAGS += -Os

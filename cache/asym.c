@@ -87,7 +87,7 @@ static void end_change(void)
 
 void pd_heavy_barrier(void)
 {
-	int saved = errno;
+	int saved;
 	bool change;
 
 	/* Our stores, whatever their order, come before the look at who else is there, and who pays. */
@@ -102,13 +102,14 @@ void pd_heavy_barrier(void)
 	/* Once registered, it can't fail. Before that there is nobody to be told. */
 	if (__atomic_load_n(&registered, __ATOMIC_ACQUIRE)) {
 		change = begin_change();
+		saved = errno;
 		membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+		errno = saved;
 		if (change)
 			end_change();
 	}
 	/* membarrier orders the others; this orders us: what follows is not loaded before. */
 	pd_own_fence();
-	errno = saved;
 }
 
 /* One thread is left, which may have been forked in the middle of another's change. */

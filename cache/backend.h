@@ -10,9 +10,10 @@
 #include <stdint.h>
 
 struct pd_pin {
-	uint64_t base, length; /* whole 64 KiB pages */
+	uint64_t length; /* whole 64 KiB pages, as base */
 	int32_t device;
-	int fd;			   /* dma-buf, or -1 */
+	int fd; /* dma-buf, or -1 */
+	uint64_t base;
 	uint64_t fd_identity;	   /* which file that was when we got it */
 	uint32_t handle;	   /* the backend's own number for it */
 	uint32_t word, word_value; /* see words.h; 0 and the value of word 0 where nobody revokes */

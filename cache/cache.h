@@ -54,25 +54,34 @@ struct pd_victims {
 void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_reason reason);
 
 /* Lock held. One heavy barrier for all of them; then idle ones are this thread's to unpin. */
-void pd_victims_sort(const struct pd_victims *victims);
+void pd_victims_sort_some(const struct pd_victims *victims);
+static inline void pd_victims_sort(const struct pd_victims *victims)
+{
+	if (victims->first)
+		pd_victims_sort_some(victims);
+}
 
 /* Lock held. Add those of a list of live regions (linked through ->victim) that nobody holds. */
 void pd_victims_add_idle(struct pd_victims *victims, uint32_t candidates,
 			 enum pindown_reason reason);
 
 /* Lock not held. Tell the subscribers, unpin the idle, let go of the others. Returns how many. */
-int pd_victims_dispatch(struct pd_victims *victims);
+int pd_victims_dispatch_some(struct pd_victims *victims);
+static inline int pd_victims_dispatch(struct pd_victims *victims)
+{
+	return victims->first ? pd_victims_dispatch_some(victims) : 0;
+}
 
 /* End all regions that the scope covers, and wait for others that are at it. Returns how many. */
 int pd_end_scope(const struct pd_scope *scope, enum pindown_reason reason, bool missed);
 
 /*
  * Lock held. If a region that was kept is used by nobody any more, neither held itself nor by its
- * objects, it becomes DYING and is the caller's to unpin.
+ * objects, it becomes DYING and is the caller's to unpin. A free of its memory waits for that.
  */
 bool pd_region_take_kept(uint32_t number);
 
-/* Unpin a region whose last hold has been put after its memory was freed. Lock not held. */
+/* Unpin a region that was taken so. Lock not held. */
 void pd_unpin_kept(uint32_t number);
 
 /* Lock held. Is another thread unpinning something that the scope covers? */
@@ -131,8 +140,11 @@ uint64_t pd_max_regions(void);
 
 /* ---- pin.c -------------------------------------------------------------------------------- */
 
-/* Lock held, and let go. A miss: find the allocation, pin it, insert it, hold it. */
-int pd_pin(uint64_t addr, uint64_t length, struct pindown_region **region);
+/*
+ * Lock held, and let go. A miss: find the allocation, pin it, insert it, hold it. In the state index_seq the index
+ * had nothing here; odd: that is not known.
+ */
+int pd_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_region **region);
 
 /* What pindown_driver_error() tells this thread. */
 void pd_set_driver_error(int error);
@@ -184,19 +196,14 @@ static inline void pd_count_hit(struct pd_thread *self, struct pindown_region *r
 /* Lock held. The live region that holds [addr, addr + length), held; or NULL. */
 struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length);
 
-/* ---- events.c ---------------------------------------------------------------------------- */
-
-/*
- * Lock not held. Compare the regions that overlap [begin, end) with the driver, and drop what is not
- * true any more; pins under way there have to begin anew.
- */
-void pd_drop_changed(uint64_t begin, uint64_t end);
-
 /* ---- volatile.c --------------------------------------------------------------------------- */
 
 /* Lock held. Is any of [begin, end) volatile? */
 bool pd_is_volatile(uint64_t begin, uint64_t end);
-void pd_volatile_forget(uint64_t begin, uint64_t end);
+/* Lock held. Memory here is volatile no more; false: none was. Regions that are here already still are. */
+bool pd_volatile_forget(uint64_t begin, uint64_t end);
+/* Lock held. Those regions have been compared, and need it no more. */
+void pd_volatile_trust(uint64_t begin, uint64_t end);
 void pd_volatile_fork_child(void);
 
 /* The state that a new region of this memory starts in. */
@@ -210,10 +217,10 @@ void pd_subscribe_fork_child(void);
 
 /* ---- stats.c: accounts. Lock held for all ------------------------------------------------- */
 
-void pd_account_pin(const struct pindown_region *region);
-void pd_account_unpin(const struct pindown_region *region, bool was_kept);
-void pd_account_out(const struct pindown_region *region, bool missed);
-void pd_account_kept(const struct pindown_region *region);
+void pd_account_pin(const struct pd_details *details);
+void pd_account_unpin(const struct pd_details *details, bool was_kept);
+void pd_account_out(const struct pd_details *details, bool missed);
+void pd_account_kept(const struct pd_details *details);
 void pd_account_pin_failure(void);
 void pd_account_object_made(void);
 void pd_account_object_gone(bool revoked);

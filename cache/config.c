@@ -396,6 +396,7 @@ void pd_config_parse(struct pd_config *config, struct pd_problems *problems,
 
 /* ---- this process's own ------------------------------------------------------------------ */
 
+const struct pd_config *pd_config_known;
 static struct pd_config own_config;
 static struct pd_problems own_problems;
 static pthread_once_t once = PTHREAD_ONCE_INIT; /* begins anew in a child forked half-way */
@@ -405,11 +406,12 @@ static void parse_own(void)
 	pd_config_parse(&own_config, &own_problems, getauxval(AT_SECURE) ? NULL : environ);
 }
 
-const struct pd_config *pd_config(void)
+const struct pd_config *pd_config_read(void)
 {
 	int error = errno;
 
 	pthread_once(&once, parse_own);
+	__atomic_store_n(&pd_config_known, &own_config, __ATOMIC_RELEASE);
 	errno = error;
 	return &own_config;
 }

@@ -44,11 +44,20 @@ struct pd_config {
 	char trace_path[PATH_MAX];
 };
 
+extern __attribute__((visibility("hidden"))) const struct pd_config *pd_config_known;
+const struct pd_config *pd_config_read(void);
+
 /*
  * This process's configuration, read from its environment at the first call and never again. A
  * set-user-ID (secure-execution) process ignores its environment. Keeps errno, allocates nothing.
  */
-const struct pd_config *pd_config(void);
+static inline const struct pd_config *pd_config(void)
+{
+	/* Acquire: pairs with pd_config_read(). */
+	const struct pd_config *config = __atomic_load_n(&pd_config_known, __ATOMIC_ACQUIRE);
+
+	return __builtin_expect(config != NULL, 1) ? config : pd_config_read();
+}
 
 /* Say on standard error, once, what was wrong with the environment. For the first driver use. */
 void pd_config_complain(void);

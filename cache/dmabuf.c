@@ -32,7 +32,7 @@ uint32_t pd_dmabufs_open(void)
 }
 
 /* The program must not run out of descriptors for our sake: half of what it may have. */
-static uint64_t most_dmabufs(void)
+uint64_t pd_dmabufs_most(void)
 {
 	struct rlimit files;
 	int saved = errno;
@@ -44,11 +44,6 @@ static uint64_t most_dmabufs(void)
 	return most ? most : 1;
 }
 
-bool pd_dmabufs_fit(void)
-{
-	return pd_dmabufs_open() < most_dmabufs();
-}
-
 void pd_dmabuf_tell_none_left(void)
 {
 	static bool told;
@@ -57,7 +52,7 @@ void pd_dmabuf_tell_none_left(void)
 		&told, PD_LOG_WARN,
 		"no file descriptor is left for a dma-buf, of which the cache takes at most %llu: "
 		"GPU memory is not registered; ulimit -n allows more",
-		(unsigned long long)most_dmabufs());
+		(unsigned long long)pd_dmabufs_most());
 }
 
 bool pd_dmabufs_moving(void)

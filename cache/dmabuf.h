@@ -17,9 +17,9 @@
 int pd_dmabuf_borrow(pindown_region *region, int *fd);
 void pd_dmabuf_return(pindown_region *region);
 
-/* How many descriptors regions have, all together; may that be one more? */
+/* How many descriptors regions have, all together; and how many they may have, which the system is asked for. */
 uint32_t pd_dmabufs_open(void);
-bool pd_dmabufs_fit(void);
+uint64_t pd_dmabufs_most(void);
 
 /* Once: the program should be allowed more. */
 void pd_dmabuf_tell_none_left(void);

@@ -42,7 +42,7 @@ static bool forgotten;
  * Relaxed, here and below: what is found is a function of a library that was loaded before anybody
  * could ask for it, and nothing else comes with it.
  */
-static void *look_up(void **slot, const char *name)
+static void __attribute__((noinline)) * look_up(void **slot, const char *name)
 {
 	int saved = errno;
 	void *found = pd_find_driver_symbol ? pd_find_driver_symbol(name) : NULL;
@@ -55,13 +55,13 @@ static void *look_up(void **slot, const char *name)
 	return found;
 }
 
-static inline void *find(void **slot, const char *name)
+static inline __attribute__((always_inline)) void *find(void **slot, const char *name)
 {
 	void *found = __atomic_load_n(slot, __ATOMIC_RELAXED);
 
 	if (__atomic_load_n(&forgotten, __ATOMIC_RELAXED))
 		return NULL;
-	if (!found)
+	if (__builtin_expect(!found, 0))
 		found = look_up(slot, name);
 	return found == ABSENT ? NULL : found;
 }
@@ -393,7 +393,7 @@ int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out
 	int result;
 
 	for (unsigned i = 0; i < 100; i++) {
-		bool known = HAVE(cuPointerGetAttribute) && buffer_id(addr, &id);
+		bool known = buffer_id(addr, &id);
 
 		result = describe(addr, length, out, error);
 		if (result != PINDOWN_OK || (known && id == out->buffer_id))

@@ -18,9 +18,9 @@ static struct pd_queue dying; /* regions being unpinned just now; under the lock
  * Store, barrier, load: pairs with hits, which announce the region and then load its state (get.c,
  * hold_if()), and with puts, which drop their hold and then load it.
  */
-static void set_state(struct pindown_region *region, enum pd_state state)
+static void set_state(uint32_t number, enum pd_state state)
 {
-	__atomic_store_n(&pd_brief_of(region)->state, state, PD_BEFORE_BARRIER);
+	__atomic_store_n(&pd_briefs[number].state, state, PD_BEFORE_BARRIER);
 }
 
 uint32_t pd_my_tid(void)
@@ -37,22 +37,23 @@ uint32_t pd_my_tid(void)
 void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_reason reason)
 {
 	struct pindown_region *region = &pd_regions[number];
+	struct pd_details *details = &pd_details[number];
 	bool missed = victims->missed && !pd_region_is_volatile(region);
 
 	pd_unsettled_add(1);
-	pd_details_of(region)->reason = (uint16_t)reason;
-	pd_details_of(region)->killer = pd_my_tid();
+	details->reason = (uint16_t)reason;
+	details->killer = pd_my_tid();
 	if (missed)
-		pd_region_set_flags(region, pd_details_of(region)->flags | PD_REGION_MISSED);
-	set_state(region, PD_DYING);
+		pd_region_set_flags(region, details->flags | PD_REGION_MISSED);
+	set_state(number, PD_DYING);
 	pd_objects_unlink(number, reason);
 	PD_POINT(END_DYING, region->base);
 	pd_index_remove(number, region->base, region->end);
 	pd_queues_remove(number);
 	pd_queue_append(&dying, number);
 	pd_occupied_add(-1u);
-	pd_account_out(region, missed);
-	pd_details_of(region)->victim = victims->first;
+	pd_account_out(details, missed);
+	details->victim = victims->first;
 	victims->first = number;
 	PD_POINT(END_UNLINKED, region->base);
 }
@@ -63,11 +64,24 @@ static bool is_used(uint32_t number)
 	return pd_region_in_use(number) || pd_objects_hold(number, pd_details[number].reason);
 }
 
+/* Lock held. */
+static bool is_kept_for_nobody(uint32_t number)
+{
+	return pd_briefs[number].state == PD_KEPT && !is_used(number);
+}
+
+/*
+ * From here on it is this thread's, as after pd_victims_add(). At once, and not only when it is about to be
+ * unpinned: who holds it no more may free its memory, and that has to wait.
+ */
 bool pd_region_take_kept(uint32_t number)
 {
-	if (pd_briefs[number].state != PD_KEPT || is_used(number))
+	if (!is_kept_for_nobody(number))
 		return false;
-	set_state(&pd_regions[number], PD_DYING);
+	pd_unsettled_add(1); /* first: frees look at it without the lock */
+	pd_details[number].killer = pd_my_tid();
+	pd_queue_append(&dying, number);
+	set_state(number, PD_DYING);
 	return true;
 }
 
@@ -96,11 +110,9 @@ static void let_probes_pass(void)
  */
 static void keep(uint32_t number)
 {
-	struct pindown_region *region = &pd_regions[number];
-
 	pd_hold(pd_self_or_anonymous(), number, 1);
-	pd_account_kept(region);
-	set_state(region, PD_KEPT);
+	pd_account_kept(&pd_details[number]);
+	set_state(number, PD_KEPT);
 }
 
 /*
@@ -108,10 +120,8 @@ static void keep(uint32_t number)
  * taken is counted. A put that we don't see in the sum will find the region KEPT and come for the
  * lock.
  */
-void pd_victims_sort(const struct pd_victims *victims)
+void pd_victims_sort_some(const struct pd_victims *victims)
 {
-	if (!victims->first)
-		return;
 	pd_heavy_barrier();
 	PD_POINT(END_BARRIER, pd_regions[victims->first].base);
 	let_probes_pass();
@@ -129,48 +139,40 @@ void pd_victims_add_idle(struct pd_victims *victims, uint32_t candidates,
 			 enum pindown_reason reason)
 {
 	for (uint32_t n = candidates; n; n = pd_details[n].victim)
-		set_state(&pd_regions[n], PD_DYING);
+		set_state(n, PD_DYING);
 	PD_POINT(EVICT_MARKED, pd_region_base_now(candidates));
 	pd_heavy_barrier();
 	let_probes_pass();
 	PD_POINT(EVICT_COUNTING, pd_region_base_now(candidates));
 	for (uint32_t n = candidates, next; n; n = next) {
-		struct pindown_region *region = &pd_regions[n];
-
-		next = pd_details_of(region)->victim;
+		next = pd_details[n].victim;
 		if (is_used(n))
-			set_state(region,
-				  pd_state_for(pd_details_of(region)->flags & PD_REGION_VOLATILE));
+			set_state(n, pd_state_for(pd_details[n].flags & PD_REGION_VOLATILE));
 		else
 			pd_victims_add(victims, n, reason);
 	}
 }
 
-static const struct pd_backend *backend_of(const struct pindown_region *region)
-{
-	return pd_backend_for(pd_details_of(region)->pin.device);
-}
-
 /* The region is DYING and ours: unpin it, without the lock. To others it is dying until give_back(). */
 static void unpin(uint32_t number, bool was_kept)
 {
-	struct pindown_region *region = &pd_regions[number];
+	struct pd_pin *pin = &pd_details[number].pin;
 	uint64_t begin = pd_tracing(PD_EV_UNPIN) ? pd_ticks() : 0;
-	const struct pd_backend *backend = backend_of(region);
+	const struct pd_backend *backend = pd_backend_for(pin->device);
 
-	PD_POINT(END_UNPINNING, region->base);
+	PD_POINT(END_UNPINNING, pd_region_base_now(number));
 	if (backend)
-		backend->unpin(&pd_details_of(region)->pin);
-	PD_POINT(END_UNPINNED, region->base);
+		backend->unpin(pin);
+	PD_POINT(END_UNPINNED, pd_region_base_now(number));
 	if (pd_tracing(PD_EV_UNPIN))
-		pd_trace_about(PD_EV_UNPIN, region, 0, was_kept ? PD_TRACE_IN_USE : 0, begin,
-			       pd_ticks());
+		pd_trace_about(PD_EV_UNPIN, &pd_regions[number], 0, was_kept ? PD_TRACE_IN_USE : 0,
+			       begin, pd_ticks());
 }
 
 /* A subscriber has forked, and this is the child: there the regions are nobody's business any more. */
-static bool is_abandoned(const struct pindown_region *region)
+static bool is_abandoned(uint32_t number)
 {
-	return __atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_RELAXED) == PD_ABANDONED;
+	return __atomic_load_n(&pd_briefs[number].state, __ATOMIC_RELAXED) == PD_ABANDONED;
 }
 
 /* Regions that have been unpinned: several are given back under one taking of the lock. */
@@ -189,9 +191,9 @@ static void give_back(struct unpinned *unpinned, bool were_kept)
 	for (uint32_t i = 0; i < unpinned->count; i++) {
 		uint32_t number = unpinned->number[i];
 
-		if (is_abandoned(&pd_regions[number]))
+		if (is_abandoned(number))
 			continue;
-		pd_account_unpin(&pd_regions[number], were_kept);
+		pd_account_unpin(&pd_details[number], were_kept);
 		pd_queue_remove(&dying, number);
 		pd_region_free(number);
 		pd_unsettled_add(-1u);
@@ -201,7 +203,7 @@ static void give_back(struct unpinned *unpinned, bool were_kept)
 	unpinned->count = 0;
 }
 
-static void unpin_kept(uint32_t number)
+void pd_unpin_kept(uint32_t number)
 {
 	struct unpinned one;
 
@@ -209,17 +211,6 @@ static void unpin_kept(uint32_t number)
 	one.number[0] = number;
 	unpin(number, true);
 	give_back(&one, true);
-}
-
-/* put_slow() has made it DYING: from here on it is this thread's, as after pd_victims_add(). */
-void pd_unpin_kept(uint32_t number)
-{
-	pd_lock();
-	pd_details[number].killer = pd_my_tid();
-	pd_queue_append(&dying, number);
-	pd_unsettled_add(1);
-	pd_unlock();
-	unpin_kept(number);
 }
 
 static unsigned trace_flags(const struct pindown_region *region, bool in_use)
@@ -250,47 +241,46 @@ static void let_go(uint32_t number)
 	PD_POINT(END_LETTING_GO, pd_region_base_now(number));
 	pd_lock();
 	pd_hold(pd_self_or_anonymous(), number, -1u);
-	last = pd_region_take_kept(number);
-	if (!last) {
+	last = is_kept_for_nobody(number);
+	if (last) {
+		set_state(number, PD_DYING); /* this thread's still */
+	} else {
 		pd_queue_remove(&dying, number);
 		pd_unsettled_add(-1u);
 		pd_wake_waiters();
 	}
 	pd_unlock();
 	if (last)
-		unpin_kept(number);
+		pd_unpin_kept(number);
 }
 
 /* Everyone who is to hear of the end of a region, and has built something on it. They may call us. */
 static void tell_all(uint32_t number, bool in_use)
 {
-	struct pindown_region *region = &pd_regions[number];
-
-	PD_POINT(END_TELLING, region->base);
-	if (!is_abandoned(region))
-		tell(region, in_use);
-	if (pd_objects_any(number) && !is_abandoned(region))
+	PD_POINT(END_TELLING, pd_region_base_now(number));
+	if (!is_abandoned(number))
+		tell(&pd_regions[number], in_use);
+	if (pd_objects_any(number) && !is_abandoned(number))
 		pd_objects_end(number);
 }
 
-int pd_victims_dispatch(struct pd_victims *victims)
+int pd_victims_dispatch_some(struct pd_victims *victims)
 {
 	struct unpinned unpinned;
 	int count = 0;
 
 	unpinned.count = 0;
 	for (uint32_t number = victims->first, next; number; number = next, count++) {
-		struct pindown_region *region = &pd_regions[number];
 		bool in_use =
-			__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_RELAXED) == PD_KEPT;
+			__atomic_load_n(&pd_briefs[number].state, __ATOMIC_RELAXED) == PD_KEPT;
 
-		next = pd_details_of(region)->victim;
+		next = pd_details[number].victim;
 		/* Who is called may wait for a free in another thread, and that for what is dying. */
 		if (unpinned.count == sizeof(unpinned.number) / sizeof(unpinned.number[0]) ||
 		    in_use || pd_has_subscribers() || pd_objects_any(number))
 			give_back(&unpinned, false);
 		tell_all(number, in_use);
-		if (is_abandoned(region))
+		if (is_abandoned(number))
 			continue;
 		if (in_use) {
 			let_go(number);
@@ -359,7 +349,7 @@ bool pd_dying_under(const struct pd_scope *scope)
 {
 	uint32_t me = pd_my_tid();
 
-	for (uint32_t number = dying.oldest; number; number = pd_details[number].newer) {
+	for (uint32_t number = dying.oldest; number; number = pd_regions[number].newer) {
 		struct pd_memory memory = memory_of(&pd_regions[number]);
 
 		if (pd_details[number].killer != me && pd_scope_covers(scope, &memory))
@@ -372,7 +362,7 @@ bool pd_dying_any(void)
 {
 	uint32_t me = pd_my_tid();
 
-	for (uint32_t number = dying.oldest; number; number = pd_details[number].newer)
+	for (uint32_t number = dying.oldest; number; number = pd_regions[number].newer)
 		if (pd_details[number].killer != me)
 			return true;
 	return false;
@@ -402,17 +392,42 @@ static void wait_for_others(const struct pd_scope *scope)
 			    "memory and goes on; the memory may come back late");
 }
 
+/*
+ * What is about to be looked at of one region, so that the processor waits for all of it at once: behind the lock it
+ * would begin with one only when it has the one before.
+ */
+static void fetch(uint64_t addr)
+{
+	const struct pd_thread *self = pd_self_tls;
+	uint32_t number = pd_index_peek(addr);
+
+	if ((int32_t)number <= 0 || !self ||
+	    !self->holds) /* none; shared by several; it got none */
+		return;
+	__builtin_prefetch(&self->holds[number]);
+	__builtin_prefetch(&pd_briefs[number], 1);
+	__builtin_prefetch(&pd_details[number], 1);
+	/* Its neighbours in the queue. Relaxed: pairs with set_link() in evict.c; any will do. */
+	__builtin_prefetch(
+		&pd_regions[__atomic_load_n(&pd_regions[number].older, __ATOMIC_RELAXED)], 1);
+	__builtin_prefetch(
+		&pd_regions[__atomic_load_n(&pd_regions[number].newer, __ATOMIC_RELAXED)], 1);
+}
+
 int pd_end_scope(const struct pd_scope *scope, enum pindown_reason reason, bool missed)
 {
 	struct pd_victims victims = {.missed = missed};
 	bool wait;
 	int count;
 
+	if (scope->kind == PD_GUARD_RANGE)
+		fetch(scope->begin);
 	pd_lock();
+	/* Before what is ours is dying, too, and would be looked at in vain. */
+	wait = pd_dying_under(scope);
 	collect(scope, &victims, reason);
 	pd_victims_sort(&victims);
-	wait = pd_flights_lose(scope);
-	wait |= pd_dying_under(scope);
+	wait |= pd_flights_lose(scope);
 	pd_unlock();
 	count = pd_victims_dispatch(&victims);
 	if (wait)

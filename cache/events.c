@@ -12,23 +12,14 @@
 #include "point.h"
 
 /*
- * Can this be ended without the lock? The guard is up already. Unsettled is read before the index:
+ * What can be ended without the lock? The guard is up already. Unsettled is read before the index:
  * a region on its way from being in flight to the index, or from the index to being unpinned, is in
  * one of the two at each moment, and the sequence number shows if it moved between our two looks.
  */
-static bool nothing_at(uint64_t addr)
+static inline bool is_unsettled(void)
 {
-	uint64_t seq = pd_index_read_begin();
-	uint32_t number;
-
 	/* The guard is up, and this is loaded: pd_flight_begin() stores it, and looks for guards. */
-	if (__atomic_load_n(&pd_unsettled, __ATOMIC_SEQ_CST))
-		return false;
-	PD_POINT(FREE_LOOKING, addr);
-	number = pd_index_find(addr);
-	if (number && pd_region_holds(&pd_regions[number], addr, 1))
-		return false;
-	return pd_index_unchanged(seq);
+	return __atomic_load_n(&pd_unsettled, __ATOMIC_SEQ_CST) != 0;
 }
 
 static bool nothing_in(uint64_t begin, uint64_t end)
@@ -36,17 +27,15 @@ static bool nothing_in(uint64_t begin, uint64_t end)
 	uint64_t seq = pd_index_read_begin();
 	uint64_t at = begin;
 
-	if (__atomic_load_n(&pd_unsettled, __ATOMIC_SEQ_CST) || pd_index_next(&at, end))
-		return false;
-	return pd_index_unchanged(seq);
+	return !is_unsettled() && !pd_index_next(&at, end) && pd_index_unchanged(seq);
 }
 
 static bool nothing_at_all(void)
 {
 	uint64_t seq = pd_index_read_begin();
 
-	return !__atomic_load_n(&pd_unsettled, __ATOMIC_SEQ_CST) &&
-	       !__atomic_load_n(&pd_occupied, __ATOMIC_SEQ_CST) && pd_index_unchanged(seq);
+	return !is_unsettled() && !__atomic_load_n(&pd_occupied, __ATOMIC_SEQ_CST) &&
+	       pd_index_unchanged(seq);
 }
 
 static void __attribute__((noinline))
@@ -59,15 +48,58 @@ end_slow(const struct pd_scope *scope, enum pindown_reason reason)
 	errno = saved;
 }
 
-pd_guard pd_end_range(uint64_t addr, uint64_t length)
+static pd_guard __attribute__((noinline))
+end_range_slow(uint64_t begin, uint64_t end, pd_guard guard)
+{
+	end_slow(&(struct pd_scope){.kind = PD_GUARD_RANGE, .begin = begin, .end = end},
+		 PINDOWN_REASON_FREED);
+	return guard;
+}
+
+/* The index has this in the page, which need not hold addr. */
+static pd_guard __attribute__((noinline))
+end_if_found(uint64_t addr, uint32_t found, uint64_t seq, pd_guard guard)
+{
+	uint32_t number = pd_index_choose(found, addr);
+
+	if ((number && pd_region_holds(&pd_regions[number], addr, 1)) || !pd_index_unchanged(seq))
+		return end_range_slow(addr, addr, guard);
+	return guard;
+}
+
+static pd_guard __attribute__((noinline)) end_otherwise(uint64_t addr, uint64_t length)
 {
 	uint64_t end = addr + length < addr ? ~0ull : addr + length;
-	struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = end};
+	const struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = end};
 	pd_guard guard = pd_guard_up(&scope);
 
 	PD_POINT(FREE_GUARDED, addr);
-	if (__builtin_expect(length ? !nothing_in(addr, end) : !nothing_at(addr), 0))
-		end_slow(&scope, PINDOWN_REASON_FREED);
+	if (nothing_in(addr, length ? end : addr + 1))
+		return guard;
+	return end_range_slow(addr, end, guard);
+}
+
+/* The most frequent of all comes first. All calls are made at an end: the compiler has no registers to save for them. */
+pd_guard pd_end_range(uint64_t addr, uint64_t length)
+{
+	struct pd_thread *self = pd_self_tls;
+	uint64_t seq;
+	uint32_t found;
+	pd_guard guard;
+
+	if (length || !pd_guard_has_slot(self))
+		return end_otherwise(addr, length);
+	guard = pd_guard_fill(self, PD_GUARD_RANGE, addr, addr, 0);
+	PD_POINT(FREE_GUARDED, addr);
+	seq = pd_index_read_begin();
+	if (__builtin_expect(is_unsettled(), 0))
+		return end_range_slow(addr, addr, guard);
+	PD_POINT(FREE_LOOKING, addr);
+	found = pd_index_peek(addr);
+	if (found)
+		return end_if_found(addr, found, seq, guard);
+	if (__builtin_expect(!pd_index_unchanged(seq), 0))
+		return end_range_slow(addr, addr, guard);
 	return guard;
 }
 
@@ -205,37 +237,43 @@ static bool take_overlapping(struct suspect *suspect, uint64_t *at, uint64_t end
 	return number != 0;
 }
 
-void pd_drop_changed(uint64_t begin, uint64_t end)
+/*
+ * Nothing that is alive can be where the driver has just put something new, so what we still have
+ * there was freed behind our back. Its buffer id is compared all the same: some calls hand out
+ * again what they have handed out before (opening an IPC handle twice), and another thread may have
+ * pinned the new memory before we were told of it.
+ */
+static void drop_changed(uint64_t begin, uint64_t end)
 {
-	const struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = begin, .end = end};
 	struct suspect suspect;
 
-	pd_lock();
-	pd_flights_lose_known(&scope);
-	pd_unlock();
 	for (uint64_t at = begin; at < end && take_overlapping(&suspect, &at, end);)
 		drop_if_changed(&suspect);
 }
 
-/*
- * Nothing that is alive can be where the driver has just put something new, so what we still have
- * there was freed behind our back. Its buffer id is compared all the same: some calls hand out
- * again what they have handed out before (opening an IPC handle twice).
- */
 static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end)
 {
 	const struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = end};
 	int saved = errno;
+	bool was_volatile;
 
+	PD_POINT(ALLOC_BEGUN, addr);
 	/*
 	 * Both at once: what is being pinned may be memory that was freed unseen, and must not be inserted when
 	 * hits there are not checked any more.
 	 */
 	pd_lock();
 	pd_flights_lose_known(&scope);
-	pd_volatile_forget(addr, end);
+	was_volatile = pd_volatile_forget(addr, end);
 	pd_unlock();
-	pd_drop_changed(addr, end);
+	PD_POINT(ALLOC_FORGOTTEN, addr);
+	drop_changed(addr, end);
+	if (was_volatile) {
+		PD_POINT(ALLOC_COMPARED, addr);
+		pd_lock();
+		pd_volatile_trust(addr, end);
+		pd_unlock();
+	}
 	errno = saved;
 }
 

@@ -41,14 +41,14 @@ void pd_ended(pd_guard guard);
 
 /*
  * From now on calls that end this range can't all be seen (graph-owned memory): regions there, now
- * and in future, are checked by buffer id on each hit. pd_trusted() takes it back.
+ * and in future, are checked by buffer id on each hit, until pd_allocated().
  */
 void pd_volatile(uint64_t addr, uint64_t length);
-void pd_trusted(uint64_t addr, uint64_t length);
 
 /*
- * The driver has just handed out this range. A region that is still alive there means that a free
- * went round us: it is invalidated and counted as missed.
+ * The driver has just handed out this range, and what ends it will be seen. A region that is still
+ * alive there means that a free went round us: it is invalidated and, unless that was volatile memory,
+ * counted as missed.
  */
 void pd_allocated(uint64_t addr, uint64_t length);
 

@@ -18,14 +18,21 @@
 #include "object.h"
 #include "point.h"
 
+/* Relaxed: who has not the lock only wants to have what it names fetched (end.c, fetch()). */
+static inline void set_link(uint32_t *link, uint32_t number)
+{
+	__atomic_store_n(link, number, __ATOMIC_RELAXED);
+}
+
 void pd_queue_append(struct pd_queue *queue, uint32_t number)
 {
+	struct pindown_region *all = pd_regions;
 	uint32_t before = queue->newest;
 
-	pd_details[number].older = before;
-	pd_details[number].newer = 0;
+	set_link(&all[number].older, before);
+	set_link(&all[number].newer, 0);
 	if (before)
-		pd_details[before].newer = number;
+		set_link(&all[before].newer, number);
 	else
 		queue->oldest = number;
 	queue->newest = number;
@@ -34,17 +41,19 @@ void pd_queue_append(struct pd_queue *queue, uint32_t number)
 
 void pd_queue_remove(struct pd_queue *queue, uint32_t number)
 {
-	struct pindown_region *region = &pd_regions[number];
+	struct pindown_region *all = pd_regions;
+	uint32_t older = all[number].older, newer = all[number].newer;
 
-	if (pd_details_of(region)->older)
-		pd_details[pd_details_of(region)->older].newer = pd_details_of(region)->newer;
+	if (older)
+		set_link(&all[older].newer, newer);
 	else
-		queue->oldest = pd_details_of(region)->newer;
-	if (pd_details_of(region)->newer)
-		pd_details[pd_details_of(region)->newer].older = pd_details_of(region)->older;
+		queue->oldest = newer;
+	if (newer)
+		set_link(&all[newer].older, older);
 	else
-		queue->newest = pd_details_of(region)->older;
-	pd_details_of(region)->older = pd_details_of(region)->newer = 0;
+		queue->newest = older;
+	set_link(&all[number].older, 0);
+	set_link(&all[number].newer, 0);
 	queue->count--;
 }
 
@@ -87,11 +96,9 @@ uint32_t pd_queues_first(void)
 
 uint32_t pd_queues_next(uint32_t number)
 {
-	const struct pindown_region *region = &pd_regions[number];
+	uint32_t newer = pd_regions[number].newer;
 
-	return pd_details_of(region)->newer || pd_details_of(region)->settled
-		       ? pd_details_of(region)->newer
-		       : settled.oldest;
+	return newer || pd_details[number].settled ? newer : settled.oldest;
 }
 
 /* ---- ghosts ------------------------------------------------------------------------------- */
@@ -121,26 +128,26 @@ static void forget(uint32_t place)
 	ghosts[place].buffer_id = ghosts[place].bytes = 0;
 }
 
-static void remember(const struct pindown_region *region)
+static void remember(const struct pd_details *details)
 {
 	uint32_t place = ghosts_end++ % GHOSTS;
 
 	if (ghosts_end - ghosts_begin > GHOSTS)
 		forget(ghosts_begin++ % GHOSTS);
-	ghosts[place].buffer_id = pd_details_of(region)->buffer_id;
-	ghosts[place].bytes = pd_details_of(region)->pin.length;
-	*ghost_place(pd_details_of(region)->buffer_id) = place;
-	ghost_bytes += pd_details_of(region)->pin.length;
+	ghosts[place].buffer_id = details->buffer_id;
+	ghosts[place].bytes = details->pin.length;
+	*ghost_place(details->buffer_id) = place;
+	ghost_bytes += details->pin.length;
 	while (ghost_bytes > pd_pinned_bytes())
 		forget(ghosts_begin++ % GHOSTS);
 }
 
 /* Has it come back before it was forgotten? */
-static bool was_remembered(const struct pindown_region *region)
+static bool was_remembered(uint64_t buffer_id)
 {
-	uint32_t place = *ghost_place(pd_details_of(region)->buffer_id);
+	uint32_t place = *ghost_place(buffer_id);
 
-	if (!ghosts[place].bytes || ghosts[place].buffer_id != pd_details_of(region)->buffer_id)
+	if (!ghosts[place].bytes || ghosts[place].buffer_id != buffer_id)
 		return false;
 	forget(place);
 	return true;
@@ -149,7 +156,7 @@ static bool was_remembered(const struct pindown_region *region)
 void pd_queues_add(uint32_t number)
 {
 	__atomic_store_n(&pd_briefs[number].used, 0, __ATOMIC_RELAXED);
-	if (was_remembered(&pd_regions[number]))
+	if (was_remembered(pd_details[number].buffer_id))
 		add_settled(number);
 	else
 		add_newcomer(number);
@@ -198,13 +205,13 @@ static bool evict_newcomer(struct pd_victims *victims, int device, uint32_t keep
 {
 	for (uint32_t number = newcomers.oldest, next; newcomers.count > keep && number;
 	     number = next) {
-		next = pd_details[number].newer;
+		next = pd_regions[number].newer;
 		if (uses_of(number)) {
 			set_uses(number, 0);
 			remove_newcomer(number);
 			add_settled(number);
 		} else if (can_go(number, device) && evict(victims, number)) {
-			remember(&pd_regions[number]);
+			remember(&pd_details[number]);
 			return true;
 		}
 	}
@@ -221,7 +228,7 @@ static bool evict_settled(struct pd_victims *victims, int device)
 	for (uint32_t number = settled.oldest, next; number; number = next) {
 		uint32_t used = uses_of(number);
 
-		next = pd_details[number].newer;
+		next = pd_regions[number].newer;
 		if (used && turns) {
 			turns--;
 			set_uses(number, used - 1);
@@ -266,14 +273,6 @@ uint64_t pd_max_regions(void)
 	return asked && asked < capacity ? asked : capacity;
 }
 
-/* Lock held, and the device's backend has been chosen before. */
-static bool takes_a_descriptor_too_many(const struct pd_flight *flight)
-{
-	const struct pd_backend *backend = pd_backend_for(flight->memory.device);
-
-	return backend && backend->pin_takes_descriptor && !pd_dmabufs_fit();
-}
-
 /* Lock held. */
 static bool fits(uint64_t bytes)
 {
@@ -288,7 +287,7 @@ static bool fits(uint64_t bytes)
 
 void pd_take_room(struct pd_flight *flight, uint64_t bytes)
 {
-	if (fits(bytes) && !takes_a_descriptor_too_many(flight))
+	if (fits(bytes) && pd_dmabufs_open() < flight->most_dmabufs)
 		flight->reserved = bytes;
 }
 

@@ -229,11 +229,12 @@ static unsigned take(const struct pd_scope *scope, struct export *taken, unsigne
 void pd_exports_end(const struct pd_scope *scope, enum pindown_reason reason)
 {
 	struct export taken[16];
-	int saved = errno;
 	unsigned count;
+	int saved;
 
 	if (!any())
 		return;
+	saved = errno;
 	do {
 		pd_lock();
 		count = take(scope, taken, 16);

@@ -19,13 +19,6 @@ const uint32_t pd_own_word = 1;
 const uint32_t *pd_words = &pd_own_word;
 struct pd_thread pd_anonymous = {.counters = &pd_anonymous.own_counters, .stripe_asked = true};
 
-/* As pd_region_holds(), where addr + length is known to be no more than 64 bits. */
-static inline bool has(const struct pindown_region *region, uint64_t addr, uint64_t length)
-{
-	return addr >= __atomic_load_n(&region->base, __ATOMIC_RELAXED) &&
-	       addr + length <= __atomic_load_n(&region->end, __ATOMIC_RELAXED);
-}
-
 /* Does all of it lie in pages that are the region's, which can't be revoked? Of most hits, no more has to be asked. */
 static inline bool has_pages(const struct pd_brief *brief, uint64_t addr, uint64_t length)
 {
@@ -58,7 +51,8 @@ hold_if(struct pd_thread *self, bool quick, uint32_t number, const struct pd_bri
 	if (quick)
 		ok = *state == PD_LIVE && has_pages(brief, addr, length);
 	else
-		ok = pd_state_is_live(*state) && has(&pd_regions[number], addr, length) &&
+		ok = pd_state_is_live(*state) &&
+		     pd_region_holds(&pd_regions[number], addr, length) &&
 		     pd_region_word_stands(&pd_regions[number]);
 	if (likely(ok)) {
 		PD_POINT(HIT_LIVE, addr);
@@ -175,6 +169,7 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 {
 	struct pd_thread *self = pd_self_or_anonymous();
 	struct pindown_region *region;
+	uint64_t index_seq;
 	uint32_t state;
 
 	if (bad_arguments(addr, length, flags, out))
@@ -183,8 +178,10 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 		return PINDOWN_ERR_DISABLED;
 	pd_live_open();
 	pd_lock(); /* without it the index may have been changing when the fast path looked */
+	index_seq = pd_index_read_begin();
 	region = pd_hold_locked(addr, length);
 	if (region) {
+		index_seq = 1;
 		state = pd_brief_of(region)->state;
 		pd_unlock();
 		if (is_good(self, region, state)) {
@@ -199,7 +196,7 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 		pd_unlock();
 		return PINDOWN_ERR_NOT_DEVICE;
 	}
-	return pd_pin(addr, length, out); /* lets go of the lock */
+	return pd_pin(addr, length, index_seq, out); /* lets go of the lock */
 }
 
 /* A hit that is to be checked, or traced. The region is held, and was in this state then. */
@@ -217,22 +214,30 @@ get_held(struct pindown_region *region, uint32_t state, uint64_t addr, size_t le
 }
 
 /*
- * For a thread that has no hold counts of its own (it is its first get, or there are too many threads),
- * for a page that several regions share, for a region whose hits are checked or that can be revoked, and
+ * This is what the index has there: the number of a region of which more has to be known than its brief says
+ * (each hit is checked, or it can be revoked, or has not all of its pages), or of several that share a page.
+ */
+static int __attribute__((noinline))
+get_found(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out, uint32_t found)
+{
+	uint32_t number = pd_index_choose(found, addr), state;
+
+	if (!number ||
+	    !hold_if(pd_self_tls, false, number, &pd_briefs[number], addr, length, &state))
+		return get_slow(addr, length, flags, out);
+	return get_held(&pd_regions[number], state, addr, length, flags, out);
+}
+
+/*
+ * For a thread that has no hold counts of its own (it is its first get, or there are too many threads), and
  * for bad arguments.
  */
 static int __attribute__((noinline))
 get_otherwise(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
 {
-	struct pd_thread *self = pd_self_tls;
-	uint32_t number, state;
-
-	if (!self || bad_arguments(addr, length, flags, out))
+	if (!pd_self_tls || bad_arguments(addr, length, flags, out))
 		return get_slow(addr, length, flags, out);
-	number = pd_index_find(addr);
-	if (!number || !hold_if(self, false, number, &pd_briefs[number], addr, length, &state))
-		return get_slow(addr, length, flags, out);
-	return get_held(&pd_regions[number], state, addr, length, flags, out);
+	return get_found(addr, length, flags, out, pd_index_peek(addr));
 }
 
 /* All calls are made at an end, so that the compiler has no registers to save for them. */
@@ -248,10 +253,11 @@ PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct p
 		return get_otherwise(addr, length, flags, out);
 	number = pd_index_peek(addr);
 	if (unlikely((int32_t)number <= 0)) /* none, or PD_SHARED_TAG */
-		return get_otherwise(addr, length, flags, out);
+		return get_found(addr, length, flags, out, number);
 	brief = &pd_briefs[number]; /* not before: the first number comes after the table */
+	/* The number is made anew, or the compiler would keep it for this in one register more. */
 	if (unlikely(!hold_if(self, true, number, brief, addr, length, &state)))
-		return get_otherwise(addr, length, flags, out);
+		return get_found(addr, length, flags, out, (uint32_t)(brief - pd_briefs));
 	if (pd_tracing(PD_EV_HIT))
 		return get_held(&pd_regions[number], state, addr, length, flags, out);
 	pd_touch(brief);

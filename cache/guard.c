@@ -10,7 +10,8 @@
 
 /*
  * Frees by threads that no record could be had for. While there is one, everything is guarded. Sequentially
- * consistent here and in pd_guard_on(), as pd_unsettled is: one of the two sees the other without a barrier.
+ * consistent here and where such a free then loads pd_unsettled (events.c). A pin stores that, and loads this
+ * behind pd_heavy_barrier(), whose fence is enough then, whoever pays: one of the two sees the other.
  */
 static uint32_t recordless;
 
@@ -35,16 +36,10 @@ bool pd_scope_covers(const struct pd_scope *scope, const struct pd_memory *memor
 	return true;
 }
 
-/* A slot is rewritten only while its kind is NONE or, by a deeper guard, widened to ALL. */
-static void fill(struct pd_guard_slot *slot, const struct pd_scope *scope,
-		 struct pd_patience *patience)
+/* As a slot has room for either. */
+static uint64_t begin_of(const struct pd_scope *scope)
 {
-	uint64_t begin = scope->kind == PD_GUARD_CONTEXT ? (uintptr_t)scope->context : scope->begin;
-
-	__atomic_store_n(&slot->begin, begin, __ATOMIC_RELAXED);
-	__atomic_store_n(&slot->end, scope->end, __ATOMIC_RELAXED);
-	__atomic_store_n(&slot->device, scope->device, __ATOMIC_RELAXED);
-	pd_publish32(&slot->kind, scope->kind, patience);
+	return scope->kind == PD_GUARD_CONTEXT ? (uintptr_t)scope->context : scope->begin;
 }
 
 pd_guard pd_guard_up(const struct pd_scope *scope)
@@ -56,24 +51,22 @@ pd_guard pd_guard_up(const struct pd_scope *scope)
 		__atomic_fetch_add(&recordless, 1, __ATOMIC_SEQ_CST);
 		return RECORDLESS;
 	}
+	if (pd_guard_has_slot(self))
+		return pd_guard_fill(self, scope->kind, begin_of(scope), scope->end, scope->device);
 	depth = self->guard_depth++;
-	if (depth < PD_GUARDS)
-		fill(&self->guards[depth], scope, &self->patience);
-	else
-		pd_publish32(&self->guards[PD_GUARDS - 1].kind, PD_GUARD_ALL, &self->patience);
+	pd_publish32(&self->guards[PD_GUARDS - 1].kind, PD_GUARD_ALL, &self->patience);
 	return depth;
 }
 
 void pd_ended(pd_guard guard)
 {
-	struct pd_thread *self;
+	struct pd_thread *self = pd_self_tls;
 
 	if (__builtin_expect(guard == RECORDLESS, 0)) {
 		__atomic_fetch_sub(&recordless, 1, __ATOMIC_SEQ_CST);
 		return;
 	}
-	self = pd_self();
-	/* A fork inside the guarded call leaves a child whose record was wiped. */
+	/* A fork inside the guarded call leaves a child whose record was wiped, or that has none. */
 	if (!self || self->guard_depth == 0)
 		return;
 	self->guard_depth = (uint8_t)guard;
@@ -87,7 +80,7 @@ void pd_ended(pd_guard guard)
 }
 
 /*
- * The kind was loaded before, with acquire: pairs with fill(), which stores it last. If the slot has been
+ * The kind was loaded before, with acquire: pairs with pd_guard_fill(), which stores it last. If the slot has been
  * used anew meanwhile, this is a mixture; then the one guard went down, which the ids show, and the other
  * came up after our flight was to be seen.
  */
@@ -104,6 +97,10 @@ static struct pd_scope scope_of(const struct pd_guard_slot *slot)
 	};
 }
 
+/*
+ * The deeper ones come up later and go down earlier: if one is not up, those that are behind it have gone down, or came
+ * up after our flight was to be seen.
+ */
 static bool thread_guards(const struct pd_thread *thread, const struct pd_memory *memory)
 {
 	for (unsigned i = 0; i < PD_GUARDS; i++) {
@@ -111,7 +108,7 @@ static bool thread_guards(const struct pd_thread *thread, const struct pd_memory
 		struct pd_scope scope;
 
 		if (__atomic_load_n(&slot->kind, __ATOMIC_SEQ_CST) == PD_GUARD_NONE)
-			continue;
+			return false;
 		scope = scope_of(slot);
 		if (pd_scope_covers(&scope, memory))
 			return true;

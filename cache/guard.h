@@ -50,6 +50,29 @@ bool pd_scope_covers(const struct pd_scope *scope, const struct pd_memory *memor
 /* Up: with a plain publish, as asym.h has it. Down: by pd_ended(). */
 pd_guard pd_guard_up(const struct pd_scope *scope);
 
+/*
+ * The next slot of this thread, which has one left. It is rewritten only while its kind is NONE or, by a deeper
+ * guard, widened to ALL.
+ */
+static inline pd_guard pd_guard_fill(struct pd_thread *self, enum pd_guard_kind kind,
+				     uint64_t begin, uint64_t end, int32_t device)
+{
+	unsigned depth = self->guard_depth++;
+	struct pd_guard_slot *slot = &self->guards[depth];
+
+	__atomic_store_n(&slot->begin, begin, __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->end, end, __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->device, device, __ATOMIC_RELAXED);
+	pd_publish32(&slot->kind, kind, &self->patience);
+	return depth;
+}
+
+/* Else pd_guard_up() has to see. */
+static inline bool pd_guard_has_slot(const struct pd_thread *self)
+{
+	return self && self->guard_depth < PD_GUARDS;
+}
+
 enum pd_guarded { PD_UNGUARDED, PD_GUARDED, PD_GUARDED_BY_SELF };
 
 /* Is this memory being ended by some thread just now? Call after a heavy barrier. */
@@ -64,6 +87,7 @@ struct pd_flight {
 	struct pd_flight *next;
 	struct pd_memory memory; /* base 0, end ~0 until the driver has told */
 	uint64_t reserved;	 /* bytes of the budget that it has taken */
+	uint64_t most_dmabufs;	 /* with as many open it must not open one; its owner's */
 	struct pd_thread *thread;
 	bool known; /* memory has been filled in */
 	bool lost;  /* a free of the memory began: the pin must not be used */

@@ -147,11 +147,10 @@ static void remove_pages(struct pd_leaf *leaf, uint32_t region, uint64_t begin, 
 
 static bool is_empty(const struct pd_leaf *leaf)
 {
-	uint32_t any = 0;
-
 	for (unsigned i = 0; i < 1 << PD_LEAF_BITS; i++)
-		any |= leaf->slot[i];
-	return !any;
+		if (leaf->slot[i])
+			return false;
+	return true;
 }
 
 /* A region that had the block alone gets its pages in a leaf, before any reader sees that. */

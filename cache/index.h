@@ -114,14 +114,18 @@ static inline uint32_t pd_index_peek(uint64_t addr)
 	return __atomic_load_n(pd_index_page((struct pd_leaf *)slot, addr), __ATOMIC_ACQUIRE);
 }
 
-/* The only region that can hold addr, or 0. It need not: compare with its base and end. */
-static inline uint32_t pd_index_find(uint64_t addr)
+/* Of what pd_index_peek() has found. */
+static inline uint32_t pd_index_choose(uint32_t found, uint64_t addr)
 {
-	uint32_t found = pd_index_peek(addr);
-
 	if (__builtin_expect(found & PD_SHARED_TAG, 0))
 		return pd_index_in_shared(found & ~PD_SHARED_TAG, addr, addr + 1);
 	return found;
+}
+
+/* The only region that can hold addr, or 0. It need not: compare with its base and end. */
+static inline uint32_t pd_index_find(uint64_t addr)
+{
+	return pd_index_choose(pd_index_peek(addr), addr);
 }
 
 #endif

@@ -199,6 +199,17 @@ bool pd_live_counts(const struct pd_counters *counters)
 	return slots && slot >= slots && slot < slots + PD_LIVE_SLOTS;
 }
 
+/*
+ * A record takes one slot at most. Relaxed: of a thread that is just coming there is nothing to be told yet.
+ */
+bool pd_live_counts_all(void)
+{
+	uint32_t taken = __atomic_load_n(&slots_taken, __ATOMIC_RELAXED);
+
+	return taken <= PD_LIVE_SLOTS &&
+	       taken == __atomic_load_n(&pd_thread_records, __ATOMIC_RELAXED);
+}
+
 /* ---- statistics ---------------------------------------------------------------------------- */
 
 struct pindown_stats *pd_live_begin(void)

@@ -24,6 +24,7 @@ void pd_live_thread_start(struct pd_thread *self);
 
 /* Does the page, if there is one, count this thread's hits? */
 bool pd_live_counts(const struct pd_counters *counters);
+bool pd_live_counts_all(void); /* those of all threads that have a record */
 
 /*
  * Lock held. What is pinned has changed: between these two the statistics are stored into the page, with release,

@@ -32,7 +32,9 @@ uint32_t pd_object_alloc(void)
 	number = pd_table_next(&table);
 	if (table.capacity && !pd_objects) {
 		memcpy(pd_object_holds, table.column, sizeof(pd_object_holds));
-		pd_objects = (struct pindown_object *)(void *)table.records;
+		/* Relaxed: pairs with pd_first_object(). */
+		__atomic_store_n(&pd_objects, (struct pindown_object *)(void *)table.records,
+				 __ATOMIC_RELAXED);
 	}
 	return number;
 }

@@ -59,6 +59,17 @@ extern struct pindown_object *pd_objects;     /* [0] is never used */
 extern uint32_t *pd_object_holds[PD_STRIPES]; /* as pd_holds */
 extern uint32_t *pd_objects_of;		      /* the first object of a region, by its number */
 
+/*
+ * The same, for who ends or has ended the region. Many programs have no objects at all, and then their table is not
+ * there, and not even this is looked at. Relaxed: what is linked with the region was, under the lock.
+ */
+static inline uint32_t pd_first_object(uint32_t region)
+{
+	return __atomic_load_n(&pd_objects, __ATOMIC_RELAXED)
+		       ? __atomic_load_n(&pd_objects_of[region], __ATOMIC_RELAXED)
+		       : 0;
+}
+
 /* Relaxed: constant from LIVE on, and seen by who has found the record (pd_object_find()). */
 static inline bool pd_object_is(const struct pindown_object *object, uint32_t consumer,
 				const struct pindown_key *key)
@@ -176,19 +187,28 @@ void pd_creations_fork_child(void);
  */
 static inline bool pd_objects_any(uint32_t region)
 {
-	return __atomic_load_n(&pd_objects_of[region], __ATOMIC_RELAXED) || pd_creations_any();
+	return pd_first_object(region) || pd_creations_any();
 }
 
 /* ---- object_end.c ------------------------------------------------------------------------- */
 
 /* Lock held. The region is leaving the index: from here on each detach comes for the lock. */
-void pd_objects_unlink(uint32_t region, enum pindown_reason reason);
+void pd_objects_unlink_some(uint32_t region, enum pindown_reason reason);
+static inline void pd_objects_unlink(uint32_t region, enum pindown_reason reason)
+{
+	if (pd_first_object(region))
+		pd_objects_unlink_some(region, reason);
+}
 
 /*
  * Lock held, as exact as pd_region_in_use(). Do objects keep a region of this reason from being
  * unpinned? Those that will be revoked don't.
  */
-bool pd_objects_hold(uint32_t region, enum pindown_reason reason);
+bool pd_objects_some_hold(uint32_t region, enum pindown_reason reason);
+static inline bool pd_objects_hold(uint32_t region, enum pindown_reason reason)
+{
+	return pd_first_object(region) && pd_objects_some_hold(region, reason);
+}
 
 /*
  * Lock not held; everybody has been told of the region's end. Destroy its idle objects, revoke or

@@ -202,7 +202,7 @@ static bool is_revoked_for(enum pindown_reason reason)
 		reason == PINDOWN_REASON_STALE);
 }
 
-void pd_objects_unlink(uint32_t region, enum pindown_reason reason)
+void pd_objects_unlink_some(uint32_t region, enum pindown_reason reason)
 {
 	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next)
 		if (pd_objects[n].state == PD_OBJECT_LIVE)
@@ -221,7 +221,7 @@ static bool holds_region(uint32_t number, enum pindown_reason reason)
 	}
 }
 
-bool pd_objects_hold(uint32_t region, enum pindown_reason reason)
+bool pd_objects_some_hold(uint32_t region, enum pindown_reason reason)
 {
 	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next)
 		if (holds_region(n, reason))

@@ -31,7 +31,8 @@ struct attempt {
 	uint16_t flags; /* PD_REGION_* */
 	int driver_error;
 	unsigned losses;
-	uint64_t begin; /* ticks */
+	uint64_t index_seq; /* see pd_pin() */
+	uint64_t begin;	    /* ticks */
 	struct pindown_region *region;
 };
 
@@ -53,7 +54,7 @@ static uint64_t page_ceil(uint64_t addr)
 	return page_floor(addr + PINDOWN_PAGE_SIZE - 1);
 }
 
-static void trace_pin(const struct attempt *a, int result)
+static void __attribute__((noinline)) trace_pin(const struct attempt *a, int result)
 {
 	struct pd_trace_region what = {
 		.addr = a->what.memory.base,
@@ -69,8 +70,7 @@ static void trace_pin(const struct attempt *a, int result)
 				    (a->flags & PD_REGION_NO_SYNC ? PD_TRACE_NO_SYNC : 0)),
 	};
 
-	if (pd_tracing(PD_EV_PIN))
-		pd_trace_region(PD_EV_PIN, &what, a->begin, pd_ticks());
+	pd_trace_region(PD_EV_PIN, &what, a->begin, pd_ticks());
 }
 
 /* Most pins wait for nothing, and need not ask for the time. */
@@ -167,8 +167,11 @@ static bool is_dead(const struct attempt *a, const struct pindown_region *region
  */
 static struct pindown_region *pinned_meanwhile(const struct attempt *a)
 {
-	struct pindown_region *region = pd_hold_locked(a->addr, a->length);
+	struct pindown_region *region;
 
+	if (pd_index_unchanged(a->index_seq))
+		return NULL;
+	region = pd_hold_locked(a->addr, a->length);
 	if (region && is_dead(a, region)) {
 		pd_hold(pd_self_or_anonymous(), pd_region_number(region), -1u);
 		return NULL;
@@ -189,11 +192,14 @@ static struct pd_pin pin_of(const struct pd_allocation *what)
  * The flight now says what it pins. Another thread may have pinned the same since we looked, or be
  * about to.
  */
-static int announce(struct attempt *a)
+static int announce(struct attempt *a, const struct pd_backend *backend)
 {
 	int result = PINDOWN_OK;
 
 	a->pin = pin_of(&a->what);
+	/* A system call, so before the lock is taken. */
+	a->flight.most_dmabufs =
+		backend && backend->pin_takes_descriptor ? pd_dmabufs_most() : UINT64_MAX;
 	pd_lock();
 	a->flight.memory = a->what.memory;
 	a->flight.known = true;
@@ -282,11 +288,10 @@ static void clear_the_way(const struct attempt *a, struct pd_victims *dead,
 }
 
 /* Lock held, and the record is filled in. */
-static void set_pages(const struct pindown_region *region)
+static void set_pages(struct pd_brief *brief, const struct pindown_region *region)
 {
 	uint64_t first = page_ceil(region->base), end = page_floor(region->end);
 	uint64_t pages = end > first && !region->word ? (end - first) / PINDOWN_PAGE_SIZE : 0;
-	struct pd_brief *brief = pd_brief_of(region);
 
 	__atomic_store_n(&brief->first_page, (uint32_t)(first / PINDOWN_PAGE_SIZE),
 			 __ATOMIC_RELAXED);
@@ -300,6 +305,8 @@ static bool insert(struct attempt *a)
 	const struct pd_memory *memory = &a->what.memory;
 	uint32_t number = pd_region_alloc();
 	struct pindown_region *region = &pd_regions[number];
+	struct pd_details *details = &pd_details[number];
+	struct pd_brief *brief = &pd_briefs[number];
 
 	if (!number)
 		return false;
@@ -309,29 +316,29 @@ static bool insert(struct attempt *a)
 	}
 	if (pd_is_volatile(memory->base, memory->end))
 		a->flags |= PD_REGION_VOLATILE;
-	pd_details_of(region)->buffer_id = a->what.buffer_id;
-	pd_details_of(region)->context = memory->context;
+	details->buffer_id = a->what.buffer_id;
+	details->context = memory->context;
 	if (a->what.others) {
 		a->flags |= PD_REGION_SPANS;
-		pd_details_of(region)->others = a->what.others;
+		details->others = a->what.others;
 	} else {
-		pd_details_of(region)->pool = a->what.pool;
+		details->pool = a->what.pool;
 	}
-	pd_details_of(region)->pin = a->pin;
+	details->pin = a->pin;
 	__atomic_store_n(&region->word, a->pin.word, __ATOMIC_RELAXED);
 	__atomic_store_n(&region->word_value, a->pin.word_value, __ATOMIC_RELAXED);
 	pd_region_set_flags(region, a->flags);
-	pd_details_of(region)->reason = 0;
+	details->reason = 0;
 	__atomic_store_n(&region->base, memory->base, __ATOMIC_RELAXED);
 	__atomic_store_n(&region->end, memory->end, __ATOMIC_RELAXED);
-	set_pages(region);
+	set_pages(brief, region);
 	pd_queues_add(number);
 	/* Before the flight ends: nothing_at_all() sees this, or that something is unsettled. */
 	pd_occupied_add(1);
-	pd_account_pin(region);
+	pd_account_pin(details);
 	pd_hold(pd_self_or_anonymous(), number, 1);
 	/* Release pairs with get.c's acquire: who finds it live finds all of the above. */
-	__atomic_store_n(&pd_brief_of(region)->state, pd_state_for(a->flags & PD_REGION_VOLATILE),
+	__atomic_store_n(&brief->state, pd_state_for(a->flags & PD_REGION_VOLATILE),
 			 __ATOMIC_RELEASE);
 	a->region = region;
 	return true;
@@ -418,7 +425,7 @@ static int fly(struct attempt *a)
 	if (result == PINDOWN_OK) {
 		/* The first time for a device it asks the driver: before the lock is taken. */
 		backend = pd_backend_for(a->what.memory.device);
-		result = announce(a);
+		result = announce(a, backend);
 	}
 	if (result == AGAIN)
 		return pd_flight_lost(&a->flight) ? lose(a) : wait_for_company(a);
@@ -431,7 +438,7 @@ static int fly(struct attempt *a)
 		return PINDOWN_ERR_NO_BACKEND;
 	}
 	result = pin_and_settle(a, backend);
-	if (result != AGAIN)
+	if (result != AGAIN && pd_tracing(PD_EV_PIN))
 		trace_pin(a, result);
 	return result;
 }
@@ -454,7 +461,7 @@ static bool can_use_barriers(void)
 	return ok;
 }
 
-int pd_pin(uint64_t addr, uint64_t length, struct pindown_region **region)
+int pd_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_region **region)
 {
 	struct attempt a;
 	int result = AGAIN;
@@ -465,6 +472,7 @@ int pd_pin(uint64_t addr, uint64_t length, struct pindown_region **region)
 	a.losses = 0;
 	a.driver_error = 0;
 	a.begin = pd_tracing(PD_EV_PIN) ? pd_ticks() : 0;
+	a.index_seq = index_seq;
 	if (!can_use_barriers()) {
 		pd_unlock();
 		return PINDOWN_ERR_DISABLED;

@@ -56,10 +56,14 @@ void pd_hold_shared(uint32_t *const *counts, struct pd_thread *self, uint32_t nu
 		if (self->stripe != PD_STRIPE_SHARED && PD_CAN_ASYM)
 			self->holds = pd_holds[self->stripe];
 	}
-	if (self->holds)
+	if (self->holds) {
 		pd_hold_own(counts[self->stripe], number, change);
-	else /* as the light side's store, with its barrier in it: pairs with pd_holds_any() */
-		__atomic_fetch_add(&counts[self->stripe][number], change, __ATOMIC_SEQ_CST);
+		return;
+	}
+	if (self->stripe == PD_STRIPE_SHARED)
+		pd_thread_use_shared_stripe();
+	/* As the light side's store, with its barrier in it: pairs with pd_holds_any(). */
+	__atomic_fetch_add(&counts[self->stripe][number], change, __ATOMIC_SEQ_CST);
 }
 
 /* 0: in one of the tables there is no room. */
@@ -95,15 +99,14 @@ uint32_t pd_region_alloc(void)
 
 void pd_region_free(uint32_t number)
 {
-	struct pindown_region *region = &pd_regions[number];
+	struct pd_details *details = &pd_details[number];
 
-	pd_details_of(region)->pool = pd_details_of(region)->context = NULL;
-	pd_details_of(region)->dmabuf_users = 0;
-	pd_region_set_flags(region, 0);
-	pd_details_of(region)->victim = free_list;
+	details->dmabuf_users = 0;
+	pd_region_set_flags(&pd_regions[number], 0);
+	details->victim = free_list;
 	free_list = number;
 	/* Release, for hold_if(): a late hit that sees it free has nothing more to look at. */
-	__atomic_store_n(&pd_brief_of(region)->state, PD_FREE, __ATOMIC_RELEASE);
+	__atomic_store_n(&pd_briefs[number].state, PD_FREE, __ATOMIC_RELEASE);
 }
 
 uint32_t pd_region_capacity(void)

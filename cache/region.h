@@ -5,7 +5,7 @@
  * no longer, what it wants.
  *
  * Who may touch what:
- *   briefs, base, end, word	read without a lock; written under the lock (used by hits too)
+ *   briefs, base, end, word, links	read without a lock; written under the lock (used by hits too)
  *   everything else		written under the lock while the region is not LIVE, or by the one
  *				thread that owns it while it is DYING; constant while it is held
  */
@@ -17,6 +17,7 @@
 
 #include "asym.h"
 #include "backend.h"
+#include "index.h"
 #include "pindown.h"
 #include "thread.h"
 #include "words.h"
@@ -47,29 +48,32 @@ struct pd_brief {
 	uint8_t used;  /* how often since it was last looked at; see evict.c */
 };
 
+_Static_assert(PD_ADDRESS_LIMIT >> PD_PAGE_SHIFT == 1ull << 32,
+	       "first_page has each page that the index takes: it refuses what lies beyond");
+
 /* A region's record: where it is, it is known by. */
 struct pindown_region {
 	uint64_t base, end;	   /* the allocation */
 	uint32_t word, word_value; /* valid while pd_words[word] has this value; see words.h */
+	uint32_t older, newer;	   /* the queue that it is in; region numbers */
 } __attribute__((aligned(32)));
 
-/* The rest of it, under the same number. */
+/* The rest of it, under the same number. What an end needs comes first: half a cache line. */
 struct pd_details {
-	uint64_t buffer_id;
-	void *context;	       /* whose end ends it; NULL for pool and VMM memory */
-	uint32_t older, newer; /* the queues of live regions; region numbers */
 	uint16_t flags;	       /* PD_REGION_* */
 	uint16_t reason;       /* enum pindown_reason, once it is no longer live */
 	uint16_t settled;      /* which queue of live regions it is in */
 	uint16_t dmabuf_users; /* of pin.fd: see dmabuf.h */
+	uint32_t victim; /* the next one in a list of regions being ended, or of free records */
+	uint32_t killer; /* DYING: the tid of the thread that unpins it */
 	struct pd_pin pin;
+	uint64_t buffer_id;
+	void *context; /* whose end ends it; NULL for pool and VMM memory */
 	union {
 		void *pool;
 		uint64_t others; /* with SPANS: see struct pd_allocation */
 	};
-	uint32_t victim; /* the next one in a list of regions being ended, or of free records */
-	uint32_t killer; /* DYING: the tid of the thread that unpins it */
-};
+} __attribute__((aligned(32)));
 
 extern PD_HIDDEN struct pindown_region *pd_regions; /* [0] is never used: 0 means none */
 extern PD_HIDDEN struct pd_details *pd_details;
@@ -197,10 +201,11 @@ static inline void pd_hold(struct pd_thread *self, uint32_t number, uint32_t cha
  */
 static inline bool pd_holds_any(uint32_t *const *counts, uint32_t number)
 {
-	uint32_t stripes = __atomic_load_n(&pd_stripes_used, __ATOMIC_SEQ_CST);
+	uint32_t first = __atomic_load_n(&pd_stripes_first, __ATOMIC_SEQ_CST);
+	uint32_t used = __atomic_load_n(&pd_stripes_used, __ATOMIC_SEQ_CST);
 	uint32_t sum = 0;
 
-	for (uint32_t s = 0; s < stripes; s++)
+	for (uint32_t s = first; s < used; s++)
 		sum += __atomic_load_n(&counts[s][number], __ATOMIC_SEQ_CST);
 	return sum != 0;
 }

@@ -19,13 +19,6 @@ static struct account total, devices[PD_MAX_DEVICES];
 static uint64_t pin_failures, lost_races, missed_invalidations;
 static uint64_t objects, objects_made, objects_revoked;
 
-static struct account *account_of(const struct pindown_region *region)
-{
-	int device = pd_details_of(region)->pin.device;
-
-	return device >= 0 && device < PD_MAX_DEVICES ? &devices[device] : NULL;
-}
-
 static void add_pin(struct account *account, uint64_t bytes)
 {
 	account->pins++;
@@ -64,83 +57,94 @@ static void add_out(struct account *account, bool evicted)
 
 /* What `pindown top` has not been told yet: it is when the lock is let go. Under the lock. */
 bool pd_untold;
+static bool untold_process;	/* what is counted for the process as a whole */
 static uint64_t untold_devices; /* one bit for each */
 
-/* region: whose device has changed, or NULL. */
-static void changed(const struct pindown_region *region)
+static bool has_account(int device)
+{
+	return device >= 0 && device < PD_MAX_DEVICES;
+}
+
+/* The device's own account, or NULL; what changes in it, and in the process's, is to be told. */
+static struct account *changing(int device)
 {
 	pd_untold = true;
-	if (region && account_of(region))
-		untold_devices |= 1ull << pd_details_of(region)->pin.device;
+	if (!has_account(device))
+		return NULL;
+	untold_devices |= 1ull << device;
+	return &devices[device];
 }
 
-void pd_account_pin(const struct pindown_region *region)
+static void process_changed(void)
 {
-	struct account *own = account_of(region);
+	pd_untold = untold_process = true;
+}
 
-	add_pin(&total, pd_details_of(region)->pin.length);
+void pd_account_pin(const struct pd_details *details)
+{
+	struct account *own = changing(details->pin.device);
+
+	add_pin(&total, details->pin.length);
 	if (own)
-		add_pin(own, pd_details_of(region)->pin.length);
-	changed(region);
+		add_pin(own, details->pin.length);
 }
 
-void pd_account_unpin(const struct pindown_region *region, bool was_kept)
+void pd_account_unpin(const struct pd_details *details, bool was_kept)
 {
-	struct account *own = account_of(region);
+	struct account *own = changing(details->pin.device);
 
-	add_unpin(&total, pd_details_of(region)->pin.length, was_kept);
+	add_unpin(&total, details->pin.length, was_kept);
 	if (own)
-		add_unpin(own, pd_details_of(region)->pin.length, was_kept);
-	changed(region);
+		add_unpin(own, details->pin.length, was_kept);
 }
 
-void pd_account_kept(const struct pindown_region *region)
+void pd_account_kept(const struct pd_details *details)
 {
-	struct account *own = account_of(region);
+	struct account *own = changing(details->pin.device);
 
-	add_kept(&total, pd_details_of(region)->pin.length);
+	add_kept(&total, details->pin.length);
 	if (own)
-		add_kept(own, pd_details_of(region)->pin.length);
-	changed(region);
+		add_kept(own, details->pin.length);
 }
 
-void pd_account_out(const struct pindown_region *region, bool missed)
+/* To be told with what follows at once: it is unpinned, or it is kept. */
+void pd_account_out(const struct pd_details *details, bool missed)
 {
-	struct account *own = account_of(region);
+	bool evicted = details->reason == PINDOWN_REASON_EVICTED;
 
 	missed_invalidations += missed;
-	if (pd_details_of(region)->reason == PINDOWN_REASON_FLUSHED)
+	untold_process |= missed;
+	if (details->reason == PINDOWN_REASON_FLUSHED)
 		return;
-	add_out(&total, pd_details_of(region)->reason == PINDOWN_REASON_EVICTED);
-	if (own)
-		add_out(own, pd_details_of(region)->reason == PINDOWN_REASON_EVICTED);
-	changed(region);
+	add_out(&total, evicted);
+	if (has_account(details->pin.device))
+		add_out(&devices[details->pin.device], evicted);
 }
 
 void pd_account_pin_failure(void)
 {
 	pin_failures++;
-	changed(NULL);
+	process_changed();
 }
 
 void pd_account_lost_race(void)
 {
 	lost_races++;
-	changed(NULL);
+	process_changed();
 }
 
 void pd_account_object_made(void)
 {
 	objects++;
 	objects_made++;
-	changed(NULL);
+	process_changed();
 }
 
 void pd_account_object_gone(bool revoked)
 {
 	objects--;
 	objects_revoked += revoked;
-	changed(NULL);
+	process_changed();
 }
 
 static void add_object_kept(struct account *account, uint64_t bytes, bool kept)
@@ -151,17 +155,18 @@ static void add_object_kept(struct account *account, uint64_t bytes, bool kept)
 
 void pd_account_objects(struct pindown_region *region)
 {
-	struct account *own = account_of(region);
+	const struct pd_details *details = pd_details_of(region);
+	struct account *own;
 	bool kept =
 		pd_brief_of(region)->state == PD_KEPT && pd_objects_of[pd_region_number(region)];
 
-	if (kept == !!(pd_details_of(region)->flags & PD_REGION_OBJECTS))
+	if (kept == !!(details->flags & PD_REGION_OBJECTS))
 		return;
-	pd_region_set_flags(region, pd_details_of(region)->flags ^ PD_REGION_OBJECTS);
-	add_object_kept(&total, pd_details_of(region)->pin.length, kept);
+	own = changing(details->pin.device);
+	pd_region_set_flags(region, details->flags ^ PD_REGION_OBJECTS);
+	add_object_kept(&total, details->pin.length, kept);
 	if (own)
-		add_object_kept(own, pd_details_of(region)->pin.length, kept);
-	changed(region);
+		add_object_kept(own, details->pin.length, kept);
 }
 
 uint64_t pd_pinned_bytes(void)
@@ -178,7 +183,7 @@ void pd_stats_fork_child(void)
 {
 	memset(&total, 0, sizeof(total));
 	memset(devices, 0, sizeof(devices));
-	pd_untold = false;
+	pd_untold = untold_process = false;
 	untold_devices = 0;
 	pin_failures = lost_races = missed_invalidations = 0;
 	objects = objects_made = objects_revoked = 0;
@@ -259,7 +264,7 @@ static void fill_other_counters(struct pindown_stats *stats)
 	uint64_t misses = __atomic_load_n(&nobodys->misses, __ATOMIC_RELAXED);
 	uint64_t tag_checks = __atomic_load_n(&nobodys->tag_checks, __ATOMIC_RELAXED);
 
-	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
+	for (struct pd_thread *t = pd_live_counts_all() ? NULL : pd_threads(); t; t = t->next) {
 		/* Acquire: as in pd_counter_sum(); relaxed, as there: any number of late will do. */
 		const struct pd_counters *counters =
 			__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
@@ -281,16 +286,17 @@ static const char *told_backend;
 void pd_stats_tell(void)
 {
 	const char *backend = pd_backend_name(); /* one is chosen at the first pin */
-	struct pindown_stats *stats;
+	struct pindown_stats *stats = pd_live_begin();
 	uint64_t told = untold_devices;
+	bool process = untold_process;
 
-	pd_untold = false;
+	pd_untold = untold_process = false;
 	untold_devices = 0;
-	stats = pd_live_begin();
 	if (!stats)
 		return;
 	fill_account(stats, &total);
-	fill_process(stats);
+	if (process)
+		fill_process(stats);
 	fill_other_counters(stats);
 	if (backend != told_backend)
 		fill_backend(stats, backend);
@@ -309,7 +315,7 @@ void pd_stats_publish(void)
 	fill_settings(pd_live_begin());
 	pd_live_end();
 	told_backend = NULL;
-	pd_untold = true;
+	process_changed();
 }
 
 PD_EXPORT int pindown_stats(struct pindown_stats *stats, size_t size, int device)

@@ -122,7 +122,8 @@ bool pd_has_subscribers(void)
 	return __atomic_load_n(&subscribed, __ATOMIC_RELAXED) != 0;
 }
 
-void pd_tell_subscribers(const struct pindown_region *region, bool in_use)
+static void __attribute__((noinline))
+tell_subscribers(const struct pindown_region *region, bool in_use)
 {
 	struct pindown_invalidation what = {
 		.base = region->base,
@@ -133,10 +134,14 @@ void pd_tell_subscribers(const struct pindown_region *region, bool in_use)
 		.region = (struct pindown_region *)(uintptr_t)region,
 	};
 
-	if (!pd_has_subscribers())
-		return;
 	for (unsigned i = 0; i < MOST; i++)
 		call(i, &what);
+}
+
+void pd_tell_subscribers(const struct pindown_region *region, bool in_use)
+{
+	if (pd_has_subscribers())
+		tell_subscribers(region, in_use);
 }
 
 /* The child keeps its subscribers; callbacks that ran in other threads of the parent do not run

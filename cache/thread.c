@@ -19,12 +19,13 @@ __thread struct pd_thread *pd_self_tls __attribute__((tls_model("initial-exec"))
 static struct pd_thread first_records[4];
 static unsigned first_used;
 
+uint32_t pd_thread_records;
 static struct pd_thread *all; /* pushed to with compare-and-swap, never popped */
 static pthread_key_t at_thread_exit;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* Taken with acquire, given back with release: the next owner goes on from the counts of the last. */
 static uint32_t stripes_taken = 1u << PD_STRIPE_SHARED; /* one bit each */
-uint32_t pd_stripes_used = PD_STRIPE_SHARED + 1;
+uint32_t pd_stripes_first = PD_STRIPE_SHARED + 1, pd_stripes_used = PD_STRIPE_SHARED + 1;
 
 static void give_back_stripe(struct pd_thread *self)
 {
@@ -104,6 +105,7 @@ static struct pd_thread *new_record(void)
 	if (t == MAP_FAILED)
 		return NULL;
 link:
+	__atomic_fetch_add(&pd_thread_records, 1, __ATOMIC_RELAXED);
 	t->counters = &t->own_counters;
 	t->owned = 1;
 	t->next = pd_threads();
@@ -163,6 +165,13 @@ static void use_stripe(uint32_t stripe)
 	       !__atomic_compare_exchange_n(&pd_stripes_used, &used, stripe + 1, false,
 					    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 		;
+}
+
+/* As use_stripe(). */
+void pd_thread_use_shared_stripe(void)
+{
+	if (__atomic_load_n(&pd_stripes_first, __ATOMIC_RELAXED) != PD_STRIPE_SHARED)
+		__atomic_store_n(&pd_stripes_first, PD_STRIPE_SHARED, __ATOMIC_SEQ_CST);
 }
 
 void pd_thread_claim_stripe(struct pd_thread *self)

@@ -39,7 +39,8 @@ struct pd_guard_slot {
 #define PD_STRIPES	 8
 #define PD_STRIPE_SHARED 0 /* all other threads', with atomics */
 
-extern PD_HIDDEN uint32_t pd_stripes_used; /* from here on they have never been used */
+/* Those from the first one on, up to this, have ever been used. Most processes never use the shared one. */
+extern PD_HIDDEN uint32_t pd_stripes_first, pd_stripes_used;
 
 struct pd_trace_chunk;
 
@@ -80,8 +81,9 @@ static inline struct pd_thread *pd_self(void)
 	return __builtin_expect(self != 0, 1) ? self : pd_thread_attach();
 }
 
-/* The list of all records, for walking with ->next; safe without a lock. */
+/* The list of all records, for walking with ->next; safe without a lock. And how many there are, or will be. */
 struct pd_thread *pd_threads(void);
+extern PD_HIDDEN uint32_t pd_thread_records;
 
 /*
  * No other thread has a record. Sequentially consistent: one that this overlooks will see all that was
@@ -91,6 +93,9 @@ bool pd_thread_is_alone(void);
 
 /* Try, once in this thread's life, to get a stripe of hold counts that no other thread uses. */
 void pd_thread_claim_stripe(struct pd_thread *self);
+
+/* Before each hold in that one. */
+void pd_thread_use_shared_stripe(void);
 
 /* In a forked child: only this thread lives on. */
 void pd_thread_fork_child(void);

@@ -11,6 +11,7 @@
 #include "cache.h"
 #include "config.h"
 #include "events.h"
+#include "index.h"
 
 struct range {
 	uint64_t begin, end;
@@ -90,26 +91,27 @@ static void add_one(void)
 	pd_occupied_add(1);
 }
 
+/*
+ * Lock held. Is this region volatile from now on? Relaxed: pairs with pd_region_is_volatile(); for hits it is the
+ * state that says so, and that pairs with hold_if(). A hit under way may have read the other one: it began before we
+ * were called.
+ */
+static void set_volatile(uint32_t number, bool is_volatile)
+{
+	unsigned flags = pd_details[number].flags & ~PD_REGION_VOLATILE;
+
+	pd_region_set_flags(&pd_regions[number], flags | (is_volatile ? PD_REGION_VOLATILE : 0));
+	__atomic_store_n(&pd_briefs[number].state, pd_state_for(is_volatile), __ATOMIC_SEQ_CST);
+}
+
 /* Lock held. Regions that are there already are checked from now on. */
 static void check_from_now_on(uint64_t begin, uint64_t end)
 {
-	for (uint32_t n = pd_queues_first(); n; n = pd_queues_next(n)) {
-		struct pindown_region *region = &pd_regions[n];
+	uint32_t number;
 
-		if (!pd_region_overlaps(region, begin, end))
-			continue;
-		/*
-		 * Relaxed: pairs with pd_region_is_volatile(); for hits it is the state that says
-		 * so.
-		 */
-		__atomic_fetch_or(&pd_details_of(region)->flags, PD_REGION_VOLATILE,
-				  __ATOMIC_RELAXED);
-		/*
-		 * Pairs with hold_if(). A hit under way may have read the other one: it began
-		 * before we were called.
-		 */
-		__atomic_store_n(&pd_brief_of(region)->state, pd_state_for(true), __ATOMIC_SEQ_CST);
-	}
+	for (uint64_t at = begin; (number = pd_index_next(&at, end)) != 0;
+	     at = pd_regions[number].end)
+		set_volatile(number, true);
 }
 
 void pd_volatile(uint64_t addr, uint64_t length)
@@ -119,6 +121,7 @@ void pd_volatile(uint64_t addr, uint64_t length)
 
 	pd_lock();
 	if (end > addr && !lies_in_one(addr, end)) {
+		pd_volatile_forget(addr, end); /* or what is volatile again would be there twice */
 		range = room_for_one();
 		if (range) {
 			*range = (struct range){addr, end};
@@ -167,45 +170,28 @@ static void cut(struct range *range, uint64_t begin, uint64_t end)
 	}
 }
 
-void pd_volatile_forget(uint64_t begin, uint64_t end)
+bool pd_volatile_forget(uint64_t begin, uint64_t end)
 {
-	/* Downwards: what drop() and cut() move to another place has been looked at, or needn't be.
-	 */
+	bool any = false;
+
+	/* Downwards: what drop() and cut() move to another place has been looked at, or needn't be. */
 	for (uint32_t i = count; i-- > 0;)
-		if (is_in(&ranges[i], begin, end))
+		if (is_in(&ranges[i], begin, end)) {
 			cut(&ranges[i], begin, end);
+			any = true;
+		}
+	return any;
 }
 
-/* Lock held. Regions that lie in no volatile range any more need no check. */
-static void trust_from_now_on(uint64_t begin, uint64_t end)
+void pd_volatile_trust(uint64_t begin, uint64_t end)
 {
-	for (uint32_t n = pd_queues_first(); n; n = pd_queues_next(n)) {
-		struct pindown_region *region = &pd_regions[n];
+	uint32_t number;
 
-		if (!(pd_details_of(region)->flags & PD_REGION_VOLATILE) ||
-		    !pd_region_overlaps(region, begin, end) ||
-		    pd_is_volatile(region->base, region->end))
-			continue;
-		/* As in check_from_now_on(). */
-		__atomic_fetch_and(&pd_details_of(region)->flags, (uint16_t)~PD_REGION_VOLATILE,
-				   __ATOMIC_RELAXED);
-		__atomic_store_n(&pd_brief_of(region)->state, pd_state_for(false),
-				 __ATOMIC_SEQ_CST);
-	}
-}
-
-/* Up to now frees may have gone unseen: what is not true any more must not be trusted. */
-void pd_trusted(uint64_t addr, uint64_t length)
-{
-	uint64_t end = addr + (length ? length : 1);
-	int saved = errno;
-
-	pd_drop_changed(addr, end);
-	errno = saved;
-	pd_lock();
-	pd_volatile_forget(addr, end);
-	trust_from_now_on(addr, end);
-	pd_unlock();
+	for (uint64_t at = begin; (number = pd_index_next(&at, end)) != 0;
+	     at = pd_regions[number].end)
+		if (pd_region_is_volatile(&pd_regions[number]) &&
+		    !pd_is_volatile(pd_regions[number].base, pd_regions[number].end))
+			set_volatile(number, false);
 }
 
 void pd_volatile_fork_child(void)

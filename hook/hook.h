@@ -98,9 +98,6 @@ void *pd_stub_dlvsym(void *, const char *, const char *);
 void *pd_stub_dlopen(const char *, int);
 int pd_stub_dlclose(void *);
 
-/* A function of the C library, past every interposer; NULL when it has none of that name. */
-void *pd_libc_function(const char *name);
-
 /* Is the driver loaded? From then on it stays. */
 bool pd_libcuda(void);
 bool pd_in_libcuda(const void *address);

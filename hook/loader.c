@@ -21,10 +21,11 @@ static bool is_libc(const char *soname)
 }
 
 /*
+ * A function of the C library, past every interposer; NULL when it has none of that name.
  * The loader's list is read without its lock. Both libraries came with the program, or with us, and are
  * never unloaded; what is loaded later is appended behind them.
  */
-void *pd_libc_function(const char *name)
+static void *libc_function(const char *name)
 {
 	for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
 		struct pd_elf object;
@@ -56,7 +57,7 @@ static void *next(dlvsym_function *look, const char *name)
 
 	if (!found && look)
 		found = look(RTLD_NEXT, name, OLD_VERSION);
-	return found ? found : pd_libc_function(name);
+	return found ? found : libc_function(name);
 }
 
 /* Threads that come here at once find the same. */
@@ -69,7 +70,7 @@ const struct pd_loader *pd_loader(void)
 	/* Acquire pairs with the release below: with it the four are there. */
 	if (__builtin_expect(__atomic_load_n(&ready, __ATOMIC_ACQUIRE), 1))
 		return &loader;
-	look = (dlvsym_function *)pd_libc_function("dlvsym");
+	look = (dlvsym_function *)libc_function("dlvsym");
 	__atomic_store_n((void **)&loader.dlsym, next(look, "dlsym"), __ATOMIC_RELAXED);
 	__atomic_store_n((void **)&loader.dlvsym, next(look, "dlvsym"), __ATOMIC_RELAXED);
 	__atomic_store_n((void **)&loader.dlopen, next(look, "dlopen"), __ATOMIC_RELAXED);

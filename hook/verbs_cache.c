@@ -22,9 +22,10 @@
 #define ROUND 0xfffull
 
 /* What the kernel takes for a dma-buf; other optional flags are left out, others leave it to ibv_reg_mr. */
-#define DMABUF_ACCESS                                                                \
+#define RIGHTS                                                                       \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
-	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_RELAXED_ORDERING)
+	 IBV_ACCESS_REMOTE_ATOMIC)
+#define DMABUF_ACCESS (RIGHTS | IBV_ACCESS_RELAXED_ORDERING)
 
 /* create's answer when the region has no descriptor to give. */
 #define NO_DESCRIPTOR ENODATA
@@ -45,9 +46,6 @@ static bool is_for_good(int error)
 #define KEY_FIRST   8
 #define KEY_COUNT   36
 #define KEY_MOST    ((1ull << 28) - 1) /* pages: 1 TiB */
-#define KEY_ACCESSES                                                                 \
-	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
-	 IBV_ACCESS_REMOTE_ATOMIC)
 
 struct part {
 	uint64_t first, count; /* pages from the start of what is pinned */
@@ -55,7 +53,7 @@ struct part {
 
 static struct pindown_key key_of(const struct pd_registration *what, struct part part)
 {
-	uint64_t access = what->access & KEY_ACCESSES;
+	uint64_t access = what->access & RIGHTS;
 
 	if (what->access & IBV_ACCESS_RELAXED_ORDERING)
 		access |= KEY_RELAXED;
@@ -68,7 +66,7 @@ static struct pindown_key key_of(const struct pd_registration *what, struct part
 
 static int access_of(const struct pindown_key *key)
 {
-	return (int)(key->word[0] & KEY_ACCESSES) |
+	return (int)(key->word[0] & RIGHTS) |
 	       (key->word[0] & KEY_RELAXED ? IBV_ACCESS_RELAXED_ORDERING : 0);
 }
 

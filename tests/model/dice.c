@@ -213,7 +213,7 @@ struct op next_op(void)
 	if (what < 930)
 		return with_range(OP_VOLATILE);
 	if (what < 940)
-		return with_range(OP_TRUSTED);
+		return with_range(OP_ALLOCATED_PART);
 	if (what < 948)
 		return some_budget();
 	if (what < 954)

@@ -45,6 +45,10 @@ static void tell_of_allocation(uint64_t base, uint64_t end)
 	expect_end_of_changed(base, end);
 	pd_allocated(base, end - base);
 	volatile_cut(base, end);
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && regions[i]->base < end && base < regions[i]->end &&
+		    !volatile_any(regions[i]->base, regions[i]->end))
+			regions[i]->is_volatile = false;
 }
 
 static bool is_owner(enum kind kind, uint32_t owner)
@@ -237,17 +241,12 @@ static void op_volatile(const uint32_t n[])
 	pd_volatile(begin, n[2]);
 }
 
-static void op_trusted(const uint32_t n[])
+/* n: place, offset, length: whatever is there. */
+static void op_allocated_part(const uint32_t n[])
 {
-	uint64_t begin = place_base(n[0]) + n[1], end = begin + (n[2] ? n[2] : 1);
+	uint64_t begin = place_base(n[0]) + n[1];
 
-	expect_end_of_changed(begin, end);
-	pd_trusted(begin, n[2]);
-	volatile_cut(begin, end);
-	for (unsigned i = 0; i < region_count; i++)
-		if (regions[i]->live && regions[i]->base < end && begin < regions[i]->end &&
-		    !volatile_any(regions[i]->base, regions[i]->end))
-			regions[i]->is_volatile = false;
+	tell_of_allocation(begin, begin + (n[2] ? n[2] : 1));
 }
 
 /* n: 0: everything; else a pool. */
@@ -392,7 +391,7 @@ const struct op_kind op_kinds[OP_CODES] = {
 	[OP_INVALIDATE_CONTEXT] = {"invalidate-context", {"context"}, op_invalidate_context},
 	[OP_FLUSH] = {"flush", {0}, op_flush},
 	[OP_VOLATILE] = {"volatile", {"place", "offset", "length"}, op_volatile},
-	[OP_TRUSTED] = {"trusted", {"place", "offset", "length"}, op_trusted},
+	[OP_ALLOCATED_PART] = {"allocated-part", {"place", "offset", "length"}, op_allocated_part},
 	[OP_RECHECK] = {"recheck", {"pool"}, op_recheck},
 	[OP_BUDGET] = {"budget", {"regions", "kib"}, op_budget},
 	[OP_SPACE] = {"pin-space", {"device", "kib"}, op_space},

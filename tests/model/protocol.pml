@@ -268,7 +268,7 @@ inline put(p, record, id, sum) {
 		:: state[record] == KEPT && sum == 0 ->
 #endif
 			state[record] = DYING;
-			/* pd_unpin_kept(), which takes the lock anew; nobody else can have it meanwhile */
+			/* pd_region_take_kept(): under the same lock, or a free would not wait for the unpin */
 			dying++;
 			unsettled++;
 			release_lock;

@@ -333,7 +333,7 @@ START_TEST(trusted_memory_is_no_longer_checked)
 	pd_volatile(BASE, MIB(2));
 	get_and_put(BASE, 1);
 	ck_assert_uint_eq(stats().tag_checks, 1);
-	pd_trusted(BASE, MIB(2));
+	pd_allocated(BASE, MIB(2));
 	unsigned before = fake_count(FAKE_CALLS);
 	pindown_region *region = must_get(BASE, 1);
 	ck_assert_int_eq(pindown_region_is_volatile(region), 0);
@@ -355,7 +355,7 @@ START_TEST(trusted_memory_is_compared_first)
 	get_and_put(BASE, 1);
 	ck_assert_int_eq(fake_free(BASE), FAKE_SUCCESS);
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
-	pd_trusted(BASE, MIB(2));
+	pd_allocated(BASE, MIB(2));
 	ck_assert(!is_cached(BASE, 1));
 	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
 	get_and_put(BASE, 1);
@@ -370,7 +370,7 @@ START_TEST(trust_in_a_part_leaves_the_rest_volatile)
 	pd_volatile(BASE, MIB(8));
 	for (unsigned i = 0; i < 4; i++)
 		fake_alloc(BASE + MIB(2) * i, MIB(2), FAKE_LINEAR);
-	pd_trusted(BASE + MIB(2), MIB(2));
+	pd_allocated(BASE + MIB(2), MIB(2));
 	pd_allocated(BASE + MIB(6), MIB(1));
 	for (unsigned i = 0; i < 4; i++)
 		get_and_put(BASE + MIB(2) * i, 1);
@@ -380,6 +380,24 @@ START_TEST(trust_in_a_part_leaves_the_rest_volatile)
 		pindown_put(region);
 	}
 	ck_assert_uint_eq(stats().tag_checks, 3);
+}
+END_TEST
+
+/* A pool's memory comes and goes, in part, for days. It must not fill the list, or all memory would be volatile. */
+START_TEST(memory_that_is_volatile_again_takes_no_more_room)
+{
+	for (unsigned i = 0; i < 6000; i++) {
+		pd_volatile(BASE, MIB(2));
+		pd_allocated(BASE, PAGE);
+	}
+	fake_alloc(BASE + MIB(2), PAGE, FAKE_LINEAR);
+	get_and_put(BASE + MIB(2), 1);
+	get_and_put(BASE + MIB(2), 1);
+	ck_assert_uint_eq(stats().tag_checks, 0);
+	fake_alloc(BASE + PAGE, PAGE, FAKE_LINEAR);
+	get_and_put(BASE + PAGE, 1);
+	get_and_put(BASE + PAGE, 1);
+	ck_assert_uint_eq(stats().tag_checks, 1);
 }
 END_TEST
 
@@ -545,6 +563,7 @@ int main(void)
 	tcase_add_test(tc, trusted_memory_is_no_longer_checked);
 	tcase_add_test(tc, trusted_memory_is_compared_first);
 	tcase_add_test(tc, trust_in_a_part_leaves_the_rest_volatile);
+	tcase_add_test(tc, memory_that_is_volatile_again_takes_no_more_room);
 	tcase_add_test(tc, many_volatile_ranges);
 	tc = cache_case(suite, "frees that went round us");
 	tcase_add_test(tc, an_allocation_where_a_region_lives_shows_a_missed_free);

@@ -39,7 +39,8 @@ static struct slot {
 	pthread_mutex_t owner; /* of the one that allocates and frees; never held by gets */
 	uint64_t base, size;
 	enum fake_kind kind;
-	bool is_volatile;  /* then it may be freed unseen */
+	uint64_t
+		trusted; /* so many bytes from the base are not volatile, as the cache has been told */
 	bool was_volatile; /* ... when a get began that may be under way still */
 	uint64_t asking;   /* gets under way */
 	uint64_t users;	   /* gets begun and not yet put */
@@ -191,6 +192,12 @@ static uint64_t forks_begun, forks_ended;
 
 static bool every_hit_is_compared; /* PINDOWN_VERIFY=always */
 
+/* Under the slot's lock. Then its memory may be freed unseen. */
+static bool is_volatile(const struct slot *slot)
+{
+	return slot->trusted < slot->size;
+}
+
 /*
  * Under the slot's lock. A hit in volatile memory is held while it is compared, and need not return with it:
  * also one that began just before the memory was to be trusted again.
@@ -199,7 +206,7 @@ static bool may_be_compared(struct slot *slot)
 {
 	bool asked = __atomic_load_n(&slot->asking, __ATOMIC_SEQ_CST) != 0;
 
-	if (!slot->is_volatile && !asked)
+	if (!is_volatile(slot) && !asked)
 		slot->was_volatile = false;
 	return slot->was_volatile || (every_hit_is_compared && asked);
 }
@@ -251,13 +258,16 @@ static void begin_slot(struct player *player, struct slot *slot, bool seen)
 
 	slot->kind = kinds[roll(player, 4)];
 	slot->size = slot->kind == FAKE_VMM ? MIB(2) : KIB(64) << roll(player, 4);
+	/* It may be longer than what was there before: until the cache is told, another thread's pin of it is checked. */
+	slot->was_volatile |= is_volatile(slot);
 	fake_alloc_in(slot->base, slot->size, slot->kind,
 		      slot->kind == FAKE_LINEAR ? context_of(slot) : NULL, 0,
 		      slot->kind == FAKE_POOL ? (void *)0xb0 : NULL);
 	if (!seen)
 		return;
 	pd_allocated(slot->base, slot->size);
-	slot->is_volatile = false;
+	if (is_volatile(slot))
+		slot->trusted = slot->size;
 }
 
 /* In place of what was there; the address is used again at once, as the real driver does. */
@@ -282,12 +292,13 @@ static void play_unseen(struct player *player)
 	if (pthread_mutex_trylock(&slot->owner))
 		return;
 	id = fake_id(slot->base);
-	if (!slot->is_volatile) {
+	if (!is_volatile(slot)) {
 		pd_volatile(slot->base, MIB(2));
-		slot->is_volatile = slot->was_volatile = true;
+		slot->trusted = 0;
+		slot->was_volatile = true;
 	} else if (roll(player, 4) == 0) {
-		pd_trusted(slot->base, MIB(2));
-		slot->is_volatile = false;
+		pd_allocated(slot->base, MIB(2));
+		slot->trusted = MIB(2);
 	} else if (id) {
 		/* Until then the driver says that it lives, and a hit believes that. */
 		ck_assert_int_eq(fake_free(slot->base), FAKE_SUCCESS);
@@ -469,7 +480,8 @@ static void run(unsigned threads)
 	printf("%u threads, STRESS_SEED=0x%" PRIx64 "\n", threads, seed);
 	fflush(stdout);
 	for (unsigned i = 0; i < SLOTS; i++) {
-		slots[i] = (struct slot){.base = BASE + MIB(2) * i, .size = KIB(64)};
+		slots[i] = (struct slot){
+			.base = BASE + MIB(2) * i, .size = KIB(64), .trusted = MIB(2)};
 		pthread_mutex_init(&slots[i].owner, NULL);
 		fake_alloc_in(slots[i].base, slots[i].size, FAKE_LINEAR, context_of(&slots[i]), 0,
 			      NULL);

@@ -9,6 +9,7 @@
 
 #include "asym.h"
 #include "cache_test.h"
+#include "thread.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
 
@@ -95,6 +96,42 @@ START_TEST(two_hundred_threads_hold_one_region)
 		worker_join(&workers[i]);
 	ck_assert_uint_eq(fake_open_exports(), 0);
 	ck_assert_uint_eq(stats().hits + stats().misses, MANY);
+}
+END_TEST
+
+static struct gate all_have_put, may_go;
+
+static void hold_another_and_stay(void *arg)
+{
+	(void)arg;
+	get_and_put(AT(1), 1);
+	gate_open(&all_have_put);
+	gate_wait(&may_go);
+}
+
+/* The only hold is by a thread that came when all stripes were taken. */
+START_TEST(one_thread_too_many_for_a_stripe_of_its_own_holds_a_region)
+{
+	static struct worker workers[PD_STRIPES];
+	pindown_region *region;
+
+	gate_init(&all_have_put);
+	gate_init(&may_go);
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
+	for (unsigned i = 0; i < PD_STRIPES; i++) {
+		worker_start(&workers[i], hold_another_and_stay, NULL);
+		gate_wait(&all_have_put);
+	}
+	in_other_thread(hold_and_leave, &region);
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+	ck_assert_uint_eq(stats().kept_regions, 1);
+	in_other_thread(put_it, region);
+	ck_assert_uint_eq(stats().kept_regions, 0);
+	for (unsigned i = 0; i < PD_STRIPES; i++)
+		gate_open(&may_go);
+	for (unsigned i = 0; i < PD_STRIPES; i++)
+		worker_join(&workers[i]);
 }
 END_TEST
 
@@ -416,6 +453,7 @@ int main(void)
 	tcase_add_test(tc, a_put_may_come_from_another_thread);
 	tcase_add_test(tc, holds_of_threads_that_are_gone);
 	tcase_add_test(tc, two_hundred_threads_hold_one_region);
+	tcase_add_test(tc, one_thread_too_many_for_a_stripe_of_its_own_holds_a_region);
 	tcase_add_test(tc, a_thread_dies_with_a_hold);
 	tcase_add_test(tc, a_thread_dies_in_a_free);
 	tcase_add_test(tc, a_dying_threads_destructor_uses_the_cache);

@@ -76,7 +76,13 @@
 	W(END_UNPINNING, END_WAITING, "the same, and the free waits")                              \
 	W(END_UNPINNED, END_WAITING, "unpinned, not yet said so; the free waits")                  \
 	W(END_LETTING_GO, END_WAITING, "in use and told, its own hold not dropped; a free waits")  \
-	W(EVICT_MARKED, FREE_GUARDED, "to be evicted; a free begins")
+	W(EVICT_MARKED, FREE_GUARDED, "to be evicted; a free begins")                              \
+	/* new memory where some may have been freed unseen */                                     \
+	W(ALLOC_BEGUN, PIN_SETTLED, "new memory, not told of yet; it is pinned already")           \
+	W(ALLOC_FORGOTTEN, HIT_FOUND, "hits are not to be compared; one finds what may be dead")   \
+	W(ALLOC_FORGOTTEN, PIN_SETTLED, "the same; a pin gets into the index")                     \
+	W(ALLOC_COMPARED, HIT_FOUND, "what is dead is gone; a hit of what is still checked")       \
+	W(PIN_SAME, ALLOC_FORGOTTEN, "the id was the same; new memory is in its place")
 
 static struct window {
 	enum pd_point first, second;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * PROGRAM gets|frees|ranges|pending|memory REGIONS PATTERN: the workloads, on the cache that the
+ * PROGRAM gets|frees|ranges|pending|churn|memory|counted REGIONS PATTERN: the workloads, on the cache that the
  * program is linked with (peer.h). PATTERN says where regions lie and how they are chosen: dense (side by
  * side, at random), stride (2 MiB apart, at random), zipf (side by side, few of them most of the time).
  *
@@ -342,13 +342,46 @@ static void memory(void)
 		    ((double)after - (double)before) / count);
 }
 
+/* ---- for a counter of instructions --------------------------------------------------------- */
+
+/* These calls alone are counted: tests/bench/counts, by their names. */
+static void __attribute__((noinline)) hits_counted(const uint32_t *order)
+{
+	peer_gets(&regions, order, batch);
+}
+
+static void __attribute__((noinline)) frees_counted(const uint32_t *order)
+{
+	peer_gets_and_frees(&regions, order, batch);
+}
+
+/* Prints how many gets each of them has made. */
+static void counted(void)
+{
+	uint32_t *hits, *frees;
+
+	batch = 1 << 16;
+	register_all();
+	hits = make_order(0, 1, 0, 1);
+	peer_gets(&regions, hits, batch);
+	hits_counted(hits);
+	if (peer_has_frees) {
+		frees = make_order(0, 1, 1000, 2);
+		peer_gets_and_frees(&regions, frees, batch);
+		frees_counted(frees);
+		free(frees);
+	}
+	free(hits);
+	print_value("gets", 1, (double)batch);
+}
+
 /* ---- main --------------------------------------------------------------------------------- */
 
 static const struct {
 	const char *name;
 	void (*run)(void);
-} workloads[] = {{"gets", gets},       {"frees", frees},    {"ranges", ranges},
-		 {"pending", pending}, {"churn", churning}, {"memory", memory}};
+} workloads[] = {{"gets", gets},      {"frees", frees},	  {"ranges", ranges},  {"pending", pending},
+		 {"churn", churning}, {"memory", memory}, {"counted", counted}};
 
 int main(int argc, char **argv)
 {
@@ -357,7 +390,7 @@ int main(int argc, char **argv)
 	if (!count || (strcmp(pattern, "dense") != 0 && strcmp(pattern, "stride") != 0 &&
 		       strcmp(pattern, "zipf") != 0)) {
 		fprintf(stderr,
-			"usage: %s gets|frees|ranges|pending|churn|memory REGIONS "
+			"usage: %s gets|frees|ranges|pending|churn|memory|counted REGIONS "
 			"dense|stride|zipf\n",
 			argv[0]);
 		return 2;

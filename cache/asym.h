@@ -116,6 +116,19 @@ static inline void pd_store_late(uint32_t *where, uint32_t value)
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
+/*
+ * The same of a count that this thread alone changes, so a plain addition will do. As one instruction, which compilers
+ * don't make of an atomic load and an atomic store: it is a tenth of a hit.
+ */
+static inline void pd_add_late(uint32_t *where, uint32_t change)
+{
+#if PD_CAN_ASYM && defined(__x86_64__)
+	__asm__ volatile("addl %1, %0" : "+m"(*where) : "ri"(change) : "cc", "memory");
+#else
+	pd_store_late(where, __atomic_load_n(where, __ATOMIC_RELAXED) + change);
+#endif
+}
+
 static inline void pd_fence(void)
 {
 	if (pd_each_pays())

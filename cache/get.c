@@ -49,7 +49,7 @@ hold_if(struct pd_thread *self, bool quick, uint32_t number, const struct pd_bri
 	/* Acquire pairs with the release in pin.c: of a live region pages, base and end are its own. */
 	*state = __atomic_load_n(&brief->state, __ATOMIC_SEQ_CST);
 	if (quick)
-		ok = *state == PD_LIVE && has_pages(brief, addr, length);
+		ok = likely(*state == PD_LIVE) && likely(has_pages(brief, addr, length));
 	else
 		ok = pd_state_is_live(*state) &&
 		     pd_region_holds(&pd_regions[number], addr, length) &&
@@ -261,6 +261,7 @@ PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct p
 	if (pd_tracing(PD_EV_HIT))
 		return get_held(&pd_regions[number], state, addr, length, flags, out);
 	pd_touch(brief);
+
 	pd_count(&self->counters->hits);
 	*out = &pd_regions[number];
 	return PINDOWN_OK;

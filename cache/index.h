@@ -101,7 +101,7 @@ static inline uint32_t pd_index_peek(uint64_t addr)
 	struct pd_mid *mid;
 	uintptr_t slot;
 
-	if (__builtin_expect(addr >= PD_ADDRESS_LIMIT, 0))
+	if (__builtin_expect(addr >> PD_MID_SHIFT >= 1 << PD_ROOT_BITS, 0))
 		return 0;
 	mid = pd_index_mid(addr);
 	if (__builtin_expect(!mid, 0))

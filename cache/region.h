@@ -184,7 +184,7 @@ void pd_hold_shared(uint32_t *const *counts, struct pd_thread *self, uint32_t nu
 /* In counts where only this thread writes. */
 static inline void pd_hold_own(uint32_t *holds, uint32_t number, uint32_t change)
 {
-	pd_store_late(&holds[number], __atomic_load_n(&holds[number], __ATOMIC_RELAXED) + change);
+	pd_add_late(&holds[number], change);
 }
 
 static inline void pd_hold(struct pd_thread *self, uint32_t number, uint32_t change)

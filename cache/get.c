@@ -269,7 +269,8 @@ PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct p
 
 /*
  * The region was no longer live when its hold was dropped. If it was the last one, unpinning is
- * left to us; two who both think so are told apart under the lock.
+ * left to us; two who both think so are told apart under the lock. Another region may have the record by now: then
+ * it is that which is looked at, and if its last hold has just gone, its own put finds that we were faster.
  */
 static void __attribute__((noinline)) put_slow(uint32_t number)
 {

@@ -88,7 +88,8 @@ int pindown_get(uint64_t addr, size_t length, unsigned flags, pindown_region **r
 
 /*
  * Drop one hold. The region stays pinned for its next use; if its memory has been freed meanwhile,
- * the last put unpins it. NULL is ignored. After fork() a child's put of a parent's region is
+ * the last put unpins it, or leaves that to another thread's put that does so just then: a free that begins now waits
+ * for it either way. NULL is ignored. After fork() a child's put of a parent's region is
  * ignored: the child holds no pin.
  */
 void pindown_put(pindown_region *region);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Races at every single instruction of a hit and of a put; see stepping.h. */
 #define _GNU_SOURCE
-#include "region.h"
+#include "cache.h"
 #include "steps_test.h"
 
 /* ---- a hit against a free ---- */
@@ -233,6 +233,57 @@ START_TEST(the_last_put_of_a_kept_region_against_a_free)
 }
 END_TEST
 
+/*
+ * A put that comes late for the lock finds another region in its record. If that was held until a moment ago, and its put
+ * is not at the lock yet either, the late one unpins it; just one of the two does.
+ */
+static pindown_region *second; /* in the same record or not */
+static uint64_t second_id;
+static unsigned taken_by_late_put;
+
+static void other_ends_one_more(void)
+{
+	other_puts();
+	fake_alloc(AT(1), PAGE, FAKE_LINEAR);
+	second_id = fake_id(AT(1));
+	second = must_get(AT(1), 1);
+	ck_assert_int_eq(pindown_invalidate(AT(1), PAGE), 1);
+	pd_hold(pd_self_or_anonymous(), pd_region_number(second), -1u); /* so far its put comes */
+}
+
+static void check_late_put(void)
+{
+	uint32_t number = pd_region_number(second);
+	bool last;
+
+	if (!race_met()) {
+		other_puts();
+		assert_all_gone();
+		return;
+	}
+	pd_lock();
+	last = pd_region_take_kept(number);
+	pd_unlock();
+	if (last)
+		pd_unpin_kept(number);
+	else
+		taken_by_late_put++;
+	ck_assert(last || second == region);
+	ck_assert_uint_eq(fake_open_exports_of(second_id), 0);
+	ck_assert_int_eq(fake_free(AT(1)), FAKE_SUCCESS);
+	assert_all_gone();
+}
+
+START_TEST(a_late_put_and_another_region_in_its_record)
+{
+	static const struct race race = {one_kept_region_with_two_holds, stepped_put,
+					 other_ends_one_more, check_late_put};
+
+	run_race("late put against another region's", &race, 4 * TURNS);
+	ck_assert_uint_gt(taken_by_late_put, 0);
+}
+END_TEST
+
 static void other_gets_and_puts(void)
 {
 	get_and_put(AT(0), 1);
@@ -268,6 +319,7 @@ int main(void)
 	tcase_add_test(tc, a_put_against_a_free);
 	tcase_add_test(tc, the_last_two_puts_of_a_kept_region);
 	tcase_add_test(tc, the_last_put_of_a_kept_region_against_a_free);
+	tcase_add_test(tc, a_late_put_and_another_region_in_its_record);
 	tcase_add_test(tc, a_put_against_a_hit);
 	return run_stepped_suite(suite);
 }

@@ -108,7 +108,9 @@ struct player {
 		uint64_t id;
 	} held[DEEPEST];
 	unsigned depth;
+	pindown_region *putting; /* just now */
 };
+static struct player players[MOST_THREADS];
 
 static uint32_t roll(struct player *player, uint32_t sides)
 {
@@ -136,7 +138,9 @@ static void put_one(struct player *player)
 	unsigned at = roll(player, player->depth);
 	struct slot *slot = player->held[at].slot;
 	assert_holds(player->held[at].region, player->held[at].id);
+	__atomic_store_n(&player->putting, player->held[at].region, __ATOMIC_SEQ_CST);
 	pindown_put(player->held[at].region);
+	__atomic_store_n(&player->putting, NULL, __ATOMIC_SEQ_CST);
 	player->held[at] = player->held[--player->depth];
 	__atomic_sub_fetch(&slot->users, 1, __ATOMIC_SEQ_CST);
 }
@@ -211,13 +215,32 @@ static bool may_be_compared(struct slot *slot)
 	return slot->was_volatile || (every_hit_is_compared && asked);
 }
 
+/*
+ * A put of what had this record before may come late, and find the region that has it now when that was used until a
+ * moment ago: then it unpins that, and the put of the last user has returned already. A free that begins
+ * later waits for it.
+ */
+static bool is_unpinned_by_a_late_put(uint64_t id)
+{
+	bool any = false;
+
+	pd_lock();
+	for (unsigned i = 0; i < MOST_THREADS; i++) {
+		pindown_region *region = __atomic_load_n(&players[i].putting, __ATOMIC_SEQ_CST);
+
+		any |= region && pindown_region_buffer_id(region) == id;
+	}
+	pd_unlock();
+	return any;
+}
+
 static void look_if_idle_is_unpinned(struct slot *slot, uint64_t id)
 {
 	uint64_t forks = __atomic_load_n(&forks_ended, __ATOMIC_SEQ_CST);
 	uint64_t returned = __atomic_load_n(&slot->returned, __ATOMIC_SEQ_CST);
 
 	if (!id || may_be_compared(slot) || __atomic_load_n(&slot->users, __ATOMIC_SEQ_CST) != 0 ||
-	    fake_open_exports_of(id) == 0)
+	    is_unpinned_by_a_late_put(id) || fake_open_exports_of(id) == 0)
 		return;
 	if (__atomic_load_n(&forks_begun, __ATOMIC_SEQ_CST) != forks)
 		return;
@@ -430,8 +453,6 @@ static const struct pd_asym_limits payers[] = {{64, 256}, {0, 256}, {~0u, ~0u}, 
 
 static void play_once(unsigned threads, uint64_t seed, unsigned ops)
 {
-	static struct player players[MOST_THREADS];
-
 	for (unsigned i = 0; i < threads; i++) {
 		players[i] = (struct player){.random = seed ^ (0x9e3779b97f4a7c15u * (i + 1)),
 					     .ops = ops};

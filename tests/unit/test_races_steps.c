@@ -311,6 +311,8 @@ int main(void)
 	Suite *suite = suite_create("races: single instructions of hits and puts");
 	TCase *tc = cache_case(suite, "single instructions");
 
+	/* Thousands of turns, in each of which a thread is waited for to fall asleep. */
+	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, a_hit_against_a_free);
 	tcase_add_test(tc, a_hit_against_a_record_used_again);
 	tcase_add_test(tc, a_hit_against_a_range_becoming_volatile);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Races at every single instruction of an attach and of a detach; see stepping.h. */
 #define _GNU_SOURCE
+#include <sched.h>
 #include <string.h>
 
 #include "objects_test.h"
@@ -290,14 +291,17 @@ static void let_it_die(void)
 {
 	if (!dies)
 		return;
-	dies = false;
 	gate_open(&go_on);
 	worker_join(&ender);
+	dies = false;
 }
 
+/* Awake: who stops the first thread would take a sleep of this one for waiting for the first. */
 static void other_gives_its_record_to_another_region(void)
 {
-	let_it_die();
+	gate_open(&go_on);
+	while (!worker_is_done(&ender))
+		sched_yield();
 	attach_and_detach(consumer, AT(1), KEY(PD + 2, 1));
 }
 

@@ -453,11 +453,12 @@ static const struct pd_asym_limits payers[] = {{64, 256}, {0, 256}, {~0u, ~0u}, 
 
 static void play_once(unsigned threads, uint64_t seed, unsigned ops)
 {
-	for (unsigned i = 0; i < threads; i++) {
+	/* All of them first: each looks at the others. */
+	for (unsigned i = 0; i < threads; i++)
 		players[i] = (struct player){.random = seed ^ (0x9e3779b97f4a7c15u * (i + 1)),
 					     .ops = ops};
+	for (unsigned i = 0; i < threads; i++)
 		worker_start(&players[i].worker, play, &players[i]);
-	}
 	for (unsigned i = 0; i < threads; i++)
 		worker_join(&players[i].worker);
 	assert_no_suspicion();

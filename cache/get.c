@@ -261,7 +261,6 @@ PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct p
 	if (pd_tracing(PD_EV_HIT))
 		return get_held(&pd_regions[number], state, addr, length, flags, out);
 	pd_touch(brief);
-
 	pd_count(&self->counters->hits);
 	*out = &pd_regions[number];
 	return PINDOWN_OK;

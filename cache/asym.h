@@ -118,7 +118,7 @@ static inline void pd_store_late(uint32_t *where, uint32_t value)
 
 /*
  * The same of a count that this thread alone changes, so a plain addition will do. As one instruction, which compilers
- * don't make of an atomic load and an atomic store: it is a tenth of a hit.
+ * don't make of an atomic load and an atomic store: they make four.
  */
 static inline void pd_add_late(uint32_t *where, uint32_t change)
 {

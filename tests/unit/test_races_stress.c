@@ -8,6 +8,8 @@
  * Built a second time with -DPD_POINTS, as test_races_windows, threads are held up between any two steps,
  * and go on until each race window has been entered (windows.h).
  *
+ * Then it also tells what led to a failure: the last steps of all threads about that memory.
+ *
  * STRESS_SEED repeats a run's choices (not its interleaving); STRESS_OPS makes it longer.
  */
 #define _GNU_SOURCE
@@ -19,6 +21,7 @@
 
 #include "asym.h"
 #include "fork_test.h"
+#include "region.h"
 #ifdef PD_POINTS
 #include "windows.h"
 #endif
@@ -28,6 +31,17 @@
 #define DEEPEST	     4 /* regions that one thread holds at once */
 #define MOST_IDS     (1u << 22)
 #define CONTEXTS     3 /* the slots' turn by turn */
+
+/* Without points it would tell little. */
+static uint64_t note(const char *what, uint64_t addr, uint64_t number)
+{
+#ifdef PD_POINTS
+	return windows_note(what, addr, number);
+#else
+	(void)what, (void)addr, (void)number;
+	return 0;
+#endif
+}
 
 /* ---- the oracle ---- */
 
@@ -78,22 +92,37 @@ static void assert_not_stale(const pindown_region *region, uint64_t began, uint6
  * already: then it will return with it, and that is its excuse. (Not in volatile memory: see
  * may_be_compared().)
  */
-enum suspicion { NONE, SUSPECT = 1, EXCUSED = 2 };
-static uint8_t suspicions[MOST_IDS];
+enum { SUSPECT = 1, EXCUSED = 2 };
+static struct suspicion {
+	uint32_t is;
+	uint32_t slot; /* where it was, and at which step */
+	uint64_t step;
+} suspicions[MOST_IDS];
 
 static void excuse(uint64_t id)
 {
-	if (__atomic_load_n(&suspicions[id], __ATOMIC_SEQ_CST) & SUSPECT)
-		__atomic_fetch_or(&suspicions[id], EXCUSED, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&suspicions[id].is, __ATOMIC_SEQ_CST) & SUSPECT)
+		__atomic_fetch_or(&suspicions[id].is, EXCUSED, __ATOMIC_SEQ_CST);
+}
+
+static void print_how_it_came(const struct suspicion *suspicion)
+{
+#ifdef PD_POINTS
+	printf("the steps before that one, and behind it:\n");
+	windows_print_steps(slots[suspicion->slot].base, suspicion->step, 4000, 2000);
+#endif
+	(void)suspicion;
 }
 
 static void assert_no_suspicion(void)
 {
-	for (unsigned id = 0; id < MOST_IDS; id++)
-		if (suspicions[id] == SUSPECT) /* each ck_assert is a system call */
-			ck_abort_msg(
-				"buffer id %u was pinned when its free went on, and nobody used it",
-				id);
+	for (unsigned id = 0; id < MOST_IDS; id++) {
+		if (suspicions[id].is != SUSPECT) /* each ck_assert is a system call */
+			continue;
+		print_how_it_came(&suspicions[id]);
+		ck_abort_msg("buffer id %u was pinned when its free went on, and nobody used it",
+			     id);
+	}
 }
 
 /* ---- the threads ---- */
@@ -139,7 +168,9 @@ static void put_one(struct player *player)
 	struct slot *slot = player->held[at].slot;
 	assert_holds(player->held[at].region, player->held[at].id);
 	__atomic_store_n(&player->putting, player->held[at].region, __ATOMIC_SEQ_CST);
+	note("put begins, of id", slot->base, player->held[at].id);
 	pindown_put(player->held[at].region);
+	note("put is over, of id", slot->base, player->held[at].id);
 	__atomic_store_n(&player->putting, NULL, __ATOMIC_SEQ_CST);
 	player->held[at] = player->held[--player->depth];
 	__atomic_sub_fetch(&slot->users, 1, __ATOMIC_SEQ_CST);
@@ -168,7 +199,12 @@ static void get_one(struct player *player)
 		__atomic_add_fetch(&slot->users, 1, __ATOMIC_SEQ_CST);
 	__atomic_add_fetch(&slot->asking, 1, __ATOMIC_SEQ_CST);
 	uint64_t began = tick();
+	note(flags ? "get of what is cached begins" : "get begins", slot->base, addr - slot->base);
 	int result = pindown_get(addr, 1, flags, &region);
+	if (result == PINDOWN_OK)
+		note("get returns id", slot->base, pindown_region_buffer_id(region));
+	else
+		note("get fails with -", slot->base, (uint64_t)-result);
 	__atomic_sub_fetch(&slot->asking, 1, __ATOMIC_SEQ_CST);
 	if (result == PINDOWN_OK) {
 		if (!flags)
@@ -234,6 +270,22 @@ static bool is_unpinned_by_a_late_put(uint64_t id)
 	return any;
 }
 
+/* For whoever reads the steps. */
+static void note_regions_of(uint64_t id)
+{
+	pd_lock();
+	for (uint32_t n = 1; n <= pd_region_high_water(); n++) {
+		if (pd_briefs[n].state == PD_FREE || pd_details[n].buffer_id != id)
+			continue;
+		note("  in region", pd_regions[n].base, n);
+		note("    its state", pd_regions[n].base, pd_briefs[n].state);
+		note("    the reason of its end", pd_regions[n].base, pd_details[n].reason);
+		note("    ended by thread id", pd_regions[n].base, pd_details[n].killer);
+		note("    is held", pd_regions[n].base, pd_region_in_use(n));
+	}
+	pd_unlock();
+}
+
 static void look_if_idle_is_unpinned(struct slot *slot, uint64_t id)
 {
 	uint64_t forks = __atomic_load_n(&forks_ended, __ATOMIC_SEQ_CST);
@@ -244,7 +296,10 @@ static void look_if_idle_is_unpinned(struct slot *slot, uint64_t id)
 		return;
 	if (__atomic_load_n(&forks_begun, __ATOMIC_SEQ_CST) != forks)
 		return;
-	__atomic_fetch_or(&suspicions[id], SUSPECT, __ATOMIC_SEQ_CST);
+	suspicions[id].slot = (uint32_t)(slot - slots);
+	suspicions[id].step = note("IT IS PINNED: id", slot->base, id);
+	note_regions_of(id);
+	__atomic_fetch_or(&suspicions[id].is, SUSPECT, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&slot->returned, __ATOMIC_SEQ_CST) != returned)
 		excuse(id); /* one that returned just now */
 }
@@ -252,7 +307,9 @@ static void look_if_idle_is_unpinned(struct slot *slot, uint64_t id)
 static void fork_one(void (*child)(void *))
 {
 	__atomic_fetch_add(&forks_begun, 1, __ATOMIC_SEQ_CST);
+	note("fork begins", 0, 0);
 	in_child(child, NULL);
+	note("the child has ended", 0, 0);
 	__atomic_fetch_add(&forks_ended, 1, __ATOMIC_SEQ_CST);
 }
 
@@ -264,9 +321,11 @@ static void end_slot(struct player *player, struct slot *slot)
 
 	if (!id)
 		return;
+	note("free begins, of id", slot->base, id);
 	pd_guard guard = slot->kind != FAKE_VMM && roll(player, 2)
 				 ? pd_end_range(slot->base, 0)
 				 : pd_end_range(slot->base, slot->size);
+	note(refuses ? "free goes on, in vain, of id" : "free goes on, of id", slot->base, id);
 	look_if_idle_is_unpinned(slot, id);
 	if (!refuses) {
 		id_dies(id);
@@ -286,9 +345,11 @@ static void begin_slot(struct player *player, struct slot *slot, bool seen)
 	fake_alloc_in(slot->base, slot->size, slot->kind,
 		      slot->kind == FAKE_LINEAR ? context_of(slot) : NULL, 0,
 		      slot->kind == FAKE_POOL ? (void *)0xb0 : NULL);
+	note(seen ? "allocated: id" : "allocated unseen: id", slot->base, fake_id(slot->base));
 	if (!seen)
 		return;
 	pd_allocated(slot->base, slot->size);
+	note("the cache was told, of bytes", slot->base, slot->size);
 	if (is_volatile(slot))
 		slot->trusted = slot->size;
 }
@@ -316,13 +377,16 @@ static void play_unseen(struct player *player)
 		return;
 	id = fake_id(slot->base);
 	if (!is_volatile(slot)) {
+		note("becomes volatile: id", slot->base, id);
 		pd_volatile(slot->base, MIB(2));
 		slot->trusted = 0;
 		slot->was_volatile = true;
 	} else if (roll(player, 4) == 0) {
+		note("is to be trusted again: id", slot->base, id);
 		pd_allocated(slot->base, MIB(2));
 		slot->trusted = MIB(2);
 	} else if (id) {
+		note("is freed unseen: id", slot->base, id);
 		/* Until then the driver says that it lives, and a hit believes that. */
 		ck_assert_int_eq(fake_free(slot->base), FAKE_SUCCESS);
 		id_dies(id);
@@ -340,7 +404,9 @@ static void end_context(struct player *player)
 	while (locked < SLOTS && pthread_mutex_trylock(&slots[locked].owner) == 0)
 		locked += CONTEXTS;
 	if (locked >= SLOTS) {
+		note("end of context begins", 0, (uintptr_t)context);
 		pd_guard guard = pd_end_context(context);
+		note("end of context goes on", 0, (uintptr_t)context);
 
 		for (unsigned i = first; i < SLOTS; i += CONTEXTS) {
 			uint64_t id = fake_id(slots[i].base);

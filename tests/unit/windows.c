@@ -103,6 +103,15 @@ static const char *const point_names[] = {
 
 static uint64_t passed_all; /* points, by all threads */
 
+/* Enough for all of a round. One that is written while it is printed may be a mixture. */
+#define MOST_STEPS (1u << 18)
+static struct step {
+	const char *what;
+	uint64_t unit, number;
+	int thread;
+} steps[MOST_STEPS];
+static uint64_t steps_taken;
+
 static struct stand {
 	bool taken;
 	uint64_t unit;
@@ -135,6 +144,38 @@ void windows_leave(void)
 {
 	__atomic_clear(&mine->taken, __ATOMIC_RELEASE);
 	mine = NULL;
+}
+
+/* ---- remembering ---- */
+
+uint64_t windows_note(const char *what, uint64_t addr, uint64_t number)
+{
+	uint64_t which = __atomic_fetch_add(&steps_taken, 1, __ATOMIC_SEQ_CST);
+	struct step *step = &steps[which % MOST_STEPS];
+
+	__atomic_store_n(&step->what, what, __ATOMIC_RELAXED);
+	__atomic_store_n(&step->unit, addr / WINDOW_UNIT, __ATOMIC_RELAXED);
+	__atomic_store_n(&step->number, number, __ATOMIC_RELAXED);
+	__atomic_store_n(&step->thread, mine ? (int)(mine - stands) : -1, __ATOMIC_RELAXED);
+	return which;
+}
+
+void windows_print_steps(uint64_t addr, uint64_t which, uint64_t before, uint64_t behind)
+{
+	uint64_t taken = __atomic_load_n(&steps_taken, __ATOMIC_SEQ_CST);
+	uint64_t kept = taken > MOST_STEPS ? taken - MOST_STEPS : 0;
+	uint64_t first = which > kept + before ? which - before : kept;
+	uint64_t end = which + behind < taken ? which + behind : taken;
+
+	for (uint64_t i = first; i < end; i++) {
+		const struct step *step = &steps[i % MOST_STEPS];
+
+		if (step->unit && step->unit != addr / WINDOW_UNIT)
+			continue;
+		printf("%s%8" PRIu64 "  thread %d  %-28s %" PRIu64 "\n", i == which ? ">" : " ", i,
+		       step->thread, step->what, step->number);
+	}
+	fflush(stdout);
 }
 
 /* ---- counting ---- */
@@ -208,6 +249,7 @@ void pd_point(enum pd_point point, uint64_t addr)
 	if (!mine)
 		return;
 	__atomic_fetch_add(&passed_all, 1, __ATOMIC_RELAXED);
+	windows_note(point_names[point], addr, 0);
 	disturb_others(point, unit);
 	turns = how_long(point);
 	if (turns)

@@ -21,6 +21,15 @@
 void windows_join(uint64_t seed);
 void windows_leave(void);
 
+/*
+ * The last steps of all threads are kept: each point, and what a test says between them (a constant, and a number). Returns
+ * which one it was, in the order of all.
+ */
+uint64_t windows_note(const char *what, uint64_t addr, uint64_t number);
+
+/* Those about the same memory, or about none in particular (0), from `before` earlier to `behind` later than that one. */
+void windows_print_steps(uint64_t addr, uint64_t which, uint64_t before, uint64_t behind);
+
 /* Has each window been entered so many times? */
 bool windows_all_entered(unsigned times);
 void windows_print(void);

@@ -132,6 +132,20 @@ enum pd_guarded pd_guard_on(const struct pd_memory *memory)
 	return found;
 }
 
+/* A thread's first slot is up as long as any of them. */
+bool pd_guard_any(void)
+{
+	const struct pd_thread *self = pd_self();
+
+	if (__atomic_load_n(&recordless, __ATOMIC_SEQ_CST))
+		return true;
+	for (const struct pd_thread *t = pd_threads(); t; t = t->next)
+		if (t != self &&
+		    __atomic_load_n(&t->guards[0].kind, __ATOMIC_SEQ_CST) != PD_GUARD_NONE)
+			return true;
+	return false;
+}
+
 /*
  * A guard's owner tells nobody when it takes it down: that would put a wake-up on the path of every
  * free. So this side looks again and again, sleeping longer each time.

@@ -10,8 +10,13 @@
  *	- the free sees pd_unsettled != 0, takes the lock and marks the flight lost: what was pinned
  * is unpinned again before the free goes on;
  *	- or the pin sees the guard and waits until it is down, and then asks the driver anew;
- *	- or the free had ended before the pin looked, and then the buffer ids read before and after
- * the pin tell whether the memory is still the same.
+ *	- or the free had ended before the pin looked, and then the buffer id tells whether the memory is still
+ * the same.
+ *
+ * In that last case there may be other memory by now where the pin was told of some, and a free of that, too, is not to
+ * go on with it pinned; but it is compared with what the flight says. So the id is read once more when the flight says
+ * what it pins, and before that is pinned, if any guard was up behind the barrier: a free that began later has
+ * seen the flight. After the pin it is read in any case, for memory that is freed unseen.
  */
 #ifndef PD_GUARD_H
 #define PD_GUARD_H
@@ -77,6 +82,9 @@ enum pd_guarded { PD_UNGUARDED, PD_GUARDED, PD_GUARDED_BY_SELF };
 
 /* Is this memory being ended by some thread just now? Call after a heavy barrier. */
 enum pd_guarded pd_guard_on(const struct pd_memory *memory);
+
+/* Is any other thread ending anything just now? After a heavy barrier, too. */
+bool pd_guard_any(void);
 
 /* Wait until no other thread's guard is on it; false when the deadline passes first. */
 bool pd_guard_wait(const struct pd_memory *memory, uint64_t deadline);

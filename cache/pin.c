@@ -26,6 +26,7 @@ struct attempt {
 	uint64_t addr, length;
 	uint64_t deadline; /* 0: there was nothing to wait for yet; see deadline_of() */
 	struct pd_flight flight;
+	bool frees_before; /* some were under way at take-off, which may not know of the flight */
 	struct pd_allocation what;
 	struct pd_pin pin;
 	uint16_t flags; /* PD_REGION_* */
@@ -93,6 +94,7 @@ static void take_off(struct attempt *a)
 	pd_unlock();
 	PD_POINT(PIN_TAKEN_OFF, a->addr);
 	pd_heavy_barrier(); /* pairs with pd_guard_up()'s publish */
+	a->frees_before = pd_guard_any();
 }
 
 static void land(struct attempt *a)
@@ -270,6 +272,16 @@ static bool is_same_buffer(const struct attempt *a)
 				 a->what.others);
 }
 
+/*
+ * The flight says what it pins: a free that begins from now on is compared with that, and waits. But one that was under
+ * way before may have ended since the driver was asked, and what is there now may not be like what was told
+ * of: a free of that, or the end of its context, would go on with it pinned.
+ */
+static bool has_been_replaced(const struct attempt *a)
+{
+	return a->frees_before && !is_same_buffer(a);
+}
+
 /* ---- into the index ---------------------------------------------------------------------- */
 
 /* Lock held. What lies in the way is dead, or was pinned as another group of mappings. */
@@ -437,6 +449,8 @@ static int fly(struct attempt *a)
 		land(a);
 		return PINDOWN_ERR_NO_BACKEND;
 	}
+	if (has_been_replaced(a))
+		return lose(a);
 	result = pin_and_settle(a, backend);
 	if (result != AGAIN && pd_tracing(PD_EV_PIN))
 		trace_pin(a, result);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The protocol of get, put, pin and free, for the model checker spin: two threads that hit, one that
- * pins, one that frees and allocates anew at the same address. tests/model/check-protocol runs it, as it
+ * pins, one that frees and allocates anew at the same address; with -DSECOND it ends that as well, by the end of a
+ * context, which nothing but that second memory belongs to. tests/model/check-protocol runs it, as it
  * is and with one step left out (-D...), which must be found; for that one thread that hits is enough.
  *
  * What may go wrong:
@@ -20,6 +21,9 @@
  * the only thing left that a processor may do to it.
  */
 
+#ifdef NO_LOOK_WHEN_KNOWN
+#define SECOND
+#endif
 #if defined(NO_FENCE) || defined(FENCE_AS_SEEN) || defined(PUT_WITHOUT_FENCE) || defined(CHANGES_AT_ONCE)
 #define CHANGES
 #endif
@@ -41,6 +45,12 @@
 byte memory = 1;
 byte pins[3];
 bool ended[3];
+#define ALL_ENDED (ended[1] + 2 * ended[2])	/* one bit each */
+
+/* What is ended: whatever is at the address, or what is the context's. Of memory by its buffer id. */
+#define RANGE	1	/* then it is memory 1 that ends */
+#define CONTEXT 2
+#define COVERS(scope, id) ((scope) == RANGE || ((scope) == CONTEXT && (id) == 2))
 
 /* Who pays for the order of stores and loads: asym.h. CHANGES: that may change at any time. */
 #define RARE_PAYS 0
@@ -51,10 +61,13 @@ byte payer;
 /* The cache. */
 byte index, state[RECORDS + 1], id_of[RECORDS + 1], pin_of[RECORDS + 1];
 byte unsettled, sequence;
-bool lock, guard;
+bool lock;
+byte guard;	/* 0: none is up */
 byte probing[THREADS];
 short hold[(RECORDS + 1) * THREADS];
 bool flight, lost;
+byte says;	/* what the flight says that it pins, by buffer id; 0: it may be anything */
+#define MAY_PIN(scope) (says == 0 || COVERS(scope, says))
 byte dying; /* unpins by a last put */
 
 /* For judging. */
@@ -219,11 +232,11 @@ inline unpin_record(p, record) {
 }
 
 /* What a get has returned is looked at, used, and put. */
-inline judge_hit(record, id, began_after_end) {
+inline judge_hit(record, id, ended_before) {
 	d_step {
 		id = id_of[record];
 		if
-		:: id == 0 || (id == 1 && began_after_end) || pins[id] == 0 -> stale_hit = true
+		:: id == 0 || (ended_before & id) || pins[id] == 0 -> stale_hit = true
 		:: else
 		fi;
 		assert(!stale_hit)
@@ -288,9 +301,10 @@ proctype Reader(byte p) {
 #endif
 	byte record, id;
 	short sum;
-	bool after, ok;
+	byte ended_before;
+	bool ok;
 
-	atomic { users++; after = ended[1] };
+	atomic { users++; ended_before = ALL_ENDED };
 	record = index;
 	if
 	:: record == 0 -> users--
@@ -318,7 +332,7 @@ proctype Reader(byte p) {
 		};
 		if
 		:: ok ->
-			judge_hit(record, id, after);
+			judge_hit(record, id, ended_before);
 			put(p, record, id, sum)
 		:: else
 		fi;
@@ -329,15 +343,15 @@ proctype Reader(byte p) {
 /* ---- one that pins ---- */
 
 inline land(p) {
-	atomic { !lock; drain(p); flight = false; lost = false; unsettled-- }
+	atomic { !lock; drain(p); flight = false; lost = false; says = 0; unsettled-- }
 }
 
 proctype Pinner() {
-	byte id, record, pinned, tries;
+	byte id, record, pinned, tries, ended_before;
 	short sum;
-	bool after, again;
+	bool again, frees_before;
 
-	after = ended[1];
+	ended_before = ALL_ENDED;
 	do
 	:: tries == 2 -> break
 	:: else ->
@@ -345,6 +359,7 @@ proctype Pinner() {
 		/* take_off() */
 		atomic { !lock; drain(PINNER); flight = true; lost = false; unsettled++ };
 		heavy_barrier(PINNER);
+		frees_before = guard != 0;
 		/* describe() */
 		id = memory;
 		if
@@ -353,9 +368,9 @@ proctype Pinner() {
 		fi;
 #ifndef NO_GUARD
 		if
-		:: guard ->
+		:: COVERS(guard, id) ->
 			land(PINNER);
-			!guard; /* wait_for_free() */
+			!COVERS(guard, id); /* wait_for_free() */
 			id = 0;
 			goto next
 		:: else
@@ -379,8 +394,15 @@ proctype Pinner() {
 			atomic { flight = false; lost = false; unsettled--; release_lock };
 			id = 0;
 			goto next
-		:: else -> release_lock
+		:: else -> atomic { says = id; release_lock }
 		fi;
+#if !defined(NO_LOOK_WHEN_KNOWN) && !defined(NO_OTHER_LOOK)
+		/* has_been_replaced() */
+		if
+		:: frees_before && memory != id -> land(PINNER); id = 0; goto next
+		:: else
+		fi;
+#endif
 		/* the backend pins what is there just now */
 		d_step {
 			pinned = memory;
@@ -389,7 +411,8 @@ proctype Pinner() {
 			:: else
 			fi
 		};
-#ifndef NO_SECOND_ID
+#ifndef NO_OTHER_LOOK
+		/* Not needed here: it is for memory that is freed unseen, which the model does not have. */
 		again = memory != id;
 #endif
 		if
@@ -416,7 +439,7 @@ proctype Pinner() {
 				index = record;
 				hold[record * THREADS + PINNER] = 1;
 				state[record] = LIVE;
-				atomic { flight = false; unsettled--; release_lock };
+				atomic { flight = false; says = 0; unsettled--; release_lock };
 				goto got
 			:: else -> release_lock
 			fi
@@ -431,10 +454,10 @@ proctype Pinner() {
 		land(PINNER);
 #endif
 		id = 0; pinned = 0; again = false;
-next:		skip
+next:		frees_before = false
 	od;
 	goto out;
-got:	judge_hit(record, id, after);
+got:	judge_hit(record, id, ended_before);
 	put(PINNER, record, id, sum);
 	users--;
 out:	skip
@@ -443,13 +466,15 @@ out:	skip
 /* ---- one that frees ---- */
 
 proctype Freer() {
-	byte record, i, seen;
+	byte scope, record, i, seen;
 	short sum;
 	bool wait;
 
-	/* pd_end_range() */
+	scope = RANGE;
+	/* pd_end_range(); then pd_end_context() */
+end_it:
 #ifndef NO_GUARD_UP
-	publish(FREER, TO_GUARD, 1);
+	publish(FREER, TO_GUARD, scope);
 	fence(FREER);
 #endif
 	seen = sequence;
@@ -471,7 +496,10 @@ proctype Freer() {
 	:: else
 	fi;
 	take_lock(FREER);
-	record = index;
+	if
+	:: index != 0 && COVERS(scope, id_of[index]) -> record = index
+	:: else
+	fi;
 	if
 	:: record != 0 ->
 		/* pd_victims_add() */
@@ -500,7 +528,7 @@ proctype Freer() {
 	:: else
 	fi;
 	if
-	:: flight ->
+	:: flight && MAY_PIN(scope) ->
 #ifndef NO_LOSE
 		lost = true;
 #endif
@@ -532,20 +560,21 @@ proctype Freer() {
 	/* wait_for_others(): for a flight that this free has made lose, and for unpins */
 #ifndef NO_WAIT
 	if
-	:: wait -> !(flight && lost) && dying == 0
+	:: wait -> !(flight && lost && MAY_PIN(scope)) && dying == 0
 	:: else
 	fi;
 #endif
 
 returned:
 	skip;
+	/* What goes on ends memory 1, or 2. It is pinned for those who use it, and for nobody else. */
 	d_step {
 		sum = 0;
 		wait = false;
 		seen = 0;
-		ended[1] = true;
+		ended[scope] = true;
 		if
-		:: users == 0 && pins[1] > 0 -> lost_unpin = true
+		:: users == 0 && pins[scope] > 0 -> lost_unpin = true
 		:: else
 		fi;
 		assert(!lost_unpin)
@@ -556,7 +585,15 @@ returned:
 	publish(FREER, TO_GUARD, 0);
 #endif
 	/* the address is handed out again at once */
-	memory = 2
+	if
+	:: scope == RANGE ->
+		memory = 2;
+#ifdef SECOND
+		scope = CONTEXT;
+		goto end_it
+#endif
+	:: else
+	fi
 }
 
 init {
@@ -591,8 +628,8 @@ init {
 	(_nr_pr == THREADS + 1);
 	d_step {
 		if
-		:: pins[1] > 0 -> lost_unpin = true
-		:: index != 0 && id_of[index] == 1 -> stale_hit = true
+		:: (ended[1] && pins[1] > 0) || (ended[2] && pins[2] > 0) -> lost_unpin = true
+		:: index != 0 && ended[id_of[index]] -> stale_hit = true
 		:: else
 		fi;
 		assert(!lost_unpin);

@@ -192,6 +192,81 @@ START_TEST(a_pin_loses_against_a_checkpoint)
 }
 END_TEST
 
+/*
+ * A free that was under way before the pin, and has not seen it, ends at this edge of the pin's first look. Other memory
+ * takes the place at once, whose context is destroyed while that is pinned.
+ */
+static struct {
+	struct worker worker;
+	struct gate up, go, done;
+} before;
+
+static void free_in_two_steps(void *arg)
+{
+	(void)arg;
+	pd_guard guard = pd_end_range(BASE, 0);
+
+	gate_open(&before.up);
+	gate_wait(&before.go);
+	really_free(BASE);
+	pd_ended(guard);
+	fake_alloc(BASE, LENGTH, FAKE_LINEAR);
+	pd_allocated(BASE, LENGTH);
+	gate_open(&before.done);
+}
+
+static void let_it_end(void *arg)
+{
+	(void)arg;
+	gate_open(&before.go);
+	gate_wait(&before.done);
+	/* When the export has been made: at its second edge. */
+	fake_at_edge(FAKE_EXPORT, 1, start_other, NULL);
+}
+
+static bool get_with_a_free_before(unsigned edge)
+{
+	pindown_region *region = NULL;
+	bool met;
+
+	gate_init(&before.up);
+	gate_init(&before.go);
+	gate_init(&before.done);
+	fake_alloc(BASE, LENGTH, FAKE_POOL);
+	worker_start(&before.worker, free_in_two_steps, NULL);
+	gate_wait(&before.up);
+	other.act = destroy_its_context;
+	other.base = BASE;
+	other.edge = edge;
+	other.exports_after_end = 0;
+	fake_at_edge(FAKE_QUERY, edge, let_it_end, NULL);
+	int result = pindown_get(BASE, LENGTH, 0, &region);
+	met = fake_edge_met();
+	fake_at_edge(FAKE_CALLS, 0, NULL, NULL);
+	ck_assert_int_eq(result, met ? PINDOWN_ERR_NOT_DEVICE : PINDOWN_ERR_BUSY);
+	if (met)
+		worker_join(&other.worker);
+	else
+		gate_open(&before.go);
+	worker_join(&before.worker);
+	return met;
+}
+
+/* The free knows nothing of the pin, and what the pin was told says nothing of the context. */
+START_TEST(a_pin_of_what_has_taken_the_place_loses_against_the_end_of_its_context)
+{
+	unsigned edge = 0;
+
+	nobody_waits_for_long();
+	for (; get_with_a_free_before(edge); edge++) {
+		assert_clean_after_race();
+		ck_assert_uint_eq(stats().regions, 0);
+	}
+	/* the driver's questions until it waits for the free, which does not end */
+	ck_assert_uint_ge(edge, 2);
+}
+END_TEST
+
 /* Memory is there in the end: the get finds it, whatever it is by then. */
 static void sweep_finding(void (*act)(uint64_t), enum fake_kind kind)
 {
@@ -468,6 +543,7 @@ int main(void)
 	tcase_add_test(tc, a_pin_loses_against_the_end_of_its_context);
 	tcase_add_test(tc, a_pin_loses_against_a_reset_of_its_device);
 	tcase_add_test(tc, a_pin_loses_against_a_checkpoint);
+	tcase_add_test(tc, a_pin_of_what_has_taken_the_place_loses_against_the_end_of_its_context);
 	tc = cache_case(suite, "against what leaves memory there");
 	tcase_add_test(tc, a_pin_finds_what_has_taken_the_place);
 	tcase_add_test(tc, a_pin_survives_a_free_that_fails);

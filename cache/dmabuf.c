@@ -12,7 +12,6 @@
 /* In a region's dmabuf_users: by pindown_region_dmabuf(), and nobody says how long it is used. */
 #define LENT (1u << 15)
 
-static unsigned moving; /* under the lock */
 static uint32_t open_ones;
 
 /* Relaxed: it is a budget, and who goes by it looks again. */
@@ -55,22 +54,28 @@ void pd_dmabuf_tell_none_left(void)
 		(unsigned long long)pd_dmabufs_most());
 }
 
-bool pd_dmabufs_moving(void)
-{
-	return moving;
-}
-
 void pd_dmabuf_fork_child(void)
 {
-	moving = 0;
 	__atomic_store_n(&open_ones, 0, __ATOMIC_RELAXED);
 }
 
-/* Lock held. */
-static void moved(void)
+/*
+ * Lock held. One is opened or closed, and no region has it meanwhile: as with a pin's, a free of the memory waits
+ * for that, and a fork, whose child would inherit it. Without the pin's barrier: of what is live, a free has to come
+ * for the lock.
+ */
+static void begin_flight(struct pd_flight *flight, const struct pindown_region *region)
 {
-	moving--;
-	pd_wake_waiters();
+	pd_flight_begin(flight);
+	flight->memory = pd_memory_of(region);
+	flight->known = true;
+}
+
+static void end_flight(struct pd_flight *flight)
+{
+	pd_lock();
+	pd_flight_end(flight);
+	pd_unlock();
 }
 
 static void trace_map(const struct pindown_region *region, int result)
@@ -160,19 +165,20 @@ static int open_anew(struct pindown_region *region, const struct pd_backend *bac
 
 static int reopen(struct pindown_region *region, const struct pd_backend *backend, int *fd)
 {
+	struct pd_flight flight;
 	struct pd_pin pin;
 	int result;
 
-	if (!pindown_region_is_live(region))
-		return PINDOWN_ERR_NOT_DEVICE;
 	pd_lock();
-	moving++;
+	if (!pd_state_is_live(pd_brief_of(region)->state)) {
+		pd_unlock();
+		return PINDOWN_ERR_NOT_DEVICE;
+	}
+	begin_flight(&flight, region);
 	pin = pd_details_of(region)->pin;
 	pd_unlock();
 	result = open_anew(region, backend, pin, fd);
-	pd_lock();
-	moved();
-	pd_unlock();
+	end_flight(&flight);
 	return result;
 }
 
@@ -197,18 +203,17 @@ static void close_unused(struct pindown_region *region, const struct pd_backend 
 {
 	struct pd_details *details = pd_details_of(region);
 	struct pd_pin closing = details->pin;
+	struct pd_flight flight;
 
 	if (details->dmabuf_users || closing.fd < 0) {
 		pd_unlock();
 		return;
 	}
 	details->pin.fd = -1;
-	moving++;
+	begin_flight(&flight, region);
 	pd_unlock();
 	backend->close_dmabuf(&closing);
-	pd_lock();
-	moved();
-	pd_unlock();
+	end_flight(&flight);
 }
 
 /* ---- the ways in -------------------------------------------------------------------------- */

@@ -24,12 +24,6 @@ uint64_t pd_dmabufs_most(void);
 /* Once: the program should be allowed more. */
 void pd_dmabuf_tell_none_left(void);
 
-/*
- * Lock held. Is one being opened or closed, so that no region has it? A child that is forked then would
- * inherit it.
- */
-bool pd_dmabufs_moving(void);
-
 void pd_dmabuf_fork_child(void);
 
 #endif

@@ -296,7 +296,7 @@ int pd_victims_dispatch_some(struct pd_victims *victims)
 
 /* ---- by scope ----------------------------------------------------------------------------- */
 
-static struct pd_memory memory_of(const struct pindown_region *region)
+struct pd_memory pd_memory_of(const struct pindown_region *region)
 {
 	return (struct pd_memory){.base = region->base,
 				  .end = region->end,
@@ -326,7 +326,7 @@ static void collect_matching(const struct pd_scope *scope, struct pd_victims *vi
 			     enum pindown_reason reason)
 {
 	for (uint32_t number = pd_queues_first(), next; number; number = next) {
-		struct pd_memory memory = memory_of(&pd_regions[number]);
+		struct pd_memory memory = pd_memory_of(&pd_regions[number]);
 
 		next = pd_queues_next(number);
 		if (pd_scope_covers(scope, &memory))
@@ -350,7 +350,7 @@ bool pd_dying_under(const struct pd_scope *scope)
 	uint32_t me = pd_my_tid();
 
 	for (uint32_t number = dying.oldest; number; number = pd_regions[number].newer) {
-		struct pd_memory memory = memory_of(&pd_regions[number]);
+		struct pd_memory memory = pd_memory_of(&pd_regions[number]);
 
 		if (pd_details[number].killer != me && pd_scope_covers(scope, &memory))
 			return true;

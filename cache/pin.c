@@ -522,7 +522,7 @@ void pd_pin_hold_for_fork(void)
 
 	pd_lock();
 	forking = true;
-	while ((pd_flights_any() || pd_dmabufs_moving()) && pd_wait_settled(deadline))
+	while (pd_flights_any() && pd_wait_settled(deadline))
 		;
 	/* The lock stays taken across the fork, so that the child's tables are whole. */
 }

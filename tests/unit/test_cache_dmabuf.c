@@ -415,11 +415,18 @@ START_TEST(two_threads_export_anew_once)
 }
 END_TEST
 
-/* A free while the export is made anew: the descriptor must not outlive the region. */
+/* A free while the export is made anew: the descriptor must not outlive the region, nor keep what is freed. */
+static unsigned exports_when_freed;
+
 static void free_it(void *arg)
 {
 	(void)arg;
-	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+	uint64_t id = fake_id(BASE);
+	pd_guard guard = pd_end_range(BASE, 0);
+
+	exports_when_freed = fake_open_exports_of(id);
+	ck_assert_int_eq(fake_free(BASE), FAKE_SUCCESS);
+	pd_ended(guard);
 }
 
 static void start_free(void *arg)
@@ -447,6 +454,8 @@ START_TEST(an_export_anew_loses_against_a_free)
 		if (met) {
 			worker_join(&second);
 			ck_assert(result == PINDOWN_OK || result == PINDOWN_ERR_NOT_DEVICE);
+			ck_assert_msg(result == PINDOWN_OK || exports_when_freed == 0,
+				      "edge %u: open still when the free went on", edge);
 		} else {
 			ck_assert_int_eq(result, PINDOWN_OK);
 			ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);

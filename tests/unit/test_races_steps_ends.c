@@ -338,6 +338,39 @@ START_TEST(the_end_of_a_pin_against_a_get)
 }
 END_TEST
 
+/* ---- the closing of a descriptor ---- */
+
+/* In use by nobody, but one who borrowed its descriptor is giving that back. */
+static void one_idle_region_with_a_descriptor(void)
+{
+	one_held_region();
+	pindown_put(region);
+}
+
+static void stepped_close(void)
+{
+	step_from_here();
+	pindown_region_close_dmabuf(region);
+	step_to_here();
+}
+
+static void check_close(void)
+{
+	ck_assert_msg(exports_after_end == 0, "instruction %u: open still when the free went on",
+		      race_instruction());
+	if (race_met())
+		assert_all_gone();
+}
+
+START_TEST(the_closing_of_a_descriptor_against_a_free)
+{
+	static const struct race race = {one_idle_region_with_a_descriptor, stepped_close,
+					 other_frees, check_close};
+
+	run_race("closing against free", &race, TURNS);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("races: single instructions of frees, flushes and pins");
@@ -354,5 +387,6 @@ int main(void)
 	tcase_add_test(tc, a_flush_against_the_last_put);
 	tcase_add_test(tc, the_end_of_a_pin_against_a_free);
 	tcase_add_test(tc, the_end_of_a_pin_against_a_get);
+	tcase_add_test(tc, the_closing_of_a_descriptor_against_a_free);
 	return run_stepped_suite(suite);
 }

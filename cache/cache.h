@@ -86,10 +86,10 @@ void pd_unpin_kept(uint32_t number);
 
 /* Lock held. Is another thread unpinning something that the scope covers? */
 bool pd_dying_under(const struct pd_scope *scope);
+bool pd_dying_any(void);
 
 /* What a scope is compared with, of a region: it stands until the record is free. */
 struct pd_memory pd_memory_of(const struct pindown_region *region);
-bool pd_dying_any(void);
 void pd_end_fork_child(void);
 
 /* This thread's number in the system. */

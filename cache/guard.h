@@ -89,7 +89,9 @@ bool pd_guard_any(void);
 /* Wait until no other thread's guard is on it; false when the deadline passes first. */
 bool pd_guard_wait(const struct pd_memory *memory, uint64_t deadline);
 
-/* A pin under way, or the opening or closing of a region's descriptor. On the pinning thread's stack; linked, and its members changed, under the lock.
+/*
+ * A pin under way, or the opening or closing of a region's descriptor. On that thread's stack; linked, and its
+ * members changed, under the lock.
  */
 struct pd_flight {
 	struct pd_flight *next;

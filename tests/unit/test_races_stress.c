@@ -93,36 +93,51 @@ static void assert_not_stale(const pindown_region *region, uint64_t began, uint6
  * may_be_compared().)
  */
 enum { SUSPECT = 1, EXCUSED = 2 };
-static struct suspicion {
-	uint32_t is;
-	uint32_t slot; /* where it was, and at which step */
-	uint64_t step;
-} suspicions[MOST_IDS];
+static uint8_t suspicions[MOST_IDS];
+
+static struct suspect {
+	uint64_t id, addr, step; /* when it was suspected */
+} suspects[1 << 16];		 /* of this round */
+static uint64_t suspected;
 
 static void excuse(uint64_t id)
 {
-	if (__atomic_load_n(&suspicions[id].is, __ATOMIC_SEQ_CST) & SUSPECT)
-		__atomic_fetch_or(&suspicions[id].is, EXCUSED, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&suspicions[id], __ATOMIC_SEQ_CST) & SUSPECT)
+		__atomic_fetch_or(&suspicions[id], EXCUSED, __ATOMIC_SEQ_CST);
 }
 
-static void print_how_it_came(const struct suspicion *suspicion)
+static void suspect(uint64_t id, uint64_t addr)
+{
+	uint64_t at = __atomic_fetch_add(&suspected, 1, __ATOMIC_SEQ_CST);
+
+	ck_assert_uint_lt(at, sizeof(suspects) / sizeof(suspects[0]));
+	suspects[at] = (struct suspect){id, addr, note("IT IS PINNED: id", addr, id)};
+	__atomic_fetch_or(&suspicions[id], SUSPECT, __ATOMIC_SEQ_CST);
+}
+
+static void print_how_it_came(const struct suspect *suspect)
 {
 #ifdef PD_POINTS
 	printf("the steps before that one, and behind it:\n");
-	windows_print_steps(slots[suspicion->slot].base, suspicion->step, 4000, 2000);
+	windows_print_steps(suspect->addr, suspect->step, 4000, 2000);
 #endif
-	(void)suspicion;
+	(void)suspect;
 }
 
+/* After a round, with all threads gone. */
 static void assert_no_suspicion(void)
 {
-	for (unsigned id = 0; id < MOST_IDS; id++) {
-		if (suspicions[id].is != SUSPECT) /* each ck_assert is a system call */
+	for (uint64_t i = 0; i < suspected; i++) {
+		const struct suspect *suspect = &suspects[i];
+
+		if (suspicions[suspect->id] != SUSPECT) /* each ck_assert is a system call */
 			continue;
-		print_how_it_came(&suspicions[id]);
-		ck_abort_msg("buffer id %u was pinned when its free went on, and nobody used it",
-			     id);
+		print_how_it_came(suspect);
+		ck_abort_msg("buffer id %" PRIu64
+			     " was pinned when its free went on, and nobody used it",
+			     suspect->id);
 	}
+	suspected = 0;
 }
 
 /* ---- the threads ---- */
@@ -296,10 +311,8 @@ static void look_if_idle_is_unpinned(struct slot *slot, uint64_t id)
 		return;
 	if (__atomic_load_n(&forks_begun, __ATOMIC_SEQ_CST) != forks)
 		return;
-	suspicions[id].slot = (uint32_t)(slot - slots);
-	suspicions[id].step = note("IT IS PINNED: id", slot->base, id);
+	suspect(id, slot->base);
 	note_regions_of(id);
-	__atomic_fetch_or(&suspicions[id].is, SUSPECT, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&slot->returned, __ATOMIC_SEQ_CST) != returned)
 		excuse(id); /* one that returned just now */
 }

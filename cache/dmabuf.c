@@ -71,13 +71,6 @@ static void begin_flight(struct pd_flight *flight, const struct pindown_region *
 	flight->known = true;
 }
 
-static void end_flight(struct pd_flight *flight)
-{
-	pd_lock();
-	pd_flight_end(flight);
-	pd_unlock();
-}
-
 static void trace_map(const struct pindown_region *region, int result)
 {
 	uint64_t now;
@@ -178,7 +171,7 @@ static int reopen(struct pindown_region *region, const struct pd_backend *backen
 	pin = pd_details_of(region)->pin;
 	pd_unlock();
 	result = open_anew(region, backend, pin, fd);
-	end_flight(&flight);
+	pd_flight_land(&flight);
 	return result;
 }
 
@@ -213,7 +206,7 @@ static void close_unused(struct pindown_region *region, const struct pd_backend 
 	begin_flight(&flight, region);
 	pd_unlock();
 	backend->close_dmabuf(&closing);
-	end_flight(&flight);
+	pd_flight_land(&flight);
 }
 
 /* ---- the ways in -------------------------------------------------------------------------- */

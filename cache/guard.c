@@ -192,6 +192,13 @@ void pd_flight_end(struct pd_flight *flight)
 	pd_wake_waiters();
 }
 
+void pd_flight_land(struct pd_flight *flight)
+{
+	pd_lock();
+	pd_flight_end(flight);
+	pd_unlock();
+}
+
 /* As long as the driver has not told what a flight will pin, it may be anything. */
 static bool may_pin(const struct pd_flight *flight, const struct pd_scope *scope)
 {

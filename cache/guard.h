@@ -113,6 +113,9 @@ static inline bool pd_flight_lost(const struct pd_flight *flight)
 void pd_flight_begin(struct pd_flight *flight);
 void pd_flight_end(struct pd_flight *flight);
 
+/* The same for who does not hold the lock. */
+void pd_flight_land(struct pd_flight *flight);
+
 /* Lock held. Mark lost all that the scope covers; true when any is another thread's. */
 bool pd_flights_lose(const struct pd_scope *scope);
 

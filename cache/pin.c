@@ -97,13 +97,6 @@ static void take_off(struct attempt *a)
 	a->frees_before = pd_guard_any();
 }
 
-static void land(struct attempt *a)
-{
-	pd_lock();
-	pd_flight_end(&a->flight);
-	pd_unlock();
-}
-
 /*
  * Somebody is freeing what we are about to pin. Waiting is done without a flight, or the free would
  * wait for us in turn.
@@ -112,7 +105,7 @@ static int wait_for_free(struct attempt *a)
 {
 	struct pd_memory memory = a->what.memory;
 
-	land(a);
+	pd_flight_land(&a->flight);
 	PD_POINT(PIN_WAITING, a->addr);
 	return pd_guard_wait(&memory, deadline_of(a)) ? AGAIN : PINDOWN_ERR_BUSY;
 }
@@ -411,7 +404,7 @@ static int pin_and_settle(struct attempt *a, const struct pd_backend *backend)
 	}
 	if (result == AGAIN)
 		return lose(a);
-	land(a);
+	pd_flight_land(&a->flight);
 	return result;
 }
 
@@ -442,11 +435,11 @@ static int fly(struct attempt *a)
 	if (result == AGAIN)
 		return pd_flight_lost(&a->flight) ? lose(a) : wait_for_company(a);
 	if (result != PINDOWN_OK || a->region) {
-		land(a);
+		pd_flight_land(&a->flight);
 		return result;
 	}
 	if (!backend) {
-		land(a);
+		pd_flight_land(&a->flight);
 		return PINDOWN_ERR_NO_BACKEND;
 	}
 	if (has_been_replaced(a))

@@ -8,7 +8,7 @@
  * Built a second time with -DPD_POINTS, as test_races_windows, threads are held up between any two steps,
  * and go on until each race window has been entered (windows.h).
  *
- * Then it also tells what led to a failure: the last steps of all threads about that memory.
+ * Then it also tells what led to memory's being pinned when its free went on: the last steps of all threads about it.
  *
  * STRESS_SEED repeats a run's choices (not its interleaving); STRESS_OPS makes it longer.
  */
@@ -106,7 +106,7 @@ static void excuse(uint64_t id)
 		__atomic_fetch_or(&suspicions[id], EXCUSED, __ATOMIC_SEQ_CST);
 }
 
-static void suspect(uint64_t id, uint64_t addr)
+static void begin_to_suspect(uint64_t id, uint64_t addr)
 {
 	uint64_t at = __atomic_fetch_add(&suspected, 1, __ATOMIC_SEQ_CST);
 
@@ -219,7 +219,7 @@ static void get_one(struct player *player)
 	if (result == PINDOWN_OK)
 		note("get returns id", slot->base, pindown_region_buffer_id(region));
 	else
-		note("get fails with -", slot->base, (uint64_t)-result);
+		note("get fails, with minus", slot->base, (uint64_t)-result);
 	__atomic_sub_fetch(&slot->asking, 1, __ATOMIC_SEQ_CST);
 	if (result == PINDOWN_OK) {
 		if (!flags)
@@ -311,7 +311,7 @@ static void look_if_idle_is_unpinned(struct slot *slot, uint64_t id)
 		return;
 	if (__atomic_load_n(&forks_begun, __ATOMIC_SEQ_CST) != forks)
 		return;
-	suspect(id, slot->base);
+	begin_to_suspect(id, slot->base);
 	note_regions_of(id);
 	if (__atomic_load_n(&slot->returned, __ATOMIC_SEQ_CST) != returned)
 		excuse(id); /* one that returned just now */

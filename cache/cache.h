@@ -209,8 +209,16 @@ bool pd_volatile_forget(uint64_t begin, uint64_t end);
 void pd_volatile_trust(uint64_t begin, uint64_t end);
 void pd_volatile_fork_child(void);
 
-/* The state that a new region of this memory starts in. */
+/* ---- trust.c ------------------------------------------------------------------------------ */
+
+/* Lock held. The state of a live region of this memory. */
 enum pd_state pd_state_for(bool is_volatile);
+
+/* Lock held. Are frees watched, and has nothing shown that one was missed? */
+bool pd_is_intercepting(void);
+
+/* Has something shown that not every free is seen? */
+bool pd_is_distrusted(void);
 
 /* ---- subscribe.c -------------------------------------------------------------------------- */
 
@@ -230,6 +238,7 @@ void pd_account_object_gone(bool revoked);
 /* What a kept region has of consumer objects may have changed. */
 void pd_account_objects(struct pindown_region *region);
 void pd_account_lost_race(void);
+void pd_account_trust(void); /* what pd_is_intercepting() and pd_is_distrusted() say has changed */
 uint64_t pd_pinned_bytes(void);
 uint64_t pd_pinned_regions(void);
 void pd_stats_fork_child(void);
@@ -238,7 +247,6 @@ void pd_stats_publish(void);
 /* Something has changed, and who lets go of the lock tells `pindown top`. */
 extern PD_HIDDEN bool pd_untold;
 void pd_stats_tell(void);
-extern bool pd_intercepting;
 
 /* ---- for the trace ------------------------------------------------------------------------ */
 

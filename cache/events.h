@@ -73,4 +73,16 @@ extern void *(*pd_find_driver_symbol)(const char *name);
 /* hook/ says whether frees are watched; until then every hit is checked by buffer id. */
 void pd_set_intercepting(bool yes);
 
+/*
+ * Something shows that not every free is seen: from now on every hit, of what is pinned already
+ * too, is checked by buffer id, and that is for good. A hit that another thread has begun before
+ * this returns may still go unchecked. The first call in a process prints one line, which says why:
+ * the format makes the first half of a sentence, without a full stop ("cuMemFree_v3 is ...").
+ *
+ * It takes the cache's lock, so not to be called under that; it asks nothing of the loader and
+ * allocates nothing, so a look-up of the program's is a good place, and so is a process in which
+ * nothing was ever pinned.
+ */
+void pd_distrust(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 #endif

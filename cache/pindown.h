@@ -320,7 +320,7 @@ struct pindown_stats {
 	uint64_t peak_regions, peak_bytes;
 	uint64_t max_regions, max_bytes; /* * the budgets in force */
 	uint32_t intercepting; /* * 1: frees are watched; 0: every hit is checked by buffer id */
-	uint32_t reserved;
+	uint32_t distrusted;   /* * 1: that is because something showed that a free may be missed */
 	char backend[16];	  /* * "dmabuf", "none", ... */
 	uint64_t objects;	  /* * consumer objects now, revoked ones not counted */
 	uint64_t objects_made;	  /* * in all */

@@ -133,6 +133,11 @@ void pd_account_lost_race(void)
 	process_changed();
 }
 
+void pd_account_trust(void)
+{
+	process_changed();
+}
+
 void pd_account_object_made(void)
 {
 	objects++;
@@ -200,6 +205,11 @@ static inline __attribute__((always_inline)) void put(uint64_t *where, uint64_t 
 	__atomic_store_n(where, value, __ATOMIC_RELEASE);
 }
 
+static inline void put32(uint32_t *where, uint32_t value)
+{
+	__atomic_store_n(where, value, __ATOMIC_RELEASE);
+}
+
 static void fill_account(struct pindown_stats *stats, const struct account *account)
 {
 	put(&stats->pins, account->pins);
@@ -231,13 +241,14 @@ static void fill_process(struct pindown_stats *stats)
 	put(&stats->objects, objects);
 	put(&stats->objects_made, objects_made);
 	put(&stats->objects_revoked, objects_revoked);
+	put32(&stats->intercepting, pd_is_intercepting());
+	put32(&stats->distrusted, pd_is_distrusted());
 }
 
 static void fill_settings(struct pindown_stats *stats)
 {
 	put(&stats->max_bytes, pd_config()->max_bytes);
 	put(&stats->max_regions, pd_max_regions());
-	__atomic_store_n(&stats->intercepting, pd_intercepting, __ATOMIC_RELEASE);
 }
 
 static void fill_backend(struct pindown_stats *stats, const char *name)
@@ -285,8 +296,8 @@ static const char *told_backend;
 
 void pd_stats_tell(void)
 {
-	const char *backend = pd_backend_name(); /* one is chosen at the first pin */
 	struct pindown_stats *stats = pd_live_begin();
+	const char *backend;
 	uint64_t told = untold_devices;
 	bool process = untold_process;
 
@@ -294,6 +305,7 @@ void pd_stats_tell(void)
 	untold_devices = 0;
 	if (!stats)
 		return;
+	backend = pd_backend_name(); /* one is chosen at the first pin */
 	fill_account(stats, &total);
 	if (process)
 		fill_process(stats);

@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 
 #include "cache.h"
-#include "config.h"
 #include "events.h"
 #include "index.h"
 
@@ -23,26 +22,6 @@ struct range {
 static struct range *ranges;
 static uint32_t count;
 static bool everywhere; /* more ranges than there is room for: all memory is volatile */
-
-bool pd_intercepting;
-
-enum pd_state pd_state_for(bool is_volatile)
-{
-	switch (pd_config()->verify) {
-	case PD_VERIFY_ALWAYS:
-		return PD_CHECKED;
-	case PD_VERIFY_NEVER:
-		return PD_LIVE;
-	case PD_VERIFY_AUTO:
-		break;
-	}
-	return is_volatile || !pd_intercepting ? PD_CHECKED : PD_LIVE;
-}
-
-void pd_set_intercepting(bool yes)
-{
-	pd_intercepting = yes;
-}
 
 static bool is_in(const struct range *range, uint64_t begin, uint64_t end)
 {

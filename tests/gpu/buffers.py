@@ -14,7 +14,7 @@ class Stats(ctypes.Structure):
         "hits", "misses", "pins", "unpins", "pin_failures", "evictions", "invalidations",
         "lost_races", "missed_invalidations", "tag_checks", "regions", "bytes", "kept_regions",
         "kept_bytes", "peak_regions", "peak_bytes", "max_regions", "max_bytes")] + [
-        ("intercepting", ctypes.c_uint32), ("reserved", ctypes.c_uint32),
+        ("intercepting", ctypes.c_uint32), ("distrusted", ctypes.c_uint32),
         ("backend", ctypes.c_char * 16)]
 
 

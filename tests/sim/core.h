@@ -59,29 +59,50 @@ struct sim_site {
 	struct sim_rule *rules;
 };
 
-#define SIM_SITE(name_, need_)                                                     \
-	static struct sim_site site_##name_ = {                                    \
-		.name = #name_, .function = (void *)entry_##name_, .need = need_}; \
-	static struct sim_site *const site_pointer_##name_                         \
+#define SIM_SITE(name_, need_)                                                   \
+	static struct sim_site site_##name_ = {                                  \
+		.name = #name_, .function = (void *)own_##name_, .need = need_}; \
+	static struct sim_site *const site_pointer_##name_                       \
 		__attribute__((section("sim_sites"), used)) = &site_##name_
 
 /*
- * The exported name is an alias: what the driver hands out as its own address (cuGetProcAddress)
- * must not be changed by a library that was preloaded and exports the same name.
+ * What the driver exports begins with instructions that a library which patches code can move away (UCX's
+ * bistro hooks know five kinds of them; the real driver's begin with such): three loads of a register that
+ * holds no argument, and a jump. `own_` is a second name for it: what the driver hands out as its own
+ * address (cuGetProcAddress) must not be changed by a preloaded library that exports the same name.
  */
-#define SIM_ENTRY(name_, need_, params, args)                                  \
-	static CUresult body_##name_ params;                                   \
-	static CUresult entry_##name_ params;                                  \
-	SIM_SITE(name_, need_);                                                \
+#if defined(__x86_64__)
+#define SIM_EXPORT_ENTRY(name_, params)                                           \
+	extern CUresult own_##name_ params __attribute__((visibility("hidden"))); \
+	__asm__(".pushsection .text, \"ax\", @progbits\n"                         \
+		".globl " #name_ ", own_" #name_ "\n"                             \
+		".hidden own_" #name_ "\n"                                        \
+		".type " #name_ ", @function\n"                                   \
+		".p2align 5\n" #name_ ":\n"                                       \
+		"own_" #name_ ":\n"                                               \
+		"mov $0, %eax\nmov $0, %eax\nmov $0, %eax\n"                      \
+		"jmp entry_" #name_ "\n"                                          \
+		".size " #name_ ", . - " #name_ "\n"                              \
+		".popsection")
+#else
+#define SIM_EXPORT_ENTRY(name_, params)                                        \
 	SIM_API CUresult name_ params __attribute__((alias("entry_" #name_))); \
-	static CUresult entry_##name_ params                                   \
-	{                                                                      \
-		CUresult result;                                               \
-                                                                               \
-		if (sim_begin(&site_##name_, need_, &result))                  \
-			result = sim_end(&site_##name_, body_##name_ args);    \
-		return result;                                                 \
-	}                                                                      \
+	static CUresult own_##name_ params __attribute__((alias("entry_" #name_)))
+#endif
+
+#define SIM_ENTRY(name_, need_, params, args)                               \
+	static CUresult body_##name_ params;                                \
+	static CUresult entry_##name_ params __attribute__((used));         \
+	SIM_EXPORT_ENTRY(name_, params);                                    \
+	SIM_SITE(name_, need_);                                             \
+	static CUresult entry_##name_ params                                \
+	{                                                                   \
+		CUresult result;                                            \
+                                                                            \
+		if (sim_begin(&site_##name_, need_, &result))               \
+			result = sim_end(&site_##name_, body_##name_ args); \
+		return result;                                              \
+	}                                                                   \
 	static CUresult body_##name_ params
 
 #define SIM_UNSAFE_CALL(name, params, args) \
@@ -96,9 +117,9 @@ struct sim_site {
  */
 #define SIM_LOCKLESS_CALL(name_, params, args)                                        \
 	static CUresult body_##name_ params;                                          \
-	static CUresult entry_##name_ params;                                         \
+	static CUresult entry_##name_ params __attribute__((used));                   \
+	SIM_EXPORT_ENTRY(name_, params);                                              \
 	SIM_SITE(name_, SIM_NEEDS_INIT);                                              \
-	SIM_API CUresult name_ params __attribute__((alias("entry_" #name_)));        \
 	static CUresult entry_##name_ params                                          \
 	{                                                                             \
 		CUresult result;                                                      \

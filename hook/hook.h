@@ -4,7 +4,11 @@
  *
  *	entrypoints.def	which calls are watched, and what each means
  *	wrap.c		from it: the exported wrappers and those that look-ups hand out
- *	stubs.S, lookup.c	dlsym, dlvsym, dlopen, dlclose; what a look-up is answered with
+ *	entries.S		the first instructions of all wrappers, which others may patch
+ *	stubs.S, lookup.c	dlsym, dlvsym, dlopen, dlmopen, dlclose; what a look-up is answered with
+ *	asker.c		who asks
+ *	deepbind.c	whether a file's RTLD_DEEPBIND matters
+ *	patches.c		who patches the driver's code, or ours
  *	find.c		rows by name; the real functions behind the wrappers
  *	libcuda.c	the driver's object: its handle, where it lies in memory
  *	loader.c	the real dlsym and its like
@@ -87,26 +91,33 @@ struct pd_loader {
 	void *(*dlsym)(void *, const char *);
 	void *(*dlvsym)(void *, const char *, const char *);
 	void *(*dlopen)(const char *, int);
+	void *(*dlmopen)(long, const char *, int);
 	int (*dlclose)(void *);
 };
+/* Those that come next behind us, which may be another interposer's; and the C library's. */
 const struct pd_loader *pd_loader(void);
+const struct pd_loader *pd_loader_of_libc(void);
 
-/* Our dlsym, dlvsym and dlopen, by names that only we can bind: the exported ones may be another's.
- */
+/* Ours, by names that only we can bind: the exported ones may be another's. */
 void *pd_stub_dlsym(void *, const char *);
 void *pd_stub_dlvsym(void *, const char *, const char *);
 void *pd_stub_dlopen(const char *, int);
+void *pd_stub_dlmopen(long, const char *, int);
 int pd_stub_dlclose(void *);
+/* The same, that go on to the C library's. */
+void *pd_stub_libc_dlsym(void *, const char *);
+void *pd_stub_libc_dlvsym(void *, const char *, const char *);
+void *pd_stub_libc_dlopen(const char *, int);
+void *pd_stub_libc_dlmopen(long, const char *, int);
 
 /* Is the driver loaded? From then on it stays. */
 bool pd_libcuda(void);
 bool pd_in_libcuda(const void *address);
+struct pd_library;
+const struct pd_library *pd_libcuda_object(void);
 
 /* In a call of the loader by the program: see to it that the driver stays. */
 void pd_hold_libcuda(void);
-
-/* Before main: what is loaded now is there for good, in the order in which names are looked up. */
-void pd_objects_at_start(void);
 
 /* The next definition after us, or the driver's own; NULL when there is no driver. */
 void *pd_next_function(const char *name);
@@ -128,6 +139,9 @@ struct pd_straight {
 };
 extern struct pd_straight pd_straight;
 bool pd_goes_straight(const void *caller);
+
+/* From here on, until nothing is expected of a patch any more, each call comes to pd_goes_straight(). */
+void pd_straight_unsettle(void);
 
 static inline bool pd_caught_from(const void *caller)
 {

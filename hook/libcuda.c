@@ -2,6 +2,7 @@
 /* The driver's object, libcuda.so.1, and whose calls go straight to it. */
 #include "hook.h"
 #include "library.h"
+#include "patches.h"
 
 static struct pd_library driver = {.soname = "libcuda.so.1"};
 
@@ -52,9 +53,40 @@ void *pd_next_function(const char *name)
 	return found ? found : pd_elf_find(&driver.elf, name);
 }
 
+const struct pd_library *pd_libcuda_object(void)
+{
+	pd_libcuda();
+	return &driver;
+}
+
+/*
+ * A driver that binds its calls of its own exports to itself never comes to us: then a return address that
+ * lies in it is that of a callback of the program's, which ends in a jump to a call.
+ */
+static bool calls_itself_through_us(void)
+{
+	return pd_library_known(&driver) && !driver.elf.symbolic;
+}
+
+/* The begin is stored first: until the size follows, all come to pd_goes_straight(). */
+static void settle_straight(void)
+{
+	uintptr_t size = calls_itself_through_us() ? driver.size : 0;
+
+	__atomic_store_n(&pd_straight.begin, driver.begin, __ATOMIC_RELAXED);
+	/* Release pairs with pd_caught_from(). */
+	__atomic_store_n(&pd_straight.size, size, __ATOMIC_RELEASE);
+}
+
+void pd_straight_unsettle(void)
+{
+	/* Relaxed: this thread's own calls see it, and for others any time will do. */
+	__atomic_store_n(&pd_straight.size, UINTPTR_MAX, __ATOMIC_RELAXED);
+}
+
 /*
  * The rare side of pd_caught_from(). A wrapper has looked its real function up before, so the driver's
- * place is known if the driver is loaded. begin is stored first: until size follows, all come here.
+ * place is known if the driver is loaded.
  */
 bool pd_goes_straight(const void *caller)
 {
@@ -66,10 +98,8 @@ bool pd_goes_straight(const void *caller)
 		__atomic_store_n(&off, true, __ATOMIC_RELAXED);
 		return true;
 	}
-	if (pd_library_known(&driver)) {
-		/* The size with release: pairs with pd_caught_from(). */
-		__atomic_store_n(&pd_straight.begin, driver.begin, __ATOMIC_RELAXED);
-		__atomic_store_n(&pd_straight.size, driver.size, __ATOMIC_RELEASE);
-	}
-	return pd_in_libcuda(caller);
+	pd_patches_look_at_call();
+	if (pd_library_known(&driver) && !pd_patches_expected())
+		settle_straight();
+	return calls_itself_through_us() && pd_in_libcuda(caller);
 }

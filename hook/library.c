@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The libraries that we stand before: where they are, and what comes behind us. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -27,6 +28,16 @@ static bool read_object(const struct dl_phdr_info *info, struct pd_elf *elf)
 				elf, info->dlpi_addr,
 				(const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr));
 	return false;
+}
+
+static bool is_our_object(const struct dl_phdr_info *info)
+{
+	return info->dlpi_addr == (uintptr_t)&__ehdr_start;
+}
+
+bool pd_was_at_start(unsigned index)
+{
+	return !at_start || index < at_start;
 }
 
 static void measure(const struct dl_phdr_info *info, uintptr_t *begin, uintptr_t *end)
@@ -63,9 +74,9 @@ static int look_behind_us(struct dl_phdr_info *info, size_t size, void *arg)
 	struct search *search = arg;
 
 	(void)size;
-	if (at_start && search->index++ >= at_start)
+	if (!pd_was_at_start(search->index++))
 		return 1;
-	if (info->dlpi_addr == (uintptr_t)&__ehdr_start)
+	if (is_our_object(info))
 		search->behind_us = true;
 	else if (search->behind_us && read_object(info, &search->elf))
 		search->found = pd_elf_find(&search->elf, search->name);
@@ -96,26 +107,36 @@ void *pd_next_definition(const char *name)
 	return search.found;
 }
 
+/*
+ * Threads that come here at once find the same and store the same, word by word, so that none waits for
+ * another: a child that is forked meanwhile would wait for a thread that it hasn't got.
+ */
+static void store(struct pd_library *library, const struct search *found)
+{
+	const struct pd_elf *elf = &found->elf;
+
+	__atomic_store_n(&library->elf.base, elf->base, __ATOMIC_RELAXED);
+	__atomic_store_n(&library->elf.symbol, elf->symbol, __ATOMIC_RELAXED);
+	__atomic_store_n(&library->elf.string, elf->string, __ATOMIC_RELAXED);
+	__atomic_store_n(&library->elf.hash, elf->hash, __ATOMIC_RELAXED);
+	__atomic_store_n(&library->elf.version, elf->version, __ATOMIC_RELAXED);
+	__atomic_store_n(&library->elf.soname, elf->soname, __ATOMIC_RELAXED);
+	__atomic_store_n(&library->elf.symbolic, elf->symbolic, __ATOMIC_RELAXED);
+	__atomic_store_n(&library->begin, found->begin, __ATOMIC_RELAXED);
+	__atomic_store_n(&library->size, found->end - found->begin, __ATOMIC_RELAXED);
+	/* Pairs with pd_library_known(). */
+	__atomic_store_n(&library->known, true, __ATOMIC_RELEASE);
+}
+
 bool pd_library_find(struct pd_library *library)
 {
 	struct search search = {.name = library->soname};
-	uint32_t expected = PD_LIBRARY_NOT_YET;
 
 	if (__builtin_expect(pd_library_known(library), 1))
 		return true;
 	if (!dl_iterate_phdr(look_for_library, &search))
 		return false;
-	/* Acquire, on failure: another thread's release below may have been seen already. */
-	if (__atomic_compare_exchange_n(&library->known, &expected, PD_LIBRARY_BEING_FILLED_IN,
-					false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
-		library->elf = search.elf;
-		library->begin = search.begin;
-		library->size = search.end - search.begin;
-		/* Pairs with pd_library_known(). */
-		__atomic_store_n(&library->known, PD_LIBRARY_KNOWN, __ATOMIC_RELEASE);
-	}
-	while (!pd_library_known(library))
-		; /* another thread, for a few instructions */
+	store(library, &search);
 	return true;
 }
 
@@ -134,4 +155,9 @@ void pd_library_hold(struct pd_library *library)
 bool pd_library_has(const struct pd_library *library, const void *address)
 {
 	return pd_library_known(library) && (uintptr_t)address - library->begin < library->size;
+}
+
+bool pd_library_defines(const struct pd_library *library, const char *name)
+{
+	return pd_library_known(library) && pd_elf_defines(&library->elf, name);
 }

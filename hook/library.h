@@ -21,16 +21,15 @@ struct pd_library {
 	const char *soname;
 	struct pd_elf elf;
 	uintptr_t begin, size; /* where it lies */
-	uint32_t known;	       /* NOT_YET, BEING_FILLED_IN, or KNOWN: the members above are valid */
+	bool known;	       /* the members above are valid */
 	bool held;
 };
-enum { PD_LIBRARY_NOT_YET, PD_LIBRARY_BEING_FILLED_IN, PD_LIBRARY_KNOWN };
 
 /* Has it been found before? One load. */
 static inline bool pd_library_known(const struct pd_library *library)
 {
 	/* Acquire pairs with the release in pd_library_find(): what is known of it is there. */
-	return __atomic_load_n(&library->known, __ATOMIC_ACQUIRE) == PD_LIBRARY_KNOWN;
+	return __atomic_load_n(&library->known, __ATOMIC_ACQUIRE);
 }
 
 /* Is it loaded? Goes through all that is, if it is not known. From then on it stays. */
@@ -42,8 +41,17 @@ void pd_library_hold(struct pd_library *library);
 /* Does the address lie in it? False while it is not known. */
 bool pd_library_has(const struct pd_library *library, const void *address);
 
+/* Does it define a function of this name, in whatever version? False while it is not known. */
+bool pd_library_defines(const struct pd_library *library, const char *name);
+
 /* The next definition after us among the libraries that the program started with; or NULL. */
 void *pd_next_definition(const char *name);
+
+/* Was the object with this index, in the order in which they were loaded, there before main? */
+bool pd_was_at_start(unsigned index);
+
+/* Before main: what is loaded now is there for good, in the order in which names are looked up. */
+void pd_objects_at_start(void);
 
 #pragma GCC visibility pop
 

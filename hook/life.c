@@ -10,6 +10,7 @@
 
 #include "config.h"
 #include "hook.h"
+#include "library.h"
 #include "live.h"
 #include "records.h"
 #include "verbs.h"

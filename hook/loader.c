@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The loader's own functions. We export dlsym, dlvsym, dlopen and dlclose, so that a call of ours by name
- * would come back to us; the C library's dlvsym is therefore looked up by hand, and the others with it:
- * the next definition after us, which may be another interposer's.
+ * The loader's own functions. We export dlsym, dlvsym, dlopen, dlmopen and dlclose, so that a call of ours by
+ * name would come back to us; the C library's are therefore looked up by hand, and with its dlsym those that
+ * come next after us, which may be another interposer's.
  *
  * The first dlsym of a process may come from a sanitizer's runtime that is not ready yet, and that
  * stands before much of the C library. So nothing here calls a function of the C library by name, and
@@ -40,41 +40,54 @@ static void *libc_function(const char *name)
 	return NULL;
 }
 
-/* The versions that the loader's functions have had: glibc 2.34 and newer, then older. */
-#if defined(__x86_64__)
-#define OLD_VERSION "GLIBC_2.2.5"
-#elif defined(__aarch64__)
-#define OLD_VERSION "GLIBC_2.17"
-#else
-#error "pindown knows the loader of x86-64 and aarch64 only"
-#endif
+typedef void *dlsym_function(void *, const char *);
 
-typedef void *dlvsym_function(void *, const char *, const char *);
-
-static void *next(dlvsym_function *look, const char *name)
+/*
+ * The next definition after us, whoever it is. Asked by the C library's dlsym and not by a version: an
+ * interposer's definition has none, and dlvsym passes over that in an object that has versions of others.
+ */
+static void *next(dlsym_function *look, const char *name)
 {
-	void *found = look ? look(RTLD_NEXT, name, "GLIBC_2.34") : NULL;
+	void *found = look ? look(RTLD_NEXT, name) : NULL;
 
-	if (!found && look)
-		found = look(RTLD_NEXT, name, OLD_VERSION);
 	return found ? found : libc_function(name);
 }
 
+static void fill(struct pd_loader *loader, dlsym_function *look)
+{
+	void **slots[] = {(void **)&loader->dlsym, (void **)&loader->dlvsym,
+			  (void **)&loader->dlopen, (void **)&loader->dlmopen,
+			  (void **)&loader->dlclose};
+	static const char *const names[] = {"dlsym", "dlvsym", "dlopen", "dlmopen", "dlclose"};
+
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		__atomic_store_n(slots[i], look ? next(look, names[i]) : libc_function(names[i]),
+				 __ATOMIC_RELAXED);
+}
+
+static struct pd_loader behind_us, of_libc;
+
 /* Threads that come here at once find the same. */
+static void find_both(void)
+{
+	static bool ready;
+
+	/* Acquire pairs with the release below: with it both tables are there. */
+	if (__builtin_expect(__atomic_load_n(&ready, __ATOMIC_ACQUIRE), 1))
+		return;
+	fill(&of_libc, NULL);
+	fill(&behind_us, of_libc.dlsym);
+	__atomic_store_n(&ready, true, __ATOMIC_RELEASE);
+}
+
 const struct pd_loader *pd_loader(void)
 {
-	static struct pd_loader loader;
-	static bool ready;
-	dlvsym_function *look;
+	find_both();
+	return &behind_us;
+}
 
-	/* Acquire pairs with the release below: with it the four are there. */
-	if (__builtin_expect(__atomic_load_n(&ready, __ATOMIC_ACQUIRE), 1))
-		return &loader;
-	look = (dlvsym_function *)libc_function("dlvsym");
-	__atomic_store_n((void **)&loader.dlsym, next(look, "dlsym"), __ATOMIC_RELAXED);
-	__atomic_store_n((void **)&loader.dlvsym, next(look, "dlvsym"), __ATOMIC_RELAXED);
-	__atomic_store_n((void **)&loader.dlopen, next(look, "dlopen"), __ATOMIC_RELAXED);
-	__atomic_store_n((void **)&loader.dlclose, next(look, "dlclose"), __ATOMIC_RELAXED);
-	__atomic_store_n(&ready, true, __ATOMIC_RELEASE);
-	return &loader;
+const struct pd_loader *pd_loader_of_libc(void)
+{
+	find_both();
+	return &of_libc;
 }

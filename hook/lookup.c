@@ -9,9 +9,13 @@
 #include <link.h>
 #include <string.h>
 
+#include "asker.h"
 #include "config.h"
+#include "deepbind.h"
 #include "hook.h"
+#include "library.h"
 #include "log.h"
+#include "patches.h"
 #include "verbs.h"
 
 /* The program's arguments, to be changed; arg[0] is the answer when NULL is returned. */
@@ -19,19 +23,30 @@ struct pd_arguments {
 	union {
 		void *handle;
 		const char *file;
+		Lmid_t space;
 		void *answer;
 	};
 	union {
 		const char *name;
 		intptr_t flags;
+		const char *file_in_space;
 	};
-	const char *version; /* dlvsym only */
+	union {
+		const char *version; /* dlvsym only */
+		intptr_t flags_in_space;
+	};
 };
 
-void *pd_decide_dlsym(struct pd_arguments *args, const void *caller);
-void *pd_decide_dlvsym(struct pd_arguments *args, const void *caller);
-void *pd_decide_dlopen(struct pd_arguments *args, const void *caller);
-void *pd_decide_dlclose(struct pd_arguments *args, const void *caller);
+typedef void *decide(struct pd_arguments *args, const void *caller);
+decide pd_decide_dlsym, pd_decide_dlvsym, pd_decide_dlopen, pd_decide_dlmopen, pd_decide_dlclose;
+decide pd_decide_libc_dlsym, pd_decide_libc_dlvsym, pd_decide_libc_dlopen, pd_decide_libc_dlmopen;
+
+/* One look-up of the program's. `real`: where it goes on to, and where its answer is looked for. */
+struct lookup {
+	struct pd_arguments *args;
+	const void *caller;
+	const struct pd_loader *real;
+};
 
 /* "curl_easy_init" is none. */
 static bool looks_like_cuda(const char *name)
@@ -46,8 +61,7 @@ static bool looks_like_verb(const char *name)
 
 static bool looks_like_loader(const char *name)
 {
-	return name[0] == 'd' && name[1] == 'l' &&
-	       (name[2] == 's' || name[2] == 'v' || name[2] == 'o' || name[2] == 'c');
+	return name[0] == 'd' && name[1] == 'l' && name[2] >= 'c' && name[2] <= 'v';
 }
 
 static bool is_pseudo(const void *handle)
@@ -55,166 +69,300 @@ static bool is_pseudo(const void *handle)
 	return handle == RTLD_DEFAULT || handle == RTLD_NEXT;
 }
 
-static void *look(const struct pd_arguments *args)
+/* What is found in `handle`, in the version that was asked for, if one was. */
+static void *look_in(const struct lookup *l, void *handle)
 {
-	const struct pd_loader *real = pd_loader();
-
-	return args->version ? real->dlvsym(args->handle, args->name, args->version)
-			     : real->dlsym(args->handle, args->name);
+	return l->args->version ? l->real->dlvsym(handle, l->args->name, l->args->version)
+				: l->real->dlsym(handle, l->args->name);
 }
 
-static bool in_main_program(const void *caller)
-{
-	const struct link_map *map = NULL;
-	Dl_info info;
+/* ---- names that nobody but us has ------------------------------------------------------------ */
 
-	return dladdr1(caller, &info, (void **)&map, RTLD_DL_LINKMAP) && map && !map->l_prev;
+/* Has any other object this name, as far as we can see? `library`: that which should have it. */
+static bool others_have(const struct lookup *l, const struct pd_library *library,
+			const struct pd_asker *asker, const void *wrapper)
+{
+	if (l->real->dlsym(RTLD_NEXT, l->args->name) ||
+	    l->real->dlsym(RTLD_DEFAULT, l->args->name) != wrapper)
+		return true;
+	dlerror();
+	/* The caller may be in the scope of a library that was loaded for some (RTLD_LOCAL). */
+	return !asker->is_program && pd_library_defines(library, l->args->name);
 }
 
 /*
  * Would this look-up find our export where without us it would find nothing? In a process without the
- * library, and where it was loaded for some other library alone (RTLD_LOCAL). Who calls by a
- * pseudo handle may be in the scope of that library, which can't be told but for the main program.
+ * library, where it is too old to have the name, and where it was loaded for some other library alone.
  * (A weak reference, which the loader binds to our export, can't be helped at all.)
  */
-static bool only_we_answer(const struct pd_arguments *args, const void *caller, bool loaded,
-			   const void *wrapper)
+static bool only_we_answer(const struct lookup *l, const struct pd_library *library,
+			   const struct pd_asker *asker, const void *wrapper)
 {
-	const struct pd_loader *real = pd_loader();
-
-	if (is_pseudo(args->handle)) {
-		if (loaded && !in_main_program(caller))
-			return false;
-	} else if (look(args) != wrapper) {
+	if (!is_pseudo(l->args->handle) && look_in(l, l->args->handle) != wrapper)
 		return false;
-	}
-	if (real->dlsym(RTLD_DEFAULT, args->name) != wrapper || real->dlsym(RTLD_NEXT, args->name))
-		return false;
-	dlerror();
-	return true;
+	return !others_have(l, library, asker, wrapper);
 }
 
-/* Let the real look-up fail, and tell the program so, in an object that has none of our names. */
-static void look_in_libc(struct pd_arguments *args)
+/*
+ * Let the real look-up fail, in an object that has not got the name: the caller's own, so that dlerror()
+ * names that. The program itself has all of our names, so there it is the C library.
+ */
+static void look_where_it_fails(const struct lookup *l, const struct pd_asker *asker)
 {
 	static void *libc;
 	/* Relaxed: a handle is only handed on, and the loader knows it. */
 	void *handle = __atomic_load_n(&libc, __ATOMIC_RELAXED);
 
+	if (asker->map && !asker->is_program && !l->real->dlsym(asker->map, l->args->name)) {
+		dlerror();
+		l->args->handle = asker->map;
+		return;
+	}
 	if (!handle) {
-		handle = pd_loader()->dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+		handle = pd_loader_of_libc()->dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
 		__atomic_store_n(&libc, handle, __ATOMIC_RELAXED);
 	}
 	if (handle)
-		args->handle = handle;
+		l->args->handle = handle;
+}
+
+/* ---- what is found ---------------------------------------------------------------------------- */
+
+/*
+ * What the program means by its handle; NULL: it is for the loader to answer. By RTLD_DEFAULT, and by
+ * RTLD_NEXT before us, it finds our export where it would have found the library's. An interposer that
+ * asks for the next definition of its own name must get just that.
+ */
+static void *look(const struct lookup *l, const struct pd_asker *asker)
+{
+	void *handle = l->args->handle, *found;
+
+	if (handle == RTLD_DEFAULT || (handle == RTLD_NEXT && asker->before_us))
+		return NULL;
+	if (handle != RTLD_NEXT)
+		return look_in(l, handle);
+	handle = pd_asker_next(asker, l->args->name);
+	found = handle ? look_in(l, handle) : NULL;
+	if (!found)
+		dlerror();
+	return found;
+}
+
+/*
+ * A library that asks in itself for a name that it hasn't got wants what the loader has behind all
+ * interposers: UCX's hooks do, to patch the driver's code. (The program itself contains us.)
+ */
+static bool asks_in_itself(const struct lookup *l, const struct pd_asker *asker)
+{
+	return asker->map && l->args->handle == asker->map && !asker->is_program;
 }
 
 /* A watched name. True: args->answer is the answer; false: jump to the real look-up. */
-static bool answer_driver_name(struct pd_arguments *args, const void *caller, int call)
+static bool answer_driver_name(const struct lookup *l, enum pd_call call)
 {
+	struct pd_asker asker;
 	void *found;
 
-	if (only_we_answer(args, caller, pd_libcuda(), pd_linked_wrapper[call])) {
-		look_in_libc(args);
+	if (pd_in_libcuda(l->caller))
+		return false;
+	pd_asker_find(&asker, l->caller);
+	if (only_we_answer(l, pd_libcuda_object(), &asker, pd_linked_wrapper[call])) {
+		look_where_it_fails(l, &asker);
 		return false;
 	}
-	/* By a pseudo handle the program finds our export where it would have found the driver's.
-	 */
-	if (is_pseudo(args->handle) || !pd_libcuda() || pd_in_libcuda(caller) || !pd_hook_begin())
+	if (!pd_libcuda() || !pd_hook_begin())
 		return false;
 	pd_hold_libcuda();
-	found = look(args);
+	pd_patches_look();
+	found = look(l, &asker);
 	if (!found)
 		return false;
-	args->answer = pd_hand_out((enum pd_call)call, found);
+	if (asks_in_itself(l, &asker) && pd_patches_allow(call, found, asker.map->l_name))
+		l->args->answer = found;
+	else
+		l->args->answer = pd_hand_out(call, found);
 	return true;
 }
 
-/* The same for a verb: by a pseudo handle the program finds our export, in its version too. */
-static bool answer_verb(struct pd_arguments *args, const void *caller, int verb)
+/* The same for a verb. */
+static bool answer_verb(const struct lookup *l, enum pd_verb verb)
 {
+	struct pd_asker asker;
 	void *found;
 
-	if (only_we_answer(args, caller, pd_libibverbs(), pd_verb_wrapper[verb])) {
-		look_in_libc(args);
+	pd_asker_find(&asker, l->caller);
+	if (only_we_answer(l, pd_libibverbs_object(), &asker, pd_verb_wrapper[verb])) {
+		look_where_it_fails(l, &asker);
 		return false;
 	}
-	if (is_pseudo(args->handle) || !pd_libibverbs() || !pd_config()->enabled)
+	if (!pd_libibverbs() || !pd_config()->enabled)
 		return false;
 	pd_hold_libibverbs();
-	found = look(args);
+	found = look(l, &asker);
 	if (!found)
 		return false;
-	args->answer = pd_verb_hand_out((enum pd_verb)verb, found);
+	l->args->answer = pd_verb_hand_out(verb, found);
 	return true;
 }
 
-/* dlsym and its like, asked for by the handle of the library that has them. */
-static bool answer_loader_name(struct pd_arguments *args)
-{
-	const struct pd_loader *real = pd_loader();
-	void *found;
+/* ---- dlsym and its like ------------------------------------------------------------------------ */
 
-	if (is_pseudo(args->handle))
+static const struct {
+	const char *name;
+	size_t member; /* of struct pd_loader */
+	void *stub, *stub_of_libc;
+} loader_names[] = {
+#define NAME(name)                                                                           \
+	{                                                                                    \
+#name, offsetof(struct pd_loader, name), pd_stub_##name, pd_stub_libc_##name \
+	}
+	NAME(dlsym),
+	NAME(dlvsym),
+	NAME(dlopen),
+	NAME(dlmopen),
+#undef NAME
+	{"dlclose", offsetof(struct pd_loader, dlclose), pd_stub_dlclose, NULL},
+};
+
+static void *member(const struct pd_loader *loader, size_t at)
+{
+	void *function;
+
+	memcpy(&function, (const char *)loader + at, sizeof(function));
+	return function;
+}
+
+/* Ours in place of what was found: the next one behind us, or the C library's; else NULL. */
+static void *stub_of(const char *name, const void *found)
+{
+	for (size_t i = 0; i < sizeof(loader_names) / sizeof(loader_names[0]); i++) {
+		if (strcmp(name, loader_names[i].name) != 0)
+			continue;
+		if (found == member(pd_loader(), loader_names[i].member))
+			return loader_names[i].stub;
+		if (found == member(pd_loader_of_libc(), loader_names[i].member))
+			return loader_names[i].stub_of_libc;
+	}
+	return NULL;
+}
+
+/* As look(), of these: each process has them, and in more versions than one. */
+static void *look_for_loader(const struct lookup *l)
+{
+	struct pd_asker asker;
+
+	if (!is_pseudo(l->args->handle))
+		return look_in(l, l->args->handle);
+	/* Without a version RTLD_DEFAULT finds whoever is first, and that may be us. */
+	if (l->args->handle == RTLD_DEFAULT)
+		return l->args->version ? look_in(l, RTLD_DEFAULT) : NULL;
+	pd_asker_find(&asker, l->caller);
+	if (asker.before_us)
+		return look_in(l, RTLD_NEXT);
+	return pd_asker_defines(&asker, l->args->name) ? NULL : look(l, &asker);
+}
+
+static bool answer_loader_name(const struct lookup *l)
+{
+	void *found, *stub;
+
+	if (!pd_config()->enabled)
 		return false;
-	found = look(args);
-	if (!strcmp(args->name, "dlsym") && found == (void *)real->dlsym)
-		args->answer = pd_stub_dlsym;
-	else if (!strcmp(args->name, "dlvsym") && found == (void *)real->dlvsym)
-		args->answer = pd_stub_dlvsym;
-	else if (!strcmp(args->name, "dlopen") && found == (void *)real->dlopen)
-		args->answer = pd_stub_dlopen;
-	else if (!strcmp(args->name, "dlclose") && found == (void *)real->dlclose)
-		args->answer = pd_stub_dlclose;
-	else
+	found = look_for_loader(l);
+	stub = found ? stub_of(l->args->name, found) : NULL;
+	if (!found)
+		dlerror();
+	if (!stub)
 		return false;
+	l->args->answer = stub;
 	return true;
 }
 
-static bool answer(struct pd_arguments *args, const void *caller)
+/* ---- the ways in -------------------------------------------------------------------------------- */
+
+static bool answer(const struct lookup *l)
 {
+	const char *name = l->args->name;
 	int error = errno;
 	bool answered = false;
 	int call;
 
-	if (looks_like_cuda(args->name)) {
-		call = pd_call_by_symbol(args->name);
-		answered = call >= 0 && answer_driver_name(args, caller, call);
-	} else if (looks_like_verb(args->name)) {
-		call = pd_verb_by_symbol(args->name);
-		answered = call >= 0 && answer_verb(args, caller, call);
-	} else if (looks_like_loader(args->name)) {
-		answered = answer_loader_name(args);
+	if (looks_like_cuda(name)) {
+		call = pd_call_by_symbol(name);
+		answered = call >= 0 && answer_driver_name(l, (enum pd_call)call);
+	} else if (looks_like_verb(name)) {
+		call = pd_verb_by_symbol(name);
+		answered = call >= 0 && answer_verb(l, (enum pd_verb)call);
+	} else if (looks_like_loader(name)) {
+		answered = answer_loader_name(l);
 	}
 	errno = error;
 	return answered;
 }
 
-void *pd_decide_dlsym(struct pd_arguments *args, const void *caller)
+static void *decide_dlsym(struct pd_arguments *args, const void *caller,
+			  const struct pd_loader *real)
 {
+	const struct lookup l = {.args = args, .caller = caller, .real = real};
+
 	args->version = NULL; /* that register holds no argument of dlsym */
-	return args->name && answer(args, caller) ? NULL : (void *)pd_loader()->dlsym;
+	return args->name && answer(&l) ? NULL : (void *)real->dlsym;
 }
 
-void *pd_decide_dlvsym(struct pd_arguments *args, const void *caller)
+static void *decide_dlvsym(struct pd_arguments *args, const void *caller,
+			   const struct pd_loader *real)
 {
-	bool answered = args->name && args->version && answer(args, caller);
+	const struct lookup l = {.args = args, .caller = caller, .real = real};
 
-	return answered ? NULL : (void *)pd_loader()->dlvsym;
+	return args->name && args->version && answer(&l) ? NULL : (void *)real->dlvsym;
 }
 
-/* RTLD_DEEPBIND would bind what the library calls to the driver and past us. */
-void *pd_decide_dlopen(struct pd_arguments *args, const void *caller)
+/*
+ * RTLD_DEEPBIND would bind what the library calls to the driver, and to the loader, and past us. A library
+ * that calls neither, and none of whose dependencies does, keeps it.
+ */
+static void without_deepbind(intptr_t *flags, const char *file, const void *caller)
 {
-	if (PD_UNLIKELY(args->flags & RTLD_DEEPBIND) && !pd_in_libcuda(caller) &&
-	    pd_config()->enabled && pd_config()->deepbind == PD_DEEPBIND_CLEAR) {
-		args->flags &= ~(intptr_t)RTLD_DEEPBIND;
-		pd_log(PD_LOG_DEBUG, "%s: RTLD_DEEPBIND is left out",
-		       args->file ? args->file : "dlopen");
-	}
+	if (!PD_UNLIKELY(*flags & RTLD_DEEPBIND) || !file || pd_in_libcuda(caller) ||
+	    !pd_config()->enabled || pd_config()->deepbind != PD_DEEPBIND_CLEAR ||
+	    !pd_deepbind_matters(file, caller))
+		return;
+	*flags &= ~(intptr_t)RTLD_DEEPBIND;
+	pd_log(PD_LOG_DEBUG, "%s: RTLD_DEEPBIND is left out", file);
+}
+
+static void *decide_dlopen(struct pd_arguments *args, const void *caller,
+			   const struct pd_loader *real)
+{
+	without_deepbind(&args->flags, args->file, caller);
+	pd_patches_look();
 	pd_stacks_loading();
-	return (void *)pd_loader()->dlopen;
+	return (void *)real->dlopen;
 }
+
+/* Other name spaces than the program's have a driver, and all else, of their own. */
+static void *decide_dlmopen(struct pd_arguments *args, const void *caller,
+			    const struct pd_loader *real)
+{
+	if (args->space == LM_ID_BASE)
+		without_deepbind(&args->flags_in_space, args->file_in_space, caller);
+	pd_stacks_loading();
+	return (void *)real->dlmopen;
+}
+
+#define DECIDE(name)                                                               \
+	void *pd_decide_##name(struct pd_arguments *args, const void *caller)      \
+	{                                                                          \
+		return decide_##name(args, caller, pd_loader());                   \
+	}                                                                          \
+	void *pd_decide_libc_##name(struct pd_arguments *args, const void *caller) \
+	{                                                                          \
+		return decide_##name(args, caller, pd_loader_of_libc());           \
+	}
+DECIDE(dlsym)
+DECIDE(dlvsym)
+DECIDE(dlopen)
+DECIDE(dlmopen)
 
 /* What the wrappers call must not go away. */
 void *pd_decide_dlclose(struct pd_arguments *args, const void *caller)

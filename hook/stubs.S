@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dlsym, dlvsym, dlopen and dlclose, as the program calls them.
+ * dlsym, dlvsym, dlopen, dlmopen and dlclose, as the program calls them.
  *
  * The real ones ask who called them (RTLD_NEXT, the caller's search path, its namespace) and look at
  * the return address. So they are jumped to, not called, with the program's own return address. Each
@@ -20,12 +20,9 @@
 
 .macro stub name, decide
 	.globl	\name
+	.hidden	\name
 	.type	\name, @function
-	.globl	pd_stub_\name
-	.hidden	pd_stub_\name
-	.type	pd_stub_\name, @function
 	.p2align 4
-pd_stub_\name:
 \name:
 	.cfi_startproc
 	_CET_ENDBR
@@ -58,12 +55,9 @@ pd_stub_\name:
 
 .macro stub name, decide
 	.globl	\name
+	.hidden	\name
 	.type	\name, %function
-	.globl	pd_stub_\name
-	.hidden	pd_stub_\name
-	.type	pd_stub_\name, %function
 	.p2align 4
-pd_stub_\name:
 \name:
 	.cfi_startproc
 	hint	#34			/* bti c */
@@ -95,10 +89,29 @@ pd_stub_\name:
 #error "pindown has look-up stubs for x86-64 and aarch64 only"
 #endif
 
+/* The function that programs are bound to by its name, and what we know it by. */
+.macro exported name
+	.globl	\name
+	.set	\name, pd_stub_\name
+	.type	\name, STT_FUNC
+.endm
+
 	.text
-	stub	dlsym, pd_decide_dlsym
-	stub	dlvsym, pd_decide_dlvsym
-	stub	dlopen, pd_decide_dlopen
-	stub	dlclose, pd_decide_dlclose
+	stub	pd_stub_dlsym, pd_decide_dlsym
+	stub	pd_stub_dlvsym, pd_decide_dlvsym
+	stub	pd_stub_dlopen, pd_decide_dlopen
+	stub	pd_stub_dlmopen, pd_decide_dlmopen
+	stub	pd_stub_dlclose, pd_decide_dlclose
+	exported dlsym
+	exported dlvsym
+	exported dlopen
+	exported dlmopen
+	exported dlclose
+
+	/* The same in front of the C library's own, for those who ask for just these. */
+	stub	pd_stub_libc_dlsym, pd_decide_libc_dlsym
+	stub	pd_stub_libc_dlvsym, pd_decide_libc_dlvsym
+	stub	pd_stub_libc_dlopen, pd_decide_libc_dlopen
+	stub	pd_stub_libc_dlmopen, pd_decide_libc_dlmopen
 
 	.section .note.GNU-stack, "", %progbits

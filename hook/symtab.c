@@ -40,6 +40,12 @@ bool pd_elf_read(struct pd_elf *object, ElfW(Addr) base, const ElfW(Dyn) * dynam
 		case DT_SONAME:
 			soname = dynamic->d_un.d_val;
 			break;
+		case DT_SYMBOLIC:
+			object->symbolic = true;
+			break;
+		case DT_FLAGS:
+			object->symbolic |= dynamic->d_un.d_val & DF_SYMBOLIC;
+			break;
 		}
 	if (!object->symbol || !object->string || !object->hash)
 		return false;
@@ -56,20 +62,25 @@ static uint32_t gnu_hash(const char *name)
 	return hash;
 }
 
-/* Bit 15 of a version: not the default one. */
-static bool usable(const struct pd_elf *object, uint32_t index)
+static bool is_function(const struct pd_elf *object, uint32_t index)
 {
 	const ElfW(Sym) *symbol = &object->symbol[index];
 
-	return symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC &&
-	       !(object->version && object->version[index] & 0x8000);
+	return symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC;
+}
+
+/* Bit 15 of a version: not the default one. */
+static bool is_default(const struct pd_elf *object, uint32_t index)
+{
+	return !(object->version && object->version[index] & 0x8000);
 }
 
 /*
- * The layout of DT_GNU_HASH: number of buckets, first symbol, words of the Bloom filter, its shift;
- * the filter; the buckets; for each symbol its hash, whose lowest bit marks the end of a bucket.
+ * The symbol's index, or 0. The layout of DT_GNU_HASH: number of buckets, first symbol, words of the Bloom
+ * filter, its shift; the filter; the buckets; for each symbol its hash, whose lowest bit marks the end of a
+ * bucket.
  */
-void *pd_elf_find(const struct pd_elf *object, const char *name)
+static uint32_t find(const struct pd_elf *object, const char *name, bool any_version)
 {
 	const uint32_t *table = object->hash;
 	uint32_t wanted = gnu_hash(name), buckets = table[0], from = table[1];
@@ -78,13 +89,26 @@ void *pd_elf_find(const struct pd_elf *object, const char *name)
 	const uint32_t *hash = &bucket[buckets];
 
 	if (!buckets)
-		return NULL;
+		return 0;
 	for (uint32_t i = bucket[wanted % buckets]; i >= from; i++) {
-		if ((hash[i - from] | 1) == (wanted | 1) && usable(object, i) &&
+		if ((hash[i - from] | 1) == (wanted | 1) && is_function(object, i) &&
+		    (any_version || is_default(object, i)) &&
 		    pd_elf_same(object->string + object->symbol[i].st_name, name))
-			return (void *)(object->base + object->symbol[i].st_value);
+			return i;
 		if (hash[i - from] & 1)
 			break;
 	}
-	return NULL;
+	return 0;
+}
+
+void *pd_elf_find(const struct pd_elf *object, const char *name)
+{
+	uint32_t index = find(object, name, false);
+
+	return index ? (void *)(object->base + object->symbol[index].st_value) : NULL;
+}
+
+bool pd_elf_defines(const struct pd_elf *object, const char *name)
+{
+	return find(object, name, true) != 0;
 }

@@ -22,6 +22,7 @@ struct pd_elf {
 	const uint32_t *hash; /* DT_GNU_HASH */
 	const ElfW(Half) * version;
 	const char *soname; /* "" when it has none */
+	bool symbolic;	    /* its calls of its own exports never leave it */
 };
 
 /* False when the object has not all that it takes. */
@@ -29,6 +30,9 @@ bool pd_elf_read(struct pd_elf *object, ElfW(Addr) base, const ElfW(Dyn) * dynam
 
 /* A function that the object itself defines, in its default version; else NULL. */
 void *pd_elf_find(const struct pd_elf *object, const char *name);
+
+/* Does the object define a function of this name, in whatever version? */
+bool pd_elf_defines(const struct pd_elf *object, const char *name);
 
 bool pd_elf_same(const char *a, const char *b);
 

@@ -36,6 +36,12 @@ bool pd_libibverbs(void)
 	return pd_library_find(&libibverbs);
 }
 
+const struct pd_library *pd_libibverbs_object(void)
+{
+	pd_libibverbs();
+	return &libibverbs;
+}
+
 void pd_hold_libibverbs(void)
 {
 	pd_library_hold(&libibverbs);

@@ -331,11 +331,14 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 /* ---- the two roads ----------------------------------------------------------------------- */
 
 /*
- * The address by which we know our export is our own, whatever the loader binds its name to. The real ones
- * are loaded relaxed: see pd_find_linked() and pd_hand_out().
+ * What the entries jump to (entries.S), with the program's own return address. The real ones are loaded
+ * relaxed: see pd_find_linked() and pd_hand_out().
  */
+#pragma GCC visibility push(hidden)
 #define X(symbol, base, version, flavour, params, args, group, ...)                                \
-	PD_EXPORT FOR_##group CUresult symbol params                                               \
+	typeof(symbol) pd_caught_linked_##symbol, pd_caught_looked_up_##symbol;                    \
+	typeof(symbol) pd_linked_##symbol, pd_looked_up_##symbol;                                  \
+	__attribute__((used)) FOR_##group CUresult pd_caught_linked_##symbol params                \
 	{                                                                                          \
 		void *real = __atomic_load_n(&pd_linked_real[PD_CALL_##symbol], __ATOMIC_RELAXED); \
                                                                                                    \
@@ -345,9 +348,8 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 			return caught_##symbol(PD_LIST args, real, __builtin_return_address(0));   \
 		return ((typeof(symbol) *)real)args;                                               \
 	}                                                                                          \
-	static typeof(symbol) linked_##symbol FOR_##group __attribute__((alias(#symbol)));         \
                                                                                                    \
-	static FOR_##group CUresult looked_up_##symbol params                                      \
+	__attribute__((used)) FOR_##group CUresult pd_caught_looked_up_##symbol params             \
 	{                                                                                          \
 		void *real =                                                                       \
 			__atomic_load_n(&pd_looked_up_real[PD_CALL_##symbol], __ATOMIC_RELAXED);   \
@@ -358,15 +360,16 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 	}
 #include "entrypoints.def"
 #undef X
+#pragma GCC visibility pop
 
 void *const pd_linked_wrapper[PD_CALLS] = {
-#define X(symbol, ...) (void *)linked_##symbol,
+#define X(symbol, ...) (void *)pd_linked_##symbol,
 #include "entrypoints.def"
 #undef X
 };
 
 void *const pd_looked_up_wrapper[PD_CALLS] = {
-#define X(symbol, ...) (void *)looked_up_##symbol,
+#define X(symbol, ...) (void *)pd_looked_up_##symbol,
 #include "entrypoints.def"
 #undef X
 };

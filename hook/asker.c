@@ -53,15 +53,45 @@ bool pd_asker_defines(const struct pd_asker *asker, const char *name)
 	return asker->readable && pd_elf_defines(&asker->elf, name);
 }
 
-void *pd_asker_next(const struct pd_asker *asker, const char *name)
+struct search {
+	const char *name;
+	bool found;
+};
+
+/* Does the object ask for the library of this name? */
+static int needs(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct search *search = arg;
+	const ElfW(Dyn) *dynamic = NULL;
+	struct pd_elf elf;
+
+	(void)size;
+	for (unsigned i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+			dynamic = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+	if (!pd_elf_read(&elf, info->dlpi_addr, dynamic))
+		return 0;
+	for (; dynamic->d_tag != DT_NULL; dynamic++)
+		search->found |= dynamic->d_tag == DT_NEEDED &&
+				 pd_elf_same(elf.string + dynamic->d_un.d_val, search->name);
+	return search->found;
+}
+
+/* Was it opened itself, or brought along by another? Only the first has a list of its own. */
+static bool may_be_brought_along(const struct pd_asker *asker)
+{
+	struct search search = {.name = asker->readable ? asker->elf.soname : ""};
+
+	if (*search.name)
+		dl_iterate_phdr(needs, &search);
+	return search.found;
+}
+
+static struct link_map *next_of_program(const struct pd_asker *asker, const char *name)
 {
 	bool passed = false;
 	unsigned index = 0;
 
-	if (!asker->map || pd_asker_defines(asker, name))
-		return NULL;
-	if (!asker->at_start)
-		return asker->map;
 	for (struct link_map *map = _r_debug.r_map; map; map = next_at_start(map, &index)) {
 		struct pd_elf elf;
 
@@ -71,4 +101,13 @@ void *pd_asker_next(const struct pd_asker *asker, const char *name)
 		passed |= map == asker->map;
 	}
 	return NULL;
+}
+
+struct link_map *pd_asker_next(const struct pd_asker *asker, const char *name)
+{
+	if (!asker->map || pd_asker_defines(asker, name))
+		return NULL;
+	if (asker->at_start)
+		return next_of_program(asker, name);
+	return may_be_brought_along(asker) ? NULL : asker->map;
 }

@@ -16,7 +16,7 @@
 #pragma GCC visibility push(hidden)
 
 struct pd_asker {
-	struct link_map *map; /* also its handle; NULL: the caller lies in no object */
+	struct link_map *map; /* NULL: the caller lies in no object */
 	struct pd_elf elf;
 	bool readable;	 /* elf is valid */
 	bool is_program; /* the main program */
@@ -31,13 +31,14 @@ void pd_asker_find(struct pd_asker *asker, const void *caller);
 bool pd_asker_defines(const struct pd_asker *asker, const char *name);
 
 /*
- * A handle in which a look-up finds what the asker means by RTLD_NEXT; NULL where only the loader can
- * tell, or where there is nothing.
+ * The object in which a look-up finds what the asker means by RTLD_NEXT; NULL where that is nothing, and
+ * where only the loader can tell.
  *
- * Behind an object that came with the program these are the objects that follow it. One that was loaded
- * later has a list of its own, of which we know the part that it depends on itself.
+ * Behind an object that came with the program these are the objects that follow it. One that was opened
+ * later has a list of its own, which begins with it; one that was brought along by such a one has that
+ * one's, which nobody but the loader knows.
  */
-void *pd_asker_next(const struct pd_asker *asker, const char *name);
+struct link_map *pd_asker_next(const struct pd_asker *asker, const char *name);
 
 #pragma GCC visibility pop
 

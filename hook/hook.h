@@ -94,7 +94,10 @@ struct pd_loader {
 	void *(*dlmopen)(long, const char *, int);
 	int (*dlclose)(void *);
 };
-/* Those that come next behind us, which may be another interposer's; and the C library's. */
+/*
+ * Those that come next behind us, which may be another interposer's, for what the program asks; and the C
+ * library's, for what we ask ourselves, which is nobody's business.
+ */
 const struct pd_loader *pd_loader(void);
 const struct pd_loader *pd_loader_of_libc(void);
 

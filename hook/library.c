@@ -147,7 +147,7 @@ void pd_library_hold(struct pd_library *library)
 	/* Relaxed: to hold it twice does no harm. */
 	if (__atomic_load_n(&library->held, __ATOMIC_RELAXED) || !pd_library_known(library))
 		return;
-	if (pd_loader()->dlopen(library->soname, RTLD_LAZY | RTLD_NOLOAD))
+	if (pd_loader_of_libc()->dlopen(library->soname, RTLD_LAZY | RTLD_NOLOAD))
 		__atomic_store_n(&library->held, true, __ATOMIC_RELAXED);
 	errno = error;
 }

@@ -23,7 +23,7 @@ static const void *definer(void *handle, const char *name, const void **definiti
 	const ElfW(Sym) *symbol = NULL;
 	Dl_info info;
 
-	*definition = pd_loader()->dlsym(handle, name);
+	*definition = pd_loader_of_libc()->dlsym(handle, name);
 	if (!*definition) {
 		dlerror();
 		return NULL;
@@ -43,7 +43,7 @@ static const void *definer(void *handle, const char *name, const void **definiti
  */
 static bool is_bound_to(const char *name, const void *ours)
 {
-	void *program = pd_loader()->dlopen(NULL, RTLD_LAZY);
+	void *program = pd_loader_of_libc()->dlopen(NULL, RTLD_LAZY);
 	const struct link_map *map = program;
 	const void *definition;
 
@@ -53,7 +53,7 @@ static bool is_bound_to(const char *name, const void *ours)
 		return definition == ours;
 	/* The program's own stub stands for the first definition behind it. */
 	for (map = map->l_next; definition && map; map = map->l_next) {
-		void *object = pd_loader()->dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
+		void *object = pd_loader_of_libc()->dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
 		const void *found = NULL;
 
 		if (object)
@@ -120,7 +120,7 @@ static fork_function *real_fork;
 
 static fork_function *find_fork(void)
 {
-	fork_function *found = (fork_function *)pd_loader()->dlsym(RTLD_NEXT, "_Fork");
+	fork_function *found = (fork_function *)pd_loader_of_libc()->dlsym(RTLD_NEXT, "_Fork");
 
 	if (!found)
 		dlerror();

@@ -76,14 +76,30 @@ static void *look_in(const struct lookup *l, void *handle)
 				: l->real->dlsym(handle, l->args->name);
 }
 
+/*
+ * The handle of an object that is loaded and stays so for now. Only what has been opened once is a handle,
+ * which what was brought along has not been.
+ */
+static void *handle_of(const struct link_map *map)
+{
+	const struct pd_loader *libc = pd_loader_of_libc();
+	void *handle = libc->dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
+
+	if (handle)
+		libc->dlclose(handle);
+	return handle;
+}
+
 /* ---- names that nobody but us has ------------------------------------------------------------ */
 
 /* Has any other object this name, as far as we can see? `library`: that which should have it. */
 static bool others_have(const struct lookup *l, const struct pd_library *library,
 			const struct pd_asker *asker, const void *wrapper)
 {
-	if (l->real->dlsym(RTLD_NEXT, l->args->name) ||
-	    l->real->dlsym(RTLD_DEFAULT, l->args->name) != wrapper)
+	const struct pd_loader *libc = pd_loader_of_libc();
+
+	if (libc->dlsym(RTLD_NEXT, l->args->name) ||
+	    libc->dlsym(RTLD_DEFAULT, l->args->name) != wrapper)
 		return true;
 	dlerror();
 	/* The caller may be in the scope of a library that was loaded for some (RTLD_LOCAL). */
@@ -103,25 +119,25 @@ static bool only_we_answer(const struct lookup *l, const struct pd_library *libr
 	return !others_have(l, library, asker, wrapper);
 }
 
+/* A handle in which the name is not to be found: the caller's own object, or the C library. */
+static void *handle_without(const struct lookup *l, const struct pd_asker *asker)
+{
+	const struct pd_loader *libc = pd_loader_of_libc();
+	void *handle = asker->map && !asker->is_program ? handle_of(asker->map) : NULL;
+
+	if (handle && !libc->dlsym(handle, l->args->name))
+		return handle;
+	return libc->dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+}
+
 /*
- * Let the real look-up fail, in an object that has not got the name: the caller's own, so that dlerror()
- * names that. The program itself has all of our names, so there it is the C library.
+ * Let the real look-up fail, and dlerror() name the caller's object as it would without us. The program
+ * itself has all of our names, so there it is the C library that is named.
  */
 static void look_where_it_fails(const struct lookup *l, const struct pd_asker *asker)
 {
-	static void *libc;
-	/* Relaxed: a handle is only handed on, and the loader knows it. */
-	void *handle = __atomic_load_n(&libc, __ATOMIC_RELAXED);
+	void *handle = handle_without(l, asker);
 
-	if (asker->map && !asker->is_program && !l->real->dlsym(asker->map, l->args->name)) {
-		dlerror();
-		l->args->handle = asker->map;
-		return;
-	}
-	if (!handle) {
-		handle = pd_loader_of_libc()->dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
-		__atomic_store_n(&libc, handle, __ATOMIC_RELAXED);
-	}
 	if (handle)
 		l->args->handle = handle;
 }
@@ -136,12 +152,14 @@ static void look_where_it_fails(const struct lookup *l, const struct pd_asker *a
 static void *look(const struct lookup *l, const struct pd_asker *asker)
 {
 	void *handle = l->args->handle, *found;
+	struct link_map *map;
 
 	if (handle == RTLD_DEFAULT || (handle == RTLD_NEXT && asker->before_us))
 		return NULL;
 	if (handle != RTLD_NEXT)
 		return look_in(l, handle);
-	handle = pd_asker_next(asker, l->args->name);
+	map = pd_asker_next(asker, l->args->name);
+	handle = map ? handle_of(map) : NULL;
 	found = handle ? look_in(l, handle) : NULL;
 	if (!found)
 		dlerror();
@@ -155,6 +173,19 @@ static void *look(const struct lookup *l, const struct pd_asker *asker)
 static bool asks_in_itself(const struct lookup *l, const struct pd_asker *asker)
 {
 	return asker->map && l->args->handle == asker->map && !asker->is_program;
+}
+
+/*
+ * What a library that was brought along by a plugin finds by RTLD_NEXT only the loader can tell, and it may
+ * be the driver's own function. An interposer asks so too, but all of its callers have come through us.
+ */
+static void distrust_the_loaders_answer(const struct lookup *l, const struct pd_asker *asker)
+{
+	if (l->args->handle == RTLD_NEXT && asker->map && !asker->at_start &&
+	    !pd_asker_defines(asker, l->args->name))
+		pd_distrust("%s has looked up %s by RTLD_NEXT from behind pindown and may call it "
+			    "unseen",
+			    asker->map->l_name, l->args->name);
 }
 
 /* A watched name. True: args->answer is the answer; false: jump to the real look-up. */
@@ -175,8 +206,10 @@ static bool answer_driver_name(const struct lookup *l, enum pd_call call)
 	pd_hold_libcuda();
 	pd_patches_look();
 	found = look(l, &asker);
-	if (!found)
+	if (!found) {
+		distrust_the_loaders_answer(l, &asker);
 		return false;
+	}
 	if (asks_in_itself(l, &asker) && pd_patches_allow(call, found, asker.map->l_name))
 		l->args->answer = found;
 	else

@@ -80,12 +80,45 @@ $(apps_bin)/loader: $(apps_obj)/loader.c.o $(addprefix $(apps_bin)/,libwho1.so l
 	| $(apps_bin)/inner/libwho-inner.so
 	$(apps_link) -Wl,--no-as-needed $^ -o $@ $(apps_libs) -Wl,-rpath,'$$ORIGIN'
 
+# Whoever else lives in the process: a library that patches code, one that stands before dlsym, a plugin that
+# brings a name along; and who asks by RTLD_NEXT from a library behind us, loaded early or late.
+apps_company := $(addprefix $(apps_bin)/,libpatcher.so plugin-patched.so libdlsymmer.so deep plugin-deep.so \
+	plugin-deep-cuda.so tail plugin-next.so behind)
+apps_built += $(apps_company)
+apps_here = -Wl,-rpath,'$$ORIGIN'
+
+$(apps_bin)/libpatcher.so: $(apps_obj)/patcher.c.o $(apps_cuda)
+	$(apps_link) -shared -Wl,-soname,$(@F) $^ -o $@ $(apps_libs)
+$(apps_bin)/plugin-patched.so: $(filter-out %/main.c.o,$(apps_linked)) $(apps_cuda) $(apps_bin)/libpatcher.so
+	$(apps_link) -shared -Wl,--no-as-needed $^ -o $@ $(apps_libs) $(apps_here)
+$(apps_bin)/libdlsymmer.so: $(apps_obj)/dlsymmer.c.o tests/apps/dlsymmer.map
+	$(apps_link) -shared -Wl,--version-script=tests/apps/dlsymmer.map $< -o $@ $(apps_libs)
+$(apps_bin)/libdeep.so: tests/apps/deep.c
+	$(apps_link) -DDEEP_OWN -shared -Wl,-soname,$(@F) $< -o $@ $(apps_libs)
+$(apps_bin)/plugin-deep.so: tests/apps/deep.c $(apps_bin)/libdeep.so
+	$(apps_link) -shared $^ -o $@ $(apps_libs) $(apps_here)
+$(apps_bin)/deep: tests/apps/deep.c
+	$(apps_link) -DDEEP_PROGRAM -rdynamic $< -o $@ $(apps_libs)
+# It calls nothing of CUDA itself, but what it needs does.
+$(apps_bin)/plugin-deep-cuda.so: $(apps_bin)/plugin-linked.so
+	@mkdir -p $(@D)
+	echo 'int app_main(int, char **, int); int deep_main(int n, char **v, int at);' \
+		'int deep_main(int n, char **v, int at) { return app_main(n, v, at); }' | \
+		$(CC) $(ALL_CFLAGS) -fvisibility=default -shared -x c - -x none -Wl,--no-as-needed \
+		-L$(apps_bin) -l:plugin-linked.so -o $@ $(apps_libs) $(apps_here)
+$(apps_bin)/tail: $(apps_obj)/tail.c.o $(apps_obj)/app.c.o $(apps_cuda)
+	$(apps_link) $^ -o $@ $(apps_libs)
+$(apps_bin)/plugin-next.so $(apps_bin)/libbehind.so: $(filter-out %/main.c.o,$(apps_table)) $(apps_cuda)
+	$(apps_link) -shared -Wl,-soname,$(@F) -Wl,--no-as-needed $^ -o $@ $(apps_libs)
+$(apps_bin)/behind: $(apps_obj)/main.c.o $(apps_bin)/libbehind.so
+	$(apps_link) $^ -o $@ $(apps_libs) $(apps_here) -Wl,--allow-shlib-undefined
+
 # Middleware's side: registers memory of every kind.
 $(apps_bin)/regions: $(patsubst %,$(apps_obj)/%.c.o,regions regions_memory regions_owner regions_process) $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
 
 CHECK_WITH += $(apps_built)
-CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader check-regions check-registered)
+CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader check-company check-regions check-registered)
 
 # The demo: an application, and the transport library that it uses.
 demo_bin := $(B)/demo

@@ -27,10 +27,13 @@ int main(int argc, char **argv)
 	void *plugin;
 
 	if (argc < 5) {
-		fprintf(stderr, "usage: %s PLUGIN [lazy][global][deepbind] ROAD GROUP\n", argv[0]);
+		fprintf(stderr, "usage: %s PLUGIN [lazy][global][deepbind][dlmopen] ROAD GROUP\n",
+			argv[0]);
 		return 2;
 	}
-	plugin = dlopen(argv[1], flags_named(argv[2]));
+	plugin = strstr(argv[2], "dlmopen") != NULL
+			 ? dlmopen(LM_ID_BASE, argv[1], flags_named(argv[2]))
+			 : dlopen(argv[1], flags_named(argv[2]));
 	if (plugin == NULL) {
 		fprintf(stderr, "%s\n", dlerror());
 		return 2;

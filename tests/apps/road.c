@@ -100,6 +100,30 @@ static bool open_dependent(void)
 	return libcuda != NULL;
 }
 
+/*
+ * With the C library's dlsym, by its version: how libraries that stand before dlsym find it, and programs
+ * that want to be sure.
+ */
+static void *(*dlsym_of_version)(void *, const char *);
+
+static bool open_by_version(void *pseudo_handle)
+{
+	dlsym_of_version = dlvsym(pseudo_handle, "dlsym", "GLIBC_2.34");
+	if (dlsym_of_version == NULL)
+		dlsym_of_version = dlvsym(pseudo_handle, "dlsym", "GLIBC_2.2.5");
+	return dlsym_of_version != NULL && open_local();
+}
+
+static bool open_version_next(void)
+{
+	return open_by_version(RTLD_NEXT);
+}
+
+static bool open_version_default(void)
+{
+	return open_by_version(RTLD_DEFAULT);
+}
+
 /* For programs that are linked with libcuda, too. */
 static bool open_next(void)
 {
@@ -184,6 +208,11 @@ static void *by_dlsym(const struct lookup *what)
 	return dlsym(libcuda, what->symbol);
 }
 
+static void *by_dlsym_of_version(const struct lookup *what)
+{
+	return dlsym_of_version(libcuda, what->symbol);
+}
+
 static void *by_dlvsym(const struct lookup *what)
 {
 	return dlvsym(libcuda, what->symbol, VERSION);
@@ -251,6 +280,8 @@ static const struct road {
 	{"dlsym_dependent", open_dependent, by_dlsym},
 	{"dlsym_next", open_next, by_dlsym},
 	{"dlvsym", open_versioned, by_dlvsym},
+	{"version_next", open_version_next, by_dlsym_of_version},
+	{"version_default", open_version_default, by_dlsym_of_version},
 	{"proc_v1", open_proc, by_v1},
 	{"proc_v2", open_proc, by_v2},
 	{"proc_v2_null", open_proc, by_v2_without_status},

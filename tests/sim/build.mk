@@ -8,9 +8,10 @@ SIM := $(B)/sim/libcuda.so.1
 
 $(B)/obj/tests/sim/%.o: INCLUDE += -Ihook -Itests/sim -D_GNU_SOURCE
 
-$(SIM): $(SIM_OBJ)
+# As NVIDIA's, it binds its calls of its own exports to itself.
+$(SIM): $(SIM_OBJ) tests/sim/build.mk
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-z,now -Wl,--no-undefined \
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,now -Wl,--no-undefined \
 		$(SIM_OBJ) -o $@ $(ALL_LDFLAGS) -ldl -lpthread
 	@ln -sf libcuda.so.1 $(@D)/libcuda.so
 

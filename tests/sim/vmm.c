@@ -126,7 +126,9 @@ SIM_CALL(cuMemGetAllocationGranularity,
 	  CUmemAllocationGranularity_flags option),
 	 (granularity, prop, option))
 {
-	CUresult result = check_prop(prop);
+	/* Of no memory in particular it is told too: UCX's test of cuMemMap asks so, on an H200. */
+	bool is_blank = prop && !prop->type && !prop->location.type;
+	CUresult result = is_blank ? CUDA_SUCCESS : check_prop(prop);
 
 	if (!granularity || (unsigned)option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
 		return CUDA_ERROR_INVALID_VALUE;

@@ -45,9 +45,13 @@ $(VERBS_MODES): $(verbs_bin)/test_verbs_modes
 verbs_app = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(INCLUDE) -Ihook -Itests/verbs
 verbs_libs = $(ALL_LDFLAGS) -ldl -lpthread
 verbs_deps = tests/verbs/recorder.h hook/verbs_abi.h $(VERBS_LIB) $(SIM)
-verbs_apps := $(addprefix $(verbs_bin)/,app-linked app-noplt app-table app-global app-old app-held plugin plugin-table.so \
+verbs_apps := $(addprefix $(verbs_bin)/,libfinds.so finds app-linked app-noplt app-table app-global app-old app-held plugin plugin-table.so \
 	plugin-linked.so libinterposer-dlsym.so libinterposer-dlvsym.so abi)
 
+$(verbs_bin)/libfinds.so: tests/verbs/finds.c $(VERBS_LIB)
+	$(verbs_app) -DFINDS_LIBRARY -shared -Wl,-soname,$(@F) -Wl,--no-as-needed $^ -o $@ $(verbs_libs)
+$(verbs_bin)/finds: tests/verbs/finds.c $(verbs_bin)/libfinds.so
+	$(verbs_app) $^ -o $@ $(verbs_libs) -Wl,-rpath,'$$ORIGIN' -Wl,--allow-shlib-undefined
 $(verbs_bin)/app-linked: tests/verbs/app.c $(verbs_deps)
 	$(verbs_app) -DAPP_LINKED -Wl,-z,lazy $< $(SIM) $(VERBS_LIB) -o $@ $(verbs_libs)
 $(verbs_bin)/app-noplt: tests/verbs/app.c $(verbs_deps)

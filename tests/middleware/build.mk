@@ -22,3 +22,14 @@ $(middleware_bin)/attach: docs/attach.c tests/middleware/cuda.h tests/middleware
 
 CHECK_SIM += tests/middleware/check-exports tests/middleware/check-example
 CHECK_WITH += $(middleware_built)
+
+# UCX's own tests, where UCX is.
+ucx_bin := $(B)/middleware/ucx
+$(ucx_bin)/libnvidia-ml.so.1: tests/middleware/ucx_support.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -DUCX_NVML -shared -Wl,-soname,$(@F) $< -o $@ $(ALL_LDFLAGS)
+$(ucx_bin)/libcontext.so: tests/middleware/ucx_support.c $(SIM)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(INCLUDE) -Ihook -shared $^ -o $@ $(ALL_LDFLAGS)
+CHECK_WITH += $(ucx_bin)/libnvidia-ml.so.1 $(ucx_bin)/libcontext.so
+CHECK_SIM += tests/middleware/check-ucx

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What UCX's own tests want of a machine and the simulated driver has not got. Built as libnvidia-ml.so.1
+ * (UCX_NVML), which knows no device, and as a preload that makes a context current, which libcudart, that
+ * does not run on this driver, would do.
+ */
+#ifdef UCX_NVML
+
+#define EXPORT			 __attribute__((visibility("default")))
+#define NVML_ERROR_UNINITIALIZED 1
+
+#define ABSENT(name)                             \
+	EXPORT int name(void);                   \
+	EXPORT int name(void)                    \
+	{                                        \
+		return NVML_ERROR_UNINITIALIZED; \
+	}
+ABSENT(nvmlInit_v2)
+ABSENT(nvmlShutdown)
+ABSENT(nvmlDeviceGetBAR1MemoryInfo)
+ABSENT(nvmlDeviceGetFieldValues)
+ABSENT(nvmlDeviceGetGpuFabricInfoV)
+ABSENT(nvmlDeviceGetHandleByIndex_v2)
+ABSENT(nvmlDeviceGetNvLinkRemotePciInfo_v2)
+
+EXPORT const char *nvmlErrorString(int error);
+
+EXPORT const char *nvmlErrorString(int error)
+{
+	(void)error;
+	return "there is no device";
+}
+
+#else
+
+#include "cuda_abi.h"
+
+__attribute__((constructor)) static void make_context_current(void)
+{
+	CUcontext context;
+
+	if (cuInit(0) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS)
+		cuCtxSetCurrent(context);
+}
+
+#endif

@@ -11,6 +11,7 @@
 #include "devicemap.h"
 #include "exports.h"
 #include "hook.h"
+#include "patches.h"
 
 #define OK		 (result == CUDA_SUCCESS)
 #define NUMBER(x)	 ((uint64_t)(uintptr_t)(x))
@@ -24,11 +25,24 @@
 	do { \
 	} while (0)
 
+/* Who patches our code need not ask the loader for anything, so now and then it is looked at all the same. */
+static void look_for_patches(void)
+{
+	static uint32_t allocations;
+	/* Relaxed: threads that count at once may count one. */
+	uint32_t count = __atomic_load_n(&allocations, __ATOMIC_RELAXED) + 1;
+
+	__atomic_store_n(&allocations, count, __ATOMIC_RELAXED);
+	if (PD_UNLIKELY(count % 1024 == 0))
+		pd_patches_look();
+}
+
 /* Memory that the call itself names. */
 static void __attribute__((noinline)) allocated(uint64_t addr, uint64_t length)
 {
 	if (!addr || !length)
 		return;
+	look_for_patches();
 	pd_device_seen(addr, length);
 	pd_allocated(addr, length);
 }

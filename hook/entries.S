@@ -40,13 +40,16 @@
 #error "pindown has entries for x86-64 and aarch64 only"
 #endif
 
+/* To where the next entry begins. */
+.macro place
+	.skip	(PD_ENTRY_SIZE - (. - pd_entries_begin) % PD_ENTRY_SIZE) % PD_ENTRY_SIZE, 0xcc
+.endm
+
 .macro entry name, body
-	.balign	PD_ENTRY_SIZE
+	place
 	.type	\name, FUNCTION
 \name:
-	.cfi_startproc
 	instructions \body
-	.cfi_endproc
 	.size	\name, . - \name
 .endm
 
@@ -54,26 +57,22 @@
 	.globl	pd_entries_begin, pd_entries_end
 	.hidden	pd_entries_begin, pd_entries_end
 
-	.balign	PD_ENTRY_SIZE
+	/* The stack is the same in all of them, so that one description does for all. */
+	.p2align 5
 pd_entries_begin:
 	.cfi_startproc
 	instructions pd_entries_begin
-	.cfi_endproc
 
-/* Exported, and with a name that only we can bind. */
-#define X(symbol, ...) \
-	.globl symbol, pd_linked_##symbol; .hidden pd_linked_##symbol; entry symbol, pd_caught_linked_##symbol; \
-	.set pd_linked_##symbol, symbol; .type pd_linked_##symbol, FUNCTION;
+#define X(symbol, ...) .globl symbol; entry symbol, pd_caught_linked_##symbol;
 #include "entrypoints.def"
 #undef X
 
-#define X(symbol, ...) \
-	.globl pd_looked_up_##symbol; .hidden pd_looked_up_##symbol; \
-	entry pd_looked_up_##symbol, pd_caught_looked_up_##symbol;
+#define X(symbol, ...) entry pd_looked_up_##symbol, pd_caught_looked_up_##symbol;
 #include "entrypoints.def"
 #undef X
 
-	.balign	PD_ENTRY_SIZE
+	place
 pd_entries_end:
+	.cfi_endproc
 
 	.section .note.GNU-stack, "", %progbits

@@ -121,10 +121,10 @@ void *pd_hand_out(enum pd_call call, void *found)
 {
 	void *known = NULL;
 
-	if (found == pd_linked_wrapper[call] || found == pd_looked_up_wrapper[call])
+	if (found == pd_linked_wrapper(call) || found == pd_looked_up_wrapper(call))
 		return found;
 	if (found == pd_find_linked(call))
-		return pd_linked_wrapper[call];
+		return pd_linked_wrapper(call);
 	/*
 	 * Release, for nobody but the wrapper's relaxed load, which comes later: who calls that has it from
 	 * here.
@@ -132,7 +132,7 @@ void *pd_hand_out(enum pd_call call, void *found)
 	if (__atomic_compare_exchange_n(&pd_looked_up_real[call], &known, found, false,
 					__ATOMIC_RELEASE, __ATOMIC_RELAXED) ||
 	    known == found || (pd_in_libcuda(known) && pd_in_libcuda(found)))
-		return pd_looked_up_wrapper[call];
+		return pd_looked_up_wrapper(call);
 	tell_of_stranger(call, found);
 	return found;
 }

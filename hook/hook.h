@@ -33,6 +33,7 @@
 #include <stdint.h>
 
 #include "cuda_abi.h"
+#include "entries.h"
 #include "events.h"
 #include "trace.h"
 
@@ -54,9 +55,18 @@ enum pd_call {
 	PD_CALLS
 };
 
-extern const char *const pd_call_symbol[];	   /* the verbs' are behind the calls' */
-extern void *const pd_linked_wrapper[PD_CALLS];	   /* exported */
-extern void *const pd_looked_up_wrapper[PD_CALLS]; /* handed out */
+extern const char *const pd_call_symbol[]; /* the verbs' are behind the calls' */
+
+/* The wrapper that is exported, and the one that is handed out. */
+static inline void *pd_linked_wrapper(enum pd_call call)
+{
+	return pd_entry(call);
+}
+
+static inline void *pd_looked_up_wrapper(enum pd_call call)
+{
+	return pd_entry(PD_CALLS + call);
+}
 
 /* The call whose exported name this is, or -1. */
 int pd_call_by_symbol(const char *name);

@@ -66,7 +66,7 @@ static bool is_bound_to(const char *name, const void *ours)
 
 static bool is_intercepting(void)
 {
-	return is_bound_to("cuMemFree_v2", pd_linked_wrapper[PD_CALL_cuMemFree_v2]) &&
+	return is_bound_to("cuMemFree_v2", pd_linked_wrapper(PD_CALL_cuMemFree_v2)) &&
 	       is_bound_to("dlsym", pd_stub_dlsym);
 }
 

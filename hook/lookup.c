@@ -197,7 +197,7 @@ static bool answer_driver_name(const struct lookup *l, enum pd_call call)
 	if (pd_in_libcuda(l->caller))
 		return false;
 	pd_asker_find(&asker, l->caller);
-	if (only_we_answer(l, pd_libcuda_object(), &asker, pd_linked_wrapper[call])) {
+	if (only_we_answer(l, pd_libcuda_object(), &asker, pd_linked_wrapper(call))) {
 		look_where_it_fails(l, &asker);
 		return false;
 	}

@@ -141,10 +141,9 @@ static const char *patched_entry(void)
 
 static const char *symbol_at(const void *entry)
 {
-	for (int call = 0; call < PD_CALLS; call++)
-		if (entry == pd_linked_wrapper[call] || entry == pd_looked_up_wrapper[call])
-			return pd_call_symbol[call];
-	return "a wrapper";
+	unsigned index = (unsigned)((const char *)entry - pd_entries_begin) / PD_ENTRY_SIZE - 1;
+
+	return pd_call_symbol[index % PD_CALLS];
 }
 
 static void look_at_ourselves(void)

@@ -351,7 +351,6 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 #pragma GCC visibility push(hidden)
 #define X(symbol, base, version, flavour, params, args, group, ...)                                \
 	typeof(symbol) pd_caught_linked_##symbol, pd_caught_looked_up_##symbol;                    \
-	typeof(symbol) pd_linked_##symbol, pd_looked_up_##symbol;                                  \
 	__attribute__((used)) FOR_##group CUresult pd_caught_linked_##symbol params                \
 	{                                                                                          \
 		void *real = __atomic_load_n(&pd_linked_real[PD_CALL_##symbol], __ATOMIC_RELAXED); \
@@ -375,15 +374,3 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 #include "entrypoints.def"
 #undef X
 #pragma GCC visibility pop
-
-void *const pd_linked_wrapper[PD_CALLS] = {
-#define X(symbol, ...) (void *)pd_linked_##symbol,
-#include "entrypoints.def"
-#undef X
-};
-
-void *const pd_looked_up_wrapper[PD_CALLS] = {
-#define X(symbol, ...) (void *)pd_looked_up_##symbol,
-#include "entrypoints.def"
-#undef X
-};

@@ -6,9 +6,23 @@
 #include <dlfcn.h>
 #include <stddef.h>
 
-#include "library.h"
-
 extern const char __ehdr_start; /* of this library; the linker's */
+
+static unsigned at_start; /* how many objects there were before main */
+
+void pd_objects_at_start(void)
+{
+	unsigned objects = 0;
+
+	for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next)
+		objects++;
+	at_start = objects;
+}
+
+bool pd_was_at_start(unsigned index)
+{
+	return !at_start || index < at_start;
+}
 
 /*
  * The objects that the program started with are the first of the loader's list, in the order in which names

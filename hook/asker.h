@@ -15,6 +15,12 @@
 
 #pragma GCC visibility push(hidden)
 
+/* Before main: what is loaded now is there for good, in the order in which names are looked up. */
+void pd_objects_at_start(void);
+
+/* Was the object with this index, in the order in which they were loaded, there before main? */
+bool pd_was_at_start(unsigned index);
+
 struct pd_asker {
 	struct link_map *map; /* NULL: the caller lies in no object */
 	struct pd_elf elf;

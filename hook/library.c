@@ -4,10 +4,9 @@
 #include <dlfcn.h>
 #include <errno.h>
 
+#include "asker.h"
 #include "hook.h"
 #include "library.h"
-
-static unsigned at_start; /* how many objects there were before main */
 
 extern const char __ehdr_start; /* of this library; the linker's */
 
@@ -33,11 +32,6 @@ static bool read_object(const struct dl_phdr_info *info, struct pd_elf *elf)
 static bool is_our_object(const struct dl_phdr_info *info)
 {
 	return info->dlpi_addr == (uintptr_t)&__ehdr_start;
-}
-
-bool pd_was_at_start(unsigned index)
-{
-	return !at_start || index < at_start;
 }
 
 static void measure(const struct dl_phdr_info *info, uintptr_t *begin, uintptr_t *end)
@@ -81,22 +75,6 @@ static int look_behind_us(struct dl_phdr_info *info, size_t size, void *arg)
 	else if (search->behind_us && read_object(info, &search->elf))
 		search->found = pd_elf_find(&search->elf, search->name);
 	return search->found != NULL;
-}
-
-static int count(struct dl_phdr_info *info, size_t size, void *arg)
-{
-	(void)info;
-	(void)size;
-	++*(unsigned *)arg;
-	return 0;
-}
-
-void pd_objects_at_start(void)
-{
-	unsigned objects = 0;
-
-	dl_iterate_phdr(count, &objects);
-	at_start = objects;
 }
 
 void *pd_next_definition(const char *name)

@@ -47,12 +47,6 @@ bool pd_library_defines(const struct pd_library *library, const char *name);
 /* The next definition after us among the libraries that the program started with; or NULL. */
 void *pd_next_definition(const char *name);
 
-/* Was the object with this index, in the order in which they were loaded, there before main? */
-bool pd_was_at_start(unsigned index);
-
-/* Before main: what is loaded now is there for good, in the order in which names are looked up. */
-void pd_objects_at_start(void);
-
 #pragma GCC visibility pop
 
 #endif

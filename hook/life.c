@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "asker.h"
 #include "config.h"
 #include "hook.h"
-#include "library.h"
 #include "live.h"
 #include "records.h"
 #include "verbs.h"

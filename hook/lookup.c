@@ -269,7 +269,7 @@ static void *member(const struct pd_loader *loader, size_t at)
 static void *stub_of(const char *name, const void *found)
 {
 	for (size_t i = 0; i < sizeof(loader_names) / sizeof(loader_names[0]); i++) {
-		if (strcmp(name, loader_names[i].name) != 0)
+		if (!pd_elf_same(name, loader_names[i].name))
 			continue;
 		if (found == member(pd_loader(), loader_names[i].member))
 			return loader_names[i].stub;
@@ -297,12 +297,8 @@ static void *look_for_loader(const struct lookup *l)
 
 static bool answer_loader_name(const struct lookup *l)
 {
-	void *found, *stub;
-
-	if (!pd_config()->enabled)
-		return false;
-	found = look_for_loader(l);
-	stub = found ? stub_of(l->args->name, found) : NULL;
+	void *found = look_for_loader(l);
+	void *stub = found ? stub_of(l->args->name, found) : NULL;
 	if (!found)
 		dlerror();
 	if (!stub)

@@ -5,12 +5,18 @@
 
 #include "cuda_abi.h"
 #include "driver.h"
+#include "events.h"
 #include "index.h"
 #include "pindown.h"
 
 void *(*pd_find_driver_symbol)(const char *name);
+bool (*pd_is_mapped)(uint64_t base, uint64_t buffer_id);
 
-/* The functions used here, found at the first use of each, by exported name. */
+/*
+ * The functions used here, found at the first use of each, by exported name. What is asked of
+ * memory that another thread may be freeing is only what was seen to be safe then: the table "What
+ * pindown asks the driver" in docs/how-it-works.md has a row for each.
+ */
 #define DRIVER_FUNCTIONS(F)                                                                \
 	F(cuPointerGetAttribute, (void *, CUpointer_attribute, CUdeviceptr))               \
 	F(cuPointerGetAttributes, (unsigned, CUpointer_attribute *, void **, CUdeviceptr)) \
@@ -19,8 +25,6 @@ void *(*pd_find_driver_symbol)(const char *name);
 	F(cuMemGetAddressRange_v2, (CUdeviceptr *, size_t *, CUdeviceptr))                 \
 	F(cuMemGetHandleForAddressRange,                                                   \
 	  (void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long))         \
-	F(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle *, void *))           \
-	F(cuMemRelease, (CUmemGenericAllocationHandle))                                    \
 	F(cuCtxPushCurrent_v2, (CUcontext))                                                \
 	F(cuCtxPopCurrent_v2, (CUcontext *))                                               \
 	F(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *))                       \
@@ -198,30 +202,46 @@ static CUresult read_attributes(uint64_t addr, struct attributes *a)
 	return result;
 }
 
-/* Memory of cuMemMap has an allocation handle; nothing else has. */
-static bool is_mapped(uint64_t addr)
+/*
+ * What the driver calls the range of an address: of mapped memory its reservation, of other memory
+ * the allocation.
+ */
+static CUresult range_of(uint64_t addr, CUdeviceptr *base, size_t *size)
 {
-	CUmemGenericAllocationHandle handle;
+	CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+				       CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+	void *values[] = {base, size};
 
-	if (!HAVE(cuMemRetainAllocationHandle) || !HAVE(cuMemRelease) ||
-	    REAL(cuMemRetainAllocationHandle)(&handle, (void *)(uintptr_t)addr) != CUDA_SUCCESS)
-		return false;
-	REAL(cuMemRelease)(handle);
-	return true;
+	return REAL(cuPointerGetAttributes)(2, names, values, addr);
+}
+
+/*
+ * In a thread without a current context. The memory's own context may be about to be destroyed, and
+ * is left alone: its memory is never mapped, and so is what its range says. For other memory the
+ * primary one is held.
+ */
+static CUresult address_range_without_context(uint64_t addr, CUdeviceptr *base, size_t *size,
+					      const struct attributes *a)
+{
+	CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+	struct borrowed borrowed;
+
+	if (a->context)
+		return range_of(addr, base, size);
+	if (borrow(&borrowed, NULL, a->device))
+		result = REAL(cuMemGetAddressRange_v2)(base, size, addr);
+	give_back(&borrowed);
+	return result;
 }
 
 static CUresult address_range(uint64_t addr, CUdeviceptr *base, size_t *size,
 			      const struct attributes *a)
 {
 	CUresult result = REAL(cuMemGetAddressRange_v2)(base, size, addr);
-	struct borrowed borrowed;
 
-	if (result != CUDA_ERROR_INVALID_CONTEXT)
-		return result;
-	if (borrow(&borrowed, a->context, a->device))
-		result = REAL(cuMemGetAddressRange_v2)(base, size, addr);
-	give_back(&borrowed);
-	return result;
+	return result == CUDA_ERROR_INVALID_CONTEXT
+		       ? address_range_without_context(addr, base, size, a)
+		       : result;
 }
 
 static int extent(uint64_t addr, struct pd_memory *memory, const struct attributes *a, int *error)
@@ -238,41 +258,82 @@ static int extent(uint64_t addr, struct pd_memory *memory, const struct attribut
 	return PINDOWN_OK;
 }
 
-/* A range that runs past one mapping goes on in the next, when that lies right behind it. */
-static int extend_over_mappings(uint64_t end, struct pd_memory *memory, const struct attributes *a,
-				int *error)
+/* In a process where nobody sees cuMemMap: a range larger than its memory is a reservation. */
+static bool is_in_reservation(const struct pd_memory *memory)
 {
-	while (memory->end < end) {
-		struct pd_memory next;
+	CUdeviceptr base = 0;
+	size_t size = 0;
 
-		if (extent(memory->end, &next, a, error) != PINDOWN_OK ||
-		    next.base != memory->end || !is_mapped(next.base))
-			return PINDOWN_ERR_RANGE;
-		memory->end = next.end;
-	}
-	return PINDOWN_OK;
+	return range_of(memory->base, &base, &size) == CUDA_SUCCESS &&
+	       size > memory->end - memory->base;
+}
+
+/* Was the memory that has this id made with cuMemMap? */
+static bool is_mapped(const struct pd_memory *memory, uint64_t id)
+{
+	return pd_is_mapped ? pd_is_mapped(memory->base, id) : is_in_reservation(memory);
+}
+
+/* One number of all ids: FNV-1a, but for the width. Never 0. */
+#define NO_IDS 14695981039346656037u
+
+static uint64_t mix_in(uint64_t ids, uint64_t id)
+{
+	return (ids ^ id) * 1099511628211u;
+}
+
+static uint64_t mixed(uint64_t ids)
+{
+	return ids | 1;
+}
+
+/* The mapping that begins at this address, with its buffer id. */
+static bool mapping_at(uint64_t at, const struct attributes *a, struct pd_memory *mapping,
+		       uint64_t *id)
+{
+	int error;
+
+	return extent(at, mapping, a, &error) == PINDOWN_OK && mapping->base == at &&
+	       buffer_id(at, id);
 }
 
 /*
- * The buffer ids of the mappings from `at` on, each of which has one of its own, mixed into one
- * number (FNV-1a, but for the width). Never 0.
+ * A range that runs past one mapping goes on in the next, when that lies right behind it. What is
+ * found to be mapped is what has the id: the two stay together, also if another mapping comes in
+ * its place meanwhile.
  */
+static int extend_over_mappings(uint64_t end, struct pd_memory *memory, const struct attributes *a,
+				uint64_t *others)
+{
+	uint64_t ids = NO_IDS;
+
+	while (memory->end < end) {
+		struct pd_memory next;
+		uint64_t id;
+
+		if (!mapping_at(memory->end, a, &next, &id) || !is_mapped(&next, id))
+			return PINDOWN_ERR_RANGE;
+		ids = mix_in(ids, id);
+		memory->end = next.end;
+	}
+	*others = mixed(ids);
+	return PINDOWN_OK;
+}
+
 static bool ids_of_mappings(uint64_t at, uint64_t end, const struct attributes *a, uint64_t *others)
 {
-	uint64_t mixed = 14695981039346656037u;
+	uint64_t ids = NO_IDS;
 
 	while (at < end) {
 		struct pd_memory mapping;
 		uint64_t id;
-		int error;
 
-		if (extent(at, &mapping, a, &error) != PINDOWN_OK || mapping.base != at ||
-		    !buffer_id(at, &id))
+		if (!mapping_at(at, a, &mapping, &id))
 			return false;
-		mixed = (mixed ^ id) * 1099511628211u;
+		ids = mix_in(ids, id);
 		at = mapping.end;
 	}
-	*others = mixed | 1;
+	*others = mixed(ids);
 	return true;
 }
 
@@ -339,7 +400,7 @@ static uint64_t pin_base(const struct pd_allocation *what, const struct attribut
 	uint64_t base = what->memory.base & ~(page - 1);
 	CUdeviceptr piece = 0;
 
-	if (!a->context && !what->mapped &&
+	if (!a->context &&
 	    REAL(cuPointerGetAttribute)(&piece, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
 					what->memory.base) == CUDA_SUCCESS &&
 	    piece && piece <= base && piece % page == 0)
@@ -347,7 +408,9 @@ static uint64_t pin_base(const struct pd_allocation *what, const struct attribut
 	return base;
 }
 
-static int describe(uint64_t addr, uint64_t length, struct pd_allocation *out, int *error)
+/* The id is what was there when we began: see pd_driver_describe(). */
+static int describe(uint64_t addr, uint64_t length, uint64_t id, struct pd_allocation *out,
+		    int *error)
 {
 	struct attributes a = {.device = -1};
 	int result = attributes_of(addr, &a, error);
@@ -356,19 +419,14 @@ static int describe(uint64_t addr, uint64_t length, struct pd_allocation *out, i
 		result = extent(addr, &out->memory, &a, error);
 	if (result != PINDOWN_OK)
 		return result;
-	out->mapped = !a.pool && !a.context && is_mapped(out->memory.base);
+	out->mapped = !a.pool && !a.context && is_mapped(&out->memory, id);
 	out->others = 0;
-	if (addr + length > out->memory.end) {
-		uint64_t second = out->memory.end;
-
-		if (!out->mapped)
-			return PINDOWN_ERR_RANGE;
-		result = extend_over_mappings(addr + length, &out->memory, &a, error);
-		if (result != PINDOWN_OK)
-			return result;
-		if (!ids_of_mappings(second, out->memory.end, &a, &out->others))
-			return PINDOWN_ERR_RANGE;
-	}
+	if (addr + length > out->memory.end)
+		result = out->mapped ? extend_over_mappings(addr + length, &out->memory, &a,
+							    &out->others)
+				     : PINDOWN_ERR_RANGE;
+	if (result != PINDOWN_OK)
+		return result;
 	out->memory.context = a.pool || out->mapped ? NULL : a.context;
 	out->memory.device = a.device;
 	out->current = a.context;
@@ -389,13 +447,13 @@ static int describe(uint64_t addr, uint64_t length, struct pd_allocation *out, i
  */
 int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out, int *error)
 {
-	uint64_t id;
 	int result;
 
 	for (unsigned i = 0; i < 100; i++) {
+		uint64_t id = 0;
 		bool known = buffer_id(addr, &id);
 
-		result = describe(addr, length, out, error);
+		result = describe(addr, length, id, out, error);
 		if (result != PINDOWN_OK || (known && id == out->buffer_id))
 			return result;
 	}

@@ -70,6 +70,12 @@ void pd_exiting(void);
  */
 extern void *(*pd_find_driver_symbol)(const char *name);
 
+/*
+ * How the cache finds out whether memory was made with cuMemMap: asked of where a mapping begins,
+ * and which buffer id it has. NULL where that is not watched. Called without the lock.
+ */
+extern bool (*pd_is_mapped)(uint64_t base, uint64_t buffer_id);
+
 /* hook/ says whether frees are watched; until then every hit is checked by buffer id. */
 void pd_set_intercepting(bool yes);
 

@@ -321,9 +321,9 @@ struct pindown_stats {
 	uint64_t max_regions, max_bytes; /* * the budgets in force */
 	uint32_t intercepting; /* * 1: frees are watched; 0: every hit is checked by buffer id */
 	uint32_t distrusted;   /* * 1: that is because something showed that a free may be missed */
-	char backend[16];	  /* * "dmabuf", "none", ... */
-	uint64_t objects;	  /* * consumer objects now, revoked ones not counted */
-	uint64_t objects_made;	  /* * in all */
+	char backend[16];      /* * "dmabuf", "none", ... */
+	uint64_t objects;      /* * consumer objects now, revoked ones not counted */
+	uint64_t objects_made; /* * in all */
 	uint64_t objects_revoked; /* * destroyed while held */
 	/* Of the kept regions: those on which consumer objects are held. */
 	uint64_t object_kept_regions, object_kept_bytes;

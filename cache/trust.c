@@ -47,8 +47,8 @@ enum pd_state pd_state_for(bool is_volatile)
 }
 
 /*
- * Lock held, which pins and evictions hold too when they ask pd_state_for() and set a state. A hit pairs with this in
- * hold_if(): one that loads LIVE all the same began before this is over.
+ * Lock held, which pins and evictions hold too when they ask pd_state_for() and set a state. A hit
+ * pairs with this in hold_if(): one that loads LIVE all the same began before this is over.
  */
 static void check_what_is_live(void)
 {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-HOOK_SRC := wrap.c entries.S find.c lookup.c stubs.S loader.c asker.c symtab.c deepbind.c patches.c library.c libcuda.c owners.c contexts.c ipc.c graphs.c records.c life.c \
-	devicemap.c verbs.c verbs_mr.c verbs_cache.c verbs_rereg.c verbs_limits.c
+HOOK_SRC := wrap.c entries.S find.c lookup.c stubs.S loader.c asker.c symtab.c deepbind.c patches.c library.c \
+	libcuda.c owners.c contexts.c ipc.c graphs.c mappings.c records.c life.c devicemap.c verbs.c verbs_mr.c \
+	verbs_cache.c verbs_rereg.c verbs_limits.c
 LIB_SRC += $(HOOK_SRC:%=hook/%)
 LIB_NEEDS += hook/verbs.map
 LIB_LDFLAGS += -Wl,--version-script=hook/verbs.map
@@ -11,5 +12,6 @@ $(HOOK_SRC:%=$(B)/obj/hook/%.o): INCLUDE += -Ihook
 $(B)/obj/hook/loader.c.o $(B)/obj/hook/symtab.c.o $(B)/obj/hook/asker.c.o $(B)/obj/hook/lookup.c.o: ALL_CFLAGS += $(if $(SAN),-fno-sanitize=all)
 
 # See cache/build.mk.
-HOOK_SMALL := asker contexts deepbind devicemap find graphs ipc libcuda library life owners patches records symtab verbs_limits verbs_rereg
+HOOK_SMALL := asker contexts deepbind devicemap find graphs ipc libcuda library life mappings owners patches \
+	records symtab verbs_limits verbs_rereg
 $(HOOK_SMALL:%=$(B)/obj/hook/%.c.o): ALL_CFLAGS += -Os

@@ -16,6 +16,7 @@
  *	library.c	a library of the process: libcuda, libibverbs
  *	devicemap.c	where device memory has ever been
  *	owners.c, contexts.c, ipc.c, graphs.c	calls whose meaning depends on earlier ones
+ *	mappings.c	which memory was made with cuMemMap
  *	records.c	what they remember
  *	life.c		start, fork, exit
  *	verbs*.c		the calls of libibverbs: verbs.h
@@ -242,8 +243,15 @@ void pd_green_destroy(struct pd_caught *caught, void *green);
 void pd_green_destroyed(const struct pd_caught *caught, void *green, bool ok);
 void pd_contexts_fork_child(void);
 
+/* ---- cuMemMap (mappings.c) ------------------------------------------------------------------- */
+
+void pd_mapped(uint64_t addr, uint64_t length);
+void pd_unmapped(uint64_t addr, uint64_t length);
+bool pd_mapping_is_known(uint64_t base, uint64_t id);
+
 /* ---- IPC (ipc.c) ----------------------------------------------------------------------------- */
 
+uint64_t pd_buffer_id(uint64_t addr); /* what is there now has it; 0: nothing is */
 void pd_ipc_opened(uint64_t addr);
 void pd_ipc_close(struct pd_caught *caught, uint64_t addr);
 void pd_ipc_closed(const struct pd_caught *caught, uint64_t addr, bool ok);

@@ -10,7 +10,7 @@
 #include "hook.h"
 #include "records.h"
 
-static uint64_t buffer_id(uint64_t addr)
+uint64_t pd_buffer_id(uint64_t addr)
 {
 	typeof(cuPointerGetAttribute) *ask = PD_DRIVER(cuPointerGetAttribute);
 	unsigned long long id = 0;
@@ -37,7 +37,7 @@ static uint64_t length_at(uint64_t addr)
 
 void pd_ipc_opened(uint64_t addr)
 {
-	uint64_t id = addr ? buffer_id(addr) : 0;
+	uint64_t id = addr ? pd_buffer_id(addr) : 0;
 
 	if (!id)
 		return;
@@ -49,7 +49,7 @@ void pd_ipc_opened(uint64_t addr)
 /* A mapping that is not counted was opened past us: then each close may be the last. */
 void pd_ipc_close(struct pd_caught *caught, uint64_t addr)
 {
-	uint64_t id = addr ? buffer_id(addr) : 0;
+	uint64_t id = addr ? pd_buffer_id(addr) : 0;
 
 	caught->note = !id || pd_record_count(PD_KIND_IPC, id, -1) <= 0;
 	caught->id = id;
@@ -65,7 +65,7 @@ void pd_ipc_closed(const struct pd_caught *caught, uint64_t addr, bool ok)
 		pd_record_count(PD_KIND_IPC, caught->id, 1);
 		return;
 	}
-	if (!caught->note && buffer_id(addr) != caught->id)
+	if (!caught->note && pd_buffer_id(addr) != caught->id)
 		pd_recheck(NULL); /* it was the last one, against our count */
 	pd_record_end_count(PD_KIND_IPC, caught->id);
 }

@@ -149,6 +149,13 @@ PD_EXPORT pid_t _Fork(void)
 
 /* ---- load and exit ----------------------------------------------------------------------- */
 
+static void watch(bool intercepting)
+{
+	pd_set_intercepting(intercepting);
+	if (intercepting)
+		pd_is_mapped = pd_mapping_is_known;
+}
+
 /* Nothing here may cost a program that never uses CUDA more than a few microseconds. */
 __attribute__((constructor)) static void loaded(void)
 {
@@ -160,7 +167,7 @@ __attribute__((constructor)) static void loaded(void)
 	pthread_atfork(pd_fork_prepare, pd_fork_parent, in_child);
 	if (pd_config()->enabled) {
 		pd_find_driver_symbol = find_driver_symbol;
-		pd_set_intercepting(is_intercepting());
+		watch(is_intercepting());
 	}
 	errno = error;
 }

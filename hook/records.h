@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hook/ remembers between calls: a multimap from (kind, key) to two numbers. One mutex, held
- * for the length of a function here and never across a call out; memory comes from mmap.
+ * What hook/ remembers between calls: a multimap from (kind, key) to two numbers, which can be
+ * searched by the first of them too. What a search takes does not grow with how many there are. One
+ * mutex, held for the length of a function here and never across a call out; memory comes from
+ * mmap.
  */
 #ifndef PD_RECORDS_H
 #define PD_RECORDS_H
@@ -21,6 +23,7 @@ enum pd_kind {
 	PD_KIND_GREEN,	       /* key: a green context, a: its device */
 	PD_KIND_GREEN_CONTEXT, /* key: a green context, a: the CUcontext made of it */
 	PD_KIND_IPC,	       /* key: a mapping's buffer id, a: how often it is open */
+	PD_KIND_MAPPING,       /* key: where it begins, a: its buffer id, b: its length */
 	PD_KIND_EXEC,	       /* key: an executable graph, a: an address that its launch frees */
 	PD_KIND_MR_SHOWS,  /* key: an ibv_mr of libibverbs', a: the struct pd_mr that it shows */
 	PD_KIND_MR_ACCESS, /* key: an ibv_mr of libibverbs', a: the access it was changed to */
@@ -28,12 +31,15 @@ enum pd_kind {
 
 struct pd_record {
 	uint64_t key, a, b;
-	uint32_t next; /* index + 1 of the next in its chain, or of the next free one */
+	uint32_t next[2]; /* index + 1 of the next in its chains, or of the next free one */
 	uint32_t kind;
 };
 
 /* Add a record unless there is one with the same kind, key and a. True: it is new. */
 bool pd_record_add(enum pd_kind kind, uint64_t key, uint64_t a, uint64_t b);
+
+/* Make this the only record of the key. */
+void pd_record_replace(enum pd_kind kind, uint64_t key, uint64_t a, uint64_t b);
 
 /* Copy up to `room` records of this key, after the first `skip` ones; returns how many. */
 unsigned pd_record_get(enum pd_kind kind, uint64_t key, unsigned skip, struct pd_record *out,
@@ -42,7 +48,12 @@ unsigned pd_record_get(enum pd_kind kind, uint64_t key, unsigned skip, struct pd
 /* Remove all records of this key; returns how many there were. */
 unsigned pd_record_remove(enum pd_kind kind, uint64_t key);
 
-/* Remove the records of any key with this a. */
+/* Remove the record with this key and this a, if there is one. */
+unsigned pd_record_remove_one(enum pd_kind kind, uint64_t key, uint64_t a);
+
+/*
+ * Remove the records of any key with this a: of external memory's, and of libraries' modules only.
+ */
 unsigned pd_record_remove_value(enum pd_kind kind, uint64_t a);
 
 /*

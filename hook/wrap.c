@@ -57,6 +57,18 @@ static void __attribute__((noinline)) allocated(uint64_t addr, uint64_t length)
 		if (OK && at_ && length_)                  \
 			pd_allocated(at_, length_);        \
 	} while (0)
+#define MAPPED(addr, length)                     \
+	do {                                     \
+		if (OK) {                        \
+			pd_mapped(addr, length); \
+			allocated(addr, length); \
+		}                                \
+	} while (0)
+#define UNMAPPED(addr, length)                     \
+	do {                                       \
+		if (OK)                            \
+			pd_unmapped(addr, length); \
+	} while (0)
 #define FREE(addr) pd_caught_range(&caught, NUMBER(addr), 0)
 #define FREED(addr)                                   \
 	do {                                          \

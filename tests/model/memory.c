@@ -161,20 +161,11 @@ static int set_attribute(const void *value, int attr, uint64_t addr)
 	return !m ? INVALID_VALUE : m->kind == MAPPED ? NOT_SUPPORTED : SUCCESS;
 }
 
-static int retain_handle(unsigned long long *handle, void *addr)
+bool memory_is_mapped(uint64_t base, uint64_t id)
 {
-	const struct memory *m = memory_at((uintptr_t)addr);
+	const struct memory *m = memory_at(base);
 
-	if (!m || m->kind != MAPPED)
-		return INVALID_VALUE;
-	*handle = m->id;
-	return SUCCESS;
-}
-
-static int release_handle(unsigned long long handle)
-{
-	(void)handle;
-	return SUCCESS;
+	return m && m->kind == MAPPED && m->base == base && m->id == id;
 }
 
 void *memory_symbol(const char *name)
@@ -187,8 +178,6 @@ void *memory_symbol(const char *name)
 		{"cuPointerGetAttributes", (void *)get_attributes},
 		{"cuMemGetAddressRange_v2", (void *)address_range},
 		{"cuPointerSetAttribute", (void *)set_attribute},
-		{"cuMemRetainAllocationHandle", (void *)retain_handle},
-		{"cuMemRelease", (void *)release_handle},
 	};
 
 	for (unsigned i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++)

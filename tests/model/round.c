@@ -76,6 +76,7 @@ static void begin(bool checks, uint64_t count)
 	put_when_told = detach_when_told = in_child = false;
 	checks_all = checks;
 	pd_find_driver_symbol = memory_symbol;
+	pd_is_mapped = memory_is_mapped;
 	pd_set_intercepting(!checks);
 	perform(&(struct op){OP_BUDGET, {0, 0}});
 	for (uint32_t i = 0; i < CONSUMERS; i++)

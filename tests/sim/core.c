@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Start, shut-down, the API lock, and what each entry point does before and after its body. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -123,7 +124,7 @@ static bool missing(unsigned need, CUresult *why)
 		*why = why_not_alive();
 		return true;
 	}
-	switch (need & ~SIM_UNSAFE) {
+	switch (need & ~(SIM_UNSAFE | SIM_RACY)) {
 	case SIM_NEEDS_CONTEXT:
 		*why = sim_current_context_state();
 		break;
@@ -136,6 +137,18 @@ static bool missing(unsigned need, CUresult *why)
 	if (*why == CUDA_SUCCESS && need & SIM_UNSAFE && lock_depth == 1)
 		*why = sim_capture_forbids();
 	return *why != CUDA_SUCCESS;
+}
+
+void sim_called(const char *name, const void *caller)
+{
+	Dl_info info;
+
+	if (!dladdr(caller, &info) || !strstr(info.dli_fname, "libpindown"))
+		return;
+	sim_complain("%s is called by %s, which can't know that no other thread unmaps or releases "
+		     "the same handle: the real driver corrupts its heap then",
+		     name, info.dli_fname);
+	abort();
 }
 
 static void write_log(const struct sim_site *site, CUresult result)

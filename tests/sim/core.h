@@ -37,6 +37,7 @@ enum sim_need {
 	SIM_NEEDS_CONTEXT,	   /* a context that is alive is current */
 	SIM_NEEDS_NO_DEAD_CONTEXT, /* none is current, or one that is alive */
 	SIM_UNSAFE = 8, /* a flag: not while a stream is being captured (sim_capture_forbids) */
+	SIM_RACY = 16,	/* a flag: only for who owns the memory (sim_called) */
 };
 
 /* What SIM_FAIL and SIM_DELAY want of one entry point. */
@@ -99,6 +100,8 @@ struct sim_site {
 	{                                                                   \
 		CUresult result;                                            \
                                                                             \
+		if ((need_)&SIM_RACY)                                       \
+			sim_called(#name_, __builtin_return_address(0));    \
 		if (sim_begin(&site_##name_, need_, &result))               \
 			result = sim_end(&site_##name_, body_##name_ args); \
 		return result;                                              \
@@ -109,6 +112,7 @@ struct sim_site {
 	SIM_ENTRY(name, SIM_NEEDS_CONTEXT | SIM_UNSAFE, params, args)
 #define SIM_CTX_CALL(name, params, args)   SIM_ENTRY(name, SIM_NEEDS_CONTEXT, params, args)
 #define SIM_CALL(name, params, args)	   SIM_ENTRY(name, SIM_NEEDS_INIT, params, args)
+#define SIM_RACY_CALL(name, params, args)  SIM_ENTRY(name, SIM_NEEDS_INIT | SIM_RACY, params, args)
 #define SIM_EARLY_CALL(name, params, args) SIM_ENTRY(name, SIM_NEEDS_NOTHING, params, args)
 
 /*
@@ -149,6 +153,14 @@ static inline bool sim_is_alive(void)
 }
 
 extern bool sim_logging;
+
+/*
+ * The real driver corrupts its heap when such a call meets an unmap or a release of the same handle
+ * in another thread. Who owns the memory sees to it that this doesn't happen; libpindown.so can't,
+ * and so the process is aborted when the caller is in there. (Of calls that it watches it is always
+ * the caller: they can't be asked about in this way.)
+ */
+void sim_called(const char *name, const void *caller);
 
 /* Takes the API lock and returns true, or sets *result and returns false, without the lock. */
 bool sim_begin(struct sim_site *site, unsigned need, CUresult *result);

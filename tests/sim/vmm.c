@@ -97,8 +97,8 @@ SIM_CALL(cuMemRelease, (CUmemGenericAllocationHandle handle), (handle))
 	return CUDA_SUCCESS;
 }
 
-SIM_CALL(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * handle, void *addr),
-	 (handle, addr))
+SIM_RACY_CALL(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * handle, void *addr),
+	      (handle, addr))
 {
 	struct sim_alloc *alloc = sim_alloc_at((uint64_t)addr);
 	struct sim_physical *physical = alloc ? alloc->owner : NULL;

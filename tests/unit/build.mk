@@ -3,8 +3,8 @@
 # .mk of their own in this folder.
 CHECK_LIBS = $(shell pkg-config --libs check)
 
-UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_regions test_cache_budget test_cache_invalidate \
-	test_cache_subscribe test_cache_dmabuf test_races_pin test_races_free test_races_threads \
+UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_regions \
+	test_cache_budget test_cache_invalidate test_cache_subscribe test_cache_dmabuf test_races_pin test_races_free test_races_threads \
 	test_races_steps test_races_steps_ends test_races_steps_alloc test_races_order test_races_order_objects \
 	test_cache_scale test_index test_races_stress test_fork test_fork_threads
 UNIT_OBJECTS := test_cache_objects test_cache_objects_ends test_races_steps_objects test_races_objects

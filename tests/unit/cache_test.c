@@ -32,6 +32,7 @@ void cache_begin(void)
 	real_race_wait_ns = pd_race_wait_ns;
 	pd_race_wait_ns = PATIENCE_NS;
 	pd_find_driver_symbol = fake_symbol;
+	pd_is_mapped = fake_is_mapped;
 	pd_set_intercepting(true);
 }
 

@@ -37,11 +37,23 @@ enum {
 	ATTR_MAPPED = 13,
 	ATTR_RDMA_CAPABLE = 15,
 	ATTR_MEMPOOL_HANDLE = 17,
+	ATTR_MAPPING_BASE_ADDR = 19,
 };
+
+/* Of mapped memory that is its reservation. */
+static uint64_t range_of(const struct memory *m, uint64_t *size)
+{
+	bool reserved = m->kind == FAKE_VMM && m->base - fake_reserved < fake_reserved_size;
+
+	*size = reserved ? fake_reserved_size : m->size;
+	return reserved ? fake_reserved : m->base;
+}
 
 /* m NULL: the value that an address unknown to the driver has. */
 static int attribute(const struct memory *m, int attr, void *data)
 {
+	uint64_t ignored;
+
 	switch (attr) {
 	case ATTR_CONTEXT:
 		*(void **)data = m ? m->context : NULL;
@@ -51,8 +63,11 @@ static int attribute(const struct memory *m, int attr, void *data)
 		return FAKE_SUCCESS;
 	case ATTR_DEVICE_POINTER:
 	case ATTR_HOST_POINTER:
-	case ATTR_RANGE_START_ADDR:
+	case ATTR_MAPPING_BASE_ADDR:
 		*(uint64_t *)data = m ? m->base : 0;
+		return FAKE_SUCCESS;
+	case ATTR_RANGE_START_ADDR:
+		*(uint64_t *)data = m ? range_of(m, &ignored) : 0;
 		return FAKE_SUCCESS;
 	case ATTR_SYNC_MEMOPS:
 	case ATTR_RDMA_CAPABLE:
@@ -68,7 +83,9 @@ static int attribute(const struct memory *m, int attr, void *data)
 		*(int *)data = m ? m->device : -2;
 		return FAKE_SUCCESS;
 	case ATTR_RANGE_SIZE:
-		*(size_t *)data = m ? m->size : 0;
+		*(size_t *)data = 0;
+		if (m)
+			range_of(m, data);
 		return FAKE_SUCCESS;
 	case ATTR_MAPPED:
 		*(unsigned *)data = m ? 1 : 0;
@@ -127,7 +144,9 @@ static int fake_cuMemGetAddressRange_v2(uint64_t *base, size_t *size, uint64_t a
 			*base = m->base;
 		if (m && size)
 			*size = m->size;
-		result = m ? FAKE_SUCCESS : FAKE_NOT_FOUND;
+		result = !fake_current_context ? FAKE_INVALID_CONTEXT
+			 : m		       ? FAKE_SUCCESS
+					       : FAKE_NOT_FOUND;
 		pthread_mutex_unlock(&fake_lock);
 	}
 	return fake_leaving(FAKE_QUERY, result);
@@ -181,35 +200,23 @@ static int fake_cuCtxSetCurrent(void *context)
 	return fake_leaving(FAKE_OTHER, result);
 }
 
-/* Only mapped memory has an allocation handle. */
-static int fake_cuMemRetainAllocationHandle(unsigned long long *handle, void *addr)
+bool fake_is_mapped(uint64_t base, uint64_t id)
 {
-	int result = fake_entered(FAKE_OTHER);
-
-	if (result == FAKE_SUCCESS) {
-		pthread_mutex_lock(&fake_lock);
-		struct memory *m = fake_find((uintptr_t)addr);
-		if (m && m->kind == FAKE_VMM)
-			*handle = m->id;
-		else
-			result = FAKE_INVALID_VALUE;
-		pthread_mutex_unlock(&fake_lock);
-	}
-	return fake_leaving(FAKE_OTHER, result);
-}
-
-static int fake_cuMemRelease(unsigned long long handle)
-{
-	(void)handle;
-	return fake_leaving(FAKE_OTHER, fake_entered(FAKE_OTHER));
+	pthread_mutex_lock(&fake_lock);
+	struct memory *m = fake_find(base);
+	bool is = m && m->kind == FAKE_VMM && m->base == base && m->id == id;
+	pthread_mutex_unlock(&fake_lock);
+	return is;
 }
 
 static int fake_cuCtxPushCurrent_v2(void *context)
 {
 	int result = fake_entered(FAKE_OTHER);
 
-	if (result == FAKE_SUCCESS)
+	if (result == FAKE_SUCCESS) {
 		fake_current_context = context;
+		__atomic_fetch_add(&fake_pushes, 1, __ATOMIC_RELAXED);
+	}
 	return fake_leaving(FAKE_OTHER, result);
 }
 
@@ -277,8 +284,6 @@ void *fake_symbol(const char *name)
 		SYMBOL(cuCtxGetDevice),
 		SYMBOL(cuCtxPushCurrent_v2),
 		SYMBOL(cuCtxPopCurrent_v2),
-		SYMBOL(cuMemRetainAllocationHandle),
-		SYMBOL(cuMemRelease),
 		SYMBOL(cuDeviceGet),
 		SYMBOL(cuDeviceGetCount),
 		SYMBOL(cuDeviceGetAttribute),

@@ -29,6 +29,8 @@ static struct {
 uint64_t fake_space = UINT64_MAX;
 unsigned fake_swaps;
 bool fake_dmabuf_missing;
+uint64_t fake_reserved, fake_reserved_size;
+unsigned fake_pushes;
 
 __thread uint64_t fake_asked_last;
 __thread void *fake_current_context = FAKE_CONTEXT;

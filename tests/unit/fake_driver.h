@@ -47,6 +47,9 @@ enum fake_call {
 /* Where pd_find_driver_symbol is to point; a driver that finds nothing is NULL to the cache. */
 void *fake_symbol(const char *name);
 
+/* For pd_is_mapped. */
+bool fake_is_mapped(uint64_t base, uint64_t id);
+
 /* The program's side: memory comes, goes, and is mapped anew. These are not watched by anything. */
 void fake_alloc(uint64_t base, uint64_t size, enum fake_kind kind);
 void fake_alloc_in(uint64_t base, uint64_t size, enum fake_kind kind, void *context, int device,
@@ -55,6 +58,12 @@ int fake_free(uint64_t base); /* FAKE_INVALID_VALUE when nothing starts there */
 void fake_context_destroy(void *context);
 uint64_t fake_id(uint64_t addr);    /* the buffer id alive there, 0 when none */
 #define FAKE_CONTEXT ((void *)0xc0) /* the context of fake_alloc() */
+
+/* Mappings in here are parts of one reservation; others fill one of their own each. */
+extern uint64_t fake_reserved, fake_reserved_size;
+
+/* How often any context was made current by cuCtxPushCurrent(). */
+extern unsigned fake_pushes;
 
 /* This thread has no current context from now on: an export without one is refused. */
 void fake_no_current_context(void);

@@ -6,13 +6,16 @@ table_obj := $(B)/obj/tests/unit
 table_built := $(addprefix $(table_bin)/,table_rows libtable_second.so libtable_third.so libtable_waits.so \
 	table_driver/libcuda.so.1)
 
-CHECK_TREE += tests/unit/test_table $(table_bin)/test_table_lookup $(table_bin)/test_table_records
+CHECK_TREE += tests/unit/test_table $(table_bin)/test_table_lookup \
+	$(table_bin)/test_table_records $(table_bin)/test_mappings tests/unit/check-driver-calls
 CHECK_WITH += $(table_built)
 
-$(patsubst %,$(table_obj)/%.c.o,table_rows table_other table_waits table_driver test_table_lookup test_table_records): \
+table_tests := test_table_lookup test_table_records test_mappings
+$(patsubst %,$(table_obj)/%.c.o,table_rows table_other table_waits table_driver $(table_tests)): \
 	INCLUDE += -Ihook
 $(table_bin)/test_table_records: $(B)/obj/hook/records.c.o
-$(addprefix $(table_bin)/,table_rows test_table_lookup test_table_records): $(table_bin)/%: $(table_obj)/%.c.o
+$(table_bin)/test_mappings: $(B)/obj/hook/records.c.o $(B)/obj/hook/mappings.c.o
+$(addprefix $(table_bin)/,table_rows $(table_tests)): $(table_bin)/%: $(table_obj)/%.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -ldl -lpthread
 $(table_bin)/libtable_second.so $(table_bin)/libtable_third.so: $(table_obj)/table_other.c.o

@@ -357,6 +357,11 @@ START_TEST(a_thread_without_context_can_pin_what_has_one)
 	fake_alloc(BASE + MIB(16), MIB(2), FAKE_POOL); /* and no primary context is up */
 	in_other_thread(get_without_context, NULL);
 	ck_assert(is_cached(BASE, 1));
+	/*
+	 * Only for the export: a free of the memory, or the end of its context, waits for that.
+	 * Before, the context may be dying.
+	 */
+	ck_assert_uint_eq(fake_pushes, 1);
 }
 END_TEST
 

@@ -258,6 +258,48 @@ START_TEST(a_range_must_not_run_out_of_its_mappings)
 }
 END_TEST
 
+/*
+ * Where nobody watches cuMemMap the driver's range of an address tells: of a mapping it is the
+ * reservation. One that fills a reservation of its own may as well be a graph's, and those must not
+ * be pinned together.
+ */
+START_TEST(without_hooks_a_reservation_shows_that_memory_is_mapped)
+{
+	pd_is_mapped = NULL;
+	map_pair();
+	must_refuse(BASE + MIB(1), MIB(2), PINDOWN_ERR_RANGE);
+	get_and_put(BASE, MIB(2));
+
+	fake_reserved = BASE;
+	fake_reserved_size = MIB(8);
+	get_and_put(BASE + MIB(1), MIB(2));
+	ck_assert(is_cached(BASE, MIB(4)));
+	must_refuse(BASE, MIB(4) + 1, PINDOWN_ERR_RANGE);
+}
+END_TEST
+
+/* It is the id that says which mapping is meant: at the same address there was another. */
+static uint64_t known_id;
+
+static bool knows_one(uint64_t base, uint64_t id)
+{
+	(void)base;
+	return id == known_id;
+}
+
+START_TEST(of_each_part_it_must_be_known_that_it_is_mapped)
+{
+	map_pair();
+	pd_is_mapped = knows_one;
+	known_id = fake_id(BASE);
+	must_refuse(BASE, MIB(4), PINDOWN_ERR_RANGE);
+	known_id = fake_id(BASE + MIB(2));
+	must_refuse(BASE, MIB(4), PINDOWN_ERR_RANGE);
+	pd_is_mapped = fake_is_mapped;
+	get_and_put(BASE, MIB(4));
+}
+END_TEST
+
 /* Either unmap ends the region that spans both, and the other mapping is registered anew. */
 START_TEST(unmapping_either_half_ends_the_spanning_region)
 {
@@ -378,6 +420,8 @@ int main(void)
 	tc = cache_case(suite, "mappings side by side");
 	tcase_add_test(tc, a_range_may_span_adjacent_mappings);
 	tcase_add_test(tc, a_range_must_not_run_out_of_its_mappings);
+	tcase_add_test(tc, without_hooks_a_reservation_shows_that_memory_is_mapped);
+	tcase_add_test(tc, of_each_part_it_must_be_known_that_it_is_mapped);
 	tcase_add_test(tc, unmapping_either_half_ends_the_spanning_region);
 	tcase_add_test(tc, spanning_and_single_regions_live_together);
 	tcase_add_test(tc, spanning_regions_may_overlap);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The cache notices when it is wrong: from the first sign of a missed free on, every hit is checked. */
+/*
+ * The cache notices when it is wrong: from the first sign of a missed free on, every hit is
+ * checked.
+ */
 #define _GNU_SOURCE
 #include "cache_test.h"
 

@@ -7,7 +7,7 @@
 
 #include "records.h"
 
-#define MOST 4000
+#define MOST 12000
 
 static unsigned passed, failed;
 
@@ -76,27 +76,41 @@ static bool agrees(enum pd_kind kind, uint64_t key)
 
 static bool same_at_random(void)
 {
-	static const enum pd_kind kinds[] = {PD_KIND_OWNED_BY_MODULE, PD_KIND_OWNED_BY_LIBRARY,
+	static const enum pd_kind kinds[] = {PD_KIND_OWNED_BY_EXTERNAL, PD_KIND_MODULE,
 					     PD_KIND_EXEC};
 
 	srandom(1);
-	for (unsigned step = 0; step < 20000; step++) {
+	for (unsigned step = 0; step < 12000; step++) {
 		enum pd_kind kind = kinds[random() % 3];
-		uint64_t key = (uint64_t)(random() % 200) << 12, a = random() % 40;
-		bool known = model_has(kind, key, a);
+		uint64_t key = (uint64_t)(random() % 2000) << 12, a = random() % 40;
+		bool known;
 
-		switch (random() % 16) {
+		if (in_model == MOST)
+			return false; /* then it is too small */
+		known = model_has(kind, key, a);
+		switch (random() % 64) {
 		case 0:
 			if (pd_record_remove(kind, key) != model_remove(kind, &key, NULL))
 				return false;
 			break;
 		case 1:
+			if (kind == PD_KIND_EXEC)
+				break;
 			if (pd_record_remove_value(kind, a) != model_remove(kind, NULL, &a))
 				return false;
 			break;
+		case 2:
+			if (pd_record_remove_one(kind, key, a) != model_remove(kind, &key, &a))
+				return false;
+			break;
+		case 3:
+			model_remove(kind, &key, NULL);
+			pd_record_replace(kind, key, a, step);
+			model[in_model].kind = kind;
+			model[in_model].key = key;
+			model[in_model++].a = a;
+			break;
 		default:
-			if (in_model == MOST)
-				break;
 			if (pd_record_add(kind, key, a, step) == known)
 				return false;
 			if (!known) {

@@ -13,6 +13,12 @@ $(gpu_bin)/verbs: $(B)/obj/tests/gpu/verbs.c.o $(apps_cuda) $(B)/verbs/libibverb
 	$(apps_link) $^ -o $@ $(apps_libs)
 CHECK_WITH += $(gpu_bin)/verbs
 
+# All processors against dying memory; a few seconds of it on the simulated driver, too.
+$(gpu_bin)/races: $(patsubst %,$(B)/obj/tests/gpu/%.c.o,races races_kinds) $(apps_cuda)
+	$(apps_link) $^ -o $@ $(apps_libs)
+CHECK_WITH += $(gpu_bin)/races
+CHECK_SIM += tests/gpu/check-races
+
 # CUDA's runtime, as programs are linked with it; only for machines that have its compiler.
 gpu_runtime := $(addprefix $(gpu_bin)/runtime-,static static-per-thread shared shared-per-thread)
 $(gpu_runtime): tests/gpu/runtime.cu
@@ -20,6 +26,6 @@ $(gpu_runtime): tests/gpu/runtime.cu
 	nvcc -O1 --cudart $(if $(findstring static,$@),static,shared) \
 		--default-stream $(if $(findstring per-thread,$@),per-thread,legacy) -o $@ $<
 
-gpu-programs: $(apps_built) $(DEMO_WITH) $(BENCH) $(gpu_bin)/miss $(gpu_bin)/verbs
+gpu-programs: $(apps_built) $(DEMO_WITH) $(BENCH) $(gpu_bin)/miss $(gpu_bin)/verbs $(gpu_bin)/races
 gpu-runtime: $(gpu_runtime)
 .PHONY: gpu-programs gpu-runtime

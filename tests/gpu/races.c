@@ -1,0 +1,702 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * All processors get and put memory of every kind while it dies.
+ *
+ * Each slot has a piece of memory, which one thread at a time ends and makes anew, while the others
+ * ask pindown for it, without waiting. Who replaces a piece makes the slot's generation odd before
+ * the driver's call begins, and even when the new piece is there. So if a get, and then the driver's
+ * answer for the buffer id, came between two looks at the same even generation, then no free can
+ * have begun: the region must have the id that the driver says, and the get must have worked. Else
+ * it must at least not have an id that had died before the get began.
+ *
+ * In the end nothing may be pinned, and the device's free memory must be what it was, but for what the
+ * driver keeps for itself (--slack). Without libpindown.so the same is done without gets, for
+ * comparison.
+ */
+#define _GNU_SOURCE
+#include "races.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "pindown.h"
+
+#define MOST_SLOTS   256
+#define MOST_HELD    3
+#define MOST_THREADS 512
+#define MOST_SAID    20
+
+static struct {
+	unsigned seconds, threads, slack, seed;
+	const char *kinds;
+} options = {.seconds = 60, .slack = 32, .seed = 1};
+
+static struct {
+	__typeof__(&pindown_get) get;
+	__typeof__(&pindown_put) put;
+	__typeof__(&pindown_flush) flush;
+	__typeof__(&pindown_stats) stats;
+	__typeof__(&pindown_strerror) strerror;
+	__typeof__(&pindown_region_buffer_id) buffer_id;
+	__typeof__(&pindown_region_base) base;
+	__typeof__(&pindown_driver_error) driver_error;
+} pindown;
+
+static unsigned passed, failed, said;
+static bool exports; /* pindown's backend makes dma-bufs */
+
+/*
+ * The simulated driver can't make one dma-buf of two mappings of which one has a dma-buf already: it
+ * says that this is not supported.
+ */
+static bool simulated;
+
+/* ---- what is said --------------------------------------------------------------------------- */
+
+static void say_wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void say_wrong(const char *format, ...)
+{
+	char line[400];
+	va_list arguments;
+
+	if (__atomic_fetch_add(&said, 1, __ATOMIC_RELAXED) >= MOST_SAID)
+		return;
+	va_start(arguments, format);
+	vsnprintf(line, sizeof(line), format, arguments);
+	va_end(arguments);
+	printf("WRONG: %s\n", line);
+}
+
+static void check(bool well, const char *what)
+{
+	passed += well;
+	failed += !well;
+	printf("%s %s\n", well ? "ok  " : "FAIL", what);
+}
+
+bool driver(CUresult result, const char *call)
+{
+	if (result != CUDA_SUCCESS)
+		say_wrong("%s answers %d", call, (int)result);
+	return result == CUDA_SUCCESS;
+}
+
+static void stop(const char *why)
+{
+	printf("%s\n", why);
+	exit(1);
+}
+
+/* ---- slots ---------------------------------------------------------------------------------- */
+
+struct slot {
+	pthread_mutex_t owner; /* who has it may replace the piece */
+	struct piece piece;
+	bool full;
+	/* Told to all, as above. at 0: there is nothing. */
+	uint64_t generation;
+	uint64_t at, size, part;
+	uint64_t id[PARTS];
+	uint64_t dead[PARTS]; /* the ids of the piece before, once it had ended */
+} __attribute__((aligned(128)));
+
+static struct slot slots[MOST_SLOTS];
+static unsigned slot_count, hot;
+static bool over;
+
+static uint64_t driver_id(uint64_t at)
+{
+	unsigned long long id = 0;
+
+	return cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at) == CUDA_SUCCESS ? id
+											      : 0;
+}
+
+static void tell(uint64_t *where, uint64_t value)
+{
+	__atomic_store_n(where, value, __ATOMIC_RELAXED);
+}
+
+static uint64_t told(const uint64_t *where)
+{
+	return __atomic_load_n(where, __ATOMIC_RELAXED);
+}
+
+/* The owner's, as is fill(). The old ids have died when the driver's call has returned. */
+static void empty(struct slot *slot, uint64_t random)
+{
+	if (!slot->full)
+		return;
+	slot->full = false;
+	slot->piece.kind->end(&slot->piece, random);
+	for (unsigned part = 0; part < PARTS; part++)
+		__atomic_store_n(&slot->dead[part], slot->id[part], __ATOMIC_RELEASE);
+	tell(&slot->at, 0);
+}
+
+static void fill(struct slot *slot, uint64_t random)
+{
+	struct piece *piece = &slot->piece;
+
+	piece->part = 0;
+	slot->full = piece->kind->make(piece, random);
+	if (!slot->full)
+		return;
+	tell(&slot->at, piece->at);
+	tell(&slot->size, piece->size);
+	tell(&slot->part, piece->part ? piece->part : piece->size);
+	tell(&slot->id[0], driver_id(piece->at));
+	tell(&slot->id[1], piece->part ? driver_id(piece->at + piece->part) : 0);
+}
+
+/* Odd before the call, for all to see: a full barrier. */
+static void begin_change(struct slot *slot)
+{
+	__atomic_fetch_add(&slot->generation, 1, __ATOMIC_SEQ_CST);
+}
+
+static void end_change(struct slot *slot)
+{
+	__atomic_fetch_add(&slot->generation, 1, __ATOMIC_RELEASE);
+}
+
+/* ---- one thread ----------------------------------------------------------------------------- */
+
+struct counts {
+	uint64_t turns, gets, got, busy, refused, compared, stale, failed, replaced;
+	uint64_t replaced_of[16];
+};
+
+struct player {
+	pthread_t thread;
+	unsigned number;
+	bool bare; /* has no current context, as a progress thread; asks only */
+	uint64_t random;
+	struct counts counts;
+	pindown_region *held[MOST_HELD];
+};
+
+static uint64_t roll(struct player *player)
+{
+	player->random ^= player->random << 13;
+	player->random ^= player->random >> 7;
+	player->random ^= player->random << 17;
+	return player->random >> 11;
+}
+
+static unsigned kind_of(const struct slot *slot)
+{
+	return (unsigned)(slot->piece.kind - kinds);
+}
+
+static void replace(struct player *player, struct slot *slot)
+{
+	if (pthread_mutex_trylock(&slot->owner) != 0)
+		return;
+	begin_change(slot);
+	empty(slot, roll(player));
+	if (roll(player) % 4 == 0)
+		sched_yield(); /* nothing is there for a while */
+	fill(slot, roll(player));
+	end_change(slot);
+	pthread_mutex_unlock(&slot->owner);
+	player->counts.replaced++;
+	player->counts.replaced_of[kind_of(slot)]++;
+}
+
+/* What a thread saw of a slot before its get. */
+struct look {
+	uint64_t generation, at, size, part, id[PARTS], dead[PARTS];
+};
+
+static struct look look_at(const struct slot *slot)
+{
+	struct look look = {.generation = __atomic_load_n(&slot->generation, __ATOMIC_ACQUIRE)};
+
+	look.at = told(&slot->at);
+	look.size = told(&slot->size);
+	look.part = told(&slot->part);
+	for (unsigned part = 0; part < PARTS; part++) {
+		look.id[part] = told(&slot->id[part]);
+		look.dead[part] = __atomic_load_n(&slot->dead[part], __ATOMIC_ACQUIRE);
+	}
+	return look;
+}
+
+/* Was the piece there all the time? The fence keeps what was asked before the second look. */
+static bool has_stood(const struct slot *slot, const struct look *look)
+{
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return !(look->generation & 1) && told(&slot->generation) == look->generation;
+}
+
+static bool had_died(const struct look *look, uint64_t id)
+{
+	return id && (id == look->dead[0] || id == look->dead[1]);
+}
+
+/* A region that was got: is it what the driver has there? */
+static void compare(struct player *player, const struct slot *slot, const struct look *look,
+		    const pindown_region *region)
+{
+	uint64_t id = pindown.buffer_id(region), base = pindown.base(region);
+	uint64_t now = driver_id(base),
+		 part = base >= look->at ? (base - look->at) / look->part : PARTS;
+	const char *kind = slot->piece.kind->name;
+
+	if (!has_stood(slot, look)) {
+		if (!had_died(look, id))
+			return;
+		player->counts.stale++;
+		say_wrong("stale: %s at 0x%llx, buffer id %llu had died before the get began", kind,
+			  (unsigned long long)base, (unsigned long long)id);
+		return;
+	}
+	player->counts.compared++;
+	if (id == now && part < PARTS && id == look->id[part])
+		return;
+	player->counts.stale++;
+	say_wrong("stale: %s at 0x%llx: the region has buffer id %llu, the driver %llu", kind,
+		  (unsigned long long)base, (unsigned long long)id, (unsigned long long)now);
+}
+
+static bool may_refuse(const struct slot *slot, int result)
+{
+	const struct kind *kind = slot->piece.kind;
+
+	if (result == kind->refusal)
+		return true;
+	if (kind->refusal != PINDOWN_OK || !exports)
+		return false;
+	return kind->unexportable ||
+	       (simulated && pindown.driver_error() == CUDA_ERROR_NOT_SUPPORTED);
+}
+
+/* A get of memory that was there all the time is answered as its kind is. */
+static void judge(struct player *player, const struct slot *slot, const struct look *look,
+		  int result)
+{
+	player->counts.busy += result == PINDOWN_ERR_BUSY;
+	player->counts.refused += result != PINDOWN_OK && result != PINDOWN_ERR_BUSY;
+	if (may_refuse(slot, result) || !has_stood(slot, look))
+		return;
+	player->counts.failed++;
+	say_wrong("%s at 0x%llx, which nobody frees: %s (%d)", slot->piece.kind->name,
+		  (unsigned long long)look->at, pindown.strerror(result), pindown.driver_error());
+}
+
+static void hold_for_a_while(struct player *player, pindown_region *region)
+{
+	pindown_region **place = &player->held[roll(player) % MOST_HELD];
+
+	if (*place)
+		pindown.put(*place);
+	*place = region;
+}
+
+static void get(struct player *player, const struct slot *slot, const struct look *look)
+{
+	uint64_t offset = roll(player) % look->size;
+	uint64_t length = 1 + roll(player) % (look->size - offset);
+	pindown_region *region = NULL;
+	int result = pindown.get(look->at + offset, length, 0, &region);
+
+	player->counts.gets++;
+	judge(player, slot, look, result);
+	if (result != PINDOWN_OK)
+		return;
+	player->counts.got++;
+	compare(player, slot, look, region);
+	if (roll(player) % 8 == 0)
+		hold_for_a_while(player, region);
+	else
+		pindown.put(region);
+}
+
+/* Without pindown: the driver alone, asked for the same. */
+static void ask(struct player *player, const struct slot *slot, const struct look *look)
+{
+	uint64_t now = driver_id(look->at);
+
+	if (!has_stood(slot, look))
+		return;
+	player->counts.compared++;
+	if (now != look->id[0])
+		say_wrong("the driver has changed its mind about 0x%llx",
+			  (unsigned long long)look->at);
+}
+
+static void turn(struct player *player)
+{
+	unsigned number = roll(player) % 2 ? __atomic_load_n(&hot, __ATOMIC_RELAXED)
+					   : (unsigned)(roll(player) % slot_count);
+	struct slot *slot = &slots[number];
+	struct look look;
+
+	player->counts.turns++;
+	if (player->counts.turns % 64 == 0) /* where most threads meet */
+		__atomic_store_n(&hot, (unsigned)(roll(player) % slot_count), __ATOMIC_RELAXED);
+	if (!player->bare && roll(player) % slot->piece.kind->rarely == 0) {
+		replace(player, slot);
+		return;
+	}
+	look = look_at(slot);
+	if (!look.at || !look.size)
+		return;
+	if (pindown.get)
+		get(player, slot, &look);
+	else
+		ask(player, slot, &look);
+}
+
+static CUcontext primary;
+
+static void *play(void *arg)
+{
+	struct player *player = arg;
+
+	if (!player->bare)
+		driver(cuCtxSetCurrent(primary), "cuCtxSetCurrent");
+	while (!__atomic_load_n(&over, __ATOMIC_RELAXED))
+		turn(player);
+	for (unsigned i = 0; i < MOST_HELD; i++)
+		if (player->held[i])
+			pindown.put(player->held[i]);
+	return NULL;
+}
+
+/* ---- all threads ---------------------------------------------------------------------------- */
+
+static struct player players[MOST_THREADS];
+
+static void run_for(unsigned seconds)
+{
+	struct timespec left = {.tv_sec = seconds};
+
+	for (unsigned i = 0; i < options.threads; i++) {
+		players[i].number = i;
+		players[i].bare = i % 8 == 7;
+		players[i].random = options.seed * 1000003u + i * 7919u + 1;
+		if (pthread_create(&players[i].thread, NULL, play, &players[i]) != 0)
+			stop("no more threads can be had: fewer with --threads");
+	}
+	while (nanosleep(&left, &left) != 0 && errno == EINTR)
+		;
+	__atomic_store_n(&over, true, __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < options.threads; i++)
+		pthread_join(players[i].thread, NULL);
+}
+
+static struct counts sum(void)
+{
+	struct counts all = {0};
+	uint64_t *to = (uint64_t *)&all;
+
+	for (unsigned i = 0; i < options.threads; i++)
+		for (size_t n = 0; n < sizeof(all) / sizeof(*to); n++)
+			to[n] += ((const uint64_t *)&players[i].counts)[n];
+	return all;
+}
+
+/* ---- before and after ----------------------------------------------------------------------- */
+
+static bool wanted(const char *kind)
+{
+	const char *at = options.kinds;
+	size_t length = strlen(kind);
+
+	for (; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+		if (!strncmp(at, kind, length) && (at[length] == ',' || at[length] == '\0'))
+			return true;
+	return options.kinds == NULL;
+}
+
+/* One context takes a GPU hundreds of MiB, and milliseconds: there are two of that kind. */
+static void make_slots(void)
+{
+	const unsigned most = options.threads * 3 < 24		 ? 24
+			      : options.threads * 3 > MOST_SLOTS ? MOST_SLOTS
+								 : options.threads * 3;
+	unsigned of_kind, all = 0;
+
+	for (of_kind = 0; kinds[of_kind].name; of_kind++)
+		all += wanted(kinds[of_kind].name);
+	for (of_kind = 0; kinds[of_kind].name; of_kind++) {
+		unsigned count = kinds[of_kind].rarely >= 64 ? 2 : most / all;
+
+		for (unsigned i = 0; wanted(kinds[of_kind].name) && i < count; i++) {
+			struct slot *slot = &slots[slot_count];
+
+			pthread_mutex_init(&slot->owner, NULL);
+			slot->piece.kind = &kinds[of_kind];
+			slot->piece.number = slot_count++;
+		}
+	}
+}
+
+static void empty_slots(void)
+{
+	for (unsigned i = 0; i < slot_count; i++)
+		empty(&slots[i], i);
+}
+
+static void settle(void)
+{
+	CUmemoryPool pool;
+
+	if (pindown.flush)
+		pindown.flush();
+	driver(cuCtxSynchronize(), "cuCtxSynchronize");
+	if (driver(cuDeviceGetDefaultMemPool(&pool, 0), "cuDeviceGetDefaultMemPool"))
+		driver(cuMemPoolTrimTo(pool, 0), "cuMemPoolTrimTo");
+}
+
+static long free_mib(void)
+{
+	size_t left = 0, all = 0;
+
+	driver(cuMemGetInfo_v2(&left, &all), "cuMemGetInfo");
+	return (long)(left / MIB);
+}
+
+static unsigned descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	unsigned count = 0;
+
+	while (folder && readdir(folder))
+		count++;
+	if (folder)
+		closedir(folder);
+	return count;
+}
+
+/* Each kind is made, pinned and ended once: the driver has by then what it keeps for good. */
+static void warm_up(void)
+{
+	for (unsigned i = 0; i < slot_count; i++) {
+		pindown_region *region;
+
+		fill(&slots[i], i);
+		if (slots[i].full && pindown.get &&
+		    pindown.get(slots[i].piece.at, 1, 0, &region) == PINDOWN_OK)
+			pindown.put(region);
+	}
+	empty_slots();
+	settle();
+}
+
+static struct pindown_stats statistics(void)
+{
+	struct pindown_stats stats;
+
+	memset(&stats, 0, sizeof(stats));
+	if (pindown.stats)
+		pindown.stats(&stats, sizeof(stats), -1);
+	return stats;
+}
+
+static void print_counts(const struct counts *all, const struct pindown_stats *before,
+			 const struct pindown_stats *after)
+{
+	for (unsigned i = 0; kinds[i].name; i++)
+		if (wanted(kinds[i].name))
+			printf("%-8s %10llu ended and made anew\n", kinds[i].name,
+			       (unsigned long long)all->replaced_of[i]);
+#define COUNT(name, value) printf("%-8s %10llu\n", name, (unsigned long long)(value))
+	if (pindown.get) {
+		COUNT("gets", all->gets);
+		COUNT("hits", after->hits - before->hits);
+		COUNT("misses", after->misses - before->misses);
+		COUNT("pins", after->pins - before->pins);
+		COUNT("lost", after->lost_races - before->lost_races);
+		COUNT("busy", all->busy);
+		COUNT("refused", all->refused);
+	}
+	COUNT("compared", all->compared);
+	COUNT("stale", all->stale);
+}
+
+static bool each_kind_died(const struct counts *all)
+{
+	for (unsigned i = 0; kinds[i].name; i++)
+		if (wanted(kinds[i].name) && !all->replaced_of[i])
+			return false;
+	return true;
+}
+
+static void check_pins(const struct counts *all, const struct pindown_stats *stats)
+{
+	check(all->stale == 0, "no get was answered with a region of dead memory");
+	check(all->failed == 0, "each get of memory that nobody freed was answered as its kind is");
+	check(stats->regions == 0 && stats->bytes == 0 && stats->kept_bytes == 0 &&
+		      stats->pins == stats->unpins,
+	      "nothing is pinned in the end");
+	check(stats->missed_invalidations == 0 && !stats->distrusted && stats->intercepting,
+	      "pindown has missed no free");
+}
+
+/* ---- the program ---------------------------------------------------------------------------- */
+
+static bool find_pindown(void)
+{
+	pindown.get = dlsym(RTLD_DEFAULT, "pindown_get");
+	pindown.put = dlsym(RTLD_DEFAULT, "pindown_put");
+	pindown.flush = dlsym(RTLD_DEFAULT, "pindown_flush");
+	pindown.stats = dlsym(RTLD_DEFAULT, "pindown_stats");
+	pindown.strerror = dlsym(RTLD_DEFAULT, "pindown_strerror");
+	pindown.buffer_id = dlsym(RTLD_DEFAULT, "pindown_region_buffer_id");
+	pindown.base = dlsym(RTLD_DEFAULT, "pindown_region_base");
+	pindown.driver_error = dlsym(RTLD_DEFAULT, "pindown_driver_error");
+	return pindown.get != NULL;
+}
+
+static void usage(void)
+{
+	printf("races [--seconds=60] [--threads=PROCESSORS] [--slack=32] [--seed=1] [--kinds=");
+	for (unsigned i = 0; kinds[i].name; i++)
+		printf("%s%s", i ? "," : "", kinds[i].name);
+	printf("]\nslack: how many MiB of device memory the driver may keep for itself\n");
+	exit(2);
+}
+
+static unsigned number(const char *text, unsigned most)
+{
+	char *end;
+	unsigned long value = strtoul(text, &end, 10);
+
+	if (*end || end == text || value < 1 || value > most) {
+		printf("races: %s is no number from 1 to %u\n", text, most);
+		exit(2);
+	}
+	return (unsigned)value;
+}
+
+static void check_kinds(void)
+{
+	const char *at = options.kinds;
+
+	for (; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+		size_t length = strcspn(at, ",");
+		unsigned i = 0;
+
+		while (kinds[i].name &&
+		       (strlen(kinds[i].name) != length || strncmp(kinds[i].name, at, length) != 0))
+			i++;
+		if (!kinds[i].name) {
+			printf("races: there is no kind %.*s\n", (int)length, at);
+			usage();
+		}
+	}
+}
+
+static unsigned read_options(int argc, char **argv)
+{
+	static const struct option known[] = {
+		{"seconds", required_argument, NULL, 's'},
+		{"threads", required_argument, NULL, 't'},
+		{"slack", required_argument, NULL, 'm'},
+		{"seed", required_argument, NULL, 'r'},
+		{"kinds", required_argument, NULL, 'k'},
+		{"export", required_argument, NULL, 'e'},
+		{0},
+	};
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned to_export = 0;
+	int option;
+
+	options.threads = processors < 2 ? 2 : processors > 256 ? 256 : (unsigned)processors;
+	while ((option = getopt_long(argc, argv, "", known, NULL)) >= 0) {
+		switch (option) {
+		case 's':
+			options.seconds = number(optarg, 86400);
+			break;
+		case 't':
+			options.threads = number(optarg, MOST_THREADS);
+			break;
+		case 'm':
+			options.slack = number(optarg, 1u << 20);
+			break;
+		case 'r':
+			options.seed = number(optarg, 1u << 30);
+			break;
+		case 'k':
+			options.kinds = optarg;
+			break;
+		case 'e':
+			to_export = number(optarg, 64);
+			break;
+		default:
+			usage();
+		}
+	}
+	if (optind != argc)
+		usage();
+	check_kinds();
+	return to_export;
+}
+
+static void start_driver(void)
+{
+	if (!driver(cuInit(0), "cuInit") ||
+	    !driver(cuDevicePrimaryCtxRetain(&primary, 0), "cuDevicePrimaryCtxRetain") ||
+	    !driver(cuCtxSetCurrent(primary), "cuCtxSetCurrent"))
+		stop("there is no GPU that can be used");
+}
+
+int main(int argc, char **argv)
+{
+	unsigned to_export = read_options(argc, argv), fds;
+	struct pindown_stats before, after;
+	struct counts all;
+	char line[160];
+	long mib, mib_after;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	start_driver();
+	if (to_export)
+		return exporter_main(to_export);
+	if (wanted("ipc") && !exporter_start(16))
+		stop("the other process, of --kinds=ipc, did not start");
+	make_slots();
+	if (!find_pindown())
+		printf("libpindown.so is not in this process: the driver alone\n");
+	warm_up();
+	before = statistics();
+	exports = pindown.get && strcmp(before.backend, "none") != 0;
+	simulated = dlsym(RTLD_DEFAULT, "sim_calls") != NULL;
+	printf("%u threads, %u seconds, %u pieces of memory, backend %s\n", options.threads,
+	       options.seconds, slot_count, pindown.get ? before.backend : "-");
+	mib = free_mib();
+	fds = descriptors();
+	run_for(options.seconds);
+	empty_slots();
+	settle();
+	mib_after = free_mib();
+	after = statistics();
+	all = sum();
+
+	print_counts(&all, &before, &after);
+	if (pindown.get)
+		check_pins(&all, &after);
+	check(said == 0, "the driver answered each call that made or ended memory");
+	check(each_kind_died(&all), "each kind of memory has died");
+	check(all.compared > 0, "some answers were compared with the driver's");
+	check(descriptors() == fds, "as many descriptors are open as before");
+	snprintf(line, sizeof(line),
+		 "%ld MiB of device memory are free, %ld before; %u may be missing", mib_after, mib,
+		 options.slack);
+	check(mib_after + (long)options.slack >= mib, line);
+	exporter_end();
+	printf("%u passed, %u failed\n", passed, failed);
+	return failed != 0;
+}

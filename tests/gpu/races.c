@@ -51,7 +51,7 @@ static struct {
 	__typeof__(&pindown_driver_error) driver_error;
 } pindown;
 
-static unsigned passed, failed, said;
+static unsigned passed, failed, said, refusals;
 static bool exports; /* pindown's backend makes dma-bufs */
 
 /*
@@ -85,9 +85,11 @@ static void check(bool well, const char *what)
 
 bool driver(CUresult result, const char *call)
 {
-	if (result != CUDA_SUCCESS)
-		say_wrong("%s answers %d", call, (int)result);
-	return result == CUDA_SUCCESS;
+	if (result == CUDA_SUCCESS)
+		return true;
+	__atomic_fetch_add(&refusals, 1, __ATOMIC_RELAXED);
+	say_wrong("%s answers %d", call, (int)result);
+	return false;
 }
 
 static void stop(const char *why)
@@ -131,7 +133,10 @@ static uint64_t told(const uint64_t *where)
 	return __atomic_load_n(where, __ATOMIC_RELAXED);
 }
 
-/* The owner's, as is fill(). The old ids have died when the driver's call has returned. */
+/*
+ * The owner's, as is fill(). The old ids have died when the driver's call has returned. Others go on
+ * asking for the address.
+ */
 static void empty(struct slot *slot, uint64_t random)
 {
 	if (!slot->full)
@@ -140,7 +145,6 @@ static void empty(struct slot *slot, uint64_t random)
 	slot->piece.kind->end(&slot->piece, random);
 	for (unsigned part = 0; part < PARTS; part++)
 		__atomic_store_n(&slot->dead[part], slot->id[part], __ATOMIC_RELEASE);
-	tell(&slot->at, 0);
 }
 
 static void fill(struct slot *slot, uint64_t random)
@@ -149,8 +153,10 @@ static void fill(struct slot *slot, uint64_t random)
 
 	piece->part = 0;
 	slot->full = piece->kind->make(piece, random);
-	if (!slot->full)
+	if (!slot->full) {
+		tell(&slot->at, 0);
 		return;
+	}
 	tell(&slot->at, piece->at);
 	tell(&slot->size, piece->size);
 	tell(&slot->part, piece->part ? piece->part : piece->size);
@@ -204,7 +210,7 @@ static void replace(struct player *player, struct slot *slot)
 		return;
 	begin_change(slot);
 	empty(slot, roll(player));
-	if (roll(player) % 4 == 0)
+	for (uint64_t i = roll(player) % 4; i; i--)
 		sched_yield(); /* nothing is there for a while */
 	fill(slot, roll(player));
 	end_change(slot);
@@ -330,9 +336,10 @@ static void ask(struct player *player, const struct slot *slot, const struct loo
 	if (!has_stood(slot, look))
 		return;
 	player->counts.compared++;
-	if (now != look->id[0])
-		say_wrong("the driver has changed its mind about 0x%llx",
-			  (unsigned long long)look->at);
+	if (now == look->id[0])
+		return;
+	player->counts.stale++;
+	say_wrong("the driver has changed its mind about 0x%llx", (unsigned long long)look->at);
 }
 
 static void turn(struct player *player)
@@ -445,8 +452,10 @@ static void make_slots(void)
 
 static void empty_slots(void)
 {
-	for (unsigned i = 0; i < slot_count; i++)
+	for (unsigned i = 0; i < slot_count; i++) {
 		empty(&slots[i], i);
+		tell(&slots[i].at, 0);
+	}
 }
 
 static void settle(void)
@@ -536,7 +545,6 @@ static bool each_kind_died(const struct counts *all)
 
 static void check_pins(const struct counts *all, const struct pindown_stats *stats)
 {
-	check(all->stale == 0, "no get was answered with a region of dead memory");
 	check(all->failed == 0, "each get of memory that nobody freed was answered as its kind is");
 	check(stats->regions == 0 && stats->bytes == 0 && stats->kept_bytes == 0 &&
 		      stats->pins == stats->unpins,
@@ -686,9 +694,10 @@ int main(int argc, char **argv)
 	all = sum();
 
 	print_counts(&all, &before, &after);
+	check(all.stale == 0, "no answer was about dead memory");
 	if (pindown.get)
 		check_pins(&all, &after);
-	check(said == 0, "the driver answered each call that made or ended memory");
+	check(refusals == 0, "the driver has done what the program asked of it");
 	check(each_kind_died(&all), "each kind of memory has died");
 	check(all.compared > 0, "some answers were compared with the driver's");
 	check(descriptors() == fds, "as many descriptors are open as before");

@@ -186,6 +186,18 @@ static int make(struct pd_creation *creation, struct pd_consumer *consumer, uint
 	return result;
 }
 
+/*
+ * Lock held. What can be given out, or is about to go. An object whose owner has ended stays on a
+ * live region as KEPT. The list has newer objects first, so that it is met only when none that was
+ * made after it has the same key.
+ */
+static uint32_t find(uint32_t region, const struct request *r)
+{
+	uint32_t number = pd_object_find(region, r->consumer, r->key);
+
+	return number && pd_objects[number].state == PD_OBJECT_KEPT ? 0 : number;
+}
+
 static int make_new(struct pd_consumer *consumer, uint32_t region, const struct request *r)
 {
 	uint32_t number = pd_object_alloc();
@@ -228,7 +240,7 @@ static int find_or_make(uint32_t region, const struct request *r)
 			return PINDOWN_ERR_INVALID;
 		if (!pd_state_is_live(pd_briefs[region].state))
 			return AGAIN;
-		number = pd_object_find(region, r->consumer, r->key);
+		number = find(region, r);
 		if (number && pd_objects[number].state == PD_OBJECT_LIVE) {
 			pd_object_hold(pd_self_or_anonymous(), number, 1);
 			*r->object = &pd_objects[number];

@@ -58,6 +58,12 @@ void pd_allocated(uint64_t addr, uint64_t length);
  */
 void pd_recheck(void *pool);
 
+/*
+ * Destroy a consumer's idle objects of this owner, which lives on, as pindown_end_owner() does for one that
+ * ends: the card has no room for more.
+ */
+void pd_drop_idle_of(int consumer, uint64_t owner);
+
 /* Around fork(): to be called from pthread_atfork handlers, and in the child of _Fork(). */
 void pd_fork_prepare(void);
 void pd_fork_parent(void);

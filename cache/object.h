@@ -26,9 +26,11 @@
 
 /*
  *	FREE -> LIVE				made, and found by attach
- *	LIVE -> ENDING -> LIVE			held after all: an owner's end leaves it alone
+ *	LIVE -> ENDING -> LIVE			held after all, and its owner lives on
  *	LIVE -> ENDING -> DYING -> FREE		idle: destroyed by one thread, without the lock
- *	LIVE -> ENDING -> KEPT -> DYING -> FREE	held when its memory ended, up to the last detach
+ *	LIVE -> ENDING -> KEPT -> DYING -> FREE	held when its memory or its owner ended, up to the
+ *						last detach
+ *	KEPT -> ENDING				... and now the memory of what was its dead owner's ends
  *	... -> DYING -> REVOKED -> FREE		destroyed while held; the record waits for the last detach
  */
 enum pd_object_state {

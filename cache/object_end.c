@@ -202,10 +202,11 @@ static bool is_revoked_for(enum pindown_reason reason)
 		reason == PINDOWN_REASON_STALE);
 }
 
+/* KEPT on a region that was live until now: the object's owner has ended before. */
 void pd_objects_unlink_some(uint32_t region, enum pindown_reason reason)
 {
 	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next)
-		if (pd_objects[n].state == PD_OBJECT_LIVE)
+		if (pd_objects[n].state == PD_OBJECT_LIVE || pd_objects[n].state == PD_OBJECT_KEPT)
 			begin_end(&pd_objects[n], reason);
 }
 
@@ -365,8 +366,15 @@ static uint32_t begin_ends(const struct whose *whose)
 	return chain;
 }
 
-/* Lock held. Those that are held are left as they were, or taken all the same. */
-static uint32_t settle_ends(uint32_t ending, bool held_too)
+/* What becomes of those that are held. */
+enum held_ones {
+	HELD_STAY,   /* they stay as they are */
+	HELD_HIDDEN, /* they stay to the last detach, and no attach finds them any more */
+	HELD_TAKEN,
+};
+
+/* Lock held. Returns those that are this thread's to destroy. */
+static uint32_t settle_ends(uint32_t ending, enum held_ones held)
 {
 	uint32_t chain = 0;
 
@@ -374,10 +382,11 @@ static uint32_t settle_ends(uint32_t ending, bool held_too)
 		let_readers_pass();
 	for (uint32_t n = ending, next; n; n = next) {
 		next = pd_objects[n].victim;
-		if (held_too || !pd_object_is_held(n))
+		if (held == HELD_TAKEN || !pd_object_is_held(n))
 			take(n, &chain);
 		else if (pd_state_is_live(pd_briefs[pd_objects[n].region].state))
-			set_state(&pd_objects[n], PD_OBJECT_LIVE);
+			set_state(&pd_objects[n],
+				  held == HELD_STAY ? PD_OBJECT_LIVE : PD_OBJECT_KEPT);
 	}
 	return chain;
 }
@@ -419,27 +428,49 @@ static int count_held(const struct whose *whose)
 	return count;
 }
 
-PD_EXPORT int pindown_end_owner(int consumer, uint64_t owner)
+/* Lock held, and let go to destroy. */
+static void end_theirs(const struct whose *whose, enum held_ones held)
+{
+	uint32_t chain = settle_ends(begin_ends(whose), held);
+
+	if (!chain)
+		return;
+	pd_unlock();
+	finish(chain);
+	pd_lock();
+}
+
+static int end_owner(int consumer, uint64_t owner, enum held_ones held)
 {
 	const struct whose whose = {(uint32_t)consumer, &owner};
 	uint64_t deadline = pd_race_deadline();
 	int result = PINDOWN_ERR_INVALID;
-	uint32_t chain;
 
 	pd_lock();
 	if (consumer < 1 || !pd_consumer(whose.consumer))
 		goto out;
-	chain = settle_ends(begin_ends(&whose), false);
-	pd_unlock();
-	if (chain)
-		finish(chain);
-	pd_lock();
+	end_theirs(&whose, held);
 	while (others_are_at_theirs(&whose) && pd_wait_settled(deadline))
 		;
+	end_theirs(&whose, held); /* what the others have made */
 	result = count_held(&whose);
 out:
 	pd_unlock();
 	return result;
+}
+
+/*
+ * The owner's number, a pointer mostly, may be another's as soon as it has ended. So what is held is
+ * hidden from attach now and not after that end.
+ */
+PD_EXPORT int pindown_end_owner(int consumer, uint64_t owner)
+{
+	return end_owner(consumer, owner, HELD_HIDDEN);
+}
+
+void pd_drop_idle_of(int consumer, uint64_t owner)
+{
+	end_owner(consumer, owner, HELD_STAY);
 }
 
 /* Lock held. One whose memory has ended already, and whose holder has not let go. */
@@ -482,8 +513,8 @@ PD_EXPORT int pindown_consumer_remove(int id)
 	result = PINDOWN_OK;
 	consumer->leaving = true; /* nothing new is made for it */
 	pd_consumer_enter(consumer);
-	while ((chain = settle_ends(begin_ends(&whose), true)) || (chain = take_kept(&whose)) ||
-	       others_are_at_theirs(&whose) ||
+	while ((chain = settle_ends(begin_ends(&whose), HELD_TAKEN)) ||
+	       (chain = take_kept(&whose)) || others_are_at_theirs(&whose) ||
 	       consumer->running > 1 + callbacks_of_mine(consumer, &whose)) {
 		if (!chain) {
 			pd_wait_settled(pd_race_deadline());

@@ -287,13 +287,16 @@ void pindown_detach(pindown_object *object);
  */
 void *pindown_object_data(const pindown_object *object);
 pindown_region *pindown_object_region(const pindown_object *object);
-int pindown_object_is_live(const pindown_object *object); /* 0: its memory was freed while held */
+int pindown_object_is_live(
+	const pindown_object *object); /* 0: its memory or its owner ended while it was held */
 
 /*
  * The owner of keys is about to end (ibv_dealloc_pd()): destroy the consumer's idle objects of this
  * owner before returning, and wait for those that another thread is just making or destroying.
- * Returns how many stay because they are held, which it leaves as they are; or PINDOWN_ERR_INVALID:
- * no such consumer.
+ * Held ones stay to their last pindown_detach(), and no pindown_attach() finds them any more: the
+ * next owner of that number, which may be a pointer that malloc hands out again, gets objects of
+ * its own. An owner that lives on after all gets them anew, too.
+ * Returns how many stay because they are held; or PINDOWN_ERR_INVALID: no such consumer.
  */
 int pindown_end_owner(int consumer, uint64_t owner);
 

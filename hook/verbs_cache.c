@@ -364,14 +364,22 @@ int pd_verbs_deregister(struct pd_mr *mr)
 
 /* ---- the end of what registrations belong to --------------------------------------------------- */
 
-void pd_verbs_end_pd(struct ibv_pd *pd)
+/* What is not in use; if the domain does not live on, what is in use is not given out any more. */
+static void end_registrations(struct ibv_pd *pd, bool lives_on)
 {
 	int known = __atomic_load_n(&consumer, __ATOMIC_ACQUIRE);
 	int saved = errno;
 
-	if (known > 0)
+	if (known > 0 && lives_on)
+		pd_drop_idle_of(known, (uintptr_t)pd);
+	else if (known > 0)
 		pindown_end_owner(known, (uintptr_t)pd);
 	errno = saved;
+}
+
+void pd_verbs_end_pd(struct ibv_pd *pd)
+{
+	end_registrations(pd, false);
 }
 
 /*
@@ -389,7 +397,8 @@ static bool is_kept_on(struct pd_mr *mr, const struct ibv_context *context)
 	return __atomic_load_n(&mr->state, __ATOMIC_RELAXED) == PD_MR_CACHED && is_of(mr, context);
 }
 
-void pd_verbs_end_device(struct ibv_context *context)
+/* Of all protection domains of a device. */
+static void end_registrations_on(struct ibv_context *context, bool lives_on)
 {
 	struct ibv_pd *last = NULL;
 
@@ -399,8 +408,13 @@ void pd_verbs_end_device(struct ibv_context *context)
 		if (!is_kept_on(mr, context) || mr->verbs.mr.pd == last)
 			continue;
 		last = mr->verbs.mr.pd;
-		pd_verbs_end_pd(last);
+		end_registrations(last, lives_on);
 	}
+}
+
+void pd_verbs_end_device(struct ibv_context *context)
+{
+	end_registrations_on(context, false);
 }
 
 static unsigned kept_on(const struct ibv_context *context)
@@ -417,7 +431,7 @@ bool pd_verbs_make_room(struct ibv_context *context)
 	unsigned before = kept_on(context);
 
 	if (before)
-		pd_verbs_end_device(context);
+		end_registrations_on(context, true);
 	return before && kept_on(context) < before;
 }
 

@@ -174,6 +174,7 @@ static bool print_seen(void)
 		{"of them in vain", c->made_in_vain},
 		{"objects found again", c->objects_found},
 		{"objects kept for their holders", c->objects_kept},
+		{"objects held when their owner ended", c->objects_hidden},
 		{"of them destroyed at the last detach", c->destroyed_at_last_detach},
 		{"objects revoked", c->objects_revoked},
 		{"forks", this_log->forks},

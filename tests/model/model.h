@@ -111,8 +111,8 @@ struct counts {
 		missed, tag_checks;
 	uint64_t objects_made, objects_revoked;
 	/* Not among the statistics. */
-	uint64_t unpins_at_last_put, objects_found, objects_kept, destroyed_at_last_detach,
-		made_in_vain;
+	uint64_t unpins_at_last_put, objects_found, objects_kept, objects_hidden,
+		destroyed_at_last_detach, made_in_vain;
 };
 extern struct counts counts;
 extern uint64_t max_regions, max_bytes; /* bytes 0: none */
@@ -177,7 +177,7 @@ extern struct consumer consumers[CONSUMERS];
 enum object_state {
 	OBJECT_LIVE,
 	OBJECT_ENDING,	 /* must be destroyed; if it is held, may be kept */
-	OBJECT_KEPT,	 /* its region has ended, until the last detach */
+	OBJECT_KEPT,	 /* its region or its owner has ended, until the last detach */
 	OBJECT_REVOKED,	 /* destroyed, until the last detach */
 	OBJECT_ABANDONED /* a forked child's: its parent's, until the last detach */
 };

@@ -79,7 +79,8 @@ void object_let_go(struct object *o)
 	}
 	o->region->held_objects--;
 	if (o->state == OBJECT_KEPT)
-		expect_destroy(o, 1u << o->region->reason);
+		expect_destroy(o,
+			       1u << (o->region->live ? PINDOWN_REASON_OWNER : o->region->reason));
 }
 
 /* ---- what must come ---- */
@@ -107,11 +108,12 @@ bool is_used(const struct region *r)
 void expect_objects_end(struct region *r)
 {
 	for (unsigned i = 0; r->objects && i < object_count; i++)
-		if (objects[i]->region == r && objects[i]->state == OBJECT_LIVE)
+		if (objects[i]->region == r &&
+		    (objects[i]->state == OBJECT_LIVE || objects[i]->state == OBJECT_KEPT))
 			expect_destroy(objects[i], 1u << r->reason);
 }
 
-/* Returns how many stay, since somebody holds them. */
+/* Returns how many stay, since somebody holds them; they are not found any more. */
 static int expect_theirs_to_end(unsigned consumer, const unsigned *owner)
 {
 	int held = 0;
@@ -123,6 +125,8 @@ static int expect_theirs_to_end(unsigned consumer, const unsigned *owner)
 		    o->consumer != consumer || (owner && o->key % OWNERS != *owner))
 			continue;
 		if (owner && o->holds) {
+			counts.objects_hidden += o->state == OBJECT_LIVE;
+			o->state = OBJECT_KEPT;
 			held++;
 			continue;
 		}

@@ -262,17 +262,93 @@ START_TEST(the_end_of_an_owner_ends_its_idle_objects)
 		ck_assert_uint_eq(books.made[i].destroyed, gone);
 		ck_assert_int_eq(books.made[i].reason, gone ? PINDOWN_REASON_OWNER : 0);
 	}
-	ck_assert_int_eq(pindown_object_is_live(held), 1);
-	ck_assert_ptr_eq(must_attach(consumer, AT(1), KEY(1, 1)), held); /* found as before */
 	pindown_detach(held);
-	pindown_detach(held);
-	ck_assert_int_eq(pindown_end_owner(consumer, 1), 0);
 	ck_assert_int_eq(pindown_end_owner(consumer, 1), 0);
 	ck_assert_int_eq(pindown_end_owner(consumer, 77), 0);
 	ck_assert_uint_eq(books.destroys, 6);
 	ck_assert_uint_eq(stats().regions, 3); /* the regions stay */
 	attach_and_detach(consumer, AT(0), KEY(1, 0));
 	ck_assert_uint_eq(books.creates, 13);
+}
+END_TEST
+
+/* The next owner of that number is another one. */
+START_TEST(what_is_held_of_an_owner_that_has_ended_is_not_found)
+{
+	pindown_object *held = must_attach(consumer, AT(0), KEY(1, 1)), *next, *untouched = held;
+	pindown_region *region = must_get(AT(0), 1);
+
+	ck_assert_int_eq(pindown_end_owner(consumer, 1), 1);
+	ck_assert_int_eq(pindown_object_is_live(held), 0);
+	ck_assert_ptr_eq(pindown_object_data(held), &books.made[0]); /* good until it is let go */
+	ck_assert_int_eq(
+		pindown_attach(consumer, AT(0), 1, PINDOWN_GET_CACHED, KEY(1, 1), NULL, &untouched),
+		PINDOWN_ERR_NOT_DEVICE);
+	ck_assert_ptr_eq(untouched, held);
+	next = must_attach(consumer, AT(0), KEY(1, 1));
+	ck_assert_ptr_ne(next, held);
+	ck_assert_int_eq(pindown_attach_region(consumer, region, 0, KEY(1, 1), NULL, &untouched),
+			 PINDOWN_OK);
+	ck_assert_ptr_eq(untouched, next);
+	ck_assert_uint_eq(books.creates, 2);
+	pindown_put(region);
+	pindown_detach(next);
+	pindown_detach(next);
+	ck_assert_uint_eq(books.destroys, 0);
+	pindown_detach(held); /* nobody can ask for it again: it goes at once */
+	destroyed(1, PINDOWN_REASON_OWNER, 0);
+	attach_and_detach(consumer, AT(0), KEY(1, 1));
+	ck_assert_uint_eq(books.creates, 2);
+	ck_assert_int_eq(pindown_end_owner(consumer, 1), 0);
+	ck_assert_int_eq(pindown_flush(), 1);
+}
+END_TEST
+
+START_TEST(it_keeps_its_region_as_before)
+{
+	pindown_object *held = must_attach(consumer, AT(0), KEY(1, 1));
+
+	pindown_end_owner(consumer, 1);
+	ck_assert_int_eq(pindown_flush(), 0);
+	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+	ck_assert_uint_eq(books.destroys, 0);
+	ck_assert_uint_eq(stats().object_kept_regions, 1);
+	ck_assert_int_eq(pindown_end_owner(consumer, 1), 1);
+	pindown_detach(held);
+	destroyed(1, PINDOWN_REASON_FREED, 0);
+	ck_assert_uint_eq(stats().kept_regions, 0);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+}
+END_TEST
+
+START_TEST(it_is_revoked_as_before)
+{
+	setenv("PINDOWN_HELD", "revoke", 1);
+	pindown_object *held = must_attach(consumer, AT(0), KEY(1, 1));
+
+	pindown_end_owner(consumer, 1);
+	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+	destroyed(1, PINDOWN_REASON_FREED, 1);
+	ck_assert_ptr_null(pindown_object_data(held));
+	ck_assert_uint_eq(stats().regions, 0);
+	pindown_detach(held);
+}
+END_TEST
+
+START_TEST(idle_objects_of_an_owner_that_lives_on_can_go)
+{
+	pindown_object *held;
+
+	attach_and_detach(consumer, AT(0), KEY(1, 2));
+	held = must_attach(consumer, AT(0), KEY(1, 1));
+	pd_drop_idle_of(consumer, 1);
+	destroyed(1, PINDOWN_REASON_OWNER, 0);
+	ck_assert_ptr_eq(must_attach(consumer, AT(0), KEY(1, 1)), held);
+	pindown_detach(held);
+	pindown_detach(held);
+	ck_assert_uint_eq(books.destroys, 1);
+	pd_drop_idle_of(0, 1);
+	pd_drop_idle_of(consumer + 1, 1);
 }
 END_TEST
 
@@ -458,6 +534,10 @@ int main(void)
 	tcase_add_test(tc, warn_says_a_line_for_each_region);
 	tcase_add_test(tc, keep_says_nothing);
 	tcase_add_test(tc, the_end_of_an_owner_ends_its_idle_objects);
+	tcase_add_test(tc, what_is_held_of_an_owner_that_has_ended_is_not_found);
+	tcase_add_test(tc, it_keeps_its_region_as_before);
+	tcase_add_test(tc, it_is_revoked_as_before);
+	tcase_add_test(tc, idle_objects_of_an_owner_that_lives_on_can_go);
 	tcase_add_test(tc, kept_objects_count_as_in_use);
 	tcase_add_test(tc, revoked_objects_do_not_count_as_in_use);
 	tcase_add_test(tc, destroy_may_free_the_memory);

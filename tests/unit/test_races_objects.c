@@ -218,7 +218,9 @@ START_TEST(an_owners_end_waits_for_what_is_being_made)
 	worker_join(&ender);
 	ck_assert_int_eq(a.result, PINDOWN_OK);
 	ck_assert_int_eq(owner_result, 1); /* it is held by the one that has made it */
+	ck_assert_int_eq(pindown_object_is_live(a.object), 0);
 	pindown_detach(a.object);
+	ck_assert_uint_eq(books.destroys, 1);
 }
 END_TEST
 

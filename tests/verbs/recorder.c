@@ -112,17 +112,39 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 
 /* ---- protection domains -------------------------------------------------------------------------- */
 
-static struct ibv_pd *new_pd(struct ibv_context *context, uint32_t handle, bool imported)
-{
-	struct recorder_pd *pd = calloc(1, sizeof(*pd));
+/* A domain that has ended is used for the next one, as malloc's memory would be, but always. */
+static struct recorder_pd *spare_pds;
 
+/* whose: whose regions those on it are, or NULL for its own. */
+static struct ibv_pd *new_pd(struct ibv_context *context, uint32_t handle,
+			     struct recorder_pd *whose)
+{
+	struct recorder_pd *pd;
+
+	recorder_lock();
+	pd = spare_pds;
+	if (pd)
+		spare_pds = pd->spare;
+	recorder_unlock();
+	if (!pd)
+		pd = calloc(1, sizeof(*pd));
 	if (!pd)
 		return NULL;
-	pd->pd.context = context;
-	pd->pd.handle = handle;
-	pd->imported = imported;
+	*pd = (struct recorder_pd){.pd = {.context = context, .handle = handle}};
+	pd->regions_of = whose ? whose : pd;
 	return &pd->pd;
 }
+
+static void end_pd(struct recorder_pd *pd)
+{
+	recorder_lock();
+	pd->spare = spare_pds;
+	spare_pds = pd;
+	recorder_unlock();
+}
+
+/* A domain of another process is one that nothing in this one keeps busy. */
+static struct recorder_pd others_pd;
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
@@ -132,7 +154,7 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 	struct ibv_pd *pd = NULL;
 
 	if (!error) {
-		pd = new_pd(context, __atomic_add_fetch(&handles, 1, __ATOMIC_RELAXED), false);
+		pd = new_pd(context, __atomic_add_fetch(&handles, 1, __ATOMIC_RELAXED), NULL);
 		error = pd ? 0 : ENOMEM;
 	}
 	call.pd = pd;
@@ -152,15 +174,21 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 		error = EBUSY;
 	recorder_unlock();
 	if (!error)
-		free(pd);
+		end_pd((struct recorder_pd *)pd);
 	return recorder_end(&call, error);
+}
+
+/* As mlx5's: regions on it are the parent's in the kernel, and none of them keeps it from going. */
+EXPORT struct ibv_pd *recorder_parent_domain(struct ibv_pd *of)
+{
+	return new_pd(of->context, of->handle, (struct recorder_pd *)of);
 }
 
 EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
 {
 	struct recorder_call call = {.verb = RECORDER_IMPORT_PD};
 	int error = recorder_begin(&call);
-	struct ibv_pd *pd = error ? NULL : new_pd(context, handle, true);
+	struct ibv_pd *pd = error ? NULL : new_pd(context, handle, &others_pd);
 
 	call.pd = pd;
 	recorder_end(&call, error);
@@ -175,6 +203,6 @@ EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 	struct recorder_call call = {.verb = RECORDER_UNIMPORT_PD, .pd = pd};
 
 	recorder_begin(&call);
-	free(pd);
+	end_pd((struct recorder_pd *)pd);
 	recorder_end(&call, 0);
 }

@@ -150,6 +150,12 @@ void recorder_dofork_fails(bool fails);
 /* Called in the midst of each call of the verb, without a lock; NULL takes it back. */
 void recorder_meanwhile(enum recorder_verb verb, void (*callback)(void *arg), void *arg);
 
+/*
+ * A protection domain whose regions are another one's to the kernel, as ibv_alloc_parent_domain() makes
+ * it: ibv_dealloc_pd() of it succeeds while regions are open.
+ */
+struct ibv_pd *recorder_parent_domain(struct ibv_pd *of);
+
 /* ---- RDMA ---------------------------------------------------------------------------------------- */
 
 enum recorder_status { RECORDER_OK, RECORDER_LOCAL_ERROR, RECORDER_REMOTE_ERROR };

@@ -109,6 +109,12 @@ EXPORT void recorder_dofork_fails(bool fails)
 	recorder_unlock();
 }
 
+static void keep_busy(struct recorder_mr *m, struct ibv_pd *pd)
+{
+	m->keeps = ((struct recorder_pd *)pd)->regions_of;
+	m->keeps->users++;
+}
+
 /* The record is used again, which a program that keeps a pointer would notice too. */
 struct recorder_mr *recorder_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				 int access)
@@ -140,12 +146,13 @@ struct recorder_mr *recorder_new(struct ibv_pd *pd, void *addr, size_t length, u
 		.open = true,
 	};
 	m->verbs.mr.lkey = m->verbs.mr.rkey = m->verbs.mr.handle = keys;
-	((struct recorder_pd *)pd)->users++;
+	keep_busy(m, pd);
 	return m;
 }
 
 static void end_mr(struct recorder_mr *m)
 {
+	m->keeps->users--;
 	if (m->mapping)
 		munmap(m->mapping, m->mapped);
 	if (m->fd >= 0)
@@ -319,7 +326,6 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 		error = m ? hold_dmabuf(m, fd, offset) : ENOMEM;
 	}
 	if (m && error) {
-		((struct recorder_pd *)pd)->users--;
 		end_mr(m);
 		m = NULL;
 	}
@@ -361,9 +367,9 @@ static void change(struct recorder_mr *m, int flags, struct ibv_pd *pd,
 	struct ibv_mr *mr = &m->verbs.mr;
 
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
-		((struct recorder_pd *)mr->pd)->users--;
+		m->keeps->users--;
 		mr->pd = pd;
-		((struct recorder_pd *)pd)->users++;
+		keep_busy(m, pd);
 	}
 	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
 		m->rights = call->access;
@@ -424,10 +430,8 @@ EXPORT int recorder_dereg_mr_1_1(struct ibv_mr *mr)
 		call.length = mr->length;
 		error = m->bound ? EBUSY : 0;
 	}
-	if (!error) {
-		((struct recorder_pd *)mr->pd)->users--;
+	if (!error)
 		end_mr(m);
-	}
 	recorder_unlock();
 	return recorder_end(&call, error);
 }
@@ -462,10 +466,8 @@ EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
 	recorder_begin(&call);
 	recorder_lock();
 	m = recorder_find(mr);
-	if (m) {
-		((struct recorder_pd *)mr->pd)->users--;
+	if (m)
 		end_mr(m);
-	}
 	recorder_unlock();
 	recorder_end(&call, m ? 0 : EINVAL);
 }

@@ -32,13 +32,14 @@ struct recorder_mr {
 	bool dmabuf;
 	bool open;
 	bool imported;	/* another's registration: its keys, not its end */
+	struct recorder_pd *keeps; /* the domain that can't go as long as it is open */
 	uint32_t bound; /* windows */
 };
 
 struct recorder_pd {
 	struct ibv_pd pd; /* must be first */
 	unsigned users;	  /* regions, under the lock */
-	bool imported;
+	struct recorder_pd *regions_of, *spare;
 };
 
 /* One lock for all of the library's state, never held in a callback. */

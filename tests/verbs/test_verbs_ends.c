@@ -253,6 +253,154 @@ START_TEST(a_device_that_does_not_close_keeps_what_is_in_use)
 }
 END_TEST
 
+/* ---- what is held when its domain goes, and another one lies there ---- */
+
+/* Registers p in what has come in the place of `gone`, where one with this key is held. */
+static void must_be_new(const void *gone, struct ibv_pd *in, const struct ibv_mr *held)
+{
+	unsigned before = dmabuf_calls();
+	struct ibv_mr *mr;
+
+	ck_assert_ptr_eq(in, gone);
+	mr = must_register(in, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), before + 1);
+	ck_assert_uint_ne(mr->rkey, held->rkey);
+	must_deregister(mr);
+	register_once(in, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), before + 1); /* the new one is found */
+}
+
+START_TEST(a_domain_in_a_dead_ones_place_is_given_none_of_its_keys)
+{
+	struct ibv_mr *held, *shared;
+	struct ibv_pd *parent;
+
+	begin_with_memory();
+	parent = recorder_parent_domain(pd);
+	held = must_register(parent, p, 4096, ALL_ACCESS);
+	shared = must_register(parent, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(shared->rkey, held->rkey);
+	ck_assert_int_eq(ibv_dealloc_pd(parent), 0);
+	must_be_new(parent, ibv_alloc_pd(open_device(1)), held);
+	must_deregister(shared);
+	ck_assert_uint_eq(recorder_open_mrs(), 2);
+	/* Nobody can ask for it any more, so it does not wait for its next use. */
+	must_deregister(held);
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+END_TEST
+
+START_TEST(nor_is_one_in_an_imported_ones_place)
+{
+	struct ibv_mr *held;
+	struct ibv_pd *imported;
+
+	begin_with_memory();
+	imported = ibv_import_pd(device, pd->handle);
+	held = must_register(imported, p, 4096, ALL_ACCESS);
+	ibv_unimport_pd(imported);
+	must_be_new(imported, ibv_alloc_pd(device), held);
+	must_deregister(held);
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+}
+END_TEST
+
+/* Two domains in one place, one after the other: of each one is held still. */
+START_TEST(nor_is_the_third_one_there)
+{
+	struct ibv_mr *held[3];
+	struct ibv_pd *parent;
+
+	begin_with_memory();
+	parent = recorder_parent_domain(pd);
+	for (unsigned i = 0; i < 3; i++) {
+		held[i] = must_register(parent, p, 4096, ALL_ACCESS);
+		ck_assert_uint_eq(dmabuf_calls(), i + 1);
+		ck_assert_int_eq(ibv_dealloc_pd(parent), 0);
+		ck_assert_ptr_eq(recorder_parent_domain(pd), parent);
+	}
+	register_once(parent, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(recorder_open_mrs(), 4);
+	for (unsigned i = 0; i < 3; i++)
+		must_deregister(held[i]);
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+}
+END_TEST
+
+START_TEST(nor_is_one_of_a_device_that_is_opened_again)
+{
+	struct ibv_mr *held, *mr;
+	struct ibv_pd *old;
+
+	begin_with_memory();
+	old = recorder_parent_domain(pd);
+	held = must_register(old, p, 4096, ALL_ACCESS);
+	ck_assert_int_eq(ibv_close_device(device), 0);
+	ck_assert_int_eq(ibv_dealloc_pd(old), 0); /* too late, and harmless */
+	device = open_device(0);
+	mr = must_register(ibv_alloc_pd(device), p, 4096, ALL_ACCESS);
+	ck_assert_ptr_eq(mr->pd, old);
+	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + 4096, 10), RECORDER_OK);
+	must_deregister(held);
+	must_deregister(mr);
+	gpu_free(p);
+	ck_assert_uint_eq(dereg_calls(), 1);
+	ck_assert_uint_eq(recorder_strangers(), 0);
+}
+END_TEST
+
+/* libibverbs is asked, and would refuse: here it can't tell. */
+START_TEST(what_is_held_of_a_closed_device_is_not_found)
+{
+	begin_with_memory();
+	must_register(pd, p, 4096, ALL_ACCESS);
+	ck_assert_int_eq(ibv_close_device(device), 0);
+	must_register(pd, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+}
+END_TEST
+
+/* What is held keeps the domain, and goes on being good; what comes later is registered anew, once. */
+START_TEST(a_domain_that_stayed_since_it_is_in_use)
+{
+	struct ibv_mr *held;
+
+	begin_with_memory();
+	held = must_register(pd, p, 4096, ALL_ACCESS);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), EBUSY);
+	ck_assert_int_eq(recorder_copy(held->lkey, p, held->rkey, p + 4096, 10), RECORDER_OK);
+	for (unsigned i = 0; i < 3; i++)
+		register_once(pd, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+	must_deregister(held);
+	register_once(pd, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+}
+END_TEST
+
+/* Room is made on the card: nothing has ended, and what is held is shared as before. */
+START_TEST(making_room_leaves_what_is_held)
+{
+	struct ibv_mr *held, *shared;
+
+	begin_with_memory();
+	held = must_register(pd, p, 4096, ALL_ACCESS);
+	register_once(pd, p, 4096, IBV_ACCESS_LOCAL_WRITE);
+	recorder_limit(0, 2);
+	must_deregister(must_register(pd, gpu_alloc(MIB(2)), 4096, ALL_ACCESS));
+	ck_assert_uint_eq(dereg_calls(), 1);
+	shared = must_register(pd, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(shared->rkey, held->rkey);
+	must_deregister(shared);
+	must_deregister(held);
+}
+END_TEST
+
 /* ---- other users of an ibv_mr ---- */
 
 START_TEST(given_back_twice)
@@ -403,6 +551,14 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, a_device_is_closed_with_nothing_left);
 	tcase_add_test(tc, what_was_in_use_ends_with_its_device);
 	tcase_add_test(tc, a_device_that_does_not_close_keeps_what_is_in_use);
+	tc = verbs_case(suite, "another domain in its place");
+	tcase_add_test(tc, a_domain_in_a_dead_ones_place_is_given_none_of_its_keys);
+	tcase_add_test(tc, nor_is_one_in_an_imported_ones_place);
+	tcase_add_test(tc, nor_is_the_third_one_there);
+	tcase_add_test(tc, nor_is_one_of_a_device_that_is_opened_again);
+	tcase_add_test(tc, what_is_held_of_a_closed_device_is_not_found);
+	tcase_add_test(tc, a_domain_that_stayed_since_it_is_in_use);
+	tcase_add_test(tc, making_room_leaves_what_is_held);
 	tc = verbs_case(suite, "other users");
 	tcase_add_test(tc, given_back_twice);
 	tcase_add_test(tc, a_program_s_own_dmabuf_is_its_own);

@@ -514,6 +514,17 @@ typedef struct CUgraphNodeParams_st {
 	long long reserved2;
 } CUgraphNodeParams;
 
+/* CUDA 13.3. */
+typedef enum CUgraphRecaptureStatus_enum {
+	CU_GRAPH_RECAPTURE_ELIGIBLE_FOR_UPDATE = 0,
+	CU_GRAPH_RECAPTURE_INELIGIBLE_FOR_UPDATE = 1,
+	CU_GRAPH_RECAPTURE_ERROR = 2
+} CUgraphRecaptureStatus;
+typedef CUresult (*CUgraphRecaptureCallback)(void *data, CUgraphNode node,
+					     const CUgraphNodeParams *originalParams,
+					     const CUgraphNodeParams *recaptureParams,
+					     CUgraphRecaptureStatus status);
+
 typedef enum CUgraphInstantiateResult_enum {
 	CUDA_GRAPH_INSTANTIATE_SUCCESS = 0,
 	CUDA_GRAPH_INSTANTIATE_ERROR = 1

@@ -221,6 +221,7 @@ void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint6
 void pd_owner_end(struct pd_caught *caught, enum pd_owner owner, const void *handle);
 void pd_owner_ended(enum pd_owner owner, const void *handle);
 void pd_owner_module_of(const void *module, const void *library);
+void pd_owner_module_of_a_function(const void *module);
 void pd_owner_freed(uint64_t addr);
 extern uint32_t pd_owner_external; /* mapped buffers of external memory that are alive */
 extern uint32_t pd_owner_graphics; /* a resource was ever mapped */

@@ -21,6 +21,18 @@ static uint64_t key_of(const void *handle)
 }
 
 /*
+ * A library's module ends with the library. Which one that is can't be told of a module that the
+ * program has come to by a function in it, so that its memory is volatile.
+ */
+static bool may_be_a_librarys(enum pd_owner owner, const void *handle)
+{
+	struct pd_record found;
+
+	return owner == PD_OWNER_MODULE &&
+	       pd_record_get(PD_KIND_MODULE_FOUND, key_of(handle), 0, &found, 1);
+}
+
+/*
  * A new mapping is an allocation too; a global, or one mapped before, may well be registered already.
  * A program that does not ask for the length (0) may still have the memory registered.
  *
@@ -29,7 +41,11 @@ static uint64_t key_of(const void *handle)
  */
 void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint64_t length)
 {
-	if (!addr || !pd_record_add(kind_of(owner), key_of(handle), addr, length))
+	if (!addr)
+		return;
+	if (may_be_a_librarys(owner, handle))
+		pd_volatile(addr, length);
+	if (!pd_record_add(kind_of(owner), key_of(handle), addr, length))
 		return;
 	if (owner == PD_OWNER_EXTERNAL)
 		__atomic_fetch_add(&pd_owner_external, 1, __ATOMIC_RELAXED);
@@ -77,10 +93,13 @@ void pd_owner_ended(enum pd_owner owner, const void *handle)
 
 	if (owner == PD_OWNER_EXTERNAL)
 		__atomic_fetch_sub(&pd_owner_external, count, __ATOMIC_RELAXED);
+	else if (owner == PD_OWNER_MODULE)
+		pd_record_remove(PD_KIND_MODULE_FOUND, key_of(handle));
 	if (owner != PD_OWNER_LIBRARY)
 		return;
 	while (pd_record_get(PD_KIND_MODULE, key_of(handle), 0, &module, 1)) {
 		pd_record_remove(PD_KIND_OWNED_BY_MODULE, module.a);
+		pd_record_remove(PD_KIND_MODULE_FOUND, module.a);
 		pd_record_remove_value(PD_KIND_MODULE, module.a);
 	}
 }
@@ -88,6 +107,11 @@ void pd_owner_ended(enum pd_owner owner, const void *handle)
 void pd_owner_module_of(const void *module, const void *library)
 {
 	pd_record_add(PD_KIND_MODULE, key_of(library), key_of(module), 0);
+}
+
+void pd_owner_module_of_a_function(const void *module)
+{
+	pd_record_add(PD_KIND_MODULE_FOUND, key_of(module), 0, 0);
 }
 
 /* A mapped buffer was freed on its own, before its external memory. */

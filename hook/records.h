@@ -19,6 +19,7 @@ enum pd_kind {
 	PD_KIND_OWNED_BY_MODULE,
 	PD_KIND_OWNED_BY_LIBRARY,
 	PD_KIND_MODULE,	       /* key: a library, a: one of its modules */
+	PD_KIND_MODULE_FOUND,  /* key: a module that a function has led to */
 	PD_KIND_CONTEXT,       /* key: a context, a: its usage count */
 	PD_KIND_GREEN,	       /* key: a green context, a: its device */
 	PD_KIND_GREEN_CONTEXT, /* key: a green context, a: the CUcontext made of it */

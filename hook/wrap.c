@@ -199,6 +199,11 @@ static void __attribute__((noinline)) allocated(uint64_t addr, uint64_t length)
 		if (OK)                                               \
 			pd_owner_module_of(POINTER(module), library); \
 	} while (0)
+#define MODULE_OF_A_FUNCTION(module)                                    \
+	do {                                                            \
+		if (OK)                                                 \
+			pd_owner_module_of_a_function(POINTER(module)); \
+	} while (0)
 
 /* Contexts. */
 #define CREATED(context)                                      \

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory that is ended by its address. */
+#define _GNU_SOURCE
 #include "regions.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 
 #define KIB 1024u
@@ -216,6 +218,33 @@ static bool capture_free(void)
 	       instantiate(s.second_graph, &s.second_exec, 0);
 }
 
+/* Drivers before CUDA 13.3 have no such call. */
+static bool begin_again(CUgraph graph)
+{
+	CUresult (*begin)(CUstream, CUstreamCaptureMode, CUgraph, CUgraphRecaptureCallback, void *);
+
+	*(void **)&begin = dlsym(RTLD_DEFAULT, "cuStreamBeginRecaptureToGraph");
+	return begin != NULL &&
+	       OK(begin(s.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, graph, NULL, NULL));
+}
+
+static bool launch_allocation_captured_twice(void)
+{
+	CUgraph same;
+	CUdeviceptr at;
+
+	return capture_allocation(0) && OK(cuGraphExecDestroy(s.exec)) && begin_again(s.graph) &&
+	       OK(cuMemAllocAsync(&at, s.size, s.stream)) && at == s.at &&
+	       OK(cuStreamEndCapture(s.stream, &same)) && same == s.graph &&
+	       instantiate(s.graph, &s.exec, 0) && launch();
+}
+
+static bool capture_free_again(void)
+{
+	return begin_again(s.second_graph) && OK(cuMemFreeAsync(s.at, s.stream)) &&
+	       OK(cuStreamEndCapture(s.stream, &s.second_graph));
+}
+
 static bool launch_allocation_and_capture_free(void)
 {
 	return launch_allocation() && capture_free();
@@ -368,6 +397,10 @@ const struct regions_case regions_memory_cases[] = {
 	 .clean = clean_captured_free, .is_volatile = true),
 	CASE("a graph's, cuGraphLaunch of the captured free", launch_allocation_and_capture_free,
 	 launch_free, GONE, .clean = clean_graph, .is_volatile = true),
+	CASE("a graph's that is captured twice, cuMemFreeAsync", launch_allocation_captured_twice,
+	 free_on_stream, GONE, .clean = clean_graph, .is_volatile = true),
+	CASE("a graph's, cuMemFreeAsync that is captured twice", launch_allocation_and_capture_free,
+	 capture_free_again, KEPT, .clean = clean_captured_free, .is_volatile = true),
 	CASE("a graph's, launched anew with AUTO_FREE_ON_LAUNCH", launch_that_frees_itself, launch, GONE,
 	 .clean = clean_launched_graph, .is_volatile = true, .lingers = true),
 	CASE("stream-ordered, cuGraphLaunch of a graph beside it", allocate_beside_graph, launch, KEPT,

@@ -174,7 +174,8 @@ static void clean_green(void)
 static const char ptx[] = ".version 6.3\n"
 			  ".target sm_75\n"
 			  ".address_size 64\n"
-			  ".visible .global .align 8 .b8 table[65536];\n";
+			  ".visible .global .align 8 .b8 table[65536];\n"
+			  ".visible .entry kernel() { ret; }\n";
 
 static bool load_module(void)
 {
@@ -199,6 +200,27 @@ static bool load_library(void)
 {
 	return OK(cuLibraryLoadData(&s.library, ptx, NULL, NULL, 0, NULL, NULL, 0)) &&
 	       OK(cuLibraryGetGlobal(&s.at, &s.size, s.library, "table"));
+}
+
+/* A library's module, without a word of the library: its kernel's function leads there. */
+static bool load_library_of_a_function(void)
+{
+	CUfunction function;
+	CUkernel kernel;
+
+	return OK(cuLibraryLoadData(&s.library, ptx, NULL, NULL, 0, NULL, NULL, 0)) &&
+	       OK(cuLibraryGetKernel(&kernel, s.library, "kernel")) &&
+	       OK(cuKernelGetFunction(&function, kernel)) &&
+	       OK(cuFuncGetModule(&s.module, function)) &&
+	       OK(cuModuleGetGlobal_v2(&s.at, &s.size, s.module, "table"));
+}
+
+/* The same, of a module that the library was asked for. */
+static bool load_library_and_its_module(void)
+{
+	return OK(cuLibraryLoadData(&s.library, ptx, NULL, NULL, 0, NULL, NULL, 0)) &&
+	       OK(cuLibraryGetModule(&s.module, s.library)) &&
+	       OK(cuModuleGetGlobal_v2(&s.at, &s.size, s.module, "table"));
 }
 
 static bool unload_library(void)
@@ -364,6 +386,10 @@ const struct regions_case regions_owner_cases[] = {
 	 load_module_without_size, unload_module, GONE, .unexportable = true),
 	CASE("library's global, cuLibraryUnload",
 	 load_library, unload_library, GONE, .unexportable = true),
+	CASE("library's module's global, cuLibraryUnload",
+	 load_library_and_its_module, unload_library, GONE, .unexportable = true),
+	CASE("global of a library's kernel's module, cuLibraryUnload",
+	 load_library_of_a_function, unload_library, GONE, .unexportable = true, .is_volatile = true),
 	CASE("external memory, cuMemFree of the buffer", import_external, free_mapped_buffer, GONE,
 	 .clean = clean_external, .unexportable = true),
 	CASE("external memory, cuDestroyExternalMemory", import_external, destroy_external, GONE,

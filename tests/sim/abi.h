@@ -9,6 +9,7 @@
 
 /* More of CUresult and CUgraphExecUpdateResult. */
 #define CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE	     ((CUresult)910)
+#define CUDA_ERROR_GRAPH_RECAPTURE_FAILURE	     ((CUresult)918)
 #define CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED  ((CUgraphExecUpdateResult)2)
 #define CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED ((CUgraphExecUpdateResult)3)
 #define CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED     ((CUgraphExecUpdateResult)6)

@@ -83,6 +83,30 @@ static bool set_frontier(struct sim_node ***frontier, size_t *count, struct sim_
 
 /* ---- what is captured ----------------------------------------------------------------------- */
 
+/*
+ * The next node must be of the same kind, and allocate or free the same; what else it does is changed to
+ * what is captured now.
+ */
+static CUresult recapture(struct sim_capture *capture, const struct sim_work *work,
+			  struct sim_node **out)
+{
+	struct sim_graph *graph = capture->graph;
+	struct sim_node *node = capture->done < graph->count ? graph->nodes[capture->done] : NULL;
+
+	if (!node || node->work.type != work->type ||
+	    (work->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
+	     work->alloc.size != node->work.alloc.size) ||
+	    (work->type == CU_GRAPH_NODE_TYPE_MEM_FREE && work->free != node->work.free)) {
+		capture->invalid = true;
+		return CUDA_ERROR_GRAPH_RECAPTURE_FAILURE;
+	}
+	if (work->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		node->work = *work;
+	capture->done++;
+	*out = node;
+	return CUDA_SUCCESS;
+}
+
 CUresult sim_capture_work(struct sim_stream *stream, const struct sim_work *work,
 			  struct sim_node **out)
 {
@@ -91,8 +115,11 @@ CUresult sim_capture_work(struct sim_stream *stream, const struct sim_work *work
 
 	if (stream->capture->invalid)
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-	result = sim_graph_add(stream->capture->graph, work, stream->frontier,
-			       stream->frontier_count, &node);
+	if (stream->capture->again)
+		result = recapture(stream->capture, work, &node);
+	else
+		result = sim_graph_add(stream->capture->graph, work, stream->frontier,
+				       stream->frontier_count, &node);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!set_frontier(&stream->frontier, &stream->frontier_count, &node, 1))
@@ -260,6 +287,8 @@ static CUresult end(CUstream handle, bool per_thread, CUgraph *graph)
 		return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 	if (capture->invalid)
 		result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	else if (capture->again && capture->done < capture->graph->count)
+		result = CUDA_ERROR_GRAPH_RECAPTURE_FAILURE;
 	else if (!all_joined(capture))
 		result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
 	made = capture->graph;
@@ -373,6 +402,37 @@ SIM_CTX_CALL(cuStreamBeginCaptureToGraph_ptsz,
 {
 	(void)edges;
 	return begin_into(stream, true, graph, dependencies, count, mode);
+}
+
+static CUresult begin_again(CUstream handle, bool per_thread, CUstreamCaptureMode mode,
+			    CUgraph graph)
+{
+	CUresult result = begin_into(handle, per_thread, graph, NULL, 0, mode);
+
+	if (result == CUDA_SUCCESS)
+		sim_stream_of(handle, per_thread)->capture->again = true;
+	return result;
+}
+
+/* Nodes whose parameters differ are changed without asking: what they do is hardly simulated. */
+SIM_CTX_CALL(cuStreamBeginRecaptureToGraph,
+	     (CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+	      CUgraphRecaptureCallback callback, void *data),
+	     (stream, mode, graph, callback, data))
+{
+	(void)callback;
+	(void)data;
+	return begin_again(stream, false, mode, graph);
+}
+
+SIM_CTX_CALL(cuStreamBeginRecaptureToGraph_ptsz,
+	     (CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+	      CUgraphRecaptureCallback callback, void *data),
+	     (stream, mode, graph, callback, data))
+{
+	(void)callback;
+	(void)data;
+	return begin_again(stream, true, mode, graph);
 }
 
 /* ---- questions ------------------------------------------------------------------------------ */

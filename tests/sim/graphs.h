@@ -35,7 +35,9 @@ struct sim_capture {
 	struct sim_stream *origin; /* NULL: ended */
 	CUstreamCaptureMode mode;
 	bool invalid;
-	bool into_existing; /* cuStreamBeginCaptureToGraph */
+	bool into_existing; /* cuStreamBeginCaptureToGraph and RecaptureToGraph */
+	bool again;	    /* RecaptureToGraph: its nodes are to come again, in the same order */
+	size_t done;	    /* of them */
 	uint64_t id, thread;
 	unsigned users;		  /* streams and events */
 	struct sim_capture *next; /* of those that have not ended */

@@ -290,6 +290,18 @@ SIM_CTX_CALL(cuModuleGetFunction, (CUfunction * function, CUmodule handle, const
 	return sim_module_function(module, name, function);
 }
 
+SIM_CALL(cuFuncGetModule, (CUmodule * module, CUfunction handle), (module, handle))
+{
+	struct sim_function *function = sim_handle(handle, SIM_FUNCTION);
+
+	if (!function)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!module)
+		return CUDA_ERROR_INVALID_VALUE;
+	*module = (CUmodule)function->module;
+	return CUDA_SUCCESS;
+}
+
 /* What kernels compute is not simulated: a launch is checked, ordered, and does nothing. */
 static CUresult launch(CUfunction function, uint64_t blocks, uint64_t threads, CUstream stream,
 		       bool per_thread)

@@ -2,6 +2,7 @@
 /* The simulated driver's graphs and captured streams. */
 #include <string.h>
 
+#include "abi.h"
 #include "test_sim.h"
 
 static void nothing_is_said_about(CUdeviceptr ptr)
@@ -40,6 +41,45 @@ START_TEST(captured_memory_is_not_known_before_or_after_it_lives)
 	ok(cu(cuGraphExecDestroy)(exec));
 	ok(cu(cuGraphDestroy)(graph));
 	ck_assert_uint_eq(cu(sim_used_bytes)(0), 0);
+}
+END_TEST
+
+static void capture_allocation_and_free(CUstream stream, CUdeviceptr *ptr, size_t size,
+					CUgraph *graph)
+{
+	ok(cu(cuMemAllocAsync)(ptr, size, stream));
+	ok(cu(cuMemFreeAsync)(*ptr, stream));
+	ok(cu(cuStreamEndCapture)(stream, graph));
+}
+
+START_TEST(what_is_captured_again_is_what_it_was)
+{
+	CUgraph graph, again;
+	CUdeviceptr ptr, same;
+	CUstream stream;
+
+	start();
+	ok(cu(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cu(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	capture_allocation_and_free(stream, &ptr, MIB, &graph);
+	ok(cu(cuStreamBeginRecaptureToGraph)(stream, CU_STREAM_CAPTURE_MODE_RELAXED, graph, NULL,
+					     NULL));
+	capture_allocation_and_free(stream, &same, MIB, &again);
+	ck_assert_uint_eq(same, ptr);
+	ck_assert_ptr_eq(again, graph);
+	/* Too little, and something else. */
+	ok(cu(cuStreamBeginRecaptureToGraph)(stream, CU_STREAM_CAPTURE_MODE_RELAXED, graph, NULL,
+					     NULL));
+	ok(cu(cuMemAllocAsync)(&same, MIB, stream));
+	refused(cu(cuStreamEndCapture)(stream, &again), CUDA_ERROR_GRAPH_RECAPTURE_FAILURE);
+	ok(cu(cuStreamBeginRecaptureToGraph_ptsz)(stream, CU_STREAM_CAPTURE_MODE_RELAXED, graph,
+						  NULL, NULL));
+	refused(cu(cuMemAllocAsync)(&same, 2 * MIB, stream), CUDA_ERROR_GRAPH_RECAPTURE_FAILURE);
+	refused(cu(cuStreamEndCapture)(stream, &again), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	refused(cu(cuStreamBeginRecaptureToGraph)(stream, CU_STREAM_CAPTURE_MODE_RELAXED, NULL,
+						  NULL, NULL),
+		CUDA_ERROR_INVALID_VALUE);
+	ok(cu(cuGraphDestroy)(graph));
 }
 END_TEST
 
@@ -157,6 +197,7 @@ int main(void)
 	TCase *tests = suite_case(suite, "graphs", NULL, NULL);
 
 	tcase_add_test(tests, captured_memory_is_not_known_before_or_after_it_lives);
+	tcase_add_test(tests, what_is_captured_again_is_what_it_was);
 	tcase_add_test(tests, memory_of_an_allocation_node_lives_from_launch_to_free);
 	tcase_add_test(tests, streams_fork_and_join_in_a_capture);
 	tcase_add_loop_test(tests, some_calls_spoil_a_capture, 0, 2);

@@ -309,10 +309,11 @@ START_TEST(variables_end_with_their_module)
 	static const char text[] = ".version 7.0\n.target sm_70\n"
 				   ".visible .global .align 4 .b8 table[1000];\n.global .u64 one;\n"
 				   ".visible .entry kernel() { ld.global.u32 %r1, [x]; ret; }\n";
+	CUmodule module, its;
 	CUfunction function;
 	CUdeviceptr table;
 	CUlibrary library;
-	CUmodule module;
+	CUkernel kernel;
 	size_t size;
 
 	start();
@@ -325,11 +326,23 @@ START_TEST(variables_end_with_their_module)
 	refused(cu(cuModuleGetGlobal_v2)(NULL, &size, module, "x"), CUDA_ERROR_NOT_FOUND);
 	ok(cu(cuModuleGetFunction)(&function, module, "kernel"));
 	refused(cu(cuModuleGetFunction)(&function, module, "kern"), CUDA_ERROR_NOT_FOUND);
+	ok(cu(cuFuncGetModule)(&its, function));
+	ck_assert_ptr_eq(its, module);
+	refused(cu(cuFuncGetModule)(&its, NULL), CUDA_ERROR_INVALID_HANDLE);
 	ok(cu(cuModuleUnload)(module));
 	ck_assert_uint_eq(id_of(table), 0);
 	ok(cu(cuLibraryLoadData)(&library, "\177ELF", NULL, NULL, 0, NULL, NULL, 0));
 	ok(cu(cuLibraryGetGlobal)(&table, &size, library, "sim_global"));
 	ck_assert_uint_ne(id_of(table), 0);
+	ok(cu(cuLibraryUnload)(library));
+	ck_assert_uint_eq(id_of(table), 0);
+	ok(cu(cuLibraryLoadData)(&library, text, NULL, NULL, 0, NULL, NULL, 0));
+	ok(cu(cuLibraryGetKernel)(&kernel, library, "kernel"));
+	ok(cu(cuKernelGetFunction)(&function, kernel));
+	ok(cu(cuFuncGetModule)(&its, function));
+	ok(cu(cuLibraryGetModule)(&module, library));
+	ck_assert_ptr_eq(its, module);
+	ok(cu(cuModuleGetGlobal_v2)(&table, &size, its, "table"));
 	ok(cu(cuLibraryUnload)(library));
 	ck_assert_uint_eq(id_of(table), 0);
 }

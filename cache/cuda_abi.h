@@ -461,6 +461,37 @@ typedef struct CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st {
 	unsigned int reserved[16];
 } CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC;
 
+/* ---- graphics: cudaGL.h, cudaEGL.h, cudaVDPAU.h ------------------------------------------- */
+
+typedef struct CUeglStreamConnection_st *CUeglStreamConnection;
+
+typedef enum CUeglFrameType_enum {
+	CU_EGL_FRAME_TYPE_ARRAY = 0,
+	CU_EGL_FRAME_TYPE_PITCH = 1
+} CUeglFrameType;
+
+typedef enum CUeglColorFormat_enum {
+	CU_EGL_COLOR_FORMAT_YUV420_PLANAR = 0,
+	CU_EGL_COLOR_FORMAT_YUV420_SEMIPLANAR = 1
+} CUeglColorFormat;
+
+#define CU_EGL_PLANES 3
+
+typedef struct CUeglFrame_st {
+	union {
+		CUarray pArray[CU_EGL_PLANES];
+		void *pPitch[CU_EGL_PLANES];
+	} frame;
+	unsigned int width, height, depth, pitch; /* of the first plane */
+	unsigned int planeCount, numChannels;
+	CUeglFrameType frameType;
+	CUeglColorFormat eglColorFormat;
+	CUarray_format cuFormat;
+} CUeglFrame;
+
+typedef uint32_t VdpDevice;
+typedef int VdpGetProcAddress(VdpDevice device, uint32_t function_id, void **function_pointer);
+
 /* ---- graphs ------------------------------------------------------------------------------ */
 
 typedef enum CUgraphNodeType_enum {

@@ -192,6 +192,10 @@ CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags);
 CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream);
 CUresult cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream);
 
+/* Graphics. */
+CUresult cuGLRegisterBufferObject(unsigned int buffer);
+CUresult cuEGLStreamConsumerConnect(CUeglStreamConnection *conn, void *stream);
+
 /* Code. */
 CUresult cuModuleLoad(CUmodule *module, const char *fname);
 CUresult cuModuleLoadData(CUmodule *module, const void *image);

@@ -215,13 +215,21 @@ static inline void pd_caught_done(struct pd_caught *caught)
 
 /* ---- owners: memory that ends with something else (owners.c) --------------------------------- */
 
-enum pd_owner { PD_OWNER_EXTERNAL, PD_OWNER_GRAPHICS, PD_OWNER_MODULE, PD_OWNER_LIBRARY };
+enum pd_owner {
+	PD_OWNER_EXTERNAL,
+	PD_OWNER_GRAPHICS,
+	PD_OWNER_GL_BUFFER, /* by its number */
+	PD_OWNER_MODULE,
+	PD_OWNER_LIBRARY,
+	PD_OWNER_EGL, /* a connection, whose frames are graphics resources */
+};
 
 void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint64_t length);
 void pd_owner_end(struct pd_caught *caught, enum pd_owner owner, const void *handle);
 void pd_owner_ended(enum pd_owner owner, const void *handle);
 void pd_owner_module_of(const void *module, const void *library);
 void pd_owner_module_of_a_function(const void *module);
+void pd_owner_frame_of(const void *resource, const void *connection);
 void pd_owner_freed(uint64_t addr);
 extern uint32_t pd_owner_external; /* mapped buffers of external memory that are alive */
 extern uint32_t pd_owner_graphics; /* a resource was ever mapped */

@@ -16,9 +16,12 @@ enum pd_kind {
 	/* key: an owner of memory, a: address, b: length. In the order of enum pd_owner. */
 	PD_KIND_OWNED_BY_EXTERNAL,
 	PD_KIND_OWNED_BY_GRAPHICS,
+	PD_KIND_OWNED_BY_GL_BUFFER,
 	PD_KIND_OWNED_BY_MODULE,
 	PD_KIND_OWNED_BY_LIBRARY,
+	PD_KIND_OWNED_BY_EGL,  /* none: its frames have it */
 	PD_KIND_MODULE,	       /* key: a library, a: one of its modules */
+	PD_KIND_FRAME,	       /* key: an EGL connection, a: one of its frames */
 	PD_KIND_MODULE_FOUND,  /* key: a module that a function has led to */
 	PD_KIND_CONTEXT,       /* key: a context, a: its usage count */
 	PD_KIND_GREEN,	       /* key: a green context, a: its device */

@@ -189,6 +189,35 @@ static void __attribute__((noinline)) allocated(uint64_t addr, uint64_t length)
 #define DISOWNED_EACH(owner, handles, count)                                             \
 	for (unsigned i_ = 0; SET(pd_owner_graphics) && (handles) && i_ < (count); i_++) \
 	DISOWNED(owner, (handles)[i_])
+/* The planes of a frame that are memory. How long the later ones are depends on the format. */
+#define IS_PITCH(p)   (OK && (p) && (p)->frameType == CU_EGL_FRAME_TYPE_PITCH)
+#define PLANE(p)      (IS_PITCH(p) ? NUMBER((p)->frame.pPitch[0]) : 0)
+#define PLANE_SIZE(p) (IS_PITCH(p) ? (uint64_t)(p)->pitch * (p)->height : 0)
+static void own_planes(const void *resource, const CUeglFrame *frame, uint64_t bytes)
+{
+	for (unsigned i = 0; i < frame->planeCount && i < CU_EGL_PLANES; i++) {
+		uint64_t at = NUMBER(frame->frame.pPitch[i]);
+
+		pd_device_seen(at, bytes);
+		pd_owner_owns(PD_OWNER_GRAPHICS, resource, at, 1);
+	}
+}
+#define OWNS_PLANES(resource, frame)                                    \
+	do {                                                            \
+		if (PLANE(frame) && PLANE_SIZE(frame))                  \
+			own_planes(resource, frame, PLANE_SIZE(frame)); \
+	} while (0)
+#define ACQUIRED(conn, frame)                                       \
+	do {                                                        \
+		if (OK && (conn))                                   \
+			pd_owner_frame_of(POINTER(frame), *(conn)); \
+	} while (0)
+#define DISCONNECT(conn)                                                 \
+	do {                                                             \
+		caught.id = (conn) ? NUMBER(*(conn)) : 0;                \
+		pd_owner_end(&caught, PD_OWNER_EGL, POINTER(caught.id)); \
+	} while (0)
+#define DISCONNECTED DISOWNED(EGL, POINTER(caught.id))
 #define UNLOADED(owner, handle)          \
 	do {                             \
 		DISOWNED(owner, handle); \

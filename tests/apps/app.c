@@ -66,8 +66,10 @@ static const char *name_on_road(const char *fn, char *buffer, size_t size)
 	if (strcmp(app_road, "proc_ptds") != 0)
 		return fn;
 	for (i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-		if (strcmp(calls[i].symbol, fn) == 0 && calls[i].stream == LEGACY) {
-			snprintf(buffer, size, "%s_ptsz", fn);
+		if (strcmp(calls[i].symbol, fn) == 0 &&
+		    (calls[i].stream == LEGACY || calls[i].stream == PTDS)) {
+			snprintf(buffer, size, "%s_pt%s", fn,
+				 calls[i].stream == PTDS ? "ds" : "sz");
 			return buffer;
 		}
 	}

@@ -59,6 +59,8 @@ extern struct scene {
 	CUgraphExec second_exec;
 	CUexternalMemory external;
 	CUgreenCtx green;
+	CUgraphicsResource resource;
+	CUeglStreamConnection connection;
 	void *host;
 	int fd;
 	long child; /* a process that keeps memory open for us, and the pipe it waits on */

@@ -144,6 +144,35 @@ static bool allocate_from_pool(void)
 	       OK(cuStreamSynchronize(NULL));
 }
 
+/* As another process would have it; real drivers may refuse that to the process whose it is. */
+static bool import_from_pool(void)
+{
+	CUmemPoolProps props = {
+		.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = s.device},
+	};
+	CUmemPoolPtrExportData data;
+	CUmemoryPool imported;
+
+	s.size = 4 * MIB;
+	return OK(cuMemPoolCreate(&s.pool, &props)) &&
+	       OK(cuMemAllocFromPoolAsync(&s.other, s.size, s.pool, NULL)) &&
+	       OK(cuStreamSynchronize(NULL)) &&
+	       OK(cuMemPoolExportToShareableHandle(&s.fd, s.pool, props.handleTypes, 0)) &&
+	       OK(cuMemPoolExportPointer(&data, s.other)) &&
+	       OK(cuMemPoolImportFromShareableHandle(&imported, (void *)(intptr_t)s.fd,
+						     props.handleTypes, 0)) &&
+	       OK(cuMemPoolImportPointer(&s.at, imported, &data));
+}
+
+static void clean_imported_pool(void)
+{
+	cuMemFreeAsync(s.other, NULL);
+	cuStreamSynchronize(NULL);
+	cuMemPoolDestroy(s.pool);
+}
+
 static bool trim_pool(void)
 {
 	return OK(cuMemPoolTrimTo(s.pool, 0));
@@ -218,12 +247,18 @@ static bool capture_free(void)
 	       instantiate(s.second_graph, &s.second_exec, 0);
 }
 
+/* What not every driver has. */
+static void *of_driver(const char *name)
+{
+	return dlsym(RTLD_DEFAULT, name);
+}
+
 /* Drivers before CUDA 13.3 have no such call. */
 static bool begin_again(CUgraph graph)
 {
-	CUresult (*begin)(CUstream, CUstreamCaptureMode, CUgraph, CUgraphRecaptureCallback, void *);
+	typeof(cuStreamBeginRecaptureToGraph) *begin;
 
-	*(void **)&begin = dlsym(RTLD_DEFAULT, "cuStreamBeginRecaptureToGraph");
+	*(void **)&begin = of_driver("cuStreamBeginRecaptureToGraph");
 	return begin != NULL &&
 	       OK(begin(s.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, graph, NULL, NULL));
 }
@@ -357,6 +392,29 @@ static bool release_handle(void)
 	return done;
 }
 
+/* Bound to a multicast object as well; by the newer call where there is one. */
+static bool map_and_bind(void)
+{
+	CUresult (*create)(CUmemGenericAllocationHandle *, const CUmulticastObjectProp *);
+	CUresult (*add)(CUmemGenericAllocationHandle, CUdevice);
+	typeof(cuMulticastBindAddr_v2) *bind_new;
+	CUmulticastObjectProp prop = {.numDevices = 1, .size = 2 * MIB};
+
+	*(void **)&create = of_driver("cuMulticastCreate");
+	*(void **)&add = of_driver("cuMulticastAddDevice");
+	*(void **)&bind_new = of_driver("cuMulticastBindAddr_v2");
+	if (create == NULL || add == NULL || !map_one() || !OK(create(&s.second, &prop)) ||
+	    !OK(add(s.second, s.device)))
+		return false;
+	return OK(bind_new != NULL ? bind_new(s.second, s.device, 0, s.at, s.size, 0)
+				   : cuMulticastBindAddr(s.second, 0, s.at, s.size, 0));
+}
+
+static bool unbind(void)
+{
+	return OK(cuMulticastUnbind(s.second, s.device, 0, s.size));
+}
+
 static void clean_vmm(void)
 {
 	cuMemUnmap(s.at, 2 * MIB);
@@ -385,6 +443,8 @@ const struct regions_case regions_memory_cases[] = {
 	CASE("stream-ordered, cuMemFreeAsync_ptsz", allocate_async, free_async_ptsz, GONE),
 	CASE("stream-ordered, cuMemFree", allocate_async, free_it, GONE),
 	CASE("pool, cuMemFreeAsync", allocate_from_pool, free_async, GONE, .clean = clean_pool_only),
+	CASE("another process's pool, cuMemFreeAsync", import_from_pool, free_async, GONE,
+	 .clean = clean_imported_pool, .unexportable = true),
 	CASE("pool, cuMemPoolTrimTo", allocate_from_pool, trim_pool, KEPT, .clean = clean_pool),
 	CASE("pool, cuMemPoolDestroy", allocate_from_pool, destroy_pool, GONE),
 	CASE("a graph's, not launched yet", capture_only, launch, REFUSED,
@@ -407,6 +467,7 @@ const struct regions_case regions_memory_cases[] = {
 	 .clean = clean_beside_graph),
 	CASE("mapped, cuMemUnmap", map_one, unmap_first, GONE, .clean = clean_vmm),
 	CASE("mapped, cuMemRelease", map_one, release_handle, KEPT, .clean = clean_vmm),
+	CASE("mapped, cuMulticastUnbind", map_and_bind, unbind, KEPT, .clean = clean_vmm),
 	CASE("two mappings, cuMemUnmap of the first", map_two, unmap_first, GONE, .clean = clean_vmm,
 	 .spans = true),
 	CASE("two mappings, cuMemUnmap of the second", map_two, unmap_second, GONE, .clean = clean_vmm,

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "regions.h"
 
+#include <dlfcn.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
@@ -274,6 +275,188 @@ static void clean_handle(void)
 	cuMemRelease(s.handle);
 }
 
+/* ---- graphics: without any there is nothing to map, but on the simulated driver ---------------- */
+
+static void *of_simulated(const char *name)
+{
+	return dlsym(RTLD_DEFAULT, "sim_open_exports") != NULL ? dlsym(RTLD_DEFAULT, name) : NULL;
+}
+
+static bool register_resource(void)
+{
+	CUresult (*begin)(CUgraphicsResource *, unsigned, unsigned);
+
+	*(void **)&begin = of_simulated("cuGraphicsGLRegisterBuffer");
+	return begin != NULL && OK(begin(&s.resource, 1, 0));
+}
+
+static bool map_resource(void)
+{
+	return register_resource() && OK(cuGraphicsMapResources(1, &s.resource, NULL)) &&
+	       OK(cuGraphicsResourceGetMappedPointer_v2(&s.at, &s.size, s.resource));
+}
+
+static bool unmap_resource(void)
+{
+	return OK(cuGraphicsUnmapResources(1, &s.resource, NULL));
+}
+
+static bool unregister_resource(void)
+{
+	return OK(cuGraphicsUnregisterResource(s.resource));
+}
+
+static void clean_resource(void)
+{
+	cuGraphicsUnregisterResource(s.resource);
+}
+
+static bool register_buffer(void)
+{
+	CUresult (*begin)(unsigned);
+
+	*(void **)&begin = of_simulated("cuGLRegisterBufferObject");
+	return begin != NULL && OK(begin(1));
+}
+
+static bool map_buffer(void)
+{
+	return register_buffer() && OK(cuGLMapBufferObject_v2(&s.at, &s.size, 1));
+}
+
+static bool map_buffer_async(void)
+{
+	return register_buffer() && OK(cuGLMapBufferObjectAsync_v2_ptsz(&s.at, &s.size, 1, NULL));
+}
+
+static bool unmap_buffer(void)
+{
+	return OK(cuGLUnmapBufferObject(1));
+}
+
+static bool unmap_buffer_async(void)
+{
+	return OK(cuGLUnmapBufferObjectAsync(1, NULL));
+}
+
+static bool unregister_buffer(void)
+{
+	return OK(cuGLUnregisterBufferObject(1));
+}
+
+static void clean_buffer(void)
+{
+	cuGLUnregisterBufferObject(1);
+}
+
+/* Two buffers of one number: ours is the one of the context that was there first. */
+static bool map_two_buffers(void)
+{
+	size_t size;
+
+	return map_buffer() && OK(cuGLCtxCreate_v2(&s.context, 0, s.device)) && register_buffer() &&
+	       OK(cuGLMapBufferObject_v2_ptds(&s.other, &size, 1)) &&
+	       OK(cuCtxSetCurrent(s.primary));
+}
+
+static bool unmap_other_buffer(void)
+{
+	return OK(cuCtxSetCurrent(s.context)) && unmap_buffer() && OK(cuCtxSetCurrent(s.primary));
+}
+
+static void clean_two_buffers(void)
+{
+	clean_buffer();
+	cuCtxSetCurrent(s.context);
+	clean_buffer();
+	clean_context();
+}
+
+static bool in_gl_context(void)
+{
+	return of_simulated("cuInit") != NULL && OK(cuGLCtxCreate(&s.context, 0, s.device)) &&
+	       allocate();
+}
+
+static int no_function(VdpDevice device, uint32_t id, void **function)
+{
+	(void)device, (void)id, (void)function;
+	return 1;
+}
+
+static bool in_vdpau_context(void)
+{
+	return of_simulated("cuInit") != NULL &&
+	       OK(cuVDPAUCtxCreate_v2(&s.context, 0, s.device, 1, no_function)) && allocate();
+}
+
+/* The plane of a frame that is registered; its second one is a mapping of its own. */
+static bool choose_plane(unsigned plane)
+{
+	CUeglFrame frame;
+
+	if (!OK(cuGraphicsResourceGetMappedEglFrame(&frame, s.resource, 0, 0)))
+		return false;
+	s.at = (CUdeviceptr)(uintptr_t)frame.frame.pPitch[plane];
+	s.other = (CUdeviceptr)(uintptr_t)frame.frame.pPitch[!plane];
+	s.size = (size_t)frame.pitch * frame.height / (plane + 1);
+	return true;
+}
+
+static bool register_image(void)
+{
+	CUresult (*begin)(CUgraphicsResource *, void *, unsigned);
+
+	*(void **)&begin = of_simulated("cuGraphicsEGLRegisterImage");
+	return begin != NULL && OK(begin(&s.resource, &s, 0)) && choose_plane(0);
+}
+
+static bool acquire_frame(void)
+{
+	CUresult (*begin)(CUeglStreamConnection *, void *);
+
+	*(void **)&begin = of_simulated("cuEGLStreamConsumerConnect");
+	return begin != NULL && OK(begin(&s.connection, &s)) &&
+	       OK(cuEGLStreamConsumerAcquireFrame(&s.connection, &s.resource, NULL, 0));
+}
+
+static bool acquire_first_plane(void)
+{
+	return acquire_frame() && choose_plane(0);
+}
+
+static bool acquire_second_plane(void)
+{
+	return acquire_frame() && choose_plane(1);
+}
+
+static bool acquire_two_frames(void)
+{
+	CUgraphicsResource first;
+	bool done = acquire_frame();
+
+	first = s.resource;
+	done = done && OK(cuEGLStreamConsumerAcquireFrame(&s.connection, &s.resource, NULL, 0)) &&
+	       choose_plane(1);
+	s.resource = first;
+	return done;
+}
+
+static bool release_frame(void)
+{
+	return OK(cuEGLStreamConsumerReleaseFrame(&s.connection, s.resource, NULL));
+}
+
+static bool disconnect(void)
+{
+	return OK(cuEGLStreamConsumerDisconnect(&s.connection));
+}
+
+static void clean_connection(void)
+{
+	cuEGLStreamConsumerDisconnect(&s.connection);
+}
+
 /* ---- another process's memory --------------------------------------------------------------- */
 
 /* Starts this program as `export`: it prints a handle and waits for the end of its input. */
@@ -394,6 +577,31 @@ const struct regions_case regions_owner_cases[] = {
 	 .clean = clean_external, .unexportable = true),
 	CASE("external memory, cuDestroyExternalMemory", import_external, destroy_external, GONE,
 	 .clean = clean_handle, .unexportable = true, .lingers = true),
+	CASE("graphics resource, cuGraphicsUnmapResources", map_resource, unmap_resource, GONE,
+	 .clean = clean_resource),
+	CASE("graphics resource, cuGraphicsUnregisterResource", map_resource, unregister_resource, GONE),
+	CASE("OpenGL's buffer, cuGLUnmapBufferObject", map_buffer, unmap_buffer, GONE,
+	 .clean = clean_buffer),
+	CASE("OpenGL's buffer, cuGLUnmapBufferObjectAsync", map_buffer_async, unmap_buffer_async, GONE,
+	 .clean = clean_buffer),
+	CASE("OpenGL's buffer, cuGLUnregisterBufferObject", map_buffer, unregister_buffer, GONE),
+	CASE("one of OpenGL's buffers of one number, cuGLUnmapBufferObject", map_two_buffers,
+	 unmap_buffer, GONE, .clean = clean_two_buffers, .is_volatile = true),
+	CASE("one of OpenGL's buffers of one number, cuGLUnmapBufferObject of the other", map_two_buffers,
+	 unmap_other_buffer, KEPT, .clean = clean_two_buffers, .is_volatile = true),
+	CASE("cuCtxDestroy of cuGLCtxCreate's", in_gl_context, destroy_context, GONE),
+	CASE("cuCtxDetach of cuGLCtxCreate's, not the last", in_gl_context, attach_and_detach, KEPT,
+	 .clean = clean_context),
+	CASE("cuCtxDetach of cuVDPAUCtxCreate's, not the last", in_vdpau_context, attach_and_detach, KEPT,
+	 .clean = clean_context),
+	CASE("EGL's image, cuGraphicsUnregisterResource", register_image, unregister_resource, GONE),
+	CASE("EGL's frame, cuEGLStreamConsumerReleaseFrame", acquire_first_plane, release_frame, GONE,
+	 .clean = clean_connection),
+	CASE("second plane of EGL's frame, cuEGLStreamConsumerReleaseFrame", acquire_second_plane,
+	 release_frame, GONE, .clean = clean_connection),
+	CASE("EGL's frame, cuEGLStreamConsumerReleaseFrame of another", acquire_two_frames, release_frame,
+	 KEPT, .clean = clean_connection),
+	CASE("EGL's frame, cuEGLStreamConsumerDisconnect", acquire_two_frames, disconnect, GONE),
 	CASE("another process's, cuIpcCloseMemHandle", open_exported, close_exported, GONE,
 	 .clean = end_exporter, .unexportable = true),
 	CASE("another process's, opened twice, closed once", open_exported_twice, close_exported, KEPT,

@@ -8,52 +8,42 @@
 #include "contexts.h"
 #include "core.h"
 #include "handles.h"
-#include "memory.h"
+#include "graphics.h"
 #include "streams.h"
 
-struct resource {
-	struct sim_extent *extent;
-	uint64_t size;
-	int device;
-	struct sim_alloc *mapped;
-};
-
-static struct resource *resource_of(CUgraphicsResource handle)
+struct sim_resource *sim_resource_new(uint64_t size)
 {
-	return sim_handle(handle, SIM_GRAPHICS_RESOURCE);
-}
+	struct sim_resource *resource = sim_handle_new(SIM_GRAPHICS_RESOURCE, sizeof(*resource));
 
-SIM_CTX_CALL(cuGraphicsGLRegisterBuffer,
-	     (CUgraphicsResource * handle, unsigned int buffer, unsigned int flags),
-	     (handle, buffer, flags))
-{
-	struct resource *resource;
-	uint64_t size = (1ull << 20) + buffer * 65536ull;
-
-	if (!handle || !buffer || buffer > 1024 || flags > 7)
-		return CUDA_ERROR_INVALID_VALUE;
-	resource = sim_handle_new(SIM_GRAPHICS_RESOURCE, sizeof(*resource));
 	if (!resource)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return NULL;
 	resource->device = sim_current()->device;
 	resource->size = size;
 	resource->extent =
 		sim_extent_take(resource->device, (size + SIM_PAGE - 1) & ~(SIM_PAGE - 1));
-	if (!resource->extent) {
-		sim_handle_delete(resource);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	*handle = (CUgraphicsResource)resource;
-	return CUDA_SUCCESS;
+	if (resource->extent)
+		return resource;
+	sim_handle_delete(resource);
+	return NULL;
 }
 
-static void unmap(struct resource *resource)
+void sim_resource_delete(struct sim_resource *resource)
+{
+	if (resource->next_plane)
+		sim_resource_delete(resource->next_plane);
+	if (resource->mapped)
+		sim_resource_unmap(resource);
+	sim_extent_drop(resource->extent);
+	sim_handle_delete(resource);
+}
+
+void sim_resource_unmap(struct sim_resource *resource)
 {
 	sim_free_whole(resource->mapped);
 	resource->mapped = NULL;
 }
 
-static CUresult map(struct resource *resource)
+CUresult sim_resource_map(struct sim_resource *resource)
 {
 	uint64_t span = resource->extent->size;
 	uint64_t base = sim_addresses_take(span, SIM_PAGE, false, 0);
@@ -70,6 +60,21 @@ static CUresult map(struct resource *resource)
 	return CUDA_SUCCESS;
 }
 
+SIM_CTX_CALL(cuGraphicsGLRegisterBuffer,
+	     (CUgraphicsResource * handle, unsigned int buffer, unsigned int flags),
+	     (handle, buffer, flags))
+{
+	struct sim_resource *resource;
+
+	if (!handle || !buffer || buffer > SIM_GL_BUFFERS || flags > 7)
+		return CUDA_ERROR_INVALID_VALUE;
+	resource = sim_resource_new(sim_gl_buffer_bytes(buffer));
+	if (!resource)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*handle = (CUgraphicsResource)resource;
+	return CUDA_SUCCESS;
+}
+
 /* All or none. */
 static CUresult check_all(unsigned count, CUgraphicsResource *handles, CUstream stream,
 			  bool per_thread, bool mapped)
@@ -81,9 +86,9 @@ static CUresult check_all(unsigned count, CUgraphicsResource *handles, CUstream 
 	if (!count || !handles)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (i = 0; i < count; i++) {
-		struct resource *resource = resource_of(handles[i]);
+		struct sim_resource *resource = sim_resource_of(handles[i]);
 
-		if (!resource)
+		if (!resource || resource->frame)
 			return CUDA_ERROR_INVALID_HANDLE;
 		if (mapped && !resource->mapped)
 			return CUDA_ERROR_NOT_MAPPED;
@@ -100,7 +105,7 @@ static CUresult map_all(unsigned count, CUgraphicsResource *handles, CUstream st
 	unsigned i;
 
 	for (i = 0; i < count && result == CUDA_SUCCESS; i++)
-		result = map(resource_of(handles[i]));
+		result = sim_resource_map(sim_resource_of(handles[i]));
 	return result;
 }
 
@@ -111,7 +116,7 @@ static CUresult unmap_all(unsigned count, CUgraphicsResource *handles, CUstream 
 	unsigned i;
 
 	for (i = 0; i < count && result == CUDA_SUCCESS; i++)
-		unmap(resource_of(handles[i]));
+		sim_resource_unmap(sim_resource_of(handles[i]));
 	return result;
 }
 
@@ -145,7 +150,7 @@ SIM_CTX_CALL(cuGraphicsUnmapResources_ptsz,
 
 static CUresult mapped_pointer(CUgraphicsResource handle, uint64_t *ptr, uint64_t *size)
 {
-	struct resource *resource = resource_of(handle);
+	struct sim_resource *resource = sim_resource_of(handle);
 
 	if (!resource)
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -188,13 +193,10 @@ SIM_CTX_CALL(cuGraphicsResourceGetMappedPointer,
 
 SIM_CALL(cuGraphicsUnregisterResource, (CUgraphicsResource handle), (handle))
 {
-	struct resource *resource = resource_of(handle);
+	struct sim_resource *resource = sim_resource_of(handle);
 
 	if (!resource)
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (resource->mapped)
-		unmap(resource);
-	sim_extent_drop(resource->extent);
-	sim_handle_delete(resource);
+	sim_resource_delete(resource);
 	return CUDA_SUCCESS;
 }

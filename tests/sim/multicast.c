@@ -99,18 +99,52 @@ static CUresult bind(struct multicast *multicast, uint64_t offset, struct sim_ex
 	return CUDA_SUCCESS;
 }
 
-SIM_CALL(cuMulticastBindMem,
-	 (CUmemGenericAllocationHandle handle, size_t offset, CUmemGenericAllocationHandle memory,
-	  size_t memory_offset, size_t size, unsigned long long flags),
-	 (handle, offset, memory, memory_offset, size, flags))
+#define ITS_OWN (-1) /* the device that the memory is on */
+
+static CUresult bind_mem(CUmemGenericAllocationHandle handle, int device, size_t offset,
+			 CUmemGenericAllocationHandle memory, size_t memory_offset, size_t size,
+			 unsigned long long flags)
 {
 	struct multicast *multicast = multicast_of(handle);
 	struct sim_physical *physical = sim_physical_of(memory);
 
 	if (!multicast || !physical || flags || size > physical->size ||
-	    memory_offset > physical->size - size)
+	    memory_offset > physical->size - size ||
+	    (device != ITS_OWN && device != physical->device))
 		return CUDA_ERROR_INVALID_VALUE;
 	return bind(multicast, offset, physical->extent, physical->device, size);
+}
+
+static CUresult bind_addr(CUmemGenericAllocationHandle handle, int device, size_t offset,
+			  CUdeviceptr ptr, size_t size, unsigned long long flags)
+{
+	struct multicast *multicast = multicast_of(handle);
+	struct sim_alloc *alloc = sim_alloc_at(ptr);
+
+	if (!multicast || !alloc || alloc->kind != SIM_MAPPED || flags ||
+	    size > alloc->addr + alloc->size - ptr ||
+	    (device != ITS_OWN && device != alloc->device))
+		return CUDA_ERROR_INVALID_VALUE;
+	return bind(multicast, offset, alloc->block->extent, alloc->device, size);
+}
+
+SIM_CALL(cuMulticastBindMem,
+	 (CUmemGenericAllocationHandle handle, size_t offset, CUmemGenericAllocationHandle memory,
+	  size_t memory_offset, size_t size, unsigned long long flags),
+	 (handle, offset, memory, memory_offset, size, flags))
+{
+	return bind_mem(handle, ITS_OWN, offset, memory, memory_offset, size, flags);
+}
+
+SIM_CALL(cuMulticastBindMem_v2,
+	 (CUmemGenericAllocationHandle handle, CUdevice device, size_t offset,
+	  CUmemGenericAllocationHandle memory, size_t memory_offset, size_t size,
+	  unsigned long long flags),
+	 (handle, device, offset, memory, memory_offset, size, flags))
+{
+	if (device < 0)
+		return CUDA_ERROR_INVALID_DEVICE;
+	return bind_mem(handle, device, offset, memory, memory_offset, size, flags);
 }
 
 SIM_CALL(cuMulticastBindAddr,
@@ -118,13 +152,17 @@ SIM_CALL(cuMulticastBindAddr,
 	  unsigned long long flags),
 	 (handle, offset, ptr, size, flags))
 {
-	struct multicast *multicast = multicast_of(handle);
-	struct sim_alloc *alloc = sim_alloc_at(ptr);
+	return bind_addr(handle, ITS_OWN, offset, ptr, size, flags);
+}
 
-	if (!multicast || !alloc || alloc->kind != SIM_MAPPED || flags ||
-	    size > alloc->addr + alloc->size - ptr)
-		return CUDA_ERROR_INVALID_VALUE;
-	return bind(multicast, offset, alloc->block->extent, alloc->device, size);
+SIM_CALL(cuMulticastBindAddr_v2,
+	 (CUmemGenericAllocationHandle handle, CUdevice device, size_t offset, CUdeviceptr ptr,
+	  size_t size, unsigned long long flags),
+	 (handle, device, offset, ptr, size, flags))
+{
+	if (device < 0)
+		return CUDA_ERROR_INVALID_DEVICE;
+	return bind_addr(handle, device, offset, ptr, size, flags);
 }
 
 static void unbind(struct binding **at)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table's own order. "check": what is wrong with it by itself, a line each. "rows": symbol,
- * base, version and flavour of each row. "harmless": the names that need not be watched.
+ * The table's own order. "check": what is wrong with it by itself, a line each. "rows": symbol, base,
+ * version and the flavour's suffix of each row. "harmless": the names that need not be watched.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -23,9 +23,9 @@ static const struct row {
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
 static const struct {
-	const char *name, *reason;
+	const char *reason, *names; /* "one, two, three" */
 } harmless[] = {
-#define HARMLESS(name, reason) {#name, reason},
+#define HARMLESS(reason, ...) {reason, #__VA_ARGS__},
 #include "harmless.def"
 };
 #define HARMLESS_ROWS (sizeof(harmless) / sizeof(harmless[0]))
@@ -48,22 +48,26 @@ static bool is_suffix(const char *ending, enum flavour flavour)
 			return false;
 		ending += 3;
 	}
-	return !strcmp(ending, flavour == PD_PER_THREAD ? "_ptsz" : "");
+	return flavour == PD_PER_THREAD ? !strcmp(ending, "_ptsz") || !strcmp(ending, "_ptds")
+					: !*ending;
 }
 
-/* The other flavour of a row: the same symbol with _ptsz. */
+/* With a stream among its parameters; or without, and about stream 0 all the same: _ptds. */
+static const char *flavour_suffix(const struct row *row)
+{
+	return row->flavour == PD_PER_THREAD ? row->symbol + strlen(row->symbol) - 5 : "";
+}
+
+/* The other flavour of a row: the same symbol with such a suffix, or without. */
 static bool has_pair(const struct row *row)
 {
-	char wanted[128];
-	size_t length = strlen(row->symbol);
+	size_t length = strlen(row->symbol) - strlen(flavour_suffix(row));
 
-	if (row->flavour == PD_LEGACY)
-		snprintf(wanted, sizeof(wanted), "%s_ptsz", row->symbol);
-	else
-		snprintf(wanted, sizeof(wanted), "%.*s", (int)length - 5, row->symbol);
-	for (size_t i = 0; i < ROWS; i++)
-		if (!strcmp(rows[i].symbol, wanted))
-			return rows[i].flavour != PD_ANY && rows[i].flavour != row->flavour;
+	for (const struct row *other = rows; other < rows + ROWS; other++)
+		if (other->flavour != PD_ANY && other->flavour != row->flavour &&
+		    strlen(other->symbol) - strlen(flavour_suffix(other)) == length &&
+		    !strncmp(other->symbol, row->symbol, length))
+			return true;
 	return false;
 }
 
@@ -90,15 +94,53 @@ static void check_row(const struct row *row)
 		       row->symbol);
 }
 
+/* Copies the next name of a list, and goes on; false at its end. */
+static bool next_name(const char **names, char name[128])
+{
+	size_t length;
+
+	*names += strspn(*names, ", ");
+	length = strcspn(*names, ", ");
+	snprintf(name, 128, "%.*s", (int)length, *names);
+	*names += length;
+	return length != 0;
+}
+
+static unsigned times_harmless(const char *wanted)
+{
+	unsigned times = 0;
+	char name[128];
+
+	for (size_t i = 0; i < HARMLESS_ROWS; i++)
+		for (const char *names = harmless[i].names; next_name(&names, name);)
+			times += !strcmp(name, wanted);
+	return times;
+}
+
 static void check_harmless(size_t i)
 {
-	if (!*harmless[i].reason)
-		printf("%s is called harmless without a reason\n", harmless[i].name);
-	if (i && strcmp(harmless[i - 1].name, harmless[i].name) >= 0)
-		printf("%s is not in its place in harmless.def\n", harmless[i].name);
-	for (size_t j = 0; j < ROWS; j++)
-		if (!strcmp(rows[j].base, harmless[i].name))
-			printf("%s is watched and called harmless\n", harmless[i].name);
+	char name[128], before[128] = "";
+
+	for (const char *names = harmless[i].names; next_name(&names, name);) {
+		if (!*harmless[i].reason)
+			printf("%s is called harmless without a reason\n", name);
+		if (strcmp(before, name) >= 0)
+			printf("%s is not in its place in harmless.def\n", name);
+		if (times_harmless(name) != 1)
+			printf("%s is twice in harmless.def\n", name);
+		for (size_t j = 0; j < ROWS; j++)
+			if (!strcmp(rows[j].base, name))
+				printf("%s is watched and called harmless\n", name);
+		memcpy(before, name, sizeof(name));
+	}
+}
+
+static void print_harmless(size_t i)
+{
+	char name[128];
+
+	for (const char *names = harmless[i].names; next_name(&names, name);)
+		printf("%s\n", name);
 }
 
 int main(int argc, char **argv)
@@ -110,11 +152,11 @@ int main(int argc, char **argv)
 			check_row(&rows[i]);
 		else if (!strcmp(wanted, "rows"))
 			printf("%s %s %d %s\n", rows[i].symbol, rows[i].base, rows[i].version,
-			       rows[i].flavour == PD_PER_THREAD ? "_ptsz" : "");
+			       flavour_suffix(&rows[i]));
 	for (size_t i = 0; i < HARMLESS_ROWS; i++)
 		if (!strcmp(wanted, "check"))
 			check_harmless(i);
 		else if (!strcmp(wanted, "harmless"))
-			printf("%s\n", harmless[i].name);
+			print_harmless(i);
 	return 0;
 }

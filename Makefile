@@ -14,6 +14,7 @@
 #   SAN=address,undefined or SAN=thread builds and tests under sanitizers, in build/san-...
 #   B=folder builds elsewhere, CC=clang with another compiler, V=1 shows each command.
 #   CHECK_OPTIONAL=1 skips the tests for which the machine lacks the Check library.
+#   NEED_INSTALL=0 names packages that are missing instead of installing them.
 #
 # Each folder's build.mk adds to the lists below and has the rules for its own programs.
 
@@ -27,7 +28,9 @@ endif
 # What the wanted target uses is installed, or asked for, before anything else is looked at.
 needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug bench bench-docs,$(MAKECMDGOALS))
 ifneq ($(needed),)
-ifneq ($(shell .ci/need $(needed) && echo ready),ready)
+# Before version 4.4 make does not pass variables of its command line on to $(shell) commands.
+need = CHECK_OPTIONAL='$(CHECK_OPTIONAL)' NEED_INSTALL='$(NEED_INSTALL)' .ci/need $(needed)
+ifneq ($(shell $(need) && echo ready),ready)
 $(error packages are missing for 'make $(needed)': see above)
 endif
 endif
@@ -68,6 +71,10 @@ CHECK_WITH :=	# files that the scripts use, to be built first
 DEMO_WITH :=	# the same for the demo
 BENCH :=	# what tests/bench/run uses
 MAN :=		# man pages, to be installed
+
+# $(call has_header,gelf.h) is "yes" where the compiler finds that header. The command has no number sign
+# in it: versions of make differ in whether the backslash before one reaches the shell.
+has_header = $(shell $(CC) $(CFLAGS) -E -x c -include $(1) /dev/null >/dev/null 2>&1 && echo yes)
 
 # The Check library, for the fragments' rules. Looked up only where used.
 CHECK_CFLAGS = $(shell pkg-config --cflags check)

@@ -19,7 +19,7 @@ kmod:
 	+$(MAKE) -C '$(KDIR)' M=$(abspath $(B)/kmod) modules
 
 # DKMS source, the device's rule, and the header of its calls. No module is built or loaded.
-KMOD_VERSION := $(shell sed -n 's/^\#define PD_RELEASE "\(.*\)"/\1/p' kmod/internal.h)
+KMOD_VERSION := $(shell sed -n 's/^.define PD_RELEASE "\(.*\)"/\1/p' kmod/internal.h)
 KMOD_DEST = $(DESTDIR)$(PREFIX)/src/pindown-$(KMOD_VERSION)
 
 install: install-kmod

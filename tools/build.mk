@@ -2,11 +2,11 @@
 # The pindown command. It shares the configuration and the trace's format with the library.
 # It reads ELF files with libelf; where there is none to build with, `check` says so.
 TOOLS_SRC := $(wildcard tools/*.c)
-with_elf := $(shell echo '\#include <gelf.h>' | $(CC) -E -xc - >/dev/null 2>&1 && echo yes)
+with_elf := $(call has_header,gelf.h)
 TOOLS_SRC := $(filter-out $(if $(with_elf),tools/object_unread.c,tools/object_read.c tools/deepbind.c),$(TOOLS_SRC))
 TOOLS_LIBS := $(if $(with_elf),-lelf)
 # Call stacks get their names from libdw; where there is none, they are modules and offsets.
-with_dw := $(shell echo '\#include <elfutils/libdwfl.h>' | $(CC) -E -xc - >/dev/null 2>&1 && echo yes)
+with_dw := $(call has_header,elfutils/libdwfl.h)
 TOOLS_SRC := $(filter-out $(if $(with_dw),tools/symbols_none.c,tools/symbols_dw.c),$(TOOLS_SRC))
 TOOLS_LIBS += $(if $(with_dw),-ldw -ldl)
 TOOLS_OBJ := $(TOOLS_SRC:%=$(B)/obj/%.o)

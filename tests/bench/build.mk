@@ -31,7 +31,7 @@ $(bench_bin)/startup: $(bench_obj)/startup.c.o
 # The cache's workloads: one program for each cache, from the same main().
 bench_workloads := pindown floor
 # UCX's cache beside ours, where its headers are.
-ifneq ($(wildcard /usr/include/ucs/memory/rcache.h),)
+ifeq ($(call has_header,ucs/memory/rcache.h),yes)
 bench_workloads += ucx
 endif
 BENCH += $(bench_workloads:%=$(bench_bin)/workloads-%) $(bench_bin)/inside

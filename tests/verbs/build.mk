@@ -78,7 +78,7 @@ $(verbs_bin)/abi: tests/verbs/abi.c tests/verbs/recorder_parts.h $(verbs_deps)
 	$(verbs_app) $< -o $@ $(verbs_libs)
 
 # Built with rdma-core's header, where that is.
-ifneq ($(wildcard /usr/include/infiniband/verbs.h),)
+ifeq ($(call has_header,infiniband/verbs.h),yes)
 verbs_apps += $(verbs_bin)/app-header
 $(verbs_bin)/app-header: tests/verbs/app_header.c $(verbs_deps)
 	$(verbs_app) $< $(SIM) $(VERBS_LIB) -o $@ $(verbs_libs)

@@ -26,6 +26,7 @@ $(B)/guest/bin/test_cache: $(B)/obj/tests/guest/test_cache.c.o $(GUEST_SHARED) $
 		-Wl,-rpath,'$$ORIGIN/../build:$$ORIGIN/../build/sim' -lpthread
 
 CHECK_GUEST += tests/guest/check-guest
+CHECK_TREE += tests/guest/check-fetch
 ifeq ($(SAN),)
 CHECK_WITH += $(GUEST_PROGRAMS) $(GUEST_BUILD)
 endif

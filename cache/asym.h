@@ -26,6 +26,24 @@
  *
  * Where membarrier is missing each pays, always. ThreadSanitizer knows nothing of all this: under it the frequent side uses
  * a sequentially consistent exchange, and all loads are sequentially consistent.
+ *
+ * membarrier may also be refused from some moment on, by a system call filter that the program
+ * installs. So its result is looked at each time, and the first barrier in which it is refused is the
+ * last one that needs it:
+ *
+ *	any but EACH_MUST -> LOSING	by the rare side that was refused; the frequent side has fences
+ *	LOSING -> EACH_MUST		behind a grace period, by the same; this is for good
+ *
+ * A frequent side that looked who pays before that has no fence. Its store may still be in its
+ * processor's store buffer, and its load may have come before the rare side's store. A store buffer
+ * empties by itself, within a microsecond as a rule, and it is empty after each interrupt, and so
+ * after each timer tick, and before another thread gets the processor. The grace period is ten ticks
+ * of the slowest kernel (100 Hz). The rare side waits for its end within the barrier, so nothing is
+ * unpinned before all holds can be counted; behind it nothing depends on time. (Store buffers that
+ * empty in bounded time: A. Morrison, Y. Afek, "Temporally Bounding TSO for Fence-Free Asymmetric
+ * Synchronization", ASPLOS 2015. Other ways to have a barrier on every processor were left alone:
+ * mprotect() sends no interrupt where a processor can invalidate another one's TLB by itself, as arm64
+ * and AMD's INVLPGB do; a signal to each thread, or a change of affinity, would be seen by the program.)
  */
 #ifndef PD_ASYM_H
 #define PD_ASYM_H
@@ -47,6 +65,7 @@
 enum pd_payer {
 	PD_RARE_PAYS,
 	PD_CHANGING,
+	PD_LOSING, /* membarrier was refused; the grace period is under way */
 	PD_EACH_PAYS,
 	PD_EACH_MUST, /* no membarrier; and before pd_asym_init() */
 };
@@ -60,6 +79,9 @@ extern __attribute__((visibility("hidden"))) struct pd_asym_limits {
 	uint32_t few, many;
 } pd_asym_limits;
 
+/* The grace period, in nanoseconds. Tests have a shorter one. */
+extern __attribute__((visibility("hidden"))) uint64_t pd_asym_grace_ns;
+
 /* A thread's own, to find out that hits are many again. */
 struct pd_patience {
 	uint32_t barriers, left;
@@ -70,10 +92,10 @@ void pd_asym_init(void);
 
 /*
  * Registers the process for the heavy barrier. That takes milliseconds in a process with threads,
- * so it waits for the first pin: until then nobody is on the rare side. false: refused, and then
- * nothing may be pinned.
+ * so it waits for the first pin: until then nobody is on the rare side. If it is refused, each pays
+ * from then on.
  */
-bool pd_asym_register(void);
+void pd_asym_register(void);
 bool pd_asym_is_registered(void); /* or need not be */
 
 /*
@@ -81,6 +103,9 @@ bool pd_asym_is_registered(void); /* or need not be */
  * later has a full barrier there, before it publishes anything.
  */
 void pd_heavy_barrier(void);
+
+/* Lock not held. Says once that membarrier was refused, if it was. */
+void pd_asym_tell(void);
 
 /* A child's address space must be registered anew; it has one thread, so this is cheap. */
 void pd_asym_fork_child(void);

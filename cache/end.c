@@ -269,6 +269,7 @@ int pd_victims_dispatch_some(struct pd_victims *victims)
 	struct unpinned unpinned;
 	int count = 0;
 
+	pd_asym_tell();
 	unpinned.count = 0;
 	for (uint32_t number = victims->first, next; number; number = next, count++) {
 		bool in_use =

@@ -95,6 +95,7 @@ static void take_off(struct attempt *a)
 	PD_POINT(PIN_TAKEN_OFF, a->addr);
 	pd_heavy_barrier(); /* pairs with pd_guard_up()'s publish */
 	a->frees_before = pd_guard_any();
+	pd_asym_tell();
 }
 
 /*
@@ -451,21 +452,13 @@ static int fly(struct attempt *a)
 }
 
 /* Lock held, and held again: this takes milliseconds, the first time. */
-static bool can_use_barriers(void)
+static void prepare_barriers(void)
 {
-	static bool said;
-	bool ok;
-
 	if (pd_asym_is_registered())
-		return true;
+		return;
 	pd_unlock();
-	ok = pd_asym_register();
-	if (!ok)
-		pd_log_once(&said, PD_LOG_WARN,
-			    "pins nothing: the kernel has membarrier(2) but refuses to register "
-			    "this process");
+	pd_asym_register();
 	pd_lock();
-	return ok;
 }
 
 int pd_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_region **region)
@@ -480,10 +473,7 @@ int pd_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_re
 	a.driver_error = 0;
 	a.begin = pd_tracing(PD_EV_PIN) ? pd_ticks() : 0;
 	a.index_seq = index_seq;
-	if (!can_use_barriers()) {
-		pd_unlock();
-		return PINDOWN_ERR_DISABLED;
-	}
+	prepare_barriers();
 	for (;;) {
 		a.flags = 0;
 		a.region = NULL;

@@ -24,7 +24,11 @@
 #ifdef NO_LOOK_WHEN_KNOWN
 #define SECOND
 #endif
-#if defined(NO_FENCE) || defined(FENCE_AS_SEEN) || defined(PUT_WITHOUT_FENCE) || defined(CHANGES_AT_ONCE)
+#if defined(REFUSAL_IGNORED) || defined(NO_GRACE) || defined(GRACE_AT_ONCE)
+#define REFUSED
+#endif
+#if defined(NO_FENCE) || defined(FENCE_AS_SEEN) || defined(PUT_WITHOUT_FENCE) || \
+	defined(CHANGES_AT_ONCE) || defined(REFUSED)
 #define CHANGES
 #endif
 
@@ -52,10 +56,15 @@ bool ended[3];
 #define CONTEXT 2
 #define COVERS(scope, id) ((scope) == RANGE || ((scope) == CONTEXT && (id) == 2))
 
-/* Who pays for the order of stores and loads: asym.h. CHANGES: that may change at any time. */
+/*
+ * Who pays for the order of stores and loads: asym.h. CHANGES: that may change at any time. REFUSED:
+ * membarrier may be refused at any time, in one thread and not in another.
+ */
 #define RARE_PAYS 0
 #define CHANGING  1
-#define EACH_PAYS 2
+#define LOSING	  2
+#define EACH_PAYS 3
+#define EACH_MUST 4
 byte payer;
 
 /* The cache. */
@@ -164,6 +173,34 @@ inline membarrier() {
 	atomic { drain(3) }
 }
 
+/* Each buffer has been empty once, as after a membarrier; but each at a time of its own choosing. */
+inline grace_period() {
+	membarrier()
+}
+
+/* do_without() */
+inline be_refused() {
+#ifndef REFUSAL_IGNORED
+	if
+	:: atomic { payer == EACH_MUST }
+	:: atomic { payer != EACH_MUST -> payer = LOSING };
+#ifdef NO_GRACE
+		payer = EACH_MUST
+#else
+#ifdef GRACE_AT_ONCE
+		payer = EACH_MUST;
+		grace_period()
+#else
+		grace_period();
+		payer = EACH_MUST
+#endif
+#endif
+	fi
+#else
+	skip
+#endif
+}
+
 /* What the rare side has stored is in memory, as all but late stores are. */
 inline heavy_barrier(p) {
 #ifdef NO_BARRIER
@@ -172,15 +209,26 @@ inline heavy_barrier(p) {
 #ifdef CHANGES
 	atomic { drain(p) };
 	if
-	:: payer == EACH_PAYS
-	:: payer != EACH_PAYS -> membarrier()
+	:: payer >= EACH_PAYS
+	:: payer < EACH_PAYS -> membarrier()
+#ifdef REFUSED
+	:: payer < EACH_PAYS -> be_refused()
+#endif
 	:: atomic { payer == RARE_PAYS -> payer = CHANGING };
 #ifdef CHANGES_AT_ONCE
 		payer = EACH_PAYS;
 		membarrier()
 #else
 		membarrier();
-		payer = EACH_PAYS
+		atomic {
+			if
+			:: payer == CHANGING -> payer = EACH_PAYS
+			:: else
+			fi
+		}
+#endif
+#ifdef REFUSED
+	:: atomic { payer == RARE_PAYS -> payer = CHANGING }; be_refused()
 #endif
 	fi
 #else

@@ -13,8 +13,11 @@
 #include "cache_test.h"
 #include "duel.h"
 
-/* In the round: the rare side, with a membarrier; each, with a fence; the rare side, and each from there on. */
-enum payers { RARE_PAYS, EACH_PAYS, CHANGES, PAYERS };
+/*
+ * In the round: the rare side, with a membarrier; each, with a fence; the rare side, and each from
+ * there on; the rare side, whose membarrier is refused.
+ */
+enum payers { RARE_PAYS, EACH_PAYS, CHANGES, REFUSED, PAYERS };
 
 enum outcome { RARE_SAW, FREQUENT_SAW, ONE_SAW, NEITHER, OUTCOMES };
 

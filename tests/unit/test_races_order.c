@@ -92,7 +92,7 @@ END_TEST
  * Somebody else's change has begun and its membarrier has not: the end must not rely on hits that have a fence. Of the
  * two on the rare side there is one thread, which is the one just before the other's system call.
  */
-static bool another_changes;
+static bool another_changes, another_is_refused;
 
 long __real_syscall(long number, ...);
 long __wrap_syscall(long number, ...);
@@ -106,6 +106,8 @@ long __wrap_syscall(long number, ...)
 		another_changes = false;
 		end_it();
 	}
+	if (number == SYS_membarrier && another_is_refused)
+		__atomic_store_n(&pd_payer, PD_LOSING, __ATOMIC_SEQ_CST);
 	va_start(args, number);
 	for (unsigned i = 0; i < 6; i++)
 		a[i] = va_arg(args, long);
@@ -136,6 +138,48 @@ START_TEST(a_hit_against_an_end_in_a_change)
 	};
 
 	run(&race, CHANGES);
+}
+END_TEST
+
+/*
+ * Another thread is refused its membarrier before that of this one's change is over: its grace period is not to be
+ * ended by who knows nothing of it.
+ */
+static void come(void)
+{
+	get_and_put(BASE, 1);
+}
+
+static void barrier_of_a_change(void)
+{
+	another_is_refused = true;
+	pd_heavy_barrier();
+	another_is_refused = false;
+}
+
+static const struct duel other_comes = {NULL, come, nobody_pays};
+static const struct duel meanwhile = {NULL, nobody_pays, barrier_of_a_change};
+
+START_TEST(a_change_while_another_is_refused)
+{
+	setenv("PINDOWN_BACKEND", "none", 1);
+	fake_alloc(BASE, PAGE, FAKE_LINEAR);
+	get_and_put(BASE, 1);
+	if (pd_payer == PD_EACH_MUST) {
+		skip_test("the kernel has no membarrier");
+		return;
+	}
+	pd_asym_limits = (struct pd_asym_limits){.few = ~0u, .many = ~0u};
+	duel_begin();
+	duel_round(
+		&other_comes); /* as long as one thread alone has come, there is no barrier at all */
+	for (unsigned i = 0; i < 20; i++) {
+		__atomic_store_n(&pd_payer, PD_RARE_PAYS, __ATOMIC_SEQ_CST);
+		duel_round(&meanwhile);
+		ck_assert_uint_eq(pd_payer, PD_LOSING);
+	}
+	__atomic_store_n(&pd_payer, PD_EACH_PAYS, __ATOMIC_SEQ_CST);
+	duel_end();
 }
 END_TEST
 
@@ -321,6 +365,7 @@ int main(void)
 
 	tcase_add_loop_test(tc, a_hit_against_an_end, 0, PAYERS);
 	tcase_add_test(tc, a_hit_against_an_end_in_a_change);
+	tcase_add_test(tc, a_change_while_another_is_refused);
 	tcase_add_loop_test(tc, a_hit_against_an_eviction, 0, PAYERS);
 	tcase_add_loop_test(tc, a_put_against_an_end, 0, PAYERS);
 	tcase_add_loop_test(tc, a_free_against_a_pin, 0, PAYERS);

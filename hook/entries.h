@@ -4,12 +4,26 @@
 #define PD_ENTRIES_H
 
 /* From one entry to the next, and how many bytes of each are the same in all of them. */
-#define PD_ENTRY_SIZE 24
+#define PD_ENTRY_SIZE 32
 #if defined(__x86_64__)
 #define PD_ENTRY_SAME 15
 #else
 #define PD_ENTRY_SAME 16
 #endif
+
+/*
+ * The arguments of a row of the table, counted; and whether an entry can put one more behind them: 6 are passed
+ * in registers on each processor that pindown knows.
+ */
+#define PD_ENTRY_ARGUMENTS		       6
+#define PD_COUNT(...)			       PD_EIGHTH(__VA_ARGS__, 7, 6, 5, 4, 3, 2, 1, 0)
+#define PD_IS_FEW(...)			       PD_EIGHTH(__VA_ARGS__, 0, 0, 1, 1, 1, 1, 1, 1)
+#define PD_EIGHTH(a, b, c, d, e, f, g, h, ...) h
+
+#define PD_CHOOSE(condition, yes, no)  PD_CHOOSE_(condition, yes, no)
+#define PD_CHOOSE_(condition, yes, no) PD_CHOOSE_##condition(yes, no)
+#define PD_CHOOSE_1(yes, no)	       yes
+#define PD_CHOOSE_0(yes, no)	       no
 
 #if !defined(__ASSEMBLER__)
 /*

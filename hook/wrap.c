@@ -359,16 +359,27 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 
 /* ---- a caught call ----------------------------------------------------------------------- */
 
+/*
+ * Both entries of a row come here (entries.S), with the program's own return address, and with the real
+ * function behind its arguments: NULL if that is not known yet, which can only be the linked one.
+ */
+#pragma GCC visibility push(hidden)
 #define X(symbol, base, version, flavour, params, args, group, before, after, addr, size, extra) \
-	static FOR_##group __attribute__((noinline))                                             \
-	CUresult caught_##symbol(PD_LIST params, void *function, const void *caller)             \
+	CUresult pd_caught_##symbol(PD_LIST params, void *function);                             \
+	__attribute__((used))                                                                    \
+	FOR_##group CUresult pd_caught_##symbol(PD_LIST params, void *function)                  \
 	{                                                                                        \
-		typeof(symbol) *real = function;                                                 \
+		const void *caller = __builtin_return_address(0);                                \
+		typeof(symbol) *real;                                                            \
 		struct pd_caught caught;                                                         \
 		uint64_t begun = 0, ended = 0;                                                   \
 		CUresult result;                                                                 \
                                                                                                  \
-		(void)caller;                                                                    \
+		if (PD_UNLIKELY(!function))                                                      \
+			function = pd_find_linked(PD_CALL_##symbol);                             \
+		real = function;                                                                 \
+		if (!pd_caught_from(caller))                                                     \
+			return real args;                                                        \
 		caught.guards = 0;                                                               \
 		before;                                                                          \
 		if (pd_tracing(PD_EV_CALL))                                                      \
@@ -388,35 +399,27 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 #include "entrypoints.def"
 #undef X
 
-/* ---- the two roads ----------------------------------------------------------------------- */
-
 /*
- * What the entries jump to (entries.S), with the program's own return address. The real ones are loaded
- * relaxed: see pd_find_linked() and pd_hand_out().
+ * A row with so many arguments that an entry can't put another one behind them. The real functions are
+ * loaded relaxed: see pd_find_linked() and pd_hand_out().
  */
-#pragma GCC visibility push(hidden)
-#define X(symbol, base, version, flavour, params, args, group, ...)                                \
-	typeof(symbol) pd_caught_linked_##symbol, pd_caught_looked_up_##symbol;                    \
-	__attribute__((used)) FOR_##group CUresult pd_caught_linked_##symbol params                \
-	{                                                                                          \
-		void *real = __atomic_load_n(&pd_linked_real[PD_CALL_##symbol], __ATOMIC_RELAXED); \
-                                                                                                   \
-		if (PD_UNLIKELY(!real))                                                            \
-			real = pd_find_linked(PD_CALL_##symbol);                                   \
-		if (pd_caught_from(__builtin_return_address(0)))                                   \
-			return caught_##symbol(PD_LIST args, real, __builtin_return_address(0));   \
-		return ((typeof(symbol) *)real)args;                                               \
-	}                                                                                          \
-                                                                                                   \
-	__attribute__((used)) FOR_##group CUresult pd_caught_looked_up_##symbol params             \
-	{                                                                                          \
-		void *real =                                                                       \
-			__atomic_load_n(&pd_looked_up_real[PD_CALL_##symbol], __ATOMIC_RELAXED);   \
-                                                                                                   \
-		if (pd_caught_from(__builtin_return_address(0)))                                   \
-			return caught_##symbol(PD_LIST args, real, __builtin_return_address(0));   \
-		return ((typeof(symbol) *)real)args;                                               \
+#define NO_BODY(symbol, params, args)
+#define BODY(road, symbol, params, args)                                                        \
+	CUresult pd_##road##_body_##symbol params;                                              \
+	__attribute__((used)) SMALL CUresult pd_##road##_body_##symbol params                   \
+	{                                                                                       \
+		void *real =                                                                    \
+			__atomic_load_n(&pd_##road##_real[PD_CALL_##symbol], __ATOMIC_RELAXED); \
+                                                                                                \
+		if (real && !pd_caught_from(__builtin_return_address(0)))                       \
+			return ((typeof(symbol) *)real)args;                                    \
+		return pd_caught_##symbol(PD_LIST args, real);                                  \
 	}
+#define BODIES(symbol, params, args)       \
+	BODY(linked, symbol, params, args) \
+	BODY(looked_up, symbol, params, args)
+#define X(symbol, base, version, flavour, params, args, ...) \
+	PD_CHOOSE(PD_IS_FEW args, NO_BODY, BODIES)(symbol, params, args)
 #include "entrypoints.def"
 #undef X
 #pragma GCC visibility pop

@@ -135,13 +135,10 @@ enum pd_guarded pd_guard_on(const struct pd_memory *memory)
 /* A thread's first slot is up as long as any of them. */
 bool pd_guard_any(void)
 {
-	const struct pd_thread *self = pd_self();
-
 	if (__atomic_load_n(&recordless, __ATOMIC_SEQ_CST))
 		return true;
 	for (const struct pd_thread *t = pd_threads(); t; t = t->next)
-		if (t != self &&
-		    __atomic_load_n(&t->guards[0].kind, __ATOMIC_SEQ_CST) != PD_GUARD_NONE)
+		if (__atomic_load_n(&t->guards[0].kind, __ATOMIC_SEQ_CST) != PD_GUARD_NONE)
 			return true;
 	return false;
 }
@@ -169,8 +166,7 @@ static struct pd_flight *flights;
 
 void pd_flight_begin(struct pd_flight *flight)
 {
-	flight->memory = (struct pd_memory){.base = 0, .end = ~0ull, .device = -1};
-	flight->known = flight->lost = false;
+	flight->known = flight->disturbed = flight->lost = false;
 	flight->reserved = 0;
 	flight->thread = pd_self();
 	flight->next = flights;
@@ -199,10 +195,9 @@ void pd_flight_land(struct pd_flight *flight)
 	pd_unlock();
 }
 
-/* As long as the driver has not told what a flight will pin, it may be anything. */
-static bool may_pin(const struct pd_flight *flight, const struct pd_scope *scope)
+static bool pins(const struct pd_flight *flight, const struct pd_scope *scope)
 {
-	return !flight->known || pd_scope_covers(scope, &flight->memory);
+	return flight->known && pd_scope_covers(scope, &flight->memory);
 }
 
 /* Its owner has a look at it without the lock, too (pd_flight_lost()). */
@@ -216,18 +211,20 @@ bool pd_flights_lose(const struct pd_scope *scope)
 	const struct pd_thread *self = pd_self();
 	bool others = false;
 
-	for (struct pd_flight *f = flights; f; f = f->next)
-		if (may_pin(f, scope)) {
+	for (struct pd_flight *f = flights; f; f = f->next) {
+		f->disturbed |= !f->known;
+		if (pins(f, scope)) {
 			set_lost(f);
 			others |= f->thread != self;
 		}
+	}
 	return others;
 }
 
 void pd_flights_lose_known(const struct pd_scope *scope)
 {
 	for (struct pd_flight *f = flights; f; f = f->next)
-		if (f->known && pd_scope_covers(scope, &f->memory))
+		if (pins(f, scope))
 			set_lost(f);
 }
 
@@ -236,7 +233,7 @@ bool pd_flights_under(const struct pd_scope *scope)
 	const struct pd_thread *self = pd_self();
 
 	for (const struct pd_flight *f = flights; f; f = f->next)
-		if (f->lost && f->thread != self && may_pin(f, scope))
+		if (f->lost && f->thread != self && pins(f, scope))
 			return true;
 	return false;
 }

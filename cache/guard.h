@@ -4,19 +4,23 @@
  *
  * A thread that frees puts up a guard in its own record before it looks for regions, and takes it
  * down after the driver's free. A thread that pins announces a flight under the lock before it asks
- * the driver about the memory. The guard is a plain store, the flight is followed by a heavy barrier
- * (asym.h), so that one of the two sees the other:
+ * the driver about the memory, and the flight says what it pins, under the lock, before that is
+ * pinned. The guard is a plain store, the flight is followed by a heavy barrier (asym.h), so that
+ * one of the two sees the other: the free sees pd_unsettled != 0 and takes the lock, or the pin
+ * sees the guard behind the barrier.
  *
- *	- the free sees pd_unsettled != 0, takes the lock and marks the flight lost: what was pinned
- * is unpinned again before the free goes on;
- *	- or the pin sees the guard and waits until it is down, and then asks the driver anew;
- *	- or the free had ended before the pin looked, and then the buffer id tells whether the memory is still
- * the same.
+ *	- A free that takes the lock when the flight says what it pins compares that with what it
+ *	  ends. If it is the same it marks the flight lost: what was pinned is unpinned again before
+ *	  the free goes on.
+ *	- All other frees began before the flight said so. They don't wait for it, and leave a mark
+ *	  where they see it. If there is such a mark, or any guard was up behind the barrier, the pin
+ *	  looks for a guard on its memory. If one is up it waits until it is down, and asks the driver
+ *	  anew.
+ *	- Or that free has ended by then, and the buffer id, read behind that look, tells whether the
+ *	  memory is still the same. It is, for all frees of other memory, which so cost a pin no more
+ *	  than the two looks.
  *
- * In that last case there may be other memory by now where the pin was told of some, and a free of that, too, is not to
- * go on with it pinned; but it is compared with what the flight says. So the id is read once more when the flight says
- * what it pins, and before that is pinned, if any guard was up behind the barrier: a free that began later has
- * seen the flight. After the pin it is read in any case, for memory that is freed unseen.
+ * After the pin the id is read in any case, for memory that is freed unseen.
  */
 #ifndef PD_GUARD_H
 #define PD_GUARD_H
@@ -83,7 +87,7 @@ enum pd_guarded { PD_UNGUARDED, PD_GUARDED, PD_GUARDED_BY_SELF };
 /* Is this memory being ended by some thread just now? Call after a heavy barrier. */
 enum pd_guarded pd_guard_on(const struct pd_memory *memory);
 
-/* Is any other thread ending anything just now? After a heavy barrier, too. */
+/* Is any thread, or this one, ending anything just now? After a heavy barrier, too. */
 bool pd_guard_any(void);
 
 /* Wait until no other thread's guard is on it; false when the deadline passes first. */
@@ -95,12 +99,13 @@ bool pd_guard_wait(const struct pd_memory *memory, uint64_t deadline);
  */
 struct pd_flight {
 	struct pd_flight *next;
-	struct pd_memory memory; /* base 0, end ~0 until the driver has told */
+	struct pd_memory memory; /* once it is known */
 	uint64_t reserved;	 /* bytes of the budget that it has taken */
 	uint64_t most_dmabufs;	 /* with as many open it must not open one; its owner's */
 	struct pd_thread *thread;
-	bool known; /* memory has been filled in */
-	bool lost;  /* a free of the memory began: the pin must not be used */
+	bool known;	/* memory has been filled in */
+	bool disturbed; /* a free began before that, of whatever memory */
+	bool lost;	/* one of the memory began after that: the pin must not be used */
 };
 
 /* A look without the lock, to give up early. Under it, `lost` is the truth. */
@@ -116,7 +121,10 @@ void pd_flight_end(struct pd_flight *flight);
 /* The same for who does not hold the lock. */
 void pd_flight_land(struct pd_flight *flight);
 
-/* Lock held. Mark lost all that the scope covers; true when any is another thread's. */
+/*
+ * Lock held. Mark lost all that the scope covers; true when any is another thread's. Those that
+ * have not said yet what they pin are disturbed, and will look.
+ */
 bool pd_flights_lose(const struct pd_scope *scope);
 
 /*

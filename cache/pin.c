@@ -26,7 +26,7 @@ struct attempt {
 	uint64_t addr, length;
 	uint64_t deadline; /* 0: there was nothing to wait for yet; see deadline_of() */
 	struct pd_flight flight;
-	bool frees_before; /* some were under way at take-off, which may not know of the flight */
+	bool frees_before; /* some began before the flight said what it pins */
 	struct pd_allocation what;
 	struct pd_pin pin;
 	uint16_t flags; /* PD_REGION_* */
@@ -127,19 +127,8 @@ static int describe(struct attempt *a)
 {
 	int result = pd_driver_describe(a->addr, a->length, &a->what, &a->driver_error);
 
-	if (result != PINDOWN_OK)
-		return result;
 	PD_POINT(PIN_DESCRIBED, a->addr);
-	switch (pd_guard_on(&a->what.memory)) {
-	case PD_GUARDED:
-		return AGAIN;
-	case PD_GUARDED_BY_SELF: /* a subscriber asks for what it is told is going */
-		return PINDOWN_ERR_BUSY;
-	case PD_UNGUARDED:
-		break;
-	}
-	PD_POINT(PIN_UNGUARDED, a->addr);
-	return PINDOWN_OK;
+	return result;
 }
 
 /*
@@ -199,9 +188,10 @@ static int announce(struct attempt *a, const struct pd_backend *backend)
 	pd_lock();
 	a->flight.memory = a->what.memory;
 	a->flight.known = true;
+	a->frees_before |= a->flight.disturbed;
 	a->region = pinned_meanwhile(a);
 	if (!a->region) {
-		if (a->flight.lost || pd_flight_has_company(&a->flight))
+		if (pd_flight_has_company(&a->flight))
 			result = AGAIN;
 		else
 			pd_take_room(&a->flight, a->pin.length);
@@ -267,13 +257,26 @@ static bool is_same_buffer(const struct attempt *a)
 }
 
 /*
- * The flight says what it pins: a free that begins from now on is compared with that, and waits. But one that was under
- * way before may have ended since the driver was asked, and what is there now may not be like what was told
- * of: a free of that, or the end of its context, would go on with it pinned.
+ * Frees that began before the flight said what it pins have not been compared with that. One that
+ * is still under way has its guard up. One that is over has changed the buffer id, if it was of
+ * this memory: else what is there now is what the driver told of, and is what the next free will be
+ * compared with. In this order: a free that ends between the two looks is seen by the second.
+ *
+ * AGAIN, or a result: the flight has ended.
  */
-static bool has_been_replaced(const struct attempt *a)
+static int look_for_frees(struct attempt *a)
 {
-	return a->frees_before && !is_same_buffer(a);
+	switch (pd_guard_on(&a->what.memory)) {
+	case PD_GUARDED:
+		return wait_for_free(a);
+	case PD_GUARDED_BY_SELF: /* a subscriber asks for what it is told is going */
+		pd_flight_land(&a->flight);
+		return PINDOWN_ERR_BUSY;
+	case PD_UNGUARDED:
+		break;
+	}
+	PD_POINT(PIN_UNGUARDED, a->addr);
+	return is_same_buffer(a) ? PINDOWN_OK : lose(a);
 }
 
 /* ---- into the index ---------------------------------------------------------------------- */
@@ -426,15 +429,13 @@ static int fly(struct attempt *a)
 	const struct pd_backend *backend = NULL;
 	int result = describe(a);
 
-	if (result == AGAIN)
-		return wait_for_free(a);
 	if (result == PINDOWN_OK) {
 		/* The first time for a device it asks the driver: before the lock is taken. */
 		backend = pd_backend_for(a->what.memory.device);
 		result = announce(a, backend);
 	}
 	if (result == AGAIN)
-		return pd_flight_lost(&a->flight) ? lose(a) : wait_for_company(a);
+		return wait_for_company(a);
 	if (result != PINDOWN_OK || a->region) {
 		pd_flight_land(&a->flight);
 		return result;
@@ -443,8 +444,11 @@ static int fly(struct attempt *a)
 		pd_flight_land(&a->flight);
 		return PINDOWN_ERR_NO_BACKEND;
 	}
-	if (has_been_replaced(a))
-		return lose(a);
+	if (a->frees_before) {
+		result = look_for_frees(a);
+		if (result != PINDOWN_OK)
+			return result;
+	}
 	result = pin_and_settle(a, backend);
 	if (result != AGAIN && pd_tracing(PD_EV_PIN))
 		trace_pin(a, result);

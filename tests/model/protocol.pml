@@ -21,7 +21,7 @@
  * the only thing left that a processor may do to it.
  */
 
-#ifdef NO_LOOK_WHEN_KNOWN
+#if defined(NO_LOOK_WHEN_KNOWN) || defined(LOOKS_FOR_GUARDS_LAST)
 #define SECOND
 #endif
 #if defined(REFUSAL_IGNORED) || defined(NO_GRACE) || defined(GRACE_AT_ONCE)
@@ -75,8 +75,9 @@ byte guard;	/* 0: none is up */
 byte probing[THREADS];
 short hold[(RECORDS + 1) * THREADS];
 bool flight, lost;
-byte says;	/* what the flight says that it pins, by buffer id; 0: it may be anything */
-#define MAY_PIN(scope) (says == 0 || COVERS(scope, says))
+bool disturbed;	/* a free has begun before the flight said what it pins */
+byte says;	/* that, by buffer id; 0: it has not said yet */
+#define HITS(scope) (flight && says != 0 && COVERS(scope, says))
 byte dying; /* unpins by a last put */
 
 /* For judging. */
@@ -391,7 +392,11 @@ proctype Reader(byte p) {
 /* ---- one that pins ---- */
 
 inline land(p) {
-	atomic { !lock; drain(p); flight = false; lost = false; says = 0; unsettled-- }
+	atomic {
+		!lock; drain(p);
+		flight = false; lost = false; disturbed = false; says = 0;
+		unsettled--
+	}
 }
 
 proctype Pinner() {
@@ -405,7 +410,7 @@ proctype Pinner() {
 	:: else ->
 		tries++;
 		/* take_off() */
-		atomic { !lock; drain(PINNER); flight = true; lost = false; unsettled++ };
+		atomic { !lock; drain(PINNER); flight = true; unsettled++ };
 		heavy_barrier(PINNER);
 		frees_before = guard != 0;
 		/* describe() */
@@ -414,16 +419,6 @@ proctype Pinner() {
 		:: id == 0 -> land(PINNER); break
 		:: else
 		fi;
-#ifndef NO_GUARD
-		if
-		:: COVERS(guard, id) ->
-			land(PINNER);
-			!COVERS(guard, id); /* wait_for_free() */
-			id = 0;
-			goto next
-		:: else
-		fi;
-#endif
 		/* announce() */
 		take_lock(PINNER);
 		if
@@ -433,24 +428,41 @@ proctype Pinner() {
 				hold[record * THREADS + PINNER] = 1;
 				users++;
 				flight = false;
-				lost = false;
+				disturbed = false;
 				unsettled--;
 				release_lock
 			};
 			goto got
-		:: index == 0 && lost ->
-			atomic { flight = false; lost = false; unsettled--; release_lock };
-			id = 0;
-			goto next
-		:: else -> atomic { says = id; release_lock }
+		:: else ->
+			atomic {
+				says = id;
+				frees_before = frees_before || disturbed;
+				release_lock
+			}
 		fi;
-#if !defined(NO_LOOK_WHEN_KNOWN) && !defined(NO_OTHER_LOOK)
-		/* has_been_replaced() */
+		/* look_for_frees() */
+#ifdef LOOKS_FOR_GUARDS_LAST
+		again = frees_before && memory != id;
+#endif
+#ifndef NO_GUARD
 		if
-		:: frees_before && memory != id -> land(PINNER); id = 0; goto next
+		:: frees_before && COVERS(guard, id) ->
+			land(PINNER);
+			!COVERS(guard, id); /* wait_for_free() */
+			id = 0; again = false;
+			goto next
 		:: else
 		fi;
 #endif
+#ifndef LOOKS_FOR_GUARDS_LAST
+#if !defined(NO_LOOK_WHEN_KNOWN) && !defined(NO_OTHER_LOOK)
+		again = frees_before && memory != id;
+#endif
+#endif
+		if
+		:: again -> land(PINNER); id = 0; again = false; goto next
+		:: else
+		fi;
 		/* the backend pins what is there just now */
 		d_step {
 			pinned = memory;
@@ -487,7 +499,7 @@ proctype Pinner() {
 				index = record;
 				hold[record * THREADS + PINNER] = 1;
 				state[record] = LIVE;
-				atomic { flight = false; says = 0; unsettled--; release_lock };
+				atomic { flight = false; disturbed = false; says = 0; unsettled--; release_lock };
 				goto got
 			:: else -> release_lock
 			fi
@@ -576,11 +588,14 @@ end_it:
 	:: else
 	fi;
 	if
-	:: flight && MAY_PIN(scope) ->
+	:: HITS(scope) ->
 #ifndef NO_LOSE
 		lost = true;
 #endif
 		wait = true
+#ifndef NOT_DISTURBED
+	:: flight && says == 0 -> disturbed = true
+#endif
 	:: else
 	fi;
 	wait = wait || dying > 0;
@@ -608,7 +623,7 @@ end_it:
 	/* wait_for_others(): for a flight that this free has made lose, and for unpins */
 #ifndef NO_WAIT
 	if
-	:: wait -> !(flight && lost && MAY_PIN(scope)) && dying == 0
+	:: wait -> !(HITS(scope) && lost) && dying == 0
 	:: else
 	fi;
 #endif

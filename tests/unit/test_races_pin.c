@@ -7,7 +7,9 @@
  * [gdrcopy] invalidation by a racing free, of the same and of a neighbouring range.
  */
 #define _GNU_SOURCE
+#include <sched.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "cache_test.h"
 
@@ -264,6 +266,123 @@ START_TEST(a_pin_of_what_has_taken_the_place_loses_against_the_end_of_its_contex
 	}
 	/* the driver's questions until it waits for the free, which does not end */
 	ck_assert_uint_ge(edge, 2);
+}
+END_TEST
+
+/*
+ * A free that begins at one edge, and whose driver call comes at a later one, or when the pin waits
+ * for it. It does not wait for a pin that has not said yet what it pins, so that it can go on in
+ * between.
+ */
+static struct {
+	bool through, go; /* past pd_end_range(); the driver's free may come */
+	unsigned more;	  /* edges until then */
+} slow;
+
+static void free_when_told(uint64_t base)
+{
+	pd_guard guard = pd_end_range(base, 0);
+
+	other.exports_after_end = fake_open_exports_of(other.old_id);
+	__atomic_store_n(&slow.through, true, __ATOMIC_SEQ_CST);
+	while (!__atomic_load_n(&slow.go, __ATOMIC_SEQ_CST) &&
+	       __atomic_load_n(&pd_unsettled, __ATOMIC_SEQ_CST))
+		usleep(100);
+	really_free(base);
+	pd_ended(guard);
+}
+
+static void tell_to_free(void *arg)
+{
+	(void)arg;
+	__atomic_store_n(&slow.go, true, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&slow.through, __ATOMIC_SEQ_CST) && !worker_is_done(&other.worker))
+		sched_yield();
+}
+
+static void begin_to_free(void *arg)
+{
+	start_other(arg);
+	fake_at_edge(FAKE_CALLS, slow.more, tell_to_free, NULL);
+}
+
+/* false: the pin has not as many edges. */
+static bool get_with_a_slow_free(unsigned first, unsigned more)
+{
+	pindown_region *region = NULL;
+
+	fake_alloc(BASE, LENGTH, FAKE_LINEAR);
+	slow.through = slow.go = false;
+	slow.more = more;
+	other.act = free_when_told;
+	other.base = BASE;
+	other.edge = first;
+	other.worker.tid = 0;
+	fake_at_edge(FAKE_CALLS, first, begin_to_free, NULL);
+	int result = pindown_get(BASE, LENGTH, 0, &region);
+	bool met = other.worker.tid != 0;
+	fake_at_edge(FAKE_CALLS, 0, NULL, NULL);
+	if (!met) {
+		ck_assert_int_eq(result, PINDOWN_OK);
+		pindown_put(region);
+		ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+		return false;
+	}
+	worker_join(&other.worker);
+	ck_assert_msg(result == PINDOWN_ERR_NOT_DEVICE, "edges %u and %u: %s", first, more,
+		      pindown_strerror(result));
+	ck_assert_uint_eq(stats().regions, 0);
+	assert_clean_after_race();
+	return true;
+}
+
+START_TEST(a_pin_loses_against_a_free_that_takes_its_time)
+{
+	unsigned first = 0;
+
+	for (; get_with_a_slow_free(first, 0); first++)
+		for (unsigned more = 1; more < 12; more++)
+			get_with_a_slow_free(first, more);
+	ck_assert_uint_ge(first, 8);
+}
+END_TEST
+
+/* Memory of others, registered and not: their end costs the pin nothing but a look. */
+static void free_others(uint64_t base)
+{
+	ck_assert_int_eq(watched_free(base + 4 * LENGTH), FAKE_SUCCESS);
+	ck_assert_int_eq(watched_free(base + 8 * LENGTH), FAKE_SUCCESS);
+}
+
+START_TEST(a_pin_is_not_lost_to_a_free_of_other_memory)
+{
+	unsigned edge = 0, most = 0, calls = 0;
+	pindown_region *region;
+	bool met = true;
+	int result;
+
+	fake_alloc(BASE, LENGTH, FAKE_LINEAR);
+	for (; met; edge++) {
+		most = calls > most ? calls : most;
+		fake_alloc(BASE + 4 * LENGTH, LENGTH, FAKE_LINEAR);
+		fake_alloc(BASE + 8 * LENGTH, LENGTH, FAKE_POOL);
+		get_and_put(BASE + 8 * LENGTH, 1);
+		unsigned before = fake_count(FAKE_CALLS);
+		met = get_racing_at(edge, BASE, free_others, &result, &region);
+		ck_assert_int_eq(result, PINDOWN_OK);
+		ck_assert_uint_eq(fake_exports_made(), 2 * (edge + 1));
+		calls = fake_count(FAKE_CALLS) - before;
+		pindown_put(region);
+		ck_assert_int_eq(pindown_invalidate(BASE, LENGTH), 1);
+		if (met)
+			continue;
+		watched_free(BASE + 4 * LENGTH);
+		watched_free(BASE + 8 * LENGTH);
+	}
+	ck_assert_uint_ge(edge, 8);
+	ck_assert_uint_eq(stats().lost_races, 0);
+	/* The buffer id once more, where the free began before the flight said what it pins. */
+	ck_assert_uint_eq(most, calls + 1);
 }
 END_TEST
 
@@ -543,6 +662,8 @@ int main(void)
 	tcase_add_test(tc, a_pin_loses_against_the_end_of_its_context);
 	tcase_add_test(tc, a_pin_loses_against_a_reset_of_its_device);
 	tcase_add_test(tc, a_pin_loses_against_a_checkpoint);
+	tcase_add_test(tc, a_pin_loses_against_a_free_that_takes_its_time);
+	tcase_add_test(tc, a_pin_is_not_lost_to_a_free_of_other_memory);
 	tcase_add_test(tc, a_pin_of_what_has_taken_the_place_loses_against_the_end_of_its_context);
 	tc = cache_case(suite, "against what leaves memory there");
 	tcase_add_test(tc, a_pin_finds_what_has_taken_the_place);

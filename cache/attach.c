@@ -385,9 +385,13 @@ PD_EXPORT int pindown_attach(int consumer, uint64_t addr, size_t length, unsigne
 	/* length 0 becomes the largest there is, which fits in no region. */
 	if (unlikely(!self || bad_request(consumer, flags, key, object) || length - 1 >= ~0ull / 2))
 		return attach_slow(consumer, addr, length, flags, key, request, object);
+	/* The get in there is the one whose turn it is. Relaxed: as pd_thread_counts_down(). */
+	if (unlikely(__atomic_load_n(&self->until_look, __ATOMIC_RELAXED) <= 0))
+		return attach_slow(consumer, addr, length, flags, key, request, object);
 	found = hold_at(self, addr, length, consumer, key);
 	if (unlikely(!found))
 		return attach_slow(consumer, addr, length, flags, key, request, object);
+	pd_thread_counts_down(self);
 	pd_count_hit(self, &pd_regions[found->region], addr, length);
 	*object = found;
 	return PINDOWN_OK;

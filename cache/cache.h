@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "driver.h"
 #include "guard.h"
 #include "lock.h"
 #include "pindown.h"
@@ -44,7 +45,11 @@ static inline struct pd_thread *pd_self_or_anonymous(void)
 /* Regions on their way out, linked through ->victim. */
 struct pd_victims {
 	uint32_t first;
-	bool missed; /* learned of too late: counted so, but for volatile ones */
+	/*
+	 * How it is known that their frees were learned of too late, as the end of a sentence;
+	 * NULL: they were not. Volatile ones are not counted so.
+	 */
+	const char *missed;
 };
 
 /*
@@ -73,7 +78,7 @@ static inline int pd_victims_dispatch(struct pd_victims *victims)
 }
 
 /* End all regions that the scope covers, and wait for others that are at it. Returns how many. */
-int pd_end_scope(const struct pd_scope *scope, enum pindown_reason reason, bool missed);
+int pd_end_scope(const struct pd_scope *scope, enum pindown_reason reason);
 
 /*
  * Lock held. If a region that was kept is used by nobody any more, neither held itself nor by its
@@ -159,8 +164,6 @@ void pd_pin_fork_child(void);
 
 /* ---- get.c -------------------------------------------------------------------------------- */
 
-enum pd_truth { PD_FALSE, PD_TRUE, PD_UNKNOWN };
-
 /* Is a held region still what the driver has at its address? Lock not held. */
 enum pd_truth pd_compare(const struct pindown_region *region);
 
@@ -219,6 +222,19 @@ bool pd_is_intercepting(void);
 
 /* Has something shown that not every free is seen? */
 bool pd_is_distrusted(void);
+
+/* Lock held. A free was missed, of what was not volatile: as pd_distrust(), but for the line. */
+void pd_trust_ends(void);
+
+/* Lock not held. That line, about the region whose free it was, which is still the caller's. */
+void pd_tell_of_miss(const struct pindown_region *region, const char *how);
+
+/*
+ * Some hits are compared with the driver in any case: one of so many, by chance, in each thread. A
+ * thread's counter (thread.h) says how many there are until the next.
+ */
+extern uint32_t pd_hits_for_a_look; /* tests have others */
+bool pd_look_now(struct pd_thread *self);
 
 /* ---- subscribe.c -------------------------------------------------------------------------- */
 

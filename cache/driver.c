@@ -83,16 +83,20 @@ void pd_driver_forget(void)
 	__atomic_store_n(&forgotten, true, __ATOMIC_RELAXED);
 }
 
-static bool buffer_id(uint64_t addr, uint64_t *id)
+static CUresult ask_buffer_id(uint64_t addr, uint64_t *id)
 {
 	unsigned long long answer = 0;
+	CUresult result = CUDA_ERROR_NOT_INITIALIZED;
 
-	if (!HAVE(cuPointerGetAttribute) ||
-	    REAL(cuPointerGetAttribute)(&answer, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr) !=
-		    CUDA_SUCCESS)
-		return false;
+	if (HAVE(cuPointerGetAttribute))
+		result = REAL(cuPointerGetAttribute)(&answer, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr);
 	*id = answer;
-	return true;
+	return result;
+}
+
+static bool buffer_id(uint64_t addr, uint64_t *id)
+{
+	return ask_buffer_id(addr, id) == CUDA_SUCCESS;
 }
 
 /*
@@ -337,11 +341,6 @@ static bool ids_of_mappings(uint64_t at, uint64_t end, const struct attributes *
 	return true;
 }
 
-bool pd_driver_answers(void)
-{
-	return HAVE(cuPointerGetAttribute) != NULL;
-}
-
 static int kind_of(const struct attributes *a)
 {
 	if (a->managed)
@@ -373,20 +372,30 @@ static int attributes_of(uint64_t addr, struct attributes *a, int *error)
 	return result;
 }
 
-bool pd_driver_is_same(uint64_t base, uint64_t end, uint64_t first_id, uint64_t others)
+static bool has_other_mappings(uint64_t base, uint64_t end, uint64_t others)
 {
 	struct attributes a = {.device = -1};
 	struct pd_memory first;
-	uint64_t id, now;
+	uint64_t now;
 	int error;
 
-	if (!buffer_id(base, &id) || id != first_id)
-		return false;
-	if (!others)
-		return true;
 	return attributes_of(base, &a, &error) == PINDOWN_OK &&
 	       extent(base, &first, &a, &error) == PINDOWN_OK &&
 	       ids_of_mappings(first.end, end, &a, &now) && now == others;
+}
+
+/*
+ * Of memory that has gone the driver says INVALID_VALUE. Another error says nothing of the memory.
+ */
+enum pd_truth pd_driver_compare(uint64_t base, uint64_t end, uint64_t first_id, uint64_t others)
+{
+	uint64_t id;
+	CUresult result = ask_buffer_id(base, &id);
+
+	if (result != CUDA_SUCCESS)
+		return result == CUDA_ERROR_INVALID_VALUE ? PD_FALSE : PD_UNKNOWN;
+	return id == first_id && (!others || has_other_mappings(base, end, others)) ? PD_TRUE
+										    : PD_FALSE;
 }
 
 /*

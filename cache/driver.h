@@ -29,13 +29,12 @@ struct pd_allocation {
 int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out, int *error);
 
 /*
- * Is the memory at [base, end) what it was when it had these? False also when there is none. A
- * driver call or, for adjacent mappings, two for each.
+ * Is the memory at [base, end) what it was when it had these? False also when there is none;
+ * unknown when there is no driver (any more) that says so. A driver call or, for adjacent mappings,
+ * two for each.
  */
-bool pd_driver_is_same(uint64_t base, uint64_t end, uint64_t buffer_id, uint64_t others);
-
-/* Is there a driver that can be asked (still)? */
-bool pd_driver_answers(void);
+enum pd_truth { PD_FALSE, PD_TRUE, PD_UNKNOWN };
+enum pd_truth pd_driver_compare(uint64_t base, uint64_t end, uint64_t buffer_id, uint64_t others);
 
 /* Set SYNC_MEMOPS; false when the memory does not support it. */
 bool pd_driver_sync_memops(uint64_t addr);

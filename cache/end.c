@@ -53,6 +53,8 @@ void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_re
 	pd_queue_append(&dying, number);
 	pd_occupied_add(-1u);
 	pd_account_out(details, missed);
+	if (missed)
+		pd_trust_ends();
 	details->victim = victims->first;
 	victims->first = number;
 	PD_POINT(END_UNLINKED, region->base);
@@ -255,9 +257,11 @@ static void let_go(uint32_t number)
 }
 
 /* Everyone who is to hear of the end of a region, and has built something on it. They may call us. */
-static void tell_all(uint32_t number, bool in_use)
+static void tell_all(uint32_t number, const char *missed, bool in_use)
 {
 	PD_POINT(END_TELLING, pd_region_base_now(number));
+	if (pd_details[number].flags & PD_REGION_MISSED)
+		pd_tell_of_miss(&pd_regions[number], missed);
 	if (!is_abandoned(number))
 		tell(&pd_regions[number], in_use);
 	if (pd_objects_any(number) && !is_abandoned(number))
@@ -280,7 +284,7 @@ int pd_victims_dispatch_some(struct pd_victims *victims)
 		if (unpinned.count == sizeof(unpinned.number) / sizeof(unpinned.number[0]) ||
 		    in_use || pd_has_subscribers() || pd_objects_any(number))
 			give_back(&unpinned, false);
-		tell_all(number, in_use);
+		tell_all(number, victims->missed, in_use);
 		if (is_abandoned(number))
 			continue;
 		if (in_use) {
@@ -415,9 +419,9 @@ static void fetch(uint64_t addr)
 		&pd_regions[__atomic_load_n(&pd_regions[number].newer, __ATOMIC_RELAXED)], 1);
 }
 
-int pd_end_scope(const struct pd_scope *scope, enum pindown_reason reason, bool missed)
+int pd_end_scope(const struct pd_scope *scope, enum pindown_reason reason)
 {
-	struct pd_victims victims = {.missed = missed};
+	struct pd_victims victims = {0};
 	bool wait;
 	int count;
 
@@ -442,7 +446,7 @@ PD_EXPORT int pindown_invalidate(uint64_t addr, size_t length)
 
 	if (addr + length < addr)
 		return PINDOWN_ERR_INVALID;
-	return pd_end_scope(&scope, PINDOWN_REASON_FLUSHED, false);
+	return pd_end_scope(&scope, PINDOWN_REASON_FLUSHED);
 }
 
 PD_EXPORT int pindown_invalidate_context(void *context)
@@ -451,7 +455,7 @@ PD_EXPORT int pindown_invalidate_context(void *context)
 
 	if (!context)
 		return PINDOWN_ERR_INVALID;
-	return pd_end_scope(&scope, PINDOWN_REASON_FLUSHED, false);
+	return pd_end_scope(&scope, PINDOWN_REASON_FLUSHED);
 }
 
 void pd_end_fork_child(void)

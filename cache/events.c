@@ -5,7 +5,6 @@
 
 #include "cache.h"
 #include "config.h"
-#include "driver.h"
 #include "events.h"
 #include "exports.h"
 #include "index.h"
@@ -44,7 +43,7 @@ end_slow(const struct pd_scope *scope, enum pindown_reason reason)
 	int saved = errno;
 
 	pd_exports_end(scope, reason);
-	pd_end_scope(scope, reason, false);
+	pd_end_scope(scope, reason);
 	errno = saved;
 }
 
@@ -184,16 +183,16 @@ static bool is_still_there(const struct suspect *suspect)
 	       pd_region_others(region) == suspect->others;
 }
 
-static void drop_if_changed(const struct suspect *suspect)
+static void drop_if_changed(const struct suspect *suspect, const char *how)
 {
 	struct pd_victims victims = {0};
 
-	if (pd_driver_is_same(suspect->base, suspect->end, suspect->buffer_id, suspect->others) ||
-	    !pd_driver_answers())
+	if (pd_driver_compare(suspect->base, suspect->end, suspect->buffer_id, suspect->others) !=
+	    PD_FALSE)
 		return;
 	pd_lock();
 	if (is_still_there(suspect)) {
-		victims.missed = !pd_region_is_volatile(&pd_regions[suspect->number]);
+		victims.missed = how;
 		pd_victims_add(&victims, suspect->number, PINDOWN_REASON_STALE);
 	}
 	pd_victims_sort(&victims);
@@ -216,7 +215,7 @@ void pd_recheck(void *pool)
 	pd_unlock();
 	while ((n = take_suspects(suspects, &from, pool)) != 0)
 		for (unsigned i = 0; i < n; i++)
-			drop_if_changed(&suspects[i]);
+			drop_if_changed(&suspects[i], "gone after a call that may free memory");
 	errno = saved;
 }
 
@@ -248,7 +247,7 @@ static void drop_changed(uint64_t begin, uint64_t end)
 	struct suspect suspect;
 
 	for (uint64_t at = begin; at < end && take_overlapping(&suspect, &at, end);)
-		drop_if_changed(&suspect);
+		drop_if_changed(&suspect, "the driver handed out its address again");
 }
 
 static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end)

@@ -100,7 +100,9 @@ struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length)
 
 void pd_drop_stale(struct pindown_region *region)
 {
-	struct pd_victims victims = {.missed = true};
+	struct pd_victims victims = {.missed = pd_region_word_stands(region)
+						       ? "a hit found it gone"
+						       : "a hit found it revoked by the kernel"};
 	uint32_t number = pd_region_number(region);
 	uint64_t id = pd_details_of(region)->buffer_id;
 
@@ -115,27 +117,24 @@ void pd_drop_stale(struct pindown_region *region)
 
 enum pd_truth pd_compare(const struct pindown_region *region)
 {
-	bool same;
-
 	if (!pd_region_word_stands(region))
 		return PD_FALSE;
-	same = pd_driver_is_same(region->base, region->end, pd_details_of(region)->buffer_id,
+	return pd_driver_compare(region->base, region->end, pd_details_of(region)->buffer_id,
 				 pd_region_others(region));
-
-	if (same)
-		return PD_TRUE;
-	return pd_driver_answers() ? PD_FALSE : PD_UNKNOWN;
 }
 
-/* A held region that has to be checked. If it is not good, its hold is gone when this returns. */
-static bool passes_check(struct pd_thread *self, struct pindown_region *region)
+/*
+ * A held region that is compared with the driver: because it has to be checked, or by chance. If it
+ * is not good, its hold is gone when this returns.
+ */
+static bool passes_check(struct pd_thread *self, struct pindown_region *region, bool by_chance)
 {
 	enum pd_truth truth = pd_compare(region);
 
 	PD_POINT(HIT_COMPARED, region->base);
 	pd_count(&self->counters->tag_checks);
 	/* It may have ended during the comparison: then better none than this one. Pairs with set_state(). */
-	if (truth == PD_TRUE &&
+	if ((truth == PD_TRUE || (truth == PD_UNKNOWN && by_chance)) &&
 	    pd_state_is_live(__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_SEQ_CST)))
 		return true;
 	if (truth == PD_FALSE)
@@ -155,7 +154,7 @@ static bool is_good(struct pd_thread *self, struct pindown_region *region, uint3
 		pd_drop_stale(region);
 		return false;
 	}
-	return state != PD_CHECKED || passes_check(self, region);
+	return state != PD_CHECKED || passes_check(self, region, false);
 }
 
 static int bad_arguments(uint64_t addr, size_t length, unsigned flags,
@@ -199,14 +198,18 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 	return pd_pin(addr, length, index_seq, out); /* lets go of the lock */
 }
 
-/* A hit that is to be checked, or traced. The region is held, and was in this state then. */
+/*
+ * A hit that is to be checked, or traced, or whose turn it is to be compared with the driver by
+ * chance. The region is held, and was in this state then.
+ */
 static int __attribute__((noinline))
 get_held(struct pindown_region *region, uint32_t state, uint64_t addr, size_t length,
 	 unsigned flags, struct pindown_region **out)
 {
 	struct pd_thread *self = pd_self_or_anonymous();
 
-	if (state == PD_CHECKED && !passes_check(self, region))
+	if ((pd_look_now(self) || state == PD_CHECKED) &&
+	    !passes_check(self, region, state == PD_LIVE))
 		return get_slow(addr, length, flags, out);
 	pd_count_hit(self, region, addr, length);
 	*out = region;
@@ -225,6 +228,7 @@ get_found(uint64_t addr, size_t length, unsigned flags, struct pindown_region **
 	if (!number ||
 	    !hold_if(pd_self_tls, false, number, &pd_briefs[number], addr, length, &state))
 		return get_slow(addr, length, flags, out);
+	pd_thread_counts_down(pd_self_tls);
 	return get_held(&pd_regions[number], state, addr, length, flags, out);
 }
 
@@ -258,7 +262,7 @@ PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct p
 	/* The number is made anew, or the compiler would keep it for this in one register more. */
 	if (unlikely(!hold_if(self, true, number, brief, addr, length, &state)))
 		return get_found(addr, length, flags, out, (uint32_t)(brief - pd_briefs));
-	if (pd_tracing(PD_EV_HIT))
+	if (pd_thread_counts_down(self))
 		return get_held(&pd_regions[number], state, addr, length, flags, out);
 	pd_touch(brief);
 	pd_count(&self->counters->hits);

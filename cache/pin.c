@@ -252,8 +252,8 @@ static int pin_memory(struct attempt *a, const struct pd_backend *backend)
 /* Is the driver still of the same opinion about this address? */
 static bool is_same_buffer(const struct attempt *a)
 {
-	return pd_driver_is_same(a->what.memory.base, a->what.memory.end, a->what.buffer_id,
-				 a->what.others);
+	return pd_driver_compare(a->what.memory.base, a->what.memory.end, a->what.buffer_id,
+				 a->what.others) == PD_TRUE;
 }
 
 /*
@@ -360,7 +360,8 @@ static bool insert(struct attempt *a)
  */
 static int settle(struct attempt *a)
 {
-	struct pd_victims dead = {.missed = true}, covered = {0};
+	struct pd_victims dead = {.missed = "a pin found it gone"};
+	struct pd_victims covered = {0};
 	int result = PINDOWN_OK;
 
 	PD_POINT(PIN_SAME, a->addr);

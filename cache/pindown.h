@@ -72,16 +72,17 @@ typedef struct pindown_region pindown_region;
  * Look up, and on a miss pin, the region that holds [addr, addr + length), and hold it (§2.1,
  * §2.2).
  *
- * addr    a device address of this process
- * length  bytes, at least 1; the range must lie within one allocation (for memory that was mapped
+ * addr    a device address of this process length  bytes, at least 1; the range must lie within one
+ * allocation (for memory that was mapped
  *         with cuMemMap: within adjacent mappings)
  * flags   0, or PINDOWN_GET_CACHED: answer a hit only, PINDOWN_ERR_NOT_DEVICE on a miss; no pin
  * region  out: the region, held until pindown_put(). Unchanged on failure.
  *
- * A hit takes no lock, makes no system call and does not call the driver, unless the region is
- * volatile or PINDOWN_VERIFY=always. A miss calls the driver, sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
- * (§2.7) and pins the whole allocation. A get that meets a free of the same memory in another
- * thread waits for that free to end (two seconds at most) and then asks the driver anew.
+ * A hit takes no lock, makes no system call and does not call the driver, but for one in some 4096,
+ * unless the region is volatile, a free may have been missed, or PINDOWN_VERIFY=always. A miss
+ * calls the driver, sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS (§2.7) and pins the whole allocation. A
+ * get that meets a free of the same memory in another thread waits for that free to end (two
+ * seconds at most) and then asks the driver anew.
  */
 #define PINDOWN_GET_CACHED 1u
 int pindown_get(uint64_t addr, size_t length, unsigned flags, pindown_region **region);

@@ -191,6 +191,12 @@ void pd_thread_claim_stripe(struct pd_thread *self)
 	}
 }
 
+void pd_thread_look_now(void)
+{
+	for (struct pd_thread *t = pd_threads(); t; t = t->next)
+		__atomic_store_n(&t->until_look, 0, __ATOMIC_RELAXED);
+}
+
 void pd_thread_fork_child(void)
 {
 	struct pd_thread *self = pd_self_tls;

@@ -51,7 +51,13 @@ struct pd_thread {
 					 else NULL, see pd_hold_shared() */
 	uint32_t stripe;	      /* index into pd_holds; PD_STRIPE_SHARED: atomics needed */
 	bool stripe_asked;	      /* it has tried to get a stripe of its own */
+	bool is_looking;	      /* until_look has been set */
 	uint8_t guard_depth;
+	/*
+	 * Hits until the next one that goes the long way: to be compared with the driver, or
+	 * traced.
+	 */
+	int32_t until_look;
 	int driver_error; /* pindown_driver_error() */
 	struct pd_patience patience;
 	/* The trace's: where this thread writes. */
@@ -93,6 +99,28 @@ bool pd_thread_is_alone(void);
 
 /* Try, once in this thread's life, to get a stripe of hold counts that no other thread uses. */
 void pd_thread_claim_stripe(struct pd_thread *self);
+
+/*
+ * One hit less until the next that goes the long way; true: it is this one. In one instruction, as
+ * in pd_add_late(). Relaxed: pairs with pd_thread_look_now().
+ */
+static inline bool pd_thread_counts_down(struct pd_thread *self)
+{
+#if PD_CAN_ASYM && defined(__x86_64__)
+	__asm__ goto("subl $1, %0\n\tjs %l[due]" : : "m"(self->until_look) : "cc", "memory" : due);
+	return false;
+due:
+	return true;
+#else
+	int32_t left = __atomic_load_n(&self->until_look, __ATOMIC_RELAXED) - 1;
+
+	__atomic_store_n(&self->until_look, left, __ATOMIC_RELAXED);
+	return __builtin_expect(left < 0, 0);
+#endif
+}
+
+/* All threads' next hits. One that another thread is just making may take that back. */
+void pd_thread_look_now(void);
 
 /* Before each hold in that one. */
 void pd_thread_use_shared_stripe(void);

@@ -44,6 +44,8 @@ static struct {
 	bool ended;
 	const char *const *call_names;
 	unsigned calls;
+	const char *distrust; /* see pd_trace_distrust() */
+	bool told_distrust;   /* in this file */
 } trace;
 
 uint32_t pd_trace_mask;
@@ -118,6 +120,24 @@ static bool create_file(const char *name)
 	return true;
 }
 
+/* Both who opens and who has the reason come here, and one of them sees the other. */
+static void write_distrust(void)
+{
+	const char *why = __atomic_load_n(&trace.distrust, __ATOMIC_SEQ_CST);
+
+	if (!why || __atomic_load_n(&trace.state, __ATOMIC_SEQ_CST) != OPEN ||
+	    __atomic_exchange_n(&trace.told_distrust, true, __ATOMIC_RELAXED))
+		return;
+	pd_trace_info_distrust(trace.header, why);
+	pd_trace_error(why, 0, 0, 0);
+}
+
+void pd_trace_distrust(const char *why)
+{
+	__atomic_store_n(&trace.distrust, why, __ATOMIC_SEQ_CST);
+	write_distrust();
+}
+
 /* Another thread opens: a matter of microseconds, unless it was killed half-way. */
 static void wait_for_opening(void)
 {
@@ -149,9 +169,11 @@ void pd_trace_open(void)
 	}
 	/* Release: pairs with pd_tracing(). */
 	__atomic_store_n(&pd_trace_mask, opened ? config->trace_events : 0, __ATOMIC_RELEASE);
-	__atomic_store_n(&trace.state, opened ? OPEN : OFF, __ATOMIC_RELEASE);
+	pd_thread_look_now();
+	__atomic_store_n(&trace.state, opened ? OPEN : OFF, __ATOMIC_SEQ_CST);
 	if (opened && pd_self_tls)
 		pd_trace_thread_start(pd_self_tls);
+	write_distrust();
 	errno = error;
 }
 
@@ -524,9 +546,11 @@ void pd_trace_fork_child(void)
 	pd_trace_slots_forget();
 	pd_stacks_fork_child();
 	trace.header = NULL;
+	trace.told_distrust = false;
 	trace.streams = 0;
 	trace.state = UNTRIED;
 	pd_trace_mask = config->trace_events;
+	pd_thread_look_now();
 	errno = error;
 }
 

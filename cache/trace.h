@@ -121,6 +121,12 @@ void pd_trace_note(enum pd_event event, const struct pd_trace_note *what, uint64
 /* A stack of one frame, for an event that is to tell who called it in any case; 0: can't be told. */
 uint32_t pd_trace_caller(const void *caller);
 
+/*
+ * Every hit is checked from now on, and this is why: said in this process's trace, and in those of
+ * its children, also if they are opened later. The text is kept, not copied.
+ */
+void pd_trace_distrust(const char *why);
+
 /* Something went wrong; text is copied (at most 200 bytes). */
 void pd_trace_error(const char *text, uint64_t addr, uint64_t size, int result);
 

@@ -56,6 +56,7 @@ enum pd_trace_info_kind {
 	PD_INFO_HOST = 4,
 	PD_INFO_PROGRAM = 5,   /* the executable's path */
 	PD_INFO_DIRECTORY = 6, /* the working directory when the trace began */
+	PD_INFO_DISTRUST = 8,  /* why every hit is checked from some time on, text; may come late */
 	PD_INFO_CALLS = 7,     /* call names from number 0, each with its final NUL */
 };
 #define PD_INFO_CUT 1u /* did not fit whole */

@@ -130,6 +130,11 @@ void pd_trace_info_calls(struct pd_trace_header *header, const char *const *call
 	end_info(&info, PD_INFO_CALLS);
 }
 
+void pd_trace_info_distrust(struct pd_trace_header *header, const char *why)
+{
+	write_text(header, PD_INFO_DISTRUST, why);
+}
+
 void pd_trace_info_write(struct pd_trace_header *header, const char *const *calls, unsigned count)
 {
 	char directory[PATH_MAX];

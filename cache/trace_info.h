@@ -11,4 +11,7 @@ void pd_trace_info_write(struct pd_trace_header *header, const char *const *call
 /* The call names alone, for when they come after the rest. */
 void pd_trace_info_calls(struct pd_trace_header *header, const char *const *calls, unsigned count);
 
+/* Why every hit is checked. */
+void pd_trace_info_distrust(struct pd_trace_header *header, const char *why);
+
 #endif

@@ -59,26 +59,27 @@ static void check_what_is_live(void)
 					 __ATOMIC_SEQ_CST);
 }
 
-/* False: it can't be changed any more. */
-static bool change_trust(enum trust to)
+/* Lock held. */
+static void change_trust(enum trust to)
 {
-	bool may_change;
-
-	pd_lock();
-	may_change = trust != DISTRUSTED;
-	if (may_change) {
-		__atomic_store_n(&trust, to, __ATOMIC_RELAXED);
-		check_what_is_live();
-		pd_account_trust();
-	}
-	pd_unlock();
-	return may_change;
+	__atomic_store_n(&trust, to, __ATOMIC_RELAXED);
+	check_what_is_live();
+	pd_account_trust();
 }
 
 void pd_set_intercepting(bool yes)
 {
-	change_trust(yes ? WATCHED : NOT_WATCHED);
+	pd_lock();
+	if (trust != DISTRUSTED)
+		change_trust(yes ? WATCHED : NOT_WATCHED);
+	pd_unlock();
 }
+
+/* ---- losing it ---------------------------------------------------------------------------- */
+
+/* Why; kept for the trace of a process that is forked later. The first that comes has it. */
+static char reason[384];
+static bool has_reason;
 
 static const char *what_follows(void)
 {
@@ -87,17 +88,107 @@ static const char *what_follows(void)
 		       : "from now on every hit is checked by buffer id";
 }
 
-void pd_distrust(const char *format, ...)
+/* Lock not held. */
+static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void say_why(const char *format, va_list arguments)
 {
-	char why[512];
-	va_list arguments;
 	int saved = errno;
 
-	if (pd_is_distrusted() || !pd_config()->enabled || !change_trust(DISTRUSTED))
+	/* Relaxed: it only says who is the first. */
+	if (__atomic_exchange_n(&has_reason, true, __ATOMIC_RELAXED))
 		return;
-	va_start(arguments, format);
-	vsnprintf(why, sizeof(why), format, arguments);
-	va_end(arguments);
-	pd_log(PD_LOG_WARN, "%s; %s", why, what_follows());
+	vsnprintf(reason, sizeof(reason), format, arguments);
+	pd_log(PD_LOG_WARN, "%s; %s", reason, what_follows());
+	pd_trace_distrust(reason);
 	errno = saved;
+}
+
+static void say(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	say_why(format, arguments);
+	va_end(arguments);
+}
+
+void pd_distrust(const char *format, ...)
+{
+	va_list arguments;
+
+	if (pd_is_distrusted() || !pd_config()->enabled)
+		return;
+	pd_lock();
+	change_trust(DISTRUSTED);
+	pd_unlock();
+	va_start(arguments, format);
+	say_why(format, arguments);
+	va_end(arguments);
+}
+
+void pd_trust_ends(void)
+{
+	/* Where nobody watches, each hit is checked anyway, and that is how frees are found. */
+	if (trust == WATCHED)
+		change_trust(DISTRUSTED);
+}
+
+/* As the driver told at the pin. */
+static const char *kind_of(const struct pindown_region *region)
+{
+	const struct pd_details *details = pd_details_of(region);
+
+	if (details->context)
+		return "a context, as cuMemAlloc makes it";
+	if (details->flags & PD_REGION_SPANS || !details->pool)
+		return "no context and no pool, as cuMemMap makes it";
+	return "a pool, as cuMemAllocAsync makes it";
+}
+
+/* Who has freed it can't be known: that call went past us. */
+void pd_tell_of_miss(const struct pindown_region *region, const char *how)
+{
+	if (!pd_is_distrusted())
+		return;
+	say("a free went unseen, of %llu bytes at 0x%llx (memory of %s; buffer id %llu): %s",
+	    (unsigned long long)(region->end - region->base), (unsigned long long)region->base,
+	    kind_of(region), (unsigned long long)pd_details_of(region)->buffer_id, how);
+}
+
+/* ---- looking all the same ----------------------------------------------------------------- */
+
+uint32_t pd_hits_for_a_look = 4096;
+
+/*
+ * By chance, so that a program that goes through its buffers in turn does not have the same one
+ * compared each time: half as many hits, to one and a half as many.
+ */
+static int32_t hits_until_next(uint64_t hits)
+{
+	uint32_t some = pd_hits_for_a_look;
+
+	return (int32_t)(some / 2 + (uint32_t)(hits * 0x9e3779b97f4a7c15u >> 33) % some);
+}
+
+/* While hits are traced all of them come here. */
+static bool is_due(const struct pd_thread *self, uint64_t hits)
+{
+	if (pd_tracing(PD_EV_HIT))
+		return hits % pd_hits_for_a_look == 0;
+	return self->is_looking;
+}
+
+bool pd_look_now(struct pd_thread *self)
+{
+	uint64_t hits = self->counters->hits;
+	bool due;
+
+	/* Relaxed: as pd_thread_counts_down(). */
+	if (__atomic_load_n(&self->until_look, __ATOMIC_RELAXED) >= 0)
+		return false;
+	due = is_due(self, hits);
+	self->is_looking = true;
+	__atomic_store_n(&self->until_look, pd_tracing(PD_EV_HIT) ? 0 : hits_until_next(hits),
+			 __ATOMIC_RELAXED);
+	return due && pd_config()->verify == PD_VERIFY_AUTO;
 }

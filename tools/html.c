@@ -92,6 +92,10 @@ static void put_process(FILE *page, const struct trace_file *file)
 		fputs("; the trace is cut short", page);
 	else if (!file->header.end.ticks)
 		fputs("; no end mark: it was killed, left by _exit, or still runs", page);
+	if (*file->distrust) {
+		fputs("; every hit is checked by buffer id: ", page);
+		html_text(page, file->distrust);
+	}
 }
 
 static void put_head(FILE *page, const struct reader *reader)

@@ -75,6 +75,9 @@ static void print_file(const struct trace_file *file)
 			  bytes_text(file->header.units * PD_TRACE_UNIT).text, out_plain());
 	else if (!file->header.end.ticks)
 		out_print("  no end mark: the process was killed, left by _exit, or still runs\n");
+	if (*file->distrust)
+		out_print("  %severy hit is checked by buffer id: %s%s\n", out_red(),
+			  file->distrust, out_plain());
 }
 
 static void print_files(const struct reader *reader, const struct report_wishes *wishes)

@@ -172,6 +172,7 @@ static void print_process(const struct process *process, bool on_screen)
 	double hits = rates_now ? rate(process, stats->hits, before->hits) : (double)stats->hits;
 	double misses =
 		rates_now ? rate(process, stats->misses, before->misses) : (double)stats->misses;
+	bool wrong = stats->missed_invalidations || stats->distrusted;
 	char ratio[16] = "-";
 	int room = (int)out.width - 76;
 
@@ -180,12 +181,17 @@ static void print_process(const struct process *process, bool on_screen)
 	out_print("%7u  %-8.8s %9s %7s %9s %7s %7s %5s %s%6s%s  %.*s", process->pid,
 		  user_name(process->user), bytes_text(stats->bytes).text,
 		  short_count((double)stats->regions).text, bytes_text(stats->kept_bytes).text,
-		  short_count(hits).text, short_count(misses).text, ratio,
-		  stats->missed_invalidations ? out_red() : "",
-		  short_count((double)stats->missed_invalidations).text,
-		  stats->missed_invalidations ? out_plain() : "", room > 8 ? room : 8,
-		  process->command);
+		  short_count(hits).text, short_count(misses).text, ratio, wrong ? out_red() : "",
+		  short_count((double)stats->missed_invalidations).text, wrong ? out_plain() : "",
+		  room > 8 ? room : 8, process->command);
 	end_line(on_screen);
+}
+
+static const char *what_of_frees(const struct pindown_stats *stats)
+{
+	if (stats->distrusted)
+		return "may be missed, every hit is checked";
+	return stats->intercepting ? "are watched" : "are not watched";
 }
 
 /* All there is to say of one. */
@@ -203,8 +209,7 @@ static void print_details(const struct process *process, bool on_screen)
 	end_line(on_screen);
 	out_print("  at most %s pinned in %s regions; backend %s; frees %s%s",
 		  bytes_text(stats->peak_bytes).text, count_text(stats->peak_regions).text,
-		  stats->backend, stats->intercepting ? "are watched" : "are not watched",
-		  process->traced ? "; traced" : "");
+		  stats->backend, what_of_frees(stats), process->traced ? "; traced" : "");
 	end_line(on_screen);
 	for (unsigned i = 0; i < PD_LIVE_DEVICES; i++) {
 		if (!process->device_bytes[i])
@@ -237,6 +242,7 @@ static void print_json_process(const struct process *process)
 	json_number("since", process->began);
 	json_text("backend", stats->backend);
 	json_bool("intercepting", stats->intercepting);
+	json_bool("distrusted", stats->distrusted);
 	json_bool("traced", process->traced);
 	json_number("bytes", stats->bytes);
 	json_number("regions", stats->regions);

@@ -134,6 +134,9 @@ static void take_info(struct trace_file *file, const struct pd_trace_info *recor
 		file->environment = data;
 		file->environment_bytes = record->length;
 		break;
+	case PD_INFO_DISTRUST:
+		file->distrust = data;
+		break;
 	case PD_INFO_CALLS:
 		if (!file->calls)
 			take_calls(file, data, record->length);
@@ -157,7 +160,7 @@ static void read_info(struct trace_file *file)
 	char *unit = allocate(PD_TRACE_UNIT);
 
 	file->version = file->host = file->program = file->directory = "";
-	file->command = file->environment = "";
+	file->command = file->environment = file->distrust = "";
 	/* Each record's head of 8 bytes is room enough for the NUL that its copy gets. */
 	file->info = allocate(PD_TRACE_UNIT);
 	if (!trace_file_read(file, unit, PD_TRACE_UNIT, 0)) {

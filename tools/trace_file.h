@@ -59,6 +59,7 @@ struct trace_file {
 	struct pd_trace_header header;
 	/* from the information records; never NULL */
 	const char *version, *host, *program, *directory;
+	const char *distrust; /* why every hit is checked; "": not every one is */
 	const char *command, *environment; /* lists: each text with its final NUL */
 	size_t command_bytes, environment_bytes;
 	const char **calls;

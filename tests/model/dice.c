@@ -121,7 +121,10 @@ static struct op come_or_go(void)
 	return memory[place].id ? some_free(place) : allocation(place);
 }
 
-/* Where the cache looks itself it must notice; elsewhere it can't know, and has to be told later. */
+/*
+ * Where the cache looks itself it must notice; elsewhere it can't know, and has to be told later. From
+ * then on it looks at each hit, so only some rounds have that.
+ */
 static struct op unseen(void)
 {
 	uint32_t place = some_place();
@@ -129,7 +132,7 @@ static struct op unseen(void)
 
 	if (!m->id)
 		return allocation(place);
-	if (checks_all || volatile_any(m->base, m->end) || one_in(8))
+	if (checks_all || volatile_any(m->base, m->end) || (may_miss && one_in(8)))
 		return (struct op){OP_FREE_UNSEEN, {place}};
 	return (struct op){
 		OP_VOLATILE,

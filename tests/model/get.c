@@ -149,7 +149,7 @@ static struct region *find(uint64_t addr, uint64_t length)
 {
 	struct region *r = region_with(addr, length);
 
-	if (!r || !(checks_all || r->is_volatile))
+	if (!r || !(checks_all || distrusted || r->is_volatile))
 		return r;
 	counts.tag_checks++;
 	if (is_true(r))

@@ -13,7 +13,7 @@ static struct region records[MOST_REGIONS]; /* regions[] is a permutation of the
 
 struct counts counts;
 uint64_t max_regions, max_bytes;
-bool checks_all;
+bool checks_all, may_miss, distrusted;
 struct attempt attempt;
 
 static struct range {
@@ -26,6 +26,7 @@ void lists_reset(void)
 	for (unsigned i = 0; i < MOST_REGIONS; i++)
 		regions[i] = &records[i];
 	region_count = volatile_count = 0;
+	distrusted = false;
 	memset(&counts, 0, sizeof(counts));
 	memset(&attempt, 0, sizeof(attempt));
 }
@@ -222,7 +223,10 @@ static void count_end(const struct region *r, int reason)
 	counts.evictions += reason == PINDOWN_REASON_EVICTED;
 	counts.invalidations +=
 		reason != PINDOWN_REASON_EVICTED && reason != PINDOWN_REASON_FLUSHED;
-	counts.missed += reason == PINDOWN_REASON_STALE && !r->is_volatile;
+	if (reason == PINDOWN_REASON_STALE && !r->is_volatile) {
+		counts.missed++;
+		distrusted = true;
+	}
 }
 
 void saw_end(const struct pindown_invalidation *what, void *arg)

@@ -204,6 +204,7 @@ static bool play(void)
 		uint64_t seed = options.seed + rounds;
 		bool checks = rounds % 4 == 3;
 
+		may_miss = rounds % 4 == 2;
 		if (!play_random(checks, seed, left < options.round ? left : options.round)) {
 			report(checks, seed);
 			return false;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "cache.h"
 #include "events.h"
 #include "model.h"
 
@@ -78,6 +79,7 @@ static void begin(bool checks, uint64_t count)
 	pd_find_driver_symbol = memory_symbol;
 	pd_is_mapped = memory_is_mapped;
 	pd_set_intercepting(!checks);
+	pd_hits_for_a_look = 1u << 29; /* none but those that the model knows of */
 	perform(&(struct op){OP_BUDGET, {0, 0}});
 	for (uint32_t i = 0; i < CONSUMERS; i++)
 		perform(&(struct op){OP_CONSUMER_ADD, {i}});

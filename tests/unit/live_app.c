@@ -4,6 +4,7 @@
  *
  *	c  use CUDA            a  allocate 2 MiB and get (registers)   h  1000 hits on it
  *	t  300 hits from each of 250 threads, which stay     f  free it    u  get an unknown address
+ *	m  it is freed past everybody, and allocated anew
  *	d  its descriptors     k  a child that uses CUDA and does what it is told, until its q
  *	x  execute itself      s  execute /bin/sleep     _  _exit     q  exit
  */
@@ -18,6 +19,7 @@
 
 #include "cuda_abi.h"
 #include "pindown.h"
+#include "sim.h"
 
 enum { SIZE = 2 << 20, THREADS = 250 };
 
@@ -66,6 +68,15 @@ static void hit_from_threads(void)
 	pthread_barrier_wait(&barrier);
 }
 
+static void free_unseen(void)
+{
+	__typeof__(&sim_free_unseen) unseen = NULL;
+
+	*(void **)&unseen = dlsym(RTLD_DEFAULT, "sim_free_unseen");
+	if (!unseen || unseen(memory) != 0 || cuMemAlloc_v2(&memory, SIZE) != CUDA_SUCCESS)
+		_exit(3);
+}
+
 static void print_descriptors(void)
 {
 	DIR *folder = opendir("/proc/self/fd");
@@ -107,6 +118,9 @@ int main(int argc, char **argv)
 		case 'f':
 			if (cuMemFree_v2(memory) != CUDA_SUCCESS)
 				return 6;
+			break;
+		case 'm':
+			free_unseen();
 			break;
 		case 'u':
 			if (get)

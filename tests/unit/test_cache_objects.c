@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "cache.h"
 #include "objects_test.h"
 
 /* ---- finding ------------------------------------------------------------------------------ */
@@ -149,6 +150,26 @@ START_TEST(an_object_of_a_checked_region_is_checked)
 	ck_assert_uint_eq(books.creates, 2);
 	destroyed(1, PINDOWN_REASON_STALE, 0);
 	ck_assert_uint_eq(books.made[1].id, fake_id(AT(0)));
+}
+END_TEST
+
+/* Some hits are compared with the driver in any case: an object of dead memory is found out. */
+START_TEST(an_object_of_memory_that_died_unseen_is_found)
+{
+	unsigned hits = 0;
+
+	pd_hits_for_a_look = 64;
+	for (unsigned i = 0; i < 64; i++)
+		attach_and_detach(consumer, AT(0), KEY(1, 7));
+	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	for (; books.creates == 1 && hits < 1000; hits++)
+		attach_and_detach(consumer, AT(0), KEY(1, 7));
+	ck_assert_uint_lt(hits, 1000);
+	destroyed(1, PINDOWN_REASON_STALE, 0);
+	ck_assert_uint_eq(stats().hits, 63 + hits - 1);
+	ck_assert_uint_eq(stats().distrusted, 1);
+	expected_missed = 1;
 }
 END_TEST
 
@@ -322,6 +343,7 @@ int main(void)
 	tcase_add_test(tc, attaching_to_a_region_that_is_held);
 	tcase_add_test(tc, a_hit_makes_no_system_call);
 	tcase_add_test(tc, an_object_of_a_checked_region_is_checked);
+	tcase_add_test(tc, an_object_of_memory_that_died_unseen_is_found);
 	tcase_add_test(tc, bad_arguments_are_refused);
 	tcase_add_test(tc, a_failed_create_gives_the_consumers_own_error);
 	tcase_add_test(tc, create_may_call_anything_but_for_itself);

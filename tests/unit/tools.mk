@@ -32,7 +32,7 @@ $(B)/unit/make_trace: $(patsubst %,$(B)/obj/tests/unit/%.c.o,make_trace made_tra
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
 
 # A program for check-top, linked with the simulated driver.
-$(B)/obj/tests/unit/live_app.c.o: INCLUDE += -Ihook
+$(B)/obj/tests/unit/live_app.c.o: INCLUDE += -Ihook -Itests/sim
 $(B)/unit/live_app: $(B)/obj/tests/unit/live_app.c.o $(SIM)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -ldl -lpthread

@@ -100,6 +100,18 @@ const char *pd_backend_name(void)
 	return "auto";
 }
 
+bool pd_backend_pins_take_descriptors(void)
+{
+	for (unsigned i = 0; i <= PD_MAX_DEVICES; i++) {
+		/* Acquire: as in pd_backend_for(). */
+		const struct pd_backend *found = __atomic_load_n(&chosen[i], __ATOMIC_ACQUIRE);
+
+		if (found && found->pin_takes_descriptor)
+			return true;
+	}
+	return pd_config()->backend == PD_BACKEND_DMABUF;
+}
+
 /* ---- none --------------------------------------------------------------------------------- */
 
 static bool none_works(int device)

@@ -69,4 +69,7 @@ const struct pd_backend *pd_backend_for(int device);
 /* The name of the backend in use, or of the one that would be. */
 const char *pd_backend_name(void);
 
+/* Has each pin of a backend in use a descriptor, or would it? */
+bool pd_backend_pins_take_descriptors(void);
+
 #endif

@@ -23,16 +23,21 @@ static bool dmabuf_works_on(int device)
 	return pd_driver_device_attribute(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, device) == 1;
 }
 
-/* Out of BAR space or memory; or, as the driver's wrapper of the ioctl puts it, out of descriptors.
+/*
+ * CUDA_ERROR_OPERATING_SYSTEM is what the driver makes of any system call that fails. Only where it is for want of a
+ * descriptor, it is one of space. The driver may need more than one, and so be refused the last: errno often tells.
  */
 static int result_of(int error)
 {
 	switch (error) {
 	case CUDA_SUCCESS:
 		return PINDOWN_OK;
-	case CUDA_ERROR_OUT_OF_MEMORY:
-	case CUDA_ERROR_OPERATING_SYSTEM:
+	case CUDA_ERROR_OUT_OF_MEMORY: /* of BAR space, too */
 		return PINDOWN_ERR_NO_SPACE;
+	case CUDA_ERROR_OPERATING_SYSTEM:
+		return errno == EMFILE || errno == ENFILE || pd_descriptors_exhausted()
+			       ? PINDOWN_ERR_NO_SPACE
+			       : PINDOWN_ERR_DRIVER;
 	case CUDA_ERROR_NOT_INITIALIZED:
 	case CUDA_ERROR_DEINITIALIZED:
 		return PINDOWN_ERR_NO_CUDA;
@@ -43,17 +48,18 @@ static int result_of(int error)
 
 static int dmabuf_pin(struct pd_pin *pin, void *context, int *driver_error)
 {
-	int saved = errno;
-	int fd = -1;
+	int saved = errno, fd = -1, result;
 
+	errno = 0;
 	*driver_error = pd_driver_export(pin->base, pin->length, context, pin->device, &fd);
-	if (*driver_error == CUDA_SUCCESS) {
+	result = result_of(*driver_error);
+	if (result == PINDOWN_OK) {
 		pin->fd = pd_descriptor_move_up(fd);
 		pin->fd_identity = pd_descriptor_identity(pin->fd);
 		pd_dmabuf_opened();
 	}
 	errno = saved;
-	return result_of(*driver_error);
+	return result;
 }
 
 static void dmabuf_close(struct pd_pin *pin)

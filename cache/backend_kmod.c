@@ -151,7 +151,8 @@ static int result_of(int error, int *driver_error)
 	case EDQUOT:
 		*driver_error = CUDA_ERROR_OUT_OF_MEMORY; /* the device's: evict of this one */
 		return PINDOWN_ERR_NO_SPACE;
-	case EMFILE:
+	case EMFILE: /* max_regions of the module, or no descriptor is left */
+	case ENFILE:
 		return PINDOWN_ERR_NO_SPACE;
 	case ENOMEM:
 		return PINDOWN_ERR_NO_MEMORY;

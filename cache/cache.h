@@ -133,12 +133,27 @@ void pd_take_room(struct pd_flight *flight, uint64_t bytes);
 
 /*
  * Make room under the budgets for so many bytes and reserve them for the flight. Lock not held.
- * PINDOWN_ERR_NO_SPACE when all else is in use.
+ * PINDOWN_ERR_NO_SPACE when too much else is in use; then nothing was evicted.
  */
 int pd_make_room(struct pd_flight *flight, uint64_t bytes);
 
-/* Evict one for a pin that the driver refused; false when nothing is left to evict. */
-bool pd_evict_for(int device);
+/* A pin, or an export, that was refused for want of space, and what was evicted for it so far. */
+struct pd_pressure {
+	int place;	  /* what has to go: as in pd_evict_one() */
+	uint64_t wanted;  /* bytes of that device; 0: the shortage is not one of bytes */
+	bool is_hopeless; /* it would be refused if all that is idle went: then nothing goes */
+	uint32_t regions;
+	uint64_t bytes;
+};
+
+/*
+ * Lock not held. Evict one idle region, or wait for another thread that is unpinning some; false when nothing is left
+ * to be done.
+ */
+bool pd_evict_for(struct pd_pressure *pressure);
+
+/* Lock not held. What idle regions of a device have pinned; it counts up to `enough`. */
+uint64_t pd_idle_bytes(int device, uint64_t enough);
 
 /* Another process wants pin space: evict idle regions of so many bytes, if there are as many. */
 void pd_give_back(uint64_t bytes);

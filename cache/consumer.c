@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cache.h"
+#include "dmabuf.h"
 #include "object.h"
 
 static struct pd_consumer consumers[PD_CONSUMERS];
@@ -14,6 +15,8 @@ static struct pd_consumer consumers[PD_CONSUMERS];
 /* Which consumer this thread is calling back: removing it from there must not wait. */
 struct call {
 	const struct pd_consumer *consumer;
+	const struct pindown_region *made_on; /* create: the region */
+	bool asked_dmabuf;		      /* create: it has */
 	struct call *outer;
 };
 static __thread struct call *calls __attribute__((tls_model("initial-exec")));
@@ -38,6 +41,14 @@ uint32_t pd_consumer_runs_here(const struct pd_consumer *consumer)
 	for (const struct call *c = calls; c; c = c->outer)
 		count += c->consumer == consumer;
 	return count;
+}
+
+bool *pd_consumer_asked_dmabuf(const struct pindown_region *region)
+{
+	for (struct call *c = calls; c; c = c->outer)
+		if (c->made_on == region)
+			return &c->asked_dmabuf;
+	return NULL;
 }
 
 PD_EXPORT int pindown_consumer_add(const struct pindown_consumer *consumer, size_t size)
@@ -80,12 +91,14 @@ void pd_consumer_leave(struct pd_consumer *consumer)
 int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *region,
 		       const struct pindown_key *key, void *request, void **data)
 {
-	struct call here = {.consumer = consumer, .outer = calls};
+	struct call here = {.consumer = consumer, .made_on = region, .outer = calls};
 	int error;
 
 	calls = &here;
 	error = consumer->ops.create(region, key, request, data, consumer->ops.arg);
 	calls = here.outer;
+	if (here.asked_dmabuf)
+		pd_dmabuf_create_ended(region, error == 0);
 	return error;
 }
 

@@ -10,14 +10,27 @@
 
 #include "descriptor.h"
 
-/* Half-way up what the process may have. */
-static int lowest_number_for_us(void)
+#define NO_LIMIT (1u << 20) /* what the kernel allows, unless told otherwise: fs.nr_open */
+
+uint64_t pd_descriptor_limit(void)
 {
 	struct rlimit files;
+	int saved = errno;
+	bool known = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < NO_LIMIT;
 
-	if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur > 1u << 20)
-		return 1 << 19;
-	return (int)(files.rlim_cur / 2);
+	errno = saved;
+	return known ? files.rlim_cur : NO_LIMIT;
+}
+
+/*
+ * Half-way up what the process may have, but no further than is of any use to a program: the kernel's table, which each
+ * fork copies, reaches up to the highest number.
+ */
+static int lowest_number_for_us(void)
+{
+	uint64_t half = pd_descriptor_limit() / 2;
+
+	return half < 16384 ? (int)half : 16384;
 }
 
 int pd_descriptor_move_up(int fd)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Descriptors of regions: handing them out, closing them early, and opening them anew. */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <sys/resource.h>
-
 #include "cache.h"
+#include "cuda_abi.h"
+#include "descriptor.h"
 #include "dmabuf.h"
 #include "driver.h"
 #include "log.h"
+#include "object.h"
 
 /* In a region's dmabuf_users: by pindown_region_dmabuf(), and nobody says how long it is used. */
 #define LENT (1u << 15)
@@ -30,17 +30,29 @@ uint32_t pd_dmabufs_open(void)
 	return __atomic_load_n(&open_ones, __ATOMIC_RELAXED);
 }
 
-/* The program must not run out of descriptors for our sake: half of what it may have. */
 uint64_t pd_dmabufs_most(void)
 {
-	struct rlimit files;
-	int saved = errno;
-	uint64_t most = UINT64_MAX;
+	uint64_t half = pd_descriptor_limit() / 2;
 
-	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY)
-		most = files.rlim_cur / 2;
-	errno = saved;
-	return most ? most : 1;
+	return half ? half : 1;
+}
+
+static unsigned long long text(uint64_t number)
+{
+	return (unsigned long long)number;
+}
+
+void pd_dmabuf_tell_limit(void)
+{
+	static bool told;
+
+	pd_log_once(&told, PD_LOG_WARN,
+		    "regions that are pinned by dma-buf have a file descriptor each: no more than "
+		    "%llu are "
+		    "pinned at once, half of what ulimit -n allows, and idle ones make room for "
+		    "others; a "
+		    "region that ibv_reg_mr has registered needs none",
+		    text(pd_dmabufs_most()));
 }
 
 void pd_dmabuf_tell_none_left(void)
@@ -51,7 +63,7 @@ void pd_dmabuf_tell_none_left(void)
 		&told, PD_LOG_WARN,
 		"no file descriptor is left for a dma-buf, of which the cache takes at most %llu: "
 		"GPU memory is not registered; ulimit -n allows more",
-		(unsigned long long)pd_dmabufs_most());
+		text(pd_dmabufs_most()));
 }
 
 void pd_dmabuf_fork_child(void)
@@ -107,17 +119,17 @@ static int current_dmabuf(struct pindown_region *region, const struct pd_backend
 	return -1;
 }
 
-/* What is idle and has a descriptor makes room for one. */
+/* What is idle makes room for it: if a descriptor is missing, what has one. */
 static int open_or_evict(struct pd_pin *pin, const struct pd_backend *backend, void *context,
 			 int *error)
 {
+	struct pd_pressure pressure = {0};
 	int result;
 
-	do
+	do {
 		result = backend->open_dmabuf(pin, context, error);
-	while (result == PINDOWN_ERR_NO_SPACE && pd_evict_for(PD_WITH_DMABUF));
-	if (result == PINDOWN_ERR_NO_SPACE)
-		pd_dmabuf_tell_none_left();
+		pressure.place = *error == CUDA_ERROR_OUT_OF_MEMORY ? pin->device : PD_WITH_DMABUF;
+	} while (result == PINDOWN_ERR_NO_SPACE && pd_evict_for(&pressure));
 	return result;
 }
 
@@ -219,11 +231,27 @@ static const struct pd_backend *backend_of(const struct pindown_region *region)
 	return backend && backend->open_dmabuf ? backend : NULL;
 }
 
+/* Until create returns, however often it asks: pd_dmabuf_create_ended(). */
+static int borrow_in_create(struct pindown_region *region, uint64_t addr, int *fd, uint64_t *offset,
+			    bool *asked)
+{
+	int result = pd_dmabuf_borrow(region, fd);
+
+	if (result != PINDOWN_OK)
+		return result;
+	*offset = addr - pd_details_of(region)->pin.base;
+	if (*asked)
+		pd_dmabuf_return(region);
+	*asked = true;
+	return PINDOWN_OK;
+}
+
 PD_EXPORT int pindown_region_dmabuf(struct pindown_region *region, uint64_t addr, int *fd,
 				    uint64_t *offset)
 {
 	const struct pd_backend *backend;
 	uint16_t before;
+	bool *asked;
 	int result;
 
 	if (!region || !fd || !offset || !pd_region_holds(region, addr, 1))
@@ -231,6 +259,9 @@ PD_EXPORT int pindown_region_dmabuf(struct pindown_region *region, uint64_t addr
 	backend = backend_of(region);
 	if (!backend)
 		return PINDOWN_ERR_NO_DMABUF;
+	asked = pd_consumer_asked_dmabuf(region);
+	if (asked)
+		return borrow_in_create(region, addr, fd, offset, asked);
 	pd_lock();
 	before = pd_details_of(region)->dmabuf_users;
 	pd_details_of(region)->dmabuf_users |= LENT;
@@ -275,4 +306,16 @@ void pd_dmabuf_return(struct pindown_region *region)
 	pd_lock();
 	pd_details_of(region)->dmabuf_users--;
 	close_unused(region, backend_of(region));
+}
+
+void pd_dmabuf_create_ended(struct pindown_region *region, bool worked)
+{
+	const struct pd_backend *backend = backend_of(region);
+
+	pd_lock();
+	pd_details_of(region)->dmabuf_users--;
+	if (worked || !backend->pin_takes_descriptor)
+		close_unused(region, backend);
+	else
+		pd_unlock(); /* nothing was imported: the descriptor is the pin */
 }

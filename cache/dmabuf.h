@@ -17,11 +17,18 @@
 int pd_dmabuf_borrow(pindown_region *region, int *fd);
 void pd_dmabuf_return(pindown_region *region);
 
+/*
+ * A consumer's create has asked pindown_region_dmabuf() for it, and has returned. If it has worked, what was imported
+ * holds the buffer.
+ */
+void pd_dmabuf_create_ended(pindown_region *region, bool worked);
+
 /* How many descriptors regions have, all together; and how many they may have, which the system is asked for. */
 uint32_t pd_dmabufs_open(void);
 uint64_t pd_dmabufs_most(void);
 
-/* Once: the program should be allowed more. */
+/* Once each: regions go because there may be no more descriptors; and nothing has one that could go. */
+void pd_dmabuf_tell_limit(void);
 void pd_dmabuf_tell_none_left(void);
 
 void pd_dmabuf_fork_child(void);

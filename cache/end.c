@@ -432,7 +432,10 @@ int pd_end_scope(const struct pd_scope *scope, enum pindown_reason reason)
 	wait = pd_dying_under(scope);
 	collect(scope, &victims, reason);
 	pd_victims_sort(&victims);
-	wait |= pd_flights_lose(scope);
+	if (pd_flights_lose(scope)) {
+		pd_wake_waiters(); /* one of them may wait for room: make_some_room() */
+		wait = true;
+	}
 	pd_unlock();
 	count = pd_victims_dispatch(&victims);
 	if (wait)

@@ -273,68 +273,160 @@ uint64_t pd_max_regions(void)
 	return asked && asked < capacity ? asked : capacity;
 }
 
+/* What is missing under the budgets for another region of so many bytes. */
+struct shortage {
+	uint64_t bytes, regions;
+};
+
+static uint64_t above(uint64_t value, uint64_t limit)
+{
+	return value > limit ? value - limit : 0;
+}
+
 /* Lock held. */
-static bool fits(uint64_t bytes)
+static struct shortage shortage_for(uint64_t bytes)
 {
 	uint64_t most = pd_config()->max_bytes;
 	uint32_t count;
 	uint64_t reserved = pd_flights_reserved(&count);
 
-	if (pd_pinned_regions() + count + 1 > pd_max_regions())
-		return false;
-	return !most || pd_pinned_bytes() + reserved + bytes <= most;
+	return (struct shortage){
+		.bytes = most ? above(pd_pinned_bytes() + reserved + bytes, most) : 0,
+		.regions = above(pd_pinned_regions() + count + 1, pd_max_regions()),
+	};
+}
+
+static bool is_none(const struct shortage *shortage)
+{
+	return !shortage->bytes && !shortage->regions;
 }
 
 void pd_take_room(struct pd_flight *flight, uint64_t bytes)
 {
-	if (fits(bytes) && pd_dmabufs_open() < flight->most_dmabufs)
+	struct shortage shortage = shortage_for(bytes);
+
+	if (is_none(&shortage) && pd_dmabufs_open() < flight->most_dmabufs)
 		flight->reserved = bytes;
+}
+
+/* Lock held. Would it be enough if all that is idle went? It looks no further than it must. */
+static bool is_idle_enough(struct shortage shortage, int place)
+{
+	for (uint32_t n = pd_queues_first(); n && !is_none(&shortage); n = pd_queues_next(n))
+		if (can_go(n, place)) {
+			shortage.bytes = above(shortage.bytes, pd_details[n].pin.length);
+			shortage.regions = above(shortage.regions, 1);
+		}
+	return is_none(&shortage);
+}
+
+/*
+ * Lock held. Something may become free without an eviction: another thread is unpinning, or has reserved room for a pin
+ * that may yet fail. One that has no reservation waits itself, and is not waited for.
+ */
+static bool others_may_give_way(void)
+{
+	return pd_dying_any() || pd_flights_of_others_reserve();
+}
+
+/* Making room for a pin. */
+struct want {
+	struct pd_flight *flight;
+	uint64_t bytes, deadline;
+	bool idle_is_enough; /* has been found so once, and is not looked for at each eviction again */
+	bool short_of_descriptors;
+	struct pd_victims victims;
+};
+
+/* Lock held. All that is idle would not be enough: then nothing goes, as it would go in vain. */
+static bool evict_for_budget(struct want *want, struct shortage shortage)
+{
+	if (!want->idle_is_enough)
+		want->idle_is_enough = is_idle_enough(shortage, -1);
+	return want->idle_is_enough && pd_evict_one(&want->victims, -1);
+}
+
+/* Lock held, and let go of while waiting. false: there is nothing to be done. */
+static bool make_some_room(struct want *want)
+{
+	struct shortage shortage = shortage_for(want->bytes);
+
+	want->short_of_descriptors = is_none(&shortage); /* as the budgets have room */
+	if (want->short_of_descriptors ? pd_evict_one(&want->victims, PD_WITH_DMABUF)
+				       : evict_for_budget(want, shortage))
+		return true;
+	want->idle_is_enough = false;
+	if (!want->deadline)
+		want->deadline = pd_race_deadline();
+	return others_may_give_way() && !want->flight->lost && pd_wait_settled(want->deadline);
 }
 
 int pd_make_room(struct pd_flight *flight, uint64_t bytes)
 {
-	uint64_t most = pd_config()->max_bytes, deadline = 0;
-	int result = PINDOWN_ERR_NO_SPACE;
+	struct want want = {.flight = flight, .bytes = bytes};
+	uint64_t most = pd_config()->max_bytes;
+	bool again = !most || bytes <= most;
 
-	if (most && bytes > most)
-		return result;
-	for (;;) {
-		struct pd_victims victims = {0};
-		bool again, fit;
-
+	while (again) {
 		pd_lock();
 		pd_take_room(flight, bytes);
-		if (flight->reserved) {
-			pd_unlock();
-			return PINDOWN_OK;
-		}
-		if (!deadline)
-			deadline = pd_race_deadline();
-		/* With nothing to evict, what another thread is unpinning just now may be enough.
-		 */
-		fit = fits(bytes); /* then a descriptor is what is missing */
-		again = pd_evict_one(&victims, fit ? PD_WITH_DMABUF : -1) ||
-			(pd_dying_any() && pd_wait_settled(deadline));
+		again = !flight->reserved && make_some_room(&want);
 		pd_unlock();
-		pd_victims_dispatch(&victims);
-		if (!again && fit)
-			pd_dmabuf_tell_none_left();
-		if (!again)
-			return result;
+		pd_victims_dispatch(&want.victims);
+		if (want.short_of_descriptors)
+			pd_dmabuf_tell_limit();
 	}
+	if (flight->reserved)
+		return PINDOWN_OK;
+	if (want.short_of_descriptors)
+		pd_dmabuf_tell_none_left();
+	return PINDOWN_ERR_NO_SPACE;
 }
 
-bool pd_evict_for(int device)
+/* ---- pin space ---------------------------------------------------------------------------- */
+
+/*
+ * Who is refused by the driver evicts twice as much as it wants to pin, or this many regions if that is more. Twice, as
+ * pin space may be in pieces, and other threads may be faster. No more: then the driver's refusal has another reason.
+ */
+#define REGIONS_TO_EVICT 16u
+
+static bool may_evict(const struct pd_pressure *pressure)
+{
+	return !pressure->is_hopeless &&
+	       (pressure->regions < REGIONS_TO_EVICT || pressure->bytes / 2 < pressure->wanted);
+}
+
+bool pd_evict_for(struct pd_pressure *pressure)
 {
 	struct pd_victims victims = {0};
 	bool again;
 
 	pd_lock();
-	again = pd_evict_one(&victims, device) ||
-		(pd_dying_any() && pd_wait_settled(pd_race_deadline()));
+	again = may_evict(pressure) && pd_evict_one(&victims, pressure->place);
+	if (again) {
+		pressure->regions++;
+		pressure->bytes += pd_details[victims.first].pin.length;
+	} else {
+		again = pd_dying_any() && pd_wait_settled(pd_race_deadline());
+	}
 	pd_unlock();
 	pd_victims_dispatch(&victims);
+	if (!again && pressure->place == PD_WITH_DMABUF)
+		pd_dmabuf_tell_none_left();
 	return again;
+}
+
+uint64_t pd_idle_bytes(int device, uint64_t enough)
+{
+	uint64_t bytes = 0;
+
+	pd_lock();
+	for (uint32_t n = pd_queues_first(); n && bytes < enough; n = pd_queues_next(n))
+		if (can_go(n, device))
+			bytes += pd_details[n].pin.length;
+	pd_unlock();
+	return bytes;
 }
 
 /*

@@ -265,6 +265,17 @@ uint64_t pd_flights_reserved(uint32_t *count)
 	return bytes;
 }
 
+/* Not this thread's own, which it may be in the middle of: it would wait for itself. */
+bool pd_flights_of_others_reserve(void)
+{
+	const struct pd_thread *self = pd_self();
+
+	for (const struct pd_flight *f = flights; f; f = f->next)
+		if (f->reserved && f->thread != self)
+			return true;
+	return false;
+}
+
 void pd_flights_fork_child(void)
 {
 	flights = NULL;

@@ -141,6 +141,7 @@ bool pd_flights_under(const struct pd_scope *scope);
 
 bool pd_flights_any(void);
 uint64_t pd_flights_reserved(uint32_t *count);
+bool pd_flights_of_others_reserve(void);
 void pd_flights_fork_child(void);
 
 #endif

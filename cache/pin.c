@@ -8,7 +8,7 @@
 
 #include "cache.h"
 #include "config.h"
-#include "descriptor.h"
+#include "cuda_abi.h"
 #include "dmabuf.h"
 #include "driver.h"
 #include "index.h"
@@ -200,35 +200,78 @@ static int announce(struct attempt *a, const struct pd_backend *backend)
 	return result;
 }
 
-/* BAR space is the device's own; other shortages are the process's. */
-static int whose_place_to_take(const struct attempt *a)
+/*
+ * How much of it the driver would pin now, without an eviction. It can't be asked, but tried: with a smaller pin, that
+ * is given back at once, again and again.
+ */
+static uint64_t bytes_that_fit(const struct attempt *a, const struct pd_backend *backend)
 {
-	int saved = errno, place = -1;
+	uint64_t fits = 0, too_many = a->pin.length / PINDOWN_PAGE_SIZE;
+	int error;
 
-	if (a->driver_error == 2)
-		return a->pin.device;
-	if (pd_descriptors_exhausted())
-		place = PD_WITH_DMABUF;
-	errno = saved;
-	return place;
+	while (too_many - fits > 1 && !pd_flight_lost(&a->flight)) {
+		struct pd_pin part = a->pin;
+		uint64_t pages = fits + (too_many - fits) / 2;
+
+		part.length = pages * PINDOWN_PAGE_SIZE;
+		if (backend->pin(&part, a->what.current, &error) == PINDOWN_OK) {
+			backend->unpin(&part);
+			fits = pages;
+		} else {
+			too_many = pages;
+		}
+	}
+	return fits * PINDOWN_PAGE_SIZE;
 }
 
+/* The driver has no space for it. Would it have, if all went that is idle on the device? */
+static bool is_hopeless(const struct attempt *a, const struct pd_backend *backend)
+{
+	uint64_t idle = pd_idle_bytes(a->pin.device, a->pin.length);
+
+	return idle < a->pin.length &&
+	       (idle == 0 || idle + bytes_that_fit(a, backend) < a->pin.length);
+}
+
+/* BAR space is the device's own; other shortages are the process's. */
+static void set_place(const struct attempt *a, const struct pd_backend *backend,
+		      struct pd_pressure *pressure)
+{
+	bool of_device = a->driver_error == CUDA_ERROR_OUT_OF_MEMORY;
+
+	pressure->wanted = of_device ? a->pin.length : 0;
+	pressure->is_hopeless = false;
+	if (of_device)
+		pressure->place = a->pin.device;
+	else
+		pressure->place = backend->pin_takes_descriptor ? PD_WITH_DMABUF : -1;
+	if (of_device && !pressure->regions)
+		pressure->is_hopeless = is_hopeless(a, backend);
+}
+
+/*
+ * When others have been asked and have given what they could, it may be our own regions that are missing, which were
+ * not enough before.
+ */
 static int pin_or_evict(struct attempt *a, const struct pd_backend *backend)
 {
-	for (;;) {
-		int result = backend->pin(&a->pin, a->what.current, &a->driver_error);
-		int place;
+	struct pd_pressure pressure = {0};
+	bool may_ask = backend->pin_at_last != NULL;
+	int result;
 
+	for (;;) {
+		result = backend->pin(&a->pin, a->what.current, &a->driver_error);
 		if (result != PINDOWN_ERR_NO_SPACE || pd_flight_lost(&a->flight))
 			return result;
-		place = whose_place_to_take(a);
-		if (pd_evict_for(place))
+		set_place(a, backend, &pressure);
+		if (pd_evict_for(&pressure))
 			continue;
-		if (place == PD_WITH_DMABUF)
-			pd_dmabuf_tell_none_left();
-		return backend->pin_at_last
-			       ? backend->pin_at_last(&a->pin, a->what.current, &a->driver_error)
-			       : result;
+		if (!may_ask)
+			return result;
+		may_ask = false;
+		result = backend->pin_at_last(&a->pin, a->what.current, &a->driver_error);
+		if (result != PINDOWN_ERR_NO_SPACE)
+			return result;
 	}
 }
 
@@ -396,6 +439,8 @@ static int pin_and_settle(struct attempt *a, const struct pd_backend *backend)
 	/* If it was freed between our two looks, a failure was no failure and a pin is none. */
 	if ((pinned || result == PINDOWN_ERR_DRIVER) && !is_same_buffer(a))
 		result = AGAIN;
+	else if (result == PINDOWN_ERR_NO_SPACE && pd_flight_lost(&a->flight))
+		result = AGAIN; /* it did not look for space to the end */
 	else if (pinned)
 		result = settle(a);
 	if (pinned && result == PINDOWN_OK) {

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "cache.h"
+#include "backend.h"
 #include "config.h"
+#include "dmabuf.h"
 #include "live.h"
 #include "object.h"
 
@@ -260,6 +262,12 @@ static void fill_backend(struct pindown_stats *stats, const char *name)
 		put((uint64_t *)(void *)stats->backend + i, words[i]);
 }
 
+/* Asks the system. */
+static void fill_limit(struct pindown_stats *stats)
+{
+	put(&stats->max_dmabufs, pd_backend_pins_take_descriptors() ? pd_dmabufs_most() : 0);
+}
+
 static void fill_counters(struct pindown_stats *stats)
 {
 	stats->hits = sum(offsetof(struct pd_counters, hits));
@@ -310,8 +318,11 @@ void pd_stats_tell(void)
 	if (process)
 		fill_process(stats);
 	fill_other_counters(stats);
-	if (backend != told_backend)
+	put(&stats->dmabufs, pd_dmabufs_open());
+	if (backend != told_backend) {
 		fill_backend(stats, backend);
+		fill_limit(stats);
+	}
 	told_backend = backend;
 	for (; told; told &= told - 1) {
 		unsigned device = (unsigned)__builtin_ctzll(told);
@@ -344,10 +355,13 @@ PD_EXPORT int pindown_stats(struct pindown_stats *stats, size_t size, int device
 		fill_process(&all);
 		fill_settings(&all);
 		fill_counters(&all);
+		put(&all.dmabufs, pd_dmabufs_open());
 	}
 	pd_unlock();
-	if (device < 0)
+	if (device < 0) {
 		fill_backend(&all, backend);
+		fill_limit(&all);
+	}
 	memset(stats, 0, size);
 	memcpy(stats, &all, size < sizeof(all) ? size : sizeof(all));
 	return PINDOWN_OK;

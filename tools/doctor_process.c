@@ -57,7 +57,8 @@ static void about_limits(struct doctor *doctor)
 		else
 			found(doctor, NOTE, "open files",
 			      "a region pinned by dma-buf holds a descriptor until ibv_reg_mr has "
-			      "registered it: ulimit -n 65536, if programs have many others",
+			      "registered it, and these get half of them at most: ulimit -n 65536, "
+			      "if programs pin many, or have many others",
 			      "at most %s", count_text(files).text);
 	}
 	release(limits);

@@ -211,6 +211,11 @@ static void print_details(const struct process *process, bool on_screen)
 		  bytes_text(stats->peak_bytes).text, count_text(stats->peak_regions).text,
 		  stats->backend, what_of_frees(stats), process->traced ? "; traced" : "");
 	end_line(on_screen);
+	if (stats->max_dmabufs) {
+		out_print("  %s of at most %s dma-bufs have a file descriptor: half of ulimit -n",
+			  count_text(stats->dmabufs).text, count_text(stats->max_dmabufs).text);
+		end_line(on_screen);
+	}
 	for (unsigned i = 0; i < PD_LIVE_DEVICES; i++) {
 		if (!process->device_bytes[i])
 			continue;
@@ -260,6 +265,8 @@ static void print_json_process(const struct process *process)
 	json_number("invalidations", stats->invalidations);
 	json_number("lost_races", stats->lost_races);
 	json_number("missed_invalidations", stats->missed_invalidations);
+	json_number("dmabufs", stats->dmabufs);
+	json_number("max_dmabufs", stats->max_dmabufs);
 	json_begin_object("devices");
 	for (unsigned i = 0; i < PD_LIVE_DEVICES; i++) {
 		char device[16];

@@ -78,14 +78,16 @@ void get_judge(int result)
 		AGREE(result == PINDOWN_ERR_DRIVER, "get: %s; the driver had refused",
 		      pindown_strerror(result));
 	else if (attempt.tried)
-		AGREE(result == PINDOWN_ERR_NO_SPACE && !any_idle(attempt.permit_device),
+		AGREE(result == PINDOWN_ERR_NO_SPACE && (!any_idle(attempt.permit_device) ||
+							 attempt.is_hopeless || may_give_up()),
 		      "get: %s; the model: %s", pindown_strerror(result),
 		      any_idle(attempt.permit_device) ? "something could be evicted" : "no space");
 	else
 		AGREE(result == PINDOWN_ERR_NO_SPACE &&
-			      (too_large || (!fits(attempt.bytes) && !any_idle(-1))),
-		      "get: %s; the model: no space by budget: %d, room: %d, idle: %d",
-		      pindown_strerror(result), too_large, fits(attempt.bytes), any_idle(-1));
+			      (too_large || !fits_without_idle(attempt.bytes)),
+		      "get: %s; the model: no space by budget: %d, room: %d, without the idle: %d",
+		      pindown_strerror(result), too_large, fits(attempt.bytes),
+		      fits_without_idle(attempt.bytes));
 	counts.pin_failures += attempt.tried && !attempt.pinned;
 }
 

@@ -155,17 +155,45 @@ unsigned expect_end_of_changed(uint64_t begin, uint64_t end)
 	return n;
 }
 
-/* Also those that are kept have their place. */
-bool fits(uint64_t bytes)
+static bool fit(uint64_t bytes, bool idle_too)
 {
 	uint64_t count = 0, sum = 0;
 
 	for (unsigned i = 0; i < region_count; i++)
-		if (!regions[i]->unpinned && !regions[i]->abandoned) {
+		if (!regions[i]->unpinned && !regions[i]->abandoned &&
+		    (idle_too || !regions[i]->live || is_used(regions[i]))) {
 			count++;
 			sum += regions[i]->pin_end - regions[i]->pin_base;
 		}
 	return count + 1 <= max_regions && (!max_bytes || sum + bytes <= max_bytes);
+}
+
+/* Also those that are kept have their place. */
+bool fits(uint64_t bytes)
+{
+	return fit(bytes, true);
+}
+
+bool fits_without_idle(uint64_t bytes)
+{
+	return fit(bytes, false);
+}
+
+uint64_t idle_bytes(int device)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && !is_used(regions[i]) && regions[i]->device == device)
+			bytes += regions[i]->pin_end - regions[i]->pin_base;
+	return bytes;
+}
+
+/* Twice as much as is wanted of a device, and sixteen regions in any case. */
+bool may_give_up(void)
+{
+	return attempt.evicted >= 16 &&
+	       (attempt.permit_device < 0 || attempt.gone >= 2 * attempt.bytes);
 }
 
 bool any_idle(int device)
@@ -191,10 +219,15 @@ static void judge_eviction(const struct region *r)
 	} else if (attempt.tried) {
 		AGREE(attempt.permits > 0, "evicted without need");
 		attempt.permits--;
+		AGREE(!attempt.is_hopeless, "evicted in vain: it would not be enough if all went");
+		AGREE(!may_give_up(), "more is evicted in vain than there is any use in");
+		attempt.evicted++;
+		attempt.gone += r->pin_end - r->pin_base;
 		AGREE(attempt.permit_device < 0 || r->device == attempt.permit_device,
 		      "another device's region is evicted");
 	} else {
 		AGREE(!fits(attempt.bytes), "evicted although there was room");
+		AGREE(fits_without_idle(attempt.bytes), "evicted though it would not be enough");
 	}
 	AGREE(!is_used(r), "a region in use is evicted");
 }

@@ -48,6 +48,24 @@ static int refuse(int result, int error, int device, int *driver_error)
 	return result;
 }
 
+/* Idle regions and what is free together. It was refused, so some of it at least does not fit. */
+static bool is_hopeless(const struct pd_pin *pin)
+{
+	uint64_t idle = idle_bytes(pin->device);
+	uint64_t space = pin_space[pin->device], taken = pinned_bytes_of[pin->device];
+	uint64_t free = space > taken ? (space - taken) & -(uint64_t)PINDOWN_PAGE_SIZE : 0;
+
+	if (free >= pin->length)
+		free = pin->length - PINDOWN_PAGE_SIZE;
+	return idle < pin->length && (!idle || idle + free < pin->length);
+}
+
+static int refuse_space(const struct pd_pin *pin, int *driver_error)
+{
+	attempt.is_hopeless = !attempt.evicted && is_hopeless(pin);
+	return refuse(PINDOWN_ERR_NO_SPACE, 2, pin->device, driver_error);
+}
+
 static void enter(struct pd_pin *pin)
 {
 	unsigned n = 1;
@@ -69,22 +87,53 @@ static void swap(uint64_t addr)
 		m->id = memory_new_id();
 }
 
+static bool has_space(const struct pd_pin *pin)
+{
+	return pinned_bytes_of[pin->device] + pin->length <= pin_space[pin->device];
+}
+
+/*
+ * How much would be pinned now is found out by trying, where what is idle is not enough by itself. A refusal by the
+ * script is none of what is tried so.
+ */
+static uint32_t trial;
+
+static int try(struct pd_pin *pin, int *driver_error)
+{
+	AGREE(attempt.refused == PINDOWN_ERR_NO_SPACE && attempt.permit_device == pin->device,
+	      "a pin of a part, and the device has not refused the whole");
+	AGREE(idle_bytes(pin->device) && idle_bytes(pin->device) < attempt.bytes,
+	      "a pin of a part, and it is known without that what can be done");
+	if (!has_space(pin)) {
+		*driver_error = 2;
+		return PINDOWN_ERR_NO_SPACE;
+	}
+	enter(pin);
+	trial = pin->handle;
+	return PINDOWN_OK;
+}
+
 static int do_pin(struct pd_pin *pin, void *context, int *driver_error)
 {
-	enum pin_fate fate = fate_of_next();
+	enum pin_fate fate;
 
 	(void)context;
 	*driver_error = 0;
 	AGREE(attempt.on, "a pin that nobody has asked for");
+	if (attempt.tried && pin->length < attempt.bytes)
+		return try(pin, driver_error);
+	fate = fate_of_next();
 	AGREE(attempt.bytes == pin->length, "0x%jx bytes are pinned; the model: 0x%jx",
 	      (uintmax_t)pin->length, (uintmax_t)attempt.bytes);
 	AGREE(attempt.tried || fits(attempt.bytes), "a pin above the budget");
+	if (!attempt.tried)
+		attempt.evicted = attempt.gone = 0;
 	attempt.tried = true;
 	attempt.permits = 0;
 	attempt.refused = 0;
-	if (fate == PIN_NO_SPACE ||
-	    pinned_bytes_of[pin->device] + pin->length > pin_space[pin->device])
-		return refuse(PINDOWN_ERR_NO_SPACE, 2, pin->device, driver_error);
+	attempt.is_hopeless = false;
+	if (fate == PIN_NO_SPACE || !has_space(pin))
+		return refuse_space(pin, driver_error);
 	if (fate == PIN_NO_RESOURCES)
 		return refuse(PINDOWN_ERR_NO_SPACE, 304, -1, driver_error);
 	if (fate == PIN_REFUSED)
@@ -118,7 +167,10 @@ static void close_pin(struct pd_pin *pin)
 static void do_unpin(struct pd_pin *pin)
 {
 	close_pin(pin);
-	saw_unpin(pin->handle);
+	if (pin->handle == trial)
+		trial = 0;
+	else
+		saw_unpin(pin->handle);
 }
 
 static const struct pd_backend listed = {
@@ -143,6 +195,11 @@ const struct pd_backend *pd_backend_for(int device)
 const char *pd_backend_name(void)
 {
 	return listed.name;
+}
+
+bool pd_backend_pins_take_descriptors(void)
+{
+	return false;
 }
 
 void pd_backend_kmod_fork_child(void)

@@ -30,7 +30,7 @@ $(B)/unit/test_refused: $(B)/obj/tests/unit/refuse.c.o
 $(UNIT_OBJECTS:%=$(B)/unit/%): $(B)/obj/tests/unit/objects_test.c.o
 
 # On the simulated driver, with the dma-buf backend on its real descriptors.
-UNIT_SIM := $(B)/unit/test_cache_sim $(B)/unit/test_races_sim
+UNIT_SIM := $(B)/unit/test_cache_sim $(B)/unit/test_limits_sim $(B)/unit/test_races_sim
 CHECK_UNIT += $(UNIT_SIM)
 $(UNIT_SIM:$(B)/unit/%=$(B)/obj/tests/unit/%.c.o): INCLUDE += -Ihook -Itests/sim
 

@@ -3,6 +3,8 @@
  * Who has to go, for a budget or for pin space: newcomers that nobody used first; see evict.c.
  * Scenarios marked [UCX], [libfabric] are known from those suites.
  */
+#include <errno.h>
+
 #include "cache_test.h"
 #include "descriptors.h"
 
@@ -238,6 +240,121 @@ START_TEST(what_is_larger_than_the_budget_is_refused)
 }
 END_TEST
 
+/* 4 MiB are held of 8, and 2 idle: 5 can't be had. */
+START_TEST(what_idle_regions_are_not_enough_for_leaves_them_alone)
+{
+	setenv("PINDOWN_MAX_BYTES", "8M", 1);
+	alloc_some(2, MIB(4));
+	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
+	fake_alloc(AT(2), MIB(5), FAKE_LINEAR);
+	fake_alloc(AT(3), MIB(4), FAKE_LINEAR);
+	pindown_region *held = must_get(AT(0), 1);
+	get_and_put(AT(1), 1);
+	must_refuse(AT(2), 1, PINDOWN_ERR_NO_SPACE);
+	assert_cached("1100");
+	ck_assert_uint_eq(stats().evictions, 0);
+	get_and_put(AT(3), 1);
+	assert_cached("1001");
+	pindown_put(held);
+}
+END_TEST
+
+/* ---- room that another thread's pin has reserved, and then does not need ---- */
+
+static struct worker other;
+static bool other_runs;
+static int result_of_other;
+
+static void get_the_second(void *arg)
+{
+	pindown_region *region = NULL;
+
+	(void)arg;
+	result_of_other = pindown_get(AT(1), 1, 0, &region);
+	if (result_of_other == PINDOWN_OK)
+		pindown_put(region);
+}
+
+static void start_the_other(void *arg)
+{
+	(void)arg;
+	worker_start(&other, get_the_second, NULL);
+	worker_settled(&other);
+	other_runs = true;
+}
+
+static void join_the_other(void)
+{
+	if (other_runs)
+		worker_join(&other);
+	other_runs = false;
+}
+
+static void a_pin_fails_while_another_wants_room(void (*in_the_middle)(void *))
+{
+	alloc_some(2, MIB(4));
+	fake_at_edge(FAKE_EXPORT, FAKE_ENTERING(0), in_the_middle, NULL);
+	fake_fail(FAKE_EXPORT, 0, 1, FAKE_UNKNOWN);
+	must_refuse(AT(0), 1, PINDOWN_ERR_DRIVER);
+	ck_assert(fake_edge_met());
+	join_the_other();
+}
+
+START_TEST(a_reservation_that_may_yet_be_given_back_is_waited_for)
+{
+	setenv(_i ? "PINDOWN_MAX_BYTES" : "PINDOWN_MAX_REGIONS", _i ? "6M" : "1", 1);
+	a_pin_fails_while_another_wants_room(start_the_other);
+	ck_assert_int_eq(result_of_other, PINDOWN_OK);
+	assert_cached("01");
+}
+END_TEST
+
+/*
+ * A free of its memory waits for who waits for room; so that one must not wait on. If it did, this test would take longer
+ * than it may.
+ */
+static void free_what_the_other_wants(void *arg)
+{
+	start_the_other(arg);
+	ck_assert_int_eq(watched_free(AT(1)), FAKE_SUCCESS);
+	join_the_other();
+}
+
+START_TEST(who_waits_for_room_gives_way_to_a_free)
+{
+	pd_race_wait_ns = 10 * PATIENCE_NS;
+	setenv("PINDOWN_MAX_REGIONS", "1", 1);
+	a_pin_fails_while_another_wants_room(free_what_the_other_wants);
+	ck_assert_int_eq(result_of_other, PINDOWN_ERR_NOT_DEVICE);
+}
+END_TEST
+
+/* Nobody waits for who waits himself, nor for himself: a subscriber gets while its own thread's pin is under way. */
+static void get_in_callback(const struct pindown_invalidation *what, void *arg)
+{
+	(void)what;
+	(void)arg;
+	must_refuse(AT(2), 1, PINDOWN_ERR_NO_SPACE);
+}
+
+START_TEST(a_thread_does_not_wait_for_its_own_reservation)
+{
+	int id;
+
+	pd_race_wait_ns = 10 * PATIENCE_NS;
+	setenv("PINDOWN_MAX_BYTES", "4M", 1);
+	alloc_some(3, MIB(2));
+	fake_pin_space(MIB(2));
+	get_and_put(AT(0), 1);
+	pindown_region *held = NULL;
+	id = pindown_subscribe(get_in_callback, NULL);
+	held = must_get(AT(1), 1);
+	pindown_unsubscribe(id);
+	assert_cached("010");
+	pindown_put(held);
+}
+END_TEST
+
 /* Whatever the budget does: hits don't evict, and one region is enough to work with. */
 START_TEST(a_budget_of_one_region_works)
 {
@@ -303,7 +420,8 @@ START_TEST(a_pin_without_space_and_nothing_to_evict_fails)
 }
 END_TEST
 
-START_TEST(a_pin_that_never_fits_fails_after_eviction)
+/* What is free can't be asked for, but tried: 2 MiB that are idle and 4 that are free are less than 12. */
+START_TEST(a_pin_that_never_fits_evicts_nothing)
 {
 	alloc_some(2, MIB(2));
 	fake_alloc(AT(2), MIB(12), FAKE_LINEAR);
@@ -311,7 +429,64 @@ START_TEST(a_pin_that_never_fits_fails_after_eviction)
 	get_and_put(AT(0), 1);
 	get_and_put(AT(1), 1);
 	must_refuse(AT(2), 1, PINDOWN_ERR_NO_SPACE);
-	get_and_put(AT(0), 1);
+	ck_assert_int_eq(pindown_driver_error(), FAKE_OUT_OF_MEMORY);
+	assert_cached("110");
+	ck_assert_uint_eq(stats().evictions, 0);
+	ck_assert_uint_eq(stats().pins, 2);
+	ck_assert_uint_eq(fake_open_exports(), 2);
+}
+END_TEST
+
+/* To the last page. */
+START_TEST(a_pin_that_just_fits_evicts)
+{
+	alloc_some(2, MIB(2));
+	fake_alloc(AT(2), MIB(6) + PAGE, FAKE_LINEAR);
+	fake_alloc(AT(3), MIB(6), FAKE_LINEAR);
+	fake_pin_space(MIB(8));
+	pindown_region *held = must_get(AT(0), 1);
+	get_and_put(AT(1), 1);
+	must_refuse(AT(2), 1, PINDOWN_ERR_NO_SPACE);
+	assert_cached("1100");
+	get_and_put(AT(3), 1);
+	assert_cached("1001");
+	ck_assert_uint_eq(stats().evictions, 1);
+	pindown_put(held);
+}
+END_TEST
+
+/* Whatever its reason is, it is not what is pinned here. */
+START_TEST(a_refusal_that_eviction_does_not_cure_evicts_no_more_than_that)
+{
+	alloc_some(60, MIB(1));
+	fake_alloc(AT(60), MIB(1), FAKE_LINEAR);
+	fake_alloc(AT(61), MIB(10), FAKE_LINEAR);
+	use_all(0, 60);
+	fake_fail(FAKE_EXPORT, 0, 1000, FAKE_OUT_OF_MEMORY);
+	must_refuse(AT(60), 1, PINDOWN_ERR_NO_SPACE);
+	ck_assert_uint_eq(stats().evictions, 16);
+	must_refuse(AT(61), 1, PINDOWN_ERR_NO_SPACE);
+	ck_assert_uint_eq(stats().evictions, 16 + 20);
+	ck_assert_uint_eq(stats().regions, 60 - 36);
+	fake_fail(FAKE_EXPORT, 0, 0, 0);
+}
+END_TEST
+
+/* A driver's error that says nothing of space. */
+START_TEST(another_error_evicts_nothing)
+{
+	static const int errors[] = {FAKE_OPERATING_SYSTEM, FAKE_UNKNOWN, FAKE_NOT_SUPPORTED};
+
+	alloc_some(4, MIB(1));
+	use_all(0, 3);
+	errno = EMFILE; /* of some other call */
+	fake_fail(FAKE_EXPORT, 0, 1, errors[_i]);
+	must_refuse(AT(3), 1, PINDOWN_ERR_DRIVER);
+	ck_assert_int_eq(errno, EMFILE);
+	ck_assert_int_eq(pindown_driver_error(), errors[_i]);
+	ck_assert_uint_eq(stats().evictions, 0);
+	assert_cached("1110");
+	get_and_put(AT(3), 1);
 }
 END_TEST
 
@@ -406,12 +581,19 @@ int main(void)
 	tcase_add_test(tc, regions_in_use_are_never_evicted);
 	tcase_add_test(tc, bytes_in_use_are_never_evicted);
 	tcase_add_test(tc, what_is_larger_than_the_budget_is_refused);
+	tcase_add_test(tc, what_idle_regions_are_not_enough_for_leaves_them_alone);
 	tcase_add_test(tc, a_budget_of_one_region_works);
+	tcase_add_loop_test(tc, a_reservation_that_may_yet_be_given_back_is_waited_for, 0, 2);
+	tcase_add_test(tc, who_waits_for_room_gives_way_to_a_free);
+	tcase_add_test(tc, a_thread_does_not_wait_for_its_own_reservation);
 	tc = cache_case(suite, "pin space");
 	tcase_add_test(tc, a_pin_without_space_evicts_and_retries);
 	tcase_add_test(tc, a_pin_without_space_passes_over_regions_in_use);
 	tcase_add_test(tc, a_pin_without_space_and_nothing_to_evict_fails);
-	tcase_add_test(tc, a_pin_that_never_fits_fails_after_eviction);
+	tcase_add_test(tc, a_pin_that_never_fits_evicts_nothing);
+	tcase_add_test(tc, a_pin_that_just_fits_evicts);
+	tcase_add_test(tc, a_refusal_that_eviction_does_not_cure_evicts_no_more_than_that);
+	tcase_add_loop_test(tc, another_error_evicts_nothing, 0, 3);
 	tcase_add_test(tc, kept_regions_take_space_until_the_last_put);
 	tcase_add_test(tc, running_out_of_descriptors_evicts);
 	tc = cache_case(suite, "flush and turnover");

@@ -89,6 +89,15 @@ bool pd_region_take_kept(uint32_t number);
 /* Unpin a region that was taken so. Lock not held. */
 void pd_unpin_kept(uint32_t number);
 
+/*
+ * Kept regions whose memory was freed in stream order and on which objects are held that are to be
+ * revoked: they wait until the driver hands the memory out again. Lock held, but for the question
+ * whether there are any.
+ */
+bool pd_awaits_reuse(void);
+uint32_t pd_first_awaiting(void);
+void pd_stop_awaiting(uint32_t number);
+
 /* Lock held. Is another thread unpinning something that the scope covers? */
 bool pd_dying_under(const struct pd_scope *scope);
 bool pd_dying_any(void);

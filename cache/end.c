@@ -13,6 +13,8 @@
 #include "point.h"
 
 static struct pd_queue dying; /* regions being unpinned just now; under the lock */
+static struct pd_queue awaiting; /* what pd_first_awaiting() begins; under the lock */
+static uint32_t awaiting_count;	 /* changed under the lock */
 
 /*
  * Store, barrier, load: pairs with hits, which announce the region and then load its state (get.c,
@@ -72,6 +74,41 @@ static bool is_kept_for_nobody(uint32_t number)
 	return pd_briefs[number].state == PD_KEPT && !is_used(number);
 }
 
+/* Relaxed: who is given memory again has it from the driver, and so, in the end, from who freed it. */
+bool pd_awaits_reuse(void)
+{
+	return __atomic_load_n(&awaiting_count, __ATOMIC_RELAXED) != 0;
+}
+
+uint32_t pd_first_awaiting(void)
+{
+	return awaiting.oldest;
+}
+
+/* Lock held. Occupied, so that allocations come and look. */
+static void count_awaiting(uint32_t change)
+{
+	__atomic_store_n(&awaiting_count, awaiting_count + change, __ATOMIC_RELAXED);
+	pd_occupied_add(change);
+}
+
+/* Lock held. */
+static void await_reuse(uint32_t number)
+{
+	pd_queue_append(&awaiting, number);
+	pd_region_set_flags(&pd_regions[number], pd_details[number].flags | PD_REGION_AWAITS);
+	count_awaiting(1);
+}
+
+void pd_stop_awaiting(uint32_t number)
+{
+	if (!(pd_details[number].flags & PD_REGION_AWAITS))
+		return;
+	pd_queue_remove(&awaiting, number);
+	pd_region_set_flags(&pd_regions[number], pd_details[number].flags & ~PD_REGION_AWAITS);
+	count_awaiting(-1u);
+}
+
 /*
  * From here on it is this thread's, as after pd_victims_add(). At once, and not only when it is about to be
  * unpinned: who holds it no more may free its memory, and that has to wait.
@@ -81,6 +118,7 @@ bool pd_region_take_kept(uint32_t number)
 	if (!is_kept_for_nobody(number))
 		return false;
 	pd_unsettled_add(1); /* first: frees look at it without the lock */
+	pd_stop_awaiting(number);
 	pd_details[number].killer = pd_my_tid();
 	pd_queue_append(&dying, number);
 	set_state(number, PD_DYING);
@@ -248,6 +286,8 @@ static void let_go(uint32_t number)
 		set_state(number, PD_DYING); /* this thread's still */
 	} else {
 		pd_queue_remove(&dying, number);
+		if (pd_objects_await_reuse(number))
+			await_reuse(number);
 		pd_unsettled_add(-1u);
 		pd_wake_waiters();
 	}
@@ -463,5 +503,6 @@ PD_EXPORT int pindown_invalidate_context(void *context)
 
 void pd_end_fork_child(void)
 {
-	dying = (struct pd_queue){0};
+	dying = awaiting = (struct pd_queue){0};
+	awaiting_count = 0;
 }

@@ -8,6 +8,7 @@
 #include "events.h"
 #include "exports.h"
 #include "index.h"
+#include "object.h"
 #include "point.h"
 
 /*
@@ -48,25 +49,25 @@ end_slow(const struct pd_scope *scope, enum pindown_reason reason)
 }
 
 static pd_guard __attribute__((noinline))
-end_range_slow(uint64_t begin, uint64_t end, pd_guard guard)
+end_range_slow(uint64_t begin, uint64_t end, enum pindown_reason reason, pd_guard guard)
 {
-	end_slow(&(struct pd_scope){.kind = PD_GUARD_RANGE, .begin = begin, .end = end},
-		 PINDOWN_REASON_FREED);
+	end_slow(&(struct pd_scope){.kind = PD_GUARD_RANGE, .begin = begin, .end = end}, reason);
 	return guard;
 }
 
 /* The index has this in the page, which need not hold addr. */
-static pd_guard __attribute__((noinline))
-end_if_found(uint64_t addr, uint32_t found, uint64_t seq, pd_guard guard)
+static pd_guard __attribute__((noinline)) end_if_found(uint64_t addr, uint32_t found, uint64_t seq,
+						       enum pindown_reason reason, pd_guard guard)
 {
 	uint32_t number = pd_index_choose(found, addr);
 
 	if ((number && pd_region_holds(&pd_regions[number], addr, 1)) || !pd_index_unchanged(seq))
-		return end_range_slow(addr, addr, guard);
+		return end_range_slow(addr, addr, reason, guard);
 	return guard;
 }
 
-static pd_guard __attribute__((noinline)) end_otherwise(uint64_t addr, uint64_t length)
+static pd_guard __attribute__((noinline))
+end_otherwise(uint64_t addr, uint64_t length, enum pindown_reason reason)
 {
 	uint64_t end = addr + length < addr ? ~0ull : addr + length;
 	const struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = end};
@@ -75,31 +76,44 @@ static pd_guard __attribute__((noinline)) end_otherwise(uint64_t addr, uint64_t 
 	PD_POINT(FREE_GUARDED, addr);
 	if (nothing_in(addr, length ? end : addr + 1))
 		return guard;
-	return end_range_slow(addr, end, guard);
+	return end_range_slow(addr, end, reason, guard);
 }
 
-/* The most frequent of all comes first. All calls are made at an end: the compiler has no registers to save for them. */
-pd_guard pd_end_range(uint64_t addr, uint64_t length)
+/* All calls are made at an end: the compiler has no registers to save for them. */
+static inline pd_guard end_holder_of(uint64_t addr, enum pindown_reason reason)
 {
 	struct pd_thread *self = pd_self_tls;
 	uint64_t seq;
 	uint32_t found;
 	pd_guard guard;
 
-	if (length || !pd_guard_has_slot(self))
-		return end_otherwise(addr, length);
+	if (!pd_guard_has_slot(self))
+		return end_otherwise(addr, 0, reason);
 	guard = pd_guard_fill(self, PD_GUARD_RANGE, addr, addr, 0);
 	PD_POINT(FREE_GUARDED, addr);
 	seq = pd_index_read_begin();
 	if (__builtin_expect(is_unsettled(), 0))
-		return end_range_slow(addr, addr, guard);
+		return end_range_slow(addr, addr, reason, guard);
 	PD_POINT(FREE_LOOKING, addr);
 	found = pd_index_peek(addr);
 	if (found)
-		return end_if_found(addr, found, seq, guard);
+		return end_if_found(addr, found, seq, reason, guard);
 	if (__builtin_expect(!pd_index_unchanged(seq), 0))
-		return end_range_slow(addr, addr, guard);
+		return end_range_slow(addr, addr, reason, guard);
 	return guard;
+}
+
+/* The most frequent of all comes first. */
+pd_guard pd_end_range(uint64_t addr, uint64_t length)
+{
+	if (length)
+		return end_otherwise(addr, length, PINDOWN_REASON_FREED);
+	return end_holder_of(addr, PINDOWN_REASON_FREED);
+}
+
+pd_guard pd_end_in_order(uint64_t addr)
+{
+	return end_holder_of(addr, PINDOWN_REASON_ORDERED);
 }
 
 static pd_guard end_wide(const struct pd_scope *scope, enum pindown_reason reason)
@@ -267,6 +281,8 @@ static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end
 	pd_unlock();
 	PD_POINT(ALLOC_FORGOTTEN, addr);
 	drop_changed(addr, end);
+	if (pd_awaits_reuse())
+		pd_objects_end_reused(addr, end);
 	if (was_volatile) {
 		PD_POINT(ALLOC_COMPARED, addr);
 		pd_lock();

@@ -27,6 +27,12 @@ typedef unsigned pd_guard;
  */
 pd_guard pd_end_range(uint64_t addr, uint64_t length);
 
+/*
+ * The allocation that holds addr ends in stream order (cuMemFreeAsync, a graph's launch): nobody finds
+ * it from here on, but who holds it may be using it up to the free's turn, of which nobody is told.
+ */
+pd_guard pd_end_in_order(uint64_t addr);
+
 /* A context ends, and with it the regions whose memory it owns (not pool and VMM memory). */
 pd_guard pd_end_context(void *context);
 

@@ -224,6 +224,12 @@ static inline bool pd_objects_hold(uint32_t region, enum pindown_reason reason)
  */
 void pd_objects_end(uint32_t region);
 
+/* Lock held. Of a region that is kept: is what holds it revoked when its memory is handed out again? */
+bool pd_objects_await_reuse(uint32_t region);
+
+/* Lock not held. The driver has handed [begin, end) out again. */
+void pd_objects_end_reused(uint64_t begin, uint64_t end);
+
 /* Lock not held. The last hold of an object that is not LIVE any more may have been dropped. */
 void pd_object_let_go(uint32_t number);
 

@@ -309,10 +309,42 @@ static void tell_held(const struct pindown_region *region, const struct held *he
 	    pd_details_of(region)->reason == PINDOWN_REASON_FLUSHED)
 		return;
 	pd_log(PD_LOG_WARN,
-	       "%llu bytes of GPU memory at 0x%llx were freed while the program holds %u "
+	       "%llu bytes of GPU memory at 0x%llx were freed%s while the program holds %u "
 	       "registration%s of them: they stay pinned until it lets go",
 	       (unsigned long long)(region->end - region->base), (unsigned long long)region->base,
+	       pd_details_of(region)->reason == PINDOWN_REASON_ORDERED ? " in stream order" : "",
 	       held->all, held->all == 1 ? "" : "s");
+}
+
+bool pd_objects_await_reuse(uint32_t region)
+{
+	return pd_config()->held == PD_HELD_REVOKE &&
+	       pd_details[region].reason == PINDOWN_REASON_ORDERED && pd_first_object(region);
+}
+
+/* Lock held. */
+static void take_kept_on(uint32_t region, uint32_t *chain)
+{
+	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next)
+		if (pd_objects[n].state == PD_OBJECT_KEPT)
+			take(n, chain);
+}
+
+void pd_objects_end_reused(uint64_t begin, uint64_t end)
+{
+	uint32_t chain = 0;
+
+	pd_lock();
+	for (uint32_t number = pd_first_awaiting(), next; number; number = next) {
+		next = pd_regions[number].newer;
+		if (!pd_region_overlaps(&pd_regions[number], begin, end))
+			continue;
+		pd_stop_awaiting(number);
+		take_kept_on(number, &chain);
+	}
+	pd_unlock();
+	if (chain)
+		finish(chain);
 }
 
 void pd_objects_end(uint32_t region)

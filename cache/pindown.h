@@ -154,6 +154,7 @@ enum pindown_reason {
 	PINDOWN_REASON_FLUSHED = 4, /* pindown_flush(), pindown_invalidate() */
 	PINDOWN_REASON_STALE = 5,   /* its buffer id no longer matches */
 	PINDOWN_REASON_OWNER = 6,   /* of objects: pindown_end_owner(), pindown_consumer_remove() */
+	PINDOWN_REASON_ORDERED = 7, /* the program frees the memory in stream order */
 };
 
 struct pindown_invalidation {
@@ -186,7 +187,8 @@ int pindown_unsubscribe(int id);
  *                       PINDOWN_HELD in pindown(7). keep: the object and the pin stay until the last
  *                       pindown_detach(), and their bytes are counted; warn: the same, and a line on
  *                       stderr for each region; revoke: it is destroyed at once, with `in_use` set,
- *                       and the pin is given back before the free returns
+ *                       and the pin is given back before the free returns; or, of memory that is
+ *                       freed in stream order, when the driver hands it out again
  *   eviction, flush     objects of idle regions are destroyed; a held object keeps its region
  *   the owner ends      pindown_end_owner()
  *   the consumer goes   pindown_consumer_remove()

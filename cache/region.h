@@ -99,6 +99,7 @@ static inline struct pd_brief *pd_brief_of(const struct pindown_region *region)
 #define PD_REGION_SPANS	   8u  /* several mappings side by side */
 #define PD_REGION_MISSED   4u  /* its free was learned of too late */
 #define PD_REGION_OBJECTS  16u /* counted as kept because consumer objects on it are held */
+#define PD_REGION_AWAITS   32u /* see pd_first_awaiting() */
 
 /*
  * Of a region that is held. VOLATILE may come and go meanwhile (volatile.c): relaxed, as is

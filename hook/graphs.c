@@ -186,7 +186,7 @@ void pd_graph_launch(struct pd_caught *caught, CUgraphExec exec)
 	do {
 		count = pd_record_get(PD_KIND_EXEC, (uintptr_t)exec, done, freed, 16);
 		for (unsigned i = 0; i < count; i++)
-			pd_caught_range(caught, freed[i].a, 0);
+			pd_caught_in_order(caught, freed[i].a);
 		done += count;
 	} while (count == 16);
 }

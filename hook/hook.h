@@ -201,6 +201,13 @@ static inline void pd_caught_range(struct pd_caught *caught, uint64_t addr, uint
 		pd_caught_guard(caught, pd_end_range(addr, length));
 }
 
+/* On a stream: at its turn there. */
+static inline void pd_caught_in_order(struct pd_caught *caught, uint64_t addr)
+{
+	if (addr)
+		pd_caught_guard(caught, pd_end_in_order(addr));
+}
+
 static inline void pd_caught_context(struct pd_caught *caught, void *context)
 {
 	if (context)

@@ -100,11 +100,11 @@ static void __attribute__((noinline)) allocated(uint64_t addr, uint64_t length)
 		else                                  \
 			ALLOCATED(addr, length);      \
 	} while (0)
-#define FREE_ON(stream, flavour, addr)                   \
-	do {                                             \
-		caught.note = CAPTURED(stream, flavour); \
-		if (!caught.note)                        \
-			FREE(addr);                      \
+#define FREE_ON(stream, flavour, addr)                     \
+	do {                                               \
+		caught.note = CAPTURED(stream, flavour);   \
+		if (!caught.note)                          \
+			pd_caught_in_order(&caught, addr); \
 	} while (0)
 #define FREED_ON(addr)                              \
 	do {                                        \

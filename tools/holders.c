@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "memory.h"
+#include "pindown.h"
 #include "out.h"
 #include "symbols.h"
 
@@ -43,6 +44,10 @@ static void count_held(struct holders *holders, const struct record *record)
 	consumer->held += record->extra;
 	consumer->held_regions++;
 	consumer->held_bytes += record->pin_size;
+	if (record->reason == PINDOWN_REASON_ORDERED) {
+		holders->held_ordered += record->extra;
+		return;
+	}
 	holders->held += record->extra;
 	holders->held_bytes += record->pin_size;
 }
@@ -66,6 +71,10 @@ static void add_outlived(struct holders *holders, const struct event *event)
 {
 	const struct record *record = &event->record;
 
+	if (record->reason == PINDOWN_REASON_ORDERED) {
+		holders->outlived_ordered++;
+		return;
+	}
 	holders->outlived_all++;
 	holders->outlived_bytes += record->size;
 	if (holders->outlived_count == MOST_OUTLIVED)

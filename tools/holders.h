@@ -38,9 +38,11 @@ struct holders {
 	struct outlived *outlived;
 	unsigned outlived_count, outlived_room;
 	uint64_t outlived_all, outlived_bytes; /* also those that are not listed */
+	uint64_t outlived_ordered;	       /* not among them: freed in stream order */
 	struct consumer *consumers;
 	unsigned consumer_count, consumer_room;
 	uint64_t held, held_bytes;
+	uint64_t held_ordered; /* not among them: when their memory was freed in stream order */
 };
 
 void holders_count(struct holders *holders, const struct event *event);

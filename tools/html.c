@@ -142,6 +142,9 @@ static void put_answers(FILE *page, const struct tally *tally)
 	snprintf(more, sizeof(more), "memory freed while in use, %s kept at most",
 		 bytes_text(tally->kept_peak).text);
 	put_count(page, "Stale registrations", tally->freed_count, "bad", more);
+	if (tally->ordered_count)
+		put_count(page, "Freed in stream order", tally->ordered_count, "note",
+			  "while in use");
 	put_count(page, "Missed invalidations", tally->missed_count, "bad",
 		  "frees that were learned of too late");
 	snprintf(more, sizeof(more), "freed, and pinned to the end: %s",
@@ -408,6 +411,8 @@ static void put_page(FILE *page, const struct reader *reader, const struct tally
 	put_answers(page, tally);
 	put_findings(page, "Stale registrations: memory that was freed while in use", reader,
 		     &tally->freed, tally->freed_count, true);
+	put_findings(page, "Freed in stream order while in use", reader, &tally->ordered,
+		     tally->ordered_count, true);
 	put_findings(page, "Missed invalidations", reader, &tally->missed, tally->missed_count,
 		     true);
 	if (tally->all.pins)

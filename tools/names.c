@@ -213,6 +213,8 @@ const char *reason_name(unsigned reason)
 		return "stale";
 	case PINDOWN_REASON_OWNER:
 		return "owner";
+	case PINDOWN_REASON_ORDERED:
+		return "freed-in-order";
 	}
 	return NULL;
 }

@@ -18,7 +18,8 @@ struct region {
 	uint32_t file;				      /* index */
 	uint32_t pin_stack, freed_stack, unpin_stack; /* call stacks; 0: none */
 	int16_t device;
-	bool freed; /* its memory ended while somebody held it */
+	bool freed;   /* its memory ended while somebody held it */
+	bool ordered; /* ... in stream order: perhaps not before somebody let go of it */
 	bool used;  /* the slot of the table */
 };
 

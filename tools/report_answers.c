@@ -53,6 +53,21 @@ static uint64_t longest_kept(const struct findings *freed, uint64_t span)
 	return longest;
 }
 
+/* Whether somebody used them after the free's turn on its stream, nobody has seen. */
+static void print_in_order(const struct tally *tally)
+{
+	char more[200], reused[80] = "";
+
+	if (!tally->ordered_count)
+		return;
+	if (tally->reused.count)
+		snprintf(reused, sizeof(reused), "; %s handed out again meanwhile",
+			 count_text(tally->reused.count).text);
+	snprintf(more, sizeof(more), ": while in use, for up to %s%s",
+		 duration_text(longest_kept(&tally->ordered, tally->span)).text, reused);
+	print_count("Freed in stream order", tally->ordered_count, NOTE, more);
+}
+
 static void print_what_is_wrong(const struct tally *tally)
 {
 	char more[300];
@@ -61,6 +76,7 @@ static void print_what_is_wrong(const struct tally *tally)
 		 bytes_text(tally->kept_peak).text,
 		 duration_text(longest_kept(&tally->freed, tally->span)).text);
 	print_count("Stale registrations", tally->freed_count, WRONG, more);
+	print_in_order(tally);
 	snprintf(more, sizeof(more), ": the program held them when it freed their memory; %s",
 		 bytes_text(tally->holders.held_bytes).text);
 	print_count("Held registrations", tally->holders.held, WRONG, more);
@@ -68,6 +84,9 @@ static void print_what_is_wrong(const struct tally *tally)
 		 ": memory freed while a dma-buf of the program's own was open; %s",
 		 bytes_text(tally->holders.outlived_bytes).text);
 	print_count("Stale exports", tally->holders.outlived_all, WRONG, more);
+	if (tally->holders.outlived_ordered)
+		print_count("Exports in use", tally->holders.outlived_ordered, NOTE,
+			    ": memory freed in stream order while such a dma-buf was open");
 	print_count("Missed invalidations", tally->missed_count, WRONG,
 		    ": frees that were learned of too late");
 	snprintf(more, sizeof(more), ": freed, and pinned to the end, %s",
@@ -216,6 +235,8 @@ void report_regions(const struct reader *reader, const struct tally *tally,
 {
 	print_findings(reader, &tally->freed, tally->freed_count,
 		       "Stale registrations: memory that was freed while in use", true, wishes);
+	print_findings(reader, &tally->ordered, tally->ordered_count,
+		       "Freed in stream order while in use", true, wishes);
 	print_findings(reader, &tally->missed, tally->missed_count, "Missed invalidations", true,
 		       wishes);
 	print_findings(reader, &tally->left, tally->left_count, "Still pinned at the end", false,

@@ -48,6 +48,8 @@ static void print_figures(const struct tally *one, const struct tally *other)
 
 	print_head("Answers");
 	print_row("stale registrations", one->freed_count, other->freed_count, count_text, true);
+	print_row("freed in stream order, in use", one->ordered_count, other->ordered_count,
+		  count_text, false);
 	print_row("missed invalidations", one->missed_count, other->missed_count, count_text, true);
 	print_row("leaks", one->left_freed, other->left_freed, count_text, true);
 	print_row("freed memory kept, at most", one->kept_peak, other->kept_peak, bytes_text, true);

@@ -34,10 +34,56 @@ static struct call_tally *call_of(struct tally *tally, const struct event *event
 	return &tally->calls[found]; /* only now: finding may have moved the array */
 }
 
+/* ---- memory that is handed out again --------------------------------------------------------- */
+
+static void watch_for_reuse(struct reused *reused, const struct region *region)
+{
+	unsigned at = reused->kept_count;
+
+	if (at == MOST_WATCHED)
+		return;
+	reused->kept_count++;
+	reused->kept[at].addr = region->addr;
+	reused->kept[at].size = region->size;
+	reused->kept[at].buffer_id = region->buffer_id;
+	reused->kept[at].file = region->file;
+	reused->kept[at].number = region->number;
+}
+
+static void stop_watching(struct reused *reused, unsigned at)
+{
+	reused->kept[at] = reused->kept[--reused->kept_count];
+}
+
+static void let_go(struct reused *reused, const struct region *region)
+{
+	for (unsigned i = reused->kept_count; i-- > 0;)
+		if (reused->kept[i].file == region->file &&
+		    reused->kept[i].number == region->number &&
+		    reused->kept[i].buffer_id == region->buffer_id)
+			stop_watching(reused, i);
+}
+
+static void handed_out(struct reused *reused, const struct event *event)
+{
+	uint64_t addr = event->record.addr, size = event->record.size;
+
+	for (unsigned i = reused->kept_count; i-- > 0;)
+		if (reused->kept[i].file == event->file->index &&
+		    addr < reused->kept[i].addr + reused->kept[i].size &&
+		    reused->kept[i].addr < addr + size) {
+			reused->count++;
+			stop_watching(reused, i);
+		}
+}
+
 static void count_call(struct tally *tally, const struct event *event)
 {
 	struct call_tally *call = call_of(tally, event);
 
+	if (tally->reused.kept_count && event->record.result == 0 &&
+	    strncmp(call->name, "cuMemAlloc", strlen("cuMemAlloc")) == 0)
+		handed_out(&tally->reused, event);
 	tally->calls_total++;
 	call->count++;
 	call->ns += event->took;
@@ -113,9 +159,11 @@ static void end_region(struct tally *tally, struct region *region, uint64_t ts, 
 	end_pin(&tally->all, region);
 	end_pin(device_of(tally, region->device), region);
 	if (region->freed) {
-		add_finding(&tally->freed, region, ts);
+		add_finding(region->ordered ? &tally->ordered : &tally->freed, region, ts);
 		tally->kept -= region->pin_size;
 	}
+	if (region->ordered)
+		let_go(&tally->reused, region);
 	if (tally->history.columns)
 		history_unpin(&tally->history, region, ts);
 	regions_remove(&tally->regions, region);
@@ -156,6 +204,9 @@ static void free_region(struct tally *tally, struct region *region, const struct
 	region->freed = true;
 	region->freed_at = event->ts;
 	region->freed_stack = event->record.stack;
+	region->ordered = event->record.reason == PINDOWN_REASON_ORDERED;
+	if (region->ordered)
+		watch_for_reuse(&tally->reused, region);
 	tally->kept += region->pin_size;
 	if (tally->kept > tally->kept_peak)
 		tally->kept_peak = tally->kept;
@@ -185,7 +236,10 @@ static void count_invalidate(struct tally *tally, const struct event *event, str
 	}
 	/* Somebody's wish to have it unpinned is no end of the memory. */
 	if (record->flags & PD_TRACE_IN_USE && record->reason != PINDOWN_REASON_FLUSHED) {
-		tally->freed_count++;
+		if (record->reason == PINDOWN_REASON_ORDERED)
+			tally->ordered_count++;
+		else
+			tally->freed_count++;
 		if (region && !region->freed)
 			free_region(tally, region, event);
 	}
@@ -287,10 +341,13 @@ static void look_at_what_is_left(struct tally *tally)
 		tally->left_freed_bytes += region->freed ? region->pin_size : 0;
 		add_finding(&tally->left, region, UINT64_MAX);
 		if (region->freed)
-			add_finding(&tally->freed, region, UINT64_MAX);
+			add_finding(region->ordered ? &tally->ordered : &tally->freed, region,
+				    UINT64_MAX);
 	}
 	sort(tally->left.list, tally->left.count, sizeof(*tally->left.list), compare_left);
 	sort(tally->freed.list, tally->freed.count, sizeof(*tally->freed.list), compare_freed);
+	sort(tally->ordered.list, tally->ordered.count, sizeof(*tally->ordered.list),
+	     compare_freed);
 }
 
 static int compare_calls(const void *a, const void *b)
@@ -336,6 +393,7 @@ void tally_free(struct tally *tally, const struct reader *reader)
 	release(tally->calls);
 	release(tally->timeline);
 	release(tally->freed.list);
+	release(tally->ordered.list);
 	release(tally->missed.list);
 	release(tally->left.list);
 	regions_free(&tally->regions);

@@ -34,7 +34,20 @@ struct findings {
 	uint64_t bytes;
 };
 
-enum { DEVICES = 64, MOST_FINDINGS = 10000 };
+enum { DEVICES = 64, MOST_FINDINGS = 10000, MOST_WATCHED = 1000 };
+
+/*
+ * Regions that were freed in stream order while in use, and are kept: was their memory handed out again
+ * before somebody let go of them? Beyond MOST_WATCHED at a time nobody looks.
+ */
+struct reused {
+	struct {
+		uint64_t addr, size, buffer_id;
+		uint32_t file, number;
+	} kept[MOST_WATCHED];
+	unsigned kept_count;
+	uint64_t count;
+};
 
 struct tally {
 	uint64_t events, events_of[PD_EVENTS];
@@ -44,9 +57,11 @@ struct tally {
 	unsigned **call_index; /* by file, by call number: index in `calls`, or ~0u */
 	struct pin_tally all, device[DEVICES + 1]; /* the last: of no known device */
 	struct regions regions;
-	struct findings freed, missed,
-		left; /* freed: while in use; left: still pinned at the end */
-	uint64_t freed_count, missed_count, left_count; /* also those that are not listed */
+	/* freed: while in use; ordered: the same, in stream order; left: still pinned at the end */
+	struct findings freed, ordered, missed, left;
+	/* Also those that are not listed. */
+	uint64_t freed_count, ordered_count, missed_count, left_count;
+	struct reused reused;
 	uint64_t left_freed;				/* of those left: freed memory */
 	uint64_t left_freed_bytes;
 	uint64_t kept, kept_peak; /* bytes that are pinned though they were freed */

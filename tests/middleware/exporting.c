@@ -117,6 +117,20 @@ static void ended_with_its_context(CUdevice device)
 	close(fd);
 }
 
+/* Right, if the stream puts the free behind the last use. */
+static void freed_in_stream_order(void)
+{
+	CUdeviceptr addr = 0;
+	int fd;
+
+	must(cuMemAllocAsync(&addr, SIZE, NULL), "cuMemAllocAsync");
+	fd = export(addr, SIZE);
+	must(cuMemFreeAsync(addr, NULL), "cuMemFreeAsync");
+	close(fd);
+	must(cuStreamSynchronize(NULL), "cuStreamSynchronize");
+	printf("in order: %#llx\n", (unsigned long long)addr);
+}
+
 int main(void)
 {
 	CUdevice device;
@@ -130,5 +144,6 @@ int main(void)
 	closed_when_freed();
 	freed_by_a_child();
 	ended_with_its_context(device);
+	freed_in_stream_order();
 	return 0;
 }

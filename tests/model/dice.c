@@ -111,7 +111,7 @@ static struct op some_free(uint32_t place)
 
 		return (struct op){OP_UNMAP, {first, 1 + roll(MAPPINGS - first), one_in(10)}};
 	}
-	return (struct op){OP_FREE, {place, one_in(8)}};
+	return (struct op){OP_FREE, {place, one_in(8), one_in(3)}};
 }
 
 static struct op come_or_go(void)

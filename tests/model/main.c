@@ -177,6 +177,7 @@ static bool print_seen(void)
 		{"objects held when their owner ended", c->objects_hidden},
 		{"of them destroyed at the last detach", c->destroyed_at_last_detach},
 		{"objects revoked", c->objects_revoked},
+		{"of them when their memory was handed out again", c->objects_reused},
 		{"forks", this_log->forks},
 	};
 	bool all = true;

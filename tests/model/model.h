@@ -101,6 +101,7 @@ struct region {
 	uint8_t reason;	 /* the one that was told */
 	bool unpinned;
 	bool abandoned; /* a forked child's: its parent's */
+	bool awaits;	/* its objects are revoked when its memory is handed out again */
 };
 
 extern struct region *regions[MOST_REGIONS];
@@ -111,7 +112,7 @@ struct counts {
 		missed, tag_checks;
 	uint64_t objects_made, objects_revoked;
 	/* Not among the statistics. */
-	uint64_t unpins_at_last_put, objects_found, objects_kept, objects_hidden,
+	uint64_t unpins_at_last_put, objects_found, objects_kept, objects_hidden, objects_reused,
 		destroyed_at_last_detach, made_in_vain;
 };
 extern struct counts counts;
@@ -213,6 +214,7 @@ bool revokes(int reason);
 
 void expect_destroy(struct object *o, unsigned reasons);
 void expect_objects_end(struct region *r);
+void expect_end_of_reused(uint64_t begin, uint64_t end);
 int saw_destroy(const struct pindown_object_end *what, void *arg);
 void settle_objects(void);
 void abandon_objects(void);

@@ -113,6 +113,21 @@ void expect_objects_end(struct region *r)
 			expect_destroy(objects[i], 1u << r->reason);
 }
 
+/* What was kept at a free in stream order, and is to be revoked. */
+void expect_end_of_reused(uint64_t begin, uint64_t end)
+{
+	for (unsigned i = 0; i < object_count; i++) {
+		struct object *o = objects[i];
+
+		if (o->state != OBJECT_KEPT || !o->region->awaits || o->region->base >= end ||
+		    begin >= o->region->end)
+			continue;
+		o->revocable = true;
+		counts.objects_reused++;
+		expect_destroy(o, 1u << PINDOWN_REASON_ORDERED);
+	}
+}
+
 /* Returns how many stay, since somebody holds them; they are not found any more. */
 static int expect_theirs_to_end(unsigned consumer, const unsigned *owner)
 {

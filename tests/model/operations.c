@@ -43,6 +43,7 @@ static void op_put(const uint32_t n[])
 static void tell_of_allocation(uint64_t base, uint64_t end)
 {
 	expect_end_of_changed(base, end);
+	expect_end_of_reused(base, end);
 	pd_allocated(base, end - base);
 	volatile_cut(base, end);
 	for (unsigned i = 0; i < region_count; i++)
@@ -81,8 +82,8 @@ void op_free(const uint32_t n[])
 	pd_guard guard;
 
 	if (r)
-		expect_end(r, 1u << PINDOWN_REASON_FREED);
-	guard = pd_end_range(addr, 0);
+		expect_end(r, 1u << (n[2] ? PINDOWN_REASON_ORDERED : PINDOWN_REASON_FREED));
+	guard = n[2] ? pd_end_in_order(addr) : pd_end_range(addr, 0);
 	if (!n[1])
 		m->id = 0;
 	pd_ended(guard);
@@ -305,6 +306,7 @@ static void forget_parents(void)
 {
 	for (unsigned i = 0; i < region_count; i++) {
 		regions[i]->abandoned = true;
+		regions[i]->awaits = false;
 		regions[i]->live = false;
 		regions[i]->objects = regions[i]->held_objects = 0;
 	}
@@ -380,7 +382,7 @@ const struct op_kind op_kinds[OP_CODES] = {
 	[OP_ALLOCATE] = {"allocate",
 			 {"place", "offset", "size", "kind", "owner", "seen"},
 			 op_allocate},
-	[OP_FREE] = {"free", {"place", "refused"}, op_free},
+	[OP_FREE] = {"free", {"place", "refused", "in-order"}, op_free},
 	[OP_UNMAP] = {"unmap", {"mapping", "count", "refused"}, op_unmap},
 	[OP_ALLOCATED] = {"allocated-again", {"place"}, op_allocated},
 	[OP_FREE_UNSEEN] = {"free-unseen", {"place"}, op_free_unseen},

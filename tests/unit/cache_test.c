@@ -172,6 +172,15 @@ int watched_free(uint64_t base)
 	return result;
 }
 
+int watched_free_in_order(uint64_t base)
+{
+	pd_guard guard = pd_end_in_order(base);
+	int result = fake_free(base);
+
+	pd_ended(guard);
+	return result;
+}
+
 int watched_unmap(uint64_t base, uint64_t length)
 {
 	pd_guard guard = pd_end_range(base, length);

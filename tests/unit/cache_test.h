@@ -53,7 +53,8 @@ extern uint64_t expected_missed;
 
 /* ---- the part of hook/: a call that ends memory, with the guard around it ---- */
 
-int watched_free(uint64_t base); /* cuMemFree: the driver's result */
+int watched_free(uint64_t base);
+int watched_free_in_order(uint64_t base); /* cuMemFree: the driver's result */
 int watched_unmap(uint64_t base, uint64_t length);
 void watched_context_destroy(void *context);
 void watched_alloc(uint64_t base, uint64_t size, enum fake_kind kind);

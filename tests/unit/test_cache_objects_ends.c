@@ -188,6 +188,119 @@ START_TEST(revoke_is_for_memory_that_ends)
 }
 END_TEST
 
+/* ---- memory that is freed in stream order ---- */
+
+static int told_reason, told_in_use;
+
+static void note_reason(const struct pindown_invalidation *what, void *arg)
+{
+	(void)arg;
+	told_reason = what->reason;
+	told_in_use = what->in_use;
+}
+
+START_TEST(a_free_in_order_destroys_what_is_idle_and_leaves_the_rest)
+{
+	pindown_object *held, *next;
+
+	setenv("PINDOWN_HELD", "revoke", 1);
+	held = must_attach(consumer, AT(0), KEY(1, 1));
+	attach_and_detach(consumer, AT(0), KEY(1, 2));
+	pindown_subscribe(note_reason, NULL);
+	ck_assert_int_eq(watched_free_in_order(AT(0)), FAKE_SUCCESS);
+	ck_assert_int_eq(told_reason, PINDOWN_REASON_ORDERED);
+	ck_assert_int_eq(told_in_use, 1);
+	ck_assert_uint_eq(books.destroys, 1);
+	ck_assert_int_eq(books.made[1].reason, PINDOWN_REASON_ORDERED);
+	ck_assert_int_eq(pindown_object_is_live(held), 0);
+	ck_assert_ptr_eq(pindown_object_data(held), &books.made[0]);
+	ck_assert_uint_eq(stats().kept_regions, 1);
+
+	watched_alloc(AT(7), MIB(2), FAKE_LINEAR); /* other memory */
+	ck_assert_uint_eq(books.destroys, 1);
+	watched_alloc(AT(0) + MIB(1), MIB(2), FAKE_LINEAR); /* some of it */
+	ck_assert_uint_eq(books.destroys, 2);
+	ck_assert_int_eq(books.made[0].reason, PINDOWN_REASON_ORDERED);
+	ck_assert_int_eq(books.made[0].in_use, 1);
+	ck_assert_ptr_null(pindown_object_data(held));
+	ck_assert_uint_eq(stats().regions, 0);
+	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
+	next = must_attach(consumer, AT(0) + MIB(1), KEY(1, 1));
+	ck_assert_ptr_ne(next, held);
+	pindown_detach(held);
+	pindown_detach(next);
+}
+END_TEST
+
+START_TEST(what_is_dropped_before_waits_for_nothing)
+{
+	pindown_object *object;
+
+	setenv("PINDOWN_HELD", "revoke", 1);
+	object = must_attach(consumer, AT(0), KEY(1, 1));
+	watched_free_in_order(AT(0));
+	pindown_detach(object);
+	ck_assert_uint_eq(books.destroys, 1);
+	ck_assert_int_eq(books.made[0].in_use, 0);
+	ck_assert_uint_eq(stats().regions, 0);
+	watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	attach_and_detach(consumer, AT(0), KEY(1, 1));
+	ck_assert_uint_eq(books.destroys, 1);
+	ck_assert_int_eq(pindown_flush(), 1);
+}
+END_TEST
+
+/* Who holds the region itself is not revoked, then or later. */
+START_TEST(a_holder_of_the_region_stays)
+{
+	pindown_region *region;
+	pindown_object *object;
+
+	setenv("PINDOWN_HELD", "revoke", 1);
+	object = must_attach(consumer, AT(0), KEY(1, 1));
+	region = must_get(AT(0), 1);
+	watched_free_in_order(AT(0));
+	watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	ck_assert_uint_eq(books.destroys, 1);
+	ck_assert_uint_eq(stats().kept_regions, 1);
+	ck_assert_uint_eq(stats().object_kept_regions, 0);
+	pindown_put(region);
+	ck_assert_uint_eq(stats().kept_regions, 0);
+	pindown_detach(object);
+}
+END_TEST
+
+START_TEST(what_is_to_be_kept_is_kept_when_its_memory_is_handed_out_again)
+{
+	pindown_object *object = must_attach(consumer, AT(0), KEY(1, 1));
+
+	watched_free_in_order(AT(0));
+	watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	ck_assert_uint_eq(books.destroys, 0);
+	ck_assert_uint_eq(stats().object_kept_regions, 1);
+	pindown_detach(object);
+	ck_assert_uint_eq(books.destroys, 1);
+}
+END_TEST
+
+static void free_one_held_in_order(void)
+{
+	pindown_object *object = must_attach(consumer, AT(0), KEY(1, 1));
+
+	watched_free_in_order(AT(0));
+	pindown_detach(object);
+}
+
+START_TEST(warn_tells_the_two_apart)
+{
+	setenv("PINDOWN_HELD", "warn", 1);
+	const char *text = stderr_of(free_one_held_in_order);
+
+	ck_assert_uint_eq(lines_of(text), 1);
+	ck_assert_ptr_nonnull(strstr(text, "were freed in stream order while"));
+}
+END_TEST
+
 static pindown_object *mine;
 
 static void detach_mine(const struct pindown_invalidation *what, void *arg)
@@ -530,6 +643,11 @@ int main(void)
 	tcase_add_test(tc, revoke_gives_the_memory_back_at_once);
 	tcase_add_test(tc, revoke_leaves_the_holders_of_the_region);
 	tcase_add_test(tc, revoke_is_for_memory_that_ends);
+	tcase_add_test(tc, a_free_in_order_destroys_what_is_idle_and_leaves_the_rest);
+	tcase_add_test(tc, what_is_dropped_before_waits_for_nothing);
+	tcase_add_test(tc, a_holder_of_the_region_stays);
+	tcase_add_test(tc, what_is_to_be_kept_is_kept_when_its_memory_is_handed_out_again);
+	tcase_add_test(tc, warn_tells_the_two_apart);
 	tcase_add_test(tc, a_subscriber_may_detach);
 	tcase_add_test(tc, warn_says_a_line_for_each_region);
 	tcase_add_test(tc, keep_says_nothing);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Frees GPU memory that it has registered: one buffer is deregistered afterwards, one never. Linked with the
- * simulated driver and the recording libibverbs.
+ * Frees GPU memory that it has registered: one buffer is deregistered afterwards, one never. With the
+ * argument "ordered" it frees in stream order: one buffer is deregistered before its memory is handed
+ * out again, one after that. Linked with the simulated driver and the recording libibverbs.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "cuda_abi.h"
 #include "recorder.h"
@@ -21,7 +23,32 @@ static struct ibv_mr *register_and_free(struct ibv_pd *pd)
 	return mr;
 }
 
-int main(void)
+static struct ibv_mr *register_and_free_in_order(struct ibv_pd *pd)
+{
+	struct ibv_mr *mr;
+	CUdeviceptr p = 0;
+
+	cuMemAllocAsync(&p, BYTES, NULL);
+	mr = ibv_reg_mr(pd, (void *)p, 4096, IBV_ACCESS_LOCAL_WRITE);
+	cuMemFreeAsync(p, NULL);
+	return mr;
+}
+
+static int in_order(struct ibv_pd *pd)
+{
+	struct ibv_mr *first = register_and_free_in_order(pd), *second;
+
+	printf("regions: %u\n", recorder_open_mrs());
+	printf("dereg %d\n", ibv_dereg_mr(first));
+	first = register_and_free_in_order(pd);
+	second = register_and_free_in_order(pd); /* in the first one's place */
+	printf("regions: %u\n", recorder_open_mrs());
+	printf("dereg %d %d\n", ibv_dereg_mr(first), ibv_dereg_mr(second));
+	printf("regions: %u\n", recorder_open_mrs());
+	return 0;
+}
+
+int main(int argc, char **argv)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *device = ibv_open_device(list[0]);
@@ -32,6 +59,8 @@ int main(void)
 	ibv_free_device_list(list);
 	if (cuInit(0) || cuCtxCreate_v2(&cuda, 0, 0))
 		return 1;
+	if (argc > 1)
+		return strcmp(argv[1], "ordered") ? 2 : in_order(pd);
 	late = register_and_free(pd);
 	never = register_and_free(pd);
 	printf("registered: %d\n", late && never);

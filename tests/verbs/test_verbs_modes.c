@@ -107,6 +107,34 @@ START_TEST(a_registration_in_use_ends_with_its_memory)
 }
 END_TEST
 
+/* The free has its turn later: a transfer that the stream puts before it goes on. */
+START_TEST(what_is_freed_in_stream_order_ends_when_it_is_handed_out_again)
+{
+	CUdeviceptr p, q, again;
+	struct ibv_mr *mr, *idle;
+
+	begin();
+	OK(cuMemAllocAsync(&p, MIB(4), NULL));
+	OK(cuMemAllocAsync(&q, MIB(4), NULL));
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	idle = must_register(pd, p, 4096, IBV_ACCESS_LOCAL_WRITE);
+	must_deregister(idle);
+	OK(cuMemFreeAsync(p, NULL));
+	ck_assert_uint_eq(recorder_open_mrs(), 1); /* what nobody held is gone at once */
+	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + 4096, 10), RECORDER_OK);
+	OK(cuMemFreeAsync(q, NULL));
+	OK(cuMemAllocAsync(&again, MIB(4), NULL));
+	while (again != p) {
+		ck_assert_uint_eq(recorder_open_mrs(), 1); /* other memory is nothing to it */
+		OK(cuMemAllocAsync(&again, MIB(4), NULL));
+	}
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(stats().kept_regions, 0);
+	must_deregister(mr);
+	ck_assert_uint_eq(dereg_calls(), 2);
+}
+END_TEST
+
 START_TEST(a_revoked_one_can_be_changed_into_a_good_one)
 {
 	struct ibv_mr *mr;
@@ -198,6 +226,7 @@ static void add_tests(TCase *tc, unsigned mode)
 		break;
 	case 2:
 		tcase_add_test(tc, a_registration_in_use_ends_with_its_memory);
+		tcase_add_test(tc, what_is_freed_in_stream_order_ends_when_it_is_handed_out_again);
 		tcase_add_test(tc, a_revoked_one_can_be_changed_into_a_good_one);
 		break;
 	case 3:

@@ -174,7 +174,7 @@ static int32_t hits_until_next(uint64_t hits)
 static bool is_due(const struct pd_thread *self, uint64_t hits)
 {
 	if (pd_tracing(PD_EV_HIT))
-		return hits % pd_hits_for_a_look == 0;
+		return (hits + 1) % pd_hits_for_a_look == 0;
 	return self->is_looking;
 }
 

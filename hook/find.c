@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "config.h"
 #include "hook.h"
 #include "log.h"
 #include "verbs.h"
@@ -148,31 +149,68 @@ static bool suits(int row, uint64_t flags)
 }
 
 /* The driver has the name lead to a function that the table has under another: compare them all. */
-static void *substitute_by_address(void *found)
+static int row_by_address(const void *found)
 {
 	for (int call = 0; call < PD_CALLS; call++) {
 		void *none = NULL;
 
 		if (pd_driver_function(&none, pd_call_symbol[call]) == found)
-			return pd_hand_out((enum pd_call)call, found);
+			return call;
 	}
+	return -1;
+}
+
+/*
+ * Of a row: arrays have no address that could be registered, and their calls are watched for traces
+ * only.
+ */
+static bool is_about_addresses(int row)
+{
+	return !strstr(pd_call_symbol[row], "Array");
+}
+
+/* Of a watched call, and none of our rows. */
+static void *pass_on_newer(const struct pd_asked *asked, int row, int version, void *found)
+{
+	if (is_about_addresses(row))
+		pd_distrust(
+			"cuGetProcAddress answers \"%s\" for CUDA %d.%d with a function that is "
+			"newer than this pindown, and calls of it go unseen",
+			asked->name, version / 1000, version % 1000 / 10);
 	return found;
+}
+
+void pd_newer_symbol(const char *name)
+{
+	size_t length = strcspn(name, "_");
+	int row = first_of_base(name, length);
+	void *none = NULL;
+
+	if (row >= 0 && is_about_addresses(row) && pd_config()->enabled &&
+	    pd_driver_function(&none, name))
+		pd_distrust(
+			"%s was looked up, which is newer than this pindown, and calls of it go "
+			"unseen",
+			name);
 }
 
 /*
  * The driver answered; which of our rows is that? The one for whose version it answers the same,
  * the oldest if there are several (they are then one function). So a driver that is older than the
  * row asked for, and a function that is newer than all our rows, are both told apart.
+ *
+ * A name with a version in it ("cuMemFree_v2") is none of a row; should a driver know it all the
+ * same, it is known by its address.
  */
 void *pd_substitute(const struct pd_asked *asked, int version, void *found)
 {
-	size_t length = strlen(asked->name);
-	int row = first_of_base(asked->name, length);
+	size_t length = strcspn(asked->name, "_");
+	int first = first_of_base(asked->name, length), row = first;
 	int error = errno;
 
 	if (row < 0)
 		return found;
-	for (; is_base(row, asked->name, length); row++) {
+	for (; !asked->name[length] && is_base(row, asked->name, length); row++) {
 		if (!suits(row, asked->flags) || asked_as[row].version > version)
 			continue;
 		if (asked_as[row].version == version ||
@@ -181,6 +219,8 @@ void *pd_substitute(const struct pd_asked *asked, int version, void *found)
 			return pd_hand_out((enum pd_call)row, found);
 		}
 	}
+	row = row_by_address(found);
 	errno = error;
-	return substitute_by_address(found);
+	return row >= 0 ? pd_hand_out((enum pd_call)row, found)
+			: pass_on_newer(asked, first, version, found);
 }

@@ -85,6 +85,13 @@ struct pd_asked {
 };
 void *pd_substitute(const struct pd_asked *asked, int version, void *found);
 
+/*
+ * The program looks a name up that is no call of the table. Where it is a watched call in a version
+ * that the table has not, and the driver has it, the program gets what can't be watched: nothing is
+ * trusted from then on.
+ */
+void pd_newer_symbol(const char *name);
+
 /* The wrapper to hand out for a function that a look-up of this call found, or `found` itself. */
 void *pd_hand_out(enum pd_call call, void *found);
 

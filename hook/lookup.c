@@ -319,6 +319,8 @@ static bool answer(const struct lookup *l)
 	if (looks_like_cuda(name)) {
 		call = pd_call_by_symbol(name);
 		answered = call >= 0 && answer_driver_name(l, (enum pd_call)call);
+		if (call < 0 && !pd_in_libcuda(l->caller))
+			pd_newer_symbol(name);
 	} else if (looks_like_verb(name)) {
 		call = pd_verb_by_symbol(name);
 		answered = call >= 0 && answer_verb(l, (enum pd_verb)call);

@@ -46,6 +46,27 @@ static CUresult cuMemFree_v3(int a, int b, int c)
 	return ANSWER(a + b + c);
 }
 
+/* Others, which are found by dlsym: of a watched call, of one that is traced only, and of none. */
+EXPORT CUresult cuMemFreeAsync_v9(void)
+{
+	return ANSWER(1009);
+}
+
+EXPORT CUresult cuArrayDestroy_v9(void)
+{
+	return ANSWER(1010);
+}
+
+EXPORT CUresult cuStreamDestroy_v9(void)
+{
+	return ANSWER(1011);
+}
+
+EXPORT CUresult cuMemFreeAll(void)
+{
+	return ANSWER(1012);
+}
+
 EXPORT CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream)
 {
 	(void)at;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "cuda_abi.h"
+#include "pindown.h"
 
 static unsigned passed, failed;
 static bool on; /* PINDOWN is not 0 */
@@ -276,11 +277,69 @@ static void by_many(void)
 	      "threads that look up at once are told the same");
 }
 
-/* ---- the two runs ----------------------------------------------------------------------------- */
+/* ---- what is newer than the table ------------------------------------------------------------ */
+
+/* Has pindown said so? Switched off it never does. */
+static bool trusts(void)
+{
+	__typeof__(&pindown_stats) ask_stats = dlsym(RTLD_DEFAULT, "pindown_stats");
+	struct pindown_stats stats;
+
+	memset(&stats, 0, sizeof(stats));
+	return ask_stats(&stats, sizeof(stats), -1) == 0 && !stats.distrusted &&
+	       stats.intercepting == on;
+}
+
+static void by_newer_name(void)
+{
+	void *(*finds)(const char *) = dlsym(driver, "table_driver_finds");
+
+	dlsym(driver, "cuMemFree_v3");
+	check(trusts(), "a newer version that the driver has not is none");
+	dlsym(driver, "cuArrayDestroy_v9");
+	check(trusts(), "a newer version of a call about arrays frees nothing that is registered");
+	dlsym(driver, "cuStreamDestroy_v9");
+	dlsym(driver, "cuMemFreeAll");
+	dlsym(driver, "cuInit");
+	check(trusts(), "nor does one of a call that is not watched");
+	finds("cuMemFreeAsync_v9");
+	check(trusts(), "nor one that the driver finds for itself");
+	check(is_drivers(dlsym(driver, "cuMemFreeAsync_v9")),
+	      "a newer version is the driver's own");
+	check(trusts() == !on, "and from then on nothing is trusted");
+	dlsym(driver, "cuMemFreeAsync_v9");
+}
+
+static void by_newer_answer(void)
+{
+	int *age = dlsym(driver, "table_driver_age");
+
+	*age = 14000;
+	check(is_watched(asked("cuMemFree", 13000, 0)) && trusts(),
+	      "the known one of a new driver");
+	check(is_drivers(asked("cuMemFree", 14000, 0)), "a newer one is the driver's own");
+	check(trusts() == !on, "and from then on nothing is trusted");
+}
+
+/* ---- the runs --------------------------------------------------------------------------------- */
+
+static int run_newer(void (*look)(void))
+{
+	driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	ask = dlsym(driver, "cuGetProcAddress_v2");
+	check(trusts(), "trust in the beginning");
+	look();
+	printf("%u %u\n", passed, failed);
+	return 0;
+}
 
 static int run_inside(const char *folder)
 {
 	on = strcmp(getenv("PINDOWN"), "0");
+	if (!strcmp(getenv("TABLE_INSIDE"), "name"))
+		return run_newer(by_newer_name);
+	if (!strcmp(getenv("TABLE_INSIDE"), "answer"))
+		return run_newer(by_newer_answer);
 	without_driver();
 	within_constructor(folder);
 	driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -294,39 +353,58 @@ static int run_inside(const char *folder)
 	by_driver_itself();
 	by_version();
 	by_flags();
-	of_another_age();
 	of_itself();
 	of_nothing();
 	by_other_libraries(folder);
+	check(trusts(), "all that is known is trusted");
+	of_another_age();
 	printf("%u %u\n", passed, failed);
 	return 0;
 }
 
-/* Reads what the run counted; the rest of what it printed is passed on. */
-static bool run(const char *self, const char *folder, const char *setting)
+/*
+ * Reads what the run counted; what it printed besides is passed on, but for the line that pindown
+ * is to print (NULL: none).
+ */
+static bool run(const char *self, const char *folder, const char *setting, const char *inside,
+		const char *wanted)
 {
 	const char *before = getenv("SAN_PRELOAD");
 	char command[8192], line[256];
 	unsigned run_passed = 0, run_failed = 0;
-	bool counted = false;
+	bool counted = false, told = !wanted;
 	FILE *output;
 
 	snprintf(command, sizeof(command),
-		 "PINDOWN=%s TABLE_INSIDE=1 LD_LIBRARY_PATH='%s/table_driver' "
-		 "LD_PRELOAD='%s%s%s/../libpindown.so' exec '%s'",
-		 setting, folder, before ? before : "", before && *before ? ":" : "", folder, self);
+		 "PINDOWN=%s TABLE_INSIDE=%s LD_LIBRARY_PATH='%s/table_driver' "
+		 "LD_PRELOAD='%s%s%s/../libpindown.so' exec '%s' 2>&1",
+		 setting, inside, folder, before ? before : "", before && *before ? ":" : "",
+		 folder, self);
 	output = popen(command, "r");
 	if (!output)
 		return false;
 	while (fgets(line, sizeof(line), output)) {
 		counted = sscanf(line, "%u %u", &run_passed, &run_failed) == 2;
-		if (!counted)
+		if (!told && strstr(line, wanted) == line)
+			told = true;
+		else if (!counted && !strncmp(line, "pindown: ", 9))
+			failed++, printf("not to be said: %s", line);
+		else if (!counted)
 			fputs(line, stdout);
 	}
 	passed += run_passed;
 	failed += run_failed;
+	check(told, wanted ? wanted : "");
 	return pclose(output) == 0 && counted;
 }
+
+static const char newer_name[] = "pindown: cuMemFreeAsync_v9 was looked up, which is newer than "
+				 "this pindown, and calls of it go "
+				 "unseen; from now on every hit is checked by buffer id\n";
+static const char newer_answer[] =
+	"pindown: cuGetProcAddress answers \"cuMemFree\" for CUDA 14.0 with a function that is "
+	"newer than "
+	"this pindown, and calls of it go unseen; from now on every hit is checked by buffer id\n";
 
 int main(int argc, char **argv)
 {
@@ -342,7 +420,10 @@ int main(int argc, char **argv)
 	if (getenv("TABLE_INSIDE"))
 		return run_inside(dirname(folder));
 	dirname(folder);
-	if (!run(self, folder, "1") || !run(self, folder, "0")) {
+	on = true;
+	if (!run(self, folder, "1", "all", newer_answer) || !run(self, folder, "0", "all", NULL) ||
+	    !run(self, folder, "1", "name", newer_name) || !run(self, folder, "0", "name", NULL) ||
+	    !run(self, folder, "1", "answer", newer_answer)) {
 		printf("a run under the preload did not come to its end\n");
 		failed++;
 	}

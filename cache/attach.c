@@ -256,14 +256,28 @@ static int find_or_make(uint32_t region, const struct request *r)
 	return result;
 }
 
+/* Lock held, and let go of. There is no record for another object: an idle region goes with its own. */
+static bool make_room_for_object(struct pd_pressure *pressure)
+{
+	bool again;
+
+	pd_unlock();
+	again = pd_evict_for(pressure);
+	pd_lock();
+	return again;
+}
+
 static int attach_to(struct pindown_region *region, const struct request *r)
 {
+	struct pd_pressure pressure = {.place = PD_WITH_OBJECTS};
 	uint32_t number = pd_region_number(region);
 	bool last = false;
 	int result;
 
 	pd_lock();
-	result = find_or_make(number, r);
+	do
+		result = find_or_make(number, r);
+	while (result == PINDOWN_ERR_NO_MEMORY && make_room_for_object(&pressure));
 	/*
 	 * Under the same lock as the end of the creation: a free that has waited for that is then
 	 * the one that unpins.

@@ -134,8 +134,9 @@ uint32_t pd_queues_next(uint32_t number);
  */
 bool pd_evict_one(struct pd_victims *victims, int device);
 
-/* In place of a device: of any, but one that has a descriptor. */
-#define PD_WITH_DMABUF (-2)
+/* In place of a device: of any, but one that has a descriptor, or consumer objects. */
+#define PD_WITH_DMABUF	(-2)
+#define PD_WITH_OBJECTS (-3)
 
 /* Lock held. If there is room for so many bytes under the budgets, reserve them for the flight. */
 void pd_take_room(struct pd_flight *flight, uint64_t bytes);

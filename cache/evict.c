@@ -170,14 +170,27 @@ void pd_queues_fork_child(void)
 
 /* ---- eviction ----------------------------------------------------------------------------- */
 
-/* As far as can be told without a barrier; pd_victims_add_idle() makes sure. */
-static bool can_go(uint32_t number, int device)
+static bool is_there(uint32_t number, int place)
 {
 	const struct pd_pin *pin = &pd_details[number].pin;
 
-	return (device == -1 ||
-		(device == PD_WITH_DMABUF ? pin->fd >= 0 : pin->device == device)) &&
-	       !pd_region_in_use(number) && !pd_objects_hold(number, PINDOWN_REASON_EVICTED);
+	switch (place) {
+	case -1:
+		return true;
+	case PD_WITH_DMABUF:
+		return pin->fd >= 0;
+	case PD_WITH_OBJECTS:
+		return pd_first_object(number);
+	default:
+		return pin->device == place;
+	}
+}
+
+/* As far as can be told without a barrier; pd_victims_add_idle() makes sure. */
+static bool can_go(uint32_t number, int place)
+{
+	return is_there(number, place) && !pd_region_in_use(number) &&
+	       !pd_objects_hold(number, PINDOWN_REASON_EVICTED);
 }
 
 /* It is a live one, as all in the queue. false: somebody holds it. */

@@ -9,18 +9,14 @@
 
 #include "pages.h"
 
-static void *map(size_t bytes, int protection)
+struct pd_mid *pd_mid_new(void)
 {
 	int saved = errno;
-	void *p = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *p = mmap(NULL, sizeof(struct pd_mid), PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	errno = saved;
 	return p == MAP_FAILED ? NULL : p;
-}
-
-struct pd_mid *pd_mid_new(void)
-{
-	return map(sizeof(struct pd_mid), PROT_READ | PROT_WRITE);
 }
 
 void pd_mid_trim(struct pd_mid *mid)
@@ -39,7 +35,7 @@ void pd_mid_trim(struct pd_mid *mid)
  */
 #define ARENA  PD_HUGE_PAGE
 #define LEAVES (ARENA / sizeof(struct pd_leaf))
-#define FEW    (LEAVES / 8) /* of the first arena */
+#define FEW    (LEAVES / 8) /* of a small arena */
 
 struct arena {
 	struct arena *before;
@@ -54,7 +50,6 @@ struct arena {
 _Static_assert(LEAVES % 64 == 0, "a bit for each leaf");
 
 static struct arena *arenas, *with_room;
-static unsigned arena_count;
 
 static struct pd_leaf *leaf_of(struct arena *arena, uint32_t number)
 {
@@ -74,16 +69,31 @@ static void reset_arena(struct arena *arena)
 	memset(arena->freed, 0, sizeof(arena->freed));
 }
 
-/* The first is small, and of small pages: most processes have few regions. */
+static struct arena *arena_of_leaves(uint32_t leaves)
+{
+	size_t bytes = leaves * sizeof(struct pd_leaf);
+	struct arena *arena = pd_reserve(bytes);
+
+	if (!arena || !pd_make_usable(arena, bytes))
+		return NULL;
+	if (bytes == ARENA)
+		pd_prefer_huge(arena, bytes);
+	arena->leaves = leaves;
+	return arena;
+}
+
+/*
+ * The first is small, and of small pages: most processes have few regions. So is one for which there is not so much
+ * address space.
+ */
 static struct arena *new_arena(void)
 {
-	struct arena *arena = pd_reserve(ARENA);
+	struct arena *arena = arenas ? arena_of_leaves(LEAVES) : NULL;
 
-	if (!arena || !pd_make_usable(arena, ARENA))
+	if (!arena)
+		arena = arena_of_leaves(FEW);
+	if (!arena)
 		return NULL;
-	if (arena_count++)
-		pd_prefer_huge(arena, ARENA);
-	arena->leaves = arena_count == 1 ? FEW : LEAVES;
 	reset_arena(arena);
 	arena->before = arenas;
 	arenas = arena;
@@ -144,7 +154,7 @@ void pd_leaves_trim(void)
 	int saved = errno;
 
 	for (struct arena *a = arenas; a; a = a->before) {
-		madvise((char *)a + head, ARENA - head, MADV_DONTNEED);
+		madvise((char *)a + head, a->leaves * sizeof(struct pd_leaf) - head, MADV_DONTNEED);
 		reset_arena(a);
 	}
 	errno = saved;
@@ -152,10 +162,24 @@ void pd_leaves_trim(void)
 
 /* ---- lists of a page ---------------------------------------------------------------------- */
 
-#define SHARED_MOST (1u << 20)
+#define SHARED_MOST   (1u << 20)
+#define SHARED_FEWEST (1u << 10)
 
 struct pd_shared *pd_shared_nodes;
-static uint32_t shared_used, shared_usable, shared_free;
+static uint32_t shared_most, shared_used, shared_usable, shared_free;
+
+/* Fewer will do where address space is limited: see pages.h. */
+static bool reserve_shared(void)
+{
+	const size_t bytes = sizeof(struct pd_shared);
+	uint64_t share = pd_address_space_share();
+
+	shared_most = SHARED_MOST;
+	while (shared_most > SHARED_FEWEST && shared_most * bytes > share)
+		shared_most /= 2;
+	pd_shared_nodes = pd_reserve(shared_most * bytes);
+	return pd_shared_nodes;
+}
 
 uint32_t pd_shared_new(void)
 {
@@ -167,13 +191,10 @@ uint32_t pd_shared_new(void)
 		__atomic_store_n(&pd_shared_nodes[n].next, 0, __ATOMIC_RELEASE);
 		return n;
 	}
-	if (!pd_shared_nodes) {
-		pd_shared_nodes = map((size_t)SHARED_MOST * sizeof(struct pd_shared), PROT_NONE);
-		if (!pd_shared_nodes)
-			return 0;
-	}
+	if (!pd_shared_nodes && !reserve_shared())
+		return 0;
 	if (shared_used + 1 >= shared_usable) {
-		if (shared_usable >= SHARED_MOST ||
+		if (shared_usable >= shared_most ||
 		    !pd_make_usable(&pd_shared_nodes[shared_usable],
 				    step * sizeof(struct pd_shared)))
 			return 0;
@@ -192,7 +213,6 @@ void pd_shared_free(uint32_t n)
 void pd_nodes_reset(void)
 {
 	arenas = with_room = NULL;
-	arena_count = 0;
 	pd_shared_nodes = NULL;
-	shared_used = shared_usable = shared_free = 0;
+	shared_most = shared_used = shared_usable = shared_free = 0;
 }

@@ -12,11 +12,10 @@ _Static_assert(sizeof(struct pindown_object) == 64, "one cache line");
 struct pindown_object *pd_objects;
 uint32_t *pd_object_holds[PD_STRIPES];
 
-static struct pd_table table = {
+/* Reserved with those of the regions. */
+struct pd_table pd_object_table = {
 	.record_bytes = sizeof(struct pindown_object),
 	.columns = PD_STRIPES,
-	.most = 1u << 22,
-	.least = 1u << 12,
 };
 static uint32_t free_list;
 
@@ -29,11 +28,12 @@ uint32_t pd_object_alloc(void)
 		pd_objects[number].victim = 0;
 		return number;
 	}
-	number = pd_table_next(&table);
-	if (table.capacity && !pd_objects) {
-		memcpy(pd_object_holds, table.column, sizeof(pd_object_holds));
+	number = pd_table_next(&pd_object_table);
+	if (number && !pd_objects) {
+		memcpy(pd_object_holds, pd_object_table.column, sizeof(pd_object_holds));
 		/* Relaxed: pairs with pd_first_object(). */
-		__atomic_store_n(&pd_objects, (struct pindown_object *)(void *)table.records,
+		__atomic_store_n(&pd_objects,
+				 (struct pindown_object *)(void *)pd_object_table.records,
 				 __ATOMIC_RELAXED);
 	}
 	return number;
@@ -55,13 +55,13 @@ void pd_object_free(uint32_t number)
 
 uint32_t pd_object_high_water(void)
 {
-	return table.used;
+	return pd_object_table.used;
 }
 
 /* Records that were free are not used again: the parent's list of them means nothing here. */
 void pd_objects_fork_child(void)
 {
-	for (uint32_t n = 1; n <= table.used; n++)
+	for (uint32_t n = 1; n <= pd_object_table.used; n++)
 		if (pd_objects[n].state != PD_OBJECT_FREE)
 			pd_objects[n].state = PD_OBJECT_ABANDONED;
 	free_list = 0;

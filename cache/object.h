@@ -21,6 +21,7 @@
 
 #include "pindown.h"
 #include "region.h"
+#include "table.h"
 #include "thread.h"
 #include "trace.h"
 
@@ -117,6 +118,8 @@ static inline uint32_t pd_object_number(const struct pindown_object *object)
 }
 
 /* ---- object.c: the table; lock held ------------------------------------------------------- */
+
+extern struct pd_table pd_object_table;
 
 uint32_t pd_object_alloc(void);
 void pd_object_free(uint32_t number);

@@ -3,8 +3,46 @@
 #include "pages.h"
 
 #include <errno.h>
-#include <stdint.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "descriptor.h"
+
+/* The process's size in bytes, the first number in this file; 0: it can't be read. */
+static uint64_t size_now(void)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/statm", O_RDONLY | O_CLOEXEC);
+	char text[32];
+	uint64_t pages = 0;
+	long length = fd < 0 ? 0 : syscall(SYS_read, fd, text, sizeof(text));
+
+	for (long i = 0; i < length && text[i] >= '0' && text[i] <= '9'; i++)
+		pages = pages * 10 + (uint64_t)(text[i] - '0');
+	if (fd >= 0)
+		pd_descriptor_close(fd);
+	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Where the size is not known, half of the limit is taken for it. */
+uint64_t pd_address_space_share(void)
+{
+	struct rlimit limit;
+	int saved = errno;
+	uint64_t share = UINT64_MAX;
+
+	if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+		uint64_t size = size_now();
+
+		if (!size)
+			size = limit.rlim_cur / 2;
+		share = size < limit.rlim_cur ? (limit.rlim_cur - size) / 16 : 0;
+	}
+	errno = saved;
+	return share;
+}
 
 static void unmap(char *start, char *end)
 {

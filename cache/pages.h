@@ -5,12 +5,19 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define PD_HUGE_PAGE ((size_t)2 << 20)
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
+
+/*
+ * How much of the process's address space tables may reserve: a sixteenth of what RLIMIT_AS leaves just now, as each byte
+ * is one that the program does not get; all they want where there is no such limit. Asks the system.
+ */
+uint64_t pd_address_space_share(void);
 
 /* Address space, aligned to a huge page; NULL when there is not so much. Not for core dumps. */
 void *pd_reserve(size_t bytes);

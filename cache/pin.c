@@ -32,6 +32,7 @@ struct attempt {
 	uint16_t flags; /* PD_REGION_* */
 	int driver_error;
 	unsigned losses;
+	unsigned memories;  /* so often it has evicted for a record's memory */
 	uint64_t index_seq; /* see pd_pin() */
 	uint64_t begin;	    /* ticks */
 	struct pindown_region *region;
@@ -511,6 +512,17 @@ static void prepare_barriers(void)
 	pd_lock();
 }
 
+/*
+ * Where the process may have no more memory, the record or the piece of the index that is missing is one that a region
+ * has which is idle. Or it is not, and so only a few go.
+ */
+static bool frees_memory(struct attempt *a)
+{
+	struct pd_pressure pressure = {.place = -1};
+
+	return a->memories++ < 4 && pd_evict_for(&pressure);
+}
+
 int pd_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_region **region)
 {
 	struct attempt a;
@@ -519,7 +531,7 @@ int pd_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_re
 	a.addr = addr;
 	a.length = length;
 	a.deadline = 0;
-	a.losses = 0;
+	a.losses = a.memories = 0;
 	a.driver_error = 0;
 	a.begin = pd_tracing(PD_EV_PIN) ? pd_ticks() : 0;
 	a.index_seq = index_seq;
@@ -529,6 +541,8 @@ int pd_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_re
 		a.region = NULL;
 		take_off(&a);
 		result = fly(&a);
+		if (result == PINDOWN_ERR_NO_MEMORY && frees_memory(&a))
+			result = AGAIN;
 		if (result != AGAIN || pd_deadline(0) >= deadline_of(&a))
 			break;
 		pd_lock();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
+#include "config.h"
 #include "object.h"
 #include "region.h"
 #include "table.h"
@@ -19,21 +20,15 @@ uint32_t pd_region_limit;
 static struct pd_table table = {
 	.record_bytes = sizeof(struct pindown_region),
 	.columns = PD_STRIPES + 1,
-	.most = 1u << 22,
-	.least = 1u << 12,
 };
-static struct pd_table more = {
-	.record_bytes = sizeof(struct pd_details),
-	.most = 1u << 22,
-	.least = 1u << 12,
-};
-static struct pd_table briefs = {
-	.record_bytes = sizeof(struct pd_brief),
-	.most = 1u << 22,
-	.least = 1u << 12,
-};
+static struct pd_table more = {.record_bytes = sizeof(struct pd_details)};
+static struct pd_table briefs = {.record_bytes = sizeof(struct pd_brief)};
+/* Most regions have an object or two, if any have: then as many of these will do, and more are made room for. */
+static struct pd_table *const tables[] = {&table, &more, &briefs, &pd_object_table};
+#define TABLES (sizeof(tables) / sizeof(tables[0]))
+
 static uint32_t free_list;
-static bool has_abandoned; /* in a child: records of the parent's regions, never used again */
+static uint32_t abandoned; /* in a child: up to here the parent's records, never used again */
 
 /* The table is where it is for good: readers find it without asking the table. */
 static void publish_table(void)
@@ -82,6 +77,19 @@ static uint32_t next_of_all(void)
 	return 0;
 }
 
+/* So many records there are, unless address space is short: as many as are asked for, or a million. */
+static uint32_t records_wanted(void)
+{
+	const uint64_t usual = 1u << 20, least = 1u << 12, most = 1u << 24;
+	uint64_t asked = pd_config()->max_regions, records = least;
+
+	if (!asked)
+		return (uint32_t)usual;
+	while (records <= asked && records < most)
+		records *= 2;
+	return (uint32_t)records;
+}
+
 uint32_t pd_region_alloc(void)
 {
 	uint32_t number = free_list;
@@ -91,6 +99,8 @@ uint32_t pd_region_alloc(void)
 		pd_details[number].victim = 0;
 		return number;
 	}
+	if (!table.capacity && !pd_tables_reserve(tables, TABLES, records_wanted()))
+		return 0;
 	number = next_of_all();
 	if (number && !pd_regions)
 		publish_table();
@@ -111,7 +121,10 @@ void pd_region_free(uint32_t number)
 
 uint32_t pd_region_capacity(void)
 {
-	return (table.capacity ? table.capacity : table.most) - 1;
+	uint32_t records =
+		table.capacity ? table.capacity : pd_tables_plan(tables, TABLES, records_wanted());
+
+	return records - 1 - abandoned;
 }
 
 uint32_t pd_region_high_water(void)
@@ -126,7 +139,7 @@ uint32_t pd_region_high_water(void)
 void pd_region_trim(void)
 {
 	/* A child may still put its parent's regions: their records must stay what they are. */
-	if (has_abandoned)
+	if (abandoned)
 		return;
 	pd_table_clear(&table);
 	pd_table_clear(&more);
@@ -137,5 +150,5 @@ void pd_region_trim(void)
 void pd_region_fork_child(void)
 {
 	free_list = 0;
-	has_abandoned = table.used != 0;
+	abandoned = table.used;
 }

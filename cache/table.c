@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "pages.h"
 #include "table.h"
@@ -14,24 +15,77 @@
 #define HUGE_COLUMN ((uint32_t)(PD_HUGE_PAGE / sizeof(uint32_t)))
 #define FEW	    (1u << 16)
 
-/* Address space only. Under `ulimit -v` less will do. */
-static bool reserve(struct pd_table *table)
-{
-	for (uint32_t n = table->most; n >= table->least; n /= 2) {
-		size_t records = (size_t)n * table->record_bytes;
-		size_t column = (((size_t)n - 1) / HUGE_COLUMN + 2) * PD_HUGE_PAGE;
-		size_t before = PD_HUGE_PAGE - FEW * sizeof(uint32_t);
-		char *p = pd_reserve(records + table->columns * column);
+#define FEWEST 1024u
 
-		if (!p)
-			continue;
-		for (unsigned c = 0; c < table->columns; c++)
-			table->column[c] = (uint32_t *)(void *)(p + records + c * column + before);
-		table->records = p;
-		table->capacity = n;
-		return true;
+/* Each array begins with a page, so that a step of one makes nothing usable of another. */
+static size_t page_size(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t round_up(size_t bytes, size_t unit)
+{
+	return (bytes + unit - 1) / unit * unit;
+}
+
+static size_t records_bytes(const struct pd_table *table, uint32_t most)
+{
+	return round_up((size_t)most * table->record_bytes,
+			most > FEW ? PD_HUGE_PAGE : page_size());
+}
+
+static size_t column_bytes(uint32_t most)
+{
+	if (most <= FEW)
+		return round_up(most * sizeof(uint32_t), page_size());
+	return (((size_t)most - 1) / HUGE_COLUMN + 2) * PD_HUGE_PAGE;
+}
+
+static size_t column_begins(uint32_t most)
+{
+	return most <= FEW ? 0 : PD_HUGE_PAGE - FEW * sizeof(uint32_t);
+}
+
+static size_t bytes_for(struct pd_table *const *tables, unsigned count, uint32_t most)
+{
+	size_t bytes = 0;
+
+	for (unsigned i = 0; i < count; i++)
+		bytes += records_bytes(tables[i], most) + tables[i]->columns * column_bytes(most);
+	return bytes;
+}
+
+uint32_t pd_tables_plan(struct pd_table *const *tables, unsigned count, uint32_t most)
+{
+	uint64_t share = pd_address_space_share();
+
+	while (most > FEWEST && bytes_for(tables, count, most) > share)
+		most /= 2;
+	return most;
+}
+
+static char *carve(struct pd_table *table, char *at, uint32_t most)
+{
+	table->capacity = most;
+	table->records = at;
+	at += records_bytes(table, most);
+	for (unsigned c = 0; c < table->columns; c++) {
+		table->column[c] = (uint32_t *)(void *)(at + column_begins(most));
+		at += column_bytes(most);
 	}
-	return false;
+	return at;
+}
+
+bool pd_tables_reserve(struct pd_table *const *tables, unsigned count, uint32_t most)
+{
+	char *at = NULL;
+
+	most = pd_tables_plan(tables, count, most);
+	while (!(at = pd_reserve(bytes_for(tables, count, most))) && most > FEWEST)
+		most /= 2;
+	for (unsigned i = 0; at && i < count; i++)
+		at = carve(tables[i], at, most);
+	return at;
 }
 
 /* How many records become usable at a time. */
@@ -47,8 +101,13 @@ static uint32_t step(const struct pd_table *table)
 	return records < left ? records : left;
 }
 
-static bool make_usable(void *start, size_t bytes)
+/* Of an array, from this byte on. A step is whole pages of 4 KiB; a larger one is made usable more than once. */
+static bool make_usable(void *array, size_t from, size_t bytes)
 {
+	size_t page = from / page_size() * page_size();
+	char *start = (char *)array + page;
+
+	bytes += from - page;
 	if (!pd_make_usable(start, bytes))
 		return false;
 	if (bytes >= PD_HUGE_PAGE)
@@ -56,26 +115,16 @@ static bool make_usable(void *start, size_t bytes)
 	return true;
 }
 
-static bool make_column_usable(uint32_t *column, uint32_t usable, uint32_t records)
-{
-	/* 1024 numbers are exactly a page of 4 KiB; a larger page is made usable more than once. */
-	uintptr_t first = (uintptr_t)&column[usable];
-	uintptr_t page = first & ~(uintptr_t)65535;
-
-	if (page < (uintptr_t)column)
-		page = (uintptr_t)column;
-	return make_usable((void *)page, first - page + records * sizeof(uint32_t));
-}
-
 static bool grow(struct pd_table *table)
 {
-	bool ok = table->usable < table->capacity || (table->capacity == 0 && reserve(table));
+	bool ok = table->usable < table->capacity;
 	uint32_t records = ok ? step(table) : 0;
 
-	ok = ok && make_usable(table->records + table->usable * table->record_bytes,
+	ok = ok && make_usable(table->records, table->usable * table->record_bytes,
 			       records * table->record_bytes);
 	for (unsigned c = 0; ok && c < table->columns; c++)
-		ok = make_column_usable(table->column[c], table->usable, records);
+		ok = make_usable(table->column[c], table->usable * sizeof(uint32_t),
+				 records * sizeof(uint32_t));
 	if (ok)
 		table->usable += records;
 	return ok;

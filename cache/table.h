@@ -2,7 +2,8 @@
 /*
  * A table of records that stay where they are for good, so that a reader without a lock may look at
  * any of them; with a few columns of 32-bit numbers beside it, one for each record. Address space is
- * reserved once, memory is used as the table grows. Changes are made under the cache's lock.
+ * reserved once, for all tables together that have one number for one thing, so that all of them have room for as many.
+ * Memory is used as a table grows. Changes are made under the cache's lock.
  */
 #ifndef PD_TABLE_H
 #define PD_TABLE_H
@@ -17,7 +18,6 @@ struct pd_table {
 	/* Constant. */
 	size_t record_bytes;
 	unsigned columns;
-	uint32_t most, least; /* records to reserve room for, the less if address space is short */
 
 	char *records;
 	uint32_t *column[PD_TABLE_MOST_COLUMNS];
@@ -25,6 +25,15 @@ struct pd_table {
 	uint32_t used;	    /* numbers above it were never given out; number 0 never is */
 	uint32_t populated; /* records up to here have memory already */
 };
+
+/*
+ * Reserves room for `most` records (a power of two) in each of these tables; for fewer where address space is limited:
+ * the tables get a small part of it (pages.h). false: there is not even room for a few.
+ */
+bool pd_tables_reserve(struct pd_table *const *tables, unsigned count, uint32_t most);
+
+/* For how many that would be. */
+uint32_t pd_tables_plan(struct pd_table *const *tables, unsigned count, uint32_t most);
 
 /* The next number that was never given out; 0 when the table is full or memory is short. */
 uint32_t pd_table_next(struct pd_table *table);

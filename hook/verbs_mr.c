@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "hook.h"
+#include "pages.h"
 #include "thread.h"
 #include "verbs.h"
 
@@ -86,13 +87,19 @@ static struct pd_mr *pop(uint64_t *head)
 	return first;
 }
 
-/* Address space only; under `ulimit -v` less will do. */
+/* Address space only; under `ulimit -v` less will do, and is all that it takes. */
 static bool reserve(void)
 {
+	uint64_t share = pd_address_space_share();
+
 	for (uint32_t n = MOST; n >= LEAST; n /= 4) {
 		size_t bytes = (size_t)n * sizeof(struct pd_mr);
-		void *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-			       -1, 0);
+		void *p;
+
+		if (bytes > share && n > LEAST)
+			continue;
+		p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+			 0);
 
 		if (p == MAP_FAILED)
 			continue;

@@ -149,7 +149,7 @@ void pd_owner_ended(enum pd_owner owner, const void *handle)
 	while (has_parts(owner, &parts, &part) &&
 	       pd_record_get(parts, key_of(handle), 0, &found, 1)) {
 		forget_owned(part, found.a);
-		pd_record_remove_value(parts, found.a);
+		pd_record_remove_one(parts, key_of(handle), found.a);
 	}
 }
 

@@ -43,7 +43,7 @@ static void unmap(void *at, size_t bytes)
 /* Others may be many of one value: to take one of those out of its chain would take long. */
 static bool is_found_by_value(enum pd_kind kind)
 {
-	return kind == PD_KIND_OWNED_BY_EXTERNAL || kind == PD_KIND_MODULE;
+	return kind == PD_KIND_OWNED_BY_EXTERNAL || kind == PD_KIND_MODULE || kind == PD_KIND_FRAME;
 }
 
 /* ---- chains --------------------------------------------------------------------------------- */

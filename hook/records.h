@@ -56,7 +56,8 @@ unsigned pd_record_remove(enum pd_kind kind, uint64_t key);
 unsigned pd_record_remove_one(enum pd_kind kind, uint64_t key, uint64_t a);
 
 /*
- * Remove the records of any key with this a: of external memory's, and of libraries' modules only.
+ * Remove the records of any key with this a: of external memory's, of libraries' modules and of
+ * connections' frames only.
  */
 unsigned pd_record_remove_value(enum pd_kind kind, uint64_t a);
 

@@ -118,7 +118,8 @@ $(apps_bin)/regions: $(patsubst %,$(apps_obj)/%.c.o,regions regions_memory regio
 	$(apps_link) $^ -o $@ $(apps_libs)
 
 CHECK_WITH += $(apps_built)
-CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader check-company check-regions check-registered)
+CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader check-company check-regions check-registered \
+	check-tsan)
 
 # The demo: an application, and the transport library that it uses.
 demo_bin := $(B)/demo

@@ -73,12 +73,12 @@
 	.skip	(PD_ENTRY_SIZE - (. - pd_entries_begin) % PD_ENTRY_SIZE) % PD_ENTRY_SIZE, 0xcc
 .endm
 
-.macro entry name, body, table, count
+.macro entry name, body, table, count, has_room
 	place
 	.type	\name, FUNCTION
 \name:
 	movable
-	.if	\count < PD_ENTRY_ARGUMENTS
+	.if	\has_room
 	load_real \table+8*row, \count
 	.endif
 	go_to	\body
@@ -86,9 +86,11 @@
 	.set	row, row + 1
 .endm
 
-/* With more arguments than an entry can add one to, each of the two has a C function of its own. */
-#define LINKED_BODY(symbol, args)    PD_CHOOSE(PD_IS_FEW args, pd_caught_##symbol, pd_linked_body_##symbol)
-#define LOOKED_UP_BODY(symbol, args) PD_CHOOSE(PD_IS_FEW args, pd_caught_##symbol, pd_looked_up_body_##symbol)
+/* Where an entry can't add an argument, each of the two has a C function of its own. */
+#define LINKED_BODY(symbol, args)    \
+	PD_CHOOSE(PD_HAS_ROOM(symbol, args), pd_caught_##symbol, pd_linked_body_##symbol)
+#define LOOKED_UP_BODY(symbol, args) \
+	PD_CHOOSE(PD_HAS_ROOM(symbol, args), pd_caught_##symbol, pd_looked_up_body_##symbol)
 
 	.section .text.pd_entries, "ax", %progbits
 	.globl	pd_entries_begin, pd_entries_end
@@ -103,13 +105,15 @@ pd_entries_begin:
 
 	.set	row, 0
 #define X(symbol, base, version, flavour, params, args, ...) \
-	.globl symbol; entry symbol, LINKED_BODY(symbol, args), pd_linked_real, PD_COUNT args;
+	.globl symbol; \
+	entry symbol, LINKED_BODY(symbol, args), pd_linked_real, PD_COUNT args, PD_HAS_ROOM(symbol, args);
 #include "entrypoints.def"
 #undef X
 
 	.set	row, 0
 #define X(symbol, base, version, flavour, params, args, ...) \
-	entry pd_looked_up_##symbol, LOOKED_UP_BODY(symbol, args), pd_looked_up_real, PD_COUNT args;
+	entry pd_looked_up_##symbol, LOOKED_UP_BODY(symbol, args), pd_looked_up_real, PD_COUNT args, \
+		PD_HAS_ROOM(symbol, args);
 #include "entrypoints.def"
 #undef X
 

@@ -12,13 +12,23 @@
 #endif
 
 /*
- * The arguments of a row of the table, counted; and whether an entry can put one more behind them: 6 are passed
- * in registers on each processor that pindown knows.
+ * An entry puts one more argument behind those of its row, for which there must be a register: 6 arguments are
+ * passed in registers on each processor that pindown knows. An argument that is a structure may be passed in
+ * memory, and isn't counted then; calls with one are named here, and wrap.c knows that it is all of them.
  */
-#define PD_ENTRY_ARGUMENTS		       6
+#define PD_BY_VALUE_cuIpcOpenMemHandle	  ~, 1
+#define PD_BY_VALUE_cuIpcOpenMemHandle_v2 ~, 1
+
 #define PD_COUNT(...)			       PD_EIGHTH(__VA_ARGS__, 7, 6, 5, 4, 3, 2, 1, 0)
 #define PD_IS_FEW(...)			       PD_EIGHTH(__VA_ARGS__, 0, 0, 1, 1, 1, 1, 1, 1)
 #define PD_EIGHTH(a, b, c, d, e, f, g, h, ...) h
+
+#define PD_IS_BY_VALUE(symbol) PD_PROBE(PD_BY_VALUE_##symbol)
+#define PD_PROBE(...)	       PD_SECOND(__VA_ARGS__, 0, ~)
+#define PD_SECOND(a, b, ...)   b
+
+/* Can an entry of this row add an argument? 1 or 0. `args` in parentheses. */
+#define PD_HAS_ROOM(symbol, args) PD_CHOOSE(PD_IS_BY_VALUE(symbol), 0, PD_IS_FEW args)
 
 #define PD_CHOOSE(condition, yes, no)  PD_CHOOSE_(condition, yes, no)
 #define PD_CHOOSE_(condition, yes, no) PD_CHOOSE_##condition(yes, no)

@@ -107,14 +107,12 @@ void *pd_find_linked(enum pd_call call)
 	return real;
 }
 
-static void tell_of_stranger(enum pd_call call, const void *found)
+/* A third definition: a wrapper stands before one on each road, and there are two. */
+static void distrust_stranger(enum pd_call call, const void *found)
 {
-	static bool told;
-
 	pd_trace_error("a second definition of a watched call was looked up, and is not watched",
 		       (uintptr_t)found, 0, (int)call);
-	pd_log_once(&told, PD_LOG_INFO,
-		    "%s was found in two libraries; calls of the second are not watched",
+	pd_distrust("%s was found in two libraries, and calls of the second go unseen",
 		    pd_call_symbol[call]);
 }
 
@@ -134,7 +132,7 @@ void *pd_hand_out(enum pd_call call, void *found)
 					__ATOMIC_RELEASE, __ATOMIC_RELAXED) ||
 	    known == found || (pd_in_libcuda(known) && pd_in_libcuda(found)))
 		return pd_looked_up_wrapper(call);
-	tell_of_stranger(call, found);
+	distrust_stranger(call, found);
 	return found;
 }
 

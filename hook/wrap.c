@@ -399,8 +399,31 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 #include "entrypoints.def"
 #undef X
 
+/* What an entry takes for passed in registers is: each argument has room in one. */
+#define NO_CHECK(symbol, params, args)
+#define IN_REGISTER(argument)	      _Static_assert(sizeof(argument) <= sizeof(void *), "see entries.h");
+#define IN_REGISTERS_1(a)	      IN_REGISTER(a)
+#define IN_REGISTERS_2(a, b)	      IN_REGISTER(a) IN_REGISTER(b)
+#define IN_REGISTERS_3(a, b, c)	      IN_REGISTERS_2(a, b) IN_REGISTER(c)
+#define IN_REGISTERS_4(a, b, c, d)    IN_REGISTERS_3(a, b, c) IN_REGISTER(d)
+#define IN_REGISTERS_5(a, b, c, d, e) IN_REGISTERS_4(a, b, c, d) IN_REGISTER(e)
+#define IN_REGISTERS(count, args)     IN_REGISTERS_(count, args)
+#define IN_REGISTERS_(count, args)    IN_REGISTERS_##count args
+#define CHECK(symbol, params, args)                                      \
+	static inline void __attribute__((unused)) check_##symbol params \
+	{                                                                \
+		IN_REGISTERS(PD_COUNT args, args)                        \
+	}
+#define X(symbol, base, version, flavour, params, args, ...) \
+	PD_CHOOSE(PD_HAS_ROOM(symbol, args), CHECK, NO_CHECK)(symbol, params, args)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include "entrypoints.def"
+#pragma GCC diagnostic pop
+#undef X
+
 /*
- * A row with so many arguments that an entry can't put another one behind them. The real functions are
+ * A row with so many arguments that an entry can't put another one behind them, or with a structure. The real functions are
  * loaded relaxed: see pd_find_linked() and pd_hand_out().
  */
 #define NO_BODY(symbol, params, args)
@@ -419,7 +442,7 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 	BODY(linked, symbol, params, args) \
 	BODY(looked_up, symbol, params, args)
 #define X(symbol, base, version, flavour, params, args, ...) \
-	PD_CHOOSE(PD_IS_FEW args, NO_BODY, BODIES)(symbol, params, args)
+	PD_CHOOSE(PD_HAS_ROOM(symbol, args), NO_BODY, BODIES)(symbol, params, args)
 #include "entrypoints.def"
 #undef X
 #pragma GCC visibility pop

@@ -124,17 +124,18 @@ enum pd_truth pd_compare(const struct pindown_region *region)
 }
 
 /*
- * A held region that is compared with the driver: because it has to be checked, or by chance. If it
- * is not good, its hold is gone when this returns.
+ * A held region that is compared with the driver: because it has to be checked, or by chance. If it is
+ * not good, its hold is gone when this returns. Where the driver has not told, what is trusted is found
+ * once more, and returned, and what has to be checked is not.
  */
-static bool passes_check(struct pd_thread *self, struct pindown_region *region, bool by_chance)
+static bool passes_check(struct pd_thread *self, struct pindown_region *region)
 {
 	enum pd_truth truth = pd_compare(region);
 
 	PD_POINT(HIT_COMPARED, region->base);
 	pd_count(&self->counters->tag_checks);
 	/* It may have ended during the comparison: then better none than this one. Pairs with set_state(). */
-	if ((truth == PD_TRUE || (truth == PD_UNKNOWN && by_chance)) &&
+	if (truth == PD_TRUE &&
 	    pd_state_is_live(__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_SEQ_CST)))
 		return true;
 	if (truth == PD_FALSE)
@@ -154,7 +155,7 @@ static bool is_good(struct pd_thread *self, struct pindown_region *region, uint3
 		pd_drop_stale(region);
 		return false;
 	}
-	return state != PD_CHECKED || passes_check(self, region, false);
+	return state != PD_CHECKED || passes_check(self, region);
 }
 
 static int bad_arguments(uint64_t addr, size_t length, unsigned flags,
@@ -208,8 +209,7 @@ get_held(struct pindown_region *region, uint32_t state, uint64_t addr, size_t le
 {
 	struct pd_thread *self = pd_self_or_anonymous();
 
-	if ((pd_look_now(self) || state == PD_CHECKED) &&
-	    !passes_check(self, region, state == PD_LIVE))
+	if ((pd_look_now(self) || state == PD_CHECKED) && !passes_check(self, region))
 		return get_slow(addr, length, flags, out);
 	pd_count_hit(self, region, addr, length);
 	*out = region;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* What hook/ remembers between calls: hook/records.c, against a plain array that holds the same. */
-#include <pthread.h>
-#include <stdbool.h>
+/*
+ * What hook/ remembers between calls: hook/records.c, against a plain array that holds the same. The source
+ * is included, to look at what a search has to go through.
+ */
+#include "../../hook/records.c"
+
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "records.h"
 
 #define MOST 12000
 
@@ -125,6 +126,41 @@ static bool same_at_random(void)
 	return true;
 }
 
+/* ---- how long a search takes ---- */
+
+static unsigned longest_chain(void)
+{
+	unsigned longest = 0;
+
+	for (size_t i = 0; i < (size_t)2 << chain_bits; i++) {
+		unsigned length = 0;
+
+		for (uint32_t number = chains[i]; number; length++)
+			number = records[number - 1].next[i >> chain_bits];
+		longest = length > longest ? length : longest;
+	}
+	return longest;
+}
+
+/* As many as a GPU has mappings of 2 MiB, and all of one owner's memory. */
+static void many(void)
+{
+	const uint64_t base = UINT64_C(0x7f4400000000), step = 2 << 20;
+	bool all = true;
+
+	pd_records_fork_child(); /* nothing is there */
+	for (uint64_t i = 0; i < 100000; i++)
+		pd_record_replace(PD_KIND_MAPPING, base + i * step, i + 1, step);
+	for (uint64_t i = 0; i < 1000; i++)
+		pd_record_add(PD_KIND_OWNED_BY_EXTERNAL, i, base - i * step, step);
+	check(longest_chain() <= 8, "a search of many goes through few");
+	for (uint64_t i = 0; i < 100000; i++)
+		all &= pd_record_remove_one(PD_KIND_MAPPING, base + i * step, i + 1) == 1;
+	for (uint64_t i = 0; i < 1000; i++)
+		all &= pd_record_remove_value(PD_KIND_OWNED_BY_EXTERNAL, base - i * step) == 1;
+	check(all, "and each is found");
+}
+
 /* ---- counts ----------------------------------------------------------------------------------- */
 
 static void counts(void)
@@ -175,6 +211,7 @@ static void threads(void)
 int main(void)
 {
 	check(same_at_random(), "records are what a plain array of them is, at random");
+	many();
 	counts();
 	threads();
 	pd_records_fork_child();

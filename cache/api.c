@@ -39,7 +39,8 @@ PD_EXPORT const char *pindown_strerror(int result)
 	case PINDOWN_ERR_RANGE:
 		return "the range runs past the end of its allocation";
 	case PINDOWN_ERR_NO_SPACE:
-		return "no pin space is left, or none within the budget, and unpinning what is idle is not enough";
+		return "no pin space is left, or none within the budget, and unpinning what is "
+		       "idle is not enough";
 	case PINDOWN_ERR_BUSY:
 		return "the memory is being freed by another call";
 	case PINDOWN_ERR_NO_BACKEND:

@@ -137,8 +137,8 @@ static bool begin_change(void)
 }
 
 /*
- * Release: who is told EACH_PAYS sees what the membarrier has made known. Nothing changes if another
- * thread was refused its membarrier meanwhile.
+ * Release: who is told EACH_PAYS sees what the membarrier has made known. Nothing changes if
+ * another thread was refused its membarrier meanwhile.
  */
 static void end_change(void)
 {
@@ -178,8 +178,8 @@ void pd_heavy_barrier(void)
 }
 
 /*
- * One thread is left, which may have been forked in the middle of another's change, or grace period.
- * Relaxed, for the same reason.
+ * One thread is left, which may have been forked in the middle of another's change, or grace
+ * period. Relaxed, for the same reason.
  */
 void pd_asym_fork_child(void)
 {

@@ -28,22 +28,24 @@
  * a sequentially consistent exchange, and all loads are sequentially consistent.
  *
  * membarrier may also be refused from some moment on, by a system call filter that the program
- * installs. So its result is looked at each time, and the first barrier in which it is refused is the
- * last one that needs it:
+ * installs. So its result is looked at each time, and the first barrier in which it is refused is
+ * the last one that needs it:
  *
- *	any but EACH_MUST -> LOSING	by the rare side that was refused; the frequent side has fences
+ *	any but EACH_MUST -> LOSING	by a refused rare side; the frequent side now has fences
  *	LOSING -> EACH_MUST		behind a grace period, by the same; this is for good
  *
  * A frequent side that looked who pays before that has no fence. Its store may still be in its
  * processor's store buffer, and its load may have come before the rare side's store. A store buffer
  * empties by itself, within a microsecond as a rule, and it is empty after each interrupt, and so
- * after each timer tick, and before another thread gets the processor. The grace period is ten ticks
- * of the slowest kernel (100 Hz). The rare side waits for its end within the barrier, so nothing is
- * unpinned before all holds can be counted; behind it nothing depends on time. (Store buffers that
- * empty in bounded time: A. Morrison, Y. Afek, "Temporally Bounding TSO for Fence-Free Asymmetric
- * Synchronization", ASPLOS 2015. Other ways to have a barrier on every processor were left alone:
- * mprotect() sends no interrupt where a processor can invalidate another one's TLB by itself, as arm64
- * and AMD's INVLPGB do; a signal to each thread, or a change of affinity, would be seen by the program.)
+ * after each timer tick, and before another thread gets the processor. The grace period is ten
+ * ticks of the slowest kernel (100 Hz). The rare side waits for its end within the barrier, so
+ * nothing is unpinned before all holds can be counted; behind it nothing depends on time. (Store
+ * buffers that empty in bounded time: A. Morrison, Y. Afek, "Temporally Bounding TSO for Fence-Free
+ * Asymmetric Synchronization", ASPLOS 2015.)
+ *
+ * Other ways to have a barrier on every processor were considered and not taken. mprotect() sends
+ * no interrupt where a processor can invalidate another one's TLB by itself, as arm64 and AMD's
+ * INVLPGB do. The program would see a signal to each of its threads, or a change of affinity.
  */
 #ifndef PD_ASYM_H
 #define PD_ASYM_H

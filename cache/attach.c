@@ -256,7 +256,7 @@ static int find_or_make(uint32_t region, const struct request *r)
 	return result;
 }
 
-/* Lock held, and let go of. There is no record for another object: an idle region goes with its own. */
+/* Lock held, and let go of. No object record is left: evict an idle region that has some. */
 static bool make_room_for_object(struct pd_pressure *pressure)
 {
 	bool again;

@@ -24,8 +24,9 @@ static bool dmabuf_works_on(int device)
 }
 
 /*
- * CUDA_ERROR_OPERATING_SYSTEM is what the driver makes of any system call that fails. Only where it is for want of a
- * descriptor, it is one of space. The driver may need more than one, and so be refused the last: errno often tells.
+ * CUDA_ERROR_OPERATING_SYSTEM is what the driver makes of any system call that fails. Only where
+ * it is for want of a descriptor, it is one of space. The driver may need more than one, and so be
+ * refused the last: errno often tells.
  */
 static int result_of(int error)
 {

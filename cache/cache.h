@@ -157,8 +157,8 @@ struct pd_pressure {
 };
 
 /*
- * Lock not held. Evict one idle region, or wait for another thread that is unpinning some; false when nothing is left
- * to be done.
+ * Lock not held. Evict one idle region, or wait for another thread that is unpinning some; false
+ * when nothing is left to be done.
  */
 bool pd_evict_for(struct pd_pressure *pressure);
 

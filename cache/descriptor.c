@@ -23,8 +23,8 @@ uint64_t pd_descriptor_limit(void)
 }
 
 /*
- * Half-way up what the process may have, but no further than is of any use to a program: the kernel's table, which each
- * fork copies, reaches up to the highest number.
+ * Half-way up what the process may have, but no further than is of any use to a program: the
+ * kernel's table, which each fork copies, reaches up to the highest number.
  */
 static int lowest_number_for_us(void)
 {

@@ -13,9 +13,10 @@
 #include <stdint.h>
 
 /*
- * How many the process may have: the soft limit, which is the program's to change and not ours, as it and its
- * children would see that. We take the upper half of these at most: a program that gets along with the lower half
- * never runs out of descriptors for our sake. More than half would gain little.
+ * How many the process may have: the soft limit, which is the program's to change and not ours, as
+ * it and its children would see that. We take the upper half of these at most: a program that gets
+ * along with the lower half never runs out of descriptors for our sake. More than half would gain
+ * little.
  */
 uint64_t pd_descriptor_limit(void);
 

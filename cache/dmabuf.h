@@ -18,8 +18,8 @@ int pd_dmabuf_borrow(pindown_region *region, int *fd);
 void pd_dmabuf_return(pindown_region *region);
 
 /*
- * A consumer's create has asked pindown_region_dmabuf() for it, and has returned. If it has worked, what was imported
- * holds the buffer.
+ * A consumer's create has asked pindown_region_dmabuf() for it, and has returned. If it has
+ * worked, what was imported holds the buffer.
  */
 void pd_dmabuf_create_ended(pindown_region *region, bool worked);
 
@@ -27,7 +27,7 @@ void pd_dmabuf_create_ended(pindown_region *region, bool worked);
 uint32_t pd_dmabufs_open(void);
 uint64_t pd_dmabufs_most(void);
 
-/* Once each: regions go because there may be no more descriptors; and nothing has one that could go. */
+/* Each prints one line, once: regions are evicted for descriptors; no descriptor can be had. */
 void pd_dmabuf_tell_limit(void);
 void pd_dmabuf_tell_none_left(void);
 

@@ -334,8 +334,9 @@ static bool is_idle_enough(struct shortage shortage, int place)
 }
 
 /*
- * Lock held. Something may become free without an eviction: another thread is unpinning, or has reserved room for a pin
- * that may yet fail. One that has no reservation waits itself, and is not waited for.
+ * Lock held. Something may become free without an eviction: another thread is unpinning, or has
+ * reserved room for a pin that may yet fail. One that has no reservation waits itself, and is not
+ * waited for.
  */
 static bool others_may_give_way(void)
 {
@@ -346,12 +347,12 @@ static bool others_may_give_way(void)
 struct want {
 	struct pd_flight *flight;
 	uint64_t bytes, deadline;
-	bool idle_is_enough; /* has been found so once, and is not looked for at each eviction again */
+	bool idle_is_enough; /* found once; it is not asked again at each eviction */
 	bool short_of_descriptors;
 	struct pd_victims victims;
 };
 
-/* Lock held. All that is idle would not be enough: then nothing goes, as it would go in vain. */
+/* Lock held. If all idle regions together are not enough, none goes: it would go in vain. */
 static bool evict_for_budget(struct want *want, struct shortage shortage)
 {
 	if (!want->idle_is_enough)
@@ -399,8 +400,10 @@ int pd_make_room(struct pd_flight *flight, uint64_t bytes)
 /* ---- pin space ---------------------------------------------------------------------------- */
 
 /*
- * Who is refused by the driver evicts twice as much as it wants to pin, or this many regions if that is more. Twice, as
- * pin space may be in pieces, and other threads may be faster. No more: then the driver's refusal has another reason.
+ * For a pin that the driver refuses, regions of twice its bytes are evicted at most, or this many
+ * regions if that is more. Its own bytes are not always enough, as pin space may be in pieces, and
+ * another thread may take what becomes free. If twice as much does not help, the refusal has
+ * another reason.
  */
 #define REGIONS_TO_EVICT 16u
 

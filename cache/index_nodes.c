@@ -83,8 +83,8 @@ static struct arena *arena_of_leaves(uint32_t leaves)
 }
 
 /*
- * The first is small, and of small pages: most processes have few regions. So is one for which there is not so much
- * address space.
+ * The first is small, and of small pages, as most processes have few regions. So are later ones
+ * when address space is short.
  */
 static struct arena *new_arena(void)
 {

@@ -155,8 +155,8 @@ void pd_consumer_leave(struct pd_consumer *consumer);
 uint32_t pd_consumer_runs_here(const struct pd_consumer *consumer);
 
 /*
- * Whether the create that this thread runs on a region has asked for its dma-buf, to be changed; NULL: it runs none
- * there.
+ * Whether the create that this thread runs on a region has asked for its dma-buf, to be changed;
+ * NULL: it runs none there.
  */
 bool *pd_consumer_asked_dmabuf(const struct pindown_region *region);
 void pd_consumers_fork_child(void);

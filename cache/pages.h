@@ -14,8 +14,9 @@
 #endif
 
 /*
- * How much of the process's address space tables may reserve: a sixteenth of what RLIMIT_AS leaves just now, as each byte
- * is one that the program does not get; all they want where there is no such limit. Asks the system.
+ * How much of the process's address space tables may reserve: a sixteenth of what RLIMIT_AS leaves
+ * just now, as each byte is one that the program does not get; all they want where there is no
+ * such limit. Asks the system.
  */
 uint64_t pd_address_space_share(void);
 

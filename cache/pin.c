@@ -202,8 +202,8 @@ static int announce(struct attempt *a, const struct pd_backend *backend)
 }
 
 /*
- * How much of it the driver would pin now, without an eviction. It can't be asked, but tried: with a smaller pin, that
- * is given back at once, again and again.
+ * How much of it the driver would pin now, without an eviction. The driver has no call that tells,
+ * so smaller pins are tried, and given back at once.
  */
 static uint64_t bytes_that_fit(const struct attempt *a, const struct pd_backend *backend)
 {
@@ -225,7 +225,7 @@ static uint64_t bytes_that_fit(const struct attempt *a, const struct pd_backend 
 	return fits * PINDOWN_PAGE_SIZE;
 }
 
-/* The driver has no space for it. Would it have, if all went that is idle on the device? */
+/* The driver has no space for it. Would it have none either if all idle regions went? */
 static bool is_hopeless(const struct attempt *a, const struct pd_backend *backend)
 {
 	uint64_t idle = pd_idle_bytes(a->pin.device, a->pin.length);
@@ -251,8 +251,8 @@ static void set_place(const struct attempt *a, const struct pd_backend *backend,
 }
 
 /*
- * When others have been asked and have given what they could, it may be our own regions that are missing, which were
- * not enough before.
+ * Other processes are asked once, when our own idle regions are not enough. What they give may be
+ * what was missing to make ours enough, so these are looked at once more.
  */
 static int pin_or_evict(struct attempt *a, const struct pd_backend *backend)
 {
@@ -513,8 +513,8 @@ static void prepare_barriers(void)
 }
 
 /*
- * Where the process may have no more memory, the record or the piece of the index that is missing is one that a region
- * has which is idle. Or it is not, and so only a few go.
+ * The process can have no more memory for a record, or for the index. An idle region has both, so a
+ * few are evicted. No more: what is missing may be a part of the index that none of them has.
  */
 static bool frees_memory(struct attempt *a)
 {

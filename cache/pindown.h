@@ -221,13 +221,13 @@ struct pindown_consumer {
 
 	/*
 	 * Make the object of a key on a region, which is held meanwhile: 0 and *data, which may be
-	 * NULL; or a positive number of the consumer's own, an errno for example, which becomes the
-	 * result of the call that asked. `request` is that call's. Runs in the thread that asked.
-	 * If the memory is freed meanwhile, that free waits for it to return (two seconds at most)
-	 * and the object is destroyed again.
-	 * A descriptor that it asks pindown_region_dmabuf() for is good until it returns. If it returns
-	 * 0 the descriptor is then closed, as an import holds the buffer without: so many registered
-	 * regions don't use up the process's descriptors. Who needs one for longer duplicates it.
+	 * NULL; or a positive number of the consumer's own, an errno for example, which becomes
+	 * the result of the call that asked. `request` is that call's. Runs in the thread that
+	 * asked. If the memory is freed meanwhile, that free waits for it to return (two seconds
+	 * at most) and the object is destroyed again. A descriptor that it asks
+	 * pindown_region_dmabuf() for is good until it returns. If it returns 0 the descriptor is
+	 * then closed, as an import holds the buffer without: so many registered regions don't use
+	 * up the process's descriptors. Who needs one for longer duplicates it.
 	 */
 	int (*create)(pindown_region *region, const struct pindown_key *key, void *request,
 		      void **data, void *arg);
@@ -337,9 +337,10 @@ struct pindown_stats {
 	/* Of the kept regions: those on which consumer objects are held. */
 	uint64_t object_kept_regions, object_kept_bytes;
 	/*
-	 * * dma-bufs of regions that have a file descriptor, and how many may have one: where a pin is a
-	 * dma-buf ("dmabuf") no more regions are pinned, those that are registered not counted. It is half
-	 * of the process's soft limit, which may change. 0: a pin takes no descriptor.
+	 * * dma-bufs of regions that have a file descriptor, and how many may have one: where a
+	 * pin is a dma-buf ("dmabuf") no more regions are pinned, those that are registered not
+	 * counted. It is half of the process's soft limit, which may change. 0: a pin takes no
+	 * descriptor.
 	 */
 	uint64_t dmabufs, max_dmabufs;
 };

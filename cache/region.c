@@ -23,7 +23,7 @@ static struct pd_table table = {
 };
 static struct pd_table more = {.record_bytes = sizeof(struct pd_details)};
 static struct pd_table briefs = {.record_bytes = sizeof(struct pd_brief)};
-/* Most regions have an object or two, if any have: then as many of these will do, and more are made room for. */
+/* There are as many object records as regions. If that is too few, attach.c evicts for more. */
 static struct pd_table *const tables[] = {&table, &more, &briefs, &pd_object_table};
 #define TABLES (sizeof(tables) / sizeof(tables[0]))
 
@@ -77,7 +77,7 @@ static uint32_t next_of_all(void)
 	return 0;
 }
 
-/* So many records there are, unless address space is short: as many as are asked for, or a million. */
+/* As many as the configuration asks for, or else a million. Fewer if address space is limited. */
 static uint32_t records_wanted(void)
 {
 	const uint64_t usual = 1u << 20, least = 1u << 12, most = 1u << 24;

@@ -101,7 +101,10 @@ static uint32_t step(const struct pd_table *table)
 	return records < left ? records : left;
 }
 
-/* Of an array, from this byte on. A step is whole pages of 4 KiB; a larger one is made usable more than once. */
+/*
+ * Of an array, from this byte on. A step is whole pages of 4 KiB; a larger one is made usable more
+ * than once.
+ */
 static bool make_usable(void *array, size_t from, size_t bytes)
 {
 	size_t page = from / page_size() * page_size();

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A table of records that stay where they are for good, so that a reader without a lock may look at
- * any of them; with a few columns of 32-bit numbers beside it, one for each record. Address space is
- * reserved once, for all tables together that have one number for one thing, so that all of them have room for as many.
- * Memory is used as a table grows. Changes are made under the cache's lock.
+ * A table of records that stay where they are for good, so that a reader without a lock may look
+ * at any of them; with a few columns of 32-bit numbers beside it, one for each record. Address
+ * space is reserved once, for all tables together that have one number for one thing, so that all
+ * of them have room for as many. Memory is used as a table grows. Changes are made under the
+ * cache's lock.
  */
 #ifndef PD_TABLE_H
 #define PD_TABLE_H
@@ -27,8 +28,9 @@ struct pd_table {
 };
 
 /*
- * Reserves room for `most` records (a power of two) in each of these tables; for fewer where address space is limited:
- * the tables get a small part of it (pages.h). false: there is not even room for a few.
+ * Reserves room for `most` records (a power of two) in each of these tables; for fewer where
+ * address space is limited: the tables get a small part of it (pages.h). false: there is not even
+ * room for a few.
  */
 bool pd_tables_reserve(struct pd_table *const *tables, unsigned count, uint32_t most);
 

@@ -24,8 +24,10 @@ static int do_register(pindown_region *region, const struct pindown_key *key, vo
 
 	if (pindown_region_dmabuf(region, pindown_region_base(region), &fd, &offset) != 0)
 		return 1; /* an error of our own: pindown_attach() answers with it */
-	/* ibv_reg_dmabuf_mr(pd, offset, length, base, fd, access) would be here. It holds the memory, so: */
-	pindown_region_close_dmabuf(region);
+	/*
+	 * ibv_reg_dmabuf_mr(pd, offset, length, base, fd, access) would be here. It holds the memory;
+	 * pindown closes the descriptor when this function returns.
+	 */
 	*data = malloc(1);
 	printf("registered, %u in all\n", ++card->registrations);
 	return *data ? 0 : 1;

@@ -145,7 +145,7 @@ struct attempt {
 	uint64_t pin_begin, bytes;
 	bool tried;	   /* the backend has been asked */
 	int refused;	   /* what it has last said */
-	bool is_hopeless;  /* it was refused for want of space, and would be if all that is idle went */
+	bool is_hopeless;  /* it would be refused if all idle regions went */
 	unsigned evicted;  /* since it was asked first: regions, */
 	uint64_t gone;	   /* and bytes */
 	unsigned permits;  /* the evictions that this allows, */
@@ -161,7 +161,7 @@ bool fits(uint64_t bytes);
 bool any_idle(int device);
 uint64_t idle_bytes(int device);
 bool fits_without_idle(uint64_t bytes); /* under the budgets, if all that is idle went */
-bool may_give_up(void);			/* though there is something idle: enough was evicted in vain */
+bool may_give_up(void);			/* enough was evicted in vain */
 
 /* What the cache does, as it does it. */
 void saw_end(const struct pindown_invalidation *what, void *arg);

@@ -93,8 +93,8 @@ static bool has_space(const struct pd_pin *pin)
 }
 
 /*
- * How much would be pinned now is found out by trying, where what is idle is not enough by itself. A refusal by the
- * script is none of what is tried so.
+ * How much would be pinned now is found out by trying, where what is idle is not enough by itself.
+ * A refusal by the script is none of what is tried so.
  */
 static uint32_t trial;
 

@@ -57,8 +57,8 @@ bool ended[3];
 #define COVERS(scope, id) ((scope) == RANGE || ((scope) == CONTEXT && (id) == 2))
 
 /*
- * Who pays for the order of stores and loads: asym.h. CHANGES: that may change at any time. REFUSED:
- * membarrier may be refused at any time, in one thread and not in another.
+ * Who pays for the order of stores and loads: asym.h. CHANGES: that may change at any time.
+ * REFUSED: membarrier may be refused at any time, in one thread and not in another.
  */
 #define RARE_PAYS 0
 #define CHANGING  1
@@ -174,7 +174,9 @@ inline membarrier() {
 	atomic { drain(3) }
 }
 
-/* Each buffer has been empty once, as after a membarrier; but each at a time of its own choosing. */
+/*
+ * Each buffer has been empty once, as after a membarrier; but each at a time of its own choosing.
+ */
 inline grace_period() {
 	membarrier()
 }

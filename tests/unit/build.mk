@@ -6,8 +6,9 @@ CHECK_LIBS = $(shell pkg-config --libs check)
 UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_regions \
 	test_cache_budget test_cache_invalidate test_cache_subscribe test_cache_dmabuf test_races_pin test_races_free test_races_threads \
 	test_races_steps test_races_steps_ends test_races_steps_alloc test_races_order test_races_order_objects \
-	test_cache_scale test_index test_races_stress test_fork test_fork_threads test_refused
-UNIT_OBJECTS := test_cache_objects test_cache_objects_ends test_limits_memory test_races_steps_objects test_races_objects
+	test_cache_scale test_index test_races_stress test_fork test_fork_threads test_refused \
+	test_limits_memory
+UNIT_OBJECTS := test_cache_objects test_cache_objects_ends test_races_steps_objects test_races_objects
 UNIT_CACHE += $(UNIT_OBJECTS)
 UNIT_CACHE_BIN := $(UNIT_CACHE:%=$(B)/unit/%)
 CHECK_UNIT += $(UNIT_CACHE_BIN)
@@ -24,7 +25,8 @@ $(UNIT_CACHE_BIN): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(UNIT_HELPERS) $(CACH
 
 # It comes by before the cache's membarrier.
 $(B)/unit/test_races_order: ALL_LDFLAGS += -Wl,--wrap=syscall
-$(B)/unit/test_races_order $(B)/unit/test_races_order_objects: $(patsubst %,$(B)/obj/tests/unit/%.c.o,order_test duel refuse)
+$(B)/unit/test_races_order $(B)/unit/test_races_order_objects: \
+	$(patsubst %,$(B)/obj/tests/unit/%.c.o,order_test duel refuse)
 $(B)/unit/test_refused: $(B)/obj/tests/unit/refuse.c.o
 
 $(UNIT_OBJECTS:%=$(B)/unit/%): $(B)/obj/tests/unit/objects_test.c.o

@@ -310,8 +310,8 @@ START_TEST(a_reservation_that_may_yet_be_given_back_is_waited_for)
 END_TEST
 
 /*
- * A free of its memory waits for who waits for room; so that one must not wait on. If it did, this test would take longer
- * than it may.
+ * A free of its memory waits for who waits for room; so that one must not wait on. If it did, this
+ * test would take longer than it may.
  */
 static void free_what_the_other_wants(void *arg)
 {
@@ -329,7 +329,10 @@ START_TEST(who_waits_for_room_gives_way_to_a_free)
 }
 END_TEST
 
-/* Nobody waits for who waits himself, nor for himself: a subscriber gets while its own thread's pin is under way. */
+/*
+ * Nobody waits for who waits himself, nor for himself: a subscriber gets while its own thread's
+ * pin is under way.
+ */
 static void get_in_callback(const struct pindown_invalidation *what, void *arg)
 {
 	(void)what;
@@ -420,7 +423,10 @@ START_TEST(a_pin_without_space_and_nothing_to_evict_fails)
 }
 END_TEST
 
-/* What is free can't be asked for, but tried: 2 MiB that are idle and 4 that are free are less than 12. */
+/*
+ * What is free can't be asked for, but tried: 2 MiB that are idle and 4 that are free are less
+ * than 12.
+ */
 START_TEST(a_pin_that_never_fits_evicts_nothing)
 {
 	alloc_some(2, MIB(2));

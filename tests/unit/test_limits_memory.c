@@ -40,7 +40,6 @@ static void *map(uint64_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-/* Sanitizers have terabytes of their own, so that they are not counted here. */
 #define MANY	 3000u
 #define FIRST	 (BASE + GIB(8))
 #define PLACE(i) (FIRST + MIB(1) * (i)) /* two in a block */
@@ -87,8 +86,10 @@ static void attach_and_detach(int consumer, uint64_t addr, uint64_t access)
 	pindown_detach(object);
 }
 
-static const uint64_t left[] = {MIB(8),	  MIB(16),  MIB(33),  MIB(64),	MIB(150), MIB(300),
-				MIB(512), MIB(700), MIB(800), MIB(900), GIB(1),	  GIB(2)};
+static const uint64_t left[] = {
+	MIB(8),	  MIB(16),  MIB(33),  MIB(64),	MIB(150), MIB(300),
+	MIB(512), MIB(700), MIB(800), MIB(900), GIB(1),	  GIB(2),
+};
 #define LIMITS ((int)(sizeof(left) / sizeof(left[0])))
 
 static void assert_limits_hold(void)
@@ -174,7 +175,10 @@ START_TEST(small_neighbours)
 }
 END_TEST
 
-/* Each begins in one block and ends in the next, so that each block is shared and takes some of the index. */
+/*
+ * Each begins in one block and ends in the next, so that each block is shared and takes some of
+ * the index.
+ */
 #define ACROSS(i) (FIRST + MIB(2) * (i) + MIB(1))
 
 /* The limit is lowered later, to nothing: what there is, is used again. */
@@ -266,15 +270,25 @@ START_TEST(a_child)
 }
 END_TEST
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define IS_SANITIZED 1
+#elif defined(__has_feature)
+#define IS_SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define IS_SANITIZED 0
+#endif
+
 int main(void)
 {
-	Suite *suite = suite_create("cache: little address space");
-	TCase *tc = cache_case(suite, "RLIMIT_AS");
+	Suite *suite;
+	TCase *tc;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-	printf("skipped: a sanitizer takes address space without end\n");
-	return 77;
-#endif
+	if (IS_SANITIZED) {
+		printf("skipped: a sanitizer takes address space without end\n");
+		return 77;
+	}
+	suite = suite_create("cache: little address space");
+	tc = cache_case(suite, "RLIMIT_AS");
 	tcase_add_loop_test(tc, regions_are_pinned_and_the_program_has_its_memory, 0, LIMITS);
 	tcase_add_loop_test(tc, so_are_objects, 0, LIMITS);
 	tcase_add_loop_test(tc, small_neighbours, 0, LIMITS);

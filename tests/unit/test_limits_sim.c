@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Few file descriptors, on the simulated driver, where an export is a real one: what is registered needs none, what is
- * only pinned has half of them, and the program the rest.
+ * Few file descriptors, on the simulated driver, where an export is a real one: what is registered
+ * needs none, what is only pinned has half of them, and the program the rest.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -238,7 +238,10 @@ START_TEST(where_a_pin_takes_none_there_is_no_limit)
 }
 END_TEST
 
-/* Above what select() can take if there is room there, and not so far up that a fork has to copy much. */
+/*
+ * Above what select() can take if there is room there, and not so far up that a fork has to copy
+ * much.
+ */
 START_TEST(where_the_descriptors_are)
 {
 	static const struct {
@@ -252,7 +255,7 @@ START_TEST(where_the_descriptors_are)
 
 	begin(1);
 	if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
-		skip_test("no more descriptors than %ju may be asked for", (uintmax_t)limit.rlim_max);
+		skip_test("no more than %ju descriptors can be had", (uintmax_t)limit.rlim_max);
 		return;
 	}
 	region = must_get(memory[0], 1);

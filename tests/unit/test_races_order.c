@@ -142,8 +142,8 @@ START_TEST(a_hit_against_an_end_in_a_change)
 END_TEST
 
 /*
- * Another thread is refused its membarrier before that of this one's change is over: its grace period is not to be
- * ended by who knows nothing of it.
+ * Another thread is refused its membarrier before that of this one's change is over: its grace
+ * period is not to be ended by who knows nothing of it.
  */
 static void come(void)
 {
@@ -171,8 +171,8 @@ START_TEST(a_change_while_another_is_refused)
 	}
 	pd_asym_limits = (struct pd_asym_limits){.few = ~0u, .many = ~0u};
 	duel_begin();
-	duel_round(
-		&other_comes); /* as long as one thread alone has come, there is no barrier at all */
+	/* As long as one thread alone has come, there is no barrier at all. */
+	duel_round(&other_comes);
 	for (unsigned i = 0; i < 20; i++) {
 		__atomic_store_n(&pd_payer, PD_RARE_PAYS, __ATOMIC_SEQ_CST);
 		duel_round(&meanwhile);

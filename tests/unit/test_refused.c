@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A system call filter that refuses membarrier(2), installed at any time: the cache goes on as before,
- * and says so once. That no hit goes wrong meanwhile is seen by test_races_order, with REFUSED.
+ * A system call filter that refuses membarrier(2), installed at any time: the cache goes on as
+ * before, and says so once. That no hit goes wrong meanwhile is seen by test_races_order, with
+ * REFUSED.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -84,7 +84,7 @@ static enum outcome play(const struct race *race, enum payers who)
 
 /* It goes wrong so often when broken, and has as many rounds to do so when it is not. */
 #define ENOUGH	 100
-#define PATIENCE 20 /* seconds */
+#define PATIENCE 15 /* seconds */
 
 static bool was_close(const unsigned *when_broken, enum payers who)
 {
@@ -95,7 +95,7 @@ static bool was_close(const unsigned *when_broken, enum payers who)
 static void play_until_it_was_close(const struct race *race, enum payers who)
 {
 	unsigned whole[OUTCOMES] = {0}, when_broken[OUTCOMES] = {0};
-	time_t end = time(NULL) + PATIENCE;
+	time_t end = time(NULL) + (who == REFUSED ? PATIENCE / 2 : PATIENCE);
 
 	while (!was_close(when_broken, who) && time(NULL) < end) {
 		broken = false;

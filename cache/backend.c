@@ -63,10 +63,23 @@ static const struct pd_backend *choose(int device)
 	return found;
 }
 
+static unsigned place_of(int device)
+{
+	return device >= 0 && device < PD_MAX_DEVICES ? (unsigned)device : PD_MAX_DEVICES;
+}
+
+const struct pd_backend *pd_backend_chosen(int device)
+{
+	const struct pd_backend *found =
+		__atomic_load_n(&chosen[place_of(device)], __ATOMIC_ACQUIRE);
+
+	return found == &nothing ? NULL : found;
+}
+
 /* The answer stays the same, so two threads that ask at once do no harm. */
 const struct pd_backend *pd_backend_for(int device)
 {
-	unsigned place = device >= 0 && device < PD_MAX_DEVICES ? (unsigned)device : PD_MAX_DEVICES;
+	unsigned place = place_of(device);
 	/* Acquire: pairs with the store below; what works_on() has set up is there. */
 	const struct pd_backend *found = __atomic_load_n(&chosen[place], __ATOMIC_ACQUIRE);
 

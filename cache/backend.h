@@ -42,7 +42,11 @@ struct pd_backend {
 	/* Never fails, calls no driver, may be called after CUDA has shut down. */
 	void (*unpin)(struct pd_pin *pin);
 
-	/* In a forked child: drop what the child has inherited of the pin. Async-signal-safe. */
+	/*
+	 * In a forked child: drop what the child has inherited of the pin, if it has; this may also
+	 * be a record that no pin has any more, and may be called more than once.
+	 * Async-signal-safe.
+	 */
 	void (*abandon)(struct pd_pin *pin);
 
 	/* The descriptor is closed early, or wanted again; NULL where there is none. */
@@ -65,6 +69,9 @@ void pd_backend_kmod_fork_child(void);
 /* The backend that the configuration asks for, or that works best on this device; NULL: none does.
  */
 const struct pd_backend *pd_backend_for(int device);
+
+/* The same if it is known; asks nobody. */
+const struct pd_backend *pd_backend_chosen(int device);
 
 /* The name of the backend in use, or of the one that would be. */
 const char *pd_backend_name(void);

@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #include "backend.h"
+#include "cache.h"
 #include "cuda_abi.h"
 #include "descriptor.h"
 #include "driver.h"
@@ -55,8 +56,12 @@ static int dmabuf_pin(struct pd_pin *pin, void *context, int *driver_error)
 	*driver_error = pd_driver_export(pin->base, pin->length, context, pin->device, &fd);
 	result = result_of(*driver_error);
 	if (result == PINDOWN_OK) {
-		pin->fd = pd_descriptor_move_up(fd);
-		pin->fd_identity = pd_descriptor_identity(pin->fd);
+		fd = pd_descriptor_move_up(fd);
+		pin->fd_identity = pd_descriptor_identity(fd);
+		/*
+		 * Release: a child that is forked meanwhile closes it if it finds which file it is.
+		 */
+		__atomic_store_n(&pin->fd, fd, __ATOMIC_RELEASE);
 		pd_dmabuf_opened();
 	}
 	errno = saved;
@@ -67,8 +72,10 @@ static void dmabuf_close(struct pd_pin *pin)
 {
 	int saved = errno;
 
-	if (is_still_ours(pin))
+	if (is_still_ours(pin)) {
+		pd_descriptor_note(pin->fd, pin->fd_identity);
 		pd_descriptor_close(pin->fd);
+	}
 	if (pin->fd >= 0)
 		pd_dmabuf_closed();
 	pin->fd = -1;

@@ -10,12 +10,12 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "backend.h"
+#include "cache.h"
 #include "config.h"
 #include "cuda_abi.h"
 #include "descriptor.h"
@@ -27,8 +27,8 @@
 #include "../kmod/pindown_ioctl.h"
 
 /*
- * Under `opening`; read without it by who has found `fd` there (descriptor()), as the others then
- * don't change.
+ * Under PD_LOCK_KMOD; read without it by who has found `fd` there (descriptor()), as the others
+ * then don't change.
  */
 static struct {
 	int fd; /* -1: not open; stored last, with release */
@@ -38,7 +38,6 @@ static struct {
 	uint32_t *area;
 	size_t area_length;
 } device = {.fd = -1};
-static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
 /* Acquire: pairs with the release in take(). */
 static int descriptor(void)
@@ -85,7 +84,8 @@ static bool open_once(void)
 	int saved = errno;
 	int fd;
 
-	pthread_mutex_lock(&opening);
+	pd_descriptor_begin();
+	pd_take(PD_LOCK_KMOD);
 	if (!device.asked) {
 		device.asked = true;
 		fd = open(PINDOWN_DEVICE, O_RDWR | O_CLOEXEC);
@@ -95,7 +95,8 @@ static bool open_once(void)
 		if (descriptor() >= 0)
 			__atomic_store_n(&pd_words, device.area, __ATOMIC_RELEASE);
 	}
-	pthread_mutex_unlock(&opening);
+	pd_let_go(PD_LOCK_KMOD);
+	pd_descriptor_end();
 	errno = saved;
 	return descriptor() >= 0;
 }
@@ -112,12 +113,12 @@ static void give_up(void)
 	pd_log_once(&said, PD_LOG_WARN,
 		    "the program has closed the descriptor of " PINDOWN_DEVICE
 		    ": all regions are unpinned, and nothing more is pinned");
-	pthread_mutex_lock(&opening);
+	pd_take(PD_LOCK_KMOD);
 	__atomic_store_n(&device.fd, -1, __ATOMIC_RELAXED); /* nothing comes with it */
 	if (device.area)
 		mmap(device.area, device.area_length, PROT_READ,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-	pthread_mutex_unlock(&opening);
+	pd_let_go(PD_LOCK_KMOD);
 }
 
 static bool is_ours(void)
@@ -215,8 +216,10 @@ static void close_dmabuf(struct pd_pin *pin)
 {
 	int saved = errno;
 
-	if (has_dmabuf(pin))
+	if (has_dmabuf(pin)) {
+		pd_descriptor_note(pin->fd, pin->fd_identity);
 		pd_descriptor_close(pin->fd);
+	}
 	if (pin->fd >= 0)
 		pd_dmabuf_closed();
 	pin->fd = -1;
@@ -236,8 +239,10 @@ static int open_dmabuf(struct pd_pin *pin, void *context, int *driver_error)
 		result = errno == EOPNOTSUPP ? PINDOWN_ERR_NO_DMABUF
 					     : result_of(errno, driver_error);
 	if (result == PINDOWN_OK) {
-		pin->fd = pd_descriptor_move_up(what.fd);
-		pin->fd_identity = pd_descriptor_identity(pin->fd);
+		what.fd = pd_descriptor_move_up(what.fd);
+		pin->fd_identity = pd_descriptor_identity(what.fd);
+		/* As in dmabuf_pin(). */
+		__atomic_store_n(&pin->fd, what.fd, __ATOMIC_RELEASE);
 		pd_dmabuf_opened();
 	}
 	errno = saved;
@@ -263,9 +268,6 @@ static void kmod_abandon(struct pd_pin *pin)
 
 void pd_backend_kmod_fork_child(void)
 {
-	static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-
-	opening = unlocked;
 	if (device.fd < 0) {
 		device.asked = false;
 		return;

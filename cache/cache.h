@@ -98,6 +98,12 @@ bool pd_awaits_reuse(void);
 uint32_t pd_first_awaiting(void);
 void pd_stop_awaiting(uint32_t number);
 
+/*
+ * Lock held, behind a heavy barrier. Until that thread no longer announces this region. Acquire:
+ * pairs with the release that ends the announcement (get.c, attach.c).
+ */
+void pd_wait_for_reader(const struct pd_thread *thread, uint32_t number);
+
 /* Lock held. Is another thread unpinning something that the scope covers? */
 bool pd_dying_under(const struct pd_scope *scope);
 bool pd_dying_any(void);
@@ -182,10 +188,24 @@ int pd_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_re
 /* What pindown_driver_error() tells this thread. */
 void pd_set_driver_error(int error);
 
-/* New pins wait while a fork is under way. */
-void pd_pin_hold_for_fork(void);
-void pd_pin_after_fork(void);
-void pd_pin_fork_child(void);
+/* ---- fork.c ------------------------------------------------------------------------------- */
+
+/*
+ * Around the making of a descriptor, until a pin in the list of flights names it (or until it is
+ * closed). The first waits for a fork under way. Lock not held.
+ */
+void pd_descriptor_begin(void);
+void pd_descriptor_end(void);
+
+/* One that has this identity (descriptor.h) is about to be closed. */
+void pd_descriptor_note(int fd, uint64_t identity);
+
+/*
+ * In a child, each as soon as it can be: at once, whatever state the tables are in; and when this
+ * thread is in the middle of no change. Async-signal-safe.
+ */
+void pd_abandon_all(void);
+void pd_begin_anew(void);
 
 /* ---- get.c -------------------------------------------------------------------------------- */
 

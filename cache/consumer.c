@@ -64,10 +64,12 @@ PD_EXPORT int pindown_consumer_add(const struct pindown_consumer *consumer, size
 	pd_lock();
 	for (unsigned i = 0; i < PD_CONSUMERS && id < 0; i++)
 		if (!consumers[i].taken) {
-			consumers[i] = (struct pd_consumer){
-				.ops = ops, .turn = consumers[i].turn + 1, .taken = true};
+			consumers[i] =
+				(struct pd_consumer){.ops = ops, .turn = consumers[i].turn + 1};
 			strncpy(consumers[i].name, ops.name, PD_CONSUMER_NAME - 1);
 			consumers[i].ops.name = consumers[i].name;
+			/* Release: for a child that is forked meanwhile. */
+			__atomic_store_n(&consumers[i].taken, true, __ATOMIC_RELEASE);
 			id = (int)id_of(&consumers[i]);
 		}
 	pd_unlock();

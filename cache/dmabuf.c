@@ -27,7 +27,13 @@ void pd_dmabuf_closed(void)
 
 uint32_t pd_dmabufs_open(void)
 {
-	return __atomic_load_n(&open_ones, __ATOMIC_RELAXED);
+	int32_t open = (int32_t)__atomic_load_n(&open_ones, __ATOMIC_RELAXED);
+
+	/*
+	 * Less than none: a child begins with none, and was forked by a signal handler while one
+	 * was being closed.
+	 */
+	return open > 0 ? (uint32_t)open : 0;
 }
 
 uint64_t pd_dmabufs_most(void)
@@ -76,9 +82,11 @@ void pd_dmabuf_fork_child(void)
  * for that, and a fork, whose child would inherit it. Without the pin's barrier: of what is live, a free has to come
  * for the lock.
  */
-static void begin_flight(struct pd_flight *flight, const struct pindown_region *region)
+static void begin_flight(struct pd_flight *flight, const struct pindown_region *region,
+			 struct pd_pin *pin)
 {
 	pd_flight_begin(flight);
+	flight->pin = pin;
 	flight->memory = pd_memory_of(region);
 	flight->known = true;
 }
@@ -127,7 +135,9 @@ static int open_or_evict(struct pd_pin *pin, const struct pd_backend *backend, v
 	int result;
 
 	do {
+		pd_descriptor_begin();
 		result = backend->open_dmabuf(pin, context, error);
+		pd_descriptor_end();
 		pressure.place = *error == CUDA_ERROR_OUT_OF_MEMORY ? pin->device : PD_WITH_DMABUF;
 	} while (result == PINDOWN_ERR_NO_SPACE && pd_evict_for(&pressure));
 	return result;
@@ -135,17 +145,16 @@ static int open_or_evict(struct pd_pin *pin, const struct pd_backend *backend, v
 
 /* In place of one that is closed; unless another thread was faster, or the memory has ended. */
 static int open_anew(struct pindown_region *region, const struct pd_backend *backend,
-		     struct pd_pin again, int *fd)
+		     struct pd_pin *again, int *fd)
 {
 	int result, error = 0;
 	bool used = false;
 
-	again.fd = -1;
-	result = open_or_evict(&again, backend, pd_details_of(region)->context, &error);
+	result = open_or_evict(again, backend, pd_details_of(region)->context, &error);
 	/* What we have just opened, or failed to, is the region's only if that still lives. */
 	if (pd_compare(region) != PD_TRUE) {
 		if (result == PINDOWN_OK)
-			backend->close_dmabuf(&again);
+			backend->close_dmabuf(again);
 		return PINDOWN_ERR_NOT_DEVICE;
 	}
 	if (result != PINDOWN_OK) {
@@ -157,21 +166,21 @@ static int open_anew(struct pindown_region *region, const struct pd_backend *bac
 		result = PINDOWN_ERR_NOT_DEVICE;
 	} else if (pd_details_of(region)->pin.fd < 0) {
 		/* The rest of it is read without the lock. */
-		pd_details_of(region)->pin.fd = again.fd;
-		pd_details_of(region)->pin.fd_identity = again.fd_identity;
+		pd_details_of(region)->pin.fd = again->fd;
+		pd_details_of(region)->pin.fd_identity = again->fd_identity;
 		used = true;
 	}
 	*fd = pd_details_of(region)->pin.fd;
 	pd_unlock();
 	if (!used)
-		backend->close_dmabuf(&again);
+		backend->close_dmabuf(again);
 	return result;
 }
 
 static int reopen(struct pindown_region *region, const struct pd_backend *backend, int *fd)
 {
 	struct pd_flight flight;
-	struct pd_pin pin;
+	struct pd_pin again;
 	int result;
 
 	pd_lock();
@@ -179,10 +188,11 @@ static int reopen(struct pindown_region *region, const struct pd_backend *backen
 		pd_unlock();
 		return PINDOWN_ERR_NOT_DEVICE;
 	}
-	begin_flight(&flight, region);
-	pin = pd_details_of(region)->pin;
+	again = pd_details_of(region)->pin;
+	again.fd = -1;
+	begin_flight(&flight, region, &again);
 	pd_unlock();
-	result = open_anew(region, backend, pin, fd);
+	result = open_anew(region, backend, &again, fd);
 	pd_flight_land(&flight);
 	return result;
 }
@@ -214,8 +224,9 @@ static void close_unused(struct pindown_region *region, const struct pd_backend 
 		pd_unlock();
 		return;
 	}
-	details->pin.fd = -1;
-	begin_flight(&flight, region);
+	/* In this order: a child that is forked meanwhile finds it in one of the two. */
+	begin_flight(&flight, region, &closing);
+	__atomic_store_n(&details->pin.fd, -1, __ATOMIC_RELEASE);
 	pd_unlock();
 	backend->close_dmabuf(&closing);
 	pd_flight_land(&flight);

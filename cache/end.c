@@ -2,7 +2,6 @@
 /* How regions come to their end: unlinked at once, unpinned when nobody holds them. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -126,6 +125,19 @@ bool pd_region_take_kept(uint32_t number)
 }
 
 /*
+ * In a child that was forked by a signal handler just here the other threads are gone, and so is
+ * what they have announced once this one has let go of the lock.
+ */
+void pd_wait_for_reader(const struct pd_thread *thread, uint32_t number)
+{
+	struct pd_rest rest = {0};
+
+	while (__atomic_load_n(&thread->probing, __ATOMIC_ACQUIRE) == number &&
+	       pd_process_is_known())
+		pd_rest(&rest);
+}
+
+/*
  * After the barrier: a hit that has loaded a live state is announced for us to see. The acquire pairs with
  * the release at the end of hold_if(): who is gone has counted its hold. The state is our own store.
  */
@@ -138,9 +150,7 @@ static void let_probes_pass(void)
 		    __atomic_load_n(&pd_briefs[number].state, __ATOMIC_RELAXED) != PD_DYING)
 			continue;
 		/* A few instructions, unless that thread has lost its processor in between. */
-		for (unsigned i = 0; __atomic_load_n(&t->probing, __ATOMIC_ACQUIRE) == number; i++)
-			if (i > 1000)
-				sched_yield();
+		pd_wait_for_reader(t, number);
 	}
 }
 

@@ -9,6 +9,8 @@
  * ghost, is settled: it gets as many more turns in the other queue as it was used.
  */
 #define _GNU_SOURCE
+#include <string.h>
+
 #include "cache.h"
 #include "backend.h"
 #include "config.h"
@@ -166,6 +168,11 @@ void pd_queues_fork_child(void)
 {
 	newcomers = settled = (struct pd_queue){0};
 	newcomers_bytes = 0;
+	if (ghosts_end) {
+		memset(ghosts, 0, sizeof(ghosts));
+		ghosts_begin = ghosts_end = 0;
+		ghost_bytes = 0;
+	}
 }
 
 /* ---- eviction ----------------------------------------------------------------------------- */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <stddef.h>
 
 #include "asym.h"
@@ -149,13 +148,12 @@ bool pd_guard_any(void)
  */
 bool pd_guard_wait(const struct pd_memory *memory, uint64_t deadline)
 {
-	for (unsigned round = 0; pd_guard_on(memory) == PD_GUARDED; round++) {
+	struct pd_rest rest = {0};
+
+	while (pd_guard_on(memory) == PD_GUARDED) {
 		if (pd_deadline(0) >= deadline)
 			return false;
-		if (round < 16)
-			sched_yield();
-		else
-			pd_nap(round < 64 ? 20000 : 500000);
+		pd_rest(&rest);
 	}
 	return true;
 }
@@ -169,8 +167,10 @@ void pd_flight_begin(struct pd_flight *flight)
 	flight->known = flight->disturbed = flight->lost = false;
 	flight->reserved = 0;
 	flight->thread = pd_self();
+	flight->pin = NULL;
 	flight->next = flights;
-	flights = flight;
+	/* Release, here and below: a child that is forked meanwhile finds a list that is whole. */
+	__atomic_store_n(&flights, flight, __ATOMIC_RELEASE);
 	pd_unsettled_add(1); /* and then the barrier: pin.c, take_off() */
 }
 
@@ -183,7 +183,7 @@ void pd_flight_end(struct pd_flight *flight)
 		f = &(*f)->next;
 	if (!*f)
 		return;
-	*f = flight->next;
+	__atomic_store_n(f, flight->next, __ATOMIC_RELEASE);
 	pd_unsettled_add(-1u);
 	pd_wake_waiters();
 }
@@ -252,6 +252,13 @@ bool pd_flights_any(void)
 	return flights != NULL;
 }
 
+void pd_flights_each_pin(void (*fn)(struct pd_pin *pin))
+{
+	for (const struct pd_flight *f = flights; f; f = f->next)
+		if (f->pin)
+			fn(f->pin);
+}
+
 uint64_t pd_flights_reserved(uint32_t *count)
 {
 	uint64_t bytes = 0;
@@ -278,6 +285,9 @@ bool pd_flights_of_others_reserve(void)
 
 void pd_flights_fork_child(void)
 {
+	/* This thread may be in the middle of one, with what it had closed by now. */
+	for (struct pd_flight *f = flights; f; f = f->next)
+		set_lost(f);
 	flights = NULL;
 	recordless = 0;
 }

@@ -97,15 +97,17 @@ bool pd_guard_wait(const struct pd_memory *memory, uint64_t deadline);
  * A pin under way, or the opening or closing of a region's descriptor. On that thread's stack; linked, and its
  * members changed, under the lock.
  */
+struct pd_pin;
 struct pd_flight {
 	struct pd_flight *next;
 	struct pd_memory memory; /* once it is known */
 	uint64_t reserved;	 /* bytes of the budget that it has taken */
 	uint64_t most_dmabufs;	 /* with as many open it must not open one; its owner's */
 	struct pd_thread *thread;
-	bool known;	/* memory has been filled in */
-	bool disturbed; /* a free began before that, of whatever memory */
-	bool lost;	/* one of the memory began after that: the pin must not be used */
+	struct pd_pin *pin; /* or NULL; a child that is forked meanwhile gives it up */
+	bool known;	    /* memory has been filled in */
+	bool disturbed;	    /* a free began before that, of whatever memory */
+	bool lost;	    /* one of the memory began after that: the pin must not be used */
 };
 
 /* A look without the lock, to give up early. Under it, `lost` is the truth. */
@@ -138,6 +140,9 @@ bool pd_flight_has_company(const struct pd_flight *flight);
 
 /* Lock held. Is one of another thread's marked lost by this scope still under way? */
 bool pd_flights_under(const struct pd_scope *scope);
+
+/* For a child, wherever other threads were when it was forked: what flights have. */
+void pd_flights_each_pin(void (*fn)(struct pd_pin *pin));
 
 bool pd_flights_any(void);
 uint64_t pd_flights_reserved(uint32_t *count);

@@ -12,7 +12,6 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,6 +21,7 @@
 #include "live_sweep.h"
 #include "lock.h"
 #include "log.h"
+#include "pages.h"
 #include "trace_file.h"
 
 static struct pd_live *page;
@@ -131,7 +131,6 @@ void pd_live_allow(void)
 	allowed = true;
 }
 
-/* Under the lock, so that no other thread forks while the descriptor is there. */
 void pd_live_open(void)
 {
 	struct pd_shield shield;
@@ -140,6 +139,7 @@ void pd_live_open(void)
 	if (__atomic_load_n(&tried, __ATOMIC_ACQUIRE))
 		return;
 	pd_shield_up(&shield, SIGXFSZ);
+	pd_descriptor_begin();
 	pd_lock();
 	if (!tried && allowed && pd_config()->enabled && pd_config()->top &&
 	    !getauxval(AT_SECURE)) {
@@ -149,6 +149,7 @@ void pd_live_open(void)
 	}
 	__atomic_store_n(&tried, true, __ATOMIC_RELEASE);
 	pd_unlock();
+	pd_descriptor_end();
 	pd_shield_down(&shield);
 	if (pd_self_tls)
 		pd_live_thread_start(pd_self_tls);
@@ -166,7 +167,7 @@ void pd_live_close(void)
 void pd_live_fork_child(void)
 {
 	if (page)
-		syscall(SYS_munmap, page, (size_t)PD_LIVE_BYTES);
+		pd_make_private(page, PD_LIVE_BYTES);
 	page = NULL;
 	slots = NULL;
 	tried = false;

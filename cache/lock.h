@@ -14,6 +14,11 @@
 #include <stdint.h>
 
 #include "asym.h"
+#include "process.h"
+
+/* Any of our locks. None is held across a fork: in a child all of them are free; see process.h. */
+void pd_take(enum pd_lock_name name);
+void pd_let_go(enum pd_lock_name name);
 
 void pd_lock(void);
 void pd_unlock(void);
@@ -49,8 +54,9 @@ bool pd_wait_settled(uint64_t deadline);
 uint64_t pd_deadline(uint64_t ns);
 
 /*
- * So long a get waits for a free, and a free for a pin: two seconds; and a fork for a pin: a tenth of one. Tests
- * that are to see such a wait come to its end have more patience, for slow machines.
+ * So long a get waits for a free, and a free for a pin: two seconds; and a fork for a descriptor
+ * that is being made, or the making of one for a fork: a tenth of one. Tests that are to see such a
+ * wait come to its end have more patience, for slow machines.
  */
 extern __attribute__((visibility("hidden"))) uint64_t pd_race_wait_ns, pd_fork_wait_ns;
 
@@ -62,7 +68,25 @@ static inline uint64_t pd_race_deadline(void)
 /* Sleep so long, without touching errno. */
 void pd_nap(uint64_t ns);
 
-/* In a forked child: the lock is free, nobody waits. */
+/*
+ * One turn of waiting for another thread that tells nobody when it is through, which takes it a few
+ * instructions. The first turns are short; from then on each sleeps, twice as long as the one
+ * before, a millisecond at most. A thread that only yielded its processor would never let one of a
+ * lower real-time priority run on it.
+ */
+struct pd_rest {
+	unsigned turns;
+};
+void pd_rest(struct pd_rest *rest);
+
+/*
+ * Sleep while *where holds `value`, until somebody wakes those who do or the deadline passes; or
+ * for no reason.
+ */
+void pd_sleep_while(uint32_t *where, uint32_t value, uint64_t deadline);
+void pd_wake_all(uint32_t *where);
+
+/* In a forked child: nobody waits. */
 void pd_lock_fork_child(void);
 
 #endif

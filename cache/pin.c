@@ -17,8 +17,6 @@
 
 #define MOST_LOSSES 100 /* somebody frees and allocates faster than we can pin */
 
-static bool forking; /* under the lock */
-
 /* What an attempt came to: a pindown_result, or this: the world has changed, try again. */
 #define AGAIN 1
 
@@ -88,9 +86,6 @@ static uint64_t deadline_of(struct attempt *a)
 /* Lock held, and let go. */
 static void take_off(struct attempt *a)
 {
-	while (forking)
-		if (!pd_wait_settled(deadline_of(a)))
-			break;
 	pd_flight_begin(&a->flight);
 	pd_unlock();
 	PD_POINT(PIN_TAKEN_OFF, a->addr);
@@ -190,6 +185,7 @@ static int announce(struct attempt *a, const struct pd_backend *backend)
 	a->flight.memory = a->what.memory;
 	a->flight.known = true;
 	a->frees_before |= a->flight.disturbed;
+	a->flight.pin = &a->pin;
 	a->region = pinned_meanwhile(a);
 	if (!a->region) {
 		if (pd_flight_has_company(&a->flight))
@@ -215,12 +211,14 @@ static uint64_t bytes_that_fit(const struct attempt *a, const struct pd_backend 
 		uint64_t pages = fits + (too_many - fits) / 2;
 
 		part.length = pages * PINDOWN_PAGE_SIZE;
+		pd_descriptor_begin(); /* a fork waits until it is unpinned */
 		if (backend->pin(&part, a->what.current, &error) == PINDOWN_OK) {
 			backend->unpin(&part);
 			fits = pages;
 		} else {
 			too_many = pages;
 		}
+		pd_descriptor_end();
 	}
 	return fits * PINDOWN_PAGE_SIZE;
 }
@@ -250,6 +248,17 @@ static void set_place(const struct attempt *a, const struct pd_backend *backend,
 		pressure->is_hopeless = is_hopeless(a, backend);
 }
 
+/* By one of the backend's two ways. */
+static int pin_by(int (*pin)(struct pd_pin *, void *, int *), struct attempt *a)
+{
+	int result;
+
+	pd_descriptor_begin();
+	result = pin(&a->pin, a->what.current, &a->driver_error);
+	pd_descriptor_end();
+	return result;
+}
+
 /*
  * Other processes are asked once, when our own idle regions are not enough. What they give may be
  * what was missing to make ours enough, so these are looked at once more.
@@ -261,7 +270,7 @@ static int pin_or_evict(struct attempt *a, const struct pd_backend *backend)
 	int result;
 
 	for (;;) {
-		result = backend->pin(&a->pin, a->what.current, &a->driver_error);
+		result = pin_by(backend->pin, a);
 		if (result != PINDOWN_ERR_NO_SPACE || pd_flight_lost(&a->flight))
 			return result;
 		set_place(a, backend, &pressure);
@@ -270,7 +279,7 @@ static int pin_or_evict(struct attempt *a, const struct pd_backend *backend)
 		if (!may_ask)
 			return result;
 		may_ask = false;
-		result = backend->pin_at_last(&a->pin, a->what.current, &a->driver_error);
+		result = pin_by(backend->pin_at_last, a);
 		if (result != PINDOWN_ERR_NO_SPACE)
 			return result;
 	}
@@ -554,34 +563,4 @@ int pd_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_re
 	else
 		pd_set_driver_error(a.driver_error);
 	return result;
-}
-
-/* ---- fork --------------------------------------------------------------------------------- */
-
-/*
- * A descriptor that a pin has just got from the driver, and has not yet entered anywhere, would be
- * inherited by the child and keep the memory alive there. So a fork waits for pins in flight, and
- * new ones wait for the fork. Not for ever: the forking thread may hold what a pin waits for.
- */
-void pd_pin_hold_for_fork(void)
-{
-	uint64_t deadline = pd_deadline(pd_fork_wait_ns);
-
-	pd_lock();
-	forking = true;
-	while (pd_flights_any() && pd_wait_settled(deadline))
-		;
-	/* The lock stays taken across the fork, so that the child's tables are whole. */
-}
-
-void pd_pin_after_fork(void)
-{
-	forking = false;
-	pd_wake_waiters();
-	pd_unlock();
-}
-
-void pd_pin_fork_child(void)
-{
-	forking = false;
 }

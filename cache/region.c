@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "config.h"
 #include "object.h"
+#include "process.h"
 #include "region.h"
 #include "table.h"
 
@@ -39,7 +40,16 @@ static void publish_table(void)
 	pd_regions = (struct pindown_region *)(void *)table.records;
 	pd_details = (struct pd_details *)(void *)more.records;
 	pd_briefs = (struct pd_brief *)(void *)briefs.records;
-	pd_region_limit = table.capacity - 1;
+	/*
+	 * In a child all of them are PD_FREE and have no pages, so that hits find none: see
+	 * process.h.
+	 */
+	pd_wipe_in_children(pd_briefs, briefs.capacity * sizeof(struct pd_brief));
+	/*
+	 * Release: with the limit all of the above is there, also in a child that is forked
+	 * meanwhile.
+	 */
+	__atomic_store_n(&pd_region_limit, table.capacity - 1, __ATOMIC_RELEASE);
 }
 
 /* Slow: a thread's first hold, and those of threads that share a stripe or can't do without atomics. */
@@ -102,7 +112,7 @@ uint32_t pd_region_alloc(void)
 	if (!table.capacity && !pd_tables_reserve(tables, TABLES, records_wanted()))
 		return 0;
 	number = next_of_all();
-	if (number && !pd_regions)
+	if (number && !pd_region_limit)
 		publish_table();
 	return number;
 }
@@ -127,6 +137,12 @@ uint32_t pd_region_capacity(void)
 	return records - 1 - abandoned;
 }
 
+void pd_region_each_pin(void (*fn)(struct pd_pin *pin))
+{
+	for (uint32_t n = 1; pd_region_limit && n <= more.used; n++)
+		fn(&pd_details[n].pin);
+}
+
 uint32_t pd_region_high_water(void)
 {
 	return table.used;
@@ -147,8 +163,15 @@ void pd_region_trim(void)
 	free_list = 0;
 }
 
+/*
+ * Another thread may have been about to take a record, and has taken one in some of the tables.
+ * Which of the others were the parent's regions is not known any more: all are taken for such.
+ */
 void pd_region_fork_child(void)
 {
+	table.used = more.used = briefs.used;
 	free_list = 0;
 	abandoned = table.used;
+	for (uint32_t n = 1; pd_region_limit && n <= table.used; n++)
+		__atomic_store_n(&pd_briefs[n].state, PD_ABANDONED, __ATOMIC_RELAXED);
 }

@@ -128,7 +128,13 @@ extern PD_HIDDEN uint32_t
 uint32_t pd_region_capacity(void);   /* what the limit is, or would be */
 uint32_t pd_region_high_water(void); /* numbers above it have never been used */
 void pd_region_trim(void);	     /* no region exists: give the memory back */
-void pd_region_fork_child(void);     /* forget the free list; regions in use stay abandoned */
+void pd_region_fork_child(void);     /* all that were ever in use are abandoned */
+
+/*
+ * For a child, wherever other threads were when it was forked: the pins of all records that were
+ * ever in use.
+ */
+void pd_region_each_pin(void (*fn)(struct pd_pin *pin));
 
 /* Flags may change while somebody without the lock looks. */
 static inline uint16_t pd_region_flags(const struct pindown_region *region)

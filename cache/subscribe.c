@@ -48,8 +48,10 @@ PD_EXPORT int pindown_subscribe(pindown_callback callback, void *arg)
 	pd_lock();
 	for (unsigned i = 0; i < MOST && id < 0; i++)
 		if (!subscribers[i].callback) {
-			subscribers[i] = (struct subscriber){
-				.callback = callback, .arg = arg, .turn = subscribers[i].turn + 1};
+			subscribers[i] =
+				(struct subscriber){.arg = arg, .turn = subscribers[i].turn + 1};
+			/* Release: for a child that is forked meanwhile. */
+			__atomic_store_n(&subscribers[i].callback, callback, __ATOMIC_RELEASE);
 			/* Relaxed, here and below: pairs with pd_has_subscribers(). */
 			__atomic_fetch_add(&subscribed, 1, __ATOMIC_RELAXED);
 			id = id_of(i);
@@ -148,9 +150,13 @@ void pd_tell_subscribers(const struct pindown_region *region, bool in_use)
  * here. */
 void pd_subscribe_fork_child(void)
 {
+	uint32_t count = 0;
+
 	for (unsigned i = 0; i < MOST; i++) {
 		subscribers[i].running = runs_here(i);
 		if (subscribers[i].leaving && !subscribers[i].running)
 			subscribers[i].callback = NULL;
+		count += subscribers[i].callback && !subscribers[i].leaving;
 	}
+	__atomic_store_n(&subscribed, count, __ATOMIC_RELAXED);
 }

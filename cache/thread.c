@@ -10,6 +10,7 @@
 
 #include "asym.h"
 #include "live.h"
+#include "process.h"
 #include "thread.h"
 #include "trace.h"
 
@@ -69,6 +70,8 @@ static void init_once(void)
 		at_thread_exit =
 			(pthread_key_t)-1; /* records of dead threads are then not reused */
 	pd_asym_init();
+	if (!pd_process_is_known())
+		pd_process_begin();
 }
 
 /* Acquire: pairs with detach(). */
@@ -201,18 +204,24 @@ void pd_thread_fork_child(void)
 {
 	struct pd_thread *self = pd_self_tls;
 
-	/* Relaxed: there is no other thread. */
-	__atomic_store_n(&stripes_taken, 1u << PD_STRIPE_SHARED, __ATOMIC_RELAXED);
+	/*
+	 * Relaxed: there is no other thread. This one may have been interrupted in a get, and keeps
+	 * its stripe.
+	 */
+	__atomic_store_n(&stripes_taken, 1u << PD_STRIPE_SHARED | (self ? 1u << self->stripe : 0),
+			 __ATOMIC_RELAXED);
 	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
 		memset(t->guards, 0, sizeof(t->guards));
 		memset(&t->own_counters, 0, sizeof(t->own_counters));
 		t->counters = &t->own_counters;
 		t->guard_depth = 0;
 		t->probing = 0;
+		t->owned = t == self;
+		if (t == self)
+			continue;
 		t->stripe = PD_STRIPE_SHARED;
 		t->stripe_asked = false;
 		t->holds = NULL;
-		t->owned = t == self;
 	}
 	if (self)
 		self->tid = (int32_t)syscall(SYS_gettid);

@@ -3,7 +3,6 @@
 #include "trace.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -11,6 +10,7 @@
 
 #include "config.h"
 #include "lock.h"
+#include "pages.h"
 #include "thread.h"
 #include "trace_chunk.h"
 #include "trace_clock.h"
@@ -142,9 +142,10 @@ void pd_trace_distrust(const char *why)
 static void wait_for_opening(void)
 {
 	uint64_t end = pd_race_deadline();
+	struct pd_rest rest = {0};
 
 	while (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) == OPENING && pd_ticks_ns() < end)
-		sched_yield();
+		pd_rest(&rest);
 }
 
 void pd_trace_open(void)
@@ -289,9 +290,16 @@ static __attribute__((noinline)) bool make_room(struct pd_thread *self, unsigned
 						uint64_t end, bool is_event)
 {
 	const unsigned more = CLOCK_WORDS + TWO_WORDS + TWO_WORDS;
-	bool other_thread = self->trace_base == RETURNED, ready = true;
+	bool other_thread, ready = true;
 	int error = errno;
 
+	/* In a child that has not been told, the windows show the parent's file. */
+	if (!pd_process_is_known()) {
+		if (pd_locks_held)
+			return false;
+		pd_process_begin();
+	}
+	other_thread = self->trace_base == RETURNED;
 	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) != OPEN)
 		pd_trace_open();
 	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) != OPEN) {
@@ -317,7 +325,8 @@ static __attribute__((noinline)) bool make_room(struct pd_thread *self, unsigned
 
 static inline bool prepare(struct pd_thread *self, unsigned words, uint64_t end, bool is_event)
 {
-	if (__builtin_expect(end - self->trace_base <= UINT32_MAX && has_room(self, words), 1))
+	if (__builtin_expect(end - self->trace_base <= UINT32_MAX && has_room(self, words), 1) &&
+	    pd_process_is_known())
 		return true;
 	return make_room(self, words, end, is_event);
 }
@@ -532,16 +541,19 @@ void pd_trace_fork_child(void)
 
 	if (trace.state == UNTRIED || trace.state == OFF)
 		return;
-	/* The records' windows still show the parent's file: nothing may be written there. */
+	/*
+	 * The records' windows still show the parent's file: nothing more is written there.
+	 * trace_at stays, as this may be a signal handler that has interrupted who was about to.
+	 */
 	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
-		t->trace_at = t->trace_end = NULL;
+		t->trace_end = NULL;
 		t->trace_base = 0;
 		t->counters = &t->own_counters;
 		memset(&t->own_counters, 0, sizeof(t->own_counters));
 	}
 	pd_trace_file_forget();
 	if (trace.header)
-		pd_trace_unmap(trace.header, PD_TRACE_UNIT);
+		pd_make_private(trace.header, PD_TRACE_UNIT);
 	trace.forked_from = trace.pid;
 	pd_trace_slots_forget();
 	pd_stacks_fork_child();

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "pages.h"
 #include "trace_clock.h"
 #include "trace_file.h"
 
@@ -95,6 +96,6 @@ struct pd_trace_slot *pd_trace_slot_new(struct pd_trace_header *header, uint32_t
 void pd_trace_slots_forget(void)
 {
 	if (slots)
-		pd_trace_unmap(slots, PD_TRACE_UNIT);
+		pd_make_private(slots, PD_TRACE_UNIT);
 	slots = NULL;
 }

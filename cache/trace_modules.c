@@ -4,16 +4,16 @@
 
 #include <elf.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "lock.h"
 #include "peek.h"
 #include "trace_format.h"
 #include "trace_stack.h"
 
-enum { MOST = 1024, LONGEST_PATH = 1400, LONGEST_ID = 64, TRIES = 10000 };
+enum { MOST = 1024, LONGEST_PATH = 1400, LONGEST_ID = 64, TRIES = 200 };
 
 /* Filled one after the other under `owner`; the generation alone changes later. */
 static struct pd_module modules[MOST];
@@ -298,6 +298,8 @@ static const struct pd_module *look(uint64_t pc, uint32_t generation)
 /* Acquire: pairs with the release in pd_module_find(), when the last one gives it back. */
 static bool take_turn(int32_t tid)
 {
+	struct pd_rest rest = {0};
+
 	for (unsigned i = 0; i < TRIES; i++) {
 		int32_t none = 0;
 
@@ -306,7 +308,7 @@ static bool take_turn(int32_t tid)
 			return true;
 		if (none == tid)
 			return false;
-		sched_yield();
+		pd_rest(&rest);
 	}
 	return false;
 }

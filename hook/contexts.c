@@ -6,18 +6,16 @@
  * driver is asked.
  */
 #include <errno.h>
-#include <pthread.h>
 
 #include "hook.h"
+#include "lock.h"
 #include "records.h"
 
 #define DEVICES 64
 
 enum { NOT_LAST, LAST };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* Under the lock. */
+/* Under PD_LOCK_CONTEXTS. */
 static struct {
 	int retained;  /* how often, as far as we know; a reset does not change it */
 	bool active;   /* retained, and not reset since */
@@ -86,12 +84,12 @@ void pd_primary_retained(void *context, CUdevice device)
 {
 	if (!counted(device))
 		return;
-	pthread_mutex_lock(&lock);
+	pd_take(PD_LOCK_CONTEXTS);
 	primary[device].retained++;
 	primary[device].active = true;
 	if (context)
 		primary[device].context = context;
-	pthread_mutex_unlock(&lock);
+	pd_let_go(PD_LOCK_CONTEXTS);
 }
 
 static void end_primary(struct pd_caught *caught, CUdevice device)
@@ -99,9 +97,9 @@ static void end_primary(struct pd_caught *caught, CUdevice device)
 	void *context = NULL;
 
 	if (counted(device)) {
-		pthread_mutex_lock(&lock);
+		pd_take(PD_LOCK_CONTEXTS);
 		context = primary[device].context;
-		pthread_mutex_unlock(&lock);
+		pd_let_go(PD_LOCK_CONTEXTS);
 	}
 	if (context)
 		pd_caught_context(caught, context);
@@ -114,10 +112,10 @@ void pd_primary_release(struct pd_caught *caught, CUdevice device)
 {
 	caught->note = LAST;
 	if (counted(device)) {
-		pthread_mutex_lock(&lock);
+		pd_take(PD_LOCK_CONTEXTS);
 		if (--primary[device].retained > 0 && !primary[device].unsure)
 			caught->note = NOT_LAST;
-		pthread_mutex_unlock(&lock);
+		pd_let_go(PD_LOCK_CONTEXTS);
 	}
 	if (caught->note == LAST)
 		end_primary(caught, device);
@@ -134,7 +132,7 @@ static void compare_with_driver(CUdevice device, bool expected_end)
 
 	if (active < 0)
 		return;
-	pthread_mutex_lock(&lock);
+	pd_take(PD_LOCK_CONTEXTS);
 	if (!active) {
 		recheck = primary[device].active && !expected_end;
 		if (recheck)
@@ -147,7 +145,7 @@ static void compare_with_driver(CUdevice device, bool expected_end)
 		primary[device].retained = 0;
 	if (!active && !primary[device].retained)
 		primary[device].unsure = false;
-	pthread_mutex_unlock(&lock);
+	pd_let_go(PD_LOCK_CONTEXTS);
 	if (recheck)
 		pd_recheck(NULL);
 }
@@ -160,9 +158,9 @@ void pd_primary_released(const struct pd_caught *caught, CUdevice device, bool o
 		compare_with_driver(device, caught->note == LAST);
 		return;
 	}
-	pthread_mutex_lock(&lock);
+	pd_take(PD_LOCK_CONTEXTS);
 	primary[device].retained++;
-	pthread_mutex_unlock(&lock);
+	pd_let_go(PD_LOCK_CONTEXTS);
 }
 
 void pd_primary_reset(struct pd_caught *caught, CUdevice device)
@@ -223,9 +221,4 @@ void pd_green_destroyed(const struct pd_caught *caught, void *green, bool ok)
 		pd_recheck(NULL);
 	pd_record_remove(PD_KIND_GREEN, key_of(green));
 	pd_record_remove(PD_KIND_GREEN_CONTEXT, key_of(green));
-}
-
-void pd_contexts_fork_child(void)
-{
-	pthread_mutex_init(&lock, NULL);
 }

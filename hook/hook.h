@@ -264,7 +264,6 @@ void pd_green_created(void *green, CUdevice device);
 void pd_green_context(void *context, void *green);
 void pd_green_destroy(struct pd_caught *caught, void *green);
 void pd_green_destroyed(const struct pd_caught *caught, void *green, bool ok);
-void pd_contexts_fork_child(void);
 
 /* ---- cuMemMap (mappings.c) ------------------------------------------------------------------- */
 

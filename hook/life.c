@@ -12,6 +12,7 @@
 #include "config.h"
 #include "hook.h"
 #include "live.h"
+#include "process.h"
 #include "records.h"
 #include "verbs.h"
 
@@ -107,12 +108,11 @@ bool pd_hook_begin(void)
 
 /* ---- fork -------------------------------------------------------------------------------- */
 
-static void in_child(void)
+/* What hook/ remembers, before the cache begins anew (process.h). */
+static void begin_anew(void)
 {
 	pd_records_fork_child();
-	pd_contexts_fork_child();
 	pd_verbs_fork_child();
-	pd_fork_child();
 }
 
 typedef pid_t fork_function(void);
@@ -138,12 +138,8 @@ PD_EXPORT pid_t _Fork(void)
 		return -1;
 	}
 	child = real();
-	if (child == 0) {
-		int error = errno;
-
-		in_child();
-		errno = error;
-	}
+	if (child == 0)
+		pd_fork_child();
 	return child;
 }
 
@@ -164,7 +160,8 @@ __attribute__((constructor)) static void loaded(void)
 	pd_objects_at_start();
 	real_fork = find_fork();
 	pd_live_allow();
-	pthread_atfork(pd_fork_prepare, pd_fork_parent, in_child);
+	pd_hook_fork_child = begin_anew;
+	pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child);
 	if (pd_config()->enabled) {
 		pd_find_driver_symbol = find_driver_symbol;
 		watch(is_intercepting());

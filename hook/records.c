@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <pthread.h>
 #include <stddef.h>
 #include <sys/mman.h>
 
+#include "lock.h"
 #include "records.h"
 
 /*
@@ -12,9 +12,7 @@
  */
 enum by { BY_KEY, BY_VALUE };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* Under the lock. */
+/* Under PD_LOCK_RECORDS. */
 static struct pd_record *records;
 static uint32_t room, used, unused; /* unused: index + 1 of the first free record */
 static uint32_t alive;
@@ -206,12 +204,12 @@ bool pd_record_add(enum pd_kind kind, uint64_t key, uint64_t a, uint64_t b)
 	const struct pd_record *record;
 	bool added;
 
-	pthread_mutex_lock(&lock);
+	pd_take(PD_LOCK_RECORDS);
 	record = first(kind, key);
 	while (record && record->a != a)
 		record = next_of(record);
 	added = !record && add(kind, key, a, b);
-	pthread_mutex_unlock(&lock);
+	pd_let_go(PD_LOCK_RECORDS);
 	return added;
 }
 
@@ -221,14 +219,14 @@ unsigned pd_record_get(enum pd_kind kind, uint64_t key, unsigned skip, struct pd
 	const struct pd_record *record;
 	unsigned count = 0;
 
-	pthread_mutex_lock(&lock);
+	pd_take(PD_LOCK_RECORDS);
 	for (record = first(kind, key); record && count < space; record = next_of(record)) {
 		if (skip)
 			skip--;
 		else
 			out[count++] = *record;
 	}
-	pthread_mutex_unlock(&lock);
+	pd_let_go(PD_LOCK_RECORDS);
 	return count;
 }
 
@@ -273,9 +271,9 @@ unsigned pd_record_remove(enum pd_kind kind, uint64_t key)
 {
 	unsigned count;
 
-	pthread_mutex_lock(&lock);
+	pd_take(PD_LOCK_RECORDS);
 	count = remove_from(BY_KEY, kind, &key, NULL);
-	pthread_mutex_unlock(&lock);
+	pd_let_go(PD_LOCK_RECORDS);
 	return count;
 }
 
@@ -283,9 +281,9 @@ unsigned pd_record_remove_one(enum pd_kind kind, uint64_t key, uint64_t a)
 {
 	unsigned count;
 
-	pthread_mutex_lock(&lock);
+	pd_take(PD_LOCK_RECORDS);
 	count = remove_from(BY_KEY, kind, &key, &a);
-	pthread_mutex_unlock(&lock);
+	pd_let_go(PD_LOCK_RECORDS);
 	return count;
 }
 
@@ -293,18 +291,18 @@ unsigned pd_record_remove_value(enum pd_kind kind, uint64_t a)
 {
 	unsigned count;
 
-	pthread_mutex_lock(&lock);
+	pd_take(PD_LOCK_RECORDS);
 	count = remove_from(BY_VALUE, kind, NULL, &a);
-	pthread_mutex_unlock(&lock);
+	pd_let_go(PD_LOCK_RECORDS);
 	return count;
 }
 
 void pd_record_replace(enum pd_kind kind, uint64_t key, uint64_t a, uint64_t b)
 {
-	pthread_mutex_lock(&lock);
+	pd_take(PD_LOCK_RECORDS);
 	remove_from(BY_KEY, kind, &key, NULL);
 	add(kind, key, a, b);
-	pthread_mutex_unlock(&lock);
+	pd_let_go(PD_LOCK_RECORDS);
 }
 
 /* ---- counts --------------------------------------------------------------------------------- */
@@ -314,39 +312,38 @@ int64_t pd_record_count(enum pd_kind kind, uint64_t key, int change)
 	struct pd_record *record;
 	int64_t now = PD_NOT_COUNTED;
 
-	pthread_mutex_lock(&lock);
+	pd_take(PD_LOCK_RECORDS);
 	record = first(kind, key);
 	if (record) {
 		record->a += (uint64_t)(int64_t)change;
 		now = (int64_t)record->a;
 	}
-	pthread_mutex_unlock(&lock);
+	pd_let_go(PD_LOCK_RECORDS);
 	return now;
 }
 
 void pd_record_begin_count(enum pd_kind kind, uint64_t key)
 {
-	pthread_mutex_lock(&lock);
+	pd_take(PD_LOCK_RECORDS);
 	if (!first(kind, key))
 		add(kind, key, 0, 0);
-	pthread_mutex_unlock(&lock);
+	pd_let_go(PD_LOCK_RECORDS);
 }
 
 void pd_record_end_count(enum pd_kind kind, uint64_t key)
 {
 	const struct pd_record *record;
 
-	pthread_mutex_lock(&lock);
+	pd_take(PD_LOCK_RECORDS);
 	record = first(kind, key);
 	if (record && (int64_t)record->a <= 0)
 		remove_from(BY_KEY, kind, &key, NULL);
-	pthread_mutex_unlock(&lock);
+	pd_let_go(PD_LOCK_RECORDS);
 }
 
-/* Another thread may have held the lock when the process was forked, halfway through a change. */
+/* Another thread may have been halfway through a change when the process was forked. */
 void pd_records_fork_child(void)
 {
-	pthread_mutex_init(&lock, NULL);
 	records = NULL; /* its memory is left: the child of a CUDA program execs or exits soon */
 	room = used = unused = alive = 0;
 	chains = NULL;

@@ -123,8 +123,6 @@ static inline bool pd_mr_is_gone(const struct pd_mr *mr)
 /* All that were ever used, for walking: NULL behind the last. */
 struct pd_mr *pd_mr_at(uint32_t number);
 
-void pd_mr_fork_child(void);
-
 /* ---- what cards can't do (verbs_limits.c) ------------------------------------------------------ */
 
 extern uint32_t pd_verbs_limits_used;
@@ -140,7 +138,6 @@ static inline bool pd_verbs_any_limit(void)
 uint64_t pd_verbs_longest(const struct ibv_context *context);
 void pd_verbs_note_limit(struct ibv_context *context, uint64_t longest);
 void pd_verbs_forget_limits(const struct ibv_context *context);
-void pd_verbs_limits_fork_child(void);
 
 /* ---- what is kept (verbs_cache.c) ------------------------------------------------------------- */
 

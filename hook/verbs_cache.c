@@ -10,11 +10,11 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <pthread.h>
 
 #include "config.h"
 #include "dmabuf.h"
 #include "hook.h"
+#include "lock.h"
 #include "log.h"
 #include "verbs.h"
 
@@ -143,8 +143,7 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 	return error;
 }
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of becoming a consumer */
-static int consumer;					 /* 0: not registered yet */
+static int consumer; /* under PD_LOCK_CONSUMER; 0: not registered yet */
 
 static int our_consumer(void)
 {
@@ -154,12 +153,12 @@ static int our_consumer(void)
 	int known = __atomic_load_n(&consumer, __ATOMIC_ACQUIRE);
 
 	if (PD_UNLIKELY(!known)) {
-		pthread_mutex_lock(&lock);
+		pd_take(PD_LOCK_CONSUMER);
 		if (!consumer)
 			__atomic_store_n(&consumer, pindown_consumer_add(&us, sizeof(us)),
 					 __ATOMIC_RELEASE);
 		known = consumer;
-		pthread_mutex_unlock(&lock);
+		pd_let_go(PD_LOCK_CONSUMER);
 	}
 	return known;
 }
@@ -449,10 +448,5 @@ void pd_verbs_device_ended(struct ibv_context *context)
 
 void pd_verbs_fork_child(void)
 {
-	static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-
-	lock = unlocked;
-	pd_verbs_limits_fork_child();
 	pd_verbs_rereg_fork_child();
-	pd_mr_fork_child();
 }

@@ -4,24 +4,22 @@
  * remembered, and so is one that refused a whole region and took the part that was asked for; until the
  * context is closed.
  */
-#include <pthread.h>
-
 #include "hook.h"
+#include "lock.h"
 #include "verbs.h"
 
 #define LIMITS 64
 
 /*
- * Under the lock, and read without it: a context is stored last and cleared first, with release, which
- * pairs with the acquire in pd_verbs_longest(): with a context there is its limit, and with the count the
- * entry. A context that is closed has no more users who could meet it here.
+ * Under PD_LOCK_LIMITS, and read without it: a context is stored last and cleared first, with
+ * release, which pairs with the acquire in pd_verbs_longest(): with a context there is its limit,
+ * and with the count the entry. A context that is closed has no more users who could meet it here.
  */
 static struct limit {
 	struct ibv_context *context;
 	uint64_t longest; /* regions above this are registered in part; 0: none is registered */
 } limits[LIMITS];
 uint32_t pd_verbs_limits_used; /* entries that were ever in use */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 uint64_t pd_verbs_longest(const struct ibv_context *context)
 {
@@ -52,7 +50,7 @@ void pd_verbs_note_limit(struct ibv_context *context, uint64_t longest)
 {
 	struct limit *limit;
 
-	pthread_mutex_lock(&lock);
+	pd_take(PD_LOCK_LIMITS);
 	limit = limit_of(context);
 	if (limit && (limit->context != context || longest < limit->longest)) {
 		__atomic_store_n(&limit->longest, longest, __ATOMIC_RELAXED);
@@ -61,21 +59,14 @@ void pd_verbs_note_limit(struct ibv_context *context, uint64_t longest)
 			__atomic_store_n(&pd_verbs_limits_used, limit - limits + 1,
 					 __ATOMIC_RELEASE);
 	}
-	pthread_mutex_unlock(&lock);
+	pd_let_go(PD_LOCK_LIMITS);
 }
 
 void pd_verbs_forget_limits(const struct ibv_context *context)
 {
-	pthread_mutex_lock(&lock);
+	pd_take(PD_LOCK_LIMITS);
 	for (unsigned i = 0; i < LIMITS; i++)
 		if (limits[i].context == context)
 			__atomic_store_n(&limits[i].context, NULL, __ATOMIC_RELEASE);
-	pthread_mutex_unlock(&lock);
-}
-
-void pd_verbs_limits_fork_child(void)
-{
-	static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-
-	lock = unlocked;
+	pd_let_go(PD_LOCK_LIMITS);
 }

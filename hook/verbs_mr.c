@@ -7,11 +7,11 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "hook.h"
+#include "lock.h"
 #include "pages.h"
 #include "thread.h"
 #include "verbs.h"
@@ -25,8 +25,7 @@ _Static_assert(sizeof(struct pd_mr) == 128, "two cache lines, so that neighbours
 
 uintptr_t pd_mr_begin, pd_mr_size;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of growing */
-static uint32_t capacity, usable, fresh;		 /* under it; numbers begin with 1 */
+static uint32_t capacity, usable, fresh; /* under PD_LOCK_MRS; numbers begin with 1 */
 
 static struct {
 	uint64_t head; /* number of the first | changes << 32 */
@@ -138,9 +137,9 @@ static struct pd_mr *take_anywhere(void)
 {
 	struct pd_mr *mr;
 
-	pthread_mutex_lock(&lock);
+	pd_take(PD_LOCK_MRS);
 	mr = take_fresh();
-	pthread_mutex_unlock(&lock);
+	pd_let_go(PD_LOCK_MRS);
 	for (unsigned i = 0; !mr && i < LISTS && is_reserved(); i++)
 		mr = pop(&lists[i].head);
 	return mr;
@@ -171,11 +170,4 @@ void pd_mr_free(struct pd_mr *mr)
 	/* Relaxed: pairs with nothing; push() publishes the rest. */
 	__atomic_store_n(&mr->state, PD_MR_FREE, __ATOMIC_RELAXED);
 	push(my_list(), mr);
-}
-
-void pd_mr_fork_child(void)
-{
-	static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-
-	lock = unlocked;
 }

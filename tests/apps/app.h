@@ -96,6 +96,12 @@ extern const char *app_road;
 /* The whole program, or a plugin's only entry: argv[at] names the road, argv[at + 1] the group. */
 int app_main(int argc, char **argv, int at);
 
+/*
+ * Called in each of the handlers that main.c registers with pthread_atfork() before any library is
+ * initialized, when it is not NULL. A plugin has none of these.
+ */
+extern void (*app_at_fork)(const char *when);
+
 /* One function for each group of calls, see groups.def. */
 #define GROUP(name) int app_##name(int argc, char **argv);
 #include "groups.def"

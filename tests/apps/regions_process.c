@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "regions.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +118,120 @@ static const char *run_fork(bool hold)
 	return meaning(status);
 }
 
+/* ---- other libraries' handlers of fork() ---- */
+
+/*
+ * Registers memory of its own and frees it, as a library's handler may; in a child the driver
+ * refuses.
+ */
+static bool handlers_call, alone; /* alone: nobody else pins */
+static const char *handlers_complaint;
+
+static void complain(const char *what)
+{
+	if (!handlers_complaint)
+		handlers_complaint = what;
+}
+
+static void in_parent_or_prepare(void)
+{
+	pindown_region *region = NULL;
+	CUdeviceptr at = 0;
+	int exports;
+
+	if (!handlers_call)
+		return;
+	exports = regions_open_exports();
+	if (!OK(cuMemAlloc_v2(&at, MIB)) || pindown_api.get(at, MIB, 0, &region) != PINDOWN_OK) {
+		complain("a handler of fork() can't register memory");
+		return;
+	}
+	pindown_api.put(region);
+	cuMemFree_v2(at);
+	if (alone && regions_open_exports() != exports)
+		complain("a handler of fork() frees memory, and its registration stays");
+}
+
+static void in_child(void)
+{
+	pindown_region *region = NULL;
+
+	if (!handlers_call)
+		return;
+	if (pindown_api.get(s.at, SIZE, 0, &region) == PINDOWN_OK)
+		complain("a child handler is given the parent's region");
+	if (OK(cuMemFree_v2(s.at)))
+		complain("a child can free the parent's memory");
+}
+
+static void register_handlers(void)
+{
+	pthread_atfork(in_parent_or_prepare, in_parent_or_prepare, in_child);
+}
+
+/* Before any library's constructor: its prepare handler runs last, and its child handler first. */
+__attribute__((section(".preinit_array"),
+	       used)) static void (*const before_all)(void) = register_handlers;
+
+static bool enough;
+
+/* Another thread holds our locks now and then when the process is forked. */
+static void *churn(void *unused)
+{
+	pindown_region *region = NULL;
+	CUdeviceptr at = 0;
+
+	cuCtxSetCurrent(s.primary);
+	while (!__atomic_load_n(&enough, __ATOMIC_RELAXED)) {
+		if (!OK(cuMemAlloc_v2(&at, MIB)))
+			break;
+		if (pindown_api.get(at, MIB, 0, &region) == PINDOWN_OK)
+			pindown_api.put(region);
+		cuMemFree_v2(at);
+	}
+	return unused;
+}
+
+static const char *fork_and_wait(void)
+{
+	pindown_region *region = NULL;
+	pid_t child;
+
+	if (pindown_api.get(s.at, SIZE, 0, &region) != PINDOWN_OK)
+		return "it can't be registered";
+	child = fork();
+	if (child == 0)
+		_exit(handlers_complaint ? 41 : live_as_copy(region, regions_open_descriptors()));
+	pindown_api.put(region);
+	if (handlers_complaint)
+		return handlers_complaint;
+	return meaning(status_of(child));
+}
+
+static const char *run_handlers(void)
+{
+	const char *wrong;
+	pthread_t thread;
+
+	if (!OK(cuMemAlloc_v2(&s.at, SIZE)))
+		return "can't begin";
+	register_handlers(); /* once more, and now last */
+	handlers_call = true;
+	handlers_complaint = NULL;
+	alone = true;
+	wrong = fork_and_wait();
+	alone = false;
+	if (!wrong && pthread_create(&thread, NULL, churn, NULL) == 0) {
+		for (unsigned i = 0; i < 20 && !wrong; i++)
+			wrong = fork_and_wait();
+		__atomic_store_n(&enough, true, __ATOMIC_RELAXED);
+		pthread_join(thread, NULL);
+	}
+	handlers_call = false;
+	cuMemFree_v2(s.at);
+	return wrong;
+}
+
 /* A new program finds no descriptor that it was not meant to have. */
 static const char *run_exec(void)
 {
@@ -157,6 +272,7 @@ static const char *run_held_fork(void)
 const struct regions_process_case regions_process_cases[] = {
 	{"fork, the child lives on, idle", run_idle_fork},
 	{"fork, the child lives on, held", run_held_fork},
+	{"fork, handlers before and after ours call the driver and the API", run_handlers},
 	{"exec of another program, held", run_exec},
 	{NULL, NULL},
 };

@@ -173,11 +173,21 @@ static void do_unpin(struct pd_pin *pin)
 		saw_unpin(pin->handle);
 }
 
+/* Asked of every record there is, and more than once: it may be of a pin that has gone. */
+static void abandon_pin(struct pd_pin *pin)
+{
+	const struct pin *p = &pins[pin->handle];
+
+	if (pin->handle < MOST_PINS && p->open && p->length == pin->length &&
+	    p->device == pin->device)
+		close_pin(pin);
+}
+
 static const struct pd_backend listed = {
 	.name = "listed",
 	.pin = do_pin,
 	.unpin = do_unpin,
-	.abandon = close_pin,
+	.abandon = abandon_pin,
 };
 
 void pins_abandoned(void)
@@ -190,6 +200,11 @@ void pins_abandoned(void)
 const struct pd_backend *pd_backend_for(int device)
 {
 	return device >= 0 && device < DEVICES ? &listed : NULL;
+}
+
+const struct pd_backend *pd_backend_chosen(int device)
+{
+	return pd_backend_for(device);
 }
 
 const char *pd_backend_name(void)

@@ -3,11 +3,13 @@
 #define _GNU_SOURCE
 #include "fake_state.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define MAX_EXPORTS 16384
@@ -127,19 +129,31 @@ static bool is_of_an_export(const struct stat *st)
 	return false;
 }
 
+/* Whatever their numbers are: the cache moves them half-way up what the process may have. */
 unsigned fake_descriptors_here(void)
 {
+	union {
+		struct dirent64 entry;
+		char bytes[4096];
+	} some;
+	int list = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	unsigned n = 0;
-	struct stat st;
+	long got;
 
 	pthread_mutex_lock(&fake_lock);
-	for (int fd = 0; fd < 4096; fd++) {
-		int how = fcntl(fd, F_GETFL);
-		if (how != -1 && (how & O_ACCMODE) == O_WRONLY && fstat(fd, &st) == 0 &&
-		    S_ISFIFO(st.st_mode) && is_of_an_export(&st))
-			n++;
-	}
+	while ((got = syscall(SYS_getdents64, list, some.bytes, sizeof(some))) > 0)
+		for (long at = 0; at < got;) {
+			const struct dirent64 *entry = (void *)(some.bytes + at);
+			int fd = atoi(entry->d_name), how = fcntl(fd, F_GETFL);
+			struct stat st;
+
+			if (how != -1 && (how & O_ACCMODE) == O_WRONLY && fstat(fd, &st) == 0 &&
+			    S_ISFIFO(st.st_mode) && is_of_an_export(&st))
+				n++;
+			at += entry->d_reclen;
+		}
 	pthread_mutex_unlock(&fake_lock);
+	close(list);
 	return n;
 }
 

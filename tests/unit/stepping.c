@@ -24,6 +24,7 @@ static struct {
 	sem_t go;
 	bool started;
 	struct worker other;
+	void (*in_handler)(void); /* in place of the other thread, or NULL */
 } turn;
 
 #if CAN_STEP
@@ -66,7 +67,12 @@ static void trapped(int signal, siginfo_t *info, void *context)
 		ucontext_t *interrupted = context;
 
 		interrupted->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
-		let_other_run();
+		if (turn.in_handler) {
+			turn.met = turn.inside = true;
+			turn.in_handler();
+		} else {
+			let_other_run();
+		}
 	}
 	errno = saved;
 }
@@ -142,13 +148,13 @@ static void one_turn(const struct race *race, unsigned target)
 	turn.target = target;
 	turn.met = turn.inside = turn.started = false;
 	sem_init(&turn.go, 0, 0);
-	if (target != UINT_MAX) {
+	if (target != UINT_MAX && !turn.in_handler) {
 		worker_start(&turn.other, other_main, (void *)(uintptr_t)race);
 		while (!__atomic_load_n(&turn.other.tid, __ATOMIC_ACQUIRE))
 			sched_yield();
 	}
 	race->stepped();
-	if (target != UINT_MAX) {
+	if (target != UINT_MAX && !turn.in_handler) {
 		if (!turn.met) /* shorter than when it was counted: after it, then */
 			sem_post(&turn.go);
 		worker_join(&turn.other);
@@ -190,12 +196,18 @@ void run_race(const char *name, const struct race *race, unsigned turns)
 		met += turn.met;
 		inside += turn.inside;
 	}
-	printf("%s: %u instructions, stopped at %u of them; the other thread ran through %u "
-	       "times\n",
-	       name, length, met, inside);
+	printf("%s: %u instructions, stopped at %u of them; %s ran through %u times\n", name,
+	       length, met, turn.in_handler ? "the handler" : "the other thread", inside);
 	fflush(stdout);
 	ck_assert_uint_gt(met, tried / 2);
 	ck_assert_uint_gt(inside, 0);
+}
+
+void run_race_in_handler(const char *name, const struct race *race, unsigned turns)
+{
+	turn.in_handler = race->other;
+	run_race(name, race, turns);
+	turn.in_handler = NULL;
 }
 
 int run_stepped_suite(Suite *suite)

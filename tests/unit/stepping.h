@@ -51,6 +51,12 @@ void step_to_here(void);
  */
 void run_race(const char *name, const struct race *race, unsigned turns);
 
+/*
+ * The same, but what `other` does is done by the stopped thread itself, in the signal handler that
+ * stops it.
+ */
+void run_race_in_handler(const char *name, const struct race *race, unsigned turns);
+
 /* How many instructions `stepped` runs between step_from_here() and step_to_here(). */
 unsigned count_instructions(void (*stepped)(void));
 

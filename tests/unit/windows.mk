@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
-# The random races once more, with a cache in which threads are held up between any two steps.
+# With a cache that has points (cache/point.h), where threads are held up: the random races once more, between any
+# two steps, and threads of other priorities.
 WINDOWS_BIN := $(B)/unit/test_races_windows
-CHECK_UNIT += $(WINDOWS_BIN)
+PRIORITIES_BIN := $(B)/unit/test_priorities
+CHECK_UNIT += $(WINDOWS_BIN) $(PRIORITIES_BIN)
 CHECK_TREE += tests/unit/test_no_points
 
 $(B)/obj/points/%.c.o: %.c
@@ -9,7 +11,9 @@ $(B)/obj/points/%.c.o: %.c
 	@echo "  CC      $< (with points)"
 	$(CC) $(ALL_CFLAGS) $(INCLUDE) -DPD_POINTS -MMD -MP -c $< -o $@
 
-$(WINDOWS_BIN): $(patsubst %,$(B)/obj/points/%.o,$(filter cache/%,$(LIB_SRC)) tests/unit/windows.c \
-		tests/unit/test_races_stress.c) $(UNIT_HELPERS)
+WINDOWS_CACHE := $(patsubst %,$(B)/obj/points/%.o,$(filter cache/%,$(LIB_SRC)))
+$(WINDOWS_BIN): $(patsubst %,$(B)/obj/points/tests/unit/%.c.o,windows test_races_stress)
+$(PRIORITIES_BIN): $(B)/obj/points/tests/unit/test_priorities.c.o $(B)/obj/tests/unit/objects_test.c.o
+$(WINDOWS_BIN) $(PRIORITIES_BIN): $(WINDOWS_CACHE) $(UNIT_HELPERS)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread

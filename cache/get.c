@@ -124,9 +124,9 @@ enum pd_truth pd_compare(const struct pindown_region *region)
 }
 
 /*
- * A held region that is compared with the driver: because it has to be checked, or by chance. If it is
- * not good, its hold is gone when this returns. Where the driver has not told, what is trusted is found
- * once more, and returned, and what has to be checked is not.
+ * A held region that is compared with the driver: because it has to be checked, or by chance. If it
+ * is not good, its hold is gone when this returns. Where the driver has not told, what is trusted
+ * is found once more, and returned, and what has to be checked is not.
  */
 static bool passes_check(struct pd_thread *self, struct pindown_region *region)
 {

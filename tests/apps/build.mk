@@ -110,7 +110,7 @@ $(apps_bin)/tail: $(apps_obj)/tail.c.o $(apps_obj)/app.c.o $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
 $(apps_bin)/plugin-next.so $(apps_bin)/libbehind.so: $(filter-out %/main.c.o,$(apps_table)) $(apps_cuda)
 	$(apps_link) -shared -Wl,-soname,$(@F) -Wl,--no-as-needed $^ -o $@ $(apps_libs)
-$(apps_bin)/behind: $(apps_obj)/main.c.o $(apps_bin)/libbehind.so
+$(apps_bin)/behind: $(apps_obj)/behind.c.o $(apps_bin)/libbehind.so
 	$(apps_link) $^ -o $@ $(apps_libs) $(apps_here) -Wl,--allow-shlib-undefined
 
 # Middleware's side: registers memory of every kind.

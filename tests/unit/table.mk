@@ -13,8 +13,8 @@ CHECK_WITH += $(table_built)
 table_tests := test_table_lookup test_table_records test_mappings
 $(patsubst %,$(table_obj)/%.c.o,table_rows table_other table_waits table_driver $(table_tests)): \
 	INCLUDE += -Ihook
-$(table_bin)/test_mappings: $(B)/obj/hook/mappings.c.o
-$(table_bin)/test_mappings $(table_bin)/test_table_records: $(B)/obj/hook/records.c.o $(CACHE_OBJ)
+$(table_bin)/test_mappings: $(B)/obj/hook/records.c.o $(B)/obj/hook/mappings.c.o
+$(table_bin)/test_mappings $(table_bin)/test_table_records: $(CACHE_OBJ)
 $(addprefix $(table_bin)/,table_rows $(table_tests)): $(table_bin)/%: $(table_obj)/%.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -ldl -lpthread

@@ -6,6 +6,7 @@
 #include "../../hook/records.c"
 
 #include <stdio.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #define MOST 12000

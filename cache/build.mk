@@ -3,7 +3,7 @@ CACHE_SRC := $(wildcard cache/*.c)
 LIB_SRC += $(CACHE_SRC)
 
 # The library is in every process: where time is no matter, room is.
-CACHE_SMALL := trace_stack trace_unwind evict fork process trust descriptor exports api backend_dmabuf backend_kmod config consumer descriptor dmabuf exports fork index_nodes \
-	kmod_reclaim live live_sweep log object_end object_trace pages peek stats subscribe table thread \
-	trace_chunk trace_clock trace_file trace_info trace_modules trust volatile
+CACHE_SMALL := api backend_dmabuf backend_kmod config consumer descriptor dmabuf evict exports fork index_nodes \
+	kmod_reclaim live live_sweep log object_end object_trace pages peek process stats subscribe table thread \
+	trace_chunk trace_clock trace_file trace_info trace_modules trace_stack trace_unwind trust volatile
 $(CACHE_SMALL:%=$(B)/obj/cache/%.c.o): ALL_CFLAGS += -Os

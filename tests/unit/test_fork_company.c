@@ -408,7 +408,7 @@ static void run_forks(const char *name, void (*prepare)(void), void (*stepped)(v
 	const struct race race = {prepare, stepped, fork_in_company, assert_books_are_whole};
 
 	handler = call_everything;
-	run_race(name, &race, 80);
+	run_race_with_sleeper(name, &race, 80);
 	pindown_flush();
 }
 

@@ -72,8 +72,8 @@ DEMO_WITH :=	# the same for the demo
 BENCH :=	# what tests/bench/run uses
 MAN :=		# man pages, to be installed
 
-# $(call has_header,gelf.h) is "yes" where the compiler finds that header. The command has no number sign
-# in it: versions of make differ in whether the backslash before one reaches the shell.
+# $(call has_header,gelf.h) is "yes" where the compiler finds that header. The command has no number
+# sign in it: versions of make differ in whether the backslash before one reaches the shell.
 has_header = $(shell $(CC) $(CFLAGS) -E -x c -include $(1) /dev/null >/dev/null 2>&1 && echo yes)
 
 # The Check library, for the fragments' rules. Looked up only where used.

@@ -42,12 +42,13 @@ struct pd_guard_slot {
 /* Those from the first one on, up to this, have ever been used. Most processes never use the shared one. */
 extern PD_HIDDEN uint32_t pd_stripes_first, pd_stripes_used;
 
-struct pd_trace_chunk;
+struct pd_journal_piece;
 
 struct pd_thread {
 	/* The owner's, read by nobody else. */
-	struct pd_counters *counters; /* own_counters, or in the trace file while there is one */
-	uint32_t *holds;	      /* its stripe of hold counts, if no other thread writes there;
+	struct pd_counters
+		*counters; /* own_counters, or in the trace's journal while there is one */
+	uint32_t *holds;   /* its stripe of hold counts, if no other thread writes there;
 					 else NULL, see pd_hold_shared() */
 	uint32_t stripe;	      /* index into pd_holds; PD_STRIPE_SHARED: atomics needed */
 	bool stripe_asked;	      /* it has tried to get a stripe of its own */
@@ -62,7 +63,8 @@ struct pd_thread {
 	struct pd_patience patience;
 	/* The trace's: where this thread writes. */
 	char *trace_at, *trace_end;
-	struct pd_trace_chunk *trace_chunk;
+	struct pd_journal_piece *trace_piece;
+	char *trace_memory;
 	uint64_t trace_base;
 	uint64_t stack_low, stack_high; /* what of its own stack is known to be readable; 0, 0 */
 

@@ -3,8 +3,10 @@
 #include "trace.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,14 +19,16 @@
 #include "trace_file.h"
 #include "trace_format.h"
 #include "trace_info.h"
+#include "trace_journal.h"
 #include "trace_stack.h"
 
 /*
- * A thread's place in the file, in its record: trace_chunk is its window, address space that is
- * kept for the life of the record; trace_at to trace_end is what is left of the chunk mapped there
- * (both NULL: none is); trace_base is where the 32-bit time stamps count from.
+ * A thread's place in the file, in its record: trace_piece is its piece of the journal, for the
+ * life of the record, and trace_memory that piece's memory; trace_at to trace_end is what is left
+ * of it (both NULL: it has no place in the file yet, or is just moving); trace_base is where the
+ * 32-bit time stamps count from.
  *
- * Everything rare is hidden in one comparison of the fast path: no chunk, chunk full, time stamp
+ * Everything rare is hidden in one comparison of the fast path: no piece, piece full, time stamp
  * out of range, another thread's record taken over (trace_base is then RETURNED, out of any range).
  */
 enum { FIRST_UNITS = 1, UNITS = 4, CLOCK_WORDS = 5, TWO_WORDS = 2 };
@@ -37,8 +41,8 @@ enum state { UNTRIED, OPENING, OPEN, OFF };
  * it changes from UNTRIED on by compare-and-swap, so that one thread opens.
  */
 static struct {
-	int state; /* enum state */
-	struct pd_trace_header *header;
+	int state;			/* enum state */
+	struct pd_trace_header *header; /* in the journal */
 	uint32_t streams;
 	uint32_t pid, forked_from;
 	bool ended;
@@ -49,6 +53,37 @@ static struct {
 } trace;
 
 uint32_t pd_trace_mask;
+
+/* ---- alone ---------------------------------------------------------------------------------- */
+
+/*
+ * For what writes into the file, and for what changes a thread's place: neither a signal handler's
+ * call, nor one that jumps away, nor cancellation may find that half done, and SIGXFSZ is not the
+ * program's to see. Signals that a thread causes itself stay as they are: blocked, they would kill
+ * it.
+ */
+struct alone {
+	sigset_t mask;
+	int cancel;
+};
+
+static void begin_alone(struct alone *alone)
+{
+	static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+	sigset_t all;
+
+	sigfillset(&all);
+	for (unsigned i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+		sigdelset(&all, own[i]);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &alone->cancel);
+	pthread_sigmask(SIG_BLOCK, &all, &alone->mask);
+}
+
+static void end_alone(const struct alone *alone)
+{
+	pthread_sigmask(SIG_SETMASK, &alone->mask, NULL);
+	pthread_setcancelstate(alone->cancel, NULL);
+}
 
 /* ---- counters in the file ------------------------------------------------------------------- */
 
@@ -78,6 +113,15 @@ static void take_slot(struct pd_thread *self)
 	__atomic_store_n(&self->counters, (struct pd_counters *)slot, __ATOMIC_RELEASE);
 }
 
+static void take_slot_alone(struct pd_thread *self)
+{
+	struct alone alone;
+
+	begin_alone(&alone);
+	take_slot(self);
+	end_alone(&alone);
+}
+
 static void lose(struct pd_thread *self)
 {
 	struct pd_trace_header *header = trace.header;
@@ -90,12 +134,8 @@ static void lose(struct pd_thread *self)
 
 /* ---- opening ----------------------------------------------------------------------------- */
 
-static bool create_file(const char *name)
+static void fill_header(struct pd_trace_header *header)
 {
-	struct pd_trace_header *header = pd_trace_file_create(name);
-
-	if (!header)
-		return false;
 	header->major = PD_TRACE_MAJOR;
 	header->minor = PD_TRACE_MINOR;
 	header->header_bytes = PD_TRACE_HEADER_BYTES;
@@ -108,9 +148,30 @@ static bool create_file(const char *name)
 	header->units = 1;
 	pd_trace_clock_read(&header->begin);
 	pd_trace_info_write(header, trace.call_names, trace.calls);
-	/* Last: a file without it is none yet. */
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	memcpy(header->magic, PD_TRACE_MAGIC, sizeof(header->magic));
+}
+
+static bool create_file(const char *name)
+{
+	struct pd_trace_header *header;
+	uint64_t device, inode;
+
+	pd_journal_rescue();
+	if (!pd_trace_file_create(name))
+		return false;
+	header = pd_journal_begin();
+	if (!header) {
+		pd_trace_file_drop(ENOMEM);
+		return false;
+	}
+	fill_header(header);
+	if (!pd_trace_file_begin(header)) {
+		pd_journal_end();
+		pd_journal_forget();
+		return false;
+	}
+	pd_trace_file_identify(&device, &inode);
+	pd_journal_publish(header, device, inode, pd_trace_file_name());
 	trace.header = header;
 	trace.ended = false;
 	if (pd_config()->trace_stacks)
@@ -152,6 +213,7 @@ void pd_trace_open(void)
 {
 	const struct pd_config *config;
 	int untried = UNTRIED, error = errno;
+	struct alone alone;
 	bool opened;
 
 	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) >= OPEN)
@@ -165,8 +227,10 @@ void pd_trace_open(void)
 	}
 	opened = config->enabled && config->trace;
 	if (opened) {
+		begin_alone(&alone);
 		pd_trace_clock_choose();
 		opened = create_file(config->trace);
+		end_alone(&alone);
 	}
 	/* Release: pairs with pd_tracing(). */
 	__atomic_store_n(&pd_trace_mask, opened ? config->trace_events : 0, __ATOMIC_RELEASE);
@@ -180,68 +244,149 @@ void pd_trace_open(void)
 
 void pd_trace_call_names(const char *const *names, unsigned count)
 {
+	struct alone alone;
+
 	trace.call_names = names;
 	trace.calls = count;
-	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) == OPEN)
-		pd_trace_info_calls(trace.header, names, count);
+	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) != OPEN)
+		return;
+	begin_alone(&alone);
+	pd_trace_info_calls(trace.header, names, count);
+	pd_trace_file_write(trace.header, PD_TRACE_UNIT, 0);
+	end_alone(&alone);
 }
 
 /* ---- a thread's place in the file -------------------------------------------------------- */
 
-/* Without room in the file the thread's place stays what it was. */
-static bool next_chunk(struct pd_thread *self, uint64_t end)
+/*
+ * The file is somebody else's now. Counters and pieces stay where they are, until the process
+ * ends.
+ */
+static void stop(void)
 {
-	struct pd_trace_chunk *window = self->trace_chunk, *chunk;
-	bool first = !self->trace_end;
-	unsigned units = first ? FIRST_UNITS : UNITS;
-	uint32_t stream, sequence;
-	uint64_t offset;
+	__atomic_store_n(&pd_trace_mask, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&trace.state, OFF, __ATOMIC_RELEASE);
+	pd_journal_end();
+}
 
-	if (!window) {
-		window = pd_trace_window(UNITS * PD_TRACE_UNIT);
-		if (!window)
-			return false;
-		self->trace_chunk = window;
-	}
-	offset = pd_trace_file_claim(units);
-	if (!offset)
-		return false;
+static bool write_piece(const struct pd_thread *self)
+{
+	return pd_trace_file_write(self->trace_memory,
+				   (size_t)(self->trace_at - self->trace_memory),
+				   self->trace_piece->place - 1);
+}
+
+static void begin_chunk(struct pd_thread *self, uint64_t offset, unsigned units, uint64_t base)
+{
+	struct pd_trace_chunk *chunk = (struct pd_trace_chunk *)(void *)self->trace_memory;
+	struct pd_journal_piece *piece = self->trace_piece;
+
 	/* Relaxed: a number of its own is all that a stream needs. */
-	stream = first ? __atomic_fetch_add(&trace.streams, 1, __ATOMIC_RELAXED) : window->stream;
-	sequence = first ? 0 : window->sequence + 1;
-	/* Nothing may be written there by a signal handler's call while the window changes. */
-	self->trace_at = self->trace_end = NULL;
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	chunk = pd_trace_chunk_map(window, PD_CHUNK_EVENTS, offset, units);
-	if (!chunk)
-		return false;
-	chunk->stream = stream;
-	chunk->sequence = sequence;
+	if (!piece->chunk_end)
+		piece->stream = __atomic_fetch_add(&trace.streams, 1, __ATOMIC_RELAXED);
+	chunk->kind = PD_CHUNK_EVENTS;
+	chunk->units = (uint16_t)units;
+	chunk->stream = piece->stream;
+	chunk->sequence = piece->sequence++;
 	chunk->tid = (uint32_t)self->tid;
-	chunk->base = end;
+	chunk->base = base;
 	pd_trace_clock_read(&chunk->clock);
+	piece->chunk_end = offset + (uint64_t)units * PD_TRACE_UNIT;
+	self->trace_base = base;
 	pd_trace_chunk_publish(trace.header, chunk, offset);
-	self->trace_base = end;
-	self->trace_at = (char *)(chunk + 1);
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	self->trace_end = (char *)chunk + (size_t)units * PD_TRACE_UNIT;
+}
+
+/* What is in the piece has been written: it gets its next place, in its chunk or in a new one. */
+static bool move_piece(struct pd_thread *self, unsigned words, uint64_t end)
+{
+	struct pd_journal_piece *piece = self->trace_piece;
+	uint64_t offset = piece->next, left;
+	unsigned units = 0;
+
+	if (piece->chunk_end - offset < words * 8u) {
+		units = piece->chunk_end ? UNITS : FIRST_UNITS;
+		offset = pd_trace_file_claim(units);
+		if (!offset)
+			return false;
+	}
+	pd_journal_move(piece, self->trace_memory, offset);
+	self->trace_at = self->trace_memory;
+	if (units) {
+		begin_chunk(self, offset, units, end);
+		self->trace_at += sizeof(struct pd_trace_chunk);
+	}
+	left = piece->chunk_end - offset;
+	self->trace_end =
+		self->trace_memory + (left < PD_JOURNAL_PIECE_SIZE ? left : PD_JOURNAL_PIECE_SIZE);
 	return true;
+}
+
+/*
+ * We are in a signal handler that has come between the taking of a record and its end, or such a
+ * handler has jumped away. The piece is left to that record, and written when the trace is closed;
+ * the stream goes on in a chunk of its own, since readers stop at what is not complete.
+ */
+static bool leave_piece(struct pd_thread *self)
+{
+	struct pd_journal_piece *left = self->trace_piece, *piece;
+	char *memory;
+
+	piece = pd_journal_piece_new(PD_CHUNK_EVENTS, &memory);
+	if (!piece)
+		return false;
+	piece->stream = left->stream;
+	piece->sequence = left->sequence;
+	piece->next = piece->chunk_end = left->chunk_end;
+	self->trace_piece = piece;
+	self->trace_memory = memory;
+	self->trace_at = self->trace_end = NULL;
+	return true;
+}
+
+/* Room for so many words. False: there is none, and what the thread has written stays as it was. */
+static bool next_place(struct pd_thread *self, unsigned words, uint64_t end)
+{
+	struct pd_journal_piece *piece = self->trace_piece;
+
+	if (!piece)
+		piece = self->trace_piece =
+			pd_journal_piece_new(PD_CHUNK_EVENTS, &self->trace_memory);
+	if (!piece)
+		return false;
+	if (self->trace_at) {
+		size_t used = (size_t)(self->trace_at - self->trace_memory);
+
+		if (!pd_journal_is_complete(self->trace_memory, used))
+			return leave_piece(self) && move_piece(self, words, end);
+		if (!write_piece(self))
+			return false;
+		piece->next = piece->place - 1 + used;
+		self->trace_at = self->trace_end = NULL;
+	}
+	return move_piece(self, words, end);
 }
 
 static bool has_room(const struct pd_thread *self, unsigned words)
 {
-	return self->trace_end && (size_t)(self->trace_end - self->trace_at) >= words * 8u;
+	return self->trace_end - self->trace_at >= (ptrdiff_t)(words * 8u);
 }
 
-/* Takes `words` from the chunk. The record is complete when its first word is stored. */
+/*
+ * Takes `words` from the piece, in one instruction: a signal handler's call before it or behind it
+ * takes others. NULL: such a call has left no room. The record is complete when its first word is
+ * stored.
+ */
 static uint64_t *take(struct pd_thread *self, unsigned words)
 {
-	uint64_t *at = (uint64_t *)(void *)self->trace_at;
+	uint64_t bytes = words * 8u, at = bytes;
 
-	self->trace_at += words * 8u;
-	/* Before the words are filled: a call from a signal handler takes others. */
+#if defined(__x86_64__)
+	__asm__("xaddq %0, %1" : "+r"(at), "+m"(self->trace_at) : : "cc");
+#else
+	at = (uint64_t)__atomic_fetch_add(&self->trace_at, bytes, __ATOMIC_RELAXED);
+#endif
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	return at;
+	return at + bytes <= (uint64_t)self->trace_end ? (uint64_t *)at : NULL;
 }
 
 /* Release: pairs with readers of the file, who look at a record's first word first. */
@@ -285,13 +430,33 @@ static void put_lost(struct pd_thread *self)
 	slot->told = lost;
 }
 
+static bool make_room_alone(struct pd_thread *self, unsigned words, uint64_t end)
+{
+	const unsigned more = CLOCK_WORDS + TWO_WORDS + TWO_WORDS;
+
+	if (!has_slot(self))
+		take_slot(self);
+	if (!has_room(self, words + more) && !next_place(self, words + more, end)) {
+		if (pd_trace_file_is_cut())
+			stop();
+		return false;
+	}
+	if (self->trace_base == RETURNED)
+		put_word(self, PD_RECORD_THREAD, (uint32_t)self->tid);
+	if (end - self->trace_base > UINT32_MAX)
+		put_clock(self, end);
+	if (has_slot(self))
+		put_lost(self);
+	return true;
+}
+
 /* See the comment at the top: whatever it is that is missing. */
 static __attribute__((noinline)) bool make_room(struct pd_thread *self, unsigned words,
 						uint64_t end, bool is_event)
 {
-	const unsigned more = CLOCK_WORDS + TWO_WORDS + TWO_WORDS;
-	bool other_thread, ready = true;
 	int error = errno;
+	struct alone alone;
+	bool ready = false;
 
 	/* In a child that has not been told, the windows show the parent's file. */
 	if (!pd_process_is_known()) {
@@ -299,26 +464,18 @@ static __attribute__((noinline)) bool make_room(struct pd_thread *self, unsigned
 			return false;
 		pd_process_begin();
 	}
-	other_thread = self->trace_base == RETURNED;
 	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) != OPEN)
 		pd_trace_open();
-	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) != OPEN) {
-		errno = error;
-		return false;
+	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) == OPEN) {
+		/* Each lost event would cost system calls. */
+		if (has_room(self, words) || !pd_trace_file_is_full()) {
+			begin_alone(&alone);
+			ready = make_room_alone(self, words, end);
+			end_alone(&alone);
+		}
+		if (!ready && is_event)
+			lose(self);
 	}
-	if (!has_slot(self))
-		take_slot(self);
-	if (!has_room(self, words + more)) {
-		ready = next_chunk(self, end);
-	} else {
-		if (other_thread)
-			put_word(self, PD_RECORD_THREAD, (uint32_t)self->tid);
-		put_clock(self, end);
-	}
-	if (!ready && is_event)
-		lose(self);
-	else if (ready && has_slot(self))
-		put_lost(self);
 	errno = error;
 	return ready;
 }
@@ -331,6 +488,29 @@ static inline bool prepare(struct pd_thread *self, unsigned words, uint64_t end,
 	return make_room(self, words, end, is_event);
 }
 
+/*
+ * After the trace has been closed each thread writes its events at once. Relaxed: what another
+ * thread writes while it is being closed may be missing, as if the process had ended a moment
+ * earlier.
+ */
+static __attribute__((noinline)) void write_late(const struct pd_thread *self)
+{
+	int error = errno;
+	struct alone alone;
+
+	begin_alone(&alone);
+	if (self->trace_piece) /* in a child that was forked in between it has none */
+		write_piece(self);
+	end_alone(&alone);
+	errno = error;
+}
+
+static inline void write_if_late(struct pd_thread *self)
+{
+	if (__builtin_expect(__atomic_load_n(&trace.ended, __ATOMIC_RELAXED), 0))
+		write_late(self);
+}
+
 bool pd_trace_words(enum pd_record type, unsigned what, const uint64_t *words, unsigned count)
 {
 	struct pd_thread *self = pd_self();
@@ -339,8 +519,11 @@ bool pd_trace_words(enum pd_record type, unsigned what, const uint64_t *words, u
 	if (!self || !prepare(self, count + 1, pd_ticks(), false))
 		return false;
 	at = take(self, count + 1);
+	if (!at)
+		return false;
 	memcpy(at + 1, words, count * sizeof(*words));
 	commit(at, count + 1, type, what, 0);
+	write_if_late(self);
 	return true;
 }
 
@@ -354,7 +537,7 @@ void pd_trace_thread_start(struct pd_thread *self)
 			__atomic_store_n(&slot_of(self)->tid, (uint32_t)self->tid,
 					 __ATOMIC_RELAXED);
 		else
-			take_slot(self);
+			take_slot_alone(self);
 	}
 	errno = error;
 }
@@ -402,13 +585,29 @@ static inline uint64_t time_taken(uint64_t begin, uint64_t end)
 	return begin && begin < end ? end - begin : 0;
 }
 
+/*
+ * The end in ticks after the base that counts at `at`. If a signal handler's call has begun a
+ * chunk meanwhile, that is its base in the thread's piece, and the one of before in a piece that
+ * it has left.
+ */
+static inline uint64_t when_of(const struct pd_thread *self, const uint64_t *at, uint64_t base,
+			       uint64_t end)
+{
+	uint64_t now = self->trace_base;
+
+	if (__builtin_expect(now != base, 0) &&
+	    (size_t)((const char *)at - self->trace_memory) < PD_JOURNAL_PIECE_SIZE)
+		base = now;
+	return end - base <= UINT32_MAX ? end - base : 0;
+}
+
 static inline void write_text(struct draft *draft, enum pd_record type, unsigned what,
 			      unsigned aside, uint64_t taken, uint64_t end, const char *text,
 			      unsigned length)
 {
 	unsigned text_words = (length + 7) / 8, words = draft->used + text_words;
 	struct pd_thread *self = pd_self();
-	uint64_t *at;
+	uint64_t *at, base;
 
 	if (__builtin_expect(!self, 0)) {
 		lose(NULL);
@@ -416,13 +615,19 @@ static inline void write_text(struct draft *draft, enum pd_record type, unsigned
 	}
 	if (!prepare(self, words, end, true))
 		return;
+	base = self->trace_base;
 	at = take(self, words);
+	if (__builtin_expect(!at, 0)) {
+		lose(self);
+		return;
+	}
 	at[1] = (uint32_t)taken | (uint64_t)draft->fields << 32 | (uint64_t)aside << 48;
 	for (unsigned i = 2; i < draft->used; i++)
 		at[i] = draft->words[i];
 	if (text_words)
 		memcpy(at + draft->used, text, length);
-	commit(at, words, type, what, end - self->trace_base);
+	commit(at, words, type, what, when_of(self, at, base, end));
+	write_if_late(self);
 }
 
 static inline void write_draft(struct draft *draft, enum pd_record type, unsigned what,
@@ -539,21 +744,21 @@ void pd_trace_fork_child(void)
 	const struct pd_config *config = pd_config();
 	int error = errno;
 
-	if (trace.state == UNTRIED || trace.state == OFF)
+	if (trace.state == UNTRIED || (trace.state == OFF && !trace.header))
 		return;
 	/*
-	 * The records' windows still show the parent's file: nothing more is written there.
-	 * trace_at stays, as this may be a signal handler that has interrupted who was about to.
+	 * The records' pieces are in the parent's journal: nothing more is written there. trace_at stays, as
+	 * this may be a signal handler that has interrupted who was about to.
 	 */
 	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
 		t->trace_end = NULL;
+		t->trace_piece = NULL;
 		t->trace_base = 0;
 		t->counters = &t->own_counters;
 		memset(&t->own_counters, 0, sizeof(t->own_counters));
 	}
 	pd_trace_file_forget();
-	if (trace.header)
-		pd_make_private(trace.header, PD_TRACE_UNIT);
+	pd_journal_forget();
 	trace.forked_from = trace.pid;
 	pd_trace_slots_forget();
 	pd_stacks_fork_child();
@@ -593,16 +798,23 @@ void pd_trace_close(void)
 {
 	struct pd_trace_clock end;
 	int error = errno;
+	struct alone alone;
 
 	/* Relaxed: it only says who is first. */
 	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) != OPEN ||
 	    __atomic_exchange_n(&trace.ended, true, __ATOMIC_RELAXED))
 		return;
+	begin_alone(&alone);
 	sum_up();
 	pd_trace_clock_read(&end);
 	trace.header->end.monotonic = end.monotonic;
 	trace.header->end.realtime = end.realtime;
-	/* Release: for readers of the file, to whom ticks say that there is an end. */
+	/* Release: for readers of the journal, to whom ticks say that there is an end. */
 	__atomic_store_n(&trace.header->end.ticks, end.ticks, __ATOMIC_RELEASE);
+	if (pd_journal_write_all(pd_trace_file_write))
+		pd_journal_end();
+	else if (pd_trace_file_is_cut())
+		stop();
+	end_alone(&alone);
 	errno = error;
 }

@@ -8,20 +8,9 @@
 #include "pages.h"
 #include "trace_clock.h"
 #include "trace_file.h"
+#include "trace_journal.h"
 
 static struct pd_trace_chunk *slots; /* the chunk of counters that slots are taken from */
-
-struct pd_trace_chunk *pd_trace_chunk_map(void *window, enum pd_chunk_kind kind, uint64_t offset,
-					  unsigned units)
-{
-	struct pd_trace_chunk *chunk = pd_trace_file_map(window, offset, units);
-
-	if (!chunk)
-		return NULL;
-	chunk->kind = (uint16_t)kind;
-	chunk->units = (uint16_t)units;
-	return chunk;
-}
 
 void pd_trace_chunk_publish(struct pd_trace_header *header, struct pd_trace_chunk *chunk,
 			    uint64_t offset)
@@ -34,10 +23,12 @@ void pd_trace_chunk_publish(struct pd_trace_header *header, struct pd_trace_chun
 	while (known < end && !__atomic_compare_exchange_n(&header->units, &known, end, false,
 							   __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
+	/* For who copies the file. Readers on this machine see what is in memory. */
+	pd_trace_file_write(header, sizeof(*header), 0);
 }
 
 static const uint32_t slots_of_a_chunk =
-	(PD_TRACE_UNIT - sizeof(struct pd_trace_chunk)) / sizeof(struct pd_trace_slot);
+	(PD_JOURNAL_PIECE_SIZE - sizeof(struct pd_trace_chunk)) / sizeof(struct pd_trace_slot);
 
 /* A slot of `chunk` that was free is now tid's; NULL: there is none. */
 static struct pd_trace_slot *take_free(struct pd_trace_chunk *chunk, uint32_t tid)
@@ -64,12 +55,18 @@ static struct pd_trace_slot *take_first_of_new(struct pd_trace_header *header,
 					       struct pd_trace_chunk *full, uint32_t tid)
 {
 	uint64_t offset = pd_trace_file_claim(1);
-	struct pd_trace_chunk *chunk =
-		offset ? pd_trace_chunk_map(NULL, PD_CHUNK_COUNTERS, offset, 1) : NULL;
+	struct pd_journal_piece *piece;
+	struct pd_trace_chunk *chunk;
 	struct pd_trace_slot *slot;
+	char *memory;
 
-	if (!chunk)
+	piece = offset ? pd_journal_piece_new(PD_CHUNK_COUNTERS, &memory) : NULL;
+	if (!piece)
 		return NULL;
+	pd_journal_move(piece, memory, offset);
+	chunk = (struct pd_trace_chunk *)(void *)memory;
+	chunk->kind = PD_CHUNK_COUNTERS;
+	chunk->units = 1;
 	chunk->tid = (uint32_t)syscall(SYS_gettid);
 	pd_trace_clock_read(&chunk->clock);
 	slot = take_free(chunk, tid);
@@ -84,7 +81,7 @@ static struct pd_trace_slot *take_first_of_new(struct pd_trace_header *header,
 	return slot;
 }
 
-/* Chunks stay mapped, full ones too: their slots are in use. */
+/* Full chunks stay as they are: their slots are in use. */
 struct pd_trace_slot *pd_trace_slot_new(struct pd_trace_header *header, uint32_t tid)
 {
 	struct pd_trace_chunk *chunk = __atomic_load_n(&slots, __ATOMIC_ACQUIRE);
@@ -95,7 +92,5 @@ struct pd_trace_slot *pd_trace_slot_new(struct pd_trace_header *header, uint32_t
 
 void pd_trace_slots_forget(void)
 {
-	if (slots)
-		pd_make_private(slots, PD_TRACE_UNIT);
 	slots = NULL;
 }

@@ -7,13 +7,6 @@
 
 #include "trace_format.h"
 
-/*
- * Maps units that were claimed at `offset` and begins a chunk there: its kind and units are set. NULL
- * when it can't. window: see pd_trace_file_map().
- */
-struct pd_trace_chunk *pd_trace_chunk_map(void *window, enum pd_chunk_kind kind, uint64_t offset,
-					  unsigned units);
-
 /* From here on a reader sees the chunk, all of whose header is set. */
 void pd_trace_chunk_publish(struct pd_trace_header *header, struct pd_trace_chunk *chunk,
 			    uint64_t offset);

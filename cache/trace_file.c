@@ -5,21 +5,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/magic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
-#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "log.h"
-#include "pages.h"
 
 enum {
 	SAME_NAMES = 10000, /* files of one process number that we look for a free name among */
@@ -31,9 +25,10 @@ static struct {
 	dev_t device;
 	ino_t inode;
 	uint64_t next_unit;
+	uint64_t length;    /* what it has had at least */
 	int64_t full_until; /* when to try to get space again, in ns; 0: not full */
-	bool in_memory;	    /* tmpfs: fallocate has made the pages already */
-	bool told_full, told_gone;
+	bool cut;	    /* somebody has made it shorter than we had */
+	bool told_full, told_gone, told_cut;
 } file = {.fd = -1};
 static char file_path[PATH_MAX]; /* not a member: the library's file would hold its zeroes */
 
@@ -104,41 +99,40 @@ static int move_high(int fd)
 	return high;
 }
 
-static bool is_ours(int fd)
+/* What *status is then of. */
+static bool is_ours(int fd, struct stat *status)
 {
-	struct stat status;
-
-	return fd >= 0 && fstat(fd, &status) == 0 && status.st_dev == file.device &&
-	       status.st_ino == file.inode;
+	return fd >= 0 && fstat(fd, status) == 0 && status->st_dev == file.device &&
+	       status->st_ino == file.inode;
 }
 
-static int reopen(int stale)
+static int reopen(int stale, struct stat *status)
 {
 	int fd = open(file_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0)
 		return -1;
-	if (is_ours(fd)) {
+	if (is_ours(fd, status)) {
 		fd = move_high(fd);
 		/* Another thread may have been quicker; a stale number is not ours to close. */
 		if (__atomic_compare_exchange_n(&file.fd, &stale, fd, false, __ATOMIC_ACQ_REL,
 						__ATOMIC_ACQUIRE))
 			return fd;
 		close(fd);
-		return is_ours(stale) ? stale : -1;
+		return is_ours(stale, status) ? stale : -1;
 	}
 	close(fd);
 	return -1;
 }
 
 /* Acquire: pairs with pd_trace_file_create() and reopen(): which file it is was set before. */
-static int descriptor(void)
+static int descriptor(struct stat *status)
 {
 	int fd = __atomic_load_n(&file.fd, __ATOMIC_ACQUIRE);
 
-	if (is_ours(fd))
+	if (is_ours(fd, status))
 		return fd;
-	fd = reopen(fd);
+	fd = reopen(fd, status);
 	if (fd < 0)
 		pd_log_once(
 			&file.told_gone, PD_LOG_WARN,
@@ -150,63 +144,67 @@ static int descriptor(void)
 
 /* ---- space ------------------------------------------------------------------------------- */
 
-static bool within_limit(uint64_t end)
+/*
+ * Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ to the thread that writes. Our caller has blocked
+ * it: it is taken back before anybody sees it.
+ */
+static void take_back_signal(void)
 {
-	struct rlimit limit;
+	static const struct timespec now;
+	int error = errno;
+	sigset_t set;
 
-	return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-	       end <= limit.rlim_cur;
+	sigemptyset(&set);
+	sigaddset(&set, SIGXFSZ);
+	while (sigtimedwait(&set, NULL, &now) < 0 && errno == EINTR)
+		;
+	errno = error;
 }
 
 /*
- * One write for all: where fallocate is not known (NFS before 4.2, and others) it is what
- * allocates, and on disks it makes the page faults that follow four times cheaper, since the kernel
- * then has the pages in large pieces.
+ * A bare system call: sanitizers look at what write(2) writes, and others write there. 0, or an
+ * errno.
  */
-static bool write_zeroes(int fd, uint64_t offset, uint64_t bytes)
+static int write_whole(int fd, const char *from, size_t bytes, uint64_t offset)
 {
-	static char zeroes[PD_TRACE_UNIT];
-	struct iovec pieces[8];
-
 	while (bytes) {
-		uint64_t gathered = 0;
-		ssize_t done;
-		int n = 0;
+		long done = syscall(SYS_pwrite64, fd, from, bytes, (off_t)offset);
 
-		for (; n < 8 && gathered < bytes; n++) {
-			uint64_t left = bytes - gathered;
-
-			pieces[n].iov_base = zeroes;
-			pieces[n].iov_len = left < sizeof(zeroes) ? left : sizeof(zeroes);
-			gathered += pieces[n].iov_len;
-		}
-		done = pwritev(fd, pieces, n, (off_t)offset);
 		if (done < 0 && errno == EINTR)
 			continue;
+		if (done < 0 && errno == EFBIG) {
+			take_back_signal();
+			return EFBIG;
+		}
 		if (done <= 0)
-			return false;
+			return done ? errno : ENOSPC;
+		from += done;
 		offset += (uint64_t)done;
-		bytes -= (uint64_t)done;
+		bytes -= (size_t)done;
 	}
-	return true;
+	return 0;
 }
 
-static bool allocate(int fd, uint64_t offset, uint64_t bytes)
+/*
+ * The file reaches to `end`, so that a shorter one has been cut. Space that is allocated now makes
+ * the writing of pieces half as dear; where fallocate is not known, the last byte is enough. 0, or
+ * an errno.
+ */
+static int extend(int fd, uint64_t begin, uint64_t end)
 {
-	bool unknown;
+	static const char zero;
 	int result;
 
-	if (!within_limit(offset + bytes)) {
-		errno = EFBIG;
-		return false;
-	}
 	do
-		result = fallocate(fd, 0, (off_t)offset, (off_t)bytes);
+		result = fallocate(fd, 0, (off_t)begin, (off_t)(end - begin));
 	while (result != 0 && errno == EINTR);
-	unknown = result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL);
-	if (result != 0 && !unknown)
-		return false;
-	return (!unknown && file.in_memory) || write_zeroes(fd, offset, bytes);
+	if (result == 0)
+		return 0;
+	if (errno == EFBIG)
+		take_back_signal();
+	if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
+		return errno;
+	return write_whole(fd, &zero, 1, end - 1);
 }
 
 static int64_t coarse_now(void)
@@ -218,7 +216,7 @@ static int64_t coarse_now(void)
 }
 
 /* A full disk is asked again only now and then: each lost event would cost a system call. */
-static bool is_full(void) /* relaxed: a time, and nothing else */
+bool pd_trace_file_is_full(void)
 {
 	int64_t until = __atomic_load_n(&file.full_until, __ATOMIC_RELAXED);
 
@@ -233,143 +231,155 @@ static void set_full(int error)
 		    file_path, strerrordesc_np(error));
 }
 
+bool pd_trace_file_is_cut(void)
+{
+	return __atomic_load_n(&file.cut, __ATOMIC_RELAXED);
+}
+
+/*
+ * The file reaches to `end`. Release: pairs with writable(), which may look at the file only then.
+ */
+static void set_length(uint64_t end)
+{
+	uint64_t known = __atomic_load_n(&file.length, __ATOMIC_RELAXED);
+
+	while (known < end && !__atomic_compare_exchange_n(&file.length, &known, end, false,
+							   __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+		;
+}
+
+/* The descriptor, if the file can be written to; else -1. */
+static int writable(void)
+{
+	uint64_t length = __atomic_load_n(&file.length, __ATOMIC_ACQUIRE);
+	struct stat status;
+	int fd = descriptor(&status);
+
+	if (fd < 0) { /* it may be back some time */
+		__atomic_store_n(&file.full_until, coarse_now() + 1000000000, __ATOMIC_RELAXED);
+		return -1;
+	}
+	if ((uint64_t)status.st_size < length) {
+		__atomic_store_n(&file.cut, true, __ATOMIC_RELAXED);
+		pd_log_once(&file.told_cut, PD_LOG_WARN,
+			    "%s: somebody has cut the file short: nothing is traced from here on",
+			    file_path);
+	}
+	return pd_trace_file_is_cut() ? -1 : fd;
+}
+
+bool pd_trace_file_write(const void *from, size_t bytes, uint64_t offset)
+{
+	int fd = writable(), error;
+
+	if (fd < 0)
+		return false;
+	error = write_whole(fd, from, bytes, offset);
+	if (error)
+		set_full(error);
+	return !error;
+}
+
 uint64_t pd_trace_file_claim(unsigned units)
 {
-	struct pd_shield shield;
-	uint64_t first = 0, next;
-	int fd;
+	uint64_t first, next;
+	int fd, error;
 
-	if (is_full())
+	if (pd_trace_file_is_full())
 		return 0;
-	pd_shield_up(&shield, SIGXFSZ);
-	fd = descriptor();
-	if (fd >= 0) {
-		/* Relaxed: units are told apart by their numbers alone. */
-		first = __atomic_fetch_add(&file.next_unit, units, __ATOMIC_RELAXED);
-		if (!allocate(fd, first * PD_TRACE_UNIT, (uint64_t)units * PD_TRACE_UNIT)) {
-			set_full(errno);
-			/* Units that nobody claimed after these need not become a hole. */
-			next = first + units;
-			__atomic_compare_exchange_n(&file.next_unit, &next, first, false,
-						    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-			first = 0;
-		} else {
-			__atomic_store_n(&file.full_until, 0, __ATOMIC_RELAXED);
-		}
-	} else {
-		__atomic_store_n(&file.full_until, coarse_now() + 1000000000, __ATOMIC_RELAXED);
+	fd = writable();
+	if (fd < 0)
+		return 0;
+	/* Relaxed: units are told apart by their numbers alone. */
+	first = __atomic_fetch_add(&file.next_unit, units, __ATOMIC_RELAXED);
+	next = first + units;
+	error = extend(fd, first * PD_TRACE_UNIT, next * PD_TRACE_UNIT);
+	if (error) {
+		set_full(error);
+		/* Units that nobody claimed after these need not become a hole. */
+		__atomic_compare_exchange_n(&file.next_unit, &next, first, false, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED);
+		return 0;
 	}
-	pd_shield_down(&shield);
+	set_length(next * PD_TRACE_UNIT);
+	__atomic_store_n(&file.full_until, 0, __ATOMIC_RELAXED);
 	return first * PD_TRACE_UNIT;
-}
-
-/* ---- mappings ---------------------------------------------------------------------------- */
-
-static void *bare_mmap(void *address, size_t bytes, int access, int flags, int fd, uint64_t offset)
-{
-	long result = syscall(SYS_mmap, address, bytes, access, flags, fd, (off_t)offset);
-
-	return result == -1 ? NULL : (void *)result;
-}
-
-void *pd_trace_window(size_t bytes)
-{
-	return bare_mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-			 0);
-}
-
-void pd_trace_unmap(void *address, size_t bytes)
-{
-	syscall(SYS_munmap, address, bytes);
-}
-
-void *pd_trace_file_map(void *window, uint64_t offset, unsigned units)
-{
-	size_t bytes = (size_t)units * PD_TRACE_UNIT;
-	struct pd_shield shield;
-	void *map = NULL;
-	int fd;
-
-	pd_shield_up(&shield, SIGXFSZ);
-	fd = descriptor();
-	if (fd >= 0)
-		map = bare_mmap(window, bytes, PROT_READ | PROT_WRITE,
-				MAP_SHARED | (window ? MAP_FIXED : 0), fd, offset);
-	/*
-	 * Page faults now instead of one by one, and an error instead of a signal when the file
-	 * system has no room after all. Kernels that don't know this (EINVAL) fault later.
-	 */
-	if (map && syscall(SYS_madvise, map, bytes, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
-		set_full(errno);
-		if (window)
-			bare_mmap(window, bytes, PROT_NONE,
-				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-		else
-			pd_trace_unmap(map, bytes);
-		map = NULL;
-	}
-	pd_shield_down(&shield);
-	return map;
 }
 
 /* ---- the whole --------------------------------------------------------------------------- */
 
-/* errno says why. */
-static void give_up(const char *name)
+static void give_up(const char *name, int error)
 {
 	pd_log(PD_LOG_WARN, "PINDOWN_TRACE: %s: %s; nothing is traced", name,
-	       strerrordesc_np(errno));
+	       strerrordesc_np(error));
 }
 
-static bool set_up(int fd)
+/* 0, or an errno. */
+static int set_up(int fd)
 {
-	struct statfs system;
 	struct stat status;
+	int error = fstat(fd, &status) == 0 ? extend(fd, 0, PD_TRACE_UNIT) : errno;
 
-	file.in_memory = fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC;
-	if (fstat(fd, &status) != 0 || !allocate(fd, 0, PD_TRACE_UNIT))
-		return false;
+	if (error)
+		return error;
 	file.device = status.st_dev;
 	file.inode = status.st_ino;
 	file.next_unit = 1;
+	file.length = PD_TRACE_UNIT;
 	file.full_until = 0;
-	file.told_full = file.told_gone = false;
-	return true;
+	file.cut = file.told_full = file.told_gone = file.told_cut = false;
+	return 0;
 }
 
-struct pd_trace_header *pd_trace_file_create(const char *name)
+bool pd_trace_file_create(const char *name)
 {
-	struct pd_trace_header *header = NULL;
-	struct pd_shield shield;
-	int fd;
+	int fd, error;
 
-	pd_shield_up(&shield, SIGXFSZ);
 	file_path[0] = '\0';
 	fd = create_new(name);
-	if (fd >= 0 && set_up(fd)) {
+	error = fd >= 0 ? set_up(fd) : errno;
+	if (!error) {
 		__atomic_store_n(&file.fd, move_high(fd), __ATOMIC_RELEASE);
-		header = pd_trace_file_map(NULL, 0, 1);
+		return true;
 	}
-	if (!header) {
-		give_up(file_path[0] ? file_path : name);
-		if (fd >= 0)
-			unlink(file_path);
-		if (__atomic_load_n(&file.fd, __ATOMIC_RELAXED) >= 0)
-			pd_trace_file_forget();
-		else if (fd >= 0)
-			close(fd);
+	give_up(file_path[0] ? file_path : name, error);
+	if (fd >= 0) {
+		unlink(file_path);
+		close(fd);
 	}
-	pd_shield_down(&shield);
-	return header;
+	return false;
+}
+
+void pd_trace_file_drop(int error)
+{
+	unlink(file_path);
+	give_up(file_path, error);
+	pd_trace_file_forget();
+}
+
+bool pd_trace_file_begin(const struct pd_trace_header *header)
+{
+	int error = write_whole(file.fd, (const char *)header, PD_TRACE_UNIT, 0);
+
+	if (error)
+		pd_trace_file_drop(error);
+	return !error;
+}
+
+void pd_trace_file_identify(uint64_t *device, uint64_t *inode)
+{
+	*device = file.device;
+	*inode = file.inode;
 }
 
 void pd_trace_file_forget(void)
 {
 	struct pd_shield shield;
+	struct stat status;
 	int fd = __atomic_exchange_n(&file.fd, -1, __ATOMIC_RELAXED);
 
 	pd_shield_up(&shield, SIGXFSZ);
-	if (is_ours(fd))
+	if (is_ours(fd, &status))
 		close(fd);
 	file_path[0] = '\0';
 	pd_shield_down(&shield);

@@ -6,11 +6,13 @@
  * ours too, and the number may then be another file's. So it is checked before each use, and the
  * file is opened anew by name when it is gone.
  *
- * Space is really allocated before it is mapped: a full disk, a quota or RLIMIT_FSIZE makes lost
- * events, never a SIGBUS or SIGXFSZ.
+ * It is written by system calls alone: a full disk, a quota or RLIMIT_FSIZE makes lost events, and
+ * a file that somebody makes shorter ends the trace. A mapping would make SIGBUS of both, which
+ * nothing prevents: a copy-on-write file system needs new space for each page that it has written
+ * back.
  *
- * Mappings are made by bare system calls: memory hooks of other libraries in the process (UCX,
- * libfabric) watch mmap and munmap and take locks there that our caller may hold.
+ * Who calls what creates, claims or writes has blocked SIGXFSZ and cancellation. None of these
+ * keeps errno.
  */
 #ifndef PD_TRACE_FILE_H
 #define PD_TRACE_FILE_H
@@ -22,26 +24,37 @@
 #include "trace_format.h"
 
 /*
- * Creates the file that `name` stands for and maps its unit 0, all zero. NULL when it can't, after
- * one line that says why.
+ * Creates the file that `name` stands for, with unit 0. False when it can't, after one line that
+ * says why.
  */
-struct pd_trace_header *pd_trace_file_create(const char *name);
+bool pd_trace_file_create(const char *name);
+
+/* Writes its unit 0 for the first time. False when it can't: then it is dropped. */
+bool pd_trace_file_begin(const struct pd_trace_header *header);
+
+/* Takes back what was created, with one line that gives an errno as the reason. */
+void pd_trace_file_drop(int error);
+
+/* Which file it is. */
+void pd_trace_file_identify(uint64_t *device, uint64_t *inode);
 
 /* In a forked child: forget the parent's file, without touching it. */
 void pd_trace_file_forget(void);
 
-/* Allocates units in the file; their offset, or 0 when there is no room. Any thread. */
+/*
+ * Claims units of the file, which then reaches behind them; their offset, or 0: no room. Any
+ * thread.
+ */
 uint64_t pd_trace_file_claim(unsigned units);
 
-/*
- * Maps units that were claimed, writable, at `window` (where an own mapping is replaced), or with
- * NULL anywhere. NULL when it can't; an own mapping at `window` may then be gone.
- */
-void *pd_trace_file_map(void *window, uint64_t offset, unsigned units);
+/* Writes what lies in claimed units, or in unit 0. False: no room, or it is cut. Any thread. */
+bool pd_trace_file_write(const void *from, size_t bytes, uint64_t offset);
 
-/* Address space for a thread's chunks, without access. NULL when there is none. */
-void *pd_trace_window(size_t bytes);
-void pd_trace_unmap(void *address, size_t bytes);
+/* There was no room a moment ago: not to be asked for again now. */
+bool pd_trace_file_is_full(void);
+
+/* Somebody has made the file shorter: nothing more is written. One line has said so. */
+bool pd_trace_file_is_cut(void);
 
 /* The path of the file that is written, or NULL. Not to be asked while it is being opened. */
 const char *pd_trace_file_name(void);

@@ -10,7 +10,7 @@ with_dw := $(call has_header,elfutils/libdwfl.h)
 TOOLS_SRC := $(filter-out $(if $(with_dw),tools/symbols_none.c,tools/symbols_dw.c),$(TOOLS_SRC))
 TOOLS_LIBS += $(if $(with_dw),-ldw -ldl)
 TOOLS_OBJ := $(TOOLS_SRC:%=$(B)/obj/%.o)
-TOOLS_SHARED := $(B)/obj/cache/config.c.o $(B)/obj/cache/log.c.o $(B)/obj/cache/trace_format.c.o
+TOOLS_SHARED := $(patsubst %,$(B)/obj/cache/%.c.o,config log trace_format trace_rescue)
 
 ALL += $(B)/pindown
 

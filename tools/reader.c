@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "memory.h"
+#include "trace_journal.h"
 #include "out.h"
 #include "stream.h"
 
@@ -181,6 +182,7 @@ static void open_files(struct reader *reader, char *const *names, unsigned count
 			reader->damaged = true;
 	if (reader->name_count > 100)
 		allow_many_files();
+	pd_journal_rescue();
 	for (unsigned i = 0; i < reader->name_count; i++) {
 		struct trace_file *file = trace_file_open(reader->names[i]);
 

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "journal.h"
 #include "trace_format.h"
 
 static void add_slots(struct counters *counters, const char *chunk, size_t bytes)
@@ -22,28 +23,37 @@ static void add_slots(struct counters *counters, const char *chunk, size_t bytes
 	}
 }
 
+static size_t read_at(int fd, const struct journal *journal, void *to, size_t most, off_t offset)
+{
+	ssize_t bytes = pread(fd, to, most, offset);
+
+	if (bytes <= 0)
+		return 0;
+	journal_lay_over(journal, to, (size_t)bytes, (uint64_t)offset);
+	return (size_t)bytes;
+}
+
 /* From chunk to chunk by their heads: only those of counters are read. */
-static void add_chunks(struct counters *counters, int fd)
+static void add_chunks(struct counters *counters, int fd, const struct journal *journal)
 {
 	static char whole[PD_TRACE_UNIT];
 	struct pd_trace_chunk chunk;
 
-	for (off_t at = PD_TRACE_UNIT; pread(fd, &chunk, sizeof(chunk), at) == sizeof(chunk);
+	for (off_t at = PD_TRACE_UNIT;
+	     read_at(fd, journal, &chunk, sizeof(chunk), at) == sizeof(chunk);
 	     at += (off_t)chunk.units * PD_TRACE_UNIT) {
-		ssize_t bytes;
-
 		/* One that is being made, or that was given up. */
 		if (chunk.magic != PD_CHUNK_MAGIC || !chunk.units)
 			chunk.units = 1;
-		else if (chunk.kind == PD_CHUNK_COUNTERS &&
-			 (bytes = pread(fd, whole, sizeof(whole), at)) > 0)
-			add_slots(counters, whole, (size_t)bytes);
+		else if (chunk.kind == PD_CHUNK_COUNTERS)
+			add_slots(counters, whole, read_at(fd, journal, whole, sizeof(whole), at));
 	}
 }
 
 bool trace_counters(const char *path, struct counters *counters)
 {
-	char magic[sizeof(PD_TRACE_MAGIC) - 1];
+	struct pd_trace_header header;
+	struct journal *journal;
 	struct stat status;
 	bool good;
 	int fd;
@@ -55,10 +65,13 @@ bool trace_counters(const char *path, struct counters *counters)
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
 	if (fd < 0)
 		return false;
-	good = pread(fd, magic, sizeof(magic), 0) == sizeof(magic) &&
-	       memcmp(magic, PD_TRACE_MAGIC, sizeof(magic)) == 0;
-	if (good)
-		add_chunks(counters, fd);
+	good = pread(fd, &header, sizeof(header), 0) == sizeof(header) &&
+	       memcmp(header.magic, PD_TRACE_MAGIC, sizeof(header.magic)) == 0;
+	if (good) {
+		journal = journal_copy(fd, &header);
+		add_chunks(counters, fd, journal);
+		journal_free(journal);
+	}
 	close(fd);
 	return good;
 }

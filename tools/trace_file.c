@@ -11,13 +11,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "journal.h"
 #include "memory.h"
 #include "out.h"
 #include "record.h"
 
 enum { MOST_COMPLAINTS = 3 };
 
-bool trace_file_read(const struct trace_file *file, void *to, size_t bytes, uint64_t offset)
+static bool read_bytes(const struct trace_file *file, void *to, size_t bytes, uint64_t offset)
 {
 	char *at = to;
 
@@ -32,6 +33,14 @@ bool trace_file_read(const struct trace_file *file, void *to, size_t bytes, uint
 		offset += (uint64_t)n;
 		bytes -= (size_t)n;
 	}
+	return true;
+}
+
+bool trace_file_read(const struct trace_file *file, void *to, size_t bytes, uint64_t offset)
+{
+	if (!read_bytes(file, to, bytes, offset))
+		return false;
+	journal_lay_over(file->journal, to, bytes, offset);
 	return true;
 }
 
@@ -275,10 +284,13 @@ static void take_chunk(struct trace_file *file, const struct pd_trace_chunk *hea
 /* Units without a chunk: claimed by a thread that was then killed, found no room, or are a hole in the file. */
 static uint64_t units_of_nothing(const struct trace_file *file, uint64_t offset)
 {
+	uint64_t unwritten = journal_next(file->journal, offset + PD_TRACE_UNIT);
 	off_t data = lseek(file->fd, (off_t)offset, SEEK_DATA);
 
 	if (data < 0 && errno == ENXIO) /* to the end */
 		data = (off_t)(file->bytes | (PD_TRACE_UNIT - 1));
+	if (data > (off_t)offset && (uint64_t)data > unwritten)
+		data = (off_t)unwritten;
 	return data > (off_t)(offset + PD_TRACE_UNIT) ? ((uint64_t)data - offset) / PD_TRACE_UNIT
 						      : 1;
 }
@@ -405,6 +417,22 @@ static bool read_header(struct trace_file *file)
 	return !wrong;
 }
 
+/*
+ * A process that writes claims units while they are read: what is looked at is what it had when its
+ * header was copied.
+ */
+static void read_journal(struct trace_file *file)
+{
+	file->journal = journal_copy(file->fd, &file->header);
+	if (!file->journal)
+		return;
+	file->header.end = journal_header(file->journal)->end;
+	file->header.units = journal_header(file->journal)->units;
+	file->header.lost = journal_header(file->journal)->lost;
+	if (file->header.units < file->bytes / PD_TRACE_UNIT)
+		file->bytes = file->header.units * PD_TRACE_UNIT;
+}
+
 struct trace_file *trace_file_open(const char *name)
 {
 	struct trace_file *file = allocate(sizeof(*file));
@@ -416,6 +444,7 @@ struct trace_file *trace_file_open(const char *name)
 		trace_file_close(file);
 		return NULL;
 	}
+	read_journal(file);
 	file->bytes_at_first = file->bytes;
 	memory_trace_opened(file->bytes);
 	read_info(file);
@@ -443,5 +472,6 @@ void trace_file_close(struct trace_file *file)
 	release(file->chunks);
 	release(file->moments);
 	trace_file_free_stacks(file);
+	journal_free(file->journal);
 	release(file);
 }

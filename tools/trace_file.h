@@ -57,6 +57,7 @@ struct trace_file {
 	int fd;
 	uint64_t bytes, bytes_at_first; /* fewer when it was cut while it was read */
 	struct pd_trace_header header;
+	struct journal *journal; /* what is not in the file yet; NULL: all is */
 	/* from the information records; never NULL */
 	const char *version, *host, *program, *directory;
 	const char *distrust; /* why every hit is checked; "": not every one is */

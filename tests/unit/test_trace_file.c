@@ -288,6 +288,171 @@ START_TEST(full_disk)
 }
 END_TEST
 
+/* ---- a file system that copies on write ------------------------------------------------------ */
+
+/* 77: there are no tools for it, or no right to use them. */
+static void mount_btrfs(void)
+{
+	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+	    system("exec >/dev/null 2>&1; PATH=$PATH:/sbin:/usr/sbin; truncate -s 128M image && "
+		   "mkfs.btrfs -q --mixed image && mkdir disk && mount -o loop image disk") != 0 ||
+	    chdir("disk") != 0)
+		_exit(77);
+}
+
+static void fill_disk(void)
+{
+	static char block[65536];
+	size_t bytes = sizeof(block);
+	int fd = open("filler", O_WRONLY | O_CREAT, 0600);
+
+	memset(block, 1, sizeof(block));
+	sync();
+	while (bytes >= 512) {
+		while (write(fd, block, bytes) > 0)
+			;
+		fsync(fd);
+		bytes /= 2;
+	}
+	close(fd);
+	sync();
+}
+
+/* What was written back there needs new space for each page that is written again. */
+static void write_into_a_full_btrfs(void)
+{
+	mount_btrfs();
+	pd_trace_open();
+	for (uint64_t i = 0; i < 100; i++)
+		call_at(i);
+	fill_disk();
+	for (uint64_t i = 100; i < MANY; i++) {
+		call_at(i);
+		pd_count(&pd_self()->counters->hits);
+	}
+	expect_one_line("No space left on device");
+	read_back("t.pdt");
+	ck_assert_uint_gt(counters.lost, 0);
+	ck_assert_uint_ge(count_events(PD_EV_CALL), 100);
+	ck_assert_uint_eq(count_events(PD_EV_CALL) + counters.lost, MANY);
+	ck_assert_uint_eq(counters.hits, MANY - 100);
+	unlink("filler");
+	sync();
+	wait_for_coarse_clock();
+	call_at(MANY);
+	pd_trace_close();
+	ck_assert_uint_eq(pd_self()->counters->lost_events, counters.lost);
+}
+
+START_TEST(full_btrfs)
+{
+	int child, result = in_child(write_into_a_full_btrfs, &child);
+
+	if (result == 77) {
+		skip_test("no btrfs can be made and mounted here");
+		return;
+	}
+	ck_assert_msg(result == 0, "%d: %s", result, printed());
+	ck_assert_uint_eq(journals_of(child), 0);
+}
+END_TEST
+
+/* ---- somebody makes the file shorter --------------------------------------------------------- */
+
+static const long lengths[] = {0, 1, 100, 40000, 65536, 100000};
+static long new_length;
+
+static void cut_the_parents(void)
+{
+	if (truncate(own_name(getppid(), ""), new_length) != 0)
+		_exit(1);
+}
+
+static void trace_and_be_cut(void)
+{
+	pd_trace_open();
+	for (uint64_t i = 0; i < 100; i++)
+		call_at(i);
+	ck_assert_int_eq(in_child(cut_the_parents, NULL), 0);
+	ck_assert_str_eq(printed(), "");
+}
+
+static long file_length(void)
+{
+	struct stat status;
+
+	ck_assert_int_eq(stat(own_name(getpid(), ""), &status), 0);
+	return status.st_size;
+}
+
+static void write_into_a_cut_file(void)
+{
+	trace_and_be_cut();
+	for (uint64_t i = 0; i < MANY; i++) {
+		call_at(i);
+		pd_count(&pd_self()->counters->hits);
+	}
+	expect_one_line("somebody has cut the file short: nothing is traced from here on");
+	ck_assert_uint_eq(pd_trace_mask, 0);
+	ck_assert_uint_eq(pd_self()->counters->hits, MANY);
+	pd_trace_close();
+	expect_one_line("somebody has cut the file short");
+	ck_assert_int_eq(file_length(), new_length);
+}
+
+START_TEST(somebody_cuts_the_file)
+{
+	int child;
+
+	new_length = lengths[_i];
+	ck_assert_int_eq(in_child(write_into_a_cut_file, &child), 0);
+	ck_assert_uint_eq(journals_of(child), 0);
+}
+END_TEST
+
+static void end_with_a_cut_file(void)
+{
+	trace_and_be_cut();
+	pd_count(&pd_self()->counters->hits);
+	pd_trace_close();
+	expect_one_line("somebody has cut the file short");
+	ck_assert_int_eq(file_length(), new_length);
+}
+
+/* Found out at the end, when nothing was written since. */
+START_TEST(somebody_cuts_the_file_of_an_idle_process)
+{
+	int child;
+
+	new_length = lengths[_i];
+	ck_assert_int_eq(in_child(end_with_a_cut_file, &child), 0);
+	ck_assert_uint_eq(journals_of(child), 0);
+}
+END_TEST
+
+/* The child of a process whose trace has ended so has a trace of its own. */
+static void write_in_child(void)
+{
+	pd_thread_fork_child();
+	pd_trace_fork_child();
+	call_at(1);
+	pd_trace_close();
+}
+
+START_TEST(a_child_of_one_whose_file_was_cut)
+{
+	int child;
+
+	trace_and_be_cut();
+	for (uint64_t i = 0; i < MANY; i++)
+		call_at(i);
+	ck_assert_uint_eq(pd_trace_mask, 0);
+	ck_assert_int_eq(in_child(write_in_child, &child), 0);
+	read_back(own_name(child, ""));
+	ck_assert_uint_eq(event_count, 1);
+}
+END_TEST
+
 /* ---- descriptors ---------------------------------------------------------------------------- */
 
 START_TEST(the_descriptor_is_out_of_the_way)
@@ -387,7 +552,7 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("trace file");
-	TCase *names_case;
+	TCase *names_case, *cut_case;
 
 	names_case = add_case(suite, "names",
 			      (const TTest *const[]){another_file_is_never_touched,
@@ -400,6 +565,13 @@ int main(void)
 	add_case(suite, "room",
 		 (const TTest *const[]){file_size_limit, room_again, no_room_from_the_start,
 					full_disk, NULL});
+	cut_case = add_case(
+		suite, "cut",
+		(const TTest *const[]){full_btrfs, a_child_of_one_whose_file_was_cut, NULL});
+	tcase_add_loop_test(cut_case, somebody_cuts_the_file, 0,
+			    sizeof(lengths) / sizeof(lengths[0]));
+	tcase_add_loop_test(cut_case, somebody_cuts_the_file_of_an_idle_process, 0,
+			    sizeof(lengths) / sizeof(lengths[0]));
 	add_case(suite, "descriptors",
 		 (const TTest *const[]){
 			 the_descriptor_is_out_of_the_way, a_program_closes_all_descriptors,

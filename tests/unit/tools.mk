@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
 # Configuration, trace and command: what the writer writes is read back with the command's reader.
 UNIT_TRACE := $(addprefix $(B)/unit/,test_trace_file test_trace_events test_trace_threads \
-	test_trace_stacks test_trace_exports)
+	test_trace_stacks test_trace_exports test_trace_journal)
 CHECK_UNIT += $(B)/unit/test_config $(UNIT_TRACE) $(B)/unit/test_tools
 
 $(patsubst %,$(B)/obj/tests/unit/%.c.o,trace_test test_trace_file test_trace_events \
-	test_trace_threads test_trace_stacks test_trace_exports test_tools): INCLUDE += -iquote tools
+	test_trace_threads test_trace_stacks test_trace_exports test_trace_journal test_tools): \
+	INCLUDE += -iquote tools
 
 # The command without its main(): a test takes from it what it uses.
 TOOLS_PARTS := $(B)/tools.a

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "lock.h"
+#include "trace_journal.h"
 
 const char *const trace_test_calls[3] = {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync"};
 char folder[] = "/tmp/pindown-trace-XXXXXX";
@@ -131,6 +132,32 @@ unsigned count_events(enum pd_event event)
 	for (unsigned i = 0; i < event_count; i++)
 		n += events[i].record.event == event;
 	return n;
+}
+
+void expect_one_line(const char *words)
+{
+	const char *text = printed();
+
+	ck_assert_msg(strstr(text, words), "'%s' is not in: %s", words, text);
+	ck_assert_msg(strchr(text, '\n') == strrchr(text, '\n'), "more than a line: %s", text);
+}
+
+static void count_journal(const struct pd_journal *journal, int segment,
+			  const struct shmid_ds *about, void *context)
+{
+	unsigned *counts = context;
+
+	(void)segment;
+	(void)about;
+	counts[1] += journal->pid == counts[0];
+}
+
+unsigned journals_of(int pid)
+{
+	unsigned counts[2] = {(unsigned)pid, 0};
+
+	pd_journal_each(count_journal, counts);
+	return counts[1];
 }
 
 void put_file(const char *name, const char *text)

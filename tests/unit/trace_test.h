@@ -43,6 +43,12 @@ struct pd_trace_header read_header(const char *name);
 /* Runs a function in a child; its exit status, or -signal. */
 int in_child(void (*function)(void), int *child);
 
+/* What is printed is one line, and has these words. */
+void expect_one_line(const char *words);
+
+/* How many segments of a journal there are that this process has made. */
+unsigned journals_of(int pid);
+
 /* Adds tests up to a NULL. */
 TCase *add_case(Suite *suite, const char *name, const TTest *const *tests);
 

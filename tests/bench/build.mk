@@ -28,6 +28,12 @@ $(bench_bin)/startup: $(bench_obj)/startup.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
 
+# How an event may get into the trace's file.
+BENCH += $(bench_bin)/trace_ways
+$(bench_bin)/trace_ways: $(bench_obj)/trace_ways.c.o
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -lpthread
+
 # The cache's workloads: one program for each cache, from the same main().
 bench_workloads := pindown floor
 # UCX's cache beside ours, where its headers are.

@@ -348,9 +348,12 @@ static bool next_place(struct pd_thread *self, unsigned words, uint64_t end)
 {
 	struct pd_journal_piece *piece = self->trace_piece;
 
-	if (!piece)
+	if (!piece) {
 		piece = self->trace_piece =
 			pd_journal_piece_new(PD_CHUNK_EVENTS, &self->trace_memory);
+		/* In a child it was in its parent's journal still. */
+		self->trace_at = self->trace_end = NULL;
+	}
 	if (!piece)
 		return false;
 	if (self->trace_at) {

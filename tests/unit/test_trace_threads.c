@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The writer in threads, in forked children, in processes that are killed, and while others read. */
 #define _GNU_SOURCE
+#include "process.h"
 #include "trace_test.h"
 
 #include <pthread.h>
@@ -196,8 +197,7 @@ END_TEST
 
 static void trace_in_child(void)
 {
-	pd_thread_fork_child();
-	pd_trace_fork_child();
+	pd_process_begin(); /* all that a child forgets, the trace among it */
 	pd_count(&pd_self()->counters->hits);
 	for (uint64_t i = 0; i < 10000; i++)
 		call_at(1000000 + i);

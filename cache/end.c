@@ -11,7 +11,7 @@
 #include "object.h"
 #include "point.h"
 
-static struct pd_queue dying; /* regions being unpinned just now; under the lock */
+static struct pd_queue dying;	 /* regions being unpinned just now; under the lock */
 static struct pd_queue awaiting; /* what pd_first_awaiting() begins; under the lock */
 static uint32_t awaiting_count;	 /* changed under the lock */
 

@@ -50,9 +50,9 @@ struct pd_thread {
 		*counters; /* own_counters, or in the trace's journal while there is one */
 	uint32_t *holds;   /* its stripe of hold counts, if no other thread writes there;
 					 else NULL, see pd_hold_shared() */
-	uint32_t stripe;	      /* index into pd_holds; PD_STRIPE_SHARED: atomics needed */
-	bool stripe_asked;	      /* it has tried to get a stripe of its own */
-	bool is_looking;	      /* until_look has been set */
+	uint32_t stripe;   /* index into pd_holds; PD_STRIPE_SHARED: atomics needed */
+	bool stripe_asked; /* it has tried to get a stripe of its own */
+	bool is_looking;   /* until_look has been set */
 	uint8_t guard_depth;
 	/*
 	 * Hits until the next one that goes the long way: to be compared with the driver, or

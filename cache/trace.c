@@ -37,8 +37,8 @@ enum { FIRST_UNITS = 1, UNITS = 4, CLOCK_WORDS = 5, TWO_WORDS = 2 };
 enum state { UNTRIED, OPENING, OPEN, OFF };
 
 /*
- * The state is stored with release when all else is there, and loaded with acquire by who uses that;
- * it changes from UNTRIED on by compare-and-swap, so that one thread opens.
+ * The state is stored with release when all else is there, and loaded with acquire by who uses
+ * that; it changes from UNTRIED on by compare-and-swap, so that one thread opens.
  */
 static struct {
 	int state;			/* enum state */
@@ -536,7 +536,9 @@ void pd_trace_thread_start(struct pd_thread *self)
 
 	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) == OPEN) {
 		if (has_slot(self))
-			/* Relaxed: the slot is taken already; the tid is for readers of the file. */
+			/*
+			 * Relaxed: the slot is taken already; the tid is for readers of the file.
+			 */
 			__atomic_store_n(&slot_of(self)->tid, (uint32_t)self->tid,
 					 __ATOMIC_RELAXED);
 		else
@@ -750,8 +752,8 @@ void pd_trace_fork_child(void)
 	if (trace.state == UNTRIED || (trace.state == OFF && !trace.header))
 		return;
 	/*
-	 * The records' pieces are in the parent's journal: nothing more is written there. trace_at stays, as
-	 * this may be a signal handler that has interrupted who was about to.
+	 * The records' pieces are in the parent's journal: nothing more is written there. trace_at
+	 * stays, as this may be a signal handler that has interrupted who was about to.
 	 */
 	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
 		t->trace_end = NULL;

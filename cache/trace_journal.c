@@ -158,8 +158,8 @@ void pd_journal_end(void)
 }
 
 /*
- * The memory becomes the child's own, all zero, and stays: a signal handler may have forked and have interrupted
- * who is about to write there.
+ * The memory becomes the child's own, all zero, and stays: a signal handler may have forked and
+ * have interrupted who is about to write there.
  */
 void pd_journal_forget(void)
 {

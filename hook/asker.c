@@ -25,8 +25,9 @@ bool pd_was_at_start(unsigned index)
 }
 
 /*
- * The objects that the program started with are the first of the loader's list, in the order in which names
- * are looked up, and are never unloaded: so these can be gone through without the loader's lock.
+ * The objects that the program started with are the first of the loader's list, in the order in
+ * which names are looked up, and are never unloaded: so these can be gone through without the
+ * loader's lock.
  */
 static struct link_map *next_at_start(const struct link_map *map, unsigned *index)
 {

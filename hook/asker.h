@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who asks the loader: which object of the process a call comes from, and where it stands in the order in
- * which names are looked up. What RTLD_NEXT means depends on that, and whether the answer may be ours.
+ * Who asks the loader: which object of the process a call comes from, and where it stands in the
+ * order in which names are looked up. What RTLD_NEXT means depends on that, and whether the answer
+ * may be ours.
  *
  * Nothing here goes through what a sanitizer replaces before it is ready: see loader.c.
  */
@@ -37,12 +38,12 @@ void pd_asker_find(struct pd_asker *asker, const void *caller);
 bool pd_asker_defines(const struct pd_asker *asker, const char *name);
 
 /*
- * The object in which a look-up finds what the asker means by RTLD_NEXT; NULL where that is nothing, and
- * where only the loader can tell.
+ * The object in which a look-up finds what the asker means by RTLD_NEXT; NULL where that is
+ * nothing, and where only the loader can tell.
  *
- * Behind an object that came with the program these are the objects that follow it. One that was opened
- * later has a list of its own, which begins with it; one that was brought along by such a one has that
- * one's, which nobody but the loader knows.
+ * Behind an object that came with the program these are the objects that follow it. One that was
+ * opened later has a list of its own, which begins with it; one that was brought along by such a
+ * one has that one's, which nobody but the loader knows.
  */
 struct link_map *pd_asker_next(const struct pd_asker *asker, const char *name);
 

@@ -77,7 +77,9 @@ static void drop(struct part *part)
 	part->at = NULL;
 }
 
-/* ---- one file ---------------------------------------------------------------------------------- */
+/*
+ * ---- one file ----------------------------------------------------------------------------------
+ */
 
 struct file {
 	int fd;
@@ -121,7 +123,10 @@ static const char *string_at(const struct file *f, uint64_t offset)
 	return f->strings.at + offset;
 }
 
-/* Symbols that a GNU hash table leaves out are the first ones, and all that a file wants of others is there. */
+/*
+ * Symbols that a GNU hash table leaves out are the first ones, and all that a file wants of others
+ * is there.
+ */
 static uint32_t count_wanted(const struct file *f)
 {
 	uint64_t gnu = dynamic_value(f, DT_GNU_HASH), sysv = dynamic_value(f, DT_HASH);
@@ -182,13 +187,19 @@ static bool calls_us(const struct file *f)
 	return false;
 }
 
-/* ---- where a needed file is ---------------------------------------------------------------------- */
+/*
+ * ---- where a needed file is
+ * ----------------------------------------------------------------------
+ */
 
 enum answer { NOT_THERE, MATTERS, DOES_NOT };
 
 static enum answer look_at(struct walk *walk, const char *path);
 
-/* Several files of the name may be found, by whatever order the loader has: one that matters is enough. */
+/*
+ * Several files of the name may be found, by whatever order the loader has: one that matters is
+ * enough.
+ */
 static enum answer both(enum answer a, enum answer b)
 {
 	if (a == MATTERS || b == MATTERS)
@@ -335,7 +346,10 @@ static enum answer look_for(struct walk *walk, const char *name, const char *run
 	return found;
 }
 
-/* ---- a file and what it needs ----------------------------------------------------------------------- */
+/*
+ * ---- a file and what it needs
+ * -----------------------------------------------------------------------
+ */
 
 static bool needs_us(struct walk *walk, const struct file *f)
 {

@@ -12,9 +12,10 @@
 #endif
 
 /*
- * An entry puts one more argument behind those of its row, for which there must be a register: 6 arguments are
- * passed in registers on each processor that pindown knows. An argument that is a structure may be passed in
- * memory, and isn't counted then; calls with one are named here, and wrap.c knows that it is all of them.
+ * An entry puts one more argument behind those of its row, for which there must be a register: 6
+ * arguments are passed in registers on each processor that pindown knows. An argument that is a
+ * structure may be passed in memory, and isn't counted then; calls with one are named here, and
+ * wrap.c knows that it is all of them.
  */
 #define PD_BY_VALUE_cuIpcOpenMemHandle	  ~, 1
 #define PD_BY_VALUE_cuIpcOpenMemHandle_v2 ~, 1
@@ -37,8 +38,8 @@
 
 #if !defined(__ASSEMBLER__)
 /*
- * The first entry is nobody's. Then come those that are exported, in the order of the table, and then those
- * that look-ups are answered with, in the same order.
+ * The first entry is nobody's. Then come those that are exported, in the order of the table, and
+ * then those that look-ups are answered with, in the same order.
  */
 extern const char pd_entries_begin[], pd_entries_end[];
 

@@ -93,7 +93,10 @@ static CUresult no_driver(void)
 	return CUDA_ERROR_STUB_LIBRARY;
 }
 
-/* Relaxed, here and in the wrappers: it is the address of code that was there before, and always the same. */
+/*
+ * Relaxed, here and in the wrappers: it is the address of code that was there before, and always
+ * the same.
+ */
 void *pd_find_linked(enum pd_call call)
 {
 	void *real = __atomic_load_n(&pd_linked_real[call], __ATOMIC_RELAXED);
@@ -125,8 +128,8 @@ void *pd_hand_out(enum pd_call call, void *found)
 	if (found == pd_find_linked(call))
 		return pd_linked_wrapper(call);
 	/*
-	 * Release, for nobody but the wrapper's relaxed load, which comes later: who calls that has it from
-	 * here.
+	 * Release, for nobody but the wrapper's relaxed load, which comes later: who calls that has
+	 * it from here.
 	 */
 	if (__atomic_compare_exchange_n(&pd_looked_up_real[call], &known, found, false,
 					__ATOMIC_RELEASE, __ATOMIC_RELAXED) ||

@@ -113,8 +113,8 @@ struct pd_loader {
 	int (*dlclose)(void *);
 };
 /*
- * Those that come next behind us, which may be another interposer's, for what the program asks; and the C
- * library's, for what we ask ourselves, which is nobody's business.
+ * Those that come next behind us, which may be another interposer's, for what the program asks; and
+ * the C library's, for what we ask ourselves, which is nobody's business.
  */
 const struct pd_loader *pd_loader(void);
 const struct pd_loader *pd_loader_of_libc(void);
@@ -161,12 +161,17 @@ struct pd_straight {
 extern struct pd_straight pd_straight;
 bool pd_goes_straight(const void *caller);
 
-/* From here on, until nothing is expected of a patch any more, each call comes to pd_goes_straight(). */
+/*
+ * From here on, until nothing is expected of a patch any more, each call comes to
+ * pd_goes_straight().
+ */
 void pd_straight_unsettle(void);
 
 static inline bool pd_caught_from(const void *caller)
 {
-	/* Acquire pairs with the release in pd_goes_straight(): with the size there is the begin. */
+	/*
+	 * Acquire pairs with the release in pd_goes_straight(): with the size there is the begin.
+	 */
 	uintptr_t size = __atomic_load_n(&pd_straight.size, __ATOMIC_ACQUIRE);
 	uintptr_t begin = __atomic_load_n(&pd_straight.begin, __ATOMIC_RELAXED);
 

@@ -60,8 +60,8 @@ const struct pd_library *pd_libcuda_object(void)
 }
 
 /*
- * A driver that binds its calls of its own exports to itself never comes to us: then a return address that
- * lies in it is that of a callback of the program's, which ends in a jump to a call.
+ * A driver that binds its calls of its own exports to itself never comes to us: then a return
+ * address that lies in it is that of a callback of the program's, which ends in a jump to a call.
  */
 static bool calls_itself_through_us(void)
 {
@@ -85,8 +85,8 @@ void pd_straight_unsettle(void)
 }
 
 /*
- * The rare side of pd_caught_from(). A wrapper has looked its real function up before, so the driver's
- * place is known if the driver is loaded.
+ * The rare side of pd_caught_from(). A wrapper has looked its real function up before, so the
+ * driver's place is known if the driver is loaded.
  */
 bool pd_goes_straight(const void *caller)
 {

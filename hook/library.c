@@ -86,8 +86,8 @@ void *pd_next_definition(const char *name)
 }
 
 /*
- * Threads that come here at once find the same and store the same, word by word, so that none waits for
- * another: a child that is forked meanwhile would wait for a thread that it hasn't got.
+ * Threads that come here at once find the same and store the same, word by word, so that none waits
+ * for another: a child that is forked meanwhile would wait for a thread that it hasn't got.
  */
 static void store(struct pd_library *library, const struct search *found)
 {

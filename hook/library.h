@@ -2,10 +2,10 @@
 /*
  * A library that we stand before, once something in the process has loaded it. We never load it.
  *
- * A wrapper's first call must find its real function without the loader's lock (symtab.h): a program's
- * call takes none either. So the object is found by going through what is loaded. It is held, which needs
- * the lock, when the program itself calls the loader: at the latest in its first dlclose, before which it
- * can't go away.
+ * A wrapper's first call must find its real function without the loader's lock (symtab.h): a
+ * program's call takes none either. So the object is found by going through what is loaded. It is
+ * held, which needs the lock, when the program itself calls the loader: at the latest in its first
+ * dlclose, before which it can't go away.
  */
 #ifndef PD_LIBRARY_H
 #define PD_LIBRARY_H

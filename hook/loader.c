@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The loader's own functions. We export dlsym, dlvsym, dlopen, dlmopen and dlclose, so that a call of ours by
- * name would come back to us; the C library's are therefore looked up by hand, and with its dlsym those that
- * come next after us, which may be another interposer's.
+ * The loader's own functions. We export dlsym, dlvsym, dlopen, dlmopen and dlclose, so that a call
+ * of ours by name would come back to us; the C library's are therefore looked up by hand, and with
+ * its dlsym those that come next after us, which may be another interposer's.
  *
  * The first dlsym of a process may come from a sanitizer's runtime that is not ready yet, and that
- * stands before much of the C library. So nothing here calls a function of the C library by name, and
- * this file, symtab.c and lookup.c are never instrumented (build.mk).
+ * stands before much of the C library. So nothing here calls a function of the C library by name,
+ * and this file, symtab.c and lookup.c are never instrumented (build.mk).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,8 +21,8 @@ static bool is_libc(const char *soname)
 }
 
 /*
- * A function of the C library, past every interposer; NULL when it has none of that name.
- * The loader's list is read without its lock. Both libraries came with the program, or with us, and are
+ * A function of the C library, past every interposer; NULL when it has none of that name. The
+ * loader's list is read without its lock. Both libraries came with the program, or with us, and are
  * never unloaded; what is loaded later is appended behind them.
  */
 static void *libc_function(const char *name)
@@ -43,8 +43,9 @@ static void *libc_function(const char *name)
 typedef void *dlsym_function(void *, const char *);
 
 /*
- * The next definition after us, whoever it is. Asked by the C library's dlsym and not by a version: an
- * interposer's definition has none, and dlvsym passes over that in an object that has versions of others.
+ * The next definition after us, whoever it is. Asked by the C library's dlsym and not by a version:
+ * an interposer's definition has none, and dlvsym passes over that in an object that has versions
+ * of others.
  */
 static void *next(dlsym_function *look, const char *name)
 {

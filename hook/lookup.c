@@ -77,8 +77,8 @@ static void *look_in(const struct lookup *l, void *handle)
 }
 
 /*
- * The handle of an object that is loaded and stays so for now. Only what has been opened once is a handle,
- * which what was brought along has not been.
+ * The handle of an object that is loaded and stays so for now. Only what has been opened once is a
+ * handle, which what was brought along has not been.
  */
 static void *handle_of(const struct link_map *map)
 {
@@ -107,9 +107,9 @@ static bool others_have(const struct lookup *l, const struct pd_library *library
 }
 
 /*
- * Would this look-up find our export where without us it would find nothing? In a process without the
- * library, where it is too old to have the name, and where it was loaded for some other library alone.
- * (A weak reference, which the loader binds to our export, can't be helped at all.)
+ * Would this look-up find our export where without us it would find nothing? In a process without
+ * the library, where it is too old to have the name, and where it was loaded for some other library
+ * alone. (A weak reference, which the loader binds to our export, can't be helped at all.)
  */
 static bool only_we_answer(const struct lookup *l, const struct pd_library *library,
 			   const struct pd_asker *asker, const void *wrapper)
@@ -131,8 +131,8 @@ static void *handle_without(const struct lookup *l, const struct pd_asker *asker
 }
 
 /*
- * Let the real look-up fail, and dlerror() name the caller's object as it would without us. The program
- * itself has all of our names, so there it is the C library that is named.
+ * Let the real look-up fail, and dlerror() name the caller's object as it would without us. The
+ * program itself has all of our names, so there it is the C library that is named.
  */
 static void look_where_it_fails(const struct lookup *l, const struct pd_asker *asker)
 {
@@ -142,12 +142,14 @@ static void look_where_it_fails(const struct lookup *l, const struct pd_asker *a
 		l->args->handle = handle;
 }
 
-/* ---- what is found ---------------------------------------------------------------------------- */
+/*
+ * ---- what is found ----------------------------------------------------------------------------
+ */
 
 /*
- * What the program means by its handle; NULL: it is for the loader to answer. By RTLD_DEFAULT, and by
- * RTLD_NEXT before us, it finds our export where it would have found the library's. An interposer that
- * asks for the next definition of its own name must get just that.
+ * What the program means by its handle; NULL: it is for the loader to answer. By RTLD_DEFAULT, and
+ * by RTLD_NEXT before us, it finds our export where it would have found the library's. An
+ * interposer that asks for the next definition of its own name must get just that.
  */
 static void *look(const struct lookup *l, const struct pd_asker *asker)
 {
@@ -176,8 +178,9 @@ static bool asks_in_itself(const struct lookup *l, const struct pd_asker *asker)
 }
 
 /*
- * What a library that was brought along by a plugin finds by RTLD_NEXT only the loader can tell, and it may
- * be the driver's own function. An interposer asks so too, but all of its callers have come through us.
+ * What a library that was brought along by a plugin finds by RTLD_NEXT only the loader can tell,
+ * and it may be the driver's own function. An interposer asks so too, but all of its callers have
+ * come through us.
  */
 static void distrust_the_loaders_answer(const struct lookup *l, const struct pd_asker *asker)
 {
@@ -238,7 +241,9 @@ static bool answer_verb(const struct lookup *l, enum pd_verb verb)
 	return true;
 }
 
-/* ---- dlsym and its like ------------------------------------------------------------------------ */
+/*
+ * ---- dlsym and its like ------------------------------------------------------------------------
+ */
 
 static const struct {
 	const char *name;
@@ -307,7 +312,9 @@ static bool answer_loader_name(const struct lookup *l)
 	return true;
 }
 
-/* ---- the ways in -------------------------------------------------------------------------------- */
+/*
+ * ---- the ways in --------------------------------------------------------------------------------
+ */
 
 static bool answer(const struct lookup *l)
 {
@@ -349,8 +356,8 @@ static void *decide_dlvsym(struct pd_arguments *args, const void *caller,
 }
 
 /*
- * RTLD_DEEPBIND would bind what the library calls to the driver, and to the loader, and past us. A library
- * that calls neither, and none of whose dependencies does, keeps it.
+ * RTLD_DEEPBIND would bind what the library calls to the driver, and to the loader, and past us. A
+ * library that calls neither, and none of whose dependencies does, keeps it.
  */
 static void without_deepbind(intptr_t *flags, const char *file, const void *caller)
 {

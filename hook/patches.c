@@ -15,7 +15,10 @@
 #define MAX_EXPECTED 64u
 #define PATIENCE_NS  1000000000u /* for a thread that makes no call */
 
-/* A function of the driver's that was handed out. Written by its thread, and then only `state` changes. */
+/*
+ * A function of the driver's that was handed out. Written by its thread, and then only `state`
+ * changes.
+ */
 struct expected {
 	const void *function;
 	const char *
@@ -127,7 +130,9 @@ static void look_at_all(uint32_t calling_thread)
 		look_at(&expected[i], calling_thread);
 }
 
-/* ---- our own code ------------------------------------------------------------------------------ */
+/*
+ * ---- our own code ------------------------------------------------------------------------------
+ */
 
 static const char *patched_entry(void)
 {

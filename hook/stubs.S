@@ -2,11 +2,11 @@
 /*
  * dlsym, dlvsym, dlopen, dlmopen and dlclose, as the program calls them.
  *
- * The real ones ask who called them (RTLD_NEXT, the caller's search path, its namespace) and look at
- * the return address. So they are jumped to, not called, with the program's own return address. Each
- * stub saves its arguments in an array, lets C decide (lookup.c), and takes them back: C may have
- * changed them. C answers with the function to jump to, or with 0, and then the first element of the
- * array is what the program gets.
+ * The real ones ask who called them (RTLD_NEXT, the caller's search path, its namespace) and look
+ * at the return address. So they are jumped to, not called, with the program's own return address.
+ * Each stub saves its arguments in an array, lets C decide (lookup.c), and takes them back: C may
+ * have changed them. C answers with the function to jump to, or with 0, and then the first element
+ * of the array is what the program gets.
  */
 #if defined(__CET__)
 #include <cet.h>

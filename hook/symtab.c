@@ -12,7 +12,10 @@ bool pd_elf_same(const char *a, const char *b)
 	return *a == *b;
 }
 
-/* glibc relocates the pointers of the dynamic section in place, but not at once, and not everywhere. */
+/*
+ * glibc relocates the pointers of the dynamic section in place, but not at once, and not
+ * everywhere.
+ */
 static const void *in_object(ElfW(Addr) base, ElfW(Addr) pointer)
 {
 	return (const void *)(pointer < base ? base + pointer : pointer);
@@ -76,9 +79,9 @@ static bool is_default(const struct pd_elf *object, uint32_t index)
 }
 
 /*
- * The symbol's index, or 0. The layout of DT_GNU_HASH: number of buckets, first symbol, words of the Bloom
- * filter, its shift; the filter; the buckets; for each symbol its hash, whose lowest bit marks the end of a
- * bucket.
+ * The symbol's index, or 0. The layout of DT_GNU_HASH: number of buckets, first symbol, words of
+ * the Bloom filter, its shift; the filter; the buckets; for each symbol its hash, whose lowest bit
+ * marks the end of a bucket.
  */
 static uint32_t find(const struct pd_elf *object, const char *name, bool any_version)
 {

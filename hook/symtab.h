@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Finding a function in an object that is loaded, by its symbol table: without the loader's lock, which a
- * thread may hold while it waits for the one that we are in (in a library's constructor), without malloc,
- * and without a trace in what dlerror() tells the program.
+ * Finding a function in an object that is loaded, by its symbol table: without the loader's lock,
+ * which a thread may hold while it waits for the one that we are in (in a library's constructor),
+ * without malloc, and without a trace in what dlerror() tells the program.
  *
  * Nothing here calls a function of the C library, and symtab.c is never instrumented: see loader.c.
  */

@@ -25,7 +25,10 @@
 	do { \
 	} while (0)
 
-/* Who patches our code need not ask the loader for anything, so now and then it is looked at all the same. */
+/*
+ * Who patches our code need not ask the loader for anything, so now and then it is looked at all
+ * the same.
+ */
 static void look_for_patches(void)
 {
 	static uint32_t allocations;
@@ -360,8 +363,9 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 /* ---- a caught call ----------------------------------------------------------------------- */
 
 /*
- * Both entries of a row come here (entries.S), with the program's own return address, and with the real
- * function behind its arguments: NULL if that is not known yet, which can only be the linked one.
+ * Both entries of a row come here (entries.S), with the program's own return address, and with the
+ * real function behind its arguments: NULL if that is not known yet, which can only be the linked
+ * one.
  */
 #pragma GCC visibility push(hidden)
 #define X(symbol, base, version, flavour, params, args, group, before, after, addr, size, extra) \
@@ -423,8 +427,8 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 #undef X
 
 /*
- * A row with so many arguments that an entry can't put another one behind them, or with a structure. The real functions are
- * loaded relaxed: see pd_find_linked() and pd_hand_out().
+ * A row with so many arguments that an entry can't put another one behind them, or with a
+ * structure. The real functions are loaded relaxed: see pd_find_linked() and pd_hand_out().
  */
 #define NO_BODY(symbol, params, args)
 #define BODY(road, symbol, params, args)                                                        \

@@ -20,7 +20,7 @@ struct region {
 	int16_t device;
 	bool freed;   /* its memory ended while somebody held it */
 	bool ordered; /* ... in stream order: perhaps not before somebody let go of it */
-	bool used;  /* the slot of the table */
+	bool used;    /* the slot of the table */
 };
 
 struct regions {

@@ -62,7 +62,7 @@ struct tally {
 	/* Also those that are not listed. */
 	uint64_t freed_count, ordered_count, missed_count, left_count;
 	struct reused reused;
-	uint64_t left_freed;				/* of those left: freed memory */
+	uint64_t left_freed; /* of those left: freed memory */
 	uint64_t left_freed_bytes;
 	uint64_t kept, kept_peak; /* bytes that are pinned though they were freed */
 	struct sites sites;

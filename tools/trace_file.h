@@ -60,7 +60,7 @@ struct trace_file {
 	struct journal *journal; /* what is not in the file yet; NULL: all is */
 	/* from the information records; never NULL */
 	const char *version, *host, *program, *directory;
-	const char *distrust; /* why every hit is checked; "": not every one is */
+	const char *distrust;		   /* why every hit is checked; "": not every one is */
 	const char *command, *environment; /* lists: each text with its final NUL */
 	size_t command_bytes, environment_bytes;
 	const char **calls;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who defines a name for a library that is opened with RTLD_DEEPBIND: the library that it brings along, and
- * not the program. Built as the program (DEEP_PROGRAM), as the library that defines the name (DEEP_OWN), and
- * as the plugin that uses it.
+ * Who defines a name for a library that is opened with RTLD_DEEPBIND: the library that it brings
+ * along, and not the program. Built as the program (DEEP_PROGRAM), as the library that defines the
+ * name (DEEP_OWN), and as the plugin that uses it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

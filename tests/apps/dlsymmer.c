@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A preloaded library of somebody else's that stands before dlsym and dlopen, as HAMi-core does: look-ups of
- * two calls of the driver are answered with functions of its own, and it says what passes by. It is linked
- * with a version script that gives a version to another function only, so that its dlsym has none.
+ * A preloaded library of somebody else's that stands before dlsym and dlopen, as HAMi-core does:
+ * look-ups of two calls of the driver are answered with functions of its own, and it says what
+ * passes by. It is linked with a version script that gives a version to another function only, so
+ * that its dlsym has none.
  */
 #define _GNU_SOURCE
 #include "app.h"

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A library that patches code, as UCX's hooks do: it looks functions of the driver up, moves their first
- * instructions away and writes a jump to functions of its own in their place. It says which calls it sees.
+ * A library that patches code, as UCX's hooks do: it looks functions of the driver up, moves their
+ * first instructions away and writes a jump to functions of its own in their place. It says which
+ * calls it sees.
  *
- * PATCHER_ASKS: where it looks them up. itself: by a handle of its own file, as UCX 1.22; next, default: by
- * these pseudo handles; driver: by a handle of libcuda; linked: it takes the address that it is linked to.
- * PATCHER_CALLS=1: it patches nothing, but makes a call of what it has found.
+ * PATCHER_ASKS: where it looks them up. itself: by a handle of its own file, as UCX 1.22; next,
+ * default: by these pseudo handles; driver: by a handle of libcuda; linked: it takes the address
+ * that it is linked to. PATCHER_CALLS=1: it patches nothing, but makes a call of what it has found.
  */
 #define _GNU_SOURCE
 #include "app.h"

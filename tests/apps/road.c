@@ -101,8 +101,8 @@ static bool open_dependent(void)
 }
 
 /*
- * With the C library's dlsym, by its version: how libraries that stand before dlsym find it, and programs
- * that want to be sure.
+ * With the C library's dlsym, by its version: how libraries that stand before dlsym find it, and
+ * programs that want to be sure.
  */
 static void *(*dlsym_of_version)(void *, const char *);
 

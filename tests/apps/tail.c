@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A callback that the driver calls, and that ends in a jump to a call of the driver: as compilers make of a
- * call in the last line. The call returns straight into the driver.
+ * A callback that the driver calls, and that ends in a jump to a call of the driver: as compilers
+ * make of a call in the last line. The call returns straight into the driver.
  */
 #include "app.h"
 

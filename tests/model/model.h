@@ -117,9 +117,9 @@ struct counts {
 };
 extern struct counts counts;
 extern uint64_t max_regions, max_bytes; /* bytes 0: none */
-extern bool checks_all;			/* frees are not watched: each hit is compared with the driver */
-extern bool may_miss;			/* frees of memory that is not volatile may go unseen */
-extern bool distrusted;			/* one has been missed: each hit is compared, too */
+extern bool checks_all; /* frees are not watched: each hit is compared with the driver */
+extern bool may_miss;	/* frees of memory that is not volatile may go unseen */
+extern bool distrusted; /* one has been missed: each hit is compared, too */
 
 void lists_reset(void);
 struct region *region_with(uint64_t addr, uint64_t length);

@@ -67,10 +67,11 @@ struct sim_site {
 		__attribute__((section("sim_sites"), used)) = &site_##name_
 
 /*
- * What the driver exports begins with instructions that a library which patches code can move away (UCX's
- * bistro hooks know five kinds of them; the real driver's begin with such): three loads of a register that
- * holds no argument, and a jump. `own_` is a second name for it: what the driver hands out as its own
- * address (cuGetProcAddress) must not be changed by a preloaded library that exports the same name.
+ * What the driver exports begins with instructions that a library which patches code can move away
+ * (UCX's bistro hooks know five kinds of them; the real driver's begin with such): three loads of a
+ * register that holds no argument, and a jump. `own_` is a second name for it: what the driver
+ * hands out as its own address (cuGetProcAddress) must not be changed by a preloaded library that
+ * exports the same name.
  */
 #if defined(__x86_64__)
 #define SIM_EXPORT_ENTRY(name_, params)                                           \

@@ -165,7 +165,10 @@ static CUresult free_device_memory(uint64_t addr)
 			sim_free_alloc(alloc);
 			return CUDA_SUCCESS;
 		}
-		/* Through an export of its own; in a driver that is not bound to itself, whoever stands before it sees that. */
+		/*
+		 * Through an export of its own; in a driver that is not bound to itself, whoever
+		 * stands before it sees that.
+		 */
 		return cuMemFreeAsync(addr, CU_STREAM_LEGACY);
 	case SIM_LINEAR:
 	case SIM_MANAGED:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Virtual memory management: the program reserves addresses, makes memory without an address, and maps
- * the one to the other. Each mapping has its own id, and ends with cuMemUnmap alone.
+ * Virtual memory management: the program reserves addresses, makes memory without an address, and
+ * maps the one to the other. Each mapping has its own id, and ends with cuMemUnmap alone.
  */
 #include <stdlib.h>
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Races at single instructions. A thread runs a piece of the cache one instruction at a time, by the
- * processor's trap flag; at the nth instruction it is stopped, and another thread does something from
- * beginning to end (or until it waits for the first); then the first goes on. Done for each n in
- * turn, every window between two instructions is entered, which no number of threads and hours does
- * with certainty. What stepping can't show is a processor's reordering of loads and stores.
+ * Races at single instructions. A thread runs a piece of the cache one instruction at a time, by
+ * the processor's trap flag; at the nth instruction it is stopped, and another thread does
+ * something from beginning to end (or until it waits for the first); then the first goes on. Done
+ * for each n in turn, every window between two instructions is entered, which no number of threads
+ * and hours does with certainty. What stepping can't show is a processor's reordering of loads and
+ * stores.
  */
 #ifndef STEPPING_H
 #define STEPPING_H
@@ -45,15 +46,15 @@ void step_to_here(void);
 
 /*
  * One turn without the other thread, to count the instructions, and then one for each of them (or
- * for at most `turns`, or so many as the environment's STEP_TURNS says: half of them at the beginning,
- * the others spread evenly). Asserts that the other thread ran to its end within the first one's
- * window at least once, and says how often.
+ * for at most `turns`, or so many as the environment's STEP_TURNS says: half of them at the
+ * beginning, the others spread evenly). Asserts that the other thread ran to its end within the
+ * first one's window at least once, and says how often.
  */
 void run_race(const char *name, const struct race *race, unsigned turns);
 
 /*
- * The same with another thread that also sleeps for reasons of its own, as for a child: that it sleeps
- * does not say that it waits for the one that is stopped.
+ * The same with another thread that also sleeps for reasons of its own, as for a child: that it
+ * sleeps does not say that it waits for the one that is stopped.
  */
 void run_race_with_sleeper(const char *name, const struct race *race, unsigned turns);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A library, and a program that is linked with it, that look functions up and say what the loader answers.
- * Built twice: FINDS_LIBRARY, which is linked with libibverbs, and the program.
+ * A library, and a program that is linked with it, that look functions up and say what the loader
+ * answers. Built twice: FINDS_LIBRARY, which is linked with libibverbs, and the program.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

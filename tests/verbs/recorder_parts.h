@@ -31,9 +31,9 @@ struct recorder_mr {
 	int fd; /* of a dma-buf that can't be mapped, or -1 */
 	bool dmabuf;
 	bool open;
-	bool imported;	/* another's registration: its keys, not its end */
+	bool imported;		   /* another's registration: its keys, not its end */
 	struct recorder_pd *keeps; /* the domain that can't go as long as it is open */
-	uint32_t bound; /* windows */
+	uint32_t bound;		   /* windows */
 };
 
 struct recorder_pd {

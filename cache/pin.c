@@ -15,7 +15,8 @@
 #include "log.h"
 #include "point.h"
 
-#define MOST_LOSSES 100 /* somebody frees and allocates faster than we can pin */
+#define MOST_REFUSALS 3	  /* of memory that is as it was: then it is the driver's last word */
+#define MOST_LOSSES   100 /* somebody frees and allocates faster than we can pin */
 
 /* What an attempt came to: a pindown_result, or this: the world has changed, try again. */
 #define AGAIN 1
@@ -30,6 +31,7 @@ struct attempt {
 	uint16_t flags; /* PD_REGION_* */
 	int driver_error;
 	unsigned losses;
+	unsigned refusals;  /* so often the driver has refused memory of a pool */
 	unsigned memories;  /* so often it has evicted for a record's memory */
 	uint64_t index_seq; /* see pd_pin() */
 	uint64_t begin;	    /* ticks */
@@ -436,6 +438,17 @@ static int settle(struct attempt *a)
 	return result;
 }
 
+/*
+ * A pool gives pieces back and gets others while threads use it, and what is exported begins with a
+ * piece. An H200's driver has now and then refused memory in one that nobody freed: it is asked anew
+ * where that begins.
+ */
+static bool may_have_moved(struct attempt *a, int result)
+{
+	return result == PINDOWN_ERR_DRIVER && a->what.pool &&
+	       a->driver_error == CUDA_ERROR_INVALID_VALUE && a->refusals++ < MOST_REFUSALS;
+}
+
 /* Pin what describe() has found. The flight ends in here. */
 static int pin_and_settle(struct attempt *a, const struct pd_backend *backend)
 {
@@ -448,6 +461,8 @@ static int pin_and_settle(struct attempt *a, const struct pd_backend *backend)
 	PD_POINT(PIN_PINNED, a->addr);
 	/* If it was freed between our two looks, a failure was no failure and a pin is none. */
 	if ((pinned || result == PINDOWN_ERR_DRIVER) && !is_same_buffer(a))
+		result = AGAIN;
+	else if (may_have_moved(a, result))
 		result = AGAIN;
 	else if (result == PINDOWN_ERR_NO_SPACE && pd_flight_lost(&a->flight))
 		result = AGAIN; /* it did not look for space to the end */
@@ -540,7 +555,7 @@ int pd_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_re
 	a.addr = addr;
 	a.length = length;
 	a.deadline = 0;
-	a.losses = a.memories = 0;
+	a.losses = a.refusals = a.memories = 0;
 	a.driver_error = 0;
 	a.begin = pd_tracing(PD_EV_PIN) ? pd_ticks() : 0;
 	a.index_seq = index_seq;

@@ -496,6 +496,20 @@ START_TEST(another_error_evicts_nothing)
 }
 END_TEST
 
+/* A pool's pieces move while other threads use it: an H200's driver refused such an export at times. */
+START_TEST(a_refusal_of_a_pools_memory_is_asked_about_again)
+{
+	fake_alloc(AT(0), MIB(2), FAKE_POOL);
+	pd_allocated(AT(0), MIB(2));
+	fake_fail(FAKE_EXPORT, 0, 2, FAKE_INVALID_VALUE);
+	get_and_put(AT(0), 1);
+	pindown_flush();
+	fake_fail(FAKE_EXPORT, 0, 1000, FAKE_INVALID_VALUE);
+	must_refuse(AT(0), 1, PINDOWN_ERR_DRIVER);
+	ck_assert_int_eq(pindown_driver_error(), FAKE_INVALID_VALUE);
+}
+END_TEST
+
 /* Regions whose memory was freed while in use take their place in pin space till the last put. */
 START_TEST(kept_regions_take_space_until_the_last_put)
 {
@@ -600,6 +614,7 @@ int main(void)
 	tcase_add_test(tc, a_pin_that_just_fits_evicts);
 	tcase_add_test(tc, a_refusal_that_eviction_does_not_cure_evicts_no_more_than_that);
 	tcase_add_loop_test(tc, another_error_evicts_nothing, 0, 3);
+	tcase_add_test(tc, a_refusal_of_a_pools_memory_is_asked_about_again);
 	tcase_add_test(tc, kept_regions_take_space_until_the_last_put);
 	tcase_add_test(tc, running_out_of_descriptors_evicts);
 	tc = cache_case(suite, "flush and turnover");

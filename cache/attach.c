@@ -2,6 +2,7 @@
 /* Finding a consumer's object on a region, or making it. */
 #define _GNU_SOURCE
 #include "cache.h"
+#include "cancel.h"
 #include "config.h"
 #include "index.h"
 #include "object.h"
@@ -96,6 +97,17 @@ static void unlist(const struct pd_creation *creation)
 bool pd_creations_any(void)
 {
 	return __atomic_load_n(&creations, __ATOMIC_ACQUIRE);
+}
+
+void pd_creations_forsake(void)
+{
+	uint32_t me = pd_my_tid();
+
+	for (struct pd_creation *c = creations, *next; c; c = next) {
+		next = c->next;
+		if (c->tid == me)
+			unlist(c);
+	}
 }
 
 void pd_creations_fork_child(void)
@@ -220,7 +232,7 @@ static int make_new(struct pd_consumer *consumer, uint32_t region, const struct 
 /* Lock held. Another thread makes or destroys what we want; this one can't wait for itself. */
 static int wait_for_other(uint32_t worker, uint64_t deadline)
 {
-	if (worker == pd_my_tid() || !pd_wait_settled(deadline))
+	if (!worker || worker == pd_my_tid() || !pd_wait_settled(deadline))
 		return PINDOWN_ERR_BUSY;
 	return PINDOWN_OK;
 }
@@ -269,6 +281,7 @@ static bool make_room_for_object(struct pd_pressure *pressure)
 
 static int attach_to(struct pindown_region *region, const struct request *r)
 {
+	PD_UNCANCELLED;
 	struct pd_pressure pressure = {.place = PD_WITH_OBJECTS};
 	uint32_t number = pd_region_number(region);
 	bool last = false;
@@ -341,6 +354,7 @@ static int __attribute__((noinline))
 attach_slow(int consumer, uint64_t addr, size_t length, unsigned flags,
 	    const struct pindown_key *key, void *argument, struct pindown_object **object)
 {
+	PD_UNCANCELLED;
 	struct request r = {.consumer = (uint32_t)consumer,
 			    .flags = flags,
 			    .key = key,

@@ -108,9 +108,18 @@ void pd_wait_for_reader(const struct pd_thread *thread, uint32_t number);
 bool pd_dying_under(const struct pd_scope *scope);
 bool pd_dying_any(void);
 
+/* Lock held. This thread is about to end, and does not unpin what it was to. */
+void pd_dying_forsake(void);
+
 /* What a scope is compared with, of a region: it stands until the record is free. */
 struct pd_memory pd_memory_of(const struct pindown_region *region);
 void pd_end_fork_child(void);
+
+/*
+ * Lock not held. A callback of the program's has ended this thread, which is forbidden: nothing of
+ * it that others may look at stays on the stack, and nobody waits for it.
+ */
+void pd_thread_quits(void);
 
 /* This thread's number in the system. */
 uint32_t pd_my_tid(void);

@@ -4,17 +4,20 @@
  * callbacks that run in it, so that removing a consumer can wait for the last of them.
  */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <string.h>
 
 #include "cache.h"
 #include "dmabuf.h"
+#include "log.h"
 #include "object.h"
 
 static struct pd_consumer consumers[PD_CONSUMERS];
 
 /* Which consumer this thread is calling back: removing it from there must not wait. */
 struct call {
-	const struct pd_consumer *consumer;
+	struct pd_consumer *consumer;
+	const char *callback;
 	const struct pindown_region *made_on; /* create: the region */
 	bool asked_dmabuf;		      /* create: it has */
 	struct call *outer;
@@ -90,14 +93,36 @@ void pd_consumer_leave(struct pd_consumer *consumer)
 	pd_wake_waiters();
 }
 
+/* The callback has called pthread_exit(). Its region is not unpinned any more, but others go on. */
+static void callback_quits(void *arg)
+{
+	static bool said;
+	struct call *here = arg;
+
+	pd_log_once(&said, PD_LOG_ERROR,
+		    "%s of the consumer \"%s\" has ended its thread (pthread_exit): the region "
+		    "stays pinned",
+		    here->callback, here->consumer->name);
+	calls = here->outer;
+	pd_lock();
+	pd_consumer_leave(here->consumer);
+	pd_unlock();
+	pd_thread_quits();
+}
+
 int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *region,
 		       const struct pindown_key *key, void *request, void **data)
 {
-	struct call here = {.consumer = consumer, .made_on = region, .outer = calls};
+	struct call here = {.consumer = consumer,
+			    .callback = "create",
+			    .made_on = region,
+			    .outer = calls};
 	int error;
 
 	calls = &here;
+	pthread_cleanup_push(callback_quits, &here);
 	error = consumer->ops.create(region, key, request, data, consumer->ops.arg);
+	pthread_cleanup_pop(0);
 	calls = here.outer;
 	if (here.asked_dmabuf)
 		pd_dmabuf_create_ended(region, error == 0);
@@ -106,11 +131,13 @@ int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *regi
 
 int pd_consumer_destroy(struct pd_consumer *consumer, const struct pindown_object_end *what)
 {
-	struct call here = {.consumer = consumer, .outer = calls};
+	struct call here = {.consumer = consumer, .callback = "destroy", .outer = calls};
 	int error;
 
 	calls = &here;
+	pthread_cleanup_push(callback_quits, &here);
 	error = consumer->ops.destroy(what, consumer->ops.arg);
+	pthread_cleanup_pop(0);
 	calls = here.outer;
 	return error;
 }

@@ -2,6 +2,7 @@
 /* Descriptors of regions: handing them out, closing them early, and opening them anew. */
 #define _GNU_SOURCE
 #include "cache.h"
+#include "cancel.h"
 #include "cuda_abi.h"
 #include "descriptor.h"
 #include "dmabuf.h"
@@ -260,6 +261,7 @@ static int borrow_in_create(struct pindown_region *region, uint64_t addr, int *f
 PD_EXPORT int pindown_region_dmabuf(struct pindown_region *region, uint64_t addr, int *fd,
 				    uint64_t *offset)
 {
+	PD_UNCANCELLED;
 	const struct pd_backend *backend;
 	uint16_t before;
 	bool *asked;
@@ -287,6 +289,7 @@ PD_EXPORT int pindown_region_dmabuf(struct pindown_region *region, uint64_t addr
 
 PD_EXPORT void pindown_region_close_dmabuf(struct pindown_region *region)
 {
+	PD_UNCANCELLED;
 	const struct pd_backend *backend = region ? backend_of(region) : NULL;
 
 	if (!backend)

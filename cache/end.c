@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cache.h"
+#include "cancel.h"
 #include "index.h"
 #include "log.h"
 #include "object.h"
@@ -400,6 +401,12 @@ static void collect(const struct pd_scope *scope, struct pd_victims *victims,
 		collect_range(scope->begin, scope->end, victims, reason);
 }
 
+/* 0: nobody unpins it any more, as its thread has ended in a callback. */
+static bool is_anothers(uint32_t number, uint32_t me)
+{
+	return pd_details[number].killer && pd_details[number].killer != me;
+}
+
 bool pd_dying_under(const struct pd_scope *scope)
 {
 	uint32_t me = pd_my_tid();
@@ -407,7 +414,7 @@ bool pd_dying_under(const struct pd_scope *scope)
 	for (uint32_t number = dying.oldest; number; number = pd_regions[number].newer) {
 		struct pd_memory memory = pd_memory_of(&pd_regions[number]);
 
-		if (pd_details[number].killer != me && pd_scope_covers(scope, &memory))
+		if (is_anothers(number, me) && pd_scope_covers(scope, &memory))
 			return true;
 	}
 	return false;
@@ -418,9 +425,18 @@ bool pd_dying_any(void)
 	uint32_t me = pd_my_tid();
 
 	for (uint32_t number = dying.oldest; number; number = pd_regions[number].newer)
-		if (pd_details[number].killer != me)
+		if (is_anothers(number, me))
 			return true;
 	return false;
+}
+
+void pd_dying_forsake(void)
+{
+	uint32_t me = pd_my_tid();
+
+	for (uint32_t number = dying.oldest; number; number = pd_regions[number].newer)
+		if (pd_details[number].killer == me)
+			pd_details[number].killer = 0;
 }
 
 /*
@@ -495,6 +511,7 @@ int pd_end_scope(const struct pd_scope *scope, enum pindown_reason reason)
 
 PD_EXPORT int pindown_invalidate(uint64_t addr, size_t length)
 {
+	PD_UNCANCELLED;
 	struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = addr + length};
 
 	if (addr + length < addr)
@@ -504,11 +521,23 @@ PD_EXPORT int pindown_invalidate(uint64_t addr, size_t length)
 
 PD_EXPORT int pindown_invalidate_context(void *context)
 {
+	PD_UNCANCELLED;
 	struct pd_scope scope = {.kind = PD_GUARD_CONTEXT, .context = context};
 
 	if (!context)
 		return PINDOWN_ERR_INVALID;
 	return pd_end_scope(&scope, PINDOWN_REASON_FLUSHED);
+}
+
+void pd_thread_quits(void)
+{
+	pd_lock();
+	pd_flights_forsake();
+	pd_creations_forsake();
+	pd_dying_forsake();
+	pd_objects_forsake();
+	pd_wake_waiters();
+	pd_unlock();
 }
 
 void pd_end_fork_child(void)

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "cache.h"
+#include "cancel.h"
 #include "config.h"
 #include "events.h"
 #include "exports.h"
@@ -41,6 +42,7 @@ static bool nothing_at_all(void)
 static void __attribute__((noinline))
 end_slow(const struct pd_scope *scope, enum pindown_reason reason)
 {
+	PD_UNCANCELLED;
 	int saved = errno;
 
 	pd_exports_end(scope, reason);
@@ -216,6 +218,7 @@ static void drop_if_changed(const struct suspect *suspect, const char *how)
 
 void pd_recheck(void *pool)
 {
+	PD_UNCANCELLED;
 	const struct pd_scope all = {.kind = PD_GUARD_ALL};
 	struct suspect suspects[BATCH];
 	uint32_t from = 1;
@@ -266,6 +269,7 @@ static void drop_changed(uint64_t begin, uint64_t end)
 
 static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end)
 {
+	PD_UNCANCELLED;
 	const struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = end};
 	int saved = errno;
 	bool was_volatile;

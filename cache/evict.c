@@ -13,6 +13,7 @@
 
 #include "cache.h"
 #include "backend.h"
+#include "cancel.h"
 #include "config.h"
 #include "dmabuf.h"
 #include "index.h"
@@ -479,6 +480,7 @@ void pd_give_back(uint64_t bytes)
 
 PD_EXPORT int pindown_flush(void)
 {
+	PD_UNCANCELLED;
 	struct pd_victims victims = {0};
 	uint32_t candidates = 0;
 	int count;

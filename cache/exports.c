@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "cache.h"
+#include "cancel.h"
 #include "descriptor.h"
 #include "driver.h"
 #include "pages.h"
@@ -122,6 +123,7 @@ static void trace_export(const struct export *export, uint64_t addr, uint64_t si
 
 void pd_exported(uint64_t addr, uint64_t size, int fd, const void *caller)
 {
+	PD_UNCANCELLED;
 	int saved = errno;
 	struct export export;
 	bool remembered;
@@ -156,6 +158,7 @@ static struct export *of_file(uint64_t identity)
 
 void pd_export_imported(int fd, const void *by)
 {
+	PD_UNCANCELLED;
 	int saved = errno;
 	uint64_t identity;
 	struct export *export;

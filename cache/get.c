@@ -2,6 +2,7 @@
 /* Lookups, holds and puts. */
 #define _GNU_SOURCE
 #include "cache.h"
+#include "cancel.h"
 #include "config.h"
 #include "driver.h"
 #include "index.h"
@@ -130,6 +131,7 @@ enum pd_truth pd_compare(const struct pindown_region *region)
  */
 static bool passes_check(struct pd_thread *self, struct pindown_region *region)
 {
+	PD_UNCANCELLED;
 	enum pd_truth truth = pd_compare(region);
 
 	PD_POINT(HIT_COMPARED, region->base);
@@ -167,6 +169,7 @@ static int bad_arguments(uint64_t addr, size_t length, unsigned flags,
 static int __attribute__((noinline))
 get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
 {
+	PD_UNCANCELLED;
 	struct pd_thread *self = pd_self_or_anonymous();
 	struct pindown_region *region;
 	uint64_t index_seq;
@@ -277,6 +280,7 @@ PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct p
  */
 static void __attribute__((noinline)) put_slow(uint32_t number)
 {
+	PD_UNCANCELLED;
 	bool last;
 
 	PD_POINT(PUT_SLOW, pd_region_base_now(number));

@@ -252,6 +252,17 @@ bool pd_flights_any(void)
 	return flights != NULL;
 }
 
+void pd_flights_forsake(void)
+{
+	const struct pd_thread *self = pd_self();
+
+	for (struct pd_flight *f = flights, *next; f; f = next) {
+		next = f->next;
+		if (f->thread == self)
+			pd_flight_end(f);
+	}
+}
+
 void pd_flights_each_pin(void (*fn)(struct pd_pin *pin))
 {
 	for (const struct pd_flight *f = flights; f; f = f->next)

@@ -141,6 +141,9 @@ bool pd_flight_has_company(const struct pd_flight *flight);
 /* Lock held. Is one of another thread's marked lost by this scope still under way? */
 bool pd_flights_under(const struct pd_scope *scope);
 
+/* Lock held. This thread is about to end, with flights on its stack. */
+void pd_flights_forsake(void);
+
 /* For a child, wherever other threads were when it was forked: what flights have. */
 void pd_flights_each_pin(void (*fn)(struct pd_pin *pin));
 

@@ -52,7 +52,7 @@ struct pindown_object {
 	uint32_t next; /* the region's next object */
 	void *data;
 	uint32_t victim; /* the next one in a list of objects being ended, or of free records */
-	uint32_t worker; /* ENDING, DYING: the tid of the thread that sees to it */
+	uint32_t worker; /* ENDING, DYING: the tid of who sees to it; 0: that thread is gone */
 	uint16_t reason; /* enum pindown_reason, from ENDING on */
 	bool revoked;	 /* DYING: somebody holds it */
 	bool called;	 /* DYING: its destroy callback has begun */
@@ -190,6 +190,7 @@ bool pd_creations_on(uint32_t region);
 bool pd_creations_any(void); /* without the lock, too */
 bool pd_creations_of(uint32_t consumer, const uint64_t *owner);
 void pd_creations_fork_child(void);
+void pd_creations_forsake(void); /* lock held: see pd_thread_quits() */
 
 /*
  * Of a region that is no longer live; without the lock, too. Has it objects, or may get one?
@@ -237,5 +238,6 @@ void pd_objects_end_reused(uint64_t begin, uint64_t end);
 void pd_object_let_go(uint32_t number);
 
 void pd_objects_fork_child(void);
+void pd_objects_forsake(void); /* lock held: see pd_thread_quits() */
 
 #endif

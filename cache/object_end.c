@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cache.h"
+#include "cancel.h"
 #include "config.h"
 #include "log.h"
 #include "object.h"
@@ -173,6 +174,7 @@ static void finish(uint32_t chain)
 
 void pd_object_let_go(uint32_t number)
 {
+	PD_UNCANCELLED;
 	struct pindown_object *object = &pd_objects[number];
 	uint32_t chain = 0;
 
@@ -264,6 +266,27 @@ static uint32_t settle(uint32_t region, struct held *held)
 	return chain;
 }
 
+/* 0: nobody sees to it any more, as its thread has ended in a callback. */
+static bool is_anothers(const struct pindown_object *object, uint32_t me)
+{
+	return object->worker && object->worker != me;
+}
+
+void pd_objects_forsake(void)
+{
+	uint32_t me = pd_my_tid();
+
+	for (uint32_t n = 1; n <= pd_object_high_water(); n++) {
+		struct pindown_object *object = &pd_objects[n];
+
+		if (object->worker != me)
+			continue;
+		object->worker = 0;
+		if (object->state == PD_OBJECT_DYING && !object->called)
+			pd_consumer_leave(pd_consumer(object->consumer));
+	}
+}
+
 /* Lock held. Is another thread destroying or making an object on the region? */
 static bool others_are_at(uint32_t region)
 {
@@ -272,7 +295,7 @@ static bool others_are_at(uint32_t region)
 	if (pd_creations_on(region))
 		return true;
 	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next)
-		if (pd_objects[n].state == PD_OBJECT_DYING && pd_objects[n].worker != me)
+		if (pd_objects[n].state == PD_OBJECT_DYING && is_anothers(&pd_objects[n], me))
 			return true;
 	return false;
 }
@@ -432,7 +455,7 @@ static bool others_are_at_theirs(const struct whose *whose)
 		if (!is_theirs(&pd_objects[n], whose))
 			continue;
 		if ((state == PD_OBJECT_ENDING || state == PD_OBJECT_DYING) &&
-		    pd_objects[n].worker != me)
+		    is_anothers(&pd_objects[n], me))
 			return true;
 		if (state == PD_OBJECT_KEPT && !pd_object_is_held(n)) /* its detach is on the way */
 			return true;
@@ -470,6 +493,7 @@ static void end_theirs(const struct whose *whose, enum held_ones held)
 
 static int end_owner(int consumer, uint64_t owner, enum held_ones held)
 {
+	PD_UNCANCELLED;
 	const struct whose whose = {(uint32_t)consumer, &owner};
 	uint64_t deadline = pd_race_deadline();
 	int result = PINDOWN_ERR_INVALID;
@@ -529,6 +553,7 @@ static uint32_t callbacks_of_mine(const struct pd_consumer *consumer, const stru
 
 PD_EXPORT int pindown_consumer_remove(int id)
 {
+	PD_UNCANCELLED;
 	const struct whose whose = {(uint32_t)id, NULL};
 	struct pd_consumer *consumer;
 	int result = PINDOWN_ERR_INVALID;

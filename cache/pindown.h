@@ -3,17 +3,24 @@
  * pindown.h - a registration cache (pin-down cache) for GPU memory.
  *
  * A region is one allocation of device memory that is pinned for a third-party device, rounded out
- * to 64 KiB; in memory pools, from the beginning of the pool's piece of memory that it was cut from,
- * since the driver pins no less. pindown_get() finds or pins the region that holds an address range
- * and holds it; pindown_put() drops the hold and leaves the region pinned (lazy unpinning) until the
- * memory is freed, until a budget asks for its place, or until pindown_flush().
+ * to 64 KiB; in memory pools, from the beginning of the pool's piece of memory that it was cut
+ * from, since the driver pins no less. pindown_get() finds or pins the region that holds an address
+ * range and holds it; pindown_put() drops the hold and leaves the region pinned (lazy unpinning)
+ * until the memory is freed, until a budget asks for its place, or until pindown_flush().
  *
  * With libpindown.so preloaded, the cache hears of each free before the driver carries it out.
  * Without the preload (a program that only links with -lpindown) every hit is checked by buffer id
  * instead, which costs a driver call; pindown_stats() says which of the two is in force.
  *
  * Thread safety: every function may be called from any thread at any time, from a subscriber's
- * callback too, but not from a signal handler. None of them is called back with a lock held.
+ * callback and from handlers of pthread_atfork() too, but not from a signal handler. None of them
+ * is called back with a lock held.
+ *
+ * A callback must return: no C++ exception and no longjmp() may leave it, and it must not end its
+ * thread with pthread_exit(). What the thread was at would stay half done: after pthread_exit() a
+ * line says so and the memory stays pinned, the others are not noticed. Threads may be cancelled at
+ * any time: pindown disables cancellation while it pins, unpins or calls back, so that it is acted
+ * on afterwards. A hit is no cancellation point.
  *
  * Sections (§) are those of NVIDIA's "Developing a Linux Kernel Module using GPUDirect RDMA".
  */

@@ -65,7 +65,7 @@ struct pd_details {
 	uint16_t settled;      /* which queue of live regions it is in */
 	uint16_t dmabuf_users; /* of pin.fd: see dmabuf.h */
 	uint32_t victim; /* the next one in a list of regions being ended, or of free records */
-	uint32_t killer; /* DYING: the tid of the thread that unpins it */
+	uint32_t killer; /* DYING: the tid of the thread that unpins it; 0: that is no more */
 	struct pd_pin pin;
 	uint64_t buffer_id;
 	void *context; /* whose end ends it; NULL for pool and VMM memory */

@@ -5,6 +5,8 @@
  */
 #define _GNU_SOURCE
 #include "cache.h"
+#include "cancel.h"
+#include "log.h"
 
 #define MOST 64
 
@@ -62,6 +64,7 @@ PD_EXPORT int pindown_subscribe(pindown_callback callback, void *arg)
 
 PD_EXPORT int pindown_unsubscribe(int id)
 {
+	PD_UNCANCELLED;
 	unsigned place = (unsigned)(id - 1) % MOST;
 	struct subscriber *s = &subscribers[place];
 	int result = PINDOWN_ERR_INVALID;
@@ -101,6 +104,23 @@ static void leave(struct subscriber *s)
 	pd_unlock();
 }
 
+/*
+ * The callback has called pthread_exit(). What it was told of is not unpinned any more, but others
+ * go on.
+ */
+static void callback_quits(void *arg)
+{
+	static bool said;
+	struct call *here = arg;
+
+	pd_log_once(&said, PD_LOG_ERROR,
+		    "a subscriber has ended its thread (pthread_exit): what it was told of stays "
+		    "pinned");
+	calls = here->outer;
+	leave(&subscribers[here->place]);
+	pd_thread_quits();
+}
+
 static void call(unsigned place, const struct pindown_invalidation *what)
 {
 	struct subscriber *s = &subscribers[place];
@@ -113,7 +133,9 @@ static void call(unsigned place, const struct pindown_invalidation *what)
 	if (!in)
 		return;
 	calls = &here;
+	pthread_cleanup_push(callback_quits, &here);
 	s->callback(what, s->arg);
+	pthread_cleanup_pop(0);
 	calls = here.outer;
 	leave(s);
 }

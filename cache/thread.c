@@ -49,11 +49,21 @@ static void drop_guards(struct pd_thread *self)
 	self->guard_depth = 0;
 }
 
+/*
+ * With asynchronous cancellation, in the middle of a hit as well. Release: as at the end of
+ * hold_if().
+ */
+static void drop_announcement(struct pd_thread *self)
+{
+	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);
+}
+
 static void detach(void *record)
 {
 	struct pd_thread *self = record;
 
 	drop_guards(self);
+	drop_announcement(self);
 	pd_trace_thread_exit(self);
 	give_back_stripe(self);
 	pd_self_tls = NULL;

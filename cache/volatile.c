@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "cache.h"
+#include "cancel.h"
 #include "events.h"
 #include "index.h"
 
@@ -95,6 +96,7 @@ static void check_from_now_on(uint64_t begin, uint64_t end)
 
 void pd_volatile(uint64_t addr, uint64_t length)
 {
+	PD_UNCANCELLED;
 	uint64_t end = addr + (length ? length : 1);
 	struct range *range;
 

@@ -8,7 +8,7 @@ UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_region
 	test_races_steps test_races_steps_ends test_races_steps_alloc test_races_order test_races_order_objects \
 	test_cache_scale test_index test_races_stress test_fork test_fork_threads test_refused \
 	test_limits_memory
-UNIT_OBJECTS := test_fork_company test_fork_signals test_cache_objects test_cache_objects_ends \
+UNIT_OBJECTS := test_fork_company test_fork_signals test_cancel test_cache_objects test_cache_objects_ends \
 	test_races_steps_objects test_races_objects
 UNIT_CACHE += $(UNIT_OBJECTS)
 UNIT_CACHE_BIN := $(UNIT_CACHE:%=$(B)/unit/%)

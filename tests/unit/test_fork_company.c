@@ -5,10 +5,13 @@
  * told anything.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/syscall.h>
 
+#include "cache.h"
+#include "descriptor.h"
 #include "fork_test.h"
 #include "objects_test.h"
 #include "stepping.h"
@@ -288,6 +291,43 @@ START_TEST(a_child_by_clone_finds_out_by_itself)
 }
 END_TEST
 
+/* ---- a descriptor that is closed while the process is being forked ---- */
+
+/*
+ * The kernel copies descriptors first and memory later: this one is open in the child, and no pin
+ * there has it. What has taken the number of another meanwhile is left alone.
+ */
+static int ends[2], others[2];
+
+static void note_descriptors(enum side side, enum when when)
+{
+	if (side != EARLY || when != IN_PREPARE)
+		return;
+	pd_descriptor_note(ends[1], pd_descriptor_identity(ends[1]));
+	pd_descriptor_note(others[1], ~pd_descriptor_identity(others[1]));
+}
+
+START_TEST(what_was_about_to_be_closed_is_closed_in_the_child)
+{
+	int status;
+
+	ck_assert_int_eq(pipe(ends), 0);
+	ck_assert_int_eq(pipe(others), 0);
+	get_and_put(AT(0), 1);
+	handler = note_descriptors; /* behind ours, and before the fork */
+	pid_t child = fork();
+	if (child == 0)
+		_exit((fcntl(ends[1], F_GETFD) == -1 ? 0 : 1) +
+		      (fcntl(others[1], F_GETFD) == -1 ? 2 : 0));
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		close(ends[i]);
+		close(others[i]);
+	}
+}
+END_TEST
+
 /* It has our memory as its own until it calls exec, and must leave all as it is. */
 START_TEST(vfork_is_no_fork)
 {
@@ -393,22 +433,29 @@ static void stepped_subscription(void)
 	step_to_here();
 }
 
+static pid_t forked;
+static void (*in_forked)(void *arg);
+
 static void fork_in_company(void)
 {
-	in_child(can_go_on, NULL);
+	forked = start_child(in_forked, NULL);
 }
 
-static void assert_books_are_whole(void)
+static void assert_all_went_on(void)
 {
+	if (forked)
+		reap(forked);
+	forked = 0;
 	assert_books_balance();
 }
 
 static void run_forks(const char *name, void (*prepare)(void), void (*stepped)(void))
 {
-	const struct race race = {prepare, stepped, fork_in_company, assert_books_are_whole};
+	const struct race race = {prepare, stepped, fork_in_company, assert_all_went_on};
 
 	handler = call_everything;
-	run_race_with_sleeper(name, &race, 80);
+	in_forked = can_go_on;
+	run_race(name, &race, 120);
 	pindown_flush();
 }
 
@@ -442,6 +489,49 @@ START_TEST(forks_at_each_instruction_of_a_subscription)
 }
 END_TEST
 
+/* A record is taken in several tables, one after the other. */
+static void no_preparation(void)
+{
+}
+
+static void stepped_record(void)
+{
+	pd_lock();
+	step_from_here();
+	uint32_t number = pd_region_alloc();
+	step_to_here();
+	pd_unlock();
+	ck_assert_uint_gt(number, 0);
+}
+
+static void takes_many_records(void *arg)
+{
+	for (unsigned i = 0; i < 3000; i++) {
+		pd_lock();
+		uint32_t number = pd_region_alloc();
+		pd_unlock();
+		EXPECT(number != 0);
+		pd_regions[number].base = pd_details[number].buffer_id = i;
+		EXPECT(pd_briefs[number].state == PD_FREE);
+	}
+	can_go_on(arg);
+}
+
+START_TEST(forks_at_each_instruction_of_taking_a_record)
+{
+	static const struct race race = {no_preparation, stepped_record, fork_in_company,
+					 assert_all_went_on};
+
+	in_forked = takes_many_records;
+	get_and_put(AT(0), 1);
+	pindown_flush();
+	pd_lock();
+	pd_region_alloc(); /* the one that is free */
+	pd_unlock();
+	run_race("taking a record", &race, 1000);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cache: fork in company");
@@ -454,6 +544,7 @@ int main(void)
 	tcase_add_test(tc, an_early_prepare_handler_may_wait_for_a_pin);
 	tcase_add_test(tc, a_late_prepare_handler_may_wait_for_a_pin);
 	tcase_add_test(tc, a_child_by_clone_finds_out_by_itself);
+	tcase_add_test(tc, what_was_about_to_be_closed_is_closed_in_the_child);
 	tcase_add_test(tc, vfork_is_no_fork);
 	tcase_add_test(tc, a_fork_that_never_comes_holds_nobody_up_for_long);
 	if (CAN_STEP) {
@@ -464,6 +555,7 @@ int main(void)
 		tcase_add_test(tc, forks_at_each_instruction_of_a_free);
 		tcase_add_test(tc, forks_at_each_instruction_of_an_attach);
 		tcase_add_test(tc, forks_at_each_instruction_of_a_subscription);
+		tcase_add_test(tc, forks_at_each_instruction_of_taking_a_record);
 	}
 	return run_suite(suite);
 }

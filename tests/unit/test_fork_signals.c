@@ -143,7 +143,9 @@ static void go_on_in_child(void)
 	pindown_region *again = NULL;
 
 	if (result == PINDOWN_OK && region) {
-		pindown_region_is_live(region);
+		bool live = pindown_region_is_live(region);
+
+		EXPECT(fake_descriptors_here() == live);
 		pindown_put(region);
 	}
 	if (result == PINDOWN_OK && object)

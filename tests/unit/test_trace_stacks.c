@@ -14,6 +14,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "events.h"
 #include "thread.h"
 #include "trace_test.h"
 
@@ -412,8 +413,7 @@ END_TEST
 
 static void child(void)
 {
-	pd_thread_fork_child();
-	pd_trace_fork_child();
+	pd_fork_child();
 	depth = 0;
 	outer();
 	BEHIND;
@@ -435,8 +435,7 @@ END_TEST
 
 static void the_same_in_a_child(void)
 {
-	pd_thread_fork_child();
-	pd_trace_fork_child();
+	pd_fork_child();
 	outer();
 }
 

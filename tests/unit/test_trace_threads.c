@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The writer in threads, in forked children, in processes that are killed, and while others read. */
 #define _GNU_SOURCE
-#include "process.h"
+#include "events.h"
 #include "trace_test.h"
 
 #include <pthread.h>
@@ -197,7 +197,7 @@ END_TEST
 
 static void trace_in_child(void)
 {
-	pd_process_begin(); /* all that a child forgets, the trace among it */
+	pd_fork_child();
 	pd_count(&pd_self()->counters->hits);
 	for (uint64_t i = 0; i < 10000; i++)
 		call_at(1000000 + i);
@@ -236,8 +236,7 @@ END_TEST
 
 static void do_nothing_in_child(void)
 {
-	pd_thread_fork_child();
-	pd_trace_fork_child();
+	pd_fork_child();
 	pd_trace_close();
 }
 
@@ -259,8 +258,7 @@ static int generation;
 
 static void trace_generations(void)
 {
-	pd_thread_fork_child();
-	pd_trace_fork_child();
+	pd_fork_child();
 	call_at((uint64_t)++generation);
 	if (generation < 20 && in_child(trace_generations, NULL) != 0)
 		_exit(1);
@@ -294,8 +292,7 @@ static void *write_until_stopped(void *arg)
 
 static void write_a_little_in_child(void)
 {
-	pd_thread_fork_child();
-	pd_trace_fork_child();
+	pd_fork_child();
 	for (uint64_t i = 0; i < 100; i++)
 		call_at(i);
 }

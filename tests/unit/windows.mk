@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 # With a cache that has points (cache/point.h), where threads are held up: the random races once more, between any
-# two steps, and threads of other priorities.
+# two steps, threads of other priorities, and forks.
 WINDOWS_BIN := $(B)/unit/test_races_windows
-PRIORITIES_BIN := $(B)/unit/test_priorities
-CHECK_UNIT += $(WINDOWS_BIN) $(PRIORITIES_BIN)
+POINTS_BIN := $(WINDOWS_BIN) $(B)/unit/test_priorities $(B)/unit/test_fork_points
+CHECK_UNIT += $(POINTS_BIN)
 CHECK_TREE += tests/unit/test_no_points
 
 $(B)/obj/points/%.c.o: %.c
@@ -13,7 +13,8 @@ $(B)/obj/points/%.c.o: %.c
 
 WINDOWS_CACHE := $(patsubst %,$(B)/obj/points/%.o,$(filter cache/%,$(LIB_SRC)))
 $(WINDOWS_BIN): $(patsubst %,$(B)/obj/points/tests/unit/%.c.o,windows test_races_stress)
-$(PRIORITIES_BIN): $(B)/obj/points/tests/unit/test_priorities.c.o $(B)/obj/tests/unit/objects_test.c.o
-$(WINDOWS_BIN) $(PRIORITIES_BIN): $(WINDOWS_CACHE) $(UNIT_HELPERS)
+$(B)/unit/test_priorities: $(patsubst %,$(B)/obj/points/tests/unit/%.c.o,test_priorities objects_test)
+$(B)/unit/test_fork_points: $(B)/obj/points/tests/unit/test_fork_points.c.o
+$(POINTS_BIN): $(WINDOWS_CACHE) $(UNIT_HELPERS)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread

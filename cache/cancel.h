@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The program's threads may be cancelled: in a system call, and with asynchronous cancellation
+ * anywhere. Inside of us that would leave the lock taken, a change half made, or a record in a list
+ * that lies on a stack which is gone. So a function that takes the lock, or calls the driver or a
+ * callback, is not a place to be cancelled in: it begins with PD_UNCANCELLED. A cancellation that
+ * comes meanwhile is acted on when the outermost of them returns, or later.
+ *
+ * This is for the slow ways, as it costs some ten nanoseconds; what a hit leaves behind is taken
+ * away at the end of the thread (thread.c). The program's own calls of the driver are not shielded:
+ * there it is cancelled as it would be without us.
+ */
+#ifndef PD_CANCEL_H
+#define PD_CANCEL_H
+
+#include <pthread.h>
+
+static inline int pd_cancel_off(void)
+{
+	int before = PTHREAD_CANCEL_ENABLE;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	return before;
+}
+
+static inline void pd_cancel_as_before(const int *before)
+{
+	pthread_setcancelstate(*before, NULL);
+}
+
+/* The first declaration of a function; holds until that returns. Leaves errno alone. */
+#define PD_UNCANCELLED \
+	__attribute__((cleanup(pd_cancel_as_before), unused)) int cancel_before = pd_cancel_off()
+
+#endif

@@ -53,12 +53,6 @@ void step_to_here(void);
 void run_race(const char *name, const struct race *race, unsigned turns);
 
 /*
- * The same with another thread that also sleeps for reasons of its own, as for a child: that it
- * sleeps does not say that it waits for the one that is stopped.
- */
-void run_race_with_sleeper(const char *name, const struct race *race, unsigned turns);
-
-/*
  * The same, but what `other` does is done by the stopped thread itself, in the signal handler that
  * stops it.
  */

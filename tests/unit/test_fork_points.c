@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A thread waits under the lock for another one's hit, and a signal handler of it forks just there: in the child the
- * other thread is gone, and so is what is waited for. The cache is built with points (cache/point.h).
+ * A thread waits under the lock for another one's hit, and a signal handler of it forks just there:
+ * in the child the other thread is gone, and so is what is waited for. The cache is built with
+ * points (cache/point.h).
  */
 #define _GNU_SOURCE
 #include "fork_test.h"

@@ -113,10 +113,8 @@ static void callback_quits(void *arg)
 int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *region,
 		       const struct pindown_key *key, void *request, void **data)
 {
-	struct call here = {.consumer = consumer,
-			    .callback = "create",
-			    .made_on = region,
-			    .outer = calls};
+	struct call here = {
+		.consumer = consumer, .callback = "create", .made_on = region, .outer = calls};
 	int error;
 
 	calls = &here;

@@ -140,7 +140,8 @@ static bool is_dead(const struct attempt *a, const struct pindown_region *region
 
 	if (!pd_region_word_stands(region))
 		return true;
-	if (a->what.mapped && region->base != memory->base)
+	/* That memory is mapped may have become known only after the driver has described it. */
+	if ((a->what.mapped || pd_region_others(region)) && region->base != memory->base)
 		return false;
 	return pd_details_of(region)->buffer_id != a->what.buffer_id ||
 	       (region->end == memory->end && pd_region_others(region) != a->what.others);

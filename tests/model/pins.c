@@ -137,7 +137,7 @@ static int do_pin(struct pd_pin *pin, void *context, int *driver_error)
 	if (fate == PIN_NO_RESOURCES)
 		return refuse(PINDOWN_ERR_NO_SPACE, 304, -1, driver_error);
 	if (fate == PIN_REFUSED)
-		return refuse(PINDOWN_ERR_DRIVER, 1, -1, driver_error);
+		return refuse(PINDOWN_ERR_DRIVER, 999, -1, driver_error);
 	enter(pin);
 	attempt.pinned = true;
 	if (fate == PIN_SWAPPED || fate == PIN_REPLACED) {

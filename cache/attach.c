@@ -279,7 +279,8 @@ static bool make_room_for_object(struct pd_pressure *pressure)
 	return again;
 }
 
-static int attach_to(struct pindown_region *region, const struct request *r)
+/* Cold: what is made takes longer by far than this. */
+static int __attribute__((cold)) attach_to(struct pindown_region *region, const struct request *r)
 {
 	PD_UNCANCELLED;
 	struct pd_pressure pressure = {.place = PD_WITH_OBJECTS};

@@ -13,20 +13,8 @@
 #ifndef PD_CANCEL_H
 #define PD_CANCEL_H
 
-#include <pthread.h>
-
-static inline int pd_cancel_off(void)
-{
-	int before = PTHREAD_CANCEL_ENABLE;
-
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	return before;
-}
-
-static inline void pd_cancel_as_before(const int *before)
-{
-	pthread_setcancelstate(*before, NULL);
-}
+int pd_cancel_off(void);
+void pd_cancel_as_before(const int *before);
 
 /* The first declaration of a function; holds until that returns. Leaves errno alone. */
 #define PD_UNCANCELLED \

@@ -529,7 +529,7 @@ PD_EXPORT int pindown_invalidate_context(void *context)
 	return pd_end_scope(&scope, PINDOWN_REASON_FLUSHED);
 }
 
-void pd_thread_quits(void)
+void __attribute__((cold)) pd_thread_quits(void)
 {
 	pd_lock();
 	pd_flights_forsake();

@@ -4,6 +4,8 @@
  * that run in it, so that unsubscribing can wait for the last of them without a lock held.
  */
 #define _GNU_SOURCE
+#include <pthread.h>
+
 #include "cache.h"
 #include "cancel.h"
 #include "log.h"

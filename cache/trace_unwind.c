@@ -379,7 +379,7 @@ static void run_extended(struct machine *machine, struct cursor *cursor, unsigne
 }
 
 /* Up to the instruction that is behind the pc. */
-static void run(struct machine *machine, struct cursor *cursor)
+static __attribute__((noinline)) void run(struct machine *machine, struct cursor *cursor)
 {
 	for (unsigned i = 0; cursor->at < cursor->end && !cursor->bad && !machine->bad; i++) {
 		uint8_t code = byte(cursor);

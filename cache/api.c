@@ -51,6 +51,8 @@ PD_EXPORT const char *pindown_strerror(int result)
 		return "no host memory for the cache's own records";
 	case PINDOWN_ERR_NO_DMABUF:
 		return "the backend in use has no dma-buf descriptors";
+	case PINDOWN_ERR_DEADLOCK:
+		return "another thread is at it that may be waiting for this one";
 	}
 	return "unknown result";
 }

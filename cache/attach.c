@@ -55,14 +55,14 @@ bool pd_creations_on(uint32_t region)
 	return false;
 }
 
-bool pd_creations_of(uint32_t consumer, const uint64_t *owner)
+uint32_t pd_creations_of(uint32_t consumer, const uint64_t *owner)
 {
 	uint32_t me = pd_my_tid();
 
 	for (const struct pd_creation *c = creations; c; c = c->next)
 		if (c->consumer == consumer && (!owner || c->key.owner == *owner) && c->tid != me)
-			return true;
-	return false;
+			return c->tid;
+	return 0;
 }
 
 static struct pd_creation **place_of(const struct pd_creation *creation)

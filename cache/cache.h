@@ -293,6 +293,7 @@ bool pd_look_now(struct pd_thread *self);
 /* ---- subscribe.c -------------------------------------------------------------------------- */
 
 bool pd_has_subscribers(void);
+bool pd_subscriber_runs_here(void); /* this thread is in a callback */
 void pd_tell_subscribers(const struct pindown_region *region, bool in_use);
 void pd_subscribe_fork_child(void);
 

@@ -54,6 +54,11 @@ bool *pd_consumer_asked_dmabuf(const struct pindown_region *region)
 	return NULL;
 }
 
+bool pd_any_consumer_runs_here(void)
+{
+	return calls != NULL;
+}
+
 PD_EXPORT int pindown_consumer_add(const struct pindown_consumer *consumer, size_t size)
 {
 	struct pindown_consumer ops = {0};

@@ -149,13 +149,16 @@ bool pd_guard_any(void)
 bool pd_guard_wait(const struct pd_memory *memory, uint64_t deadline)
 {
 	struct pd_rest rest = {0};
+	bool in_time = true;
 
-	while (pd_guard_on(memory) == PD_GUARDED) {
-		if (pd_deadline(0) >= deadline)
-			return false;
-		pd_rest(&rest);
+	pd_thread_set_waits(true);
+	while (in_time && pd_guard_on(memory) == PD_GUARDED) {
+		in_time = pd_deadline(0) < deadline;
+		if (in_time)
+			pd_rest(&rest);
 	}
-	return true;
+	pd_thread_set_waits(false);
+	return in_time;
 }
 
 /* ---- flights ----------------------------------------------------------------------------- */

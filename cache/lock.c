@@ -159,9 +159,11 @@ bool pd_wait_settled(uint64_t deadline)
 	int error;
 
 	waiters++;
+	pd_thread_set_waits(true);
 	pd_unlock();
 	error = futex(&settling, FUTEX_WAIT_BITSET_PRIVATE, seen, &until);
 	pd_lock();
+	pd_thread_set_waits(false);
 	if (waiters) /* none: this is a child that was forked meanwhile */
 		waiters--;
 	return error != ETIMEDOUT;

@@ -153,6 +153,7 @@ void pd_consumer_leave(struct pd_consumer *consumer);
 
 /* How many of its running callbacks are this thread's. */
 uint32_t pd_consumer_runs_here(const struct pd_consumer *consumer);
+bool pd_any_consumer_runs_here(void);
 
 /*
  * Whether the create that this thread runs on a region has asked for its dma-buf, to be changed;
@@ -188,7 +189,7 @@ struct pd_creation {
 /* Lock held. Is another thread making an object on this region, or of this consumer and owner? */
 bool pd_creations_on(uint32_t region);
 bool pd_creations_any(void); /* without the lock, too */
-bool pd_creations_of(uint32_t consumer, const uint64_t *owner);
+uint32_t pd_creations_of(uint32_t consumer, const uint64_t *owner); /* its tid, or 0 */
 void pd_creations_fork_child(void);
 void pd_creations_forsake(void); /* lock held: see pd_thread_quits() */
 

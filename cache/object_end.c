@@ -442,25 +442,21 @@ static uint32_t settle_ends(uint32_t ending, enum held_ones held)
 	return chain;
 }
 
-/* Lock held. Is another thread making one, or about to destroy one? */
-static bool others_are_at_theirs(const struct whose *whose)
+/*
+ * Lock held. The thread that is making one, or is about to destroy one; 0: there is none but this.
+ */
+static uint32_t other_at_theirs(const struct whose *whose)
 {
-	uint32_t me = pd_my_tid();
+	uint32_t me = pd_my_tid(), maker = pd_creations_of(whose->consumer, whose->owner);
 
-	if (pd_creations_of(whose->consumer, whose->owner))
-		return true;
-	for (uint32_t n = 1; n <= pd_object_high_water(); n++) {
+	for (uint32_t n = 1; !maker && n <= pd_object_high_water(); n++) {
 		uint32_t state = pd_objects[n].state;
 
-		if (!is_theirs(&pd_objects[n], whose))
-			continue;
 		if ((state == PD_OBJECT_ENDING || state == PD_OBJECT_DYING) &&
-		    is_anothers(&pd_objects[n], me))
-			return true;
-		if (state == PD_OBJECT_KEPT && !pd_object_is_held(n)) /* its detach is on the way */
-			return true;
+		    is_theirs(&pd_objects[n], whose) && is_anothers(&pd_objects[n], me))
+			return pd_objects[n].worker;
 	}
-	return false;
+	return maker;
 }
 
 /* Lock held. */
@@ -479,11 +475,24 @@ static int count_held(const struct whose *whose)
 	return count;
 }
 
+/*
+ * Lock held. Those that were kept for their holders, of whom the last has just let go: the detach
+ * that comes for the lock finds that we were faster.
+ */
+static void take_dropped(const struct whose *whose, uint32_t *chain)
+{
+	for (uint32_t n = 1; n <= pd_object_high_water(); n++)
+		if (pd_objects[n].state == PD_OBJECT_KEPT && is_theirs(&pd_objects[n], whose) &&
+		    !pd_object_is_held(n))
+			take(n, chain);
+}
+
 /* Lock held, and let go to destroy. */
 static void end_theirs(const struct whose *whose, enum held_ones held)
 {
 	uint32_t chain = settle_ends(begin_ends(whose), held);
 
+	take_dropped(whose, &chain);
 	if (!chain)
 		return;
 	pd_unlock();
@@ -491,21 +500,53 @@ static void end_theirs(const struct whose *whose, enum held_ones held)
 	pd_lock();
 }
 
+/*
+ * May another thread be waiting for this one? It is in a callback, or in the middle of a free.
+ * Nobody waits for any other thread, so that such a one can wait for as long as it takes.
+ */
+static bool is_awaited(void)
+{
+	const struct pd_thread *self = pd_self();
+
+	return !self || self->guard_depth || pd_subscriber_runs_here() ||
+	       pd_any_consumer_runs_here();
+}
+
+/*
+ * Lock held, and let go while waiting. Until no other thread makes or destroys any of them; false:
+ * this one and that may be waiting for each other. Of two or more that do, one looks last, and
+ * finds that the next one waits. It looks twice, as a thread may have to wait for a moment.
+ */
+static bool wait_for_others_at_theirs(const struct whose *whose, enum held_ones held)
+{
+	const uint64_t look_ns = 10000000;
+	bool careful = is_awaited();
+	unsigned stuck = 0;
+	uint32_t other;
+
+	while ((other = other_at_theirs(whose)) != 0) {
+		if (careful)
+			stuck = pd_thread_waits(other) ? stuck + 1 : 0;
+		if (stuck > 1)
+			return false;
+		pd_wait_settled(careful ? pd_deadline(look_ns) : UINT64_MAX);
+		end_theirs(whose, held); /* what the other one has made */
+	}
+	return true;
+}
+
 static int end_owner(int consumer, uint64_t owner, enum held_ones held)
 {
 	PD_UNCANCELLED;
 	const struct whose whose = {(uint32_t)consumer, &owner};
-	uint64_t deadline = pd_race_deadline();
 	int result = PINDOWN_ERR_INVALID;
 
 	pd_lock();
 	if (consumer < 1 || !pd_consumer(whose.consumer))
 		goto out;
 	end_theirs(&whose, held);
-	while (others_are_at_theirs(&whose) && pd_wait_settled(deadline))
-		;
-	end_theirs(&whose, held); /* what the others have made */
-	result = count_held(&whose);
+	result = wait_for_others_at_theirs(&whose, held) ? count_held(&whose)
+							 : PINDOWN_ERR_DEADLOCK;
 out:
 	pd_unlock();
 	return result;
@@ -567,7 +608,7 @@ PD_EXPORT int pindown_consumer_remove(int id)
 	consumer->leaving = true; /* nothing new is made for it */
 	pd_consumer_enter(consumer);
 	while ((chain = settle_ends(begin_ends(&whose), HELD_TAKEN)) ||
-	       (chain = take_kept(&whose)) || others_are_at_theirs(&whose) ||
+	       (chain = take_kept(&whose)) || other_at_theirs(&whose) ||
 	       consumer->running > 1 + callbacks_of_mine(consumer, &whose)) {
 		if (!chain) {
 			pd_wait_settled(pd_race_deadline());

@@ -60,6 +60,7 @@ enum pindown_result {
 	PINDOWN_ERR_DRIVER = -11, /* the CUDA driver refused; pindown_driver_error() has its code */
 	PINDOWN_ERR_NO_MEMORY = -12, /* no host memory for the cache's own records */
 	PINDOWN_ERR_NO_DMABUF = -13, /* the backend in use has no dma-buf descriptors */
+	PINDOWN_ERR_DEADLOCK = -14,  /* another thread is at it that may be waiting for this one */
 };
 
 /* A sentence in English for a result, never NULL, for unknown numbers too. Never fails. */
@@ -305,11 +306,14 @@ int pindown_object_is_live(
 
 /*
  * The owner of keys is about to end (ibv_dealloc_pd()): destroy the consumer's idle objects of this
- * owner before returning, and wait for those that another thread is just making or destroying.
- * Held ones stay to their last pindown_detach(), and no pindown_attach() finds them any more: the
- * next owner of that number, which may be a pointer that malloc hands out again, gets objects of
- * its own. An owner that lives on after all gets them anew, too.
- * Returns how many stay because they are held; or PINDOWN_ERR_INVALID: no such consumer.
+ * owner before returning, and wait for those that another thread is just making or destroying. Held
+ * ones stay to their last pindown_detach(), and no pindown_attach() finds them any more: the next
+ * owner of that number, which may be a pointer that malloc hands out again, gets objects of its
+ * own. An owner that lives on after all gets them anew, too. Returns how many stay because they are
+ * held; or PINDOWN_ERR_INVALID: no such consumer. PINDOWN_ERR_DEADLOCK: called in a callback, or
+ * while this thread frees memory, and another thread that is making or destroying one of them is
+ * itself waiting in pindown, perhaps for this thread; so one may still be there when this returns,
+ * and goes when the other thread can go on.
  */
 int pindown_end_owner(int consumer, uint64_t owner);
 

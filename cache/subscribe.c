@@ -43,6 +43,11 @@ static uint32_t runs_here(unsigned place)
 	return count;
 }
 
+bool pd_subscriber_runs_here(void)
+{
+	return calls != NULL;
+}
+
 PD_EXPORT int pindown_subscribe(pindown_callback callback, void *arg)
 {
 	int id = PINDOWN_ERR_NO_MEMORY;

@@ -169,6 +169,15 @@ bool pd_thread_is_alone(void)
 	return true;
 }
 
+bool pd_thread_waits(uint32_t tid)
+{
+	/* Acquire: pairs with pd_thread_attach(), so that the number is that of its owner. */
+	for (const struct pd_thread *t = pd_threads(); t; t = t->next)
+		if (__atomic_load_n(&t->owned, __ATOMIC_ACQUIRE) && (uint32_t)t->tid == tid)
+			return __atomic_load_n(&t->waits, __ATOMIC_RELAXED);
+	return true;
+}
+
 /* Before the first hold there: pairs with pd_holds_any(). */
 static void use_stripe(uint32_t stripe)
 {
@@ -226,6 +235,7 @@ void pd_thread_fork_child(void)
 		t->counters = &t->own_counters;
 		t->guard_depth = 0;
 		t->probing = 0;
+		t->waits = 0;
 		t->owned = t == self;
 		if (t == self)
 			continue;

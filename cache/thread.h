@@ -71,6 +71,7 @@ struct pd_thread {
 	/* Written by the owner, read by others. */
 	uint32_t probing __attribute__((aligned(64))); /* region number being validated, or 0 */
 	uint32_t owned;				       /* 1: a live thread's */
+	uint32_t waits; /* 1: it sleeps until another thread has done something */
 	int32_t tid;
 	struct pd_guard_slot guards[PD_GUARDS];
 	struct pd_counters own_counters;
@@ -126,6 +127,19 @@ void pd_thread_look_now(void);
 
 /* Before each hold in that one. */
 void pd_thread_use_shared_stripe(void);
+
+/*
+ * Does the thread of this number sleep until another one has done something? Yes, too, if there is
+ * no such thread, which then will never do anything. Relaxed: who wants to be sure looks again.
+ */
+bool pd_thread_waits(uint32_t tid);
+
+/* Of this one, which has a record or not. */
+static inline void pd_thread_set_waits(bool waits)
+{
+	if (pd_self_tls)
+		__atomic_store_n(&pd_self_tls->waits, waits, __ATOMIC_RELAXED);
+}
 
 /* In a forked child: only this thread lives on. */
 void pd_thread_fork_child(void);

@@ -186,10 +186,13 @@ struct pd_creation {
 	struct pindown_key key;
 };
 
-/* Lock held. Is another thread making an object on this region, or of this consumer and owner? */
+/*
+ * Lock held. Is another thread making an object on this region, or of this consumer and owner? Of these
+ * the tid of one that does, or 0.
+ */
 bool pd_creations_on(uint32_t region);
 bool pd_creations_any(void); /* without the lock, too */
-uint32_t pd_creations_of(uint32_t consumer, const uint64_t *owner); /* its tid, or 0 */
+uint32_t pd_creations_of(uint32_t consumer, const uint64_t *owner);
 void pd_creations_fork_child(void);
 void pd_creations_forsake(void); /* lock held: see pd_thread_quits() */
 

@@ -545,8 +545,8 @@ static int end_owner(int consumer, uint64_t owner, enum held_ones held)
 	if (consumer < 1 || !pd_consumer(whose.consumer))
 		goto out;
 	end_theirs(&whose, held);
-	result = wait_for_others_at_theirs(&whose, held) ? count_held(&whose)
-							 : PINDOWN_ERR_DEADLOCK;
+	result =
+		wait_for_others_at_theirs(&whose, held) ? count_held(&whose) : PINDOWN_ERR_DEADLOCK;
 out:
 	pd_unlock();
 	return result;

@@ -5,6 +5,7 @@
 #include "cancel.h"
 #include "config.h"
 #include "index.h"
+#include "misuse.h"
 #include "object.h"
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
@@ -440,6 +441,7 @@ PD_EXPORT int pindown_attach_region(int consumer, struct pindown_region *region,
 
 	if (!region || bad_request(consumer, flags, key, object))
 		return PINDOWN_ERR_INVALID;
+	pd_region_is_used(region, __func__);
 	found = hold_on(region, consumer, key);
 	if (found) {
 		*object = found;

@@ -40,7 +40,8 @@ struct pd_config {
 	enum pd_log_level log;
 	enum pd_deepbind deepbind;
 	enum pd_verbs verbs;
-	bool top; /* publish the counters for `pindown top` */
+	bool debug; /* look for mistakes in calls of the API */
+	bool top;   /* publish the counters for `pindown top` */
 	char trace_path[PATH_MAX];
 };
 

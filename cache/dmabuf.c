@@ -8,6 +8,7 @@
 #include "dmabuf.h"
 #include "driver.h"
 #include "log.h"
+#include "misuse.h"
 #include "object.h"
 
 /* In a region's dmabuf_users: by pindown_region_dmabuf(), and nobody says how long it is used. */
@@ -267,7 +268,10 @@ PD_EXPORT int pindown_region_dmabuf(struct pindown_region *region, uint64_t addr
 	bool *asked;
 	int result;
 
-	if (!region || !fd || !offset || !pd_region_holds(region, addr, 1))
+	if (!region || !fd || !offset)
+		return PINDOWN_ERR_INVALID;
+	pd_region_is_used(region, __func__);
+	if (!pd_region_holds(region, addr, 1))
 		return PINDOWN_ERR_INVALID;
 	backend = backend_of(region);
 	if (!backend)

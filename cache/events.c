@@ -216,7 +216,7 @@ static void drop_if_changed(const struct suspect *suspect, const char *how)
 	pd_victims_dispatch(&victims);
 }
 
-void pd_recheck(void *pool)
+void __attribute__((cold)) pd_recheck(void *pool)
 {
 	PD_UNCANCELLED;
 	const struct pd_scope all = {.kind = PD_GUARD_ALL};

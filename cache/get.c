@@ -8,6 +8,7 @@
 #include "index.h"
 #include "live.h"
 #include "log.h"
+#include "misuse.h"
 #include "point.h"
 
 #define EXPORT	    __attribute__((visibility("default")))
@@ -303,11 +304,14 @@ static void __attribute__((noinline)) put_shared(uint32_t number)
 		put_slow(number);
 }
 
-static void __attribute__((noinline)) put_what(const struct pindown_region *region)
+/* What is not a region, or with PINDOWN_DEBUG any. */
+static void __attribute__((noinline, cold)) put_what(struct pindown_region *region)
 {
 	static bool said;
 
-	if (region)
+	if (pd_config()->debug)
+		pd_misuse_put(region);
+	else if (region)
 		pd_log_once(&said, PD_LOG_ERROR, "pindown_put: %p is not a region; ignored",
 			    (const void *)region);
 }
@@ -319,7 +323,7 @@ PD_EXPORT void pindown_put(struct pindown_region *region)
 	uint64_t place = (uint64_t)((uintptr_t)region - (uintptr_t)pd_regions) / sizeof(*region);
 	uint32_t number = (uint32_t)place;
 
-	if (unlikely(place - 1 >= pd_region_limit)) {
+	if (unlikely(place - 1 >= pd_put_limit)) {
 		put_what(region);
 		return;
 	}
@@ -340,50 +344,60 @@ PD_EXPORT void pindown_put(struct pindown_region *region)
 
 PD_EXPORT uint64_t pindown_region_base(const struct pindown_region *region)
 {
+	pd_region_is_used(region, __func__);
 	return region->base;
 }
 
 PD_EXPORT size_t pindown_region_length(const struct pindown_region *region)
 {
+	pd_region_is_used(region, __func__);
 	return region->end - region->base;
 }
 
 PD_EXPORT uint64_t pindown_region_pin_base(const struct pindown_region *region)
 {
+	pd_region_is_used(region, __func__);
 	return pd_details_of(region)->pin.base;
 }
 
 PD_EXPORT size_t pindown_region_pin_length(const struct pindown_region *region)
 {
+	pd_region_is_used(region, __func__);
 	return pd_details_of(region)->pin.length;
 }
 
 PD_EXPORT uint64_t pindown_region_buffer_id(const struct pindown_region *region)
 {
+	pd_region_is_used(region, __func__);
 	return pd_details_of(region)->buffer_id;
 }
 
 PD_EXPORT void *pindown_region_context(const struct pindown_region *region)
 {
+	pd_region_is_used(region, __func__);
 	return pd_details_of(region)->context;
 }
 
 PD_EXPORT int pindown_region_device(const struct pindown_region *region)
 {
+	pd_region_is_used(region, __func__);
 	return pd_details_of(region)->pin.device;
 }
 
 PD_EXPORT int pindown_region_is_volatile(const struct pindown_region *region)
 {
+	pd_region_is_used(region, __func__);
 	return pd_region_is_volatile(region);
 }
 
 /* Under the lock, if need be: an eviction may be looking whether the region is idle just now. */
 PD_EXPORT int pindown_region_is_live(const struct pindown_region *region)
 {
+	bool live;
+
+	pd_region_is_used(region, __func__);
 	/* Acquire: who finds it ended sees what its end did before (end.c, set_state()). */
-	bool live =
-		pd_state_is_live(__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_ACQUIRE));
+	live = pd_state_is_live(__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_ACQUIRE));
 
 	if (!live) {
 		pd_lock();

@@ -4,6 +4,9 @@
 #include <string.h>
 
 #include "cache.h"
+#include "config.h"
+#include "log.h"
+#include "misuse.h"
 #include "object.h"
 #include "table.h"
 
@@ -18,6 +21,10 @@ struct pd_table pd_object_table = {
 	.columns = PD_STRIPES,
 };
 static uint32_t free_list;
+static struct pd_resting resting; /* for PINDOWN_DEBUG */
+
+/* Numbers go from 1 to here, or with PINDOWN_DEBUG each detach is looked at (misuse.h). */
+static uint32_t detach_limit;
 
 uint32_t pd_object_alloc(void)
 {
@@ -36,6 +43,9 @@ uint32_t pd_object_alloc(void)
 				 (struct pindown_object *)(void *)pd_object_table.records,
 				 __ATOMIC_RELEASE);
 	}
+	/* Relaxed: pairs with pindown_detach(), of an object that was found behind this. */
+	if (number && !pd_debugging)
+		__atomic_store_n(&detach_limit, number, __ATOMIC_RELAXED);
 	return number;
 }
 
@@ -43,14 +53,18 @@ void pd_object_free(uint32_t number)
 {
 	struct pindown_object *object = &pd_objects[number];
 
-	object->victim = free_list;
-	free_list = number;
 	/*
 	 * Nobody holds it or walks over it: what is stored is for who takes the record under the
 	 * lock.
 	 */
 	__atomic_store_n(&object->data, NULL, __ATOMIC_RELAXED);
 	__atomic_store_n(&object->state, PD_OBJECT_FREE, __ATOMIC_RELEASE);
+	if (pd_debugging)
+		number = pd_let_rest(&resting, number);
+	if (!number)
+		return;
+	pd_objects[number].victim = free_list;
+	free_list = number;
 }
 
 uint32_t pd_object_high_water(void)
@@ -65,17 +79,33 @@ void pd_objects_fork_child(void)
 		if (pd_objects[n].state != PD_OBJECT_FREE)
 			pd_objects[n].state = PD_OBJECT_ABANDONED;
 	free_list = 0;
+	resting = (struct pd_resting){.next = 0};
 }
 
 /* ---- the holder's ------------------------------------------------------------------------- */
 
+/* What is not an object, or with PINDOWN_DEBUG any. */
+static void __attribute__((noinline, cold)) detach_what(struct pindown_object *object)
+{
+	static bool said;
+
+	if (object && pd_config()->debug)
+		pd_misuse_detach(object);
+	else if (object)
+		pd_log_once(&said, PD_LOG_ERROR, "pindown_detach: %p is not an object; ignored",
+			    (void *)object);
+}
+
 PD_EXPORT void pindown_detach(struct pindown_object *object)
 {
-	uint32_t number;
+	/* As in pindown_put(): NULL is far outside. */
+	uint64_t place = (uint64_t)((uintptr_t)object - (uintptr_t)pd_objects) / sizeof(*object);
+	uint32_t number = (uint32_t)place;
 
-	if (__builtin_expect(!object, 0))
+	if (__builtin_expect(place - 1 >= __atomic_load_n(&detach_limit, __ATOMIC_RELAXED), 0)) {
+		detach_what(object);
 		return;
-	number = pd_object_number(object);
+	}
 	/*
 	 * The hold goes down before the state is read, as in pindown_put(). Pairs with set_state()
 	 * in object_end.c and the barrier and the count behind it: that one sees the hold gone, or
@@ -83,7 +113,8 @@ PD_EXPORT void pindown_detach(struct pindown_object *object)
 	 */
 	pd_object_hold(pd_self_or_anonymous(), number, -1u);
 	pd_fence();
-	if (__builtin_expect(__atomic_load_n(&object->state, __ATOMIC_SEQ_CST) != PD_OBJECT_LIVE,
+	if (__builtin_expect(__atomic_load_n(&pd_objects[number].state, __ATOMIC_SEQ_CST) !=
+				     PD_OBJECT_LIVE,
 			     0))
 		pd_object_let_go(number);
 }
@@ -94,11 +125,13 @@ PD_EXPORT void pindown_detach(struct pindown_object *object)
  */
 PD_EXPORT void *pindown_object_data(const struct pindown_object *object)
 {
+	pd_object_is_used(object, __func__);
 	return __atomic_load_n(&object->data, __ATOMIC_RELAXED);
 }
 
 PD_EXPORT struct pindown_region *pindown_object_region(const struct pindown_object *object)
 {
+	pd_object_is_used(object, __func__);
 	return &pd_regions[object->region];
 }
 
@@ -108,8 +141,10 @@ PD_EXPORT struct pindown_region *pindown_object_region(const struct pindown_obje
  */
 PD_EXPORT int pindown_object_is_live(const struct pindown_object *object)
 {
-	bool live = __atomic_load_n(&object->state, __ATOMIC_RELAXED) == PD_OBJECT_LIVE;
+	bool live;
 
+	pd_object_is_used(object, __func__);
+	live = __atomic_load_n(&object->state, __ATOMIC_RELAXED) == PD_OBJECT_LIVE;
 	if (!live) {
 		pd_lock();
 		live = object->state == PD_OBJECT_LIVE;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #include "config.h"
+#include "misuse.h"
 #include "object.h"
 #include "process.h"
 #include "region.h"
@@ -16,7 +17,7 @@ struct pd_details *pd_details;
 struct pd_brief *pd_briefs;
 uint32_t *pd_holds[PD_STRIPES];
 uint32_t *pd_objects_of;
-uint32_t pd_region_limit;
+uint32_t pd_region_limit, pd_put_limit;
 
 static struct pd_table table = {
 	.record_bytes = sizeof(struct pindown_region),
@@ -29,10 +30,11 @@ static struct pd_table *const tables[] = {&table, &more, &briefs, &pd_object_tab
 #define TABLES (sizeof(tables) / sizeof(tables[0]))
 
 static uint32_t free_list;
+static struct pd_resting resting; /* for PINDOWN_DEBUG */
 static uint32_t abandoned; /* in a child: up to here the parent's records, never used again */
 
 /* The table is where it is for good: readers find it without asking the table. */
-static void publish_table(void)
+static void __attribute__((noinline, cold)) publish_table(void)
 {
 	for (unsigned s = 0; s < PD_STRIPES; s++)
 		pd_holds[s] = table.column[s];
@@ -50,6 +52,8 @@ static void publish_table(void)
 	 * meanwhile.
 	 */
 	__atomic_store_n(&pd_region_limit, table.capacity - 1, __ATOMIC_RELEASE);
+	pd_debugging = pd_config()->debug;
+	pd_put_limit = pd_debugging ? 0 : pd_region_limit;
 }
 
 /* Slow: a thread's first hold, and those of threads that share a stripe or can't do without atomics. */
@@ -123,10 +127,14 @@ void pd_region_free(uint32_t number)
 
 	details->dmabuf_users = 0;
 	pd_region_set_flags(&pd_regions[number], 0);
-	details->victim = free_list;
-	free_list = number;
 	/* Release, for hold_if(): a late hit that sees it free has nothing more to look at. */
 	__atomic_store_n(&pd_briefs[number].state, PD_FREE, __ATOMIC_RELEASE);
+	if (pd_debugging)
+		number = pd_let_rest(&resting, number);
+	if (!number)
+		return;
+	pd_details[number].victim = free_list;
+	free_list = number;
 }
 
 uint32_t pd_region_capacity(void)
@@ -148,6 +156,13 @@ uint32_t pd_region_high_water(void)
 	return table.used;
 }
 
+/* Lock held. What is free is not used again under its number. */
+static void forget_free(void)
+{
+	free_list = 0;
+	resting = (struct pd_resting){.next = 0};
+}
+
 /*
  * A reader that comes late sees zeroed records: PD_FREE. The hold counts of free records sum to
  * zero but their stripes may not each be zero; dropping all of them at once keeps the sum.
@@ -160,7 +175,7 @@ void pd_region_trim(void)
 	pd_table_clear(&table);
 	pd_table_clear(&more);
 	pd_table_clear(&briefs);
-	free_list = 0;
+	forget_free();
 }
 
 /*
@@ -170,7 +185,7 @@ void pd_region_trim(void)
 void pd_region_fork_child(void)
 {
 	table.used = more.used = briefs.used;
-	free_list = 0;
+	forget_free();
 	abandoned = table.used;
 	for (uint32_t n = 1; pd_region_limit && n <= table.used; n++)
 		__atomic_store_n(&pd_briefs[n].state, PD_ABANDONED, __ATOMIC_RELAXED);

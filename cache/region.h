@@ -124,11 +124,12 @@ extern PD_HIDDEN uint32_t *pd_holds[PD_STRIPES]; /* hold counts, by stripe and r
 uint32_t pd_region_alloc(void);
 void pd_region_free(uint32_t number);
 extern PD_HIDDEN uint32_t
-	pd_region_limit;	     /* numbers go from 1 to here; 0 before the first region */
-uint32_t pd_region_capacity(void);   /* what the limit is, or would be */
-uint32_t pd_region_high_water(void); /* numbers above it have never been used */
-void pd_region_trim(void);	     /* no region exists: give the memory back */
-void pd_region_fork_child(void);     /* all that were ever in use are abandoned */
+	pd_region_limit;		/* numbers go from 1 to here; 0 before the first region */
+extern PD_HIDDEN uint32_t pd_put_limit; /* the same, or 0: each put is looked at (misuse.h) */
+uint32_t pd_region_capacity(void);	/* what the limit is, or would be */
+uint32_t pd_region_high_water(void);	/* numbers above it have never been used */
+void pd_region_trim(void);		/* no region exists: give the memory back */
+void pd_region_fork_child(void);	/* all that were ever in use are abandoned */
 
 /*
  * For a child, wherever other threads were when it was forked: the pins of all records that were

@@ -327,6 +327,38 @@ const struct pd_module *pd_module_find(uint64_t pc, uint32_t generation)
 	return module;
 }
 
+/* Under `owner`: `path` is that of the mapping of pc; an empty one if there is none. */
+static void find_path(uint64_t pc)
+{
+	struct maps maps = {0};
+	struct line line;
+
+	path[0] = '\0';
+	maps.fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+	if (maps.fd < 0)
+		return;
+	while (!path[0] && next_line(&maps, &line))
+		if (pc - line.begin < line.end - line.begin)
+			strncpy(path, line.path, LONGEST_PATH);
+	syscall(SYS_close, maps.fd);
+}
+
+bool pd_module_name(uint64_t pc, char *name, size_t room, uint64_t *offset)
+{
+	const struct pd_module *module = pd_module_find(pc, pd_stacks_generation());
+	const char *slash;
+
+	if (!module || !take_turn((int32_t)syscall(SYS_gettid)))
+		return false;
+	find_path(pc);
+	slash = strrchr(path, '/');
+	strncpy(name, slash ? slash + 1 : path, room - 1);
+	name[room - 1] = '\0';
+	__atomic_store_n(&owner, 0, __ATOMIC_RELEASE);
+	*offset = pc - module->bias;
+	return name[0] != '\0';
+}
+
 void pd_modules_fork_child(void)
 {
 	count = 0;

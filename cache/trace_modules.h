@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which file a code address belongs to. From /proc/self/maps, read by bare system calls: the loader's
- * own functions take its lock, which the thread that we are in, or one that waits for it, may hold.
- * For trace_stack.c only.
+ * Which file a code address belongs to. From /proc/self/maps, read by bare system calls: the
+ * loader's own functions take its lock, which the thread that we are in, or one that waits for it,
+ * may hold. For trace_stack.c and misuse.c only.
  */
 #ifndef PD_TRACE_MODULES_H
 #define PD_TRACE_MODULES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct pd_module {
@@ -26,6 +27,12 @@ struct pd_module {
  * are written to the trace. Slow where it is not known yet: reads /proc/self/maps.
  */
 const struct pd_module *pd_module_find(uint64_t pc, uint32_t generation);
+
+/*
+ * The last part of the name of the file that holds `pc`, and where in the file that is, for a
+ * reader of lines: slow. False: it is of none, or cannot be told.
+ */
+bool pd_module_name(uint64_t pc, char *name, size_t room, uint64_t *offset);
 
 /* In a forked child: all are new, for its own trace. */
 void pd_modules_fork_child(void);

@@ -383,6 +383,44 @@ __attribute__((noinline)) UNCHECKED uint32_t pd_stack_take(struct pd_thread *sel
 	return number;
 }
 
+/* ---- for lines on standard error ------------------------------------------------------------ */
+
+uint32_t pd_stacks_generation(void)
+{
+	return __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
+}
+
+__attribute__((noinline)) UNCHECKED unsigned pd_stack_callers(uint64_t *pcs, unsigned most)
+{
+	const uint64_t *own = __builtin_frame_address(0);
+	struct frame frame = {
+		.pointer = own[0], .pc = own[1], .stack = (uint64_t)(uintptr_t)(own + 2)};
+	struct pd_thread *self = pd_self();
+	struct bounds bounds;
+	int error = errno;
+	unsigned count = 0;
+
+	if (!self)
+		return 0;
+	bounds = bounds_at(self, (uint64_t)(uintptr_t)own);
+#if defined(__aarch64__)
+	frame.pc &= (1ull << ADDRESS_BITS) * 2 - 1;
+#endif
+	for (unsigned i = 0; i < STEPS && count < most; i++) {
+		struct place place;
+
+		find_out(frame.pc, pd_stacks_generation(), &place);
+		if (place.frame == NOT_A_RETURN)
+			break;
+		if (place.frame != OURS)
+			pcs[count++] = frame.pc;
+		if (!step(&frame, &place.rule, &bounds))
+			break;
+	}
+	errno = error;
+	return count;
+}
+
 /* ---- one caller, whether stacks are wanted or not ------------------------------------------- */
 
 /* Acquire and release: the table of one thread is all zero for the others. */

@@ -27,6 +27,15 @@ extern unsigned pd_stacks_depth;
 /* The number of the caller's stack, after it has been written if it is new; 0: none. Keeps errno. */
 uint32_t pd_stack_take(struct pd_thread *self);
 
+/*
+ * The return addresses of the caller's stack without those of ours, innermost first; whether there
+ * is a trace or not. Takes some microseconds. How many.
+ */
+unsigned pd_stack_callers(uint64_t *pcs, unsigned most);
+
+/* Goes up when code is unloaded. */
+uint32_t pd_stacks_generation(void);
+
 void pd_stacks_fork_child(void);
 
 /* trace.c's: a record of this thread that is no event, words behind the first. False: no room. */

@@ -82,7 +82,7 @@ static inline void *real_on(enum road road, enum pd_verb verb)
 			      : __atomic_load_n(&reals[LOOKED_UP][verb], __ATOMIC_RELAXED);
 }
 
-#define RARE	     __attribute__((noinline))
+#define RARE	     __attribute__((noinline, cold))
 #define REAL(symbol) ((pd_##symbol##_function *)real_on(road, PD_VERB_##symbol))
 
 /* ---- whose business is it? ---------------------------------------------------------------------- */

@@ -26,6 +26,17 @@ static bool takes_argument(const struct pd_variable *variable)
 	return variable->argument[0] != '[';
 }
 
+/* An option without an argument stands for the one character in brackets. */
+static const char *value_of(const struct pd_variable *variable, const char *given)
+{
+	static char value[2];
+
+	if (takes_argument(variable))
+		return given;
+	value[0] = variable->argument[1];
+	return value;
+}
+
 struct option *run_options(void)
 {
 	struct option *options = allocate((pd_variable_count + 2) * sizeof(*options));
@@ -67,7 +78,8 @@ static void print_option(const struct pd_variable *variable)
 	if (takes_argument(variable))
 		printf("\n  --%s %s  (%s)\n", variable->option, variable->argument, variable->name);
 	else
-		printf("\n  --%s  (%s=0)\n", variable->option, variable->name);
+		printf("\n  --%s  (%s=%s)\n", variable->option, variable->name,
+		       value_of(variable, NULL));
 	print_wrapped(variable->help, 6);
 	if (!takes_argument(variable))
 		return;
@@ -121,7 +133,7 @@ static bool take_options(int argc, char **argv, int *status)
 			release(options);
 			return false;
 		}
-		set(variable->name, takes_argument(variable) ? optarg : "0");
+		set(variable->name, value_of(variable, optarg));
 	}
 	release(options);
 	return true;

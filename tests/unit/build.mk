@@ -9,7 +9,7 @@ UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_region
 	test_cache_scale test_index test_races_stress test_fork test_fork_threads test_refused \
 	test_limits_memory
 UNIT_OBJECTS := test_fork_company test_fork_signals test_cancel test_cache_objects test_cache_objects_ends \
-	test_races_steps_objects test_races_objects test_races_owners
+	test_races_steps_objects test_races_objects test_races_owners test_misuse
 UNIT_CACHE += $(UNIT_OBJECTS)
 UNIT_CACHE_BIN := $(UNIT_CACHE:%=$(B)/unit/%)
 CHECK_UNIT += $(UNIT_CACHE_BIN)

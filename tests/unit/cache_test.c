@@ -323,7 +323,7 @@ unsigned descriptors_like(int fd)
 
 const char *stderr_of(void (*fn)(void))
 {
-	static char text[4096];
+	static char text[65536]; /* as much as a pipe takes */
 	int saved = dup(2), pipes[2];
 	ssize_t n;
 

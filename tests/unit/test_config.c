@@ -48,6 +48,8 @@ static const char *value_of(const char *variable)
 		sprintf(text, "%#x", config.trace_events);
 	else if (strcmp(variable, "PINDOWN_LOG") == 0)
 		sprintf(text, "%d", (int)config.log);
+	else if (strcmp(variable, "PINDOWN_DEBUG") == 0)
+		sprintf(text, "%d", config.debug);
 	else if (strcmp(variable, "PINDOWN_DEEPBIND") == 0)
 		sprintf(text, "%d", (int)config.deepbind);
 	else
@@ -95,6 +97,9 @@ static const struct {
 	{"PINDOWN_LOG", "warn", "2"},
 	{"PINDOWN_LOG", "info", "3"},
 	{"PINDOWN_LOG", "debug", "4"},
+	{"PINDOWN_DEBUG", "", "0"},
+	{"PINDOWN_DEBUG", "0", "0"},
+	{"PINDOWN_DEBUG", "1", "1"},
 	{"PINDOWN_DEEPBIND", "clear", "0"},
 	{"PINDOWN_DEEPBIND", "keep", "1"},
 };
@@ -144,6 +149,7 @@ static const struct {
 	{"PINDOWN_TRACE_EVENTS", "lost"},
 	{"PINDOWN_TRACE_EVENTS", "--call"},
 	{"PINDOWN_LOG", "verbose"},
+	{"PINDOWN_DEBUG", "yes"},
 	{"PINDOWN_DEEPBIND", "1"},
 };
 

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "misuse.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cache.h"
+#include "cancel.h"
+#include "log.h"
+#include "object.h"
+#include "trace_modules.h"
+#include "trace_stack.h"
+
+bool pd_debugging;
+
+/* ---- stacks --------------------------------------------------------------------------------- */
+
+#define DEEPEST 12
+
+struct stack {
+	uint64_t pc[DEEPEST];
+	unsigned count;
+};
+
+static void take_stack(struct stack *stack)
+{
+	stack->count = pd_stack_callers(stack->pc, DEEPEST);
+}
+
+static void print_stack(const struct stack *stack)
+{
+	char name[64];
+	uint64_t offset;
+
+	for (unsigned i = 0; i < stack->count; i++) {
+		if (pd_module_name(stack->pc[i], name, sizeof(name), &offset))
+			pd_log(PD_LOG_ERROR, "    %s+0x%llx", name, (unsigned long long)offset);
+		else
+			pd_log(PD_LOG_ERROR, "    0x%llx", (unsigned long long)stack->pc[i]);
+	}
+}
+
+/* ---- what is given back --------------------------------------------------------------------- */
+
+/* Under the lock. The last ones, in a ring. */
+struct past {
+	const void *what;
+	uint32_t tid;
+	struct stack stack;
+};
+static struct past past[256];
+static uint32_t past_count;
+
+static void remember(const void *what, const struct stack *stack)
+{
+	past[past_count++ % 256] = (struct past){what, pd_my_tid(), *stack};
+}
+
+/* Lock held. The latest one of this region or object, if it is among them. */
+static bool recall(const void *what, struct past *last)
+{
+	for (uint32_t i = 0; i < 256; i++) {
+		*last = past[(past_count - 1 - i) % 256];
+		if (last->what == what)
+			return true;
+	}
+	return false;
+}
+
+/* ---- the report ----------------------------------------------------------------------------- */
+
+#define MOST_REPORTS 20
+
+static bool is_to_be_said(void)
+{
+	static uint32_t reports;
+	uint32_t before = __atomic_fetch_add(&reports, 1, __ATOMIC_RELAXED);
+
+	if (before == MOST_REPORTS)
+		pd_log(PD_LOG_ERROR, "no more of these is said");
+	return before < MOST_REPORTS;
+}
+
+static __attribute__((format(printf, 3, 4))) void
+report(const struct stack *stack, const struct past *last, const char *format, ...)
+{
+	char line[300];
+	va_list arguments;
+
+	if (!is_to_be_said())
+		return;
+	va_start(arguments, format);
+	vsnprintf(line, sizeof(line), format, arguments);
+	va_end(arguments);
+	pd_log(PD_LOG_ERROR, "%s; called at", line);
+	print_stack(stack);
+	if (!last)
+		return;
+	pd_log(PD_LOG_ERROR, "it was last given back by thread %u, at", last->tid);
+	print_stack(&last->stack);
+}
+
+/* ---- regions -------------------------------------------------------------------------------- */
+
+/* 0: it is none. */
+static uint32_t number_of(const void *pointer, const void *records, size_t size, uint32_t used)
+{
+	uint64_t distance = (uintptr_t)pointer - (uintptr_t)records;
+
+	return distance % size == 0 && distance / size <= used ? (uint32_t)(distance / size) : 0;
+}
+
+static uint32_t region_number(const struct pindown_region *region)
+{
+	return number_of(region, pd_regions, sizeof(*region), pd_region_high_water());
+}
+
+static bool is_in_callback(void)
+{
+	return pd_subscriber_runs_here() || pd_any_consumer_runs_here();
+}
+
+/* Lock held. By a hold of its own. */
+static bool is_held(uint32_t number)
+{
+	return pd_region_in_use(number) || pd_briefs[number].state == PD_ABANDONED;
+}
+
+/* Lock held. A callback is told of a region that it need not hold. */
+static bool may_be_used(uint32_t number)
+{
+	return is_held(number) || is_in_callback() ||
+	       pd_objects_hold(number, PINDOWN_REASON_EVICTED);
+}
+
+/* Under the lock, which no other put in this process is without. */
+static bool put(uint32_t number)
+{
+	if (pd_briefs[number].state == PD_ABANDONED)
+		return false;
+	pd_hold(pd_self_or_anonymous(), number, -1u);
+	return pd_region_take_kept(number);
+}
+
+void pd_misuse_put(struct pindown_region *region)
+{
+	PD_UNCANCELLED;
+	uint32_t number = region_number(region);
+	bool held = false, last = false, known;
+	struct stack stack;
+	struct past before;
+
+	if (!region)
+		return;
+	take_stack(&stack);
+	if (!number) {
+		report(&stack, NULL, "pindown_put: %p is not a region: ignored", (void *)region);
+		return;
+	}
+	pd_lock();
+	held = is_held(number);
+	known = !held && recall(region, &before);
+	if (held) {
+		last = put(number);
+		remember(region, &stack);
+	}
+	pd_unlock();
+	if (last)
+		pd_unpin_kept(number);
+	if (!held)
+		report(&stack, known ? &before : NULL,
+		       "pindown_put: nobody holds the region of %llu bytes at 0x%llx, one put was "
+		       "too "
+		       "many: ignored",
+		       (unsigned long long)(region->end - region->base),
+		       (unsigned long long)region->base);
+}
+
+void pd_misuse_look(const struct pindown_region *region, const char *by)
+{
+	uint32_t number = region_number(region);
+	bool good = false, known = false;
+	struct stack stack;
+	struct past before;
+
+	pd_lock();
+	good = number && may_be_used(number);
+	known = !good && recall(region, &before);
+	pd_unlock();
+	if (good)
+		return;
+	take_stack(&stack);
+	if (number)
+		report(&stack, known ? &before : NULL,
+		       "%s: nobody holds the region of %llu bytes at 0x%llx any more", by,
+		       (unsigned long long)(region->end - region->base),
+		       (unsigned long long)region->base);
+	else
+		report(&stack, NULL, "%s: %p is not a region", by, (const void *)region);
+}
+
+/* ---- objects -------------------------------------------------------------------------------- */
+
+static uint32_t object_number(const struct pindown_object *object)
+{
+	return number_of(object, pd_objects, sizeof(*object), pd_object_high_water());
+}
+
+/* Lock held. */
+static bool is_object_held(uint32_t number)
+{
+	return pd_object_is_held(number) || pd_objects[number].state == PD_OBJECT_ABANDONED;
+}
+
+void pd_misuse_detach(struct pindown_object *object)
+{
+	PD_UNCANCELLED;
+	uint32_t number = object_number(object);
+	bool held = false, ended = false, known = false;
+	struct stack stack;
+	struct past before;
+
+	take_stack(&stack);
+	pd_lock();
+	held = number && is_object_held(number);
+	known = number && !held && recall(object, &before);
+	if (held && object->state != PD_OBJECT_ABANDONED) {
+		pd_object_hold(pd_self_or_anonymous(), number, -1u);
+		ended = object->state != PD_OBJECT_LIVE;
+		remember(object, &stack);
+	}
+	pd_unlock();
+	if (ended)
+		pd_object_let_go(number);
+	if (!held)
+		report(&stack, known ? &before : NULL,
+		       number ? "pindown_detach: nobody holds the object %p, one detach was too "
+				"many: ignored"
+			      : "pindown_detach: %p is not an object: ignored",
+		       (void *)object);
+}
+
+void pd_misuse_look_at_object(const struct pindown_object *object, const char *by)
+{
+	uint32_t number = object_number(object);
+	bool good, known;
+	struct stack stack;
+	struct past before;
+
+	pd_lock();
+	good = number && (is_object_held(number) || is_in_callback());
+	known = number && !good && recall(object, &before);
+	pd_unlock();
+	if (good)
+		return;
+	take_stack(&stack);
+	report(&stack, known ? &before : NULL,
+	       number ? "%s: nobody holds the object %p any more" : "%s: %p is not an object", by,
+	       (const void *)object);
+}
+
+/* ---- records -------------------------------------------------------------------------------- */
+
+uint32_t pd_let_rest(struct pd_resting *resting, uint32_t number)
+{
+	uint32_t *place = &resting->number[resting->next++ % 1024];
+	uint32_t rested = *place;
+
+	*place = number;
+	return rested;
+}

@@ -267,7 +267,7 @@ void pd_unpin_kept(uint32_t number)
 static unsigned trace_flags(const struct pindown_region *region, bool in_use)
 {
 	return (in_use ? PD_TRACE_IN_USE : 0) |
-	       (pd_details_of(region)->flags & PD_REGION_MISSED ? PD_TRACE_MISSED : 0);
+	       (pd_region_flags(region) & PD_REGION_MISSED ? PD_TRACE_MISSED : 0);
 }
 
 static void tell(const struct pindown_region *region, bool in_use)
@@ -311,7 +311,7 @@ static void let_go(uint32_t number)
 static void tell_all(uint32_t number, const char *missed, bool in_use)
 {
 	PD_POINT(END_TELLING, pd_region_base_now(number));
-	if (pd_details[number].flags & PD_REGION_MISSED)
+	if (pd_region_flags(&pd_regions[number]) & PD_REGION_MISSED)
 		pd_tell_of_miss(&pd_regions[number], missed);
 	if (!is_abandoned(number))
 		tell(&pd_regions[number], in_use);

@@ -381,7 +381,7 @@ void pd_trace_about(enum pd_event event, const struct pindown_region *region, in
 		.device = pd_details_of(region)->pin.device,
 		.result = result,
 		.reason = pd_details_of(region)->reason,
-		.flags = (uint16_t)(flags | (pd_details_of(region)->flags & PD_REGION_VOLATILE
+		.flags = (uint16_t)(flags | (pd_region_flags(region) & PD_REGION_VOLATILE
 						     ? PD_TRACE_VOLATILE
 						     : 0)),
 	};

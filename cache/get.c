@@ -167,7 +167,8 @@ static int bad_arguments(uint64_t addr, size_t length, unsigned flags,
 	return !region || length == 0 || addr + length < addr || flags & ~PINDOWN_GET_CACHED;
 }
 
-static int __attribute__((noinline))
+/* Cold: mostly a pin, which takes a thousand times as long. */
+static int __attribute__((noinline, cold))
 get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
 {
 	PD_UNCANCELLED;

@@ -293,11 +293,15 @@ static inline uint64_t hash_of(uint64_t hash, uint64_t frame)
 	return hash ^ hash >> 32;
 }
 
+static inline uint64_t current_epoch(void)
+{
+	return __atomic_load_n(&generation, __ATOMIC_RELAXED) & ((1u << (64 - ADDRESS_BITS)) - 1);
+}
+
 static inline unsigned walk(struct frame *frame, struct bounds *bounds, uint64_t *frames,
 			    uint64_t *hash)
 {
-	uint64_t epoch =
-		__atomic_load_n(&generation, __ATOMIC_RELAXED) & ((1u << (64 - ADDRESS_BITS)) - 1);
+	uint64_t epoch = current_epoch();
 	unsigned count = 0, most = pd_stacks_depth;
 
 	for (unsigned i = 0; i < STEPS && count < most; i++) {
@@ -390,6 +394,20 @@ uint32_t pd_stacks_generation(void)
 	return __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
 }
 
+/* Is there this table? Acquire and release: that of one thread is all zero for the others. */
+static bool has_table(void **table, size_t bytes)
+{
+	void *none = NULL, *all;
+
+	if (__atomic_load_n(table, __ATOMIC_ACQUIRE))
+		return true;
+	all = memory(bytes);
+	if (all && !__atomic_compare_exchange_n(table, &none, all, false, __ATOMIC_ACQ_REL,
+						__ATOMIC_ACQUIRE))
+		syscall(SYS_munmap, all, bytes);
+	return all || none;
+}
+
 __attribute__((noinline)) UNCHECKED unsigned pd_stack_callers(uint64_t *pcs, unsigned most)
 {
 	const uint64_t *own = __builtin_frame_address(0);
@@ -400,7 +418,7 @@ __attribute__((noinline)) UNCHECKED unsigned pd_stack_callers(uint64_t *pcs, uns
 	int error = errno;
 	unsigned count = 0;
 
-	if (!self)
+	if (!self || !has_table((void **)&places, PLACES * sizeof(*places)))
 		return 0;
 	bounds = bounds_at(self, (uint64_t)(uintptr_t)own);
 #if defined(__aarch64__)
@@ -409,7 +427,7 @@ __attribute__((noinline)) UNCHECKED unsigned pd_stack_callers(uint64_t *pcs, uns
 	for (unsigned i = 0; i < STEPS && count < most; i++) {
 		struct place place;
 
-		find_out(frame.pc, pd_stacks_generation(), &place);
+		look_up(frame.pc, current_epoch(), &place);
 		if (place.frame == NOT_A_RETURN)
 			break;
 		if (place.frame != OURS)
@@ -423,20 +441,6 @@ __attribute__((noinline)) UNCHECKED unsigned pd_stack_callers(uint64_t *pcs, uns
 
 /* ---- one caller, whether stacks are wanted or not ------------------------------------------- */
 
-/* Acquire and release: the table of one thread is all zero for the others. */
-static bool has_stacks(void)
-{
-	uint64_t *none = NULL, *all;
-
-	if (__atomic_load_n(&stacks, __ATOMIC_ACQUIRE))
-		return true;
-	all = memory(STACKS * sizeof(*stacks));
-	if (all && !__atomic_compare_exchange_n(&stacks, &none, all, false, __ATOMIC_ACQ_REL,
-						__ATOMIC_ACQUIRE))
-		syscall(SYS_munmap, all, STACKS * sizeof(*stacks));
-	return all || none;
-}
-
 uint32_t pd_trace_caller(const void *caller)
 {
 	uint32_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE), number = 0;
@@ -445,7 +449,7 @@ uint32_t pd_trace_caller(const void *caller)
 
 	if (pd_stacks_depth) /* then the event has all of its stack */
 		return 0;
-	if (has_stacks()) {
+	if (has_table((void **)&stacks, STACKS * sizeof(*stacks))) {
 		find_out((uint64_t)(uintptr_t)caller, now, &place);
 		if (place.frame != NOT_A_RETURN && place.frame != OURS)
 			number = number_of(hash_of(0, place.frame), &place.frame, 1);

@@ -5,7 +5,6 @@
  * when they end, or comes out clean.
  */
 #define _GNU_SOURCE
-#include <stdio.h>
 #include <errno.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,11 +12,24 @@
 #include "objects_test.h"
 #include "stepping.h"
 
-/* It keeps the marks of frames that were unwound without it, and stops at the next use of the stack. */
 #if defined(__SANITIZE_ADDRESS__)
-#define ADDRESS_SANITIZER 1
+#define UNDER_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define UNDER_ASAN 1
+#endif
+#endif
+
+/*
+ * AddressSanitizer does not see that the frames of a thread that is cancelled are gone, and takes what
+ * is called there later for an error. It can be told, but not in the middle of the cache.
+ */
+#ifdef UNDER_ASAN
+void __asan_handle_no_return(void);
+#define IS_FOLLOWED false
 #else
-#define ADDRESS_SANITIZER 0
+#define __asan_handle_no_return() ((void)0)
+#define IS_FOLLOWED		  true
 #endif
 
 /* Each test is run with both types of cancellation. */
@@ -27,7 +39,14 @@ static int type;
 static void be_cancelled(void)
 {
 	pthread_cancel(pthread_self());
+	__asan_handle_no_return();
 	pthread_testcancel();
+}
+
+static void end_thread(void)
+{
+	__asan_handle_no_return();
+	pthread_exit(NULL);
 }
 
 static void be_cancelled_at_edge(void *arg)
@@ -47,6 +66,7 @@ static void *cancelled_main(void *arg)
 	(void)arg;
 	pthread_setcanceltype(type, NULL);
 	act();
+	__asan_handle_no_return();
 	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state_after);
 	pthread_testcancel();
 	went_on = true;
@@ -531,21 +551,21 @@ END_TEST
 static void quit_in_callback(const struct pindown_invalidation *what, void *arg)
 {
 	(void)what, (void)arg;
-	pthread_exit(NULL);
+	end_thread();
 }
 
 static void quit_in_create(struct books *own, pindown_region *unused)
 {
 	(void)unused;
 	own->in_create = NULL;
-	pthread_exit(NULL);
+	end_thread();
 }
 
 static void quit_in_destroy(struct books *own, const struct pindown_object_end *what)
 {
 	(void)what;
 	own->in_destroy = NULL;
-	pthread_exit(NULL);
+	end_thread();
 }
 
 static void *act_in_thread(void *arg)
@@ -667,10 +687,6 @@ END_TEST
 
 int main(void)
 {
-	if (ADDRESS_SANITIZER) {
-		printf("skipped: AddressSanitizer takes a cancelled thread's stack for poisoned\n");
-		return 77;
-	}
 	const TTest *const both[] = {in_a_pin,
 				     in_an_attach,
 				     in_a_recheck,
@@ -695,10 +711,10 @@ int main(void)
 	_Static_assert(PTHREAD_CANCEL_DEFERRED == 0 && PTHREAD_CANCEL_ASYNCHRONOUS == 1,
 		       "what _i stands for");
 	for (unsigned i = 0; i < sizeof(both) / sizeof(both[0]); i++)
-		tcase_add_loop_test(tc, both[i], 0, 2);
+		tcase_add_loop_test(tc, both[i], 0, IS_FOLLOWED ? 2 : 1);
 	tc = objects_case(suite, "cancelled or not");
 	tcase_add_test(tc, the_state_stays);
-	if (CAN_STEP)
+	if (CAN_STEP && IS_FOLLOWED)
 		tcase_add_test(tc, in_a_hit_at_each_instruction);
 	tc = objects_case(suite, "that end themselves");
 	tcase_add_test(tc, a_subscriber_ends_its_thread);

@@ -285,6 +285,12 @@ static bool launch_allocation_and_capture_free(void)
 	return launch_allocation() && capture_free();
 }
 
+static bool launch_allocation_for_two_captures(void)
+{
+	return of_driver("cuStreamBeginRecaptureToGraph") != NULL &&
+	       launch_allocation_and_capture_free();
+}
+
 static bool launch_free(void)
 {
 	return OK(cuGraphLaunch(s.second_exec, s.stream)) && OK(cuStreamSynchronize(s.stream));
@@ -459,7 +465,7 @@ const struct regions_case regions_memory_cases[] = {
 	 launch_free, GONE, .clean = clean_graph, .is_volatile = true),
 	CASE("a graph's that is captured twice, cuMemFreeAsync", launch_allocation_captured_twice,
 	 free_on_stream, GONE, .clean = clean_graph, .is_volatile = true),
-	CASE("a graph's, cuMemFreeAsync that is captured twice", launch_allocation_and_capture_free,
+	CASE("a graph's, cuMemFreeAsync that is captured twice", launch_allocation_for_two_captures,
 	 capture_free_again, KEPT, .clean = clean_captured_free, .is_volatile = true),
 	CASE("a graph's, launched anew with AUTO_FREE_ON_LAUNCH", launch_that_frees_itself, launch, GONE,
 	 .clean = clean_launched_graph, .is_volatile = true, .lingers = true),

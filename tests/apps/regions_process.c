@@ -22,6 +22,8 @@ enum {
 	CHILD_HAS_DESCRIPTORS,
 	CHILD_HOLDS_A_REGION,
 	CHILD_CAN_PIN,
+	CHILD_HANDLER_GETS_A_REGION,
+	CHILD_HANDLER_CAN_FREE,
 };
 
 static size_t free_memory(void)
@@ -66,6 +68,10 @@ static const char *meaning(int status)
 		return "the child has a region";
 	case CHILD_CAN_PIN:
 		return "the child can pin without a CUDA driver of its own";
+	case CHILD_HANDLER_GETS_A_REGION:
+		return "a child handler is given the parent's region";
+	case CHILD_HANDLER_CAN_FREE:
+		return "a child handler can free the parent's memory";
 	}
 	return "the child crashed";
 }
@@ -152,26 +158,35 @@ static void in_parent_or_prepare(void)
 		complain("a handler of fork() frees memory, and its registration stays");
 }
 
-static void in_child(void)
+static int child_handler_saw = CHILD_FINE;
+
+static void in_child_before_the_driver(void)
 {
 	pindown_region *region = NULL;
 
-	if (!handlers_call)
-		return;
-	if (pindown_api.get(s.at, SIZE, 0, &region) == PINDOWN_OK)
-		complain("a child handler is given the parent's region");
-	if (OK(cuMemFree_v2(s.at)))
-		complain("a child can free the parent's memory");
+	if (handlers_call && pindown_api.get(s.at, SIZE, 0, &region) == PINDOWN_OK)
+		child_handler_saw = CHILD_HANDLER_GETS_A_REGION;
 }
 
-static void register_handlers(void)
+/*
+ * Only now may the driver be called: before its own handler has run, a real one frees the parent's
+ * memory, with or without pindown.
+ */
+static void in_child_after_the_driver(void)
 {
-	pthread_atfork(in_parent_or_prepare, in_parent_or_prepare, in_child);
+	in_child_before_the_driver();
+	if (handlers_call && OK(cuMemFree_v2(s.at)))
+		child_handler_saw = CHILD_HANDLER_CAN_FREE;
+}
+
+static void register_first_handlers(void)
+{
+	pthread_atfork(in_parent_or_prepare, in_parent_or_prepare, in_child_before_the_driver);
 }
 
 /* Before any library's constructor: its prepare handler runs last, and its child handler first. */
 __attribute__((section(".preinit_array"),
-	       used)) static void (*const before_all)(void) = register_handlers;
+	       used)) static void (*const before_all)(void) = register_first_handlers;
 
 static bool enough;
 
@@ -201,7 +216,9 @@ static const char *fork_and_wait(void)
 		return "it can't be registered";
 	child = fork();
 	if (child == 0)
-		_exit(handlers_complaint ? 41 : live_as_copy(region, regions_open_descriptors()));
+		_exit(child_handler_saw != CHILD_FINE
+			      ? child_handler_saw
+			      : live_as_copy(region, regions_open_descriptors()));
 	pindown_api.put(region);
 	if (handlers_complaint)
 		return handlers_complaint;
@@ -215,7 +232,8 @@ static const char *run_handlers(void)
 
 	if (!OK(cuMemAlloc_v2(&s.at, SIZE)))
 		return "can't begin";
-	register_handlers(); /* once more, and now last */
+	/* Once more, and now as the last ones. */
+	pthread_atfork(in_parent_or_prepare, in_parent_or_prepare, in_child_after_the_driver);
 	handlers_call = true;
 	handlers_complaint = NULL;
 	alone = true;
@@ -245,7 +263,8 @@ static const char *run_exec(void)
 	child = vfork();
 	if (child == 0) {
 		execl("/bin/sh", "sh", "-c",
-		      "for f in /proc/$$/fd/*; do case $(readlink $f) in *dmabuf*|*simulated-gpu*) "
+		      "for f in /proc/$$/fd/*; do case $(readlink $f) in "
+		      "/dmabuf:*|*simulated-gpu*) "
 		      "exit 9;; "
 		      "esac; done; exit 40",
 		      (char *)NULL);

@@ -94,8 +94,9 @@ void *sim_own_export(const char *name)
 
 /*
  * The driver's threads did not come along to a child of fork(), nor did the GPU's channels: the
- * child is told that nothing is initialised, for good. Its lock may have been held by another
- * thread.
+ * child is told that nothing is initialised, for good. (A real driver's child can still free the
+ * parent's memory until the driver's own handler of fork() has run.) The lock may have been held by
+ * another thread.
  */
 static void note_fork(void)
 {

@@ -22,8 +22,7 @@ enum {
 	CHILD_HAS_DESCRIPTORS,
 	CHILD_HOLDS_A_REGION,
 	CHILD_CAN_PIN,
-	CHILD_HANDLER_GETS_A_REGION,
-	CHILD_HANDLER_CAN_FREE,
+	CHILD_CAN_FREE,
 };
 
 static size_t free_memory(void)
@@ -68,10 +67,8 @@ static const char *meaning(int status)
 		return "the child has a region";
 	case CHILD_CAN_PIN:
 		return "the child can pin without a CUDA driver of its own";
-	case CHILD_HANDLER_GETS_A_REGION:
-		return "a child handler is given the parent's region";
-	case CHILD_HANDLER_CAN_FREE:
-		return "a child handler can free the parent's memory";
+	case CHILD_CAN_FREE:
+		return "the child can free the parent's memory";
 	}
 	return "the child crashed";
 }
@@ -160,23 +157,26 @@ static void in_parent_or_prepare(void)
 
 static int child_handler_saw = CHILD_FINE;
 
+/*
+ * Before a real driver's own handler has run, the driver works in the child and frees the parent's
+ * memory there, with or without pindown. So this one does not call it.
+ */
 static void in_child_before_the_driver(void)
+{
+	if (handlers_call && regions_stats().regions != 0)
+		child_handler_saw = CHILD_HOLDS_A_REGION;
+}
+
+static void in_child_after_the_driver(void)
 {
 	pindown_region *region = NULL;
 
-	if (handlers_call && pindown_api.get(s.at, SIZE, 0, &region) == PINDOWN_OK)
-		child_handler_saw = CHILD_HANDLER_GETS_A_REGION;
-}
-
-/*
- * Only now may the driver be called: before its own handler has run, a real one frees the parent's
- * memory, with or without pindown.
- */
-static void in_child_after_the_driver(void)
-{
-	in_child_before_the_driver();
-	if (handlers_call && OK(cuMemFree_v2(s.at)))
-		child_handler_saw = CHILD_HANDLER_CAN_FREE;
+	if (!handlers_call)
+		return;
+	if (pindown_api.get(s.at, SIZE, 0, &region) == PINDOWN_OK)
+		child_handler_saw = CHILD_CAN_PIN;
+	if (OK(cuMemFree_v2(s.at)))
+		child_handler_saw = CHILD_CAN_FREE;
 }
 
 static void register_first_handlers(void)

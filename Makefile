@@ -103,7 +103,7 @@ $(LIB_OBJ): ALL_CFLAGS += $(if $(LTO),-flto -ffat-lto-objects)
 $(B)/lto: Makefile
 	@mkdir -p $(@D)
 	@if [ -n '$(LTO)' ] && echo 'int main(void) { return 0; }' | $(CC) $(LTO) -x c - -o $@-works 2>/dev/null; then \
-		echo '$(LTO) -Wno-error'; else echo '-fno-lto'; fi >$@
+		echo '$(LTO) -flto-partition=one -Wno-error'; else echo '-fno-lto'; fi >$@
 	@rm -f $@-works
 # noseparate-code: what is only read shares pages with the code, which saves two mappings and their padding.
 $(B)/libpindown.so: $(LIB_OBJ) $(LIB_NEEDS) $(B)/lto

@@ -12,6 +12,9 @@ $(HOOK_SRC:%=$(B)/obj/hook/%.o): INCLUDE += -Ihook
 $(B)/obj/hook/loader.c.o $(B)/obj/hook/symtab.c.o $(B)/obj/hook/asker.c.o $(B)/obj/hook/lookup.c.o: ALL_CFLAGS += $(if $(SAN),-fno-sanitize=all)
 
 # See cache/build.mk.
-HOOK_SMALL := asker contexts deepbind devicemap find graphs ipc libcuda library life lookup mappings owners patches \
-	records symtab verbs_limits verbs_rereg
+HOOK_SMALL := asker contexts deepbind devicemap find graphs ipc libcuda library life loader lookup mappings owners \
+	patches records symtab verbs verbs_cache verbs_limits verbs_mr verbs_rereg
 $(HOOK_SMALL:%=$(B)/obj/hook/%.c.o): ALL_CFLAGS += -Os
+# Each of the many wrappers would guard its stack; the one array there is written in one place, which
+# looks at the index (pd_caught_guard()).
+$(B)/obj/hook/wrap.c.o: ALL_CFLAGS += -fno-stack-protector

@@ -342,25 +342,71 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 #define FOUND_V1(symbol, pfn, version, flags) FOUND(ask_v1, symbol, pfn, version, flags)
 #define FOUND_V2(symbol, pfn, version, flags) FOUND(ask_v2, symbol, pfn, version, flags)
 
-/* Only the calls that programs make all the time are worth the room that fast code takes. */
-#define SMALL	       __attribute__((cold))
-#define FOR_ARRAY      SMALL
-#define FOR_CAPTURE    SMALL
-#define FOR_CHECKPOINT SMALL
-#define FOR_CODE       SMALL
-#define FOR_CONTEXT    SMALL
-#define FOR_EXPORT     SMALL
-#define FOR_EXTERNAL   SMALL
-#define FOR_GATE       SMALL
-#define FOR_GRAPH      SMALL
-#define FOR_GRAPHICS   SMALL
-#define FOR_HOST       SMALL
-#define FOR_IPC	       SMALL
-#define FOR_LINEAR
-#define FOR_STREAM
-#define FOR_VMM SMALL
+/*
+ * Only the calls that programs make all the time are worth the room that fast code takes: in these
+ * fast_... below is part of the row, in the others one function for all.
+ */
+#define PD_OFTEN_cuMemAlloc_v2		      ~, 1
+#define PD_OFTEN_cuMemFree_v2		      ~, 1
+#define PD_OFTEN_cuMemAllocAsync	      ~, 1
+#define PD_OFTEN_cuMemAllocAsync_ptsz	      ~, 1
+#define PD_OFTEN_cuMemAllocFromPoolAsync      ~, 1
+#define PD_OFTEN_cuMemAllocFromPoolAsync_ptsz ~, 1
+#define PD_OFTEN_cuMemFreeAsync		      ~, 1
+#define PD_OFTEN_cuMemFreeAsync_ptsz	      ~, 1
+#define KIND(symbol)			      PD_CHOOSE(PD_PROBE(PD_OFTEN_##symbol), fast, small)
 
 /* ---- a caught call ----------------------------------------------------------------------- */
+
+/* When the real call began and ended; 0: it is not traced. */
+struct times {
+	uint64_t begun, ended;
+};
+
+static inline void fast_begins(struct times *times)
+{
+	times->begun = times->ended = 0;
+	if (pd_tracing(PD_EV_CALL))
+		times->begun = pd_ticks();
+}
+
+static inline void fast_returns(struct times *times, struct pd_caught *caught)
+{
+	if (PD_UNLIKELY(times->begun))
+		times->ended = pd_ticks();
+	pd_caught_done(caught);
+}
+
+static inline void fast_ends(const struct times *times, enum pd_call call, CUresult result,
+			     uint64_t addr, uint64_t size, uint64_t extra)
+{
+	if (PD_UNLIKELY(times->begun))
+		pd_trace_call(call, addr, size, (int)result, times->begun, times->ended, extra);
+	if (PD_UNLIKELY(result == CUDA_ERROR_DEINITIALIZED))
+		pd_driver_gone();
+}
+
+static void __attribute__((noinline)) small_begins(struct times *times)
+{
+	fast_begins(times);
+}
+
+static void __attribute__((noinline)) small_returns(struct times *times, struct pd_caught *caught)
+{
+	fast_returns(times, caught);
+}
+
+static void __attribute__((noinline))
+small_ends(const struct times *times, enum pd_call call, CUresult result, uint64_t addr,
+	   uint64_t size, uint64_t extra)
+{
+	fast_ends(times, call, result, addr, size, extra);
+}
+
+#define fast_code
+#define small_code	__attribute__((cold))
+#define OF(kind, what)	OF_(kind, what)
+#define OF_(kind, what) kind##_##what
 
 /*
  * Both entries of a row come here (entries.S), with the program's own return address, and with the
@@ -370,13 +416,13 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 #pragma GCC visibility push(hidden)
 #define X(symbol, base, version, flavour, params, args, group, before, after, addr, size, extra) \
 	CUresult pd_caught_##symbol(PD_LIST params, void *function);                             \
-	__attribute__((used))                                                                    \
-	FOR_##group CUresult pd_caught_##symbol(PD_LIST params, void *function)                  \
+	__attribute__((used)) OF(KIND(symbol), code)                                             \
+		CUresult pd_caught_##symbol(PD_LIST params, void *function)                      \
 	{                                                                                        \
 		const void *caller = __builtin_return_address(0);                                \
 		typeof(symbol) *real;                                                            \
 		struct pd_caught caught;                                                         \
-		uint64_t begun = 0, ended = 0;                                                   \
+		struct times times;                                                              \
 		CUresult result;                                                                 \
                                                                                                  \
 		if (PD_UNLIKELY(!function))                                                      \
@@ -386,18 +432,12 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 			return real args;                                                        \
 		caught.guards = 0;                                                               \
 		before;                                                                          \
-		if (pd_tracing(PD_EV_CALL))                                                      \
-			begun = pd_ticks();                                                      \
+		OF(KIND(symbol), begins)(&times);                                                \
 		result = real args;                                                              \
-		if (PD_UNLIKELY(begun))                                                          \
-			ended = pd_ticks();                                                      \
-		pd_caught_done(&caught);                                                         \
+		OF(KIND(symbol), returns)(&times, &caught);                                      \
 		after;                                                                           \
-		if (PD_UNLIKELY(begun))                                                          \
-			pd_trace_call(PD_CALL_##symbol, NUMBER(addr), NUMBER(size), (int)result, \
-				      begun, ended, NUMBER(extra));                              \
-		if (PD_UNLIKELY(result == CUDA_ERROR_DEINITIALIZED))                             \
-			pd_driver_gone();                                                        \
+		OF(KIND(symbol), ends)                                                           \
+		(&times, PD_CALL_##symbol, result, NUMBER(addr), NUMBER(size), NUMBER(extra));   \
 		return result;                                                                   \
 	}
 #include "entrypoints.def"
@@ -433,7 +473,7 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 #define NO_BODY(symbol, params, args)
 #define BODY(road, symbol, params, args)                                                        \
 	CUresult pd_##road##_body_##symbol params;                                              \
-	__attribute__((used)) SMALL CUresult pd_##road##_body_##symbol params                   \
+	__attribute__((used, cold)) CUresult pd_##road##_body_##symbol params                   \
 	{                                                                                       \
 		void *real =                                                                    \
 			__atomic_load_n(&pd_##road##_real[PD_CALL_##symbol], __ATOMIC_RELAXED); \

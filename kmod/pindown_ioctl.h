@@ -260,6 +260,10 @@ struct pindown_answer {
  * has been given out again. So a region is valid if and only if its word has its value. The word
  * becomes 0 before the driver's free goes on; read it with acquire order.
  *
+ * `revocations` is raised when the word of the region is 0 already, and before the driver's free
+ * goes on. So as long as it has not changed, no word has become 0 by a revocation: one load tells
+ * that for many regions together.
+ *
  * When another process needs BAR space, the kernel fills in wanted_bytes and then raises `wanted`;
  * poll() of the descriptor reports POLLIN until it is answered. The process then unpins idle
  * regions, of wanted_bytes altogether if it has them, and calls PINDOWN_IOC_ANSWER. A process

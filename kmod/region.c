@@ -332,11 +332,13 @@ void pd_region_callback(void *data)
 
 	down_write(&region->lock);
 	was = region->state;
-	if (was == PD_LIVE && region->file)
-		pd_state_count_revocation(&region->file->state);
 	region->state = PD_REVOKED;
-	if (was == PD_LIVE)
+	if (was == PD_LIVE) {
 		region_hide(region);
+		/* Behind the word: who sees the new count finds that it is 0. */
+		if (region->file)
+			pd_state_count_revocation(&region->file->state);
+	}
 	table = region->table;
 	region->table = NULL;
 	was_orphan = region_is_adopted(region);

@@ -341,6 +341,53 @@ static void finish_pin(struct race *race)
 	}
 }
 
+/* ---- the count of revocations ---- */
+
+struct watched {
+	const struct pindown_state *state;
+	const uint32_t *word;
+	uint32_t before, seen;
+	bool ready;
+};
+
+/* Spins until the count changes, and looks at the word at once. */
+static void *watches_the_count(void *arg)
+{
+	struct watched *watched = arg;
+
+	__atomic_store_n(&watched->ready, true, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&watched->state->revocations, __ATOMIC_ACQUIRE) == watched->before)
+		;
+	watched->seen = __atomic_load_n(watched->word, __ATOMIC_ACQUIRE);
+	return NULL;
+}
+
+/* Who goes by the count for many regions must then find the word 0. */
+TEST(the_count_is_raised_behind_the_word, .seconds = 60)
+{
+	int fd = pd_open();
+	const char *area = (const char *)pd_state(fd);
+	struct watched watched = {.state = (const void *)area};
+	struct pindown_pin pin;
+
+	for (unsigned i = 0; i < 300; i++) {
+		struct memory memory = gpu_alloc(PAGE, 0);
+		pthread_t thread;
+
+		works(pd_pin(fd, memory.va, memory.size, 0, &pin));
+		watched.word = (const void *)(area + pin.state_offset);
+		watched.before = watched.state->revocations;
+		watched.ready = false;
+		thread = in_thread(watches_the_count, &watched);
+		while (!__atomic_load_n(&watched.ready, __ATOMIC_ACQUIRE))
+			;
+		gpu_free(&memory);
+		thread_ends(thread);
+		check_equal(watched.seen, 0);
+		works(pd_unpin(fd, pin.region));
+	}
+}
+
 TEST(many_frees_against_pins, .seconds = 900)
 {
 	many(1000, prepare_nothing, pins, finish_pin);

@@ -78,13 +78,24 @@ uint64_t sim_bar_free_bytes(void)
 	return all_bytes - counters.value[SIM_GPU_MEMORY_PAGES] * SIM_GPU_PAGE;
 }
 
-int sim_bar_export(const struct sim_extent *extent, uint64_t offset, uint64_t size)
+int sim_bar_export(struct sim_extent *const *extents, unsigned count, uint64_t offset,
+		   uint64_t size)
 {
-	struct sim_gpu_export call = {.handle = extent->bar_memory,
-				      .offset = offset,
-				      .size = size,
+	struct sim_gpu_export call = {.count = count,
 				      .flags = sim_options.export_cloexec ? SIM_GPU_CLOEXEC : 0};
 
+	if (count > SIM_GPU_PIECES) {
+		errno = EINVAL;
+		return -1;
+	}
+	for (unsigned i = 0; i < count; i++, offset = 0) {
+		uint64_t piece = extents[i]->size - offset;
+
+		call.piece[i] = (struct sim_gpu_piece){.handle = extents[i]->bar_memory,
+						       .offset = offset,
+						       .size = piece < size ? piece : size};
+		size -= call.piece[i].size;
+	}
 	return ioctl(gpu, SIM_GPU_EXPORT, &call) == 0 ? call.fd : -1;
 }
 

@@ -4,8 +4,7 @@
  * memory and knows the addresses, so that the kernel can pin it and devices can reach it. Where that
  * device is not there, which is everywhere else, none of this does anything.
  *
- * All simulated devices share its memory. Exports are the kernel's own dma-bufs, of one piece of memory
- * each. What another process reaches through the memfd of the store (handles between processes) is not
+ * All simulated devices share its memory. Exports are the kernel's own dma-bufs. What another process reaches through the memfd of the store (handles between processes) is not
  * there: such calls answer CUDA_ERROR_NOT_SUPPORTED, as a driver does that can't.
  *
  * All functions need the API lock.
@@ -32,8 +31,12 @@ void sim_bar_give(struct sim_extent *extent);
 bool sim_bar_map(const struct sim_block *block);
 void sim_bar_unmap(const struct sim_block *block);
 
-/* A dma-buf of a part of the extent, or -1 with errno. */
-int sim_bar_export(const struct sim_extent *extent, uint64_t offset, uint64_t size);
+/*
+ * A dma-buf of extents one behind the other, from this offset in the first of them on, or -1 with
+ * errno.
+ */
+int sim_bar_export(struct sim_extent *const *extents, unsigned count, uint64_t offset,
+		   uint64_t size);
 
 /* What nobody has, in any process, and nothing that is pinned keeps. */
 uint64_t sim_bar_free_bytes(void);

@@ -84,13 +84,11 @@ static CUresult extents_of(uint64_t addr, uint64_t size, struct sim_extent **ext
 	return live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Where the memory is a PCI device's: of one piece of it, whole GPU pages. */
-static CUresult export_of_bar(const struct sim_block *block, const struct sim_extent *extent,
+/* Where the memory is a PCI device's: whole GPU pages. */
+static CUresult export_of_bar(const struct sim_block *block, struct sim_extent *const *extents,
 			      unsigned count, uint64_t offset, uint64_t size, int *fd)
 {
-	if (count > 1)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	*fd = sim_bar_export(extent, block->extent_offset + offset, size);
+	*fd = sim_bar_export(extents, count, block->extent_offset + offset, size);
 	if (*fd >= 0)
 		return CUDA_SUCCESS;
 	switch (errno) {
@@ -115,7 +113,7 @@ static CUresult export_range(uint64_t addr, uint64_t size, int *fd)
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (sim_bar_is_there())
-		return export_of_bar(block, extents[0], count, addr - block->base, size, fd);
+		return export_of_bar(block, extents, count, addr - block->base, size, fd);
 	/* Bring the pieces together. Parts of a handle's memory, out of order, can't be. */
 	if (count > 1 && !sim_extents_join(extents, count, block->device))
 		return CUDA_ERROR_NOT_SUPPORTED;

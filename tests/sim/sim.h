@@ -68,6 +68,8 @@ uint64_t sim_live_allocations(void);
 
 /* cuMemFree on a road that no interposer can watch. Returns what that does. */
 int sim_free_unseen(unsigned long long address);
+/* And cuMemUnmap. */
+int sim_unmap_unseen(unsigned long long address, unsigned long long size);
 
 #ifdef __cplusplus
 }

@@ -10,6 +10,7 @@
 #include "handles.h"
 #include "memory.h"
 #include "physical.h"
+#include "sim.h"
 
 struct reservation {
 	uint64_t base, size;
@@ -294,6 +295,11 @@ SIM_CALL(cuMemUnmap, (CUdeviceptr ptr, size_t size), (ptr, size))
 		unmap(block);
 	}
 	return CUDA_SUCCESS;
+}
+
+SIM_API int sim_unmap_unseen(unsigned long long address, unsigned long long size)
+{
+	return entry_cuMemUnmap(address, size);
 }
 
 SIM_CALL(cuMemSetAccess, (CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count),

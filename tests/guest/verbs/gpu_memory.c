@@ -21,6 +21,36 @@ CUdeviceptr gpu_buffer(size_t size, uint64_t seed)
 	return ptr;
 }
 
+CUdeviceptr gpu_mappings(uint64_t seed)
+{
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+	};
+	CUmemAccessDesc access = {
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+		.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+	};
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr ptr = 0;
+	char data[SIZE];
+
+	check_equal(cuMemAddressReserve(&ptr, 2 * BLOCK, 0, 0, 0), CUDA_SUCCESS);
+	/* The second first: their memory is not side by side. */
+	for (int i = 1; i >= 0; i--) {
+		check_equal(cuMemCreate(&handle, BLOCK, &prop, 0), CUDA_SUCCESS);
+		check_equal(cuMemMap(ptr + (unsigned)i * BLOCK, BLOCK, 0, handle, 0), CUDA_SUCCESS);
+		check_equal(cuMemRelease(handle), CUDA_SUCCESS);
+	}
+	check_equal(cuMemSetAccess(ptr, 2 * BLOCK, &access, 1), CUDA_SUCCESS);
+	fill(data, SIZE, seed);
+	for (unsigned i = 0; i < 2; i++)
+		check_equal(cuMemcpyHtoD_v2(ptr + BLOCK - SIZE / 2 + i * SIZE / 2,
+					    data + i * SIZE / 2, SIZE / 2),
+			    CUDA_SUCCESS);
+	return ptr;
+}
+
 size_t gpu_differs(CUdeviceptr ptr, uint64_t seed)
 {
 	char data[SIZE];

@@ -15,14 +15,13 @@
 #include "gpu.h"
 
 struct sim_export {
-	struct sim_memory *memory;
-	u64 offset, length;
+	u32 pages; /* of 64 KiB */
+	u32 count;
+	struct piece {
+		struct sim_memory *memory;
+		u64 offset, length;
+	} piece[SIM_GPU_PIECES];
 };
-
-static u32 pages_of(const struct sim_export *export)
-{
-	return export->length >> SIM_PAGE_SHIFT;
-}
 
 static void unmap_pages(struct device *peer, const u64 *addresses, u32 count)
 {
@@ -30,18 +29,51 @@ static void unmap_pages(struct device *peer, const u64 *addresses, u32 count)
 		dma_unmap_resource(peer, addresses[count], SIM_GPU_PAGE, DMA_BIDIRECTIONAL, 0);
 }
 
+/* Appends the piece's addresses to the *count that are there. */
+static int map_piece(struct device *peer, const struct piece *piece, u64 *addresses, u32 *count)
+{
+	u64 at;
+
+	for (at = piece->offset; at < piece->offset + piece->length; at += SIM_GPU_PAGE) {
+		addresses[*count] = dma_map_resource(peer, sim_memory_page(piece->memory, at),
+						     SIM_GPU_PAGE, DMA_BIDIRECTIONAL, 0);
+		if (dma_mapping_error(peer, addresses[*count]))
+			return -EIO;
+		++*count;
+	}
+	return 0;
+}
+
 static int map_pages(struct device *peer, const struct sim_export *export, u64 *addresses)
 {
-	u32 i;
+	u32 i, count = 0;
+	int error = 0;
 
-	for (i = 0; i < pages_of(export); i++) {
-		addresses[i] = dma_map_resource(
-			peer,
-			sim_memory_page(export->memory, export->offset + ((u64)i << SIM_PAGE_SHIFT)),
-			SIM_GPU_PAGE, DMA_BIDIRECTIONAL, 0);
-		if (dma_mapping_error(peer, addresses[i])) {
-			unmap_pages(peer, addresses, i);
-			return -EIO;
+	for (i = 0; i < export->count && !error; i++)
+		error = map_piece(peer, &export->piece[i], addresses, &count);
+	if (error)
+		unmap_pages(peer, addresses, count);
+	return error;
+}
+
+static void bar_give(const struct sim_export *export, u32 count)
+{
+	while (count--)
+		sim_bar_give(export->piece[count].memory, export->piece[count].offset,
+			     export->piece[count].length);
+}
+
+static int bar_take(const struct sim_export *export)
+{
+	const struct piece *piece = export->piece;
+	u32 i;
+	int error;
+
+	for (i = 0; i < export->count; i++) {
+		error = sim_bar_take(piece[i].memory, piece[i].offset, piece[i].length);
+		if (error) {
+			bar_give(export, i);
+			return error;
 		}
 	}
 	return 0;
@@ -55,10 +87,10 @@ static int export_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *atta
 
 	if (attach->importer_ops && !attach->peer2peer)
 		return -EOPNOTSUPP;
-	addresses = kvcalloc(pages_of(export), sizeof(*addresses), GFP_KERNEL);
+	addresses = kvcalloc(export->pages, sizeof(*addresses), GFP_KERNEL);
 	if (!addresses)
 		return -ENOMEM;
-	error = sim_bar_take(export->memory, export->offset, export->length);
+	error = bar_take(export);
 	if (error)
 		goto free;
 	error = map_pages(attach->dev, export, addresses);
@@ -69,7 +101,7 @@ static int export_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *atta
 	return 0;
 
 give:
-	sim_bar_give(export->memory, export->offset, export->length);
+	bar_give(export, export->count);
 free:
 	kvfree(addresses);
 	return error;
@@ -79,14 +111,15 @@ static void export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *att
 {
 	struct sim_export *export = dmabuf->priv;
 
-	unmap_pages(attach->dev, attach->priv, pages_of(export));
-	sim_bar_give(export->memory, export->offset, export->length);
+	unmap_pages(attach->dev, attach->priv, export->pages);
+	bar_give(export, export->count);
 	kvfree(attach->priv);
 	sim_count(SIM_GPU_DMA_MAPPINGS, -1);
 }
 
 static struct sg_table *export_map(struct dma_buf_attachment *attach, enum dma_data_direction direction)
 {
+	const struct sim_export *export = attach->dmabuf->priv;
 	const u64 *address = attach->priv;
 	struct sg_table *table = kzalloc(sizeof(*table), GFP_KERNEL);
 	struct scatterlist *sg;
@@ -94,7 +127,7 @@ static struct sg_table *export_map(struct dma_buf_attachment *attach, enum dma_d
 
 	if (!table)
 		return ERR_PTR(-ENOMEM);
-	if (sg_alloc_table(table, pages_of(attach->dmabuf->priv), GFP_KERNEL)) {
+	if (sg_alloc_table(table, export->pages, GFP_KERNEL)) {
 		kfree(table);
 		return ERR_PTR(-ENOMEM);
 	}
@@ -114,12 +147,19 @@ static void export_unmap(struct dma_buf_attachment *attach, struct sg_table *tab
 	kfree(table);
 }
 
+/* With all that it holds. */
+static void export_free(struct sim_export *export)
+{
+	u32 i;
+
+	for (i = 0; i < export->count; i++)
+		sim_memory_drop(export->piece[i].memory);
+	kfree(export);
+}
+
 static void export_release(struct dma_buf *dmabuf)
 {
-	struct sim_export *export = dmabuf->priv;
-
-	sim_memory_drop(export->memory);
-	kfree(export);
+	export_free(dmabuf->priv);
 	sim_count(SIM_GPU_EXPORTS, -1);
 }
 
@@ -131,22 +171,50 @@ static const struct dma_buf_ops export_ops = {
 	.release = export_release,
 };
 
-static struct dma_buf *export_new(struct sim_memory *memory, const struct sim_gpu_export *call)
+/* Takes a reference to the memory. */
+static int add_piece(struct sim_export *export, const struct sim_gpu_piece *piece)
+{
+	struct sim_memory *memory = sim_memory_find(piece->handle);
+
+	if (!memory)
+		return -ENOENT;
+	export->piece[export->count++] = (struct piece){memory, piece->offset, piece->size};
+	export->pages += piece->size >> SIM_PAGE_SHIFT;
+	if (!piece->size || !IS_ALIGNED(piece->offset | piece->size, SIM_GPU_PAGE) ||
+	    piece->offset > memory->size || piece->size > memory->size - piece->offset)
+		return -EINVAL;
+	return 0;
+}
+
+static struct sim_export *export_new(const struct sim_gpu_export *call)
 {
 	struct sim_export *export = kzalloc(sizeof(*export), GFP_KERNEL);
-	DEFINE_DMA_BUF_EXPORT_INFO(info);
-	struct dma_buf *dmabuf;
+	int error = 0;
+	u32 i;
 
 	if (!export)
 		return ERR_PTR(-ENOMEM);
-	*export = (struct sim_export){memory, call->offset, call->size};
+	for (i = 0; i < call->count && !error; i++)
+		error = add_piece(export, &call->piece[i]);
+	if (!error)
+		return export;
+	export_free(export);
+	return ERR_PTR(error);
+}
+
+/* Takes it over. */
+static struct dma_buf *dmabuf_of(struct sim_export *export)
+{
+	DEFINE_DMA_BUF_EXPORT_INFO(info);
+	struct dma_buf *dmabuf;
+
 	info.ops = &export_ops;
-	info.size = call->size;
+	info.size = (size_t)export->pages << SIM_PAGE_SHIFT;
 	info.flags = O_RDWR;
 	info.priv = export;
 	dmabuf = dma_buf_export(&info);
 	if (IS_ERR(dmabuf))
-		kfree(export);
+		export_free(export);
 	else
 		sim_count(SIM_GPU_EXPORTS, 1);
 	return dmabuf;
@@ -154,23 +222,18 @@ static struct dma_buf *export_new(struct sim_memory *memory, const struct sim_gp
 
 int sim_export(struct sim_gpu_export *call)
 {
-	struct sim_memory *memory = sim_memory_find(call->handle);
+	struct sim_export *export;
 	struct dma_buf *dmabuf;
 
-	if (!memory)
-		return -ENOENT;
-	if (call->flags & ~SIM_GPU_CLOEXEC || !call->size ||
-	    !IS_ALIGNED(call->offset | call->size, SIM_GPU_PAGE) || call->offset > memory->size ||
-	    call->size > memory->size - call->offset) {
-		sim_memory_drop(memory);
+	if (call->flags & ~SIM_GPU_CLOEXEC || call->reserved || !call->count ||
+	    call->count > SIM_GPU_PIECES)
 		return -EINVAL;
-	}
-	/* Takes over the reference. */
-	dmabuf = export_new(memory, call);
-	if (IS_ERR(dmabuf)) {
-		sim_memory_drop(memory);
+	export = export_new(call);
+	if (IS_ERR(export))
+		return PTR_ERR(export);
+	dmabuf = dmabuf_of(export);
+	if (IS_ERR(dmabuf))
 		return PTR_ERR(dmabuf);
-	}
 	call->fd = dma_buf_fd(dmabuf, call->flags & SIM_GPU_CLOEXEC ? O_CLOEXEC : 0);
 	if (call->fd < 0)
 		dma_buf_put(dmabuf);

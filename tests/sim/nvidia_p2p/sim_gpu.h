@@ -68,11 +68,18 @@ struct sim_gpu_tokens {
 /* The legacy tokens of this process' address space. */
 #define SIM_GPU_TOKENS _IOR('G', 5, struct sim_gpu_tokens)
 
+/* Of several pieces of memory, one behind the other: what is mapped side by side is exported so. */
+#define SIM_GPU_PIECES 8u
+
 struct sim_gpu_export {
-	__u64 handle;
-	__u64 offset, size; /* within the memory; whole 64 KiB pages */
-	__u32 flags;	    /* SIM_GPU_CLOEXEC */
-	__s32 fd;	    /* out: a dma-buf, which keeps the memory */
+	__u32 flags; /* SIM_GPU_CLOEXEC */
+	__s32 fd;    /* out: a dma-buf, which keeps the memory */
+	__u32 count;
+	__u32 reserved;
+	struct sim_gpu_piece {
+		__u64 handle;
+		__u64 offset, size; /* within the memory; whole 64 KiB pages */
+	} piece[SIM_GPU_PIECES];
 };
 
 #define SIM_GPU_CLOEXEC 1u

@@ -90,6 +90,18 @@ const struct pd_backend *pd_backend_for(int device)
 	return found == &nothing ? NULL : found;
 }
 
+const struct pd_backend *pd_backend_of(const struct pd_pin *pin)
+{
+	return pin->fell_back ? &pd_backend_dmabuf : pd_backend_for(pin->device);
+}
+
+const struct pd_backend *pd_backend_instead_of(const struct pd_backend *backend)
+{
+	return backend == &pd_backend_kmod && pd_config()->backend == PD_BACKEND_AUTO
+		       ? &pd_backend_dmabuf
+		       : NULL;
+}
+
 const char *pd_backend_name(void)
 {
 	for (unsigned i = 0; i <= PD_MAX_DEVICES; i++) {

@@ -17,6 +17,8 @@ struct pd_pin {
 	uint64_t fd_identity;	   /* which file that was when we got it */
 	uint32_t handle;	   /* the backend's own number for it */
 	uint32_t word, word_value; /* see words.h; 0 and the value of word 0 where nobody revokes */
+	bool spans;		   /* several mappings side by side */
+	bool fell_back;		   /* by the driver's dma-buf, since the device's backend refused */
 };
 
 struct pd_backend {
@@ -58,6 +60,24 @@ struct pd_backend {
 };
 
 extern const struct pd_backend pd_backend_none, pd_backend_dmabuf, pd_backend_kmod;
+
+/* The one that has made this pin; NULL: none works on the device. */
+const struct pd_backend *pd_backend_of(const struct pd_pin *pin);
+
+/* What pins memory that this one refuses, where the configuration leaves us the choice; or NULL. */
+const struct pd_backend *pd_backend_instead_of(const struct pd_backend *backend);
+
+/*
+ * The pin's word is the count of all revocations, and that has changed. Has none of the pin's own
+ * mappings been revoked? Then *word_value gets the count as it was before they were looked at.
+ * The pin must stay pinned meanwhile. Takes no lock.
+ */
+bool pd_kmod_mappings_stand(const struct pd_pin *pin, uint32_t *word_value);
+
+/* What all backends that give out dma-bufs have in common. Each keeps errno. */
+bool pd_pin_has_dmabuf(const struct pd_pin *pin);
+void pd_pin_take_dmabuf(struct pd_pin *pin, int fd);
+void pd_pin_close_dmabuf(struct pd_pin *pin);
 
 /* A backend has opened a pin's dma-buf, or has closed it, or somebody else has. */
 void pd_dmabuf_opened(void);

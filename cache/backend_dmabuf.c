@@ -14,9 +14,35 @@
 #include "driver.h"
 #include "pindown.h"
 
-static bool is_still_ours(const struct pd_pin *pin)
+bool pd_pin_has_dmabuf(const struct pd_pin *pin)
 {
 	return pd_descriptor_is(pin->fd, pin->fd_identity);
+}
+
+void pd_pin_take_dmabuf(struct pd_pin *pin, int fd)
+{
+	int saved = errno;
+
+	fd = pd_descriptor_move_up(fd);
+	pin->fd_identity = pd_descriptor_identity(fd);
+	/* Release: a child that is forked meanwhile closes it if it finds which file it is. */
+	__atomic_store_n(&pin->fd, fd, __ATOMIC_RELEASE);
+	pd_dmabuf_opened();
+	errno = saved;
+}
+
+void pd_pin_close_dmabuf(struct pd_pin *pin)
+{
+	int saved = errno;
+
+	if (pd_pin_has_dmabuf(pin)) {
+		pd_descriptor_note(pin->fd, pin->fd_identity);
+		pd_descriptor_close(pin->fd);
+	}
+	if (pin->fd >= 0)
+		pd_dmabuf_closed();
+	pin->fd = -1;
+	errno = saved;
 }
 
 static bool dmabuf_works_on(int device)
@@ -55,31 +81,10 @@ static int dmabuf_pin(struct pd_pin *pin, void *context, int *driver_error)
 	errno = 0;
 	*driver_error = pd_driver_export(pin->base, pin->length, context, pin->device, &fd);
 	result = result_of(*driver_error);
-	if (result == PINDOWN_OK) {
-		fd = pd_descriptor_move_up(fd);
-		pin->fd_identity = pd_descriptor_identity(fd);
-		/*
-		 * Release: a child that is forked meanwhile closes it if it finds which file it is.
-		 */
-		__atomic_store_n(&pin->fd, fd, __ATOMIC_RELEASE);
-		pd_dmabuf_opened();
-	}
+	if (result == PINDOWN_OK)
+		pd_pin_take_dmabuf(pin, fd);
 	errno = saved;
 	return result;
-}
-
-static void dmabuf_close(struct pd_pin *pin)
-{
-	int saved = errno;
-
-	if (is_still_ours(pin)) {
-		pd_descriptor_note(pin->fd, pin->fd_identity);
-		pd_descriptor_close(pin->fd);
-	}
-	if (pin->fd >= 0)
-		pd_dmabuf_closed();
-	pin->fd = -1;
-	errno = saved;
 }
 
 const struct pd_backend pd_backend_dmabuf = {
@@ -87,9 +92,9 @@ const struct pd_backend pd_backend_dmabuf = {
 	.pin_takes_descriptor = true,
 	.works_on = dmabuf_works_on,
 	.pin = dmabuf_pin,
-	.unpin = dmabuf_close,
-	.abandon = dmabuf_close,
-	.close_dmabuf = dmabuf_close,
+	.unpin = pd_pin_close_dmabuf,
+	.abandon = pd_pin_close_dmabuf,
+	.close_dmabuf = pd_pin_close_dmabuf,
 	.open_dmabuf = dmabuf_pin,
-	.has_dmabuf = is_still_ours,
+	.has_dmabuf = pd_pin_has_dmabuf,
 };

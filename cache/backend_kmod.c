@@ -4,6 +4,10 @@
  * is freed behind our back: its word in the state area changes before the driver's free goes on, and
  * the next hit sees it. With a persistent pin the memory is kept instead, as by a dma-buf.
  *
+ * The NVIDIA driver pins no range that lies in more than one allocation. So memory that was mapped
+ * side by side (cuMemMap) has a pin of the kernel's for each mapping, all of which are made and
+ * ended together.
+ *
  * One descriptor of /dev/pindown serves the process. The state area stays mapped as long as the
  * process lives: readers without a lock look at it.
  */
@@ -19,8 +23,10 @@
 #include "config.h"
 #include "cuda_abi.h"
 #include "descriptor.h"
+#include "driver.h"
 #include "kmod_reclaim.h"
 #include "log.h"
+#include "pages.h"
 #include "pindown.h"
 #include "words.h"
 
@@ -38,6 +44,12 @@ static struct {
 	uint32_t *area;
 	size_t area_length;
 } device = {.fd = -1};
+
+/* Words of the area's head, by number. */
+#define WORD_OF_ABI	    (offsetof(struct pindown_state, abi) / sizeof(uint32_t))
+#define WORD_OF_REVOCATIONS (offsetof(struct pindown_state, revocations) / sizeof(uint32_t))
+
+_Static_assert(WORD_OF_ABI == 0, "pins that nobody revokes have word 0, which always stands");
 
 /* Acquire: pairs with the release in take(). */
 static int descriptor(void)
@@ -103,9 +115,22 @@ static bool open_once(void)
 
 /*
  * The program has closed our descriptor. The area keeps the kernel's side alive, and with it pins that
- * we can no longer end; so the area goes too, which ends them all, and zeroes take its place, which no
- * region's word matches.
+ * we can no longer end; so the area goes too, which ends them all. In its place comes, at once, one
+ * where no word is that of such a pin. Without memory for that the area stays as it is.
  */
+static void replace_area(void)
+{
+	size_t length = device.area_length;
+	uint32_t *words = mmap(NULL, length, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (words == MAP_FAILED)
+		return;
+	words[WORD_OF_ABI] = device.area[WORD_OF_ABI]; /* other backends' pins stand */
+	words[WORD_OF_REVOCATIONS] = device.area[WORD_OF_REVOCATIONS] + (1u << 31);
+	mremap(words, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, device.area);
+}
+
 static void give_up(void)
 {
 	static bool said;
@@ -114,10 +139,9 @@ static void give_up(void)
 		    "the program has closed the descriptor of " PINDOWN_DEVICE
 		    ": all regions are unpinned, and nothing more is pinned");
 	pd_take(PD_LOCK_KMOD);
+	if (device.fd >= 0) /* else another thread was faster */
+		replace_area();
 	__atomic_store_n(&device.fd, -1, __ATOMIC_RELAXED); /* nothing comes with it */
-	if (device.area)
-		mmap(device.area, device.area_length, PROT_READ,
-		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 	pd_let_go(PD_LOCK_KMOD);
 }
 
@@ -159,35 +183,137 @@ static int result_of(int error, int *driver_error)
 		return PINDOWN_ERR_NO_MEMORY;
 	case ENODEV:
 		return PINDOWN_ERR_NO_BACKEND;
+	case EOPNOTSUPP:
+		*driver_error = CUDA_ERROR_NOT_SUPPORTED;
+		return PINDOWN_ERR_DRIVER;
 	default: /* EINVAL, ESTALE: not, or no longer, memory that can be pinned */
 		*driver_error = CUDA_ERROR_INVALID_VALUE;
 		return PINDOWN_ERR_DRIVER;
 	}
 }
 
+/* ---- several mappings ---------------------------------------------------------------------- */
+
+/*
+ * By the kernel's number of a pin, of which it is one of several: the next of them (0: none), and
+ * its word. Written by who makes the pin, before anybody else knows of it.
+ */
+struct part {
+	uint32_t next, word;
+};
+static struct part *parts; /* as many as there are words; NULL: none were needed yet */
+
+static bool have_parts(void)
+{
+	static struct part *reserved;
+	size_t bytes = device.area_length / sizeof(uint32_t) * sizeof(*parts);
+	bool have;
+
+	pd_take(PD_LOCK_KMOD);
+	if (!reserved)
+		reserved = pd_reserve(bytes);
+	if (!parts && reserved && pd_make_usable(reserved, bytes))
+		parts = reserved;
+	have = parts != NULL;
+	pd_let_go(PD_LOCK_KMOD);
+	return have;
+}
+
+bool pd_kmod_mappings_stand(const struct pd_pin *pin, uint32_t *word_value)
+{
+	/* First: the kernel raises it when the word of what it revokes is 0 already. */
+	*word_value = pd_word(WORD_OF_REVOCATIONS);
+	if (!pin->spans || !pin->handle)
+		return false;
+	for (uint32_t n = pin->handle; n; n = parts[n].next)
+		if (!pd_word(parts[n].word))
+			return false;
+	return true;
+}
+
+/* ---- pins ----------------------------------------------------------------------------------- */
+
+static void unpin(const struct pd_pin *pin)
+{
+	for (uint32_t n = pin->handle, next; n; n = next) {
+		struct pindown_unpin what = {.size = sizeof(what), .region = n};
+
+		/* Before the number can be another pin's. */
+		next = pin->spans ? parts[n].next : 0;
+		call(PINDOWN_IOC_UNPIN, &what);
+	}
+}
+
+/* 0, or an errno. */
+static int pin_range(uint64_t begin, uint64_t end, uint32_t flags, struct pindown_pin *what)
+{
+	*what = (struct pindown_pin){
+		.size = sizeof(*what),
+		.flags = flags | (wants_persistent() ? PINDOWN_PIN_PERSISTENT : 0),
+		.address = begin,
+		.length = end - begin,
+	};
+	return call(PINDOWN_IOC_PIN, what) == 0 ? 0 : errno;
+}
+
+static int pin_whole(struct pd_pin *pin, uint32_t flags)
+{
+	struct pindown_pin what;
+	int error = pin_range(pin->base, pin->base + pin->length, flags, &what);
+
+	if (error)
+		return error;
+	pin->handle = what.region;
+	pin->word = what.state_offset / sizeof(uint32_t);
+	pin->word_value = what.state_value;
+	return 0;
+}
+
+/* All or none. The word is the count of revocations, as it was before the first was made. */
+static int pin_each(struct pd_pin *pin, uint32_t flags)
+{
+	uint64_t at = pin->base, all = pin->base + pin->length, end;
+	uint32_t revocations = pd_word(WORD_OF_REVOCATIONS), *link = &pin->handle;
+	struct pindown_pin what;
+	int error = have_parts() ? 0 : ENOMEM;
+
+	pin->handle = 0;
+	for (; at < all && !error; at = end) {
+		end = pd_driver_mapping_end(at, pin->device);
+		if (end > all)
+			end = all; /* a part is tried, to see what fits */
+		error = end ? pin_range(at, end, flags, &what) : EINVAL;
+		if (error)
+			break;
+		parts[what.region].next = 0;
+		parts[what.region].word = what.state_offset / sizeof(uint32_t);
+		*link = what.region;
+		link = &parts[what.region].next;
+	}
+	if (error) {
+		unpin(pin);
+		pin->handle = 0;
+		return error;
+	}
+	pin->word = WORD_OF_REVOCATIONS;
+	pin->word_value = revocations;
+	return 0;
+}
+
 static int pin_with(struct pd_pin *pin, uint32_t flags, int *driver_error)
 {
-	struct pindown_pin what = {
-		.size = sizeof(what),
-		.flags = flags | (wants_persistent() ? PINDOWN_PIN_PERSISTENT : 0),
-		.address = pin->base,
-		.length = pin->length,
-	};
 	int saved = errno;
-	int result = PINDOWN_OK;
+	int result = PINDOWN_ERR_NO_BACKEND, error;
 
-	if (!is_ours())
-		result = PINDOWN_ERR_NO_BACKEND;
-	else if (call(PINDOWN_IOC_PIN, &what) != 0)
-		result = result_of(errno, driver_error);
+	if (is_ours()) {
+		error = pin->spans ? pin_each(pin, flags) : pin_whole(pin, flags);
+		result = error ? result_of(error, driver_error) : PINDOWN_OK;
+	}
 	errno = saved;
 	if (result != PINDOWN_OK)
 		return result;
 	*driver_error = CUDA_SUCCESS;
 	pin->fd = -1;
-	pin->handle = what.region;
-	pin->word = what.state_offset / sizeof(uint32_t);
-	pin->word_value = what.state_value;
 	if (device.capabilities & PINDOWN_CAP_RECLAIM)
 		pd_kmod_answer_wishes(descriptor(), device.identity,
 				      (const struct pindown_state *)(void *)device.area);
@@ -207,23 +333,14 @@ static int kmod_pin_at_last(struct pd_pin *pin, void *context, int *driver_error
 	return pin_with(pin, 0, driver_error);
 }
 
-static bool has_dmabuf(const struct pd_pin *pin)
+/* A dma-buf of the module's is of one pin; the driver makes one of several mappings. */
+static int open_drivers_dmabuf(struct pd_pin *pin, void *context, int *driver_error)
 {
-	return pd_descriptor_is(pin->fd, pin->fd_identity);
-}
+	int result = pd_backend_dmabuf.open_dmabuf(pin, context, driver_error);
 
-static void close_dmabuf(struct pd_pin *pin)
-{
-	int saved = errno;
-
-	if (has_dmabuf(pin)) {
-		pd_descriptor_note(pin->fd, pin->fd_identity);
-		pd_descriptor_close(pin->fd);
-	}
-	if (pin->fd >= 0)
-		pd_dmabuf_closed();
-	pin->fd = -1;
-	errno = saved;
+	return result == PINDOWN_ERR_DRIVER && *driver_error == CUDA_ERROR_NOT_SUPPORTED
+		       ? PINDOWN_ERR_NO_DMABUF
+		       : result;
 }
 
 static int open_dmabuf(struct pd_pin *pin, void *context, int *driver_error)
@@ -232,38 +349,27 @@ static int open_dmabuf(struct pd_pin *pin, void *context, int *driver_error)
 	int saved = errno;
 	int result = PINDOWN_OK;
 
-	(void)context;
 	if (!is_ours())
 		result = PINDOWN_ERR_NO_BACKEND;
+	else if (pin->spans)
+		return open_drivers_dmabuf(pin, context, driver_error);
 	else if (call(PINDOWN_IOC_EXPORT, &what) != 0)
 		result = errno == EOPNOTSUPP ? PINDOWN_ERR_NO_DMABUF
 					     : result_of(errno, driver_error);
-	if (result == PINDOWN_OK) {
-		what.fd = pd_descriptor_move_up(what.fd);
-		pin->fd_identity = pd_descriptor_identity(what.fd);
-		/* As in dmabuf_pin(). */
-		__atomic_store_n(&pin->fd, what.fd, __ATOMIC_RELEASE);
-		pd_dmabuf_opened();
-	}
+	if (result == PINDOWN_OK)
+		pd_pin_take_dmabuf(pin, what.fd);
 	errno = saved;
 	return result;
 }
 
 static void kmod_unpin(struct pd_pin *pin)
 {
-	struct pindown_unpin what = {.size = sizeof(what), .region = pin->handle};
 	int saved = errno;
 
-	close_dmabuf(pin);
+	pd_pin_close_dmabuf(pin);
 	if (is_ours())
-		call(PINDOWN_IOC_UNPIN, &what);
+		unpin(pin);
 	errno = saved;
-}
-
-/* The descriptor is the parent's, and answers nobody else; pins end with the parent. */
-static void kmod_abandon(struct pd_pin *pin)
-{
-	close_dmabuf(pin);
 }
 
 void pd_backend_kmod_fork_child(void)
@@ -293,8 +399,9 @@ const struct pd_backend pd_backend_kmod = {
 	.pin = kmod_pin,
 	.pin_at_last = kmod_pin_at_last,
 	.unpin = kmod_unpin,
-	.abandon = kmod_abandon,
-	.close_dmabuf = close_dmabuf,
+	/* The device's descriptor is the parent's, and answers nobody else; pins end with the parent. */
+	.abandon = pd_pin_close_dmabuf,
+	.close_dmabuf = pd_pin_close_dmabuf,
 	.open_dmabuf = open_dmabuf,
-	.has_dmabuf = has_dmabuf,
+	.has_dmabuf = pd_pin_has_dmabuf,
 };

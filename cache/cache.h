@@ -219,7 +219,7 @@ void pd_begin_anew(void);
 /* ---- get.c -------------------------------------------------------------------------------- */
 
 /* Is a held region still what the driver has at its address? Lock not held. */
-enum pd_truth pd_compare(const struct pindown_region *region);
+enum pd_truth pd_compare(struct pindown_region *region);
 
 /*
  * It is not: somebody freed the memory without our knowing. Takes over the caller's hold, which has

@@ -239,7 +239,7 @@ static void close_unused(struct pindown_region *region, const struct pd_backend 
 /* The one that can open and close descriptors of this region, or NULL. */
 static const struct pd_backend *backend_of(const struct pindown_region *region)
 {
-	const struct pd_backend *backend = pd_backend_for(pd_details_of(region)->pin.device);
+	const struct pd_backend *backend = pd_backend_of(&pd_details_of(region)->pin);
 
 	return backend && backend->open_dmabuf ? backend : NULL;
 }

@@ -301,6 +301,16 @@ static bool mapping_at(uint64_t at, const struct attributes *a, struct pd_memory
 	       buffer_id(at, id);
 }
 
+uint64_t pd_driver_mapping_end(uint64_t at, int device)
+{
+	struct attributes a = {.device = device};
+	struct pd_memory mapping;
+	int error;
+
+	return extent(at, &mapping, &a, &error) == PINDOWN_OK && mapping.base == at ? mapping.end
+										    : 0;
+}
+
 /*
  * A range that runs past one mapping goes on in the next, when that lies right behind it. What is
  * found to be mapped is what has the id: the two stay together, also if another mapping comes in

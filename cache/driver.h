@@ -36,6 +36,9 @@ int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out
 enum pd_truth { PD_FALSE, PD_TRUE, PD_UNKNOWN };
 enum pd_truth pd_driver_compare(uint64_t base, uint64_t end, uint64_t buffer_id, uint64_t others);
 
+/* Where the mapping that begins at this address ends; 0: none does. Made on this device. */
+uint64_t pd_driver_mapping_end(uint64_t at, int device);
+
 /* Set SYNC_MEMOPS; false when the memory does not support it. */
 bool pd_driver_sync_memops(uint64_t addr);
 

@@ -209,7 +209,7 @@ static void unpin(uint32_t number, bool was_kept)
 {
 	struct pd_pin *pin = &pd_details[number].pin;
 	uint64_t begin = pd_tracing(PD_EV_UNPIN) ? pd_ticks() : 0;
-	const struct pd_backend *backend = pd_backend_for(pin->device);
+	const struct pd_backend *backend = pd_backend_of(pin);
 
 	PD_POINT(END_UNPINNING, pd_region_base_now(number));
 	if (backend)

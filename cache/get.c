@@ -102,7 +102,7 @@ struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length)
 
 void pd_drop_stale(struct pindown_region *region)
 {
-	struct pd_victims victims = {.missed = pd_region_word_stands(region)
+	struct pd_victims victims = {.missed = pd_region_stands(region)
 						       ? "a hit found it gone"
 						       : "a hit found it revoked by the kernel"};
 	uint32_t number = pd_region_number(region);
@@ -117,9 +117,9 @@ void pd_drop_stale(struct pindown_region *region)
 	pd_victims_dispatch(&victims);
 }
 
-enum pd_truth pd_compare(const struct pindown_region *region)
+enum pd_truth pd_compare(struct pindown_region *region)
 {
-	if (!pd_region_word_stands(region))
+	if (!pd_region_stands(region))
 		return PD_FALSE;
 	return pd_driver_compare(region->base, region->end, pd_details_of(region)->buffer_id,
 				 pd_region_others(region));
@@ -154,7 +154,7 @@ static bool passes_check(struct pd_thread *self, struct pindown_region *region)
  */
 static bool is_good(struct pd_thread *self, struct pindown_region *region, uint32_t state)
 {
-	if (!pd_region_word_stands(region)) {
+	if (!pd_region_stands(region)) {
 		pd_drop_stale(region);
 		return false;
 	}

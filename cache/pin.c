@@ -69,7 +69,8 @@ static void __attribute__((noinline)) trace_pin(const struct attempt *a, int res
 		.device = a->what.memory.device,
 		.result = result,
 		.flags = (uint16_t)((a->flags & PD_REGION_VOLATILE ? PD_TRACE_VOLATILE : 0) |
-				    (a->flags & PD_REGION_NO_SYNC ? PD_TRACE_NO_SYNC : 0)),
+				    (a->flags & PD_REGION_NO_SYNC ? PD_TRACE_NO_SYNC : 0) |
+				    (a->pin.fell_back ? PD_TRACE_FELL_BACK : 0)),
 	};
 
 	pd_trace_region(PD_EV_PIN, &what, a->begin, pd_ticks());
@@ -134,11 +135,11 @@ static int describe(struct attempt *a)
  * free went round us. Adjacent mappings may have been pinned in other groups than ours: that
  * doesn't make them dead.
  */
-static bool is_dead(const struct attempt *a, const struct pindown_region *region)
+static bool is_dead(const struct attempt *a, struct pindown_region *region)
 {
 	const struct pd_memory *memory = &a->what.memory;
 
-	if (!pd_region_word_stands(region))
+	if (!pd_region_stands(region))
 		return true;
 	/* That memory is mapped may have become known only after the driver has described it. */
 	if ((a->what.mapped || pd_region_others(region)) && region->base != memory->base)
@@ -169,7 +170,8 @@ static struct pd_pin pin_of(const struct pd_allocation *what)
 			       .length = page_ceil(what->memory.end) - what->pin_base,
 			       .device = what->memory.device,
 			       .fd = -1,
-			       .word_value = pd_word(0)};
+			       .word_value = pd_word(0),
+			       .spans = what->others != 0};
 }
 
 /*
@@ -288,8 +290,45 @@ static int pin_or_evict(struct attempt *a, const struct pd_backend *backend)
 	}
 }
 
+/* Is the driver still of the same opinion about this address? */
+static bool is_same_buffer(const struct attempt *a)
+{
+	return pd_driver_compare(a->what.memory.base, a->what.memory.end, a->what.buffer_id,
+				 a->what.others) == PD_TRUE;
+}
+
+static void tell_of_refusal(const struct attempt *a, int error)
+{
+	static bool said;
+
+	pd_log_once(&said, PD_LOG_WARN,
+		    "pindown.ko can't pin %llu bytes at 0x%llx (CUDA error %d): the driver's "
+		    "dma-buf pins this memory, and what else the module refuses",
+		    (unsigned long long)a->pin.length, (unsigned long long)a->pin.base, error);
+}
+
+/* What the module does not pin, for a reason other than want of space. */
+static int pin_instead(struct attempt *a, const struct pd_backend *other)
+{
+	uint64_t most = pd_dmabufs_most();
+	int error = a->driver_error, result;
+
+	pd_lock();
+	a->flight.reserved = 0; /* for a pin that takes no descriptor */
+	a->flight.most_dmabufs = most;
+	pd_unlock();
+	a->pin.fell_back = true;
+	result = pd_make_room(&a->flight, a->pin.length);
+	if (result == PINDOWN_OK)
+		result = pin_or_evict(a, other);
+	if (result == PINDOWN_OK)
+		tell_of_refusal(a, error);
+	return result;
+}
+
 static int pin_memory(struct attempt *a, const struct pd_backend *backend)
 {
+	const struct pd_backend *other = pd_backend_instead_of(backend);
 	int result = a->flight.reserved ? PINDOWN_OK : pd_make_room(&a->flight, a->pin.length);
 
 	if (result != PINDOWN_OK)
@@ -297,19 +336,15 @@ static int pin_memory(struct attempt *a, const struct pd_backend *backend)
 	if (!pd_driver_sync_memops(a->what.memory.base))
 		a->flags |= PD_REGION_NO_SYNC;
 	result = pin_or_evict(a, backend);
+	/* What is another buffer by now was refused for that. */
+	if (result == PINDOWN_ERR_DRIVER && other && is_same_buffer(a))
+		result = pin_instead(a, other);
 	if (result != PINDOWN_OK) {
 		pd_lock();
 		pd_account_pin_failure();
 		pd_unlock();
 	}
 	return result;
-}
-
-/* Is the driver still of the same opinion about this address? */
-static bool is_same_buffer(const struct attempt *a)
-{
-	return pd_driver_compare(a->what.memory.base, a->what.memory.end, a->what.buffer_id,
-				 a->what.others) == PD_TRUE;
 }
 
 /*
@@ -476,7 +511,7 @@ static int pin_and_settle(struct attempt *a, const struct pd_backend *backend)
 	/* The flight ends after the unpin: a free that has marked it lost waits for that. */
 	if (pinned) {
 		PD_POINT(PIN_LOST, a->addr);
-		backend->unpin(&a->pin);
+		pd_backend_of(&a->pin)->unpin(&a->pin);
 	}
 	if (result == AGAIN)
 		return lose(a);

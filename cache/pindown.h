@@ -354,6 +354,8 @@ struct pindown_stats {
 	 * descriptor.
 	 */
 	uint64_t dmabufs, max_dmabufs;
+	/* * pins made by the driver's dma-buf because pindown.ko refused (PINDOWN_BACKEND=auto) */
+	uint64_t fallbacks;
 };
 int pindown_stats(struct pindown_stats *stats, size_t size, int device);
 

@@ -75,6 +75,22 @@ void pd_hold_shared(uint32_t *const *counts, struct pd_thread *self, uint32_t nu
 	__atomic_fetch_add(&counts[self->stripe][number], change, __ATOMIC_SEQ_CST);
 }
 
+/*
+ * Relaxed, as two threads may store what they have found at the same time: a count that is too old
+ * only means that it is compared once more.
+ */
+bool pd_region_stands(struct pindown_region *region)
+{
+	uint32_t value;
+
+	if (pd_region_word_stands(region))
+		return true;
+	if (!pd_kmod_mappings_stand(&pd_details_of(region)->pin, &value))
+		return false;
+	__atomic_store_n(&region->word_value, value, __ATOMIC_RELAXED);
+	return true;
+}
+
 /* 0: in one of the tables there is no room. */
 static uint32_t next_of_all(void)
 {

@@ -6,6 +6,7 @@
  *
  * Who may touch what:
  *   briefs, base, end, word, links	read without a lock; written under the lock (used by hits too)
+ *   word_value			by pd_region_stands() too, without the lock
  *   everything else		written under the lock while the region is not LIVE, or by the one
  *				thread that owns it while it is DYING; constant while it is held
  */
@@ -173,12 +174,19 @@ static inline bool pd_region_overlaps(const struct pindown_region *region, uint6
 	       begin < __atomic_load_n(&region->end, __ATOMIC_RELAXED);
 }
 
-/* Has the kernel revoked it? One load; always true for pins that it does not watch. */
+/*
+ * Has the kernel revoked it? One load; always true for pins that it does not watch. Of a region of
+ * several pins the count of all revocations is compared, those of other regions too: ask
+ * pd_region_stands() before such a region is taken for dead.
+ */
 static inline bool pd_region_word_stands(const struct pindown_region *region)
 {
 	return pd_word(__atomic_load_n(&region->word, __ATOMIC_RELAXED)) ==
 	       __atomic_load_n(&region->word_value, __ATOMIC_RELAXED);
 }
+
+/* The same, for certain. The region is held, or live with the lock held. */
+bool pd_region_stands(struct pindown_region *region);
 
 static inline bool pd_state_is_live(uint32_t state)
 {

@@ -18,7 +18,7 @@ struct account {
 };
 
 static struct account total, devices[PD_MAX_DEVICES];
-static uint64_t pin_failures, lost_races, missed_invalidations;
+static uint64_t pin_failures, lost_races, missed_invalidations, fallbacks;
 static uint64_t objects, objects_made, objects_revoked;
 
 static void add_pin(struct account *account, uint64_t bytes)
@@ -89,6 +89,8 @@ void pd_account_pin(const struct pd_details *details)
 	add_pin(&total, details->pin.length);
 	if (own)
 		add_pin(own, details->pin.length);
+	fallbacks += details->pin.fell_back;
+	untold_process |= details->pin.fell_back;
 }
 
 void pd_account_unpin(const struct pd_details *details, bool was_kept)
@@ -192,7 +194,7 @@ void pd_stats_fork_child(void)
 	memset(devices, 0, sizeof(devices));
 	pd_untold = untold_process = false;
 	untold_devices = 0;
-	pin_failures = lost_races = missed_invalidations = 0;
+	pin_failures = lost_races = missed_invalidations = fallbacks = 0;
 	objects = objects_made = objects_revoked = 0;
 }
 
@@ -243,6 +245,7 @@ static void fill_process(struct pindown_stats *stats)
 	put(&stats->objects, objects);
 	put(&stats->objects_made, objects_made);
 	put(&stats->objects_revoked, objects_revoked);
+	put(&stats->fallbacks, fallbacks);
 	put32(&stats->intercepting, pd_is_intercepting());
 	put32(&stats->distrusted, pd_is_distrusted());
 }

@@ -93,11 +93,12 @@ struct pd_trace_region {
 	uint16_t reason; /* enum pindown_reason */
 	uint16_t flags;	 /* PD_TRACE_IN_USE ... */
 };
-#define PD_TRACE_IN_USE	  1u /* somebody holds the region */
-#define PD_TRACE_VOLATILE 2u
-#define PD_TRACE_MISSED	  4u  /* the free was learned of too late */
-#define PD_TRACE_IMPORTED 16u /* of a dma-buf: something has imported it */
-#define PD_TRACE_NO_SYNC  8u  /* SYNC_MEMOPS could not be set: VMM memory */
+#define PD_TRACE_IN_USE	   1u /* somebody holds the region */
+#define PD_TRACE_VOLATILE  2u
+#define PD_TRACE_MISSED	   4u  /* the free was learned of too late */
+#define PD_TRACE_IMPORTED  16u /* of a dma-buf: something has imported it */
+#define PD_TRACE_NO_SYNC   8u  /* SYNC_MEMOPS could not be set: VMM memory */
+#define PD_TRACE_FELL_BACK 32u /* pinned by dma-buf because the kernel module refused */
 void pd_trace_region(enum pd_event event, const struct pd_trace_region *what, uint64_t begin,
 		     uint64_t end);
 

@@ -4,7 +4,7 @@
 CHECK_LIBS = $(shell pkg-config --libs check)
 
 UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_regions \
-	test_cache_budget test_cache_invalidate test_cache_subscribe test_cache_dmabuf test_races_pin test_races_free test_races_threads \
+	test_cache_budget test_cache_invalidate test_cache_subscribe test_cache_dmabuf test_cache_kmod test_races_pin test_races_free test_races_threads \
 	test_races_steps test_races_steps_ends test_races_steps_alloc test_races_order test_races_order_objects \
 	test_cache_scale test_index test_races_stress test_fork test_fork_threads test_refused \
 	test_limits_memory
@@ -23,6 +23,10 @@ UNIT_HELPERS := $(UNIT_SUITE) $(patsubst %,$(B)/obj/tests/unit/%.c.o,cache_test 
 $(UNIT_CACHE_BIN): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(UNIT_HELPERS) $(CACHE_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
+
+# Its /dev/pindown is one of the test's own.
+$(B)/unit/test_cache_kmod: ALL_LDFLAGS += -Wl,--wrap=open -Wl,--wrap=ioctl
+$(B)/unit/test_cache_kmod: $(B)/obj/tests/unit/fake_kmod.c.o
 
 # It comes by before the cache's membarrier.
 $(B)/unit/test_races_order: ALL_LDFLAGS += -Wl,--wrap=syscall

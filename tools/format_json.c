@@ -71,6 +71,8 @@ static char *put_flags(char *at, unsigned flags)
 		at = put_text(at, ",\"imported\":true");
 	if (flags & PD_TRACE_NO_SYNC)
 		at = put_text(at, ",\"no_sync_memops\":true");
+	if (flags & PD_TRACE_FELL_BACK)
+		at = put_text(at, ",\"fell_back\":true");
 	return at;
 }
 

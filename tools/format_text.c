@@ -216,6 +216,8 @@ static char *put_more(char *at, const struct record *record)
 		at = put_text(at, " imported");
 	if (record->flags & PD_TRACE_NO_SYNC)
 		at = put_text(at, " no-sync-memops");
+	if (record->flags & PD_TRACE_FELL_BACK)
+		at = put_text(at, " fell-back");
 	if (record->text) {
 		*at++ = ' ';
 		for (unsigned i = 0; i < record->text_length; i++)

@@ -216,6 +216,11 @@ static void print_details(const struct process *process, bool on_screen)
 			  count_text(stats->dmabufs).text, count_text(stats->max_dmabufs).text);
 		end_line(on_screen);
 	}
+	if (stats->fallbacks) {
+		out_print("  %s pins by the driver's dma-buf, since pindown.ko refused",
+			  count_text(stats->fallbacks).text);
+		end_line(on_screen);
+	}
 	for (unsigned i = 0; i < PD_LIVE_DEVICES; i++) {
 		if (!process->device_bytes[i])
 			continue;
@@ -267,6 +272,7 @@ static void print_json_process(const struct process *process)
 	json_number("missed_invalidations", stats->missed_invalidations);
 	json_number("dmabufs", stats->dmabufs);
 	json_number("max_dmabufs", stats->max_dmabufs);
+	json_number("fallbacks", stats->fallbacks);
 	json_begin_object("devices");
 	for (unsigned i = 0; i < PD_LIVE_DEVICES; i++) {
 		char device[16];

@@ -270,7 +270,7 @@ static void first_thread(struct made *made, uint64_t t)
 		    &(struct pd_trace_region){.addr = a.addr + 4096, .size = 100, .region = 1},
 		    t + 14000, t + 14000);
 	made_call(made, ASYNC, b.addr, b.size, 0, 0xabc0, t + 15000, t + 15490);
-	b.flags = PD_TRACE_VOLATILE | PD_TRACE_NO_SYNC;
+	b.flags = PD_TRACE_VOLATILE | PD_TRACE_NO_SYNC | PD_TRACE_FELL_BACK;
 	made_region(made, PD_EV_PIN, &b, t + 16000, t + 17000);
 	managed.result = PINDOWN_ERR_MANAGED;
 	managed.pin_size = managed.pin_addr = 0;

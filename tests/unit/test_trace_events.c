@@ -91,7 +91,8 @@ START_TEST(a_region_comes_back)
 					      .result = PINDOWN_ERR_NO_SPACE,
 					      .reason = PINDOWN_REASON_STALE,
 					      .flags = PD_TRACE_IN_USE | PD_TRACE_VOLATILE |
-						       PD_TRACE_MISSED | PD_TRACE_NO_SYNC},
+						       PD_TRACE_MISSED | PD_TRACE_NO_SYNC |
+						       PD_TRACE_FELL_BACK},
 				     none = {.device = 0, .result = 801};
 	const enum pd_event kinds[] = {PD_EV_PIN,   PD_EV_UNPIN,      PD_EV_HIT,
 				       PD_EV_EVICT, PD_EV_INVALIDATE, PD_EV_MAP};

@@ -203,7 +203,6 @@ static void register_and_call(const struct regions_case *what, CUdeviceptr bysta
 
 	int refusal = what->fate == REFUSED			   ? what->refusal
 		      : what->unexportable && is_backend("dmabuf") ? PINDOWN_ERR_DRIVER
-		      : what->spans && is_backend("kmod")	   ? PINDOWN_ERR_DRIVER
 								   : PINDOWN_OK;
 
 	if (refusal != PINDOWN_OK) {

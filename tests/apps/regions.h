@@ -31,7 +31,6 @@ struct regions_case {
 	void (*clean)(void);
 	bool alone;	   /* the call ends all memory of the context, the bystander's too */
 	bool unexportable; /* the driver makes no dma-buf of such memory: only PINDOWN_BACKEND=none does */
-	bool spans;	   /* over two mappings: the kernel's interface pins no such range */
 	bool is_volatile; /* not all calls that end it can be seen: each hit is checked */
 	bool lingers; /* the driver may know the memory still, but nobody must use it any more */
 };

@@ -148,6 +148,148 @@ TEST(a_dmabuf_of_a_region)
 	check_equal(gpu_count(SIM_GPU_PINS), 0);
 }
 
+/* ---- several mappings side by side ---- */
+
+#define PARTS 3u
+#define PART  (2 * MIB)
+#define ALL   (PARTS * PART)
+
+static CUdeviceptr must_map(void)
+{
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+	};
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr ptr = 0;
+
+	check_equal(cuMemAddressReserve(&ptr, ALL, 0, 0, 0), CUDA_SUCCESS);
+	for (unsigned i = 0; i < PARTS; i++) {
+		check_equal(cuMemCreate(&handle, PART, &prop, 0), CUDA_SUCCESS);
+		check_equal(cuMemMap(ptr + i * PART, PART, 0, handle, 0), CUDA_SUCCESS);
+		check_equal(cuMemRelease(handle), CUDA_SUCCESS);
+	}
+	return ptr;
+}
+
+TEST(each_mapping_of_a_region_is_pinned_by_itself)
+{
+	uint64_t callbacks = gpu_count(SIM_GPU_CALLBACKS), gets;
+
+	start_cuda();
+	for (unsigned i = 0; i < PARTS; i++) {
+		CUdeviceptr ptr = must_map();
+
+		gets = gpu_count(SIM_GPU_GETS);
+		pindown_put(must_get(ptr, ALL));
+		check_equal(gpu_count(SIM_GPU_PINS), PARTS);
+		check_equal(gpu_count(SIM_GPU_PERSISTENT), is_persistent() ? PARTS : 0);
+		check_equal(stats().regions, 1);
+		check_equal(stats().bytes, ALL);
+		for (unsigned j = 0; j < PARTS; j++)
+			check(is_cached(ptr + j * PART));
+		check_equal(gpu_count(SIM_GPU_GETS), gets + PARTS);
+		check_equal(cuMemUnmap(ptr + i * PART, PART), CUDA_SUCCESS);
+		check_equal(gpu_count(SIM_GPU_PINS), 0);
+		check(!is_cached(ptr));
+	}
+	check_equal(gpu_count(SIM_GPU_CALLBACKS), callbacks); /* unpinned before */
+	check_equal(stats().missed_invalidations, 0);
+	check_equal(stats().fallbacks, 0);
+}
+
+TEST(an_unmap_of_one_that_nobody_saw_is_revoked)
+{
+	CUdeviceptr ptr, other;
+
+	if (is_persistent())
+		test_skipped("a persistent pin is not revoked");
+	start_cuda();
+	ptr = must_map();
+	other = must_alloc(MIB);
+	pindown_put(must_get(ptr, ALL));
+	pindown_put(must_get(other, MIB));
+	check_equal(sim_free_unseen(other), CUDA_SUCCESS);
+	check(is_cached(ptr)); /* it is another's, and the count of all is compared */
+	check_equal(sim_unmap_unseen(ptr + PART, PART), CUDA_SUCCESS);
+	check_equal(gpu_count(SIM_GPU_PINS), PARTS - 1);
+	check(!is_cached(ptr));
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	check_equal(stats().tag_checks, 0);
+	check_equal(stats().missed_invalidations, 1);
+	check_equal(stats().regions, 1);
+	check(!is_cached(other));
+}
+
+TEST(the_dmabuf_of_several_mappings_is_the_drivers)
+{
+	CUdeviceptr ptr;
+	pindown_region *region;
+	uint64_t offset;
+	int fd = -1;
+
+	start_cuda();
+	ptr = must_map();
+	region = must_get(ptr, ALL);
+	check_equal(pindown_region_dmabuf(region, ptr + PART + 4096, &fd, &offset), PINDOWN_OK);
+	check_equal(offset, PART + 4096);
+	check_equal(lseek(fd, 0, SEEK_END), ALL);
+	check_equal(gpu_count(SIM_GPU_EXPORTS), 1);
+	check_equal(gpu_count(SIM_GPU_PINS), PARTS);
+	pindown_put(region);
+	check_equal(cuMemUnmap(ptr, ALL), CUDA_SUCCESS);
+	check_equal(gpu_count(SIM_GPU_EXPORTS), 0);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 0);
+}
+
+/* ---- what the module refuses ---- */
+
+static void is_refused(CUdeviceptr ptr, size_t size, unsigned nth, unsigned error)
+{
+	uint64_t before = stats().fallbacks;
+	pindown_region *region = NULL;
+	int result;
+
+	gpu_set(SIM_GPU_FAIL_ERROR, error);
+	gpu_set(SIM_GPU_FAIL_GET, nth);
+	result = pindown_get(ptr, size, 0, &region);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	check_equal(stats().fallbacks, before + !is_persistent());
+	if (is_persistent()) {
+		check_equal(result, PINDOWN_ERR_DRIVER);
+		return;
+	}
+	check_equal(result, PINDOWN_OK); /* auto: the driver's dma-buf */
+	check_equal(gpu_count(SIM_GPU_EXPORTS), 1);
+	pindown_put(region);
+	check(is_cached(ptr));
+}
+
+TEST(auto_takes_the_drivers_dmabuf_where_the_module_refuses)
+{
+	const unsigned errors[] = {EINVAL, EIO, 524 /* ENOTSUPP */};
+	CUdeviceptr ptr;
+
+	start_cuda();
+	for (unsigned i = 0; i < 3; i++) {
+		ptr = must_alloc(PART);
+		is_refused(ptr, PART, 1, errors[i]);
+		check_equal(cuMemFree_v2(ptr), CUDA_SUCCESS);
+		check_equal(gpu_count(SIM_GPU_EXPORTS), 0);
+	}
+	for (unsigned i = 1; i <= PARTS; i++) {
+		ptr = must_map();
+		is_refused(ptr, ALL, i, EINVAL);
+		check_equal(cuMemUnmap(ptr + PART, PART), CUDA_SUCCESS);
+		check_equal(gpu_count(SIM_GPU_EXPORTS), 0);
+		check_equal(cuMemUnmap(ptr, PART), CUDA_SUCCESS);
+		check_equal(cuMemUnmap(ptr + 2 * PART, PART), CUDA_SUCCESS);
+	}
+	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 0);
+	check_equal(stats().missed_invalidations, 0);
+}
+
 TEST(too_small_a_bar_evicts)
 {
 	CUdeviceptr ptr[8];

@@ -100,6 +100,25 @@ TEST(a_part_of_an_allocation)
 	works(pd_unpin(fd, pin.region));
 }
 
+/* As the real driver: a range that lies in two allocations is pinned by nobody. */
+TEST(a_range_over_two_allocations)
+{
+	struct memory first = gpu_alloc_at(0x7123400000, 4 * PAGE);
+	struct memory second = gpu_alloc_at(first.va + first.size, 4 * PAGE);
+	struct pindown_pin pin;
+	int fd = pd_open();
+
+	for (unsigned flags = 0; flags <= PINDOWN_PIN_PERSISTENT; flags++) {
+		fails_with(pd_pin(fd, first.va, 8 * PAGE, flags, &pin), EINVAL);
+		fails_with(pd_pin(fd, second.va - PAGE, 2 * PAGE, flags, &pin), EINVAL);
+	}
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	works(pd_pin(fd, first.va, first.size, 0, &pin));
+	works(pd_pin(fd, second.va, second.size, 0, &pin));
+	gpu_free(&first);
+	gpu_free(&second);
+}
+
 TEST(unaligned_and_small)
 {
 	struct memory memory = gpu_alloc(2 * PAGE, 0);

@@ -49,6 +49,41 @@ TEST(bytes_move_between_gpu_buffers)
 	disconnect(&pair);
 }
 
+/* What lies over the end of one is moved in one request, by one registration. */
+TEST(bytes_move_between_mappings)
+{
+	struct connection pair = connect_pair();
+	unsigned long made = hca_count("dmabuf_mrs");
+	CUdeviceptr from, to, at;
+	struct ibv_mr *mr[2];
+	char data[SIZE];
+
+	start_cuda();
+	from = gpu_mappings(33);
+	to = gpu_mappings(34);
+	mr[0] = must_reg(pair.pd, from + BLOCK - SIZE / 2, SIZE);
+	at = to + BLOCK - SIZE / 2;
+	mr[1] = must_reg(pair.pd, at, SIZE);
+	check_equal(hca_count("dmabuf_mrs"), made + 2);
+	check_equal(rdma(&pair, IBV_WR_RDMA_WRITE, local(mr[0]), remote(mr[1]), SIZE),
+		    IBV_WC_SUCCESS);
+	for (unsigned i = 0; i < 2; i++)
+		check_equal(cuMemcpyDtoH_v2(data + i * SIZE / 2, at + i * SIZE / 2, SIZE / 2),
+			    CUDA_SUCCESS);
+	check_equal(differs(data, SIZE, 33), SIZE);
+	check_equal(ibv_dereg_mr(mr[0]), 0);
+	check_equal(ibv_dereg_mr(mr[1]), 0);
+	/* The end of a part is that of the registration. */
+	check_equal(cuMemUnmap(from + BLOCK, BLOCK), CUDA_SUCCESS);
+	check_equal(hca_count("live_mrs"), 1);
+	check_equal(cuMemUnmap(from, BLOCK), CUDA_SUCCESS);
+	check_equal(cuMemUnmap(to, 2 * BLOCK), CUDA_SUCCESS);
+	check_equal(hca_count("live_mrs"), 0);
+	check_equal(gpu_count(SIM_GPU_PINS), 0);
+	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 0);
+	disconnect(&pair);
+}
+
 TEST(ten_thousand_registrations_are_one)
 {
 	struct connection pair = connect_pair();

@@ -45,4 +45,12 @@ $(UNIT_SIM): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(UNIT_HELPERS) $(CACHE_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim' $(CHECK_LIBS) -ldl -lpthread
 
+# What hook/ does to know a library, single-stepped.
+$(B)/unit/test_races_library: $(patsubst %,$(B)/obj/tests/unit/%.c.o,test_races_library stepping) \
+	$(filter-out %/stepping.c.o,$(UNIT_HELPERS)) $(CACHE_OBJ) $(B)/obj/hook/library.c.o $(B)/obj/hook/symtab.c.o
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
+$(B)/obj/tests/unit/test_races_library.c.o: INCLUDE += -Ihook
+CHECK_UNIT += $(B)/unit/test_races_library
+
 include $(filter-out tests/unit/build.mk,$(wildcard tests/unit/*.mk))

@@ -16,7 +16,7 @@ struct pd_here pd_here;
 __thread uint32_t pd_locks_held __attribute__((tls_model("initial-exec")));
 void (*pd_hook_fork_child)(void);
 
-/* Under `beginning`. Neither is zeroed in a child. */
+/* Under `beginning`, or before there are other threads. Neither is zeroed in a child. */
 static bool has_begun; /* in this process or in one that it comes from */
 static bool is_wiped;  /* the kernel zeroes pd_here */
 
@@ -27,6 +27,18 @@ bool pd_wipe_in_children(void *start, size_t bytes)
 
 	errno = saved;
 	return ok;
+}
+
+static void wipe_in_children(void)
+{
+	if (!is_wiped)
+		is_wiped = pd_wipe_in_children(&pd_here, sizeof(pd_here));
+}
+
+void pd_process_loaded(void)
+{
+	wipe_in_children();
+	pd_here.loader_lock_works = 1;
 }
 
 /* Taken with acquire, let go with release. In a child it is free, as all in pd_here. */
@@ -48,7 +60,7 @@ void pd_process_begin(void)
 			pd_abandon_all();
 			pd_begin_anew();
 		} else {
-			is_wiped = pd_wipe_in_children(&pd_here, sizeof(pd_here));
+			wipe_in_children();
 			has_begun = true;
 		}
 		/* Release: pairs with pd_process_is_known(). */
@@ -64,7 +76,8 @@ void pd_process_begin(void)
  */
 static void wipe(void)
 {
-	pd_here.known = pd_here.beginning = 0;
+	pd_here.known = pd_here.beginning = pd_here.loader_lock_works = 0;
+	pd_here.last_object = NULL;
 	for (unsigned i = 0; i < PD_LOCKS; i++)
 		if (!(pd_locks_held & 1u << i))
 			pd_here.lock[i] = 0;

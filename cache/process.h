@@ -47,6 +47,9 @@ struct pd_here {
 	uint32_t known;	    /* 0: nothing is known of this process yet, or it is a child */
 	uint32_t beginning; /* the lock of beginning anew */
 	uint32_t lock[PD_LOCKS];
+	/* hook/objects.c */
+	uint32_t loader_lock_works; /* of the loader's, that one may be held by nobody for ever */
+	const void *last_object;    /* in the loader's list, at the last question */
 } __attribute__((aligned(PD_LARGEST_PAGE)));
 extern __attribute__((visibility("hidden"))) struct pd_here pd_here;
 
@@ -59,6 +62,9 @@ static inline bool pd_process_is_known(void)
 {
 	return __builtin_expect(__atomic_load_n(&pd_here.known, __ATOMIC_ACQUIRE) != 0, 1);
 }
+
+/* The library is loaded, into a process whose threads are all its own. */
+void pd_process_loaded(void);
 
 /*
  * Begin, or begin anew; to be called where pd_process_is_known() says no. Keeps errno, is

@@ -6,6 +6,8 @@
 #include <dlfcn.h>
 #include <stddef.h>
 
+#include "objects.h"
+
 extern const char __ehdr_start; /* of this library; the linker's */
 
 static unsigned at_start; /* how many objects there were before main */
@@ -98,7 +100,7 @@ static bool may_be_brought_along(const struct pd_asker *asker)
 	struct search search = {.name = asker->readable ? asker->elf.soname : ""};
 
 	if (*search.name)
-		dl_iterate_phdr(needs, &search);
+		pd_each_object(needs, &search);
 	return search.found;
 }
 

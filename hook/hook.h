@@ -14,6 +14,7 @@
  *	loader.c	the real dlsym and its like
  *	symtab.c		symbol tables
  *	library.c	a library of the process: libcuda, libibverbs
+ *	objects.c	going through all objects, also in a child whose loader is stuck
  *	devicemap.c	where device memory has ever been
  *	owners.c, contexts.c, ipc.c, graphs.c	calls whose meaning depends on earlier ones
  *	mappings.c	which memory was made with cuMemMap

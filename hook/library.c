@@ -7,6 +7,7 @@
 #include "asker.h"
 #include "hook.h"
 #include "library.h"
+#include "objects.h"
 
 extern const char __ehdr_start; /* of this library; the linker's */
 
@@ -81,7 +82,7 @@ void *pd_next_definition(const char *name)
 {
 	struct search search = {.name = name};
 
-	dl_iterate_phdr(look_behind_us, &search);
+	pd_each_object(look_behind_us, &search);
 	return search.found;
 }
 
@@ -112,7 +113,7 @@ bool pd_library_find(struct pd_library *library)
 
 	if (__builtin_expect(pd_library_known(library), 1))
 		return true;
-	if (!dl_iterate_phdr(look_for_library, &search))
+	if (!pd_each_object(look_for_library, &search))
 		return false;
 	store(library, &search);
 	return true;

@@ -117,8 +117,15 @@ $(apps_bin)/behind: $(apps_obj)/behind.c.o $(apps_bin)/libbehind.so
 $(apps_bin)/regions: $(patsubst %,$(apps_obj)/%.c.o,regions regions_memory regions_owner regions_process) $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
 
+# Forks while the loader is busy with another library.
+apps_built += $(apps_bin)/forked $(apps_bin)/libslow.so
+$(apps_bin)/forked: $(apps_obj)/forked.c.o
+	$(apps_link) -rdynamic $^ -o $@ $(apps_libs)
+$(apps_bin)/libslow.so: $(apps_obj)/slow.c.o
+	$(apps_link) -shared $^ -o $@ $(apps_libs)
+
 CHECK_WITH += $(apps_built)
-CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader check-company check-regions check-registered \
+CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader check-forked check-company check-regions check-registered \
 	check-tsan)
 
 # The demo: an application, and the transport library that it uses.

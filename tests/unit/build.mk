@@ -47,7 +47,7 @@ $(UNIT_SIM): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(UNIT_HELPERS) $(CACHE_OBJ)
 
 # What hook/ does to know a library, single-stepped.
 $(B)/unit/test_races_library: $(patsubst %,$(B)/obj/tests/unit/%.c.o,test_races_library stepping) \
-	$(filter-out %/stepping.c.o,$(UNIT_HELPERS)) $(CACHE_OBJ) $(B)/obj/hook/library.c.o $(B)/obj/hook/symtab.c.o
+	$(filter-out %/stepping.c.o,$(UNIT_HELPERS)) $(CACHE_OBJ) $(patsubst %,$(B)/obj/hook/%.c.o,library objects symtab)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 $(B)/obj/tests/unit/test_races_library.c.o: INCLUDE += -Ihook

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* A library that takes its time to be opened and closed; see forked.c. */
+void forked_in_constructor(void);
+void forked_in_destructor(void);
+
+__attribute__((constructor)) static void opened(void)
+{
+	forked_in_constructor();
+}
+
+__attribute__((destructor)) static void closed(void)
+{
+	forked_in_destructor();
+}

@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,11 +41,13 @@ static bool is_open(void)
 
 /* ---- who we are ---------------------------------------------------------------------------- */
 
-static void describe(struct pd_live *live, uint64_t start)
+static void describe(struct pd_live *live, int segment, uint64_t start)
 {
 	const char *trace = pd_trace_file_name();
 	struct stat status;
 
+	memcpy(live->magic, PD_LIVE_MAGIC, sizeof(live->magic));
+	live->segment = segment;
 	live->stats_size = sizeof(struct pindown_stats);
 	live->slots = PD_LIVE_SLOTS;
 	live->pid = (uint32_t)owner;
@@ -80,26 +83,40 @@ static bool name_it(const char *folder, uint64_t start)
 	return length > 0 && (size_t)length < sizeof(path);
 }
 
-/* The descriptor is gone when this returns. All space is taken now, or a store might kill us later. */
-static struct pd_live *map_in(const char *folder, uint64_t start)
+/* No descriptor is left when this returns. */
+static bool publish_in(const char *folder, const struct pd_live *live)
 {
-	void *map = MAP_FAILED;
+	bool whole;
 	int fd;
 
-	if (!folder || folder[0] != '/' || !name_it(folder, start))
-		return NULL;
+	if (!folder || folder[0] != '/' || !name_it(folder, live->start))
+		return false;
 	pd_live_sweep(folder);
 	fd = create();
 	if (fd < 0)
-		return NULL;
-	if (fallocate(fd, 0, 0, PD_LIVE_BYTES) == 0)
-		map = mmap(NULL, PD_LIVE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		return false;
+	whole = write(fd, live, sizeof(*live)) == (ssize_t)sizeof(*live);
 	close(fd);
-	if (map == MAP_FAILED) {
+	if (!whole)
 		unlink(path);
+	return whole;
+}
+
+/*
+ * Marked for removal at once: it is there as long as somebody has it attached, and can be attached
+ * by its number. By bare system calls, as the journal's (trace_journal.c).
+ */
+static struct pd_live *make_segment(uint64_t start)
+{
+	int segment = shmget(IPC_PRIVATE, PD_LIVE_BYTES, IPC_CREAT | 0600);
+	long at = segment < 0 ? -1 : syscall(SYS_shmat, segment, NULL, 0);
+
+	if (segment >= 0)
+		shmctl(segment, IPC_RMID, NULL);
+	if (at == -1)
 		return NULL;
-	}
-	return map;
+	describe((struct pd_live *)at, segment, start);
+	return (struct pd_live *)at;
 }
 
 static void make_page(void)
@@ -109,20 +126,16 @@ static void make_page(void)
 
 	owner = getpid();
 	start = pd_live_start_of((uint32_t)owner);
-	live = start ? map_in("/dev/shm", start) : NULL;
-	if (!live && start)
-		live = map_in(getenv("XDG_RUNTIME_DIR"), start);
+	live = start ? make_segment(start) : NULL;
 	if (!live)
 		return;
-	describe(live, start);
+	if (!publish_in("/dev/shm", live) && !publish_in(getenv("XDG_RUNTIME_DIR"), live)) {
+		syscall(SYS_shmdt, live);
+		return;
+	}
 	slots = (struct pd_live_slot *)(void *)((char *)live + PD_LIVE_SLOTS_AT);
 	slots_taken = 0;
-	/*
-	 * Last for readers, in other processes: without its magic it is no page. Release: pairs
-	 * with is_open().
-	 */
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	memcpy(live->magic, PD_LIVE_MAGIC, sizeof(live->magic));
+	/* Release: pairs with is_open(). */
 	__atomic_store_n(&page, live, __ATOMIC_RELEASE);
 }
 

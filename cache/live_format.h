@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The page that a process publishes for `pindown top`: a file pindown.<pid>.<start> in /dev/shm, or else
- * in $XDG_RUNTIME_DIR, where <start> is the process's start time as in /proc/<pid>/stat. A process that is
- * killed leaves it behind; the start time tells.
+ * The page that a process publishes for `pindown top`. It is shared memory of System V, which nobody can
+ * make shorter: of a file that is mapped a later store may be a SIGBUS. It goes with the process.
+ *
+ * A file pindown.<pid>.<start> in /dev/shm, or else in $XDG_RUNTIME_DIR, says where the page is. It is
+ * the head of the page as it was in the beginning. <start> is the process's start time as in
+ * /proc/<pid>/stat. A process that is killed leaves the file behind; the start time tells.
  *
  * Everything is in the machine's byte order; a reader and a writer are on one machine.
  */
@@ -13,7 +16,7 @@
 
 #include "pindown.h"
 
-#define PD_LIVE_MAGIC	"pdlive1"
+#define PD_LIVE_MAGIC	"pdlive2"
 #define PD_LIVE_PREFIX	"pindown."
 #define PD_LIVE_BYTES	16384u
 #define PD_LIVE_DEVICES 64u
@@ -24,7 +27,7 @@ struct pd_live_slot {
 };
 
 struct pd_live {
-	char magic[8]; /* stored last */
+	char magic[8];
 	uint32_t stats_size, slots;
 	uint32_t pid, sequence; /* sequence: odd while the statistics are being written */
 	uint64_t start;
@@ -43,6 +46,8 @@ struct pd_live {
 		uint64_t bytes, regions;
 	} devices[PD_LIVE_DEVICES];
 	char trace[2048]; /* the trace, which then has the threads' counters; "" without one */
+	int32_t segment;  /* the number of the shared memory that the page is in */
+	int32_t spare;
 };
 
 #define PD_LIVE_SLOTS_AT 4096u

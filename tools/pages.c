@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -64,42 +65,62 @@ static void read_command(struct process *process)
 
 /* ---- pages --------------------------------------------------------------------------------- */
 
-union file {
+union page {
 	struct pd_live live;
 	char bytes[PD_LIVE_BYTES];
 };
 
-/* The statistics belong together when their number has not changed meanwhile, and is even. */
-static bool read_whole(int fd, union file *file)
+/* What a file says is not to be trusted, nor what a page does: anybody can make one. */
+static bool is_sane(const struct pd_live *live, uint32_t pid, uint64_t start)
+{
+	return memcmp(live->magic, PD_LIVE_MAGIC, sizeof(live->magic)) == 0 && live->pid == pid &&
+	       live->start == start && live->slots <= PD_LIVE_SLOTS &&
+	       live->stats_size <= sizeof(live->room) &&
+	       memchr(live->trace, '\0', sizeof(live->trace));
+}
+
+/*
+ * The statistics belong together when their number has not changed meanwhile, and is even. Acquire:
+ * pairs with the releases in the process (cache/live.c).
+ */
+static bool copy_whole(union page *page, const union page *at)
 {
 	for (unsigned tries = 0; tries < 1000; tries++) {
-		uint32_t sequence;
+		uint32_t before = __atomic_load_n(&at->live.sequence, __ATOMIC_ACQUIRE);
 
-		if (pread(fd, file, sizeof(*file), 0) != sizeof(*file) ||
-		    memcmp(file->live.magic, PD_LIVE_MAGIC, sizeof(file->live.magic)) != 0)
-			return false;
-		if (pread(fd, &sequence, sizeof(sequence), offsetof(struct pd_live, sequence)) ==
-			    sizeof(sequence) &&
-		    sequence == file->live.sequence && !(sequence & 1))
+		*page = *at;
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		if (!(before & 1) &&
+		    __atomic_load_n(&at->live.sequence, __ATOMIC_RELAXED) == before)
 			return true;
 	}
 	return false;
 }
 
-/* What a file says is not to be trusted: anybody can put one there. */
-static bool is_sane(const struct pd_live *live, uint32_t pid, uint64_t start)
+/* The page that a file of this user's names. */
+static bool read_segment(const struct pd_live *head, uid_t user, union page *page)
 {
-	return live->pid == pid && live->start == start && live->slots <= PD_LIVE_SLOTS &&
-	       live->stats_size <= sizeof(live->room) &&
-	       memchr(live->trace, '\0', sizeof(live->trace));
+	struct shmid_ds about;
+	const void *at;
+	bool whole;
+
+	if (shmctl(head->segment, IPC_STAT, &about) != 0 || about.shm_segsz != sizeof(*page) ||
+	    about.shm_perm.uid != user)
+		return false;
+	at = shmat(head->segment, NULL, SHM_RDONLY);
+	if (at == (void *)-1)
+		return false;
+	whole = copy_whole(page, at);
+	shmdt(at);
+	return whole && is_sane(&page->live, head->pid, head->start);
 }
 
-static void add_slots(struct process *process, const union file *file)
+static void add_slots(struct process *process, const union page *page)
 {
 	const struct pd_live_slot *slots =
-		(const struct pd_live_slot *)(const void *)(file->bytes + PD_LIVE_SLOTS_AT);
+		(const struct pd_live_slot *)(const void *)(page->bytes + PD_LIVE_SLOTS_AT);
 
-	for (unsigned i = 0; i < file->live.slots; i++) {
+	for (unsigned i = 0; i < page->live.slots; i++) {
 		process->stats.hits += slots[i].hits;
 		process->stats.misses += slots[i].misses;
 		process->stats.tag_checks += slots[i].tag_checks;
@@ -127,7 +148,7 @@ static uint64_t now(void)
 	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-static void take(struct process *process, const union file *file)
+static void take(struct process *process, const union page *page)
 {
 	size_t size = sizeof(process->stats);
 
@@ -135,14 +156,14 @@ static void take(struct process *process, const union file *file)
 	process->seen_before = process->seen_at;
 	process->seen_at = now();
 	memset(&process->stats, 0, size);
-	memcpy(&process->stats, &file->live.stats,
-	       file->live.stats_size < size ? file->live.stats_size : size);
+	memcpy(&process->stats, &page->live.stats,
+	       page->live.stats_size < size ? page->live.stats_size : size);
 	process->stats.backend[sizeof(process->stats.backend) - 1] = '\0';
-	process->began = file->live.began;
+	process->began = page->live.began;
 	for (unsigned i = 0; i < PD_LIVE_DEVICES; i++)
-		process->device_bytes[i] = file->live.devices[i].bytes;
-	add_slots(process, file);
-	take_from_trace(process, file->live.trace);
+		process->device_bytes[i] = page->live.devices[i].bytes;
+	add_slots(process, page);
+	take_from_trace(process, page->live.trace);
 }
 
 /* ---- the folders --------------------------------------------------------------------------- */
@@ -180,27 +201,30 @@ static bool is_owners(uid_t user, uint32_t pid)
 	return stat(path, &status) == 0 && status.st_uid == user;
 }
 
-static enum what read_page(int fd, uint32_t pid, uint64_t start, union file *file)
+static enum what read_page(int fd, uint32_t pid, uint64_t start, union page *page)
 {
+	struct pd_live head;
 	struct stat status;
 
-	if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || !read_whole(fd, file) ||
-	    !is_sane(&file->live, pid, start))
+	if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) ||
+	    pread(fd, &head, sizeof(head), 0) != sizeof(head) || !is_sane(&head, pid, start))
 		return STRANGE;
 	/* A process number means nothing outside of its namespace. */
-	if (file->live.pid_namespace != our_pid_namespace())
+	if (head.pid_namespace != our_pid_namespace())
 		return STRANGE;
 	if (start_of(pid) != start)
 		return LEFTOVER;
-	if (!is_owners(status.st_uid, pid) || is_another_program(&file->live))
+	if (!is_owners(status.st_uid, pid) || is_another_program(&head) ||
+	    !read_segment(&head, status.st_uid, page))
 		return STRANGE;
+	memcpy(page->live.trace, head.trace, sizeof(head.trace));
 	return ALIVE;
 }
 
 static void look_at(struct processes *all, const char *folder, const char *name)
 {
 	unsigned long long start;
-	union file file;
+	union page page;
 	char path[PATH_MAX];
 	struct stat status;
 	uint32_t pid;
@@ -212,14 +236,14 @@ static void look_at(struct processes *all, const char *folder, const char *name)
 	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return;
-	switch (read_page(fd, pid, start, &file)) {
+	switch (read_page(fd, pid, start, &page)) {
 	case ALIVE:
 		if (fstat(fd, &status) == 0) {
 			struct process *process = find(all, pid, start);
 
 			if (!process)
 				process = add(all, pid, start, status.st_uid);
-			take(process, &file);
+			take(process, &page);
 			read_command(process);
 		}
 		break;

@@ -3,52 +3,74 @@
  * Where device memory has ever been: one bit for 2 MiB of address space, set by each allocation that we
  * see. Where no bit is set an address is the host's, without asking the driver; where one is, it may be
  * either's. For calls that take both kinds of addresses, and mostly the host's.
+ *
+ * The bits of 64 GiB of address space are a part, 4 KiB, which is made for the first device memory
+ * there: a process may have little address space for itself (RLIMIT_AS).
  */
 #ifndef PD_DEVICEMAP_H
 #define PD_DEVICEMAP_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #pragma GCC visibility push(hidden)
 
-#define PD_DEVICE_SHIFT	  21
-#define PD_DEVICE_ADDRESS 48 /* bits; no device address lies above */
+#define PD_DEVICE_SHIFT	     21
+#define PD_DEVICE_PART_SHIFT 36
+#define PD_DEVICE_ADDRESS    48 /* bits; no device address lies above */
+#define PD_DEVICE_PARTS	     (1u << (PD_DEVICE_ADDRESS - PD_DEVICE_PART_SHIFT))
+#define PD_DEVICE_WORDS	     (1u << (PD_DEVICE_PART_SHIFT - PD_DEVICE_SHIFT - 6)) /* of a part */
 
 /*
- * NULL: no device memory yet, or no room for the map. Loaded with acquire, which pairs with the exchange in
- * map_it(). Bits are relaxed, as the other flag is: who asks about an address has it from the thread that
- * allocated it, which has set the bits before.
+ * NULL: no device memory yet, or no room for the part. Loaded with acquire, which pairs with the exchange
+ * in make_part(). Bits are relaxed, as the other flag is: who asks about an address has it from the thread
+ * that allocated it, which has set the bits before.
  */
-extern uint64_t *pd_device_map;
-extern bool pd_device_map_failed;
+extern uint64_t *pd_device_part[PD_DEVICE_PARTS];
+extern bool pd_device_part_failed;
 
 void pd_device_mark(uint64_t addr, uint64_t length);
 
-static inline bool pd_device_bit(const uint64_t *map, uint64_t slot)
+/* Of an address below 1 << PD_DEVICE_ADDRESS. */
+static inline const uint64_t *pd_device_part_of(uint64_t addr)
 {
-	return __atomic_load_n(&map[slot / 64], __ATOMIC_RELAXED) >> slot % 64 & 1;
+	return __atomic_load_n(&pd_device_part[addr >> PD_DEVICE_PART_SHIFT], __ATOMIC_ACQUIRE);
+}
+
+static inline bool pd_device_bit(const uint64_t *part, uint64_t addr)
+{
+	uint64_t slot = addr >> PD_DEVICE_SHIFT;
+
+	return __atomic_load_n(&part[slot / 64 % PD_DEVICE_WORDS], __ATOMIC_RELAXED) >> slot % 64 &
+	       1;
+}
+
+static inline bool pd_is_marked(uint64_t addr)
+{
+	const uint64_t *part = addr >> PD_DEVICE_ADDRESS ? NULL : pd_device_part_of(addr);
+
+	return part && pd_device_bit(part, addr);
 }
 
 /* Device memory is at [addr, addr + length). */
 static inline void pd_device_seen(uint64_t addr, uint64_t length)
 {
-	const uint64_t *map = __atomic_load_n(&pd_device_map, __ATOMIC_ACQUIRE);
 	uint64_t first = addr >> PD_DEVICE_SHIFT, last = (addr + length - 1) >> PD_DEVICE_SHIFT;
 
-	if (__builtin_expect(!map || first != last || addr >> PD_DEVICE_ADDRESS ||
-				     !pd_device_bit(map, first),
-			     0))
+	if (__builtin_expect(first != last || !pd_is_marked(addr), 0))
 		pd_device_mark(addr, length);
 }
 
 static inline bool pd_may_be_device(uint64_t addr)
 {
-	const uint64_t *map = __atomic_load_n(&pd_device_map, __ATOMIC_ACQUIRE);
+	const uint64_t *part;
 
-	if (__builtin_expect(!map, 0))
-		return __atomic_load_n(&pd_device_map_failed, __ATOMIC_RELAXED);
-	return !(addr >> PD_DEVICE_ADDRESS) && pd_device_bit(map, addr >> PD_DEVICE_SHIFT);
+	if (__builtin_expect(addr >> PD_DEVICE_ADDRESS, 0))
+		return false;
+	part = pd_device_part_of(addr);
+	return part ? pd_device_bit(part, addr)
+		    : __atomic_load_n(&pd_device_part_failed, __ATOMIC_RELAXED);
 }
 
 #pragma GCC visibility pop

@@ -53,4 +53,10 @@ $(B)/unit/test_races_library: $(patsubst %,$(B)/obj/tests/unit/%.c.o,test_races_
 $(B)/obj/tests/unit/test_races_library.c.o: INCLUDE += -Ihook
 CHECK_UNIT += $(B)/unit/test_races_library
 
+$(B)/unit/test_devicemap: $(B)/obj/tests/unit/test_devicemap.c.o $(UNIT_SUITE) $(B)/obj/hook/devicemap.c.o
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS)
+$(B)/obj/tests/unit/test_devicemap.c.o: INCLUDE += -Ihook
+CHECK_UNIT += $(B)/unit/test_devicemap
+
 include $(filter-out tests/unit/build.mk,$(wildcard tests/unit/*.mk))

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The page that a process publishes for `pindown top`. It is shared memory of System V, which nobody can
- * make shorter: of a file that is mapped a later store may be a SIGBUS. It goes with the process.
+ * The page that a process publishes for `pindown top`. It is shared memory of System V, which
+ * nobody can make shorter: of a file that is mapped a later store may be a SIGBUS. It goes with the
+ * process.
  *
- * A file pindown.<pid>.<start> in /dev/shm, or else in $XDG_RUNTIME_DIR, says where the page is. It is
- * the head of the page as it was in the beginning. <start> is the process's start time as in
+ * A file pindown.<pid>.<start> in /dev/shm, or else in $XDG_RUNTIME_DIR, says where the page is. It
+ * is the head of the page as it was in the beginning. <start> is the process's start time as in
  * /proc/<pid>/stat. A process that is killed leaves the file behind; the start time tells.
  *
  * Everything is in the machine's byte order; a reader and a writer are on one machine.

@@ -23,7 +23,10 @@ static uint64_t *make_part(uint64_t **place)
 		return NULL;
 	}
 	madvise(part, BYTES, MADV_DONTDUMP);
-	/* Pairs with the acquire where it is looked at: see devicemap.h, also for what is relaxed here. */
+	/*
+	 * Pairs with the acquire where it is looked at: see devicemap.h, also for what is relaxed
+	 * here.
+	 */
 	if (__atomic_compare_exchange_n(place, &there, part, false, __ATOMIC_ACQ_REL,
 					__ATOMIC_ACQUIRE))
 		return part;

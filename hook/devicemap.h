@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where device memory has ever been: one bit for 2 MiB of address space, set by each allocation that we
- * see. Where no bit is set an address is the host's, without asking the driver; where one is, it may be
- * either's. For calls that take both kinds of addresses, and mostly the host's.
+ * Where device memory has ever been: one bit for 2 MiB of address space, set by each allocation that
+ * we see. Where no bit is set an address is the host's, without asking the driver; where one is, it
+ * may be either's. For calls that take both kinds of addresses, and mostly the host's.
  *
  * The bits of 64 GiB of address space are a part, 4 KiB, which is made for the first device memory
  * there: a process may have little address space for itself (RLIMIT_AS).
@@ -20,12 +20,13 @@
 #define PD_DEVICE_PART_SHIFT 36
 #define PD_DEVICE_ADDRESS    48 /* bits; no device address lies above */
 #define PD_DEVICE_PARTS	     (1u << (PD_DEVICE_ADDRESS - PD_DEVICE_PART_SHIFT))
-#define PD_DEVICE_WORDS	     (1u << (PD_DEVICE_PART_SHIFT - PD_DEVICE_SHIFT - 6)) /* of a part */
+/* Of a part. */
+#define PD_DEVICE_WORDS (1u << (PD_DEVICE_PART_SHIFT - PD_DEVICE_SHIFT - 6))
 
 /*
- * NULL: no device memory yet, or no room for the part. Loaded with acquire, which pairs with the exchange
- * in make_part(). Bits are relaxed, as the other flag is: who asks about an address has it from the thread
- * that allocated it, which has set the bits before.
+ * NULL: no device memory yet, or no room for the part. Loaded with acquire, which pairs with the
+ * exchange in make_part(). Bits are relaxed, as the other flag is: who asks about an address has it
+ * from the thread that allocated it, which has set the bits before.
  */
 extern uint64_t *pd_device_part[PD_DEVICE_PARTS];
 extern bool pd_device_part_failed;

@@ -4,8 +4,8 @@
  *
  * The C library's dl_iterate_phdr() takes a lock. Another thread may hold it while this one forks,
  * and in the child it is then held for ever: fork() gives the child other locks of the loader anew,
- * but this one only since glibc 2.37, and children by _Fork() and clone() get none. What the program
- * calls in the child does without that lock, so we do, too.
+ * but this one only since glibc 2.37, and children by _Fork() and clone() get none. What the
+ * program calls in the child does without that lock, so we do, too.
  *
  * So a child goes through the loader's list by itself. Another thread of the parent may have been
  * about to change the list: an object is appended when it is complete, but when one is unloaded it

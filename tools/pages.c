@@ -68,6 +68,7 @@ static void read_command(struct process *process)
 union page {
 	struct pd_live live;
 	char bytes[PD_LIVE_BYTES];
+	uint64_t words[PD_LIVE_BYTES / sizeof(uint64_t)];
 };
 
 /* What a file says is not to be trusted, nor what a page does: anybody can make one. */
@@ -88,8 +89,8 @@ static bool copy_whole(union page *page, const union page *at)
 	for (unsigned tries = 0; tries < 1000; tries++) {
 		uint32_t before = __atomic_load_n(&at->live.sequence, __ATOMIC_ACQUIRE);
 
-		*page = *at;
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		for (unsigned i = 0; i < sizeof(at->words) / sizeof(at->words[0]); i++)
+			page->words[i] = __atomic_load_n(&at->words[i], __ATOMIC_ACQUIRE);
 		if (!(before & 1) &&
 		    __atomic_load_n(&at->live.sequence, __ATOMIC_RELAXED) == before)
 			return true;

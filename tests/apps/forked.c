@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A child that is forked while the loader is busy: a lock of the loader's may be held by a thread that
- * the child does not have. Without asking the loader for anything that needs this lock, the child
- * uses CUDA, looks names up or closes a library.
+ * A child that is forked while the loader is busy: a lock of the loader's may be held by a thread
+ * that the child does not have. Without asking the loader for anything that needs this lock, the
+ * child uses CUDA, looks names up or closes a library.
  *
  *	forked BUSY HOW LIBRARIES ROAD GROUP
  *
@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LIMIT 3 /* seconds for a child that does not wait for anybody */
+#define LIMIT 20 /* seconds for a child that does not wait for anybody */
 
 extern char **environ;
 
@@ -55,8 +55,8 @@ static int close_one(void)
 }
 
 /*
- * The child's own libraries come and go. This takes the loader's lock, so that it is only done where
- * nobody holds it.
+ * The child's own libraries come and go. This takes the loader's lock, so that it is only done
+ * where nobody holds it.
  */
 static int load_others(void)
 {
@@ -156,7 +156,7 @@ static void make_children(int signal)
 	wait_for(make_child());
 }
 
-/* ---- who keeps the loader busy ---------------------------------------------------------------- */
+/* ---- who keeps the loader busy --------------------------------------------------------------- */
 
 static pthread_barrier_t busy, done;
 

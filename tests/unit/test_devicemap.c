@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where device memory has been (hook/devicemap.h): which addresses may be the device's, and how little
- * address space it takes to know.
+ * Where device memory has been (hook/devicemap.h): which addresses may be the device's, and how
+ * little address space it takes to know.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -91,14 +91,18 @@ END_TEST
 START_TEST(without_address_space_it_may_be_everywhere)
 {
 	struct rlimit limit;
+	rlim_t before;
 
 	pd_device_seen(BASE, MIB(1));
 	ck_assert_int_eq(getrlimit(RLIMIT_AS, &limit), 0);
+	before = limit.rlim_cur;
 	limit.rlim_cur = 0;
 	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
 	errno = ENXIO;
 	pd_device_seen(BASE + GIB(100), MIB(1));
 	ck_assert_int_eq(errno, ENXIO);
+	limit.rlim_cur = before; /* a sanitizer wants some to end with */
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
 	ck_assert(pd_may_be_device(BASE + GIB(100)));
 	ck_assert(pd_may_be_device(0));
 	ck_assert(pd_may_be_device(BASE));

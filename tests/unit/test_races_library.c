@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hook/ knows of a library is filled in by the first thread that asks (hook/library.c). Another
- * one forks meanwhile, at each instruction of that: its child has no such thread, and must not wait.
- * So a child goes through the loader's list by itself (hook/objects.c), with whatever is in it.
+ * What hook/ knows of a library is filled in by the first thread that asks (hook/library.c).
+ * Another one forks meanwhile, at each instruction of that: its child has no such thread, and must
+ * not wait. So a child goes through the loader's list by itself (hook/objects.c), with whatever is
+ * in it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -80,26 +80,38 @@ static void *find_driver_symbol(const char *name)
 	return pd_driver_function(&none, name);
 }
 
+/* At load, or earlier, in a constructor that uses CUDA. */
+static void introduce_ourselves(void)
+{
+	if (pd_find_driver_symbol == find_driver_symbol)
+		return;
+	pd_find_driver_symbol = find_driver_symbol;
+	pd_trace_call_names(pd_call_symbol, PD_CALLS + PD_VERBS);
+}
+
+/*
+ * Threads that come here at once all do it, and nothing comes of it twice. Not by pthread_once():
+ * a child by _Fork() or clone() would wait there for a thread that it does not have, and all others
+ * for one that has a line to write.
+ */
 static void begin(void)
 {
 	pd_config_complain();
 	if (!pd_config()->enabled)
 		return;
-	pd_find_driver_symbol = find_driver_symbol;
-	pd_trace_call_names(pd_call_symbol, PD_CALLS + PD_VERBS);
+	introduce_ourselves();
 	pd_trace_open();
 	pd_live_open();
 }
 
 bool pd_hook_begin(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	static bool ready;
 	int error = errno;
 
 	/* Acquire pairs with the store below: what begin() has set up is there. */
 	if (PD_UNLIKELY(!__atomic_load_n(&ready, __ATOMIC_ACQUIRE))) {
-		pthread_once(&once, begin);
+		begin();
 		__atomic_store_n(&ready, true, __ATOMIC_RELEASE);
 	}
 	errno = error;
@@ -164,7 +176,7 @@ __attribute__((constructor)) static void loaded(void)
 	pd_hook_fork_child = begin_anew;
 	pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child);
 	if (pd_config()->enabled) {
-		pd_find_driver_symbol = find_driver_symbol;
+		introduce_ourselves();
 		watch(is_intercepting());
 	}
 	errno = error;

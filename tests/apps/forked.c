@@ -11,6 +11,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
 #include <signal.h>
@@ -205,6 +206,59 @@ static void *open_and_close(void *slow)
 	return NULL;
 }
 
+/*
+ * The first use of CUDA, with a standard error that takes no more. Whoever says something there
+ * waits, and is left waiting.
+ */
+static pid_t first_user;
+
+static void *use_cuda_first(void *driver)
+{
+	__atomic_store_n(&first_user, (pid_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
+	return dlsym(driver, "cuMemFree_v2");
+}
+
+static bool is_asleep(pid_t thread)
+{
+	char path[64], state = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
+	file = fopen(path, "r");
+	if (file == NULL)
+		return true; /* it has ended */
+	if (fscanf(file, "%*d %*s %c", &state) != 1)
+		state = 'S';
+	fclose(file);
+	return state == 'S';
+}
+
+static void fill_standard_error(int ends[2])
+{
+	if (pipe(ends) != 0 || fcntl(ends[1], F_SETFL, O_NONBLOCK) != 0)
+		exit(2);
+	while (write(ends[1], "", 1) == 1)
+		;
+	if (fcntl(ends[1], F_SETFL, 0) != 0 || dup2(ends[1], STDERR_FILENO) < 0)
+		exit(2);
+}
+
+static void beside_the_first_use(void)
+{
+	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+	pthread_t other;
+	int ends[2];
+
+	fill_standard_error(ends);
+	if (pthread_create(&other, NULL, use_cuda_first, driver) != 0)
+		exit(2);
+	while (__atomic_load_n(&first_user, __ATOMIC_ACQUIRE) == 0 || !is_asleep(first_user))
+		usleep(1000);
+	make_children(0);
+	close(ends[0]); /* who waits for room gets an error */
+	pthread_join(other, NULL);
+}
+
 static int in_my_own(struct dl_phdr_info *info, size_t size, void *argument)
 {
 	(void)info, (void)size, (void)argument;
@@ -233,6 +287,8 @@ static int fork_while(const char *name)
 		beside_a_busy_thread(iterate);
 	else if (strcmp(name, "opening") == 0 || in_destructor)
 		beside_a_busy_thread(open_and_close);
+	else if (strcmp(name, "beginning") == 0)
+		beside_the_first_use();
 	else if (strcmp(name, "myself") == 0) {
 		signal(SIGUSR1, make_children);
 		dl_iterate_phdr(in_my_own, NULL);
@@ -245,6 +301,7 @@ static int fork_while(const char *name)
 
 int main(int argc, char **argv)
 {
+	signal(SIGPIPE, SIG_IGN);
 	if (argc != 6) {
 		fprintf(stderr, "usage: %s BUSY HOW LIBRARIES ROAD GROUP\n", argv[0]);
 		return 2;

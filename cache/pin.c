@@ -141,8 +141,12 @@ static bool is_dead(const struct attempt *a, struct pindown_region *region)
 
 	if (!pd_region_stands(region))
 		return true;
-	/* That memory is mapped may have become known only after the driver has described it. */
-	if ((a->what.mapped || pd_region_others(region)) && region->base != memory->base)
+	/*
+	 * That memory is mapped may have become known only after the driver has described it. Then
+	 * it is one of the mappings that the region spans.
+	 */
+	if ((a->what.mapped || (pd_region_others(region) && memory->end <= region->end)) &&
+	    region->base != memory->base)
 		return false;
 	return pd_details_of(region)->buffer_id != a->what.buffer_id ||
 	       (region->end == memory->end && pd_region_others(region) != a->what.others);

@@ -386,6 +386,54 @@ START_TEST(a_second_half_mapped_anew_shows_a_missed_unmap)
 }
 END_TEST
 
+/*
+ * A thread may ask for a mapping that the driver has made already, and of which it is known only a
+ * moment later that it is one. Another thread that comes in between knows, and pins it together
+ * with its neighbour.
+ */
+static void get_both(void *arg)
+{
+	(void)arg;
+	get_and_put(BASE, MIB(4));
+}
+
+static bool known_a_moment_later(uint64_t base, uint64_t id)
+{
+	pd_is_mapped = fake_is_mapped;
+	ck_assert(fake_is_mapped(base, id));
+	in_other_thread(get_both, NULL);
+	return false;
+}
+
+START_TEST(what_is_not_yet_known_as_mapped_is_no_missed_free)
+{
+	map_pair();
+	pd_is_mapped = known_a_moment_later;
+	pindown_region *region = must_get(BASE + MIB(2), MIB(2));
+	ck_assert_ptr_eq(pd_is_mapped, fake_is_mapped);
+	ck_assert_uint_eq(pindown_region_base(region), BASE);
+	ck_assert_uint_eq(pindown_region_length(region), MIB(4));
+	pindown_put(region);
+	ck_assert_uint_eq(stats().pins, 1);
+	ck_assert_uint_eq(stats().missed_invalidations, 0);
+	ck_assert_uint_eq(stats().distrusted, 0);
+}
+END_TEST
+
+/* What reaches beyond the spanning region can't be one of its mappings. */
+START_TEST(other_memory_in_place_of_the_second_half_shows_a_missed_unmap)
+{
+	map_pair();
+	get_and_put(BASE, MIB(4));
+	ck_assert_int_eq(fake_free(BASE + MIB(2)), FAKE_SUCCESS);
+	fake_alloc(BASE + MIB(2), MIB(4), FAKE_LINEAR);
+	get_and_put(BASE + MIB(2), MIB(4));
+	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
+	ck_assert_uint_eq(stats().distrusted, 1);
+	expected_missed = 1;
+}
+END_TEST
+
 START_TEST(a_recheck_looks_at_every_mapping)
 {
 	map_pair();
@@ -427,6 +475,8 @@ int main(void)
 	tcase_add_test(tc, spanning_regions_may_overlap);
 	tcase_add_test(tc, remapping_the_second_half_is_noticed_without_a_guard);
 	tcase_add_test(tc, a_second_half_mapped_anew_shows_a_missed_unmap);
+	tcase_add_test(tc, what_is_not_yet_known_as_mapped_is_no_missed_free);
+	tcase_add_test(tc, other_memory_in_place_of_the_second_half_shows_a_missed_unmap);
 	tcase_add_test(tc, a_recheck_looks_at_every_mapping);
 	return run_suite(suite);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cache.h"
+#include "cancel.h"
 #include "dmabuf.h"
 #include "log.h"
 #include "object.h"
@@ -61,6 +62,7 @@ bool pd_any_consumer_runs_here(void)
 
 PD_EXPORT int pindown_consumer_add(const struct pindown_consumer *consumer, size_t size)
 {
+	PD_UNCANCELLED;
 	struct pindown_consumer ops = {0};
 	int id = PINDOWN_ERR_NO_MEMORY;
 

@@ -178,6 +178,8 @@ void pd_export_imported(int fd, const void *by)
 
 void pd_export_let_go(const void *by)
 {
+	PD_UNCANCELLED;
+
 	/* Relaxed: who lets go has imported before, and sees that at least. */
 	if (!__atomic_load_n(&import_count, __ATOMIC_RELAXED))
 		return;

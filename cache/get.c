@@ -394,6 +394,7 @@ PD_EXPORT int pindown_region_is_volatile(const struct pindown_region *region)
 /* Under the lock, if need be: an eviction may be looking whether the region is idle just now. */
 PD_EXPORT int pindown_region_is_live(const struct pindown_region *region)
 {
+	PD_UNCANCELLED;
 	bool live;
 
 	pd_region_is_used(region, __func__);

@@ -181,6 +181,7 @@ void pd_misuse_put(struct pindown_region *region)
 
 void pd_misuse_look(const struct pindown_region *region, const char *by)
 {
+	PD_UNCANCELLED;
 	uint32_t number = region_number(region);
 	bool good = false, known = false;
 	struct stack stack;
@@ -245,6 +246,7 @@ void pd_misuse_detach(struct pindown_object *object)
 
 void pd_misuse_look_at_object(const struct pindown_object *object, const char *by)
 {
+	PD_UNCANCELLED;
 	uint32_t number = object_number(object);
 	bool good, known;
 	struct stack stack;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cache.h"
+#include "cancel.h"
 #include "config.h"
 #include "log.h"
 #include "misuse.h"
@@ -141,6 +142,7 @@ PD_EXPORT struct pindown_region *pindown_object_region(const struct pindown_obje
  */
 PD_EXPORT int pindown_object_is_live(const struct pindown_object *object)
 {
+	PD_UNCANCELLED;
 	bool live;
 
 	pd_object_is_used(object, __func__);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cache.h"
+#include "cancel.h"
 #include "backend.h"
 #include "config.h"
 #include "dmabuf.h"
@@ -346,6 +347,7 @@ void pd_stats_publish(void)
 
 PD_EXPORT int pindown_stats(struct pindown_stats *stats, size_t size, int device)
 {
+	PD_UNCANCELLED;
 	struct pindown_stats all;
 	const char *backend = pd_backend_name();
 

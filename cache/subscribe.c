@@ -50,6 +50,7 @@ bool pd_subscriber_runs_here(void)
 
 PD_EXPORT int pindown_subscribe(pindown_callback callback, void *arg)
 {
+	PD_UNCANCELLED;
 	int id = PINDOWN_ERR_NO_MEMORY;
 
 	if (!callback)

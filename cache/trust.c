@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "cache.h"
+#include "cancel.h"
 #include "config.h"
 #include "events.h"
 #include "log.h"
@@ -69,6 +70,8 @@ static void change_trust(enum trust to)
 
 void pd_set_intercepting(bool yes)
 {
+	PD_UNCANCELLED;
+
 	pd_lock();
 	if (trust != DISTRUSTED)
 		change_trust(yes ? WATCHED : NOT_WATCHED);
@@ -114,6 +117,7 @@ static void say(const char *format, ...)
 
 void pd_distrust(const char *format, ...)
 {
+	PD_UNCANCELLED;
 	va_list arguments;
 
 	if (pd_is_distrusted() || !pd_config()->enabled)

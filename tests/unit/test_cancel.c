@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "objects_test.h"
+#include "process.h"
 #include "stepping.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -546,6 +547,267 @@ START_TEST(in_a_hit_at_each_instruction)
 }
 END_TEST
 
+/* ---- in all else that takes the lock, at each instruction ---- */
+
+static int subscription, spare_consumer;
+
+static void not_called(const struct pindown_invalidation *what, void *arg)
+{
+	(void)what, (void)arg;
+}
+
+/*
+ * What the thread that will be cancelled needs. Nothing that it does itself may be Check's, which
+ * has locks, too.
+ */
+static void prepare_a_held_region(void)
+{
+	prepare_a_region();
+	region = must_get(AT(0), 1);
+}
+
+static void prepare_a_held_object(void)
+{
+	prepare_a_region();
+	object = must_attach(consumer, AT(0), KEY(1, 1));
+}
+
+static void prepare_what_has_ended(void)
+{
+	prepare_a_held_region();
+	object = must_attach(consumer, AT(0), KEY(1, 1));
+	pindown_invalidate(AT(0), 0);
+}
+
+static void prepare_a_lent_descriptor(void)
+{
+	uint64_t offset;
+	int fd;
+
+	prepare_a_held_region();
+	pindown_region_dmabuf(region, AT(0), &fd, &offset);
+}
+
+static void prepare_volatile_memory(void)
+{
+	prepare_a_region();
+	pd_volatile(AT(0), MIB(2));
+}
+
+static void prepare_dead_memory(void)
+{
+	prepare_a_region();
+	fake_free(AT(0));
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+}
+
+static void prepare_no_region(void)
+{
+	prepare_a_region();
+	pindown_flush();
+}
+
+static void prepare_a_subscription(void)
+{
+	prepare_a_region();
+	if (subscription > 0)
+		pindown_unsubscribe(subscription);
+	subscription = pindown_subscribe(not_called, NULL);
+}
+
+static void add_consumer(void)
+{
+	static const struct pindown_consumer ops = {.name = "spare",
+						    .create = books_create,
+						    .destroy = books_destroy,
+						    .arg = &books};
+
+	spare_consumer = pindown_consumer_add(&ops, sizeof(ops));
+}
+
+/* There is room for some that nobody knows the number of. */
+static void prepare_a_consumer(void)
+{
+	prepare_a_region();
+	if (spare_consumer > 0)
+		pindown_consumer_remove(spare_consumer);
+	add_consumer();
+}
+
+static void get_it(void)
+{
+	pindown_region *mine;
+
+	if (pindown_get(AT(0), 1, 0, &mine) == PINDOWN_OK)
+		pindown_put(mine);
+}
+
+static void put_it(void)
+{
+	pindown_put(region);
+}
+
+static void attach_it(void)
+{
+	pindown_object *mine;
+
+	if (pindown_attach(consumer, AT(0), 1, 0, KEY(1, 1), NULL, &mine) == PINDOWN_OK)
+		pindown_detach(mine);
+}
+
+static void attach_to_it(void)
+{
+	pindown_object *mine;
+
+	if (pindown_attach_region(consumer, region, 0, KEY(1, 1), NULL, &mine) == PINDOWN_OK)
+		pindown_detach(mine);
+}
+
+static void detach_it(void)
+{
+	pindown_detach(object);
+}
+
+static void look_at_it(void)
+{
+	pindown_region_is_live(region);
+	pindown_object_is_live(object);
+}
+
+static void open_its_descriptor(void)
+{
+	uint64_t offset;
+	int fd;
+
+	pindown_region_dmabuf(region, AT(0), &fd, &offset);
+}
+
+static void close_its_descriptor(void)
+{
+	pindown_region_close_dmabuf(region);
+}
+
+static void invalidate_its_context(void)
+{
+	pindown_invalidate_context(FAKE_CONTEXT);
+}
+
+static void subscribe(void)
+{
+	subscription = pindown_subscribe(not_called, NULL);
+}
+
+static void unsubscribe(void)
+{
+	pindown_unsubscribe(subscription);
+}
+
+static void remove_spare_consumer(void)
+{
+	pindown_consumer_remove(spare_consumer);
+}
+
+static void ask_for_statistics(void)
+{
+	struct pindown_stats now;
+
+	pindown_stats(&now, sizeof(now), -1);
+}
+
+static void say_that_frees_are_watched(void)
+{
+	pd_set_intercepting(true);
+}
+
+static void make_volatile(void)
+{
+	pd_volatile(AT(0), MIB(2));
+}
+
+static void tell_of_an_allocation(void)
+{
+	pd_allocated(AT(0), MIB(2));
+}
+
+static const struct {
+	const char *name;
+	void (*prepare)(void);
+	void (*act)(void);
+	const char *debug;
+} acts[] = {
+	{"a pin", prepare_no_region, get_it, NULL},
+	{"a hit that is checked", prepare_volatile_memory, get_it, NULL},
+	{"a hit of what is dead", prepare_dead_memory, recheck, NULL},
+	{"the last put", prepare_what_has_ended, put_it, NULL},
+	{"an attach", prepare_a_region, attach_it, NULL},
+	{"an attach to a region", prepare_a_held_region, attach_to_it, NULL},
+	{"the last detach", prepare_what_has_ended, detach_it, NULL},
+	{"looks at what has ended", prepare_what_has_ended, look_at_it, NULL},
+	{"the opening of a descriptor", prepare_a_held_region, open_its_descriptor, NULL},
+	{"the closing of a descriptor", prepare_a_lent_descriptor, close_its_descriptor, NULL},
+	{"an invalidation", prepare_a_region, invalidate, NULL},
+	{"the invalidation of a context", prepare_a_region, invalidate_its_context, NULL},
+	{"a flush", prepare_a_region, flush, NULL},
+	{"the end of an owner", prepare_a_held_object, end_owner, NULL},
+	{"a subscription", prepare_a_subscription, subscribe, NULL},
+	{"the end of a subscription", prepare_a_subscription, unsubscribe, NULL},
+	{"a consumer's beginning", prepare_a_consumer, add_consumer, NULL},
+	{"a consumer's end", prepare_a_consumer, remove_spare_consumer, NULL},
+	{"statistics", prepare_a_region, ask_for_statistics, NULL},
+	{"what is watched", prepare_a_region, say_that_frees_are_watched, NULL},
+	{"what becomes volatile", prepare_a_region, make_volatile, NULL},
+	{"what is allocated", prepare_dead_memory, tell_of_an_allocation, NULL},
+	{"a put, debugging", prepare_a_held_region, put_it, "1"},
+	{"a detach, debugging", prepare_a_held_object, detach_it, "1"},
+	{"looks at what is held, debugging", prepare_what_has_ended, look_at_it, "1"},
+};
+
+static void *act_in_steps(void *arg)
+{
+	(void)arg;
+	get_and_put(AT(1), 1); /* it has hold counts of its own by now */
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	step_from_here();
+	act();
+	step_to_here();
+	return NULL;
+}
+
+static void stepped_act(void)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, act_in_steps, NULL), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+
+/* Nobody would get the lock any more, and wait for it in vain. */
+static void free_what_is_left_without_lock(void)
+{
+	ck_assert_msg(!pd_here.lock[PD_LOCK_CACHE], "who was cancelled still has the lock");
+	ck_assert_uint_eq(pd_unsettled, 0);
+	free_what_is_left();
+}
+
+START_TEST(at_each_instruction)
+{
+	const struct race race = {acts[_i].prepare, stepped_act, cancel_myself,
+				  free_what_is_left_without_lock};
+	int status;
+	pid_t child = fork();
+
+	if (child == 0) {
+		if (acts[_i].debug)
+			setenv("PINDOWN_DEBUG", acts[_i].debug, 1);
+		act = acts[_i].act;
+		run_race_in_handler(acts[_i].name, &race, 80);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
 /* ---- who ends its thread in a callback, which is forbidden ---- */
 
 static void quit_in_callback(const struct pindown_invalidation *what, void *arg)
@@ -716,6 +978,8 @@ int main(void)
 	tcase_add_test(tc, the_state_stays);
 	if (CAN_STEP && IS_FOLLOWED)
 		tcase_add_test(tc, in_a_hit_at_each_instruction);
+	if (CAN_STEP && IS_FOLLOWED)
+		tcase_add_loop_test(tc, at_each_instruction, 0, sizeof(acts) / sizeof(acts[0]));
 	tc = objects_case(suite, "that end themselves");
 	tcase_add_test(tc, a_subscriber_ends_its_thread);
 	tcase_add_test(tc, a_subscriber_ends_a_thread_that_pins);

@@ -123,7 +123,10 @@ static bool is_in_callback(void)
 	return pd_subscriber_runs_here() || pd_any_consumer_runs_here();
 }
 
-/* Lock held. By a hold of its own. */
+/*
+ * Lock held. By a hold of its own. In a child all that were its parent's are: their counts mean
+ * nothing there.
+ */
 static bool is_held(uint32_t number)
 {
 	return pd_region_in_use(number) || pd_briefs[number].state == PD_ABANDONED;
@@ -139,8 +142,6 @@ static bool may_be_used(uint32_t number)
 /* Under the lock, which no other put in this process is without. */
 static bool put(uint32_t number)
 {
-	if (pd_briefs[number].state == PD_ABANDONED)
-		return false;
 	pd_hold(pd_self_or_anonymous(), number, -1u);
 	return pd_region_take_kept(number);
 }
@@ -228,7 +229,7 @@ void pd_misuse_detach(struct pindown_object *object)
 	pd_lock();
 	held = number && is_object_held(number);
 	known = number && !held && recall(object, &before);
-	if (held && object->state != PD_OBJECT_ABANDONED) {
+	if (held) {
 		pd_object_hold(pd_self_or_anonymous(), number, -1u);
 		ended = object->state != PD_OBJECT_LIVE;
 		remember(object, &stack);

@@ -617,10 +617,8 @@ static void prepare_a_subscription(void)
 
 static void add_consumer(void)
 {
-	static const struct pindown_consumer ops = {.name = "spare",
-						    .create = books_create,
-						    .destroy = books_destroy,
-						    .arg = &books};
+	static const struct pindown_consumer ops = {
+		.name = "spare", .create = books_create, .destroy = books_destroy, .arg = &books};
 
 	spare_consumer = pindown_consumer_add(&ops, sizeof(ops));
 }

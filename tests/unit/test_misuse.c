@@ -7,6 +7,8 @@
 #define _GNU_SOURCE
 #include <regex.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "cache.h"
 #include "object.h"
@@ -189,7 +191,10 @@ START_TEST(a_put_of_garbage)
 }
 END_TEST
 
-/* After a time with many regions, of which none is left, their table begins anew. */
+/*
+ * After a time with many regions, of which none is left, their table begins anew. What rested is
+ * not taken for free then, as it may be another region's by now.
+ */
 START_TEST(records_that_rest_go_with_their_table)
 {
 	enum { MANY = 1100 };
@@ -200,6 +205,12 @@ START_TEST(records_that_rest_go_with_their_table)
 			fake_alloc(AT(10 + i), PAGE, FAKE_LINEAR);
 		for (unsigned i = 0; i < MANY; i++)
 			many[i] = must_get(AT(10 + i), 1);
+		for (unsigned i = 0; i < MANY / 2; i++) {
+			pindown_put(many[i]);
+			ck_assert_int_eq(pindown_invalidate(AT(10 + i), 1), 1);
+		}
+		for (unsigned i = 0; i < MANY / 2; i++)
+			many[i] = must_get(AT(10 + i), 1);
 		for (unsigned i = 0; i < MANY; i++)
 			ck_assert_uint_eq(pindown_region_base(many[i]), AT(10 + i));
 		for (unsigned i = 0; i < MANY; i++) {
@@ -208,6 +219,33 @@ START_TEST(records_that_rest_go_with_their_table)
 		}
 		pindown_flush();
 	}
+}
+END_TEST
+
+/* A child has its parent's pointers, and what it gives back is none of its own. */
+static void put_in_child(void)
+{
+	pid_t child = fork();
+
+	if (child == 0) {
+		for (unsigned i = 0; i < 3; i++) {
+			pindown_put(region);
+			pindown_detach(object);
+		}
+		_exit(stats().regions || stats().objects);
+	}
+	int status;
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+}
+
+START_TEST(what_a_child_gives_back_of_its_parents)
+{
+	region = must_get(AT(0), 1);
+	object = must_attach(consumer, AT(0), KEY(1, 1));
+	ck_assert_str_eq(stderr_of(put_in_child), "");
+	ck_assert_str_eq(stderr_of(put_it), "");
+	ck_assert_str_eq(stderr_of(detach_it), "");
 }
 END_TEST
 
@@ -330,6 +368,21 @@ START_TEST(a_detach_too_many)
 }
 END_TEST
 
+START_TEST(a_detach_of_what_is_gone)
+{
+	object = must_attach(consumer, AT(0), KEY(1, 1));
+	pindown_detach(object);
+	ck_assert_int_eq(pindown_end_owner(consumer, 1), 0);
+	/* Other objects come, and none of them in its record. */
+	for (unsigned i = 0; i < 20; i++) {
+		pindown_object *held = must_attach(consumer, AT(0), KEY(1, 1));
+		must_match(stderr_of(detach_it), "^pindown: pindown_detach: nobody holds");
+		ck_assert_int_eq(pindown_end_owner(consumer, 1), 1);
+		pindown_detach(held);
+	}
+}
+END_TEST
+
 START_TEST(a_detach_of_garbage)
 {
 	garbage = &region;
@@ -406,11 +459,13 @@ int main(void)
 	tcase_add_test(tc, puts_by_other_threads_are_none_too_many);
 	tcase_add_test(tc, a_put_of_what_is_gone);
 	tcase_add_test(tc, records_that_rest_go_with_their_table);
+	tcase_add_test(tc, what_a_child_gives_back_of_its_parents);
 	tcase_add_test(tc, a_put_of_garbage);
 	tcase_add_test(tc, use_after_the_last_put);
 	tcase_add_test(tc, every_accessor_is_looked_at);
 	tcase_add_test(tc, rightful_uses_are_not_named);
 	tcase_add_test(tc, a_detach_too_many);
+	tcase_add_test(tc, a_detach_of_what_is_gone);
 	tcase_add_test(tc, a_detach_of_garbage);
 	tcase_add_test(tc, use_after_the_last_detach);
 	tcase_add_test(tc, an_attach_to_what_is_not_held);

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <string.h>
+#include <unistd.h>
 
 #include "objects_test.h"
 
@@ -205,6 +206,26 @@ START_TEST(one_destroy_that_waits_for_the_free)
 }
 END_TEST
 
+/* The same, by who is in the driver's free. */
+START_TEST(one_destroy_that_waits_for_the_drivers_free)
+{
+	struct worker freer;
+
+	attach_and_detach(consumer, AT(1), KEY(1, 1));
+	books.in_destroy = get_in_destroy;
+	worker_start(&freer, free_memory, (void *)1);
+	gate_wait(&inside[1]);
+	pd_guard guard = pd_end_range(AT(0), 0);
+	gate_open(&go_on[1]);
+	worker_settled(&freer);
+	ck_assert_int_eq(pindown_end_owner(consumer, 1), PINDOWN_ERR_DEADLOCK);
+	fake_free(AT(0));
+	pd_ended(guard);
+	worker_join(&freer);
+	ck_assert_int_eq(get_result, PINDOWN_ERR_NOT_DEVICE);
+}
+END_TEST
+
 /* Who is waited for by nobody waits for one that itself waits. */
 static void hold_the_free_up(void *arg)
 {
@@ -231,6 +252,7 @@ START_TEST(it_waits_for_one_that_waits)
 	worker_settled(&destroyer);
 	worker_start(&ender, end_owner, NULL);
 	worker_settled(&ender);
+	usleep(100000); /* who might be waited for would have looked ten times */
 	ck_assert(!worker_is_done(&ender));
 	gate_open(&go_on[0]);
 	worker_join(&freer);
@@ -251,6 +273,7 @@ int main(void)
 	tcase_add_test(tc, two_subscribers_that_end_the_owner);
 	tcase_add_test(tc, two_destroys_that_end_the_owner);
 	tcase_add_test(tc, one_destroy_that_waits_for_the_free);
+	tcase_add_test(tc, one_destroy_that_waits_for_the_drivers_free);
 	tcase_add_test(tc, it_waits_for_one_that_waits);
 	return run_suite(suite);
 }

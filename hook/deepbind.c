@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading a library's file before it is loaded: what does it call, and what does it bring along? */
+/*
+ * Reading a library's file before it is loaded: what does it call, and what does it bring along?
+ *
+ * The program's thread may have a small stack, and a chain of libraries may be long: so files that
+ * are needed are noted and looked at one after another, and what takes room is in memory of its own.
+ */
 #define _GNU_SOURCE
 #include "deepbind.h"
 
@@ -16,11 +21,11 @@
 #include <unistd.h>
 
 #include "asker.h"
+#include "cancel.h"
 #include "hook.h"
 #include "symtab.h"
 
 #define MAX_FILES   64u /* that one call reads */
-#define MAX_DEPTH   16u /* of files that need files: each takes some of the stack */
 #define MAX_PATH    512u
 #define MAX_PART    (64u << 20) /* bytes of one table of a file */
 #define MAX_CACHE   (16u << 20)
@@ -31,13 +36,15 @@
 #define TRIPLET "aarch64-linux-gnu"
 #endif
 
-/* One question: which files have been looked at. */
+/* One question: the files that have been found, in the order in which they are looked at. */
 struct walk {
-	unsigned count, depth;
+	unsigned count;
 	struct {
 		dev_t device;
 		ino_t inode;
-	} seen[MAX_FILES];
+		char path[MAX_PATH];
+	} found[MAX_FILES];
+	char path[MAX_PATH]; /* that is just being made */
 };
 
 /* A part of a file in memory of our own: what somebody truncates meanwhile can't harm us. */
@@ -46,15 +53,19 @@ struct part {
 	size_t length;
 };
 
+static void *map(size_t length)
+{
+	void *at = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
 static struct part read_part(int fd, uint64_t offset, uint64_t length)
 {
 	struct part part = {0};
-	void *at;
+	void *at = length && length <= MAX_PART ? map(length) : NULL;
 
-	if (!length || length > MAX_PART)
-		return part;
-	at = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (at == MAP_FAILED)
+	if (!at)
 		return part;
 	for (size_t got = 0; got < length;) {
 		ssize_t n = pread(fd, (char *)at + got, length - got, (off_t)(offset + got));
@@ -77,9 +88,7 @@ static void drop(struct part *part)
 	part->at = NULL;
 }
 
-/*
- * ---- one file ----------------------------------------------------------------------------------
- */
+/* ---- one file ------------------------------------------------------------------------------ */
 
 struct file {
 	int fd;
@@ -187,14 +196,9 @@ static bool calls_us(const struct file *f)
 	return false;
 }
 
-/*
- * ---- where a needed file is
- * ----------------------------------------------------------------------
- */
+/* ---- where a needed file is ---------------------------------------------------------------- */
 
-enum answer { NOT_THERE, MATTERS, DOES_NOT };
-
-static enum answer look_at(struct walk *walk, const char *path);
+enum answer { NOT_THERE, MATTERS, TO_BE_SEEN };
 
 /*
  * Several files of the name may be found, by whatever order the loader has: one that matters is
@@ -205,6 +209,24 @@ static enum answer both(enum answer a, enum answer b)
 	if (a == MATTERS || b == MATTERS)
 		return MATTERS;
 	return a == NOT_THERE ? b : a;
+}
+
+/* What can't be looked at, or is too much, counts as not understood. */
+static enum answer note(struct walk *walk, const char *path)
+{
+	struct stat status;
+
+	if (stat(path, &status) != 0)
+		return errno == ENOENT || errno == ENOTDIR ? NOT_THERE : MATTERS;
+	for (unsigned i = 0; i < walk->count; i++)
+		if (walk->found[i].device == status.st_dev && walk->found[i].inode == status.st_ino)
+			return TO_BE_SEEN;
+	if (walk->count == MAX_FILES || strlen(path) >= MAX_PATH)
+		return MATTERS;
+	walk->found[walk->count].device = status.st_dev;
+	walk->found[walk->count].inode = status.st_ino;
+	strcpy(walk->found[walk->count++].path, path);
+	return TO_BE_SEEN;
 }
 
 /* $ORIGIN is the folder of the file that has the list; other words in $ are not understood. */
@@ -254,12 +276,11 @@ static enum answer look_in_dirs(struct walk *walk, const char *dirs, const char 
 
 	while (dirs && *dirs) {
 		size_t length = strcspn(dirs, ":;");
-		char path[MAX_PATH];
 
-		if (length && !file_in(path, dirs, length, origin, name))
+		if (length && !file_in(walk->path, dirs, length, origin, name))
 			return MATTERS;
 		if (length)
-			found = both(found, look_at(walk, path));
+			found = both(found, note(walk, walk->path));
 		dirs += length + (dirs[length] != 0);
 	}
 	return found;
@@ -289,7 +310,7 @@ static enum answer look_in_table(struct walk *walk, const char *cache, size_t le
 	for (uint32_t i = 0; i < header->count; i++)
 		if (row[i].name < length && row[i].path < length &&
 		    !strcmp(cache + row[i].name, name))
-			found = both(found, look_at(walk, cache + row[i].path));
+			found = both(found, note(walk, cache + row[i].path));
 	return found;
 }
 
@@ -334,9 +355,9 @@ static enum answer look_for(struct walk *walk, const char *name, const char *run
 	enum answer found;
 
 	if (is_loaded(name))
-		return DOES_NOT;
+		return TO_BE_SEEN;
 	if (strchr(name, '/'))
-		return look_at(walk, name);
+		return note(walk, name);
 	found = look_in_dirs(walk, runpath, origin, name);
 	found = both(found, look_in_dirs(walk, getenv("LD_LIBRARY_PATH"), origin, name));
 	found = both(found, look_in_cache(walk, name));
@@ -346,10 +367,7 @@ static enum answer look_for(struct walk *walk, const char *name, const char *run
 	return found;
 }
 
-/*
- * ---- a file and what it needs
- * -----------------------------------------------------------------------
- */
+/* ---- a file and what it needs -------------------------------------------------------------- */
 
 static bool needs_us(struct walk *walk, const struct file *f)
 {
@@ -360,42 +378,22 @@ static bool needs_us(struct walk *walk, const struct file *f)
 	/* Offset 0 is the empty string. */
 	for (size_t i = 0; i < f->dynamic.length / sizeof(*d) && d[i].d_tag != DT_NULL; i++)
 		if (d[i].d_tag == DT_NEEDED &&
-		    look_for(walk, string_at(f, d[i].d_un.d_val), runpath, f->path) != DOES_NOT)
+		    look_for(walk, string_at(f, d[i].d_un.d_val), runpath, f->path) != TO_BE_SEEN)
 			return true;
 	return false;
 }
 
-/* Has it been looked at? If not, it is noted; too many count as not understood. */
-static bool is_new(struct walk *walk, int fd, bool *too_many)
-{
-	struct stat status;
-
-	*too_many = fstat(fd, &status) != 0 || walk->count == MAX_FILES || walk->depth > MAX_DEPTH;
-	if (*too_many)
-		return false;
-	for (unsigned i = 0; i < walk->count; i++)
-		if (walk->seen[i].device == status.st_dev && walk->seen[i].inode == status.st_ino)
-			return false;
-	walk->seen[walk->count].device = status.st_dev;
-	walk->seen[walk->count++].inode = status.st_ino;
-	return true;
-}
-
-static enum answer look_at(struct walk *walk, const char *path)
+/* By itself; what it needs is noted. */
+static bool matters(struct walk *walk, const char *path)
 {
 	struct file f = {.path = path, .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-	bool too_many, matters;
+	bool answer;
 
 	if (f.fd < 0)
-		return errno == ENOENT || errno == ENOTDIR ? NOT_THERE : MATTERS;
-	walk->depth++;
-	if (is_new(walk, f.fd, &too_many))
-		matters = !read_file(&f) || calls_us(&f) || needs_us(walk, &f);
-	else
-		matters = too_many;
-	walk->depth--;
+		return true;
+	answer = !read_file(&f) || calls_us(&f) || needs_us(walk, &f);
 	close_file(&f);
-	return matters ? MATTERS : DOES_NOT;
+	return answer;
 }
 
 /* A list of folders that an object that is loaded was linked with. */
@@ -415,15 +413,28 @@ static const char *runpath_of(const struct pd_asker *asker)
 	return runpath ? asker->elf.string + runpath : NULL;
 }
 
-bool pd_deepbind_matters(const char *file, const void *caller)
+static bool any_matters(struct walk *walk, const char *file, const void *caller)
 {
-	struct walk walk = {0};
 	struct pd_asker asker;
-	int error = errno;
 	enum answer found;
 
 	pd_asker_find(&asker, caller);
-	found = look_for(&walk, file, runpath_of(&asker), asker.map ? asker.map->l_name : "");
+	found = look_for(walk, file, runpath_of(&asker), asker.map ? asker.map->l_name : "");
+	for (unsigned i = 0; found == TO_BE_SEEN && i < walk->count; i++)
+		if (matters(walk, walk->found[i].path))
+			found = MATTERS;
+	return found != TO_BE_SEEN;
+}
+
+bool pd_deepbind_matters(const char *file, const void *caller)
+{
+	PD_UNCANCELLED;
+	int error = errno;
+	struct walk *walk = map(sizeof(*walk));
+	bool answer = !walk || any_matters(walk, file, caller);
+
+	if (walk)
+		munmap(walk, sizeof(*walk));
 	errno = error;
-	return found != DOES_NOT;
+	return answer;
 }

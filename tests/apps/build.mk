@@ -83,7 +83,7 @@ $(apps_bin)/loader: $(apps_obj)/loader.c.o $(addprefix $(apps_bin)/,libwho1.so l
 # Whoever else lives in the process: a library that patches code, one that stands before dlsym, a plugin that
 # brings a name along; and who asks by RTLD_NEXT from a library behind us, loaded early or late.
 apps_company := $(addprefix $(apps_bin)/,libpatcher.so plugin-patched.so libdlsymmer.so deep plugin-deep.so \
-	plugin-deep-cuda.so tail plugin-next.so behind)
+	plugin-deep-cuda.so plugin-deep-chain.so tail plugin-next.so behind)
 apps_built += $(apps_company)
 apps_here = -Wl,-rpath,'$$ORIGIN'
 
@@ -99,6 +99,12 @@ $(apps_bin)/plugin-deep.so: tests/apps/deep.c $(apps_bin)/libdeep.so
 	$(apps_link) -shared $^ -o $@ $(apps_libs) $(apps_here)
 $(apps_bin)/deep: tests/apps/deep.c
 	$(apps_link) -DDEEP_PROGRAM -rdynamic $< -o $@ $(apps_libs)
+# It needs a library that needs one, and so on.
+$(apps_bin)/plugin-deep-chain.so: tests/apps/deep.c $(apps_bin)/libdeep.so
+	before=libdeep.so; for i in {1..16}; do \
+		$(CC) $(ALL_CFLAGS) -shared -Wl,--no-as-needed -x c /dev/null -x none -L$(apps_bin) -l:$$before \
+			-o $(apps_bin)/libchain$$i.so $(apps_here) || exit; before=libchain$$i.so; done
+	$(apps_link) -shared -Wl,--no-as-needed $^ -L$(apps_bin) -l:libchain16.so -o $@ $(apps_libs) $(apps_here)
 # It calls nothing of CUDA itself, but what it needs does.
 $(apps_bin)/plugin-deep-cuda.so: $(apps_bin)/plugin-linked.so
 	@mkdir -p $(@D)

@@ -3,9 +3,14 @@
  * Who defines a name for a library that is opened with RTLD_DEEPBIND: the library that it brings
  * along, and not the program. Built as the program (DEEP_PROGRAM), as the library that defines the
  * name (DEEP_OWN), and as the plugin that uses it.
+ *
+ * With a second argument the program opens it in a thread that has as little stack as there is, and
+ * a cancellation pending, on which dlopen does not act.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -19,11 +24,36 @@ EXPORT const char *deep_who(void)
 	return "the program";
 }
 
+static void *plugin;
+
+static void *open_narrowly(void *name)
+{
+	pthread_cancel(pthread_self());
+	plugin = dlopen(name, RTLD_NOW | RTLD_DEEPBIND);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	return NULL;
+}
+
+static void open_in_thread(char *name)
+{
+	pthread_attr_t attributes;
+	pthread_t thread;
+
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, PTHREAD_STACK_MIN);
+	if (pthread_create(&thread, &attributes, open_narrowly, name) == 0)
+		pthread_join(thread, NULL);
+}
+
 int main(int argc, char **argv)
 {
-	void *plugin = argc > 1 ? dlopen(argv[1], RTLD_NOW | RTLD_DEEPBIND) : NULL;
-	const char *(*ask)(void) = plugin != NULL ? dlsym(plugin, "deep_ask") : NULL;
+	const char *(*ask)(void);
 
+	if (argc > 2)
+		open_in_thread(argv[1]);
+	else if (argc > 1)
+		plugin = dlopen(argv[1], RTLD_NOW | RTLD_DEEPBIND);
+	ask = plugin != NULL ? dlsym(plugin, "deep_ask") : NULL;
 	if (ask == NULL) {
 		fprintf(stderr, "%s\n", dlerror());
 		return 2;

@@ -347,6 +347,28 @@ START_TEST(whichever_has_died_unseen_is_found)
 }
 END_TEST
 
+/* Hits that are checked in any case don't put off the look at others. */
+START_TEST(checked_hits_put_off_no_look)
+{
+	pindown_region *region;
+
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
+	pd_hits_for_a_look = 64;
+	pd_volatile(AT(1), MIB(2));
+	get_and_put(AT(0), 1);
+	get_and_put(AT(1), 1);
+	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
+	for (unsigned i = 0; i < 64 * 16 && !stats().distrusted; i++) {
+		get_and_put(AT(1), 1);
+		if (pindown_get(AT(0), 1, 0, &region) == PINDOWN_OK)
+			pindown_put(region);
+	}
+	ck_assert_uint_eq(stats().distrusted, 1);
+	expected_missed = 1;
+}
+END_TEST
+
 /* A driver that can't be asked just now has not said that the memory is gone. */
 START_TEST(an_answer_about_something_else_is_no_miss)
 {
@@ -387,6 +409,7 @@ int main(void)
 	tcase_add_test(chance, few_hits_are_compared);
 	tcase_add_test(chance, who_wants_no_checks_has_none_by_chance);
 	tcase_add_loop_test(chance, whichever_has_died_unseen_is_found, 0, 9);
+	tcase_add_test(chance, checked_hits_put_off_no_look);
 	tcase_add_test(chance, an_answer_about_something_else_is_no_miss);
 	return run_suite(suite);
 }

@@ -672,6 +672,12 @@ static void look_at_it(void)
 	pindown_object_is_live(object);
 }
 
+static void look_at_it_when_debugging(void)
+{
+	pindown_region_base(region);
+	pindown_object_data(object);
+}
+
 static void open_its_descriptor(void)
 {
 	uint64_t offset;
@@ -757,7 +763,8 @@ static const struct {
 	{"what is allocated", prepare_dead_memory, tell_of_an_allocation, NULL},
 	{"a put, debugging", prepare_a_held_region, put_it, "1"},
 	{"a detach, debugging", prepare_a_held_object, detach_it, "1"},
-	{"looks at what is held, debugging", prepare_what_has_ended, look_at_it, "1"},
+	{"looks at what is held, debugging", prepare_what_has_ended, look_at_it_when_debugging,
+	 "1"},
 };
 
 static void *act_in_steps(void *arg)
@@ -798,7 +805,7 @@ START_TEST(at_each_instruction)
 		if (acts[_i].debug)
 			setenv("PINDOWN_DEBUG", acts[_i].debug, 1);
 		act = acts[_i].act;
-		run_race_in_handler(acts[_i].name, &race, 80);
+		run_race_in_handler(acts[_i].name, &race, 50);
 		_exit(0);
 	}
 	ck_assert_int_eq(waitpid(child, &status, 0), child);

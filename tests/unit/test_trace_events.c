@@ -342,6 +342,16 @@ START_TEST(closing)
 }
 END_TEST
 
+/* Of a thread that has made hits before the trace, too, the next one is not passed over. */
+START_TEST(the_next_hit_of_each_thread_is_seen)
+{
+	pd_self()->until_look = 4000;
+	pd_trace_open();
+	ck_assert_int_eq(pd_self()->until_look, 0);
+	pd_trace_close();
+}
+END_TEST
+
 /* ---- all ------------------------------------------------------------------------------------ */
 
 int main(void)
@@ -352,6 +362,6 @@ int main(void)
 		 (const TTest *const[]){a_call_comes_back, a_plain_call_is_small,
 					a_region_comes_back, a_note_comes_back, errors_come_back,
 					only_wanted_events, times, nested_events_are_in_order,
-					closing, NULL});
+					closing, the_next_hit_of_each_thread_is_seen, NULL});
 	return run_suite(suite);
 }

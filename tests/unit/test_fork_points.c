@@ -5,11 +5,14 @@
  * points (cache/point.h).
  */
 #define _GNU_SOURCE
+#include <signal.h>
+
+#include "asleep.h"
 #include "fork_test.h"
 #include "point.h"
 
-static bool hit_is_to_stop, end_is_to_fork;
-static struct gate hit_has_stopped, hit_may_go_on;
+static bool hit_is_to_stop, end_is_to_wait;
+static struct gate hit_has_stopped, hit_may_go_on, end_looks;
 static pid_t child = -1, parent;
 
 void pd_point(enum pd_point point, uint64_t addr)
@@ -21,11 +24,25 @@ void pd_point(enum pd_point point, uint64_t addr)
 		gate_wait(&hit_may_go_on);
 	}
 	/* About to look for hits that are announced, with the lock held. */
-	if (point == PD_POINT_END_BARRIER && end_is_to_fork) {
-		end_is_to_fork = false;
-		child = fork();
-		gate_open(&hit_may_go_on);
+	if (point == PD_POINT_END_BARRIER && end_is_to_wait) {
+		end_is_to_wait = false;
+		gate_open(&end_looks);
 	}
+}
+
+static void fork_now(int signal)
+{
+	(void)signal;
+	child = fork();
+	gate_open(&hit_may_go_on);
+}
+
+/* While it looks there is nothing else that it sleeps for. */
+static void interrupt_who_waits(void *thread)
+{
+	gate_wait(&end_looks);
+	wait_until_asleep(parent, "S");
+	pthread_kill(*(pthread_t *)thread, SIGUSR1);
 }
 
 static void hit(void *arg)
@@ -41,16 +58,20 @@ static void hit(void *arg)
 
 START_TEST(a_fork_while_a_free_waits_for_a_hit)
 {
-	struct worker worker;
+	struct worker worker, interrupter;
+	pthread_t self = pthread_self();
 
 	parent = getpid();
 	gate_init(&hit_has_stopped);
 	gate_init(&hit_may_go_on);
+	gate_init(&end_looks);
+	ck_assert(signal(SIGUSR1, fork_now) != SIG_ERR);
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	get_and_put(AT(0), 1);
 	worker_start(&worker, hit, NULL);
 	gate_wait(&hit_has_stopped);
-	end_is_to_fork = true;
+	end_is_to_wait = true;
+	worker_start(&interrupter, interrupt_who_waits, &self);
 	watched_free(AT(0));
 	if (getpid() != parent) {
 		watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
@@ -58,6 +79,7 @@ START_TEST(a_fork_while_a_free_waits_for_a_hit)
 		_exit(0);
 	}
 	reap(child);
+	worker_join(&interrupter);
 	worker_join(&worker);
 }
 END_TEST

@@ -161,7 +161,10 @@ static void make_others_stores_known(void)
 
 void pd_heavy_barrier(void)
 {
-	/* Our stores, whatever their order, come before the look at who else is there, and who pays. */
+	/*
+	 * Our stores, whatever their order, come before the look at who else is there, and who
+	 * pays.
+	 */
 	pd_own_fence();
 	if (pd_thread_is_alone())
 		return;

@@ -13,19 +13,22 @@
  *
  * One of the two sees the other's store.
  *
- * Where the rare side is not that rare, a few hits between two barriers of several threads, membarrier costs more
- * than a fence in each hit. Then each side pays for itself, until there are many hits for a barrier again:
+ * Where the rare side is not that rare, a few hits between two barriers of several threads,
+ * membarrier costs more than a fence in each hit. Then each side pays for itself, until there are
+ * many hits for a barrier again:
  *
  *	RARE_PAYS -> CHANGING		by the rare side; the frequent side begins to have fences
  *	CHANGING -> EACH_PAYS		behind a membarrier: now all have, and the rare side needs none
  *	EACH_PAYS -> RARE_PAYS		by anyone, at any time
  *
- * The frequent side looks who pays behind its store, the rare side behind its fence. So if the rare side is
- * told EACH_PAYS, and the frequent one RARE_PAYS, which then loads what was before the rare side's store,
- * all of the change, and its membarrier, came in between: and that has made the frequent side's store known.
+ * The frequent side looks who pays behind its store, the rare side behind its fence. So if the rare
+ * side is told EACH_PAYS, and the frequent one RARE_PAYS, which then loads what was before the rare
+ * side's store, all of the change, and its membarrier, came in between: and that has made the
+ * frequent side's store known.
  *
- * Where membarrier is missing each pays, always. ThreadSanitizer knows nothing of all this: under it the frequent side uses
- * a sequentially consistent exchange, and all loads are sequentially consistent.
+ * Where membarrier is missing each pays, always. ThreadSanitizer knows nothing of all this: under
+ * it the frequent side uses a sequentially consistent exchange, and all loads are sequentially
+ * consistent.
  *
  * membarrier may also be refused from some moment on, by a system call filter that the program
  * installs. So its result is looked at each time, and the first barrier in which it is refused is
@@ -76,7 +79,10 @@ extern __attribute__((visibility("hidden"))) uint32_t pd_payer;
 /* The rare side's barriers: changes whenever there was one, of several threads. */
 extern __attribute__((visibility("hidden"))) uint32_t pd_barriers;
 
-/* Few: less hits for each barrier than this. Many: so many in one thread without a barrier. Tests have others. */
+/*
+ * Few: less hits for each barrier than this. Many: so many in one thread without a barrier. Tests
+ * have others.
+ */
 extern __attribute__((visibility("hidden"))) struct pd_asym_limits {
 	uint32_t few, many;
 } pd_asym_limits;
@@ -101,8 +107,8 @@ void pd_asym_register(void);
 bool pd_asym_is_registered(void); /* or need not be */
 
 /*
- * Without a system call as long as no other thread has a record (thread.h): one that gets its record
- * later has a full barrier there, before it publishes anything.
+ * Without a system call as long as no other thread has a record (thread.h): one that gets its
+ * record later has a full barrier there, before it publishes anything.
  */
 void pd_heavy_barrier(void);
 
@@ -113,8 +119,8 @@ void pd_asym_tell(void);
 void pd_asym_fork_child(void);
 
 /*
- * Of a store on the rare side, under the lock, that pd_heavy_barrier() follows: what keeps it before the
- * loads behind that is the barrier's fence, which ThreadSanitizer does not see.
+ * Of a store on the rare side, under the lock, that pd_heavy_barrier() follows: what keeps it
+ * before the loads behind that is the barrier's fence, which ThreadSanitizer does not see.
  */
 #define PD_BEFORE_BARRIER (PD_CAN_ASYM ? __ATOMIC_RELEASE : __ATOMIC_SEQ_CST)
 
@@ -135,17 +141,17 @@ static inline void pd_own_fence(void)
 static inline void pd_store_late(uint32_t *where, uint32_t value)
 {
 	/*
-	 * Release keeps it behind what this thread has published before (a hold behind its announcement);
-	 * that it may come late to others is for the fence or pd_heavy_barrier(). The signal fence is for
-	 * the compiler.
+	 * Release keeps it behind what this thread has published before (a hold behind its
+	 * announcement); that it may come late to others is for the fence or pd_heavy_barrier().
+	 * The signal fence is for the compiler.
 	 */
 	__atomic_store_n(where, value, __ATOMIC_RELEASE);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
 /*
- * The same of a count that this thread alone changes, so a plain addition will do. As one instruction, which compilers
- * don't make of an atomic load and an atomic store: they make four.
+ * The same of a count that this thread alone changes, so a plain addition will do. As one
+ * instruction, which compilers don't make of an atomic load and an atomic store: they make four.
  */
 static inline void pd_add_late(uint32_t *where, uint32_t change)
 {

@@ -74,7 +74,9 @@ static bool is_kept_for_nobody(uint32_t number)
 	return pd_briefs[number].state == PD_KEPT && !is_used(number);
 }
 
-/* Relaxed: who is given memory again has it from the driver, and so, in the end, from who freed it. */
+/*
+ * Relaxed: who is given memory again has it from the driver, and so, in the end, from who freed it.
+ */
 bool pd_awaits_reuse(void)
 {
 	return __atomic_load_n(&awaiting_count, __ATOMIC_RELAXED) != 0;
@@ -110,8 +112,8 @@ void pd_stop_awaiting(uint32_t number)
 }
 
 /*
- * From here on it is this thread's, as after pd_victims_add(). At once, and not only when it is about to be
- * unpinned: who holds it no more may free its memory, and that has to wait.
+ * From here on it is this thread's, as after pd_victims_add(). At once, and not only when it is
+ * about to be unpinned: who holds it no more may free its memory, and that has to wait.
  */
 bool pd_region_take_kept(uint32_t number)
 {
@@ -139,8 +141,9 @@ void pd_wait_for_reader(const struct pd_thread *thread, uint32_t number)
 }
 
 /*
- * After the barrier: a hit that has loaded a live state is announced for us to see. The acquire pairs with
- * the release at the end of hold_if(): who is gone has counted its hold. The state is our own store.
+ * After the barrier: a hit that has loaded a live state is announced for us to see. The acquire
+ * pairs with the release at the end of hold_if(): who is gone has counted its hold. The state is
+ * our own store.
  */
 static void let_probes_pass(void)
 {
@@ -156,8 +159,8 @@ static void let_probes_pass(void)
 }
 
 /*
- * It is somebody's still. A hold of our own keeps it from going away before we have told everyone. It
- * may be the last one by then, so the region stays among those that a free waits for.
+ * It is somebody's still. A hold of our own keeps it from going away before we have told everyone.
+ * It may be the last one by then, so the region stays among those that a free waits for.
  */
 static void keep(uint32_t number)
 {
@@ -204,7 +207,10 @@ void pd_victims_add_idle(struct pd_victims *victims, uint32_t candidates,
 	}
 }
 
-/* The region is DYING and ours: unpin it, without the lock. To others it is dying until give_back(). */
+/*
+ * The region is DYING and ours: unpin it, without the lock. To others it is dying until
+ * give_back().
+ */
 static void unpin(uint32_t number, bool was_kept)
 {
 	struct pd_pin *pin = &pd_details[number].pin;
@@ -220,7 +226,9 @@ static void unpin(uint32_t number, bool was_kept)
 			       begin, pd_ticks());
 }
 
-/* A subscriber has forked, and this is the child: there the regions are nobody's business any more. */
+/*
+ * A subscriber has forked, and this is the child: there the regions are nobody's business any more.
+ */
 static bool is_abandoned(uint32_t number)
 {
 	return __atomic_load_n(&pd_briefs[number].state, __ATOMIC_RELAXED) == PD_ABANDONED;
@@ -307,7 +315,9 @@ static void let_go(uint32_t number)
 		pd_unpin_kept(number);
 }
 
-/* Everyone who is to hear of the end of a region, and has built something on it. They may call us. */
+/*
+ * Everyone who is to hear of the end of a region, and has built something on it. They may call us.
+ */
 static void tell_all(uint32_t number, const char *missed, bool in_use)
 {
 	PD_POINT(END_TELLING, pd_region_base_now(number));
@@ -331,7 +341,9 @@ int pd_victims_dispatch_some(struct pd_victims *victims)
 			__atomic_load_n(&pd_briefs[number].state, __ATOMIC_RELAXED) == PD_KEPT;
 
 		next = pd_details[number].victim;
-		/* Who is called may wait for a free in another thread, and that for what is dying. */
+		/*
+		 * Who is called may wait for a free in another thread, and that for what is dying.
+		 */
 		if (unpinned.count == sizeof(unpinned.number) / sizeof(unpinned.number[0]) ||
 		    in_use || pd_has_subscribers() || pd_objects_any(number))
 			give_back(&unpinned, false);
@@ -464,8 +476,8 @@ static void wait_for_others(const struct pd_scope *scope)
 }
 
 /*
- * What is about to be looked at of one region, so that the processor waits for all of it at once: behind the lock it
- * would begin with one only when it has the one before.
+ * What is about to be looked at of one region, so that the processor waits for all of it at once:
+ * behind the lock it would begin with one only when it has the one before.
  */
 static void fetch(uint64_t addr)
 {

@@ -19,7 +19,9 @@
  */
 static inline bool is_unsettled(void)
 {
-	/* The guard is up, and this is loaded: pd_flight_begin() stores it, and looks for guards. */
+	/*
+	 * The guard is up, and this is loaded: pd_flight_begin() stores it, and looks for guards.
+	 */
 	return __atomic_load_n(&pd_unsettled, __ATOMIC_SEQ_CST) != 0;
 }
 
@@ -276,8 +278,8 @@ static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end
 
 	PD_POINT(ALLOC_BEGUN, addr);
 	/*
-	 * Both at once: what is being pinned may be memory that was freed unseen, and must not be inserted when
-	 * hits there are not checked any more.
+	 * Both at once: what is being pinned may be memory that was freed unseen, and must not be
+	 * inserted when hits there are not checked any more.
 	 */
 	pd_lock();
 	pd_flights_lose_known(&scope);

@@ -84,8 +84,8 @@ static bool has_room(void)
 }
 
 /*
- * The range may have been rounded out to pages that others' memory shares; what lies in its middle is
- * what is meant.
+ * The range may have been rounded out to pages that others' memory shares; what lies in its middle
+ * is what is meant.
  */
 static struct export describe(uint64_t addr, uint64_t size, int fd)
 {

@@ -21,7 +21,10 @@ const uint32_t pd_own_word = 1;
 const uint32_t *pd_words = &pd_own_word;
 struct pd_thread pd_anonymous = {.counters = &pd_anonymous.own_counters, .stripe_asked = true};
 
-/* Does all of it lie in pages that are the region's, which can't be revoked? Of most hits, no more has to be asked. */
+/*
+ * Does all of it lie in pages that are the region's, which can't be revoked? Of most hits, no more
+ * has to be asked.
+ */
 static inline bool has_pages(const struct pd_brief *brief, uint64_t addr, uint64_t length)
 {
 	uint32_t first_page = __atomic_load_n(&brief->first_page, __ATOMIC_RELAXED);
@@ -37,7 +40,8 @@ static inline bool has_pages(const struct pd_brief *brief, uint64_t addr, uint64
  * takes the region out stores its state first and then waits until nobody announces it (end.c), so
  * either we see that it is on its way out, or our hold is counted before it is found idle.
  *
- * quick: the thread has hold counts of its own, and all that must be known of the region is in its brief.
+ * quick: the thread has hold counts of its own, and all that must be known of the region is in its
+ * brief.
  */
 static inline __attribute__((always_inline)) bool
 hold_if(struct pd_thread *self, bool quick, uint32_t number, const struct pd_brief *brief,
@@ -48,7 +52,10 @@ hold_if(struct pd_thread *self, bool quick, uint32_t number, const struct pd_bri
 	PD_POINT(HIT_FOUND, addr);
 	pd_publish32(&self->probing, number, &self->patience);
 	PD_POINT(HIT_ANNOUNCED, addr);
-	/* Acquire pairs with the release in pin.c: of a live region pages, base and end are its own. */
+	/*
+	 * Acquire pairs with the release in pin.c: of a live region pages, base and end are its
+	 * own.
+	 */
 	*state = __atomic_load_n(&brief->state, __ATOMIC_SEQ_CST);
 	if (quick)
 		ok = likely(*state == PD_LIVE) && likely(has_pages(brief, addr, length));
@@ -137,7 +144,10 @@ static bool passes_check(struct pd_thread *self, struct pindown_region *region)
 
 	PD_POINT(HIT_COMPARED, region->base);
 	pd_count(&self->counters->tag_checks);
-	/* It may have ended during the comparison: then better none than this one. Pairs with set_state(). */
+	/*
+	 * It may have ended during the comparison: then better none than this one. Pairs with
+	 * set_state().
+	 */
 	if (truth == PD_TRUE &&
 	    pd_state_is_live(__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_SEQ_CST)))
 		return true;
@@ -149,8 +159,9 @@ static bool passes_check(struct pd_thread *self, struct pindown_region *region)
 }
 
 /*
- * The same for one that was found under the lock, in this state, and whose word has not been looked at. By now it may
- * have ended in another thread, because it was dead when this get began: what is not trusted is asked for all the same.
+ * The same for one that was found under the lock, in this state, and whose word has not been looked
+ * at. By now it may have ended in another thread, because it was dead when this get began: what is
+ * not trusted is asked for all the same.
  */
 static bool is_good(struct pd_thread *self, struct pindown_region *region, uint32_t state)
 {
@@ -222,8 +233,9 @@ get_held(struct pindown_region *region, uint32_t state, uint64_t addr, size_t le
 }
 
 /*
- * This is what the index has there: the number of a region of which more has to be known than its brief says
- * (each hit is checked, or it can be revoked, or has not all of its pages), or of several that share a page.
+ * This is what the index has there: the number of a region of which more has to be known than its
+ * brief says (each hit is checked, or it can be revoked, or has not all of its pages), or of
+ * several that share a page.
  */
 static int __attribute__((noinline))
 get_found(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out, uint32_t found)
@@ -238,8 +250,8 @@ get_found(uint64_t addr, size_t length, unsigned flags, struct pindown_region **
 }
 
 /*
- * For a thread that has no hold counts of its own (it is its first get, or there are too many threads), and
- * for bad arguments.
+ * For a thread that has no hold counts of its own (it is its first get, or there are too many
+ * threads), and for bad arguments.
  */
 static int __attribute__((noinline))
 get_otherwise(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
@@ -277,8 +289,9 @@ PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct p
 
 /*
  * The region was no longer live when its hold was dropped. If it was the last one, unpinning is
- * left to us; two who both think so are told apart under the lock. Another region may have the record by now: then
- * it is that which is looked at, and if its last hold has just gone, its own put finds that we were faster.
+ * left to us; two who both think so are told apart under the lock. Another region may have the
+ * record by now: then it is that which is looked at, and if its last hold has just gone, its own
+ * put finds that we were faster.
  */
 static void __attribute__((noinline)) put_slow(uint32_t number)
 {

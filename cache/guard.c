@@ -8,9 +8,10 @@
 #include "point.h"
 
 /*
- * Frees by threads that no record could be had for. While there is one, everything is guarded. Sequentially
- * consistent here and where such a free then loads pd_unsettled (events.c). A pin stores that, and loads this
- * behind pd_heavy_barrier(), whose fence is enough then, whoever pays: one of the two sees the other.
+ * Frees by threads that no record could be had for. While there is one, everything is guarded.
+ * Sequentially consistent here and where such a free then loads pd_unsettled (events.c). A pin
+ * stores that, and loads this behind pd_heavy_barrier(), whose fence is enough then, whoever pays:
+ * one of the two sees the other.
  */
 static uint32_t recordless;
 
@@ -65,7 +66,9 @@ void pd_ended(pd_guard guard)
 		__atomic_fetch_sub(&recordless, 1, __ATOMIC_SEQ_CST);
 		return;
 	}
-	/* A fork inside the guarded call leaves a child whose record was wiped, or that has none. */
+	/*
+	 * A fork inside the guarded call leaves a child whose record was wiped, or that has none.
+	 */
 	if (!self || self->guard_depth == 0)
 		return;
 	self->guard_depth = (uint8_t)guard;
@@ -79,9 +82,9 @@ void pd_ended(pd_guard guard)
 }
 
 /*
- * The kind was loaded before, with acquire: pairs with pd_guard_fill(), which stores it last. If the slot has been
- * used anew meanwhile, this is a mixture; then the one guard went down, which the ids show, and the other
- * came up after our flight was to be seen.
+ * The kind was loaded before, with acquire: pairs with pd_guard_fill(), which stores it last. If
+ * the slot has been used anew meanwhile, this is a mixture; then the one guard went down, which the
+ * ids show, and the other came up after our flight was to be seen.
  */
 static struct pd_scope scope_of(const struct pd_guard_slot *slot)
 {
@@ -97,8 +100,8 @@ static struct pd_scope scope_of(const struct pd_guard_slot *slot)
 }
 
 /*
- * The deeper ones come up later and go down earlier: if one is not up, those that are behind it have gone down, or came
- * up after our flight was to be seen.
+ * The deeper ones come up later and go down earlier: if one is not up, those that are behind it
+ * have gone down, or came up after our flight was to be seen.
  */
 static bool thread_guards(const struct pd_thread *thread, const struct pd_memory *memory)
 {

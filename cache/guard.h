@@ -60,8 +60,8 @@ bool pd_scope_covers(const struct pd_scope *scope, const struct pd_memory *memor
 pd_guard pd_guard_up(const struct pd_scope *scope);
 
 /*
- * The next slot of this thread, which has one left. It is rewritten only while its kind is NONE or, by a deeper
- * guard, widened to ALL.
+ * The next slot of this thread, which has one left. It is rewritten only while its kind is NONE or,
+ * by a deeper guard, widened to ALL.
  */
 static inline pd_guard pd_guard_fill(struct pd_thread *self, enum pd_guard_kind kind,
 				     uint64_t begin, uint64_t end, int32_t device)
@@ -94,8 +94,8 @@ bool pd_guard_any(void);
 bool pd_guard_wait(const struct pd_memory *memory, uint64_t deadline);
 
 /*
- * A pin under way, or the opening or closing of a region's descriptor. On that thread's stack; linked, and its
- * members changed, under the lock.
+ * A pin under way, or the opening or closing of a region's descriptor. On that thread's stack;
+ * linked, and its members changed, under the lock.
  */
 struct pd_pin;
 struct pd_flight {

@@ -32,8 +32,9 @@ extern __attribute__((visibility("hidden"))) uint32_t pd_unsettled; /* changed u
 #define PD_UNSETTLED_EXPORTS 0x80000000u
 
 /*
- * Lock held. Up: followed by pd_heavy_barrier() where guards are looked for, pairs with the loads in events.c. Down:
- * release, so that a free that reads 0 finds what has settled: in the index, or unpinned.
+ * Lock held. Up: followed by pd_heavy_barrier() where guards are looked for, pairs with the loads
+ * in events.c. Down: release, so that a free that reads 0 finds what has settled: in the index, or
+ * unpinned.
  */
 static inline void pd_unsettled_add(uint32_t change)
 {

@@ -18,8 +18,9 @@ static void set_state(struct pindown_object *object, enum pd_object_state state)
 	__atomic_store_n(&object->state, state, __ATOMIC_SEQ_CST);
 }
 
-/* In this process everything was the parent's: a callback of ours has forked, and this is the child.
- * Relaxed: the child has this one thread, which has stored it.
+/*
+ * In this process everything was the parent's: a callback of ours has forked, and this is the
+ * child. Relaxed: the child has this one thread, which has stored it.
  */
 static bool is_abandoned(const struct pindown_object *object)
 {
@@ -246,7 +247,9 @@ static void count_held_by(uint32_t consumer, struct held *held)
 		memcpy(held->of[place].name, pd_consumer(consumer)->name, PD_CONSUMER_NAME);
 }
 
-/* Lock held. Idle objects, and those to be revoked, are this thread's to destroy; others are kept. */
+/*
+ * Lock held. Idle objects, and those to be revoked, are this thread's to destroy; others are kept.
+ */
 static uint32_t settle(uint32_t region, struct held *held)
 {
 	enum pindown_reason reason = pd_details[region].reason;
@@ -553,8 +556,8 @@ out:
 }
 
 /*
- * The owner's number, a pointer mostly, may be another's as soon as it has ended. So what is held is
- * hidden from attach now and not after that end.
+ * The owner's number, a pointer mostly, may be another's as soon as it has ended. So what is held
+ * is hidden from attach now and not after that end.
  */
 PD_EXPORT int pindown_end_owner(int consumer, uint64_t owner)
 {

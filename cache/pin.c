@@ -480,8 +480,8 @@ static int settle(struct attempt *a)
 
 /*
  * A pool gives pieces back and gets others while threads use it, and what is exported begins with a
- * piece. An H200's driver has now and then refused memory in one that nobody freed: it is asked anew
- * where that begins.
+ * piece. An H200's driver has now and then refused memory in one that nobody freed: it is asked
+ * anew where that begins.
  */
 static bool may_have_moved(struct attempt *a, int result)
 {

@@ -288,7 +288,9 @@ static void fill_other_counters(struct pindown_stats *stats)
 	uint64_t tag_checks = __atomic_load_n(&nobodys->tag_checks, __ATOMIC_RELAXED);
 
 	for (struct pd_thread *t = pd_live_counts_all() ? NULL : pd_threads(); t; t = t->next) {
-		/* Acquire: as in pd_counter_sum(); relaxed, as there: any number of late will do. */
+		/*
+		 * Acquire: as in pd_counter_sum(); relaxed, as there: any number of late will do.
+		 */
 		const struct pd_counters *counters =
 			__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
 

@@ -24,7 +24,9 @@ uint32_t pd_thread_records;
 static struct pd_thread *all; /* pushed to with compare-and-swap, never popped */
 static pthread_key_t at_thread_exit;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-/* Taken with acquire, given back with release: the next owner goes on from the counts of the last. */
+/*
+ * Taken with acquire, given back with release: the next owner goes on from the counts of the last.
+ */
 static uint32_t stripes_taken = 1u << PD_STRIPE_SHARED; /* one bit each */
 uint32_t pd_stripes_first = PD_STRIPE_SHARED + 1, pd_stripes_used = PD_STRIPE_SHARED + 1;
 
@@ -138,7 +140,9 @@ struct pd_thread *pd_thread_attach(void)
 	if (!self)
 		self = new_record();
 	if (self) {
-		/* Pairs with pd_thread_is_alone(): it sees us, or we see what it has stored before. */
+		/*
+		 * Pairs with pd_thread_is_alone(): it sees us, or we see what it has stored before.
+		 */
 		__atomic_exchange_n(&self->owned, 1, __ATOMIC_SEQ_CST);
 		self->tid = (int32_t)syscall(SYS_gettid);
 		pd_self_tls = self;
@@ -161,8 +165,10 @@ bool pd_thread_is_alone(void)
 {
 	const struct pd_thread *self = pd_self_tls;
 
-	/* All sequentially consistent, to pair with pd_thread_attach(); of a thread that is gone we see
-	 * all its holds. */
+	/*
+	 * All sequentially consistent, to pair with pd_thread_attach(); of a thread that is gone we
+	 * see all its holds.
+	 */
 	for (const struct pd_thread *t = __atomic_load_n(&all, __ATOMIC_SEQ_CST); t; t = t->next)
 		if (t != self && __atomic_load_n(&t->owned, __ATOMIC_SEQ_CST))
 			return false;

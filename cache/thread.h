@@ -39,7 +39,10 @@ struct pd_guard_slot {
 #define PD_STRIPES	 8
 #define PD_STRIPE_SHARED 0 /* all other threads', with atomics */
 
-/* Those from the first one on, up to this, have ever been used. Most processes never use the shared one. */
+/*
+ * Those from the first one on, up to this, have ever been used. Most processes never use the shared
+ * one.
+ */
 extern PD_HIDDEN uint32_t pd_stripes_first, pd_stripes_used;
 
 struct pd_journal_piece;
@@ -90,13 +93,16 @@ static inline struct pd_thread *pd_self(void)
 	return __builtin_expect(self != 0, 1) ? self : pd_thread_attach();
 }
 
-/* The list of all records, for walking with ->next; safe without a lock. And how many there are, or will be. */
+/*
+ * The list of all records, for walking with ->next; safe without a lock. And how many there are, or
+ * will be.
+ */
 struct pd_thread *pd_threads(void);
 extern PD_HIDDEN uint32_t pd_thread_records;
 
 /*
- * No other thread has a record. Sequentially consistent: one that this overlooks will see all that was
- * stored so before.
+ * No other thread has a record. Sequentially consistent: one that this overlooks will see all that
+ * was stored so before.
  */
 bool pd_thread_is_alone(void);
 
@@ -147,7 +153,9 @@ void pd_thread_fork_child(void);
 /* The sum of one counter over all threads; `which` is an offset into struct pd_counters. */
 uint64_t pd_counter_sum(unsigned which);
 
-/* By the owner alone, in one instruction as in pd_add_late(). Relaxed: pairs with pd_counter_sum(). */
+/*
+ * By the owner alone, in one instruction as in pd_add_late(). Relaxed: pairs with pd_counter_sum().
+ */
 static inline void pd_count(uint64_t *counter)
 {
 #if PD_CAN_ASYM && defined(__x86_64__)

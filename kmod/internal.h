@@ -55,6 +55,9 @@
 
 #define PD_RELEASE "0.1"
 
+/* What the driver wants addresses and lengths to be multiples of. */
+#define PD_GRANULARITY 65536u
+
 /* Numbers of regions go from 1 to PD_MAX_REGION: an mmap offset has 40 bits behind them. */
 #define PD_OFFSET_BITS 40
 #define PD_NUMBER_BITS 20
@@ -185,10 +188,6 @@ void pd_regions_exit(void);
 extern struct workqueue_struct *pd_work;
 
 /* ---- the NVIDIA driver: provider.c ---- */
-
-/* Set when putting a pin calls its callback, always (Tegra). */
-extern const bool pd_put_calls_back;
-extern const u32 pd_granularity;
 
 int pd_provider_init(void); /* says why when it fails */
 void pd_provider_exit(void);

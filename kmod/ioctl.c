@@ -45,17 +45,14 @@ static int call_version(struct pd_file *file, struct pd_call *call)
 	if (arg->flags)
 		return -EINVAL;
 	arg->abi = PINDOWN_ABI;
-	arg->granularity = pd_granularity;
+	arg->granularity = PD_GRANULARITY;
 	arg->capabilities = PINDOWN_CAP_CALLBACK | PINDOWN_CAP_MMAP | PINDOWN_CAP_STATE |
-			    PINDOWN_CAP_RECLAIM;
+			    PINDOWN_CAP_RECLAIM | PINDOWN_CAP_TOKENS;
 	if (pd_provider_is_persistent()) {
 		arg->capabilities |= PINDOWN_CAP_PERSISTENT;
 		if (pd_provider_maps_dma())
 			arg->capabilities |= PINDOWN_CAP_DMABUF;
 	}
-#ifndef PINDOWN_TEGRA
-	arg->capabilities |= PINDOWN_CAP_TOKENS;
-#endif
 #ifdef PD_SIMULATED
 	arg->capabilities |= PINDOWN_CAP_SIMULATED;
 #endif

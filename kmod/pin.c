@@ -177,7 +177,7 @@ static int pin_is_valid(const struct pindown_pin *arg)
 	if (arg->reserved || arg->reserved2)
 		return -EINVAL;
 	if (!arg->length || arg->length > PD_MAX_LENGTH ||
-	    !IS_ALIGNED(arg->address | arg->length, pd_granularity) ||
+	    !IS_ALIGNED(arg->address | arg->length, PD_GRANULARITY) ||
 	    check_add_overflow(arg->address, arg->length, &end))
 		return -EINVAL;
 	if (!(arg->flags & PINDOWN_PIN_PERSISTENT))

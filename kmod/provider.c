@@ -30,7 +30,6 @@
 #endif
 
 /* Older headers lack these; the driver at run time may have them nevertheless. */
-#ifndef PINDOWN_TEGRA
 #ifndef NVIDIA_P2P_CAP_GET_PAGES_PERSISTENT_API
 int nvidia_p2p_get_pages_persistent(uint64_t virtual_address, uint64_t length,
 				    struct nvidia_p2p_page_table **page_table, uint32_t flags);
@@ -38,25 +37,18 @@ int nvidia_p2p_put_pages_persistent(uint64_t virtual_address,
 				    struct nvidia_p2p_page_table *page_table, uint32_t flags);
 #endif
 #define FORCE_BAR1_MAPPING 1
-#endif
 
 static struct {
 	typeof(nvidia_p2p_get_pages) *get;
 	typeof(nvidia_p2p_put_pages) *put;
 	typeof(nvidia_p2p_free_page_table) *free_table;
-#ifndef PINDOWN_TEGRA
 	typeof(nvidia_p2p_get_pages_persistent) *get_persistent;
 	typeof(nvidia_p2p_put_pages_persistent) *put_persistent;
 	typeof(nvidia_p2p_dma_map_pages) *dma_map;
 	typeof(nvidia_p2p_dma_unmap_pages) *dma_unmap;
-#endif
 } driver __ro_after_init;
 
-#ifdef PINDOWN_TEGRA
-#define DRIVER_MODULE "nvidia_p2p"
-#else
 #define DRIVER_MODULE "nvidia"
-#endif
 
 /* The symbol table names a function of a module "function [module]". */
 static bool __init is_of_driver(const void *function)
@@ -87,12 +79,10 @@ void pd_provider_exit(void)
 	PUT(get, nvidia_p2p_get_pages);
 	PUT(put, nvidia_p2p_put_pages);
 	PUT(free_table, nvidia_p2p_free_page_table);
-#ifndef PINDOWN_TEGRA
 	PUT(get_persistent, nvidia_p2p_get_pages_persistent);
 	PUT(put_persistent, nvidia_p2p_put_pages_persistent);
 	PUT(dma_map, nvidia_p2p_dma_map_pages);
 	PUT(dma_unmap, nvidia_p2p_dma_unmap_pages);
-#endif
 }
 
 int __init pd_provider_init(void)
@@ -100,15 +90,12 @@ int __init pd_provider_init(void)
 	driver.get = symbol_get(nvidia_p2p_get_pages);
 	driver.put = symbol_get(nvidia_p2p_put_pages);
 	driver.free_table = symbol_get(nvidia_p2p_free_page_table);
-#ifndef PINDOWN_TEGRA
 	driver.get_persistent = symbol_get(nvidia_p2p_get_pages_persistent);
 	driver.put_persistent = symbol_get(nvidia_p2p_put_pages_persistent);
 	driver.dma_map = symbol_get(nvidia_p2p_dma_map_pages);
 	driver.dma_unmap = symbol_get(nvidia_p2p_dma_unmap_pages);
-#endif
 	if (!driver.get || !driver.put || !driver.free_table) {
-		pr_err("no NVIDIA driver with the peer-to-peer interface is loaded: load %s.ko (the open kernel module) first\n",
-		       DRIVER_MODULE);
+		pr_err("no NVIDIA driver with the peer-to-peer interface is loaded: load " DRIVER_MODULE ".ko (the open kernel module) first\n");
 		pd_provider_exit();
 		return -ENODEV;
 	}
@@ -134,11 +121,6 @@ static int errno_of(int error)
 		return error < 0 && error >= -MAX_ERRNO ? error : -EIO;
 	}
 }
-
-#ifndef PINDOWN_TEGRA
-
-const bool pd_put_calls_back;
-const u32 pd_granularity = 65536;
 
 bool pd_provider_is_persistent(void)
 {
@@ -235,77 +217,6 @@ void pd_dma_unmap(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma
 				   ret);
 	dma->mapping = NULL;
 }
-
-#else /* PINDOWN_TEGRA */
-
-const bool pd_put_calls_back = true;
-const u32 pd_granularity = 4096;
-
-/*
- * Memory there is the host's, without persistent pins. A dma-buf's mapping could meet the callback
- * on its way and the memory would pass to somebody else under the device: not offered.
- */
-bool pd_provider_is_persistent(void)
-{
-	return false;
-}
-
-bool pd_provider_maps_dma(void)
-{
-	return false;
-}
-
-static int get_pages(struct pd_region *region)
-{
-	return driver.get(region->address, region->length, &region->table, pd_region_callback,
-			   (void *)region->ticket);
-}
-
-static int put_pages(struct pd_region *region, struct nvidia_p2p_page_table *table)
-{
-	return driver.put(table);
-}
-
-static int get_persistent(struct pd_hold *hold, u32 flags)
-{
-	return -EOPNOTSUPP;
-}
-
-static int put_persistent(struct pd_hold *hold)
-{
-	return -EOPNOTSUPP;
-}
-
-static bool version_is_known(u32 version)
-{
-	return version >> 16 == 1;
-}
-
-static u32 bytes_of(u32 page_size)
-{
-	return is_power_of_2(page_size) && page_size >= 4096 ? page_size : 0;
-}
-
-static u64 physical(const struct nvidia_p2p_page_table *table, u32 i)
-{
-	return page_to_phys(table->pages[i]);
-}
-
-static const u8 *uuid_of(const struct nvidia_p2p_page_table *table)
-{
-	return NULL;
-}
-
-int pd_dma_map(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
-{
-	return -EOPNOTSUPP;
-}
-
-void pd_dma_unmap(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
-{
-}
-
-#endif
 
 int pd_get_pages(struct pd_region *region)
 {

@@ -186,12 +186,10 @@ static int region_unpin(struct pd_region *region)
 		return ret;
 
 	/* Either put_pages found the pin, or the callback has run: none will come any more. */
-	if (!pd_put_calls_back) {
-		down_write(&region->lock);
-		region->table = NULL;
-		up_write(&region->lock);
-		pd_ticket_void(region);
-	}
+	down_write(&region->lock);
+	region->table = NULL;
+	up_write(&region->lock);
+	pd_ticket_void(region);
 	pd_budget_uncharge(region);
 	return 0;
 }

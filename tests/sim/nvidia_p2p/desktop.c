@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * The API of the driver for discrete GPUs.
+ * The driver's API: its symbols, and the page tables that it hands out.
  */
 #include <linux/export.h>
 #include <linux/mm.h>
@@ -82,11 +82,6 @@ struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin)
 	table->entries = count;
 	table->gpu_uuid = gpu_uuid;
 	return table;
-}
-
-u64 sim_pin_granule(void)
-{
-	return SIM_GPU_PAGE;
 }
 
 int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 length,

@@ -78,7 +78,6 @@ struct sim_pin {
 	struct list_head dma_mappings;
 };
 
-#ifndef PINDOWN_TEGRA
 /* A DMA mapping for one device. */
 struct sim_dma {
 	struct nvidia_p2p_dma_mapping mapping; /* what the pinning driver sees */
@@ -86,7 +85,6 @@ struct sim_dma {
 	struct device *peer;
 	enum dma_data_direction direction;
 };
-#endif
 
 struct sim_gpu {
 	struct pci_dev *pci;
@@ -116,15 +114,8 @@ struct sim_gpu {
 };
 extern struct sim_gpu gpu;
 
-/* export.c: takes no lock but for memory_lock. Not on Tegra. */
-#ifdef PINDOWN_TEGRA
-static inline int sim_export(struct sim_gpu_export *call)
-{
-	return -EOPNOTSUPP;
-}
-#else
+/* export.c: takes no lock but for memory_lock */
 int sim_export(struct sim_gpu_export *call);
-#endif
 
 /* memory.c: gpu.api_lock must be held, where not said otherwise */
 struct sim_memory *sim_memory_alloc(struct sim_client *client, u64 size, bool scattered);
@@ -147,7 +138,6 @@ int sim_pin_get(u64 p2p_token, u32 va_space, u64 va, u64 length,
 		struct nvidia_p2p_page_table **table, void (*callback)(void *data), void *data,
 		bool persistent, u32 flags);
 int sim_pin_put(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool persistent);
-int sim_pin_put_with_callback(struct nvidia_p2p_page_table *table);
 int sim_table_free(struct nvidia_p2p_page_table *table);
 bool sim_in_callback(void);
 struct sim_pin *sim_pin_of(struct nvidia_p2p_page_table *table); /* gpu.pins_lock held */
@@ -157,19 +147,15 @@ struct sim_pin *sim_pin_of(struct nvidia_p2p_page_table *table); /* gpu.pins_loc
 
 /* dma.c */
 void sim_dma_end(struct sim_pin *pin);
-#ifndef PINDOWN_TEGRA
 int sim_dma_map(struct device *peer, struct nvidia_p2p_page_table *table,
 		struct nvidia_p2p_dma_mapping **mapping, enum dma_data_direction direction);
 int sim_dma_unmap(struct device *peer, struct nvidia_p2p_page_table *table,
 		  struct nvidia_p2p_dma_mapping *mapping);
 int sim_dma_free(struct nvidia_p2p_dma_mapping *mapping);
-#endif
 
-/* desktop.c, tegra.c: the page table as that driver makes it; gpu.api_lock held */
+/* desktop.c: the page table; gpu.api_lock held */
 struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin);
 void sim_table_delete(struct nvidia_p2p_page_table *table);
-/* desktop.c, tegra.c: what addresses and lengths must be multiples of */
-u64 sim_pin_granule(void);
 
 /* knobs.c */
 extern atomic64_t sim_counters[SIM_GPU_COUNTERS];

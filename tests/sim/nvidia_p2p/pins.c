@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Pins: what nvidia_p2p_get_pages() and its kin do, whatever the signatures.
+ * Pins: what nvidia_p2p_get_pages() and its kin do.
  *
  * As strict as the real driver and as nasty: the callback runs inside the free with the API lock
  * held, may run before get_pages has returned, and put_pages finds only pins of the calling
@@ -184,7 +184,7 @@ static int pin_check(u64 va, u64 length, struct nvidia_p2p_page_table **table,
 {
 	u64 end;
 
-	if (!table || !length || !IS_ALIGNED(va | length, sim_pin_granule()) ||
+	if (!table || !length || !IS_ALIGNED(va | length, SIM_GPU_PAGE) ||
 	    check_add_overflow(va, length, &end))
 		return -EINVAL;
 	if (persistent ? flags & ~SIM_FORCE_BAR1 : !callback)
@@ -267,34 +267,6 @@ static bool put_is_wrong(struct sim_pin *pin, u64 p2p_token, u64 va, bool persis
 		return false;
 	}
 	return true;
-}
-
-/* Tegra's: the callback comes with every put. */
-int sim_pin_put_with_callback(struct nvidia_p2p_page_table *table)
-{
-	struct sim_pin *pin;
-
-	if (!table)
-		return -EINVAL;
-	if (sim_in_callback()) {
-		sim_misuse("put_pages from a callback");
-		return -EDEADLK;
-	}
-	sim_gate_pass(SIM_GPU_GATE_PUT);
-	sim_delay(SIM_GPU_DELAY_PUT);
-	mutex_lock(&gpu.api_lock);
-	mutex_lock(&gpu.pins_lock);
-	pin = sim_pin_of(table);
-	mutex_unlock(&gpu.pins_lock);
-	if (pin) {
-		list_del_init(&pin->of_mapping);
-		pin_callback(pin);
-		pin_end(pin);
-		pin_free(pin);
-	}
-	mutex_unlock(&gpu.api_lock);
-	sim_count(pin ? SIM_GPU_PUTS : SIM_GPU_PUTS_LATE, 1);
-	return 0;
 }
 
 int sim_pin_put(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool persistent)

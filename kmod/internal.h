@@ -7,7 +7,9 @@
  *	pin.c		how a region comes to be
  *	region.c	and how it ends: unpin, revocation, death of its process
  *	provider.c	the calls of the NVIDIA driver, for all its versions
+ *	driver_module.c	which driver that is, and why it may be of no use
  *	map.c		mmap() of regions
+ *	caching.c	with which memory type
  *	state.c		the state area
  *	export.c	dma-bufs
  *	budget.c	what may be pinned, and asking others to give back
@@ -75,6 +77,7 @@ struct seq_file;
 /* A process that has opened the device. It is its thread group, held by a reference: no reuse. */
 struct pd_owner {
 	struct kref ref; /* one for each descriptor and each region */
+	struct hlist_node link; /* owners, see file.c */
 	struct pid *tgid;
 	struct rw_semaphore puts; /* read: get_pages; write: put_pages */
 	atomic64_t bytes;
@@ -123,6 +126,21 @@ struct pd_run {
 	u64 start;  /* physical */
 };
 
+/* What the driver says of mappings into processes. */
+enum pd_cpu_caching {
+	PD_CPU_UNSAID, /* drivers before 580 */
+	PD_CPU_UNCACHED,
+	PD_CPU_CACHED,
+};
+
+/* Where a region's pages are. */
+enum pd_memory {
+	PD_MEMORY_UNKNOWN,   /* not looked up yet */
+	PD_MEMORY_OF_DEVICE, /* in a BAR */
+	PD_MEMORY_COHERENT,  /* cached memory of the system */
+	PD_MEMORY_UNCLEAR,   /* what the driver says does not fit with where they are: not mapped */
+};
+
 struct pd_region {
 	struct kref ref;
 	struct pd_owner *owner;
@@ -142,6 +160,8 @@ struct pd_region {
 	struct pd_run *runs;
 	u32 run_count;
 	u32 page_size, page_count;
+	enum pd_cpu_caching cpu_caching;
+	enum pd_memory memory;
 	u8 gpu_uuid[16];
 	u32 map_id;	 /* which part of the inode's offsets is its own, 0: none yet */
 	u32 map_caching; /* PINDOWN_MAP_* >> 60 of the mappings that exist */
@@ -189,10 +209,16 @@ extern struct workqueue_struct *pd_work;
 
 /* ---- the NVIDIA driver: provider.c ---- */
 
-int pd_provider_init(void); /* says why when it fails */
-void pd_provider_exit(void);
+/*
+ * The driver's calls can be made from here on. ENODEV, and the log says why, when it is not loaded
+ * or can't be used. A process that has the device open, and what is left of it, holds this once, by
+ * its pd_owner; all below needs it.
+ */
+int pd_provider_take(void);
+void pd_provider_give_back(void);
 bool pd_provider_is_persistent(void);
 bool pd_provider_maps_dma(void);
+bool pd_provider_forces_bar1(void);
 
 /* Needs owner->puts for reading. Fills in region->table. */
 int pd_get_pages(struct pd_region *region);
@@ -206,6 +232,7 @@ struct pd_layout {
 	struct pd_run *runs;
 	u32 run_count;
 	u32 page_size, page_count;
+	enum pd_cpu_caching cpu_caching;
 	u8 gpu_uuid[16];
 };
 
@@ -240,6 +267,17 @@ struct pd_dma {
 int pd_dma_map(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma);
 void pd_dma_unmap(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma);
 
+/* ---- the driver's module: driver_module.c ---- */
+
+struct pd_driver_module {
+	char version[32];
+	bool is_proprietary;
+};
+
+bool pd_driver_module_look(const char *name, struct pd_driver_module *driver);
+/* Says in the log why its symbols can't be had. */
+void pd_driver_module_complain(const char *name);
+
 /* ---- map.c ---- */
 
 int pd_mmap(struct file *filp, struct vm_area_struct *vma);
@@ -248,6 +286,17 @@ u64 pd_map_offset(u32 number);
 void pd_map_end(struct pd_region *region);
 void pd_map_release(struct pd_region *region); /* with the last reference */
 void pd_map_exit(void);
+
+static inline u64 pd_run_length(const struct pd_region *region, u32 i)
+{
+	u64 end = i + 1 < region->run_count ? region->runs[i + 1].offset : region->length;
+
+	return end - region->runs[i].offset;
+}
+
+/* ---- caching.c ---- */
+
+enum pd_memory pd_memory_of(const struct pd_region *region); /* needs region->lock */
 
 /* ---- state.c ---- */
 

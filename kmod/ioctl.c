@@ -52,6 +52,8 @@ static int call_version(struct pd_file *file, struct pd_call *call)
 		arg->capabilities |= PINDOWN_CAP_PERSISTENT;
 		if (pd_provider_maps_dma())
 			arg->capabilities |= PINDOWN_CAP_DMABUF;
+		if (pd_provider_forces_bar1())
+			arg->capabilities |= PINDOWN_CAP_FORCE_BAR1;
 	}
 #ifdef PD_SIMULATED
 	arg->capabilities |= PINDOWN_CAP_SIMULATED;

@@ -108,6 +108,7 @@ static int region_takes_layout(struct pd_region *region, const struct pd_layout 
 		region->run_count = layout->run_count;
 		region->page_size = layout->page_size;
 		region->page_count = layout->page_count;
+		region->cpu_caching = layout->cpu_caching;
 		memcpy(region->gpu_uuid, layout->gpu_uuid, sizeof(region->gpu_uuid));
 		pd_state_set(&region->file->state, region->number, region->state_value);
 		ret = 0;
@@ -184,6 +185,8 @@ static int pin_is_valid(const struct pindown_pin *arg)
 		return arg->flags & PINDOWN_PIN_FORCE_BAR1 ? -EINVAL : 0;
 	if (arg->p2p_token || arg->va_space_token)
 		return -EINVAL;
+	if (arg->flags & PINDOWN_PIN_FORCE_BAR1 && !pd_provider_forces_bar1())
+		return -EOPNOTSUPP;
 	return pd_provider_is_persistent() ? 0 : -EOPNOTSUPP;
 }
 

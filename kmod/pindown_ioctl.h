@@ -27,7 +27,7 @@
  *   EOPNOTSUPP	the driver or this machine can't do that, or the driver is not understood
  *   EFAULT	an address of the caller can't be read or written
  *   ENOMEM	no host memory
- *   ENODEV	no NVIDIA driver that answers
+ *   ENODEV	open() of the device: no NVIDIA driver that can be used is loaded
  */
 #ifndef PINDOWN_IOCTL_H
 #define PINDOWN_IOCTL_H
@@ -50,6 +50,7 @@
 #define PINDOWN_CAP_DMABUF (1ull << 4)	   /* PINDOWN_IOC_EXPORT */
 #define PINDOWN_CAP_RECLAIM (1ull << 5)	   /* processes are asked to give BAR space back */
 #define PINDOWN_CAP_TOKENS (1ull << 6)	   /* legacy tokens are accepted */
+#define PINDOWN_CAP_FORCE_BAR1 (1ull << 7) /* PINDOWN_PIN_FORCE_BAR1: driver 570 and newer */
 /*
  * Built to accept the simulated provider of tests. Such a module has no place outside of a test
  * machine.
@@ -89,6 +90,8 @@ struct pindown_version {
  *   ENOSPC	no BAR space, or max_pinned_mb is reached, after asking
  *   EDQUOT	this process has reached max_process_mb: unpin some
  *   EMFILE	max_regions of this descriptor
+ *   EOPNOTSUPP	PINDOWN_PIN_PERSISTENT or PINDOWN_PIN_FORCE_BAR1, and the driver is too old: see
+ *		PINDOWN_CAP_PERSISTENT and PINDOWN_CAP_FORCE_BAR1
  *   ESTALE	the memory was freed while it was being pinned
  *   EINTR	a signal came while others were asked
  */
@@ -239,20 +242,23 @@ struct pindown_answer {
  * mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset)
  *
  * A region: offset is the map_offset that its pin gave, plus the offset within the region, plus one
- * of PINDOWN_MAP_*. All mappings of one region that exist at a time have one kind of caching; EBUSY
+ * of PINDOWN_MAP_*. Write-combined and uncached are for memory that is reached through a BAR, cached
+ * is for memory of a coherent platform (Grace), which is a part of the system's; EOPNOTSUPP for the
+ * other, and for any where it can't be told. The default is write-combined for the one, and cached
+ * for the other. All mappings of one region that exist at a time have one kind of caching; EBUSY
  * otherwise. Parts of a mapping can be unmapped and moved; it can't grow (EFAULT by mremap), is not
  * inherited over fork(), and can't be MAP_PRIVATE (EINVAL). EINVAL also when it runs past the end.
  * After the region has ended an access is answered with SIGBUS, never with data.
  *
- * On x86, what is cached or not is decided by the machine's memory types in the end: a BAR is never
- * cached there, whatever was asked.
+ * On x86, what is cached or not is decided by the machine's memory types in the end.
  *
  * The state area: offset PINDOWN_MAP_STATE, any length up to state_length, PROT_READ only.
  */
 #define PINDOWN_MAP_STATE 0ull
-#define PINDOWN_MAP_WRITE_COMBINED (0ull << 60) /* the default */
+#define PINDOWN_MAP_DEFAULT (0ull << 60) /* what suits the memory */
 #define PINDOWN_MAP_UNCACHED (1ull << 60)
 #define PINDOWN_MAP_CACHED (2ull << 60)
+#define PINDOWN_MAP_WRITE_COMBINED (3ull << 60)
 
 /*
  * The state area. At state_offset of a region there is a __u32: state_value of its pin while the

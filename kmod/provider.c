@@ -2,11 +2,13 @@
 /*
  * provider.c - the calls of the NVIDIA driver.
  *
- * They are looked up by name when the module is loaded, which also keeps the driver from being
- * unloaded. So one build serves drivers with the persistent calls and without, needs no
- * Module.symvers of theirs, and is not tied to the checksums of one release; the layout of what the
- * driver hands out is checked by its version at run time. The kernel gives out symbols that are
- * exported for GPL modules only: those of the open kernel modules are.
+ * They are looked up by name when a process opens the device, and given back when nothing is left
+ * that could call the driver: in between the driver can't be unloaded, and else it can. So one build
+ * serves drivers with the persistent calls and without, needs no Module.symvers of theirs, and is
+ * not tied to the checksums of one release; the layout of what the driver hands out is checked by
+ * its version at run time. A look-up finds only what is exported with EXPORT_SYMBOL_GPL: the open
+ * kernel modules do that from 535.146.02 and 550.40.07 on, those before use EXPORT_SYMBOL, as the
+ * proprietary ones do to this day.
  *
  * A look-up takes what is there under the name. Dummies and simulations of the driver have been
  * left behind on real machines, so the module that it is from must be the driver.
@@ -38,6 +40,10 @@ int nvidia_p2p_put_pages_persistent(uint64_t virtual_address,
 #endif
 #define FORCE_BAR1_MAPPING 1
 
+/*
+ * Valid from pd_provider_take() to pd_provider_give_back(), and the same all that time: whoever
+ * calls the driver is somewhere in between.
+ */
 static struct {
 	typeof(nvidia_p2p_get_pages) *get;
 	typeof(nvidia_p2p_put_pages) *put;
@@ -46,35 +52,59 @@ static struct {
 	typeof(nvidia_p2p_put_pages_persistent) *put_persistent;
 	typeof(nvidia_p2p_dma_map_pages) *dma_map;
 	typeof(nvidia_p2p_dma_unmap_pages) *dma_unmap;
-} driver __ro_after_init;
+	bool forces_bar1;
+} driver;
+
+static DEFINE_MUTEX(driver_lock); /* for the count, and for filling in `driver` */
+static unsigned int driver_users;
 
 #define DRIVER_MODULE "nvidia"
+#define FORCES_BAR1_FROM 570 /* drivers before refuse the flag with EINVAL */
 
-/* The symbol table names a function of a module "function [module]". */
-static bool __init is_of_driver(const void *function)
+/* The module that a function is in; "" for none. */
+static void name_module_of(const void *function, char name[MODULE_NAME_LEN])
 {
-	char name[KSYM_SYMBOL_LEN];
+	char symbol[KSYM_SYMBOL_LEN], *module;
 
-	sprint_symbol_no_offset(name, (unsigned long)function);
-	if (strstr(name, " [" DRIVER_MODULE "]"))
-		return true;
+	/* "function [module]" */
+	sprint_symbol_no_offset(symbol, (unsigned long)function);
+	module = strstr(symbol, " [");
+	strscpy(name, module ? module + 2 : "", MODULE_NAME_LEN);
+	name[strcspn(name, "]")] = 0;
+}
+
+/* Dummies and simulations are refused here, by a module that is not built for tests. */
+static int check_module(const char *name)
+{
+	if (!strcmp(name, DRIVER_MODULE))
+		return 0;
 #ifdef PD_SIMULATED
-	pr_warn("takes %s for the driver: for tests only\n", name);
-	return true;
+	pr_warn_once("takes the module %s for the driver: for tests only\n", name);
+	return 0;
 #else
-	pr_err("%s is not the NVIDIA driver's: unload that module, load " DRIVER_MODULE ".ko\n",
-	       name);
-	return false;
+	pr_err_ratelimited("the module '%s' is not the NVIDIA driver: unload it, load " DRIVER_MODULE ".ko\n",
+			   name);
+	return -ENODEV;
 #endif
+}
+
+static bool can_force_bar1(const char *name)
+{
+	struct pd_driver_module module;
+	unsigned int major;
+
+	return pd_driver_module_look(name, &module) && sscanf(module.version, "%u", &major) == 1 &&
+	       major >= FORCES_BAR1_FROM;
 }
 
 #define PUT(call, name)                                                                            \
 	do {                                                                                       \
 		if (driver.call)                                                                   \
 			symbol_put(name);                                                          \
+		driver.call = NULL;                                                                \
 	} while (0)
 
-void pd_provider_exit(void)
+static void symbols_put(void)
 {
 	PUT(get, nvidia_p2p_get_pages);
 	PUT(put, nvidia_p2p_put_pages);
@@ -85,8 +115,11 @@ void pd_provider_exit(void)
 	PUT(dma_unmap, nvidia_p2p_dma_unmap_pages);
 }
 
-int __init pd_provider_init(void)
+static int symbols_get(void)
 {
+	char name[MODULE_NAME_LEN];
+	int ret;
+
 	driver.get = symbol_get(nvidia_p2p_get_pages);
 	driver.put = symbol_get(nvidia_p2p_put_pages);
 	driver.free_table = symbol_get(nvidia_p2p_free_page_table);
@@ -95,15 +128,41 @@ int __init pd_provider_init(void)
 	driver.dma_map = symbol_get(nvidia_p2p_dma_map_pages);
 	driver.dma_unmap = symbol_get(nvidia_p2p_dma_unmap_pages);
 	if (!driver.get || !driver.put || !driver.free_table) {
-		pr_err("no NVIDIA driver with the peer-to-peer interface is loaded: load " DRIVER_MODULE ".ko (the open kernel module) first\n");
-		pd_provider_exit();
-		return -ENODEV;
+		pd_driver_module_complain(DRIVER_MODULE);
+		ret = -ENODEV;
+		goto err;
 	}
-	if (!is_of_driver(driver.get)) {
-		pd_provider_exit();
-		return -ENODEV;
-	}
+	name_module_of(driver.get, name);
+	ret = check_module(name);
+	if (ret)
+		goto err;
+	driver.forces_bar1 = can_force_bar1(name);
 	return 0;
+
+err:
+	symbols_put();
+	return ret;
+}
+
+int pd_provider_take(void)
+{
+	int ret = 0;
+
+	mutex_lock(&driver_lock);
+	if (!driver_users)
+		ret = symbols_get();
+	if (!ret)
+		driver_users++;
+	mutex_unlock(&driver_lock);
+	return ret;
+}
+
+void pd_provider_give_back(void)
+{
+	mutex_lock(&driver_lock);
+	if (!--driver_users)
+		symbols_put();
+	mutex_unlock(&driver_lock);
 }
 
 /*
@@ -132,6 +191,11 @@ bool pd_provider_maps_dma(void)
 	return driver.dma_map && driver.dma_unmap;
 }
 
+bool pd_provider_forces_bar1(void)
+{
+	return pd_provider_is_persistent() && driver.forces_bar1;
+}
+
 static int get_pages(struct pd_region *region)
 {
 	return driver.get(region->p2p_token, region->va_space_token, region->address,
@@ -156,10 +220,29 @@ static int put_persistent(struct pd_hold *hold)
 	return driver.put_persistent(hold->address, hold->table, 0);
 }
 
-/* What is used has been the same since 1.2; 2.0 added `flags` at the end, which is not read. */
+/* What is used has been the same since 1.2; 2.0 added `flags` at the end. */
 static bool version_is_known(u32 version)
 {
 	return version >> 16 == 2 || (version >> 16 == 1 && (version & 0xffff) >= 2);
+}
+
+#ifndef NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE
+#define NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE 0x1
+#endif
+
+/* By its place: the header that this is built with may be older than the driver. */
+static u32 flags_of(const struct nvidia_p2p_page_table *table)
+{
+	return *(const u32 *)((const char *)table +
+			      offsetofend(struct nvidia_p2p_page_table, gpu_uuid));
+}
+
+static enum pd_cpu_caching cpu_caching_of(const struct nvidia_p2p_page_table *table)
+{
+	if (table->version >> 16 < 2)
+		return PD_CPU_UNSAID;
+	return flags_of(table) & NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE ? PD_CPU_CACHED
+									    : PD_CPU_UNCACHED;
 }
 
 static u32 bytes_of(u32 page_size)
@@ -254,6 +337,7 @@ int pd_layout_measure(struct pd_layout *layout, const struct nvidia_p2p_page_tab
 	layout->page_size = bytes_of(table->page_size);
 	layout->page_count = table->entries;
 	layout->run_count = 0;
+	layout->cpu_caching = cpu_caching_of(table);
 	if ((u64)layout->page_size * layout->page_count != length) {
 		pr_err_ratelimited("page table of the driver has %u pages of %u bytes for %llu\n",
 				   layout->page_count, layout->page_size, length);

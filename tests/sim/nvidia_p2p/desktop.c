@@ -81,6 +81,8 @@ struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin)
 	table->page_size = NVIDIA_P2P_PAGE_SIZE_64KB;
 	table->entries = count;
 	table->gpu_uuid = gpu_uuid;
+	if (major > 1 && !pin->memory->ram == !!sim_knob(SIM_GPU_LIES_OF_CACHING))
+		table->flags = NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE;
 	return table;
 }
 

@@ -105,9 +105,9 @@ static int call_alloc(struct sim_client *client, struct sim_gpu_alloc *call)
 	struct sim_memory *memory;
 	int error;
 
-	if (call->flags & ~(SIM_GPU_SCATTERED | SIM_GPU_MAPPED) || call->reserved)
+	if (call->flags & ~(SIM_GPU_SCATTERED | SIM_GPU_MAPPED | SIM_GPU_COHERENT) || call->reserved)
 		return -EINVAL;
-	memory = sim_memory_alloc(client, call->size, call->flags & SIM_GPU_SCATTERED);
+	memory = sim_memory_alloc(client, call->size, call->flags);
 	if (IS_ERR(memory))
 		return PTR_ERR(memory);
 	if (call->flags & SIM_GPU_MAPPED) {
@@ -407,4 +407,5 @@ static void __exit gpu_exit(void)
 module_init(gpu_init);
 module_exit(gpu_exit);
 MODULE_LICENSE("Dual MIT/GPL");
+MODULE_VERSION(SIM_DRIVER);
 MODULE_DESCRIPTION("Simulated GPU and provider of nvidia_p2p_* for pindown's test guest");

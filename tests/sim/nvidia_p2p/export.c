@@ -159,6 +159,10 @@ int sim_export(struct sim_gpu_export *call)
 
 	if (!memory)
 		return -ENOENT;
+	if (memory->ram) {
+		sim_memory_drop(memory);
+		return -EOPNOTSUPP;
+	}
 	if (call->flags & ~SIM_GPU_CLOEXEC || !call->size ||
 	    !IS_ALIGNED(call->offset | call->size, SIM_GPU_PAGE) || call->offset > memory->size ||
 	    call->size > memory->size - call->offset) {

@@ -29,6 +29,7 @@ struct sim_memory {
 	u64 id;
 	u64 size;
 	u32 *pages; /* numbers of 64 KiB pages in the BAR */
+	struct page **ram; /* instead, with SIM_GPU_COHERENT: memory of the machine */
 	u32 count;
 	bool freed;		   /* the handle is gone; the host must not reach it any more */
 	struct list_head all;	   /* gpu.memories */
@@ -118,7 +119,7 @@ extern struct sim_gpu gpu;
 int sim_export(struct sim_gpu_export *call);
 
 /* memory.c: gpu.api_lock must be held, where not said otherwise */
-struct sim_memory *sim_memory_alloc(struct sim_client *client, u64 size, bool scattered);
+struct sim_memory *sim_memory_alloc(struct sim_client *client, u64 size, u32 flags);
 struct sim_memory *sim_memory_find(u64 id);	 /* with a reference; any lock */
 void sim_memory_drop(struct sim_memory *memory); /* any lock */
 int sim_memory_free(struct sim_client *client, u64 id);

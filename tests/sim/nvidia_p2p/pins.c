@@ -179,6 +179,14 @@ static int pin_register(struct sim_pin *pin)
 	return -EINVAL;
 }
 
+/* Drivers before 570 know none. */
+static u32 known_flags(void)
+{
+	unsigned int major;
+
+	return sscanf(SIM_DRIVER, "%u", &major) == 1 && major >= 570 ? SIM_FORCE_BAR1 : 0;
+}
+
 static int pin_check(u64 va, u64 length, struct nvidia_p2p_page_table **table,
 		     void (*callback)(void *data), bool persistent, u32 flags)
 {
@@ -187,7 +195,7 @@ static int pin_check(u64 va, u64 length, struct nvidia_p2p_page_table **table,
 	if (!table || !length || !IS_ALIGNED(va | length, SIM_GPU_PAGE) ||
 	    check_add_overflow(va, length, &end))
 		return -EINVAL;
-	if (persistent ? flags & ~SIM_FORCE_BAR1 : !callback)
+	if (persistent ? flags & ~known_flags() : !callback)
 		return -EINVAL;
 	if (sim_in_callback()) {
 		sim_misuse("get_pages from a callback");

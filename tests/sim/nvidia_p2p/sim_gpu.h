@@ -30,6 +30,11 @@
 #define SIM_GPU_SCATTERED 1u
 /* Also map it, at `va`. */
 #define SIM_GPU_MAPPED 2u
+/*
+ * The memory is a part of the machine's, cached by the CPU, as on Grace. Page tables say so from
+ * version 2 on. No other device gets at it: that is not simulated (EOPNOTSUPP).
+ */
+#define SIM_GPU_COHERENT 4u
 
 struct sim_gpu_alloc {
 	__u64 size;
@@ -123,6 +128,7 @@ enum sim_gpu_knob {
 	SIM_GPU_FAIL_MAP,	/* the nth dma_map_pages from now on fails */
 	SIM_GPU_FAIL_ERROR,	/* with this errno (positive); 0: EIO */
 	SIM_GPU_TABLE_MAJOR,  /* version of new page tables: 1, 2; 0: as loaded; 3: of the future */
+	SIM_GPU_LIES_OF_CACHING, /* 1: page tables say the contrary of what the memory is */
 	SIM_GPU_REUSE_TABLES, /* 1: a new page table is where the last one was that was freed */
 	SIM_GPU_KNOBS
 };

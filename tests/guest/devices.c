@@ -70,6 +70,12 @@ uint64_t gpu_count(enum sim_gpu_counter counter)
 	return counters.value[counter];
 }
 
+void gpu_wait_for(enum sim_gpu_counter counter, uint64_t value)
+{
+	while (gpu_count(counter) != value)
+		usleep(1000);
+}
+
 void gpu_set(enum sim_gpu_knob knob, unsigned value)
 {
 	struct sim_gpu_set call = {.knob = knob, .value = value};

@@ -104,6 +104,8 @@ void gpu_free(const struct memory *memory);
 void *gpu_view(const struct memory *memory);
 void gpu_fill(const struct memory *memory, uint64_t seed);
 uint64_t gpu_count(enum sim_gpu_counter counter);
+/* Returns when it is so; what never becomes so ends the test, at its limit. */
+void gpu_wait_for(enum sim_gpu_counter counter, uint64_t value);
 void gpu_set(enum sim_gpu_knob knob, unsigned value);
 void gate_arm(enum sim_gpu_gate gate);
 void gate_await(enum sim_gpu_gate gate);

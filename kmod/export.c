@@ -52,7 +52,7 @@ struct pd_attachment {
 	struct pci_dev *peer;
 	struct pd_hold *hold; /* the dma-buf's. NULL once its addresses are taken back */
 	struct pd_dma dma;
-	u32 maps; /* sg tables of it that are out */
+	u32 maps; /* sg tables of it that are out; changes under both locks */
 	u32 pins; /* under the reservation lock */
 };
 
@@ -496,20 +496,28 @@ int pd_export(struct pd_region *region, struct file **file)
 }
 
 /*
+ * By the importer itself. Without CONFIG_DMABUF_MOVE_NOTIFY the core pins once more for each mapping,
+ * and importers are to be told nevertheless. Needs the reservation lock.
+ */
+static bool is_pinned(const struct pd_attachment *attachment)
+{
+	u32 by_core = IS_ENABLED(CONFIG_DMABUF_MOVE_NOTIFY) ? 0 : attachment->maps;
+
+	return attachment->pins > by_core;
+}
+
+/*
  * Not by the core's function, which tells all: the kernel's RDMA warns when memory that it has pinned
  * is told of.
  */
 static void tell_importers(struct pd_dmabuf *export)
 {
 	struct dma_buf_attachment *attach;
-	struct pd_attachment *attachment;
 
 	dma_resv_lock(&export->resv, NULL);
-	list_for_each_entry(attach, &export->dmabuf->attachments, node) {
-		attachment = attach->priv;
-		if (attach->importer_ops && !attachment->pins)
+	list_for_each_entry(attach, &export->dmabuf->attachments, node)
+		if (attach->importer_ops && !is_pinned(attach->priv))
 			pd_tell_importer(attach);
-	}
 	dma_resv_unlock(&export->resv);
 }
 

@@ -84,6 +84,12 @@ struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin)
 	return table;
 }
 
+/* Until 575 the driver has an object for each kind, which know nothing of each other. */
+bool sim_bar_is_shared(void)
+{
+	return table_major() != 1;
+}
+
 u64 sim_pin_granule(void)
 {
 	return SIM_GPU_PAGE;

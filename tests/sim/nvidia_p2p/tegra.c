@@ -10,6 +10,11 @@
 
 #include "gpu.h"
 
+bool sim_bar_is_shared(void)
+{
+	return true;
+}
+
 u64 sim_pin_granule(void)
 {
 	return PAGE_SIZE;

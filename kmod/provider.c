@@ -130,6 +130,8 @@ static int errno_of(int error)
 		return 0;
 	case -ENOTSUPP:
 		return -EOPNOTSUPP;
+	case -ENOSPC:
+		return -ENOMEM;
 	default:
 		return error < 0 && error >= -MAX_ERRNO ? error : -EIO;
 	}
@@ -152,14 +154,13 @@ bool pd_provider_maps_dma(void)
 
 static int get_pages(struct pd_region *region)
 {
-	return driver.get(region->p2p_token, region->va_space_token, region->address,
-			   region->length, &region->table, pd_region_callback,
+	return driver.get(0, 0, region->address, region->length, &region->table, pd_region_callback,
 			   (void *)region->ticket);
 }
 
 static int put_pages(struct pd_region *region, struct nvidia_p2p_page_table *table)
 {
-	return driver.put(region->p2p_token, region->va_space_token, region->address, table);
+	return driver.put(0, 0, region->address, table);
 }
 
 static int get_persistent(struct pd_hold *hold, u32 flags)
@@ -178,6 +179,12 @@ static int put_persistent(struct pd_hold *hold)
 static bool version_is_known(u32 version)
 {
 	return version >> 16 == 2 || (version >> 16 == 1 && (version & 0xffff) >= 2);
+}
+
+/* Until 575 a page that is pinned with callback and without is in the BAR twice. */
+static bool pins_share_bar(u32 version)
+{
+	return version >> 16 >= 2;
 }
 
 static u32 bytes_of(u32 page_size)
@@ -281,6 +288,11 @@ static bool version_is_known(u32 version)
 	return version >> 16 == 1;
 }
 
+static bool pins_share_bar(u32 version)
+{
+	return true;
+}
+
 static u32 bytes_of(u32 page_size)
 {
 	return is_power_of_2(page_size) && page_size >= 4096 ? page_size : 0;
@@ -343,6 +355,7 @@ int pd_layout_measure(struct pd_layout *layout, const struct nvidia_p2p_page_tab
 	layout->page_size = bytes_of(table->page_size);
 	layout->page_count = table->entries;
 	layout->run_count = 0;
+	layout->shares_bar = pins_share_bar(table->version);
 	if ((u64)layout->page_size * layout->page_count != length) {
 		pr_err_ratelimited("page table of the driver has %u pages of %u bytes for %llu\n",
 				   layout->page_count, layout->page_size, length);
@@ -374,9 +387,31 @@ void pd_layout_read(const struct pd_layout *layout, const struct nvidia_p2p_page
 
 /* ---- persistent pins ---- */
 
-struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32 flags)
+static int pin_hold(struct pd_owner *owner, struct pd_hold *hold, u32 flags)
+{
+	int ret;
+
+	down_read(&owner->puts);
+	ret = errno_of(get_persistent(hold, flags));
+	up_read(&owner->puts);
+	return ret;
+}
+
+int pd_probe(struct pd_owner *owner, u64 address)
+{
+	struct pd_hold page = { .address = address, .length = pd_granularity };
+	int ret = pin_hold(owner, &page, 0);
+
+	if (!ret)
+		put_persistent(&page);
+	return ret;
+}
+
+struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32 flags,
+			    struct pd_charge *shared)
 {
 	struct pd_hold *hold;
+	struct pd_room room;
 	int ret;
 
 	if (!pd_provider_is_persistent())
@@ -387,15 +422,20 @@ struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32
 	kref_init(&hold->ref);
 	hold->address = address;
 	hold->length = length;
-
-	down_read(&owner->puts);
-	ret = errno_of(get_persistent(hold, flags));
-	up_read(&owner->puts);
-	if (ret) {
-		kfree(hold);
-		return ERR_PTR(ret);
-	}
+	ret = pd_room_ask(&room, owner, length, shared);
+	if (ret)
+		goto err_hold;
+	ret = pin_hold(owner, hold, flags);
+	if (ret)
+		goto err_room;
+	hold->charge = pd_room_take(&room);
 	return hold;
+
+err_room:
+	pd_room_leave(&room);
+err_hold:
+	kfree(hold);
+	return ERR_PTR(ret);
 }
 
 void pd_hold_get(struct pd_hold *hold)
@@ -413,6 +453,7 @@ static void hold_release(struct kref *ref)
 				   hold->length >> 10, ret);
 	if (test_bit(0, &hold->kept))
 		atomic64_sub(hold->length, &pd_counters[PD_KEPT_BYTES]);
+	pd_charge_put(hold->charge);
 	kfree(hold);
 }
 

@@ -90,8 +90,8 @@ void pd_debug_init(void)
 {
 	folder = debugfs_create_dir("pindown", NULL);
 	debugfs_create_file("regions", 0400, folder, NULL, &regions_fops);
-	debugfs_create_file("gpus", 0444, folder, NULL, &gpus_fops);
-	debugfs_create_file("counters", 0444, folder, NULL, &counters_fops);
+	debugfs_create_file("gpus", 0400, folder, NULL, &gpus_fops);
+	debugfs_create_file("counters", 0400, folder, NULL, &counters_fops);
 }
 
 void pd_debug_exit(void)

@@ -398,13 +398,49 @@ static const struct dma_buf_ops export_ops = {
 
 /* ---- what the rest of the module calls ---- */
 
+static struct pd_charge *charge_of(struct pd_region *region)
+{
+	struct pd_charge *charge = NULL;
+
+	/* While it is live its charge stays. */
+	down_read(&region->lock);
+	if (region->state == PD_LIVE)
+		charge = pd_charge_get(region->charge);
+	up_read(&region->lock);
+	return charge;
+}
+
+/* A persistent pin for a region with callback: charged with it where the driver needs no more for it. */
+static struct pd_hold *hold_beside(struct pd_region *region)
+{
+	struct pd_charge *shared = NULL;
+	struct pd_hold *hold;
+	int ret;
+
+	if (region->shares_bar) {
+		shared = charge_of(region);
+		if (!shared)
+			return ERR_PTR(-ESTALE);
+	}
+	hold = pd_hold_new(region->owner, region->address, region->length, 0, shared);
+	pd_charge_put(shared);
+	if (IS_ERR(hold))
+		return hold;
+	ret = pd_charge_gpu(hold->charge, region->gpu_uuid);
+	if (ret) {
+		pd_hold_put(hold);
+		return ERR_PTR(ret);
+	}
+	return hold;
+}
+
 /* A reference to the pin that the dma-buf stands on. */
 static struct pd_hold *hold_for(struct pd_region *region)
 {
 	struct pd_hold *hold = NULL;
 
 	if (!(region->flags & PINDOWN_PIN_PERSISTENT))
-		return pd_hold_new(region->owner, region->address, region->length, 0);
+		return hold_beside(region);
 	down_read(&region->lock);
 	if (region->state == PD_LIVE) {
 		hold = region->hold;

@@ -108,7 +108,7 @@ static int pd_open(struct inode *inode, struct file *filp)
 	}
 	file->mapping = filp->f_mapping;
 	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
-	pd_budget_init_file(file);
+	pd_files_add(file);
 	filp->private_data = file;
 	pd_orphans_reap(file->owner);
 	return nonseekable_open(inode, filp);
@@ -141,7 +141,7 @@ static int pd_release(struct inode *inode, struct file *filp)
 {
 	struct pd_file *file = filp->private_data;
 
-	pd_budget_exit_file(file);
+	pd_files_remove(file);
 	pd_regions_end(file);
 	if (pd_is_owner(file))
 		pd_orphans_reap(file->owner);
@@ -154,7 +154,7 @@ static int pd_release(struct inode *inode, struct file *filp)
 
 static __poll_t pd_poll(struct file *filp, poll_table *table)
 {
-	return pd_budget_poll(filp->private_data, filp, table);
+	return pd_wishes_poll(filp->private_data, filp, table);
 }
 
 const struct file_operations pd_fops = {

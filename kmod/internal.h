@@ -12,17 +12,20 @@
  *	caching.c	with which memory type
  *	state.c		the state area
  *	export.c	dma-bufs
- *	budget.c	what may be pinned, and asking others to give back
+ *	budget.c	what may be pinned, and who pins how much
+ *	size.c		how large a request may be
+ *	wish.c		asking others to give back
  *	debug.c		counters and lists for people
  *
  * Locks, outermost first. "driver" is the NVIDIA driver's API lock, which get_pages, put_pages and
  * dma_map_pages take and which is held around the callback. So nothing that the callback takes (all
  * below "driver") is ever held while one of those is called.
  *
+ *	one_at_a_time		large and limited requests to the driver, see budget.c
  *	owner->puts		keeps pins apart from unpins of one process, see region.c
  *	export->reaping		keeps detach waiting for an unmap that is under way
  *	driver
- *	files_stay		the list of descriptors, see budget.c
+ *	files_stay		the list of descriptors, see wish.c
  *	region->exports_lock	the list of the region's dma-bufs
  *	dma_resv of a dma-buf	by the core around map, unmap and move_notify
  *	mmap_lock		by the kernel around mmap and faults
@@ -145,8 +148,6 @@ struct pd_region {
 	struct kref ref;
 	struct pd_owner *owner;
 	u64 address, length;
-	u64 p2p_token;
-	u32 va_space_token;
 	u32 flags; /* PINDOWN_PIN_* */
 	u32 number;
 	u32 state_value;
@@ -171,8 +172,9 @@ struct pd_region {
 	struct mutex exports_lock; /* protects the list */
 	struct list_head exports;
 
-	struct pd_gpu *gpu;
-	unsigned long charged; /* bit 0: counted in the budget */
+	bool shares_bar; /* the driver maps memory into the BAR once for both kinds of pins */
+	/* With callback. Set under `lock` when it goes live; whoever takes it out puts it. */
+	struct pd_charge *charge;
 	struct list_head orphan; /* owner->orphans, under owner->lock */
 	struct work_struct orphan_done;
 };
@@ -233,6 +235,7 @@ struct pd_layout {
 	u32 run_count;
 	u32 page_size, page_count;
 	enum pd_cpu_caching cpu_caching;
+	bool shares_bar;
 	u8 gpu_uuid[16];
 };
 
@@ -247,10 +250,18 @@ struct pd_hold {
 	struct kref ref;
 	u64 address, length;
 	struct nvidia_p2p_page_table *table; /* stays until the last reference is gone */
+	struct pd_charge *charge;	     /* the same */
 	unsigned long kept;		     /* bit 0: counted in kept_bytes */
 };
 
-struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32 flags);
+/* `shared`: the charge that it stands on; NULL: one of its own. */
+struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32 flags,
+			    struct pd_charge *shared);
+/*
+ * Is the GPU page at this address memory of this process? 0: the driver has pinned it; ENOMEM: it
+ * would have, but for want of BAR space.
+ */
+int pd_probe(struct pd_owner *owner, u64 address);
 void pd_hold_get(struct pd_hold *hold);
 void pd_hold_put(struct pd_hold *hold); /* calls the driver */
 /* Its region has ended: from now on its bytes are kept_bytes. */
@@ -321,37 +332,60 @@ void pd_exports_count(struct pd_region *region, u32 *exports, u32 *importers);
 
 /* ---- budget.c ---- */
 
-struct pd_gpu {
-	struct list_head link;
-	u8 uuid[16];
-	atomic64_t bytes;
-	atomic64_t regions;
+/* What a pin of the driver takes, in the name of a process: see budget.c for who, when and until. */
+struct pd_charge;
+
+struct pd_charge *pd_charge_get(struct pd_charge *charge);
+void pd_charge_put(struct pd_charge *charge); /* NULL: nothing. Calls no driver */
+/* Which GPU it is on is known once it is pinned. ENOMEM, or 0. */
+int pd_charge_gpu(struct pd_charge *charge, const u8 *uuid);
+
+/* Around each request for a pin. */
+struct pd_room {
+	struct pd_charge *charge;
+	bool is_new; /* not counted yet */
+	bool alone;  /* holds one_at_a_time */
 };
 
+/*
+ * May the driver be asked? 0, EFBIG, EDQUOT, ENOSPC, ENOMEM, or EINTR when the process is killed
+ * while it waits for its turn. After 0 either _take() or _leave() must follow, in this thread.
+ * `shared`: the pin takes nothing beyond this charge. NULL: it gets one of its own.
+ */
+int pd_room_ask(struct pd_room *room, struct pd_owner *owner, u64 length, struct pd_charge *shared);
+struct pd_charge *pd_room_take(struct pd_room *room); /* it is pinned; the charge is the caller's */
+void pd_room_leave(struct pd_room *room);	      /* it is not */
+
 u32 pd_budget_regions(void); /* the highest number that a region may get now */
-int pd_budget_charge(struct pd_region *region);	   /* 0, EDQUOT, or ENOSPC */
-void pd_budget_uncharge(struct pd_region *region); /* at most once for each charge */
-void pd_budget_cancel(struct pd_region *region);   /* the pin failed: nothing was given back */
-int pd_budget_charge_gpu(struct pd_region *region);
-void pd_budget_init_file(struct pd_file *file);
-void pd_budget_exit_file(struct pd_file *file);
+void pd_budget_own_stats(struct pd_owner *owner, struct pindown_stats_all *stats);
+void pd_budget_all_stats(struct pindown_stats_all *stats);
+void pd_gpus_show(struct seq_file *seq);
+void pd_budget_exit(void);
+
+/* ---- size.c ---- */
+
+bool pd_size_is_small(u64 length);
+bool pd_size_is_possible(u64 length);
+
+/* ---- wish.c ---- */
+
+void pd_files_add(struct pd_file *file);
+void pd_files_remove(struct pd_file *file);
 void pd_files_show(struct seq_file *seq);
 
 /* The wish of a pin that found no room. */
 struct pd_wish {
 	u32 serial; /* 0: not asked yet */
-	u64 given;  /* what pd_budget_given() was before the last try */
+	u64 given;  /* what pd_wishes_given() had counted before the last try */
 	unsigned long deadline;
 };
 
 void pd_wish_begin(struct pd_wish *wish);
 /* 0: some was given back, try again. ENOSPC: no more will come. EINTR. */
 int pd_wish_wait(struct pd_wish *wish, const struct pd_region *region);
-int pd_budget_answer(struct pd_file *file, u32 serial);
-__poll_t pd_budget_poll(struct pd_file *file, struct file *filp, poll_table *table);
-void pd_budget_stats(struct pd_owner *owner, struct pindown_stats_all *stats);
-void pd_gpus_show(struct seq_file *seq);
-void pd_budget_exit(void);
+void pd_wishes_given(void); /* there is more room than before */
+int pd_wishes_answer(struct pd_file *file, u32 serial);
+__poll_t pd_wishes_poll(struct pd_file *file, struct file *filp, poll_table *table);
 
 /* ---- debug.c ---- */
 

@@ -12,7 +12,7 @@ static struct miscdevice pd_device = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "pindown",
 	.fops = &pd_fops,
-	.mode = 0666, /* a process can pin its own GPU memory only: the driver sees to that */
+	.mode = 0666, /* a process pins its own GPU memory only: see docs/kernel-module.md */
 };
 
 static int __init pd_init(void)

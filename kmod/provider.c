@@ -176,6 +176,8 @@ static int errno_of(int error)
 		return 0;
 	case -ENOTSUPP:
 		return -EOPNOTSUPP;
+	case -ENOSPC:
+		return -ENOMEM;
 	default:
 		return error < 0 && error >= -MAX_ERRNO ? error : -EIO;
 	}
@@ -198,14 +200,13 @@ bool pd_provider_forces_bar1(void)
 
 static int get_pages(struct pd_region *region)
 {
-	return driver.get(region->p2p_token, region->va_space_token, region->address,
-			   region->length, &region->table, pd_region_callback,
+	return driver.get(0, 0, region->address, region->length, &region->table, pd_region_callback,
 			   (void *)region->ticket);
 }
 
 static int put_pages(struct pd_region *region, struct nvidia_p2p_page_table *table)
 {
-	return driver.put(region->p2p_token, region->va_space_token, region->address, table);
+	return driver.put(0, 0, region->address, table);
 }
 
 static int get_persistent(struct pd_hold *hold, u32 flags)
@@ -243,6 +244,12 @@ static enum pd_cpu_caching cpu_caching_of(const struct nvidia_p2p_page_table *ta
 		return PD_CPU_UNSAID;
 	return flags_of(table) & NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE ? PD_CPU_CACHED
 									    : PD_CPU_UNCACHED;
+}
+
+/* Until 575 a page that is pinned with callback and without is in the BAR twice. */
+static bool pins_share_bar(u32 version)
+{
+	return version >> 16 >= 2;
 }
 
 static u32 bytes_of(u32 page_size)
@@ -338,6 +345,7 @@ int pd_layout_measure(struct pd_layout *layout, const struct nvidia_p2p_page_tab
 	layout->page_count = table->entries;
 	layout->run_count = 0;
 	layout->cpu_caching = cpu_caching_of(table);
+	layout->shares_bar = pins_share_bar(table->version);
 	if ((u64)layout->page_size * layout->page_count != length) {
 		pr_err_ratelimited("page table of the driver has %u pages of %u bytes for %llu\n",
 				   layout->page_count, layout->page_size, length);
@@ -369,9 +377,31 @@ void pd_layout_read(const struct pd_layout *layout, const struct nvidia_p2p_page
 
 /* ---- persistent pins ---- */
 
-struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32 flags)
+static int pin_hold(struct pd_owner *owner, struct pd_hold *hold, u32 flags)
+{
+	int ret;
+
+	down_read(&owner->puts);
+	ret = errno_of(get_persistent(hold, flags));
+	up_read(&owner->puts);
+	return ret;
+}
+
+int pd_probe(struct pd_owner *owner, u64 address)
+{
+	struct pd_hold page = { .address = address, .length = PD_GRANULARITY };
+	int ret = pin_hold(owner, &page, 0);
+
+	if (!ret)
+		put_persistent(&page);
+	return ret;
+}
+
+struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32 flags,
+			    struct pd_charge *shared)
 {
 	struct pd_hold *hold;
+	struct pd_room room;
 	int ret;
 
 	if (!pd_provider_is_persistent())
@@ -382,15 +412,20 @@ struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32
 	kref_init(&hold->ref);
 	hold->address = address;
 	hold->length = length;
-
-	down_read(&owner->puts);
-	ret = errno_of(get_persistent(hold, flags));
-	up_read(&owner->puts);
-	if (ret) {
-		kfree(hold);
-		return ERR_PTR(ret);
-	}
+	ret = pd_room_ask(&room, owner, length, shared);
+	if (ret)
+		goto err_hold;
+	ret = pin_hold(owner, hold, flags);
+	if (ret)
+		goto err_room;
+	hold->charge = pd_room_take(&room);
 	return hold;
+
+err_room:
+	pd_room_leave(&room);
+err_hold:
+	kfree(hold);
+	return ERR_PTR(ret);
 }
 
 void pd_hold_get(struct pd_hold *hold)
@@ -408,6 +443,7 @@ static void hold_release(struct kref *ref)
 				   hold->length >> 10, ret);
 	if (test_bit(0, &hold->kept))
 		atomic64_sub(hold->length, &pd_counters[PD_KEPT_BYTES]);
+	pd_charge_put(hold->charge);
 	kfree(hold);
 }
 

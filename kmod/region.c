@@ -93,8 +93,6 @@ struct pd_region *pd_region_new(struct pd_file *file, const struct pindown_pin *
 	kref_get(&region->owner->ref);
 	region->address = arg->address;
 	region->length = arg->length;
-	region->p2p_token = arg->p2p_token;
-	region->va_space_token = arg->va_space_token;
 	region->flags = arg->flags;
 	return region;
 }
@@ -190,7 +188,7 @@ static int region_unpin(struct pd_region *region)
 	region->table = NULL;
 	up_write(&region->lock);
 	pd_ticket_void(region);
-	pd_budget_uncharge(region);
+	pd_charge_put(xchg(&region->charge, NULL));
 	return 0;
 }
 
@@ -285,7 +283,6 @@ void pd_region_end(struct pd_region *region)
 	if (hold) {
 		pd_hold_is_kept(hold);
 		pd_hold_put(hold);
-		pd_budget_uncharge(region);
 	} else if (region->owner->tgid != task_tgid(current) || region_unpin(region)) {
 		region_orphan(region);
 	}
@@ -347,7 +344,7 @@ void pd_region_callback(void *data)
 	trace_pindown_revoke(region, was);
 	if (table)
 		pd_free_table(table);
-	pd_budget_uncharge(region);
+	pd_charge_put(xchg(&region->charge, NULL));
 	pd_ticket_void(region);
 	if (was_orphan)
 		queue_work(pd_work, &region->orphan_done);

@@ -157,9 +157,6 @@ TEST(reserved_members)
 	valid(&calls[1], s->buffer, &s->memory, &s->pin);
 	pin->reserved = 1;
 	fails_with(call_with(s->fd, &calls[1], pin), EINVAL);
-	valid(&calls[1], s->buffer, &s->memory, &s->pin);
-	pin->reserved2 = 1;
-	fails_with(call_with(s->fd, &calls[1], pin), EINVAL);
 	valid(&calls[2], s->buffer, &s->memory, &s->pin);
 	unpin->reserved = 1;
 	fails_with(call_with(s->fd, &calls[2], unpin), EINVAL);
@@ -185,8 +182,7 @@ TEST(lengths_that_wrap)
 		for (flags = 0; flags <= PINDOWN_PIN_PERSISTENT; flags++) {
 			if (pd_pin(s->fd, pairs[i][0], pairs[i][1], flags, &pin) >= 0)
 				fail("[%#lx, +%#lx) is pinned", pairs[i][0], pairs[i][1]);
-			/* Host memory may run out before the driver is asked. */
-			check(errno == EINVAL || errno == ENOMEM || errno == ENOSPC);
+			check(errno == EINVAL || errno == EFBIG);
 		}
 	}
 	/* A length with a real address: it must not be cut to 32 bits. */

@@ -19,7 +19,7 @@ TEST(version)
 	struct pindown_version version = {.size = sizeof(version)};
 	const uint64_t wanted = PINDOWN_CAP_CALLBACK | PINDOWN_CAP_PERSISTENT | PINDOWN_CAP_MMAP |
 				PINDOWN_CAP_STATE | PINDOWN_CAP_DMABUF | PINDOWN_CAP_RECLAIM |
-				PINDOWN_CAP_TOKENS | PINDOWN_CAP_FORCE_BAR1 |
+				PINDOWN_CAP_FORCE_BAR1 |
 				PINDOWN_CAP_SIMULATED;
 
 	works(ioctl(pd_open(), PINDOWN_IOC_VERSION, &version));
@@ -235,31 +235,6 @@ TEST(persistent_outlives_the_free)
 	works(pd_unpin(fd, pin.region));
 	check_equal(gpu_count(SIM_GPU_PERSISTENT), 0);
 	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 2);
-}
-
-TEST(legacy_tokens)
-{
-	struct memory memory = gpu_alloc(PAGE, 0);
-	struct sim_gpu_tokens tokens;
-	int fd = pd_open();
-	const volatile char *state = pd_state(fd);
-	struct pindown_pin pin = {.size = sizeof(pin), .address = memory.va, .length = PAGE};
-
-	works(ioctl(gpu(), SIM_GPU_TOKENS, &tokens));
-	pin.p2p_token = tokens.p2p_token;
-	pin.va_space_token = tokens.va_space;
-	works(ioctl(fd, PINDOWN_IOC_PIN, &pin));
-	check(pd_valid(state, &pin));
-	works(pd_unpin(fd, pin.region));
-	check_equal(gpu_count(SIM_GPU_PINS), 0);
-
-	pin = (struct pindown_pin){.size = sizeof(pin), .address = memory.va, .length = PAGE};
-	pin.p2p_token = tokens.p2p_token + 2;
-	pin.va_space_token = tokens.va_space;
-	fails_with(ioctl(fd, PINDOWN_IOC_PIN, &pin), EINVAL);
-	pin.p2p_token = tokens.p2p_token;
-	pin.flags = PINDOWN_PIN_PERSISTENT;
-	fails_with(ioctl(fd, PINDOWN_IOC_PIN, &pin), EINVAL);
 }
 
 TEST(close_unpins)

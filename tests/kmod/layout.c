@@ -14,10 +14,10 @@
 
 SIZE(pindown_version, 48);
 AT(pindown_version, capabilities, 16);
-SIZE(pindown_pin, 88);
-AT(pindown_pin, region, 40);
-AT(pindown_pin, map_offset, 64);
-AT(pindown_pin, gpu_uuid, 72);
+SIZE(pindown_pin, 72);
+AT(pindown_pin, region, 24);
+AT(pindown_pin, map_offset, 48);
+AT(pindown_pin, gpu_uuid, 56);
 SIZE(pindown_unpin, 24);
 SIZE(pindown_query, 80);
 AT(pindown_query, address, 16);

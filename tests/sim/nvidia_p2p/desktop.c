@@ -86,6 +86,12 @@ struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin)
 	return table;
 }
 
+/* Until 575 the driver has an object for each kind, which know nothing of each other. */
+bool sim_bar_is_shared(void)
+{
+	return table_major() != 1;
+}
+
 int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 length,
 			 struct nvidia_p2p_page_table **page_table,
 			 void (*free_callback)(void *data), void *data)

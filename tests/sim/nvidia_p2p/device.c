@@ -13,7 +13,6 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/pid.h>
-#include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/version.h>
@@ -25,6 +24,9 @@
 #define PCI_REDHAT  0x1af4
 #define PCI_IVSHMEM 0x1110
 #define MAP_SHIFT   28 /* of a memory's number in an mmap offset */
+
+/* The VA-space token of every process, as the real driver hands it out in practice. */
+#define VA_SPACE 0xfe00
 
 struct sim_gpu gpu;
 
@@ -231,11 +233,11 @@ static int gpu_open(struct inode *inode, struct file *file)
 	if (!client)
 		return -ENOMEM;
 	client->tgid = get_task_pid(current, PIDTYPE_TGID);
-	client->p2p_token = get_random_u64() | 1;
+	client->va_space = VA_SPACE;
 	INIT_LIST_HEAD(&client->memories);
 	client->mappings = RB_ROOT;
 	mutex_lock(&gpu.api_lock);
-	client->va_space = ++gpu.last_va_space;
+	client->p2p_token = ++gpu.last_p2p_token;
 	gpu.inode_mapping = inode->i_mapping;
 	list_add(&client->all, &gpu.clients);
 	mutex_unlock(&gpu.api_lock);
@@ -278,8 +280,16 @@ static struct miscdevice gpu_device = {
 static int gpu_tables(void)
 {
 	gpu.memory_used = bitmap_zalloc(gpu.bar_pages, GFP_KERNEL);
-	gpu.bar_used = kvcalloc(gpu.bar_pages, sizeof(*gpu.bar_used), GFP_KERNEL);
+	gpu.bar_used = kvcalloc(2 * gpu.bar_pages, sizeof(*gpu.bar_used), GFP_KERNEL);
 	return gpu.memory_used && gpu.bar_used ? 0 : -ENOMEM;
+}
+
+/* The PCI device is as it was found. */
+static void gpu_leave(void)
+{
+	if (gpu.pci)
+		gpu.pci->class = gpu.pci_class;
+	gpu.pci = NULL;
 }
 
 static int gpu_probe(struct pci_dev *pci, const struct pci_device_id *id)
@@ -307,6 +317,8 @@ static int gpu_probe(struct pci_dev *pci, const struct pci_device_id *id)
 	if (error)
 		goto tables;
 	gpu.pci = pci;
+	gpu.pci_class = pci->class;
+	pci->class = PCI_CLASS_DISPLAY_3D << 8; /* for the kernel, this is a GPU */
 	error = misc_register(&gpu_device);
 	if (error)
 		goto tables;
@@ -319,7 +331,7 @@ static int gpu_probe(struct pci_dev *pci, const struct pci_device_id *id)
 device:
 	misc_deregister(&gpu_device);
 tables:
-	gpu.pci = NULL;
+	gpu_leave();
 	kvfree(gpu.bar_used);
 	bitmap_free(gpu.memory_used);
 	iounmap(gpu.bar);
@@ -335,7 +347,7 @@ static void gpu_remove(struct pci_dev *pci)
 	sim_counters_hide();
 	misc_deregister(&gpu_device);
 	kfree(gpu.spare_table);
-	gpu.pci = NULL;
+	gpu_leave();
 	kvfree(gpu.bar_used);
 	bitmap_free(gpu.memory_used);
 	iounmap(gpu.bar);

@@ -58,7 +58,7 @@ static int export_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *atta
 	addresses = kvcalloc(pages_of(export), sizeof(*addresses), GFP_KERNEL);
 	if (!addresses)
 		return -ENOMEM;
-	error = sim_bar_take(export->memory, export->offset, export->length);
+	error = sim_bar_take(export->memory, export->offset, export->length, false);
 	if (error)
 		goto free;
 	error = map_pages(attach->dev, export, addresses);
@@ -69,7 +69,7 @@ static int export_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *atta
 	return 0;
 
 give:
-	sim_bar_give(export->memory, export->offset, export->length);
+	sim_bar_give(export->memory, export->offset, export->length, false);
 free:
 	kvfree(addresses);
 	return error;
@@ -80,7 +80,7 @@ static void export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *att
 	struct sim_export *export = dmabuf->priv;
 
 	unmap_pages(attach->dev, attach->priv, pages_of(export));
-	sim_bar_give(export->memory, export->offset, export->length);
+	sim_bar_give(export->memory, export->offset, export->length, false);
 	kvfree(attach->priv);
 	sim_count(SIM_GPU_DMA_MAPPINGS, -1);
 }

@@ -76,6 +76,7 @@ struct sim_pin {
 	void (*callback)(void *data);
 	void *data;
 	bool forced_bar1;
+	bool apart; /* its BAR space is not shared with pins of the other kind */
 	struct list_head dma_mappings;
 };
 
@@ -89,6 +90,7 @@ struct sim_dma {
 
 struct sim_gpu {
 	struct pci_dev *pci;
+	u32 pci_class; /* that it had */
 	void __iomem *bar;
 	phys_addr_t bar_start;
 	u32 bar_pages;
@@ -97,7 +99,7 @@ struct sim_gpu {
 	struct task_struct *in_callback; /* whose callback runs, under api_lock */
 	struct sim_pin *called;		 /* and on which pin */
 	struct list_head clients;
-	u32 last_va_space;
+	u64 last_p2p_token;
 	u32 table_major;
 	struct nvidia_p2p_page_table *spare_table; /* SIM_GPU_REUSE_TABLES */
 
@@ -107,7 +109,7 @@ struct sim_gpu {
 	struct mutex memory_lock;
 	struct list_head memories;
 	unsigned long *memory_used; /* a bit for each page */
-	u32 *bar_used;		    /* pins of each page: BAR space is shared between pins */
+	u32 *bar_used;		    /* pins of each page; behind them those that are apart */
 	u32 bar_used_pages;
 	u64 last_memory;
 	u32 scatter;
@@ -130,8 +132,12 @@ int sim_unmap(struct sim_client *client, u64 va, u64 size);
 /* The mapping that holds all of this range, in the address space that a pin may reach. */
 struct sim_mapping *sim_mapping_of(u64 p2p_token, u32 va_space, u64 va, u64 length);
 void sim_client_end(struct sim_client *client);
-int sim_bar_take(struct sim_memory *memory, u64 offset, u64 length);  /* takes memory_lock */
-void sim_bar_give(struct sim_memory *memory, u64 offset, u64 length); /* takes memory_lock */
+/*
+ * BAR space is shared between pins of a page. `apart`: but not with those that are not apart. Both
+ * take memory_lock.
+ */
+int sim_bar_take(struct sim_memory *memory, u64 offset, u64 length, bool apart);
+void sim_bar_give(struct sim_memory *memory, u64 offset, u64 length, bool apart);
 
 /* pins.c: take gpu.api_lock themselves, but for sim_pins_end() */
 void sim_pins_end(struct sim_mapping *mapping); /* gpu.api_lock held: runs the callbacks */
@@ -157,10 +163,13 @@ int sim_dma_free(struct nvidia_p2p_dma_mapping *mapping);
 /* desktop.c: the page table; gpu.api_lock held */
 struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin);
 void sim_table_delete(struct nvidia_p2p_page_table *table);
+/* desktop.c: do pins with and without callback share BAR space? */
+bool sim_bar_is_shared(void);
 
 /* knobs.c */
 extern atomic64_t sim_counters[SIM_GPU_COUNTERS];
 void sim_count(enum sim_gpu_counter counter, long by);
+void sim_count_room(long bytes);
 /* A breach of the API's contract: counted, and said once a second at most. */
 #define sim_misuse(fmt, ...)                                                     \
 	do {                                                                     \

@@ -22,6 +22,17 @@ void sim_count(enum sim_gpu_counter counter, long by)
 	atomic64_add(by, &sim_counters[counter]);
 }
 
+/* What of it there is at a time, and the most there was. */
+void sim_count_room(long bytes)
+{
+	atomic64_t *most = &sim_counters[SIM_GPU_ROOM_MOST];
+	s64 now = atomic64_add_return(bytes, &sim_counters[SIM_GPU_ROOM_BYTES]);
+	s64 seen = atomic64_read(most);
+
+	while (now > seen && !atomic64_try_cmpxchg(most, &seen, now))
+		;
+}
+
 u32 sim_knob(enum sim_gpu_knob knob)
 {
 	return READ_ONCE(knobs[knob]);
@@ -42,6 +53,8 @@ void sim_knobs_reset(void)
 
 	for (knob = 0; knob < SIM_GPU_KNOBS; knob++)
 		sim_knob_set(knob, 0);
+	atomic64_set(&sim_counters[SIM_GPU_ROOM_MOST],
+		     atomic64_read(&sim_counters[SIM_GPU_ROOM_BYTES]));
 }
 
 /* Sleeps between nothing and the knob's value. */

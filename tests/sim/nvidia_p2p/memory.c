@@ -187,9 +187,14 @@ phys_addr_t sim_memory_page(const struct sim_memory *memory, u64 offset)
 	return gpu.bar_start + ((u64)memory->pages[offset >> SIM_PAGE_SHIFT] << SIM_PAGE_SHIFT);
 }
 
-/* ---- BAR space: each page once, however many pins there are of it ---- */
+/* ---- BAR space: each page once for each kind, however many pins there are of it ---- */
 
-void sim_bar_give(struct sim_memory *memory, u64 offset, u64 length)
+static u32 *bar_users(u32 page, bool apart)
+{
+	return &gpu.bar_used[apart ? gpu.bar_pages + page : page];
+}
+
+void sim_bar_give(struct sim_memory *memory, u64 offset, u64 length, bool apart)
 {
 	u32 i, first = offset >> SIM_PAGE_SHIFT;
 	u32 count = ((offset + length - 1) >> SIM_PAGE_SHIFT) - first + 1;
@@ -198,7 +203,7 @@ void sim_bar_give(struct sim_memory *memory, u64 offset, u64 length)
 		return;
 	mutex_lock(&gpu.memory_lock);
 	for (i = first; i < first + count; i++) {
-		if (--gpu.bar_used[memory->pages[i]])
+		if (--*bar_users(memory->pages[i], apart))
 			continue;
 		gpu.bar_used_pages--;
 		sim_count(SIM_GPU_BAR_PAGES, -1);
@@ -206,7 +211,7 @@ void sim_bar_give(struct sim_memory *memory, u64 offset, u64 length)
 	mutex_unlock(&gpu.memory_lock);
 }
 
-int sim_bar_take(struct sim_memory *memory, u64 offset, u64 length)
+int sim_bar_take(struct sim_memory *memory, u64 offset, u64 length, bool apart)
 {
 	u32 i, first = offset >> SIM_PAGE_SHIFT, more = 0;
 	u32 count = ((offset + length - 1) >> SIM_PAGE_SHIFT) - first + 1;
@@ -217,12 +222,12 @@ int sim_bar_take(struct sim_memory *memory, u64 offset, u64 length)
 		return 0;
 	mutex_lock(&gpu.memory_lock);
 	for (i = first; i < first + count; i++)
-		more += !gpu.bar_used[memory->pages[i]];
+		more += !*bar_users(memory->pages[i], apart);
 	if (limit && gpu.bar_used_pages + more > limit) {
 		error = -ENOMEM;
 	} else {
 		for (i = first; i < first + count; i++)
-			gpu.bar_used[memory->pages[i]]++;
+			++*bar_users(memory->pages[i], apart);
 		gpu.bar_used_pages += more;
 		sim_count(SIM_GPU_BAR_PAGES, more);
 	}

@@ -13,6 +13,7 @@
 #include <linux/pid.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
+#include <linux/vmalloc.h>
 
 #include "gpu.h"
 
@@ -63,7 +64,7 @@ static void pin_end(struct sim_pin *pin)
 	table_free(pin);
 	mutex_unlock(&gpu.pins_lock);
 	list_del(&pin->of_mapping);
-	sim_bar_give(pin->memory, pin->offset, pin->length);
+	sim_bar_give(pin->memory, pin->offset, pin->length, pin->apart);
 	sim_memory_drop(pin->memory);
 	sim_count(SIM_GPU_PINS, -1);
 	if (pin->state == SIM_PIN_PERSISTENT)
@@ -138,12 +139,13 @@ static int pin_pages(struct sim_pin *pin, u64 p2p_token, u32 va_space, bool pers
 		return -EINVAL;
 	pin->memory = mapping->memory;
 	pin->offset = mapping->offset + (pin->va - mapping->va);
-	error = sim_bar_take(pin->memory, pin->offset, pin->length);
+	pin->apart = persistent && !sim_bar_is_shared();
+	error = sim_bar_take(pin->memory, pin->offset, pin->length, pin->apart);
 	if (error)
 		return error;
 	error = table_make(pin);
 	if (error) {
-		sim_bar_give(pin->memory, pin->offset, pin->length);
+		sim_bar_give(pin->memory, pin->offset, pin->length, pin->apart);
 		return error;
 	}
 	kref_get(&pin->memory->users);
@@ -211,11 +213,10 @@ static int pin_new(u64 p2p_token, u32 va_space, u64 va, u64 length,
 		   bool persistent, u32 flags)
 {
 	struct sim_pin *pin;
-	int error = pin_check(va, length, table, callback, persistent, flags);
+	int error;
 
-	if (error)
-		return error;
 	*table = NULL;
+	sim_gate_pass(SIM_GPU_GATE_ROOM);
 	pin = kzalloc(sizeof(*pin), GFP_KERNEL);
 	if (!pin)
 		return -ENOMEM;
@@ -249,13 +250,36 @@ static int pin_new(u64 p2p_token, u32 va_space, u64 va, u64 length,
 	return error;
 }
 
+/*
+ * Like nvidia.ko: first it makes room for what it is about to hand out, 16 bytes for each page of the
+ * request, whoever asks for whatever address; then it looks at the address.
+ */
+static int pin_with_room(u64 p2p_token, u32 va_space, u64 va, u64 length,
+			 struct nvidia_p2p_page_table **table, void (*callback)(void *data),
+			 void *data, bool persistent, u32 flags)
+{
+	u64 bytes = (((length - 1) >> SIM_PAGE_SHIFT) + 1) * 16;
+	void *room = __vmalloc(bytes, GFP_KERNEL | __GFP_NOWARN);
+	int error;
+
+	if (!room)
+		return -ENOMEM;
+	sim_count_room(bytes);
+	error = pin_new(p2p_token, va_space, va, length, table, callback, data, persistent, flags);
+	sim_count_room(-(long)bytes);
+	vfree(room);
+	return error;
+}
+
 int sim_pin_get(u64 p2p_token, u32 va_space, u64 va, u64 length,
 		struct nvidia_p2p_page_table **table, void (*callback)(void *data), void *data,
 		bool persistent, u32 flags)
 {
-	int error =
-		pin_new(p2p_token, va_space, va, length, table, callback, data, persistent, flags);
+	int error = pin_check(va, length, table, callback, persistent, flags);
 
+	if (!error)
+		error = pin_with_room(p2p_token, va_space, va, length, table, callback, data,
+				      persistent, flags);
 	sim_count(error ? SIM_GPU_GETS_FAILED : SIM_GPU_GETS, 1);
 	return error;
 }

@@ -259,17 +259,6 @@ void pd_budget_all_stats(struct pindown_stats_all *stats)
 	gpu_stats(stats);
 }
 
-void pd_gpus_show(struct seq_file *seq)
-{
-	struct pd_gpu *gpu;
-
-	mutex_lock(&gpus_lock);
-	list_for_each_entry(gpu, &gpus, link)
-		seq_printf(seq, "%pUb %12lld %8lld\n", gpu->uuid, (s64)atomic64_read(&gpu->bytes),
-			   (s64)atomic64_read(&gpu->regions));
-	mutex_unlock(&gpus_lock);
-}
-
 void pd_budget_exit(void)
 {
 	struct pd_gpu *gpu, *next;

@@ -190,7 +190,7 @@ static bool reaches_peers(const struct dma_buf_attachment *attach)
 }
 
 /* From here on its addresses are taken back by reap(). Not if the dma-buf has ended meanwhile. */
-static int attachment_joins(struct pd_dmabuf *export, struct pd_attachment *attachment,
+static int attachment_join(struct pd_dmabuf *export, struct pd_attachment *attachment,
 			    struct pd_hold *hold)
 {
 	bool ended;
@@ -232,7 +232,7 @@ static int attach_device(struct pd_dmabuf *export, struct dma_buf_attachment *at
 	}
 	ret = pd_dma_map(attachment->peer, hold, &attachment->dma);
 	if (!ret)
-		ret = attachment_joins(export, attachment, hold);
+		ret = attachment_join(export, attachment, hold);
 	pd_hold_put(hold);
 	if (ret) {
 		kfree(attachment);
@@ -480,7 +480,7 @@ static struct pd_dmabuf *export_new(struct pd_region *region)
  * address given out again. Then the callback has run and the region is no longer live: so that is
  * looked at last, when whoever ends the region finds the dma-buf in the list.
  */
-static bool export_joins(struct pd_dmabuf *export, struct pd_region *region)
+static bool export_join(struct pd_dmabuf *export, struct pd_region *region)
 {
 	bool live;
 
@@ -521,7 +521,7 @@ int pd_export(struct pd_region *region, struct file **file)
 		return PTR_ERR(dmabuf);
 	}
 	export->dmabuf = dmabuf;
-	if (!export_joins(export, region)) {
+	if (!export_join(export, region)) {
 		/* Its release takes down the rest. */
 		dma_buf_put(dmabuf);
 		return -ESTALE;
@@ -565,7 +565,7 @@ static void export_end(struct pd_dmabuf *export)
 	mutex_lock(&export->lock);
 	export->ended = true;
 	if (export->hold)
-		pd_hold_is_kept(export->hold);
+		pd_hold_keep(export->hold);
 	attached = !list_empty(&export->attachments);
 	mutex_unlock(&export->lock);
 	if (attached)

@@ -27,12 +27,20 @@
  *	driver
  *	files_stay		the list of descriptors, see wish.c
  *	region->exports_lock	the list of the region's dma-bufs
- *	dma_resv of a dma-buf	by the core around map, unmap and move_notify
+ *	export->resv		the dma-buf's reservation; by the core around map, unmap and pin
  *	mmap_lock		by the kernel around mmap and faults
  *	region->lock		state, table, mappings; read in faults
  *	export->lock		attachments
  *	i_mmap_rwsem		within unmap_mapping_range()
- *	spinlocks		owner->lock, files_lock, the xarrays' own
+ *
+ * Within mmap_lock or "driver", and never together with what comes below these in the list:
+ *
+ *	owners_lock		the processes, see file.c
+ *	driver_lock		the driver's symbols, see provider.c
+ *
+ * Within any of all these, and nothing but spinlocks within them: state->lock, gpus_lock. Spinlocks:
+ * owner->lock, files_lock, and those of the xarrays tickets, file->regions and map_ids. Callbacks are
+ * readers of the SRCU domain `callbacks` from begin to end; nobody waits for them but unloading.
  */
 #ifndef PINDOWN_INTERNAL_H
 #define PINDOWN_INTERNAL_H
@@ -265,7 +273,7 @@ int pd_probe(struct pd_owner *owner, u64 address);
 void pd_hold_get(struct pd_hold *hold);
 void pd_hold_put(struct pd_hold *hold); /* calls the driver */
 /* Its region has ended: from now on its bytes are kept_bytes. */
-void pd_hold_is_kept(struct pd_hold *hold);
+void pd_hold_keep(struct pd_hold *hold);
 
 /* DMA addresses of a hold for a device; one for each page of page_size bytes. */
 struct pd_dma {
@@ -359,7 +367,6 @@ void pd_room_leave(struct pd_room *room);	      /* it is not */
 u32 pd_budget_regions(void); /* the highest number that a region may get now */
 void pd_budget_own_stats(struct pd_owner *owner, struct pindown_stats_all *stats);
 void pd_budget_all_stats(struct pindown_stats_all *stats);
-void pd_gpus_show(struct seq_file *seq);
 void pd_budget_exit(void);
 
 /* ---- size.c ---- */
@@ -414,11 +421,6 @@ extern atomic64_t pd_counters[PD_COUNTERS];
 static inline void pd_count(enum pd_counter counter)
 {
 	atomic64_inc(&pd_counters[counter]);
-}
-
-static inline u64 pd_counted(enum pd_counter counter)
-{
-	return atomic64_read(&pd_counters[counter]);
 }
 
 void pd_debug_init(void);

@@ -174,28 +174,6 @@ out_region:
 	return ret;
 }
 
-/* Of all processes. */
-static void all_stats(struct pindown_stats_all *arg)
-{
-	pd_budget_all_stats(arg);
-	arg->kept_bytes = pd_counted(PD_KEPT_BYTES);
-	arg->pins = pd_counted(PD_PINS);
-	arg->unpins = pd_counted(PD_UNPINS);
-	arg->pin_failures = pd_counted(PD_PIN_FAILURES);
-	arg->revocations = pd_counted(PD_REVOCATIONS);
-	arg->lost_races = pd_counted(PD_LOST_RACES);
-	arg->maps = pd_counted(PD_MAPS);
-	arg->faults = pd_counted(PD_FAULTS);
-	arg->sigbus = pd_counted(PD_SIGBUS);
-	arg->exports = pd_counted(PD_EXPORTS);
-	arg->attaches = pd_counted(PD_ATTACHES);
-	arg->attach_failures = pd_counted(PD_ATTACH_FAILURES);
-	arg->reclaims = pd_counted(PD_RECLAIMS);
-	arg->reclaim_saves = pd_counted(PD_RECLAIM_SAVES);
-	arg->orphans = pd_counted(PD_ORPHANS);
-	arg->stray_callbacks = pd_counted(PD_STRAY_CALLBACKS);
-}
-
 static int call_stats(struct pd_file *file, struct pd_call *call)
 {
 	struct pindown_stats_all *arg = &call->arg.stats;
@@ -205,7 +183,7 @@ static int call_stats(struct pd_file *file, struct pd_call *call)
 	*arg = (struct pindown_stats_all){ .size = arg->size, .gpu = arg->gpu };
 	pd_budget_own_stats(file->owner, arg);
 	if (capable(CAP_SYS_ADMIN))
-		all_stats(arg);
+		pd_budget_all_stats(arg);
 	return write_back(call);
 }
 

@@ -183,11 +183,11 @@ struct pindown_export {
 };
 
 /*
- * PINDOWN_IOC_STATS: what is pinned now, and what was done since the module was loaded. Figures of
- * the process are those of the descriptor's owner, over all its descriptors. What goes beyond the
- * process is told to CAP_SYS_ADMIN alone: for others gpus, all_bytes, all_regions, gpu_*, kept_bytes
- * and the counters are 0. `gpu` is a number from 0 up to gpus - 1, and chooses whose bytes gpu_* are;
- * beyond that they are 0.
+ * PINDOWN_IOC_STATS: what is pinned now. Figures of the process are those of the descriptor's owner,
+ * over all its descriptors. What goes beyond the process is told to CAP_SYS_ADMIN alone: for others
+ * gpus, all_bytes, all_regions and gpu_* are 0. `gpu` is a number from 0 up to gpus - 1, and chooses
+ * whose bytes gpu_* are; beyond that they are 0. What was done since the module was loaded is counted
+ * in debugfs, see pindown(4).
  *
  * Bytes are those of pins. One counts for the process that made it until nobody holds its memory any
  * more, importers of dma-bufs included. A dma-buf of a region with callback has a pin of its own:
@@ -205,24 +205,8 @@ struct pindown_stats_all {
 	__aligned_u64 gpu_bytes;      /* out: pinned on that GPU */
 	__aligned_u64 gpu_regions;
 	__u8 gpu_uuid[16];
-	__aligned_u64 kept_bytes;     /* out: ended, but kept alive by importers of dma-bufs */
 	__aligned_u64 process_limit;  /* out: max_process_mb in bytes, 0: none */
 	__aligned_u64 all_limit;      /* out: max_pinned_mb in bytes, 0: none */
-	__aligned_u64 pins;	      /* out: counters, of all processes */
-	__aligned_u64 unpins;
-	__aligned_u64 pin_failures;
-	__aligned_u64 revocations;
-	__aligned_u64 lost_races;     /* pins whose memory was freed meanwhile */
-	__aligned_u64 maps;
-	__aligned_u64 faults;
-	__aligned_u64 sigbus;	      /* accesses after a revocation */
-	__aligned_u64 exports;
-	__aligned_u64 attaches;
-	__aligned_u64 attach_failures;
-	__aligned_u64 reclaims;	      /* times that processes were asked to give back */
-	__aligned_u64 reclaim_saves;  /* pins that succeeded thanks to that */
-	__aligned_u64 orphans;	      /* regions whose descriptor was closed by a foreign process */
-	__aligned_u64 stray_callbacks; /* callbacks for regions that had ended: must be 0 */
 };
 
 /*

@@ -452,7 +452,7 @@ void pd_hold_put(struct pd_hold *hold)
 	kref_put(&hold->ref, hold_release);
 }
 
-void pd_hold_is_kept(struct pd_hold *hold)
+void pd_hold_keep(struct pd_hold *hold)
 {
 	if (!test_and_set_bit(0, &hold->kept))
 		atomic64_add(hold->length, &pd_counters[PD_KEPT_BYTES]);

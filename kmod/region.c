@@ -213,7 +213,7 @@ static void region_orphan(struct pd_region *region)
 }
 
 /* The reverse, in a callback. The reference and the module are let go behind its back. */
-static bool region_is_adopted(struct pd_region *region)
+static bool region_leave_orphans(struct pd_region *region)
 {
 	struct pd_owner *owner = region->owner;
 	bool was_orphan;
@@ -257,7 +257,7 @@ void pd_orphans_reap(struct pd_owner *owner)
 }
 
 /* True for the one caller that has to give the pin back. */
-static bool region_stops(struct pd_region *region)
+static bool region_stop(struct pd_region *region)
 {
 	bool live;
 
@@ -276,12 +276,12 @@ void pd_region_end(struct pd_region *region)
 {
 	struct pd_hold *hold = region->hold;
 
-	if (!region_stops(region))
+	if (!region_stop(region))
 		return;
 	trace_pindown_unpin(region, 0);
 	pd_exports_end(region, false);
 	if (hold) {
-		pd_hold_is_kept(hold);
+		pd_hold_keep(hold);
 		pd_hold_put(hold);
 	} else if (region->owner->tgid != task_tgid(current) || region_unpin(region)) {
 		region_orphan(region);
@@ -334,7 +334,7 @@ void pd_region_callback(void *data)
 		region_hide(region);
 	table = region->table;
 	region->table = NULL;
-	was_orphan = region_is_adopted(region);
+	was_orphan = region_leave_orphans(region);
 	up_write(&region->lock);
 
 	if (was == PD_LIVE) {

@@ -175,6 +175,26 @@ void pd_stats(int fd, struct pindown_stats_all *stats)
 	works(ioctl(fd, PINDOWN_IOC_STATS, stats));
 }
 
+uint64_t pd_counter(const char *name)
+{
+	char text[4096], *line;
+	int fd = open("/sys/kernel/debug/pindown/counters", O_RDONLY | O_CLOEXEC);
+	ssize_t length;
+
+	works(fd);
+	/* A line break in front of each line, so that a name is found as a whole. */
+	text[0] = '\n';
+	length = read(fd, text + 1, sizeof(text) - 2);
+	works(length);
+	close(fd);
+	text[1 + length] = 0;
+	for (line = text; (line = strstr(line, name)); line++) {
+		if (line[-1] == '\n' && line[strlen(name)] == ' ')
+			return strtoull(line + strlen(name), NULL, 10);
+	}
+	fail("no counter '%s'", name);
+}
+
 void *pd_map(int fd, const struct pindown_pin *pin, uint64_t offset, size_t length)
 {
 	return mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, pin->map_offset + offset);

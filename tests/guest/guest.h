@@ -123,6 +123,8 @@ int pd_pin(int fd, uint64_t address, uint64_t length, unsigned flags, struct pin
 int pd_unpin(int fd, unsigned region);
 int pd_query(int fd, unsigned region, struct pindown_query *query);
 int pd_export(int fd, unsigned region); /* a dma-buf, or -1 */
+/* One of the module's counters, as root sees them in debugfs. */
+uint64_t pd_counter(const char *name);
 void pd_stats(int fd, struct pindown_stats_all *stats);
 void *pd_map(int fd, const struct pindown_pin *pin, uint64_t offset, size_t length);
 const volatile char *pd_state(int fd);

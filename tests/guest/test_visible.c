@@ -79,11 +79,10 @@ TEST(a_user_is_told_of_his_own_process_alone)
 	int fd = pd_open(), others = pd_open();
 	struct pindown_stats_all stats;
 	struct pindown_pin pin;
-	const __u64 *word;
 
 	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
 	pd_stats(others, &stats);
-	check(stats.gpus == 1 && stats.all_bytes == PAGE && stats.pins > 0);
+	check(stats.gpus == 1 && stats.all_bytes == PAGE);
 	check(memcmp(stats.gpu_uuid, none, sizeof(none)));
 	check(setuid(12345) == 0);
 	pd_stats(fd, &stats);
@@ -92,9 +91,6 @@ TEST(a_user_is_told_of_his_own_process_alone)
 	check_equal(stats.gpus, 0);
 	check_equal(stats.all_bytes + stats.all_regions + stats.gpu_bytes + stats.gpu_regions, 0);
 	check(!memcmp(stats.gpu_uuid, none, sizeof(none)));
-	for (word = &stats.pins; word < (const __u64 *)(&stats + 1); word++)
-		check_equal(*word, 0);
-	check(open(DEBUG "gpus", O_RDONLY) < 0);
 	check(open(DEBUG "counters", O_RDONLY) < 0);
 }
 

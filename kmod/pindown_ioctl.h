@@ -182,13 +182,13 @@ struct pindown_export {
 /*
  * PINDOWN_IOC_STATS: what is pinned now, and what was done since the module was loaded. Figures of
  * the process are those of the descriptor's owner, over all its descriptors. What goes beyond the
- * process is told to CAP_SYS_ADMIN alone: for others gpus, all_bytes, all_regions, gpu_*, kept_bytes
- * and the counters are 0. `gpu` is a number from 0 up to gpus - 1, and chooses whose bytes gpu_* are;
- * beyond that they are 0.
+ * process is told to CAP_SYS_ADMIN alone: for others gpus, all_bytes, all_regions, gpu_*,
+ * kept_bytes and the counters are 0. `gpu` is a number from 0 up to gpus - 1, and chooses whose
+ * bytes gpu_* are; beyond that they are 0.
  *
- * Bytes are those of pins. One counts for the process that made it until nobody holds its memory any
- * more, importers of dma-bufs included. A dma-buf of a region with callback has a pin of its own:
- * with drivers before 580 that takes more BAR space, and counts once more; later ones share it.
+ * Bytes are those of pins. A pin counts for the process that made it until nobody holds its memory
+ * any more, importers of dma-bufs included. A dma-buf of a region with callback has a pin of its
+ * own: with drivers before 580 that takes more BAR space, and counts once more; later ones share.
  */
 struct pindown_stats_all {
 	__u32 size;

@@ -51,7 +51,8 @@
 #define PINDOWN_CAP_MMAP (1ull << 2)	   /* regions can be mapped into the process */
 #define PINDOWN_CAP_STATE (1ull << 3)	   /* the state area */
 #define PINDOWN_CAP_DMABUF (1ull << 4)	   /* PINDOWN_IOC_EXPORT */
-#define PINDOWN_CAP_RECLAIM (1ull << 5)	   /* processes are asked to give BAR space back */
+#define PINDOWN_CAP_RECLAIM (1ull << 5)	   /* processes are asked to give BAR space back. Needs
+					    * PERSISTENT, by which it is seen whose memory it is */
 /*
  * Built to accept the simulated provider of tests. Such a module has no place outside of a test
  * machine.

@@ -6,9 +6,10 @@
  * asked for it, on one GPU, and below the limits of that process and of the machine.
  *
  *   Who	the owner of the descriptor, also after its death: a charge has a reference to it.
- *   For what	each pin with callback, and each hold (a persistent pin). Drivers since 580 map memory
- *		into the BAR once for both kinds: there the hold of a dma-buf shares the charge of the
- *		region with callback that it is made of. Pins that overlap otherwise count in full.
+ *   For what	each pin with callback, and each hold (a persistent pin). Drivers since 580 map
+ *		memory into the BAR once for both kinds: there the hold of a dma-buf shares the
+ *		charge of the region with callback that it is made of. Pins that overlap otherwise
+ *		count in full.
  *   From when	the driver has made the pin, and so has seen that the memory is the process'. A
  *		request that it refuses was never counted, however long it looked at it.
  *   Until	the driver has it back: by put_pages, by the callback, or, for a hold, by
@@ -18,7 +19,8 @@
  * can be added between the look at the limit and the charge. Large requests always do, whatever the
  * limits, since the driver takes host memory for a request before it looks at it (size.c). The mutex
  * is held around the driver's call, so the callback must not take it, and does not. A limit that
- * is set while requests are under way holds for those that come later.
+ * is set while requests are under way holds for those that come later. The page that pd_probe()
+ * pins for a moment is not counted.
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>

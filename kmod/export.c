@@ -410,7 +410,7 @@ static struct pd_charge *charge_of(struct pd_region *region)
 	return charge;
 }
 
-/* A persistent pin for a region with callback: charged with it where the driver needs no more for it. */
+/* A persistent pin for a region with callback. Where the two share BAR space they share a charge. */
 static struct pd_hold *hold_beside(struct pd_region *region)
 {
 	struct pd_charge *shared = NULL;

@@ -58,9 +58,9 @@ static int pin_persistently(struct pd_region *region)
 }
 
 /*
- * The driver answers ENOMEM when the BAR is full: by then it has looked at the address. But also when
- * the host's memory does not suffice for the page table, or the process is being killed meanwhile,
- * and then it has not looked. For one GPU page the host's memory suffices: so that is asked for.
+ * The driver answers ENOMEM when the BAR is full: by then it has looked at the address. It also does
+ * when it gets no host memory for the page table, or the process is being killed: then it has not
+ * looked yet. For one GPU page there is always host memory: so that is asked for.
  */
 static int look_whose_memory(const struct pd_region *region)
 {

@@ -51,7 +51,8 @@
 #define PINDOWN_CAP_MMAP (1ull << 2)	   /* regions can be mapped into the process */
 #define PINDOWN_CAP_STATE (1ull << 3)	   /* the state area */
 #define PINDOWN_CAP_DMABUF (1ull << 4)	   /* PINDOWN_IOC_EXPORT */
-#define PINDOWN_CAP_RECLAIM (1ull << 5)	   /* processes are asked to give BAR space back */
+#define PINDOWN_CAP_RECLAIM (1ull << 5)	   /* processes are asked to give BAR space back. Needs
+					    * PERSISTENT, by which it is seen whose memory it is */
 #define PINDOWN_CAP_FORCE_BAR1 (1ull << 7) /* PINDOWN_PIN_FORCE_BAR1: driver 570 and newer */
 /*
  * Built to accept the simulated provider of tests. Such a module has no place outside of a test
@@ -189,9 +190,9 @@ struct pindown_export {
  * whose bytes gpu_* are; beyond that they are 0. What was done since the module was loaded is counted
  * in debugfs, see pindown(4).
  *
- * Bytes are those of pins. One counts for the process that made it until nobody holds its memory any
- * more, importers of dma-bufs included. A dma-buf of a region with callback has a pin of its own:
- * with drivers before 580 that takes more BAR space, and counts once more; later ones share it.
+ * Bytes are those of pins. A pin counts for the process that made it until nobody holds its memory
+ * any more, importers of dma-bufs included. A dma-buf of a region with callback has a pin of its
+ * own: with drivers before 580 that takes more BAR space, and counts once more; later ones share.
  */
 struct pindown_stats_all {
 	__u32 size;

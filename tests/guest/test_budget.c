@@ -333,6 +333,78 @@ TEST(an_export_since_580)
 	an_export_of_a_region_with_callback(2);
 }
 
+/* The charge that its dma-buf would share has ended with it. */
+TEST(an_export_of_a_revoked_region)
+{
+	struct memory memory = gpu_alloc(8 * PAGE, 0);
+	struct pindown_pin pin;
+	int fd = pd_open();
+
+	defaults();
+	gpu_set(SIM_GPU_TABLE_MAJOR, 2);
+	works(pd_pin(fd, memory.va, 8 * PAGE, 0, &pin));
+	gpu_free(&memory);
+	fails_with(pd_export(fd, pin.region), ESTALE);
+	charged(fd, 0);
+}
+
+static void *frees(void *memory)
+{
+	gpu_free(memory);
+	return NULL;
+}
+
+static void *pins_it(void *memory)
+{
+	const struct memory *what = memory;
+	struct pindown_pin pin;
+
+	return (void *)(intptr_t)(pd_pin(pd_open(), what->va, what->size, 0, &pin) ? errno : 0);
+}
+
+/* The callback is faster than the charge: nothing stays. */
+TEST(a_pin_that_is_revoked_before_it_is_charged)
+{
+	struct memory memory = gpu_alloc(8 * PAGE, 0);
+	pthread_t pinning, freeing;
+	int fd = pd_open();
+
+	defaults();
+	gate_arm(SIM_GPU_GATE_REGISTERED);
+	pinning = in_thread(pins_it, &memory);
+	gate_await(SIM_GPU_GATE_REGISTERED);
+	freeing = in_thread(frees, &memory);
+	thread_ends(freeing);
+	gate_open(SIM_GPU_GATE_REGISTERED);
+	thread_ends(pinning);
+	charged(fd, 0);
+}
+
+/* Each of them would find room for itself. */
+TEST(two_pins_under_way_and_room_for_one)
+{
+	struct memory one = gpu_alloc(MIB, 0), two = gpu_alloc(MIB, 0);
+	pthread_t first, second;
+	void *errors[2];
+	int fd = pd_open();
+
+	defaults();
+	module_parameter("max_pinned_mb", "1");
+	gate_arm(SIM_GPU_GATE_PINNED);
+	first = in_thread(pins_it, &one);
+	gate_await(SIM_GPU_GATE_PINNED);
+	second = in_thread(pins_it, &two);
+	newest_thread_waits();
+	check_equal(gpu_count(SIM_GPU_BAR_PAGES), 16);
+	gate_open(SIM_GPU_GATE_PINNED);
+	check_equal(pthread_join(first, &errors[0]), 0);
+	check_equal(pthread_join(second, &errors[1]), 0);
+	check_equal((intptr_t)errors[0], 0);
+	check_equal((intptr_t)errors[1], ENOSPC);
+	charged(fd, 16);
+	defaults();
+}
+
 TEST(an_export_beyond_the_limit)
 {
 	struct memory memory = gpu_alloc(MIB, 0);

@@ -157,18 +157,18 @@ TEST(large_requests_of_many_at_a_time)
 	check_equal(gpu_count(SIM_GPU_ROOM_MOST), most);
 }
 
-static void asks_and_is_killed(void *arg)
+static void asks_and_is_killed(void *length)
 {
 	struct pindown_pin pin;
 
-	(void)arg;
-	pd_pin(pd_open(), NOWHERE, 256 * MIB, 0, &pin);
+	pd_pin(pd_open(), NOWHERE, *(uint64_t *)length, 0, &pin);
 }
 
 /* Who waits for its turn can be killed, and small requests do not wait. */
 TEST(waiting_behind_a_large_request)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);
+	uint64_t large = 256 * MIB;
 	struct pindown_pin pin;
 	pid_t first, second;
 	int status, fd = pd_open();
@@ -176,7 +176,7 @@ TEST(waiting_behind_a_large_request)
 	gate_arm(SIM_GPU_GATE_ROOM);
 	first = in_child(asks_for_much, NULL);
 	gate_await(SIM_GPU_GATE_ROOM);
-	second = in_child(asks_and_is_killed, NULL);
+	second = in_child(asks_and_is_killed, &large);
 	child_waits(second);
 	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
 	works(kill(second, SIGKILL));
@@ -277,4 +277,27 @@ TEST(want_of_host_memory_is_no_wish)
 	gpu_set(SIM_GPU_FAIL_ERROR, ENOMEM);
 	gpu_set(SIM_GPU_FAIL_GET, 2); /* the first is this process' own */
 	nobody_is_asked_by((struct stranger){6 * PAGE, EINVAL});
+}
+
+/* A process that is being killed gets no memory from the kernel, and the driver says the same. */
+TEST(a_killed_stranger_is_no_wish)
+{
+	struct memory memory = gpu_alloc(PAGE, 0);
+	struct pindown_stats_all before, after;
+	uint64_t length = 6 * PAGE;
+	struct pindown_pin pin;
+	int fd = pd_open(), status;
+	pid_t stranger;
+
+	defaults();
+	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
+	pd_stats(fd, &before);
+	gate_arm(SIM_GPU_GATE_ASKED);
+	stranger = in_child(asks_and_is_killed, &length);
+	gate_await(SIM_GPU_GATE_ASKED);
+	works(kill(stranger, SIGKILL));
+	gate_open(SIM_GPU_GATE_ASKED);
+	check(waitpid(stranger, &status, 0) == stranger && WIFSIGNALED(status));
+	pd_stats(fd, &after);
+	check_equal(after.reclaims, before.reclaims);
 }

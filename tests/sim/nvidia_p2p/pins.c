@@ -12,6 +12,7 @@
 #include <linux/overflow.h>
 #include <linux/pid.h>
 #include <linux/sched.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
@@ -251,17 +252,21 @@ static int pin_new(u64 p2p_token, u32 va_space, u64 va, u64 length,
 }
 
 /*
- * Like nvidia.ko: first it makes room for what it is about to hand out, 16 bytes for each page of the
- * request, whoever asks for whatever address; then it looks at the address.
+ * Like nvidia.ko: first it makes room for what it is about to hand out, 16 bytes for each page of
+ * the request, whoever asks for whatever address; then it looks at the address.
  */
 static int pin_with_room(u64 p2p_token, u32 va_space, u64 va, u64 length,
 			 struct nvidia_p2p_page_table **table, void (*callback)(void *data),
 			 void *data, bool persistent, u32 flags)
 {
 	u64 bytes = (((length - 1) >> SIM_PAGE_SHIFT) + 1) * 16;
-	void *room = __vmalloc(bytes, GFP_KERNEL | __GFP_NOWARN);
+	void *room = NULL;
 	int error;
 
+	sim_gate_pass(SIM_GPU_GATE_ASKED);
+	/* The kernel has little memory for a process that is being killed, this one none. */
+	if (!fatal_signal_pending(current))
+		room = __vmalloc(bytes, GFP_KERNEL | __GFP_NOWARN);
 	if (!room)
 		return -ENOMEM;
 	sim_count_room(bytes);

@@ -157,6 +157,7 @@ struct sim_gpu_set {
  * SIM_GPU_GATES_EXPIRED counts it (AWAIT: ETIMEDOUT).
  */
 enum sim_gpu_gate {
+	SIM_GPU_GATE_ASKED,	 /* in get_pages: before anything is done */
 	SIM_GPU_GATE_ROOM,	 /* in get_pages: host memory taken, the address not yet looked at */
 	SIM_GPU_GATE_PINNED,	 /* in get_pages: pages pinned, callback not yet registered */
 	SIM_GPU_GATE_REGISTERED, /* in get_pages: callback registered, call not yet returned */

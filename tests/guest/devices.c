@@ -62,6 +62,11 @@ void gpu_fill(const struct memory *memory, uint64_t seed)
 	works(munmap(view, memory->size));
 }
 
+bool gpu_is_nvidias(void)
+{
+	return access("/sys/module/nvidia", F_OK) == 0;
+}
+
 uint64_t gpu_count(enum sim_gpu_counter counter)
 {
 	struct sim_gpu_counters counters;
@@ -79,8 +84,11 @@ void gpu_wait_for(enum sim_gpu_counter counter, uint64_t value)
 void gpu_set(enum sim_gpu_knob knob, unsigned value)
 {
 	struct sim_gpu_set call = {.knob = knob, .value = value};
+	int result = ioctl(gpu(), SIM_GPU_SET, &call);
 
-	works(ioctl(gpu(), SIM_GPU_SET, &call));
+	if (result < 0 && errno == EOPNOTSUPP)
+		test_skipped("page tables are those of nvidia.ko here, as it makes them");
+	works(result);
 }
 
 static void gate(enum sim_gpu_gate gate, unsigned op)

@@ -103,6 +103,8 @@ void gpu_free(const struct memory *memory);
 /* The host's view of the memory. */
 void *gpu_view(const struct memory *memory);
 void gpu_fill(const struct memory *memory, uint64_t seed);
+/* Is the driver NVIDIA's own nvidia.ko, and only what is below it simulated? */
+bool gpu_is_nvidias(void);
 uint64_t gpu_count(enum sim_gpu_counter counter);
 /* Returns when it is so; what never becomes so ends the test, at its limit. */
 void gpu_wait_for(enum sim_gpu_counter counter, uint64_t value);

@@ -4,6 +4,7 @@
  */
 #include <linux/export.h>
 #include <linux/mm.h>
+#include <linux/pci.h>
 #include <linux/slab.h>
 #include <linux/version.h>
 
@@ -15,6 +16,8 @@
 #else
 #define EXPORT(symbol) EXPORT_SYMBOL_NS_GPL(symbol, PINDOWN_SIM)
 #endif
+
+const bool sim_has_own_api = true;
 
 static u8 gpu_uuid[16] = "pindown sim GPU";
 
@@ -149,3 +152,19 @@ int nvidia_p2p_free_dma_mapping(struct nvidia_p2p_dma_mapping *dma_mapping)
 	return sim_dma_free(dma_mapping);
 }
 EXPORT(nvidia_p2p_free_dma_mapping);
+
+/* Not beside a GPU that has a driver of its own. */
+int sim_provider_init(void)
+{
+	struct pci_dev *real = pci_get_device(PCI_VENDOR_ID_NVIDIA, PCI_ANY_ID, NULL);
+
+	if (!real)
+		return 0;
+	pci_err(real, "sim_gpu: this is a real GPU: the simulated one does not load\n");
+	pci_dev_put(real);
+	return -ENODEV;
+}
+
+void sim_provider_exit(void)
+{
+}

@@ -20,7 +20,6 @@
 #include "gpu.h"
 
 #define MEMORY_BAR  2
-#define PCI_NVIDIA  0x10de
 #define PCI_REDHAT  0x1af4
 #define PCI_IVSHMEM 0x1110
 #define MAP_SHIFT   28 /* of a memory's number in an mmap offset */
@@ -368,13 +367,6 @@ static struct pci_driver gpu_driver = {
 
 static bool is_test_guest(void)
 {
-	struct pci_dev *real = pci_get_device(PCI_NVIDIA, PCI_ANY_ID, NULL);
-
-	if (real) {
-		pci_err(real, "sim_gpu: this is a real GPU: the simulated one does not load\n");
-		pci_dev_put(real);
-		return false;
-	}
 	if (!dmi_match(DMI_SYS_VENDOR, "QEMU")) {
 		pr_err("sim_gpu: for a QEMU guest only, and this machine's vendor is '%s'\n",
 		       dmi_get_system_info(DMI_SYS_VENDOR) ?: "unknown");
@@ -408,11 +400,15 @@ static int __init gpu_init(void)
 		pci_unregister_driver(&gpu_driver);
 		return -ENODEV;
 	}
-	return 0;
+	error = sim_provider_init();
+	if (error)
+		pci_unregister_driver(&gpu_driver);
+	return error;
 }
 
 static void __exit gpu_exit(void)
 {
+	sim_provider_exit();
 	pci_unregister_driver(&gpu_driver);
 }
 

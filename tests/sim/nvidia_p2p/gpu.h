@@ -145,6 +145,17 @@ int sim_pin_get(u64 p2p_token, u32 va_space, u64 va, u64 length,
 		struct nvidia_p2p_page_table **table, void (*callback)(void *data), void *data,
 		bool persistent, u32 flags);
 int sim_pin_put(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool persistent);
+/*
+ * The same in steps, for rm.c: the page table is nvidia.ko's, and only compared. Begin fills in the
+ * addresses of the pages; arm is the second step of a pin with callback. End: was there such a pin?
+ */
+/* Counts the host memory that a get_pages of this length has taken before it looks at the address. */
+void sim_room_is_made(u64 length);
+void sim_room_is_left(u64 length);
+int sim_pin_begin(u64 p2p_token, u32 va_space, u64 va, u64 length,
+		  struct nvidia_p2p_page_table *table, bool persistent, u64 *addresses);
+int sim_pin_arm(struct nvidia_p2p_page_table *table, void (*callback)(void *data), void *data);
+bool sim_pin_end(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool persistent);
 int sim_table_free(struct nvidia_p2p_page_table *table);
 bool sim_in_callback(void);
 struct sim_pin *sim_pin_of(struct nvidia_p2p_page_table *table); /* gpu.pins_lock held */
@@ -160,7 +171,15 @@ int sim_dma_unmap(struct device *peer, struct nvidia_p2p_page_table *table,
 		  struct nvidia_p2p_dma_mapping *mapping);
 int sim_dma_free(struct nvidia_p2p_dma_mapping *mapping);
 
-/* desktop.c: the page table; gpu.api_lock held */
+/*
+ * Who gives nvidia_p2p_get_pages() and its kin to pindown: desktop.c itself, or NVIDIA's own nvidia.ko,
+ * below which rm.c stands in for the resource manager. Then it is not seen here what becomes of page
+ * tables, and get_pages gives up half a pin with a put.
+ */
+extern const bool sim_has_own_api;
+int sim_provider_init(void); /* says what is wrong */
+void sim_provider_exit(void);
+/* desktop.c, rm.c: the page table; gpu.api_lock held */
 struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin);
 void sim_table_delete(struct nvidia_p2p_page_table *table);
 /* desktop.c: do pins with and without callback share BAR space? */

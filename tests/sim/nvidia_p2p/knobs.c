@@ -42,6 +42,10 @@ int sim_knob_set(u32 knob, u32 value)
 {
 	if (knob >= SIM_GPU_KNOBS)
 		return -EINVAL;
+	/* Page tables are the simulated driver's, or there is nothing to turn. */
+	if (!sim_has_own_api && value &&
+	    (knob == SIM_GPU_TABLE_MAJOR || knob == SIM_GPU_REUSE_TABLES))
+		return -EOPNOTSUPP;
 	WRITE_ONCE(knobs[knob], value);
 	atomic_set(&until_failure[knob], value);
 	return 0;

@@ -123,7 +123,10 @@ struct sim_gpu_counters {
 
 #define SIM_GPU_COUNT _IOR('G', 6, struct sim_gpu_counters)
 
-/* What a test can set. All are 0 after loading; SIM_GPU_RESET makes them 0 again. */
+/*
+ * What a test can set. All are 0 after loading; SIM_GPU_RESET makes them 0 again. EOPNOTSUPP: below
+ * NVIDIA's nvidia.ko there is no such choice.
+ */
 enum sim_gpu_knob {
 	SIM_GPU_BAR_LIMIT,	/* 64 KiB pages of BAR space; 0: all of the BAR */
 	SIM_GPU_DELAY_GET,	/* us, at most (each time another): between get_pages' two steps */

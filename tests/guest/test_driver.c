@@ -20,9 +20,19 @@ static unsigned long number_in(const char *path)
 	return strtoul(text, NULL, 10);
 }
 
+/* A file in sysfs of the module that has the driver's calls. */
+static unsigned long driver_number(const char *file)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/sys/module/%s/%s", gpu_is_nvidias() ? "nvidia" : "sim_gpu",
+		 file);
+	return number_in(path);
+}
+
 static unsigned long users_of_driver(void)
 {
-	return number_in("/sys/module/sim_gpu/refcnt");
+	return driver_number("refcnt");
 }
 
 /* Until then `rmmod` of the driver fails, and names nobody. */
@@ -100,7 +110,7 @@ TEST(an_orphan_keeps_the_driver)
 /* Drivers before 570 answer EINVAL, which says nothing. */
 TEST(bar1_is_forced_by_a_driver_that_can)
 {
-	bool can = number_in("/sys/module/sim_gpu/version") >= 570;
+	bool can = driver_number("version") >= 570;
 	struct pindown_version version = {.size = sizeof(version)};
 	struct memory memory = gpu_alloc(PAGE, 0);
 	struct pindown_pin pin;

@@ -42,9 +42,10 @@ int sim_knob_set(u32 knob, u32 value)
 {
 	if (knob >= SIM_GPU_KNOBS)
 		return -EINVAL;
-	/* Page tables are the simulated driver's, or there is nothing to turn. */
-	if (!sim_has_own_api && value &&
-	    (knob == SIM_GPU_TABLE_MAJOR || knob == SIM_GPU_REUSE_TABLES))
+	/* Page tables of nvidia.ko are as it makes them: those of releases before 580 are of version 1. */
+	if (!sim_has_own_api && ((knob == SIM_GPU_TABLE_MAJOR && value > 1) ||
+				 (value && (knob == SIM_GPU_REUSE_TABLES ||
+					    knob == SIM_GPU_LIES_OF_CACHING))))
 		return -EOPNOTSUPP;
 	WRITE_ONCE(knobs[knob], value);
 	atomic_set(&until_failure[knob], value);

@@ -400,6 +400,30 @@ TEST(the_driver_cannot_map_it)
 	works(peer_import(peer, exported.buffer, 0, &import));
 }
 
+/* nvidia.ko takes a BAR for a byte shorter than it is, and maps its last page for no device. */
+TEST(the_last_page_of_the_bar)
+{
+	struct memory memory;
+	struct edu_import import;
+	int fd = pd_open(), peer = peer_open(), buffer;
+	struct pindown_pin pin;
+	uint64_t size;
+
+	works(ioctl(gpu(), SIM_GPU_SIZE, &size));
+	memory = gpu_alloc(size, 0);
+	works(pd_pin(fd, memory.va + size - PAGE, PAGE, 0, &pin));
+	buffer = pd_export(fd, pin.region);
+	works(buffer);
+	fails_with(peer_import(peer, buffer, 0, &import), EIO);
+	works(close(buffer));
+	works(pd_unpin(fd, pin.region));
+	works(pd_pin(fd, memory.va + size - 2 * PAGE, PAGE, 0, &pin));
+	buffer = pd_export(fd, pin.region);
+	works(buffer);
+	works(peer_import(peer, buffer, 0, &import));
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+}
+
 static void imports(void *arg)
 {
 	struct exported *exported = arg;

@@ -38,14 +38,28 @@ u32 sim_knob(enum sim_gpu_knob knob)
 	return READ_ONCE(knobs[knob]);
 }
 
+/* What can be turned below nvidia.ko: not its page tables, nor what errors it knows. */
+static bool nvidia_can(u32 knob, u32 value)
+{
+	switch (knob) {
+	case SIM_GPU_TABLE_MAJOR:
+		return value <= 1; /* before 580 all are */
+	case SIM_GPU_FAIL_ERROR:
+		return !value || value == EIO || value == EINVAL || value == ENOMEM ||
+		       value == ENOTSUPP;
+	case SIM_GPU_REUSE_TABLES:
+	case SIM_GPU_LIES_OF_CACHING:
+		return !value;
+	default:
+		return true;
+	}
+}
+
 int sim_knob_set(u32 knob, u32 value)
 {
 	if (knob >= SIM_GPU_KNOBS)
 		return -EINVAL;
-	/* Page tables of nvidia.ko are as it makes them: those of releases before 580 are of version 1. */
-	if (!sim_has_own_api && ((knob == SIM_GPU_TABLE_MAJOR && value > 1) ||
-				 (value && (knob == SIM_GPU_REUSE_TABLES ||
-					    knob == SIM_GPU_LIES_OF_CACHING))))
+	if (!sim_has_own_api && !nvidia_can(knob, value))
 		return -EOPNOTSUPP;
 	WRITE_ONCE(knobs[knob], value);
 	atomic_set(&until_failure[knob], value);
@@ -133,6 +147,9 @@ int sim_gate_op(u32 gate, u32 op)
 
 	if (gate >= SIM_GPU_GATES || op > SIM_GPU_GATE_OPEN)
 		return -EINVAL;
+	/* That is in nvidia.ko's own code, where nothing is replaced. */
+	if (!sim_has_own_api && gate == SIM_GPU_GATE_ASKED)
+		return -EOPNOTSUPP;
 	spin_lock(&gates_lock);
 	turn = gates[gate].turn;
 	if (op == SIM_GPU_GATE_ARM) {

@@ -157,7 +157,8 @@ struct sim_gpu_set {
  * Gates stop the driver at a place of the test's choosing, so that a race happens on purpose and
  * every time. ARM: the next thread that comes to the place stops there. AWAIT: returns when a
  * thread has. OPEN: it goes on. A thread waits 20 s at most; then it goes on by itself and
- * SIM_GPU_GATES_EXPIRED counts it (AWAIT: ETIMEDOUT).
+ * SIM_GPU_GATES_EXPIRED counts it (AWAIT: ETIMEDOUT). Below NVIDIA's nvidia.ko: EOPNOTSUPP for
+ * the first.
  */
 enum sim_gpu_gate {
 	SIM_GPU_GATE_ASKED,	 /* in get_pages: before anything is done */

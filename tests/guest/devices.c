@@ -87,7 +87,8 @@ void gpu_set(enum sim_gpu_knob knob, unsigned value)
 	int result = ioctl(gpu(), SIM_GPU_SET, &call);
 
 	if (result < 0 && errno == EOPNOTSUPP)
-		test_skipped("not with this release of nvidia.ko, whose page tables and errors are its own");
+		test_skipped("not with this release of nvidia.ko, whose page tables and errors are "
+			     "its own");
 	works(result);
 }
 

@@ -17,9 +17,10 @@ static unsigned region_state(int fd, unsigned region)
 TEST(version)
 {
 	struct pindown_version version = {.size = sizeof(version)};
-	const uint64_t wanted = PINDOWN_CAP_CALLBACK | PINDOWN_CAP_PERSISTENT | PINDOWN_CAP_MMAP |
-				PINDOWN_CAP_STATE | PINDOWN_CAP_DMABUF | PINDOWN_CAP_RECLAIM |
-				(gpu_is_nvidias() ? 0 : PINDOWN_CAP_FORCE_BAR1 | PINDOWN_CAP_SIMULATED);
+	const uint64_t wanted =
+		PINDOWN_CAP_CALLBACK | PINDOWN_CAP_PERSISTENT | PINDOWN_CAP_MMAP |
+		PINDOWN_CAP_STATE | PINDOWN_CAP_DMABUF | PINDOWN_CAP_RECLAIM |
+		(gpu_is_nvidias() ? 0 : PINDOWN_CAP_FORCE_BAR1 | PINDOWN_CAP_SIMULATED);
 
 	works(ioctl(pd_open(), PINDOWN_IOC_VERSION, &version));
 	check_equal(version.abi, PINDOWN_ABI);

@@ -19,21 +19,21 @@
 #include <linux/sizes.h>
 
 /* The device, as an H100 describes itself. */
-#define VENDOR		0x10de
-#define DEVICE		0x2330
-#define REVISION	0xa1
-#define SUBSYSTEM	0x16c110de
-#define REGISTERS_SIZE	SZ_16M
-#define BOOT_0		0x000 /* registers: the chip's name, in the old coding and in the new */
-#define BOOT_0_H100	0x180000a1
-#define BOOT_42		0xa00
-#define BOOT_42_H100	0x18000000
-#define INTERRUPT_LINE	10
-#define REGISTERS_BAR	0
-#define MEMORY_BAR	2
-#define IVSHMEM_BAR	2
-#define GPU_DOMAIN	1
-#define GPU_BUS		0
+#define VENDOR	       0x10de
+#define DEVICE	       0x2330
+#define REVISION       0xa1
+#define SUBSYSTEM      0x16c110de
+#define REGISTERS_SIZE SZ_16M
+#define BOOT_0	       0x000 /* registers: the chip's name, in the old coding and in the new */
+#define BOOT_0_H100    0x180000a1
+#define BOOT_42	       0xa00
+#define BOOT_42_H100   0x18000000
+#define INTERRUPT_LINE 10
+#define REGISTERS_BAR  0
+#define MEMORY_BAR     2
+#define IVSHMEM_BAR    2
+#define GPU_DOMAIN     1
+#define GPU_BUS	       0
 
 #define PCI_REDHAT  0x1af4
 #define PCI_IVSHMEM 0x1110
@@ -165,9 +165,10 @@ static int registers_init(void)
 {
 	void __iomem *at;
 
-	if (region_intersects(registers, REGISTERS_SIZE, IORESOURCE_SYSTEM_RAM,
-			      IORES_DESC_NONE) != REGION_DISJOINT) {
-		pr_err("nvidia_gpu: the kernel uses the memory at %#lx: boot with memmap=16M$%#lx\n",
+	if (region_intersects(registers, REGISTERS_SIZE, IORESOURCE_SYSTEM_RAM, IORES_DESC_NONE) !=
+	    REGION_DISJOINT) {
+		pr_err("nvidia_gpu: the kernel uses the memory at %#lx: boot with "
+		       "memmap=16M$%#lx\n",
 		       registers, registers);
 		return -EBUSY;
 	}
@@ -203,7 +204,8 @@ static int __init gpu_init(void)
 	}
 	gpu.ivshmem = pci_get_device(PCI_REDHAT, PCI_IVSHMEM, NULL);
 	if (!gpu.ivshmem || !pci_resource_len(gpu.ivshmem, IVSHMEM_BAR)) {
-		pr_err("nvidia_gpu: no PCI device 1af4:1110 (ivshmem-plain) with memory in BAR 2\n");
+		pr_err("nvidia_gpu: no PCI device 1af4:1110 (ivshmem-plain) with memory in BAR "
+		       "2\n");
 		error = -ENODEV;
 		goto put;
 	}

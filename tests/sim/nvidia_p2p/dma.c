@@ -50,8 +50,9 @@ static int dma_map(struct sim_dma *dma, const struct sim_pin *pin)
 	if (!address)
 		return -ENOMEM;
 	for (i = 0; i < count; i++) {
-		address[i] = map_gpu_page(
-			dma, sim_memory_page(pin->memory, pin->offset + ((u64)i << SIM_PAGE_SHIFT)));
+		u64 offset = pin->offset + ((u64)i << SIM_PAGE_SHIFT);
+
+		address[i] = map_gpu_page(dma, sim_memory_page(pin->memory, offset));
 		if (address[i] == DMA_MAPPING_ERROR) {
 			dma_unmap(dma, i);
 			kvfree(address);

@@ -77,8 +77,7 @@ static NV_STATUS get_pages(nvidia_stack_t *stack, NvU64 p2p_token, NvU32 va_spac
 	if (status != NV_OK)
 		return status;
 	sim_room_is_made(length);
-	status = status_of(
-		sim_pin_begin(p2p_token, va_space, va, length, table, false, addresses));
+	status = status_of(sim_pin_begin(p2p_token, va_space, va, length, table, false, addresses));
 	sim_room_is_left(length);
 	if (status != NV_OK) {
 		driver_free(*uuid);
@@ -195,8 +194,8 @@ static int count_unmapped(struct kprobe *probe, struct pt_regs *registers)
 
 static struct kretprobe mapped = {
 	.kp.symbol_name = "nvidia:nv_dma_map_peer", .handler = count_mapped, .maxactive = 64};
-static struct kprobe unmapped = {
-	.symbol_name = "nvidia:nv_dma_unmap_peer", .pre_handler = count_unmapped};
+static struct kprobe unmapped = {.symbol_name = "nvidia:nv_dma_unmap_peer",
+				 .pre_handler = count_unmapped};
 
 /* ---- page tables: they are nvidia.ko's ---- */
 
@@ -239,12 +238,12 @@ static void not_optimized(struct kprobe *probe, struct pt_regs *registers, unsig
 {
 }
 
-#define REPLACE(name, with)                                          \
-	{                                                            \
-		.probe = {.symbol_name = "nvidia:" name,             \
-			  .pre_handler = go_there_instead,           \
-			  .post_handler = not_optimized},            \
-		.instead = with,                                     \
+#define REPLACE(name, with)                                \
+	{                                                  \
+		.probe = {.symbol_name = "nvidia:" name,   \
+			  .pre_handler = go_there_instead, \
+			  .post_handler = not_optimized},  \
+		.instead = with,                           \
 	}
 
 static struct replacement replacements[] = {

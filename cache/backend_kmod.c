@@ -174,6 +174,7 @@ static int result_of(int error, int *driver_error)
 	switch (error) {
 	case ENOSPC:
 	case EDQUOT:
+	case EFBIG: /* of which there is too little on any device here, even when it is empty */
 		*driver_error = CUDA_ERROR_OUT_OF_MEMORY; /* the device's: evict of this one */
 		return PINDOWN_ERR_NO_SPACE;
 	case EMFILE: /* max_regions of the module, or no descriptor is left */

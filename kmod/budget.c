@@ -1,16 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * budget.c - how much may be pinned, who pins how much, and asking others to give back.
+ * budget.c - how much may be pinned, and who pins how much.
  *
- * Bytes are those of regions, as their owners asked for them. The driver maps memory that is pinned
- * twice into BAR space once, so that BAR space in use may be less.
+ * What is counted is a *charge*: the bytes of one pin of the driver, in the name of the process that
+ * asked for it, on one GPU, and below the limits of that process and of the machine.
  *
- * A pin that finds no room is a wish: it gets a serial number, which all other descriptors show in
- * their state area and through poll(). The processes behind them unpin what they keep for later use
- * only, and answer. The wish is over when somebody gave something back (then the pin is tried
- * again), when all have answered, or when time is up.
+ *   Who	the owner of the descriptor, also after its death: a charge has a reference to it.
+ *   For what	each pin with callback, and each hold (a persistent pin). Drivers since 580 map
+ *		memory into the BAR once for both kinds: there the hold of a dma-buf shares the
+ *		charge of the region with callback that it is made of. Pins that overlap otherwise
+ *		count in full.
+ *   From when	the driver has made the pin, and so has seen that the memory is the process'. A
+ *		request that it refuses was never counted, however long it looked at it.
+ *   Until	the driver has it back: by put_pages, by the callback, or, for a hold, by
+ *		put_pages_persistent when the last importer has let go.
+ *
+ * So that no limit is passed meanwhile, all requests go one at a time where there is one: nothing
+ * can be added between the look at the limit and the charge. Large requests always do, whatever the
+ * limits, since the driver takes host memory for a request before it looks at it (size.c). The mutex
+ * is held around the driver's call, so the callback must not take it, and does not. A limit that
+ * is set while requests are under way holds for those that come later. The page that pd_probe()
+ * pins for a moment is not counted.
  */
-#include <linux/jiffies.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/seq_file.h>
@@ -18,7 +29,6 @@
 #include <linux/string.h>
 
 #include "internal.h"
-#include "trace.h"
 
 static ulong max_pinned_mb;
 module_param(max_pinned_mb, ulong, 0644);
@@ -28,29 +38,31 @@ static ulong max_process_mb;
 module_param(max_process_mb, ulong, 0644);
 MODULE_PARM_DESC(max_process_mb, "MiB that one process may pin, 0: no limit (default)");
 
-static uint reclaim_wait_ms = 200;
-module_param(reclaim_wait_ms, uint, 0644);
-MODULE_PARM_DESC(reclaim_wait_ms,
-		 "ms that a pin waits for BAR space of others, 0: not at all (default 200)");
-
 static uint max_regions = PD_MAX_REGION;
 module_param(max_regions, uint, 0644);
 MODULE_PARM_DESC(max_regions, "regions that one descriptor may have (default 1048575, the most)");
 
-static atomic64_t all_bytes, all_regions;
-static atomic64_t given; /* how often something was given back, by anybody */
-static DECLARE_WAIT_QUEUE_HEAD(givers);
+struct pd_gpu {
+	struct list_head link;
+	u8 uuid[16];
+	atomic64_t bytes;
+	atomic64_t regions;
+};
 
-/* files_lock for what a wish looks at; files_stay for looking at a descriptor's regions, too. */
-static LIST_HEAD(files);
-static DEFINE_SPINLOCK(files_lock);
-static DEFINE_MUTEX(files_stay);
-static u32 last_wish; /* under files_lock */
+struct pd_charge {
+	struct kref ref; /* the region's, and each hold's that shares it */
+	struct pd_owner *owner;
+	struct pd_gpu *gpu; /* NULL: not known yet */
+	u64 length;
+};
+
+static atomic64_t all_bytes, all_regions;
+static DEFINE_MUTEX(one_at_a_time);
 
 static LIST_HEAD(gpus);
 static DEFINE_MUTEX(gpus_lock);
 
-/* ---- accounting ---- */
+/* ---- limits ---- */
 
 static u64 limit_of(const ulong *mb)
 {
@@ -59,16 +71,21 @@ static u64 limit_of(const ulong *mb)
 	return limit > U64_MAX >> 20 ? 0 : (u64)limit << 20;
 }
 
-/* Adds, unless that passes the limit. */
-static bool add_below(atomic64_t *bytes, u64 more, u64 limit)
+static bool is_limited(void)
 {
-	s64 old = atomic64_read(bytes);
+	return limit_of(&max_process_mb) || limit_of(&max_pinned_mb);
+}
 
-	do {
-		if (limit && (more > limit || old > limit - more))
-			return false;
-	} while (!atomic64_try_cmpxchg(bytes, &old, old + more));
-	return true;
+static bool fits(const atomic64_t *bytes, u64 more, u64 limit)
+{
+	return !limit || (more <= limit && (u64)atomic64_read(bytes) <= limit - more);
+}
+
+static int look_at_limits(const struct pd_owner *owner, u64 length)
+{
+	if (!fits(&owner->bytes, length, limit_of(&max_process_mb)))
+		return -EDQUOT;
+	return fits(&all_bytes, length, limit_of(&max_pinned_mb)) ? 0 : -ENOSPC;
 }
 
 u32 pd_budget_regions(void)
@@ -76,49 +93,108 @@ u32 pd_budget_regions(void)
 	return clamp_t(u32, READ_ONCE(max_regions), 1, PD_MAX_REGION);
 }
 
-int pd_budget_charge(struct pd_region *region)
-{
-	struct pd_owner *owner = region->owner;
+/* ---- charges ---- */
 
-	if (!add_below(&owner->bytes, region->length, limit_of(&max_process_mb)))
-		return -EDQUOT;
-	if (!add_below(&all_bytes, region->length, limit_of(&max_pinned_mb))) {
-		atomic64_sub(region->length, &owner->bytes);
-		return -ENOSPC;
+static void count(struct pd_charge *charge, int sign)
+{
+	s64 bytes = sign * (s64)charge->length;
+
+	atomic64_add(bytes, &charge->owner->bytes);
+	atomic64_add(sign, &charge->owner->regions);
+	atomic64_add(bytes, &all_bytes);
+	atomic64_add(sign, &all_regions);
+	if (charge->gpu) {
+		atomic64_add(bytes, &charge->gpu->bytes);
+		atomic64_add(sign, &charge->gpu->regions);
 	}
-	atomic64_inc(&owner->regions);
-	atomic64_inc(&all_regions);
-	set_bit(0, &region->charged);
-	return 0;
 }
 
-static bool uncharge(struct pd_region *region)
+static struct pd_charge *charge_new(struct pd_owner *owner, u64 length)
 {
-	if (!test_and_clear_bit(0, &region->charged))
-		return false;
-	if (region->gpu) {
-		atomic64_sub(region->length, &region->gpu->bytes);
-		atomic64_dec(&region->gpu->regions);
+	struct pd_charge *charge = kzalloc(sizeof(*charge), GFP_KERNEL_ACCOUNT);
+
+	if (!charge)
+		return NULL;
+	kref_init(&charge->ref);
+	kref_get(&owner->ref);
+	charge->owner = owner;
+	charge->length = length;
+	return charge;
+}
+
+static void charge_free(struct pd_charge *charge)
+{
+	pd_owner_put(charge->owner);
+	kfree(charge);
+}
+
+struct pd_charge *pd_charge_get(struct pd_charge *charge)
+{
+	kref_get(&charge->ref);
+	return charge;
+}
+
+static void charge_release(struct kref *ref)
+{
+	struct pd_charge *charge = container_of(ref, struct pd_charge, ref);
+
+	count(charge, -1);
+	charge_free(charge);
+	pd_wishes_given();
+}
+
+void pd_charge_put(struct pd_charge *charge)
+{
+	if (charge)
+		kref_put(&charge->ref, charge_release);
+}
+
+/* ---- asking the driver ---- */
+
+int pd_room_ask(struct pd_room *room, struct pd_owner *owner, u64 length, struct pd_charge *shared)
+{
+	int ret = 0;
+
+	if (!pd_size_is_possible(length))
+		return -EFBIG;
+	room->is_new = !shared;
+	room->charge = shared ? pd_charge_get(shared) : charge_new(owner, length);
+	if (!room->charge)
+		return -ENOMEM;
+	room->alone = !pd_size_is_small(length) || (room->is_new && is_limited());
+	if (room->alone)
+		ret = mutex_lock_killable(&one_at_a_time);
+	if (ret) {
+		room->alone = false;
+	} else if (room->is_new) {
+		ret = look_at_limits(owner, length);
 	}
-	atomic64_dec(&region->owner->regions);
-	atomic64_sub(region->length, &region->owner->bytes);
-	atomic64_dec(&all_regions);
-	atomic64_sub(region->length, &all_bytes);
-	return true;
+	if (ret)
+		pd_room_leave(room);
+	return ret;
 }
 
-void pd_budget_uncharge(struct pd_region *region)
+struct pd_charge *pd_room_take(struct pd_room *room)
 {
-	if (!uncharge(region))
-		return;
-	atomic64_inc(&given);
-	wake_up_all(&givers);
+	if (room->is_new)
+		count(room->charge, 1);
+	if (room->alone)
+		mutex_unlock(&one_at_a_time);
+	return room->charge;
 }
 
-void pd_budget_cancel(struct pd_region *region)
+void pd_room_leave(struct pd_room *room)
 {
-	uncharge(region);
+	if (room->alone)
+		mutex_unlock(&one_at_a_time);
+	/* A new one was never counted. */
+	if (room->is_new)
+		charge_free(room->charge);
+	else
+		pd_charge_put(room->charge);
 }
+
+/* ---- GPUs ---- */
 
 /* One record for each GPU that ever had a pin, until the module goes. */
 static struct pd_gpu *gpu_of(const u8 *uuid)
@@ -139,38 +215,26 @@ out:
 	return gpu;
 }
 
-/* Which GPU it is on is known once it is pinned. Fails for lack of memory only. */
-int pd_budget_charge_gpu(struct pd_region *region)
+int pd_charge_gpu(struct pd_charge *charge, const u8 *uuid)
 {
-	struct pd_gpu *gpu = gpu_of(region->gpu_uuid);
+	struct pd_gpu *gpu = charge->gpu ?: gpu_of(uuid);
 
 	if (!gpu)
 		return -ENOMEM;
-	down_write(&region->lock);
-	/* A callback that was faster has given the rest back already. */
-	if (region->state == PD_LIVE) {
-		region->gpu = gpu;
-		atomic64_add(region->length, &gpu->bytes);
+	if (!charge->gpu) {
+		charge->gpu = gpu;
+		atomic64_add(charge->length, &gpu->bytes);
 		atomic64_inc(&gpu->regions);
 	}
-	up_write(&region->lock);
 	return 0;
 }
 
-void pd_budget_stats(struct pd_owner *owner, struct pindown_stats_all *stats)
+/* ---- for people ---- */
+
+static void gpu_stats(struct pindown_stats_all *stats)
 {
 	struct pd_gpu *gpu;
 
-	stats->process_bytes = atomic64_read(&owner->bytes);
-	stats->process_regions = atomic64_read(&owner->regions);
-	stats->all_bytes = atomic64_read(&all_bytes);
-	stats->all_regions = atomic64_read(&all_regions);
-	stats->process_limit = limit_of(&max_process_mb);
-	stats->all_limit = limit_of(&max_pinned_mb);
-	stats->gpus = 0;
-	stats->gpu_bytes = 0;
-	stats->gpu_regions = 0;
-	memset(stats->gpu_uuid, 0, sizeof(stats->gpu_uuid));
 	mutex_lock(&gpus_lock);
 	list_for_each_entry(gpu, &gpus, link) {
 		if (stats->gpus++ != stats->gpu)
@@ -182,15 +246,19 @@ void pd_budget_stats(struct pd_owner *owner, struct pindown_stats_all *stats)
 	mutex_unlock(&gpus_lock);
 }
 
-void pd_gpus_show(struct seq_file *seq)
+void pd_budget_own_stats(struct pd_owner *owner, struct pindown_stats_all *stats)
 {
-	struct pd_gpu *gpu;
+	stats->process_bytes = atomic64_read(&owner->bytes);
+	stats->process_regions = atomic64_read(&owner->regions);
+	stats->process_limit = limit_of(&max_process_mb);
+	stats->all_limit = limit_of(&max_pinned_mb);
+}
 
-	mutex_lock(&gpus_lock);
-	list_for_each_entry(gpu, &gpus, link)
-		seq_printf(seq, "%pUb %12lld %8lld\n", gpu->uuid, (s64)atomic64_read(&gpu->bytes),
-			   (s64)atomic64_read(&gpu->regions));
-	mutex_unlock(&gpus_lock);
+void pd_budget_all_stats(struct pindown_stats_all *stats)
+{
+	stats->all_bytes = atomic64_read(&all_bytes);
+	stats->all_regions = atomic64_read(&all_regions);
+	gpu_stats(stats);
 }
 
 void pd_budget_exit(void)
@@ -199,156 +267,4 @@ void pd_budget_exit(void)
 
 	list_for_each_entry_safe(gpu, next, &gpus, link)
 		kfree(gpu);
-}
-
-/* ---- descriptors ---- */
-
-void pd_budget_init_file(struct pd_file *file)
-{
-	init_waitqueue_head(&file->wishes);
-	mutex_lock(&files_stay);
-	spin_lock(&files_lock);
-	list_add_tail(&file->link, &files);
-	spin_unlock(&files_lock);
-	mutex_unlock(&files_stay);
-}
-
-void pd_budget_exit_file(struct pd_file *file)
-{
-	mutex_lock(&files_stay);
-	spin_lock(&files_lock);
-	list_del(&file->link);
-	spin_unlock(&files_lock);
-	mutex_unlock(&files_stay);
-	/* One fewer to wait for. */
-	wake_up_all(&givers);
-}
-
-void pd_files_show(struct seq_file *seq)
-{
-	struct pd_region *region;
-	struct pd_file *file;
-	unsigned long number;
-
-	mutex_lock(&files_stay);
-	list_for_each_entry(file, &files, link) {
-		xa_for_each(&file->regions, number, region) {
-			region = pd_region_get(file, number);
-			if (!region)
-				continue;
-			pd_region_show(seq, region);
-			pd_region_put(region);
-			cond_resched();
-		}
-	}
-	mutex_unlock(&files_stay);
-}
-
-__poll_t pd_budget_poll(struct pd_file *file, struct file *filp, poll_table *table)
-{
-	__poll_t ready;
-
-	poll_wait(filp, &file->wishes, table);
-	spin_lock(&files_lock);
-	ready = file->wanted != file->answered ? EPOLLIN | EPOLLRDNORM : 0;
-	spin_unlock(&files_lock);
-	return ready;
-}
-
-int pd_budget_answer(struct pd_file *file, u32 serial)
-{
-	int ret = 0;
-
-	spin_lock(&files_lock);
-	if (!file->wanted || (s32)(serial - file->wanted) > 0)
-		ret = -EINVAL;
-	else if ((s32)(serial - file->answered) > 0 || !file->answered)
-		file->answered = serial;
-	spin_unlock(&files_lock);
-	wake_up_all(&givers);
-	return ret;
-}
-
-/* ---- wishes ---- */
-
-static bool file_can_give(const struct pd_file *file, const struct pd_owner *asker)
-{
-	return file->owner != asker && !xa_empty(&file->regions);
-}
-
-static u32 wish_ask(const struct pd_region *region)
-{
-	struct pd_file *file;
-	u32 serial, asked = 0;
-
-	spin_lock(&files_lock);
-	if (!++last_wish)
-		++last_wish;
-	serial = last_wish;
-	list_for_each_entry(file, &files, link) {
-		if (!file_can_give(file, region->owner))
-			continue;
-		file->wanted = serial;
-		pd_state_wish(&file->state, serial, region->length);
-		wake_up_all(&file->wishes);
-		asked++;
-	}
-	spin_unlock(&files_lock);
-	trace_pindown_wish(region, serial, asked);
-	if (!asked)
-		return 0;
-	pd_count(PD_RECLAIMS);
-	return serial;
-}
-
-/* True when everybody who was asked has answered, has gone, or has nothing left. */
-static bool wish_is_answered(u32 serial, const struct pd_owner *asker)
-{
-	struct pd_file *file;
-	bool answered = true;
-
-	spin_lock(&files_lock);
-	list_for_each_entry(file, &files, link) {
-		if (!file_can_give(file, asker) || (s32)(file->wanted - serial) < 0)
-			continue;
-		if (!file->answered || (s32)(file->answered - serial) < 0) {
-			answered = false;
-			break;
-		}
-	}
-	spin_unlock(&files_lock);
-	return answered;
-}
-
-void pd_wish_begin(struct pd_wish *wish)
-{
-	wish->serial = 0;
-	wish->given = atomic64_read(&given);
-}
-
-int pd_wish_wait(struct pd_wish *wish, const struct pd_region *region)
-{
-	const struct pd_owner *asker = region->owner;
-	u64 seen = wish->given;
-	long left;
-
-	if (!wish->serial) {
-		if (!reclaim_wait_ms)
-			return -ENOSPC;
-		wish->deadline = jiffies + msecs_to_jiffies(reclaim_wait_ms);
-		wish->serial = wish_ask(region);
-		if (!wish->serial)
-			return -ENOSPC;
-	}
-	left = wish->deadline - jiffies;
-	if (left <= 0)
-		return -ENOSPC;
-	left = wait_event_interruptible_timeout(givers,
-						(u64)atomic64_read(&given) != seen ||
-							wish_is_answered(wish->serial, asker),
-						left);
-	if (left < 0)
-		return -EINTR;
-	wish->given = atomic64_read(&given);
-	return wish->given != seen && left ? 0 : -ENOSPC;
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # The kernel module. Not part of `make`: it needs a kernel's headers.
 #
-#   make kmod [KDIR=folder] [NVIDIA_SRC=folder|none] [PINDOWN_SIM=1] [PINDOWN_TEGRA=1]
+#   make kmod [KDIR=folder] [NVIDIA_SRC=folder|none] [PINDOWN_SIM=1] [PINDOWN_WERROR=1]
 #
 # leaves build/kmod/pindown.ko. It is built there, from links to the sources, so that nothing is
 # written among them.

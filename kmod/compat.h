@@ -7,6 +7,7 @@
 #define PINDOWN_COMPAT_H
 
 #include <linux/dma-buf.h>
+#include <linux/dma-resv.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 
@@ -21,15 +22,23 @@ static inline void pd_vm_flags_change(struct vm_area_struct *vma, unsigned long 
 #endif
 }
 
-/* Needs the dma-buf's reservation lock. */
-static inline void pd_dma_buf_move_notify(struct dma_buf *dmabuf)
+/* Tells a dynamic importer to stop. Needs the dma-buf's reservation lock. */
+static inline void pd_tell_importer(struct dma_buf_attachment *attach)
 {
 #ifdef PD_HAVE_INVALIDATE_MAPPINGS
-	dma_buf_invalidate_mappings(dmabuf);
+	if (attach->importer_ops->invalidate_mappings)
+		attach->importer_ops->invalidate_mappings(attach);
 #else
-	dma_buf_move_notify(dmabuf);
+	attach->importer_ops->move_notify(attach);
 #endif
 }
+
+/* All fences of a reservation object: a usage from 5.19 on, whether to look at all of them before. */
+#ifdef PD_HAVE_RESV_USAGE
+#define PD_ALL_FENCES DMA_RESV_USAGE_BOOKKEEP
+#else
+#define PD_ALL_FENCES true
+#endif
 
 /* A word up to 6.12, a string later. */
 #ifdef PD_HAVE_IMPORT_NS_WORD

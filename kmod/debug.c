@@ -50,14 +50,6 @@ static int regions_show(struct seq_file *seq, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(regions);
 
-static int gpus_show(struct seq_file *seq, void *unused)
-{
-	seq_printf(seq, "%-36s %12s %8s\n", "gpu", "bytes", "regions");
-	pd_gpus_show(seq);
-	return 0;
-}
-DEFINE_SHOW_ATTRIBUTE(gpus);
-
 static int counters_show(struct seq_file *seq, void *unused)
 {
 	static const char *const names[PD_COUNTERS] = {
@@ -81,7 +73,7 @@ static int counters_show(struct seq_file *seq, void *unused)
 	int i;
 
 	for (i = 0; i < PD_COUNTERS; i++)
-		seq_printf(seq, "%s %llu\n", names[i], pd_counted(i));
+		seq_printf(seq, "%s %llu\n", names[i], (u64)atomic64_read(&pd_counters[i]));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(counters);
@@ -90,8 +82,7 @@ void pd_debug_init(void)
 {
 	folder = debugfs_create_dir("pindown", NULL);
 	debugfs_create_file("regions", 0400, folder, NULL, &regions_fops);
-	debugfs_create_file("gpus", 0444, folder, NULL, &gpus_fops);
-	debugfs_create_file("counters", 0444, folder, NULL, &counters_fops);
+	debugfs_create_file("counters", 0400, folder, NULL, &counters_fops);
 }
 
 void pd_debug_exit(void)

@@ -5,13 +5,15 @@
  * What a device reaches must not pass to somebody else under it. A callback comes too late for
  * that: an importer may be unable to stop at once, or at all, and the driver's dma_map_pages itself
  * may be looking at a page table that a callback is about to free. So a dma-buf stands on a
- * persistent pin (a hold): the region's own, or one taken along when the region has a callback. A
- * hold lives until the last attachment that was mapped through it is unmapped. When the region
- * ends:
+ * persistent pin (a hold): the region's own, or one taken along when the region has a callback. When
+ * the region ends:
  *
  *   importers with move_notify are told, unmap, and cannot map again (ENODEV)
- *   what nobody maps any more is taken from the device, by reap()
- *   importers that can't be told keep the memory, and nothing but that memory, until they detach
+ *   importers that have pinned it must not be told, and others can't be: these keep the memory, and
+ *   nothing but that memory, until they detach
+ *   what nobody maps any more is taken from the device, by reap(), once the fences are signalled
+ *   that importers put into the reservation object: a device may be at work after the unmap
+ *   the hold ends with the last of the devices
  *
  * The addresses for a device are asked for when it attaches: the driver is called without the
  * dma-buf's reservation lock then, which callbacks take to tell importers.
@@ -33,29 +35,32 @@ struct pd_dmabuf {
 	struct kref ref; /* the dma-buf's, and one while reap() is queued */
 	struct pd_region *region;
 	struct dma_buf *dmabuf;	  /* valid while it is in region->exports */
+	struct dma_resv resv;	  /* the dma-buf's; here, so that reap() may look at it later */
 	struct list_head link;	  /* region->exports, under region->exports_lock */
+	bool unreaped;		  /* the same: the region has ended, and reap() did not run yet */
 	struct work_struct reap;
 	struct mutex reaping; /* held while the driver takes something from a device */
 
 	struct mutex lock; /* protects what follows */
 	struct list_head attachments;
-	struct pd_hold *hold; /* NULL once ended */
-	u64 length;
+	struct pd_hold *hold; /* NULL once ended and given back */
 	bool ended;
 };
 
 struct pd_attachment {
 	struct list_head link;
 	struct pci_dev *peer;
-	struct pd_hold *hold; /* NULL once its addresses are taken back */
+	struct pd_hold *hold; /* the dma-buf's. NULL once its addresses are taken back */
 	struct pd_dma dma;
-	u32 maps; /* sg tables of it that are out */
+	u32 maps; /* sg tables of it that are out; changes under both locks */
+	u32 pins; /* under the reservation lock */
 };
 
 static void export_release(struct kref *ref)
 {
 	struct pd_dmabuf *export = container_of(ref, struct pd_dmabuf, ref);
 
+	dma_resv_fini(&export->resv);
 	pd_region_put(export->region);
 	kfree(export);
 }
@@ -68,25 +73,22 @@ static void export_put(struct pd_dmabuf *export)
 /* Calls the driver: no lock but export->reaping, which keeps it from being done twice. */
 static void attachment_unmap(struct pd_dmabuf *export, struct pd_attachment *attachment)
 {
-	struct pd_hold *hold = attachment->hold;
-
-	if (!hold)
+	if (!attachment->hold)
 		return;
-	pd_dma_unmap(attachment->peer, hold, &attachment->dma);
+	pd_dma_unmap(attachment->peer, attachment->hold, &attachment->dma);
 	mutex_lock(&export->lock);
 	attachment->hold = NULL;
 	mutex_unlock(&export->lock);
-	pd_hold_put(hold);
 }
 
-/* An attachment of an ended dma-buf that nobody maps, but which still has its addresses. */
+/* An attachment that nobody maps, but which still has its addresses. */
 static struct pd_attachment *idle_attachment(struct pd_dmabuf *export)
 {
 	struct pd_attachment *attachment, *idle = NULL;
 
 	mutex_lock(&export->lock);
 	list_for_each_entry(attachment, &export->attachments, link) {
-		if (export->ended && attachment->hold && !attachment->maps) {
+		if (attachment->hold && !attachment->maps) {
 			idle = attachment;
 			break;
 		}
@@ -95,41 +97,88 @@ static struct pd_attachment *idle_attachment(struct pd_dmabuf *export)
 	return idle;
 }
 
-/*
- * Gives back what an ended dma-buf does not need. An attachment can't go meanwhile (detach waits
- * for export->reaping), and can't be mapped again (the dma-buf has ended).
- */
-static void reap(struct pd_dmabuf *export)
+static bool has_addresses(const struct pd_dmabuf *export)
 {
-	struct pd_attachment *attachment;
-	struct pd_hold *hold;
+	const struct pd_attachment *attachment;
 
-	mutex_lock(&export->reaping);
-	while ((attachment = idle_attachment(export)))
-		attachment_unmap(export, attachment);
-	mutex_lock(&export->lock);
-	hold = export->ended ? export->hold : NULL;
-	if (hold)
-		export->hold = NULL;
-	mutex_unlock(&export->lock);
-	if (hold)
-		pd_hold_put(hold);
-	mutex_unlock(&export->reaping);
+	list_for_each_entry(attachment, &export->attachments, link)
+		if (attachment->hold)
+			return true;
+	return false;
 }
 
+/* The hold, if it has ended and no device reaches it any more: the caller puts it. */
+static struct pd_hold *take_hold(struct pd_dmabuf *export)
+{
+	struct pd_hold *hold = NULL;
+
+	mutex_lock(&export->lock);
+	if (export->ended && !has_addresses(export))
+		swap(hold, export->hold);
+	mutex_unlock(&export->lock);
+	return hold;
+}
+
+/*
+ * Gives back what an ended dma-buf does not need. An attachment can't go meanwhile (detach waits
+ * for export->reaping), and can't be mapped again (the dma-buf has ended). False when a fence is
+ * not signalled yet: then it has to be done again.
+ *
+ * The fences are looked at after it was seen that nobody maps it: what an importer's device does
+ * with a mapping has its fence in there before the importer gives that mapping back.
+ */
+static bool reap(struct pd_dmabuf *export)
+{
+	struct pd_attachment *attachment;
+	struct pd_hold *hold = NULL;
+	bool done = true;
+
+	mutex_lock(&export->reaping);
+	while (done && (attachment = idle_attachment(export))) {
+		done = dma_resv_test_signaled(&export->resv, PD_ALL_FENCES);
+		if (done)
+			attachment_unmap(export, attachment);
+	}
+	/* Also those of importers that have detached already. */
+	if (done)
+		done = dma_resv_test_signaled(&export->resv, PD_ALL_FENCES);
+	if (done)
+		hold = take_hold(export);
+	mutex_unlock(&export->reaping);
+	if (hold)
+		pd_hold_put(hold);
+	return done;
+}
+
+/* Waits for as long as importers need: every fence is signalled in the end, the kernel demands. */
 static void reap_work(struct work_struct *work)
 {
 	struct pd_dmabuf *export = container_of(work, struct pd_dmabuf, reap);
 
-	reap(export);
+	while (!reap(export))
+		dma_resv_wait_timeout(&export->resv, PD_ALL_FENCES, false, MAX_SCHEDULE_TIMEOUT);
 	export_put(export);
+	/* Unloading waits for the workqueue, and so for the end of this function. */
+	module_put(THIS_MODULE);
 }
 
+/* On behalf of a dma-buf or a descriptor that is still there. */
 static void reap_later(struct pd_dmabuf *export)
 {
 	kref_get(&export->ref);
-	if (!queue_work(pd_work, &export->reap))
+	__module_get(THIS_MODULE);
+	if (!queue_work(pd_work, &export->reap)) {
+		/* It is queued already, with a reference to each. */
+		module_put(THIS_MODULE);
 		export_put(export);
+	}
+}
+
+/* Without waiting for fences. */
+static void reap_now(struct pd_dmabuf *export)
+{
+	if (!reap(export))
+		reap_later(export);
 }
 
 /* ---- what importers call ---- */
@@ -140,9 +189,29 @@ static bool reaches_peers(const struct dma_buf_attachment *attach)
 	return !attach->importer_ops || attach->peer2peer;
 }
 
+/* From here on its addresses are taken back by reap(). Not if the dma-buf has ended meanwhile. */
+static int attachment_join(struct pd_dmabuf *export, struct pd_attachment *attachment,
+			    struct pd_hold *hold)
+{
+	bool ended;
+
+	mutex_lock(&export->lock);
+	ended = export->ended;
+	if (!ended) {
+		attachment->hold = hold;
+		list_add_tail(&attachment->link, &export->attachments);
+	}
+	mutex_unlock(&export->lock);
+	if (!ended)
+		return 0;
+	pd_dma_unmap(attachment->peer, hold, &attachment->dma);
+	return -ENODEV;
+}
+
 static int attach_device(struct pd_dmabuf *export, struct dma_buf_attachment *attach)
 {
 	struct pd_attachment *attachment;
+	struct pd_hold *hold;
 	int ret;
 
 	if (!dev_is_pci(attach->dev) || !reaches_peers(attach))
@@ -153,33 +222,24 @@ static int attach_device(struct pd_dmabuf *export, struct dma_buf_attachment *at
 	attachment->peer = to_pci_dev(attach->dev);
 
 	mutex_lock(&export->lock);
-	if (!export->ended) {
-		attachment->hold = export->hold;
-		pd_hold_get(attachment->hold);
-	}
+	hold = export->ended ? NULL : export->hold;
+	if (hold)
+		pd_hold_get(hold);
 	mutex_unlock(&export->lock);
-	if (!attachment->hold) {
-		ret = -ENODEV;
-		goto err_attachment;
+	if (!hold) {
+		kfree(attachment);
+		return -ENODEV;
 	}
-	ret = pd_dma_map(attachment->peer, attachment->hold, &attachment->dma);
-	if (ret)
-		goto err_hold;
-
-	mutex_lock(&export->lock);
-	list_add_tail(&attachment->link, &export->attachments);
-	/* It may have ended meanwhile: then map answers so, and detach gives the addresses back. */
-	if (export->ended)
-		reap_later(export);
-	mutex_unlock(&export->lock);
+	ret = pd_dma_map(attachment->peer, hold, &attachment->dma);
+	if (!ret)
+		ret = attachment_join(export, attachment, hold);
+	pd_hold_put(hold);
+	if (ret) {
+		kfree(attachment);
+		return ret;
+	}
 	attach->priv = attachment;
 	return 0;
-
-err_hold:
-	pd_hold_put(attachment->hold);
-err_attachment:
-	kfree(attachment);
-	return ret;
 }
 
 static int export_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
@@ -196,26 +256,41 @@ static void export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *att
 {
 	struct pd_dmabuf *export = dmabuf->priv;
 	struct pd_attachment *attachment = attach->priv;
+	bool ended;
 
 	mutex_lock(&export->reaping);
+	attachment_unmap(export, attachment);
 	mutex_lock(&export->lock);
 	list_del(&attachment->link);
+	ended = export->ended;
 	mutex_unlock(&export->lock);
-	attachment_unmap(export, attachment);
 	mutex_unlock(&export->reaping);
 	kfree(attachment);
+	if (ended)
+		reap_now(export);
 }
 
-/* GPU memory does not move: what importers ask for here is so. What it can do is end. */
+/*
+ * GPU memory does not move: what importers ask for here is so. What it can do is end: an importer
+ * that has pinned it then keeps it, as one that can't be told, since move_notify is not for it. Both
+ * are called with the reservation lock held.
+ */
 static int export_pin(struct dma_buf_attachment *attach)
 {
 	struct pd_dmabuf *export = attach->dmabuf->priv;
+	struct pd_attachment *attachment = attach->priv;
 
-	return READ_ONCE(export->ended) ? -ENODEV : 0;
+	if (READ_ONCE(export->ended))
+		return -ENODEV;
+	attachment->pins++;
+	return 0;
 }
 
 static void export_unpin(struct dma_buf_attachment *attach)
 {
+	struct pd_attachment *attachment = attach->priv;
+
+	attachment->pins--;
 }
 
 /* How many pages from here on are neighbours, within what the device takes as one piece. */
@@ -307,7 +382,7 @@ static void export_dmabuf_release(struct dma_buf *dmabuf)
 	mutex_lock(&export->lock);
 	export->ended = true;
 	mutex_unlock(&export->lock);
-	reap(export);
+	reap_now(export);
 	export_put(export);
 }
 
@@ -323,13 +398,49 @@ static const struct dma_buf_ops export_ops = {
 
 /* ---- what the rest of the module calls ---- */
 
+static struct pd_charge *charge_of(struct pd_region *region)
+{
+	struct pd_charge *charge = NULL;
+
+	/* While it is live its charge stays. */
+	down_read(&region->lock);
+	if (region->state == PD_LIVE)
+		charge = pd_charge_get(region->charge);
+	up_read(&region->lock);
+	return charge;
+}
+
+/* A persistent pin for a region with callback. Where the two share BAR space they share a charge. */
+static struct pd_hold *hold_beside(struct pd_region *region)
+{
+	struct pd_charge *shared = NULL;
+	struct pd_hold *hold;
+	int ret;
+
+	if (region->shares_bar) {
+		shared = charge_of(region);
+		if (!shared)
+			return ERR_PTR(-ESTALE);
+	}
+	hold = pd_hold_new(region->owner, region->address, region->length, 0, shared);
+	pd_charge_put(shared);
+	if (IS_ERR(hold))
+		return hold;
+	ret = pd_charge_gpu(hold->charge, region->gpu_uuid);
+	if (ret) {
+		pd_hold_put(hold);
+		return ERR_PTR(ret);
+	}
+	return hold;
+}
+
 /* A reference to the pin that the dma-buf stands on. */
 static struct pd_hold *hold_for(struct pd_region *region)
 {
 	struct pd_hold *hold = NULL;
 
 	if (!(region->flags & PINDOWN_PIN_PERSISTENT))
-		return pd_hold_new(region->owner, region->address, region->length, 0);
+		return hold_beside(region);
 	down_read(&region->lock);
 	if (region->state == PD_LIVE) {
 		hold = region->hold;
@@ -357,8 +468,8 @@ static struct pd_dmabuf *export_new(struct pd_region *region)
 	INIT_LIST_HEAD(&export->attachments);
 	INIT_LIST_HEAD(&export->link);
 	INIT_WORK(&export->reap, reap_work);
+	dma_resv_init(&export->resv);
 	export->hold = hold;
-	export->length = region->length;
 	export->region = region;
 	kref_get(&region->ref);
 	return export;
@@ -369,7 +480,7 @@ static struct pd_dmabuf *export_new(struct pd_region *region)
  * address given out again. Then the callback has run and the region is no longer live: so that is
  * looked at last, when whoever ends the region finds the dma-buf in the list.
  */
-static bool export_joins(struct pd_dmabuf *export, struct pd_region *region)
+static bool export_join(struct pd_dmabuf *export, struct pd_region *region)
 {
 	bool live;
 
@@ -401,6 +512,7 @@ int pd_export(struct pd_region *region, struct file **file)
 	info.ops = &export_ops;
 	info.size = region->length;
 	info.flags = O_RDWR | O_CLOEXEC;
+	info.resv = &export->resv;
 	info.priv = export;
 	dmabuf = dma_buf_export(&info);
 	if (IS_ERR(dmabuf)) {
@@ -409,7 +521,7 @@ int pd_export(struct pd_region *region, struct file **file)
 		return PTR_ERR(dmabuf);
 	}
 	export->dmabuf = dmabuf;
-	if (!export_joins(export, region)) {
+	if (!export_join(export, region)) {
 		/* Its release takes down the rest. */
 		dma_buf_put(dmabuf);
 		return -ESTALE;
@@ -417,6 +529,32 @@ int pd_export(struct pd_region *region, struct file **file)
 	pd_count(PD_EXPORTS);
 	*file = dmabuf->file;
 	return 0;
+}
+
+/*
+ * By the importer itself. Without CONFIG_DMABUF_MOVE_NOTIFY the core pins once more for each mapping,
+ * and importers are to be told nevertheless. Needs the reservation lock.
+ */
+static bool is_pinned(const struct pd_attachment *attachment)
+{
+	u32 by_core = IS_ENABLED(CONFIG_DMABUF_MOVE_NOTIFY) ? 0 : attachment->maps;
+
+	return attachment->pins > by_core;
+}
+
+/*
+ * Not by the core's function, which tells all: the kernel's RDMA warns when memory that it has pinned
+ * is told of.
+ */
+static void tell_importers(struct pd_dmabuf *export)
+{
+	struct dma_buf_attachment *attach;
+
+	dma_resv_lock(&export->resv, NULL);
+	list_for_each_entry(attach, &export->dmabuf->attachments, node)
+		if (attach->importer_ops && !is_pinned(attach->priv))
+			pd_tell_importer(attach);
+	dma_resv_unlock(&export->resv);
 }
 
 /* Needs region->exports_lock, by which the dma-buf stays. */
@@ -427,24 +565,22 @@ static void export_end(struct pd_dmabuf *export)
 	mutex_lock(&export->lock);
 	export->ended = true;
 	if (export->hold)
-		pd_hold_is_kept(export->hold);
+		pd_hold_keep(export->hold);
 	attached = !list_empty(&export->attachments);
 	mutex_unlock(&export->lock);
-	if (attached) {
-		dma_resv_lock(export->dmabuf->resv, NULL);
-		pd_dma_buf_move_notify(export->dmabuf);
-		dma_resv_unlock(export->dmabuf->resv);
-	}
+	if (attached)
+		tell_importers(export);
 }
 
-/* One that still holds its pin, with a reference. */
-static struct pd_dmabuf *export_unreaped(struct pd_region *region)
+/* One whose region has ended, with a reference, for the caller to reap: each is found once. */
+static struct pd_dmabuf *take_unreaped(struct pd_region *region)
 {
 	struct pd_dmabuf *export, *found = NULL;
 
 	mutex_lock(&region->exports_lock);
 	list_for_each_entry(export, &region->exports, link) {
-		if (READ_ONCE(export->hold)) {
+		if (export->unreaped) {
+			export->unreaped = false;
 			kref_get(&export->ref);
 			found = export;
 			break;
@@ -463,12 +599,14 @@ void pd_exports_end(struct pd_region *region, bool in_callback)
 		export_end(export);
 		if (in_callback)
 			reap_later(export);
+		else
+			export->unreaped = true;
 	}
 	mutex_unlock(&region->exports_lock);
 	if (in_callback)
 		return;
-	while ((export = export_unreaped(region))) {
-		reap(export);
+	while ((export = take_unreaped(region))) {
+		reap_now(export);
 		export_put(export);
 	}
 }

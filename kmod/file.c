@@ -6,6 +6,7 @@
  * it is dropped (release), whichever comes first. The first is there for descriptors that somebody
  * else still holds: only the dying process itself can put its pins.
  */
+#include <linux/hashtable.h>
 #include <linux/module.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
@@ -14,16 +15,18 @@
 
 #include "internal.h"
 
-/* By the address of the struct pid, which the owner holds. */
-static DEFINE_XARRAY(owners);
+/* By the struct pid, which the owner holds. */
+static DEFINE_HASHTABLE(owners, 8);
 static DEFINE_MUTEX(owners_lock);
 
 static void owner_release(struct kref *ref)
 {
 	struct pd_owner *owner = container_of(ref, struct pd_owner, ref);
 
-	xa_erase(&owners, (unsigned long)owner->tgid);
+	hash_del(&owner->link);
 	mutex_unlock(&owners_lock);
+	/* Nothing of this process can call the driver any more. */
+	pd_provider_give_back();
 	put_pid(owner->tgid);
 	kfree(owner);
 }
@@ -33,22 +36,37 @@ void pd_owner_put(struct pd_owner *owner)
 	kref_put_mutex(&owner->ref, owner_release, &owners_lock);
 }
 
+/* Needs owners_lock, as the next one. */
 static struct pd_owner *owner_new(struct pid *tgid)
 {
-	struct pd_owner *owner = kzalloc(sizeof(*owner), GFP_KERNEL_ACCOUNT);
+	struct pd_owner *owner;
+	int ret;
 
-	if (!owner)
-		return NULL;
-	if (xa_err(xa_store(&owners, (unsigned long)tgid, owner, GFP_KERNEL))) {
-		kfree(owner);
-		return NULL;
+	ret = pd_provider_take();
+	if (ret)
+		return ERR_PTR(ret);
+	owner = kzalloc(sizeof(*owner), GFP_KERNEL_ACCOUNT);
+	if (!owner) {
+		pd_provider_give_back();
+		return ERR_PTR(-ENOMEM);
 	}
+	hash_add(owners, &owner->link, (unsigned long)tgid);
 	kref_init(&owner->ref);
 	init_rwsem(&owner->puts);
 	spin_lock_init(&owner->lock);
 	INIT_LIST_HEAD(&owner->orphans);
 	owner->tgid = get_pid(tgid);
 	return owner;
+}
+
+static struct pd_owner *owner_find(struct pid *tgid)
+{
+	struct pd_owner *owner;
+
+	hash_for_each_possible(owners, owner, link, (unsigned long)tgid)
+		if (owner->tgid == tgid)
+			return owner;
+	return NULL;
 }
 
 /* One for all descriptors of a process. */
@@ -58,7 +76,7 @@ static struct pd_owner *owner_of_current(void)
 	struct pd_owner *owner;
 
 	mutex_lock(&owners_lock);
-	owner = xa_load(&owners, (unsigned long)tgid);
+	owner = owner_find(tgid);
 	if (owner)
 		kref_get(&owner->ref);
 	else
@@ -84,13 +102,13 @@ static int pd_open(struct inode *inode, struct file *filp)
 	if (ret)
 		goto err_file;
 	file->owner = owner_of_current();
-	if (!file->owner) {
-		ret = -ENOMEM;
+	if (IS_ERR(file->owner)) {
+		ret = PTR_ERR(file->owner);
 		goto err_state;
 	}
 	file->mapping = filp->f_mapping;
 	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
-	pd_budget_init_file(file);
+	pd_files_add(file);
 	filp->private_data = file;
 	pd_orphans_reap(file->owner);
 	return nonseekable_open(inode, filp);
@@ -123,7 +141,7 @@ static int pd_release(struct inode *inode, struct file *filp)
 {
 	struct pd_file *file = filp->private_data;
 
-	pd_budget_exit_file(file);
+	pd_files_remove(file);
 	pd_regions_end(file);
 	if (pd_is_owner(file))
 		pd_orphans_reap(file->owner);
@@ -136,7 +154,7 @@ static int pd_release(struct inode *inode, struct file *filp)
 
 static __poll_t pd_poll(struct file *filp, poll_table *table)
 {
-	return pd_budget_poll(filp->private_data, filp, table);
+	return pd_wishes_poll(filp->private_data, filp, table);
 }
 
 const struct file_operations pd_fops = {

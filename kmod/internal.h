@@ -7,27 +7,40 @@
  *	pin.c		how a region comes to be
  *	region.c	and how it ends: unpin, revocation, death of its process
  *	provider.c	the calls of the NVIDIA driver, for all its versions
+ *	driver_module.c	which driver that is, and why it may be of no use
  *	map.c		mmap() of regions
+ *	caching.c	with which memory type
  *	state.c		the state area
  *	export.c	dma-bufs
- *	budget.c	what may be pinned, and asking others to give back
+ *	budget.c	what may be pinned, and who pins how much
+ *	size.c		how large a request may be
+ *	wish.c		asking others to give back
  *	debug.c		counters and lists for people
  *
  * Locks, outermost first. "driver" is the NVIDIA driver's API lock, which get_pages, put_pages and
  * dma_map_pages take and which is held around the callback. So nothing that the callback takes (all
  * below "driver") is ever held while one of those is called.
  *
+ *	one_at_a_time		large and limited requests to the driver, see budget.c
  *	owner->puts		keeps pins apart from unpins of one process, see region.c
  *	export->reaping		keeps detach waiting for an unmap that is under way
  *	driver
- *	files_stay		the list of descriptors, see budget.c
+ *	files_stay		the list of descriptors, see wish.c
  *	region->exports_lock	the list of the region's dma-bufs
- *	dma_resv of a dma-buf	by the core around map, unmap and move_notify
+ *	export->resv		the dma-buf's reservation; by the core around map, unmap and pin
  *	mmap_lock		by the kernel around mmap and faults
  *	region->lock		state, table, mappings; read in faults
  *	export->lock		attachments
  *	i_mmap_rwsem		within unmap_mapping_range()
- *	spinlocks		owner->lock, files_lock, the xarrays' own
+ *
+ * Within mmap_lock or "driver", and never together with what comes below these in the list:
+ *
+ *	owners_lock		the processes, see file.c
+ *	driver_lock		the driver's symbols, see provider.c
+ *
+ * Within any of all these, and nothing but spinlocks within them: state->lock, gpus_lock. Spinlocks:
+ * owner->lock, files_lock, and those of the xarrays tickets, file->regions and map_ids. Callbacks are
+ * readers of the SRCU domain `callbacks` from begin to end; nobody waits for them but unloading.
  */
 #ifndef PINDOWN_INTERNAL_H
 #define PINDOWN_INTERNAL_H
@@ -55,6 +68,9 @@
 
 #define PD_RELEASE "0.1"
 
+/* What the driver wants addresses and lengths to be multiples of. */
+#define PD_GRANULARITY 65536u
+
 /* Numbers of regions go from 1 to PD_MAX_REGION: an mmap offset has 40 bits behind them. */
 #define PD_OFFSET_BITS 40
 #define PD_NUMBER_BITS 20
@@ -72,6 +88,7 @@ struct seq_file;
 /* A process that has opened the device. It is its thread group, held by a reference: no reuse. */
 struct pd_owner {
 	struct kref ref; /* one for each descriptor and each region */
+	struct hlist_node link; /* owners, see file.c */
 	struct pid *tgid;
 	struct rw_semaphore puts; /* read: get_pages; write: put_pages */
 	atomic64_t bytes;
@@ -120,12 +137,25 @@ struct pd_run {
 	u64 start;  /* physical */
 };
 
+/* What the driver says of mappings into processes. */
+enum pd_cpu_caching {
+	PD_CPU_UNSAID, /* drivers before 580 */
+	PD_CPU_UNCACHED,
+	PD_CPU_CACHED,
+};
+
+/* Where a region's pages are. */
+enum pd_memory {
+	PD_MEMORY_UNKNOWN,   /* not looked up yet */
+	PD_MEMORY_OF_DEVICE, /* in a BAR */
+	PD_MEMORY_COHERENT,  /* cached memory of the system */
+	PD_MEMORY_UNCLEAR,   /* what the driver says does not fit with where they are: not mapped */
+};
+
 struct pd_region {
 	struct kref ref;
 	struct pd_owner *owner;
 	u64 address, length;
-	u64 p2p_token;
-	u32 va_space_token;
 	u32 flags; /* PINDOWN_PIN_* */
 	u32 number;
 	u32 state_value;
@@ -139,6 +169,8 @@ struct pd_region {
 	struct pd_run *runs;
 	u32 run_count;
 	u32 page_size, page_count;
+	enum pd_cpu_caching cpu_caching;
+	enum pd_memory memory;
 	u8 gpu_uuid[16];
 	u32 map_id;	 /* which part of the inode's offsets is its own, 0: none yet */
 	u32 map_caching; /* PINDOWN_MAP_* >> 60 of the mappings that exist */
@@ -148,8 +180,9 @@ struct pd_region {
 	struct mutex exports_lock; /* protects the list */
 	struct list_head exports;
 
-	struct pd_gpu *gpu;
-	unsigned long charged; /* bit 0: counted in the budget */
+	bool shares_bar; /* the driver maps memory into the BAR once for both kinds of pins */
+	/* With callback. Set under `lock` when it goes live; whoever takes it out puts it. */
+	struct pd_charge *charge;
 	struct list_head orphan; /* owner->orphans, under owner->lock */
 	struct work_struct orphan_done;
 };
@@ -186,14 +219,16 @@ extern struct workqueue_struct *pd_work;
 
 /* ---- the NVIDIA driver: provider.c ---- */
 
-/* Set when putting a pin calls its callback, always (Tegra). */
-extern const bool pd_put_calls_back;
-extern const u32 pd_granularity;
-
-int pd_provider_init(void); /* says why when it fails */
-void pd_provider_exit(void);
+/*
+ * The driver's calls can be made from here on. ENODEV, and the log says why, when it is not loaded
+ * or can't be used. A process that has the device open, and what is left of it, holds this once, by
+ * its pd_owner; all below needs it.
+ */
+int pd_provider_take(void);
+void pd_provider_give_back(void);
 bool pd_provider_is_persistent(void);
 bool pd_provider_maps_dma(void);
+bool pd_provider_forces_bar1(void);
 
 /* Needs owner->puts for reading. Fills in region->table. */
 int pd_get_pages(struct pd_region *region);
@@ -207,6 +242,8 @@ struct pd_layout {
 	struct pd_run *runs;
 	u32 run_count;
 	u32 page_size, page_count;
+	enum pd_cpu_caching cpu_caching;
+	bool shares_bar;
 	u8 gpu_uuid[16];
 };
 
@@ -221,14 +258,22 @@ struct pd_hold {
 	struct kref ref;
 	u64 address, length;
 	struct nvidia_p2p_page_table *table; /* stays until the last reference is gone */
+	struct pd_charge *charge;	     /* the same */
 	unsigned long kept;		     /* bit 0: counted in kept_bytes */
 };
 
-struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32 flags);
+/* `shared`: the charge that it stands on; NULL: one of its own. */
+struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32 flags,
+			    struct pd_charge *shared);
+/*
+ * Is the GPU page at this address memory of this process? 0: the driver has pinned it; ENOMEM: it
+ * would have, but for want of BAR space.
+ */
+int pd_probe(struct pd_owner *owner, u64 address);
 void pd_hold_get(struct pd_hold *hold);
 void pd_hold_put(struct pd_hold *hold); /* calls the driver */
 /* Its region has ended: from now on its bytes are kept_bytes. */
-void pd_hold_is_kept(struct pd_hold *hold);
+void pd_hold_keep(struct pd_hold *hold);
 
 /* DMA addresses of a hold for a device; one for each page of page_size bytes. */
 struct pd_dma {
@@ -241,6 +286,17 @@ struct pd_dma {
 int pd_dma_map(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma);
 void pd_dma_unmap(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma);
 
+/* ---- the driver's module: driver_module.c ---- */
+
+struct pd_driver_module {
+	char version[32];
+	bool is_proprietary;
+};
+
+bool pd_driver_module_look(const char *name, struct pd_driver_module *driver);
+/* Says in the log why its symbols can't be had. */
+void pd_driver_module_complain(const char *name);
+
 /* ---- map.c ---- */
 
 int pd_mmap(struct file *filp, struct vm_area_struct *vma);
@@ -249,6 +305,17 @@ u64 pd_map_offset(u32 number);
 void pd_map_end(struct pd_region *region);
 void pd_map_release(struct pd_region *region); /* with the last reference */
 void pd_map_exit(void);
+
+static inline u64 pd_run_length(const struct pd_region *region, u32 i)
+{
+	u64 end = i + 1 < region->run_count ? region->runs[i + 1].offset : region->length;
+
+	return end - region->runs[i].offset;
+}
+
+/* ---- caching.c ---- */
+
+enum pd_memory pd_memory_of(const struct pd_region *region); /* needs region->lock */
 
 /* ---- state.c ---- */
 
@@ -273,37 +340,59 @@ void pd_exports_count(struct pd_region *region, u32 *exports, u32 *importers);
 
 /* ---- budget.c ---- */
 
-struct pd_gpu {
-	struct list_head link;
-	u8 uuid[16];
-	atomic64_t bytes;
-	atomic64_t regions;
+/* What a pin of the driver takes, in the name of a process: see budget.c for who, when and until. */
+struct pd_charge;
+
+struct pd_charge *pd_charge_get(struct pd_charge *charge);
+void pd_charge_put(struct pd_charge *charge); /* NULL: nothing. Calls no driver */
+/* Which GPU it is on is known once it is pinned. ENOMEM, or 0. */
+int pd_charge_gpu(struct pd_charge *charge, const u8 *uuid);
+
+/* Around each request for a pin. */
+struct pd_room {
+	struct pd_charge *charge;
+	bool is_new; /* not counted yet */
+	bool alone;  /* holds one_at_a_time */
 };
 
+/*
+ * May the driver be asked? 0, EFBIG, EDQUOT, ENOSPC, ENOMEM, or EINTR when the process is killed
+ * while it waits for its turn. After 0 either _take() or _leave() must follow, in this thread.
+ * `shared`: the pin takes nothing beyond this charge. NULL: it gets one of its own.
+ */
+int pd_room_ask(struct pd_room *room, struct pd_owner *owner, u64 length, struct pd_charge *shared);
+struct pd_charge *pd_room_take(struct pd_room *room); /* it is pinned; the charge is the caller's */
+void pd_room_leave(struct pd_room *room);	      /* it is not */
+
 u32 pd_budget_regions(void); /* the highest number that a region may get now */
-int pd_budget_charge(struct pd_region *region);	   /* 0, EDQUOT, or ENOSPC */
-void pd_budget_uncharge(struct pd_region *region); /* at most once for each charge */
-void pd_budget_cancel(struct pd_region *region);   /* the pin failed: nothing was given back */
-int pd_budget_charge_gpu(struct pd_region *region);
-void pd_budget_init_file(struct pd_file *file);
-void pd_budget_exit_file(struct pd_file *file);
+void pd_budget_own_stats(struct pd_owner *owner, struct pindown_stats_all *stats);
+void pd_budget_all_stats(struct pindown_stats_all *stats);
+void pd_budget_exit(void);
+
+/* ---- size.c ---- */
+
+bool pd_size_is_small(u64 length);
+bool pd_size_is_possible(u64 length);
+
+/* ---- wish.c ---- */
+
+void pd_files_add(struct pd_file *file);
+void pd_files_remove(struct pd_file *file);
 void pd_files_show(struct seq_file *seq);
 
 /* The wish of a pin that found no room. */
 struct pd_wish {
 	u32 serial; /* 0: not asked yet */
-	u64 given;  /* what pd_budget_given() was before the last try */
+	u64 given;  /* what pd_wishes_given() had counted before the last try */
 	unsigned long deadline;
 };
 
 void pd_wish_begin(struct pd_wish *wish);
 /* 0: some was given back, try again. ENOSPC: no more will come. EINTR. */
 int pd_wish_wait(struct pd_wish *wish, const struct pd_region *region);
-int pd_budget_answer(struct pd_file *file, u32 serial);
-__poll_t pd_budget_poll(struct pd_file *file, struct file *filp, poll_table *table);
-void pd_budget_stats(struct pd_owner *owner, struct pindown_stats_all *stats);
-void pd_gpus_show(struct seq_file *seq);
-void pd_budget_exit(void);
+void pd_wishes_given(void); /* there is more room than before */
+int pd_wishes_answer(struct pd_file *file, u32 serial);
+__poll_t pd_wishes_poll(struct pd_file *file, struct file *filp, poll_table *table);
 
 /* ---- debug.c ---- */
 
@@ -332,11 +421,6 @@ extern atomic64_t pd_counters[PD_COUNTERS];
 static inline void pd_count(enum pd_counter counter)
 {
 	atomic64_inc(&pd_counters[counter]);
-}
-
-static inline u64 pd_counted(enum pd_counter counter)
-{
-	return atomic64_read(&pd_counters[counter]);
 }
 
 void pd_debug_init(void);

@@ -12,19 +12,24 @@ static struct miscdevice pd_device = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "pindown",
 	.fops = &pd_fops,
-	.mode = 0666, /* a process can pin its own GPU memory only: the driver sees to that */
+	.mode = 0666, /* a process pins its own GPU memory only: see docs/kernel-module.md */
 };
 
 static int __init pd_init(void)
 {
+	bool persistent, maps_dma;
 	int ret;
 
-	ret = pd_provider_init();
+	/* Only to see that there is a driver: it is taken for as long as somebody pins. */
+	ret = pd_provider_take();
 	if (ret)
 		return ret;
+	persistent = pd_provider_is_persistent();
+	maps_dma = persistent && pd_provider_maps_dma();
+	pd_provider_give_back();
 	ret = pd_regions_init();
 	if (ret)
-		goto err_provider;
+		return ret;
 	pd_debug_init();
 	ret = misc_register(&pd_device);
 	if (ret) {
@@ -32,15 +37,12 @@ static int __init pd_init(void)
 		goto err_regions;
 	}
 	pr_info("version %s, persistent pins %s, dma-buf %s\n", PD_RELEASE,
-		pd_provider_is_persistent() ? "yes" : "no",
-		pd_provider_is_persistent() && pd_provider_maps_dma() ? "yes" : "no");
+		persistent ? "yes" : "no", maps_dma ? "yes" : "no");
 	return 0;
 
 err_regions:
 	pd_debug_exit();
 	pd_regions_exit();
-err_provider:
-	pd_provider_exit();
 	return ret;
 }
 
@@ -52,7 +54,6 @@ static void __exit pd_exit(void)
 	pd_regions_exit();
 	pd_budget_exit();
 	pd_map_exit();
-	pd_provider_exit();
 }
 
 module_init(pd_init);

@@ -38,17 +38,10 @@ u64 pd_map_offset(u32 number)
  * write combining the list must be told. When it has another opinion already, from the GPU's
  * driver, that holds: slower, and correct.
  */
-static u64 run_length(const struct pd_region *region, u32 i)
-{
-	u64 end = i + 1 < region->run_count ? region->runs[i + 1].offset : region->length;
-
-	return end - region->runs[i].offset;
-}
-
 static void wc_free(struct pd_region *region, u32 count)
 {
 	while (count--)
-		arch_io_free_memtype_wc(region->runs[count].start, run_length(region, count));
+		arch_io_free_memtype_wc(region->runs[count].start, pd_run_length(region, count));
 }
 
 /* Needs region->lock for writing, as all that changes mappings and what belongs to them. */
@@ -57,7 +50,8 @@ static void wc_reserve(struct pd_region *region)
 	u32 i;
 
 	for (i = 0; i < region->run_count; i++) {
-		if (arch_io_reserve_memtype_wc(region->runs[i].start, run_length(region, i))) {
+		if (arch_io_reserve_memtype_wc(region->runs[i].start,
+					       pd_run_length(region, i))) {
 			wc_free(region, i);
 			return;
 		}
@@ -189,29 +183,65 @@ static const struct vm_operations_struct region_vm_ops = {
 
 /* ---- mmap ---- */
 
-static pgprot_t caching_of(pgprot_t prot, u32 caching)
+#define WRITE_COMBINED (PINDOWN_MAP_WRITE_COMBINED >> 60)
+#define UNCACHED (PINDOWN_MAP_UNCACHED >> 60)
+#define CACHED (PINDOWN_MAP_CACHED >> 60)
+
+/* A device's memory is never encrypted by the CPU; the system's is, or is not, as all of it. */
+static pgprot_t protection_of(pgprot_t prot, u32 caching)
 {
 	switch (caching) {
-	case PINDOWN_MAP_WRITE_COMBINED >> 60:
-		return pgprot_writecombine(prot);
-	case PINDOWN_MAP_UNCACHED >> 60:
-		return pgprot_noncached(prot);
+	case WRITE_COMBINED:
+		return pgprot_decrypted(pgprot_writecombine(prot));
+	case UNCACHED:
+		return pgprot_decrypted(pgprot_noncached(prot));
 	default:
 		return prot;
 	}
 }
 
+/*
+ * The kind of caching that a mapping gets, in place of the one that was asked for. Needs
+ * region->lock for writing.
+ */
+static int choose_caching(struct pd_region *region, u32 *caching)
+{
+	bool is_default = *caching == PINDOWN_MAP_DEFAULT >> 60;
+
+	if (!region->memory)
+		region->memory = pd_memory_of(region);
+	switch (region->memory) {
+	case PD_MEMORY_OF_DEVICE:
+		if (is_default)
+			*caching = WRITE_COMBINED;
+		return *caching == CACHED ? -EOPNOTSUPP : 0;
+	case PD_MEMORY_COHERENT:
+		if (is_default)
+			*caching = CACHED;
+		return *caching == CACHED ? 0 : -EOPNOTSUPP;
+	default:
+		pr_warn_ratelimited("a region of process %d is not mapped: what the driver says of caching does not fit with where its pages are\n",
+				    task_tgid_nr(current));
+		return -EOPNOTSUPP;
+	}
+}
+
 /* Needs region->lock for writing. */
-static int map_region(struct pd_region *region, struct vm_area_struct *vma, u32 caching)
+static int map_region(struct pd_region *region, struct vm_area_struct *vma, u32 *asked)
 {
 	u64 offset = (u64)(vma->vm_pgoff & ((1ul << ID_SHIFT) - 1)) << PAGE_SHIFT;
 	u64 length = vma->vm_end - vma->vm_start;
-	int id;
+	u32 caching;
+	int ret, id;
 
 	if (region->state != PD_LIVE)
 		return -ESTALE;
 	if (offset >= region->length || length > region->length - offset)
 		return -EINVAL;
+	ret = choose_caching(region, asked);
+	if (ret)
+		return ret;
+	caching = *asked;
 	if (region->mappings && region->map_caching != caching)
 		return -EBUSY;
 	if (!region->map_id) {
@@ -220,13 +250,12 @@ static int map_region(struct pd_region *region, struct vm_area_struct *vma, u32 
 			return id;
 		region->map_id = id;
 	}
-	if (!region->mappings && caching == PINDOWN_MAP_WRITE_COMBINED >> 60)
+	if (!region->mappings && caching == WRITE_COMBINED)
 		wc_reserve(region);
 	region->map_caching = caching;
 	region->mappings++;
 
-	/* Encrypted memory is the CPU's; a device's is not. */
-	vma->vm_page_prot = pgprot_decrypted(caching_of(vma->vm_page_prot, caching));
+	vma->vm_page_prot = protection_of(vma->vm_page_prot, caching);
 	vma->vm_pgoff = ((unsigned long)region->map_id << ID_SHIFT) | (offset >> PAGE_SHIFT);
 	pd_vm_flags_change(vma, VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP, 0);
 	vma->vm_private_data = region;
@@ -246,13 +275,13 @@ int pd_mmap(struct file *filp, struct vm_area_struct *vma)
 		return pd_is_owner(file) ? pd_state_mmap(file, vma) : -EPERM;
 	if (!pd_is_owner(file))
 		return -EPERM;
-	if (!(vma->vm_flags & VM_SHARED) || caching > PINDOWN_MAP_CACHED >> 60)
+	if (!(vma->vm_flags & VM_SHARED) || caching > WRITE_COMBINED)
 		return -EINVAL;
 	region = pd_region_get(file, number);
 	if (!region)
 		return -ENOENT;
 	down_write(&region->lock);
-	ret = map_region(region, vma, caching);
+	ret = map_region(region, vma, &caching);
 	up_write(&region->lock);
 	trace_pindown_map(region, vma->vm_start, vma->vm_end, caching, ret);
 	if (ret) {

@@ -7,7 +7,6 @@
  *
  *   PINDOWN_P2P_MAJOR=1	page table as up to driver 575 (version 0x00010002)
  *   PINDOWN_P2P_MAJOR=2	as from 580.65 on (0x00020000), with `flags` at the end. The default
- *   PINDOWN_TEGRA=1		the signatures of Jetson and Drive
  *
  * A module that reads nothing past gpu_uuid unless `version` says so works with drivers of both
  * majors, whichever it was built for. pindown does.
@@ -34,8 +33,6 @@ enum nvidia_p2p_page_size_type {
 };
 
 #define NVIDIA_P2P_GPU_UUID_LEN 16
-
-#ifndef PINDOWN_TEGRA
 
 #if PINDOWN_P2P_MAJOR == 1
 #define NVIDIA_P2P_PAGE_TABLE_VERSION 0x00010002
@@ -101,58 +98,6 @@ int nvidia_p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table 
 			     struct nvidia_p2p_dma_mapping **dma_mapping);
 int nvidia_p2p_dma_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *page_table,
 			       struct nvidia_p2p_dma_mapping *dma_mapping);
-
-#else /* PINDOWN_TEGRA */
-
-#include <linux/dma-direction.h>
-#include <linux/mm_types.h>
-#include <linux/mmu_notifier.h>
-#include <linux/mutex.h>
-
-#define NVIDIA_P2P_PAGE_TABLE_VERSION 0x00010000
-#define NVIDIA_P2P_DMA_MAPPING_VERSION 0x00010000
-
-struct device;
-struct sg_table;
-
-/* Host memory: pages are the kernel's, of the page_size that is given in bytes. */
-typedef struct nvidia_p2p_page_table {
-	u32 version;
-	u32 page_size;
-	u64 size;
-	u32 entries;
-	struct page **pages;
-	u64 vaddr;
-	u32 mapped;
-	struct mm_struct *mm;
-	struct mmu_notifier mn;
-	struct mutex lock;
-	void (*free_callback)(void *data);
-	void *data;
-} nvidia_p2p_page_table_t;
-
-typedef struct nvidia_p2p_dma_mapping {
-	u32 version;
-	dma_addr_t *hw_address; /* one for each of `entries`, with its length */
-	u32 *hw_len;
-	u32 entries;
-	struct sg_table *sgt;
-	struct device *dev;
-	struct nvidia_p2p_page_table *page_table;
-	enum dma_data_direction direction;
-} nvidia_p2p_dma_mapping_t;
-
-int nvidia_p2p_get_pages(u64 vaddr, u64 size, struct nvidia_p2p_page_table **page_table,
-			 void (*free_callback)(void *data), void *data);
-/* Calls the callback, always. */
-int nvidia_p2p_put_pages(struct nvidia_p2p_page_table *page_table);
-
-int nvidia_p2p_dma_map_pages(struct device *dev, struct nvidia_p2p_page_table *page_table,
-			     struct nvidia_p2p_dma_mapping **map,
-			     enum dma_data_direction direction);
-int nvidia_p2p_dma_unmap_pages(struct nvidia_p2p_dma_mapping *map);
-
-#endif
 
 /* What a callback calls. In today's desktop drivers both do nothing: these clean up themselves. */
 int nvidia_p2p_free_page_table(struct nvidia_p2p_page_table *page_table);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * pin.c - how a region comes to be: a number and a word, room in the budget, get_pages, and what the
- * driver's page table says.
+ * pin.c - how a region comes to be: a number and a word, get_pages, its charge in the budget, and
+ * what the driver's page table says.
  *
  * The callback may run as soon as get_pages has begun. Whoever comes second finds the region's state
  * changed, and leaves the page table alone.
@@ -12,34 +12,66 @@
 #include "internal.h"
 #include "trace.h"
 
-static int pin_once(struct pd_region *region)
+/* The charge is the region's, unless the callback was faster and has ended it. */
+static void region_takes_charge(struct pd_region *region, struct pd_charge *charge)
+{
+	down_write(&region->lock);
+	if (region->state == PD_PINNING) {
+		region->charge = charge;
+		charge = NULL;
+	}
+	up_write(&region->lock);
+	pd_charge_put(charge);
+}
+
+static int pin_with_callback(struct pd_region *region)
 {
 	struct pd_owner *owner = region->owner;
-	struct pd_hold *hold;
+	struct pd_room room;
 	int ret;
 
-	if (region->flags & PINDOWN_PIN_PERSISTENT) {
-		hold = pd_hold_new(owner, region->address, region->length, region->flags);
-		if (IS_ERR(hold))
-			return PTR_ERR(hold);
-		region->hold = hold;
-		return 0;
-	}
 	/* A try that failed may have been revoked already: its ticket is used up. */
 	if (region->state == PD_REVOKED)
 		return -ESTALE;
+	ret = pd_room_ask(&room, owner, region->length, NULL);
+	if (ret)
+		return ret;
 	down_read(&owner->puts);
 	ret = pd_get_pages(region);
 	up_read(&owner->puts);
+	if (ret)
+		pd_room_leave(&room);
+	else
+		region_takes_charge(region, pd_room_take(&room));
 	return ret;
 }
 
-static bool is_want_of_space(int error)
+static int pin_persistently(struct pd_region *region)
 {
-	return error == -ENOMEM || error == -ENOSPC;
+	struct pd_hold *hold = pd_hold_new(region->owner, region->address, region->length,
+					   region->flags, NULL);
+
+	if (IS_ERR(hold))
+		return PTR_ERR(hold);
+	region->hold = hold;
+	return 0;
 }
 
-/* Charges the budget and pins; asks others for space where there is none. */
+/*
+ * The driver answers ENOMEM when the BAR is full: by then it has looked at the address. It also does
+ * when it gets no host memory for the page table, or the process is being killed: then it has not
+ * looked yet. For one GPU page there is always host memory: so that is asked for.
+ */
+static int look_whose_memory(const struct pd_region *region)
+{
+	int ret = pd_probe(region->owner, region->address);
+
+	if (fatal_signal_pending(current))
+		return -EINTR;
+	return ret == -ENOMEM ? 0 : ret;
+}
+
+/* Asks others for space where there is none. */
 static int pin_with_wishes(struct pd_region *region)
 {
 	struct pd_wish wish;
@@ -47,17 +79,18 @@ static int pin_with_wishes(struct pd_region *region)
 
 	pd_wish_begin(&wish);
 	for (;;) {
-		ret = pd_budget_charge(region);
-		if (!ret) {
-			ret = pin_once(region);
-			if (!ret)
-				break;
-			pd_budget_cancel(region);
-		}
-		if (!is_want_of_space(ret))
+		ret = region->flags & PINDOWN_PIN_PERSISTENT ? pin_persistently(region)
+							     : pin_with_callback(region);
+		if (!ret)
+			break;
+		/* Only want of BAR space: a limit that is reached is ENOSPC or EDQUOT. */
+		if (ret != -ENOMEM)
 			return ret;
-		if (region->flags & PINDOWN_PIN_NO_RECLAIM)
+		if (region->flags & PINDOWN_PIN_NO_RECLAIM || !pd_provider_is_persistent())
 			return -ENOSPC;
+		wait = wish.serial ? 0 : look_whose_memory(region);
+		if (wait)
+			return wait;
 		wait = pd_wish_wait(&wish, region);
 		if (wait == -ENOSPC)
 			pr_warn_ratelimited("no BAR space for %llu KiB of process %d (error %d)\n",
@@ -108,6 +141,8 @@ static int region_takes_layout(struct pd_region *region, const struct pd_layout 
 		region->run_count = layout->run_count;
 		region->page_size = layout->page_size;
 		region->page_count = layout->page_count;
+		region->cpu_caching = layout->cpu_caching;
+		region->shares_bar = layout->shares_bar;
 		memcpy(region->gpu_uuid, layout->gpu_uuid, sizeof(region->gpu_uuid));
 		pd_state_set(&region->file->state, region->number, region->state_value);
 		ret = 0;
@@ -131,6 +166,20 @@ static int region_reads_table(struct pd_region *region)
 	ret = region_takes_layout(region, &layout);
 	if (ret)
 		kvfree(layout.runs);
+	return ret;
+}
+
+static int region_finds_gpu(struct pd_region *region)
+{
+	struct pd_charge *charge;
+	int ret = -ESTALE;
+
+	/* While it is live its charge stays. */
+	down_write(&region->lock);
+	charge = region->hold ? region->hold->charge : region->charge;
+	if (region->state == PD_LIVE)
+		ret = pd_charge_gpu(charge, region->gpu_uuid);
+	up_write(&region->lock);
 	return ret;
 }
 
@@ -161,7 +210,7 @@ static int region_make(struct pd_region *region)
 	region->state_value = next_state_value(region->file);
 	ret = region_reads_table(region);
 	if (!ret)
-		ret = pd_budget_charge_gpu(region);
+		ret = region_finds_gpu(region);
 	if (ret)
 		pd_region_end(region);
 	return ret;
@@ -174,16 +223,16 @@ static int pin_is_valid(const struct pindown_pin *arg)
 	if (arg->flags & ~(PINDOWN_PIN_PERSISTENT | PINDOWN_PIN_FORCE_BAR1 |
 			   PINDOWN_PIN_NO_RECLAIM))
 		return -EINVAL;
-	if (arg->reserved || arg->reserved2)
+	if (arg->reserved)
 		return -EINVAL;
 	if (!arg->length || arg->length > PD_MAX_LENGTH ||
-	    !IS_ALIGNED(arg->address | arg->length, pd_granularity) ||
+	    !IS_ALIGNED(arg->address | arg->length, PD_GRANULARITY) ||
 	    check_add_overflow(arg->address, arg->length, &end))
 		return -EINVAL;
 	if (!(arg->flags & PINDOWN_PIN_PERSISTENT))
 		return arg->flags & PINDOWN_PIN_FORCE_BAR1 ? -EINVAL : 0;
-	if (arg->p2p_token || arg->va_space_token)
-		return -EINVAL;
+	if (arg->flags & PINDOWN_PIN_FORCE_BAR1 && !pd_provider_forces_bar1())
+		return -EOPNOTSUPP;
 	return pd_provider_is_persistent() ? 0 : -EOPNOTSUPP;
 }
 

@@ -27,7 +27,7 @@
  *   EOPNOTSUPP	the driver or this machine can't do that, or the driver is not understood
  *   EFAULT	an address of the caller can't be read or written
  *   ENOMEM	no host memory
- *   ENODEV	no NVIDIA driver that answers
+ *   ENODEV	open() of the device: no NVIDIA driver that can be used is loaded
  */
 #ifndef PINDOWN_IOCTL_H
 #define PINDOWN_IOCTL_H
@@ -37,8 +37,11 @@
 
 #define PINDOWN_DEVICE "/dev/pindown"
 
-/* Raised when a call is added. A structure that grows says so by its size alone. */
-#define PINDOWN_ABI 1
+/*
+ * Raised when a call is added. A structure that grows says so by its size alone. Before the first
+ * release also raised when one changes, as with 2: pins take no legacy tokens.
+ */
+#define PINDOWN_ABI 2
 
 /*
  * PINDOWN_IOC_VERSION: who answers, and what it can do. Open to every process.
@@ -48,8 +51,9 @@
 #define PINDOWN_CAP_MMAP (1ull << 2)	   /* regions can be mapped into the process */
 #define PINDOWN_CAP_STATE (1ull << 3)	   /* the state area */
 #define PINDOWN_CAP_DMABUF (1ull << 4)	   /* PINDOWN_IOC_EXPORT */
-#define PINDOWN_CAP_RECLAIM (1ull << 5)	   /* processes are asked to give BAR space back */
-#define PINDOWN_CAP_TOKENS (1ull << 6)	   /* legacy tokens are accepted */
+#define PINDOWN_CAP_RECLAIM (1ull << 5)	   /* processes are asked to give BAR space back. Needs
+					    * PERSISTENT, by which it is seen whose memory it is */
+#define PINDOWN_CAP_FORCE_BAR1 (1ull << 7) /* PINDOWN_PIN_FORCE_BAR1: driver 570 and newer */
 /*
  * Built to accept the simulated provider of tests. Such a module has no place outside of a test
  * machine.
@@ -76,19 +80,23 @@ struct pindown_version {
  * With PINDOWN_PIN_PERSISTENT nothing is revoked: the memory is kept alive after its free, until
  * the region is unpinned.
  *
- * Tokens are those of CU_POINTER_ATTRIBUTE_P2P_TOKENS, for drivers that want them; 0 and 0
- * otherwise. They don't go with PINDOWN_PIN_PERSISTENT.
+ * The memory is the calling process' own. The legacy tokens of CU_POINTER_ATTRIBUTE_P2P_TOKENS are
+ * not taken: they would let every process pin the memory of every other one.
  *
- * If the GPU's BAR has no room, or max_pinned_mb is reached, all other processes are asked to give
- * back what lies idle, and the pin is tried again as they do, for reclaim_wait_ms at most.
- * PINDOWN_PIN_NO_RECLAIM does without: for a cache that rather evicts of its own first.
+ * If the GPU's BAR has no room for it, all other processes are asked to give back what lies idle,
+ * and the pin is tried again as they do, for reclaim_wait_ms at most. PINDOWN_PIN_NO_RECLAIM does
+ * without: for a cache that rather evicts of its own first. At a limit (max_pinned_mb,
+ * max_process_mb), and for memory that is not the caller's, nobody is asked.
  *
  * Errors:
  *   EINVAL	address or length is no multiple of the granularity, the length is 0, the range
- *		wraps round, or the driver does not know the memory
- *   ENOSPC	no BAR space, or max_pinned_mb is reached, after asking
+ *		wraps round, or the driver does not know the memory as this process'
+ *   EFBIG	no GPU here has a BAR of this length
+ *   ENOSPC	no BAR space, after asking; or max_pinned_mb is reached
  *   EDQUOT	this process has reached max_process_mb: unpin some
  *   EMFILE	max_regions of this descriptor
+ *   EOPNOTSUPP	PINDOWN_PIN_PERSISTENT or PINDOWN_PIN_FORCE_BAR1, and the driver is too old: see
+ *		PINDOWN_CAP_PERSISTENT and PINDOWN_CAP_FORCE_BAR1
  *   ESTALE	the memory was freed while it was being pinned
  *   EINTR	a signal came while others were asked
  */
@@ -101,15 +109,12 @@ struct pindown_pin {
 	__u32 flags; /* PINDOWN_PIN_* */
 	__aligned_u64 address;
 	__aligned_u64 length;
-	__aligned_u64 p2p_token;
-	__u32 va_space_token;
-	__u32 reserved;		  /* 0 */
 	__u32 region;		  /* out: the region's number, never 0 */
 	__u32 state_value;	  /* out: the region's word in the state area while it is valid */
 	__u32 state_offset;	  /* out: where in the state area that word is */
 	__u32 page_size;	  /* out: bytes of a GPU page */
 	__u32 page_count;	  /* out: how many of them */
-	__u32 reserved2;	  /* 0 */
+	__u32 reserved;		  /* 0 */
 	__aligned_u64 map_offset; /* out: for mmap(), see PINDOWN_MAP_* */
 	__u8 gpu_uuid[16];	  /* out: zeroes where the driver has none */
 };
@@ -167,7 +172,8 @@ struct pindown_query {
  *   ESTALE	the region is revoked
  *   EOPNOTSUPP	a region with callback, and the driver has no persistent pins
  *   EMFILE	no descriptor left
- *   ENOSPC	no BAR space for the dma-buf's own pin
+ *   ENOSPC	no BAR space for the dma-buf's own pin, or max_pinned_mb is reached
+ *   EDQUOT	this process has reached max_process_mb
  */
 struct pindown_export {
 	__u32 size;
@@ -178,9 +184,15 @@ struct pindown_export {
 };
 
 /*
- * PINDOWN_IOC_STATS: what is pinned now, and what was done since the module was loaded. Figures of
- * the process are those of the descriptor's owner, over all its descriptors. `gpu` is a number from
- * 0 up to gpus - 1, and chooses whose bytes gpu_* are; beyond that they are 0.
+ * PINDOWN_IOC_STATS: what is pinned now. Figures of the process are those of the descriptor's owner,
+ * over all its descriptors. What goes beyond the process is told to CAP_SYS_ADMIN alone: for others
+ * gpus, all_bytes, all_regions and gpu_* are 0. `gpu` is a number from 0 up to gpus - 1, and chooses
+ * whose bytes gpu_* are; beyond that they are 0. What was done since the module was loaded is counted
+ * in debugfs, see pindown(4).
+ *
+ * Bytes are those of pins. A pin counts for the process that made it until nobody holds its memory
+ * any more, importers of dma-bufs included. A dma-buf of a region with callback has a pin of its
+ * own: with drivers before 580 that takes more BAR space, and counts once more; later ones share.
  */
 struct pindown_stats_all {
 	__u32 size;
@@ -188,30 +200,14 @@ struct pindown_stats_all {
 	__u32 gpu;		      /* in */
 	__u32 gpus;		      /* out: GPUs that had a pin since the module was loaded */
 	__aligned_u64 process_bytes;  /* out: pinned by this process */
-	__aligned_u64 process_regions;
+	__aligned_u64 process_regions; /* pins that are counted so */
 	__aligned_u64 all_bytes;      /* out: pinned by all */
 	__aligned_u64 all_regions;
 	__aligned_u64 gpu_bytes;      /* out: pinned on that GPU */
 	__aligned_u64 gpu_regions;
 	__u8 gpu_uuid[16];
-	__aligned_u64 kept_bytes;     /* out: ended, but kept alive by importers of dma-bufs */
 	__aligned_u64 process_limit;  /* out: max_process_mb in bytes, 0: none */
 	__aligned_u64 all_limit;      /* out: max_pinned_mb in bytes, 0: none */
-	__aligned_u64 pins;	      /* out: counters, of all processes */
-	__aligned_u64 unpins;
-	__aligned_u64 pin_failures;
-	__aligned_u64 revocations;
-	__aligned_u64 lost_races;     /* pins whose memory was freed meanwhile */
-	__aligned_u64 maps;
-	__aligned_u64 faults;
-	__aligned_u64 sigbus;	      /* accesses after a revocation */
-	__aligned_u64 exports;
-	__aligned_u64 attaches;
-	__aligned_u64 attach_failures;
-	__aligned_u64 reclaims;	      /* times that processes were asked to give back */
-	__aligned_u64 reclaim_saves;  /* pins that succeeded thanks to that */
-	__aligned_u64 orphans;	      /* regions whose descriptor was closed by a foreign process */
-	__aligned_u64 stray_callbacks; /* callbacks for regions that had ended: must be 0 */
 };
 
 /*
@@ -239,20 +235,23 @@ struct pindown_answer {
  * mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset)
  *
  * A region: offset is the map_offset that its pin gave, plus the offset within the region, plus one
- * of PINDOWN_MAP_*. All mappings of one region that exist at a time have one kind of caching; EBUSY
+ * of PINDOWN_MAP_*. Write-combined and uncached are for memory that is reached through a BAR, cached
+ * is for memory of a coherent platform (Grace), which is a part of the system's; EOPNOTSUPP for the
+ * other, and for any where it can't be told. The default is write-combined for the one, and cached
+ * for the other. All mappings of one region that exist at a time have one kind of caching; EBUSY
  * otherwise. Parts of a mapping can be unmapped and moved; it can't grow (EFAULT by mremap), is not
  * inherited over fork(), and can't be MAP_PRIVATE (EINVAL). EINVAL also when it runs past the end.
  * After the region has ended an access is answered with SIGBUS, never with data.
  *
- * On x86, what is cached or not is decided by the machine's memory types in the end: a BAR is never
- * cached there, whatever was asked.
+ * On x86, what is cached or not is decided by the machine's memory types in the end.
  *
  * The state area: offset PINDOWN_MAP_STATE, any length up to state_length, PROT_READ only.
  */
 #define PINDOWN_MAP_STATE 0ull
-#define PINDOWN_MAP_WRITE_COMBINED (0ull << 60) /* the default */
+#define PINDOWN_MAP_DEFAULT (0ull << 60) /* what suits the memory */
 #define PINDOWN_MAP_UNCACHED (1ull << 60)
 #define PINDOWN_MAP_CACHED (2ull << 60)
+#define PINDOWN_MAP_WRITE_COMBINED (3ull << 60)
 
 /*
  * The state area. At state_offset of a region there is a __u32: state_value of its pin while the

@@ -2,11 +2,13 @@
 /*
  * provider.c - the calls of the NVIDIA driver.
  *
- * They are looked up by name when the module is loaded, which also keeps the driver from being
- * unloaded. So one build serves drivers with the persistent calls and without, needs no
- * Module.symvers of theirs, and is not tied to the checksums of one release; the layout of what the
- * driver hands out is checked by its version at run time. The kernel gives out symbols that are
- * exported for GPL modules only: those of the open kernel modules are.
+ * They are looked up by name when a process opens the device, and given back when nothing is left
+ * that could call the driver: in between the driver can't be unloaded, and else it can. So one build
+ * serves drivers with the persistent calls and without, needs no Module.symvers of theirs, and is
+ * not tied to the checksums of one release; the layout of what the driver hands out is checked by
+ * its version at run time. A look-up finds only what is exported with EXPORT_SYMBOL_GPL: the open
+ * kernel modules do that from 535.146.02 and 550.40.07 on, those before use EXPORT_SYMBOL, as the
+ * proprietary ones do to this day.
  *
  * A look-up takes what is there under the name. Dummies and simulations of the driver have been
  * left behind on real machines, so the module that it is from must be the driver.
@@ -30,7 +32,6 @@
 #endif
 
 /* Older headers lack these; the driver at run time may have them nevertheless. */
-#ifndef PINDOWN_TEGRA
 #ifndef NVIDIA_P2P_CAP_GET_PAGES_PERSISTENT_API
 int nvidia_p2p_get_pages_persistent(uint64_t virtual_address, uint64_t length,
 				    struct nvidia_p2p_page_table **page_table, uint32_t flags);
@@ -38,85 +39,130 @@ int nvidia_p2p_put_pages_persistent(uint64_t virtual_address,
 				    struct nvidia_p2p_page_table *page_table, uint32_t flags);
 #endif
 #define FORCE_BAR1_MAPPING 1
-#endif
 
+/*
+ * Valid from pd_provider_take() to pd_provider_give_back(), and the same all that time: whoever
+ * calls the driver is somewhere in between.
+ */
 static struct {
 	typeof(nvidia_p2p_get_pages) *get;
 	typeof(nvidia_p2p_put_pages) *put;
 	typeof(nvidia_p2p_free_page_table) *free_table;
-#ifndef PINDOWN_TEGRA
 	typeof(nvidia_p2p_get_pages_persistent) *get_persistent;
 	typeof(nvidia_p2p_put_pages_persistent) *put_persistent;
 	typeof(nvidia_p2p_dma_map_pages) *dma_map;
 	typeof(nvidia_p2p_dma_unmap_pages) *dma_unmap;
-#endif
-} driver __ro_after_init;
+	bool forces_bar1;
+} driver;
 
-#ifdef PINDOWN_TEGRA
-#define DRIVER_MODULE "nvidia_p2p"
-#else
+static DEFINE_MUTEX(driver_lock); /* for the count, and for filling in `driver` */
+static unsigned int driver_users;
+
 #define DRIVER_MODULE "nvidia"
-#endif
+#define FORCES_BAR1_FROM 570 /* drivers before refuse the flag with EINVAL */
 
-/* The symbol table names a function of a module "function [module]". */
-static bool __init is_of_driver(const void *function)
+/* The module that a function is in; "" for none. */
+static void name_module_of(const void *function, char name[MODULE_NAME_LEN])
 {
-	char name[KSYM_SYMBOL_LEN];
+	char symbol[KSYM_SYMBOL_LEN], *module;
 
-	sprint_symbol_no_offset(name, (unsigned long)function);
-	if (strstr(name, " [" DRIVER_MODULE "]"))
-		return true;
+	/* "function [module]" */
+	sprint_symbol_no_offset(symbol, (unsigned long)function);
+	module = strstr(symbol, " [");
+	strscpy(name, module ? module + 2 : "", MODULE_NAME_LEN);
+	name[strcspn(name, "]")] = 0;
+}
+
+/* Dummies and simulations are refused here, by a module that is not built for tests. */
+static int check_module(const char *name)
+{
+	if (!strcmp(name, DRIVER_MODULE))
+		return 0;
 #ifdef PD_SIMULATED
-	pr_warn("takes %s for the driver: for tests only\n", name);
-	return true;
+	pr_warn_once("takes the module %s for the driver: for tests only\n", name);
+	return 0;
 #else
-	pr_err("%s is not the NVIDIA driver's: unload that module, load " DRIVER_MODULE ".ko\n",
-	       name);
-	return false;
+	pr_err_ratelimited("the module '%s' is not the NVIDIA driver: unload it, load " DRIVER_MODULE ".ko\n",
+			   name);
+	return -ENODEV;
 #endif
+}
+
+static bool can_force_bar1(const char *name)
+{
+	struct pd_driver_module module;
+	unsigned int major;
+
+	return pd_driver_module_look(name, &module) && sscanf(module.version, "%u", &major) == 1 &&
+	       major >= FORCES_BAR1_FROM;
 }
 
 #define PUT(call, name)                                                                            \
 	do {                                                                                       \
 		if (driver.call)                                                                   \
 			symbol_put(name);                                                          \
+		driver.call = NULL;                                                                \
 	} while (0)
 
-void pd_provider_exit(void)
+static void symbols_put(void)
 {
 	PUT(get, nvidia_p2p_get_pages);
 	PUT(put, nvidia_p2p_put_pages);
 	PUT(free_table, nvidia_p2p_free_page_table);
-#ifndef PINDOWN_TEGRA
 	PUT(get_persistent, nvidia_p2p_get_pages_persistent);
 	PUT(put_persistent, nvidia_p2p_put_pages_persistent);
 	PUT(dma_map, nvidia_p2p_dma_map_pages);
 	PUT(dma_unmap, nvidia_p2p_dma_unmap_pages);
-#endif
 }
 
-int __init pd_provider_init(void)
+static int symbols_get(void)
 {
+	char name[MODULE_NAME_LEN];
+	int ret;
+
 	driver.get = symbol_get(nvidia_p2p_get_pages);
 	driver.put = symbol_get(nvidia_p2p_put_pages);
 	driver.free_table = symbol_get(nvidia_p2p_free_page_table);
-#ifndef PINDOWN_TEGRA
 	driver.get_persistent = symbol_get(nvidia_p2p_get_pages_persistent);
 	driver.put_persistent = symbol_get(nvidia_p2p_put_pages_persistent);
 	driver.dma_map = symbol_get(nvidia_p2p_dma_map_pages);
 	driver.dma_unmap = symbol_get(nvidia_p2p_dma_unmap_pages);
-#endif
 	if (!driver.get || !driver.put || !driver.free_table) {
-		pr_err("no NVIDIA driver with the peer-to-peer interface is loaded: load %s.ko (the open kernel module) first\n",
-		       DRIVER_MODULE);
-		pd_provider_exit();
-		return -ENODEV;
+		pd_driver_module_complain(DRIVER_MODULE);
+		ret = -ENODEV;
+		goto err;
 	}
-	if (!is_of_driver(driver.get)) {
-		pd_provider_exit();
-		return -ENODEV;
-	}
+	name_module_of(driver.get, name);
+	ret = check_module(name);
+	if (ret)
+		goto err;
+	driver.forces_bar1 = can_force_bar1(name);
 	return 0;
+
+err:
+	symbols_put();
+	return ret;
+}
+
+int pd_provider_take(void)
+{
+	int ret = 0;
+
+	mutex_lock(&driver_lock);
+	if (!driver_users)
+		ret = symbols_get();
+	if (!ret)
+		driver_users++;
+	mutex_unlock(&driver_lock);
+	return ret;
+}
+
+void pd_provider_give_back(void)
+{
+	mutex_lock(&driver_lock);
+	if (!--driver_users)
+		symbols_put();
+	mutex_unlock(&driver_lock);
 }
 
 /*
@@ -130,15 +176,12 @@ static int errno_of(int error)
 		return 0;
 	case -ENOTSUPP:
 		return -EOPNOTSUPP;
+	case -ENOSPC:
+		return -ENOMEM;
 	default:
 		return error < 0 && error >= -MAX_ERRNO ? error : -EIO;
 	}
 }
-
-#ifndef PINDOWN_TEGRA
-
-const bool pd_put_calls_back;
-const u32 pd_granularity = 65536;
 
 bool pd_provider_is_persistent(void)
 {
@@ -150,16 +193,20 @@ bool pd_provider_maps_dma(void)
 	return driver.dma_map && driver.dma_unmap;
 }
 
+bool pd_provider_forces_bar1(void)
+{
+	return pd_provider_is_persistent() && driver.forces_bar1;
+}
+
 static int get_pages(struct pd_region *region)
 {
-	return driver.get(region->p2p_token, region->va_space_token, region->address,
-			   region->length, &region->table, pd_region_callback,
+	return driver.get(0, 0, region->address, region->length, &region->table, pd_region_callback,
 			   (void *)region->ticket);
 }
 
 static int put_pages(struct pd_region *region, struct nvidia_p2p_page_table *table)
 {
-	return driver.put(region->p2p_token, region->va_space_token, region->address, table);
+	return driver.put(0, 0, region->address, table);
 }
 
 static int get_persistent(struct pd_hold *hold, u32 flags)
@@ -174,10 +221,35 @@ static int put_persistent(struct pd_hold *hold)
 	return driver.put_persistent(hold->address, hold->table, 0);
 }
 
-/* What is used has been the same since 1.2; 2.0 added `flags` at the end, which is not read. */
+/* What is used has been the same since 1.2; 2.0 added `flags` at the end. */
 static bool version_is_known(u32 version)
 {
 	return version >> 16 == 2 || (version >> 16 == 1 && (version & 0xffff) >= 2);
+}
+
+#ifndef NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE
+#define NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE 0x1
+#endif
+
+/* By its place: the header that this is built with may be older than the driver. */
+static u32 flags_of(const struct nvidia_p2p_page_table *table)
+{
+	return *(const u32 *)((const char *)table +
+			      offsetofend(struct nvidia_p2p_page_table, gpu_uuid));
+}
+
+static enum pd_cpu_caching cpu_caching_of(const struct nvidia_p2p_page_table *table)
+{
+	if (table->version >> 16 < 2)
+		return PD_CPU_UNSAID;
+	return flags_of(table) & NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE ? PD_CPU_CACHED
+									    : PD_CPU_UNCACHED;
+}
+
+/* Until 575 a page that is pinned with callback and without is in the BAR twice. */
+static bool pins_share_bar(u32 version)
+{
+	return version >> 16 >= 2;
 }
 
 static u32 bytes_of(u32 page_size)
@@ -236,77 +308,6 @@ void pd_dma_unmap(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma
 	dma->mapping = NULL;
 }
 
-#else /* PINDOWN_TEGRA */
-
-const bool pd_put_calls_back = true;
-const u32 pd_granularity = 4096;
-
-/*
- * Memory there is the host's, without persistent pins. A dma-buf's mapping could meet the callback
- * on its way and the memory would pass to somebody else under the device: not offered.
- */
-bool pd_provider_is_persistent(void)
-{
-	return false;
-}
-
-bool pd_provider_maps_dma(void)
-{
-	return false;
-}
-
-static int get_pages(struct pd_region *region)
-{
-	return driver.get(region->address, region->length, &region->table, pd_region_callback,
-			   (void *)region->ticket);
-}
-
-static int put_pages(struct pd_region *region, struct nvidia_p2p_page_table *table)
-{
-	return driver.put(table);
-}
-
-static int get_persistent(struct pd_hold *hold, u32 flags)
-{
-	return -EOPNOTSUPP;
-}
-
-static int put_persistent(struct pd_hold *hold)
-{
-	return -EOPNOTSUPP;
-}
-
-static bool version_is_known(u32 version)
-{
-	return version >> 16 == 1;
-}
-
-static u32 bytes_of(u32 page_size)
-{
-	return is_power_of_2(page_size) && page_size >= 4096 ? page_size : 0;
-}
-
-static u64 physical(const struct nvidia_p2p_page_table *table, u32 i)
-{
-	return page_to_phys(table->pages[i]);
-}
-
-static const u8 *uuid_of(const struct nvidia_p2p_page_table *table)
-{
-	return NULL;
-}
-
-int pd_dma_map(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
-{
-	return -EOPNOTSUPP;
-}
-
-void pd_dma_unmap(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
-{
-}
-
-#endif
-
 int pd_get_pages(struct pd_region *region)
 {
 	region->table = NULL;
@@ -343,6 +344,8 @@ int pd_layout_measure(struct pd_layout *layout, const struct nvidia_p2p_page_tab
 	layout->page_size = bytes_of(table->page_size);
 	layout->page_count = table->entries;
 	layout->run_count = 0;
+	layout->cpu_caching = cpu_caching_of(table);
+	layout->shares_bar = pins_share_bar(table->version);
 	if ((u64)layout->page_size * layout->page_count != length) {
 		pr_err_ratelimited("page table of the driver has %u pages of %u bytes for %llu\n",
 				   layout->page_count, layout->page_size, length);
@@ -374,9 +377,31 @@ void pd_layout_read(const struct pd_layout *layout, const struct nvidia_p2p_page
 
 /* ---- persistent pins ---- */
 
-struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32 flags)
+static int pin_hold(struct pd_owner *owner, struct pd_hold *hold, u32 flags)
+{
+	int ret;
+
+	down_read(&owner->puts);
+	ret = errno_of(get_persistent(hold, flags));
+	up_read(&owner->puts);
+	return ret;
+}
+
+int pd_probe(struct pd_owner *owner, u64 address)
+{
+	struct pd_hold page = { .address = address, .length = PD_GRANULARITY };
+	int ret = pin_hold(owner, &page, 0);
+
+	if (!ret)
+		put_persistent(&page);
+	return ret;
+}
+
+struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32 flags,
+			    struct pd_charge *shared)
 {
 	struct pd_hold *hold;
+	struct pd_room room;
 	int ret;
 
 	if (!pd_provider_is_persistent())
@@ -387,15 +412,20 @@ struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32
 	kref_init(&hold->ref);
 	hold->address = address;
 	hold->length = length;
-
-	down_read(&owner->puts);
-	ret = errno_of(get_persistent(hold, flags));
-	up_read(&owner->puts);
-	if (ret) {
-		kfree(hold);
-		return ERR_PTR(ret);
-	}
+	ret = pd_room_ask(&room, owner, length, shared);
+	if (ret)
+		goto err_hold;
+	ret = pin_hold(owner, hold, flags);
+	if (ret)
+		goto err_room;
+	hold->charge = pd_room_take(&room);
 	return hold;
+
+err_room:
+	pd_room_leave(&room);
+err_hold:
+	kfree(hold);
+	return ERR_PTR(ret);
 }
 
 void pd_hold_get(struct pd_hold *hold)
@@ -413,6 +443,7 @@ static void hold_release(struct kref *ref)
 				   hold->length >> 10, ret);
 	if (test_bit(0, &hold->kept))
 		atomic64_sub(hold->length, &pd_counters[PD_KEPT_BYTES]);
+	pd_charge_put(hold->charge);
 	kfree(hold);
 }
 
@@ -421,7 +452,7 @@ void pd_hold_put(struct pd_hold *hold)
 	kref_put(&hold->ref, hold_release);
 }
 
-void pd_hold_is_kept(struct pd_hold *hold)
+void pd_hold_keep(struct pd_hold *hold)
 {
 	if (!test_and_set_bit(0, &hold->kept))
 		atomic64_add(hold->length, &pd_counters[PD_KEPT_BYTES]);

@@ -93,8 +93,6 @@ struct pd_region *pd_region_new(struct pd_file *file, const struct pindown_pin *
 	kref_get(&region->owner->ref);
 	region->address = arg->address;
 	region->length = arg->length;
-	region->p2p_token = arg->p2p_token;
-	region->va_space_token = arg->va_space_token;
 	region->flags = arg->flags;
 	return region;
 }
@@ -186,13 +184,11 @@ static int region_unpin(struct pd_region *region)
 		return ret;
 
 	/* Either put_pages found the pin, or the callback has run: none will come any more. */
-	if (!pd_put_calls_back) {
-		down_write(&region->lock);
-		region->table = NULL;
-		up_write(&region->lock);
-		pd_ticket_void(region);
-	}
-	pd_budget_uncharge(region);
+	down_write(&region->lock);
+	region->table = NULL;
+	up_write(&region->lock);
+	pd_ticket_void(region);
+	pd_charge_put(xchg(&region->charge, NULL));
 	return 0;
 }
 
@@ -217,7 +213,7 @@ static void region_orphan(struct pd_region *region)
 }
 
 /* The reverse, in a callback. The reference and the module are let go behind its back. */
-static bool region_is_adopted(struct pd_region *region)
+static bool region_leave_orphans(struct pd_region *region)
 {
 	struct pd_owner *owner = region->owner;
 	bool was_orphan;
@@ -261,7 +257,7 @@ void pd_orphans_reap(struct pd_owner *owner)
 }
 
 /* True for the one caller that has to give the pin back. */
-static bool region_stops(struct pd_region *region)
+static bool region_stop(struct pd_region *region)
 {
 	bool live;
 
@@ -280,14 +276,13 @@ void pd_region_end(struct pd_region *region)
 {
 	struct pd_hold *hold = region->hold;
 
-	if (!region_stops(region))
+	if (!region_stop(region))
 		return;
 	trace_pindown_unpin(region, 0);
 	pd_exports_end(region, false);
 	if (hold) {
-		pd_hold_is_kept(hold);
+		pd_hold_keep(hold);
 		pd_hold_put(hold);
-		pd_budget_uncharge(region);
 	} else if (region->owner->tgid != task_tgid(current) || region_unpin(region)) {
 		region_orphan(region);
 	}
@@ -341,7 +336,7 @@ void pd_region_callback(void *data)
 	}
 	table = region->table;
 	region->table = NULL;
-	was_orphan = region_is_adopted(region);
+	was_orphan = region_leave_orphans(region);
 	up_write(&region->lock);
 
 	if (was == PD_LIVE) {
@@ -351,7 +346,7 @@ void pd_region_callback(void *data)
 	trace_pindown_revoke(region, was);
 	if (table)
 		pd_free_table(table);
-	pd_budget_uncharge(region);
+	pd_charge_put(xchg(&region->charge, NULL));
 	pd_ticket_void(region);
 	if (was_orphan)
 		queue_work(pd_work, &region->orphan_done);

@@ -6,6 +6,7 @@
  * first used, or when somebody reads there; they go with the descriptor.
  */
 #include <linux/mm.h>
+#include <linux/nospec.h>
 #include <linux/slab.h>
 
 #include "compat.h"
@@ -119,7 +120,7 @@ static vm_fault_t state_fault(struct vm_fault *vmf)
 
 	if (vmf->pgoff >= STATE_PAGES)
 		return VM_FAULT_SIGBUS;
-	vmf->page = page_at(&file->state, vmf->pgoff);
+	vmf->page = page_at(&file->state, array_index_nospec(vmf->pgoff, STATE_PAGES));
 	if (!vmf->page)
 		return VM_FAULT_OOM;
 	get_page(vmf->page);

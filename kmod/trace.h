@@ -101,8 +101,8 @@ TRACE_EVENT(pindown_map,
 	),
 	TP_printk("process=%d region=%u start=%#lx end=%#lx caching=%s result=%d",
 		  __entry->process, __entry->number, __entry->start, __entry->end,
-		  __print_symbolic(__entry->caching, { 0, "write-combined" }, { 1, "uncached" },
-				   { 2, "cached" }),
+		  __print_symbolic(__entry->caching, { 0, "default" }, { 1, "uncached" }, { 2, "cached" },
+				   { 3, "write-combined" }),
 		  __entry->result)
 );
 

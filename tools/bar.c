@@ -159,23 +159,19 @@ static void print_module(const struct state *state, bool on_screen)
 
 	if (!pins->is_loaded)
 		return;
-	print_title(pins->by_process ? "pinned by pindown.ko, by process"
-				     : "pinned by pindown.ko (as root: by process)",
+	print_title(pins->is_told ? "pinned by pindown.ko, by process"
+				  : "pinned by pindown.ko: told to root alone",
 		    on_screen);
-	if (!pins->count) {
+	if (pins->is_told && !pins->count) {
 		out_print("  nothing");
 		end_line(on_screen);
 	}
 	for (unsigned i = 0; i < pins->count; i++) {
 		const struct module_pin *pin = &pins->list[i];
 
-		if (pins->by_process)
-			out_print("%7u  ", pin->pid);
-		else
-			out_print("  ");
-		out_print("%-36s %9s in %s region%s", gpu_name(&state->nvml, pin->uuid),
-			  bytes_text(pin->bytes).text, count_text(pin->regions).text,
-			  pin->regions == 1 ? "" : "s");
+		out_print("%7u  %-36s %9s in %s region%s", pin->pid,
+			  gpu_name(&state->nvml, pin->uuid), bytes_text(pin->bytes).text,
+			  count_text(pin->regions).text, pin->regions == 1 ? "" : "s");
 		end_line(on_screen);
 	}
 }
@@ -247,8 +243,7 @@ static void print_json_module(const struct module_pins *pins)
 	json_begin_list("module");
 	for (unsigned i = 0; i < pins->count; i++) {
 		json_begin_object(NULL);
-		if (pins->by_process)
-			json_number("pid", pins->list[i].pid);
+		json_number("pid", pins->list[i].pid);
 		json_text("uuid", pins->list[i].uuid);
 		json_number("bytes", pins->list[i].bytes);
 		json_number("regions", pins->list[i].regions);
@@ -279,7 +274,7 @@ static void print_json(const struct state *state, const struct wishes *wishes)
 	for (unsigned i = 0; i < state->processes.count; i++)
 		print_json_process(&state->processes.list[i]);
 	json_end_list();
-	if (state->module.is_loaded)
+	if (state->module.is_told)
 		print_json_module(&state->module);
 	if (wishes->traces.count)
 		print_json_sites(&state->sites);

@@ -20,10 +20,10 @@ struct module_pin {
 struct module_pins {
 	struct module_pin *list;
 	unsigned count, room;
-	bool is_loaded, by_process; /* by_process: the list could be read; else pid is 0 in it */
+	bool is_loaded, is_told; /* is_told: its list could be read */
 };
 
-/* From the module's list in debugfs, or else its device, which knows no processes. */
+/* From the module's list in debugfs, which root alone can read. */
 void module_pins_read(struct module_pins *pins);
 
 /* ---- a trace (bar_sites.c) ------------------------------------------------------------------- */

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "bar.h"
 #include "memory.h"
-#include "pindown_ioctl.h"
 #include "tree.h"
 
 #define LIST "sys/kernel/debug/pindown/regions"
@@ -56,47 +52,9 @@ static bool read_list(struct module_pins *pins)
 	return true;
 }
 
-static void format_uuid(char *text, size_t room, const unsigned char *uuid)
-{
-	size_t used = 0;
-
-	for (unsigned i = 0; i < 16 && used + 4 < room; i++)
-		used += (size_t)snprintf(text + used, room - used, "%s%02x",
-					 i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
-}
-
-static void ask_device(struct module_pins *pins)
-{
-	struct pindown_stats_all stats;
-	uint32_t gpus = 1;
-	int fd = open(PINDOWN_DEVICE, O_RDWR | O_CLOEXEC);
-
-	for (uint32_t gpu = 0; fd >= 0 && gpu < gpus; gpu++) {
-		struct module_pin *pin;
-		char uuid[40];
-
-		memset(&stats, 0, sizeof(stats));
-		stats.size = sizeof(stats);
-		stats.gpu = gpu;
-		if (ioctl(fd, PINDOWN_IOC_STATS, &stats) != 0)
-			break;
-		gpus = stats.gpus;
-		if (gpu >= gpus || !stats.gpu_regions)
-			continue;
-		format_uuid(uuid, sizeof(uuid), stats.gpu_uuid);
-		pin = pin_of(pins, 0, uuid);
-		pin->bytes = stats.gpu_bytes;
-		pin->regions = stats.gpu_regions;
-	}
-	if (fd >= 0)
-		close(fd);
-}
-
 void module_pins_read(struct module_pins *pins)
 {
 	pins->count = 0;
-	pins->by_process = read_list(pins);
-	pins->is_loaded = pins->by_process || tree_has("sys/module/pindown");
-	if (!pins->by_process && tree_is_live())
-		ask_device(pins);
+	pins->is_told = read_list(pins);
+	pins->is_loaded = pins->is_told || tree_has("sys/module/pindown");
 }

@@ -51,6 +51,17 @@ static bool lacks_persistent_pins(const struct version *driver)
 	return version_before(driver, 535, 14, 0);
 }
 
+/* With EXPORT_SYMBOL_GPL: Linux gives nothing else to a module that looks a symbol up. */
+static bool exports_for_gpl(const struct version *driver)
+{
+	/* 535.43 is a branch of its own, for developers. */
+	if (driver->part[0] == 535 && driver->part[1] == 43)
+		return !version_before(driver, 535, 43, 24);
+	if (driver->part[0] == 535)
+		return !version_before(driver, 535, 146, 2);
+	return !version_before(driver, 550, 40, 7);
+}
+
 static void about_driver(struct doctor *doctor, const char *text)
 {
 	const char *version = find_version(text);
@@ -58,7 +69,8 @@ static void about_driver(struct doctor *doctor, const char *text)
 
 	doctor->has_driver = true;
 	doctor->is_open = strstr(text, "Open Kernel Module") != NULL;
-	version_parse(version, &doctor->driver);
+	doctor->exports_for_gpl = doctor->is_open && (!version_parse(version, &doctor->driver) ||
+						      exports_for_gpl(&doctor->driver));
 	if (doctor->is_open)
 		found(doctor, GOOD, "NVIDIA driver", NULL, "%.*s, open kernel module", length,
 		      version);

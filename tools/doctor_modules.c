@@ -32,16 +32,28 @@ static char *parameters_of(const char *module)
 	return all;
 }
 
+#define NEEDS_OPEN "it needs the open kernel modules of driver 535.146.02, 550.40.07 or newer"
+
+static const char *advice_for(int error)
+{
+	switch (error) {
+	case ENOENT:
+		return "in a container, hand the device in: --device=/dev/pindown";
+	case ENODEV:
+		return "load nvidia.ko; the kernel's log says what is wrong with it (dmesg)";
+	default:
+		return "see its rights, and 70-pindown.rules in pindown(4)";
+	}
+}
+
 static void ask_device(struct doctor *doctor)
 {
 	struct pindown_version version = {.size = sizeof(version)};
 	int fd = open(PINDOWN_DEVICE, O_RDWR | O_CLOEXEC);
 
 	if (fd < 0) {
-		found(doctor, PROBLEM, "pindown.ko",
-		      errno == ENOENT ? "in a container, hand the device in: --device=/dev/pindown"
-				      : "see its rights, and 70-pindown.rules in pindown(4)",
-		      "loaded, but %s: %s", PINDOWN_DEVICE, strerror(errno));
+		found(doctor, PROBLEM, "pindown.ko", advice_for(errno), "loaded, but %s: %s",
+		      PINDOWN_DEVICE, strerror(errno));
 		return;
 	}
 	if (ioctl(fd, PINDOWN_IOC_VERSION, &version) != 0)
@@ -56,17 +68,30 @@ static void ask_device(struct doctor *doctor)
 	close(fd);
 }
 
+static void not_loaded(struct doctor *doctor)
+{
+	const struct version *driver = &doctor->driver;
+
+	if (!doctor->has_driver || doctor->exports_for_gpl)
+		found(doctor, NOTE, "pindown.ko",
+		      "modprobe pindown: the kernel then tells of frees that no preload sees",
+		      "not loaded: memory is pinned by the driver's dma-buf export");
+	else if (!doctor->is_open)
+		found(doctor, NOTE, "pindown.ko", NEEDS_OPEN,
+		      "not loaded: memory is pinned by the driver's dma-buf export");
+	else
+		found(doctor, NOTE, "pindown.ko", NEEDS_OPEN,
+		      "not loaded: driver %u.%02u.%02u does not export its symbols with "
+		      "EXPORT_SYMBOL_GPL, and Linux gives pindown.ko no others",
+		      driver->part[0], driver->part[1], driver->part[2]);
+}
+
 static void about_pindown(struct doctor *doctor)
 {
 	char *version, *parameters;
 
 	if (!tree_has("sys/module/pindown")) {
-		found(doctor, NOTE, "pindown.ko",
-		      doctor->has_driver && !doctor->is_open
-			      ? "it needs the open kernel modules"
-			      : "modprobe pindown: the kernel then tells of frees that no preload "
-				"sees",
-		      "not loaded: memory is pinned by the driver's dma-buf export");
+		not_loaded(doctor);
 		return;
 	}
 	version = tree_read("sys/module/pindown/version");

@@ -103,7 +103,11 @@ void gpu_free(const struct memory *memory);
 /* The host's view of the memory. */
 void *gpu_view(const struct memory *memory);
 void gpu_fill(const struct memory *memory, uint64_t seed);
+/* Is the driver NVIDIA's own nvidia.ko, and only what is below it simulated? */
+bool gpu_is_nvidias(void);
 uint64_t gpu_count(enum sim_gpu_counter counter);
+/* Returns when it is so; what never becomes so ends the test, at its limit. */
+void gpu_wait_for(enum sim_gpu_counter counter, uint64_t value);
 void gpu_set(enum sim_gpu_knob knob, unsigned value);
 void gate_arm(enum sim_gpu_gate gate);
 void gate_await(enum sim_gpu_gate gate);
@@ -121,6 +125,8 @@ int pd_pin(int fd, uint64_t address, uint64_t length, unsigned flags, struct pin
 int pd_unpin(int fd, unsigned region);
 int pd_query(int fd, unsigned region, struct pindown_query *query);
 int pd_export(int fd, unsigned region); /* a dma-buf, or -1 */
+/* One of the module's counters, as root sees them in debugfs. */
+uint64_t pd_counter(const char *name);
 void pd_stats(int fd, struct pindown_stats_all *stats);
 void *pd_map(int fd, const struct pindown_pin *pin, uint64_t offset, size_t length);
 const volatile char *pd_state(int fd);

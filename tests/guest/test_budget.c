@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * BAR space is the machine's, and scarce: limits, and processes that give back what lies idle when
- * another one needs it.
+ * BAR space is the machine's, and scarce: limits, what counts below them, and processes that give
+ * back what lies idle when another one needs it.
  */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "guest.h"
@@ -79,7 +80,7 @@ TEST(two_processes_and_one_bar_too_small_for_both)
 {
 	struct keeper keeper = {.regions = 8, .gives = true};
 	struct memory memory;
-	struct pindown_stats_all before, after;
+	uint64_t reclaims, saves;
 	struct pindown_pin pin;
 	pid_t child;
 	int fd;
@@ -90,14 +91,14 @@ TEST(two_processes_and_one_bar_too_small_for_both)
 	check_equal(gpu_count(SIM_GPU_BAR_PAGES), 8);
 	memory = gpu_alloc(6 * PAGE, 0);
 	fd = pd_open();
-	pd_stats(fd, &before);
+	reclaims = pd_counter("reclaims");
+	saves = pd_counter("reclaim_saves");
 	/* Not without asking; */
 	fails_with(pd_pin(fd, memory.va, 6 * PAGE, PINDOWN_PIN_NO_RECLAIM, &pin), ENOSPC);
 	/* and not more than is wanted is given. */
 	works(pd_pin(fd, memory.va, 6 * PAGE, 0, &pin));
-	pd_stats(fd, &after);
-	check(after.reclaims > before.reclaims);
-	check_equal(after.reclaim_saves - before.reclaim_saves, 1);
+	check(pd_counter("reclaims") > reclaims);
+	check_equal(pd_counter("reclaim_saves") - saves, 1);
 	check(gpu_count(SIM_GPU_BAR_PAGES) <= 10);
 	check(gpu_count(SIM_GPU_BAR_PAGES) >= 6);
 	keeper_stop(child);
@@ -227,6 +228,7 @@ TEST(limit_of_a_process)
 TEST(limit_of_all)
 {
 	struct keeper keeper = {.regions = 12, .gives = true};
+	uint64_t reclaims;
 	struct memory memory;
 	struct pindown_pin pin;
 	pid_t child;
@@ -237,11 +239,282 @@ TEST(limit_of_all)
 	child = keeper_start(&keeper);
 	memory = gpu_alloc(32 * PAGE, 0);
 	fd = pd_open();
+	/* A limit is a limit: nobody is asked to make room below it. */
+	reclaims = pd_counter("reclaims");
 	fails_with(pd_pin(fd, memory.va, 6 * PAGE, PINDOWN_PIN_NO_RECLAIM, &pin), ENOSPC);
-	works(pd_pin(fd, memory.va, 6 * PAGE, 0, &pin));
-	check(gpu_count(SIM_GPU_BAR_PAGES) <= 16);
+	fails_with(pd_pin(fd, memory.va, 6 * PAGE, 0, &pin), ENOSPC);
+	check_equal(pd_counter("reclaims"), reclaims);
+	works(pd_pin(fd, memory.va, 4 * PAGE, 0, &pin));
 	fails_with(pd_pin(fd, memory.va, 17 * PAGE, 0, &pin), ENOSPC);
 	keeper_stop(child);
+	defaults();
+}
+
+/* ---- what importers hold is charged, too ---- */
+
+/* Charged is what the pins of this process take of the BAR, and nobody else has any. */
+static void charged(int fd, unsigned pages)
+{
+	struct pindown_stats_all stats;
+
+	pd_stats(fd, &stats);
+	check_equal(stats.process_bytes, pages * PAGE);
+	check_equal(stats.all_bytes, pages * PAGE);
+	check_equal(stats.gpu_bytes, pages * PAGE);
+	check_equal(gpu_count(SIM_GPU_BAR_PAGES), pages);
+}
+
+/* What is given back by a work item of the kernel's gets a minute. */
+static void comes_back(int fd)
+{
+	unsigned tries;
+
+	for (tries = 0; tries < 6000 && gpu_count(SIM_GPU_BAR_PAGES); tries++)
+		usleep(10000);
+	/* The driver has it back a moment before the budget has. */
+	for (tries = 0; tries < 6000; tries++) {
+		struct pindown_stats_all stats;
+
+		pd_stats(fd, &stats);
+		if (!stats.all_bytes)
+			break;
+		usleep(10000);
+	}
+	charged(fd, 0);
+}
+
+/* Drivers before 580 give each kind of pin BAR space of its own, later ones share it. */
+static void an_export_of_a_region_with_callback(unsigned major)
+{
+	struct memory memory = gpu_alloc(8 * PAGE, 0);
+	int fd = pd_open(), peer = peer_open(), buffer[2];
+	unsigned twice = major == 1 ? 16 : 8;
+	struct edu_import import;
+	struct pindown_pin pin;
+
+	gpu_set(SIM_GPU_TABLE_MAJOR, major);
+	works(pd_pin(fd, memory.va, 8 * PAGE, 0, &pin));
+	charged(fd, 8);
+	buffer[0] = pd_export(fd, pin.region);
+	works(buffer[0]);
+	charged(fd, twice);
+	works(peer_import(peer, buffer[0], 0, &import));
+	charged(fd, twice);
+	/* All that is left is the importer's, and it is this process that has given it that. */
+	works(pd_unpin(fd, pin.region));
+	charged(fd, 8);
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+	works(close(buffer[0]));
+	comes_back(fd);
+
+	/* The same when the memory is freed. */
+	works(pd_pin(fd, memory.va, 8 * PAGE, 0, &pin));
+	buffer[0] = pd_export(fd, pin.region);
+	works(buffer[0]);
+	works(peer_import(peer, buffer[0], 0, &import));
+	gpu_free(&memory);
+	charged(fd, 8);
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+	works(close(buffer[0]));
+	comes_back(fd);
+	works(close(fd));
+	works(close(peer));
+}
+
+TEST(an_export_before_580)
+{
+	defaults();
+	an_export_of_a_region_with_callback(1);
+}
+
+TEST(an_export_since_580)
+{
+	defaults();
+	an_export_of_a_region_with_callback(2);
+}
+
+/* The charge that its dma-buf would share has ended with it. */
+TEST(an_export_of_a_revoked_region)
+{
+	struct memory memory = gpu_alloc(8 * PAGE, 0);
+	struct pindown_pin pin;
+	int fd = pd_open();
+
+	defaults();
+	gpu_set(SIM_GPU_TABLE_MAJOR, 2);
+	works(pd_pin(fd, memory.va, 8 * PAGE, 0, &pin));
+	gpu_free(&memory);
+	fails_with(pd_export(fd, pin.region), ESTALE);
+	charged(fd, 0);
+}
+
+static void *frees(void *memory)
+{
+	gpu_free(memory);
+	return NULL;
+}
+
+static void *pins_it(void *memory)
+{
+	const struct memory *what = memory;
+	struct pindown_pin pin;
+
+	return (void *)(intptr_t)(pd_pin(pd_open(), what->va, what->size, 0, &pin) ? errno : 0);
+}
+
+/* The callback is faster than the charge: nothing stays. */
+TEST(a_pin_that_is_revoked_before_it_is_charged)
+{
+	struct memory memory = gpu_alloc(8 * PAGE, 0);
+	pthread_t pinning, freeing;
+	int fd = pd_open();
+
+	defaults();
+	gate_arm(SIM_GPU_GATE_REGISTERED);
+	pinning = in_thread(pins_it, &memory);
+	gate_await(SIM_GPU_GATE_REGISTERED);
+	freeing = in_thread(frees, &memory);
+	thread_ends(freeing);
+	gate_open(SIM_GPU_GATE_REGISTERED);
+	thread_ends(pinning);
+	charged(fd, 0);
+}
+
+/* Each of them would find room for itself. */
+TEST(two_pins_under_way_and_room_for_one)
+{
+	struct memory one = gpu_alloc(MIB, 0), two = gpu_alloc(MIB, 0);
+	pthread_t first, second;
+	void *errors[2];
+	int fd = pd_open();
+
+	defaults();
+	module_parameter("max_pinned_mb", "1");
+	gate_arm(SIM_GPU_GATE_PINNED);
+	first = in_thread(pins_it, &one);
+	gate_await(SIM_GPU_GATE_PINNED);
+	second = in_thread(pins_it, &two);
+	newest_thread_waits();
+	check_equal(gpu_count(SIM_GPU_BAR_PAGES), 16);
+	gate_open(SIM_GPU_GATE_PINNED);
+	check_equal(pthread_join(first, &errors[0]), 0);
+	check_equal(pthread_join(second, &errors[1]), 0);
+	check_equal((intptr_t)errors[0], 0);
+	check_equal((intptr_t)errors[1], ENOSPC);
+	charged(fd, 16);
+	defaults();
+}
+
+TEST(an_export_beyond_the_limit)
+{
+	struct memory memory = gpu_alloc(MIB, 0);
+	int fd = pd_open(), buffer;
+	struct pindown_pin pin;
+
+	defaults();
+	module_parameter("max_process_mb", "1");
+	gpu_set(SIM_GPU_TABLE_MAJOR, 1);
+	works(pd_pin(fd, memory.va, MIB, 0, &pin));
+	fails_with(pd_export(fd, pin.region), EDQUOT);
+	works(pd_unpin(fd, pin.region));
+	works(pd_pin(fd, memory.va, MIB, PINDOWN_PIN_PERSISTENT, &pin));
+	buffer = pd_export(fd, pin.region); /* of the same pin */
+	works(buffer);
+	charged(fd, 16);
+	works(pd_unpin(fd, pin.region));
+	gpu_set(SIM_GPU_TABLE_MAJOR, 2);
+	works(pd_pin(fd, memory.va, MIB, 0, &pin));
+	works(pd_export(fd, pin.region));
+	charged(fd, 16);
+	defaults();
+}
+
+/* A region that has ended, while a device still reaches its memory, counts as long as it does. */
+static void regions_that_end_while_importers_hold_them(unsigned flags, unsigned major)
+{
+	struct memory memory = gpu_alloc(8 * MIB, 0);
+	int fd = pd_open(), peer = peer_open(), buffer;
+	struct edu_import import;
+	struct pindown_pin pin;
+	unsigned i;
+
+	module_parameter("max_process_mb", "2");
+	gpu_set(SIM_GPU_TABLE_MAJOR, major);
+	for (i = 0; i < 8; i++) {
+		if (pd_pin(fd, memory.va + i * MIB, MIB, flags, &pin)) {
+			check_equal(errno, EDQUOT);
+			break;
+		}
+		buffer = pd_export(fd, pin.region);
+		if (buffer < 0) {
+			check_equal(errno, EDQUOT);
+			break;
+		}
+		works(peer_import(peer, buffer, 0, &import));
+		works(pd_unpin(fd, pin.region));
+		works(close(buffer));
+		charged(fd, (i + 1) * 16);
+	}
+	check(i > 0 && i <= 2);
+	check(gpu_count(SIM_GPU_BAR_PAGES) <= 32);
+	works(close(peer)); /* the last one that holds it */
+	works(close(fd));
+	fd = pd_open();
+	comes_back(fd);
+	gpu_free(&memory);
+}
+
+TEST(importers_hold_what_was_unpinned)
+{
+	defaults();
+	regions_that_end_while_importers_hold_them(PINDOWN_PIN_PERSISTENT, 1);
+	regions_that_end_while_importers_hold_them(PINDOWN_PIN_PERSISTENT, 2);
+	regions_that_end_while_importers_hold_them(0, 1);
+	regions_that_end_while_importers_hold_them(0, 2);
+	defaults();
+}
+
+static void exports_and_dies(void *arg)
+{
+	int socket = *(int *)arg, fd = pd_open(), buffer;
+	struct memory memory = gpu_alloc(MIB, 0);
+	struct pindown_pin pin;
+
+	works(pd_pin(fd, memory.va, MIB, PINDOWN_PIN_PERSISTENT, &pin));
+	buffer = pd_export(fd, pin.region);
+	works(buffer);
+	send_fd(socket, buffer);
+	receive_fd(socket);
+}
+
+/* Its process is dead, and a device of another one still reaches it: no room for more. */
+TEST(an_importer_outlives_the_process)
+{
+	int sockets[2], fd = pd_open(), peer = peer_open(), buffer;
+	struct memory memory;
+	struct edu_import import;
+	struct pindown_stats_all stats;
+	struct pindown_pin pin;
+	pid_t child;
+
+	defaults();
+	module_parameter("max_pinned_mb", "1");
+	works(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets));
+	child = in_child(exports_and_dies, &sockets[1]);
+	buffer = receive_fd(sockets[0]);
+	works(peer_import(peer, buffer, 0, &import));
+	send_fd(sockets[0], 0);
+	child_ends(child);
+	pd_stats(fd, &stats);
+	check_equal(stats.all_bytes, MIB);
+	check_equal(stats.process_bytes, 0);
+	memory = gpu_alloc(PAGE, 0);
+	fails_with(pd_pin(fd, memory.va, PAGE, 0, &pin), ENOSPC);
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+	works(close(buffer));
+	comes_back(fd);
+	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
+	defaults();
 }
 
 TEST(limit_of_regions)

@@ -307,6 +307,20 @@ TEST(too_small_a_bar_evicts)
 	gpu_set(SIM_GPU_BAR_LIMIT, 0);
 }
 
+/* What the module says of a request that no BAR can hold: want of space. Nothing goes in vain. */
+TEST(too_large_for_any_bar_is_want_of_space)
+{
+	CUdeviceptr ptr;
+
+	start_cuda();
+	ptr = must_alloc(MIB);
+	gpu_set(SIM_GPU_FAIL_ERROR, EFBIG);
+	gpu_set(SIM_GPU_FAIL_GET, 1);
+	pindown_put(must_get(ptr, MIB)); /* a second time, after a look at what is idle */
+	check_equal(stats().regions, 1);
+	check_equal(stats().evictions, 0);
+}
+
 TEST(too_few_regions_evict)
 {
 	CUdeviceptr ptr[8];

@@ -185,6 +185,127 @@ TEST(a_device_that_does_not_listen)
 	check(!memcmp(gpu_view(&again), secret, sizeof(secret)));
 }
 
+/*
+ * Work that was begun before is not over when an importer has unmapped: it has a fence in the
+ * reservation object. The pin lasts until that is signalled, and nobody else waits for it.
+ */
+TEST(unpin_leaves_it_to_a_fence)
+{
+	struct exported exported = export_new(PAGE, 0, 0);
+	struct pindown_unpin unpin = {.size = sizeof(unpin), .region = exported.pin.region};
+	struct edu_state state = {};
+	struct edu_import import;
+	int peer = peer_open();
+
+	works(peer_import(peer, exported.buffer, EDU_DYNAMIC | EDU_BUSY, &import));
+	works(ioctl(exported.fd, PINDOWN_IOC_UNPIN, &unpin));
+	state.id = import.id;
+	works(ioctl(peer, EDU_STATE, &state));
+	check_equal(state.moves, 1);
+	check_equal(state.mapped, 0);
+	check_equal(unpin.importers, 1);
+	check_equal(gpu_count(SIM_GPU_PINS), 1);
+	check_equal(gpu_count(SIM_GPU_DMA_MAPPINGS), 1);
+	works(ioctl(peer, EDU_SIGNAL, &import.id));
+	gpu_wait_for(SIM_GPU_PINS, 0);
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+}
+
+TEST(a_free_leaves_it_to_a_fence)
+{
+	struct exported exported = export_new(PAGE, 0, 0);
+	struct edu_import import;
+	struct memory again;
+	int peer = peer_open();
+
+	works(peer_import(peer, exported.buffer, EDU_DYNAMIC | EDU_BUSY, &import));
+	gpu_free(&exported.memory);
+	again = gpu_alloc_at(exported.memory.va, PAGE);
+	/* What is done by a work item would have been done by now. */
+	usleep(200000);
+	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 2);
+	works(ioctl(peer, EDU_SIGNAL, &import.id));
+	gpu_wait_for(SIM_GPU_MEMORY_PAGES, 1);
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+	gpu_free(&again);
+}
+
+/* The importer is gone, and so are all descriptors; its device is at work still. */
+TEST(a_fence_outlives_its_importer)
+{
+	struct exported exported = export_new(PAGE, 0, 0), other = export_new(PAGE, 0, 0);
+	struct edu_import import, of_other;
+	int peer = peer_open();
+
+	works(peer_import(peer, exported.buffer, EDU_DYNAMIC | EDU_BUSY, &import));
+	works(peer_import(peer, other.buffer, EDU_DYNAMIC, &of_other));
+	works(close(exported.buffer));
+	works(close(exported.fd));
+	/* Another one's end does not wait for it. */
+	works(ioctl(peer, EDU_RELEASE, &of_other.id));
+	works(close(other.buffer));
+	works(pd_unpin(other.fd, other.pin.region));
+	check_equal(gpu_count(SIM_GPU_PINS), 1);
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+	gpu_wait_for(SIM_GPU_PINS, 0);
+}
+
+/* The kernel's own RDMA warns when it is told of memory that it has pinned. */
+static void pinned_importer(bool by_free)
+{
+	struct exported exported = export_new(PAGE, 0, 0);
+	struct edu_state state = {};
+	struct edu_import import;
+	uint64_t data[PIECE / 8];
+	int peer = peer_open();
+
+	gpu_fill(&exported.memory, 61);
+	works(peer_import(peer, exported.buffer, EDU_DYNAMIC | EDU_PINNED, &import));
+	if (by_free)
+		gpu_free(&exported.memory);
+	else
+		works(pd_unpin(exported.fd, exported.pin.region));
+	state.id = import.id;
+	works(ioctl(peer, EDU_STATE, &state));
+	check_equal(state.moves, 0);
+	check_equal(state.mapped, 1);
+	works(peer_move(peer, EDU_READ, import.id, 0, data, PIECE));
+	check_equal(differs(data, PIECE, 61), PIECE);
+	check_equal(gpu_count(SIM_GPU_PINS), 1);
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+	gpu_wait_for(SIM_GPU_PINS, 0);
+}
+
+TEST(a_free_does_not_tell_a_pinned_importer)
+{
+	pinned_importer(true);
+}
+
+TEST(unpin_does_not_tell_a_pinned_importer)
+{
+	pinned_importer(false);
+}
+
+TEST(others_are_told_beside_a_pinned_importer)
+{
+	struct exported exported = export_new(PAGE, 0, 0);
+	struct edu_import pinned, told;
+	struct edu_state state = {};
+	int peer = peer_open();
+
+	works(peer_import(peer, exported.buffer, EDU_DYNAMIC | EDU_PINNED, &pinned));
+	works(peer_import(peer, exported.buffer, EDU_DYNAMIC, &told));
+	gpu_free(&exported.memory);
+	state.id = told.id;
+	works(ioctl(peer, EDU_STATE, &state));
+	check_equal(state.moves, 1);
+	state.id = pinned.id;
+	works(ioctl(peer, EDU_STATE, &state));
+	check_equal(state.moves, 0);
+	works(ioctl(peer, EDU_RELEASE, &told.id));
+	works(ioctl(peer, EDU_RELEASE, &pinned.id));
+}
+
 TEST(unpin_with_an_importer)
 {
 	struct exported exported = export_new(PAGE, 0, 0);
@@ -277,6 +398,30 @@ TEST(the_driver_cannot_map_it)
 	gpu_set(SIM_GPU_FAIL_MAP, 1);
 	check(peer_import(peer, exported.buffer, EDU_DYNAMIC, &import) < 0);
 	works(peer_import(peer, exported.buffer, 0, &import));
+}
+
+/* nvidia.ko takes a BAR for a byte shorter than it is, and maps its last page for no device. */
+TEST(the_last_page_of_the_bar)
+{
+	struct memory memory;
+	struct edu_import import;
+	int fd = pd_open(), peer = peer_open(), buffer;
+	struct pindown_pin pin;
+	uint64_t size;
+
+	works(ioctl(gpu(), SIM_GPU_SIZE, &size));
+	memory = gpu_alloc(size, 0);
+	works(pd_pin(fd, memory.va + size - PAGE, PAGE, 0, &pin));
+	buffer = pd_export(fd, pin.region);
+	works(buffer);
+	fails_with(peer_import(peer, buffer, 0, &import), EIO);
+	works(close(buffer));
+	works(pd_unpin(fd, pin.region));
+	works(pd_pin(fd, memory.va + size - 2 * PAGE, PAGE, 0, &pin));
+	buffer = pd_export(fd, pin.region);
+	works(buffer);
+	works(peer_import(peer, buffer, 0, &import));
+	works(ioctl(peer, EDU_RELEASE, &import.id));
 }
 
 static void imports(void *arg)

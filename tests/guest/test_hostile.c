@@ -138,10 +138,14 @@ TEST(unknown_flags)
 /* FORCE_BAR1 belongs to PERSISTENT. */
 TEST(flags_that_need_each_other)
 {
+	struct pindown_version version = {.size = sizeof(version)};
 	struct setting *s = setting_new();
 	struct pindown_pin pin;
 
 	fails_with(pd_pin(s->fd, s->memory.va, PAGE, PINDOWN_PIN_FORCE_BAR1, &pin), EINVAL);
+	works(ioctl(s->fd, PINDOWN_IOC_VERSION, &version));
+	if (!(version.capabilities & PINDOWN_CAP_FORCE_BAR1))
+		test_skipped("this release of the driver forces nothing");
 	works(pd_pin(s->fd, s->memory.va, PAGE, PINDOWN_PIN_FORCE_BAR1 | PINDOWN_PIN_PERSISTENT,
 		     &pin));
 	works(pd_unpin(s->fd, pin.region));
@@ -156,9 +160,6 @@ TEST(reserved_members)
 
 	valid(&calls[1], s->buffer, &s->memory, &s->pin);
 	pin->reserved = 1;
-	fails_with(call_with(s->fd, &calls[1], pin), EINVAL);
-	valid(&calls[1], s->buffer, &s->memory, &s->pin);
-	pin->reserved2 = 1;
 	fails_with(call_with(s->fd, &calls[1], pin), EINVAL);
 	valid(&calls[2], s->buffer, &s->memory, &s->pin);
 	unpin->reserved = 1;
@@ -185,8 +186,7 @@ TEST(lengths_that_wrap)
 		for (flags = 0; flags <= PINDOWN_PIN_PERSISTENT; flags++) {
 			if (pd_pin(s->fd, pairs[i][0], pairs[i][1], flags, &pin) >= 0)
 				fail("[%#lx, +%#lx) is pinned", pairs[i][0], pairs[i][1]);
-			/* Host memory may run out before the driver is asked. */
-			check(errno == EINVAL || errno == ENOMEM || errno == ENOSPC);
+			check(errno == EINVAL || errno == EFBIG);
 		}
 	}
 	/* A length with a real address: it must not be cut to 32 bits. */

@@ -208,30 +208,108 @@ TEST(not_inherited_over_fork)
 	check_equal(mappings(&mapped), 1);
 }
 
+static void refuses(int fd, const struct pindown_pin *pin, uint64_t kind, int error)
+{
+	void *map = pd_map(fd, pin, kind, PAGE);
+
+	check(map == MAP_FAILED);
+	check_equal(errno, error);
+}
+
+static void *maps(int fd, const struct memory *memory, const struct pindown_pin *pin, uint64_t kind)
+{
+	void *map;
+
+	gpu_fill(memory, kind >> 60);
+	map = pd_map(fd, pin, kind, PAGE);
+	check(map != MAP_FAILED);
+	check_equal(differs(map, PAGE, kind >> 60), PAGE);
+	return map;
+}
+
 TEST(kinds_of_caching)
 {
-	static const uint64_t kinds[] = {PINDOWN_MAP_WRITE_COMBINED, PINDOWN_MAP_UNCACHED,
-					 PINDOWN_MAP_CACHED};
 	struct memory memory = gpu_alloc(PAGE, 0);
 	struct pindown_pin pin;
 	int fd = pd_open();
-	unsigned i, j;
-	void *map;
+	void *map, *other;
 
 	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
-	for (i = 0; i < 3; i++) {
-		gpu_fill(&memory, i);
-		map = pd_map(fd, &pin, kinds[i], PAGE);
-		check(map != MAP_FAILED);
-		check_equal(differs(map, PAGE, i), PAGE);
-		for (j = 0; j < 3; j++) {
-			if (j != i)
-				check(pd_map(fd, &pin, kinds[j], PAGE) == MAP_FAILED &&
-				      errno == EBUSY);
-		}
+	map = maps(fd, &memory, &pin, PINDOWN_MAP_WRITE_COMBINED);
+	other = maps(fd, &memory, &pin, PINDOWN_MAP_DEFAULT);
+	refuses(fd, &pin, PINDOWN_MAP_UNCACHED, EBUSY);
+	works(munmap(map, PAGE));
+	works(munmap(other, PAGE));
+	map = maps(fd, &memory, &pin, PINDOWN_MAP_UNCACHED);
+	refuses(fd, &pin, PINDOWN_MAP_DEFAULT, EBUSY);
+	refuses(fd, &pin, PINDOWN_MAP_WRITE_COMBINED, EBUSY);
+	works(munmap(map, PAGE));
+	refuses(fd, &pin, 4ull << 60, EINVAL);
+}
+
+/* What a page table says, in each of its versions: `major`. */
+static struct pindown_pin pin_as_of(int fd, const struct memory *memory, unsigned major, bool lies)
+{
+	struct pindown_pin pin;
+
+	gpu_set(SIM_GPU_TABLE_MAJOR, major);
+	gpu_set(SIM_GPU_LIES_OF_CACHING, lies);
+	works(pd_pin(fd, memory->va, memory->size, 0, &pin));
+	return pin;
+}
+
+TEST(a_bar_is_never_cached)
+{
+	struct memory memory = gpu_alloc(2 * PAGE, SIM_GPU_SCATTERED);
+	struct pindown_pin pin;
+	int fd = pd_open();
+	unsigned major;
+
+	for (major = 1; major <= 2; major++) {
+		pin = pin_as_of(fd, &memory, major, false);
+		refuses(fd, &pin, PINDOWN_MAP_CACHED, EOPNOTSUPP);
+		works(munmap(maps(fd, &memory, &pin, PINDOWN_MAP_UNCACHED), PAGE));
+		works(munmap(maps(fd, &memory, &pin, PINDOWN_MAP_DEFAULT), PAGE));
+	}
+}
+
+/* As on Grace: others map it cached, and so it is mapped in no other way. */
+TEST(coherent_memory_is_always_cached)
+{
+	struct memory memory = gpu_alloc(2 * PAGE, SIM_GPU_COHERENT);
+	struct pindown_pin pin;
+	int fd = pd_open();
+	unsigned major;
+	void *map;
+
+	for (major = 1; major <= 2; major++) {
+		pin = pin_as_of(fd, &memory, major, false);
+		refuses(fd, &pin, PINDOWN_MAP_WRITE_COMBINED, EOPNOTSUPP);
+		refuses(fd, &pin, PINDOWN_MAP_UNCACHED, EOPNOTSUPP);
+		map = maps(fd, &memory, &pin, PINDOWN_MAP_DEFAULT);
+		works(munmap(maps(fd, &memory, &pin, PINDOWN_MAP_CACHED), PAGE));
+		works(pd_unpin(fd, pin.region));
+		check_equal(touch(map, false), SIGBUS);
 		works(munmap(map, PAGE));
 	}
-	check(pd_map(fd, &pin, 3ull << 60, PAGE) == MAP_FAILED && errno == EINVAL);
+}
+
+/* Where what the driver says does not fit with where the pages are, either type may be wrong. */
+TEST(a_driver_that_contradicts_itself)
+{
+	static const uint64_t kinds[] = {PINDOWN_MAP_DEFAULT, PINDOWN_MAP_WRITE_COMBINED,
+					 PINDOWN_MAP_UNCACHED, PINDOWN_MAP_CACHED};
+	struct memory of_device = gpu_alloc(PAGE, 0), coherent = gpu_alloc(PAGE, SIM_GPU_COHERENT);
+	struct pindown_pin pins[2];
+	int fd = pd_open();
+	unsigned i;
+
+	pins[0] = pin_as_of(fd, &of_device, 2, true);
+	pins[1] = pin_as_of(fd, &coherent, 2, true);
+	for (i = 0; i < 4; i++) {
+		refuses(fd, &pins[0], kinds[i], EOPNOTSUPP);
+		refuses(fd, &pins[1], kinds[i], EOPNOTSUPP);
+	}
 }
 
 TEST(read_only)

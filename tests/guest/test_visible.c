@@ -71,6 +71,29 @@ TEST(only_root_sees_the_list)
 	check(open(DEBUG "regions", O_RDONLY) < 0);
 }
 
+/* What others pin, and on which GPU, is the administrator's to know. */
+TEST(a_user_is_told_of_his_own_process_alone)
+{
+	struct memory memory = gpu_alloc(2 * PAGE, 0);
+	static const unsigned char none[16];
+	int fd = pd_open(), others = pd_open();
+	struct pindown_stats_all stats;
+	struct pindown_pin pin;
+
+	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
+	pd_stats(others, &stats);
+	check(stats.gpus == 1 && stats.all_bytes == PAGE);
+	check(memcmp(stats.gpu_uuid, none, sizeof(none)));
+	check(setuid(12345) == 0);
+	pd_stats(fd, &stats);
+	check_equal(stats.process_bytes, PAGE);
+	check_equal(stats.process_regions, 1);
+	check_equal(stats.gpus, 0);
+	check_equal(stats.all_bytes + stats.all_regions + stats.gpu_bytes + stats.gpu_regions, 0);
+	check(!memcmp(stats.gpu_uuid, none, sizeof(none)));
+	check(open(DEBUG "counters", O_RDONLY) < 0);
+}
+
 TEST(any_user_can_open_the_device)
 {
 	/* By its rule in udev, which the guest does not run: so this sees only that a descriptor works

@@ -14,19 +14,19 @@
 
 SIZE(pindown_version, 48);
 AT(pindown_version, capabilities, 16);
-SIZE(pindown_pin, 88);
-AT(pindown_pin, region, 40);
-AT(pindown_pin, map_offset, 64);
-AT(pindown_pin, gpu_uuid, 72);
+SIZE(pindown_pin, 72);
+AT(pindown_pin, region, 24);
+AT(pindown_pin, map_offset, 48);
+AT(pindown_pin, gpu_uuid, 56);
 SIZE(pindown_unpin, 24);
 SIZE(pindown_query, 80);
 AT(pindown_query, address, 16);
 AT(pindown_query, map_offset, 56);
 SIZE(pindown_export, 24);
 AT(pindown_export, length, 16);
-SIZE(pindown_stats_all, 224);
+SIZE(pindown_stats_all, 96);
 AT(pindown_stats_all, gpu_uuid, 64);
-AT(pindown_stats_all, pins, 104);
+AT(pindown_stats_all, process_limit, 80);
 SIZE(pindown_answer, 16);
 SIZE(pindown_state, 128);
 AT(pindown_state, wanted, 64);

@@ -7,6 +7,7 @@
  */
 #include <linux/delay.h>
 #include <linux/dma-buf.h>
+#include <linux/dma-fence.h>
 #include <linux/dma-mapping.h>
 #include <linux/dma-resv.h>
 #include <linux/fs.h>
@@ -33,6 +34,7 @@ struct import {
 	struct dma_buf_attachment *attachment;
 	struct sg_table *sgt; /* reservation lock (dynamic) and peer.engine.lock; NULL: revoked */
 	bool stopped;	      /* the same: told to stop, but not unmapped yet */
+	struct dma_fence *busy; /* EDU_BUSY: not signalled while the device is at work */
 	u32 flags;
 	u32 moves;
 	u64 first;
@@ -127,6 +129,81 @@ static const struct dma_buf_attach_ops import_ops = {
 #endif
 };
 
+/* ---- work that goes on after a call ---- */
+
+struct busy {
+	struct dma_fence fence; /* first: it is freed by that */
+	spinlock_t lock;
+};
+
+static const char *busy_name(struct dma_fence *fence)
+{
+	return "edu_peer";
+}
+
+static const struct dma_fence_ops busy_ops = {
+	.get_driver_name = busy_name,
+	.get_timeline_name = busy_name,
+};
+
+static int busy_add(struct dma_resv *resv, struct dma_fence *fence)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 19, 0)
+	int error = dma_resv_reserve_fences(resv, 1);
+
+	if (!error)
+		dma_resv_add_fence(resv, fence, DMA_RESV_USAGE_BOOKKEEP);
+#else
+	int error = dma_resv_reserve_shared(resv, 1);
+
+	if (!error)
+		dma_resv_add_shared_fence(resv, fence);
+#endif
+	return error;
+}
+
+static int import_gets_busy(struct import *import)
+{
+	struct busy *busy = kzalloc(sizeof(*busy), GFP_KERNEL);
+	int error;
+
+	if (!busy)
+		return -ENOMEM;
+	spin_lock_init(&busy->lock);
+	dma_fence_init(&busy->fence, &busy_ops, &busy->lock, dma_fence_context_alloc(1), 1);
+	import->busy = &busy->fence;
+	dma_resv_lock(import->buffer->resv, NULL);
+	error = busy_add(import->buffer->resv, import->busy);
+	dma_resv_unlock(import->buffer->resv);
+	return error;
+}
+
+static void import_is_done(struct import *import)
+{
+	if (!import->busy)
+		return;
+	dma_fence_signal(import->busy);
+	dma_fence_put(import->busy);
+	import->busy = NULL;
+}
+
+static int import_pin(struct import *import)
+{
+	int error;
+
+	dma_resv_lock(import->buffer->resv, NULL);
+	error = dma_buf_pin(import->attachment);
+	dma_resv_unlock(import->buffer->resv);
+	return error;
+}
+
+static void import_unpin(struct import *import)
+{
+	dma_resv_lock(import->buffer->resv, NULL);
+	dma_buf_unpin(import->attachment);
+	dma_resv_unlock(import->buffer->resv);
+}
+
 static int import_map(struct import *import)
 {
 	bool dynamic = import->flags & EDU_DYNAMIC;
@@ -168,6 +245,9 @@ static void import_end(struct import *import)
 		dma_resv_unlock(import->buffer->resv);
 	if (sgt && !dynamic)
 		unmap_static(import->attachment, sgt);
+	import_is_done(import);
+	if (import->flags & EDU_PINNED)
+		import_unpin(import);
 	dma_buf_detach(import->buffer, import->attachment);
 	dma_buf_put(import->buffer);
 	kfree(import);
@@ -195,11 +275,22 @@ static struct import *import_new(const struct edu_import *call)
 		error = PTR_ERR(import->attachment);
 		goto put;
 	}
-	error = import_map(import);
+	error = import->flags & EDU_PINNED ? import_pin(import) : 0;
 	if (error)
 		goto detach;
+	error = import_map(import);
+	if (error)
+		goto unpin;
+	error = import->flags & EDU_BUSY ? import_gets_busy(import) : 0;
+	if (error) {
+		import_end(import);
+		return ERR_PTR(error);
+	}
 	return import;
 
+unpin:
+	if (import->flags & EDU_PINNED)
+		import_unpin(import);
 detach:
 	dma_buf_detach(import->buffer, import->attachment);
 put:
@@ -216,8 +307,8 @@ static int call_import(struct client *client, struct edu_import *call)
 	struct import *import;
 	int error;
 
-	if (call->flags & ~(EDU_DYNAMIC | EDU_LAZY) ||
-	    (call->flags & (EDU_DYNAMIC | EDU_LAZY)) == EDU_LAZY)
+	if (call->flags & ~(EDU_DYNAMIC | EDU_LAZY | EDU_PINNED | EDU_BUSY) ||
+	    (call->flags && !(call->flags & EDU_DYNAMIC)))
 		return -EINVAL;
 	import = import_new(call);
 	if (IS_ERR(import))
@@ -319,6 +410,16 @@ static int call_remap(struct client *client, u32 id)
 	return import ? import_map(import) : -ENOENT;
 }
 
+static int call_signal(struct client *client, u32 id)
+{
+	struct import *import = xa_load(&client->imports, id);
+
+	if (!import)
+		return -ENOENT;
+	import_is_done(import);
+	return 0;
+}
+
 union call {
 	struct edu_import import;
 	__u32 id;
@@ -343,6 +444,8 @@ static int call_one(struct client *client, unsigned int number, union call *call
 		return call_raw(&call->raw);
 	case EDU_REMAP:
 		return call_remap(client, call->id);
+	case EDU_SIGNAL:
+		return call_signal(client, call->id);
 	}
 	return -ENOTTY;
 }

@@ -20,6 +20,13 @@
 #define EDU_DYNAMIC 1u
 /* When told to stop, stop at once but unmap only at EDU_RELEASE. With EDU_DYNAMIC. */
 #define EDU_LAZY 2u
+/* Pin the dma-buf: the exporter must not tell it to stop. With EDU_DYNAMIC. */
+#define EDU_PINNED 4u
+/*
+ * Be at work all the time: with a fence in the dma-buf's reservation object that is signalled by
+ * EDU_SIGNAL, or by EDU_RELEASE. With EDU_DYNAMIC.
+ */
+#define EDU_BUSY 8u
 
 struct edu_import {
 	__s32 fd; /* of a dma-buf; not needed any more after the call */
@@ -61,5 +68,7 @@ struct edu_raw {
 #define EDU_RAW _IOW('E', 6, struct edu_raw)
 /* Map a revoked import again: what the exporter answers. */
 #define EDU_REMAP _IOW('E', 7, __u32)
+/* The work of an import with EDU_BUSY is done. */
+#define EDU_SIGNAL _IOW('E', 8, __u32)
 
 #endif

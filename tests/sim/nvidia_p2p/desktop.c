@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * The API of the driver for discrete GPUs.
+ * The driver's API: its symbols, and the page tables that it hands out.
  */
 #include <linux/export.h>
 #include <linux/mm.h>
+#include <linux/pci.h>
 #include <linux/slab.h>
 #include <linux/version.h>
 
@@ -15,6 +16,8 @@
 #else
 #define EXPORT(symbol) EXPORT_SYMBOL_NS_GPL(symbol, PINDOWN_SIM)
 #endif
+
+const bool sim_has_own_api = true;
 
 static u8 gpu_uuid[16] = "pindown sim GPU";
 
@@ -81,12 +84,15 @@ struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin)
 	table->page_size = NVIDIA_P2P_PAGE_SIZE_64KB;
 	table->entries = count;
 	table->gpu_uuid = gpu_uuid;
+	if (major > 1 && !pin->memory->ram == !!sim_knob(SIM_GPU_LIES_OF_CACHING))
+		table->flags = NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE;
 	return table;
 }
 
-u64 sim_pin_granule(void)
+/* Until 575 the driver has an object for each kind, which know nothing of each other. */
+bool sim_bar_is_shared(void)
 {
-	return SIM_GPU_PAGE;
+	return table_major() != 1;
 }
 
 int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 length,
@@ -146,3 +152,19 @@ int nvidia_p2p_free_dma_mapping(struct nvidia_p2p_dma_mapping *dma_mapping)
 	return sim_dma_free(dma_mapping);
 }
 EXPORT(nvidia_p2p_free_dma_mapping);
+
+/* Not beside a GPU that has a driver of its own. */
+int sim_provider_init(void)
+{
+	struct pci_dev *real = pci_get_device(PCI_VENDOR_ID_NVIDIA, PCI_ANY_ID, NULL);
+
+	if (!real)
+		return 0;
+	pci_err(real, "sim_gpu: this is a real GPU: the simulated one does not load\n");
+	pci_dev_put(real);
+	return -ENODEV;
+}
+
+void sim_provider_exit(void)
+{
+}

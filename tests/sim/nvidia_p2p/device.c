@@ -13,7 +13,6 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/pid.h>
-#include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/version.h>
@@ -21,10 +20,12 @@
 #include "gpu.h"
 
 #define MEMORY_BAR  2
-#define PCI_NVIDIA  0x10de
 #define PCI_REDHAT  0x1af4
 #define PCI_IVSHMEM 0x1110
 #define MAP_SHIFT   28 /* of a memory's number in an mmap offset */
+
+/* The VA-space token of every process, as the real driver hands it out in practice. */
+#define VA_SPACE 0xfe00
 
 struct sim_gpu gpu;
 
@@ -105,9 +106,9 @@ static int call_alloc(struct sim_client *client, struct sim_gpu_alloc *call)
 	struct sim_memory *memory;
 	int error;
 
-	if (call->flags & ~(SIM_GPU_SCATTERED | SIM_GPU_MAPPED) || call->reserved)
+	if (call->flags & ~(SIM_GPU_SCATTERED | SIM_GPU_MAPPED | SIM_GPU_COHERENT) || call->reserved)
 		return -EINVAL;
-	memory = sim_memory_alloc(client, call->size, call->flags & SIM_GPU_SCATTERED);
+	memory = sim_memory_alloc(client, call->size, call->flags);
 	if (IS_ERR(memory))
 		return PTR_ERR(memory);
 	if (call->flags & SIM_GPU_MAPPED) {
@@ -231,11 +232,11 @@ static int gpu_open(struct inode *inode, struct file *file)
 	if (!client)
 		return -ENOMEM;
 	client->tgid = get_task_pid(current, PIDTYPE_TGID);
-	client->p2p_token = get_random_u64() | 1;
+	client->va_space = VA_SPACE;
 	INIT_LIST_HEAD(&client->memories);
 	client->mappings = RB_ROOT;
 	mutex_lock(&gpu.api_lock);
-	client->va_space = ++gpu.last_va_space;
+	client->p2p_token = ++gpu.last_p2p_token;
 	gpu.inode_mapping = inode->i_mapping;
 	list_add(&client->all, &gpu.clients);
 	mutex_unlock(&gpu.api_lock);
@@ -278,8 +279,16 @@ static struct miscdevice gpu_device = {
 static int gpu_tables(void)
 {
 	gpu.memory_used = bitmap_zalloc(gpu.bar_pages, GFP_KERNEL);
-	gpu.bar_used = kvcalloc(gpu.bar_pages, sizeof(*gpu.bar_used), GFP_KERNEL);
+	gpu.bar_used = kvcalloc(2 * gpu.bar_pages, sizeof(*gpu.bar_used), GFP_KERNEL);
 	return gpu.memory_used && gpu.bar_used ? 0 : -ENOMEM;
+}
+
+/* The PCI device is as it was found. */
+static void gpu_leave(void)
+{
+	if (gpu.pci)
+		gpu.pci->class = gpu.pci_class;
+	gpu.pci = NULL;
 }
 
 static int gpu_probe(struct pci_dev *pci, const struct pci_device_id *id)
@@ -307,6 +316,8 @@ static int gpu_probe(struct pci_dev *pci, const struct pci_device_id *id)
 	if (error)
 		goto tables;
 	gpu.pci = pci;
+	gpu.pci_class = pci->class;
+	pci->class = PCI_CLASS_DISPLAY_3D << 8; /* for the kernel, this is a GPU */
 	error = misc_register(&gpu_device);
 	if (error)
 		goto tables;
@@ -319,7 +330,7 @@ static int gpu_probe(struct pci_dev *pci, const struct pci_device_id *id)
 device:
 	misc_deregister(&gpu_device);
 tables:
-	gpu.pci = NULL;
+	gpu_leave();
 	kvfree(gpu.bar_used);
 	bitmap_free(gpu.memory_used);
 	iounmap(gpu.bar);
@@ -335,7 +346,7 @@ static void gpu_remove(struct pci_dev *pci)
 	sim_counters_hide();
 	misc_deregister(&gpu_device);
 	kfree(gpu.spare_table);
-	gpu.pci = NULL;
+	gpu_leave();
 	kvfree(gpu.bar_used);
 	bitmap_free(gpu.memory_used);
 	iounmap(gpu.bar);
@@ -356,13 +367,6 @@ static struct pci_driver gpu_driver = {
 
 static bool is_test_guest(void)
 {
-	struct pci_dev *real = pci_get_device(PCI_NVIDIA, PCI_ANY_ID, NULL);
-
-	if (real) {
-		pci_err(real, "sim_gpu: this is a real GPU: the simulated one does not load\n");
-		pci_dev_put(real);
-		return false;
-	}
 	if (!dmi_match(DMI_SYS_VENDOR, "QEMU")) {
 		pr_err("sim_gpu: for a QEMU guest only, and this machine's vendor is '%s'\n",
 		       dmi_get_system_info(DMI_SYS_VENDOR) ?: "unknown");
@@ -396,15 +400,20 @@ static int __init gpu_init(void)
 		pci_unregister_driver(&gpu_driver);
 		return -ENODEV;
 	}
-	return 0;
+	error = sim_provider_init();
+	if (error)
+		pci_unregister_driver(&gpu_driver);
+	return error;
 }
 
 static void __exit gpu_exit(void)
 {
+	sim_provider_exit();
 	pci_unregister_driver(&gpu_driver);
 }
 
 module_init(gpu_init);
 module_exit(gpu_exit);
 MODULE_LICENSE("Dual MIT/GPL");
+MODULE_VERSION(SIM_DRIVER);
 MODULE_DESCRIPTION("Simulated GPU and provider of nvidia_p2p_* for pindown's test guest");

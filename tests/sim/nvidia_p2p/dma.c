@@ -25,6 +25,22 @@ static void dma_free(struct sim_dma *dma)
 	sim_count(SIM_GPU_DMA_MAPPINGS, -1);
 }
 
+/* As nvidia.ko does, which takes the BAR for a byte shorter than it is. */
+static bool ends_in_bar(phys_addr_t page)
+{
+	return page + SIM_GPU_PAGE < gpu.bar_start + ((u64)gpu.bar_pages << SIM_PAGE_SHIFT);
+}
+
+static u64 map_gpu_page(struct sim_dma *dma, phys_addr_t page)
+{
+	u64 address;
+
+	if (!ends_in_bar(page))
+		return DMA_MAPPING_ERROR;
+	address = dma_map_resource(dma->peer, page, SIM_GPU_PAGE, dma->direction, 0);
+	return dma_mapping_error(dma->peer, address) ? DMA_MAPPING_ERROR : address;
+}
+
 static int dma_map(struct sim_dma *dma, const struct sim_pin *pin)
 {
 	u32 i, count = pin->length >> SIM_PAGE_SHIFT;
@@ -34,11 +50,10 @@ static int dma_map(struct sim_dma *dma, const struct sim_pin *pin)
 	if (!address)
 		return -ENOMEM;
 	for (i = 0; i < count; i++) {
-		address[i] = dma_map_resource(
-			dma->peer,
-			sim_memory_page(pin->memory, pin->offset + ((u64)i << SIM_PAGE_SHIFT)),
-			SIM_GPU_PAGE, dma->direction, 0);
-		if (dma_mapping_error(dma->peer, address[i])) {
+		u64 offset = pin->offset + ((u64)i << SIM_PAGE_SHIFT);
+
+		address[i] = map_gpu_page(dma, sim_memory_page(pin->memory, offset));
+		if (address[i] == DMA_MAPPING_ERROR) {
 			dma_unmap(dma, i);
 			kvfree(address);
 			return -EIO;
@@ -78,7 +93,7 @@ int sim_dma_map(struct device *peer, struct nvidia_p2p_page_table *table,
 	if (!pin) {
 		sim_misuse("dma_map_pages of a page table that is not there");
 		error = -EINVAL;
-	} else if (pin->forced_bar1) {
+	} else if (pin->forced_bar1 || pin->memory->ram) {
 		error = -ENOTSUPP;
 	} else {
 		error = dma_map(dma, pin);

@@ -60,7 +60,7 @@ static void bar_give(const struct sim_export *export, u32 count)
 {
 	while (count--)
 		sim_bar_give(export->piece[count].memory, export->piece[count].offset,
-			     export->piece[count].length);
+			     export->piece[count].length, false);
 }
 
 static int bar_take(const struct sim_export *export)
@@ -70,7 +70,7 @@ static int bar_take(const struct sim_export *export)
 	int error;
 
 	for (i = 0; i < export->count; i++) {
-		error = sim_bar_take(piece[i].memory, piece[i].offset, piece[i].length);
+		error = sim_bar_take(piece[i].memory, piece[i].offset, piece[i].length, false);
 		if (error) {
 			bar_give(export, i);
 			return error;
@@ -180,6 +180,8 @@ static int add_piece(struct sim_export *export, const struct sim_gpu_piece *piec
 		return -ENOENT;
 	export->piece[export->count++] = (struct piece){memory, piece->offset, piece->size};
 	export->pages += piece->size >> SIM_PAGE_SHIFT;
+	if (memory->ram)
+		return -EOPNOTSUPP;
 	if (!piece->size || !IS_ALIGNED(piece->offset | piece->size, SIM_GPU_PAGE) ||
 	    piece->offset > memory->size || piece->size > memory->size - piece->offset)
 		return -EINVAL;

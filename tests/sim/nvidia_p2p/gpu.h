@@ -29,6 +29,7 @@ struct sim_memory {
 	u64 id;
 	u64 size;
 	u32 *pages; /* numbers of 64 KiB pages in the BAR */
+	struct page **ram; /* instead, with SIM_GPU_COHERENT: memory of the machine */
 	u32 count;
 	bool freed;		   /* the handle is gone; the host must not reach it any more */
 	struct list_head all;	   /* gpu.memories */
@@ -75,10 +76,10 @@ struct sim_pin {
 	void (*callback)(void *data);
 	void *data;
 	bool forced_bar1;
+	bool apart; /* its BAR space is not shared with pins of the other kind */
 	struct list_head dma_mappings;
 };
 
-#ifndef PINDOWN_TEGRA
 /* A DMA mapping for one device. */
 struct sim_dma {
 	struct nvidia_p2p_dma_mapping mapping; /* what the pinning driver sees */
@@ -86,10 +87,10 @@ struct sim_dma {
 	struct device *peer;
 	enum dma_data_direction direction;
 };
-#endif
 
 struct sim_gpu {
 	struct pci_dev *pci;
+	u32 pci_class; /* that it had */
 	void __iomem *bar;
 	phys_addr_t bar_start;
 	u32 bar_pages;
@@ -98,7 +99,7 @@ struct sim_gpu {
 	struct task_struct *in_callback; /* whose callback runs, under api_lock */
 	struct sim_pin *called;		 /* and on which pin */
 	struct list_head clients;
-	u32 last_va_space;
+	u64 last_p2p_token;
 	u32 table_major;
 	struct nvidia_p2p_page_table *spare_table; /* SIM_GPU_REUSE_TABLES */
 
@@ -108,7 +109,7 @@ struct sim_gpu {
 	struct mutex memory_lock;
 	struct list_head memories;
 	unsigned long *memory_used; /* a bit for each page */
-	u32 *bar_used;		    /* pins of each page: BAR space is shared between pins */
+	u32 *bar_used;		    /* pins of each page; behind them those that are apart */
 	u32 bar_used_pages;
 	u64 last_memory;
 	u32 scatter;
@@ -116,18 +117,11 @@ struct sim_gpu {
 };
 extern struct sim_gpu gpu;
 
-/* export.c: takes no lock but for memory_lock. Not on Tegra. */
-#ifdef PINDOWN_TEGRA
-static inline int sim_export(struct sim_gpu_export *call)
-{
-	return -EOPNOTSUPP;
-}
-#else
+/* export.c: takes no lock but for memory_lock */
 int sim_export(struct sim_gpu_export *call);
-#endif
 
 /* memory.c: gpu.api_lock must be held, where not said otherwise */
-struct sim_memory *sim_memory_alloc(struct sim_client *client, u64 size, bool scattered);
+struct sim_memory *sim_memory_alloc(struct sim_client *client, u64 size, u32 flags);
 struct sim_memory *sim_memory_find(u64 id);	 /* with a reference; any lock */
 void sim_memory_drop(struct sim_memory *memory); /* any lock */
 int sim_memory_free(struct sim_client *client, u64 id);
@@ -138,8 +132,12 @@ int sim_unmap(struct sim_client *client, u64 va, u64 size);
 /* The mapping that holds all of this range, in the address space that a pin may reach. */
 struct sim_mapping *sim_mapping_of(u64 p2p_token, u32 va_space, u64 va, u64 length);
 void sim_client_end(struct sim_client *client);
-int sim_bar_take(struct sim_memory *memory, u64 offset, u64 length);  /* takes memory_lock */
-void sim_bar_give(struct sim_memory *memory, u64 offset, u64 length); /* takes memory_lock */
+/*
+ * BAR space is shared between pins of a page. `apart`: but not with those that are not apart. Both
+ * take memory_lock.
+ */
+int sim_bar_take(struct sim_memory *memory, u64 offset, u64 length, bool apart);
+void sim_bar_give(struct sim_memory *memory, u64 offset, u64 length, bool apart);
 
 /* pins.c: take gpu.api_lock themselves, but for sim_pins_end() */
 void sim_pins_end(struct sim_mapping *mapping); /* gpu.api_lock held: runs the callbacks */
@@ -147,7 +145,17 @@ int sim_pin_get(u64 p2p_token, u32 va_space, u64 va, u64 length,
 		struct nvidia_p2p_page_table **table, void (*callback)(void *data), void *data,
 		bool persistent, u32 flags);
 int sim_pin_put(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool persistent);
-int sim_pin_put_with_callback(struct nvidia_p2p_page_table *table);
+/*
+ * The same in steps, for rm.c: the page table is nvidia.ko's, and only compared. Begin fills in the
+ * addresses of the pages; arm is the second step of a pin with callback. End: was there such a pin?
+ */
+/* Counts the host memory that a get_pages of this length has taken before it looks at the address. */
+void sim_room_is_made(u64 length);
+void sim_room_is_left(u64 length);
+int sim_pin_begin(u64 p2p_token, u32 va_space, u64 va, u64 length,
+		  struct nvidia_p2p_page_table *table, bool persistent, u64 *addresses);
+int sim_pin_arm(struct nvidia_p2p_page_table *table, void (*callback)(void *data), void *data);
+bool sim_pin_end(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool persistent);
 int sim_table_free(struct nvidia_p2p_page_table *table);
 bool sim_in_callback(void);
 struct sim_pin *sim_pin_of(struct nvidia_p2p_page_table *table); /* gpu.pins_lock held */
@@ -157,23 +165,30 @@ struct sim_pin *sim_pin_of(struct nvidia_p2p_page_table *table); /* gpu.pins_loc
 
 /* dma.c */
 void sim_dma_end(struct sim_pin *pin);
-#ifndef PINDOWN_TEGRA
 int sim_dma_map(struct device *peer, struct nvidia_p2p_page_table *table,
 		struct nvidia_p2p_dma_mapping **mapping, enum dma_data_direction direction);
 int sim_dma_unmap(struct device *peer, struct nvidia_p2p_page_table *table,
 		  struct nvidia_p2p_dma_mapping *mapping);
 int sim_dma_free(struct nvidia_p2p_dma_mapping *mapping);
-#endif
 
-/* desktop.c, tegra.c: the page table as that driver makes it; gpu.api_lock held */
+/*
+ * Who gives nvidia_p2p_get_pages() and its kin to pindown: desktop.c itself, or NVIDIA's own nvidia.ko,
+ * below which rm.c stands in for the resource manager. Then it is not seen here what becomes of page
+ * tables, and get_pages gives up half a pin with a put.
+ */
+extern const bool sim_has_own_api;
+int sim_provider_init(void); /* says what is wrong */
+void sim_provider_exit(void);
+/* desktop.c, rm.c: the page table; gpu.api_lock held */
 struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin);
 void sim_table_delete(struct nvidia_p2p_page_table *table);
-/* desktop.c, tegra.c: what addresses and lengths must be multiples of */
-u64 sim_pin_granule(void);
+/* desktop.c: do pins with and without callback share BAR space? */
+bool sim_bar_is_shared(void);
 
 /* knobs.c */
 extern atomic64_t sim_counters[SIM_GPU_COUNTERS];
 void sim_count(enum sim_gpu_counter counter, long by);
+void sim_count_room(long bytes);
 /* A breach of the API's contract: counted, and said once a second at most. */
 #define sim_misuse(fmt, ...)                                                     \
 	do {                                                                     \

@@ -22,15 +22,45 @@ void sim_count(enum sim_gpu_counter counter, long by)
 	atomic64_add(by, &sim_counters[counter]);
 }
 
+/* What of it there is at a time, and the most there was. */
+void sim_count_room(long bytes)
+{
+	atomic64_t *most = &sim_counters[SIM_GPU_ROOM_MOST];
+	s64 now = atomic64_add_return(bytes, &sim_counters[SIM_GPU_ROOM_BYTES]);
+	s64 seen = atomic64_read(most);
+
+	while (now > seen && !atomic64_try_cmpxchg(most, &seen, now))
+		;
+}
+
 u32 sim_knob(enum sim_gpu_knob knob)
 {
 	return READ_ONCE(knobs[knob]);
+}
+
+/* What can be turned below nvidia.ko: not its page tables, nor what errors it knows. */
+static bool nvidia_can(u32 knob, u32 value)
+{
+	switch (knob) {
+	case SIM_GPU_TABLE_MAJOR:
+		return value <= 1; /* before 580 all are */
+	case SIM_GPU_FAIL_ERROR:
+		return !value || value == EIO || value == EINVAL || value == ENOMEM ||
+		       value == ENOTSUPP;
+	case SIM_GPU_REUSE_TABLES:
+	case SIM_GPU_LIES_OF_CACHING:
+		return !value;
+	default:
+		return true;
+	}
 }
 
 int sim_knob_set(u32 knob, u32 value)
 {
 	if (knob >= SIM_GPU_KNOBS)
 		return -EINVAL;
+	if (!sim_has_own_api && !nvidia_can(knob, value))
+		return -EOPNOTSUPP;
 	WRITE_ONCE(knobs[knob], value);
 	atomic_set(&until_failure[knob], value);
 	return 0;
@@ -42,6 +72,8 @@ void sim_knobs_reset(void)
 
 	for (knob = 0; knob < SIM_GPU_KNOBS; knob++)
 		sim_knob_set(knob, 0);
+	atomic64_set(&sim_counters[SIM_GPU_ROOM_MOST],
+		     atomic64_read(&sim_counters[SIM_GPU_ROOM_BYTES]));
 }
 
 /* Sleeps between nothing and the knob's value. */
@@ -115,6 +147,9 @@ int sim_gate_op(u32 gate, u32 op)
 
 	if (gate >= SIM_GPU_GATES || op > SIM_GPU_GATE_OPEN)
 		return -EINVAL;
+	/* That is in nvidia.ko's own code, where nothing is replaced. */
+	if (!sim_has_own_api && gate == SIM_GPU_GATE_ASKED)
+		return -EOPNOTSUPP;
 	spin_lock(&gates_lock);
 	turn = gates[gate].turn;
 	if (op == SIM_GPU_GATE_ARM) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
  * GPU memory, and where it is mapped in the address spaces of processes. The memory is the PCI
- * device's BAR itself: page n of GPU memory is always seen through page n of the BAR; what runs out
+ * device's BAR itself (or, on demand, ordinary memory, which needs no BAR): page n of GPU memory is always seen through page n of the BAR; what runs out
  * is only the number of pages that may be seen through it at once.
  */
 #include <linux/bitmap.h>
@@ -38,18 +38,41 @@ static void give_pages(struct sim_memory *memory, u32 count)
 		__clear_bit(memory->pages[count], gpu.memory_used);
 }
 
+static void ram_free(struct sim_memory *memory, u32 count)
+{
+	while (count--)
+		__free_pages(memory->ram[count], get_order(SIM_GPU_PAGE));
+	kvfree(memory->ram);
+	memory->ram = NULL;
+}
+
+static bool ram_alloc(struct sim_memory *memory)
+{
+	u32 i;
+
+	memory->ram = kvcalloc(memory->count, sizeof(*memory->ram), GFP_KERNEL);
+	for (i = 0; memory->ram && i < memory->count; i++) {
+		memory->ram[i] = alloc_pages(GFP_KERNEL | __GFP_ZERO, get_order(SIM_GPU_PAGE));
+		if (!memory->ram[i])
+			ram_free(memory, i);
+	}
+	return memory->ram;
+}
+
 static void memory_release(struct kref *users)
 {
 	struct sim_memory *memory = container_of(users, struct sim_memory, users);
 	u32 i;
 
-	for (i = 0; i < memory->count; i++)
+	for (i = 0; !memory->ram && i < memory->count; i++)
 		poison(memory->pages[i]);
 	mutex_lock(&gpu.memory_lock);
-	give_pages(memory, memory->count);
+	if (!memory->ram)
+		give_pages(memory, memory->count);
 	list_del(&memory->all);
 	mutex_unlock(&gpu.memory_lock);
 	sim_count(SIM_GPU_MEMORY_PAGES, -(long)memory->count);
+	ram_free(memory, memory->ram ? memory->count : 0);
 	kvfree(memory->pages);
 	kfree(memory);
 }
@@ -102,7 +125,7 @@ static bool take_pages(struct sim_memory *memory, bool scattered)
 	return true;
 }
 
-struct sim_memory *sim_memory_alloc(struct sim_client *client, u64 size, bool scattered)
+struct sim_memory *sim_memory_alloc(struct sim_client *client, u64 size, u32 flags)
 {
 	struct sim_memory *memory;
 
@@ -120,9 +143,14 @@ struct sim_memory *sim_memory_alloc(struct sim_client *client, u64 size, bool sc
 		kfree(memory);
 		return ERR_PTR(-ENOMEM);
 	}
+	if (flags & SIM_GPU_COHERENT && !ram_alloc(memory)) {
+		kvfree(memory->pages);
+		kfree(memory);
+		return ERR_PTR(-ENOMEM);
+	}
 	kref_init(&memory->users);
 	mutex_lock(&gpu.memory_lock);
-	if (!take_pages(memory, scattered)) {
+	if (!memory->ram && !take_pages(memory, flags & SIM_GPU_SCATTERED)) {
 		mutex_unlock(&gpu.memory_lock);
 		kvfree(memory->pages);
 		kfree(memory);
@@ -154,19 +182,28 @@ struct sim_memory *sim_memory_find(u64 id)
 
 phys_addr_t sim_memory_page(const struct sim_memory *memory, u64 offset)
 {
+	if (memory->ram)
+		return page_to_phys(memory->ram[offset >> SIM_PAGE_SHIFT]);
 	return gpu.bar_start + ((u64)memory->pages[offset >> SIM_PAGE_SHIFT] << SIM_PAGE_SHIFT);
 }
 
-/* ---- BAR space: each page once, however many pins there are of it ---- */
+/* ---- BAR space: each page once for each kind, however many pins there are of it ---- */
 
-void sim_bar_give(struct sim_memory *memory, u64 offset, u64 length)
+static u32 *bar_users(u32 page, bool apart)
+{
+	return &gpu.bar_used[apart ? gpu.bar_pages + page : page];
+}
+
+void sim_bar_give(struct sim_memory *memory, u64 offset, u64 length, bool apart)
 {
 	u32 i, first = offset >> SIM_PAGE_SHIFT;
 	u32 count = ((offset + length - 1) >> SIM_PAGE_SHIFT) - first + 1;
 
+	if (memory->ram)
+		return;
 	mutex_lock(&gpu.memory_lock);
 	for (i = first; i < first + count; i++) {
-		if (--gpu.bar_used[memory->pages[i]])
+		if (--*bar_users(memory->pages[i], apart))
 			continue;
 		gpu.bar_used_pages--;
 		sim_count(SIM_GPU_BAR_PAGES, -1);
@@ -174,21 +211,23 @@ void sim_bar_give(struct sim_memory *memory, u64 offset, u64 length)
 	mutex_unlock(&gpu.memory_lock);
 }
 
-int sim_bar_take(struct sim_memory *memory, u64 offset, u64 length)
+int sim_bar_take(struct sim_memory *memory, u64 offset, u64 length, bool apart)
 {
 	u32 i, first = offset >> SIM_PAGE_SHIFT, more = 0;
 	u32 count = ((offset + length - 1) >> SIM_PAGE_SHIFT) - first + 1;
 	u32 limit = sim_knob(SIM_GPU_BAR_LIMIT);
 	int error = 0;
 
+	if (memory->ram)
+		return 0;
 	mutex_lock(&gpu.memory_lock);
 	for (i = first; i < first + count; i++)
-		more += !gpu.bar_used[memory->pages[i]];
+		more += !*bar_users(memory->pages[i], apart);
 	if (limit && gpu.bar_used_pages + more > limit) {
 		error = -ENOMEM;
 	} else {
 		for (i = first; i < first + count; i++)
-			gpu.bar_used[memory->pages[i]]++;
+			++*bar_users(memory->pages[i], apart);
 		gpu.bar_used_pages += more;
 		sim_count(SIM_GPU_BAR_PAGES, more);
 	}

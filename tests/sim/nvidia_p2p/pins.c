@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Pins: what nvidia_p2p_get_pages() and its kin do, whatever the signatures.
+ * Pins: what nvidia_p2p_get_pages() and its kin do.
  *
  * As strict as the real driver and as nasty: the callback runs inside the free with the API lock
  * held, may run before get_pages has returned, and put_pages finds only pins of the calling
@@ -12,7 +12,9 @@
 #include <linux/overflow.h>
 #include <linux/pid.h>
 #include <linux/sched.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
+#include <linux/vmalloc.h>
 
 #include "gpu.h"
 
@@ -63,7 +65,7 @@ static void pin_end(struct sim_pin *pin)
 	table_free(pin);
 	mutex_unlock(&gpu.pins_lock);
 	list_del(&pin->of_mapping);
-	sim_bar_give(pin->memory, pin->offset, pin->length);
+	sim_bar_give(pin->memory, pin->offset, pin->length, pin->apart);
 	sim_memory_drop(pin->memory);
 	sim_count(SIM_GPU_PINS, -1);
 	if (pin->state == SIM_PIN_PERSISTENT)
@@ -106,7 +108,7 @@ static void pin_callback(struct sim_pin *pin)
 	WRITE_ONCE(gpu.in_callback, NULL);
 	gpu.called = NULL;
 	sim_count(SIM_GPU_CALLBACKS, 1);
-	if (pin->table)
+	if (sim_has_own_api && pin->table)
 		sim_misuse("a callback that did not call free_page_table");
 }
 
@@ -138,12 +140,13 @@ static int pin_pages(struct sim_pin *pin, u64 p2p_token, u32 va_space, bool pers
 		return -EINVAL;
 	pin->memory = mapping->memory;
 	pin->offset = mapping->offset + (pin->va - mapping->va);
-	error = sim_bar_take(pin->memory, pin->offset, pin->length);
+	pin->apart = persistent && !sim_bar_is_shared();
+	error = sim_bar_take(pin->memory, pin->offset, pin->length, pin->apart);
 	if (error)
 		return error;
 	error = table_make(pin);
 	if (error) {
-		sim_bar_give(pin->memory, pin->offset, pin->length);
+		sim_bar_give(pin->memory, pin->offset, pin->length, pin->apart);
 		return error;
 	}
 	kref_get(&pin->memory->users);
@@ -161,16 +164,19 @@ static int pin_pages(struct sim_pin *pin, u64 p2p_token, u32 va_space, bool pers
 }
 
 /* The second step: from now on the callback comes, perhaps at once. */
-static int pin_register(struct sim_pin *pin)
+static int pin_register(struct sim_pin *pin, void (*callback)(void *data), void *data)
 {
 	bool overtaken;
 
 	mutex_lock(&gpu.api_lock);
 	overtaken = pin->state == SIM_PIN_OVERTAKEN;
-	if (overtaken)
+	if (overtaken) {
 		pin_end(pin);
-	else
+	} else {
+		pin->callback = callback;
+		pin->data = data;
 		pin->state = SIM_PIN_ARMED;
+	}
 	mutex_unlock(&gpu.api_lock);
 	if (!overtaken)
 		return 0;
@@ -179,15 +185,22 @@ static int pin_register(struct sim_pin *pin)
 	return -EINVAL;
 }
 
-static int pin_check(u64 va, u64 length, struct nvidia_p2p_page_table **table,
-		     void (*callback)(void *data), bool persistent, u32 flags)
+/* Drivers before 570 know none. */
+static u32 known_flags(void)
+{
+	unsigned int major;
+
+	return sscanf(SIM_DRIVER, "%u", &major) == 1 && major >= 570 ? SIM_FORCE_BAR1 : 0;
+}
+
+static int pin_check(u64 va, u64 length, bool persistent, u32 flags)
 {
 	u64 end;
 
-	if (!table || !length || !IS_ALIGNED(va | length, sim_pin_granule()) ||
+	if (!length || !IS_ALIGNED(va | length, SIM_GPU_PAGE) ||
 	    check_add_overflow(va, length, &end))
 		return -EINVAL;
-	if (persistent ? flags & ~SIM_FORCE_BAR1 : !callback)
+	if (persistent && flags & ~known_flags())
 		return -EINVAL;
 	if (sim_in_callback()) {
 		sim_misuse("get_pages from a callback");
@@ -199,56 +212,134 @@ static int pin_check(u64 va, u64 length, struct nvidia_p2p_page_table **table,
 }
 
 static int pin_new(u64 p2p_token, u32 va_space, u64 va, u64 length,
-		   struct nvidia_p2p_page_table **table, void (*callback)(void *data), void *data,
-		   bool persistent, u32 flags)
+		   struct nvidia_p2p_page_table **table, bool persistent, u32 flags,
+		   struct sim_pin **new)
 {
 	struct sim_pin *pin;
-	int error = pin_check(va, length, table, callback, persistent, flags);
+	int error = pin_check(va, length, persistent, flags);
 
 	if (error)
 		return error;
-	*table = NULL;
 	pin = kzalloc(sizeof(*pin), GFP_KERNEL);
 	if (!pin)
 		return -ENOMEM;
 	INIT_LIST_HEAD(&pin->of_mapping);
 	INIT_LIST_HEAD(&pin->dma_mappings);
 	pin->tgid = get_task_pid(current, PIDTYPE_TGID);
+	pin->table = *table;
 	pin->va = va;
 	pin->length = length;
 	pin->p2p_token = p2p_token;
-	pin->callback = callback;
-	pin->data = data;
 	pin->forced_bar1 = flags & SIM_FORCE_BAR1;
 	mutex_lock(&gpu.api_lock);
 	error = pin_pages(pin, p2p_token, va_space, persistent);
 	if (!error)
 		*table = pin->table; /* before the callback can come, as the real driver does */
 	mutex_unlock(&gpu.api_lock);
-	if (error) {
+	if (error)
 		pin_free(pin);
-		return error;
-	}
-	if (persistent)
-		return 0;
+	else
+		*new = pin;
+	return error;
+}
+
+static int pin_arm(struct sim_pin *pin, void (*callback)(void *data), void *data)
+{
+	int error;
+
 	sim_gate_pass(SIM_GPU_GATE_PINNED);
 	sim_delay(SIM_GPU_DELAY_GET);
-	error = pin_register(pin);
-	if (error)
-		*table = NULL;
-	else
+	error = pin_register(pin, callback, data);
+	if (!error)
 		sim_gate_pass(SIM_GPU_GATE_REGISTERED);
 	return error;
+}
+
+/*
+ * Like nvidia.ko: first it makes room for what it is about to hand out, 16 bytes for each page of
+ * the request, whoever asks for whatever address; then it looks at the address.
+ */
+static u64 room_of(u64 length)
+{
+	return (((length - 1) >> SIM_PAGE_SHIFT) + 1) * 16;
+}
+
+void sim_room_is_made(u64 length)
+{
+	sim_count_room(room_of(length));
+	sim_gate_pass(SIM_GPU_GATE_ROOM);
+}
+
+void sim_room_is_left(u64 length)
+{
+	sim_count_room(-(long)room_of(length));
+}
+
+static void count_get(int error)
+{
+	sim_count(error ? SIM_GPU_GETS_FAILED : SIM_GPU_GETS, 1);
 }
 
 int sim_pin_get(u64 p2p_token, u32 va_space, u64 va, u64 length,
 		struct nvidia_p2p_page_table **table, void (*callback)(void *data), void *data,
 		bool persistent, u32 flags)
 {
-	int error =
-		pin_new(p2p_token, va_space, va, length, table, callback, data, persistent, flags);
+	struct sim_pin *pin;
+	void *room = NULL;
+	int error = -EINVAL;
 
-	sim_count(error ? SIM_GPU_GETS_FAILED : SIM_GPU_GETS, 1);
+	if (table && length && (persistent || callback)) {
+		*table = NULL;
+		sim_gate_pass(SIM_GPU_GATE_ASKED);
+		/* The kernel has little memory for a process that is being killed, this one none. */
+		if (!fatal_signal_pending(current))
+			room = __vmalloc(room_of(length), GFP_KERNEL | __GFP_NOWARN);
+		error = -ENOMEM;
+	}
+	if (room) {
+		sim_room_is_made(length);
+		error = pin_new(p2p_token, va_space, va, length, table, persistent, flags, &pin);
+		if (!error && !persistent) {
+			error = pin_arm(pin, callback, data);
+			if (error)
+				*table = NULL;
+		}
+		sim_room_is_left(length);
+	}
+	vfree(room);
+	count_get(error);
+	return error;
+}
+
+int sim_pin_begin(u64 p2p_token, u32 va_space, u64 va, u64 length,
+		  struct nvidia_p2p_page_table *table, bool persistent, u64 *addresses)
+{
+	struct sim_pin *pin;
+	int error = pin_new(p2p_token, va_space, va, length, &table, persistent, 0, &pin);
+	u64 at;
+
+	if (error || persistent)
+		count_get(error);
+	if (error)
+		return error;
+	/* Nobody else ends it: its caller has not told anybody of it yet. */
+	for (at = 0; at < length; at += SIM_GPU_PAGE)
+		*addresses++ = sim_memory_page(pin->memory, pin->offset + at);
+	return 0;
+}
+
+int sim_pin_arm(struct nvidia_p2p_page_table *table, void (*callback)(void *data), void *data)
+{
+	struct sim_pin *pin;
+	int error = -EINVAL;
+
+	mutex_lock(&gpu.pins_lock);
+	pin = sim_pin_of(table);
+	mutex_unlock(&gpu.pins_lock);
+	/* It stays until this call, which its caller makes once, has looked at it. */
+	if (pin)
+		error = pin_arm(pin, callback, data);
+	count_get(error);
 	return error;
 }
 
@@ -257,7 +348,8 @@ static bool put_is_wrong(struct sim_pin *pin, u64 p2p_token, u64 va, bool persis
 {
 	if ((pin->state == SIM_PIN_PERSISTENT) != persistent) {
 		sim_misuse("put_pages of the other kind than the pin");
-	} else if (pin->state == SIM_PIN_HALF || pin->state == SIM_PIN_OVERTAKEN) {
+	} else if (sim_has_own_api &&
+		   (pin->state == SIM_PIN_HALF || pin->state == SIM_PIN_OVERTAKEN)) {
 		sim_misuse("put_pages before get_pages has returned");
 	} else if (!persistent && (pin->va != va || pin->p2p_token != p2p_token)) {
 		sim_misuse("put_pages with another address or token than the pin");
@@ -269,44 +361,14 @@ static bool put_is_wrong(struct sim_pin *pin, u64 p2p_token, u64 va, bool persis
 	return true;
 }
 
-/* Tegra's: the callback comes with every put. */
-int sim_pin_put_with_callback(struct nvidia_p2p_page_table *table)
+bool sim_pin_end(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool persistent)
 {
+	bool wrong, overtaken = false;
 	struct sim_pin *pin;
 
-	if (!table)
-		return -EINVAL;
 	if (sim_in_callback()) {
 		sim_misuse("put_pages from a callback");
-		return -EDEADLK;
-	}
-	sim_gate_pass(SIM_GPU_GATE_PUT);
-	sim_delay(SIM_GPU_DELAY_PUT);
-	mutex_lock(&gpu.api_lock);
-	mutex_lock(&gpu.pins_lock);
-	pin = sim_pin_of(table);
-	mutex_unlock(&gpu.pins_lock);
-	if (pin) {
-		list_del_init(&pin->of_mapping);
-		pin_callback(pin);
-		pin_end(pin);
-		pin_free(pin);
-	}
-	mutex_unlock(&gpu.api_lock);
-	sim_count(pin ? SIM_GPU_PUTS : SIM_GPU_PUTS_LATE, 1);
-	return 0;
-}
-
-int sim_pin_put(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool persistent)
-{
-	struct sim_pin *pin;
-	bool wrong;
-
-	if (!table)
-		return 0;
-	if (sim_in_callback()) {
-		sim_misuse("put_pages from a callback");
-		return -EDEADLK;
+		return false;
 	}
 	sim_gate_pass(SIM_GPU_GATE_PUT);
 	sim_delay(SIM_GPU_DELAY_PUT);
@@ -315,8 +377,10 @@ int sim_pin_put(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool
 	pin = sim_pin_of(table);
 	wrong = pin && put_is_wrong(pin, p2p_token, va, persistent);
 	mutex_unlock(&gpu.pins_lock);
-	if (pin && !wrong)
+	if (pin && !wrong) {
+		overtaken = pin->state == SIM_PIN_OVERTAKEN;
 		pin_end(pin);
+	}
 	mutex_unlock(&gpu.api_lock);
 	if (pin && !wrong) {
 		sim_count(SIM_GPU_PUTS, 1);
@@ -326,6 +390,18 @@ int sim_pin_put(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool
 	} else if (!pin) {
 		sim_count(SIM_GPU_PUTS_LATE, 1);
 	}
-	/* Whatever was found: the driver says success. */
+	return pin && !wrong && !overtaken;
+}
+
+int sim_pin_put(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool persistent)
+{
+	if (!table)
+		return 0;
+	if (sim_in_callback()) {
+		sim_misuse("put_pages from a callback");
+		return -EDEADLK;
+	}
+	/* Whatever is found: the driver says success. */
+	sim_pin_end(p2p_token, va, table, persistent);
 	return 0;
 }

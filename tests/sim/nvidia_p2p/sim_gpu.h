@@ -30,6 +30,11 @@
 #define SIM_GPU_SCATTERED 1u
 /* Also map it, at `va`. */
 #define SIM_GPU_MAPPED 2u
+/*
+ * The memory is a part of the machine's, cached by the CPU, as on Grace. Page tables say so from
+ * version 2 on. No other device gets at it: that is not simulated (EOPNOTSUPP).
+ */
+#define SIM_GPU_COHERENT 4u
 
 struct sim_gpu_alloc {
 	__u64 size;
@@ -65,7 +70,10 @@ struct sim_gpu_tokens {
 #define SIM_GPU_MAP  _IOWR('G', 3, struct sim_gpu_map)
 /* End one mapping, by its first address and its size. Callbacks have run when this returns. */
 #define SIM_GPU_UNMAP _IOW('G', 4, struct sim_gpu_range)
-/* The legacy tokens of this process' address space. */
+/*
+ * The legacy tokens of this process' address space: one counts up from 1, the other is the same for
+ * every process. Who knows them is not asked who it is.
+ */
 #define SIM_GPU_TOKENS _IOR('G', 5, struct sim_gpu_tokens)
 
 /* Of several pieces of memory, one behind the other: what is mapped side by side is exported so. */
@@ -106,13 +114,15 @@ enum sim_gpu_counter {
 	SIM_GPU_CALLBACKS,     /* callbacks run */
 	SIM_GPU_GATES_EXPIRED, /* a thread waited at a gate until its patience ended */
 	SIM_GPU_EXPORTS,       /* now: dma-bufs of the driver's own */
+	SIM_GPU_ROOM_BYTES,    /* now: host memory that get_pages calls have taken for the time being */
+	SIM_GPU_ROOM_MOST,     /* and the most since SIM_GPU_RESET */
 	SIM_GPU_COUNTERS
 };
 
 #define SIM_GPU_COUNTER_NAMES                                                                   \
 	"pins", "persistent", "tables", "dma_mappings", "bar_pages", "memory_pages", "misuses", \
 		"gets", "gets_failed", "gets_overtaken", "puts", "puts_late", "puts_foreign",   \
-		"callbacks", "gates_expired", "exports"
+		"callbacks", "gates_expired", "exports", "room_bytes", "room_most"
 
 struct sim_gpu_counters {
 	__u64 value[SIM_GPU_COUNTERS];
@@ -120,7 +130,10 @@ struct sim_gpu_counters {
 
 #define SIM_GPU_COUNT _IOR('G', 6, struct sim_gpu_counters)
 
-/* What a test can set. All are 0 after loading; SIM_GPU_RESET makes them 0 again. */
+/*
+ * What a test can set. All are 0 after loading; SIM_GPU_RESET makes them 0 again. EOPNOTSUPP: below
+ * NVIDIA's nvidia.ko there is no such choice.
+ */
 enum sim_gpu_knob {
 	SIM_GPU_BAR_LIMIT,	/* 64 KiB pages of BAR space; 0: all of the BAR */
 	SIM_GPU_DELAY_GET,	/* us, at most (each time another): between get_pages' two steps */
@@ -129,7 +142,12 @@ enum sim_gpu_knob {
 	SIM_GPU_FAIL_GET,	/* the nth get_pages from now on fails; counts down */
 	SIM_GPU_FAIL_MAP,	/* the nth dma_map_pages from now on fails */
 	SIM_GPU_FAIL_ERROR,	/* with this errno (positive); 0: EIO */
-	SIM_GPU_TABLE_MAJOR,  /* version of new page tables: 1, 2; 0: as loaded; 3: of the future */
+	/*
+	 * The version of new page tables: 1, 2; 0: as loaded; 3: of the future. With 1, pins with
+	 * callback and pins without take BAR space of their own; later they share it.
+	 */
+	SIM_GPU_TABLE_MAJOR,
+	SIM_GPU_LIES_OF_CACHING, /* 1: page tables say the contrary of what the memory is */
 	SIM_GPU_REUSE_TABLES, /* 1: a new page table is where the last one was that was freed */
 	SIM_GPU_KNOBS
 };
@@ -146,9 +164,12 @@ struct sim_gpu_set {
  * Gates stop the driver at a place of the test's choosing, so that a race happens on purpose and
  * every time. ARM: the next thread that comes to the place stops there. AWAIT: returns when a
  * thread has. OPEN: it goes on. A thread waits 20 s at most; then it goes on by itself and
- * SIM_GPU_GATES_EXPIRED counts it (AWAIT: ETIMEDOUT).
+ * SIM_GPU_GATES_EXPIRED counts it (AWAIT: ETIMEDOUT). Below NVIDIA's nvidia.ko: EOPNOTSUPP for
+ * the first.
  */
 enum sim_gpu_gate {
+	SIM_GPU_GATE_ASKED,	 /* in get_pages: before anything is done */
+	SIM_GPU_GATE_ROOM,	 /* in get_pages: host memory taken, the address not yet looked at */
 	SIM_GPU_GATE_PINNED,	 /* in get_pages: pages pinned, callback not yet registered */
 	SIM_GPU_GATE_REGISTERED, /* in get_pages: callback registered, call not yet returned */
 	SIM_GPU_GATE_PUT,	 /* in put_pages: before it takes the API lock */

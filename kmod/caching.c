@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * caching.c - with which memory type a region may be mapped.
+ *
+ * Most GPUs show their memory through a BAR: that is mapped write-combined or uncached. On coherent
+ * platforms (Grace) GPU memory is a part of the system's: all others map it cached, and a mapping of
+ * another type would see stale data. Drivers from 580 on say in the page table which it is. Older
+ * ones do not, and for all of them it is also looked up where the pages are, since the wrong type is
+ * worse than none: on arm64 nothing but the page tables keeps a BAR from being cached.
+ */
+#include <linux/ioport.h>
+#include <linux/pci.h>
+
+#include "internal.h"
+
+struct bar {
+	u64 start, end; /* end: the first address behind it */
+};
+
+static bool is_within(const struct bar *bar, u64 start, u64 length)
+{
+	return start >= bar->start && start < bar->end && length <= bar->end - start;
+}
+
+static bool bar_of_device(struct pci_dev *device, u64 start, u64 length, struct bar *bar)
+{
+	int i;
+
+	for (i = 0; i < PCI_STD_NUM_BARS; i++) {
+		if (!(pci_resource_flags(device, i) & IORESOURCE_MEM) ||
+		    !pci_resource_len(device, i))
+			continue;
+		bar->start = pci_resource_start(device, i);
+		bar->end = bar->start + pci_resource_len(device, i);
+		if (is_within(bar, start, length))
+			return true;
+	}
+	return false;
+}
+
+static bool bar_of(u64 start, u64 length, struct bar *bar)
+{
+	struct pci_dev *device = NULL;
+
+	for_each_pci_dev(device) {
+		if (bar_of_device(device, start, length, bar)) {
+			pci_dev_put(device);
+			return true;
+		}
+	}
+	*bar = (struct bar){};
+	return false;
+}
+
+static bool is_ram(u64 start, u64 length)
+{
+	return region_intersects(start, length, IORESOURCE_SYSTEM_RAM, IORES_DESC_NONE) ==
+	       REGION_INTERSECTS;
+}
+
+enum pd_memory pd_memory_of(const struct pd_region *region)
+{
+	u32 i, in_bars = 0, in_ram = 0;
+	struct bar bar = {};
+
+	for (i = 0; i < region->run_count; i++) {
+		u64 start = region->runs[i].start, length = pd_run_length(region, i);
+
+		/* Mostly the same BAR as the run before. */
+		if (is_within(&bar, start, length) || bar_of(start, length, &bar))
+			in_bars++;
+		else
+			in_ram += is_ram(start, length);
+	}
+	switch (region->cpu_caching) {
+	case PD_CPU_UNCACHED:
+		return in_bars == region->run_count ? PD_MEMORY_OF_DEVICE : PD_MEMORY_UNCLEAR;
+	case PD_CPU_CACHED:
+		return in_bars ? PD_MEMORY_UNCLEAR : PD_MEMORY_COHERENT;
+	default:
+		if (in_bars == region->run_count)
+			return PD_MEMORY_OF_DEVICE;
+		return in_ram == region->run_count ? PD_MEMORY_COHERENT : PD_MEMORY_UNCLEAR;
+	}
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * wish.c - asking other processes to give BAR space back.
+ *
+ * A pin for which the BAR has no room is a wish: it gets a serial number, which all other
+ * descriptors show in their state area and through poll(). The processes behind them unpin what they
+ * keep for later use only, and answer. The wish is over when somebody gave something back (then the
+ * pin is tried again), when all have answered, or when time is up. What is given back, how much, and
+ * whether at all is theirs to decide.
+ *
+ * Whoever could raise a wish at will could empty everybody's cache. So a wish needs memory that the
+ * driver has shown to be the process' own (pin.c); and a limit that is reached raises none.
+ *
+ * This is in the kernel since here alone both is known: who holds regions, in whatever container and
+ * under whatever user, and that a wish is meant.
+ */
+#include <linux/jiffies.h>
+#include <linux/module.h>
+#include <linux/moduleparam.h>
+#include <linux/poll.h>
+#include <linux/seq_file.h>
+
+#include "internal.h"
+#include "trace.h"
+
+static uint reclaim_wait_ms = 200;
+module_param(reclaim_wait_ms, uint, 0644);
+MODULE_PARM_DESC(reclaim_wait_ms,
+		 "ms that a pin waits for BAR space of others, 0: not at all (default 200)");
+
+static atomic64_t given; /* how often something was given back, by anybody */
+static DECLARE_WAIT_QUEUE_HEAD(givers);
+
+/* files_lock for what a wish looks at; files_stay for looking at a descriptor's regions, too. */
+static LIST_HEAD(files);
+static DEFINE_SPINLOCK(files_lock);
+static DEFINE_MUTEX(files_stay);
+static u32 last_wish; /* under files_lock */
+
+void pd_wishes_given(void)
+{
+	atomic64_inc(&given);
+	wake_up_all(&givers);
+}
+
+/* ---- descriptors ---- */
+
+void pd_files_add(struct pd_file *file)
+{
+	init_waitqueue_head(&file->wishes);
+	mutex_lock(&files_stay);
+	spin_lock(&files_lock);
+	list_add_tail(&file->link, &files);
+	spin_unlock(&files_lock);
+	mutex_unlock(&files_stay);
+}
+
+void pd_files_remove(struct pd_file *file)
+{
+	mutex_lock(&files_stay);
+	spin_lock(&files_lock);
+	list_del(&file->link);
+	spin_unlock(&files_lock);
+	mutex_unlock(&files_stay);
+	/* One fewer to wait for. */
+	wake_up_all(&givers);
+}
+
+void pd_files_show(struct seq_file *seq)
+{
+	struct pd_region *region;
+	struct pd_file *file;
+	unsigned long number;
+
+	mutex_lock(&files_stay);
+	list_for_each_entry(file, &files, link) {
+		xa_for_each(&file->regions, number, region) {
+			region = pd_region_get(file, number);
+			if (!region)
+				continue;
+			pd_region_show(seq, region);
+			pd_region_put(region);
+			cond_resched();
+		}
+	}
+	mutex_unlock(&files_stay);
+}
+
+__poll_t pd_wishes_poll(struct pd_file *file, struct file *filp, poll_table *table)
+{
+	__poll_t ready;
+
+	poll_wait(filp, &file->wishes, table);
+	spin_lock(&files_lock);
+	ready = file->wanted != file->answered ? EPOLLIN | EPOLLRDNORM : 0;
+	spin_unlock(&files_lock);
+	return ready;
+}
+
+int pd_wishes_answer(struct pd_file *file, u32 serial)
+{
+	int ret = 0;
+
+	spin_lock(&files_lock);
+	if (!file->wanted || (s32)(serial - file->wanted) > 0)
+		ret = -EINVAL;
+	else if ((s32)(serial - file->answered) > 0 || !file->answered)
+		file->answered = serial;
+	spin_unlock(&files_lock);
+	wake_up_all(&givers);
+	return ret;
+}
+
+/* ---- wishes ---- */
+
+static bool file_can_give(const struct pd_file *file, const struct pd_owner *asker)
+{
+	return file->owner != asker && !xa_empty(&file->regions);
+}
+
+static u32 wish_ask(const struct pd_region *region)
+{
+	struct pd_file *file;
+	u32 serial, asked = 0;
+
+	spin_lock(&files_lock);
+	if (!++last_wish)
+		++last_wish;
+	serial = last_wish;
+	list_for_each_entry(file, &files, link) {
+		if (!file_can_give(file, region->owner))
+			continue;
+		file->wanted = serial;
+		pd_state_wish(&file->state, serial, region->length);
+		wake_up_all(&file->wishes);
+		asked++;
+	}
+	spin_unlock(&files_lock);
+	trace_pindown_wish(region, serial, asked);
+	if (!asked)
+		return 0;
+	pd_count(PD_RECLAIMS);
+	return serial;
+}
+
+/* True when everybody who was asked has answered, has gone, or has nothing left. */
+static bool wish_is_answered(u32 serial, const struct pd_owner *asker)
+{
+	struct pd_file *file;
+	bool answered = true;
+
+	spin_lock(&files_lock);
+	list_for_each_entry(file, &files, link) {
+		if (!file_can_give(file, asker) || (s32)(file->wanted - serial) < 0)
+			continue;
+		if (!file->answered || (s32)(file->answered - serial) < 0) {
+			answered = false;
+			break;
+		}
+	}
+	spin_unlock(&files_lock);
+	return answered;
+}
+
+void pd_wish_begin(struct pd_wish *wish)
+{
+	wish->serial = 0;
+	wish->given = atomic64_read(&given);
+}
+
+int pd_wish_wait(struct pd_wish *wish, const struct pd_region *region)
+{
+	const struct pd_owner *asker = region->owner;
+	u64 seen = wish->given;
+	long left;
+
+	if (!wish->serial) {
+		if (!reclaim_wait_ms)
+			return -ENOSPC;
+		wish->deadline = jiffies + msecs_to_jiffies(reclaim_wait_ms);
+		wish->serial = wish_ask(region);
+		if (!wish->serial)
+			return -ENOSPC;
+	}
+	left = wish->deadline - jiffies;
+	if (left <= 0)
+		return -ENOSPC;
+	left = wait_event_interruptible_timeout(givers,
+						(u64)atomic64_read(&given) != seen ||
+							wish_is_answered(wish->serial, asker),
+						left);
+	if (left < 0)
+		return -EINTR;
+	wish->given = atomic64_read(&given);
+	return wish->given != seen && left ? 0 : -ENOSPC;
+}

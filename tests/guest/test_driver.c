@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The driver as a module: what keeps it loaded, and what follows from its version.
+ */
+#include <fcntl.h>
+
+#include "guest.h"
+
+static unsigned long number_in(const char *path)
+{
+	char text[64];
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t length;
+
+	works(fd);
+	length = read(fd, text, sizeof(text) - 1);
+	works(length);
+	text[length] = 0;
+	close(fd);
+	return strtoul(text, NULL, 10);
+}
+
+/* A file in sysfs of the module that has the driver's calls. */
+static unsigned long driver_number(const char *file)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/sys/module/%s/%s", gpu_is_nvidias() ? "nvidia" : "sim_gpu",
+		 file);
+	return number_in(path);
+}
+
+static unsigned long users_of_driver(void)
+{
+	return driver_number("refcnt");
+}
+
+/* Until then `rmmod` of the driver fails, and names nobody. */
+static void driver_is_let_go(unsigned long before)
+{
+	while (users_of_driver() != before)
+		usleep(1000);
+}
+
+TEST(the_driver_is_kept_while_the_device_is_open)
+{
+	unsigned long before = (gpu(), users_of_driver()), one;
+	int first = pd_open(), second;
+
+	one = users_of_driver();
+	check(one > before);
+	second = pd_open();
+	check_equal(users_of_driver(), one);
+	works(close(first));
+	check_equal(users_of_driver(), one);
+	works(close(second));
+	driver_is_let_go(before);
+	works(close(pd_open()));
+	driver_is_let_go(before);
+}
+
+TEST(an_exported_region_keeps_the_driver)
+{
+	unsigned long before = (gpu(), users_of_driver());
+	struct memory memory = gpu_alloc(PAGE, 0);
+	int fd = pd_open(), buffer;
+	struct pindown_pin pin;
+
+	works(pd_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));
+	buffer = pd_export(fd, pin.region);
+	works(buffer);
+	works(close(fd));
+	check(users_of_driver() > before);
+	works(close(buffer));
+	driver_is_let_go(before);
+	gpu_free(&memory);
+}
+
+/* The last descriptor is closed by a process that can't unpin. Then the free ends the region. */
+TEST(an_orphan_keeps_the_driver)
+{
+	unsigned long before = (gpu(), users_of_driver());
+	struct memory memory = gpu_alloc(PAGE, 0);
+	int pair[2], fd = pd_open();
+	struct pindown_pin pin;
+	pid_t child;
+
+	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
+	works(pipe(pair));
+	child = fork();
+	works(child);
+	if (child == 0) {
+		char byte;
+
+		/* Until the parent has closed its own. */
+		works(close(pair[1]));
+		works(read(pair[0], &byte, 1));
+		works(close(fd));
+		_exit(0);
+	}
+	works(close(fd));
+	works(close(pair[0]));
+	works(close(pair[1]));
+	child_ends(child);
+	check(users_of_driver() > before);
+	gpu_free(&memory);
+	driver_is_let_go(before);
+}
+
+/* Drivers before 570 answer EINVAL, which says nothing. */
+TEST(bar1_is_forced_by_a_driver_that_can)
+{
+	bool can = driver_number("version") >= 570;
+	struct pindown_version version = {.size = sizeof(version)};
+	struct memory memory = gpu_alloc(PAGE, 0);
+	struct pindown_pin pin;
+	int fd = pd_open();
+
+	works(ioctl(fd, PINDOWN_IOC_VERSION, &version));
+	check_equal(!!(version.capabilities & PINDOWN_CAP_FORCE_BAR1), can);
+	if (can)
+		works(pd_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT | PINDOWN_PIN_FORCE_BAR1,
+			     &pin));
+	else
+		fails_with(pd_pin(fd, memory.va, PAGE,
+				  PINDOWN_PIN_PERSISTENT | PINDOWN_PIN_FORCE_BAR1, &pin),
+			   EOPNOTSUPP);
+	works(pd_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));
+}

@@ -230,6 +230,20 @@ bool pd_valid(const volatile char *state, const struct pindown_pin *pin)
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE) == pin->state_value;
 }
 
+unsigned long number_in(const char *path)
+{
+	char text[64];
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t length;
+
+	works(fd);
+	length = read(fd, text, sizeof(text) - 1);
+	works(length);
+	text[length] = 0;
+	close(fd);
+	return strtoul(text, NULL, 10);
+}
+
 void module_parameter(const char *name, const char *value)
 {
 	char path[128];

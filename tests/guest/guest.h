@@ -127,6 +127,8 @@ int pd_query(int fd, unsigned region, struct pindown_query *query);
 int pd_export(int fd, unsigned region); /* a dma-buf, or -1 */
 /* One of the module's counters, as root sees them in debugfs. */
 uint64_t pd_counter(const char *name);
+/* The number that a file of /sys begins with. */
+unsigned long number_in(const char *path);
 void pd_stats(int fd, struct pindown_stats_all *stats);
 void *pd_map(int fd, const struct pindown_pin *pin, uint64_t offset, size_t length);
 const volatile char *pd_state(int fd);

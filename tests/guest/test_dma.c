@@ -241,13 +241,20 @@ TEST(a_fence_outlives_its_importer)
 	works(peer_import(peer, other.buffer, EDU_DYNAMIC, &of_other));
 	works(close(exported.buffer));
 	works(close(exported.fd));
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+	check_equal(gpu_count(SIM_GPU_DMA_MAPPINGS), 1);
 	/* Another one's end does not wait for it. */
 	works(ioctl(peer, EDU_RELEASE, &of_other.id));
 	works(close(other.buffer));
-	works(pd_unpin(other.fd, other.pin.region));
+	works(close(other.fd));
+	check_equal(gpu_count(SIM_GPU_DMA_MAPPINGS), 0);
 	check_equal(gpu_count(SIM_GPU_PINS), 1);
-	works(ioctl(peer, EDU_RELEASE, &import.id));
+	/* Nor can the module go before that. */
+	check(number_in("/sys/module/pindown/refcnt") > 0);
+	works(ioctl(peer, EDU_SIGNAL, &import.id));
 	gpu_wait_for(SIM_GPU_PINS, 0);
+	while (number_in("/sys/module/pindown/refcnt") > 0)
+		usleep(1000);
 }
 
 /* The kernel's own RDMA warns when it is told of memory that it has pinned. */

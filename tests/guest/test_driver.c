@@ -2,23 +2,7 @@
 /*
  * The driver as a module: what keeps it loaded, and what follows from its version.
  */
-#include <fcntl.h>
-
 #include "guest.h"
-
-static unsigned long number_in(const char *path)
-{
-	char text[64];
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t length;
-
-	works(fd);
-	length = read(fd, text, sizeof(text) - 1);
-	works(length);
-	text[length] = 0;
-	close(fd);
-	return strtoul(text, NULL, 10);
-}
 
 /* A file in sysfs of the module that has the driver's calls. */
 static unsigned long driver_number(const char *file)

@@ -34,7 +34,6 @@ struct import {
 	struct dma_buf_attachment *attachment;
 	struct sg_table *sgt; /* reservation lock (dynamic) and peer.engine.lock; NULL: revoked */
 	bool stopped;	      /* the same: told to stop, but not unmapped yet */
-	struct dma_fence *busy; /* EDU_BUSY: not signalled while the device is at work */
 	u32 flags;
 	u32 moves;
 	u64 first;
@@ -43,6 +42,7 @@ struct import {
 struct client {
 	struct mutex lock; /* imports; not while the exporter is called into */
 	struct xarray imports;
+	struct xarray busy; /* fences of imports with EDU_BUSY, by the same number, until signalled */
 };
 
 /* ---- transfers; peer.engine.lock is held ---- */
@@ -162,7 +162,7 @@ static int busy_add(struct dma_resv *resv, struct dma_fence *fence)
 	return error;
 }
 
-static int import_gets_busy(struct import *import)
+static int busy_begin(struct client *client, u32 id, struct dma_resv *resv)
 {
 	struct busy *busy = kzalloc(sizeof(*busy), GFP_KERNEL);
 	int error;
@@ -171,20 +171,26 @@ static int import_gets_busy(struct import *import)
 		return -ENOMEM;
 	spin_lock_init(&busy->lock);
 	dma_fence_init(&busy->fence, &busy_ops, &busy->lock, dma_fence_context_alloc(1), 1);
-	import->busy = &busy->fence;
-	dma_resv_lock(import->buffer->resv, NULL);
-	error = busy_add(import->buffer->resv, import->busy);
-	dma_resv_unlock(import->buffer->resv);
+	error = xa_err(xa_store(&client->busy, id, &busy->fence, GFP_KERNEL));
+	if (error) {
+		dma_fence_put(&busy->fence);
+		return error;
+	}
+	dma_resv_lock(resv, NULL);
+	error = busy_add(resv, &busy->fence);
+	dma_resv_unlock(resv);
 	return error;
 }
 
-static void import_is_done(struct import *import)
+static int busy_end(struct client *client, u32 id)
 {
-	if (!import->busy)
-		return;
-	dma_fence_signal(import->busy);
-	dma_fence_put(import->busy);
-	import->busy = NULL;
+	struct dma_fence *fence = xa_erase(&client->busy, id);
+
+	if (!fence)
+		return -ENOENT;
+	dma_fence_signal(fence);
+	dma_fence_put(fence);
+	return 0;
 }
 
 static int import_pin(struct import *import)
@@ -245,7 +251,6 @@ static void import_end(struct import *import)
 		dma_resv_unlock(import->buffer->resv);
 	if (sgt && !dynamic)
 		unmap_static(import->attachment, sgt);
-	import_is_done(import);
 	if (import->flags & EDU_PINNED)
 		import_unpin(import);
 	dma_buf_detach(import->buffer, import->attachment);
@@ -281,11 +286,6 @@ static struct import *import_new(const struct edu_import *call)
 	error = import_map(import);
 	if (error)
 		goto unpin;
-	error = import->flags & EDU_BUSY ? import_gets_busy(import) : 0;
-	if (error) {
-		import_end(import);
-		return ERR_PTR(error);
-	}
 	return import;
 
 unpin:
@@ -315,6 +315,13 @@ static int call_import(struct client *client, struct edu_import *call)
 		return PTR_ERR(import);
 	error = xa_alloc(&client->imports, &call->id, import, xa_limit_31b, GFP_KERNEL);
 	if (error) {
+		import_end(import);
+		return error;
+	}
+	error = call->flags & EDU_BUSY ? busy_begin(client, call->id, import->buffer->resv) : 0;
+	if (error) {
+		busy_end(client, call->id);
+		xa_erase(&client->imports, call->id);
 		import_end(import);
 		return error;
 	}
@@ -410,16 +417,6 @@ static int call_remap(struct client *client, u32 id)
 	return import ? import_map(import) : -ENOENT;
 }
 
-static int call_signal(struct client *client, u32 id)
-{
-	struct import *import = xa_load(&client->imports, id);
-
-	if (!import)
-		return -ENOENT;
-	import_is_done(import);
-	return 0;
-}
-
 union call {
 	struct edu_import import;
 	__u32 id;
@@ -445,7 +442,7 @@ static int call_one(struct client *client, unsigned int number, union call *call
 	case EDU_REMAP:
 		return call_remap(client, call->id);
 	case EDU_SIGNAL:
-		return call_signal(client, call->id);
+		return busy_end(client, call->id);
 	}
 	return -ENOTTY;
 }
@@ -482,6 +479,7 @@ static int peer_open(struct inode *inode, struct file *file)
 		return -ENOMEM;
 	mutex_init(&client->lock);
 	xa_init_flags(&client->imports, XA_FLAGS_ALLOC1);
+	xa_init(&client->busy);
 	file->private_data = client;
 	return 0;
 }
@@ -489,11 +487,15 @@ static int peer_open(struct inode *inode, struct file *file)
 static int peer_release(struct inode *inode, struct file *file)
 {
 	struct client *client = file->private_data;
+	struct dma_fence *fence;
 	struct import *import;
 	unsigned long id;
 
 	xa_for_each(&client->imports, id, import)
 		import_end(import);
+	xa_for_each(&client->busy, id, fence)
+		busy_end(client, id);
+	xa_destroy(&client->busy);
 	xa_destroy(&client->imports);
 	kfree(client);
 	return 0;

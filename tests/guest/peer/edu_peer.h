@@ -24,7 +24,7 @@
 #define EDU_PINNED 4u
 /*
  * Be at work all the time: with a fence in the dma-buf's reservation object that is signalled by
- * EDU_SIGNAL, or by EDU_RELEASE. With EDU_DYNAMIC.
+ * EDU_SIGNAL, also after EDU_RELEASE, and at the latest when the device is closed. With EDU_DYNAMIC.
  */
 #define EDU_BUSY 8u
 

@@ -207,6 +207,24 @@ const struct pd_backend *pd_backend_chosen(int device)
 	return pd_backend_for(device);
 }
 
+const struct pd_backend *pd_backend_of(const struct pd_pin *pin)
+{
+	return pd_backend_for(pin->device);
+}
+
+/* All pins are made by the one there is, and none is of several of the kernel's. */
+const struct pd_backend *pd_backend_instead_of(const struct pd_backend *backend)
+{
+	(void)backend;
+	return NULL;
+}
+
+bool pd_kmod_mappings_stand(const struct pd_pin *pin, uint32_t *word_value)
+{
+	(void)pin, (void)word_value;
+	return false;
+}
+
 const char *pd_backend_name(void)
 {
 	return listed.name;

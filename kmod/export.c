@@ -256,18 +256,14 @@ static void export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *att
 {
 	struct pd_dmabuf *export = dmabuf->priv;
 	struct pd_attachment *attachment = attach->priv;
-	bool ended;
 
 	mutex_lock(&export->reaping);
 	attachment_unmap(export, attachment);
 	mutex_lock(&export->lock);
 	list_del(&attachment->link);
-	ended = export->ended;
 	mutex_unlock(&export->lock);
 	mutex_unlock(&export->reaping);
 	kfree(attachment);
-	if (ended)
-		reap_now(export);
 }
 
 /*

@@ -27,8 +27,8 @@ struct doctor {
 	struct pci pci;
 	struct nvml nvml; /* count 0 where there is none */
 	bool has_driver, is_open;
-	bool exports_for_gpl; /* its peer-to-peer calls: pindown.ko finds no others */
-	bool has_rdma; /* there is a device of RDMA */
+	bool exports_for_gpl;  /* its peer-to-peer calls: pindown.ko finds no others */
+	bool has_rdma;	       /* there is a device of RDMA */
 	struct version driver; /* zeroes where it is not known */
 	struct version kernel;
 };

@@ -144,9 +144,10 @@ static bool reap(struct pd_dmabuf *export)
 		done = dma_resv_test_signaled(&export->resv, PD_ALL_FENCES);
 	if (done)
 		hold = take_hold(export);
-	mutex_unlock(&export->reaping);
+	/* Under the lock: whoever finds nothing left to do here knows that it is done. */
 	if (hold)
 		pd_hold_put(hold);
+	mutex_unlock(&export->reaping);
 	return done;
 }
 

@@ -16,6 +16,3 @@ $(B)/obj/hook/loader.c.o $(B)/obj/hook/symtab.c.o $(B)/obj/hook/asker.c.o $(B)/o
 HOOK_SMALL := asker contexts deepbind devicemap find graphs ipc libcuda library life loader lookup mappings objects \
 	owners patches records symtab verbs verbs_cache verbs_limits verbs_mr verbs_rereg
 $(HOOK_SMALL:%=$(B)/obj/hook/%.c.o): ALL_CFLAGS += -Os
-# Each of the many wrappers would guard its stack; the one array there is written in one place, which
-# looks at the index (pd_caught_guard()).
-$(B)/obj/hook/wrap.c.o: ALL_CFLAGS += -fno-stack-protector

@@ -196,6 +196,8 @@ struct pd_caught {
 	unsigned guards;
 	int note;
 	uint64_t id;
+	uint64_t begun, ended; /* when the real call was; 0: it is not traced */
+	bool straight;	       /* it comes from the driver itself, say: not to be looked at */
 	pd_guard guard[PD_CAUGHT_GUARDS];
 };
 

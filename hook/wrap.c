@@ -358,49 +358,61 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 
 /* ---- a caught call ----------------------------------------------------------------------- */
 
-/* When the real call began and ended; 0: it is not traced. */
-struct times {
-	uint64_t begun, ended;
-};
-
-static inline void fast_begins(struct times *times)
+/* The real function; NULL in `function`: it is not known yet, see below. */
+static inline void *fast_enters(struct pd_caught *caught, void *function, enum pd_call call,
+				const void *caller)
 {
-	times->begun = times->ended = 0;
-	if (pd_tracing(PD_EV_CALL))
-		times->begun = pd_ticks();
+	if (PD_UNLIKELY(!function))
+		function = pd_find_linked(call);
+	caught->straight = !pd_caught_from(caller);
+	caught->guards = 0;
+	return function;
 }
 
-static inline void fast_returns(struct times *times, struct pd_caught *caught)
+static inline void fast_begins(struct pd_caught *caught)
 {
-	if (PD_UNLIKELY(times->begun))
-		times->ended = pd_ticks();
+	caught->begun = caught->ended = 0;
+	if (pd_tracing(PD_EV_CALL))
+		caught->begun = pd_ticks();
+}
+
+static inline void fast_returns(struct pd_caught *caught)
+{
+	if (PD_UNLIKELY(caught->begun))
+		caught->ended = pd_ticks();
 	pd_caught_done(caught);
 }
 
-static inline void fast_ends(const struct times *times, enum pd_call call, CUresult result,
+static inline void fast_ends(const struct pd_caught *caught, enum pd_call call, CUresult result,
 			     uint64_t addr, uint64_t size, uint64_t extra)
 {
-	if (PD_UNLIKELY(times->begun))
-		pd_trace_call(call, addr, size, (int)result, times->begun, times->ended, extra);
+	if (PD_UNLIKELY(caught->begun))
+		pd_trace_call(call, addr, size, (int)result, caught->begun, caught->ended, extra);
 	if (PD_UNLIKELY(result == CUDA_ERROR_DEINITIALIZED))
 		pd_driver_gone();
 }
 
-static void __attribute__((noinline)) small_begins(struct times *times)
+static void *__attribute__((noinline))
+small_enters(struct pd_caught *caught, void *function, enum pd_call call, const void *caller)
 {
-	fast_begins(times);
+	return fast_enters(caught, function, call, caller);
 }
 
-static void __attribute__((noinline)) small_returns(struct times *times, struct pd_caught *caught)
+static void __attribute__((noinline)) small_begins(struct pd_caught *caught)
 {
-	fast_returns(times, caught);
+	fast_begins(caught);
+}
+
+static void __attribute__((noinline)) small_returns(struct pd_caught *caught)
+{
+	fast_returns(caught);
 }
 
 static void __attribute__((noinline))
-small_ends(const struct times *times, enum pd_call call, CUresult result, uint64_t addr,
+small_ends(const struct pd_caught *caught, enum pd_call call, CUresult result, uint64_t addr,
 	   uint64_t size, uint64_t extra)
 {
-	fast_ends(times, call, result, addr, size, extra);
+	fast_ends(caught, call, result, addr, size, extra);
 }
 
 #define fast_code
@@ -414,31 +426,27 @@ small_ends(const struct times *times, enum pd_call call, CUresult result, uint64
  * one.
  */
 #pragma GCC visibility push(hidden)
-#define X(symbol, base, version, flavour, params, args, group, before, after, addr, size, extra) \
-	CUresult pd_caught_##symbol(PD_LIST params, void *function);                             \
-	__attribute__((used)) OF(KIND(symbol), code)                                             \
-		CUresult pd_caught_##symbol(PD_LIST params, void *function)                      \
-	{                                                                                        \
-		const void *caller = __builtin_return_address(0);                                \
-		typeof(symbol) *real;                                                            \
-		struct pd_caught caught;                                                         \
-		struct times times;                                                              \
-		CUresult result;                                                                 \
-                                                                                                 \
-		if (PD_UNLIKELY(!function))                                                      \
-			function = pd_find_linked(PD_CALL_##symbol);                             \
-		real = function;                                                                 \
-		if (!pd_caught_from(caller))                                                     \
-			return real args;                                                        \
-		caught.guards = 0;                                                               \
-		before;                                                                          \
-		OF(KIND(symbol), begins)(&times);                                                \
-		result = real args;                                                              \
-		OF(KIND(symbol), returns)(&times, &caught);                                      \
-		after;                                                                           \
-		OF(KIND(symbol), ends)                                                           \
-		(&times, PD_CALL_##symbol, result, NUMBER(addr), NUMBER(size), NUMBER(extra));   \
-		return result;                                                                   \
+#define X(symbol, base, version, flavour, params, args, group, before, after, addr, size, extra)  \
+	CUresult pd_caught_##symbol(PD_LIST params, void *function);                              \
+	__attribute__((used)) OF(KIND(symbol), code)                                              \
+		CUresult pd_caught_##symbol(PD_LIST params, void *function)                       \
+	{                                                                                         \
+		const void *caller = __builtin_return_address(0);                                 \
+		struct pd_caught caught;                                                          \
+		CUresult result;                                                                  \
+                                                                                                  \
+		function = OF(KIND(symbol), enters)(&caught, function, PD_CALL_##symbol, caller); \
+		typeof(symbol) *real = function;                                                  \
+		if (caught.straight)                                                              \
+			return real args;                                                         \
+		before;                                                                           \
+		OF(KIND(symbol), begins)(&caught);                                                \
+		result = real args;                                                               \
+		OF(KIND(symbol), returns)(&caught);                                               \
+		after;                                                                            \
+		OF(KIND(symbol), ends)                                                            \
+		(&caught, PD_CALL_##symbol, result, NUMBER(addr), NUMBER(size), NUMBER(extra));   \
+		return result;                                                                    \
 	}
 #include "entrypoints.def"
 #undef X

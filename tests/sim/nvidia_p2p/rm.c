@@ -99,9 +99,10 @@ static NV_STATUS register_callback(nvidia_stack_t *stack, NvU64 p2p_token, NvU64
 	/*
 	 * A free has overtaken the pin. nvidia.ko now asks for a put, which finds nothing, takes
 	 * that for success and forgets its page table: NVIDIA's leak, not to be laid at our door.
+	 * Before each piece of memory it keeps its size.
 	 */
 	if (status != NV_OK)
-		kmemleak_not_leak(data);
+		kmemleak_not_leak((NvU64 *)data - 1);
 	return status;
 }
 

@@ -4,7 +4,7 @@ LIB_SRC += $(CACHE_SRC)
 
 # The library is in every process: where time is no matter, room is.
 CACHE_SMALL := api attach backend backend_dmabuf backend_kmod cancel config consumer descriptor dmabuf driver evict exports fork index_nodes \
-	kmod_reclaim live live_sweep log misuse object_end object_trace pages peek pin process stats subscribe table thread \
+	kmod_reclaim live live_sweep lock log misuse object_end object_trace pages peek pin process region stats subscribe table thread \
 	trace trace_chunk trace_clock trace_file trace_info trace_journal trace_modules trace_rescue trace_stack \
 	trace_unwind trust volatile
 $(CACHE_SMALL:%=$(B)/obj/cache/%.c.o): ALL_CFLAGS += -Os

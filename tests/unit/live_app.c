@@ -6,18 +6,23 @@
  *	t  300 hits from each of 250 threads, which stay     f  free it    u  get an unknown address
  *	m  it is freed past everybody, and allocated anew
  *	d  its descriptors     k  a child that uses CUDA and does what it is told, until its q
+ *	r  3 in its page, as if the module had refused so many pins: there is none here to refuse
  *	x  execute itself      s  execute /bin/sleep     _  _exit     q  exit
  */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
+#include <glob.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/shm.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "cuda_abi.h"
+#include "live_format.h"
 #include "pindown.h"
 #include "sim.h"
 
@@ -34,6 +39,28 @@ static void use_cuda(void)
 	if (cuInit(0) != CUDA_SUCCESS || cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
 	    cuCtxSetCurrent(context) != CUDA_SUCCESS)
 		_exit(9);
+}
+
+/* Its file says where the page is. */
+static bool note_refusals(void)
+{
+	struct pd_live head, *page = (void *)-1;
+	char pattern[64];
+	glob_t found;
+	FILE *file = NULL;
+
+	snprintf(pattern, sizeof(pattern), "/dev/shm/" PD_LIVE_PREFIX "%d.*", (int)getpid());
+	if (glob(pattern, 0, NULL, &found) == 0)
+		file = fopen(found.gl_pathv[0], "re");
+	if (file && fread(&head, sizeof(head), 1, file) == 1)
+		page = shmat(head.segment, NULL, 0);
+	if (file)
+		fclose(file);
+	globfree(&found);
+	if (page == (void *)-1)
+		return false;
+	page->stats.fallbacks = 3;
+	return shmdt(page) == 0;
 }
 
 static void hit(unsigned times)
@@ -128,6 +155,10 @@ int main(int argc, char **argv)
 			break;
 		case 'd':
 			print_descriptors();
+			break;
+		case 'r':
+			if (!note_refusals())
+				return 8;
 			break;
 		case 'k':
 			if (fork() != 0) {

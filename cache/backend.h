@@ -64,17 +64,17 @@ extern const struct pd_backend pd_backend_none, pd_backend_dmabuf, pd_backend_km
 /* The one that has made this pin; NULL: none works on the device. */
 const struct pd_backend *pd_backend_of(const struct pd_pin *pin);
 
-/* What pins memory that this one refuses, where the configuration leaves us the choice; or NULL. */
+/* The backend to try when this one refuses memory (PINDOWN_BACKEND=auto only); or NULL. */
 const struct pd_backend *pd_backend_instead_of(const struct pd_backend *backend);
 
 /*
- * The pin's word is the count of all revocations, and that has changed. Has none of the pin's own
- * mappings been revoked? Then *word_value gets the count as it was before they were looked at.
- * The pin must stay pinned meanwhile. Takes no lock.
+ * For a pin over several mappings, when the count of all revocations has changed: true if none of
+ * this pin's own mappings was revoked. *word_value becomes the count from before that look. The
+ * pin must stay pinned meanwhile. Takes no lock.
  */
 bool pd_kmod_mappings_stand(const struct pd_pin *pin, uint32_t *word_value);
 
-/* What all backends that give out dma-bufs have in common. Each keeps errno. */
+/* A pin's dma-buf, for every backend that makes one. These functions keep errno. */
 bool pd_pin_has_dmabuf(const struct pd_pin *pin);
 void pd_pin_take_dmabuf(struct pd_pin *pin, int fd);
 void pd_pin_close_dmabuf(struct pd_pin *pin);

@@ -311,7 +311,7 @@ static void tell_of_refusal(const struct attempt *a, int error)
 		    (unsigned long long)a->pin.length, (unsigned long long)a->pin.base, error);
 }
 
-/* What the module does not pin, for a reason other than want of space. */
+/* Pin by the other backend what the first one refused. Not used for want of space. */
 static int pin_instead(struct attempt *a, const struct pd_backend *other)
 {
 	uint64_t most = pd_dmabufs_most();
@@ -340,7 +340,7 @@ static int pin_memory(struct attempt *a, const struct pd_backend *backend)
 	if (!pd_driver_sync_memops(a->what.memory.base))
 		a->flags |= PD_REGION_NO_SYNC;
 	result = pin_or_evict(a, backend);
-	/* What is another buffer by now was refused for that. */
+	/* If the memory has been freed meanwhile, that is why the pin was refused: do not try again. */
 	if (result == PINDOWN_ERR_DRIVER && other && is_same_buffer(a))
 		result = pin_instead(a, other);
 	if (result != PINDOWN_OK) {

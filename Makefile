@@ -1,21 +1,32 @@
 # SPDX-License-Identifier: MIT
 # pindown: see README.md.
 #
-#   make            build/libpindown.so, build/pindown, build/sim/libcuda.so.1
-#   make demo       the stale-registration bug, without pindown and with it
-#   make check      every test (check-unit, check-sim: a part of them)
-#   make kmod       the kernel module, for the running kernel (KDIR)
-#   make check-guest   the module's part of make check alone, in a QEMU guest; check-guest-debug: the
-#                   same on a kernel that checks itself, which is built first (half an hour in all)
-#   make bench      the benchmarks, peers side by side (ONLY=gets,memory...: some of the cache's; ONLY=counts: its
-#                   instructions and cache misses; bench-docs: the cache's, into docs/)
-#   make install    PREFIX, LIBDIR, DESTDIR
+#   make                    builds build/libpindown.so, build/pindown and the
+#                           simulated driver build/sim/libcuda.so.1
+#   make demo               shows the stale-registration bug, without and with it
+#   make check              runs every test (check-unit, check-sim: a part of them)
+#   make test T=index       runs one test, or those a pattern means: T='races*'
+#   make gdb T=index        starts that program under gdb, as the test runs it
+#   make kmod               builds the kernel module for the running kernel (KDIR)
+#   make check-guest        runs the module's tests alone, in a QEMU guest
+#   make check-guest-debug  the same on a kernel that checks itself, which is
+#                           built first (half an hour in all)
+#   make bench              runs the benchmarks, peers side by side; some of them:
+#                           ONLY=gets,memory... or ONLY=counts
+#   make bench-docs         writes the cache's benchmarks into docs/
+#   make compile_commands.json   for clangd and other tools
+#   make install            PREFIX, LIBDIR, DESTDIR
+#   make clean              removes build/ and compile_commands.json
 #
-#   SAN=address,undefined or SAN=thread builds and tests under sanitizers, in build/san-...
-#   B=folder builds elsewhere, CC=clang with another compiler, V=1 shows each command.
-#   CHECK_OPTIONAL=1 skips the tests for which the machine lacks the Check library.
-#   NEED_INSTALL=0 names packages that are missing instead of installing them.
+#   SAN=address,undefined or SAN=thread builds and tests under sanitizers, in
+#   build/san-...; B=folder builds elsewhere, CC=clang with another compiler;
+#   V=1 shows each command.
+#   CHECK_OPTIONAL=1 skips the tests for which the machine lacks the Check
+#   library; NEED_INSTALL=0 names missing packages instead of installing them.
 #
+#   docs/contributing.md says how to change pindown, docs/debugging.md how to look
+#   into a process that runs under it.
+
 # Each folder's build.mk adds to the lists below and has the rules for its own programs.
 
 SHELL := /bin/bash
@@ -26,7 +37,8 @@ MAKEFLAGS += --silent
 endif
 
 # What the wanted target uses is installed, or asked for, before anything else is looked at.
-needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug bench bench-docs,$(MAKECMDGOALS))
+needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug test gdb \
+	bench bench-docs,$(MAKECMDGOALS))
 ifneq ($(needed),)
 # Before version 4.4 make does not pass variables of its command line on to $(shell) commands.
 need = CHECK_OPTIONAL='$(CHECK_OPTIONAL)' NEED_INSTALL='$(NEED_INSTALL)' .ci/need $(needed)
@@ -172,7 +184,7 @@ install: $(ALL) $(MAN)
 	@echo "pindown is installed below $(DESTDIR)$(PREFIX)"
 
 clean:
-	rm -rf build
+	rm -rf build compile_commands.json
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
 .PHONY: all tests check check-unit check-sim demo bench bench-docs install clean

@@ -78,7 +78,8 @@ ALL :=		# what `make` builds
 CHECK_UNIT :=	# test programs that use the Check library
 CHECK_SIM :=	# scripts and programs that run against the simulated driver
 CHECK_GUEST :=	# what runs in a QEMU guest
-CHECK_TREE := tests/library tests/install tests/manual tests/examples	# scripts that look at what was built
+# Scripts that look at what was built.
+CHECK_TREE := tests/library tests/install tests/manual tests/examples
 CHECK_WITH :=	# files that the scripts use, to be built first
 DEMO_WITH :=	# the same for the demo
 BENCH :=	# what tests/bench/run uses
@@ -108,8 +109,9 @@ $(B)/obj/%.S.o: %.S
 	$(CC) $(ALL_CFLAGS) $(INCLUDE) -MMD -MP -c $< -o $@
 
 LIB_OBJ := $(patsubst %,$(B)/obj/%.o,$(LIB_SRC))
-# The library's files are optimized as a whole when it is linked: some 7 KiB less, and 8 % less instructions for a miss.
-# Their objects hold ordinary code as well, which the tests are linked with. What a compiler warns of only then is shown.
+# The library's files are optimized as a whole when it is linked: some 7 KiB less, and 8 % less
+# instructions for a miss. Their objects hold ordinary code as well, which the tests are linked with.
+# What a compiler warns of only then is shown.
 $(LIB_OBJ): ALL_CFLAGS += $(if $(LTO),-flto -ffat-lto-objects)
 # Where text is put together, and where files and memory of others are read, compilers that guard stacks
 # do that. Elsewhere it would be a guard for a few words of known size in most functions.
@@ -119,14 +121,22 @@ $(foreach object,$(LIB_OBJ),$(if $(call guarded,$(object)),,$(object))): ALL_CFL
 # A compiler may be installed without what the linker calls for that: then the ordinary code is linked.
 $(B)/lto: Makefile
 	@mkdir -p $(@D)
-	@if [ -n '$(LTO)' ] && echo 'int main(void) { return 0; }' | $(CC) $(LTO) -x c - -o $@-works 2>/dev/null; then \
+	@if [ -n '$(LTO)' ] && echo 'int main(void) { return 0; }' | \
+		$(CC) $(LTO) -x c - -o $@-works 2>/dev/null; then \
 		echo '$(LTO) -flto-partition=one -Wno-error'; else echo '-fno-lto'; fi >$@
 	@rm -f $@-works
-# noseparate-code: what is only read shares pages with the code, which saves two mappings and their padding.
+# Programs that are linked with the library look for it by this name. Its number goes up when they
+# must be built anew; cache/pindown.map has the versions of what is only added. Who preloads it says
+# libpindown.so, which is the file here, and a link to the name with the number where it is installed.
+SONAME := libpindown.so.0
+# noseparate-code: what is only read shares pages with the code, which saves two mappings and their
+# padding.
 $(B)/libpindown.so: $(LIB_OBJ) $(LIB_NEEDS) $(B)/lto
 	@echo "  LINK    $@"
-	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libpindown.so -Wl,-z,nodelete -Wl,-z,now \
-		-Wl,-z,noseparate-code -Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ $(filter-out -fno-lto,$(ALL_LDFLAGS)) $$(cat $(B)/lto) -ldl -lpthread
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete -Wl,-z,now \
+		-Wl,-z,noseparate-code -Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ \
+		$(filter-out -fno-lto,$(ALL_LDFLAGS)) $$(cat $(B)/lto) -ldl -lpthread
+	ln -sf $(@F) $(@D)/$(SONAME)
 
 # The library's objects by folder, for unit tests: they reach what the library does not export.
 $(B)/cache.a: $(filter $(B)/obj/cache/%,$(LIB_OBJ))
@@ -171,7 +181,8 @@ bench-docs: $(ALL) $(BENCH)
 install: $(ALL) $(MAN)
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR))
 	install -m 755 $(B)/pindown $(DESTDIR)$(BINDIR)/pindown
-	install -m 755 $(B)/libpindown.so $(DESTDIR)$(LIBDIR)/libpindown.so
+	install -m 755 $(B)/libpindown.so $(DESTDIR)$(LIBDIR)/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libpindown.so
 	install -m 644 cache/pindown.h $(DESTDIR)$(INCLUDEDIR)/pindown.h
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|' \
 		-e "s|@VERSION@|$$(sed -n 's/^#define PINDOWN_VERSION_M[AJINOR]* //p' cache/pindown.h | paste -sd.)|" \

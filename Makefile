@@ -110,15 +110,17 @@ $(B)/obj/%.S.o: %.S
 
 LIB_OBJ := $(patsubst %,$(B)/obj/%.o,$(LIB_SRC))
 # The library's files are optimized as a whole when it is linked: some 7 KiB less, and 8 % less
-# instructions for a miss. Their objects hold ordinary code as well, which the tests are linked with.
-# What a compiler warns of only then is shown.
+# instructions for a miss. Their objects hold ordinary code as well, which the tests are linked
+# with. What a compiler warns of only then is shown.
 $(LIB_OBJ): ALL_CFLAGS += $(if $(LTO),-flto -ffat-lto-objects)
-# Where text is put together, and where files and memory of others are read, compilers that guard stacks
-# do that. Elsewhere it would be a guard for a few words of known size in most functions.
+# Where text is put together, and where files and memory of others are read, compilers that guard
+# stacks do that. Elsewhere it would be a guard for a few words of known size in most functions.
 LIB_GUARDED := config deepbind live% log objects symtab trace%
 guarded = $(filter $(LIB_GUARDED),$(basename $(basename $(notdir $1))))
-$(foreach object,$(LIB_OBJ),$(if $(call guarded,$(object)),,$(object))): ALL_CFLAGS += -fno-stack-protector
-# A compiler may be installed without what the linker calls for that: then the ordinary code is linked.
+unguarded := $(foreach object,$(LIB_OBJ),$(if $(call guarded,$(object)),,$(object)))
+$(unguarded): ALL_CFLAGS += -fno-stack-protector
+# A compiler may be installed without what the linker calls for that: then the ordinary code is
+# linked.
 $(B)/lto: Makefile
 	@mkdir -p $(@D)
 	@if [ -n '$(LTO)' ] && echo 'int main(void) { return 0; }' | \
@@ -127,7 +129,8 @@ $(B)/lto: Makefile
 	@rm -f $@-works
 # Programs that are linked with the library look for it by this name. Its number goes up when they
 # must be built anew; cache/pindown.map has the versions of what is only added. Who preloads it says
-# libpindown.so, which is the file here, and a link to the name with the number where it is installed.
+# libpindown.so, which is the file here, and a link to the name with the number where it is
+# installed.
 SONAME := libpindown.so.0
 # noseparate-code: what is only read shares pages with the code, which saves two mappings and their
 # padding.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-# What people who work on pindown type besides `make check`: one test, a test under gdb, the compiler's
-# commands for an editor. And tests that these, and what the documents tell such people, work.
+# What people who work on pindown type besides `make check`: one test, a test under gdb, the
+# compiler's commands for an editor. And tests that these, and what the documents tell such people,
+# work.
 
 # The tests that T names. The lists are complete only when all fragments have been read, so these
 # are expanded late, in the recipes below.

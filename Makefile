@@ -57,8 +57,8 @@ B := build$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
 
 CFLAGS ?= -O2 -g
 LTO := $(if $(SAN)$(findstring clang,$(CC)),,-flto=auto)
-ALL_CFLAGS := -std=gnu11 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -fno-strict-aliasing $(CFLAGS) \
-	$(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+ALL_CFLAGS := -std=gnu11 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -fno-strict-aliasing \
+	$(CFLAGS) $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 ALL_LDFLAGS := -fno-lto $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN))
 INCLUDE := -Icache
 
@@ -94,7 +94,7 @@ CHECK_CFLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
 all:
-include $(wildcard cache/build.mk hook/build.mk kmod/build.mk tools/build.mk docs/build.mk tests/*/build.mk)
+include $(wildcard $(addsuffix /build.mk,cache hook kmod tools docs tests/*))
 
 ALL += $(B)/libpindown.so
 all: $(ALL)
@@ -149,7 +149,8 @@ $(B)/cache.a $(B)/hook.a:
 	$(AR) rcs $@ $^
 
 # Tests and the demo are told where the build is, and what must be preloaded before libpindown.so.
-SAN_RUNTIME := $(if $(findstring address,$(SAN)),libasan.so,$(if $(findstring thread,$(SAN)),libtsan.so))
+SAN_RUNTIME := $(if $(findstring address,$(SAN)),libasan.so)
+SAN_RUNTIME := $(if $(findstring thread,$(SAN)),libtsan.so,$(SAN_RUNTIME))
 SAN_PRELOAD := $(if $(SAN_RUNTIME),$(shell $(CC) -print-file-name=$(SAN_RUNTIME)))
 IN_BUILD = BUILD=$(abspath $(B)) CC='$(CC)' SAN='$(SAN)' SAN_PRELOAD='$(SAN_PRELOAD)' \
 	CHECK_OPTIONAL='$(CHECK_OPTIONAL)'
@@ -175,7 +176,8 @@ demo: $(ALL) $(DEMO_WITH)
 	@$(IN_BUILD) tests/apps/demo
 
 bench: $(ALL) $(BENCH)
-	@$(IN_BUILD) tests/bench/$(if $(filter counts,$(ONLY)),counts,$(if $(ONLY),caches --only=$(ONLY),run))
+	@$(IN_BUILD) tests/bench/$(if $(filter counts,$(ONLY)),counts,$(if \
+		$(ONLY),caches --only=$(ONLY),run))
 bench-docs: $(ALL) $(BENCH)
 	@$(IN_BUILD) tests/bench/policies --write-docs >/dev/null
 	@$(IN_BUILD) tests/bench/caches --write-docs
@@ -188,7 +190,8 @@ install: $(ALL) $(MAN)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libpindown.so
 	install -m 644 cache/pindown.h $(DESTDIR)$(INCLUDEDIR)/pindown.h
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|' \
-		-e "s|@VERSION@|$$(sed -n 's/^#define PINDOWN_VERSION_M[AJINOR]* //p' cache/pindown.h | paste -sd.)|" \
+		-e "s|@VERSION@|$$(sed -n 's/^#define PINDOWN_VERSION_M[AJINOR]* //p' \
+			cache/pindown.h | paste -sd.)|" \
 		cache/pindown.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/pindown.pc
 	for page in $(MAN); do \
 		install -D -m 644 -t $(DESTDIR)$(MANDIR)/man$${page##*.} $$page || exit; \

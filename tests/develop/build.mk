@@ -27,7 +27,8 @@ gdb:
 
 # For clangd and others. What make would run is asked of make itself, so nothing is built.
 compile_commands.json:
-	@set -o pipefail; $(MAKE) --no-print-directory --always-make --dry-run V=1 tests $(BENCH) | \
+	@set -o pipefail; \
+		$(MAKE) --no-print-directory --always-make --dry-run V=1 tests $(BENCH) | \
 		tests/develop/compile-commands >$@
 
 help:

@@ -198,6 +198,7 @@ install: $(ALL) $(MAN)
 	done
 	install -D -m 644 tools/completion/pindown.bash $(DESTDIR)$(BASHDIR)/pindown
 	install -D -m 644 tools/completion/_pindown $(DESTDIR)$(ZSHDIR)/_pindown
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/pindown docs/pindown-gdb.py
 	@echo "pindown is installed below $(DESTDIR)$(PREFIX)"
 
 clean:

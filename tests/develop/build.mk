@@ -20,10 +20,11 @@ test:
 # The program has the environment that tests/run would give it. Check runs each test in a child of
 # its own, where no breakpoint is: CK_FORK=no.
 GDB ?= gdb
+GDB_COMMANDS := docs/pindown-gdb.py
 gdb:
 	@tests/develop/choose --say --program $(develop_names) $(develop_all) >/dev/null
 	@$(MAKE) --no-print-directory $(ALL) $(develop_built)
-	@$(IN_BUILD) LC_ALL=C CK_FORK=no $(GDB) $(develop_chosen)
+	@$(IN_BUILD) LC_ALL=C CK_FORK=no $(GDB) -x $(GDB_COMMANDS) $(develop_chosen)
 
 # For clangd and others. What make would run is asked of make itself, so nothing is built.
 compile_commands.json:
@@ -36,4 +37,4 @@ help:
 
 .PHONY: test gdb compile_commands.json help
 
-CHECK_TREE += tests/develop/check-make
+CHECK_TREE += tests/develop/check-make tests/develop/check-debugging

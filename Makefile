@@ -1,21 +1,32 @@
 # SPDX-License-Identifier: MIT
 # pindown: see README.md.
 #
-#   make            build/libpindown.so, build/pindown, build/sim/libcuda.so.1
-#   make demo       the stale-registration bug, without pindown and with it
-#   make check      every test (check-unit, check-sim: a part of them)
-#   make kmod       the kernel module, for the running kernel (KDIR)
-#   make check-guest   the module's part of make check alone, in a QEMU guest; check-guest-debug: the
-#                   same on a kernel that checks itself, which is built first (half an hour in all)
-#   make bench      the benchmarks, peers side by side (ONLY=gets,memory...: some of the cache's; ONLY=counts: its
-#                   instructions and cache misses; bench-docs: the cache's, into docs/)
-#   make install    PREFIX, LIBDIR, DESTDIR
+#   make                    builds build/libpindown.so, build/pindown and the
+#                           simulated driver build/sim/libcuda.so.1
+#   make demo               shows the stale-registration bug, without and with it
+#   make check              runs every test (check-unit, check-sim: a part of them)
+#   make test T=index       runs one test, or those a pattern means: T='races*'
+#   make gdb T=index        starts that program under gdb, as the test runs it
+#   make kmod               builds the kernel module for the running kernel (KDIR)
+#   make check-guest        runs the module's tests alone, in a QEMU guest
+#   make check-guest-debug  the same on a kernel that checks itself, which is
+#                           built first (half an hour in all)
+#   make bench              runs the benchmarks, peers side by side; some of them:
+#                           ONLY=gets,memory... or ONLY=counts
+#   make bench-docs         writes the cache's benchmarks into docs/
+#   make compile_commands.json   for clangd and other tools
+#   make install            PREFIX, LIBDIR, DESTDIR
+#   make clean              removes build/ and compile_commands.json
 #
-#   SAN=address,undefined or SAN=thread builds and tests under sanitizers, in build/san-...
-#   B=folder builds elsewhere, CC=clang with another compiler, V=1 shows each command.
-#   CHECK_OPTIONAL=1 skips the tests for which the machine lacks the Check library.
-#   NEED_INSTALL=0 names packages that are missing instead of installing them.
+#   SAN=address,undefined or SAN=thread builds and tests under sanitizers, in
+#   build/san-...; B=folder builds elsewhere, CC=clang with another compiler;
+#   V=1 shows each command.
+#   CHECK_OPTIONAL=1 skips the tests for which the machine lacks the Check
+#   library; NEED_INSTALL=0 names missing packages instead of installing them.
 #
+#   docs/contributing.md says how to change pindown, docs/debugging.md how to look
+#   into a process that runs under it.
+
 # Each folder's build.mk adds to the lists below and has the rules for its own programs.
 
 SHELL := /bin/bash
@@ -26,7 +37,8 @@ MAKEFLAGS += --silent
 endif
 
 # What the wanted target uses is installed, or asked for, before anything else is looked at.
-needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug bench bench-docs,$(MAKECMDGOALS))
+needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug test gdb \
+	bench bench-docs,$(MAKECMDGOALS))
 ifneq ($(needed),)
 # Before version 4.4 make does not pass variables of its command line on to $(shell) commands.
 need = CHECK_OPTIONAL='$(CHECK_OPTIONAL)' NEED_INSTALL='$(NEED_INSTALL)' .ci/need $(needed)
@@ -45,8 +57,8 @@ B := build$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
 
 CFLAGS ?= -O2 -g
 LTO := $(if $(SAN)$(findstring clang,$(CC)),,-flto=auto)
-ALL_CFLAGS := -std=gnu11 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -fno-strict-aliasing $(CFLAGS) \
-	$(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+ALL_CFLAGS := -std=gnu11 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -fno-strict-aliasing \
+	$(CFLAGS) $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 ALL_LDFLAGS := -fno-lto $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN))
 INCLUDE := -Icache
 
@@ -66,7 +78,8 @@ ALL :=		# what `make` builds
 CHECK_UNIT :=	# test programs that use the Check library
 CHECK_SIM :=	# scripts and programs that run against the simulated driver
 CHECK_GUEST :=	# what runs in a QEMU guest
-CHECK_TREE := tests/library tests/install tests/manual tests/examples	# scripts that look at what was built
+# Scripts that look at what was built.
+CHECK_TREE := tests/library tests/install tests/manual tests/examples
 CHECK_WITH :=	# files that the scripts use, to be built first
 DEMO_WITH :=	# the same for the demo
 BENCH :=	# what tests/bench/run uses
@@ -81,7 +94,7 @@ CHECK_CFLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
 all:
-include $(wildcard cache/build.mk hook/build.mk kmod/build.mk tools/build.mk docs/build.mk tests/*/build.mk)
+include $(wildcard $(addsuffix /build.mk,cache hook kmod tools docs tests/*))
 
 ALL += $(B)/libpindown.so
 all: $(ALL)
@@ -96,25 +109,37 @@ $(B)/obj/%.S.o: %.S
 	$(CC) $(ALL_CFLAGS) $(INCLUDE) -MMD -MP -c $< -o $@
 
 LIB_OBJ := $(patsubst %,$(B)/obj/%.o,$(LIB_SRC))
-# The library's files are optimized as a whole when it is linked: some 7 KiB less, and 8 % less instructions for a miss.
-# Their objects hold ordinary code as well, which the tests are linked with. What a compiler warns of only then is shown.
+# The library's files are optimized as a whole when it is linked: some 7 KiB less, and 8 % less
+# instructions for a miss. Their objects hold ordinary code as well, which the tests are linked
+# with. What a compiler warns of only then is shown.
 $(LIB_OBJ): ALL_CFLAGS += $(if $(LTO),-flto -ffat-lto-objects)
-# Where text is put together, and where files and memory of others are read, compilers that guard stacks
-# do that. Elsewhere it would be a guard for a few words of known size in most functions.
+# Where text is put together, and where files and memory of others are read, compilers that guard
+# stacks do that. Elsewhere it would be a guard for a few words of known size in most functions.
 LIB_GUARDED := config deepbind live% log objects symtab trace%
 guarded = $(filter $(LIB_GUARDED),$(basename $(basename $(notdir $1))))
-$(foreach object,$(LIB_OBJ),$(if $(call guarded,$(object)),,$(object))): ALL_CFLAGS += -fno-stack-protector
-# A compiler may be installed without what the linker calls for that: then the ordinary code is linked.
+unguarded := $(foreach object,$(LIB_OBJ),$(if $(call guarded,$(object)),,$(object)))
+$(unguarded): ALL_CFLAGS += -fno-stack-protector
+# A compiler may be installed without what the linker calls for that: then the ordinary code is
+# linked.
 $(B)/lto: Makefile
 	@mkdir -p $(@D)
-	@if [ -n '$(LTO)' ] && echo 'int main(void) { return 0; }' | $(CC) $(LTO) -x c - -o $@-works 2>/dev/null; then \
+	@if [ -n '$(LTO)' ] && echo 'int main(void) { return 0; }' | \
+		$(CC) $(LTO) -x c - -o $@-works 2>/dev/null; then \
 		echo '$(LTO) -flto-partition=one -Wno-error'; else echo '-fno-lto'; fi >$@
 	@rm -f $@-works
-# noseparate-code: what is only read shares pages with the code, which saves two mappings and their padding.
+# Programs that are linked with the library look for it by this name. Its number goes up when they
+# must be built anew; cache/pindown.map has the versions of what is only added. Who preloads it says
+# libpindown.so, which is the file here, and a link to the name with the number where it is
+# installed.
+SONAME := libpindown.so.0
+# noseparate-code: what is only read shares pages with the code, which saves two mappings and their
+# padding.
 $(B)/libpindown.so: $(LIB_OBJ) $(LIB_NEEDS) $(B)/lto
 	@echo "  LINK    $@"
-	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libpindown.so -Wl,-z,nodelete -Wl,-z,now \
-		-Wl,-z,noseparate-code -Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ $(filter-out -fno-lto,$(ALL_LDFLAGS)) $$(cat $(B)/lto) -ldl -lpthread
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete -Wl,-z,now \
+		-Wl,-z,noseparate-code -Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ \
+		$(filter-out -fno-lto,$(ALL_LDFLAGS)) $$(cat $(B)/lto) -ldl -lpthread
+	ln -sf $(@F) $(@D)/$(SONAME)
 
 # The library's objects by folder, for unit tests: they reach what the library does not export.
 $(B)/cache.a: $(filter $(B)/obj/cache/%,$(LIB_OBJ))
@@ -124,7 +149,8 @@ $(B)/cache.a $(B)/hook.a:
 	$(AR) rcs $@ $^
 
 # Tests and the demo are told where the build is, and what must be preloaded before libpindown.so.
-SAN_RUNTIME := $(if $(findstring address,$(SAN)),libasan.so,$(if $(findstring thread,$(SAN)),libtsan.so))
+SAN_RUNTIME := $(if $(findstring address,$(SAN)),libasan.so)
+SAN_RUNTIME := $(if $(findstring thread,$(SAN)),libtsan.so,$(SAN_RUNTIME))
 SAN_PRELOAD := $(if $(SAN_RUNTIME),$(shell $(CC) -print-file-name=$(SAN_RUNTIME)))
 IN_BUILD = BUILD=$(abspath $(B)) CC='$(CC)' SAN='$(SAN)' SAN_PRELOAD='$(SAN_PRELOAD)' \
 	CHECK_OPTIONAL='$(CHECK_OPTIONAL)'
@@ -150,7 +176,8 @@ demo: $(ALL) $(DEMO_WITH)
 	@$(IN_BUILD) tests/apps/demo
 
 bench: $(ALL) $(BENCH)
-	@$(IN_BUILD) tests/bench/$(if $(filter counts,$(ONLY)),counts,$(if $(ONLY),caches --only=$(ONLY),run))
+	@$(IN_BUILD) tests/bench/$(if $(filter counts,$(ONLY)),counts,$(if \
+		$(ONLY),caches --only=$(ONLY),run))
 bench-docs: $(ALL) $(BENCH)
 	@$(IN_BUILD) tests/bench/policies --write-docs >/dev/null
 	@$(IN_BUILD) tests/bench/caches --write-docs
@@ -159,20 +186,23 @@ bench-docs: $(ALL) $(BENCH)
 install: $(ALL) $(MAN)
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR))
 	install -m 755 $(B)/pindown $(DESTDIR)$(BINDIR)/pindown
-	install -m 755 $(B)/libpindown.so $(DESTDIR)$(LIBDIR)/libpindown.so
+	install -m 755 $(B)/libpindown.so $(DESTDIR)$(LIBDIR)/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libpindown.so
 	install -m 644 cache/pindown.h $(DESTDIR)$(INCLUDEDIR)/pindown.h
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|' \
-		-e "s|@VERSION@|$$(sed -n 's/^#define PINDOWN_VERSION_M[AJINOR]* //p' cache/pindown.h | paste -sd.)|" \
+		-e "s|@VERSION@|$$(sed -n 's/^#define PINDOWN_VERSION_M[AJINOR]* //p' \
+			cache/pindown.h | paste -sd.)|" \
 		cache/pindown.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/pindown.pc
 	for page in $(MAN); do \
 		install -D -m 644 -t $(DESTDIR)$(MANDIR)/man$${page##*.} $$page || exit; \
 	done
 	install -D -m 644 tools/completion/pindown.bash $(DESTDIR)$(BASHDIR)/pindown
 	install -D -m 644 tools/completion/_pindown $(DESTDIR)$(ZSHDIR)/_pindown
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/pindown docs/pindown-gdb.py
 	@echo "pindown is installed below $(DESTDIR)$(PREFIX)"
 
 clean:
-	rm -rf build
+	rm -rf build compile_commands.json
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
 .PHONY: all tests check check-unit check-sim demo bench bench-docs install clean

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 CACHE_SRC := $(wildcard cache/*.c)
 LIB_SRC += $(CACHE_SRC)
+LIB_NEEDS += cache/pindown.map
+LIB_LDFLAGS += -Wl,--version-script=cache/pindown.map
 
 # The library is in every process: where time is no matter, room is.
 CACHE_SMALL := api attach backend backend_dmabuf backend_kmod cancel config consumer descriptor dmabuf driver evict exports fork index_nodes \

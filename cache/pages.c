@@ -72,6 +72,8 @@ bool pd_make_usable(void *start, size_t bytes)
 	int saved = errno;
 	bool ok = mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0;
 
+	if (ok)
+		madvise(start, bytes, MADV_DODUMP);
 	errno = saved;
 	return ok;
 }

@@ -20,10 +20,10 @@
  */
 uint64_t pd_address_space_share(void);
 
-/* Address space, aligned to a huge page; NULL when there is not so much. Not for core dumps. */
+/* Address space, aligned to a huge page; NULL when there is not so much. Not in core dumps. */
 void *pd_reserve(size_t bytes);
 
-/* Part of it can be read and written from now on; zero at first. */
+/* Part of it can be read and written from now on, and is in core dumps; zero at first. */
 bool pd_make_usable(void *start, size_t bytes);
 
 /*

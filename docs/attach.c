@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A transport that registers GPU memory with its device once and uses it many times. pindown keeps the
- * registration with the pinned region, and destroys it before the memory is freed.
+ * A transport that registers GPU memory with its device once and uses it many times. pindown keeps
+ * the registration with the pinned region, and destroys it before the memory is freed.
  *
  *	cc attach.c -lpindown -lcuda -o attach && pindown run ./attach
  */
@@ -25,8 +25,8 @@ static int do_register(pindown_region *region, const struct pindown_key *key, vo
 	if (pindown_region_dmabuf(region, pindown_region_base(region), &fd, &offset) != 0)
 		return 1; /* an error of our own: pindown_attach() answers with it */
 	/*
-	 * ibv_reg_dmabuf_mr(pd, offset, length, base, fd, access) would be here. It holds the memory;
-	 * pindown closes the descriptor when this function returns.
+	 * ibv_reg_dmabuf_mr(pd, offset, length, base, fd, access) would be here. It holds the
+	 * memory; pindown closes the descriptor when this function returns.
 	 */
 	*data = malloc(1);
 	printf("registered, %u in all\n", ++card->registrations);
@@ -51,7 +51,9 @@ static int transfer(int consumer, struct card *card, CUdeviceptr address, size_t
 
 	if (result != 0)
 		return result;
-	/* pindown_object_data(object) is the registration: a few nanoseconds after the first time. */
+	/*
+	 * pindown_object_data(object) is the registration: a few nanoseconds after the first time.
+	 */
 	pindown_detach(object);
 	return 0;
 }

@@ -2,8 +2,8 @@
 /*
  * budget.c - how much may be pinned, and who pins how much.
  *
- * What is counted is a *charge*: the bytes of one pin of the driver, in the name of the process that
- * asked for it, on one GPU, and below the limits of that process and of the machine.
+ * What is counted is a *charge*: the bytes of one pin of the driver, in the name of the process
+ * that asked for it, on one GPU, and below the limits of that process and of the machine.
  *
  *   Who	the owner of the descriptor, also after its death: a charge has a reference to it.
  *   For what	each pin with callback, and each hold (a persistent pin). Drivers since 580 map
@@ -17,10 +17,10 @@
  *
  * So that no limit is passed meanwhile, all requests go one at a time where there is one: nothing
  * can be added between the look at the limit and the charge. Large requests always do, whatever the
- * limits, since the driver takes host memory for a request before it looks at it (size.c). The mutex
- * is held around the driver's call, so the callback must not take it, and does not. A limit that
- * is set while requests are under way holds for those that come later. The page that pd_probe()
- * pins for a moment is not counted.
+ * limits, since the driver takes host memory for a request before it looks at it (size.c). The
+ * mutex is held around the driver's call, so the callback must not take it, and does not. A limit
+ * that is set while requests are under way holds for those that come later. The page that
+ * pd_probe() pins for a moment is not counted.
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>

@@ -3,10 +3,10 @@
  * caching.c - with which memory type a region may be mapped.
  *
  * Most GPUs show their memory through a BAR: that is mapped write-combined or uncached. On coherent
- * platforms (Grace) GPU memory is a part of the system's: all others map it cached, and a mapping of
- * another type would see stale data. Drivers from 580 on say in the page table which it is. Older
- * ones do not, and for all of them it is also looked up where the pages are, since the wrong type is
- * worse than none: on arm64 nothing but the page tables keeps a BAR from being cached.
+ * platforms (Grace) GPU memory is a part of the system's: all others map it cached, and a mapping
+ * of another type would see stale data. Drivers from 580 on say in the page table which it is.
+ * Older ones do not, and for all of them it is also looked up where the pages are, since the wrong
+ * type is worse than none: on arm64 nothing but the page tables keeps a BAR from being cached.
  */
 #include <linux/ioport.h>
 #include <linux/pci.h>

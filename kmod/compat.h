@@ -33,7 +33,9 @@ static inline void pd_tell_importer(struct dma_buf_attachment *attach)
 #endif
 }
 
-/* All fences of a reservation object: a usage from 5.19 on, whether to look at all of them before. */
+/*
+ * All fences of a reservation object: a usage from 5.19 on, whether to look at all of them before.
+ */
 #ifdef PD_HAVE_RESV_USAGE
 #define PD_ALL_FENCES DMA_RESV_USAGE_BOOKKEEP
 #else

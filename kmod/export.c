@@ -5,8 +5,8 @@
  * What a device reaches must not pass to somebody else under it. A callback comes too late for
  * that: an importer may be unable to stop at once, or at all, and the driver's dma_map_pages itself
  * may be looking at a page table that a callback is about to free. So a dma-buf stands on a
- * persistent pin (a hold): the region's own, or one taken along when the region has a callback. When
- * the region ends:
+ * persistent pin (a hold): the region's own, or one taken along when the region has a callback.
+ * When the region ends:
  *
  *   importers with move_notify are told, unmap, and cannot map again (ENODEV)
  *   importers that have pinned it must not be told, and others can't be: these keep the memory, and
@@ -269,8 +269,8 @@ static void export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *att
 
 /*
  * GPU memory does not move: what importers ask for here is so. What it can do is end: an importer
- * that has pinned it then keeps it, as one that can't be told, since move_notify is not for it. Both
- * are called with the reservation lock held.
+ * that has pinned it then keeps it, as one that can't be told, since move_notify is not for it.
+ * Both are called with the reservation lock held.
  */
 static int export_pin(struct dma_buf_attachment *attach)
 {
@@ -407,7 +407,9 @@ static struct pd_charge *charge_of(struct pd_region *region)
 	return charge;
 }
 
-/* A persistent pin for a region with callback. Where the two share BAR space they share a charge. */
+/*
+ * A persistent pin for a region with callback. Where the two share BAR space they share a charge.
+ */
 static struct pd_hold *hold_beside(struct pd_region *region)
 {
 	struct pd_charge *shared = NULL;
@@ -529,8 +531,8 @@ int pd_export(struct pd_region *region, struct file **file)
 }
 
 /*
- * By the importer itself. Without CONFIG_DMABUF_MOVE_NOTIFY the core pins once more for each mapping,
- * and importers are to be told nevertheless. Needs the reservation lock.
+ * By the importer itself. Without CONFIG_DMABUF_MOVE_NOTIFY the core pins once more for each
+ * mapping, and importers are to be told nevertheless. Needs the reservation lock.
  */
 static bool is_pinned(const struct pd_attachment *attachment)
 {
@@ -540,8 +542,8 @@ static bool is_pinned(const struct pd_attachment *attachment)
 }
 
 /*
- * Not by the core's function, which tells all: the kernel's RDMA warns when memory that it has pinned
- * is told of.
+ * Not by the core's function, which tells all: the kernel's RDMA warns when memory that it has
+ * pinned is told of.
  */
 static void tell_importers(struct pd_dmabuf *export)
 {

@@ -38,9 +38,10 @@
  *	owners_lock		the processes, see file.c
  *	driver_lock		the driver's symbols, see provider.c
  *
- * Within any of all these, and nothing but spinlocks within them: state->lock, gpus_lock. Spinlocks:
- * owner->lock, files_lock, and those of the xarrays tickets, file->regions and map_ids. Callbacks are
- * readers of the SRCU domain `callbacks` from begin to end; nobody waits for them but unloading.
+ * Within any of all these, and nothing but spinlocks within them: state->lock, gpus_lock.
+ * Spinlocks: owner->lock, files_lock, and those of the xarrays tickets, file->regions and map_ids.
+ * Callbacks are readers of the SRCU domain `callbacks` from begin to end; nobody waits for them but
+ * unloading.
  */
 #ifndef PINDOWN_INTERNAL_H
 #define PINDOWN_INTERNAL_H
@@ -340,7 +341,9 @@ void pd_exports_count(struct pd_region *region, u32 *exports, u32 *importers);
 
 /* ---- budget.c ---- */
 
-/* What a pin of the driver takes, in the name of a process: see budget.c for who, when and until. */
+/*
+ * What a pin of the driver takes, in the name of a process: see budget.c for who, when and until.
+ */
 struct pd_charge;
 
 struct pd_charge *pd_charge_get(struct pd_charge *charge);

@@ -3,8 +3,8 @@
  * pin.c - how a region comes to be: a number and a word, get_pages, its charge in the budget, and
  * what the driver's page table says.
  *
- * The callback may run as soon as get_pages has begun. Whoever comes second finds the region's state
- * changed, and leaves the page table alone.
+ * The callback may run as soon as get_pages has begun. Whoever comes second finds the region's
+ * state changed, and leaves the page table alone.
  */
 #include <linux/overflow.h>
 #include <linux/slab.h>
@@ -58,9 +58,9 @@ static int pin_persistently(struct pd_region *region)
 }
 
 /*
- * The driver answers ENOMEM when the BAR is full: by then it has looked at the address. It also does
- * when it gets no host memory for the page table, or the process is being killed: then it has not
- * looked yet. For one GPU page there is always host memory: so that is asked for.
+ * The driver answers ENOMEM when the BAR is full: by then it has looked at the address. It also
+ * does when it gets no host memory for the page table, or the process is being killed: then it has
+ * not looked yet. For one GPU page there is always host memory: so that is asked for.
  */
 static int look_whose_memory(const struct pd_region *region)
 {

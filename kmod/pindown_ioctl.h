@@ -184,11 +184,11 @@ struct pindown_export {
 };
 
 /*
- * PINDOWN_IOC_STATS: what is pinned now. Figures of the process are those of the descriptor's owner,
- * over all its descriptors. What goes beyond the process is told to CAP_SYS_ADMIN alone: for others
- * gpus, all_bytes, all_regions and gpu_* are 0. `gpu` is a number from 0 up to gpus - 1, and chooses
- * whose bytes gpu_* are; beyond that they are 0. What was done since the module was loaded is counted
- * in debugfs, see pindown(4).
+ * PINDOWN_IOC_STATS: what is pinned now. Figures of the process are those of the descriptor's
+ * owner, over all its descriptors. What goes beyond the process is told to CAP_SYS_ADMIN alone: for
+ * others gpus, all_bytes, all_regions and gpu_* are 0. `gpu` is a number from 0 up to gpus - 1, and
+ * chooses whose bytes gpu_* are; beyond that they are 0. What was done since the module was loaded
+ * is counted in debugfs, see pindown(4).
  *
  * Bytes are those of pins. A pin counts for the process that made it until nobody holds its memory
  * any more, importers of dma-bufs included. A dma-buf of a region with callback has a pin of its
@@ -235,13 +235,13 @@ struct pindown_answer {
  * mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset)
  *
  * A region: offset is the map_offset that its pin gave, plus the offset within the region, plus one
- * of PINDOWN_MAP_*. Write-combined and uncached are for memory that is reached through a BAR, cached
- * is for memory of a coherent platform (Grace), which is a part of the system's; EOPNOTSUPP for the
- * other, and for any where it can't be told. The default is write-combined for the one, and cached
- * for the other. All mappings of one region that exist at a time have one kind of caching; EBUSY
- * otherwise. Parts of a mapping can be unmapped and moved; it can't grow (EFAULT by mremap), is not
- * inherited over fork(), and can't be MAP_PRIVATE (EINVAL). EINVAL also when it runs past the end.
- * After the region has ended an access is answered with SIGBUS, never with data.
+ * of PINDOWN_MAP_*. Write-combined and uncached are for memory that is reached through a BAR,
+ * cached is for memory of a coherent platform (Grace), which is a part of the system's; EOPNOTSUPP
+ * for the other, and for any where it can't be told. The default is write-combined for the one, and
+ * cached for the other. All mappings of one region that exist at a time have one kind of caching;
+ * EBUSY otherwise. Parts of a mapping can be unmapped and moved; it can't grow (EFAULT by mremap),
+ * is not inherited over fork(), and can't be MAP_PRIVATE (EINVAL). EINVAL also when it runs past
+ * the end. After the region has ended an access is answered with SIGBUS, never with data.
  *
  * On x86, what is cached or not is decided by the machine's memory types in the end.
  *

@@ -3,12 +3,12 @@
  * provider.c - the calls of the NVIDIA driver.
  *
  * They are looked up by name when a process opens the device, and given back when nothing is left
- * that could call the driver: in between the driver can't be unloaded, and else it can. So one build
- * serves drivers with the persistent calls and without, needs no Module.symvers of theirs, and is
- * not tied to the checksums of one release; the layout of what the driver hands out is checked by
- * its version at run time. A look-up finds only what is exported with EXPORT_SYMBOL_GPL: the open
- * kernel modules do that from 535.146.02 and 550.40.07 on, those before use EXPORT_SYMBOL, as the
- * proprietary ones do to this day.
+ * that could call the driver: in between the driver can't be unloaded, and else it can. So one
+ * build serves drivers with the persistent calls and without, needs no Module.symvers of theirs,
+ * and is not tied to the checksums of one release; the layout of what the driver hands out is
+ * checked by its version at run time. A look-up finds only what is exported with EXPORT_SYMBOL_GPL:
+ * the open kernel modules do that from 535.146.02 and 550.40.07 on, those before use EXPORT_SYMBOL,
+ * as the proprietary ones do to this day.
  *
  * A look-up takes what is there under the name. Dummies and simulations of the driver have been
  * left behind on real machines, so the module that it is from must be the driver.

@@ -2,10 +2,10 @@
 /*
  * size.c - how large a request the driver is bothered with.
  *
- * nvidia.ko makes room for its page table first, 16 bytes of the host's memory for each 64 KiB of the
- * request, and looks at the address then. So a made-up address costs host memory, for as long as the
- * call takes, and no cgroup is charged for it. A request is therefore no larger than what a device
- * could reach; and large ones go one at a time, see budget.c.
+ * nvidia.ko makes room for its page table first, 16 bytes of the host's memory for each 64 KiB of
+ * the request, and looks at the address then. So a made-up address costs host memory, for as long
+ * as the call takes, and no cgroup is charged for it. A request is therefore no larger than what a
+ * device could reach; and large ones go one at a time, see budget.c.
  */
 #include <linux/mm.h>
 #include <linux/pci.h>
@@ -32,9 +32,9 @@ static u64 largest_bar(void)
 }
 
 /*
- * On coherent machines (Grace) memory is pinned that no BAR shows: the GPU's memory has addresses of
- * its own there. A page table for all of the host's memory is 1/4096 of it, so that is the limit, as
- * it is where no GPU has a BAR at all.
+ * On coherent machines (Grace) memory is pinned that no BAR shows: the GPU's memory has addresses
+ * of its own there. A page table for all of the host's memory is 1/4096 of it, so that is the
+ * limit, as it is where no GPU has a BAR at all.
  */
 static u64 largest_request(void)
 {

@@ -3,16 +3,16 @@
  * wish.c - asking other processes to give BAR space back.
  *
  * A pin for which the BAR has no room is a wish: it gets a serial number, which all other
- * descriptors show in their state area and through poll(). The processes behind them unpin what they
- * keep for later use only, and answer. The wish is over when somebody gave something back (then the
- * pin is tried again), when all have answered, or when time is up. What is given back, how much, and
- * whether at all is theirs to decide.
+ * descriptors show in their state area and through poll(). The processes behind them unpin what
+ * they keep for later use only, and answer. The wish is over when somebody gave something back
+ * (then the pin is tried again), when all have answered, or when time is up. What is given back,
+ * how much, and whether at all is theirs to decide.
  *
  * Whoever could raise a wish at will could empty everybody's cache. So a wish needs memory that the
  * driver has shown to be the process' own (pin.c); and a limit that is reached raises none.
  *
- * This is in the kernel since here alone both is known: who holds regions, in whatever container and
- * under whatever user, and that a wish is meant.
+ * This is in the kernel since here alone both is known: who holds regions, in whatever container
+ * and under whatever user, and that a wish is meant.
  */
 #include <linux/jiffies.h>
 #include <linux/module.h>

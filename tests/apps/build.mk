@@ -80,8 +80,9 @@ $(apps_bin)/loader: $(apps_obj)/loader.c.o $(addprefix $(apps_bin)/,libwho1.so l
 	| $(apps_bin)/inner/libwho-inner.so
 	$(apps_link) -Wl,--no-as-needed $^ -o $@ $(apps_libs) -Wl,-rpath,'$$ORIGIN'
 
-# Whoever else lives in the process: a library that patches code, one that stands before dlsym, a plugin that
-# brings a name along; and who asks by RTLD_NEXT from a library behind us, loaded early or late.
+# Whoever else lives in the process: a library that patches code, one that stands before dlsym, a
+# plugin that brings a name along; and who asks by RTLD_NEXT from a library behind us, loaded early
+# or late.
 apps_company := $(addprefix $(apps_bin)/,libpatcher.so plugin-patched.so libdlsymmer.so deep plugin-deep.so \
 	plugin-deep-cuda.so plugin-deep-chain.so tail plugin-next.so behind)
 apps_built += $(apps_company)

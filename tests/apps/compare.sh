@@ -52,10 +52,12 @@ trace_matches()
 	traced_calls | sort >"$work/traced"
 	sort "$work/calls.with" >"$work/noted"
 	awk '{ print $1, $2 }' "$work/noted" >"$work/noted.results"
-	grep -vE '^(cuGetProcAddress|cuGetExportTable|cuMemGetHandleForAddressRange)' "$work/traced" |
+	grep -vE '^(cuGetProcAddress|cuGetExportTable|cuMemGetHandleForAddressRange)' \
+		"$work/traced" |
 		awk '{ print $1, $2 }' >"$work/traced.results"
 	if ! diff "$work/noted.results" "$work/traced.results" >"$work/difference"; then
-		echo 'calls and results: < what the program did, > what the trace says' >>"$work/difference"
+		echo 'calls and results: < what the program did, > what the trace says' \
+			>>"$work/difference"
 		return 1
 	fi
 	grep -v ' 0x0$' "$work/noted" | comm -23 - "$work/traced" >"$work/difference"
@@ -82,7 +84,8 @@ ran()
 # The simulated driver has every function that the programs call; one that is not found is no test.
 found_all()
 {
-	[ "${DRIVER:-simulated}" = real ] || ! grep ': not there$' "$work/out.plain" >"$work/difference"
+	[ "${DRIVER:-simulated}" = real ] ||
+		! grep ': not there$' "$work/out.plain" >"$work/difference"
 }
 
 # Sets `difference` to what differs between the two runs, if anything does.

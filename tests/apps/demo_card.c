@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * In the test guest the card is a PCI device, which imports the dma-buf and moves the bytes by DMA.
- * Elsewhere this process plays its part: a dma-buf of the simulated driver's can be read, a real one's
- * can't.
+ * Elsewhere this process plays its part: a dma-buf of the simulated driver's can be read, a real
+ * one's can't.
  */
 #include "demo_card.h"
 

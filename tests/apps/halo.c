@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The program of docs/investigation.md: parts of a grid exchange their edges with their neighbours,
- * each step anew. It has two mistakes, and runs to its end all the same. With the argument "fixed" it
- * has none.
+ * each step anew. It has two mistakes, and runs to its end all the same. With the argument "fixed"
+ * it has none.
  */
 #include <stdbool.h>
 #include <stdio.h>

@@ -199,7 +199,10 @@ static void clean_pool_only(void)
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 
-/* What a capture allocates is there from the launch on; a free in a capture acts at the launch, too. */
+/*
+ * What a capture allocates is there from the launch on; a free in a capture acts at the launch,
+ * too.
+ */
 static bool instantiate(CUgraph graph, CUgraphExec *exec, unsigned long long flags)
 {
 	return OK(cuGraphInstantiateWithFlags(exec, graph, flags));

@@ -275,7 +275,7 @@ static void clean_handle(void)
 	cuMemRelease(s.handle);
 }
 
-/* ---- graphics: without any there is nothing to map, but on the simulated driver ---------------- */
+/* ---- graphics: without any there is nothing to map, but on the simulated driver ------------- */
 
 static void *of_simulated(const char *name)
 {

@@ -36,7 +36,9 @@ __attribute__((destructor)) static void complain(void)
 		fprintf(stderr, "frees are not watched\n");
 }
 
-/* Calls the real one, and registers what it gave. Looked up each time: threads call this at once. */
+/*
+ * Calls the real one, and registers what it gave. Looked up each time: threads call this at once.
+ */
 #define THEN_REGISTER(fn, at, size, ...)                                        \
 	({                                                                      \
 		__typeof__(&fn) real_ = (__typeof__(&fn))dlsym(RTLD_NEXT, #fn); \

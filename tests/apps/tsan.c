@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * For check-tsan. As a program: loads a library and lets two threads race in a function of it. As that
- * library (TSAN_LIBRARY): the function.
+ * For check-tsan. As a program: loads a library and lets two threads race in a function of it. As
+ * that library (TSAN_LIBRARY): the function.
  */
 #include <string.h>
 

@@ -4,7 +4,8 @@
 bench_bin := $(B)/bench
 bench_obj := $(B)/obj/tests/bench
 
-# Linked with a libcuda.so.1 that only has what they call; which one they run on is the runner's choice.
+# Linked with a libcuda.so.1 that only has what they call; which one they run on is the runner's
+# choice.
 bench_cuda := calls stacks events resident hits patterns
 $(bench_obj)/%: INCLUDE += -Ihook
 BENCH += $(addprefix $(bench_bin)/,$(bench_cuda) startup null/libcuda.so.1)

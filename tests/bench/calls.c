@@ -3,9 +3,9 @@
  * calls: what the watched calls cost, in ns. It is linked with libcuda.so.1 and knows nothing of
  * pindown; tests/bench/run starts it on one driver after another, with the preload.
  *
- * Two processes on one driver differ by more than a wrapper costs. So each batch is made twice in turn
- * in one process: through the wrapper that the loader has bound the name to, and straight to the
- * function in libcuda's own symbol table. Without a preload the two are the same.
+ * Two processes on one driver differ by more than a wrapper costs. So each batch is made twice in
+ * turn in one process: through the wrapper that the loader has bound the name to, and straight to
+ * the function in libcuda's own symbol table. Without a preload the two are the same.
  */
 #define _GNU_SOURCE
 #include "calls.h"
@@ -139,7 +139,9 @@ int main(void)
 
 	open_driver();
 	find_straight();
-	/* The driver gives a block back with its last allocation, and that is not what is measured. */
+	/*
+	 * The driver gives a block back with its last allocation, and that is not what is measured.
+	 */
 	must(cuMemAlloc_v2(&neighbour, BYTES), "cuMemAlloc");
 	must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 	measure_alloc_and_free();

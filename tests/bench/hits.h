@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cache on a real driver: hits.c has main() and the threads, hits_pindown.c has these. Where no driver
- * is needed, workloads.c measures more.
+ * The cache on a real driver: hits.c has main() and the threads, hits_pindown.c has these. Where no
+ * driver is needed, workloads.c measures more.
  */
 #ifndef BENCH_HITS_H
 #define BENCH_HITS_H

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * inside REGIONS: what the cache itself takes of a watched free, without the wrapper and the driver: it
- * is linked with the cache's objects and calls what a wrapper calls. The memory is not registered.
- * And what a hit takes if a region's brief does not say all: because the kernel can revoke it, or because
- * the pages are only partly its own.
+ * inside REGIONS: what the cache itself takes of a watched free, without the wrapper and the
+ * driver: it is linked with the cache's objects and calls what a wrapper calls. The memory is not
+ * registered. And what a hit takes if a region's brief does not say all: because the kernel can
+ * revoke it, or because the pages are only partly its own.
  */
 #include "bench.h"
 #include "calls.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * patterns NAME: registers GPU memory as some kind of program does, through pindown's cache, so that its trace
- * (PINDOWN_TRACE_EVENTS=all) can be replayed. Linked with libcuda.so.1; the memory is never used.
+ * patterns NAME: registers GPU memory as some kind of program does, through pindown's cache, so
+ * that its trace (PINDOWN_TRACE_EVENTS=all) can be replayed. Linked with libcuda.so.1; the memory
+ * is never used.
  *
  *	ring	  an all-reduce: 64 chunks of 8 MiB, one after the other, again and again
  *	halo	  26 neighbours, a send and a receive buffer each, of three sizes, in every step; every 20th step

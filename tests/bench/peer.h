@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A registration cache under measurement: workloads.c has main(), the threads and the clock; one file for
- * each cache has these. Loops are the cache's own, so that nothing stands between them and the
- * measured calls. Region i begins at base + (i << shift) and is PEER_BYTES long.
+ * A registration cache under measurement: workloads.c has main(), the threads and the clock; one
+ * file for each cache has these. Loops are the cache's own, so that nothing stands between them and
+ * the measured calls. Region i begins at base + (i << shift) and is PEER_BYTES long.
  */
 #ifndef BENCH_PEER_H
 #define BENCH_PEER_H

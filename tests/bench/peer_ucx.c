@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * UCX's registration cache (ucs_rcache) with a pin that does nothing. It is told of a free as its own
- * hooks of the CUDA calls tell it, by an event of libucm.
+ * UCX's registration cache (ucs_rcache) with a pin that does nothing. It is told of a free as its
+ * own hooks of the CUDA calls tell it, by an event of libucm.
  */
 #include "bench.h"
 #include "peer.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * verbs: what the verbs wrappers cost, in ns, on a libibverbs that does nothing: for host memory, by turns
- * straight and through the wrapper in one process (see calls.c); and for GPU memory that is registered
- * already, with one thread and with two on one region. Linked with libcuda.so.1 and libibverbs.so.1; it
- * knows nothing of pindown.
+ * verbs: what the verbs wrappers cost, in ns, on a libibverbs that does nothing: for host memory,
+ * by turns straight and through the wrapper in one process (see calls.c); and for GPU memory that
+ * is registered already, with one thread and with two on one region. Linked with libcuda.so.1 and
+ * libibverbs.so.1; it knows nothing of pindown.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

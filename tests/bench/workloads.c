@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * PROGRAM gets|frees|ranges|pending|churn|memory|counted REGIONS PATTERN: the workloads, on the cache that the
- * program is linked with (peer.h). PATTERN says where regions lie and how they are chosen: dense (side by
- * side, at random), stride (2 MiB apart, at random), zipf (side by side, few of them most of the time).
+ * PROGRAM gets|frees|ranges|pending|churn|memory|counted REGIONS PATTERN: the workloads, on the
+ * cache that the program is linked with (peer.h). PATTERN says where regions lie and how they are
+ * chosen: dense (side by side, at random), stride (2 MiB apart, at random), zipf (side by side, few
+ * of them most of the time).
  *
- * Prints lines WORKLOAD, REGIONS, PATTERN, THREADS and a value, with tabs between: ns for one get and its
- * put if WORKLOAD says nothing else, for each thread. Medians of several batches.
+ * Prints lines WORKLOAD, REGIONS, PATTERN, THREADS and a value, with tabs between: ns for one get
+ * and its put if WORKLOAD says nothing else, for each thread. Medians of several batches.
  */
 #define _GNU_SOURCE
 #include "bench.h"

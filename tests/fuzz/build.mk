@@ -12,8 +12,9 @@ $(fuzz_bin)/pack: $(B)/obj/tests/fuzz/pack.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
 
-# With clang's libFuzzer; an empty file where there is none. Symbols come from files that no trace can
-# make up, so that libdw's own parsing is left out. No sanitizer build fuzzes: this is one already.
+# With clang's libFuzzer; an empty file where there is none. Symbols come from files that no trace
+# can make up, so that libdw's own parsing is left out. No sanitizer build fuzzes: this is one
+# already.
 fuzz_code := tests/fuzz/fuzz_trace.c $(addprefix cache/,trace_format.c trace_rescue.c config.c \
 	log.c) tools/symbols_none.c $(addprefix tools/,reader.c journal.c stream.c record.c \
 	trace_file.c trace_clock.c trace_stacks.c family.c memory.c out.c names.c filter.c format_text.c format_json.c format_chrome.c regions.c \

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-/* pack TRACE >INPUT: a trace as an input of fuzz_trace.c, short by the zeroes at each unit's end. */
+/*
+ * pack TRACE >INPUT: a trace as an input of fuzz_trace.c, short by the zeroes at each unit's end.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 

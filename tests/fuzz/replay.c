@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * replay FILE...: each file once through what the fuzzer calls, within the memory that a trace of its
- * length may cost. For compilers without libFuzzer.
+ * replay FILE...: each file once through what the fuzzer calls, within the memory that a trace of
+ * its length may cost. For compilers without libFuzzer.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# What tests/gpu/run uses. The programs are linked with the simulated libcuda.so.1, and run on the real
-# one: it has the same name.
+# What tests/gpu/run uses. The programs are linked with the simulated libcuda.so.1, and run on the
+# real one: it has the same name.
 
 gpu_bin := $(B)/gpu
 

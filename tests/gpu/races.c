@@ -4,13 +4,13 @@
  *
  * Each slot has a piece of memory, which one thread at a time ends and makes anew, while the others
  * ask pindown for it, without waiting. Who replaces a piece makes the slot's generation odd before
- * the driver's call begins, and even when the new piece is there. So if a get, and then the driver's
- * answer for the buffer id, came between two looks at the same even generation, then no free can
- * have begun: the region must have the id that the driver says, and the get must have worked. Else
- * it must at least not have an id that had died before the get began.
+ * the driver's call begins, and even when the new piece is there. So if a get, and then the
+ * driver's answer for the buffer id, came between two looks at the same even generation, then no
+ * free can have begun: the region must have the id that the driver says, and the get must have
+ * worked. Else it must at least not have an id that had died before the get began.
  *
- * In the end nothing may be pinned, and the device's free memory must be what it was, but for what the
- * driver keeps for itself (--slack). Without libpindown.so the same is done without gets, for
+ * In the end nothing may be pinned, and the device's free memory must be what it was, but for what
+ * the driver keeps for itself (--slack). Without libpindown.so the same is done without gets, for
  * comparison.
  */
 #define _GNU_SOURCE
@@ -55,8 +55,8 @@ static unsigned passed, failed, said, refusals;
 static bool exports; /* pindown's backend makes dma-bufs */
 
 /*
- * The simulated driver can't make one dma-buf of two mappings of which one has a dma-buf already: it
- * says that this is not supported.
+ * The simulated driver can't make one dma-buf of two mappings of which one has a dma-buf already:
+ * it says that this is not supported.
  */
 static bool simulated;
 
@@ -134,8 +134,8 @@ static uint64_t told(const uint64_t *where)
 }
 
 /*
- * The owner's, as is fill(). The old ids have died when the driver's call has returned. Others go on
- * asking for the address.
+ * The owner's, as is fill(). The old ids have died when the driver's call has returned. Others go
+ * on asking for the address.
  */
 static void empty(struct slot *slot, uint64_t random)
 {

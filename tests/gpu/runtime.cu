@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * A program of CUDA's runtime, compiled with the static and with the shared libcudart, with the
- * legacy and with the per-thread default stream. Prints results; notes each address that it freed in
- * the file that GPU_FREED names.
+ * legacy and with the per-thread default stream. Prints results; notes each address that it freed
+ * in the file that GPU_FREED names.
  */
 #include <cuda_runtime.h>
 #include <cudaTypedefs.h>

@@ -17,8 +17,8 @@ import sys
 
 WARM_UP = 4
 KINDS = ("direct", "control", "preloaded", "traced")
-# Each comes once in each row, and after each other one equally often, so that none finds the processor's caches
-# as it left them more often than the others.
+# Each comes once in each row, and after each other one equally often, so that none finds the
+# processor's caches as it left them more often than the others.
 ORDERS = ((0, 1, 3, 2), (1, 2, 0, 3), (2, 3, 1, 0), (3, 0, 2, 1))
 
 

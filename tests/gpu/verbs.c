@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What registering 64 MiB of GPU memory with a network card costs, 10 000 times, on the recording libibverbs
- * in place of the card: without pindown by hand, as a program without a cache does it (the driver's export,
- * ibv_reg_dmabuf_mr, close, ibv_dereg_mr); with it preloaded by ibv_reg_mr and ibv_dereg_mr. Prints lines
- * "NAME<tab>NANOSECONDS", and fails when it was not registered as often as it should.
+ * What registering 64 MiB of GPU memory with a network card costs, 10 000 times, on the recording
+ * libibverbs in place of the card: without pindown by hand, as a program without a cache does it
+ * (the driver's export, ibv_reg_dmabuf_mr, close, ibv_dereg_mr); with it preloaded by ibv_reg_mr
+ * and ibv_dereg_mr. Prints lines "NAME<tab>NANOSECONDS", and fails when it was not registered as
+ * often as it should.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Measuring on a machine that counts instructions: the boot "figures" makes one nanosecond of the guest's
- * clock of each instruction, whatever else the host does. On any other boot the clock says nothing.
+ * Measuring on a machine that counts instructions: the boot "figures" makes one nanosecond of the
+ * guest's clock of each instruction, whatever else the host does. On any other boot the clock says
+ * nothing.
  */
 #ifndef FIGURES_H
 #define FIGURES_H

@@ -51,7 +51,9 @@ void test_add(struct test *test);
 	}                                                                                \
 	static void name_(void)
 
-/* How much slower than the stock kernel this one is: 1, or what a kernel that checks itself takes. */
+/*
+ * How much slower than the stock kernel this one is: 1, or what a kernel that checks itself takes.
+ */
 unsigned slowness(void);
 
 /* Ends the test. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The registration cache on pindown.ko: a program that makes and frees memory by the driver's calls,
- * under libpindown.so, with the real module and the provider beneath. The simulated libcuda takes its
- * memory from /dev/sim_gpu.
+ * The registration cache on pindown.ko: a program that makes and frees memory by the driver's
+ * calls, under libpindown.so, with the real module and the provider beneath. The simulated libcuda
+ * takes its memory from /dev/sim_gpu.
  */
 #include <sys/resource.h>
 
@@ -108,7 +108,9 @@ TEST(a_region_in_use_is_kept_till_its_put, .seconds = 20)
 	check_equal(gpu_count(SIM_GPU_PINS), 0);
 }
 
-/* The kernel's word says so: the hit that would be stale is a miss, without a call of the driver. */
+/*
+ * The kernel's word says so: the hit that would be stale is a miss, without a call of the driver.
+ */
 TEST(a_free_that_nobody_saw_is_revoked)
 {
 	uint64_t callbacks;
@@ -338,8 +340,9 @@ TEST(too_few_regions_evict)
 }
 
 /*
- * The device is open already, so a pin takes no descriptor. A dma-buf does: without one the region stays,
- * and so does what is idle and has none; when there are descriptors again it has its dma-buf.
+ * The device is open already, so a pin takes no descriptor. A dma-buf does: without one the region
+ * stays, and so does what is idle and has none; when there are descriptors again it has its
+ * dma-buf.
  */
 TEST(no_descriptor_is_left)
 {

@@ -185,7 +185,9 @@ TEST(it_does_not_grow)
 	works(munmap(mapped.map + PAGE, PAGE));
 	check(mremap(mapped.map, PAGE, 2 * PAGE, MREMAP_MAYMOVE) == MAP_FAILED);
 	check_equal(errno, EFAULT);
-	/* Size 0: a second mapping of the same. Whatever is answered, it must end with the region. */
+	/*
+	 * Size 0: a second mapping of the same. Whatever is answered, it must end with the region.
+	 */
 	mapped.map = mremap(mapped.map, 0, PAGE, MREMAP_MAYMOVE);
 	if (mapped.map != MAP_FAILED) {
 		gpu_free(&mapped.memory);

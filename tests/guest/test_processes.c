@@ -148,8 +148,8 @@ TEST(fork_map_after_fork)
 }
 
 /*
- * Every round has a child, which inherits the descriptor and closes it at its end. Most of them don't
- * copy the parent's mappings: a fork that does takes five times as long.
+ * Every round has a child, which inherits the descriptor and closes it at its end. Most of them
+ * don't copy the parent's mappings: a fork that does takes five times as long.
  */
 TEST(ten_thousand_rounds_of_pin_and_fork, .seconds = 200)
 {
@@ -215,8 +215,10 @@ TEST(passed_over_a_socket)
 	works(close(pinned.fd)); /* not the last one */
 	check_equal(write(passing.go[1], "", 1), 1);
 	child_ends(child);
-	/* The last close was a stranger's, whose unpin the driver would ignore. The memory's end is the
-	 * pin's end, and no callback comes to what is gone. */
+	/*
+	 * The last close was a stranger's, whose unpin the driver would ignore. The memory's end is
+	 * the pin's end, and no callback comes to what is gone.
+	 */
 	gpu_free(&pinned.memory);
 	check_equal(gpu_count(SIM_GPU_PUTS_FOREIGN), foreign);
 	check_equal(gpu_count(SIM_GPU_PINS), 0);

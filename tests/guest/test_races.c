@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Races of a free against everything else: first on purpose, with the driver stopped at a gate, then
- * by chance, in many rounds with the driver's delays on (GUEST_ROUNDS: how many in all).
+ * Races of a free against everything else: first on purpose, with the driver stopped at a gate,
+ * then by chance, in many rounds with the driver's delays on (GUEST_ROUNDS: how many in all).
  *
  * Whoever wins, the same holds in the end: nothing stays pinned, no word says valid for memory that
  * is gone, and no access is answered with somebody else's data.

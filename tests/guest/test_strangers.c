@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Everybody may open /dev/pindown. A process that knows another one's addresses and tokens, or makes
- * addresses up, gets no memory of others, and takes neither the host's memory, nor the budget, nor
- * what others have cached.
+ * Everybody may open /dev/pindown. A process that knows another one's addresses and tokens, or
+ * makes addresses up, gets no memory of others, and takes neither the host's memory, nor the
+ * budget, nor what others have cached.
  */
 #include <fcntl.h>
 #include <poll.h>

@@ -96,8 +96,10 @@ TEST(a_user_is_told_of_his_own_process_alone)
 
 TEST(any_user_can_open_the_device)
 {
-	/* By its rule in udev, which the guest does not run: so this sees only that a descriptor works
-	 * for who has no privileges. */
+	/*
+	 * By its rule in udev, which the guest does not run: so this sees only that a descriptor
+	 * works for who has no privileges.
+	 */
 	int fd = pd_open(), gpu_fd = gpu();
 	struct pindown_pin pin;
 	struct memory memory = gpu_alloc(PAGE, 0);

@@ -109,7 +109,9 @@ int saw_create(pindown_region *real, const struct pindown_key *key, void *reques
 	return 0;
 }
 
-/* What was made is destroyed again. It is tried anew with what is there now, if that is of any use. */
+/*
+ * What was made is destroyed again. It is tried anew with what is there now, if that is of any use.
+ */
 void made_in_vain(void)
 {
 	making.vain = NULL;

@@ -122,8 +122,8 @@ static struct op come_or_go(void)
 }
 
 /*
- * Where the cache looks itself it must notice; elsewhere it can't know, and has to be told later. From
- * then on it looks at each hit, so only some rounds have that.
+ * Where the cache looks itself it must notice; elsewhere it can't know, and has to be told later.
+ * From then on it looks at each hit, so only some rounds have that.
  */
 static struct op unseen(void)
 {

@@ -146,7 +146,10 @@ bool get_is_bad(uint64_t length, unsigned flags)
 	return !length || flags & ~PINDOWN_GET_CACHED;
 }
 
-/* The region that the model has for it, if it is good; it is not, when it has to be checked and fails. */
+/*
+ * The region that the model has for it, if it is good; it is not, when it has to be checked and
+ * fails.
+ */
 static struct region *find(uint64_t addr, uint64_t length)
 {
 	struct region *r = region_with(addr, length);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cache against a model of it. The model is plain lists, of regions, of memory and of consumer objects,
- * in which everything is looked up by walking. One operation at a time is done on both. What may be told to
- * subscribers, destroyed, unpinned and counted is worked out from the lists, and the cache must do exactly that.
+ * The cache against a model of it. The model is plain lists, of regions, of memory and of consumer
+ * objects, in which everything is looked up by walking. One operation at a time is done on both.
+ * What may be told to subscribers, destroyed, unpinned and counted is worked out from the lists,
+ * and the cache must do exactly that.
  *
  * Where the cache has a choice, which idle region goes for another, the model follows it and only
  * judges: it was idle, and its place was needed. So it holds for any policy of eviction.
@@ -167,7 +168,9 @@ bool may_give_up(void);			/* enough was evicted in vain */
 void saw_end(const struct pindown_invalidation *what, void *arg);
 void saw_unpin(uint32_t pin);
 
-/* After each operation: nothing is left to be told, nothing pinned that should not be, books agree. */
+/*
+ * After each operation: nothing is left to be told, nothing pinned that should not be, books agree.
+ */
 void settle_accounts(bool devices_too);
 
 /* ---- consumer objects: the list (objects.c) ---- */

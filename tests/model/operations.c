@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The operations, each on the cache and on the lists. Every one of them has a meaning in every state,
- * if only that nothing happens: a sequence may be shortened anywhere.
+ * The operations, each on the cache and on the lists. Every one of them has a meaning in every
+ * state, if only that nothing happens: a sequence may be shortened anywhere.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>

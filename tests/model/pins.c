@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* In place of the cache's backends: one that keeps a list of its pins, and fails as it is told to. */
+/*
+ * In place of the cache's backends: one that keeps a list of its pins, and fails as it is told to.
+ */
 #define _GNU_SOURCE
 #include <string.h>
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The protocol of get, put, pin and free, for the model checker spin: two threads that hit, one that
- * pins, one that frees and allocates anew at the same address; with -DSECOND it ends that as well, by the end of a
- * context, which nothing but that second memory belongs to. tests/model/check-protocol runs it, as it
- * is and with one step left out (-D...), which must be found; for that one thread that hits is enough.
+ * The protocol of get, put, pin and free, for the model checker spin: two threads that hit, one
+ * that pins, one that frees and allocates anew at the same address; with -DSECOND it ends that as
+ * well, by the end of a context, which nothing but that second memory belongs to.
+ * tests/model/check-protocol runs it, as it is and with one step left out (-D...), which must be
+ * found; for that one thread that hits is enough.
  *
  * What may go wrong:
  *	stale_hit	a get returns a region whose memory had ended before the get began, or a region
@@ -11,14 +12,14 @@
  *	lost_unpin	memory has ended, nobody uses it, and it is pinned
  *	double_unpin	what is not pinned is unpinned
  *
- * Memory order. Plain stores that are to be seen by other threads (pd_store_late() of probing,
- * hold counts and guards) go into a store buffer of the thread, first in first out, and reach memory at any
- * later time; membarrier empties the buffers of all threads one after another. A fence, and taking the lock,
- * empties the own one. All else is in order, since the code makes it so on every processor: the stores in
- * question are releases, so they keep their order among each other; what is read after them is read
- * with acquire or stronger, so those loads keep theirs; and a hold is stored only after the state that
- * allows it was read (a store waits for the branch that it depends on). So a store that comes late is
- * the only thing left that a processor may do to it.
+ * Memory order. Plain stores that are to be seen by other threads (pd_store_late() of probing, hold
+ * counts and guards) go into a store buffer of the thread, first in first out, and reach memory at
+ * any later time; membarrier empties the buffers of all threads one after another. A fence, and
+ * taking the lock, empties the own one. All else is in order, since the code makes it so on every
+ * processor: the stores in question are releases, so they keep their order among each other; what
+ * is read after them is read with acquire or stronger, so those loads keep theirs; and a hold is
+ * stored only after the state that allows it was read (a store waits for the branch that it depends
+ * on). So a store that comes late is the only thing left that a processor may do to it.
  */
 
 #if defined(NO_LOOK_WHEN_KNOWN) || defined(LOOKS_FOR_GUARDS_LAST)
@@ -51,7 +52,9 @@ byte pins[3];
 bool ended[3];
 #define ALL_ENDED (ended[1] + 2 * ended[2])	/* one bit each */
 
-/* What is ended: whatever is at the address, or what is the context's. Of memory by its buffer id. */
+/*
+ * What is ended: whatever is at the address, or what is the context's. Of memory by its buffer id.
+ */
 #define RANGE	1	/* then it is memory 1 that ends */
 #define CONTEXT 2
 #define COVERS(scope, id) ((scope) == RANGE || ((scope) == CONTEXT && (id) == 2))
@@ -259,8 +262,9 @@ inline do_unpin(what) {
 }
 
 /*
- * In one step: where it counts, no stripe is added to any more, so that reading one after another can
- * only come to more than there is at the end; and then somebody's put is still to come for the lock.
+ * In one step: where it counts, no stripe is added to any more, so that reading one after another
+ * can only come to more than there is at the end; and then somebody's put is still to come for the
+ * lock.
  */
 inline count_holds(record, sum) {
 	d_step {
@@ -332,7 +336,10 @@ inline put(p, record, id, sum) {
 		:: state[record] == KEPT && sum == 0 ->
 #endif
 			state[record] = DYING;
-			/* pd_region_take_kept(): under the same lock, or a free would not wait for the unpin */
+			/*
+			 * pd_region_take_kept(): under the same lock, or a free would not wait for
+			 * the unpin
+			 */
 			dying++;
 			unsettled++;
 			release_lock;
@@ -474,7 +481,10 @@ proctype Pinner() {
 			fi
 		};
 #ifndef NO_OTHER_LOOK
-		/* Not needed here: it is for memory that is freed unseen, which the model does not have. */
+		/*
+		 * Not needed here: it is for memory that is freed unseen, which the model does not
+		 * have.
+		 */
 		again = memory != id;
 #endif
 		if
@@ -632,7 +642,9 @@ end_it:
 
 returned:
 	skip;
-	/* What goes on ends memory 1, or 2. It is pinned for those who use it, and for nobody else. */
+	/*
+	 * What goes on ends memory 1, or 2. It is pinned for those who use it, and for nobody else.
+	 */
 	d_step {
 		sum = 0;
 		wait = false;

@@ -27,7 +27,10 @@ static bool fails_without(bool checks, const struct op *ops, uint64_t count, uin
 	return fails(checks, trial, count - n);
 }
 
-/* Chunks of this size, from the end, as most of what came late does not matter for what comes later. */
+/*
+ * Chunks of this size, from the end, as most of what came late does not matter for what comes
+ * later.
+ */
 static uint64_t leave_out(bool checks, struct op *ops, uint64_t count, uint64_t chunk)
 {
 	for (uint64_t end = count; end > 0;) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Device memory in the test guest: allocated, mapped and freed by calls of /dev/sim_gpu. See bar.h. */
+/*
+ * Device memory in the test guest: allocated, mapped and freed by calls of /dev/sim_gpu. See bar.h.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

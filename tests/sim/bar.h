@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device memory that is a PCI device's: in the test guest, /dev/sim_gpu (tests/sim/nvidia_p2p) has the
- * memory and knows the addresses, so that the kernel can pin it and devices can reach it. Where that
- * device is not there, which is everywhere else, none of this does anything.
+ * Device memory that is a PCI device's: in the test guest, /dev/sim_gpu (tests/sim/nvidia_p2p) has
+ * the memory and knows the addresses, so that the kernel can pin it and devices can reach it. Where
+ * that device is not there, which is everywhere else, none of this does anything.
  *
- * All simulated devices share its memory. Exports are the kernel's own dma-bufs. What another process reaches through the memfd of the store (handles between processes) is not
- * there: such calls answer CUDA_ERROR_NOT_SUPPORTED, as a driver does that can't.
+ * All simulated devices share its memory. Exports are the kernel's own dma-bufs. What another
+ * process reaches through the memfd of the store (handles between processes) is not there: such
+ * calls answer CUDA_ERROR_NOT_SUPPORTED, as a driver does that can't.
  *
  * All functions need the API lock.
  */

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# The simulated CUDA driver: build/sim/libcuda.so.1. Found by programs through LD_LIBRARY_PATH, never
-# installed.
+# The simulated CUDA driver: build/sim/libcuda.so.1. Found by programs through LD_LIBRARY_PATH,
+# never installed.
 
 SIM_SRC := $(wildcard tests/sim/*.c)
 SIM_OBJ := $(patsubst %,$(B)/obj/%.o,$(SIM_SRC))

@@ -84,8 +84,8 @@ static bool set_frontier(struct sim_node ***frontier, size_t *count, struct sim_
 /* ---- what is captured ----------------------------------------------------------------------- */
 
 /*
- * The next node must be of the same kind, and allocate or free the same; what else it does is changed to
- * what is captured now.
+ * The next node must be of the same kind, and allocate or free the same; what else it does is
+ * changed to what is captured now.
  */
 static CUresult recapture(struct sim_capture *capture, const struct sim_work *work,
 			  struct sim_node **out)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Checkpoints of this process. Device memory is saved and given up; a restore gives it back at the same
- * addresses, in other memory: what was exported before shows the old.
+ * Checkpoints of this process. Device memory is saved and given up; a restore gives it back at the
+ * same addresses, in other memory: what was exported before shows the old.
  */
 #include <stdlib.h>
 #include <unistd.h>

@@ -16,8 +16,8 @@
 #define MOST_EXTENTS 64 /* mappings that one export may span */
 
 /*
- * Which memory may be exported at all. Neither a module's variables, nor what another process owns or
- * what was imported as external memory, nor what the host can touch.
+ * Which memory may be exported at all. Neither a module's variables, nor what another process owns
+ * or what was imported as external memory, nor what the host can touch.
  */
 static bool exportable(const struct sim_block *block)
 {
@@ -53,9 +53,9 @@ static bool pool_range_fits(const struct sim_block *block, uint64_t addr, uint64
 }
 
 /*
- * The blocks of a range; only mappings of the program's own can be crossed from one into the next. A
- * block is what counts, not an allocation: the neighbours in its 2 MiB, live or freed, may be part of
- * the range, as long as something in it is live.
+ * The blocks of a range; only mappings of the program's own can be crossed from one into the next.
+ * A block is what counts, not an allocation: the neighbours in its 2 MiB, live or freed, may be
+ * part of the range, as long as something in it is live.
  */
 static CUresult extents_of(uint64_t addr, uint64_t size, struct sim_extent **extents,
 			   unsigned *count)

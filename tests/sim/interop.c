@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The calls for OpenGL's buffers by number, EGL's images and streams, and contexts beside OpenGL and
- * VDPAU. There is no graphics here: any buffer number, image and stream that is not 0 will do. A
- * stream's producer has a new frame whenever one is asked for.
+ * The calls for OpenGL's buffers by number, EGL's images and streams, and contexts beside OpenGL
+ * and VDPAU. There is no graphics here: any buffer number, image and stream that is not 0 will do.
+ * A stream's producer has a new frame whenever one is asked for.
  */
 #include <stdlib.h>
 

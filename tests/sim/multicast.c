@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Multicast objects, as far as memory goes: devices join, memory is bound and unbound, the object can
- * be mapped. Writes reach what is bound first; that they reach all is not simulated.
+ * Multicast objects, as far as memory goes: devices join, memory is bound and unbound, the object
+ * can be mapped. Writes reach what is bound first; that they reach all is not simulated.
  */
 #include <stdlib.h>
 

@@ -25,7 +25,10 @@ struct sim_physical *sim_physical_new(struct sim_extent *extent, const CUmemAllo
 void sim_reservation_at(uint64_t addr, uint64_t *base, uint64_t *size);
 /* Ends it when neither handles nor mappings are left. */
 void sim_physical_settle(struct sim_physical *physical);
-/* The same type of handle names multicast objects. sim_multicast_extent: what is bound at its start. */
+/*
+ * The same type of handle names multicast objects. sim_multicast_extent: what is bound at its
+ * start.
+ */
 CUresult sim_multicast_release(CUmemGenericAllocationHandle handle);
 struct sim_extent *sim_multicast_extent(CUmemGenericAllocationHandle handle, uint64_t size);
 

@@ -172,8 +172,8 @@ void sim_pool_free(struct sim_alloc *alloc)
 }
 
 /*
- * Memory of cuMemAlloc may be freed in stream order too. It stays until the stream is waited for: its
- * id and its exports work as before.
+ * Memory of cuMemAlloc may be freed in stream order too. It stays until the stream is waited for:
+ * its id and its exports work as before.
  */
 static struct sim_alloc **pending;
 static size_t pending_count, pending_room;

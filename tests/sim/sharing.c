@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Device memory by descriptor: exported, imported, and described for other processes. See store.h. */
+/*
+ * Device memory by descriptor: exported, imported, and described for other processes. See store.h.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

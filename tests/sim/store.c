@@ -254,8 +254,8 @@ bool sim_extents_join(struct sim_extent **extents, unsigned count, int device)
 }
 
 /*
- * The old pages are given to a record of their own, which takes the exports along. Where there is no
- * room for both, the memory stays where it is.
+ * The old pages are given to a record of their own, which takes the exports along. Where there is
+ * no room for both, the memory stays where it is.
  */
 void sim_extent_move(struct sim_extent *extent)
 {

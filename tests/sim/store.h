@@ -5,16 +5,17 @@
  * about the memory is the extent's life.
  *
  * An exported descriptor is a new open file description of that memfd. It holds a read lock (F_OFD)
- * on exactly the bytes that were exported, and the kernel drops that lock when the last duplicate of
- * the descriptor is closed and its last mapping is gone, in whatever process they are. So a lock
+ * on exactly the bytes that were exported, and the kernel drops that lock when the last duplicate
+ * of the descriptor is closed and its last mapping is gone, in whatever process they are. So a lock
  * that is still there says that somebody still holds the memory, and an extent whose last user is
  * gone but which is still locked is kept aside, neither usable nor free: as the real driver does.
  *
  * Offsets in the memfd:
  *	0 .. span          device memory; span is larger than the device's size, so that there
- * always is a contiguous place. What is in use never exceeds the size. SIM_RECORDS_AT ..  one struct
- * sim_record for each thing that was shared with other processes SIM_EXPORT_IDS ..  no bytes, only
- * locks: one for each export, to tell how many are open
+ *	                   always is a contiguous place. What is in use never exceeds the size.
+ *	SIM_RECORDS_AT ..  one struct sim_record for each thing that was shared with other
+ *	                   processes
+ *	SIM_EXPORT_IDS ..  no bytes, only locks: one for each export, to tell how many are open
  *
  * All functions need the API lock.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A program built with rdma-core's own header, whose inline functions choose the call and go through the
- * context to the provider. The provider is the recording library's.
+ * A program built with rdma-core's own header, whose inline functions choose the call and go
+ * through the context to the provider. The provider is the recording library's.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>

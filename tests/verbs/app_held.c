@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Frees GPU memory that it has registered: one buffer is deregistered afterwards, one never. With the
- * argument "ordered" it frees in stream order: one buffer is deregistered before its memory is handed
- * out again, one after that. Linked with the simulated driver and the recording libibverbs.
+ * Frees GPU memory that it has registered: one buffer is deregistered afterwards, one never. With
+ * the argument "ordered" it frees in stream order: one buffer is deregistered before its memory is
+ * handed out again, one after that. Linked with the simulated driver and the recording libibverbs.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# The recording libibverbs: build/verbs/libibverbs.so.1, and as an older rdma-core build/verbs/old. Found by
-# programs through LD_LIBRARY_PATH, never installed.
+# The recording libibverbs: build/verbs/libibverbs.so.1, and as an older rdma-core build/verbs/old.
+# Found by programs through LD_LIBRARY_PATH, never installed.
 
 verbs_bin := $(B)/verbs
 verbs_obj := $(B)/obj/tests/verbs

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* plugin FILE [lazy|deepbind] ROAD: a program that knows neither CUDA nor verbs loads the app as a plugin. */
+/*
+ * plugin FILE [lazy|deepbind] ROAD: a program that knows neither CUDA nor verbs loads the app as a
+ * plugin.
+ */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -35,7 +35,7 @@ EXPORT const char *ibv_get_device_name(struct ibv_device *device)
 	return device->name;
 }
 
-/* ---- contexts ------------------------------------------------------------------------------------ */
+/* ---- contexts ------------------------------------------------------------------------------- */
 
 static struct recorder_context *whole(struct ibv_context *context)
 {
@@ -110,7 +110,7 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 	return error ? -1 : 0;
 }
 
-/* ---- protection domains -------------------------------------------------------------------------- */
+/* ---- protection domains --------------------------------------------------------------------- */
 
 /* A domain that has ended is used for the next one, as malloc's memory would be, but always. */
 static struct recorder_pd *spare_pds;

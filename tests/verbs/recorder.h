@@ -2,11 +2,11 @@
 /*
  * The recording libibverbs, for tests: what it can be told and asked beyond verbs.
  *
- * It has the calls of libibverbs that begin and end memory regions, with rdma-core's symbol versions
- * and structures, on two devices that exist in the process only. It notes each call, fails when told
- * to, and does what a kernel and a network card would: a region holds its memory (of a dma-buf, without a
- * descriptor), a protection domain with regions can't be deallocated, keys are used once.
- * recorder_copy() moves bytes between regions by key and address, as RDMA does.
+ * It has the calls of libibverbs that begin and end memory regions, with rdma-core's symbol
+ * versions and structures, on two devices that exist in the process only. It notes each call, fails
+ * when told to, and does what a kernel and a network card would: a region holds its memory (of a
+ * dma-buf, without a descriptor), a protection domain with regions can't be deallocated, keys are
+ * used once. recorder_copy() moves bytes between regions by key and address, as RDMA does.
  *
  * Environment, read when the library is loaded:
  *
@@ -25,7 +25,7 @@
 
 #include "verbs_abi.h"
 
-/* ---- what programs use of libibverbs ------------------------------------------------------------ */
+/* ---- what programs use of libibverbs -------------------------------------------------------- */
 
 struct ibv_mw;
 
@@ -64,7 +64,7 @@ struct recorder_mr_1_0 {
 	struct ibv_mr *real_mr;
 };
 
-/* ---- the layout of a context: the inline functions of verbs.h call through it ------------------- */
+/* ---- the layout of a context: the inline functions of verbs.h call through it --------------- */
 
 enum {
 	RECORDER_OP_ALLOC_MW = 7,
@@ -85,7 +85,7 @@ struct recorder_context {
 	void *abi_compat;
 };
 
-/* ---- what was called ----------------------------------------------------------------------------- */
+/* ---- what was called ------------------------------------------------------------------------ */
 
 enum recorder_verb {
 	RECORDER_OPEN_DEVICE,
@@ -129,12 +129,12 @@ unsigned recorder_open_mrs(void);
 unsigned recorder_open_dmabuf_mrs(void);
 
 /*
- * Calls that were given an ibv_mr that is none of ours, or in which somebody has changed what libibverbs
- * wrote: a real one would have crashed, or ended another region.
+ * Calls that were given an ibv_mr that is none of ours, or in which somebody has changed what
+ * libibverbs wrote: a real one would have crashed, or ended another region.
  */
 unsigned recorder_strangers(void);
 
-/* ---- what shall happen --------------------------------------------------------------------------- */
+/* ---- what shall happen ---------------------------------------------------------------------- */
 
 /* The next `count` calls of a verb fail with this errno; 0 takes it back. */
 void recorder_fail(enum recorder_verb verb, unsigned count, int error);
@@ -144,25 +144,29 @@ void recorder_limit(uint64_t bytes, unsigned regions);
 
 void recorder_peermem(bool there);
 
-/* After ibv_rereg_mr has given a region another place, it fails to let children have the old one again. */
+/*
+ * After ibv_rereg_mr has given a region another place, it fails to let children have the old one
+ * again.
+ */
 void recorder_dofork_fails(bool fails);
 
 /* Called in the midst of each call of the verb, without a lock; NULL takes it back. */
 void recorder_meanwhile(enum recorder_verb verb, void (*callback)(void *arg), void *arg);
 
 /*
- * A protection domain whose regions are another one's to the kernel, as ibv_alloc_parent_domain() makes
- * it: ibv_dealloc_pd() of it succeeds while regions are open.
+ * A protection domain whose regions are another one's to the kernel, as ibv_alloc_parent_domain()
+ * makes it: ibv_dealloc_pd() of it succeeds while regions are open.
  */
 struct ibv_pd *recorder_parent_domain(struct ibv_pd *of);
 
-/* ---- RDMA ---------------------------------------------------------------------------------------- */
+/* ---- RDMA ----------------------------------------------------------------------------------- */
 
 enum recorder_status { RECORDER_OK, RECORDER_LOCAL_ERROR, RECORDER_REMOTE_ERROR };
 
 /*
- * Copy from [from, from + length) of the region with this lkey to the one with this rkey; the errors
- * of a work completion. Bytes of dma-bufs can be copied where they are the simulated driver's.
+ * Copy from [from, from + length) of the region with this lkey to the one with this rkey; the
+ * errors of a work completion. Bytes of dma-bufs can be copied where they are the simulated
+ * driver's.
  */
 enum recorder_status recorder_copy(uint32_t lkey, uint64_t from, uint32_t rkey, uint64_t to,
 				   size_t length);

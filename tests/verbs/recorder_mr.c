@@ -22,7 +22,7 @@ static uint64_t most_bytes;
 static unsigned most_regions, strangers;
 static bool dofork_fails;
 
-/* ---- the list ------------------------------------------------------------------------------------ */
+/* ---- the list ------------------------------------------------------------------------------- */
 
 /* A provider goes by the handle, and libibverbs by the address and the keys. */
 static bool is_as_it_was_written(const struct recorder_mr *m)
@@ -167,7 +167,7 @@ void recorder_end_all(const struct ibv_context *context)
 			end_mr(m);
 }
 
-/* ---- what a kernel checks ------------------------------------------------------------------------ */
+/* ---- what a kernel checks ------------------------------------------------------------------- */
 
 static int access_error(int access)
 {
@@ -224,7 +224,7 @@ static int dmabuf_error(const struct recorder_call *call)
 }
 #endif
 
-/* ---- registering --------------------------------------------------------------------------------- */
+/* ---- registering ---------------------------------------------------------------------------- */
 
 static struct ibv_mr *made(struct recorder_mr *m, struct recorder_call *call, int error)
 {
@@ -334,7 +334,7 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 }
 #endif
 
-/* ---- changing and ending ------------------------------------------------------------------------- */
+/* ---- changing and ending -------------------------------------------------------------------- */
 
 /* What libibverbs refuses by itself. */
 static bool rereg_is_nonsense(const struct recorder_mr *m, int flags,

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* The recording libibverbs: the calls of IBVERBS_1.0, and what the inline functions of verbs.h come to. */
+/*
+ * The recording libibverbs: the calls of IBVERBS_1.0, and what the inline functions of verbs.h come
+ * to.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
 
 #include "recorder_parts.h"
 
-/* ---- IBVERBS_1.0, which comes to the calls of 1.1 as libibverbs' own does ------------------------- */
+/* ---- IBVERBS_1.0, which comes to the calls of 1.1 as libibverbs' own does ------------------- */
 
 EXPORT struct recorder_mr_1_0 *recorder_reg_mr_1_0(struct recorder_pd_1_0 *pd, void *addr,
 						   size_t length, int access)
@@ -35,7 +38,7 @@ EXPORT int recorder_dereg_mr_1_0(struct recorder_mr_1_0 *mr)
 }
 __asm__(".symver recorder_dereg_mr_1_0, ibv_dereg_mr@IBVERBS_1.0");
 
-/* ---- what the inline functions of verbs.h come to -------------------------------------------------- */
+/* ---- what the inline functions of verbs.h come to ------------------------------------------- */
 
 struct ibv_mw {
 	struct ibv_context *context;
@@ -70,7 +73,9 @@ int recorder_dealloc_mw(struct ibv_mw *mw)
 	return 0;
 }
 
-/* struct ibv_mw_bind: wr_id, flags, then the region. Providers look at what stands behind it first. */
+/*
+ * struct ibv_mw_bind: wr_id, flags, then the region. Providers look at what stands behind it first.
+ */
 int recorder_bind_mw(void *qp, struct ibv_mw *mw, void *bind)
 {
 	struct recorder_call call = {.verb = RECORDER_BIND_MW, .fd = -1};

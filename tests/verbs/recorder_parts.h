@@ -15,8 +15,8 @@ struct ibv_device {
 
 /*
  * A memory region as a provider has it. All that were ever made stay in a list, so that a pointer
- * that is none of ours, or was given back, is told from one that is. `verbs` is what libibverbs has written
- * for the program and reads again; what the kernel and the card have is the rest.
+ * that is none of ours, or was given back, is told from one that is. `verbs` is what libibverbs has
+ * written for the program and reads again; what the kernel and the card have is the rest.
  */
 struct recorder_mr {
 	struct pd_verbs_mr verbs; /* must be first */
@@ -58,8 +58,8 @@ struct recorder_mr *recorder_new(struct ibv_pd *pd, void *addr, size_t length, u
 void recorder_end_all(const struct ibv_context *context);
 
 /*
- * Begin a call: notes it, calls back, and answers the errno that it was told to fail with. end: what it
- * came to; passes the error through.
+ * Begin a call: notes it, calls back, and answers the errno that it was told to fail with. end:
+ * what it came to; passes the error through.
  */
 int recorder_begin(struct recorder_call *call);
 int recorder_end(const struct recorder_call *call, int error);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* GPU memory registered with ibv_reg_mr: once, for all; gone before the memory is; the bytes arrive. */
+/*
+ * GPU memory registered with ibv_reg_mr: once, for all; gone before the memory is; the bytes
+ * arrive.
+ */
 #include "verbs_test.h"
 
 /* ---- one registration ---- */

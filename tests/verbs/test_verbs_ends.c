@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How registrations end: with their memory, their protection domain, their device; and what becomes of a
- * program's ibv_mr that it gives back late or twice, or hands to somebody else.
+ * How registrations end: with their memory, their protection domain, their device; and what becomes
+ * of a program's ibv_mr that it gives back late or twice, or hands to somebody else.
  */
 #include <string.h>
 #include <sys/wait.h>
@@ -116,7 +116,10 @@ START_TEST(registrations_take_no_descriptors)
 }
 END_TEST
 
-/* The program has taken all, and nothing of ours can make room: the original call's answer, for now. */
+/*
+ * The program has taken all, and nothing of ours can make room: the original call's answer, for
+ * now.
+ */
 START_TEST(a_process_without_descriptors)
 {
 	begin_with_memory();
@@ -363,7 +366,9 @@ START_TEST(what_is_held_of_a_closed_device_is_not_found)
 }
 END_TEST
 
-/* What is held keeps the domain, and goes on being good; what comes later is registered anew, once. */
+/*
+ * What is held keeps the domain, and goes on being good; what comes later is registered anew, once.
+ */
 START_TEST(a_domain_that_stayed_since_it_is_in_use)
 {
 	struct ibv_mr *held;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What a program may ask for beside an address and a length, and network cards that can't do it all. */
+/*
+ * What a program may ask for beside an address and a length, and network cards that can't do it
+ * all.
+ */
 #include "verbs_test.h"
 
 static CUdeviceptr p; /* 4 MiB */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The verbs with another configuration, which a process reads when it starts: the program's name says
- * which, test_verbs_exact, test_verbs_off and so on.
+ * The verbs with another configuration, which a process reads when it starts: the program's name
+ * says which, test_verbs_exact, test_verbs_off and so on.
  */
 #define _GNU_SOURCE
 #include <string.h>

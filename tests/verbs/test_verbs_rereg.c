@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ibv_rereg_mr: regions of GPU memory and of the host's that are changed into others. The yardstick is what
- * libibverbs answers to the same change from the host's memory to the host's.
+ * ibv_rereg_mr: regions of GPU memory and of the host's that are changed into others. The yardstick
+ * is what libibverbs answers to the same change from the host's memory to the host's.
  */
 #include <string.h>
 #include <sys/wait.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Several threads: one frees what others register, one ends its protection domain where others use theirs,
- * all want the same registration at once. Nothing is timed; what must hold in any order is looked at.
+ * Several threads: one frees what others register, one ends its protection domain where others use
+ * theirs, all want the same registration at once. Nothing is timed; what must hold in any order is
+ * looked at.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -75,8 +76,8 @@ END_TEST
 #define TURNS	300
 
 /*
- * An odd turn: the memory is being freed and allocated anew. In even ones all its bytes are the turn's.
- * Who registers and reads in one even turn must have read the bytes of that.
+ * An odd turn: the memory is being freed and allocated anew. In even ones all its bytes are the
+ * turn's. Who registers and reads in one even turn must have read the bytes of that.
  */
 static struct buffer {
 	CUdeviceptr at;
@@ -326,8 +327,9 @@ static const TTest *const *all_tests(void)
 }
 
 /*
- * ThreadSanitizer takes a mutex that was held over a fork for held in the child, also when it was made anew
- * there. So each test has a process that was started with exec, and the one that forks is left out.
+ * ThreadSanitizer takes a mutex that was held over a fork for held in the child, also when it was
+ * made anew there. So each test has a process that was started with exec, and the one that forks is
+ * left out.
  */
 static int run_each(char **argv)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of the verbs wrappers share. They are programs linked with the simulated driver and the
- * recording libibverbs, that run themselves again with libpindown.so preloaded; each test in a process of
- * its own.
+ * What the tests of the verbs wrappers share. They are programs linked with the simulated driver
+ * and the recording libibverbs, that run themselves again with libpindown.so preloaded; each test
+ * in a process of its own.
  */
 #ifndef VERBS_TEST_H
 #define VERBS_TEST_H

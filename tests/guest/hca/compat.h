@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * compat.h - one name for what kernels from 5.15 on call differently. HCA_* come from Kbuild, which looks
- * into the kernel's headers.
+ * compat.h - one name for what kernels from 5.15 on call differently. HCA_* come from Kbuild, which
+ * looks into the kernel's headers.
  */
 #ifndef HCA_COMPAT_H
 #define HCA_COMPAT_H

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * An RDMA device made of QEMU's edu device: a host channel adapter (HCA) as ib_core and rdma-core see
- * one, small enough to read. Protection domains, memory regions from host memory and from dma-bufs,
- * completion queues, and reliable connections between queue pairs of this one device, which carry
- * RDMA writes and reads. The bytes are moved by edu's DMA engine, by the addresses that the kernel's
- * DMA API has given it: through the IOMMU, where there is one, and straight into a GPU's BAR.
+ * An RDMA device made of QEMU's edu device: a host channel adapter (HCA) as ib_core and rdma-core
+ * see one, small enough to read. Protection domains, memory regions from host memory and from
+ * dma-bufs, completion queues, and reliable connections between queue pairs of this one device,
+ * which carry RDMA writes and reads. The bytes are moved by edu's DMA engine, by the addresses that
+ * the kernel's DMA API has given it: through the IOMMU, where there is one, and straight into a
+ * GPU's BAR.
  *
  * Work requests and completions go through the kernel (no queue is shared with the process), and a
  * transfer takes a tenth of a second for 2 KiB. For tests.

@@ -3,9 +3,9 @@
  * mr.c - memory regions: what a key lets the device reach.
  *
  * A region has the device's address of each of its pages. For a dma-buf these end when the exporter
- * says so (move_notify): from then on the key is refused, for good, since memory that was freed does
- * not come back. With the module parameter "pinned" dma-bufs are pinned instead, as by devices that
- * can't be told to stop.
+ * says so (move_notify): from then on the key is refused, for good, since memory that was freed
+ * does not come back. With the module parameter "pinned" dma-bufs are pinned instead, as by devices
+ * that can't be told to stop.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-resv.h>
@@ -215,8 +215,8 @@ release:
 }
 
 /*
- * Another place makes another region: ib_core puts it where the old one was, and ends that. Rights and
- * domain are changed in place, with the key as it is.
+ * Another place makes another region: ib_core puts it where the old one was, and ends that. Rights
+ * and domain are changed in place, with the key as it is.
  */
 struct ib_mr *hca_rereg_user_mr(struct ib_mr *ib, int flags, u64 start, u64 length, u64 iova,
 				int access, struct ib_pd *pd, struct ib_udata *udata)

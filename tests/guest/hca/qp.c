@@ -2,8 +2,8 @@
 /*
  * qp.c - queue pairs: reliable connections between two of this device, and what is sent over them.
  *
- * The device has one engine, so all work is done by one ordered workqueue, in pieces: keys are looked
- * at anew for each piece, under the lock that ends them.
+ * The device has one engine, so all work is done by one ordered workqueue, in pieces: keys are
+ * looked at anew for each piece, under the lock that ends them.
  */
 #include <linux/slab.h>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * A GPU of NVIDIA's for the test guest, made in software, so that nvidia.ko finds a device and stays
- * loaded: a PCI bus of its own (domain 1) with one device on it, whose configuration space is an
- * array in here.
+ * A GPU of NVIDIA's for the test guest, made in software, so that nvidia.ko finds a device and
+ * stays loaded: a PCI bus of its own (domain 1) with one device on it, whose configuration space is
+ * an array in here.
  *
  * It computes nothing. Of its registers (BAR 0) only the two that name the chip have content; they
- * are in memory that the kernel's command line keeps from the kernel (memmap=). Its memory (BAR 2, as
- * the 64-bit BARs of these GPUs are numbered) is a real BAR of the machine: the one of the
+ * are in memory that the kernel's command line keeps from the kernel (memmap=). Its memory (BAR 2,
+ * as the 64-bit BARs of these GPUs are numbered) is a real BAR of the machine: the one of the
  * ivshmem-plain device that is there for the simulated GPU, so that other devices can reach it.
  *
  * For the guest only: it does not load on a machine that is not QEMU's.

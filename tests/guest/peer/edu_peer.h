@@ -24,7 +24,8 @@
 #define EDU_PINNED 4u
 /*
  * Be at work all the time: with a fence in the dma-buf's reservation object that is signalled by
- * EDU_SIGNAL, also after EDU_RELEASE, and at the latest when the device is closed. With EDU_DYNAMIC.
+ * EDU_SIGNAL, also after EDU_RELEASE, and at the latest when the device is closed. With
+ * EDU_DYNAMIC.
  */
 #define EDU_BUSY 8u
 
@@ -60,7 +61,9 @@ struct edu_raw {
 
 #define EDU_IMPORT  _IOWR('E', 1, struct edu_import)
 #define EDU_RELEASE _IOW('E', 2, __u32)
-/* The device reads from the import and leaves the bytes in `data`, or writes to it what is there. */
+/*
+ * The device reads from the import and leaves the bytes in `data`, or writes to it what is there.
+ */
 #define EDU_READ  _IOW('E', 3, struct edu_transfer)
 #define EDU_WRITE _IOW('E', 4, struct edu_transfer)
 #define EDU_STATE _IOWR('E', 5, struct edu_state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two queue pairs of the guest's RDMA device that are connected with each other, and RDMA over them,
- * by ordinary verbs calls.
+ * Two queue pairs of the guest's RDMA device that are connected with each other, and RDMA over
+ * them, by ordinary verbs calls.
  */
 #ifndef CONNECTION_H
 #define CONNECTION_H

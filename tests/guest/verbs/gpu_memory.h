@@ -17,7 +17,10 @@
 void start_cuda(void);
 /* Memory with a pattern in its first SIZE bytes. */
 CUdeviceptr gpu_buffer(size_t size, uint64_t seed);
-/* Two mappings of BLOCK bytes side by side, with the pattern where the one ends and the other begins. */
+/*
+ * Two mappings of BLOCK bytes side by side, with the pattern where the one ends and the other
+ * begins.
+ */
 CUdeviceptr gpu_mappings(uint64_t seed);
 /* Where that differs from the pattern; SIZE: nowhere. */
 size_t gpu_differs(CUdeviceptr ptr, uint64_t seed);

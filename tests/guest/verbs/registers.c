@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * registers DEVICE TIMES: a program with host memory that registers the same buffers again and again,
- * as some do for each message, and says what it was given. It knows nothing of pindown.
+ * registers DEVICE TIMES: a program with host memory that registers the same buffers again and
+ * again, as some do for each message, and says what it was given. It knows nothing of pindown.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>

@@ -43,8 +43,9 @@ TEST(bytes_move_between_gpu_buffers)
 }
 
 /*
- * A device that can be told to stop: the key is dead when the free returns, though the program holds
- * it. The kernel learns of it because the driver gives the memory back, which small pieces share.
+ * A device that can be told to stop: the key is dead when the free returns, though the program
+ * holds it. The kernel learns of it because the driver gives the memory back, which small pieces
+ * share.
  */
 TEST(a_free_revokes_the_key)
 {

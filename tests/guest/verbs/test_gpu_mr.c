@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * GPU memory over RDMA, by a program that knows nothing of pindown: it makes memory with cuMemAlloc,
- * registers it with ibv_reg_mr, and lets the RDMA device move it. It is run under libpindown.so.
+ * GPU memory over RDMA, by a program that knows nothing of pindown: it makes memory with
+ * cuMemAlloc, registers it with ibv_reg_mr, and lets the RDMA device move it. It is run under
+ * libpindown.so.
  */
 #include <sched.h>
 #include <signal.h>
@@ -421,7 +422,7 @@ TEST(a_process_that_is_killed)
 		usleep(10000);
 }
 
-/* ---- threads: one frees and makes memory anew, at the same address, while others register it ---- */
+/* ---- threads: one frees and makes memory anew, at the same address, while others register it  */
 
 static struct {
 	struct ibv_pd *pd;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * A program that frees GPU memory which it has still registered. Whatever PINDOWN_HELD says, the device
- * never reaches what the memory's address stands for afterwards. The boot says how each test is run.
+ * A program that frees GPU memory which it has still registered. Whatever PINDOWN_HELD says, the
+ * device never reaches what the memory's address stands for afterwards. The boot says how each test
+ * is run.
  */
 #include "gpu_memory.h"
 

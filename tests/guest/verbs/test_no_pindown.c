@@ -17,9 +17,9 @@ TEST(registration_of_gpu_memory_fails)
 }
 
 /*
- * What a program does that exports its memory itself and keeps the registration for the next time: the
- * free gives nothing back, the address is given out again, and the device writes into memory that is
- * nobody's.
+ * What a program does that exports its memory itself and keeps the registration for the next time:
+ * the free gives nothing back, the address is given out again, and the device writes into memory
+ * that is nobody's.
  */
 TEST(a_registration_of_dead_memory)
 {

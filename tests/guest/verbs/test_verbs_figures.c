@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * What a registration of GPU memory costs from the cache, and what it costs when the kernel makes it, in
- * instructions of the process and the kernel together; run on the boot "figures" under libpindown.so.
+ * What a registration of GPU memory costs from the cache, and what it costs when the kernel makes
+ * it, in instructions of the process and the kernel together; run on the boot "figures" under
+ * libpindown.so.
  */
 #include "figures.h"
 #include "gpu_memory.h"

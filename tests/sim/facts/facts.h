@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Questions to a CUDA driver. Each answer is one line without addresses or ids, so that the answers of
- * two drivers can be compared: those of a real GPU are in facts.txt beside this file, and the
+ * Questions to a CUDA driver. Each answer is one line without addresses or ids, so that the answers
+ * of two drivers can be compared: those of a real GPU are in facts.txt beside this file, and the
  * simulated driver must give the same.
  *
  * Each group of questions runs in a process of its own, with the driver not initialised.

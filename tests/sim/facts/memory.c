@@ -111,8 +111,8 @@ static void ask_for_ids(CUdeviceptr live, CUdeviceptr dead)
 }
 
 /*
- * Five neighbours of 64 KiB in one block: the second and the fourth live, the others are freed. Which
- * ranges can be exported?
+ * Five neighbours of 64 KiB in one block: the second and the fourth live, the others are freed.
+ * Which ranges can be exported?
  */
 static void ask_around_freed_neighbours(void)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * The driver's own dma-bufs, as cuMemGetHandleForAddressRange gives them: one keeps the memory it was
- * made of, whatever becomes of its address, until the last descriptor and the last device are gone.
- * It never moves and is never taken back. BAR space is taken when a device attaches.
+ * The driver's own dma-bufs, as cuMemGetHandleForAddressRange gives them: one keeps the memory it
+ * was made of, whatever becomes of its address, until the last descriptor and the last device are
+ * gone. It never moves and is never taken back. BAR space is taken when a device attaches.
  */
 #include <linux/dma-buf.h>
 #include <linux/errno.h>

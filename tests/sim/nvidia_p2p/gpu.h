@@ -149,7 +149,9 @@ int sim_pin_put(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool
  * The same in steps, for rm.c: the page table is nvidia.ko's, and only compared. Begin fills in the
  * addresses of the pages; arm is the second step of a pin with callback. End: was there such a pin?
  */
-/* Counts the host memory that a get_pages of this length has taken before it looks at the address. */
+/*
+ * Counts the host memory that a get_pages of this length has taken before it looks at the address.
+ */
 void sim_room_is_made(u64 length);
 void sim_room_is_left(u64 length);
 int sim_pin_begin(u64 p2p_token, u32 va_space, u64 va, u64 length,
@@ -172,9 +174,9 @@ int sim_dma_unmap(struct device *peer, struct nvidia_p2p_page_table *table,
 int sim_dma_free(struct nvidia_p2p_dma_mapping *mapping);
 
 /*
- * Who gives nvidia_p2p_get_pages() and its kin to pindown: desktop.c itself, or NVIDIA's own nvidia.ko,
- * below which rm.c stands in for the resource manager. Then it is not seen here what becomes of page
- * tables, and get_pages gives up half a pin with a put.
+ * Who gives nvidia_p2p_get_pages() and its kin to pindown: desktop.c itself, or NVIDIA's own
+ * nvidia.ko, below which rm.c stands in for the resource manager. Then it is not seen here what
+ * becomes of page tables, and get_pages gives up half a pin with a put.
  */
 extern const bool sim_has_own_api;
 int sim_provider_init(void); /* says what is wrong */

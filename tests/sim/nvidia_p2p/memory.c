@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
  * GPU memory, and where it is mapped in the address spaces of processes. The memory is the PCI
- * device's BAR itself (or, on demand, ordinary memory, which needs no BAR): page n of GPU memory is always seen through page n of the BAR; what runs out
- * is only the number of pages that may be seen through it at once.
+ * device's BAR itself (or, on demand, ordinary memory, which needs no BAR): page n of GPU memory is
+ * always seen through page n of the BAR; what runs out is only the number of pages that may be seen
+ * through it at once.
  */
 #include <linux/bitmap.h>
 #include <linux/errno.h>

@@ -291,7 +291,9 @@ int sim_pin_get(u64 p2p_token, u32 va_space, u64 va, u64 length,
 	if (table && length && (persistent || callback)) {
 		*table = NULL;
 		sim_gate_pass(SIM_GPU_GATE_ASKED);
-		/* The kernel has little memory for a process that is being killed, this one none. */
+		/*
+		 * The kernel has little memory for a process that is being killed, this one none.
+		 */
 		if (!fatal_signal_pending(current))
 			room = __vmalloc(room_of(length), GFP_KERNEL | __GFP_NOWARN);
 		error = -ENOMEM;

@@ -4,12 +4,12 @@
  *
  * nvidia.ko is unmodified and has the GPU of tests/guest/nvidia_gpu. All that pindown and other
  * drivers meet of it is NVIDIA's: the page tables, the order of calls and locks in there, what is
- * freed when, the mapping for other devices. Only the entry points of RM are replaced, by kprobes that
- * go on in here instead, and the count of users of the GPU, which would start the hardware. The
- * prototypes are those of the driver's own nv.h: a release that has others does not compile.
+ * freed when, the mapping for other devices. Only the entry points of RM are replaced, by kprobes
+ * that go on in here instead, and the count of users of the GPU, which would start the hardware.
+ * The prototypes are those of the driver's own nv.h: a release that has others does not compile.
  *
- * As RM does: each of these takes the API lock, callbacks run inside a free with that lock held, a put
- * finds pins of the calling process only, and the callback is registered in a second step.
+ * As RM does: each of these takes the API lock, callbacks run inside a free with that lock held, a
+ * put finds pins of the calling process only, and the callback is registered in a second step.
  */
 #include <linux/errno.h>
 #include <linux/kmemleak.h>

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT
+"""Commands for gdb that show pindown's state, in a process or in a core file.
+
+    (gdb) source pindown-gdb.py
+    (gdb) pindown regions [ADDRESS]   what is registered, or the region that holds the address
+    (gdb) pindown guards              what threads are about to free, see cache/guard.h
+    (gdb) pindown flights             what threads are pinning just now
+
+They read memory and call no function, so that they work in a core file too, and in a process that
+stopped anywhere. libpindown.so must have its debug information (it has, unless it was stripped).
+"""
+import os
+
+import gdb
+
+
+class Missing(gdb.GdbError):
+    """Something is not there; gdb shows the text as one line."""
+
+
+def library():
+    """The file that has the cache: libpindown.so, or a test that is linked with it."""
+    for objfile in gdb.objfiles():
+        if objfile.lookup_global_symbol("pd_regions"):
+            return objfile
+    if any("libpindown.so" in objfile.filename for objfile in gdb.objfiles()):
+        raise Missing("libpindown.so was stripped, or is another version than this script")
+    raise Missing("libpindown.so is not in this process")
+
+
+def variable(name, file=None):
+    """A variable of libpindown.so; a static one by its file too.
+
+    Where the library was optimized as a whole, debug information has a static variable twice: in
+    its own file without a place, and with its place in the file that all were joined to."""
+    objfile, found = library(), []
+    if not file:
+        symbol = objfile.lookup_global_symbol(name)
+        found = [symbol] if symbol else []
+    else:
+        found = [s for s in gdb.lookup_static_symbols(name) if s.symtab.objfile == objfile]
+        found = [s for s in found if not s.value().is_optimized_out]
+        found.sort(key=lambda s: os.path.basename(s.symtab.filename) != file)
+    if not found:
+        raise Missing(f"there is no {name}: this script is of another version than libpindown.so")
+    return found[0].value()
+
+
+def choice(kind, value, prefix):
+    """The name of an enum's value: LIVE for PD_LIVE."""
+    for field in gdb.lookup_type(kind).fields():
+        if field.enumval == int(value):
+            return field.name.removeprefix(prefix).lower()
+    return str(int(value))
+
+
+def span(begin, end):
+    """An address and a length."""
+    return f"0x{int(begin):x}  {int(end) - int(begin):>12}"
+
+
+def flags_of(value):
+    names = [(1, "volatile"), (2, "no-sync"), (4, "missed"), (8, "spans"), (16, "objects")]
+    return " ".join(name for bit, name in names if int(value) & bit)
+
+
+def holds_of(number):
+    """The sum over all stripes of hold counts; each of them wraps."""
+    holds = variable("pd_holds")
+    first, used = int(variable("pd_stripes_first")), int(variable("pd_stripes_used"))
+    return sum(int(holds[stripe][number]) for stripe in range(first, used)) & 0xFFFFFFFF
+
+
+class Regions(gdb.Command):
+    """pindown regions [ADDRESS]: the regions that are pinned, or the one that holds ADDRESS.
+
+    State: live (found by look-ups), checked (the same, and each hit asks the driver), dying (being
+    unpinned), kept (its memory was freed, and somebody still holds it)."""
+
+    def __init__(self):
+        super().__init__("pindown regions", gdb.COMMAND_DATA, gdb.COMPLETE_EXPRESSION)
+
+    def invoke(self, argument, from_tty):
+        wanted = int(gdb.parse_and_eval(argument)) if argument else None
+        records, details = variable("pd_regions"), variable("pd_details")
+        briefs = variable("pd_briefs")
+        used = int(variable("table", "region.c")["used"])
+        shown = 0
+        for number in range(1, used + 1):
+            record, more, state = records[number], details[number], briefs[number]["state"]
+            if int(state) == 0:
+                continue
+            if wanted is not None and not int(record["base"]) <= wanted < int(record["end"]):
+                continue
+            if not shown:
+                print(f"{'region':>6}  {'state':<9}  {'base':<14}  {'bytes':>12}  holds  device"
+                      f"  {'fd':>4}  buffer id  flags")
+            shown += 1
+            print(f"{number:>6}  {choice('enum pd_state', state, 'PD_'):<9}"
+                  f"  {span(record['base'], record['end'])}  {holds_of(number):>5}"
+                  f"  {int(more['pin']['device']):>6}  {int(more['pin']['fd']):>4}"
+                  f"  {int(more['buffer_id']):>9}  {flags_of(more['flags'])}")
+        if not shown:
+            print("no region" + (f" holds 0x{wanted:x}" if wanted is not None else ""))
+
+
+class Guards(gdb.Command):
+    """pindown guards: what threads are about to end, from before they look for regions until the
+    driver's free has returned."""
+
+    def __init__(self):
+        super().__init__("pindown guards", gdb.COMMAND_DATA, gdb.COMPLETE_NONE)
+
+    def invoke(self, argument, from_tty):
+        thread = variable("all", "thread.c")
+        shown = 0
+        while int(thread):
+            slots = thread["guards"]
+            for slot in range(slots.type.range()[1] + 1):
+                kind = choice("enum pd_guard_kind", slots[slot]["kind"], "PD_GUARD_")
+                if kind == "none":
+                    continue
+                shown += 1
+                print(f"thread {int(thread['tid'])}  {kind:<8}  {self.what(kind, slots[slot])}")
+            thread = thread["next"]
+        if not shown:
+            print("no guard")
+
+    @staticmethod
+    def what(kind, slot):
+        if kind == "range":
+            begin, end = int(slot["begin"]), int(slot["end"])
+            return f"what holds 0x{begin:x}" if end <= begin else span(begin, end)
+        if kind == "context":
+            return f"context 0x{int(slot['begin']):x}"
+        return f"device {int(slot['device'])}" if kind == "device" else "everything"
+
+
+class Flights(gdb.Command):
+    """pindown flights: what threads are pinning just now."""
+
+    def __init__(self):
+        super().__init__("pindown flights", gdb.COMMAND_DATA, gdb.COMPLETE_NONE)
+
+    def invoke(self, argument, from_tty):
+        flight = variable("flights", "guard.c")
+        if not int(flight):
+            print("no flight")
+        while int(flight):
+            memory, thread = flight["memory"], flight["thread"]
+            what = span(memory["base"], memory["end"]) if flight["known"] else "not known yet"
+            state = " ".join(name for name in ("disturbed", "lost") if flight[name])
+            print(f"thread {int(thread['tid']) if int(thread) else '?'}  {what}  {state}".rstrip())
+            flight = flight["next"]
+
+
+class Pindown(gdb.Command):
+    """pindown regions, guards, flights: the state of libpindown.so in this process or core file."""
+
+    def __init__(self):
+        super().__init__("pindown", gdb.COMMAND_DATA, prefix=True)
+
+    def invoke(self, argument, from_tty):
+        for command in SHOWN:
+            command.invoke("", from_tty)
+
+
+Pindown()
+SHOWN = (Regions(), Guards(), Flights())

@@ -35,13 +35,16 @@ void pd_pin_close_dmabuf(struct pd_pin *pin)
 {
 	int saved = errno;
 
+	if (pin->fd < 0)
+		return;
+	pd_descriptor_begin();
 	if (pd_pin_has_dmabuf(pin)) {
 		pd_descriptor_note(pin->fd, pin->fd_identity);
 		pd_descriptor_close(pin->fd);
 	}
-	if (pin->fd >= 0)
-		pd_dmabuf_closed();
+	pd_dmabuf_closed();
 	pin->fd = -1;
+	pd_descriptor_end();
 	errno = saved;
 }
 

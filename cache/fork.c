@@ -20,14 +20,16 @@
 #include "object.h"
 #include "process.h"
 
-/* ---- descriptors that are being made -------------------------------------------------------- */
+/* ---- descriptors that are being made or closed ---------------------------------------------- */
 
 /*
  * Between the moment at which the driver makes a descriptor and the one at which a pin names it, a
- * child would inherit it without knowing. So a fork waits for threads that are in between, and they
- * wait for a fork before they begin. Neither waits for longer than pd_fork_wait_ns from the
- * beginning of the fork: the thread that forks may hold what the driver waits for, and a handler
- * that runs before the fork may wait for a thread that wants a descriptor.
+ * child would inherit it without knowing; and between the moment at which a descriptor is closed
+ * and the one at which its pin says so, a child may have the descriptor though its pin says no. So
+ * a fork waits for threads that are in between, and they wait for a fork before they begin. Neither
+ * waits for longer than pd_fork_wait_ns from the beginning of the fork: the thread that forks may
+ * hold what the driver waits for, and a handler that runs before the fork may wait for a thread
+ * that wants a descriptor.
  *
  * Each of the two sides counts itself and then looks at the other's count, sequentially consistent:
  * one of them sees the other.
@@ -76,8 +78,9 @@ void pd_descriptor_end(void)
 
 /*
  * The kernel copies the descriptors before it copies the memory. What is closed in between is open
- * in the child, whose memory says that it is not. So what is about to be closed is noted, and a
- * child closes what was noted lately, if it has it.
+ * in the child, whose memory says that it is not. That happens where a fork did not wait: it was
+ * made without our handlers, or it waited as long as it may. So what is about to be closed is
+ * noted, and a child closes what was noted lately, if it has it.
  */
 #define NOTED 1024u
 
@@ -113,6 +116,12 @@ static void close_what_was_noted(void)
 	}
 }
 
+/* Nobody is left who could be waited for, and what the child closes need not wait for a fork. */
+static void forget_forks(void)
+{
+	forks = 0;
+}
+
 static void descriptors_fork_child(void)
 {
 	unnamed = unnamed_here; /* it may have forked in a signal handler meanwhile */
@@ -133,6 +142,8 @@ void pd_fork_prepare(void)
 	while ((others = __atomic_load_n(&unnamed, __ATOMIC_SEQ_CST)) != unnamed_here &&
 	       pd_deadline(0) < until)
 		pd_sleep_while(&unnamed, others, until);
+	if (others != unnamed_here)
+		noted_before_fork -= NOTED; /* one of these may still be open */
 }
 
 void pd_fork_parent(void)
@@ -159,6 +170,7 @@ static void abandon(struct pd_pin *pin)
  */
 void pd_abandon_all(void)
 {
+	forget_forks();
 	pd_flights_each_pin(abandon);
 	pd_region_each_pin(abandon);
 	close_what_was_noted();

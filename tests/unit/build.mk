@@ -28,8 +28,8 @@ $(UNIT_CACHE_BIN): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(UNIT_HELPERS) $(CACH
 $(B)/unit/test_cache_kmod: ALL_LDFLAGS += -Wl,--wrap=open -Wl,--wrap=ioctl
 $(B)/unit/test_cache_kmod: $(B)/obj/tests/unit/fake_kmod.c.o
 
-# It comes by before the cache's membarrier.
-$(B)/unit/test_races_order: ALL_LDFLAGS += -Wl,--wrap=syscall
+# They come by before the cache's membarrier, and before it closes a descriptor.
+$(B)/unit/test_races_order $(B)/unit/test_fork_threads: ALL_LDFLAGS += -Wl,--wrap=syscall
 $(B)/unit/test_races_order $(B)/unit/test_races_order_objects: \
 	$(patsubst %,$(B)/obj/tests/unit/%.c.o,order_test duel refuse)
 $(B)/unit/test_refused: $(B)/obj/tests/unit/refuse.c.o

@@ -4,6 +4,10 @@
  * unpin, a callback. See test_fork.c for the rest.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+
 #include "dmabuf.h"
 #include "fork_test.h"
 
@@ -83,6 +87,114 @@ START_TEST(fork_while_another_thread_opens_a_descriptor)
 	pindown_put(region);
 }
 END_TEST
+
+/* ---- descriptors that are being closed ------------------------------------------------------ */
+
+static void (*at_close)(int fd);
+
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
+
+/* The cache closes by number. The hook is called once, before the descriptor is closed. */
+long __wrap_syscall(long number, ...)
+{
+	void (*hook)(int) = number == SYS_close ? at_close : NULL;
+	va_list args;
+	long a[6];
+
+	va_start(args, number);
+	for (unsigned i = 0; i < 6; i++)
+		a[i] = va_arg(args, long);
+	va_end(args);
+	if (hook) {
+		at_close = NULL;
+		hook((int)a[0]);
+	}
+	return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+static bool fork_was_through;
+
+static void fork_at_close(int fd)
+{
+	(void)fd;
+	start_forker(NULL);
+	fork_was_through = worker_is_done(&forker);
+}
+
+/* The kernel would copy the descriptor before it is closed, and the memory after. */
+START_TEST(fork_while_another_thread_closes_a_descriptor)
+{
+	pd_fork_wait_ns = PATIENCE_NS;
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	get_and_put(AT(0), 1);
+	at_close = fork_at_close;
+	ck_assert_int_eq(pindown_invalidate(AT(0), 0), 1);
+	ck_assert_ptr_null(at_close);
+	ck_assert(!fork_was_through);
+	worker_join(&forker);
+	reap(forked);
+}
+END_TEST
+
+static struct gate at_the_close, may_close;
+static struct worker closer;
+static int closed = -1, copy = -1;
+
+static void stay_at_close(int fd)
+{
+	closed = fd;
+	copy = fcntl(fd, F_DUPFD_CLOEXEC, 400);
+	gate_open(&at_the_close);
+	gate_wait(&may_close);
+}
+
+/* After ours, which has waited long enough. */
+static void let_it_close(void)
+{
+	if (closed < 0)
+		return;
+	gate_open(&may_close);
+	worker_join(&closer);
+}
+
+/* Before ours. What the kernel does that copies descriptors first. */
+static void have_it_still(void)
+{
+	if (closed < 0)
+		return;
+	EXPECT(dup2(copy, closed) == closed);
+	close(copy);
+}
+
+static void begin_among_others(void)
+{
+	ck_assert_int_eq(pthread_atfork(let_it_close, NULL, have_it_still), 0);
+	begin_with_fork_handlers();
+}
+
+static void unpin_it(void *arg)
+{
+	(void)arg;
+	ck_assert_int_eq(pindown_invalidate(AT(0), 0), 1);
+}
+
+START_TEST(a_descriptor_that_is_closed_during_the_fork)
+{
+	pd_fork_wait_ns = 1000000;
+	gate_init(&at_the_close);
+	gate_init(&may_close);
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	get_and_put(AT(0), 1);
+	at_close = stay_at_close;
+	worker_start(&closer, unpin_it, NULL);
+	gate_wait(&at_the_close);
+	in_child(has_no_export, NULL);
+	close(copy);
+}
+END_TEST
+
+/* --------------------------------------------------------------------------------------------- */
 
 static bool in_callback;
 
@@ -192,12 +304,6 @@ static void stay_in_a_free(void *arg)
 	pd_ended(guard);
 }
 
-static void stay_in_an_unpin(void *arg)
-{
-	(void)arg;
-	ck_assert_int_eq(pindown_invalidate(AT(0), 0), 1);
-}
-
 static void block_other(const struct pindown_invalidation *what, void *arg)
 {
 	(void)what, (void)arg;
@@ -245,7 +351,7 @@ END_TEST
 START_TEST(fork_while_another_thread_unpins)
 {
 	pindown_subscribe(block_other, NULL);
-	fork_while_another_stays_in(stay_in_an_unpin);
+	fork_while_another_stays_in(unpin_it);
 }
 END_TEST
 
@@ -339,7 +445,7 @@ START_TEST(forks_among_busy_threads)
 		fake_alloc(AT(i), MIB(2), FAKE_LINEAR);
 	for (uintptr_t i = 0; i < 2; i++)
 		worker_start(&workers[i], churn, (void *)i);
-	for (unsigned round = 0; round < 60; round++) {
+	for (unsigned round = 0; round < 600; round++) {
 		get_and_put(AT(0), 1);
 		in_child(churned_child, NULL);
 	}
@@ -357,6 +463,7 @@ int main(void)
 
 	tcase_add_test(tc, fork_while_another_thread_pins);
 	tcase_add_test(tc, fork_while_another_thread_opens_a_descriptor);
+	tcase_add_test(tc, fork_while_another_thread_closes_a_descriptor);
 	tcase_add_test(tc, fork_in_a_callback);
 	tcase_add_test(tc, a_child_goes_on_with_an_eviction);
 	tcase_add_test(tc, a_child_goes_on_with_an_invalidation);
@@ -365,5 +472,7 @@ int main(void)
 	tcase_add_test(tc, fork_while_another_thread_is_stuck_in_a_pin);
 	tcase_add_test(tc, no_new_pin_while_a_fork_waits);
 	tcase_add_test(tc, forks_among_busy_threads);
+	tc = suite_case(suite, "and another library", begin_among_others, cache_end);
+	tcase_add_test(tc, a_descriptor_that_is_closed_during_the_fork);
 	return run_suite(suite);
 }

@@ -6,10 +6,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "asym.h"
-#include "lock.h"
-#include "log.h"
-#include "thread.h"
+#include "cache/asym.h"
+#include "cache/lock.h"
+#include "cache/log.h"
+#include "cache/thread.h"
 
 uint32_t pd_payer = PD_EACH_MUST;
 uint32_t pd_barriers;

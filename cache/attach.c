@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Finding a consumer's object on a region, or making it. */
 #define _GNU_SOURCE
-#include "cache.h"
-#include "cancel.h"
-#include "config.h"
-#include "index.h"
-#include "misuse.h"
-#include "object.h"
+#include "cache/cache.h"
+#include "cache/cancel.h"
+#include "cache/config.h"
+#include "cache/index.h"
+#include "cache/misuse.h"
+#include "cache/object.h"
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
 

@@ -3,10 +3,10 @@
 #define _GNU_SOURCE
 #include <stddef.h>
 
-#include "backend.h"
-#include "cache.h"
-#include "config.h"
-#include "log.h"
+#include "cache/backend.h"
+#include "cache/cache.h"
+#include "cache/config.h"
+#include "cache/log.h"
 
 /* In the order in which `auto` tries them. "none" is only for those who ask for it: it pins
  * nothing. */

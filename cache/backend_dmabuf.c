@@ -7,12 +7,12 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "backend.h"
-#include "cache.h"
-#include "cuda_abi.h"
-#include "descriptor.h"
-#include "driver.h"
-#include "pindown.h"
+#include "cache/backend.h"
+#include "cache/cache.h"
+#include "cache/cuda_abi.h"
+#include "cache/descriptor.h"
+#include "cache/driver.h"
+#include "cache/pindown.h"
 
 bool pd_pin_has_dmabuf(const struct pd_pin *pin)
 {

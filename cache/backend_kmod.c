@@ -18,19 +18,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "backend.h"
-#include "cache.h"
-#include "config.h"
-#include "cuda_abi.h"
-#include "descriptor.h"
-#include "driver.h"
-#include "kmod_reclaim.h"
-#include "log.h"
-#include "pages.h"
-#include "pindown.h"
-#include "words.h"
+#include "cache/backend.h"
+#include "cache/cache.h"
+#include "cache/config.h"
+#include "cache/cuda_abi.h"
+#include "cache/descriptor.h"
+#include "cache/driver.h"
+#include "cache/kmod_reclaim.h"
+#include "cache/log.h"
+#include "cache/pages.h"
+#include "cache/pindown.h"
+#include "cache/words.h"
 
-#include "../kmod/pindown_ioctl.h"
+#include "kmod/pindown_ioctl.h"
 
 /*
  * Under PD_LOCK_KMOD; read without it by who has found `fd` there (descriptor()), as the others

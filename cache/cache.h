@@ -6,12 +6,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "driver.h"
-#include "guard.h"
-#include "lock.h"
-#include "pindown.h"
-#include "region.h"
-#include "trace.h"
+#include "cache/driver.h"
+#include "cache/guard.h"
+#include "cache/lock.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/trace.h"
 
 #define PD_MAX_DEVICES 64
 

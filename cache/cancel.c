@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cancel.h"
+#include "cache/cancel.h"
 
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "config.h"
+#include "cache/config.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,9 +11,9 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "trace.h"
-#include "trace_format.h"
+#include "cache/log.h"
+#include "cache/trace.h"
+#include "cache/trace_format.h"
 
 enum kind { SWITCH, CHOICE, BYTES, COUNT, FILE_NAME, EVENTS };
 #define PD_KIND_SWITCH SWITCH
@@ -36,7 +36,7 @@ const struct pd_variable pd_variables[] = {
 #define PD_VARIABLE(name, member, kind, choices, standard, option, argument, help) \
 	{name, option,	       argument, standard,                                 \
 	 help, PD_KIND_##kind, choices,	 offsetof(struct pd_config, member)},
-#include "config.def"
+#include "cache/config.def"
 #undef PD_VARIABLE
 };
 const unsigned pd_variable_count = sizeof(pd_variables) / sizeof(pd_variables[0]);

@@ -7,11 +7,11 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "cache.h"
-#include "cancel.h"
-#include "dmabuf.h"
-#include "log.h"
-#include "object.h"
+#include "cache/cache.h"
+#include "cache/cancel.h"
+#include "cache/dmabuf.h"
+#include "cache/log.h"
+#include "cache/object.h"
 
 static struct pd_consumer consumers[PD_CONSUMERS];
 

@@ -6,8 +6,7 @@
  * one is found.
  *
  * Every function is named as libcuda exports it: there are no macros that turn cuMemAlloc into
- * cuMemAlloc_v2. The watched calls are declared from hook/entrypoints.def where the compiler is
- * told of that folder (-Ihook); the cache, which knows nothing of them, is built without.
+ * cuMemAlloc_v2. The watched calls, of which the cache knows nothing, are in hook/cuda_abi.h.
  */
 #ifndef PD_CUDA_ABI_H
 #define PD_CUDA_ABI_H
@@ -606,5 +605,5 @@ typedef struct CUcheckpointUnlockArgs_st {
 	cuuint64_t reserved[8];
 } CUcheckpointUnlockArgs;
 
-#include "cuda_calls.h"
+#include "cache/cuda_calls.h"
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The functions of the CUDA driver that are not watched and that the cache, the simulated driver or
- * the test programs call; then, where -Ihook is given, the watched ones. Included by cuda_abi.h.
+ * the test programs call. Included by cuda_abi.h; hook/cuda_abi.h has the watched ones.
  */
 #ifndef PD_CUDA_CALLS_H
 #define PD_CUDA_CALLS_H
@@ -222,12 +222,6 @@ CUresult cuProfilerStop(void);
 /* Checkpoints. */
 CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args);
 CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args);
-
-#if __has_include("entrypoints.def")
-#define X(symbol, base, version, stream, params, args, ...) CUresult symbol params;
-#include "entrypoints.def"
-#undef X
-#endif
 
 #ifdef __cplusplus
 }

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "descriptor.h"
+#include "cache/descriptor.h"
 
 #define NO_LIMIT (1u << 20) /* what the kernel allows, unless told otherwise: fs.nr_open */
 

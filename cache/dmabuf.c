@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Descriptors of regions: handing them out, closing them early, and opening them anew. */
 #define _GNU_SOURCE
-#include "cache.h"
-#include "cancel.h"
-#include "cuda_abi.h"
-#include "descriptor.h"
-#include "dmabuf.h"
-#include "driver.h"
-#include "log.h"
-#include "misuse.h"
-#include "object.h"
+#include "cache/cache.h"
+#include "cache/cancel.h"
+#include "cache/cuda_abi.h"
+#include "cache/descriptor.h"
+#include "cache/dmabuf.h"
+#include "cache/driver.h"
+#include "cache/log.h"
+#include "cache/misuse.h"
+#include "cache/object.h"
 
 /* In a region's dmabuf_users: by pindown_region_dmabuf(), and nobody says how long it is used. */
 #define LENT (1u << 15)

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "pindown.h"
+#include "cache/pindown.h"
 
 /* As pindown_region_dmabuf(), but *fd is good until pd_dmabuf_return(), once for each success. */
 int pd_dmabuf_borrow(pindown_region *region, int *fd);

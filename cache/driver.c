@@ -3,11 +3,11 @@
 #include <errno.h>
 #include <stddef.h>
 
-#include "cuda_abi.h"
-#include "driver.h"
-#include "events.h"
-#include "index.h"
-#include "pindown.h"
+#include "cache/cuda_abi.h"
+#include "cache/driver.h"
+#include "cache/events.h"
+#include "cache/index.h"
+#include "cache/pindown.h"
 
 void *(*pd_find_driver_symbol)(const char *name);
 bool (*pd_is_mapped)(uint64_t base, uint64_t buffer_id);

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "guard.h"
+#include "cache/guard.h"
 
 /* An allocation, as the driver describes it. */
 struct pd_allocation {

@@ -5,12 +5,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cache.h"
-#include "cancel.h"
-#include "index.h"
-#include "log.h"
-#include "object.h"
-#include "point.h"
+#include "cache/cache.h"
+#include "cache/cancel.h"
+#include "cache/index.h"
+#include "cache/log.h"
+#include "cache/object.h"
+#include "cache/point.h"
 
 static struct pd_queue dying;	 /* regions being unpinned just now; under the lock */
 static struct pd_queue awaiting; /* what pd_first_awaiting() begins; under the lock */

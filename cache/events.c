@@ -3,14 +3,14 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache.h"
-#include "cancel.h"
-#include "config.h"
-#include "events.h"
-#include "exports.h"
-#include "index.h"
-#include "object.h"
-#include "point.h"
+#include "cache/cache.h"
+#include "cache/cancel.h"
+#include "cache/config.h"
+#include "cache/events.h"
+#include "cache/exports.h"
+#include "cache/index.h"
+#include "cache/object.h"
+#include "cache/point.h"
 
 /*
  * What can be ended without the lock? The guard is up already. Unsettled is read before the index:

@@ -11,15 +11,15 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache.h"
-#include "backend.h"
-#include "cancel.h"
-#include "config.h"
-#include "dmabuf.h"
-#include "index.h"
-#include "log.h"
-#include "object.h"
-#include "point.h"
+#include "cache/cache.h"
+#include "cache/backend.h"
+#include "cache/cancel.h"
+#include "cache/config.h"
+#include "cache/dmabuf.h"
+#include "cache/index.h"
+#include "cache/log.h"
+#include "cache/object.h"
+#include "cache/point.h"
 
 /* Relaxed: who has not the lock only wants to have what it names fetched (end.c, fetch()). */
 static inline void set_link(uint32_t *link, uint32_t number)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "exports.h"
+#include "cache/exports.h"
 
 #include <errno.h>
 
-#include "cache.h"
-#include "cancel.h"
-#include "descriptor.h"
-#include "driver.h"
-#include "pages.h"
+#include "cache/cache.h"
+#include "cache/cancel.h"
+#include "cache/descriptor.h"
+#include "cache/driver.h"
+#include "cache/pages.h"
 
 #define MOST 4096u
 

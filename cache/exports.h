@@ -16,8 +16,8 @@
 
 #include <stdint.h>
 
-#include "guard.h"
-#include "pindown.h"
+#include "cache/guard.h"
+#include "cache/pindown.h"
 
 /* The program's call has just made this descriptor of [addr, addr + size). */
 void pd_exported(uint64_t addr, uint64_t size, int fd, const void *caller);

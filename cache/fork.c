@@ -7,18 +7,18 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "asym.h"
-#include "backend.h"
-#include "cache.h"
-#include "descriptor.h"
-#include "dmabuf.h"
-#include "driver.h"
-#include "events.h"
-#include "exports.h"
-#include "index.h"
-#include "live.h"
-#include "object.h"
-#include "process.h"
+#include "cache/asym.h"
+#include "cache/backend.h"
+#include "cache/cache.h"
+#include "cache/descriptor.h"
+#include "cache/dmabuf.h"
+#include "cache/driver.h"
+#include "cache/events.h"
+#include "cache/exports.h"
+#include "cache/index.h"
+#include "cache/live.h"
+#include "cache/object.h"
+#include "cache/process.h"
 
 /* ---- descriptors that are being made -------------------------------------------------------- */
 

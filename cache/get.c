@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Lookups, holds and puts. */
 #define _GNU_SOURCE
-#include "cache.h"
-#include "cancel.h"
-#include "config.h"
-#include "driver.h"
-#include "index.h"
-#include "live.h"
-#include "log.h"
-#include "misuse.h"
-#include "point.h"
+#include "cache/cache.h"
+#include "cache/cancel.h"
+#include "cache/config.h"
+#include "cache/driver.h"
+#include "cache/index.h"
+#include "cache/live.h"
+#include "cache/log.h"
+#include "cache/misuse.h"
+#include "cache/point.h"
 
 #define EXPORT	    __attribute__((visibility("default")))
 #define likely(x)   __builtin_expect(!!(x), 1)

@@ -2,10 +2,10 @@
 #define _GNU_SOURCE
 #include <stddef.h>
 
-#include "asym.h"
-#include "guard.h"
-#include "lock.h"
-#include "point.h"
+#include "cache/asym.h"
+#include "cache/guard.h"
+#include "cache/lock.h"
+#include "cache/point.h"
 
 /*
  * Frees by threads that no record could be had for. While there is one, everything is guarded.

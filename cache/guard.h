@@ -28,8 +28,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "events.h"
-#include "thread.h"
+#include "cache/events.h"
+#include "cache/thread.h"
 
 enum pd_guard_kind {
 	PD_GUARD_NONE,

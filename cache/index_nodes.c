@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "index_nodes.h"
+#include "cache/index_nodes.h"
 
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "pages.h"
+#include "cache/pages.h"
 
 struct pd_mid *pd_mid_new(void)
 {

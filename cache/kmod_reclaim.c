@@ -8,12 +8,12 @@
 #include <stdbool.h>
 #include <sys/ioctl.h>
 
-#include "cache.h"
-#include "descriptor.h"
-#include "kmod_reclaim.h"
-#include "log.h"
+#include "cache/cache.h"
+#include "cache/descriptor.h"
+#include "cache/kmod_reclaim.h"
+#include "cache/log.h"
 
-#include "../kmod/pindown_ioctl.h"
+#include "kmod/pindown_ioctl.h"
 
 static bool answering;
 static int wish_fd;

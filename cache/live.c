@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "live.h"
+#include "cache/live.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,14 +16,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache.h"
-#include "config.h"
-#include "live_format.h"
-#include "live_sweep.h"
-#include "lock.h"
-#include "log.h"
-#include "pages.h"
-#include "trace_file.h"
+#include "cache/cache.h"
+#include "cache/config.h"
+#include "cache/live_format.h"
+#include "cache/live_sweep.h"
+#include "cache/lock.h"
+#include "cache/log.h"
+#include "cache/pages.h"
+#include "cache/trace_file.h"
 
 static struct pd_live *page;
 static struct pd_live_slot *slots;

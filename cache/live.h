@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "pindown.h"
-#include "thread.h"
+#include "cache/pindown.h"
+#include "cache/thread.h"
 
 /* Somebody will call pd_live_close() at exit: without this no page is made. */
 void pd_live_allow(void);

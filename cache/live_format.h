@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-#include "pindown.h"
+#include "cache/pindown.h"
 
 #define PD_LIVE_MAGIC	"pdlive2"
 #define PD_LIVE_PREFIX	"pindown."

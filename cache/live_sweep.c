@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "live_sweep.h"
+#include "cache/live_sweep.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "live_format.h"
+#include "cache/live_format.h"
 
 enum { MOST = 64 }; /* pages that are looked at: a start must not take long on a full machine */
 

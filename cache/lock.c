@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache.h"
+#include "cache/cache.h"
 
 enum {
 	FREE,

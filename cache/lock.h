@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "asym.h"
-#include "process.h"
+#include "cache/asym.h"
+#include "cache/process.h"
 
 /* Any of our locks. None is held across a fork: in a child all of them are free; see process.h. */
 void pd_take(enum pd_lock_name name);

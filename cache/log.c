@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "log.h"
+#include "cache/log.h"
 
 #include <errno.h>
 #include <pthread.h>

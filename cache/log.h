@@ -10,7 +10,7 @@
 #include <signal.h>
 #include <stdbool.h>
 
-#include "config.h"
+#include "cache/config.h"
 
 /* printf's format, without the final newline; cut at 1000 bytes. */
 void pd_log(enum pd_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

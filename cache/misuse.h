@@ -16,8 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "pindown.h"
-#include "thread.h"
+#include "cache/pindown.h"
+#include "cache/thread.h"
 
 /* Set with the first region. */
 extern PD_HIDDEN bool pd_debugging;

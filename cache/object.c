@@ -3,13 +3,13 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache.h"
-#include "cancel.h"
-#include "config.h"
-#include "log.h"
-#include "misuse.h"
-#include "object.h"
-#include "table.h"
+#include "cache/cache.h"
+#include "cache/cancel.h"
+#include "cache/config.h"
+#include "cache/log.h"
+#include "cache/misuse.h"
+#include "cache/object.h"
+#include "cache/table.h"
 
 _Static_assert(sizeof(struct pindown_object) == 64, "one cache line");
 

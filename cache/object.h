@@ -19,11 +19,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "pindown.h"
-#include "region.h"
-#include "table.h"
-#include "thread.h"
-#include "trace.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/table.h"
+#include "cache/thread.h"
+#include "cache/trace.h"
 
 /*
  *	FREE -> LIVE				made, and found by attach

@@ -3,11 +3,11 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache.h"
-#include "cancel.h"
-#include "config.h"
-#include "log.h"
-#include "object.h"
+#include "cache/cache.h"
+#include "cache/cancel.h"
+#include "cache/config.h"
+#include "cache/log.h"
+#include "cache/object.h"
 
 /*
  * Store, barrier, load: pairs with hold_object() in attach.c, within an announcement, and with

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What the trace says of consumer objects. */
 #define _GNU_SOURCE
-#include "cache.h"
-#include "object.h"
+#include "cache/cache.h"
+#include "cache/object.h"
 
 static struct pd_trace_note note_about(const struct pindown_region *region, const char *consumer)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "pages.h"
+#include "cache/pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "descriptor.h"
+#include "cache/descriptor.h"
 
 /* The process's size in bytes, the first number in this file; 0: it can't be read. */
 static uint64_t size_now(void)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "peek.h"
+#include "cache/peek.h"
 
 #include <errno.h>
 #include <string.h>

@@ -6,14 +6,14 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache.h"
-#include "config.h"
-#include "cuda_abi.h"
-#include "dmabuf.h"
-#include "driver.h"
-#include "index.h"
-#include "log.h"
-#include "point.h"
+#include "cache/cache.h"
+#include "cache/config.h"
+#include "cache/cuda_abi.h"
+#include "cache/dmabuf.h"
+#include "cache/driver.h"
+#include "cache/index.h"
+#include "cache/log.h"
+#include "cache/point.h"
 
 #define MOST_REFUSALS 3	  /* of memory that is as it was: then it is the driver's last word */
 #define MOST_LOSSES   100 /* somebody frees and allocates faster than we can pin */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "process.h"
+#include "cache/process.h"
 
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "cache.h"
-#include "events.h"
+#include "cache/cache.h"
+#include "cache/events.h"
 
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18 /* Linux 4.14 */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "config.h"
-#include "misuse.h"
-#include "object.h"
-#include "process.h"
-#include "region.h"
-#include "table.h"
+#include "cache/config.h"
+#include "cache/misuse.h"
+#include "cache/object.h"
+#include "cache/process.h"
+#include "cache/region.h"
+#include "cache/table.h"
 
 _Static_assert(sizeof(struct pindown_region) == 32, "two in a cache line");
 _Static_assert(sizeof(struct pd_details) == 96, "together 128");

@@ -16,12 +16,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "asym.h"
-#include "backend.h"
-#include "index.h"
-#include "pindown.h"
-#include "thread.h"
-#include "words.h"
+#include "cache/asym.h"
+#include "cache/backend.h"
+#include "cache/index.h"
+#include "cache/pindown.h"
+#include "cache/thread.h"
+#include "cache/words.h"
 
 /*
  *	FREE -> LIVE or CHECKED		pinned and found by get

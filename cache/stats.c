@@ -4,13 +4,13 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "cache.h"
-#include "cancel.h"
-#include "backend.h"
-#include "config.h"
-#include "dmabuf.h"
-#include "live.h"
-#include "object.h"
+#include "cache/cache.h"
+#include "cache/cancel.h"
+#include "cache/backend.h"
+#include "cache/config.h"
+#include "cache/dmabuf.h"
+#include "cache/live.h"
+#include "cache/object.h"
 
 struct account {
 	uint64_t pins, unpins, evictions, invalidations;

@@ -4,8 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "pages.h"
-#include "table.h"
+#include "cache/pages.h"
+#include "cache/table.h"
 
 /*
  * The first records take memory by small pages, as most processes have few. From where a step is huge

@@ -8,11 +8,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "asym.h"
-#include "live.h"
-#include "process.h"
-#include "thread.h"
-#include "trace.h"
+#include "cache/asym.h"
+#include "cache/live.h"
+#include "cache/process.h"
+#include "cache/thread.h"
+#include "cache/trace.h"
 
 __thread struct pd_thread *pd_self_tls __attribute__((tls_model("initial-exec")));
 

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "asym.h"
+#include "cache/asym.h"
 
 /* Said of what a hit reads, so that it need not look up where that is. */
 #define PD_HIDDEN __attribute__((visibility("hidden")))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "trace.h"
+#include "cache/trace.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -10,17 +10,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "config.h"
-#include "lock.h"
-#include "pages.h"
-#include "thread.h"
-#include "trace_chunk.h"
-#include "trace_clock.h"
-#include "trace_file.h"
-#include "trace_format.h"
-#include "trace_info.h"
-#include "trace_journal.h"
-#include "trace_stack.h"
+#include "cache/config.h"
+#include "cache/lock.h"
+#include "cache/pages.h"
+#include "cache/thread.h"
+#include "cache/trace_chunk.h"
+#include "cache/trace_clock.h"
+#include "cache/trace_file.h"
+#include "cache/trace_format.h"
+#include "cache/trace_info.h"
+#include "cache/trace_journal.h"
+#include "cache/trace_stack.h"
 
 /*
  * A thread's place in the file, in its record: trace_piece is its piece of the journal, for the

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "trace_chunk.h"
+#include "cache/trace_chunk.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "pages.h"
-#include "trace_clock.h"
-#include "trace_file.h"
-#include "trace_journal.h"
+#include "cache/pages.h"
+#include "cache/trace_clock.h"
+#include "cache/trace_file.h"
+#include "cache/trace_journal.h"
 
 static struct pd_trace_chunk *slots; /* the chunk of counters that slots are taken from */
 

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "trace_format.h"
+#include "cache/trace_format.h"
 
 /* From here on a reader sees the chunk, all of whose header is set. */
 void pd_trace_chunk_publish(struct pd_trace_header *header, struct pd_trace_chunk *chunk,

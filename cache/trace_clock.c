@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "trace_clock.h"
+#include "cache/trace_clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,8 +12,8 @@
 #include <cpuid.h>
 #endif
 
-#include "log.h"
-#include "trace.h"
+#include "cache/log.h"
+#include "cache/trace.h"
 
 bool pd_ticks_steady;
 

@@ -3,7 +3,7 @@
 #ifndef PD_TRACE_CLOCK_H
 #define PD_TRACE_CLOCK_H
 
-#include "trace_format.h"
+#include "cache/trace_format.h"
 
 /* Settle whether the processor's counter can be used: sets pd_ticks_steady. Before the first stamp.
  */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "trace_file.h"
+#include "cache/trace_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "log.h"
+#include "cache/log.h"
 
 enum {
 	SAME_NAMES = 10000, /* files of one process number that we look for a free name among */

@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "trace_format.h"
+#include "cache/trace_format.h"
 
 /*
  * Creates the file that `name` stands for, with unit 0. False when it can't, after one line that

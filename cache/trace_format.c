@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "trace_format.h"
+#include "cache/trace_format.h"
 
-#include "trace.h"
+#include "cache/trace.h"
 
 const char *const pd_event_names[] = {
 	[PD_EV_CALL] = "call",	       [PD_EV_PIN] = "pin",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "trace_info.h"
+#include "cache/trace_info.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +11,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "pindown.h"
+#include "cache/log.h"
+#include "cache/pindown.h"
 
 #define TEXT_OF(number) #number
 #define TEXT(number)	TEXT_OF(number)

@@ -3,7 +3,7 @@
 #ifndef PD_TRACE_INFO_H
 #define PD_TRACE_INFO_H
 
-#include "trace_format.h"
+#include "cache/trace_format.h"
 
 /* Everything there is, call names included. `header` begins a mapped unit. */
 void pd_trace_info_write(struct pd_trace_header *header, const char *const *calls, unsigned count);

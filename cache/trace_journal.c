@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "trace_journal.h"
+#include "cache/trace_journal.h"
 
 #include <errno.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "asym.h"
-#include "log.h"
-#include "pages.h"
+#include "cache/asym.h"
+#include "cache/log.h"
+#include "cache/pages.h"
 
 /*
  * Attached and mapped by bare system calls: memory hooks of other libraries in the process (UCX,

@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include <sys/shm.h>
 
-#include "trace_format.h"
+#include "cache/trace_format.h"
 
 #define PD_JOURNAL_MAGIC      "pindown journal"
 #define PD_JOURNAL_PIECES     32u

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "trace_modules.h"
+#include "cache/trace_modules.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -8,10 +8,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "lock.h"
-#include "peek.h"
-#include "trace_format.h"
-#include "trace_stack.h"
+#include "cache/lock.h"
+#include "cache/peek.h"
+#include "cache/trace_format.h"
+#include "cache/trace_stack.h"
 
 enum { MOST = 1024, LONGEST_PATH = 1400, LONGEST_ID = 64, TRIES = 200 };
 

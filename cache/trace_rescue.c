@@ -12,9 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "asym.h"
-#include "log.h"
-#include "trace_journal.h"
+#include "cache/asym.h"
+#include "cache/log.h"
+#include "cache/trace_journal.h"
 
 enum {
 	MOST_LOOKED_AT = 4096, /* the usual limit of a machine's segments */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "trace_stack.h"
+#include "cache/trace_stack.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -10,11 +10,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "peek.h"
-#include "thread.h"
-#include "trace.h"
-#include "trace_modules.h"
-#include "trace_unwind.h"
+#include "cache/peek.h"
+#include "cache/thread.h"
+#include "cache/trace.h"
+#include "cache/trace_modules.h"
+#include "cache/trace_unwind.h"
 
 /* Stack words are read where a sanitizer sees another variable's surroundings. */
 #define UNCHECKED __attribute__((no_sanitize("address", "thread", "undefined")))

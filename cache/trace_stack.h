@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "trace_format.h"
+#include "cache/trace_format.h"
 
 struct pd_thread;
 

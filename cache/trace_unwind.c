@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "trace_unwind.h"
+#include "cache/trace_unwind.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-#include "peek.h"
+#include "cache/peek.h"
 
 #if defined(__x86_64__)
 

@@ -9,11 +9,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "cache.h"
-#include "cancel.h"
-#include "config.h"
-#include "events.h"
-#include "log.h"
+#include "cache/cache.h"
+#include "cache/cancel.h"
+#include "cache/config.h"
+#include "cache/events.h"
+#include "cache/log.h"
 
 enum trust {
 	NOT_WATCHED, /* nobody has said that frees are watched */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Finding the object that a call of the loader comes from. */
 #define _GNU_SOURCE
-#include "asker.h"
+#include "hook/asker.h"
 
 #include <dlfcn.h>
 #include <stddef.h>
 
-#include "objects.h"
+#include "hook/objects.h"
 
 extern const char __ehdr_start; /* of this library; the linker's */
 

@@ -12,7 +12,7 @@
 #include <link.h>
 #include <stdbool.h>
 
-#include "symtab.h"
+#include "hook/symtab.h"
 
 #pragma GCC visibility push(hidden)
 

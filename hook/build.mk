@@ -5,7 +5,6 @@ HOOK_SRC := wrap.c entries.S find.c lookup.c stubs.S loader.c asker.c symtab.c d
 LIB_SRC += $(HOOK_SRC:%=hook/%)
 LIB_NEEDS += hook/verbs.map
 LIB_LDFLAGS += -Wl,--version-script=hook/verbs.map
-$(HOOK_SRC:%=$(B)/obj/hook/%.o): INCLUDE += -Ihook
 
 # A sanitizer's runtime looks the C library's functions up through us before it is ready for
 # instrumented code.

@@ -7,9 +7,9 @@
  */
 #include <errno.h>
 
-#include "hook.h"
-#include "lock.h"
-#include "records.h"
+#include "hook/hook.h"
+#include "cache/lock.h"
+#include "hook/records.h"
 
 #define DEVICES 64
 

@@ -4,15 +4,15 @@
 #include <errno.h>
 #include <string.h>
 
-#include "config.h"
-#include "hook.h"
-#include "log.h"
-#include "verbs.h"
+#include "cache/config.h"
+#include "hook/hook.h"
+#include "cache/log.h"
+#include "hook/verbs.h"
 
 const char *const pd_call_symbol[PD_CALLS + PD_VERBS] = {
 #define X(symbol, ...) #symbol,
-#include "entrypoints.def"
-#include "verbs.def"
+#include "hook/entrypoints.def"
+#include "hook/verbs.def"
 #undef X
 };
 
@@ -22,7 +22,7 @@ static const struct {
 	uint8_t flavour, base_length;
 } asked_as[PD_CALLS] = {
 #define X(symbol, base, version, flavour, ...) {version, flavour, sizeof(#base) - 1},
-#include "entrypoints.def"
+#include "hook/entrypoints.def"
 #undef X
 };
 

@@ -11,9 +11,9 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "devicemap.h"
-#include "hook.h"
-#include "records.h"
+#include "hook/devicemap.h"
+#include "hook/hook.h"
+#include "hook/records.h"
 
 #define DEEPEST 16 /* child graphs within child graphs */
 

@@ -34,10 +34,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cuda_abi.h"
-#include "entries.h"
-#include "events.h"
-#include "trace.h"
+#include "hook/cuda_abi.h"
+#include "hook/entries.h"
+#include "cache/events.h"
+#include "cache/trace.h"
 
 /* All of hook/ is ours alone, and reached without the linkage tables. */
 #pragma GCC visibility push(hidden)
@@ -52,7 +52,7 @@ enum pd_flavour { PD_ANY, PD_LEGACY, PD_PER_THREAD };
 
 enum pd_call {
 #define X(symbol, ...) PD_CALL_##symbol,
-#include "entrypoints.def"
+#include "hook/entrypoints.def"
 #undef X
 	PD_CALLS
 };

@@ -7,8 +7,8 @@
  */
 #include <errno.h>
 
-#include "hook.h"
-#include "records.h"
+#include "hook/hook.h"
+#include "hook/records.h"
 
 uint64_t pd_buffer_id(uint64_t addr)
 {

@@ -4,10 +4,10 @@
 #include <dlfcn.h>
 #include <errno.h>
 
-#include "asker.h"
-#include "hook.h"
-#include "library.h"
-#include "objects.h"
+#include "hook/asker.h"
+#include "hook/hook.h"
+#include "hook/library.h"
+#include "hook/objects.h"
 
 extern const char __ehdr_start; /* of this library; the linker's */
 

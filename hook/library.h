@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "symtab.h"
+#include "hook/symtab.h"
 
 #pragma GCC visibility push(hidden)
 

@@ -8,13 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "asker.h"
-#include "config.h"
-#include "hook.h"
-#include "live.h"
-#include "process.h"
-#include "records.h"
-#include "verbs.h"
+#include "hook/asker.h"
+#include "cache/config.h"
+#include "hook/hook.h"
+#include "cache/live.h"
+#include "cache/process.h"
+#include "hook/records.h"
+#include "hook/verbs.h"
 
 /* ---- are we in the way of the calls? ----------------------------------------------------- */
 

@@ -11,8 +11,8 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
-#include "symtab.h"
-#include "hook.h"
+#include "hook/symtab.h"
+#include "hook/hook.h"
 
 /* Before glibc 2.34 the loader's functions were in a library of their own. */
 static bool is_libc(const char *soname)

@@ -9,14 +9,14 @@
 #include <link.h>
 #include <string.h>
 
-#include "asker.h"
-#include "config.h"
-#include "deepbind.h"
-#include "hook.h"
-#include "library.h"
-#include "log.h"
-#include "patches.h"
-#include "verbs.h"
+#include "hook/asker.h"
+#include "cache/config.h"
+#include "hook/deepbind.h"
+#include "hook/hook.h"
+#include "hook/library.h"
+#include "cache/log.h"
+#include "hook/patches.h"
+#include "hook/verbs.h"
 
 /* The program's arguments, to be changed; arg[0] is the answer when NULL is returned. */
 struct pd_arguments {

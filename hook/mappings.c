@@ -6,8 +6,8 @@
  * A mapping is known by where it begins and by its buffer id, which no other ever gets: what is
  * remembered of one that has ended is found by nobody, and is replaced by the next one there.
  */
-#include "hook.h"
-#include "records.h"
+#include "hook/hook.h"
+#include "hook/records.h"
 
 void pd_mapped(uint64_t addr, uint64_t length)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "objects.h"
+#include "hook/objects.h"
 
 #include <elf.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "peek.h"
-#include "process.h"
+#include "cache/peek.h"
+#include "cache/process.h"
 
 enum { PAGE = 4096 /* or a part of one */, MOST = 16384 /* objects; more are a circle */ };
 

@@ -5,8 +5,8 @@
  * of it the program has asked for is remembered; what it learnt in another way is found by buffer id
  * afterwards.
  */
-#include "hook.h"
-#include "records.h"
+#include "hook/hook.h"
+#include "hook/records.h"
 
 uint32_t pd_owner_external;
 uint32_t pd_owner_graphics;

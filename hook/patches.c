@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Who has written to the driver's code, or to ours. */
 #define _GNU_SOURCE
-#include "patches.h"
+#include "hook/patches.h"
 
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "entries.h"
-#include "log.h"
+#include "hook/entries.h"
+#include "cache/log.h"
 
 #define LENGTH	     16 /* bytes of a function that are compared: the longest jump has 14 */
 #define MAX_EXPECTED 64u

@@ -18,7 +18,7 @@
 
 #include <stdbool.h>
 
-#include "hook.h"
+#include "hook/hook.h"
 
 #pragma GCC visibility push(hidden)
 

@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-#include "lock.h"
-#include "records.h"
+#include "cache/lock.h"
+#include "hook/records.h"
 
 /*
  * What a record is found by. A chain by key holds each; one by value those of is_found_by_value().

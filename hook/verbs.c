@@ -10,12 +10,12 @@
 #include <errno.h>
 #include <string.h>
 
-#include "config.h"
-#include "devicemap.h"
-#include "exports.h"
-#include "hook.h"
-#include "library.h"
-#include "verbs.h"
+#include "cache/config.h"
+#include "hook/devicemap.h"
+#include "cache/exports.h"
+#include "hook/hook.h"
+#include "hook/library.h"
+#include "hook/verbs.h"
 
 static struct pd_library libibverbs = {.soname = "libibverbs.so.1"};
 
@@ -355,18 +355,18 @@ static RARE int caught_ibv_close_device(enum road road, struct ibv_context *cont
 	{                                                                      \
 		return caught_##symbol(LOOKED_UP, PD_LIST args);               \
 	}
-#include "verbs.def"
+#include "hook/verbs.def"
 #undef X
 
 void *const pd_verb_wrapper[PD_VERBS] = {
 #define X(symbol, ...) linked_##symbol,
-#include "verbs.def"
+#include "hook/verbs.def"
 #undef X
 };
 
 static void *const looked_up[PD_VERBS] = {
 #define X(symbol, ...) looked_up_##symbol,
-#include "verbs.def"
+#include "hook/verbs.def"
 #undef X
 };
 

@@ -11,12 +11,12 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "config.h"
-#include "dmabuf.h"
-#include "hook.h"
-#include "lock.h"
-#include "log.h"
-#include "verbs.h"
+#include "cache/config.h"
+#include "cache/dmabuf.h"
+#include "hook/hook.h"
+#include "cache/lock.h"
+#include "cache/log.h"
+#include "hook/verbs.h"
 
 #define PAGE  4096u /* addresses, iovas and offsets must agree below this, in every kernel */
 #define ROUND 0xfffull

@@ -4,9 +4,9 @@
  * remembered, and so is one that refused a whole region and took the part that was asked for; until the
  * context is closed.
  */
-#include "hook.h"
-#include "lock.h"
-#include "verbs.h"
+#include "hook/hook.h"
+#include "cache/lock.h"
+#include "hook/verbs.h"
 
 #define LIMITS 64
 

@@ -10,11 +10,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "hook.h"
-#include "lock.h"
-#include "pages.h"
-#include "thread.h"
-#include "verbs.h"
+#include "hook/hook.h"
+#include "cache/lock.h"
+#include "cache/pages.h"
+#include "cache/thread.h"
+#include "hook/verbs.h"
 
 #define MOST  (1u << 20)
 #define LEAST (1u << 12)

@@ -16,10 +16,10 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "devicemap.h"
-#include "hook.h"
-#include "records.h"
-#include "verbs.h"
+#include "hook/devicemap.h"
+#include "hook/hook.h"
+#include "hook/records.h"
+#include "hook/verbs.h"
 
 #define PAGE_SIZE 4096u
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT
 /* pindown bar: how much of each GPU's BAR1 is in use, and who has pinned what through pindown. */
 #define _GNU_SOURCE
-#include "bar.h"
+#include "tools/bar.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "json.h"
-#include "memory.h"
-#include "nvml.h"
-#include "out.h"
-#include "pages.h"
-#include "screen.h"
-#include "tree.h"
-#include "verb.h"
+#include "tools/json.h"
+#include "tools/memory.h"
+#include "tools/nvml.h"
+#include "tools/out.h"
+#include "tools/pages.h"
+#include "tools/screen.h"
+#include "tools/tree.h"
+#include "tools/verb.h"
 
 static const char help[] =
 	"usage: pindown bar [options]\n"

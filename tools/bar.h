@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "texts.h"
+#include "tools/texts.h"
 
 /* ---- pindown.ko (bar_module.c) --------------------------------------------------------------- */
 

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bar.h"
-#include "memory.h"
-#include "tree.h"
+#include "tools/bar.h"
+#include "tools/memory.h"
+#include "tools/tree.h"
 
 #define LIST "sys/kernel/debug/pindown/regions"
 

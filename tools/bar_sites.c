@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bar.h"
-#include "memory.h"
-#include "reader.h"
-#include "regions.h"
-#include "symbols.h"
+#include "tools/bar.h"
+#include "tools/memory.h"
+#include "tools/reader.h"
+#include "tools/regions.h"
+#include "tools/symbols.h"
 
 static void take(struct regions *regions, const struct event *event)
 {

@@ -17,11 +17,5 @@ ALL += $(B)/pindown
 # Where `make install` puts the library, for a command that is moved away from it.
 $(B)/obj/tools/preload.c.o: ALL_CFLAGS += -DPD_LIBDIR='"$(LIBDIR)"'
 
-# What pindown.ko says.
-$(B)/obj/tools/doctor_modules.c.o $(B)/obj/tools/bar_module.c.o: INCLUDE += -Ikmod
-
-# The names of the watched calls, for check.
-$(B)/obj/tools/watched.c.o: INCLUDE += -Ihook
-
 $(B)/pindown: $(TOOLS_OBJ) $(TOOLS_SHARED)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) -lpthread

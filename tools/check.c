@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 /* pindown check: what will be seen of a program, from its files. */
-#include "check.h"
+#include "tools/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "json.h"
-#include "memory.h"
-#include "out.h"
-#include "verb.h"
+#include "tools/json.h"
+#include "tools/memory.h"
+#include "tools/out.h"
+#include "tools/verb.h"
 
 static const char help[] =
 	"usage: pindown check [options] PROGRAM|LIBRARY|SCRIPT...\n"

@@ -3,8 +3,8 @@
 #ifndef CHECK_H
 #define CHECK_H
 
-#include "library_path.h"
-#include "object.h"
+#include "tools/library_path.h"
+#include "tools/object.h"
 
 enum verdict {
 	SEEN,	 /* every watched call that it makes will be seen */

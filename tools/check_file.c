@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "check.h"
-#include "memory.h"
-#include "out.h"
-#include "program.h"
+#include "tools/check.h"
+#include "tools/memory.h"
+#include "tools/out.h"
+#include "tools/program.h"
 
 #if defined(__x86_64__)
 #define OUR_MACHINE EM_X86_64

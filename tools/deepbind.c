@@ -4,7 +4,7 @@
  * straight (call *slot), or by a stub (jmp *slot) in the procedure linkage table.
  */
 #define _GNU_SOURCE
-#include "deepbind.h"
+#include "tools/deepbind.h"
 
 #include <dlfcn.h>
 #include <elf.h>

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
 /* pindown doctor: is this machine fit for GPUDirect RDMA, and what to do where it is not. */
 #define _GNU_SOURCE
-#include "doctor.h"
+#include "tools/doctor.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "json.h"
-#include "memory.h"
-#include "out.h"
-#include "verb.h"
+#include "tools/json.h"
+#include "tools/memory.h"
+#include "tools/out.h"
+#include "tools/verb.h"
 
 static const char help[] =
 	"usage: pindown doctor [options]\n"

@@ -3,9 +3,9 @@
 #ifndef DOCTOR_H
 #define DOCTOR_H
 
-#include "nvml.h"
-#include "pci.h"
-#include "tree.h"
+#include "tools/nvml.h"
+#include "tools/pci.h"
+#include "tools/tree.h"
 
 enum grade { GOOD, NOTE, PROBLEM };
 

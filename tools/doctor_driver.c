@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-#include "doctor.h"
-#include "memory.h"
+#include "tools/doctor.h"
+#include "tools/memory.h"
 
 static bool version_parse(const char *text, struct version *version)
 {

@@ -9,9 +9,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "doctor.h"
-#include "memory.h"
-#include "pindown_ioctl.h"
+#include "tools/doctor.h"
+#include "tools/memory.h"
+#include "kmod/pindown_ioctl.h"
 
 /* ---- pindown.ko ----------------------------------------------------------------------------- */
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /* doctor: the matrix of paths, a column for each GPU and a row for each other device. */
-#include "doctor.h"
-#include "json.h"
-#include "out.h"
+#include "tools/doctor.h"
+#include "tools/json.h"
+#include "tools/out.h"
 
 static const char *class_name(enum pci_class class)
 {

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "doctor.h"
-#include "memory.h"
-#include "out.h"
+#include "tools/doctor.h"
+#include "tools/memory.h"
+#include "tools/out.h"
 
 /* ---- BAR1 (§2.5) ---------------------------------------------------------------------------- */
 

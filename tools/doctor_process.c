@@ -10,10 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "doctor.h"
-#include "memory.h"
-#include "out.h"
-#include "preload.h"
+#include "tools/doctor.h"
+#include "tools/memory.h"
+#include "tools/out.h"
+#include "tools/preload.h"
 
 /* ---- limits --------------------------------------------------------------------------------- */
 

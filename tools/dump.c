@@ -4,13 +4,13 @@
 #include <string.h>
 #include <time.h>
 
-#include "filter.h"
-#include "format.h"
-#include "out.h"
-#include "pager.h"
-#include "reader.h"
-#include "symbols.h"
-#include "verb.h"
+#include "tools/filter.h"
+#include "tools/format.h"
+#include "tools/out.h"
+#include "tools/pager.h"
+#include "tools/reader.h"
+#include "tools/symbols.h"
+#include "tools/verb.h"
 
 static const char help[] =
 	"usage: pindown dump [options] TRACE...\n"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* PINDOWN_TRACE=app.pdt makes app.<pid>.pdt, one file for each process: a name stands for all. */
 #define _GNU_SOURCE
-#include "reader.h"
+#include "tools/reader.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "memory.h"
-#include "out.h"
-#include "texts.h"
+#include "tools/memory.h"
+#include "tools/out.h"
+#include "tools/texts.h"
 
 static const char *skip_number(const char *text)
 {

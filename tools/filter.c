@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "filter.h"
+#include "tools/filter.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
-#include "out.h"
-#include "texts.h"
+#include "tools/memory.h"
+#include "tools/out.h"
+#include "tools/texts.h"
 
 static bool parse_number(const char **text, uint64_t *value)
 {

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "reader.h"
+#include "tools/reader.h"
 
 struct filter {
 	const char *call;	     /* NULL: any; else a glob */

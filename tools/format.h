@@ -3,7 +3,7 @@
 #ifndef FORMAT_H
 #define FORMAT_H
 
-#include "reader.h"
+#include "tools/reader.h"
 
 struct format {
 	const char *option; /* NULL: the default */

@@ -4,17 +4,17 @@
  * thread; of each process the pinned bytes, and of each of its devices what the pins take of BAR1, as
  * counters. Times there are microseconds.
  */
-#include "format.h"
+#include "tools/format.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "json_text.h"
-#include "memory.h"
-#include "names.h"
-#include "out.h"
-#include "regions.h"
-#include "symbols.h"
+#include "tools/json_text.h"
+#include "tools/memory.h"
+#include "tools/names.h"
+#include "tools/out.h"
+#include "tools/regions.h"
+#include "tools/symbols.h"
 
 enum { DEVICES = 64 };
 

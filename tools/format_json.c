@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /* One object a line. Addresses are strings, since JSON's numbers are exact to 2^53 only. */
-#include "format.h"
+#include "tools/format.h"
 
-#include "json_text.h"
-#include "names.h"
-#include "out.h"
-#include "symbols.h"
+#include "tools/json_text.h"
+#include "tools/names.h"
+#include "tools/out.h"
+#include "tools/symbols.h"
 
 char *json_quoted(char *at, const char *text, size_t length)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /* Aligned columns. Lines that begin with # are not events. */
-#include "format.h"
+#include "tools/format.h"
 
-#include "filter.h"
-#include "names.h"
-#include "out.h"
-#include "symbols.h"
+#include "tools/filter.h"
+#include "tools/names.h"
+#include "tools/out.h"
+#include "tools/symbols.h"
 
 enum {
 	TIME = 14,

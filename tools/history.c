@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "history.h"
+#include "tools/history.h"
 
 #include <stdlib.h>
 
-#include "memory.h"
+#include "tools/memory.h"
 
 void history_begin(struct history *history, unsigned columns, uint64_t span)
 {

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "regions.h"
+#include "tools/regions.h"
 
 /* Bytes of the allocations; bytes that their pins take, in whole pages, of BAR1; regions; bytes that
  * are pinned though they were freed. */

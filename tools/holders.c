@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-#include "holders.h"
+#include "tools/holders.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
-#include "pindown.h"
-#include "out.h"
-#include "symbols.h"
+#include "tools/memory.h"
+#include "cache/pindown.h"
+#include "tools/out.h"
+#include "tools/symbols.h"
 
 /* ---- counting ------------------------------------------------------------------------------- */
 

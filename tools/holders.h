@@ -6,7 +6,7 @@
 #ifndef HOLDERS_H
 #define HOLDERS_H
 
-#include "reader.h"
+#include "tools/reader.h"
 
 /* A dma-buf of the program's own, when it was made. */
 struct export

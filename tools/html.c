@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 /* pindown report --html: one page that needs nothing but itself. */
-#include "html.h"
+#include "tools/html.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#include "report.h"
-#include "symbols.h"
+#include "tools/report.h"
+#include "tools/symbols.h"
 
 enum { MOST_ROWS = 500, MOST_PROCESSES = 200 };
 

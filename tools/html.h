@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "history.h"
+#include "tools/history.h"
 
 /* Text of the trace's, made harmless. */
 void html_text(FILE *page, const char *text);

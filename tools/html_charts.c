@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Pictures of quantities over time, as SVG. */
-#include "html.h"
-#include "out.h"
+#include "tools/html.h"
+#include "tools/out.h"
 
 enum { TOP = 14, HEIGHT = 120, TICKS = 5 };
 

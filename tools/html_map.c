@@ -6,9 +6,9 @@
  */
 #include <stdlib.h>
 
-#include "html.h"
-#include "memory.h"
-#include "out.h"
+#include "tools/html.h"
+#include "tools/memory.h"
+#include "tools/out.h"
 
 enum { TOP = 12, HEIGHT = 300, GAP = 6, MOST_STRIPS = 24, MOST_BOXES = 3000 };
 enum { ROWS = 80, COLUMNS = 240, SHADES = 5 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* What is the same on each page. */
-#include "html.h"
+#include "tools/html.h"
 
 const char html_style[] =
 	":root{color-scheme:light dark;--back:#fff;--card:#f6f7f9;--line:#d9dde3;--text:#1c2128;"

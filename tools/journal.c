@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "journal.h"
+#include "tools/journal.h"
 
 #include <string.h>
 #include <sys/stat.h>
 
-#include "asym.h"
-#include "memory.h"
-#include "trace_journal.h"
+#include "cache/asym.h"
+#include "tools/memory.h"
+#include "cache/trace_journal.h"
 
 enum { MOST_PIECES = 4096 }; /* that are copied of one trace */
 

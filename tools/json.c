@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "json.h"
+#include "tools/json.h"
 
-#include "out.h"
+#include "tools/out.h"
 
 static unsigned depth, members; /* members: written so far in the innermost object or list */
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* /etc/ld.so.cache as ldconfig has written it since glibc 2.2, with every offset checked. */
 #define _GNU_SOURCE
-#include "library_cache.h"
+#include "tools/library_cache.h"
 
 #include <fcntl.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "library_path.h"
+#include "tools/library_path.h"
 
 #include <elf.h>
 #include <stdio.h>
@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "library_cache.h"
-#include "memory.h"
+#include "tools/library_cache.h"
+#include "tools/memory.h"
 
 static bool is_64(const struct object *object)
 {

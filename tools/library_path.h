@@ -3,7 +3,7 @@
 #ifndef LIBRARY_PATH_H
 #define LIBRARY_PATH_H
 
-#include "object.h"
+#include "tools/object.h"
 
 struct needer {
 	const struct object *object;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "memory.h"
+#include "tools/memory.h"
 
 #include <malloc.h>
 #include <stdlib.h>
 
-#include "out.h"
-#include "verb.h"
+#include "tools/out.h"
+#include "tools/verb.h"
 
 static uint64_t held;		/* bytes */
 static uint64_t opened, length; /* traces, and their lengths in sum */

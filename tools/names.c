@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "names.h"
+#include "tools/names.h"
 
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
 
-#include "pindown.h"
+#include "cache/pindown.h"
 
 /* The driver's results, up to CUDA 13.0. */
 static const struct {

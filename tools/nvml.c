@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "nvml.h"
+#include "tools/nvml.h"
 
 #include <ctype.h>
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
-#include "out.h"
-#include "texts.h"
+#include "tools/memory.h"
+#include "tools/out.h"
+#include "tools/texts.h"
 
 /* ---- the library's interface, as far as it is used ------------------------------------------ */
 

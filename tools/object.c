@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 /* What needs no libelf. */
-#include "object.h"
+#include "tools/object.h"
 
 #include <elf.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "memory.h"
+#include "tools/memory.h"
 
 void object_free(struct object *object)
 {

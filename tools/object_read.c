@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* With libelf; object_unread.c is for machines that have none to build with. */
 #define _GNU_SOURCE
-#include "object.h"
+#include "tools/object.h"
 
 #include <ctype.h>
 #include <elf.h>
@@ -13,9 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "deepbind.h"
-#include "memory.h"
-#include "watched.h"
+#include "tools/deepbind.h"
+#include "tools/memory.h"
+#include "tools/watched.h"
 
 /* ---- names in data ----------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "out.h"
+#include "tools/out.h"
 
 #include <errno.h>
 #include <langinfo.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "pager.h"
+#include "tools/pager.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "out.h"
-#include "program.h"
+#include "tools/out.h"
+#include "tools/program.h"
 
 static pid_t pager;
 

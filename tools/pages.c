@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "pages.h"
+#include "tools/pages.h"
 
 #include <errno.h>
 #include <dirent.h>
@@ -14,9 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "memory.h"
-#include "trace_counters.h"
-#include "tree.h"
+#include "tools/memory.h"
+#include "tools/trace_counters.h"
+#include "tools/tree.h"
 
 /* ---- processes ----------------------------------------------------------------------------- */
 

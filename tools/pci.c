@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "pci.h"
+#include "tools/pci.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
+#include "tools/memory.h"
 
 #define DEVICES "sys/bus/pci/devices"
 enum { NVIDIA = 0x10de, DISPLAY = 0x03, NETWORK = 0x02, NVME = 0x0108 };

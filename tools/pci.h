@@ -3,7 +3,7 @@
 #ifndef PCI_H
 #define PCI_H
 
-#include "tree.h"
+#include "tools/tree.h"
 
 enum pci_kind { PCI_GPU, PCI_NIC, PCI_NVME, PCI_OTHER };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "plot.h"
+#include "tools/plot.h"
 
-#include "out.h"
+#include "tools/out.h"
 
 /* Eighths of a row, from none to all. */
 static const char *const blocks[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};

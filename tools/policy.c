@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "policy.h"
+#include "tools/policy.h"
 
 /* ---- queues --------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "preload.h"
+#include "tools/preload.h"
 
 #include <limits.h>
 #include <stdio.h>

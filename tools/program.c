@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "program.h"
+#include "tools/program.h"
 
 #include <elf.h>
 #include <errno.h>

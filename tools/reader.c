@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "reader.h"
+#include "tools/reader.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -10,10 +10,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "memory.h"
-#include "trace_journal.h"
-#include "out.h"
-#include "stream.h"
+#include "tools/memory.h"
+#include "cache/trace_journal.h"
+#include "tools/out.h"
+#include "tools/stream.h"
 
 struct reader {
 	struct trace_file **files;

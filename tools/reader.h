@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "record.h"
-#include "trace_file.h"
+#include "tools/record.h"
+#include "tools/trace_file.h"
 
 struct event {
 	uint64_t ts;   /* ns since the first trace began */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "record.h"
+#include "tools/record.h"
 
 #include <string.h>
 

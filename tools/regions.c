@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "regions.h"
+#include "tools/regions.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
+#include "tools/memory.h"
 
 static uint32_t slot_of(const struct regions *regions, uint32_t file, uint32_t number, uint64_t id)
 {

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "uses.h"
-#include "memory.h"
-#include "out.h"
-#include "policy.h"
-#include "replay_svg.h"
-#include "verb.h"
+#include "tools/uses.h"
+#include "tools/memory.h"
+#include "tools/out.h"
+#include "tools/policy.h"
+#include "tools/replay_svg.h"
+#include "tools/verb.h"
 
 static const char help[] =
 	"usage: pindown replay [options] TRACE...\n"

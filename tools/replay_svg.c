@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "replay_svg.h"
+#include "tools/replay_svg.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "out.h"
+#include "tools/out.h"
 
 enum { WIDTH = 720, HEIGHT = 300, LEFT = 90, RIGHT = 110, TOP = 40, BOTTOM = 50 };
 

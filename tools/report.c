@@ -4,13 +4,13 @@
 #include <string.h>
 #include <time.h>
 
-#include "out.h"
-#include "pager.h"
-#include "plot.h"
-#include "report.h"
-#include "symbols.h"
-#include "tally.h"
-#include "verb.h"
+#include "tools/out.h"
+#include "tools/pager.h"
+#include "tools/plot.h"
+#include "tools/report.h"
+#include "tools/symbols.h"
+#include "tools/tally.h"
+#include "tools/verb.h"
 
 static const char help[] =
 	"usage: pindown report [options] TRACE...\n"

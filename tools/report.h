@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-#include "out.h"
-#include "tally.h"
+#include "tools/out.h"
+#include "tools/tally.h"
 
 struct report_wishes {
 	bool all, ascii, check, diff, no_pager;

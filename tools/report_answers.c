@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "report.h"
-#include "symbols.h"
+#include "tools/report.h"
+#include "tools/symbols.h"
 
 void report_heading(const char *text)
 {

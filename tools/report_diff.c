@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "report.h"
+#include "tools/report.h"
 
 /* ---- figures -------------------------------------------------------------------------------- */
 

@@ -9,13 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "config.h"
-#include "memory.h"
-#include "out.h"
-#include "preload.h"
-#include "program.h"
-#include "texts.h"
-#include "verb.h"
+#include "cache/config.h"
+#include "tools/memory.h"
+#include "tools/out.h"
+#include "tools/preload.h"
+#include "tools/program.h"
+#include "tools/texts.h"
+#include "tools/verb.h"
 
 enum { HELP = 1000, CANT_START = 126, NO_PROGRAM = 127 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "screen.h"
+#include "tools/screen.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "out.h"
+#include "tools/out.h"
 
 static struct termios before;
 static volatile sig_atomic_t ended, stopped;

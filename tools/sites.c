@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "sites.h"
+#include "tools/sites.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
-#include "symbols.h"
+#include "tools/memory.h"
+#include "tools/symbols.h"
 
 void sites_begin(struct sites *sites, const struct reader *reader)
 {

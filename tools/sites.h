@@ -3,7 +3,7 @@
 #ifndef SITES_H
 #define SITES_H
 
-#include "reader.h"
+#include "tools/reader.h"
 
 /* One call stack's, while the events are counted; then those of all stacks of one caller together. */
 struct site {

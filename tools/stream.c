@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "stream.h"
+#include "tools/stream.h"
 
-#include "memory.h"
+#include "tools/memory.h"
 
 /* What is done with each event of a chunk while looking through it. */
 typedef void visit(struct stream *stream, uint32_t chunk, const struct item *item);

@@ -6,8 +6,8 @@
 #ifndef STREAM_H
 #define STREAM_H
 
-#include "record.h"
-#include "trace_file.h"
+#include "tools/record.h"
+#include "tools/trace_file.h"
 
 /* An event that is to come. */
 struct item {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "symbols.h"
+#include "tools/symbols.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "memory.h"
-#include "out.h"
-#include "texts.h"
+#include "tools/memory.h"
+#include "tools/out.h"
+#include "tools/texts.h"
 
 /* Each address is looked for once. */
 struct known {

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "trace_file.h"
+#include "tools/trace_file.h"
 
 /* Where code is. Its texts are good until symbols_free(). */
 struct place {

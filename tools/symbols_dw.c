@@ -12,9 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "memory.h"
-#include "symbols.h"
-#include "texts.h"
+#include "tools/memory.h"
+#include "tools/symbols.h"
+#include "tools/texts.h"
 
 const bool symbols_are_read = true;
 

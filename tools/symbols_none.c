@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* Where there is no libdw to build with. */
-#include "symbols.h"
+#include "tools/symbols.h"
 
 const bool symbols_are_read = false;
 

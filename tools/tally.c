@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "tally.h"
+#include "tools/tally.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
-#include "pindown.h"
+#include "tools/memory.h"
+#include "cache/pindown.h"
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 

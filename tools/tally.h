@@ -3,11 +3,11 @@
 #ifndef TALLY_H
 #define TALLY_H
 
-#include "history.h"
-#include "holders.h"
-#include "reader.h"
-#include "regions.h"
-#include "sites.h"
+#include "tools/history.h"
+#include "tools/holders.h"
+#include "tools/reader.h"
+#include "tools/regions.h"
+#include "tools/sites.h"
 
 struct call_tally {
 	const char *name;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "texts.h"
+#include "tools/texts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
+#include "tools/memory.h"
 
 void texts_add(struct texts *texts, const char *text, size_t length)
 {

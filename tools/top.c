@@ -8,12 +8,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "json.h"
-#include "memory.h"
-#include "out.h"
-#include "pages.h"
-#include "screen.h"
-#include "verb.h"
+#include "tools/json.h"
+#include "tools/memory.h"
+#include "tools/out.h"
+#include "tools/pages.h"
+#include "tools/screen.h"
+#include "tools/verb.h"
 
 static const char help[] =
 	"usage: pindown top [options] [PID]...\n"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* A trace's clock: from ticks to nanoseconds by the moments at which both were read. */
-#include "memory.h"
-#include "trace_file.h"
+#include "tools/memory.h"
+#include "tools/trace_file.h"
 
 void trace_file_moment(struct trace_file *file, const struct pd_trace_clock *clock)
 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include "trace_counters.h"
+#include "tools/trace_counters.h"
 
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "journal.h"
-#include "trace_format.h"
+#include "tools/journal.h"
+#include "cache/trace_format.h"
 
 static void add_slots(struct counters *counters, const char *chunk, size_t bytes)
 {

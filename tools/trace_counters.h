@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "trace_file.h" /* struct counters */
+#include "tools/trace_file.h" /* struct counters */
 
 /* False when the file can't be read, or is none. */
 bool trace_counters(const char *path, struct counters *counters);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "trace_file.h"
+#include "tools/trace_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,10 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "journal.h"
-#include "memory.h"
-#include "out.h"
-#include "record.h"
+#include "tools/journal.h"
+#include "tools/memory.h"
+#include "tools/out.h"
+#include "tools/record.h"
 
 enum { MOST_COMPLAINTS = 3 };
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
-#include "record.h"
-#include "trace_file.h"
+#include "tools/memory.h"
+#include "tools/record.h"
+#include "tools/trace_file.h"
 
 void trace_file_take_stack(struct trace_file *file, const uint64_t *words, uint64_t offset)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "tree.h"
+#include "tools/tree.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "memory.h"
+#include "tools/memory.h"
 
 static char root[PATH_MAX] = ""; /* without a slash at its end */
 static bool other;

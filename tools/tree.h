@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "texts.h"
+#include "tools/texts.h"
 
 /* False, and errno says why, when it is no folder. */
 bool tree_set_root(const char *folder);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "uses.h"
+#include "tools/uses.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
+#include "tools/memory.h"
 
 /* ---- from a key to an allocation ------------------------------------------------------------ */
 

@@ -6,7 +6,7 @@
 #ifndef USES_H
 #define USES_H
 
-#include "reader.h"
+#include "tools/reader.h"
 
 /* An allocation that was registered at least once. */
 struct allocation {

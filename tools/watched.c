@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "watched.h"
+#include "tools/watched.h"
 
 #include <string.h>
 
@@ -9,7 +9,7 @@ struct call {
 
 static const struct call calls[] = {
 #define X(symbol, base, ...) {#symbol, #base},
-#include "entrypoints.def"
+#include "hook/entrypoints.def"
 #undef X
 };
 enum { CALLS = sizeof(calls) / sizeof(calls[0]) };
@@ -27,7 +27,7 @@ bool watched_name(const char *name, size_t length)
 
 static const char *const verbs[] = {
 #define X(symbol, ...) #symbol,
-#include "verbs.def"
+#include "hook/verbs.def"
 #undef X
 };
 

@@ -6,7 +6,6 @@ bench_obj := $(B)/obj/tests/bench
 
 # Linked with a libcuda.so.1 that only has what they call; which one they run on is the runner's choice.
 bench_cuda := calls stacks events resident hits patterns
-$(bench_obj)/%: INCLUDE += -Ihook
 BENCH += $(addprefix $(bench_bin)/,$(bench_cuda) startup null/libcuda.so.1)
 
 $(bench_bin)/null/libcuda.so.1: $(bench_obj)/null_cuda.c.o

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "asleep.h"
+#include "tests/unit/asleep.h"
 
 #include <fcntl.h>
 #include <sched.h>

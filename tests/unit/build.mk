@@ -39,7 +39,6 @@ $(UNIT_OBJECTS:%=$(B)/unit/%): $(B)/obj/tests/unit/objects_test.c.o
 # On the simulated driver, with the dma-buf backend on its real descriptors.
 UNIT_SIM := $(B)/unit/test_cache_sim $(B)/unit/test_limits_sim $(B)/unit/test_races_sim
 CHECK_UNIT += $(UNIT_SIM)
-$(UNIT_SIM:$(B)/unit/%=$(B)/obj/tests/unit/%.c.o): INCLUDE += -Ihook -Itests/sim
 
 $(UNIT_SIM): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(UNIT_HELPERS) $(CACHE_OBJ) $(SIM)
 	@mkdir -p $(@D)
@@ -50,13 +49,11 @@ $(B)/unit/test_races_library: $(patsubst %,$(B)/obj/tests/unit/%.c.o,test_races_
 	$(filter-out %/stepping.c.o,$(UNIT_HELPERS)) $(CACHE_OBJ) $(patsubst %,$(B)/obj/hook/%.c.o,library objects symtab)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
-$(B)/obj/tests/unit/test_races_library.c.o: INCLUDE += -Ihook
 CHECK_UNIT += $(B)/unit/test_races_library
 
 $(B)/unit/test_devicemap: $(B)/obj/tests/unit/test_devicemap.c.o $(UNIT_SUITE) $(B)/obj/hook/devicemap.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS)
-$(B)/obj/tests/unit/test_devicemap.c.o: INCLUDE += -Ihook
 CHECK_UNIT += $(B)/unit/test_devicemap
 
 include $(filter-out tests/unit/build.mk,$(wildcard tests/unit/*.mk))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "cache_test.h"
+#include "tests/unit/cache_test.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "asleep.h"
+#include "tests/unit/asleep.h"
 
 uint64_t expected_missed;
 static uint64_t real_race_wait_ns;

@@ -14,11 +14,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "events.h"
-#include "fake_driver.h"
-#include "lock.h"
-#include "pindown.h"
-#include "suite.h"
+#include "cache/events.h"
+#include "tests/unit/fake_driver.h"
+#include "cache/lock.h"
+#include "cache/pindown.h"
+#include "tests/unit/suite.h"
 
 #define KIB(n) ((uint64_t)(n) << 10)
 #define MIB(n) ((uint64_t)(n) << 20)

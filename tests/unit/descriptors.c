@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "descriptors.h"
+#include "tests/unit/descriptors.h"
 
 #include <check.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* See duel.h. */
 #define _GNU_SOURCE
-#include "duel.h"
+#include "tests/unit/duel.h"
 
 #include <check.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The scripted driver's functions, by the names that the cache looks up. */
 #define _GNU_SOURCE
-#include "fake_state.h"
+#include "tests/unit/fake_state.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* See fake_driver.h: memory and the script. */
 #define _GNU_SOURCE
-#include "fake_state.h"
+#include "tests/unit/fake_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The scripted driver's exports: pipes, whose other ends tell who still has them. */
 #define _GNU_SOURCE
-#include "fake_state.h"
+#include "tests/unit/fake_state.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* See fake_kmod.h. open() and ioctl() are wrapped by the linker (build.mk). */
 #define _GNU_SOURCE
-#include "fake_kmod.h"
+#include "tests/unit/fake_kmod.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,10 +12,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "fake_state.h"
-#include "pindown.h"
+#include "tests/unit/fake_state.h"
+#include "cache/pindown.h"
 
-#include "../../kmod/pindown_ioctl.h"
+#include "kmod/pindown_ioctl.h"
 
 #define MOST_PINS 1024u
 #define AREA	  (sizeof(struct pindown_state) + MOST_PINS * sizeof(uint32_t))

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "fake_driver.h"
+#include "tests/unit/fake_driver.h"
 
 struct memory {
 	uint64_t base, size, id;

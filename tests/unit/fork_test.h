@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache_test.h"
+#include "tests/unit/cache_test.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
 

@@ -17,9 +17,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cuda_abi.h"
-#include "pindown.h"
-#include "sim.h"
+#include "hook/cuda_abi.h"
+#include "cache/pindown.h"
+#include "tests/sim/sim.h"
 
 enum { SIZE = 2 << 20, THREADS = 250 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "made_trace.h"
+#include "tests/unit/made_trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "pindown.h"
-#include "trace.h"
-#include "trace_format.h"
+#include "cache/pindown.h"
+#include "cache/trace.h"
+#include "cache/trace_format.h"
 
 struct made {
 	unsigned char *bytes; /* a whole number of units */

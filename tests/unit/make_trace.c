@@ -4,7 +4,7 @@
  * "good", without faults; "crossed"; "live" PROCESS; or "pins", "hits", "stacks", "early", "threads" or "calls"
  * and how many MiB of them.
  */
-#include "made_trace.h"
+#include "tests/unit/made_trace.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "objects_test.h"
+#include "tests/unit/objects_test.h"
 
 struct books books;
 int consumer;

@@ -6,7 +6,7 @@
 #ifndef OBJECTS_TEST_H
 #define OBJECTS_TEST_H
 
-#include "cache_test.h"
+#include "tests/unit/cache_test.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
 #define KEY(pd, access) \

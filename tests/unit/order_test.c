@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* See order_test.h. */
 #define _GNU_SOURCE
-#include "order_test.h"
+#include "tests/unit/order_test.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 #include <time.h>
 
-#include "asym.h"
-#include "refuse.h"
+#include "cache/asym.h"
+#include "tests/unit/refuse.h"
 
 /* ---- who pays ---- */
 

@@ -10,8 +10,8 @@
 #ifndef ORDER_TEST_H
 #define ORDER_TEST_H
 
-#include "cache_test.h"
-#include "duel.h"
+#include "tests/unit/cache_test.h"
+#include "tests/unit/duel.h"
 
 /*
  * In the round: the rare side, with a membarrier; each, with a fence; the rare side, and each from

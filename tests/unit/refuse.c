@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "refuse.h"
+#include "tests/unit/refuse.h"
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>

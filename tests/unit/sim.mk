@@ -4,8 +4,8 @@ UNIT_SIM := test_sim_memory test_sim_kinds test_sim_graphs test_sim_driver test_
 UNIT_SIM_BIN := $(UNIT_SIM:%=$(B)/unit/%)
 CHECK_UNIT += $(UNIT_SIM_BIN)
 
-$(B)/obj/tests/unit/test_sim%.o $(B)/obj/tests/unit/sim_support.c.o: INCLUDE += -Ihook -Itests/sim \
-	-D_GNU_SOURCE -DSIM_LIBRARY='"$(abspath $(B)/sim/libcuda.so.1)"'
+$(B)/obj/tests/unit/test_sim%.o $(B)/obj/tests/unit/sim_support.c.o: INCLUDE += -D_GNU_SOURCE \
+	-DSIM_LIBRARY='"$(abspath $(B)/sim/libcuda.so.1)"'
 
 $(UNIT_SIM_BIN): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(B)/obj/tests/unit/sim_support.c.o $(UNIT_SUITE) \
 		| $(B)/sim/libcuda.so.1

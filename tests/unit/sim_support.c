@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "test_sim.h"
+#include "tests/unit/test_sim.h"
 
 static void *library;
 

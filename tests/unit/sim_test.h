@@ -5,9 +5,9 @@
 
 #include <dlfcn.h>
 
-#include "cache_test.h"
-#include "cuda_abi.h"
-#include "sim.h"
+#include "tests/unit/cache_test.h"
+#include "hook/cuda_abi.h"
+#include "tests/sim/sim.h"
 
 #define OK(call) ck_assert_int_eq(call, CUDA_SUCCESS)
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* See stepping.h. */
 #define _GNU_SOURCE
-#include "stepping.h"
+#include "tests/unit/stepping.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -11,8 +11,8 @@
 #include <time.h>
 #include <ucontext.h>
 
-#include "asleep.h"
-#include "cache_test.h"
+#include "tests/unit/asleep.h"
+#include "tests/unit/cache_test.h"
 
 #define TRAP_FLAG 0x100u
 #define PATIENCE \

@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-#include "suite.h"
+#include "tests/unit/suite.h"
 
 #if defined(__x86_64__)
 #define CAN_STEP 1

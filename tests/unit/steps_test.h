@@ -3,8 +3,8 @@
 #ifndef STEPS_TEST_H
 #define STEPS_TEST_H
 
-#include "cache_test.h"
-#include "stepping.h"
+#include "tests/unit/cache_test.h"
+#include "tests/unit/stepping.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
 #define TURNS 140 /* of more instructions than these only some are stopped at; or set STEP_TURNS */

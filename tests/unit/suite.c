@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "suite.h"
+#include "tests/unit/suite.h"
 
 #include <stdarg.h>
 #include <stdio.h>

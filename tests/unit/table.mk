@@ -11,8 +11,6 @@ CHECK_TREE += tests/unit/test_table $(table_bin)/test_table_lookup \
 CHECK_WITH += $(table_built)
 
 table_tests := test_table_lookup test_table_records test_mappings
-$(patsubst %,$(table_obj)/%.c.o,table_rows table_other table_waits table_driver $(table_tests)): \
-	INCLUDE += -Ihook
 $(table_bin)/test_mappings: $(B)/obj/hook/records.c.o $(B)/obj/hook/mappings.c.o
 $(table_bin)/test_mappings $(table_bin)/test_table_records: $(CACHE_OBJ)
 $(addprefix $(table_bin)/,table_rows $(table_tests)): $(table_bin)/%: $(table_obj)/%.c.o

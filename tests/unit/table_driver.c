@@ -8,8 +8,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "cuda_abi.h"
-#include "table_driver.h"
+#include "hook/cuda_abi.h"
+#include "tests/unit/table_driver.h"
 
 #define EXPORT	       __attribute__((visibility("default")))
 #define ANSWER(number) ((CUresult)(number))

@@ -5,8 +5,8 @@
  */
 #include <pthread.h>
 
-#include "cuda_abi.h"
-#include "table_driver.h"
+#include "hook/cuda_abi.h"
+#include "tests/unit/table_driver.h"
 
 __attribute__((visibility("default"))) CUresult table_waited;
 

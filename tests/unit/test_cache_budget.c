@@ -5,8 +5,8 @@
  */
 #include <errno.h>
 
-#include "cache_test.h"
-#include "descriptors.h"
+#include "tests/unit/cache_test.h"
+#include "tests/unit/descriptors.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
 

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cache_test.h"
-#include "descriptors.h"
-#include "dmabuf.h"
+#include "tests/unit/cache_test.h"
+#include "tests/unit/descriptors.h"
+#include "cache/dmabuf.h"
 
 static int dmabuf_of(pindown_region *region, uint64_t addr, uint64_t *offset)
 {

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "cache_test.h"
+#include "tests/unit/cache_test.h"
 
 static void *no_symbol(const char *name)
 {

@@ -4,7 +4,7 @@
  * Scenarios marked [UCX], [libfabric] are known from those suites.
  */
 #define _GNU_SOURCE
-#include "cache_test.h"
+#include "tests/unit/cache_test.h"
 
 #define OTHER_CONTEXT ((void *)0xc1)
 #define POOL	      ((void *)0xb1)

@@ -4,7 +4,7 @@
  * itself, and memory that the module refuses.
  */
 #define _GNU_SOURCE
-#include "cache_test.h"
+#include "tests/unit/cache_test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "fake_kmod.h"
-#include "region.h"
+#include "tests/unit/fake_kmod.h"
+#include "cache/region.h"
 
 #define PARTS 3u
 #define PART  MIB(2)

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "cache.h"
-#include "objects_test.h"
+#include "cache/cache.h"
+#include "tests/unit/objects_test.h"
 
 /* ---- finding ------------------------------------------------------------------------------ */
 

@@ -2,7 +2,7 @@
 /* Consumer objects: destroyed before their region is unpinned, with their owner, or with their consumer. */
 #include <string.h>
 
-#include "objects_test.h"
+#include "tests/unit/objects_test.h"
 
 /* ---- with the region ---------------------------------------------------------------------- */
 

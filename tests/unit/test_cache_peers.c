@@ -4,7 +4,7 @@
  * our tests stands for which of theirs is listed in docs/invariants.md.
  */
 #define _GNU_SOURCE
-#include "cache_test.h"
+#include "tests/unit/cache_test.h"
 
 #define MANY  1024
 #define AT(i) (BASE + MIB(2) * (i))

@@ -4,7 +4,7 @@
  * side by side. Scenarios marked [UCX], [libfabric], [gdrcopy] are known from those suites.
  */
 #define _GNU_SOURCE
-#include "cache_test.h"
+#include "tests/unit/cache_test.h"
 
 #define NEIGHBOURS 3
 static const struct {

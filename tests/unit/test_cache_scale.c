@@ -6,8 +6,8 @@
 #define _GNU_SOURCE
 #include <stdio.h>
 
-#include "cache_test.h"
-#include "stepping.h"
+#include "tests/unit/cache_test.h"
+#include "tests/unit/stepping.h"
 
 #define REGIONS 600u
 #define AT(i)	(BASE + MIB(2) * (i))

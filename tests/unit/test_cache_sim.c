@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "sim_test.h"
+#include "tests/unit/sim_test.h"
 
 /* ---- memory ---- */
 

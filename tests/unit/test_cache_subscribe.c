@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache_test.h"
+#include "tests/unit/cache_test.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
 

@@ -4,11 +4,11 @@
  * checked.
  */
 #define _GNU_SOURCE
-#include "cache_test.h"
+#include "tests/unit/cache_test.h"
 
 #include <stdio.h>
 
-#include "cache.h"
+#include "cache/cache.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
 

@@ -9,9 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "objects_test.h"
-#include "process.h"
-#include "stepping.h"
+#include "tests/unit/objects_test.h"
+#include "cache/process.h"
+#include "tests/unit/stepping.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define UNDER_ASAN 1

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The table of environment variables: every variable with good values, bad ones, and its limits. */
 #define _GNU_SOURCE
-#include "config.h"
+#include "cache/config.h"
 
 #include <check.h>
 #include <errno.h>
@@ -12,9 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "suite.h"
-#include "trace.h"
+#include "cache/log.h"
+#include "tests/unit/suite.h"
+#include "cache/trace.h"
 
 static struct pd_config config;
 static struct pd_problems problems;

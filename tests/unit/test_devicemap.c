@@ -9,8 +9,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "devicemap.h"
-#include "suite.h"
+#include "hook/devicemap.h"
+#include "tests/unit/suite.h"
 
 #define KIB(n) ((uint64_t)(n) << 10)
 #define MIB(n) ((uint64_t)(n) << 20)

@@ -11,7 +11,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include "fork_test.h"
+#include "tests/unit/fork_test.h"
 
 static int fd_of(pindown_region *region)
 {

@@ -10,11 +10,11 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-#include "cache.h"
-#include "descriptor.h"
-#include "fork_test.h"
-#include "objects_test.h"
-#include "stepping.h"
+#include "cache/cache.h"
+#include "cache/descriptor.h"
+#include "tests/unit/fork_test.h"
+#include "tests/unit/objects_test.h"
+#include "tests/unit/stepping.h"
 
 enum side { EARLY, LATE, SIDES }; /* registered before ours, and after */
 enum when { IN_PREPARE, IN_PARENT, IN_CHILD, WHENS };

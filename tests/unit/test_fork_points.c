@@ -7,9 +7,9 @@
 #define _GNU_SOURCE
 #include <signal.h>
 
-#include "asleep.h"
-#include "fork_test.h"
-#include "point.h"
+#include "tests/unit/asleep.h"
+#include "tests/unit/fork_test.h"
+#include "cache/point.h"
 
 static bool hit_is_to_stop, end_is_to_wait;
 static struct gate hit_has_stopped, hit_may_go_on, end_looks;

@@ -7,9 +7,9 @@
 #define _GNU_SOURCE
 #include <sys/syscall.h>
 
-#include "fork_test.h"
-#include "objects_test.h"
-#include "stepping.h"
+#include "tests/unit/fork_test.h"
+#include "tests/unit/objects_test.h"
+#include "tests/unit/stepping.h"
 
 #define TURNS 60 /* of more instructions than these only some are stopped at; or set STEP_TURNS */
 

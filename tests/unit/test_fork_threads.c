@@ -4,8 +4,8 @@
  * unpin, a callback. See test_fork.c for the rest.
  */
 #define _GNU_SOURCE
-#include "dmabuf.h"
-#include "fork_test.h"
+#include "cache/dmabuf.h"
+#include "tests/unit/fork_test.h"
 
 static pid_t forked;
 

@@ -5,9 +5,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache_test.h"
-#include "index.h"
-#include "region.h"
+#include "tests/unit/cache_test.h"
+#include "cache/index.h"
+#include "cache/region.h"
 
 #define MOST 300u
 

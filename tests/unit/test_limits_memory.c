@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "fork_test.h"
-#include "pages.h"
+#include "tests/unit/fork_test.h"
+#include "cache/pages.h"
 
 static uint64_t address_space(void)
 {

@@ -9,8 +9,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "dmabuf.h"
-#include "sim_test.h"
+#include "cache/dmabuf.h"
+#include "tests/unit/sim_test.h"
 
 #define LIMIT 1024u /* what most programs have */
 #define MANY  6000u

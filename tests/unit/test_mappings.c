@@ -2,8 +2,8 @@
 /* What hook/mappings.c says of memory that was mapped, unmapped and mapped anew, seen or not. */
 #include <stdio.h>
 
-#include "hook.h"
-#include "records.h"
+#include "hook/hook.h"
+#include "hook/records.h"
 
 #define MIB(n) ((uint64_t)(n) << 20)
 #define BASE   UINT64_C(0x7f4400000000)

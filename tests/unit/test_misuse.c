@@ -10,9 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache.h"
-#include "object.h"
-#include "objects_test.h"
+#include "cache/cache.h"
+#include "cache/object.h"
+#include "tests/unit/objects_test.h"
 
 static void open_books_for_debugging(void)
 {

@@ -14,8 +14,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "objects_test.h"
-#include "point.h"
+#include "tests/unit/objects_test.h"
+#include "cache/point.h"
 
 static bool armed; /* the next hit is to be stopped */
 static struct gate

@@ -3,7 +3,7 @@
  * While a call that ends memory is under way: between its guard's going up and its coming down.
  */
 #define _GNU_SOURCE
-#include "cache_test.h"
+#include "tests/unit/cache_test.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
 

@@ -14,12 +14,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "asker.h"
-#include "hook.h"
-#include "library.h"
-#include "objects.h"
-#include "process.h"
-#include "stepping.h"
+#include "hook/asker.h"
+#include "hook/hook.h"
+#include "hook/library.h"
+#include "hook/objects.h"
+#include "cache/process.h"
+#include "tests/unit/stepping.h"
 
 #define TURNS 300
 

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "fork_test.h"
+#include "tests/unit/fork_test.h"
 #undef AT
-#include "objects_test.h"
+#include "tests/unit/objects_test.h"
 
 static struct gate inside, go_on;
 

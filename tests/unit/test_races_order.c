@@ -7,8 +7,8 @@
 #include <stdarg.h>
 #include <sys/syscall.h>
 
-#include "cache.h"
-#include "order_test.h"
+#include "cache/cache.h"
+#include "tests/unit/order_test.h"
 
 static void run(const struct race *race, enum payers who)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The same as in test_races_order.c, for attaches and detaches of consumer objects. */
 #define _GNU_SOURCE
-#include "cache.h"
-#include "object.h"
-#include "order_test.h"
+#include "cache/cache.h"
+#include "cache/object.h"
+#include "tests/unit/order_test.h"
 
 #define OWNER 7
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "objects_test.h"
+#include "tests/unit/objects_test.h"
 
 static struct gate inside[2], go_on[2];
 static int results[2];

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cache_test.h"
+#include "tests/unit/cache_test.h"
 
 #define LENGTH MIB(2)
 

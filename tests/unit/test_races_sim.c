@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <sys/random.h>
 
-#include "sim_test.h"
+#include "tests/unit/sim_test.h"
 
 #define THREADS	 4
 #define MOST_IDS (1u << 20)

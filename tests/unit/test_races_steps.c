@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Races at every single instruction of a hit and of a put; see stepping.h. */
 #define _GNU_SOURCE
-#include "cache.h"
-#include "steps_test.h"
+#include "cache/cache.h"
+#include "tests/unit/steps_test.h"
 
 /* ---- a hit against a free ---- */
 

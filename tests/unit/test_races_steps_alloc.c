@@ -4,7 +4,7 @@
  * not be found from the moment on when hits there are not compared any more. See stepping.h.
  */
 #define _GNU_SOURCE
-#include "steps_test.h"
+#include "tests/unit/steps_test.h"
 
 static uint64_t found_id; /* what a hit returned that began when the memory was there; 0: none */
 

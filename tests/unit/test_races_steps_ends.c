@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Races at single instructions of a free, a flush, and the end of a pin; see stepping.h. */
 #define _GNU_SOURCE
-#include "steps_test.h"
+#include "tests/unit/steps_test.h"
 
 static int others_result;
 

@@ -4,8 +4,8 @@
 #include <sched.h>
 #include <string.h>
 
-#include "objects_test.h"
-#include "stepping.h"
+#include "tests/unit/objects_test.h"
+#include "tests/unit/stepping.h"
 
 #define TURNS 100 /* of more instructions than these only some are stopped at; or set STEP_TURNS */
 #define PD    1

@@ -19,11 +19,11 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "asym.h"
-#include "fork_test.h"
-#include "region.h"
+#include "cache/asym.h"
+#include "tests/unit/fork_test.h"
+#include "cache/region.h"
 #ifdef PD_POINTS
-#include "windows.h"
+#include "tests/unit/windows.h"
 #endif
 
 #define MOST_THREADS 8

@@ -7,9 +7,9 @@
 #include <sched.h>
 #include <string.h>
 
-#include "asym.h"
-#include "cache_test.h"
-#include "thread.h"
+#include "cache/asym.h"
+#include "tests/unit/cache_test.h"
+#include "cache/thread.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
 

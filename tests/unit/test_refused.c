@@ -10,8 +10,8 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#include "fork_test.h"
-#include "refuse.h"
+#include "tests/unit/fork_test.h"
+#include "tests/unit/refuse.h"
 
 static bool can_refuse(int error)
 {

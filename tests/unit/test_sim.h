@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cuda_abi.h"
-#include "sim.h"
-#include "suite.h"
+#include "hook/cuda_abi.h"
+#include "tests/sim/sim.h"
+#include "tests/unit/suite.h"
 
 #define KIB 1024ull
 #define MIB (1024 * KIB)

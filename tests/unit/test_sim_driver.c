@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "test_sim.h"
+#include "tests/unit/test_sim.h"
 
 /* ---- look-ups ------------------------------------------------------------------------------- */
 
@@ -18,8 +18,8 @@ static const struct row {
 #define PD_LEGACY			       0
 #define PD_PER_THREAD			       CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 #define X(symbol, base, version, flavour, ...) {#symbol, #base, version, flavour},
-#include "entrypoints.def"
-#include "procs.def"
+#include "hook/entrypoints.def"
+#include "tests/sim/procs.def"
 #undef X
 };
 

@@ -2,8 +2,8 @@
 /* The simulated driver's graphs and captured streams. */
 #include <string.h>
 
-#include "abi.h"
-#include "test_sim.h"
+#include "tests/sim/abi.h"
+#include "tests/unit/test_sim.h"
 
 static void nothing_is_said_about(CUdeviceptr ptr)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "test_sim.h"
+#include "tests/unit/test_sim.h"
 
 static CUcontext context_of(CUdeviceptr ptr)
 {

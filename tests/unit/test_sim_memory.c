@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "test_sim.h"
+#include "tests/unit/test_sim.h"
 
 START_TEST(small_allocations_are_packed)
 {

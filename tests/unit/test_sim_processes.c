@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "test_sim.h"
+#include "tests/unit/test_sim.h"
 
 START_TEST(a_forked_child_has_no_driver)
 {

@@ -16,8 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cuda_abi.h"
-#include "pindown.h"
+#include "hook/cuda_abi.h"
+#include "cache/pindown.h"
 
 static unsigned passed, failed;
 static bool on; /* PINDOWN is not 0 */

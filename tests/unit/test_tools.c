@@ -13,16 +13,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "filter.h"
-#include "format.h"
-#include "made_trace.h"
-#include "names.h"
-#include "out.h"
-#include "plot.h"
-#include "reader.h"
-#include "suite.h"
-#include "symbols.h"
-#include "tally.h"
+#include "tools/filter.h"
+#include "tools/format.h"
+#include "tests/unit/made_trace.h"
+#include "tools/names.h"
+#include "tools/out.h"
+#include "tools/plot.h"
+#include "tools/reader.h"
+#include "tests/unit/suite.h"
+#include "tools/symbols.h"
+#include "tools/tally.h"
 
 static char path[] = "/tmp/pindown-tools-XXXXXX";
 static int fd = -1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* What the writer is told comes back as it was: values, times, order, counters. */
 #define _GNU_SOURCE
-#include "trace_test.h"
+#include "tests/unit/trace_test.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,8 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "pindown.h"
-#include "thread.h"
+#include "cache/pindown.h"
+#include "cache/thread.h"
 
 /* ---- what is written ------------------------------------------------------------------------ */
 

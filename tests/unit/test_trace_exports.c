@@ -6,11 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "events.h"
-#include "exports.h"
-#include "lock.h"
-#include "pindown.h"
-#include "trace_test.h"
+#include "cache/events.h"
+#include "cache/exports.h"
+#include "cache/lock.h"
+#include "cache/pindown.h"
+#include "tests/unit/trace_test.h"
 
 #define BASE 0x7f0000000000ull
 #define SIZE 65536ull

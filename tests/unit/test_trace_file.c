@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The writer's file: its name, its space, its descriptor. */
 #define _GNU_SOURCE
-#include "trace_test.h"
+#include "tests/unit/trace_test.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,9 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "config.h"
-#include "thread.h"
-#include "trace_journal.h"
+#include "cache/config.h"
+#include "cache/thread.h"
+#include "cache/trace_journal.h"
 
 /* The default of PINDOWN_TRACE_EVENTS. */
 #define ALL_BUT_HITS (((1u << PD_EV_LOST) - 1) & ~(1u << PD_EV_HIT))

@@ -4,7 +4,7 @@
  * saved.
  */
 #define _GNU_SOURCE
-#include "trace_test.h"
+#include "tests/unit/trace_test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,11 +24,11 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "journal.h"
-#include "stepping.h"
-#include "thread.h"
-#include "../../cache/trace_file.h" /* the command has one too */
-#include "trace_journal.h"
+#include "tools/journal.h"
+#include "tests/unit/stepping.h"
+#include "cache/thread.h"
+#include "cache/trace_file.h" /* the command has one too */
+#include "cache/trace_journal.h"
 
 enum { FEW = 100, MANY = 5000 };
 

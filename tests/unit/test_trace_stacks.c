@@ -14,9 +14,9 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "events.h"
-#include "thread.h"
-#include "trace_test.h"
+#include "cache/events.h"
+#include "cache/thread.h"
+#include "tests/unit/trace_test.h"
 
 /* Where the functions below were to return to, outermost first. */
 static uint64_t returns[100];

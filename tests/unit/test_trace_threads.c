@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /* The writer in threads, in forked children, in processes that are killed, and while others read. */
 #define _GNU_SOURCE
-#include "events.h"
-#include "trace_test.h"
+#include "cache/events.h"
+#include "tests/unit/trace_test.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "thread.h"
+#include "cache/thread.h"
 
 /* ---- threads -------------------------------------------------------------------------------- */
 

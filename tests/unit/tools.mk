@@ -4,10 +4,6 @@ UNIT_TRACE := $(addprefix $(B)/unit/,test_trace_file test_trace_events test_trac
 	test_trace_stacks test_trace_exports test_trace_journal)
 CHECK_UNIT += $(B)/unit/test_config $(UNIT_TRACE) $(B)/unit/test_tools
 
-$(patsubst %,$(B)/obj/tests/unit/%.c.o,trace_test test_trace_file test_trace_events \
-	test_trace_threads test_trace_stacks test_trace_exports test_trace_journal test_tools): \
-	INCLUDE += -iquote tools
-
 # The command without its main(): a test takes from it what it uses.
 TOOLS_PARTS := $(B)/tools.a
 $(TOOLS_PARTS): $(filter-out %/main.c.o,$(TOOLS_OBJ))
@@ -33,7 +29,6 @@ $(B)/unit/make_trace: $(patsubst %,$(B)/obj/tests/unit/%.c.o,make_trace made_tra
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
 
 # A program for check-top, linked with the simulated driver.
-$(B)/obj/tests/unit/live_app.c.o: INCLUDE += -Ihook -Itests/sim
 $(B)/unit/live_app: $(B)/obj/tests/unit/live_app.c.o $(SIM)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -ldl -lpthread

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "trace_test.h"
+#include "tests/unit/trace_test.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lock.h"
-#include "trace_journal.h"
+#include "cache/lock.h"
+#include "cache/trace_journal.h"
 
 const char *const trace_test_calls[3] = {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync"};
 char folder[] = "/tmp/pindown-trace-XXXXXX";

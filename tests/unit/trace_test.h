@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "reader.h"
-#include "suite.h"
-#include "trace.h"
+#include "tools/reader.h"
+#include "tests/unit/suite.h"
+#include "cache/trace.h"
 
 extern const char *const trace_test_calls[3];
 extern char folder[];

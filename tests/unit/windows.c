@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* See windows.h. */
 #define _GNU_SOURCE
-#include "windows.h"
+#include "tests/unit/windows.h"
 
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "point.h"
+#include "cache/point.h"
 
 #define MOST_THREADS 16
 #define NOWHERE	     PD_POINT_COUNT

@@ -8,8 +8,6 @@ VERBS_LIB := $(verbs_bin)/libibverbs.so.1
 verbs_old := $(verbs_bin)/old/libibverbs.so.1
 recorder_src := recorder recorder_control recorder_mr recorder_other recorder_rdma
 
-$(verbs_obj)/%: INCLUDE += -Ihook -Itests/sim -Itests/verbs -iquote tests/unit
-
 verbs_link = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libibverbs.so.1 \
 	-Wl,--version-script=tests/verbs/libibverbs.map $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) -lpthread
 
@@ -42,7 +40,7 @@ $(VERBS_MODES): $(verbs_bin)/test_verbs_modes
 	@ln -f $< $@
 
 # A program on each road to libibverbs.
-verbs_app = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(INCLUDE) -Ihook -Itests/verbs
+verbs_app = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(INCLUDE)
 verbs_libs = $(ALL_LDFLAGS) -ldl -lpthread
 verbs_deps = tests/verbs/recorder.h hook/verbs_abi.h $(VERBS_LIB) $(SIM)
 verbs_apps := $(addprefix $(verbs_bin)/,libfinds.so finds app-linked app-noplt app-table app-global app-old app-held plugin plugin-table.so \

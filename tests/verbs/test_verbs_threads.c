@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "asleep.h"
+#include "tests/unit/asleep.h"
 #include "verbs_test.h"
 
 #define THREADS 4

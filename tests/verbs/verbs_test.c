@@ -7,8 +7,8 @@
 
 #include "verbs_test.h"
 
-#include "suite.h"
-#include "symtab.h"
+#include "tests/unit/suite.h"
+#include "hook/symtab.h"
 
 CUcontext cuda;
 struct ibv_context *device;

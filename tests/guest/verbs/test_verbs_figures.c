@@ -3,9 +3,9 @@
  * What a registration of GPU memory costs from the cache, and what it costs when the kernel makes it, in
  * instructions of the process and the kernel together; run on the boot "figures" under libpindown.so.
  */
-#include "figures.h"
+#include "tests/guest/figures.h"
 #include "gpu_memory.h"
-#include "pindown.h"
+#include "cache/pindown.h"
 
 #define PAIRS 1000u
 

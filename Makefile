@@ -117,7 +117,7 @@ $(B)/cache.a: $(filter $(B)/obj/cache/%,$(LIB_OBJ))
 $(B)/hook.a: $(filter $(B)/obj/hook/%,$(LIB_OBJ))
 $(B)/cache.a $(B)/hook.a:
 	rm -f $@
-	$(AR) rcs $@ $^
+	$(AR) qcs $@ $^ # not r: two rooms may have files of one name
 
 # Tests and the demo are told where the build is, and what must be preloaded before libpindown.so.
 SAN_RUNTIME := $(if $(findstring address,$(SAN)),libasan.so,$(if $(findstring thread,$(SAN)),libtsan.so))

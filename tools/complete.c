@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "cache/config.h"
-#include "tools/pages.h"
+#include "tools/system/processes.h"
 #include "cache/trace.h"
 #include "cache/trace_format.h"
 

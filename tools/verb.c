@@ -4,8 +4,8 @@
 #include <getopt.h>
 #include <stdio.h>
 
-#include "tools/memory.h"
-#include "tools/out.h"
+#include "tools/base/memory.h"
+#include "tools/base/out.h"
 
 static enum out_colour colour;
 static bool wants_help;

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "fuzz_trace.h"
-#include "tools/out.h"
+#include "tools/base/out.h"
 #include "cache/trace_format.h"
 #include "tools/verb.h"
 

@@ -13,16 +13,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tools/filter.h"
-#include "tools/format.h"
+#include "tools/dump/filter.h"
+#include "tools/dump/format.h"
 #include "tests/unit/made_trace.h"
-#include "tools/names.h"
-#include "tools/out.h"
-#include "tools/plot.h"
-#include "tools/reader.h"
+#include "tools/ui/names.h"
+#include "tools/base/out.h"
+#include "tools/ui/plot.h"
+#include "tools/trace/reader.h"
 #include "tests/unit/suite.h"
-#include "tools/symbols.h"
-#include "tools/tally.h"
+#include "tools/trace/symbols.h"
+#include "tools/report/tally.h"
 
 static char path[] = "/tmp/pindown-tools-XXXXXX";
 static int fd = -1;

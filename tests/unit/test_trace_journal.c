@@ -24,7 +24,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "tools/journal.h"
+#include "tools/trace/journal.h"
 #include "tests/unit/stepping.h"
 #include "cache/thread.h"
 #include "cache/trace_file.h" /* the command has one too */

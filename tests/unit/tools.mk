@@ -8,7 +8,7 @@ CHECK_UNIT += $(B)/unit/test_config $(UNIT_TRACE) $(B)/unit/test_tools
 TOOLS_PARTS := $(B)/tools.a
 $(TOOLS_PARTS): $(filter-out %/main.c.o,$(TOOLS_OBJ))
 	rm -f $@
-	$(AR) rcs $@ $^
+	$(AR) qcs $@ $^ # not r: two rooms may have files of one name
 
 $(B)/unit/test_config: $(B)/obj/tests/unit/test_config.c.o $(UNIT_SUITE) $(CACHE_OBJ)
 	@mkdir -p $(@D)

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "tools/reader.h"
+#include "tools/trace/reader.h"
 #include "tests/unit/suite.h"
 #include "cache/trace.h"
 

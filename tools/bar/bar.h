@@ -8,7 +8,7 @@
 
 #include "tools/base/texts.h"
 
-/* ---- pindown.ko (bar_module.c) --------------------------------------------------------------- */
+/* ---- pindown.ko (module.c) ------------------------------------------------------------------- */
 
 /* One process on one GPU. */
 struct module_pin {
@@ -26,7 +26,7 @@ struct module_pins {
 /* From the module's list in debugfs, which root alone can read. */
 void module_pins_read(struct module_pins *pins);
 
-/* ---- a trace (bar_sites.c) ------------------------------------------------------------------- */
+/* ---- a trace (sites.c) ------------------------------------------------------------------------ */
 
 /* A place of the program from which memory was pinned that still is. */
 struct site {

@@ -46,7 +46,7 @@ void examine_process(struct doctor *doctor);
 /* As the driver says, or, where that can't be asked, by the addresses that the firmware gave it. */
 uint64_t bar1_size(const struct doctor *doctor, const struct pci_device *gpu);
 
-/* GPUs that it is worth to print paths between; see doctor_paths.c. */
+/* GPUs that it is worth to print paths between; see paths.c. */
 void print_paths(const struct doctor *doctor);
 void print_paths_json(const struct doctor *doctor);
 

@@ -17,7 +17,7 @@ enum { SHORT_LIST = 10 };
 
 void report_heading(const char *text);
 
-/* What is wrong, and what it cost, a line each (report_answers.c). */
+/* What is wrong, and what it cost, a line each (answers.c). */
 void report_answers(const struct tally *tally);
 /* Each region that is behind those answers: whose, where it was pinned, where it was freed. */
 void report_regions(const struct reader *reader, const struct tally *tally,
@@ -31,7 +31,7 @@ bool report_is_bad(const struct tally *tally);
 /* One page, of everything (html.c). False after one line that says why not. */
 bool report_html(const char *name, const struct reader *reader, const struct tally *tally);
 
-/* What changed from one to the other (report_diff.c). */
+/* What changed from one to the other (diff.c). */
 void report_diff(const struct tally *one, const struct tally *other);
 
 #endif

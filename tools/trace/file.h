@@ -116,7 +116,7 @@ unsigned trace_file_stack(const struct trace_file *file, uint32_t number, uint64
 /* NULL: none of that number. */
 const struct trace_module *trace_file_module(const struct trace_file *file, unsigned number);
 
-/* For trace_file.c: what a record of a stack or a module says is kept; it was found good. */
+/* For file.c: what a record of a stack or a module says is kept; it was found good. */
 void trace_file_take_stack(struct trace_file *file, const uint64_t *words, uint64_t offset);
 void trace_file_take_module(struct trace_file *file, const uint64_t *words);
 void trace_file_sort_stacks(struct trace_file *file);

@@ -48,7 +48,7 @@ LTO := $(if $(SAN)$(findstring clang,$(CC)),,-flto=auto)
 ALL_CFLAGS := -std=gnu11 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -fno-strict-aliasing $(CFLAGS) \
 	$(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 ALL_LDFLAGS := -fno-lto $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN))
-# Includes name a file by its path from here: "cache/lock.h".
+# Includes name a file by its path from here: "cache/base/lock.h".
 INCLUDE := -iquote .
 
 PREFIX ?= /usr/local

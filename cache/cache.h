@@ -6,12 +6,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/driver.h"
-#include "cache/guard.h"
-#include "cache/lock.h"
+#include "cache/driver/driver.h"
+#include "cache/race.h"
+#include "cache/base/lock.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
-#include "cache/trace.h"
+#include "cache/trace/writer.h"
 
 #define PD_MAX_DEVICES 64
 

@@ -12,14 +12,14 @@
 #include <string.h>
 
 #include "cache/cache.h"
-#include "cache/backend.h"
-#include "cache/cancel.h"
-#include "cache/config.h"
-#include "cache/dmabuf.h"
+#include "cache/backend/backend.h"
+#include "cache/base/cancel.h"
+#include "cache/base/config.h"
+#include "cache/region_dmabuf.h"
 #include "cache/index.h"
-#include "cache/log.h"
-#include "cache/object.h"
-#include "cache/point.h"
+#include "cache/base/log.h"
+#include "cache/objects/object.h"
+#include "cache/base/test_point.h"
 
 /* Relaxed: who has not the lock only wants to have what it names fetched (end.c, fetch()). */
 static inline void set_link(uint32_t *link, uint32_t number)

@@ -7,18 +7,18 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/asym.h"
-#include "cache/backend.h"
+#include "cache/base/barrier.h"
+#include "cache/backend/backend.h"
 #include "cache/cache.h"
-#include "cache/descriptor.h"
-#include "cache/dmabuf.h"
-#include "cache/driver.h"
-#include "cache/events.h"
-#include "cache/exports.h"
+#include "cache/base/descriptor.h"
+#include "cache/region_dmabuf.h"
+#include "cache/driver/driver.h"
+#include "cache/hook_events.h"
+#include "cache/foreign_dmabufs.h"
 #include "cache/index.h"
-#include "cache/live.h"
-#include "cache/object.h"
-#include "cache/process.h"
+#include "cache/top/page.h"
+#include "cache/objects/object.h"
+#include "cache/base/process.h"
 
 /* ---- descriptors that are being made -------------------------------------------------------- */
 

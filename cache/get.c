@@ -2,14 +2,14 @@
 /* Lookups, holds and puts. */
 #define _GNU_SOURCE
 #include "cache/cache.h"
-#include "cache/cancel.h"
-#include "cache/config.h"
-#include "cache/driver.h"
+#include "cache/base/cancel.h"
+#include "cache/base/config.h"
+#include "cache/driver/driver.h"
 #include "cache/index.h"
-#include "cache/live.h"
-#include "cache/log.h"
+#include "cache/top/page.h"
+#include "cache/base/log.h"
 #include "cache/misuse.h"
-#include "cache/point.h"
+#include "cache/base/test_point.h"
 
 #define EXPORT	    __attribute__((visibility("default")))
 #define likely(x)   __builtin_expect(!!(x), 1)

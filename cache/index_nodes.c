@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cache/pages.h"
+#include "cache/base/address_space.h"
 
 struct pd_mid *pd_mid_new(void)
 {

@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "cache/cache.h"
-#include "cache/cancel.h"
-#include "cache/log.h"
-#include "cache/object.h"
-#include "cache/trace_modules.h"
-#include "cache/trace_stack.h"
+#include "cache/base/cancel.h"
+#include "cache/base/log.h"
+#include "cache/objects/object.h"
+#include "cache/trace/modules.h"
+#include "cache/trace/stack.h"
 
 bool pd_debugging;
 

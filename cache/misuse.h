@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "cache/pindown.h"
-#include "cache/thread.h"
+#include "cache/base/thread.h"
 
 /* Set with the first region. */
 extern PD_HIDDEN bool pd_debugging;

@@ -7,13 +7,13 @@
 #include <errno.h>
 
 #include "cache/cache.h"
-#include "cache/config.h"
-#include "cache/cuda_abi.h"
-#include "cache/dmabuf.h"
-#include "cache/driver.h"
+#include "cache/base/config.h"
+#include "cache/driver/cuda_abi.h"
+#include "cache/region_dmabuf.h"
+#include "cache/driver/driver.h"
 #include "cache/index.h"
-#include "cache/log.h"
-#include "cache/point.h"
+#include "cache/base/log.h"
+#include "cache/base/test_point.h"
 
 #define MOST_REFUSALS 3	  /* of memory that is as it was: then it is the driver's last word */
 #define MOST_LOSSES   100 /* somebody frees and allocates faster than we can pin */

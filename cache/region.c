@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "cache/config.h"
+#include "cache/base/config.h"
 #include "cache/misuse.h"
-#include "cache/object.h"
-#include "cache/process.h"
+#include "cache/objects/object.h"
+#include "cache/base/process.h"
 #include "cache/region.h"
-#include "cache/table.h"
+#include "cache/base/table.h"
 
 _Static_assert(sizeof(struct pindown_region) == 32, "two in a cache line");
 _Static_assert(sizeof(struct pd_details) == 96, "together 128");

@@ -16,12 +16,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/asym.h"
-#include "cache/backend.h"
+#include "cache/base/barrier.h"
+#include "cache/backend/backend.h"
 #include "cache/index.h"
 #include "cache/pindown.h"
-#include "cache/thread.h"
-#include "cache/words.h"
+#include "cache/base/thread.h"
+#include "cache/backend/revocation.h"
 
 /*
  *	FREE -> LIVE or CHECKED		pinned and found by get

@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "cache/cache.h"
-#include "cache/cancel.h"
-#include "cache/backend.h"
-#include "cache/config.h"
-#include "cache/dmabuf.h"
-#include "cache/live.h"
-#include "cache/object.h"
+#include "cache/base/cancel.h"
+#include "cache/backend/backend.h"
+#include "cache/base/config.h"
+#include "cache/region_dmabuf.h"
+#include "cache/top/page.h"
+#include "cache/objects/object.h"
 
 struct account {
 	uint64_t pins, unpins, evictions, invalidations;

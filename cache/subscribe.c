@@ -7,8 +7,8 @@
 #include <pthread.h>
 
 #include "cache/cache.h"
-#include "cache/cancel.h"
-#include "cache/log.h"
+#include "cache/base/cancel.h"
+#include "cache/base/log.h"
 
 #define MOST 64
 

@@ -10,10 +10,10 @@
 #include <stdio.h>
 
 #include "cache/cache.h"
-#include "cache/cancel.h"
-#include "cache/config.h"
-#include "cache/events.h"
-#include "cache/log.h"
+#include "cache/base/cancel.h"
+#include "cache/base/config.h"
+#include "cache/hook_events.h"
+#include "cache/base/log.h"
 
 enum trust {
 	NOT_WATCHED, /* nobody has said that frees are watched */

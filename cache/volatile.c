@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 
 #include "cache/cache.h"
-#include "cache/cancel.h"
-#include "cache/events.h"
+#include "cache/base/cancel.h"
+#include "cache/hook_events.h"
 #include "cache/index.h"
 
 struct range {

@@ -8,7 +8,7 @@
 #include <errno.h>
 
 #include "hook/hook.h"
-#include "cache/lock.h"
+#include "cache/base/lock.h"
 #include "hook/records.h"
 
 #define DEVICES 64

@@ -6,7 +6,7 @@
 #ifndef HOOK_CUDA_ABI_H
 #define HOOK_CUDA_ABI_H
 
-#include "cache/cuda_abi.h"
+#include "cache/driver/cuda_abi.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "hook/asker.h"
-#include "cache/cancel.h"
+#include "cache/base/cancel.h"
 #include "hook/hook.h"
 #include "hook/symtab.h"
 

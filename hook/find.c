@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "cache/config.h"
+#include "cache/base/config.h"
 #include "hook/hook.h"
-#include "cache/log.h"
+#include "cache/base/log.h"
 #include "hook/verbs.h"
 
 const char *const pd_call_symbol[PD_CALLS + PD_VERBS] = {

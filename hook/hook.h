@@ -36,8 +36,8 @@
 
 #include "hook/cuda_abi.h"
 #include "hook/entries.h"
-#include "cache/events.h"
-#include "cache/trace.h"
+#include "cache/hook_events.h"
+#include "cache/trace/writer.h"
 
 /* All of hook/ is ours alone, and reached without the linkage tables. */
 #pragma GCC visibility push(hidden)

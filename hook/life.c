@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "hook/asker.h"
-#include "cache/config.h"
+#include "cache/base/config.h"
 #include "hook/hook.h"
-#include "cache/live.h"
-#include "cache/process.h"
+#include "cache/top/page.h"
+#include "cache/base/process.h"
 #include "hook/records.h"
 #include "hook/verbs.h"
 

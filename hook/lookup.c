@@ -10,11 +10,11 @@
 #include <string.h>
 
 #include "hook/asker.h"
-#include "cache/config.h"
+#include "cache/base/config.h"
 #include "hook/deepbind.h"
 #include "hook/hook.h"
 #include "hook/library.h"
-#include "cache/log.h"
+#include "cache/base/log.h"
 #include "hook/patches.h"
 #include "hook/verbs.h"
 

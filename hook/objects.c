@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/peek.h"
-#include "cache/process.h"
+#include "cache/base/safe_read.h"
+#include "cache/base/process.h"
 
 enum { PAGE = 4096 /* or a part of one */, MOST = 16384 /* objects; more are a circle */ };
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "hook/entries.h"
-#include "cache/log.h"
+#include "cache/base/log.h"
 
 #define LENGTH	     16 /* bytes of a function that are compared: the longest jump has 14 */
 #define MAX_EXPECTED 64u

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-#include "cache/lock.h"
+#include "cache/base/lock.h"
 #include "hook/records.h"
 
 /*

@@ -10,9 +10,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "cache/config.h"
+#include "cache/base/config.h"
 #include "hook/devicemap.h"
-#include "cache/exports.h"
+#include "cache/foreign_dmabufs.h"
 #include "hook/hook.h"
 #include "hook/library.h"
 #include "hook/verbs.h"

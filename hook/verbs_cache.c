@@ -11,11 +11,11 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/config.h"
-#include "cache/dmabuf.h"
+#include "cache/base/config.h"
+#include "cache/region_dmabuf.h"
 #include "hook/hook.h"
-#include "cache/lock.h"
-#include "cache/log.h"
+#include "cache/base/lock.h"
+#include "cache/base/log.h"
 #include "hook/verbs.h"
 
 #define PAGE  4096u /* addresses, iovas and offsets must agree below this, in every kernel */

@@ -5,7 +5,7 @@
  * context is closed.
  */
 #include "hook/hook.h"
-#include "cache/lock.h"
+#include "cache/base/lock.h"
 #include "hook/verbs.h"
 
 #define LIMITS 64

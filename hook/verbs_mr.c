@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "hook/hook.h"
-#include "cache/lock.h"
-#include "cache/pages.h"
-#include "cache/thread.h"
+#include "cache/base/lock.h"
+#include "cache/base/address_space.h"
+#include "cache/base/thread.h"
 #include "hook/verbs.h"
 
 #define MOST  (1u << 20)

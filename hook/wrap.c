@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "hook/devicemap.h"
-#include "cache/exports.h"
+#include "cache/foreign_dmabufs.h"
 #include "hook/hook.h"
 #include "hook/patches.h"
 

@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cache/config.h"
+#include "cache/base/config.h"
 #include "tools/system/processes.h"
-#include "cache/trace.h"
-#include "cache/trace_format.h"
+#include "cache/trace/writer.h"
+#include "cache/trace/format.h"
 
 /* What is typed, and what comes before a candidate in its place: "--color=" of "--color=al". */
 struct typed {

@@ -8,7 +8,7 @@
 #include "bench.h"
 #include "calls.h"
 
-#include "cache/events.h"
+#include "cache/hook_events.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
 

@@ -18,7 +18,7 @@
 
 #include "fuzz_trace.h"
 #include "tools/base/out.h"
-#include "cache/trace_format.h"
+#include "cache/trace/format.h"
 #include "tools/verb.h"
 
 enum { MOST_UNITS = 64 };

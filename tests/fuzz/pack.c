@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cache/trace_format.h"
+#include "cache/trace/format.h"
 
 static unsigned char unit[PD_TRACE_UNIT];
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "cache/cache.h"
-#include "cache/config.h"
-#include "cache/events.h"
+#include "cache/base/config.h"
+#include "cache/hook_events.h"
 #include "model.h"
 
 bool put_when_told, in_put;

@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache/backend.h"
+#include "cache/backend/backend.h"
 #include "model.h"
 
 #define MOST_PINS 1024

@@ -14,9 +14,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "cache/events.h"
+#include "cache/hook_events.h"
 #include "tests/unit/fake_driver.h"
-#include "cache/lock.h"
+#include "cache/base/lock.h"
 #include "cache/pindown.h"
 #include "tests/unit/suite.h"
 

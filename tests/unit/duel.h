@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-#include "cache/asym.h"
+#include "cache/base/barrier.h"
 
 #if defined(__x86_64__) && PD_CAN_ASYM && !defined(__SANITIZE_ADDRESS__)
 #define DUEL_HAS_LATE_STORES 1

@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 #include "cache/pindown.h"
-#include "cache/trace.h"
-#include "cache/trace_format.h"
+#include "cache/trace/writer.h"
+#include "cache/trace/format.h"
 
 struct made {
 	unsigned char *bytes; /* a whole number of units */

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#include "cache/asym.h"
+#include "cache/base/barrier.h"
 #include "tests/unit/refuse.h"
 
 /* ---- who pays ---- */

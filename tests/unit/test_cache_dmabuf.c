@@ -12,7 +12,7 @@
 
 #include "tests/unit/cache_test.h"
 #include "tests/unit/descriptors.h"
-#include "cache/dmabuf.h"
+#include "cache/region_dmabuf.h"
 
 static int dmabuf_of(pindown_region *region, uint64_t addr, uint64_t *offset)
 {

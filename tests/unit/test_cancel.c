@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "tests/unit/objects_test.h"
-#include "cache/process.h"
+#include "cache/base/process.h"
 #include "tests/unit/stepping.h"
 
 #if defined(__SANITIZE_ADDRESS__)

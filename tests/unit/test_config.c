@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The table of environment variables: every variable with good values, bad ones, and its limits. */
 #define _GNU_SOURCE
-#include "cache/config.h"
+#include "cache/base/config.h"
 
 #include <check.h>
 #include <errno.h>
@@ -12,9 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cache/log.h"
+#include "cache/base/log.h"
 #include "tests/unit/suite.h"
-#include "cache/trace.h"
+#include "cache/trace/writer.h"
 
 static struct pd_config config;
 static struct pd_problems problems;

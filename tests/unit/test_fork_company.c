@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 
 #include "cache/cache.h"
-#include "cache/descriptor.h"
+#include "cache/base/descriptor.h"
 #include "tests/unit/fork_test.h"
 #include "tests/unit/objects_test.h"
 #include "tests/unit/stepping.h"

@@ -9,7 +9,7 @@
 
 #include "tests/unit/asleep.h"
 #include "tests/unit/fork_test.h"
-#include "cache/point.h"
+#include "cache/base/test_point.h"
 
 static bool hit_is_to_stop, end_is_to_wait;
 static struct gate hit_has_stopped, hit_may_go_on, end_looks;

@@ -4,7 +4,7 @@
  * unpin, a callback. See test_fork.c for the rest.
  */
 #define _GNU_SOURCE
-#include "cache/dmabuf.h"
+#include "cache/region_dmabuf.h"
 #include "tests/unit/fork_test.h"
 
 static pid_t forked;

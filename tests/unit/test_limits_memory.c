@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 
 #include "tests/unit/fork_test.h"
-#include "cache/pages.h"
+#include "cache/base/address_space.h"
 
 static uint64_t address_space(void)
 {

@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "cache/dmabuf.h"
+#include "cache/region_dmabuf.h"
 #include "tests/unit/sim_test.h"
 
 #define LIMIT 1024u /* what most programs have */

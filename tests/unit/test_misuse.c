@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "cache/cache.h"
-#include "cache/object.h"
+#include "cache/objects/object.h"
 #include "tests/unit/objects_test.h"
 
 static void open_books_for_debugging(void)

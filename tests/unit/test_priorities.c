@@ -15,7 +15,7 @@
 #include <sys/resource.h>
 
 #include "tests/unit/objects_test.h"
-#include "cache/point.h"
+#include "cache/base/test_point.h"
 
 static bool armed; /* the next hit is to be stopped */
 static struct gate

@@ -18,7 +18,7 @@
 #include "hook/hook.h"
 #include "hook/library.h"
 #include "hook/objects.h"
-#include "cache/process.h"
+#include "cache/base/process.h"
 #include "tests/unit/stepping.h"
 
 #define TURNS 300

@@ -2,7 +2,7 @@
 /* The same as in test_races_order.c, for attaches and detaches of consumer objects. */
 #define _GNU_SOURCE
 #include "cache/cache.h"
-#include "cache/object.h"
+#include "cache/objects/object.h"
 #include "tests/unit/order_test.h"
 
 #define OWNER 7

@@ -19,7 +19,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "cache/asym.h"
+#include "cache/base/barrier.h"
 #include "tests/unit/fork_test.h"
 #include "cache/region.h"
 #ifdef PD_POINTS

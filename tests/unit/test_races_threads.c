@@ -7,9 +7,9 @@
 #include <sched.h>
 #include <string.h>
 
-#include "cache/asym.h"
+#include "cache/base/barrier.h"
 #include "tests/unit/cache_test.h"
-#include "cache/thread.h"
+#include "cache/base/thread.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "cache/pindown.h"
-#include "cache/thread.h"
+#include "cache/base/thread.h"
 
 /* ---- what is written ------------------------------------------------------------------------ */
 

@@ -6,9 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache/events.h"
-#include "cache/exports.h"
-#include "cache/lock.h"
+#include "cache/hook_events.h"
+#include "cache/foreign_dmabufs.h"
+#include "cache/base/lock.h"
 #include "cache/pindown.h"
 #include "tests/unit/trace_test.h"
 

@@ -17,9 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache/config.h"
-#include "cache/thread.h"
-#include "cache/trace_journal.h"
+#include "cache/base/config.h"
+#include "cache/base/thread.h"
+#include "cache/trace/journal.h"
 
 /* The default of PINDOWN_TRACE_EVENTS. */
 #define ALL_BUT_HITS (((1u << PD_EV_LOST) - 1) & ~(1u << PD_EV_HIT))

@@ -26,9 +26,9 @@
 
 #include "tools/trace/journal.h"
 #include "tests/unit/stepping.h"
-#include "cache/thread.h"
-#include "cache/trace_file.h" /* the command has one too */
-#include "cache/trace_journal.h"
+#include "cache/base/thread.h"
+#include "cache/trace/file.h" /* the command has one too */
+#include "cache/trace/journal.h"
 
 enum { FEW = 100, MANY = 5000 };
 

@@ -14,8 +14,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "cache/events.h"
-#include "cache/thread.h"
+#include "cache/hook_events.h"
+#include "cache/base/thread.h"
 #include "tests/unit/trace_test.h"
 
 /* Where the functions below were to return to, outermost first. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The writer in threads, in forked children, in processes that are killed, and while others read. */
 #define _GNU_SOURCE
-#include "cache/events.h"
+#include "cache/hook_events.h"
 #include "tests/unit/trace_test.h"
 
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache/thread.h"
+#include "cache/base/thread.h"
 
 /* ---- threads -------------------------------------------------------------------------------- */
 

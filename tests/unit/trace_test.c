@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache/lock.h"
-#include "cache/trace_journal.h"
+#include "cache/base/lock.h"
+#include "cache/trace/journal.h"
 
 const char *const trace_test_calls[3] = {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync"};
 char folder[] = "/tmp/pindown-trace-XXXXXX";

@@ -12,7 +12,7 @@
 
 #include "tools/trace/reader.h"
 #include "tests/unit/suite.h"
-#include "cache/trace.h"
+#include "cache/trace/writer.h"
 
 extern const char *const trace_test_calls[3];
 extern char folder[];

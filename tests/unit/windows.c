@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cache/point.h"
+#include "cache/base/test_point.h"
 
 #define MOST_THREADS 16
 #define NOWHERE	     PD_POINT_COUNT

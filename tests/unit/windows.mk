@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# With a cache that has points (cache/point.h), where threads are held up: the random races once more, between any
+# With a cache that has points (cache/base/test_point.h), where threads are held up: the random races once more, between any
 # two steps, threads of other priorities, and forks.
 WINDOWS_BIN := $(B)/unit/test_races_windows
 POINTS_BIN := $(WINDOWS_BIN) $(B)/unit/test_priorities $(B)/unit/test_fork_points

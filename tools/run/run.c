@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cache/config.h"
+#include "cache/base/config.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
 #include "tools/system/preload.h"

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "cache/live_format.h"
+#include "cache/top/format.h"
 
 struct process {
 	uint32_t pid;

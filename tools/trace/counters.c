@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "tools/trace/journal.h"
-#include "cache/trace_format.h"
+#include "cache/trace/format.h"
 
 static void add_slots(struct counters *counters, const char *chunk, size_t bytes)
 {

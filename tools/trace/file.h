@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cache/trace_format.h"
+#include "cache/trace/format.h"
 
 /* A chunk of events. */
 struct chunk {

@@ -4,9 +4,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cache/asym.h"
+#include "cache/base/barrier.h"
 #include "tools/base/memory.h"
-#include "cache/trace_journal.h"
+#include "cache/trace/journal.h"
 
 enum { MOST_PIECES = 4096 }; /* that are copied of one trace */
 

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cache/trace_format.h"
+#include "cache/trace/format.h"
 
 struct journal;
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "tools/base/memory.h"
-#include "cache/trace_journal.h"
+#include "cache/trace/journal.h"
 #include "tools/base/out.h"
 #include "tools/trace/stream.h"
 

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/trace.h"
-#include "cache/trace_format.h"
+#include "cache/trace/writer.h"
+#include "cache/trace/format.h"
 
 struct record {
 	enum pd_event event;

@@ -21,7 +21,9 @@
 #include "cache/objects/object.h"
 #include "cache/base/test_point.h"
 
-/* Relaxed: who has not the lock only wants to have what it names fetched (end.c, fetch()). */
+/*
+ * Relaxed: who has not the lock only wants to have what it names fetched (invalidate.c, fetch()).
+ */
 static inline void set_link(uint32_t *link, uint32_t number)
 {
 	__atomic_store_n(link, number, __ATOMIC_RELAXED);

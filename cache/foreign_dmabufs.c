@@ -37,12 +37,12 @@ static bool is_open(const struct export *export)
 	return pd_descriptor_identity(export->fd) == export->identity;
 }
 
-/* See lock.h: with this, frees come to pd_exports_end(). */
+/* See base/lock.h: with this, frees come to pd_exports_end(). */
 static void say_whether_any(void)
 {
 	uint32_t others = __atomic_load_n(&pd_unsettled, __ATOMIC_RELAXED) & ~PD_UNSETTLED_EXPORTS;
 
-	/* Release: pairs with the loads in events.c. */
+	/* Release: pairs with the loads in hook_events.c. */
 	__atomic_store_n(&pd_unsettled, others | (export_count ? PD_UNSETTLED_EXPORTS : 0),
 			 __ATOMIC_RELEASE);
 }

@@ -2,7 +2,7 @@
 /*
  * fork() and exit. A child inherits descriptors, and with them would keep the parent's GPU memory
  * alive; it can't use CUDA unless the parent never did. So it drops what it has inherited and
- * begins with an empty cache. When, and what of ours is then whole: process.h.
+ * begins with an empty cache. When, and what of ours is then whole: base/process.h.
  */
 #define _GNU_SOURCE
 #include <errno.h>

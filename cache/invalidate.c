@@ -34,7 +34,8 @@ uint32_t pd_my_tid(void)
 
 /*
  * Unsettled goes up before the region leaves the index: a free that no longer finds it there,
- * without the lock, has then seen that something is under way (see pd_end_range() in events.c).
+ * without the lock, has then seen that something is under way (see pd_end_range() in
+ * hook_events.c).
  */
 void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_reason reason)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A miss: ask the driver what lies at an address, pin it, and put it in the index; unless its
- * memory is freed meanwhile, and then all of it for nothing. guard.h says how that is noticed.
+ * memory is freed meanwhile, and then all of it for nothing. race.h says how that is noticed.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -9,7 +9,7 @@
 
 /*
  * Frees by threads that no record could be had for. While there is one, everything is guarded.
- * Sequentially consistent here and where such a free then loads pd_unsettled (events.c). A pin
+ * Sequentially consistent here and where such a free then loads pd_unsettled (hook_events.c). A pin
  * stores that, and loads this behind pd_heavy_barrier(), whose fence is enough then, whoever pays:
  * one of the two sees the other.
  */

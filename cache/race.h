@@ -5,9 +5,9 @@
  * A thread that frees puts up a guard in its own record before it looks for regions, and takes it
  * down after the driver's free. A thread that pins announces a flight under the lock before it asks
  * the driver about the memory, and the flight says what it pins, under the lock, before that is
- * pinned. The guard is a plain store, the flight is followed by a heavy barrier (asym.h), so that
- * one of the two sees the other: the free sees pd_unsettled != 0 and takes the lock, or the pin
- * sees the guard behind the barrier.
+ * pinned. The guard is a plain store, the flight is followed by a heavy barrier (base/barrier.h),
+ * so that one of the two sees the other: the free sees pd_unsettled != 0 and takes the lock, or the
+ * pin sees the guard behind the barrier.
  *
  *	- A free that takes the lock when the flight says what it pins compares that with what it
  *	  ends. If it is the same it marks the flight lost: what was pinned is unpinned again before
@@ -56,7 +56,7 @@ struct pd_memory {
 
 bool pd_scope_covers(const struct pd_scope *scope, const struct pd_memory *memory);
 
-/* Up: with a plain publish, as asym.h has it. Down: by pd_ended(). */
+/* Up: with a plain publish, as base/barrier.h has it. Down: by pd_ended(). */
 pd_guard pd_guard_up(const struct pd_scope *scope);
 
 /*

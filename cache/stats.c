@@ -203,7 +203,7 @@ void pd_stats_fork_child(void)
 
 /*
  * Into the page that `pindown top` reads, or into a copy for the caller. Release: who sees one of
- * these in the page sees the odd number that was stored before (live.c).
+ * these in the page sees the odd number that was stored before (top/page.c).
  */
 static inline __attribute__((always_inline)) void put(uint64_t *where, uint64_t value)
 {

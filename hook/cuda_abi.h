@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The CUDA driver's binary interface with the watched calls: cache/cuda_abi.h, and a declaration of each
+ * The CUDA driver's binary interface with the watched calls: cache/driver/cuda_abi.h, and a declaration of each
  * function in the table of entry points.
  */
 #ifndef HOOK_CUDA_ABI_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hook/: catching calls of the CUDA driver, and telling the cache what they mean (events.h).
+ * hook/: catching calls of the CUDA driver, and telling the cache what they mean
+ * (cache/hook_events.h).
  *
  *	entrypoints.def	which calls are watched, and what each means
  *	wrap.c		from it: the exported wrappers and those that look-ups hand out

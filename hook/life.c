@@ -120,7 +120,7 @@ bool pd_hook_begin(void)
 
 /* ---- fork -------------------------------------------------------------------------------- */
 
-/* What hook/ remembers, before the cache begins anew (process.h). */
+/* What hook/ remembers, before the cache begins anew (cache/base/process.h). */
 static void begin_anew(void)
 {
 	pd_records_fork_child();

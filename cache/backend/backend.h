@@ -16,7 +16,7 @@ struct pd_pin {
 	uint64_t base;
 	uint64_t fd_identity;	   /* which file that was when we got it */
 	uint32_t handle;	   /* the backend's own number for it */
-	uint32_t word, word_value; /* see words.h; 0 and the value of word 0 where nobody revokes */
+	uint32_t word, word_value; /* see revocation.h; nobody revokes: 0, and that word's value */
 	bool spans;		   /* several mappings side by side */
 	bool fell_back;		   /* by the driver's dma-buf, since the device's backend refused */
 };

@@ -5,7 +5,7 @@
  * memory that is not registered.
  *
  * "Unsettled" counts what a free may have to wait for: pins in flight, and regions being unpinned.
- * A free that reads 0, and then finds nothing in the index, has nothing to wait for; see guard.h.
+ * A free that reads 0, and then finds nothing in the index, has nothing to wait for; see race.h.
  */
 #ifndef PD_LOCK_H
 #define PD_LOCK_H
@@ -26,15 +26,15 @@ void pd_unlock(void);
 extern __attribute__((visibility("hidden"))) uint32_t pd_unsettled; /* changed under the lock */
 
 /*
- * A bit of it: dma-bufs of the program's own are remembered (exports.h). It is here so that a free
- * asks one question for both.
+ * A bit of it: dma-bufs of the program's own are remembered (foreign_dmabufs.h). It is here so that
+ * a free asks one question for both.
  */
 #define PD_UNSETTLED_EXPORTS 0x80000000u
 
 /*
  * Lock held. Up: followed by pd_heavy_barrier() where guards are looked for, pairs with the loads
- * in events.c. Down: release, so that a free that reads 0 finds what has settled: in the index, or
- * unpinned.
+ * in hook_events.c. Down: release, so that a free that reads 0 finds what has settled: in the
+ * index, or unpinned.
  */
 static inline void pd_unsettled_add(uint32_t change)
 {

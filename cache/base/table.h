@@ -29,8 +29,8 @@ struct pd_table {
 
 /*
  * Reserves room for `most` records (a power of two) in each of these tables; for fewer where
- * address space is limited: the tables get a small part of it (pages.h). false: there is not even
- * room for a few.
+ * address space is limited: the tables get a small part of it (address_space.h). false: there is
+ * not even room for a few.
  */
 bool pd_tables_reserve(struct pd_table *const *tables, unsigned count, uint32_t most);
 

@@ -259,8 +259,8 @@ uint64_t pd_counter_sum(unsigned which)
 
 	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
 		/*
-		 * Acquire: pairs with trace.c and live.c, which move them when they have filled
-		 * them.
+		 * Acquire: pairs with trace/writer.c and top/page.c, which move them when they have
+		 * filled them.
 		 */
 		char *counters = (char *)__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
 

@@ -26,7 +26,7 @@ struct pd_counters {
 #define PD_GUARDS 4 /* nested frees in one thread; deeper ones widen the last to "everything" */
 
 /*
- * What a thread is about to end; see guard.h. The members are written before kind is published, and
+ * What a thread is about to end; see race.h. The members are written before kind is published, and
  * kind is cleared when the call has ended.
  */
 struct pd_guard_slot {

@@ -134,7 +134,7 @@ static void publish(uint32_t number, uint32_t region, const struct request *r, v
 	object->region = region;
 	object->revoked = false;
 	pd_object_hold(pd_self_or_anonymous(), number, 1);
-	/* As every change of it: set_state() in object_end.c. */
+	/* As every change of it: set_state() in end.c. */
 	__atomic_store_n(&object->state, PD_OBJECT_LIVE, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&object->next, pd_objects_of[region], __ATOMIC_RELAXED);
 	/* Release pairs with pd_object_find(): who finds it finds all of the above. */
@@ -317,7 +317,7 @@ static bool bad_request(int consumer, unsigned flags, const struct pindown_key *
 
 /*
  * The region is announced by this thread. The object's state is read within the announcement and
- * the hold is taken within it: see begin_end() and let_readers_pass() in object_end.c for the other
+ * the hold is taken within it: see begin_end() and let_readers_pass() in end.c for the other
  * side.
  */
 static inline struct pindown_object *hold_object(struct pd_thread *self, uint32_t region,
@@ -334,8 +334,8 @@ static inline struct pindown_object *hold_object(struct pd_thread *self, uint32_
 
 /*
  * On a region that the caller holds. A thread without a record can't announce: it takes the lock.
- * The announcement and the load of the state pair with set_state() and let_probes_pass() in end.c;
- * the release at its end with the acquire there.
+ * The announcement and the load of the state pair with set_state() and let_probes_pass() in
+ * invalidate.c; the release at its end with the acquire there.
  */
 static struct pindown_object *hold_on(struct pindown_region *region, int consumer,
 				      const struct pindown_key *key)

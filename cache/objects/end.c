@@ -95,8 +95,8 @@ static void remove_from_region(uint32_t number)
 
 /*
  * Lock held. Who has announced a region before this, and so may walk its objects, has ended. The
- * loads pair with the announcement across the barrier, as let_probes_pass() in end.c; acquire with
- * the release that ends it.
+ * loads pair with the announcement across the barrier, as let_probes_pass() in invalidate.c;
+ * acquire with the release that ends it.
  */
 static void let_readers_pass(void)
 {

@@ -109,7 +109,7 @@ PD_EXPORT void pindown_detach(struct pindown_object *object)
 	}
 	/*
 	 * The hold goes down before the state is read, as in pindown_put(). Pairs with set_state()
-	 * in object_end.c and the barrier and the count behind it: that one sees the hold gone, or
+	 * in end.c and the barrier and the count behind it: that one sees the hold gone, or
 	 * this one sees the state.
 	 */
 	pd_object_hold(pd_self_or_anonymous(), number, -1u);
@@ -122,7 +122,7 @@ PD_EXPORT void pindown_detach(struct pindown_object *object)
 
 /*
  * Relaxed: set before the object was found; revocation may come at any moment (destroy() in
- * object_end.c).
+ * end.c).
  */
 PD_EXPORT void *pindown_object_data(const struct pindown_object *object)
 {

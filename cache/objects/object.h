@@ -162,7 +162,7 @@ bool pd_any_consumer_runs_here(void);
 bool *pd_consumer_asked_dmabuf(const struct pindown_region *region);
 void pd_consumers_fork_child(void);
 
-/* ---- object_trace.c ----------------------------------------------------------------------- */
+/* ---- trace.c ----------------------------------------------------------------------- */
 
 /* Lock not held; the region is held, or ours. What an event says of an object. */
 struct pd_object_event {
@@ -206,7 +206,7 @@ static inline bool pd_objects_any(uint32_t region)
 	return pd_first_object(region) || pd_creations_any();
 }
 
-/* ---- object_end.c ------------------------------------------------------------------------- */
+/* ---- end.c ------------------------------------------------------------------------- */
 
 /* Lock held. The region is leaving the index: from here on each detach comes for the lock. */
 void pd_objects_unlink_some(uint32_t region, enum pindown_reason reason);

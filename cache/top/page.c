@@ -104,7 +104,7 @@ static bool publish_in(const char *folder, const struct pd_live *live)
 
 /*
  * Marked for removal at once: it is there as long as somebody has it attached, and can be attached
- * by its number. By bare system calls, as the journal's (trace_journal.c).
+ * by its number. By bare system calls, as the journal's (trace/journal.c).
  */
 static struct pd_live *make_segment(uint64_t start)
 {

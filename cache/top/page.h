@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The process's page for `pindown top` (live_format.h): made at the first use of the driver or of the
+ * The process's page for `pindown top` (format.h): made at the first use of the driver or of the
  * cache, gone at exit. Costs what the counters cost anyway: relaxed stores, into memory that others
  * can read. Without room, or with PINDOWN_TOP=0, there is none, and nothing is said.
  */

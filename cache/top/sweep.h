@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Pages that killed processes have left behind. For live.c only; errno may change. */
+/* Pages that killed processes have left behind. For page.c only; errno may change. */
 #ifndef PD_LIVE_SWEEP_H
 #define PD_LIVE_SWEEP_H
 

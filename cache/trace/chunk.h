@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Chunks of the trace, and the slots for counters in some of them. For trace.c only. */
+/* Chunks of the trace, and the slots for counters in some of them. For writer.c only. */
 #ifndef PD_TRACE_CHUNK_H
 #define PD_TRACE_CHUNK_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The trace's clock: which one, and how it goes against the system's. For trace.c only. */
+/* The trace's clock: which one, and how it goes against the system's. For writer.c only. */
 #ifndef PD_TRACE_CLOCK_H
 #define PD_TRACE_CLOCK_H
 

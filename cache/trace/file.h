@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The trace file itself: its name, its descriptor and its space. For trace.c only.
+ * The trace file itself: its name, its descriptor and its space. For writer.c only.
  *
  * The descriptor is in the program's hands: a program that closes all of its descriptors closes
  * ours too, and the number may then be another file's. So it is checked before each use, and the

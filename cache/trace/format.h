@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The trace file (.pdt), version 1.1: docs/trace-format.md in C. Shared by the writer (trace.c) and
- * the readers (tools/). Everything is little-endian and aligned to 8 bytes; what is not written yet
- * is zero.
+ * The trace file (.pdt), version 1.1: docs/trace-format.md in C. Shared by the writer (writer.c)
+ * and the readers (tools/). Everything is little-endian and aligned to 8 bytes; what is not written
+ * yet is zero.
  *
  * A file is units of 64 KiB. Unit 0 is the header and the information about the process. All others
  * are claimed by threads, one or several at a time, as chunks. A chunk of events belongs to one

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The information about the process in unit 0 of its trace. For trace.c only. */
+/* The information about the process in unit 0 of its trace. For writer.c only. */
 #ifndef PD_TRACE_INFO_H
 #define PD_TRACE_INFO_H
 

@@ -10,7 +10,7 @@
  * file by the next one of the same user that opens or reads a trace. That the kernel counts who is
  * attached tells the dead from the living, in all process namespaces.
  *
- * Shared by the writer (trace.c) and the command (tools/trace/journal.c).
+ * Shared by the writer (writer.c) and the command (tools/trace/journal.c).
  */
 #ifndef PD_TRACE_JOURNAL_H
 #define PD_TRACE_JOURNAL_H

@@ -2,7 +2,7 @@
 /*
  * Which file a code address belongs to. From /proc/self/maps, read by bare system calls: the
  * loader's own functions take its lock, which the thread that we are in, or one that waits for it,
- * may hold. For trace_stack.c and misuse.c only.
+ * may hold. For stack.c and misuse.c only.
  */
 #ifndef PD_TRACE_MODULES_H
 #define PD_TRACE_MODULES_H

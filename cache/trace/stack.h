@@ -5,7 +5,7 @@
  * trace can be read on another machine.
  *
  * The walk up the stack takes no lock, allocates nothing, and reads nothing that can't be read. How to
- * get from a frame to its caller is found out once for each return address (trace_unwind.c) and then
+ * get from a frame to its caller is found out once for each return address (unwind.c) and then
  * remembered, so that a step costs a few loads.
  */
 #ifndef PD_TRACE_STACK_H
@@ -38,7 +38,7 @@ uint32_t pd_stacks_generation(void);
 
 void pd_stacks_fork_child(void);
 
-/* trace.c's: a record of this thread that is no event, words behind the first. False: no room. */
+/* writer.c's: a record of this thread that is no event, words behind the first. False: no room. */
 bool pd_trace_words(enum pd_record type, unsigned what, const uint64_t *words, unsigned count);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * How to get from a frame of the stack to the one that called it: from a module's .eh_frame, which
  * exception handling and debuggers use too. Only what compilers write for ordinary functions is
- * understood; the rest is answered with PD_STEP_POINTER. For trace_stack.c only.
+ * understood; the rest is answered with PD_STEP_POINTER. For stack.c only.
  */
 #ifndef PD_TRACE_UNWIND_H
 #define PD_TRACE_UNWIND_H

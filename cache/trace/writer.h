@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The trace writer: what the library calls. The file's format is in trace_format.h and
+ * The trace writer: what the library calls. The file's format is in format.h and
  * docs/trace-format.md; reading is tools/' business.
  *
  * Any thread may call any of these at any time; none takes a lock, allocates with malloc, changes

@@ -195,7 +195,7 @@ void pins_abandoned(void)
 	AGREE(pins_open == 0, "a forked child has inherited %u pins", pins_open);
 }
 
-/* ---- what cache/backend.c has ---- */
+/* ---- what cache/backend/backend.c has ---- */
 
 const struct pd_backend *pd_backend_for(int device)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The order of a store and a load behind it (cache/asym.h), where the processor would rather have it the other way
+ * The order of a store and a load behind it (cache/base/barrier.h), where the processor would rather have it the other way
  * round: what one side stores comes late (duel.h), and unless somebody pays for the order the two sides don't see
  * each other.
  *

@@ -2,7 +2,7 @@
 /*
  * A thread waits under the lock for another one's hit, and a signal handler of it forks just there:
  * in the child the other thread is gone, and so is what is waited for. The cache is built with
- * points (cache/point.h).
+ * points (cache/base/test_point.h).
  */
 #define _GNU_SOURCE
 #include <signal.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A real-time thread that waits for one without priority, on the same processor: it has to sleep,
- * or the other never runs. The cache is built with points (cache/point.h), so that a hit can be
- * stopped while it announces its region.
+ * or the other never runs. The cache is built with points (cache/base/test_point.h), so that a hit
+ * can be stopped while it announces its region.
  *
  * Who only yields its processor waits until the kernel takes it away from all real-time threads,
  * for a twentieth of a second in each second, or for ever. So it is not the time that is looked at,

@@ -526,7 +526,7 @@ static unsigned ops_per_thread(unsigned threads)
 	return (given ? (unsigned)strtoul(given, NULL, 0) : 40000u) / threads;
 }
 
-/* Who pays for the order of stores and loads (asym.h): as it comes; never hits; always; in turns. */
+/* Who pays for the order of stores and loads (cache/base/barrier.h): as it comes; never hits; always; in turns. */
 static const struct pd_asym_limits payers[] = {{64, 256}, {0, 256}, {~0u, ~0u}, {~0u, 2}};
 #define PAYERS ((int)(sizeof(payers) / sizeof(payers[0])))
 

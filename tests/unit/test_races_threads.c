@@ -241,7 +241,7 @@ END_TEST
 #define UNLINKINGS 20000
 
 /*
- * Where there are many unlinkings for a hit, each side has a fence of its own instead (asym.h). So once it is always the one, once
+ * Where there are many unlinkings for a hit, each side has a fence of its own instead (cache/base/barrier.h). So once it is always the one, once
  * the other, once both in turns.
  */
 static const struct pd_asym_limits payers[] = {{0, 256}, {~0u, ~0u}, {~0u, 2}};
@@ -341,7 +341,7 @@ START_TEST(who_pays_follows_the_hits)
 END_TEST
 
 /*
- * As long as one thread alone has a record, the barrier is left out (thread.c). Another one gets its
+ * As long as one thread alone has a record, the barrier is left out (cache/base/thread.c). Another one gets its
  * record, and at once hits, while that one unlinks.
  */
 #define NEW_THREADS 1000

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Races on purpose. The cache is built with -DPD_POINTS, so that each thread comes by here between any
- * two of its steps (cache/point.h). By chance it is held up there, and goes on when another thread has
+ * two of its steps (cache/base/test_point.h). By chance it is held up there, and goes on when another thread has
  * come by with something about the same memory, or when none does for a while.
  *
  * A window is a pair of points: one thread stands at the first while another passes the second, about

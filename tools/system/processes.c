@@ -82,7 +82,7 @@ static bool is_sane(const struct pd_live *live, uint32_t pid, uint64_t start)
 
 /*
  * The statistics belong together when their number has not changed meanwhile, and is even. Acquire:
- * pairs with the releases in the process (cache/live.c).
+ * pairs with the releases in the process (cache/top/page.c).
  */
 static bool copy_whole(union page *page, const union page *at)
 {

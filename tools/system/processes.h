@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The processes that run under the library, by the pages that they publish (live_format.h). */
+/* The processes that run under the library, by the pages that they publish (cache/top/format.h). */
 #ifndef PAGES_H
 #define PAGES_H
 

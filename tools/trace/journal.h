@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the process that writes a trace has not written into the file yet (trace_journal.h): a copy,
- * which is laid over what is read from the file.
+ * What the process that writes a trace has not written into the file yet (cache/trace/journal.h): a
+ * copy, which is laid over what is read from the file.
  */
 #ifndef JOURNAL_H
 #define JOURNAL_H

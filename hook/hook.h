@@ -35,8 +35,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "hook/cuda_abi.h"
-#include "hook/entries.h"
+#include "hook/cuda/abi.h"
+#include "hook/cuda/entries.h"
 #include "cache/hook_events.h"
 #include "cache/trace/writer.h"
 
@@ -53,7 +53,7 @@ enum pd_flavour { PD_ANY, PD_LEGACY, PD_PER_THREAD };
 
 enum pd_call {
 #define X(symbol, ...) PD_CALL_##symbol,
-#include "hook/entrypoints.def"
+#include "hook/cuda/entrypoints.def"
 #undef X
 	PD_CALLS
 };

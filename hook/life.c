@@ -8,13 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "hook/asker.h"
+#include "hook/loader/asker.h"
 #include "cache/base/config.h"
 #include "hook/hook.h"
 #include "cache/top/page.h"
 #include "cache/base/process.h"
-#include "hook/records.h"
-#include "hook/verbs.h"
+#include "hook/cuda/records.h"
+#include "hook/verbs/verbs.h"
 
 /* ---- are we in the way of the calls? ----------------------------------------------------- */
 

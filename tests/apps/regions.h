@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "hook/cuda_abi.h"
+#include "hook/cuda/abi.h"
 #include "cache/pindown.h"
 
 /* What the case's call does to the region of s.at. */

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "tests/bench/bench.h"
-#include "hook/cuda_abi.h"
+#include "hook/cuda/abi.h"
 #include "cache/pindown.h"
 
 #define MIB    (1024u * 1024u)

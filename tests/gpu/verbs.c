@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "tests/bench/bench.h"
-#include "hook/cuda_abi.h"
+#include "hook/cuda/abi.h"
 #include "tests/verbs/recorder.h"
 
 #define BYTES  ((size_t)64 << 20)

@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 
 #include "guest.h"
-#include "hook/cuda_abi.h"
+#include "hook/cuda/abi.h"
 #include "cache/pindown.h"
 #include "tests/sim/sim.h"
 

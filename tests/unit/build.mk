@@ -46,12 +46,12 @@ $(UNIT_SIM): $(B)/unit/%: $(B)/obj/tests/unit/%.c.o $(UNIT_HELPERS) $(CACHE_OBJ)
 
 # What hook/ does to know a library, single-stepped.
 $(B)/unit/test_races_library: $(patsubst %,$(B)/obj/tests/unit/%.c.o,test_races_library stepping) \
-	$(filter-out %/stepping.c.o,$(UNIT_HELPERS)) $(CACHE_OBJ) $(patsubst %,$(B)/obj/hook/%.c.o,library objects symtab)
+	$(filter-out %/stepping.c.o,$(UNIT_HELPERS)) $(CACHE_OBJ) $(patsubst %,$(B)/obj/hook/loader/%.c.o,library objects symtab)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 CHECK_UNIT += $(B)/unit/test_races_library
 
-$(B)/unit/test_devicemap: $(B)/obj/tests/unit/test_devicemap.c.o $(UNIT_SUITE) $(B)/obj/hook/devicemap.c.o
+$(B)/unit/test_devicemap: $(B)/obj/tests/unit/test_devicemap.c.o $(UNIT_SUITE) $(B)/obj/hook/cuda/devicemap.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS)
 CHECK_UNIT += $(B)/unit/test_devicemap

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "hook/cuda_abi.h"
+#include "hook/cuda/abi.h"
 #include "cache/pindown.h"
 #include "tests/sim/sim.h"
 

@@ -6,7 +6,7 @@
 #include <dlfcn.h>
 
 #include "tests/unit/cache_test.h"
-#include "hook/cuda_abi.h"
+#include "hook/cuda/abi.h"
 #include "tests/sim/sim.h"
 
 #define OK(call) ck_assert_int_eq(call, CUDA_SUCCESS)

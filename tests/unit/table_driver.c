@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "hook/cuda_abi.h"
+#include "hook/cuda/abi.h"
 #include "tests/unit/table_driver.h"
 
 #define EXPORT	       __attribute__((visibility("default")))

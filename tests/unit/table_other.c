@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A library that is not the driver and has a function of the driver's name. */
-#include "hook/cuda_abi.h"
+#include "hook/cuda/abi.h"
 
 __attribute__((visibility("default"))) CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream)
 {

@@ -17,7 +17,7 @@ static const struct row {
 } rows[] = {
 #define X(symbol, base, version, flavour, params, args, group, ...) \
 	{#symbol, #base, version, flavour, #group},
-#include "hook/entrypoints.def"
+#include "hook/cuda/entrypoints.def"
 #undef X
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
@@ -26,7 +26,7 @@ static const struct {
 	const char *reason, *names; /* "one, two, three" */
 } harmless[] = {
 #define HARMLESS(reason, ...) {reason, #__VA_ARGS__},
-#include "hook/harmless.def"
+#include "hook/cuda/harmless.def"
 };
 #define HARMLESS_ROWS (sizeof(harmless) / sizeof(harmless[0]))
 

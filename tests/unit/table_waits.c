@@ -5,7 +5,7 @@
  */
 #include <pthread.h>
 
-#include "hook/cuda_abi.h"
+#include "hook/cuda/abi.h"
 #include "tests/unit/table_driver.h"
 
 __attribute__((visibility("default"))) CUresult table_waited;

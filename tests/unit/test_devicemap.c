@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "hook/devicemap.h"
+#include "hook/cuda/devicemap.h"
 #include "tests/unit/suite.h"
 
 #define KIB(n) ((uint64_t)(n) << 10)

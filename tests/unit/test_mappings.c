@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "hook/hook.h"
-#include "hook/records.h"
+#include "hook/cuda/records.h"
 
 #define MIB(n) ((uint64_t)(n) << 20)
 #define BASE   UINT64_C(0x7f4400000000)

@@ -14,10 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "hook/asker.h"
+#include "hook/loader/asker.h"
 #include "hook/hook.h"
-#include "hook/library.h"
-#include "hook/objects.h"
+#include "hook/loader/library.h"
+#include "hook/loader/objects.h"
 #include "cache/base/process.h"
 #include "tests/unit/stepping.h"
 

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "hook/cuda_abi.h"
+#include "hook/cuda/abi.h"
 #include "tests/sim/sim.h"
 #include "tests/unit/suite.h"
 

@@ -18,7 +18,7 @@ static const struct row {
 #define PD_LEGACY			       0
 #define PD_PER_THREAD			       CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 #define X(symbol, base, version, flavour, ...) {#symbol, #base, version, flavour},
-#include "hook/entrypoints.def"
+#include "hook/cuda/entrypoints.def"
 #include "tests/sim/procs.def"
 #undef X
 };

@@ -3,7 +3,7 @@
  * What hook/ remembers between calls: hook/records.c, against a plain array that holds the same.
  * The source is included, to look at what a search has to go through.
  */
-#include "hook/records.c"
+#include "hook/cuda/records.c"
 
 #include <stdio.h>
 #include <pthread.h>

@@ -8,7 +8,7 @@
 #include "verbs_test.h"
 
 #include "tests/unit/suite.h"
-#include "hook/symtab.h"
+#include "hook/loader/symtab.h"
 
 CUcontext cuda;
 struct ibv_context *device;

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "hook/cuda_abi.h"
+#include "hook/cuda/abi.h"
 #include "cache/pindown.h"
 #include "recorder.h"
 #include "tests/sim/sim.h"

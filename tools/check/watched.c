@@ -9,7 +9,7 @@ struct call {
 
 static const struct call calls[] = {
 #define X(symbol, base, ...) {#symbol, #base},
-#include "hook/entrypoints.def"
+#include "hook/cuda/entrypoints.def"
 #undef X
 };
 enum { CALLS = sizeof(calls) / sizeof(calls[0]) };
@@ -27,7 +27,7 @@ bool watched_name(const char *name, size_t length)
 
 static const char *const verbs[] = {
 #define X(symbol, ...) #symbol,
-#include "hook/verbs.def"
+#include "hook/verbs/verbs.def"
 #undef X
 };
 

@@ -8,7 +8,7 @@
 #include <infiniband/verbs.h>
 
 #include "connection.h"
-#include "hook/cuda_abi.h"
+#include "hook/cuda/abi.h"
 #include "tests/guest/guest.h"
 
 #define SIZE  4096u	/* what is moved: the device takes half a second for it */

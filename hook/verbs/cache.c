@@ -16,7 +16,7 @@
 #include "hook/hook.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
-#include "hook/verbs.h"
+#include "hook/verbs/verbs.h"
 
 #define PAGE  4096u /* addresses, iovas and offsets must agree below this, in every kernel */
 #define ROUND 0xfffull

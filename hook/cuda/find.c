@@ -7,12 +7,12 @@
 #include "cache/base/config.h"
 #include "hook/hook.h"
 #include "cache/base/log.h"
-#include "hook/verbs.h"
+#include "hook/verbs/verbs.h"
 
 const char *const pd_call_symbol[PD_CALLS + PD_VERBS] = {
 #define X(symbol, ...) #symbol,
-#include "hook/entrypoints.def"
-#include "hook/verbs.def"
+#include "hook/cuda/entrypoints.def"
+#include "hook/verbs/verbs.def"
 #undef X
 };
 
@@ -22,7 +22,7 @@ static const struct {
 	uint8_t flavour, base_length;
 } asked_as[PD_CALLS] = {
 #define X(symbol, base, version, flavour, ...) {version, flavour, sizeof(#base) - 1},
-#include "hook/entrypoints.def"
+#include "hook/cuda/entrypoints.def"
 #undef X
 };
 

@@ -3,7 +3,7 @@
 #include <elf.h>
 #include <stddef.h>
 
-#include "hook/symtab.h"
+#include "hook/loader/symtab.h"
 
 bool pd_elf_same(const char *a, const char *b)
 {

@@ -6,7 +6,7 @@
  * are needed are noted and looked at one after another, and what takes room is in memory of its own.
  */
 #define _GNU_SOURCE
-#include "hook/deepbind.h"
+#include "hook/loader/deepbind.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -20,10 +20,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "hook/asker.h"
+#include "hook/loader/asker.h"
 #include "cache/base/cancel.h"
 #include "hook/hook.h"
-#include "hook/symtab.h"
+#include "hook/loader/symtab.h"
 
 #define MAX_FILES   64u /* that one call reads */
 #define MAX_PATH    512u

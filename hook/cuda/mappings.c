@@ -7,7 +7,7 @@
  * remembered of one that has ended is found by nobody, and is replaced by the next one there.
  */
 #include "hook/hook.h"
-#include "hook/records.h"
+#include "hook/cuda/records.h"
 
 void pd_mapped(uint64_t addr, uint64_t length)
 {

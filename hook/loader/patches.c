@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Who has written to the driver's code, or to ours. */
 #define _GNU_SOURCE
-#include "hook/patches.h"
+#include "hook/loader/patches.h"
 
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "hook/entries.h"
+#include "hook/cuda/entries.h"
 #include "cache/base/log.h"
 
 #define LENGTH	     16 /* bytes of a function that are compared: the longest jump has 14 */

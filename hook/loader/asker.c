@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Finding the object that a call of the loader comes from. */
 #define _GNU_SOURCE
-#include "hook/asker.h"
+#include "hook/loader/asker.h"
 
 #include <dlfcn.h>
 #include <stddef.h>
 
-#include "hook/objects.h"
+#include "hook/loader/objects.h"
 
 extern const char __ehdr_start; /* of this library; the linker's */
 

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-#include "hook/devicemap.h"
+#include "hook/cuda/devicemap.h"
 
 #define SLOTS (1ull << (PD_DEVICE_ADDRESS - PD_DEVICE_SHIFT))
 #define BYTES (PD_DEVICE_WORDS * sizeof(uint64_t))

@@ -14,7 +14,7 @@
 #include "cache/base/lock.h"
 #include "cache/base/address_space.h"
 #include "cache/base/thread.h"
-#include "hook/verbs.h"
+#include "hook/verbs/verbs.h"
 
 #define MOST  (1u << 20)
 #define LEAST (1u << 12)

@@ -9,7 +9,7 @@
 
 #include "hook/hook.h"
 #include "cache/base/lock.h"
-#include "hook/records.h"
+#include "hook/cuda/records.h"
 
 #define DEVICES 64
 

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "hook/devicemap.h"
+#include "hook/cuda/devicemap.h"
 #include "cache/foreign_dmabufs.h"
 #include "hook/hook.h"
-#include "hook/patches.h"
+#include "hook/loader/patches.h"
 
 #define OK		 (result == CUDA_SUCCESS)
 #define NUMBER(x)	 ((uint64_t)(uintptr_t)(x))
@@ -440,7 +440,7 @@ small_ends(const struct times *times, enum pd_call call, CUresult result, uint64
 		(&times, PD_CALL_##symbol, result, NUMBER(addr), NUMBER(size), NUMBER(extra));   \
 		return result;                                                                   \
 	}
-#include "hook/entrypoints.def"
+#include "hook/cuda/entrypoints.def"
 #undef X
 
 /* What an entry takes for passed in registers is: each argument has room in one. */
@@ -462,7 +462,7 @@ small_ends(const struct times *times, enum pd_call call, CUresult result, uint64
 	PD_CHOOSE(PD_HAS_ROOM(symbol, args), CHECK, NO_CHECK)(symbol, params, args)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-#include "hook/entrypoints.def"
+#include "hook/cuda/entrypoints.def"
 #pragma GCC diagnostic pop
 #undef X
 
@@ -487,6 +487,6 @@ small_ends(const struct times *times, enum pd_call call, CUresult result, uint64
 	BODY(looked_up, symbol, params, args)
 #define X(symbol, base, version, flavour, params, args, ...) \
 	PD_CHOOSE(PD_HAS_ROOM(symbol, args), NO_BODY, BODIES)(symbol, params, args)
-#include "hook/entrypoints.def"
+#include "hook/cuda/entrypoints.def"
 #undef X
 #pragma GCC visibility pop

@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 #define X(symbol, base, version, stream, params, args, ...) CUresult symbol params;
-#include "hook/entrypoints.def"
+#include "hook/cuda/entrypoints.def"
 #undef X
 
 #ifdef __cplusplus

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #include "cache/base/lock.h"
-#include "hook/records.h"
+#include "hook/cuda/records.h"
 
 /*
  * What a record is found by. A chain by key holds each; one by value those of is_found_by_value().

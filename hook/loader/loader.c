@@ -11,7 +11,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
-#include "hook/symtab.h"
+#include "hook/loader/symtab.h"
 #include "hook/hook.h"
 
 /* Before glibc 2.34 the loader's functions were in a library of their own. */

@@ -11,11 +11,11 @@
 #include <string.h>
 
 #include "cache/base/config.h"
-#include "hook/devicemap.h"
+#include "hook/cuda/devicemap.h"
 #include "cache/foreign_dmabufs.h"
 #include "hook/hook.h"
-#include "hook/library.h"
-#include "hook/verbs.h"
+#include "hook/loader/library.h"
+#include "hook/verbs/verbs.h"
 
 static struct pd_library libibverbs = {.soname = "libibverbs.so.1"};
 
@@ -355,18 +355,18 @@ static RARE int caught_ibv_close_device(enum road road, struct ibv_context *cont
 	{                                                                      \
 		return caught_##symbol(LOOKED_UP, PD_LIST args);               \
 	}
-#include "hook/verbs.def"
+#include "hook/verbs/verbs.def"
 #undef X
 
 void *const pd_verb_wrapper[PD_VERBS] = {
 #define X(symbol, ...) linked_##symbol,
-#include "hook/verbs.def"
+#include "hook/verbs/verbs.def"
 #undef X
 };
 
 static void *const looked_up[PD_VERBS] = {
 #define X(symbol, ...) looked_up_##symbol,
-#include "hook/verbs.def"
+#include "hook/verbs/verbs.def"
 #undef X
 };
 

@@ -6,7 +6,7 @@
  */
 #include "hook/hook.h"
 #include "cache/base/lock.h"
-#include "hook/verbs.h"
+#include "hook/verbs/verbs.h"
 
 #define LIMITS 64
 

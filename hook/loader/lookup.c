@@ -9,14 +9,14 @@
 #include <link.h>
 #include <string.h>
 
-#include "hook/asker.h"
+#include "hook/loader/asker.h"
 #include "cache/base/config.h"
-#include "hook/deepbind.h"
+#include "hook/loader/deepbind.h"
 #include "hook/hook.h"
-#include "hook/library.h"
+#include "hook/loader/library.h"
 #include "cache/base/log.h"
-#include "hook/patches.h"
-#include "hook/verbs.h"
+#include "hook/loader/patches.h"
+#include "hook/verbs/verbs.h"
 
 /* The program's arguments, to be changed; arg[0] is the answer when NULL is returned. */
 struct pd_arguments {

@@ -12,7 +12,7 @@
 #include <link.h>
 #include <stdbool.h>
 
-#include "hook/symtab.h"
+#include "hook/loader/symtab.h"
 
 #pragma GCC visibility push(hidden)
 

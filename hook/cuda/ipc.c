@@ -8,7 +8,7 @@
 #include <errno.h>
 
 #include "hook/hook.h"
-#include "hook/records.h"
+#include "hook/cuda/records.h"
 
 uint64_t pd_buffer_id(uint64_t addr)
 {

@@ -16,10 +16,10 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "hook/devicemap.h"
+#include "hook/cuda/devicemap.h"
 #include "hook/hook.h"
-#include "hook/records.h"
-#include "hook/verbs.h"
+#include "hook/cuda/records.h"
+#include "hook/verbs/verbs.h"
 
 #define PAGE_SIZE 4096u
 

@@ -13,7 +13,7 @@
  * All are alike up to the jump, and the first one is nobody's: it is what the others are compared
  * with.
  */
-#include "hook/entries.h"
+#include "hook/cuda/entries.h"
 
 #if defined(__CET__)
 #include <cet.h>
@@ -109,14 +109,14 @@ pd_entries_begin:
 #define X(symbol, base, version, flavour, params, args, ...) \
 	.globl symbol; \
 	entry symbol, LINKED_BODY(symbol, args), pd_linked_real, PD_COUNT args, PD_HAS_ROOM(symbol, args);
-#include "hook/entrypoints.def"
+#include "hook/cuda/entrypoints.def"
 #undef X
 
 	.set	row, 0
 #define X(symbol, base, version, flavour, params, args, ...) \
 	entry pd_looked_up_##symbol, LOOKED_UP_BODY(symbol, args), pd_looked_up_real, PD_COUNT args, \
 		PD_HAS_ROOM(symbol, args);
-#include "hook/entrypoints.def"
+#include "hook/cuda/entrypoints.def"
 #undef X
 
 	place

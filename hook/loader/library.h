@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "hook/symtab.h"
+#include "hook/loader/symtab.h"
 
 #pragma GCC visibility push(hidden)
 

@@ -6,7 +6,7 @@
  * afterwards.
  */
 #include "hook/hook.h"
-#include "hook/records.h"
+#include "hook/cuda/records.h"
 
 uint32_t pd_owner_external;
 uint32_t pd_owner_graphics;

@@ -4,10 +4,10 @@
 #include <dlfcn.h>
 #include <errno.h>
 
-#include "hook/asker.h"
+#include "hook/loader/asker.h"
 #include "hook/hook.h"
-#include "hook/library.h"
-#include "hook/objects.h"
+#include "hook/loader/library.h"
+#include "hook/loader/objects.h"
 
 extern const char __ehdr_start; /* of this library; the linker's */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The driver's object, libcuda.so.1, and whose calls go straight to it. */
 #include "hook/hook.h"
-#include "hook/library.h"
-#include "hook/patches.h"
+#include "hook/loader/library.h"
+#include "hook/loader/patches.h"
 
 static struct pd_library driver = {.soname = "libcuda.so.1"};
 

@@ -11,9 +11,9 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "hook/devicemap.h"
+#include "hook/cuda/devicemap.h"
 #include "hook/hook.h"
-#include "hook/records.h"
+#include "hook/cuda/records.h"
 
 #define DEEPEST 16 /* child graphs within child graphs */
 

@@ -20,19 +20,19 @@
 #include <stdint.h>
 
 #include "cache/pindown.h"
-#include "hook/verbs_abi.h"
+#include "hook/verbs/abi.h"
 
 #pragma GCC visibility push(hidden)
 
 enum pd_verb {
 #define X(symbol, ...) PD_VERB_##symbol,
-#include "hook/verbs.def"
+#include "hook/verbs/verbs.def"
 #undef X
 	PD_VERBS
 };
 
 #define X(symbol, version, result, params, ...) typedef result pd_##symbol##_function params;
-#include "hook/verbs.def"
+#include "hook/verbs/verbs.def"
 #undef X
 
 /* The verb of this name, or -1. */

@@ -6,7 +6,7 @@
  * one is found.
  *
  * Every function is named as libcuda exports it: there are no macros that turn cuMemAlloc into
- * cuMemAlloc_v2. The watched calls, of which the cache knows nothing, are in hook/cuda_abi.h.
+ * cuMemAlloc_v2. The watched calls, of which the cache knows nothing, are in hook/cuda/abi.h.
  */
 #ifndef PD_CUDA_ABI_H
 #define PD_CUDA_ABI_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The functions of the CUDA driver that are not watched and that the cache, the simulated driver or
- * the test programs call. Included by cuda_abi.h; hook/cuda_abi.h has the watched ones.
+ * the test programs call. Included by cuda_abi.h; hook/cuda/abi.h has the watched ones.
  */
 #ifndef PD_CUDA_CALLS_H
 #define PD_CUDA_CALLS_H

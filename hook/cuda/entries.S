@@ -5,10 +5,10 @@
  * with the program's own return address, and with one more argument behind the program's: the real
  * function, or NULL if it is not known yet.
  *
- * Libraries that patch code (patches.h) write a jump over the first 5 to 14 bytes of a function and
- * move the instructions that were there. Compilers begin a function with what can't be moved, a
- * load relative to the instruction itself, so the first 15 bytes here are three loads of a register
- * that holds no argument.
+ * Libraries that patch code (loader/patches.h) write a jump over the first 5 to 14 bytes of a
+ * function and move the instructions that were there. Compilers begin a function with what can't be
+ * moved, a load relative to the instruction itself, so the first 15 bytes here are three loads of a
+ * register that holds no argument.
  *
  * All are alike up to the jump, and the first one is nobody's: it is what the others are compared
  * with.

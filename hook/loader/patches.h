@@ -10,8 +10,8 @@
  * from then on.
  *
  * One that asks as everybody does finds our wrappers, whose first instructions can be moved like
- * the driver's (entries.S). It sees each call that comes through us; but since we don't know what
- * it does with those, every hit is checked then too.
+ * the driver's (cuda/entries.S). It sees each call that comes through us; but since we don't know
+ * what it does with those, every hit is checked then too.
  */
 #ifndef PD_PATCHES_H
 #define PD_PATCHES_H

@@ -6,7 +6,7 @@
  * the memory ends, before the region is unpinned for another reason, and before the protection domain
  * or the device goes.
  *
- * What a card can't do is remembered: verbs_limits.c.
+ * What a card can't do is remembered: limits.c.
  */
 #define _GNU_SOURCE
 #include <errno.h>

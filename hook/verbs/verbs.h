@@ -3,11 +3,11 @@
  * The verbs wrappers' own parts.
  *
  *	verbs.def	the calls
- *	verbs.c		the wrappers, the look-ups, the real functions
- *	verbs_mr.c	the ibv_mr that a program is given for GPU memory
- *	verbs_cache.c	the regions of the network card behind them, kept in the cache
- *	verbs_rereg.c	ibv_rereg_mr, which makes regions of the host's memory into ours, and back
- *	verbs_limits.c	what network cards can't do
+ *	wrap.c	the wrappers, the look-ups, the real functions
+ *	mr.c	the ibv_mr that a program is given for GPU memory
+ *	cache.c	the regions of the network card behind them, kept in the cache
+ *	rereg.c	ibv_rereg_mr, which makes regions of the host's memory into ours, and back
+ *	limits.c	what network cards can't do
  *
  * A program that registers GPU memory gets an ibv_mr of ours: its own address and length, and the keys
  * of a registration of the whole region, which it shares with all others of the same protection domain
@@ -56,7 +56,7 @@ void *pd_verb_hand_out(enum pd_verb verb, void *found);
 void *pd_verb_real(enum pd_verb verb);
 #define PD_VERB_REAL(symbol) ((pd_##symbol##_function *)pd_verb_real(PD_VERB_##symbol))
 
-/* ---- one registration (verbs.c) -------------------------------------------------------------- */
+/* ---- one registration (wrap.c) -------------------------------------------------------------- */
 
 struct pd_registration {
 	struct ibv_pd *pd;
@@ -66,13 +66,13 @@ struct pd_registration {
 	int access;
 };
 
-/* ---- regions of ours (verbs_mr.c) ------------------------------------------------------------ */
+/* ---- regions of ours (mr.c) ------------------------------------------------------------ */
 
 enum pd_mr_state {
 	PD_MR_FREE,
 	PD_MR_GIVEN,  /* the program has it */
 	PD_MR_CACHED, /* stands for a registration that is kept */
-	PD_MR_SHOWN,  /* an ibv_mr of libibverbs' shows it: verbs_rereg.c */
+	PD_MR_SHOWN,  /* an ibv_mr of libibverbs' shows it: rereg.c */
 };
 
 /*
@@ -123,7 +123,7 @@ static inline bool pd_mr_is_gone(const struct pd_mr *mr)
 /* All that were ever used, for walking: NULL behind the last. */
 struct pd_mr *pd_mr_at(uint32_t number);
 
-/* ---- what cards can't do (verbs_limits.c) ------------------------------------------------------ */
+/* ---- what cards can't do (limits.c) ------------------------------------------------------ */
 
 extern uint32_t pd_verbs_limits_used;
 
@@ -139,7 +139,7 @@ uint64_t pd_verbs_longest(const struct ibv_context *context);
 void pd_verbs_note_limit(struct ibv_context *context, uint64_t longest);
 void pd_verbs_forget_limits(const struct ibv_context *context);
 
-/* ---- what is kept (verbs_cache.c) ------------------------------------------------------------- */
+/* ---- what is kept (cache.c) ------------------------------------------------------------- */
 
 /*
  * The registration of GPU memory, from the cache or new, as an ibv_mr for the program; NULL: it is not
@@ -163,7 +163,7 @@ void pd_verbs_device_ended(struct ibv_context *context);
 
 void pd_verbs_fork_child(void);
 
-/* ---- ibv_rereg_mr (verbs_rereg.c) ------------------------------------------------------------- */
+/* ---- ibv_rereg_mr (rereg.c) ------------------------------------------------------------- */
 
 struct pd_change {
 	int flags; /* IBV_REREG_MR_* */

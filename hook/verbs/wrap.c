@@ -28,7 +28,7 @@ static const char *symbol_of(int verb)
 
 enum road { LINKED, LOOKED_UP, ROADS };
 
-/* Relaxed where they are loaded: the same as in find.c. */
+/* Relaxed where they are loaded: the same as in cuda/find.c. */
 static void *reals[ROADS][PD_VERBS];
 
 bool pd_libibverbs(void)

@@ -125,9 +125,9 @@ static void check_harmless(size_t i)
 		if (!*harmless[i].reason)
 			printf("%s is called harmless without a reason\n", name);
 		if (strcmp(before, name) >= 0)
-			printf("%s is not in its place in harmless.def\n", name);
+			printf("%s is not in its place in hook/cuda/harmless.def\n", name);
 		if (times_harmless(name) != 1)
-			printf("%s is twice in harmless.def\n", name);
+			printf("%s is twice in hook/cuda/harmless.def\n", name);
 		for (size_t j = 0; j < ROWS; j++)
 			if (!strcmp(rows[j].base, name))
 				printf("%s is watched and called harmless\n", name);

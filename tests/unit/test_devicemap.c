@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where device memory has been (hook/devicemap.h): which addresses may be the device's, and how
- * little address space it takes to know.
+ * Where device memory has been (hook/cuda/devicemap.h): which addresses may be the device's, and
+ * how little address space it takes to know.
  */
 #define _GNU_SOURCE
 #include <errno.h>

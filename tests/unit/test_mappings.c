@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What hook/mappings.c says of memory that was mapped, unmapped and mapped anew, seen or not. */
+/*
+ * What hook/cuda/mappings.c says of memory that was mapped, unmapped and mapped anew, seen or not.
+ */
 #include <stdio.h>
 
 #include "hook/hook.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hook/ knows of a library is filled in by the first thread that asks (hook/library.c).
+ * What hook/ knows of a library is filled in by the first thread that asks (hook/loader/library.c).
  * Another one forks meanwhile, at each instruction of that: its child has no such thread, and must
- * not wait. So a child goes through the loader's list by itself (hook/objects.c), with whatever is
- * in it.
+ * not wait. So a child goes through the loader's list by itself (hook/loader/objects.c), with
+ * whatever is in it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,7 +27,7 @@ static struct pd_library library;
 static bool found;
 static int childs_status;
 
-/* Of the rest of hook/, what library.c calls elsewhere. */
+/* Of the rest of hook/, what hook/loader/library.c calls elsewhere. */
 const struct pd_loader *pd_loader_of_libc(void)
 {
 	return NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hook/ remembers between calls: hook/records.c, against a plain array that holds the same.
- * The source is included, to look at what a search has to go through.
+ * What hook/ remembers between calls: hook/cuda/records.c, against a plain array that holds the
+ * same. The source is included, to look at what a search has to go through.
  */
 #include "hook/cuda/records.c"
 

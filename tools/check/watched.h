@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The names of the calls that the preload watches, from hook/entrypoints.def and hook/verbs.def. */
+/*
+ * The names of the calls that the preload watches, from hook/cuda/entrypoints.def and
+ * hook/verbs/verbs.def.
+ */
 #ifndef WATCHED_H
 #define WATCHED_H
 

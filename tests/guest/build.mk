@@ -2,7 +2,7 @@
 # The kernel modules' tests, in a QEMU guest: see tests/guest/run. The modules themselves are built
 # by that script, for the guest's kernel.
 
-GUEST_SHARED := $(patsubst %,$(B)/obj/tests/%.c.o,guest/guest guest/devices unit/asleep)
+GUEST_SHARED := $(patsubst %,$(B)/obj/tests/%.c.o,guest/guest guest/devices unit/support/asleep)
 GUEST_PROGRAMS := $(patsubst tests/guest/%.c,$(B)/guest/bin/%,$(wildcard tests/guest/test_*.c))
 
 $(B)/obj/tests/guest/%.o: INCLUDE += -Itests/guest/peer -Itests/sim/nvidia_p2p -Ikmod -D_GNU_SOURCE

@@ -27,7 +27,7 @@ VERBS_TESTS := test_verbs test_verbs_flags test_verbs_ends test_verbs_rereg test
 VERBS_TESTS_BIN := $(VERBS_TESTS:%=$(verbs_bin)/%)
 CHECK_UNIT += $(VERBS_TESTS_BIN)
 $(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes: $(verbs_bin)/%: $(verbs_obj)/%.c.o $(verbs_obj)/verbs_test.c.o \
-		$(patsubst %,$(B)/obj/tests/unit/%.c.o,asleep descriptors) $(UNIT_SUITE) $(B)/obj/hook/loader/symtab.c.o \
+		$(patsubst %,$(B)/obj/tests/unit/support/%.c.o,asleep descriptors) $(UNIT_SUITE) $(B)/obj/hook/loader/symtab.c.o \
 		$(SIM) $(VERBS_LIB) $(B)/libpindown.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN:$$ORIGIN/..' $(CHECK_LIBS) \

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/unit/asleep.h"
+#include "tests/unit/support/asleep.h"
 #include "verbs_test.h"
 
 #define THREADS 4

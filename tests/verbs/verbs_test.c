@@ -7,7 +7,7 @@
 
 #include "verbs_test.h"
 
-#include "tests/unit/suite.h"
+#include "tests/unit/support/suite.h"
 #include "hook/loader/symtab.h"
 
 CUcontext cuda;

@@ -2,8 +2,8 @@
 /*
  * The part of the CUDA driver's binary interface that pindown, its simulated driver and its test
  * programs use, declared by ourselves so that no toolkit is needed to build. Names, numbers and
- * layouts are the driver's; tests/unit/test_table compares them with a toolkit's cuda.h wherever
- * one is found.
+ * layouts are the driver's; tests/unit/hook/check-table compares them with a toolkit's cuda.h
+ * wherever one is found.
  *
  * Every function is named as libcuda exports it: there are no macros that turn cuMemAlloc into
  * cuMemAlloc_v2. The watched calls, of which the cache knows nothing, are in hook/cuda/abi.h.

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "tools/base/out.h"
-#include "tools/verb.h"
+#include "tools/base/status.h"
 
 static uint64_t held;		/* bytes */
 static uint64_t opened, length; /* traces, and their lengths in sum */

@@ -60,7 +60,8 @@ LTO := $(if $(SAN)$(findstring clang,$(CC)),,-flto=auto)
 ALL_CFLAGS := -std=gnu11 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -fno-strict-aliasing \
 	$(CFLAGS) $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 ALL_LDFLAGS := -fno-lto $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN))
-INCLUDE := -Icache
+# Includes name a file by its path from here: "cache/base/lock.h".
+INCLUDE := -iquote .
 
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
@@ -79,7 +80,7 @@ CHECK_UNIT :=	# test programs that use the Check library
 CHECK_SIM :=	# scripts and programs that run against the simulated driver
 CHECK_GUEST :=	# what runs in a QEMU guest
 # Scripts that look at what was built.
-CHECK_TREE := tests/library tests/install tests/manual tests/examples
+CHECK_TREE := tests/library tests/install tests/manual tests/examples tests/rooms
 CHECK_WITH :=	# files that the scripts use, to be built first
 DEMO_WITH :=	# the same for the demo
 BENCH :=	# what tests/bench/run uses
@@ -115,8 +116,9 @@ LIB_OBJ := $(patsubst %,$(B)/obj/%.o,$(LIB_SRC))
 $(LIB_OBJ): ALL_CFLAGS += $(if $(LTO),-flto -ffat-lto-objects)
 # Where text is put together, and where files and memory of others are read, compilers that guard
 # stacks do that. Elsewhere it would be a guard for a few words of known size in most functions.
-LIB_GUARDED := config deepbind live% log objects symtab trace%
-guarded = $(filter $(LIB_GUARDED),$(basename $(basename $(notdir $1))))
+LIB_GUARDED := cache/base/config.c cache/base/log.c cache/top/%.c cache/trace/%.c \
+	hook/loader/deepbind.c hook/loader/objects.c hook/loader/symtab.c
+guarded = $(filter $(LIB_GUARDED:%=$(B)/obj/%.o),$1)
 unguarded := $(foreach object,$(LIB_OBJ),$(if $(call guarded,$(object)),,$(object)))
 $(unguarded): ALL_CFLAGS += -fno-stack-protector
 # A compiler may be installed without what the linker calls for that: then the ordinary code is
@@ -146,7 +148,7 @@ $(B)/cache.a: $(filter $(B)/obj/cache/%,$(LIB_OBJ))
 $(B)/hook.a: $(filter $(B)/obj/hook/%,$(LIB_OBJ))
 $(B)/cache.a $(B)/hook.a:
 	rm -f $@
-	$(AR) rcs $@ $^
+	$(AR) qcs $@ $^ # not r: two rooms may have files of one name
 
 # Tests and the demo are told where the build is, and what must be preloaded before libpindown.so.
 SAN_RUNTIME := $(if $(findstring address,$(SAN)),libasan.so)

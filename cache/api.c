@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The rest of pindown.h: words for results, and the version. */
 #define _GNU_SOURCE
-#include "cache.h"
+#include "cache/cache.h"
 
 #define STRING_(x) #x
 #define STRING(x)  STRING_(x)

@@ -6,12 +6,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "driver.h"
-#include "guard.h"
-#include "lock.h"
-#include "pindown.h"
-#include "region.h"
-#include "trace.h"
+#include "cache/driver/driver.h"
+#include "cache/race.h"
+#include "cache/base/lock.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/trace/writer.h"
 
 #define PD_MAX_DEVICES 64
 
@@ -21,8 +21,9 @@
 extern PD_HIDDEN uint32_t pd_occupied;
 
 /*
- * Lock held. Release: pairs with nothing_at_all() in events.c, which reads unsettled before this.
- * Who no longer counts something here has seen that it is unsettled, or that the index has changed.
+ * Lock held. Release: pairs with nothing_at_all() in hook_events.c, which reads unsettled before
+ * this. Who no longer counts something here has seen that it is unsettled, or that the index has
+ * changed.
  */
 static inline void pd_occupied_add(uint32_t change)
 {
@@ -40,7 +41,7 @@ static inline struct pd_thread *pd_self_or_anonymous(void)
 	return self ? self : &pd_anonymous;
 }
 
-/* ---- end.c: taking regions out ----------------------------------------------------------- */
+/* ---- invalidate.c: taking regions out -------------------------------------------------------- */
 
 /* Regions on their way out, linked through ->victim. */
 struct pd_victims {
@@ -100,7 +101,7 @@ void pd_stop_awaiting(uint32_t number);
 
 /*
  * Lock held, behind a heavy barrier. Until that thread no longer announces this region. Acquire:
- * pairs with the release that ends the announcement (get.c, attach.c).
+ * pairs with the release that ends the announcement (get.c, objects/attach.c).
  */
 void pd_wait_for_reader(const struct pd_thread *thread, uint32_t number);
 
@@ -206,7 +207,7 @@ void pd_set_driver_error(int error);
 void pd_descriptor_begin(void);
 void pd_descriptor_end(void);
 
-/* One that has this identity (descriptor.h) is about to be closed. */
+/* One that has this identity (base/descriptor.h) is about to be closed. */
 void pd_descriptor_note(int fd, uint64_t identity);
 
 /*
@@ -285,7 +286,7 @@ void pd_tell_of_miss(const struct pindown_region *region, const char *how);
 
 /*
  * Some hits are compared with the driver in any case: one of so many, by chance, in each thread. A
- * thread's counter (thread.h) says how many there are until the next.
+ * thread's counter (base/thread.h) says how many there are until the next.
  */
 extern uint32_t pd_hits_for_a_look; /* tests have others */
 bool pd_look_now(struct pd_thread *self);

@@ -11,17 +11,19 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache.h"
-#include "backend.h"
-#include "cancel.h"
-#include "config.h"
-#include "dmabuf.h"
-#include "index.h"
-#include "log.h"
-#include "object.h"
-#include "point.h"
+#include "cache/cache.h"
+#include "cache/backend/backend.h"
+#include "cache/base/cancel.h"
+#include "cache/base/config.h"
+#include "cache/region_dmabuf.h"
+#include "cache/index.h"
+#include "cache/base/log.h"
+#include "cache/objects/object.h"
+#include "cache/base/test_point.h"
 
-/* Relaxed: who has not the lock only wants to have what it names fetched (end.c, fetch()). */
+/*
+ * Relaxed: who has not the lock only wants to have what it names fetched (invalidate.c, fetch()).
+ */
 static inline void set_link(uint32_t *link, uint32_t number)
 {
 	__atomic_store_n(link, number, __ATOMIC_RELAXED);

@@ -2,23 +2,23 @@
 /*
  * fork() and exit. A child inherits descriptors, and with them would keep the parent's GPU memory
  * alive; it can't use CUDA unless the parent never did. So it drops what it has inherited and
- * begins with an empty cache. When, and what of ours is then whole: process.h.
+ * begins with an empty cache. When, and what of ours is then whole: base/process.h.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "asym.h"
-#include "backend.h"
-#include "cache.h"
-#include "descriptor.h"
-#include "dmabuf.h"
-#include "driver.h"
-#include "events.h"
-#include "exports.h"
-#include "index.h"
-#include "live.h"
-#include "object.h"
-#include "process.h"
+#include "cache/base/barrier.h"
+#include "cache/backend/backend.h"
+#include "cache/cache.h"
+#include "cache/base/descriptor.h"
+#include "cache/region_dmabuf.h"
+#include "cache/driver/driver.h"
+#include "cache/hook_events.h"
+#include "cache/foreign_dmabufs.h"
+#include "cache/index.h"
+#include "cache/top/page.h"
+#include "cache/objects/object.h"
+#include "cache/base/process.h"
 
 /* ---- descriptors that are being made or closed ---------------------------------------------- */
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Lookups, holds and puts. */
 #define _GNU_SOURCE
-#include "cache.h"
-#include "cancel.h"
-#include "config.h"
-#include "driver.h"
-#include "index.h"
-#include "live.h"
-#include "log.h"
-#include "misuse.h"
-#include "point.h"
+#include "cache/cache.h"
+#include "cache/base/cancel.h"
+#include "cache/base/config.h"
+#include "cache/driver/driver.h"
+#include "cache/index.h"
+#include "cache/top/page.h"
+#include "cache/base/log.h"
+#include "cache/misuse.h"
+#include "cache/base/test_point.h"
 
 #define EXPORT	    __attribute__((visibility("default")))
 #define likely(x)   __builtin_expect(!!(x), 1)
@@ -37,8 +37,9 @@ static inline bool has_pages(const struct pd_brief *brief, uint64_t addr, uint64
 
 /*
  * What the index says is a hint. Announce the region before looking at its state: a thread that
- * takes the region out stores its state first and then waits until nobody announces it (end.c), so
- * either we see that it is on its way out, or our hold is counted before it is found idle.
+ * takes the region out stores its state first and then waits until nobody announces it
+ * (invalidate.c), so either we see that it is on its way out, or our hold is counted before it is
+ * found idle.
  *
  * quick: the thread has hold counts of its own, and all that must be known of the region is in its
  * brief.
@@ -411,7 +412,7 @@ PD_EXPORT int pindown_region_is_live(const struct pindown_region *region)
 	bool live;
 
 	pd_region_is_used(region, __func__);
-	/* Acquire: who finds it ended sees what its end did before (end.c, set_state()). */
+	/* Acquire: who finds it ended sees what its end did before (invalidate.c, set_state()). */
 	live = pd_state_is_live(__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_ACQUIRE));
 
 	if (!live) {

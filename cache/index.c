@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "index.h"
+#include "cache/index.h"
 
 #include <string.h>
 
-#include "index_nodes.h"
-#include "region.h"
+#include "cache/index_nodes.h"
+#include "cache/region.h"
 
 #define PAGE_SPAN  (1ull << PD_PAGE_SHIFT)
 #define BLOCK_SPAN (1ull << PD_BLOCK_SHIFT)

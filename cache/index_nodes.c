@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "index_nodes.h"
+#include "cache/index_nodes.h"
 
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "pages.h"
+#include "cache/base/address_space.h"
 
 struct pd_mid *pd_mid_new(void)
 {
@@ -168,7 +168,7 @@ void pd_leaves_trim(void)
 struct pd_shared *pd_shared_nodes;
 static uint32_t shared_most, shared_used, shared_usable, shared_free;
 
-/* Fewer will do where address space is limited: see pages.h. */
+/* Fewer will do where address space is limited: see base/address_space.h. */
 static bool reserve_shared(void)
 {
 	const size_t bytes = sizeof(struct pd_shared);

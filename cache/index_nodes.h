@@ -3,7 +3,7 @@
 #ifndef PD_INDEX_NODES_H
 #define PD_INDEX_NODES_H
 
-#include "index.h"
+#include "cache/index.h"
 
 /* A list of regions that share a page; 0 is an empty place. Named by number, as regions are. */
 #define PD_SHARED_PLACES 15

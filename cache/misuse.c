@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "misuse.h"
+#include "cache/misuse.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "cache.h"
-#include "cancel.h"
-#include "log.h"
-#include "object.h"
-#include "trace_modules.h"
-#include "trace_stack.h"
+#include "cache/cache.h"
+#include "cache/base/cancel.h"
+#include "cache/base/log.h"
+#include "cache/objects/object.h"
+#include "cache/trace/modules.h"
+#include "cache/trace/stack.h"
 
 bool pd_debugging;
 

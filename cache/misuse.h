@@ -3,7 +3,7 @@
  * With PINDOWN_DEBUG=1: calls of the API that are mistakes of the program's are named, with a line
  * and the stack that led there, and what would harm others is ignored. Nothing of this is on the
  * way of a program without it: the limits that pointers are compared with are then 0, so that each
- * of them looks wrong at first (get.c, object.c).
+ * of them looks wrong at first (get.c, objects/object.c).
  *
  * What is told is what the counts of holds tell: that more is given back than was taken, at the
  * call that would make the count negative, or that something is used which nobody holds. Whose hold
@@ -16,8 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "pindown.h"
-#include "thread.h"
+#include "cache/pindown.h"
+#include "cache/base/thread.h"
 
 /* Set with the first region. */
 extern PD_HIDDEN bool pd_debugging;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A miss: ask the driver what lies at an address, pin it, and put it in the index; unless its
- * memory is freed meanwhile, and then all of it for nothing. guard.h says how that is noticed.
+ * memory is freed meanwhile, and then all of it for nothing. race.h says how that is noticed.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache.h"
-#include "config.h"
-#include "cuda_abi.h"
-#include "dmabuf.h"
-#include "driver.h"
-#include "index.h"
-#include "log.h"
-#include "point.h"
+#include "cache/cache.h"
+#include "cache/base/config.h"
+#include "cache/driver/cuda_abi.h"
+#include "cache/region_dmabuf.h"
+#include "cache/driver/driver.h"
+#include "cache/index.h"
+#include "cache/base/log.h"
+#include "cache/base/test_point.h"
 
 #define MOST_REFUSALS 3	  /* of memory that is as it was: then it is the driver's last word */
 #define MOST_LOSSES   100 /* somebody frees and allocates faster than we can pin */

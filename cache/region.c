@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "config.h"
-#include "misuse.h"
-#include "object.h"
-#include "process.h"
-#include "region.h"
-#include "table.h"
+#include "cache/base/config.h"
+#include "cache/misuse.h"
+#include "cache/objects/object.h"
+#include "cache/base/process.h"
+#include "cache/region.h"
+#include "cache/base/table.h"
 
 _Static_assert(sizeof(struct pindown_region) == 32, "two in a cache line");
 _Static_assert(sizeof(struct pd_details) == 96, "together 128");
@@ -25,7 +25,10 @@ static struct pd_table table = {
 };
 static struct pd_table more = {.record_bytes = sizeof(struct pd_details)};
 static struct pd_table briefs = {.record_bytes = sizeof(struct pd_brief)};
-/* There are as many object records as regions. If that is too few, attach.c evicts for more. */
+/*
+ * There are as many object records as regions. If that is too few, objects/attach.c evicts for
+ * more.
+ */
 static struct pd_table *const tables[] = {&table, &more, &briefs, &pd_object_table};
 #define TABLES (sizeof(tables) / sizeof(tables[0]))
 
@@ -44,7 +47,7 @@ static void __attribute__((noinline, cold)) publish_table(void)
 	pd_briefs = (struct pd_brief *)(void *)briefs.records;
 	/*
 	 * In a child all of them are PD_FREE and have no pages, so that hits find none: see
-	 * process.h.
+	 * base/process.h.
 	 */
 	pd_wipe_in_children(pd_briefs, briefs.capacity * sizeof(struct pd_brief));
 	/*

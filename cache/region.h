@@ -16,12 +16,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "asym.h"
-#include "backend.h"
-#include "index.h"
-#include "pindown.h"
-#include "thread.h"
-#include "words.h"
+#include "cache/base/barrier.h"
+#include "cache/backend/backend.h"
+#include "cache/index.h"
+#include "cache/pindown.h"
+#include "cache/base/thread.h"
+#include "cache/backend/revocation.h"
 
 /*
  *	FREE -> LIVE or CHECKED		pinned and found by get
@@ -55,7 +55,7 @@ _Static_assert(PD_ADDRESS_LIMIT >> PD_PAGE_SHIFT == 1ull << 32,
 /* A region's record: where it is, it is known by. */
 struct pindown_region {
 	uint64_t base, end;	   /* the allocation */
-	uint32_t word, word_value; /* valid while pd_words[word] has this value; see words.h */
+	uint32_t word, word_value; /* valid while pd_words[word] has this value; see revocation.h */
 	uint32_t older, newer;	   /* the queue that it is in; region numbers */
 } __attribute__((aligned(32)));
 
@@ -64,7 +64,7 @@ struct pd_details {
 	uint16_t flags;	       /* PD_REGION_* */
 	uint16_t reason;       /* enum pindown_reason, once it is no longer live */
 	uint16_t settled;      /* which queue of live regions it is in */
-	uint16_t dmabuf_users; /* of pin.fd: see dmabuf.h */
+	uint16_t dmabuf_users; /* of pin.fd: see region_dmabuf.h */
 	uint32_t victim; /* the next one in a list of regions being ended, or of free records */
 	uint32_t killer; /* DYING: the tid of the thread that unpins it; 0: that is no more */
 	struct pd_pin pin;
@@ -229,7 +229,7 @@ static inline bool pd_holds_any(uint32_t *const *counts, uint32_t number)
 /*
  * Exact once the region is no longer live and a heavy barrier has passed: from then on nobody adds,
  * and whoever takes away later comes for the lock. Before that, a guess. Held objects of the region
- * are holds too, but are not counted here: see object.h.
+ * are holds too, but are not counted here: see objects/object.h.
  */
 static inline bool pd_region_in_use(uint32_t number)
 {

@@ -4,13 +4,13 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "cache.h"
-#include "cancel.h"
-#include "backend.h"
-#include "config.h"
-#include "dmabuf.h"
-#include "live.h"
-#include "object.h"
+#include "cache/cache.h"
+#include "cache/base/cancel.h"
+#include "cache/backend/backend.h"
+#include "cache/base/config.h"
+#include "cache/region_dmabuf.h"
+#include "cache/top/page.h"
+#include "cache/objects/object.h"
 
 struct account {
 	uint64_t pins, unpins, evictions, invalidations;
@@ -203,7 +203,7 @@ void pd_stats_fork_child(void)
 
 /*
  * Into the page that `pindown top` reads, or into a copy for the caller. Release: who sees one of
- * these in the page sees the odd number that was stored before (live.c).
+ * these in the page sees the odd number that was stored before (top/page.c).
  */
 static inline __attribute__((always_inline)) void put(uint64_t *where, uint64_t value)
 {

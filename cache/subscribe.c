@@ -6,9 +6,9 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 
-#include "cache.h"
-#include "cancel.h"
-#include "log.h"
+#include "cache/cache.h"
+#include "cache/base/cancel.h"
+#include "cache/base/log.h"
 
 #define MOST 64
 

@@ -9,11 +9,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "cache.h"
-#include "cancel.h"
-#include "config.h"
-#include "events.h"
-#include "log.h"
+#include "cache/cache.h"
+#include "cache/base/cancel.h"
+#include "cache/base/config.h"
+#include "cache/hook_events.h"
+#include "cache/base/log.h"
 
 enum trust {
 	NOT_WATCHED, /* nobody has said that frees are watched */

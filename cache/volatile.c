@@ -8,10 +8,10 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-#include "cache.h"
-#include "cancel.h"
-#include "events.h"
-#include "index.h"
+#include "cache/cache.h"
+#include "cache/base/cancel.h"
+#include "cache/hook_events.h"
+#include "cache/index.h"
 
 struct range {
 	uint64_t begin, end;

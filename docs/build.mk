@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # Man pages. The list of variables in pindown(7) and that of options in pindown-run(1) come from the
-# table in cache/config.def.
+# table in cache/base/config.def.
 
 man_made := $(B)/docs/pindown.7 $(B)/docs/pindown-run.1
 MAN += $(wildcard docs/*.[137]) $(man_made)

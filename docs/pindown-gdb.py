@@ -3,7 +3,7 @@
 
     (gdb) source pindown-gdb.py
     (gdb) pindown regions [ADDRESS]   what is registered, or the region that holds the address
-    (gdb) pindown guards              what threads are about to free, see cache/guard.h
+    (gdb) pindown guards              what threads are about to free, see cache/race.h
     (gdb) pindown flights             what threads are pinning just now
 
 They read memory and call no function, so that they work in a core file too, and in a process that

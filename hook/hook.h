@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hook/: catching calls of the CUDA driver, and telling the cache what they mean (events.h).
+ * hook/: catching calls of the CUDA driver, and telling the cache what they mean
+ * (cache/hook_events.h).
  *
+ * cuda/
  *	entrypoints.def	which calls are watched, and what each means
  *	wrap.c		from it: the exported wrappers and those that look-ups hand out
- *	entries.S		the first instructions of all wrappers, which others may patch
- *	stubs.S, lookup.c	dlsym, dlvsym, dlopen, dlmopen, dlclose; what a look-up is answered with
- *	asker.c		who asks
- *	deepbind.c	whether a file's RTLD_DEEPBIND matters
- *	patches.c		who patches the driver's code, or ours
+ *	entries.S	the first instructions of all wrappers, which others may patch
  *	find.c		rows by name; the real functions behind the wrappers
- *	libcuda.c	the driver's object: its handle, where it lies in memory
- *	loader.c	the real dlsym and its like
- *	symtab.c		symbol tables
- *	library.c	a library of the process: libcuda, libibverbs
- *	objects.c	going through all objects, also in a child whose loader is stuck
  *	devicemap.c	where device memory has ever been
  *	owners.c, contexts.c, ipc.c, graphs.c	calls whose meaning depends on earlier ones
  *	mappings.c	which memory was made with cuMemMap
  *	records.c	what they remember
- *	life.c		start, fork, exit
- *	verbs*.c		the calls of libibverbs: verbs.h
+ * loader/
+ *	stubs.S, lookup.c	dlsym, dlvsym, dlopen, dlmopen, dlclose; what a look-up is answered with
+ *	asker.c		who asks
+ *	deepbind.c	whether a file's RTLD_DEEPBIND matters
+ *	patches.c	who patches the driver's code, or ours
+ *	libcuda.c	the driver's object: its handle, where it lies in memory
+ *	loader.c	the real dlsym and its like
+ *	symtab.c	symbol tables
+ *	library.c	a library of the process: libcuda, libibverbs
+ *	objects.c	going through all objects, also in a child whose loader is stuck
+ * verbs/		the calls of libibverbs: verbs.h
+ * life.c		start, fork, exit
  *
  * Two roads lead here. A program that is linked with libcuda calls our exported wrappers, and these
  * call the next definition after us, so that an interposer behind us keeps its place. A program
@@ -34,10 +37,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cuda_abi.h"
-#include "entries.h"
-#include "events.h"
-#include "trace.h"
+#include "hook/cuda/abi.h"
+#include "hook/cuda/entries.h"
+#include "cache/hook_events.h"
+#include "cache/trace/writer.h"
 
 /* All of hook/ is ours alone, and reached without the linkage tables. */
 #pragma GCC visibility push(hidden)
@@ -52,7 +55,7 @@ enum pd_flavour { PD_ANY, PD_LEGACY, PD_PER_THREAD };
 
 enum pd_call {
 #define X(symbol, ...) PD_CALL_##symbol,
-#include "entrypoints.def"
+#include "hook/cuda/entrypoints.def"
 #undef X
 	PD_CALLS
 };
@@ -235,7 +238,7 @@ static inline void pd_caught_done(struct pd_caught *caught)
 		pd_ended(caught->guard[--caught->guards]);
 }
 
-/* ---- owners: memory that ends with something else (owners.c) --------------------------------- */
+/* ---- owners: memory that ends with something else (cuda/owners.c) ---------------------------- */
 
 enum pd_owner {
 	PD_OWNER_EXTERNAL,
@@ -256,7 +259,7 @@ void pd_owner_freed(uint64_t addr);
 extern uint32_t pd_owner_external; /* mapped buffers of external memory that are alive */
 extern uint32_t pd_owner_graphics; /* a resource was ever mapped */
 
-/* ---- contexts (contexts.c) ------------------------------------------------------------------- */
+/* ---- contexts (cuda/contexts.c) -------------------------------------------------------------- */
 
 void pd_context_created(void *context);
 void pd_context_attached(void *context);
@@ -273,20 +276,20 @@ void pd_green_context(void *context, void *green);
 void pd_green_destroy(struct pd_caught *caught, void *green);
 void pd_green_destroyed(const struct pd_caught *caught, void *green, bool ok);
 
-/* ---- cuMemMap (mappings.c) ------------------------------------------------------------------- */
+/* ---- cuMemMap (cuda/mappings.c) -------------------------------------------------------------- */
 
 void pd_mapped(uint64_t addr, uint64_t length);
 void pd_unmapped(uint64_t addr, uint64_t length);
 bool pd_mapping_is_known(uint64_t base, uint64_t id);
 
-/* ---- IPC (ipc.c) ----------------------------------------------------------------------------- */
+/* ---- IPC (cuda/ipc.c) ------------------------------------------------------------------------ */
 
 uint64_t pd_buffer_id(uint64_t addr); /* what is there now has it; 0: nothing is */
 void pd_ipc_opened(uint64_t addr);
 void pd_ipc_close(struct pd_caught *caught, uint64_t addr);
 void pd_ipc_closed(const struct pd_caught *caught, uint64_t addr, bool ok);
 
-/* ---- stream capture and graphs (graphs.c) ---------------------------------------------------- */
+/* ---- stream capture and graphs (cuda/graphs.c) ----------------------------------------------- */
 
 extern uint32_t pd_captures;	 /* captures begun and not ended */
 extern uint32_t pd_graph_memory; /* a graph with an allocation or a free was ever made */

@@ -8,13 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "asker.h"
-#include "config.h"
-#include "hook.h"
-#include "live.h"
-#include "process.h"
-#include "records.h"
-#include "verbs.h"
+#include "hook/loader/asker.h"
+#include "cache/base/config.h"
+#include "hook/hook.h"
+#include "cache/top/page.h"
+#include "cache/base/process.h"
+#include "hook/cuda/records.h"
+#include "hook/verbs/verbs.h"
 
 /* ---- are we in the way of the calls? ----------------------------------------------------- */
 
@@ -120,7 +120,7 @@ bool pd_hook_begin(void)
 
 /* ---- fork -------------------------------------------------------------------------------- */
 
-/* What hook/ remembers, before the cache begins anew (process.h). */
+/* What hook/ remembers, before the cache begins anew (cache/base/process.h). */
 static void begin_anew(void)
 {
 	pd_records_fork_child();

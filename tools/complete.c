@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
-#include "complete.h"
+#include "tools/complete.h"
 
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "config.h"
-#include "pages.h"
-#include "trace.h"
-#include "trace_format.h"
+#include "cache/base/config.h"
+#include "tools/system/processes.h"
+#include "cache/trace/writer.h"
+#include "cache/trace/format.h"
 
 /* What is typed, and what comes before a candidate in its place: "--color=" of "--color=al". */
 struct typed {

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "complete.h"
-#include "pindown.h"
-#include "verb.h"
+#include "tools/complete.h"
+#include "cache/pindown.h"
+#include "tools/verb.h"
 
 static const struct verb *const verbs[] = {&verb_run,	 &verb_dump, &verb_report, &verb_check,
 					   &verb_doctor, &verb_bar,  &verb_top,	   &verb_replay};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "verb.h"
+#include "tools/verb.h"
 
 #include <getopt.h>
 #include <stdio.h>
 
-#include "memory.h"
-#include "out.h"
+#include "tools/base/memory.h"
+#include "tools/base/out.h"
 
 static enum out_colour colour;
 static bool wants_help;

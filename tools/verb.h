@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 
+#include "tools/base/status.h"
+
 /* What a verb takes besides options; also for completion in a shell. */
 enum arguments {
 	ARGUMENTS_NONE,
@@ -45,12 +47,5 @@ bool verb_has_arguments(const struct verb *verb, int argc, char **argv);
 
 extern const struct verb verb_run, verb_dump, verb_report, verb_check, verb_doctor, verb_bar,
 	verb_top, verb_replay;
-
-enum {
-	STATUS_OK = 0,
-	STATUS_DAMAGED = 1, /* a trace could not be read, or not wholly */
-	STATUS_FOUND = 1,   /* what was looked at has a problem */
-	STATUS_USAGE = 2,   /* bad options or a bad configuration */
-};
 
 #endif

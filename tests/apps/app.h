@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda_abi.h"
+#include "hook/cuda/abi.h"
 
 #ifdef APP_TABLE
 struct app_calls {

@@ -7,8 +7,6 @@ apps_obj := $(B)/obj/tests/apps
 apps_cuda := $(B)/sim/libcuda.so.1
 apps_groups := $(shell sed -n 's/^GROUP(\(.*\))/group_\1/p' tests/apps/groups.def)
 
-$(apps_obj)/%: INCLUDE += -Ihook
-
 # linked: calls by name, through the PLT; noplt: the same through the GOT; table: see road.c.
 apps_linked := $(patsubst %,$(apps_obj)/%.c.o,main app start $(apps_groups))
 apps_noplt := $(patsubst %,$(apps_obj)/noplt/%.c.o,main app start $(apps_groups))
@@ -58,7 +56,7 @@ $(apps_bin)/constructed: $(apps_obj)/constructed.c.o $(apps_bin)/libearly.so
 
 # Preloads of somebody else's.
 $(apps_bin)/libnext%.so: tests/apps/interposer.c
-	$(apps_link) -DINTERPOSER='"interposer $*"' $(INCLUDE) -Ihook -shared $< -o $@ $(apps_libs)
+	$(apps_link) -DINTERPOSER='"interposer $*"' $(INCLUDE) -shared $< -o $@ $(apps_libs)
 $(apps_bin)/libnested.so: $(patsubst %,$(apps_obj)/%.c.o,nested app) $(apps_cuda)
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
 # Its calloc must not be turned into a call of calloc.

@@ -11,7 +11,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "../guest/peer/edu_peer.h"
+#include "tests/guest/peer/edu_peer.h"
 
 static bool read_by_device(int device, int dmabuf, uint64_t offset, void *bytes, size_t length)
 {

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "demo_card.h"
-#include "pindown.h"
+#include "cache/pindown.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "cuda_abi.h"
+#include "hook/cuda/abi.h"
 
 struct demo_sent {
 	bool from_cache; /* an earlier registration served; false: the memory was registered now */

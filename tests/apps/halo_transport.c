@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "pindown.h"
+#include "cache/pindown.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

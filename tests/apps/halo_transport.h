@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "cuda_abi.h"
+#include "hook/cuda/abi.h"
 
 struct transfer;
 

@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cuda_abi.h"
-#include "pindown.h"
+#include "hook/cuda/abi.h"
+#include "cache/pindown.h"
 
 /* What the case's call does to the region of s.at. */
 enum fate {

@@ -9,7 +9,7 @@
 
 #include <dlfcn.h>
 
-#include "pindown.h"
+#include "cache/pindown.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

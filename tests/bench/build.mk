@@ -7,7 +7,6 @@ bench_obj := $(B)/obj/tests/bench
 # Linked with a libcuda.so.1 that only has what they call; which one they run on is the runner's
 # choice.
 bench_cuda := calls stacks events resident hits patterns
-$(bench_obj)/%: INCLUDE += -Ihook
 BENCH += $(addprefix $(bench_bin)/,$(bench_cuda) startup null/libcuda.so.1)
 
 $(bench_bin)/null/libcuda.so.1: $(bench_obj)/null_cuda.c.o
@@ -16,7 +15,7 @@ $(bench_bin)/null/libcuda.so.1: $(bench_obj)/null_cuda.c.o
 
 $(addprefix $(bench_bin)/,$(bench_cuda)): $(bench_bin)/%: $(bench_obj)/%.c.o $(bench_bin)/null/libcuda.so.1
 	$(CC) $(ALL_CFLAGS) $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) $(bench_bin)/null/libcuda.so.1 $(bench_libs)
-$(bench_bin)/calls: $(B)/obj/hook/symtab.c.o
+$(bench_bin)/calls: $(B)/obj/hook/loader/symtab.c.o
 $(bench_bin)/resident: bench_libs := -lpthread
 $(bench_bin)/events: bench_libs = $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..' -lpthread
 $(bench_bin)/events: $(B)/libpindown.so
@@ -60,5 +59,5 @@ $(bench_bin)/null-verbs/libibverbs.so.1: $(bench_obj)/null_verbs.c.o tests/bench
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libibverbs.so.1 -Wl,--version-script=tests/bench/null_verbs.map $< -o $@ \
 		$(ALL_LDFLAGS)
-$(bench_bin)/verbs: $(bench_obj)/verbs.c.o $(B)/obj/hook/symtab.c.o $(B)/sim/libcuda.so.1 $(bench_bin)/null-verbs/libibverbs.so.1
+$(bench_bin)/verbs: $(bench_obj)/verbs.c.o $(B)/obj/hook/loader/symtab.c.o $(B)/sim/libcuda.so.1 $(bench_bin)/null-verbs/libibverbs.so.1
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/null-verbs' -lpthread

@@ -4,7 +4,7 @@
 #define BENCH_CALLS_H
 
 #include "bench.h"
-#include "cuda_abi.h"
+#include "hook/cuda/abi.h"
 
 #include <stdbool.h>
 

@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "pindown.h"
+#include "cache/pindown.h"
 
 enum { THREADS = 4, BUFFERS = 50 };
 

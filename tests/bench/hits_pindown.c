@@ -3,7 +3,7 @@
  * PINDOWN_BACKEND=none. */
 #include "calls.h"
 #include "hits.h"
-#include "pindown.h"
+#include "cache/pindown.h"
 
 #include <string.h>
 

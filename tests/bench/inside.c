@@ -8,9 +8,9 @@
 #include "bench.h"
 #include "calls.h"
 
-#include "events.h"
-#include "pindown.h"
-#include "region.h"
+#include "cache/hook_events.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
 
 #include <dlfcn.h>
 

@@ -3,7 +3,7 @@
  * A libcuda.so.1 whose calls return at once, so that what a wrapper adds to one is not lost in what
  * the driver takes. It allocates nothing, and is for measuring alone.
  */
-#include "cuda_abi.h"
+#include "hook/cuda/abi.h"
 
 #include <stddef.h>
 

@@ -3,7 +3,7 @@
  * A libibverbs.so.1 whose calls return at once, so that what a wrapper adds to one is seen. It
  * registers nothing, and is for measuring alone.
  */
-#include "verbs_abi.h"
+#include "hook/verbs/abi.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

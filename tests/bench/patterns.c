@@ -14,7 +14,7 @@
  *		  now and then all read in order
  */
 #include "calls.h"
-#include "pindown.h"
+#include "cache/pindown.h"
 
 #include <math.h>
 #include <string.h>

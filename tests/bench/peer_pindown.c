@@ -6,7 +6,7 @@
  */
 #include "calls.h"
 #include "peer.h"
-#include "pindown.h"
+#include "cache/pindown.h"
 
 const char peer_name[] = "pindown";
 const bool peer_has_frees = true;

@@ -5,7 +5,7 @@
 
 #include <link.h>
 
-#include "../../hook/symtab.h"
+#include "hook/loader/symtab.h"
 #include "bench.h"
 
 struct straight_search {

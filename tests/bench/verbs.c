@@ -10,7 +10,7 @@
 
 #include "calls.h"
 #include "straight.h"
-#include "verbs_abi.h"
+#include "hook/verbs/abi.h"
 
 #define BATCH	256u
 #define BATCHES 401u

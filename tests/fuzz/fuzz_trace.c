@@ -17,9 +17,9 @@
 #include <unistd.h>
 
 #include "fuzz_trace.h"
-#include "out.h"
-#include "trace_format.h"
-#include "verb.h"
+#include "tools/base/out.h"
+#include "cache/trace/format.h"
+#include "tools/verb.h"
 
 enum { MOST_UNITS = 64 };
 

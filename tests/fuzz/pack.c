@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "trace_format.h"
+#include "cache/trace/format.h"
 
 static unsigned char unit[PD_TRACE_UNIT];
 

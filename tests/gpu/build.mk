@@ -4,11 +4,9 @@
 
 gpu_bin := $(B)/gpu
 
-$(B)/obj/tests/gpu/%: INCLUDE += -Ihook
 $(gpu_bin)/miss: $(B)/obj/tests/gpu/miss.c.o $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
 # Its libibverbs.so.1 is the recording one, there too.
-$(B)/obj/tests/gpu/verbs.c.o: INCLUDE += -Itests/verbs
 $(gpu_bin)/verbs: $(B)/obj/tests/gpu/verbs.c.o $(apps_cuda) $(B)/verbs/libibverbs.so.1
 	$(apps_link) $^ -o $@ $(apps_libs)
 CHECK_WITH += $(gpu_bin)/verbs

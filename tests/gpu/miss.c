@@ -7,9 +7,9 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include "../bench/bench.h"
-#include "cuda_abi.h"
-#include "pindown.h"
+#include "tests/bench/bench.h"
+#include "hook/cuda/abi.h"
+#include "cache/pindown.h"
 
 #define MIB    (1024u * 1024u)
 #define ROUNDS 201

@@ -28,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "pindown.h"
+#include "cache/pindown.h"
 
 #define MOST_SLOTS   256
 #define MOST_HELD    3

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cuda_abi.h"
+#include "hook/cuda/abi.h"
 
 #define MIB 1048576u
 

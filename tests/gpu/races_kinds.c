@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "pindown.h"
+#include "cache/pindown.h"
 
 #define DRIVER(fn, ...) driver(fn(__VA_ARGS__), #fn)
 

@@ -10,9 +10,9 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include "../bench/bench.h"
-#include "cuda_abi.h"
-#include "recorder.h"
+#include "tests/bench/bench.h"
+#include "hook/cuda/abi.h"
+#include "tests/verbs/recorder.h"
 
 #define BYTES  ((size_t)64 << 20)
 #define TIMES  10000

@@ -2,10 +2,10 @@
 # The kernel modules' tests, in a QEMU guest: see tests/guest/run. The modules themselves are built
 # by that script, for the guest's kernel.
 
-GUEST_SHARED := $(patsubst %,$(B)/obj/tests/%.c.o,guest/guest guest/devices unit/asleep)
+GUEST_SHARED := $(patsubst %,$(B)/obj/tests/%.c.o,guest/guest guest/devices unit/support/asleep)
 GUEST_PROGRAMS := $(patsubst tests/guest/%.c,$(B)/guest/bin/%,$(wildcard tests/guest/test_*.c))
 
-$(B)/obj/tests/guest/%.o: INCLUDE += -Itests/guest/peer -Itests/sim/nvidia_p2p -Ikmod -iquote tests/unit -D_GNU_SOURCE
+$(B)/obj/tests/guest/%.o: INCLUDE += -Itests/guest/peer -Itests/sim/nvidia_p2p -Ikmod -D_GNU_SOURCE
 
 $(filter-out %/test_cache,$(GUEST_PROGRAMS)): $(B)/guest/bin/%: $(B)/obj/tests/guest/%.c.o $(GUEST_SHARED)
 	@mkdir -p $(@D)
@@ -17,7 +17,6 @@ GUEST_BUILD := $(B)/libpindown.so $(B)/pindown $(B)/sim/libcuda.so.1 $(B)/demo/a
 	$(B)/demo/libtransport.so $(B)/apps/regions
 
 # The registration cache's tests run under the library itself.
-$(B)/obj/tests/guest/test_cache.c.o: INCLUDE += -Ihook -Itests/sim
 $(B)/guest/bin/test_cache: $(B)/obj/tests/guest/test_cache.c.o $(GUEST_SHARED) $(B)/libpindown.so \
 		$(B)/sim/libcuda.so.1
 	@mkdir -p $(@D)

@@ -9,7 +9,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#include "asleep.h"
+#include "tests/unit/support/asleep.h"
 #include "guest.h"
 
 #define SKIPPED 77

@@ -7,9 +7,9 @@
 #include <sys/resource.h>
 
 #include "guest.h"
-#include "cuda_abi.h"
-#include "pindown.h"
-#include "sim.h"
+#include "hook/cuda/abi.h"
+#include "cache/pindown.h"
+#include "tests/sim/sim.h"
 
 /* The configuration is read when the library is loaded: the boot runs this twice. */
 static bool is_persistent(void)

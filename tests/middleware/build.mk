@@ -2,7 +2,6 @@
 # Programs with middleware that registers GPU memory itself.
 middleware_bin := $(B)/middleware
 middleware_obj := $(B)/obj/tests/middleware
-$(middleware_obj)/%: INCLUDE += -Ihook
 middleware_built := $(middleware_bin)/exporting $(middleware_bin)/libmiddle.so
 
 $(middleware_bin)/libmiddle.so: $(middleware_obj)/middle.c.o $(B)/sim/libcuda.so.1
@@ -17,7 +16,7 @@ middleware_built += $(middleware_bin)/attach
 $(middleware_bin)/attach: docs/attach.c tests/middleware/cuda.h tests/middleware/middle.h cache/pindown.h \
 		$(B)/libpindown.so $(B)/sim/libcuda.so.1
 	@mkdir -p $(@D)
-	$(CC) $(filter-out -Wextra,$(ALL_CFLAGS)) -Itests/middleware $(INCLUDE) -Ihook docs/attach.c -o $@ \
+	$(CC) $(filter-out -Wextra,$(ALL_CFLAGS)) -Itests/middleware -Icache $(INCLUDE) docs/attach.c -o $@ \
 		$(ALL_LDFLAGS) -L$(B) -lpindown $(B)/sim/libcuda.so.1
 
 CHECK_SIM += tests/middleware/check-exports tests/middleware/check-example
@@ -30,6 +29,6 @@ $(ucx_bin)/libnvidia-ml.so.1: tests/middleware/ucx_support.c
 	$(CC) $(ALL_CFLAGS) -DUCX_NVML -shared -Wl,-soname,$(@F) $< -o $@ $(ALL_LDFLAGS)
 $(ucx_bin)/libcontext.so: tests/middleware/ucx_support.c $(SIM)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(INCLUDE) -Ihook -shared $^ -o $@ $(ALL_LDFLAGS)
+	$(CC) $(ALL_CFLAGS) $(INCLUDE) -shared $^ -o $@ $(ALL_LDFLAGS)
 CHECK_WITH += $(ucx_bin)/libnvidia-ml.so.1 $(ucx_bin)/libcontext.so
 CHECK_SIM += tests/middleware/check-ucx

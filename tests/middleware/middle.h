@@ -4,11 +4,11 @@
 
 #include <stddef.h>
 
-#include "cuda_abi.h"
+#include "hook/cuda/abi.h"
 
 /* As a toolkit's cuda.h has them. */
 #define X(symbol, base, version, flavour, params, ...) CUresult symbol params;
-#include "entrypoints.def"
+#include "hook/cuda/entrypoints.def"
 #undef X
 
 /* A descriptor of device memory, or -1. */

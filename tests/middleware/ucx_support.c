@@ -33,7 +33,7 @@ EXPORT const char *nvmlErrorString(int error)
 
 #else
 
-#include "cuda_abi.h"
+#include "hook/cuda/abi.h"
 
 __attribute__((constructor)) static void make_context_current(void)
 {

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "cache.h"
-#include "index.h"
+#include "cache/cache.h"
+#include "cache/index.h"
 #include "model.h"
 
 struct making making;

@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include <inttypes.h>
 
-#include "cache.h"
+#include "cache/cache.h"
 #include "model.h"
 
 static uint64_t page_floor(uint64_t addr)

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "config.h"
-#include "events.h"
+#include "cache/base/config.h"
+#include "cache/hook_events.h"
 #include "model.h"
 
 struct region *regions[MOST_REGIONS];

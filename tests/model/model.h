@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "pindown.h"
+#include "cache/pindown.h"
 
 #define MODEL_BASE UINT64_C(0x7f4400000000)
 #define KIB(n)	   ((uint64_t)(n) << 10)

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "config.h"
+#include "cache/base/config.h"
 #include "model.h"
 
 struct object *objects[MOST_OBJECTS];

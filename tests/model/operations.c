@@ -9,9 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache.h"
-#include "config.h"
-#include "events.h"
+#include "cache/cache.h"
+#include "cache/base/config.h"
+#include "cache/hook_events.h"
 #include "model.h"
 
 bool put_when_told, in_put;

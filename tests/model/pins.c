@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "backend.h"
+#include "cache/backend/backend.h"
 #include "model.h"
 
 #define MOST_PINS 1024
@@ -197,7 +197,7 @@ void pins_abandoned(void)
 	AGREE(pins_open == 0, "a forked child has inherited %u pins", pins_open);
 }
 
-/* ---- what cache/backend.c has ---- */
+/* ---- what cache/backend/backend.c has ---- */
 
 const struct pd_backend *pd_backend_for(int device)
 {

@@ -60,7 +60,7 @@ bool ended[3];
 #define COVERS(scope, id) ((scope) == RANGE || ((scope) == CONTEXT && (id) == 2))
 
 /*
- * Who pays for the order of stores and loads: asym.h. CHANGES: that may change at any time.
+ * Who pays for the order of stores and loads: cache/base/barrier.h. CHANGES: that may change at any time.
  * REFUSED: membarrier may be refused at any time, in one thread and not in another.
  */
 #define RARE_PAYS 0
@@ -273,7 +273,7 @@ inline count_holds(record, sum) {
 	}
 }
 
-/* end.c, unpin(): DYING and ours. */
+/* cache/invalidate.c, unpin(): DYING and ours. */
 inline unpin_record(p, record) {
 	do_unpin(pin_of[record]);
 	atomic {

@@ -15,9 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "config.h"
-#include "cache.h"
-#include "events.h"
+#include "cache/base/config.h"
+#include "cache/cache.h"
+#include "cache/hook_events.h"
 #include "model.h"
 
 /* Seconds that a round has, and more for a long one: one that hangs has failed. */

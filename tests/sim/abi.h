@@ -3,7 +3,7 @@
 #ifndef SIM_ABI_H
 #define SIM_ABI_H
 
-#include "cuda_abi.h"
+#include "hook/cuda/abi.h"
 
 #define CU_DEVICE_ATTRIBUTE_LAST 146
 

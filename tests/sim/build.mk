@@ -6,7 +6,7 @@ SIM_SRC := $(wildcard tests/sim/*.c)
 SIM_OBJ := $(patsubst %,$(B)/obj/%.o,$(SIM_SRC))
 SIM := $(B)/sim/libcuda.so.1
 
-$(B)/obj/tests/sim/%.o: INCLUDE += -Ihook -Itests/sim -D_GNU_SOURCE
+$(B)/obj/tests/sim/%.o: INCLUDE += -Itests/sim -D_GNU_SOURCE
 
 # As NVIDIA's, it binds its calls of its own exports to itself.
 $(SIM): $(SIM_OBJ) tests/sim/build.mk

@@ -15,7 +15,7 @@ struct row {
 
 static const struct row rows[] = {
 #define X(symbol, base, version, stream, ...) {#symbol, #base, version, stream},
-#include "entrypoints.def"
+#include "hook/cuda/entrypoints.def"
 #include "procs.def"
 #undef X
 };

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_abi.h"
+#include "hook/cuda/abi.h"
 #include "recorder.h"
 
 #define CALLS(X)                               \

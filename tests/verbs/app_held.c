@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda_abi.h"
+#include "hook/cuda/abi.h"
 #include "recorder.h"
 
 #define BYTES (4u << 20)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cuda_abi.h"
+#include "hook/cuda/abi.h"
 #include "recorder.h"
 
 struct recorder_mr_1_0 *old_reg_mr(struct recorder_pd_1_0 *pd, void *addr, size_t length,

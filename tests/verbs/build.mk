@@ -8,8 +8,6 @@ VERBS_LIB := $(verbs_bin)/libibverbs.so.1
 verbs_old := $(verbs_bin)/old/libibverbs.so.1
 recorder_src := recorder recorder_control recorder_mr recorder_other recorder_rdma
 
-$(verbs_obj)/%: INCLUDE += -Ihook -Itests/sim -Itests/verbs -iquote tests/unit
-
 verbs_link = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libibverbs.so.1 \
 	-Wl,--version-script=tests/verbs/libibverbs.map $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) -lpthread
 
@@ -29,7 +27,7 @@ VERBS_TESTS := test_verbs test_verbs_flags test_verbs_ends test_verbs_rereg test
 VERBS_TESTS_BIN := $(VERBS_TESTS:%=$(verbs_bin)/%)
 CHECK_UNIT += $(VERBS_TESTS_BIN)
 $(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes: $(verbs_bin)/%: $(verbs_obj)/%.c.o $(verbs_obj)/verbs_test.c.o \
-		$(patsubst %,$(B)/obj/tests/unit/%.c.o,asleep descriptors) $(UNIT_SUITE) $(B)/obj/hook/symtab.c.o \
+		$(patsubst %,$(B)/obj/tests/unit/support/%.c.o,asleep descriptors) $(UNIT_SUITE) $(B)/obj/hook/loader/symtab.c.o \
 		$(SIM) $(VERBS_LIB) $(B)/libpindown.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN:$$ORIGIN/..' $(CHECK_LIBS) \
@@ -42,9 +40,9 @@ $(VERBS_MODES): $(verbs_bin)/test_verbs_modes
 	@ln -f $< $@
 
 # A program on each road to libibverbs.
-verbs_app = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(INCLUDE) -Ihook -Itests/verbs
+verbs_app = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(INCLUDE)
 verbs_libs = $(ALL_LDFLAGS) -ldl -lpthread
-verbs_deps = tests/verbs/recorder.h hook/verbs_abi.h $(VERBS_LIB) $(SIM)
+verbs_deps = tests/verbs/recorder.h hook/verbs/abi.h $(VERBS_LIB) $(SIM)
 verbs_apps := $(addprefix $(verbs_bin)/,libfinds.so finds app-linked app-noplt app-table app-global app-old app-held plugin plugin-table.so \
 	plugin-linked.so libinterposer-dlsym.so libinterposer-dlvsym.so abi)
 
@@ -70,9 +68,9 @@ $(verbs_bin)/plugin-table.so: tests/verbs/app.c $(verbs_deps)
 	$(verbs_app) -shared -fvisibility=default $< $(SIM) -o $@ $(verbs_libs)
 $(verbs_bin)/plugin-linked.so: tests/verbs/app.c $(verbs_deps)
 	$(verbs_app) -shared -fvisibility=default -DAPP_LINKED $< $(SIM) $(VERBS_LIB) -o $@ $(verbs_libs)
-$(verbs_bin)/libinterposer-dlsym.so: tests/verbs/interposer.c hook/verbs_abi.h
+$(verbs_bin)/libinterposer-dlsym.so: tests/verbs/interposer.c hook/verbs/abi.h
 	$(verbs_app) -shared '-DINTERPOSER_LOOK(name)=dlsym(RTLD_NEXT, name)' $< -o $@ $(verbs_libs)
-$(verbs_bin)/libinterposer-dlvsym.so: tests/verbs/interposer.c hook/verbs_abi.h
+$(verbs_bin)/libinterposer-dlvsym.so: tests/verbs/interposer.c hook/verbs/abi.h
 	$(verbs_app) -shared '-DINTERPOSER_LOOK(name)=dlvsym(RTLD_NEXT, name, "IBVERBS_1.1")' $< -o $@ $(verbs_libs)
 $(verbs_bin)/abi: tests/verbs/abi.c tests/verbs/recorder_parts.h $(verbs_deps)
 	$(verbs_app) $< -o $@ $(verbs_libs)

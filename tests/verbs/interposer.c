@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
-#include "verbs_abi.h"
+#include "hook/verbs/abi.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -23,7 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "verbs_abi.h"
+#include "hook/verbs/abi.h"
 
 /* ---- what programs use of libibverbs -------------------------------------------------------- */
 

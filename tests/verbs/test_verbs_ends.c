@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "descriptors.h"
+#include "tests/unit/support/descriptors.h"
 #include "verbs_test.h"
 
 static CUdeviceptr p; /* 4 MiB */

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "asleep.h"
+#include "tests/unit/support/asleep.h"
 #include "verbs_test.h"
 
 #define THREADS 4

@@ -7,8 +7,8 @@
 
 #include "verbs_test.h"
 
-#include "suite.h"
-#include "symtab.h"
+#include "tests/unit/support/suite.h"
+#include "hook/loader/symtab.h"
 
 CUcontext cuda;
 struct ibv_context *device;

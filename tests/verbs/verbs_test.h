@@ -12,10 +12,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "cuda_abi.h"
-#include "pindown.h"
+#include "hook/cuda/abi.h"
+#include "cache/pindown.h"
 #include "recorder.h"
-#include "sim.h"
+#include "tests/sim/sim.h"
 
 #define KIB(n)	   ((uint64_t)(n) << 10)
 #define MIB(n)	   ((uint64_t)(n) << 20)

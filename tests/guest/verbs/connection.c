@@ -2,7 +2,7 @@
 #include <fcntl.h>
 
 #include "connection.h"
-#include "guest.h"
+#include "tests/guest/guest.h"
 
 struct ibv_context *open_device(const char *name)
 {

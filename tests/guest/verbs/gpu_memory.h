@@ -8,8 +8,8 @@
 #include <infiniband/verbs.h>
 
 #include "connection.h"
-#include "cuda_abi.h"
-#include "guest.h"
+#include "hook/cuda/abi.h"
+#include "tests/guest/guest.h"
 
 #define SIZE  4096u	/* what is moved: the device takes half a second for it */
 #define BLOCK (2 * MIB) /* the driver's smallest piece of memory, which small allocations share */

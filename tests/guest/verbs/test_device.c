@@ -4,7 +4,7 @@
  * below. What it refuses matters as much as what it moves: the tests with GPU memory rest on it.
  */
 #include "connection.h"
-#include "guest.h"
+#include "tests/guest/guest.h"
 
 #define SIZE 4096u
 

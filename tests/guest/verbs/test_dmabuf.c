@@ -3,7 +3,7 @@
  * GPU memory over RDMA, by a program that asks pindown for the dma-buf and registers that itself.
  */
 #include "gpu_memory.h"
-#include "pindown.h"
+#include "cache/pindown.h"
 
 static struct ibv_mr *reg_dmabuf(struct ibv_pd *domain, CUdeviceptr ptr, pindown_region **region)
 {

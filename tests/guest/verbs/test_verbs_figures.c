@@ -4,9 +4,9 @@
  * it, in instructions of the process and the kernel together; run on the boot "figures" under
  * libpindown.so.
  */
-#include "figures.h"
+#include "tests/guest/figures.h"
 #include "gpu_memory.h"
-#include "pindown.h"
+#include "cache/pindown.h"
 
 #define PAIRS 1000u
 

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "cuda_abi.h"
+#include "hook/cuda/abi.h"
 
 #define KIB 1024ull
 #define MIB (1024 * KIB)

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Pinning through pindown.ko. A pin with callback (the default) is revoked by the kernel if its memory
+ * is freed behind our back: its word in the state area changes before the driver's free goes on, and
+ * the next hit sees it. With a persistent pin the memory is kept instead, as by a dma-buf.
+ *
+ * The NVIDIA driver pins no range that lies in more than one allocation. So memory that was mapped
+ * side by side (cuMemMap) has a pin of the kernel's for each mapping, all of which are made and
+ * ended together.
+ *
+ * One descriptor of /dev/pindown serves the process. The state area stays mapped as long as the
+ * process lives: readers without a lock look at it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cache/backend/backend.h"
+#include "cache/cache.h"
+#include "cache/base/config.h"
+#include "cache/driver/cuda_abi.h"
+#include "cache/base/descriptor.h"
+#include "cache/driver/driver.h"
+#include "cache/backend/kmod_reclaim.h"
+#include "cache/base/log.h"
+#include "cache/base/address_space.h"
+#include "cache/pindown.h"
+#include "cache/backend/revocation.h"
+
+#include "kmod/pindown_ioctl.h"
+
+/*
+ * Under PD_LOCK_KMOD; read without it by who has found `fd` there (descriptor()), as the others
+ * then don't change.
+ */
+static struct {
+	int fd; /* -1: not open; stored last, with release */
+	bool asked;
+	uint64_t identity;
+	uint64_t capabilities;
+	uint32_t *area;
+	size_t area_length;
+} device = {.fd = -1};
+
+/* Words of the area's head, by number. */
+#define WORD_OF_ABI	    (offsetof(struct pindown_state, abi) / sizeof(uint32_t))
+#define WORD_OF_REVOCATIONS (offsetof(struct pindown_state, revocations) / sizeof(uint32_t))
+
+_Static_assert(WORD_OF_ABI == 0, "pins that nobody revokes have word 0, which always stands");
+
+/* Acquire: pairs with the release in take(). */
+static int descriptor(void)
+{
+	return __atomic_load_n(&device.fd, __ATOMIC_ACQUIRE);
+}
+
+static bool wants_persistent(void)
+{
+	return pd_config()->backend == PD_BACKEND_KMOD_PERSISTENT;
+}
+
+static bool can_pin(const struct pindown_version *version)
+{
+	uint64_t needed = PINDOWN_CAP_STATE;
+
+	needed |= wants_persistent() ? PINDOWN_CAP_PERSISTENT : PINDOWN_CAP_CALLBACK;
+	return version->abi == PINDOWN_ABI && version->granularity == PINDOWN_PAGE_SIZE &&
+	       (version->capabilities & needed) == needed && version->state_length >= 4096;
+}
+
+static bool take(int fd)
+{
+	struct pindown_version version = {.size = sizeof(version)};
+	void *area;
+
+	if (ioctl(fd, PINDOWN_IOC_VERSION, &version) != 0 || !can_pin(&version))
+		return false;
+	area = mmap(NULL, version.state_length, PROT_READ, MAP_SHARED, fd, PINDOWN_MAP_STATE);
+	if (area == MAP_FAILED)
+		return false;
+	fd = pd_descriptor_move_up(fd);
+	device.identity = pd_descriptor_identity(fd);
+	device.capabilities = version.capabilities;
+	device.area = area;
+	device.area_length = version.state_length;
+	__atomic_store_n(&device.fd, fd, __ATOMIC_RELEASE);
+	return true;
+}
+
+/* Is the module there and good for us? Asked once. */
+static bool open_once(void)
+{
+	int saved = errno;
+	int fd;
+
+	pd_descriptor_begin();
+	pd_take(PD_LOCK_KMOD);
+	if (!device.asked) {
+		device.asked = true;
+		fd = open(PINDOWN_DEVICE, O_RDWR | O_CLOEXEC);
+		if (fd >= 0 && !take(fd))
+			pd_descriptor_close(fd);
+		/* Word 0 is the ABI's number: it stands as long as the area does. For pd_word(). */
+		if (descriptor() >= 0)
+			__atomic_store_n(&pd_words, device.area, __ATOMIC_RELEASE);
+	}
+	pd_let_go(PD_LOCK_KMOD);
+	pd_descriptor_end();
+	errno = saved;
+	return descriptor() >= 0;
+}
+
+/*
+ * The program has closed our descriptor. The area keeps the kernel's side alive, and with it pins that
+ * we can no longer end; so the area goes too, which ends them all. In its place comes, at once, one
+ * where no word is that of such a pin. Without memory for that the area stays as it is.
+ */
+static void replace_area(void)
+{
+	size_t length = device.area_length;
+	uint32_t *words = mmap(NULL, length, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (words == MAP_FAILED)
+		return;
+	words[WORD_OF_ABI] = device.area[WORD_OF_ABI]; /* other backends' pins stand */
+	words[WORD_OF_REVOCATIONS] = device.area[WORD_OF_REVOCATIONS] + (1u << 31);
+	mremap(words, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, device.area);
+}
+
+static void give_up(void)
+{
+	static bool said;
+
+	pd_log_once(&said, PD_LOG_WARN,
+		    "the program has closed the descriptor of " PINDOWN_DEVICE
+		    ": all regions are unpinned, and nothing more is pinned");
+	pd_take(PD_LOCK_KMOD);
+	if (device.fd >= 0) /* else another thread was faster */
+		replace_area();
+	__atomic_store_n(&device.fd, -1, __ATOMIC_RELAXED); /* nothing comes with it */
+	pd_let_go(PD_LOCK_KMOD);
+}
+
+static bool is_ours(void)
+{
+	int fd = descriptor();
+
+	if (fd < 0) /* in a forked child that pins for the first time; or given up already */
+		return open_once();
+	if (pd_descriptor_is(fd, device.identity))
+		return true;
+	give_up();
+	return false;
+}
+
+static int call(unsigned long request, void *argument)
+{
+	int result;
+
+	do
+		result = ioctl(descriptor(), request, argument);
+	while (result != 0 && errno == EINTR);
+	return result;
+}
+
+/* The kernel's errors in the words of the cache, and of the driver where that was asked. */
+static int result_of(int error, int *driver_error)
+{
+	*driver_error = CUDA_SUCCESS;
+	switch (error) {
+	case ENOSPC:
+	case EDQUOT:
+	case EFBIG: /* of which there is too little on any device here, even when it is empty */
+		*driver_error = CUDA_ERROR_OUT_OF_MEMORY; /* the device's: evict of this one */
+		return PINDOWN_ERR_NO_SPACE;
+	case EMFILE: /* max_regions of the module, or no descriptor is left */
+	case ENFILE:
+		return PINDOWN_ERR_NO_SPACE;
+	case ENOMEM:
+		return PINDOWN_ERR_NO_MEMORY;
+	case ENODEV:
+		return PINDOWN_ERR_NO_BACKEND;
+	case EOPNOTSUPP:
+		*driver_error = CUDA_ERROR_NOT_SUPPORTED;
+		return PINDOWN_ERR_DRIVER;
+	default: /* EINVAL, ESTALE: not, or no longer, memory that can be pinned */
+		*driver_error = CUDA_ERROR_INVALID_VALUE;
+		return PINDOWN_ERR_DRIVER;
+	}
+}
+
+/* ---- several mappings ---------------------------------------------------------------------- */
+
+/*
+ * By the kernel's number of a pin, of which it is one of several: the next of them (0: none), and
+ * its word. Written by who makes the pin, before anybody else knows of it.
+ */
+struct part {
+	uint32_t next, word;
+};
+static struct part *parts; /* as many as there are words; NULL: none were needed yet */
+
+static bool have_parts(void)
+{
+	static struct part *reserved;
+	size_t bytes = device.area_length / sizeof(uint32_t) * sizeof(*parts);
+	bool have;
+
+	pd_take(PD_LOCK_KMOD);
+	if (!reserved)
+		reserved = pd_reserve(bytes);
+	if (!parts && reserved && pd_make_usable(reserved, bytes))
+		parts = reserved;
+	have = parts != NULL;
+	pd_let_go(PD_LOCK_KMOD);
+	return have;
+}
+
+bool pd_kmod_mappings_stand(const struct pd_pin *pin, uint32_t *word_value)
+{
+	/* First: the kernel raises it when the word of what it revokes is 0 already. */
+	*word_value = pd_word(WORD_OF_REVOCATIONS);
+	if (!pin->spans || !pin->handle)
+		return false;
+	for (uint32_t n = pin->handle; n; n = parts[n].next)
+		if (!pd_word(parts[n].word))
+			return false;
+	return true;
+}
+
+/* ---- pins ----------------------------------------------------------------------------------- */
+
+static void unpin(const struct pd_pin *pin)
+{
+	for (uint32_t n = pin->handle, next; n; n = next) {
+		struct pindown_unpin what = {.size = sizeof(what), .region = n};
+
+		/* Before the number can be another pin's. */
+		next = pin->spans ? parts[n].next : 0;
+		call(PINDOWN_IOC_UNPIN, &what);
+	}
+}
+
+/* 0, or an errno. */
+static int pin_range(uint64_t begin, uint64_t end, uint32_t flags, struct pindown_pin *what)
+{
+	*what = (struct pindown_pin){
+		.size = sizeof(*what),
+		.flags = flags | (wants_persistent() ? PINDOWN_PIN_PERSISTENT : 0),
+		.address = begin,
+		.length = end - begin,
+	};
+	return call(PINDOWN_IOC_PIN, what) == 0 ? 0 : errno;
+}
+
+static int pin_whole(struct pd_pin *pin, uint32_t flags)
+{
+	struct pindown_pin what;
+	int error = pin_range(pin->base, pin->base + pin->length, flags, &what);
+
+	if (error)
+		return error;
+	pin->handle = what.region;
+	pin->word = what.state_offset / sizeof(uint32_t);
+	pin->word_value = what.state_value;
+	return 0;
+}
+
+/* All or none. The word is the count of revocations, as it was before the first was made. */
+static int pin_each(struct pd_pin *pin, uint32_t flags)
+{
+	uint64_t at = pin->base, all = pin->base + pin->length, end;
+	uint32_t revocations = pd_word(WORD_OF_REVOCATIONS), *link = &pin->handle;
+	struct pindown_pin what;
+	int error = have_parts() ? 0 : ENOMEM;
+
+	pin->handle = 0;
+	for (; at < all && !error; at = end) {
+		end = pd_driver_mapping_end(at, pin->device);
+		if (end > all)
+			end = all; /* a part is tried, to see what fits */
+		error = end ? pin_range(at, end, flags, &what) : EINVAL;
+		if (error)
+			break;
+		parts[what.region].next = 0;
+		parts[what.region].word = what.state_offset / sizeof(uint32_t);
+		*link = what.region;
+		link = &parts[what.region].next;
+	}
+	if (error) {
+		unpin(pin);
+		pin->handle = 0;
+		return error;
+	}
+	pin->word = WORD_OF_REVOCATIONS;
+	pin->word_value = revocations;
+	return 0;
+}
+
+static int pin_with(struct pd_pin *pin, uint32_t flags, int *driver_error)
+{
+	int saved = errno;
+	int result = PINDOWN_ERR_NO_BACKEND, error;
+
+	if (is_ours()) {
+		error = pin->spans ? pin_each(pin, flags) : pin_whole(pin, flags);
+		result = error ? result_of(error, driver_error) : PINDOWN_OK;
+	}
+	errno = saved;
+	if (result != PINDOWN_OK)
+		return result;
+	*driver_error = CUDA_SUCCESS;
+	pin->fd = -1;
+	if (device.capabilities & PINDOWN_CAP_RECLAIM)
+		pd_kmod_answer_wishes(descriptor(), device.identity,
+				      (const struct pindown_state *)(void *)device.area);
+	return PINDOWN_OK;
+}
+
+/* Our own idle regions go first; other processes are asked when there are none. */
+static int kmod_pin(struct pd_pin *pin, void *context, int *driver_error)
+{
+	(void)context;
+	return pin_with(pin, PINDOWN_PIN_NO_RECLAIM, driver_error);
+}
+
+static int kmod_pin_at_last(struct pd_pin *pin, void *context, int *driver_error)
+{
+	(void)context;
+	return pin_with(pin, 0, driver_error);
+}
+
+/* A dma-buf of the module's is of one pin; the driver makes one of several mappings. */
+static int open_drivers_dmabuf(struct pd_pin *pin, void *context, int *driver_error)
+{
+	int result = pd_backend_dmabuf.open_dmabuf(pin, context, driver_error);
+
+	return result == PINDOWN_ERR_DRIVER && *driver_error == CUDA_ERROR_NOT_SUPPORTED
+		       ? PINDOWN_ERR_NO_DMABUF
+		       : result;
+}
+
+static int open_dmabuf(struct pd_pin *pin, void *context, int *driver_error)
+{
+	struct pindown_export what = {.size = sizeof(what), .region = pin->handle, .fd = -1};
+	int saved = errno;
+	int result = PINDOWN_OK;
+
+	if (!is_ours())
+		result = PINDOWN_ERR_NO_BACKEND;
+	else if (pin->spans)
+		return open_drivers_dmabuf(pin, context, driver_error);
+	else if (call(PINDOWN_IOC_EXPORT, &what) != 0)
+		result = errno == EOPNOTSUPP ? PINDOWN_ERR_NO_DMABUF
+					     : result_of(errno, driver_error);
+	if (result == PINDOWN_OK)
+		pd_pin_take_dmabuf(pin, what.fd);
+	errno = saved;
+	return result;
+}
+
+static void kmod_unpin(struct pd_pin *pin)
+{
+	int saved = errno;
+
+	pd_pin_close_dmabuf(pin);
+	if (is_ours())
+		unpin(pin);
+	errno = saved;
+}
+
+void pd_backend_kmod_fork_child(void)
+{
+	if (device.fd < 0) {
+		device.asked = false;
+		return;
+	}
+	if (pd_descriptor_is(device.fd, device.identity))
+		pd_descriptor_close(device.fd);
+	pd_words = &pd_own_word; /* the area is not inherited */
+	device.fd = -1;
+	device.area = NULL;
+	device.asked = false;
+	pd_kmod_reclaim_fork_child();
+}
+
+static bool kmod_works_on(int ordinal)
+{
+	(void)ordinal;
+	return open_once();
+}
+
+const struct pd_backend pd_backend_kmod = {
+	.name = "kmod",
+	.works_on = kmod_works_on,
+	.pin = kmod_pin,
+	.pin_at_last = kmod_pin_at_last,
+	.unpin = kmod_unpin,
+	/* The device's descriptor is the parent's, and answers nobody else; pins end with the parent. */
+	.abandon = pd_pin_close_dmabuf,
+	.close_dmabuf = pd_pin_close_dmabuf,
+	.open_dmabuf = open_dmabuf,
+	.has_dmabuf = pd_pin_has_dmabuf,
+};

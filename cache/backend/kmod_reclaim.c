@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/ioctl.h>
+
+#include "cache/cache.h"
+#include "cache/base/descriptor.h"
+#include "cache/backend/kmod_reclaim.h"
+#include "cache/base/log.h"
+
+#include "kmod/pindown_ioctl.h"
+
+static bool answering;
+static int wish_fd;
+static uint64_t wish_identity;
+static const struct pindown_state *wish_state;
+
+/* The kernel writes how much before it raises `wanted`. */
+static void answer_one(void)
+{
+	/* Acquire: pairs with the kernel's release, so that the bytes are those of this wish. */
+	uint32_t wanted = __atomic_load_n(&wish_state->wanted, __ATOMIC_ACQUIRE);
+	struct pindown_answer answer = {.size = sizeof(answer), .wanted = wanted};
+
+	pd_give_back(__atomic_load_n(&wish_state->wanted_bytes, __ATOMIC_RELAXED));
+	ioctl(wish_fd, PINDOWN_IOC_ANSWER, &answer);
+}
+
+/*
+ * Lives as long as the process, or until the descriptor is no longer ours: an error of poll() other
+ * than an interruption says so.
+ */
+static void *answer_wishes(void *unused)
+{
+	struct pollfd asked = {.fd = wish_fd, .events = POLLIN};
+
+	(void)unused;
+	while (pd_descriptor_is(wish_fd, wish_identity)) {
+		int n = poll(&asked, 1, -1);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0 || asked.revents & (POLLNVAL | POLLERR | POLLHUP))
+			break;
+		if (pd_descriptor_is(wish_fd, wish_identity))
+			answer_one();
+	}
+	return NULL;
+}
+
+/* The program must not notice: its signals go to its own threads. */
+static bool start_thread(void)
+{
+	pthread_attr_t attributes;
+	sigset_t all, before;
+	pthread_t thread;
+	bool started;
+
+	if (pthread_attr_init(&attributes) != 0)
+		return false;
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attributes, PTHREAD_STACK_MIN + 65536);
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	started = pthread_create(&thread, &attributes, answer_wishes, NULL) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attributes);
+	if (started)
+		pthread_setname_np(thread, "pindown");
+	return started;
+}
+
+void pd_kmod_answer_wishes(int fd, uint64_t identity, const struct pindown_state *state)
+{
+	static bool said;
+	int saved = errno;
+
+	/* The first one only; the thread that it starts sees what is stored before it is started. */
+	if (__atomic_exchange_n(&answering, true, __ATOMIC_ACQ_REL))
+		return;
+	wish_fd = fd;
+	wish_identity = identity;
+	wish_state = state;
+	if (!start_thread())
+		pd_log_once(&said, PD_LOG_INFO,
+			    "no thread to answer for BAR space: idle regions stay pinned");
+	errno = saved;
+}
+
+void pd_kmod_reclaim_fork_child(void)
+{
+	answering = false;
+}

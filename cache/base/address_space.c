@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "cache/base/address_space.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cache/base/descriptor.h"
+
+/* The process's size in bytes, the first number in this file; 0: it can't be read. */
+static uint64_t size_now(void)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/statm", O_RDONLY | O_CLOEXEC);
+	char text[32];
+	uint64_t pages = 0;
+	long length = fd < 0 ? 0 : syscall(SYS_read, fd, text, sizeof(text));
+
+	for (long i = 0; i < length && text[i] >= '0' && text[i] <= '9'; i++)
+		pages = pages * 10 + (uint64_t)(text[i] - '0');
+	if (fd >= 0)
+		pd_descriptor_close(fd);
+	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Where the size is not known, half of the limit is taken for it. */
+uint64_t pd_address_space_share(void)
+{
+	struct rlimit limit;
+	int saved = errno;
+	uint64_t share = UINT64_MAX;
+
+	if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+		uint64_t size = size_now();
+
+		if (!size)
+			size = limit.rlim_cur / 2;
+		share = size < limit.rlim_cur ? (limit.rlim_cur - size) / 16 : 0;
+	}
+	errno = saved;
+	return share;
+}
+
+static void unmap(char *start, char *end)
+{
+	if (end > start)
+		munmap(start, (size_t)(end - start));
+}
+
+void *pd_reserve(size_t bytes)
+{
+	int saved = errno;
+	size_t more = bytes + PD_HUGE_PAGE;
+	char *all = mmap(NULL, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *start = NULL;
+
+	if (all != MAP_FAILED) {
+		start = all + (-(uintptr_t)all & (PD_HUGE_PAGE - 1));
+		unmap(all, start);
+		unmap(start + bytes, all + more);
+		madvise(start, bytes, MADV_DONTDUMP);
+	}
+	errno = saved;
+	return start;
+}
+
+bool pd_make_usable(void *start, size_t bytes)
+{
+	int saved = errno;
+	bool ok = mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0;
+
+	if (ok)
+		madvise(start, bytes, MADV_DODUMP);
+	errno = saved;
+	return ok;
+}
+
+void pd_prefer_huge(void *start, size_t bytes)
+{
+	int saved = errno;
+
+	madvise(start, bytes, MADV_HUGEPAGE);
+	errno = saved;
+}
+
+void pd_make_private(void *start, size_t bytes)
+{
+	int saved = errno;
+
+	/* Not mmap(), which a sanitizer follows. */
+	syscall(SYS_mmap, start, bytes, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	errno = saved;
+}
+
+void pd_populate(char *start, size_t bytes)
+{
+	int saved = errno;
+	size_t before = (uintptr_t)start & 4095;
+
+	madvise(start - before, bytes + before, MADV_POPULATE_WRITE);
+	errno = saved;
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cache/base/barrier.h"
+#include "cache/base/lock.h"
+#include "cache/base/log.h"
+#include "cache/base/thread.h"
+
+uint32_t pd_payer = PD_EACH_MUST;
+uint32_t pd_barriers;
+struct pd_asym_limits pd_asym_limits = {.few = 64, .many = 256};
+
+uint64_t pd_asym_grace_ns = 100000000u;
+
+/* Acquire and release: who sees it set may use membarrier. Set by a pin before it takes off. */
+static bool registered;
+
+/* Relaxed: what was refused is told of soon, and by whom does not matter. */
+static bool refused;
+
+/* Negative when it is refused. Keeps errno. */
+static int membarrier(int command)
+{
+	int saved = errno;
+	int result = (int)syscall(SYS_membarrier, command, 0, 0);
+
+	errno = saved;
+	return result;
+}
+
+void pd_asym_init(void)
+{
+	int commands = PD_CAN_ASYM ? membarrier(MEMBARRIER_CMD_QUERY) : -1;
+
+	if (commands > 0 && commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+		__atomic_store_n(&pd_payer, PD_RARE_PAYS, __ATOMIC_RELAXED);
+}
+
+/* ---- membarrier is refused ----------------------------------------------------------------- */
+
+/* false: another thread's grace period is over already, and so it is for this one, too. */
+static bool begin_to_lose(void)
+{
+	uint32_t payer = __atomic_load_n(&pd_payer, __ATOMIC_SEQ_CST);
+
+	while (payer != PD_EACH_MUST)
+		if (__atomic_compare_exchange_n(&pd_payer, &payer, PD_LOSING, false,
+						__ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			return true;
+	return false;
+}
+
+/* By the clock, and not by the number of naps: a filter may refuse those as well. */
+static void let_stores_come_out(void)
+{
+	uint64_t end = pd_deadline(pd_asym_grace_ns);
+
+	while (pd_deadline(0) < end)
+		pd_nap(1000000);
+}
+
+/* Release: as in end_change(), with the grace period in the place of the membarrier. */
+static void do_without(void)
+{
+	if (!begin_to_lose())
+		return;
+	__atomic_store_n(&refused, true, __ATOMIC_RELAXED);
+	let_stores_come_out();
+	__atomic_store_n(&pd_payer, PD_EACH_MUST, __ATOMIC_RELEASE);
+}
+
+void pd_asym_tell(void)
+{
+	static bool told;
+
+	if (__builtin_expect(__atomic_load_n(&refused, __ATOMIC_RELAXED), 0))
+		pd_log_once(&told, PD_LOG_WARN,
+			    "membarrier(2) is refused, by a system call filter as a rule: from now "
+			    "on each "
+			    "hit has a memory barrier of its own, which takes it some nanoseconds "
+			    "more");
+}
+
+/* ---- registering --------------------------------------------------------------------------- */
+
+bool pd_asym_is_registered(void)
+{
+	return __atomic_load_n(&registered, __ATOMIC_ACQUIRE) ||
+	       __atomic_load_n(&pd_payer, __ATOMIC_ACQUIRE) == PD_EACH_MUST;
+}
+
+static bool register_process(void)
+{
+	if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0)
+		return false;
+	__atomic_store_n(&registered, true, __ATOMIC_RELEASE);
+	return true;
+}
+
+void pd_asym_register(void)
+{
+	if (!pd_asym_is_registered() && !register_process())
+		do_without();
+}
+
+/* ---- who pays ----------------------------------------------------------------------------- */
+
+#define AT_A_TIME 8u /* barriers */
+
+/* Threads that come here at once count wrong, and at worst change too early or too late. */
+static bool hits_are_few(void)
+{
+	static uint32_t since;
+	static uint64_t hits_before;
+	uint32_t barriers = __atomic_load_n(&since, __ATOMIC_RELAXED) + 1;
+	uint64_t hits, before;
+
+	__atomic_store_n(&since, barriers % AT_A_TIME, __ATOMIC_RELAXED);
+	if (barriers < AT_A_TIME)
+		return false;
+	hits = pd_counter_sum(offsetof(struct pd_counters, hits));
+	before = __atomic_exchange_n(&hits_before, hits, __ATOMIC_RELAXED);
+	return hits - before < (uint64_t)pd_asym_limits.few * AT_A_TIME;
+}
+
+static bool begin_change(void)
+{
+	uint32_t rare = PD_RARE_PAYS;
+
+	return hits_are_few() && __atomic_compare_exchange_n(&pd_payer, &rare, PD_CHANGING, false,
+							     __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+
+/*
+ * Release: who is told EACH_PAYS sees what the membarrier has made known. Nothing changes if
+ * another thread was refused its membarrier meanwhile.
+ */
+static void end_change(void)
+{
+	uint32_t changing = PD_CHANGING;
+
+	__atomic_compare_exchange_n(&pd_payer, &changing, PD_EACH_PAYS, false, __ATOMIC_RELEASE,
+				    __ATOMIC_RELAXED);
+}
+
+/* A filter need not be all threads': of two that come here, one may be refused. */
+static void make_others_stores_known(void)
+{
+	bool change = begin_change();
+
+	if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
+		do_without();
+	else if (change)
+		end_change();
+}
+
+void pd_heavy_barrier(void)
+{
+	/*
+	 * Our stores, whatever their order, come before the look at who else is there, and who
+	 * pays.
+	 */
+	pd_own_fence();
+	if (pd_thread_is_alone())
+		return;
+	__atomic_store_n(&pd_barriers, __atomic_load_n(&pd_barriers, __ATOMIC_RELAXED) + 1,
+			 __ATOMIC_RELAXED);
+	/* Acquire: pairs with end_change(), and with do_without(). */
+	if (__atomic_load_n(&pd_payer, __ATOMIC_ACQUIRE) >= PD_EACH_PAYS)
+		return;
+	/* Before it is registered there is nobody to be told. */
+	if (__atomic_load_n(&registered, __ATOMIC_ACQUIRE))
+		make_others_stores_known();
+	/* membarrier orders the others; this orders us: what follows is not loaded before. */
+	pd_own_fence();
+}
+
+/*
+ * One thread is left, which may have been forked in the middle of another's change, or grace
+ * period. Relaxed, for the same reason.
+ */
+void pd_asym_fork_child(void)
+{
+	uint32_t payer = __atomic_load_n(&pd_payer, __ATOMIC_RELAXED);
+	bool was_registered = registered;
+
+	registered = false;
+	if (payer == PD_LOSING || (was_registered && payer != PD_EACH_MUST && !register_process()))
+		payer = PD_EACH_MUST;
+	if (payer != PD_EACH_MUST)
+		payer = PD_RARE_PAYS;
+	__atomic_store_n(&pd_payer, payer, __ATOMIC_RELAXED);
+}

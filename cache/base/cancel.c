@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#include "cache/base/cancel.h"
+
+#include <pthread.h>
+
+int pd_cancel_off(void)
+{
+	int before = PTHREAD_CANCEL_ENABLE;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	return before;
+}
+
+void pd_cancel_as_before(const int *before)
+{
+	pthread_setcancelstate(*before, NULL);
+}

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "cache/base/config.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include "cache/base/log.h"
+#include "cache/trace/writer.h"
+#include "cache/trace/format.h"
+
+enum kind { SWITCH, CHOICE, BYTES, COUNT, FILE_NAME, EVENTS };
+#define PD_KIND_SWITCH SWITCH
+#define PD_KIND_CHOICE CHOICE
+#define PD_KIND_BYTES  BYTES
+#define PD_KIND_COUNT  COUNT
+#define PD_KIND_FILE   FILE_NAME
+#define PD_KIND_EVENTS EVENTS
+
+/* Each in the order of its enum. */
+static const char *const pd_backend_choices[] = {"auto",   "kmod", "kmod-persistent",
+						 "dmabuf", "none", NULL};
+static const char *const pd_verify_choices[] = {"auto", "always", "never", NULL};
+static const char *const pd_held_choices[] = {"keep", "warn", "revoke", NULL};
+static const char *const pd_log_choices[] = {"quiet", "error", "warn", "info", "debug", NULL};
+static const char *const pd_deepbind_choices[] = {"clear", "keep", NULL};
+static const char *const pd_verbs_choices[] = {"0", "1", "exact", NULL};
+
+const struct pd_variable pd_variables[] = {
+#define PD_VARIABLE(name, member, kind, choices, standard, option, argument, help) \
+	{name, option,	       argument, standard,                                 \
+	 help, PD_KIND_##kind, choices,	 offsetof(struct pd_config, member)},
+#include "cache/base/config.def"
+#undef PD_VARIABLE
+};
+const unsigned pd_variable_count = sizeof(pd_variables) / sizeof(pd_variables[0]);
+
+/* ---- what was wrong ---------------------------------------------------------------------- */
+
+static void problem(struct pd_problems *problems, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void problem(struct pd_problems *problems, const char *format, ...)
+{
+	size_t room = sizeof(problems->text) - problems->used;
+	va_list arguments;
+	int length;
+
+	problems->count++;
+	va_start(arguments, format);
+	length = vsnprintf(problems->text + problems->used, room, format, arguments);
+	va_end(arguments);
+	if (length < 0 || (size_t)length + 2 > room) { /* does not fit: counted, not told */
+		problems->text[problems->used] = '\0';
+		return;
+	}
+	problems->used += (size_t)length;
+	problems->text[problems->used++] = '\n';
+	problems->text[problems->used] = '\0';
+}
+
+/* A value as it can be shown in a line: cut, and without control characters. */
+struct shown {
+	char text[80];
+};
+
+static struct shown show(const char *value, size_t length)
+{
+	const size_t most = sizeof(((struct shown *)0)->text) - 4;
+	struct shown shown;
+	size_t i;
+
+	for (i = 0; i < length && i < most; i++)
+		shown.text[i] = (unsigned char)value[i] < ' ' ? '?' : value[i];
+	strcpy(shown.text + i, i < length ? "..." : "");
+	return shown;
+}
+
+/* Levenshtein distance, of short names only. */
+static unsigned distance(const char *a, size_t length, const char *b)
+{
+	enum { MOST = 40 };
+	unsigned row[MOST + 1];
+	size_t other = strlen(b);
+
+	if (length > MOST || other > MOST)
+		return MOST;
+	for (size_t j = 0; j <= other; j++)
+		row[j] = (unsigned)j;
+	for (size_t i = 1; i <= length; i++) {
+		unsigned diagonal = row[0];
+
+		row[0] = (unsigned)i;
+		for (size_t j = 1; j <= other; j++) {
+			unsigned best = diagonal + (a[i - 1] != b[j - 1]);
+
+			diagonal = row[j];
+			if (row[j - 1] + 1 < best)
+				best = row[j - 1] + 1;
+			if (row[j] + 1 < best)
+				best = row[j] + 1;
+			row[j] = best;
+		}
+	}
+	return row[other];
+}
+
+static const char *nearest_name(const char *name, size_t length)
+{
+	const char *nearest = pd_variables[0].name;
+	unsigned least = ~0u;
+
+	for (unsigned i = 0; i < pd_variable_count; i++) {
+		unsigned d = distance(name, length, pd_variables[i].name);
+
+		if (d < least) {
+			least = d;
+			nearest = pd_variables[i].name;
+		}
+	}
+	return nearest;
+}
+
+static void append(char *text, size_t room, const char *more)
+{
+	size_t used = strlen(text);
+
+	snprintf(text + used, room - used, "%s", more);
+}
+
+const char *pd_variable_accepts(const struct pd_variable *variable, char *text, size_t room)
+{
+	text[0] = '\0';
+	switch ((enum kind)variable->kind) {
+	case SWITCH:
+		append(text, room, "0 or 1");
+		break;
+	case CHOICE:
+		append(text, room, "one of ");
+		for (const char *const *name = variable->choices; *name; name++) {
+			append(text, room, name == variable->choices ? "" : ", ");
+			append(text, room, *name);
+		}
+		break;
+	case BYTES:
+		append(text, room, "a number of bytes, with K, M, G or T after it for KiB to TiB");
+		break;
+	case COUNT:
+		append(text, room, "a number");
+		break;
+	case FILE_NAME:
+		append(text, room, "the name of a file");
+		break;
+	case EVENTS:
+		append(text, room,
+		       "all, or names with commas between, with - before one to leave out: ");
+		for (unsigned event = 0; event < PD_EV_LOST; event++) {
+			append(text, room, event ? ", " : "");
+			append(text, room, pd_event_names[event]);
+		}
+		break;
+	}
+	return text;
+}
+
+/* ---- values: each parser returns whether the text was good, and sets *out only then ------ */
+
+static bool parse_switch(const char *text, bool *out)
+{
+	if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
+		return false;
+	*out = text[0] == '1';
+	return true;
+}
+
+static bool parse_choice(const char *text, const char *const *choices, unsigned *out)
+{
+	for (unsigned i = 0; choices[i]; i++) {
+		if (strcmp(text, choices[i]) == 0) {
+			*out = i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Digits; returns what follows them, or NULL when there are none or too many. */
+static const char *parse_digits(const char *text, uint64_t *out)
+{
+	uint64_t value = 0;
+
+	if (*text < '0' || *text > '9')
+		return NULL;
+	for (; *text >= '0' && *text <= '9'; text++) {
+		if (__builtin_mul_overflow(value, 10u, &value) ||
+		    __builtin_add_overflow(value, (uint64_t)(*text - '0'), &value))
+			return NULL;
+	}
+	*out = value;
+	return text;
+}
+
+static bool parse_count(const char *text, uint64_t *out)
+{
+	uint64_t value;
+	const char *rest = parse_digits(text, &value);
+
+	if (!rest || *rest)
+		return false;
+	*out = value;
+	return true;
+}
+
+static bool parse_bytes(const char *text, uint64_t *out)
+{
+	static const char suffixes[] = "KMGT";
+	const char *rest, *suffix;
+	unsigned shift = 0;
+	uint64_t value;
+
+	rest = parse_digits(text, &value);
+	if (!rest)
+		return false;
+	suffix = *rest ? strchr(suffixes, *rest & ~0x20) : NULL;
+	if (suffix && *suffix) {
+		shift = 10 * (unsigned)(suffix - suffixes + 1);
+		rest++;
+		if (rest[0] == 'i' && rest[1] == 'B')
+			rest += 2;
+	}
+	if (*rest || value > UINT64_MAX >> shift)
+		return false;
+	*out = value << shift;
+	return true;
+}
+
+/* A relative name is meant from where the program was started, whatever it does to its directory.
+ */
+static bool parse_file(const char *text, struct pd_config *config)
+{
+	char path[PATH_MAX];
+	size_t length = strlen(text), used = 0;
+
+	if (text[length - 1] == '/')
+		return false;
+	if (text[0] != '/') {
+		if (!getcwd(path, sizeof(path)) || path[0] != '/')
+			return false;
+		used = strlen(path);
+		path[used++] = '/';
+	}
+	if (used + length >= sizeof(path))
+		return false;
+	memcpy(path + used, text, length + 1);
+	memcpy(config->trace_path, path, used + length + 1);
+	config->trace = config->trace_path;
+	return true;
+}
+
+static bool parse_event(const char *name, size_t length, uint32_t *bits)
+{
+	if (length == 3 && strncmp(name, "all", 3) == 0) {
+		*bits = (1u << PD_EV_LOST) - 1;
+		return true;
+	}
+	for (unsigned event = 0; event < PD_EV_LOST; event++) {
+		if (strlen(pd_event_names[event]) == length &&
+		    strncmp(name, pd_event_names[event], length) == 0) {
+			*bits = 1u << event;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* A list that begins with a removal is taken from the default. */
+static bool parse_events(const char *text, uint32_t *out)
+{
+	uint32_t mask = text[0] == '-' ? *out : 0, bits;
+
+	for (;;) {
+		bool remove = *text == '-';
+		size_t length;
+
+		text += remove;
+		length = strcspn(text, ",");
+		if (!parse_event(text, length, &bits))
+			return false;
+		mask = remove ? mask & ~bits : mask | bits;
+		if (!text[length])
+			break;
+		text += length + 1;
+	}
+	*out = mask;
+	return true;
+}
+
+static bool parse_value(struct pd_config *config, const struct pd_variable *variable,
+			const char *text)
+{
+	void *member = (char *)config + variable->offset;
+
+	switch ((enum kind)variable->kind) {
+	case SWITCH:
+		return parse_switch(text, member);
+	case CHOICE:
+		return parse_choice(text, variable->choices, member);
+	case BYTES:
+		return parse_bytes(text, member);
+	case COUNT:
+		return parse_count(text, member);
+	case FILE_NAME:
+		return parse_file(text, config);
+	case EVENTS:
+		return parse_events(text, member);
+	}
+	return false;
+}
+
+/* ---- the environment --------------------------------------------------------------------- */
+
+static const struct pd_variable *find_variable(const char *name, size_t length)
+{
+	for (unsigned i = 0; i < pd_variable_count; i++) {
+		const char *known = pd_variables[i].name;
+
+		if (strlen(known) == length && strncmp(known, name, length) == 0)
+			return &pd_variables[i];
+	}
+	return NULL;
+}
+
+static void set_defaults(struct pd_config *config)
+{
+	config->trace = NULL;
+	config->trace_path[0] = '\0';
+	for (unsigned i = 0; i < pd_variable_count; i++) {
+		if (pd_variables[i].standard[0])
+			parse_value(config, &pd_variables[i], pd_variables[i].standard);
+	}
+}
+
+static void parse_assignment(struct pd_config *config, struct pd_problems *problems,
+			     const char *assignment, uint64_t *seen)
+{
+	const char *equals = strchr(assignment, '=');
+	const struct pd_variable *variable;
+	size_t length;
+	char accepts[400];
+
+	if (!equals)
+		return;
+	length = (size_t)(equals - assignment);
+	if (length != 7 && !(length > 7 && assignment[7] == '_'))
+		return;
+	variable = find_variable(assignment, length);
+	if (!variable) {
+		problem(problems, "%s: no such variable; the nearest known one is %s\tignored",
+			show(assignment, length).text, nearest_name(assignment, length));
+		return;
+	}
+	/* As for getenv(): the first of two assignments counts, and an empty value is none. */
+	if (*seen & (1ull << (variable - pd_variables)))
+		return;
+	*seen |= 1ull << (variable - pd_variables);
+	if (!equals[1])
+		return;
+	if (!parse_value(config, variable, equals + 1))
+		problem(problems, "%s=%s: must be %s\ttaken as %s", variable->name,
+			show(equals + 1, strlen(equals + 1)).text,
+			pd_variable_accepts(variable, accepts, sizeof(accepts)),
+			variable->standard[0] ? variable->standard : "not set");
+}
+
+void pd_config_parse(struct pd_config *config, struct pd_problems *problems,
+		     char *const *environment)
+{
+	uint64_t seen = 0;
+
+	_Static_assert(sizeof(pd_variables) / sizeof(pd_variables[0]) <= 64, "bits of `seen`");
+	problems->count = 0;
+	problems->used = 0;
+	problems->text[0] = '\0';
+	set_defaults(config);
+	for (; environment && *environment; environment++) {
+		if (strncmp(*environment, "PINDOWN", 7) == 0)
+			parse_assignment(config, problems, *environment, &seen);
+	}
+}
+
+/* ---- this process's own ------------------------------------------------------------------ */
+
+const struct pd_config *pd_config_known;
+static struct pd_config own_config;
+static struct pd_problems own_problems;
+static pthread_once_t once = PTHREAD_ONCE_INIT; /* begins anew in a child forked half-way */
+
+static void parse_own(void)
+{
+	pd_config_parse(&own_config, &own_problems, getauxval(AT_SECURE) ? NULL : environ);
+}
+
+const struct pd_config *pd_config_read(void)
+{
+	int error = errno;
+
+	pthread_once(&once, parse_own);
+	__atomic_store_n(&pd_config_known, &own_config, __ATOMIC_RELEASE);
+	errno = error;
+	return &own_config;
+}
+
+void pd_config_complain(void)
+{
+	static bool told;
+	const char *line = own_problems.text, *end, *tab;
+
+	pd_config();
+	/* Relaxed: it only says who was first; the text is there since pd_config(). */
+	if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+		return;
+	for (; (end = strchr(line, '\n')); line = end + 1) {
+		tab = strchr(line, '\t');
+		pd_log(PD_LOG_WARN, "%.*s; %.*s", (int)(tab - line), line, (int)(end - tab - 1),
+		       tab + 1);
+	}
+}

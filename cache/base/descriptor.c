@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cache/base/descriptor.h"
+
+#define NO_LIMIT (1u << 20) /* what the kernel allows, unless told otherwise: fs.nr_open */
+
+uint64_t pd_descriptor_limit(void)
+{
+	struct rlimit files;
+	int saved = errno;
+	bool known = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < NO_LIMIT;
+
+	errno = saved;
+	return known ? files.rlim_cur : NO_LIMIT;
+}
+
+/*
+ * Half-way up what the process may have, but no further than is of any use to a program: the
+ * kernel's table, which each fork copies, reaches up to the highest number.
+ */
+static int lowest_number_for_us(void)
+{
+	uint64_t half = pd_descriptor_limit() / 2;
+
+	return half < 16384 ? (int)half : 16384;
+}
+
+int pd_descriptor_move_up(int fd)
+{
+	int moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lowest_number_for_us());
+
+	if (moved < 0) {
+		fcntl(fd, F_SETFD, FD_CLOEXEC);
+		return fd;
+	}
+	pd_descriptor_close(fd);
+	return moved;
+}
+
+uint64_t pd_descriptor_identity(int fd)
+{
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) != 0)
+		return 0;
+	return (st.st_ino ^ (uint64_t)st.st_dev << 40) | 1ull << 63;
+}
+
+bool pd_descriptors_exhausted(void)
+{
+	/* By its number, as it is closed: ThreadSanitizer is to know of neither. */
+	int fd = (int)syscall(SYS_eventfd2, 0, EFD_CLOEXEC);
+
+	if (fd < 0)
+		return errno == EMFILE || errno == ENFILE;
+	pd_descriptor_close(fd);
+	return false;
+}
+
+void pd_descriptor_close(int fd)
+{
+	syscall(SYS_close, fd);
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "cache/base/log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static bool is_pending(int signal)
+{
+	sigset_t pending;
+
+	return sigpending(&pending) == 0 && sigismember(&pending, signal) == 1;
+}
+
+void pd_shield_up(struct pd_shield *shield, int signal)
+{
+	sigset_t set;
+
+	shield->error = errno;
+	shield->signal = signal;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &shield->cancel);
+	sigemptyset(&set);
+	sigaddset(&set, signal);
+	pthread_sigmask(SIG_BLOCK, &set, &shield->mask);
+	shield->pending = is_pending(signal);
+}
+
+void pd_shield_down(struct pd_shield *shield)
+{
+	static const struct timespec now;
+	sigset_t set;
+
+	/* One that was pending before is the program's own: it is delivered when unblocked. */
+	if (!shield->pending && is_pending(shield->signal)) {
+		sigemptyset(&set);
+		sigaddset(&set, shield->signal);
+		while (sigtimedwait(&set, NULL, &now) < 0 && errno == EINTR)
+			;
+	}
+	pthread_sigmask(SIG_SETMASK, &shield->mask, NULL);
+	pthread_setcancelstate(shield->cancel, NULL);
+	errno = shield->error;
+}
+
+bool pd_logging(enum pd_log_level level)
+{
+	return level <= pd_config()->log;
+}
+
+void pd_log(enum pd_log_level level, const char *format, ...)
+{
+	static const char prefix[] = "pindown: ";
+	char line[1024];
+	const size_t begin = sizeof(prefix) - 1, room = sizeof(line) - begin - 1;
+	struct pd_shield shield;
+	va_list arguments;
+	int length;
+
+	if (!pd_logging(level))
+		return;
+	pd_shield_up(&shield, SIGPIPE);
+	memcpy(line, prefix, begin);
+	va_start(arguments, format);
+	length = vsnprintf(line + begin, room, format, arguments);
+	va_end(arguments);
+	if (length >= 0) {
+		size_t end = begin + ((size_t)length < room ? (size_t)length : room - 1);
+
+		line[end++] = '\n';
+		while (write(STDERR_FILENO, line, end) < 0 && errno == EINTR)
+			;
+	}
+	pd_shield_down(&shield);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One line on standard error: "pindown: ...". A line is one write(2), so that lines of several
+ * processes don't mix. Nothing here allocates, changes errno, is a cancellation point, or can kill
+ * the program (a closed pipe on standard error raises no SIGPIPE).
+ */
+#ifndef PD_LOG_H
+#define PD_LOG_H
+
+#include <signal.h>
+#include <stdbool.h>
+
+#include "cache/base/config.h"
+
+/* printf's format, without the final newline; cut at 1000 bytes. */
+void pd_log(enum pd_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Whether a line of this level is printed. */
+bool pd_logging(enum pd_log_level level);
+
+/*
+ * For "pindown switches X off, because ...": the first call with this flag prints, no later one.
+ * Relaxed: it only says which is the first.
+ */
+#define pd_log_once(flag, level, ...)                                     \
+	do {                                                              \
+		if (!__atomic_exchange_n((flag), true, __ATOMIC_RELAXED)) \
+			pd_log((level), __VA_ARGS__);                     \
+	} while (0)
+
+/*
+ * Keeps a signal that a system call of ours may raise in this thread (SIGPIPE, SIGXFSZ) from being
+ * seen by the program, and system calls from being cancellation points. Between the two nothing may
+ * return to the program.
+ */
+struct pd_shield {
+	sigset_t mask;
+	int signal;
+	int cancel;
+	int error;
+	bool pending;
+};
+void pd_shield_up(struct pd_shield *shield, int signal);
+void pd_shield_down(struct pd_shield *shield);
+
+#endif

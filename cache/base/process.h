@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Is this still the process that our memory was filled in by? A fork comes at any moment: a thread
+ * that the child does not have may hold a lock or be in the middle of a change. No lock of ours is
+ * held over a fork to keep that from happening, because the atfork handlers of other libraries run
+ * in between, and may call us or wait for a thread that does.
+ *
+ * Instead the child finds out that it is one. The kernel gives it a page of zeroes in place of
+ * `pd_here` (MADV_WIPEONFORK), however it was forked: all locks of ours are free in the child, and
+ * `known` is 0. Whoever takes a lock and sees that makes everything begin anew before it looks at
+ * what the lock is for. The regions' briefs are zeroed in the same way (region.c), so that no hit
+ * finds a region of the parent's.
+ *
+ * A thread that forks in a signal handler may itself hold a lock. Its child makes the change
+ * complete first, and begins anew when it lets go of the lock.
+ *
+ * Where the kernel can't do that (before Linux 4.14) the child begins anew in our own atfork
+ * handler. Handlers of other libraries that run before that one may then wait for ever for a lock
+ * that another thread has had.
+ */
+#ifndef PD_PROCESS_H
+#define PD_PROCESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__x86_64__)
+#define PD_LARGEST_PAGE 4096
+#else
+#define PD_LARGEST_PAGE 65536
+#endif
+
+/* Each lock of ours; see lock.h. */
+enum pd_lock_name {
+	PD_LOCK_CACHE,	  /* the cache's tables: pd_lock() */
+	PD_LOCK_KMOD,	  /* opening /dev/pindown */
+	PD_LOCK_RECORDS,  /* hook/: what is remembered between calls */
+	PD_LOCK_CONTEXTS, /* hook/: primary contexts */
+	PD_LOCK_CONSUMER, /* hook/: the verbs become a consumer */
+	PD_LOCK_MRS,	  /* hook/: where the program's ibv_mr lie */
+	PD_LOCK_LIMITS,	  /* hook/: what cards can't do */
+	PD_LOCKS
+};
+
+struct pd_here {
+	uint32_t known;	    /* 0: nothing is known of this process yet, or it is a child */
+	uint32_t beginning; /* the lock of beginning anew */
+	uint32_t lock[PD_LOCKS];
+	/* hook/loader/objects.c */
+	uint32_t loader_lock_works; /* of the loader's, that one may be held by nobody for ever */
+	const void *last_object;    /* in the loader's list, at the last question */
+} __attribute__((aligned(PD_LARGEST_PAGE)));
+extern __attribute__((visibility("hidden"))) struct pd_here pd_here;
+
+/* The locks that this thread holds, one bit each. */
+extern __attribute__((visibility("hidden"))) __thread uint32_t pd_locks_held
+	__attribute__((tls_model("initial-exec")));
+
+/* Acquire: pairs with the release in pd_process_begin(). */
+static inline bool pd_process_is_known(void)
+{
+	return __builtin_expect(__atomic_load_n(&pd_here.known, __ATOMIC_ACQUIRE) != 0, 1);
+}
+
+/* The library is loaded, into a process whose threads are all its own. */
+void pd_process_loaded(void);
+
+/*
+ * Begin, or begin anew; to be called where pd_process_is_known() says no. Keeps errno, is
+ * async-signal-safe.
+ */
+void pd_process_begin(void);
+
+/* Private anonymous memory is to be zero in every child. false: the kernel can't do that. */
+bool pd_wipe_in_children(void *start, size_t bytes);
+
+/* hook/ has state of its own, which begins anew before the cache's. NULL: there is none. */
+extern __attribute__((visibility("hidden"))) void (*pd_hook_fork_child)(void);
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cache/base/address_space.h"
+#include "cache/base/table.h"
+
+/*
+ * The first records take memory by small pages, as most processes have few. From where a step is huge
+ * pages of records, and then of columns, they are asked for: see pd_prefer_huge(). FEW numbers lie
+ * before a column's first boundary of huge pages, so that these are not begun before it is that large.
+ */
+#define HUGE_COLUMN ((uint32_t)(PD_HUGE_PAGE / sizeof(uint32_t)))
+#define FEW	    (1u << 16)
+
+#define FEWEST 1024u
+
+/* Each array begins with a page, so that a step of one makes nothing usable of another. */
+static size_t page_size(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t round_up(size_t bytes, size_t unit)
+{
+	return (bytes + unit - 1) / unit * unit;
+}
+
+static size_t records_bytes(const struct pd_table *table, uint32_t most)
+{
+	return round_up((size_t)most * table->record_bytes,
+			most > FEW ? PD_HUGE_PAGE : page_size());
+}
+
+static size_t column_bytes(uint32_t most)
+{
+	if (most <= FEW)
+		return round_up(most * sizeof(uint32_t), page_size());
+	return (((size_t)most - 1) / HUGE_COLUMN + 2) * PD_HUGE_PAGE;
+}
+
+static size_t column_begins(uint32_t most)
+{
+	return most <= FEW ? 0 : PD_HUGE_PAGE - FEW * sizeof(uint32_t);
+}
+
+static size_t bytes_for(struct pd_table *const *tables, unsigned count, uint32_t most)
+{
+	size_t bytes = 0;
+
+	for (unsigned i = 0; i < count; i++)
+		bytes += records_bytes(tables[i], most) + tables[i]->columns * column_bytes(most);
+	return bytes;
+}
+
+uint32_t pd_tables_plan(struct pd_table *const *tables, unsigned count, uint32_t most)
+{
+	uint64_t share = pd_address_space_share();
+
+	while (most > FEWEST && bytes_for(tables, count, most) > share)
+		most /= 2;
+	return most;
+}
+
+static char *carve(struct pd_table *table, char *at, uint32_t most)
+{
+	table->capacity = most;
+	table->records = at;
+	at += records_bytes(table, most);
+	for (unsigned c = 0; c < table->columns; c++) {
+		table->column[c] = (uint32_t *)(void *)(at + column_begins(most));
+		at += column_bytes(most);
+	}
+	return at;
+}
+
+bool pd_tables_reserve(struct pd_table *const *tables, unsigned count, uint32_t most)
+{
+	char *at = NULL;
+
+	most = pd_tables_plan(tables, count, most);
+	while (!(at = pd_reserve(bytes_for(tables, count, most))) && most > FEWEST)
+		most /= 2;
+	for (unsigned i = 0; at && i < count; i++)
+		at = carve(tables[i], at, most);
+	return at;
+}
+
+/* How many records become usable at a time. */
+static uint32_t step(const struct pd_table *table)
+{
+	uint32_t left = table->capacity - table->usable;
+	uint32_t records = 1024; /* a power of two of them is always a number of whole pages */
+
+	while (records < table->usable && records * table->record_bytes < PD_HUGE_PAGE)
+		records *= 2;
+	if (table->usable >= FEW)
+		records = HUGE_COLUMN;
+	return records < left ? records : left;
+}
+
+/*
+ * Of an array, from this byte on. A step is whole pages of 4 KiB; a larger one is made usable more
+ * than once.
+ */
+static bool make_usable(void *array, size_t from, size_t bytes)
+{
+	size_t page = from / page_size() * page_size();
+	char *start = (char *)array + page;
+
+	bytes += from - page;
+	if (!pd_make_usable(start, bytes))
+		return false;
+	if (bytes >= PD_HUGE_PAGE)
+		pd_prefer_huge(start, bytes);
+	return true;
+}
+
+static bool grow(struct pd_table *table)
+{
+	bool ok = table->usable < table->capacity;
+	uint32_t records = ok ? step(table) : 0;
+
+	ok = ok && make_usable(table->records, table->usable * table->record_bytes,
+			       records * table->record_bytes);
+	for (unsigned c = 0; ok && c < table->columns; c++)
+		ok = make_usable(table->column[c], table->usable * sizeof(uint32_t),
+				 records * sizeof(uint32_t));
+	if (ok)
+		table->usable += records;
+	return ok;
+}
+
+/*
+ * Memory for the next records at once: a page fault for each page of them would be most of what a new region
+ * takes. An eighth of what there is, so that not much is taken in vain. Columns have no such use: most stripes stay empty.
+ */
+static void populate(struct pd_table *table)
+{
+	const uint32_t least = (uint32_t)(16384 / table->record_bytes);
+	uint32_t left = table->usable - table->populated;
+	uint32_t records = table->populated / 8 > least ? table->populated / 8 : least;
+
+	records = records < left ? records : left;
+	pd_populate(table->records + table->populated * table->record_bytes,
+		    records * table->record_bytes);
+	table->populated += records;
+}
+
+uint32_t pd_table_next(struct pd_table *table)
+{
+	if (table->used + 1 >= table->usable && !grow(table))
+		return 0;
+	if (table->used + 1 >= table->populated)
+		populate(table);
+	return ++table->used;
+}
+
+void pd_table_take_back(struct pd_table *table)
+{
+	table->used--;
+}
+
+void pd_table_clear(struct pd_table *table)
+{
+	int saved = errno;
+
+	for (unsigned c = 0; table->usable && c < table->columns; c++)
+		madvise(table->column[c], table->usable * sizeof(uint32_t), MADV_DONTNEED);
+	if (table->usable)
+		madvise(table->records, table->usable * table->record_bytes, MADV_DONTNEED);
+	table->used = table->populated = 0;
+	errno = saved;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A table of records that stay where they are for good, so that a reader without a lock may look
+ * at any of them; with a few columns of 32-bit numbers beside it, one for each record. Address
+ * space is reserved once, for all tables together that have one number for one thing, so that all
+ * of them have room for as many. Memory is used as a table grows. Changes are made under the
+ * cache's lock.
+ */
+#ifndef PD_TABLE_H
+#define PD_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PD_TABLE_MOST_COLUMNS 9
+
+struct pd_table {
+	/* Constant. */
+	size_t record_bytes;
+	unsigned columns;
+
+	char *records;
+	uint32_t *column[PD_TABLE_MOST_COLUMNS];
+	uint32_t capacity, usable;
+	uint32_t used;	    /* numbers above it were never given out; number 0 never is */
+	uint32_t populated; /* records up to here have memory already */
+};
+
+/*
+ * Reserves room for `most` records (a power of two) in each of these tables; for fewer where
+ * address space is limited: the tables get a small part of it (address_space.h). false: there is
+ * not even room for a few.
+ */
+bool pd_tables_reserve(struct pd_table *const *tables, unsigned count, uint32_t most);
+
+/* For how many that would be. */
+uint32_t pd_tables_plan(struct pd_table *const *tables, unsigned count, uint32_t most);
+
+/* The next number that was never given out; 0 when the table is full or memory is short. */
+uint32_t pd_table_next(struct pd_table *table);
+
+/* The last number that was given out is not needed. */
+void pd_table_take_back(struct pd_table *table);
+
+/* Nobody uses any of it: give the memory back. A reader that comes late sees zeroes. */
+void pd_table_clear(struct pd_table *table);
+
+#endif

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT */
+/* What interception tells: the short ways for when there is nothing to do, and the long ones. */
+#define _GNU_SOURCE
+#include <errno.h>
+
+#include "cache/cache.h"
+#include "cache/base/cancel.h"
+#include "cache/base/config.h"
+#include "cache/hook_events.h"
+#include "cache/foreign_dmabufs.h"
+#include "cache/index.h"
+#include "cache/objects/object.h"
+#include "cache/base/test_point.h"
+
+/*
+ * What can be ended without the lock? The guard is up already. Unsettled is read before the index:
+ * a region on its way from being in flight to the index, or from the index to being unpinned, is in
+ * one of the two at each moment, and the sequence number shows if it moved between our two looks.
+ */
+static inline bool is_unsettled(void)
+{
+	/*
+	 * The guard is up, and this is loaded: pd_flight_begin() stores it, and looks for guards.
+	 */
+	return __atomic_load_n(&pd_unsettled, __ATOMIC_SEQ_CST) != 0;
+}
+
+static bool nothing_in(uint64_t begin, uint64_t end)
+{
+	uint64_t seq = pd_index_read_begin();
+	uint64_t at = begin;
+
+	return !is_unsettled() && !pd_index_next(&at, end) && pd_index_unchanged(seq);
+}
+
+static bool nothing_at_all(void)
+{
+	uint64_t seq = pd_index_read_begin();
+
+	return !is_unsettled() && !__atomic_load_n(&pd_occupied, __ATOMIC_SEQ_CST) &&
+	       pd_index_unchanged(seq);
+}
+
+static void __attribute__((noinline))
+end_slow(const struct pd_scope *scope, enum pindown_reason reason)
+{
+	PD_UNCANCELLED;
+	int saved = errno;
+
+	pd_exports_end(scope, reason);
+	pd_end_scope(scope, reason);
+	errno = saved;
+}
+
+static pd_guard __attribute__((noinline))
+end_range_slow(uint64_t begin, uint64_t end, enum pindown_reason reason, pd_guard guard)
+{
+	end_slow(&(struct pd_scope){.kind = PD_GUARD_RANGE, .begin = begin, .end = end}, reason);
+	return guard;
+}
+
+/* The index has this in the page, which need not hold addr. */
+static pd_guard __attribute__((noinline)) end_if_found(uint64_t addr, uint32_t found, uint64_t seq,
+						       enum pindown_reason reason, pd_guard guard)
+{
+	uint32_t number = pd_index_choose(found, addr);
+
+	if ((number && pd_region_holds(&pd_regions[number], addr, 1)) || !pd_index_unchanged(seq))
+		return end_range_slow(addr, addr, reason, guard);
+	return guard;
+}
+
+static pd_guard __attribute__((noinline))
+end_otherwise(uint64_t addr, uint64_t length, enum pindown_reason reason)
+{
+	uint64_t end = addr + length < addr ? ~0ull : addr + length;
+	const struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = end};
+	pd_guard guard = pd_guard_up(&scope);
+
+	PD_POINT(FREE_GUARDED, addr);
+	if (nothing_in(addr, length ? end : addr + 1))
+		return guard;
+	return end_range_slow(addr, end, reason, guard);
+}
+
+/* All calls are made at an end: the compiler has no registers to save for them. */
+static inline pd_guard end_holder_of(uint64_t addr, enum pindown_reason reason)
+{
+	struct pd_thread *self = pd_self_tls;
+	uint64_t seq;
+	uint32_t found;
+	pd_guard guard;
+
+	if (!pd_guard_has_slot(self))
+		return end_otherwise(addr, 0, reason);
+	guard = pd_guard_fill(self, PD_GUARD_RANGE, addr, addr, 0);
+	PD_POINT(FREE_GUARDED, addr);
+	seq = pd_index_read_begin();
+	if (__builtin_expect(is_unsettled(), 0))
+		return end_range_slow(addr, addr, reason, guard);
+	PD_POINT(FREE_LOOKING, addr);
+	found = pd_index_peek(addr);
+	if (found)
+		return end_if_found(addr, found, seq, reason, guard);
+	if (__builtin_expect(!pd_index_unchanged(seq), 0))
+		return end_range_slow(addr, addr, reason, guard);
+	return guard;
+}
+
+/* The most frequent of all comes first. */
+pd_guard pd_end_range(uint64_t addr, uint64_t length)
+{
+	if (length)
+		return end_otherwise(addr, length, PINDOWN_REASON_FREED);
+	return end_holder_of(addr, PINDOWN_REASON_FREED);
+}
+
+pd_guard pd_end_in_order(uint64_t addr)
+{
+	return end_holder_of(addr, PINDOWN_REASON_ORDERED);
+}
+
+static pd_guard end_wide(const struct pd_scope *scope, enum pindown_reason reason)
+{
+	pd_guard guard = pd_guard_up(scope);
+
+	if (!nothing_at_all())
+		end_slow(scope, reason);
+	return guard;
+}
+
+pd_guard pd_end_context(void *context)
+{
+	struct pd_scope scope = {.kind = PD_GUARD_CONTEXT, .context = context};
+
+	return end_wide(&scope, PINDOWN_REASON_CONTEXT);
+}
+
+pd_guard pd_end_device(int device)
+{
+	struct pd_scope scope = {.kind = PD_GUARD_DEVICE, .device = device};
+
+	return end_wide(&scope, PINDOWN_REASON_CONTEXT);
+}
+
+pd_guard pd_end_all(void)
+{
+	struct pd_scope scope = {.kind = PD_GUARD_ALL};
+
+	return end_wide(&scope, PINDOWN_REASON_CONTEXT);
+}
+
+/* ---- comparing with the driver ------------------------------------------------------------ */
+
+#define BATCH 64
+
+/*
+ * What a region was when we looked. Not held for the comparison: a free of its memory in another
+ * thread would take that for a user, and go on with the memory still pinned.
+ */
+struct suspect {
+	uint32_t number;
+	uint64_t base, end, buffer_id, others;
+};
+
+/* Lock held. */
+static struct suspect suspect_of(uint32_t number)
+{
+	const struct pindown_region *region = &pd_regions[number];
+
+	return (struct suspect){.number = number,
+				.base = region->base,
+				.end = region->end,
+				.buffer_id = pd_details_of(region)->buffer_id,
+				.others = pd_region_others(region)};
+}
+
+static unsigned take_suspects(struct suspect *suspects, uint32_t *from, const void *pool)
+{
+	unsigned n = 0;
+
+	pd_lock();
+	for (; *from <= pd_region_high_water() && n < BATCH; ++*from) {
+		const struct pindown_region *region = &pd_regions[*from];
+
+		if (pd_state_is_live(pd_brief_of(region)->state) &&
+		    (!pool || pd_details_of(region)->pool == pool))
+			suspects[n++] = suspect_of(*from);
+	}
+	pd_unlock();
+	return n;
+}
+
+static bool is_still_there(const struct suspect *suspect)
+{
+	const struct pindown_region *region = &pd_regions[suspect->number];
+
+	return pd_state_is_live(pd_brief_of(region)->state) && region->base == suspect->base &&
+	       region->end == suspect->end &&
+	       pd_details_of(region)->buffer_id == suspect->buffer_id &&
+	       pd_region_others(region) == suspect->others;
+}
+
+static void drop_if_changed(const struct suspect *suspect, const char *how)
+{
+	struct pd_victims victims = {0};
+
+	if (pd_driver_compare(suspect->base, suspect->end, suspect->buffer_id, suspect->others) !=
+	    PD_FALSE)
+		return;
+	pd_lock();
+	if (is_still_there(suspect)) {
+		victims.missed = how;
+		pd_victims_add(&victims, suspect->number, PINDOWN_REASON_STALE);
+	}
+	pd_victims_sort(&victims);
+	pd_unlock();
+	pd_victims_dispatch(&victims);
+}
+
+void __attribute__((cold)) pd_recheck(void *pool)
+{
+	PD_UNCANCELLED;
+	const struct pd_scope all = {.kind = PD_GUARD_ALL};
+	struct suspect suspects[BATCH];
+	uint32_t from = 1;
+	int saved = errno;
+	unsigned n;
+
+	if (nothing_at_all())
+		return;
+	pd_lock();
+	pd_flights_lose(&all); /* what they have been told may no longer be so */
+	pd_unlock();
+	while ((n = take_suspects(suspects, &from, pool)) != 0)
+		for (unsigned i = 0; i < n; i++)
+			drop_if_changed(&suspects[i], "gone after a call that may free memory");
+	errno = saved;
+}
+
+/* A look without the lock, then the lock for what it has found. */
+static bool take_overlapping(struct suspect *suspect, uint64_t *at, uint64_t end)
+{
+	uint32_t number;
+
+	if (!pd_index_next(at, end))
+		return false;
+	pd_lock();
+	number = pd_index_next(at, end);
+	if (number) {
+		*suspect = suspect_of(number);
+		*at = suspect->end;
+	}
+	pd_unlock();
+	return number != 0;
+}
+
+/*
+ * Nothing that is alive can be where the driver has just put something new, so what we still have
+ * there was freed behind our back. Its buffer id is compared all the same: some calls hand out
+ * again what they have handed out before (opening an IPC handle twice), and another thread may have
+ * pinned the new memory before we were told of it.
+ */
+static void drop_changed(uint64_t begin, uint64_t end)
+{
+	struct suspect suspect;
+
+	for (uint64_t at = begin; at < end && take_overlapping(&suspect, &at, end);)
+		drop_if_changed(&suspect, "the driver handed out its address again");
+}
+
+static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end)
+{
+	PD_UNCANCELLED;
+	const struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = end};
+	int saved = errno;
+	bool was_volatile;
+
+	PD_POINT(ALLOC_BEGUN, addr);
+	/*
+	 * Both at once: what is being pinned may be memory that was freed unseen, and must not be
+	 * inserted when hits there are not checked any more.
+	 */
+	pd_lock();
+	pd_flights_lose_known(&scope);
+	was_volatile = pd_volatile_forget(addr, end);
+	pd_unlock();
+	PD_POINT(ALLOC_FORGOTTEN, addr);
+	drop_changed(addr, end);
+	if (pd_awaits_reuse())
+		pd_objects_end_reused(addr, end);
+	if (was_volatile) {
+		PD_POINT(ALLOC_COMPARED, addr);
+		pd_lock();
+		pd_volatile_trust(addr, end);
+		pd_unlock();
+	}
+	errno = saved;
+}
+
+void pd_allocated(uint64_t addr, uint64_t length)
+{
+	uint32_t unsettled = __atomic_load_n(&pd_unsettled, __ATOMIC_RELAXED);
+
+	if (__builtin_expect(__atomic_load_n(&pd_occupied, __ATOMIC_RELAXED) |
+				     (unsettled & ~PD_UNSETTLED_EXPORTS),
+			     0) &&
+	    addr + length > addr)
+		allocated_slow(addr, addr + length);
+}

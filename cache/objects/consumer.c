@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Those who attach objects to regions. A place in the table is taken under the lock and counts the
+ * callbacks that run in it, so that removing a consumer can wait for the last of them.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <string.h>
+
+#include "cache/cache.h"
+#include "cache/base/cancel.h"
+#include "cache/region_dmabuf.h"
+#include "cache/base/log.h"
+#include "cache/objects/object.h"
+
+static struct pd_consumer consumers[PD_CONSUMERS];
+
+/* Which consumer this thread is calling back: removing it from there must not wait. */
+struct call {
+	struct pd_consumer *consumer;
+	const char *callback;
+	const struct pindown_region *made_on; /* create: the region */
+	bool asked_dmabuf;		      /* create: it has */
+	struct call *outer;
+};
+static __thread struct call *calls __attribute__((tls_model("initial-exec")));
+
+/* An id that its owner has given back must not stand for the place's next owner. */
+static uint32_t id_of(const struct pd_consumer *consumer)
+{
+	return (consumer->turn & 0xffffff) * PD_CONSUMERS + (uint32_t)(consumer - consumers) + 1;
+}
+
+struct pd_consumer *pd_consumer(uint32_t id)
+{
+	struct pd_consumer *consumer = &consumers[(id - 1) % PD_CONSUMERS];
+
+	return consumer->taken && id_of(consumer) == id ? consumer : NULL;
+}
+
+uint32_t pd_consumer_runs_here(const struct pd_consumer *consumer)
+{
+	uint32_t count = 0;
+
+	for (const struct call *c = calls; c; c = c->outer)
+		count += c->consumer == consumer;
+	return count;
+}
+
+bool *pd_consumer_asked_dmabuf(const struct pindown_region *region)
+{
+	for (struct call *c = calls; c; c = c->outer)
+		if (c->made_on == region)
+			return &c->asked_dmabuf;
+	return NULL;
+}
+
+bool pd_any_consumer_runs_here(void)
+{
+	return calls != NULL;
+}
+
+PD_EXPORT int pindown_consumer_add(const struct pindown_consumer *consumer, size_t size)
+{
+	PD_UNCANCELLED;
+	struct pindown_consumer ops = {0};
+	int id = PINDOWN_ERR_NO_MEMORY;
+
+	if (!consumer || size == 0)
+		return PINDOWN_ERR_INVALID;
+	memcpy(&ops, consumer, size < sizeof(ops) ? size : sizeof(ops));
+	if (!ops.name || !ops.create || !ops.destroy)
+		return PINDOWN_ERR_INVALID;
+	pd_lock();
+	for (unsigned i = 0; i < PD_CONSUMERS && id < 0; i++)
+		if (!consumers[i].taken) {
+			consumers[i] =
+				(struct pd_consumer){.ops = ops, .turn = consumers[i].turn + 1};
+			strncpy(consumers[i].name, ops.name, PD_CONSUMER_NAME - 1);
+			consumers[i].ops.name = consumers[i].name;
+			/* Release: for a child that is forked meanwhile. */
+			__atomic_store_n(&consumers[i].taken, true, __ATOMIC_RELEASE);
+			id = (int)id_of(&consumers[i]);
+		}
+	pd_unlock();
+	return id;
+}
+
+void pd_consumer_enter(struct pd_consumer *consumer)
+{
+	consumer->running++;
+}
+
+void pd_consumer_leave(struct pd_consumer *consumer)
+{
+	if (consumer->running) /* in a forked child the counts began anew */
+		consumer->running--;
+	if (consumer->leaving && !consumer->running)
+		consumer->taken = false;
+	pd_wake_waiters();
+}
+
+/* The callback has called pthread_exit(). Its region is not unpinned any more, but others go on. */
+static void callback_quits(void *arg)
+{
+	static bool said;
+	struct call *here = arg;
+
+	pd_log_once(&said, PD_LOG_ERROR,
+		    "%s of the consumer \"%s\" has ended its thread (pthread_exit): the region "
+		    "stays pinned",
+		    here->callback, here->consumer->name);
+	calls = here->outer;
+	pd_lock();
+	pd_consumer_leave(here->consumer);
+	pd_unlock();
+	pd_thread_quits();
+}
+
+int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *region,
+		       const struct pindown_key *key, void *request, void **data)
+{
+	struct call here = {
+		.consumer = consumer, .callback = "create", .made_on = region, .outer = calls};
+	int error;
+
+	calls = &here;
+	pthread_cleanup_push(callback_quits, &here);
+	error = consumer->ops.create(region, key, request, data, consumer->ops.arg);
+	pthread_cleanup_pop(0);
+	calls = here.outer;
+	if (here.asked_dmabuf)
+		pd_dmabuf_create_ended(region, error == 0);
+	return error;
+}
+
+int pd_consumer_destroy(struct pd_consumer *consumer, const struct pindown_object_end *what)
+{
+	struct call here = {.consumer = consumer, .callback = "destroy", .outer = calls};
+	int error;
+
+	calls = &here;
+	pthread_cleanup_push(callback_quits, &here);
+	error = consumer->ops.destroy(what, consumer->ops.arg);
+	pthread_cleanup_pop(0);
+	calls = here.outer;
+	return error;
+}
+
+/* The child keeps the consumers; callbacks that ran in other threads of the parent do not run here.
+ */
+void pd_consumers_fork_child(void)
+{
+	for (unsigned i = 0; i < PD_CONSUMERS; i++) {
+		consumers[i].running = pd_consumer_runs_here(&consumers[i]);
+		if (consumers[i].leaving && !consumers[i].running)
+			consumers[i].taken = false;
+	}
+}

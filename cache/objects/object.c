@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+/* The table of consumer objects, and what can be asked of one. */
+#define _GNU_SOURCE
+#include <string.h>
+
+#include "cache/cache.h"
+#include "cache/base/cancel.h"
+#include "cache/base/config.h"
+#include "cache/base/log.h"
+#include "cache/misuse.h"
+#include "cache/objects/object.h"
+#include "cache/base/table.h"
+
+_Static_assert(sizeof(struct pindown_object) == 64, "one cache line");
+
+struct pindown_object *pd_objects;
+uint32_t *pd_object_holds[PD_STRIPES];
+
+/* Reserved with those of the regions. */
+struct pd_table pd_object_table = {
+	.record_bytes = sizeof(struct pindown_object),
+	.columns = PD_STRIPES,
+};
+static uint32_t free_list;
+static struct pd_resting resting; /* for PINDOWN_DEBUG */
+
+/* Numbers go from 1 to here, or with PINDOWN_DEBUG each detach is looked at (misuse.h). */
+static uint32_t detach_limit;
+
+uint32_t pd_object_alloc(void)
+{
+	uint32_t number = free_list;
+
+	if (number) {
+		free_list = pd_objects[number].victim;
+		pd_objects[number].victim = 0;
+		return number;
+	}
+	number = pd_table_next(&pd_object_table);
+	if (number && !pd_objects) {
+		memcpy(pd_object_holds, pd_object_table.column, sizeof(pd_object_holds));
+		/* Pairs with pd_first_object(). Release: for a child that is forked meanwhile. */
+		__atomic_store_n(&pd_objects,
+				 (struct pindown_object *)(void *)pd_object_table.records,
+				 __ATOMIC_RELEASE);
+	}
+	/* Relaxed: pairs with pindown_detach(), of an object that was found behind this. */
+	if (number && !pd_debugging)
+		__atomic_store_n(&detach_limit, number, __ATOMIC_RELAXED);
+	return number;
+}
+
+void pd_object_free(uint32_t number)
+{
+	struct pindown_object *object = &pd_objects[number];
+
+	/*
+	 * Nobody holds it or walks over it: what is stored is for who takes the record under the
+	 * lock.
+	 */
+	__atomic_store_n(&object->data, NULL, __ATOMIC_RELAXED);
+	__atomic_store_n(&object->state, PD_OBJECT_FREE, __ATOMIC_RELEASE);
+	if (pd_debugging)
+		number = pd_let_rest(&resting, number);
+	if (!number)
+		return;
+	pd_objects[number].victim = free_list;
+	free_list = number;
+}
+
+uint32_t pd_object_high_water(void)
+{
+	return pd_object_table.used;
+}
+
+/* Records that were free are not used again: the parent's list of them means nothing here. */
+void pd_objects_fork_child(void)
+{
+	for (uint32_t n = 1; pd_objects && n <= pd_object_table.used; n++)
+		if (pd_objects[n].state != PD_OBJECT_FREE)
+			pd_objects[n].state = PD_OBJECT_ABANDONED;
+	free_list = 0;
+	resting = (struct pd_resting){.next = 0};
+}
+
+/* ---- the holder's ------------------------------------------------------------------------- */
+
+/* What is not an object, or with PINDOWN_DEBUG any. */
+static void __attribute__((noinline, cold)) detach_what(struct pindown_object *object)
+{
+	static bool said;
+
+	if (object && pd_config()->debug)
+		pd_misuse_detach(object);
+	else if (object)
+		pd_log_once(&said, PD_LOG_ERROR, "pindown_detach: %p is not an object; ignored",
+			    (void *)object);
+}
+
+PD_EXPORT void pindown_detach(struct pindown_object *object)
+{
+	/* As in pindown_put(): NULL is far outside. */
+	uint64_t place = (uint64_t)((uintptr_t)object - (uintptr_t)pd_objects) / sizeof(*object);
+	uint32_t number = (uint32_t)place;
+
+	if (__builtin_expect(place - 1 >= __atomic_load_n(&detach_limit, __ATOMIC_RELAXED), 0)) {
+		detach_what(object);
+		return;
+	}
+	/*
+	 * The hold goes down before the state is read, as in pindown_put(). Pairs with set_state()
+	 * in end.c and the barrier and the count behind it: that one sees the hold gone, or
+	 * this one sees the state.
+	 */
+	pd_object_hold(pd_self_or_anonymous(), number, -1u);
+	pd_fence();
+	if (__builtin_expect(__atomic_load_n(&pd_objects[number].state, __ATOMIC_SEQ_CST) !=
+				     PD_OBJECT_LIVE,
+			     0))
+		pd_object_let_go(number);
+}
+
+/*
+ * Relaxed: set before the object was found; revocation may come at any moment (destroy() in
+ * end.c).
+ */
+PD_EXPORT void *pindown_object_data(const struct pindown_object *object)
+{
+	pd_object_is_used(object, __func__);
+	return __atomic_load_n(&object->data, __ATOMIC_RELAXED);
+}
+
+PD_EXPORT struct pindown_region *pindown_object_region(const struct pindown_object *object)
+{
+	pd_object_is_used(object, __func__);
+	return &pd_regions[object->region];
+}
+
+/*
+ * Under the lock, if need be: its owner's end may be looking whether it is idle just now. Relaxed:
+ * an answer of this moment, with which nothing else comes.
+ */
+PD_EXPORT int pindown_object_is_live(const struct pindown_object *object)
+{
+	PD_UNCANCELLED;
+	bool live;
+
+	pd_object_is_used(object, __func__);
+	live = __atomic_load_n(&object->state, __ATOMIC_RELAXED) == PD_OBJECT_LIVE;
+	if (!live) {
+		pd_lock();
+		live = object->state == PD_OBJECT_LIVE;
+		pd_unlock();
+	}
+	return live;
+}

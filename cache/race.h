@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Guards and flights: how a free and a pin of the same memory, in two threads, come out right.
+ *
+ * A thread that frees puts up a guard in its own record before it looks for regions, and takes it
+ * down after the driver's free. A thread that pins announces a flight under the lock before it asks
+ * the driver about the memory, and the flight says what it pins, under the lock, before that is
+ * pinned. The guard is a plain store, the flight is followed by a heavy barrier (base/barrier.h),
+ * so that one of the two sees the other: the free sees pd_unsettled != 0 and takes the lock, or the
+ * pin sees the guard behind the barrier.
+ *
+ *	- A free that takes the lock when the flight says what it pins compares that with what it
+ *	  ends. If it is the same it marks the flight lost: what was pinned is unpinned again before
+ *	  the free goes on.
+ *	- All other frees began before the flight said so. They don't wait for it, and leave a mark
+ *	  where they see it. If there is such a mark, or any guard was up behind the barrier, the pin
+ *	  looks for a guard on its memory. If one is up it waits until it is down, and asks the driver
+ *	  anew.
+ *	- Or that free has ended by then, and the buffer id, read behind that look, tells whether the
+ *	  memory is still the same. It is, for all frees of other memory, which so cost a pin no more
+ *	  than the two looks.
+ *
+ * After the pin the id is read in any case, for memory that is freed unseen.
+ */
+#ifndef PD_GUARD_H
+#define PD_GUARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cache/hook_events.h"
+#include "cache/base/thread.h"
+
+enum pd_guard_kind {
+	PD_GUARD_NONE,
+	PD_GUARD_RANGE,
+	PD_GUARD_CONTEXT,
+	PD_GUARD_DEVICE,
+	PD_GUARD_ALL,
+};
+
+/* What a guard says, or what is to be ended. length 0: what holds begin. */
+struct pd_scope {
+	enum pd_guard_kind kind;
+	int32_t device;
+	uint64_t begin, end;
+	void *context;
+};
+
+/* What a scope is compared with: memory of known extent and owner. */
+struct pd_memory {
+	uint64_t base, end;
+	void *context; /* see struct pindown_region */
+	int32_t device;
+};
+
+bool pd_scope_covers(const struct pd_scope *scope, const struct pd_memory *memory);
+
+/* Up: with a plain publish, as base/barrier.h has it. Down: by pd_ended(). */
+pd_guard pd_guard_up(const struct pd_scope *scope);
+
+/*
+ * The next slot of this thread, which has one left. It is rewritten only while its kind is NONE or,
+ * by a deeper guard, widened to ALL.
+ */
+static inline pd_guard pd_guard_fill(struct pd_thread *self, enum pd_guard_kind kind,
+				     uint64_t begin, uint64_t end, int32_t device)
+{
+	unsigned depth = self->guard_depth++;
+	struct pd_guard_slot *slot = &self->guards[depth];
+
+	__atomic_store_n(&slot->begin, begin, __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->end, end, __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->device, device, __ATOMIC_RELAXED);
+	pd_publish32(&slot->kind, kind, &self->patience);
+	return depth;
+}
+
+/* Else pd_guard_up() has to see. */
+static inline bool pd_guard_has_slot(const struct pd_thread *self)
+{
+	return self && self->guard_depth < PD_GUARDS;
+}
+
+enum pd_guarded { PD_UNGUARDED, PD_GUARDED, PD_GUARDED_BY_SELF };
+
+/* Is this memory being ended by some thread just now? Call after a heavy barrier. */
+enum pd_guarded pd_guard_on(const struct pd_memory *memory);
+
+/* Is any thread, or this one, ending anything just now? After a heavy barrier, too. */
+bool pd_guard_any(void);
+
+/* Wait until no other thread's guard is on it; false when the deadline passes first. */
+bool pd_guard_wait(const struct pd_memory *memory, uint64_t deadline);
+
+/*
+ * A pin under way, or the opening or closing of a region's descriptor. On that thread's stack;
+ * linked, and its members changed, under the lock.
+ */
+struct pd_pin;
+struct pd_flight {
+	struct pd_flight *next;
+	struct pd_memory memory; /* once it is known */
+	uint64_t reserved;	 /* bytes of the budget that it has taken */
+	uint64_t most_dmabufs;	 /* with as many open it must not open one; its owner's */
+	struct pd_thread *thread;
+	struct pd_pin *pin; /* or NULL; a child that is forked meanwhile gives it up */
+	bool known;	    /* memory has been filled in */
+	bool disturbed;	    /* a free began before that, of whatever memory */
+	bool lost;	    /* one of the memory began after that: the pin must not be used */
+};
+
+/* A look without the lock, to give up early. Under it, `lost` is the truth. */
+static inline bool pd_flight_lost(const struct pd_flight *flight)
+{
+	return __atomic_load_n(&flight->lost, __ATOMIC_RELAXED);
+}
+
+/* Lock held. begin: unsettled goes up. end: it goes down, and those who wait wake up. */
+void pd_flight_begin(struct pd_flight *flight);
+void pd_flight_end(struct pd_flight *flight);
+
+/* The same for who does not hold the lock. */
+void pd_flight_land(struct pd_flight *flight);
+
+/*
+ * Lock held. Mark lost all that the scope covers; true when any is another thread's. Those that
+ * have not said yet what they pin are disturbed, and will look.
+ */
+bool pd_flights_lose(const struct pd_scope *scope);
+
+/*
+ * Lock held. The driver has just made something new there: a pin that was told of other memory
+ * before must ask again. One that has not been told yet will see the difference itself.
+ */
+void pd_flights_lose_known(const struct pd_scope *scope);
+
+/* Lock held. Does another thread pin memory that overlaps this one's? */
+bool pd_flight_has_company(const struct pd_flight *flight);
+
+/* Lock held. Is one of another thread's marked lost by this scope still under way? */
+bool pd_flights_under(const struct pd_scope *scope);
+
+/* Lock held. This thread is about to end, with flights on its stack. */
+void pd_flights_forsake(void);
+
+/* For a child, wherever other threads were when it was forked: what flights have. */
+void pd_flights_each_pin(void (*fn)(struct pd_pin *pin));
+
+bool pd_flights_any(void);
+uint64_t pd_flights_reserved(uint32_t *count);
+bool pd_flights_of_others_reserve(void);
+void pd_flights_fork_child(void);
+
+#endif

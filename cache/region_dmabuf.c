@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT */
+/* Descriptors of regions: handing them out, closing them early, and opening them anew. */
+#define _GNU_SOURCE
+#include "cache/cache.h"
+#include "cache/base/cancel.h"
+#include "cache/driver/cuda_abi.h"
+#include "cache/base/descriptor.h"
+#include "cache/region_dmabuf.h"
+#include "cache/driver/driver.h"
+#include "cache/base/log.h"
+#include "cache/misuse.h"
+#include "cache/objects/object.h"
+
+/* In a region's dmabuf_users: by pindown_region_dmabuf(), and nobody says how long it is used. */
+#define LENT (1u << 15)
+
+static uint32_t open_ones;
+
+/* Relaxed: it is a budget, and who goes by it looks again. */
+void pd_dmabuf_opened(void)
+{
+	__atomic_fetch_add(&open_ones, 1, __ATOMIC_RELAXED);
+}
+
+void pd_dmabuf_closed(void)
+{
+	__atomic_fetch_sub(&open_ones, 1, __ATOMIC_RELAXED);
+}
+
+uint32_t pd_dmabufs_open(void)
+{
+	int32_t open = (int32_t)__atomic_load_n(&open_ones, __ATOMIC_RELAXED);
+
+	/*
+	 * Less than none: a child begins with none, and was forked by a signal handler while one
+	 * was being closed.
+	 */
+	return open > 0 ? (uint32_t)open : 0;
+}
+
+uint64_t pd_dmabufs_most(void)
+{
+	uint64_t half = pd_descriptor_limit() / 2;
+
+	return half ? half : 1;
+}
+
+static unsigned long long text(uint64_t number)
+{
+	return (unsigned long long)number;
+}
+
+void pd_dmabuf_tell_limit(void)
+{
+	static bool told;
+
+	pd_log_once(&told, PD_LOG_WARN,
+		    "regions that are pinned by dma-buf have a file descriptor each: no more than "
+		    "%llu are "
+		    "pinned at once, half of what ulimit -n allows, and idle ones make room for "
+		    "others; a "
+		    "region that ibv_reg_mr has registered needs none",
+		    text(pd_dmabufs_most()));
+}
+
+void pd_dmabuf_tell_none_left(void)
+{
+	static bool told;
+
+	pd_log_once(
+		&told, PD_LOG_WARN,
+		"no file descriptor is left for a dma-buf, of which the cache takes at most %llu: "
+		"GPU memory is not registered; ulimit -n allows more",
+		text(pd_dmabufs_most()));
+}
+
+void pd_dmabuf_fork_child(void)
+{
+	__atomic_store_n(&open_ones, 0, __ATOMIC_RELAXED);
+}
+
+/*
+ * Lock held. One is opened or closed, and no region has it meanwhile: as with a pin's, a free of the memory waits
+ * for that, and a fork, whose child would inherit it. Without the pin's barrier: of what is live, a free has to come
+ * for the lock.
+ */
+static void begin_flight(struct pd_flight *flight, const struct pindown_region *region,
+			 struct pd_pin *pin)
+{
+	pd_flight_begin(flight);
+	flight->pin = pin;
+	flight->memory = pd_memory_of(region);
+	flight->known = true;
+}
+
+static void trace_map(const struct pindown_region *region, int result)
+{
+	uint64_t now;
+
+	if (!pd_tracing(PD_EV_MAP))
+		return;
+	now = pd_ticks();
+	pd_trace_about(PD_EV_MAP, region, result, 0, now, now);
+}
+
+/* ---- opening ------------------------------------------------------------------------------ */
+
+/*
+ * The region is held, so nobody else unpins it. Several users of one region may close and ask at the
+ * same time; the descriptor changes hands under the lock, and is opened and closed outside it.
+ */
+static int current_dmabuf(struct pindown_region *region, const struct pd_backend *backend)
+{
+	struct pd_pin pin;
+
+	pd_lock();
+	pin = pd_details_of(region)->pin;
+	pd_unlock();
+	if (pin.fd < 0 || backend->has_dmabuf(&pin))
+		return pin.fd;
+	/* The program has closed it, and may have something of its own under the number. */
+	pd_lock();
+	if (pd_details_of(region)->pin.fd == pin.fd &&
+	    pd_details_of(region)->pin.fd_identity == pin.fd_identity) {
+		pd_details_of(region)->pin.fd = -1;
+		pd_dmabuf_closed();
+	}
+	pd_unlock();
+	return -1;
+}
+
+/* What is idle makes room for it: if a descriptor is missing, what has one. */
+static int open_or_evict(struct pd_pin *pin, const struct pd_backend *backend, void *context,
+			 int *error)
+{
+	struct pd_pressure pressure = {0};
+	int result;
+
+	do {
+		pd_descriptor_begin();
+		result = backend->open_dmabuf(pin, context, error);
+		pd_descriptor_end();
+		pressure.place = *error == CUDA_ERROR_OUT_OF_MEMORY ? pin->device : PD_WITH_DMABUF;
+	} while (result == PINDOWN_ERR_NO_SPACE && pd_evict_for(&pressure));
+	return result;
+}
+
+/* In place of one that is closed; unless another thread was faster, or the memory has ended. */
+static int open_anew(struct pindown_region *region, const struct pd_backend *backend,
+		     struct pd_pin *again, int *fd)
+{
+	int result, error = 0;
+	bool used = false;
+
+	result = open_or_evict(again, backend, pd_details_of(region)->context, &error);
+	/* What we have just opened, or failed to, is the region's only if that still lives. */
+	if (pd_compare(region) != PD_TRUE) {
+		if (result == PINDOWN_OK)
+			backend->close_dmabuf(again);
+		return PINDOWN_ERR_NOT_DEVICE;
+	}
+	if (result != PINDOWN_OK) {
+		pd_set_driver_error(error);
+		return result;
+	}
+	pd_lock();
+	if (!pd_state_is_live(pd_brief_of(region)->state)) {
+		result = PINDOWN_ERR_NOT_DEVICE;
+	} else if (pd_details_of(region)->pin.fd < 0) {
+		/* The rest of it is read without the lock. */
+		pd_details_of(region)->pin.fd = again->fd;
+		pd_details_of(region)->pin.fd_identity = again->fd_identity;
+		used = true;
+	}
+	*fd = pd_details_of(region)->pin.fd;
+	pd_unlock();
+	if (!used)
+		backend->close_dmabuf(again);
+	return result;
+}
+
+static int reopen(struct pindown_region *region, const struct pd_backend *backend, int *fd)
+{
+	struct pd_flight flight;
+	struct pd_pin again;
+	int result;
+
+	pd_lock();
+	if (!pd_state_is_live(pd_brief_of(region)->state)) {
+		pd_unlock();
+		return PINDOWN_ERR_NOT_DEVICE;
+	}
+	again = pd_details_of(region)->pin;
+	again.fd = -1;
+	begin_flight(&flight, region, &again);
+	pd_unlock();
+	result = open_anew(region, backend, &again, fd);
+	pd_flight_land(&flight);
+	return result;
+}
+
+/* Somebody has said that he uses it, so that nobody closes it meanwhile. */
+static int open_for_user(struct pindown_region *region, const struct pd_backend *backend, int *fd)
+{
+	int result = PINDOWN_OK;
+	int found = current_dmabuf(region, backend);
+
+	if (found < 0)
+		result = reopen(region, backend, &found);
+	trace_map(region, result);
+	if (result == PINDOWN_OK)
+		*fd = found;
+	return result;
+}
+
+/* ---- closing ------------------------------------------------------------------------------ */
+
+/* Lock held, and let go. Nobody uses it any more. */
+static void close_unused(struct pindown_region *region, const struct pd_backend *backend)
+{
+	struct pd_details *details = pd_details_of(region);
+	struct pd_pin closing = details->pin;
+	struct pd_flight flight;
+
+	if (details->dmabuf_users || closing.fd < 0) {
+		pd_unlock();
+		return;
+	}
+	/* In this order: a child that is forked meanwhile finds it in one of the two. */
+	begin_flight(&flight, region, &closing);
+	__atomic_store_n(&details->pin.fd, -1, __ATOMIC_RELEASE);
+	pd_unlock();
+	backend->close_dmabuf(&closing);
+	pd_flight_land(&flight);
+}
+
+/* ---- the ways in -------------------------------------------------------------------------- */
+
+/* The one that can open and close descriptors of this region, or NULL. */
+static const struct pd_backend *backend_of(const struct pindown_region *region)
+{
+	const struct pd_backend *backend = pd_backend_of(&pd_details_of(region)->pin);
+
+	return backend && backend->open_dmabuf ? backend : NULL;
+}
+
+/* Until create returns, however often it asks: pd_dmabuf_create_ended(). */
+static int borrow_in_create(struct pindown_region *region, uint64_t addr, int *fd, uint64_t *offset,
+			    bool *asked)
+{
+	int result = pd_dmabuf_borrow(region, fd);
+
+	if (result != PINDOWN_OK)
+		return result;
+	*offset = addr - pd_details_of(region)->pin.base;
+	if (*asked)
+		pd_dmabuf_return(region);
+	*asked = true;
+	return PINDOWN_OK;
+}
+
+PD_EXPORT int pindown_region_dmabuf(struct pindown_region *region, uint64_t addr, int *fd,
+				    uint64_t *offset)
+{
+	PD_UNCANCELLED;
+	const struct pd_backend *backend;
+	uint16_t before;
+	bool *asked;
+	int result;
+
+	if (!region || !fd || !offset)
+		return PINDOWN_ERR_INVALID;
+	pd_region_is_used(region, __func__);
+	if (!pd_region_holds(region, addr, 1))
+		return PINDOWN_ERR_INVALID;
+	backend = backend_of(region);
+	if (!backend)
+		return PINDOWN_ERR_NO_DMABUF;
+	asked = pd_consumer_asked_dmabuf(region);
+	if (asked)
+		return borrow_in_create(region, addr, fd, offset, asked);
+	pd_lock();
+	before = pd_details_of(region)->dmabuf_users;
+	pd_details_of(region)->dmabuf_users |= LENT;
+	pd_unlock();
+	result = open_for_user(region, backend, fd);
+	if (result == PINDOWN_OK)
+		*offset = addr - pd_details_of(region)->pin.base;
+	else if (!(before & LENT))
+		pindown_region_close_dmabuf(region);
+	return result;
+}
+
+PD_EXPORT void pindown_region_close_dmabuf(struct pindown_region *region)
+{
+	PD_UNCANCELLED;
+	const struct pd_backend *backend = region ? backend_of(region) : NULL;
+
+	if (!backend)
+		return;
+	pd_lock();
+	pd_details_of(region)->dmabuf_users &= (uint16_t)~LENT;
+	close_unused(region, backend);
+}
+
+int pd_dmabuf_borrow(struct pindown_region *region, int *fd)
+{
+	const struct pd_backend *backend = backend_of(region);
+	int result;
+
+	if (!backend)
+		return PINDOWN_ERR_NO_DMABUF;
+	pd_lock();
+	pd_details_of(region)->dmabuf_users++;
+	pd_unlock();
+	result = open_for_user(region, backend, fd);
+	if (result != PINDOWN_OK)
+		pd_dmabuf_return(region);
+	return result;
+}
+
+void pd_dmabuf_return(struct pindown_region *region)
+{
+	pd_lock();
+	pd_details_of(region)->dmabuf_users--;
+	close_unused(region, backend_of(region));
+}
+
+void pd_dmabuf_create_ended(struct pindown_region *region, bool worked)
+{
+	const struct pd_backend *backend = backend_of(region);
+
+	pd_lock();
+	pd_details_of(region)->dmabuf_users--;
+	if (worked || !backend->pin_takes_descriptor)
+		close_unused(region, backend);
+	else
+		pd_unlock(); /* nothing was imported: the descriptor is the pin */
+}

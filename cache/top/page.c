@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "cache/top/page.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/shm.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cache/cache.h"
+#include "cache/base/config.h"
+#include "cache/top/format.h"
+#include "cache/top/sweep.h"
+#include "cache/base/lock.h"
+#include "cache/base/log.h"
+#include "cache/base/address_space.h"
+#include "cache/trace/file.h"
+
+static struct pd_live *page;
+static struct pd_live_slot *slots;
+static uint32_t slots_taken; /* may go beyond what there are */
+static bool tried;	     /* stored under the lock */
+static bool allowed;
+static pid_t owner;
+static char path[PATH_MAX];
+
+/* Acquire: pairs with the end of make_page(), so that `slots` is there too. */
+static bool is_open(void)
+{
+	return __atomic_load_n(&page, __ATOMIC_ACQUIRE) != NULL;
+}
+
+/* ---- who we are ---------------------------------------------------------------------------- */
+
+static void describe(struct pd_live *live, int segment, uint64_t start)
+{
+	const char *trace = pd_trace_file_name();
+	struct stat status;
+
+	memcpy(live->magic, PD_LIVE_MAGIC, sizeof(live->magic));
+	live->segment = segment;
+	live->stats_size = sizeof(struct pindown_stats);
+	live->slots = PD_LIVE_SLOTS;
+	live->pid = (uint32_t)owner;
+	live->start = start;
+	live->began = (uint64_t)time(NULL);
+	live->pid_namespace = pd_live_namespace();
+	if (stat("/proc/self/exe", &status) == 0) {
+		live->exe_device = status.st_dev;
+		live->exe_inode = status.st_ino;
+	}
+	if (trace && strlen(trace) < sizeof(live->trace))
+		strcpy(live->trace, trace);
+}
+
+/* ---- the file ------------------------------------------------------------------------------ */
+
+/* One that is there has our process number and start time: it is from before an exec. */
+static int create(void)
+{
+	const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+	int fd = open(path, flags, 0600);
+
+	if (fd < 0 && errno == EEXIST && unlink(path) == 0)
+		fd = open(path, flags, 0600);
+	return fd;
+}
+
+static bool name_it(const char *folder, uint64_t start)
+{
+	int length = snprintf(path, sizeof(path), "%s/" PD_LIVE_PREFIX "%d.%llu", folder,
+			      (int)owner, (unsigned long long)start);
+
+	return length > 0 && (size_t)length < sizeof(path);
+}
+
+/* No descriptor is left when this returns. */
+static bool publish_in(const char *folder, const struct pd_live *live)
+{
+	bool whole;
+	int fd;
+
+	if (!folder || folder[0] != '/' || !name_it(folder, live->start))
+		return false;
+	pd_live_sweep(folder);
+	fd = create();
+	if (fd < 0)
+		return false;
+	whole = write(fd, live, sizeof(*live)) == (ssize_t)sizeof(*live);
+	close(fd);
+	if (!whole)
+		unlink(path);
+	return whole;
+}
+
+/*
+ * Marked for removal at once: it is there as long as somebody has it attached, and can be attached
+ * by its number. By bare system calls, as the journal's (trace/journal.c).
+ */
+static struct pd_live *make_segment(uint64_t start)
+{
+	int segment = shmget(IPC_PRIVATE, PD_LIVE_BYTES, IPC_CREAT | 0600);
+	long at = segment < 0 ? -1 : syscall(SYS_shmat, segment, NULL, 0);
+
+	if (segment >= 0)
+		shmctl(segment, IPC_RMID, NULL);
+	if (at == -1)
+		return NULL;
+	describe((struct pd_live *)at, segment, start);
+	return (struct pd_live *)at;
+}
+
+static void make_page(void)
+{
+	uint64_t start;
+	struct pd_live *live;
+
+	owner = getpid();
+	start = pd_live_start_of((uint32_t)owner);
+	live = start ? make_segment(start) : NULL;
+	if (!live)
+		return;
+	if (!publish_in("/dev/shm", live) && !publish_in(getenv("XDG_RUNTIME_DIR"), live)) {
+		syscall(SYS_shmdt, live);
+		return;
+	}
+	slots = (struct pd_live_slot *)(void *)((char *)live + PD_LIVE_SLOTS_AT);
+	slots_taken = 0;
+	/* Release: pairs with is_open(). */
+	__atomic_store_n(&page, live, __ATOMIC_RELEASE);
+}
+
+void pd_live_allow(void)
+{
+	allowed = true;
+}
+
+void pd_live_open(void)
+{
+	struct pd_shield shield;
+
+	/* Acquire: pairs with the release below. Who sees it finds a page or none. */
+	if (__atomic_load_n(&tried, __ATOMIC_ACQUIRE))
+		return;
+	pd_shield_up(&shield, SIGXFSZ);
+	pd_descriptor_begin();
+	pd_lock();
+	if (!tried && allowed && pd_config()->enabled && pd_config()->top &&
+	    !getauxval(AT_SECURE)) {
+		make_page();
+		if (page)
+			pd_stats_publish();
+	}
+	__atomic_store_n(&tried, true, __ATOMIC_RELEASE);
+	pd_unlock();
+	pd_descriptor_end();
+	pd_shield_down(&shield);
+	if (pd_self_tls)
+		pd_live_thread_start(pd_self_tls);
+}
+
+void pd_live_close(void)
+{
+	int error = errno;
+
+	if (is_open() && owner == getpid())
+		unlink(path);
+	errno = error;
+}
+
+void pd_live_fork_child(void)
+{
+	if (page)
+		pd_make_private(page, PD_LIVE_BYTES);
+	page = NULL;
+	slots = NULL;
+	tried = false;
+}
+
+/* ---- counters ------------------------------------------------------------------------------ */
+
+/* A traced thread's are in the trace, where they outlive a kill. */
+void pd_live_thread_start(struct pd_thread *self)
+{
+	uint32_t number;
+
+	if (!is_open() || pd_config()->trace || self->counters != &self->own_counters)
+		return;
+	/* Relaxed: the number is all that it gives. Release, below: pairs with pd_counter_sum(). */
+	number = __atomic_fetch_add(&slots_taken, 1, __ATOMIC_RELAXED);
+	if (number >= PD_LIVE_SLOTS)
+		return;
+	_Static_assert(sizeof(struct pd_live_slot) == sizeof(struct pd_counters),
+		       "a slot is a thread's counters");
+	memcpy(&slots[number], &self->own_counters, sizeof(self->own_counters));
+	__atomic_store_n(&self->counters, (struct pd_counters *)(void *)&slots[number],
+			 __ATOMIC_RELEASE);
+}
+
+bool pd_live_counts(const struct pd_counters *counters)
+{
+	const struct pd_live_slot *slot = (const struct pd_live_slot *)(const void *)counters;
+
+	return slots && slot >= slots && slot < slots + PD_LIVE_SLOTS;
+}
+
+/*
+ * A record takes one slot at most. Relaxed: of a thread that is just coming there is nothing to be told yet.
+ */
+bool pd_live_counts_all(void)
+{
+	uint32_t taken = __atomic_load_n(&slots_taken, __ATOMIC_RELAXED);
+
+	return taken <= PD_LIVE_SLOTS &&
+	       taken == __atomic_load_n(&pd_thread_records, __ATOMIC_RELAXED);
+}
+
+/* ---- statistics ---------------------------------------------------------------------------- */
+
+struct pindown_stats *pd_live_begin(void)
+{
+	struct pd_live *live = page;
+
+	if (!live)
+		return NULL;
+	/* Relaxed: what is put behind it is released one by one, and so never seen before it. */
+	__atomic_store_n(&live->sequence, live->sequence + 1, __ATOMIC_RELAXED);
+	return &live->stats;
+}
+
+/* Release: a reader that sees the even number sees all that was put before. */
+void pd_live_end(void)
+{
+	__atomic_store_n(&page->sequence, page->sequence + 1, __ATOMIC_RELEASE);
+}
+
+/* Release: as the others between begin and end (stats.c, put()). */
+void pd_live_put_device(unsigned device, uint64_t bytes, uint64_t regions)
+{
+	__atomic_store_n(&page->devices[device].bytes, bytes, __ATOMIC_RELEASE);
+	__atomic_store_n(&page->devices[device].regions, regions, __ATOMIC_RELEASE);
+}

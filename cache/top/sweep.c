@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "cache/top/sweep.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cache/top/format.h"
+
+enum { MOST = 64 }; /* pages that are looked at: a start must not take long on a full machine */
+
+/* Field 22, counted behind the name, which may have anything in it. */
+uint64_t pd_live_start_of(uint32_t pid)
+{
+	char path[40], text[1024], *at;
+	ssize_t length = -1;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		length = read(fd, text, sizeof(text) - 1);
+		close(fd);
+	}
+	if (length <= 0)
+		return 0;
+	text[length] = '\0';
+	at = strrchr(text, ')');
+	for (unsigned field = 2; at && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+uint64_t pd_live_namespace(void)
+{
+	struct stat status;
+
+	return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+/* "pindown.<pid>.<start>" */
+static bool parse_name(const char *name, uint32_t *pid, uint64_t *start)
+{
+	const char *digits = name + sizeof(PD_LIVE_PREFIX) - 1;
+	char *end;
+
+	if (strncmp(name, PD_LIVE_PREFIX, sizeof(PD_LIVE_PREFIX) - 1) != 0 || *digits < '0' ||
+	    *digits > '9')
+		return false;
+	*pid = (uint32_t)strtoul(digits, &end, 10);
+	if (end[0] != '.' || end[1] < '0' || end[1] > '9')
+		return false;
+	*start = strtoull(end + 1, &end, 10);
+	return *end == '\0';
+}
+
+/* A process number means nothing outside of its namespace. */
+static bool is_our_page(int folder, const char *name, uint32_t pid, uint64_t start)
+{
+	int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	static struct pd_live live; /* under the lock; stacks can be small */
+	struct stat status;
+	bool ours;
+
+	if (fd < 0)
+		return false;
+	ours = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+	       pread(fd, &live, sizeof(live), 0) == sizeof(live) &&
+	       memcmp(live.magic, PD_LIVE_MAGIC, sizeof(live.magic)) == 0 && live.pid == pid &&
+	       live.start == start && live.pid_namespace == pd_live_namespace();
+	close(fd);
+	return ours;
+}
+
+static bool look_at(int folder, const char *name)
+{
+	uint64_t start;
+	uint32_t pid;
+
+	if (!parse_name(name, &pid, &start))
+		return false;
+	if (pd_live_start_of(pid) != start && is_our_page(folder, name, pid, start))
+		unlinkat(folder, name, 0);
+	return true;
+}
+
+/* Not by readdir(), which allocates. */
+void pd_live_sweep(const char *folder)
+{
+	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char entries[2048] __attribute__((aligned(16)));
+	unsigned looked_at = 0;
+	long length;
+
+	if (fd < 0)
+		return;
+	while (looked_at < MOST &&
+	       (length = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0) {
+		for (long at = 0; at < length && looked_at < MOST;) {
+			const struct dirent64 *entry = (const void *)(entries + at);
+
+			looked_at += look_at(fd, entry->d_name);
+			at += entry->d_reclen;
+		}
+	}
+	close(fd);
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "cache/trace/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "cache/base/log.h"
+#include "cache/trace/writer.h"
+
+bool pd_ticks_steady;
+
+static uint64_t nanoseconds(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t pd_ticks_ns(void)
+{
+	return nanoseconds(CLOCK_MONOTONIC);
+}
+
+#if defined(__x86_64__)
+/* Bit 8 of edx: the counter runs at one rate in every power state. */
+static bool is_invariant(void)
+{
+	unsigned a, b, c, d;
+
+	return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & 1u << 8);
+}
+
+/* A program may have forbidden itself the instruction. */
+static bool is_allowed(void)
+{
+	int mode = PR_TSC_ENABLE;
+
+	return prctl(PR_GET_TSC, &mode) != 0 || mode == PR_TSC_ENABLE;
+}
+
+/* A kernel that found the counters of several processors apart uses one of these instead. */
+static bool kernel_gave_it_up(void)
+{
+	static const char name[] =
+		"/sys/devices/system/clocksource/clocksource0/current_clocksource";
+	static const char *const others[] = {"hpet", "acpi_pm", "jiffies", "refined-jiffies"};
+	char text[32];
+	ssize_t length = -1;
+	int fd = open(name, O_RDONLY | O_CLOEXEC);
+
+	if (fd >= 0) {
+		length = read(fd, text, sizeof(text) - 1);
+		close(fd);
+	}
+	if (length <= 0)
+		return false;
+	text[length] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		if (strcmp(text, others[i]) == 0)
+			return true;
+	return false;
+}
+#endif
+
+void pd_trace_clock_choose(void)
+{
+	bool steady = false;
+#if defined(__x86_64__)
+	struct pd_shield shield;
+
+	pd_shield_up(&shield, SIGPIPE);
+	steady = is_invariant() && is_allowed() && !kernel_gave_it_up();
+	pd_shield_down(&shield);
+#elif defined(__aarch64__)
+	steady = true;
+#endif
+	/* Relaxed: the mask's release, in pd_trace_open(), is what others see it by. */
+	__atomic_store_n(&pd_ticks_steady, steady, __ATOMIC_RELAXED);
+}
+
+void pd_trace_clock_read(struct pd_trace_clock *clock)
+{
+	uint64_t least = UINT64_MAX;
+
+	/* The tightest of a few tries: any of them may have been interrupted. */
+	for (int i = 0; i < 3; i++) {
+		uint64_t before = pd_ticks(), monotonic = nanoseconds(CLOCK_MONOTONIC),
+			 realtime = nanoseconds(CLOCK_REALTIME), after = pd_ticks();
+
+		if (after - before < least) {
+			least = after - before;
+			clock->ticks = pd_ticks_steady ? before + (after - before) / 2 : monotonic;
+			clock->monotonic = monotonic;
+			clock->realtime = realtime;
+		}
+	}
+}

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "cache/trace/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cache/base/log.h"
+
+enum {
+	SAME_NAMES = 10000, /* files of one process number that we look for a free name among */
+	HIGH = 1000,	    /* descriptors from here up are not what programs count on */
+};
+
+static struct {
+	int fd; /* -1: none; may be stale, see descriptor() */
+	dev_t device;
+	ino_t inode;
+	uint64_t next_unit;
+	uint64_t length;    /* what it has had at least */
+	int64_t full_until; /* when to try to get space again, in ns; 0: not full */
+	bool cut;	    /* somebody has made it shorter than we had */
+	bool told_full, told_gone, told_cut;
+} file = {.fd = -1};
+static char file_path[PATH_MAX]; /* not a member: the library's file would hold its zeroes */
+
+/* ---- names ------------------------------------------------------------------------------- */
+
+/*
+ * app.pdt stands for app.<pid>.pdt, and %p for the process number; the nth further file of the same
+ * process, as after exec, has .n before its .pdt. False when the name gets too long.
+ */
+static bool expand_name(const char *name, unsigned n, char *path, size_t room)
+{
+	static const char extension[] = ".pdt";
+	size_t stem = strlen(name), used = 0;
+	bool has_pid = false;
+	char tail[40] = "";
+	int length;
+
+	if (stem > 4 && strcmp(name + stem - 4, extension) == 0)
+		stem -= 4;
+	for (size_t i = 0; i < stem; i++) {
+		if (used + 24 > room)
+			return false;
+		if (name[i] == '%' && name[i + 1] == 'p') {
+			used += (size_t)sprintf(path + used, "%d", (int)getpid());
+			has_pid = true;
+			i++;
+		} else if (name[i] == '%' && name[i + 1] == '%') {
+			path[used++] = name[i++];
+		} else {
+			path[used++] = name[i];
+		}
+	}
+	if (!has_pid)
+		sprintf(tail, ".%d", (int)getpid());
+	if (n)
+		sprintf(tail + strlen(tail), ".%u", n);
+	length = snprintf(path + used, room - used, "%s%s", tail, extension);
+	return length > 0 && (size_t)length < room - used;
+}
+
+static int create_new(const char *name)
+{
+	for (unsigned n = 0; n < SAME_NAMES; n++) {
+		int fd;
+
+		if (!expand_name(name, n, file_path, sizeof(file_path))) {
+			errno = ENAMETOOLONG;
+			return -1;
+		}
+		fd = open(file_path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+		if (fd >= 0 || errno != EEXIST)
+			return fd;
+	}
+	errno = EEXIST;
+	return -1;
+}
+
+/* ---- the descriptor ---------------------------------------------------------------------- */
+
+/* Out of the way of programs that expect the lowest numbers, or close a handful from 3 up. */
+static int move_high(int fd)
+{
+	int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH);
+
+	if (high < 0)
+		return fd;
+	close(fd);
+	return high;
+}
+
+/* What *status is then of. */
+static bool is_ours(int fd, struct stat *status)
+{
+	return fd >= 0 && fstat(fd, status) == 0 && status->st_dev == file.device &&
+	       status->st_ino == file.inode;
+}
+
+static int reopen(int stale, struct stat *status)
+{
+	int fd = open(file_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		return -1;
+	if (is_ours(fd, status)) {
+		fd = move_high(fd);
+		/* Another thread may have been quicker; a stale number is not ours to close. */
+		if (__atomic_compare_exchange_n(&file.fd, &stale, fd, false, __ATOMIC_ACQ_REL,
+						__ATOMIC_ACQUIRE))
+			return fd;
+		close(fd);
+		return is_ours(stale, status) ? stale : -1;
+	}
+	close(fd);
+	return -1;
+}
+
+/* Acquire: pairs with pd_trace_file_create() and reopen(): which file it is was set before. */
+static int descriptor(struct stat *status)
+{
+	int fd = __atomic_load_n(&file.fd, __ATOMIC_ACQUIRE);
+
+	if (is_ours(fd, status))
+		return fd;
+	fd = reopen(fd, status);
+	if (fd < 0)
+		pd_log_once(
+			&file.told_gone, PD_LOG_WARN,
+			"%s: the trace's descriptor was closed and the file is no longer there: "
+			"events are lost from here on",
+			file_path);
+	return fd;
+}
+
+/* ---- space ------------------------------------------------------------------------------- */
+
+/*
+ * Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ to the thread that writes. Our caller has blocked
+ * it: it is taken back before anybody sees it.
+ */
+static void take_back_signal(void)
+{
+	static const struct timespec now;
+	int error = errno;
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGXFSZ);
+	while (sigtimedwait(&set, NULL, &now) < 0 && errno == EINTR)
+		;
+	errno = error;
+}
+
+/*
+ * A bare system call: sanitizers look at what write(2) writes, and others write there. 0, or an
+ * errno.
+ */
+static int write_whole(int fd, const char *from, size_t bytes, uint64_t offset)
+{
+	while (bytes) {
+		long done = syscall(SYS_pwrite64, fd, from, bytes, (off_t)offset);
+
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done < 0 && errno == EFBIG) {
+			take_back_signal();
+			return EFBIG;
+		}
+		if (done <= 0)
+			return done ? errno : ENOSPC;
+		from += done;
+		offset += (uint64_t)done;
+		bytes -= (size_t)done;
+	}
+	return 0;
+}
+
+/*
+ * The file reaches to `end`, so that a shorter one has been cut. Space that is allocated now makes
+ * the writing of pieces half as dear; where fallocate is not known, the last byte is enough. 0, or
+ * an errno.
+ */
+static int extend(int fd, uint64_t begin, uint64_t end)
+{
+	static const char zero;
+	int result;
+
+	do
+		result = fallocate(fd, 0, (off_t)begin, (off_t)(end - begin));
+	while (result != 0 && errno == EINTR);
+	if (result == 0)
+		return 0;
+	if (errno == EFBIG)
+		take_back_signal();
+	if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
+		return errno;
+	return write_whole(fd, &zero, 1, end - 1);
+}
+
+static int64_t coarse_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
+/* A full disk is asked again only now and then: each lost event would cost a system call. */
+bool pd_trace_file_is_full(void)
+{
+	int64_t until = __atomic_load_n(&file.full_until, __ATOMIC_RELAXED);
+
+	return until && coarse_now() < until;
+}
+
+static void set_full(int error)
+{
+	__atomic_store_n(&file.full_until, coarse_now() + 10000000, __ATOMIC_RELAXED);
+	pd_log_once(&file.told_full, PD_LOG_WARN,
+		    "%s: no room for the trace (%s): events are lost, and counted, until there is",
+		    file_path, strerrordesc_np(error));
+}
+
+bool pd_trace_file_is_cut(void)
+{
+	return __atomic_load_n(&file.cut, __ATOMIC_RELAXED);
+}
+
+/*
+ * The file reaches to `end`. Release: pairs with writable(), which may look at the file only then.
+ */
+static void set_length(uint64_t end)
+{
+	uint64_t known = __atomic_load_n(&file.length, __ATOMIC_RELAXED);
+
+	while (known < end && !__atomic_compare_exchange_n(&file.length, &known, end, false,
+							   __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+		;
+}
+
+/* The descriptor, if the file can be written to; else -1. */
+static int writable(void)
+{
+	uint64_t length = __atomic_load_n(&file.length, __ATOMIC_ACQUIRE);
+	struct stat status;
+	int fd = descriptor(&status);
+
+	if (fd < 0) { /* it may be back some time */
+		__atomic_store_n(&file.full_until, coarse_now() + 1000000000, __ATOMIC_RELAXED);
+		return -1;
+	}
+	if ((uint64_t)status.st_size < length) {
+		__atomic_store_n(&file.cut, true, __ATOMIC_RELAXED);
+		pd_log_once(&file.told_cut, PD_LOG_WARN,
+			    "%s: somebody has cut the file short: nothing is traced from here on",
+			    file_path);
+	}
+	return pd_trace_file_is_cut() ? -1 : fd;
+}
+
+bool pd_trace_file_write(const void *from, size_t bytes, uint64_t offset)
+{
+	int fd = writable(), error;
+
+	if (fd < 0)
+		return false;
+	error = write_whole(fd, from, bytes, offset);
+	if (error)
+		set_full(error);
+	return !error;
+}
+
+uint64_t pd_trace_file_claim(unsigned units)
+{
+	uint64_t first, next;
+	int fd, error;
+
+	if (pd_trace_file_is_full())
+		return 0;
+	fd = writable();
+	if (fd < 0)
+		return 0;
+	/* Relaxed: units are told apart by their numbers alone. */
+	first = __atomic_fetch_add(&file.next_unit, units, __ATOMIC_RELAXED);
+	next = first + units;
+	error = extend(fd, first * PD_TRACE_UNIT, next * PD_TRACE_UNIT);
+	if (error) {
+		set_full(error);
+		/* Units that nobody claimed after these need not become a hole. */
+		__atomic_compare_exchange_n(&file.next_unit, &next, first, false, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED);
+		return 0;
+	}
+	set_length(next * PD_TRACE_UNIT);
+	__atomic_store_n(&file.full_until, 0, __ATOMIC_RELAXED);
+	return first * PD_TRACE_UNIT;
+}
+
+/* ---- the whole --------------------------------------------------------------------------- */
+
+static void give_up(const char *name, int error)
+{
+	pd_log(PD_LOG_WARN, "PINDOWN_TRACE: %s: %s; nothing is traced", name,
+	       strerrordesc_np(error));
+}
+
+/* 0, or an errno. */
+static int set_up(int fd)
+{
+	struct stat status;
+	int error = fstat(fd, &status) == 0 ? extend(fd, 0, PD_TRACE_UNIT) : errno;
+
+	if (error)
+		return error;
+	file.device = status.st_dev;
+	file.inode = status.st_ino;
+	file.next_unit = 1;
+	file.length = PD_TRACE_UNIT;
+	file.full_until = 0;
+	file.cut = file.told_full = file.told_gone = file.told_cut = false;
+	return 0;
+}
+
+bool pd_trace_file_create(const char *name)
+{
+	int fd, error;
+
+	file_path[0] = '\0';
+	fd = create_new(name);
+	error = fd >= 0 ? set_up(fd) : errno;
+	if (!error) {
+		__atomic_store_n(&file.fd, move_high(fd), __ATOMIC_RELEASE);
+		return true;
+	}
+	give_up(file_path[0] ? file_path : name, error);
+	if (fd >= 0) {
+		unlink(file_path);
+		close(fd);
+	}
+	return false;
+}
+
+void pd_trace_file_drop(int error)
+{
+	unlink(file_path);
+	give_up(file_path, error);
+	pd_trace_file_forget();
+}
+
+bool pd_trace_file_begin(const struct pd_trace_header *header)
+{
+	int error = write_whole(file.fd, (const char *)header, PD_TRACE_UNIT, 0);
+
+	if (error)
+		pd_trace_file_drop(error);
+	return !error;
+}
+
+void pd_trace_file_identify(uint64_t *device, uint64_t *inode)
+{
+	*device = file.device;
+	*inode = file.inode;
+}
+
+void pd_trace_file_forget(void)
+{
+	struct pd_shield shield;
+	struct stat status;
+	int fd = __atomic_exchange_n(&file.fd, -1, __ATOMIC_RELAXED);
+
+	pd_shield_up(&shield, SIGXFSZ);
+	if (is_ours(fd, &status))
+		close(fd);
+	file_path[0] = '\0';
+	pd_shield_down(&shield);
+}
+
+/* Acquire: as descriptor(). */
+const char *pd_trace_file_name(void)
+{
+	return __atomic_load_n(&file.fd, __ATOMIC_ACQUIRE) >= 0 ? file_path : NULL;
+}

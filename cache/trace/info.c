@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "cache/trace/info.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "cache/base/log.h"
+#include "cache/pindown.h"
+
+#define TEXT_OF(number) #number
+#define TEXT(number)	TEXT_OF(number)
+#define VERSION		TEXT(PINDOWN_VERSION_MAJOR) "." TEXT(PINDOWN_VERSION_MINOR)
+
+/* What the call names leave for everything else together. */
+enum { MOST_COMMAND = 16384, MOST_ENVIRONMENT = 8192 };
+
+/* A record under construction, from the end of those that are there. */
+struct info {
+	struct pd_trace_info *record;
+	char *data;
+	size_t used, room;
+	bool cut;
+};
+
+static struct info begin_info(struct pd_trace_header *header, size_t most)
+{
+	char *at = (char *)header + header->header_bytes, *end = (char *)header + PD_TRACE_UNIT;
+	struct info info = {0};
+
+	while (at + sizeof(struct pd_trace_info) < end) {
+		struct pd_trace_info *record = (struct pd_trace_info *)(void *)at;
+
+		if (!record->kind) {
+			info.record = record;
+			info.data = (char *)(record + 1);
+			/* One record's head stays free behind: a zero kind ends the list. */
+			info.room = (size_t)(end - info.data);
+			info.room -= info.room < 16 ? info.room : 16;
+			if (info.room > most)
+				info.room = most;
+			break;
+		}
+		at += sizeof(*record) + (((size_t)record->length + 7) & ~(size_t)7);
+	}
+	return info;
+}
+
+static void add_bytes(struct info *info, const char *bytes, size_t length)
+{
+	if (info->cut || length > info->room - info->used) {
+		info->cut = true;
+		return;
+	}
+	memcpy(info->data + info->used, bytes, length);
+	info->used += length;
+}
+
+static void end_info(struct info *info, enum pd_trace_info_kind kind)
+{
+	if (!info->record)
+		return;
+	info->record->length = (uint32_t)info->used;
+	info->record->flags = info->cut ? PD_INFO_CUT : 0;
+	/* Release: a reader of the file that sees the kind sees the rest. */
+	__atomic_store_n(&info->record->kind, (uint16_t)kind, __ATOMIC_RELEASE);
+}
+
+static void write_text(struct pd_trace_header *header, enum pd_trace_info_kind kind,
+		       const char *text)
+{
+	struct info info = begin_info(header, PATH_MAX);
+
+	add_bytes(&info, text, strlen(text));
+	end_info(&info, kind);
+}
+
+/* The start of the command line if it is very long. */
+static void write_command(struct pd_trace_header *header)
+{
+	struct info info = begin_info(header, MOST_COMMAND);
+	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t got = 1;
+
+	while (fd >= 0 && info.used < info.room) {
+		got = read(fd, info.data + info.used, info.room - info.used);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			break;
+		info.used += (size_t)got;
+	}
+	if (fd >= 0)
+		close(fd);
+	info.cut = got > 0;
+	end_info(&info, PD_INFO_COMMAND);
+}
+
+static void write_environment(struct pd_trace_header *header)
+{
+	struct info info = begin_info(header, MOST_ENVIRONMENT);
+
+	for (char **variable = environ; variable && *variable; variable++)
+		if (strncmp(*variable, "PINDOWN", 7) == 0)
+			add_bytes(&info, *variable, strlen(*variable) + 1);
+	end_info(&info, PD_INFO_ENVIRONMENT);
+}
+
+static void write_program(struct pd_trace_header *header)
+{
+	char path[PATH_MAX];
+	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+
+	path[length > 0 ? length : 0] = '\0';
+	write_text(header, PD_INFO_PROGRAM, path);
+}
+
+void pd_trace_info_calls(struct pd_trace_header *header, const char *const *calls, unsigned count)
+{
+	struct info info = begin_info(header, PD_TRACE_UNIT);
+
+	for (unsigned i = 0; i < count; i++)
+		add_bytes(&info, calls[i], strlen(calls[i]) + 1);
+	end_info(&info, PD_INFO_CALLS);
+}
+
+void pd_trace_info_distrust(struct pd_trace_header *header, const char *why)
+{
+	write_text(header, PD_INFO_DISTRUST, why);
+}
+
+void pd_trace_info_write(struct pd_trace_header *header, const char *const *calls, unsigned count)
+{
+	char directory[PATH_MAX];
+	struct pd_shield shield;
+	struct utsname system;
+
+	pd_shield_up(&shield, SIGPIPE);
+	write_text(header, PD_INFO_VERSION, VERSION);
+	write_text(header, PD_INFO_HOST, uname(&system) == 0 ? system.nodename : "");
+	write_program(header);
+	write_text(header, PD_INFO_DIRECTORY,
+		   getcwd(directory, sizeof(directory)) ? directory : "");
+	write_environment(header);
+	if (count)
+		pd_trace_info_calls(header, calls, count);
+	write_command(header);
+	pd_shield_down(&shield);
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "cache/trace/journal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cache/base/barrier.h"
+#include "cache/base/log.h"
+#include "cache/base/address_space.h"
+
+/*
+ * Attached and mapped by bare system calls: memory hooks of other libraries in the process (UCX,
+ * libfabric) watch shmat and mmap and take locks there that our caller may hold.
+ */
+enum { MOST_SEGMENTS = 128 }; /* for 4096 threads */
+
+static struct {
+	struct pd_journal *at; /* stored last, with release: who sees it sees the rest */
+	int id;		       /* plus 1; 0: memory of the process's own, or not known yet */
+} segments[MOST_SEGMENTS];
+static uint32_t pieces_taken;
+static bool told_private;
+
+/* ---- segments -------------------------------------------------------------------------------- */
+
+static struct pd_journal *shared_segment(int *id)
+{
+	int segment = shmget(IPC_PRIVATE, PD_JOURNAL_BYTES, IPC_CREAT | 0600);
+	long at = segment < 0 ? -1 : syscall(SYS_shmat, segment, NULL, 0);
+
+	if (at == -1 && segment >= 0)
+		shmctl(segment, IPC_RMID, NULL);
+	*id = segment + 1;
+	return at == -1 ? NULL : (struct pd_journal *)at;
+}
+
+static struct pd_journal *private_segment(int *id)
+{
+	int error = errno;
+	long at = syscall(SYS_mmap, NULL, (size_t)PD_JOURNAL_BYTES, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, (off_t)0);
+
+	*id = 0;
+	if (at == -1)
+		return NULL;
+	pd_log_once(
+		&told_private, PD_LOG_WARN,
+		"PINDOWN_TRACE: no shared memory of System V (%s): if the process is killed, the "
+		"trace lacks what each thread did last",
+		strerrordesc_np(error));
+	return (struct pd_journal *)at;
+}
+
+static void drop(struct pd_journal *journal, int id)
+{
+	if (!id) {
+		syscall(SYS_munmap, journal, (size_t)PD_JOURNAL_BYTES);
+		return;
+	}
+	shmctl(id - 1, IPC_RMID, NULL);
+	syscall(SYS_shmdt, journal);
+}
+
+/* Release: pairs with readers in other processes, to whom it is no journal before. */
+static void show(struct pd_journal *journal)
+{
+	pd_own_fence();
+	memcpy(journal->magic, PD_JOURNAL_MAGIC, sizeof(journal->magic));
+}
+
+/* Which file it is of is known from the first segment. */
+static void identify(struct pd_journal *journal, const struct pd_journal *first)
+{
+	journal->device = first->device;
+	journal->inode = first->inode;
+	journal->pid = first->pid;
+	journal->begin = first->begin;
+	journal->view = first->view;
+	strcpy(journal->path, first->path);
+	show(journal);
+}
+
+static struct pd_journal *add_segment(unsigned number)
+{
+	struct pd_journal *first = number ? segments[0].at : NULL, *none = NULL, *made;
+	int id;
+
+	made = shared_segment(&id);
+	if (!made)
+		made = private_segment(&id);
+	if (!made)
+		return NULL;
+	if (first && first->magic[0])
+		identify(made, first);
+	/* Another thread may have been quicker: then its segment is the one. */
+	if (!__atomic_compare_exchange_n(&segments[number].at, &none, made, false, __ATOMIC_ACQ_REL,
+					 __ATOMIC_ACQUIRE)) {
+		drop(made, id);
+		return none;
+	}
+	/*
+	 * Relaxed: for pd_journal_end(). A segment that it overlooks is rescued, and removed then.
+	 */
+	__atomic_store_n(&segments[number].id, id, __ATOMIC_RELAXED);
+	return made;
+}
+
+static struct pd_journal *segment(unsigned number)
+{
+	/* Acquire: pairs with add_segment(). */
+	struct pd_journal *journal = __atomic_load_n(&segments[number].at, __ATOMIC_ACQUIRE);
+
+	return journal ? journal : add_segment(number);
+}
+
+/* ---- the file's ------------------------------------------------------------------------------ */
+
+struct pd_trace_header *pd_journal_begin(void)
+{
+	struct pd_journal *first;
+
+	/* One thread opens the trace, and nobody takes pieces before it has. */
+	pieces_taken = 1;
+	told_private = false;
+	first = segment(0);
+	if (!first)
+		return NULL;
+	first->pieces[0].place = 1;
+	return (struct pd_trace_header *)(void *)((char *)first + PD_JOURNAL_HEAD);
+}
+
+void pd_journal_publish(const struct pd_trace_header *header, uint64_t device, uint64_t inode,
+			const char *path)
+{
+	struct pd_journal *first = segments[0].at;
+
+	first->device = device;
+	first->inode = inode;
+	first->pid = header->pid;
+	first->begin = header->begin;
+	first->view = pd_journal_view();
+	strncat(first->path, path, sizeof(first->path) - 1);
+	show(first);
+}
+
+void pd_journal_end(void)
+{
+	for (unsigned i = 0; i < MOST_SEGMENTS; i++) {
+		int id = __atomic_exchange_n(&segments[i].id, 0, __ATOMIC_RELAXED);
+
+		if (id)
+			shmctl(id - 1, IPC_RMID, NULL);
+	}
+}
+
+/*
+ * The memory becomes the child's own, all zero, and stays: a signal handler may have forked and
+ * have interrupted who is about to write there.
+ */
+void pd_journal_forget(void)
+{
+	for (unsigned i = 0; i < MOST_SEGMENTS; i++) {
+		if (segments[i].at)
+			pd_make_private(segments[i].at, PD_JOURNAL_BYTES);
+		segments[i].at = NULL;
+		segments[i].id = 0;
+	}
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+struct pd_journal_piece *pd_journal_piece_new(enum pd_chunk_kind kind, char **memory)
+{
+	/* Relaxed: a number of its own is all that is wanted. */
+	uint32_t number = __atomic_fetch_add(&pieces_taken, 1, __ATOMIC_RELAXED);
+	struct pd_journal *journal;
+
+	if (number >= MOST_SEGMENTS * PD_JOURNAL_PIECES) {
+		__atomic_store_n(&pieces_taken, MOST_SEGMENTS * PD_JOURNAL_PIECES,
+				 __ATOMIC_RELAXED);
+		return NULL;
+	}
+	journal = segment(number / PD_JOURNAL_PIECES);
+	if (!journal) {
+		uint32_t next = number + 1;
+
+		__atomic_compare_exchange_n(&pieces_taken, &next, number, false, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED);
+		return NULL;
+	}
+	number %= PD_JOURNAL_PIECES;
+	*memory = (char *)journal + PD_JOURNAL_HEAD + (size_t)number * PD_JOURNAL_PIECE_SIZE;
+	journal->pieces[number].kind = kind;
+	return &journal->pieces[number];
+}
+
+/* Bytes up to the end of the last complete record: what lies behind may be under way. */
+static size_t complete(const uint64_t *words)
+{
+	const size_t most = PD_JOURNAL_PIECE_SIZE / 8;
+	size_t at = 0, length;
+
+	if ((uint32_t)words[0] == PD_CHUNK_MAGIC)
+		at = sizeof(struct pd_trace_chunk) / 8;
+	while (at < most && (length = words[at] & 0xff) != 0 && length <= most - at)
+		at += length;
+	return at * 8;
+}
+
+bool pd_journal_is_complete(const char *memory, size_t used)
+{
+	return complete((const uint64_t *)(const void *)memory) == used;
+}
+
+void pd_journal_move(struct pd_journal_piece *piece, char *memory, uint64_t offset)
+{
+	/*
+	 * A new one is clear, and most threads write little: they need not have all of its pages.
+	 */
+	if (piece->place) {
+		/*
+		 * Release: who finds the old place behind what it has read has read what was
+		 * there.
+		 */
+		__atomic_store_n(&piece->place, 0, __ATOMIC_RELAXED);
+		pd_own_fence();
+		memset(memory, 0, PD_JOURNAL_PIECE_SIZE);
+	}
+	/* Release: who finds the new place finds no old content. */
+	__atomic_store_n(&piece->place, offset + 1, __ATOMIC_RELEASE);
+}
+
+/* ---- writing what is there ------------------------------------------------------------------- */
+
+/*
+ * A thread may be writing there, and move on while we copy. Not for ThreadSanitizer, which would
+ * see a race: it is one, and what the place then says decides it.
+ */
+__attribute__((noinline, no_sanitize("thread"))) static void copy_words(uint64_t *to,
+									const uint64_t *from)
+{
+	for (size_t i = 0; i < PD_JOURNAL_PIECE_SIZE / 8; i++)
+		to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+}
+
+static bool write_events(const struct pd_journal_piece *piece, const char *memory, uint64_t place,
+			 pd_journal_write *write)
+{
+	static uint64_t copy[PD_JOURNAL_PIECE_SIZE / 8];
+
+	copy_words(copy, (const uint64_t *)(const void *)memory);
+	pd_own_fence(); /* pairs with pd_journal_move() */
+	if (__atomic_load_n(&piece->place, __ATOMIC_RELAXED) != place)
+		return true; /* it has been written by its thread */
+	return write(copy, complete(copy), place - 1);
+}
+
+bool pd_journal_write_all(pd_journal_write *write)
+{
+	for (unsigned i = 0; i < MOST_SEGMENTS; i++) {
+		struct pd_journal *journal = __atomic_load_n(&segments[i].at, __ATOMIC_ACQUIRE);
+
+		for (unsigned j = 0; journal && j < PD_JOURNAL_PIECES; j++) {
+			struct pd_journal_piece *piece = &journal->pieces[j];
+			const char *memory = pd_journal_memory(journal, j);
+			/* Acquire: pairs with pd_journal_move(). */
+			uint64_t place = __atomic_load_n(&piece->place, __ATOMIC_ACQUIRE);
+			bool events = place && piece->kind == PD_CHUNK_EVENTS;
+
+			if (events ? !write_events(piece, memory, place, write)
+				   : place && !write(memory, PD_JOURNAL_PIECE_SIZE, place - 1))
+				return false;
+		}
+	}
+	return true;
+}

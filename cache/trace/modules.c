@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "cache/trace/modules.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cache/base/lock.h"
+#include "cache/base/safe_read.h"
+#include "cache/trace/format.h"
+#include "cache/trace/stack.h"
+
+enum { MOST = 1024, LONGEST_PATH = 1400, LONGEST_ID = 64, TRIES = 200 };
+
+/* Filled one after the other under `owner`; the generation alone changes later. */
+static struct pd_module modules[MOST];
+static uint32_t count;
+static uint16_t numbers;
+static int32_t owner; /* the thread that looks through the maps; 0: none */
+
+/* Under `owner`: whoever has a stack too small for these may call us. */
+static char text[8192 + 1];
+static char path[LONGEST_PATH + 1];
+static uint64_t words[PD_RECORD_MOST_WORDS];
+
+/* ---- lines of /proc/self/maps --------------------------------------------------------------- */
+
+struct line {
+	uint64_t begin, end, offset, device, node;
+	bool code;
+	const char *path; /* "" for none */
+};
+
+static uint64_t parse_number(const char **at, unsigned base)
+{
+	uint64_t value = 0;
+
+	for (;; (*at)++) {
+		unsigned digit = (unsigned char)**at;
+
+		if (digit >= '0' && digit <= '9')
+			digit -= '0';
+		else if (digit >= 'a' && digit <= 'f')
+			digit -= 'a' - 10;
+		else
+			return value;
+		if (digit >= base)
+			return value;
+		value = value * base + digit;
+	}
+}
+
+/* "begin-end perm offset major:minor inode     path" */
+static struct line parse_line(const char *at)
+{
+	struct line line = {0};
+
+	line.begin = parse_number(&at, 16);
+	at += *at == '-';
+	line.end = parse_number(&at, 16);
+	at += *at == ' ';
+	for (; *at && *at != ' '; at++)
+		line.code = line.code || *at == 'x';
+	at += *at == ' ';
+	line.offset = parse_number(&at, 16);
+	at += *at == ' ';
+	line.device = parse_number(&at, 16) << 32;
+	at += *at == ':';
+	line.device |= parse_number(&at, 16);
+	at += *at == ' ';
+	line.node = parse_number(&at, 10);
+	at += strspn(at, " ");
+	line.path = at;
+	return line;
+}
+
+struct maps {
+	int fd;
+	size_t used, at; /* of text */
+};
+
+/* The next line, good until the next call. */
+static bool next_line(struct maps *maps, struct line *line)
+{
+	char *end = memchr(text + maps->at, '\n', maps->used - maps->at);
+
+	if (!end) {
+		ssize_t got;
+
+		memmove(text, text + maps->at, maps->used - maps->at);
+		maps->used -= maps->at;
+		maps->at = 0;
+		got = syscall(SYS_read, maps->fd, text + maps->used, sizeof(text) - 1 - maps->used);
+		if (got > 0)
+			maps->used += (size_t)got;
+		end = memchr(text, '\n', maps->used);
+		if (!end)
+			return false;
+	}
+	*end = '\0';
+	*line = parse_line(text + maps->at);
+	maps->at = (size_t)(end + 1 - text);
+	return true;
+}
+
+/* ---- what the file says of itself ----------------------------------------------------------- */
+
+struct identity {
+	unsigned char id[LONGEST_ID];
+	unsigned length;
+};
+
+/* The linker's note: "GNU", then the build id. */
+static void read_note(struct identity *identity, uint64_t at, uint64_t bytes)
+{
+	Elf64_Nhdr note;
+	char name[4];
+
+	for (unsigned i = 0; i < 16 && bytes >= sizeof(note); i++) {
+		uint64_t length;
+
+		if (!pd_peek(&note, at, sizeof(note)))
+			return;
+		length = sizeof(note) + ((note.n_namesz + 3ull) & ~3ull) +
+			 ((note.n_descsz + 3ull) & ~3ull);
+		if (length > bytes)
+			return;
+		if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
+		    pd_peek(name, at + sizeof(note), 4) && memcmp(name, "GNU", 4) == 0 &&
+		    note.n_descsz <= LONGEST_ID &&
+		    pd_peek(identity->id, at + sizeof(note) + 4, note.n_descsz)) {
+			identity->length = note.n_descsz;
+			return;
+		}
+		at += length;
+		bytes -= length;
+	}
+}
+
+/* From its program headers, as they are in memory at its begin. */
+static void read_headers(struct pd_module *module, struct identity *identity)
+{
+	Elf64_Ehdr header;
+	bool loaded = false;
+
+	module->bias = module->begin;
+	if (!pd_peek(&header, module->begin, sizeof(header)) ||
+	    memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+	    header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_phentsize != sizeof(Elf64_Phdr))
+		return;
+	for (unsigned i = 0; i < header.e_phnum && i < 64; i++) {
+		Elf64_Phdr part;
+
+		if (!pd_peek(&part, module->begin + header.e_phoff + i * sizeof(part),
+			     sizeof(part)))
+			return;
+		if (part.p_type == PT_LOAD && !loaded) {
+			module->bias = module->begin - (part.p_vaddr & ~4095ull);
+			loaded = true;
+		} else if (part.p_type == PT_GNU_EH_FRAME) {
+			module->index = module->bias + part.p_vaddr;
+			module->index_bytes = (uint32_t)part.p_memsz;
+		} else if (part.p_type == PT_NOTE && !identity->length) {
+			read_note(identity, module->bias + part.p_vaddr, part.p_memsz);
+		}
+	}
+}
+
+/* ---- what is written ------------------------------------------------------------------------ */
+
+static void write_module(const struct pd_module *module, const struct identity *identity)
+{
+	unsigned id_words = (identity->length + 7) / 8, length = (unsigned)strlen(path);
+	unsigned used = 4 + id_words + (length + 7) / 8;
+
+	memset(words, 0, sizeof(words));
+	words[0] = module->begin;
+	words[1] = module->end;
+	words[2] = module->bias;
+	words[3] = identity->length | (uint64_t)length << 16;
+	memcpy(words + 4, identity->id, identity->length);
+	memcpy(words + 4 + id_words, path, length);
+	pd_trace_words(PD_RECORD_MODULE, module->number, words, used);
+}
+
+static bool is_our_name(void)
+{
+	const char *slash = strrchr(path, '/');
+
+	return strncmp(slash ? slash + 1 : path, "libpindown.so", 13) == 0;
+}
+
+static const struct pd_module *add(const struct pd_module *found)
+{
+	struct identity identity = {0};
+	struct pd_module *module;
+
+	if (count == MOST || numbers == UINT16_MAX)
+		return NULL;
+	module = &modules[count];
+	*module = *found;
+	module->number = ++numbers;
+	module->ours = is_our_name();
+	read_headers(module, &identity);
+	write_module(module, &identity);
+	/* Release: pairs with known(). */
+	__atomic_store_n(&count, count + 1, __ATOMIC_RELEASE);
+	return module;
+}
+
+/* ---- looking -------------------------------------------------------------------------------- */
+
+/*
+ * Acquire: pairs with add(), which has filled in what it counts. The generation is relaxed: pairs
+ * with confirm(); who sees the old one looks through the maps, as if it were unknown.
+ */
+static const struct pd_module *known(uint64_t pc, uint32_t generation)
+{
+	uint32_t n = __atomic_load_n(&count, __ATOMIC_ACQUIRE);
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct pd_module *module = &modules[i];
+
+		if (pc - module->begin < module->end - module->begin &&
+		    __atomic_load_n(&module->generation, __ATOMIC_RELAXED) == generation)
+			return module;
+	}
+	return NULL;
+}
+
+/* Those that are still where they were are as good as new. */
+static void confirm(const struct pd_module *seen, uint32_t generation)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		struct pd_module *module = &modules[i];
+
+		if (module->begin == seen->begin && module->end == seen->end &&
+		    module->device == seen->device && module->node == seen->node)
+			__atomic_store_n(&module->generation, generation, __ATOMIC_RELAXED);
+	}
+}
+
+/* A file's mappings follow each other; the first is of its first bytes. */
+static bool continues(const struct pd_module *module, const struct line *line)
+{
+	return module->end && line->offset && line->device == module->device &&
+	       line->node == module->node;
+}
+
+static void settle(const struct pd_module *seen, struct pd_module *found, uint64_t pc,
+		   uint32_t generation)
+{
+	if (!seen->end)
+		return;
+	confirm(seen, generation);
+	if (pc - seen->begin < seen->end - seen->begin)
+		*found = *seen;
+}
+
+static const struct pd_module *look(uint64_t pc, uint32_t generation)
+{
+	struct pd_module seen = {0}, found = {0};
+	struct maps maps = {0};
+	struct line line;
+
+	maps.fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+	if (maps.fd < 0)
+		return NULL;
+	while (next_line(&maps, &line)) {
+		if (!line.path[0])
+			continue;
+		if (continues(&seen, &line)) {
+			seen.end = line.end;
+		} else {
+			settle(&seen, &found, pc, generation);
+			seen = (struct pd_module){.begin = line.begin,
+						  .end = line.end,
+						  .device = line.device,
+						  .node = line.node,
+						  .generation = generation};
+		}
+		if (line.code && pc - line.begin < line.end - line.begin) {
+			strncpy(path, line.path, LONGEST_PATH);
+			path[LONGEST_PATH] = '\0';
+		}
+	}
+	settle(&seen, &found, pc, generation);
+	syscall(SYS_close, maps.fd);
+	if (known(pc, generation))
+		return known(pc, generation);
+	return found.end && path[0] ? add(&found) : NULL;
+}
+
+/* False when this thread has it already, as in a signal handler, or nobody gives it back. */
+/* Acquire: pairs with the release in pd_module_find(), when the last one gives it back. */
+static bool take_turn(int32_t tid)
+{
+	struct pd_rest rest = {0};
+
+	for (unsigned i = 0; i < TRIES; i++) {
+		int32_t none = 0;
+
+		if (__atomic_compare_exchange_n(&owner, &none, tid, false, __ATOMIC_ACQUIRE,
+						__ATOMIC_RELAXED))
+			return true;
+		if (none == tid)
+			return false;
+		pd_rest(&rest);
+	}
+	return false;
+}
+
+const struct pd_module *pd_module_find(uint64_t pc, uint32_t generation)
+{
+	const struct pd_module *module = known(pc, generation);
+
+	if (module || !take_turn((int32_t)syscall(SYS_gettid)))
+		return module;
+	path[0] = '\0';
+	module = known(pc, generation);
+	if (!module)
+		module = look(pc, generation);
+	__atomic_store_n(&owner, 0, __ATOMIC_RELEASE);
+	return module;
+}
+
+/* Under `owner`: `path` is that of the mapping of pc; an empty one if there is none. */
+static void find_path(uint64_t pc)
+{
+	struct maps maps = {0};
+	struct line line;
+
+	path[0] = '\0';
+	maps.fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+	if (maps.fd < 0)
+		return;
+	while (!path[0] && next_line(&maps, &line))
+		if (pc - line.begin < line.end - line.begin)
+			strncpy(path, line.path, LONGEST_PATH);
+	syscall(SYS_close, maps.fd);
+}
+
+bool pd_module_name(uint64_t pc, char *name, size_t room, uint64_t *offset)
+{
+	const struct pd_module *module = pd_module_find(pc, pd_stacks_generation());
+	const char *slash;
+
+	if (!module || !take_turn((int32_t)syscall(SYS_gettid)))
+		return false;
+	find_path(pc);
+	slash = strrchr(path, '/');
+	strncpy(name, slash ? slash + 1 : path, room - 1);
+	name[room - 1] = '\0';
+	__atomic_store_n(&owner, 0, __ATOMIC_RELEASE);
+	*offset = pc - module->bias;
+	return name[0] != '\0';
+}
+
+void pd_modules_fork_child(void)
+{
+	count = 0;
+	numbers = 0;
+	owner = 0;
+}

@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "cache/trace/stack.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cache/base/safe_read.h"
+#include "cache/base/thread.h"
+#include "cache/trace/writer.h"
+#include "cache/trace/modules.h"
+#include "cache/trace/unwind.h"
+
+/* Stack words are read where a sanitizer sees another variable's surroundings. */
+#define UNCHECKED __attribute__((no_sanitize("address", "thread", "undefined")))
+
+/*
+ * What is known of a return address. `key` is stored last and cleared first, and looked at again
+ * after the rest was read.
+ */
+struct place {
+	uint64_t key;	/* the address, and the generation above it; 0: free, BUSY: being written */
+	uint64_t frame; /* as in the trace; OURS: not shown; NOT_A_RETURN */
+	struct pd_rule rule;
+};
+
+enum { PLACES = 1 << 14, STACKS = 1 << 16, NEAR = 8, PAGE = 4096 };
+enum { OWN_STACK_MOST = 1 << 20, FRAME_MOST = 1 << 20, FOREIGN_MOST = 1 << 18 };
+#define BUSY	     1ull
+#define OURS	     UINT64_MAX
+#define NOT_A_RETURN (UINT64_MAX - 1)
+#define ADDRESS_BITS 47
+#define STEPS	     (PD_TRACE_MOST_FRAMES + 32) /* frames of ours among them */
+
+unsigned pd_stacks_depth;
+
+static struct place *places;
+static uint64_t
+	*stacks; /* hash of each stack that was written, at the place that is its number - 1 */
+/*
+ * Goes up when code is unloaded. Relaxed where it is only compared; release where it goes up and acquire
+ * where something new is found out: that is then what is there after the unloading.
+ */
+static uint32_t generation;
+static bool unloaded; /* since the generation began */
+
+/* ---- what is known of an address ------------------------------------------------------------ */
+
+/* Does a call end there? What a wrong step finds on the stack seldom lies behind one. */
+static bool follows_a_call(uint64_t pc)
+{
+#if defined(__x86_64__)
+	unsigned char before[7] = {0};
+
+	/* The code may begin just there. */
+	if (!pd_peek(before, pc - 7, 7) && !pd_peek(before + 2, pc - 5, 5) &&
+	    !pd_peek(before + 5, pc - 2, 2))
+		return false;
+	if (before[2] == 0xe8)
+		return true;
+	for (unsigned length = 2; length <= 7; length++) /* call through a register or memory */
+		if (before[7 - length] == 0xff && (before[8 - length] & 0x38) == 0x10)
+			return true;
+	return false;
+#else
+	uint32_t before;
+
+	return pd_peek(&before, pc - 4, 4) &&
+	       ((before & 0xfc000000) == 0x94000000 || /* bl */
+		(before & 0xfffffc1f) == 0xd63f0000 || /* blr */
+		(before & 0xfefff800) == 0xd63f0800);  /* blraa and the like */
+#endif
+}
+
+static void find_out(uint64_t pc, uint32_t now, struct place *place)
+{
+	const struct pd_module *module;
+
+	place->rule = (struct pd_rule){PD_STEP_POINTER, 0, 0};
+	place->frame = NOT_A_RETURN;
+	if (!follows_a_call(pc))
+		return;
+	module = pd_module_find(pc, now);
+	place->frame = pc;
+	if (!module)
+		return;
+	/* The instruction that called is the one before. */
+	if (module->index)
+		place->rule = pd_unwind_rule(module->index, module->index_bytes, pc - 1);
+	place->frame = (uint64_t)module->number << PD_FRAME_OFFSET_BITS | (pc - module->bias);
+	if (module->ours)
+		place->frame = OURS;
+	else if ((pc - module->bias) >> PD_FRAME_OFFSET_BITS)
+		place->frame = pc;
+}
+
+static uint64_t mix(uint64_t value)
+{
+	return value * 0x9e3779b97f4a7c15ull;
+}
+
+static bool is_stale(uint64_t key, uint32_t now)
+{
+	return key != BUSY && key >> ADDRESS_BITS != (now & ((1u << (64 - ADDRESS_BITS)) - 1));
+}
+
+static void remember(uint64_t key, uint32_t now, const struct place *place)
+{
+	uint32_t home = (uint32_t)(mix(key) >> 50);
+
+	for (unsigned i = 0; i < NEAR; i++) {
+		struct place *slot = &places[(home + i) & (PLACES - 1)];
+		/* Relaxed: whether it is taken; the exchange makes sure. */
+		uint64_t old = __atomic_load_n(&slot->key, __ATOMIC_RELAXED);
+
+		if (old == key)
+			return;
+		if ((old && !is_stale(old, now)) ||
+		    !__atomic_compare_exchange_n(&slot->key, &old, BUSY, false, __ATOMIC_ACQ_REL,
+						 __ATOMIC_RELAXED))
+			continue;
+		/* Each of these is seen after BUSY by look_up(), and the key after all of them ... */
+		__atomic_store_n(&slot->frame, place->frame, __ATOMIC_RELEASE);
+		__atomic_store_n(&slot->rule.step, place->rule.step, __ATOMIC_RELEASE);
+		__atomic_store_n(&slot->rule.cfa, place->rule.cfa, __ATOMIC_RELEASE);
+		__atomic_store_n(&slot->rule.saved, place->rule.saved, __ATOMIC_RELEASE);
+		__atomic_store_n(&slot->key, key, __ATOMIC_RELEASE);
+		return;
+	}
+}
+
+static __attribute__((noinline)) void look_up_slow(uint64_t pc, uint64_t key, struct place *place)
+{
+	uint32_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
+
+	find_out(pc, now, place);
+	remember(key, now, place);
+}
+
+static inline void look_up(uint64_t pc, uint64_t epoch, struct place *place)
+{
+	uint64_t key = pc | epoch << ADDRESS_BITS;
+	uint32_t home = (uint32_t)(mix(key) >> 50);
+
+	for (unsigned i = 0; i < NEAR; i++) {
+		struct place *slot = &places[(home + i) & (PLACES - 1)];
+
+		if (__atomic_load_n(&slot->key, __ATOMIC_ACQUIRE) != key)
+			continue;
+		place->frame = __atomic_load_n(&slot->frame, __ATOMIC_ACQUIRE);
+		place->rule.step = __atomic_load_n(&slot->rule.step, __ATOMIC_ACQUIRE);
+		place->rule.cfa = __atomic_load_n(&slot->rule.cfa, __ATOMIC_ACQUIRE);
+		place->rule.saved = __atomic_load_n(&slot->rule.saved, __ATOMIC_ACQUIRE);
+		/* ... and this load is made after them: if the key stands, they are its own. */
+		if (__atomic_load_n(&slot->key, __ATOMIC_RELAXED) == key)
+			return;
+	}
+	look_up_slow(pc, key, place);
+}
+
+/* ---- what of the stack can be read ---------------------------------------------------------- */
+
+/* From low to high all can be read; on a stack that is not the thread's own, more page by page. */
+struct bounds {
+	uint64_t low, high;
+	bool foreign;
+};
+
+static bool all_readable(uint64_t from, uint64_t to)
+{
+	for (uint64_t page = from & ~(uint64_t)(PAGE - 1); page < to; page += PAGE)
+		if (!pd_is_readable(page))
+			return false;
+	return true;
+}
+
+/*
+ * A thread's own stack ends below its thread control block, the first thread's below the program's
+ * name; in between everything is there, for as long as the thread lives. Found out once for a thread,
+ * and again when it gets deeper.
+ */
+static bool settle_own(struct pd_thread *self, uint64_t at)
+{
+	uint64_t ends[] = {(uint64_t)pthread_self(), getauxval(AT_EXECFN)};
+
+	for (unsigned i = 0; i < 2; i++) {
+		uint64_t high = ends[i] & ~7ull;
+
+		/* What was looked at before is still there. */
+		if (at >= high || high - at > OWN_STACK_MOST ||
+		    !all_readable(at, self->stack_high == high && at < self->stack_low
+					      ? self->stack_low
+					      : high))
+			continue;
+		self->stack_low = at & ~(uint64_t)(PAGE - 1);
+		self->stack_high = high;
+		return true;
+	}
+	return false;
+}
+
+static __attribute__((noinline)) struct bounds bounds_slow(struct pd_thread *self, uint64_t at)
+{
+	if (settle_own(self, at))
+		return (struct bounds){at, self->stack_high, false};
+	/* A coroutine's or a signal handler's. */
+	if (!pd_is_readable(at))
+		return (struct bounds){at, at, false};
+	return (struct bounds){at, (at & ~(uint64_t)(PAGE - 1)) + PAGE, true};
+}
+
+static inline struct bounds bounds_at(struct pd_thread *self, uint64_t at)
+{
+	if (__builtin_expect(at >= self->stack_low && at < self->stack_high, 1))
+		return (struct bounds){at, self->stack_high, false};
+	return bounds_slow(self, at);
+}
+
+static __attribute__((noinline)) bool widen(struct bounds *bounds, uint64_t at)
+{
+	if (!bounds->foreign || at - bounds->low > FOREIGN_MOST)
+		return false;
+	while (bounds->high < at + 8) {
+		if (!pd_is_readable(bounds->high))
+			return false;
+		bounds->high += PAGE;
+	}
+	return true;
+}
+
+/* Words only. */
+static inline bool is_within(struct bounds *bounds, uint64_t at)
+{
+	if (at < bounds->low || at % 8 || at > UINT64_MAX - 8)
+		return false;
+	return __builtin_expect(at + 8 <= bounds->high, 1) || widen(bounds, at);
+}
+
+static inline UNCHECKED uint64_t word_at(uint64_t at)
+{
+	return *(const volatile uint64_t *)(uintptr_t)at;
+}
+
+/* ---- the walk ------------------------------------------------------------------------------- */
+
+struct frame {
+	uint64_t pc, stack, pointer;
+};
+
+static inline UNCHECKED bool step(struct frame *frame, const struct pd_rule *rule,
+				  struct bounds *bounds)
+{
+	uint64_t cfa, pointer = frame->pointer;
+
+	if (rule->step == PD_STEP_STACK)
+		cfa = frame->stack + (uint64_t)(int64_t)rule->cfa;
+	else if (rule->step == PD_STEP_FRAME)
+		cfa = pointer + (uint64_t)(int64_t)rule->cfa;
+	else if (rule->step == PD_STEP_POINTER)
+		cfa = pointer + 16;
+	else
+		return false;
+	/* Callers' frames lie above. */
+	if (cfa <= frame->stack || cfa - frame->stack > FRAME_MOST || !is_within(bounds, cfa - 8))
+		return false;
+	if (rule->step == PD_STEP_POINTER) {
+		if (!is_within(bounds, pointer))
+			return false;
+		frame->pointer = word_at(pointer);
+	} else if (rule->saved) {
+		uint64_t at = cfa + (uint64_t)(int64_t)rule->saved * 8;
+
+		if (!is_within(bounds, at))
+			return false;
+		frame->pointer = word_at(at);
+	}
+	frame->pc = word_at(cfa - 8);
+#if defined(__aarch64__)
+	frame->pc &= (1ull << ADDRESS_BITS) * 2 - 1; /* without its signature */
+#endif
+	frame->stack = cfa;
+	return frame->pc > PAGE && frame->pc >> ADDRESS_BITS == 0;
+}
+
+static inline uint64_t hash_of(uint64_t hash, uint64_t frame)
+{
+	hash = (hash ^ frame) * 0xff51afd7ed558ccdull;
+	return hash ^ hash >> 32;
+}
+
+static inline uint64_t current_epoch(void)
+{
+	return __atomic_load_n(&generation, __ATOMIC_RELAXED) & ((1u << (64 - ADDRESS_BITS)) - 1);
+}
+
+static inline unsigned walk(struct frame *frame, struct bounds *bounds, uint64_t *frames,
+			    uint64_t *hash)
+{
+	uint64_t epoch = current_epoch();
+	unsigned count = 0, most = pd_stacks_depth;
+
+	for (unsigned i = 0; i < STEPS && count < most; i++) {
+		struct place place;
+
+		look_up(frame->pc, epoch, &place);
+		if (place.frame == NOT_A_RETURN)
+			break;
+		if (place.frame != OURS) {
+			frames[count++] = place.frame;
+			*hash = hash_of(*hash, place.frame);
+		}
+		if (!step(frame, &place.rule, bounds))
+			break;
+	}
+	return count;
+}
+
+/* ---- the table of stacks -------------------------------------------------------------------- */
+
+static void *memory(size_t bytes)
+{
+	long result = syscall(SYS_mmap, NULL, bytes, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return result == -1 ? NULL : (void *)result;
+}
+
+static __attribute__((noinline)) uint32_t add_stack(uint32_t place, const uint64_t *frames,
+						    unsigned count)
+{
+	uint64_t words[1 + PD_TRACE_MOST_FRAMES];
+
+	words[0] = place + 1;
+	memcpy(words + 1, frames, count * sizeof(*frames));
+	pd_trace_words(PD_RECORD_STACK, count, words, 1 + count);
+	return place + 1;
+}
+
+/* Relaxed: the hash itself says all; who writes the stack down is the one that has put it there. */
+static inline uint32_t number_of(uint64_t hash, const uint64_t *frames, unsigned count)
+{
+	uint32_t home = (uint32_t)(hash >> 48);
+
+	hash += !hash;
+	for (unsigned i = 0; i < 64; i++) {
+		uint32_t place = (home + i) & (STACKS - 1);
+		uint64_t there = __atomic_load_n(&stacks[place], __ATOMIC_RELAXED);
+
+		if (there == hash)
+			return place + 1;
+		if (there)
+			continue;
+		if (__atomic_compare_exchange_n(&stacks[place], &there, hash, false,
+						__ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			return add_stack(place, frames, count);
+		if (there == hash)
+			return place + 1; /* another thread's, which writes it */
+	}
+	return 0; /* full, nearly */
+}
+
+/* Its own frame is where the walk begins, so that it must be one. */
+__attribute__((noinline)) UNCHECKED uint32_t pd_stack_take(struct pd_thread *self)
+{
+	const uint64_t *own = __builtin_frame_address(0);
+	struct frame frame = {
+		.pointer = own[0], .pc = own[1], .stack = (uint64_t)(uintptr_t)(own + 2)};
+	uint64_t frames[PD_TRACE_MOST_FRAMES], hash = 0;
+	struct bounds bounds;
+	int error = errno;
+	uint32_t number = 0;
+	unsigned count;
+
+	bounds = bounds_at(self, (uint64_t)(uintptr_t)own);
+#if defined(__aarch64__)
+	frame.pc &= (1ull << ADDRESS_BITS) * 2 - 1;
+#endif
+	count = walk(&frame, &bounds, frames, &hash);
+	if (count)
+		number = number_of(hash, frames, count);
+	errno = error;
+	return number;
+}
+
+/* ---- for lines on standard error ------------------------------------------------------------ */
+
+uint32_t pd_stacks_generation(void)
+{
+	return __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
+}
+
+/* Is there this table? Acquire and release: that of one thread is all zero for the others. */
+static bool has_table(void **table, size_t bytes)
+{
+	void *none = NULL, *all;
+
+	if (__atomic_load_n(table, __ATOMIC_ACQUIRE))
+		return true;
+	all = memory(bytes);
+	if (all && !__atomic_compare_exchange_n(table, &none, all, false, __ATOMIC_ACQ_REL,
+						__ATOMIC_ACQUIRE))
+		syscall(SYS_munmap, all, bytes);
+	return all || none;
+}
+
+__attribute__((noinline)) UNCHECKED unsigned pd_stack_callers(uint64_t *pcs, unsigned most)
+{
+	const uint64_t *own = __builtin_frame_address(0);
+	struct frame frame = {
+		.pointer = own[0], .pc = own[1], .stack = (uint64_t)(uintptr_t)(own + 2)};
+	struct pd_thread *self = pd_self();
+	struct bounds bounds;
+	int error = errno;
+	unsigned count = 0;
+
+	if (!self || !has_table((void **)&places, PLACES * sizeof(*places)))
+		return 0;
+	bounds = bounds_at(self, (uint64_t)(uintptr_t)own);
+#if defined(__aarch64__)
+	frame.pc &= (1ull << ADDRESS_BITS) * 2 - 1;
+#endif
+	for (unsigned i = 0; i < STEPS && count < most; i++) {
+		struct place place;
+
+		look_up(frame.pc, current_epoch(), &place);
+		if (place.frame == NOT_A_RETURN)
+			break;
+		if (place.frame != OURS)
+			pcs[count++] = frame.pc;
+		if (!step(&frame, &place.rule, &bounds))
+			break;
+	}
+	errno = error;
+	return count;
+}
+
+/* ---- one caller, whether stacks are wanted or not ------------------------------------------- */
+
+uint32_t pd_trace_caller(const void *caller)
+{
+	uint32_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE), number = 0;
+	struct place place;
+	int error = errno;
+
+	if (pd_stacks_depth) /* then the event has all of its stack */
+		return 0;
+	if (has_table((void **)&stacks, STACKS * sizeof(*stacks))) {
+		find_out((uint64_t)(uintptr_t)caller, now, &place);
+		if (place.frame != NOT_A_RETURN && place.frame != OURS)
+			number = number_of(hash_of(0, place.frame), &place.frame, 1);
+	}
+	errno = error;
+	return number;
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+bool pd_stacks_begin(unsigned depth)
+{
+	if (!places)
+		places = memory(PLACES * sizeof(*places));
+	if (!stacks)
+		stacks = memory(STACKS * sizeof(*stacks));
+	if (!places || !stacks)
+		return false;
+	pd_stacks_depth = depth < PD_TRACE_MOST_FRAMES ? depth : PD_TRACE_MOST_FRAMES;
+	return true;
+}
+
+/* Relaxed: whether there are any stacks at all; the table itself is not looked at. */
+void pd_stacks_unloading(void)
+{
+	if (!__atomic_load_n(&stacks, __ATOMIC_RELAXED))
+		return;
+	__atomic_store_n(&unloaded, true, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&generation, 1, __ATOMIC_RELEASE);
+}
+
+/* Loading alone makes nothing wrong that is known. */
+void pd_stacks_loading(void)
+{
+	if (__atomic_load_n(&stacks, __ATOMIC_RELAXED) &&
+	    __atomic_exchange_n(&unloaded, false, __ATOMIC_RELAXED))
+		__atomic_fetch_add(&generation, 1, __ATOMIC_RELEASE);
+}
+
+void pd_stacks_fork_child(void)
+{
+	if (!stacks)
+		return;
+	/* Zero again. */
+	if (places)
+		syscall(SYS_madvise, places, PLACES * sizeof(*places), MADV_DONTNEED);
+	syscall(SYS_madvise, stacks, STACKS * sizeof(*stacks), MADV_DONTNEED);
+	pd_modules_fork_child();
+}

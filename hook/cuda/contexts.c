@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Contexts end with a destroy, with the last detach, and primary ones with the last release or a
+ * reset. "The last" is predicted from counts of our own, because what ends must be unpinned before
+ * the call; where a count can't be trusted each release is taken for the last. Afterwards the
+ * driver is asked.
+ */
+#include <errno.h>
+
+#include "hook/hook.h"
+#include "cache/base/lock.h"
+#include "hook/cuda/records.h"
+
+#define DEVICES 64
+
+enum { NOT_LAST, LAST };
+
+/* Under PD_LOCK_CONTEXTS. */
+static struct {
+	int retained;  /* how often, as far as we know; a reset does not change it */
+	bool active;   /* retained, and not reset since */
+	bool unsure;   /* somebody retained it past us */
+	void *context; /* its handle, NULL until it is known */
+} primary[DEVICES];
+
+/* ---- contexts that the program creates --------------------------------------------------- */
+
+static uint64_t key_of(const void *handle)
+{
+	return (uintptr_t)handle;
+}
+
+void pd_context_created(void *context)
+{
+	pd_record_remove(PD_KIND_CONTEXT, key_of(context));
+	pd_record_add(PD_KIND_CONTEXT, key_of(context), 1, 0);
+}
+
+void pd_context_attached(void *context)
+{
+	pd_record_count(PD_KIND_CONTEXT, key_of(context), 1);
+}
+
+void pd_context_destroyed(void *context)
+{
+	pd_record_remove(PD_KIND_CONTEXT, key_of(context));
+}
+
+void pd_context_detach(struct pd_caught *caught, void *context)
+{
+	caught->note = pd_record_count(PD_KIND_CONTEXT, key_of(context), -1) <= 0 ? LAST : NOT_LAST;
+	if (caught->note == LAST)
+		pd_caught_context(caught, context);
+}
+
+void pd_context_detached(const struct pd_caught *caught, void *context, bool ok)
+{
+	if (!ok)
+		pd_record_count(PD_KIND_CONTEXT, key_of(context), 1);
+	else if (caught->note == LAST)
+		pd_record_end_count(PD_KIND_CONTEXT, key_of(context));
+}
+
+/* ---- primary contexts --------------------------------------------------------------------- */
+
+static bool counted(CUdevice device)
+{
+	return device >= 0 && device < DEVICES;
+}
+
+/* 1, 0, or -1 when the driver can't tell. */
+static int is_active(CUdevice device)
+{
+	typeof(cuDevicePrimaryCtxGetState) *ask = PD_DRIVER(cuDevicePrimaryCtxGetState);
+	unsigned flags;
+	int active = 0, error = errno;
+	bool told = ask && ask(device, &flags, &active) == CUDA_SUCCESS;
+
+	errno = error;
+	return told ? active != 0 : -1;
+}
+
+void pd_primary_retained(void *context, CUdevice device)
+{
+	if (!counted(device))
+		return;
+	pd_take(PD_LOCK_CONTEXTS);
+	primary[device].retained++;
+	primary[device].active = true;
+	if (context)
+		primary[device].context = context;
+	pd_let_go(PD_LOCK_CONTEXTS);
+}
+
+static void end_primary(struct pd_caught *caught, CUdevice device)
+{
+	void *context = NULL;
+
+	if (counted(device)) {
+		pd_take(PD_LOCK_CONTEXTS);
+		context = primary[device].context;
+		pd_let_go(PD_LOCK_CONTEXTS);
+	}
+	if (context)
+		pd_caught_context(caught, context);
+	else
+		pd_caught_guard(caught, pd_end_device(device));
+}
+
+/* Release before the call: two threads that release at once must not both see one more. */
+void pd_primary_release(struct pd_caught *caught, CUdevice device)
+{
+	caught->note = LAST;
+	if (counted(device)) {
+		pd_take(PD_LOCK_CONTEXTS);
+		if (--primary[device].retained > 0 && !primary[device].unsure)
+			caught->note = NOT_LAST;
+		pd_let_go(PD_LOCK_CONTEXTS);
+	}
+	if (caught->note == LAST)
+		end_primary(caught, device);
+}
+
+/*
+ * The driver tells whether it was the last one, unless a reset has ended the context before. Another
+ * thread may have retained it meanwhile.
+ */
+static void compare_with_driver(CUdevice device, bool expected_end)
+{
+	int active = is_active(device);
+	bool recheck = false;
+
+	if (active < 0)
+		return;
+	pd_take(PD_LOCK_CONTEXTS);
+	if (!active) {
+		recheck = primary[device].active && !expected_end;
+		if (recheck)
+			primary[device].retained = 0;
+	} else if (primary[device].retained <= 0) {
+		primary[device].unsure = true;
+	}
+	primary[device].active = active;
+	if (primary[device].retained < 0)
+		primary[device].retained = 0;
+	if (!active && !primary[device].retained)
+		primary[device].unsure = false;
+	pd_let_go(PD_LOCK_CONTEXTS);
+	if (recheck)
+		pd_recheck(NULL);
+}
+
+void pd_primary_released(const struct pd_caught *caught, CUdevice device, bool ok)
+{
+	if (!counted(device))
+		return;
+	if (ok) {
+		compare_with_driver(device, caught->note == LAST);
+		return;
+	}
+	pd_take(PD_LOCK_CONTEXTS);
+	primary[device].retained++;
+	pd_let_go(PD_LOCK_CONTEXTS);
+}
+
+void pd_primary_reset(struct pd_caught *caught, CUdevice device)
+{
+	end_primary(caught, device);
+}
+
+void pd_primary_did_reset(CUdevice device)
+{
+	if (counted(device))
+		compare_with_driver(device, true);
+}
+
+/* ---- green contexts: each retains the primary context of its device ----------------------- */
+
+void pd_green_created(void *green, CUdevice device)
+{
+	pd_record_remove(PD_KIND_GREEN, key_of(green));
+	pd_record_add(PD_KIND_GREEN, key_of(green), (uint64_t)(int64_t)device, 0);
+	pd_primary_retained(NULL, device);
+}
+
+void pd_green_context(void *context, void *green)
+{
+	pd_record_add(PD_KIND_GREEN_CONTEXT, key_of(green), key_of(context), 0);
+}
+
+static CUdevice device_of(void *green)
+{
+	struct pd_record record;
+
+	if (!pd_record_get(PD_KIND_GREEN, key_of(green), 0, &record, 1))
+		return CU_DEVICE_INVALID;
+	return (CUdevice)(int64_t)record.a;
+}
+
+void pd_green_destroy(struct pd_caught *caught, void *green)
+{
+	CUdevice device = device_of(green);
+	struct pd_record context[4];
+	unsigned count = pd_record_get(PD_KIND_GREEN_CONTEXT, key_of(green), 0, context, 4);
+
+	for (unsigned i = 0; i < count; i++)
+		pd_caught_context(caught, (void *)(uintptr_t)context[i].a);
+	if (counted(device))
+		pd_primary_release(caught, device);
+}
+
+void pd_green_destroyed(const struct pd_caught *caught, void *green, bool ok)
+{
+	CUdevice device = device_of(green);
+
+	if (counted(device))
+		pd_primary_released(caught, device, ok);
+	if (!ok)
+		return;
+	if (!counted(device))
+		pd_recheck(NULL);
+	pd_record_remove(PD_KIND_GREEN, key_of(green));
+	pd_record_remove(PD_KIND_GREEN_CONTEXT, key_of(green));
+}

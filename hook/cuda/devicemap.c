@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stddef.h>
+#include <sys/mman.h>
+
+#include "hook/cuda/devicemap.h"
+
+#define SLOTS (1ull << (PD_DEVICE_ADDRESS - PD_DEVICE_SHIFT))
+#define BYTES (PD_DEVICE_WORDS * sizeof(uint64_t))
+
+uint64_t *pd_device_part[PD_DEVICE_PARTS];
+bool pd_device_part_failed;
+
+static uint64_t *make_part(uint64_t **place)
+{
+	uint64_t *there = NULL;
+	uint64_t *part =
+		mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (part == MAP_FAILED) {
+		__atomic_store_n(&pd_device_part_failed, true, __ATOMIC_RELAXED);
+		return NULL;
+	}
+	madvise(part, BYTES, MADV_DONTDUMP);
+	/*
+	 * Pairs with the acquire where it is looked at: see devicemap.h, also for what is relaxed
+	 * here.
+	 */
+	if (__atomic_compare_exchange_n(place, &there, part, false, __ATOMIC_ACQ_REL,
+					__ATOMIC_ACQUIRE))
+		return part;
+	munmap(part, BYTES); /* another thread was faster */
+	return there;
+}
+
+static void set(uint64_t *word, uint64_t bits)
+{
+	if ((__atomic_load_n(word, __ATOMIC_RELAXED) & bits) != bits)
+		__atomic_fetch_or(word, bits, __ATOMIC_RELAXED);
+}
+
+/* Of the bits of all parts, by number. */
+static void set_in_word(uint64_t word, uint64_t bits)
+{
+	uint64_t **place = &pd_device_part[word / PD_DEVICE_WORDS];
+	uint64_t *part = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+
+	if (!part && !__atomic_load_n(&pd_device_part_failed, __ATOMIC_RELAXED))
+		part = make_part(place);
+	if (part)
+		set(&part[word % PD_DEVICE_WORDS], bits);
+}
+
+void pd_device_mark(uint64_t addr, uint64_t length)
+{
+	uint64_t first = addr >> PD_DEVICE_SHIFT, last = (addr + length - 1) >> PD_DEVICE_SHIFT;
+	int error = errno;
+
+	if (!length || last < first || first >= SLOTS)
+		return;
+	if (last >= SLOTS)
+		last = SLOTS - 1;
+	for (uint64_t word = first / 64; word <= last / 64; word++) {
+		uint64_t bits = ~0ull;
+
+		if (word == first / 64)
+			bits &= ~0ull << first % 64;
+		if (word == last / 64)
+			bits &= ~0ull >> (63 - last % 64);
+		set_in_word(word, bits);
+	}
+	errno = error;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The first instructions of each wrapper: of the one that programs are bound to by the driver's
+ * name, and of the one that look-ups are answered with. Both go on in one function in C (wrap.c),
+ * with the program's own return address, and with one more argument behind the program's: the real
+ * function, or NULL if it is not known yet.
+ *
+ * Libraries that patch code (loader/patches.h) write a jump over the first 5 to 14 bytes of a
+ * function and move the instructions that were there. Compilers begin a function with what can't be
+ * moved, a load relative to the instruction itself, so the first 15 bytes here are three loads of a
+ * register that holds no argument.
+ *
+ * All are alike up to the jump, and the first one is nobody's: it is what the others are compared
+ * with.
+ */
+#include "hook/cuda/entries.h"
+
+#if defined(__CET__)
+#include <cet.h>
+#endif
+
+#if defined(__x86_64__)
+
+#define FUNCTION @function
+/* The argument behind so many. Beyond the sixth they are on the caller's stack. */
+.macro load_real slot, count
+	.if	\count == 0
+	movq	\slot(%rip), %rdi
+	.elseif	\count == 1
+	movq	\slot(%rip), %rsi
+	.elseif	\count == 2
+	movq	\slot(%rip), %rdx
+	.elseif	\count == 3
+	movq	\slot(%rip), %rcx
+	.elseif	\count == 4
+	movq	\slot(%rip), %r8
+	.elseif	\count == 5
+	movq	\slot(%rip), %r9
+	.else
+	.error	"too many arguments for an entry"
+	.endif
+.endm
+.macro movable
+	movl	$0, %eax
+	movl	$0, %eax
+	movl	$0, %eax
+.endm
+.macro go_to body
+	jmp	\body
+.endm
+
+#elif defined(__aarch64__)
+
+#define FUNCTION %function
+.macro load_real slot, count
+	adrp	x\count, \slot
+	ldr	x\count, [x\count, :lo12:\slot]
+.endm
+.macro movable
+	hint	#34			/* bti c */
+	mov	w16, #0
+	mov	w16, #0
+	mov	w16, #0
+.endm
+.macro go_to body
+	b	\body
+.endm
+
+#else
+#error "pindown has entries for x86-64 and aarch64 only"
+#endif
+
+/* To where the next entry begins. */
+.macro place
+	.skip	(PD_ENTRY_SIZE - (. - pd_entries_begin) % PD_ENTRY_SIZE) % PD_ENTRY_SIZE, 0xcc
+.endm
+
+.macro entry name, body, table, count, has_room
+	place
+	.type	\name, FUNCTION
+\name:
+	movable
+	.if	\has_room
+	load_real \table+8*row, \count
+	.endif
+	go_to	\body
+	.size	\name, . - \name
+	.set	row, row + 1
+.endm
+
+/* Where an entry can't add an argument, each of the two has a C function of its own. */
+#define LINKED_BODY(symbol, args)    \
+	PD_CHOOSE(PD_HAS_ROOM(symbol, args), pd_caught_##symbol, pd_linked_body_##symbol)
+#define LOOKED_UP_BODY(symbol, args) \
+	PD_CHOOSE(PD_HAS_ROOM(symbol, args), pd_caught_##symbol, pd_looked_up_body_##symbol)
+
+	.section .text.pd_entries, "ax", %progbits
+	.globl	pd_entries_begin, pd_entries_end
+	.hidden	pd_entries_begin, pd_entries_end
+
+	/* The stack is the same in all of them, so that one description does for all. */
+	.p2align 5
+pd_entries_begin:
+	.cfi_startproc
+	movable
+	go_to	pd_entries_begin
+
+	.set	row, 0
+#define X(symbol, base, version, flavour, params, args, ...) \
+	.globl symbol; \
+	entry symbol, LINKED_BODY(symbol, args), pd_linked_real, PD_COUNT args, PD_HAS_ROOM(symbol, args);
+#include "hook/cuda/entrypoints.def"
+#undef X
+
+	.set	row, 0
+#define X(symbol, base, version, flavour, params, args, ...) \
+	entry pd_looked_up_##symbol, LOOKED_UP_BODY(symbol, args), pd_looked_up_real, PD_COUNT args, \
+		PD_HAS_ROOM(symbol, args);
+#include "hook/cuda/entrypoints.def"
+#undef X
+
+	place
+pd_entries_end:
+	.cfi_endproc
+
+	.section .note.GNU-stack, "", %progbits

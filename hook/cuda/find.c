@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/* From names to rows of the table, and from rows to real functions and wrappers. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <string.h>
+
+#include "cache/base/config.h"
+#include "hook/hook.h"
+#include "cache/base/log.h"
+#include "hook/verbs/verbs.h"
+
+const char *const pd_call_symbol[PD_CALLS + PD_VERBS] = {
+#define X(symbol, ...) #symbol,
+#include "hook/cuda/entrypoints.def"
+#include "hook/verbs/verbs.def"
+#undef X
+};
+
+/* A base is how its symbol begins, so its length is enough. */
+static const struct {
+	uint16_t version;
+	uint8_t flavour, base_length;
+} asked_as[PD_CALLS] = {
+#define X(symbol, base, version, flavour, ...) {version, flavour, sizeof(#base) - 1},
+#include "hook/cuda/entrypoints.def"
+#undef X
+};
+
+void *pd_linked_real[PD_CALLS];
+void *pd_looked_up_real[PD_CALLS];
+
+/* ---- names ------------------------------------------------------------------------------- */
+
+/* As strncmp(), with the row's base for the first string. */
+static int compare_base(int row, const char *name, size_t length)
+{
+	size_t own = asked_as[row].base_length;
+	int order = memcmp(pd_call_symbol[row], name, own < length ? own : length);
+
+	return order || own >= length ? order : -1;
+}
+
+/* The first row of those sorted by base whose base is not less than the name's first `length`
+ * bytes. */
+static int lower_bound(const char *name, size_t length)
+{
+	int low = 0, high = PD_CALLS;
+
+	while (low < high) {
+		int middle = (low + high) / 2;
+
+		if (compare_base(middle, name, length) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static bool is_base(int row, const char *name, size_t length)
+{
+	return row < PD_CALLS && asked_as[row].base_length == length &&
+	       !compare_base(row, name, length);
+}
+
+static int first_of_base(const char *name, size_t length)
+{
+	int row = lower_bound(name, length);
+
+	return is_base(row, name, length) ? row : -1;
+}
+
+/* A symbol is its base with a version or a flavour behind an underscore, or without. */
+int pd_call_by_symbol(const char *name)
+{
+	size_t length = strcspn(name, "_");
+	int row = first_of_base(name, length);
+
+	for (; row >= 0 && is_base(row, name, length); row++)
+		if (!strcmp(pd_call_symbol[row], name))
+			return row;
+	return -1;
+}
+
+/* ---- real functions ----------------------------------------------------------------------- */
+
+/*
+ * What a wrapper calls in a process without a driver. There a program can only have come to us by
+ * our export, which a linked libcuda would have had too.
+ */
+static CUresult no_driver(void)
+{
+	return CUDA_ERROR_STUB_LIBRARY;
+}
+
+/*
+ * Relaxed, here and in the wrappers: it is the address of code that was there before, and always
+ * the same.
+ */
+void *pd_find_linked(enum pd_call call)
+{
+	void *real = __atomic_load_n(&pd_linked_real[call], __ATOMIC_RELAXED);
+
+	if (real)
+		return real;
+	real = pd_next_function(pd_call_symbol[call]);
+	if (!real)
+		return no_driver;
+	__atomic_store_n(&pd_linked_real[call], real, __ATOMIC_RELAXED);
+	return real;
+}
+
+/* A third definition: a wrapper stands before one on each road, and there are two. */
+static void distrust_stranger(enum pd_call call, const void *found)
+{
+	pd_trace_error("a second definition of a watched call was looked up, and is not watched",
+		       (uintptr_t)found, 0, (int)call);
+	pd_distrust("%s was found in two libraries, and calls of the second go unseen",
+		    pd_call_symbol[call]);
+}
+
+void *pd_hand_out(enum pd_call call, void *found)
+{
+	void *known = NULL;
+
+	if (found == pd_linked_wrapper(call) || found == pd_looked_up_wrapper(call))
+		return found;
+	if (found == pd_find_linked(call))
+		return pd_linked_wrapper(call);
+	/*
+	 * Release, for nobody but the wrapper's relaxed load, which comes later: who calls that has
+	 * it from here.
+	 */
+	if (__atomic_compare_exchange_n(&pd_looked_up_real[call], &known, found, false,
+					__ATOMIC_RELEASE, __ATOMIC_RELAXED) ||
+	    known == found || (pd_in_libcuda(known) && pd_in_libcuda(found)))
+		return pd_looked_up_wrapper(call);
+	distrust_stranger(call, found);
+	return found;
+}
+
+/* ---- cuGetProcAddress --------------------------------------------------------------------- */
+
+static bool suits(int row, uint64_t flags)
+{
+	enum pd_flavour wanted =
+		flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM ? PD_PER_THREAD : PD_LEGACY;
+
+	return asked_as[row].flavour == PD_ANY || asked_as[row].flavour == wanted;
+}
+
+/* The driver has the name lead to a function that the table has under another: compare them all. */
+static int row_by_address(const void *found)
+{
+	for (int call = 0; call < PD_CALLS; call++) {
+		void *none = NULL;
+
+		if (pd_driver_function(&none, pd_call_symbol[call]) == found)
+			return call;
+	}
+	return -1;
+}
+
+/*
+ * Of a row: arrays have no address that could be registered, and their calls are watched for traces
+ * only.
+ */
+static bool is_about_addresses(int row)
+{
+	return !strstr(pd_call_symbol[row], "Array");
+}
+
+/* Of a watched call, and none of our rows. */
+static void *pass_on_newer(const struct pd_asked *asked, int row, int version, void *found)
+{
+	if (is_about_addresses(row))
+		pd_distrust(
+			"cuGetProcAddress answers \"%s\" for CUDA %d.%d with a function that is "
+			"newer than this pindown, and calls of it go unseen",
+			asked->name, version / 1000, version % 1000 / 10);
+	return found;
+}
+
+void pd_newer_symbol(const char *name)
+{
+	size_t length = strcspn(name, "_");
+	int row = first_of_base(name, length);
+	void *none = NULL;
+
+	if (row >= 0 && is_about_addresses(row) && pd_config()->enabled &&
+	    pd_driver_function(&none, name))
+		pd_distrust(
+			"%s was looked up, which is newer than this pindown, and calls of it go "
+			"unseen",
+			name);
+}
+
+/*
+ * The driver answered; which of our rows is that? The one for whose version it answers the same,
+ * the oldest if there are several (they are then one function). So a driver that is older than the
+ * row asked for, and a function that is newer than all our rows, are both told apart.
+ *
+ * A name with a version in it ("cuMemFree_v2") is none of a row; should a driver know it all the
+ * same, it is known by its address.
+ */
+void *pd_substitute(const struct pd_asked *asked, int version, void *found)
+{
+	size_t length = strcspn(asked->name, "_");
+	int first = first_of_base(asked->name, length), row = first;
+	int error = errno;
+
+	if (row < 0)
+		return found;
+	for (; !asked->name[length] && is_base(row, asked->name, length); row++) {
+		if (!suits(row, asked->flags) || asked_as[row].version > version)
+			continue;
+		if (asked_as[row].version == version ||
+		    asked->ask(asked, asked_as[row].version) == found) {
+			errno = error;
+			return pd_hand_out((enum pd_call)row, found);
+		}
+	}
+	row = row_by_address(found);
+	errno = error;
+	return row >= 0 ? pd_hand_out((enum pd_call)row, found)
+			: pass_on_newer(asked, first, version, found);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Stream capture and graphs. While a stream is being captured a free does nothing but add a node;
+ * the memory ends when the graph is launched. So the addresses that a graph frees are read from its
+ * nodes when it is instantiated, and ended at each launch. Such memory is volatile all along:
+ * graphs can be launched from places that we don't see (the device, for one).
+ *
+ * A program without graphs pays for two loads of a flag.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "hook/cuda/devicemap.h"
+#include "hook/hook.h"
+#include "hook/cuda/records.h"
+
+#define DEEPEST 16 /* child graphs within child graphs */
+
+uint32_t pd_captures;
+uint32_t pd_graph_memory;
+
+/* ---- capture ------------------------------------------------------------------------------ */
+
+bool pd_is_capturing(CUstream stream, enum pd_flavour flavour)
+{
+	typeof(cuStreamIsCapturing) *ask = flavour == PD_PER_THREAD
+						   ? PD_DRIVER(cuStreamIsCapturing_ptsz)
+						   : PD_DRIVER(cuStreamIsCapturing);
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	int error = errno;
+	bool yes = ask && ask(stream, &status) == CUDA_SUCCESS &&
+		   status != CU_STREAM_CAPTURE_STATUS_NONE;
+
+	errno = error;
+	return yes;
+}
+
+/*
+ * Only whether it is 0 matters, and it must not be 0 too early. A stream that is destroyed while it
+ * is captured leaves it too high for good, which costs a question to the driver at each async free.
+ *
+ * Relaxed, as pd_graph_memory is: a thread that frees on a stream that another one captures has been
+ * told so by that thread.
+ */
+void pd_capture_begun(void)
+{
+	__atomic_fetch_add(&pd_captures, 1, __ATOMIC_RELAXED);
+}
+
+void pd_capture_ended(void)
+{
+	uint32_t count = __atomic_load_n(&pd_captures, __ATOMIC_RELAXED);
+
+	while (count && !__atomic_compare_exchange_n(&pd_captures, &count, count - 1, true,
+						     __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+/* ---- nodes -------------------------------------------------------------------------------- */
+
+void pd_graph_alloc(uint64_t addr, uint64_t length)
+{
+	__atomic_store_n(&pd_graph_memory, 1, __ATOMIC_RELAXED);
+	if (addr && length) {
+		pd_device_seen(addr, length);
+		pd_volatile(addr, length);
+	}
+}
+
+/* The allocation's extent is not asked for: during a capture the driver is best left alone. */
+void pd_graph_free(uint64_t addr)
+{
+	__atomic_store_n(&pd_graph_memory, 1, __ATOMIC_RELAXED);
+	if (addr)
+		pd_volatile(addr, 1);
+}
+
+/* What a launch of this graph ends, found by going through its nodes. */
+struct walk {
+	CUgraphExec exec;
+	bool frees_own; /* what its own nodes allocated is freed when it is launched again */
+};
+
+static void walk_graph(const struct walk *walk, CUgraph graph, int depth);
+
+static void remember(const struct walk *walk, uint64_t addr)
+{
+	if (addr)
+		pd_record_add(PD_KIND_EXEC, (uintptr_t)walk->exec, addr, 0);
+}
+
+static void walk_alloc(const struct walk *walk, CUgraphNode node)
+{
+	typeof(cuGraphMemAllocNodeGetParams) *ask = PD_DRIVER(cuGraphMemAllocNodeGetParams);
+	CUDA_MEM_ALLOC_NODE_PARAMS params = {.dptr = 0};
+
+	if (walk->frees_own && ask && ask(node, &params) == CUDA_SUCCESS)
+		remember(walk, params.dptr);
+}
+
+static void walk_free(const struct walk *walk, CUgraphNode node)
+{
+	typeof(cuGraphMemFreeNodeGetParams) *ask = PD_DRIVER(cuGraphMemFreeNodeGetParams);
+	CUdeviceptr addr = 0;
+
+	if (ask && ask(node, &addr) == CUDA_SUCCESS)
+		remember(walk, addr);
+}
+
+static void walk_child(const struct walk *walk, CUgraphNode node, int depth)
+{
+	typeof(cuGraphChildGraphNodeGetGraph) *ask = PD_DRIVER(cuGraphChildGraphNodeGetGraph);
+	CUgraph child = NULL;
+
+	if (ask && ask(node, &child) == CUDA_SUCCESS && child)
+		walk_graph(walk, child, depth + 1);
+}
+
+static void walk_node(const struct walk *walk, CUgraphNode node, int depth)
+{
+	typeof(cuGraphNodeGetType) *ask = PD_DRIVER(cuGraphNodeGetType);
+	CUgraphNodeType type;
+
+	if (!ask || ask(node, &type) != CUDA_SUCCESS)
+		return;
+	if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		walk_alloc(walk, node);
+	else if (type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+		walk_free(walk, node);
+	else if (type == CU_GRAPH_NODE_TYPE_GRAPH)
+		walk_child(walk, node, depth);
+}
+
+static void walk_graph(const struct walk *walk, CUgraph graph, int depth)
+{
+	typeof(cuGraphGetNodes) *ask = PD_DRIVER(cuGraphGetNodes);
+	CUgraphNode *nodes;
+	size_t count = 0, bytes;
+
+	if (depth > DEEPEST || !ask || ask(graph, NULL, &count) != CUDA_SUCCESS || !count)
+		return;
+	bytes = count * sizeof(*nodes);
+	nodes = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (nodes == MAP_FAILED)
+		return;
+	if (ask(graph, nodes, &count) == CUDA_SUCCESS)
+		for (size_t i = 0; i < count; i++)
+			walk_node(walk, nodes[i], depth);
+	munmap(nodes, bytes);
+}
+
+/* ---- executable graphs -------------------------------------------------------------------- */
+
+void pd_graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags)
+{
+	struct walk walk = {
+		.exec = exec,
+		.frees_own = flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH,
+	};
+	int error = errno;
+
+	pd_graph_forget(exec); /* the handle may have been another's */
+	if (exec && graph)
+		walk_graph(&walk, graph, 0);
+	errno = error;
+}
+
+void pd_graph_updated(CUgraphExec exec, CUgraph graph)
+{
+	typeof(cuGraphExecGetFlags) *ask = PD_DRIVER(cuGraphExecGetFlags);
+	cuuint64_t flags = 0;
+	int error = errno;
+
+	if (!ask || ask(exec, &flags) != CUDA_SUCCESS)
+		flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH; /* rather too much */
+	errno = error;
+	pd_graph_instantiated(exec, graph, flags);
+}
+
+void pd_graph_launch(struct pd_caught *caught, CUgraphExec exec)
+{
+	struct pd_record freed[16];
+	unsigned done = 0, count;
+
+	do {
+		count = pd_record_get(PD_KIND_EXEC, (uintptr_t)exec, done, freed, 16);
+		for (unsigned i = 0; i < count; i++)
+			pd_caught_in_order(caught, freed[i].a);
+		done += count;
+	} while (count == 16);
+}
+
+void pd_graph_forget(CUgraphExec exec)
+{
+	pd_record_remove(PD_KIND_EXEC, (uintptr_t)exec);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory of another process. Opening the same handle again gives the same address, and only the
+ * last close ends it. The count is kept by buffer id, which no two mappings share, so that a
+ * mapping that ended unseen (with its context) leaves no count behind for the next one at its
+ * address.
+ */
+#include <errno.h>
+
+#include "hook/hook.h"
+#include "hook/cuda/records.h"
+
+uint64_t pd_buffer_id(uint64_t addr)
+{
+	typeof(cuPointerGetAttribute) *ask = PD_DRIVER(cuPointerGetAttribute);
+	unsigned long long id = 0;
+	int error = errno;
+
+	if (!ask || ask(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr) != CUDA_SUCCESS)
+		id = 0;
+	errno = error;
+	return id;
+}
+
+/* From addr to the end of its mapping; 1 when the driver does not tell. */
+static uint64_t length_at(uint64_t addr)
+{
+	typeof(cuMemGetAddressRange_v2) *ask = PD_DRIVER(cuMemGetAddressRange_v2);
+	CUdeviceptr base = 0;
+	size_t length = 0;
+	int error = errno;
+	bool told = ask && ask(&base, &length, addr) == CUDA_SUCCESS;
+
+	errno = error;
+	return told && base + length > addr ? base + length - addr : 1;
+}
+
+void pd_ipc_opened(uint64_t addr)
+{
+	uint64_t id = addr ? pd_buffer_id(addr) : 0;
+
+	if (!id)
+		return;
+	pd_record_begin_count(PD_KIND_IPC, id);
+	if (pd_record_count(PD_KIND_IPC, id, 1) == 1)
+		pd_allocated(addr, length_at(addr));
+}
+
+/* A mapping that is not counted was opened past us: then each close may be the last. */
+void pd_ipc_close(struct pd_caught *caught, uint64_t addr)
+{
+	uint64_t id = addr ? pd_buffer_id(addr) : 0;
+
+	caught->note = !id || pd_record_count(PD_KIND_IPC, id, -1) <= 0;
+	caught->id = id;
+	if (caught->note)
+		pd_caught_range(caught, addr, 0);
+}
+
+void pd_ipc_closed(const struct pd_caught *caught, uint64_t addr, bool ok)
+{
+	if (!caught->id)
+		return;
+	if (!ok) {
+		pd_record_count(PD_KIND_IPC, caught->id, 1);
+		return;
+	}
+	if (!caught->note && pd_buffer_id(addr) != caught->id)
+		pd_recheck(NULL); /* it was the last one, against our count */
+	pd_record_end_count(PD_KIND_IPC, caught->id);
+}

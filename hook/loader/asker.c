@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/* Finding the object that a call of the loader comes from. */
+#define _GNU_SOURCE
+#include "hook/loader/asker.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+
+#include "hook/loader/objects.h"
+
+extern const char __ehdr_start; /* of this library; the linker's */
+
+static unsigned at_start; /* how many objects there were before main */
+
+void pd_objects_at_start(void)
+{
+	unsigned objects = 0;
+
+	for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next)
+		objects++;
+	at_start = objects;
+}
+
+bool pd_was_at_start(unsigned index)
+{
+	return !at_start || index < at_start;
+}
+
+/*
+ * The objects that the program started with are the first of the loader's list, in the order in
+ * which names are looked up, and are never unloaded: so these can be gone through without the
+ * loader's lock.
+ */
+static struct link_map *next_at_start(const struct link_map *map, unsigned *index)
+{
+	return pd_was_at_start(++*index) ? map->l_next : NULL;
+}
+
+static void find_place(struct pd_asker *asker)
+{
+	bool passed_us = false;
+	unsigned index = 0;
+
+	asker->is_program = asker->map == _r_debug.r_map;
+	for (const struct link_map *map = _r_debug.r_map; map; map = next_at_start(map, &index)) {
+		if (map == asker->map) {
+			asker->at_start = true;
+			asker->before_us = !passed_us;
+			return;
+		}
+		passed_us |= map->l_addr == (uintptr_t)&__ehdr_start;
+	}
+}
+
+void pd_asker_find(struct pd_asker *asker, const void *caller)
+{
+	Dl_info info;
+
+	*asker = (struct pd_asker){0};
+	if (!dladdr1(caller, &info, (void **)&asker->map, RTLD_DL_LINKMAP) || !asker->map) {
+		asker->map = NULL;
+		return;
+	}
+	asker->readable = pd_elf_read(&asker->elf, asker->map->l_addr, asker->map->l_ld);
+	find_place(asker);
+}
+
+bool pd_asker_defines(const struct pd_asker *asker, const char *name)
+{
+	return asker->readable && pd_elf_defines(&asker->elf, name);
+}
+
+struct search {
+	const char *name;
+	bool found;
+};
+
+/* Does the object ask for the library of this name? */
+static int needs(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct search *search = arg;
+	const ElfW(Dyn) *dynamic = NULL;
+	struct pd_elf elf;
+
+	(void)size;
+	for (unsigned i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+			dynamic = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+	if (!pd_elf_read(&elf, info->dlpi_addr, dynamic))
+		return 0;
+	for (; dynamic->d_tag != DT_NULL; dynamic++)
+		search->found |= dynamic->d_tag == DT_NEEDED &&
+				 pd_elf_same(elf.string + dynamic->d_un.d_val, search->name);
+	return search->found;
+}
+
+/* Was it opened itself, or brought along by another? Only the first has a list of its own. */
+static bool may_be_brought_along(const struct pd_asker *asker)
+{
+	struct search search = {.name = asker->readable ? asker->elf.soname : ""};
+
+	if (*search.name)
+		pd_each_object(needs, &search);
+	return search.found;
+}
+
+static struct link_map *next_of_program(const struct pd_asker *asker, const char *name)
+{
+	bool passed = false;
+	unsigned index = 0;
+
+	for (struct link_map *map = _r_debug.r_map; map; map = next_at_start(map, &index)) {
+		struct pd_elf elf;
+
+		if (passed && pd_elf_read(&elf, map->l_addr, map->l_ld) &&
+		    pd_elf_defines(&elf, name))
+			return map;
+		passed |= map == asker->map;
+	}
+	return NULL;
+}
+
+struct link_map *pd_asker_next(const struct pd_asker *asker, const char *name)
+{
+	if (!asker->map || pd_asker_defines(asker, name))
+		return NULL;
+	if (asker->at_start)
+		return next_of_program(asker, name);
+	return may_be_brought_along(asker) ? NULL : asker->map;
+}

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reading a library's file before it is loaded: what does it call, and what does it bring along?
+ *
+ * The program's thread may have a small stack, and a chain of libraries may be long: so files that
+ * are needed are noted and looked at one after another, and what takes room is in memory of its own.
+ */
+#define _GNU_SOURCE
+#include "hook/loader/deepbind.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "hook/loader/asker.h"
+#include "cache/base/cancel.h"
+#include "hook/hook.h"
+#include "hook/loader/symtab.h"
+
+#define MAX_FILES   64u /* that one call reads */
+#define MAX_PATH    512u
+#define MAX_PART    (64u << 20) /* bytes of one table of a file */
+#define MAX_CACHE   (16u << 20)
+#define SYSTEM_DIRS "/lib64:/usr/lib64:/lib:/usr/lib"
+#if defined(__x86_64__)
+#define TRIPLET "x86_64-linux-gnu"
+#elif defined(__aarch64__)
+#define TRIPLET "aarch64-linux-gnu"
+#endif
+
+/* One question: the files that have been found, in the order in which they are looked at. */
+struct walk {
+	unsigned count;
+	struct {
+		dev_t device;
+		ino_t inode;
+		char path[MAX_PATH];
+	} found[MAX_FILES];
+	char path[MAX_PATH]; /* that is just being made */
+};
+
+/* A part of a file in memory of our own: what somebody truncates meanwhile can't harm us. */
+struct part {
+	char *at;
+	size_t length;
+};
+
+static void *map(size_t length)
+{
+	void *at = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static struct part read_part(int fd, uint64_t offset, uint64_t length)
+{
+	struct part part = {0};
+	void *at = length && length <= MAX_PART ? map(length) : NULL;
+
+	if (!at)
+		return part;
+	for (size_t got = 0; got < length;) {
+		ssize_t n = pread(fd, (char *)at + got, length - got, (off_t)(offset + got));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0) {
+			munmap(at, length);
+			return part;
+		}
+		got += (size_t)n;
+	}
+	return (struct part){.at = at, .length = length};
+}
+
+static void drop(struct part *part)
+{
+	if (part->at)
+		munmap(part->at, part->length);
+	part->at = NULL;
+}
+
+/* ---- one file ------------------------------------------------------------------------------ */
+
+struct file {
+	int fd;
+	const char *path;
+	struct part segments, dynamic, strings, symbols;
+};
+
+static const ElfW(Phdr) * segment(const struct file *f, unsigned i)
+{
+	const ElfW(Phdr) *all = (const void *)f->segments.at;
+
+	return i < f->segments.length / sizeof(*all) ? &all[i] : NULL;
+}
+
+static uint64_t offset_of(const struct file *f, uint64_t address)
+{
+	const ElfW(Phdr) * s;
+
+	for (unsigned i = 0; (s = segment(f, i)); i++)
+		if (s->p_type == PT_LOAD && address - s->p_vaddr < s->p_filesz)
+			return address - s->p_vaddr + s->p_offset;
+	return UINT64_MAX;
+}
+
+static uint64_t dynamic_value(const struct file *f, int64_t tag)
+{
+	const ElfW(Dyn) *d = (const void *)f->dynamic.at;
+
+	for (size_t i = 0; i < f->dynamic.length / sizeof(*d) && d[i].d_tag != DT_NULL; i++)
+		if (d[i].d_tag == tag)
+			return d[i].d_un.d_val;
+	return 0;
+}
+
+/* A string of the file's; "" where there is none. */
+static const char *string_at(const struct file *f, uint64_t offset)
+{
+	if (offset >= f->strings.length ||
+	    !memchr(f->strings.at + offset, 0, f->strings.length - offset))
+		return "";
+	return f->strings.at + offset;
+}
+
+/*
+ * Symbols that a GNU hash table leaves out are the first ones, and all that a file wants of others
+ * is there.
+ */
+static uint32_t count_wanted(const struct file *f)
+{
+	uint64_t gnu = dynamic_value(f, DT_GNU_HASH), sysv = dynamic_value(f, DT_HASH);
+	uint32_t words[2] = {0};
+	uint64_t offset = offset_of(f, gnu ? gnu : sysv);
+
+	if ((!gnu && !sysv) || pread(f->fd, words, sizeof(words), (off_t)offset) != sizeof(words))
+		return 0;
+	return words[1]; /* of either: the first symbol in the table, or the number of all */
+}
+
+static bool read_file(struct file *f)
+{
+	ElfW(Ehdr) header;
+	const ElfW(Phdr) * s;
+
+	if (pread(f->fd, &header, sizeof(header), 0) != sizeof(header) ||
+	    memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+	    header.e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32) ||
+	    header.e_phentsize != sizeof(*s))
+		return false;
+	f->segments = read_part(f->fd, header.e_phoff, (uint64_t)header.e_phnum * sizeof(*s));
+	for (unsigned i = 0; (s = segment(f, i)) && !f->dynamic.at; i++)
+		if (s->p_type == PT_DYNAMIC)
+			f->dynamic = read_part(f->fd, s->p_offset, s->p_filesz);
+	if (!f->dynamic.at)
+		return false;
+	f->strings = read_part(f->fd, offset_of(f, dynamic_value(f, DT_STRTAB)),
+			       dynamic_value(f, DT_STRSZ));
+	f->symbols = read_part(f->fd, offset_of(f, dynamic_value(f, DT_SYMTAB)),
+			       (uint64_t)count_wanted(f) * sizeof(ElfW(Sym)));
+	return f->strings.at && f->symbols.at;
+}
+
+static void close_file(struct file *f)
+{
+	drop(&f->segments);
+	drop(&f->dynamic);
+	drop(&f->strings);
+	drop(&f->symbols);
+	close(f->fd);
+}
+
+static bool is_ours(const char *name)
+{
+	return (name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z') ||
+	       !strncmp(name, "ibv_", 4) || !strcmp(name, "dlsym") || !strcmp(name, "dlvsym") ||
+	       !strcmp(name, "dlopen") || !strcmp(name, "dlmopen");
+}
+
+static bool calls_us(const struct file *f)
+{
+	const ElfW(Sym) *symbol = (const void *)f->symbols.at;
+
+	for (size_t i = 0; i < f->symbols.length / sizeof(*symbol); i++)
+		if (symbol[i].st_shndx == SHN_UNDEF && is_ours(string_at(f, symbol[i].st_name)))
+			return true;
+	return false;
+}
+
+/* ---- where a needed file is ---------------------------------------------------------------- */
+
+enum answer { NOT_THERE, MATTERS, TO_BE_SEEN };
+
+/*
+ * Several files of the name may be found, by whatever order the loader has: one that matters is
+ * enough.
+ */
+static enum answer both(enum answer a, enum answer b)
+{
+	if (a == MATTERS || b == MATTERS)
+		return MATTERS;
+	return a == NOT_THERE ? b : a;
+}
+
+/* What can't be looked at, or is too much, counts as not understood. */
+static enum answer note(struct walk *walk, const char *path)
+{
+	struct stat status;
+
+	if (stat(path, &status) != 0)
+		return errno == ENOENT || errno == ENOTDIR ? NOT_THERE : MATTERS;
+	for (unsigned i = 0; i < walk->count; i++)
+		if (walk->found[i].device == status.st_dev && walk->found[i].inode == status.st_ino)
+			return TO_BE_SEEN;
+	if (walk->count == MAX_FILES || strlen(path) >= MAX_PATH)
+		return MATTERS;
+	walk->found[walk->count].device = status.st_dev;
+	walk->found[walk->count].inode = status.st_ino;
+	strcpy(walk->found[walk->count++].path, path);
+	return TO_BE_SEEN;
+}
+
+/* $ORIGIN is the folder of the file that has the list; other words in $ are not understood. */
+static bool expand(char *to, size_t size, const char *from, size_t length, const char *origin)
+{
+	const char *slash = strrchr(origin, '/');
+	int folder = slash ? (int)(slash - origin) : 0;
+	int written = 0;
+
+	for (size_t i = 0; i < length && written >= 0 && (size_t)written < size;) {
+		size_t word = !strncmp(from + i, "$ORIGIN", 7)	   ? 7
+			      : !strncmp(from + i, "${ORIGIN}", 9) ? 9
+								   : 0;
+
+		if (word) {
+			written += snprintf(to + written, size - (size_t)written, "%.*s", folder,
+					    origin);
+			i += word;
+		} else if (from[i] == '$') {
+			return false;
+		} else {
+			to[written++] = from[i++];
+		}
+	}
+	if (written < 0 || (size_t)written >= size)
+		return false;
+	to[written] = 0;
+	return true;
+}
+
+/* false: not understood, or too long. */
+static bool file_in(char path[MAX_PATH], const char *dir, size_t length, const char *origin,
+		    const char *name)
+{
+	size_t begin;
+
+	if (!expand(path, MAX_PATH, dir, length, origin))
+		return false;
+	begin = strlen(path);
+	return (size_t)snprintf(path + begin, MAX_PATH - begin, "/%s", name) < MAX_PATH - begin;
+}
+
+static enum answer look_in_dirs(struct walk *walk, const char *dirs, const char *origin,
+				const char *name)
+{
+	enum answer found = NOT_THERE;
+
+	while (dirs && *dirs) {
+		size_t length = strcspn(dirs, ":;");
+
+		if (length && !file_in(walk->path, dirs, length, origin, name))
+			return MATTERS;
+		if (length)
+			found = both(found, note(walk, walk->path));
+		dirs += length + (dirs[length] != 0);
+	}
+	return found;
+}
+
+/* /etc/ld.so.cache, as ldconfig writes it since glibc 2.2 (its older form may stand before). */
+struct cache_header {
+	char magic[20];
+	uint32_t count, strings;
+	uint32_t unused[5];
+};
+struct cache_row {
+	int32_t flags;
+	uint32_t name, path, version;
+	uint64_t hardware;
+};
+
+static enum answer look_in_table(struct walk *walk, const char *cache, size_t length,
+				 const char *name)
+{
+	const struct cache_header *header = (const void *)cache;
+	const struct cache_row *row = (const void *)(header + 1);
+	enum answer found = NOT_THERE;
+
+	if (length < sizeof(*header) || header->count > (length - sizeof(*header)) / sizeof(*row))
+		return NOT_THERE;
+	for (uint32_t i = 0; i < header->count; i++)
+		if (row[i].name < length && row[i].path < length &&
+		    !strcmp(cache + row[i].name, name))
+			found = both(found, note(walk, cache + row[i].path));
+	return found;
+}
+
+static enum answer look_in_cache(struct walk *walk, const char *name)
+{
+	static const char magic[] = "glibc-ld.so.cache1.1";
+	int fd = open("/etc/ld.so.cache", O_RDONLY | O_CLOEXEC);
+	enum answer found = NOT_THERE;
+	struct part cache = {0};
+	struct stat status;
+	const char *table;
+
+	if (fd < 0)
+		return NOT_THERE;
+	if (fstat(fd, &status) == 0 && status.st_size > 0 && status.st_size < MAX_CACHE)
+		cache = read_part(fd, 0, (uint64_t)status.st_size);
+	close(fd);
+	if (!cache.at)
+		return NOT_THERE;
+	cache.at[cache.length - 1] = 0; /* the end of its last string in any case */
+	table = memmem(cache.at, cache.length, magic, sizeof(magic) - 1);
+	if (table)
+		found = look_in_table(walk, table, cache.length - (size_t)(table - cache.at), name);
+	drop(&cache);
+	return found;
+}
+
+static bool is_loaded(const char *name)
+{
+	void *handle = pd_loader_of_libc()->dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+
+	if (!handle)
+		return false;
+	pd_loader_of_libc()->dlclose(handle);
+	return true;
+}
+
+/* What is loaded is bound already. */
+static enum answer look_for(struct walk *walk, const char *name, const char *runpath,
+			    const char *origin)
+{
+	enum answer found;
+
+	if (is_loaded(name))
+		return TO_BE_SEEN;
+	if (strchr(name, '/'))
+		return note(walk, name);
+	found = look_in_dirs(walk, runpath, origin, name);
+	found = both(found, look_in_dirs(walk, getenv("LD_LIBRARY_PATH"), origin, name));
+	found = both(found, look_in_cache(walk, name));
+	if (found == NOT_THERE)
+		found = look_in_dirs(walk, "/lib/" TRIPLET ":/usr/lib/" TRIPLET ":" SYSTEM_DIRS,
+				     origin, name);
+	return found;
+}
+
+/* ---- a file and what it needs -------------------------------------------------------------- */
+
+static bool needs_us(struct walk *walk, const struct file *f)
+{
+	const ElfW(Dyn) *d = (const void *)f->dynamic.at;
+	uint64_t path = dynamic_value(f, DT_RUNPATH);
+	const char *runpath = string_at(f, path ? path : dynamic_value(f, DT_RPATH));
+
+	/* Offset 0 is the empty string. */
+	for (size_t i = 0; i < f->dynamic.length / sizeof(*d) && d[i].d_tag != DT_NULL; i++)
+		if (d[i].d_tag == DT_NEEDED &&
+		    look_for(walk, string_at(f, d[i].d_un.d_val), runpath, f->path) != TO_BE_SEEN)
+			return true;
+	return false;
+}
+
+/* By itself; what it needs is noted. */
+static bool matters(struct walk *walk, const char *path)
+{
+	struct file f = {.path = path, .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+	bool answer;
+
+	if (f.fd < 0)
+		return true;
+	answer = !read_file(&f) || calls_us(&f) || needs_us(walk, &f);
+	close_file(&f);
+	return answer;
+}
+
+/* A list of folders that an object that is loaded was linked with. */
+static const char *runpath_of(const struct pd_asker *asker)
+{
+	size_t rpath = 0, runpath = 0;
+
+	if (!asker->readable)
+		return NULL;
+	for (const ElfW(Dyn) *d = asker->map->l_ld; d->d_tag != DT_NULL; d++) {
+		if (d->d_tag == DT_RUNPATH)
+			runpath = d->d_un.d_val;
+		else if (d->d_tag == DT_RPATH)
+			rpath = d->d_un.d_val;
+	}
+	runpath = runpath ? runpath : rpath;
+	return runpath ? asker->elf.string + runpath : NULL;
+}
+
+static bool any_matters(struct walk *walk, const char *file, const void *caller)
+{
+	struct pd_asker asker;
+	enum answer found;
+
+	pd_asker_find(&asker, caller);
+	found = look_for(walk, file, runpath_of(&asker), asker.map ? asker.map->l_name : "");
+	for (unsigned i = 0; found == TO_BE_SEEN && i < walk->count; i++)
+		if (matters(walk, walk->found[i].path))
+			found = MATTERS;
+	return found != TO_BE_SEEN;
+}
+
+bool pd_deepbind_matters(const char *file, const void *caller)
+{
+	PD_UNCANCELLED;
+	int error = errno;
+	struct walk *walk = map(sizeof(*walk));
+	bool answer = !walk || any_matters(walk, file, caller);
+
+	if (walk)
+		munmap(walk, sizeof(*walk));
+	errno = error;
+	return answer;
+}

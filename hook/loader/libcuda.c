@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/* The driver's object, libcuda.so.1, and whose calls go straight to it. */
+#include "hook/hook.h"
+#include "hook/loader/library.h"
+#include "hook/loader/patches.h"
+
+static struct pd_library driver = {.soname = "libcuda.so.1"};
+
+/* Everything goes straight through until pd_hook_begin() has been called and says otherwise. */
+struct pd_straight pd_straight = {0, UINTPTR_MAX};
+
+bool pd_libcuda(void)
+{
+	if (__builtin_expect(pd_library_known(&driver), 1))
+		return true;
+	if (!pd_library_find(&driver))
+		return false;
+	pd_hook_begin();
+	return true;
+}
+
+void pd_hold_libcuda(void)
+{
+	if (pd_libcuda())
+		pd_library_hold(&driver);
+}
+
+bool pd_in_libcuda(const void *address)
+{
+	return pd_library_has(&driver, address);
+}
+
+void *pd_driver_function(void **slot, const char *name)
+{
+	/* Relaxed: code that was there before; threads that look at once find the same. */
+	void *function = __atomic_load_n(slot, __ATOMIC_RELAXED);
+
+	if (__builtin_expect(function != NULL, 1) || !pd_libcuda())
+		return function;
+	function = pd_elf_find(&driver.elf, name);
+	__atomic_store_n(slot, function, __ATOMIC_RELAXED);
+	return function;
+}
+
+void *pd_next_function(const char *name)
+{
+	void *found;
+
+	if (!pd_libcuda())
+		return NULL;
+	found = pd_next_definition(name);
+	/* A driver that was loaded later, perhaps for some library alone (RTLD_LOCAL). */
+	return found ? found : pd_elf_find(&driver.elf, name);
+}
+
+const struct pd_library *pd_libcuda_object(void)
+{
+	pd_libcuda();
+	return &driver;
+}
+
+/*
+ * A driver that binds its calls of its own exports to itself never comes to us: then a return
+ * address that lies in it is that of a callback of the program's, which ends in a jump to a call.
+ */
+static bool calls_itself_through_us(void)
+{
+	return pd_library_known(&driver) && !driver.elf.symbolic;
+}
+
+/* The begin is stored first: until the size follows, all come to pd_goes_straight(). */
+static void settle_straight(void)
+{
+	uintptr_t size = calls_itself_through_us() ? driver.size : 0;
+
+	__atomic_store_n(&pd_straight.begin, driver.begin, __ATOMIC_RELAXED);
+	/* Release pairs with pd_caught_from(). */
+	__atomic_store_n(&pd_straight.size, size, __ATOMIC_RELEASE);
+}
+
+void pd_straight_unsettle(void)
+{
+	/* Relaxed: this thread's own calls see it, and for others any time will do. */
+	__atomic_store_n(&pd_straight.size, UINTPTR_MAX, __ATOMIC_RELAXED);
+}
+
+/*
+ * The rare side of pd_caught_from(). A wrapper has looked its real function up before, so the
+ * driver's place is known if the driver is loaded.
+ */
+bool pd_goes_straight(const void *caller)
+{
+	static bool off; /* relaxed: pd_hook_begin() would say it again */
+
+	if (__atomic_load_n(&off, __ATOMIC_RELAXED))
+		return true;
+	if (!pd_hook_begin()) {
+		__atomic_store_n(&off, true, __ATOMIC_RELAXED);
+		return true;
+	}
+	pd_patches_look_at_call();
+	if (pd_library_known(&driver) && !pd_patches_expected())
+		settle_straight();
+	return calls_itself_through_us() && pd_in_libcuda(caller);
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/* The libraries that we stand before: where they are, and what comes behind us. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+
+#include "hook/loader/asker.h"
+#include "hook/hook.h"
+#include "hook/loader/library.h"
+#include "hook/loader/objects.h"
+
+extern const char __ehdr_start; /* of this library; the linker's */
+
+struct search {
+	const char *name; /* the function, or the object's name, that is wanted */
+	unsigned index;	  /* of the object */
+	bool behind_us;
+	void *found;
+	struct pd_elf elf;
+	uintptr_t begin, end;
+};
+
+static bool read_object(const struct dl_phdr_info *info, struct pd_elf *elf)
+{
+	for (unsigned i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+			return pd_elf_read(
+				elf, info->dlpi_addr,
+				(const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr));
+	return false;
+}
+
+static bool is_our_object(const struct dl_phdr_info *info)
+{
+	return info->dlpi_addr == (uintptr_t)&__ehdr_start;
+}
+
+static void measure(const struct dl_phdr_info *info, uintptr_t *begin, uintptr_t *end)
+{
+	*begin = UINTPTR_MAX;
+	*end = 0;
+	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+		uintptr_t at = info->dlpi_addr + segment->p_vaddr;
+
+		if (segment->p_type != PT_LOAD)
+			continue;
+		if (at < *begin)
+			*begin = at;
+		if (at + segment->p_memsz > *end)
+			*end = at + segment->p_memsz;
+	}
+}
+
+static int look_for_library(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct search *search = arg;
+
+	(void)size;
+	if (!read_object(info, &search->elf) || !pd_elf_same(search->elf.soname, search->name))
+		return 0;
+	measure(info, &search->begin, &search->end);
+	return 1;
+}
+
+/* The objects that the program started with are in the order in which its names are looked up. */
+static int look_behind_us(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct search *search = arg;
+
+	(void)size;
+	if (!pd_was_at_start(search->index++))
+		return 1;
+	if (is_our_object(info))
+		search->behind_us = true;
+	else if (search->behind_us && read_object(info, &search->elf))
+		search->found = pd_elf_find(&search->elf, search->name);
+	return search->found != NULL;
+}
+
+void *pd_next_definition(const char *name)
+{
+	struct search search = {.name = name};
+
+	pd_each_object(look_behind_us, &search);
+	return search.found;
+}
+
+/*
+ * Threads that come here at once find the same and store the same, word by word, so that none waits
+ * for another: a child that is forked meanwhile would wait for a thread that it hasn't got.
+ */
+static void store(struct pd_library *library, const struct search *found)
+{
+	const struct pd_elf *elf = &found->elf;
+
+	__atomic_store_n(&library->elf.base, elf->base, __ATOMIC_RELAXED);
+	__atomic_store_n(&library->elf.symbol, elf->symbol, __ATOMIC_RELAXED);
+	__atomic_store_n(&library->elf.string, elf->string, __ATOMIC_RELAXED);
+	__atomic_store_n(&library->elf.hash, elf->hash, __ATOMIC_RELAXED);
+	__atomic_store_n(&library->elf.version, elf->version, __ATOMIC_RELAXED);
+	__atomic_store_n(&library->elf.soname, elf->soname, __ATOMIC_RELAXED);
+	__atomic_store_n(&library->elf.symbolic, elf->symbolic, __ATOMIC_RELAXED);
+	__atomic_store_n(&library->begin, found->begin, __ATOMIC_RELAXED);
+	__atomic_store_n(&library->size, found->end - found->begin, __ATOMIC_RELAXED);
+	/* Pairs with pd_library_known(). */
+	__atomic_store_n(&library->known, true, __ATOMIC_RELEASE);
+}
+
+bool pd_library_find(struct pd_library *library)
+{
+	struct search search = {.name = library->soname};
+
+	if (__builtin_expect(pd_library_known(library), 1))
+		return true;
+	if (!pd_each_object(look_for_library, &search))
+		return false;
+	store(library, &search);
+	return true;
+}
+
+void pd_library_hold(struct pd_library *library)
+{
+	int error = errno;
+
+	/* Relaxed: to hold it twice does no harm. */
+	if (__atomic_load_n(&library->held, __ATOMIC_RELAXED) || !pd_library_known(library))
+		return;
+	if (pd_loader_of_libc()->dlopen(library->soname, RTLD_LAZY | RTLD_NOLOAD))
+		__atomic_store_n(&library->held, true, __ATOMIC_RELAXED);
+	errno = error;
+}
+
+bool pd_library_has(const struct pd_library *library, const void *address)
+{
+	return pd_library_known(library) && (uintptr_t)address - library->begin < library->size;
+}
+
+bool pd_library_defines(const struct pd_library *library, const char *name)
+{
+	return pd_library_known(library) && pd_elf_defines(&library->elf, name);
+}

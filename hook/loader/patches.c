@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/* Who has written to the driver's code, or to ours. */
+#define _GNU_SOURCE
+#include "hook/loader/patches.h"
+
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hook/cuda/entries.h"
+#include "cache/base/log.h"
+
+#define LENGTH	     16 /* bytes of a function that are compared: the longest jump has 14 */
+#define MAX_EXPECTED 64u
+#define PATIENCE_NS  1000000000u /* for a thread that makes no call */
+
+/*
+ * A function of the driver's that was handed out. Written by its thread, and then only `state`
+ * changes.
+ */
+struct expected {
+	const void *function;
+	const char *
+		file; /* whose; of an object that may have been unloaded: compared with NULL only */
+	uint64_t since;
+	uint32_t call, thread;
+	uint8_t code[LENGTH];
+	uint32_t state;
+};
+enum { EMPTY, WAITING, SETTLED };
+
+static struct expected expected[MAX_EXPECTED];
+static uint32_t used;	 /* places taken, more than there are if too many asked */
+static uint32_t waiting; /* in state WAITING */
+
+static uint32_t this_thread(void)
+{
+	return (uint32_t)syscall(SYS_gettid);
+}
+
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static const char *name_of(const char *file)
+{
+	const char *slash = strrchr(file, '/');
+
+	return slash ? slash + 1 : file;
+}
+
+bool pd_patches_expected(void)
+{
+	/* Relaxed: the thread that is judged by it has stored it. */
+	return __atomic_load_n(&waiting, __ATOMIC_RELAXED) != 0;
+}
+
+static bool finds_others(enum pd_call call)
+{
+	return call == PD_CALL_cuGetProcAddress || call == PD_CALL_cuGetProcAddress_v2 ||
+	       call == PD_CALL_cuGetExportTable;
+}
+
+bool pd_patches_allow(enum pd_call call, const void *function, const char *file)
+{
+	struct expected *e;
+	uint32_t place;
+
+	if (finds_others(call) || !pd_in_libcuda(function))
+		return false;
+	place = __atomic_fetch_add(&used, 1, __ATOMIC_RELAXED);
+	if (place >= MAX_EXPECTED) {
+		__atomic_store_n(&used, MAX_EXPECTED, __ATOMIC_RELAXED);
+		return false; /* it gets a wrapper, which it can patch too */
+	}
+	e = &expected[place];
+	e->function = function;
+	e->file = file;
+	e->since = now();
+	e->call = call;
+	e->thread = this_thread();
+	memcpy(e->code, function, LENGTH);
+	__atomic_fetch_add(&waiting, 1, __ATOMIC_RELAXED);
+	/* Pairs with the acquire in look_at(): the members above are there. */
+	__atomic_store_n(&e->state, WAITING, __ATOMIC_RELEASE);
+	pd_straight_unsettle();
+	pd_log(PD_LOG_DEBUG, "%s is given the driver's own %s", name_of(file),
+	       pd_call_symbol[call]);
+	return true;
+}
+
+static void settle(struct expected *e)
+{
+	uint32_t state = WAITING;
+
+	if (__atomic_compare_exchange_n(&e->state, &state, SETTLED, false, __ATOMIC_RELAXED,
+					__ATOMIC_RELAXED))
+		__atomic_fetch_sub(&waiting, 1, __ATOMIC_RELAXED);
+}
+
+/* A thread that makes calls has finished its patches; another gets some time. */
+static bool is_due(const struct expected *e, uint32_t calling_thread)
+{
+	return e->thread == calling_thread || now() - e->since > PATIENCE_NS;
+}
+
+static void look_at(struct expected *e, uint32_t calling_thread)
+{
+	if (__atomic_load_n(&e->state, __ATOMIC_ACQUIRE) != WAITING)
+		return;
+	if (memcmp(e->code, e->function, LENGTH) != 0) {
+		settle(e);
+	} else if (is_due(e, calling_thread)) {
+		settle(e);
+		pd_distrust(
+			"a library that looked in itself was given the driver's own %s, has not "
+			"patched it and may call it unseen",
+			pd_call_symbol[e->call]);
+	}
+}
+
+static void look_at_all(uint32_t calling_thread)
+{
+	for (uint32_t i = 0; pd_patches_expected() && i < MAX_EXPECTED; i++)
+		look_at(&expected[i], calling_thread);
+}
+
+/*
+ * ---- our own code ------------------------------------------------------------------------------
+ */
+
+static const char *patched_entry(void)
+{
+	const char *whole = pd_entries_begin;
+
+	for (const char *e = whole; e < pd_entries_end; e += PD_ENTRY_SIZE)
+		if (memcmp(e, whole, PD_ENTRY_SAME) != 0)
+			return e;
+	return NULL;
+}
+
+static const char *symbol_at(const void *entry)
+{
+	unsigned index = (unsigned)((const char *)entry - pd_entries_begin) / PD_ENTRY_SIZE - 1;
+
+	return pd_call_symbol[index % PD_CALLS];
+}
+
+static void look_at_ourselves(void)
+{
+	static bool told;
+	const char *patched;
+
+	/* Relaxed: to be told twice is no harm. */
+	if (__atomic_load_n(&told, __ATOMIC_RELAXED))
+		return;
+	patched = patched_entry();
+	if (!patched)
+		return;
+	__atomic_store_n(&told, true, __ATOMIC_RELAXED);
+	pd_distrust("another library has patched pindown's %s", symbol_at(patched));
+}
+
+void pd_patches_look(void)
+{
+	look_at_all(0);
+	look_at_ourselves();
+}
+
+void pd_patches_look_at_call(void)
+{
+	look_at_all(this_thread());
+}

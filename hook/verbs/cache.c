@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the network card has of GPU memory: a registration of its own for each region, protection domain,
+ * access and distance between addresses and iovas, made with ibv_reg_dmabuf_mr of the region's dma-buf.
+ * They are objects of the cache (pindown.h): found again at the next ibv_reg_mr, and deregistered before
+ * the memory ends, before the region is unpinned for another reason, and before the protection domain
+ * or the device goes.
+ *
+ * What a card can't do is remembered: limits.c.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+
+#include "cache/base/config.h"
+#include "cache/region_dmabuf.h"
+#include "hook/hook.h"
+#include "cache/base/lock.h"
+#include "cache/base/log.h"
+#include "hook/verbs/verbs.h"
+
+#define PAGE  4096u /* addresses, iovas and offsets must agree below this, in every kernel */
+#define ROUND 0xfffull
+
+/* What the kernel takes for a dma-buf; other optional flags are left out, others leave it to ibv_reg_mr. */
+#define RIGHTS                                                                       \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
+	 IBV_ACCESS_REMOTE_ATOMIC)
+#define DMABUF_ACCESS (RIGHTS | IBV_ACCESS_RELAXED_ORDERING)
+
+/* create's answer when the region has no descriptor to give. */
+#define NO_DESCRIPTOR ENODATA
+
+/* ---- the objects ------------------------------------------------------------------------------- */
+
+/* Neither libibverbs' provider nor the kernel will ever do it; any other error may be of the moment. */
+static bool is_for_good(int error)
+{
+	return error == EOPNOTSUPP || error == ENOSYS || error == EPROTONOSUPPORT;
+}
+
+/*
+ * The key: owner is the protection domain; word[1] is iova - address; word[0] has the access flags, as five
+ * bits, and which pages of the region: the first and how many, or 0 and 0 for all.
+ */
+#define KEY_RELAXED 16u
+#define KEY_FIRST   8
+#define KEY_COUNT   36
+#define KEY_MOST    ((1ull << 28) - 1) /* pages: 1 TiB */
+
+struct part {
+	uint64_t first, count; /* pages from the start of what is pinned */
+};
+
+static struct pindown_key key_of(const struct pd_registration *what, struct part part)
+{
+	uint64_t access = what->access & RIGHTS;
+
+	if (what->access & IBV_ACCESS_RELAXED_ORDERING)
+		access |= KEY_RELAXED;
+	return (struct pindown_key){
+		.owner = (uintptr_t)what->pd,
+		.word = {access | part.first << KEY_FIRST | part.count << KEY_COUNT,
+			 what->iova - (uintptr_t)what->addr},
+	};
+}
+
+static int access_of(const struct pindown_key *key)
+{
+	return (int)(key->word[0] & RIGHTS) |
+	       (key->word[0] & KEY_RELAXED ? IBV_ACCESS_RELAXED_ORDERING : 0);
+}
+
+static struct ibv_mr *register_part(pindown_region *region, const struct pindown_key *key,
+				    struct ibv_pd *pd, int *error)
+{
+	pd_ibv_reg_dmabuf_mr_function *real = PD_VERB_REAL(ibv_reg_dmabuf_mr);
+	uint64_t base = pindown_region_pin_base(region), length = pindown_region_pin_length(region);
+	uint64_t start = 0;
+	struct ibv_mr *mr;
+	int fd;
+
+	*error = NO_DESCRIPTOR;
+	if (!real || pd_dmabuf_borrow(region, &fd) != PINDOWN_OK)
+		return NULL;
+	if (key->word[0] >> KEY_COUNT) {
+		start = (key->word[0] >> KEY_FIRST & KEY_MOST) * PAGE;
+		length = (key->word[0] >> KEY_COUNT) * PAGE;
+	}
+	errno = 0;
+	mr = real(pd, start, length, base + start + key->word[1], fd, access_of(key));
+	*error = mr ? 0 : errno ? errno : EIO;
+	/* The kernel's region holds the dma-buf by itself, and a process has few descriptors. */
+	pd_dmabuf_return(region);
+	return mr;
+}
+
+int pd_verbs_deregister_real(struct ibv_mr *mr)
+{
+	pd_ibv_dereg_mr_function *real = PD_VERB_REAL(ibv_dereg_mr);
+
+	return real ? real(mr) : ENOSYS;
+}
+
+static int create(pindown_region *region, const struct pindown_key *key, void *request, void **data,
+		  void *arg)
+{
+	int saved = errno, error;
+	struct pd_mr *kept = pd_mr_new(PD_MR_CACHED);
+	struct ibv_mr *mr;
+
+	(void)arg;
+	if (!kept)
+		return ENOMEM;
+	mr = register_part(region, key, request, &error);
+	if (!mr) {
+		pd_mr_free(kept);
+		errno = saved;
+		return error;
+	}
+	kept->verbs.mr = *mr;
+	pd_mr_set_real(kept, mr);
+	*data = kept;
+	errno = saved;
+	return 0;
+}
+
+static int destroy(const struct pindown_object_end *what, void *arg)
+{
+	struct pd_mr *kept = what->data;
+	int saved = errno, error = 0;
+	static bool told;
+
+	(void)arg;
+	if (!pd_mr_is_gone(kept))
+		error = pd_verbs_deregister_real(kept->real);
+	if (error)
+		pd_log_once(&told, PD_LOG_WARN,
+			    "a registration of GPU memory could not be deregistered: error %d",
+			    error);
+	pd_mr_set_real(kept, NULL);
+	pd_mr_free(kept);
+	errno = saved;
+	return error;
+}
+
+static int consumer; /* under PD_LOCK_CONSUMER; 0: not registered yet */
+
+static int our_consumer(void)
+{
+	static const struct pindown_consumer us = {
+		.name = "verbs", .create = create, .destroy = destroy};
+	/* Acquire pairs with the release below, here and in pd_verbs_end_pd(): the cache knows us by it. */
+	int known = __atomic_load_n(&consumer, __ATOMIC_ACQUIRE);
+
+	if (PD_UNLIKELY(!known)) {
+		pd_take(PD_LOCK_CONSUMER);
+		if (!consumer)
+			__atomic_store_n(&consumer, pindown_consumer_add(&us, sizeof(us)),
+					 __ATOMIC_RELEASE);
+		known = consumer;
+		pd_let_go(PD_LOCK_CONSUMER);
+	}
+	return known;
+}
+
+/* ---- registering ------------------------------------------------------------------------------- */
+
+static struct part exact_part(const struct pd_registration *what, uint64_t base)
+{
+	uint64_t begin = (uintptr_t)what->addr & ~ROUND;
+	uint64_t end = ((uintptr_t)what->addr + what->length + ROUND) & ~ROUND;
+
+	return (struct part){(begin - base) / PAGE, (end - begin) / PAGE};
+}
+
+/*
+ * As much around the address as has iovas without an overflow: all, unless addresses and iovas lie so
+ * that 0 is an iova somewhere inside.
+ */
+static struct part largest_part(const struct pd_registration *what, uint64_t base, uint64_t length)
+{
+	uint64_t distance = what->iova - (uintptr_t)what->addr;
+	uint64_t zero = -distance - base; /* from the start to where the iova is 0 */
+
+	if (!distance || zero == 0 || zero >= length)
+		return (struct part){0, 0};
+	if ((uintptr_t)what->addr - base >= zero)
+		return (struct part){zero / PAGE, (length - zero) / PAGE};
+	return (struct part){0, zero / PAGE};
+}
+
+/* The card has no room for another one, and there may be some that nobody uses. */
+static bool gets_room(int error, struct ibv_context *context)
+{
+	return PD_UNLIKELY(error == ENOMEM || error == ENOSPC) && pd_verbs_make_room(context);
+}
+
+static int attach_part(const struct pd_registration *what, pindown_region *region, struct part part,
+		       pindown_object **object)
+{
+	struct pindown_key key = key_of(what, part);
+	int result = EINVAL;
+
+	if (part.first > KEY_MOST || part.count > KEY_MOST)
+		return result;
+	do
+		result = pindown_attach_region(our_consumer(), region, 0, &key, what->pd, object);
+	while (gets_room(result, what->pd->context));
+	return result;
+}
+
+/* Refused, but a part of it might not be. */
+static bool is_worth_a_part(int error)
+{
+	return error > 0 && !is_for_good(error) && error != NO_DESCRIPTOR;
+}
+
+/* largest: all that can be, unless that was refused before. */
+static int attach_pinned(const struct pd_registration *what, pindown_region *region, bool largest,
+			 pindown_object **object)
+{
+	uint64_t base = pindown_region_pin_base(region), length = pindown_region_pin_length(region);
+	bool tried = !largest && pd_config()->verbs == PD_VERBS_ON;
+	int result;
+
+	if (largest && length <= pd_verbs_longest(what->pd->context)) {
+		result = attach_part(what, region, largest_part(what, base, length), object);
+		if (!is_worth_a_part(result))
+			return result;
+		tried = true;
+	}
+	result = attach_part(what, region, exact_part(what, base), object);
+	if (result == PINDOWN_OK && tried && what->length < length)
+		pd_verbs_note_limit(what->pd->context, length - 1);
+	return result;
+}
+
+/* Where it takes more than one look: the region is needed to know which part of it to register. */
+static int __attribute__((noinline))
+attach_carefully(const struct pd_registration *what, bool largest, pindown_object **object)
+{
+	pindown_region *region;
+	int result = pindown_get((uintptr_t)what->addr, what->length, 0, &region);
+
+	if (result != PINDOWN_OK)
+		return result;
+	result = attach_pinned(what, region, largest, object);
+	pindown_put(region);
+	return result;
+}
+
+static int attach(const struct pd_registration *what, pindown_object **object)
+{
+	struct pindown_key key;
+	int result;
+
+	if (pd_config()->verbs != PD_VERBS_ON)
+		return attach_carefully(what, false, object);
+	if (what->iova != (uintptr_t)what->addr || pd_verbs_any_limit())
+		return attach_carefully(what, true, object);
+	key = key_of(what, (struct part){0, 0});
+	do
+		result = pindown_attach(our_consumer(), (uintptr_t)what->addr, what->length, 0,
+					&key, what->pd, object);
+	while (gets_room(result, what->pd->context));
+	if (PD_UNLIKELY(is_worth_a_part(result)))
+		result = attach_carefully(what, false, object);
+	return result;
+}
+
+/*
+ * Before anybody looks again whether it was revoked: the loads are acquires so that the look comes after
+ * them. They pair with nothing: what they read was written before the object was published.
+ */
+static void fill(struct pd_mr *mr, const struct pd_registration *what, const struct ibv_mr *kept)
+{
+	mr->verbs = (struct pd_verbs_mr){
+		.mr = {.context = what->pd->context,
+		       .pd = what->pd,
+		       .addr = what->addr,
+		       .length = what->length,
+		       .handle = __atomic_load_n(&kept->handle, __ATOMIC_ACQUIRE),
+		       .lkey = __atomic_load_n(&kept->lkey, __ATOMIC_ACQUIRE),
+		       .rkey = __atomic_load_n(&kept->rkey, __ATOMIC_ACQUIRE)},
+		.type = PD_MR_TYPE_DMABUF,
+		.access = what->access,
+	};
+	mr->iova = what->iova;
+}
+
+static bool is_ours_to_make(const struct pd_registration *what)
+{
+	return !(what->access & ~(DMABUF_ACCESS | IBV_ACCESS_OPTIONAL_RANGE)) && what->length &&
+	       !((what->iova - (uintptr_t)what->addr) & ROUND) && what->pd;
+}
+
+static struct ibv_mr *not_ours(struct pd_mr *mr, int error)
+{
+	pd_mr_free(mr);
+	errno = error;
+	return NULL;
+}
+
+struct ibv_mr *pd_verbs_register(const struct pd_registration *what)
+{
+	const struct pd_mr *kept;
+	struct pd_mr *mr;
+	int saved = errno, result;
+
+	if (!is_ours_to_make(what) || pd_verbs_longest(what->pd->context) == 0)
+		return NULL;
+	mr = pd_mr_new(PD_MR_GIVEN);
+	if (!mr) {
+		errno = saved;
+		return NULL;
+	}
+	result = attach(what, &mr->object);
+	if (PD_UNLIKELY(result != PINDOWN_OK)) {
+		if (result > 0 && is_for_good(result))
+			pd_verbs_note_limit(what->pd->context, 0);
+		return not_ours(mr, saved);
+	}
+	kept = pindown_object_data(mr->object);
+	if (kept)
+		fill(mr, what, &kept->verbs.mr);
+	/* Revoked meanwhile, because its memory is being freed: the keys may be another's by now. */
+	if (PD_UNLIKELY(!kept || pindown_object_data(mr->object) != kept)) {
+		pindown_detach(mr->object);
+		return not_ours(mr, saved);
+	}
+	errno = saved;
+	return &mr->verbs.mr;
+}
+
+/* ---- giving back ------------------------------------------------------------------------------- */
+
+int pd_verbs_deregister(struct pd_mr *mr)
+{
+	static bool told;
+	uint32_t given = PD_MR_GIVEN;
+	int error = 0;
+
+	/*
+	 * Who gives it back first has it. Acquire and, where it is given to the program again, release: for a
+	 * program whose threads do so by turns.
+	 */
+	if (PD_UNLIKELY(!__atomic_compare_exchange_n(&mr->state, &given, PD_MR_FREE, false,
+						     __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE))) {
+		pd_log_once(&told, PD_LOG_ERROR, "ibv_dereg_mr: %p is not a memory region; ignored",
+			    (void *)mr);
+		return EINVAL;
+	}
+	if (PD_UNLIKELY(mr->real) && !pd_mr_is_gone(mr))
+		error = pd_verbs_deregister_real(mr->real);
+	if (PD_UNLIKELY(error)) {
+		__atomic_store_n(&mr->state, PD_MR_GIVEN, __ATOMIC_RELEASE);
+		return error;
+	}
+	pindown_detach(mr->object);
+	pd_mr_free(mr);
+	return 0;
+}
+
+/* ---- the end of what registrations belong to --------------------------------------------------- */
+
+/* What is not in use; if the domain does not live on, what is in use is not given out any more. */
+static void end_registrations(struct ibv_pd *pd, bool lives_on)
+{
+	int known = __atomic_load_n(&consumer, __ATOMIC_ACQUIRE);
+	int saved = errno;
+
+	if (known > 0 && lives_on)
+		pd_drop_idle_of(known, (uintptr_t)pd);
+	else if (known > 0)
+		pindown_end_owner(known, (uintptr_t)pd);
+	errno = saved;
+}
+
+void pd_verbs_end_pd(struct ibv_pd *pd)
+{
+	end_registrations(pd, false);
+}
+
+/*
+ * Acquire: the state pairs with pd_mr_new() and `real` with pd_mr_set_real(): with that there is the rest of
+ * what stands for a registration.
+ */
+static bool is_of(struct pd_mr *mr, const struct ibv_context *context)
+{
+	return __atomic_load_n(&mr->state, __ATOMIC_ACQUIRE) != PD_MR_FREE &&
+	       __atomic_load_n(&mr->real, __ATOMIC_ACQUIRE) && mr->verbs.mr.context == context;
+}
+
+static bool is_kept_on(struct pd_mr *mr, const struct ibv_context *context)
+{
+	return __atomic_load_n(&mr->state, __ATOMIC_RELAXED) == PD_MR_CACHED && is_of(mr, context);
+}
+
+/* Of all protection domains of a device. */
+static void end_registrations_on(struct ibv_context *context, bool lives_on)
+{
+	struct ibv_pd *last = NULL;
+
+	for (uint32_t n = 1; pd_mr_at(n); n++) {
+		struct pd_mr *mr = pd_mr_at(n);
+
+		if (!is_kept_on(mr, context) || mr->verbs.mr.pd == last)
+			continue;
+		last = mr->verbs.mr.pd;
+		end_registrations(last, lives_on);
+	}
+}
+
+void pd_verbs_end_device(struct ibv_context *context)
+{
+	end_registrations_on(context, false);
+}
+
+static unsigned kept_on(const struct ibv_context *context)
+{
+	unsigned count = 0;
+
+	for (uint32_t n = 1; pd_mr_at(n); n++)
+		count += is_kept_on(pd_mr_at(n), context);
+	return count;
+}
+
+bool pd_verbs_make_room(struct ibv_context *context)
+{
+	unsigned before = kept_on(context);
+
+	if (before)
+		end_registrations_on(context, true);
+	return before && kept_on(context) < before;
+}
+
+void pd_verbs_device_ended(struct ibv_context *context)
+{
+	for (uint32_t n = 1; pd_mr_at(n); n++) {
+		struct pd_mr *mr = pd_mr_at(n);
+
+		/* Release pairs with pd_mr_is_gone(). */
+		if (is_of(mr, context))
+			__atomic_store_n(&mr->gone, 1, __ATOMIC_RELEASE);
+	}
+	pd_verbs_forget_limits(context);
+}
+
+void pd_verbs_fork_child(void)
+{
+	pd_verbs_rereg_fork_child();
+}

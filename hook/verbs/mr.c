@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Where the ibv_mr that programs get from us lie: one range of addresses, so that a comparison tells
+ * ours from libibverbs', and never given back, so that one given up twice is recognized. Free ones are in
+ * a few lists, of which each thread mostly uses its own; the head of a list is a number and a count of
+ * its changes, which is what makes taking the first one safe.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "hook/hook.h"
+#include "cache/base/lock.h"
+#include "cache/base/address_space.h"
+#include "cache/base/thread.h"
+#include "hook/verbs/verbs.h"
+
+#define MOST  (1u << 20)
+#define LEAST (1u << 12)
+#define STEP  512u /* whole pages, of up to 64 KiB */
+#define LISTS 8
+
+_Static_assert(sizeof(struct pd_mr) == 128, "two cache lines, so that neighbours share none");
+
+uintptr_t pd_mr_begin, pd_mr_size;
+
+static uint32_t capacity, usable, fresh; /* under PD_LOCK_MRS; numbers begin with 1 */
+
+static struct {
+	uint64_t head; /* number of the first | changes << 32 */
+} __attribute__((aligned(64))) lists[LISTS];
+
+/* Acquire pairs with the release in reserve(): where there is a size, there is a begin. */
+static bool is_reserved(void)
+{
+	return __atomic_load_n(&pd_mr_size, __ATOMIC_ACQUIRE) != 0;
+}
+
+static struct pd_mr *record(uint32_t number)
+{
+	return (struct pd_mr *)pd_mr_begin + number;
+}
+
+struct pd_mr *pd_mr_at(uint32_t number)
+{
+	/* Acquire pairs with the release in take_fresh(): so far the table is usable. */
+	return number < __atomic_load_n(&fresh, __ATOMIC_ACQUIRE) ? record(number) : NULL;
+}
+
+static uint64_t *my_list(void)
+{
+	const struct pd_thread *self = pd_self();
+
+	return &lists[self ? (uint32_t)self->tid % LISTS : 0].head;
+}
+
+/*
+ * Release pairs with the acquires in pop(): who takes it finds `next`, and all that was written to it before.
+ * pop() may read the `next` of one that another thread has taken meanwhile, which is why it is atomic; its
+ * exchange then fails by the count of changes.
+ */
+static void push(uint64_t *head, struct pd_mr *mr)
+{
+	uint64_t old = __atomic_load_n(head, __ATOMIC_RELAXED), next;
+
+	do {
+		__atomic_store_n(&mr->next, (uint32_t)old, __ATOMIC_RELAXED);
+		next = ((old >> 32) + 1) << 32 | mr->number;
+	} while (!__atomic_compare_exchange_n(head, &old, next, true, __ATOMIC_RELEASE,
+					      __ATOMIC_RELAXED));
+}
+
+static struct pd_mr *pop(uint64_t *head)
+{
+	uint64_t old = __atomic_load_n(head, __ATOMIC_ACQUIRE), next;
+	struct pd_mr *first;
+
+	do {
+		if (!(uint32_t)old)
+			return NULL;
+		first = record((uint32_t)old);
+		next = ((old >> 32) + 1) << 32 | __atomic_load_n(&first->next, __ATOMIC_RELAXED);
+	} while (!__atomic_compare_exchange_n(head, &old, next, true, __ATOMIC_ACQUIRE,
+					      __ATOMIC_ACQUIRE));
+	return first;
+}
+
+/* Address space only; under `ulimit -v` less will do, and is all that it takes. */
+static bool reserve(void)
+{
+	uint64_t share = pd_address_space_share();
+
+	for (uint32_t n = MOST; n >= LEAST; n /= 4) {
+		size_t bytes = (size_t)n * sizeof(struct pd_mr);
+		void *p;
+
+		if (bytes > share && n > LEAST)
+			continue;
+		p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+			 0);
+
+		if (p == MAP_FAILED)
+			continue;
+		madvise(p, bytes, MADV_DONTDUMP);
+		capacity = n;
+		fresh = 1;
+		/* The size with release: pairs with is_reserved() and pd_mr_is_ours(). */
+		__atomic_store_n(&pd_mr_begin, (uintptr_t)p, __ATOMIC_RELAXED);
+		__atomic_store_n(&pd_mr_size, bytes, __ATOMIC_RELEASE);
+		return true;
+	}
+	return false;
+}
+
+/* Lock held. */
+static struct pd_mr *take_fresh(void)
+{
+	struct pd_mr *mr;
+
+	if (!capacity && !reserve())
+		return NULL;
+	if (fresh >= usable) {
+		if (usable == capacity ||
+		    mprotect(record(usable), STEP * sizeof(*mr), PROT_READ | PROT_WRITE) != 0)
+			return NULL;
+		usable += STEP;
+	}
+	mr = record(fresh);
+	mr->number = fresh;
+	/* Pairs with pd_mr_at(). */
+	__atomic_store_n(&fresh, fresh + 1, __ATOMIC_RELEASE);
+	return mr;
+}
+
+static struct pd_mr *take_anywhere(void)
+{
+	struct pd_mr *mr;
+
+	pd_take(PD_LOCK_MRS);
+	mr = take_fresh();
+	pd_let_go(PD_LOCK_MRS);
+	for (unsigned i = 0; !mr && i < LISTS && is_reserved(); i++)
+		mr = pop(&lists[i].head);
+	return mr;
+}
+
+struct pd_mr *pd_mr_new(enum pd_mr_state state)
+{
+	struct pd_mr *mr = is_reserved() ? pop(my_list()) : NULL;
+	int error = errno;
+
+	if (PD_UNLIKELY(!mr))
+		mr = take_anywhere();
+	if (PD_UNLIKELY(!mr)) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	mr->object = NULL;
+	/* The state with release: pairs with is_of(), which then sees that there is no `real` yet. */
+	__atomic_store_n(&mr->real, NULL, __ATOMIC_RELAXED);
+	__atomic_store_n(&mr->gone, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&mr->state, state, __ATOMIC_RELEASE);
+	errno = error;
+	return mr;
+}
+
+void pd_mr_free(struct pd_mr *mr)
+{
+	/* Relaxed: pairs with nothing; push() publishes the rest. */
+	__atomic_store_n(&mr->state, PD_MR_FREE, __ATOMIC_RELAXED);
+	push(my_list(), mr);
+}

@@ -1,0 +1,615 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The cache on the kernel module: regions over several mappings, of which the module pins each by
+ * itself, and memory that the module refuses.
+ */
+#define _GNU_SOURCE
+#include "tests/unit/support/cache_test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/unit/support/fake_kmod.h"
+#include "cache/region.h"
+
+#define PARTS 3u
+#define PART  MIB(2)
+#define ALL   (PARTS * PART)
+
+static void begin_with(const char *backend)
+{
+	setenv("PINDOWN_BACKEND", backend, 1);
+	fake_kmod_load();
+	cache_begin();
+}
+
+static void begin_kmod(void)
+{
+	begin_with("kmod");
+}
+
+static void begin_auto(void)
+{
+	begin_with("auto");
+}
+
+static void end(void)
+{
+	cache_end();
+	ck_assert_uint_eq(fake_kmod_pins(), 0);
+}
+
+static uint64_t part(unsigned i)
+{
+	return BASE + i * PART;
+}
+
+static void map_parts(void)
+{
+	for (unsigned i = 0; i < PARTS; i++)
+		watched_alloc(part(i), PART, FAKE_VMM);
+}
+
+static void freed_behind_our_back(uint64_t addr)
+{
+	ck_assert_int_eq(fake_free(addr), FAKE_SUCCESS);
+	fake_kmod_revoke(addr);
+}
+
+/* ---- one region of several pins ---- */
+
+START_TEST(each_mapping_is_pinned_by_itself)
+{
+	unsigned asked;
+
+	map_parts();
+	get_and_put(BASE, ALL);
+	ck_assert_str_eq(stats().backend, "kmod");
+	ck_assert_uint_eq(fake_kmod_pins(), PARTS);
+	ck_assert_uint_eq(fake_kmod_bytes(), ALL);
+	ck_assert_uint_eq(stats().bytes, ALL);
+	ck_assert_uint_eq(stats().regions, 1);
+	ck_assert_uint_eq(stats().pins, 1);
+	asked = fake_count(FAKE_CALLS);
+	for (unsigned i = 0; i < PARTS; i++)
+		get_and_put(part(i), PART);
+	get_and_put(BASE, ALL);
+	ck_assert_uint_eq(fake_count(FAKE_CALLS), asked);
+	ck_assert_uint_eq(stats().hits, PARTS + 1);
+	ck_assert_uint_eq(stats().regions, 1);
+}
+END_TEST
+
+START_TEST(an_unmap_of_one_ends_them_all)
+{
+	map_parts();
+	pindown_region *region = must_get(BASE, ALL);
+	ck_assert_int_eq(watched_unmap(part((unsigned)_i), PART), FAKE_SUCCESS);
+	ck_assert(!is_cached(BASE, ALL));
+	ck_assert_uint_eq(fake_kmod_pins(), PARTS); /* held */
+	ck_assert_uint_eq(stats().kept_bytes, ALL);
+	pindown_put(region);
+	ck_assert_uint_eq(fake_kmod_pins(), 0);
+}
+END_TEST
+
+START_TEST(a_part_that_fails_leaves_none)
+{
+	map_parts();
+	fake_kmod_fail((unsigned)_i, 1, EIO);
+	must_refuse(BASE, ALL, PINDOWN_ERR_DRIVER);
+	ck_assert_uint_eq(fake_kmod_pins(), 0);
+	ck_assert_uint_eq(stats().pin_failures, 1);
+	get_and_put(BASE, ALL);
+	ck_assert_uint_eq(fake_kmod_pins(), PARTS);
+}
+END_TEST
+
+/* The numbers of pins that have ended are given out again, to pins of other regions as well. */
+START_TEST(a_number_that_is_used_again_is_another_pins)
+{
+	map_parts();
+	watched_alloc(BASE + GIB(1), PART, FAKE_LINEAR);
+	get_and_put(BASE, ALL);
+	pindown_flush();
+	get_and_put(BASE, 2 * PART);
+	get_and_put(BASE + GIB(1), PART);
+	ck_assert_int_eq(watched_unmap(part(0), PART), FAKE_SUCCESS);
+	ck_assert_uint_eq(fake_kmod_pins(), 1);
+	freed_behind_our_back(BASE + GIB(1));
+	ck_assert(!is_cached(BASE + GIB(1), PART));
+	expected_missed = 1;
+}
+END_TEST
+
+/* What is idle makes room for the whole, in the module's space and in the budget. */
+START_TEST(the_whole_is_made_room_for)
+{
+	map_parts();
+	watched_alloc(BASE + GIB(1), PART, FAKE_LINEAR);
+	watched_alloc(BASE + GIB(2), PART / 2, FAKE_LINEAR);
+	fake_kmod_space(ALL); /* what is idle and what is free are just enough */
+	get_and_put(BASE + GIB(1), PART);
+	get_and_put(BASE + GIB(2), PART / 2);
+	get_and_put(BASE, ALL);
+	ck_assert_uint_eq(stats().evictions, 2);
+	ck_assert_uint_eq(fake_kmod_bytes(), ALL);
+	fake_kmod_space(ALL - 1);
+	pindown_flush();
+	must_refuse(BASE, ALL, PINDOWN_ERR_NO_SPACE);
+	ck_assert_uint_eq(fake_kmod_pins(), 0);
+}
+END_TEST
+
+START_TEST(the_budget_counts_the_whole)
+{
+	setenv("PINDOWN_MAX_BYTES", "5M", 1);
+	map_parts();
+	must_refuse(BASE, ALL, PINDOWN_ERR_NO_SPACE);
+	get_and_put(BASE, 2 * PART);
+	get_and_put(part(2), PART);
+	ck_assert_uint_eq(stats().evictions, 1);
+	ck_assert_uint_eq(fake_kmod_pins(), 1);
+}
+END_TEST
+
+/* ---- revocation ---- */
+
+START_TEST(a_revocation_of_one_ends_them_all)
+{
+	unsigned asked;
+
+	map_parts();
+	get_and_put(BASE, ALL);
+	freed_behind_our_back(part((unsigned)_i));
+	asked = fake_count(FAKE_CALLS);
+	ck_assert(!is_cached(BASE, 1));
+	ck_assert_uint_eq(fake_count(FAKE_CALLS), asked);
+	ck_assert_uint_eq(stats().regions, 0);
+	ck_assert_uint_eq(fake_kmod_pins(), 0);
+	expected_missed = 1;
+}
+END_TEST
+
+START_TEST(a_revocation_of_another_region_ends_none)
+{
+	pindown_region *region;
+	uint64_t offset;
+	unsigned asked;
+	int fd;
+
+	map_parts();
+	watched_alloc(BASE + GIB(1), PART, FAKE_LINEAR);
+	get_and_put(BASE + GIB(1), PART);
+	get_and_put(BASE, ALL);
+	freed_behind_our_back(BASE + GIB(1));
+	asked = fake_count(FAKE_CALLS);
+	region = must_get(BASE, ALL);
+	ck_assert_uint_eq(fake_count(FAKE_CALLS), asked);
+	/* The next hit is as quick as ever. */
+	ck_assert(pd_region_word_stands(region));
+	pindown_put(region);
+	/* Nor does who asks the driver, or pins another group of mappings, take it for dead. */
+	watched_alloc(BASE + GIB(2), PART, FAKE_LINEAR);
+	get_and_put(BASE + GIB(2), PART);
+	region = must_get(BASE, ALL);
+	freed_behind_our_back(BASE + GIB(2));
+	ck_assert_int_eq(pindown_region_dmabuf(region, BASE, &fd, &offset), PINDOWN_OK);
+	pindown_put(region);
+	watched_alloc(BASE + GIB(3), PART, FAKE_LINEAR);
+	get_and_put(BASE + GIB(3), PART);
+	watched_alloc(part(PARTS), PART, FAKE_VMM);
+	freed_behind_our_back(BASE + GIB(3));
+	get_and_put(part(1), ALL);
+	ck_assert_uint_eq(stats().missed_invalidations, 0);
+	/* And what comes then is seen. */
+	freed_behind_our_back(part(1));
+	ck_assert(!is_cached(part(1), ALL));
+	for (unsigned i = 1; i <= 3; i++)
+		ck_assert(!is_cached(BASE + GIB(i), 1));
+	expected_missed = 4;
+}
+END_TEST
+
+static void hits_all_the_while(void *arg)
+{
+	bool *over = arg;
+
+	do
+		get_and_put(part(1), PART);
+	while (!__atomic_load_n(over, __ATOMIC_RELAXED));
+}
+
+/* What one thread finds out about the count is good for the others. */
+START_TEST(threads_hit_while_others_are_revoked)
+{
+	struct worker workers[3];
+	const unsigned others = 200;
+	bool over = false;
+
+	map_parts();
+	get_and_put(BASE, ALL);
+	for (unsigned i = 0; i < 3; i++)
+		worker_start(&workers[i], hits_all_the_while, &over);
+	for (unsigned i = 0; i < others; i++) {
+		uint64_t other = BASE + GIB(1) + i * PART;
+
+		watched_alloc(other, PART, FAKE_LINEAR);
+		get_and_put(other, PART);
+		freed_behind_our_back(other);
+		get_and_put(BASE, ALL);
+	}
+	__atomic_store_n(&over, true, __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < 3; i++)
+		worker_join(&workers[i]);
+	ck_assert_uint_eq(fake_kmod_calls(), PARTS + others);
+	ck_assert_uint_eq(stats().misses, 1 + others);
+	ck_assert_uint_eq(stats().missed_invalidations, 0);
+	freed_behind_our_back(part(2));
+	ck_assert(!is_cached(BASE, ALL));
+	expected_missed = 1;
+}
+END_TEST
+
+static void revoke_the_first(void)
+{
+	fake_kmod_revoke(BASE);
+}
+
+START_TEST(a_revocation_while_the_others_are_pinned_is_seen)
+{
+	map_parts();
+	fake_kmod_at_pin((unsigned)_i, revoke_the_first);
+	get_and_put(BASE, ALL);
+	ck_assert(!is_cached(BASE, ALL));
+	ck_assert_uint_eq(fake_kmod_pins(), 0);
+	expected_missed = 1;
+}
+END_TEST
+
+/* ---- the dma-buf of several pins: the driver's ---- */
+
+START_TEST(the_driver_makes_one_dmabuf_of_them)
+{
+	pindown_region *region;
+	uint64_t offset;
+	int fd = -1;
+
+	map_parts();
+	region = must_get(BASE, ALL);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+	ck_assert_int_eq(pindown_region_dmabuf(region, part(2) + 1, &fd, &offset), PINDOWN_OK);
+	ck_assert_uint_eq(offset, 2 * PART + 1);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_uint_eq(fake_open_exports(), 1);
+	ck_assert_uint_eq(stats().dmabufs, 1);
+	/* It is not the pin, which stays without it. */
+	pindown_region_close_dmabuf(region);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+	ck_assert_uint_eq(fake_kmod_pins(), PARTS);
+	ck_assert_int_eq(pindown_region_dmabuf(region, BASE, &fd, &offset), PINDOWN_OK);
+	pindown_put(region);
+	ck_assert_int_eq(watched_unmap(part(1), PART), FAKE_SUCCESS);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+	ck_assert_uint_eq(fake_kmod_pins(), 0);
+}
+END_TEST
+
+START_TEST(a_driver_that_makes_none_is_said_to)
+{
+	pindown_region *region;
+	uint64_t offset;
+	int fd = -1;
+
+	fake_no_dmabuf();
+	map_parts();
+	region = must_get(BASE, ALL);
+	ck_assert_int_eq(pindown_region_dmabuf(region, BASE, &fd, &offset), PINDOWN_ERR_NO_DMABUF);
+	ck_assert_int_eq(fd, -1);
+	ck_assert(pindown_region_is_live(region));
+	pindown_put(region);
+	/* Of one pin the module makes it. */
+	region = must_get(BASE + PART, 1);
+	pindown_put(region);
+	pindown_flush();
+	region = must_get(BASE, PART);
+	ck_assert_int_eq(pindown_region_dmabuf(region, BASE, &fd, &offset), PINDOWN_OK);
+	pindown_put(region);
+}
+END_TEST
+
+/* ---- what the module refuses ---- */
+
+static const struct {
+	int error;
+	int result;
+	bool falls_back;
+} refusals[] = {
+	{EINVAL, PINDOWN_ERR_DRIVER, true},    {EOPNOTSUPP, PINDOWN_ERR_DRIVER, true},
+	{EIO, PINDOWN_ERR_DRIVER, true},       {ENOSPC, PINDOWN_ERR_NO_SPACE, false},
+	{EDQUOT, PINDOWN_ERR_NO_SPACE, false}, {ENODEV, PINDOWN_ERR_NO_BACKEND, false},
+};
+#define REFUSALS (int)(sizeof(refusals) / sizeof(refusals[0]))
+
+START_TEST(kmod_says_so)
+{
+	map_parts();
+	fake_kmod_fail(0, 1000, refusals[_i].error);
+	must_refuse(BASE, ALL, refusals[_i].result);
+	must_refuse(BASE, PART, refusals[_i].result);
+	ck_assert_int_eq(pindown_driver_error(),
+			 refusals[_i].error == EOPNOTSUPP	       ? FAKE_NOT_SUPPORTED
+			 : refusals[_i].result == PINDOWN_ERR_NO_SPACE ? FAKE_OUT_OF_MEMORY
+			 : refusals[_i].falls_back		       ? FAKE_INVALID_VALUE
+								       : FAKE_SUCCESS);
+	ck_assert_uint_eq(fake_exports_made(), 0);
+	ck_assert_uint_eq(stats().fallbacks, 0);
+}
+END_TEST
+
+static void get_all_and_another(void)
+{
+	pindown_put(must_get(BASE, ALL));
+	pindown_put(must_get(BASE + GIB(1), PART));
+}
+
+START_TEST(auto_takes_the_drivers_dmabuf)
+{
+	const char *said;
+
+	map_parts();
+	watched_alloc(BASE + GIB(1), PART, FAKE_LINEAR);
+	fake_kmod_fail(0, 1000, refusals[_i].error);
+	if (!refusals[_i].falls_back) {
+		must_refuse(BASE, ALL, refusals[_i].result);
+		ck_assert_uint_eq(fake_exports_made(), 0);
+		return;
+	}
+	said = stderr_of(get_all_and_another);
+	ck_assert_uint_eq(lines_of(said), 1);
+	ck_assert_ptr_nonnull(strstr(said, "pindown.ko can't pin 6291456 bytes"));
+	ck_assert_str_eq(stats().backend, "kmod");
+	ck_assert_uint_eq(stats().fallbacks, 2);
+	ck_assert_uint_eq(stats().pin_failures, 0);
+	ck_assert_uint_eq(stats().bytes, ALL + PART);
+	ck_assert_uint_eq(fake_open_exports(), 2);
+	ck_assert_uint_eq(fake_kmod_pins(), 0);
+	ck_assert(is_cached(BASE, ALL));
+	/* It is handed out, and made anew, by the driver. */
+	pindown_region *region = must_get(BASE + GIB(1), PART);
+	uint64_t offset;
+	int fd;
+	pindown_region_close_dmabuf(region);
+	ck_assert_uint_eq(fake_open_exports(), 1);
+	ck_assert_int_eq(pindown_region_dmabuf(region, BASE + GIB(1) + 1, &fd, &offset),
+			 PINDOWN_OK);
+	ck_assert_uint_eq(offset, 1);
+	ck_assert_uint_eq(fake_exports_made(), 3);
+	pindown_put(region);
+	ck_assert_int_eq(watched_unmap(part(1), PART), FAKE_SUCCESS);
+	ck_assert_int_eq(watched_free(BASE + GIB(1)), FAKE_SUCCESS);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+	/* Each is tried by the module first. */
+	fake_kmod_fail(0, 0, 0);
+	get_and_put(BASE, PART);
+	ck_assert_uint_eq(fake_kmod_pins(), 1);
+	ck_assert_uint_eq(stats().fallbacks, 2);
+}
+END_TEST
+
+START_TEST(one_mapping_that_is_refused_takes_all_there)
+{
+	map_parts();
+	fake_kmod_fail((unsigned)_i, 1, EINVAL);
+	get_and_put(BASE, ALL);
+	ck_assert_uint_eq(fake_kmod_pins(), 0);
+	ck_assert_uint_eq(fake_open_exports(), 1);
+	ck_assert_uint_eq(stats().regions, 1);
+	/* What the module revokes elsewhere is nothing to it. */
+	watched_alloc(BASE + GIB(1), PART, FAKE_LINEAR);
+	get_and_put(BASE + GIB(1), PART);
+	freed_behind_our_back(BASE + GIB(1));
+	ck_assert(!is_cached(BASE + GIB(1), 1));
+	ck_assert(is_cached(BASE, ALL));
+	expected_missed = 1;
+}
+END_TEST
+
+START_TEST(when_neither_pins_it_the_driver_has_the_last_word)
+{
+	uint64_t errors;
+
+	map_parts();
+	fake_kmod_fail(0, 1000, EINVAL);
+	fake_no_dmabuf();
+	must_refuse(BASE, ALL, PINDOWN_ERR_DRIVER);
+	ck_assert_int_eq(pindown_driver_error(), FAKE_NOT_SUPPORTED);
+	errors = stats().pin_failures;
+	ck_assert_uint_eq(errors, 1);
+	ck_assert_uint_eq(stats().fallbacks, 0);
+	ck_assert_uint_eq(fake_kmod_pins(), 0);
+}
+END_TEST
+
+/* Refused because it is another buffer by now: that is pinned, by the module. */
+static void is_replaced(void)
+{
+	ck_assert_int_eq(fake_free(BASE), FAKE_SUCCESS);
+	fake_alloc(BASE, PART, FAKE_LINEAR);
+}
+
+START_TEST(a_lost_race_is_no_refusal)
+{
+	fake_alloc(BASE, PART, FAKE_LINEAR);
+	fake_kmod_at_pin(0, is_replaced);
+	fake_kmod_fail(0, 1, ESTALE);
+	get_and_put(BASE, PART);
+	ck_assert_uint_eq(stats().fallbacks, 0);
+	ck_assert_uint_eq(stats().lost_races, 1);
+	ck_assert_uint_eq(fake_exports_made(), 0);
+	ck_assert_uint_eq(fake_kmod_pins(), 1);
+}
+END_TEST
+
+static void allow_descriptors(rlim_t most)
+{
+	struct rlimit limit;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = most;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+/* The scripted driver has a descriptor for each export, too, above 300. */
+#define MANY 301u
+
+START_TEST(they_are_counted_with_what_has_a_descriptor)
+{
+	allow_descriptors(4 * MANY);
+	for (unsigned i = 0; i < MANY + 2; i++)
+		fake_alloc(BASE + i * PART, PART, FAKE_LINEAR);
+	fake_kmod_fail(0, 1000, EINVAL);
+	for (unsigned i = 0; i < MANY; i++)
+		get_and_put(BASE + i * PART, PART);
+	ck_assert_uint_eq(stats().dmabufs, MANY);
+	allow_descriptors(2 * MANY); /* half of it is ours, and taken */
+	fake_kmod_fail(0, 0, 0);
+	get_and_put(BASE + MANY * PART, PART); /* the module takes none */
+	ck_assert_uint_eq(stats().evictions, 0);
+	fake_kmod_fail(0, 1, EINVAL);
+	get_and_put(BASE + (MANY + 1) * PART, PART);
+	ck_assert_uint_eq(stats().evictions, 1);
+	ck_assert_uint_eq(stats().dmabufs, MANY);
+	ck_assert_uint_eq(fake_kmod_pins(), 1);
+}
+END_TEST
+
+/* ---- the process's own ways ---- */
+
+static void close_device(void)
+{
+	char path[64], target[64];
+
+	for (int fd = 3; fd < 1 << 16; fd++) {
+		ssize_t length;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		length = readlink(path, target, sizeof(target) - 1);
+		if (length < 0)
+			continue;
+		target[length] = '\0';
+		if (strstr(target, "memfd:pindown"))
+			close(fd);
+	}
+}
+
+/* The scripted module's own is one. */
+static unsigned mappings_of_the_area(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	unsigned count = 0;
+	char line[512];
+
+	ck_assert_ptr_nonnull(maps);
+	while (fgets(line, sizeof(line), maps))
+		count += strstr(line, "memfd:pindown") != NULL;
+	fclose(maps);
+	return count;
+}
+
+START_TEST(a_program_that_closes_the_device)
+{
+	map_parts();
+	watched_alloc(BASE + GIB(1), PART, FAKE_LINEAR);
+	watched_alloc(BASE + GIB(2), PART, FAKE_LINEAR);
+	get_and_put(BASE, ALL);
+	get_and_put(BASE + GIB(1), PART);
+	fake_kmod_fail(0, 1, EINVAL);
+	get_and_put(BASE + GIB(2), PART);
+	ck_assert_uint_eq(stats().fallbacks, 1);
+	ck_assert_uint_eq(mappings_of_the_area(), 2);
+	close_device();
+	watched_alloc(BASE + GIB(3), PART, FAKE_LINEAR);
+	must_refuse(BASE + GIB(3), PART, PINDOWN_ERR_NO_BACKEND);
+	ck_assert_uint_eq(mappings_of_the_area(), 1);
+	fake_kmod_last_close();
+	ck_assert(!is_cached(BASE, ALL));
+	ck_assert(!is_cached(BASE + GIB(1), PART));
+	/* The driver's dma-buf is none of the device's. */
+	ck_assert(is_cached(BASE + GIB(2), PART));
+	expected_missed = 2;
+}
+END_TEST
+
+static void child_pins_for_itself(void)
+{
+	pindown_region *region = NULL;
+
+	if (is_cached(BASE, ALL) || pindown_get(BASE, ALL, 0, &region) != PINDOWN_OK)
+		_exit(1);
+	pindown_put(region);
+	if (!is_cached(BASE, ALL) || pindown_get(BASE + GIB(1), PART, 0, &region) != PINDOWN_OK)
+		_exit(2);
+	pindown_put(region);
+	fake_kmod_revoke(part(1));
+	if (is_cached(BASE, ALL) || !is_cached(BASE + GIB(1), PART))
+		_exit(3);
+	_exit(pindown_flush() == 1 && stats().regions == 0 ? 0 : 4);
+}
+
+START_TEST(a_child_begins_anew)
+{
+	pid_t child;
+	int status;
+
+	map_parts();
+	watched_alloc(BASE + GIB(1), PART, FAKE_LINEAR);
+	get_and_put(BASE, ALL);
+	child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child == 0)
+		child_pins_for_itself();
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "wait status 0x%x", status);
+	ck_assert(is_cached(BASE, ALL));
+	ck_assert_uint_eq(fake_kmod_pins(), PARTS);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cache: on the kernel module");
+	TCase *tc = suite_case(suite, "one region of several pins", begin_kmod, end);
+
+	tcase_add_test(tc, each_mapping_is_pinned_by_itself);
+	tcase_add_loop_test(tc, an_unmap_of_one_ends_them_all, 0, PARTS);
+	tcase_add_loop_test(tc, a_part_that_fails_leaves_none, 0, PARTS);
+	tcase_add_test(tc, a_number_that_is_used_again_is_another_pins);
+	tcase_add_test(tc, the_whole_is_made_room_for);
+	tcase_add_test(tc, the_budget_counts_the_whole);
+	tc = suite_case(suite, "revocation", begin_kmod, end);
+	tcase_add_loop_test(tc, a_revocation_of_one_ends_them_all, 0, PARTS);
+	tcase_add_test(tc, a_revocation_of_another_region_ends_none);
+	tcase_add_test(tc, threads_hit_while_others_are_revoked);
+	tcase_add_loop_test(tc, a_revocation_while_the_others_are_pinned_is_seen, 1, PARTS);
+	tc = suite_case(suite, "the dma-buf of several pins", begin_kmod, end);
+	tcase_add_test(tc, the_driver_makes_one_dmabuf_of_them);
+	tcase_add_test(tc, a_driver_that_makes_none_is_said_to);
+	tc = suite_case(suite, "what the module refuses", begin_kmod, end);
+	tcase_add_loop_test(tc, kmod_says_so, 0, REFUSALS);
+	tc = suite_case(suite, "what the module refuses, auto", begin_auto, end);
+	tcase_add_loop_test(tc, auto_takes_the_drivers_dmabuf, 0, REFUSALS);
+	tcase_add_loop_test(tc, one_mapping_that_is_refused_takes_all_there, 0, PARTS);
+	tcase_add_test(tc, when_neither_pins_it_the_driver_has_the_last_word);
+	tcase_add_test(tc, a_lost_race_is_no_refusal);
+	tcase_add_test(tc, they_are_counted_with_what_has_a_descriptor);
+	tcase_add_test(tc, a_program_that_closes_the_device);
+	tc = suite_case(suite, "the process's own ways", begin_kmod, end);
+	tcase_add_test(tc, a_child_begins_anew);
+	return run_suite(suite);
+}

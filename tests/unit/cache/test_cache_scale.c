@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the frequent paths cost, counted in instructions, so that no clock is needed: a hit, a put, and a
+ * free of what was never registered take the same ones whatever else is in the cache, or on its way out.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+
+#include "tests/unit/support/cache_test.h"
+#include "tests/unit/support/stepping.h"
+
+#define REGIONS 600u
+#define AT(i)	(BASE + MIB(2) * (i))
+#define UNKNOWN (BASE + GIB(300))
+
+static pindown_region *held[REGIONS];
+
+static void step_hit(void)
+{
+	pindown_region *region = NULL;
+
+	step_from_here();
+	int result = pindown_get(AT(0), 1, 0, &region);
+	step_to_here();
+	ck_assert_int_eq(result, PINDOWN_OK);
+	pindown_put(region);
+}
+
+static void step_put(void)
+{
+	pindown_region *region = must_get(AT(0), 1);
+
+	step_from_here();
+	pindown_put(region);
+	step_to_here();
+}
+
+static void step_free_of_unknown(void)
+{
+	step_from_here();
+	pd_ended(pd_end_range(UNKNOWN, 0));
+	step_to_here();
+}
+
+static void step_free_of_wide_range(void)
+{
+	step_from_here();
+	pd_ended(pd_end_range(BASE + GIB(16), GIB(2)));
+	step_to_here();
+}
+
+/* The shortest of a few: what is done once only, and the trap's own surroundings, vary. */
+static unsigned length_of(void (*stepped)(void))
+{
+	unsigned least = ~0u;
+
+	for (unsigned i = 0; i < 5; i++) {
+		unsigned length = count_instructions(stepped);
+
+		if (length < least)
+			least = length;
+	}
+	return least;
+}
+
+struct lengths {
+	unsigned hit, put, unknown, wide;
+};
+
+static struct lengths all_lengths(void)
+{
+	return (struct lengths){length_of(step_hit), length_of(step_put),
+				length_of(step_free_of_unknown),
+				length_of(step_free_of_wide_range)};
+}
+
+static void get(unsigned from, unsigned to, pindown_region **regions)
+{
+	for (unsigned i = from; i < to; i++) {
+		pindown_region *region = must_get(AT(i), 1);
+
+		if (regions)
+			regions[i] = region;
+		else
+			pindown_put(region);
+	}
+}
+
+static void make_memory(void)
+{
+	for (unsigned i = 0; i < REGIONS; i++)
+		fake_alloc(AT(i), PAGE, FAKE_LINEAR);
+}
+
+START_TEST(with_one_region_and_with_many)
+{
+	struct lengths one, many;
+
+	make_memory();
+	get(0, 1, NULL);
+	one = all_lengths();
+	get(1, REGIONS, NULL);
+	many = all_lengths();
+	printf("instructions with one region: hit %u, put %u, free of something else %u\n", one.hit,
+	       one.put, one.unknown);
+	ck_assert_uint_eq(one.hit, many.hit);
+	ck_assert_uint_eq(one.put, many.put);
+	ck_assert_uint_eq(one.unknown, many.unknown);
+	ck_assert_uint_eq(one.wide, many.wide);
+}
+END_TEST
+
+/* Their memory has been freed and they are in use: they wait for their last put. */
+START_TEST(with_regions_that_wait_for_their_last_put)
+{
+	struct lengths before, meanwhile;
+
+	make_memory();
+	get(0, 1, NULL);
+	get(1, REGIONS, held);
+	before = all_lengths();
+	for (unsigned i = 1; i < REGIONS; i++)
+		watched_free(AT(i));
+	ck_assert_uint_eq(stats().kept_regions, REGIONS - 1);
+	meanwhile = all_lengths();
+	ck_assert_uint_eq(before.hit, meanwhile.hit);
+	ck_assert_uint_eq(before.put, meanwhile.put);
+	ck_assert_uint_eq(before.unknown, meanwhile.unknown);
+	for (unsigned i = 1; i < REGIONS; i++)
+		pindown_put(held[i]);
+}
+END_TEST
+
+static struct gate is_told, may_go_on;
+
+static void wait_in_callback(const struct pindown_invalidation *what, void *arg)
+{
+	(void)what, (void)arg;
+	gate_open(&is_told);
+	gate_wait(&may_go_on);
+}
+
+static void free_one(void *arg)
+{
+	(void)arg;
+	watched_free(AT(1));
+}
+
+/* Another thread is in the middle of it. */
+START_TEST(with_an_invalidation_under_way)
+{
+	struct lengths before, meanwhile;
+	struct worker worker;
+	int id;
+
+	gate_init(&is_told);
+	gate_init(&may_go_on);
+	make_memory();
+	get(0, 2, NULL);
+	before = all_lengths();
+	id = pindown_subscribe(wait_in_callback, NULL);
+	worker_start(&worker, free_one, NULL);
+	gate_wait(&is_told);
+	meanwhile.hit = length_of(step_hit);
+	meanwhile.put = length_of(step_put);
+	gate_open(&may_go_on);
+	worker_join(&worker);
+	pindown_unsubscribe(id);
+	ck_assert_uint_eq(before.hit, meanwhile.hit);
+	ck_assert_uint_eq(before.put, meanwhile.put);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cache: the frequent paths at scale");
+	TCase *tc = cache_case(suite, "instructions");
+
+	tcase_add_test(tc, with_one_region_and_with_many);
+	tcase_add_test(tc, with_regions_that_wait_for_their_last_put);
+	tcase_add_test(tc, with_an_invalidation_under_way);
+	return run_stepped_suite(suite);
+}

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: MIT
+/* The table of environment variables: every variable with good values, bad ones, and its limits. */
+#define _GNU_SOURCE
+#include "cache/base/config.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cache/base/log.h"
+#include "tests/unit/support/suite.h"
+#include "cache/trace/writer.h"
+
+static struct pd_config config;
+static struct pd_problems problems;
+
+static void parse(char *assignment)
+{
+	char *environment[] = {assignment, NULL};
+
+	memset(&config, 0x55, sizeof(config));
+	pd_config_parse(&config, &problems, environment);
+}
+
+/* What a variable's value makes of a configuration, as text. */
+static const char *value_of(const char *variable)
+{
+	static char text[PATH_MAX + 32];
+
+	if (strcmp(variable, "PINDOWN") == 0)
+		sprintf(text, "%d", config.enabled);
+	else if (strcmp(variable, "PINDOWN_BACKEND") == 0)
+		sprintf(text, "%d", (int)config.backend);
+	else if (strcmp(variable, "PINDOWN_MAX_BYTES") == 0)
+		sprintf(text, "%llu", (unsigned long long)config.max_bytes);
+	else if (strcmp(variable, "PINDOWN_MAX_REGIONS") == 0)
+		sprintf(text, "%llu", (unsigned long long)config.max_regions);
+	else if (strcmp(variable, "PINDOWN_VERIFY") == 0)
+		sprintf(text, "%d", (int)config.verify);
+	else if (strcmp(variable, "PINDOWN_TRACE") == 0)
+		sprintf(text, "%s", config.trace ? config.trace : "none");
+	else if (strcmp(variable, "PINDOWN_TRACE_EVENTS") == 0)
+		sprintf(text, "%#x", config.trace_events);
+	else if (strcmp(variable, "PINDOWN_LOG") == 0)
+		sprintf(text, "%d", (int)config.log);
+	else if (strcmp(variable, "PINDOWN_DEBUG") == 0)
+		sprintf(text, "%d", config.debug);
+	else if (strcmp(variable, "PINDOWN_DEEPBIND") == 0)
+		sprintf(text, "%d", (int)config.deepbind);
+	else
+		ck_abort_msg("no test knows %s", variable);
+	return text;
+}
+
+static const struct {
+	const char *variable, *value, *means;
+} good[] = {
+	{"PINDOWN", "0", "0"},
+	{"PINDOWN", "1", "1"},
+	{"PINDOWN", "", "1"},
+	{"PINDOWN_BACKEND", "auto", "0"},
+	{"PINDOWN_BACKEND", "kmod", "1"},
+	{"PINDOWN_BACKEND", "kmod-persistent", "2"},
+	{"PINDOWN_BACKEND", "dmabuf", "3"},
+	{"PINDOWN_BACKEND", "none", "4"},
+	{"PINDOWN_MAX_BYTES", "0", "0"},
+	{"PINDOWN_MAX_BYTES", "65536", "65536"},
+	{"PINDOWN_MAX_BYTES", "4K", "4096"},
+	{"PINDOWN_MAX_BYTES", "4k", "4096"},
+	{"PINDOWN_MAX_BYTES", "3M", "3145728"},
+	{"PINDOWN_MAX_BYTES", "3MiB", "3145728"},
+	{"PINDOWN_MAX_BYTES", "2G", "2147483648"},
+	{"PINDOWN_MAX_BYTES", "1T", "1099511627776"},
+	{"PINDOWN_MAX_BYTES", "18446744073709551615", "18446744073709551615"},
+	{"PINDOWN_MAX_BYTES", "16777215T", "18446742974197923840"},
+	{"PINDOWN_MAX_REGIONS", "0", "0"},
+	{"PINDOWN_MAX_REGIONS", "1000", "1000"},
+	{"PINDOWN_MAX_REGIONS", "18446744073709551615", "18446744073709551615"},
+	{"PINDOWN_VERIFY", "auto", "0"},
+	{"PINDOWN_VERIFY", "always", "1"},
+	{"PINDOWN_VERIFY", "never", "2"},
+	{"PINDOWN_TRACE", "/tmp/a.pdt", "/tmp/a.pdt"},
+	{"PINDOWN_TRACE", "", "none"},
+	{"PINDOWN_TRACE_EVENTS", "all", "0x1fff"},
+	{"PINDOWN_TRACE_EVENTS", "call", "0x1"},
+	{"PINDOWN_TRACE_EVENTS", "pin,unpin", "0x6"},
+	{"PINDOWN_TRACE_EVENTS", "all,-hit", "0x1ff7"},
+	{"PINDOWN_TRACE_EVENTS", "-call", "0x1ff6"},
+	{"PINDOWN_TRACE_EVENTS", "error,map,invalidate,evict,hit", "0xf8"},
+	{"PINDOWN_LOG", "quiet", "0"},
+	{"PINDOWN_LOG", "error", "1"},
+	{"PINDOWN_LOG", "warn", "2"},
+	{"PINDOWN_LOG", "info", "3"},
+	{"PINDOWN_LOG", "debug", "4"},
+	{"PINDOWN_DEBUG", "", "0"},
+	{"PINDOWN_DEBUG", "0", "0"},
+	{"PINDOWN_DEBUG", "1", "1"},
+	{"PINDOWN_DEEPBIND", "clear", "0"},
+	{"PINDOWN_DEEPBIND", "keep", "1"},
+};
+
+START_TEST(good_values)
+{
+	char assignment[200];
+
+	snprintf(assignment, sizeof(assignment), "%s=%s", good[_i].variable, good[_i].value);
+	parse(assignment);
+	ck_assert_uint_eq(problems.count, 0);
+	ck_assert_str_eq(problems.text, "");
+	ck_assert_str_eq(value_of(good[_i].variable), good[_i].means);
+}
+END_TEST
+
+static const struct {
+	const char *variable, *value;
+} bad[] = {
+	{"PINDOWN", "2"},
+	{"PINDOWN", "yes"},
+	{"PINDOWN", "00"},
+	{"PINDOWN_BACKEND", "dmabuf "},
+	{"PINDOWN_BACKEND", "DMABUF"},
+	{"PINDOWN_BACKEND", "kmod persistent"},
+	{"PINDOWN_MAX_BYTES", "-1"},
+	{"PINDOWN_MAX_BYTES", "+1"},
+	{"PINDOWN_MAX_BYTES", " 1"},
+	{"PINDOWN_MAX_BYTES", "K"},
+	{"PINDOWN_MAX_BYTES", "1.5G"},
+	{"PINDOWN_MAX_BYTES", "1P"},
+	{"PINDOWN_MAX_BYTES", "1KK"},
+	{"PINDOWN_MAX_BYTES", "1Mi"},
+	{"PINDOWN_MAX_BYTES", "0x10"},
+	{"PINDOWN_MAX_BYTES", "18446744073709551616"},
+	{"PINDOWN_MAX_BYTES", "16777216T"},
+	{"PINDOWN_MAX_REGIONS", "1K"},
+	{"PINDOWN_MAX_REGIONS", "18446744073709551616"},
+	{"PINDOWN_MAX_REGIONS", "many"},
+	{"PINDOWN_VERIFY", "sometimes"},
+	{"PINDOWN_TRACE", "folder/"},
+	{"PINDOWN_TRACE_EVENTS", "cal"},
+	{"PINDOWN_TRACE_EVENTS", "call,"},
+	{"PINDOWN_TRACE_EVENTS", ",call"},
+	{"PINDOWN_TRACE_EVENTS", "call,,pin"},
+	{"PINDOWN_TRACE_EVENTS", "call pin"},
+	{"PINDOWN_TRACE_EVENTS", "lost"},
+	{"PINDOWN_TRACE_EVENTS", "--call"},
+	{"PINDOWN_LOG", "verbose"},
+	{"PINDOWN_DEBUG", "yes"},
+	{"PINDOWN_DEEPBIND", "1"},
+};
+
+/* One line that names the variable, the value and what is accepted; the default is taken. */
+START_TEST(bad_values)
+{
+	char assignment[200], expected[600], accepts[400], standard[PATH_MAX + 32];
+	const struct pd_variable *variable = pd_variables;
+
+	parse(NULL);
+	snprintf(standard, sizeof(standard), "%s", value_of(bad[_i].variable));
+	while (strcmp(variable->name, bad[_i].variable) != 0)
+		variable++;
+	snprintf(assignment, sizeof(assignment), "%s=%s", bad[_i].variable, bad[_i].value);
+	parse(assignment);
+	ck_assert_uint_eq(problems.count, 1);
+	snprintf(expected, sizeof(expected), "%s: must be %s\ttaken as %s\n", assignment,
+		 pd_variable_accepts(variable, accepts, sizeof(accepts)),
+		 variable->standard[0] ? variable->standard : "not set");
+	ck_assert_str_eq(problems.text, expected);
+	ck_assert_str_eq(value_of(bad[_i].variable), standard);
+}
+END_TEST
+
+static const struct {
+	const char *assignment, *line;
+} unknown[] = {
+	{"PINDOWN_BACKEN=none",
+	 "PINDOWN_BACKEN: no such variable; the nearest known one is PINDOWN_BACKEND"},
+	{"PINDOWN_=1", "PINDOWN_: no such variable; the nearest known one is PINDOWN"},
+	{"PINDOWN_TRACE_EVENT=all",
+	 "PINDOWN_TRACE_EVENT: no such variable; the nearest known one is PINDOWN_TRACE_EVENTS"},
+	{"PINDOWN_MAXBYTES=1",
+	 "PINDOWN_MAXBYTES: no such variable; the nearest known one is PINDOWN_MAX_BYTES"},
+	{"PINDOWN_LGO=info", "PINDOWN_LGO: no such variable; the nearest known one is PINDOWN_LOG"},
+};
+
+START_TEST(unknown_variables)
+{
+	char assignment[100], line[200];
+
+	strcpy(assignment, unknown[_i].assignment);
+	parse(assignment);
+	ck_assert_uint_eq(problems.count, 1);
+	snprintf(line, sizeof(line), "%s\tignored\n", unknown[_i].line);
+	ck_assert_str_eq(problems.text, line);
+}
+END_TEST
+
+START_TEST(others_variables)
+{
+	char a[] = "PINDOWNER=1", b[] = "PINDOW=0", c[] = "PATH=PINDOWN_X=1", d[] = "PINDOWN";
+	char *environment[] = {a, b, c, d, NULL};
+
+	pd_config_parse(&config, &problems, environment);
+	ck_assert_uint_eq(problems.count, 0);
+	ck_assert(config.enabled);
+}
+END_TEST
+
+START_TEST(the_first_assignment_counts)
+{
+	char a[] = "PINDOWN_LOG=info", b[] = "PINDOWN_LOG=nonsense";
+	char *environment[] = {a, b, NULL};
+
+	pd_config_parse(&config, &problems, environment);
+	ck_assert_uint_eq(problems.count, 0);
+	ck_assert_int_eq(config.log, PD_LOG_INFO);
+}
+END_TEST
+
+START_TEST(a_relative_trace_is_from_here)
+{
+	char assignment[] = "PINDOWN_TRACE=b.pdt", expected[PATH_MAX + 10], here[PATH_MAX];
+
+	parse(assignment);
+	snprintf(expected, sizeof(expected), "%s/b.pdt", getcwd(here, sizeof(here)));
+	ck_assert_str_eq(config.trace, expected);
+}
+END_TEST
+
+START_TEST(a_name_that_is_too_long)
+{
+	static char assignment[PATH_MAX + 100] = "PINDOWN_TRACE=/";
+
+	memset(assignment + strlen(assignment), 'x', PATH_MAX);
+	parse(assignment);
+	ck_assert_uint_eq(problems.count, 1);
+	ck_assert_ptr_null(config.trace);
+	/* What is shown of it is short. */
+	ck_assert_uint_lt(problems.used, 200);
+}
+END_TEST
+
+/* What a value shows on a terminal is text. */
+START_TEST(control_characters)
+{
+	char assignment[] = "PINDOWN_LOG=\033[2J\n\t";
+
+	parse(assignment);
+	ck_assert_ptr_nonnull(strstr(problems.text, "PINDOWN_LOG=?[2J??: must be"));
+}
+END_TEST
+
+/* More problems than there is room for are counted and do no harm. */
+START_TEST(many_problems)
+{
+	static char text[200][40];
+	char *environment[201];
+
+	for (unsigned i = 0; i < 200; i++) {
+		sprintf(text[i], "PINDOWN_NO_SUCH_VARIABLE_%u=1", i);
+		environment[i] = text[i];
+	}
+	environment[200] = NULL;
+	pd_config_parse(&config, &problems, environment);
+	ck_assert_uint_eq(problems.count, 200);
+	ck_assert_uint_lt(problems.used, sizeof(problems.text));
+	ck_assert_uint_eq(problems.used, strlen(problems.text));
+	ck_assert_int_eq(problems.text[problems.used - 1], '\n');
+}
+END_TEST
+
+/* A row without these would leave a hole in the help and in the manual. */
+START_TEST(rows_are_complete)
+{
+	const struct pd_variable *row = &pd_variables[_i];
+	char accepts[400];
+
+	ck_assert_int_eq(strncmp(row->name, "PINDOWN", 7), 0);
+	ck_assert_ptr_nonnull(row->option);
+	ck_assert_ptr_nonnull(row->argument);
+	ck_assert_uint_gt(strlen(row->help), 20);
+	ck_assert_int_eq(row->help[strlen(row->help) - 1], '.');
+	ck_assert_uint_lt(strlen(pd_variable_accepts(row, accepts, sizeof(accepts))), 399);
+	for (unsigned i = 0; i < (unsigned)_i; i++) {
+		ck_assert_str_ne(row->name, pd_variables[i].name);
+		ck_assert_str_ne(row->option, pd_variables[i].option);
+	}
+}
+END_TEST
+
+/* ---- the process's own ---------------------------------------------------------------------- */
+
+/* Standard error into a file, for what is printed there. */
+static int redirected(void)
+{
+	FILE *file = tmpfile();
+	int fd = dup(fileno(file));
+
+	fclose(file);
+	dup2(fd, STDERR_FILENO);
+	return fd;
+}
+
+static const char *printed(int fd)
+{
+	static char text[8192];
+	ssize_t length = pread(fd, text, sizeof(text) - 1, 0);
+
+	text[length > 0 ? length : 0] = '\0';
+	return text;
+}
+
+START_TEST(own_environment)
+{
+	int fd = redirected();
+
+	setenv("PINDOWN_VERIFY", "perhaps", 1);
+	setenv("PINDOWN_MAX_BYTES", "1M", 1);
+	errno = 99;
+	ck_assert_uint_eq(pd_config()->max_bytes, 1 << 20);
+	ck_assert_int_eq(errno, 99);
+	/* Read once. */
+	setenv("PINDOWN_MAX_BYTES", "2M", 1);
+	ck_assert_uint_eq(pd_config()->max_bytes, 1 << 20);
+	/* A program that never touches CUDA prints nothing. */
+	ck_assert_str_eq(printed(fd), "");
+	pd_config_complain();
+	ck_assert_int_eq(errno, 99);
+	ck_assert_str_eq(printed(fd),
+			 "pindown: PINDOWN_VERIFY=perhaps: must be one of auto, always, "
+			 "never; taken as auto\n");
+	pd_config_complain();
+	ck_assert_int_eq(strlen(printed(fd)),
+			 strlen("pindown: PINDOWN_VERIFY=perhaps: must be one of "
+				"auto, always, never; taken as auto\n"));
+}
+END_TEST
+
+START_TEST(quiet_is_quiet)
+{
+	int fd = redirected();
+
+	setenv("PINDOWN_VERIFY", "perhaps", 1);
+	setenv("PINDOWN_LOG", "quiet", 1);
+	pd_config_complain();
+	pd_log(PD_LOG_ERROR, "nothing");
+	ck_assert_str_eq(printed(fd), "");
+}
+END_TEST
+
+START_TEST(levels)
+{
+	static bool once;
+	int fd = redirected();
+
+	setenv("PINDOWN_LOG", "warn", 1);
+	pd_log(PD_LOG_INFO, "info");
+	pd_log(PD_LOG_WARN, "a %s, %d", "warning", 5);
+	for (int i = 0; i < 3; i++)
+		pd_log_once(&once, PD_LOG_ERROR, "off, time %d", i);
+	ck_assert_str_eq(printed(fd), "pindown: a warning, 5\npindown: off, time 0\n");
+}
+END_TEST
+
+START_TEST(long_lines_are_cut)
+{
+	int fd = redirected();
+	char text[3000] = "";
+
+	memset(text, 'y', sizeof(text) - 1);
+	pd_log(PD_LOG_ERROR, "%s", text);
+	ck_assert_uint_lt(strlen(printed(fd)), 1024);
+	ck_assert_uint_gt(strlen(printed(fd)), 1000);
+	ck_assert_int_eq(printed(fd)[strlen(printed(fd)) - 1], '\n');
+}
+END_TEST
+
+/* Standard error may be a pipe that nobody reads, or closed: neither kills nor shows. */
+START_TEST(nobody_listens)
+{
+	sigset_t pending;
+	int ends[2];
+
+	ck_assert_int_eq(pipe(ends), 0);
+	close(ends[0]);
+	dup2(ends[1], STDERR_FILENO);
+	errno = 77;
+	pd_log(PD_LOG_ERROR, "lost");
+	ck_assert_int_eq(errno, 77);
+	sigpending(&pending);
+	ck_assert_int_eq(sigismember(&pending, SIGPIPE), 0);
+	close(STDERR_FILENO);
+	pd_log(PD_LOG_ERROR, "lost");
+	ck_assert_int_eq(errno, 77);
+}
+END_TEST
+
+/* A SIGPIPE of the program's own, blocked and pending, is not ours to take away. */
+START_TEST(a_pending_signal_stays)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGPIPE);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	raise(SIGPIPE);
+	pd_log(PD_LOG_ERROR, "a line");
+	sigpending(&set);
+	ck_assert_int_eq(sigismember(&set, SIGPIPE), 1);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("config");
+	TCase *table = suite_case(suite, "table", NULL, NULL);
+	TCase *own = suite_case(suite, "own", NULL, NULL);
+
+	tcase_add_loop_test(table, good_values, 0, sizeof(good) / sizeof(good[0]));
+	tcase_add_loop_test(table, bad_values, 0, sizeof(bad) / sizeof(bad[0]));
+	tcase_add_loop_test(table, unknown_variables, 0, sizeof(unknown) / sizeof(unknown[0]));
+	tcase_add_test(table, others_variables);
+	tcase_add_test(table, the_first_assignment_counts);
+	tcase_add_test(table, a_relative_trace_is_from_here);
+	tcase_add_test(table, a_name_that_is_too_long);
+	tcase_add_test(table, control_characters);
+	tcase_add_test(table, many_problems);
+	tcase_add_loop_test(table, rows_are_complete, 0, (int)pd_variable_count);
+	tcase_add_test(own, own_environment);
+	tcase_add_test(own, quiet_is_quiet);
+	tcase_add_test(own, levels);
+	tcase_add_test(own, long_lines_are_cut);
+	tcase_add_test(own, nobody_listens);
+	tcase_add_test(own, a_pending_signal_stays);
+	return run_suite(suite);
+}

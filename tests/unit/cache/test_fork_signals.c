@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fork in a signal handler, at each single instruction of a get, a put, a free and so on. The
+ * handler returns in the parent and in the child, and both go on with what was interrupted: the
+ * parent as if nothing had been, the child with an empty cache. See stepping.h.
+ */
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+
+#include "tests/unit/support/fork_test.h"
+#include "tests/unit/support/objects_test.h"
+#include "tests/unit/support/stepping.h"
+
+#define TURNS 60 /* of more instructions than these only some are stopped at; or set STEP_TURNS */
+
+static pid_t child, parent;
+static pindown_region *region;
+static pindown_object *object;
+static int result;
+static uint64_t parents_id;
+
+/* ---- ways to fork ---- */
+
+static pid_t by_fork(void)
+{
+	return fork();
+}
+
+/* No handlers; hook/ tells the child. */
+static pid_t by_underscore_fork(void)
+{
+	pid_t pid = _Fork();
+
+	if (pid == 0)
+		pd_fork_child();
+	return pid;
+}
+
+/* Nobody is told. */
+static pid_t by_clone(void)
+{
+	return (pid_t)syscall(SYS_clone, 17 /* SIGCHLD */, NULL, NULL, NULL, NULL);
+}
+
+static pid_t (*fork_somehow)(void);
+
+static void fork_in_handler(void)
+{
+	child = fork_somehow();
+}
+
+/* ---- what is interrupted ---- */
+
+static void prepare_memory(void)
+{
+	child = -1;
+	result = PINDOWN_OK;
+	region = NULL;
+	object = NULL;
+	pindown_flush();
+	fake_free(AT(0));
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	parents_id = fake_id(AT(0));
+}
+
+static void prepare_a_region(void)
+{
+	prepare_memory();
+	get_and_put(AT(0), 1);
+}
+
+static void prepare_a_held_region(void)
+{
+	prepare_memory();
+	region = must_get(AT(0), 1);
+}
+
+static void prepare_an_ended_region(void)
+{
+	prepare_a_held_region();
+	watched_free(AT(0));
+}
+
+static void prepare_an_object(void)
+{
+	prepare_memory();
+	attach_and_detach(consumer, AT(0), KEY(1, 1));
+}
+
+static void stepped_get(void)
+{
+	step_from_here();
+	result = pindown_get(AT(0), 1, 0, &region);
+	step_to_here();
+}
+
+static void stepped_put(void)
+{
+	step_from_here();
+	pindown_put(region);
+	step_to_here();
+	region = NULL;
+}
+
+static void stepped_free(void)
+{
+	step_from_here();
+	pd_guard guard = pd_end_range(AT(0), 0);
+	step_to_here();
+	fake_free(AT(0));
+	pd_ended(guard);
+}
+
+static void stepped_flush(void)
+{
+	step_from_here();
+	pindown_flush();
+	step_to_here();
+}
+
+static void stepped_attach(void)
+{
+	step_from_here();
+	result = pindown_attach(consumer, AT(0), 1, 0, KEY(1, 1), NULL, &object);
+	step_to_here();
+}
+
+static void stepped_end_of_owner(void)
+{
+	step_from_here();
+	pindown_end_owner(consumer, 1);
+	step_to_here();
+}
+
+/* ---- what becomes of it ---- */
+
+/*
+ * A get may have been at its end already, or have begun anew in the child, so what it returns may
+ * be of either; but no later one may return what is the parent's.
+ */
+static void go_on_in_child(void)
+{
+	pindown_region *again = NULL;
+
+	if (result == PINDOWN_OK && region) {
+		bool live = pindown_region_is_live(region);
+
+		EXPECT(fake_descriptors_here() == live);
+		pindown_put(region);
+	}
+	if (result == PINDOWN_OK && object)
+		pindown_detach(object);
+	EXPECT(result == PINDOWN_OK || result == PINDOWN_ERR_BUSY ||
+	       result == PINDOWN_ERR_NOT_DEVICE);
+	EXPECT(pindown_flush() >= 0);
+	EXPECT(fake_descriptors_here() == 0);
+	EXPECT(!is_cached(AT(0), 1));
+	watched_free(AT(0));
+	watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	uses_the_cache(NULL);
+	EXPECT(pindown_attach(consumer, AT(0), 1, 0, KEY(1, 1), NULL, &object) == PINDOWN_OK);
+	pindown_detach(object);
+	EXPECT(pindown_get(AT(0), 1, 0, &again) == PINDOWN_OK);
+	pindown_put(again);
+	EXPECT(pindown_flush() == 1);
+	EXPECT(fake_descriptors_here() == 0);
+	_exit(0);
+}
+
+static void both_go_on(void)
+{
+	if (getpid() != parent)
+		go_on_in_child();
+	if (child > 0)
+		reap(child);
+	if (region)
+		pindown_put(region);
+	if (object)
+		pindown_detach(object);
+	ck_assert_int_eq(result, PINDOWN_OK);
+	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
+	assert_books_balance();
+}
+
+static void run_forks(const char *name, void (*prepare)(void), void (*stepped)(void))
+{
+	static const struct {
+		const char *name;
+		pid_t (*fork)(void);
+	} ways[] = {{"fork", by_fork}, {"_Fork", by_underscore_fork}, {"clone", by_clone}};
+	const struct race race = {prepare, stepped, fork_in_handler, both_go_on};
+
+	parent = getpid();
+	for (unsigned i = 0; i < 3; i++) {
+		printf("%s, ", ways[i].name);
+		fork_somehow = ways[i].fork;
+		run_race_in_handler(name, &race, TURNS);
+	}
+	pindown_flush();
+}
+
+START_TEST(in_a_pin)
+{
+	run_forks("in a pin", prepare_memory, stepped_get);
+}
+END_TEST
+
+START_TEST(in_a_hit)
+{
+	run_forks("in a hit", prepare_a_region, stepped_get);
+}
+END_TEST
+
+START_TEST(in_a_put)
+{
+	run_forks("in a put", prepare_a_held_region, stepped_put);
+}
+END_TEST
+
+START_TEST(in_the_last_put)
+{
+	run_forks("in the last put", prepare_an_ended_region, stepped_put);
+}
+END_TEST
+
+START_TEST(in_a_free)
+{
+	run_forks("in a free", prepare_a_region, stepped_free);
+}
+END_TEST
+
+START_TEST(in_a_flush)
+{
+	run_forks("in a flush", prepare_a_region, stepped_flush);
+}
+END_TEST
+
+START_TEST(in_an_attach)
+{
+	run_forks("in an attach", prepare_memory, stepped_attach);
+}
+END_TEST
+
+START_TEST(in_an_owners_end)
+{
+	run_forks("in an owner's end", prepare_an_object, stepped_end_of_owner);
+}
+END_TEST
+
+/* The scripted driver has no handlers: this thread may be in the middle of it. */
+static void begin_with_our_handlers(void)
+{
+	open_books();
+	ck_assert_int_eq(pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child), 0);
+}
+
+int main(void)
+{
+	Suite *suite = suite_create("cache: fork in signal handlers");
+	TCase *tc = suite_case(suite, "at each instruction", begin_with_our_handlers, close_books);
+
+	tcase_set_timeout(tc, 600);
+	tcase_add_test(tc, in_a_pin);
+	tcase_add_test(tc, in_a_hit);
+	tcase_add_test(tc, in_a_put);
+	tcase_add_test(tc, in_the_last_put);
+	tcase_add_test(tc, in_a_free);
+	tcase_add_test(tc, in_a_flush);
+	tcase_add_test(tc, in_an_attach);
+	tcase_add_test(tc, in_an_owners_end);
+	return run_stepped_suite(suite);
+}

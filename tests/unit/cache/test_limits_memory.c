@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Little address space (RLIMIT_AS, `ulimit -v`): the cache takes a small part of it, says how many
+ * regions that is good for, and goes on with these by eviction. What the program asks for is there.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "tests/unit/support/fork_test.h"
+#include "cache/base/address_space.h"
+
+static uint64_t address_space(void)
+{
+	unsigned long pages = 0;
+	FILE *file = fopen("/proc/self/statm", "r");
+
+	ck_assert_ptr_nonnull(file);
+	ck_assert_int_eq(fscanf(file, "%lu", &pages), 1);
+	fclose(file);
+	return pages * 4096ull;
+}
+
+static void leave(uint64_t bytes)
+{
+	struct rlimit limit = {address_space() + bytes, RLIM_INFINITY};
+
+	ck_assert_int_eq(getrlimit(RLIMIT_AS, &limit), 0);
+	limit.rlim_cur = address_space() + bytes;
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
+}
+
+static void *map(uint64_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+#define MANY	 3000u
+#define FIRST	 (BASE + GIB(8))
+#define PLACE(i) (FIRST + MIB(1) * (i)) /* two in a block */
+
+static void alloc_many(void)
+{
+	for (unsigned i = 0; i < MANY; i++)
+		fake_alloc(PLACE(i), PAGE + 512, FAKE_LINEAR);
+}
+
+static int create(pindown_region *region, const struct pindown_key *key, void *request, void **data,
+		  void *arg)
+{
+	(void)region;
+	(void)key;
+	(void)request;
+	*data = arg;
+	return 0;
+}
+
+static int destroy(const struct pindown_object_end *what, void *arg)
+{
+	(void)what;
+	(void)arg;
+	return 0;
+}
+
+static int add_consumer(void)
+{
+	const struct pindown_consumer ops = {"limits", create, destroy, NULL};
+	int consumer = pindown_consumer_add(&ops, sizeof(ops));
+
+	ck_assert_int_gt(consumer, 0);
+	return consumer;
+}
+
+static void attach_and_detach(int consumer, uint64_t addr, uint64_t access)
+{
+	const struct pindown_key key = {.owner = 1, .word = {access}};
+	pindown_object *object;
+	int result = pindown_attach(consumer, addr, 1, 0, &key, NULL, &object);
+
+	ck_assert_msg(result == PINDOWN_OK, "attach: %s", pindown_strerror(result));
+	pindown_detach(object);
+}
+
+static const uint64_t left[] = {
+	MIB(8),	  MIB(16),  MIB(33),  MIB(64),	MIB(150), MIB(300),
+	MIB(512), MIB(700), MIB(800), MIB(900), GIB(1),	  GIB(2),
+};
+#define LIMITS ((int)(sizeof(left) / sizeof(left[0])))
+
+static void assert_limits_hold(void)
+{
+	struct pindown_stats s = stats();
+
+	ck_assert_uint_ge(s.max_regions, 1000);
+	ck_assert_uint_le(s.peak_regions, s.max_regions);
+	ck_assert_uint_eq(s.regions, s.max_regions < MANY ? s.max_regions : MANY);
+	ck_assert_uint_eq(s.evictions, s.pins - s.regions);
+}
+
+START_TEST(regions_are_pinned_and_the_program_has_its_memory)
+{
+	void *own;
+
+	setenv("PINDOWN_BACKEND", "none", 1);
+	alloc_many();
+	leave(left[_i]);
+	for (unsigned i = 0; i < MANY; i++)
+		get_and_put(PLACE(i), 1);
+	assert_limits_hold();
+	for (unsigned i = 0; i < MANY; i++)
+		get_and_put(PLACE(i), 1);
+	assert_limits_hold();
+	own = map(left[_i] / 4 * 3);
+	ck_assert_ptr_nonnull(own);
+	munmap(own, left[_i] / 4 * 3);
+}
+END_TEST
+
+START_TEST(so_are_objects)
+{
+	int consumer = add_consumer();
+	void *own;
+
+	setenv("PINDOWN_BACKEND", "none", 1);
+	alloc_many();
+	leave(left[_i]);
+	for (unsigned round = 0; round < 2; round++)
+		for (unsigned i = 0; i < MANY; i++)
+			attach_and_detach(consumer, PLACE(i), 0);
+	assert_limits_hold();
+	ck_assert_uint_eq(stats().objects, stats().regions);
+	own = map(left[_i] / 4 * 3);
+	ck_assert_ptr_nonnull(own);
+	munmap(own, left[_i] / 4 * 3);
+}
+END_TEST
+
+/* More than there are records for: idle regions go with theirs. */
+START_TEST(several_objects_for_each_region)
+{
+	int consumer = add_consumer();
+
+	setenv("PINDOWN_BACKEND", "none", 1);
+	alloc_many();
+	leave(MIB(8));
+	for (unsigned i = 0; i < MANY; i++)
+		for (unsigned access = 0; access < 3; access++)
+			attach_and_detach(consumer, PLACE(i), access);
+	ck_assert_uint_eq(stats().objects_made, 3 * MANY);
+	ck_assert_uint_le(stats().objects, stats().max_regions);
+	ck_assert_uint_gt(stats().objects, stats().max_regions / 2);
+}
+END_TEST
+
+/* Neighbours in one page have lists. */
+START_TEST(small_neighbours)
+{
+	void *own;
+
+	setenv("PINDOWN_BACKEND", "none", 1);
+	for (unsigned i = 0; i < MANY; i++)
+		fake_alloc(FIRST + 4096 * i, 2048, FAKE_LINEAR);
+	leave(left[_i]);
+	for (unsigned i = 0; i < MANY; i++)
+		get_and_put(FIRST + 4096 * i, 1);
+	assert_limits_hold();
+	own = map(left[_i] / 4 * 3);
+	ck_assert_ptr_nonnull(own);
+	munmap(own, left[_i] / 4 * 3);
+}
+END_TEST
+
+/*
+ * Each begins in one block and ends in the next, so that each block is shared and takes some of
+ * the index.
+ */
+#define ACROSS(i) (FIRST + MIB(2) * (i) + MIB(1))
+
+/* The limit is lowered later, to nothing: what there is, is used again. */
+START_TEST(the_limit_is_lowered_later)
+{
+	setenv("PINDOWN_BACKEND", "none", 1);
+	for (unsigned i = 0; i < MANY; i++)
+		fake_alloc(ACROSS(i), MIB(2), FAKE_LINEAR);
+	for (unsigned i = 0; i < 100; i++)
+		get_and_put(ACROSS(i), 1);
+	leave(0);
+	for (unsigned round = 0; round < 2; round++)
+		for (unsigned i = 0; i < MANY; i++)
+			get_and_put(ACROSS(i), 1);
+	ck_assert_uint_ge(stats().regions, 1000);
+	ck_assert_uint_lt(stats().regions, MANY);
+	ck_assert_uint_eq(stats().evictions, stats().pins - stats().regions);
+}
+END_TEST
+
+/* Nothing at all can be had: a get fails, says why, and later one works. */
+START_TEST(no_address_space_at_all)
+{
+	setenv("PINDOWN_BACKEND", "none", 1);
+	alloc_many();
+	leave(0);
+	must_refuse(PLACE(0), 1, PINDOWN_ERR_NO_MEMORY);
+	leave(MIB(16));
+	get_and_put(PLACE(0), 1);
+}
+END_TEST
+
+/* Far from all other regions a part of the index is missing, and no eviction helps. */
+START_TEST(a_get_that_no_memory_can_be_had_for_evicts_few)
+{
+	setenv("PINDOWN_BACKEND", "none", 1);
+	alloc_many();
+	fake_alloc(BASE - GIB(4096), PAGE, FAKE_LINEAR);
+	for (unsigned i = 0; i < 100; i++)
+		get_and_put(PLACE(i), 1);
+	leave(0);
+	must_refuse(BASE - GIB(4096), 1, PINDOWN_ERR_NO_MEMORY);
+	ck_assert_uint_ge(stats().regions, 96);
+	ck_assert_uint_eq(stats().pins - stats().unpins, stats().regions);
+}
+END_TEST
+
+/* There is no room for a large piece of the index, but for a small one. */
+START_TEST(the_limit_leaves_a_little)
+{
+	setenv("PINDOWN_BACKEND", "none", 1);
+	for (unsigned i = 0; i < MANY; i++)
+		fake_alloc(ACROSS(i), MIB(2), FAKE_LINEAR);
+	get_and_put(ACROSS(0), 1);
+	leave(MIB(3));
+	for (unsigned i = 0; i < MANY; i++)
+		get_and_put(ACROSS(i), 1);
+	ck_assert_uint_eq(stats().regions, MANY);
+}
+END_TEST
+
+/* A child does not use its parent's records again, and counts on what is left. */
+static void pins_with_what_is_left(void *arg)
+{
+	const uint64_t *most = arg;
+
+	EXPECT(stats().max_regions == *most - 600);
+	for (unsigned i = 0; i < 1000; i++) {
+		pindown_region *region = NULL;
+
+		EXPECT(pindown_get(PLACE(i), 1, 0, &region) == PINDOWN_OK);
+		pindown_put(region);
+	}
+	EXPECT(stats().regions == *most - 600);
+}
+
+START_TEST(a_child)
+{
+	uint64_t most;
+
+	setenv("PINDOWN_BACKEND", "none", 1);
+	alloc_many();
+	leave(MIB(8));
+	for (unsigned i = 0; i < 600; i++)
+		get_and_put(PLACE(i), 1);
+	most = stats().max_regions;
+	leave(MIB(64)); /* for the child's index */
+	in_child(pins_with_what_is_left, &most);
+}
+END_TEST
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define IS_SANITIZED 1
+#elif defined(__has_feature)
+#define IS_SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define IS_SANITIZED 0
+#endif
+
+int main(void)
+{
+	Suite *suite;
+	TCase *tc;
+
+	if (IS_SANITIZED) {
+		printf("skipped: a sanitizer takes address space without end\n");
+		return 77;
+	}
+	suite = suite_create("cache: little address space");
+	tc = cache_case(suite, "RLIMIT_AS");
+	tcase_add_loop_test(tc, regions_are_pinned_and_the_program_has_its_memory, 0, LIMITS);
+	tcase_add_loop_test(tc, so_are_objects, 0, LIMITS);
+	tcase_add_loop_test(tc, small_neighbours, 0, LIMITS);
+	tcase_add_test(tc, several_objects_for_each_region);
+	tcase_add_test(tc, the_limit_is_lowered_later);
+	tcase_add_test(tc, the_limit_leaves_a_little);
+	tcase_add_test(tc, no_address_space_at_all);
+	tcase_add_test(tc, a_get_that_no_memory_can_be_had_for_evicts_few);
+	tc = fork_case(suite, "fork");
+	tcase_add_test(tc, a_child);
+	return run_suite(suite);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What hook/cuda/mappings.c says of memory that was mapped, unmapped and mapped anew, seen or not.
+ */
+#include <stdio.h>
+
+#include "hook/hook.h"
+#include "hook/cuda/records.h"
+
+#define MIB(n) ((uint64_t)(n) << 20)
+#define BASE   UINT64_C(0x7f4400000000)
+
+static unsigned passed, failed;
+
+static void check(bool well, const char *what)
+{
+	if (well) {
+		passed++;
+		return;
+	}
+	failed++;
+	printf("not so: %s\n", what);
+}
+
+/* ---- a driver: a mapping of 2 MiB at each place, or none ---- */
+
+#define PLACES 64
+
+static uint64_t ids[PLACES], last_id = 100;
+
+static uint64_t at(unsigned place)
+{
+	return BASE + MIB(2) * place;
+}
+
+uint64_t pd_buffer_id(uint64_t addr)
+{
+	return ids[(addr - BASE) / MIB(2)];
+}
+
+static void map_unseen(unsigned place)
+{
+	ids[place] = ++last_id;
+}
+
+static void map(unsigned place)
+{
+	map_unseen(place);
+	pd_mapped(at(place), MIB(2));
+}
+
+static void unmap(unsigned place, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		ids[place + i] = 0;
+	pd_unmapped(at(place), count * MIB(2));
+}
+
+static bool is_known(unsigned place)
+{
+	return pd_mapping_is_known(at(place), ids[place]);
+}
+
+static bool is_remembered(unsigned place)
+{
+	struct pd_record record;
+
+	return pd_record_get(PD_KIND_MAPPING, at(place), 0, &record, 1);
+}
+
+int main(void)
+{
+	uint64_t old;
+
+	map(0);
+	map(1);
+	map(2);
+	check(is_known(0) && is_known(1) && is_known(2), "what was mapped is known");
+	check(!pd_mapping_is_known(at(0) + 1, ids[0]), "by where it begins");
+	check(!pd_mapping_is_known(at(0), ids[1]), "and by its id");
+
+	old = ids[0];
+	unmap(0, 2);
+	check(!pd_mapping_is_known(at(0), old), "what was unmapped is not");
+	check(!is_remembered(0) && !is_remembered(1), "and takes no room");
+	check(is_known(2), "its neighbour is");
+
+	/* Unmapped unseen, and something else is there by now: a graph's memory. */
+	map_unseen(2);
+	check(!is_known(2), "another's id is none of a mapping's");
+	map(2);
+	check(is_known(2), "until that is mapped");
+
+	/* Another thread has mapped anew when the unmap is told of. */
+	map(3);
+	map(4);
+	ids[3] = 0;
+	map(3);
+	ids[4] = 0;
+	pd_unmapped(at(3), MIB(4));
+	check(is_known(3), "a mapping that is younger than the unmap stays");
+	check(!is_remembered(4), "the one behind it goes");
+
+	for (unsigned round = 0; round < 1000; round++) {
+		for (unsigned place = 8; place < 40; place++)
+			map(place);
+		unmap(8, 32);
+	}
+	for (unsigned place = 8; place < 40; place++)
+		check(!is_remembered(place), "nothing is left of what came and went");
+	printf("%u passed, %u failed\n", passed, failed);
+	return failed != 0;
+}

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What look-ups are answered with, under the preload: a wrapper for each function that the table knows,
+ * and what the driver said for all else. The program starts itself anew, with the preload and a driver of
+ * its own (table_driver.c): once as it is, and once switched off.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <libgen.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "hook/cuda/abi.h"
+#include "cache/pindown.h"
+
+static unsigned passed, failed;
+static bool on; /* PINDOWN is not 0 */
+static void *driver;
+static typeof(cuGetProcAddress_v2) *ask;
+
+static void check(bool well, const char *what)
+{
+	if (well) {
+		passed++;
+		return;
+	}
+	failed++;
+	printf("not so%s: %s\n", on ? "" : " (PINDOWN=0)", what);
+}
+
+/* ---- whose function is that? ------------------------------------------------------------------ */
+
+static bool is_from(const void *function, const char *object)
+{
+	Dl_info info;
+
+	return function && dladdr(function, &info) && strstr(info.dli_fname, object);
+}
+
+/* Watched: one of ours, or the driver's own when we are switched off. */
+static bool is_watched(const void *function)
+{
+	return is_from(function, on ? "libpindown.so" : "libcuda.so.1");
+}
+
+static bool is_drivers(const void *function)
+{
+	return is_from(function, "libcuda.so.1");
+}
+
+static void *asked(const char *name, int version, unsigned flags)
+{
+	void *function = NULL;
+
+	return ask(name, &function, version, flags, NULL) == CUDA_SUCCESS ? function : NULL;
+}
+
+/* ---- before a driver is loaded ---------------------------------------------------------------- */
+
+static void without_driver(void)
+{
+	const char *message;
+
+	dlerror();
+	check(!dlsym(RTLD_DEFAULT, "cuMemFree_v2"),
+	      "no driver: RTLD_DEFAULT finds no cuMemFree_v2");
+	message = dlerror();
+	check(message && strstr(message, "cuMemFree_v2"), "and the message names it");
+	check(!dlsym(RTLD_NEXT, "cuMemFree_v2"), "no driver: RTLD_NEXT finds none");
+	check(!dlsym(dlopen(NULL, RTLD_LAZY), "cuMemFree_v2"),
+	      "no driver: nor has the program one");
+	check(dlsym(RTLD_DEFAULT, "strlen") != NULL, "other names are found");
+	dlerror();
+}
+
+/* The first call of the driver in this process; should it wait for the loader's lock, alarm() ends us. */
+static void within_constructor(const char *folder)
+{
+	char path[4096];
+	const CUresult *answer;
+	void *library;
+
+	snprintf(path, sizeof(path), "%s/libtable_waits.so", folder);
+	alarm(30);
+	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	alarm(0);
+	answer = library ? dlsym(library, "table_waited") : NULL;
+	check(answer && *answer == (CUresult)1002,
+	      "a thread that a constructor waits for can call");
+}
+
+/* ---- dlsym ------------------------------------------------------------------------------------ */
+
+static void by_dlsym(void)
+{
+	void *function = dlsym(driver, "cuMemFree_v2");
+	const char *message = dlerror();
+	void *libc = dlopen("libc.so.6", RTLD_LAZY);
+
+	check(is_watched(function), "dlsym answers with a wrapper");
+	check(!message, "and dlerror() has nothing to tell of it");
+	check(dlsym(driver, "cuMemFree_v2") == function, "the same one each time");
+	check(((typeof(cuMemFree_v2) *)function)(1) == (CUresult)1002,
+	      "which calls what was asked for");
+	function = dlsym(driver, "cuMemFree");
+	check(((typeof(cuMemFree) *)function)(1) == (CUresult)1001, "the 32-bit form is another");
+	check(is_drivers(dlsym(driver, "cuInit")), "what is not watched is the driver's own");
+	check(!dlsym(driver, "cuMemAlloc_v2"), "what the driver has not is not found");
+	message = dlerror();
+	check(message && strstr(message, "cuMemAlloc_v2") && strstr(message, "libcuda"),
+	      "and the message says so");
+	check(!dlsym(RTLD_DEFAULT, "cuMemFree_v2"),
+	      "the program has none, as the driver is not global");
+	function = dlsym(libc, "dlsym");
+	check(function == dlsym(RTLD_DEFAULT, "dlsym"),
+	      "dlsym by the C library's handle is the same");
+	if (function)
+		check(is_watched(((typeof(dlsym) *)function)(driver, "cuMemFree_v2")),
+		      "and answers the same");
+	errno = 77;
+	dlsym(driver, "cuCtxCreate_v3");
+	check(errno == 77, "errno is kept");
+}
+
+static void by_driver_itself(void)
+{
+	void *(*finds)(const char *) = dlsym(driver, "table_driver_finds");
+
+	check(is_drivers(finds("cuMemFree_v2")), "the driver finds its own functions");
+}
+
+static void *from_library(const char *folder, const char *name)
+{
+	char path[4096];
+	void *library;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	return library ? dlsym(library, "cuMemFreeAsync") : NULL;
+}
+
+/*
+ * Functions of that name that are not the driver's. We have wrappers for one of them; the next one is
+ * passed on as it is.
+ */
+static void by_other_libraries(const char *folder)
+{
+	void *drivers = dlsym(driver, "cuMemFreeAsync");
+	void *second = from_library(folder, "libtable_second.so");
+	void *third = from_library(folder, "libtable_third.so");
+
+	check(is_watched(drivers), "the driver's is watched");
+	check(second && ((typeof(cuMemFreeAsync) *)second)(1, NULL) == CUDA_ERROR_UNKNOWN,
+	      "a second definition is not taken for the first");
+	check(is_from(third, "libtable_third.so"), "a third one is passed on");
+	check(dlsym(driver, "cuMemFreeAsync") == drivers, "and the driver's stays what it was");
+}
+
+/* ---- cuGetProcAddress ------------------------------------------------------------------------- */
+
+static void by_version(void)
+{
+	check(is_watched(asked("cuMemFree", 3020, 0)), "cuMemFree as of 3.2 is watched");
+	check(asked("cuMemFree", 13000, 0) == asked("cuMemFree", 3020, 0),
+	      "and as of 13.0 the same");
+	check(asked("cuMemFree", 2000, 0) == dlsym(driver, "cuMemFree"),
+	      "as of 2.0 the 32-bit form");
+	check(asked("cuMemFree", 3000, 0) == dlsym(driver, "cuMemFree"), "as of 3.0 too");
+	check(asked("cuMemFree", 13000, 0) == dlsym(driver, "cuMemFree_v2"),
+	      "dlsym gives the same one");
+	check(is_watched(asked("cuCtxCreate", 12050, 0)),
+	      "a form with other parameters is watched");
+	check(((typeof(cuCtxCreate_v4) *)asked("cuCtxCreate", 12050, 0))(NULL, NULL, 0, 0) ==
+		      (CUresult)1006,
+	      "and is the one of its version");
+	check(is_watched(asked("cuGraphInstantiate", 12000, 0)),
+	      "a name that leads to a function of another name is watched");
+	check(asked("cuGraphInstantiate", 12000, 0) == dlsym(driver, "cuGraphInstantiateWithFlags"),
+	      "as that function");
+}
+
+static void by_flags(void)
+{
+	void *legacy = asked("cuMemFreeAsync", 12000, CU_GET_PROC_ADDRESS_LEGACY_STREAM);
+	void *thread =
+		asked("cuMemFreeAsync", 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
+
+	check(is_watched(legacy) && is_watched(thread), "both meanings of stream 0 are watched");
+	check(legacy == asked("cuMemFreeAsync", 12000, 0), "the legacy one is the usual one");
+	check(((typeof(cuMemFreeAsync) *)legacy)(1, NULL) == (CUresult)1003 &&
+		      ((typeof(cuMemFreeAsync) *)thread)(1, NULL) == (CUresult)1004,
+	      "and each is itself");
+	check(asked("cuMemFree", 12000, 2) == asked("cuMemFree", 12000, 0),
+	      "a call without a stream is the same for both");
+}
+
+static void of_another_age(void)
+{
+	int *age = dlsym(driver, "table_driver_age");
+
+	*age = 12000;
+	check(((typeof(cuCtxCreate_v3) *)asked("cuCtxCreate", 12050, 0))(NULL, NULL, 0, 0, 0) ==
+		      (CUresult)1005,
+	      "an older driver's function is called as what it is");
+	*age = 14000;
+	check(is_drivers(asked("cuMemFree", 14000, 0)), "a newer driver's function is not masked");
+	check(((CUresult(*)(int, int, int))asked("cuMemFree", 15000, 0))(1, 2, 3) == (CUresult)6,
+	      "and is called with parameters that we don't know");
+	check(is_watched(asked("cuMemFree", 13000, 0)), "the older one still is watched");
+	*age = 13000;
+}
+
+static void of_itself(void)
+{
+	typeof(cuGetProcAddress) *v1 = asked("cuGetProcAddress", 11030, 0);
+	typeof(cuGetProcAddress_v2) *v2 = asked("cuGetProcAddress", 12000, 0);
+	void *function = NULL;
+
+	check(is_watched(v1) && is_watched(v2),
+	      "cuGetProcAddress answers for itself, in both versions");
+	check((void *)v1 != (void *)v2, "which are two");
+	check(!v1("cuMemFree", &function, 12000, 0) && is_watched(function),
+	      "the first one answers so");
+	check(!v2("cuMemFree", &function, 12000, 0, NULL) && is_watched(function),
+	      "and the second");
+}
+
+static void of_nothing(void)
+{
+	CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
+	void *function = &status;
+
+	check(ask("", &function, 12000, 0, NULL) == CUDA_ERROR_NOT_FOUND && !function,
+	      "no name: what the driver says");
+	check(ask("cuNoSuch", &function, 12000, 0, &status) == CUDA_SUCCESS &&
+		      status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND,
+	      "an unknown name too");
+	check(ask(NULL, &function, 12000, 0, &status) == CUDA_ERROR_INVALID_VALUE,
+	      "NULL for a name");
+	check(ask("cuMemFree", NULL, 12000, 0, &status) == CUDA_ERROR_INVALID_VALUE,
+	      "NULL for the answer");
+	check(is_drivers(asked("cuInit", 12000, 0)), "what is not watched is the driver's own");
+}
+
+/* ---- many at once ----------------------------------------------------------------------------- */
+
+static void *look_often(void *unused)
+{
+	void *first = NULL, *found;
+
+	(void)unused;
+	for (int i = 0; i < 1000; i++) {
+		found = i % 2 ? dlsym(driver, "cuCtxCreate_v4") : asked("cuCtxCreate", 13000, 0);
+		if (first && found != first)
+			return NULL;
+		first = found;
+	}
+	return first;
+}
+
+static void by_many(void)
+{
+	pthread_t thread[4];
+	void *found[4];
+
+	for (int i = 0; i < 4; i++)
+		pthread_create(&thread[i], NULL, look_often, NULL);
+	for (int i = 0; i < 4; i++)
+		pthread_join(thread[i], &found[i]);
+	check(found[0] && found[0] == found[1] && found[0] == found[2] && found[0] == found[3],
+	      "threads that look up at once are told the same");
+}
+
+/* ---- what is newer than the table ------------------------------------------------------------ */
+
+/* Has pindown said so? Switched off it never does. */
+static bool trusts(void)
+{
+	__typeof__(&pindown_stats) ask_stats = dlsym(RTLD_DEFAULT, "pindown_stats");
+	struct pindown_stats stats;
+
+	memset(&stats, 0, sizeof(stats));
+	return ask_stats(&stats, sizeof(stats), -1) == 0 && !stats.distrusted &&
+	       stats.intercepting == on;
+}
+
+static void by_newer_name(void)
+{
+	void *(*finds)(const char *) = dlsym(driver, "table_driver_finds");
+
+	dlsym(driver, "cuMemFree_v3");
+	check(trusts(), "a newer version that the driver has not is none");
+	dlsym(driver, "cuArrayDestroy_v9");
+	check(trusts(), "a newer version of a call about arrays frees nothing that is registered");
+	dlsym(driver, "cuStreamDestroy_v9");
+	dlsym(driver, "cuMemFreeAll");
+	dlsym(driver, "cuInit");
+	check(trusts(), "nor does one of a call that is not watched");
+	finds("cuMemFreeAsync_v9");
+	check(trusts(), "nor one that the driver finds for itself");
+	check(is_drivers(dlsym(driver, "cuMemFreeAsync_v9")),
+	      "a newer version is the driver's own");
+	check(trusts() == !on, "and from then on nothing is trusted");
+	dlsym(driver, "cuMemFreeAsync_v9");
+}
+
+static void by_newer_answer(void)
+{
+	int *age = dlsym(driver, "table_driver_age");
+
+	*age = 14000;
+	check(is_watched(asked("cuMemFree", 13000, 0)) && trusts(),
+	      "the known one of a new driver");
+	check(is_drivers(asked("cuMemFree", 14000, 0)), "a newer one is the driver's own");
+	check(trusts() == !on, "and from then on nothing is trusted");
+}
+
+/* ---- the runs --------------------------------------------------------------------------------- */
+
+static int run_newer(void (*look)(void))
+{
+	driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	ask = dlsym(driver, "cuGetProcAddress_v2");
+	check(trusts(), "trust in the beginning");
+	look();
+	printf("%u %u\n", passed, failed);
+	return 0;
+}
+
+static int run_inside(const char *folder)
+{
+	on = strcmp(getenv("PINDOWN"), "0");
+	if (!strcmp(getenv("TABLE_INSIDE"), "name"))
+		return run_newer(by_newer_name);
+	if (!strcmp(getenv("TABLE_INSIDE"), "answer"))
+		return run_newer(by_newer_answer);
+	without_driver();
+	within_constructor(folder);
+	driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	if (!driver) {
+		printf("%s\n", dlerror());
+		return 1;
+	}
+	ask = dlsym(driver, "cuGetProcAddress_v2");
+	by_many();
+	by_dlsym();
+	by_driver_itself();
+	by_version();
+	by_flags();
+	of_itself();
+	of_nothing();
+	check(trusts(), "all that is known is trusted");
+	by_other_libraries(folder);
+	check(trusts() == !on, "and nothing when a second definition was handed out");
+	of_another_age();
+	printf("%u %u\n", passed, failed);
+	return 0;
+}
+
+/*
+ * Reads what the run counted; what it printed besides is passed on, but for the line that pindown
+ * is to print (NULL: none).
+ */
+static bool run(const char *self, const char *folder, const char *setting, const char *inside,
+		const char *wanted)
+{
+	const char *before = getenv("SAN_PRELOAD");
+	char command[8192], line[256];
+	unsigned run_passed = 0, run_failed = 0;
+	bool counted = false, told = !wanted;
+	FILE *output;
+
+	snprintf(command, sizeof(command),
+		 "PINDOWN=%s TABLE_INSIDE=%s LD_LIBRARY_PATH='%s/table_driver' "
+		 "LD_PRELOAD='%s%s%s/../libpindown.so' exec '%s' 2>&1",
+		 setting, inside, folder, before ? before : "", before && *before ? ":" : "",
+		 folder, self);
+	output = popen(command, "r");
+	if (!output)
+		return false;
+	while (fgets(line, sizeof(line), output)) {
+		counted = sscanf(line, "%u %u", &run_passed, &run_failed) == 2;
+		if (!told && strstr(line, wanted) == line)
+			told = true;
+		else if (!counted && !strncmp(line, "pindown: ", 9))
+			failed++, printf("not to be said: %s", line);
+		else if (!counted)
+			fputs(line, stdout);
+	}
+	passed += run_passed;
+	failed += run_failed;
+	check(told, wanted ? wanted : "");
+	return pclose(output) == 0 && counted;
+}
+
+static const char second[] = "pindown: cuMemFreeAsync was found in two libraries, and calls of the "
+			     "second go unseen; from now "
+			     "on every hit is checked by buffer id\n";
+static const char newer_name[] = "pindown: cuMemFreeAsync_v9 was looked up, which is newer than "
+				 "this pindown, and calls of it go "
+				 "unseen; from now on every hit is checked by buffer id\n";
+static const char newer_answer[] =
+	"pindown: cuGetProcAddress answers \"cuMemFree\" for CUDA 14.0 with a function that is "
+	"newer than "
+	"this pindown, and calls of it go unseen; from now on every hit is checked by buffer id\n";
+
+int main(int argc, char **argv)
+{
+	char self[4096], folder[4096];
+	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	(void)argc;
+	(void)argv;
+	if (length < 0)
+		return 1;
+	self[length] = '\0';
+	memcpy(folder, self, (size_t)length + 1);
+	if (getenv("TABLE_INSIDE"))
+		return run_inside(dirname(folder));
+	dirname(folder);
+	on = true;
+	if (!run(self, folder, "1", "all", second) || !run(self, folder, "0", "all", NULL) ||
+	    !run(self, folder, "1", "name", newer_name) || !run(self, folder, "0", "name", NULL) ||
+	    !run(self, folder, "1", "answer", newer_answer)) {
+		printf("a run under the preload did not come to its end\n");
+		failed++;
+	}
+	printf("%u passed, %u failed\n", passed, failed);
+	return failed != 0;
+}

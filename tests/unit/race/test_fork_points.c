@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A thread waits under the lock for another one's hit, and a signal handler of it forks just there:
+ * in the child the other thread is gone, and so is what is waited for. The cache is built with
+ * points (cache/base/test_point.h).
+ */
+#define _GNU_SOURCE
+#include <signal.h>
+
+#include "tests/unit/support/asleep.h"
+#include "tests/unit/support/fork_test.h"
+#include "cache/base/test_point.h"
+
+static bool hit_is_to_stop, end_is_to_wait;
+static struct gate hit_has_stopped, hit_may_go_on, end_looks;
+static pid_t child = -1, parent;
+
+void pd_point(enum pd_point point, uint64_t addr)
+{
+	(void)addr;
+	if (point == PD_POINT_HIT_ANNOUNCED && hit_is_to_stop) {
+		hit_is_to_stop = false;
+		gate_open(&hit_has_stopped);
+		gate_wait(&hit_may_go_on);
+	}
+	/* About to look for hits that are announced, with the lock held. */
+	if (point == PD_POINT_END_BARRIER && end_is_to_wait) {
+		end_is_to_wait = false;
+		gate_open(&end_looks);
+	}
+}
+
+static void fork_now(int signal)
+{
+	(void)signal;
+	child = fork();
+	gate_open(&hit_may_go_on);
+}
+
+/* While it looks there is nothing else that it sleeps for. */
+static void interrupt_who_waits(void *thread)
+{
+	gate_wait(&end_looks);
+	wait_until_asleep(parent, "S");
+	pthread_kill(*(pthread_t *)thread, SIGUSR1);
+}
+
+static void hit(void *arg)
+{
+	pindown_region *region;
+
+	(void)arg;
+	get_and_put(AT(0), 1); /* a thread's first one is found under the lock */
+	hit_is_to_stop = true;
+	if (pindown_get(AT(0), 1, 0, &region) == PINDOWN_OK)
+		pindown_put(region);
+}
+
+START_TEST(a_fork_while_a_free_waits_for_a_hit)
+{
+	struct worker worker, interrupter;
+	pthread_t self = pthread_self();
+
+	parent = getpid();
+	gate_init(&hit_has_stopped);
+	gate_init(&hit_may_go_on);
+	gate_init(&end_looks);
+	ck_assert(signal(SIGUSR1, fork_now) != SIG_ERR);
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	get_and_put(AT(0), 1);
+	worker_start(&worker, hit, NULL);
+	gate_wait(&hit_has_stopped);
+	end_is_to_wait = true;
+	worker_start(&interrupter, interrupt_who_waits, &self);
+	watched_free(AT(0));
+	if (getpid() != parent) {
+		watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
+		uses_the_cache(NULL);
+		_exit(0);
+	}
+	reap(child);
+	worker_join(&interrupter);
+	worker_join(&worker);
+}
+END_TEST
+
+/* The scripted driver's handlers would wait for what this thread holds. */
+static void begin_with_our_handlers(void)
+{
+	cache_begin();
+	ck_assert_int_eq(pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child), 0);
+}
+
+int main(void)
+{
+	Suite *suite = suite_create("cache: fork at points");
+	TCase *tc = suite_case(suite, "under the lock", begin_with_our_handlers, cache_end);
+
+	tcase_add_test(tc, a_fork_while_a_free_waits_for_a_hit);
+	return run_suite(suite);
+}

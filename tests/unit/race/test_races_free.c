@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * While a call that ends memory is under way: between its guard's going up and its coming down.
+ */
+#define _GNU_SOURCE
+#include "tests/unit/support/cache_test.h"
+
+#define AT(i) (BASE + MIB(16) * (i))
+
+/* A thread that ends memory in two steps, at our word. */
+static struct {
+	struct worker worker;
+	struct gate up, go;
+	pd_guard (*end)(void);
+	void (*real)(void);
+	unsigned exports_after_end;
+	uint64_t id;
+} freeing;
+
+static void end_and_wait(void *arg)
+{
+	(void)arg;
+	pd_guard guard = freeing.end();
+	freeing.exports_after_end = fake_open_exports_of(freeing.id);
+	gate_open(&freeing.up);
+	gate_wait(&freeing.go);
+	if (freeing.real)
+		freeing.real();
+	pd_ended(guard);
+}
+
+static void start_freeing(pd_guard (*end)(void), void (*real)(void))
+{
+	freeing.end = end;
+	freeing.real = real;
+	freeing.id = fake_id(AT(0));
+	gate_init(&freeing.up);
+	gate_init(&freeing.go);
+	worker_start(&freeing.worker, end_and_wait, NULL);
+}
+
+static void finish_freeing(void *arg)
+{
+	(void)arg;
+	gate_open(&freeing.go);
+	worker_join(&freeing.worker);
+}
+
+static pd_guard end_first(void)
+{
+	return pd_end_range(AT(0), 0);
+}
+
+static pd_guard end_context(void)
+{
+	return pd_end_context(FAKE_CONTEXT);
+}
+
+static pd_guard end_second_mapping(void)
+{
+	return pd_end_range(AT(0) + MIB(2), MIB(2));
+}
+
+static void free_first(void)
+{
+	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
+}
+
+static void free_and_reuse_first(void)
+{
+	free_first();
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+}
+
+static void destroy_context(void)
+{
+	fake_context_destroy(FAKE_CONTEXT);
+}
+
+static void unmap_second_mapping(void)
+{
+	ck_assert_int_eq(fake_free(AT(0) + MIB(2)), FAKE_SUCCESS);
+}
+
+/* ---- what others see meanwhile ---- */
+
+/* The free does not end: neither a hit nor a pin can be had, whoever asks. It takes its two
+ * seconds. */
+START_TEST(memory_that_is_being_freed_is_busy)
+{
+	nobody_waits_for_long();
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
+	get_and_put(AT(0), 1);
+	start_freeing(end_first, free_first);
+	gate_wait(&freeing.up);
+
+	ck_assert(!is_cached(AT(0), 1));
+	must_refuse(AT(0), 1, PINDOWN_ERR_BUSY);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+	get_and_put(AT(1), 1);
+	finish_freeing(NULL);
+	must_refuse(AT(0), 1, PINDOWN_ERR_NOT_DEVICE);
+}
+END_TEST
+
+START_TEST(a_context_that_is_ending_guards_its_memory_only)
+{
+	nobody_waits_for_long();
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	fake_alloc_in(AT(1), MIB(2), FAKE_LINEAR, (void *)0xd1, 0, NULL);
+	fake_alloc(AT(2), MIB(2), FAKE_POOL);
+	fake_alloc(AT(3), MIB(2), FAKE_VMM);
+	start_freeing(end_context, destroy_context);
+	gate_wait(&freeing.up);
+	for (unsigned i = 1; i < 4; i++)
+		get_and_put(AT(i), 1);
+	must_refuse(AT(0), 1, PINDOWN_ERR_BUSY);
+	finish_freeing(NULL);
+	must_refuse(AT(0), 1, PINDOWN_ERR_NOT_DEVICE);
+}
+END_TEST
+
+/* The thread that frees can't wait for itself: so often that two seconds each would not fit in here. */
+START_TEST(a_thread_that_frees_finds_its_own_memory_busy)
+{
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
+	pd_guard guard = pd_end_range(AT(0), 0);
+	for (unsigned i = 0; i < 100; i++)
+		must_refuse(AT(0), 1, PINDOWN_ERR_BUSY);
+	get_and_put(AT(1), 1);
+	pd_ended(guard);
+	get_and_put(AT(0), 1);
+}
+END_TEST
+
+static pindown_region *got;
+static int got_result;
+
+static void get_first(void *arg)
+{
+	(void)arg;
+	got = NULL;
+	got_result = pindown_get(AT(0), MIB(2), 0, &got);
+}
+
+/* A get waits for the free and then asks anew; both before and after the reuse of the address. */
+static void get_during_a_free(void (*real)(void), int expected)
+{
+	struct worker getting;
+
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	get_and_put(AT(0), 1);
+	start_freeing(end_first, real);
+	gate_wait(&freeing.up);
+	worker_start(&getting, get_first, NULL);
+	worker_settled(&getting);
+	finish_freeing(NULL);
+	worker_join(&getting);
+	ck_assert_int_eq(got_result, expected);
+	if (got)
+		ck_assert_uint_eq(pindown_region_buffer_id(got), fake_id(AT(0)));
+	pindown_put(got);
+	ck_assert_uint_eq(freeing.exports_after_end, 0);
+	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
+}
+
+START_TEST(a_get_waits_for_the_free)
+{
+	get_during_a_free(free_first, PINDOWN_ERR_NOT_DEVICE);
+}
+END_TEST
+
+START_TEST(a_get_waits_for_the_free_and_finds_the_new_memory)
+{
+	get_during_a_free(free_and_reuse_first, PINDOWN_OK);
+}
+END_TEST
+
+START_TEST(a_get_waits_for_the_free_that_fails)
+{
+	get_during_a_free(NULL, PINDOWN_OK);
+}
+END_TEST
+
+/* ---- the guard was up before the pin began ---- */
+
+/*
+ * The free goes through, and its guard down, at each edge of the pin that it lets the pin reach.
+ * The last turn, with the pin waiting for the guard, ends with the free only after the pin has
+ * given up.
+ */
+static void sweep_guard_first(pd_guard (*end)(void), void (*real)(void), uint64_t length,
+			      void (*prepare)(void), int expected)
+{
+	pindown_region *region = NULL;
+	bool met = true;
+	int result;
+
+	nobody_waits_for_long();
+	for (unsigned edge = 0; met; edge++) {
+		prepare();
+		start_freeing(end, real);
+		gate_wait(&freeing.up);
+		fake_at_edge(FAKE_CALLS, edge, finish_freeing, NULL);
+		result = pindown_get(AT(0), length, 0, &region);
+		met = fake_edge_met();
+		fake_at_edge(FAKE_CALLS, 0, NULL, NULL);
+		ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
+		if (!met) {
+			ck_assert_int_eq(result, PINDOWN_ERR_BUSY);
+			finish_freeing(NULL);
+			break;
+		}
+		ck_assert_msg(result == expected, "edge %u: %s", edge, pindown_strerror(result));
+		if (result == PINDOWN_OK) {
+			ck_assert_uint_eq(pindown_region_buffer_id(region), fake_id(AT(0)));
+			pindown_put(region);
+		}
+		pindown_flush();
+		fake_free(AT(0));
+		fake_free(AT(0) + MIB(2));
+	}
+}
+
+static void one_allocation(void)
+{
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+}
+
+static void two_mappings(void)
+{
+	fake_alloc(AT(0), MIB(2), FAKE_VMM);
+	fake_alloc(AT(0) + MIB(2), MIB(2), FAKE_VMM);
+}
+
+START_TEST(a_pin_that_began_during_a_free_loses)
+{
+	sweep_guard_first(end_first, free_first, MIB(2), one_allocation, PINDOWN_ERR_NOT_DEVICE);
+}
+END_TEST
+
+START_TEST(a_pin_that_began_during_a_free_finds_the_new_memory)
+{
+	sweep_guard_first(end_first, free_and_reuse_first, MIB(2), one_allocation, PINDOWN_OK);
+}
+END_TEST
+
+START_TEST(a_pin_that_began_during_the_end_of_its_context_loses)
+{
+	sweep_guard_first(end_context, destroy_context, MIB(2), one_allocation,
+			  PINDOWN_ERR_NOT_DEVICE);
+}
+END_TEST
+
+/* The buffer id at the base doesn't change here: something else has to tell. */
+START_TEST(a_pin_that_began_during_an_unmap_of_its_second_half_loses)
+{
+	sweep_guard_first(end_second_mapping, unmap_second_mapping, MIB(4), two_mappings,
+			  PINDOWN_ERR_RANGE);
+}
+END_TEST
+
+/* ---- a free against an unpin by somebody else ---- */
+
+static struct gate callback_runs, callback_may_end;
+static bool callback_blocks;
+
+static void block(const struct pindown_invalidation *what, void *arg)
+{
+	(void)arg;
+	if (what->reason == PINDOWN_REASON_FREED)
+		return;
+	gate_open(&callback_runs);
+	gate_wait(&callback_may_end);
+}
+
+static void evict_first(void *arg)
+{
+	(void)arg;
+	get_and_put(AT(1), 1);
+}
+
+static void flush_all(void *arg)
+{
+	(void)arg;
+	pindown_flush();
+}
+
+static void invalidate_first(void *arg)
+{
+	(void)arg;
+	pindown_invalidate(AT(0), 0);
+}
+
+/* The region is unlinked, and another thread is just about to unpin it: the free waits for that. */
+static void free_while(void (*unpinning)(void *))
+{
+	struct worker worker;
+
+	setenv("PINDOWN_MAX_REGIONS", "1", 1);
+	gate_init(&callback_runs);
+	gate_init(&callback_may_end);
+	int id = pindown_subscribe(block, NULL);
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
+	get_and_put(AT(0), 1);
+	worker_start(&worker, unpinning, NULL);
+	gate_wait(&callback_runs);
+	ck_assert_uint_eq(fake_open_exports_of(fake_id(AT(0))), 1);
+
+	start_freeing(end_first, free_first);
+	worker_settled(&freeing.worker);
+	gate_open(&callback_may_end);
+	gate_wait(&freeing.up);
+	ck_assert_uint_eq(freeing.exports_after_end, 0);
+	finish_freeing(NULL);
+	worker_join(&worker);
+	pindown_unsubscribe(id);
+}
+
+START_TEST(a_free_waits_for_an_eviction_of_the_same_region)
+{
+	free_while(evict_first);
+}
+END_TEST
+
+START_TEST(a_free_waits_for_a_flush_of_the_same_region)
+{
+	free_while(flush_all);
+}
+END_TEST
+
+START_TEST(a_free_waits_for_an_invalidation_of_the_same_region)
+{
+	free_while(invalidate_first);
+}
+END_TEST
+
+/* ...but not for one of something else. */
+START_TEST(a_free_does_not_wait_for_the_eviction_of_another_region)
+{
+	struct worker worker;
+
+	gate_init(&callback_runs);
+	gate_init(&callback_may_end);
+	int id = pindown_subscribe(block, NULL);
+	for (unsigned i = 0; i < 3; i++)
+		fake_alloc(AT(i), MIB(2), FAKE_LINEAR);
+	get_and_put(AT(0), 1);
+	worker_start(&worker, invalidate_first, NULL);
+	gate_wait(&callback_runs);
+	get_and_put(AT(1), 1);
+	ck_assert_int_eq(watched_free(AT(1)), FAKE_SUCCESS);
+	ck_assert_int_eq(watched_free(AT(2)), FAKE_SUCCESS);
+	gate_open(&callback_may_end);
+	worker_join(&worker);
+	pindown_unsubscribe(id);
+}
+END_TEST
+
+static void block_always(const struct pindown_invalidation *what, void *arg)
+{
+	(void)what, (void)arg;
+	if (callback_blocks) {
+		callback_blocks = false;
+		gate_open(&callback_runs);
+		gate_wait(&callback_may_end);
+	}
+}
+
+/*
+ * A region in use has been unlinked, and while the last subscriber is being told, its holder puts it.
+ * From then on it is nobody's, and a free must not go on before it is unpinned.
+ */
+START_TEST(a_free_waits_until_everybody_has_been_told)
+{
+	struct worker worker;
+
+	gate_init(&callback_runs);
+	gate_init(&callback_may_end);
+	callback_blocks = true;
+	int id = pindown_subscribe(block_always, NULL);
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	pindown_region *held = must_get(AT(0), 1);
+	worker_start(&worker, invalidate_first, NULL);
+	gate_wait(&callback_runs);
+	pindown_put(held);
+	start_freeing(end_first, free_first);
+	worker_settled(&freeing.worker);
+	gate_open(&callback_may_end);
+	gate_wait(&freeing.up);
+	ck_assert_uint_eq(freeing.exports_after_end, 0);
+	finish_freeing(NULL);
+	worker_join(&worker);
+	pindown_unsubscribe(id);
+}
+END_TEST
+
+/* Comparing with the driver is no use of a region: a free meanwhile finds it idle. */
+static void start_freeing_now(void *arg)
+{
+	(void)arg;
+	start_freeing(end_first, free_first);
+	worker_settled(&freeing.worker);
+}
+
+static void free_while_comparing(void (*compare)(void))
+{
+	bool met = true;
+
+	for (unsigned edge = 0; met; edge++) {
+		fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+		get_and_put(AT(0), 1);
+		fake_at_edge(FAKE_CALLS, edge, start_freeing_now, NULL);
+		compare();
+		met = fake_edge_met();
+		fake_at_edge(FAKE_CALLS, 0, NULL, NULL);
+		if (met) {
+			gate_wait(&freeing.up);
+			ck_assert_uint_eq(freeing.exports_after_end, 0);
+			finish_freeing(NULL);
+		} else {
+			ck_assert_uint_gt(edge, 0);
+			ck_assert(is_cached(AT(0), 1));
+		}
+	}
+}
+
+static void recheck_all(void)
+{
+	pd_recheck(NULL);
+}
+
+static void allocate_the_same(void)
+{
+	pd_allocated(AT(0), MIB(2));
+}
+
+START_TEST(a_free_during_a_recheck)
+{
+	free_while_comparing(recheck_all);
+}
+END_TEST
+
+START_TEST(a_free_during_a_comparison_for_an_allocation)
+{
+	free_while_comparing(allocate_the_same);
+}
+END_TEST
+
+/* Pending work elsewhere sends no hit to the driver or to a lock. */
+START_TEST(hits_go_on_while_a_free_is_under_way)
+{
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
+	get_and_put(AT(0), 1);
+	pindown_region *held = must_get(AT(0), 1);
+	get_and_put(AT(1), 1);
+	start_freeing(end_first, free_first);
+	gate_wait(&freeing.up);
+	unsigned before = fake_count(FAKE_CALLS);
+	for (unsigned i = 0; i < 1000; i++)
+		ck_assert(is_cached(AT(1) + i, 1));
+	ck_assert_uint_eq(fake_count(FAKE_CALLS), before);
+	finish_freeing(NULL);
+	pindown_put(held);
+}
+END_TEST
+
+/* Two frees of one region at once: it ends once, and neither goes on while it is pinned. */
+START_TEST(two_threads_end_the_same_region)
+{
+	struct worker worker;
+
+	gate_init(&callback_runs);
+	gate_init(&callback_may_end);
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	int id = pindown_subscribe(block, NULL);
+	get_and_put(AT(0), 1);
+	worker_start(&worker, invalidate_first, NULL);
+	gate_wait(&callback_runs);
+	start_freeing(end_context, destroy_context);
+	worker_settled(&freeing.worker);
+	gate_open(&callback_may_end);
+	gate_wait(&freeing.up);
+	ck_assert_uint_eq(freeing.exports_after_end, 0);
+	finish_freeing(NULL);
+	worker_join(&worker);
+	ck_assert_uint_eq(stats().unpins, 1);
+	pindown_unsubscribe(id);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("races: frees under way");
+	TCase *tc = cache_case(suite, "what others see meanwhile");
+
+	tcase_add_test(tc, memory_that_is_being_freed_is_busy);
+	tcase_add_test(tc, a_context_that_is_ending_guards_its_memory_only);
+	tcase_add_test(tc, a_thread_that_frees_finds_its_own_memory_busy);
+	tcase_add_test(tc, a_get_waits_for_the_free);
+	tcase_add_test(tc, a_get_waits_for_the_free_and_finds_the_new_memory);
+	tcase_add_test(tc, a_get_waits_for_the_free_that_fails);
+	tcase_add_test(tc, hits_go_on_while_a_free_is_under_way);
+	tc = cache_case(suite, "guards that were up before the pin");
+	tcase_add_test(tc, a_pin_that_began_during_a_free_loses);
+	tcase_add_test(tc, a_pin_that_began_during_a_free_finds_the_new_memory);
+	tcase_add_test(tc, a_pin_that_began_during_the_end_of_its_context_loses);
+	tcase_add_test(tc, a_pin_that_began_during_an_unmap_of_its_second_half_loses);
+	tc = cache_case(suite, "against an unpin by another thread");
+	tcase_add_test(tc, a_free_waits_for_an_eviction_of_the_same_region);
+	tcase_add_test(tc, a_free_waits_for_a_flush_of_the_same_region);
+	tcase_add_test(tc, a_free_waits_for_an_invalidation_of_the_same_region);
+	tcase_add_test(tc, a_free_waits_until_everybody_has_been_told);
+	tcase_add_test(tc, a_free_during_a_recheck);
+	tcase_add_test(tc, a_free_during_a_comparison_for_an_allocation);
+	tcase_add_test(tc, a_free_does_not_wait_for_the_eviction_of_another_region);
+	tcase_add_test(tc, two_threads_end_the_same_region);
+	return run_suite(suite);
+}

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Hits, puts and frees against what ends regions and pins new ones, where the one side's stores come late to the
+ * other: see order_test.h.
+ */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <sys/syscall.h>
+
+#include "cache/cache.h"
+#include "tests/unit/support/order_test.h"
+
+static void run(const struct race *race, enum payers who)
+{
+	setenv("PINDOWN_BACKEND", "none", 1);
+	fake_alloc(BASE, PAGE, FAKE_LINEAR);
+	play_race(race, who);
+}
+
+static void idle_region(void)
+{
+	get_and_put(BASE, 1);
+}
+
+static pindown_region *region; /* the other thread's */
+
+/* ---- a hit ---- */
+
+static void known_region(void)
+{
+	get_and_put(BASE, 1);
+}
+
+static void hit(void)
+{
+	stores_come_late();
+	if (pindown_get(BASE, 1, PINDOWN_GET_CACHED, &region) != PINDOWN_OK)
+		region = NULL;
+}
+
+static void end_it(void)
+{
+	nobody_pays();
+	pindown_invalidate(BASE, 1);
+}
+
+static void evict_it(void)
+{
+	nobody_pays();
+	pindown_flush();
+}
+
+static enum outcome is_holder_known(void)
+{
+	enum outcome outcome = FREQUENT_SAW;
+
+	if (region)
+		outcome = stats().regions ? RARE_SAW : NEITHER;
+	pindown_put(region);
+	return outcome;
+}
+
+START_TEST(a_hit_against_an_end)
+{
+	static const struct race race = {
+		.what = "a hit against an end",
+		.prepare = idle_region,
+		.duel = {.ready = known_region, .there = hit, .here = end_it},
+		.judge = is_holder_known,
+		.wrong = "a region was unpinned under its holder",
+	};
+
+	run(&race, (enum payers)_i);
+}
+END_TEST
+
+START_TEST(a_hit_against_an_eviction)
+{
+	static const struct race race = {
+		.what = "a hit against an eviction",
+		.prepare = idle_region,
+		.duel = {.ready = known_region, .there = hit, .here = evict_it},
+		.judge = is_holder_known,
+		.wrong = "a region was evicted under its holder",
+	};
+
+	run(&race, (enum payers)_i);
+}
+END_TEST
+
+/*
+ * Somebody else's change has begun and its membarrier has not: the end must not rely on hits that have a fence. Of the
+ * two on the rare side there is one thread, which is the one just before the other's system call.
+ */
+static bool another_changes, another_is_refused;
+
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
+
+long __wrap_syscall(long number, ...)
+{
+	long a[6];
+	va_list args;
+
+	if (number == SYS_membarrier && another_changes) {
+		another_changes = false;
+		end_it();
+	}
+	if (number == SYS_membarrier && another_is_refused)
+		__atomic_store_n(&pd_payer, PD_LOSING, __ATOMIC_SEQ_CST);
+	va_start(args, number);
+	for (unsigned i = 0; i < 6; i++)
+		a[i] = va_arg(args, long);
+	va_end(args);
+	return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+static void end_it_in_a_change(void)
+{
+	another_changes = true;
+	pd_heavy_barrier();
+}
+
+static enum outcome is_holder_known_in_a_change(void)
+{
+	ck_assert(!another_changes);
+	return is_holder_known();
+}
+
+START_TEST(a_hit_against_an_end_in_a_change)
+{
+	static const struct race race = {
+		.what = "a hit against an end, before the membarrier of another's change",
+		.prepare = idle_region,
+		.duel = {.ready = known_region, .there = hit, .here = end_it_in_a_change},
+		.judge = is_holder_known_in_a_change,
+		.wrong = "a region was unpinned under its holder",
+	};
+
+	run(&race, CHANGES);
+}
+END_TEST
+
+/*
+ * Another thread is refused its membarrier before that of this one's change is over: its grace
+ * period is not to be ended by who knows nothing of it.
+ */
+static void come(void)
+{
+	get_and_put(BASE, 1);
+}
+
+static void barrier_of_a_change(void)
+{
+	another_is_refused = true;
+	pd_heavy_barrier();
+	another_is_refused = false;
+}
+
+static const struct duel other_comes = {NULL, come, nobody_pays};
+static const struct duel meanwhile = {NULL, nobody_pays, barrier_of_a_change};
+
+START_TEST(a_change_while_another_is_refused)
+{
+	setenv("PINDOWN_BACKEND", "none", 1);
+	fake_alloc(BASE, PAGE, FAKE_LINEAR);
+	get_and_put(BASE, 1);
+	if (pd_payer == PD_EACH_MUST) {
+		skip_test("the kernel has no membarrier");
+		return;
+	}
+	pd_asym_limits = (struct pd_asym_limits){.few = ~0u, .many = ~0u};
+	duel_begin();
+	/* As long as one thread alone has come, there is no barrier at all. */
+	duel_round(&other_comes);
+	for (unsigned i = 0; i < 20; i++) {
+		__atomic_store_n(&pd_payer, PD_RARE_PAYS, __ATOMIC_SEQ_CST);
+		duel_round(&meanwhile);
+		ck_assert_uint_eq(pd_payer, PD_LOSING);
+	}
+	__atomic_store_n(&pd_payer, PD_EACH_PAYS, __ATOMIC_SEQ_CST);
+	duel_end();
+}
+END_TEST
+
+/*
+ * The same, where it is the eviction's own stores that come late. Not before it takes the lock: that waits for them.
+ * Broken is what it would see without a fence; it goes on with one.
+ */
+static uint32_t number;
+static bool unseen;
+
+static void idle_region_of_number(void)
+{
+	region = must_get(BASE, 1);
+	number = pd_region_number(region);
+	pindown_put(region);
+}
+
+/* The eviction has more to do before. */
+static void hit_later(void)
+{
+	wait_a_bit();
+	if (pindown_get(BASE, 1, PINDOWN_GET_CACHED, &region) != PINDOWN_OK)
+		region = NULL;
+}
+
+static bool is_unseen_without_fence(void)
+{
+	bool seen = false;
+
+	__atomic_store_n(&pd_briefs[number].state, PD_DYING, PD_BEFORE_BARRIER);
+	for (const struct pd_thread *t = pd_threads(); t; t = t->next)
+		seen |= __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST) == number;
+	return !seen && !pd_region_in_use(number);
+}
+
+static void evict_it_late(void)
+{
+	struct pd_victims victims = {0};
+
+	pd_lock();
+	stores_come_late();
+	unseen = broken && is_unseen_without_fence();
+	pd_details[number].victim = 0;
+	pd_victims_add_idle(&victims, number, PINDOWN_REASON_FLUSHED);
+	pd_unlock();
+	pd_victims_dispatch(&victims);
+}
+
+static enum outcome would_holder_be_known(void)
+{
+	bool was_unseen = region && unseen;
+	enum outcome outcome = is_holder_known();
+
+	return was_unseen ? NEITHER : outcome;
+}
+
+START_TEST(an_eviction_against_a_hit)
+{
+	static const struct race race = {
+		.what = "an eviction against a hit",
+		.prepare = idle_region_of_number,
+		.duel = {.ready = known_region, .there = hit_later, .here = evict_it_late},
+		.judge = would_holder_be_known,
+		.wrong = "a region was evicted under its holder",
+		.rare_side_late = true,
+	};
+
+	run(&race, EACH_PAYS);
+}
+END_TEST
+
+/* ---- a put ---- */
+
+static void held_region(void)
+{
+	region = must_get(BASE, 1);
+}
+
+static void put(void)
+{
+	stores_come_late();
+	pindown_put(region);
+}
+
+/* What a put has left behind that should have come for the lock. */
+static void clear_away(uint32_t number)
+{
+	bool last;
+
+	pd_lock();
+	last = pd_region_take_kept(number);
+	pd_unlock();
+	ck_assert(last);
+	pd_unpin_kept(number);
+}
+
+static enum outcome is_nothing_kept(void)
+{
+	if (!stats().kept_regions)
+		return ONE_SAW; /* which, can't be told any more */
+	clear_away(pd_region_number(region));
+	return NEITHER;
+}
+
+START_TEST(a_put_against_an_end)
+{
+	static const struct race race = {
+		.what = "a put against an end",
+		.prepare = idle_region,
+		.duel = {.ready = held_region, .there = put, .here = end_it},
+		.judge = is_nothing_kept,
+		.wrong = "the last put did not unpin the region: it is kept for ever",
+	};
+
+	run(&race, (enum payers)_i);
+}
+END_TEST
+
+/* ---- a free ---- */
+
+static pd_guard guard;
+static bool guard_is_up, pinned;
+static uint64_t races_lost;
+
+static void nothing_pinned(void)
+{
+	races_lost = stats().lost_races;
+}
+
+static void guard_down(void)
+{
+	if (guard_is_up)
+		pd_ended(guard);
+}
+
+static void begin_free(void)
+{
+	stores_come_late();
+	guard = pd_end_range(BASE, 0);
+	guard_is_up = true;
+}
+
+static void pin(void)
+{
+	nobody_pays();
+	pinned = pindown_get(BASE, 1, 0, &region) == PINDOWN_OK;
+}
+
+/* The guard is still up. */
+static enum outcome is_nothing_live(void)
+{
+	bool live = pinned && pindown_region_is_live(region);
+
+	if (pinned)
+		pindown_put(region);
+	if (live) {
+		pindown_invalidate(BASE, 1);
+		return NEITHER;
+	}
+	return pinned || stats().lost_races != races_lost ? FREQUENT_SAW : RARE_SAW;
+}
+
+START_TEST(a_free_against_a_pin)
+{
+	static const struct race race = {
+		.what = "a free against a pin",
+		.prepare = nothing_pinned,
+		.duel = {.ready = guard_down, .there = begin_free, .here = pin},
+		.judge = is_nothing_live,
+		.wrong = "a free has begun and found nothing, and a pin has found no guard",
+	};
+
+	pd_race_wait_ns = 0; /* neither waits for the other, nor gives its processor away */
+	setenv("PINDOWN_LOG", "error", 1); /* and says nothing of that */
+	run(&race, (enum payers)_i);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("races: the order of a store and a load");
+	TCase *tc = cache_case(suite, "the frequent side's stores come late");
+
+	tcase_add_loop_test(tc, a_hit_against_an_end, 0, PAYERS);
+	tcase_add_test(tc, a_hit_against_an_end_in_a_change);
+	tcase_add_test(tc, a_change_while_another_is_refused);
+	tcase_add_loop_test(tc, a_hit_against_an_eviction, 0, PAYERS);
+	tcase_add_loop_test(tc, a_put_against_an_end, 0, PAYERS);
+	tcase_add_loop_test(tc, a_free_against_a_pin, 0, PAYERS);
+	tc = cache_case(suite, "the rare side's stores come late");
+	tcase_add_test(tc, an_eviction_against_a_hit);
+	return run_order_suite(suite);
+}

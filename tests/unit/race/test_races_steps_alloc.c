@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Races at every single instruction of an allocation's end, in memory that was volatile: what died there unseen must
+ * not be found from the moment on when hits there are not compared any more. See stepping.h.
+ */
+#define _GNU_SOURCE
+#include "tests/unit/support/steps_test.h"
+
+static uint64_t found_id; /* what a hit returned that began when the memory was there; 0: none */
+
+static void replace_unseen(void)
+{
+	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
+	fake_alloc(AT(0), PAGE, FAKE_LINEAR);
+}
+
+static void volatile_memory(void)
+{
+	flush_and_forget();
+	pd_volatile(AT(0), PAGE);
+	fake_alloc(AT(0), PAGE, FAKE_LINEAR);
+	old_id = fake_id(AT(0));
+	found_id = 0;
+}
+
+static void stepped_allocation(void)
+{
+	step_from_here();
+	pd_allocated(AT(0), PAGE);
+	step_to_here();
+}
+
+static void look_if_cached(void)
+{
+	pindown_region *found;
+
+	if (pindown_get(AT(0), 1, PINDOWN_GET_CACHED, &found) != PINDOWN_OK)
+		return;
+	found_id = pindown_region_buffer_id(found);
+	pindown_put(found);
+}
+
+static void assert_not_stale(void)
+{
+	ck_assert_msg(!found_id || found_id == fake_id(AT(0)),
+		      "instruction %u: a hit returned the dead buffer id %lu", race_instruction(),
+		      (unsigned long)found_id);
+	pindown_flush();
+	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
+}
+
+/* ---- against a hit of what has died ---- */
+
+static void a_dead_region(void)
+{
+	volatile_memory();
+	get_and_put(AT(0), 1);
+	replace_unseen();
+}
+
+START_TEST(an_allocation_against_a_hit)
+{
+	static const struct race race = {a_dead_region, stepped_allocation, look_if_cached,
+					 assert_not_stale};
+
+	run_race("allocation against hit", &race, TURNS);
+}
+END_TEST
+
+/* ---- against a pin of what has died since the pin has asked the driver for the last time ---- */
+
+static struct worker pinner;
+static struct gate pinner_has_asked, pinner_may_go;
+static unsigned questions; /* of one pin to the driver */
+
+static void hold_up_pinner(void *arg)
+{
+	(void)arg;
+	gate_open(&pinner_has_asked);
+	gate_wait(&pinner_may_go);
+}
+
+static void pin(void *arg)
+{
+	(void)arg;
+	get_and_put(AT(0), 1);
+}
+
+static void a_pin_of_what_dies(void)
+{
+	volatile_memory();
+	gate_init(&pinner_has_asked);
+	gate_init(&pinner_may_go);
+	fake_at_edge(FAKE_QUERY, FAKE_LEAVING(questions - 1), hold_up_pinner, NULL);
+	worker_start(&pinner, pin, NULL);
+	gate_wait(&pinner_has_asked);
+	replace_unseen();
+}
+
+static void let_pinner_end(void)
+{
+	gate_open(&pinner_may_go);
+	worker_join(&pinner);
+}
+
+static void let_pinner_end_and_look(void)
+{
+	let_pinner_end();
+	look_if_cached();
+}
+
+static void check_pinner(void)
+{
+	if (!race_met())
+		let_pinner_end();
+	assert_not_stale();
+}
+
+START_TEST(an_allocation_against_a_pin_of_what_has_died)
+{
+	static const struct race race = {a_pin_of_what_dies, stepped_allocation,
+					 let_pinner_end_and_look, check_pinner};
+
+	volatile_memory();
+	questions = fake_count(FAKE_QUERY);
+	in_other_thread(pin, NULL);
+	questions = fake_count(FAKE_QUERY) - questions;
+	run_race("allocation against pin of the dead", &race, 4 * TURNS);
+}
+END_TEST
+
+/* ---- against a pin of the new memory ---- */
+
+static void other_pins(void)
+{
+	get_and_put(AT(0), 1);
+}
+
+static void check_that_hits_ask_nobody(void)
+{
+	uint64_t checks = stats().tag_checks;
+
+	get_and_put(AT(0), 1);
+	get_and_put(AT(0), 1);
+	ck_assert_msg(stats().tag_checks == checks, "instruction %u: it is checked for ever",
+		      race_instruction());
+	assert_not_stale();
+}
+
+START_TEST(an_allocation_against_a_pin_of_the_new_memory)
+{
+	static const struct race race = {volatile_memory, stepped_allocation, other_pins,
+					 check_that_hits_ask_nobody};
+
+	run_race("allocation against pin of the new", &race, 4 * TURNS);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("races: single instructions of an allocation");
+	TCase *tc = cache_case(suite, "single instructions");
+
+	tcase_add_test(tc, an_allocation_against_a_hit);
+	tcase_add_test(tc, an_allocation_against_a_pin_of_what_has_died);
+	tcase_add_test(tc, an_allocation_against_a_pin_of_the_new_memory);
+	return run_stepped_suite(suite);
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT */
+/* See fake_kmod.h. open() and ioctl() are wrapped by the linker (build.mk). */
+#define _GNU_SOURCE
+#include "tests/unit/support/fake_kmod.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/unit/support/fake_state.h"
+#include "cache/pindown.h"
+
+#include "kmod/pindown_ioctl.h"
+
+#define MOST_PINS 1024u
+#define AREA	  (sizeof(struct pindown_state) + MOST_PINS * sizeof(uint32_t))
+
+int __real_open(const char *path, int flags, ...);
+int __real_ioctl(int fd, unsigned long request, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_ioctl(int fd, unsigned long request, ...);
+
+/* All of it under fake_lock. */
+static struct {
+	uint64_t address, length; /* length 0: the number is free */
+} pins[MOST_PINS];
+static struct pindown_state *area;
+static uint32_t generation;
+static bool is_loaded;
+static unsigned calls, fail_first, fail_times;
+static int fail_error;
+static uint64_t space = UINT64_MAX;
+static struct {
+	unsigned at;
+	void (*fn)(void);
+} step;
+
+/* ---- the script ---- */
+
+void fake_kmod_load(void)
+{
+	is_loaded = true;
+}
+
+static uint64_t pinned(unsigned *count)
+{
+	uint64_t bytes = 0;
+
+	*count = 0;
+	for (unsigned n = 1; n < MOST_PINS; n++) {
+		bytes += pins[n].length;
+		*count += pins[n].length != 0;
+	}
+	return bytes;
+}
+
+unsigned fake_kmod_pins(void)
+{
+	unsigned count;
+
+	pthread_mutex_lock(&fake_lock);
+	pinned(&count);
+	pthread_mutex_unlock(&fake_lock);
+	return count;
+}
+
+uint64_t fake_kmod_bytes(void)
+{
+	unsigned count;
+	uint64_t bytes;
+
+	pthread_mutex_lock(&fake_lock);
+	bytes = pinned(&count);
+	pthread_mutex_unlock(&fake_lock);
+	return bytes;
+}
+
+unsigned fake_kmod_calls(void)
+{
+	return __atomic_load_n(&calls, __ATOMIC_RELAXED);
+}
+
+void fake_kmod_fail(unsigned nth, unsigned times, int error)
+{
+	pthread_mutex_lock(&fake_lock);
+	fail_first = calls + nth;
+	fail_times = times;
+	fail_error = error;
+	pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_kmod_space(uint64_t bytes)
+{
+	pthread_mutex_lock(&fake_lock);
+	space = bytes;
+	pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_kmod_at_pin(unsigned nth, void (*fn)(void))
+{
+	pthread_mutex_lock(&fake_lock);
+	step.at = calls + nth;
+	step.fn = fn;
+	pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_kmod_last_close(void)
+{
+	pthread_mutex_lock(&fake_lock);
+	memset(pins, 0, sizeof(pins));
+	pthread_mutex_unlock(&fake_lock);
+}
+
+static uint32_t *word_of(unsigned number)
+{
+	return (uint32_t *)(void *)(area + 1) + number;
+}
+
+/* In the kernel's order: the word, then the count. */
+void fake_kmod_revoke(uint64_t addr)
+{
+	pthread_mutex_lock(&fake_lock);
+	for (unsigned n = 1; n < MOST_PINS; n++) {
+		if (addr - pins[n].address >= pins[n].length)
+			continue;
+		__atomic_store_n(word_of(n), 0, __ATOMIC_SEQ_CST);
+		__atomic_fetch_add(&area->revocations, 1, __ATOMIC_SEQ_CST);
+	}
+	pthread_mutex_unlock(&fake_lock);
+}
+
+/* ---- the calls ---- */
+
+static int call_version(struct pindown_version *call)
+{
+	call->abi = PINDOWN_ABI;
+	call->granularity = PINDOWN_PAGE_SIZE;
+	call->capabilities = PINDOWN_CAP_CALLBACK | PINDOWN_CAP_PERSISTENT | PINDOWN_CAP_STATE |
+			     PINDOWN_CAP_DMABUF;
+	call->max_regions = MOST_PINS - 1;
+	call->state_length = (AREA + 4095) & ~4095u;
+	return 0;
+}
+
+/* With fake_lock. As the driver: whole pages around memory of one allocation. */
+static int refusal(const struct pindown_pin *call, unsigned at)
+{
+	const struct memory *m = fake_find(call->address);
+	unsigned count;
+
+	for (uint64_t page = 0; !m && page < PINDOWN_PAGE_SIZE; page += 256)
+		m = fake_find(call->address + page);
+	if (at >= fail_first && at - fail_first < fail_times)
+		return fail_error;
+	if (!m || !call->length || (call->address | call->length) % PINDOWN_PAGE_SIZE ||
+	    call->address + call->length >=
+		    m->base + m->size + PINDOWN_PAGE_SIZE) /* rounded out at most */
+		return EINVAL;
+	if (pinned(&count) + call->length > space)
+		return ENOSPC;
+	return 0;
+}
+
+static int pin(struct pindown_pin *call, unsigned at)
+{
+	int error = refusal(call, at);
+	unsigned n = 1;
+
+	if (error)
+		return error;
+	while (n < MOST_PINS && pins[n].length)
+		n++;
+	if (n == MOST_PINS)
+		return EMFILE;
+	pins[n].address = call->address;
+	pins[n].length = call->length;
+	call->region = n;
+	call->state_value = ++generation;
+	call->state_offset = sizeof(*area) + n * sizeof(uint32_t);
+	__atomic_store_n(word_of(n), generation, __ATOMIC_SEQ_CST);
+	return 0;
+}
+
+static int call_pin(struct pindown_pin *call)
+{
+	void (*fn)(void) = NULL;
+	unsigned at;
+	int error;
+
+	pthread_mutex_lock(&fake_lock);
+	at = __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
+	if (step.fn && at == step.at) {
+		fn = step.fn;
+		step.fn = NULL;
+	}
+	pthread_mutex_unlock(&fake_lock);
+	if (fn)
+		fn();
+	pthread_mutex_lock(&fake_lock);
+	error = pin(call, at);
+	pthread_mutex_unlock(&fake_lock);
+	return error;
+}
+
+static int call_unpin(const struct pindown_unpin *call)
+{
+	int error = ENOENT;
+
+	pthread_mutex_lock(&fake_lock);
+	if (call->region < MOST_PINS && pins[call->region].length) {
+		pins[call->region].length = 0;
+		__atomic_store_n(word_of(call->region), 0, __ATOMIC_SEQ_CST);
+		error = 0;
+	}
+	pthread_mutex_unlock(&fake_lock);
+	return error;
+}
+
+/* Any file will do: a pipe's end would be counted as the driver's. */
+static int call_export(struct pindown_export *call)
+{
+	if (!pins[call->region].length)
+		return ENOENT;
+	call->fd = memfd_create("dmabuf", MFD_CLOEXEC);
+	call->length = pins[call->region].length;
+	return call->fd >= 0 ? 0 : EMFILE;
+}
+
+static int answer(unsigned long request, void *call)
+{
+	switch (request) {
+	case PINDOWN_IOC_VERSION:
+		return call_version(call);
+	case PINDOWN_IOC_PIN:
+		return call_pin(call);
+	case PINDOWN_IOC_UNPIN:
+		return call_unpin(call);
+	case PINDOWN_IOC_EXPORT:
+		return call_export(call);
+	}
+	return ENOTTY;
+}
+
+int __wrap_ioctl(int fd, unsigned long request, ...)
+{
+	va_list arguments;
+	void *call;
+	int error;
+
+	va_start(arguments, request);
+	call = va_arg(arguments, void *);
+	va_end(arguments);
+	if (_IOC_TYPE(request) != PINDOWN_IOC_TYPE)
+		return __real_ioctl(fd, request, call);
+	error = answer(request, call);
+	if (error)
+		errno = error;
+	return error ? -1 : 0;
+}
+
+int __wrap_open(const char *path, int flags, ...)
+{
+	va_list arguments;
+	mode_t mode;
+	int fd;
+
+	va_start(arguments, flags);
+	mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
+	va_end(arguments);
+	if (strcmp(path, PINDOWN_DEVICE) != 0)
+		return __real_open(path, flags, mode);
+	if (!is_loaded) {
+		errno = ENOENT;
+		return -1;
+	}
+	fd = memfd_create("pindown", MFD_CLOEXEC);
+	if (fd < 0 || ftruncate(fd, (AREA + 4095) & ~4095u) != 0)
+		return -1;
+	area = mmap(NULL, AREA, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	area->abi = PINDOWN_ABI;
+	return fd;
+}

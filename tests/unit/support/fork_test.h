@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/* What the tests of fork share. */
+#ifndef FORK_TEST_H
+#define FORK_TEST_H
+
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/unit/support/cache_test.h"
+
+#define AT(i) (BASE + MIB(16) * (i))
+
+/* What hook/ does in a program. */
+static inline void handle_forks(void)
+{
+	fake_handle_forks();
+	ck_assert_int_eq(pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child), 0);
+}
+
+static inline void begin_with_fork_handlers(void)
+{
+	cache_begin();
+	handle_forks();
+}
+
+/*
+ * In a child there is no Check to report to, and another thread may have had its lock at the fork: a
+ * failed expectation is the child's exit status.
+ */
+#define EXPECT(condition)                          \
+	do {                                       \
+		if (!(condition))                  \
+			_exit(__LINE__ % 200 + 1); \
+	} while (0)
+
+static inline void reap(pid_t child)
+{
+	int status;
+
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+		      "child: wait status 0x%x, expectation in line 200k + %d", status,
+		      WEXITSTATUS(status) - 1);
+}
+
+static inline pid_t start_child(void (*fn)(void *), void *arg)
+{
+	pid_t child = fork();
+
+	if (child == 0) {
+		fn(arg);
+		_exit(0);
+	}
+	ck_assert_int_gt(child, 0);
+	return child;
+}
+
+static inline void in_child(void (*fn)(void *), void *arg)
+{
+	reap(start_child(fn, arg));
+}
+
+/* A child whose parent never used the driver, or that has one of its own, may pin. */
+static inline void uses_the_cache(void *arg)
+{
+	pindown_region *region = NULL;
+	struct pindown_stats before, s;
+
+	(void)arg;
+	EXPECT(pindown_stats(&before, sizeof(before), -1) == PINDOWN_OK);
+	for (unsigned i = 0; i < 3; i++) {
+		EXPECT(pindown_get(AT(0), 1, 0, &region) == PINDOWN_OK);
+		EXPECT(pindown_region_is_live(region));
+		EXPECT(is_cached(AT(0), 1));
+		EXPECT(watched_free(AT(0)) == FAKE_SUCCESS);
+		EXPECT(!is_cached(AT(0), 1));
+		EXPECT(!pindown_region_is_live(region));
+		pindown_put(region);
+		watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
+		EXPECT(!is_cached(AT(0), 1));
+	}
+	EXPECT(pindown_stats(&s, sizeof(s), -1) == PINDOWN_OK);
+	EXPECT(s.pins - before.pins == 3 && s.pins - s.unpins == s.regions);
+	EXPECT(s.regions <= before.regions);
+}
+
+/* A case of this suite with the handlers registered. */
+static inline TCase *fork_case(Suite *suite, const char *name)
+{
+	return suite_case(suite, name, begin_with_fork_handlers, cache_end);
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Traces made by hand from docs/trace-format.md, without the writer: the same bytes each time, and
+ * things that the writer of today does not write. A tick is half a nanosecond.
+ */
+#ifndef MADE_TRACE_H
+#define MADE_TRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cache/pindown.h"
+#include "cache/trace/writer.h"
+#include "cache/trace/format.h"
+
+struct made {
+	unsigned char *bytes; /* a whole number of units */
+	size_t size, room;
+	size_t chunk; /* offset of the chunk that records go to */
+	size_t at;    /* where the next one goes */
+	uint64_t base;
+	uint32_t pid;
+	uint32_t stack; /* of what comes; 0: none */
+};
+
+enum { TICKS_IN_NS = 2, BEGAN_NS = 5000000 /* CLOCK_MONOTONIC when the first trace began */ };
+
+void made_begin(struct made *made, uint32_t pid, uint64_t began_ns);
+void made_info(struct made *made, enum pd_trace_info_kind kind, const void *data, size_t bytes);
+void made_counters(struct made *made, uint64_t hits, uint64_t misses, uint64_t lost, uint64_t told);
+void made_chunk(struct made *made, uint32_t stream, uint32_t sequence, uint32_t tid, uint64_t ns);
+void made_word(struct made *made, uint64_t word);
+
+/* Times are CLOCK_MONOTONIC in ns; `end` decides the order. */
+void made_call(struct made *made, unsigned call, uint64_t addr, uint64_t size, int64_t result,
+	       uint64_t extra, uint64_t begin, uint64_t end);
+void made_region(struct made *made, enum pd_event event, const struct pd_trace_region *what,
+		 uint64_t begin, uint64_t end);
+void made_error(struct made *made, const char *text, int64_t result, uint64_t end);
+void made_clock(struct made *made, uint64_t base_ns);
+void made_thread(struct made *made, uint32_t tid);
+void made_lost(struct made *made, uint64_t count);
+void made_stack(struct made *made, uint32_t number, const uint64_t *frames, unsigned count);
+void made_module(struct made *made, unsigned number, uint64_t begin, const char *path);
+void made_end(struct made *made, uint64_t ns);
+
+/* One in which nothing is wrong. */
+void made_good(struct made *made);
+/* Two threads pin at the same time; the one that began first ends last. */
+void made_crossed(struct made *made);
+/* made_good() of a process that has not ended. */
+void made_live(struct made *made, uint32_t pid);
+
+/* A story with a bit of everything, of one of two processes (0 or 1). */
+void made_story(struct made *made, unsigned process);
+
+/* One thing again and again, until the file is so long: pins, hits, stacks, early, threads, calls. */
+void made_much(struct made *made, const char *what, size_t bytes);
+
+void made_write(const struct made *made, const char *path);
+void made_free(struct made *made);
+
+#endif

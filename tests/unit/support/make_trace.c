@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+/*
+ * make_trace FILE WHAT, for scripts: one of the traces of made_trace.c: 0 or 1, the story of a process;
+ * "good", without faults; "crossed"; "live" PROCESS; or "pins", "hits", "stacks", "early", "threads" or "calls"
+ * and how many MiB of them.
+ */
+#include "tests/unit/support/made_trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int main(int argc, char **argv)
+{
+	struct made made;
+
+	if (argc == 4 && strcmp(argv[2], "live") == 0)
+		made_live(&made, (uint32_t)atoi(argv[3]));
+	else if (argc == 4)
+		made_much(&made, argv[2], (size_t)atoi(argv[3]) << 20);
+	else if (argc != 3)
+		return 2;
+	else if (strcmp(argv[2], "good") == 0)
+		made_good(&made);
+	else if (strcmp(argv[2], "crossed") == 0)
+		made_crossed(&made);
+	else
+		made_story(&made, (unsigned)atoi(argv[2]));
+	made_write(&made, argv[1]);
+	made_free(&made);
+	return 0;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+/* See order_test.h. */
+#define _GNU_SOURCE
+#include "tests/unit/support/order_test.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include "cache/base/barrier.h"
+#include "tests/unit/support/refuse.h"
+
+/* ---- who pays ---- */
+
+static const char *const payer_names[] = {"the rare side pays", "each pays",
+					  "that each pays begins here",
+					  "the rare side is refused its membarrier"};
+
+static const struct pd_asym_limits never_changes = {0, ~0u}, changes_soon = {~0u, ~0u};
+
+/* The rare side's barriers from one change to the next. */
+static unsigned barriers_until_change(void)
+{
+	unsigned n = 0;
+
+	__atomic_store_n(&pd_payer, PD_RARE_PAYS, __ATOMIC_SEQ_CST);
+	for (; __atomic_load_n(&pd_payer, __ATOMIC_SEQ_CST) == PD_RARE_PAYS; n++) {
+		ck_assert_uint_lt(n, 1000);
+		pd_heavy_barrier();
+	}
+	return n;
+}
+
+static void next_barrier_changes(void)
+{
+	unsigned barriers;
+
+	pd_asym_limits = changes_soon;
+	barriers_until_change();
+	barriers = barriers_until_change();
+	__atomic_store_n(&pd_payer, PD_RARE_PAYS, __ATOMIC_SEQ_CST);
+	while (--barriers)
+		pd_heavy_barrier();
+	ck_assert_uint_eq(pd_payer, PD_RARE_PAYS);
+}
+
+static void let_pay(enum payers who)
+{
+	if (who == CHANGES) {
+		next_barrier_changes();
+		return;
+	}
+	pd_asym_limits = never_changes;
+	__atomic_store_n(&pd_payer, who == EACH_PAYS ? PD_EACH_PAYS : PD_RARE_PAYS,
+			 __ATOMIC_SEQ_CST);
+}
+
+/* ---- rounds ---- */
+
+bool broken;
+static unsigned changes; /* of who pays, in rounds that are to have one */
+
+void nobody_pays(void)
+{
+	if (broken)
+		__atomic_store_n(&pd_payer, PD_EACH_PAYS, __ATOMIC_RELAXED);
+}
+
+static enum outcome play(const struct race *race, enum payers who)
+{
+	enum outcome outcome;
+
+	race->prepare();
+	let_pay(broken && !race->rare_side_late ? RARE_PAYS : who);
+	duel_round(&race->duel);
+	changes += !broken && pd_payer == (who == REFUSED ? PD_EACH_MUST : PD_EACH_PAYS);
+	let_pay(who == REFUSED ? EACH_PAYS : RARE_PAYS);
+	outcome = race->judge();
+	ck_assert_msg(broken || outcome != NEITHER, "%s, %s: %s", race->what, payer_names[who],
+		      race->wrong);
+	return outcome;
+}
+
+/* It goes wrong so often when broken, and has as many rounds to do so when it is not. */
+#define ENOUGH	 100
+#define PATIENCE 15 /* seconds */
+
+/*
+ * All races of a program take no longer than this, and the little that each then still has: on a
+ * machine so busy that none of them is close, there is a limit to a program's time (tests/run).
+ */
+#define PATIENCE_FOR_ALL 120
+#define LITTLE_PATIENCE	 2
+static time_t end_of_all;
+
+static time_t end_of_race(enum payers who)
+{
+	time_t now = time(NULL), end = now + (who == REFUSED ? PATIENCE / 2 : PATIENCE);
+
+	if (end <= end_of_all)
+		return end;
+	return end_of_all > now + LITTLE_PATIENCE ? end_of_all : now + LITTLE_PATIENCE;
+}
+
+static bool was_close(const unsigned *when_broken, enum payers who)
+{
+	return when_broken[NEITHER] >= ENOUGH &&
+	       ((who != CHANGES && who != REFUSED) || changes >= ENOUGH);
+}
+
+static void play_until_it_was_close(const struct race *race, enum payers who)
+{
+	unsigned whole[OUTCOMES] = {0}, when_broken[OUTCOMES] = {0};
+	time_t end = end_of_race(who);
+
+	while (!was_close(when_broken, who) && time(NULL) < end) {
+		broken = false;
+		whole[play(race, who)]++;
+		broken = true;
+		when_broken[play(race, who)]++;
+	}
+	broken = false;
+	printf("%s, %s: the rare side saw the other in %u rounds, was seen in %u, either in %u; "
+	       "neither in %u of as many broken ones\n",
+	       race->what, payer_names[who], whole[RARE_SAW], whole[FREQUENT_SAW], whole[ONE_SAW],
+	       when_broken[NEITHER]);
+	if (!was_close(when_broken, who))
+		skip_test("%s, %s: broken, it went wrong in %u rounds only, and that takes %u",
+			  race->what, payer_names[who], when_broken[NEITHER], ENOUGH);
+}
+
+static void come(void)
+{
+	is_cached(BASE, 1);
+}
+
+static void do_nothing(void)
+{
+}
+
+/* As long as one thread alone has come to the cache, there is no barrier at all. */
+static const struct duel other_comes = {NULL, come, do_nothing};
+
+void play_race(const struct race *race, enum payers who)
+{
+	get_and_put(BASE, 1);
+	if (pd_payer == PD_EACH_MUST && who != EACH_PAYS) {
+		skip_test("%s, %s: the kernel has no membarrier", race->what, payer_names[who]);
+		return;
+	}
+	/* Each round has a grace period, and stores come late by some microseconds. */
+	pd_asym_grace_ns = 500000;
+	if (who == REFUSED && !refuse_system_call(SYS_membarrier, EPERM)) {
+		skip_test("%s: no seccomp filter can be installed here", race->what);
+		return;
+	}
+	duel_begin();
+	duel_round(&other_comes);
+	play_until_it_was_close(race, who);
+	duel_end();
+}
+
+int run_order_suite(Suite *suite)
+{
+	const char *why_not = duel_why_not();
+
+	end_of_all = time(NULL) + PATIENCE_FOR_ALL;
+	if (!why_not)
+		return run_suite(suite);
+	srunner_free(srunner_create(suite));
+	printf("skipped: %s\n", why_not);
+	return 77;
+}

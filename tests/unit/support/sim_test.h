@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* What the cache's tests on the simulated driver share. */
+#ifndef SIM_TEST_H
+#define SIM_TEST_H
+
+#include <dlfcn.h>
+
+#include "tests/unit/support/cache_test.h"
+#include "hook/cuda/abi.h"
+#include "tests/sim/sim.h"
+
+#define OK(call) ck_assert_int_eq(call, CUDA_SUCCESS)
+
+static CUcontext context;
+
+static inline void *find_in_sim(const char *name)
+{
+	return dlsym(RTLD_DEFAULT, name);
+}
+
+/* Not in the fixture: a test's environment comes first. */
+static inline void start_cuda(void)
+{
+	OK(cuInit(0));
+	OK(cuCtxCreate_v2(&context, 0, 0));
+}
+
+static inline void sim_begin(void)
+{
+	pd_find_driver_symbol = find_in_sim;
+	pd_set_intercepting(true);
+	expected_missed = 0;
+	ck_assert_int_eq(pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child), 0);
+}
+
+static inline void sim_end(void)
+{
+	assert_books_balance();
+	pindown_flush();
+	ck_assert_uint_eq(stats().regions, 0);
+	ck_assert_uint_eq(sim_open_exports(0), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+
+/* ---- hook/'s part ---- */
+
+static inline CUdeviceptr alloc(size_t size)
+{
+	CUdeviceptr p = 0;
+
+	OK(cuMemAlloc_v2(&p, size));
+	pd_allocated(p, size);
+	return p;
+}
+
+static inline CUresult sim_free(CUdeviceptr p)
+{
+	pd_guard guard = pd_end_range(p, 0);
+	CUresult result = cuMemFree_v2(p);
+
+	pd_ended(guard);
+	return result;
+}
+
+static inline CUdeviceptr alloc_async(size_t size)
+{
+	CUdeviceptr p = 0;
+
+	OK(cuMemAllocAsync(&p, size, NULL));
+	pd_allocated(p, size);
+	return p;
+}
+
+static inline void free_async(CUdeviceptr p)
+{
+	pd_guard guard = pd_end_range(p, 0);
+
+	OK(cuMemFreeAsync(p, NULL));
+	pd_ended(guard);
+}
+
+/* A case of this suite on a driver that has not been started: see start_cuda(). */
+static inline TCase *sim_case(Suite *suite, const char *name)
+{
+	return suite_case(suite, name, sim_begin, sim_end);
+}
+
+#endif

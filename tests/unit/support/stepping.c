@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/* See stepping.h. */
+#define _GNU_SOURCE
+#include "tests/unit/support/stepping.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+#include <ucontext.h>
+
+#include "tests/unit/support/asleep.h"
+#include "tests/unit/support/cache_test.h"
+
+#define TRAP_FLAG 0x100u
+#define PATIENCE \
+	20000000 /* ns: so long the stopped thread waits for one that neither ends nor sleeps */
+
+static struct {
+	unsigned target, at;
+	bool on, met, inside; /* inside: the other thread ended while the first was stopped */
+	sem_t go;
+	bool started;
+	struct worker other;
+	void (*in_handler)(void); /* in place of the other thread, or NULL */
+} turn;
+
+#if CAN_STEP
+
+/* All of this runs in a signal handler: system calls only. */
+static long long now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+static void let_other_run(void)
+{
+	long long deadline = now() + PATIENCE;
+
+	turn.met = true;
+	sem_post(&turn.go);
+	for (;;) {
+		if (worker_is_done(&turn.other)) {
+			turn.inside = true;
+			return;
+		}
+		if (__atomic_load_n(&turn.started, __ATOMIC_ACQUIRE) &&
+		    thread_state(turn.other.tid) == 'S')
+			return; /* it waits for the one that is stopped */
+		if (now() > deadline)
+			return; /* or spins for it */
+		sched_yield();
+	}
+}
+
+static void trapped(int signal, siginfo_t *info, void *context)
+{
+	int saved = errno;
+
+	(void)signal, (void)info;
+	if (turn.on && turn.at++ == turn.target) {
+		ucontext_t *interrupted = context;
+
+		interrupted->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
+		if (turn.in_handler) {
+			turn.met = turn.inside = true;
+			turn.in_handler();
+		} else {
+			let_other_run();
+		}
+	}
+	errno = saved;
+}
+
+static void __attribute__((noinline)) set_trap_flag(bool on)
+{
+	volatile size_t none = 0;
+
+	/* With it there is a frame pointer: a thread that is cancelled just here can be unwound. */
+	__asm__ volatile("" : : "r"(__builtin_alloca(none)));
+	/* Clear of the red zone. */
+	if (on)
+		__asm__ volatile("subq $128, %%rsp; pushfq; orq $0x100, (%%rsp); popfq; "
+				 "addq $128, %%rsp" ::
+					 : "memory", "cc");
+	else
+		__asm__ volatile("subq $128, %%rsp; pushfq; andq $~0x100, (%%rsp); popfq; "
+				 "addq $128, %%rsp" ::
+					 : "memory", "cc");
+}
+
+#else
+
+static void trapped(int signal, siginfo_t *info, void *context)
+{
+	(void)signal, (void)info, (void)context;
+}
+
+static void set_trap_flag(bool on)
+{
+	(void)on;
+}
+
+#endif
+
+void step_from_here(void)
+{
+	turn.at = 0;
+	turn.on = true;
+	set_trap_flag(true);
+}
+
+void step_to_here(void)
+{
+	set_trap_flag(false);
+	turn.on = false;
+}
+
+bool race_met(void)
+{
+	return turn.met;
+}
+
+bool race_was_inside(void)
+{
+	return turn.inside;
+}
+
+unsigned race_instruction(void)
+{
+	return turn.target;
+}
+
+static void other_main(void *arg)
+{
+	const struct race *race = arg;
+
+	while (sem_wait(&turn.go) && errno == EINTR)
+		;
+	__atomic_store_n(&turn.started, true, __ATOMIC_RELEASE);
+	race->other();
+}
+
+static void one_turn(const struct race *race, unsigned target)
+{
+	race->prepare();
+	turn.target = target;
+	turn.met = turn.inside = turn.started = false;
+	sem_init(&turn.go, 0, 0);
+	if (target != UINT_MAX && !turn.in_handler) {
+		worker_start(&turn.other, other_main, (void *)(uintptr_t)race);
+		while (!__atomic_load_n(&turn.other.tid, __ATOMIC_ACQUIRE))
+			sched_yield();
+	}
+	race->stepped();
+	if (target != UINT_MAX && !turn.in_handler) {
+		if (!turn.met) /* shorter than when it was counted: after it, then */
+			sem_post(&turn.go);
+		worker_join(&turn.other);
+	}
+	race->check();
+}
+
+static void catch_traps(void)
+{
+	struct sigaction action = {.sa_sigaction = trapped, .sa_flags = SA_SIGINFO | SA_NODEFER};
+
+	ck_assert_int_eq(sigaction(SIGTRAP, &action, NULL), 0);
+}
+
+unsigned count_instructions(void (*stepped)(void))
+{
+	catch_traps();
+	turn.target = UINT_MAX;
+	stepped();
+	return turn.at;
+}
+
+void run_race(const char *name, const struct race *race, unsigned turns)
+{
+	unsigned met = 0, inside = 0, tried = 0, length, dense, step;
+
+	if (getenv("STEP_TURNS"))
+		turns = (unsigned)atoi(getenv("STEP_TURNS"));
+	catch_traps();
+	one_turn(race, UINT_MAX);
+	one_turn(race, UINT_MAX); /* all that is done once only has been done by now */
+	length = turn.at;
+	/* Where it begins, most happens without a lock: the first half of the turns one by one. */
+	dense = length <= turns ? length : turns / 2;
+	step = (length - dense) / (turns - turns / 2) + 1;
+	for (unsigned target = 0; target < length; target += target < dense ? 1 : step) {
+		one_turn(race, target);
+		tried++;
+		met += turn.met;
+		inside += turn.inside;
+	}
+	printf("%s: %u instructions, stopped at %u of them; %s ran through %u times\n", name,
+	       length, met, turn.in_handler ? "the handler" : "the other thread", inside);
+	fflush(stdout);
+	ck_assert_uint_gt(met, tried / 2);
+	ck_assert_uint_gt(inside, 0);
+}
+
+void run_race_in_handler(const char *name, const struct race *race, unsigned turns)
+{
+	turn.in_handler = race->other;
+	run_race(name, race, turns);
+	turn.in_handler = NULL;
+}
+
+int run_stepped_suite(Suite *suite)
+{
+	if (CAN_STEP)
+		return run_suite(suite);
+	printf("skipped: single-stepping is for x86-64, and not under ThreadSanitizer\n");
+	return 77;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "tests/unit/support/suite.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+static unsigned *skipped; /* shared with the processes that the tests run in */
+
+void skip_test(const char *why, ...)
+{
+	va_list args;
+
+	va_start(args, why);
+	printf("skipped: ");
+	vprintf(why, args);
+	printf("\n");
+	va_end(args);
+	fflush(stdout);
+	__atomic_fetch_add(skipped, 1, __ATOMIC_RELAXED);
+}
+
+TCase *suite_case(Suite *suite, const char *name, void (*begin)(void), void (*end)(void))
+{
+	TCase *tc = tcase_create(name);
+
+	tcase_add_checked_fixture(tc, begin, end);
+	tcase_set_timeout(tc, 120);
+	suite_add_tcase(suite, tc);
+	return tc;
+}
+
+int run_suite(Suite *suite)
+{
+	SRunner *runner = srunner_create(suite);
+	int ran, failed;
+
+	skipped = mmap(NULL, sizeof(*skipped), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		       -1, 0);
+	if (skipped == MAP_FAILED)
+		return 1;
+	srunner_run_all(runner, CK_ENV);
+	ran = srunner_ntests_run(runner);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	if (*skipped) /* Check's own summary has them among what passed: see tests/run */
+		printf("%d passed, %d failed, %u skipped\n", ran - failed - (int)*skipped, failed,
+		       *skipped);
+	return failed != 0;
+}

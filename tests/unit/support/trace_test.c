@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "tests/unit/support/trace_test.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cache/base/lock.h"
+#include "cache/trace/journal.h"
+
+const char *const trace_test_calls[3] = {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync"};
+char folder[] = "/tmp/pindown-trace-XXXXXX";
+int heard = -1;
+
+void set_up(void)
+{
+	FILE *file = tmpfile();
+
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+	ck_assert_int_eq(chdir(folder), 0);
+	heard = dup(fileno(file));
+	fclose(file);
+	dup2(heard, STDERR_FILENO);
+	setenv("PINDOWN_TRACE", "t.pdt", 1);
+	pd_race_wait_ns = PATIENCE_NS; /* for another thread that opens the file */
+	pd_trace_call_names(trace_test_calls, 3);
+}
+
+void tear_down(void)
+{
+	struct dirent *found;
+	DIR *directory;
+
+	ck_assert_int_eq(chdir("/"), 0);
+	directory = opendir(folder);
+	while (directory && (found = readdir(directory)))
+		unlinkat(dirfd(directory), found->d_name, 0);
+	if (directory)
+		closedir(directory);
+	rmdir(folder);
+}
+
+const char *printed(void)
+{
+	static char text[4096];
+	ssize_t length = pread(heard, text, sizeof(text) - 1, 0);
+
+	text[length > 0 ? length : 0] = '\0';
+	return text;
+}
+
+void call_at(uint64_t addr)
+{
+	uint64_t begin = pd_ticks();
+
+	pd_trace_call(1, addr, 4096, 0, begin, pd_ticks(), 0);
+}
+
+static struct reader *reader;
+struct event *events;
+unsigned event_count;
+static unsigned event_room;
+struct counters counters;
+
+void read_back(const char *name)
+{
+	char path[100];
+	char *names[] = {path};
+	struct event event;
+
+	snprintf(path, sizeof(path), "%s", name);
+	if (reader)
+		reader_close(reader);
+	event_count = 0;
+	memset(&counters, 0, sizeof(counters));
+	reader = reader_open(names, 1);
+	ck_assert_msg(reader && !reader_damaged(reader), "%s", printed());
+	for (unsigned i = 0; i < reader_files(reader); i++) {
+		counters.hits += reader_file(reader, i)->counters.hits;
+		counters.misses += reader_file(reader, i)->counters.misses;
+		counters.lost += reader_file(reader, i)->counters.lost;
+	}
+	while (reader_next(reader, &event)) {
+		if (event_count == event_room) {
+			event_room = event_room ? event_room * 2 : 1000;
+			events = realloc(events, event_room * sizeof(*events));
+			ck_assert_ptr_nonnull(events);
+		}
+		events[event_count] = event;
+		events[event_count++].record.text = NULL;
+	}
+}
+
+char *own_name(int pid, const char *tail)
+{
+	static char name[64];
+
+	snprintf(name, sizeof(name), "t.%d%s.pdt", pid, tail);
+	return name;
+}
+
+bool exists(const char *name)
+{
+	return access(name, F_OK) == 0;
+}
+
+int in_child(void (*function)(void), int *child)
+{
+	int status, pid = fork();
+
+	/*
+	 * The child first: an assertion takes memory, and another thread may have had the
+	 * allocator's lock.
+	 */
+	if (pid == 0) {
+		function();
+		_exit(0);
+	}
+	ck_assert_int_ge(pid, 0);
+	if (child)
+		*child = pid;
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+unsigned count_events(enum pd_event event)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < event_count; i++)
+		n += events[i].record.event == event;
+	return n;
+}
+
+void expect_one_line(const char *words)
+{
+	const char *text = printed();
+
+	ck_assert_msg(strstr(text, words), "'%s' is not in: %s", words, text);
+	ck_assert_msg(strchr(text, '\n') == strrchr(text, '\n'), "more than a line: %s", text);
+}
+
+static void count_journal(const struct pd_journal *journal, int segment,
+			  const struct shmid_ds *about, void *context)
+{
+	unsigned *counts = context;
+
+	(void)segment;
+	(void)about;
+	counts[1] += journal->pid == counts[0];
+}
+
+unsigned journals_of(int pid)
+{
+	unsigned counts[2] = {(unsigned)pid, 0};
+
+	pd_journal_each(count_journal, counts);
+	return counts[1];
+}
+
+void put_file(const char *name, const char *text)
+{
+	FILE *file = fopen(name, "w");
+
+	ck_assert_ptr_nonnull(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+struct pd_trace_header read_header(const char *name)
+{
+	struct pd_trace_header header;
+	int fd = open(name, O_RDONLY);
+
+	ck_assert_int_eq(read(fd, &header, sizeof(header)), sizeof(header));
+	close(fd);
+	return header;
+}
+
+TCase *add_case(Suite *suite, const char *name, const TTest *const *tests)
+{
+	TCase *tcase = suite_case(suite, name, set_up, tear_down);
+
+	for (; *tests; tests++)
+		tcase_add_test(tcase, *tests);
+	return tcase;
+}

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+# The command.
+CHECK_UNIT += $(B)/unit/test_tools
+
+# The command without its main(): a test takes from it what it uses.
+TOOLS_PARTS := $(B)/tools.a
+$(TOOLS_PARTS): $(filter-out %/main.c.o,$(TOOLS_OBJ))
+	rm -f $@
+	$(AR) qcs $@ $^ # not r: two rooms may have files of one name
+
+$(B)/unit/test_tools: $(B)/obj/tests/unit/tools/test_tools.c.o $(call unit_support,made_trace) $(UNIT_SUITE) \
+		$(TOOLS_PARTS) $(TOOLS_SHARED)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) $(CHECK_LIBS) -lpthread
+
+# The command from outside: traces made by hand, and what is to be printed of them.
+CHECK_SIM += $(wildcard tests/unit/tools/check-*)
+CHECK_WITH += $(B)/bench/patterns $(B)/unit/make_trace $(B)/unit/live_app
+
+$(B)/unit/make_trace: $(call unit_support,make_trace made_trace)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
+
+# A program for check-top, linked with the simulated driver.
+$(B)/unit/live_app: $(call unit_support,live_app) $(SIM)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -ldl -lpthread

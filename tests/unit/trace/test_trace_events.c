@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: MIT
+/* What the writer is told comes back as it was: values, times, order, counters. */
+#define _GNU_SOURCE
+#include "tests/unit/support/trace_test.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cache/pindown.h"
+#include "cache/base/thread.h"
+
+/* ---- what is written ------------------------------------------------------------------------ */
+
+START_TEST(a_call_comes_back)
+{
+	static const struct {
+		uint64_t addr, size, extra;
+		int result;
+	} calls[] = {
+		{0x7f0012345678, 65536, 0, 0},
+		{0, 0, 0, 0},
+		{UINT64_MAX, UINT64_MAX, UINT64_MAX, 1},
+		{0, 1, 0x55, 999},
+		{8, 0, 0x55, 65535},
+		{8, 0, 0, 65536},
+		{8, 9, 10, -1},
+		{8, 9, 10, INT32_MIN},
+		{8, 9, 10, INT32_MAX},
+	};
+	const unsigned count = sizeof(calls) / sizeof(calls[0]);
+
+	pd_trace_open();
+	for (unsigned i = 0; i < count; i++) {
+		uint64_t begin = pd_ticks();
+
+		errno = 44;
+		pd_trace_call(i % 3, calls[i].addr, calls[i].size, calls[i].result, begin,
+			      pd_ticks(), calls[i].extra);
+		ck_assert_int_eq(errno, 44);
+	}
+	pd_trace_close();
+	read_back("t.pdt");
+	ck_assert_uint_eq(event_count, count);
+	for (unsigned i = 0; i < count; i++) {
+		const struct record *record = &events[i].record;
+
+		ck_assert_int_eq(record->event, PD_EV_CALL);
+		ck_assert_uint_eq(record->call, i % 3);
+		ck_assert_uint_eq(record->addr, calls[i].addr);
+		ck_assert_uint_eq(record->size, calls[i].size);
+		ck_assert_uint_eq(record->extra, calls[i].extra);
+		ck_assert_int_eq(record->result, calls[i].result);
+		ck_assert_uint_eq(events[i].tid, (uint32_t)syscall(SYS_gettid));
+	}
+}
+END_TEST
+
+START_TEST(a_plain_call_is_small)
+{
+	struct stat before, after;
+	unsigned count = 100000;
+
+	pd_trace_open();
+	call_at(1);
+	ck_assert_int_eq(stat(own_name(getpid(), ""), &before), 0);
+	for (unsigned i = 0; i < count; i++)
+		call_at(0x7f0000000000 + i);
+	ck_assert_int_eq(stat(own_name(getpid(), ""), &after), 0);
+	/* One chunk may just have been begun. */
+	ck_assert_int_le(after.st_size - before.st_size, 48ll * count + 4 * 65536);
+	read_back("t.pdt");
+	ck_assert_uint_eq(event_count, count + 1);
+}
+END_TEST
+
+START_TEST(a_region_comes_back)
+{
+	const struct pd_trace_region whole = {.addr = 0x7f0000000200,
+					      .size = 100,
+					      .pin_addr = 0x7f0000000000,
+					      .pin_size = 65536,
+					      .buffer_id = 12345678901,
+					      .context = 0x5555aaaa0000,
+					      .region = 0xfedcba98,
+					      .device = 7,
+					      .result = PINDOWN_ERR_NO_SPACE,
+					      .reason = PINDOWN_REASON_STALE,
+					      .flags = PD_TRACE_IN_USE | PD_TRACE_VOLATILE |
+						       PD_TRACE_MISSED | PD_TRACE_NO_SYNC |
+						       PD_TRACE_FELL_BACK},
+				     none = {.device = 0, .result = 801};
+	const enum pd_event kinds[] = {PD_EV_PIN,   PD_EV_UNPIN,      PD_EV_HIT,
+				       PD_EV_EVICT, PD_EV_INVALIDATE, PD_EV_MAP};
+
+	setenv("PINDOWN_TRACE_EVENTS", "all", 1);
+	pd_trace_open();
+	for (unsigned i = 0; i < 6; i++) {
+		uint64_t begin = pd_ticks();
+
+		errno = 44;
+		pd_trace_region(kinds[i], i % 2 ? &none : &whole, begin, pd_ticks());
+		ck_assert_int_eq(errno, 44);
+	}
+	read_back("t.pdt");
+	ck_assert_uint_eq(event_count, 6);
+	for (unsigned i = 0; i < 6; i++) {
+		const struct pd_trace_region *sent = i % 2 ? &none : &whole;
+		const struct record *record = &events[i].record;
+
+		ck_assert_int_eq(record->event, kinds[i]);
+		ck_assert_uint_eq(record->addr, sent->addr);
+		ck_assert_uint_eq(record->size, sent->size);
+		ck_assert_uint_eq(record->pin_addr, sent->pin_addr);
+		ck_assert_uint_eq(record->pin_size, sent->pin_size);
+		ck_assert_uint_eq(record->buffer_id, sent->buffer_id);
+		ck_assert_uint_eq(record->context, sent->context);
+		ck_assert_uint_eq(record->region, sent->region);
+		ck_assert_int_eq(record->device, sent->device);
+		ck_assert_int_eq(record->result, sent->result);
+		ck_assert_uint_eq(record->reason, sent->reason);
+		ck_assert_uint_eq(record->flags, sent->flags);
+	}
+}
+END_TEST
+
+START_TEST(a_note_comes_back)
+{
+	char name[PD_ERROR_MOST_TEXT + 50];
+	const struct pd_trace_note whole = {.addr = 0x7f0000000200,
+					    .size = 100,
+					    .extra = 0x123456789abcdef0,
+					    .key = 7,
+					    .pin_size = 65536,
+					    .buffer_id = 12345678901,
+					    .region = 0xfedcba98,
+					    .number = 0xffffffff,
+					    .device = 7,
+					    .result = -12,
+					    .reason = PINDOWN_REASON_OWNER,
+					    .flags = PD_TRACE_IN_USE | PD_TRACE_IMPORTED,
+					    .name = name},
+				   none = {.device = -1};
+	const enum pd_event kinds[] = {PD_EV_REGISTER, PD_EV_DEREGISTER, PD_EV_HELD, PD_EV_EXPORT,
+				       PD_EV_OUTLIVED};
+
+	memset(name, 'n', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	pd_trace_open();
+	for (unsigned i = 0; i < 5; i++) {
+		uint64_t begin = pd_ticks();
+
+		errno = 44;
+		pd_trace_note(kinds[i], i % 2 ? &none : &whole, begin, pd_ticks());
+		ck_assert_int_eq(errno, 44);
+	}
+	read_back("t.pdt");
+	ck_assert_uint_eq(event_count, 5);
+	for (unsigned i = 0; i < 5; i++) {
+		const struct pd_trace_note *sent = i % 2 ? &none : &whole;
+		const struct record *record = &events[i].record;
+
+		ck_assert_int_eq(record->event, kinds[i]);
+		ck_assert_uint_eq(record->addr, sent->addr);
+		ck_assert_uint_eq(record->size, sent->size);
+		ck_assert_uint_eq(record->extra, sent->extra);
+		ck_assert_uint_eq(record->key, sent->key);
+		ck_assert_uint_eq(record->pin_size, sent->pin_size);
+		ck_assert_uint_eq(record->buffer_id, sent->buffer_id);
+		ck_assert_uint_eq(record->region, sent->region);
+		ck_assert_uint_eq(record->number, sent->number);
+		ck_assert_int_eq(record->device, sent->device);
+		ck_assert_int_eq(record->result, sent->result);
+		ck_assert_uint_eq(record->reason, sent->reason);
+		ck_assert_uint_eq(record->flags, sent->flags);
+		ck_assert_uint_eq(record->text_length, i % 2 ? 0 : PD_ERROR_MOST_TEXT);
+	}
+}
+END_TEST
+
+/* 0 to 200 bytes of text, more is cut; none is written beyond a chunk's end. */
+START_TEST(errors_come_back)
+{
+	char text[301];
+	char path[] = "t.pdt";
+	char *names_of_one[] = {path};
+	struct reader *reader;
+	struct event event;
+	unsigned n = 0;
+
+	memset(text, 'e', 300);
+	text[300] = '\0';
+	pd_trace_open();
+	for (unsigned length = 0; length <= 300; length++)
+		pd_trace_error(text + 300 - length, length, 0, (int)length);
+	reader = reader_open(names_of_one, 1);
+	ck_assert(reader && !reader_damaged(reader));
+	for (; reader_next(reader, &event); n++) {
+		unsigned expected = n < 200 ? n : 200;
+
+		ck_assert_int_eq(event.record.event, PD_EV_ERROR);
+		ck_assert_int_eq(event.record.result, n);
+		ck_assert_uint_eq(event.record.text_length, expected);
+		ck_assert_int_eq(memcmp(event.record.text, text, expected), 0);
+	}
+	ck_assert_uint_eq(n, 301);
+	reader_close(reader);
+}
+END_TEST
+
+START_TEST(only_wanted_events)
+{
+	struct pd_trace_region what = {.addr = 1};
+
+	setenv("PINDOWN_TRACE_EVENTS", "pin", 1);
+	pd_trace_open();
+	ck_assert(pd_tracing(PD_EV_PIN) && !pd_tracing(PD_EV_CALL) && !pd_tracing(PD_EV_HIT));
+	call_at(1);
+	pd_trace_region(PD_EV_UNPIN, &what, 0, pd_ticks());
+	pd_trace_region(PD_EV_PIN, &what, 0, pd_ticks());
+	pd_trace_error("no", 0, 0, 0);
+	read_back("t.pdt");
+	ck_assert_uint_eq(event_count, 1);
+	ck_assert_int_eq(events[0].record.event, PD_EV_PIN);
+}
+END_TEST
+
+static uint64_t monotonic(void)
+{
+	return pd_ticks_ns();
+}
+
+/* Also times that need more than 32 bits, and begins that were never taken. */
+START_TEST(times)
+{
+	const uint64_t second = pd_ticks_steady ? 1ull << 32 : 1000000000;
+	uint64_t before[3], after[3], begin, end;
+	const uint64_t slack = 100000; /* of clocks read one after the other */
+
+	pd_trace_open();
+	for (unsigned i = 0; i < 3; i++) {
+		before[i] = monotonic();
+		begin = pd_ticks();
+		usleep(2000);
+		end = pd_ticks();
+		after[i] = monotonic();
+		pd_trace_call(0, 1, 0, 0, begin, end, 0);
+	}
+	end = pd_ticks();
+	pd_trace_call(1, 1, 0, 0, 0, end, 0);
+	pd_trace_call(1, 2, 0, 0, end - 5 * second, end, 0);
+	pd_trace_call(1, 3, 0, 0, end + 1, end, 0);
+	pd_trace_close();
+	read_back("t.pdt");
+	ck_assert_uint_eq(event_count, 6);
+	/* The long one began first of all, before the trace even. */
+	ck_assert_uint_eq(events[0].record.addr, 2);
+	ck_assert_uint_eq(events[0].record.taken, 5 * second);
+	ck_assert_uint_eq(events[0].ts, 0);
+	for (unsigned i = 0; i < 3; i++) {
+		uint64_t ts = events[i + 1].ts + events[0].file->first_ns;
+
+		ck_assert_uint_ge(ts + slack, before[i]);
+		ck_assert_uint_le(ts + events[i + 1].took, after[i] + slack);
+		ck_assert_uint_ge(events[i + 1].took + slack, 2000000);
+	}
+	ck_assert_uint_eq(events[4].took, 0);
+	ck_assert_uint_eq(events[5].took, 0);
+}
+END_TEST
+
+/* What caused comes before what was caused, though it is written after it. */
+START_TEST(nested_events_are_in_order)
+{
+	struct pd_trace_region what = {.addr = 7};
+	unsigned count = 30000; /* several chunks, whose ends fall anywhere */
+
+	pd_trace_open();
+	for (unsigned i = 0; i < count; i++) {
+		uint64_t begin = pd_ticks(), inner;
+
+		while ((inner = pd_ticks()) == begin)
+			;
+		what.region = i;
+		pd_trace_region(PD_EV_INVALIDATE, &what, inner, pd_ticks());
+		pd_trace_call(1, i, 0, 0, begin, pd_ticks(), 0);
+	}
+	read_back("t.pdt");
+	ck_assert_uint_eq(event_count, 2 * count);
+	for (unsigned i = 0; i < count; i++) {
+		ck_assert_int_eq(events[2 * i].record.event, PD_EV_CALL);
+		ck_assert_uint_eq(events[2 * i].record.addr, i);
+		ck_assert_int_eq(events[2 * i + 1].record.event, PD_EV_INVALIDATE);
+		ck_assert_uint_eq(events[2 * i + 1].record.region, i);
+	}
+}
+END_TEST
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+static void *count_and_wait(void *arg)
+{
+	pthread_barrier_t *barrier = arg;
+
+	pd_count(&pd_self()->counters->hits);
+	pthread_barrier_wait(barrier);
+	pthread_barrier_wait(barrier);
+	pd_count(&pd_self()->counters->hits);
+	return NULL;
+}
+
+/* Threads from before the trace count on their own: what they counted is added at the end. */
+START_TEST(closing)
+{
+	pthread_barrier_t barrier;
+	pthread_t thread;
+	char name[64];
+
+	strcpy(name, own_name(getpid(), ""));
+	pthread_barrier_init(&barrier, NULL, 2);
+	pthread_create(&thread, NULL, count_and_wait, &barrier);
+	pthread_barrier_wait(&barrier);
+	pd_trace_open();
+	call_at(1);
+	ck_assert_uint_eq(read_header(name).end.ticks, 0);
+	pthread_barrier_wait(&barrier);
+	pthread_join(thread, NULL);
+	errno = 33;
+	pd_trace_close();
+	ck_assert_int_eq(errno, 33);
+	ck_assert_uint_ne(read_header(name).end.ticks, 0);
+	/* Whatever still comes is written, and closing again changes nothing. */
+	call_at(2);
+	pd_trace_close();
+	read_back("t.pdt");
+	ck_assert_uint_eq(event_count, 2);
+	ck_assert_uint_eq(counters.hits, 2);
+}
+END_TEST
+
+/* Of a thread that has made hits before the trace, too, the next one is not passed over. */
+START_TEST(the_next_hit_of_each_thread_is_seen)
+{
+	pd_self()->until_look = 4000;
+	pd_trace_open();
+	ck_assert_int_eq(pd_self()->until_look, 0);
+	pd_trace_close();
+}
+END_TEST
+
+/* ---- all ------------------------------------------------------------------------------------ */
+
+int main(void)
+{
+	Suite *suite = suite_create("trace events");
+
+	add_case(suite, "events",
+		 (const TTest *const[]){a_call_comes_back, a_plain_call_is_small,
+					a_region_comes_back, a_note_comes_back, errors_come_back,
+					only_wanted_events, times, nested_events_are_in_order,
+					closing, the_next_hit_of_each_thread_is_seen, NULL});
+	return run_suite(suite);
+}

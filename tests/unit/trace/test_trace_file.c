@@ -1,0 +1,582 @@
+// SPDX-License-Identifier: MIT
+/* The writer's file: its name, its space, its descriptor. */
+#define _GNU_SOURCE
+#include "tests/unit/support/trace_test.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cache/base/config.h"
+#include "cache/base/thread.h"
+#include "cache/trace/journal.h"
+
+/* The default of PINDOWN_TRACE_EVENTS. */
+#define ALL_BUT_HITS (((1u << PD_EV_LOST) - 1) & ~(1u << PD_EV_HIT))
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *given, *made; /* # is the process number */
+} names[] = {
+	{"a.pdt", "a.#.pdt"},	    {"a", "a.#.pdt"},	{"a.b.pdt", "a.b.#.pdt"},
+	{"a%p.pdt", "a#.pdt"},	    {"%p", "#.pdt"},	{"a%%p.pdt", "a%p.#.pdt"},
+	{"a%p-%p.pdt", "a#-#.pdt"}, {"a%", "a%.#.pdt"}, {"a%n%s.pdt", "a%n%s.#.pdt"},
+};
+
+START_TEST(file_names)
+{
+	char expected[100] = "", *to = expected;
+
+	for (const char *at = names[_i].made; *at; at++) {
+		if (*at == '#')
+			to += sprintf(to, "%d", getpid());
+		else
+			*to++ = *at;
+	}
+	setenv("PINDOWN_TRACE", names[_i].given, 1);
+	pd_trace_open();
+	ck_assert_uint_eq(pd_trace_mask, ALL_BUT_HITS);
+	ck_assert_msg(exists(expected), "%s is not there", expected);
+	ck_assert_str_eq(printed(), "");
+}
+END_TEST
+
+START_TEST(another_file_is_never_touched)
+{
+	char text[20] = "", first[100], name[100];
+	FILE *file;
+
+	snprintf(first, sizeof(first), "%s", own_name(getpid(), ""));
+	snprintf(name, sizeof(name), "%s", own_name(getpid(), ".1"));
+	put_file(first, "precious");
+	ck_assert_int_eq(symlink("elsewhere", name), 0);
+	pd_trace_open();
+	call_at(1);
+	file = fopen(first, "r");
+	ck_assert_ptr_nonnull(fgets(text, sizeof(text), file));
+	fclose(file);
+	ck_assert_str_eq(text, "precious");
+	ck_assert(!exists("elsewhere"));
+	read_back(own_name(getpid(), ".2"));
+	ck_assert_uint_eq(event_count, 1);
+}
+END_TEST
+
+START_TEST(the_start_directory_counts)
+{
+	pd_config();
+	ck_assert_int_eq(chdir("/"), 0);
+	pd_trace_open();
+	ck_assert_int_eq(chdir(folder), 0);
+	ck_assert(exists(own_name(getpid(), "")));
+}
+END_TEST
+
+static const struct {
+	const char *given, *says;
+} impossible[] = {
+	{"nowhere/t.pdt", "No such file or directory"},
+	{"/proc/self/t.pdt", "No such file or directory"},
+	{"/dev/null/t.pdt", "Not a directory"},
+};
+
+/* One line, and the program runs on. */
+START_TEST(no_file_can_be_made)
+{
+	setenv("PINDOWN_TRACE", impossible[_i].given, 1);
+	errno = 55;
+	pd_trace_open();
+	ck_assert_int_eq(errno, 55);
+	ck_assert_uint_eq(pd_trace_mask, 0);
+	call_at(1);
+	pd_trace_error("nothing", 0, 0, 0);
+	pd_trace_open();
+	pd_trace_close();
+	ck_assert_ptr_nonnull(strstr(printed(), impossible[_i].says));
+	ck_assert_ptr_nonnull(strstr(printed(), "nothing is traced\n"));
+	ck_assert_ptr_eq(strchr(printed(), '\n'), strrchr(printed(), '\n'));
+}
+END_TEST
+
+START_TEST(no_trace_is_wanted)
+{
+	DIR *directory;
+	struct dirent *found;
+
+	unsetenv("PINDOWN_TRACE");
+	pd_trace_open();
+	ck_assert_uint_eq(pd_trace_mask, 0);
+	call_at(1);
+	pd_trace_close();
+	directory = opendir(".");
+	while ((found = readdir(directory)))
+		ck_assert_int_eq(found->d_name[0], '.');
+	closedir(directory);
+	ck_assert_str_eq(printed(), "");
+}
+END_TEST
+
+START_TEST(switched_off)
+{
+	setenv("PINDOWN", "0", 1);
+	pd_trace_open();
+	ck_assert_uint_eq(pd_trace_mask, 0);
+	ck_assert(!exists(own_name(getpid(), "")));
+}
+END_TEST
+
+/* ---- about the process ---------------------------------------------------------------------- */
+
+START_TEST(about_the_process)
+{
+	char here[PATH_MAX], host[100];
+	struct trace_file *file;
+
+	pd_trace_open();
+	file = trace_file_open(own_name(getpid(), ""));
+	ck_assert_ptr_nonnull(file);
+	ck_assert_uint_eq(file->header.pid, (unsigned)getpid());
+	ck_assert_uint_eq(file->header.ppid, (unsigned)getppid());
+	ck_assert_uint_eq(file->header.event_mask, ALL_BUT_HITS);
+	ck_assert_uint_eq(file->call_count, 3);
+	ck_assert_str_eq(file->calls[2], "cuMemAllocAsync");
+	ck_assert_str_eq(file->directory, getcwd(here, sizeof(here)));
+	gethostname(host, sizeof(host));
+	ck_assert_str_eq(file->host, host);
+	ck_assert_ptr_nonnull(strstr(file->program, "test_trace"));
+	ck_assert_ptr_nonnull(strstr(file->command, "test_trace"));
+	ck_assert_ptr_nonnull(
+		memmem(file->environment, file->environment_bytes, "PINDOWN_TRACE=t.pdt", 20));
+	ck_assert_uint_ne(file->header.begin.ticks, 0);
+	trace_file_close(file);
+}
+END_TEST
+
+START_TEST(call_names_may_come_late)
+{
+	static const char *const late[] = {"cuOne", "cuTwo"};
+	struct trace_file *file;
+
+	pd_trace_call_names(NULL, 0);
+	pd_trace_open();
+	pd_trace_call_names(late, 2);
+	file = trace_file_open(own_name(getpid(), ""));
+	ck_assert_uint_eq(file->call_count, 2);
+	ck_assert_str_eq(file->calls[1], "cuTwo");
+	trace_file_close(file);
+}
+END_TEST
+
+/* ---- no room -------------------------------------------------------------------------------- */
+
+enum { MANY = 50000 };
+
+static void write_into_little_room(void)
+{
+	struct rlimit limit = {400000, RLIM_INFINITY};
+
+	pd_trace_open();
+	setrlimit(RLIMIT_FSIZE, &limit);
+	for (uint64_t i = 0; i < MANY; i++)
+		call_at(i);
+}
+
+START_TEST(file_size_limit)
+{
+	int child;
+
+	ck_assert_int_eq(in_child(write_into_little_room, &child), 0);
+	ck_assert_ptr_nonnull(strstr(printed(), "File too large"));
+	ck_assert_ptr_nonnull(strstr(printed(), "events are lost, and counted"));
+	ck_assert_ptr_eq(strchr(printed(), '\n'), strrchr(printed(), '\n'));
+	read_back("t.pdt");
+	ck_assert_uint_gt(counters.lost, 0);
+	ck_assert_uint_gt(count_events(PD_EV_CALL), 1000);
+	ck_assert_uint_eq(count_events(PD_EV_CALL) + counters.lost, MANY);
+	ck_assert_uint_eq(count_events(PD_EV_LOST), 1);
+	ck_assert_uint_eq(events[event_count - 1].record.lost, counters.lost);
+}
+END_TEST
+
+/* Twenty milliseconds by the clock that the writer goes by. */
+static void wait_for_coarse_clock(void)
+{
+	struct timespec begin, now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &begin);
+	do {
+		usleep(1000);
+		clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	} while ((now.tv_sec - begin.tv_sec) * 1000000000 + now.tv_nsec - begin.tv_nsec < 20000000);
+}
+
+/* When there is room again it is told where the gap is, and how large. */
+START_TEST(room_again)
+{
+	struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+	uint64_t lost;
+	unsigned i = 0;
+
+	write_into_little_room();
+	lost = pd_self()->counters->lost_events;
+	ck_assert_uint_gt(lost, 0);
+	setrlimit(RLIMIT_FSIZE, &none);
+	wait_for_coarse_clock(); /* room is looked for again only now and then */
+	call_at(MANY);
+	ck_assert_uint_eq(pd_self()->counters->lost_events, lost);
+	read_back("t.pdt");
+	ck_assert_uint_eq(event_count, MANY - lost + 2);
+	while (events[i].record.addr == i && events[i].record.event == PD_EV_CALL)
+		i++;
+	ck_assert_uint_eq(i, MANY - lost);
+	ck_assert_int_eq(events[i].record.event, PD_EV_LOST);
+	ck_assert_uint_eq(events[i].record.lost, lost);
+	ck_assert_uint_eq(events[i + 1].record.addr, MANY);
+}
+END_TEST
+
+START_TEST(no_room_from_the_start)
+{
+	struct rlimit limit = {1000, RLIM_INFINITY};
+
+	setrlimit(RLIMIT_FSIZE, &limit);
+	pd_trace_open();
+	ck_assert_uint_eq(pd_trace_mask, 0);
+	call_at(1);
+	ck_assert_ptr_nonnull(strstr(printed(), "File too large; nothing is traced"));
+	ck_assert(!exists(own_name(getpid(), "")));
+}
+END_TEST
+
+/* A file system of one MiB, in a name space of its own. */
+static void write_into_a_small_disk(void)
+{
+	if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
+		_exit(77);
+	if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+	    mount("none", folder, "tmpfs", 0, "size=1m") != 0 || chdir(folder) != 0)
+		_exit(77);
+	pd_trace_open();
+	for (uint64_t i = 0; i < MANY; i++)
+		call_at(i);
+	ck_assert_ptr_nonnull(strstr(printed(), "No space left on device"));
+	read_back("t.pdt");
+	ck_assert_uint_gt(counters.lost, 0);
+	ck_assert_uint_gt(count_events(PD_EV_CALL), 1000);
+	ck_assert_uint_eq(count_events(PD_EV_CALL) + counters.lost, MANY);
+	pd_journal_end(); /* nobody else sees this file, so that it would be kept for a day */
+}
+
+START_TEST(full_disk)
+{
+	int result = in_child(write_into_a_small_disk, NULL);
+
+	if (result == 77) {
+		skip_test("no tmpfs can be mounted here");
+		return;
+	}
+	ck_assert_msg(result == 0, "%d: %s", result, printed());
+}
+END_TEST
+
+/* ---- a file system that copies on write ------------------------------------------------------ */
+
+/* 77: there are no tools for it, or no right to use them. */
+static void mount_btrfs(void)
+{
+	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+	    system("exec >/dev/null 2>&1; PATH=$PATH:/sbin:/usr/sbin; truncate -s 128M image && "
+		   "mkfs.btrfs -q --mixed image && mkdir disk && mount -o loop image disk") != 0 ||
+	    chdir("disk") != 0)
+		_exit(77);
+}
+
+static void fill_disk(void)
+{
+	static char block[65536];
+	size_t bytes = sizeof(block);
+	int fd = open("filler", O_WRONLY | O_CREAT, 0600);
+
+	memset(block, 1, sizeof(block));
+	sync();
+	while (bytes >= 512) {
+		while (write(fd, block, bytes) > 0)
+			;
+		fsync(fd);
+		bytes /= 2;
+	}
+	close(fd);
+	sync();
+}
+
+/* What was written back there needs new space for each page that is written again. */
+static void write_into_a_full_btrfs(void)
+{
+	mount_btrfs();
+	pd_trace_open();
+	for (uint64_t i = 0; i < 100; i++)
+		call_at(i);
+	fill_disk();
+	for (uint64_t i = 100; i < MANY; i++) {
+		call_at(i);
+		pd_count(&pd_self()->counters->hits);
+	}
+	expect_one_line("No space left on device");
+	read_back("t.pdt");
+	ck_assert_uint_gt(counters.lost, 0);
+	ck_assert_uint_ge(count_events(PD_EV_CALL), 100);
+	ck_assert_uint_eq(count_events(PD_EV_CALL) + counters.lost, MANY);
+	ck_assert_uint_eq(counters.hits, MANY - 100);
+	unlink("filler");
+	sync();
+	wait_for_coarse_clock();
+	call_at(MANY);
+	pd_trace_close();
+	ck_assert_uint_eq(pd_self()->counters->lost_events, counters.lost);
+}
+
+START_TEST(full_btrfs)
+{
+	int child, result = in_child(write_into_a_full_btrfs, &child);
+
+	if (result == 77) {
+		skip_test("no btrfs can be made and mounted here");
+		return;
+	}
+	ck_assert_msg(result == 0, "%d: %s", result, printed());
+	ck_assert_uint_eq(journals_of(child), 0);
+}
+END_TEST
+
+/* ---- somebody makes the file shorter --------------------------------------------------------- */
+
+static const long lengths[] = {0, 1, 100, 40000, 65536, 100000};
+static long new_length;
+
+static void cut_the_parents(void)
+{
+	if (truncate(own_name(getppid(), ""), new_length) != 0)
+		_exit(1);
+}
+
+static void trace_and_be_cut(void)
+{
+	pd_trace_open();
+	for (uint64_t i = 0; i < 100; i++)
+		call_at(i);
+	ck_assert_int_eq(in_child(cut_the_parents, NULL), 0);
+	ck_assert_str_eq(printed(), "");
+}
+
+static long file_length(void)
+{
+	struct stat status;
+
+	ck_assert_int_eq(stat(own_name(getpid(), ""), &status), 0);
+	return status.st_size;
+}
+
+static void write_into_a_cut_file(void)
+{
+	trace_and_be_cut();
+	for (uint64_t i = 0; i < MANY; i++) {
+		call_at(i);
+		pd_count(&pd_self()->counters->hits);
+	}
+	expect_one_line("somebody has cut the file short: nothing is traced from here on");
+	ck_assert_uint_eq(pd_trace_mask, 0);
+	ck_assert_uint_eq(pd_self()->counters->hits, MANY);
+	pd_trace_close();
+	expect_one_line("somebody has cut the file short");
+	ck_assert_int_eq(file_length(), new_length);
+}
+
+START_TEST(somebody_cuts_the_file)
+{
+	int child;
+
+	new_length = lengths[_i];
+	ck_assert_int_eq(in_child(write_into_a_cut_file, &child), 0);
+	ck_assert_uint_eq(journals_of(child), 0);
+}
+END_TEST
+
+static void end_with_a_cut_file(void)
+{
+	trace_and_be_cut();
+	pd_count(&pd_self()->counters->hits);
+	pd_trace_close();
+	expect_one_line("somebody has cut the file short");
+	ck_assert_int_eq(file_length(), new_length);
+}
+
+/* Found out at the end, when nothing was written since. */
+START_TEST(somebody_cuts_the_file_of_an_idle_process)
+{
+	int child;
+
+	new_length = lengths[_i];
+	ck_assert_int_eq(in_child(end_with_a_cut_file, &child), 0);
+	ck_assert_uint_eq(journals_of(child), 0);
+}
+END_TEST
+
+/* The child of a process whose trace has ended so has a trace of its own. */
+static void write_in_child(void)
+{
+	pd_thread_fork_child();
+	pd_trace_fork_child();
+	call_at(1);
+	pd_trace_close();
+}
+
+START_TEST(a_child_of_one_whose_file_was_cut)
+{
+	int child;
+
+	trace_and_be_cut();
+	for (uint64_t i = 0; i < MANY; i++)
+		call_at(i);
+	ck_assert_uint_eq(pd_trace_mask, 0);
+	ck_assert_int_eq(in_child(write_in_child, &child), 0);
+	read_back(own_name(child, ""));
+	ck_assert_uint_eq(event_count, 1);
+}
+END_TEST
+
+/* ---- descriptors ---------------------------------------------------------------------------- */
+
+START_TEST(the_descriptor_is_out_of_the_way)
+{
+	struct rlimit limit;
+	int before = dup(0), after;
+
+	close(before);
+	getrlimit(RLIMIT_NOFILE, &limit);
+	pd_trace_open();
+	call_at(1);
+	after = dup(0);
+	ck_assert(limit.rlim_cur <= 1000 || before == after);
+	for (int fd = 3; fd < 2000; fd++) {
+		int flags = fcntl(fd, F_GETFD);
+		char link[40], target[PATH_MAX] = "";
+
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+		if (flags >= 0 && readlink(link, target, sizeof(target) - 1) > 0 &&
+		    strstr(target, ".pdt"))
+			ck_assert(flags & FD_CLOEXEC);
+	}
+}
+END_TEST
+
+START_TEST(a_program_closes_all_descriptors)
+{
+	pd_trace_open();
+	call_at(0);
+	for (int fd = 3; fd < 4096; fd++)
+		if (fd != heard)
+			close(fd);
+	for (uint64_t i = 1; i < MANY; i++)
+		call_at(i);
+	read_back("t.pdt");
+	ck_assert_uint_eq(event_count, MANY);
+	ck_assert_uint_eq(counters.lost, 0);
+}
+END_TEST
+
+/* The number is then somebody else's file's: that is neither written nor closed. */
+START_TEST(another_file_has_our_number)
+{
+	struct stat status;
+	int other;
+
+	pd_trace_open();
+	call_at(0);
+	put_file("other", "precious");
+	other = open("other", O_RDWR);
+	for (int fd = 3; fd < 1100; fd++)
+		if (fd != heard && fd != other && fcntl(fd, F_GETFD) >= 0)
+			dup2(other, fd);
+	for (uint64_t i = 1; i < MANY; i++)
+		call_at(i);
+	ck_assert_int_eq(fstat(other, &status), 0);
+	ck_assert_int_eq(status.st_size, 8);
+	read_back("t.pdt");
+	ck_assert_uint_eq(event_count, MANY);
+}
+END_TEST
+
+START_TEST(the_file_is_gone)
+{
+	pd_trace_open();
+	call_at(0);
+	unlink(own_name(getpid(), ""));
+	for (int fd = 3; fd < 4096; fd++)
+		if (fd != heard)
+			close(fd);
+	for (uint64_t i = 1; i < MANY; i++)
+		call_at(i);
+	ck_assert_uint_gt(pd_self()->counters->lost_events, 0);
+	ck_assert_ptr_nonnull(strstr(printed(), "the file is no longer there"));
+	ck_assert_ptr_eq(strchr(printed(), '\n'), strrchr(printed(), '\n'));
+}
+END_TEST
+
+/* A removed file whose descriptor is left is written on: somebody may hold it open. */
+START_TEST(the_file_is_removed)
+{
+	int fd;
+
+	pd_trace_open();
+	call_at(0);
+	fd = open(own_name(getpid(), ""), O_RDONLY);
+	unlink(own_name(getpid(), ""));
+	for (uint64_t i = 1; i < MANY; i++)
+		call_at(i);
+	ck_assert_uint_eq(pd_self()->counters->lost_events, 0);
+	close(fd);
+}
+END_TEST
+
+/* ---- all ------------------------------------------------------------------------------------ */
+
+int main(void)
+{
+	Suite *suite = suite_create("trace file");
+	TCase *names_case, *cut_case;
+
+	names_case = add_case(suite, "names",
+			      (const TTest *const[]){another_file_is_never_touched,
+						     the_start_directory_counts, no_trace_is_wanted,
+						     switched_off, about_the_process,
+						     call_names_may_come_late, NULL});
+	tcase_add_loop_test(names_case, file_names, 0, sizeof(names) / sizeof(names[0]));
+	tcase_add_loop_test(names_case, no_file_can_be_made, 0,
+			    sizeof(impossible) / sizeof(impossible[0]));
+	add_case(suite, "room",
+		 (const TTest *const[]){file_size_limit, room_again, no_room_from_the_start,
+					full_disk, NULL});
+	cut_case = add_case(
+		suite, "cut",
+		(const TTest *const[]){full_btrfs, a_child_of_one_whose_file_was_cut, NULL});
+	tcase_add_loop_test(cut_case, somebody_cuts_the_file, 0,
+			    sizeof(lengths) / sizeof(lengths[0]));
+	tcase_add_loop_test(cut_case, somebody_cuts_the_file_of_an_idle_process, 0,
+			    sizeof(lengths) / sizeof(lengths[0]));
+	add_case(suite, "descriptors",
+		 (const TTest *const[]){
+			 the_descriptor_is_out_of_the_way, a_program_closes_all_descriptors,
+			 another_file_has_our_number, the_file_is_gone, the_file_is_removed, NULL});
+	return run_suite(suite);
+}

@@ -1,0 +1,741 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What has not been written into the file yet: kept however a process ends, and by whom it is
+ * saved.
+ */
+#define _GNU_SOURCE
+#include "tests/unit/support/trace_test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "tools/trace/journal.h"
+#include "tests/unit/support/stepping.h"
+#include "cache/base/thread.h"
+#include "cache/trace/file.h" /* the command has one too */
+#include "cache/trace/journal.h"
+
+/*
+ * Apart from the other processes of the machine, if that is allowed: those with a trace rescue the
+ * journals of all that have died, and so those that the tests here count.
+ */
+__attribute__((constructor)) static void be_apart(void)
+{
+	unshare(CLONE_NEWIPC);
+}
+
+enum { FEW = 100, MANY = 5000 };
+
+static void write_some(uint64_t first, uint64_t count)
+{
+	for (uint64_t i = first; i < first + count; i++) {
+		call_at(i);
+		pd_count(&pd_self()->counters->hits);
+	}
+}
+
+static void expect_all(uint64_t count)
+{
+	ck_assert_uint_eq(event_count, count);
+	ck_assert_uint_eq(counters.hits, count);
+	ck_assert_uint_eq(counters.lost, 0);
+	for (uint64_t i = 0; i < count; i++)
+		ck_assert_uint_eq(events[i].record.addr, i);
+}
+
+/* What the file itself has, as somebody gets it who copies it. */
+static void read_copy_back(int pid)
+{
+	char command[200];
+
+	snprintf(command, sizeof(command), "cp %s copy.pdt", own_name(pid, ""));
+	ck_assert_int_eq(system(command), 0);
+	read_back("copy.pdt");
+	unlink("copy.pdt");
+}
+
+/* ---- however it ends ------------------------------------------------------------------------- */
+
+static void leave(void)
+{
+	_exit(3);
+}
+
+static void run_another(void)
+{
+	execl("/bin/sh", "sh", "-c", "exit 3", NULL);
+}
+
+static void crash(void)
+{
+	raise(SIGSEGV);
+}
+
+static void be_killed(void)
+{
+	kill(getpid(), SIGKILL);
+}
+
+static void be_terminated(void)
+{
+	raise(SIGTERM);
+}
+
+static const struct {
+	void (*end)(void);
+	int status;
+	uint64_t count; /* little, all of which is in memory, and much, of which only the end is */
+} ends[] = {
+	{be_killed, -SIGKILL, FEW},
+	{be_killed, -SIGKILL, MANY},
+	{be_terminated, -SIGTERM, FEW},
+	{be_terminated, -SIGTERM, MANY},
+	{abort, -SIGABRT, FEW},
+	{abort, -SIGABRT, MANY},
+	{crash, -SIGSEGV, FEW},
+	{crash, -SIGSEGV, MANY},
+	{leave, 3, FEW},
+	{leave, 3, MANY},
+	{run_another, 3, FEW},
+	{run_another, 3, MANY},
+	{pd_trace_close, 0, FEW},
+	{pd_trace_close, 0, MANY},
+};
+static unsigned this_end;
+
+static void write_and_end(void)
+{
+	struct rlimit no_core = {0};
+
+	setrlimit(RLIMIT_CORE, &no_core);
+	signal(SIGSEGV, SIG_DFL); /* a sanitizer's */
+	signal(SIGABRT, SIG_DFL);
+	signal(SIGTERM, SIG_DFL); /* Check's */
+	pd_trace_open();
+	write_some(0, ends[this_end].count);
+	ends[this_end].end();
+}
+
+static void write_and_end_so(unsigned way, int *child)
+{
+	this_end = way;
+	ck_assert_int_eq(in_child(write_and_end, child), ends[way].status);
+}
+
+/* The command that reads a trace puts it into the file. */
+START_TEST(the_reader_saves)
+{
+	int child;
+
+	write_and_end_so((unsigned)_i, &child);
+	ck_assert_uint_eq(journals_of(child), ends[_i].end != pd_trace_close);
+	read_back("t.pdt");
+	expect_all(ends[_i].count);
+	ck_assert_uint_eq(journals_of(child), 0);
+	read_copy_back(child);
+	expect_all(ends[_i].count);
+}
+END_TEST
+
+/* So does the next process that is traced. */
+START_TEST(the_next_process_saves)
+{
+	int child;
+
+	write_and_end_so((unsigned)_i, &child);
+	pd_trace_open();
+	ck_assert_uint_eq(journals_of(child), 0);
+	read_copy_back(child);
+	expect_all(ends[_i].count);
+}
+END_TEST
+
+/* ---- who can't save it ----------------------------------------------------------------------- */
+
+/* What is left stays, and is read all the same, as long as the file can't be written to. */
+static void read_with_little_room(void)
+{
+	struct rlimit little = {1000, RLIM_INFINITY};
+
+	setrlimit(RLIMIT_FSIZE, &little);
+	read_back("t.pdt");
+	if (event_count != FEW || counters.hits != FEW)
+		_exit(1);
+}
+
+START_TEST(no_room_to_save_in)
+{
+	int child;
+
+	write_and_end_so(0, &child);
+	ck_assert_int_eq(in_child(read_with_little_room, NULL), 0);
+	ck_assert_uint_eq(journals_of(child), 1);
+	read_back("t.pdt");
+	expect_all(FEW);
+	ck_assert_uint_eq(journals_of(child), 0);
+}
+END_TEST
+
+START_TEST(the_file_is_gone)
+{
+	int child;
+
+	write_and_end_so(0, &child);
+	unlink(own_name(child, ""));
+	pd_journal_rescue();
+	ck_assert_uint_eq(journals_of(child), 0);
+}
+END_TEST
+
+/* Another file of that name is not touched. */
+START_TEST(another_file_is_there)
+{
+	static char text[200000], after[sizeof(text)];
+	FILE *file;
+	int child;
+
+	write_and_end_so(0, &child);
+	unlink(own_name(child, ""));
+	memset(text, 'x', sizeof(text) - 1);
+	put_file(own_name(child, ""), text);
+	pd_journal_rescue();
+	ck_assert_uint_eq(journals_of(child), 0);
+	file = fopen(own_name(child, ""), "r");
+	ck_assert_uint_eq(fread(after, 1, sizeof(after), file), sizeof(text) - 1);
+	fclose(file);
+	ck_assert_str_eq(text, after);
+}
+END_TEST
+
+/* What was cut away does not come back. */
+START_TEST(the_file_was_cut)
+{
+	struct stat status;
+	int child;
+
+	write_and_end_so(0, &child);
+	ck_assert_int_eq(truncate(own_name(child, ""), 70000), 0);
+	pd_journal_rescue();
+	ck_assert_uint_eq(journals_of(child), 0);
+	ck_assert_int_eq(stat(own_name(child, ""), &status), 0);
+	ck_assert_int_eq(status.st_size, 70000);
+}
+END_TEST
+
+/* Who sees other files under the same names, as in a container, leaves it alone. */
+static void rescue_elsewhere(void)
+{
+	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+	    mount("none", folder, "tmpfs", 0, NULL) != 0)
+		_exit(77);
+	pd_journal_rescue();
+}
+
+START_TEST(the_file_is_elsewhere)
+{
+	int child, result;
+
+	write_and_end_so(0, &child);
+	result = in_child(rescue_elsewhere, NULL);
+	if (result == 77) {
+		skip_test("no tmpfs can be mounted here");
+		return;
+	}
+	ck_assert_int_eq(result, 0);
+	ck_assert_uint_eq(journals_of(child), 1);
+	read_back("t.pdt");
+	expect_all(FEW);
+}
+END_TEST
+
+static int told[2], asked[2];
+
+static void write_when_asked(void)
+{
+	char any = 1;
+
+	pd_trace_open();
+	for (uint64_t i = 0;; i++) {
+		write_some(i * FEW, FEW);
+		if (write(told[1], &any, 1) != 1 || read(asked[0], &any, 1) != 1)
+			_exit(1);
+	}
+}
+
+/*
+ * A process that runs keeps what is its own, also while others look: what it writes then is not
+ * lost.
+ */
+START_TEST(a_living_process_is_left_alone)
+{
+	int child;
+	char any;
+
+	ck_assert_int_eq(pipe(told), 0);
+	ck_assert_int_eq(pipe(asked), 0);
+	child = fork();
+	if (child == 0)
+		write_when_asked();
+	for (unsigned i = 1; i < 3; i++) {
+		ck_assert_int_eq(read(told[0], &any, 1), 1);
+		read_back("t.pdt");
+		expect_all(i * FEW);
+		ck_assert_uint_eq(journals_of(child), 1);
+		ck_assert_int_eq(write(asked[1], &any, 1), 1);
+	}
+	ck_assert_int_eq(read(told[0], &any, 1), 1);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	read_back("t.pdt");
+	expect_all(3 * FEW);
+	ck_assert_uint_eq(journals_of(child), 0);
+}
+END_TEST
+
+static void *write_one(void *arg)
+{
+	(void)arg;
+	call_at(1);
+	return NULL;
+}
+
+/* In the file there is nothing of it yet, behind units of nothing. */
+START_TEST(a_chunk_behind_a_hole)
+{
+	pthread_t thread;
+
+	uint64_t hole;
+	int fd;
+
+	pd_trace_open();
+	call_at(0);
+	hole = pd_trace_file_claim(3);
+	ck_assert_uint_ne(hole, 0);
+	pthread_create(&thread, NULL, write_one, NULL);
+	pthread_join(thread, NULL);
+	/* As where space can't be allocated beforehand. */
+	fd = open(own_name(getpid(), ""), O_RDWR);
+	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)hole,
+		      4 * PD_TRACE_UNIT) != 0) {
+		skip_test("no holes can be made in files here");
+		return;
+	}
+	close(fd);
+	read_back("t.pdt");
+	ck_assert_uint_eq(event_count, 2);
+}
+END_TEST
+
+/*
+ * A copy is laid over what is read later: the thread may have filled its piece, and written it,
+ * since.
+ */
+START_TEST(the_file_has_more_by_now)
+{
+	static char before[PD_JOURNAL_PIECE_SIZE], after[sizeof(before)];
+	struct pd_trace_header header;
+	struct journal *journal;
+	off_t place;
+	int fd;
+
+	pd_trace_open();
+	call_at(0);
+	place = (off_t)pd_self()->trace_piece->place - 1;
+	header = read_header(own_name(getpid(), ""));
+	fd = open(own_name(getpid(), ""), O_RDONLY);
+	journal = journal_copy(fd, &header);
+	ck_assert_ptr_nonnull(journal);
+	for (uint64_t i = 1; (off_t)pd_self()->trace_piece->place - 1 == place; i++)
+		call_at(i);
+	ck_assert_int_eq(pread(fd, before, sizeof(before), place), sizeof(before));
+	memcpy(after, before, sizeof(before));
+	journal_lay_over(journal, after, sizeof(after), (uint64_t)place);
+	ck_assert_int_eq(memcmp(before, after, sizeof(before)), 0);
+	journal_free(journal);
+	close(fd);
+}
+END_TEST
+
+static size_t seen_bytes;
+
+static bool see_events(const void *from, size_t bytes, uint64_t offset)
+{
+	(void)from;
+	if (offset && bytes < PD_JOURNAL_PIECE_SIZE)
+		seen_bytes = bytes;
+	return true;
+}
+
+/*
+ * Of a record that a thread is just writing nothing goes into the file: its end would be
+ * overwritten.
+ */
+START_TEST(a_record_under_way)
+{
+	size_t used;
+
+	pd_trace_open();
+	for (uint64_t i = 0; i < 3; i++)
+		call_at(i);
+	used = (size_t)(pd_self()->trace_at - pd_self()->trace_memory);
+	((uint64_t *)(void *)pd_self()->trace_at)[1] = 5;
+	ck_assert(pd_journal_write_all(see_events));
+	ck_assert_uint_eq(seen_bytes, used);
+}
+END_TEST
+
+/* Whoever made up a journal for our file: places that are none harm nobody. */
+START_TEST(a_journal_that_lies)
+{
+	static const uint64_t places[] = {UINT64_MAX, 1ull << 63, 2, 65537 + 4, 1ull << 40};
+	struct pd_journal *journal;
+	struct stat status;
+	char *real;
+	int child, segment;
+
+	write_and_end_so(1, &child);
+	real = own_name(child, "");
+	ck_assert_int_eq(stat(real, &status), 0);
+	segment = shmget(IPC_PRIVATE, PD_JOURNAL_BYTES, IPC_CREAT | 0600);
+	ck_assert_int_ge(segment, 0);
+	journal = shmat(segment, NULL, 0);
+	journal->device = status.st_dev;
+	journal->inode = status.st_ino;
+	journal->pid = (uint64_t)child;
+	journal->begin = read_header(real).begin;
+	memset(journal->path, 'x', sizeof(journal->path)); /* no end */
+	for (unsigned i = 0; i < sizeof(places) / sizeof(places[0]); i++)
+		journal->pieces[i].place = places[i];
+	memset((char *)journal + PD_JOURNAL_HEAD, 0x11, 5 * PD_JOURNAL_PIECE_SIZE);
+	memcpy(journal->magic, PD_JOURNAL_MAGIC, sizeof(journal->magic));
+	read_back("t.pdt");
+	expect_all(MANY);
+	shmdt(journal);
+	pd_journal_rescue();
+	ck_assert_int_eq(stat(real, &status), 0);
+	read_copy_back(child);
+	expect_all(MANY);
+	shmctl(segment, IPC_RMID, NULL);
+}
+END_TEST
+
+/* ---- no shared memory ------------------------------------------------------------------------ */
+
+/* In a name space of its own that allows no segments. */
+static void allow_no_segments(void)
+{
+	int fd = unshare(CLONE_NEWIPC) == 0 ? open("/proc/sys/kernel/shmmni", O_WRONLY) : -1;
+
+	if (fd < 0 || write(fd, "0", 1) != 1)
+		_exit(77);
+	close(fd);
+}
+
+static void trace_without_segments(void)
+{
+	allow_no_segments();
+	pd_trace_open();
+	write_some(0, MANY);
+	pd_trace_close();
+}
+
+static void be_killed_without_segments(void)
+{
+	allow_no_segments();
+	pd_trace_open();
+	write_some(0, MANY);
+	kill(getpid(), SIGKILL);
+}
+
+START_TEST(without_shared_memory)
+{
+	int child, result = in_child(trace_without_segments, &child);
+
+	if (result == 77) {
+		skip_test("shared memory can't be forbidden here");
+		return;
+	}
+	ck_assert_int_eq(result, 0);
+	expect_one_line("no shared memory of System V (No space left on device)");
+	read_copy_back(child);
+	expect_all(MANY);
+	ck_assert_int_eq(in_child(be_killed_without_segments, &child), -SIGKILL);
+	read_back(own_name(child, ""));
+	/* What is lost then is no more than a piece. */
+	ck_assert_uint_lt(event_count, MANY);
+	ck_assert_uint_ge(event_count, MANY - PD_JOURNAL_PIECE_SIZE / 32);
+}
+END_TEST
+
+/* ---- after the end --------------------------------------------------------------------------- */
+
+static pthread_barrier_t both;
+static bool stop;
+
+static void *write_until_the_end(void *arg)
+{
+	(void)arg;
+	write_some(0, FEW);
+	pthread_barrier_wait(&both);
+	pthread_barrier_wait(&both);
+	write_some(FEW, FEW);
+	return NULL;
+}
+
+static void write_after_the_end(void)
+{
+	pthread_t thread;
+
+	pthread_barrier_init(&both, NULL, 2);
+	pd_trace_open();
+	pthread_create(&thread, NULL, write_until_the_end, NULL);
+	pthread_barrier_wait(&both);
+	pd_trace_close();
+	pthread_barrier_wait(&both);
+	pthread_join(thread, NULL);
+}
+
+/* Other threads' events are in the file, also those of after the end. */
+START_TEST(after_the_end)
+{
+	int child;
+
+	ck_assert_int_eq(in_child(write_after_the_end, &child), 0);
+	ck_assert_uint_eq(journals_of(child), 0);
+	read_copy_back(child);
+	ck_assert_uint_eq(event_count, 2 * FEW);
+	ck_assert_uint_ne(events[0].file->header.end.ticks, 0);
+}
+END_TEST
+
+static uint64_t *written; /* shared with the parent: how many a thread has written */
+
+static void *write_all_the_time(void *arg)
+{
+	uint64_t number = (uint64_t)(uintptr_t)arg;
+
+	for (uint64_t i = 0; !__atomic_load_n(&stop, __ATOMIC_RELAXED); i++) {
+		call_at(number << 32 | i);
+		__atomic_store_n(&written[number], i + 1, __ATOMIC_RELEASE);
+	}
+	return NULL;
+}
+
+static void end_while_others_write(void)
+{
+	pthread_t threads[3];
+
+	pd_trace_open();
+	call_at(0);
+	for (unsigned i = 0; i < 3; i++)
+		pthread_create(&threads[i], NULL, write_all_the_time, (void *)(uintptr_t)i);
+	while (__atomic_load_n(&written[0], __ATOMIC_RELAXED) < 20000)
+		sched_yield();
+	pd_trace_close();
+}
+
+/* The process ends while threads write: what each has written is there, in order, without a gap. */
+START_TEST(the_end_while_others_write)
+{
+	uint64_t next[3] = {0, 0, 0};
+	int child;
+
+	written = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	ck_assert_int_eq(in_child(end_while_others_write, &child), 0);
+	ck_assert_uint_eq(journals_of(child), 0);
+	read_copy_back(child);
+	for (unsigned i = 1; i < event_count; i++) {
+		uint64_t thread = events[i].record.addr >> 32;
+
+		ck_assert_uint_eq(events[i].record.addr & 0xffffffff, next[thread]++);
+	}
+	/* The last may be one that was not counted any more, or was just being written. */
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_msg(next[i] + 1 >= written[i], "thread %u: %llu of %llu", i,
+			      (unsigned long long)next[i], (unsigned long long)written[i]);
+}
+END_TEST
+
+/* ---- signal handlers ------------------------------------------------------------------------- */
+
+enum { IN_HANDLER = 2500 }; /* more than a piece holds */
+static volatile uint64_t handled;
+
+static void write_in_handler(int signal)
+{
+	(void)signal;
+	for (unsigned i = 0; i < IN_HANDLER; i++)
+		call_at(1ull << 32 | (handled + i));
+	handled += IN_HANDLER;
+}
+
+/* They come anywhere in the writing of an event, and make the thread's piece move on. */
+START_TEST(calls_in_signal_handlers)
+{
+	const struct itimerval often = {{0, 500}, {0, 500}}, never = {0};
+	struct sigaction action = {.sa_handler = write_in_handler, .sa_flags = SA_RESTART};
+	uint64_t next[2] = {0, 0}, count = 0;
+	static uint64_t seen[2];
+
+	pd_trace_open();
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &often, NULL);
+	for (; handled < 100 * IN_HANDLER; count++)
+		call_at(count);
+	setitimer(ITIMER_REAL, &never, NULL);
+	read_back("t.pdt");
+	for (unsigned i = 0; i < event_count; i++) {
+		uint64_t which = events[i].record.addr >> 32;
+
+		if (events[i].record.event == PD_EV_LOST)
+			continue;
+		ck_assert_uint_lt(which, 2);
+		ck_assert_uint_ge(events[i].record.addr & 0xffffffff, next[which]);
+		next[which] = (events[i].record.addr & 0xffffffff) + 1;
+		seen[which]++;
+	}
+	ck_assert_uint_eq(seen[0] + seen[1] + counters.lost, count + handled);
+	/* Lost only where a handler's events took the room that was just found. */
+	ck_assert_uint_le(counters.lost, 100);
+}
+END_TEST
+
+#if CAN_STEP
+
+#define TRAP_FLAG 0x100
+static struct {
+	unsigned target, at, events;
+	uint64_t number;
+} step;
+
+/*
+ * By the trap flag the processor comes here after each instruction; at the target, a handler's
+ * events.
+ */
+static void trapped(int signal, siginfo_t *info, void *context)
+{
+	ucontext_t *interrupted = context;
+
+	(void)signal;
+	(void)info;
+	if (step.at++ != step.target)
+		return;
+	interrupted->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
+	for (unsigned i = 0; i < step.events; i++)
+		call_at(1ull << 32 | step.number++);
+}
+
+static void __attribute__((noinline)) trap_from_here(void)
+{
+	__asm__ volatile("subq $128, %%rsp; pushfq; orq $0x100, (%%rsp); popfq; addq $128, %%rsp" ::
+				 : "memory", "cc");
+}
+
+static void __attribute__((noinline)) trap_to_here(void)
+{
+	__asm__ volatile(
+		"subq $128, %%rsp; pushfq; andq $~0x100, (%%rsp); popfq; addq $128, %%rsp" ::
+			: "memory", "cc");
+}
+
+/* So that what is stepped through finds room for itself, and for nothing more. */
+static uint64_t fill_up(uint64_t number)
+{
+	const struct pd_thread *self = pd_self();
+
+	do
+		call_at(number++);
+	while (self->trace_end - self->trace_at >= 64 || self->trace_end - self->trace_at < 32);
+	return number;
+}
+
+static void step_through(unsigned events_in_handler)
+{
+	struct sigaction action = {.sa_sigaction = trapped, .sa_flags = SA_SIGINFO};
+	uint64_t next[2] = {0, 0}, number = 0;
+
+	pd_trace_open();
+	sigaction(SIGTRAP, &action, NULL);
+	step.events = events_in_handler;
+	do {
+		number = fill_up(number);
+		step.at = 0;
+		trap_from_here();
+		call_at(number++);
+		trap_to_here();
+	} while (step.at > step.target++);
+	ck_assert_uint_gt(step.target, 50);
+	read_back("t.pdt");
+	for (unsigned i = 0; i < event_count; i++) {
+		uint64_t which = events[i].record.addr >> 32;
+
+		if (events[i].record.event == PD_EV_LOST)
+			continue;
+		ck_assert_uint_lt(which, 2);
+		ck_assert_uint_ge(events[i].record.addr & 0xffffffff, next[which]);
+		next[which] = (events[i].record.addr & 0xffffffff) + 1;
+	}
+	ck_assert_uint_eq(event_count - count_events(PD_EV_LOST) + counters.lost,
+			  number + step.number);
+	ck_assert_uint_le(counters.lost, step.target);
+}
+
+/*
+ * At each instruction of an event's writing: one that takes the last room, and so many that all
+ * moves on.
+ */
+START_TEST(a_call_at_each_instruction)
+{
+	step_through(1);
+}
+END_TEST
+
+START_TEST(many_calls_at_each_instruction)
+{
+	step_through(IN_HANDLER);
+}
+END_TEST
+
+#endif
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+int main(void)
+{
+	Suite *suite = suite_create("trace journal");
+	TCase *ends_case;
+
+#if CAN_STEP
+	add_case(suite, "handlers",
+		 (const TTest *const[]){a_call_at_each_instruction, many_calls_at_each_instruction,
+					NULL});
+#endif
+
+	ends_case = add_case(suite, "ends",
+			     (const TTest *const[]){after_the_end, calls_in_signal_handlers, NULL});
+	tcase_add_loop_test(ends_case, the_end_while_others_write, 0, 10);
+	tcase_add_loop_test(ends_case, the_reader_saves, 0, sizeof(ends) / sizeof(ends[0]));
+	tcase_add_loop_test(ends_case, the_next_process_saves, 0, sizeof(ends) / sizeof(ends[0]));
+	add_case(suite, "saving",
+		 (const TTest *const[]){no_room_to_save_in, the_file_is_gone, another_file_is_there,
+					the_file_was_cut, the_file_is_elsewhere,
+					a_living_process_is_left_alone, a_chunk_behind_a_hole,
+					a_record_under_way, the_file_has_more_by_now,
+					a_journal_that_lies, without_shared_memory, NULL});
+	return run_suite(suite);
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+#include "tools/base/memory.h"
+
+#include <malloc.h>
+#include <stdlib.h>
+
+#include "tools/base/out.h"
+#include "tools/base/status.h"
+
+static uint64_t held;		/* bytes */
+static uint64_t opened, length; /* traces, and their lengths in sum */
+
+static uint64_t most(void)
+{
+	if (!opened)
+		return UINT64_MAX;
+	return length > MEMORY_FOR_TRACES / 4 ? length * 4 : MEMORY_FOR_TRACES;
+}
+
+/* Asked before it is taken. */
+static void ask_for(size_t bytes)
+{
+	if (held + bytes <= most())
+		return;
+	complain("%s for more than %s of memory, the most that %s length may have",
+		 opened == 1 ? "this trace asks" : "these traces ask", bytes_text(most()).text,
+		 opened == 1 ? "one of its" : "those of their");
+	exit(STATUS_DAMAGED);
+}
+
+static void *took(void *memory)
+{
+	if (!memory) {
+		complain("out of memory");
+		exit(STATUS_USAGE);
+	}
+	held += malloc_usable_size(memory);
+	return memory;
+}
+
+void *allocate(size_t bytes)
+{
+	ask_for(bytes);
+	return took(calloc(1, bytes));
+}
+
+void *grow(void *array, unsigned *room, unsigned used, size_t each)
+{
+	if (used < *room)
+		return array;
+	*room = *room ? *room * 2 : 16;
+	ask_for(*room * each); /* the old one is there until all is copied */
+	held -= malloc_usable_size(array);
+	return took(reallocarray(array, *room, each));
+}
+
+void release(void *memory)
+{
+	held -= malloc_usable_size(memory);
+	free(memory);
+}
+
+void sort(void *array, size_t count, size_t each, int (*compare)(const void *, const void *))
+{
+	ask_for(count * each);
+	if (count)
+		qsort(array, count, each, compare);
+}
+
+void memory_trace_opened(uint64_t bytes)
+{
+	opened++;
+	length += bytes;
+}
+
+void memory_trace_closed(uint64_t bytes)
+{
+	opened--;
+	length -= bytes;
+}

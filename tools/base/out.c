@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "tools/base/out.h"
+
+#include <errno.h>
+#include <langinfo.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+struct out out = {.fd = STDOUT_FILENO, .width = 80};
+
+static unsigned terminal_width(void)
+{
+	const char *columns = getenv("COLUMNS");
+	struct winsize size;
+	int width = 0;
+
+	if (columns)
+		width = atoi(columns);
+	else if (ioctl(out.fd, TIOCGWINSZ, &size) == 0)
+		width = size.ws_col;
+	return width >= 40 && width <= 1000 ? (unsigned)width : 80;
+}
+
+static bool wants_colour(void)
+{
+	const char *no = getenv("NO_COLOR"), *terminal = getenv("TERM");
+
+	return isatty(out.fd) && !(no && *no) && terminal && strcmp(terminal, "dumb") != 0;
+}
+
+void out_begin(enum out_colour colour, bool ascii)
+{
+	out.colour = colour == OUT_AUTO ? wants_colour() : colour == OUT_ALWAYS;
+	out.utf8 = !ascii && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+	out.width = terminal_width();
+}
+
+bool out_parse_colour(const char *text, enum out_colour *colour)
+{
+	static const char *const names[] = {"auto", "always", "never"};
+
+	for (unsigned i = 0; i < 3; i++) {
+		if (strcmp(text, names[i]) == 0) {
+			*colour = (enum out_colour)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+void out_flush(void)
+{
+	size_t done = 0, total = out.used;
+
+	out.used = 0;
+	while (done < total) {
+		ssize_t n = write(out.fd, out.buffer + done, total - done);
+
+		if (n >= 0) {
+			done += (size_t)n;
+		} else if (errno != EINTR) {
+			/* Whoever reads has had enough: nothing to complain of. */
+			if (errno != EPIPE)
+				fprintf(stderr, "pindown: standard output: %s\n", strerror(errno));
+			_exit(1);
+		}
+	}
+}
+
+char *put_decimal(char *at, uint64_t value)
+{
+	char digits[20];
+	unsigned n = sizeof(digits);
+
+	do
+		digits[--n] = (char)('0' + value % 10);
+	while (value /= 10);
+	memcpy(at, digits + n, sizeof(digits) - n);
+	return at + sizeof(digits) - n;
+}
+
+char *put_signed(char *at, int64_t value)
+{
+	if (value < 0)
+		*at++ = '-';
+	return put_decimal(at, value < 0 ? -(uint64_t)value : (uint64_t)value);
+}
+
+char *put_hex(char *at, uint64_t value)
+{
+	unsigned digits = value ? (67u - (unsigned)__builtin_clzll(value)) / 4 : 1;
+
+	*at++ = '0';
+	*at++ = 'x';
+	for (unsigned i = digits; i-- > 0; value >>= 4)
+		at[i] = "0123456789abcdef"[value & 15];
+	return at + digits;
+}
+
+char *put_fraction(char *at, uint64_t value, unsigned digits)
+{
+	for (unsigned i = digits; i-- > 0; value /= 10)
+		at[i] = (char)('0' + value % 10);
+	return at + digits;
+}
+
+static unsigned columns(const char *text)
+{
+	unsigned n = 0;
+
+	for (; *text; text++)
+		n += (*text & 0xc0) != 0x80;
+	return n;
+}
+
+char *put_left(char *at, const char *text, unsigned width)
+{
+	unsigned n = columns(text);
+
+	at = put_text(at, text);
+	return n < width ? put_spaces(at, width - n) : at;
+}
+
+char *put_right(char *at, const char *text, unsigned width)
+{
+	unsigned n = columns(text);
+
+	if (n < width)
+		at = put_spaces(at, width - n);
+	return put_text(at, text);
+}
+
+char *put_decimal_right(char *at, uint64_t value, unsigned width)
+{
+	char digits[24];
+	char *end = put_decimal(digits, value);
+
+	if ((size_t)(end - digits) < width)
+		at = put_spaces(at, width - (unsigned)(end - digits));
+	memcpy(at, digits, (size_t)(end - digits));
+	return at + (end - digits);
+}
+
+/* Three significant digits of value/unit. */
+static char *put_scaled(char *at, uint64_t value, uint64_t unit)
+{
+	uint64_t whole = value / unit, rest = value % unit;
+	unsigned digits = whole < 10 ? 2 : whole < 100 ? 1 : 0;
+
+	at = put_decimal(at, whole);
+	if (digits) {
+		*at++ = '.';
+		at = put_fraction(at,
+				  (uint64_t)((__uint128_t)rest * (digits == 2 ? 100 : 10) / unit),
+				  digits);
+	}
+	return at;
+}
+
+struct out_text duration_text(uint64_t ns)
+{
+	struct out_text result;
+	char *at = result.text;
+
+	if (ns < 10000)
+		at = put_text(put_decimal(at, ns), " ns");
+	else if (ns < 1000000)
+		at = put_text(put_scaled(at, ns, 1000), out.utf8 ? " µs" : " us");
+	else if (ns < 1000000000)
+		at = put_text(put_scaled(at, ns, 1000000), " ms");
+	else
+		at = put_text(put_scaled(at, ns, 1000000000), " s");
+	*at = '\0';
+	return result;
+}
+
+struct out_text bytes_text(uint64_t bytes)
+{
+	static const char *const units[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
+	struct out_text result;
+	unsigned i = 0;
+	char *at;
+
+	while (i < 6 && bytes >> (10 * (i + 1)))
+		i++;
+	if (!(bytes & ((1ull << (10 * i)) - 1)))
+		at = put_decimal(result.text, bytes >> (10 * i));
+	else
+		at = put_scaled(result.text, bytes, 1ull << (10 * i));
+	*put_text(at, units[i]) = '\0';
+	return result;
+}
+
+struct out_text count_text(uint64_t count)
+{
+	struct out_text result;
+	char digits[24], *at = result.text;
+	unsigned n = (unsigned)(put_decimal(digits, count) - digits);
+
+	for (unsigned i = 0; i < n; i++) {
+		if (i && (n - i) % 3 == 0)
+			*at++ = ' ';
+		*at++ = digits[i];
+	}
+	*at = '\0';
+	return result;
+}
+
+void out_print(const char *format, ...)
+{
+	char *at = out_room();
+	va_list arguments;
+	int length;
+
+	va_start(arguments, format);
+	length = vsnprintf(at, OUT_ROOM, format, arguments);
+	va_end(arguments);
+	if (length > 0)
+		out_took(at + (length < OUT_ROOM ? length : OUT_ROOM - 1));
+}
+
+static const char *colour(const char *code)
+{
+	return out.colour ? code : "";
+}
+
+const char *out_bold(void)
+{
+	return colour("\033[1m");
+}
+
+const char *out_red(void)
+{
+	return colour("\033[31m");
+}
+
+const char *out_green(void)
+{
+	return colour("\033[32m");
+}
+
+const char *out_yellow(void)
+{
+	return colour("\033[33m");
+}
+
+const char *out_dim(void)
+{
+	return colour("\033[2m");
+}
+
+const char *out_plain(void)
+{
+	return colour("\033[0m");
+}
+
+void complain(const char *format, ...)
+{
+	va_list arguments;
+
+	out_flush();
+	fflush(stdout);
+	fputs("pindown: ", stderr);
+	va_start(arguments, format);
+	vfprintf(stderr, format, arguments);
+	va_end(arguments);
+	fputc('\n', stderr);
+}

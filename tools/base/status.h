@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+/* The exit statuses of the command. */
+#ifndef STATUS_H
+#define STATUS_H
+
+enum {
+	STATUS_OK = 0,
+	STATUS_DAMAGED = 1, /* a trace could not be read, or not wholly */
+	STATUS_FOUND = 1,   /* what was looked at has a problem */
+	STATUS_USAGE = 2,   /* bad options or a bad configuration */
+};
+
+#endif

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "tools/base/texts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/base/memory.h"
+
+void texts_add(struct texts *texts, const char *text, size_t length)
+{
+	char *copy = allocate(length + 1);
+
+	memcpy(copy, text, length);
+	texts->list = grow(texts->list, &texts->room, texts->count, sizeof(*texts->list));
+	texts->list[texts->count++] = copy;
+}
+
+bool texts_have(const struct texts *texts, const char *text)
+{
+	for (unsigned i = 0; i < texts->count; i++)
+		if (strcmp(texts->list[i], text) == 0)
+			return true;
+	return false;
+}
+
+void texts_add_once(struct texts *texts, const char *text)
+{
+	if (!texts_have(texts, text))
+		texts_add(texts, text, strlen(text));
+}
+
+static int compare(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void texts_sort(struct texts *texts)
+{
+	unsigned kept = 0;
+
+	if (!texts->count)
+		return;
+	sort(texts->list, texts->count, sizeof(*texts->list), compare);
+	for (unsigned i = 1; i < texts->count; i++) {
+		if (strcmp(texts->list[i], texts->list[kept]) == 0)
+			release(texts->list[i]);
+		else
+			texts->list[++kept] = texts->list[i];
+	}
+	texts->count = kept + 1;
+}
+
+void texts_free(struct texts *texts)
+{
+	for (unsigned i = 0; i < texts->count; i++)
+		release(texts->list[i]);
+	release(texts->list);
+	*texts = (struct texts){0};
+}
+
+char *text_of_list(const char *format, va_list arguments)
+{
+	va_list again;
+	char *text;
+	int length;
+
+	va_copy(again, arguments);
+	length = vsnprintf(NULL, 0, format, again);
+	va_end(again);
+	text = allocate(length > 0 ? (size_t)length + 1 : 1);
+	if (length > 0)
+		vsnprintf(text, (size_t)length + 1, format, arguments);
+	return text;
+}
+
+char *text_of(const char *format, ...)
+{
+	va_list arguments;
+	char *text;
+
+	va_start(arguments, format);
+	text = text_of_list(format, arguments);
+	va_end(arguments);
+	return text;
+}
+
+char *text_listed(char *list, const char *more)
+{
+	char *longer = text_of("%s%s%s", list ? list : "", list ? ", " : "", more);
+
+	release(list);
+	return longer;
+}

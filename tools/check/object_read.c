@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT
+/* With libelf; object_unread.c is for machines that have none to build with. */
+#define _GNU_SOURCE
+#include "tools/check/object.h"
+
+#include <ctype.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <gelf.h>
+#include <libelf.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/check/deepbind.h"
+#include "tools/base/memory.h"
+#include "tools/check/watched.h"
+
+/* ---- names in data ----------------------------------------------------------------------- */
+
+static bool is_name_character(char c)
+{
+	return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Is there this text, whatever stands around it? */
+static bool has(const char *data, size_t size, const char *text)
+{
+	return size && memmem(data, size, text, strlen(text));
+}
+
+typedef bool is_wanted(const char *name, size_t length);
+
+/* Names as whole NUL-terminated texts: "cuMemFree_v2", but not "see cuMemFree_v2". */
+static void find_names(struct texts *names, const char *data, size_t size, const char *prefix,
+		       is_wanted *wanted)
+{
+	const char *at = data, *end = data + size;
+	size_t length = strlen(prefix);
+
+	while (at < end && (at = memmem(at, (size_t)(end - at), prefix, length))) {
+		const char *name = at, *stop = at;
+
+		at += length;
+		if (name > data && name[-1] != '\0')
+			continue;
+		while (stop < end && is_name_character(*stop))
+			stop++;
+		if (stop < end && *stop == '\0' && wanted(name, (size_t)(stop - name)))
+			texts_add(names, name, (size_t)(stop - name));
+	}
+}
+
+/* "libcudart.so.12" and its like, as whole texts. */
+static void find_runtime_names(struct object *object, const char *data, size_t size)
+{
+	static const char stem[] = "libcudart.so";
+	const char *at = data, *end = data + size;
+
+	while (at < end && (at = memmem(at, (size_t)(end - at), stem, sizeof(stem) - 1))) {
+		size_t length = strnlen(at, (size_t)(end - at));
+
+		if (at + length < end &&
+		    strspn(at + sizeof(stem) - 1, ".0123456789") == length - (sizeof(stem) - 1)) {
+			char *name = text_of("%.*s", (int)length, at);
+
+			texts_add_once(&object->opened, name);
+			release(name);
+		}
+		at += length;
+	}
+}
+
+/*
+ * The CUDA runtime, in whatever it is linked into, has the texts of its errors and the name of the
+ * look-up that it makes.
+ */
+static bool is_runtime(const char *data, size_t size)
+{
+	return has(data, size, "cudaErrorMemoryAllocation") &&
+	       has(data, size, "cudaErrorInvalidResourceHandle") &&
+	       has(data, size, "cuGetProcAddress");
+}
+
+static void look_at_data(struct object *object, const char *data, size_t size)
+{
+	find_names(&object->named, data, size, "cu", watched_name);
+	find_names(&object->verbs_named, data, size, "ibv_", watched_verb);
+	find_runtime_names(object, data, size);
+	if (has(data, size, "libcuda.so"))
+		object->names_driver = true;
+	if (has(data, size, "cuGetProcAddress"))
+		object->asks_proc_address = true;
+	if (is_runtime(data, size))
+		object->has_runtime = true;
+}
+
+/* ---- symbols ----------------------------------------------------------------------------- */
+
+static bool is_runtime_call(const char *name)
+{
+	return strncmp(name, "cuda", 4) == 0 && isupper((unsigned char)name[4]);
+}
+
+static void take_import(struct object *object, const char *name)
+{
+	if (watched_name(name, strlen(name)))
+		texts_add(&object->linked, name, strlen(name));
+	if (watched_verb(name, strlen(name)))
+		texts_add(&object->verbs_linked, name, strlen(name));
+	if (strncmp(name, "cuGetProcAddress", 16) == 0)
+		object->asks_proc_address = true;
+	object->runtime_calls += is_runtime_call(name);
+	object->uses_dlopen |= strcmp(name, "dlopen") == 0;
+	object->uses_dlmopen |= strcmp(name, "dlmopen") == 0;
+	object->uses_dlsym |= strcmp(name, "dlsym") == 0 || strcmp(name, "dlvsym") == 0;
+}
+
+static void take_export(struct object *object, const char *name)
+{
+	if (watched_name(name, strlen(name)))
+		texts_add(&object->defined, name, strlen(name));
+	object->defines_dlsym |= strcmp(name, "dlsym") == 0;
+}
+
+static void read_symbols(struct object *object, Elf *elf, Elf_Scn *section, const GElf_Shdr *header)
+{
+	Elf_Data *data = elf_getdata(section, NULL);
+	size_t count = header->sh_entsize ? header->sh_size / header->sh_entsize : 0;
+
+	for (size_t i = 1; data && i < count; i++) {
+		const char *name;
+		GElf_Sym symbol;
+
+		if (!gelf_getsym(data, (int)i, &symbol) ||
+		    !(name = elf_strptr(elf, header->sh_link, symbol.st_name)))
+			return;
+		if (symbol.st_shndx == SHN_UNDEF)
+			take_import(object, name);
+		else if (GELF_ST_TYPE(symbol.st_info) == STT_FUNC)
+			take_export(object, name);
+	}
+}
+
+static char *copy_text(Elf *elf, size_t table, size_t at)
+{
+	const char *text = elf_strptr(elf, table, at);
+
+	return text_of("%s", text ? text : "");
+}
+
+static void read_dynamic(struct object *object, Elf *elf, Elf_Scn *section, const GElf_Shdr *header)
+{
+	Elf_Data *data = elf_getdata(section, NULL);
+	GElf_Dyn tag;
+
+	object->is_dynamic = true;
+	for (int i = 0; data && gelf_getdyn(data, i, &tag) && tag.d_tag != DT_NULL; i++) {
+		const char *needed;
+
+		switch (tag.d_tag) {
+		case DT_NEEDED:
+			needed = elf_strptr(elf, header->sh_link, tag.d_un.d_val);
+			if (needed)
+				texts_add_once(&object->needed, needed);
+			break;
+		case DT_SONAME:
+			release(object->soname);
+			object->soname = copy_text(elf, header->sh_link, tag.d_un.d_val);
+			break;
+		case DT_RPATH:
+			release(object->rpath);
+			object->rpath = copy_text(elf, header->sh_link, tag.d_un.d_val);
+			break;
+		case DT_RUNPATH:
+			release(object->runpath);
+			object->runpath = copy_text(elf, header->sh_link, tag.d_un.d_val);
+			break;
+		case DT_FLAGS_1:
+			object->is_program |= (tag.d_un.d_val & DF_1_PIE) != 0;
+			break;
+		}
+	}
+}
+
+/* ---- the file ---------------------------------------------------------------------------- */
+
+/* GPU code can be gigabytes, and no name of a host function is in it. */
+static bool is_device_code(const char *name)
+{
+	return name && (strncmp(name, ".nv", 3) == 0 || strncmp(name, "__nv", 4) == 0);
+}
+
+static bool is_plain_data(const GElf_Shdr *header)
+{
+	return header->sh_type == SHT_PROGBITS && header->sh_flags & SHF_ALLOC &&
+	       !(header->sh_flags & SHF_EXECINSTR);
+}
+
+static void read_sections(struct object *object, Elf *elf)
+{
+	Elf_Scn *section = NULL;
+	size_t names = 0;
+
+	elf_getshdrstrndx(elf, &names);
+	while ((section = elf_nextscn(elf, section))) {
+		GElf_Shdr header;
+
+		if (!gelf_getshdr(section, &header))
+			continue;
+		if (header.sh_type == SHT_DYNSYM) {
+			read_symbols(object, elf, section, &header);
+		} else if (header.sh_type == SHT_DYNAMIC) {
+			read_dynamic(object, elf, section, &header);
+		} else if (is_plain_data(&header) &&
+			   !is_device_code(elf_strptr(elf, names, header.sh_name))) {
+			Elf_Data *data = elf_rawdata(section, NULL);
+
+			if (data && data->d_buf)
+				look_at_data(object, data->d_buf, data->d_size);
+		}
+	}
+	texts_sort(&object->linked);
+	texts_sort(&object->named);
+	texts_sort(&object->verbs_linked);
+	texts_sort(&object->verbs_named);
+	texts_sort(&object->defined);
+	object->deepbind_calls = count_deepbind_calls(elf);
+}
+
+static void read_interpreter(struct object *object, Elf *elf)
+{
+	size_t count = 0, size = 0;
+	const char *file = elf_rawfile(elf, &size);
+
+	elf_getphdrnum(elf, &count);
+	for (size_t i = 0; i < count; i++) {
+		GElf_Phdr header;
+
+		if (!gelf_getphdr(elf, (int)i, &header) || header.p_type != PT_INTERP)
+			continue;
+		if (file && header.p_offset < size && header.p_filesz <= size - header.p_offset)
+			object->interpreter =
+				text_of("%.*s", (int)header.p_filesz, file + header.p_offset);
+		object->is_program = true;
+	}
+}
+
+static struct object *read_elf(const char *path, Elf *elf)
+{
+	struct object *object;
+	GElf_Ehdr header;
+
+	if (elf_kind(elf) != ELF_K_ELF || !gelf_getehdr(elf, &header))
+		return NULL;
+	object = allocate(sizeof(*object));
+	object->path = text_of("%s", path);
+	object->elf_class = header.e_ident[EI_CLASS];
+	object->machine = header.e_machine;
+	object->is_program = header.e_type == ET_EXEC;
+	read_interpreter(object, elf);
+	read_sections(object, elf);
+	return object;
+}
+
+struct object *object_read(const char *path, const char **why)
+{
+	struct object *object = NULL;
+	struct stat status;
+	Elf *elf;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	*why = fd < 0 ? strerror(errno) : "it is no ELF file";
+	if (fd < 0)
+		return NULL;
+	if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+		*why = "it is not a file";
+	} else {
+		elf_version(EV_CURRENT);
+		elf = elf_begin(fd, ELF_C_READ_MMAP, NULL);
+		object = elf ? read_elf(path, elf) : NULL;
+		elf_end(elf);
+	}
+	close(fd);
+	return object;
+}

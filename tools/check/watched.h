@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The names of the calls that the preload watches, from hook/cuda/entrypoints.def and
+ * hook/verbs/verbs.def.
+ */
+#ifndef WATCHED_H
+#define WATCHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Of libibverbs: ibv_reg_mr and its relatives. */
+bool watched_verb(const char *name, size_t length);
+
+/* A name that libcuda exports (cuMemAlloc_v2) or that cuGetProcAddress is asked for (cuMemAlloc). */
+bool watched_name(const char *name, size_t length);
+
+#endif

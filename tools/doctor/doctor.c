@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+/* pindown doctor: is this machine fit for GPUDirect RDMA, and what to do where it is not. */
+#define _GNU_SOURCE
+#include "tools/doctor/doctor.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/ui/json.h"
+#include "tools/base/memory.h"
+#include "tools/base/out.h"
+#include "tools/verb.h"
+
+static const char help[] =
+	"usage: pindown doctor [options]\n"
+	"\n"
+	"Looks at what GPUDirect RDMA needs of this machine: the driver and its modules,\n"
+	"BAR1, the IOMMU, access control in PCIe switches, how far each GPU is from each\n"
+	"network card and NVMe controller, limits, and whether a preload works. Each\n"
+	"line is ok, a note or a problem, and a problem says what to do. It changes\n"
+	"nothing, and needs neither a GPU nor special rights.\n"
+	"\n"
+	"  --sysfs DIR   look at the sys, proc and dev in that folder instead, as copied\n"
+	"                from another machine\n"
+	"  --json        one JSON object\n"
+	"  --color WHEN  auto, always or never\n"
+	"  --help        this text\n"
+	"\n"
+	"Exit status: 0, 1 when there is a problem, 2 for bad options.\n";
+
+static const char *const grade_names[] = {"ok", "note", "problem"};
+
+void found(struct doctor *doctor, enum grade grade, const char *topic, const char *advice,
+	   const char *format, ...)
+{
+	struct finding *finding;
+	va_list arguments;
+
+	doctor->list = grow(doctor->list, &doctor->room, doctor->count, sizeof(*doctor->list));
+	finding = &doctor->list[doctor->count++];
+	*finding = (struct finding){.grade = grade, .topic = topic, .advice = advice};
+	va_start(arguments, format);
+	finding->text = text_of_list(format, arguments);
+	va_end(arguments);
+	doctor->grades[grade]++;
+}
+
+/* ---- as text ----------------------------------------------------------------------------- */
+
+static const char *colour_of(enum grade grade)
+{
+	return grade == GOOD ? out_green() : grade == NOTE ? out_yellow() : out_red();
+}
+
+enum { TOPIC = 2 + 9, TEXT = TOPIC + 16 };
+
+/* Words into lines that end at the terminal's edge, behind an arrow. */
+static void print_advice(const char *text)
+{
+	unsigned column = TEXT + 3;
+
+	out_print("%*s%s", TEXT, "", out.utf8 ? "→" : "->");
+	if (out.utf8)
+		column--;
+	for (unsigned margin = column; *text; text += strspn(text, " ")) {
+		unsigned length = (unsigned)strcspn(text, " ");
+
+		if (column + length > out.width && column > margin) {
+			out_print("\n%*s", (int)margin - 1, "");
+			column = margin;
+		}
+		out_print(" %.*s", (int)length, text);
+		column += length + 1;
+		text += length;
+	}
+	out_print("\n");
+}
+
+static void print_finding(const struct finding *finding)
+{
+	out_print("  %s%-7s%s  %-14s  ", colour_of(finding->grade), grade_names[finding->grade],
+		  out_plain(), finding->topic);
+	out_print("%s\n", finding->text);
+	if (finding->advice && finding->grade != GOOD)
+		print_advice(finding->advice);
+}
+
+static void print_counts(const struct doctor *doctor)
+{
+	unsigned problems = doctor->grades[PROBLEM], notes = doctor->grades[NOTE];
+
+	out_print("\n%s%u problem%s%s, %u note%s\n", colour_of(problems ? PROBLEM : GOOD), problems,
+		  problems == 1 ? "" : "s", out_plain(), notes, notes == 1 ? "" : "s");
+}
+
+static void print_text(const struct doctor *doctor)
+{
+	for (unsigned i = 0; i < doctor->count; i++)
+		print_finding(&doctor->list[i]);
+	print_paths(doctor);
+	print_counts(doctor);
+}
+
+/* ---- as JSON ----------------------------------------------------------------------------- */
+
+static void print_json(const struct doctor *doctor)
+{
+	json_begin_object(NULL);
+	json_number("problems", doctor->grades[PROBLEM]);
+	json_number("notes", doctor->grades[NOTE]);
+	json_begin_list("findings");
+	for (unsigned i = 0; i < doctor->count; i++) {
+		json_begin_object(NULL);
+		json_text("grade", grade_names[doctor->list[i].grade]);
+		json_text("topic", doctor->list[i].topic);
+		json_text("text", doctor->list[i].text);
+		json_text("advice", doctor->list[i].advice);
+		json_end_object();
+	}
+	json_end_list();
+	print_paths_json(doctor);
+	json_end_object();
+}
+
+/* ---- the verb ---------------------------------------------------------------------------- */
+
+static void examine(struct doctor *doctor)
+{
+	doctor->pci = pci_scan();
+	if (tree_is_live() && !nvml_open())
+		nvml_read(&doctor->nvml);
+	examine_driver(doctor);
+	examine_modules(doctor);
+	examine_pci(doctor);
+	examine_process(doctor);
+}
+
+static void forget(struct doctor *doctor)
+{
+	for (unsigned i = 0; i < doctor->count; i++)
+		release(doctor->list[i].text);
+	release(doctor->list);
+	release(doctor->nvml.gpus);
+	pci_free(&doctor->pci);
+}
+
+static bool wants_json;
+
+static bool take_root(const char *folder)
+{
+	if (tree_set_root(folder) && (tree_has("sys") || tree_has("proc")))
+		return true;
+	complain("--sysfs %s: must be a folder with sys, proc or both in it", folder);
+	return false;
+}
+
+static const struct setting settings[] = {
+	{"sysfs", .take = take_root},
+	{"json", .flag = &wants_json},
+	{.name = NULL},
+};
+
+static int run(int argc, char **argv)
+{
+	struct doctor doctor = {.count = 0};
+	int status;
+
+	(void)argc;
+	(void)argv;
+	examine(&doctor);
+	if (wants_json)
+		print_json(&doctor);
+	else
+		print_text(&doctor);
+	out_flush();
+	status = doctor.grades[PROBLEM] ? STATUS_FOUND : STATUS_OK;
+	forget(&doctor);
+	return status;
+}
+
+const struct verb verb_doctor = {
+	"doctor",	"say whether this machine is fit for GPUDirect RDMA",
+	help,		settings,
+	ARGUMENTS_NONE, .run = run};

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+/* doctor: the NVIDIA driver, CUDA, and what of GPUDirect RDMA they have. */
+#define _GNU_SOURCE
+#include <ctype.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "tools/doctor/doctor.h"
+#include "tools/base/memory.h"
+
+static bool version_parse(const char *text, struct version *version)
+{
+	*version = (struct version){{0}};
+	return text && sscanf(text, "%u.%u.%u", &version->part[0], &version->part[1],
+			      &version->part[2]) >= 2;
+}
+
+static bool version_before(const struct version *version, unsigned major, unsigned minor,
+			   unsigned patch)
+{
+	const unsigned other[3] = {major, minor, patch};
+
+	for (unsigned i = 0; i < 3; i++)
+		if (version->part[i] != other[i])
+			return version->part[i] < other[i];
+	return false;
+}
+
+/* ---- the kernel's part ---------------------------------------------------------------------- */
+
+/* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build ..." */
+static const char *find_version(const char *line)
+{
+	for (; *line; line++) {
+		size_t digits = strspn(line, "0123456789");
+
+		if (digits >= 3 && line[digits] == '.' && isdigit((unsigned char)line[digits + 1]))
+			return line;
+		line += digits ? digits - 1 : 0;
+	}
+	return NULL;
+}
+
+static bool lacks_persistent_pins(const struct version *driver)
+{
+	if (driver->part[0] == 525)
+		return version_before(driver, 525, 105, 17);
+	return version_before(driver, 535, 14, 0);
+}
+
+/* With EXPORT_SYMBOL_GPL: Linux gives nothing else to a module that looks a symbol up. */
+static bool exports_for_gpl(const struct version *driver)
+{
+	/* 535.43 is a branch of its own, for developers. */
+	if (driver->part[0] == 535 && driver->part[1] == 43)
+		return !version_before(driver, 535, 43, 24);
+	if (driver->part[0] == 535)
+		return !version_before(driver, 535, 146, 2);
+	return !version_before(driver, 550, 40, 7);
+}
+
+static void about_driver(struct doctor *doctor, const char *text)
+{
+	const char *version = find_version(text);
+	int length = version ? (int)strspn(version, "0123456789.") : 0;
+
+	doctor->has_driver = true;
+	doctor->is_open = strstr(text, "Open Kernel Module") != NULL;
+	doctor->exports_for_gpl = doctor->is_open && (!version_parse(version, &doctor->driver) ||
+						      exports_for_gpl(&doctor->driver));
+	if (doctor->is_open)
+		found(doctor, GOOD, "NVIDIA driver", NULL, "%.*s, open kernel module", length,
+		      version);
+	else
+		found(doctor, PROBLEM, "NVIDIA driver",
+		      "install the open kernel modules (nvidia-open): dma-buf export and "
+		      "pindown.ko need them",
+		      "%.*s, proprietary kernel module", length, version ? version : "");
+	if (version && doctor->driver.part[0] >= 515 && lacks_persistent_pins(&doctor->driver))
+		found(doctor, PROBLEM, "NVIDIA driver",
+		      "install 525.105.17, 535.14 or newer: there is no persistent pin before, and "
+		      "an unpin can crash the kernel when it meets a free",
+		      "%.*s has a race between put_pages and the free callback", length, version);
+}
+
+static void no_driver(struct doctor *doctor)
+{
+	if (pci_count(&doctor->pci, PCI_GPU))
+		found(doctor, PROBLEM, "NVIDIA driver",
+		      "install NVIDIA's driver with the open kernel modules, and load it: modprobe "
+		      "nvidia",
+		      "there is a GPU and no driver is loaded");
+	else
+		found(doctor, NOTE, "NVIDIA driver", NULL,
+		      "none is loaded, and no NVIDIA GPU is here");
+}
+
+/* ---- what CUDA says ------------------------------------------------------------------------- */
+
+enum {
+	WITH_VMM = 110, /* CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED */
+	RDMA = 116,	/* CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED */
+	DMA_BUF = 124,	/* CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED */
+};
+
+struct cuda {
+	int (*init)(unsigned);
+	int (*version)(int *);
+	int (*count)(int *);
+	int (*device)(int *, int);
+	int (*attribute)(int *, int, int);
+};
+
+static bool open_cuda(struct cuda *cuda)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW);
+
+	if (!library)
+		return false;
+	*(void **)&cuda->init = dlsym(library, "cuInit");
+	*(void **)&cuda->version = dlsym(library, "cuDriverGetVersion");
+	*(void **)&cuda->count = dlsym(library, "cuDeviceGetCount");
+	*(void **)&cuda->device = dlsym(library, "cuDeviceGet");
+	*(void **)&cuda->attribute = dlsym(library, "cuDeviceGetAttribute");
+	return cuda->init && cuda->version && cuda->count && cuda->device && cuda->attribute;
+}
+
+/* How many of the devices have it. */
+static int count_having(const struct cuda *cuda, int devices, int attribute)
+{
+	int having = 0;
+
+	for (int i = 0; i < devices; i++) {
+		int device, value = 0;
+
+		having += cuda->device(&device, i) == 0 &&
+			  cuda->attribute(&value, attribute, device) == 0 && value;
+	}
+	return having;
+}
+
+static void about_support(struct doctor *doctor, const char *what, int having, int devices,
+			  const char *advice)
+{
+	if (having == devices)
+		found(doctor, GOOD, what, NULL, "supported by %s",
+		      devices == 1 ? "the GPU" : "all GPUs");
+	else
+		found(doctor, PROBLEM, what, advice, "supported by %d of %d GPUs", having, devices);
+}
+
+static void ask_cuda(struct doctor *doctor)
+{
+	int version = 0, devices = 0, error;
+	struct cuda cuda;
+
+	if (!open_cuda(&cuda)) {
+		found(doctor, doctor->has_driver ? PROBLEM : NOTE, "CUDA",
+		      doctor->has_driver ? "install the driver's user part, or give it to this "
+					   "container (--gpus all)"
+					 : NULL,
+		      "libcuda.so.1 is not here");
+		return;
+	}
+	cuda.version(&version);
+	error = cuda.init(0);
+	if (!error)
+		error = cuda.count(&devices);
+	if (error || !devices) {
+		found(doctor, doctor->has_driver ? PROBLEM : NOTE, "CUDA",
+		      doctor->has_driver ? "see whether /dev/nvidia* are there and nvidia-smi works"
+					 : NULL,
+		      "%d.%d, and it finds no GPU (error %d)", version / 1000, version % 1000 / 10,
+		      error);
+		return;
+	}
+	found(doctor, GOOD, "CUDA", NULL, "%d.%d, %d GPU%s", version / 1000, version % 1000 / 10,
+	      devices, devices == 1 ? "" : "s");
+	about_support(doctor, "GPUDirect RDMA", count_having(&cuda, devices, RDMA), devices,
+		      "it is for data center and professional GPUs");
+	about_support(doctor, "dma-buf export", count_having(&cuda, devices, DMA_BUF), devices,
+		      "it needs the open kernel modules and CUDA 11.7 or newer");
+}
+
+/* For another machine's tree: what its versions let expect. */
+static void expect_dmabuf(struct doctor *doctor)
+{
+	if (!doctor->has_driver)
+		return;
+	if (!doctor->is_open || version_before(&doctor->driver, 515, 0, 0))
+		found(doctor, PROBLEM, "dma-buf export",
+		      "it needs the open kernel modules, 515 or newer", "not with this driver");
+	else
+		found(doctor, GOOD, "dma-buf export", NULL, "to be expected of this driver");
+}
+
+static void about_kernel(struct doctor *doctor)
+{
+	char *name = tree_read("proc/sys/kernel/osrelease");
+
+	if (version_parse(name, &doctor->kernel)) {
+		if (version_before(&doctor->kernel, 5, 12, 0))
+			found(doctor, PROBLEM, "Linux",
+			      "use Linux 5.12 or newer: network cards register a dma-buf only from "
+			      "there on",
+			      "%s", name);
+		else
+			found(doctor, GOOD, "Linux", NULL, "%s", name);
+	}
+	release(name);
+}
+
+void examine_driver(struct doctor *doctor)
+{
+	char *text = tree_read("proc/driver/nvidia/version"), *version;
+
+	about_kernel(doctor);
+	if (text) {
+		text[strcspn(text, "\n")] = '\0';
+		about_driver(doctor, text);
+	} else if ((version = tree_read("sys/module/nvidia/version"))) {
+		/* In some containers only this much is seen. */
+		char *license = tree_read("sys/module/nvidia/license");
+		char *line =
+			text_of("%s %s", version_parse(version, &doctor->driver) ? version : "",
+				license && strstr(license, "GPL") ? "Open Kernel Module" : "");
+
+		about_driver(doctor, line);
+		release(line);
+		release(license);
+		release(version);
+	} else {
+		no_driver(doctor);
+	}
+	release(text);
+	if (tree_is_live())
+		ask_cuda(doctor);
+	else
+		expect_dmabuf(doctor);
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+/* pindown dump: what happened, call by call. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "tools/dump/filter.h"
+#include "tools/dump/format.h"
+#include "tools/base/out.h"
+#include "tools/ui/pager.h"
+#include "tools/trace/reader.h"
+#include "tools/trace/symbols.h"
+#include "tools/verb.h"
+
+static const char help[] =
+	"usage: pindown dump [options] TRACE...\n"
+	"\n"
+	"Prints a trace, one event a line, in the order in which the events began. TRACE\n"
+	"is a file, or the name given to PINDOWN_TRACE: app.pdt stands for all\n"
+	"app.<pid>.pdt, whose events are then merged by time.\n"
+	"\n"
+	"Which events (all of the conditions given must hold):\n"
+	"  --call GLOB      calls with such a name, as in 'cuMem*Async*'\n"
+	"  --addr RANGE     touching ADDRESS, ADDRESS+LENGTH or FIRST-END\n"
+	"  --thread NUMBER  of one thread\n"
+	"  --time FROM-TO   begun then, after the trace's start: seconds, or with ns,\n"
+	"                   us, ms\n"
+	"  --event LIST     of these kinds: call, pin, unpin, hit, evict, invalidate,\n"
+	"                   map, error, register, deregister, held, export, outlived,\n"
+	"                   lost\n"
+	"  --failed         what did not work: failed calls and pins, errors, lost\n"
+	"                   events, missed invalidations, outlived memory\n"
+	"\n"
+	"How:\n"
+	"  --json           one JSON object a line; times in ns\n"
+	"  --chrome         one JSON document, for Perfetto and chrome://tracing\n"
+	"  --follow         go on with what a running process adds, until it ends\n"
+	"  --stacks         with call stacks, where the trace has them\n"
+	"                   (PINDOWN_TRACE_STACKS)\n"
+	"  --symbols DIR    where else to look for the files that the addresses are of,\n"
+	"                   and their debug files, by name or by build id\n"
+	"  --no-pager       on a terminal too, don't show it through $PAGER or less\n"
+	"  --color WHEN     auto, always or never\n"
+	"  --help           this text\n"
+	"\n"
+	"Exit status: 0, 1 when a file could not be read wholly, 2 for bad options.\n";
+
+static struct filter filter = {.to_time = UINT64_MAX};
+static const struct format *format;
+static bool wants_json, wants_chrome, follows, no_pager;
+
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static void print_events(struct reader *reader)
+{
+	struct event event;
+
+	while (reader_next(reader, &event))
+		if (filter_wants(&filter, &event))
+			format->event(&event);
+	out_flush();
+}
+
+/*
+ * What is new is found by looking through the files again: not more often than a tenth of the time
+ * goes there, and not more than five times a second.
+ */
+static struct reader *follow(struct reader *reader, char *const *names, unsigned count)
+{
+	struct timespec pause;
+	uint64_t took = 0;
+	bool more;
+
+	do {
+		uint64_t wait = took * 9 > 200000000 ? took * 9 : 200000000, begin;
+
+		/* Asked before the last look, so that nothing is missed. */
+		more = reader_grows(reader);
+		pause = (struct timespec){(time_t)(wait / 1000000000), (long)(wait % 1000000000)};
+		nanosleep(&pause, NULL);
+		begin = now();
+		symbols_free(); /* they are of the files as they were opened */
+		reader = reader_again(reader, names, count);
+		print_events(reader);
+		took = now() - begin;
+	} while (more);
+	return reader;
+}
+
+/* ---- the verb ------------------------------------------------------------------------------- */
+
+static bool take_addr(const char *range)
+{
+	return filter_addr(&filter, range);
+}
+
+static bool take_thread(const char *number)
+{
+	return filter_thread(&filter, number);
+}
+
+static bool take_time(const char *span)
+{
+	return filter_time(&filter, span);
+}
+
+static bool take_events(const char *list)
+{
+	return filter_events(&filter, list);
+}
+
+static const struct setting settings[] = {
+	{"call", .text = &filter.call},
+	{"addr", .take = take_addr},
+	{"thread", .take = take_thread},
+	{"time", .take = take_time},
+	{"event", .take = take_events},
+	{"failed", .flag = &filter.failed},
+	{"json", .flag = &wants_json},
+	{"chrome", .flag = &wants_chrome},
+	{"follow", .flag = &follows},
+	{"no-pager", .flag = &no_pager},
+	{"stacks", .flag = &format_stacks},
+	{"symbols", .take = symbols_folder},
+	{.name = NULL},
+};
+
+static int run(int argc, char **argv)
+{
+	struct reader *reader;
+	int status;
+
+	if (wants_chrome && (follows || wants_json)) {
+		complain("--chrome makes one document: it can't be given with --%s",
+			 follows ? "follow" : "json");
+		return STATUS_USAGE;
+	}
+	format = wants_chrome ? &format_chrome : wants_json ? &format_json : &format_text;
+	pager_begin(!no_pager && !follows && format == &format_text);
+	reader = reader_open(argv, (unsigned)argc);
+	if (!reader)
+		return STATUS_DAMAGED;
+	format->begin(reader);
+	print_events(reader);
+	if (follows)
+		reader = follow(reader, argv, (unsigned)argc);
+	format->end(reader);
+	out_flush();
+	status = reader_damaged(reader) ? STATUS_DAMAGED : STATUS_OK;
+	symbols_free();
+	reader_close(reader);
+	return status;
+}
+
+const struct verb verb_dump = {
+	"dump", "show a trace, one event a line", help, settings, ARGUMENTS_TRACES, .run = run};

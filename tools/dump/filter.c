@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "tools/dump/filter.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/base/memory.h"
+#include "tools/base/out.h"
+#include "tools/base/texts.h"
+
+static bool parse_number(const char **text, uint64_t *value)
+{
+	char *end;
+
+	if (!isdigit((unsigned char)**text))
+		return false;
+	errno = 0;
+	*value = strtoull(*text, &end, 0);
+	*text = end;
+	return errno == 0;
+}
+
+/* A, A+LENGTH or A-B (B not included). */
+bool filter_addr(struct filter *filter, const char *text)
+{
+	const char *at = text;
+	uint64_t second;
+	char sign;
+
+	if (!parse_number(&at, &filter->from_addr))
+		goto bad;
+	sign = *at;
+	if (sign == '\0') {
+		filter->to_addr = filter->from_addr + 1;
+		return true;
+	}
+	at++;
+	if ((sign != '+' && sign != '-') || !parse_number(&at, &second) || *at)
+		goto bad;
+	if (sign == '+' && __builtin_add_overflow(filter->from_addr, second, &second))
+		goto bad;
+	filter->to_addr = second;
+	if (second > filter->from_addr)
+		return true;
+bad:
+	complain("--addr %s: must be ADDRESS, ADDRESS+LENGTH or FIRST-END, as in "
+		 "0x7f0000000000+4096",
+		 text);
+	return false;
+}
+
+bool filter_thread(struct filter *filter, const char *text)
+{
+	const char *at = text;
+	uint64_t value;
+
+	if (!parse_number(&at, &value) || *at || !value || value > UINT32_MAX) {
+		complain("--thread %s: must be the number of a thread", text);
+		return false;
+	}
+	filter->thread = (uint32_t)value;
+	return true;
+}
+
+/* "1.5", "1.5s", "20ms", "20us", "20ns" into ns: exact, without floating point. */
+static bool parse_time(const char **text, uint64_t *ns)
+{
+	static const struct {
+		const char *name;
+		uint64_t unit;
+	} units[] = {{"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}, {"", 1000000000}};
+	uint64_t whole = 0, fraction = 0, scale = 1;
+	const char *at = *text;
+
+	if (!isdigit((unsigned char)*at) && *at != '.')
+		return false;
+	for (; isdigit((unsigned char)*at); at++)
+		if (__builtin_mul_overflow(whole, 10u, &whole) ||
+		    __builtin_add_overflow(whole, (uint64_t)(*at - '0'), &whole))
+			return false;
+	if (*at == '.') {
+		for (at++; isdigit((unsigned char)*at); at++) {
+			if (scale < 1000000000) {
+				fraction = fraction * 10 + (uint64_t)(*at - '0');
+				scale *= 10;
+			}
+		}
+	}
+	for (unsigned i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+		size_t length = strlen(units[i].name);
+
+		if (strncmp(at, units[i].name, length) != 0)
+			continue;
+		*text = at + length;
+		if (__builtin_mul_overflow(whole, units[i].unit, ns))
+			return false;
+		*ns += fraction * units[i].unit / scale;
+		return true;
+	}
+	return false;
+}
+
+/* FROM-TO, either of which may be missing. */
+bool filter_time(struct filter *filter, const char *text)
+{
+	const char *at = text;
+
+	filter->from_time = 0;
+	filter->to_time = UINT64_MAX;
+	if (*at != '-' && !parse_time(&at, &filter->from_time))
+		goto bad;
+	if (*at++ != '-' || (*at && !parse_time(&at, &filter->to_time)) || *at || at == text + 1 ||
+	    filter->to_time < filter->from_time)
+		goto bad;
+	return true;
+bad:
+	complain("--time %s: must be FROM-TO, each in seconds or with ns, us or ms, as in 1.5-1.7 "
+		 "or 20ms-",
+		 text);
+	return false;
+}
+
+bool filter_events(struct filter *filter, const char *text)
+{
+	char *names = NULL;
+
+	for (const char *at = text;; at++) {
+		size_t length = strcspn(at, ",");
+		unsigned event = 0;
+
+		while (event < PD_EVENTS && !(strlen(pd_event_names[event]) == length &&
+					      strncmp(at, pd_event_names[event], length) == 0))
+			event++;
+		if (event == PD_EVENTS)
+			break;
+		filter->events |= 1u << event;
+		at += length;
+		if (!*at)
+			return true;
+	}
+	for (unsigned event = 0; event < PD_EVENTS; event++)
+		names = text_listed(names, pd_event_names[event]);
+	complain("--event %s: must be names with commas between: %s", text, names);
+	release(names);
+	return false;
+}
+
+bool event_failed(const struct event *event)
+{
+	return event->record.result != 0 || event->record.event == PD_EV_ERROR ||
+	       event->record.event == PD_EV_LOST || event->record.event == PD_EV_OUTLIVED ||
+	       (event->record.flags & PD_TRACE_MISSED);
+}
+
+static bool overlaps(const struct filter *filter, uint64_t addr, uint64_t size)
+{
+	uint64_t end;
+
+	if (__builtin_add_overflow(addr, size ? size : 1, &end))
+		end = UINT64_MAX;
+	return addr < filter->to_addr && filter->from_addr < end;
+}
+
+static bool wants_call(const struct filter *filter, const struct event *event)
+{
+	const char *name;
+
+	if (event->record.event != PD_EV_CALL)
+		return false;
+	name = trace_file_call(event->file, event->record.call);
+	return name && fnmatch(filter->call, name, 0) == 0;
+}
+
+bool filter_wants(const struct filter *filter, const struct event *event)
+{
+	if (filter->events && !(filter->events & 1u << event->record.event))
+		return false;
+	if (event->ts < filter->from_time || event->ts > filter->to_time)
+		return false;
+	if (filter->thread && event->tid != filter->thread)
+		return false;
+	if (filter->failed && !event_failed(event))
+		return false;
+	if (filter->to_addr && (!(event->record.fields & PD_HAS_ADDR) ||
+				!overlaps(filter, event->record.addr, event->record.size)))
+		return false;
+	return !filter->call || wants_call(filter, event);
+}

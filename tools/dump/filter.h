@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* Which events are wanted. */
+#ifndef FILTER_H
+#define FILTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tools/trace/reader.h"
+
+struct filter {
+	const char *call;	     /* NULL: any; else a glob */
+	uint64_t from_addr, to_addr; /* both 0: any; else overlaps [from, to) */
+	uint32_t thread;	     /* 0: any */
+	uint64_t from_time, to_time; /* ns */
+	uint32_t events;	     /* bits 1 << enum pd_event; 0: all */
+	bool failed;
+};
+
+/* Each sets what the option's argument says; false after one line that says what is accepted. */
+bool filter_addr(struct filter *filter, const char *text);
+bool filter_thread(struct filter *filter, const char *text);
+bool filter_time(struct filter *filter, const char *text);
+bool filter_events(struct filter *filter, const char *text);
+
+bool filter_wants(const struct filter *filter, const struct event *event);
+
+/* Whether an event says that something did not work. */
+bool event_failed(const struct event *event);
+
+#endif

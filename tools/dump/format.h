@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/* How `pindown dump` prints: one struct of functions for each format. */
+#ifndef FORMAT_H
+#define FORMAT_H
+
+#include "tools/trace/reader.h"
+
+struct format {
+	const char *option; /* NULL: the default */
+	void (*begin)(const struct reader *reader);
+	void (*event)(const struct event *event);
+	void (*end)(const struct reader *reader);
+};
+
+/* Whole call stacks, not only who called. */
+extern bool format_stacks;
+
+extern const struct format format_text, format_json, format_chrome;
+
+#endif

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT
+/* One object a line. Addresses are strings, since JSON's numbers are exact to 2^53 only. */
+#include "tools/dump/format.h"
+
+#include "tools/ui/json_text.h"
+#include "tools/ui/names.h"
+#include "tools/base/out.h"
+#include "tools/trace/symbols.h"
+
+char *json_quoted(char *at, const char *text, size_t length)
+{
+	*at++ = '"';
+	for (size_t i = 0; i < length; i++) {
+		unsigned char c = (unsigned char)text[i];
+
+		if (c == '"' || c == '\\') {
+			*at++ = '\\';
+			*at++ = (char)c;
+		} else if (c < ' ' || c >= 0x7f) {
+			/* Whatever is not ASCII might not be UTF-8 either. */
+			at = put_text(at, "\\u00");
+			*at++ = "0123456789abcdef"[c >> 4];
+			*at++ = "0123456789abcdef"[c & 15];
+		} else {
+			*at++ = (char)c;
+		}
+	}
+	*at++ = '"';
+	return at;
+}
+
+static char *put_address(char *at, const char *key, uint64_t value)
+{
+	at = put_text(at, key);
+	*at++ = '"';
+	at = put_hex(at, value);
+	*at++ = '"';
+	return at;
+}
+
+/* NULL where it is none. */
+static const char *call_of(const struct event *event)
+{
+	return event->record.event == PD_EV_CALL ? trace_file_call(event->file, event->record.call)
+						 : NULL;
+}
+
+static char *put_result(char *at, const struct event *event)
+{
+	int64_t result = event->record.result;
+	const char *name = result_name(call_of(event), record_is_note(&event->record), result);
+
+	at = put_signed(put_text(at, ",\"result\":"), result);
+	if (result && name) {
+		at = put_text(at, ",\"result_name\":\"");
+		at = put_text(at, name);
+		*at++ = '"';
+	}
+	return at;
+}
+
+static char *put_flags(char *at, unsigned flags)
+{
+	if (flags & PD_TRACE_IN_USE)
+		at = put_text(at, ",\"in_use\":true");
+	if (flags & PD_TRACE_VOLATILE)
+		at = put_text(at, ",\"volatile\":true");
+	if (flags & PD_TRACE_MISSED)
+		at = put_text(at, ",\"missed\":true");
+	if (flags & PD_TRACE_IMPORTED)
+		at = put_text(at, ",\"imported\":true");
+	if (flags & PD_TRACE_NO_SYNC)
+		at = put_text(at, ",\"no_sync_memops\":true");
+	if (flags & PD_TRACE_FELL_BACK)
+		at = put_text(at, ",\"fell_back\":true");
+	return at;
+}
+
+static char *put_region(char *at, const struct record *record)
+{
+	if (record->fields & PD_HAS_REGION) {
+		const char *reason = reason_name(record->reason);
+
+		if (record->region || !record_is_note(record))
+			at = put_decimal(put_text(at, ",\"region\":"), record->region);
+		if (record->device >= 0)
+			at = put_decimal(put_text(at, ",\"device\":"), (uint64_t)record->device);
+		if (reason) {
+			at = put_text(put_text(at, ",\"reason\":\""), reason);
+			*at++ = '"';
+		}
+	}
+	if (record->fields & PD_HAS_PIN_SIZE) {
+		at = put_address(at, ",\"pin_addr\":", record->pin_addr);
+		at = put_decimal(put_text(at, ",\"pin_size\":"), record->pin_size);
+	}
+	if (record->fields & PD_HAS_BUFFER_ID)
+		at = put_decimal(put_text(at, ",\"buffer_id\":"), record->buffer_id);
+	if (record->fields & PD_HAS_CONTEXT)
+		at = put_address(at, ",\"context\":", record->context);
+	return at;
+}
+
+/* What `extra` is, and whose name the text is, depends on the event. */
+static char *put_note(char *at, const struct record *record)
+{
+	bool object = record->event == PD_EV_REGISTER || record->event == PD_EV_DEREGISTER;
+
+	if (object) {
+		at = put_address(at, ",\"owner\":", record->extra);
+		at = put_address(at, ",\"key\":", record->key);
+		at = put_decimal(put_text(at, ",\"object\":"), record->number);
+	} else if (record->event == PD_EV_HELD) {
+		at = put_decimal(put_text(at, ",\"count\":"), record->extra);
+	} else {
+		at = put_decimal(put_text(at, ",\"fd\":"), record->extra);
+		at = put_decimal(put_text(at, ",\"export\":"), record->number);
+	}
+	if (record->text)
+		at = json_quoted(put_text(at, ",\"consumer\":"), record->text, record->text_length);
+	return at;
+}
+
+static char *put_call(char *at, const struct event *event)
+{
+	const char *name = trace_file_call(event->file, event->record.call);
+
+	at = put_text(at, ",\"call\":");
+	if (name)
+		return json_quoted(at, name, strlen(name) < 256 ? strlen(name) : 256);
+	at = put_decimal(put_text(at, "\"#"), event->record.call);
+	*at++ = '"';
+	return at;
+}
+
+static char *put_place(char *at, const struct place *place)
+{
+	at = put_address(at, "{\"offset\":", place->offset);
+	if (place->module)
+		at = json_quoted(put_text(at, ",\"module\":"), place->module,
+				 strnlen(place->module, 400));
+	if (place->function)
+		at = json_quoted(put_text(at, ",\"function\":"), place->function,
+				 strnlen(place->function, 400));
+	if (place->source) {
+		at = json_quoted(put_text(at, ",\"file\":"), place->source,
+				 strnlen(place->source, 400));
+		at = put_decimal(put_text(at, ",\"line\":"), place->line);
+	}
+	if (place->inlined)
+		at = put_text(at, ",\"inlined\":true");
+	*at++ = '}';
+	return at;
+}
+
+/* Who called, or with --stacks everyone; each place may be as long as there is room at once. */
+static char *put_stack(char *at, const struct event *event)
+{
+	struct place places[MOST_PLACES];
+	const struct place *caller;
+	unsigned count;
+
+	if (!format_stacks) {
+		caller = symbols_caller(event->file, event->record.stack);
+		return caller ? put_place(put_text(at, ",\"caller\":"), caller) : at;
+	}
+	count = symbols_stack(event->file, event->record.stack, places);
+	at = put_text(at, ",\"stack\":[");
+	for (unsigned i = 0; i < count; i++) {
+		if (i)
+			*at++ = ',';
+		out_took(at);
+		at = put_place(out_room(), &places[i]);
+	}
+	*at++ = ']';
+	return at;
+}
+
+static void print_event(const struct event *event)
+{
+	const struct record *record = &event->record;
+	char *at = out_room();
+
+	at = put_decimal(put_text(at, "{\"ts\":"), event->ts);
+	at = put_decimal(put_text(at, ",\"pid\":"), event->file->header.pid);
+	at = put_decimal(put_text(at, ",\"tid\":"), event->tid);
+	at = put_text(put_text(at, ",\"event\":\""), pd_event_names[record->event]);
+	*at++ = '"';
+	if (record->event == PD_EV_LOST) {
+		at = put_decimal(put_text(at, ",\"count\":"), record->lost);
+	} else {
+		if (record->event == PD_EV_CALL)
+			at = put_call(at, event);
+		/* An address of 0 is not stored: the call has one all the same. */
+		if (record->fields & (PD_HAS_ADDR | PD_HAS_SIZE) || record->event == PD_EV_CALL) {
+			at = put_address(at, ",\"addr\":", record->addr);
+			at = put_decimal(put_text(at, ",\"size\":"), record->size);
+		}
+		at = put_result(at, event);
+		at = put_decimal(put_text(at, ",\"dur\":"), event->took);
+		if (record_is_note(record))
+			at = put_note(at, record);
+		else if (record->fields & PD_HAS_EXTRA)
+			at = put_address(at, ",\"extra\":", record->extra);
+		at = put_region(at, record);
+		at = put_flags(at, record->flags);
+		if (record->text && !record_is_note(record))
+			at = json_quoted(put_text(at, ",\"text\":"), record->text,
+					 record->text_length);
+		if (record->stack) {
+			out_took(at);
+			at = put_stack(out_room(), event);
+		}
+	}
+	at = put_text(at, "}\n");
+	out_took(at);
+}
+
+static void print_nothing(const struct reader *reader)
+{
+	(void)reader;
+}
+
+const struct format format_json = {
+	/* Objects only: what else there is to say is for people. */
+	.option = "json",
+	.begin = print_nothing,
+	.event = print_event,
+	.end = reader_complain};

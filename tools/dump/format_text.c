@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT
+/* Aligned columns. Lines that begin with # are not events. */
+#include "tools/dump/format.h"
+
+#include "tools/dump/filter.h"
+#include "tools/ui/names.h"
+#include "tools/base/out.h"
+#include "tools/trace/symbols.h"
+
+enum {
+	TIME = 14,
+	NUMBER = 8,
+	EVENT = 11,
+	CALL = 32,
+	ADDRESS = 15,
+	SIZE = 13,
+	RESULT = 25,
+	TOOK = 9,
+};
+
+bool format_stacks;
+
+static bool several; /* processes: their numbers are shown */
+
+static void print_command(const struct trace_file *file)
+{
+	const char *end = file->command + file->command_bytes;
+	size_t shown = 0;
+
+	out_print("# %s: process %u on %.100s:", file->name, file->header.pid, file->host);
+	for (const char *at = file->command; at < end && shown < 1000; at += strlen(at) + 1) {
+		shown += strlen(at) + 1;
+		out_print(" %.1000s", at);
+	}
+	out_print(shown < 1000 ? "\n" : " ...\n");
+}
+
+static void print_heading(const struct reader *reader)
+{
+	char *at;
+
+	several = reader_files(reader) > 1;
+	for (unsigned i = 0; i < reader_files(reader); i++)
+		print_command(reader_file(reader, i));
+	at = out_room();
+	at = put_text(at, out_bold());
+	*at++ = '#';
+	at = put_right(at, "time s", TIME - 1);
+	if (several)
+		at = put_right(at, "pid", NUMBER);
+	at = put_right(at, "thread", NUMBER);
+	at = put_left(put_text(at, "  "), "event", EVENT);
+	at = put_left(at, "call", CALL);
+	at = put_left(at, "address", ADDRESS);
+	at = put_right(at, "size", SIZE);
+	at = put_left(put_text(at, "  "), "result", RESULT);
+	at = put_right(at, "took", TOOK);
+	at = put_text(put_text(at, "  more"), out_plain());
+	*at++ = '\n';
+	out_took(at);
+}
+
+static char *put_time(char *at, uint64_t ns)
+{
+	uint64_t seconds = ns / 1000000000u;
+	char digits[24];
+	char *end = put_decimal(digits, seconds);
+	unsigned length = (unsigned)(end - digits);
+
+	if (length + 10 < TIME)
+		at = put_spaces(at, TIME - 10 - length);
+	memcpy(at, digits, length);
+	at += length;
+	*at++ = '.';
+	return put_fraction(at, ns % 1000000000u, 9);
+}
+
+static const char *colour_of(const struct event *event)
+{
+	if (event_failed(event))
+		return out_red();
+	switch (event->record.event) {
+	case PD_EV_PIN:
+	case PD_EV_HIT:
+		return out_green();
+	case PD_EV_UNPIN:
+	case PD_EV_EVICT:
+	case PD_EV_INVALIDATE:
+	case PD_EV_HELD:
+		return out_yellow();
+	case PD_EV_OUTLIVED:
+		return out_red();
+	default:
+		return "";
+	}
+}
+
+static char *put_name(char *at, const struct event *event)
+{
+	const char *name = trace_file_call(event->file, event->record.call);
+	char number[24] = "#";
+
+	if (event->record.event != PD_EV_CALL)
+		return put_left(at, "-", CALL);
+	if (!name) {
+		*put_decimal(number + 1, event->record.call) = '\0';
+		name = number;
+	}
+	if (strlen(name) >= 200)
+		name = "(name too long)";
+	at = put_left(at, name, CALL - 1);
+	*at++ = ' ';
+	return at;
+}
+
+static char *put_address(char *at, const struct record *record)
+{
+	char *begin = at;
+
+	if (!(record->fields & PD_HAS_ADDR))
+		*at++ = '-';
+	else
+		at = put_hex(at, record->addr);
+	while (at < begin + ADDRESS)
+		*at++ = ' ';
+	return at;
+}
+
+static char *put_size(char *at, const struct record *record)
+{
+	return record->fields & PD_HAS_SIZE ? put_decimal_right(at, record->size, SIZE)
+					    : put_right(at, "-", SIZE);
+}
+
+/* NULL where it is none. */
+static const char *call_of(const struct event *event)
+{
+	return event->record.event == PD_EV_CALL ? trace_file_call(event->file, event->record.call)
+						 : NULL;
+}
+
+static char *put_result(char *at, const struct event *event)
+{
+	int64_t result = event->record.result;
+	const char *name = result_name(call_of(event), record_is_note(&event->record), result);
+	char number[24];
+
+	at = put_text(at, "  ");
+	if (result == 0)
+		return put_left(at, "ok", RESULT);
+	if (!name) {
+		*put_signed(number, result) = '\0';
+		name = number;
+	}
+	return put_left(at, name, RESULT);
+}
+
+static char *put_key(char *at, const char *key)
+{
+	*at++ = ' ';
+	at = put_text(at, key);
+	*at++ = '=';
+	return at;
+}
+
+/* What `extra` is depends on the event. */
+static char *put_note(char *at, const struct record *record)
+{
+	switch (record->event) {
+	case PD_EV_REGISTER:
+	case PD_EV_DEREGISTER:
+		at = put_decimal(put_key(at, "object"), record->number);
+		at = put_hex(put_key(at, "owner"), record->extra);
+		return put_hex(put_key(at, "key"), record->key);
+	case PD_EV_HELD:
+		return put_decimal(put_key(at, "count"), record->extra);
+	default:
+		at = put_decimal(put_key(at, "export"), record->number);
+		return put_decimal(put_key(at, "fd"), record->extra);
+	}
+}
+
+static char *put_more(char *at, const struct record *record)
+{
+	const char *reason = reason_name(record->reason);
+
+	*at++ = ' ';
+	if (record_is_note(record))
+		at = put_note(at, record);
+	else if (record->fields & PD_HAS_EXTRA)
+		at = put_hex(put_key(at, "extra"), record->extra);
+	if (record->fields & PD_HAS_REGION) {
+		if (record->region || !record_is_note(record))
+			at = put_decimal(put_key(at, "region"), record->region);
+		if (record->device >= 0)
+			at = put_decimal(put_key(at, "device"), (uint64_t)record->device);
+		if (reason)
+			at = put_text(put_key(at, "reason"), reason);
+	}
+	if (record->fields & PD_HAS_PIN_SIZE) {
+		at = put_hex(put_key(at, "pin"), record->pin_addr);
+		*at++ = '+';
+		at = put_decimal(at, record->pin_size);
+	}
+	if (record->fields & PD_HAS_BUFFER_ID)
+		at = put_decimal(put_key(at, "id"), record->buffer_id);
+	if (record->fields & PD_HAS_CONTEXT)
+		at = put_hex(put_key(at, "context"), record->context);
+	if (record->flags & PD_TRACE_IN_USE)
+		at = put_text(at, " in-use");
+	if (record->flags & PD_TRACE_VOLATILE)
+		at = put_text(at, " volatile");
+	if (record->flags & PD_TRACE_MISSED)
+		at = put_text(at, " MISSED");
+	if (record->flags & PD_TRACE_IMPORTED)
+		at = put_text(at, " imported");
+	if (record->flags & PD_TRACE_NO_SYNC)
+		at = put_text(at, " no-sync-memops");
+	if (record->flags & PD_TRACE_FELL_BACK)
+		at = put_text(at, " fell-back");
+	if (record->text) {
+		*at++ = ' ';
+		for (unsigned i = 0; i < record->text_length; i++)
+			*at++ = (unsigned char)record->text[i] < ' ' ? '?' : record->text[i];
+	}
+	return at;
+}
+
+static void print_stack(const struct event *event)
+{
+	struct place places[MOST_PLACES];
+	unsigned count = symbols_stack(event->file, event->record.stack, places);
+	char text[PLACE_ROOM];
+
+	for (unsigned i = 0; i < count; i++) {
+		char *at = put_decimal_right(out_room(), i, TIME + 4);
+
+		at = put_text(at, "  ");
+		at = put_text(at, out_dim());
+		at = put_text(at, place_text(&places[i], text));
+		at = put_text(at, places[i].inlined ? "  (inlined)" : "");
+		at = put_text(at, out_plain());
+		*at++ = '\n';
+		out_took(at);
+	}
+}
+
+static char *put_caller(char *at, const struct event *event)
+{
+	const char *caller = event->record.stack && !format_stacks
+				     ? symbols_caller_text(event->file, event->record.stack)
+				     : NULL;
+
+	return caller ? put_text(put_text(at, "  < "), caller) : at;
+}
+
+static void print_event(const struct event *event)
+{
+	const struct record *record = &event->record;
+	const char *colour = colour_of(event);
+	char *at = out_room();
+
+	at = put_time(at, event->ts);
+	if (several)
+		at = put_decimal_right(at, event->file->header.pid, NUMBER);
+	at = put_decimal_right(at, event->tid, NUMBER);
+	at = put_text(at, "  ");
+	at = put_text(at, colour);
+	at = put_left(at, pd_event_names[record->event], EVENT);
+	if (record->event == PD_EV_LOST) {
+		at = put_text(put_decimal(at, record->lost), " events found no room here");
+	} else {
+		at = put_name(at, event);
+		at = put_address(at, record);
+		at = put_size(at, record);
+		at = put_result(at, event);
+		at = put_right(at, duration_text(event->took).text, TOOK);
+		at = put_more(at, record);
+		at = put_caller(at, event);
+	}
+	while (at[-1] == ' ')
+		at--;
+	if (*colour)
+		at = put_text(at, out_plain());
+	*at++ = '\n';
+	out_took(at);
+	if (format_stacks && record->stack)
+		print_stack(event);
+}
+
+static void print_notes(const struct reader *reader)
+{
+	char text[3000];
+
+	for (unsigned i = 0; i < reader_files(reader); i++)
+		if (reader_note(reader_file(reader, i), text, sizeof(text)))
+			out_print("# %s\n", text);
+}
+
+const struct format format_text = {
+	.begin = print_heading, .event = print_event, .end = print_notes};

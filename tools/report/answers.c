@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT
+/* pindown report: the answers, and the regions behind them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/report/report.h"
+#include "tools/trace/symbols.h"
+
+void report_heading(const char *text)
+{
+	out_print("\n%s%s%s\n", out_bold(), text, out_plain());
+}
+
+/* ---- a line each ---------------------------------------------------------------------------- */
+
+enum gravity { FACT, NOTE, WRONG };
+
+static void print_line(const char *what, enum gravity gravity, const char *text)
+{
+	char *at = out_room();
+
+	at = put_left(put_text(at, "  "), what, 26);
+	if (gravity != FACT)
+		at = put_text(at, gravity == WRONG ? out_red() : out_yellow());
+	at = put_text(at, text);
+	at = put_text(at, gravity != FACT ? out_plain() : "");
+	*at++ = '\n';
+	out_took(at);
+}
+
+static void print_count(const char *what, uint64_t count, enum gravity gravity, const char *more)
+{
+	char text[400];
+
+	if (!count)
+		snprintf(text, sizeof(text), "%snone%s", out_green(), out_plain());
+	else
+		snprintf(text, sizeof(text), "%s%s", count_text(count).text, more);
+	print_line(what, count ? gravity : FACT, text);
+}
+
+static uint64_t longest_kept(const struct findings *freed, uint64_t span)
+{
+	uint64_t longest = 0;
+
+	for (unsigned i = 0; i < freed->count; i++) {
+		const struct finding *finding = &freed->list[i];
+		uint64_t until = finding->until == UINT64_MAX ? span : finding->until;
+
+		if (until > finding->region.freed_at && until - finding->region.freed_at > longest)
+			longest = until - finding->region.freed_at;
+	}
+	return longest;
+}
+
+/* Whether somebody used them after the free's turn on its stream, nobody has seen. */
+static void print_in_order(const struct tally *tally)
+{
+	char more[200], reused[80] = "";
+
+	if (!tally->ordered_count)
+		return;
+	if (tally->reused.count)
+		snprintf(reused, sizeof(reused), "; %s handed out again meanwhile",
+			 count_text(tally->reused.count).text);
+	snprintf(more, sizeof(more), ": while in use, for up to %s%s",
+		 duration_text(longest_kept(&tally->ordered, tally->span)).text, reused);
+	print_count("Freed in stream order", tally->ordered_count, NOTE, more);
+}
+
+static void print_what_is_wrong(const struct tally *tally)
+{
+	char more[300];
+
+	snprintf(more, sizeof(more), ": memory freed while in use; %s kept at most, for up to %s",
+		 bytes_text(tally->kept_peak).text,
+		 duration_text(longest_kept(&tally->freed, tally->span)).text);
+	print_count("Stale registrations", tally->freed_count, WRONG, more);
+	print_in_order(tally);
+	snprintf(more, sizeof(more), ": the program held them when it freed their memory; %s",
+		 bytes_text(tally->holders.held_bytes).text);
+	print_count("Held registrations", tally->holders.held, WRONG, more);
+	snprintf(more, sizeof(more),
+		 ": memory freed while a dma-buf of the program's own was open; %s",
+		 bytes_text(tally->holders.outlived_bytes).text);
+	print_count("Stale exports", tally->holders.outlived_all, WRONG, more);
+	if (tally->holders.outlived_ordered)
+		print_count("Exports in use", tally->holders.outlived_ordered, NOTE,
+			    ": memory freed in stream order while such a dma-buf was open");
+	print_count("Missed invalidations", tally->missed_count, WRONG,
+		    ": frees that were learned of too late");
+	snprintf(more, sizeof(more), ": freed, and pinned to the end, %s",
+		 bytes_text(tally->left_freed_bytes).text);
+	print_count("Leaks", tally->left_freed, WRONG, more);
+	snprintf(more, sizeof(more), ", %s", bytes_text(tally->left.bytes).text);
+	print_count("Still pinned at the end", tally->left_count, NOTE, more);
+	print_count("Failed calls", tally->calls_failed, NOTE, "");
+	print_count("Failed pins", tally->all.failed, WRONG, "");
+	print_count("Errors", tally->events_of[PD_EV_ERROR], WRONG,
+		    ": pindown dump --event error shows them");
+	print_count("Lost events", tally->lost, WRONG, ": they found no room in the trace");
+}
+
+static void print_what_it_cost(const struct tally *tally)
+{
+	uint64_t hits = tally->counters.hits, gets = hits + tally->counters.misses;
+	const struct pin_tally *all = &tally->all;
+	char text[PLACE_ROOM + 200];
+
+	if (gets) {
+		snprintf(text, sizeof(text), "%.2f %% of %s gets",
+			 100.0 * (double)hits / (double)gets, count_text(gets).text);
+		print_line("Hit ratio", FACT, text);
+	}
+	if (all->pins + all->failed) {
+		snprintf(text, sizeof(text), "%s in %s pins", duration_text(all->ns).text,
+			 count_text(all->pins + all->failed).text);
+		print_line("Time in pins", FACT, text);
+	}
+	if (all->evictions)
+		print_count("Evictions", all->evictions, NOTE,
+			    ": regions unpinned to make room for others");
+	if (tally->sites.count) {
+		const struct site *site = &tally->sites.list[0];
+
+		const char *many = site->count == 1 ? "" : "s";
+
+		if (strcmp(site->what, "pin") == 0)
+			snprintf(text, sizeof(text), "%s: %s in %s pin%s", site->caller,
+				 duration_text(site->ns).text, count_text(site->count).text, many);
+		else
+			snprintf(text, sizeof(text), "%s: %s in %s call%s of %s", site->caller,
+				 duration_text(site->ns).text, count_text(site->count).text, many,
+				 site->what);
+		print_line("Hottest call site", FACT, text);
+	}
+}
+
+void report_answers(const struct tally *tally)
+{
+	report_heading("Answers");
+	print_what_is_wrong(tally);
+	print_what_it_cost(tally);
+}
+
+bool report_is_bad(const struct tally *tally)
+{
+	return tally->freed_count || tally->missed_count || tally->left_freed ||
+	       tally->holders.outlived_all;
+}
+
+/* ---- lists of regions ----------------------------------------------------------------------- */
+
+/* The whole way, so that what the program meant is seen too; but once for rows of the same. */
+static void print_who(const struct trace_file *file, const char *what, uint32_t stack,
+		      bool as_above)
+{
+	enum { MOST = 8 };
+	struct place places[MOST];
+	unsigned count = stack ? symbols_chain(file, stack, places, MOST) : 0;
+	char text[PLACE_ROOM];
+
+	if (count && as_above) {
+		out_print("      %s%-10s  as above%s\n", out_dim(), what, out_plain());
+		return;
+	}
+	for (unsigned i = 0; i < count; i++)
+		out_print("      %s%-10s%s  %s\n", out_dim(), i ? "" : what, out_plain(),
+			  place_text(&places[i], text));
+}
+
+/* above: the one before, or NULL. */
+static void print_finding(const struct reader *reader, const struct finding *finding,
+			  const struct finding *above, bool freed)
+{
+	const struct region *region = &finding->region;
+	const struct region *other =
+		above && above->region.file == region->file ? &above->region : NULL;
+	const struct trace_file *file = reader_file(reader, region->file);
+	char *at = out_room();
+	char number[24];
+
+	*put_hex(number, region->addr) = '\0';
+	at = put_left(put_text(at, "  "), number, 18);
+	at = put_right(at, bytes_text(region->size).text, 11);
+	at = put_decimal_right(at, region->number, 9);
+	if (region->device >= 0)
+		at = put_decimal_right(at, (uint64_t)region->device, 8);
+	else
+		at = put_right(at, "-", 8);
+	at = put_right(at, duration_text(region->pinned_at).text, 11);
+	at = put_right(at, region->freed ? duration_text(region->freed_at).text : "-", 11);
+	if (freed)
+		at = put_right(at,
+			       finding->until == UINT64_MAX ? "never"
+							    : duration_text(finding->until).text,
+			       11);
+	if (reader_files(reader) > 1)
+		at = put_decimal_right(at, file->header.pid, 9);
+	*at++ = '\n';
+	out_took(at);
+	print_who(file, "pinned by", region->pin_stack,
+		  other && other->pin_stack == region->pin_stack);
+	print_who(file, "freed by", region->freed_stack,
+		  other && other->freed_stack == region->freed_stack);
+	if (freed)
+		print_who(file, "let go by", region->unpin_stack,
+			  other && other->unpin_stack == region->unpin_stack);
+}
+
+static void print_findings(const struct reader *reader, const struct findings *findings,
+			   uint64_t count, const char *heading, bool freed,
+			   const struct report_wishes *wishes)
+{
+	unsigned shown = findings->count;
+
+	if (!shown)
+		return;
+	if (!wishes->all && shown > SHORT_LIST)
+		shown = SHORT_LIST;
+	report_heading(heading);
+	out_print(
+		"  %saddress                  size   region  device  pinned at   freed at%s%s%s\n",
+		out_dim(), freed ? "   unpinned" : "", reader_files(reader) > 1 ? "      pid" : "",
+		out_plain());
+	for (unsigned i = 0; i < shown; i++)
+		print_finding(reader, &findings->list[i], i ? &findings->list[i - 1] : NULL, freed);
+	if (shown < count)
+		out_print("  and %s more%s\n", count_text(count - shown).text,
+			  wishes->all ? "" : " (--all shows them)");
+}
+
+void report_regions(const struct reader *reader, const struct tally *tally,
+		    const struct report_wishes *wishes)
+{
+	print_findings(reader, &tally->freed, tally->freed_count,
+		       "Stale registrations: memory that was freed while in use", true, wishes);
+	print_findings(reader, &tally->ordered, tally->ordered_count,
+		       "Freed in stream order while in use", true, wishes);
+	print_findings(reader, &tally->missed, tally->missed_count, "Missed invalidations", true,
+		       wishes);
+	print_findings(reader, &tally->left, tally->left_count, "Still pinned at the end", false,
+		       wishes);
+}
+
+/* ---- call sites ----------------------------------------------------------------------------- */
+
+static void print_site(const struct site *site)
+{
+	char *at = out_room();
+
+	at = put_right(put_text(at, "  "), duration_text(site->ns).text, 9);
+	at = put_right(at, count_text(site->count).text, 13);
+	at = put_right(at, duration_text(site->ns / site->count).text, 10);
+	at = put_text(at, "  ");
+	at = put_left(at, strlen(site->what) < 200 ? site->what : "(name too long)", 24);
+	at = put_text(put_text(at, " "), site->caller);
+	*at++ = '\n';
+	out_took(at);
+}
+
+void report_sites(const struct tally *tally, const struct report_wishes *wishes)
+{
+	unsigned count = tally->sites.count, shown = count;
+
+	if (!count)
+		return;
+	if (!wishes->all && shown > SHORT_LIST)
+		shown = SHORT_LIST;
+	report_heading("Call sites");
+	out_print("  %s    total        count      mean  call                     called by%s\n",
+		  out_dim(), out_plain());
+	for (unsigned i = 0; i < shown; i++)
+		print_site(&tally->sites.list[i]);
+	if (shown < count)
+		out_print("  and %u more (--all shows them)\n", count - shown);
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT
+#include "tools/report/holders.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/base/memory.h"
+#include "cache/pindown.h"
+#include "tools/base/out.h"
+#include "tools/trace/symbols.h"
+
+/* ---- counting ------------------------------------------------------------------------------- */
+
+/* A program has a handful of them; the last takes what a file names more. */
+static struct consumer *consumer_of(struct holders *holders, const struct record *record)
+{
+	struct consumer *consumer;
+
+	for (unsigned i = 0; i < holders->consumer_count; i++) {
+		consumer = &holders->consumers[i];
+		if (strlen(consumer->name) == record->text_length &&
+		    (!record->text_length ||
+		     memcmp(consumer->name, record->text, record->text_length) == 0))
+			return consumer;
+	}
+	if (holders->consumer_count == MOST_CONSUMERS)
+		return &holders->consumers[MOST_CONSUMERS - 1];
+	holders->consumers = grow(holders->consumers, &holders->consumer_room,
+				  holders->consumer_count, sizeof(*holders->consumers));
+	consumer = &holders->consumers[holders->consumer_count++];
+	memset(consumer, 0, sizeof(*consumer));
+	if (holders->consumer_count == MOST_CONSUMERS)
+		strcpy(consumer->name, "(others)");
+	else if (record->text_length)
+		memcpy(consumer->name, record->text, record->text_length);
+	return consumer;
+}
+
+static void count_held(struct holders *holders, const struct record *record)
+{
+	struct consumer *consumer = consumer_of(holders, record);
+
+	consumer->held += record->extra;
+	consumer->held_regions++;
+	consumer->held_bytes += record->pin_size;
+	if (record->reason == PINDOWN_REASON_ORDERED) {
+		holders->held_ordered += record->extra;
+		return;
+	}
+	holders->held += record->extra;
+	holders->held_bytes += record->pin_size;
+}
+
+static void add_export(struct holders *holders, const struct event *event)
+{
+	const struct record *record = &event->record;
+
+	holders->exports = grow(holders->exports, &holders->export_room, holders->export_count,
+				sizeof(*holders->exports));
+	holders->exports[holders->export_count++] = (struct export){.file = event->file->index,
+								    .number = record->number,
+								    .tid = event->tid,
+								    .stack = record->stack,
+								    .ts = event->ts,
+								    .addr = record->addr,
+								    .size = record->size};
+}
+
+static void add_outlived(struct holders *holders, const struct event *event)
+{
+	const struct record *record = &event->record;
+
+	if (record->reason == PINDOWN_REASON_ORDERED) {
+		holders->outlived_ordered++;
+		return;
+	}
+	holders->outlived_all++;
+	holders->outlived_bytes += record->size;
+	if (holders->outlived_count == MOST_OUTLIVED)
+		return;
+	holders->outlived = grow(holders->outlived, &holders->outlived_room,
+				 holders->outlived_count, sizeof(*holders->outlived));
+	holders->outlived[holders->outlived_count++] =
+		(struct outlived){.made = {.file = event->file->index, .number = record->number},
+				  .ts = event->ts,
+				  .addr = record->addr,
+				  .size = record->size,
+				  .fd = record->extra,
+				  .tid = event->tid,
+				  .open = record->flags & PD_TRACE_IN_USE,
+				  .imported = record->flags & PD_TRACE_IMPORTED};
+}
+
+void holders_count(struct holders *holders, const struct event *event)
+{
+	const struct record *record = &event->record;
+	struct consumer *consumer;
+
+	switch (record->event) {
+	case PD_EV_REGISTER:
+		consumer = consumer_of(holders, record);
+		consumer->made += record->result == 0;
+		consumer->failed += record->result != 0;
+		break;
+	case PD_EV_DEREGISTER:
+		consumer = consumer_of(holders, record);
+		consumer->destroyed++;
+		consumer->revoked += !!(record->flags & PD_TRACE_IN_USE);
+		break;
+	case PD_EV_HELD:
+		count_held(holders, record);
+		break;
+	case PD_EV_EXPORT:
+		add_export(holders, event);
+		break;
+	case PD_EV_OUTLIVED:
+		add_outlived(holders, event);
+		break;
+	default:
+		break;
+	}
+}
+
+static int compare_exports(const void *a, const void *b)
+{
+	const struct export *one = a, *other = b;
+
+	if (one->file != other->file)
+		return one->file < other->file ? -1 : 1;
+	return (one->number > other->number) - (one->number < other->number);
+}
+
+void holders_settle(struct holders *holders)
+{
+	if (!holders->export_count)
+		return;
+	sort(holders->exports, holders->export_count, sizeof(*holders->exports), compare_exports);
+	for (unsigned i = 0; i < holders->outlived_count; i++) {
+		struct outlived *outlived = &holders->outlived[i];
+		const struct export *made =
+			bsearch(&outlived->made, holders->exports, holders->export_count,
+				sizeof(*holders->exports), compare_exports);
+
+		if (made)
+			outlived->made = *made;
+	}
+}
+
+void holders_free(struct holders *holders)
+{
+	release(holders->exports);
+	release(holders->outlived);
+	release(holders->consumers);
+}
+
+/* ---- printing ------------------------------------------------------------------------------- */
+
+static void print_consumer(const struct consumer *consumer)
+{
+	char *at = out_room();
+
+	at = put_left(put_text(at, "  "), *consumer->name ? consumer->name : "-", 16);
+	at = put_right(at, count_text(consumer->made).text, 10);
+	at = put_right(at, count_text(consumer->failed).text, 10);
+	at = put_right(at, count_text(consumer->destroyed).text, 11);
+	at = put_right(at, count_text(consumer->revoked).text, 10);
+	at = put_right(at, count_text(consumer->held).text, 10);
+	at = put_right(at, count_text(consumer->held_regions).text, 11);
+	at = put_right(at, bytes_text(consumer->held_bytes).text, 12);
+	*at++ = '\n';
+	out_took(at);
+}
+
+static void print_consumers(const struct holders *holders, unsigned most)
+{
+	unsigned shown = holders->consumer_count < most ? holders->consumer_count : most;
+
+	if (!shown)
+		return;
+	out_print("\n%sRegistrations%s\n", out_bold(), out_plain());
+	out_print("  %sby                    made    failed  destroyed   revoked      held    in "
+		  "regions       bytes%s\n",
+		  out_dim(), out_plain());
+	for (unsigned i = 0; i < shown; i++)
+		print_consumer(&holders->consumers[i]);
+	if (shown < holders->consumer_count)
+		out_print("  and %u more (--all shows them)\n", holders->consumer_count - shown);
+}
+
+static const char *state_of(const struct outlived *outlived)
+{
+	if (outlived->imported)
+		return outlived->open ? "open, registered" : "registered";
+	return "open";
+}
+
+/* The library first: it is the one to be mended. */
+static char *put_maker(char *at, const struct trace_file *file, uint32_t stack)
+{
+	const struct place *place = stack ? symbols_caller(file, stack) : NULL;
+	const char *slash = place && place->module ? strrchr(place->module, '/') : NULL;
+	char text[PLACE_ROOM];
+
+	if (!place)
+		return put_text(at, "-");
+	if (place->module && place->function) {
+		snprintf(text, sizeof(text), "%s: ", slash ? slash + 1 : place->module);
+		at = put_text(at, text);
+	}
+	return put_text(at, place_text(place, text));
+}
+
+static void print_outlived(const struct outlived *outlived, const struct reader *reader)
+{
+	const struct trace_file *file = reader_file(reader, outlived->made.file);
+	const struct export *made = &outlived->made;
+	char *at = out_room();
+	char number[24];
+
+	*put_hex(number, outlived->addr) = '\0';
+	at = put_left(put_text(at, "  "), number, 16);
+	at = put_right(at, bytes_text(outlived->size).text, 11);
+	at = put_right(at, made->tid ? duration_text(made->ts).text : "-", 12);
+	if (made->tid)
+		at = put_decimal_right(at, made->tid, 9);
+	else
+		at = put_right(at, "-", 9);
+	at = put_right(at, duration_text(outlived->ts).text, 11);
+	at = put_decimal_right(at, outlived->tid, 9);
+	at = put_decimal_right(at, outlived->fd, 7);
+	at = put_left(put_text(at, "  "), state_of(outlived), 18);
+	if (reader_files(reader) > 1)
+		at = put_decimal_right(at, file->header.pid, 8);
+	at = put_maker(put_text(at, "  "), file, made->stack);
+	*at++ = '\n';
+	out_took(at);
+}
+
+static void print_all_outlived(const struct holders *holders, const struct reader *reader,
+			       unsigned most)
+{
+	unsigned shown = holders->outlived_count < most ? holders->outlived_count : most;
+
+	if (!shown)
+		return;
+	out_print("\n%sFreed while a dma-buf of the program's own was open%s\n", out_bold(),
+		  out_plain());
+	out_print(
+		"  %saddress                size exported at   thread   freed at   thread     fd  "
+		"then              %s  exported by%s\n",
+		out_dim(), reader_files(reader) > 1 ? "     pid" : "", out_plain());
+	for (unsigned i = 0; i < shown; i++)
+		print_outlived(&holders->outlived[i], reader);
+	if (shown < holders->outlived_all)
+		out_print("  and %s more%s\n", count_text(holders->outlived_all - shown).text,
+			  shown < holders->outlived_count ? " (--all shows them)" : "");
+}
+
+void holders_print(const struct holders *holders, const struct reader *reader, unsigned most)
+{
+	print_all_outlived(holders, reader, most);
+	print_consumers(holders, most);
+}

@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: MIT
+/* pindown report --html: one page that needs nothing but itself. */
+#include "tools/report/html.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "tools/report/report.h"
+#include "tools/trace/symbols.h"
+
+enum { MOST_ROWS = 500, MOST_PROCESSES = 200 };
+
+/* ---- text ----------------------------------------------------------------------------------- */
+
+/* Bytes of the UTF-8 character that begins there; 0: it is none. */
+static unsigned character(const unsigned char *at)
+{
+	unsigned length = at[0] < 0x80			  ? 1
+			  : at[0] >= 0xc2 && at[0] < 0xe0 ? 2
+			  : at[0] >= 0xe0 && at[0] < 0xf0 ? 3
+			  : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
+							  : 0;
+
+	for (unsigned i = 1; i < length; i++)
+		if ((at[i] & 0xc0) != 0x80)
+			return 0;
+	return length;
+}
+
+void html_text(FILE *page, const char *text)
+{
+	for (const char *at = text; *at;) {
+		unsigned length = character((const unsigned char *)at);
+
+		if (*at == '<')
+			fputs("&lt;", page);
+		else if (*at == '>')
+			fputs("&gt;", page);
+		else if (*at == '&')
+			fputs("&amp;", page);
+		else if (*at == '"')
+			fputs("&quot;", page);
+		else if (*at == '\'')
+			fputs("&#39;", page);
+		else if (length)
+			fwrite(at, length, 1, page);
+		else
+			fputc('?', page);
+		at += length ? length : 1;
+	}
+}
+
+/* ---- the head ------------------------------------------------------------------------------- */
+
+static void put_command(FILE *page, const struct trace_file *file)
+{
+	const char *end = file->command + file->command_bytes;
+	size_t shown = 0;
+
+	for (const char *at = file->command; at < end && shown < 300; at += strlen(at) + 1) {
+		if (shown)
+			fputc(' ', page);
+		html_text(page, at);
+		shown += strlen(at) + 1;
+	}
+	if (shown >= 300)
+		fputs(" …", page);
+}
+
+static uint64_t file_span(const struct trace_file *file)
+{
+	unsigned hint = 0;
+	uint64_t last = trace_file_ns(file, file->last_ticks, &hint);
+
+	return last > file->first_ns ? last - file->first_ns : 0;
+}
+
+static void put_process(FILE *page, const struct trace_file *file)
+{
+	time_t began = (time_t)(file->header.begin.realtime / 1000000000u);
+	char date[40] = "at an unknown time";
+	struct tm when;
+
+	if (localtime_r(&began, &when))
+		strftime(date, sizeof(date), "%Y-%m-%d %H:%M:%S", &when);
+	fprintf(page, "process %u on ", file->header.pid);
+	html_text(page, file->host);
+	fprintf(page, ", %s, traced for %s", date, duration_text(file_span(file)).text);
+	if (file->cut)
+		fputs("; the trace is cut short", page);
+	else if (!file->header.end.ticks)
+		fputs("; no end mark: it was killed, left by _exit, or still runs", page);
+	if (*file->distrust) {
+		fputs("; every hit is checked by buffer id: ", page);
+		html_text(page, file->distrust);
+	}
+}
+
+static void put_head(FILE *page, const struct reader *reader)
+{
+	const struct trace_file *first = reader_file(reader, 0);
+
+	fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+	      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>",
+	      page);
+	put_command(page, first);
+	fprintf(page, " – pindown report</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>",
+		html_style);
+	put_command(page, first);
+	fputs("</h1>\n<p class=\"dim\">", page);
+	put_process(page, first);
+	if (reader_files(reader) > 1)
+		fprintf(page, "; and %u more processes", reader_files(reader) - 1);
+	fputs("</p>\n", page);
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+static void put_answer(FILE *page, const char *class, const char *value, const char *what,
+		       const char *more)
+{
+	fprintf(page, "<div class=\"answer %s\"><em>%s</em><b>%s</b><span>", class, what, value);
+	html_text(page, more);
+	fputs("</span></div>\n", page);
+}
+
+static void put_count(FILE *page, const char *what, uint64_t count, const char *bad,
+		      const char *more)
+{
+	put_answer(page, count ? bad : "good", count ? count_text(count).text : "none", what,
+		   count ? more : "");
+}
+
+static void put_answers(FILE *page, const struct tally *tally)
+{
+	uint64_t hits = tally->counters.hits, gets = hits + tally->counters.misses;
+	char value[64], more[PLACE_ROOM + 200];
+
+	fputs("<div class=\"answers\">\n", page);
+	snprintf(more, sizeof(more), "memory freed while in use, %s kept at most",
+		 bytes_text(tally->kept_peak).text);
+	put_count(page, "Stale registrations", tally->freed_count, "bad", more);
+	if (tally->ordered_count)
+		put_count(page, "Freed in stream order", tally->ordered_count, "note",
+			  "while in use");
+	put_count(page, "Missed invalidations", tally->missed_count, "bad",
+		  "frees that were learned of too late");
+	snprintf(more, sizeof(more), "freed, and pinned to the end: %s",
+		 bytes_text(tally->left_freed_bytes).text);
+	put_count(page, "Leaks", tally->left_freed, "bad", more);
+	put_count(page, "Still pinned at the end", tally->left_count, "note",
+		  bytes_text(tally->left.bytes).text);
+	put_count(page, "Failed calls", tally->calls_failed, "note", "");
+	put_count(page, "Failed pins", tally->all.failed, "bad", "");
+	put_count(page, "Errors", tally->events_of[PD_EV_ERROR], "bad",
+		  "pindown dump --event error shows them");
+	put_count(page, "Lost events", tally->lost, "bad", "they found no room in the trace");
+	snprintf(value, sizeof(value), gets ? "%.2f %%" : "–",
+		 gets ? 100.0 * (double)hits / (double)gets : 0.0);
+	snprintf(more, sizeof(more), "of %s gets", count_text(gets).text);
+	put_answer(page, "", value, "Hit ratio", more);
+	snprintf(more, sizeof(more), "in %s pins",
+		 count_text(tally->all.pins + tally->all.failed).text);
+	put_answer(page, "", duration_text(tally->all.ns).text, "Time in pins", more);
+	snprintf(more, sizeof(more), "at %s, %s regions at most",
+		 duration_text(tally->all.peak_at).text, count_text(tally->all.peak_regions).text);
+	put_answer(page, "", bytes_text(tally->all.peak_bytes).text, "Pinned at the peak", more);
+	put_count(page, "Evictions", tally->all.evictions, "note", "to make room for others");
+	fputs("</div>\n", page);
+}
+
+/* ---- tables --------------------------------------------------------------------------------- */
+
+/* Columns: their names, with "n" before those of numbers. */
+static void begin_table(FILE *page, const char *title, const char *const *columns)
+{
+	fprintf(page, "<h2>%s</h2>\n<div class=\"wide\"><table>\n<thead><tr>", title);
+	for (; *columns; columns++)
+		fprintf(page, "<th%s>%s</th>", **columns == '#' ? " class=\"n\"" : "",
+			*columns + (**columns == '#'));
+	fputs("</tr></thead>\n<tbody>\n", page);
+}
+
+static void end_table(FILE *page, uint64_t shown, uint64_t count)
+{
+	fputs("</tbody></table></div>\n", page);
+	if (shown < count)
+		fprintf(page, "<p class=\"dim\">and %s more</p>\n", count_text(count - shown).text);
+}
+
+static void put_number(FILE *page, uint64_t value, const char *text)
+{
+	fprintf(page, "<td class=\"n\" data-v=\"%llu\">%s</td>", (unsigned long long)value, text);
+}
+
+static void put_ns(FILE *page, uint64_t ns)
+{
+	put_number(page, ns, duration_text(ns).text);
+}
+
+static void put_many(FILE *page, uint64_t count)
+{
+	put_number(page, count, count_text(count).text);
+}
+
+static void put_process_number(FILE *page, const struct trace_file *file)
+{
+	fprintf(page, "<td class=\"n\">%u</td>", file->header.pid);
+}
+
+static void put_words(FILE *page, const char *text)
+{
+	fputs("<td class=\"w\">", page);
+	html_text(page, text);
+	fputs("</td>", page);
+}
+
+/* A stack: its first line, the rest folded away unless `open`. */
+static void put_who(FILE *page, const struct trace_file *file, uint32_t stack, bool open)
+{
+	enum { MOST = 8 };
+	struct place places[MOST];
+	unsigned count = stack ? symbols_chain(file, stack, places, MOST) : 0;
+	char text[PLACE_ROOM];
+
+	if (count <= 1) {
+		put_words(page, count ? place_text(&places[0], text) : "–");
+		return;
+	}
+	fprintf(page, "<td class=\"w\"><details%s><summary>", open ? " open" : "");
+	html_text(page, place_text(&places[0], text));
+	fputs("</summary>", page);
+	for (unsigned i = 1; i < count; i++) {
+		fputs(i > 1 ? "<br>" : "", page);
+		html_text(page, place_text(&places[i], text));
+	}
+	fputs("</details></td>", page);
+}
+
+static void put_finding(FILE *page, const struct reader *reader, const struct finding *finding,
+			bool open)
+{
+	const struct region *region = &finding->region;
+	const struct trace_file *file = reader_file(reader, region->file);
+
+	fprintf(page, "<tr><td class=\"a\">%#llx</td>", (unsigned long long)region->addr);
+	put_number(page, region->size, bytes_text(region->size).text);
+	put_number(page, (uint64_t)(region->device + 1),
+		   region->device < 0 ? "–" : count_text((uint64_t)region->device).text);
+	put_ns(page, region->pinned_at);
+	put_number(page, region->freed ? region->freed_at : UINT64_MAX,
+		   region->freed ? duration_text(region->freed_at).text : "–");
+	put_number(page, finding->until,
+		   finding->until == UINT64_MAX ? "never" : duration_text(finding->until).text);
+	put_who(page, file, region->pin_stack, open);
+	put_who(page, file, region->freed_stack, open);
+	put_process_number(page, file);
+	fputs("</tr>\n", page);
+}
+
+static void put_findings(FILE *page, const char *title, const struct reader *reader,
+			 const struct findings *findings, uint64_t count, bool open)
+{
+	static const char *const columns[] = {
+		"address",	"#size",     "#device",	 "#pinned at", "#freed at",
+		"#unpinned at", "pinned by", "freed by", "#process",   NULL};
+	unsigned shown = findings->count < MOST_ROWS ? findings->count : MOST_ROWS;
+
+	if (!shown)
+		return;
+	begin_table(page, title, columns);
+	for (unsigned i = 0; i < shown; i++)
+		put_finding(page, reader, &findings->list[i], open);
+	end_table(page, shown, count);
+}
+
+static void put_sites(FILE *page, const struct sites *sites)
+{
+	static const char *const columns[] = {"called by", "call",    "#total", "#count",
+					      "#mean",	   "#failed", NULL};
+	unsigned shown = sites->count < MOST_ROWS ? sites->count : MOST_ROWS;
+
+	if (!shown)
+		return;
+	begin_table(page, "Call sites", columns);
+	for (unsigned i = 0; i < shown; i++) {
+		const struct site *site = &sites->list[i];
+
+		fputs("<tr>", page);
+		put_words(page, site->caller);
+		put_words(page, site->what);
+		put_ns(page, site->ns);
+		put_many(page, site->count);
+		put_ns(page, site->ns / site->count);
+		put_many(page, site->failed);
+		fputs("</tr>\n", page);
+	}
+	end_table(page, shown, sites->count);
+}
+
+static void put_calls(FILE *page, const struct tally *tally)
+{
+	static const char *const columns[] = {"call",  "#count", "#failed", "#total",
+					      "#mean", "#most",	 NULL};
+	unsigned shown = tally->call_count < MOST_ROWS ? tally->call_count : MOST_ROWS;
+
+	begin_table(page, "Calls", columns);
+	for (unsigned i = 0; i < shown; i++) {
+		const struct call_tally *call = &tally->calls[i];
+
+		fputs("<tr>", page);
+		put_words(page, call->name);
+		put_many(page, call->count);
+		put_many(page, call->failed);
+		put_ns(page, call->ns);
+		put_ns(page, call->ns / call->count);
+		put_ns(page, call->most);
+		fputs("</tr>\n", page);
+	}
+	end_table(page, shown, tally->call_count);
+}
+
+static void put_devices(FILE *page, const struct tally *tally)
+{
+	static const char *const columns[] = {"#device",    "#pins", "#failed",	    "#unpins",
+					      "#evictions", "#peak", "#at the end", NULL};
+
+	if (!tally->all.pins && !tally->all.failed)
+		return;
+	begin_table(page, "Devices", columns);
+	for (unsigned i = 0; i <= DEVICES; i++) {
+		const struct pin_tally *device = &tally->device[i];
+
+		if (!device->seen)
+			continue;
+		fputs("<tr>", page);
+		put_number(page, i, i < DEVICES ? count_text(i).text : "–");
+		put_many(page, device->pins);
+		put_many(page, device->failed);
+		put_many(page, device->unpins);
+		put_many(page, device->evictions);
+		put_number(page, device->peak_bytes, bytes_text(device->peak_bytes).text);
+		put_number(page, device->bytes, bytes_text(device->bytes).text);
+		fputs("</tr>\n", page);
+	}
+	end_table(page, 0, 0);
+}
+
+static void put_processes(FILE *page, const struct reader *reader)
+{
+	static const char *const columns[] = {"#process", "command", "#traced for", NULL};
+	unsigned count = reader_files(reader),
+		 shown = count < MOST_PROCESSES ? count : MOST_PROCESSES;
+
+	if (count < 2)
+		return;
+	begin_table(page, "Processes", columns);
+	for (unsigned i = 0; i < shown; i++) {
+		const struct trace_file *file = reader_file(reader, i);
+
+		fputs("<tr>", page);
+		put_process_number(page, file);
+		fputs("<td class=\"w\">", page);
+		put_command(page, file);
+		fputs("</td>", page);
+		put_ns(page, file_span(file));
+		fputs("</tr>\n", page);
+	}
+	end_table(page, shown, count);
+}
+
+/* ---- the page ------------------------------------------------------------------------------- */
+
+static void put_pictures(FILE *page, const struct history *history)
+{
+	static const struct html_chart charts[] = {
+		{"pinned bytes over time",
+		 "Pinned bytes",
+		 "<span><i class=\"key p\"></i>pinned</span>"
+		 "<span><i class=\"key k\"></i>freed, and pinned still</span>",
+		 SERIES_BYTES,
+		 SERIES_KEPT,
+		 {"pinned", "freed and pinned still"},
+		 false},
+		{"regions over time",
+		 "Live regions",
+		 "How many registrations the cache held.",
+		 SERIES_REGIONS,
+		 SERIES,
+		 {"regions", ""},
+		 true},
+		{"BAR use over time",
+		 "BAR use",
+		 "What the pins take of BAR1, in whole pages of 64 KiB.",
+		 SERIES_BAR,
+		 SERIES,
+		 {"of BAR1", ""},
+		 false},
+	};
+
+	for (unsigned i = 0; i < sizeof(charts) / sizeof(charts[0]); i++)
+		html_chart(page, history, &charts[i]);
+	html_map(page, history);
+}
+
+static void put_page(FILE *page, const struct reader *reader, const struct tally *tally)
+{
+	put_head(page, reader);
+	put_answers(page, tally);
+	put_findings(page, "Stale registrations: memory that was freed while in use", reader,
+		     &tally->freed, tally->freed_count, true);
+	put_findings(page, "Freed in stream order while in use", reader, &tally->ordered,
+		     tally->ordered_count, true);
+	put_findings(page, "Missed invalidations", reader, &tally->missed, tally->missed_count,
+		     true);
+	if (tally->all.pins)
+		put_pictures(page, &tally->history);
+	/* No fault, and often many. */
+	put_findings(page, "Still pinned at the end", reader, &tally->left, tally->left_count,
+		     false);
+	put_sites(page, &tally->sites);
+	put_calls(page, tally);
+	put_devices(page, tally);
+	put_processes(page, reader);
+	fprintf(page, "<script>\n%s</script>\n</body>\n</html>\n", html_script);
+}
+
+bool report_html(const char *name, const struct reader *reader, const struct tally *tally)
+{
+	FILE *page = fopen(name, "w");
+	bool utf8 = out.utf8, good;
+
+	if (!page) {
+		complain("--html %s: %s", name, strerror(errno));
+		return false;
+	}
+	out.utf8 = true; /* whatever the terminal understands */
+	put_page(page, reader, tally);
+	out.utf8 = utf8;
+	good = !ferror(page);
+	if (fclose(page) != 0 || !good) {
+		complain("--html %s: %s", name, strerror(errno));
+		return false;
+	}
+	return true;
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT
+/* pindown report: what a trace says in sum. The answers first, the tallies after. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "tools/base/out.h"
+#include "tools/ui/pager.h"
+#include "tools/ui/plot.h"
+#include "tools/report/report.h"
+#include "tools/trace/symbols.h"
+#include "tools/report/tally.h"
+#include "tools/verb.h"
+
+static const char help[] =
+	"usage: pindown report [options] TRACE...\n"
+	"\n"
+	"Says what a trace shows in sum: stale registrations (whose, where pinned, where\n"
+	"freed), leaks, missed invalidations; hits, misses and evictions; where the time\n"
+	"went; pinned bytes over time; each device; each call. TRACE is a file, or the\n"
+	"name given to PINDOWN_TRACE: app.pdt stands for all app.<pid>.pdt, which are\n"
+	"then taken together.\n"
+	"\n"
+	"  --all          lists without end, instead of their first ten lines\n"
+	"  --html FILE    also as one page for a browser, which needs nothing else:\n"
+	"                 pinned bytes, regions and BAR use over time, the addresses\n"
+	"                 over time, tables that can be sorted\n"
+	"  --diff         of two traces: what changed from the first to the second\n"
+	"  --check        exit status 1 when there is a stale registration, a missed\n"
+	"                 invalidation or a leak: for a test of a program\n"
+	"  --symbols DIR  where else to look for the files that call stacks are of, and\n"
+	"                 their debug files, by name or by build id\n"
+	"  --no-pager     on a terminal too, don't show it through $PAGER or less\n"
+	"  --ascii        the plot without block characters\n"
+	"  --color WHEN   auto, always or never\n"
+	"  --help         this text\n"
+	"\n"
+	"Exit status: 0; 1 when a file could not be read wholly, or for --check; 2 for\n"
+	"bad options.\n";
+
+enum { MOST_COLUMNS = 120, ROWS = 8, HISTORY = 240 };
+
+/* ---- what was traced ------------------------------------------------------------------------ */
+
+static void print_command(const struct trace_file *file)
+{
+	const char *end = file->command + file->command_bytes;
+	size_t shown = 0;
+
+	out_print("%s", out_bold());
+	for (const char *at = file->command; at < end && shown < 200; at += strlen(at) + 1) {
+		out_print("%s%.200s", shown ? " " : "", at);
+		shown += strlen(at) + 1;
+	}
+	out_print("%s%s\n", shown < 200 ? "" : " ...", out_plain());
+}
+
+static void print_file(const struct trace_file *file)
+{
+	time_t began = (time_t)(file->header.begin.realtime / 1000000000u);
+	struct tm when;
+	char date[40];
+	unsigned hint = 0;
+	uint64_t last = trace_file_ns(file, file->last_ticks, &hint);
+
+	print_command(file);
+	if (!localtime_r(&began, &when) ||
+	    !strftime(date, sizeof(date), "%Y-%m-%d %H:%M:%S", &when))
+		snprintf(date, sizeof(date), "at an unknown time");
+	out_print("  process %u on %.100s, %s, traced for %s\n", file->header.pid, file->host, date,
+		  duration_text(last > file->first_ns ? last - file->first_ns : 0).text);
+	if (file->cut)
+		out_print("  %s%s is cut short: %s of %s%s\n", out_yellow(), file->name,
+			  bytes_text(file->bytes).text,
+			  bytes_text(file->header.units * PD_TRACE_UNIT).text, out_plain());
+	else if (!file->header.end.ticks)
+		out_print("  no end mark: the process was killed, left by _exit, or still runs\n");
+	if (*file->distrust)
+		out_print("  %severy hit is checked by buffer id: %s%s\n", out_red(),
+			  file->distrust, out_plain());
+}
+
+static void print_files(const struct reader *reader, const struct report_wishes *wishes)
+{
+	unsigned count = reader_files(reader);
+	unsigned shown = wishes->all || count <= SHORT_LIST ? count : SHORT_LIST;
+
+	for (unsigned i = 0; i < shown; i++)
+		print_file(reader_file(reader, i));
+	if (shown < count)
+		out_print("  and %u more processes (--all shows them)\n", count - shown);
+}
+
+/* ---- the cache ------------------------------------------------------------------------------ */
+
+static void print_cache(const struct tally *tally)
+{
+	uint64_t hits = tally->counters.hits, gets = hits + tally->counters.misses;
+	const struct pin_tally *all = &tally->all;
+
+	report_heading("Registration cache");
+	out_print("  hits %s", count_text(hits).text);
+	out_print(", misses %s", count_text(tally->counters.misses).text);
+	if (gets)
+		out_print(", hit ratio %.2f %%", 100.0 * (double)hits / (double)gets);
+	out_print(", hits checked by buffer id %s\n", count_text(tally->counters.tag_checks).text);
+	out_print("  pins %s", count_text(all->pins).text);
+	out_print(", unpins %s", count_text(all->unpins).text);
+	out_print(", evictions %s", count_text(all->evictions).text);
+	out_print(", invalidations %s\n", count_text(all->invalidations).text);
+	if (all->pins + all->failed) {
+		out_print("  time in pins %s", duration_text(all->ns).text);
+		out_print(", %s each\n", duration_text(all->ns / (all->pins + all->failed)).text);
+	}
+}
+
+static void print_timeline(const struct tally *tally)
+{
+	if (!tally->all.peak_bytes)
+		return;
+	report_heading("Pinned bytes over time");
+	out_print("  at the peak %s", bytes_text(tally->all.peak_bytes).text);
+	out_print(" (at %s), ", duration_text(tally->all.peak_at).text);
+	out_print("%s regions at most, ", count_text(tally->all.peak_regions).text);
+	out_print("%s at the end\n", bytes_text(tally->all.bytes).text);
+	plot_bytes(tally->timeline, tally->columns, ROWS, tally->span);
+}
+
+static void print_device(const struct pin_tally *device, const char *name)
+{
+	char *at = out_room();
+
+	at = put_left(put_text(at, "  "), name, 8);
+	at = put_right(at, count_text(device->pins).text, 12);
+	at = put_right(at, count_text(device->failed).text, 9);
+	at = put_right(at, count_text(device->unpins).text, 12);
+	at = put_right(at, count_text(device->evictions).text, 11);
+	at = put_right(at, bytes_text(device->peak_bytes).text, 12);
+	at = put_right(at, bytes_text(device->bytes).text, 12);
+	*at++ = '\n';
+	out_took(at);
+}
+
+static void print_devices(const struct tally *tally)
+{
+	char name[16];
+
+	if (!tally->all.pins && !tally->all.failed)
+		return;
+	report_heading("Devices");
+	out_print("  %sdevice          pins   failed      unpins  evictions        peak  at the "
+		  "end%s\n",
+		  out_dim(), out_plain());
+	for (unsigned i = 0; i <= DEVICES; i++) {
+		snprintf(name, sizeof(name), i < DEVICES ? "%u" : "?", i);
+		if (tally->device[i].seen)
+			print_device(&tally->device[i], name);
+	}
+}
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+static void print_call(const struct call_tally *call)
+{
+	char *at = out_room();
+
+	at = put_left(put_text(at, "  "), strlen(call->name) < 200 ? call->name : "(name too long)",
+		      34);
+	at = put_right(at, count_text(call->count).text, 13);
+	at = put_text(at, call->failed ? out_red() : "");
+	at = put_right(at, count_text(call->failed).text, 9);
+	at = put_text(at, call->failed ? out_plain() : "");
+	at = put_right(at, duration_text(call->ns).text, 11);
+	at = put_right(at, duration_text(call->ns / call->count).text, 10);
+	at = put_right(at, duration_text(call->most).text, 10);
+	*at++ = '\n';
+	out_took(at);
+}
+
+static void print_calls(const struct tally *tally)
+{
+	report_heading("Calls");
+	if (!tally->call_count) {
+		out_print("  none in the trace\n");
+		return;
+	}
+	out_print(
+		"  %scall                                      count   failed      total      mean"
+		"       max%s\n",
+		out_dim(), out_plain());
+	for (unsigned i = 0; i < tally->call_count; i++)
+		print_call(&tally->calls[i]);
+}
+
+/* ---- the verb ------------------------------------------------------------------------------- */
+
+static struct tally *count(struct reader *reader, const struct report_wishes *wishes)
+{
+	unsigned columns = out.width - PLOT_MARGIN - 1;
+
+	return tally_make(reader, columns < MOST_COLUMNS ? columns : MOST_COLUMNS,
+			  wishes->html ? HISTORY : 0);
+}
+
+static void print(const struct reader *reader, const struct tally *tally,
+		  const struct report_wishes *wishes)
+{
+	print_files(reader, wishes);
+	report_answers(tally);
+	report_regions(reader, tally, wishes);
+	holders_print(&tally->holders, reader, wishes->all ? ~0u : SHORT_LIST);
+	report_sites(tally, wishes);
+	print_cache(tally);
+	print_timeline(tally);
+	print_devices(tally);
+	print_calls(tally);
+	out_flush();
+}
+
+/* Of all the traces named, together. */
+static int report(char *const *names, unsigned number, const struct report_wishes *wishes)
+{
+	struct reader *reader = reader_open(names, number);
+	struct tally *tally;
+	int status;
+
+	if (!reader)
+		return STATUS_DAMAGED;
+	tally = count(reader, wishes);
+	print(reader, tally, wishes);
+	status = reader_damaged(reader) || (wishes->check && report_is_bad(tally)) ? STATUS_DAMAGED
+										   : STATUS_OK;
+	if (wishes->html && !report_html(wishes->html, reader, tally))
+		status = STATUS_DAMAGED;
+	tally_free(tally, reader);
+	symbols_free();
+	reader_close(reader);
+	return status;
+}
+
+static int compare(char *const *names, const struct report_wishes *wishes)
+{
+	struct reader *readers[2] = {reader_open(names, 1), reader_open(names + 1, 1)};
+	struct tally *tallies[2];
+	int status = STATUS_OK;
+
+	if (!readers[0] || !readers[1])
+		return STATUS_DAMAGED; /* the process ends: all is given back */
+	for (unsigned i = 0; i < 2; i++) {
+		tallies[i] = count(readers[i], wishes);
+		print_files(readers[i], wishes);
+		if (reader_damaged(readers[i]) || (wishes->check && report_is_bad(tallies[i])))
+			status = STATUS_DAMAGED;
+	}
+	report_diff(tallies[0], tallies[1]);
+	out_flush();
+	for (unsigned i = 0; i < 2; i++)
+		tally_free(tallies[i], readers[i]);
+	symbols_free();
+	for (unsigned i = 0; i < 2; i++)
+		reader_close(readers[i]);
+	return status;
+}
+
+static struct report_wishes wishes;
+
+static const struct setting settings[] = {
+	{"all", .flag = &wishes.all},	     {"ascii", .flag = &wishes.ascii},
+	{"check", .flag = &wishes.check},    {"diff", .flag = &wishes.diff},
+	{"html", .text = &wishes.html},	     {"no-pager", .flag = &wishes.no_pager},
+	{"symbols", .take = symbols_folder}, {.name = NULL},
+};
+
+static int run(int argc, char **argv)
+{
+	if (wishes.diff && (argc != 2 || wishes.html)) {
+		complain(wishes.html ? "--diff prints text: it can't be given with --html"
+				     : "--diff needs two traces, the one before and the one after");
+		return STATUS_USAGE;
+	}
+	if (wishes.ascii)
+		out.utf8 = false;
+	pager_begin(!wishes.no_pager);
+	return wishes.diff ? compare(argv, &wishes) : report(argv, (unsigned)argc, &wishes);
+}
+
+const struct verb verb_report = {
+	"report", "say what a trace shows in sum", help, settings, ARGUMENTS_TRACES, .run = run};

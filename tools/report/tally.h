@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/* What `pindown report` counts while it goes through the events once. */
+#ifndef TALLY_H
+#define TALLY_H
+
+#include "tools/report/history.h"
+#include "tools/report/holders.h"
+#include "tools/trace/reader.h"
+#include "tools/trace/regions.h"
+#include "tools/report/sites.h"
+
+struct call_tally {
+	const char *name;
+	uint64_t count, failed, ns, most;
+};
+
+/* Of one device, or of all. */
+struct pin_tally {
+	uint64_t pins, failed, unpins, evictions, invalidations;
+	uint64_t bytes, peak_bytes, regions, peak_regions, peak_at;
+	uint64_t ns; /* in pins */
+	bool seen;
+};
+
+/* A region worth a line of its own. */
+struct finding {
+	struct region region;
+	uint64_t until; /* ns: when it was unpinned at last; UINT64_MAX: never */
+};
+
+struct findings {
+	struct finding *list;
+	unsigned count, room;
+	uint64_t bytes;
+};
+
+enum { DEVICES = 64, MOST_FINDINGS = 10000, MOST_WATCHED = 1000 };
+
+/*
+ * Regions that were freed in stream order while in use, and are kept: was their memory handed out again
+ * before somebody let go of them? Beyond MOST_WATCHED at a time nobody looks.
+ */
+struct reused {
+	struct {
+		uint64_t addr, size, buffer_id;
+		uint32_t file, number;
+	} kept[MOST_WATCHED];
+	unsigned kept_count;
+	uint64_t count;
+};
+
+struct tally {
+	uint64_t events, events_of[PD_EVENTS];
+	uint64_t calls_total, calls_failed;
+	struct call_tally *calls;
+	unsigned call_count, call_room;
+	unsigned **call_index; /* by file, by call number: index in `calls`, or ~0u */
+	struct pin_tally all, device[DEVICES + 1]; /* the last: of no known device */
+	struct regions regions;
+	/* freed: while in use; ordered: the same, in stream order; left: still pinned at the end */
+	struct findings freed, ordered, missed, left;
+	/* Also those that are not listed. */
+	uint64_t freed_count, ordered_count, missed_count, left_count;
+	struct reused reused;
+	uint64_t left_freed; /* of those left: freed memory */
+	uint64_t left_freed_bytes;
+	uint64_t kept, kept_peak; /* bytes that are pinned though they were freed */
+	struct sites sites;
+	struct history history; /* only if asked for */
+	struct holders holders;
+	struct counters counters;
+	uint64_t lost;
+	/* pinned bytes over time: the most in each of `columns` equal parts of `span` */
+	uint64_t *timeline;
+	unsigned columns, column;
+	uint64_t span;
+};
+
+/* history: so many columns of it, or 0. */
+struct tally *tally_make(struct reader *reader, unsigned columns, unsigned history);
+void tally_free(struct tally *tally, const struct reader *reader);
+
+#endif

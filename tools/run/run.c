@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+/* pindown run: start a program with libpindown.so preloaded. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cache/base/config.h"
+#include "tools/base/memory.h"
+#include "tools/base/out.h"
+#include "tools/system/preload.h"
+#include "tools/system/programs.h"
+#include "tools/base/texts.h"
+#include "tools/verb.h"
+
+enum { HELP = 1000, CANT_START = 126, NO_PROGRAM = 127 };
+
+/* ---- options, from the table of variables ---------------------------------------------------- */
+
+static bool takes_argument(const struct pd_variable *variable)
+{
+	return variable->argument[0] != '[';
+}
+
+/* An option without an argument stands for the one character in brackets. */
+static const char *value_of(const struct pd_variable *variable, const char *given)
+{
+	static char value[2];
+
+	if (takes_argument(variable))
+		return given;
+	value[0] = variable->argument[1];
+	return value;
+}
+
+struct option *run_options(void)
+{
+	struct option *options = allocate((pd_variable_count + 2) * sizeof(*options));
+
+	for (unsigned i = 0; i < pd_variable_count; i++) {
+		options[i].name = pd_variables[i].option;
+		options[i].has_arg =
+			takes_argument(&pd_variables[i]) ? required_argument : no_argument;
+		options[i].val = (int)i + 1;
+	}
+	options[pd_variable_count] = (struct option){"help", no_argument, NULL, HELP};
+	return options;
+}
+
+/* Words into lines of up to 78 columns, each behind `margin` spaces. */
+static void print_wrapped(const char *text, int margin)
+{
+	int column = 0;
+
+	while (*text) {
+		int length = (int)strcspn(text, " ");
+
+		if (column && column + 1 + length > 78) {
+			putchar('\n');
+			column = 0;
+		}
+		column += column ? printf(" %.*s", length, text)
+				 : printf("%*s%.*s", margin, "", length, text);
+		text += length;
+		text += strspn(text, " ");
+	}
+	putchar('\n');
+}
+
+static void print_option(const struct pd_variable *variable)
+{
+	char accepts[400], line[600];
+
+	if (takes_argument(variable))
+		printf("\n  --%s %s  (%s)\n", variable->option, variable->argument, variable->name);
+	else
+		printf("\n  --%s  (%s=%s)\n", variable->option, variable->name,
+		       value_of(variable, NULL));
+	print_wrapped(variable->help, 6);
+	if (!takes_argument(variable))
+		return;
+	pd_variable_accepts(variable, accepts, sizeof(accepts));
+	snprintf(line, sizeof(line), "Accepted: %s.%s%s", accepts,
+		 variable->standard[0] ? " Default: " : " Default: none.", variable->standard);
+	print_wrapped(line, 6);
+}
+
+static void print_help(void)
+{
+	fputs("usage: pindown run [options] [--] PROGRAM [ARGUMENT]...\n"
+	      "\n"
+	      "Starts a program with libpindown.so preloaded. The configuration is checked\n"
+	      "first; with a bad one nothing is started. Each option sets the environment\n"
+	      "variable named with it, which can as well be set by hand:\n",
+	      stdout);
+	for (unsigned i = 0; i < pd_variable_count; i++)
+		print_option(&pd_variables[i]);
+	fputs("\n  --help\n      This text.\n"
+	      "\n"
+	      "Exit status: the program's; 2 for bad options or a bad configuration; 126 when\n"
+	      "the program can't be started, 127 when it is not found.\n",
+	      stdout);
+}
+
+static void set(const char *name, const char *value)
+{
+	if (setenv(name, value, 1) != 0) {
+		complain("out of memory");
+		exit(STATUS_USAGE);
+	}
+}
+
+/* Sets the variables; false when the command line is bad or only asks for help. */
+static bool take_options(int argc, char **argv, int *status)
+{
+	struct option *options = run_options();
+	int number;
+
+	*status = STATUS_USAGE;
+	/* "+": the first that is no option is the program. */
+	while ((number = getopt_long(argc, argv, "+", options, NULL)) != -1) {
+		const struct pd_variable *variable = &pd_variables[number - 1];
+
+		if (number == HELP) {
+			print_help();
+			*status = STATUS_OK;
+		}
+		if (number == HELP || number == '?') {
+			release(options);
+			return false;
+		}
+		set(variable->name, value_of(variable, optarg));
+	}
+	release(options);
+	return true;
+}
+
+/* ---- the configuration ---------------------------------------------------------------------- */
+
+/* That a trace can be written is seen before the program has run for hours. */
+static bool check_trace(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder = slash > path ? text_of("%.*s", (int)(slash - path), path) : text_of("/");
+	bool good = access(folder, W_OK | X_OK) == 0;
+
+	if (!good)
+		complain("PINDOWN_TRACE=%s: no file can be made in %s: %s", path, folder,
+			 strerror(errno));
+	release(folder);
+	return good;
+}
+
+static bool check_configuration(void)
+{
+	static struct pd_config config;
+	static struct pd_problems problems;
+	const char *line, *end;
+
+	pd_config_parse(&config, &problems, environ);
+	for (line = problems.text; (end = strchr(line, '\n')); line = end + 1)
+		complain("%.*s", (int)strcspn(line, "\t\n"), line);
+	if (problems.count)
+		return false;
+	/* Wherever the program and its children go. */
+	if (config.trace)
+		set("PINDOWN_TRACE", config.trace);
+	return !config.trace || check_trace(config.trace);
+}
+
+/* ---- the library ---------------------------------------------------------------------------- */
+
+static bool preload(void)
+{
+	const char *before = getenv("LD_PRELOAD");
+	char library[PATH_MAX], *all;
+
+	if (!preload_find(library, sizeof(library))) {
+		complain("libpindown.so is neither beside this command nor in ../lib nor in %s",
+			 preload_installed());
+		return false;
+	}
+	if (strpbrk(library, " :")) {
+		complain("%s can't be preloaded: the loader allows no space or colon in its path",
+			 library);
+		return false;
+	}
+	/* What is there already stays, behind ours. */
+	all = text_of("%s%s%s", library, before && *before ? ":" : "", before ? before : "");
+	set("LD_PRELOAD", all);
+	release(all);
+	return true;
+}
+
+/* ---- the program ---------------------------------------------------------------------------- */
+
+static void warn_about(const char *name)
+{
+	char path[PATH_MAX];
+	const char *why;
+
+	if (!program_find(name, path, sizeof(path)))
+		return;
+	why = program_unreachable(path);
+	if (why)
+		complain("%s %s; it runs as without pindown", path, why);
+}
+
+static int run(int argc, char **argv)
+{
+	int status;
+
+	if (!take_options(argc, argv, &status))
+		return status;
+	if (!verb_has_arguments(&verb_run, argc - optind, argv + optind))
+		return STATUS_USAGE;
+	if (!check_configuration())
+		return STATUS_USAGE;
+	warn_about(argv[optind]);
+	if (!preload())
+		return STATUS_USAGE;
+	execvp(argv[optind], argv + optind);
+	status = errno == ENOENT ? NO_PROGRAM : CANT_START;
+	complain("%s: %s", argv[optind], strerror(errno));
+	return status;
+}
+
+const struct verb verb_run = {"run", "start a program with libpindown.so preloaded",
+			      .arguments = ARGUMENTS_COMMAND, .run_words = run};

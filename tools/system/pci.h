@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* The PCI devices that GPUDirect RDMA is about, and the paths between them. */
+#ifndef PCI_H
+#define PCI_H
+
+#include "tools/system/tree.h"
+
+enum pci_kind { PCI_GPU, PCI_NIC, PCI_NVME, PCI_OTHER };
+
+struct pci_device {
+	char *address; /* 0000:07:00.0 */
+	char *name;    /* GPU 0, mlx5_0, eth0, nvme0 */
+	enum pci_kind kind;
+	bool is_rdma; /* a NIC with an RDMA device */
+	uint16_t vendor, device;
+	int64_t node;	   /* NUMA node, or -1 */
+	struct texts path; /* from the host bridge (pci0000:00) down to the device itself */
+	char *iommu;	   /* how its IOMMU group translates: identity, DMA, DMA-FQ; NULL: none */
+	uint64_t bars[6];  /* sizes */
+};
+
+struct pci {
+	struct pci_device **list;
+	unsigned count, room;
+	bool seen; /* there are PCI devices at all */
+};
+
+/* GPUs of NVIDIA, network and NVMe controllers, in the order of their addresses. */
+struct pci pci_scan(void);
+void pci_free(struct pci *pci);
+unsigned pci_count(const struct pci *pci, enum pci_kind kind);
+
+/* The three classes of the GPUDirect RDMA guide (§2.4), best first. */
+enum pci_class { PCI_SWITCHES, PCI_BRIDGE, PCI_SOCKETS, PCI_UNKNOWN };
+enum pci_class pci_class_between(const struct pci_device *a, const struct pci_device *b);
+
+/*
+ * Where a path through switches turns: the ports between the device and the last bridge that the two
+ * have in common. Adds their addresses.
+ */
+void pci_ports_between(const struct pci_device *a, const struct pci_device *b, struct texts *ports);
+
+/* Access control at a port: whether it sends requests of one device to another up to the root. */
+enum pci_acs { ACS_NONE, ACS_OFF, ACS_REDIRECTS, ACS_HIDDEN /* needs more rights to be read */ };
+enum pci_acs pci_acs_at(const char *address);
+
+#endif

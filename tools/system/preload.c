@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "tools/system/preload.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#ifndef PD_LIBDIR
+#define PD_LIBDIR "/usr/local/lib"
+#endif
+
+const char *preload_installed(void)
+{
+	return PD_LIBDIR;
+}
+
+bool preload_find(char *path, size_t room)
+{
+	static const char *const places[] = {"", "../lib/", "../lib64/", NULL};
+	char self[PATH_MAX] = "", *slash;
+
+	/* Where there is no /proc: as it was started. */
+	if (!realpath("/proc/self/exe", self) &&
+	    !realpath((const char *)getauxval(AT_EXECFN), self))
+		self[0] = '\0';
+	slash = strrchr(self, '/');
+	for (unsigned i = 0; slash && places[i]; i++) {
+		char candidate[PATH_MAX + 40], real[PATH_MAX];
+
+		snprintf(candidate, sizeof(candidate), "%.*s/%slibpindown.so", (int)(slash - self),
+			 self, places[i]);
+		if (access(candidate, R_OK) == 0 && realpath(candidate, real) &&
+		    strlen(real) < room) {
+			strcpy(path, real);
+			return true;
+		}
+	}
+	snprintf(path, room, "%s/libpindown.so", PD_LIBDIR);
+	return access(path, R_OK) == 0;
+}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "tools/system/processes.h"
+
+#include <errno.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/shm.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/base/memory.h"
+#include "tools/trace/counters.h"
+#include "tools/system/tree.h"
+
+/* ---- processes ----------------------------------------------------------------------------- */
+
+/* The start time of a process, as in its page's name; 0 when there is no such process. */
+static uint64_t start_of(uint32_t pid)
+{
+	char *text = tree_read("proc/%u/stat", pid), *at = text ? strrchr(text, ')') : NULL;
+	uint64_t start = 0;
+
+	for (unsigned field = 2; at && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	if (at)
+		start = strtoull(at + 1, NULL, 10);
+	release(text);
+	return start;
+}
+
+static uint64_t our_pid_namespace(void)
+{
+	struct stat status;
+
+	return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+/* It has executed another program since, whose page this is not. Unknown counts as no. */
+static bool is_another_program(const struct pd_live *live)
+{
+	char path[64];
+	struct stat status;
+
+	snprintf(path, sizeof(path), "/proc/%u/exe", live->pid);
+	return live->exe_inode && stat(path, &status) == 0 &&
+	       (status.st_ino != live->exe_inode || status.st_dev != live->exe_device);
+}
+
+static void read_command(struct process *process)
+{
+	char *text = tree_read("proc/%u/comm", process->pid);
+
+	snprintf(process->command, sizeof(process->command), "%s", text && *text ? text : "?");
+	for (char *c = process->command; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = '?';
+	release(text);
+}
+
+/* ---- pages --------------------------------------------------------------------------------- */
+
+union page {
+	struct pd_live live;
+	char bytes[PD_LIVE_BYTES];
+	uint64_t words[PD_LIVE_BYTES / sizeof(uint64_t)];
+};
+
+/* What a file says is not to be trusted, nor what a page does: anybody can make one. */
+static bool is_sane(const struct pd_live *live, uint32_t pid, uint64_t start)
+{
+	return memcmp(live->magic, PD_LIVE_MAGIC, sizeof(live->magic)) == 0 && live->pid == pid &&
+	       live->start == start && live->slots <= PD_LIVE_SLOTS &&
+	       live->stats_size <= sizeof(live->room) &&
+	       memchr(live->trace, '\0', sizeof(live->trace));
+}
+
+/*
+ * The statistics belong together when their number has not changed meanwhile, and is even. Acquire:
+ * pairs with the releases in the process (cache/top/page.c).
+ */
+static bool copy_whole(union page *page, const union page *at)
+{
+	for (unsigned tries = 0; tries < 1000; tries++) {
+		uint32_t before = __atomic_load_n(&at->live.sequence, __ATOMIC_ACQUIRE);
+
+		for (unsigned i = 0; i < sizeof(at->words) / sizeof(at->words[0]); i++)
+			page->words[i] = __atomic_load_n(&at->words[i], __ATOMIC_ACQUIRE);
+		if (!(before & 1) &&
+		    __atomic_load_n(&at->live.sequence, __ATOMIC_RELAXED) == before)
+			return true;
+	}
+	return false;
+}
+
+/* The page that a file of this user's names. */
+static bool read_segment(const struct pd_live *head, uid_t user, union page *page)
+{
+	struct shmid_ds about;
+	const void *at;
+	bool whole;
+
+	if (shmctl(head->segment, IPC_STAT, &about) != 0 || about.shm_segsz != sizeof(*page) ||
+	    about.shm_perm.uid != user)
+		return false;
+	at = shmat(head->segment, NULL, SHM_RDONLY);
+	if (at == (void *)-1)
+		return false;
+	whole = copy_whole(page, at);
+	shmdt(at);
+	return whole && is_sane(&page->live, head->pid, head->start);
+}
+
+static void add_slots(struct process *process, const union page *page)
+{
+	const struct pd_live_slot *slots =
+		(const struct pd_live_slot *)(const void *)(page->bytes + PD_LIVE_SLOTS_AT);
+
+	for (unsigned i = 0; i < page->live.slots; i++) {
+		process->stats.hits += slots[i].hits;
+		process->stats.misses += slots[i].misses;
+		process->stats.tag_checks += slots[i].tag_checks;
+	}
+}
+
+/* A traced thread counts in the trace. */
+static void take_from_trace(struct process *process, const char *trace)
+{
+	struct counters counters;
+
+	process->traced = *trace != '\0';
+	if (!process->traced || !trace_counters(trace, &counters))
+		return;
+	process->stats.hits = counters.hits;
+	process->stats.misses = counters.misses;
+	process->stats.tag_checks = counters.tag_checks;
+}
+
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static void take(struct process *process, const union page *page)
+{
+	size_t size = sizeof(process->stats);
+
+	process->before = process->stats;
+	process->seen_before = process->seen_at;
+	process->seen_at = now();
+	memset(&process->stats, 0, size);
+	memcpy(&process->stats, &page->live.stats,
+	       page->live.stats_size < size ? page->live.stats_size : size);
+	process->stats.backend[sizeof(process->stats.backend) - 1] = '\0';
+	process->began = page->live.began;
+	for (unsigned i = 0; i < PD_LIVE_DEVICES; i++)
+		process->device_bytes[i] = page->live.devices[i].bytes;
+	add_slots(process, page);
+	take_from_trace(process, page->live.trace);
+}
+
+/* ---- the folders --------------------------------------------------------------------------- */
+
+static struct process *find(struct processes *all, uint32_t pid, uint64_t start)
+{
+	for (unsigned i = 0; i < all->count; i++)
+		if (all->list[i].pid == pid && all->list[i].start == start)
+			return &all->list[i];
+	return NULL;
+}
+
+static struct process *add(struct processes *all, uint32_t pid, uint64_t start, uid_t user)
+{
+	struct process *process;
+
+	all->list = grow(all->list, &all->room, all->count, sizeof(*all->list));
+	process = &all->list[all->count++];
+	memset(process, 0, sizeof(*process));
+	process->pid = pid;
+	process->start = start;
+	process->user = user;
+	return process;
+}
+
+enum what { LEFTOVER, STRANGE, ALIVE };
+
+/* Nobody speaks for another user's process. */
+static bool is_owners(uid_t user, uint32_t pid)
+{
+	char path[40];
+	struct stat status;
+
+	snprintf(path, sizeof(path), "/proc/%u", pid);
+	return stat(path, &status) == 0 && status.st_uid == user;
+}
+
+static enum what read_page(int fd, uint32_t pid, uint64_t start, union page *page)
+{
+	struct pd_live head;
+	struct stat status;
+
+	if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) ||
+	    pread(fd, &head, sizeof(head), 0) != sizeof(head) || !is_sane(&head, pid, start))
+		return STRANGE;
+	/* A process number means nothing outside of its namespace. */
+	if (head.pid_namespace != our_pid_namespace())
+		return STRANGE;
+	if (start_of(pid) != start)
+		return LEFTOVER;
+	if (!is_owners(status.st_uid, pid) || is_another_program(&head) ||
+	    !read_segment(&head, status.st_uid, page))
+		return STRANGE;
+	memcpy(page->live.trace, head.trace, sizeof(head.trace));
+	return ALIVE;
+}
+
+static void look_at(struct processes *all, const char *folder, const char *name)
+{
+	unsigned long long start;
+	union page page;
+	char path[PATH_MAX];
+	struct stat status;
+	uint32_t pid;
+	int length = 0, fd;
+
+	if (sscanf(name, PD_LIVE_PREFIX "%u.%llu%n", &pid, &start, &length) != 2 || name[length])
+		return;
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	switch (read_page(fd, pid, start, &page)) {
+	case ALIVE:
+		if (fstat(fd, &status) == 0) {
+			struct process *process = find(all, pid, start);
+
+			if (!process)
+				process = add(all, pid, start, status.st_uid);
+			take(process, &page);
+			read_command(process);
+		}
+		break;
+	case LEFTOVER:
+		unlink(path);
+		break;
+	case STRANGE:
+		break;
+	}
+	close(fd);
+}
+
+static void look_into(struct processes *all, const char *folder)
+{
+	const struct dirent *entry;
+	DIR *opened = folder && folder[0] == '/' ? opendir(folder) : NULL;
+
+	while (opened && (entry = readdir(opened)))
+		look_at(all, folder, entry->d_name);
+	if (opened)
+		closedir(opened);
+}
+
+static int by_number(const void *a, const void *b)
+{
+	const struct process *of_a = a, *of_b = b;
+
+	return of_a->pid < of_b->pid ? -1 : of_a->pid > of_b->pid;
+}
+
+void processes_read(struct processes *all)
+{
+	uint64_t begin = now();
+	unsigned kept = 0;
+
+	look_into(all, "/dev/shm");
+	look_into(all, getenv("XDG_RUNTIME_DIR"));
+	for (unsigned i = 0; i < all->count; i++)
+		if (all->list[i].seen_at >= begin)
+			all->list[kept++] = all->list[i];
+	all->count = kept;
+	sort(all->list, all->count, sizeof(*all->list), by_number);
+}
+
+void processes_free(struct processes *all)
+{
+	release(all->list);
+	*all = (struct processes){0};
+}

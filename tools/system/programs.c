@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "tools/system/programs.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+static bool is_program(const char *path)
+{
+	struct stat status;
+
+	return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
+}
+
+bool program_find(const char *name, char *path, size_t room)
+{
+	const char *folders = getenv("PATH"), *end;
+
+	if (strchr(name, '/')) {
+		snprintf(path, room, "%s", name);
+		return access(path, F_OK) == 0;
+	}
+	for (folders = folders ? folders : "/bin:/usr/bin";; folders = end + 1) {
+		end = strchrnul(folders, ':');
+		snprintf(path, room, "%.*s%s%s", (int)(end - folders), folders,
+			 end > folders ? "/" : "./", name);
+		if (is_program(path))
+			return true;
+		if (!*end)
+			break;
+	}
+	errno = ENOENT;
+	return false;
+}
+
+/* The loader drops LD_PRELOAD when a program gains rights by being started. */
+static bool gains_rights(int fd)
+{
+	struct stat status;
+	char capabilities[64];
+
+	if (fstat(fd, &status) != 0)
+		return false;
+	if ((status.st_mode & S_ISUID) && status.st_uid != geteuid())
+		return true;
+	if ((status.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) &&
+	    status.st_gid != getegid())
+		return true;
+	return geteuid() != 0 &&
+	       fgetxattr(fd, "security.capability", capabilities, sizeof(capabilities)) > 0;
+}
+
+static bool find_header(int fd, const ElfW(Ehdr) * elf, uint32_t type, ElfW(Phdr) * found)
+{
+	for (unsigned i = 0; i < elf->e_phnum; i++) {
+		off_t at = (off_t)(elf->e_phoff + (ElfW(Off))i * sizeof(*found));
+
+		if (pread(fd, found, sizeof(*found), at) != sizeof(*found))
+			return false;
+		if (found->p_type == type)
+			return true;
+	}
+	return false;
+}
+
+/* A position-independent program, as opposed to a library that can be started, like the loader. */
+static bool is_pie(int fd, const ElfW(Ehdr) * elf)
+{
+	ElfW(Phdr) dynamic;
+	ElfW(Dyn) tag;
+
+	if (!find_header(fd, elf, PT_DYNAMIC, &dynamic))
+		return false;
+	for (ElfW(Off) at = 0; at < dynamic.p_filesz; at += sizeof(tag)) {
+		if (pread(fd, &tag, sizeof(tag), (off_t)(dynamic.p_offset + at)) != sizeof(tag) ||
+		    tag.d_tag == DT_NULL)
+			break;
+		if (tag.d_tag == DT_FLAGS_1)
+			return tag.d_un.d_val & DF_1_PIE;
+	}
+	return false;
+}
+
+static const char *look_at_elf(int fd)
+{
+	ElfW(Phdr) interpreter;
+	ElfW(Ehdr) elf;
+
+	if (pread(fd, &elf, sizeof(elf), 0) != sizeof(elf))
+		return NULL;
+	if (elf.e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32))
+		return "is not a 64-bit program: libpindown.so can't be loaded into it";
+	if (elf.e_type != ET_EXEC && elf.e_type != ET_DYN)
+		return NULL;
+	if (find_header(fd, &elf, PT_INTERP, &interpreter))
+		return NULL;
+	if (elf.e_type == ET_EXEC || is_pie(fd, &elf))
+		return "is statically linked: nothing can be preloaded into it";
+	return NULL;
+}
+
+/* The interpreter of a script, as in "#!/usr/bin/python3 -u". */
+static bool find_interpreter(const char *start, char *path, size_t room)
+{
+	size_t length;
+
+	start += 2 + strspn(start + 2, " \t");
+	length = strcspn(start, " \t\n");
+	if (!length || length >= room)
+		return false;
+	memcpy(path, start, length);
+	path[length] = '\0';
+	return true;
+}
+
+/* "/usr/bin/env -S python3 -u": the program that env starts; NULL when it is not env. */
+static const char *behind_env(const char *line, size_t room, char *name)
+{
+	size_t length = strcspn(line, " \t\n");
+
+	if (length < 4 || strncmp(line + length - 4, "/env", 4) != 0)
+		return NULL;
+	do {
+		line += length;
+		line += strspn(line, " \t");
+		length = strcspn(line, " \t\n");
+	} while (*line == '-' || memchr(line, '=', length));
+	if (!length || length >= room)
+		return NULL;
+	memcpy(name, line, length);
+	name[length] = '\0';
+	return name;
+}
+
+bool program_interpreter(const char *script, char *path, size_t room)
+{
+	char start[256] = "", name[256];
+	int fd = open(script, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	bool is_script = fd >= 0 && read(fd, start, sizeof(start) - 1) > 2 && start[0] == '#' &&
+			 start[1] == '!' && find_interpreter(start, name, sizeof(name));
+
+	path[0] = '\0';
+	if (fd >= 0)
+		close(fd);
+	if (!is_script)
+		return false;
+	behind_env(start + 2 + strspn(start + 2, " \t"), sizeof(name), name);
+	if (program_find(name, path, room))
+		return true;
+	snprintf(path, room, "%s", name);
+	return false;
+}
+
+static const char *look_at(const char *path, bool script_too)
+{
+	char start[256] = "", interpreter[256];
+	const char *why = NULL;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return NULL;
+	if (read(fd, start, sizeof(start) - 1) < 4)
+		why = NULL;
+	else if (memcmp(start, ELFMAG, SELFMAG) == 0 && gains_rights(fd))
+		why = "runs with rights of its own (set-user-ID or capabilities): the loader "
+		      "ignores "
+		      "LD_PRELOAD for it";
+	else if (memcmp(start, ELFMAG, SELFMAG) == 0)
+		why = look_at_elf(fd);
+	else if (script_too && start[0] == '#' && start[1] == '!' &&
+		 find_interpreter(start, interpreter, sizeof(interpreter)))
+		why = look_at(interpreter, false);
+	close(fd);
+	return why;
+}
+
+const char *program_unreachable(const char *path)
+{
+	return look_at(path, true);
+}

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: MIT
+/* pindown top: the processes that run under the library, and their counters. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/ui/json.h"
+#include "tools/base/memory.h"
+#include "tools/base/out.h"
+#include "tools/system/processes.h"
+#include "tools/ui/screen.h"
+#include "tools/verb.h"
+
+static const char help[] =
+	"usage: pindown top [options] [PID]...\n"
+	"\n"
+	"Shows the processes that use CUDA under libpindown.so, all or those named: what\n"
+	"they have pinned, and how often the registration cache was hit. No trace is\n"
+	"needed. Processes of other users are shown to root only. Key s sorts by the\n"
+	"next column, q ends.\n"
+	"\n"
+	"  --once              print once and end, as without a terminal; totals, not\n"
+	"                      rates\n"
+	"  --json              print once, as a JSON list with one object for each\n"
+	"                      process\n"
+	"  --sort COLUMN       pinned (the default), regions, kept, hits, misses or pid\n"
+	"  --interval SECONDS  time between two looks, 0.1 to 3600 (default: 2)\n"
+	"  --color WHEN        auto, always or never\n"
+	"  --help              this text\n"
+	"\n"
+	"Exit status: 0, 1 when a process that was named is not there, 2 for bad\n"
+	"options.\n";
+
+enum sort { BY_PINNED, BY_REGIONS, BY_KEPT, BY_HITS, BY_MISSES, BY_PID, SORTS };
+static const char *const sort_names[SORTS] = {"pinned", "regions", "kept", "hits", "misses", "pid"};
+
+struct wishes {
+	bool once, json;
+	enum sort sort;
+	const uint32_t *pids;
+	unsigned pid_count;
+};
+
+/* ---- what is shown ------------------------------------------------------------------------- */
+
+/* For each second between the last two looks; 0 before there were two. */
+static double rate(const struct process *process, uint64_t now, uint64_t before)
+{
+	uint64_t ns = process->seen_at - process->seen_before;
+
+	return process->seen_before && ns && now >= before
+		       ? (double)(now - before) * 1e9 / (double)ns
+		       : 0;
+}
+
+static enum sort sort_now;
+static bool rates_now;
+
+static uint64_t value_of(const struct process *process, enum sort sort)
+{
+	const struct pindown_stats *stats = &process->stats;
+
+	switch (sort) {
+	case BY_REGIONS:
+		return stats->regions;
+	case BY_KEPT:
+		return stats->kept_bytes;
+	case BY_HITS:
+		return rates_now ? (uint64_t)rate(process, stats->hits, process->before.hits)
+				 : stats->hits;
+	case BY_MISSES:
+		return rates_now ? (uint64_t)rate(process, stats->misses, process->before.misses)
+				 : stats->misses;
+	case BY_PID:
+		return UINT32_MAX - process->pid;
+	default:
+		return stats->bytes;
+	}
+}
+
+static int compare(const void *a, const void *b)
+{
+	const struct process *of_a = a, *of_b = b;
+	uint64_t value_a = value_of(of_a, sort_now), value_b = value_of(of_b, sort_now);
+
+	if (value_a != value_b)
+		return value_a > value_b ? -1 : 1;
+	return of_a->pid < of_b->pid ? -1 : of_a->pid > of_b->pid;
+}
+
+static bool is_wanted(const struct wishes *wishes, const struct process *process)
+{
+	for (unsigned i = 0; i < wishes->pid_count; i++)
+		if (wishes->pids[i] == process->pid)
+			return true;
+	return !wishes->pid_count;
+}
+
+static void look(struct processes *all, const struct wishes *wishes, bool rates)
+{
+	unsigned kept = 0;
+
+	processes_read(all);
+	for (unsigned i = 0; i < all->count; i++)
+		if (is_wanted(wishes, &all->list[i]))
+			all->list[kept++] = all->list[i];
+	all->count = kept;
+	sort_now = wishes->sort;
+	rates_now = rates;
+	sort(all->list, all->count, sizeof(*all->list), compare);
+}
+
+/* ---- as text ------------------------------------------------------------------------------- */
+
+static const char *user_name(uid_t user)
+{
+	static char number[24];
+	const struct passwd *entry = getpwuid(user);
+
+	if (entry)
+		return entry->pw_name;
+	snprintf(number, sizeof(number), "%u", (unsigned)user);
+	return number;
+}
+
+/* "9999", "12.3k", "1.23M": at most five characters. */
+static struct out_text short_count(double count)
+{
+	static const char units[] = {'\0', 'k', 'M', 'G', 'T'};
+	struct out_text result;
+	unsigned unit = 0;
+
+	for (; count >= 9999.5 && unit < 4; unit++)
+		count /= 1000;
+	snprintf(result.text, sizeof(result.text), unit && count < 100 ? "%.1f%c" : "%.0f%c", count,
+		 units[unit]);
+	return result;
+}
+
+static void end_line(bool on_screen)
+{
+	out_print(on_screen ? "\033[K\n" : "\n");
+}
+
+static void print_head(const struct processes *all, const struct wishes *wishes, bool on_screen)
+{
+	uint64_t bytes = 0, regions = 0;
+
+	for (unsigned i = 0; i < all->count; i++) {
+		bytes += all->list[i].stats.bytes;
+		regions += all->list[i].stats.regions;
+	}
+	out_print("%u process%s, %s pinned in %s region%s", all->count, all->count == 1 ? "" : "es",
+		  bytes_text(bytes).text, count_text(regions).text, regions == 1 ? "" : "s");
+	if (on_screen)
+		out_print("; by %s (s: next, q: end)", sort_names[wishes->sort]);
+	end_line(on_screen);
+	out_print("%s%7s  %-8s %9s %7s %9s %7s %7s %5s %6s  %s%s", out_bold(), "PID", "USER",
+		  "PINNED", "REGIONS", "KEPT", rates_now ? "HITS/s" : "HITS",
+		  rates_now ? "MISS/s" : "MISSES", "HIT%", "MISSED", "COMMAND", out_plain());
+	end_line(on_screen);
+}
+
+static void print_process(const struct process *process, bool on_screen)
+{
+	const struct pindown_stats *stats = &process->stats, *before = &process->before;
+	uint64_t gets = stats->hits + stats->misses;
+	double hits = rates_now ? rate(process, stats->hits, before->hits) : (double)stats->hits;
+	double misses =
+		rates_now ? rate(process, stats->misses, before->misses) : (double)stats->misses;
+	bool wrong = stats->missed_invalidations || stats->distrusted;
+	char ratio[16] = "-";
+	int room = (int)out.width - 76;
+
+	if (gets)
+		snprintf(ratio, sizeof(ratio), "%.1f", 100.0 * (double)stats->hits / (double)gets);
+	out_print("%7u  %-8.8s %9s %7s %9s %7s %7s %5s %s%6s%s  %.*s", process->pid,
+		  user_name(process->user), bytes_text(stats->bytes).text,
+		  short_count((double)stats->regions).text, bytes_text(stats->kept_bytes).text,
+		  short_count(hits).text, short_count(misses).text, ratio, wrong ? out_red() : "",
+		  short_count((double)stats->missed_invalidations).text, wrong ? out_plain() : "",
+		  room > 8 ? room : 8, process->command);
+	end_line(on_screen);
+}
+
+static const char *what_of_frees(const struct pindown_stats *stats)
+{
+	if (stats->distrusted)
+		return "may be missed, every hit is checked";
+	return stats->intercepting ? "are watched" : "are not watched";
+}
+
+/* All there is to say of one. */
+static void print_details(const struct process *process, bool on_screen)
+{
+	const struct pindown_stats *stats = &process->stats;
+
+	end_line(on_screen);
+	out_print("  pins %s, unpins %s, failed pins %s", count_text(stats->pins).text,
+		  count_text(stats->unpins).text, count_text(stats->pin_failures).text);
+	end_line(on_screen);
+	out_print("  evictions %s, invalidations %s, lost races %s, hits checked by buffer id %s",
+		  count_text(stats->evictions).text, count_text(stats->invalidations).text,
+		  count_text(stats->lost_races).text, count_text(stats->tag_checks).text);
+	end_line(on_screen);
+	out_print("  at most %s pinned in %s regions; backend %s; frees %s%s",
+		  bytes_text(stats->peak_bytes).text, count_text(stats->peak_regions).text,
+		  stats->backend, what_of_frees(stats), process->traced ? "; traced" : "");
+	end_line(on_screen);
+	if (stats->max_dmabufs) {
+		out_print("  %s of at most %s dma-bufs have a file descriptor: half of ulimit -n",
+			  count_text(stats->dmabufs).text, count_text(stats->max_dmabufs).text);
+		end_line(on_screen);
+	}
+	if (stats->fallbacks) {
+		out_print("  %s pins by the driver's dma-buf, since pindown.ko refused",
+			  count_text(stats->fallbacks).text);
+		end_line(on_screen);
+	}
+	for (unsigned i = 0; i < PD_LIVE_DEVICES; i++) {
+		if (!process->device_bytes[i])
+			continue;
+		out_print("  device %u: %s", i, bytes_text(process->device_bytes[i]).text);
+		end_line(on_screen);
+	}
+}
+
+static void print_all(const struct processes *all, const struct wishes *wishes, unsigned rows,
+		      bool on_screen)
+{
+	print_head(all, wishes, on_screen);
+	for (unsigned i = 0; i < all->count && i + 3 < rows; i++)
+		print_process(&all->list[i], on_screen);
+	if (all->count == 1 && wishes->pid_count == 1)
+		print_details(&all->list[0], on_screen);
+}
+
+/* ---- as JSON ------------------------------------------------------------------------------- */
+
+static void print_json_process(const struct process *process)
+{
+	const struct pindown_stats *stats = &process->stats;
+
+	json_begin_object(NULL);
+	json_number("pid", process->pid);
+	json_number("uid", process->user);
+	json_text("command", process->command);
+	json_number("since", process->began);
+	json_text("backend", stats->backend);
+	json_bool("intercepting", stats->intercepting);
+	json_bool("distrusted", stats->distrusted);
+	json_bool("traced", process->traced);
+	json_number("bytes", stats->bytes);
+	json_number("regions", stats->regions);
+	json_number("kept_bytes", stats->kept_bytes);
+	json_number("kept_regions", stats->kept_regions);
+	json_number("peak_bytes", stats->peak_bytes);
+	json_number("peak_regions", stats->peak_regions);
+	json_number("hits", stats->hits);
+	json_number("misses", stats->misses);
+	json_number("tag_checks", stats->tag_checks);
+	json_number("pins", stats->pins);
+	json_number("unpins", stats->unpins);
+	json_number("pin_failures", stats->pin_failures);
+	json_number("evictions", stats->evictions);
+	json_number("invalidations", stats->invalidations);
+	json_number("lost_races", stats->lost_races);
+	json_number("missed_invalidations", stats->missed_invalidations);
+	json_number("dmabufs", stats->dmabufs);
+	json_number("max_dmabufs", stats->max_dmabufs);
+	json_number("fallbacks", stats->fallbacks);
+	json_begin_object("devices");
+	for (unsigned i = 0; i < PD_LIVE_DEVICES; i++) {
+		char device[16];
+
+		snprintf(device, sizeof(device), "%u", i);
+		if (process->device_bytes[i])
+			json_number(device, process->device_bytes[i]);
+	}
+	json_end_object();
+	json_end_object();
+}
+
+static void print_json(const struct processes *all)
+{
+	json_begin_list(NULL);
+	for (unsigned i = 0; i < all->count; i++)
+		print_json_process(&all->list[i]);
+	json_end_list();
+}
+
+/* ---- the verb ------------------------------------------------------------------------------ */
+
+static bool parse_pids(char **texts, uint32_t *pids, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		unsigned long long pid;
+		char *end;
+
+		errno = 0;
+		pid = strtoull(texts[i], &end, 10);
+		if (texts[i][0] < '0' || texts[i][0] > '9' || *end || errno || !pid ||
+		    pid > INT32_MAX) {
+			complain("%s: must be the number of a process", texts[i]);
+			return false;
+		}
+		pids[i] = (uint32_t)pid;
+	}
+	return true;
+}
+
+static bool is_there(const struct processes *all, uint32_t pid)
+{
+	for (unsigned i = 0; i < all->count; i++)
+		if (all->list[i].pid == pid)
+			return true;
+	return false;
+}
+
+static int complain_of_missing(const struct processes *all, const struct wishes *wishes)
+{
+	int status = STATUS_OK;
+
+	for (unsigned i = 0; i < wishes->pid_count; i++) {
+		if (is_there(all, wishes->pids[i]))
+			continue;
+		status = STATUS_FOUND;
+		complain("process %u shows nothing: it is gone or another user's, does not run "
+			 "under "
+			 "libpindown.so, has not used CUDA yet, or has PINDOWN_TOP=0",
+			 wishes->pids[i]);
+	}
+	return status;
+}
+
+static int once(const struct wishes *wishes)
+{
+	struct processes all = {0};
+	int status;
+
+	look(&all, wishes, false);
+	if (wishes->json)
+		print_json(&all);
+	else
+		print_all(&all, wishes, UINT32_MAX, false);
+	out_flush();
+	status = complain_of_missing(&all, wishes);
+	processes_free(&all);
+	return status;
+}
+
+static void follow(struct wishes *wishes)
+{
+	struct processes all = {0};
+	int key = 0;
+
+	while (key != 'q') {
+		look(&all, wishes, true);
+		screen_draw_begin();
+		print_all(&all, wishes, screen_rows(), true);
+		screen_draw_end();
+		key = screen_key();
+		if (key == 's')
+			wishes->sort = (wishes->sort + 1) % SORTS;
+	}
+	processes_free(&all);
+}
+
+static struct wishes wishes;
+
+static bool take_sort(const char *column)
+{
+	for (unsigned i = 0; i < SORTS; i++) {
+		if (strcmp(column, sort_names[i]) == 0) {
+			wishes.sort = (enum sort)i;
+			return true;
+		}
+	}
+	complain("--sort %s: must be one of pinned, regions, kept, hits, misses, pid", column);
+	return false;
+}
+
+static const struct setting settings[] = {
+	{"once", .flag = &wishes.once},
+	{"json", .flag = &wishes.json},
+	{"sort", .take = take_sort},
+	{"interval", .take = screen_take_interval},
+	{.name = NULL},
+};
+
+static int run(int argc, char **argv)
+{
+	uint32_t pids[256];
+
+	wishes.pid_count = (unsigned)argc;
+	if (wishes.pid_count > sizeof(pids) / sizeof(pids[0])) {
+		complain("at most %zu processes can be named", sizeof(pids) / sizeof(pids[0]));
+		return STATUS_USAGE;
+	}
+	if (!parse_pids(argv, pids, wishes.pid_count))
+		return STATUS_USAGE;
+	wishes.pids = pids;
+	if (wishes.once || wishes.json || !screen_begin())
+		return once(&wishes);
+	follow(&wishes);
+	screen_end();
+	return STATUS_OK;
+}
+
+const struct verb verb_top = {"top",
+			      "show running processes and what they have pinned",
+			      help,
+			      settings,
+			      ARGUMENTS_PROCESSES,
+			      .run = run};

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#include "tools/trace/counters.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/trace/journal.h"
+#include "cache/trace/format.h"
+
+static void add_slots(struct counters *counters, const char *chunk, size_t bytes)
+{
+	struct pd_trace_slot slot;
+
+	for (size_t at = sizeof(struct pd_trace_chunk); at + sizeof(slot) <= bytes;
+	     at += sizeof(slot)) {
+		memcpy(&slot, chunk + at, sizeof(slot));
+		counters->hits += slot.hits;
+		counters->misses += slot.misses;
+		counters->tag_checks += slot.tag_checks;
+		counters->lost += slot.lost_events;
+	}
+}
+
+static size_t read_at(int fd, const struct journal *journal, void *to, size_t most, off_t offset)
+{
+	ssize_t bytes = pread(fd, to, most, offset);
+
+	if (bytes <= 0)
+		return 0;
+	journal_lay_over(journal, to, (size_t)bytes, (uint64_t)offset);
+	return (size_t)bytes;
+}
+
+/* From chunk to chunk by their heads: only those of counters are read. */
+static void add_chunks(struct counters *counters, int fd, const struct journal *journal)
+{
+	static char whole[PD_TRACE_UNIT];
+	struct pd_trace_chunk chunk;
+
+	for (off_t at = PD_TRACE_UNIT;
+	     read_at(fd, journal, &chunk, sizeof(chunk), at) == sizeof(chunk);
+	     at += (off_t)chunk.units * PD_TRACE_UNIT) {
+		/* One that is being made, or that was given up. */
+		if (chunk.magic != PD_CHUNK_MAGIC || !chunk.units)
+			chunk.units = 1;
+		else if (chunk.kind == PD_CHUNK_COUNTERS)
+			add_slots(counters, whole, read_at(fd, journal, whole, sizeof(whole), at));
+	}
+}
+
+bool trace_counters(const char *path, struct counters *counters)
+{
+	struct pd_trace_header header;
+	struct journal *journal;
+	struct stat status;
+	bool good;
+	int fd;
+
+	*counters = (struct counters){0};
+	/* The name comes from another process: merely opening a device may do something. */
+	if (lstat(path, &status) != 0 || !S_ISREG(status.st_mode))
+		return false;
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+	if (fd < 0)
+		return false;
+	good = pread(fd, &header, sizeof(header), 0) == sizeof(header) &&
+	       memcmp(header.magic, PD_TRACE_MAGIC, sizeof(header.magic)) == 0;
+	if (good) {
+		journal = journal_copy(fd, &header);
+		add_chunks(counters, fd, journal);
+		journal_free(journal);
+	}
+	close(fd);
+	return good;
+}

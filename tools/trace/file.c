@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "tools/trace/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/trace/journal.h"
+#include "tools/base/memory.h"
+#include "tools/base/out.h"
+#include "tools/trace/record.h"
+
+enum { MOST_COMPLAINTS = 3 };
+
+static bool read_bytes(const struct trace_file *file, void *to, size_t bytes, uint64_t offset)
+{
+	char *at = to;
+
+	while (bytes) {
+		ssize_t n = pread(file->fd, at, bytes, (off_t)offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		at += n;
+		offset += (uint64_t)n;
+		bytes -= (size_t)n;
+	}
+	return true;
+}
+
+bool trace_file_read(const struct trace_file *file, void *to, size_t bytes, uint64_t offset)
+{
+	if (!read_bytes(file, to, bytes, offset))
+		return false;
+	journal_lay_over(file->journal, to, bytes, offset);
+	return true;
+}
+
+static unsigned complaints;
+
+void trace_file_bad(struct trace_file *file, uint64_t offset, const char *format, ...)
+{
+	char text[300];
+	va_list arguments;
+
+	file->damaged = true;
+	if (++complaints > MOST_COMPLAINTS) {
+		if (complaints == MOST_COMPLAINTS + 1)
+			complain("%s: more of the kind is not told", file->name);
+		return;
+	}
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	complain("%s: damaged at byte %#llx: %s", file->name, (unsigned long long)offset, text);
+}
+
+void trace_file_unread(struct trace_file *file, uint64_t offset)
+{
+	struct stat status;
+
+	if (fstat(file->fd, &status) == 0 && (uint64_t)status.st_size < file->bytes) {
+		file->bytes = (uint64_t)status.st_size;
+		file->cut = true;
+	} else if (!file->cut) {
+		trace_file_bad(file, offset, "something that can be read was expected");
+	}
+}
+
+/* ---- the header ----------------------------------------------------------------------------- */
+
+/* NULL, or what makes it unreadable. */
+static const char *check_header(const struct trace_file *file, char *text, size_t room)
+{
+	const struct pd_trace_header *header = &file->header;
+
+	if (file->bytes < sizeof(header->magic) ||
+	    memcmp(header->magic, PD_TRACE_MAGIC, sizeof(header->magic)) != 0)
+		return "not a trace of pindown: at byte 0 89 50 44 54 0d 0a 1a 0a was expected";
+	if (header->major != PD_TRACE_MAJOR) {
+		snprintf(text, room,
+			 "a trace of format %u.%u, written by a %s pindown: this one reads format "
+			 "%u",
+			 header->major, header->minor,
+			 header->major > PD_TRACE_MAJOR ? "newer" : "very old", PD_TRACE_MAJOR);
+		return text;
+	}
+	if (header->unit != PD_TRACE_UNIT || file->bytes < PD_TRACE_UNIT) {
+		snprintf(text, room, "damaged at byte %#zx: a unit of %u bytes was expected%s",
+			 offsetof(struct pd_trace_header, unit), PD_TRACE_UNIT,
+			 header->unit == PD_TRACE_UNIT ? ", the file is shorter" : "");
+		return text;
+	}
+	if (header->header_bytes < sizeof(*header) || header->header_bytes % 8 ||
+	    header->header_bytes > PD_TRACE_UNIT) {
+		snprintf(text, room, "damaged at byte %#zx: the header's length, %u, was expected",
+			 offsetof(struct pd_trace_header, header_bytes), PD_TRACE_HEADER_BYTES);
+		return text;
+	}
+	return NULL;
+}
+
+/* `data` is followed by a NUL. */
+static void take_calls(struct trace_file *file, char *data, size_t bytes)
+{
+	unsigned room = 0;
+
+	file->call_count = 0;
+	for (char *end = data + bytes; data < end; data += strlen(data) + 1) {
+		file->calls = grow(file->calls, &room, file->call_count, sizeof(*file->calls));
+		file->calls[file->call_count++] = data;
+	}
+}
+
+static void take_info(struct trace_file *file, const struct pd_trace_info *record, char *data)
+{
+	switch (record->kind) {
+	case PD_INFO_VERSION:
+		file->version = data;
+		break;
+	case PD_INFO_HOST:
+		file->host = data;
+		break;
+	case PD_INFO_PROGRAM:
+		file->program = data;
+		break;
+	case PD_INFO_DIRECTORY:
+		file->directory = data;
+		break;
+	case PD_INFO_COMMAND:
+		file->command = data;
+		file->command_bytes = record->length;
+		break;
+	case PD_INFO_ENVIRONMENT:
+		file->environment = data;
+		file->environment_bytes = record->length;
+		break;
+	case PD_INFO_DISTRUST:
+		file->distrust = data;
+		break;
+	case PD_INFO_CALLS:
+		if (!file->calls)
+			take_calls(file, data, record->length);
+		break;
+	}
+}
+
+/* What a terminal might obey is no part of a name. */
+static void make_printable(char *text, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		if (((unsigned char)text[i] < ' ' && text[i]) || text[i] == 0x7f)
+			text[i] = '?';
+}
+
+/* Every text is copied, one behind the other, with a NUL of its own. */
+static void read_info(struct trace_file *file)
+{
+	uint64_t at = file->header.header_bytes;
+	size_t used = 0;
+	char *unit = allocate(PD_TRACE_UNIT);
+
+	file->version = file->host = file->program = file->directory = "";
+	file->command = file->environment = file->distrust = "";
+	/* Each record's head of 8 bytes is room enough for the NUL that its copy gets. */
+	file->info = allocate(PD_TRACE_UNIT);
+	if (!trace_file_read(file, unit, PD_TRACE_UNIT, 0)) {
+		trace_file_bad(file, 0, "the first unit can't be read");
+		at = PD_TRACE_UNIT;
+	}
+	while (at + sizeof(struct pd_trace_info) <= PD_TRACE_UNIT) {
+		struct pd_trace_info record;
+		char *copy = file->info + used;
+
+		memcpy(&record, unit + at, sizeof(record));
+		if (!record.kind)
+			break;
+		at += sizeof(record);
+		if (record.length > PD_TRACE_UNIT - at) {
+			trace_file_bad(file, at - sizeof(record),
+				       "a length of at most %llu was expected",
+				       (unsigned long long)(PD_TRACE_UNIT - at));
+			break;
+		}
+		memcpy(copy, unit + at, record.length);
+		copy[record.length] = '\0';
+		make_printable(copy, record.length);
+		used += record.length + 1;
+		take_info(file, &record, copy);
+		at += ((uint64_t)record.length + 7) & ~7ull;
+	}
+	release(unit);
+}
+
+/* ---- chunks --------------------------------------------------------------------------------- */
+
+static void read_counters(struct trace_file *file, const char *data, uint64_t bytes)
+{
+	struct pd_trace_slot slot;
+
+	for (uint64_t at = sizeof(struct pd_trace_chunk); at + sizeof(slot) <= bytes;
+	     at += sizeof(slot)) {
+		memcpy(&slot, data + at, sizeof(slot));
+		if (!slot.tid)
+			continue; /* slots in use and free ones are mixed */
+		file->counters.hits += slot.hits;
+		file->counters.misses += slot.misses;
+		file->counters.tag_checks += slot.tag_checks;
+		file->counters.lost += slot.lost_events;
+		if (slot.lost_events > slot.told)
+			file->lost_untold += slot.lost_events - slot.told;
+	}
+}
+
+/*
+ * Looks through a chunk's records once: how far they are complete, what the clock records say, and
+ * whether anything is wrong. The last record of a chunk that was cut is nothing wrong.
+ */
+static void scan_records(struct trace_file *file, struct chunk *chunk, const char *data,
+			 uint64_t bytes, bool cut)
+{
+	uint64_t at = sizeof(struct pd_trace_chunk), base = chunk->base;
+
+	while (at + 8 <= bytes) {
+		const uint64_t *words = (const uint64_t *)(const void *)(data + at);
+		const char *expected;
+
+		if (!words[0])
+			break;
+		expected = record_check(words, (bytes - at) / 8);
+		if (expected) {
+			if (!cut)
+				trace_file_bad(file, chunk->offset + at,
+					       "%s was expected; the rest of this chunk is skipped",
+					       expected);
+			break;
+		}
+		if (record_type(words[0]) == PD_RECORD_CLOCK) {
+			base = words[1];
+			trace_file_moment(file,
+					  &(struct pd_trace_clock){words[2], words[3], words[4]});
+		} else if (record_type(words[0]) == PD_RECORD_STACK) {
+			trace_file_take_stack(file, words, chunk->offset + at);
+		} else if (record_type(words[0]) == PD_RECORD_MODULE) {
+			trace_file_take_module(file, words);
+		} else if (record_is_event(words[0])) {
+			file->records++;
+			if (base + record_when(words[0]) > file->last_ticks)
+				file->last_ticks = base + record_when(words[0]);
+		}
+		at += record_words(words[0]) * 8u;
+	}
+	chunk->used = (uint32_t)at;
+}
+
+static void take_chunk(struct trace_file *file, const struct pd_trace_chunk *header,
+		       uint64_t offset, const char *data, uint64_t bytes)
+{
+	struct chunk *chunk;
+
+	file->chunks =
+		grow(file->chunks, &file->chunk_room, file->chunk_count, sizeof(*file->chunks));
+	chunk = &file->chunks[file->chunk_count++];
+	*chunk = (struct chunk){.offset = offset,
+				.used = sizeof(*header),
+				.stream = header->stream,
+				.sequence = header->sequence,
+				.tid = header->tid,
+				.base = header->base};
+	trace_file_moment(file, &header->clock);
+	scan_records(file, chunk, data, bytes, bytes < (uint64_t)header->units * PD_TRACE_UNIT);
+	if (chunk->used > file->largest_chunk)
+		file->largest_chunk = chunk->used;
+}
+
+/* Units without a chunk: claimed by a thread that was then killed, found no room, or are a hole in the file. */
+static uint64_t units_of_nothing(const struct trace_file *file, uint64_t offset)
+{
+	uint64_t unwritten = journal_next(file->journal, offset + PD_TRACE_UNIT);
+	off_t data = lseek(file->fd, (off_t)offset, SEEK_DATA);
+
+	if (data < 0 && errno == ENXIO) /* to the end */
+		data = (off_t)(file->bytes | (PD_TRACE_UNIT - 1));
+	if (data > (off_t)offset && (uint64_t)data > unwritten)
+		data = (off_t)unwritten;
+	return data > (off_t)(offset + PD_TRACE_UNIT) ? ((uint64_t)data - offset) / PD_TRACE_UNIT
+						      : 1;
+}
+
+/* The units a chunk has, 1 when it is none. */
+static uint64_t read_chunk(struct trace_file *file, uint64_t offset)
+{
+	char *data;
+
+	struct pd_trace_chunk header;
+	uint64_t bytes;
+
+	if (!trace_file_read(file, &header, sizeof(header), offset)) {
+		trace_file_unread(file, offset);
+		return 1;
+	}
+	if (!header.magic)
+		return units_of_nothing(file, offset);
+	if (header.magic != PD_CHUNK_MAGIC) {
+		trace_file_bad(file, offset, "the start of a chunk, %#x, was expected",
+			       PD_CHUNK_MAGIC);
+		return 1;
+	}
+	if (!header.units || header.units > PD_TRACE_MOST_UNITS) {
+		trace_file_bad(file, offset + offsetof(struct pd_trace_chunk, units),
+			       "a chunk of 1 to %u units was expected", PD_TRACE_MOST_UNITS);
+		return 1;
+	}
+	bytes = (uint64_t)header.units * PD_TRACE_UNIT;
+	if (bytes > file->bytes - offset) {
+		bytes = file->bytes - offset;
+		file->cut = true;
+	}
+	if (header.kind != PD_CHUNK_EVENTS && header.kind != PD_CHUNK_COUNTERS)
+		return header.units;
+	data = allocate(bytes);
+	if (!trace_file_read(file, data, bytes, offset))
+		trace_file_unread(file, offset);
+	else if (header.kind == PD_CHUNK_EVENTS)
+		take_chunk(file, &header, offset, data, bytes);
+	else
+		read_counters(file, data, bytes);
+	release(data);
+	return header.units;
+}
+
+static int compare_chunks(const void *a, const void *b)
+{
+	const struct chunk *one = a, *other = b;
+
+	if (one->stream != other->stream)
+		return one->stream < other->stream ? -1 : 1;
+	if (one->sequence != other->sequence)
+		return one->sequence < other->sequence ? -1 : 1;
+	return (one->offset > other->offset) - (one->offset < other->offset);
+}
+
+static void check_sequence(struct trace_file *file)
+{
+	for (unsigned i = 0; i < file->chunk_count; i++) {
+		const struct chunk *chunk = &file->chunks[i], *before = chunk - 1;
+		bool first = i == 0 || before->stream != chunk->stream;
+		uint32_t expected = first ? 0 : before->sequence + 1;
+
+		if (chunk->sequence != expected)
+			trace_file_bad(file,
+				       chunk->offset + offsetof(struct pd_trace_chunk, sequence),
+				       "chunk %u of stream %u was expected, not %u", expected,
+				       chunk->stream, chunk->sequence);
+	}
+}
+
+static void read_chunks(struct trace_file *file)
+{
+	uint64_t offset = PD_TRACE_UNIT;
+
+	file->cut = file->header.units > file->bytes / PD_TRACE_UNIT;
+	while (offset + sizeof(struct pd_trace_chunk) <= file->bytes)
+		offset += read_chunk(file, offset) * PD_TRACE_UNIT;
+	sort(file->chunks, file->chunk_count, sizeof(*file->chunks), compare_chunks);
+	/* In a cut file, whichever chunks lay behind are missing. */
+	if (!file->cut)
+		check_sequence(file);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+static bool open_file(struct trace_file *file)
+{
+	struct stat status;
+
+	file->fd = open(file->name, O_RDONLY | O_CLOEXEC);
+	if (file->fd < 0 || fstat(file->fd, &status) != 0) {
+		complain("%s: %s", file->name, strerror(errno));
+		return false;
+	}
+	if (!S_ISREG(status.st_mode)) {
+		complain("%s: not a file", file->name);
+		return false;
+	}
+	return true;
+}
+
+/* The length is asked for after the header was read: what it says of a growing file is then there.
+ */
+static bool read_header(struct trace_file *file)
+{
+	const char *wrong;
+	struct stat status;
+	char text[200];
+	ssize_t n;
+
+	n = pread(file->fd, &file->header, sizeof(file->header), 0);
+	if (n < 0 || fstat(file->fd, &status) != 0) {
+		complain("%s: %s", file->name, strerror(errno));
+		return false;
+	}
+	file->bytes = (uint64_t)status.st_size;
+	if ((size_t)n < sizeof(file->header) && file->bytes > (uint64_t)n)
+		file->bytes = (uint64_t)n;
+	wrong = check_header(file, text, sizeof(text));
+	if (wrong)
+		complain("%s: %s", file->name, wrong);
+	return !wrong;
+}
+
+/*
+ * A process that writes claims units while they are read: what is looked at is what it had when its
+ * header was copied.
+ */
+static void read_journal(struct trace_file *file)
+{
+	file->journal = journal_copy(file->fd, &file->header);
+	if (!file->journal)
+		return;
+	file->header.end = journal_header(file->journal)->end;
+	file->header.units = journal_header(file->journal)->units;
+	file->header.lost = journal_header(file->journal)->lost;
+	if (file->header.units < file->bytes / PD_TRACE_UNIT)
+		file->bytes = file->header.units * PD_TRACE_UNIT;
+}
+
+struct trace_file *trace_file_open(const char *name)
+{
+	struct trace_file *file = allocate(sizeof(*file));
+
+	complaints = 0;
+	file->name = name;
+	file->fd = -1;
+	if (!open_file(file) || !read_header(file)) {
+		trace_file_close(file);
+		return NULL;
+	}
+	read_journal(file);
+	file->bytes_at_first = file->bytes;
+	memory_trace_opened(file->bytes);
+	read_info(file);
+	trace_file_moment(file, &file->header.begin);
+	if (file->header.end.ticks)
+		trace_file_moment(file, &file->header.end);
+	file->last_ticks = file->header.end.ticks;
+	read_chunks(file);
+	trace_file_clock(file);
+	trace_file_sort_stacks(file);
+	file->first_ns = file->header.begin.monotonic;
+	file->counters.lost += file->header.lost;
+	file->lost_untold += file->header.lost;
+	return file;
+}
+
+void trace_file_close(struct trace_file *file)
+{
+	if (file->fd >= 0)
+		close(file->fd);
+	if (file->info) /* its header was good */
+		memory_trace_closed(file->bytes_at_first);
+	release(file->calls);
+	release(file->info);
+	release(file->chunks);
+	release(file->moments);
+	trace_file_free_stacks(file);
+	journal_free(file->journal);
+	release(file);
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+#include "tools/trace/journal.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cache/base/barrier.h"
+#include "tools/base/memory.h"
+#include "cache/trace/journal.h"
+
+enum { MOST_PIECES = 4096 }; /* that are copied of one trace */
+
+struct piece {
+	uint64_t offset;
+	char *bytes;
+};
+
+struct journal {
+	struct pd_trace_header header;
+	struct piece *pieces;
+	unsigned count, room;
+};
+
+struct wanted {
+	struct journal *journal;
+	const struct pd_trace_header *header;
+	struct stat status;
+};
+
+/*
+ * The process may be writing: a piece whose place has changed meanwhile is in the file, which is
+ * read later than this. Acquire: pairs with pd_journal_move(), twice.
+ */
+static void copy_piece(struct journal *journal, const struct pd_journal_piece *piece,
+		       const char *memory)
+{
+	uint64_t place = __atomic_load_n(&piece->place, __ATOMIC_ACQUIRE);
+	char *bytes;
+
+	if (!place || (place - 1) % 8 || journal->count == MOST_PIECES)
+		return;
+	bytes = allocate(PD_JOURNAL_PIECE_SIZE);
+	memcpy(bytes, memory, PD_JOURNAL_PIECE_SIZE);
+	pd_own_fence();
+	if (__atomic_load_n(&piece->place, __ATOMIC_RELAXED) != place) {
+		release(bytes);
+		return;
+	}
+	journal->pieces =
+		grow(journal->pieces, &journal->room, journal->count, sizeof(*journal->pieces));
+	journal->pieces[journal->count++] = (struct piece){place - 1, bytes};
+}
+
+/* The header before the pieces: what it says there is, is there. */
+static void copy_header(struct journal *journal, const struct pd_journal *found)
+{
+	if (found->pieces[0].place != 1)
+		return;
+	memcpy(&journal->header, pd_journal_memory(found, 0), sizeof(journal->header));
+	pd_own_fence();
+}
+
+static void look_at(const struct pd_journal *found, int segment, const struct shmid_ds *about,
+		    void *context)
+{
+	struct wanted *wanted = context;
+
+	(void)segment;
+	(void)about;
+	if (!pd_journal_is_of(found, wanted->status.st_dev, wanted->status.st_ino, wanted->header))
+		return;
+	copy_header(wanted->journal, found);
+	for (unsigned i = 0; i < PD_JOURNAL_PIECES; i++)
+		copy_piece(wanted->journal, &found->pieces[i], pd_journal_memory(found, i));
+}
+
+struct journal *journal_copy(int fd, const struct pd_trace_header *header)
+{
+	struct wanted wanted = {.header = header};
+
+	if (fstat(fd, &wanted.status) != 0)
+		return NULL;
+	wanted.journal = allocate(sizeof(*wanted.journal));
+	wanted.journal->header = *header;
+	pd_journal_each(look_at, &wanted);
+	if (wanted.journal->count)
+		return wanted.journal;
+	journal_free(wanted.journal);
+	return NULL;
+}
+
+void journal_free(struct journal *journal)
+{
+	if (!journal)
+		return;
+	for (unsigned i = 0; i < journal->count; i++)
+		release(journal->pieces[i].bytes);
+	release(journal->pieces);
+	release(journal);
+}
+
+const struct pd_trace_header *journal_header(const struct journal *journal)
+{
+	return &journal->header;
+}
+
+/*
+ * Words are only ever written where there were zeroes, and stay (counters grow): what the journal
+ * has is right, and where it has zeroes the file may have more by now.
+ */
+void journal_lay_over(const struct journal *journal, char *to, size_t bytes, uint64_t offset)
+{
+	static const uint64_t nothing;
+
+	for (unsigned i = 0; journal && i < journal->count; i++) {
+		const struct piece *piece = &journal->pieces[i];
+		uint64_t begin = piece->offset > offset ? piece->offset : offset,
+			 end = piece->offset + PD_JOURNAL_PIECE_SIZE;
+
+		if (end > offset + bytes)
+			end = offset + bytes;
+		for (uint64_t at = begin; at < end; at += 8) {
+			const char *word = piece->bytes + (at - piece->offset);
+
+			if (memcmp(word, &nothing, sizeof(nothing)) != 0)
+				memcpy(to + (at - offset), word, end - at < 8 ? end - at : 8);
+		}
+	}
+}
+
+uint64_t journal_next(const struct journal *journal, uint64_t offset)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (unsigned i = 0; journal && i < journal->count; i++) {
+		uint64_t at = journal->pieces[i].offset;
+
+		if (at + PD_JOURNAL_PIECE_SIZE > offset && at < next)
+			next = at > offset ? at : offset;
+	}
+	return next;
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "tools/trace/reader.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "tools/base/memory.h"
+#include "cache/trace/journal.h"
+#include "tools/base/out.h"
+#include "tools/trace/stream.h"
+
+struct reader {
+	struct trace_file **files;
+	unsigned file_count, file_room;
+	char **names;
+	unsigned name_count, name_room;
+	struct stream *streams;
+	unsigned stream_count, stream_room;
+	struct stream **heap; /* by head, the first is the least */
+	unsigned heap_count;
+	unsigned lost_file; /* events lost at places unknown are told at the end, file by file */
+	uint64_t start, span, last_ts;
+	bool damaged;		       /* there was a file that is none of `files` */
+	bool ended;		       /* looked for again, there was nothing any more */
+	char text[PD_ERROR_MOST_TEXT]; /* of the last event */
+};
+
+/* ---- the heap of streams -------------------------------------------------------------------- */
+
+static void sift_down(struct reader *reader, unsigned i)
+{
+	struct stream **heap = reader->heap, *moved = heap[i];
+
+	for (;;) {
+		unsigned child = 2 * i + 1;
+
+		if (child >= reader->heap_count)
+			break;
+		if (child + 1 < reader->heap_count && heap[child + 1]->head < heap[child]->head)
+			child++;
+		if (moved->head <= heap[child]->head)
+			break;
+		heap[i] = heap[child];
+		i = child;
+	}
+	heap[i] = moved;
+}
+
+static void advance(struct reader *reader)
+{
+	if (!stream_settle(reader->heap[0], reader->start))
+		reader->heap[0] = reader->heap[--reader->heap_count];
+	if (reader->heap_count)
+		sift_down(reader, 0);
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static void add_streams(struct reader *reader, struct trace_file *file)
+{
+	for (uint32_t i = 0; i < file->chunk_count; i++) {
+		struct stream *stream;
+
+		if (i && file->chunks[i].stream == file->chunks[i - 1].stream) {
+			reader->streams[reader->stream_count - 1].end_chunk = i + 1;
+			continue;
+		}
+		reader->streams = grow(reader->streams, &reader->stream_room, reader->stream_count,
+				       sizeof(*reader->streams));
+		stream = &reader->streams[reader->stream_count++];
+		memset(stream, 0, sizeof(*stream));
+		stream->file = file;
+		stream->next_chunk = i;
+		stream->end_chunk = i + 1;
+	}
+}
+
+/*
+ * Processes of one machine share CLOCK_MONOTONIC; between machines, and across a restart, only the
+ * time of day tells.
+ */
+static bool same_clock(const struct trace_file *a, const struct trace_file *b)
+{
+	int64_t one = (int64_t)(a->header.begin.realtime - a->header.begin.monotonic),
+		other = (int64_t)(b->header.begin.realtime - b->header.begin.monotonic);
+
+	return strcmp(a->host, b->host) == 0 && llabs(one - other) < 5000000000ll;
+}
+
+static void align_clocks(struct reader *reader)
+{
+	reader->start = UINT64_MAX;
+	for (unsigned i = 0; i < reader->file_count; i++) {
+		struct trace_file *file = reader->files[i], *first = reader->files[0];
+
+		if (!same_clock(file, first))
+			file->shift = (int64_t)(file->header.begin.realtime -
+						file->header.begin.monotonic -
+						first->header.begin.realtime +
+						first->header.begin.monotonic);
+		if (file->first_ns + (uint64_t)file->shift < reader->start)
+			reader->start = file->first_ns + (uint64_t)file->shift;
+	}
+	for (unsigned i = 0; i < reader->file_count; i++) {
+		struct trace_file *file = reader->files[i];
+		unsigned hint = 0;
+		uint64_t last = since_start(file, trace_file_ns(file, file->last_ticks, &hint),
+					    reader->start);
+
+		if (last > reader->span)
+			reader->span = last;
+	}
+}
+
+static const struct trace_file *same_file(const struct reader *reader, const char *name)
+{
+	for (unsigned i = 0; i < reader->file_count; i++)
+		if (strcmp(reader->files[i]->name, name) == 0)
+			return reader->files[i];
+	return NULL;
+}
+
+static const struct chunk *same_chunk(const struct trace_file *file, const struct chunk *like)
+{
+	for (unsigned i = 0; i < file->chunk_count; i++)
+		if (file->chunks[i].offset == like->offset)
+			return &file->chunks[i];
+	return NULL;
+}
+
+/* Chunks are sorted by stream, and new ones come last: mostly they are at the same place. */
+static void skip_chunks(struct trace_file *file, const struct trace_file *old)
+{
+	for (unsigned i = 0; i < file->chunk_count; i++) {
+		struct chunk *chunk = &file->chunks[i];
+		const struct chunk *known =
+			i < old->chunk_count && old->chunks[i].offset == chunk->offset
+				? &old->chunks[i]
+				: same_chunk(old, chunk);
+
+		if (known)
+			chunk->seen = known->used;
+	}
+}
+
+static void skip_what_was_seen(struct reader *reader, const struct reader *before)
+{
+	reader->start = before->start;
+	reader->last_ts = before->last_ts;
+	for (unsigned i = 0; i < reader->file_count; i++) {
+		struct trace_file *file = reader->files[i];
+		const struct trace_file *old = same_file(before, file->name);
+
+		if (!old)
+			continue;
+		skip_chunks(file, old);
+		file->lost_told = old->lost_untold;
+	}
+}
+
+/* One descriptor for each process of a job may be more than is usual. */
+static void allow_many_files(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
+static void open_files(struct reader *reader, char *const *names, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		if (!family_find(names[i], &reader->names, &reader->name_count, &reader->name_room))
+			reader->damaged = true;
+	if (reader->name_count > 100)
+		allow_many_files();
+	pd_journal_rescue();
+	for (unsigned i = 0; i < reader->name_count; i++) {
+		struct trace_file *file = trace_file_open(reader->names[i]);
+
+		if (!file) {
+			reader->damaged = true;
+			continue;
+		}
+		reader->files = grow(reader->files, &reader->file_room, reader->file_count,
+				     sizeof(struct trace_file *));
+		file->index = reader->file_count;
+		reader->files[reader->file_count++] = file;
+	}
+}
+
+static struct reader *open_reader(char *const *names, unsigned count, const struct reader *before)
+{
+	struct reader *reader = allocate(sizeof(*reader));
+
+	open_files(reader, names, count);
+	if (!reader->file_count) {
+		reader_close(reader);
+		return NULL;
+	}
+	align_clocks(reader);
+	if (before)
+		skip_what_was_seen(reader, before);
+	for (unsigned i = 0; i < reader->file_count; i++)
+		add_streams(reader, reader->files[i]);
+	reader->heap = allocate((reader->stream_count + 1) * sizeof(struct stream *));
+	for (unsigned i = 0; i < reader->stream_count; i++) {
+		stream_find_early(&reader->streams[i]);
+		if (stream_settle(&reader->streams[i], reader->start))
+			reader->heap[reader->heap_count++] = &reader->streams[i];
+	}
+	for (unsigned i = reader->heap_count / 2; i-- > 0;)
+		sift_down(reader, i);
+	return reader;
+}
+
+struct reader *reader_open(char *const *names, unsigned count)
+{
+	return open_reader(names, count, NULL);
+}
+
+struct reader *reader_again(struct reader *reader, char *const *names, unsigned count)
+{
+	struct reader *again = reader->ended ? reader : open_reader(names, count, reader);
+
+	if (again == reader)
+		return reader;
+	if (!again) {
+		reader->ended = reader->damaged = true;
+		return reader;
+	}
+	reader_close(reader);
+	return again;
+}
+
+/* A number may have been given to another process since; then we wait for that one's end. */
+bool reader_grows(const struct reader *reader)
+{
+	for (unsigned i = 0; i < reader->file_count; i++) {
+		const struct trace_file *file = reader->files[i];
+
+		if (!reader->ended && !file->header.end.ticks && access(file->name, F_OK) == 0 &&
+		    (kill((pid_t)file->header.pid, 0) == 0 || errno == EPERM))
+			return true;
+	}
+	return false;
+}
+
+void reader_close(struct reader *reader)
+{
+	for (unsigned i = 0; i < reader->file_count; i++)
+		trace_file_close(reader->files[i]);
+	for (unsigned i = 0; i < reader->name_count; i++)
+		release(reader->names[i]);
+	for (unsigned i = 0; i < reader->stream_count; i++)
+		stream_close(&reader->streams[i]);
+	release(reader->files);
+	release(reader->names);
+	release(reader->streams);
+	release(reader->heap);
+	release(reader);
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+/* Events that were lost where no record could be written: at the end, as one event a file. */
+static bool next_lost(struct reader *reader, struct event *event)
+{
+	while (reader->lost_file < reader->file_count) {
+		const struct trace_file *file = reader->files[reader->lost_file++];
+
+		if (file->lost_untold <= file->lost_told)
+			continue;
+		memset(event, 0, sizeof(*event));
+		event->ts = reader->last_ts;
+		event->file = file;
+		event->record.event = PD_EV_LOST;
+		event->record.device = -1;
+		event->record.lost = file->lost_untold - file->lost_told;
+		return true;
+	}
+	return false;
+}
+
+bool reader_next(struct reader *reader, struct event *event)
+{
+	while (reader->heap_count) {
+		struct stream *stream = reader->heap[0];
+		const uint64_t *words;
+		struct item item;
+
+		event->ts = stream->head;
+		event->file = stream->file;
+		words = stream_take(stream, &item);
+		if (words) {
+			uint64_t begin = trace_file_ns(stream->file, item.begin, &stream->hint),
+				 end;
+
+			record_decode(words, &event->record);
+			event->tid = item.tid;
+			end = trace_file_ns(stream->file, item.begin + event->record.taken,
+					    &stream->hint);
+			event->took = end > begin ? end - begin : 0;
+			reader->last_ts = event->ts;
+		}
+		if (words && event->record.text) /* its chunk may go now */
+			event->record.text =
+				memcpy(reader->text, event->record.text, event->record.text_length);
+		advance(reader);
+		if (words)
+			return true;
+	}
+	return next_lost(reader, event);
+}
+
+unsigned reader_files(const struct reader *reader)
+{
+	return reader->file_count;
+}
+
+const struct trace_file *reader_file(const struct reader *reader, unsigned i)
+{
+	return reader->files[i];
+}
+
+bool reader_damaged(const struct reader *reader)
+{
+	bool damaged = reader->damaged;
+
+	for (unsigned i = 0; i < reader->file_count; i++)
+		damaged |= reader->files[i]->damaged;
+	return damaged;
+}
+
+uint64_t reader_span(const struct reader *reader)
+{
+	return reader->span;
+}
+
+bool reader_note(const struct trace_file *file, char *text, size_t room)
+{
+	if (file->cut)
+		snprintf(text, room, "%s is cut short: it has %llu bytes of %llu", file->name,
+			 (unsigned long long)file->bytes,
+			 (unsigned long long)file->header.units * PD_TRACE_UNIT);
+	else if (!file->header.end.ticks)
+		snprintf(text, room,
+			 "%s has no end mark: process %u was killed, left by _exit, or still runs",
+			 file->name, file->header.pid);
+	else
+		return false;
+	return true;
+}
+
+void reader_complain(const struct reader *reader)
+{
+	char text[5000];
+
+	for (unsigned i = 0; i < reader->file_count; i++)
+		if (reader_note(reader->files[i], text, sizeof(text)))
+			complain("%s", text);
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT
+#include "tools/trace/stream.h"
+
+#include "tools/base/memory.h"
+
+/* What is done with each event of a chunk while looking through it. */
+typedef void visit(struct stream *stream, uint32_t chunk, const struct item *item);
+
+static void remember_early(struct stream *stream, uint32_t chunk, const struct item *item)
+{
+	if (item->begin >= stream->last_end)
+		return;
+	stream->early = grow(stream->early, &stream->early_room, stream->early_count,
+			     sizeof(*stream->early));
+	stream->early[stream->early_count++] = (struct early_item){*item, chunk};
+}
+
+static void keep_item(struct stream *stream, uint32_t chunk, const struct item *item)
+{
+	(void)chunk;
+	if (item->begin < stream->last_end)
+		return; /* it is in the other list */
+	stream->items[stream->item_count++] = *item;
+}
+
+/* Reads a chunk and visits its events; stream->last_end is then the end of its last one. */
+static void look_through(struct stream *stream, uint32_t index, char *data, visit *visit)
+{
+	const struct chunk *chunk = &stream->file->chunks[index];
+	uint64_t base = chunk->base, last_end = stream->last_end;
+	struct item item = {.tid = chunk->tid};
+
+	if (!trace_file_read(stream->file, data, chunk->used, chunk->offset)) {
+		trace_file_unread(stream->file, chunk->offset);
+		return;
+	}
+	for (uint32_t at = sizeof(struct pd_trace_chunk); at < chunk->used;) {
+		const uint64_t *words = (const uint64_t *)(const void *)(data + at);
+		unsigned length = record_words(words[0]), type = record_type(words[0]);
+		uint64_t end;
+
+		/* Checked when the file was opened; but it may be written to by anyone. */
+		if (record_check(words, (chunk->used - at) / 8))
+			break;
+		if (record_is_event(words[0]) && at < chunk->seen) {
+			end = base + record_when(words[0]);
+			last_end = end > last_end && type != PD_RECORD_LOST ? end : last_end;
+		} else if (record_is_event(words[0])) {
+			end = base + record_when(words[0]);
+			if (type == PD_RECORD_LOST && last_end) /* just after what came before it */
+				end = last_end;
+			if (end > last_end)
+				last_end = end;
+			item.begin = end - record_taken(words);
+			if (item.begin > end)
+				item.begin = 0;
+			item.offset = at;
+			visit(stream, index, &item);
+		} else if (type == PD_RECORD_CLOCK) {
+			base = words[1];
+		} else if (type == PD_RECORD_THREAD) {
+			item.tid = (uint32_t)words[1];
+		}
+		at += length * 8;
+	}
+	stream->last_end = last_end;
+}
+
+static int compare_items(const void *a, const void *b)
+{
+	const struct item *one = a, *other = b;
+
+	if (one->begin != other->begin)
+		return one->begin < other->begin ? -1 : 1;
+	/* Of two that began together the outer one ended later, so it lies behind. */
+	return one->offset > other->offset ? -1 : 1;
+}
+
+static int compare_early(const void *a, const void *b)
+{
+	const struct early_item *one = a, *other = b;
+
+	if (one->item.begin != other->item.begin)
+		return one->item.begin < other->item.begin ? -1 : 1;
+	if (one->chunk != other->chunk)
+		return one->chunk > other->chunk ? -1 : 1;
+	return one->item.offset > other->item.offset ? -1 : 1;
+}
+
+static bool is_sorted(const struct item *items, unsigned count)
+{
+	for (unsigned i = 1; i < count; i++)
+		if (compare_items(&items[i - 1], &items[i]) > 0)
+			return false;
+	return true;
+}
+
+/* The next chunk that has anything, into memory. */
+static bool next_chunk(struct stream *stream)
+{
+	while (stream->item_at == stream->item_count) {
+		const struct chunk *chunk;
+
+		if (stream->next_chunk == stream->end_chunk) {
+			release(stream->data);
+			release(stream->items);
+			stream->data = NULL;
+			stream->items = NULL;
+			stream->item_room = 0;
+			return false;
+		}
+		chunk = &stream->file->chunks[stream->next_chunk];
+		release(stream->data);
+		stream->data = allocate(chunk->used);
+		if (chunk->used / 16 > stream->item_room) {
+			release(stream->items);
+			stream->item_room = chunk->used / 16; /* no event is shorter */
+			stream->items = allocate(stream->item_room * sizeof(*stream->items));
+		}
+		stream->item_at = stream->item_count = 0;
+		look_through(stream, stream->next_chunk++, stream->data, keep_item);
+		if (!is_sorted(stream->items, stream->item_count))
+			sort(stream->items, stream->item_count, sizeof(*stream->items),
+			     compare_items);
+	}
+	return true;
+}
+
+uint64_t since_start(const struct trace_file *file, uint64_t ns, uint64_t start)
+{
+	int64_t since = (int64_t)(ns + (uint64_t)file->shift - start);
+
+	return since > 0 ? (uint64_t)since : 0;
+}
+
+bool stream_settle(struct stream *stream, uint64_t start)
+{
+	bool more = next_chunk(stream), early = stream->early_at < stream->early_count;
+	uint64_t ticks;
+
+	if (!more && !early)
+		return false;
+	stream->head_early = early && (!more || stream->early[stream->early_at].item.begin <=
+							stream->items[stream->item_at].begin);
+	ticks = stream->head_early ? stream->early[stream->early_at].item.begin
+				   : stream->items[stream->item_at].begin;
+	stream->head =
+		since_start(stream->file, trace_file_ns(stream->file, ticks, &stream->hint), start);
+	return true;
+}
+
+/* Its record's words; NULL when the file no longer has them. */
+static const uint64_t *take_early(struct stream *stream, struct item *item)
+{
+	const struct early_item *early = &stream->early[stream->early_at++];
+	const struct chunk *chunk = &stream->file->chunks[early->chunk];
+	uint32_t bytes = chunk->used - early->item.offset;
+
+	*item = early->item;
+	if (bytes > sizeof(stream->early_words))
+		bytes = sizeof(stream->early_words);
+	if (!trace_file_read(stream->file, stream->early_words, bytes,
+			     chunk->offset + item->offset)) {
+		trace_file_unread(stream->file, chunk->offset + item->offset);
+		return NULL;
+	}
+	if (record_check(stream->early_words, bytes / 8) ||
+	    !record_is_event(stream->early_words[0]))
+		return NULL;
+	return stream->early_words;
+}
+
+const uint64_t *stream_take(struct stream *stream, struct item *item)
+{
+	if (stream->head_early)
+		return take_early(stream, item);
+	*item = stream->items[stream->item_at++];
+	return (const uint64_t *)(const void *)(stream->data + item->offset);
+}
+
+void stream_find_early(struct stream *stream)
+{
+	char *buffer = allocate(stream->file->largest_chunk);
+
+	for (uint32_t i = stream->next_chunk; i < stream->end_chunk; i++)
+		look_through(stream, i, buffer, remember_early);
+	release(buffer);
+	stream->last_end = 0;
+	sort(stream->early, stream->early_count, sizeof(*stream->early), compare_early);
+}
+
+void stream_close(struct stream *stream)
+{
+	release(stream->data);
+	release(stream->items);
+	release(stream->early);
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+/* Where there is no libdw to build with. */
+#include "tools/trace/symbols.h"
+
+const bool symbols_are_read = false;
+
+unsigned symbols_resolve(const struct trace_module *module, const char *folder, uint64_t address,
+			 struct place *places, unsigned most)
+{
+	(void)module, (void)folder, (void)address, (void)places, (void)most;
+	return 0;
+}
+
+void symbols_close(void)
+{
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT
+#include "tools/ui/json.h"
+
+#include "tools/base/out.h"
+
+static unsigned depth, members; /* members: written so far in the innermost object or list */
+
+static void put(const char *text, size_t length)
+{
+	char *at = out_room();
+
+	memcpy(at, text, length);
+	out_took(at + length);
+}
+
+static void new_line(void)
+{
+	char *at = out_room();
+
+	*at++ = '\n';
+	out_took(put_spaces(at, 2 * depth));
+}
+
+/* The length of the UTF-8 character at text, or 0 when it is none. */
+static unsigned utf8_length(const unsigned char *text)
+{
+	unsigned length = text[0] >= 0xf0 && text[0] < 0xf5   ? 4
+			  : text[0] >= 0xe0 && text[0] < 0xf0 ? 3
+			  : text[0] >= 0xc2 && text[0] < 0xe0 ? 2
+							      : 0;
+
+	for (unsigned i = 1; i < length; i++)
+		if ((text[i] & 0xc0) != 0x80)
+			return 0;
+	return length;
+}
+
+static void put_escaped(unsigned char c)
+{
+	char escape[] = "\\u0000";
+
+	escape[4] = "0123456789abcdef"[c >> 4];
+	escape[5] = "0123456789abcdef"[c & 15];
+	put(escape, 6);
+}
+
+static void put_quoted(const char *text)
+{
+	put("\"", 1);
+	while (*text) {
+		const unsigned char *c = (const unsigned char *)text;
+		unsigned length = *c >= ' ' && *c < 0x7f ? 1 : utf8_length(c);
+
+		if (*c == '"' || *c == '\\')
+			put("\\", 1);
+		if (length)
+			put(text, length);
+		else
+			put_escaped(*c);
+		text += length ? length : 1;
+	}
+	put("\"", 1);
+}
+
+static void next_member(const char *key)
+{
+	if (members++)
+		put(",", 1);
+	if (depth)
+		new_line();
+	if (key) {
+		put_quoted(key);
+		put(": ", 2);
+	}
+}
+
+static void open(const char *key, const char *bracket)
+{
+	next_member(key);
+	put(bracket, 1);
+	depth++;
+	members = 0;
+}
+
+static void close(const char *bracket)
+{
+	depth--;
+	if (members)
+		new_line();
+	put(bracket, 1);
+	members = 1; /* this one */
+	if (!depth) {
+		put("\n", 1);
+		members = 0;
+	}
+}
+
+void json_begin_object(const char *key)
+{
+	open(key, "{");
+}
+
+void json_end_object(void)
+{
+	close("}");
+}
+
+void json_begin_list(const char *key)
+{
+	open(key, "[");
+}
+
+void json_end_list(void)
+{
+	close("]");
+}
+
+void json_text(const char *key, const char *text)
+{
+	next_member(key);
+	if (text)
+		put_quoted(text);
+	else
+		put("null", 4);
+}
+
+void json_number(const char *key, uint64_t value)
+{
+	next_member(key);
+	out_took(put_decimal(out_room(), value));
+}
+
+void json_bool(const char *key, bool value)
+{
+	next_member(key);
+	put(value ? "true" : "false", value ? 4 : 5);
+}

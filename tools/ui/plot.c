@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#include "tools/ui/plot.h"
+
+#include "tools/base/out.h"
+
+/* Eighths of a row, from none to all. */
+static const char *const blocks[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+static const char *const ascii[] = {" ", ".", ".", ".", ":", ":", ":", "#", "#"};
+
+static uint64_t highest(const uint64_t *values, unsigned count)
+{
+	uint64_t most = 0;
+
+	for (unsigned i = 0; i < count; i++)
+		if (values[i] > most)
+			most = values[i];
+	return most;
+}
+
+/* How many eighths of the row, counted from the bottom, a bar fills. What is not 0 is to be seen.
+ */
+static unsigned eighths(uint64_t value, uint64_t most, unsigned rows, unsigned row)
+{
+	uint64_t filled = (uint64_t)((__uint128_t)value * rows * 8 / most);
+
+	if (value && !filled)
+		filled = 1;
+	return filled <= row * 8u ? 0 : filled - row * 8u >= 8 ? 8 : (unsigned)(filled - row * 8u);
+}
+
+static char *put_scale(char *at, uint64_t value)
+{
+	at = put_right(at, bytes_text(value).text, PLOT_MARGIN - 2);
+	return put_text(at, out.utf8 ? " ┤" : " |");
+}
+
+static void print_row(const uint64_t *values, unsigned count, unsigned rows, unsigned row,
+		      uint64_t most)
+{
+	const char *const *marks = out.utf8 ? blocks : ascii;
+	char *at = out_room();
+
+	if (row + 1 == rows)
+		at = put_scale(at, most);
+	else if (rows % 2 == 0 && row + 1 == rows / 2)
+		at = put_scale(at, most / 2);
+	else
+		at = put_text(put_spaces(at, PLOT_MARGIN - 1), out.utf8 ? "│" : "|");
+	at = put_text(at, out_green());
+	for (unsigned i = 0; i < count; i++)
+		at = put_text(at, marks[eighths(values[i], most, rows, row)]);
+	while (at[-1] == ' ')
+		at--;
+	at = put_text(at, out_plain());
+	*at++ = '\n';
+	out_took(at);
+}
+
+static void print_axis(unsigned count, uint64_t span_ns)
+{
+	struct out_text end = duration_text(span_ns);
+	char *at = put_right(out_room(), "0 ", PLOT_MARGIN - 1);
+
+	at = put_text(at, out.utf8 ? "└" : "+");
+	for (unsigned i = 0; i < count; i++)
+		at = put_text(at, out.utf8 ? "─" : "-");
+	*at++ = '\n';
+	at = put_spaces(at, PLOT_MARGIN);
+	at = put_text(at, "0");
+	at = put_right(at, end.text, count - 1);
+	*at++ = '\n';
+	out_took(at);
+}
+
+void plot_bytes(const uint64_t *values, unsigned count, unsigned rows, uint64_t span_ns)
+{
+	uint64_t most = highest(values, count);
+
+	for (unsigned row = rows; most && row-- > 0;)
+		print_row(values, count, rows, row, most);
+	print_axis(count, span_ns);
+}

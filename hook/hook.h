@@ -21,7 +21,7 @@
  *	loader.c	the real dlsym and its like
  *	symtab.c	symbol tables
  *	library.c	a library of the process: libcuda, libibverbs
- *	objects.c	going through all objects, also in a child whose loader is stuck
+ *	loaded.c	going through all that is loaded, also in a child whose loader is stuck
  * verbs/		the calls of libibverbs: verbs.h
  * life.c		start, fork, exit
  *

@@ -6,7 +6,7 @@
 #include <dlfcn.h>
 #include <stddef.h>
 
-#include "hook/loader/objects.h"
+#include "hook/loader/loaded.h"
 
 extern const char __ehdr_start; /* of this library; the linker's */
 

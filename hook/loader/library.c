@@ -7,7 +7,7 @@
 #include "hook/loader/asker.h"
 #include "hook/hook.h"
 #include "hook/loader/library.h"
-#include "hook/loader/objects.h"
+#include "hook/loader/loaded.h"
 
 extern const char __ehdr_start; /* of this library; the linker's */
 

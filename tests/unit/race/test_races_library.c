@@ -2,7 +2,7 @@
 /*
  * What hook/ knows of a library is filled in by the first thread that asks (hook/loader/library.c).
  * Another one forks meanwhile, at each instruction of that: its child has no such thread, and must
- * not wait. So a child goes through the loader's list by itself (hook/loader/objects.c), with
+ * not wait. So a child goes through the loader's list by itself (hook/loader/loaded.c), with
  * whatever is in it.
  */
 #define _GNU_SOURCE
@@ -17,7 +17,7 @@
 #include "hook/loader/asker.h"
 #include "hook/hook.h"
 #include "hook/loader/library.h"
-#include "hook/loader/objects.h"
+#include "hook/loader/loaded.h"
 #include "cache/base/process.h"
 #include "tests/unit/support/stepping.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include "hook/loader/objects.h"
+#include "hook/loader/loaded.h"
 
 #include <elf.h>
 #include <errno.h>

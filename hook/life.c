@@ -170,7 +170,7 @@ __attribute__((constructor)) static void loaded(void)
 	int error = errno;
 
 	pd_process_loaded();
-	pd_objects_at_start();
+	pd_libraries_at_start();
 	real_fork = find_fork();
 	pd_live_allow();
 	pd_hook_fork_child = begin_anew;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Going through the objects of the process, in the order in which they were loaded.
+ * Walking the loaded libraries of the process, the program first, in the order of loading.
  *
- * The C library's dl_iterate_phdr() takes a lock. Another thread may hold it while this one forks,
- * and in the child it is then held for ever: fork() gives the child other locks of the loader anew,
- * but this one only since glibc 2.37, and children by _Fork() and clone() get none. What the
- * program calls in the child does without that lock, so we do, too.
+ * The C library's dl_iterate_phdr() takes a lock. Another thread may hold that lock while this one
+ * forks, and in the child it then stays held for ever: fork() resets other locks of the loader, but
+ * this one only since glibc 2.37, and _Fork() and clone() reset none. The program's own calls in
+ * the child get along without that lock, so ours must, too.
  *
- * So a child goes through the loader's list by itself. Another thread of the parent may have been
- * about to change the list: an object is appended when it is complete, but when one is unloaded it
- * stays in the list for a moment after its memory has gone. So each is looked at before it is
- * believed. When the list changes in the child, its lock works, and is taken from then on.
+ * A child therefore walks the loader's list without the lock. Another thread of the parent may have
+ * been changing the list at the fork: a library is appended when it is complete, but an unloaded
+ * one stays in the list for a moment after its memory is unmapped. So each library is validated
+ * before its headers are used. Once the list has changed in the child, its lock works, and is taken
+ * from then on.
  */
 #ifndef PD_OBJECTS_H
 #define PD_OBJECTS_H
@@ -20,13 +21,13 @@
 
 #pragma GCC visibility push(hidden)
 
-typedef int pd_look_at_object(struct dl_phdr_info *info, size_t size, void *arg);
+typedef int pd_look_at_library(struct dl_phdr_info *info, size_t size, void *arg);
 
 /*
- * As dl_iterate_phdr(), until look() answers other than 0. Of `info` only the address and the
- * program headers are valid; there are none of an object that can't be looked at. Keeps errno.
+ * As dl_iterate_phdr(), until look() returns something other than 0. Of `info` only the address and
+ * the program headers are valid; a library that can't be validated has no headers. Keeps errno.
  */
-int pd_each_object(pd_look_at_object *look, void *arg);
+int pd_each_library(pd_look_at_library *look, void *arg);
 
 #pragma GCC visibility pop
 

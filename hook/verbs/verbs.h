@@ -41,7 +41,7 @@ int pd_verb_by_symbol(const char *name);
 /* Is libibverbs loaded? */
 bool pd_libibverbs(void);
 struct pd_library;
-const struct pd_library *pd_libibverbs_object(void);
+const struct pd_library *pd_libibverbs_library(void);
 void pd_hold_libibverbs(void);
 
 extern void *const pd_verb_wrapper[PD_VERBS]; /* exported */

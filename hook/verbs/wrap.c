@@ -36,7 +36,7 @@ bool pd_libibverbs(void)
 	return pd_library_find(&libibverbs);
 }
 
-const struct pd_library *pd_libibverbs_object(void)
+const struct pd_library *pd_libibverbs_library(void)
 {
 	pd_libibverbs();
 	return &libibverbs;

@@ -10,4 +10,5 @@ $(patsubst %,$(B)/obj/hook/loader/%.c.o,loader symtab asker lookup loaded): \
 	ALL_CFLAGS += $(if $(SAN),-fno-sanitize=all)
 
 # See cache/build.mk. Each call of the driver comes through the wrappers.
-$(patsubst %,$(B)/obj/%.o,$(filter-out hook/cuda/wrap.c,$(filter %.c,$(HOOK_SRC)))): ALL_CFLAGS += -Os
+$(patsubst %,$(B)/obj/%.o,$(filter-out hook/cuda/wrap.c,$(filter %.c,$(HOOK_SRC)))): \
+	ALL_CFLAGS += -Os

@@ -124,7 +124,6 @@ bool pd_hook_begin(void)
 static void begin_anew(void)
 {
 	pd_records_fork_child();
-	pd_verbs_fork_child();
 }
 
 typedef pid_t fork_function(void);

@@ -65,7 +65,6 @@ enum {
 
 enum {
 	IBV_REREG_MR_ERR_INPUT = -1,
-	IBV_REREG_MR_ERR_DO_FORK_OLD = -3, /* the change was made */
 	IBV_REREG_MR_ERR_CMD = -4,
 };
 

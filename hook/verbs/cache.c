@@ -445,8 +445,3 @@ void pd_verbs_device_ended(struct ibv_context *context)
 	}
 	pd_verbs_forget_limits(context);
 }
-
-void pd_verbs_fork_child(void)
-{
-	pd_verbs_rereg_fork_child();
-}

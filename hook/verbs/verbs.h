@@ -6,7 +6,7 @@
  *	wrap.c	the wrappers, the look-ups, the real functions
  *	mr.c	the ibv_mr that a program is given for GPU memory
  *	cache.c	the regions of the network card behind them, kept in the cache
- *	rereg.c	ibv_rereg_mr, which makes regions of the host's memory into ours, and back
+ *	rereg.c	ibv_rereg_mr
  *	limits.c	what network cards can't do
  *
  * A program that registers GPU memory gets an ibv_mr of ours: its own address and length, and the keys
@@ -72,7 +72,6 @@ enum pd_mr_state {
 	PD_MR_FREE,
 	PD_MR_GIVEN,  /* the program has it */
 	PD_MR_CACHED, /* stands for a registration that is kept */
-	PD_MR_SHOWN,  /* an ibv_mr of libibverbs' shows it: rereg.c */
 };
 
 /*
@@ -80,13 +79,13 @@ enum pd_mr_state {
  * theirs is zero.
  */
 struct pd_mr {
-	/* Must be first: &verbs.mr is what the program gets. SHOWN: what libibverbs has in its place. */
+	/* Must be first: &verbs.mr is what the program gets. */
 	struct pd_verbs_mr verbs;
 	uint64_t providers[4];
 	uint64_t iova; /* GIVEN: where RDMA finds addr */
-	/* GIVEN: a real region of its own, or NULL. CACHED: the region. SHOWN: who shows it. */
+	/* GIVEN: a real region of its own, or NULL. CACHED: the region. */
 	struct ibv_mr *real;
-	pindown_object *object; /* GIVEN and SHOWN: what it is a use of, or NULL */
+	pindown_object *object; /* GIVEN: what it is a use of, or NULL */
 	uint32_t state;		/* enum pd_mr_state */
 	uint32_t next;		/* in a list of free ones */
 	uint32_t gone;		/* its device was closed: `real` is no more */
@@ -161,8 +160,6 @@ bool pd_verbs_make_room(struct ibv_context *context);
 /* ... and the device has been closed: what was in use ended with it. */
 void pd_verbs_device_ended(struct ibv_context *context);
 
-void pd_verbs_fork_child(void);
-
 /* ---- ibv_rereg_mr (rereg.c) ------------------------------------------------------------- */
 
 struct pd_change {
@@ -174,22 +171,8 @@ struct pd_change {
 	pd_ibv_rereg_mr_function *real; /* NULL: there is none */
 };
 
-/* Any region, ours or not; what the verb answers. Keeps errno when that is 0. */
+/* The answer of ibv_rereg_mr, for any memory region. Keeps errno when that is 0. */
 int pd_verbs_rereg(struct ibv_mr *mr, const struct pd_change *change);
-
-extern uint32_t pd_verbs_noted_count;
-
-/* Is anything noted of any region of libibverbs'? If not, ibv_dereg_mr has nothing to look for. */
-static inline bool pd_verbs_noted(void)
-{
-	/* Relaxed: who has a region of which there is a note has it from who made the note. */
-	return __atomic_load_n(&pd_verbs_noted_count, __ATOMIC_RELAXED) != 0;
-}
-
-/* ibv_dereg_mr of one of libibverbs' when there are notes; what the verb answers. */
-int pd_verbs_deregister_noted(struct ibv_mr *theirs, pd_ibv_dereg_mr_function *real);
-
-void pd_verbs_rereg_fork_child(void);
 
 #pragma GCC visibility pop
 

@@ -283,8 +283,6 @@ static inline int caught_ibv_dereg_mr(enum road road, struct ibv_mr *mr)
 		pd_export_let_go(mr);
 		if (PD_UNLIKELY(!real))
 			error = ENOSYS;
-		else if (PD_UNLIKELY(pd_verbs_noted()))
-			error = pd_verbs_deregister_noted(mr, real);
 		else
 			error = real(mr);
 	}

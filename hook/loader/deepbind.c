@@ -3,8 +3,8 @@
  * Reading a library's file before it is loaded: which functions it calls, and which libraries it
  * needs.
  *
- * The program's thread may have a small stack, and a chain of libraries may be long: so needed files
- * are noted and read one after another, and large buffers are mapped.
+ * The program's thread may have a small stack, and a chain of libraries may be long: so needed
+ * files are noted and read one after another, and large buffers are mapped.
  */
 #define _GNU_SOURCE
 #include "hook/loader/deepbind.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The libraries whose functions we wrap: finding and holding them, and the definitions behind us. */
+/* The libraries whose functions we wrap: finding and holding them; the definitions behind us. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -83,8 +83,8 @@ static const struct link_map *last_library(void)
 }
 
 /*
- * Does the loader's lock work? In a child: once its list has changed, since a change takes the lock.
- * Relaxed: the lock itself orders the list; a thread that sees an older state walks the list
+ * Does the loader's lock work? In a child: once its list has changed, since a change takes the
+ * lock. Relaxed: the lock itself orders the list; a thread that sees an older state walks the list
  * without the lock once more.
  */
 static bool lock_works(void)

@@ -171,8 +171,8 @@ static void *look(const struct lookup *l, const struct pd_asker *asker)
 
 /*
  * A library that looks in its own handle for a name that it does not define wants the driver's own
- * function, behind all interposers: UCX's hooks do so, to patch the driver's code. (A look-up in the
- * program's handle finds our export.)
+ * function, behind all interposers: UCX's hooks do so, to patch the driver's code. (A look-up in
+ * the program's handle finds our export.)
  */
 static bool asks_in_itself(const struct lookup *l, const struct pd_asker *asker)
 {

@@ -28,16 +28,16 @@ static bool is_nonsense(const struct pd_change *change)
 	       (change->access && !(change->flags & IBV_REREG_MR_CHANGE_ACCESS));
 }
 
-/* ---- an ibv_mr that we made ---------------------------------------------------------------------- */
+/* ---- an ibv_mr that we made ------------------------------------------------------------------ */
 
 /* A change of the address makes address and iova the same, as it does in the kernel. */
-static struct pd_registration changed(const struct pd_mr *ours, const struct pd_change *change)
+static struct pd_registration changed(const struct pd_mr *given, const struct pd_change *change)
 {
-	struct pd_registration what = {.pd = ours->verbs.mr.pd,
-				       .addr = ours->verbs.mr.addr,
-				       .length = ours->verbs.mr.length,
-				       .iova = ours->iova,
-				       .access = ours->verbs.access};
+	struct pd_registration what = {.pd = given->verbs.mr.pd,
+				       .addr = given->verbs.mr.addr,
+				       .length = given->verbs.mr.length,
+				       .iova = given->iova,
+				       .access = given->verbs.access};
 
 	if (change->flags & IBV_REREG_MR_CHANGE_PD)
 		what.pd = change->pd;
@@ -93,29 +93,29 @@ static struct pd_mr *register_any(const struct pd_registration *what)
 }
 
 /* The program keeps its pointer, which then points to the contents of `with`. Frees `with`. */
-static int replace(struct pd_mr *ours, struct pd_mr *with)
+static int replace(struct pd_mr *given, struct pd_mr *with)
 {
-	pindown_object *object = ours->object;
-	int error = ours->real ? pd_verbs_deregister_real(ours->real) : 0;
+	pindown_object *object = given->object;
+	int error = given->real ? pd_verbs_deregister_real(given->real) : 0;
 
 	if (error) {
 		pd_verbs_deregister(with);
 		errno = error;
 		return IBV_REREG_MR_ERR_CMD;
 	}
-	pd_mr_set_real(ours, NULL);
-	ours->verbs = with->verbs;
-	ours->iova = with->iova;
-	ours->object = with->object;
-	pd_mr_set_real(ours, with->real);
+	pd_mr_set_real(given, NULL);
+	given->verbs = with->verbs;
+	given->iova = with->iova;
+	given->object = with->object;
+	pd_mr_set_real(given, with->real);
 	pd_mr_free(with);
 	pindown_detach(object);
 	return 0;
 }
 
-static int rereg_ours(struct pd_mr *ours, const struct pd_change *change)
+static int rereg_given(struct pd_mr *given, const struct pd_change *change)
 {
-	struct pd_registration what = changed(ours, change);
+	struct pd_registration what = changed(given, change);
 	struct pd_mr *with;
 
 	if (is_nonsense(change)) {
@@ -127,10 +127,10 @@ static int rereg_ours(struct pd_mr *ours, const struct pd_change *change)
 		return IBV_REREG_MR_ERR_CMD;
 	}
 	with = register_any(&what);
-	return with ? replace(ours, with) : IBV_REREG_MR_ERR_CMD;
+	return with ? replace(given, with) : IBV_REREG_MR_ERR_CMD;
 }
 
-/* ---- an ibv_mr of libibverbs' -------------------------------------------------------------------- */
+/* ---- an ibv_mr of libibverbs' ---------------------------------------------------------------- */
 
 static int call_real(struct ibv_mr *mr, const struct pd_change *change)
 {
@@ -157,5 +157,5 @@ static int rereg_real(struct ibv_mr *mr, const struct pd_change *change)
 
 int pd_verbs_rereg(struct ibv_mr *mr, const struct pd_change *change)
 {
-	return pd_mr_is_ours(mr) ? rereg_ours((struct pd_mr *)mr, change) : rereg_real(mr, change);
+	return pd_mr_is_ours(mr) ? rereg_given((struct pd_mr *)mr, change) : rereg_real(mr, change);
 }

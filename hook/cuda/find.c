@@ -107,8 +107,8 @@ static struct pd_watched watched(enum pd_call call)
 }
 
 /*
- * Its slot is loaded relaxed, here and in the wrappers: hook/loader/watched.h. Not inlined, since it
- * would make the wrappers longer.
+ * Its slot is loaded relaxed, here and in the wrappers: hook/loader/watched.h. Not inlined, since
+ * it would make the wrappers longer.
  */
 __attribute__((noinline)) void *pd_find_linked(enum pd_call call)
 {

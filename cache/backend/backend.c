@@ -57,7 +57,7 @@ static const struct pd_backend *choose(int device)
 	if (!found)
 		pd_log_once(&said, PD_LOG_WARN,
 			    "memory of device %d can't be pinned with PINDOWN_BACKEND=%s: %s; the "
-			    "program continues without",
+			    "program continues unpinned",
 			    device, pd_backend_name(), why_not());
 	return found;
 }

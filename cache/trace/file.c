@@ -136,9 +136,8 @@ static int descriptor(struct stat *status)
 	fd = reopen(fd, status);
 	if (fd < 0)
 		pd_log_once(&file.told_gone, PD_LOG_WARN,
-			    "%s: the program closed the trace's descriptor and the file is gone: "
-			    "events "
-			    "are lost from here on",
+			    "%s: the trace's descriptor was closed and the file is no longer "
+			    "there: events are lost from here on",
 			    file_path);
 	return fd;
 }

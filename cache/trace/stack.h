@@ -38,7 +38,7 @@ uint32_t pd_stacks_generation(void);
 
 void pd_stacks_fork_child(void);
 
-/* writer.c's: a record of this thread that is no event, words behind the first. False: no room. */
+/* In events.c: a record that is no event; `words` follow its first word. False: no room. */
 bool pd_trace_words(enum pd_record type, unsigned what, const uint64_t *words, unsigned count);
 
 #endif

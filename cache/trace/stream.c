@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* A thread's place in the trace file: its counters' slot, its pieces and chunks, and room in them. */
+/* A thread's place in the trace file: the slot of its counters, its pieces and chunks. */
 #define _GNU_SOURCE
 #include "cache/trace/stream.h"
 

@@ -33,7 +33,7 @@ void pd_trace_stop(void);
 /*
  * Between these two a thread may write to the file or change its place in it: no call in a signal
  * handler, no jump out of one and no cancellation can find that half done, and the program never
- * sees SIGXFSZ. The signals that a thread causes itself stay unblocked: blocked, they would kill it.
+ * sees SIGXFSZ. Signals that a thread causes itself stay unblocked: blocked, they would kill it.
  */
 struct pd_alone {
 	sigset_t mask;

@@ -7,9 +7,9 @@
  * (both NULL: the thread has no place in the file yet, or is just moving); 32-bit time stamps count
  * from trace_base.
  *
- * One comparison on the fast path catches everything rare: there is no piece, the piece is full, the
- * time stamp is out of range, or another thread's record was taken over (then trace_base puts every
- * time stamp out of range).
+ * One comparison on the fast path catches everything rare: there is no piece, the piece is full,
+ * the time stamp is out of range, or another thread's record was taken over (then trace_base puts
+ * every time stamp out of range).
  */
 #ifndef PD_TRACE_STREAM_H
 #define PD_TRACE_STREAM_H
@@ -69,8 +69,9 @@ static inline void pd_stream_commit(uint64_t *at, unsigned words, enum pd_record
 }
 
 /*
- * After the trace was closed, each thread writes its records at once. Relaxed: a record that another
- * thread writes during the closing may be missing, as if the process had ended a moment earlier.
+ * After the trace was closed, each thread writes its records at once. Relaxed: a record that
+ * another thread writes during the closing may be missing, as if the process had ended a moment
+ * earlier.
  */
 void pd_stream_write_late(const struct pd_thread *self);
 

@@ -131,7 +131,7 @@ static void replace_area(void)
 	mremap(words, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, device.area);
 }
 
-static void give_up(void)
+static void give_device_up(void)
 {
 	static bool said;
 
@@ -145,7 +145,7 @@ static void give_up(void)
 	pd_let_go(PD_LOCK_KMOD);
 }
 
-static bool is_ours(void)
+static bool has_device(void)
 {
 	int fd = descriptor();
 
@@ -153,11 +153,11 @@ static bool is_ours(void)
 		return open_once();
 	if (pd_descriptor_is(fd, device.identity))
 		return true;
-	give_up();
+	give_device_up();
 	return false;
 }
 
-static int call(unsigned long request, void *argument)
+static int call_device(unsigned long request, void *argument)
 {
 	int result;
 
@@ -235,14 +235,14 @@ bool pd_kmod_mappings_stand(const struct pd_pin *pin, uint32_t *word_value)
 
 /* ---- pins ----------------------------------------------------------------------------------- */
 
-static void unpin(const struct pd_pin *pin)
+static void unpin_all(const struct pd_pin *pin)
 {
 	for (uint32_t n = pin->handle, next; n; n = next) {
 		struct pindown_unpin what = {.size = sizeof(what), .region = n};
 
 		/* Read it before the kernel can assign the number to another pin. */
 		next = pin->spans ? parts[n].next : 0;
-		call(PINDOWN_IOC_UNPIN, &what);
+		call_device(PINDOWN_IOC_UNPIN, &what);
 	}
 }
 
@@ -255,7 +255,7 @@ static int pin_range(uint64_t begin, uint64_t end, uint32_t flags, struct pindow
 		.address = begin,
 		.length = end - begin,
 	};
-	return call(PINDOWN_IOC_PIN, what) == 0 ? 0 : errno;
+	return call_device(PINDOWN_IOC_PIN, what) == 0 ? 0 : errno;
 }
 
 static int pin_whole(struct pd_pin *pin, uint32_t flags)
@@ -293,7 +293,7 @@ static int pin_each(struct pd_pin *pin, uint32_t flags)
 		link = &parts[what.region].next;
 	}
 	if (error) {
-		unpin(pin);
+		unpin_all(pin);
 		pin->handle = 0;
 		return error;
 	}
@@ -307,7 +307,7 @@ static int pin_with(struct pd_pin *pin, uint32_t flags, int *driver_error)
 	int saved = errno;
 	int result = PINDOWN_ERR_NO_BACKEND, error;
 
-	if (is_ours()) {
+	if (has_device()) {
 		error = pin->spans ? pin_each(pin, flags) : pin_whole(pin, flags);
 		result = error ? result_of(error, driver_error) : PINDOWN_OK;
 	}
@@ -351,11 +351,11 @@ static int open_dmabuf(struct pd_pin *pin, void *context, int *driver_error)
 	int saved = errno;
 	int result = PINDOWN_OK;
 
-	if (!is_ours())
+	if (!has_device())
 		result = PINDOWN_ERR_NO_BACKEND;
 	else if (pin->spans)
 		return open_drivers_dmabuf(pin, context, driver_error);
-	else if (call(PINDOWN_IOC_EXPORT, &what) != 0)
+	else if (call_device(PINDOWN_IOC_EXPORT, &what) != 0)
 		result = errno == EOPNOTSUPP ? PINDOWN_ERR_NO_DMABUF
 					     : result_of(errno, driver_error);
 	if (result == PINDOWN_OK)
@@ -369,8 +369,8 @@ static void kmod_unpin(struct pd_pin *pin)
 	int saved = errno;
 
 	pd_pin_close_dmabuf(pin);
-	if (is_ours())
-		unpin(pin);
+	if (has_device())
+		unpin_all(pin);
 	errno = saved;
 }
 

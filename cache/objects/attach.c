@@ -143,21 +143,21 @@ static void publish(uint32_t number, uint32_t region, const struct request *r, v
 }
 
 /* Lock not held. Destroys an object whose memory or consumer went while it was being made. */
-static void discard(struct pd_consumer *consumer, struct pd_object_event *told, void *data)
+static void discard(struct pd_consumer *consumer, struct pd_object_event *event, void *data)
 {
-	struct pindown_region *region = &pd_regions[told->region];
+	struct pindown_region *region = &pd_regions[event->region];
 	struct pindown_object_end what = {
-		.key = *told->key,
+		.key = *event->key,
 		.data = data,
 		.region = region,
 		.reason = pd_details_of(region)->reason ? pd_details_of(region)->reason
 							: PINDOWN_REASON_OWNER,
 	};
 
-	told->begin = pd_tracing(PD_EV_DEREGISTER) ? pd_ticks() : 0;
-	told->result = pd_consumer_destroy(consumer, &what);
-	told->reason = (uint16_t)what.reason;
-	pd_trace_object(PD_EV_DEREGISTER, consumer->name, told);
+	event->begin = pd_tracing(PD_EV_DEREGISTER) ? pd_ticks() : 0;
+	event->result = pd_consumer_destroy(consumer, &what);
+	event->reason = (uint16_t)what.reason;
+	pd_trace_object(PD_EV_DEREGISTER, consumer->name, event);
 }
 
 /*
@@ -168,22 +168,22 @@ static int create_object(struct pd_creation *creation, struct pd_consumer *consu
 			 uint32_t number, const struct request *r)
 {
 	uint32_t region = creation->region;
-	struct pd_object_event told = {.region = region, .number = number, .key = r->key};
+	struct pd_object_event event = {.region = region, .number = number, .key = r->key};
 	void *data = NULL;
 	int result;
 	bool gone;
 
 	pd_unlock();
-	told.begin = pd_tracing(PD_EV_REGISTER) ? pd_ticks() : 0;
-	result = told.result =
+	event.begin = pd_tracing(PD_EV_REGISTER) ? pd_ticks() : 0;
+	result = event.result =
 		pd_consumer_create(consumer, &pd_regions[region], r->key, r->request, &data);
-	pd_trace_object(PD_EV_REGISTER, consumer->name, &told);
+	pd_trace_object(PD_EV_REGISTER, consumer->name, &event);
 	pd_lock();
 	gone = !pd_state_is_live(pd_briefs[region].state) || consumer->leaving;
 	if (result == 0 && gone && is_listed(creation)) {
 		result = consumer->leaving ? PINDOWN_ERR_INVALID : AGAIN;
 		pd_unlock();
-		discard(consumer, &told, data);
+		discard(consumer, &event, data);
 		pd_lock();
 	}
 	if (!is_listed(creation))

@@ -61,7 +61,7 @@ static void destroy(uint32_t number)
 		.reason = object->reason,
 		.in_use = object->revoked,
 	};
-	struct pd_object_event told = {
+	struct pd_object_event event = {
 		.region = object->region,
 		.number = number,
 		.key = &what.key,
@@ -76,9 +76,9 @@ static void destroy(uint32_t number)
 	pd_unlock();
 	if (what.in_use) /* its holder may be reading: pairs with pindown_object_data() */
 		__atomic_store_n(&object->data, NULL, __ATOMIC_RELAXED);
-	told.begin = pd_tracing(PD_EV_DEREGISTER) ? pd_ticks() : 0;
-	told.result = pd_consumer_destroy(consumer, &what);
-	pd_trace_object(PD_EV_DEREGISTER, consumer->name, &told);
+	event.begin = pd_tracing(PD_EV_DEREGISTER) ? pd_ticks() : 0;
+	event.result = pd_consumer_destroy(consumer, &what);
+	pd_trace_object(PD_EV_DEREGISTER, consumer->name, &event);
 	pd_lock();
 	pd_consumer_leave(consumer);
 	pd_unlock();
@@ -384,7 +384,7 @@ void pd_objects_end(uint32_t region)
 		report_held(&pd_regions[region], &held);
 	if (chain)
 		destroy_claimed(chain);
-	/* Relaxed: until it is let go, only this thread changes it. */
+	/* Relaxed: only this thread changes the state before the region's end is complete. */
 	if (__atomic_load_n(&pd_briefs[region].state, __ATOMIC_RELAXED) == PD_KEPT)
 		wait_for_others_on(region);
 }

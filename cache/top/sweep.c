@@ -63,21 +63,21 @@ static bool parse_name(const char *name, uint32_t *pid, uint64_t *start)
 }
 
 /* A process number is valid only in its namespace. */
-static bool is_our_page(int folder, const char *name, uint32_t pid, uint64_t start)
+static bool is_page_of(int folder, const char *name, uint32_t pid, uint64_t start)
 {
 	int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	static struct pd_live live; /* under the lock; stacks can be small */
 	struct stat status;
-	bool ours;
+	bool matches;
 
 	if (fd < 0)
 		return false;
-	ours = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
-	       pread(fd, &live, sizeof(live), 0) == sizeof(live) &&
-	       memcmp(live.magic, PD_LIVE_MAGIC, sizeof(live.magic)) == 0 && live.pid == pid &&
-	       live.start == start && live.pid_namespace == pd_live_namespace();
+	matches = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+		  status.st_uid == geteuid() && pread(fd, &live, sizeof(live), 0) == sizeof(live) &&
+		  memcmp(live.magic, PD_LIVE_MAGIC, sizeof(live.magic)) == 0 && live.pid == pid &&
+		  live.start == start && live.pid_namespace == pd_live_namespace();
 	close(fd);
-	return ours;
+	return matches;
 }
 
 static bool check_file(int folder, const char *name)
@@ -87,7 +87,7 @@ static bool check_file(int folder, const char *name)
 
 	if (!parse_name(name, &pid, &start))
 		return false;
-	if (pd_live_start_of(pid) != start && is_our_page(folder, name, pid, start))
+	if (pd_live_start_of(pid) != start && is_page_of(folder, name, pid, start))
 		unlinkat(folder, name, 0);
 	return true;
 }

@@ -91,15 +91,15 @@ void pd_trace_clock_choose(void)
 
 void pd_trace_clock_read(struct pd_trace_clock *clock)
 {
-	uint64_t least = UINT64_MAX;
+	uint64_t tightest = UINT64_MAX;
 
 	/* Keep the tightest of three readings, since any of them can be interrupted. */
 	for (int i = 0; i < 3; i++) {
 		uint64_t before = pd_ticks(), monotonic = nanoseconds(CLOCK_MONOTONIC),
 			 realtime = nanoseconds(CLOCK_REALTIME), after = pd_ticks();
 
-		if (after - before < least) {
-			least = after - before;
+		if (after - before < tightest) {
+			tightest = after - before;
 			clock->ticks = pd_ticks_steady ? before + (after - before) / 2 : monotonic;
 			clock->monotonic = monotonic;
 			clock->realtime = realtime;

@@ -29,7 +29,7 @@ static struct {
 	uint64_t length;    /* it was at least this long */
 	int64_t full_until; /* when to ask for space again, in ns; 0: not full */
 	bool cut;	    /* it is shorter than it was: truncated by someone */
-	bool told_full, told_gone, told_cut;
+	bool warned_full, warned_gone, warned_cut;
 } file = {.fd = -1};
 static char file_path[PATH_MAX]; /* in .bss; as a member, its zeroes would be in the library file */
 
@@ -39,7 +39,7 @@ static char file_path[PATH_MAX]; /* in .bss; as a member, its zeroes would be in
  * app.pdt means app.<pid>.pdt, and %p is the process number. The nth further file of the same
  * process, as after an exec, has .n before its .pdt. False if the name gets too long.
  */
-static bool expand_name(const char *name, unsigned n, char *path, size_t room)
+static bool expand_name(const char *name, unsigned n, char *path, size_t capacity)
 {
 	static const char extension[] = ".pdt";
 	size_t stem = strlen(name), used = 0;
@@ -50,7 +50,7 @@ static bool expand_name(const char *name, unsigned n, char *path, size_t room)
 	if (stem > 4 && strcmp(name + stem - 4, extension) == 0)
 		stem -= 4;
 	for (size_t i = 0; i < stem; i++) {
-		if (used + 24 > room)
+		if (used + 24 > capacity)
 			return false;
 		if (name[i] == '%' && name[i + 1] == 'p') {
 			used += (size_t)sprintf(path + used, "%d", (int)getpid());
@@ -66,8 +66,8 @@ static bool expand_name(const char *name, unsigned n, char *path, size_t room)
 		sprintf(tail, ".%d", (int)getpid());
 	if (n)
 		sprintf(tail + strlen(tail), ".%u", n);
-	length = snprintf(path + used, room - used, "%s%s", tail, extension);
-	return length > 0 && (size_t)length < room - used;
+	length = snprintf(path + used, capacity - used, "%s%s", tail, extension);
+	return length > 0 && (size_t)length < capacity - used;
 }
 
 static int create_with_free_name(const char *name)
@@ -101,7 +101,7 @@ static int move_high(int fd)
 }
 
 /* Is fd the trace file? *status is then the file's. */
-static bool is_ours(int fd, struct stat *status)
+static bool is_trace_file(int fd, struct stat *status)
 {
 	return fd >= 0 && fstat(fd, status) == 0 && status->st_dev == file.device &&
 	       status->st_ino == file.inode;
@@ -113,14 +113,14 @@ static int reopen(int stale, struct stat *status)
 
 	if (fd < 0)
 		return -1;
-	if (is_ours(fd, status)) {
+	if (is_trace_file(fd, status)) {
 		fd = move_high(fd);
 		/* Another thread may have been first. Don't close `stale`: it can be any file. */
 		if (__atomic_compare_exchange_n(&file.fd, &stale, fd, false, __ATOMIC_ACQ_REL,
 						__ATOMIC_ACQUIRE))
 			return fd;
 		close(fd);
-		return is_ours(stale, status) ? stale : -1;
+		return is_trace_file(stale, status) ? stale : -1;
 	}
 	close(fd);
 	return -1;
@@ -131,11 +131,11 @@ static int descriptor(struct stat *status)
 {
 	int fd = __atomic_load_n(&file.fd, __ATOMIC_ACQUIRE);
 
-	if (is_ours(fd, status))
+	if (is_trace_file(fd, status))
 		return fd;
 	fd = reopen(fd, status);
 	if (fd < 0)
-		pd_log_once(&file.told_gone, PD_LOG_WARN,
+		pd_log_once(&file.warned_gone, PD_LOG_WARN,
 			    "%s: the trace's descriptor was closed and the file is no longer "
 			    "there: events are lost from here on",
 			    file_path);
@@ -226,7 +226,7 @@ bool pd_trace_file_is_full(void)
 static void set_full(int error)
 {
 	__atomic_store_n(&file.full_until, coarse_now() + 10000000, __ATOMIC_RELAXED);
-	pd_log_once(&file.told_full, PD_LOG_WARN,
+	pd_log_once(&file.warned_full, PD_LOG_WARN,
 		    "%s: no room for the trace (%s): events are lost, and counted, until there is",
 		    file_path, strerrordesc_np(error));
 }
@@ -259,7 +259,7 @@ static int writable_descriptor(void)
 	}
 	if ((uint64_t)status.st_size < length) {
 		__atomic_store_n(&file.cut, true, __ATOMIC_RELAXED);
-		pd_log_once(&file.told_cut, PD_LOG_WARN,
+		pd_log_once(&file.warned_cut, PD_LOG_WARN,
 			    "%s: the file was truncated: nothing is traced from here on",
 			    file_path);
 	}
@@ -313,7 +313,7 @@ static void warn_not_traced(const char *name, int error)
 }
 
 /* Returns 0 or an errno. */
-static int set_up(int fd)
+static int init_file(int fd)
 {
 	struct stat status;
 	int error = fstat(fd, &status) == 0 ? extend(fd, 0, PD_TRACE_UNIT) : errno;
@@ -325,7 +325,7 @@ static int set_up(int fd)
 	file.next_unit = 1;
 	file.length = PD_TRACE_UNIT;
 	file.full_until = 0;
-	file.cut = file.told_full = file.told_gone = file.told_cut = false;
+	file.cut = file.warned_full = file.warned_gone = file.warned_cut = false;
 	return 0;
 }
 
@@ -335,7 +335,7 @@ bool pd_trace_file_create(const char *name)
 
 	file_path[0] = '\0';
 	fd = create_with_free_name(name);
-	error = fd >= 0 ? set_up(fd) : errno;
+	error = fd >= 0 ? init_file(fd) : errno;
 	if (!error) {
 		__atomic_store_n(&file.fd, move_high(fd), __ATOMIC_RELEASE);
 		return true;
@@ -377,7 +377,7 @@ void pd_trace_file_forget(void)
 	int fd = __atomic_exchange_n(&file.fd, -1, __ATOMIC_RELAXED);
 
 	pd_shield_up(&shield, SIGXFSZ);
-	if (is_ours(fd, &status))
+	if (is_trace_file(fd, &status))
 		close(fd);
 	file_path[0] = '\0';
 	pd_shield_down(&shield);

@@ -26,11 +26,11 @@ enum { MAX_COMMAND = 16384, MAX_ENVIRONMENT = 8192 };
 struct info {
 	struct pd_trace_info *record;
 	char *data;
-	size_t used, room;
+	size_t used, capacity;
 	bool cut;
 };
 
-static struct info begin_info(struct pd_trace_header *header, size_t most)
+static struct info begin_info(struct pd_trace_header *header, size_t max)
 {
 	char *at = (char *)header + header->header_bytes, *end = (char *)header + PD_TRACE_UNIT;
 	struct info info = {0};
@@ -42,10 +42,10 @@ static struct info begin_info(struct pd_trace_header *header, size_t most)
 			info.record = record;
 			info.data = (char *)(record + 1);
 			/* Leave a record's head free after it: a zero kind ends the list. */
-			info.room = (size_t)(end - info.data);
-			info.room -= info.room < 16 ? info.room : 16;
-			if (info.room > most)
-				info.room = most;
+			info.capacity = (size_t)(end - info.data);
+			info.capacity -= info.capacity < 16 ? info.capacity : 16;
+			if (info.capacity > max)
+				info.capacity = max;
 			break;
 		}
 		at += sizeof(*record) + (((size_t)record->length + 7) & ~(size_t)7);
@@ -55,7 +55,7 @@ static struct info begin_info(struct pd_trace_header *header, size_t most)
 
 static void add_bytes(struct info *info, const char *bytes, size_t length)
 {
-	if (info->cut || length > info->room - info->used) {
+	if (info->cut || length > info->capacity - info->used) {
 		info->cut = true;
 		return;
 	}
@@ -89,8 +89,8 @@ static void write_command(struct pd_trace_header *header)
 	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
 	ssize_t got = 1;
 
-	while (fd >= 0 && info.used < info.room) {
-		got = read(fd, info.data + info.used, info.room - info.used);
+	while (fd >= 0 && info.used < info.capacity) {
+		got = read(fd, info.data + info.used, info.capacity - info.used);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)

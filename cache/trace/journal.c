@@ -24,7 +24,7 @@ static struct {
 	int id;		       /* plus 1; 0: private memory, or not known yet */
 } segments[MAX_SEGMENTS];
 static uint32_t pieces_taken;
-static bool told_private;
+static bool warned_private;
 
 /* ---- segments -------------------------------------------------------------------------------- */
 
@@ -49,14 +49,14 @@ static struct pd_journal *private_segment(int *id)
 	if (at == -1)
 		return NULL;
 	pd_log_once(
-		&told_private, PD_LOG_WARN,
+		&warned_private, PD_LOG_WARN,
 		"PINDOWN_TRACE: no shared memory of System V (%s): if the process is killed, the "
 		"trace lacks what each thread did last",
 		strerrordesc_np(error));
 	return (struct pd_journal *)at;
 }
 
-static void drop(struct pd_journal *journal, int id)
+static void remove_segment(struct pd_journal *journal, int id)
 {
 	if (!id) {
 		syscall(SYS_munmap, journal, (size_t)PD_JOURNAL_BYTES);
@@ -100,7 +100,7 @@ static struct pd_journal *add_segment(unsigned number)
 	/* If another thread has added one first, use that one. */
 	if (!__atomic_compare_exchange_n(&segments[number].at, &none, made, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
-		drop(made, id);
+		remove_segment(made, id);
 		return none;
 	}
 	/*
@@ -127,7 +127,7 @@ struct pd_trace_header *pd_journal_begin(void)
 
 	/* One thread opens the trace, and no thread takes pieces before that is done. */
 	pieces_taken = 1;
-	told_private = false;
+	warned_private = false;
 	first = segment(0);
 	if (!first)
 		return NULL;
@@ -202,12 +202,12 @@ struct pd_journal_piece *pd_journal_piece_new(enum pd_chunk_kind kind, char **me
 /* Bytes up to the end of the last complete record; later ones may still be being written. */
 static size_t complete_bytes(const uint64_t *words)
 {
-	const size_t most = PD_JOURNAL_PIECE_SIZE / 8;
+	const size_t max = PD_JOURNAL_PIECE_SIZE / 8;
 	size_t at = 0, length;
 
 	if ((uint32_t)words[0] == PD_CHUNK_MAGIC)
 		at = sizeof(struct pd_trace_chunk) / 8;
-	while (at < most && (length = words[at] & 0xff) != 0 && length <= most - at)
+	while (at < max && (length = words[at] & 0xff) != 0 && length <= max - at)
 		at += length;
 	return at * 8;
 }

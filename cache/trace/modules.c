@@ -187,14 +187,14 @@ static void write_module(const struct pd_module *module, const struct identity *
 	pd_trace_words(PD_RECORD_MODULE, module->number, words, used);
 }
 
-static bool is_our_name(void)
+static bool is_libpindown(void)
 {
 	const char *slash = strrchr(path, '/');
 
 	return strncmp(slash ? slash + 1 : path, "libpindown.so", 13) == 0;
 }
 
-static const struct pd_module *add(const struct pd_module *found)
+static const struct pd_module *add_module(const struct pd_module *found)
 {
 	struct identity identity = {0};
 	struct pd_module *module;
@@ -204,7 +204,7 @@ static const struct pd_module *add(const struct pd_module *found)
 	module = &modules[count];
 	*module = *found;
 	module->number = ++numbers;
-	module->ours = is_our_name();
+	module->in_libpindown = is_libpindown();
 	read_headers(module, &identity);
 	write_module(module, &identity);
 	/* Release: pairs with find_known(). */
@@ -215,8 +215,9 @@ static const struct pd_module *add(const struct pd_module *found)
 /* ---- finding --------------------------------------------------------------------------------- */
 
 /*
- * Acquire: pairs with add(), which fills a module in before counting it. The generation is relaxed:
- * pairs with confirm(); a thread that sees the old one reads the maps, as for an unknown module.
+ * Acquire: pairs with add_module(), which fills a module in before counting it. The generation is
+ * relaxed: it pairs with confirm(); a thread that sees the old one reads the maps, as if the module
+ * were unknown.
  */
 static const struct pd_module *find_known(uint64_t pc, uint32_t generation)
 {
@@ -292,7 +293,7 @@ static const struct pd_module *search_maps(uint64_t pc, uint32_t generation)
 	syscall(SYS_close, maps.fd);
 	if (find_known(pc, generation))
 		return find_known(pc, generation);
-	return found.end && path[0] ? add(&found) : NULL;
+	return found.end && path[0] ? add_module(&found) : NULL;
 }
 
 /*
@@ -346,7 +347,7 @@ static void find_path(uint64_t pc)
 	syscall(SYS_close, maps.fd);
 }
 
-bool pd_module_name(uint64_t pc, char *name, size_t room, uint64_t *offset)
+bool pd_module_name(uint64_t pc, char *name, size_t capacity, uint64_t *offset)
 {
 	const struct pd_module *module = pd_module_find(pc, pd_stacks_generation());
 	const char *slash;
@@ -355,8 +356,8 @@ bool pd_module_name(uint64_t pc, char *name, size_t room, uint64_t *offset)
 		return false;
 	find_path(pc);
 	slash = strrchr(path, '/');
-	strncpy(name, slash ? slash + 1 : path, room - 1);
-	name[room - 1] = '\0';
+	strncpy(name, slash ? slash + 1 : path, capacity - 1);
+	name[capacity - 1] = '\0';
 	__atomic_store_n(&owner, 0, __ATOMIC_RELEASE);
 	*offset = pc - module->bias;
 	return name[0] != '\0';

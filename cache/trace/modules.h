@@ -19,7 +19,7 @@ struct pd_module {
 	uint32_t generation;   /* in which it was last seen (pd_stacks_generation()) */
 	uint64_t device, node; /* of the file */
 	uint16_t number;       /* from 1; a file that is loaded again gets another one */
-	bool ours;	       /* libpindown.so itself */
+	bool in_libpindown;    /* it is libpindown.so itself */
 };
 
 /*
@@ -32,7 +32,7 @@ const struct pd_module *pd_module_find(uint64_t pc, uint32_t generation);
  * The last part of the path of the file that contains `pc`, and the address in the file, for
  * messages. Slow. False: there is no such file, or it could not be found.
  */
-bool pd_module_name(uint64_t pc, char *name, size_t room, uint64_t *offset);
+bool pd_module_name(uint64_t pc, char *name, size_t capacity, uint64_t *offset);
 
 /* In a forked child: all modules are new to its own trace. */
 void pd_modules_fork_child(void);

@@ -26,17 +26,17 @@
  */
 struct place {
 	uint64_t key;	/* the address, and the generation above it; 0: free, BUSY: being written */
-	uint64_t frame; /* as in the trace; OURS: in libpindown.so, not shown; NOT_A_RETURN */
+	uint64_t frame; /* as in the trace; IN_LIBPINDOWN: not shown; NOT_A_RETURN */
 	struct pd_rule rule;
 };
 
 enum { PLACES = 1 << 14, STACKS = 1 << 16, NEAR = 8, PAGE = 4096 };
 enum { MAX_OWN_STACK = 1 << 20, MAX_FRAME = 1 << 20, MAX_FOREIGN = 1 << 18 };
-#define BUSY	     1ull
-#define OURS	     UINT64_MAX
-#define NOT_A_RETURN (UINT64_MAX - 1)
-#define ADDRESS_BITS 47
-#define STEPS	     (PD_TRACE_MOST_FRAMES + 32) /* those of libpindown.so included */
+#define BUSY	      1ull
+#define IN_LIBPINDOWN UINT64_MAX
+#define NOT_A_RETURN  (UINT64_MAX - 1)
+#define ADDRESS_BITS  47
+#define STEPS	      (PD_TRACE_MOST_FRAMES + 32) /* those of libpindown.so included */
 
 unsigned pd_stacks_depth;
 
@@ -94,8 +94,8 @@ static void examine_address(uint64_t pc, uint32_t now, struct place *place)
 	if (module->index)
 		place->rule = pd_unwind_rule(module->index, module->index_bytes, pc - 1);
 	place->frame = (uint64_t)module->number << PD_FRAME_OFFSET_BITS | (pc - module->bias);
-	if (module->ours)
-		place->frame = OURS;
+	if (module->in_libpindown)
+		place->frame = IN_LIBPINDOWN;
 	else if ((pc - module->bias) >> PD_FRAME_OFFSET_BITS)
 		place->frame = pc;
 }
@@ -303,15 +303,15 @@ static inline unsigned walk(struct frame *frame, struct bounds *bounds, uint64_t
 			    uint64_t *hash)
 {
 	uint64_t epoch = current_epoch();
-	unsigned count = 0, most = pd_stacks_depth;
+	unsigned count = 0, max = pd_stacks_depth;
 
-	for (unsigned i = 0; i < STEPS && count < most; i++) {
+	for (unsigned i = 0; i < STEPS && count < max; i++) {
 		struct place place;
 
 		look_up(frame->pc, epoch, &place);
 		if (place.frame == NOT_A_RETURN)
 			break;
-		if (place.frame != OURS) {
+		if (place.frame != IN_LIBPINDOWN) {
 			frames[count++] = place.frame;
 			*hash = hash_of(*hash, place.frame);
 		}
@@ -409,7 +409,7 @@ static bool have_table(void **table, size_t bytes)
 	return all || none;
 }
 
-__attribute__((noinline)) UNCHECKED unsigned pd_stack_callers(uint64_t *pcs, unsigned most)
+__attribute__((noinline)) UNCHECKED unsigned pd_stack_callers(uint64_t *pcs, unsigned max)
 {
 	const uint64_t *own = __builtin_frame_address(0);
 	struct frame frame = {
@@ -425,13 +425,13 @@ __attribute__((noinline)) UNCHECKED unsigned pd_stack_callers(uint64_t *pcs, uns
 #if defined(__aarch64__)
 	frame.pc &= (1ull << ADDRESS_BITS) * 2 - 1;
 #endif
-	for (unsigned i = 0; i < STEPS && count < most; i++) {
+	for (unsigned i = 0; i < STEPS && count < max; i++) {
 		struct place place;
 
 		look_up(frame.pc, current_epoch(), &place);
 		if (place.frame == NOT_A_RETURN)
 			break;
-		if (place.frame != OURS)
+		if (place.frame != IN_LIBPINDOWN)
 			pcs[count++] = frame.pc;
 		if (!step(&frame, &place.rule, &bounds))
 			break;
@@ -452,7 +452,7 @@ uint32_t pd_trace_caller(const void *caller)
 		return 0;
 	if (have_table((void **)&stacks, STACKS * sizeof(*stacks))) {
 		examine_address((uint64_t)(uintptr_t)caller, now, &place);
-		if (place.frame != NOT_A_RETURN && place.frame != OURS)
+		if (place.frame != NOT_A_RETURN && place.frame != IN_LIBPINDOWN)
 			number = number_of(hash_of(0, place.frame), &place.frame, 1);
 	}
 	errno = error;

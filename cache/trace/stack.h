@@ -31,7 +31,7 @@ uint32_t pd_stack_take(struct pd_thread *self);
  * Stores the return addresses of the caller's stack, innermost first and without those in
  * libpindown.so. Returns their number. Works without a trace too. Takes some microseconds.
  */
-unsigned pd_stack_callers(uint64_t *pcs, unsigned most);
+unsigned pd_stack_callers(uint64_t *pcs, unsigned max);
 
 /* Rises when code is unloaded. */
 uint32_t pd_stacks_generation(void);

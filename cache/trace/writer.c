@@ -26,7 +26,7 @@ static struct {
 	const char *const *call_names;
 	unsigned calls;
 	const char *distrust; /* see pd_trace_distrust() */
-	bool told_distrust;   /* in this file */
+	bool wrote_distrust;  /* in this file */
 } process;
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -87,7 +87,7 @@ static void write_distrust(void)
 	const char *why = __atomic_load_n(&process.distrust, __ATOMIC_SEQ_CST);
 
 	if (!why || __atomic_load_n(&pd_trace.state, __ATOMIC_SEQ_CST) != PD_TRACE_OPEN ||
-	    __atomic_exchange_n(&process.told_distrust, true, __ATOMIC_RELAXED))
+	    __atomic_exchange_n(&process.wrote_distrust, true, __ATOMIC_RELAXED))
 		return;
 	pd_trace_info_distrust(pd_trace.header, why);
 	pd_trace_error(why, 0, 0, 0);
@@ -174,7 +174,7 @@ void pd_trace_fork_child(void)
 	pd_trace_slots_forget();
 	pd_stacks_fork_child();
 	pd_trace.header = NULL;
-	process.told_distrust = false;
+	process.wrote_distrust = false;
 	pd_trace.state = PD_TRACE_UNTRIED;
 	pd_trace_mask = config->trace_events;
 	pd_thread_look_now();

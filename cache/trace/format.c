@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* The names of the events, for the configuration, the writer and the readers of traces. */
 #include "cache/trace/format.h"
 
 #include "cache/trace/writer.h"

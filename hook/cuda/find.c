@@ -26,6 +26,16 @@ static const struct {
 #undef X
 };
 
+/* The rows that are not only traced; the others follow. Both parts are sorted by base. */
+enum {
+	ACTING = 0
+#define X(...) +1
+#define TRACED(...)
+#include "hook/cuda/entrypoints.def"
+#undef TRACED
+#undef X
+};
+
 void *pd_linked_real[PD_CALLS];
 void *pd_looked_up_real[PD_CALLS];
 
@@ -40,12 +50,9 @@ static int compare_base(int row, const char *name, size_t length)
 	return order || own >= length ? order : -1;
 }
 
-/* The first row of those sorted by base whose base is not less than the name's first `length`
- * bytes. */
-static int lower_bound(const char *name, size_t length)
+/* The first row in [low, high) whose base is not less than the name's first `length` bytes. */
+static int lower_bound(int low, int high, const char *name, size_t length)
 {
-	int low = 0, high = PD_CALLS;
-
 	while (low < high) {
 		int middle = (low + high) / 2;
 
@@ -63,10 +70,13 @@ static bool is_base(int row, const char *name, size_t length)
 	       !compare_base(row, name, length);
 }
 
+/* All rows of a base are in one part, side by side. */
 static int first_of_base(const char *name, size_t length)
 {
-	int row = lower_bound(name, length);
+	int row = lower_bound(0, ACTING, name, length);
 
+	if (!is_base(row, name, length))
+		row = lower_bound(ACTING, PD_CALLS, name, length);
 	return is_base(row, name, length) ? row : -1;
 }
 

@@ -194,48 +194,62 @@ void pd_driver_gone(void);
 
 #define PD_CAUGHT_GUARDS 8
 
-/* On the wrapper's stack. note and id: from the verb before the call to the one after it. */
-struct pd_caught {
-	unsigned guards;
-	int note;
-	uint64_t id;
+/* On the wrapper's stack, and used by its thread only. */
+struct call {
+	enum pd_call row;
+	CUresult result;       /* after the real call */
+	void *real;	       /* the real function */
+	const void *caller;    /* the program's return address */
 	uint64_t begun, ended; /* when the real call was; 0: it is not traced */
-	bool straight;	       /* it comes from the driver itself, say: not to be looked at */
+	bool straight;	       /* it comes from the driver itself, say: it is not looked at */
+
+	/* From the action before the real call to the one after it. */
+	bool captured;	    /* the stream was being captured */
+	bool last;	    /* taken for the last close or release, so that something was ended */
+	uint64_t buffer_id; /* of the mapping that cuIpcCloseMemHandle closes; 0: unknown */
+	void *connection;   /* that cuEGLStreamConsumerDisconnect ends */
+
+	unsigned guards;
 	pd_guard guard[PD_CAUGHT_GUARDS];
 };
 
-/* The guard stays up until the call has returned; beyond PD_CAUGHT_GUARDS of them it can't. */
-static inline void pd_caught_guard(struct pd_caught *caught, pd_guard guard)
+static inline bool pd_succeeded(const struct call *call)
 {
-	if (caught->guards < PD_CAUGHT_GUARDS)
-		caught->guard[caught->guards++] = guard;
+	return call->result == CUDA_SUCCESS;
+}
+
+/* The guard stays up until the call has returned; beyond PD_CAUGHT_GUARDS of them it can't. */
+static inline void pd_caught_guard(struct call *call, pd_guard guard)
+{
+	if (call->guards < PD_CAUGHT_GUARDS)
+		call->guard[call->guards++] = guard;
 	else
 		pd_ended(guard);
 }
 
-static inline void pd_caught_range(struct pd_caught *caught, uint64_t addr, uint64_t length)
+static inline void pd_caught_range(struct call *call, uint64_t addr, uint64_t length)
 {
 	if (addr)
-		pd_caught_guard(caught, pd_end_range(addr, length));
+		pd_caught_guard(call, pd_end_range(addr, length));
 }
 
 /* On a stream: at its turn there. */
-static inline void pd_caught_in_order(struct pd_caught *caught, uint64_t addr)
+static inline void pd_caught_in_order(struct call *call, uint64_t addr)
 {
 	if (addr)
-		pd_caught_guard(caught, pd_end_in_order(addr));
+		pd_caught_guard(call, pd_end_in_order(addr));
 }
 
-static inline void pd_caught_context(struct pd_caught *caught, void *context)
+static inline void pd_caught_context(struct call *call, void *context)
 {
 	if (context)
-		pd_caught_guard(caught, pd_end_context(context));
+		pd_caught_guard(call, pd_end_context(context));
 }
 
-static inline void pd_caught_done(struct pd_caught *caught)
+static inline void pd_caught_done(struct call *call)
 {
-	while (caught->guards)
-		pd_ended(caught->guard[--caught->guards]);
+	while (call->guards)
+		pd_ended(call->guard[--call->guards]);
 }
 
 /* ---- owners: memory that ends with something else (cuda/owners.c) ---------------------------- */
@@ -250,7 +264,7 @@ enum pd_owner {
 };
 
 void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint64_t length);
-void pd_owner_end(struct pd_caught *caught, enum pd_owner owner, const void *handle);
+void pd_owner_end(struct call *call, enum pd_owner owner, const void *handle);
 void pd_owner_ended(enum pd_owner owner, const void *handle);
 void pd_owner_module_of(const void *module, const void *library);
 void pd_owner_module_of_a_function(const void *module);
@@ -264,17 +278,17 @@ extern uint32_t pd_owner_graphics; /* a resource was ever mapped */
 void pd_context_created(void *context);
 void pd_context_attached(void *context);
 void pd_context_destroyed(void *context);
-void pd_context_detach(struct pd_caught *caught, void *context);
-void pd_context_detached(const struct pd_caught *caught, void *context, bool ok);
+void pd_context_detach(struct call *call, void *context);
+void pd_context_detached(const struct call *call, void *context);
 void pd_primary_retained(void *context, CUdevice device);
-void pd_primary_release(struct pd_caught *caught, CUdevice device);
-void pd_primary_released(const struct pd_caught *caught, CUdevice device, bool ok);
-void pd_primary_reset(struct pd_caught *caught, CUdevice device);
+void pd_primary_release(struct call *call, CUdevice device);
+void pd_primary_released(const struct call *call, CUdevice device);
+void pd_primary_reset(struct call *call, CUdevice device);
 void pd_primary_did_reset(CUdevice device);
 void pd_green_created(void *green, CUdevice device);
 void pd_green_context(void *context, void *green);
-void pd_green_destroy(struct pd_caught *caught, void *green);
-void pd_green_destroyed(const struct pd_caught *caught, void *green, bool ok);
+void pd_green_destroy(struct call *call, void *green);
+void pd_green_destroyed(const struct call *call, void *green);
 
 /* ---- cuMemMap (cuda/mappings.c) -------------------------------------------------------------- */
 
@@ -286,8 +300,8 @@ bool pd_mapping_is_known(uint64_t base, uint64_t id);
 
 uint64_t pd_buffer_id(uint64_t addr); /* what is there now has it; 0: nothing is */
 void pd_ipc_opened(uint64_t addr);
-void pd_ipc_close(struct pd_caught *caught, uint64_t addr);
-void pd_ipc_closed(const struct pd_caught *caught, uint64_t addr, bool ok);
+void pd_ipc_close(struct call *call, uint64_t addr);
+void pd_ipc_closed(const struct call *call, uint64_t addr);
 
 /* ---- stream capture and graphs (cuda/graphs.c) ----------------------------------------------- */
 
@@ -301,7 +315,7 @@ void pd_graph_alloc(uint64_t addr, uint64_t length);
 void pd_graph_free(uint64_t addr);
 void pd_graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags);
 void pd_graph_updated(CUgraphExec exec, CUgraph graph);
-void pd_graph_launch(struct pd_caught *caught, CUgraphExec exec);
+void pd_graph_launch(struct call *call, CUgraphExec exec);
 void pd_graph_forget(CUgraphExec exec);
 
 #pragma GCC visibility pop

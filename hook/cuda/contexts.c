@@ -13,8 +13,6 @@
 
 #define DEVICES 64
 
-enum { NOT_LAST, LAST };
-
 /* Under PD_LOCK_CONTEXTS. */
 static struct {
 	int retained;  /* how often, as far as we know; a reset does not change it */
@@ -46,18 +44,18 @@ void pd_context_destroyed(void *context)
 	pd_record_remove(PD_KIND_CONTEXT, key_of(context));
 }
 
-void pd_context_detach(struct pd_caught *caught, void *context)
+void pd_context_detach(struct call *call, void *context)
 {
-	caught->note = pd_record_count(PD_KIND_CONTEXT, key_of(context), -1) <= 0 ? LAST : NOT_LAST;
-	if (caught->note == LAST)
-		pd_caught_context(caught, context);
+	call->last = pd_record_count(PD_KIND_CONTEXT, key_of(context), -1) <= 0;
+	if (call->last)
+		pd_caught_context(call, context);
 }
 
-void pd_context_detached(const struct pd_caught *caught, void *context, bool ok)
+void pd_context_detached(const struct call *call, void *context)
 {
-	if (!ok)
+	if (!pd_succeeded(call))
 		pd_record_count(PD_KIND_CONTEXT, key_of(context), 1);
-	else if (caught->note == LAST)
+	else if (call->last)
 		pd_record_end_count(PD_KIND_CONTEXT, key_of(context));
 }
 
@@ -92,7 +90,7 @@ void pd_primary_retained(void *context, CUdevice device)
 	pd_let_go(PD_LOCK_CONTEXTS);
 }
 
-static void end_primary(struct pd_caught *caught, CUdevice device)
+static void end_primary(struct call *call, CUdevice device)
 {
 	void *context = NULL;
 
@@ -102,23 +100,23 @@ static void end_primary(struct pd_caught *caught, CUdevice device)
 		pd_let_go(PD_LOCK_CONTEXTS);
 	}
 	if (context)
-		pd_caught_context(caught, context);
+		pd_caught_context(call, context);
 	else
-		pd_caught_guard(caught, pd_end_device(device));
+		pd_caught_guard(call, pd_end_device(device));
 }
 
 /* Release before the call: two threads that release at once must not both see one more. */
-void pd_primary_release(struct pd_caught *caught, CUdevice device)
+void pd_primary_release(struct call *call, CUdevice device)
 {
-	caught->note = LAST;
+	call->last = true;
 	if (counted(device)) {
 		pd_take(PD_LOCK_CONTEXTS);
 		if (--primary[device].retained > 0 && !primary[device].unsure)
-			caught->note = NOT_LAST;
+			call->last = false;
 		pd_let_go(PD_LOCK_CONTEXTS);
 	}
-	if (caught->note == LAST)
-		end_primary(caught, device);
+	if (call->last)
+		end_primary(call, device);
 }
 
 /*
@@ -150,12 +148,12 @@ static void compare_with_driver(CUdevice device, bool expected_end)
 		pd_recheck(NULL);
 }
 
-void pd_primary_released(const struct pd_caught *caught, CUdevice device, bool ok)
+void pd_primary_released(const struct call *call, CUdevice device)
 {
 	if (!counted(device))
 		return;
-	if (ok) {
-		compare_with_driver(device, caught->note == LAST);
+	if (pd_succeeded(call)) {
+		compare_with_driver(device, call->last);
 		return;
 	}
 	pd_take(PD_LOCK_CONTEXTS);
@@ -163,9 +161,9 @@ void pd_primary_released(const struct pd_caught *caught, CUdevice device, bool o
 	pd_let_go(PD_LOCK_CONTEXTS);
 }
 
-void pd_primary_reset(struct pd_caught *caught, CUdevice device)
+void pd_primary_reset(struct call *call, CUdevice device)
 {
-	end_primary(caught, device);
+	end_primary(call, device);
 }
 
 void pd_primary_did_reset(CUdevice device)
@@ -197,25 +195,25 @@ static CUdevice device_of(void *green)
 	return (CUdevice)(int64_t)record.a;
 }
 
-void pd_green_destroy(struct pd_caught *caught, void *green)
+void pd_green_destroy(struct call *call, void *green)
 {
 	CUdevice device = device_of(green);
 	struct pd_record context[4];
 	unsigned count = pd_record_get(PD_KIND_GREEN_CONTEXT, key_of(green), 0, context, 4);
 
 	for (unsigned i = 0; i < count; i++)
-		pd_caught_context(caught, (void *)(uintptr_t)context[i].a);
+		pd_caught_context(call, (void *)(uintptr_t)context[i].a);
 	if (counted(device))
-		pd_primary_release(caught, device);
+		pd_primary_release(call, device);
 }
 
-void pd_green_destroyed(const struct pd_caught *caught, void *green, bool ok)
+void pd_green_destroyed(const struct call *call, void *green)
 {
 	CUdevice device = device_of(green);
 
 	if (counted(device))
-		pd_primary_released(caught, device, ok);
-	if (!ok)
+		pd_primary_released(call, device);
+	if (!pd_succeeded(call))
 		return;
 	if (!counted(device))
 		pd_recheck(NULL);

@@ -178,7 +178,7 @@ void pd_graph_updated(CUgraphExec exec, CUgraph graph)
 	pd_graph_instantiated(exec, graph, flags);
 }
 
-void pd_graph_launch(struct pd_caught *caught, CUgraphExec exec)
+void pd_graph_launch(struct call *call, CUgraphExec exec)
 {
 	struct pd_record freed[16];
 	unsigned done = 0, count;
@@ -186,7 +186,7 @@ void pd_graph_launch(struct pd_caught *caught, CUgraphExec exec)
 	do {
 		count = pd_record_get(PD_KIND_EXEC, (uintptr_t)exec, done, freed, 16);
 		for (unsigned i = 0; i < count; i++)
-			pd_caught_in_order(caught, freed[i].a);
+			pd_caught_in_order(call, freed[i].a);
 		done += count;
 	} while (count == 16);
 }

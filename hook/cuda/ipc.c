@@ -47,25 +47,25 @@ void pd_ipc_opened(uint64_t addr)
 }
 
 /* A mapping that is not counted was opened past us: then each close may be the last. */
-void pd_ipc_close(struct pd_caught *caught, uint64_t addr)
+void pd_ipc_close(struct call *call, uint64_t addr)
 {
 	uint64_t id = addr ? pd_buffer_id(addr) : 0;
 
-	caught->note = !id || pd_record_count(PD_KIND_IPC, id, -1) <= 0;
-	caught->id = id;
-	if (caught->note)
-		pd_caught_range(caught, addr, 0);
+	call->last = !id || pd_record_count(PD_KIND_IPC, id, -1) <= 0;
+	call->buffer_id = id;
+	if (call->last)
+		pd_caught_range(call, addr, 0);
 }
 
-void pd_ipc_closed(const struct pd_caught *caught, uint64_t addr, bool ok)
+void pd_ipc_closed(const struct call *call, uint64_t addr)
 {
-	if (!caught->id)
+	if (!call->buffer_id)
 		return;
-	if (!ok) {
-		pd_record_count(PD_KIND_IPC, caught->id, 1);
+	if (!pd_succeeded(call)) {
+		pd_record_count(PD_KIND_IPC, call->buffer_id, 1);
 		return;
 	}
-	if (!caught->note && pd_buffer_id(addr) != caught->id)
+	if (!call->last && pd_buffer_id(addr) != call->buffer_id)
 		pd_recheck(NULL); /* it was the last one, against our count */
-	pd_record_end_count(PD_KIND_IPC, caught->id);
+	pd_record_end_count(PD_KIND_IPC, call->buffer_id);
 }

@@ -89,7 +89,7 @@ void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint6
 
 /* ---- their end ---------------------------------------------------------------------------- */
 
-static void end_owned(struct pd_caught *caught, enum pd_owner owner, uint64_t key)
+static void end_owned(struct call *call, enum pd_owner owner, uint64_t key)
 {
 	struct pd_record owned[16];
 	unsigned done = 0, count;
@@ -97,7 +97,7 @@ static void end_owned(struct pd_caught *caught, enum pd_owner owner, uint64_t ke
 	do {
 		count = pd_record_get(kind_of(owner), key, done, owned, 16);
 		for (unsigned i = 0; i < count; i++)
-			pd_caught_range(caught, owned[i].a, owned[i].b);
+			pd_caught_range(call, owned[i].a, owned[i].b);
 		done += count;
 	} while (count == 16);
 }
@@ -110,7 +110,7 @@ static bool has_parts(enum pd_owner owner, enum pd_kind *parts, enum pd_owner *p
 	return owner == PD_OWNER_LIBRARY || owner == PD_OWNER_EGL;
 }
 
-void pd_owner_end(struct pd_caught *caught, enum pd_owner owner, const void *handle)
+void pd_owner_end(struct call *call, enum pd_owner owner, const void *handle)
 {
 	struct pd_record found;
 	enum pd_kind parts;
@@ -118,10 +118,10 @@ void pd_owner_end(struct pd_caught *caught, enum pd_owner owner, const void *han
 
 	if (is_ambiguous(owner, handle))
 		return;
-	end_owned(caught, owner, key_of(handle));
+	end_owned(call, owner, key_of(handle));
 	if (has_parts(owner, &parts, &part))
 		for (unsigned i = 0; pd_record_get(parts, key_of(handle), i, &found, 1); i++)
-			end_owned(caught, part, found.a);
+			end_owned(call, part, found.a);
 }
 
 static void forget_owned(enum pd_owner owner, uint64_t key)

@@ -261,6 +261,7 @@ enum pd_owner {
 	PD_OWNER_MODULE,
 	PD_OWNER_LIBRARY,
 	PD_OWNER_EGL, /* a connection, whose frames are graphics resources */
+	PD_OWNERS
 };
 
 void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint64_t length);

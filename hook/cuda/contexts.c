@@ -13,6 +13,20 @@
 
 #define DEVICES 64
 
+/* Usage counts of the contexts that the program has created. */
+static struct pd_counts usage;
+
+struct green {
+	void *green;
+	int64_t device;
+};
+static PD_TABLE(struct green) greens;
+
+struct green_context {
+	void *green, *context;
+};
+static PD_TABLE(struct green_context) green_contexts;
+
 /* Under PD_LOCK_CONTEXTS. */
 static struct {
 	int retained;  /* how often, as far as we know; a reset does not change it */
@@ -30,23 +44,22 @@ static uint64_t key_of(const void *handle)
 
 void pd_context_created(void *context)
 {
-	pd_record_remove(PD_KIND_CONTEXT, key_of(context));
-	pd_record_add(PD_KIND_CONTEXT, key_of(context), 1, 0);
+	pd_count_set(&usage, key_of(context), 1);
 }
 
 void pd_context_attached(void *context)
 {
-	pd_record_count(PD_KIND_CONTEXT, key_of(context), 1);
+	pd_count_change(&usage, key_of(context), 1);
 }
 
 void pd_context_destroyed(void *context)
 {
-	pd_record_remove(PD_KIND_CONTEXT, key_of(context));
+	pd_count_remove(&usage, key_of(context));
 }
 
 void pd_context_detach(struct call *call, void *context)
 {
-	call->last = pd_record_count(PD_KIND_CONTEXT, key_of(context), -1) <= 0;
+	call->last = pd_count_change(&usage, key_of(context), -1) <= 0;
 	if (call->last)
 		pd_caught_context(call, context);
 }
@@ -54,9 +67,9 @@ void pd_context_detach(struct call *call, void *context)
 void pd_context_detached(const struct call *call, void *context)
 {
 	if (!pd_succeeded(call))
-		pd_record_count(PD_KIND_CONTEXT, key_of(context), 1);
+		pd_count_change(&usage, key_of(context), 1);
 	else if (call->last)
-		pd_record_end_count(PD_KIND_CONTEXT, key_of(context));
+		pd_count_end(&usage, key_of(context));
 }
 
 /* ---- primary contexts --------------------------------------------------------------------- */
@@ -176,33 +189,33 @@ void pd_primary_did_reset(CUdevice device)
 
 void pd_green_created(void *green, CUdevice device)
 {
-	pd_record_remove(PD_KIND_GREEN, key_of(green));
-	pd_record_add(PD_KIND_GREEN, key_of(green), (uint64_t)(int64_t)device, 0);
+	pd_record_replace(&greens, (&(struct green){.green = green, .device = device}));
 	pd_primary_retained(NULL, device);
 }
 
 void pd_green_context(void *context, void *green)
 {
-	pd_record_add(PD_KIND_GREEN_CONTEXT, key_of(green), key_of(context), 0);
+	pd_record_add(&green_contexts,
+		      (&(struct green_context){.green = green, .context = context}));
 }
 
 static CUdevice device_of(void *green)
 {
-	struct pd_record record;
+	struct green found;
 
-	if (!pd_record_get(PD_KIND_GREEN, key_of(green), 0, &record, 1))
+	if (!pd_record_get(&greens, key_of(green), 0, &found, 1))
 		return CU_DEVICE_INVALID;
-	return (CUdevice)(int64_t)record.a;
+	return (CUdevice)found.device;
 }
 
 void pd_green_destroy(struct call *call, void *green)
 {
 	CUdevice device = device_of(green);
-	struct pd_record context[4];
-	unsigned count = pd_record_get(PD_KIND_GREEN_CONTEXT, key_of(green), 0, context, 4);
+	struct green_context made[4];
+	unsigned count = pd_record_get(&green_contexts, key_of(green), 0, made, 4);
 
 	for (unsigned i = 0; i < count; i++)
-		pd_caught_context(call, (void *)(uintptr_t)context[i].a);
+		pd_caught_context(call, made[i].context);
 	if (counted(device))
 		pd_primary_release(call, device);
 }
@@ -217,6 +230,6 @@ void pd_green_destroyed(const struct call *call, void *green)
 		return;
 	if (!counted(device))
 		pd_recheck(NULL);
-	pd_record_remove(PD_KIND_GREEN, key_of(green));
-	pd_record_remove(PD_KIND_GREEN_CONTEXT, key_of(green));
+	pd_record_remove(&greens, key_of(green));
+	pd_record_remove(&green_contexts, key_of(green));
 }

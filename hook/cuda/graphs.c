@@ -15,6 +15,13 @@
 #include "hook/hook.h"
 #include "hook/cuda/records.h"
 
+/* An address whose memory ends when an executable graph is launched. */
+struct freed_by_launch {
+	CUgraphExec exec;
+	uint64_t addr;
+};
+static PD_TABLE(struct freed_by_launch) freed_by_launch;
+
 #define DEEPEST 16 /* child graphs within child graphs */
 
 uint32_t pd_captures;
@@ -87,7 +94,8 @@ static void walk_graph(const struct walk *walk, CUgraph graph, int depth);
 static void remember(const struct walk *walk, uint64_t addr)
 {
 	if (addr)
-		pd_record_add(PD_KIND_EXEC, (uintptr_t)walk->exec, addr, 0);
+		pd_record_add(&freed_by_launch,
+			      (&(struct freed_by_launch){.exec = walk->exec, .addr = addr}));
 }
 
 static void walk_alloc(const struct walk *walk, CUgraphNode node)
@@ -180,18 +188,18 @@ void pd_graph_updated(CUgraphExec exec, CUgraph graph)
 
 void pd_graph_launch(struct call *call, CUgraphExec exec)
 {
-	struct pd_record freed[16];
+	struct freed_by_launch freed[16];
 	unsigned done = 0, count;
 
 	do {
-		count = pd_record_get(PD_KIND_EXEC, (uintptr_t)exec, done, freed, 16);
+		count = pd_record_get(&freed_by_launch, (uintptr_t)exec, done, freed, 16);
 		for (unsigned i = 0; i < count; i++)
-			pd_caught_in_order(call, freed[i].a);
+			pd_caught_in_order(call, freed[i].addr);
 		done += count;
 	} while (count == 16);
 }
 
 void pd_graph_forget(CUgraphExec exec)
 {
-	pd_record_remove(PD_KIND_EXEC, (uintptr_t)exec);
+	pd_record_remove(&freed_by_launch, (uintptr_t)exec);
 }

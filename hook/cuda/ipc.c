@@ -10,6 +10,9 @@
 #include "hook/hook.h"
 #include "hook/cuda/records.h"
 
+/* By buffer id: how often the mapping is open. */
+static struct pd_counts opened;
+
 uint64_t pd_buffer_id(uint64_t addr)
 {
 	typeof(cuPointerGetAttribute) *ask = PD_DRIVER(cuPointerGetAttribute);
@@ -41,8 +44,8 @@ void pd_ipc_opened(uint64_t addr)
 
 	if (!id)
 		return;
-	pd_record_begin_count(PD_KIND_IPC, id);
-	if (pd_record_count(PD_KIND_IPC, id, 1) == 1)
+	pd_count_begin(&opened, id);
+	if (pd_count_change(&opened, id, 1) == 1)
 		pd_allocated(addr, length_at(addr));
 }
 
@@ -51,7 +54,7 @@ void pd_ipc_close(struct call *call, uint64_t addr)
 {
 	uint64_t id = addr ? pd_buffer_id(addr) : 0;
 
-	call->last = !id || pd_record_count(PD_KIND_IPC, id, -1) <= 0;
+	call->last = !id || pd_count_change(&opened, id, -1) <= 0;
 	call->buffer_id = id;
 	if (call->last)
 		pd_caught_range(call, addr, 0);
@@ -62,10 +65,10 @@ void pd_ipc_closed(const struct call *call, uint64_t addr)
 	if (!call->buffer_id)
 		return;
 	if (!pd_succeeded(call)) {
-		pd_record_count(PD_KIND_IPC, call->buffer_id, 1);
+		pd_count_change(&opened, call->buffer_id, 1);
 		return;
 	}
 	if (!call->last && pd_buffer_id(addr) != call->buffer_id)
 		pd_recheck(NULL); /* it was the last one, against our count */
-	pd_record_end_count(PD_KIND_IPC, call->buffer_id);
+	pd_count_end(&opened, call->buffer_id);
 }

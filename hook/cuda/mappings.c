@@ -9,12 +9,17 @@
 #include "hook/hook.h"
 #include "hook/cuda/records.h"
 
+struct mapping {
+	uint64_t base, id, length;
+};
+static PD_TABLE(struct mapping) mappings;
+
 void pd_mapped(uint64_t addr, uint64_t length)
 {
-	uint64_t id = pd_buffer_id(addr);
+	struct mapping mapping = {.base = addr, .id = pd_buffer_id(addr), .length = length};
 
-	if (id)
-		pd_record_replace(PD_KIND_MAPPING, addr, id, length);
+	if (mapping.id)
+		pd_record_replace(&mappings, &mapping);
 }
 
 /*
@@ -23,19 +28,19 @@ void pd_mapped(uint64_t addr, uint64_t length)
  */
 void pd_unmapped(uint64_t addr, uint64_t length)
 {
-	struct pd_record mapping;
+	struct mapping mapping;
 
-	for (uint64_t at = addr; at - addr < length; at += mapping.b) {
-		if (!pd_record_get(PD_KIND_MAPPING, at, 0, &mapping, 1) || !mapping.b)
+	for (uint64_t at = addr; at - addr < length; at += mapping.length) {
+		if (!pd_record_get(&mappings, at, 0, &mapping, 1) || !mapping.length)
 			break;
-		if (pd_buffer_id(at) != mapping.a)
-			pd_record_remove_one(PD_KIND_MAPPING, at, mapping.a);
+		if (pd_buffer_id(at) != mapping.id)
+			pd_record_remove_one(&mappings, at, mapping.id);
 	}
 }
 
 bool pd_mapping_is_known(uint64_t base, uint64_t id)
 {
-	struct pd_record mapping;
+	struct mapping mapping;
 
-	return pd_record_get(PD_KIND_MAPPING, base, 0, &mapping, 1) && mapping.a == id;
+	return pd_record_get(&mappings, base, 0, &mapping, 1) && mapping.id == id;
 }

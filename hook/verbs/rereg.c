@@ -168,33 +168,53 @@ static void count_notes(uint32_t change)
 	__atomic_fetch_add(&pd_verbs_noted_count, change, __ATOMIC_RELAXED);
 }
 
+/* The struct pd_mr that an ibv_mr of libibverbs' shows. */
+struct showing {
+	const struct ibv_mr *theirs;
+	struct pd_mr *shown;
+};
+static PD_TABLE(struct showing) showings;
+
+/* The access that an ibv_mr of libibverbs' was changed to. */
+struct changed_access {
+	const struct ibv_mr *theirs;
+	int64_t access;
+};
+static PD_TABLE(struct changed_access) changed_accesses;
+
 static struct pd_mr *shown_by(const struct ibv_mr *theirs)
 {
-	struct pd_record record;
+	struct showing found;
 
-	if (!pd_verbs_noted() || !pd_record_get(PD_KIND_MR_SHOWS, (uintptr_t)theirs, 0, &record, 1))
+	if (!pd_verbs_noted() || !pd_record_get(&showings, (uintptr_t)theirs, 0, &found, 1))
 		return NULL;
-	return (struct pd_mr *)(uintptr_t)record.a;
+	return found.shown;
 }
 
 /* libibverbs itself does not remember a change of it. */
 static int access_of(const struct ibv_mr *theirs)
 {
-	struct pd_record record;
+	struct changed_access found;
 
-	if (pd_verbs_noted() && pd_record_get(PD_KIND_MR_ACCESS, (uintptr_t)theirs, 0, &record, 1))
-		return (int)record.a;
+	if (pd_verbs_noted() && pd_record_get(&changed_accesses, (uintptr_t)theirs, 0, &found, 1))
+		return (int)found.access;
 	return ((const struct pd_verbs_mr *)theirs)->access;
 }
 
-static void forget(enum pd_kind kind, const struct ibv_mr *theirs)
+static void forget_showing(const struct ibv_mr *theirs)
 {
-	count_notes(-pd_record_remove(kind, (uintptr_t)theirs));
+	count_notes(-pd_record_remove(&showings, (uintptr_t)theirs));
 }
 
-static bool note(enum pd_kind kind, const struct ibv_mr *theirs, uint64_t value)
+static void forget_access(const struct ibv_mr *theirs)
 {
-	bool added = pd_record_add(kind, (uintptr_t)theirs, value, 0);
+	count_notes(-pd_record_remove(&changed_accesses, (uintptr_t)theirs));
+}
+
+static bool note_showing(const struct ibv_mr *theirs, struct pd_mr *shown)
+{
+	bool added =
+		pd_record_add(&showings, (&(struct showing){.theirs = theirs, .shown = shown}));
 
 	if (added)
 		count_notes(1);
@@ -203,8 +223,11 @@ static bool note(enum pd_kind kind, const struct ibv_mr *theirs, uint64_t value)
 
 static void note_access(const struct ibv_mr *theirs, int access)
 {
-	forget(PD_KIND_MR_ACCESS, theirs);
-	note(PD_KIND_MR_ACCESS, theirs, (unsigned)access);
+	struct changed_access changed = {.theirs = theirs, .access = access};
+
+	forget_access(theirs);
+	if (pd_record_add(&changed_accesses, &changed))
+		count_notes(1);
 }
 
 /* ---- theirs, showing one of ours ------------------------------------------------------------------ */
@@ -237,7 +260,7 @@ static struct pd_mr *begin_to_show(struct ibv_mr *theirs)
 		return NULL;
 	shown->verbs = *(struct pd_verbs_mr *)theirs;
 	pd_mr_set_real(shown, theirs);
-	if (note(PD_KIND_MR_SHOWS, theirs, (uintptr_t)shown))
+	if (note_showing(theirs, shown))
 		return shown;
 	pd_mr_free(shown);
 	errno = ENOMEM;
@@ -247,7 +270,7 @@ static struct pd_mr *begin_to_show(struct ibv_mr *theirs)
 /* What the program sees there is somebody else's to put right. */
 static void stop_showing(struct pd_mr *shown)
 {
-	forget(PD_KIND_MR_SHOWS, shown->real);
+	forget_showing(shown->real);
 	pindown_detach(shown->object);
 	pd_mr_free(shown);
 }
@@ -417,14 +440,14 @@ int pd_verbs_deregister_noted(struct ibv_mr *theirs, pd_ibv_dereg_mr_function *r
 	struct pd_mr *shown = shown_by(theirs);
 	int access = access_of(theirs), error = 0;
 
-	forget(PD_KIND_MR_ACCESS, theirs);
-	forget(PD_KIND_MR_SHOWS, theirs);
+	forget_access(theirs);
+	forget_showing(theirs);
 	if (shown)
 		swap_views(shown);
 	if (!shown || !pd_mr_is_gone(shown))
 		error = real(theirs);
 	if (error) {
-		if (shown && note(PD_KIND_MR_SHOWS, theirs, (uintptr_t)shown))
+		if (shown && note_showing(theirs, shown))
 			swap_views(shown);
 		note_access(theirs, access);
 	} else if (shown) {

@@ -11,7 +11,7 @@ CHECK_TREE += tests/unit/hook/check-table $(table_bin)/test_table_lookup \
 CHECK_WITH += $(table_built)
 
 table_tests := test_table_lookup test_table_records test_mappings
-$(table_bin)/test_mappings: $(B)/obj/hook/cuda/records.c.o $(B)/obj/hook/cuda/mappings.c.o
+$(table_bin)/test_mappings: $(B)/obj/hook/cuda/records.c.o
 $(table_bin)/test_mappings $(table_bin)/test_table_records: $(CACHE_OBJ)
 $(addprefix $(table_bin)/,table_rows $(table_tests)): $(table_bin)/%: $(table_obj)/%.c.o
 	@mkdir -p $(@D)

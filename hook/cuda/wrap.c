@@ -31,7 +31,7 @@ static inline void fast_enters(struct call *call, enum pd_call row, void *real, 
 	call->row = row;
 	call->real = real;
 	call->caller = caller;
-	call->straight = !pd_caught_from(caller);
+	call->straight = !pd_catch(caller);
 	call->guards = 0;
 }
 
@@ -148,7 +148,7 @@ small_ends(const struct call *call, uint64_t addr, uint64_t size, uint64_t extra
 		void *real =                                                                    \
 			__atomic_load_n(&pd_##road##_real[PD_CALL_##symbol], __ATOMIC_RELAXED); \
                                                                                                 \
-		if (real && !pd_caught_from(__builtin_return_address(0)))                       \
+		if (real && !pd_catch(__builtin_return_address(0)))                       \
 			return ((typeof(symbol) *)real)args;                                    \
 		return pd_caught_##symbol(PD_LIST args, real);                                  \
 	}

@@ -92,8 +92,8 @@ void *pd_substitute(const struct pd_asked *asked, int version, void *found);
 
 /*
  * The program looks up a name that is not in the table. If the driver has it, and it is a watched
- * call in a version that the table does not have, the program gets a function that can't be watched.
- * From then on every hit is checked (pd_distrust()).
+ * call in a version that the table does not have, the program gets a function that can't be
+ * watched. From then on every hit is checked (pd_distrust()).
  */
 void pd_newer_symbol(const char *name);
 

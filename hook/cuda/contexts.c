@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Contexts end with a destroy, with the last detach, and primary ones with the last release or a
- * reset. "The last" is predicted from counts of our own, because what ends must be unpinned before
- * the call; where a count can't be trusted each release is taken for the last. Afterwards the
- * driver is asked.
+ * Predicts which call ends a context: a destroy or the last detach, and for a primary context the
+ * last release or a reset. Memory that ends must be unpinned before the call, so which release is
+ * the last one is predicted from counts kept here. Where a count can't be trusted, each release is
+ * taken for the last one. After the call the driver is asked.
  */
 #include <errno.h>
 
@@ -29,9 +29,9 @@ static PD_TABLE(struct green_context) green_contexts;
 
 /* Under PD_LOCK_CONTEXTS. */
 static struct {
-	int retained;  /* how often, as far as we know; a reset does not change it */
+	int retained;  /* how often, by the calls that were seen; a reset does not change it */
 	bool active;   /* retained, and not reset since */
-	bool unsure;   /* somebody retained it past us */
+	bool unsure;   /* it was also retained by calls that were not seen */
 	void *context; /* its handle, NULL until it is known */
 } primary[DEVICES];
 
@@ -79,7 +79,7 @@ static bool counted(CUdevice device)
 	return device >= 0 && device < DEVICES;
 }
 
-/* 1, 0, or -1 when the driver can't tell. */
+/* 1, 0, or -1 if the driver does not say. */
 static int is_active(CUdevice device)
 {
 	typeof(cuDevicePrimaryCtxGetState) *ask = PD_DRIVER(cuDevicePrimaryCtxGetState);
@@ -118,7 +118,10 @@ static void end_primary(struct call *call, CUdevice device)
 		pd_caught_guard(call, pd_end_device(device));
 }
 
-/* Release before the call: two threads that release at once must not both see one more. */
+/*
+ * Counts the release before the call: of two threads that release at the same time, one must see
+ * that it is the last.
+ */
 void pd_primary_release(struct call *call, CUdevice device)
 {
 	call->last = true;
@@ -133,8 +136,8 @@ void pd_primary_release(struct call *call, CUdevice device)
 }
 
 /*
- * The driver tells whether it was the last one, unless a reset has ended the context before. Another
- * thread may have retained it meanwhile.
+ * After a release or reset: corrects the count by what the driver says. If the context has ended
+ * unexpectedly, regions are rechecked. Another thread may have retained the context meanwhile.
  */
 static void compare_with_driver(CUdevice device, bool expected_end)
 {
@@ -185,7 +188,7 @@ void pd_primary_did_reset(CUdevice device)
 		compare_with_driver(device, true);
 }
 
-/* ---- green contexts: each retains the primary context of its device ----------------------- */
+/* ---- green contexts: each retains its device's primary context ---------------------------- */
 
 void pd_green_created(void *green, CUdevice device)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory of another process. Opening the same handle again gives the same address, and only the
- * last close ends it. The count is kept by buffer id, which no two mappings share, so that a
- * mapping that ended unseen (with its context) leaves no count behind for the next one at its
- * address.
+ * Counts how often memory of another process is open. Opening the same handle again gives the same
+ * address, and only the last close ends the mapping. The count is kept by buffer id, which no two
+ * mappings share. So a mapping that ended unseen (with its context) leaves no count for the next
+ * mapping at its address.
  */
 #include <errno.h>
 
@@ -25,7 +25,7 @@ uint64_t pd_buffer_id(uint64_t addr)
 	return id;
 }
 
-/* From addr to the end of its mapping; 1 when the driver does not tell. */
+/* From addr to the end of its mapping; 1 if the driver does not say. */
 static uint64_t length_at(uint64_t addr)
 {
 	typeof(cuMemGetAddressRange_v2) *ask = PD_DRIVER(cuMemGetAddressRange_v2);
@@ -49,7 +49,7 @@ void pd_ipc_opened(uint64_t addr)
 		pd_allocated(addr, length_at(addr));
 }
 
-/* A mapping that is not counted was opened past us: then each close may be the last. */
+/* A mapping without a count was opened by a call that was not seen: each close may be the last. */
 void pd_ipc_close(struct call *call, uint64_t addr)
 {
 	uint64_t id = addr ? pd_buffer_id(addr) : 0;
@@ -69,6 +69,6 @@ void pd_ipc_closed(const struct call *call, uint64_t addr)
 		return;
 	}
 	if (!call->last && pd_buffer_id(addr) != call->buffer_id)
-		pd_recheck(NULL); /* it was the last one, against our count */
+		pd_recheck(NULL); /* it was the last close, although the count was higher */
 	pd_count_end(&opened, call->buffer_id);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which memory was made with cuMemMap. The driver would tell by its allocation handle, but asking
- * for that is not safe while another thread may unmap the memory. So the calls are watched.
+ * Knows which memory was made with cuMemMap. The driver would say so if it was asked for the
+ * memory's allocation handle, but that question is not safe while another thread may unmap the
+ * memory. So the calls are watched.
  *
- * A mapping is known by where it begins and by its buffer id, which no other ever gets: what is
- * remembered of one that has ended is found by nobody, and is replaced by the next one there.
+ * A mapping is known by its first address and its buffer id, which no other mapping ever gets. So
+ * the record of a mapping that has ended is never found, and the next mapping there replaces it.
  */
 #include "hook/hook.h"
 #include "hook/cuda/records.h"
@@ -23,8 +24,8 @@ void pd_mapped(uint64_t addr, uint64_t length)
 }
 
 /*
- * One call may unmap many, side by side. By now another thread may have mapped something new there:
- * that has an id which the driver knows, and stays.
+ * One call may unmap many mappings, side by side. Another thread may have mapped new memory there
+ * by now: the driver still knows the id of that mapping, so its record stays.
  */
 void pd_unmapped(uint64_t addr, uint64_t length)
 {

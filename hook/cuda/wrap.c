@@ -113,9 +113,10 @@ small_ends(const struct call *call, uint64_t addr, uint64_t size, uint64_t extra
 #include "hook/cuda/entrypoints.def"
 #undef X
 
-/* What an entry takes for passed in registers is: each argument has room in one. */
+/* Checks that each argument which an entry counts as passed in a register fits into one. */
 #define NO_CHECK(symbol, params, args)
-#define IN_REGISTER(argument)	      _Static_assert(sizeof(argument) <= sizeof(void *), "see entries.h");
+#define FITS(argument)		      (sizeof(argument) <= sizeof(void *))
+#define IN_REGISTER(argument)	      _Static_assert(FITS(argument), "see entries.h");
 #define IN_REGISTERS_1(a)	      IN_REGISTER(a)
 #define IN_REGISTERS_2(a, b)	      IN_REGISTER(a) IN_REGISTER(b)
 #define IN_REGISTERS_3(a, b, c)	      IN_REGISTERS_2(a, b) IN_REGISTER(c)
@@ -137,8 +138,9 @@ small_ends(const struct call *call, uint64_t addr, uint64_t size, uint64_t extra
 #undef X
 
 /*
- * A row with so many arguments that an entry can't put another one behind them, or with a
- * structure. The real functions are loaded relaxed: see pd_find_linked() and pd_hand_out().
+ * The bodies of rows whose arguments are so many that an entry can't put another one behind them,
+ * or with a structure among them. The real functions are loaded relaxed: see pd_find_linked() and
+ * pd_hand_out().
  */
 #define NO_BODY(symbol, params, args)
 #define BODY(road, symbol, params, args)                                                        \
@@ -148,7 +150,7 @@ small_ends(const struct call *call, uint64_t addr, uint64_t size, uint64_t extra
 		void *real =                                                                    \
 			__atomic_load_n(&pd_##road##_real[PD_CALL_##symbol], __ATOMIC_RELAXED); \
                                                                                                 \
-		if (real && !pd_catch(__builtin_return_address(0)))                       \
+		if (real && !pd_catch(__builtin_return_address(0)))                             \
 			return ((typeof(symbol) *)real)args;                                    \
 		return pd_caught_##symbol(PD_LIST args, real);                                  \
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Prints the table of watched calls, or checks it by itself. "check": a line for each fault. "rows":
- * symbol, base, version and the flavour's suffix of each row. "harmless": the names that need not be
- * watched.
+ * Prints the table of watched calls, or checks it by itself. "check": a line for each fault.
+ * "rows": symbol, base, version and the flavour's suffix of each row. "harmless": the names that
+ * need not be watched.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@ static bool is_suffix(const char *ending, enum flavour flavour)
 					: !*ending;
 }
 
-/* With a stream among its parameters; or without, and about stream 0 all the same: _ptds. */
+/* _ptsz: the call has a stream among its parameters. _ptds: it has none, and uses stream 0. */
 static const char *flavour_suffix(const struct row *row)
 {
 	return row->flavour == PD_PER_THREAD ? row->symbol + strlen(row->symbol) - 5 : "";

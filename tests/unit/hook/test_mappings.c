@@ -91,7 +91,7 @@ int main(void)
 	map(2);
 	check(is_known(2), "until that is mapped");
 
-	/* Another thread has mapped anew when the unmap is told of. */
+	/* Another thread has mapped again before pd_unmapped() is called. */
 	map(3);
 	map(4);
 	ids[3] = 0;

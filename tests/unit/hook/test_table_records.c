@@ -43,7 +43,7 @@ static void replace_record(unsigned table, uint64_t key, uint64_t second, uint64
 	pd_record_replace(&tables[table], &record);
 }
 
-/* ---- the model -------------------------------------------------------------------------------- */
+/* ---- the model ------------------------------------------------------------------------------- */
 
 static struct {
 	unsigned table;
@@ -149,7 +149,7 @@ static bool same_at_random(void)
 	return true;
 }
 
-/* ---- how long a search takes ------------------------------------------------------------------ */
+/* ---- how long a search takes ----------------------------------------------------------------- */
 
 static unsigned longest_chain(const struct pd_table *table)
 {
@@ -180,7 +180,7 @@ static void many(void)
 	check(all, "and each is found");
 }
 
-/* ---- counts ----------------------------------------------------------------------------------- */
+/* ---- counts ---------------------------------------------------------------------------------- */
 
 static struct pd_counts counted;
 
@@ -203,7 +203,7 @@ static void counts(void)
 	check(pd_count_change(&counted, 5, 0) == PD_NOT_COUNTED, "and removed, whatever it is");
 }
 
-/* ---- threads ---------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 static void *add_own(void *arg)
 {

@@ -23,7 +23,8 @@
  *	loader.c	the real dlsym and its like
  *	symtab.c	symbol tables
  *	library.c	a library of the process: libcuda, libibverbs
- *	loaded.c	going through all that is loaded, also in a child whose loader is stuck
+ *	loaded.c	walking the loaded libraries, also in a child whose loader is stuck
+ *	watched.c	the functions behind the wrappers
  * verbs/		the calls of libibverbs: verbs.h
  * life.c		start, fork, exit
  *

@@ -44,13 +44,7 @@ void *pd_driver_function(void **slot, const char *name)
 
 void *pd_next_function(const char *name)
 {
-	void *found;
-
-	if (!pd_libcuda_begin())
-		return NULL;
-	found = pd_next_definition(name);
-	/* A driver that was loaded later, perhaps for some library alone (RTLD_LOCAL). */
-	return found ? found : pd_elf_find(&driver.elf, name);
+	return pd_libcuda_begin() ? pd_library_next(&driver, name) : NULL;
 }
 
 const struct pd_library *pd_libcuda_library(void)

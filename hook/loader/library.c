@@ -78,14 +78,6 @@ static int look_behind_us(struct dl_phdr_info *info, size_t size, void *arg)
 	return search->found != NULL;
 }
 
-void *pd_next_definition(const char *name)
-{
-	struct search search = {.name = name};
-
-	pd_each_library(look_behind_us, &search);
-	return search.found;
-}
-
 /*
  * Threads that come here at the same time store the same values, word by word, instead of taking a
  * lock: a child forked meanwhile would wait for a thread that it does not have.
@@ -129,6 +121,17 @@ void pd_library_hold(struct pd_library *library)
 	if (pd_loader_of_libc()->dlopen(library->soname, RTLD_LAZY | RTLD_NOLOAD))
 		__atomic_store_n(&library->held, true, __ATOMIC_RELAXED);
 	errno = error;
+}
+
+void *pd_library_next(const struct pd_library *library, const char *name)
+{
+	struct search search = {.name = name};
+
+	if (!pd_library_known(library))
+		return NULL;
+	pd_each_library(look_behind_us, &search);
+	/* Loaded later than the program, the library may be in other libraries' scope only. */
+	return search.found ? search.found : pd_elf_find(&library->elf, name);
 }
 
 bool pd_library_has(const struct pd_library *library, const void *address)

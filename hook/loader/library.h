@@ -45,8 +45,11 @@ bool pd_library_has(const struct pd_library *library, const void *address);
 /* Does it define a function of this name, in any version? False while it is not known. */
 bool pd_library_defines(const struct pd_library *library, const char *name);
 
-/* The next definition after us among the libraries that the program started with; or NULL. */
-void *pd_next_definition(const char *name);
+/*
+ * The next definition after us among the libraries that the program started with, or the library's
+ * own; NULL: neither is there, or the library is not known.
+ */
+void *pd_library_next(const struct pd_library *library, const char *name);
 
 #pragma GCC visibility pop
 

@@ -2,7 +2,7 @@
 /*
  * ibv_rereg_mr. The program keeps its ibv_mr, so the library that made it answers:
  *
- *	one that we made	another registration takes the old one's place: one of ours for GPU
+ *	one that we made	another registration takes the old one's place: a dma-buf's for GPU
  *				memory, one of libibverbs' for host memory
  *	one of libibverbs'	the original call; the kernel refuses GPU memory (EFAULT) unless
  *				nvidia-peermem serves it
@@ -66,7 +66,7 @@ static struct ibv_mr *register_real(const struct pd_registration *what)
 	return NULL;
 }
 
-/* An ibv_mr of ours that stands for a registration of ours, or for one of libibverbs'. */
+/* An ibv_mr that we make, for a cached registration or for one of libibverbs'. */
 static struct pd_mr *register_any(const struct pd_registration *what)
 {
 	struct ibv_mr *mr = pd_verbs_register(what);

@@ -7,7 +7,7 @@
  *	mr.c		the ibv_mr that a program is given for GPU memory
  *	cache.c		the network card's registrations behind them, kept in the cache
  *	rereg.c		ibv_rereg_mr
- *	limits.c	what network cards can't do
+ *	limits.c	the limits of network cards
  *
  * A program that registers GPU memory gets an ibv_mr that we made: with the address and length that
  * it asked for, and the keys of a registration of the whole region. All ibv_mr of the same
@@ -123,7 +123,7 @@ static inline bool pd_mr_is_gone(const struct pd_mr *mr)
 /* For walking all that were ever used; NULL: there is none with this number. */
 struct pd_mr *pd_mr_at(uint32_t number);
 
-/* ---- what cards can't do (limits.c) --------------------------------------------------------- */
+/* ---- the limits of network cards (limits.c) -------------------------------------------------- */
 
 extern uint32_t pd_verbs_limits_used;
 

@@ -15,6 +15,7 @@
 #include "cache/foreign_dmabufs.h"
 #include "hook/hook.h"
 #include "hook/loader/library.h"
+#include "hook/loader/watched.h"
 #include "hook/verbs/verbs.h"
 
 static struct pd_library libibverbs = {.soname = "libibverbs.so.1"};
@@ -26,10 +27,12 @@ static const char *symbol_of(int verb)
 
 /* ---- real functions -------------------------------------------------------------------------- */
 
+#define RARE __attribute__((noinline, cold))
+
 enum road { LINKED, LOOKED_UP, ROADS };
 
-/* Loaded relaxed, as in cuda/find.c: addresses of code that was there before. */
-static void *reals[ROADS][PD_VERBS];
+static void *reals[ROADS][PD_VERBS]; /* loaded relaxed: hook/loader/watched.h */
+static void *const looked_up[PD_VERBS];
 
 bool pd_libibverbs(void)
 {
@@ -55,18 +58,28 @@ int pd_verb_by_symbol(const char *name)
 	return -1;
 }
 
-static void *find_real(enum pd_verb verb)
+static void *next(const char *symbol)
 {
-	void *found;
+	return pd_libibverbs() ? pd_library_next(&libibverbs, symbol) : NULL;
+}
 
-	if (!pd_libibverbs())
-		return NULL;
-	found = pd_next_definition(symbol_of(verb));
-	/* A libibverbs that was loaded later, perhaps with RTLD_LOCAL. */
-	if (!found)
-		found = pd_elf_find(&libibverbs.elf, symbol_of(verb));
-	__atomic_store_n(&reals[LINKED][verb], found, __ATOMIC_RELAXED);
-	return found;
+static struct pd_watched watched(enum pd_verb verb)
+{
+	return (struct pd_watched){
+		.symbol = symbol_of(verb),
+		.next = next,
+		.linked = pd_verb_wrapper[verb],
+		.looked_up = looked_up[verb],
+		.linked_real = &reals[LINKED][verb],
+		.looked_up_real = &reals[LOOKED_UP][verb],
+	};
+}
+
+static __attribute__((noinline)) void *find_real(enum pd_verb verb)
+{
+	const struct pd_watched this = watched(verb);
+
+	return pd_watched_real(&this);
 }
 
 void *pd_verb_real(enum pd_verb verb)
@@ -82,7 +95,6 @@ static inline void *real_on(enum road road, enum pd_verb verb)
 			      : __atomic_load_n(&reals[LOOKED_UP][verb], __ATOMIC_RELAXED);
 }
 
-#define RARE	     __attribute__((noinline, cold))
 #define REAL(symbol) ((pd_##symbol##_function *)real_on(road, PD_VERB_##symbol))
 
 /* ---- GPU memory or host memory? -------------------------------------------------------------- */
@@ -370,17 +382,12 @@ static void *const looked_up[PD_VERBS] = {
 
 void *pd_verb_hand_out(enum pd_verb verb, void *found)
 {
-	void *known = NULL;
+	const struct pd_watched this = watched(verb);
+	void *wrapper;
 
-	if (found == pd_verb_wrapper[verb] || found == looked_up[verb])
-		return found;
 	if (!pd_library_has(&libibverbs, found) ||
 	    found != pd_elf_find(&libibverbs.elf, symbol_of(verb)))
-		return found; /* of another version, or of another library */
-	if (found == pd_verb_real(verb))
-		return pd_verb_wrapper[verb];
-	/* As in pd_hand_out(). */
-	__atomic_compare_exchange_n(&reals[LOOKED_UP][verb], &known, found, false, __ATOMIC_RELEASE,
-				    __ATOMIC_RELAXED);
-	return looked_up[verb];
+		return found; /* a wrapper, of another version, or of another library */
+	wrapper = pd_watched_wrapper(&this, found);
+	return wrapper ? wrapper : found;
 }

@@ -125,7 +125,7 @@ __attribute__((noinline)) void *pd_find_linked(enum pd_call call)
 	const struct pd_watched this = watched(call);
 	void *real = pd_watched_real(&this);
 
-	return real ? real : no_driver;
+	return real ? real : (void *)no_driver;
 }
 
 /* A third definition. A row has two wrappers, and each one stands before one definition. */

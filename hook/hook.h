@@ -119,8 +119,9 @@ struct pd_loader {
 	int (*dlclose)(void *);
 };
 /*
- * The next definitions behind ours, which may be another interposer's: for what the program asks.
- * And the C library's: for what pindown asks itself, which other interposers need not see.
+ * pd_loader(): the next definitions behind pindown's, which may be another interposer's, for the
+ * program's look-ups. pd_loader_of_libc(): the C library's, for pindown's own look-ups, which other
+ * interposers need not see.
  */
 const struct pd_loader *pd_loader(void);
 const struct pd_loader *pd_loader_of_libc(void);
@@ -151,7 +152,7 @@ const struct pd_library *pd_libcuda_library(void);
 /* Only while the program calls the loader: keep the driver from being unloaded. */
 void pd_hold_libcuda(void);
 
-/* The next definition after ours, or the driver's own; NULL when there is no driver. */
+/* The next definition after pindown's, or the driver's own; NULL if there is no driver. */
 void *pd_next_function(const char *name);
 
 /* A function that libcuda exports, or NULL. `slot` remembers it. */

@@ -41,10 +41,10 @@ static const void *definer(void *handle, const char *name, const void **definiti
 }
 
 /*
- * Are the program's calls bound to our definition? They are if the library is preloaded, or linked
- * before the driver. In a process that loaded it later they are bound to another definition.
+ * Are the program's calls bound to this definition? They are bound to pindown's if the library is
+ * preloaded, or linked before the driver; in a process that loaded it later they are not.
  */
-static bool is_bound_to(const char *name, const void *ours)
+static bool is_bound_to(const char *name, const void *wanted)
 {
 	void *program = pd_loader_of_libc()->dlopen(NULL, RTLD_LAZY);
 	const struct link_map *map = program;
@@ -53,7 +53,7 @@ static bool is_bound_to(const char *name, const void *ours)
 	if (!program)
 		return false;
 	if (definer(program, name, &definition))
-		return definition == ours;
+		return definition == wanted;
 	/* The program's own stub leads to the first definition behind it. */
 	for (map = map->l_next; definition && map; map = map->l_next) {
 		void *object = pd_loader_of_libc()->dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
@@ -62,7 +62,7 @@ static bool is_bound_to(const char *name, const void *ours)
 		if (object)
 			definer(object, name, &found);
 		if (found)
-			return found == ours;
+			return found == wanted;
 	}
 	return false;
 }

@@ -138,9 +138,8 @@ small_ends(const struct call *call, uint64_t addr, uint64_t size, uint64_t extra
 #undef X
 
 /*
- * The bodies of rows whose arguments are so many that an entry can't put another one behind them,
- * or with a structure among them. The real functions are loaded relaxed: see pd_find_linked() and
- * pd_hand_out().
+ * The bodies of rows with too many arguments for an entry to add another one, or with a structure
+ * among them. The real functions are loaded relaxed: see loader/watched.h.
  */
 #define NO_BODY(symbol, params, args)
 #define BODY(road, symbol, params, args)                                                        \

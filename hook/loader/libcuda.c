@@ -9,7 +9,7 @@ static struct pd_library driver = {.soname = "libcuda.so.1"};
 /* Everything goes straight through until pd_hook_begin() has been called and says otherwise. */
 struct pd_straight pd_straight = {0, UINTPTR_MAX};
 
-bool pd_libcuda(void)
+bool pd_libcuda_begin(void)
 {
 	if (__builtin_expect(pd_library_known(&driver), 1))
 		return true;
@@ -21,7 +21,7 @@ bool pd_libcuda(void)
 
 void pd_hold_libcuda(void)
 {
-	if (pd_libcuda())
+	if (pd_libcuda_begin())
 		pd_library_hold(&driver);
 }
 
@@ -35,7 +35,7 @@ void *pd_driver_function(void **slot, const char *name)
 	/* Relaxed: the address of code that was there before; all threads find the same one. */
 	void *function = __atomic_load_n(slot, __ATOMIC_RELAXED);
 
-	if (__builtin_expect(function != NULL, 1) || !pd_libcuda())
+	if (__builtin_expect(function != NULL, 1) || !pd_libcuda_begin())
 		return function;
 	function = pd_elf_find(&driver.elf, name);
 	__atomic_store_n(slot, function, __ATOMIC_RELAXED);
@@ -44,12 +44,11 @@ void *pd_driver_function(void **slot, const char *name)
 
 void *pd_next_function(const char *name)
 {
-	return pd_libcuda() ? pd_library_next(&driver, name) : NULL;
+	return pd_libcuda_begin() ? pd_library_next(&driver, name) : NULL;
 }
 
 const struct pd_library *pd_libcuda_library(void)
 {
-	pd_libcuda();
 	return &driver;
 }
 
@@ -63,13 +62,13 @@ static bool calls_itself_through_us(void)
 	return pd_library_known(&driver) && !driver.elf.symbolic;
 }
 
-/* The begin is stored first: until the size follows, every call comes to pd_goes_straight(). */
+/* The begin is stored first: until the size follows, every call comes to pd_straight_decide(). */
 static void settle_straight(void)
 {
 	uintptr_t size = calls_itself_through_us() ? driver.size : 0;
 
 	__atomic_store_n(&pd_straight.begin, driver.begin, __ATOMIC_RELAXED);
-	/* Release pairs with the acquire in pd_caught_from(). */
+	/* Release pairs with the acquire in pd_catch(). */
 	__atomic_store_n(&pd_straight.size, size, __ATOMIC_RELEASE);
 }
 
@@ -80,10 +79,10 @@ void pd_straight_unsettle(void)
 }
 
 /*
- * The rare side of pd_caught_from(). A wrapper has looked its real function up before, so the
+ * The rare side of pd_catch(). A wrapper has looked its real function up before, so the
  * driver's place in memory is known if the driver is loaded.
  */
-bool pd_goes_straight(const void *caller)
+bool pd_straight_decide(const void *caller)
 {
 	static bool off; /* relaxed: pd_hook_begin() would return the same again */
 

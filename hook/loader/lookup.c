@@ -202,11 +202,12 @@ static bool answer_driver_name(const struct lookup *l, enum pd_call call)
 	if (pd_in_libcuda(l->caller))
 		return false;
 	pd_asker_find(&asker, l->caller);
+	pd_libcuda_begin();
 	if (only_we_answer(l, pd_libcuda_library(), &asker, pd_linked_wrapper(call))) {
 		look_where_it_fails(l, &asker);
 		return false;
 	}
-	if (!pd_libcuda() || !pd_hook_begin())
+	if (!pd_libcuda_begin() || !pd_hook_begin())
 		return false;
 	pd_hold_libcuda();
 	pd_patches_look();

@@ -176,7 +176,7 @@ static struct ibv_mr *try_after_all(const struct pd_registration *what, int erro
 {
 	struct ibv_mr *mr = NULL;
 
-	if (errno == EFAULT && pd_verbs_on() && pd_libcuda())
+	if (errno == EFAULT && pd_verbs_on() && pd_libcuda_begin())
 		mr = pd_verbs_register(what);
 	if (mr)
 		errno = error_before;

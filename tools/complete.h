@@ -8,7 +8,7 @@
 #ifndef COMPLETE_H
 #define COMPLETE_H
 
-#include "tools/verb.h"
+#include "tools/command.h"
 
 int complete(char **words, int count, const struct verb *const *verbs, unsigned verb_count);
 

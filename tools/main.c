@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-/* The pindown command: see verb.h; each verb is in the file of its name. */
+/* The pindown command: see command.h; each verb is in the file of its name. */
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tools/complete.h"
 #include "cache/pindown.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 static const struct verb *const verbs[] = {&verb_run,	 &verb_dump, &verb_report, &verb_check,
 					   &verb_doctor, &verb_bar,  &verb_top,	   &verb_replay};

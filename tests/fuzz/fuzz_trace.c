@@ -19,7 +19,7 @@
 #include "fuzz_trace.h"
 #include "tools/base/out.h"
 #include "cache/trace/format.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 enum { MOST_UNITS = 64 };
 

@@ -14,7 +14,7 @@
 #include "tools/system/processes.h"
 #include "tools/ui/screen.h"
 #include "tools/system/tree.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 static const char help[] =
 	"usage: pindown bar [options]\n"

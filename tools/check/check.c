@@ -9,7 +9,7 @@
 #include "tools/ui/json.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 static const char help[] =
 	"usage: pindown check [options] PROGRAM|LIBRARY|SCRIPT...\n"

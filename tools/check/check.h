@@ -4,7 +4,7 @@
 #define CHECK_H
 
 #include "tools/check/library_path.h"
-#include "tools/check/object.h"
+#include "tools/check/elf_file.h"
 
 enum verdict {
 	SEEN,	 /* every watched call that it makes will be seen */

@@ -2,7 +2,7 @@
 #ifndef LIBRARY_CACHE_H
 #define LIBRARY_CACHE_H
 
-#include "tools/check/object.h"
+#include "tools/check/elf_file.h"
 
 /*
  * The library of that name that fits the object, by /etc/ld.so.cache; the caller frees its path.

@@ -3,7 +3,7 @@
 #ifndef LIBRARY_PATH_H
 #define LIBRARY_PATH_H
 
-#include "tools/check/object.h"
+#include "tools/check/elf_file.h"
 
 struct needer {
 	const struct object *object;

@@ -11,7 +11,7 @@
 #include "tools/ui/json.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 static const char help[] =
 	"usage: pindown doctor [options]\n"

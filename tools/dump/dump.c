@@ -10,7 +10,7 @@
 #include "tools/ui/pager.h"
 #include "tools/trace/reader.h"
 #include "tools/trace/symbols.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 static const char help[] =
 	"usage: pindown dump [options] TRACE...\n"

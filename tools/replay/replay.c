@@ -10,7 +10,7 @@
 #include "tools/base/out.h"
 #include "tools/replay/policy.h"
 #include "tools/replay/svg.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 static const char help[] =
 	"usage: pindown replay [options] TRACE...\n"

@@ -10,7 +10,7 @@
 #include "tools/report/report.h"
 #include "tools/trace/symbols.h"
 #include "tools/report/tally.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 static const char help[] =
 	"usage: pindown report [options] TRACE...\n"

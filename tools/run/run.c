@@ -15,7 +15,7 @@
 #include "tools/system/preload.h"
 #include "tools/system/programs.h"
 #include "tools/base/texts.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 enum { HELP = 1000, CANT_START = 126, NO_PROGRAM = 127 };
 

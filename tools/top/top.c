@@ -13,7 +13,7 @@
 #include "tools/base/out.h"
 #include "tools/system/processes.h"
 #include "tools/ui/screen.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 static const char help[] =
 	"usage: pindown top [options] [PID]...\n"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-/* With libelf; object_unread.c is for machines that have none to build with. */
+/* With libelf; elf_unread.c is for machines that have none to build with. */
 #define _GNU_SOURCE
-#include "tools/check/object.h"
+#include "tools/check/elf_file.h"
 
 #include <ctype.h>
 #include <elf.h>

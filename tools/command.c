@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tools/verb.h"
+#include "tools/command.h"
 
 #include <getopt.h>
 #include <stdio.h>

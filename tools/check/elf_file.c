@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* What needs no libelf. */
-#include "tools/check/object.h"
+#include "tools/check/elf_file.h"
 
 #include <elf.h>
 #include <fcntl.h>

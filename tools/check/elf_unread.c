@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/* In place of object_read.c, where the command is built without libelf. */
-#include "tools/check/object.h"
+/* In place of elf_read.c, where the command is built without libelf. */
+#include "tools/check/elf_file.h"
 
 struct object *object_read(const char *path, const char **why)
 {

@@ -18,12 +18,12 @@ static bool take_colour(const char *when)
 	return false;
 }
 
-static const struct setting of_all[] = {
+static const struct setting common[] = {
 	{"color", .take = take_colour},
 	{"colour", .take = take_colour},
 	{"help", .flag = &wants_help},
 };
-enum { OF_ALL = sizeof(of_all) / sizeof(of_all[0]) };
+enum { COMMON = sizeof(common) / sizeof(common[0]) };
 
 static int count(const struct setting *settings)
 {
@@ -34,20 +34,20 @@ static int count(const struct setting *settings)
 	return number;
 }
 
-static const struct setting *setting_of(const struct verb *verb, int number)
+static const struct setting *setting_of(const struct command *command, int number)
 {
-	int own = count(verb->settings);
+	int own = count(command->settings);
 
-	return number < own ? &verb->settings[number] : &of_all[number - own];
+	return number < own ? &command->settings[number] : &common[number - own];
 }
 
-struct option *verb_options(const struct verb *verb)
+struct option *command_options(const struct command *command)
 {
-	int total = count(verb->settings) + OF_ALL;
+	int total = count(command->settings) + COMMON;
 	struct option *options = allocate(((size_t)total + 1) * sizeof(*options));
 
 	for (int i = 0; i < total; i++) {
-		const struct setting *setting = setting_of(verb, i);
+		const struct setting *setting = setting_of(command, i);
 
 		options[i] = (struct option){
 			setting->name, setting->flag ? no_argument : required_argument, NULL, i};
@@ -55,12 +55,12 @@ struct option *verb_options(const struct verb *verb)
 	return options;
 }
 
-static void clear(const struct verb *verb)
+static void clear(const struct command *command)
 {
 	optind = 0; /* getopt begins anew */
 	colour = OUT_AUTO;
-	for (int i = 0; i < count(verb->settings) + OF_ALL; i++) {
-		const struct setting *setting = setting_of(verb, i);
+	for (int i = 0; i < count(command->settings) + COMMON; i++) {
+		const struct setting *setting = setting_of(command, i);
 
 		if (setting->flag)
 			*setting->flag = false;
@@ -80,56 +80,57 @@ static bool take(const struct setting *setting)
 	return true;
 }
 
-static bool take_options(const struct verb *verb, int argc, char **argv)
+static bool take_options(const struct command *command, int argc, char **argv)
 {
-	struct option *options = verb_options(verb);
+	struct option *options = command_options(command);
 	int number;
 	bool good = true;
 
-	clear(verb);
+	clear(command);
 	while (good && (number = getopt_long(argc, argv, "", options, NULL)) != -1)
-		good = number != '?' && take(setting_of(verb, number)); /* '?': it has said why */
+		good = number != '?' &&
+		       take(setting_of(command, number)); /* '?': it has said why */
 	release(options);
 	return good;
 }
 
-bool verb_has_arguments(const struct verb *verb, int argc, char **argv)
+bool command_has_arguments(const struct command *command, int argc, char **argv)
 {
 	static const char *const needed[] = {
 		[ARGUMENTS_TRACES] = "the name of a trace",
 		[ARGUMENTS_PROGRAMS] = "a program or a library",
-		[ARGUMENTS_COMMAND] = "the name of a program",
+		[ARGUMENTS_COMMAND_LINE] = "the name of a program",
 		[ARGUMENTS_PROCESSES] = NULL,
 	};
 
-	if (argc == 0 && needed[verb->arguments])
-		complain("%s needs %s; pindown %s --help says more", verb->name,
-			 needed[verb->arguments], verb->name);
-	else if (argc > 0 && verb->arguments == ARGUMENTS_NONE)
+	if (argc == 0 && needed[command->arguments])
+		complain("%s needs %s; pindown %s --help says more", command->name,
+			 needed[command->arguments], command->name);
+	else if (argc > 0 && command->arguments == ARGUMENTS_NONE)
 		complain("%s takes no argument, as '%s' is; pindown %s --help says more",
-			 verb->name, argv[0], verb->name);
+			 command->name, argv[0], command->name);
 	else
 		return true;
 	return false;
 }
 
-int verb_start(const struct verb *verb, int argc, char **argv)
+int command_start(const struct command *command, int argc, char **argv)
 {
 	char name[40];
 
 	/* What getopt complains of begins with it. */
-	snprintf(name, sizeof(name), "pindown %s", verb->name);
+	snprintf(name, sizeof(name), "pindown %s", command->name);
 	argv[0] = name;
-	if (verb->run_words)
-		return verb->run_words(argc, argv);
-	if (!take_options(verb, argc, argv))
+	if (command->run_words)
+		return command->run_words(argc, argv);
+	if (!take_options(command, argc, argv))
 		return STATUS_USAGE;
 	if (wants_help) {
-		fputs(verb->help, stdout);
+		fputs(command->help, stdout);
 		return STATUS_OK;
 	}
-	if (!verb_has_arguments(verb, argc - optind, argv + optind))
+	if (!command_has_arguments(command, argc - optind, argv + optind))
 		return STATUS_USAGE;
 	out_begin(colour, false);
-	return verb->run(argc - optind, argv + optind);
+	return command->run(argc - optind, argv + optind);
 }

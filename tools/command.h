@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A verb of the command, and how its words are taken: the same for all. */
+/* A command of the command, and how its words are taken: the same for all. */
 #ifndef VERB_H
 #define VERB_H
 
@@ -7,12 +7,12 @@
 
 #include "tools/base/status.h"
 
-/* What a verb takes besides options; also for completion in a shell. */
+/* What a command takes besides options; also for completion in a shell. */
 enum arguments {
 	ARGUMENTS_NONE,
 	ARGUMENTS_TRACES,
-	ARGUMENTS_PROGRAMS, /* files, and names of programs */
-	ARGUMENTS_COMMAND,  /* one program, and its own arguments */
+	ARGUMENTS_PROGRAMS,	/* files, and names of programs */
+	ARGUMENTS_COMMAND_LINE, /* one program, and its own arguments */
 	ARGUMENTS_PROCESSES,
 };
 
@@ -24,7 +24,7 @@ struct setting {
 	bool (*take)(const char *value); /* false after one line that says what is accepted */
 };
 
-struct verb {
+struct command {
 	const char *name, *summary, *help;
 	const struct setting
 		*settings; /* the last has no name; --color and --help are everybody's */
@@ -34,18 +34,18 @@ struct verb {
 	int (*run_words)(int argc, char **argv);
 };
 
-/* argv[0] is the verb's name. Flags and texts are cleared first. Returns the exit status. */
-int verb_start(const struct verb *verb, int argc, char **argv);
+/* argv[0] is the command's name. Flags and texts are cleared first. Returns the exit status. */
+int command_start(const struct command *command, int argc, char **argv);
 
-/* Of a verb with settings: for getopt_long(); for release(). */
-struct option *verb_options(const struct verb *verb);
+/* Of a command with settings: for getopt_long(); for release(). */
+struct option *command_options(const struct command *command);
 /* The options of `run`, from the table of variables; the same. */
 struct option *run_options(void);
 
-/* Whether there are as many arguments as the verb needs; false after one line. */
-bool verb_has_arguments(const struct verb *verb, int argc, char **argv);
+/* Whether there are as many arguments as the command needs; false after one line. */
+bool command_has_arguments(const struct command *command, int argc, char **argv);
 
-extern const struct verb verb_run, verb_dump, verb_report, verb_check, verb_doctor, verb_bar,
-	verb_top, verb_replay;
+extern const struct command command_run, command_dump, command_report, command_check,
+	command_doctor, command_bar, command_top, command_replay;
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "tools/command.h"
 
-int complete(char **words, int count, const struct verb *const *verbs, unsigned verb_count);
+int complete(char **words, int count, const struct command *const *commands,
+	     unsigned command_count);
 
 #endif

@@ -371,6 +371,6 @@ static int run(int argc, char **argv)
 	return status;
 }
 
-const struct verb verb_bar = {"bar",	      "show how much of BAR1 is in use, and by whom",
-			      help,	      settings,
-			      ARGUMENTS_NONE, .run = run};
+const struct command command_bar = {"bar",	    "show how much of BAR1 is in use, and by whom",
+				    help,	    settings,
+				    ARGUMENTS_NONE, .run = run};

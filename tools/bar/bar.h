@@ -19,7 +19,7 @@ struct module_pin {
 
 struct module_pins {
 	struct module_pin *list;
-	unsigned count, room;
+	unsigned count, capacity;
 	bool is_loaded, is_told; /* is_told: its list could be read */
 };
 
@@ -36,7 +36,7 @@ struct site {
 
 struct sites {
 	struct site *list; /* the most bytes first */
-	unsigned count, room;
+	unsigned count, capacity;
 };
 
 /* False when no file can be read, which has been said then. */

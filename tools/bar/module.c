@@ -16,7 +16,7 @@ static struct module_pin *pin_of(struct module_pins *pins, uint32_t pid, const c
 	for (unsigned i = 0; i < pins->count; i++)
 		if (pins->list[i].pid == pid && strcmp(pins->list[i].uuid, uuid) == 0)
 			return &pins->list[i];
-	pins->list = grow(pins->list, &pins->room, pins->count, sizeof(*pins->list));
+	pins->list = grow(pins->list, &pins->capacity, pins->count, sizeof(*pins->list));
 	pin = &pins->list[pins->count++];
 	*pin = (struct module_pin){.pid = pid};
 	snprintf(pin->uuid, sizeof(pin->uuid), "%s", uuid);

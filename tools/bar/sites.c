@@ -40,7 +40,7 @@ static void add_region(struct sites *sites, const struct reader *reader,
 			? symbols_caller_text(reader_file(reader, region->file), region->pin_stack)
 			: NULL;
 
-	sites->list = grow(sites->list, &sites->room, sites->count, sizeof(*sites->list));
+	sites->list = grow(sites->list, &sites->capacity, sites->count, sizeof(*sites->list));
 	sites->list[sites->count++] = (struct site){
 		.name = name ? name : "not known: the trace was made without PINDOWN_TRACE_STACKS",
 		.bytes = region->pin_size,
@@ -93,7 +93,7 @@ bool sites_read(struct sites *sites, const struct texts *traces)
 	while (reader_next(reader, &event))
 		take(&regions, &event);
 	reader_complain(reader);
-	for (uint32_t i = 0; i < regions.room; i++)
+	for (uint32_t i = 0; i < regions.capacity; i++)
 		if (regions.slots[i].used)
 			add_region(sites, reader, &regions.slots[i]);
 	regions_free(&regions);

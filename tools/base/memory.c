@@ -10,7 +10,7 @@
 static uint64_t held;		/* bytes */
 static uint64_t opened, length; /* traces, and their lengths in sum */
 
-static uint64_t most(void)
+static uint64_t max_held(void)
 {
 	if (!opened)
 		return UINT64_MAX;
@@ -20,10 +20,10 @@ static uint64_t most(void)
 /* Asked before it is taken. */
 static void ask_for(size_t bytes)
 {
-	if (held + bytes <= most())
+	if (held + bytes <= max_held())
 		return;
 	complain("%s for more than %s of memory, the most that %s length may have",
-		 opened == 1 ? "this trace asks" : "these traces ask", bytes_text(most()).text,
+		 opened == 1 ? "this trace asks" : "these traces ask", bytes_text(max_held()).text,
 		 opened == 1 ? "one of its" : "those of their");
 	exit(STATUS_DAMAGED);
 }
@@ -44,14 +44,14 @@ void *allocate(size_t bytes)
 	return took(calloc(1, bytes));
 }
 
-void *grow(void *array, unsigned *room, unsigned used, size_t each)
+void *grow(void *array, unsigned *capacity, unsigned used, size_t each)
 {
-	if (used < *room)
+	if (used < *capacity)
 		return array;
-	*room = *room ? *room * 2 : 16;
-	ask_for(*room * each); /* the old one is there until all is copied */
+	*capacity = *capacity ? *capacity * 2 : 16;
+	ask_for(*capacity * each); /* the old one is there until all is copied */
 	held -= malloc_usable_size(array);
-	return took(reallocarray(array, *room, each));
+	return took(reallocarray(array, *capacity, each));
 }
 
 void release(void *memory)

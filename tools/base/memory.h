@@ -12,8 +12,8 @@
 /* Zeroed. */
 void *allocate(size_t bytes);
 
-/* Room for one more in an array of `used`, which *room may hold; returns the array. */
-void *grow(void *array, unsigned *room, unsigned used, size_t each);
+/* Room for one more in an array of `used`, which *capacity may hold; returns the array. */
+void *grow(void *array, unsigned *capacity, unsigned used, size_t each);
 
 /* What these two gave, and nothing else; NULL is nothing. */
 void release(void *memory);

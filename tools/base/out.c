@@ -212,15 +212,15 @@ struct out_text count_text(uint64_t count)
 
 void out_print(const char *format, ...)
 {
-	char *at = out_room();
+	char *at = out_reserve();
 	va_list arguments;
 	int length;
 
 	va_start(arguments, format);
-	length = vsnprintf(at, OUT_ROOM, format, arguments);
+	length = vsnprintf(at, OUT_RESERVED, format, arguments);
 	va_end(arguments);
 	if (length > 0)
-		out_took(at + (length < OUT_ROOM ? length : OUT_ROOM - 1));
+		out_commit(at + (length < OUT_RESERVED ? length : OUT_RESERVED - 1));
 }
 
 static const char *colour(const char *code)

@@ -22,21 +22,21 @@ struct out {
 };
 extern struct out out;
 
-enum { OUT_ROOM = 8192 }; /* the most that may be added after one out_room() */
+enum { OUT_RESERVED = 8192 }; /* the most that may be added after one out_reserve() */
 
 void out_begin(enum out_colour colour, bool ascii);
 void out_flush(void);
 /* "--colour=WHEN" and the like; false when it is not one of auto, always, never. */
 bool out_parse_colour(const char *text, enum out_colour *colour);
 
-static inline char *out_room(void)
+static inline char *out_reserve(void)
 {
-	if (__builtin_expect(out.used + OUT_ROOM > sizeof(out.buffer), 0))
+	if (__builtin_expect(out.used + OUT_RESERVED > sizeof(out.buffer), 0))
 		out_flush();
 	return out.buffer + out.used;
 }
 
-static inline void out_took(const char *end)
+static inline void out_commit(const char *end)
 {
 	out.used = (size_t)(end - out.buffer);
 }

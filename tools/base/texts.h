@@ -9,7 +9,7 @@
 
 struct texts {
 	char **list;
-	unsigned count, room;
+	unsigned count, capacity;
 };
 
 /* A copy is kept. */

@@ -297,6 +297,6 @@ static int run(int argc, char **argv)
 	return worst;
 }
 
-const struct verb verb_check = {
+const struct command command_check = {
 	"check",   "say what will be seen of a program", help, settings, ARGUMENTS_PROGRAMS,
 	.run = run};

@@ -24,7 +24,7 @@ struct checked {
 	char *asked;  /* as it was given */
 	char *script; /* it is a script, and the first member is what runs it; NULL: it is none */
 	struct member **members;
-	unsigned count, room;
+	unsigned count, capacity;
 	struct texts missing; /* libraries that were not found */
 	bool needs_driver;    /* some object needs libcuda.so.1 itself */
 	char *driver;	      /* where that is; NULL: not on this machine */

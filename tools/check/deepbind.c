@@ -96,9 +96,9 @@ static void find_stubs(struct dlopen_in *found, const unsigned char *code, size_
 /* The constant put last into %esi, in the code before a call; 0 when there is none. */
 static uint32_t second_argument(const unsigned char *code, size_t call)
 {
-	size_t least = call > WINDOW ? call - WINDOW : 0;
+	size_t first = call > WINDOW ? call - WINDOW : 0;
 
-	for (size_t i = call; i-- > least;)
+	for (size_t i = call; i-- > first;)
 		if (code[i] == 0xbe && i + 5 <= call &&
 		    (uint32_t)displacement(code + i + 1) < 0x10000)
 			return (uint32_t)displacement(code + i + 1);

@@ -92,8 +92,8 @@ static struct member *add_member(struct checked *checked, struct object *object,
 
 	member->object = object;
 	member->needer = (struct needer){object, by ? &by->needer : NULL};
-	checked->members =
-		grow(checked->members, &checked->room, checked->count, sizeof(*checked->members));
+	checked->members = grow(checked->members, &checked->capacity, checked->count,
+				sizeof(*checked->members));
 	checked->members[checked->count++] = member;
 	return member;
 }

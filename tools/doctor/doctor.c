@@ -38,7 +38,7 @@ void found(struct doctor *doctor, enum grade grade, const char *topic, const cha
 	struct finding *finding;
 	va_list arguments;
 
-	doctor->list = grow(doctor->list, &doctor->room, doctor->count, sizeof(*doctor->list));
+	doctor->list = grow(doctor->list, &doctor->capacity, doctor->count, sizeof(*doctor->list));
 	finding = &doctor->list[doctor->count++];
 	*finding = (struct finding){.grade = grade, .topic = topic, .advice = advice};
 	va_start(arguments, format);
@@ -180,7 +180,7 @@ static int run(int argc, char **argv)
 	return status;
 }
 
-const struct verb verb_doctor = {
+const struct command command_doctor = {
 	"doctor",	"say whether this machine is fit for GPUDirect RDMA",
 	help,		settings,
 	ARGUMENTS_NONE, .run = run};

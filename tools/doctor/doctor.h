@@ -22,7 +22,7 @@ struct version {
 
 struct doctor {
 	struct finding *list;
-	unsigned count, room;
+	unsigned count, capacity;
 	unsigned grades[3];
 	struct pci pci;
 	struct nvml nvml; /* count 0 where there is none */

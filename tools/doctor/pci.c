@@ -52,7 +52,7 @@ static void about_bar(struct doctor *doctor, const struct pci_device *gpu)
 /* A line for all GPUs where they are the same and have enough. */
 static bool about_equal_bars(struct doctor *doctor)
 {
-	uint64_t size = 0, most = 0;
+	uint64_t size = 0, max = 0;
 	unsigned gpus = 0;
 
 	for (unsigned i = 0; i < doctor->pci.count; i++) {
@@ -64,14 +64,14 @@ static bool about_equal_bars(struct doctor *doctor)
 		if (gpus++ && bar1_size(doctor, gpu) != size)
 			return false;
 		size = bar1_size(doctor, gpu);
-		if (known && known->bar1_used > most)
-			most = known->bar1_used;
+		if (known && known->bar1_used > max)
+			max = known->bar1_used;
 	}
 	if (gpus < 2 || size <= SMALL_BAR)
 		return false;
 	if (doctor->nvml.count)
 		found(doctor, GOOD, "BAR1", NULL, "%u GPUs: %s each, at most %s used", gpus,
-		      bytes_text(size).text, bytes_text(most).text);
+		      bytes_text(size).text, bytes_text(max).text);
 	else
 		found(doctor, GOOD, "BAR1", NULL, "%u GPUs: %s each", gpus, bytes_text(size).text);
 	return true;

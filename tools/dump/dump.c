@@ -158,5 +158,5 @@ static int run(int argc, char **argv)
 	return status;
 }
 
-const struct verb verb_dump = {
+const struct command command_dump = {
 	"dump", "show a trace, one event a line", help, settings, ARGUMENTS_TRACES, .run = run};

@@ -29,7 +29,7 @@ static bool any; /* an object was printed */
 
 /* Threads that have a name, as pid << 32 | tid; open addressing. */
 static uint64_t *named;
-static size_t named_room, named_count;
+static size_t named_capacity, named_count;
 
 /* ---- pieces --------------------------------------------------------------------------------- */
 
@@ -65,20 +65,20 @@ static bool add_name(uint64_t key)
 {
 	size_t i;
 
-	if (named_count * 2 >= named_room) {
+	if (named_count * 2 >= named_capacity) {
 		uint64_t *old = named;
-		size_t room = named_room;
+		size_t capacity = named_capacity;
 
-		named_room = room ? room * 2 : 256;
-		named = allocate(named_room * sizeof(*named));
+		named_capacity = capacity ? capacity * 2 : 256;
+		named = allocate(named_capacity * sizeof(*named));
 		named_count = 0;
-		for (size_t j = 0; j < room; j++)
+		for (size_t j = 0; j < capacity; j++)
 			if (old[j])
 				add_name(old[j]);
 		release(old);
 	}
-	for (i = key * 0x9e3779b97f4a7c15ull >> 20 & (named_room - 1); named[i];
-	     i = (i + 1) & (named_room - 1))
+	for (i = key * 0x9e3779b97f4a7c15ull >> 20 & (named_capacity - 1); named[i];
+	     i = (i + 1) & (named_capacity - 1))
 		if (named[i] == key)
 			return false;
 	named[i] = key;
@@ -93,12 +93,12 @@ static void name_thread(const struct event *event)
 
 	if (!add_name((uint64_t)pid << 32 | tid | 1ull << 63))
 		return;
-	at = begin_object(out_room());
+	at = begin_object(out_reserve());
 	at = put_text(at, "{\"ph\":\"M\",\"name\":\"thread_name\"");
 	at = put_text(put_who(at, event), ",\"args\":{\"name\":\"");
 	at = put_text(at, tid == pid ? "main thread" : "thread");
 	at = put_text(at, "\"}}");
-	out_took(at);
+	out_commit(at);
 }
 
 static void begin(const struct reader *reader)
@@ -109,14 +109,14 @@ static void begin(const struct reader *reader)
 	for (unsigned i = 0; i < reader_files(reader); i++) {
 		const struct trace_file *file = reader_file(reader, i);
 		const char *name = *file->command ? file->command : "unknown program";
-		char *at = begin_object(out_room());
+		char *at = begin_object(out_reserve());
 
 		at = put_text(at, "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":");
 		at = put_decimal(at, file->header.pid);
 		at = put_text(at, ",\"args\":{\"name\":");
 		at = json_quoted(at, name, strnlen(name, 200));
 		at = put_text(at, "}}");
-		out_took(at);
+		out_commit(at);
 	}
 }
 
@@ -125,14 +125,14 @@ static void begin(const struct reader *reader)
 /* Perfetto shows name and key as one text, chrome://tracing the key below the name. */
 static void print_counter(const struct event *event, const char *name, uint64_t bytes)
 {
-	char *at = begin_object(out_room());
+	char *at = begin_object(out_reserve());
 
 	at = put_text(put_text(at, "{\"ph\":\"C\",\"name\":\""), name);
 	at = put_micro(put_text(at, "\",\"ts\":"), event->ts);
 	at = put_decimal(put_text(at, ",\"pid\":"), event->file->header.pid);
 	at = put_decimal(put_text(at, ",\"args\":{\"bytes\":"), bytes);
 	at = put_text(at, "}}");
-	out_took(at);
+	out_commit(at);
 }
 
 /* At the event's begin, in the order of which the events come: a counter's times go forward. */
@@ -210,7 +210,7 @@ static void print_event(const struct event *event)
 	char *at;
 
 	name_thread(event);
-	at = begin_object(out_room());
+	at = begin_object(out_reserve());
 	at = put_text(at,
 		      lasts ? "{\"ph\":\"X\",\"name\":" : "{\"ph\":\"i\",\"s\":\"t\",\"name\":");
 	at = put_name(at, event);
@@ -220,7 +220,7 @@ static void print_event(const struct event *event)
 		at = put_micro(put_text(at, ",\"dur\":"), event->took);
 	at = put_arguments(put_who(at, event), event);
 	*at++ = '}';
-	out_took(at);
+	out_commit(at);
 	if (event->record.fields & PD_HAS_REGION && event->record.result == 0)
 		count_region(event);
 }
@@ -234,7 +234,7 @@ static void end(const struct reader *reader)
 	release(counted);
 	release(named);
 	named = NULL;
-	named_room = named_count = 0;
+	named_capacity = named_count = 0;
 	any = false;
 }
 

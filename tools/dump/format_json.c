@@ -156,7 +156,7 @@ static char *put_place(char *at, const struct place *place)
 /* Who called, or with --stacks everyone; each place may be as long as there is room at once. */
 static char *put_stack(char *at, const struct event *event)
 {
-	struct place places[MOST_PLACES];
+	struct place places[MAX_PLACES];
 	const struct place *caller;
 	unsigned count;
 
@@ -169,8 +169,8 @@ static char *put_stack(char *at, const struct event *event)
 	for (unsigned i = 0; i < count; i++) {
 		if (i)
 			*at++ = ',';
-		out_took(at);
-		at = put_place(out_room(), &places[i]);
+		out_commit(at);
+		at = put_place(out_reserve(), &places[i]);
 	}
 	*at++ = ']';
 	return at;
@@ -179,7 +179,7 @@ static char *put_stack(char *at, const struct event *event)
 static void print_event(const struct event *event)
 {
 	const struct record *record = &event->record;
-	char *at = out_room();
+	char *at = out_reserve();
 
 	at = put_decimal(put_text(at, "{\"ts\":"), event->ts);
 	at = put_decimal(put_text(at, ",\"pid\":"), event->file->header.pid);
@@ -208,12 +208,12 @@ static void print_event(const struct event *event)
 			at = json_quoted(put_text(at, ",\"text\":"), record->text,
 					 record->text_length);
 		if (record->stack) {
-			out_took(at);
-			at = put_stack(out_room(), event);
+			out_commit(at);
+			at = put_stack(out_reserve(), event);
 		}
 	}
 	at = put_text(at, "}\n");
-	out_took(at);
+	out_commit(at);
 }
 
 static void print_nothing(const struct reader *reader)

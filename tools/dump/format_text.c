@@ -42,7 +42,7 @@ static void print_heading(const struct reader *reader)
 	several = reader_files(reader) > 1;
 	for (unsigned i = 0; i < reader_files(reader); i++)
 		print_command(reader_file(reader, i));
-	at = out_room();
+	at = out_reserve();
 	at = put_text(at, out_bold());
 	*at++ = '#';
 	at = put_right(at, "time s", TIME - 1);
@@ -57,7 +57,7 @@ static void print_heading(const struct reader *reader)
 	at = put_right(at, "took", TOOK);
 	at = put_text(put_text(at, "  more"), out_plain());
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
 static char *put_time(char *at, uint64_t ns)
@@ -228,12 +228,12 @@ static char *put_more(char *at, const struct record *record)
 
 static void print_stack(const struct event *event)
 {
-	struct place places[MOST_PLACES];
+	struct place places[MAX_PLACES];
 	unsigned count = symbols_stack(event->file, event->record.stack, places);
-	char text[PLACE_ROOM];
+	char text[PLACE_TEXT_SIZE];
 
 	for (unsigned i = 0; i < count; i++) {
-		char *at = put_decimal_right(out_room(), i, TIME + 4);
+		char *at = put_decimal_right(out_reserve(), i, TIME + 4);
 
 		at = put_text(at, "  ");
 		at = put_text(at, out_dim());
@@ -241,7 +241,7 @@ static void print_stack(const struct event *event)
 		at = put_text(at, places[i].inlined ? "  (inlined)" : "");
 		at = put_text(at, out_plain());
 		*at++ = '\n';
-		out_took(at);
+		out_commit(at);
 	}
 }
 
@@ -258,7 +258,7 @@ static void print_event(const struct event *event)
 {
 	const struct record *record = &event->record;
 	const char *colour = colour_of(event);
-	char *at = out_room();
+	char *at = out_reserve();
 
 	at = put_time(at, event->ts);
 	if (several)
@@ -283,7 +283,7 @@ static void print_event(const struct event *event)
 	if (*colour)
 		at = put_text(at, out_plain());
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 	if (format_stacks && record->stack)
 		print_stack(event);
 }

@@ -34,10 +34,10 @@ static const char help[] =
 	"Exit status: 0, 1 when a file could not be read wholly or holds no hits, 2 for\n"
 	"bad options.\n";
 
-enum { MOST_BUDGETS = 32, BAR = 24 };
+enum { MAX_BUDGETS = 32, BAR = 24 };
 
 struct wishes {
-	uint64_t budgets[MOST_BUDGETS];
+	uint64_t budgets[MAX_BUDGETS];
 	unsigned budget_count;
 	unsigned policies; /* a bit each */
 	const char *svg;
@@ -54,7 +54,7 @@ struct replay {
 	struct replay_result *result;
 };
 
-static void make_room(struct replay *replay, const struct policy *policy, uint64_t bytes)
+static void evict_until_fits(struct replay *replay, const struct policy *policy, uint64_t bytes)
 {
 	while (replay->bytes + bytes > replay->state.max_bytes) {
 		uint32_t victim = policy->evict(&replay->state);
@@ -79,7 +79,7 @@ static void replay_get(struct replay *replay, const struct policy *policy, uint3
 	/* What the budget has no room for at all is pinned for this once. */
 	if (allocation->bytes > replay->state.max_bytes)
 		return;
-	make_room(replay, policy, allocation->bytes);
+	evict_until_fits(replay, policy, allocation->bytes);
 	policy->insert(&replay->state, which);
 	replay->registered[which] = true;
 	replay->bytes += allocation->bytes;
@@ -133,7 +133,7 @@ static char *put_bar(char *at, double share)
 static void print_result(const struct replay_result *result, bool first)
 {
 	double share = result->gets ? (double)result->hits / (double)result->gets : 0;
-	char text[32], *at = out_room();
+	char text[32], *at = out_reserve();
 
 	at = put_text(at, "  ");
 	at = put_left(at, first ? bytes_text(result->max_bytes).text : "", 12);
@@ -147,14 +147,14 @@ static void print_result(const struct replay_result *result, bool first)
 	at = put_bar(at, share);
 	at = put_text(at, out_plain());
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
 static void print_head(const struct uses *uses)
 {
 	out_print("%s gets of ", count_text(uses->gets).text);
 	out_print("%s allocations, ", count_text(uses->allocation_count).text);
-	out_print("%s alive at once; ", bytes_text(uses->most_bytes).text);
+	out_print("%s alive at once; ", bytes_text(uses->peak_bytes).text);
 	out_print("hit ratio of the traced run %.2f %%\n\n",
 		  100.0 * (double)uses->hits / (double)uses->gets);
 	out_print("  %sbudget      policy   hit ratio        pins   evictions    pin time  hit "
@@ -171,7 +171,7 @@ static void choose_budgets(const struct uses *uses, struct wishes *wishes)
 		return;
 	for (unsigned i = 1; i <= 8; i++)
 		wishes->budgets[wishes->budget_count++] =
-			(uses->most_bytes / 8 * i + page - 1) / page * page;
+			(uses->peak_bytes / 8 * i + page - 1) / page * page;
 }
 
 static bool print(const struct uses *uses, struct wishes *wishes)
@@ -232,8 +232,8 @@ static bool take_budgets(const char *text)
 	for (;; text++) {
 		size_t length = strcspn(text, ",");
 
-		if (wishes.budget_count == MOST_BUDGETS) {
-			complain("--max-bytes: at most %d budgets", MOST_BUDGETS);
+		if (wishes.budget_count == MAX_BUDGETS) {
+			complain("--max-bytes: at most %d budgets", MAX_BUDGETS);
 			return false;
 		}
 		if (!parse_bytes(text, length, &wishes.budgets[wishes.budget_count])) {
@@ -335,9 +335,9 @@ static int run(int argc, char **argv)
 	return status;
 }
 
-const struct verb verb_replay = {"replay",
-				 "what a trace would have cost with another budget",
-				 help,
-				 settings,
-				 ARGUMENTS_TRACES,
-				 .run = run};
+const struct command command_replay = {"replay",
+				       "what a trace would have cost with another budget",
+				       help,
+				       settings,
+				       ARGUMENTS_TRACES,
+				       .run = run};

@@ -15,16 +15,16 @@ struct slot {
 
 struct map {
 	struct slot *slots;
-	uint32_t room, count;
+	uint32_t capacity, count;
 };
 
 static struct slot *find(const struct map *map, uint32_t file, uint64_t key)
 {
 	uint64_t hash = (key ^ (uint64_t)file << 56) * 0x9e3779b97f4a7c15ull;
-	uint32_t i = (uint32_t)(hash >> 32) & (map->room - 1);
+	uint32_t i = (uint32_t)(hash >> 32) & (map->capacity - 1);
 
 	while (map->slots[i].allocation && (map->slots[i].key != key || map->slots[i].file != file))
-		i = (i + 1) & (map->room - 1);
+		i = (i + 1) & (map->capacity - 1);
 	return &map->slots[i];
 }
 
@@ -33,11 +33,12 @@ static void set(struct map *map, uint32_t file, uint64_t key, uint32_t allocatio
 {
 	struct slot *slot;
 
-	if (map->count * 2 >= map->room) {
-		struct map larger = {.room = map->room ? map->room * 2 : 64, .count = map->count};
+	if (map->count * 2 >= map->capacity) {
+		struct map larger = {.capacity = map->capacity ? map->capacity * 2 : 64,
+				     .count = map->count};
 
-		larger.slots = allocate((size_t)larger.room * sizeof(*larger.slots));
-		for (uint32_t i = 0; i < map->room; i++)
+		larger.slots = allocate((size_t)larger.capacity * sizeof(*larger.slots));
+		for (uint32_t i = 0; i < map->capacity; i++)
 			if (map->slots[i].allocation)
 				*find(&larger, map->slots[i].file, map->slots[i].key) =
 					map->slots[i];
@@ -51,7 +52,7 @@ static void set(struct map *map, uint32_t file, uint64_t key, uint32_t allocatio
 
 static bool get(const struct map *map, uint32_t file, uint64_t key, uint32_t *allocation)
 {
-	struct slot *slot = map->room ? find(map, file, key) : NULL;
+	struct slot *slot = map->capacity ? find(map, file, key) : NULL;
 
 	if (!slot || !slot->allocation)
 		return false;
@@ -66,13 +67,13 @@ struct making {
 	struct map by_id;   /* buffer id, which the driver gives once */
 	struct map by_addr; /* where an allocation that may still live begins */
 	bool *ended;	    /* by allocation */
-	unsigned ended_room;
+	unsigned ended_capacity;
 	uint64_t alive;
 };
 
 static void add_use(struct uses *uses, uint32_t allocation, enum use_kind kind)
 {
-	uses->uses = grow(uses->uses, &uses->use_room, uses->use_count, sizeof(*uses->uses));
+	uses->uses = grow(uses->uses, &uses->use_capacity, uses->use_count, sizeof(*uses->uses));
 	uses->uses[uses->use_count++] = (struct use){allocation, kind};
 }
 
@@ -81,14 +82,14 @@ static uint32_t add_allocation(struct making *making, const struct record *recor
 	struct uses *uses = making->uses;
 	uint32_t index = uses->allocation_count++;
 
-	uses->allocations =
-		grow(uses->allocations, &uses->allocation_room, index, sizeof(*uses->allocations));
+	uses->allocations = grow(uses->allocations, &uses->allocation_capacity, index,
+				 sizeof(*uses->allocations));
 	uses->allocations[index] = (struct allocation){.bytes = record->pin_size};
-	making->ended = grow(making->ended, &making->ended_room, index, sizeof(bool));
+	making->ended = grow(making->ended, &making->ended_capacity, index, sizeof(bool));
 	making->ended[index] = false;
 	making->alive += record->pin_size;
-	if (making->alive > uses->most_bytes)
-		uses->most_bytes = making->alive;
+	if (making->alive > uses->peak_bytes)
+		uses->peak_bytes = making->alive;
 	return index;
 }
 

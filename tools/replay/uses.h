@@ -24,11 +24,11 @@ struct use {
 
 struct uses {
 	struct allocation *allocations;
-	unsigned allocation_count, allocation_room;
+	unsigned allocation_count, allocation_capacity;
 	struct use *uses;
-	unsigned use_count, use_room;
+	unsigned use_count, use_capacity;
 	uint64_t gets, hits; /* of the traced run */
-	uint64_t most_bytes; /* of all that were alive at once */
+	uint64_t peak_bytes; /* of all that were alive at once */
 	uint64_t mean_ns;    /* of a pin */
 };
 

@@ -17,7 +17,7 @@ enum gravity { FACT, NOTE, WRONG };
 
 static void print_line(const char *what, enum gravity gravity, const char *text)
 {
-	char *at = out_room();
+	char *at = out_reserve();
 
 	at = put_left(put_text(at, "  "), what, 26);
 	if (gravity != FACT)
@@ -25,7 +25,7 @@ static void print_line(const char *what, enum gravity gravity, const char *text)
 	at = put_text(at, text);
 	at = put_text(at, gravity != FACT ? out_plain() : "");
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
 static void print_count(const char *what, uint64_t count, enum gravity gravity, const char *more)
@@ -105,7 +105,7 @@ static void print_what_it_cost(const struct tally *tally)
 {
 	uint64_t hits = tally->counters.hits, gets = hits + tally->counters.misses;
 	const struct pin_tally *all = &tally->all;
-	char text[PLACE_ROOM + 200];
+	char text[PLACE_TEXT_SIZE + 200];
 
 	if (gets) {
 		snprintf(text, sizeof(text), "%.2f %% of %s gets",
@@ -155,10 +155,10 @@ bool report_is_bad(const struct tally *tally)
 static void print_who(const struct trace_file *file, const char *what, uint32_t stack,
 		      bool as_above)
 {
-	enum { MOST = 8 };
-	struct place places[MOST];
-	unsigned count = stack ? symbols_chain(file, stack, places, MOST) : 0;
-	char text[PLACE_ROOM];
+	enum { MAX_CHAIN = 8 };
+	struct place places[MAX_CHAIN];
+	unsigned count = stack ? symbols_chain(file, stack, places, MAX_CHAIN) : 0;
+	char text[PLACE_TEXT_SIZE];
 
 	if (count && as_above) {
 		out_print("      %s%-10s  as above%s\n", out_dim(), what, out_plain());
@@ -177,7 +177,7 @@ static void print_finding(const struct reader *reader, const struct finding *fin
 	const struct region *other =
 		above && above->region.file == region->file ? &above->region : NULL;
 	const struct trace_file *file = reader_file(reader, region->file);
-	char *at = out_room();
+	char *at = out_reserve();
 	char number[24];
 
 	*put_hex(number, region->addr) = '\0';
@@ -198,7 +198,7 @@ static void print_finding(const struct reader *reader, const struct finding *fin
 	if (reader_files(reader) > 1)
 		at = put_decimal_right(at, file->header.pid, 9);
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 	print_who(file, "pinned by", region->pin_stack,
 		  other && other->pin_stack == region->pin_stack);
 	print_who(file, "freed by", region->freed_stack,
@@ -247,7 +247,7 @@ void report_regions(const struct reader *reader, const struct tally *tally,
 
 static void print_site(const struct site *site)
 {
-	char *at = out_room();
+	char *at = out_reserve();
 
 	at = put_right(put_text(at, "  "), duration_text(site->ns).text, 9);
 	at = put_right(at, count_text(site->count).text, 13);
@@ -256,7 +256,7 @@ static void print_site(const struct site *site)
 	at = put_left(at, strlen(site->what) < 200 ? site->what : "(name too long)", 24);
 	at = put_text(put_text(at, " "), site->caller);
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
 void report_sites(const struct tally *tally, const struct report_wishes *wishes)

@@ -13,7 +13,7 @@ typedef struct out_text in_words(uint64_t value);
 static void print_row(const char *what, uint64_t one, uint64_t other, in_words *words, bool is_bad)
 {
 	char change[64] = "";
-	char *at = out_room();
+	char *at = out_reserve();
 
 	if (one == other)
 		strcpy(change, "the same");
@@ -32,7 +32,7 @@ static void print_row(const char *what, uint64_t one, uint64_t other, in_words *
 	if (is_bad && one != other)
 		at = put_text(at, out_plain());
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
 static void print_head(const char *heading)
@@ -121,13 +121,13 @@ static void print_site(const struct site *one, const struct site *other)
 
 static void print_sites(const struct tally *one, const struct tally *other)
 {
-	enum { MOST = 50 };
+	enum { MAX_SITES = 50 };
 	unsigned shown = 0;
 
 	if (!one->sites.count || !other->sites.count)
 		return;
 	print_head("Call sites, where their number of calls changed");
-	for (unsigned i = 0; i < one->sites.count && shown < MOST; i++) {
+	for (unsigned i = 0; i < one->sites.count && shown < MAX_SITES; i++) {
 		const struct site *site = &one->sites.list[i],
 				  *now = find_site(&other->sites, site);
 
@@ -136,13 +136,13 @@ static void print_sites(const struct tally *one, const struct tally *other)
 			shown++;
 		}
 	}
-	for (unsigned i = 0; i < other->sites.count && shown < MOST; i++)
+	for (unsigned i = 0; i < other->sites.count && shown < MAX_SITES; i++)
 		if (!find_site(&one->sites, &other->sites.list[i])) {
 			print_site(NULL, &other->sites.list[i]);
 			shown++;
 		}
-	if (shown == MOST)
-		out_print("  and perhaps more: %u are shown\n", MOST);
+	if (shown == MAX_SITES)
+		out_print("  and perhaps more: %u are shown\n", MAX_SITES);
 }
 
 void report_diff(const struct tally *one, const struct tally *other)

@@ -19,15 +19,15 @@ struct life {
 	uint64_t freed_at; /* UINT64_MAX: it was not freed while it was pinned */
 };
 
-enum { MOST_LIVES = 1000000 };
+enum { MAX_LIVES = 1000000 };
 
 struct history {
 	unsigned columns, column;
 	uint64_t span;
 	uint64_t now[SERIES];
-	uint64_t *most[SERIES]; /* in each of `columns` equal parts of `span` */
+	uint64_t *max[SERIES]; /* in each of `columns` equal parts of `span` */
 	struct life *lives;
-	unsigned life_count, life_room;
+	unsigned life_count, life_capacity;
 	bool cut; /* there were more */
 };
 

@@ -24,13 +24,13 @@ static struct consumer *consumer_of(struct holders *holders, const struct record
 		     memcmp(consumer->name, record->text, record->text_length) == 0))
 			return consumer;
 	}
-	if (holders->consumer_count == MOST_CONSUMERS)
-		return &holders->consumers[MOST_CONSUMERS - 1];
-	holders->consumers = grow(holders->consumers, &holders->consumer_room,
+	if (holders->consumer_count == MAX_CONSUMERS)
+		return &holders->consumers[MAX_CONSUMERS - 1];
+	holders->consumers = grow(holders->consumers, &holders->consumer_capacity,
 				  holders->consumer_count, sizeof(*holders->consumers));
 	consumer = &holders->consumers[holders->consumer_count++];
 	memset(consumer, 0, sizeof(*consumer));
-	if (holders->consumer_count == MOST_CONSUMERS)
+	if (holders->consumer_count == MAX_CONSUMERS)
 		strcpy(consumer->name, "(others)");
 	else if (record->text_length)
 		memcpy(consumer->name, record->text, record->text_length);
@@ -56,7 +56,7 @@ static void add_export(struct holders *holders, const struct event *event)
 {
 	const struct record *record = &event->record;
 
-	holders->exports = grow(holders->exports, &holders->export_room, holders->export_count,
+	holders->exports = grow(holders->exports, &holders->export_capacity, holders->export_count,
 				sizeof(*holders->exports));
 	holders->exports[holders->export_count++] = (struct export){.file = event->file->index,
 								    .number = record->number,
@@ -77,9 +77,9 @@ static void add_outlived(struct holders *holders, const struct event *event)
 	}
 	holders->outlived_all++;
 	holders->outlived_bytes += record->size;
-	if (holders->outlived_count == MOST_OUTLIVED)
+	if (holders->outlived_count == MAX_OUTLIVED)
 		return;
-	holders->outlived = grow(holders->outlived, &holders->outlived_room,
+	holders->outlived = grow(holders->outlived, &holders->outlived_capacity,
 				 holders->outlived_count, sizeof(*holders->outlived));
 	holders->outlived[holders->outlived_count++] =
 		(struct outlived){.made = {.file = event->file->index, .number = record->number},
@@ -158,7 +158,7 @@ void holders_free(struct holders *holders)
 
 static void print_consumer(const struct consumer *consumer)
 {
-	char *at = out_room();
+	char *at = out_reserve();
 
 	at = put_left(put_text(at, "  "), *consumer->name ? consumer->name : "-", 16);
 	at = put_right(at, count_text(consumer->made).text, 10);
@@ -169,12 +169,12 @@ static void print_consumer(const struct consumer *consumer)
 	at = put_right(at, count_text(consumer->held_regions).text, 11);
 	at = put_right(at, bytes_text(consumer->held_bytes).text, 12);
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
-static void print_consumers(const struct holders *holders, unsigned most)
+static void print_consumers(const struct holders *holders, unsigned max)
 {
-	unsigned shown = holders->consumer_count < most ? holders->consumer_count : most;
+	unsigned shown = holders->consumer_count < max ? holders->consumer_count : max;
 
 	if (!shown)
 		return;
@@ -200,7 +200,7 @@ static char *put_maker(char *at, const struct trace_file *file, uint32_t stack)
 {
 	const struct place *place = stack ? symbols_caller(file, stack) : NULL;
 	const char *slash = place && place->module ? strrchr(place->module, '/') : NULL;
-	char text[PLACE_ROOM];
+	char text[PLACE_TEXT_SIZE];
 
 	if (!place)
 		return put_text(at, "-");
@@ -215,7 +215,7 @@ static void print_outlived(const struct outlived *outlived, const struct reader 
 {
 	const struct trace_file *file = reader_file(reader, outlived->made.file);
 	const struct export *made = &outlived->made;
-	char *at = out_room();
+	char *at = out_reserve();
 	char number[24];
 
 	*put_hex(number, outlived->addr) = '\0';
@@ -234,13 +234,13 @@ static void print_outlived(const struct outlived *outlived, const struct reader 
 		at = put_decimal_right(at, file->header.pid, 8);
 	at = put_maker(put_text(at, "  "), file, made->stack);
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
 static void print_all_outlived(const struct holders *holders, const struct reader *reader,
-			       unsigned most)
+			       unsigned max)
 {
-	unsigned shown = holders->outlived_count < most ? holders->outlived_count : most;
+	unsigned shown = holders->outlived_count < max ? holders->outlived_count : max;
 
 	if (!shown)
 		return;
@@ -257,8 +257,8 @@ static void print_all_outlived(const struct holders *holders, const struct reade
 			  shown < holders->outlived_count ? " (--all shows them)" : "");
 }
 
-void holders_print(const struct holders *holders, const struct reader *reader, unsigned most)
+void holders_print(const struct holders *holders, const struct reader *reader, unsigned max)
 {
-	print_all_outlived(holders, reader, most);
-	print_consumers(holders, most);
+	print_all_outlived(holders, reader, max);
+	print_consumers(holders, max);
 }

@@ -30,17 +30,17 @@ struct consumer {
 	uint64_t held, held_regions, held_bytes; /* when their memory ended */
 };
 
-enum { MOST_OUTLIVED = 10000, MOST_CONSUMERS = 200 };
+enum { MAX_OUTLIVED = 10000, MAX_CONSUMERS = 200 };
 
 struct holders {
 	struct export *exports;
-	unsigned export_count, export_room;
+	unsigned export_count, export_capacity;
 	struct outlived *outlived;
-	unsigned outlived_count, outlived_room;
+	unsigned outlived_count, outlived_capacity;
 	uint64_t outlived_all, outlived_bytes; /* also those that are not listed */
 	uint64_t outlived_ordered;	       /* not among them: freed in stream order */
 	struct consumer *consumers;
-	unsigned consumer_count, consumer_room;
+	unsigned consumer_count, consumer_capacity;
 	uint64_t held, held_bytes;
 	uint64_t held_ordered; /* not among them: when their memory was freed in stream order */
 };
@@ -49,7 +49,7 @@ void holders_count(struct holders *holders, const struct event *event);
 void holders_settle(struct holders *holders); /* after the last event */
 void holders_free(struct holders *holders);
 
-/* Their parts of the report; lists end after `most` lines. */
-void holders_print(const struct holders *holders, const struct reader *reader, unsigned most);
+/* Their parts of the report; lists end after `max` lines. */
+void holders_print(const struct holders *holders, const struct reader *reader, unsigned max);
 
 #endif

@@ -10,7 +10,7 @@
 #include "tools/report/report.h"
 #include "tools/trace/symbols.h"
 
-enum { MOST_ROWS = 500, MOST_PROCESSES = 200 };
+enum { MAX_ROWS = 500, MAX_PROCESSES = 200 };
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
@@ -136,7 +136,7 @@ static void put_count(FILE *page, const char *what, uint64_t count, const char *
 static void put_answers(FILE *page, const struct tally *tally)
 {
 	uint64_t hits = tally->counters.hits, gets = hits + tally->counters.misses;
-	char value[64], more[PLACE_ROOM + 200];
+	char value[64], more[PLACE_TEXT_SIZE + 200];
 
 	fputs("<div class=\"answers\">\n", page);
 	snprintf(more, sizeof(more), "memory freed while in use, %s kept at most",
@@ -220,10 +220,10 @@ static void put_words(FILE *page, const char *text)
 /* A stack: its first line, the rest folded away unless `open`. */
 static void put_who(FILE *page, const struct trace_file *file, uint32_t stack, bool open)
 {
-	enum { MOST = 8 };
-	struct place places[MOST];
-	unsigned count = stack ? symbols_chain(file, stack, places, MOST) : 0;
-	char text[PLACE_ROOM];
+	enum { MAX_CHAIN = 8 };
+	struct place places[MAX_CHAIN];
+	unsigned count = stack ? symbols_chain(file, stack, places, MAX_CHAIN) : 0;
+	char text[PLACE_TEXT_SIZE];
 
 	if (count <= 1) {
 		put_words(page, count ? place_text(&places[0], text) : "–");
@@ -266,7 +266,7 @@ static void put_findings(FILE *page, const char *title, const struct reader *rea
 	static const char *const columns[] = {
 		"address",	"#size",     "#device",	 "#pinned at", "#freed at",
 		"#unpinned at", "pinned by", "freed by", "#process",   NULL};
-	unsigned shown = findings->count < MOST_ROWS ? findings->count : MOST_ROWS;
+	unsigned shown = findings->count < MAX_ROWS ? findings->count : MAX_ROWS;
 
 	if (!shown)
 		return;
@@ -280,7 +280,7 @@ static void put_sites(FILE *page, const struct sites *sites)
 {
 	static const char *const columns[] = {"called by", "call",    "#total", "#count",
 					      "#mean",	   "#failed", NULL};
-	unsigned shown = sites->count < MOST_ROWS ? sites->count : MOST_ROWS;
+	unsigned shown = sites->count < MAX_ROWS ? sites->count : MAX_ROWS;
 
 	if (!shown)
 		return;
@@ -304,7 +304,7 @@ static void put_calls(FILE *page, const struct tally *tally)
 {
 	static const char *const columns[] = {"call",  "#count", "#failed", "#total",
 					      "#mean", "#most",	 NULL};
-	unsigned shown = tally->call_count < MOST_ROWS ? tally->call_count : MOST_ROWS;
+	unsigned shown = tally->call_count < MAX_ROWS ? tally->call_count : MAX_ROWS;
 
 	begin_table(page, "Calls", columns);
 	for (unsigned i = 0; i < shown; i++) {
@@ -316,7 +316,7 @@ static void put_calls(FILE *page, const struct tally *tally)
 		put_many(page, call->failed);
 		put_ns(page, call->ns);
 		put_ns(page, call->ns / call->count);
-		put_ns(page, call->most);
+		put_ns(page, call->max_ns);
 		fputs("</tr>\n", page);
 	}
 	end_table(page, shown, tally->call_count);
@@ -352,7 +352,7 @@ static void put_processes(FILE *page, const struct reader *reader)
 {
 	static const char *const columns[] = {"#process", "command", "#traced for", NULL};
 	unsigned count = reader_files(reader),
-		 shown = count < MOST_PROCESSES ? count : MOST_PROCESSES;
+		 shown = count < MAX_PROCESSES ? count : MAX_PROCESSES;
 
 	if (count < 2)
 		return;

@@ -10,7 +10,7 @@
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
 
-enum { TOP = 12, HEIGHT = 300, GAP = 6, MOST_STRIPS = 24, MOST_BOXES = 3000 };
+enum { TOP = 12, HEIGHT = 300, GAP = 6, MAX_STRIPS = 24, MAX_BOXES = 3000 };
 enum { ROWS = 80, COLUMNS = 240, SHADES = 5 };
 
 /* Addresses that belong together. */
@@ -21,7 +21,7 @@ struct strip {
 
 struct map {
 	const struct history *history;
-	struct strip strips[MOST_STRIPS];
+	struct strip strips[MAX_STRIPS];
 	unsigned strip_count;
 };
 
@@ -52,8 +52,8 @@ static unsigned divide(struct map *map, const struct life **sorted, unsigned cou
 			last->to = to > last->to ? to : last->to;
 			continue;
 		}
-		if (strips == MOST_STRIPS)
-			return MOST_STRIPS + 1;
+		if (strips == MAX_STRIPS)
+			return MAX_STRIPS + 1;
 		map->strips[strips++] = (struct strip){.from = from, .to = to};
 	}
 	return strips;
@@ -70,7 +70,7 @@ static void make_strips(struct map *map)
 	for (unsigned i = 0; i < count; i++)
 		sorted[i] = &map->history->lives[i];
 	sort(sorted, count, sizeof(*sorted), compare_addresses);
-	while ((map->strip_count = divide(map, sorted, count, gap)) > MOST_STRIPS)
+	while ((map->strip_count = divide(map, sorted, count, gap)) > MAX_STRIPS)
 		gap = gap > UINT64_MAX / 4 ? UINT64_MAX : gap * 4;
 	release(sorted);
 	for (unsigned i = 0; i < map->strip_count; i++)
@@ -257,7 +257,7 @@ static void put_strip(FILE *page, const struct strip *strip, double *label)
 
 void html_map(FILE *page, const struct history *history)
 {
-	bool boxes = history->life_count <= MOST_BOXES;
+	bool boxes = history->life_count <= MAX_BOXES;
 	struct map map = {.history = history};
 	double label = 0;
 

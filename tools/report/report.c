@@ -38,7 +38,7 @@ static const char help[] =
 	"Exit status: 0; 1 when a file could not be read wholly, or for --check; 2 for\n"
 	"bad options.\n";
 
-enum { MOST_COLUMNS = 120, ROWS = 8, HISTORY = 240 };
+enum { MAX_COLUMNS = 120, ROWS = 8, HISTORY = 240 };
 
 /* ---- what was traced ------------------------------------------------------------------------ */
 
@@ -128,7 +128,7 @@ static void print_timeline(const struct tally *tally)
 
 static void print_device(const struct pin_tally *device, const char *name)
 {
-	char *at = out_room();
+	char *at = out_reserve();
 
 	at = put_left(put_text(at, "  "), name, 8);
 	at = put_right(at, count_text(device->pins).text, 12);
@@ -138,7 +138,7 @@ static void print_device(const struct pin_tally *device, const char *name)
 	at = put_right(at, bytes_text(device->peak_bytes).text, 12);
 	at = put_right(at, bytes_text(device->bytes).text, 12);
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
 static void print_devices(const struct tally *tally)
@@ -162,7 +162,7 @@ static void print_devices(const struct tally *tally)
 
 static void print_call(const struct call_tally *call)
 {
-	char *at = out_room();
+	char *at = out_reserve();
 
 	at = put_left(put_text(at, "  "), strlen(call->name) < 200 ? call->name : "(name too long)",
 		      34);
@@ -172,9 +172,9 @@ static void print_call(const struct call_tally *call)
 	at = put_text(at, call->failed ? out_plain() : "");
 	at = put_right(at, duration_text(call->ns).text, 11);
 	at = put_right(at, duration_text(call->ns / call->count).text, 10);
-	at = put_right(at, duration_text(call->most).text, 10);
+	at = put_right(at, duration_text(call->max_ns).text, 10);
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
 static void print_calls(const struct tally *tally)
@@ -198,7 +198,7 @@ static struct tally *count(struct reader *reader, const struct report_wishes *wi
 {
 	unsigned columns = out.width - PLOT_MARGIN - 1;
 
-	return tally_make(reader, columns < MOST_COLUMNS ? columns : MOST_COLUMNS,
+	return tally_make(reader, columns < MAX_COLUMNS ? columns : MAX_COLUMNS,
 			  wishes->html ? HISTORY : 0);
 }
 
@@ -284,5 +284,5 @@ static int run(int argc, char **argv)
 	return wishes.diff ? compare(argv, &wishes) : report(argv, (unsigned)argc, &wishes);
 }
 
-const struct verb verb_report = {
+const struct command command_report = {
 	"report", "say what a trace shows in sum", help, settings, ARGUMENTS_TRACES, .run = run};

@@ -67,7 +67,7 @@ static void add(struct sites *sites, struct site site)
 {
 	if (!site.count || !site.caller)
 		return;
-	sites->list = grow(sites->list, &sites->room, sites->count, sizeof(*sites->list));
+	sites->list = grow(sites->list, &sites->capacity, sites->count, sizeof(*sites->list));
 	sites->list[sites->count++] = site;
 }
 

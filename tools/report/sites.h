@@ -23,7 +23,7 @@ struct sites {
 	struct stack_count **of_file; /* by file, by place in its list of stacks */
 	unsigned files;
 	struct site *list; /* after sites_settle(), the most time first */
-	unsigned count, room;
+	unsigned count, capacity;
 };
 
 void sites_begin(struct sites *sites, const struct reader *reader);

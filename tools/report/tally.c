@@ -15,7 +15,7 @@ static unsigned find_call(struct tally *tally, const char *name)
 		if (strcmp(tally->calls[i].name, name) == 0)
 			return i;
 	tally->calls =
-		grow(tally->calls, &tally->call_room, tally->call_count, sizeof(*tally->calls));
+		grow(tally->calls, &tally->call_capacity, tally->call_count, sizeof(*tally->calls));
 	tally->calls[tally->call_count] = (struct call_tally){.name = name};
 	return tally->call_count++;
 }
@@ -40,7 +40,7 @@ static void watch_for_reuse(struct reused *reused, const struct region *region)
 {
 	unsigned at = reused->kept_count;
 
-	if (at == MOST_WATCHED)
+	if (at == MAX_WATCHED)
 		return;
 	reused->kept_count++;
 	reused->kept[at].addr = region->addr;
@@ -87,8 +87,8 @@ static void count_call(struct tally *tally, const struct event *event)
 	tally->calls_total++;
 	call->count++;
 	call->ns += event->took;
-	if (event->took > call->most)
-		call->most = event->took;
+	if (event->took > call->max_ns)
+		call->max_ns = event->took;
 	if (event->record.result != 0) {
 		call->failed++;
 		tally->calls_failed++;
@@ -146,10 +146,10 @@ static void end_pin(struct pin_tally *of, const struct region *region)
 static void add_finding(struct findings *findings, const struct region *region, uint64_t until)
 {
 	findings->bytes += region->pin_size;
-	if (findings->count == MOST_FINDINGS)
+	if (findings->count == MAX_FINDINGS)
 		return;
 	findings->list =
-		grow(findings->list, &findings->room, findings->count, sizeof(*findings->list));
+		grow(findings->list, &findings->capacity, findings->count, sizeof(*findings->list));
 	findings->list[findings->count++] = (struct finding){*region, until};
 }
 
@@ -331,7 +331,7 @@ static int compare_freed(const void *a, const void *b)
 
 static void look_at_what_is_left(struct tally *tally)
 {
-	for (uint32_t i = 0; i < tally->regions.room; i++) {
+	for (uint32_t i = 0; i < tally->regions.capacity; i++) {
 		const struct region *region = &tally->regions.slots[i];
 
 		if (!region->used)

@@ -11,7 +11,7 @@
 
 struct call_tally {
 	const char *name;
-	uint64_t count, failed, ns, most;
+	uint64_t count, failed, ns, max_ns;
 };
 
 /* Of one device, or of all. */
@@ -30,21 +30,21 @@ struct finding {
 
 struct findings {
 	struct finding *list;
-	unsigned count, room;
+	unsigned count, capacity;
 	uint64_t bytes;
 };
 
-enum { DEVICES = 64, MOST_FINDINGS = 10000, MOST_WATCHED = 1000 };
+enum { DEVICES = 64, MAX_FINDINGS = 10000, MAX_WATCHED = 1000 };
 
 /*
  * Regions that were freed in stream order while in use, and are kept: was their memory handed out again
- * before somebody let go of them? Beyond MOST_WATCHED at a time nobody looks.
+ * before somebody let go of them? Beyond MAX_WATCHED at a time nobody looks.
  */
 struct reused {
 	struct {
 		uint64_t addr, size, buffer_id;
 		uint32_t file, number;
-	} kept[MOST_WATCHED];
+	} kept[MAX_WATCHED];
 	unsigned kept_count;
 	uint64_t count;
 };
@@ -53,7 +53,7 @@ struct tally {
 	uint64_t events, events_of[PD_EVENTS];
 	uint64_t calls_total, calls_failed;
 	struct call_tally *calls;
-	unsigned call_count, call_room;
+	unsigned call_count, call_capacity;
 	unsigned **call_index; /* by file, by call number: index in `calls`, or ~0u */
 	struct pin_tally all, device[DEVICES + 1]; /* the last: of no known device */
 	struct regions regions;

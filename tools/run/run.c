@@ -216,7 +216,7 @@ static int run(int argc, char **argv)
 
 	if (!take_options(argc, argv, &status))
 		return status;
-	if (!verb_has_arguments(&verb_run, argc - optind, argv + optind))
+	if (!command_has_arguments(&command_run, argc - optind, argv + optind))
 		return STATUS_USAGE;
 	if (!check_configuration())
 		return STATUS_USAGE;
@@ -229,5 +229,5 @@ static int run(int argc, char **argv)
 	return status;
 }
 
-const struct verb verb_run = {"run", "start a program with libpindown.so preloaded",
-			      .arguments = ARGUMENTS_COMMAND, .run_words = run};
+const struct command command_run = {"run", "start a program with libpindown.so preloaded",
+				    .arguments = ARGUMENTS_COMMAND_LINE, .run_words = run};

@@ -82,11 +82,11 @@ const char *nvml_open(void)
 }
 
 /* "00000000:07:00.0" as sysfs has it. */
-static void short_address(char *to, size_t room, const char *from)
+static void short_address(char *to, size_t capacity, const char *from)
 {
 	size_t length = strlen(from), skip = length > 12 ? length - 12 : 0, i;
 
-	for (i = 0; from[skip + i] && i + 1 < room; i++)
+	for (i = 0; from[skip + i] && i + 1 < capacity; i++)
 		to[i] = (char)tolower((unsigned char)from[skip + i]);
 	to[i] = '\0';
 }

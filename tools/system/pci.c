@@ -108,7 +108,7 @@ struct pci pci_scan(void)
 		if (!device)
 			continue;
 		name_device(device, pci_count(&pci, PCI_GPU));
-		pci.list = grow(pci.list, &pci.room, pci.count, sizeof(*pci.list));
+		pci.list = grow(pci.list, &pci.capacity, pci.count, sizeof(*pci.list));
 		pci.list[pci.count++] = device;
 	}
 	texts_free(&names);

@@ -21,7 +21,7 @@ struct pci_device {
 
 struct pci {
 	struct pci_device **list;
-	unsigned count, room;
+	unsigned count, capacity;
 	bool seen; /* there are PCI devices at all */
 };
 

@@ -18,7 +18,7 @@ const char *preload_installed(void)
 	return PD_LIBDIR;
 }
 
-bool preload_find(char *path, size_t room)
+bool preload_find(char *path, size_t capacity)
 {
 	static const char *const places[] = {"", "../lib/", "../lib64/", NULL};
 	char self[PATH_MAX] = "", *slash;
@@ -34,11 +34,11 @@ bool preload_find(char *path, size_t room)
 		snprintf(candidate, sizeof(candidate), "%.*s/%slibpindown.so", (int)(slash - self),
 			 self, places[i]);
 		if (access(candidate, R_OK) == 0 && realpath(candidate, real) &&
-		    strlen(real) < room) {
+		    strlen(real) < capacity) {
 			strcpy(path, real);
 			return true;
 		}
 	}
-	snprintf(path, room, "%s/libpindown.so", PD_LIBDIR);
+	snprintf(path, capacity, "%s/libpindown.so", PD_LIBDIR);
 	return access(path, R_OK) == 0;
 }

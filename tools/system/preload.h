@@ -10,7 +10,7 @@
  * Beside the command (in the build folder), or where it was installed, wherever that was moved to.
  * False when it is in none of these places.
  */
-bool preload_find(char *path, size_t room);
+bool preload_find(char *path, size_t capacity);
 
 /* Where `make install` puts it: the last place. */
 const char *preload_installed(void);

@@ -181,7 +181,7 @@ static struct process *add(struct processes *all, uint32_t pid, uint64_t start, 
 {
 	struct process *process;
 
-	all->list = grow(all->list, &all->room, all->count, sizeof(*all->list));
+	all->list = grow(all->list, &all->capacity, all->count, sizeof(*all->list));
 	process = &all->list[all->count++];
 	memset(process, 0, sizeof(*process));
 	process->pid = pid;

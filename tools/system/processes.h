@@ -25,7 +25,7 @@ struct process {
 
 struct processes {
 	struct process *list;
-	unsigned count, room;
+	unsigned count, capacity;
 };
 
 /*

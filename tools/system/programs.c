@@ -21,17 +21,17 @@ static bool is_program(const char *path)
 	return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
 }
 
-bool program_find(const char *name, char *path, size_t room)
+bool program_find(const char *name, char *path, size_t capacity)
 {
 	const char *folders = getenv("PATH"), *end;
 
 	if (strchr(name, '/')) {
-		snprintf(path, room, "%s", name);
+		snprintf(path, capacity, "%s", name);
 		return access(path, F_OK) == 0;
 	}
 	for (folders = folders ? folders : "/bin:/usr/bin";; folders = end + 1) {
 		end = strchrnul(folders, ':');
-		snprintf(path, room, "%.*s%s%s", (int)(end - folders), folders,
+		snprintf(path, capacity, "%.*s%s%s", (int)(end - folders), folders,
 			 end > folders ? "/" : "./", name);
 		if (is_program(path))
 			return true;
@@ -109,13 +109,13 @@ static const char *look_at_elf(int fd)
 }
 
 /* The interpreter of a script, as in "#!/usr/bin/python3 -u". */
-static bool find_interpreter(const char *start, char *path, size_t room)
+static bool find_interpreter(const char *start, char *path, size_t capacity)
 {
 	size_t length;
 
 	start += 2 + strspn(start + 2, " \t");
 	length = strcspn(start, " \t\n");
-	if (!length || length >= room)
+	if (!length || length >= capacity)
 		return false;
 	memcpy(path, start, length);
 	path[length] = '\0';
@@ -123,7 +123,7 @@ static bool find_interpreter(const char *start, char *path, size_t room)
 }
 
 /* "/usr/bin/env -S python3 -u": the program that env starts; NULL when it is not env. */
-static const char *behind_env(const char *line, size_t room, char *name)
+static const char *behind_env(const char *line, size_t capacity, char *name)
 {
 	size_t length = strcspn(line, " \t\n");
 
@@ -134,14 +134,14 @@ static const char *behind_env(const char *line, size_t room, char *name)
 		line += strspn(line, " \t");
 		length = strcspn(line, " \t\n");
 	} while (*line == '-' || memchr(line, '=', length));
-	if (!length || length >= room)
+	if (!length || length >= capacity)
 		return NULL;
 	memcpy(name, line, length);
 	name[length] = '\0';
 	return name;
 }
 
-bool program_interpreter(const char *script, char *path, size_t room)
+bool program_interpreter(const char *script, char *path, size_t capacity)
 {
 	char start[256] = "", name[256];
 	int fd = open(script, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -154,9 +154,9 @@ bool program_interpreter(const char *script, char *path, size_t room)
 	if (!is_script)
 		return false;
 	behind_env(start + 2 + strspn(start + 2, " \t"), sizeof(name), name);
-	if (program_find(name, path, room))
+	if (program_find(name, path, capacity))
 		return true;
-	snprintf(path, room, "%s", name);
+	snprintf(path, capacity, "%s", name);
 	return false;
 }
 

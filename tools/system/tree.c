@@ -63,7 +63,7 @@ static struct path path_of(const char *format, va_list arguments)
 		va_end(arguments);                 \
 	} while (0)
 
-static size_t read_file(const char *path, void *bytes, size_t room)
+static size_t read_file(const char *path, void *bytes, size_t capacity)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	size_t used = 0;
@@ -71,7 +71,7 @@ static size_t read_file(const char *path, void *bytes, size_t room)
 
 	if (fd < 0)
 		return 0;
-	while (used < room && (n = read(fd, (char *)bytes + used, room - used)) != 0) {
+	while (used < capacity && (n = read(fd, (char *)bytes + used, capacity - used)) != 0) {
 		if (n > 0)
 			used += (size_t)n;
 		else if (errno != EINTR)
@@ -83,7 +83,7 @@ static size_t read_file(const char *path, void *bytes, size_t room)
 
 char *tree_read(const char *format, ...)
 {
-	enum { MOST = 1 << 16 }; /* none of what is asked for is longer */
+	enum { MAX_TEXT = 1 << 16 }; /* none of what is asked for is longer */
 	struct stat status;
 	size_t used;
 	char *text;
@@ -92,8 +92,8 @@ char *tree_read(const char *format, ...)
 	if (stat(path.text, &status) != 0 || !S_ISREG(status.st_mode) ||
 	    access(path.text, R_OK) != 0)
 		return NULL;
-	text = allocate(MOST + 1);
-	used = read_file(path.text, text, MOST);
+	text = allocate(MAX_TEXT + 1);
+	used = read_file(path.text, text, MAX_TEXT);
 	if (used && text[used - 1] == '\n')
 		text[used - 1] = '\0';
 	return text;
@@ -110,10 +110,10 @@ bool tree_number(int64_t *value, const char *format, ...)
 	return end != text && !errno;
 }
 
-size_t tree_bytes(void *bytes, size_t room, const char *format, ...)
+size_t tree_bytes(void *bytes, size_t capacity, const char *format, ...)
 {
 	PATH_FROM(path, format);
-	return read_file(path.text, bytes, room);
+	return read_file(path.text, bytes, capacity);
 }
 
 bool tree_has(const char *format, ...)

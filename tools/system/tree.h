@@ -20,8 +20,8 @@ bool tree_is_live(void);
 char *tree_read(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The number that a file holds (0x for hexadecimal); false when it holds none. */
 bool tree_number(int64_t *value, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Up to `room` bytes of a file; returns how many. */
-size_t tree_bytes(void *bytes, size_t room, const char *format, ...)
+/* Up to `capacity` bytes of a file; returns how many. */
+size_t tree_bytes(void *bytes, size_t capacity, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 bool tree_has(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The names in a folder, sorted; none when it is not there. */

@@ -174,7 +174,7 @@ static void print_process(const struct process *process, bool on_screen)
 		rates_now ? rate(process, stats->misses, before->misses) : (double)stats->misses;
 	bool wrong = stats->missed_invalidations || stats->distrusted;
 	char ratio[16] = "-";
-	int room = (int)out.width - 76;
+	int width = (int)out.width - 76;
 
 	if (gets)
 		snprintf(ratio, sizeof(ratio), "%.1f", 100.0 * (double)stats->hits / (double)gets);
@@ -183,7 +183,7 @@ static void print_process(const struct process *process, bool on_screen)
 		  short_count((double)stats->regions).text, bytes_text(stats->kept_bytes).text,
 		  short_count(hits).text, short_count(misses).text, ratio, wrong ? out_red() : "",
 		  short_count((double)stats->missed_invalidations).text, wrong ? out_plain() : "",
-		  room > 8 ? room : 8, process->command);
+		  width > 8 ? width : 8, process->command);
 	end_line(on_screen);
 }
 
@@ -411,9 +411,9 @@ static int run(int argc, char **argv)
 	return STATUS_OK;
 }
 
-const struct verb verb_top = {"top",
-			      "show running processes and what they have pinned",
-			      help,
-			      settings,
-			      ARGUMENTS_PROCESSES,
-			      .run = run};
+const struct command command_top = {"top",
+				    "show running processes and what they have pinned",
+				    help,
+				    settings,
+				    ARGUMENTS_PROCESSES,
+				    .run = run};

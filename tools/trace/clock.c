@@ -5,8 +5,8 @@
 
 void trace_file_moment(struct trace_file *file, const struct pd_trace_clock *clock)
 {
-	file->moments =
-		grow(file->moments, &file->moment_room, file->moment_count, sizeof(*file->moments));
+	file->moments = grow(file->moments, &file->moment_capacity, file->moment_count,
+			     sizeof(*file->moments));
 	file->moments[file->moment_count].ticks = clock->ticks;
 	file->moments[file->moment_count].ns = clock->monotonic;
 	file->moment_count++;

@@ -23,9 +23,9 @@ static void add_slots(struct counters *counters, const char *chunk, size_t bytes
 	}
 }
 
-static size_t read_at(int fd, const struct journal *journal, void *to, size_t most, off_t offset)
+static size_t read_at(int fd, const struct journal *journal, void *to, size_t max, off_t offset)
 {
-	ssize_t bytes = pread(fd, to, most, offset);
+	ssize_t bytes = pread(fd, to, max, offset);
 
 	if (bytes <= 0)
 		return 0;

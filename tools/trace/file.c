@@ -16,7 +16,7 @@
 #include "tools/base/out.h"
 #include "tools/trace/record.h"
 
-enum { MOST_COMPLAINTS = 3 };
+enum { MAX_COMPLAINTS = 3 };
 
 static bool read_bytes(const struct trace_file *file, void *to, size_t bytes, uint64_t offset)
 {
@@ -52,8 +52,8 @@ void trace_file_bad(struct trace_file *file, uint64_t offset, const char *format
 	va_list arguments;
 
 	file->damaged = true;
-	if (++complaints > MOST_COMPLAINTS) {
-		if (complaints == MOST_COMPLAINTS + 1)
+	if (++complaints > MAX_COMPLAINTS) {
+		if (complaints == MAX_COMPLAINTS + 1)
 			complain("%s: more of the kind is not told", file->name);
 		return;
 	}
@@ -78,7 +78,7 @@ void trace_file_unread(struct trace_file *file, uint64_t offset)
 /* ---- the header ----------------------------------------------------------------------------- */
 
 /* NULL, or what makes it unreadable. */
-static const char *check_header(const struct trace_file *file, char *text, size_t room)
+static const char *check_header(const struct trace_file *file, char *text, size_t capacity)
 {
 	const struct pd_trace_header *header = &file->header;
 
@@ -86,7 +86,7 @@ static const char *check_header(const struct trace_file *file, char *text, size_
 	    memcmp(header->magic, PD_TRACE_MAGIC, sizeof(header->magic)) != 0)
 		return "not a trace of pindown: at byte 0 89 50 44 54 0d 0a 1a 0a was expected";
 	if (header->major != PD_TRACE_MAJOR) {
-		snprintf(text, room,
+		snprintf(text, capacity,
 			 "a trace of format %u.%u, written by a %s pindown: this one reads format "
 			 "%u",
 			 header->major, header->minor,
@@ -94,14 +94,15 @@ static const char *check_header(const struct trace_file *file, char *text, size_
 		return text;
 	}
 	if (header->unit != PD_TRACE_UNIT || file->bytes < PD_TRACE_UNIT) {
-		snprintf(text, room, "damaged at byte %#zx: a unit of %u bytes was expected%s",
+		snprintf(text, capacity, "damaged at byte %#zx: a unit of %u bytes was expected%s",
 			 offsetof(struct pd_trace_header, unit), PD_TRACE_UNIT,
 			 header->unit == PD_TRACE_UNIT ? ", the file is shorter" : "");
 		return text;
 	}
 	if (header->header_bytes < sizeof(*header) || header->header_bytes % 8 ||
 	    header->header_bytes > PD_TRACE_UNIT) {
-		snprintf(text, room, "damaged at byte %#zx: the header's length, %u, was expected",
+		snprintf(text, capacity,
+			 "damaged at byte %#zx: the header's length, %u, was expected",
 			 offsetof(struct pd_trace_header, header_bytes), PD_TRACE_HEADER_BYTES);
 		return text;
 	}
@@ -111,11 +112,11 @@ static const char *check_header(const struct trace_file *file, char *text, size_
 /* `data` is followed by a NUL. */
 static void take_calls(struct trace_file *file, char *data, size_t bytes)
 {
-	unsigned room = 0;
+	unsigned capacity = 0;
 
 	file->call_count = 0;
 	for (char *end = data + bytes; data < end; data += strlen(data) + 1) {
-		file->calls = grow(file->calls, &room, file->call_count, sizeof(*file->calls));
+		file->calls = grow(file->calls, &capacity, file->call_count, sizeof(*file->calls));
 		file->calls[file->call_count++] = data;
 	}
 }
@@ -267,7 +268,7 @@ static void take_chunk(struct trace_file *file, const struct pd_trace_chunk *hea
 	struct chunk *chunk;
 
 	file->chunks =
-		grow(file->chunks, &file->chunk_room, file->chunk_count, sizeof(*file->chunks));
+		grow(file->chunks, &file->chunk_capacity, file->chunk_count, sizeof(*file->chunks));
 	chunk = &file->chunks[file->chunk_count++];
 	*chunk = (struct chunk){.offset = offset,
 				.used = sizeof(*header),

@@ -67,17 +67,17 @@ struct trace_file {
 	unsigned call_count;
 	char *info;	      /* holds all these */
 	struct chunk *chunks; /* sorted by stream and sequence */
-	unsigned chunk_count, chunk_room;
+	unsigned chunk_count, chunk_capacity;
 	uint32_t largest_chunk; /* the most that is used of one */
 	struct moment *moments;
-	unsigned moment_count, moment_room;
+	unsigned moment_count, moment_capacity;
 	uint64_t first_ns; /* CLOCK_MONOTONIC at its start */
 	int64_t shift;	   /* what makes its nanoseconds comparable with those of the other files */
 	struct counters counters;
 	struct trace_stack *stacks; /* sorted by number */
-	unsigned stack_count, stack_room;
+	unsigned stack_count, stack_capacity;
 	struct trace_module *modules; /* sorted by number */
-	unsigned module_count, module_room;
+	unsigned module_count, module_capacity;
 	uint64_t lost_untold; /* lost events that no record in the file tells of */
 	uint64_t lost_told;   /* of these: told when the file was looked at before */
 	uint64_t records;     /* complete records that are events */

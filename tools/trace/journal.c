@@ -8,7 +8,7 @@
 #include "tools/base/memory.h"
 #include "cache/trace/journal.h"
 
-enum { MOST_PIECES = 4096 }; /* that are copied of one trace */
+enum { MAX_PIECES = 4096 }; /* that are copied of one trace */
 
 struct piece {
 	uint64_t offset;
@@ -18,7 +18,7 @@ struct piece {
 struct journal {
 	struct pd_trace_header header;
 	struct piece *pieces;
-	unsigned count, room;
+	unsigned count, capacity;
 };
 
 struct wanted {
@@ -37,7 +37,7 @@ static void copy_piece(struct journal *journal, const struct pd_journal_piece *p
 	uint64_t place = __atomic_load_n(&piece->place, __ATOMIC_ACQUIRE);
 	char *bytes;
 
-	if (!place || (place - 1) % 8 || journal->count == MOST_PIECES)
+	if (!place || (place - 1) % 8 || journal->count == MAX_PIECES)
 		return;
 	bytes = allocate(PD_JOURNAL_PIECE_SIZE);
 	memcpy(bytes, memory, PD_JOURNAL_PIECE_SIZE);
@@ -47,7 +47,7 @@ static void copy_piece(struct journal *journal, const struct pd_journal_piece *p
 		return;
 	}
 	journal->pieces =
-		grow(journal->pieces, &journal->room, journal->count, sizeof(*journal->pieces));
+		grow(journal->pieces, &journal->capacity, journal->count, sizeof(*journal->pieces));
 	journal->pieces[journal->count++] = (struct piece){place - 1, bytes};
 }
 

@@ -17,11 +17,11 @@
 
 struct reader {
 	struct trace_file **files;
-	unsigned file_count, file_room;
+	unsigned file_count, file_capacity;
 	char **names;
-	unsigned name_count, name_room;
+	unsigned name_count, name_capacity;
 	struct stream *streams;
-	unsigned stream_count, stream_room;
+	unsigned stream_count, stream_capacity;
 	struct stream **heap; /* by head, the first is the least */
 	unsigned heap_count;
 	unsigned lost_file; /* events lost at places unknown are told at the end, file by file */
@@ -71,8 +71,8 @@ static void add_streams(struct reader *reader, struct trace_file *file)
 			reader->streams[reader->stream_count - 1].end_chunk = i + 1;
 			continue;
 		}
-		reader->streams = grow(reader->streams, &reader->stream_room, reader->stream_count,
-				       sizeof(*reader->streams));
+		reader->streams = grow(reader->streams, &reader->stream_capacity,
+				       reader->stream_count, sizeof(*reader->streams));
 		stream = &reader->streams[reader->stream_count++];
 		memset(stream, 0, sizeof(*stream));
 		stream->file = file;
@@ -178,7 +178,8 @@ static void allow_many_files(void)
 static void open_files(struct reader *reader, char *const *names, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
-		if (!family_find(names[i], &reader->names, &reader->name_count, &reader->name_room))
+		if (!family_find(names[i], &reader->names, &reader->name_count,
+				 &reader->name_capacity))
 			reader->damaged = true;
 	if (reader->name_count > 100)
 		allow_many_files();
@@ -190,7 +191,7 @@ static void open_files(struct reader *reader, char *const *names, unsigned count
 			reader->damaged = true;
 			continue;
 		}
-		reader->files = grow(reader->files, &reader->file_room, reader->file_count,
+		reader->files = grow(reader->files, &reader->file_capacity, reader->file_count,
 				     sizeof(struct trace_file *));
 		file->index = reader->file_count;
 		reader->files[reader->file_count++] = file;
@@ -345,14 +346,14 @@ uint64_t reader_span(const struct reader *reader)
 	return reader->span;
 }
 
-bool reader_note(const struct trace_file *file, char *text, size_t room)
+bool reader_note(const struct trace_file *file, char *text, size_t capacity)
 {
 	if (file->cut)
-		snprintf(text, room, "%s is cut short: it has %llu bytes of %llu", file->name,
+		snprintf(text, capacity, "%s is cut short: it has %llu bytes of %llu", file->name,
 			 (unsigned long long)file->bytes,
 			 (unsigned long long)file->header.units * PD_TRACE_UNIT);
 	else if (!file->header.end.ticks)
-		snprintf(text, room,
+		snprintf(text, capacity,
 			 "%s has no end mark: process %u was killed, left by _exit, or still runs",
 			 file->name, file->header.pid);
 	else

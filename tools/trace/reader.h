@@ -54,11 +54,11 @@ uint64_t reader_span(const struct reader *reader);
 
 /* One line for each file that is cut or has no end mark, for people: into `text`; false for none.
  */
-bool reader_note(const struct trace_file *file, char *text, size_t room);
+bool reader_note(const struct trace_file *file, char *text, size_t capacity);
 /* All of them on standard error. */
 void reader_complain(const struct reader *reader);
 
 /* Files that a name stands for; false when there is none. Tells on standard error. */
-bool family_find(const char *name, char ***files, unsigned *count, unsigned *room);
+bool family_find(const char *name, char ***files, unsigned *count, unsigned *capacity);
 
 #endif

@@ -77,13 +77,13 @@ static const char *check_module(const uint64_t *words)
 	return NULL;
 }
 
-const char *record_check(const uint64_t *words, uint64_t room)
+const char *record_check(const uint64_t *words, uint64_t capacity)
 {
 	unsigned length = record_words(words[0]);
 
 	if (!length)
 		return "a record of at least one word";
-	if (length > room)
+	if (length > capacity)
 		return "a record that ends within its chunk";
 	switch (record_type(words[0])) {
 	case PD_RECORD_CALL:

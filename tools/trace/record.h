@@ -66,10 +66,10 @@ static inline bool record_is_note(const struct record *record)
 }
 
 /*
- * The record at `words`, of which `room` words can be read. NULL when it is good, else what was
+ * The record at `words`, of which `capacity` words can be read. NULL when it is good, else what was
  * expected.
  */
-const char *record_check(const uint64_t *words, uint64_t room);
+const char *record_check(const uint64_t *words, uint64_t capacity);
 
 /* Ticks that a good event took. */
 uint64_t record_taken(const uint64_t *words);

@@ -25,7 +25,7 @@ struct region {
 
 struct regions {
 	struct region *slots; /* a hash table with linear probing */
-	uint32_t room, count;
+	uint32_t capacity, count;
 };
 
 struct region *regions_find(const struct regions *regions, uint32_t file, uint32_t number,

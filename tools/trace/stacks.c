@@ -13,7 +13,7 @@
 void trace_file_take_stack(struct trace_file *file, const uint64_t *words, uint64_t offset)
 {
 	file->stacks =
-		grow(file->stacks, &file->stack_room, file->stack_count, sizeof(*file->stacks));
+		grow(file->stacks, &file->stack_capacity, file->stack_count, sizeof(*file->stacks));
 	file->stacks[file->stack_count++] =
 		(struct trace_stack){(uint32_t)words[1], record_what(words[0]), offset};
 }
@@ -38,8 +38,8 @@ void trace_file_take_module(struct trace_file *file, const uint64_t *words)
 		return; /* there are no more numbers */
 	memcpy(&head, words + 1, sizeof(head));
 	behind = (const char *)(words + 1) + sizeof(head);
-	file->modules =
-		grow(file->modules, &file->module_room, file->module_count, sizeof(*file->modules));
+	file->modules = grow(file->modules, &file->module_capacity, file->module_count,
+			     sizeof(*file->modules));
 	module = &file->modules[file->module_count++];
 	*module = (struct trace_module){.begin = head.begin,
 					.end = head.end,

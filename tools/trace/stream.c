@@ -10,7 +10,7 @@ static void remember_early(struct stream *stream, uint32_t chunk, const struct i
 {
 	if (item->begin >= stream->last_end)
 		return;
-	stream->early = grow(stream->early, &stream->early_room, stream->early_count,
+	stream->early = grow(stream->early, &stream->early_capacity, stream->early_count,
 			     sizeof(*stream->early));
 	stream->early[stream->early_count++] = (struct early_item){*item, chunk};
 }
@@ -106,16 +106,16 @@ static bool next_chunk(struct stream *stream)
 			release(stream->items);
 			stream->data = NULL;
 			stream->items = NULL;
-			stream->item_room = 0;
+			stream->item_capacity = 0;
 			return false;
 		}
 		chunk = &stream->file->chunks[stream->next_chunk];
 		release(stream->data);
 		stream->data = allocate(chunk->used);
-		if (chunk->used / 16 > stream->item_room) {
+		if (chunk->used / 16 > stream->item_capacity) {
 			release(stream->items);
-			stream->item_room = chunk->used / 16; /* no event is shorter */
-			stream->items = allocate(stream->item_room * sizeof(*stream->items));
+			stream->item_capacity = chunk->used / 16; /* no event is shorter */
+			stream->items = allocate(stream->item_capacity * sizeof(*stream->items));
 		}
 		stream->item_at = stream->item_count = 0;
 		look_through(stream, stream->next_chunk++, stream->data, keep_item);

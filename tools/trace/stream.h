@@ -28,10 +28,10 @@ struct stream {
 	/* the chunk in memory, sorted */
 	char *data;
 	struct item *items;
-	unsigned item_count, item_room, item_at;
+	unsigned item_count, item_capacity, item_at;
 	/* events that began before the chunk that they lie in, sorted */
 	struct early_item *early;
-	unsigned early_count, early_room, early_at;
+	unsigned early_count, early_capacity, early_at;
 	uint64_t last_end; /* of the chunk before, in ticks */
 	unsigned hint;
 	uint64_t head; /* when its next event began, in ns since the reader's start */

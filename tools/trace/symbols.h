@@ -24,15 +24,15 @@ struct place {
 };
 
 /* The places of a whole stack, innermost first; 0 when the trace has no such stack. */
-enum { MOST_PLACES = 256 };
+enum { MAX_PLACES = 256 };
 unsigned symbols_stack(const struct trace_file *file, uint32_t stack, struct place *places);
 
 /*
  * The same as people want to read it: without CUDA's own libraries at its begin, up to main() or to
- * `most` places.
+ * `max` places.
  */
 unsigned symbols_chain(const struct trace_file *file, uint32_t stack, struct place *places,
-		       unsigned most);
+		       unsigned max);
 
 /* The first place that is not in a library of CUDA's: who called, for people. NULL: no such stack. */
 const struct place *symbols_caller(const struct trace_file *file, uint32_t stack);
@@ -41,7 +41,7 @@ const struct place *symbols_caller(const struct trace_file *file, uint32_t stack
 const char *symbols_caller_text(const struct trace_file *file, uint32_t stack);
 
 /* "function  source.c:12", or "module+0x123"; ends with a NUL, cut where there is no room. */
-enum { PLACE_ROOM = 300 };
+enum { PLACE_TEXT_SIZE = 300 };
 char *place_text(const struct place *place, char *text);
 
 /* Where else to look for files, by name or by build id; false after one line when it is no folder. */
@@ -50,9 +50,9 @@ void symbols_free(void);
 
 /* ---- what reads the files (symbols_dw.c, or symbols_none.c where libdw is missing) ------------ */
 
-/* At most `most` places of an address in a module's file, their texts from memory.h; 0: not known. */
+/* At most `max` places of an address in a module's file, their texts from memory.h; 0: not known. */
 unsigned symbols_resolve(const struct trace_module *module, const char *folder, uint64_t address,
-			 struct place *places, unsigned most);
+			 struct place *places, unsigned max);
 void symbols_close(void);
 /* The program was built with it. */
 extern const bool symbols_are_read;

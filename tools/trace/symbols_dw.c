@@ -26,7 +26,7 @@ struct opened {
 };
 
 static struct opened *list;
-static unsigned count, room;
+static unsigned count, capacity;
 
 /* ---- finding the file ----------------------------------------------------------------------- */
 
@@ -142,7 +142,7 @@ static const struct opened *open_module(const struct trace_module *module, const
 	for (unsigned i = 0; i < count; i++)
 		if (list[i].module == module)
 			return &list[i];
-	list = grow(list, &room, count, sizeof(*list));
+	list = grow(list, &capacity, count, sizeof(*list));
 	list[count] = (struct opened){.module = module};
 	open_session(&list[count], folder);
 	return &list[count++];
@@ -224,14 +224,14 @@ static int scopes_at(Dwarf_Die *unit, uint64_t address, Dwarf_Die **scopes)
 
 /* `source` and `line` are those of the innermost place; each inlined function tells its caller's. */
 static unsigned inlined_places(Dwfl_Module *file, uint64_t address, const char *source,
-			       unsigned line, struct place *places, unsigned most)
+			       unsigned line, struct place *places, unsigned max)
 {
 	Dwarf_Addr bias;
 	Dwarf_Die *unit = dwfl_module_addrdie(file, address, &bias), *scopes = NULL;
 	int total = unit ? scopes_at(unit, address - bias, &scopes) : 0;
 	unsigned used = 0;
 
-	for (int i = 0; i < total && used < most; i++) {
+	for (int i = 0; i < total && used < max; i++) {
 		int tag = dwarf_tag(&scopes[i]);
 		const char *name;
 
@@ -251,7 +251,7 @@ static unsigned inlined_places(Dwfl_Module *file, uint64_t address, const char *
 }
 
 unsigned symbols_resolve(const struct trace_module *module, const char *folder, uint64_t address,
-			 struct place *places, unsigned most)
+			 struct place *places, unsigned max)
 {
 	const struct opened *opened = open_module(module, folder);
 	const char *source = NULL, *name;
@@ -265,7 +265,7 @@ unsigned symbols_resolve(const struct trace_module *module, const char *folder, 
 	if (found)
 		source = dwfl_lineinfo(found, NULL, &line, NULL, NULL, NULL);
 	used = inlined_places(opened->file, address, source, line > 0 ? (unsigned)line : 0, places,
-			      most);
+			      max);
 	if (used)
 		return used;
 	name = dwfl_module_addrname(opened->file, address);
@@ -286,5 +286,5 @@ void symbols_close(void)
 	release(debug_path);
 	list = NULL;
 	debug_path = NULL;
-	count = room = 0;
+	count = capacity = 0;
 }

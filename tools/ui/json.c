@@ -7,18 +7,18 @@ static unsigned depth, members; /* members: written so far in the innermost obje
 
 static void put(const char *text, size_t length)
 {
-	char *at = out_room();
+	char *at = out_reserve();
 
 	memcpy(at, text, length);
-	out_took(at + length);
+	out_commit(at + length);
 }
 
 static void new_line(void)
 {
-	char *at = out_room();
+	char *at = out_reserve();
 
 	*at++ = '\n';
-	out_took(put_spaces(at, 2 * depth));
+	out_commit(put_spaces(at, 2 * depth));
 }
 
 /* The length of the UTF-8 character at text, or 0 when it is none. */
@@ -127,7 +127,7 @@ void json_text(const char *key, const char *text)
 void json_number(const char *key, uint64_t value)
 {
 	next_member(key);
-	out_took(put_decimal(out_room(), value));
+	out_commit(put_decimal(out_reserve(), value));
 }
 
 void json_bool(const char *key, bool value)

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Formats numbers and texts, and writes them to standard output through a buffer. */
 #define _GNU_SOURCE
 #include "tools/base/out.h"
 
@@ -63,7 +64,7 @@ void out_flush(void)
 		if (n >= 0) {
 			done += (size_t)n;
 		} else if (errno != EINTR) {
-			/* Whoever reads has had enough: nothing to complain of. */
+			/* EPIPE: the reader has closed the pipe, which is no error. */
 			if (errno != EPIPE)
 				fprintf(stderr, "pindown: standard output: %s\n", strerror(errno));
 			_exit(1);

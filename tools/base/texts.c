@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Growing lists of texts, and texts built by printf formats. */
 #define _GNU_SOURCE
 #include "tools/base/texts.h"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Asks NVIDIA's management library about the GPUs. */
 #define _GNU_SOURCE
 #include "tools/system/nvml.h"
 
@@ -67,9 +68,8 @@ const char *nvml_open(void)
 	result error;
 
 	if (!library)
-		return "libnvidia-ml.so.1 is not on this machine: no NVIDIA driver, or none that "
-		       "this "
-		       "container was given";
+		return "libnvidia-ml.so.1 is not on this machine: there is no NVIDIA driver, or this "
+		       "container was not given it";
 	for (unsigned i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
 		void *found = dlsym(library, functions[i].name);
 

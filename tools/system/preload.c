@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Finds libpindown.so. */
 #define _GNU_SOURCE
 #include "tools/system/preload.h"
 
@@ -23,7 +24,7 @@ bool preload_find(char *path, size_t capacity)
 	static const char *const places[] = {"", "../lib/", "../lib64/", NULL};
 	char self[PATH_MAX] = "", *slash;
 
-	/* Where there is no /proc: as it was started. */
+	/* Without /proc, use the path by which the command was started. */
 	if (!realpath("/proc/self/exe", self) &&
 	    !realpath((const char *)getauxval(AT_EXECFN), self))
 		self[0] = '\0';

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Finds programs, and says why a preload would not reach one. */
 #define _GNU_SOURCE
 #include "tools/system/programs.h"
 
@@ -42,7 +43,7 @@ bool program_find(const char *name, char *path, size_t capacity)
 	return false;
 }
 
-/* The loader drops LD_PRELOAD when a program gains rights by being started. */
+/* Whether starting it grants rights; the loader then ignores LD_PRELOAD. */
 static bool gains_rights(int fd)
 {
 	struct stat status;
@@ -72,7 +73,7 @@ static bool find_header(int fd, const ElfW(Ehdr) * elf, uint32_t type, ElfW(Phdr
 	return false;
 }
 
-/* A position-independent program, as opposed to a library that can be started, like the loader. */
+/* Whether it is a position-independent program, not a library that can be started like the loader. */
 static bool is_pie(int fd, const ElfW(Ehdr) * elf)
 {
 	ElfW(Phdr) dynamic;
@@ -108,7 +109,7 @@ static const char *look_at_elf(int fd)
 	return NULL;
 }
 
-/* The interpreter of a script, as in "#!/usr/bin/python3 -u". */
+/* Copies the interpreter of a script, as in "#!/usr/bin/python3 -u". */
 static bool find_interpreter(const char *start, char *path, size_t capacity)
 {
 	size_t length;
@@ -122,7 +123,7 @@ static bool find_interpreter(const char *start, char *path, size_t capacity)
 	return true;
 }
 
-/* "/usr/bin/env -S python3 -u": the program that env starts; NULL when it is not env. */
+/* The program that env starts, as in "/usr/bin/env -S python3 -u"; NULL when it is not env. */
 static const char *behind_env(const char *line, size_t capacity, char *name)
 {
 	size_t length = strcspn(line, " \t\n");
@@ -172,8 +173,7 @@ static const char *look_at(const char *path, bool script_too)
 		why = NULL;
 	else if (memcmp(start, ELFMAG, SELFMAG) == 0 && gains_rights(fd))
 		why = "runs with rights of its own (set-user-ID or capabilities): the loader "
-		      "ignores "
-		      "LD_PRELOAD for it";
+		      "ignores LD_PRELOAD for it";
 	else if (memcmp(start, ELFMAG, SELFMAG) == 0)
 		why = look_at_elf(fd);
 	else if (script_too && start[0] == '#' && start[1] == '!' &&

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Reads files of /sys, /proc and /dev, or of a copy of them. */
 #define _GNU_SOURCE
 #include "tools/system/tree.h"
 
@@ -15,7 +16,7 @@
 
 #include "tools/base/memory.h"
 
-static char root[PATH_MAX] = ""; /* without a slash at its end */
+static char root[PATH_MAX] = ""; /* does not end with a slash */
 static bool other;
 
 bool tree_set_root(const char *folder)
@@ -83,7 +84,7 @@ static size_t read_file(const char *path, void *bytes, size_t capacity)
 
 char *tree_read(const char *format, ...)
 {
-	enum { MAX_TEXT = 1 << 16 }; /* none of what is asked for is longer */
+	enum { MAX_TEXT = 1 << 16 }; /* more than any file read here has */
 	struct stat status;
 	size_t used;
 	char *text;

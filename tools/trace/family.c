@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* PINDOWN_TRACE=app.pdt makes app.<pid>.pdt, one file for each process: a name stands for all. */
+/*
+ * Finds the files of a family: PINDOWN_TRACE=app.pdt makes app.<pid>.pdt, one for each process, and
+ * app.pdt stands for all of them.
+ */
 #define _GNU_SOURCE
 #include "tools/trace/reader.h"
 

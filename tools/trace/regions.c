@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* A hash table of the regions that are pinned at the moment. */
 #include "tools/trace/regions.h"
 
 #include <stdlib.h>
@@ -80,7 +81,7 @@ struct region *regions_add(struct regions *regions, uint32_t file, uint32_t numb
 	return region;
 }
 
-/* Those behind move up, so that no search ends too early. */
+/* Regions behind the hole move up, so that no search ends too early. */
 void regions_remove(struct regions *regions, struct region *region)
 {
 	uint32_t hole = (uint32_t)(region - regions->slots), mask = regions->capacity - 1;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Names for code addresses, each of which is resolved once. */
 #define _GNU_SOURCE
 #include "tools/trace/symbols.h"
 
@@ -12,7 +13,7 @@
 #include "tools/base/out.h"
 #include "tools/base/texts.h"
 
-/* Each address is looked for once. */
+/* An address that was resolved. */
 struct known {
 	const struct trace_file *file;
 	uint64_t frame;
@@ -65,7 +66,7 @@ static void resolve(struct known *known)
 	const struct trace_module *module = trace_file_module(known->file, number);
 	struct place places[MAX_INLINED] = {{0}};
 
-	/* The instruction that called lies before the address to which it returns. */
+	/* The call instruction lies before its return address. */
 	known->count = module && offset ? symbols_resolve(module, table.folder, offset - 1, places,
 							  MAX_INLINED)
 					: 0;
@@ -79,7 +80,7 @@ static void resolve(struct known *known)
 	}
 }
 
-/* The places of one frame, innermost first: more than one where functions were inlined. Never none. */
+/* The places of one frame, innermost first: at least one, more where functions were inlined. */
 static const struct place *places_of(const struct trace_file *file, uint64_t frame, unsigned *count)
 {
 	struct known *known;
@@ -160,7 +161,7 @@ char *place_text(const struct place *place, char *text)
 	return text;
 }
 
-/* ---- callers, each of which is looked for once ---------------------------------------------- */
+/* ---- callers -------------------------------------------------------------------------------- */
 
 static const struct place *look_for_caller(const struct trace_file *file, uint32_t stack)
 {
@@ -242,11 +243,11 @@ const char *symbols_caller_text(const struct trace_file *file, uint32_t stack)
 
 bool symbols_folder(const char *folder)
 {
-	static char path[PATH_MAX]; /* libdwfl takes a relative one as relative to each program */
+	static char path[PATH_MAX]; /* absolute: libdwfl resolves relative paths against each program's folder */
 	struct stat status;
 
 	if (!realpath(folder, path) || stat(path, &status) != 0 || !S_ISDIR(status.st_mode)) {
-		complain("--symbols %s: must be a folder", folder);
+		complain("--symbols %s: not a folder", folder);
 		return false;
 	}
 	table.folder = path;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Where there is no libdw to build with. */
+/* Replaces symbols_dw.c where pindown is built without libdw. */
 #include "tools/trace/symbols.h"
 
 const bool symbols_are_read = false;

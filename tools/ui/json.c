@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Writes one JSON document, with commas and indentation. */
 #include "tools/ui/json.h"
 
 #include "tools/base/out.h"
@@ -21,7 +22,7 @@ static void new_line(void)
 	out_commit(put_spaces(at, 2 * depth));
 }
 
-/* The length of the UTF-8 character at text, or 0 when it is none. */
+/* The length of the UTF-8 character at `text`; 0 when the bytes are not valid UTF-8. */
 static unsigned utf8_length(const unsigned char *text)
 {
 	unsigned length = text[0] >= 0xf0 && text[0] < 0xf5   ? 4
@@ -88,7 +89,7 @@ static void close(const char *bracket)
 	if (members)
 		new_line();
 	put(bracket, 1);
-	members = 1; /* this one */
+	members = 1; /* the member just closed */
 	if (!depth) {
 		put("\n", 1);
 		members = 0;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Draws a bar chart with characters. */
 #include "tools/ui/plot.h"
 
 #include "tools/base/out.h"
@@ -17,8 +18,7 @@ static uint64_t highest(const uint64_t *values, unsigned count)
 	return max;
 }
 
-/* How many eighths of the row, counted from the bottom, a bar fills. What is not 0 is to be seen.
- */
+/* How many eighths of this row (0 is the lowest) a bar fills. A value above 0 gets at least one. */
 static unsigned eighths(uint64_t value, uint64_t max, unsigned rows, unsigned row)
 {
 	uint64_t filled = (uint64_t)((__uint128_t)value * rows * 8 / max);

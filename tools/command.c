@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Parses the options of a command and runs it. */
 #include "tools/command.h"
 
 #include <getopt.h>
@@ -57,7 +58,7 @@ struct option *command_options(const struct command *command)
 
 static void clear(const struct command *command)
 {
-	optind = 0; /* getopt begins anew */
+	optind = 0; /* makes getopt start from the beginning */
 	colour = OUT_AUTO;
 	for (int i = 0; i < count(command->settings) + COMMON; i++) {
 		const struct setting *setting = setting_of(command, i);
@@ -89,7 +90,7 @@ static bool take_options(const struct command *command, int argc, char **argv)
 	clear(command);
 	while (good && (number = getopt_long(argc, argv, "", options, NULL)) != -1)
 		good = number != '?' &&
-		       take(setting_of(command, number)); /* '?': it has said why */
+		       take(setting_of(command, number)); /* '?': getopt has printed why */
 	release(options);
 	return good;
 }
@@ -104,11 +105,11 @@ bool command_has_arguments(const struct command *command, int argc, char **argv)
 	};
 
 	if (argc == 0 && needed[command->arguments])
-		complain("%s needs %s; pindown %s --help says more", command->name,
+		complain("%s needs %s; see pindown %s --help", command->name,
 			 needed[command->arguments], command->name);
 	else if (argc > 0 && command->arguments == ARGUMENTS_NONE)
-		complain("%s takes no argument, as '%s' is; pindown %s --help says more",
-			 command->name, argv[0], command->name);
+		complain("%s takes no argument, but got '%s'; see pindown %s --help", command->name,
+			 argv[0], command->name);
 	else
 		return true;
 	return false;
@@ -118,7 +119,7 @@ int command_start(const struct command *command, int argc, char **argv)
 {
 	char name[40];
 
-	/* What getopt complains of begins with it. */
+	/* getopt's messages begin with argv[0]. */
 	snprintf(name, sizeof(name), "pindown %s", command->name);
 	argv[0] = name;
 	if (command->run_words)

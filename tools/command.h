@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A command of the command, and how its words are taken: the same for all. */
+/* A command of the pindown tool, and the parsing of its options, which is the same for all. */
 #ifndef VERB_H
 #define VERB_H
 
@@ -7,42 +7,42 @@
 
 #include "tools/base/status.h"
 
-/* What a command takes besides options; also for completion in a shell. */
+/* The arguments that a command takes besides options; also for completion in a shell. */
 enum arguments {
 	ARGUMENTS_NONE,
 	ARGUMENTS_TRACES,
 	ARGUMENTS_PROGRAMS,	/* files, and names of programs */
-	ARGUMENTS_COMMAND_LINE, /* one program, and its own arguments */
+	ARGUMENTS_COMMAND_LINE, /* one program and its arguments */
 	ARGUMENTS_PROCESSES,
 };
 
-/* An option does one of three things. */
+/* An option; it has exactly one of flag, text and take. */
 struct setting {
 	const char *name;
-	bool *flag;			 /* it has no value and sets this */
-	const char **text;		 /* its value is kept here */
-	bool (*take)(const char *value); /* false after one line that says what is accepted */
+	bool *flag;	   /* set by an option without a value */
+	const char **text; /* where its value is stored */
+	bool (*take)(
+		const char *value); /* false after one line that says which values are accepted */
 };
 
 struct command {
 	const char *name, *summary, *help;
-	const struct setting
-		*settings; /* the last has no name; --color and --help are everybody's */
+	const struct setting *settings; /* ends with a NULL name; --color and --help are added */
 	enum arguments arguments;
-	int (*run)(int argc, char **argv); /* with what is no option; returns the exit status */
-	/* Instead of these two: takes all words, the first of which is its name ("pindown run"). */
+	int (*run)(int argc, char **argv); /* with the arguments; returns the exit status */
+	/* Instead of settings and run(): parses all words itself; the first is "pindown run". */
 	int (*run_words)(int argc, char **argv);
 };
 
-/* argv[0] is the command's name. Flags and texts are cleared first. Returns the exit status. */
+/* Runs a command; argv[0] is its name. Clears its flags and texts first. Returns the exit status. */
 int command_start(const struct command *command, int argc, char **argv);
 
-/* Of a command with settings: for getopt_long(); for release(). */
+/* The options of a command with settings, for getopt_long(); the caller frees them. */
 struct option *command_options(const struct command *command);
-/* The options of `run`, from the table of variables; the same. */
+/* The same for `run`, whose options come from the table of environment variables. */
 struct option *run_options(void);
 
-/* Whether there are as many arguments as the command needs; false after one line. */
+/* Whether the number of arguments suits the command; false after one line. */
 bool command_has_arguments(const struct command *command, int argc, char **argv);
 
 extern const struct command command_run, command_dump, command_report, command_check,

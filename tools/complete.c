@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Answers a shell that completes a command line of pindown. */
 #define _GNU_SOURCE
 #include "tools/complete.h"
 
@@ -12,7 +13,7 @@
 #include "cache/trace/writer.h"
 #include "cache/trace/format.h"
 
-/* What is typed, and what comes before a candidate in its place: "--color=" of "--color=al". */
+/* The word being typed. Of "--color=al", text is "al" and before, which candidates keep, "--color=". */
 struct typed {
 	const char *text;
 	char before[80];
@@ -30,10 +31,10 @@ static void offer(const struct typed *typed, const char *candidate, const char *
 
 /* ---- values of options --------------------------------------------------------------------- */
 
-/* For options of all commands that have them; those of `run` are in the table of variables. */
+/* Options with known values; those of `run` are in the table of environment variables. */
 static const struct {
 	const char *option;
-	const char *const *values; /* NULL: what `shell` says */
+	const char *const *values; /* NULL: see `shell` */
 	const char *shell;
 } known[] = {
 	{"color", (const char *const[]){"auto", "always", "never", NULL}, NULL},
@@ -102,7 +103,7 @@ static const struct option *options_of(const struct command *command)
 	return options;
 }
 
-/* The option that a word names, also with "=" and a value behind it. */
+/* The option that a word names, with or without "=" and a value. */
 static const struct option *option_named(const struct command *command, const char *word)
 {
 	size_t length = strcspn(word, "=");
@@ -124,7 +125,7 @@ static const char *meaning_of(const struct command *command, const char *option)
 	for (unsigned i = 0; !command->settings && i < pd_variable_count; i++) {
 		if (strcmp(pd_variables[i].option, option) != 0)
 			continue;
-		/* What the first sentence has room for in a line. */
+		/* The first sentence, cut to one line. */
 		snprintf(meaning, sizeof(meaning), "%s", pd_variables[i].help);
 		meaning[strcspn(meaning, ".:(")] = '\0';
 		return meaning;
@@ -132,7 +133,7 @@ static const char *meaning_of(const struct command *command, const char *option)
 	return NULL;
 }
 
-/* Of two spellings one is enough. */
+/* Offers --color, but --colour only when that spelling has been begun. */
 static void offer_options(const struct command *command, const struct typed *typed)
 {
 	for (const struct option *option = options_of(command); option->name; option++) {
@@ -189,7 +190,7 @@ static bool needs_value(const struct command *command, const char *word)
 	return option && option->has_arg == required_argument && !strchr(word, '=');
 }
 
-/* The place of the program that `run` starts, or -1: what follows is the program's. */
+/* The index of the program that `run` starts, or -1. The words behind it belong to the program. */
 static int program_in(const struct command *command, char **words, int count)
 {
 	for (int i = 1; i < count; i++) {
@@ -204,8 +205,8 @@ static int program_in(const struct command *command, char **words, int count)
 }
 
 /*
- * The option whose value is being typed, which `typed` is set to; NULL when it is none. bash makes words
- * of their own of a "=" and of what is behind it.
+ * The option whose value is being typed, and which is then in `typed`; else NULL. bash passes "=" and
+ * the text behind it as separate words.
  */
 static const char *option_before(const struct command *command, char **words, int count,
 				 struct typed *typed)

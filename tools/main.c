@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The pindown command: see command.h; each command is in the file of its name. */
+/* The pindown tool: starts one of its commands, each of which has a folder of its name. */
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,11 +15,12 @@ enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
 static void print_help(FILE *to)
 {
-	fputs("usage: pindown VERB [options] ...\n\n", to);
+	fputs("usage: pindown COMMAND [options] ...\n\n", to);
 	for (unsigned i = 0; i < COMMANDS; i++)
 		fprintf(to, "  %-10s%s\n", commands[i]->name, commands[i]->summary);
 	fputs("\n"
-	      "  pindown VERB --help tells of one command, pindown --version of this command.\n"
+	      "  pindown COMMAND --help describes one command; pindown --version prints the\n"
+	      "  version.\n"
 	      "\n"
 	      "Run a program with a trace, then look at it:\n"
 	      "  pindown run --trace app.pdt ./app\n"
@@ -61,7 +62,7 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < COMMANDS; i++)
 		if (strcmp(argv[1], commands[i]->name) == 0)
 			return command_start(commands[i], argc - 1, argv + 1);
-	fprintf(stderr, "pindown: there is no command %s: it must be one of", argv[1]);
+	fprintf(stderr, "pindown: there is no command %s; the commands are", argv[1]);
 	for (unsigned i = 0; i < COMMANDS; i++)
 		fprintf(stderr, "%s %s", i ? "," : "", commands[i]->name);
 	fputc('\n', stderr);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Reads the list of regions that pindown.ko has pinned. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +24,10 @@ static struct module_pin *pin_of(struct module_pins *pins, uint32_t pid, const c
 	return pin;
 }
 
-/* "process region address bytes mode state mappings exports importers gpu", below a line of titles. */
+/*
+ * A line of "process region address bytes mode state mappings exports importers gpu"; the first line
+ * of the list has these titles.
+ */
 static void take_line(struct module_pins *pins, const char *line)
 {
 	unsigned long long bytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Who pinned what is still pinned at the end of a trace. */
+/* Finds the call sites of memory that is still pinned at the end of a trace. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static void add_region(struct sites *sites, const struct reader *reader,
 
 	sites->list = grow(sites->list, &sites->capacity, sites->count, sizeof(*sites->list));
 	sites->list[sites->count++] = (struct site){
-		.name = name ? name : "not known: the trace was made without PINDOWN_TRACE_STACKS",
+		.name = name ? name : "unknown: the trace was made without PINDOWN_TRACE_STACKS",
 		.bytes = region->pin_size,
 		.regions = 1,
 	};
@@ -55,7 +55,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp(of_a->name, of_b->name);
 }
 
-/* One site for each region becomes one for each name. */
+/* Adds up the sites of the same name; before, each region has its own. */
 static void add_up(struct sites *sites)
 {
 	unsigned last = 0;

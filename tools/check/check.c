@@ -120,7 +120,7 @@ static void print_calls_of(const struct checked *checked, const struct elf_file 
 			   linked_is_seen(checked, file->linked.list[i]));
 	if (has_many(file) && !all) {
 		many = file->has_runtime ? text_of("calls that the CUDA runtime needs")
-					   : text_of("any of %u calls", file->named.count);
+					 : text_of("any of %u calls", file->named.count);
 		print_call(many, file, "looked up", seen);
 		release(many);
 		return;
@@ -157,8 +157,7 @@ static void print_verbs(const struct checked *checked)
 			out_print("\n  %swatched calls of libibverbs%s\n", out_bold(), out_plain());
 		any = true;
 		for (unsigned n = 0; n < file->verbs_linked.count; n++)
-			print_call(file->verbs_linked.list[n], file, "linked",
-				   is_reached(checked));
+			print_call(file->verbs_linked.list[n], file, "linked", is_reached(checked));
 		for (unsigned n = 0; looks_up_verbs(file) && n < file->verbs_named.count; n++)
 			if (!texts_have(&file->verbs_linked, file->verbs_named.list[n]))
 				print_call(file->verbs_named.list[n], file, "looked up",
@@ -223,8 +222,7 @@ static void print_json_member(const struct checked *checked, const struct member
 	for (unsigned i = 0; i < file->verbs_linked.count; i++)
 		print_json_call(file->verbs_linked.list[i], "linked", is_reached(checked));
 	for (unsigned i = 0; looks_up_verbs(file) && i < file->verbs_named.count; i++)
-		print_json_call(file->verbs_named.list[i], "looked up",
-				looked_up_is_seen(checked));
+		print_json_call(file->verbs_named.list[i], "looked up", looked_up_is_seen(checked));
 	json_end_list();
 	json_end_object();
 	release(how);
@@ -300,6 +298,9 @@ static int run(int argc, char **argv)
 	return worst;
 }
 
-const struct command command_check = {
-	"check",   "say which calls of a program pindown will see", help, settings, ARGUMENTS_PROGRAMS,
-	.run = run};
+const struct command command_check = {"check",
+				      "say which calls of a program pindown will see",
+				      help,
+				      settings,
+				      ARGUMENTS_PROGRAMS,
+				      .run = run};

@@ -12,9 +12,9 @@ struct elf_file {
 	char *path;
 	unsigned char elf_class; /* ELFCLASS... */
 	uint16_t machine;	 /* EM_... */
-	bool is_program;   /* a program: not position independent, or marked as one */
-	bool is_dynamic;   /* has a dynamic section */
-	char *interpreter; /* the loader that it names, or NULL */
+	bool is_program;	 /* a program: not position independent, or marked as one */
+	bool is_dynamic;	 /* has a dynamic section */
+	char *interpreter;	 /* the loader that it names, or NULL */
 	char *soname, *rpath, *runpath;
 	struct texts needed;
 
@@ -22,8 +22,8 @@ struct elf_file {
 	struct texts linked, named;
 	/* The same for those of libibverbs. */
 	struct texts verbs_linked, verbs_named;
-	struct texts opened;  /* names of the CUDA runtime, which it may open */
-	struct texts defined; /* watched calls that it defines itself */
+	struct texts opened;	/* names of the CUDA runtime, which it may open */
+	struct texts defined;	/* watched calls that it defines itself */
 	unsigned runtime_calls; /* functions of the CUDA runtime that the loader binds */
 
 	bool names_driver;	/* contains "libcuda.so" */

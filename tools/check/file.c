@@ -66,8 +66,7 @@ char *how_it_reaches(const struct elf_file *file)
 	if (linked)
 		return text_of("linked with the driver");
 	return text_of("looks functions up %s%s", up,
-		       file->names_driver && file->uses_dlopen ? ", after opening libcuda.so"
-								   : "");
+		       file->names_driver && file->uses_dlopen ? ", after opening libcuda.so" : "");
 }
 
 /* ---- the libraries ------------------------------------------------------------------------- */
@@ -245,10 +244,11 @@ static void find_notes(struct checked *checked)
 						     "separate namespace are not seen",
 						     name));
 		if (!file->is_program && file->defined.count)
-			say(&checked->notes, text_of("%s defines functions with names of the driver's "
-						     "(%s ...): pindown's come first and call "
-						     "them",
-						     name, file->defined.list[0]));
+			say(&checked->notes,
+			    text_of("%s defines functions with names of the driver's "
+				    "(%s ...): pindown's come first and call "
+				    "them",
+				    name, file->defined.list[0]));
 	}
 	for (unsigned i = 0; i < checked->missing.count; i++)
 		say(&checked->notes,

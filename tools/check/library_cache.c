@@ -83,7 +83,7 @@ char *library_cache_find(const struct elf_file *file, const char *name)
 			    strcmp(text_at(&cache, library.name), name) != 0)
 				continue;
 			if (elf_file_fits(text_at(&cache, library.path), file->elf_class,
-					file->machine))
+					  file->machine))
 				found = text_of("%s", text_at(&cache, library.path));
 		}
 	}

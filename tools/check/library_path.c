@@ -61,8 +61,7 @@ static char *expand(const struct elf_file *file, const char *text, size_t length
 	const char *const words[][2] = {
 		{"ORIGIN", origin ? origin : "."},
 		{"LIB", lib},
-		{"PLATFORM",
-		 file->machine == EM_X86_64 ? "x86_64" : machine_name(file->machine)},
+		{"PLATFORM", file->machine == EM_X86_64 ? "x86_64" : machine_name(file->machine)},
 	};
 	size_t size;
 	FILE *to = open_memstream(&result, &size);
@@ -106,7 +105,8 @@ static char *try(const struct elf_file *file, const char *folder, const char *na
 	return NULL;
 }
 
-static char *try_folder(const struct elf_file *of, const char *text, size_t length, const char *name)
+static char *try_folder(const struct elf_file *of, const char *text, size_t length,
+			const char *name)
 {
 	char *found = NULL;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * For Perfetto and chrome://tracing: the trace event format, one JSON document. A track for each
- * thread; of each process the pinned bytes, and of each of its devices what the pins take of BAR1, as
- * counters. Times there are microseconds.
+ * Prints the trace event format of Perfetto and chrome://tracing, one JSON document. It has a track for
+ * each thread, and counters: the pinned bytes of each process, and the BAR1 space that pins take on
+ * each of its devices. Times are in microseconds.
  */
 #include "tools/dump/format.h"
 
@@ -18,14 +18,14 @@
 
 enum { DEVICES = 64 };
 
-/* Of one file. */
+/* The counters of one file. */
 struct counted {
 	uint64_t bytes, bar[DEVICES];
 };
 
 static struct regions regions;
 static struct counted *counted;
-static bool any; /* an object was printed */
+static bool any; /* a JSON object was printed */
 
 /* Threads that have a name, as pid << 32 | tid; open addressing. */
 static uint64_t *named;
@@ -47,7 +47,7 @@ static char *put_micro(char *at, uint64_t ns)
 	return put_fraction(at, ns % 1000, 3);
 }
 
-/* What is of no thread, as events lost by threads unknown, is put with the first. */
+/* Events without a thread, such as losses of unknown threads, go to the main thread. */
 static uint32_t thread_of(const struct event *event)
 {
 	return event->tid ? event->tid : event->file->header.pid;
@@ -103,7 +103,7 @@ static void name_thread(const struct event *event)
 
 static void begin(const struct reader *reader)
 {
-	/* Without displayTimeUnit: there were readers that took it for the unit of the times. */
+	/* No displayTimeUnit: some readers took it for the unit of the times. */
 	out_print("{\"traceEvents\":[");
 	counted = allocate((reader_files(reader) + 1) * sizeof(*counted));
 	for (unsigned i = 0; i < reader_files(reader); i++) {
@@ -122,7 +122,7 @@ static void begin(const struct reader *reader)
 
 /* ---- counters ------------------------------------------------------------------------------- */
 
-/* Perfetto shows name and key as one text, chrome://tracing the key below the name. */
+/* Perfetto shows name and key as one text, chrome://tracing shows the key below the name. */
 static void print_counter(const struct event *event, const char *name, uint64_t bytes)
 {
 	char *at = begin_object(out_reserve());
@@ -135,7 +135,7 @@ static void print_counter(const struct event *event, const char *name, uint64_t 
 	out_commit(at);
 }
 
-/* At the event's begin, in the order of which the events come: a counter's times go forward. */
+/* Counts at the begin of the event: events come in this order, so a counter's times increase. */
 static void change(const struct event *event, const struct region *region, bool more)
 {
 	struct counted *of = &counted[event->file->index];

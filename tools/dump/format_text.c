@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Aligned columns. Lines that begin with # are not events. */
+/* Prints events in aligned columns. Lines that begin with # are not events. */
 #include "tools/dump/format.h"
 
 #include "tools/dump/filter.h"
@@ -20,7 +20,7 @@ enum {
 
 bool format_stacks;
 
-static bool several; /* processes: their numbers are shown */
+static bool several; /* there are several processes: print their pids */
 
 static void print_command(const struct trace_file *file)
 {
@@ -132,7 +132,7 @@ static char *put_size(char *at, const struct record *record)
 					    : put_right(at, "-", SIZE);
 }
 
-/* NULL where it is none. */
+/* The name of the call; NULL when the event is no call. */
 static const char *call_of(const struct event *event)
 {
 	return event->record.event == PD_EV_CALL ? trace_file_call(event->file, event->record.call)
@@ -163,7 +163,7 @@ static char *put_key(char *at, const char *key)
 	return at;
 }
 
-/* What `extra` is depends on the event. */
+/* The meaning of `extra` depends on the event. */
 static char *put_note(char *at, const struct record *record)
 {
 	switch (record->event) {
@@ -268,7 +268,7 @@ static void print_event(const struct event *event)
 	at = put_text(at, colour);
 	at = put_left(at, pd_event_names[record->event], EVENT);
 	if (record->event == PD_EV_LOST) {
-		at = put_text(put_decimal(at, record->lost), " events found no room here");
+		at = put_text(put_decimal(at, record->lost), " events lost: no space here");
 	} else {
 		at = put_name(at, event);
 		at = put_address(at, record);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Draws the results of pindown replay as an SVG picture. */
 #include "tools/replay/svg.h"
 
 #include <errno.h>

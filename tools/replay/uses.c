@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Reads a trace and extracts the uses of each allocation. */
 #include "tools/replay/uses.h"
 
 #include <stdlib.h>
@@ -28,7 +29,7 @@ static struct slot *find(const struct map *map, uint32_t file, uint64_t key)
 	return &map->slots[i];
 }
 
-/* What was there is forgotten; nothing is ever taken out. */
+/* Replaces the value of a key. No key is ever removed. */
 static void set(struct map *map, uint32_t file, uint64_t key, uint32_t allocation)
 {
 	struct slot *slot;
@@ -64,8 +65,8 @@ static bool get(const struct map *map, uint32_t file, uint64_t key, uint32_t *al
 
 struct making {
 	struct uses *uses;
-	struct map by_id;   /* buffer id, which the driver gives once */
-	struct map by_addr; /* where an allocation that may still live begins */
+	struct map by_id;   /* by buffer id, which the driver never gives twice */
+	struct map by_addr; /* by address of allocations that may still be alive */
 	bool *ended;	    /* by allocation */
 	unsigned ended_capacity;
 	uint64_t alive;
@@ -116,7 +117,7 @@ static void ask_for(struct making *making, const struct event *event)
 		struct allocation *pinned = &making->uses->allocations[allocation];
 		uint32_t before;
 
-		/* Its end was not seen, but there is something else in its place. */
+		/* Another allocation has this address now, so the former has ended unseen. */
 		if (get(&making->by_addr, file, record->addr, &before) && before != allocation)
 			end(making, before);
 		set(&making->by_addr, file, record->addr, allocation);
@@ -129,7 +130,10 @@ static void ask_for(struct making *making, const struct event *event)
 	add_use(making->uses, allocation, USE_GET);
 }
 
-/* The traced run may have evicted it before, and then only the call tells of its end. */
+/*
+ * Ends an allocation that the traced run had evicted before its free: then there is no invalidation,
+ * only the call.
+ */
 static void look_at_call(struct making *making, const struct event *event)
 {
 	const char *name = trace_file_call(event->file, event->record.call);

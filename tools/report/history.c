@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Collects the pinned bytes over time and the lives of regions, for pictures. */
 #include "tools/report/history.h"
 
 #include <stdlib.h>
@@ -20,7 +21,7 @@ static void note_max(struct history *history)
 			history->max[i][history->column] = history->now[i];
 }
 
-/* To the column of `ts`, past those in which nothing changed. */
+/* Advances to the column of `ts`, filling those in which nothing changed. */
 static void advance(struct history *history, uint64_t ts)
 {
 	uint64_t column =

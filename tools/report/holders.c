@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Counts and prints registrations and dma-bufs that outlived their memory. */
 #include "tools/report/holders.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 
 /* ---- counting ------------------------------------------------------------------------------- */
 
-/* A program has a handful of them; the last takes what a file names more. */
+/* A program has a handful of consumers. The last of MAX_CONSUMERS stands for all others. */
 static struct consumer *consumer_of(struct holders *holders, const struct record *record)
 {
 	struct consumer *consumer;
@@ -131,7 +132,7 @@ static int compare_exports(const void *a, const void *b)
 	return (one->number > other->number) - (one->number < other->number);
 }
 
-void holders_settle(struct holders *holders)
+void holders_match(struct holders *holders)
 {
 	if (!holders->export_count)
 		return;
@@ -179,7 +180,7 @@ static void print_consumers(const struct holders *holders, unsigned max)
 	if (!shown)
 		return;
 	out_print("\n%sRegistrations%s\n", out_bold(), out_plain());
-	out_print("  %sby                    made    failed  destroyed   revoked      held    in "
+	out_print("  %sconsumer              made    failed  destroyed   revoked      held    in "
 		  "regions       bytes%s\n",
 		  out_dim(), out_plain());
 	for (unsigned i = 0; i < shown; i++)
@@ -195,7 +196,7 @@ static const char *state_of(const struct outlived *outlived)
 	return "open";
 }
 
-/* The library first: it is the one to be mended. */
+/* The library comes first: it is the one to fix. */
 static char *put_maker(char *at, const struct trace_file *file, uint32_t stack)
 {
 	const struct place *place = stack ? symbols_caller(file, stack) : NULL;
@@ -244,7 +245,7 @@ static void print_all_outlived(const struct holders *holders, const struct reade
 
 	if (!shown)
 		return;
-	out_print("\n%sFreed while a dma-buf of the program's own was open%s\n", out_bold(),
+	out_print("\n%sFreed while the program had a dma-buf of it open%s\n", out_bold(),
 		  out_plain());
 	out_print(
 		"  %saddress                size exported at   thread   freed at   thread     fd  "

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Pictures of quantities over time, as SVG. */
+/* Draws charts of quantities over time, as SVG. */
 #include "tools/report/html.h"
 #include "tools/base/out.h"
 
@@ -41,7 +41,7 @@ static double height_of(uint64_t value, uint64_t max)
 	return TOP + HEIGHT - (max ? (double)value / (double)max * HEIGHT : 0);
 }
 
-/* Steps: from one part of the time to the next. */
+/* Draws one series as steps, one for each part of the time. */
 static void put_area(FILE *page, const struct history *history, enum history_series series,
 		     uint64_t max, const char *class)
 {

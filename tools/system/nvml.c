@@ -68,7 +68,8 @@ const char *nvml_open(void)
 	result error;
 
 	if (!library)
-		return "libnvidia-ml.so.1 is not on this machine: there is no NVIDIA driver, or this "
+		return "libnvidia-ml.so.1 is not on this machine: there is no NVIDIA driver, or "
+		       "this "
 		       "container was not given it";
 	for (unsigned i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
 		void *found = dlsym(library, functions[i].name);

@@ -102,8 +102,7 @@ static const char *check_header(const struct trace_file *file, char *text, size_
 	}
 	if (header->header_bytes < sizeof(*header) || header->header_bytes % 8 ||
 	    header->header_bytes > PD_TRACE_UNIT) {
-		snprintf(text, capacity,
-			 "damaged at byte %#zx: expected the header's length, %u",
+		snprintf(text, capacity, "damaged at byte %#zx: expected the header's length, %u",
 			 offsetof(struct pd_trace_header, header_bytes), PD_TRACE_HEADER_BYTES);
 		return text;
 	}
@@ -315,8 +314,7 @@ static uint64_t read_chunk(struct trace_file *file, uint64_t offset)
 	if (!header.magic)
 		return units_of_nothing(file, offset);
 	if (header.magic != PD_CHUNK_MAGIC) {
-		trace_file_bad(file, offset, "expected the start of a chunk, %#x",
-			       PD_CHUNK_MAGIC);
+		trace_file_bad(file, offset, "expected the start of a chunk, %#x", PD_CHUNK_MAGIC);
 		return 1;
 	}
 	if (!header.units || header.units > PD_TRACE_MOST_UNITS) {

@@ -355,7 +355,8 @@ bool reader_note(const struct trace_file *file, char *text, size_t capacity)
 			 (unsigned long long)file->header.units * PD_TRACE_UNIT);
 	else if (!file->header.end.ticks)
 		snprintf(text, capacity,
-			 "%s has no end mark: process %u was killed, called _exit, or is still running",
+			 "%s has no end mark: process %u was killed, called _exit, or is still "
+			 "running",
 			 file->name, file->header.pid);
 	else
 		return false;

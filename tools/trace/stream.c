@@ -48,7 +48,8 @@ static void look_through(struct stream *stream, uint32_t index, char *data, visi
 			last_end = end > last_end && type != PD_RECORD_LOST ? end : last_end;
 		} else if (record_is_event(words[0])) {
 			end = base + record_when(words[0]);
-			if (type == PD_RECORD_LOST && last_end) /* place it just behind the event before it */
+			if (type == PD_RECORD_LOST &&
+			    last_end) /* place it just behind the event before it */
 				end = last_end;
 			if (end > last_end)
 				last_end = end;

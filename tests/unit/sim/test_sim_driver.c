@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/unit/support/test_sim.h"
+#include "tests/unit/support/sim_support.h"
 
 /* ---- look-ups ------------------------------------------------------------------------------- */
 

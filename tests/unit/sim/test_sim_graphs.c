@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tests/sim/abi.h"
-#include "tests/unit/support/test_sim.h"
+#include "tests/unit/support/sim_support.h"
 
 static void nothing_is_said_about(CUdeviceptr ptr)
 {

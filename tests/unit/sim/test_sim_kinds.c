@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/unit/support/test_sim.h"
+#include "tests/unit/support/sim_support.h"
 
 static CUcontext context_of(CUdeviceptr ptr)
 {

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/unit/support/test_sim.h"
+#include "tests/unit/support/sim_support.h"
 
 START_TEST(small_allocations_are_packed)
 {

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/unit/support/test_sim.h"
+#include "tests/unit/support/sim_support.h"
 
 START_TEST(a_forked_child_has_no_driver)
 {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "tests/unit/support/test_sim.h"
+#include "tests/unit/support/sim_support.h"
 
 static void *library;
 

@@ -3,8 +3,8 @@
  * Tests of the simulated driver. Each test runs in a process of its own and loads the library itself,
  * so that it can say in the environment what is to be simulated.
  */
-#ifndef TEST_SIM_H
-#define TEST_SIM_H
+#ifndef SIM_SUPPORT_H
+#define SIM_SUPPORT_H
 
 #include <check.h>
 #include <stdbool.h>

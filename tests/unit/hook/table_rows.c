@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table's own order. "check": what is wrong with it by itself, a line each. "rows": symbol, base,
- * version and the flavour's suffix of each row. "harmless": the names that need not be watched.
+ * Prints the table of watched calls for check-table. "check": what is wrong with it by itself, a
+ * line each. "rows": symbol, base, version and flavour suffix of each row. "harmless": the names
+ * that need not be watched.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -40,7 +41,10 @@ static int compare(const struct row *a, const struct row *b)
 					: (int)a->flavour - (int)b->flavour;
 }
 
-/* Is `ending` what follows the base: nothing, _v2 and up, then nothing or the stream's flavour? */
+/*
+ * Is `ending` what may follow the base: nothing or _v2 and up, then nothing or the flavour of the
+ * stream?
+ */
 static bool is_suffix(const char *ending, enum flavour flavour)
 {
 	if (ending[0] == '_' && ending[1] == 'v') {
@@ -52,13 +56,16 @@ static bool is_suffix(const char *ending, enum flavour flavour)
 					: !*ending;
 }
 
-/* With a stream among its parameters; or without, and about stream 0 all the same: _ptds. */
+/*
+ * A function with a stream among its parameters has this suffix; one without that is still about
+ * stream 0 has _ptds.
+ */
 static const char *flavour_suffix(const struct row *row)
 {
 	return row->flavour == PD_PER_THREAD ? row->symbol + strlen(row->symbol) - 5 : "";
 }
 
-/* The other flavour of a row: the same symbol with such a suffix, or without. */
+/* Does the row have its other flavour: the same symbol with such a suffix, or without? */
 static bool has_pair(const struct row *row)
 {
 	size_t length = strlen(row->symbol) - strlen(flavour_suffix(row));
@@ -94,7 +101,7 @@ static void check_row(const struct row *row)
 		       row->symbol);
 }
 
-/* Copies the next name of a list, and goes on; false at its end. */
+/* Copies the next name of a list and moves on. Returns false at the end of the list. */
 static bool next_name(const char **names, char name[128])
 {
 	size_t length;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hook/ remembers between calls: hook/cuda/records.c, against a plain array that holds the
- * same. The source is included, to look at what a search has to go through.
+ * What hook/ remembers between calls: hook/cuda/records.c, against a plain array with the same
+ * contents. The test includes the source, to count what a search has to go through.
  */
 #include "hook/cuda/records.c"
 
@@ -23,7 +23,7 @@ static void check(bool well, const char *what)
 	printf("not so: %s\n", what);
 }
 
-/* ---- the model -------------------------------------------------------------------------------- */
+/* ---- the model ------------------------------------------------------------------------------ */
 
 static struct {
 	enum pd_kind kind;
@@ -60,7 +60,7 @@ static unsigned model_count(enum pd_kind kind, uint64_t key)
 	return count;
 }
 
-/* Every record of the key, read a few at a time, is in the model, and as many. */
+/* Every record of the key, read a few at a time, is in the model, and there are as many of them. */
 static bool agrees(enum pd_kind kind, uint64_t key)
 {
 	struct pd_record found[3];
@@ -88,7 +88,7 @@ static bool same_at_random(void)
 		bool known;
 
 		if (in_model == MOST)
-			return false; /* then it is too small */
+			return false; /* the array was too small */
 		known = model_has(kind, key, a);
 		switch (random() % 64) {
 		case 0:
@@ -143,18 +143,18 @@ static unsigned longest_chain(void)
 	return longest;
 }
 
-/* As many as a GPU has mappings of 2 MiB, and all of one owner's memory. */
+/* As many as a GPU has mappings of 2 MiB, all of one owner. */
 static void many(void)
 {
 	const uint64_t base = UINT64_C(0x7f4400000000), step = 2 << 20;
 	bool all = true;
 
-	pd_records_fork_child(); /* nothing is there */
+	pd_records_fork_child(); /* it is empty */
 	for (uint64_t i = 0; i < 100000; i++)
 		pd_record_replace(PD_KIND_MAPPING, base + i * step, i + 1, step);
 	for (uint64_t i = 0; i < 1000; i++)
 		pd_record_add(PD_KIND_OWNED_BY_EXTERNAL, i, base - i * step, step);
-	check(longest_chain() <= 8, "a search of many goes through few");
+	check(longest_chain() <= 8, "a search among many goes through few");
 	for (uint64_t i = 0; i < 100000; i++)
 		all &= pd_record_remove_one(PD_KIND_MAPPING, base + i * step, i + 1) == 1;
 	for (uint64_t i = 0; i < 1000; i++)
@@ -162,7 +162,7 @@ static void many(void)
 	check(all, "and each is found");
 }
 
-/* ---- counts ----------------------------------------------------------------------------------- */
+/* ---- counts --------------------------------------------------------------------------------- */
 
 static void counts(void)
 {
@@ -180,7 +180,7 @@ static void counts(void)
 	check(pd_record_count(PD_KIND_IPC, 5, -1) == PD_NOT_COUNTED, "and is gone then");
 }
 
-/* ---- threads ---------------------------------------------------------------------------------- */
+/* ---- threads -------------------------------------------------------------------------------- */
 
 static void *add_own(void *arg)
 {
@@ -205,13 +205,13 @@ static void threads(void)
 		pthread_join(thread[i], NULL);
 	for (uint64_t i = 0; i < 4; i++)
 		all &= pd_record_remove(PD_KIND_MODULE, i + 100) == 3000;
-	check(all, "what threads add at once is all there");
-	check(pd_record_count(PD_KIND_CONTEXT, 1, 0) == 12000, "and what they count");
+	check(all, "records that threads add at once are all there");
+	check(pd_record_count(PD_KIND_CONTEXT, 1, 0) == 12000, "and so are their counts");
 }
 
 int main(void)
 {
-	check(same_at_random(), "records are what a plain array of them is, at random");
+	check(same_at_random(), "after random operations, records equal a plain array");
 	many();
 	counts();
 	threads();

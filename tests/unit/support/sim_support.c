@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Calls of the simulated driver, with checks, for its own tests. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>

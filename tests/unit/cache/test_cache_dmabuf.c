@@ -354,7 +354,7 @@ END_TEST
 
 static pindown_region *region_of_mine;
 
-static void borrow_in_vain(void)
+static void must_fail_to_borrow(void)
 {
 	int fd = 77;
 
@@ -373,7 +373,7 @@ START_TEST(without_descriptors_one_line_says_so)
 	region_of_mine = must_get(BASE, 1);
 	pindown_region_close_dmabuf(region_of_mine);
 	allow_descriptors(400);
-	text = stderr_of(borrow_in_vain);
+	text = stderr_of(must_fail_to_borrow);
 	ck_assert_uint_eq(lines_of(text), 1);
 	ck_assert_ptr_nonnull(strstr(text, "no file descriptor is left for a dma-buf"));
 	borrow(region_of_mine);

@@ -461,19 +461,20 @@ END_TEST
  */
 START_TEST(statistics_fit_the_callers_structure)
 {
-	unsigned char room[sizeof(struct pindown_stats) + 64];
+	unsigned char buffer[sizeof(struct pindown_stats) + 64];
 
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
 	get_and_put(BASE, 1);
-	memset(room, 0xee, sizeof(room));
-	ck_assert_int_eq(pindown_stats((struct pindown_stats *)room, 24, -1), PINDOWN_OK);
-	for (unsigned i = 24; i < sizeof(room); i++)
-		ck_assert_uint_eq(room[i], 0xee);
+	memset(buffer, 0xee, sizeof(buffer));
+	ck_assert_int_eq(pindown_stats((struct pindown_stats *)buffer, 24, -1), PINDOWN_OK);
+	for (unsigned i = 24; i < sizeof(buffer); i++)
+		ck_assert_uint_eq(buffer[i], 0xee);
 
-	memset(room, 0xee, sizeof(room));
-	ck_assert_int_eq(pindown_stats((struct pindown_stats *)room, sizeof(room), -1), PINDOWN_OK);
-	for (unsigned i = sizeof(struct pindown_stats); i < sizeof(room); i++)
-		ck_assert_uint_eq(room[i], 0);
+	memset(buffer, 0xee, sizeof(buffer));
+	ck_assert_int_eq(pindown_stats((struct pindown_stats *)buffer, sizeof(buffer), -1),
+			 PINDOWN_OK);
+	for (unsigned i = sizeof(struct pindown_stats); i < sizeof(buffer); i++)
+		ck_assert_uint_eq(buffer[i], 0);
 }
 END_TEST
 

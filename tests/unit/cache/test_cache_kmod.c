@@ -55,7 +55,7 @@ static void map_parts(void)
 		watched_alloc(part(i), PART, FAKE_VMM);
 }
 
-static void freed_behind_our_back(uint64_t addr)
+static void freed_unseen(uint64_t addr)
 {
 	ck_assert_int_eq(fake_free(addr), FAKE_SUCCESS);
 	fake_kmod_revoke(addr);
@@ -121,7 +121,7 @@ START_TEST(a_number_that_is_used_again_is_another_pins)
 	get_and_put(BASE + GIB(1), PART);
 	ck_assert_int_eq(watched_unmap(part(0), PART), FAKE_SUCCESS);
 	ck_assert_uint_eq(fake_kmod_pins(), 1);
-	freed_behind_our_back(BASE + GIB(1));
+	freed_unseen(BASE + GIB(1));
 	ck_assert(!is_cached(BASE + GIB(1), PART));
 	expected_missed = 1;
 }
@@ -166,7 +166,7 @@ START_TEST(a_revocation_of_one_ends_them_all)
 
 	map_parts();
 	get_and_put(BASE, ALL);
-	freed_behind_our_back(part((unsigned)_i));
+	freed_unseen(part((unsigned)_i));
 	asked = fake_count(FAKE_CALLS);
 	ck_assert(!is_cached(BASE, 1));
 	ck_assert_uint_eq(fake_count(FAKE_CALLS), asked);
@@ -187,7 +187,7 @@ START_TEST(a_revocation_of_another_region_ends_none)
 	watched_alloc(BASE + GIB(1), PART, FAKE_LINEAR);
 	get_and_put(BASE + GIB(1), PART);
 	get_and_put(BASE, ALL);
-	freed_behind_our_back(BASE + GIB(1));
+	freed_unseen(BASE + GIB(1));
 	asked = fake_count(FAKE_CALLS);
 	region = must_get(BASE, ALL);
 	ck_assert_uint_eq(fake_count(FAKE_CALLS), asked);
@@ -201,17 +201,17 @@ START_TEST(a_revocation_of_another_region_ends_none)
 	watched_alloc(BASE + GIB(2), PART, FAKE_LINEAR);
 	get_and_put(BASE + GIB(2), PART);
 	region = must_get(BASE, ALL);
-	freed_behind_our_back(BASE + GIB(2));
+	freed_unseen(BASE + GIB(2));
 	ck_assert_int_eq(pindown_region_dmabuf(region, BASE, &fd, &offset), PINDOWN_OK);
 	pindown_put(region);
 	watched_alloc(BASE + GIB(3), PART, FAKE_LINEAR);
 	get_and_put(BASE + GIB(3), PART);
 	watched_alloc(part(PARTS), PART, FAKE_VMM);
-	freed_behind_our_back(BASE + GIB(3));
+	freed_unseen(BASE + GIB(3));
 	get_and_put(part(1), ALL);
 	ck_assert_uint_eq(stats().missed_invalidations, 0);
 	/* And later revocations are seen. */
-	freed_behind_our_back(part(1));
+	freed_unseen(part(1));
 	ck_assert(!is_cached(part(1), ALL));
 	for (unsigned i = 1; i <= 3; i++)
 		ck_assert(!is_cached(BASE + GIB(i), 1));
@@ -244,7 +244,7 @@ START_TEST(threads_hit_while_others_are_revoked)
 
 		watched_alloc(other, PART, FAKE_LINEAR);
 		get_and_put(other, PART);
-		freed_behind_our_back(other);
+		freed_unseen(other);
 		get_and_put(BASE, ALL);
 	}
 	__atomic_store_n(&over, true, __ATOMIC_RELAXED);
@@ -253,7 +253,7 @@ START_TEST(threads_hit_while_others_are_revoked)
 	ck_assert_uint_eq(fake_kmod_calls(), PARTS + others);
 	ck_assert_uint_eq(stats().misses, 1 + others);
 	ck_assert_uint_eq(stats().missed_invalidations, 0);
-	freed_behind_our_back(part(2));
+	freed_unseen(part(2));
 	ck_assert(!is_cached(BASE, ALL));
 	expected_missed = 1;
 }
@@ -416,7 +416,7 @@ START_TEST(one_mapping_that_is_refused_takes_all_there)
 	/* A revocation of other memory by the module does not matter to it. */
 	watched_alloc(BASE + GIB(1), PART, FAKE_LINEAR);
 	get_and_put(BASE + GIB(1), PART);
-	freed_behind_our_back(BASE + GIB(1));
+	freed_unseen(BASE + GIB(1));
 	ck_assert(!is_cached(BASE + GIB(1), 1));
 	ck_assert(is_cached(BASE, ALL));
 	expected_missed = 1;
@@ -459,12 +459,12 @@ START_TEST(a_lost_race_is_no_refusal)
 }
 END_TEST
 
-static void allow_descriptors(rlim_t most)
+static void allow_descriptors(rlim_t max)
 {
 	struct rlimit limit;
 
 	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
-	limit.rlim_cur = most;
+	limit.rlim_cur = max;
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 

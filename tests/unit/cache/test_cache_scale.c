@@ -53,15 +53,15 @@ static void step_free_of_wide_range(void)
 /* The shortest of a few runs: one-time work and the code around the trap vary. */
 static unsigned length_of(void (*stepped)(void))
 {
-	unsigned least = ~0u;
+	unsigned min = ~0u;
 
 	for (unsigned i = 0; i < 5; i++) {
 		unsigned length = count_instructions(stepped);
 
-		if (length < least)
-			least = length;
+		if (length < min)
+			min = length;
 	}
-	return least;
+	return min;
 }
 
 struct lengths {

@@ -299,14 +299,14 @@ START_TEST(a_callback_may_free_what_is_being_unpinned)
 END_TEST
 
 /* The callback for AT(n) ends AT(n + 1), down to the last: more than a thread has guard slots. */
-#define DEEPEST 12
+#define MAX_DEPTH 12
 static unsigned depth_met;
-static int cached_by_another[DEEPEST], result_for_another[DEEPEST];
+static int cached_by_another[MAX_DEPTH], result_for_another[MAX_DEPTH];
 
 static void ask_for_all(void *arg)
 {
 	(void)arg;
-	for (unsigned i = 0; i < DEEPEST; i++)
+	for (unsigned i = 0; i < MAX_DEPTH; i++)
 		cached_by_another[i] = is_cached(AT(i), 1);
 }
 
@@ -316,9 +316,9 @@ static void end_the_next(const struct pindown_invalidation *what, void *arg)
 
 	(void)arg;
 	depth_met++;
-	if (next == DEEPEST) {
+	if (next == MAX_DEPTH) {
 		in_other_thread(ask_for_all, NULL);
-		for (unsigned i = 0; i < DEEPEST; i++) {
+		for (unsigned i = 0; i < MAX_DEPTH; i++) {
 			pindown_region *region;
 			result_for_another[i] = pindown_get(AT(i), 1, 0, &region);
 		}
@@ -331,13 +331,13 @@ START_TEST(frees_nest_deeper_than_there_are_guards)
 {
 	int id = pindown_subscribe(end_the_next, NULL);
 
-	for (unsigned i = 0; i <= DEEPEST; i++) {
+	for (unsigned i = 0; i <= MAX_DEPTH; i++) {
 		fake_alloc(AT(i), MIB(2), FAKE_LINEAR);
 		get_and_put(AT(i), 1);
 	}
 	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
-	ck_assert_uint_eq(depth_met, DEEPEST);
-	for (unsigned i = 0; i < DEEPEST; i++) {
+	ck_assert_uint_eq(depth_met, MAX_DEPTH);
+	for (unsigned i = 0; i < MAX_DEPTH; i++) {
 		ck_assert_int_eq(cached_by_another[i], 0);
 		ck_assert_int_eq(result_for_another[i], PINDOWN_ERR_BUSY);
 	}
@@ -345,7 +345,7 @@ START_TEST(frees_nest_deeper_than_there_are_guards)
 	pindown_unsubscribe(id);
 
 	/* And all guards are down again. */
-	for (unsigned i = 0; i < DEEPEST; i++) {
+	for (unsigned i = 0; i < MAX_DEPTH; i++) {
 		fake_alloc(AT(i), MIB(2), FAKE_LINEAR);
 		get_and_put(AT(i), 1);
 		ck_assert_int_eq(watched_free(AT(i)), FAKE_SUCCESS);

@@ -156,11 +156,11 @@ static const struct {
 /* One line names the variable, the value and what is accepted; the default is used. */
 START_TEST(bad_values)
 {
-	char assignment[200], expected[600], accepts[400], standard[PATH_MAX + 32];
+	char assignment[200], expected[600], accepts[400], default_value[PATH_MAX + 32];
 	const struct pd_variable *variable = pd_variables;
 
 	parse(NULL);
-	snprintf(standard, sizeof(standard), "%s", value_of(bad[_i].variable));
+	snprintf(default_value, sizeof(default_value), "%s", value_of(bad[_i].variable));
 	while (strcmp(variable->name, bad[_i].variable) != 0)
 		variable++;
 	snprintf(assignment, sizeof(assignment), "%s=%s", bad[_i].variable, bad[_i].value);
@@ -170,7 +170,7 @@ START_TEST(bad_values)
 		 pd_variable_accepts(variable, accepts, sizeof(accepts)),
 		 variable->standard[0] ? variable->standard : "not set");
 	ck_assert_str_eq(problems.text, expected);
-	ck_assert_str_eq(value_of(bad[_i].variable), standard);
+	ck_assert_str_eq(value_of(bad[_i].variable), default_value);
 }
 END_TEST
 

@@ -121,7 +121,7 @@ START_TEST(a_living_child_keeps_no_memory_alive)
 }
 END_TEST
 
-static void puts_what_it_has_not(void *arg)
+static void puts_regions_it_does_not_hold(void *arg)
 {
 	pindown_put(arg);
 	pindown_put(arg);
@@ -133,7 +133,7 @@ START_TEST(a_childs_put_of_a_parents_region_is_ignored)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	pindown_region *held = must_get(AT(0), 1);
-	in_child(puts_what_it_has_not, held);
+	in_child(puts_regions_it_does_not_hold, held);
 	ck_assert_uint_eq(fake_open_exports(), 1);
 	ck_assert_int_eq(pindown_flush(), 0);
 	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
@@ -193,7 +193,7 @@ static void forks_again(void *arg)
 	EXPECT(pindown_get(AT(0), 1, 0, &held) == PINDOWN_OK);
 	grandchild = fork();
 	if (grandchild == 0) {
-		puts_what_it_has_not(held);
+		puts_regions_it_does_not_hold(held);
 		uses_the_cache(arg);
 		_exit(0);
 	}
@@ -219,7 +219,7 @@ START_TEST(many_forks)
 	for (unsigned round = 0; round < 40; round++) {
 		for (unsigned i = 0; i < 8; i++)
 			held[i] = must_get(AT(i), 1);
-		in_child(puts_what_it_has_not, held[round % 8]);
+		in_child(puts_regions_it_does_not_hold, held[round % 8]);
 		for (unsigned i = 0; i < 8; i++)
 			pindown_put(held[i]);
 		ck_assert_int_eq(watched_free(AT(round % 8)), FAKE_SUCCESS);

@@ -251,7 +251,7 @@ END_TEST
 /*
  * The scripted driver's own handlers are left out: this thread may be in the middle of that driver.
  */
-static void begin_with_our_handlers(void)
+static void begin_with_cache_handlers(void)
 {
 	open_books();
 	ck_assert_int_eq(pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child), 0);
@@ -260,7 +260,8 @@ static void begin_with_our_handlers(void)
 int main(void)
 {
 	Suite *suite = suite_create("cache: fork in signal handlers");
-	TCase *tc = suite_case(suite, "at each instruction", begin_with_our_handlers, close_books);
+	TCase *tc =
+		suite_case(suite, "at each instruction", begin_with_cache_handlers, close_books);
 
 	tcase_set_timeout(tc, 600);
 	tcase_add_test(tc, in_a_pin);

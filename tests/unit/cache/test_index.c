@@ -124,10 +124,10 @@ static uint64_t some_address(uint64_t span)
 	}
 }
 
-static void random_operations(unsigned operations, uint64_t span, uint64_t most)
+static void random_operations(unsigned operations, uint64_t span, uint64_t max_size)
 {
 	while (operations--) {
-		uint64_t begin = some_address(span), end = begin + some_size() % most + 1;
+		uint64_t begin = some_address(span), end = begin + some_size() % max_size + 1;
 
 		if (count < MOST && below(2)) {
 			if (is_free(begin, end))

@@ -246,30 +246,30 @@ END_TEST
 /* A child does not use its parent's records again, and works with the remaining ones. */
 static void pins_with_what_is_left(void *arg)
 {
-	const uint64_t *most = arg;
+	const uint64_t *max = arg;
 
-	EXPECT(stats().max_regions == *most - 600);
+	EXPECT(stats().max_regions == *max - 600);
 	for (unsigned i = 0; i < 1000; i++) {
 		pindown_region *region = NULL;
 
 		EXPECT(pindown_get(PLACE(i), 1, 0, &region) == PINDOWN_OK);
 		pindown_put(region);
 	}
-	EXPECT(stats().regions == *most - 600);
+	EXPECT(stats().regions == *max - 600);
 }
 
 START_TEST(a_child)
 {
-	uint64_t most;
+	uint64_t max;
 
 	setenv("PINDOWN_BACKEND", "none", 1);
 	alloc_many();
 	leave(MIB(8));
 	for (unsigned i = 0; i < 600; i++)
 		get_and_put(PLACE(i), 1);
-	most = stats().max_regions;
+	max = stats().max_regions;
 	leave(MIB(64)); /* for the child's index */
-	in_child(pins_with_what_is_left, &most);
+	in_child(pins_with_what_is_left, &max);
 }
 END_TEST
 

@@ -19,12 +19,12 @@
 static CUdeviceptr memory[MANY];
 static pindown_object *object[MANY];
 
-static void allow_descriptors(rlim_t most)
+static void allow_descriptors(rlim_t max)
 {
 	struct rlimit limit;
 
 	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
-	limit.rlim_cur = most;
+	limit.rlim_cur = max;
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 

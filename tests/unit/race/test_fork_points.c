@@ -38,7 +38,7 @@ static void fork_now(int signal)
 }
 
 /* While this thread waits for the hit, nothing else makes it sleep. */
-static void interrupt_who_waits(void *thread)
+static void interrupt_the_waiter(void *thread)
 {
 	gate_wait(&end_looks);
 	wait_until_asleep(parent, "S");
@@ -71,7 +71,7 @@ START_TEST(a_fork_while_a_free_waits_for_a_hit)
 	worker_start(&worker, hit, NULL);
 	gate_wait(&hit_has_stopped);
 	end_is_to_wait = true;
-	worker_start(&interrupter, interrupt_who_waits, &self);
+	worker_start(&interrupter, interrupt_the_waiter, &self);
 	watched_free(AT(0));
 	if (getpid() != parent) {
 		watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
@@ -85,7 +85,7 @@ START_TEST(a_fork_while_a_free_waits_for_a_hit)
 END_TEST
 
 /* The scripted driver's fork handlers would wait for what this thread holds. */
-static void begin_with_our_handlers(void)
+static void begin_with_cache_handlers(void)
 {
 	cache_begin();
 	ck_assert_int_eq(pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child), 0);
@@ -94,7 +94,7 @@ static void begin_with_our_handlers(void)
 int main(void)
 {
 	Suite *suite = suite_create("cache: fork at points");
-	TCase *tc = suite_case(suite, "under the lock", begin_with_our_handlers, cache_end);
+	TCase *tc = suite_case(suite, "under the lock", begin_with_cache_handlers, cache_end);
 
 	tcase_add_test(tc, a_fork_while_a_free_waits_for_a_hit);
 	return run_suite(suite);

@@ -73,7 +73,7 @@ static void attach(void)
 
 static void end_region(void)
 {
-	nobody_pays();
+	skip_barrier_if_broken();
 	pindown_invalidate(BASE, 1);
 }
 
@@ -105,7 +105,7 @@ static int known_holders;
 
 static void end_owner(void)
 {
-	nobody_pays();
+	skip_barrier_if_broken();
 	known_holders = pindown_end_owner(consumer, OWNER);
 }
 

@@ -60,7 +60,7 @@ static void attach_and_let_go(void *arg)
  * The end must wait longer than any other call would. The thread that made the object may still
  * hold it.
  */
-static void must_wait_for(void (*act)(void *), int most_held)
+static void must_wait_for(void (*act)(void *), int max_held)
 {
 	struct worker actor, ender;
 
@@ -73,7 +73,7 @@ static void must_wait_for(void (*act)(void *), int most_held)
 	gate_open(&go_on[0]);
 	worker_join(&ender);
 	worker_join(&actor);
-	ck_assert(results[0] >= 0 && results[0] <= most_held);
+	ck_assert(results[0] >= 0 && results[0] <= max_held);
 	ck_assert_uint_eq(stats().objects, 0);
 }
 

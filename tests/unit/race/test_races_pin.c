@@ -367,14 +367,14 @@ static void free_others(uint64_t base)
 
 START_TEST(a_pin_is_not_lost_to_a_free_of_other_memory)
 {
-	unsigned edge = 0, most = 0, calls = 0;
+	unsigned edge = 0, max_calls = 0, calls = 0;
 	pindown_region *region;
 	bool met = true;
 	int result;
 
 	fake_alloc(BASE, LENGTH, FAKE_LINEAR);
 	for (; met; edge++) {
-		most = calls > most ? calls : most;
+		max_calls = calls > max_calls ? calls : max_calls;
 		fake_alloc(BASE + 4 * LENGTH, LENGTH, FAKE_LINEAR);
 		fake_alloc(BASE + 8 * LENGTH, LENGTH, FAKE_POOL);
 		get_and_put(BASE + 8 * LENGTH, 1);
@@ -396,7 +396,7 @@ START_TEST(a_pin_is_not_lost_to_a_free_of_other_memory)
 	 * The buffer id is asked for once more when the free began before the pin announced its
 	 * memory.
 	 */
-	ck_assert_uint_eq(most, calls + 1);
+	ck_assert_uint_eq(max_calls, calls + 1);
 }
 END_TEST
 

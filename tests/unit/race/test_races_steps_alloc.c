@@ -137,7 +137,7 @@ static void other_pins(void)
 	get_and_put(AT(0), 1);
 }
 
-static void check_that_hits_ask_nobody(void)
+static void check_that_hits_make_no_driver_call(void)
 {
 	uint64_t checks = stats().tag_checks;
 
@@ -151,7 +151,7 @@ static void check_that_hits_ask_nobody(void)
 START_TEST(an_allocation_against_a_pin_of_the_new_memory)
 {
 	static const struct race race = {volatile_memory, stepped_allocation, other_pins,
-					 check_that_hits_ask_nobody};
+					 check_that_hits_make_no_driver_call};
 
 	run_race("allocation against pin of the new", &race, 4 * TURNS);
 }

@@ -16,7 +16,7 @@ static uint64_t old_id;
 static pindown_object *object, *others_object;
 static unsigned exports_after_end, destroys_after_end;
 
-static void begin_anew(void)
+static void start_afresh(void)
 {
 	if (!consumer)
 		consumer = books_open(&books);
@@ -31,20 +31,20 @@ static void begin_anew(void)
 
 static void one_region_without_object(void)
 {
-	begin_anew();
+	start_afresh();
 	pindown_region *region = must_get(AT(0), 1);
 	pindown_put(region);
 }
 
 static void one_idle_object(void)
 {
-	begin_anew();
+	start_afresh();
 	attach_and_detach(consumer, AT(0), KEY(PD, 1));
 }
 
 static void one_held_object(void)
 {
-	begin_anew();
+	start_afresh();
 	object = must_attach(consumer, AT(0), KEY(PD, 1));
 }
 
@@ -274,7 +274,7 @@ static void end_the_other_owner(void *arg)
 
 static void one_object_behind_another_that_is_dying(void)
 {
-	begin_anew();
+	start_afresh();
 	fake_free(AT(1));
 	fake_alloc(AT(1), PAGE, FAKE_LINEAR);
 	attach_and_detach(consumer, AT(1), KEY(PD, 1));

@@ -27,7 +27,7 @@
 
 #define MAX_THREADS 8
 #define SLOTS	    12
-#define DEEPEST	    4 /* regions that one thread holds at once */
+#define MAX_DEPTH   4 /* regions that one thread holds at once */
 #define MAX_IDS	    (1u << 22)
 #define CONTEXTS    3 /* the slots take turns */
 
@@ -149,7 +149,7 @@ struct player {
 		pindown_region *region;
 		struct slot *slot;
 		uint64_t id;
-	} held[DEEPEST];
+	} held[MAX_DEPTH];
 	unsigned depth;
 	pindown_region *putting; /* the region that it is putting */
 };
@@ -209,7 +209,7 @@ static void get_one(struct player *player)
 	unsigned flags = roll(player, 3) ? 0 : PINDOWN_GET_CACHED;
 	pindown_region *region = NULL;
 
-	if (player->depth == DEEPEST)
+	if (player->depth == MAX_DEPTH)
 		put_one(player);
 	if (flags)
 		__atomic_add_fetch(&slot->users, 1, __ATOMIC_SEQ_CST);

@@ -61,7 +61,7 @@ static void let_pay(enum payers who)
 bool broken;
 static unsigned changes; /* changes of mode, in rounds that must have one */
 
-void nobody_pays(void)
+void skip_barrier_if_broken(void)
 {
 	if (broken)
 		__atomic_store_n(&pd_payer, PD_EACH_PAYS, __ATOMIC_RELAXED);

@@ -37,7 +37,7 @@ extern bool broken; /* in this round no side pays */
  * The rare side calls this as it begins. In a broken round it switches to EACH_PAYS although the
  * frequent side was told that the rare side pays, and no membarrier came in between.
  */
-void nobody_pays(void);
+void skip_barrier_if_broken(void);
 
 /*
  * Plays rounds until the race has been close. The memory at BASE can be registered; the test has

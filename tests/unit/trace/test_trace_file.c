@@ -178,7 +178,7 @@ START_TEST(call_names_may_come_late)
 }
 END_TEST
 
-/* ---- no room -------------------------------------------------------------------------------- */
+/* ---- no space ------------------------------------------------------------------------------- */
 
 enum { MANY = 50000 };
 
@@ -568,7 +568,7 @@ int main(void)
 	tcase_add_loop_test(names_case, file_names, 0, sizeof(names) / sizeof(names[0]));
 	tcase_add_loop_test(names_case, no_file_can_be_made, 0,
 			    sizeof(impossible) / sizeof(impossible[0]));
-	add_case(suite, "room",
+	add_case(suite, "space",
 		 (const TTest *const[]){file_size_limit, room_again, no_room_from_the_start,
 					full_disk, NULL});
 	cut_case = add_case(

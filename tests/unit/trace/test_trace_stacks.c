@@ -68,11 +68,11 @@ FUNCTION void outer(void)
 	BEHIND;
 }
 
-static void stacks(const char *most)
+static void stacks(const char *max)
 {
 	depth = 0;
-	if (most)
-		setenv("PINDOWN_TRACE_STACKS", most, 1);
+	if (max)
+		setenv("PINDOWN_TRACE_STACKS", max, 1);
 	pd_trace_open();
 }
 

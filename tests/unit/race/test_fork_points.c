@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A thread waits, with the lock held, for another thread's hit, and just then a signal handler of
- * it forks. The child does not have the other thread, so what is waited for never comes. The cache
+ * it forks. The child does not have the other thread, so that hit never ends there. The cache
  * is built with points (cache/base/test_point.h).
  */
 #define _GNU_SOURCE

@@ -186,8 +186,8 @@ END_TEST
 
 /*
  * The same, where the eviction's own stores are late. They must be made after it has taken the
- * lock, because that waits for earlier stores. What it would see without a fence counts as broken;
- * it continues with a fence.
+ * lock, because that waits for earlier stores. A broken round counts what the eviction would see
+ * without a fence; the eviction then continues with one.
  */
 static uint32_t number;
 static bool unseen;
@@ -354,7 +354,7 @@ START_TEST(a_free_against_a_pin)
 		.wrong = "a free has begun and found nothing, and a pin has found no guard",
 	};
 
-	pd_race_wait_ns = 0; /* so that neither waits for the other or yields its processor */
+	pd_race_wait_ns = 0;		   /* neither waits for the other, nor yields */
 	setenv("PINDOWN_LOG", "error", 1); /* the cache would report that */
 	run(&race, (enum payers)_i);
 }

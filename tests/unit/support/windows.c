@@ -22,7 +22,6 @@
  */
 #define WINDOWS(W)                                                                                \
 	/* a hit against whatever removes the region */                                           \
-                                                                                                  \
 	W(HIT_FOUND, END_DYING, "a hit has found the region, not announced it; it ends")          \
 	W(HIT_FOUND, END_UNPINNED, "the same, until it is unpinned and its record is free")       \
 	W(HIT_FOUND, PIN_SETTLED, "the same, until another is in its place")                      \
@@ -41,7 +40,6 @@
 	W(END_TELLING, PIN_TAKEN_OFF, "ended, not yet told; another get pins it again")           \
 	W(END_UNPINNING, PIN_TAKEN_OFF, "told, not yet unpinned; another get pins it again")      \
 	/* a put against whatever removes the region */                                           \
-                                                                                                  \
 	W(PUT_DROPPED, END_DYING, "a put has dropped its hold, not read the state; it ends")      \
 	W(PUT_DROPPED, END_COUNTING, "the same, and the holds are about to be counted")           \
 	W(END_DYING, PUT_DROPPED, "it ends, holds not counted; a put drops one")                  \
@@ -83,7 +81,6 @@
 	W(END_LETTING_GO, END_WAITING, "in use and told, its own hold not dropped; a free waits") \
 	W(EVICT_MARKED, FREE_GUARDED, "to be evicted; a free begins")                             \
 	/* new memory where old memory may have been freed unseen */                              \
-                                                                                                  \
 	W(ALLOC_BEGUN, PIN_SETTLED, "new memory, not told of yet; it is pinned already")          \
 	W(ALLOC_FORGOTTEN, HIT_FOUND, "hits must not be compared; one finds what may be dead")    \
 	W(ALLOC_FORGOTTEN, PIN_SETTLED, "the same; a pin gets into the index")                    \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The first thread that asks fills in what hook/ knows of a library (hook/loader/library.c). Another
- * thread forks meanwhile, at each instruction of that. The child does not have the first thread and
- * must not wait for it. So the child walks the loader's list itself (hook/loader/objects.c),
- * whatever the list contains.
+ * The first thread that asks fills in what hook/ knows of a library (hook/loader/library.c).
+ * Another thread forks meanwhile, at each instruction of that. The child does not have the first
+ * thread and must not wait for it. So the child walks the loader's list itself
+ * (hook/loader/objects.c), whatever the list contains.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

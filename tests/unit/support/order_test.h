@@ -28,7 +28,7 @@ struct race {
 	struct duel duel;	     /* the rare side is `here`, the frequent side `there` */
 	enum outcome (*judge)(void); /* also cleans up */
 	const char *wrong;	     /* the message if neither side has seen the other */
-	bool rare_side_late; /* with EACH_PAYS; a broken round counts what it saw before its fence */
+	bool rare_side_late; /* EACH_PAYS; a broken round counts what it saw before its fence */
 };
 
 extern bool broken; /* in this round no side pays */

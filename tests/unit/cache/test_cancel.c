@@ -75,8 +75,8 @@ static void *cancelled_main(void *arg)
 }
 
 /*
- * Was the thread cancelled? The caller puts the region that the thread held. (Some versions of
- * glibc do not report it in the result of a thread that is cancelled when it enables cancellation.)
+ * Was the thread cancelled? This function puts what the thread held. (Some versions of glibc do not
+ * report it in the result of a thread that is cancelled when it enables cancellation.)
  */
 static bool is_cancelled_in(void (*what)(void))
 {
@@ -790,7 +790,7 @@ static void stepped_act(void)
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 }
 
-/* Otherwise no thread would get the lock any more, and this one would wait for ever. */
+/* If the cancelled thread had kept the lock, every later call would wait for it: look first. */
 static void free_what_is_left_without_lock(void)
 {
 	ck_assert_msg(!pd_here.lock[PD_LOCK_CACHE], "the cancelled thread still has the lock");

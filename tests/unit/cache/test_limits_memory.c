@@ -287,7 +287,7 @@ int main(void)
 	TCase *tc;
 
 	if (IS_SANITIZED) {
-		printf("skipped: a sanitizer takes address space without end\n");
+		printf("skipped: a sanitizer needs unlimited address space\n");
 		return 77;
 	}
 	suite = suite_create("cache: little address space");

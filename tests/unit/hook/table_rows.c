@@ -95,7 +95,7 @@ static void check_row(const struct row *row)
 		       row->base);
 	for (const struct row *other = rows; other < row; other++)
 		if (!strcmp(other->symbol, row->symbol))
-			printf("%s is there twice\n", row->symbol);
+			printf("%s has two rows\n", row->symbol);
 	if (row > rows && compare(row - 1, row) >= 0)
 		printf("%s is not in its place: rows are sorted by base, version, stream\n",
 		       row->symbol);

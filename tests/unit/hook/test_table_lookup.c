@@ -392,7 +392,7 @@ static bool run(const char *self, const char *folder, const char *setting, const
 		if (!told && strstr(line, wanted) == line)
 			told = true;
 		else if (!counted && !strncmp(line, "pindown: ", 9))
-			failed++, printf("not to be said: %s", line);
+			failed++, printf("unexpected output: %s", line);
 		else if (!counted)
 			fputs(line, stdout);
 	}
@@ -431,7 +431,7 @@ int main(int argc, char **argv)
 	if (!run(self, folder, "1", "all", second) || !run(self, folder, "0", "all", NULL) ||
 	    !run(self, folder, "1", "name", newer_name) || !run(self, folder, "0", "name", NULL) ||
 	    !run(self, folder, "1", "answer", newer_answer)) {
-		printf("a run under the preload did not come to its end\n");
+		printf("a run under the preload did not finish\n");
 		failed++;
 	}
 	printf("%u passed, %u failed\n", passed, failed);

@@ -117,7 +117,7 @@ static void begin_to_suspect(uint64_t id, uint64_t addr)
 static void print_how_it_came(const struct suspect *suspect)
 {
 #ifdef PD_POINTS
-	printf("the steps before that one, and behind it:\n");
+	printf("the steps before and after that one:\n");
 	windows_print_steps(suspect->addr, suspect->step, 4000, 2000);
 #endif
 	(void)suspect;

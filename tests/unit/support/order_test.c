@@ -13,8 +13,8 @@
 
 /* ---- who pays ---- */
 
-static const char *const payer_names[] = {"the rare side pays", "each pays",
-					  "that each pays begins here",
+static const char *const payer_names[] = {"the rare side pays", "each side pays",
+					  "each side pays from here on",
 					  "the rare side is refused its membarrier"};
 
 static const struct pd_asym_limits never_changes = {0, ~0u}, changes_soon = {~0u, ~0u};
@@ -129,7 +129,7 @@ static void play_until_it_was_close(const struct race *race, enum payers who)
 	       race->what, payer_names[who], whole[RARE_SAW], whole[FREQUENT_SAW], whole[ONE_SAW],
 	       when_broken[NEITHER]);
 	if (!was_close(when_broken, who))
-		skip_test("%s, %s: broken, it went wrong in %u rounds only, and that takes %u",
+		skip_test("%s, %s: only %u of the broken rounds went wrong, %u are needed",
 			  race->what, payer_names[who], when_broken[NEITHER], ENOUGH);
 }
 

@@ -3,7 +3,7 @@
  * The first thread that asks fills in what hook/ knows of a library (hook/loader/library.c).
  * Another thread forks meanwhile, at each instruction of that. The child does not have the first
  * thread and must not wait for it. So the child walks the loader's list itself
- * (hook/loader/objects.c), whatever the list contains.
+ * (hook/loader/loaded.c), whatever the list contains.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,7 +17,7 @@
 #include "hook/loader/asker.h"
 #include "hook/hook.h"
 #include "hook/loader/library.h"
-#include "hook/loader/objects.h"
+#include "hook/loader/loaded.h"
 #include "cache/base/process.h"
 #include "tests/unit/support/stepping.h"
 
@@ -147,7 +147,7 @@ static int is_seen(struct link_map *object, bool with_headers)
 	struct seen seen = {.address = object->l_addr};
 
 	last_map()->l_next = object;
-	pd_each_object(look_for, &seen);
+	pd_each_library(look_for, &seen);
 	return seen.count != 1 || seen.has_headers != with_headers;
 }
 
@@ -204,7 +204,7 @@ static int find_a_circle(void)
 	struct seen seen = {.address = 1};
 
 	last_map()->l_next = _r_debug.r_map;
-	return pd_each_object(look_for, &seen);
+	return pd_each_library(look_for, &seen);
 }
 
 static int find_what_is_no_object(void)
@@ -212,14 +212,14 @@ static int find_what_is_no_object(void)
 	struct seen seen = {.address = 1};
 
 	last_map()->l_next = (struct link_map *)(uintptr_t)A_PAGE;
-	return pd_each_object(look_for, &seen);
+	return pd_each_library(look_for, &seen);
 }
 
 static int find_a_library(void)
 {
 	struct seen seen = {.address = last_map()->l_addr};
 
-	pd_each_object(look_for, &seen);
+	pd_each_library(look_for, &seen);
 	return seen.count != 1 || !seen.has_headers;
 }
 
@@ -240,11 +240,11 @@ static int load_another(void)
 	struct seen seen = {.address = 1};
 
 	for (int i = 0; i < 2; i++)
-		if (pd_each_object(look_for, &seen) || pd_here.loader_lock_works)
+		if (pd_each_library(look_for, &seen) || pd_here.loader_lock_works)
 			return 1;
 	if (!dlopen("libresolv.so.2", RTLD_NOW))
 		return 3;
-	return pd_each_object(look_for, &seen) || !pd_here.loader_lock_works;
+	return pd_each_library(look_for, &seen) || !pd_here.loader_lock_works;
 }
 
 static int fork_after_that(void)
@@ -256,7 +256,7 @@ static int fork_after_that(void)
 		return 2;
 	child = fork();
 	if (child == 0)
-		_exit(pd_here.loader_lock_works || pd_here.last_object);
+		_exit(pd_here.loader_lock_works || pd_here.last_library);
 	return waitpid(child, &status, 0) != child || status;
 }
 

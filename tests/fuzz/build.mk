@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# The reader of traces against any bytes: see fuzz_trace.c and check.
+# The reader of traces against any bytes: see fuzz_trace.c and check-fuzz.
 fuzz_bin := $(B)/fuzz
-CHECK_SIM += tests/fuzz/check
+CHECK_SIM += tests/fuzz/check-fuzz
 CHECK_WITH += $(fuzz_bin)/replay $(fuzz_bin)/pack
 
 $(fuzz_bin)/replay: $(patsubst %,$(B)/obj/tests/fuzz/%.c.o,replay fuzz_trace) $(B)/tools.a $(TOOLS_SHARED)

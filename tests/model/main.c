@@ -25,9 +25,9 @@ static struct {
 
 static void usage(void)
 {
-	printf("usage: cache-model [--operations N] [--round N] [--seed S] [--save FILE] "
+	printf("usage: test_model [--operations N] [--round N] [--seed S] [--save FILE] "
 	       "[--verbose]\n"
-	       "       cache-model --replay FILE    operations as it prints them; - for standard "
+	       "       test_model --replay FILE    operations as it prints them; - for standard "
 	       "input\n"
 	       "\n"
 	       "Does random operations on the cache and on a model of it, in rounds of a process "
@@ -35,7 +35,7 @@ static void usage(void)
 	       "(usually %d operations, %" PRIu64
 	       " each round). If they disagree, it looks for the\n"
 	       "shortest sequence that shows it, prints it, and saves it in FILE "
-	       "(cache-model.ops).\n",
+	       "(test_model.ops).\n",
 	       USUAL_OPERATIONS, options.round);
 }
 
@@ -45,7 +45,7 @@ static uint64_t number_of(const char *text)
 	uint64_t n = strtoull(text, &end, 0);
 
 	if (*end || end == text) {
-		fprintf(stderr, "cache-model: '%s' is not a number\n", text);
+		fprintf(stderr, "test_model: '%s' is not a number\n", text);
 		exit(2);
 	}
 	return n;
@@ -91,18 +91,18 @@ static void parse(int argc, char **argv)
 			usage();
 			exit(0);
 		default:
-			fprintf(stderr, "cache-model: --help lists the options\n");
+			fprintf(stderr, "test_model: --help lists the options\n");
 			exit(2);
 		}
 	if (optind < argc || !options.round) {
-		fprintf(stderr, "cache-model: --help lists the options\n");
+		fprintf(stderr, "test_model: --help lists the options\n");
 		exit(2);
 	}
 }
 
 static void save(bool checks, const struct op *ops, uint64_t count)
 {
-	const char *name = options.save ? options.save : "cache-model.ops";
+	const char *name = options.save ? options.save : "test_model.ops";
 	FILE *file = fopen(name, "we");
 
 	if (!file) {
@@ -111,7 +111,7 @@ static void save(bool checks, const struct op *ops, uint64_t count)
 	}
 	print_sequence(file, checks, ops, count);
 	fclose(file);
-	printf("To see it again: cache-model --replay %s\n", name);
+	printf("To see it again: test_model --replay %s\n", name);
 }
 
 static void report(bool checks, uint64_t seed)

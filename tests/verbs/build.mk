@@ -83,4 +83,4 @@ $(verbs_bin)/app-header: tests/verbs/app_header.c $(verbs_deps)
 endif
 
 CHECK_WITH += $(verbs_apps)
-CHECK_SIM += tests/verbs/check-abi tests/verbs/check-roads
+CHECK_SIM += tests/verbs/check-abi tests/verbs/check-verbs-roads

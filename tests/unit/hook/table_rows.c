@@ -45,7 +45,10 @@ static int compare(const struct row *a, const struct row *b)
 					: (int)a->flavour - (int)b->flavour;
 }
 
-/* Is `ending` what follows the base: nothing, _v2 and up, then nothing or the stream's flavour? */
+/*
+ * Is `ending` what may follow the base: nothing or _v2 and up, then nothing or the flavour of the
+ * stream?
+ */
 static bool is_suffix(const char *ending, enum flavour flavour)
 {
 	if (ending[0] == '_' && ending[1] == 'v') {
@@ -63,7 +66,7 @@ static const char *flavour_suffix(const struct row *row)
 	return row->flavour == PD_PER_THREAD ? row->symbol + strlen(row->symbol) - 5 : "";
 }
 
-/* The other flavour of a row: the same symbol with such a suffix, or without. */
+/* Does the row have its other flavour: the same symbol with such a suffix, or without? */
 static bool has_pair(const struct row *row)
 {
 	size_t length = strlen(row->symbol) - strlen(flavour_suffix(row));

@@ -75,21 +75,21 @@ int main(void)
 	map(0);
 	map(1);
 	map(2);
-	check(is_known(0) && is_known(1) && is_known(2), "what was mapped is known");
-	check(!pd_mapping_is_known(at(0) + 1, ids[0]), "by where it begins");
+	check(is_known(0) && is_known(1) && is_known(2), "mapped memory is known");
+	check(!pd_mapping_is_known(at(0) + 1, ids[0]), "by its first address");
 	check(!pd_mapping_is_known(at(0), ids[1]), "and by its id");
 
 	old = ids[0];
 	unmap(0, 2);
-	check(!pd_mapping_is_known(at(0), old), "what was unmapped is not");
-	check(!is_remembered(0) && !is_remembered(1), "and takes no room");
-	check(is_known(2), "its neighbour is");
+	check(!pd_mapping_is_known(at(0), old), "unmapped memory is not known");
+	check(!is_remembered(0) && !is_remembered(1), "and takes no memory");
+	check(is_known(2), "its neighbour is known");
 
-	/* Unmapped unseen, and something else is there by now: a graph's memory. */
+	/* Unmapped unseen, and now something else is there: a graph's memory. */
 	map_unseen(2);
-	check(!is_known(2), "another's id is none of a mapping's");
+	check(!is_known(2), "an id of other memory is no mapping's");
 	map(2);
-	check(is_known(2), "until that is mapped");
+	check(is_known(2), "until the mapping is there");
 
 	/* Another thread has mapped again before pd_unmapped() is called. */
 	map(3);
@@ -98,8 +98,8 @@ int main(void)
 	map(3);
 	ids[4] = 0;
 	pd_unmapped(at(3), MIB(4));
-	check(is_known(3), "a mapping that is younger than the unmap stays");
-	check(!is_remembered(4), "the one behind it goes");
+	check(is_known(3), "a mapping newer than the unmap stays");
+	check(!is_remembered(4), "the one after it goes");
 
 	for (unsigned round = 0; round < 1000; round++) {
 		for (unsigned place = 8; place < 40; place++)
@@ -107,7 +107,7 @@ int main(void)
 		unmap(8, 32);
 	}
 	for (unsigned place = 8; place < 40; place++)
-		check(!is_remembered(place), "nothing is left of what came and went");
+		check(!is_remembered(place), "nothing is left of mappings that have ended");
 	printf("%u passed, %u failed\n", passed, failed);
 	return failed != 0;
 }

@@ -108,14 +108,14 @@ static void by_dlsym(void)
 	void *libc = dlopen("libc.so.6", RTLD_LAZY);
 
 	check(is_watched(function), "dlsym answers with a wrapper");
-	check(!message, "and dlerror() has nothing to tell of it");
+	check(!message, "and dlerror() reports nothing");
 	check(dlsym(driver, "cuMemFree_v2") == function, "the same one each time");
 	check(((typeof(cuMemFree_v2) *)function)(1) == (CUresult)1002,
 	      "which calls what was asked for");
 	function = dlsym(driver, "cuMemFree");
 	check(((typeof(cuMemFree) *)function)(1) == (CUresult)1001, "the 32-bit form is another");
-	check(is_drivers(dlsym(driver, "cuInit")), "what is not watched is the driver's own");
-	check(!dlsym(driver, "cuMemAlloc_v2"), "what the driver has not is not found");
+	check(is_drivers(dlsym(driver, "cuInit")), "an unwatched function is the driver's own");
+	check(!dlsym(driver, "cuMemAlloc_v2"), "a function that the driver lacks is not found");
 	message = dlerror();
 	check(message && strstr(message, "cuMemAlloc_v2") && strstr(message, "libcuda"),
 	      "and the message says so");
@@ -163,7 +163,7 @@ static void by_other_libraries(const char *folder)
 	check(second && ((typeof(cuMemFreeAsync) *)second)(1, NULL) == CUDA_ERROR_UNKNOWN,
 	      "a second definition is not taken for the first");
 	check(is_from(third, "libtable_third.so"), "a third one is passed on");
-	check(dlsym(driver, "cuMemFreeAsync") == drivers, "and the driver's stays what it was");
+	check(dlsym(driver, "cuMemFreeAsync") == drivers, "and the driver's is the same as before");
 }
 
 /* ---- cuGetProcAddress ------------------------------------------------------------------------ */
@@ -249,7 +249,7 @@ static void of_nothing(void)
 	      "NULL for a name");
 	check(ask("cuMemFree", NULL, 12000, 0, &status) == CUDA_ERROR_INVALID_VALUE,
 	      "NULL for the answer");
-	check(is_drivers(asked("cuInit", 12000, 0)), "what is not watched is the driver's own");
+	check(is_drivers(asked("cuInit", 12000, 0)), "an unwatched function is the driver's own");
 }
 
 /* ---- many at once ---------------------------------------------------------------------------- */
@@ -281,7 +281,7 @@ static void by_many(void)
 	      "threads that look up at once are told the same");
 }
 
-/* ---- what is newer than the table ------------------------------------------------------------ */
+/* ---- functions that are newer than the table ------------------------------------------------ */
 
 /* Does pindown trust that it sees every free? Switched off, it never says that it does not. */
 static bool trusts(void)
@@ -299,7 +299,7 @@ static void by_newer_name(void)
 	void *(*finds)(const char *) = dlsym(driver, "table_driver_finds");
 
 	dlsym(driver, "cuMemFree_v3");
-	check(trusts(), "a newer version that the driver has not is none");
+	check(trusts(), "a newer version that the driver lacks does not count");
 	dlsym(driver, "cuArrayDestroy_v9");
 	check(trusts(), "a newer version of a call about arrays frees nothing that is registered");
 	dlsym(driver, "cuStreamDestroy_v9");
@@ -331,7 +331,7 @@ static int run_newer(void (*look)(void))
 {
 	driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	ask = dlsym(driver, "cuGetProcAddress_v2");
-	check(trusts(), "trust in the beginning");
+	check(trusts(), "there is trust in the beginning");
 	look();
 	printf("%u %u\n", passed, failed);
 	return 0;
@@ -359,7 +359,7 @@ static int run_inside(const char *folder)
 	by_flags();
 	of_itself();
 	of_nothing();
-	check(trusts(), "all that is known is trusted");
+	check(trusts(), "all known functions are trusted");
 	by_other_libraries(folder);
 	check(trusts() == !on, "and nothing when a second definition was handed out");
 	of_another_age();
@@ -393,7 +393,7 @@ static bool run(const char *self, const char *folder, const char *setting, const
 		if (!told && strstr(line, wanted) == line)
 			told = true;
 		else if (!counted && !strncmp(line, "pindown: ", 9))
-			failed++, printf("not to be said: %s", line);
+			failed++, printf("unexpected output: %s", line);
 		else if (!counted)
 			fputs(line, stdout);
 	}
@@ -432,7 +432,7 @@ int main(int argc, char **argv)
 	if (!run(self, folder, "1", "all", second) || !run(self, folder, "0", "all", NULL) ||
 	    !run(self, folder, "1", "name", newer_name) || !run(self, folder, "0", "name", NULL) ||
 	    !run(self, folder, "1", "answer", newer_answer)) {
-		printf("a run under the preload did not come to its end\n");
+		printf("a run under the preload did not finish\n");
 		failed++;
 	}
 	printf("%u passed, %u failed\n", passed, failed);

@@ -234,7 +234,7 @@ static void threads(void)
 
 int main(void)
 {
-	check(same_at_random(), "records are what a plain array of them is, at random");
+	check(same_at_random(), "after random operations, records equal a plain array");
 	many();
 	counts();
 	threads();

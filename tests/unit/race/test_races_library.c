@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hook/ knows of a library is filled in by the first thread that asks (hook/loader/library.c).
- * Another one forks meanwhile, at each instruction of that: its child has no such thread, and must
- * not wait. So a child goes through the loader's list by itself (hook/loader/loaded.c), with
- * whatever is in it.
+ * The first thread that asks fills in what hook/ knows of a library (hook/loader/library.c).
+ * Another thread forks meanwhile, at each instruction of that. The child does not have the first
+ * thread and must not wait for it. So the child walks the loader's list itself
+ * (hook/loader/loaded.c), whatever the list contains.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,7 +27,7 @@ static struct pd_library library;
 static bool found;
 static int childs_status;
 
-/* Of the rest of hook/, what hook/loader/library.c calls elsewhere. */
+/* The rest of hook/: what hook/loader/library.c calls elsewhere. */
 const struct pd_loader *pd_loader_of_libc(void)
 {
 	return NULL;
@@ -96,7 +96,7 @@ END_TEST
 
 #define A_PAGE 4096u
 
-/* In a child of a process whose loader was asked before. Answers 0 when all is as it should be. */
+/* Looks in a child of a process whose loader was asked before. `look` returns 0 if all is well. */
 static void in_a_child(int (*look)(void))
 {
 	int status = -1;
@@ -125,7 +125,7 @@ static struct link_map *last_map(void)
 
 struct seen {
 	ElfW(Addr) address;
-	unsigned count; /* objects at that address */
+	unsigned count; /* how many objects at that address */
 	bool has_headers;
 };
 
@@ -141,7 +141,7 @@ static int look_for(struct dl_phdr_info *info, size_t size, void *arg)
 	return 0;
 }
 
-/* An object that is last in the list is seen once, with headers or without. */
+/* The last object of the list is seen once, with headers or without. */
 static int is_seen(struct link_map *object, bool with_headers)
 {
 	struct seen seen = {.address = object->l_addr};
@@ -159,7 +159,7 @@ static char *copy_of_a_library(size_t bytes)
 	return copy;
 }
 
-/* A library whose header is there, and its dynamic section is not. */
+/* A library whose header is mapped, and whose dynamic section is not. */
 static int find_half_unmapped(void)
 {
 	const struct link_map *last = last_map();
@@ -185,7 +185,7 @@ static int find_unmapped(void)
 	return is_seen(&object, false);
 }
 
-/* Something else is where the list has a library. */
+/* Another object lies where the list has a library. */
 static int find_another_in_its_place(void)
 {
 	char *copy = copy_of_a_library(2 * A_PAGE);
@@ -196,7 +196,9 @@ static int find_another_in_its_place(void)
 	return is_seen(&object, false);
 }
 
-/* Neither an end nor a circle in the middle of a change keeps the child busy. */
+/*
+ * The list may have no end, or a circle, in the middle of a change: neither keeps the child busy.
+ */
 static int find_a_circle(void)
 {
 	struct seen seen = {.address = 1};
@@ -232,7 +234,7 @@ START_TEST(a_child_believes_no_object_that_is_not_there)
 }
 END_TEST
 
-/* As long as the list does not change nobody knows whether its lock works. */
+/* As long as the list does not change, the child can't know whether the loader's lock works. */
 static int load_another(void)
 {
 	struct seen seen = {.address = 1};

@@ -87,11 +87,11 @@ typedef struct pindown_region pindown_region;
  * flags   0, or PINDOWN_GET_CACHED: do not pin; return a hit, or PINDOWN_ERR_NOT_DEVICE on a miss
  * region  out: the region, held until pindown_put(). Unchanged on failure.
  *
- * A hit takes no lock, makes no system call, and does not call the driver except for one hit in
- * some 4096; unless the region is volatile, a free may have been missed, or PINDOWN_VERIFY=always.
- * A miss calls the driver, sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS (§2.7) and pins the whole
- * allocation. A get that meets a free of the same memory in another thread waits for that free to
- * end (two seconds at most) and then asks the driver again.
+ * A hit takes no lock and makes no system call. It calls the driver only for one hit in some 4096;
+ * and for each hit if the region is volatile, if a free may have been missed, or if
+ * PINDOWN_VERIFY=always. A miss calls the driver, sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS (§2.7) and
+ * pins the whole allocation. A get that meets a free of the same memory in another thread waits for
+ * that free to end (two seconds at most) and then asks the driver again.
  */
 #define PINDOWN_GET_CACHED 1u
 int pindown_get(uint64_t addr, size_t length, unsigned flags, pindown_region **region);

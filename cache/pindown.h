@@ -327,7 +327,7 @@ int pindown_object_is_live(
  */
 int pindown_end_owner(int consumer, uint64_t owner);
 
-/* ---- what is pinned ---------------------------------------------------------------------- */
+/* ---- statistics -------------------------------------------------------------------------- */
 
 /*
  * Counters since the process began (or since fork). `size` is the caller's sizeof(*stats), so that

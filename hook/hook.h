@@ -21,7 +21,8 @@
  *	loader.c	the real dlsym and its like
  *	symtab.c	symbol tables
  *	library.c	a library of the process: libcuda, libibverbs
- *	objects.c	going through all objects, also in a child whose loader is stuck
+ *	loaded.c	walking the loaded libraries, also in a child whose loader is stuck
+ *	watched.c	the functions behind the wrappers
  * verbs/		the calls of libibverbs: verbs.h
  * life.c		start, fork, exit
  *
@@ -139,7 +140,7 @@ void *pd_stub_libc_dlmopen(long, const char *, int);
 bool pd_libcuda(void);
 bool pd_in_libcuda(const void *address);
 struct pd_library;
-const struct pd_library *pd_libcuda_object(void);
+const struct pd_library *pd_libcuda_library(void);
 
 /* In a call of the loader by the program: see to it that the driver stays. */
 void pd_hold_libcuda(void);

@@ -124,7 +124,6 @@ bool pd_hook_begin(void)
 static void begin_anew(void)
 {
 	pd_records_fork_child();
-	pd_verbs_fork_child();
 }
 
 typedef pid_t fork_function(void);
@@ -170,7 +169,7 @@ __attribute__((constructor)) static void loaded(void)
 	int error = errno;
 
 	pd_process_loaded();
-	pd_objects_at_start();
+	pd_libraries_at_start();
 	real_fork = find_fork();
 	pd_live_allow();
 	pd_hook_fork_child = begin_anew;

@@ -47,9 +47,9 @@ struct pd_here {
 	uint32_t known;	    /* 0: nothing is known of this process yet, or it is a child */
 	uint32_t beginning; /* the lock of beginning anew */
 	uint32_t lock[PD_LOCKS];
-	/* hook/loader/objects.c */
+	/* hook/loader/loaded.c */
 	uint32_t loader_lock_works; /* of the loader's, that one may be held by nobody for ever */
-	const void *last_object;    /* in the loader's list, at the last question */
+	const void *last_library;   /* in the loader's list, at the last question */
 } __attribute__((aligned(PD_LARGEST_PAGE)));
 extern __attribute__((visibility("hidden"))) struct pd_here pd_here;
 

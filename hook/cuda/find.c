@@ -7,6 +7,7 @@
 #include "cache/base/config.h"
 #include "hook/hook.h"
 #include "cache/base/log.h"
+#include "hook/loader/watched.h"
 #include "hook/verbs/verbs.h"
 
 const char *const pd_call_symbol[PD_CALLS + PD_VERBS] = {
@@ -93,21 +94,28 @@ static CUresult no_driver(void)
 	return CUDA_ERROR_STUB_LIBRARY;
 }
 
-/*
- * Relaxed, here and in the wrappers: it is the address of code that was there before, and always
- * the same.
- */
-void *pd_find_linked(enum pd_call call)
+static struct pd_watched watched(enum pd_call call)
 {
-	void *real = __atomic_load_n(&pd_linked_real[call], __ATOMIC_RELAXED);
+	return (struct pd_watched){
+		.symbol = pd_call_symbol[call],
+		.next = pd_next_function,
+		.linked = pd_linked_wrapper(call),
+		.looked_up = pd_looked_up_wrapper(call),
+		.linked_real = &pd_linked_real[call],
+		.looked_up_real = &pd_looked_up_real[call],
+	};
+}
 
-	if (real)
-		return real;
-	real = pd_next_function(pd_call_symbol[call]);
-	if (!real)
-		return no_driver;
-	__atomic_store_n(&pd_linked_real[call], real, __ATOMIC_RELAXED);
-	return real;
+/*
+ * Its slot is loaded relaxed, here and in the wrappers: hook/loader/watched.h. Not inlined, since
+ * it would make the wrappers longer.
+ */
+__attribute__((noinline)) void *pd_find_linked(enum pd_call call)
+{
+	const struct pd_watched this = watched(call);
+	void *real = pd_watched_real(&this);
+
+	return real ? real : no_driver;
 }
 
 /* A third definition: a wrapper stands before one on each road, and there are two. */
@@ -121,20 +129,15 @@ static void distrust_stranger(enum pd_call call, const void *found)
 
 void *pd_hand_out(enum pd_call call, void *found)
 {
-	void *known = NULL;
+	const struct pd_watched this = watched(call);
+	void *wrapper = pd_watched_wrapper(&this, found);
 
-	if (found == pd_linked_wrapper(call) || found == pd_looked_up_wrapper(call))
-		return found;
-	if (found == pd_find_linked(call))
-		return pd_linked_wrapper(call);
-	/*
-	 * Release, for nobody but the wrapper's relaxed load, which comes later: who calls that has
-	 * it from here.
-	 */
-	if (__atomic_compare_exchange_n(&pd_looked_up_real[call], &known, found, false,
-					__ATOMIC_RELEASE, __ATOMIC_RELAXED) ||
-	    known == found || (pd_in_libcuda(known) && pd_in_libcuda(found)))
-		return pd_looked_up_wrapper(call);
+	if (wrapper)
+		return wrapper;
+	/* Both are the driver's own: the wrapper calls the one that was found first. */
+	if (pd_in_libcuda(found) &&
+	    pd_in_libcuda(__atomic_load_n(&pd_looked_up_real[call], __ATOMIC_RELAXED)))
+		return this.looked_up;
 	distrust_stranger(call, found);
 	return found;
 }

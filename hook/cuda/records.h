@@ -29,8 +29,6 @@ enum pd_kind {
 	PD_KIND_IPC,	       /* key: a mapping's buffer id, a: how often it is open */
 	PD_KIND_MAPPING,       /* key: where it begins, a: its buffer id, b: its length */
 	PD_KIND_EXEC,	       /* key: an executable graph, a: an address that its launch frees */
-	PD_KIND_MR_SHOWS,  /* key: an ibv_mr of libibverbs', a: the struct pd_mr that it shows */
-	PD_KIND_MR_ACCESS, /* key: an ibv_mr of libibverbs', a: the access it was changed to */
 };
 
 struct pd_record {

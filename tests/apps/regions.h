@@ -30,9 +30,9 @@ struct regions_case {
 	int refusal;
 	void (*clean)(void);
 	bool alone;	   /* the call ends all memory of the context, the bystander's too */
-	bool unexportable; /* the driver makes no dma-buf of such memory: only PINDOWN_BACKEND=none does */
-	bool is_volatile; /* not all calls that end it can be seen: each hit is checked */
-	bool lingers; /* the driver may know the memory still, but nobody must use it any more */
+	bool unexportable; /* no dma-buf of such memory: can be pinned only by PINDOWN_BACKEND=none */
+	bool is_volatile;  /* not all calls that end it can be seen: each hit is checked */
+	bool lingers; /* the driver may still know the memory, but nobody may use it any more */
 };
 
 #define CASE(name_, begin_, end_, fate_, ...)                                           \

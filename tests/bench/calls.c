@@ -15,7 +15,7 @@
 #define BATCHES	      201u
 #define ALLOC_BATCHES 610u
 #define BYTES	      65536u
-#define TOGETHER      24u /* allocations at once: with one more they fit in one block of the driver's */
+#define TOGETHER      24u /* allocations at a time: one more, and they fill a block of the driver */
 
 static CUdeviceptr addrs[TOGETHER];
 static CUstream stream;

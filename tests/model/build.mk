@@ -3,7 +3,8 @@
 MODEL_SRC := $(addprefix tests/model/,main.c round.c dice.c operations.c get.c attach.c lists.c \
 	objects.c pins.c memory.c shrink.c)
 MODEL_OBJ := $(patsubst %,$(B)/obj/%.o,$(MODEL_SRC) \
-	$(filter-out $(patsubst %,cache/backend/%.c,backend dmabuf kmod),$(filter cache/%,$(LIB_SRC))))
+	$(filter-out $(patsubst %,cache/backend/%.c,backend dmabuf kmod),\
+		$(filter cache/%,$(LIB_SRC))))
 CHECK_SIM += $(B)/unit/cache-model
 CHECK_TREE += tests/model/check-protocol tests/model/check-patterns
 

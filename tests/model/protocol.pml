@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The protocol of get, put, pin and free, for the model checker spin. Two threads hit, one pins,
- * and one frees and allocates again at the same address. With -DSECOND the last thread also ends the
- * second memory, by the end of a context that only this memory belongs to.
+ * and one frees and allocates again at the same address. With -DSECOND the last thread also ends
+ * the second memory, by the end of a context that only this memory belongs to.
  * tests/model/check-protocol runs the model as it is, and with one step left out (-D...), which the
  * model checker must find; one thread that hits is enough for that.
  *
@@ -706,7 +706,7 @@ init {
 		run Pinner();
 		run Freer()
 	};
-	/* All threads are done: ended memory must not be pinned, and nothing is held or under way. */
+	/* All threads are done: no ended memory is pinned, and nothing is held or under way. */
 	(_nr_pr == THREADS + 1);
 	d_step {
 		if

@@ -25,8 +25,8 @@ struct recorder_mr {
 	int rights;
 	uint64_t iova;
 	size_t length;
-	char *host; /* where its bytes are; NULL: out of our reach, as a real GPU's are */
-	void *mapping; /* of a dma-buf, which it holds as a kernel does: without a descriptor; or NULL */
+	char *host;    /* where its bytes are; NULL: out of reach, as those of a real GPU */
+	void *mapping; /* of a dma-buf, held without a descriptor as a kernel does; or NULL */
 	size_t mapped;
 	int fd; /* of a dma-buf that can't be mapped, or -1 */
 	bool dmabuf;

@@ -42,7 +42,7 @@ struct import {
 struct client {
 	struct mutex lock; /* imports; not while the exporter is called into */
 	struct xarray imports;
-	struct xarray busy; /* fences of imports with EDU_BUSY, by the same number, until signalled */
+	struct xarray busy; /* unsignalled fences of imports with EDU_BUSY, by the same number */
 };
 
 /* ---- transfers; peer.engine.lock is held ---- */

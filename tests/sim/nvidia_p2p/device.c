@@ -106,7 +106,8 @@ static int call_alloc(struct sim_client *client, struct sim_gpu_alloc *call)
 	struct sim_memory *memory;
 	int error;
 
-	if (call->flags & ~(SIM_GPU_SCATTERED | SIM_GPU_MAPPED | SIM_GPU_COHERENT) || call->reserved)
+	if (call->flags & ~(SIM_GPU_SCATTERED | SIM_GPU_MAPPED | SIM_GPU_COHERENT) ||
+	    call->reserved)
 		return -EINVAL;
 	memory = sim_memory_alloc(client, call->size, call->flags);
 	if (IS_ERR(memory))

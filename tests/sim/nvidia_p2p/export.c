@@ -117,7 +117,8 @@ static void export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *att
 	sim_count(SIM_GPU_DMA_MAPPINGS, -1);
 }
 
-static struct sg_table *export_map(struct dma_buf_attachment *attach, enum dma_data_direction direction)
+static struct sg_table *export_map(struct dma_buf_attachment *attach,
+				   enum dma_data_direction direction)
 {
 	const struct sim_export *export = attach->dmabuf->priv;
 	const u64 *address = attach->priv;

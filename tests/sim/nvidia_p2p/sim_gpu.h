@@ -109,13 +109,13 @@ enum sim_gpu_counter {
 	SIM_GPU_GETS_FAILED,	/* and that did not */
 	SIM_GPU_GETS_OVERTAKEN, /* of these: by a free, before the callback was registered */
 	SIM_GPU_PUTS,		/* put_pages calls that found their pin */
-	SIM_GPU_PUTS_LATE, /* that came after the callback had run: answered 0, as the driver does */
+	SIM_GPU_PUTS_LATE, /* after the callback had run: they return 0, as the driver's do */
 	SIM_GPU_PUTS_FOREIGN,  /* from another process: answered 0, and the pin stays */
 	SIM_GPU_CALLBACKS,     /* callbacks run */
 	SIM_GPU_GATES_EXPIRED, /* a thread waited at a gate until its patience ended */
 	SIM_GPU_EXPORTS,       /* now: dma-bufs of the driver's own */
-	SIM_GPU_ROOM_BYTES,    /* now: host memory that get_pages calls have taken for the time being */
-	SIM_GPU_ROOM_MOST,     /* and the most since SIM_GPU_RESET */
+	SIM_GPU_ROOM_BYTES,    /* now: host memory that get_pages calls under way have allocated */
+	SIM_GPU_ROOM_MOST,     /* the maximum of that since SIM_GPU_RESET */
 	SIM_GPU_COUNTERS
 };
 
@@ -169,7 +169,7 @@ struct sim_gpu_set {
  */
 enum sim_gpu_gate {
 	SIM_GPU_GATE_ASKED,	 /* in get_pages: before anything is done */
-	SIM_GPU_GATE_ROOM,	 /* in get_pages: host memory taken, the address not yet looked at */
+	SIM_GPU_GATE_ROOM,	 /* in get_pages: host memory allocated, address not yet checked */
 	SIM_GPU_GATE_PINNED,	 /* in get_pages: pages pinned, callback not yet registered */
 	SIM_GPU_GATE_REGISTERED, /* in get_pages: callback registered, call not yet returned */
 	SIM_GPU_GATE_PUT,	 /* in put_pages: before it takes the API lock */

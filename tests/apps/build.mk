@@ -107,7 +107,8 @@ $(apps_bin)/deep: tests/apps/deep.c
 $(apps_bin)/plugin-deep-chain.so: tests/apps/deep.c $(apps_bin)/libdeep.so
 	before=libdeep.so; for i in {1..16}; do \
 		$(CC) $(ALL_CFLAGS) -shared -Wl,--no-as-needed -x c /dev/null -x none \
-			-L$(apps_bin) -l:$$before -o $(apps_bin)/libchain$$i.so $(apps_here) || exit; \
+			-L$(apps_bin) -l:$$before -o $(apps_bin)/libchain$$i.so $(apps_here) || \
+			exit; \
 		before=libchain$$i.so; done
 	$(apps_link) -shared -Wl,--no-as-needed $^ -L$(apps_bin) -l:libchain16.so -o $@ \
 		$(apps_libs) $(apps_here)

@@ -30,7 +30,7 @@ struct regions_case {
 	int refusal;
 	void (*clean)(void);
 	bool alone;	   /* the call ends all memory of the context, the bystander's too */
-	bool unexportable; /* no dma-buf of such memory: can be pinned only by PINDOWN_BACKEND=none */
+	bool unexportable; /* no dma-buf of such memory: only PINDOWN_BACKEND=none pins it */
 	bool is_volatile;  /* not all calls that end it can be seen: each hit is checked */
 	bool lingers; /* the driver may still know the memory, but nobody may use it any more */
 };

@@ -547,7 +547,7 @@ static bool is_pinned(const struct pd_attachment *attachment)
  * Does not use the core's function, which notifies all importers: the kernel's RDMA code warns when
  * it is notified about memory that it has pinned.
  */
-static void tell_importers(struct pd_dmabuf *export)
+static void notify_importers(struct pd_dmabuf *export)
 {
 	struct dma_buf_attachment *attach;
 
@@ -570,7 +570,7 @@ static void export_end(struct pd_dmabuf *export)
 	attached = !list_empty(&export->attachments);
 	mutex_unlock(&export->lock);
 	if (attached)
-		tell_importers(export);
+		notify_importers(export);
 }
 
 /* The next dma-buf to be reaped, with a reference. Each one is returned once. */

@@ -34,7 +34,7 @@ static size_t free_memory(void)
 }
 
 /* The copy: the parent's region is nothing to it, its puts are ignored. */
-static int live_as_copy(pindown_region *held, int descriptors)
+static int run_as_copy(pindown_region *held, int descriptors)
 {
 	pindown_region *region = NULL;
 
@@ -95,7 +95,7 @@ static const char *run_fork(bool hold)
 		pindown_api.put(region);
 	child = fork();
 	if (child == 0) {
-		status = live_as_copy(region, descriptors);
+		status = run_as_copy(region, descriptors);
 		/* Tells the parent, and stays until the parent has freed. */
 		if (write(from_child[1], "", 1) != 1 || close(to_child[1]) != 0 ||
 		    read(to_child[0], &byte, 1) != 0)
@@ -218,7 +218,7 @@ static const char *fork_and_wait(void)
 	if (child == 0)
 		_exit(child_handler_saw != CHILD_FINE
 			      ? child_handler_saw
-			      : live_as_copy(region, regions_open_descriptors()));
+			      : run_as_copy(region, regions_open_descriptors()));
 	pindown_api.put(region);
 	if (handlers_complaint)
 		return handlers_complaint;

@@ -88,7 +88,7 @@ void peer_gets(const struct regions *regions, const uint32_t *order, size_t coun
 		ucs_rcache_region_put(cache, get(region_at(regions, order[i]), PEER_BYTES));
 }
 
-static void tell_of_free(uint64_t addr, uint64_t length)
+static void report_free(uint64_t addr, uint64_t length)
 {
 	ucm_event_t event = {.mem_type = {.address = (void *)addr,
 					  .size = length,
@@ -105,7 +105,7 @@ void peer_gets_and_frees(const struct regions *regions, const uint32_t *order, s
 		uint64_t addr = region_at(regions, order[i] & ~PEER_FREED);
 
 		if (order[i] & PEER_FREED)
-			tell_of_free(addr, PEER_BYTES);
+			report_free(addr, PEER_BYTES);
 		ucs_rcache_region_put(cache, get(addr, PEER_BYTES));
 	}
 }
@@ -113,12 +113,12 @@ void peer_gets_and_frees(const struct regions *regions, const uint32_t *order, s
 void peer_frees(const struct regions *regions, const uint32_t *order, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		tell_of_free(region_at(regions, order[i]), PEER_BYTES);
+		report_free(region_at(regions, order[i]), PEER_BYTES);
 }
 
 void peer_free_range(uint64_t begin, uint64_t length)
 {
-	tell_of_free(begin, length);
+	report_free(begin, length);
 }
 
 void peer_hold(const struct regions *regions, uint32_t first, uint32_t count)
@@ -142,7 +142,7 @@ void peer_flush(const struct regions *regions, uint32_t count)
 	uint32_t last = count;
 
 	for (uint32_t i = 0; i < count; i++)
-		tell_of_free(region_at(regions, i), PEER_BYTES);
+		report_free(region_at(regions, i), PEER_BYTES);
 	peer_gets(regions, &last, 1); /* what has been unlinked is deregistered by the next get */
 }
 

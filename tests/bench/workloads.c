@@ -17,8 +17,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define MOST_THREADS 2u
-#define BASE	     UINT64_C(0x100000000000)
+#define MAX_THREADS 2u
+#define BASE	    UINT64_C(0x100000000000)
 
 static struct regions regions = {.base = BASE, .shift = 16};
 static uint32_t count;
@@ -134,7 +134,7 @@ static void run_threads(const char *workload, struct worker *workers, unsigned t
 
 static void measure_gets(const char *workload, unsigned threads, bool own, unsigned freed)
 {
-	struct worker workers[MOST_THREADS];
+	struct worker workers[MAX_THREADS];
 
 	for (unsigned i = 0; i < threads; i++)
 		workers[i] = (struct worker){
@@ -204,9 +204,9 @@ static double clock_ns(void)
 /* What one call takes that ends `present` regions; they are registered again before each. */
 static void measure_range(const char *workload, uint64_t begin, uint64_t length, uint32_t present)
 {
-	enum { MOST = 2000 };
-	static double values[MOST];
-	unsigned turns = present > 1 ? 100 : MOST;
+	enum { MAX_TURNS = 2000 };
+	static double values[MAX_TURNS];
+	unsigned turns = present > 1 ? 100 : MAX_TURNS;
 	unsigned times = present ? 1 : 64; /* what ends nothing can be repeated */
 	uint32_t *order = table(present + 1, sizeof(*order));
 	double clock = clock_ns();

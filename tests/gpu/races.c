@@ -30,10 +30,10 @@
 
 #include "cache/pindown.h"
 
-#define MOST_SLOTS   256
-#define MOST_HELD    3
-#define MOST_THREADS 512
-#define MOST_SAID    20
+#define MAX_SLOTS   256
+#define MAX_HELD    3
+#define MAX_THREADS 512
+#define MAX_SAID    20
 
 static struct {
 	unsigned seconds, threads, slack, seed;
@@ -68,7 +68,7 @@ static void say_wrong(const char *format, ...)
 	char line[400];
 	va_list arguments;
 
-	if (__atomic_fetch_add(&said, 1, __ATOMIC_RELAXED) >= MOST_SAID)
+	if (__atomic_fetch_add(&said, 1, __ATOMIC_RELAXED) >= MAX_SAID)
 		return;
 	va_start(arguments, format);
 	vsnprintf(line, sizeof(line), format, arguments);
@@ -111,7 +111,7 @@ struct slot {
 	uint64_t dead[PARTS]; /* the ids of the piece before, once it had ended */
 } __attribute__((aligned(128)));
 
-static struct slot slots[MOST_SLOTS];
+static struct slot slots[MAX_SLOTS];
 static unsigned slot_count, hot;
 static bool over;
 
@@ -123,12 +123,12 @@ static uint64_t driver_id(uint64_t at)
 											      : 0;
 }
 
-static void tell(uint64_t *where, uint64_t value)
+static void store(uint64_t *where, uint64_t value)
 {
 	__atomic_store_n(where, value, __ATOMIC_RELAXED);
 }
 
-static uint64_t told(const uint64_t *where)
+static uint64_t load(const uint64_t *where)
 {
 	return __atomic_load_n(where, __ATOMIC_RELAXED);
 }
@@ -154,14 +154,14 @@ static void fill(struct slot *slot, uint64_t random)
 	piece->part = 0;
 	slot->full = piece->kind->make(piece, random);
 	if (!slot->full) {
-		tell(&slot->at, 0);
+		store(&slot->at, 0);
 		return;
 	}
-	tell(&slot->at, piece->at);
-	tell(&slot->size, piece->size);
-	tell(&slot->part, piece->part ? piece->part : piece->size);
-	tell(&slot->id[0], driver_id(piece->at));
-	tell(&slot->id[1], piece->part ? driver_id(piece->at + piece->part) : 0);
+	store(&slot->at, piece->at);
+	store(&slot->size, piece->size);
+	store(&slot->part, piece->part ? piece->part : piece->size);
+	store(&slot->id[0], driver_id(piece->at));
+	store(&slot->id[1], piece->part ? driver_id(piece->at + piece->part) : 0);
 }
 
 /* Odd before the call, for all to see: a full barrier. */
@@ -188,7 +188,7 @@ struct player {
 	bool bare; /* has no current context, as a progress thread; asks only */
 	uint64_t random;
 	struct counts counts;
-	pindown_region *held[MOST_HELD];
+	pindown_region *held[MAX_HELD];
 };
 
 static uint64_t roll(struct player *player)
@@ -228,11 +228,11 @@ static struct look look_at(const struct slot *slot)
 {
 	struct look look = {.generation = __atomic_load_n(&slot->generation, __ATOMIC_ACQUIRE)};
 
-	look.at = told(&slot->at);
-	look.size = told(&slot->size);
-	look.part = told(&slot->part);
+	look.at = load(&slot->at);
+	look.size = load(&slot->size);
+	look.part = load(&slot->part);
 	for (unsigned part = 0; part < PARTS; part++) {
-		look.id[part] = told(&slot->id[part]);
+		look.id[part] = load(&slot->id[part]);
 		look.dead[part] = __atomic_load_n(&slot->dead[part], __ATOMIC_ACQUIRE);
 	}
 	return look;
@@ -244,7 +244,7 @@ static bool has_stood(const struct slot *slot, const struct look *look)
 #if !defined(__SANITIZE_THREAD__) /* which knows no fences */
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 #endif
-	return !(look->generation & 1) && told(&slot->generation) == look->generation;
+	return !(look->generation & 1) && load(&slot->generation) == look->generation;
 }
 
 static bool had_died(const struct look *look, uint64_t id)
@@ -304,7 +304,7 @@ static void judge(struct player *player, const struct slot *slot, const struct l
 
 static void hold_for_a_while(struct player *player, pindown_region *region)
 {
-	pindown_region **place = &player->held[roll(player) % MOST_HELD];
+	pindown_region **place = &player->held[roll(player) % MAX_HELD];
 
 	if (*place)
 		pindown.put(*place);
@@ -377,7 +377,7 @@ static void *play(void *arg)
 		driver(cuCtxSetCurrent(primary), "cuCtxSetCurrent");
 	while (!__atomic_load_n(&over, __ATOMIC_RELAXED))
 		turn(player);
-	for (unsigned i = 0; i < MOST_HELD; i++)
+	for (unsigned i = 0; i < MAX_HELD; i++)
 		if (player->held[i])
 			pindown.put(player->held[i]);
 	return NULL;
@@ -385,7 +385,7 @@ static void *play(void *arg)
 
 /* ---- all threads ---------------------------------------------------------------------------- */
 
-static struct player players[MOST_THREADS];
+static struct player players[MAX_THREADS];
 
 static void run_for(unsigned seconds)
 {
@@ -432,15 +432,15 @@ static bool wanted(const char *kind)
 /* One context takes a GPU hundreds of MiB, and milliseconds: there are two of that kind. */
 static void make_slots(void)
 {
-	const unsigned most = options.threads * 3 < 24		 ? 24
-			      : options.threads * 3 > MOST_SLOTS ? MOST_SLOTS
-								 : options.threads * 3;
+	const unsigned max_slots = options.threads * 3 < 24	     ? 24
+				   : options.threads * 3 > MAX_SLOTS ? MAX_SLOTS
+								     : options.threads * 3;
 	unsigned of_kind, all = 0;
 
 	for (of_kind = 0; kinds[of_kind].name; of_kind++)
 		all += wanted(kinds[of_kind].name);
 	for (of_kind = 0; kinds[of_kind].name; of_kind++) {
-		unsigned count = kinds[of_kind].rarely >= 64 ? 2 : most / all;
+		unsigned count = kinds[of_kind].rarely >= 64 ? 2 : max_slots / all;
 
 		for (unsigned i = 0; wanted(kinds[of_kind].name) && i < count; i++) {
 			struct slot *slot = &slots[slot_count];
@@ -456,11 +456,11 @@ static void empty_slots(void)
 {
 	for (unsigned i = 0; i < slot_count; i++) {
 		empty(&slots[i], i);
-		tell(&slots[i].at, 0);
+		store(&slots[i].at, 0);
 	}
 }
 
-static void settle(void)
+static void release_all(void)
 {
 	CUmemoryPool pool;
 
@@ -503,7 +503,7 @@ static void warm_up(void)
 			pindown.put(region);
 	}
 	empty_slots();
-	settle();
+	release_all();
 }
 
 static struct pindown_stats statistics(void)
@@ -579,13 +579,13 @@ static void usage(void)
 	exit(2);
 }
 
-static unsigned number(const char *text, unsigned most)
+static unsigned number(const char *text, unsigned max)
 {
 	char *end;
 	unsigned long value = strtoul(text, &end, 10);
 
-	if (*end || end == text || value < 1 || value > most) {
-		printf("races: %s is no number from 1 to %u\n", text, most);
+	if (*end || end == text || value < 1 || value > max) {
+		printf("races: %s is no number from 1 to %u\n", text, max);
 		exit(2);
 	}
 	return (unsigned)value;
@@ -631,7 +631,7 @@ static unsigned read_options(int argc, char **argv)
 			options.seconds = number(optarg, 86400);
 			break;
 		case 't':
-			options.threads = number(optarg, MOST_THREADS);
+			options.threads = number(optarg, MAX_THREADS);
 			break;
 		case 'm':
 			options.slack = number(optarg, 1u << 20);
@@ -690,7 +690,7 @@ int main(int argc, char **argv)
 	fds = descriptors();
 	run_for(options.seconds);
 	empty_slots();
-	settle();
+	release_all();
 	mib_after = free_mib();
 	after = statistics();
 	all = sum();

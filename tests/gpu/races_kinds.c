@@ -139,10 +139,10 @@ static bool end_host(struct piece *piece, uint64_t random)
 
 /* ---- another process's memory ---------------------------------------------------------------- */
 
-#define MOST_EXPORTED 64
+#define MAX_EXPORTED 64
 
 static struct {
-	CUipcMemHandle handles[MOST_EXPORTED];
+	CUipcMemHandle handles[MAX_EXPORTED];
 	unsigned count;
 	pid_t child;
 	int to_child;
@@ -185,7 +185,7 @@ bool exporter_start(unsigned count)
 	int to[2], from[2];
 	bool ok;
 
-	exporter.count = count < MOST_EXPORTED ? count : MOST_EXPORTED;
+	exporter.count = count < MAX_EXPORTED ? count : MAX_EXPORTED;
 	if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0)
 		return false;
 	ok = spawn(exporter.count, to[0], from[1]);

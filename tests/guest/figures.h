@@ -37,7 +37,7 @@ static inline void clock_must_count(void)
 
 /* The least of some turns: an interrupt of the guest's own adds to some of them. */
 #define TURNS 9
-#define least(what)                                       \
+#define min_time(what)                                    \
 	({                                                \
 		uint64_t best = UINT64_MAX, begin, took;  \
 		int turn;                                 \

@@ -90,11 +90,11 @@ TEST(one_memory_at_two_addresses)
 
 TEST(memory_runs_out)
 {
-	struct sim_gpu_alloc most = {.size = 256 * MIB}, more = {.size = PAGE};
+	struct sim_gpu_alloc max = {.size = 256 * MIB}, more = {.size = PAGE};
 
-	works(ioctl(gpu(), SIM_GPU_ALLOC, &most));
+	works(ioctl(gpu(), SIM_GPU_ALLOC, &max));
 	fails_with(ioctl(gpu(), SIM_GPU_ALLOC, &more), ENOSPC);
-	works(ioctl(gpu(), SIM_GPU_FREE, &most.handle));
+	works(ioctl(gpu(), SIM_GPU_FREE, &max.handle));
 	works(ioctl(gpu(), SIM_GPU_ALLOC, &more));
 }
 

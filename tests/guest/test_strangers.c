@@ -138,7 +138,7 @@ static void asks_for_much(void *arg)
 /* The driver makes room for the page table first. However many ask: it is the room for one. */
 TEST(large_requests_of_many_at_a_time)
 {
-	uint64_t most = bar_size() / PAGE * 16;
+	uint64_t max = bar_size() / PAGE * 16;
 	pid_t child[8];
 	unsigned i;
 
@@ -150,11 +150,11 @@ TEST(large_requests_of_many_at_a_time)
 		else
 			child_waits(child[i]);
 	}
-	check_equal(gpu_count(SIM_GPU_ROOM_BYTES), most);
+	check_equal(gpu_count(SIM_GPU_ROOM_BYTES), max);
 	gate_open(SIM_GPU_GATE_ROOM);
 	for (i = 0; i < 8; i++)
 		child_ends(child[i]);
-	check_equal(gpu_count(SIM_GPU_ROOM_MOST), most);
+	check_equal(gpu_count(SIM_GPU_ROOM_MOST), max);
 }
 
 static void asks_and_is_killed(void *length)

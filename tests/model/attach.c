@@ -42,19 +42,19 @@ static void befall(struct region *r, enum create_fate fate)
 	switch (fate) {
 	case CREATE_FREES:
 		if (memory_at(r->base))
-			op_free((uint32_t[MOST_NUMBERS]){place_of(r->base)});
+			op_free((uint32_t[MAX_NUMBERS]){place_of(r->base)});
 		break;
 	case CREATE_REPLACES:
 		replace_memory(r->base);
 		break;
 	case CREATE_FLUSHES:
-		op_flush((uint32_t[MOST_NUMBERS]){0});
+		op_flush((uint32_t[MAX_NUMBERS]){0});
 		break;
 	case CREATE_ENDS_OWNER:
-		op_end_owner((uint32_t[MOST_NUMBERS]){making.consumer, making.key % OWNERS});
+		op_end_owner((uint32_t[MAX_NUMBERS]){making.consumer, making.key % OWNERS});
 		break;
 	case CREATE_REMOVES:
-		op_consumer_remove((uint32_t[MOST_NUMBERS]){making.consumer});
+		op_consumer_remove((uint32_t[MAX_NUMBERS]){making.consumer});
 		break;
 	case CREATE_ATTACHES:
 		if (r->live && !making.region)

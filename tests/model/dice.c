@@ -179,7 +179,7 @@ static struct op about_consumers(void)
 
 	if (what < 35)
 		return (struct op){OP_ATTACH_REGION,
-				   {roll(MOST_REGIONS), one_in(8), consumer, roll(KEYS)}};
+				   {roll(MAX_REGIONS), one_in(8), consumer, roll(KEYS)}};
 	if (!consumers[consumer].is_there && what < 75)
 		return (struct op){OP_CONSUMER_ADD, {consumer}};
 	if (what < 60)
@@ -202,9 +202,9 @@ struct op next_op(void)
 	if (what < 400)
 		return some_attach();
 	if (what < 580)
-		return (struct op){OP_PUT, {roll(MOST_REGIONS)}};
+		return (struct op){OP_PUT, {roll(MAX_REGIONS)}};
 	if (what < 680)
-		return (struct op){OP_DETACH, {roll(MOST_REGIONS)}};
+		return (struct op){OP_DETACH, {roll(MAX_REGIONS)}};
 	if (what < 700)
 		return about_consumers();
 	if (what < 860)

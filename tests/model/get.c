@@ -31,7 +31,7 @@ static uint64_t extent_end(const struct memory *first, uint64_t end)
 	return reached;
 }
 
-static int describe(const struct memory *m)
+static int driver_answer(const struct memory *m)
 {
 	if (!m)
 		return PINDOWN_ERR_NOT_DEVICE;
@@ -51,10 +51,10 @@ static int describe(const struct memory *m)
 void attempt_describe(void)
 {
 	attempt.bytes = 0;
-	attempt.described = describe(memory_at(attempt.addr));
+	attempt.described = driver_answer(memory_at(attempt.addr));
 }
 
-static void none_is_lost(void)
+static void check_no_lost_pin(void)
 {
 	AGREE(!attempt.lost_pin, "a pin that has lost is still open: a lost unpin");
 }
@@ -64,7 +64,7 @@ void get_judge(int result)
 {
 	bool too_large = max_bytes && attempt.bytes > max_bytes;
 
-	none_is_lost();
+	check_no_lost_pin();
 	if (attempt.described != PINDOWN_OK) {
 		AGREE(result == attempt.described, "get: %s; the model: %s",
 		      pindown_strerror(result), pindown_strerror(attempt.described));
@@ -178,7 +178,7 @@ struct region *get_has(struct region *found, pindown_region *real)
 {
 	struct region *r = found;
 
-	none_is_lost();
+	check_no_lost_pin();
 	if (!r) {
 		AGREE(attempt.pinned, "a get has returned what was not pinned");
 		r = enter(real);

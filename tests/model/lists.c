@@ -8,9 +8,9 @@
 #include "cache/hook_events.h"
 #include "model.h"
 
-struct region *regions[MOST_REGIONS];
+struct region *regions[MAX_REGIONS];
 unsigned region_count;
-static struct region records[MOST_REGIONS]; /* regions[] is a permutation of them */
+static struct region records[MAX_REGIONS]; /* regions[] is a permutation of them */
 
 struct counts counts;
 uint64_t max_regions, max_bytes;
@@ -24,7 +24,7 @@ static unsigned volatile_count;
 
 void lists_reset(void)
 {
-	for (unsigned i = 0; i < MOST_REGIONS; i++)
+	for (unsigned i = 0; i < MAX_REGIONS; i++)
 		regions[i] = &records[i];
 	region_count = volatile_count = 0;
 	distrusted = false;
@@ -70,10 +70,10 @@ struct region *nth_held(uint32_t n)
 			return regions[i];
 }
 
-void ids_between(uint64_t base, uint64_t end, uint64_t ids[MOST_IDS])
+void ids_between(uint64_t base, uint64_t end, uint64_t ids[MAX_IDS])
 {
-	memset(ids, 0, MOST_IDS * sizeof(ids[0]));
-	for (unsigned n = 0; base < end && n < MOST_IDS; n++) {
+	memset(ids, 0, MAX_IDS * sizeof(ids[0]));
+	for (unsigned n = 0; base < end && n < MAX_IDS; n++) {
 		const struct memory *m = memory_at(base);
 
 		ids[n] = m ? m->id : 0;
@@ -83,7 +83,7 @@ void ids_between(uint64_t base, uint64_t end, uint64_t ids[MOST_IDS])
 
 bool is_true(const struct region *r)
 {
-	uint64_t now[MOST_IDS];
+	uint64_t now[MAX_IDS];
 
 	ids_between(r->base, r->end, now);
 	return memcmp(now, r->ids, sizeof(now)) == 0;
@@ -91,7 +91,7 @@ bool is_true(const struct region *r)
 
 struct region *new_region(void)
 {
-	AGREE(region_count < MOST_REGIONS, "more than %d regions in the model", MOST_REGIONS);
+	AGREE(region_count < MAX_REGIONS, "more than %d regions in the model", MAX_REGIONS);
 	return regions[region_count++];
 }
 

@@ -141,7 +141,7 @@ static void report(bool checks, uint64_t seed)
 static int replay(void)
 {
 	bool checks;
-	uint64_t count = read_sequence(options.replay, &checks, this_log->ops, most_ops);
+	uint64_t count = read_sequence(options.replay, &checks, this_log->ops, max_ops);
 
 	if (play_sequence(checks, this_log->ops, count)) {
 		printf("%" PRIu64 " operations: cache and model agree\n", count);

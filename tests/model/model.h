@@ -83,12 +83,12 @@ void pins_abandoned(void); /* in a forked child: have all been? */
 
 /* ---- the lists and what is expected (lists.c) ---- */
 
-#define MOST_REGIONS 256
-#define MOST_IDS     MAPPINGS
+#define MAX_REGIONS 256
+#define MAX_IDS	    MAPPINGS
 
 struct region {
 	pindown_region *real;
-	uint64_t base, end, ids[MOST_IDS];
+	uint64_t base, end, ids[MAX_IDS];
 	uint64_t pin_base, pin_end;
 	uint32_t pin; /* the backend's number */
 	void *context, *pool;
@@ -105,7 +105,7 @@ struct region {
 	bool awaits;	/* its objects are revoked when its memory is handed out again */
 };
 
-extern struct region *regions[MOST_REGIONS];
+extern struct region *regions[MAX_REGIONS];
 extern unsigned region_count;
 
 struct counts {
@@ -127,7 +127,7 @@ struct region *region_with(uint64_t addr, uint64_t length);
 struct region *region_of(const pindown_region *real);
 struct region *nth_held(uint32_t n);
 bool is_true(const struct region *r);
-void ids_between(uint64_t base, uint64_t end, uint64_t ids[MOST_IDS]);
+void ids_between(uint64_t base, uint64_t end, uint64_t ids[MAX_IDS]);
 struct region *new_region(void);
 void volatile_add(uint64_t begin, uint64_t end);
 void volatile_cut(uint64_t begin, uint64_t end);
@@ -175,10 +175,10 @@ void settle_accounts(bool devices_too);
 
 /* ---- consumer objects: the list (objects.c) ---- */
 
-#define CONSUMERS    3
-#define OWNERS	     2
-#define KEYS	     8 /* any two differ in one word at least, some in one only */
-#define MOST_OBJECTS 4096
+#define CONSUMERS   3
+#define OWNERS	    2
+#define KEYS	    8 /* any two differ in one word at least, some in one only */
+#define MAX_OBJECTS 4096
 
 struct consumer {
 	int id; /* the last one, if it is not there any more */
@@ -202,7 +202,7 @@ struct object {
 	uint8_t reasons; /* ENDING: bits, which would be right */
 	bool revocable;	 /* ENDING: held or not */
 };
-extern struct object *objects[MOST_OBJECTS];
+extern struct object *objects[MAX_OBJECTS];
 extern unsigned object_count;
 
 void objects_reset(void);
@@ -307,16 +307,16 @@ enum code {
 	OP_CODES
 };
 
-#define MOST_NUMBERS 6
+#define MAX_NUMBERS 6
 struct op {
 	uint32_t code;
-	uint32_t n[MOST_NUMBERS];
+	uint32_t n[MAX_NUMBERS];
 };
 
 struct op_kind {
 	const char *name;
-	const char *numbers[MOST_NUMBERS];
-	void (*perform)(const uint32_t n[MOST_NUMBERS]);
+	const char *numbers[MAX_NUMBERS];
+	void (*perform)(const uint32_t n[MAX_NUMBERS]);
 };
 extern const struct op_kind op_kinds[OP_CODES];
 
@@ -372,11 +372,11 @@ struct log {
 	struct op ops[];
 };
 extern struct log *this_log;
-extern uint64_t most_ops; /* that ops[] has room for */
-extern bool is_replay;	  /* ops[] is given: nothing is rolled */
-extern bool in_child;	  /* this is a fork's child */
+extern uint64_t max_ops; /* the capacity of ops[] */
+extern bool is_replay;	 /* ops[] is given: nothing is rolled */
+extern bool in_child;	 /* this is a fork's child */
 
-void make_log(uint64_t most);
+void make_log(uint64_t max);
 void one_random_operation(void);
 void end_round(void);
 
@@ -389,6 +389,6 @@ bool play_random(bool checks, uint64_t seed, uint64_t count);
 /* Leaves out and simplifies what it can, as long as the sequence fails. Returns the new count. */
 uint64_t shrink(bool checks, struct op *ops, uint64_t count);
 void print_sequence(void *file, bool checks, const struct op *ops, uint64_t count);
-uint64_t read_sequence(const char *name, bool *checks, struct op *ops, uint64_t most);
+uint64_t read_sequence(const char *name, bool *checks, struct op *ops, uint64_t max);
 
 #endif

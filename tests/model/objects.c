@@ -7,16 +7,16 @@
 #include "cache/base/config.h"
 #include "model.h"
 
-struct object *objects[MOST_OBJECTS];
+struct object *objects[MAX_OBJECTS];
 unsigned object_count;
-static struct object records[MOST_OBJECTS]; /* objects[] is a permutation of them */
-static unsigned ending;			    /* that must be destroyed, or else are kept */
+static struct object records[MAX_OBJECTS]; /* objects[] is a permutation of them */
+static unsigned ending;			   /* that must be destroyed, or else are kept */
 
 struct consumer consumers[CONSUMERS];
 
 void objects_reset(void)
 {
-	for (unsigned i = 0; i < MOST_OBJECTS; i++)
+	for (unsigned i = 0; i < MAX_OBJECTS; i++)
 		objects[i] = &records[i];
 	object_count = ending = 0;
 	memset(consumers, 0, sizeof(consumers));
@@ -45,7 +45,7 @@ struct object *new_object(struct region *r, unsigned consumer, unsigned key)
 {
 	struct object *o;
 
-	AGREE(object_count < MOST_OBJECTS, "more than %d objects in the model", MOST_OBJECTS);
+	AGREE(object_count < MAX_OBJECTS, "more than %d objects in the model", MAX_OBJECTS);
 	o = objects[object_count++];
 	*o = (struct object){.region = r, .consumer = consumer, .key = key};
 	r->objects++;
@@ -159,7 +159,7 @@ int saw_destroy(const struct pindown_object_end *what, void *arg)
 	struct pindown_key key;
 	struct region *r;
 
-	AGREE(o >= records && o < records + MOST_OBJECTS && o->state != OBJECT_ABANDONED,
+	AGREE(o >= records && o < records + MAX_OBJECTS && o->state != OBJECT_ABANDONED,
 	      "what was never made is destroyed");
 	AGREE(o->state == OBJECT_ENDING, "an object is destroyed, and nothing has ended it");
 	r = o->region;

@@ -40,7 +40,7 @@ static void op_put(const uint32_t n[])
 
 /* ---- memory comes and goes ---- */
 
-static void tell_of_allocation(uint64_t base, uint64_t end)
+static void report_allocation(uint64_t base, uint64_t end)
 {
 	expect_end_of_changed(base, end);
 	expect_end_of_reused(base, end);
@@ -71,7 +71,7 @@ static void op_allocate(const uint32_t n[])
 			     .kind = (enum kind)n[3],
 			     .owner = n[4]};
 	if (n[5])
-		tell_of_allocation(m->base, m->end);
+		report_allocation(m->base, m->end);
 }
 
 void op_free(const uint32_t n[])
@@ -115,7 +115,7 @@ static void op_unmap(const uint32_t n[])
 static void op_allocated(const uint32_t n[])
 {
 	if (memory[n[0]].id)
-		tell_of_allocation(memory[n[0]].base, memory[n[0]].end);
+		report_allocation(memory[n[0]].base, memory[n[0]].end);
 }
 
 static void op_free_unseen(const uint32_t n[])
@@ -132,10 +132,10 @@ void replace_memory(uint64_t addr)
 	if (!m)
 		return;
 	old = *m;
-	op_free((uint32_t[MOST_NUMBERS]){place});
-	op_allocate((uint32_t[MOST_NUMBERS]){place, (uint32_t)(old.base - place_base(place)),
-					     (uint32_t)(old.end - old.base), old.kind, old.owner,
-					     1});
+	op_free((uint32_t[MAX_NUMBERS]){place});
+	op_allocate((uint32_t[MAX_NUMBERS]){place, (uint32_t)(old.base - place_base(place)),
+					    (uint32_t)(old.end - old.base), old.kind, old.owner,
+					    1});
 }
 
 /* ---- wider ends ---- */
@@ -247,7 +247,7 @@ static void op_allocated_part(const uint32_t n[])
 {
 	uint64_t begin = place_base(n[0]) + n[1];
 
-	tell_of_allocation(begin, begin + (n[2] ? n[2] : 1));
+	report_allocation(begin, begin + (n[2] ? n[2] : 1));
 }
 
 /* n: 0: everything; else a pool. */
@@ -268,7 +268,7 @@ static void op_budget(const uint32_t n[])
 {
 	struct pd_config *config = (struct pd_config *)(uintptr_t)pd_config();
 
-	max_regions = n[0] ? n[0] : MOST_REGIONS;
+	max_regions = n[0] ? n[0] : MAX_REGIONS;
 	max_bytes = KIB(n[1]);
 	config->max_regions = max_regions;
 	config->max_bytes = max_bytes;

@@ -8,13 +8,13 @@
 #include "cache/backend/backend.h"
 #include "model.h"
 
-#define MOST_PINS 1024
+#define MAX_PINS 1024
 
 static struct pin {
 	uint64_t length;
 	int device;
 	bool open;
-} pins[MOST_PINS];
+} pins[MAX_PINS];
 
 struct script script;
 uint64_t pin_space[DEVICES], pinned_bytes_of[DEVICES];
@@ -72,9 +72,9 @@ static void enter(struct pd_pin *pin)
 {
 	unsigned n = 1;
 
-	while (n < MOST_PINS && pins[n].open)
+	while (n < MAX_PINS && pins[n].open)
 		n++;
-	AGREE(n < MOST_PINS, "more than %d pins are open", MOST_PINS);
+	AGREE(n < MAX_PINS, "more than %d pins are open", MAX_PINS);
 	pins[n] = (struct pin){.length = pin->length, .device = pin->device, .open = true};
 	pin->handle = n;
 	pinned_bytes_of[pin->device] += pin->length;
@@ -159,7 +159,7 @@ static void close_pin(struct pd_pin *pin)
 {
 	struct pin *p = &pins[pin->handle];
 
-	AGREE(pin->handle < MOST_PINS && p->open, "what is not pinned is unpinned: a double unpin");
+	AGREE(pin->handle < MAX_PINS && p->open, "what is not pinned is unpinned: a double unpin");
 	AGREE(p->length == pin->length && p->device == pin->device, "another pin than was made");
 	p->open = false;
 	pinned_bytes_of[p->device] -= p->length;
@@ -180,7 +180,7 @@ static void abandon_pin(struct pd_pin *pin)
 {
 	const struct pin *p = &pins[pin->handle];
 
-	if (pin->handle < MOST_PINS && p->open && p->length == pin->length &&
+	if (pin->handle < MAX_PINS && p->open && p->length == pin->length &&
 	    p->device == pin->device)
 		close_pin(pin);
 }

@@ -25,12 +25,12 @@
 #define OPERATIONS_IN_A_SECOND 5000 /* at the very least */
 
 struct log *this_log;
-uint64_t most_ops;
+uint64_t max_ops;
 bool is_replay, in_child;
 
-void make_log(uint64_t most)
+void make_log(uint64_t max)
 {
-	void *p = mmap(NULL, sizeof(struct log) + most * sizeof(struct op), PROT_READ | PROT_WRITE,
+	void *p = mmap(NULL, sizeof(struct log) + max * sizeof(struct op), PROT_READ | PROT_WRITE,
 		       MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED) {
@@ -38,7 +38,7 @@ void make_log(uint64_t most)
 		exit(2);
 	}
 	this_log = p;
-	most_ops = most;
+	max_ops = max;
 }
 
 void disagree(const char *format, ...)
@@ -56,7 +56,7 @@ void one_random_operation(void)
 {
 	struct op *op;
 
-	if (this_log->count == most_ops)
+	if (this_log->count == max_ops)
 		return;
 	op = &this_log->ops[this_log->count];
 	*op = next_op();

@@ -77,7 +77,7 @@ static void reduce(bool checks, struct op *ops, uint64_t count, uint32_t *number
 static void simplify(bool checks, struct op *ops, uint64_t count)
 {
 	for (uint64_t i = 0; i < count; i++)
-		for (unsigned k = 0; k < MOST_NUMBERS && op_kinds[ops[i].code].numbers[k]; k++)
+		for (unsigned k = 0; k < MAX_NUMBERS && op_kinds[ops[i].code].numbers[k]; k++)
 			reduce(checks, ops, count, &ops[i].n[k]);
 }
 
@@ -109,7 +109,7 @@ static void print_op(FILE *file, const struct op *op)
 	const struct op_kind *kind = &op_kinds[op->code];
 
 	fputs(kind->name, file);
-	for (unsigned k = 0; k < MOST_NUMBERS && kind->numbers[k]; k++)
+	for (unsigned k = 0; k < MAX_NUMBERS && kind->numbers[k]; k++)
 		fprintf(file, " %s=%" PRIu32, kind->numbers[k], op->n[k]);
 	fputc('\n', file);
 }
@@ -134,7 +134,7 @@ static bool parse_op(char *line, struct op *op)
 	while ((word = strtok_r(NULL, " \t\n", &save)) != NULL) {
 		const char *equals = strchr(word, '=');
 
-		if (k == MOST_NUMBERS || !op_kinds[op->code].numbers[k] || !equals)
+		if (k == MAX_NUMBERS || !op_kinds[op->code].numbers[k] || !equals)
 			return false;
 		op->n[k++] = (uint32_t)strtoul(equals + 1, NULL, 0);
 	}
@@ -142,7 +142,7 @@ static bool parse_op(char *line, struct op *op)
 	return strcmp(op_kinds[op->code].numbers[0] ?: "", "place") != 0 || op->n[0] < PLACES;
 }
 
-uint64_t read_sequence(const char *name, bool *checks, struct op *ops, uint64_t most)
+uint64_t read_sequence(const char *name, bool *checks, struct op *ops, uint64_t max)
 {
 	FILE *file = strcmp(name, "-") == 0 ? stdin : fopen(name, "re");
 	char line[256];
@@ -162,7 +162,7 @@ uint64_t read_sequence(const char *name, bool *checks, struct op *ops, uint64_t 
 			*checks = strncmp(line + 10, "not", 3) == 0;
 			continue;
 		}
-		if (count == most || !parse_op(line, &ops[count++])) {
+		if (count == max || !parse_op(line, &ops[count++])) {
 			fprintf(stderr, "model: %s: line %u is no operation\n", name, number);
 			exit(2);
 		}

@@ -14,7 +14,7 @@
 #include "memory.h"
 
 #define ARENA_SIZE     (1ull << 40)
-#define ARENA_LEAST    (1ull << 34)
+#define ARENA_MIN      (1ull << 34)
 #define LOW_ARENA_SIZE (512ull << 20)
 #define REMEMBERED     16 /* ranges that were given back last, to be handed out again at once */
 
@@ -60,7 +60,7 @@ CUresult sim_memory_start(void)
 {
 	uint64_t size = ARENA_SIZE, base = 0;
 
-	while (size >= ARENA_LEAST && !(base = reserve(0, size, 0)))
+	while (size >= ARENA_MIN && !(base = reserve(0, size, 0)))
 		size /= 2;
 	if (!base || !start_arena(&arena, base, size)) {
 		sim_complain("simulated libcuda: no range of addresses for device memory: %s",

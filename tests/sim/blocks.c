@@ -260,7 +260,7 @@ static uint64_t chunk_of(const struct sim_heap *heap)
 }
 
 /* Pools pack large allocations too, so that they lie across the borders of chunks. */
-static uint64_t most_packed(const struct sim_heap *heap)
+static uint64_t max_packed(const struct sim_heap *heap)
 {
 	return heap->chunk ? 3 * heap->chunk : SIM_PAGE;
 }
@@ -315,8 +315,8 @@ struct sim_alloc *sim_heap_alloc(struct sim_heap *heap, uint64_t size, enum sim_
 
 	if (size > 1ull << 48)
 		return NULL;
-	alloc = size < most_packed(heap) ? alloc_small(heap, size, kind)
-					 : alloc_large(heap, size, kind);
+	alloc = size < max_packed(heap) ? alloc_small(heap, size, kind)
+					: alloc_large(heap, size, kind);
 	if (!alloc)
 		return NULL;
 	heap->used += size;

@@ -13,7 +13,7 @@
 #include "core.h"
 #include "memory.h"
 
-#define MOST_EXTENTS 64 /* mappings that one export may span */
+#define MAX_EXTENTS 64 /* mappings that one export may span */
 
 /*
  * Which memory may be exported at all. Neither a module's variables, nor what another process owns
@@ -67,7 +67,7 @@ static CUresult extents_of(uint64_t addr, uint64_t size, struct sim_extent **ext
 		struct sim_block *block = sim_block_at(at);
 		uint64_t piece;
 
-		if (!exportable(block) || *count == MOST_EXTENTS)
+		if (!exportable(block) || *count == MAX_EXTENTS)
 			return CUDA_ERROR_INVALID_VALUE;
 		if (in_pool(block) && !pool_range_fits(block, addr, size))
 			return CUDA_ERROR_INVALID_VALUE;
@@ -104,7 +104,7 @@ static CUresult export_of_bar(const struct sim_block *block, struct sim_extent *
 
 static CUresult export_range(uint64_t addr, uint64_t size, int *fd)
 {
-	struct sim_extent *extents[MOST_EXTENTS];
+	struct sim_extent *extents[MAX_EXTENTS];
 	struct sim_block *block = sim_block_at(addr);
 	unsigned count, i;
 	CUresult result;

@@ -300,7 +300,7 @@ SIM_CALL(cuGraphAddEventWaitNode,
 
 /* ---- nodes of any type ---------------------------------------------------------------------- */
 
-static CUresult describe(const CUgraphNodeParams *params, struct sim_work *work)
+static CUresult work_of_params(const CUgraphNodeParams *params, struct sim_work *work)
 {
 	const void *what = params->reserved1;
 
@@ -341,7 +341,7 @@ static CUresult add_any(CUgraphNode *node, CUgraph graph, const CUgraphNode *dep
 		return add_child(node, graph, dependencies, count, params->graph.graph,
 				 params->graph.ownership == 1);
 	default:
-		result = describe(params, &work);
+		result = work_of_params(params, &work);
 		return result == CUDA_SUCCESS ? add(node, graph, dependencies, count, &work)
 					      : result;
 	}

@@ -187,18 +187,18 @@ bool sim_graph_has_memory_nodes(const struct sim_graph *graph)
 	return false;
 }
 
-static bool room_for_one(struct sim_graph *graph)
+static bool reserve_one(struct sim_graph *graph)
 {
-	size_t room = graph->room ? graph->room * 2 : 8;
+	size_t capacity = graph->capacity ? graph->capacity * 2 : 8;
 	void *bigger;
 
-	if (graph->count < graph->room)
+	if (graph->count < graph->capacity)
 		return true;
-	bigger = realloc(graph->nodes, room * sizeof(*graph->nodes));
+	bigger = realloc(graph->nodes, capacity * sizeof(*graph->nodes));
 	if (!bigger)
 		return false;
 	graph->nodes = bigger;
-	graph->room = room;
+	graph->capacity = capacity;
 	return true;
 }
 
@@ -207,7 +207,7 @@ static struct sim_node *append(struct sim_graph *graph, const struct sim_work *w
 {
 	struct sim_node *node;
 
-	if (!room_for_one(graph))
+	if (!reserve_one(graph))
 		return NULL;
 	node = sim_handle_new(SIM_GRAPH_NODE, sizeof(*node));
 	if (!node)

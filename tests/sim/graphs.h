@@ -24,7 +24,7 @@ struct sim_node {
 struct sim_graph {
 	struct sim_node *
 		*nodes; /* in the order in which they were added: an order to run them in */
-	size_t count, room;
+	size_t count, capacity;
 	uint64_t id;
 	bool owned; /* by a child node: not the program's to destroy */
 };

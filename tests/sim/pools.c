@@ -97,7 +97,7 @@ static CUresult alloc_async(CUdeviceptr *dptr, uint64_t size, struct sim_pool *p
 		return forbidden;
 	if (!pool)
 		pool = current_pool(stream->context->device);
-	if (!pool || (pool->most && pool->heap.reserved + size > pool->most))
+	if (!pool || (pool->max_size && pool->heap.reserved + size > pool->max_size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	alloc = sim_heap_alloc(&pool->heap, size, SIM_POOL);
 	if (!alloc)
@@ -176,21 +176,21 @@ void sim_pool_free(struct sim_alloc *alloc)
  * its id and its exports work as before.
  */
 static struct sim_alloc **pending;
-static size_t pending_count, pending_room;
+static size_t pending_count, pending_capacity;
 
 static CUresult free_later(struct sim_alloc *alloc)
 {
-	size_t room = pending_room ? pending_room * 2 : 16;
+	size_t capacity = pending_capacity ? pending_capacity * 2 : 16;
 	struct sim_alloc **more;
 
 	if (alloc->pending)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (pending_count == pending_room) {
-		more = realloc(pending, room * sizeof(*more));
+	if (pending_count == pending_capacity) {
+		more = realloc(pending, capacity * sizeof(*more));
 		if (!more)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		pending = more;
-		pending_room = room;
+		pending_capacity = capacity;
 	}
 	alloc->pending = true;
 	pending[pending_count++] = alloc;
@@ -286,7 +286,7 @@ SIM_CALL(cuMemPoolCreate, (CUmemoryPool * handle, const CUmemPoolProps *props), 
 	if (!pool)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	pool->handle_types = props->handleTypes;
-	pool->most = props->maxSize;
+	pool->max_size = props->maxSize;
 	*handle = (CUmemoryPool)pool;
 	return CUDA_SUCCESS;
 }

@@ -11,7 +11,7 @@ struct sim_pool {
 	bool destroyed; /* goes when its last allocation does */
 	int imported;	/* 0, or 1 + a descriptor of the exporter's memory file */
 	CUmemAllocationHandleType handle_types;
-	uint64_t threshold, most;
+	uint64_t threshold, max_size;
 	int reuse[3];
 	unsigned live;
 	struct sim_pool *next;

@@ -18,8 +18,8 @@
 /* Under the lock. */
 static struct recorder_mr *all;
 static uint32_t keys = 0x1000;
-static uint64_t most_bytes;
-static unsigned most_regions, strangers;
+static uint64_t max_bytes;
+static unsigned max_regions, strangers;
 static bool dofork_fails;
 
 /* ---- the list ------------------------------------------------------------------------------- */
@@ -97,8 +97,8 @@ EXPORT unsigned recorder_strangers(void)
 EXPORT void recorder_limit(uint64_t bytes, unsigned regions)
 {
 	recorder_lock();
-	most_bytes = bytes;
-	most_regions = regions;
+	max_bytes = bytes;
+	max_regions = regions;
 	recorder_unlock();
 }
 
@@ -177,9 +177,9 @@ static int access_error(int access)
 /* Lock held. */
 static int limit_error(uint64_t length)
 {
-	if (most_bytes && length > most_bytes)
+	if (max_bytes && length > max_bytes)
 		return ENOMEM;
-	return most_regions && open_ones().regions >= most_regions ? ENOMEM : 0;
+	return max_regions && open_ones().regions >= max_regions ? ENOMEM : 0;
 }
 
 static bool is_readable(const void *addr)

@@ -24,9 +24,9 @@
 #include "compat.h"
 #include "edu_engine.h"
 
-#define HCA_MOST_SGE   4
-#define HCA_MOST_WORK  4096
-#define HCA_MOST_BYTES (1ull << 40)
+#define HCA_MAX_SGE   4
+#define HCA_MAX_WORK  4096
+#define HCA_MAX_BYTES (1ull << 40)
 
 /* Counters, in debugfs: edu_hca/NAME. */
 enum hca_counter {
@@ -92,7 +92,7 @@ struct hca_cq {
 
 int hca_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr, HCA_CREATE_CQ_REST);
 int hca_destroy_cq(struct ib_cq *cq, struct ib_udata *udata);
-int hca_poll_cq(struct ib_cq *cq, int most, struct ib_wc *wc);
+int hca_poll_cq(struct ib_cq *cq, int max, struct ib_wc *wc);
 int hca_req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags flags);
 void hca_complete(struct ib_cq *cq, const struct ib_wc *wc);
 

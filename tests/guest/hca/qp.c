@@ -17,7 +17,7 @@ struct hca_send {
 	u32 rkey;
 	u32 length; /* of all pieces */
 	int count;
-	struct ib_sge sge[HCA_MOST_SGE];
+	struct ib_sge sge[HCA_MAX_SGE];
 };
 
 static struct hca_qp *to_hca_qp(struct ib_qp *qp)
@@ -176,7 +176,7 @@ static struct hca_send *send_new(struct hca_qp *qp, const struct ib_send_wr *wr)
 static int post_one(struct hca_qp *qp, const struct ib_send_wr *wr)
 {
 	struct hca_send *send;
-	bool room;
+	bool has_space;
 
 	if (READ_ONCE(qp->state) != IB_QPS_RTS && READ_ONCE(qp->state) != IB_QPS_ERR)
 		return -EINVAL;
@@ -184,15 +184,15 @@ static int post_one(struct hca_qp *qp, const struct ib_send_wr *wr)
 	if (IS_ERR(send))
 		return PTR_ERR(send);
 	spin_lock(&qp->lock);
-	room = qp->waiting < qp->init.cap.max_send_wr;
-	if (room) {
+	has_space = qp->waiting < qp->init.cap.max_send_wr;
+	if (has_space) {
 		list_add_tail(&send->link, &qp->sends);
 		qp->waiting++;
 	}
 	spin_unlock(&qp->lock);
-	if (!room)
+	if (!has_space)
 		kfree(send);
-	return room ? 0 : -ENOMEM;
+	return has_space ? 0 : -ENOMEM;
 }
 
 int hca_post_send(struct ib_qp *ib, const struct ib_send_wr *wr, const struct ib_send_wr **bad)
@@ -219,7 +219,7 @@ int hca_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *attr, struct ib_udat
 
 	if (attr->qp_type != IB_QPT_RC || attr->srq || attr->create_flags)
 		return -EOPNOTSUPP;
-	if (attr->cap.max_send_wr > HCA_MOST_WORK || attr->cap.max_send_sge > HCA_MOST_SGE ||
+	if (attr->cap.max_send_wr > HCA_MAX_WORK || attr->cap.max_send_sge > HCA_MAX_SGE ||
 	    attr->cap.max_inline_data)
 		return -EINVAL;
 	spin_lock_init(&qp->lock);

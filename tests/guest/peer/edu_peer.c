@@ -25,7 +25,7 @@
 static struct {
 	struct pci_dev *pci;
 	struct edu_engine engine;
-	void *bounce; /* EDU_PEER_MOST bytes that the device and we can reach */
+	void *bounce; /* EDU_PEER_MAX bytes that the device and we can reach */
 	dma_addr_t bounce_at;
 } peer;
 
@@ -344,7 +344,7 @@ static int call_transfer(struct client *client, const struct edu_transfer *call,
 
 	if (!import)
 		return -ENOENT;
-	if (!call->length || call->length > EDU_PEER_MOST || call->offset > import->buffer->size ||
+	if (!call->length || call->length > EDU_PEER_MAX || call->offset > import->buffer->size ||
 	    call->length > import->buffer->size - call->offset)
 		return -EINVAL;
 	copy = write ? memdup_user(data, call->length) : kzalloc(call->length, GFP_KERNEL);
@@ -524,7 +524,7 @@ static int peer_probe(struct pci_dev *pci, const struct pci_device_id *id)
 	error = edu_start(&peer.engine, pci, "edu_peer");
 	if (error)
 		return error;
-	peer.bounce = dmam_alloc_coherent(&pci->dev, EDU_PEER_MOST, &peer.bounce_at, GFP_KERNEL);
+	peer.bounce = dmam_alloc_coherent(&pci->dev, EDU_PEER_MAX, &peer.bounce_at, GFP_KERNEL);
 	if (!peer.bounce)
 		return -ENOMEM;
 	peer.pci = pci;

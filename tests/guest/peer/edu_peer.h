@@ -14,7 +14,7 @@
 #include <linux/types.h>
 
 #define EDU_PEER_DEVICE "/dev/edu_peer"
-#define EDU_PEER_MOST	65536u /* bytes in one transfer */
+#define EDU_PEER_MAX	65536u /* bytes in one transfer */
 
 /* Tell the exporter that this importer can be told to stop (move_notify). */
 #define EDU_DYNAMIC 1u

@@ -82,7 +82,7 @@ struct verbs_context_ops {
 	void *modify_flow_action_esp;
 	int (*modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 	void *modify_qp_rate_limit, *modify_srq, *modify_wq, *open_qp, *open_xrcd;
-	int (*poll_cq)(struct ibv_cq *cq, int most, struct ibv_wc *wc);
+	int (*poll_cq)(struct ibv_cq *cq, int max, struct ibv_wc *wc);
 	void *post_recv;
 	int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 	void *post_srq_ops, *post_srq_recv;
@@ -145,7 +145,7 @@ int ibv_cmd_dereg_mr(struct verbs_mr *mr);
 int ibv_cmd_create_cq(struct ibv_context *context, int cqe, struct ibv_comp_channel *channel,
 		      int vector, struct ibv_cq *cq, void *cmd, size_t size,
 		      struct ib_uverbs_create_cq_resp *resp, size_t resp_size);
-int ibv_cmd_poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc);
+int ibv_cmd_poll_cq(struct ibv_cq *cq, int max, struct ibv_wc *wc);
 int ibv_cmd_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 int ibv_cmd_destroy_cq(struct ibv_cq *cq);
 int ibv_cmd_create_qp(struct ibv_pd *pd, struct ibv_qp *qp, struct ibv_qp_init_attr *attr,

@@ -63,7 +63,7 @@ static void bar_give(const struct sim_export *export, u32 count)
 			     export->piece[count].length, false);
 }
 
-static int bar_take(const struct sim_export *export)
+static int bar_reserve(const struct sim_export *export)
 {
 	const struct piece *piece = export->piece;
 	u32 i;
@@ -90,7 +90,7 @@ static int export_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *atta
 	addresses = kvcalloc(export->pages, sizeof(*addresses), GFP_KERNEL);
 	if (!addresses)
 		return -ENOMEM;
-	error = bar_take(export);
+	error = bar_reserve(export);
 	if (error)
 		goto free;
 	error = map_pages(attach->dev, export, addresses);

@@ -190,7 +190,7 @@ bool sim_bar_is_shared(void);
 /* knobs.c */
 extern atomic64_t sim_counters[SIM_GPU_COUNTERS];
 void sim_count(enum sim_gpu_counter counter, long by);
-void sim_count_room(long bytes);
+void sim_count_host_bytes(long bytes);
 /* A breach of the API's contract: counted, and said once a second at most. */
 #define sim_misuse(fmt, ...)                                                     \
 	do {                                                                     \

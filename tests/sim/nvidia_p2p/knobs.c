@@ -23,13 +23,13 @@ void sim_count(enum sim_gpu_counter counter, long by)
 }
 
 /* What of it there is at a time, and the most there was. */
-void sim_count_room(long bytes)
+void sim_count_host_bytes(long bytes)
 {
-	atomic64_t *most = &sim_counters[SIM_GPU_ROOM_MOST];
+	atomic64_t *max = &sim_counters[SIM_GPU_ROOM_MOST];
 	s64 now = atomic64_add_return(bytes, &sim_counters[SIM_GPU_ROOM_BYTES]);
-	s64 seen = atomic64_read(most);
+	s64 seen = atomic64_read(max);
 
-	while (now > seen && !atomic64_try_cmpxchg(most, &seen, now))
+	while (now > seen && !atomic64_try_cmpxchg(max, &seen, now))
 		;
 }
 
@@ -79,11 +79,11 @@ void sim_knobs_reset(void)
 /* Sleeps between nothing and the knob's value. */
 void sim_delay(enum sim_gpu_knob knob)
 {
-	u32 most = sim_knob(knob), us;
+	u32 max_us = sim_knob(knob), us;
 
-	if (!most)
+	if (!max_us)
 		return;
-	us = get_random_u32() % (most + 1);
+	us = get_random_u32() % (max_us + 1);
 	if (us)
 		usleep_range(us, us + 10);
 }

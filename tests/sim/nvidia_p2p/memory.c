@@ -53,7 +53,7 @@ static bool ram_alloc(struct sim_memory *memory)
 
 	memory->ram = kvcalloc(memory->count, sizeof(*memory->ram), GFP_KERNEL);
 	for (i = 0; memory->ram && i < memory->count; i++) {
-		memory->ram[i] = alloc_pages(GFP_KERNEL | __GFP_ZERO, get_order(SIM_GPU_PAGE));
+		memory->ram[i] = reserve_pages(GFP_KERNEL | __GFP_ZERO, get_order(SIM_GPU_PAGE));
 		if (!memory->ram[i])
 			ram_free(memory, i);
 	}
@@ -84,7 +84,7 @@ void sim_memory_drop(struct sim_memory *memory)
 }
 
 /* Takes a free page; gpu.memory_lock held. Scattered: one that is not the last one's neighbour. */
-static bool take_page(u32 *page, bool scattered)
+static bool reserve_page(u32 *page, bool scattered)
 {
 	u32 from = 0, found;
 
@@ -102,7 +102,7 @@ static bool take_page(u32 *page, bool scattered)
 	return true;
 }
 
-static bool take_pages(struct sim_memory *memory, bool scattered)
+static bool reserve_pages(struct sim_memory *memory, bool scattered)
 {
 	unsigned long first;
 	u32 i;
@@ -118,7 +118,7 @@ static bool take_pages(struct sim_memory *memory, bool scattered)
 		}
 	}
 	for (i = 0; i < memory->count; i++) {
-		if (!take_page(&memory->pages[i], scattered)) {
+		if (!reserve_page(&memory->pages[i], scattered)) {
 			give_pages(memory, i);
 			return false;
 		}
@@ -151,7 +151,7 @@ struct sim_memory *sim_memory_alloc(struct sim_client *client, u64 size, u32 fla
 	}
 	kref_init(&memory->users);
 	mutex_lock(&gpu.memory_lock);
-	if (!memory->ram && !take_pages(memory, flags & SIM_GPU_SCATTERED)) {
+	if (!memory->ram && !reserve_pages(memory, flags & SIM_GPU_SCATTERED)) {
 		mutex_unlock(&gpu.memory_lock);
 		kvfree(memory->pages);
 		kfree(memory);

@@ -259,20 +259,20 @@ static int pin_arm(struct sim_pin *pin, void (*callback)(void *data), void *data
  * Like nvidia.ko: first it makes room for what it is about to hand out, 16 bytes for each page of
  * the request, whoever asks for whatever address; then it looks at the address.
  */
-static u64 room_of(u64 length)
+static u64 host_bytes_of(u64 length)
 {
 	return (((length - 1) >> SIM_PAGE_SHIFT) + 1) * 16;
 }
 
 void sim_room_is_made(u64 length)
 {
-	sim_count_room(room_of(length));
+	sim_count_host_bytes(host_bytes_of(length));
 	sim_gate_pass(SIM_GPU_GATE_ROOM);
 }
 
 void sim_room_is_left(u64 length)
 {
-	sim_count_room(-(long)room_of(length));
+	sim_count_host_bytes(-(long)host_bytes_of(length));
 }
 
 static void count_get(int error)
@@ -285,7 +285,7 @@ int sim_pin_get(u64 p2p_token, u32 va_space, u64 va, u64 length,
 		bool persistent, u32 flags)
 {
 	struct sim_pin *pin;
-	void *room = NULL;
+	void *host_memory = NULL;
 	int error = -EINVAL;
 
 	if (table && length && (persistent || callback)) {
@@ -295,10 +295,10 @@ int sim_pin_get(u64 p2p_token, u32 va_space, u64 va, u64 length,
 		 * The kernel has little memory for a process that is being killed, this one none.
 		 */
 		if (!fatal_signal_pending(current))
-			room = __vmalloc(room_of(length), GFP_KERNEL | __GFP_NOWARN);
+			host_memory = __vmalloc(host_bytes_of(length), GFP_KERNEL | __GFP_NOWARN);
 		error = -ENOMEM;
 	}
-	if (room) {
+	if (host_memory) {
 		sim_room_is_made(length);
 		error = pin_new(p2p_token, va_space, va, length, table, persistent, flags, &pin);
 		if (!error && !persistent) {
@@ -308,7 +308,7 @@ int sim_pin_get(u64 p2p_token, u32 va_space, u64 va, u64 length,
 		}
 		sim_room_is_left(length);
 	}
-	vfree(room);
+	vfree(host_memory);
 	count_get(error);
 	return error;
 }

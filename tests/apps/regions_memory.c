@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that is ended by its address. */
+/* Cases whose memory is ended by its address. */
 #define _GNU_SOURCE
 #include "regions.h"
 
@@ -144,7 +144,7 @@ static bool allocate_from_pool(void)
 	       OK(cuStreamSynchronize(NULL));
 }
 
-/* As another process would have it; real drivers may refuse that to the process whose it is. */
+/* As another process would import it; real drivers may refuse that in the process that owns it. */
 static bool import_from_pool(void)
 {
 	CUmemPoolProps props = {
@@ -199,10 +199,7 @@ static void clean_pool_only(void)
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 
-/*
- * What a capture allocates is there from the launch on; a free in a capture acts at the launch,
- * too.
- */
+/* An allocation in a capture takes effect at the launch, and so does a free. */
 static bool instantiate(CUgraph graph, CUgraphExec *exec, unsigned long long flags)
 {
 	return OK(cuGraphInstantiateWithFlags(exec, graph, flags));
@@ -250,7 +247,7 @@ static bool capture_free(void)
 	       instantiate(s.second_graph, &s.second_exec, 0);
 }
 
-/* What not every driver has. */
+/* Functions that some drivers lack. */
 static void *of_driver(const char *name)
 {
 	return dlsym(RTLD_DEFAULT, name);
@@ -322,7 +319,7 @@ static void clean_captured_free(void)
 	clean_graph();
 }
 
-/* A launch of a graph that has nothing to do with the region. */
+/* A launch of a graph that is unrelated to the region. */
 static bool allocate_beside_graph(void)
 {
 	return launch_allocation() && free_on_stream() &&
@@ -360,7 +357,7 @@ static bool map_one(void)
 	       map_handle(s.at, 2 * MIB, &s.handle);
 }
 
-/* Side by side under one registration, as grown segments are. */
+/* Two mappings side by side under one registration, as in grown segments. */
 static bool map_two(void)
 {
 	bool done = map_one() && map_handle(s.at + 2 * MIB, 2 * MIB, &s.second);
@@ -369,7 +366,7 @@ static bool map_two(void)
 	return done;
 }
 
-/* Side by side, but registered is only the first. */
+/* Two mappings side by side; only the first is registered. */
 static bool map_two_register_first(void)
 {
 	bool done = map_two();
@@ -401,7 +398,7 @@ static bool release_handle(void)
 	return done;
 }
 
-/* Bound to a multicast object as well; by the newer call where there is one. */
+/* Also bound to a multicast object, by the newer call if there is one. */
 static bool map_and_bind(void)
 {
 	CUresult (*create)(CUmemGenericAllocationHandle *, const CUmulticastObjectProp *);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that ends with what owns it: a context, a module, an import, another process's handle. */
+/*
+ * Cases whose memory ends with its owner: a context, a module, an import, another process's handle.
+ */
 #define _GNU_SOURCE
 #include "regions.h"
 
@@ -83,7 +85,7 @@ static bool retain_and_release(void)
 	       OK(cuDevicePrimaryCtxRelease_v2(s.device));
 }
 
-/* The last release ends the context; it is there again for the cases that follow. */
+/* The last release ends the context; the following cases retain it again. */
 static bool release_to_zero(void)
 {
 	return OK(cuDevicePrimaryCtxRelease_v2(s.device));
@@ -105,7 +107,7 @@ static void clean_released(void)
 	cuCtxSetCurrent(s.primary);
 }
 
-/* Two devices: what ends on one is nothing to the other. */
+/* Two devices: an end on one does not affect the other. */
 static bool beside_other_device(void)
 {
 	CUcontext context;
@@ -184,7 +186,7 @@ static bool load_module(void)
 	       OK(cuModuleGetGlobal_v2(&s.at, &s.size, s.module, "table"));
 }
 
-/* Its length is not asked for, and a length within it is registered. */
+/* The program does not ask for the length, and registers a range within it. */
 static bool load_module_without_size(void)
 {
 	s.size = 1000;
@@ -203,7 +205,7 @@ static bool load_library(void)
 	       OK(cuLibraryGetGlobal(&s.at, &s.size, s.library, "table"));
 }
 
-/* A library's module, without a word of the library: its kernel's function leads there. */
+/* A module of a library that is reached only through the function of a kernel. */
 static bool load_library_of_a_function(void)
 {
 	CUfunction function;
@@ -216,7 +218,7 @@ static bool load_library_of_a_function(void)
 	       OK(cuModuleGetGlobal_v2(&s.at, &s.size, s.module, "table"));
 }
 
-/* The same, of a module that the library was asked for. */
+/* The same for a module that cuLibraryGetModule returned. */
 static bool load_library_and_its_module(void)
 {
 	return OK(cuLibraryLoadData(&s.library, ptx, NULL, NULL, 0, NULL, NULL, 0)) &&
@@ -275,7 +277,7 @@ static void clean_handle(void)
 	cuMemRelease(s.handle);
 }
 
-/* ---- graphics: without any there is nothing to map, but on the simulated driver ------------- */
+/* ---- graphics: only the simulated driver has resources to map -------------------------------- */
 
 static void *of_simulated(const char *name)
 {
@@ -349,7 +351,7 @@ static void clean_buffer(void)
 	cuGLUnregisterBufferObject(1);
 }
 
-/* Two buffers of one number: ours is the one of the context that was there first. */
+/* Two buffers with one number: the registered one belongs to the older context. */
 static bool map_two_buffers(void)
 {
 	size_t size;
@@ -390,7 +392,7 @@ static bool in_vdpau_context(void)
 	       OK(cuVDPAUCtxCreate_v2(&s.context, 0, s.device, 1, no_function)) && allocate();
 }
 
-/* The plane of a frame that is registered; its second one is a mapping of its own. */
+/* The registered plane of a frame; its second plane is a mapping of its own. */
 static bool choose_plane(unsigned plane)
 {
 	CUeglFrame frame;
@@ -495,7 +497,7 @@ static bool open_exported(void)
 	       OK(cuIpcOpenMemHandle_v2(&s.at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 }
 
-/* Opened twice: the first close leaves it open. */
+/* Opened twice: after the first close it is still open. */
 static bool open_exported_twice(void)
 {
 	CUipcMemHandle handle;

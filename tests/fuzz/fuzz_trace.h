@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The fuzzer's entry, for replay.c. */
 #ifndef FUZZ_TRACE_H
 #define FUZZ_TRACE_H
 

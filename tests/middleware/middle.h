@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* A middleware library that exports device memory. */
 #ifndef MIDDLE_H
 #define MIDDLE_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Arrays of the simulated driver. */
 #ifndef SIM_ARRAYS_H
 #define SIM_ARRAYS_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Host memory that the simulated driver knows. */
 #ifndef SIM_HOST_H
 #define SIM_HOST_H
 

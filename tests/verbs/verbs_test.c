@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The functions that all tests of the wrappers share. */
 #define _GNU_SOURCE
 #include <link.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* GPU memory for the tests of RDMA. */
 #include "gpu_memory.h"
 
 void start_cuda(void)

@@ -4,7 +4,7 @@
  * lock of the loader. The child uses CUDA, looks names up or closes a library, without any call of
  * the loader that needs this lock.
  *
- * forked BUSY HOW LIBRARIES ROAD GROUP
+ *	forked BUSY HOW LIBRARIES ROAD GROUP
  *
  * LIBRARIES, separated by commas, are opened before; the last one that is a plugin runs GROUP on
  * ROAD in the child. Additional roads of this program: absent, close, loads.

@@ -241,7 +241,7 @@ SIM_CTX_CALL(cuExternalMemoryGetMappedMipmappedArray,
 	return new_mipmap(handle, &wanted->arrayDesc, wanted->numLevels);
 }
 
-/* No array of ours is sparse, so there is none whose tiles could be mapped. */
+/* The simulated driver has no sparse arrays, so there are no tiles to map. */
 static CUresult map_tiles(CUarrayMapInfo *tiles, unsigned count, CUstream stream, bool per_thread)
 {
 	if (!sim_stream_of(stream, per_thread))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cuMemcpy and cuMemset, in all their flavours. Most exist four times: waiting and in a stream,
- * each for the legacy default stream and for the thread's. The FLAVOURS macros write the four from
- * one description of the work.
+ * cuMemcpy and cuMemset, in all variants. Most exist four times: waiting and in a stream, each for
+ * the legacy default stream and for the thread's. The FLAVOURS macros write the four from one
+ * description of the work.
  */
 #include "arrays.h"
 #include "contexts.h"
@@ -39,7 +39,7 @@
 		return sim_submit(stream, true, &work);                                    \
 	}
 
-/* From before CUDA 3.2, with 32-bit addresses. */
+/* Calls from before CUDA 3.2, with 32-bit addresses. */
 #define OLD_FLAVOUR(name, params, args, describe)          \
 	SIM_CTX_CALL(name, (UNPACK params), (UNPACK args)) \
 	{                                                  \
@@ -147,7 +147,7 @@ static uint64_t plane_rows(CUmemorytype type, CUarray array, uint64_t given, uin
 	return given ? given : height;
 }
 
-/* A pitch of 0 stands for rows that lie one behind the other. */
+/* A pitch of 0 means rows without gaps. */
 static bool pitches_are_sane(struct sim_copy *copy)
 {
 	if (copy->height > 1 && ((copy->src_pitch && copy->src_pitch < copy->width) ||
@@ -179,7 +179,7 @@ static CUresult rectangle(const CUDA_MEMCPY2D *wanted, struct sim_work *work)
 	return CUDA_SUCCESS;
 }
 
-/* A height of 0 stands for planes that lie one behind the other. */
+/* A height of 0 means planes without gaps. */
 CUresult sim_describe_box(const CUDA_MEMCPY3D *wanted, struct sim_work *work)
 {
 	struct sim_copy *copy = &work->copy;

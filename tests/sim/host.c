@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that the host can touch: page-locked, managed, and memory of the program's own that it
+ * Memory that the host can touch: page-locked, managed, and memory of the program that it
  * registered.
  */
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static CUresult alloc_host(void **pp, size_t size, unsigned flags)
 	*pp = NULL;
 	if (!size)
 		return CUDA_SUCCESS;
-	/* With unified addresses all of it can be reached from the device. */
+	/* With unified addresses the device can reach all of it. */
 	result = alloc_touchable(SIM_HOST, size, flags | CU_MEMHOSTALLOC_DEVICEMAP, &alloc);
 	if (result == CUDA_SUCCESS)
 		*pp = (void *)alloc->addr;
@@ -105,7 +105,7 @@ SIM_UNSAFE_CALL(cuMemFreeHost, (void *p), (p))
 static struct sim_alloc **registered; /* sorted by address */
 static size_t registered_count, registered_capacity;
 
-/* The first that ends above the address. */
+/* The first one that ends above the address. */
 static size_t find_place(uint64_t addr)
 {
 	size_t low = 0, high = registered_count;

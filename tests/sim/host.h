@@ -5,7 +5,7 @@
 
 #include "memory.h"
 
-/* Ends the registration of host memory; the memory stays the program's. */
+/* Ends the registration of host memory; the memory still belongs to the program. */
 void sim_unregister(struct sim_alloc *alloc);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Memory pools and stream-ordered allocation. Freed memory stays in its pool, at its address, until
- * something waits for the stream, a trim, or the pool's end; the same address is what the next
- * allocation of that size gets, under another id.
+ * the stream is waited for, the pool is trimmed, or it ends; the next allocation of that size gets
+ * the same address, under another id.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -172,8 +172,8 @@ void sim_pool_free(struct sim_alloc *alloc)
 }
 
 /*
- * Memory of cuMemAlloc may be freed in stream order too. It stays until the stream is waited for:
- * its id and its exports work as before.
+ * Memory of cuMemAlloc may be freed in stream order, too. It stays until the stream is waited for:
+ * its id and its exports work until then.
  */
 static struct sim_alloc **pending;
 static size_t pending_count, pending_capacity;
@@ -213,7 +213,7 @@ static void free_pending(int device)
 
 	while (i < pending_count)
 		if (pending[i]->device == device)
-			sim_free_alloc(pending[i]); /* which takes it out */
+			sim_free_alloc(pending[i]); /* removes it from the list */
 		else
 			i++;
 }
@@ -228,7 +228,7 @@ static CUresult free_async(uint64_t addr, CUstream handle, bool per_thread)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!addr)
 		return CUDA_SUCCESS;
-	if (stream->capture) { /* of a graph's own memory; whether it is, the graph checks */
+	if (stream->capture) { /* memory of a graph; the graph checks that */
 		struct sim_work work = {.type = CU_GRAPH_NODE_TYPE_MEM_FREE, .free = addr};
 
 		return sim_capture_work(stream, &work, NULL);
@@ -356,7 +356,7 @@ SIM_CALL(cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_attribute attrib
 	return CUDA_SUCCESS;
 }
 
-/* The high-water marks can be reset to 0, the current figures can't be set. */
+/* The high-water marks can be reset to 0; the current figures can't be set. */
 SIM_CALL(cuMemPoolSetAttribute, (CUmemoryPool handle, CUmemPool_attribute attribute, void *value),
 	 (handle, attribute, value))
 {
@@ -388,7 +388,7 @@ SIM_CALL(cuMemPoolSetAccess, (CUmemoryPool handle, const CUmemAccessDesc *map, s
 {
 	if (!sim_pool_of(handle) || !map || !count)
 		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_SUCCESS; /* every device can reach every other's memory */
+	return CUDA_SUCCESS; /* every device can reach the memory of every other one */
 }
 
 SIM_CALL(cuMemPoolGetAccess,

@@ -13,7 +13,7 @@
 #include "streams.h"
 
 static uint64_t last_stream_id;
-static struct sim_stream *of_threads; /* default streams of threads */
+static struct sim_stream *of_threads; /* the default streams of threads */
 static uint64_t last_thread;
 static __thread uint64_t this_thread;
 
@@ -100,7 +100,7 @@ void sim_streams_context_ended(struct sim_context *context)
 	struct sim_stream *stream;
 	struct sim_event *event;
 
-	/* Deleting may move others to places already passed: begin anew. */
+	/* Deleting may move others to places already passed: start again. */
 	while ((stream = sim_handle_next(SIM_STREAM, &position)))
 		if (stream->context == context) {
 			delete_stream(stream);

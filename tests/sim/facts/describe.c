@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the driver says about a pointer, in words that don't depend on where it is. */
+/* The driver's attributes of a pointer, in words that don't depend on its address. */
 #include <string.h>
 #include <unistd.h>
 

@@ -13,7 +13,7 @@ static uint64_t mapping_of(CUdeviceptr ptr, CUdeviceptr *base)
 	return size;
 }
 
-/* Allocations that lie across the border of two chunks. */
+/* Allocations across the border of two chunks. */
 static void ask_across_chunks(void)
 {
 	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,

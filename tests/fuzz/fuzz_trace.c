@@ -24,14 +24,14 @@
 enum { MAX_UNITS = 64 };
 
 static unsigned char image[MAX_UNITS * PD_TRACE_UNIT];
-static size_t dirty; /* of it may not be zero */
+static size_t dirty; /* bytes that may be other than zero */
 
 static size_t where_to(unsigned piece)
 {
 	return piece == 0 ? 0 : piece == 1 ? PD_TRACE_HEADER_BYTES : (piece - 1) * PD_TRACE_UNIT;
 }
 
-/* The file's length. */
+/* The length of the file. */
 static size_t unpack(const unsigned char *data, size_t size)
 {
 	size_t cut = data[1] | data[2] << 8, length = PD_TRACE_UNIT;

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* What libFuzzer calls for each input; 0. */
+/* libFuzzer calls this for each input; returns 0. */
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
 #endif

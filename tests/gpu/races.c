@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * All processors get and put memory of every kind while it dies.
+ * All processors get and put memory of every kind while it is freed.
  *
- * Each slot has a piece of memory, which one thread at a time ends and makes anew, while the others
- * ask pindown for it, without waiting. Who replaces a piece makes the slot's generation odd before
- * the driver's call begins, and even when the new piece is there. So if a get, and then the
- * driver's answer for the buffer id, came between two looks at the same even generation, then no
- * free can have begun: the region must have the id that the driver says, and the get must have
- * worked. Else it must at least not have an id that had died before the get began.
+ * Each slot has a piece of memory, which one thread at a time frees and allocates again, while the
+ * others ask pindown for it, without waiting. A thread that replaces a piece makes the slot's
+ * generation odd before the driver's call begins, and even when the new piece exists. So if a get,
+ * and then the driver's answer for the buffer id, came between two reads of the same even
+ * generation, no free can have begun: the region must have the driver's id, and the get must have
+ * succeeded. Otherwise it must at least not have an id that had died before the get began.
  *
- * In the end nothing may be pinned, and the device's free memory must be what it was, but for what
- * the driver keeps for itself (--slack). Without libpindown.so the same is done without gets, for
- * comparison.
+ * In the end nothing may be pinned, and the device's free memory must be as before, except for
+ * memory that the driver keeps for itself (--slack). Without libpindown.so the same is done without
+ * gets, for comparison.
  */
 #define _GNU_SOURCE
 #include "races.h"
@@ -55,8 +55,8 @@ static unsigned passed, failed, said, refusals;
 static bool exports; /* pindown's backend makes dma-bufs */
 
 /*
- * The simulated driver can't make one dma-buf of two mappings of which one has a dma-buf already:
- * it says that this is not supported.
+ * The simulated driver can't make one dma-buf of two mappings if one of them has a dma-buf already:
+ * it returns CUDA_ERROR_NOT_SUPPORTED.
  */
 static bool simulated;
 
@@ -101,14 +101,14 @@ static void stop(const char *why)
 /* ---- slots ---------------------------------------------------------------------------------- */
 
 struct slot {
-	pthread_mutex_t owner; /* who has it may replace the piece */
+	pthread_mutex_t owner; /* the thread that holds it may replace the piece */
 	struct piece piece;
 	bool full;
-	/* Told to all, as above. at 0: there is nothing. */
+	/* Published to all threads, as above. at 0: there is no memory. */
 	uint64_t generation;
 	uint64_t at, size, part;
 	uint64_t id[PARTS];
-	uint64_t dead[PARTS]; /* the ids of the piece before, once it had ended */
+	uint64_t dead[PARTS]; /* the ids of the previous piece, once it had ended */
 } __attribute__((aligned(128)));
 
 static struct slot slots[MAX_SLOTS];
@@ -134,8 +134,8 @@ static uint64_t load(const uint64_t *where)
 }
 
 /*
- * The owner's, as is fill(). The old ids have died when the driver's call has returned. Others go
- * on asking for the address.
+ * Needs slot->owner, as fill() does. The old ids have died when the driver's call has returned.
+ * Other threads still ask for the address.
  */
 static void empty(struct slot *slot, uint64_t random)
 {
@@ -164,7 +164,7 @@ static void fill(struct slot *slot, uint64_t random)
 	store(&slot->id[1], piece->part ? driver_id(piece->at + piece->part) : 0);
 }
 
-/* Odd before the call, for all to see: a full barrier. */
+/* Makes the generation odd before the call; a full barrier publishes that. */
 static void begin_change(struct slot *slot)
 {
 	__atomic_fetch_add(&slot->generation, 1, __ATOMIC_SEQ_CST);
@@ -185,7 +185,7 @@ struct counts {
 struct player {
 	pthread_t thread;
 	unsigned number;
-	bool bare; /* has no current context, as a progress thread; asks only */
+	bool bare; /* has no current context, like a progress thread; only gets */
 	uint64_t random;
 	struct counts counts;
 	pindown_region *held[MAX_HELD];
@@ -211,7 +211,7 @@ static void replace(struct player *player, struct slot *slot)
 	begin_change(slot);
 	empty(slot, roll(player));
 	for (uint64_t i = roll(player) % 4; i; i--)
-		sched_yield(); /* nothing is there for a while */
+		sched_yield(); /* there is no memory for a while */
 	fill(slot, roll(player));
 	end_change(slot);
 	pthread_mutex_unlock(&slot->owner);
@@ -219,7 +219,7 @@ static void replace(struct player *player, struct slot *slot)
 	player->counts.replaced_of[kind_of(slot)]++;
 }
 
-/* What a thread saw of a slot before its get. */
+/* The state of a slot as a thread saw it before its get. */
 struct look {
 	uint64_t generation, at, size, part, id[PARTS], dead[PARTS];
 };
@@ -238,10 +238,10 @@ static struct look look_at(const struct slot *slot)
 	return look;
 }
 
-/* Was the piece there all the time? The fence keeps what was asked before the second look. */
+/* Did the piece exist all the time? The fence keeps the get before the second look. */
 static bool has_stood(const struct slot *slot, const struct look *look)
 {
-#if !defined(__SANITIZE_THREAD__) /* which knows no fences */
+#if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not know fences */
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 #endif
 	return !(look->generation & 1) && load(&slot->generation) == look->generation;
@@ -252,7 +252,7 @@ static bool had_died(const struct look *look, uint64_t id)
 	return id && (id == look->dead[0] || id == look->dead[1]);
 }
 
-/* A region that was got: is it what the driver has there? */
+/* Is the region the memory that the driver has there? */
 static void compare(struct player *player, const struct slot *slot, const struct look *look,
 		    const pindown_region *region)
 {
@@ -289,7 +289,7 @@ static bool may_refuse(const struct slot *slot, int result)
 	       (simulated && pindown.driver_error() == CUDA_ERROR_NOT_SUPPORTED);
 }
 
-/* A get of memory that was there all the time is answered as its kind is. */
+/* A get of memory that existed all the time returns the result of its kind. */
 static void judge(struct player *player, const struct slot *slot, const struct look *look,
 		  int result)
 {
@@ -330,7 +330,7 @@ static void get(struct player *player, const struct slot *slot, const struct loo
 		pindown.put(region);
 }
 
-/* Without pindown: the driver alone, asked for the same. */
+/* Without pindown: makes the same queries to the driver alone. */
 static void ask(struct player *player, const struct slot *slot, const struct look *look)
 {
 	uint64_t now = driver_id(look->at);
@@ -352,7 +352,7 @@ static void turn(struct player *player)
 	struct look look;
 
 	player->counts.turns++;
-	if (player->counts.turns % 64 == 0) /* where most threads meet */
+	if (player->counts.turns % 64 == 0) /* here most threads meet */
 		__atomic_store_n(&hot, (unsigned)(roll(player) % slot_count), __ATOMIC_RELAXED);
 	if (!player->bare && roll(player) % slot->piece.kind->rarely == 0) {
 		replace(player, slot);
@@ -429,7 +429,7 @@ static bool wanted(const char *kind)
 	return options.kinds == NULL;
 }
 
-/* One context takes a GPU hundreds of MiB, and milliseconds: there are two of that kind. */
+/* A context takes hundreds of MiB of a GPU, and milliseconds: there are two pieces of that kind. */
 static void make_slots(void)
 {
 	const unsigned max_slots = options.threads * 3 < 24	     ? 24
@@ -491,7 +491,7 @@ static unsigned descriptors(void)
 	return count;
 }
 
-/* Each kind is made, pinned and ended once: the driver has by then what it keeps for good. */
+/* Each kind is allocated, pinned and freed once: then the driver has all memory that it keeps. */
 static void warm_up(void)
 {
 	for (unsigned i = 0; i < slot_count; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How each kind of memory comes to life and ends. */
+/* The allocation and the free of each kind of memory. */
 #define _GNU_SOURCE
 #include "races.h"
 
@@ -14,7 +14,7 @@
 
 #define DRIVER(fn, ...) driver(fn(__VA_ARGS__), #fn)
 
-/* Small ones share pages, and large ones have blocks of their own. */
+/* Small pieces share pages, and large ones have blocks of their own. */
 static size_t some_size(uint64_t random)
 {
 	static const size_t sizes[] = {100, 5000,    65536,	    200000,
@@ -148,7 +148,7 @@ static struct {
 	int to_child;
 } exporter;
 
-/* Writes its handles, and stays until its input ends. */
+/* Prints its handles, and stays until its input ends. */
 int exporter_main(unsigned count)
 {
 	CUipcMemHandle handle;

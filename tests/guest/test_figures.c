@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * What calls cost, for a machine that counts instructions: the boot "figures" makes one nanosecond
- * of the guest's clock of each instruction, whatever else the host does. On any other boot the
- * clock says nothing, and these are skipped.
+ * The cost of calls, on a machine that counts instructions: in the boot "figures" each instruction
+ * takes one nanosecond of the guest's clock, whatever the host does. In any other boot the clock is
+ * no measure, and these tests are skipped.
  */
 #include "figures.h"
 
@@ -102,7 +102,7 @@ TEST(validity)
 	check(word * 20 < call);
 }
 
-/* With so many live regions, one more costs what the first one does. */
+/* With many live regions, another one costs as much as the first one. */
 TEST(constant_time, .seconds = 200)
 {
 	static const unsigned counts[] = {0, 1000, 10000, 100000};

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * The simulated GPU by itself: memory, addresses, views. What it does for drivers that pin is seen
- * in the other programs.
- */
+/* The simulated GPU by itself: memory, addresses, views. The other programs test its pins. */
 #include <signal.h>
 
 #include "guest.h"
@@ -128,7 +125,7 @@ TEST(an_inherited_descriptor_is_refused)
 
 static void *frees_late(void *memory)
 {
-	/* Nobody is pinned, so no gate stops this: it only has to be told apart from a hang. */
+	/* No pin is made, so no gate stops this: it must only not hang. */
 	gpu_free(memory);
 	return NULL;
 }

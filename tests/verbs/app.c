@@ -3,10 +3,10 @@
  * A verbs program that knows nothing of pindown: registers host memory and GPU memory, and lets the
  * card copy between two GPU buffers.
  *
- *   app ROAD
+ * app ROAD
  *
- * How it comes to libibverbs: linked, when it was built so; else dlsym or dlvsym by a handle (as
- * NCCL and UCX do), dlsym_default, dlvsym_default, dlsym_next, dlvsym_next.
+ * ROAD is its way to libibverbs: linked, when it was built so; else dlsym or dlvsym with a handle
+ * (as NCCL and UCX do), dlsym_default, dlvsym_default, dlsym_next, dlvsym_next.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

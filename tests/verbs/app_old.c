@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A program of 2006: bound to IBVERBS_1.0, whose structures are others. */
+/* A program of 2006, bound to IBVERBS_1.0, which has other structures. */
 #include <stdio.h>
 #include <stdlib.h>
 

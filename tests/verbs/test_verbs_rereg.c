@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ibv_rereg_mr: regions of GPU memory and of the host's that are changed into others. The yardstick
- * is what libibverbs answers to the same change from the host's memory to the host's.
+ * ibv_rereg_mr: regions of GPU memory and of host memory that are changed into others. The
+ * reference is the answer of libibverbs to the same change from host memory to host memory.
  */
 #include <string.h>
 #include <sys/wait.h>
@@ -25,7 +25,7 @@ static void begin_with_memory(void)
 	memset(host, 'h', KIB(64));
 }
 
-/* What is changed without an error leaves errno alone. */
+/* A change without an error leaves errno unchanged. */
 static int change(struct ibv_mr *mr, int flags, struct ibv_pd *to, CUdeviceptr addr, size_t length,
 		  int access)
 {
@@ -45,7 +45,7 @@ static struct ibv_mr *host_region(void)
 	return mr;
 }
 
-/* One of libibverbs' that shows 8 KiB at p + 4096. */
+/* A region of libibverbs of 8 KiB at p + 4096. */
 static struct ibv_mr *shown_region(void)
 {
 	struct ibv_mr *mr = host_region();
@@ -63,7 +63,7 @@ static void assert_is_of(const struct ibv_mr *mr, struct ibv_pd *in, CUdeviceptr
 	ck_assert_uint_eq(mr->length, length);
 }
 
-/* Bytes that are copied by its keys come from and arrive at the memory that it names. */
+/* Bytes that are copied by its keys come from and arrive at its memory. */
 static void assert_leads_to_gpu(const struct ibv_mr *mr, CUdeviceptr addr)
 {
 	gpu_fill(addr, 'a', 2048);
@@ -90,7 +90,7 @@ START_TEST(a_region_is_changed_in_place)
 	ck_assert_int_eq(change(mr, DOMAIN, other, 0, 0, 0), 0);
 	ck_assert_ptr_eq(mr->pd, other);
 	ck_assert_int_eq(recorder_copy(mr->lkey, q + 4096, mr->rkey, q + 8192, 100), RECORDER_OK);
-	ck_assert_int_eq(ibv_dealloc_pd(pd), 0); /* nothing is in use there any more */
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0); /* nothing there is in use any more */
 	must_deregister(mr);
 	ck_assert_int_eq(ibv_dealloc_pd(other), 0);
 	ck_assert_uint_eq(recorder_open_mrs(), 0);
@@ -142,7 +142,7 @@ START_TEST(a_change_that_makes_no_sense_is_refused)
 }
 END_TEST
 
-/* The kernel's own iova stays where only the access or the domain is changed. */
+/* The kernel's own iova stays if only the access or the domain changes. */
 START_TEST(a_change_of_rights_keeps_the_iova)
 {
 	const uint64_t iova = 0x700000000000;
@@ -212,15 +212,15 @@ START_TEST(a_region_of_the_host_becomes_gpu_memory)
 	assert_leads_to_gpu(mr, p + 4096);
 	ck_assert_uint_eq(dmabuf_calls(), 1);
 	ck_assert_uint_eq(mr->lkey, must_register(pd, p, 10, ALL_ACCESS)->lkey);
-	/* The host's memory is released. */
+	/* The host memory is released. */
 	ck_assert_int_eq(recorder_copy(mr->lkey, p, old, (uintptr_t)host, 10),
 			 RECORDER_REMOTE_ERROR);
 	ck_assert(recorder_last(RECORDER_REREG_MR, &call));
 	ck_assert(call.addr < (uintptr_t)host || call.addr >= (uintptr_t)host + KIB(64));
 	must_deregister(mr);
-	ck_assert_uint_eq(recorder_open_mrs(), 1); /* what is cached */
+	ck_assert_uint_eq(recorder_open_mrs(), 1); /* the cached one */
 	pindown_flush();
-	ck_assert_uint_eq(recorder_open_mrs(), 1); /* must_register's, which is held */
+	ck_assert_uint_eq(recorder_open_mrs(), 1); /* that of must_register, which is held */
 	ck_assert_int_eq(ibv_dereg_mr(mr = host_region()), 0);
 }
 END_TEST
@@ -292,7 +292,7 @@ START_TEST(the_domain_and_the_rights_of_what_is_shown)
 	ck_assert_int_eq(change(mr, DOMAIN | ACCESS, other, 0, 0, ALL_ACCESS), 0);
 	assert_is_of(mr, other, p + 4096, 8192);
 	assert_leads_to_gpu(mr, p + 4096);
-	ck_assert_int_eq(ibv_dealloc_pd(pd), 0); /* nothing is in use there any more */
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0); /* nothing there is in use any more */
 	ck_assert_int_eq(ibv_dealloc_pd(other), EBUSY);
 	must_deregister(mr);
 	ck_assert_int_eq(ibv_dealloc_pd(other), 0);
@@ -309,7 +309,7 @@ static bool may_be_written(const struct ibv_mr *mr, CUdeviceptr at)
 	return status == RECORDER_OK;
 }
 
-/* libibverbs keeps to itself what access a region was changed to. */
+/* libibverbs does not publish the new access of a region. */
 START_TEST(rights_that_were_taken_away_before_are_not_given_back)
 {
 	struct ibv_mr *mr;
@@ -328,7 +328,7 @@ START_TEST(rights_that_were_taken_away_before_are_not_given_back)
 	ck_assert_int_eq(change(mr, ACCESS, NULL, 0, 0, IBV_ACCESS_LOCAL_WRITE), 0);
 	ck_assert(!may_be_written(mr, p));
 	must_deregister(mr);
-	/* The next region at that place is another. */
+	/* The next region at that address is another one. */
 	mr = host_region();
 	ck_assert_int_eq(change(mr, MOVE, NULL, p, 4096, 0), 0);
 	ck_assert(may_be_written(mr, p));
@@ -336,7 +336,7 @@ START_TEST(rights_that_were_taken_away_before_are_not_given_back)
 }
 END_TEST
 
-/* A provider may have no such call: then it has none for GPU memory either. */
+/* A provider may have no such call: then there is none for GPU memory either. */
 START_TEST(what_libibverbs_refuses_is_refused)
 {
 	struct ibv_mr *mr;
@@ -371,7 +371,7 @@ START_TEST(what_libibverbs_refuses_is_refused)
 }
 END_TEST
 
-/* libibverbs could not undo something about the old place; the new one is registered. */
+/* libibverbs could not undo a step for the old memory; the new memory is registered. */
 START_TEST(a_change_that_was_made_but_for_the_old_place)
 {
 	struct ibv_mr *mr;
@@ -408,7 +408,7 @@ START_TEST(a_card_without_dmabufs_is_left_to_libibverbs)
 }
 END_TEST
 
-/* By a change that only libibverbs can make of it. */
+/* A change that only libibverbs can make. */
 START_TEST(what_is_shown_can_become_nvidia_peermem_s)
 {
 	struct ibv_mr *mr;
@@ -425,7 +425,7 @@ START_TEST(what_is_shown_can_become_nvidia_peermem_s)
 		change(mr, ACCESS, NULL, 0, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND), 0);
 	assert_is_of(mr, pd, p + 4096, 8192);
 	gpu_free(p);
-	ck_assert_uint_eq(stats().kept_regions, 0); /* it is no longer ours */
+	ck_assert_uint_eq(stats().kept_regions, 0); /* libibverbs owns it now */
 	must_deregister(mr);
 }
 END_TEST
@@ -475,12 +475,12 @@ START_TEST(a_full_card_gets_room)
 	register_once(pd, q, 4096, ALL_ACCESS);
 	recorder_fail(RECORDER_REREG_MR, 1, ENOMEM);
 	ck_assert_int_eq(change(mr, MOVE, NULL, (uintptr_t)host, KIB(64), 0), 0);
-	ck_assert_uint_eq(recorder_open_dmabuf_mrs(), 1); /* p's, which was in use then */
+	ck_assert_uint_eq(recorder_open_dmabuf_mrs(), 1); /* that of p, which was in use then */
 	must_deregister(mr);
 }
 END_TEST
 
-/* Its copy of libibverbs, with which it may do what it likes. */
+/* The program's copy of libibverbs' structure, which the program may change. */
 static void in_child(struct ibv_mr *mr)
 {
 	if (mr->addr == (void *)(p + 4096) || ibv_dereg_mr(mr) != 0 || recorder_strangers() != 0)
@@ -525,10 +525,10 @@ END_TEST
 
 struct answer {
 	int result, error;
-	bool there; /* it is what was asked for */
+	bool there; /* the registration is as requested */
 };
 
-/* A change of a new region at `from` to `to`, in every way that it can be put. */
+/* Changes a new region at `from` to `to`, in every way that the arguments allow. */
 static struct answer answer_to(CUdeviceptr from, CUdeviceptr to, int flags, bool nowhere,
 			       size_t length, int access)
 {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
-/*
- * main.c - the device: found on the PCI bus, shown to ib_core.
- */
+/* main.c - the device: its PCI driver, and its registration with ib_core. */
 #include <linux/module.h>
 
 #include "hca.h"
@@ -65,7 +63,7 @@ static int hca_query_pkey(struct ib_device *ib, u32 port, u16 index, u16 *pkey)
 	return 0;
 }
 
-/* ib_core keeps all there is to know of these two. */
+/* ib_core keeps all data of these two objects. */
 static int hca_alloc_pd(struct ib_pd *pd, struct ib_udata *udata)
 {
 	return 0;
@@ -157,7 +155,7 @@ static int hca_probe(struct pci_dev *pci, const struct pci_device_id *id)
 	hca->ib.num_comp_vectors = 1;
 	hca->ib.dev.parent = &pci->dev;
 	ib_set_device_ops(&hca->ib, &hca_ops);
-	/* What others do from user space. */
+	/* Operations that other drivers implement in user space. */
 	hca->ib.uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
 				   BIT_ULL(IB_USER_VERBS_CMD_POLL_CQ) |
 				   BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ);

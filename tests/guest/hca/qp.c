@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * qp.c - queue pairs: reliable connections between two of this device, and what is sent over them.
+ * qp.c - queue pairs: reliable connections between two queue pairs of this device, and their
+ * requests.
  *
- * The device has one engine, so all work is done by one ordered workqueue, in pieces: keys are
- * looked at anew for each piece, under the lock that ends them.
+ * The device has one engine, so an ordered workqueue does all work, in pieces: keys are checked
+ * again for each piece, under the lock that ends them.
  */
 #include <linux/slab.h>
 
@@ -11,11 +12,11 @@
 
 struct hca_send {
 	struct list_head link;
-	struct ib_wc wc; /* what its completion will say */
-	bool silent;	 /* no completion when all is well */
+	struct ib_wc wc; /* its completion */
+	bool silent;	 /* no completion on success */
 	u64 remote;
 	u32 rkey;
-	u32 length; /* of all pieces */
+	u32 length; /* length of all pieces */
 	int count;
 	struct ib_sge sge[HCA_MAX_SGE];
 };
@@ -32,7 +33,7 @@ static void qp_fails(struct hca_qp *qp)
 	qp->state = IB_QPS_ERR;
 }
 
-/* The responder's end of an access that it refuses. */
+/* The responder's side of a refused access. */
 static enum ib_wc_status refused(struct hca_qp *responder)
 {
 	struct ib_event event = {.device = responder->ib.device,
@@ -55,7 +56,7 @@ static struct hca_qp *responder_of(struct hca *hca, const struct hca_qp *qp)
 	return other->state == IB_QPS_RTR || other->state == IB_QPS_RTS ? other : NULL;
 }
 
-/* Of one scatter/gather element, the bytes from `done` on, which go to or come from `remote`. */
+/* The bytes of one scatter/gather element from `done` on, and their place in `remote`. */
 struct hca_piece {
 	const struct ib_sge *sge;
 	u32 done;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * UCX's registration cache (ucs_rcache) with a pin that does nothing. It is told of a free as its
- * own hooks of the CUDA calls tell it, by an event of libucm.
+ * UCX's registration cache (ucs_rcache) with a pin that does nothing. An event of libucm notifies
+ * it of a free, as its own hooks of the CUDA calls do.
  */
 #include "bench.h"
 #include "peer.h"
@@ -13,7 +13,7 @@
 const char peer_name[] = "ucx";
 const bool peer_has_frees = true;
 
-/* Exported by libucm, but in none of the headers that are installed. */
+/* Exported by libucm, but declared in no installed header. */
 void ucm_event_enter(void);
 void ucm_event_leave(void);
 void ucm_event_dispatch(ucm_event_type_t type, ucm_event_t *event);
@@ -81,7 +81,7 @@ static inline ucs_rcache_region_t *get(uint64_t addr, size_t length)
 	return region;
 }
 
-/* It registers what is asked for, not the allocation. */
+/* It registers the requested range, not the allocation. */
 void peer_gets(const struct regions *regions, const uint32_t *order, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -143,7 +143,7 @@ void peer_flush(const struct regions *regions, uint32_t count)
 
 	for (uint32_t i = 0; i < count; i++)
 		report_free(region_at(regions, i), PEER_BYTES);
-	peer_gets(regions, &last, 1); /* what has been unlinked is deregistered by the next get */
+	peer_gets(regions, &last, 1); /* the next get deregisters unlinked regions */
 }
 
 uint64_t peer_pins(void)

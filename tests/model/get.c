@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A get, on the cache and on the lists: what it may come to. */
+/* A get, on the cache and on the model: the allowed results. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 
@@ -16,7 +16,7 @@ static uint64_t page_ceil(uint64_t addr)
 	return page_floor(addr + PINDOWN_PAGE_SIZE - 1);
 }
 
-/* Where the memory ends that a get of [addr, end) is for; 0: it runs out before. */
+/* The end of the extent for a get of [addr, end); 0: the memory ends before. */
 static uint64_t extent_end(const struct memory *first, uint64_t end)
 {
 	uint64_t reached = first->end;
@@ -59,7 +59,7 @@ static void check_no_lost_pin(void)
 	AGREE(!attempt.lost_pin, "a pin that has lost is still open: a lost unpin");
 }
 
-/* After all that has been seen of it. */
+/* After the attempt: checks the result against all that was seen. */
 void get_judge(int result)
 {
 	bool too_large = max_bytes && attempt.bytes > max_bytes;
@@ -91,7 +91,7 @@ void get_judge(int result)
 	counts.pin_failures += attempt.tried && !attempt.pinned;
 }
 
-/* Pinned just now. */
+/* Pinned by this get. */
 static struct region *enter(pindown_region *real)
 {
 	const struct memory *m = memory_at(attempt.begin);
@@ -147,8 +147,8 @@ bool get_is_bad(uint64_t length, unsigned flags)
 }
 
 /*
- * The region that the model has for it, if it is good; it is not, when it has to be checked and
- * fails.
+ * The region that the model has for it, if it is valid; it is not, when it has to be checked and
+ * the check fails.
  */
 static struct region *find(uint64_t addr, uint64_t length)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The model's list of regions, and what the cache is seen to do with them. */
+/* The model's list of regions, and the checks of the cache's actions on them. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <string.h>
@@ -135,7 +135,7 @@ bool volatile_any(uint64_t begin, uint64_t end)
 	return false;
 }
 
-/* ---- what must come ---- */
+/* ---- expected actions ----------------------------------------------------------------------- */
 
 void expect_end(struct region *r, unsigned reasons)
 {
@@ -169,7 +169,7 @@ static bool fit(uint64_t bytes, bool idle_too)
 	return count + 1 <= max_regions && (!max_bytes || sum + bytes <= max_bytes);
 }
 
-/* Also those that are kept have their place. */
+/* Kept regions use space, too. */
 bool fits(uint64_t bytes)
 {
 	return fit(bytes, true);
@@ -190,7 +190,7 @@ uint64_t idle_bytes(int device)
 	return bytes;
 }
 
-/* Twice as much as is wanted of a device, and sixteen regions in any case. */
+/* Twice the requested bytes of a device, and sixteen regions in any case. */
 bool may_give_up(void)
 {
 	return attempt.evicted >= 16 &&
@@ -206,7 +206,7 @@ bool any_idle(int device)
 	return false;
 }
 
-/* ---- what comes ---- */
+/* ---- actions of the cache ------------------------------------------------------------------- */
 
 static void judge_eviction(const struct region *r)
 {
@@ -282,7 +282,7 @@ void saw_end(const struct pindown_invalidation *what, void *arg)
 	AGREE(what->in_use == in_use,
 	      "told: %sin use; the model: %u holds, %u objects that are held",
 	      what->in_use ? "" : "not ", r->holds, r->held_objects);
-	/* Who attaches to a region holds it all the while. */
+	/* An attach holds its region all the time. */
 	if (put_when_told && r->holds && r != making.region) {
 		r->holds--;
 		pindown_put(r->real);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* See model.h. Rounds of random operations until there were enough, or until one has failed. */
+/*
+ * cache-model: rounds of random operations until there were enough, or until one has failed; see
+ * model.h.
+ */
 #define _GNU_SOURCE
 #include <getopt.h>
 #include <inttypes.h>
@@ -151,7 +154,7 @@ static int replay(void)
 	return 1;
 }
 
-/* A comparison of what never happened proves nothing. */
+/* A comparison that never happened proves nothing. */
 static bool print_seen(void)
 {
 	const struct counts *c = &this_log->seen;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The operations, each on the cache and on the lists. Every one of them has a meaning in every
- * state, if only that nothing happens: a sequence may be shortened anywhere.
+ * The operations, each on the cache and on the model. Every operation has a meaning in every state,
+ * if only that nothing happens: so a sequence may be shortened anywhere.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -171,7 +171,7 @@ static void op_device(const uint32_t n[])
 	pd_ended(guard);
 }
 
-/* A checkpoint: the memory is there again afterwards, under the same ids. */
+/* A checkpoint: afterwards the memory exists again, with the same ids. */
 static void op_all(const uint32_t n[])
 {
 	(void)n;
@@ -179,7 +179,9 @@ static void op_all(const uint32_t n[])
 	pd_ended(pd_end_all());
 }
 
-/* ---- what middleware asks for ---- */
+/*
+ * ---- calls of middleware ----------------------------------------------------------------------
+ */
 
 static int expected_ends(void)
 {
@@ -242,7 +244,7 @@ static void op_volatile(const uint32_t n[])
 	pd_volatile(begin, n[2]);
 }
 
-/* n: place, offset, length: whatever is there. */
+/* n: place, offset, length: any memory there. */
 static void op_allocated_part(const uint32_t n[])
 {
 	uint64_t begin = place_base(n[0]) + n[1];
@@ -263,7 +265,7 @@ static void op_recheck(const uint32_t n[])
 
 /* ---- limits and failures ---- */
 
-/* n: regions, bytes in KiB; 0: no limit. The cache reads them anew for each pin. */
+/* n: regions, bytes in KiB; 0: no limit. The cache reads them again for each pin. */
 static void op_budget(const uint32_t n[])
 {
 	struct pd_config *config = (struct pd_config *)(uintptr_t)pd_config();
@@ -301,7 +303,9 @@ static void op_put_when_told(const uint32_t n[])
 
 /* ---- fork ---- */
 
-/* The child has nothing. What its parent's holders put is ignored; that stays to be seen. */
+/*
+ * The child has no regions. A put of its parent's holders is ignored there; the child checks that.
+ */
 static void forget_parents(void)
 {
 	for (unsigned i = 0; i < region_count; i++) {
@@ -317,7 +321,7 @@ static void forget_parents(void)
 	settle_accounts(true);
 }
 
-/* The whole status, so that a child's death is its parent's. */
+/* Passes on the whole status, so that a child's death is its parent's, too. */
 static void wait_for(pid_t child)
 {
 	int status;
@@ -343,7 +347,10 @@ static void be_child(struct op *this_op, uint32_t count)
 	_exit(0);
 }
 
-/* n: operations of the child, and whether (in a replay) the sequence goes on in the child. */
+/*
+ * n: the number of the child's operations, and whether (in a replay) the sequence continues in the
+ * child.
+ */
 static void op_fork(const uint32_t n[])
 {
 	uint64_t at = this_log->count;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * In place of the cache's backends: one that keeps a list of its pins, and fails as it is told to.
- */
+/* Replaces the cache's backends by one that keeps a list of its pins, and fails on demand. */
 #define _GNU_SOURCE
 #include <string.h>
 
@@ -38,7 +36,7 @@ static enum pin_fate fate_of_next(void)
 	return script.fate;
 }
 
-/* Of the pin that is being tried; also what the model needs to know of it. */
+/* The pin that is being tried, with data for the model. */
 static int refuse(int result, int error, int device, int *driver_error)
 {
 	*driver_error = error;
@@ -50,7 +48,7 @@ static int refuse(int result, int error, int device, int *driver_error)
 	return result;
 }
 
-/* Idle regions and what is free together. It was refused, so some of it at least does not fit. */
+/* The sum of idle and free bytes. The pin was refused, so at least a part of it does not fit. */
 static bool is_hopeless(const struct pd_pin *pin)
 {
 	uint64_t idle = idle_bytes(pin->device);
@@ -95,8 +93,8 @@ static bool has_space(const struct pd_pin *pin)
 }
 
 /*
- * How much would be pinned now is found out by trying, where what is idle is not enough by itself.
- * A refusal by the script is none of what is tried so.
+ * If the idle regions are not enough by themselves, the cache tries how much could be pinned now. A
+ * refusal by the script is not such a try.
  */
 static uint32_t trial;
 
@@ -143,7 +141,7 @@ static int do_pin(struct pd_pin *pin, void *context, int *driver_error)
 	enter(pin);
 	attempt.pinned = true;
 	if (fate == PIN_SWAPPED || fate == PIN_REPLACED) {
-		attempt.pinned = attempt.tried = false; /* it must begin anew */
+		attempt.pinned = attempt.tried = false; /* it must begin again */
 		attempt.lost_pin = pin->handle;
 		counts.lost_races++;
 		if (fate == PIN_SWAPPED)
@@ -175,7 +173,7 @@ static void do_unpin(struct pd_pin *pin)
 		saw_unpin(pin->handle);
 }
 
-/* Asked of every record there is, and more than once: it may be of a pin that has gone. */
+/* The cache asks this of every record, more than once: it may be of a pin that has ended. */
 static void abandon_pin(struct pd_pin *pin)
 {
 	const struct pin *p = &pins[pin->handle];
@@ -197,7 +195,7 @@ void pins_abandoned(void)
 	AGREE(pins_open == 0, "a forked child has inherited %u pins", pins_open);
 }
 
-/* ---- what cache/backend/backend.c has ---- */
+/* ---- the functions of cache/backend/backend.c ------------------------------------------------ */
 
 const struct pd_backend *pd_backend_for(int device)
 {
@@ -214,7 +212,7 @@ const struct pd_backend *pd_backend_of(const struct pd_pin *pin)
 	return pd_backend_for(pin->device);
 }
 
-/* All pins are made by the one there is, and none is of several of the kernel's. */
+/* There is one backend for all pins, and each pin is one pin of the kernel. */
 const struct pd_backend *pd_backend_instead_of(const struct pd_backend *backend)
 {
 	(void)backend;

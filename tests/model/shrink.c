@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* From a long sequence that fails to a short one; and sequences as text. */
+/* Shortens a long failing sequence; and prints and reads sequences as text. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 /* ---- leaving out ---- */
 
 static struct op *trial;
-static uint64_t cause; /* what fails must fail for the same reason */
+static uint64_t cause; /* a shortened sequence must fail for the same reason */
 
 static bool fails(bool checks, const struct op *ops, uint64_t count)
 {
@@ -28,8 +28,7 @@ static bool fails_without(bool checks, const struct op *ops, uint64_t count, uin
 }
 
 /*
- * Chunks of this size, from the end, as most of what came late does not matter for what comes
- * later.
+ * Removes chunks of this size, from the end, as most late operations don't matter for later ones.
  */
 static uint64_t leave_out(bool checks, struct op *ops, uint64_t count, uint64_t chunk)
 {
@@ -59,7 +58,7 @@ static bool still_fails_with(bool checks, struct op *ops, uint64_t count, uint32
 	return false;
 }
 
-/* By halves: less is not always as good as more, but it is a short way. */
+/* By halves: a smaller number is not always possible, but this takes few steps. */
 static void reduce(bool checks, struct op *ops, uint64_t count, uint32_t *number)
 {
 	uint32_t too_small = 0;
@@ -138,7 +137,7 @@ static bool parse_op(char *line, struct op *op)
 			return false;
 		op->n[k++] = (uint32_t)strtoul(equals + 1, NULL, 0);
 	}
-	/* The first of many is a place. */
+	/* The first of several numbers is a place. */
 	return strcmp(op_kinds[op->code].numbers[0] ?: "", "place") != 0 || op->n[0] < PLACES;
 }
 

@@ -86,7 +86,7 @@ int saw_create(pindown_region *real, const struct pindown_key *key, void *reques
 	struct region *r;
 	enum create_fate fate = fate_of_next();
 
-	AGREE(request == &making, "create is called for another's request");
+	AGREE(request == &making, "create is called for another request");
 	AGREE(arg == &consumers[making.consumer] && memcmp(key, &wanted, sizeof(wanted)) == 0,
 	      "another object is made than was asked for");
 	AGREE(!making.flags && consumers[making.consumer].is_there, "an object is made for nobody");
@@ -161,7 +161,7 @@ static void judge_not_found(int result)
 
 static struct object *judge(int result)
 {
-	AGREE(!making.vain, "what was made in vain is not destroyed");
+	AGREE(!making.vain, "an object that was made for nothing is not destroyed");
 	if (making.object || making.error) {
 		AGREE(result == making.error, "attach: %d; the model: %d", result, making.error);
 		return making.object;
@@ -174,7 +174,7 @@ static struct object *judge(int result)
 
 static void compare_object(const struct object *o)
 {
-	AGREE(pindown_object_is_live(o->real), "an attach has returned what is not live");
+	AGREE(pindown_object_is_live(o->real), "an attach has returned an object that is not live");
 	AGREE(pindown_object_data(o->real) == o, "another object's data");
 	AGREE(pindown_object_region(o->real) == o->region->real, "another region's object");
 }

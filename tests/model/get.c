@@ -56,7 +56,7 @@ void attempt_describe(void)
 
 static void check_no_lost_pin(void)
 {
-	AGREE(!attempt.lost_pin, "a pin that has lost is still open: a lost unpin");
+	AGREE(!attempt.lost_pin, "an invalidated pin is still open: a lost unpin");
 }
 
 /* After the attempt: checks the result against all that was seen. */
@@ -68,7 +68,7 @@ void get_judge(int result)
 	if (attempt.described != PINDOWN_OK) {
 		AGREE(result == attempt.described, "get: %s; the model: %s",
 		      pindown_strerror(result), pindown_strerror(attempt.described));
-		AGREE(!attempt.tried, "a pin of what can't be pinned");
+		AGREE(!attempt.tried, "a pin of memory that can't be pinned");
 		return;
 	}
 	if (attempt.pinned)
@@ -85,7 +85,8 @@ void get_judge(int result)
 	else
 		AGREE(result == PINDOWN_ERR_NO_SPACE &&
 			      (too_large || !fits_without_idle(attempt.bytes)),
-		      "get: %s; the model: no space by budget: %d, room: %d, without the idle: %d",
+		      "get: %s; the model: no space by budget: %d, space: %d, without idle "
+		      "regions: %d",
 		      pindown_strerror(result), too_large, fits(attempt.bytes),
 		      fits_without_idle(attempt.bytes));
 	counts.pin_failures += attempt.tried && !attempt.pinned;
@@ -138,7 +139,7 @@ static void compare_region(const struct region *r)
 	AGREE(pindown_region_context(real) == r->context, "another context");
 	AGREE(pindown_region_device(real) == r->device, "another device");
 	AGREE(pindown_region_is_volatile(real) == r->is_volatile, "volatile or not");
-	AGREE(pindown_region_is_live(real), "a get has returned what is not live");
+	AGREE(pindown_region_is_live(real), "a get has returned a region that is not live");
 }
 
 bool get_is_bad(uint64_t length, unsigned flags)
@@ -180,7 +181,7 @@ struct region *get_has(struct region *found, pindown_region *real)
 
 	check_no_lost_pin();
 	if (!r) {
-		AGREE(attempt.pinned, "a get has returned what was not pinned");
+		AGREE(attempt.pinned, "a get has returned a region that was not pinned");
 		r = enter(real);
 	}
 	AGREE(r->real == real, "a get has returned another region");

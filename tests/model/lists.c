@@ -211,7 +211,7 @@ bool any_idle(int device)
 static void judge_eviction(const struct region *r)
 {
 	if (attempt.giving) {
-		AGREE(attempt.given < attempt.bytes, "more is evicted than was asked for");
+		AGREE(attempt.given < attempt.bytes, "more is evicted than requested");
 		attempt.given += r->pin_end - r->pin_base;
 	} else if (attempt.pinned) { /* another group of the same mappings */
 		AGREE(overlaps(r, attempt.begin, attempt.end),
@@ -220,8 +220,9 @@ static void judge_eviction(const struct region *r)
 	} else if (attempt.tried) {
 		AGREE(attempt.permits > 0, "evicted without need");
 		attempt.permits--;
-		AGREE(!attempt.is_hopeless, "evicted in vain: it would not be enough if all went");
-		AGREE(!may_give_up(), "more is evicted in vain than there is any use in");
+		AGREE(!attempt.is_hopeless,
+		      "evicted for nothing: evicting all would not be enough");
+		AGREE(!may_give_up(), "more is evicted without success than makes sense");
 		attempt.evicted++;
 		attempt.gone += r->pin_end - r->pin_base;
 		AGREE(attempt.permit_device < 0 || r->device == attempt.permit_device,
@@ -241,8 +242,9 @@ static void judge(struct region *r, int reason)
 		r->must_be_told = false;
 		return;
 	}
-	AGREE(r->live, "the end of 0x%" PRIx64 " is told again", r->base);
-	AGREE(attempt.on, "the end of 0x%" PRIx64 " is told, and nothing has ended it", r->base);
+	AGREE(r->live, "the end of 0x%" PRIx64 " is reported again", r->base);
+	AGREE(attempt.on, "the end of 0x%" PRIx64 " is reported, and nothing has ended it",
+	      r->base);
 	if (reason == PINDOWN_REASON_EVICTED)
 		judge_eviction(r);
 	else
@@ -269,18 +271,17 @@ void saw_end(const struct pindown_invalidation *what, void *arg)
 	bool in_use;
 
 	(void)arg;
-	AGREE(r, "the end of an unknown region is told");
+	AGREE(r, "the end of an unknown region is reported");
 	AGREE(what->base == r->base && what->length == r->end - r->base &&
 		      what->buffer_id == r->ids[0],
-	      "the end of 0x%" PRIx64 " is told as that of something else", r->base);
+	      "the end of 0x%" PRIx64 " is reported with other data", r->base);
 	judge(r, what->reason);
 	count_end(r, what->reason);
 	r->reason = (uint8_t)what->reason;
 	r->awaits = what->reason == PINDOWN_REASON_ORDERED && pd_config()->held == PD_HELD_REVOKE;
 	expect_objects_end(r);
 	in_use = r->holds || r->making || (r->held_objects && !revokes(what->reason));
-	AGREE(what->in_use == in_use,
-	      "told: %sin use; the model: %u holds, %u objects that are held",
+	AGREE(what->in_use == in_use, "reported: %sin use; the model: %u holds, %u held objects",
 	      what->in_use ? "" : "not ", r->holds, r->held_objects);
 	/* An attach holds its region all the time. */
 	if (put_when_told && r->holds && r != making.region) {
@@ -299,7 +300,7 @@ void saw_unpin(uint32_t pin)
 		if (r->pin != pin || r->unpinned || r->abandoned)
 			continue;
 		AGREE(!r->live, "0x%" PRIx64 " is unpinned, and nothing has ended it", r->base);
-		AGREE(!r->must_be_told, "0x%" PRIx64 " is unpinned before its end is told",
+		AGREE(!r->must_be_told, "0x%" PRIx64 " is unpinned before its end is reported",
 		      r->base);
 		AGREE(!r->holds && !r->making, "0x%" PRIx64 " is unpinned under its holders",
 		      r->base);
@@ -309,7 +310,7 @@ void saw_unpin(uint32_t pin)
 		counts.unpins_at_last_put += in_put;
 		return;
 	}
-	AGREE(attempt.lost_pin == pin, "a pin is given back that had not lost");
+	AGREE(attempt.lost_pin == pin, "a pin is undone that was not invalidated");
 	attempt.lost_pin = 0;
 }
 
@@ -357,7 +358,8 @@ static struct pindown_stats compare_books(int device)
 	compare("regions kept by objects", s.object_kept_regions, books.object_kept_regions);
 	compare("bytes kept by objects", s.object_kept_bytes, books.object_kept_bytes);
 	compare("pins less unpins", s.pins - s.unpins, books.regions);
-	AGREE(s.peak_regions >= s.regions && s.peak_bytes >= s.bytes, "a peak below what is");
+	AGREE(s.peak_regions >= s.regions && s.peak_bytes >= s.bytes,
+	      "a peak below the current value");
 	return s;
 }
 
@@ -386,9 +388,9 @@ void settle_accounts(bool devices_too)
 	for (unsigned i = region_count; i-- > 0;) {
 		struct region *r = regions[i];
 
-		AGREE(!r->must_be_told, "the end of 0x%" PRIx64 " was not told", r->base);
+		AGREE(!r->must_be_told, "the end of 0x%" PRIx64 " was not reported", r->base);
 		AGREE(r->live || r->holds || r->objects || r->unpinned || r->abandoned,
-		      "0x%" PRIx64 " is pinned still: a lost unpin", r->base);
+		      "0x%" PRIx64 " is still pinned: a lost unpin", r->base);
 		if (!r->live && !r->holds && !r->objects)
 			forget_region(i);
 		else

@@ -114,7 +114,7 @@ static void save(bool checks, const struct op *ops, uint64_t count)
 	}
 	print_sequence(file, checks, ops, count);
 	fclose(file);
-	printf("To see it again: cache-model --replay %s\n", name);
+	printf("To repeat it: cache-model --replay %s\n", name);
 }
 
 static void report(bool checks, uint64_t seed)
@@ -132,7 +132,7 @@ static void report(bool checks, uint64_t seed)
 		return;
 	memcpy(ops, this_log->ops, count * sizeof(*ops));
 	if (play_sequence(checks, ops, count))
-		printf("Not so when the same operations are done again.\n");
+		printf("They agree when the same operations are done again.\n");
 	else
 		shrunk = shrink(checks, ops, count);
 	printf("%" PRIu64 " operations that show it: %s\n", shrunk, this_log->message);
@@ -174,7 +174,7 @@ static bool print_seen(void)
 		{"unpins", c->unpins},
 		{"of them at the last put", c->unpins_at_last_put},
 		{"objects made", c->objects_made},
-		{"of them in vain", c->made_in_vain},
+		{"of them for nothing", c->made_in_vain},
 		{"objects found again", c->objects_found},
 		{"objects kept for their holders", c->objects_kept},
 		{"objects held when their owner ended", c->objects_hidden},

@@ -67,7 +67,7 @@ enum pin_fate {
 	PIN_NO_RESOURCES, /* the process's limit */
 	PIN_REFUSED,
 	PIN_SWAPPED,  /* it succeeds, but afterwards other memory is there, unseen */
-	PIN_REPLACED, /* it works, but the memory was freed and allocated anew meanwhile, seen */
+	PIN_REPLACED, /* it succeeds, but the memory was freed and reallocated meanwhile, seen */
 	PIN_FATES
 };
 
@@ -230,7 +230,7 @@ enum create_fate {
 	CREATE_WORKS,
 	CREATE_FAILS,
 	CREATE_FREES,	   /* the memory is freed meanwhile, */
-	CREATE_REPLACES,   /* or freed and allocated anew, */
+	CREATE_REPLACES,   /* or freed and allocated again, */
 	CREATE_FLUSHES,	   /* or everything idle is flushed, */
 	CREATE_ENDS_OWNER, /* or its owner ends, */
 	CREATE_REMOVES,	   /* or its consumer goes, */

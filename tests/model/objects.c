@@ -160,7 +160,7 @@ int saw_destroy(const struct pindown_object_end *what, void *arg)
 	struct region *r;
 
 	AGREE(o >= records && o < records + MAX_OBJECTS && o->state != OBJECT_ABANDONED,
-	      "what was never made is destroyed");
+	      "an object is destroyed that was never made");
 	AGREE(o->state == OBJECT_ENDING, "an object is destroyed, and nothing has ended it");
 	r = o->region;
 	key = key_of(o->key);
@@ -169,13 +169,12 @@ int saw_destroy(const struct pindown_object_end *what, void *arg)
 	      "an object is destroyed as another one");
 	AGREE(o->reasons & 1u << what->reason,
 	      "an object is destroyed for reason %d; the model: 0x%x", what->reason, o->reasons);
-	AGREE(!r->must_be_told, "an object is destroyed before its region's end is told");
+	AGREE(!r->must_be_told, "an object is destroyed before its region's end is reported");
 	AGREE(!r->unpinned, "an object is destroyed after the unpin");
 	AGREE(what->in_use == (o->holds > 0),
 	      "an object is destroyed: %sin use; the model: %u holds", what->in_use ? "" : "not ",
 	      o->holds);
-	AGREE(!o->holds || o->revocable || revokes(what->reason),
-	      "an object that is held is destroyed");
+	AGREE(!o->holds || o->revocable || revokes(what->reason), "a held object is destroyed");
 	ending--;
 	r->objects--;
 	counts.objects_revoked += o->holds > 0;

@@ -292,7 +292,7 @@ static void op_give_back(const uint32_t n[])
 {
 	attempt = (struct attempt){.on = true, .giving = true, .bytes = KIB(n[0])};
 	pd_give_back(attempt.bytes);
-	AGREE(attempt.given >= attempt.bytes || !any_idle(-1), "less was given back than could be");
+	AGREE(attempt.given >= attempt.bytes || !any_idle(-1), "less was unpinned than possible");
 	attempt.on = false;
 }
 

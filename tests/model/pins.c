@@ -103,7 +103,7 @@ static int try(struct pd_pin *pin, int *driver_error)
 	AGREE(attempt.refused == PINDOWN_ERR_NO_SPACE && attempt.permit_device == pin->device,
 	      "a pin of a part, and the device has not refused the whole");
 	AGREE(idle_bytes(pin->device) && idle_bytes(pin->device) < attempt.bytes,
-	      "a pin of a part, and it is known without that what can be done");
+	      "a pin of a part, although its result is known");
 	if (!has_space(pin)) {
 		*driver_error = 2;
 		return PINDOWN_ERR_NO_SPACE;
@@ -119,7 +119,7 @@ static int do_pin(struct pd_pin *pin, void *context, int *driver_error)
 
 	(void)context;
 	*driver_error = 0;
-	AGREE(attempt.on, "a pin that nobody has asked for");
+	AGREE(attempt.on, "a pin without a get");
 	if (attempt.tried && pin->length < attempt.bytes)
 		return try(pin, driver_error);
 	fate = fate_of_next();
@@ -157,7 +157,8 @@ static void close_pin(struct pd_pin *pin)
 {
 	struct pin *p = &pins[pin->handle];
 
-	AGREE(pin->handle < MAX_PINS && p->open, "what is not pinned is unpinned: a double unpin");
+	AGREE(pin->handle < MAX_PINS && p->open,
+	      "memory is unpinned that is not pinned: a double unpin");
 	AGREE(p->length == pin->length && p->device == pin->device, "another pin than was made");
 	p->open = false;
 	pinned_bytes_of[p->device] -= p->length;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What rdma-core's libibverbs and its providers say to each other, as far as a small provider needs
+ * The interface between rdma-core's libibverbs and its providers, as far as a small provider needs
  * it. rdma-core installs no header for it. The layout is that of rdma-core 40 and later
- * (IBVERBS_PRIVATE_34); the linker sees to it that no other version's functions are called.
+ * (IBVERBS_PRIVATE_34); the linker ensures that no other version's functions are called.
  */
 #ifndef RDMA_CORE_H
 #define RDMA_CORE_H
@@ -41,7 +41,7 @@ struct verbs_device_ops {
 	void (*uninit_device)(struct verbs_device *device);
 };
 
-/* With a tail that the library keeps for itself. */
+/* It has a tail that only the library uses. */
 struct verbs_mr {
 	struct ibv_mr mr;
 	uint64_t private_[8];
@@ -57,7 +57,7 @@ struct verbs_qp {
 	uint64_t private_[8];
 };
 
-/* One pointer for each operation, in the order of the alphabet. What we don't have is NULL. */
+/* One pointer for each operation, in alphabetical order. Missing operations are NULL. */
 struct verbs_context_ops {
 	void *advise_mr, *alloc_dm, *alloc_mw, *alloc_null_mr, *alloc_parent_domain;
 	struct ibv_pd *(*alloc_pd)(struct ibv_context *context);
@@ -102,11 +102,11 @@ struct verbs_context_ops {
 	int (*rereg_mr)(struct verbs_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			size_t length, int access);
 	void *resize_cq, *set_ece, *unimport_dm, *unimport_mr, *unimport_pd;
-	void *private_[16]; /* later versions' */
+	void *private_[16]; /* members of later versions */
 };
 
 void verbs_register_driver_34(const struct verbs_device_ops *ops);
-/* `context`: where the verbs_context is in what is allocated. */
+/* `context`: the offset of the verbs_context in the allocation. */
 void *_verbs_init_and_alloc_context(struct ibv_device *device, int fd, size_t size,
 				    struct verbs_context *context, uint32_t driver_id);
 void verbs_set_ops(struct verbs_context *context, const struct verbs_context_ops *ops);
@@ -114,7 +114,7 @@ void verbs_uninit_context(struct verbs_context *context);
 
 /*
  * Commands of the kernel's verbs interface. A command is a header, which the library fills in, and
- * the structure of <rdma/ib_user_verbs.h>; so is COMMAND(name).
+ * the structure of <rdma/ib_user_verbs.h>; COMMAND(name) has this form.
  */
 #define COMMAND(name)                         \
 	struct {                              \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * What a registration of GPU memory costs from the cache, and what it costs when the kernel makes
- * it, in instructions of the process and the kernel together; run on the boot "figures" under
+ * The cost of a registration of GPU memory from the cache, and when the kernel makes it, in
+ * instructions of the process and the kernel together; run in the boot "figures" under
  * libpindown.so.
  */
 #include "tests/guest/figures.h"

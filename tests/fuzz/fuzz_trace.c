@@ -21,17 +21,17 @@
 #include "cache/trace/format.h"
 #include "tools/command.h"
 
-enum { MOST_UNITS = 64 };
+enum { MAX_UNITS = 64 };
 
-static unsigned char image[MOST_UNITS * PD_TRACE_UNIT];
-static size_t dirty; /* of it may not be zero */
+static unsigned char image[MAX_UNITS * PD_TRACE_UNIT];
+static size_t dirty; /* bytes that may be other than zero */
 
 static size_t where_to(unsigned piece)
 {
 	return piece == 0 ? 0 : piece == 1 ? PD_TRACE_HEADER_BYTES : (piece - 1) * PD_TRACE_UNIT;
 }
 
-/* The file's length. */
+/* The length of the file. */
 static size_t unpack(const unsigned char *data, size_t size)
 {
 	size_t cut = data[1] | data[2] << 8, length = PD_TRACE_UNIT;
@@ -39,7 +39,7 @@ static size_t unpack(const unsigned char *data, size_t size)
 	memset(image, 0, dirty);
 	data += 3;
 	size -= 3;
-	for (unsigned piece = 0; size > 2 && piece < MOST_UNITS; piece++) {
+	for (unsigned piece = 0; size > 2 && piece < MAX_UNITS; piece++) {
 		size_t bytes = data[0] | data[1] << 8, at = where_to(piece);
 
 		data += 2;

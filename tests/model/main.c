@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* See model.h. Rounds of random operations until there were enough, or until one has failed. */
+/*
+ * cache-model: rounds of random operations until there were enough, or until one has failed; see
+ * model.h.
+ */
 #define _GNU_SOURCE
 #include <getopt.h>
 #include <inttypes.h>
@@ -111,7 +114,7 @@ static void save(bool checks, const struct op *ops, uint64_t count)
 	}
 	print_sequence(file, checks, ops, count);
 	fclose(file);
-	printf("To see it again: test_model --replay %s\n", name);
+	printf("To repeat it: test_model --replay %s\n", name);
 }
 
 static void report(bool checks, uint64_t seed)
@@ -129,7 +132,7 @@ static void report(bool checks, uint64_t seed)
 		return;
 	memcpy(ops, this_log->ops, count * sizeof(*ops));
 	if (play_sequence(checks, ops, count))
-		printf("Not so when the same operations are done again.\n");
+		printf("They agree when the same operations are done again.\n");
 	else
 		shrunk = shrink(checks, ops, count);
 	printf("%" PRIu64 " operations that show it: %s\n", shrunk, this_log->message);
@@ -141,7 +144,7 @@ static void report(bool checks, uint64_t seed)
 static int replay(void)
 {
 	bool checks;
-	uint64_t count = read_sequence(options.replay, &checks, this_log->ops, most_ops);
+	uint64_t count = read_sequence(options.replay, &checks, this_log->ops, max_ops);
 
 	if (play_sequence(checks, this_log->ops, count)) {
 		printf("%" PRIu64 " operations: cache and model agree\n", count);
@@ -151,7 +154,7 @@ static int replay(void)
 	return 1;
 }
 
-/* A comparison of what never happened proves nothing. */
+/* A comparison that never happened proves nothing. */
 static bool print_seen(void)
 {
 	const struct counts *c = &this_log->seen;
@@ -171,7 +174,7 @@ static bool print_seen(void)
 		{"unpins", c->unpins},
 		{"of them at the last put", c->unpins_at_last_put},
 		{"objects made", c->objects_made},
-		{"of them in vain", c->made_in_vain},
+		{"of them for nothing", c->made_in_vain},
 		{"objects found again", c->objects_found},
 		{"objects kept for their holders", c->objects_kept},
 		{"objects held when their owner ended", c->objects_hidden},

@@ -119,7 +119,7 @@ bool sim_bar_map(const struct sim_block *block)
 	return ioctl(gpu, SIM_GPU_MAP, &call) == 0;
 }
 
-/* Pins with a callback end here, before the address can be given to something else. */
+/* Ends pins with a callback before the address can be used for other memory. */
 void sim_bar_unmap(const struct sim_block *block)
 {
 	struct sim_gpu_range call = {.va = block->base, .size = block->size};

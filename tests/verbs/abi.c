@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Built with our declarations and with rdma-core's: what it prints must be the same. */
+/*
+ * Prints the layout of structures; built with pindown's declarations and with rdma-core's, it must
+ * print the same.
+ */
 #include <stddef.h>
 #include <stdio.h>
 

@@ -25,7 +25,7 @@ static void begin_with_memory(void)
 	memset(host, 'h', KIB(64));
 }
 
-/* What is changed without an error leaves errno alone. */
+/* A change without an error leaves errno unchanged. */
 static int change(struct ibv_mr *mr, int flags, struct ibv_pd *to, CUdeviceptr addr, size_t length,
 		  int access)
 {
@@ -46,7 +46,7 @@ static void assert_is_of(const struct ibv_mr *mr, struct ibv_pd *in, CUdeviceptr
 	ck_assert_uint_eq(mr->length, length);
 }
 
-/* Bytes that are copied by its keys come from and arrive at the memory that it names. */
+/* Bytes that are copied by its keys come from and arrive at its memory. */
 static void assert_leads_to_gpu(const struct ibv_mr *mr, CUdeviceptr addr)
 {
 	gpu_fill(addr, 'a', 2048);
@@ -73,7 +73,7 @@ START_TEST(a_region_is_changed_in_place)
 	ck_assert_int_eq(change(mr, DOMAIN, other, 0, 0, 0), 0);
 	ck_assert_ptr_eq(mr->pd, other);
 	ck_assert_int_eq(recorder_copy(mr->lkey, q + 4096, mr->rkey, q + 8192, 100), RECORDER_OK);
-	ck_assert_int_eq(ibv_dealloc_pd(pd), 0); /* nothing is in use there any more */
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0); /* nothing there is in use any more */
 	must_deregister(mr);
 	ck_assert_int_eq(ibv_dealloc_pd(other), 0);
 	ck_assert_uint_eq(recorder_open_mrs(), 0);
@@ -125,7 +125,7 @@ START_TEST(a_change_that_makes_no_sense_is_refused)
 }
 END_TEST
 
-/* The kernel's own iova stays where only the access or the domain is changed. */
+/* The kernel's own iova stays if only the access or the domain changes. */
 START_TEST(a_change_of_rights_keeps_the_iova)
 {
 	const uint64_t iova = 0x700000000000;
@@ -315,10 +315,10 @@ END_TEST
 
 struct answer {
 	int result, error;
-	bool there; /* it is what was asked for */
+	bool there; /* the registration is as requested */
 };
 
-/* A change of a new region at `from` to `to`, in every way that it can be put. */
+/* Changes a new region at `from` to `to`, in every way that the arguments allow. */
 static struct answer answer_to(CUdeviceptr from, CUdeviceptr to, int flags, bool nowhere,
 			       size_t length, int access)
 {

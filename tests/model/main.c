@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cache-model: rounds of random operations until there were enough, or until one has failed; see
+ * test_model: rounds of random operations until there were enough, or until one has failed; see
  * model.h.
  */
 #define _GNU_SOURCE

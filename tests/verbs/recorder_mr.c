@@ -20,7 +20,6 @@ static struct recorder_mr *all;
 static uint32_t keys = 0x1000;
 static uint64_t max_bytes;
 static unsigned max_regions, strangers;
-static bool dofork_fails;
 
 /* ---- the list ------------------------------------------------------------------------------- */
 

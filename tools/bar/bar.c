@@ -33,8 +33,8 @@ static const char help[] =
 	"  --color WHEN        auto, always or never\n"
 	"  --help              print this text\n"
 	"\n"
-	"Exit status: 0; 1 when the GPUs can't be queried or a trace can't be read; 2 for\n"
-	"bad options.\n";
+	"Exit status: 0; 1 when the GPUs can't be queried or a trace can't be read; 2\n"
+	"for bad options.\n";
 
 struct wishes {
 	bool watch, json;

@@ -31,8 +31,8 @@ static const char help[] =
 	"  --color WHEN      auto, always or never\n"
 	"  --help            print this text\n"
 	"\n"
-	"Exit status: 0; 1 when a file could not be read completely or has no hits; 2 for\n"
-	"bad options.\n";
+	"Exit status: 0; 1 when a file could not be read completely or has no hits; 2\n"
+	"for bad options.\n";
 
 enum { MAX_BUDGETS = 32, BAR = 24 };
 

@@ -154,7 +154,7 @@ static void expect_gone(const struct regions_case *what, const struct before *be
 		expect(regions_stats().kept_regions == 1,
 		       "%d regions are kept for their holder, not 1",
 		       (int)regions_stats().kept_regions);
-		expect(!pindown_api.is_live(held), "its holder is told that it is live");
+		expect(!pindown_api.is_live(held), "its holder sees it as live");
 		pindown_api.put(held);
 	}
 	expect(regions_stats().kept_regions == 0, "it is kept after the last put");
@@ -174,7 +174,7 @@ static void expect_gone(const struct regions_case *what, const struct before *be
 static void expect_kept(const struct before *before, pindown_region *held, int bystanders)
 {
 	expect(is_cached(s.at, s.size), "it is no longer found");
-	expect(held == NULL || pindown_api.is_live(held), "its holder is told that it is not live");
+	expect(held == NULL || pindown_api.is_live(held), "its holder does not see it as live");
 	pindown_api.put(held);
 	expect(regions_stats().regions == before->regions + 1 + bystanders,
 	       "%d regions are left, not %d", (int)regions_stats().regions,

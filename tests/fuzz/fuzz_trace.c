@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * For libFuzzer: any bytes as a trace, through every verb that reads one. A trace is mostly zeroes,
- * of which a fuzzer can make nothing; so an input is what lies at the beginnings of its parts:
+ * For libFuzzer: arbitrary bytes as a trace, for every subcommand that reads one. A trace consists
+ * mostly of zeroes, with which a fuzzer can't work; so an input has only the beginnings of its
+ * parts:
  *
  *	byte 0		0: the input is the file. Else
  *	2 bytes		how many bytes of the file are missing at its end
- *	then pieces:	2 bytes length, and so many bytes, to be put in turn at byte 0 (the header),
+ *	then pieces:	2 bytes length, and that many bytes, to be put in turn at byte 0 (header),
  *			at 4096 (information) and at the begin of each further unit
  */
 #define _GNU_SOURCE

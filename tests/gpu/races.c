@@ -521,7 +521,7 @@ static void print_counts(const struct counts *all, const struct pindown_stats *b
 {
 	for (unsigned i = 0; kinds[i].name; i++)
 		if (wanted(kinds[i].name))
-			printf("%-8s %10llu ended and made anew\n", kinds[i].name,
+			printf("%-8s %10llu ended and made again\n", kinds[i].name,
 			       (unsigned long long)all->replaced_of[i]);
 #define COUNT(name, value) printf("%-8s %10llu\n", name, (unsigned long long)(value))
 	if (pindown.get) {

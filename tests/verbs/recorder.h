@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The recording libibverbs, for tests: what it can be told and asked beyond verbs.
+ * The recording libibverbs, for tests: its functions and options beyond verbs.
  *
  * It has the calls of libibverbs that begin and end memory regions, with rdma-core's symbol
- * versions and structures, on two devices that exist in the process only. It notes each call, fails
- * when told to, and does what a kernel and a network card would: a region holds its memory (of a
+ * versions and structures, on two devices that exist only in the process. It records each call,
+ * fails on demand, and acts as a kernel and a network card would: a region holds its memory (of a
  * dma-buf, without a descriptor), a protection domain with regions can't be deallocated, keys are
  * used once. recorder_copy() moves bytes between regions by key and address, as RDMA does.
  *

@@ -132,7 +132,7 @@ static const struct dma_buf_attach_ops import_ops = {
 #endif
 };
 
-/* ---- work that goes on after a call ---- */
+/* ---- work that continues after a call ---- */
 
 struct busy {
 	struct dma_fence fence; /* first member: freeing it frees this structure */

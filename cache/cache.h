@@ -8,6 +8,7 @@
 
 #include "cache/driver/driver.h"
 #include "cache/race.h"
+#include "cache/base/fork_gate.h"
 #include "cache/base/lock.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
@@ -198,25 +199,6 @@ int pd_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_re
 /* What pindown_driver_error() tells this thread. */
 void pd_set_driver_error(int error);
 
-/* ---- fork.c ------------------------------------------------------------------------------- */
-
-/*
- * Around the making of a descriptor, until a pin in the list of flights names it (or until it is
- * closed). The first waits for a fork under way. Lock not held.
- */
-void pd_descriptor_begin(void);
-void pd_descriptor_end(void);
-
-/* One that has this identity (base/descriptor.h) is about to be closed. */
-void pd_descriptor_note(int fd, uint64_t identity);
-
-/*
- * In a child, each as soon as it can be: at once, whatever state the tables are in; and when this
- * thread is in the middle of no change. Async-signal-safe.
- */
-void pd_abandon_all(void);
-void pd_begin_anew(void);
-
 /* ---- get.c -------------------------------------------------------------------------------- */
 
 /* Is a held region still what the driver has at its address? Lock not held. */
@@ -314,11 +296,6 @@ void pd_account_trust(void); /* what pd_is_intercepting() and pd_is_distrusted()
 uint64_t pd_pinned_bytes(void);
 uint64_t pd_pinned_regions(void);
 void pd_stats_fork_child(void);
-void pd_stats_publish(void);
-
-/* Something has changed, and who lets go of the lock tells `pindown top`. */
-extern PD_HIDDEN bool pd_untold;
-void pd_stats_tell(void);
 
 /* ---- for the trace ------------------------------------------------------------------------ */
 

@@ -480,6 +480,8 @@ void pd_give_back(uint64_t bytes)
 	}
 }
 
+PD_NOTIFIED(space_wanted, pd_give_back);
+
 PD_EXPORT int pindown_flush(void)
 {
 	PD_UNCANCELLED;

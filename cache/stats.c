@@ -58,8 +58,7 @@ static void add_out(struct account *account, bool evicted)
 		account->invalidations++;
 }
 
-/* What `pindown top` has not been told yet: it is when the lock is let go. Under the lock. */
-bool pd_untold;
+/* What the page for `pindown top` does not say yet: it will when the lock is let go. Lock held. */
 static bool untold_process;	/* what is counted for the process as a whole */
 static uint64_t untold_devices; /* one bit for each */
 
@@ -308,7 +307,7 @@ static void fill_other_counters(struct pindown_stats *stats)
 /* What does not change at a pin: asking for it would cost system calls. */
 static const char *told_backend;
 
-void pd_stats_tell(void)
+static void tell(void)
 {
 	struct pindown_stats *stats = pd_live_begin();
 	const char *backend;
@@ -339,13 +338,16 @@ void pd_stats_tell(void)
 }
 
 /* The page is new. */
-void pd_stats_publish(void)
+static void publish(void)
 {
 	fill_settings(pd_live_begin());
 	pd_live_end();
 	told_backend = NULL;
 	process_changed();
 }
+
+PD_NOTIFIED(untold, tell);
+PD_NOTIFIED(page_made, publish);
 
 PD_EXPORT int pindown_stats(struct pindown_stats *stats, size_t size, int device)
 {

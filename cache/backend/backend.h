@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cache/base/notify.h"
+
 struct pd_pin {
 	uint64_t length; /* whole 64 KiB pages, as base */
 	int32_t device;
@@ -82,6 +84,9 @@ void pd_pin_close_dmabuf(struct pd_pin *pin);
 /* A backend has opened a pin's dma-buf, or has closed it, or somebody else has. */
 void pd_dmabuf_opened(void);
 void pd_dmabuf_closed(void);
+
+/* Another process wants pin space of this many bytes. Lock not held. */
+PD_EVENT(space_wanted, (uint64_t bytes));
 
 /* In a forked child, after all pins were abandoned. */
 void pd_backend_kmod_fork_child(void);

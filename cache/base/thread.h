@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "cache/base/barrier.h"
+#include "cache/base/notify.h"
 
 /* Said of what a hit reads, so that it need not look up where that is. */
 #define PD_HIDDEN __attribute__((visibility("hidden")))
@@ -82,6 +83,10 @@ struct pd_thread {
 } __attribute__((aligned(64)));
 
 extern PD_HIDDEN __thread struct pd_thread *pd_self_tls __attribute__((tls_model("initial-exec")));
+
+/* A thread has got its record; its record is about to be given to another. By the thread itself. */
+PD_EVENT(thread_starts, (struct pd_thread * self));
+PD_EVENT(thread_exits, (struct pd_thread * self));
 
 /* Takes a record for this thread; NULL when there is no memory for one. Keeps errno. */
 struct pd_thread *pd_thread_attach(void);

@@ -16,14 +16,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
 #include "cache/base/config.h"
+#include "cache/base/fork_gate.h"
 #include "cache/top/format.h"
 #include "cache/top/sweep.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/base/address_space.h"
-#include "cache/trace/file.h"
+#include "cache/trace/writer.h"
 
 static struct pd_live *page;
 static struct pd_live_slot *slots;
@@ -139,6 +139,51 @@ static void make_page(void)
 	__atomic_store_n(&page, live, __ATOMIC_RELEASE);
 }
 
+/* ---- counters ------------------------------------------------------------------------------ */
+
+/*
+ * The thread's counters move into the page, if there is one. A traced thread's are in the trace, where they outlive a
+ * kill. By the thread itself.
+ */
+static void start_thread(struct pd_thread *self)
+{
+	uint32_t number;
+
+	if (!is_open() || pd_config()->trace || self->counters != &self->own_counters)
+		return;
+	/* Relaxed: the number is all that it gives. Release, below: pairs with pd_counter_sum(). */
+	number = __atomic_fetch_add(&slots_taken, 1, __ATOMIC_RELAXED);
+	if (number >= PD_LIVE_SLOTS)
+		return;
+	_Static_assert(sizeof(struct pd_live_slot) == sizeof(struct pd_counters),
+		       "a slot is a thread's counters");
+	memcpy(&slots[number], &self->own_counters, sizeof(self->own_counters));
+	__atomic_store_n(&self->counters, (struct pd_counters *)(void *)&slots[number],
+			 __ATOMIC_RELEASE);
+}
+
+PD_NOTIFIED(thread_starts, start_thread);
+
+bool pd_live_counts(const struct pd_counters *counters)
+{
+	const struct pd_live_slot *slot = (const struct pd_live_slot *)(const void *)counters;
+
+	return slots && slot >= slots && slot < slots + PD_LIVE_SLOTS;
+}
+
+/*
+ * A record takes one slot at most. Relaxed: of a thread that is just coming there is nothing to be told yet.
+ */
+bool pd_live_counts_all(void)
+{
+	uint32_t taken = __atomic_load_n(&slots_taken, __ATOMIC_RELAXED);
+
+	return taken <= PD_LIVE_SLOTS &&
+	       taken == __atomic_load_n(&pd_thread_records, __ATOMIC_RELAXED);
+}
+
+/* ---- opening and closing ------------------------------------------------------------------- */
+
 void pd_live_allow(void)
 {
 	allowed = true;
@@ -158,14 +203,14 @@ void pd_live_open(void)
 	    !getauxval(AT_SECURE)) {
 		make_page();
 		if (page)
-			pd_stats_publish();
+			PD_NOTIFY(page_made);
 	}
 	__atomic_store_n(&tried, true, __ATOMIC_RELEASE);
 	pd_unlock();
 	pd_descriptor_end();
 	pd_shield_down(&shield);
 	if (pd_self_tls)
-		pd_live_thread_start(pd_self_tls);
+		start_thread(pd_self_tls);
 }
 
 void pd_live_close(void)
@@ -184,44 +229,6 @@ void pd_live_fork_child(void)
 	page = NULL;
 	slots = NULL;
 	tried = false;
-}
-
-/* ---- counters ------------------------------------------------------------------------------ */
-
-/* A traced thread's are in the trace, where they outlive a kill. */
-void pd_live_thread_start(struct pd_thread *self)
-{
-	uint32_t number;
-
-	if (!is_open() || pd_config()->trace || self->counters != &self->own_counters)
-		return;
-	/* Relaxed: the number is all that it gives. Release, below: pairs with pd_counter_sum(). */
-	number = __atomic_fetch_add(&slots_taken, 1, __ATOMIC_RELAXED);
-	if (number >= PD_LIVE_SLOTS)
-		return;
-	_Static_assert(sizeof(struct pd_live_slot) == sizeof(struct pd_counters),
-		       "a slot is a thread's counters");
-	memcpy(&slots[number], &self->own_counters, sizeof(self->own_counters));
-	__atomic_store_n(&self->counters, (struct pd_counters *)(void *)&slots[number],
-			 __ATOMIC_RELEASE);
-}
-
-bool pd_live_counts(const struct pd_counters *counters)
-{
-	const struct pd_live_slot *slot = (const struct pd_live_slot *)(const void *)counters;
-
-	return slots && slot >= slots && slot < slots + PD_LIVE_SLOTS;
-}
-
-/*
- * A record takes one slot at most. Relaxed: of a thread that is just coming there is nothing to be told yet.
- */
-bool pd_live_counts_all(void)
-{
-	uint32_t taken = __atomic_load_n(&slots_taken, __ATOMIC_RELAXED);
-
-	return taken <= PD_LIVE_SLOTS &&
-	       taken == __atomic_load_n(&pd_thread_records, __ATOMIC_RELAXED);
 }
 
 /* ---- statistics ---------------------------------------------------------------------------- */

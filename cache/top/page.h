@@ -11,16 +11,17 @@
 #include <stdint.h>
 
 #include "cache/pindown.h"
+#include "cache/base/notify.h"
 #include "cache/base/thread.h"
 
 /* Somebody will call pd_live_close() at exit: without this no page is made. */
 void pd_live_allow(void);
 
-/* Makes the page, once in a process. Lock not held. Keeps errno. */
+/*
+ * Makes the page, once in a process. Lock not held. Keeps errno. The event: it is new; lock held.
+ */
 void pd_live_open(void);
-
-/* The thread's counters move into the page, if there is one. By the thread itself. */
-void pd_live_thread_start(struct pd_thread *self);
+PD_EVENT(page_made, (void));
 
 /* Does the page, if there is one, count this thread's hits? */
 bool pd_live_counts(const struct pd_counters *counters);

@@ -56,7 +56,4 @@ bool pd_trace_file_is_full(void);
 /* Somebody has made the file shorter: nothing more is written. One line has said so. */
 bool pd_trace_file_is_cut(void);
 
-/* The path of the file that is written, or NULL. Not to be asked while it is being opened. */
-const char *pd_trace_file_name(void);
-
 #endif

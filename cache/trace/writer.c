@@ -122,6 +122,29 @@ static void take_slot_alone(struct pd_thread *self)
 	end_alone(&alone);
 }
 
+/*
+ * A new thread's record: counters go into the file, if there is one, so that they survive a kill.
+ * Called by the thread itself.
+ */
+static void start_thread(struct pd_thread *self)
+{
+	int error = errno;
+
+	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) == OPEN) {
+		if (has_slot(self))
+			/*
+			 * Relaxed: the slot is taken already; the tid is for readers of the file.
+			 */
+			__atomic_store_n(&slot_of(self)->tid, (uint32_t)self->tid,
+					 __ATOMIC_RELAXED);
+		else
+			take_slot_alone(self);
+	}
+	errno = error;
+}
+
+PD_NOTIFIED(thread_starts, start_thread);
+
 static void lose(struct pd_thread *self)
 {
 	struct pd_trace_header *header = trace.header;
@@ -237,7 +260,7 @@ void pd_trace_open(void)
 	pd_thread_look_now();
 	__atomic_store_n(&trace.state, opened ? OPEN : OFF, __ATOMIC_SEQ_CST);
 	if (opened && pd_self_tls)
-		pd_trace_thread_start(pd_self_tls);
+		start_thread(pd_self_tls);
 	write_distrust();
 	errno = error;
 }
@@ -530,28 +553,17 @@ bool pd_trace_words(enum pd_record type, unsigned what, const uint64_t *words, u
 	return true;
 }
 
-void pd_trace_thread_start(struct pd_thread *self)
-{
-	int error = errno;
-
-	if (__atomic_load_n(&trace.state, __ATOMIC_ACQUIRE) == OPEN) {
-		if (has_slot(self))
-			/*
-			 * Relaxed: the slot is taken already; the tid is for readers of the file.
-			 */
-			__atomic_store_n(&slot_of(self)->tid, (uint32_t)self->tid,
-					 __ATOMIC_RELAXED);
-		else
-			take_slot_alone(self);
-	}
-	errno = error;
-}
-
-void pd_trace_thread_exit(struct pd_thread *self)
+/*
+ * The thread whose record this is dies. What it leaves of its chunk is for the thread that gets the
+ * record next; events that this thread still has are written all the same.
+ */
+static void end_thread(struct pd_thread *self)
 {
 	self->trace_base = RETURNED;
 	self->stack_low = self->stack_high = 0;
 }
+
+PD_NOTIFIED(thread_exits, end_thread);
 
 /* ---- events ------------------------------------------------------------------------------ */
 

@@ -138,23 +138,13 @@ void pd_trace_error(const char *text, uint64_t addr, uint64_t size, int result);
 void pd_trace_open(void);
 
 /*
- * A new thread's record: counters go into the file, if there is one, so that they survive a kill.
- * Called by the thread itself.
- */
-struct pd_thread;
-void pd_trace_thread_start(struct pd_thread *thread);
-
-/*
- * The thread whose record this is dies. What it leaves of its chunk is for the thread that gets the
- * record next; events that this thread still has are written all the same.
- */
-void pd_trace_thread_exit(struct pd_thread *thread);
-
-/*
  * In a forked child: the parent's file is none of ours; a new one is opened at the first event. All
  * threads' counters are the records' own again, and zero.
  */
 void pd_trace_fork_child(void);
+
+/* The path of the file that is written, or NULL. Not to be asked while it is being opened. */
+const char *pd_trace_file_name(void);
 
 /*
  * For call stacks: a module is about to be unloaded, so that what is known of code addresses may no

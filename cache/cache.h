@@ -12,35 +12,13 @@
 #include "cache/base/lock.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
+#include "cache/account.h"
+#include "cache/region_trace.h"
+#include "cache/index.h"
+#include "cache/backend/backend.h"
 #include "cache/trace/writer.h"
 
 #define PD_MAX_DEVICES 64
-
-#define PD_EXPORT __attribute__((visibility("default")))
-
-/* Regions in the index, and ranges that are volatile: 0 means that nothing can be found. */
-extern PD_HIDDEN uint32_t pd_occupied;
-
-/*
- * Lock held. Release: pairs with nothing_at_all() in hook_events.c, which reads unsettled before
- * this. Who no longer counts something here has seen that it is unsettled, or that the index has
- * changed.
- */
-static inline void pd_occupied_add(uint32_t change)
-{
-	__atomic_store_n(&pd_occupied, __atomic_load_n(&pd_occupied, __ATOMIC_RELAXED) + change,
-			 __ATOMIC_RELEASE);
-}
-
-/* For a thread without a record of its own, which then shares a stripe of hold counts. */
-extern struct pd_thread pd_anonymous;
-
-static inline struct pd_thread *pd_self_or_anonymous(void)
-{
-	struct pd_thread *self = pd_self();
-
-	return self ? self : &pd_anonymous;
-}
 
 /* ---- invalidate.c: taking regions out -------------------------------------------------------- */
 
@@ -122,9 +100,6 @@ void pd_end_fork_child(void);
  * it that others may look at stays on the stack, and nobody waits for it.
  */
 void pd_thread_quits(void);
-
-/* This thread's number in the system. */
-uint32_t pd_my_tid(void);
 
 /* ---- evict.c: queues of regions ------------------------------------------------------------ */
 
@@ -210,8 +185,6 @@ enum pd_truth pd_compare(struct pindown_region *region);
  */
 void pd_drop_stale(struct pindown_region *region);
 
-void pd_trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t length);
-
 /*
  * A few uses are as good as many. Written no more after these, so that a region that many threads
  * hit stays in all their caches; two that count at once may count one. Relaxed: pairs with
@@ -279,27 +252,5 @@ bool pd_has_subscribers(void);
 bool pd_subscriber_runs_here(void); /* this thread is in a callback */
 void pd_tell_subscribers(const struct pindown_region *region, bool in_use);
 void pd_subscribe_fork_child(void);
-
-/* ---- stats.c: accounts. Lock held for all ------------------------------------------------- */
-
-void pd_account_pin(const struct pd_details *details);
-void pd_account_unpin(const struct pd_details *details, bool was_kept);
-void pd_account_out(const struct pd_details *details, bool missed);
-void pd_account_kept(const struct pd_details *details);
-void pd_account_pin_failure(void);
-void pd_account_object_made(void);
-void pd_account_object_gone(bool revoked);
-/* What a kept region has of consumer objects may have changed. */
-void pd_account_objects(struct pindown_region *region);
-void pd_account_lost_race(void);
-void pd_account_trust(void); /* what pd_is_intercepting() and pd_is_distrusted() say has changed */
-uint64_t pd_pinned_bytes(void);
-uint64_t pd_pinned_regions(void);
-void pd_stats_fork_child(void);
-
-/* ---- for the trace ------------------------------------------------------------------------ */
-
-void pd_trace_about(enum pd_event event, const struct pindown_region *region, int result,
-		    unsigned flags, uint64_t begin, uint64_t end);
 
 #endif

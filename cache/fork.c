@@ -62,7 +62,7 @@ static void begin_again(void)
 	pd_dmabuf_fork_child();
 	pd_volatile_fork_child();
 	pd_subscribe_fork_child();
-	pd_stats_fork_child();
+	pd_accounts_fork_child();
 	pd_thread_fork_child();
 	pd_live_fork_child();
 	pd_trace_fork_child();

@@ -15,12 +15,6 @@
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-uint32_t pd_occupied;
-
-const uint32_t pd_own_word = 1;
-const uint32_t *pd_words = &pd_own_word;
-struct pd_thread pd_anonymous = {.counters = &pd_anonymous.own_counters, .stripe_asked = true};
-
 /*
  * Does all of it lie in pages that are the region's, which can't be revoked? Of most hits, no more
  * has to be asked.
@@ -77,37 +71,6 @@ hold_if(struct pd_thread *self, bool quick, uint32_t number, const struct pd_bri
 	return ok;
 }
 
-void __attribute__((noinline))
-pd_trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t length)
-{
-	uint64_t now = pd_ticks();
-	struct pd_trace_region what = {
-		.addr = addr,
-		.size = length,
-		.pin_addr = pd_details_of(region)->pin.base,
-		.pin_size = pd_details_of(region)->pin.length,
-		.buffer_id = pd_details_of(region)->buffer_id,
-		.context = (uintptr_t)pd_details_of(region)->context,
-		.region = pd_region_number(region),
-		.device = pd_details_of(region)->pin.device,
-		.flags = pd_region_is_volatile(region) ? PD_TRACE_VOLATILE : 0,
-	};
-
-	pd_trace_region(PD_EV_HIT, &what, now, now);
-}
-
-struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length)
-{
-	uint32_t number = pd_index_find(addr);
-	struct pindown_region *region = &pd_regions[number];
-
-	if (!number || !pd_state_is_live(pd_brief_of(region)->state) ||
-	    !pd_region_holds(region, addr, length))
-		return NULL;
-	pd_hold(pd_self_or_anonymous(), number, 1);
-	return region;
-}
-
 void pd_drop_stale(struct pindown_region *region)
 {
 	struct pd_victims victims = {.missed = pd_region_stands(region)
@@ -123,14 +86,6 @@ void pd_drop_stale(struct pindown_region *region)
 	pd_victims_sort(&victims);
 	pd_unlock();
 	pd_victims_dispatch(&victims);
-}
-
-enum pd_truth pd_compare(struct pindown_region *region)
-{
-	if (!pd_region_stands(region))
-		return PD_FALSE;
-	return pd_driver_compare(region->base, region->end, pd_details_of(region)->buffer_id,
-				 pd_region_others(region));
 }
 
 /*

@@ -13,6 +13,7 @@
 
 struct pd_mid *pd_index_root[1 << PD_ROOT_BITS];
 uint64_t pd_index_seq;
+uint32_t pd_occupied;
 
 /*
  * What a slot names is written before: release, for the readers' acquire loads (index.h, and below). The number

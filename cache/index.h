@@ -16,6 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cache/base/visible.h"
+
 #define PD_PAGE_SHIFT	 16
 #define PD_ADDRESS_LIMIT (1ull << 48) /* no device address lies above it */
 
@@ -46,6 +48,20 @@ static inline uint64_t pd_index_read_begin(void)
 static inline bool pd_index_unchanged(uint64_t begin)
 {
 	return !(begin & 1) && __atomic_load_n(&pd_index_seq, __ATOMIC_RELAXED) == begin;
+}
+
+/* Regions in the index, and ranges that are volatile: 0 means that nothing can be found. */
+extern PD_HIDDEN uint32_t pd_occupied;
+
+/*
+ * Lock held. Release: pairs with nothing_at_all() in hook_events.c, which reads unsettled before
+ * this. Who no longer counts something here has seen that it is unsettled, or that the index has
+ * changed.
+ */
+static inline void pd_occupied_add(uint32_t change)
+{
+	__atomic_store_n(&pd_occupied, __atomic_load_n(&pd_occupied, __ATOMIC_RELAXED) + change,
+			 __ATOMIC_RELEASE);
 }
 
 /* ---- the tree, here for pd_index_find() to be inlined -------------------------------------- */

@@ -25,13 +25,6 @@ static void set_state(uint32_t number, enum pd_state state)
 	__atomic_store_n(&pd_briefs[number].state, state, PD_BEFORE_BARRIER);
 }
 
-uint32_t pd_my_tid(void)
-{
-	const struct pd_thread *self = pd_self();
-
-	return (uint32_t)(self ? self->tid : syscall(SYS_gettid));
-}
-
 /*
  * Unsettled goes up before the region leaves the index: a free that no longer finds it there,
  * without the lock, has then seen that something is under way (see pd_end_range() in

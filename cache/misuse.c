@@ -14,8 +14,6 @@
 #include "cache/trace/modules.h"
 #include "cache/trace/stack.h"
 
-bool pd_debugging;
-
 /* ---- stacks --------------------------------------------------------------------------------- */
 
 #define DEEPEST 12
@@ -263,15 +261,4 @@ void pd_misuse_look_at_object(const struct pindown_object *object, const char *b
 	report(&stack, known ? &before : NULL,
 	       number ? "%s: nobody holds the object %p any more" : "%s: %p is not an object", by,
 	       (const void *)object);
-}
-
-/* ---- records -------------------------------------------------------------------------------- */
-
-uint32_t pd_let_rest(struct pd_resting *resting, uint32_t number)
-{
-	uint32_t *place = &resting->number[resting->next++ % 1024];
-	uint32_t rested = *place;
-
-	*place = number;
-	return rested;
 }

@@ -18,9 +18,7 @@
 
 #include "cache/pindown.h"
 #include "cache/base/thread.h"
-
-/* Set with the first region. */
-extern PD_HIDDEN bool pd_debugging;
+#include "cache/region.h"
 
 void pd_misuse_put(struct pindown_region *region);
 void pd_misuse_detach(struct pindown_object *object);
@@ -40,14 +38,5 @@ static inline void pd_object_is_used(const struct pindown_object *object, const 
 	if (__builtin_expect(pd_debugging, 0))
 		pd_misuse_look_at_object(object, by);
 }
-
-/*
- * Lock held. A record that was given back rests for a while, so that a late use of it is not taken
- * for one of its next life. Returns one that has rested, or 0.
- */
-struct pd_resting {
-	uint32_t number[1024], next;
-};
-uint32_t pd_let_rest(struct pd_resting *resting, uint32_t number);
 
 #endif

@@ -46,6 +46,18 @@ void pd_set_driver_error(int error)
 		self->driver_error = error;
 }
 
+struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length)
+{
+	uint32_t number = pd_index_find(addr);
+	struct pindown_region *region = &pd_regions[number];
+
+	if (!number || !pd_state_is_live(pd_brief_of(region)->state) ||
+	    !pd_region_holds(region, addr, length))
+		return NULL;
+	pd_hold(pd_self_or_anonymous(), number, 1);
+	return region;
+}
+
 static uint64_t page_floor(uint64_t addr)
 {
 	return addr & ~(uint64_t)(PINDOWN_PAGE_SIZE - 1);

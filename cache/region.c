@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #include "cache/base/config.h"
-#include "cache/misuse.h"
-#include "cache/objects/object.h"
 #include "cache/base/process.h"
 #include "cache/region.h"
 #include "cache/base/table.h"
@@ -18,6 +16,7 @@ struct pd_brief *pd_briefs;
 uint32_t *pd_holds[PD_STRIPES];
 uint32_t *pd_objects_of;
 uint32_t pd_region_limit, pd_put_limit;
+bool pd_debugging;
 
 static struct pd_table table = {
 	.record_bytes = sizeof(struct pindown_region),
@@ -25,6 +24,7 @@ static struct pd_table table = {
 };
 static struct pd_table more = {.record_bytes = sizeof(struct pd_details)};
 static struct pd_table briefs = {.record_bytes = sizeof(struct pd_brief)};
+struct pd_table pd_object_table = {.record_bytes = PD_OBJECT_BYTES, .columns = PD_STRIPES};
 /*
  * There are as many object records as regions. If that is too few, objects/attach.c evicts for
  * more.

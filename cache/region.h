@@ -20,6 +20,7 @@
 #include "cache/backend/backend.h"
 #include "cache/index.h"
 #include "cache/pindown.h"
+#include "cache/base/table.h"
 #include "cache/base/thread.h"
 #include "cache/backend/revocation.h"
 
@@ -119,6 +120,14 @@ static inline uint64_t pd_region_others(const struct pindown_region *region)
 		       : 0;
 }
 
+/*
+ * Consumer objects (objects/object.h): the first one of each region, by its number; and the table of
+ * their records, which is reserved with those of the regions.
+ */
+#define PD_OBJECT_BYTES 64
+extern uint32_t *pd_objects_of;
+extern struct pd_table pd_object_table;
+
 extern PD_HIDDEN uint32_t *pd_holds[PD_STRIPES]; /* hold counts, by stripe and region number */
 
 /* Lock held. Take a record, or 0 when the table is full or memory is short; give one back. */
@@ -127,6 +136,7 @@ void pd_region_free(uint32_t number);
 extern PD_HIDDEN uint32_t
 	pd_region_limit;		/* numbers go from 1 to here; 0 before the first region */
 extern PD_HIDDEN uint32_t pd_put_limit; /* the same, or 0: each put is looked at (misuse.h) */
+extern PD_HIDDEN bool pd_debugging;	/* PINDOWN_DEBUG, from the first region on */
 uint32_t pd_region_capacity(void);	/* what the limit is, or would be */
 uint32_t pd_region_high_water(void);	/* numbers above it have never been used */
 void pd_region_trim(void);		/* no region exists: give the memory back */

@@ -23,14 +23,4 @@ void pd_dmabuf_return(pindown_region *region);
  */
 void pd_dmabuf_create_ended(pindown_region *region, bool worked);
 
-/* How many descriptors regions have, all together; and how many they may have, which the system is asked for. */
-uint32_t pd_dmabufs_open(void);
-uint64_t pd_dmabufs_most(void);
-
-/* Each prints one line, once: regions are evicted for descriptors; no descriptor can be had. */
-void pd_dmabuf_tell_limit(void);
-void pd_dmabuf_tell_none_left(void);
-
-void pd_dmabuf_fork_child(void);
-
 #endif

@@ -78,6 +78,14 @@ void pd_set_intercepting(bool yes)
 	pd_unlock();
 }
 
+enum pd_truth pd_compare(struct pindown_region *region)
+{
+	if (!pd_region_stands(region))
+		return PD_FALSE;
+	return pd_driver_compare(region->base, region->end, pd_details_of(region)->buffer_id,
+				 pd_region_others(region));
+}
+
 /* ---- losing it ---------------------------------------------------------------------------- */
 
 /* Why; kept for the trace of a process that is forked later. The first that comes has it. */

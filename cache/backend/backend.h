@@ -11,6 +11,8 @@
 
 #include "cache/base/notify.h"
 
+#define PD_MAX_DEVICES 64
+
 struct pd_pin {
 	uint64_t length; /* whole 64 KiB pages, as base */
 	int32_t device;
@@ -84,6 +86,16 @@ void pd_pin_close_dmabuf(struct pd_pin *pin);
 /* A backend has opened a pin's dma-buf, or has closed it, or somebody else has. */
 void pd_dmabuf_opened(void);
 void pd_dmabuf_closed(void);
+
+/* How many descriptors regions have, all together; and how many they may have, which the system is asked for. */
+uint32_t pd_dmabufs_open(void);
+uint64_t pd_dmabufs_most(void);
+
+/* Each prints one line, once: regions are evicted for descriptors; no descriptor can be had. */
+void pd_dmabuf_tell_limit(void);
+void pd_dmabuf_tell_none_left(void);
+
+void pd_dmabuf_fork_child(void);
 
 /* Another process wants pin space of this many bytes. Lock not held. */
 PD_EVENT(space_wanted, (uint64_t bytes));

@@ -14,6 +14,8 @@
 
 __thread struct pd_thread *pd_self_tls __attribute__((tls_model("initial-exec")));
 
+struct pd_thread pd_anonymous = {.counters = &pd_anonymous.own_counters, .stripe_asked = true};
+
 /* The first few need no memory of their own: most processes have few threads that use CUDA. */
 static struct pd_thread first_records[4];
 static unsigned first_used;
@@ -150,6 +152,13 @@ struct pd_thread *pd_thread_attach(void)
 	}
 	errno = saved;
 	return self;
+}
+
+uint32_t pd_my_tid(void)
+{
+	const struct pd_thread *self = pd_self();
+
+	return (uint32_t)(self ? self->tid : syscall(SYS_gettid));
 }
 
 /* Acquire: pairs with new_record(), which has filled in what it links. */

@@ -11,9 +11,7 @@
 
 #include "cache/base/barrier.h"
 #include "cache/base/notify.h"
-
-/* Said of what a hit reads, so that it need not look up where that is. */
-#define PD_HIDDEN __attribute__((visibility("hidden")))
+#include "cache/base/visible.h"
 
 /* Counted by the owner alone, without atomics' cost (relaxed load + store); summed by readers. */
 struct pd_counters {
@@ -97,6 +95,19 @@ static inline struct pd_thread *pd_self(void)
 
 	return __builtin_expect(self != 0, 1) ? self : pd_thread_attach();
 }
+
+/* For a thread without a record of its own, which then shares a stripe of hold counts. */
+extern struct pd_thread pd_anonymous;
+
+static inline struct pd_thread *pd_self_or_anonymous(void)
+{
+	struct pd_thread *self = pd_self();
+
+	return self ? self : &pd_anonymous;
+}
+
+/* The number of this thread in the system. */
+uint32_t pd_my_tid(void);
 
 /*
  * The list of all records, for walking with ->next; safe without a lock. And how many there are, or

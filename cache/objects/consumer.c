@@ -9,7 +9,6 @@
 
 #include "cache/cache.h"
 #include "cache/base/cancel.h"
-#include "cache/region_dmabuf.h"
 #include "cache/base/log.h"
 #include "cache/objects/object.h"
 
@@ -118,7 +117,8 @@ static void callback_quits(void *arg)
 }
 
 int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *region,
-		       const struct pindown_key *key, void *request, void **data)
+		       const struct pindown_key *key, void *request, void **data,
+		       bool *asked_dmabuf)
 {
 	struct call here = {
 		.consumer = consumer, .callback = "create", .made_on = region, .outer = calls};
@@ -129,8 +129,7 @@ int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *regi
 	error = consumer->ops.create(region, key, request, data, consumer->ops.arg);
 	pthread_cleanup_pop(0);
 	calls = here.outer;
-	if (here.asked_dmabuf)
-		pd_dmabuf_create_ended(region, error == 0);
+	*asked_dmabuf = here.asked_dmabuf;
 	return error;
 }
 

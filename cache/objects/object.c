@@ -11,16 +11,11 @@
 #include "cache/objects/object.h"
 #include "cache/base/table.h"
 
-_Static_assert(sizeof(struct pindown_object) == 64, "one cache line");
+_Static_assert(sizeof(struct pindown_object) == PD_OBJECT_BYTES, "one cache line");
 
 struct pindown_object *pd_objects;
 uint32_t *pd_object_holds[PD_STRIPES];
 
-/* Reserved with those of the regions. */
-struct pd_table pd_object_table = {
-	.record_bytes = sizeof(struct pindown_object),
-	.columns = PD_STRIPES,
-};
 static uint32_t free_list;
 static struct pd_resting resting; /* for PINDOWN_DEBUG */
 

@@ -60,7 +60,6 @@ struct pindown_object {
 
 extern struct pindown_object *pd_objects;     /* [0] is never used */
 extern uint32_t *pd_object_holds[PD_STRIPES]; /* as pd_holds */
-extern uint32_t *pd_objects_of;		      /* the first object of a region, by its number */
 
 /*
  * The same, for who ends or has ended the region. Many programs have no objects at all, and then their table is not
@@ -119,8 +118,6 @@ static inline uint32_t pd_object_number(const struct pindown_object *object)
 
 /* ---- object.c: the table; lock held ------------------------------------------------------- */
 
-extern struct pd_table pd_object_table;
-
 uint32_t pd_object_alloc(void);
 void pd_object_free(uint32_t number);
 uint32_t pd_object_high_water(void);
@@ -146,7 +143,8 @@ struct pd_consumer {
  * this thread is just doing. pd_consumer_enter() and _leave() count, with the lock held.
  */
 int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *region,
-		       const struct pindown_key *key, void *request, void **data);
+		       const struct pindown_key *key, void *request, void **data,
+		       bool *asked_dmabuf);
 int pd_consumer_destroy(struct pd_consumer *consumer, const struct pindown_object_end *what);
 void pd_consumer_enter(struct pd_consumer *consumer);
 void pd_consumer_leave(struct pd_consumer *consumer);
@@ -177,7 +175,7 @@ void pd_trace_object(enum pd_event event, const char *consumer, const struct pd_
 /* Of one consumer, `count` objects are held though their memory has ended. */
 void pd_trace_held(const struct pindown_region *region, const char *consumer, uint32_t count);
 
-/* ---- attach.c ----------------------------------------------------------------------------- */
+/* ---- creation.c ----------------------------------------------------------------------------- */
 
 /* An object that is being made, on the stack of the thread that makes it; listed under the lock. */
 struct pd_creation {
@@ -185,6 +183,16 @@ struct pd_creation {
 	uint32_t region, consumer, tid;
 	struct pindown_key key;
 };
+
+/*
+ * Lock held. One of this region, consumer and key; NULL: none is being made. One that is no longer
+ * listed was listed in the parent of this process, which was forked in the middle of it.
+ */
+const struct pd_creation *pd_creation_find(uint32_t region, uint32_t consumer,
+					   const struct pindown_key *key);
+void pd_creation_list(struct pd_creation *creation);
+void pd_creation_unlist(const struct pd_creation *creation);
+bool pd_creation_is_listed(const struct pd_creation *creation);
 
 /*
  * Lock held. Is another thread making an object on this region, or of this consumer and owner? Of these

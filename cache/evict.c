@@ -11,15 +11,21 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache/cache.h"
+#include "cache/account.h"
 #include "cache/backend/backend.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
-#include "cache/region_dmabuf.h"
-#include "cache/index.h"
-#include "cache/base/log.h"
-#include "cache/objects/object.h"
+#include "cache/base/lock.h"
+#include "cache/base/notify.h"
 #include "cache/base/test_point.h"
+#include "cache/base/visible.h"
+#include "cache/evict.h"
+#include "cache/index.h"
+#include "cache/invalidate.h"
+#include "cache/objects/object.h"
+#include "cache/pindown.h"
+#include "cache/race.h"
+#include "cache/region.h"
 
 /*
  * Relaxed: who has not the lock only wants to have what it names fetched (invalidate.c, fetch()).

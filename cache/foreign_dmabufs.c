@@ -4,11 +4,14 @@
 
 #include <errno.h>
 
-#include "cache/cache.h"
+#include "cache/base/address_space.h"
 #include "cache/base/cancel.h"
 #include "cache/base/descriptor.h"
+#include "cache/base/lock.h"
 #include "cache/driver/driver.h"
-#include "cache/base/address_space.h"
+#include "cache/pindown.h"
+#include "cache/race.h"
+#include "cache/trace/writer.h"
 
 #define MOST 4096u
 

@@ -7,18 +7,27 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/base/barrier.h"
+#include "cache/account.h"
 #include "cache/backend/backend.h"
-#include "cache/cache.h"
+#include "cache/base/barrier.h"
 #include "cache/base/fork_gate.h"
-#include "cache/region_dmabuf.h"
-#include "cache/driver/driver.h"
-#include "cache/hook_events.h"
-#include "cache/foreign_dmabufs.h"
-#include "cache/index.h"
-#include "cache/top/page.h"
-#include "cache/objects/object.h"
+#include "cache/base/lock.h"
+#include "cache/base/notify.h"
 #include "cache/base/process.h"
+#include "cache/base/thread.h"
+#include "cache/driver/driver.h"
+#include "cache/evict.h"
+#include "cache/foreign_dmabufs.h"
+#include "cache/hook_events.h"
+#include "cache/index.h"
+#include "cache/invalidate.h"
+#include "cache/objects/object.h"
+#include "cache/race.h"
+#include "cache/region.h"
+#include "cache/subscribe.h"
+#include "cache/top/page.h"
+#include "cache/trace/writer.h"
+#include "cache/volatile.h"
 
 /* ---- in a child ----------------------------------------------------------------------------- */
 

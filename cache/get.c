@@ -1,15 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /* Lookups, holds and puts. */
 #define _GNU_SOURCE
-#include "cache/cache.h"
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
-#include "cache/driver/driver.h"
-#include "cache/index.h"
-#include "cache/top/page.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
-#include "cache/misuse.h"
 #include "cache/base/test_point.h"
+#include "cache/base/thread.h"
+#include "cache/base/visible.h"
+#include "cache/driver/driver.h"
+#include "cache/get.h"
+#include "cache/index.h"
+#include "cache/invalidate.h"
+#include "cache/misuse.h"
+#include "cache/pin.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/top/page.h"
+#include "cache/trust.h"
 
 #define EXPORT	    __attribute__((visibility("default")))
 #define likely(x)   __builtin_expect(!!(x), 1)

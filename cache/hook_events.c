@@ -3,14 +3,20 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/cache.h"
 #include "cache/base/cancel.h"
-#include "cache/base/config.h"
-#include "cache/hook_events.h"
+#include "cache/base/lock.h"
+#include "cache/base/test_point.h"
+#include "cache/base/thread.h"
+#include "cache/driver/driver.h"
 #include "cache/foreign_dmabufs.h"
 #include "cache/index.h"
+#include "cache/invalidate.h"
 #include "cache/objects/object.h"
-#include "cache/base/test_point.h"
+#include "cache/pindown.h"
+#include "cache/race.h"
+#include "cache/region.h"
+#include "cache/volatile.h"
+#include "cache/hook_events.h"
 
 /*
  * What can be ended without the lock? The guard is up already. Unsettled is read before the index:
@@ -307,4 +313,9 @@ void pd_allocated(uint64_t addr, uint64_t length)
 			     0) &&
 	    addr + length > addr)
 		allocated_slow(addr, addr + length);
+}
+
+void pd_drop_idle_of(int consumer, uint64_t owner)
+{
+	pd_objects_drop_idle(consumer, owner);
 }

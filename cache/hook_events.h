@@ -17,6 +17,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cache/driver/driver.h" /* pd_find_driver_symbol, pd_is_mapped: set by hook/ */
+
 /*
  * A guard: what one thread is about to end. Kept in the caller's thread record, found by pinning
  * threads; the caller keeps only this number. Guards nest (a callback may free something else).
@@ -77,16 +79,6 @@ void pd_fork_child(void);
 
 /* The process has begun to exit: no more calls to the driver, which may be shut down already. */
 void pd_exiting(void);
-
-/* How the cache finds a driver function by its exported name; NULL when there is no driver (yet).
- */
-extern void *(*pd_find_driver_symbol)(const char *name);
-
-/*
- * How the cache finds out whether memory was made with cuMemMap: asked of where a mapping begins,
- * and which buffer id it has. NULL where that is not watched. Called without the lock.
- */
-extern bool (*pd_is_mapped)(uint64_t base, uint64_t buffer_id);
 
 /* hook/ says whether frees are watched; until then every hit is checked by buffer id. */
 void pd_set_intercepting(bool yes);

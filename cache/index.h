@@ -18,8 +18,7 @@
 
 #include "cache/base/visible.h"
 
-#define PD_PAGE_SHIFT	 16
-#define PD_ADDRESS_LIMIT (1ull << 48) /* no device address lies above it */
+#define PD_PAGE_SHIFT 16
 
 /* Lock held. false: no memory, and nothing was changed. */
 bool pd_index_insert(uint32_t region, uint64_t base, uint64_t end);

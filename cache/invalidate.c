@@ -5,12 +5,29 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
+#include "cache/account.h"
+#include "cache/backend/backend.h"
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
-#include "cache/index.h"
+#include "cache/base/config.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
-#include "cache/objects/object.h"
+#include "cache/base/process.h"
 #include "cache/base/test_point.h"
+#include "cache/base/thread.h"
+#include "cache/base/visible.h"
+#include "cache/driver/driver.h"
+#include "cache/evict.h"
+#include "cache/index.h"
+#include "cache/invalidate.h"
+#include "cache/objects/object.h"
+#include "cache/pindown.h"
+#include "cache/race.h"
+#include "cache/region.h"
+#include "cache/region_trace.h"
+#include "cache/subscribe.h"
+#include "cache/trace/writer.h"
+#include "cache/trust.h"
 
 static struct pd_queue dying;	 /* regions being unpinned just now; under the lock */
 static struct pd_queue awaiting; /* what pd_first_awaiting() begins; under the lock */

@@ -7,10 +7,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cache/cache.h"
 #include "cache/base/cancel.h"
+#include "cache/base/config.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/base/thread.h"
+#include "cache/invalidate.h"
 #include "cache/objects/object.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/subscribe.h"
 #include "cache/trace/modules.h"
 #include "cache/trace/stack.h"
 

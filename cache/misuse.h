@@ -17,7 +17,6 @@
 #include <stdint.h>
 
 #include "cache/pindown.h"
-#include "cache/base/thread.h"
 #include "cache/region.h"
 
 void pd_misuse_put(struct pindown_region *region);

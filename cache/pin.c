@@ -6,14 +6,28 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/cache.h"
+#include "cache/account.h"
+#include "cache/backend/backend.h"
+#include "cache/backend/revocation.h"
+#include "cache/base/barrier.h"
 #include "cache/base/config.h"
-#include "cache/driver/cuda_abi.h"
-#include "cache/region_dmabuf.h"
-#include "cache/driver/driver.h"
-#include "cache/index.h"
+#include "cache/base/fork_gate.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/base/test_point.h"
+#include "cache/base/thread.h"
+#include "cache/driver/cuda_abi.h"
+#include "cache/driver/driver.h"
+#include "cache/evict.h"
+#include "cache/index.h"
+#include "cache/invalidate.h"
+#include "cache/pin.h"
+#include "cache/pindown.h"
+#include "cache/race.h"
+#include "cache/region.h"
+#include "cache/trace/writer.h"
+#include "cache/trust.h"
+#include "cache/volatile.h"
 
 #define MOST_REFUSALS 3	  /* of memory that is as it was: then it is the driver's last word */
 #define MOST_LOSSES   100 /* somebody frees and allocates faster than we can pin */

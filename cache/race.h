@@ -30,6 +30,7 @@
 
 #include "cache/hook_events.h"
 #include "cache/base/thread.h"
+#include "cache/driver/driver.h"
 
 enum pd_guard_kind {
 	PD_GUARD_NONE,
@@ -45,13 +46,6 @@ struct pd_scope {
 	int32_t device;
 	uint64_t begin, end;
 	void *context;
-};
-
-/* What a scope is compared with: memory of known extent and owner. */
-struct pd_memory {
-	uint64_t base, end;
-	void *context; /* see struct pindown_region */
-	int32_t device;
 };
 
 bool pd_scope_covers(const struct pd_scope *scope, const struct pd_memory *memory);

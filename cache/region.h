@@ -18,6 +18,7 @@
 
 #include "cache/base/barrier.h"
 #include "cache/backend/backend.h"
+#include "cache/driver/driver.h"
 #include "cache/index.h"
 #include "cache/pindown.h"
 #include "cache/base/table.h"

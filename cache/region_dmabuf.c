@@ -1,15 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* Descriptors of regions: handing them out, closing them early, and opening them anew. */
 #define _GNU_SOURCE
-#include "cache/cache.h"
+#include "cache/backend/backend.h"
 #include "cache/base/cancel.h"
+#include "cache/base/fork_gate.h"
+#include "cache/base/lock.h"
+#include "cache/base/visible.h"
 #include "cache/driver/cuda_abi.h"
-#include "cache/base/descriptor.h"
-#include "cache/region_dmabuf.h"
 #include "cache/driver/driver.h"
-#include "cache/base/log.h"
+#include "cache/evict.h"
+#include "cache/invalidate.h"
 #include "cache/misuse.h"
 #include "cache/objects/object.h"
+#include "cache/pin.h"
+#include "cache/pindown.h"
+#include "cache/race.h"
+#include "cache/region.h"
+#include "cache/region_trace.h"
+#include "cache/trace/writer.h"
+#include "cache/trust.h"
+#include "cache/region_dmabuf.h"
 
 /* In a region's dmabuf_users: by pindown_region_dmabuf(), and nobody says how long it is used. */
 #define LENT (1u << 15)

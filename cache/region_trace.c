@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "cache/region_trace.h"
 
+#include "cache/region.h"
+
 void __attribute__((noinline))
 pd_trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t length)
 {

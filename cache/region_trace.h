@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "cache/region.h"
+#include "cache/pindown.h"
 #include "cache/trace/writer.h"
 
 /* A get of [addr, addr + length) was answered with this region. */

@@ -4,13 +4,18 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "cache/cache.h"
-#include "cache/base/cancel.h"
+#include "cache/account.h"
 #include "cache/backend/backend.h"
+#include "cache/base/cancel.h"
 #include "cache/base/config.h"
-#include "cache/region_dmabuf.h"
+#include "cache/base/lock.h"
+#include "cache/base/notify.h"
+#include "cache/base/thread.h"
+#include "cache/base/visible.h"
+#include "cache/evict.h"
+#include "cache/pindown.h"
 #include "cache/top/page.h"
-#include "cache/objects/object.h"
+#include "cache/trust.h"
 
 /*
  * Into the page that `pindown top` reads, or into a copy for the caller. Release: who sees one of

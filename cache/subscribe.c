@@ -6,9 +6,15 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 
-#include "cache/cache.h"
 #include "cache/base/cancel.h"
+#include "cache/base/config.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/base/visible.h"
+#include "cache/invalidate.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/subscribe.h"
 
 #define MOST 64
 

@@ -9,11 +9,19 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "cache/cache.h"
+#include "cache/account.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
-#include "cache/hook_events.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/base/thread.h"
+#include "cache/driver/driver.h"
+#include "cache/evict.h"
+#include "cache/hook_events.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/trace/writer.h"
+#include "cache/trust.h"
 
 enum trust {
 	NOT_WATCHED, /* nobody has said that frees are watched */

@@ -8,10 +8,13 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-#include "cache/cache.h"
 #include "cache/base/cancel.h"
+#include "cache/base/lock.h"
 #include "cache/hook_events.h"
 #include "cache/index.h"
+#include "cache/region.h"
+#include "cache/trust.h"
+#include "cache/volatile.h"
 
 struct range {
 	uint64_t begin, end;

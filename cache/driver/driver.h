@@ -9,7 +9,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/race.h"
+#define PD_ADDRESS_LIMIT (1ull << 48) /* no device address lies above it */
+
+/* Memory of known extent and owner. */
+struct pd_memory {
+	uint64_t base, end;
+	void *context; /* see struct pindown_region */
+	int32_t device;
+};
 
 /* An allocation, as the driver describes it. */
 struct pd_allocation {
@@ -50,6 +57,18 @@ int pd_driver_device_attribute(int attribute, int device);
  * A CUresult.
  */
 int pd_driver_export(uint64_t base, uint64_t length, void *context, int device, int *fd);
+
+/*
+ * How a driver function is found by its exported name. NULL, or it returns NULL: there is no driver
+ * (yet). Set by hook/.
+ */
+extern void *(*pd_find_driver_symbol)(const char *name);
+
+/*
+ * How the cache finds out whether memory was made with cuMemMap: asked of where a mapping begins,
+ * and which buffer id it has. NULL where that is not watched. Called without the lock. Set by hook/.
+ */
+extern bool (*pd_is_mapped)(uint64_t base, uint64_t buffer_id);
 
 /* The driver is shut down, or this is a child that can't use it: don't call it any more. */
 void pd_driver_forget(void);

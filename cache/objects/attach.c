@@ -1,13 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* Finding a consumer's object on a region, or making it. */
 #define _GNU_SOURCE
-#include "cache/cache.h"
+#include "cache/account.h"
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
-#include "cache/base/config.h"
+#include "cache/base/lock.h"
+#include "cache/base/thread.h"
+#include "cache/base/visible.h"
+#include "cache/evict.h"
+#include "cache/get.h"
 #include "cache/index.h"
+#include "cache/invalidate.h"
 #include "cache/misuse.h"
-#include "cache/region_dmabuf.h"
 #include "cache/objects/object.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/region_dmabuf.h"
+#include "cache/trace/writer.h"
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
 

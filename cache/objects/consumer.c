@@ -7,10 +7,14 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "cache/cache.h"
 #include "cache/base/cancel.h"
+#include "cache/base/config.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/base/visible.h"
+#include "cache/invalidate.h"
 #include "cache/objects/object.h"
+#include "cache/pindown.h"
 
 static struct pd_consumer consumers[PD_CONSUMERS];
 

@@ -3,13 +3,18 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache/cache.h"
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
-#include "cache/misuse.h"
-#include "cache/objects/object.h"
 #include "cache/base/table.h"
+#include "cache/base/thread.h"
+#include "cache/base/visible.h"
+#include "cache/misuse.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/objects/object.h"
 
 _Static_assert(sizeof(struct pindown_object) == PD_OBJECT_BYTES, "one cache line");
 

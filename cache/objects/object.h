@@ -21,7 +21,6 @@
 
 #include "cache/pindown.h"
 #include "cache/region.h"
-#include "cache/base/table.h"
 #include "cache/base/thread.h"
 #include "cache/trace/writer.h"
 
@@ -245,6 +244,9 @@ bool pd_objects_await_reuse(uint32_t region);
 
 /* Lock not held. The driver has handed [begin, end) out again. */
 void pd_objects_end_reused(uint64_t begin, uint64_t end);
+
+/* Lock not held. Destroy the idle objects of an owner that lives on. */
+void pd_objects_drop_idle(int consumer, uint64_t owner);
 
 /* Lock not held. The last hold of an object that is not LIVE any more may have been dropped. */
 void pd_object_let_go(uint32_t number);

@@ -53,7 +53,9 @@ static bool has_account(int device)
 	return device >= 0 && device < PD_MAX_DEVICES;
 }
 
-/* The device's own account, or NULL; what changes in it, and in the process's, is to be told. */
+/*
+ * The device's own account, or NULL. The caller changes it and the process's, and the page is told.
+ */
 static struct pd_account *changing(int device)
 {
 	pd_untold = true;
@@ -97,7 +99,7 @@ void pd_account_kept(const struct pd_details *details)
 		add_kept(own, details->pin.length);
 }
 
-/* To be told with what follows at once: it is unpinned, or it is kept. */
+/* The page is told with the change that follows at once: the region is unpinned, or it is kept. */
 void pd_account_out(const struct pd_details *details, bool missed)
 {
 	bool evicted = details->reason == PINDOWN_REASON_EVICTED;

@@ -37,10 +37,10 @@ void pd_account_kept(const struct pd_details *details);
 void pd_account_pin_failure(void);
 void pd_account_object_made(void);
 void pd_account_object_gone(bool revoked);
-/* What a kept region has of consumer objects may have changed. */
+/* The consumer objects on a kept region may have changed. */
 void pd_account_objects(struct pindown_region *region);
 void pd_account_lost_race(void);
-void pd_account_trust(void); /* what pd_is_intercepting() and pd_is_distrusted() say has changed */
+void pd_account_trust(void); /* pd_is_intercepting() or pd_is_distrusted() has changed */
 uint64_t pd_pinned_bytes(void);
 uint64_t pd_pinned_regions(void);
 void pd_accounts_fork_child(void);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The rest of pindown.h: words for results, and the version. */
+/* The rest of pindown.h: texts for results, and the version. */
 #define _GNU_SOURCE
 #include "cache/base/thread.h"
 #include "cache/base/visible.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fork() and exit. A child inherits descriptors, and with them would keep the parent's GPU memory
- * alive; it can't use CUDA unless the parent never did. So it drops what it has inherited and
- * begins with an empty cache. When, and what of ours is then whole: base/process.h.
+ * fork() and exit: a child drops everything that it inherits, and begins with an empty cache. It
+ * would keep the parent's GPU memory alive by the descriptors that it inherits, and it can't use
+ * CUDA unless the parent never did. When this happens, and which data is then whole:
+ * base/process.h.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -40,9 +41,9 @@ static void abandon(struct pd_pin *pin)
 }
 
 /*
- * A pin is in the list of flights until after it has got into a region's record, so that it is
- * found in one of the two wherever the threads of the parent were. What looks like a descriptor and
- * is none is not closed: its file is another.
+ * A pin is in the list of flights until it is in a region's record, so that it is found in one of
+ * the two wherever the threads of the parent were. A number that looks like a descriptor of ours is
+ * not closed if its file is another.
  */
 static void abandon_all(void)
 {

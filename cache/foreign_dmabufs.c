@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Dma-bufs of the program's own that outlive their memory, for the trace. */
 #define _GNU_SOURCE
 #include "cache/foreign_dmabufs.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The radix tree: inserting, removing and walking. */
 #include "cache/index.h"
 
 #include <string.h>
@@ -16,7 +17,7 @@ uint64_t pd_index_seq;
 uint32_t pd_occupied;
 
 /*
- * Which region holds an address. A slot is published with release, after the node that it names,
+ * A slot is published with release, after the node that it names,
  * for the readers' acquire loads (index.h, and below). The number of changes pairs with
  * pd_index_read_begin() and pd_index_unchanged(): a change of which a reader has seen a slot has
  * counted itself before, since no store moves behind a release.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Memory for the index's nodes. */
 #define _GNU_SOURCE
 #include "cache/index_nodes.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Reports of wrong API calls, with PINDOWN_DEBUG. */
 #define _GNU_SOURCE
 #include "cache/misuse.h"
 

@@ -395,7 +395,7 @@ static int look_for_frees(struct attempt *a)
 	switch (pd_guard_on(&a->what.memory)) {
 	case PD_GUARDED:
 		return wait_for_free(a);
-	case PD_GUARDED_BY_SELF: /* a subscriber asks for the memory whose end it is being notified of */
+	case PD_GUARDED_BY_SELF: /* a subscriber asks for the memory that is about to end */
 		pd_flight_land(&a->flight);
 		return PINDOWN_ERR_BUSY;
 	case PD_UNGUARDED:

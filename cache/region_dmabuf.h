@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The descriptor of a region's dma-buf, for those who need it for a moment only: to import it. It is closed
- * when the last of them has it no longer, so that regions that were imported take none of the process's
- * descriptors; unless somebody was given it by pindown_region_dmabuf(), who may use it for as long as he
+ * The descriptor of a region's dma-buf, for users that need it only for a moment: to import it. It
+ * is closed when the last of them returns it, so that imported regions take none of the process's
+ * descriptors; unless pindown_region_dmabuf() has lent it, to be used for as long as the caller
  * holds the region.
  */
 #ifndef PD_DMABUF_H
@@ -18,8 +18,8 @@ int pd_dmabuf_borrow(pindown_region *region, int *fd);
 void pd_dmabuf_return(pindown_region *region);
 
 /*
- * A consumer's create has asked pindown_region_dmabuf() for it, and has returned. If it has
- * worked, what was imported holds the buffer.
+ * A consumer's create has asked pindown_region_dmabuf() for it, and has returned. If it has worked,
+ * the import holds the buffer.
  */
 void pd_dmabuf_create_ended(pindown_region *region, bool worked);
 

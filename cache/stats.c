@@ -18,8 +18,8 @@
 #include "cache/trust.h"
 
 /*
- * Into the page that `pindown top` reads, or into a copy for the caller. Release: who sees one of
- * these in the page sees the odd number that was stored before (top/page.c).
+ * Into the page that `pindown top` reads, or into a copy for the caller. Release: a reader that
+ * sees one of these in the page sees the odd number that was stored before (top/page.c).
  */
 static inline __attribute__((always_inline)) void put(uint64_t *where, uint64_t value)
 {
@@ -95,7 +95,7 @@ static void fill_counters(struct pindown_stats *stats)
 	stats->tag_checks = sum(offsetof(struct pd_counters, tag_checks));
 }
 
-/* What the page's slots count, its reader adds: these are the other threads'. */
+/* The reader of the page adds the counts in its slots: these are the other threads'. */
 static void fill_other_counters(struct pindown_stats *stats)
 {
 	const struct pd_counters *nobodys = &pd_anonymous.own_counters;
@@ -104,9 +104,7 @@ static void fill_other_counters(struct pindown_stats *stats)
 	uint64_t tag_checks = __atomic_load_n(&nobodys->tag_checks, __ATOMIC_RELAXED);
 
 	for (struct pd_thread *t = pd_live_counts_all() ? NULL : pd_threads(); t; t = t->next) {
-		/*
-		 * Acquire: as in pd_counter_sum(); relaxed, as there: any number of late will do.
-		 */
+		/* Acquire: as in pd_counter_sum(). Relaxed, as there: the sum need not be exact. */
 		const struct pd_counters *counters =
 			__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
 
@@ -121,7 +119,7 @@ static void fill_other_counters(struct pindown_stats *stats)
 	put(&stats->tag_checks, tag_checks);
 }
 
-/* What does not change at a pin: asking for it would cost system calls. */
+/* The backend does not change at a pin; asking for its name would cost system calls. */
 static const char *told_backend;
 
 static void tell(void)

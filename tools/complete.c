@@ -9,8 +9,7 @@
 
 #include "cache/base/config.h"
 #include "tools/system/processes.h"
-#include "cache/trace/writer.h"
-#include "cache/trace/format.h"
+#include "cache/base/event.h"
 
 /* What is typed, and what comes before a candidate in its place: "--color=" of "--color=al". */
 struct typed {

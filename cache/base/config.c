@@ -12,8 +12,7 @@
 #include <unistd.h>
 
 #include "cache/base/log.h"
-#include "cache/trace/writer.h"
-#include "cache/trace/format.h"
+#include "cache/base/event.h"
 
 enum kind { SWITCH, CHOICE, BYTES, COUNT, FILE_NAME, EVENTS };
 #define PD_KIND_SWITCH SWITCH

@@ -13,7 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
+#include "cache/base/lock.h"
+#include "cache/base/thread.h"
 
 enum {
 	FREE,
@@ -25,6 +26,7 @@ static uint32_t waiters;  /* under the cache's lock */
 static uint32_t settling; /* changed under that lock, whenever those are to wake up */
 
 uint32_t pd_unsettled;
+bool pd_untold;
 uint64_t pd_race_wait_ns = 2000000000u, pd_fork_wait_ns = 100000000u;
 
 /* An errno, or 0. errno itself is the program's. */
@@ -125,11 +127,9 @@ void pd_lock(void)
 
 void pd_unlock(void)
 {
-	/*
-	 * Not in a child that has to begin anew: the page that it would be told in is the parent's.
-	 */
+	/* Not in a child that has to begin again: the page that it would write is the parent's. */
 	if (pd_untold && pd_process_is_known())
-		pd_stats_tell();
+		PD_NOTIFY(untold);
 	let_go(PD_LOCK_CACHE);
 }
 

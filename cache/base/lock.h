@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "cache/base/barrier.h"
+#include "cache/base/notify.h"
 #include "cache/base/process.h"
 
 /* Any of our locks. None is held across a fork: in a child all of them are free; see process.h. */
@@ -22,6 +23,10 @@ void pd_let_go(enum pd_lock_name name);
 
 void pd_lock(void);
 void pd_unlock(void);
+
+/* Set under the lock: counters have changed, and pd_unlock() notifies before it lets go. */
+extern __attribute__((visibility("hidden"))) bool pd_untold;
+PD_EVENT(untold, (void));
 
 extern __attribute__((visibility("hidden"))) uint32_t pd_unsettled; /* changed under the lock */
 

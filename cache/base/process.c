@@ -5,8 +5,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "cache/cache.h"
-#include "cache/hook_events.h"
+#include "cache/base/lock.h"
 
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18 /* Linux 4.14 */
@@ -57,8 +56,8 @@ void pd_process_begin(void)
 	take_beginning();
 	if (!pd_process_is_known()) {
 		if (has_begun) {
-			pd_abandon_all();
-			pd_begin_anew();
+			PD_NOTIFY(child_abandons);
+			PD_NOTIFY(child_begins);
 		} else {
 			wipe_in_children();
 			has_begun = true;
@@ -86,14 +85,14 @@ static void wipe(void)
 /*
  * Known already: a lock was taken before this handler ran, in a child handler of another library.
  */
-void pd_fork_child(void)
+void pd_process_fork_child(void)
 {
 	int saved = errno;
 
 	if (!is_wiped)
 		wipe();
 	if (has_begun && !pd_process_is_known()) {
-		pd_abandon_all();
+		PD_NOTIFY(child_abandons);
 		if (!pd_locks_held)
 			pd_process_begin();
 	}

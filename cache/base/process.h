@@ -25,6 +25,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cache/base/notify.h"
+
 #if defined(__x86_64__)
 #define PD_LARGEST_PAGE 4096
 #else
@@ -74,6 +76,17 @@ void pd_process_begin(void);
 
 /* Private anonymous memory is to be zero in every child. false: the kernel can't do that. */
 bool pd_wipe_in_children(void *start, size_t bytes);
+
+/*
+ * A child has inherited what is not its own. Two events, one after the other: close what it has
+ * inherited, at once, whatever state the tables are in; and begin with empty tables, when this
+ * thread is in the middle of no change. Async-signal-safe.
+ */
+PD_EVENT(child_abandons, (void));
+PD_EVENT(child_begins, (void));
+
+/* In the child of a fork, from the fork handler. */
+void pd_process_fork_child(void);
 
 /* hook/ has state of its own, which begins anew before the cache's. NULL: there is none. */
 extern __attribute__((visibility("hidden"))) void (*pd_hook_fork_child)(void);

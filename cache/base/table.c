@@ -174,3 +174,12 @@ void pd_table_clear(struct pd_table *table)
 	table->used = table->populated = 0;
 	errno = saved;
 }
+
+uint32_t pd_let_rest(struct pd_resting *resting, uint32_t number)
+{
+	uint32_t *place = &resting->number[resting->next++ % 1024];
+	uint32_t rested = *place;
+
+	*place = number;
+	return rested;
+}

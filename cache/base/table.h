@@ -46,4 +46,13 @@ void pd_table_take_back(struct pd_table *table);
 /* Nobody uses any of it: give the memory back. A reader that comes late sees zeroes. */
 void pd_table_clear(struct pd_table *table);
 
+/*
+ * Lock held. A record that was given back rests for a while, so that a late use of it is not taken
+ * for one of its next life. Returns one that has rested, or 0.
+ */
+struct pd_resting {
+	uint32_t number[1024], next;
+};
+uint32_t pd_let_rest(struct pd_resting *resting, uint32_t number);
+
 #endif

@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 #include "cache/base/barrier.h"
-#include "cache/top/page.h"
 #include "cache/base/process.h"
 #include "cache/base/thread.h"
-#include "cache/trace/writer.h"
 
 __thread struct pd_thread *pd_self_tls __attribute__((tls_model("initial-exec")));
+
+struct pd_thread pd_anonymous = {.counters = &pd_anonymous.own_counters, .stripe_asked = true};
 
 /* The first few need no memory of their own: most processes have few threads that use CUDA. */
 static struct pd_thread first_records[4];
@@ -66,7 +66,7 @@ static void detach(void *record)
 
 	drop_guards(self);
 	drop_announcement(self);
-	pd_trace_thread_exit(self);
+	PD_NOTIFY(thread_exits, self);
 	give_back_stripe(self);
 	pd_self_tls = NULL;
 	/*
@@ -148,11 +148,17 @@ struct pd_thread *pd_thread_attach(void)
 		pd_self_tls = self;
 		if (at_thread_exit != (pthread_key_t)-1)
 			pthread_setspecific(at_thread_exit, self);
-		pd_trace_thread_start(self);
-		pd_live_thread_start(self);
+		PD_NOTIFY(thread_starts, self);
 	}
 	errno = saved;
 	return self;
+}
+
+uint32_t pd_my_tid(void)
+{
+	const struct pd_thread *self = pd_self();
+
+	return (uint32_t)(self ? self->tid : syscall(SYS_gettid));
 }
 
 /* Acquire: pairs with new_record(), which has filled in what it links. */

@@ -10,9 +10,8 @@
 #include <stdint.h>
 
 #include "cache/base/barrier.h"
-
-/* Said of what a hit reads, so that it need not look up where that is. */
-#define PD_HIDDEN __attribute__((visibility("hidden")))
+#include "cache/base/notify.h"
+#include "cache/base/visible.h"
 
 /* Counted by the owner alone, without atomics' cost (relaxed load + store); summed by readers. */
 struct pd_counters {
@@ -83,6 +82,10 @@ struct pd_thread {
 
 extern PD_HIDDEN __thread struct pd_thread *pd_self_tls __attribute__((tls_model("initial-exec")));
 
+/* A thread has got its record; its record is about to be given to another. By the thread itself. */
+PD_EVENT(thread_starts, (struct pd_thread * self));
+PD_EVENT(thread_exits, (struct pd_thread * self));
+
 /* Takes a record for this thread; NULL when there is no memory for one. Keeps errno. */
 struct pd_thread *pd_thread_attach(void);
 
@@ -92,6 +95,19 @@ static inline struct pd_thread *pd_self(void)
 
 	return __builtin_expect(self != 0, 1) ? self : pd_thread_attach();
 }
+
+/* For a thread without a record of its own, which then shares a stripe of hold counts. */
+extern struct pd_thread pd_anonymous;
+
+static inline struct pd_thread *pd_self_or_anonymous(void)
+{
+	struct pd_thread *self = pd_self();
+
+	return self ? self : &pd_anonymous;
+}
+
+/* The number of this thread in the system. */
+uint32_t pd_my_tid(void);
 
 /*
  * The list of all records, for walking with ->next; safe without a lock. And how many there are, or

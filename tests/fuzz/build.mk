@@ -13,7 +13,7 @@ $(fuzz_bin)/pack: $(B)/obj/tests/fuzz/pack.c.o
 
 # With clang's libFuzzer; an empty file where there is none. Symbols come from files that no trace can
 # make up, so that libdw's own parsing is left out. No sanitizer build fuzzes: this is one already.
-fuzz_code := tests/fuzz/fuzz_trace.c $(patsubst %,cache/%.c,base/config base/log trace/format trace/rescue) \
+fuzz_code := tests/fuzz/fuzz_trace.c $(patsubst %,cache/%.c,base/config base/log base/event trace/rescue) \
 	$(filter-out tools/trace/symbols_dw.c,$(foreach room,base trace dump report replay,$(wildcard tools/$(room)/*.c))) \
 	$(patsubst %,tools/%.c,ui/names ui/pager ui/plot system/programs verb)
 fuzz_flags := -std=gnu11 -O1 -g -fno-strict-aliasing $(INCLUDE)

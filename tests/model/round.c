@@ -16,8 +16,9 @@
 #include <unistd.h>
 
 #include "cache/base/config.h"
-#include "cache/cache.h"
 #include "cache/hook_events.h"
+#include "cache/pindown.h"
+#include "cache/trust.h"
 #include "model.h"
 
 /* Seconds that a round has, and more for a long one: one that hangs has failed. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The same as in test_races_order.c, for attaches and detaches of consumer objects. */
 #define _GNU_SOURCE
-#include "cache/cache.h"
 #include "cache/objects/object.h"
+#include "cache/pindown.h"
 #include "tests/unit/support/order_test.h"
 
 #define OWNER 7

@@ -484,7 +484,7 @@ static void wait_for_others(const struct pd_scope *scope)
 		pd_log_once(&said, PD_LOG_WARN,
 			    "a free has waited two seconds for another thread's pin or unpin of "
 			    "the same "
-			    "memory and goes on; the memory may come back late");
+			    "memory and proceeds; the memory may come back late");
 }
 
 /*

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Ending regions: unlinked at once, unpinned when nobody holds them. The steps, in order:
- *	pd_victims_add(), for each region	lock held: no lookup finds it from here on
- *	pd_victims_sort()			lock held: which of them are in use is found out
- *	pd_victims_dispatch()			lock not held: subscribers are notified, idle ones unpinned
+ *	pd_victims_add()	lock held: unlink each region; no lookup finds it from here on
+ *	pd_victims_sort()	lock held: find out which of them are in use
+ *	pd_victims_dispatch()	lock not held: notify subscribers, unpin the idle ones
  */
 #ifndef PD_INVALIDATE_H
 #define PD_INVALIDATE_H
@@ -75,8 +75,8 @@ uint32_t pd_first_awaiting(void);
 void pd_stop_awaiting(uint32_t number);
 
 /*
- * Lock held, after a heavy barrier. Wait until that thread no longer announces this region. Acquire:
- * pairs with the release that ends the announcement (get.c, objects/attach.c).
+ * Lock held, after a heavy barrier. Wait until that thread no longer announces this region.
+ * Acquire: pairs with the release that ends the announcement (get.c, objects/attach.c).
  */
 void pd_wait_for_reader(const struct pd_thread *thread, uint32_t number);
 

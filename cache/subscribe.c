@@ -90,7 +90,7 @@ PD_EXPORT int pindown_unsubscribe(int id)
 	if (s->callback && !s->leaving && id_of(place) == id) {
 		result = PINDOWN_OK;
 		s->leaving =
-			true; /* no longer called; the place is kept until its callbacks have returned */
+			true; /* no longer called; the place stays until its callbacks return */
 		while (s->running > runs_here(place))
 			pd_wait_settled(pd_race_deadline());
 		if (!s->running)

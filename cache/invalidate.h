@@ -90,12 +90,6 @@ void pd_dying_forsake(void);
 /* The region's memory, to be compared with a scope: it stands until the record is free. */
 struct pd_memory pd_memory_of(const struct pindown_region *region);
 
-/*
- * Lock not held. A callback of the program has ended this thread, which is forbidden: everything of
- * the thread's that others may look at leaves its stack, and nobody waits for the thread.
- */
-void pd_thread_quits(void);
-
 void pd_end_fork_child(void);
 
 #endif

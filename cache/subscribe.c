@@ -12,7 +12,8 @@
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/base/visible.h"
-#include "cache/invalidate.h"
+#include "cache/base/notify.h"
+#include "cache/base/thread.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
 #include "cache/subscribe.h"
@@ -134,7 +135,7 @@ static void callback_quits(void *arg)
 		    "pinned");
 	calls = here->outer;
 	leave(&subscribers[here->place]);
-	pd_thread_quits();
+	PD_NOTIFY(thread_quits);
 }
 
 static void call(unsigned place, const struct pindown_invalidation *what)

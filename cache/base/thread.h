@@ -91,8 +91,14 @@ extern PD_HIDDEN __thread struct pd_thread *pd_self_tls __attribute__((tls_model
  * A thread has got its record; its record is about to be given to another. Called by the thread
  * itself.
  */
-PD_EVENT(thread_starts, (struct pd_thread * self));
-PD_EVENT(thread_exits, (struct pd_thread * self));
+PD_EVENT(thread_starts, (struct pd_thread *));
+PD_EVENT(thread_exits, (struct pd_thread *));
+
+/*
+ * A callback of the program has ended this thread, which is forbidden: everything of the thread's
+ * that others may look at leaves its stack, and nobody waits for the thread. Lock not held.
+ */
+PD_EVENT(thread_quits, (void));
 
 /* Takes a record for this thread; NULL when there is no memory for one. Keeps errno. */
 struct pd_thread *pd_thread_attach(void);

@@ -11,6 +11,7 @@
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
 #include "cache/base/lock.h"
+#include "cache/base/notify.h"
 #include "cache/base/log.h"
 #include "cache/base/process.h"
 #include "cache/base/test_point.h"
@@ -484,7 +485,7 @@ static void wait_for_others(const struct pd_scope *scope)
 		pd_log_once(&said, PD_LOG_WARN,
 			    "a free has waited two seconds for another thread's pin or unpin of "
 			    "the same "
-			    "memory and goes on; the memory may come back late");
+			    "memory and proceeds; the memory may come back late");
 }
 
 /*
@@ -556,7 +557,8 @@ PD_EXPORT int pindown_invalidate_context(void *context)
 	return pd_end_scope(&scope, PINDOWN_REASON_FLUSHED);
 }
 
-void __attribute__((cold)) pd_thread_quits(void)
+/* See thread_quits in base/thread.h. */
+static void __attribute__((cold)) forsake(void)
 {
 	pd_lock();
 	pd_flights_forsake();
@@ -566,6 +568,8 @@ void __attribute__((cold)) pd_thread_quits(void)
 	pd_wake_waiters();
 	pd_unlock();
 }
+
+PD_NOTIFIED(thread_quits, forsake);
 
 void pd_end_fork_child(void)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Ending regions: unlinked at once, unpinned when nobody holds them. The steps, in order:
- *	pd_victims_add(), for each region	lock held: no lookup finds it from here on
- *	pd_victims_sort()			lock held: which of them are in use is found out
- *	pd_victims_dispatch()			lock not held: subscribers are notified, idle ones unpinned
+ *	pd_victims_add()	lock held: unlink each region; no lookup finds it from here on
+ *	pd_victims_sort()	lock held: find out which of them are in use
+ *	pd_victims_dispatch()	lock not held: notify subscribers, unpin the idle ones
  */
 #ifndef PD_INVALIDATE_H
 #define PD_INVALIDATE_H
@@ -75,8 +75,8 @@ uint32_t pd_first_awaiting(void);
 void pd_stop_awaiting(uint32_t number);
 
 /*
- * Lock held, after a heavy barrier. Wait until that thread no longer announces this region. Acquire:
- * pairs with the release that ends the announcement (get.c, objects/attach.c).
+ * Lock held, after a heavy barrier. Wait until that thread no longer announces this region.
+ * Acquire: pairs with the release that ends the announcement (get.c, objects/attach.c).
  */
 void pd_wait_for_reader(const struct pd_thread *thread, uint32_t number);
 
@@ -89,12 +89,6 @@ void pd_dying_forsake(void);
 
 /* The region's memory, to be compared with a scope: it stands until the record is free. */
 struct pd_memory pd_memory_of(const struct pindown_region *region);
-
-/*
- * Lock not held. A callback of the program has ended this thread, which is forbidden: everything of
- * the thread's that others may look at leaves its stack, and nobody waits for the thread.
- */
-void pd_thread_quits(void);
 
 void pd_end_fork_child(void);
 

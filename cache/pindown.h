@@ -3,24 +3,24 @@
  * pindown.h - a registration cache (pin-down cache) for GPU memory.
  *
  * A region is one allocation of device memory that is pinned for a third-party device, rounded out
- * to 64 KiB; in memory pools, from the beginning of the pool's piece of memory that it was cut
- * from, since the driver pins no less. pindown_get() finds or pins the region that holds an address
- * range and holds it; pindown_put() drops the hold and leaves the region pinned (lazy unpinning)
- * until the memory is freed, until a budget asks for its place, or until pindown_flush().
+ * to 64 KiB; in memory pools, it begins where the pool's piece of memory begins that the allocation
+ * was cut from, since the driver pins no less. pindown_get() finds or pins the region that holds an
+ * address range and holds it; pindown_put() drops the hold and leaves the region pinned (lazy
+ * unpinning) until the memory is freed, until a budget needs its place, or until pindown_flush().
  *
- * With libpindown.so preloaded, the cache hears of each free before the driver carries it out.
- * Without the preload (a program that only links with -lpindown) every hit is checked by buffer id
- * instead, which costs a driver call; pindown_stats() says which of the two is in force.
+ * With libpindown.so preloaded, the cache is notified of each free before the driver carries it
+ * out. Without the preload (a program that only links with -lpindown) every hit is checked by
+ * buffer id instead, which costs a driver call; pindown_stats() says which of the two is in force.
  *
  * Thread safety: every function may be called from any thread at any time, from a subscriber's
- * callback and from handlers of pthread_atfork() too, but not from a signal handler. None of them
- * is called back with a lock held.
+ * callback and from handlers of pthread_atfork() too, but not from a signal handler. No callback is
+ * called with a lock held.
  *
  * A callback must return: no C++ exception and no longjmp() may leave it, and it must not end its
- * thread with pthread_exit(). What the thread was at would stay half done: after pthread_exit() a
- * line says so and the memory stays pinned, the others are not noticed. Threads may be cancelled at
- * any time: pindown disables cancellation while it pins, unpins or calls back, so that it is acted
- * on afterwards. A hit is no cancellation point.
+ * thread with pthread_exit(). The thread's work would stay half done: after pthread_exit() a line
+ * says so and the memory stays pinned; the others are not noticed. Threads may be cancelled at any
+ * time: pindown disables cancellation while it pins, unpins or calls back, so that it is acted on
+ * afterwards. A hit is no cancellation point.
  *
  * Sections (§) are those of NVIDIA's "Developing a Linux Kernel Module using GPUDirect RDMA".
  */
@@ -42,7 +42,7 @@ extern "C" {
 #define PINDOWN_PAGE_SIZE 65536u
 
 /*
- * What a call answers: 0, or one of these negative numbers. pindown_strerror() has a sentence for
+ * The result of a call: 0, or one of these negative numbers. pindown_strerror() has a sentence for
  * each. Every function that returns int returns one of them.
  */
 enum pindown_result {
@@ -60,15 +60,15 @@ enum pindown_result {
 	PINDOWN_ERR_DRIVER = -11, /* the CUDA driver refused; pindown_driver_error() has its code */
 	PINDOWN_ERR_NO_MEMORY = -12, /* no host memory for the cache's own records */
 	PINDOWN_ERR_NO_DMABUF = -13, /* the backend in use has no dma-buf descriptors */
-	PINDOWN_ERR_DEADLOCK = -14,  /* another thread is at it that may be waiting for this one */
+	PINDOWN_ERR_DEADLOCK = -14,  /* another thread does the same, and may wait for this one */
 };
 
 /* A sentence in English for a result, never NULL, for unknown numbers too. Never fails. */
 const char *pindown_strerror(int result);
 
 /*
- * The CUresult behind the last PINDOWN_ERR_DRIVER (or NO_SPACE, or NOT_DEVICE) that this thread was
- * given; 0 when there was none.
+ * The CUresult behind the last PINDOWN_ERR_DRIVER (or NO_SPACE, or NOT_DEVICE) that this thread
+ * got; 0 when there was none.
  */
 int pindown_driver_error(void);
 
@@ -80,36 +80,36 @@ typedef struct pindown_region pindown_region;
  * Look up, and on a miss pin, the region that holds [addr, addr + length), and hold it (§2.1,
  * §2.2).
  *
- * addr    a device address of this process length  bytes, at least 1; the range must lie within one
- * allocation (for memory that was mapped
+ * addr    a device address of this process
+ * length  bytes, at least 1; the range must lie within one allocation (for memory that was mapped
  *         with cuMemMap: within adjacent mappings)
  * flags   0, or PINDOWN_GET_CACHED: answer a hit only, PINDOWN_ERR_NOT_DEVICE on a miss; no pin
  * region  out: the region, held until pindown_put(). Unchanged on failure.
  *
- * A hit takes no lock, makes no system call and does not call the driver, but for one in some 4096,
- * unless the region is volatile, a free may have been missed, or PINDOWN_VERIFY=always. A miss
- * calls the driver, sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS (§2.7) and pins the whole allocation. A
- * get that meets a free of the same memory in another thread waits for that free to end (two
- * seconds at most) and then asks the driver anew.
+ * A hit takes no lock, makes no system call and does not call the driver, except for one hit in
+ * some 4096, unless the region is volatile, a free may have been missed, or PINDOWN_VERIFY=always.
+ * A miss calls the driver, sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS (§2.7) and pins the whole
+ * allocation. A get that meets a free of the same memory in another thread waits for that free to
+ * end (two seconds at most) and then asks the driver again.
  */
 #define PINDOWN_GET_CACHED 1u
 int pindown_get(uint64_t addr, size_t length, unsigned flags, pindown_region **region);
 
 /*
  * Drop one hold. The region stays pinned for its next use; if its memory has been freed meanwhile,
- * the last put unpins it, or leaves that to another thread's put that does so just then: a free that begins now waits
- * for it either way. NULL is ignored. After fork() a child's put of a parent's region is
- * ignored: the child holds no pin.
+ * the last put unpins it, or leaves that to another thread's put that does so just then: a free
+ * that begins now waits for it either way. NULL is ignored. After fork() a child's put of a
+ * parent's region is ignored: the child holds no pin.
  */
 void pindown_put(pindown_region *region);
 
 /*
- * Accessors, for a region that the caller holds. They never fail and never call the driver, but for
- * pindown_region_dmabuf().
+ * Accessors, for a region that the caller holds. They never fail and never call the driver, except
+ * for pindown_region_dmabuf().
  */
 uint64_t pindown_region_base(const pindown_region *region);	/* start of the allocation */
 size_t pindown_region_length(const pindown_region *region);	/* its bytes */
-uint64_t pindown_region_pin_base(const pindown_region *region); /* start of what is pinned */
+uint64_t pindown_region_pin_base(const pindown_region *region); /* start of the pinned range */
 size_t pindown_region_pin_length(const pindown_region *region); /* its bytes: whole 64 KiB pages */
 uint64_t
 pindown_region_buffer_id(const pindown_region *region); /* CU_POINTER_ATTRIBUTE_BUFFER_ID (§3.5) */
@@ -122,7 +122,7 @@ int pindown_region_is_live(const pindown_region *region); /* 0: its memory was f
 /*
  * The dma-buf of a held region. *fd is owned by the region: don't close it, dup it to keep it; it
  * is close-on-exec. *offset is where `addr` lies in the dma-buf. PINDOWN_ERR_NO_DMABUF when the
- * backend has none; when it was closed by pindown_region_close_dmabuf() it is exported anew, and
+ * backend has none; a dma-buf that pindown_region_close_dmabuf() has closed is exported again, and
  * PINDOWN_ERR_NOT_DEVICE says that the memory has been freed since.
  */
 int pindown_region_dmabuf(pindown_region *region, uint64_t addr, int *fd, uint64_t *offset);
@@ -150,10 +150,11 @@ int pindown_invalidate_context(void *context);
 int pindown_flush(void);
 
 /*
- * Be told when a region stops being valid, before it is unpinned and, under the preload, before the
- * driver frees the memory: the place to deregister what was built on the region. The callback runs
- * in the thread that frees or evicts, without any lock of pindown; it may call any pindown
- * function, also pindown_put() for a hold of its own. The invalidation waits for it to return.
+ * Be notified when a region stops being valid, before it is unpinned and, under the preload, before
+ * the driver frees the memory: the place to deregister everything that was built on the region. The
+ * callback runs in the thread that frees or evicts, without any lock of pindown; it may call any
+ * pindown function, also pindown_put() for a hold of its own. The invalidation waits for it to
+ * return.
  */
 enum pindown_reason {
 	PINDOWN_REASON_FREED = 1,   /* the program ends the memory */
@@ -186,17 +187,18 @@ int pindown_unsubscribe(int id);
 /* ---- consumer objects -------------------------------------------------------------------- */
 
 /*
- * What a consumer builds on a region, a memory registration of a NIC for example, can be attached to
- * it: made once for each (region, consumer, key), found again on the next hit, and destroyed before
- * the region is unpinned. While an object is held its region stays pinned; an object that nobody
- * holds stays for its next use, as the region does (lazy unpinning), and goes with the region:
+ * A consumer can attach what it builds on a region, a memory registration of a NIC for example, to
+ * the region: such an object is made once for each (region, consumer, key), found again on the next
+ * hit, and destroyed before the region is unpinned. While an object is held its region stays
+ * pinned; an object that nobody holds stays for its next use, as the region does (lazy unpinning),
+ * and goes with the region:
  *
  *   the memory ends     idle objects are destroyed before the free returns. Held ones: see
- *                       PINDOWN_HELD in pindown(7). keep: the object and the pin stay until the last
- *                       pindown_detach(), and their bytes are counted; warn: the same, and a line on
- *                       stderr for each region; revoke: it is destroyed at once, with `in_use` set,
- *                       and the pin is given back before the free returns; or, of memory that is
- *                       freed in stream order, when the driver hands it out again
+ *                       PINDOWN_HELD in pindown(7). keep: the object and the pin stay until the
+ *                       last pindown_detach(), and their bytes are counted; warn: the same, and a
+ *                       line on stderr for each region; revoke: it is destroyed at once, with
+ *                       `in_use` set, and the pin is given back before the free returns; or, of
+ *                       memory that is freed in stream order, when the driver hands it out again
  *   eviction, flush     objects of idle regions are destroyed; a held object keeps its region
  *   the owner ends      pindown_end_owner()
  *   the consumer goes   pindown_consumer_remove()
@@ -204,21 +206,22 @@ int pindown_unsubscribe(int id);
  *                       there, and pindown_detach() of them is ignored
  *   exit                they are left alone
  *
- * No callback is called with a lock held, and all may call any pindown function. One that asks for
- * the very object that it is just making or destroying is answered PINDOWN_ERR_BUSY.
+ * No callback is called with a lock held, and all may call any pindown function. A
+ * callback that asks for the very object that it is just making or destroying gets
+ * PINDOWN_ERR_BUSY.
  */
 typedef struct pindown_object pindown_object;
 
-/* Which of a consumer's objects on a region. All three words are compared. */
+/* Identifies one of a consumer's objects on a region. All three words are compared. */
 struct pindown_key {
-	uint64_t owner;	  /* what pindown_end_owner() goes by: a protection domain, for example */
-	uint64_t word[2]; /* the rest: access flags, an offset; 0 what is not needed */
+	uint64_t owner;	  /* for pindown_end_owner(): a protection domain, for example */
+	uint64_t word[2]; /* the rest: access flags, an offset; unused words are 0 */
 };
 
 /* Why an object is destroyed. Valid in the callback only. */
 struct pindown_object_end {
 	struct pindown_key key;
-	void *data;		/* what create gave */
+	void *data;		/* the data that create returned */
 	pindown_region *region; /* still pinned, no longer found */
 	int reason;		/* enum pindown_reason */
 	int in_use; /* 1: revoked, somebody holds it: its data must not be used any more */
@@ -234,15 +237,16 @@ struct pindown_consumer {
 	 * asked. If the memory is freed meanwhile, that free waits for it to return (two seconds
 	 * at most) and the object is destroyed again. A descriptor that it asks
 	 * pindown_region_dmabuf() for is good until it returns. If it returns 0 the descriptor is
-	 * then closed, as an import holds the buffer without: so many registered regions don't use
-	 * up the process's descriptors. Who needs one for longer duplicates it.
+	 * then closed, as an import holds the buffer without it: registered regions don't use up
+	 * the process's descriptors. Duplicate it if you need it for longer.
 	 */
 	int (*create)(pindown_region *region, const struct pindown_key *key, void *request,
 		      void **data, void *arg);
 
 	/*
-	 * Destroy it: 0, or a number that is put down in the trace; the object is gone either way.
-	 * Called once for each object, in the thread that frees, evicts, detaches or ends the owner.
+	 * Destroy it: 0, or a number that is written into the trace; the object is gone either way.
+	 * Called once for each object, in the thread that frees, evicts, detaches or ends the
+	 * owner.
 	 */
 	int (*destroy)(const struct pindown_object_end *what, void *arg);
 
@@ -250,16 +254,16 @@ struct pindown_consumer {
 };
 
 /*
- * Be a consumer. The structure is copied, of which `size` is the caller's sizeof. Returns a positive
- * id; or PINDOWN_ERR_INVALID, or PINDOWN_ERR_NO_MEMORY: at most 32 consumers.
+ * Become a consumer. The structure is copied; `size` is the caller's sizeof of it. Returns a
+ * positive id; or PINDOWN_ERR_INVALID, or PINDOWN_ERR_NO_MEMORY: at most 32 consumers.
  */
 int pindown_consumer_add(const struct pindown_consumer *consumer, size_t size);
 
 /*
- * Destroy all objects of a consumer, held ones too (with `in_use` set), and forget it; for a library
- * that is unloaded. Returns 0 after the last running callback has ended, unless it is called from
- * that callback. pindown_detach() of its objects is harmless afterwards. PINDOWN_ERR_INVALID: no
- * such consumer.
+ * Destroy all objects of a consumer, held ones too (with `in_use` set), and forget it; for a
+ * library that is unloaded. Returns 0 after the last running callback has ended, unless it is
+ * called from that callback. pindown_detach() of its objects is harmless afterwards.
+ * PINDOWN_ERR_INVALID: no such consumer.
  */
 int pindown_consumer_remove(int consumer);
 
@@ -273,8 +277,8 @@ int pindown_consumer_remove(int consumer);
  * request   passed to create if it is called
  * object    out: held until pindown_detach(). Unchanged on failure.
  *
- * Returns 0, a negative pindown_result, or the positive number that create has returned. A hit costs
- * what a hit of pindown_get() does and a few nanoseconds: no lock, no system call. Of two threads
+ * Returns 0, a negative pindown_result, or the positive number that create has returned. A hit
+ * costs a few nanoseconds more than a hit of pindown_get(): no lock, no system call. Of two threads
  * that ask for the same new object one makes it and the other waits for that; when it fails, the
  * other tries in its turn and has an error of its own.
  */
@@ -282,8 +286,8 @@ int pindown_attach(int consumer, uint64_t addr, size_t length, unsigned flags,
 		   const struct pindown_key *key, void *request, pindown_object **object);
 
 /*
- * The same on a region that the caller holds, and goes on holding. PINDOWN_ERR_NOT_DEVICE also when
- * the memory of the region has been freed since.
+ * The same on a region that the caller holds, and continues to hold. PINDOWN_ERR_NOT_DEVICE also
+ * when the memory of the region has been freed since.
  */
 int pindown_attach_region(int consumer, pindown_region *region, unsigned flags,
 			  const struct pindown_key *key, void *request, pindown_object **object);
@@ -295,9 +299,9 @@ int pindown_attach_region(int consumer, pindown_region *region, unsigned flags,
 void pindown_detach(pindown_object *object);
 
 /*
- * Accessors, for an object that the caller holds. They never fail. The region is good for as long as
- * the object is held: it needs no pindown_put(). After revocation data is NULL, the object is not
- * live, and the region is only good for a comparison.
+ * Accessors, for an object that the caller holds. They never fail. The region is good for as long
+ * as the object is held: it needs no pindown_put(). After revocation data is NULL, the object is
+ * not live, and the region is only good for a comparison.
  */
 void *pindown_object_data(const pindown_object *object);
 pindown_region *pindown_object_region(const pindown_object *object);
@@ -309,11 +313,11 @@ int pindown_object_is_live(
  * owner before returning, and wait for those that another thread is just making or destroying. Held
  * ones stay to their last pindown_detach(), and no pindown_attach() finds them any more: the next
  * owner of that number, which may be a pointer that malloc hands out again, gets objects of its
- * own. An owner that lives on after all gets them anew, too. Returns how many stay because they are
+ * own. An owner that lives on after all gets new ones, too. Returns how many stay because they are
  * held; or PINDOWN_ERR_INVALID: no such consumer. PINDOWN_ERR_DEADLOCK: called in a callback, or
  * while this thread frees memory, and another thread that is making or destroying one of them is
  * itself waiting in pindown, perhaps for this thread; so one may still be there when this returns,
- * and goes when the other thread can go on.
+ * and goes when the other thread can continue.
  */
 int pindown_end_owner(int consumer, uint64_t owner);
 
@@ -333,14 +337,14 @@ struct pindown_stats {
 	uint64_t evictions;	/* regions unpinned for a budget or for pin space */
 	uint64_t invalidations; /* regions unlinked because their memory ended */
 	uint64_t lost_races;	/* * pins given up because a free of the memory began meanwhile */
-	uint64_t missed_invalidations; /* * frees learned of too late, by buffer id: must be 0 */
+	uint64_t missed_invalidations; /* * frees noticed too late, by buffer id; above 0 is a bug */
 	uint64_t tag_checks;	       /* * hits that were checked by buffer id */
 	uint64_t regions, bytes;       /* pinned now; bytes of whole 64 KiB pages */
 	uint64_t kept_regions, kept_bytes; /* of these: memory already freed, kept because in use */
 	uint64_t peak_regions, peak_bytes;
 	uint64_t max_regions, max_bytes; /* * the budgets in force */
 	uint32_t intercepting; /* * 1: frees are watched; 0: every hit is checked by buffer id */
-	uint32_t distrusted;   /* * 1: that is because something showed that a free may be missed */
+	uint32_t distrusted;   /* * 1: every hit is checked because a free may have been missed */
 	char backend[16];      /* * "dmabuf", "none", ... */
 	uint64_t objects;      /* * consumer objects now, revoked ones not counted */
 	uint64_t objects_made; /* * in all */

@@ -12,13 +12,13 @@
  *	- A free that takes the lock when the flight says what it pins compares that with what it
  *	  ends. If it is the same it marks the flight lost: the new pin is unpinned again before the
  *	  free continues.
- *	- All other frees began before the flight said so. They don't wait for it, and leave a mark
- *	  where they see it. If there is such a mark, or any guard was up behind the barrier, the pin
- *	  looks for a guard on its memory. If one is up it waits until it is down, and asks the driver
- *	  again.
- *	- Or that free has ended by then, and the buffer id, read behind that look, tells whether the
- *	  memory is still the same. After a free of other memory it is; such a free costs a pin no
- *	  more than the two looks.
+ *	- All other frees began before the flight said so. They don't wait for it, and leave a
+ *	  mark where they see it. If there is such a mark, or any guard was up behind the barrier,
+ *	  the pin looks for a guard on its memory. If one is up it waits until it is down, and asks
+ *	  the driver again.
+ *	- Or that free has ended by then, and the buffer id, read behind that look, tells whether
+ *	  the memory is still the same. After a free of other memory it is; such a free costs a pin
+ *	  no more than the two looks.
  *
  * After the pin the id is read in any case, for memory that is freed unseen.
  */

@@ -5,7 +5,7 @@
  * no longer, what it wants.
  *
  * Who may touch what:
- *   briefs, base, end, word, links	read without a lock; written under the lock (used by hits too)
+ *   briefs, base, end, word, links	read without a lock; written under the lock (hits use them)
  *   word_value			by pd_region_stands() too, without the lock
  *   everything else		written under the lock while the region is not LIVE, or by the one
  *				thread that owns it while it is DYING; constant while it is held
@@ -27,7 +27,7 @@
 
 /*
  *	FREE -> LIVE or CHECKED		pinned and found by get
- *	LIVE -> DYING -> FREE		idle: unlinked, then unpinned by one thread, without the lock
+ *	LIVE -> DYING -> FREE		idle: unlinked, then unpinned by one thread without the lock
  *	LIVE -> KEPT -> DYING -> FREE	in use: unlinked, unpinned at the last put
  */
 enum pd_state {

@@ -92,8 +92,8 @@ static int open_or_evict(struct pd_pin *pin, const struct pd_backend *backend, v
 }
 
 /* In place of a closed one; unless another thread was faster, or the memory has ended. */
-static int open_anew(struct pindown_region *region, const struct pd_backend *backend,
-		     struct pd_pin *again, int *fd)
+static int open_again(struct pindown_region *region, const struct pd_backend *backend,
+		      struct pd_pin *again, int *fd)
 {
 	int result, error = 0;
 	bool used = false;
@@ -143,7 +143,7 @@ static int reopen(struct pindown_region *region, const struct pd_backend *backen
 	again.fd = -1;
 	begin_flight(&flight, region, &again);
 	pd_unlock();
-	result = open_anew(region, backend, &again, fd);
+	result = open_again(region, backend, &again, fd);
 	pd_flight_land(&flight);
 	return result;
 }

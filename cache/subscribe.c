@@ -12,7 +12,8 @@
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/base/visible.h"
-#include "cache/invalidate.h"
+#include "cache/base/notify.h"
+#include "cache/base/thread.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
 #include "cache/subscribe.h"
@@ -90,7 +91,7 @@ PD_EXPORT int pindown_unsubscribe(int id)
 	if (s->callback && !s->leaving && id_of(place) == id) {
 		result = PINDOWN_OK;
 		s->leaving =
-			true; /* no longer called; the place is kept until its callbacks have returned */
+			true; /* no longer called; the place stays until its callbacks return */
 		while (s->running > runs_here(place))
 			pd_wait_settled(pd_race_deadline());
 		if (!s->running)
@@ -134,7 +135,7 @@ static void callback_quits(void *arg)
 		    "pinned");
 	calls = here->outer;
 	leave(&subscribers[here->place]);
-	pd_thread_quits();
+	PD_NOTIFY(thread_quits);
 }
 
 static void call(unsigned place, const struct pindown_invalidation *what)

@@ -21,7 +21,7 @@ enum pd_event {
 	PD_EV_HELD,	  /* a region's memory ended while a consumer's objects on it were held */
 	PD_EV_EXPORT,	  /* the program made a dma-buf of its own */
 	PD_EV_OUTLIVED,	  /* the memory of such a dma-buf ended while it was open */
-	PD_EV_LOST,	  /* made by the reader: so many events found no room */
+	PD_EV_LOST,	  /* made by the reader: this many events found no room */
 	PD_EVENTS
 };
 

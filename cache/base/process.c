@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Finding out that this process is a child, and beginning again. */
 #define _GNU_SOURCE
 #include "cache/base/process.h"
 
@@ -16,7 +17,7 @@ __thread uint32_t pd_locks_held __attribute__((tls_model("initial-exec")));
 void (*pd_hook_fork_child)(void);
 
 /* Under `beginning`, or before there are other threads. Neither is zeroed in a child. */
-static bool has_begun; /* in this process or in one that it comes from */
+static bool has_begun; /* in this process or in one that it was forked from */
 static bool is_wiped;  /* the kernel zeroes pd_here */
 
 bool pd_wipe_in_children(void *start, size_t bytes)
@@ -70,7 +71,7 @@ void pd_process_begin(void)
 }
 
 /*
- * What the kernel does where it can. A lock that this thread holds stays taken: it is in the middle
+ * As the kernel does where it can. A lock that this thread holds stays taken: it is in the middle
  * of a change.
  */
 static void wipe(void)

@@ -205,7 +205,7 @@ bool pd_creations_on(uint32_t region);
 bool pd_creations_any(void); /* by any thread; also without the lock */
 uint32_t pd_creations_of(uint32_t consumer, const uint64_t *owner);
 void pd_creations_fork_child(void);
-void pd_creations_forsake(void); /* lock held: see pd_thread_quits() */
+void pd_creations_forsake(void); /* lock held: see thread_quits (base/thread.h) */
 
 /*
  * Has a region that is no longer live objects, or can it still get one? Also without the lock: the
@@ -256,6 +256,6 @@ void pd_objects_drop_idle(int consumer, uint64_t owner);
 void pd_object_let_go(uint32_t number);
 
 void pd_objects_fork_child(void);
-void pd_objects_forsake(void); /* lock held: see pd_thread_quits() */
+void pd_objects_forsake(void); /* lock held: see thread_quits (base/thread.h) */
 
 #endif

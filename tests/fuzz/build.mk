@@ -15,7 +15,7 @@ $(fuzz_bin)/pack: $(B)/obj/tests/fuzz/pack.c.o
 # make up, so that libdw's own parsing is left out. No sanitizer build fuzzes: this is one already.
 fuzz_code := tests/fuzz/fuzz_trace.c $(patsubst %,cache/%.c,base/config base/log base/event trace/rescue) \
 	$(filter-out tools/trace/symbols_dw.c,$(foreach room,base trace dump report replay,$(wildcard tools/$(room)/*.c))) \
-	$(patsubst %,tools/%.c,ui/names ui/pager ui/plot system/programs verb)
+	$(patsubst %,tools/%.c,ui/names ui/pager ui/plot system/programs command)
 fuzz_flags := -std=gnu11 -O1 -g -fno-strict-aliasing $(INCLUDE)
 ifeq ($(SAN),)
 CHECK_WITH += $(fuzz_bin)/fuzz_trace

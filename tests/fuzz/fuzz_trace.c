@@ -19,7 +19,7 @@
 #include "fuzz_trace.h"
 #include "tools/base/out.h"
 #include "cache/trace/format.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 enum { MOST_UNITS = 64 };
 
@@ -58,9 +58,9 @@ static size_t unpack(const unsigned char *data, size_t size)
 }
 
 /* The verb as it is typed, with up to two words before the trace's name. */
-static void run(const struct verb *verb, char *first, char *second, char *name)
+static void run(const struct command *command, char *first, char *second, char *name)
 {
-	char *words[5] = {(char *)verb->name};
+	char *words[5] = {(char *)command->name};
 	int count = 1;
 
 	if (first)
@@ -68,7 +68,7 @@ static void run(const struct verb *verb, char *first, char *second, char *name)
 	if (second)
 		words[count++] = second;
 	words[count++] = name;
-	verb_start(verb, count, words);
+	command_start(command, count, words);
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
@@ -94,11 +94,11 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 	}
 	if (ftruncate(fd, 0) != 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
 		abort();
-	run(&verb_dump, size & 1 ? stacks : NULL, NULL, name);
-	run(&verb_dump, json, size & 1 ? stacks : NULL, name);
-	run(&verb_dump, chrome, NULL, name);
-	run(&verb_report, all, html, name);
-	run(&verb_report, diff, name, name);
-	run(&verb_replay, NULL, NULL, name);
+	run(&command_dump, size & 1 ? stacks : NULL, NULL, name);
+	run(&command_dump, json, size & 1 ? stacks : NULL, name);
+	run(&command_dump, chrome, NULL, name);
+	run(&command_report, all, html, name);
+	run(&command_report, diff, name, name);
+	run(&command_replay, NULL, NULL, name);
 	return 0;
 }

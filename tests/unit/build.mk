@@ -54,7 +54,7 @@ $(UNIT_CACHE_SIM) $(UNIT_RACE_SIM): $(UNIT_HELPERS) $(CACHE_OBJ) $(SIM)
 
 # What hook/ does to know a library, single-stepped.
 $(B)/unit/test_races_library: $(B)/obj/tests/unit/race/test_races_library.c.o $(UNIT_HELPERS) $(CACHE_OBJ) \
-		$(patsubst %,$(B)/obj/hook/loader/%.c.o,library objects symtab)
+		$(patsubst %,$(B)/obj/hook/loader/%.c.o,library loaded symtab)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 CHECK_UNIT += $(B)/unit/test_races_library

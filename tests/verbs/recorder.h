@@ -144,12 +144,6 @@ void recorder_limit(uint64_t bytes, unsigned regions);
 
 void recorder_peermem(bool there);
 
-/*
- * After ibv_rereg_mr has given a region another place, it fails to let children have the old one
- * again.
- */
-void recorder_dofork_fails(bool fails);
-
 /* Called in the midst of each call of the verb, without a lock; NULL takes it back. */
 void recorder_meanwhile(enum recorder_verb verb, void (*callback)(void *arg), void *arg);
 

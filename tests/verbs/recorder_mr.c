@@ -20,7 +20,6 @@ static struct recorder_mr *all;
 static uint32_t keys = 0x1000;
 static uint64_t most_bytes;
 static unsigned most_regions, strangers;
-static bool dofork_fails;
 
 /* ---- the list ------------------------------------------------------------------------------- */
 
@@ -99,13 +98,6 @@ EXPORT void recorder_limit(uint64_t bytes, unsigned regions)
 	recorder_lock();
 	most_bytes = bytes;
 	most_regions = regions;
-	recorder_unlock();
-}
-
-EXPORT void recorder_dofork_fails(bool fails)
-{
-	recorder_lock();
-	dofork_fails = fails;
 	recorder_unlock();
 }
 
@@ -405,8 +397,6 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 			result = IBV_REREG_MR_ERR_CMD;
 		else
 			change(m, flags, pd, &call);
-		if (!error && flags & IBV_REREG_MR_CHANGE_TRANSLATION && dofork_fails)
-			result = IBV_REREG_MR_ERR_DO_FORK_OLD;
 	}
 	recorder_unlock();
 	recorder_end(&call, error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What test_table_lookup asks of its driver, besides what every driver has. */
+/* The functions that test_table_lookup needs of its driver, besides those of every driver. */
 #ifndef TABLE_DRIVER_H
 #define TABLE_DRIVER_H
 

@@ -87,7 +87,7 @@ START_TEST(it_takes_little_address_space)
 }
 END_TEST
 
-/* Who has nothing left is told that everything may be the device's, and the driver is asked. */
+/* Without memory for a part every address there may be the device's, and the driver is asked. */
 START_TEST(without_address_space_it_may_be_everywhere)
 {
 	struct rlimit limit;

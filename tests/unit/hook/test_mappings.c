@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hook/cuda/mappings.c says of memory that was mapped, unmapped and mapped anew, seen or not.
+ * What hook/cuda/mappings.c says of memory that was mapped, unmapped and mapped again, with calls
+ * that it sees or without. The source is included, to look into its table.
  */
-#include <stdio.h>
+#include "hook/cuda/mappings.c"
 
-#include "hook/hook.h"
-#include "hook/cuda/records.h"
+#include <stdio.h>
 
 #define MIB(n) ((uint64_t)(n) << 20)
 #define BASE   UINT64_C(0x7f4400000000)
@@ -63,9 +63,9 @@ static bool is_known(unsigned place)
 
 static bool is_remembered(unsigned place)
 {
-	struct pd_record record;
+	struct mapping found;
 
-	return pd_record_get(PD_KIND_MAPPING, at(place), 0, &record, 1);
+	return pd_record_get(&mappings, at(place), 0, &found, 1);
 }
 
 int main(void)
@@ -91,7 +91,7 @@ int main(void)
 	map(2);
 	check(is_known(2), "until that is mapped");
 
-	/* Another thread has mapped anew when the unmap is told of. */
+	/* Another thread has mapped again before pd_unmapped() is called. */
 	map(3);
 	map(4);
 	ids[3] = 0;

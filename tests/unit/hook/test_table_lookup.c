@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What look-ups are answered with, under the preload: a wrapper for each function that the table knows,
- * and what the driver said for all else. The program starts itself anew, with the preload and a driver of
- * its own (table_driver.c): once as it is, and once switched off.
+ * The answers to look-ups under the preload: a wrapper for each function that the table knows, and
+ * the driver's own answer for all others. The program starts itself again, with the preload and a
+ * driver made for this test (table_driver.c): once with pindown as it is, and once with it switched
+ * off.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,7 +35,7 @@ static void check(bool well, const char *what)
 	printf("not so%s: %s\n", on ? "" : " (PINDOWN=0)", what);
 }
 
-/* ---- whose function is that? ------------------------------------------------------------------ */
+/* ---- whose function is that? ----------------------------------------------------------------- */
 
 static bool is_from(const void *function, const char *object)
 {
@@ -43,7 +44,7 @@ static bool is_from(const void *function, const char *object)
 	return function && dladdr(function, &info) && strstr(info.dli_fname, object);
 }
 
-/* Watched: one of ours, or the driver's own when we are switched off. */
+/* Watched: a wrapper, or the driver's own function when pindown is switched off. */
 static bool is_watched(const void *function)
 {
 	return is_from(function, on ? "libpindown.so" : "libcuda.so.1");
@@ -61,7 +62,7 @@ static void *asked(const char *name, int version, unsigned flags)
 	return ask(name, &function, version, flags, NULL) == CUDA_SUCCESS ? function : NULL;
 }
 
-/* ---- before a driver is loaded ---------------------------------------------------------------- */
+/* ---- before a driver is loaded --------------------------------------------------------------- */
 
 static void without_driver(void)
 {
@@ -79,7 +80,10 @@ static void without_driver(void)
 	dlerror();
 }
 
-/* The first call of the driver in this process; should it wait for the loader's lock, alarm() ends us. */
+/*
+ * The first call of the driver in this process. If it waits for the loader's lock, alarm() ends the
+ * process.
+ */
 static void within_constructor(const char *folder)
 {
 	char path[4096];
@@ -95,7 +99,7 @@ static void within_constructor(const char *folder)
 	      "a thread that a constructor waits for can call");
 }
 
-/* ---- dlsym ------------------------------------------------------------------------------------ */
+/* ---- dlsym ----------------------------------------------------------------------------------- */
 
 static void by_dlsym(void)
 {
@@ -146,8 +150,8 @@ static void *from_library(const char *folder, const char *name)
 }
 
 /*
- * Functions of that name that are not the driver's. We have wrappers for one of them; the next one is
- * passed on as it is.
+ * Functions of that name that are not the driver's. pindown has a wrapper for one of them; the next
+ * one is passed on as it is.
  */
 static void by_other_libraries(const char *folder)
 {
@@ -162,7 +166,7 @@ static void by_other_libraries(const char *folder)
 	check(dlsym(driver, "cuMemFreeAsync") == drivers, "and the driver's stays what it was");
 }
 
-/* ---- cuGetProcAddress ------------------------------------------------------------------------- */
+/* ---- cuGetProcAddress ------------------------------------------------------------------------ */
 
 static void by_version(void)
 {
@@ -211,7 +215,7 @@ static void of_another_age(void)
 	*age = 14000;
 	check(is_drivers(asked("cuMemFree", 14000, 0)), "a newer driver's function is not masked");
 	check(((CUresult(*)(int, int, int))asked("cuMemFree", 15000, 0))(1, 2, 3) == (CUresult)6,
-	      "and is called with parameters that we don't know");
+	      "and is called with parameters that pindown does not know");
 	check(is_watched(asked("cuMemFree", 13000, 0)), "the older one still is watched");
 	*age = 13000;
 }
@@ -248,7 +252,7 @@ static void of_nothing(void)
 	check(is_drivers(asked("cuInit", 12000, 0)), "what is not watched is the driver's own");
 }
 
-/* ---- many at once ----------------------------------------------------------------------------- */
+/* ---- many at once ---------------------------------------------------------------------------- */
 
 static void *look_often(void *unused)
 {
@@ -279,7 +283,7 @@ static void by_many(void)
 
 /* ---- what is newer than the table ------------------------------------------------------------ */
 
-/* Has pindown said so? Switched off it never does. */
+/* Does pindown trust that it sees every free? Switched off, it never says that it does not. */
 static bool trusts(void)
 {
 	__typeof__(&pindown_stats) ask_stats = dlsym(RTLD_DEFAULT, "pindown_stats");
@@ -321,7 +325,7 @@ static void by_newer_answer(void)
 	check(trusts() == !on, "and from then on nothing is trusted");
 }
 
-/* ---- the runs --------------------------------------------------------------------------------- */
+/* ---- the runs -------------------------------------------------------------------------------- */
 
 static int run_newer(void (*look)(void))
 {
@@ -364,8 +368,8 @@ static int run_inside(const char *folder)
 }
 
 /*
- * Reads what the run counted; what it printed besides is passed on, but for the line that pindown
- * is to print (NULL: none).
+ * Reads the run's counts, and passes on what else it printed, except for the line that pindown must
+ * print (NULL: none).
  */
 static bool run(const char *self, const char *folder, const char *setting, const char *inside,
 		const char *wanted)

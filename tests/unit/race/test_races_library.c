@@ -2,7 +2,7 @@
 /*
  * What hook/ knows of a library is filled in by the first thread that asks (hook/loader/library.c).
  * Another one forks meanwhile, at each instruction of that: its child has no such thread, and must
- * not wait. So a child goes through the loader's list by itself (hook/loader/objects.c), with
+ * not wait. So a child goes through the loader's list by itself (hook/loader/loaded.c), with
  * whatever is in it.
  */
 #define _GNU_SOURCE
@@ -17,7 +17,7 @@
 #include "hook/loader/asker.h"
 #include "hook/hook.h"
 #include "hook/loader/library.h"
-#include "hook/loader/objects.h"
+#include "hook/loader/loaded.h"
 #include "cache/base/process.h"
 #include "tests/unit/support/stepping.h"
 
@@ -147,7 +147,7 @@ static int is_seen(struct link_map *object, bool with_headers)
 	struct seen seen = {.address = object->l_addr};
 
 	last_map()->l_next = object;
-	pd_each_object(look_for, &seen);
+	pd_each_library(look_for, &seen);
 	return seen.count != 1 || seen.has_headers != with_headers;
 }
 
@@ -202,7 +202,7 @@ static int find_a_circle(void)
 	struct seen seen = {.address = 1};
 
 	last_map()->l_next = _r_debug.r_map;
-	return pd_each_object(look_for, &seen);
+	return pd_each_library(look_for, &seen);
 }
 
 static int find_what_is_no_object(void)
@@ -210,14 +210,14 @@ static int find_what_is_no_object(void)
 	struct seen seen = {.address = 1};
 
 	last_map()->l_next = (struct link_map *)(uintptr_t)A_PAGE;
-	return pd_each_object(look_for, &seen);
+	return pd_each_library(look_for, &seen);
 }
 
 static int find_a_library(void)
 {
 	struct seen seen = {.address = last_map()->l_addr};
 
-	pd_each_object(look_for, &seen);
+	pd_each_library(look_for, &seen);
 	return seen.count != 1 || !seen.has_headers;
 }
 
@@ -238,11 +238,11 @@ static int load_another(void)
 	struct seen seen = {.address = 1};
 
 	for (int i = 0; i < 2; i++)
-		if (pd_each_object(look_for, &seen) || pd_here.loader_lock_works)
+		if (pd_each_library(look_for, &seen) || pd_here.loader_lock_works)
 			return 1;
 	if (!dlopen("libresolv.so.2", RTLD_NOW))
 		return 3;
-	return pd_each_object(look_for, &seen) || !pd_here.loader_lock_works;
+	return pd_each_library(look_for, &seen) || !pd_here.loader_lock_works;
 }
 
 static int fork_after_that(void)
@@ -254,7 +254,7 @@ static int fork_after_that(void)
 		return 2;
 	child = fork();
 	if (child == 0)
-		_exit(pd_here.loader_lock_works || pd_here.last_object);
+		_exit(pd_here.loader_lock_works || pd_here.last_library);
 	return waitpid(child, &status, 0) != child || status;
 }
 

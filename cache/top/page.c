@@ -142,8 +142,8 @@ static void make_page(void)
 /* ---- counters ------------------------------------------------------------------------------ */
 
 /*
- * The thread's counters move into the page, if there is one. A traced thread's are in the trace, where they outlive a
- * kill. By the thread itself.
+ * The thread's counters move into the page, if there is one. A traced thread's are in the trace,
+ * where they outlive a kill. Called by the thread itself.
  */
 static void start_thread(struct pd_thread *self)
 {

@@ -337,7 +337,7 @@ struct pindown_stats {
 	uint64_t evictions;	/* regions unpinned for a budget or for pin space */
 	uint64_t invalidations; /* regions unlinked because their memory ended */
 	uint64_t lost_races;	/* * pins given up because a free of the memory began meanwhile */
-	uint64_t missed_invalidations; /* * frees noticed too late, by buffer id; above 0 is a bug */
+	uint64_t missed_invalidations; /* * frees noticed too late, by buffer id; 0 unless a bug */
 	uint64_t tag_checks;	       /* * hits that were checked by buffer id */
 	uint64_t regions, bytes;       /* pinned now; bytes of whole 64 KiB pages */
 	uint64_t kept_regions, kept_bytes; /* of these: memory already freed, kept because in use */

@@ -12,7 +12,6 @@
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/base/visible.h"
-#include "cache/base/notify.h"
 #include "cache/base/thread.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
@@ -135,7 +134,7 @@ static void callback_quits(void *arg)
 		    "pinned");
 	calls = here->outer;
 	leave(&subscribers[here->place]);
-	PD_NOTIFY(thread_quits);
+	pd_thread_quits();
 }
 
 static void call(unsigned place, const struct pindown_invalidation *what)

@@ -8,7 +8,10 @@
 #ifndef PD_NOTIFY_H
 #define PD_NOTIFY_H
 
-/* The room below: declares an event, whose functions take these arguments; runs its functions. */
+/*
+ * The room below: declares an event, whose functions take these arguments; runs its functions, from
+ * one file only (GNU ld would list the bounds of the section as dynamic symbols).
+ */
 #define PD_EVENT(event, arguments)                            \
 	extern void(*const __start_pd_on_##event[]) arguments \
 		__attribute__((weak, visibility("hidden")));  \

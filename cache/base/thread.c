@@ -262,6 +262,11 @@ void pd_thread_fork_child(void)
 		self->tid = (int32_t)syscall(SYS_gettid);
 }
 
+void __attribute__((cold)) pd_thread_quits(void)
+{
+	PD_NOTIFY(thread_quits);
+}
+
 uint64_t pd_counter_sum(unsigned which)
 {
 	uint64_t sum = 0;

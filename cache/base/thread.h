@@ -98,6 +98,7 @@ PD_EVENT(thread_exits, (struct pd_thread *));
  * A callback of the program has ended this thread, which is forbidden: everything of the thread's
  * that others may look at leaves its stack, and nobody waits for the thread. Lock not held.
  */
+void pd_thread_quits(void);
 PD_EVENT(thread_quits, (void));
 
 /* Takes a record for this thread; NULL when there is no memory for one. Keeps errno. */

@@ -13,7 +13,6 @@
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/base/visible.h"
-#include "cache/base/notify.h"
 #include "cache/base/thread.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
@@ -122,7 +121,7 @@ static void callback_quits(void *arg)
 	pd_lock();
 	pd_consumer_leave(here->consumer);
 	pd_unlock();
-	PD_NOTIFY(thread_quits);
+	pd_thread_quits();
 }
 
 int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *region,

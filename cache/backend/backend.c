@@ -4,9 +4,9 @@
 #include <stddef.h>
 
 #include "cache/backend/backend.h"
-#include "cache/cache.h"
 #include "cache/base/config.h"
 #include "cache/base/log.h"
+#include "cache/pindown.h"
 
 /* In the order in which `auto` tries them. "none" pins nothing and is used only by request. */
 static const struct pd_backend *const automatic[] = {&pd_backend_kmod, &pd_backend_dmabuf};

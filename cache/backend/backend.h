@@ -10,6 +10,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cache/base/notify.h"
+
+#define PD_MAX_DEVICES 64
+
 struct pd_pin {
 	uint64_t length; /* whole 64 KiB pages, as base */
 	int32_t device;
@@ -82,6 +86,19 @@ void pd_pin_close_dmabuf(struct pd_pin *pin);
 /* Notifications: a backend has opened a pin's dma-buf; it was closed, by a backend or otherwise. */
 void pd_dmabuf_opened(void);
 void pd_dmabuf_closed(void);
+
+/* How many descriptors regions have together, and may have, by the process's present limit. */
+uint32_t pd_dmabufs_open(void);
+uint64_t pd_dmabufs_most(void);
+
+/* Each prints a message, once: descriptors run out, so regions are evicted; none can be had. */
+void pd_dmabuf_tell_limit(void);
+void pd_dmabuf_tell_none_left(void);
+
+void pd_dmabuf_fork_child(void);
+
+/* Lock not held. Another process wants this much pin space. */
+PD_EVENT(space_wanted, (uint64_t bytes));
 
 /* In a forked child, after all pins have been abandoned. */
 void pd_backend_kmod_fork_child(void);

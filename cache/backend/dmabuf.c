@@ -8,9 +8,9 @@
 #include <errno.h>
 
 #include "cache/backend/backend.h"
-#include "cache/cache.h"
-#include "cache/driver/cuda_abi.h"
 #include "cache/base/descriptor.h"
+#include "cache/base/fork_gate.h"
+#include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
 #include "cache/pindown.h"
 

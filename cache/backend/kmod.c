@@ -18,16 +18,18 @@
 #include <unistd.h>
 
 #include "cache/backend/backend.h"
-#include "cache/cache.h"
-#include "cache/base/config.h"
-#include "cache/driver/cuda_abi.h"
-#include "cache/base/descriptor.h"
-#include "cache/driver/driver.h"
 #include "cache/backend/kmod_reclaim.h"
-#include "cache/base/log.h"
-#include "cache/base/address_space.h"
-#include "cache/pindown.h"
 #include "cache/backend/revocation.h"
+#include "cache/base/address_space.h"
+#include "cache/base/config.h"
+#include "cache/base/descriptor.h"
+#include "cache/base/fork_gate.h"
+#include "cache/base/lock.h"
+#include "cache/base/log.h"
+#include "cache/base/process.h"
+#include "cache/driver/cuda_abi.h"
+#include "cache/driver/driver.h"
+#include "cache/pindown.h"
 
 #include "kmod/pindown_ioctl.h"
 

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <sys/ioctl.h>
 
-#include "cache/cache.h"
+#include "cache/backend/backend.h"
 #include "cache/base/descriptor.h"
 #include "cache/backend/kmod_reclaim.h"
 #include "cache/base/log.h"
@@ -28,7 +28,7 @@ static void answer_one(void)
 	uint32_t wanted = __atomic_load_n(&wish_state->wanted, __ATOMIC_ACQUIRE);
 	struct pindown_answer answer = {.size = sizeof(answer), .wanted = wanted};
 
-	pd_give_back(__atomic_load_n(&wish_state->wanted_bytes, __ATOMIC_RELAXED));
+	PD_NOTIFY(space_wanted, __atomic_load_n(&wish_state->wanted_bytes, __ATOMIC_RELAXED));
 	ioctl(wish_fd, PINDOWN_IOC_ANSWER, &answer);
 }
 

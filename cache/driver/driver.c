@@ -6,8 +6,6 @@
 
 #include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
-#include "cache/hook_events.h"
-#include "cache/index.h"
 #include "cache/pindown.h"
 
 void *(*pd_find_driver_symbol)(const char *name);

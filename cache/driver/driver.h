@@ -9,7 +9,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/race.h"
+#define PD_ADDRESS_LIMIT (1ull << 48) /* no device address lies above it */
+
+/* Memory of known extent and owner. */
+struct pd_memory {
+	uint64_t base, end;
+	void *context; /* see struct pindown_region */
+	int32_t device;
+};
 
 /* An allocation, as the driver describes it. */
 struct pd_allocation {
@@ -50,6 +57,18 @@ int pd_driver_device_attribute(int attribute, int device);
  * Returns a CUresult.
  */
 int pd_driver_export(uint64_t base, uint64_t length, void *context, int device, int *fd);
+
+/*
+ * Finds a driver function by its exported name. Set by hook/. If it is NULL or returns NULL, no
+ * driver is loaded (yet).
+ */
+extern void *(*pd_find_driver_symbol)(const char *name);
+
+/*
+ * Was memory made with cuMemMap? Asked with the beginning of a mapping and its buffer id, without
+ * the lock. Set by hook/; NULL if cuMemMap is not watched.
+ */
+extern bool (*pd_is_mapped)(uint64_t base, uint64_t buffer_id);
 
 /* Call the driver no more: it is shut down, or this is a forked child that can't use it. */
 void pd_driver_forget(void);

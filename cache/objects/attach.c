@@ -1,12 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* Finding a consumer's object on a region, or making it: pindown_attach() and its relatives. */
 #define _GNU_SOURCE
-#include "cache/cache.h"
+#include "cache/account.h"
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
-#include "cache/base/config.h"
+#include "cache/base/lock.h"
+#include "cache/base/thread.h"
+#include "cache/base/visible.h"
+#include "cache/evict.h"
+#include "cache/get.h"
 #include "cache/index.h"
+#include "cache/invalidate.h"
 #include "cache/misuse.h"
 #include "cache/objects/object.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/region_dmabuf.h"
+#include "cache/trace/writer.h"
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
@@ -18,9 +28,6 @@
 /* The region's memory has been freed: look the address up again. */
 #define AGAIN (-1000)
 
-/* Changed under the lock. */
-static struct pd_creation *creations;
-
 struct request {
 	uint32_t consumer;
 	unsigned flags;
@@ -29,92 +36,6 @@ struct request {
 	bool takes_hold; /* attaching drops the caller's hold on the region, in any case */
 	struct pindown_object **object;
 };
-
-/* ---- objects being made; lock held -------------------------------------------------------- */
-
-static bool is_same_key(const struct pindown_key *a, const struct pindown_key *b)
-{
-	return a->owner == b->owner && a->word[0] == b->word[0] && a->word[1] == b->word[1];
-}
-
-static const struct pd_creation *creation_of(uint32_t region, const struct request *r)
-{
-	for (const struct pd_creation *c = creations; c; c = c->next)
-		if (c->region == region && c->consumer == r->consumer &&
-		    is_same_key(&c->key, r->key))
-			return c;
-	return NULL;
-}
-
-bool pd_creations_on(uint32_t region)
-{
-	uint32_t me = pd_my_tid();
-
-	for (const struct pd_creation *c = creations; c; c = c->next)
-		if (c->region == region && c->tid != me)
-			return true;
-	return false;
-}
-
-uint32_t pd_creations_of(uint32_t consumer, const uint64_t *owner)
-{
-	uint32_t me = pd_my_tid();
-
-	for (const struct pd_creation *c = creations; c; c = c->next)
-		if (c->consumer == consumer && (!owner || c->key.owner == *owner) && c->tid != me)
-			return c->tid;
-	return 0;
-}
-
-static struct pd_creation **link_to(const struct pd_creation *creation)
-{
-	struct pd_creation **c = &creations;
-
-	while (*c && *c != creation)
-		c = &(*c)->next;
-	return c;
-}
-
-/* If not, this process was forked in the middle of it. */
-static bool is_listed(const struct pd_creation *creation)
-{
-	return *link_to(creation);
-}
-
-/* Release, here and where a creation is listed: pairs with pd_creations_any(). */
-static void unlist(const struct pd_creation *creation)
-{
-	struct pd_creation **c = link_to(creation);
-
-	if (*c)
-		__atomic_store_n(c, creation->next, __ATOMIC_RELEASE);
-	pd_wake_waiters();
-}
-
-/*
- * Acquire: pairs with unlist(). The caller has ended something under the lock, and so sees every
- * creation that was listed before that.
- */
-bool pd_creations_any(void)
-{
-	return __atomic_load_n(&creations, __ATOMIC_ACQUIRE);
-}
-
-void pd_creations_forsake(void)
-{
-	uint32_t me = pd_my_tid();
-
-	for (struct pd_creation *c = creations, *next; c; c = next) {
-		next = c->next;
-		if (c->tid == me)
-			unlist(c);
-	}
-}
-
-void pd_creations_fork_child(void)
-{
-	creations = NULL;
-}
 
 /* ---- making ------------------------------------------------------------------------------- */
 
@@ -171,26 +92,28 @@ static int create_object(struct pd_creation *creation, struct pd_consumer *consu
 	struct pd_object_event event = {.region = region, .number = number, .key = r->key};
 	void *data = NULL;
 	int result;
-	bool gone;
+	bool gone, asked;
 
 	pd_unlock();
 	event.begin = pd_tracing(PD_EV_REGISTER) ? pd_ticks() : 0;
-	result = event.result =
-		pd_consumer_create(consumer, &pd_regions[region], r->key, r->request, &data);
+	result = event.result = pd_consumer_create(consumer, &pd_regions[region], r->key,
+						   r->request, &data, &asked);
+	if (asked)
+		pd_dmabuf_create_ended(&pd_regions[region], result == 0);
 	pd_trace_object(PD_EV_REGISTER, consumer->name, &event);
 	pd_lock();
 	gone = !pd_state_is_live(pd_briefs[region].state) || consumer->leaving;
-	if (result == 0 && gone && is_listed(creation)) {
+	if (result == 0 && gone && pd_creation_is_listed(creation)) {
 		result = consumer->leaving ? PINDOWN_ERR_INVALID : AGAIN;
 		pd_unlock();
 		discard(consumer, &event, data);
 		pd_lock();
 	}
-	if (!is_listed(creation))
+	if (!pd_creation_is_listed(creation))
 		result = PINDOWN_ERR_BUSY; /* region and new object belong to the parent */
 	else if (result != 0)
 		pd_object_free(number);
-	unlist(creation);
+	pd_creation_unlist(creation);
 	if (result == 0) {
 		publish(number, region, r, data);
 		*r->object = &pd_objects[number];
@@ -215,7 +138,6 @@ static int begin_creation(struct pd_consumer *consumer, uint32_t region, const s
 {
 	uint32_t number = pd_object_alloc();
 	struct pd_creation creation = {
-		.next = creations,
 		.region = region,
 		.consumer = r->consumer,
 		.tid = pd_my_tid(),
@@ -224,8 +146,7 @@ static int begin_creation(struct pd_consumer *consumer, uint32_t region, const s
 
 	if (!number)
 		return PINDOWN_ERR_NO_MEMORY;
-	/* Pairs with pd_creations_any(). */
-	__atomic_store_n(&creations, &creation, __ATOMIC_RELEASE);
+	pd_creation_list(&creation);
 	pd_consumer_enter(consumer);
 	return create_object(&creation, consumer, number, r);
 }
@@ -246,7 +167,7 @@ static int find_or_make(uint32_t region, const struct request *r)
 
 	while (result == PINDOWN_OK) {
 		struct pd_consumer *consumer = pd_consumer(r->consumer);
-		const struct pd_creation *creation = creation_of(region, r);
+		const struct pd_creation *creation = pd_creation_find(region, r->consumer, r->key);
 		uint32_t number;
 
 		if (!consumer || consumer->leaving)

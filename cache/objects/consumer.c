@@ -8,11 +8,14 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "cache/cache.h"
 #include "cache/base/cancel.h"
-#include "cache/region_dmabuf.h"
+#include "cache/base/config.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/base/visible.h"
+#include "cache/base/thread.h"
 #include "cache/objects/object.h"
+#include "cache/pindown.h"
 
 static struct pd_consumer consumers[PD_CONSUMERS];
 
@@ -122,7 +125,8 @@ static void callback_quits(void *arg)
 }
 
 int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *region,
-		       const struct pindown_key *key, void *request, void **data)
+		       const struct pindown_key *key, void *request, void **data,
+		       bool *asked_dmabuf)
 {
 	struct call here = {
 		.consumer = consumer, .callback = "create", .made_on = region, .outer = calls};
@@ -133,8 +137,7 @@ int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *regi
 	error = consumer->ops.create(region, key, request, data, consumer->ops.arg);
 	pthread_cleanup_pop(0);
 	calls = here.outer;
-	if (here.asked_dmabuf)
-		pd_dmabuf_create_ended(region, error == 0);
+	*asked_dmabuf = here.asked_dmabuf;
 	return error;
 }
 

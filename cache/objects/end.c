@@ -3,11 +3,20 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache/cache.h"
+#include "cache/account.h"
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/base/thread.h"
+#include "cache/base/visible.h"
+#include "cache/invalidate.h"
 #include "cache/objects/object.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/subscribe.h"
+#include "cache/trace/writer.h"
 
 /*
  * First of store, barrier, load of the holds. Pairs with hold_object() in attach.c, which loads the
@@ -570,7 +579,7 @@ PD_EXPORT int pindown_end_owner(int consumer, uint64_t owner)
 	return end_owner(consumer, owner, HELD_HIDDEN);
 }
 
-void pd_drop_idle_of(int consumer, uint64_t owner)
+void pd_objects_drop_idle(int consumer, uint64_t owner)
 {
 	end_owner(consumer, owner, HELD_STAY);
 }

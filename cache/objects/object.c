@@ -3,24 +3,24 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache/cache.h"
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
-#include "cache/misuse.h"
-#include "cache/objects/object.h"
 #include "cache/base/table.h"
+#include "cache/base/thread.h"
+#include "cache/base/visible.h"
+#include "cache/misuse.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/objects/object.h"
 
-_Static_assert(sizeof(struct pindown_object) == 64, "one cache line");
+_Static_assert(sizeof(struct pindown_object) == PD_OBJECT_BYTES, "one cache line");
 
 struct pindown_object *pd_objects;
 uint32_t *pd_object_holds[PD_STRIPES];
 
-/* Its address space is reserved together with the regions'. */
-struct pd_table pd_object_table = {
-	.record_bytes = sizeof(struct pindown_object),
-	.columns = PD_STRIPES,
-};
 static uint32_t free_list;
 static struct pd_resting resting; /* for PINDOWN_DEBUG */
 

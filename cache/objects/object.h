@@ -21,7 +21,6 @@
 
 #include "cache/pindown.h"
 #include "cache/region.h"
-#include "cache/base/table.h"
 #include "cache/base/thread.h"
 #include "cache/trace/writer.h"
 
@@ -61,7 +60,6 @@ struct pindown_object {
 
 extern struct pindown_object *pd_objects;     /* [0] is never used */
 extern uint32_t *pd_object_holds[PD_STRIPES]; /* as pd_holds */
-extern uint32_t *pd_objects_of;		      /* the first object of a region, by its number */
 
 /*
  * A region's first object, for the thread that ends or has ended the region; 0: none. Many programs
@@ -121,8 +119,6 @@ static inline uint32_t pd_object_number(const struct pindown_object *object)
 
 /* ---- object.c: the table; lock held ------------------------------------------------------- */
 
-extern struct pd_table pd_object_table;
-
 uint32_t pd_object_alloc(void);
 void pd_object_free(uint32_t number);
 uint32_t pd_object_high_water(void);
@@ -148,7 +144,8 @@ struct pd_consumer {
  * is in it. pd_consumer_enter() and _leave() do the counting, with the lock held.
  */
 int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *region,
-		       const struct pindown_key *key, void *request, void **data);
+		       const struct pindown_key *key, void *request, void **data,
+		       bool *asked_dmabuf);
 int pd_consumer_destroy(struct pd_consumer *consumer, const struct pindown_object_end *what);
 void pd_consumer_enter(struct pd_consumer *consumer);
 void pd_consumer_leave(struct pd_consumer *consumer);
@@ -181,7 +178,7 @@ void pd_trace_object(enum pd_event event, const char *consumer, const struct pd_
 /* `count` objects of one consumer are held although their memory has ended. */
 void pd_trace_held(const struct pindown_region *region, const char *consumer, uint32_t count);
 
-/* ---- attach.c ----------------------------------------------------------------------------- */
+/* ---- creation.c ----------------------------------------------------------------------------- */
 
 /* An object being made, on the stack of the thread that makes it; listed under the lock. */
 struct pd_creation {
@@ -191,6 +188,16 @@ struct pd_creation {
 };
 
 /*
+ * Lock held. The creation for this region, consumer and key; NULL: none is listed. If a running
+ * creation is no longer listed, this process was forked in the middle of it.
+ */
+const struct pd_creation *pd_creation_find(uint32_t region, uint32_t consumer,
+					   const struct pindown_key *key);
+void pd_creation_list(struct pd_creation *creation);
+void pd_creation_unlist(const struct pd_creation *creation);
+bool pd_creation_is_listed(const struct pd_creation *creation);
+
+/*
  * Lock held. Is another thread making an object on this region, or for this consumer and owner
  * (NULL: any owner)? The latter returns the tid of such a thread, or 0.
  */
@@ -198,7 +205,7 @@ bool pd_creations_on(uint32_t region);
 bool pd_creations_any(void); /* by any thread; also without the lock */
 uint32_t pd_creations_of(uint32_t consumer, const uint64_t *owner);
 void pd_creations_fork_child(void);
-void pd_creations_forsake(void); /* lock held: see pd_thread_quits() */
+void pd_creations_forsake(void); /* lock held: see thread_quits (base/thread.h) */
 
 /*
  * Has a region that is no longer live objects, or can it still get one? Also without the lock: the
@@ -242,10 +249,13 @@ bool pd_objects_await_reuse(uint32_t region);
 /* Lock not held. The driver has handed [begin, end) out again. */
 void pd_objects_end_reused(uint64_t begin, uint64_t end);
 
+/* Lock not held. Destroy the idle objects of an owner that lives on. */
+void pd_objects_drop_idle(int consumer, uint64_t owner);
+
 /* Lock not held. The last hold of an object that is no longer LIVE may have been dropped. */
 void pd_object_let_go(uint32_t number);
 
 void pd_objects_fork_child(void);
-void pd_objects_forsake(void); /* lock held: see pd_thread_quits() */
+void pd_objects_forsake(void); /* lock held: see thread_quits (base/thread.h) */
 
 #endif

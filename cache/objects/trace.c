@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Trace events about consumer objects. */
 #define _GNU_SOURCE
-#include "cache/cache.h"
 #include "cache/objects/object.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/trace/writer.h"
 
 static struct pd_trace_note note_about(const struct pindown_region *region, const char *consumer)
 {

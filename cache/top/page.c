@@ -17,14 +17,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
 #include "cache/base/config.h"
+#include "cache/base/fork_gate.h"
 #include "cache/top/format.h"
 #include "cache/top/sweep.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/base/address_space.h"
-#include "cache/trace/file.h"
+#include "cache/trace/writer.h"
 
 static struct pd_live *page;
 static struct pd_live_slot *slots;
@@ -141,6 +141,49 @@ static void make_page(void)
 	__atomic_store_n(&page, live, __ATOMIC_RELEASE);
 }
 
+/* ---- counters ------------------------------------------------------------------------------ */
+
+/*
+ * Called by the thread: moves its counters into the page, if there is one. A traced thread has its
+ * counters in the trace, where they survive a kill.
+ */
+static void start_thread(struct pd_thread *self)
+{
+	uint32_t number;
+
+	if (!is_open() || pd_config()->trace || self->counters != &self->own_counters)
+		return;
+	/* Relaxed: only a unique number is needed. Release, below: pairs with pd_counter_sum(). */
+	number = __atomic_fetch_add(&slots_taken, 1, __ATOMIC_RELAXED);
+	if (number >= PD_LIVE_SLOTS)
+		return;
+	_Static_assert(sizeof(struct pd_live_slot) == sizeof(struct pd_counters),
+		       "a slot is a thread's counters");
+	memcpy(&slots[number], &self->own_counters, sizeof(self->own_counters));
+	__atomic_store_n(&self->counters, (struct pd_counters *)(void *)&slots[number],
+			 __ATOMIC_RELEASE);
+}
+
+PD_NOTIFIED(thread_starts, start_thread);
+
+bool pd_live_counts(const struct pd_counters *counters)
+{
+	const struct pd_live_slot *slot = (const struct pd_live_slot *)(const void *)counters;
+
+	return slots && slot >= slots && slot < slots + PD_LIVE_SLOTS;
+}
+
+/* A thread's record takes at most one slot. Relaxed: a new thread has counted nothing yet. */
+bool pd_live_counts_all(void)
+{
+	uint32_t taken = __atomic_load_n(&slots_taken, __ATOMIC_RELAXED);
+
+	return taken <= PD_LIVE_SLOTS &&
+	       taken == __atomic_load_n(&pd_thread_records, __ATOMIC_RELAXED);
+}
+
+/* ---- opening and closing ------------------------------------------------------------------- */
+
 void pd_live_allow(void)
 {
 	allowed = true;
@@ -160,14 +203,14 @@ void pd_live_open(void)
 	    !getauxval(AT_SECURE)) {
 		make_page();
 		if (page)
-			pd_stats_publish();
+			PD_NOTIFY(page_made);
 	}
 	__atomic_store_n(&tried, true, __ATOMIC_RELEASE);
 	pd_unlock();
 	pd_descriptor_end();
 	pd_shield_down(&shield);
 	if (pd_self_tls)
-		pd_live_thread_start(pd_self_tls);
+		start_thread(pd_self_tls);
 }
 
 void pd_live_close(void)
@@ -186,42 +229,6 @@ void pd_live_fork_child(void)
 	page = NULL;
 	slots = NULL;
 	tried = false;
-}
-
-/* ---- counters ------------------------------------------------------------------------------ */
-
-/* A traced thread's counters are in the trace, where they survive a kill. */
-void pd_live_thread_start(struct pd_thread *self)
-{
-	uint32_t number;
-
-	if (!is_open() || pd_config()->trace || self->counters != &self->own_counters)
-		return;
-	/* Relaxed: only a unique number is needed. Release, below: pairs with pd_counter_sum(). */
-	number = __atomic_fetch_add(&slots_taken, 1, __ATOMIC_RELAXED);
-	if (number >= PD_LIVE_SLOTS)
-		return;
-	_Static_assert(sizeof(struct pd_live_slot) == sizeof(struct pd_counters),
-		       "a slot is a thread's counters");
-	memcpy(&slots[number], &self->own_counters, sizeof(self->own_counters));
-	__atomic_store_n(&self->counters, (struct pd_counters *)(void *)&slots[number],
-			 __ATOMIC_RELEASE);
-}
-
-bool pd_live_counts(const struct pd_counters *counters)
-{
-	const struct pd_live_slot *slot = (const struct pd_live_slot *)(const void *)counters;
-
-	return slots && slot >= slots && slot < slots + PD_LIVE_SLOTS;
-}
-
-/* A thread's record takes at most one slot. Relaxed: a new thread has counted nothing yet. */
-bool pd_live_counts_all(void)
-{
-	uint32_t taken = __atomic_load_n(&slots_taken, __ATOMIC_RELAXED);
-
-	return taken <= PD_LIVE_SLOTS &&
-	       taken == __atomic_load_n(&pd_thread_records, __ATOMIC_RELAXED);
 }
 
 /* ---- statistics ---------------------------------------------------------------------------- */

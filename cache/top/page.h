@@ -11,16 +11,15 @@
 #include <stdint.h>
 
 #include "cache/pindown.h"
+#include "cache/base/notify.h"
 #include "cache/base/thread.h"
 
 /* Promises that pd_live_close() will be called at exit; without this no page is made. */
 void pd_live_allow(void);
 
-/* Lock not held. Makes the page, once in a process. Keeps errno. */
+/* Lock not held. Makes the page, once in a process. Keeps errno. The event: with the lock held. */
 void pd_live_open(void);
-
-/* Moves the calling thread's counters into the page, if there is one. */
-void pd_live_thread_start(struct pd_thread *self);
+PD_EVENT(page_made, (void));
 
 /* Does the page, if there is one, count this thread's hits? */
 bool pd_live_counts(const struct pd_counters *counters);

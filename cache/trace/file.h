@@ -56,7 +56,4 @@ bool pd_trace_file_is_full(void);
 /* The file was truncated: nothing more is written. A message has said so. */
 bool pd_trace_file_is_cut(void);
 
-/* The path of the file being written, or NULL. Don't call it while the trace is being opened. */
-const char *pd_trace_file_name(void);
-
 #endif

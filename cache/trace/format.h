@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cache/base/event.h"
+
 #define PD_TRACE_MAGIC	      "\x89PDT\r\n\x1a\n"
 #define PD_TRACE_MAJOR	      1
 #define PD_TRACE_MINOR	      1
@@ -153,8 +155,5 @@ _Static_assert(sizeof(struct pd_trace_chunk) == 64, "chunk header");
 _Static_assert(sizeof(struct pd_trace_slot) == 128, "slot");
 _Static_assert(sizeof(struct pd_trace_info) == 8, "info");
 _Static_assert(sizeof(struct pd_trace_module) == 32, "module");
-
-/* "call", "pin", ... by enum pd_event, "lost" included. */
-extern const char *const pd_event_names[];
 
 #endif

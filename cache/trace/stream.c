@@ -268,7 +268,7 @@ __attribute__((noinline)) void pd_stream_write_late(const struct pd_thread *self
 
 /* ---- threads and fork ----------------------------------------------------------------------- */
 
-void pd_trace_thread_start(struct pd_thread *self)
+void pd_stream_start_thread(struct pd_thread *self)
 {
 	int error = errno;
 
@@ -283,11 +283,19 @@ void pd_trace_thread_start(struct pd_thread *self)
 	errno = error;
 }
 
-void pd_trace_thread_exit(struct pd_thread *self)
+PD_NOTIFIED(thread_starts, pd_stream_start_thread);
+
+/*
+ * The record's thread exits. The next thread that gets the record uses the rest of its chunk. Later
+ * events of the exiting thread are written too.
+ */
+static void end_thread(struct pd_thread *self)
 {
 	self->trace_base = RETURNED;
 	self->stack_low = self->stack_high = 0;
 }
+
+PD_NOTIFIED(thread_exits, end_thread);
 
 void pd_streams_fork_child(void)
 {

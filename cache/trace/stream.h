@@ -84,6 +84,12 @@ static inline void pd_stream_write_if_late(const struct pd_thread *self)
 /* Counts a lost event; NULL: of a thread without a record. */
 void pd_stream_lose_event(struct pd_thread *self);
 
+/*
+ * Called by a new thread, and when the trace opens by the thread that opens it: moves its record's
+ * counters into the file, if there is one, so that they survive a kill.
+ */
+void pd_stream_start_thread(struct pd_thread *self);
+
 /* In a forked child: no thread has a place, and all counters are the records' own, and zero. */
 void pd_streams_fork_child(void);
 

@@ -138,7 +138,7 @@ void pd_trace_open(void)
 	pd_thread_look_now();
 	__atomic_store_n(&pd_trace.state, opened ? PD_TRACE_OPEN : PD_TRACE_OFF, __ATOMIC_SEQ_CST);
 	if (opened && pd_self_tls)
-		pd_trace_thread_start(pd_self_tls);
+		pd_stream_start_thread(pd_self_tls);
 	write_distrust();
 	errno = error;
 }

@@ -12,24 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum pd_event {
-	PD_EV_CALL,	  /* a watched driver call has returned */
-	PD_EV_PIN,	  /* a region was pinned (or could not be: result) */
-	PD_EV_UNPIN,	  /* a region was unpinned */
-	PD_EV_HIT,	  /* a get was answered from the cache */
-	PD_EV_EVICT,	  /* a region was chosen to make room */
-	PD_EV_INVALIDATE, /* a region was unlinked: reason, in_use */
-	PD_EV_MAP,	  /* a region's memory was mapped, or its descriptor was given out */
-	PD_EV_ERROR,	  /* something failed: the text says what */
-	/* Since 1.1, as notes. */
-	PD_EV_REGISTER,	  /* a consumer's object was made on a region (or could not be: result) */
-	PD_EV_DEREGISTER, /* it was destroyed: reason; in_use: revoked */
-	PD_EV_HELD,	  /* a region's memory ended while a consumer's objects on it were held */
-	PD_EV_EXPORT,	  /* the program made a dma-buf of its own */
-	PD_EV_OUTLIVED,	  /* the memory of such a dma-buf ended while it was open */
-	PD_EV_LOST,	  /* made by the reader: a number of events found no room */
-	PD_EVENTS
-};
+#include "cache/base/event.h"
 
 /*
  * Bit (1 << event) is set if the event is to be written. 0 when there is no trace. Stored with
@@ -93,12 +76,6 @@ struct pd_trace_region {
 	uint16_t reason; /* enum pindown_reason */
 	uint16_t flags;	 /* PD_TRACE_IN_USE ... */
 };
-#define PD_TRACE_IN_USE	   1u /* the region is held */
-#define PD_TRACE_VOLATILE  2u
-#define PD_TRACE_MISSED	   4u  /* the free was noticed only after the driver had made it */
-#define PD_TRACE_IMPORTED  16u /* of a dma-buf: it has been imported */
-#define PD_TRACE_NO_SYNC   8u  /* SYNC_MEMOPS could not be set: VMM memory */
-#define PD_TRACE_FELL_BACK 32u /* pinned by dma-buf because the kernel module refused */
 void pd_trace_region(enum pd_event event, const struct pd_trace_region *what, uint64_t begin,
 		     uint64_t end);
 
@@ -138,23 +115,13 @@ void pd_trace_error(const char *text, uint64_t addr, uint64_t size, int result);
 void pd_trace_open(void);
 
 /*
- * Called by a new thread: moves its record's counters into the file, if there is one, so that they
- * survive a kill.
- */
-struct pd_thread;
-void pd_trace_thread_start(struct pd_thread *thread);
-
-/*
- * The record's thread exits. The next thread that gets the record uses the rest of its chunk. Later
- * events of the exiting thread are written too.
- */
-void pd_trace_thread_exit(struct pd_thread *thread);
-
-/*
  * In a forked child: leaves the parent's file; the child's own is opened at the first event. All
  * threads' counters are back in their records, and zero.
  */
 void pd_trace_fork_child(void);
+
+/* The path of the file being written, or NULL. Don't call it while the trace is being opened. */
+const char *pd_trace_file_name(void);
 
 /*
  * For call stacks: a module is about to be unloaded, which makes knowledge about code addresses

@@ -4,8 +4,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "cache/cache.h"
 #include "cache/index.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
 #include "model.h"
 
 struct making making;

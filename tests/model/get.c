@@ -3,7 +3,8 @@
 #define _GNU_SOURCE
 #include <inttypes.h>
 
-#include "cache/cache.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
 #include "model.h"
 
 static uint64_t page_floor(uint64_t addr)

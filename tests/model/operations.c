@@ -9,9 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
 #include "cache/base/config.h"
+#include "cache/evict.h"
 #include "cache/hook_events.h"
+#include "cache/pindown.h"
 #include "model.h"
 
 bool put_when_told, in_put;

@@ -16,8 +16,9 @@
 #include <unistd.h>
 
 #include "cache/base/config.h"
-#include "cache/cache.h"
 #include "cache/hook_events.h"
+#include "cache/pindown.h"
+#include "cache/trust.h"
 #include "model.h"
 
 /* The seconds of a round, more for a long one: a round that hangs has failed. */

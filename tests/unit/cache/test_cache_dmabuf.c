@@ -12,6 +12,7 @@
 
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/descriptors.h"
+#include "cache/backend/backend.h"
 #include "cache/region_dmabuf.h"
 
 static int dmabuf_of(pindown_region *region, uint64_t addr, uint64_t *offset)

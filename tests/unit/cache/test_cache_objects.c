@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
+#include "cache/hook_events.h"
+#include "cache/pindown.h"
+#include "cache/trust.h"
 #include "tests/unit/support/objects_test.h"
 
 /* ---- finding ------------------------------------------------------------------------------ */

@@ -8,7 +8,9 @@
 
 #include <stdio.h>
 
-#include "cache/cache.h"
+#include "cache/hook_events.h"
+#include "cache/pindown.h"
+#include "cache/trust.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
 

@@ -14,7 +14,7 @@
 
 #include "cache/base/log.h"
 #include "tests/unit/support/suite.h"
-#include "cache/trace/writer.h"
+#include "cache/base/event.h"
 
 static struct pd_config config;
 static struct pd_problems problems;

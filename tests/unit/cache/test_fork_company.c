@@ -10,8 +10,12 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-#include "cache/cache.h"
 #include "cache/base/descriptor.h"
+#include "cache/base/fork_gate.h"
+#include "cache/base/lock.h"
+#include "cache/hook_events.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
 #include "tests/unit/support/fork_test.h"
 #include "tests/unit/support/objects_test.h"
 #include "tests/unit/support/stepping.h"

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tests/unit/support/cache_test.h"
+#include "cache/driver/driver.h"
 #include "cache/index.h"
 #include "cache/region.h"
 

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "cache/backend/backend.h"
 #include "cache/region_dmabuf.h"
 #include "tests/unit/support/sim_test.h"
 

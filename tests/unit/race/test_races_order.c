@@ -7,7 +7,13 @@
 #include <stdarg.h>
 #include <sys/syscall.h>
 
-#include "cache/cache.h"
+#include "cache/base/barrier.h"
+#include "cache/base/lock.h"
+#include "cache/base/thread.h"
+#include "cache/hook_events.h"
+#include "cache/invalidate.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
 #include "tests/unit/support/order_test.h"
 
 static void run(const struct race *race, enum payers who)

@@ -4,8 +4,8 @@
  * stores become visible late: see order_test.h and test_races_order.c.
  */
 #define _GNU_SOURCE
-#include "cache/cache.h"
 #include "cache/objects/object.h"
+#include "cache/pindown.h"
 #include "tests/unit/support/order_test.h"
 
 #define OWNER 7

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Races at every single instruction of a hit and of a put; see stepping.h. */
 #define _GNU_SOURCE
-#include "cache/cache.h"
+#include "cache/base/lock.h"
+#include "cache/base/thread.h"
+#include "cache/hook_events.h"
+#include "cache/invalidate.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
 #include "tests/unit/support/steps_test.h"
 
 /* ---- a hit against a free ---- */

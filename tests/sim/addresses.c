@@ -52,7 +52,8 @@ static bool start_arena(struct arena *arena, uint64_t base, uint64_t size)
 	arena->base = aligned;
 	arena->slots = (base + size - aligned) >> SIM_PAGE_SHIFT;
 	arena->taken = calloc(arena->slots / 64 + 1, 8);
-	arena->blocks = calloc(arena->slots, sizeof(*arena->blocks)); /* only used parts are touched */
+	/* Only the parts in use are ever touched. */
+	arena->blocks = calloc(arena->slots, sizeof(*arena->blocks));
 	return arena->taken && arena->blocks;
 }
 

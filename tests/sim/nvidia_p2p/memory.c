@@ -52,7 +52,7 @@ static bool ram_alloc(struct sim_memory *memory)
 
 	memory->ram = kvcalloc(memory->count, sizeof(*memory->ram), GFP_KERNEL);
 	for (i = 0; memory->ram && i < memory->count; i++) {
-		memory->ram[i] = reserve_pages(GFP_KERNEL | __GFP_ZERO, get_order(SIM_GPU_PAGE));
+		memory->ram[i] = alloc_pages(GFP_KERNEL | __GFP_ZERO, get_order(SIM_GPU_PAGE));
 		if (!memory->ram[i])
 			ram_free(memory, i);
 	}

@@ -13,7 +13,10 @@
 #include "cache/trace/writer.h"
 #include "cache/trace/format.h"
 
-/* The word being typed. Of "--color=al", text is "al" and before, which candidates keep, "--color=". */
+/*
+ * The word being typed. Of "--color=al", text is "al" and before, which candidates keep,
+ * "--color=".
+ */
 struct typed {
 	const char *text;
 	char before[80];
@@ -205,8 +208,8 @@ static int program_in(const struct command *command, char **words, int count)
 }
 
 /*
- * The option whose value is being typed, and which is then in `typed`; else NULL. bash passes "=" and
- * the text behind it as separate words.
+ * The option whose value is being typed, and which is then in `typed`; else NULL. bash passes "="
+ * and the text behind it as separate words.
  */
 static const char *option_before(const struct command *command, char **words, int count,
 				 struct typed *typed)

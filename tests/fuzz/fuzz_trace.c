@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * For libFuzzer: any bytes as a trace, through every verb that reads one. A trace is mostly zeroes,
+ * For libFuzzer: any bytes as a trace, through every command that reads one. A trace is mostly zeroes,
  * of which a fuzzer can make nothing; so an input is what lies at the beginnings of its parts:
  *
  *	byte 0		0: the input is the file. Else
@@ -57,7 +57,7 @@ static size_t unpack(const unsigned char *data, size_t size)
 	return length > cut ? length - cut : 0;
 }
 
-/* The verb as it is typed, with up to two words before the trace's name. */
+/* The command as it is typed, with up to two words before the trace's name. */
 static void run(const struct command *command, char *first, char *second, char *name)
 {
 	char *words[5] = {(char *)command->name};

@@ -34,7 +34,9 @@ struct command {
 	int (*run_words)(int argc, char **argv);
 };
 
-/* Runs a command; argv[0] is its name. Clears its flags and texts first. Returns the exit status. */
+/*
+ * Runs a command; argv[0] is its name. Clears its flags and texts first. Returns the exit status.
+ */
 int command_start(const struct command *command, int argc, char **argv);
 
 /* The options of a command with settings, for getopt_long(); the caller frees them. */

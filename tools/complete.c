@@ -12,7 +12,10 @@
 #include "tools/system/processes.h"
 #include "cache/base/event.h"
 
-/* The word being typed. Of "--color=al", text is "al" and before, which candidates keep, "--color=". */
+/*
+ * The word being typed. Of "--color=al", text is "al" and before, which candidates keep,
+ * "--color=".
+ */
 struct typed {
 	const char *text;
 	char before[80];
@@ -204,8 +207,8 @@ static int program_in(const struct command *command, char **words, int count)
 }
 
 /*
- * The option whose value is being typed, and which is then in `typed`; else NULL. bash passes "=" and
- * the text behind it as separate words.
+ * The option whose value is being typed, and which is then in `typed`; else NULL. bash passes "="
+ * and the text behind it as separate words.
  */
 static const char *option_before(const struct command *command, char **words, int count,
 				 struct typed *typed)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * For libFuzzer: arbitrary bytes as a trace, for every subcommand that reads one. A trace consists
+ * For libFuzzer: arbitrary bytes as a trace, for every command that reads one. A trace consists
  * mostly of zeroes, with which a fuzzer can't work; so an input has only the beginnings of its
  * parts:
  *
@@ -58,7 +58,7 @@ static size_t unpack(const unsigned char *data, size_t size)
 	return length > cut ? length - cut : 0;
 }
 
-/* The verb as it is typed, with up to two words before the trace's name. */
+/* The command as it is typed, with up to two words before the trace's name. */
 static void run(const struct command *command, char *first, char *second, char *name)
 {
 	char *words[5] = {(char *)command->name};

@@ -281,7 +281,9 @@ static void print_json(const struct state *state, const struct wishes *wishes)
 	json_end_object();
 }
 
-/* ---- the command ------------------------------------------------------------------------------ */
+/*
+ * ---- the command ------------------------------------------------------------------------------
+ */
 
 static bool look(struct state *state)
 {

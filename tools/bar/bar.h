@@ -26,7 +26,9 @@ struct module_pins {
 /* Reads the module's list in debugfs, which only root can read. */
 void module_pins_read(struct module_pins *pins);
 
-/* ---- a trace (sites.c) ------------------------------------------------------------------------ */
+/*
+ * ---- a trace (sites.c) ------------------------------------------------------------------------
+ */
 
 /* A place in the program, and the memory pinned from there that still is pinned. */
 struct site {

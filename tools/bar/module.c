@@ -25,8 +25,8 @@ static struct module_pin *pin_of(struct module_pins *pins, uint32_t pid, const c
 }
 
 /*
- * A line of "process region address bytes mode state mappings exports importers gpu"; the first line
- * of the list has these titles.
+ * A line of "process region address bytes mode state mappings exports importers gpu"; the first
+ * line of the list has these titles.
  */
 static void take_line(struct module_pins *pins, const char *line)
 {

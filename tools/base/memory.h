@@ -25,9 +25,9 @@ void release(void *memory);
 void sort(void *array, size_t count, size_t each, int (*compare)(const void *, const void *));
 
 /*
- * A trace may come from anywhere. Whatever its bytes say, reading it takes at most this much memory,
- * or four times its length where that is more. Memory that elfutils allocates for names is not
- * counted: it depends on files of this machine, not on the trace.
+ * A trace may come from anywhere. Whatever its bytes say, reading it takes at most this much
+ * memory, or four times its length where that is more. Memory that elfutils allocates for names is
+ * not counted: it depends on files of this machine, not on the trace.
  */
 #define MEMORY_FOR_TRACES (1ull << 30)
 void memory_trace_opened(uint64_t length);

@@ -29,10 +29,9 @@ struct checked {
 	bool needs_driver;    /* some file needs libcuda.so.1 itself */
 	char *driver;	      /* path of that library; NULL: not on this machine */
 	enum verdict verdict;
-	const char
-		*unreachable; /* why a preload can't reach it: the end of a sentence; else NULL */
-	struct texts reasons; /* sentences: why some calls are not seen */
-	struct texts notes;   /* sentences: other facts */
+	const char *unreachable; /* why a preload can't reach it: a sentence's end; else NULL */
+	struct texts reasons;	 /* sentences: why some calls are not seen */
+	struct texts notes;	 /* sentences: other facts */
 };
 
 /* NULL, after one line on standard error, when the file can't be read. */

@@ -35,8 +35,8 @@ struct elf_file {
 };
 
 /*
- * Reads a file. NULL when it fails, with the reason in *why ("it is not an ELF file"), a constant text;
- * errno is not used.
+ * Reads a file. NULL when it fails, with the reason in *why ("it is not an ELF file"), a constant
+ * text; errno is not used.
  */
 struct elf_file *elf_file_read(const char *path, const char **why);
 void elf_file_free(struct elf_file *file);

@@ -158,8 +158,8 @@ static char *try_system(const struct elf_file *file, const char *name)
 }
 
 /*
- * Tries DT_RPATH of the file and of the files that needed it. A file with DT_RUNPATH uses no DT_RPATH
- * at all.
+ * Tries DT_RPATH of the file and of the files that needed it. A file with DT_RUNPATH uses no
+ * DT_RPATH at all.
  */
 static char *try_rpaths(const struct needer *needer, const char *name)
 {

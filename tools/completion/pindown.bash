@@ -12,7 +12,10 @@ _pindown()
 		case $line in
 		:files) _pindown_add < <(compgen -f -- "$current") ;;
 		:folders) _pindown_add < <(compgen -d -- "$current") ;;
-		:traces) _pindown_add < <(compgen -d -- "$current"; compgen -f -X '!*.pdt' -- "$current") ;;
+		:traces)
+			_pindown_add < <(compgen -d -- "$current"
+				compgen -f -X '!*.pdt' -- "$current")
+			;;
 		:commands) _pindown_add < <(compgen -c -- "$current") ;;
 		*) COMPREPLY+=("${line%%$'\t'*}") ;;
 		esac

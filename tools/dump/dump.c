@@ -68,8 +68,8 @@ static void print_events(struct reader *reader)
 }
 
 /*
- * Finds new events by reading the files again. This takes at most a tenth of the time, and happens at
- * most five times a second.
+ * Finds new events by reading the files again. This takes at most a tenth of the time, and happens
+ * at most five times a second.
  */
 static struct reader *follow(struct reader *reader, char *const *names, unsigned count)
 {
@@ -93,7 +93,9 @@ static struct reader *follow(struct reader *reader, char *const *names, unsigned
 	return reader;
 }
 
-/* ---- the command ------------------------------------------------------------------------------- */
+/*
+ * ---- the command -------------------------------------------------------------------------------
+ */
 
 static bool take_addr(const char *range)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Prints the trace event format of Perfetto and chrome://tracing, one JSON document. It has a track for
- * each thread, and counters: the pinned bytes of each process, and the BAR1 space that pins take on
- * each of its devices. Times are in microseconds.
+ * Prints the trace event format of Perfetto and chrome://tracing, one JSON document. It has a track
+ * for each thread, and counters: the pinned bytes of each process, and the BAR1 space that pins
+ * take on each of its devices. Times are in microseconds.
  */
 #include "tools/dump/format.h"
 

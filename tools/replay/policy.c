@@ -110,12 +110,12 @@ static const struct policy clock_policy = {"clock", "first in, first out, with a
 /* ---- S3-FIFO (Yang et al., SOSP 2023), by bytes --------------------------------------------- */
 
 /*
- * New members enter a small queue, a tenth of the budget. A member that is not used there leaves soon
- * and is remembered as a ghost. A member that was used there, or returns while it is a ghost, goes to
- * the main queue, which gives it a second chance for each use, up to three.
+ * New members enter a small queue, a tenth of the budget. A member that is not used there leaves
+ * soon and is remembered as a ghost. A member that was used there, or returns while it is a ghost,
+ * goes to the main queue, which gives it a second chance for each use, up to three.
  *
- * A few new members are always kept: a registration cache often holds only some regions, and a buffer
- * that was just used is often used again soon.
+ * A few new members are always kept: a registration cache often holds only some regions, and a
+ * buffer that was just used is often used again soon.
  */
 static uint32_t to_keep(const struct policy_state *state)
 {

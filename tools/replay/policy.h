@@ -36,7 +36,9 @@ struct policy {
 	void (*hit)(struct policy_state *state, uint32_t member);
 	/* Adds a member; the caller has made space for it. */
 	void (*insert)(struct policy_state *state, uint32_t member);
-	/* Chooses a victim and removes it from its queue. At least one member must be registered. */
+	/*
+	 * Chooses a victim and removes it from its queue. At least one member must be registered.
+	 */
 	uint32_t (*evict)(struct policy_state *state);
 };
 

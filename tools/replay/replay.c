@@ -279,7 +279,9 @@ static const struct setting settings[] = {
 	{.name = NULL},
 };
 
-/* ---- the command ------------------------------------------------------------------------------- */
+/*
+ * ---- the command -------------------------------------------------------------------------------
+ */
 
 /* A trace without its hits would show a cache that never hits. */
 static bool has_gets(const struct reader *reader)

@@ -13,8 +13,8 @@ struct replay_result {
 };
 
 /*
- * Draws hit ratio and pin time against the budget, with a line for each policy. Results are in the order
- * in which the user gave the budgets. False, after one line on standard error, when it fails.
+ * Draws hit ratio and pin time against the budget, with a line for each policy. Results are in the
+ * order in which the user gave the budgets. False, after one line on standard error, when it fails.
  */
 bool replay_svg(const char *path, const struct replay_result *results, unsigned count);
 

@@ -131,8 +131,8 @@ static void ask_for(struct making *making, const struct event *event)
 }
 
 /*
- * Ends an allocation that the traced run had evicted before its free: then there is no invalidation,
- * only the call.
+ * Ends an allocation that the traced run had evicted before its free: then there is no
+ * invalidation, only the call.
  */
 static void look_at_call(struct making *making, const struct event *event)
 {

@@ -53,7 +53,9 @@ static uint64_t longest_kept(const struct findings *freed, uint64_t span)
 	return longest;
 }
 
-/* Regions freed in stream order. The trace does not show whether they were used after the free ran. */
+/*
+ * Regions freed in stream order. The trace does not show whether they were used after the free ran.
+ */
 static void print_in_order(const struct tally *tally)
 {
 	char more[200], reused[80] = "";
@@ -152,7 +154,10 @@ bool report_is_bad(const struct tally *tally)
 
 /* ---- lists of regions ----------------------------------------------------------------------- */
 
-/* Prints the call chain, so that the caller's purpose shows too; "as above" if the row before has it. */
+/*
+ * Prints the call chain, so that the caller's purpose shows too; "as above" if the row before has
+ * it.
+ */
 static void print_who(const struct trace_file *file, const char *what, uint32_t stack,
 		      bool as_above)
 {

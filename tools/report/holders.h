@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Holders of freed memory that a trace shows: registrations that the program held, and dma-bufs that
- * the program, or middleware in it, had exported itself.
+ * Holders of freed memory that a trace shows: registrations that the program held, and dma-bufs
+ * that the program, or middleware in it, had exported itself.
  */
 #ifndef HOLDERS_H
 #define HOLDERS_H
@@ -46,9 +46,8 @@ struct holders {
 };
 
 void holders_count(struct holders *holders, const struct event *event);
-void holders_match(
-	struct holders *
-		holders); /* finds the exports of outlived dma-bufs; call it after the last event */
+/* Finds the exports of outlived dma-bufs; call it after the last event. */
+void holders_match(struct holders *holders);
 void holders_free(struct holders *holders);
 
 /* Prints their parts of the report, with lists of up to `max` lines. */

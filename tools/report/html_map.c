@@ -2,7 +2,8 @@
 /*
  * Draws the map of addresses. Each region is a box: its width is the time it was pinned, its height
  * its size. Long gaps between addresses are left out. If there are too many regions, the map is
- * divided into cells instead, which are darker the more of them was pinned; so the page stays small.
+ * divided into cells instead, which are darker the more of them was pinned; so the page stays
+ * small.
  */
 #include <stdlib.h>
 
@@ -60,8 +61,8 @@ static unsigned divide(struct map *map, const struct life **sorted, unsigned cou
 }
 
 /*
- * Chooses the smallest gap that makes at most MAX_STRIPS strips. Each gets a minimum height and a share
- * of the rest by its size.
+ * Chooses the smallest gap that makes at most MAX_STRIPS strips. Each gets a minimum height and a
+ * share of the rest by its size.
  */
 static void make_strips(struct map *map)
 {

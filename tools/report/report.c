@@ -193,7 +193,9 @@ static void print_calls(const struct tally *tally)
 		print_call(&tally->calls[i]);
 }
 
-/* ---- the command ------------------------------------------------------------------------------- */
+/*
+ * ---- the command -------------------------------------------------------------------------------
+ */
 
 static struct tally *count(struct reader *reader, const struct report_wishes *wishes)
 {

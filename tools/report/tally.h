@@ -37,8 +37,8 @@ struct findings {
 enum { DEVICES = 64, MAX_FINDINGS = 10000, MAX_WATCHED = 1000 };
 
 /*
- * Regions that were freed in stream order while in use, and are still pinned. Counts those whose memory
- * was allocated again before the unpin. At most MAX_WATCHED regions are watched at a time.
+ * Regions that were freed in stream order while in use, and are still pinned. Counts those whose
+ * memory was allocated again before the unpin. At most MAX_WATCHED regions are watched at a time.
  */
 struct reused {
 	struct {

@@ -35,8 +35,8 @@ enum pci_class { PCI_SWITCHES, PCI_BRIDGE, PCI_SOCKETS, PCI_UNKNOWN };
 enum pci_class pci_class_between(const struct pci_device *a, const struct pci_device *b);
 
 /*
- * Adds the addresses of the ports on a path through switches: those between each device and the last
- * bridge that the two have in common.
+ * Adds the addresses of the ports on a path through switches: those between each device and the
+ * last bridge that the two have in common.
  */
 void pci_ports_between(const struct pci_device *a, const struct pci_device *b, struct texts *ports);
 

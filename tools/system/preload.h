@@ -7,8 +7,8 @@
 #include <stddef.h>
 
 /*
- * Looks beside the command (in the build folder), in ../lib and ../lib64 (an installation, which may
- * have been moved), and in the folder of `make install`. False when it is in none of them.
+ * Looks beside the command (in the build folder), in ../lib and ../lib64 (an installation, which
+ * may have been moved), and in the folder of `make install`. False when it is in none of them.
  */
 bool preload_find(char *path, size_t capacity);
 

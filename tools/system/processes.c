@@ -82,8 +82,8 @@ static bool is_sane(const struct pd_live *live, uint32_t pid, uint64_t start)
 }
 
 /*
- * Copies the page. The statistics are consistent when the sequence number is even and does not change
- * during the copy. Acquire: pairs with the releases in the process (cache/top/page.c).
+ * Copies the page. The statistics are consistent when the sequence number is even and does not
+ * change during the copy. Acquire: pairs with the releases in the process (cache/top/page.c).
  */
 static bool copy_whole(union page *page, const union page *at)
 {

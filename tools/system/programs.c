@@ -73,7 +73,9 @@ static bool find_header(int fd, const ElfW(Ehdr) * elf, uint32_t type, ElfW(Phdr
 	return false;
 }
 
-/* Whether it is a position-independent program, not a library that can be started like the loader. */
+/*
+ * Whether it is a position-independent program, not a library that can be started like the loader.
+ */
 static bool is_pie(int fd, const ElfW(Ehdr) * elf)
 {
 	ElfW(Phdr) dynamic;

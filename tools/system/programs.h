@@ -13,8 +13,8 @@ bool program_find(const char *name, char *path, size_t capacity);
 const char *program_unreachable(const char *path);
 
 /*
- * Copies the path of the program that runs a script, also through /usr/bin/env. False when the file is
- * no script (`path` is then empty) or the program does not exist (`path` then has its name).
+ * Copies the path of the program that runs a script, also through /usr/bin/env. False when the file
+ * is no script (`path` is then empty) or the program does not exist (`path` then has its name).
  */
 bool program_interpreter(const char *script, char *path, size_t capacity);
 

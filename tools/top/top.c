@@ -291,7 +291,9 @@ static void print_json(const struct processes *all)
 	json_end_list();
 }
 
-/* ---- the command ------------------------------------------------------------------------------ */
+/*
+ * ---- the command ------------------------------------------------------------------------------
+ */
 
 static bool parse_pids(char **texts, uint32_t *pids, unsigned count)
 {

@@ -398,8 +398,8 @@ static bool open_file(struct trace_file *file)
 }
 
 /*
- * Ask for the length after reading the header: a growing file is then at least as long as the header
- * says.
+ * Ask for the length after reading the header: a growing file is then at least as long as the
+ * header says.
  */
 static bool read_header(struct trace_file *file)
 {
@@ -423,8 +423,8 @@ static bool read_header(struct trace_file *file)
 }
 
 /*
- * The process may claim more units while its trace is read: read only the units that it had when its
- * header was copied.
+ * The process may claim more units while its trace is read: read only the units that it had when
+ * its header was copied.
  */
 static void read_journal(struct trace_file *file)
 {

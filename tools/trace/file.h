@@ -2,10 +2,10 @@
 /*
  * One trace file, opened for reading: its header, its chunks and its clock.
  *
- * A trace may come from anywhere: everything in it is checked before it is used, and the memory that
- * reading takes depends on the file's length, not on its content. The file is read with pread, not
- * mapped, so that truncating it meanwhile causes no SIGBUS. Damage is reported in one line, with its
- * offset.
+ * A trace may come from anywhere: everything in it is checked before it is used, and the memory
+ * that reading takes depends on the file's length, not on its content. The file is read with pread,
+ * not mapped, so that truncating it meanwhile causes no SIGBUS. Damage is reported in one line,
+ * with its offset.
  */
 #ifndef TRACE_FILE_H
 #define TRACE_FILE_H
@@ -94,8 +94,8 @@ void trace_file_close(struct trace_file *file);
 bool trace_file_read(const struct trace_file *file, void *to, size_t bytes, uint64_t offset);
 
 /*
- * Call it when bytes can't be read that were there when the file was opened. Either the file has been
- * cut since, which reader_note() then says, or the read failed, which is reported as damage.
+ * Call it when bytes can't be read that were there when the file was opened. Either the file has
+ * been cut since, which reader_note() then says, or the read failed, which is reported as damage.
  */
 void trace_file_unread(struct trace_file *file, uint64_t offset);
 

@@ -21,8 +21,8 @@ void journal_free(struct journal *journal);
 const struct pd_trace_header *journal_header(const struct journal *journal);
 
 /*
- * Overwrites `to`, which holds `bytes` of the file from `offset` on, with the words that the journal
- * has of them. `offset` is a multiple of 8.
+ * Overwrites `to`, which holds `bytes` of the file from `offset` on, with the words that the
+ * journal has of them. `offset` is a multiple of 8.
  */
 void journal_lay_over(const struct journal *journal, char *to, size_t bytes, uint64_t offset);
 

@@ -35,8 +35,8 @@ void reader_close(struct reader *reader);
 
 /*
  * For files that are being written: opens the same files again, and new ones of their family, and
- * continues where `reader` stopped, which is closed. Never NULL: if nothing is new, or the files have
- * disappeared, the reader returned has no events.
+ * continues where `reader` stopped, which is closed. Never NULL: if nothing is new, or the files
+ * have disappeared, the reader returned has no events.
  */
 struct reader *reader_again(struct reader *reader, char *const *names, unsigned count);
 /* Whether some process is still running that may add to its file. */

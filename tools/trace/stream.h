@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The events of one thread in one file, in the order of their begin. The events of a chunk are sorted
- * when the chunk is read; events that began before their chunk come from a separate list.
+ * The events of one thread in one file, in the order of their begin. The events of a chunk are
+ * sorted when the chunk is read; events that began before their chunk come from a separate list.
  */
 #ifndef STREAM_H
 #define STREAM_H

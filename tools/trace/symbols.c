@@ -243,8 +243,8 @@ const char *symbols_caller_text(const struct trace_file *file, uint32_t stack)
 
 bool symbols_folder(const char *folder)
 {
-	static char path
-		[PATH_MAX]; /* absolute: libdwfl resolves relative paths against each program's folder */
+	/* Absolute: libdwfl resolves relative paths against each program's folder. */
+	static char path[PATH_MAX];
 	struct stat status;
 
 	if (!realpath(folder, path) || stat(path, &status) != 0 || !S_ISDIR(status.st_mode)) {

@@ -48,7 +48,9 @@ char *place_text(const struct place *place, char *text);
 bool symbols_folder(const char *folder);
 void symbols_free(void);
 
-/* ---- reading the files (symbols_dw.c, or symbols_none.c where libdw is missing) --------------- */
+/*
+ * ---- reading the files (symbols_dw.c, or symbols_none.c where libdw is missing) ---------------
+ */
 
 /* Up to `max` places of an address in a module; their texts are from memory.h. 0: unknown. */
 unsigned symbols_resolve(const struct trace_module *module, const char *folder, uint64_t address,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# The command.
+# The pindown tool.
 CHECK_UNIT += $(B)/unit/test_tools
 
 # The command without its main(): a test takes from it what it uses.

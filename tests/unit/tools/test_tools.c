@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The reader against files that were cut, or changed, anywhere: it never crashes, hangs or reads what
- * is not there, and everything it gives can be printed. Under the sanitizers this says most.
+ * The reader against files that were cut, or changed, anywhere: it never crashes, hangs or reads
+ * what is not there, and everything it gives can be printed. Under the sanitizers this says most.
  */
 #define _GNU_SOURCE
 #include <check.h>

@@ -87,7 +87,7 @@ void pd_pin_close_dmabuf(struct pd_pin *pin);
 void pd_dmabuf_opened(void);
 void pd_dmabuf_closed(void);
 
-/* How many descriptors regions have, all together; and how many they may have, which the system is asked for. */
+/* How many descriptors all regions have, and may have; the latter asks the system. */
 uint32_t pd_dmabufs_open(void);
 uint64_t pd_dmabufs_most(void);
 

@@ -66,7 +66,8 @@ extern void *(*pd_find_driver_symbol)(const char *name);
 
 /*
  * How the cache finds out whether memory was made with cuMemMap: asked of where a mapping begins,
- * and which buffer id it has. NULL where that is not watched. Called without the lock. Set by hook/.
+ * and which buffer id it has. NULL where that is not watched. Called without the lock. Set by
+ * hook/.
  */
 extern bool (*pd_is_mapped)(uint64_t base, uint64_t buffer_id);
 

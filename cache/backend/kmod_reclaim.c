@@ -16,6 +16,8 @@
 
 #include "kmod/pindown_ioctl.h"
 
+PD_WEAK_EVENT(space_wanted, (uint64_t bytes));
+
 static bool answering;
 static int wish_fd;
 static uint64_t wish_identity;

@@ -27,6 +27,7 @@ static uint32_t settling; /* changed under that lock, to wake all waiters */
 
 uint32_t pd_unsettled;
 bool pd_untold;
+PD_WEAK_EVENT(untold, (void));
 uint64_t pd_race_wait_ns = 2000000000u, pd_fork_wait_ns = 100000000u;
 
 /* An errno, or 0. errno itself is the program's. */

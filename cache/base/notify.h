@@ -1,33 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How a room notifies the rooms above it, whose functions it does not know. A file above registers
- * a function for an event at link time: the linker collects the functions of one event in a section
- * of their own. So they are known before any constructor has run; constructors of other libraries
- * run before ours, and may fork. The functions of one event run in no particular order.
+ * How a room notifies a room above it, whose functions it does not know: by a pointer that is NULL
+ * in the room below, and that a file above defines with its function. The linker takes that one. So
+ * it is known before any constructor has run; constructors of other libraries run before ours, and
+ * may fork. The pointer is not const, or compilers would take the NULL below for its value.
  */
 #ifndef PD_NOTIFY_H
 #define PD_NOTIFY_H
 
-/*
- * The room below: declares an event, whose functions take these arguments; runs its functions, from
- * one file only (GNU ld would list the bounds of the section as dynamic symbols).
- */
-#define PD_EVENT(event, arguments)                            \
-	extern void(*const __start_pd_on_##event[]) arguments \
-		__attribute__((weak, visibility("hidden")));  \
-	extern void(*const __stop_pd_on_##event[]) arguments  \
-		__attribute__((weak, visibility("hidden")))
+/* In a header of the room below: an event, and the arguments of its function. */
+#define PD_EVENT(event, arguments) \
+	extern __attribute__((visibility("hidden"))) void(*pd_on_##event) arguments
 
-#define PD_NOTIFY(event, ...)                                                        \
-	do {                                                                         \
-		__typeof__(&__start_pd_on_##event[0]) pd_fn = __start_pd_on_##event; \
-		for (; pd_fn < __stop_pd_on_##event; pd_fn++)                        \
-			(*pd_fn)(__VA_ARGS__);                                       \
+/* Once in a file of the room below. */
+#define PD_WEAK_EVENT(event, arguments) __attribute__((weak)) void(*pd_on_##event) arguments = 0
+
+#define PD_NOTIFY(event, ...)                       \
+	do {                                        \
+		if (pd_on_##event)                  \
+			pd_on_##event(__VA_ARGS__); \
 	} while (0)
 
-/* The room above: this function runs at that event. */
-#define PD_NOTIFIED(event, function)                                    \
-	static __typeof__(&(function)) const pd_on_##event##_##function \
-		__attribute__((used, section("pd_on_" #event))) = function
+/* In one file of a room above: this function runs at that event. */
+#define PD_NOTIFIED(event, function) __typeof__(pd_on_##event) pd_on_##event = function
 
 #endif

@@ -15,6 +15,8 @@
 struct pd_here pd_here;
 __thread uint32_t pd_locks_held __attribute__((tls_model("initial-exec")));
 void (*pd_hook_fork_child)(void);
+PD_WEAK_EVENT(child_abandons, (void));
+PD_WEAK_EVENT(child_begins, (void));
 
 /* Under `beginning`, or before there are other threads. Neither is zeroed in a child. */
 static bool has_begun; /* in this process or in one that it was forked from */

@@ -22,6 +22,10 @@ static struct pd_thread first_records[4];
 static unsigned first_used;
 
 uint32_t pd_thread_records;
+PD_WEAK_EVENT(thread_starts, (struct pd_thread *));
+PD_WEAK_EVENT(thread_exits, (struct pd_thread *));
+PD_WEAK_EVENT(thread_counts, (struct pd_thread *));
+PD_WEAK_EVENT(thread_quits, (void));
 static struct pd_thread *all; /* pushed to with compare-and-swap, never popped */
 static pthread_key_t at_thread_exit;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -152,6 +156,7 @@ struct pd_thread *pd_thread_attach(void)
 		if (at_thread_exit != (pthread_key_t)-1)
 			pthread_setspecific(at_thread_exit, self);
 		PD_NOTIFY(thread_starts, self);
+		PD_NOTIFY(thread_counts, self);
 	}
 	errno = saved;
 	return self;

@@ -94,6 +94,9 @@ extern PD_HIDDEN __thread struct pd_thread *pd_self_tls __attribute__((tls_model
 PD_EVENT(thread_starts, (struct pd_thread *));
 PD_EVENT(thread_exits, (struct pd_thread *));
 
+/* Its counters may move, unless a trace has them: after thread_starts, by the thread itself. */
+PD_EVENT(thread_counts, (struct pd_thread *));
+
 /*
  * A callback of the program has ended this thread, which is forbidden: everything of the thread's
  * that others may look at leaves its stack, and nobody waits for the thread. Lock not held.

@@ -26,6 +26,8 @@
 #include "cache/base/address_space.h"
 #include "cache/trace/writer.h"
 
+PD_WEAK_EVENT(page_made, (void));
+
 static struct pd_live *page;
 static struct pd_live_slot *slots;
 static uint32_t slots_taken; /* may exceed PD_LIVE_SLOTS */
@@ -164,7 +166,7 @@ static void start_thread(struct pd_thread *self)
 			 __ATOMIC_RELEASE);
 }
 
-PD_NOTIFIED(thread_starts, start_thread);
+PD_NOTIFIED(thread_counts, start_thread);
 
 bool pd_live_counts(const struct pd_counters *counters)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * For libFuzzer: any bytes as a trace, through every command that reads one. A trace is mostly zeroes,
- * of which a fuzzer can make nothing; so an input is what lies at the beginnings of its parts:
+ * For libFuzzer: any bytes as a trace, through every command that reads one. A trace is mostly
+ * zeroes, of which a fuzzer can make nothing; so an input is what lies at the beginnings of its
+ * parts:
  *
  *	byte 0		0: the input is the file. Else
  *	2 bytes		how many bytes of the file are missing at its end

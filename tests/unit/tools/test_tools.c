@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Tests the reader on files that are cut or changed anywhere: it never crashes, hangs or reads out of
- * bounds, and everything it returns can be printed. Most useful under the sanitizers.
+ * Tests the reader on files that are cut or changed anywhere: it never crashes, hangs or reads out
+ * of bounds, and everything it returns can be printed. Most useful under the sanitizers.
  */
 #define _GNU_SOURCE
 #include <check.h>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# Completion of the pindown command for bash. The command itself says what fits: tools/complete.h.
+# Completion of pindown for bash. pindown itself prints the candidates: tools/complete.h.
 
 _pindown()
 {

@@ -2,18 +2,18 @@
 # The pindown tool.
 CHECK_UNIT += $(B)/unit/test_tools
 
-# The command without its main(): a test takes from it what it uses.
+# The tool without its main(): tests link the parts that they use.
 TOOLS_PARTS := $(B)/tools.a
 $(TOOLS_PARTS): $(filter-out %/main.c.o,$(TOOLS_OBJ))
 	rm -f $@
 	$(AR) qcs $@ $^ # not r: two rooms may have files of one name
 
-$(B)/unit/test_tools: $(B)/obj/tests/unit/tools/test_tools.c.o $(call unit_support,made_trace) $(UNIT_SUITE) \
-		$(TOOLS_PARTS) $(TOOLS_SHARED)
+$(B)/unit/test_tools: $(B)/obj/tests/unit/tools/test_tools.c.o \
+		$(call unit_support,made_trace) $(UNIT_SUITE) $(TOOLS_PARTS) $(TOOLS_SHARED)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) $(CHECK_LIBS) -lpthread
 
-# The command from outside: traces made by hand, and what is to be printed of them.
+# Tests of the tool as a whole: traces made by hand, and their expected output.
 CHECK_SIM += $(wildcard tests/unit/tools/check-*)
 CHECK_WITH += $(B)/bench/patterns $(B)/unit/make_trace $(B)/unit/live_app
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The reader against files that were cut, or changed, anywhere: it never crashes, hangs or reads
- * what is not there, and everything it gives can be printed. Under the sanitizers this says most.
+ * Tests the reader on files that are cut or changed anywhere: it never crashes, hangs or reads out
+ * of bounds, and everything it returns can be printed. Most useful under the sanitizers.
  */
 #define _GNU_SOURCE
 #include <check.h>
@@ -34,7 +34,7 @@ static void write_at(const void *bytes, size_t length, size_t offset)
 	ck_assert_int_eq(pwrite(fd, bytes, length, (off_t)offset), (ssize_t)length);
 }
 
-/* Goes through the trace as dump and report do; how many events there were. */
+/* Reads the trace as dump and report do; returns the number of events. */
 static uint64_t read_all(void)
 {
 	const struct format *formats[] = {&format_text, &format_json};
@@ -54,7 +54,7 @@ static uint64_t read_all(void)
 		symbols_free(); /* they are of this reader's files */
 		reader_close(reader);
 	}
-	/* No more events than there is room for in a file of that length, lost ones apart. */
+	/* No more events than fit into a file of that length, apart from lost ones. */
 	ck_assert_uint_le(count, made.size / 16 + 1);
 	return count;
 }
@@ -78,7 +78,7 @@ static void set_up(void)
 {
 	int nowhere = open("/dev/null", O_WRONLY);
 
-	/* What is printed is of no interest here; check-tools looks at it. */
+	/* The output does not matter here; check-tools tests it. */
 	ck_assert_int_ge(nowhere, 0);
 	dup2(nowhere, STDERR_FILENO);
 	out.fd = nowhere;
@@ -98,7 +98,7 @@ static void tear_down(void)
 	made_free(&made);
 }
 
-/* Whether a byte belongs to something, or lies just behind it. */
+/* Whether a byte is in use, or just behind a used one. */
 static bool is_interesting(size_t offset)
 {
 	uint64_t word[2];
@@ -120,7 +120,7 @@ START_TEST(cut_at_every_byte)
 			continue;
 		ck_assert_int_eq(ftruncate(fd, (off_t)size), 0);
 		count = read_all();
-		/* A shorter file never has more to tell. */
+		/* A shorter file never has more events. */
 		ck_assert_uint_le(count, before);
 		before = count;
 	}
@@ -199,7 +199,7 @@ static uint64_t next_random(void)
 	return random_state;
 }
 
-/* A unit of nothing but noise behind each kind of chunk header. */
+/* A unit of random bytes behind each kind of chunk header. */
 START_TEST(noise)
 {
 	uint64_t unit[PD_TRACE_UNIT / 8];
@@ -210,7 +210,7 @@ START_TEST(noise)
 
 		for (size_t i = 0; i < PD_TRACE_UNIT / 8; i++) {
 			unit[i] = next_random();
-			/* Most records' first words are to be good, or reading ends at once. */
+			/* Make most first words valid, or reading ends at once. */
 			if (i % 4 == 0)
 				unit[i] = (unit[i] & 0xffffffff00000000) | 0x0104;
 			if (i % 4 == 1)
@@ -251,7 +251,7 @@ START_TEST(a_clock_for_each_event)
 }
 END_TEST
 
-/* Every call began before everything else: all are out of their chunks' order. */
+/* Every call began before all other events, so all are out of order in their chunks. */
 START_TEST(all_began_first)
 {
 	uint64_t ns = BEGAN_NS + 1000000, count = 0, last = 0;
@@ -284,7 +284,7 @@ START_TEST(all_began_first)
 }
 END_TEST
 
-/* A file that gets shorter, or other, while it is read: what is missing then is told. */
+/* A file that is cut or changed while it is read: the missing part is reported. */
 START_TEST(changed_while_reading)
 {
 	unsigned char *noise = malloc(made.size);

@@ -3,8 +3,8 @@
 # It reads ELF files with libelf; where there is none to build with, `check` says so.
 TOOLS_SRC := $(wildcard tools/*.c tools/*/*.c)
 with_elf := $(call has_header,gelf.h)
-TOOLS_SRC := $(filter-out $(if $(with_elf),tools/check/object_unread.c, \
-	tools/check/object_read.c tools/check/deepbind.c),$(TOOLS_SRC))
+TOOLS_SRC := $(filter-out $(if $(with_elf),tools/check/elf_unread.c, \
+	tools/check/elf_read.c tools/check/deepbind.c),$(TOOLS_SRC))
 TOOLS_LIBS := $(if $(with_elf),-lelf)
 # Call stacks get their names from libdw; where there is none, they are modules and offsets.
 with_dw := $(call has_header,elfutils/libdwfl.h)

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Answers a shell that completes a command line of pindown. */
 #define _GNU_SOURCE
 #include "tools/complete.h"
 
@@ -11,7 +12,7 @@
 #include "tools/system/processes.h"
 #include "cache/base/event.h"
 
-/* What is typed, and what comes before a candidate in its place: "--color=" of "--color=al". */
+/* The word being typed. Of "--color=al", text is "al" and before, which candidates keep, "--color=". */
 struct typed {
 	const char *text;
 	char before[80];
@@ -29,10 +30,10 @@ static void offer(const struct typed *typed, const char *candidate, const char *
 
 /* ---- values of options --------------------------------------------------------------------- */
 
-/* For options of all verbs that have them; those of `run` are in the table of variables. */
+/* Options with known values; those of `run` are in the table of environment variables. */
 static const struct {
 	const char *option;
-	const char *const *values; /* NULL: what `shell` says */
+	const char *const *values; /* NULL: see `shell` */
 	const char *shell;
 } known[] = {
 	{"color", (const char *const[]){"auto", "always", "never", NULL}, NULL},
@@ -72,9 +73,10 @@ static bool offer_variable(const struct typed *typed, const char *option)
 	return false;
 }
 
-static void offer_values(const struct verb *verb, const struct typed *typed, const char *option)
+static void offer_values(const struct command *command, const struct typed *typed,
+			 const char *option)
 {
-	if (!verb->settings && offer_variable(typed, option))
+	if (!command->settings && offer_variable(typed, option))
 		return;
 	if (strcmp(option, "event") == 0)
 		offer_events(typed);
@@ -89,40 +91,40 @@ static void offer_values(const struct verb *verb, const struct typed *typed, con
 
 /* ---- options and arguments ----------------------------------------------------------------- */
 
-static const struct option *options_of(const struct verb *verb)
+static const struct option *options_of(const struct command *command)
 {
-	static const struct verb *of;
+	static const struct command *of;
 	static struct option *options;
 
-	if (verb != of)
-		options = verb->settings ? verb_options(verb) : run_options();
-	of = verb;
+	if (command != of)
+		options = command->settings ? command_options(command) : run_options();
+	of = command;
 	return options;
 }
 
-/* The option that a word names, also with "=" and a value behind it. */
-static const struct option *option_named(const struct verb *verb, const char *word)
+/* The option that a word names, with or without "=" and a value. */
+static const struct option *option_named(const struct command *command, const char *word)
 {
 	size_t length = strcspn(word, "=");
 	const struct option *option;
 
 	if (strncmp(word, "--", 2) != 0)
 		return NULL;
-	for (option = options_of(verb); option->name; option++)
+	for (option = options_of(command); option->name; option++)
 		if (strlen(option->name) == length - 2 &&
 		    strncmp(option->name, word + 2, length - 2) == 0)
 			return option;
 	return NULL;
 }
 
-static const char *meaning_of(const struct verb *verb, const char *option)
+static const char *meaning_of(const struct command *command, const char *option)
 {
 	static char meaning[64];
 
-	for (unsigned i = 0; !verb->settings && i < pd_variable_count; i++) {
+	for (unsigned i = 0; !command->settings && i < pd_variable_count; i++) {
 		if (strcmp(pd_variables[i].option, option) != 0)
 			continue;
-		/* What the first sentence has room for in a line. */
+		/* The first sentence, cut to one line. */
 		snprintf(meaning, sizeof(meaning), "%s", pd_variables[i].help);
 		meaning[strcspn(meaning, ".:(")] = '\0';
 		return meaning;
@@ -130,16 +132,16 @@ static const char *meaning_of(const struct verb *verb, const char *option)
 	return NULL;
 }
 
-/* Of two spellings one is enough. */
-static void offer_options(const struct verb *verb, const struct typed *typed)
+/* Offers --color, but --colour only when that spelling has been begun. */
+static void offer_options(const struct command *command, const struct typed *typed)
 {
-	for (const struct option *option = options_of(verb); option->name; option++) {
+	for (const struct option *option = options_of(command); option->name; option++) {
 		char text[80];
 
 		if (strcmp(option->name, "colour") == 0 && strcmp(typed->text, "--colou") != 0)
 			continue;
 		snprintf(text, sizeof(text), "--%s", option->name);
-		offer(typed, text, meaning_of(verb, option->name));
+		offer(typed, text, meaning_of(command, option->name));
 	}
 }
 
@@ -157,9 +159,9 @@ static void offer_processes(const struct typed *typed)
 	processes_free(&all);
 }
 
-static void offer_arguments(const struct verb *verb, const struct typed *typed)
+static void offer_arguments(const struct command *command, const struct typed *typed)
 {
-	switch (verb->arguments) {
+	switch (command->arguments) {
 	case ARGUMENTS_NONE:
 		break;
 	case ARGUMENTS_TRACES:
@@ -169,7 +171,7 @@ static void offer_arguments(const struct verb *verb, const struct typed *typed)
 		puts(":commands");
 		puts(":files");
 		break;
-	case ARGUMENTS_COMMAND:
+	case ARGUMENTS_COMMAND_LINE:
 		puts(":commands");
 		break;
 	case ARGUMENTS_PROCESSES:
@@ -180,45 +182,46 @@ static void offer_arguments(const struct verb *verb, const struct typed *typed)
 
 /* ---- all ----------------------------------------------------------------------------------- */
 
-static bool needs_value(const struct verb *verb, const char *word)
+static bool needs_value(const struct command *command, const char *word)
 {
-	const struct option *option = option_named(verb, word);
+	const struct option *option = option_named(command, word);
 
 	return option && option->has_arg == required_argument && !strchr(word, '=');
 }
 
-/* The place of the program that `run` starts, or -1: what follows is the program's. */
-static int program_in(const struct verb *verb, char **words, int count)
+/* The index of the program that `run` starts, or -1. The words behind it belong to the program. */
+static int program_in(const struct command *command, char **words, int count)
 {
 	for (int i = 1; i < count; i++) {
 		if (strcmp(words[i], "--") == 0)
 			return i + 1;
 		if (words[i][0] != '-')
 			return i;
-		if (needs_value(verb, words[i]))
+		if (needs_value(command, words[i]))
 			i += i + 1 < count && strcmp(words[i + 1], "=") == 0 ? 2 : 1;
 	}
 	return -1;
 }
 
 /*
- * The option whose value is being typed, which `typed` is set to; NULL when it is none. bash makes words
- * of their own of a "=" and of what is behind it.
+ * The option whose value is being typed, and which is then in `typed`; else NULL. bash passes "=" and
+ * the text behind it as separate words.
  */
-static const char *option_before(const struct verb *verb, char **words, int count,
+static const char *option_before(const struct command *command, char **words, int count,
 				 struct typed *typed)
 {
 	char *last = words[count - 1], *equals = strchr(last, '=');
 
-	if (count > 2 && strcmp(last, "=") == 0 && option_named(verb, words[count - 2])) {
+	if (count > 2 && strcmp(last, "=") == 0 && option_named(command, words[count - 2])) {
 		typed->text = "";
 		return words[count - 2] + 2;
 	}
-	if (count > 3 && strcmp(words[count - 2], "=") == 0 && option_named(verb, words[count - 3]))
+	if (count > 3 && strcmp(words[count - 2], "=") == 0 &&
+	    option_named(command, words[count - 3]))
 		return words[count - 3] + 2;
-	if (count > 2 && needs_value(verb, words[count - 2]))
+	if (count > 2 && needs_value(command, words[count - 2]))
 		return words[count - 2] + 2;
-	if (equals && option_named(verb, last)) {
+	if (equals && option_named(command, last)) {
 		snprintf(typed->before, sizeof(typed->before), "%.*s", (int)(equals + 1 - last),
 			 last);
 		typed->text = equals + 1;
@@ -228,35 +231,36 @@ static const char *option_before(const struct verb *verb, char **words, int coun
 	return NULL;
 }
 
-static void complete_for(const struct verb *verb, char **words, int count)
+static void complete_for(const struct command *command, char **words, int count)
 {
 	struct typed typed = {.text = words[count - 1]};
 	const char *option;
-	int program =
-		verb->arguments == ARGUMENTS_COMMAND ? program_in(verb, words, count - 1) : -1;
+	int program = command->arguments == ARGUMENTS_COMMAND_LINE
+			      ? program_in(command, words, count - 1)
+			      : -1;
 
 	if (program >= 0 && program < count - 1) {
 		puts(":files");
 		return;
 	}
-	option = program < 0 ? option_before(verb, words, count, &typed) : NULL;
+	option = program < 0 ? option_before(command, words, count, &typed) : NULL;
 	if (option)
-		offer_values(verb, &typed, option);
+		offer_values(command, &typed, option);
 	else if (typed.text[0] == '-' && program < 0)
-		offer_options(verb, &typed);
+		offer_options(command, &typed);
 	else
-		offer_arguments(verb, &typed);
+		offer_arguments(command, &typed);
 }
 
-int complete(char **words, int count, const struct verb *const *verbs, unsigned verb_count)
+int complete(char **words, int count, const struct command *const *commands, unsigned command_count)
 {
 	struct typed typed = {.text = count ? words[0] : ""};
 
-	for (unsigned i = 0; i < verb_count; i++) {
-		if (count > 1 && strcmp(words[0], verbs[i]->name) == 0)
-			complete_for(verbs[i], words, count);
+	for (unsigned i = 0; i < command_count; i++) {
+		if (count > 1 && strcmp(words[0], commands[i]->name) == 0)
+			complete_for(commands[i], words, count);
 		else if (count <= 1)
-			offer(&typed, verbs[i]->name, verbs[i]->summary);
+			offer(&typed, commands[i]->name, commands[i]->summary);
 	}
 	if (count == 1 && words[0][0] == '-') {
 		offer(&typed, "--help", NULL);

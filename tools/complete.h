@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a shell asks when a person presses Tab: pindown --complete WORD..., the words behind the command's
- * name, the last one being completed. Candidates are printed a line each, behind a tab what they mean,
- * and lines with a colon before them say what else the shell is to offer: :files, :folders, :traces
- * (files and families of traces), :commands.
+ * Completion in a shell: when the user presses Tab, the shell runs pindown --complete WORD..., with the
+ * words behind `pindown`, the last of which is to be completed. Each candidate is printed on a line,
+ * followed by a tab and its meaning if it has one. Lines that begin with a colon say what the shell
+ * offers besides: :files, :folders, :traces (files and families of traces), :commands (programs).
  */
 #ifndef COMPLETE_H
 #define COMPLETE_H
 
-#include "tools/verb.h"
+#include "tools/command.h"
 
-int complete(char **words, int count, const struct verb *const *verbs, unsigned verb_count);
+int complete(char **words, int count, const struct command *const *commands,
+	     unsigned command_count);
 
 #endif

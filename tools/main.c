@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: MIT
-/* The pindown command: see verb.h; each verb is in the file of its name. */
+/* The pindown tool: starts one of its commands, each of which has a folder of its name. */
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tools/complete.h"
 #include "cache/pindown.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
-static const struct verb *const verbs[] = {&verb_run,	 &verb_dump, &verb_report, &verb_check,
-					   &verb_doctor, &verb_bar,  &verb_top,	   &verb_replay};
-enum { VERBS = sizeof(verbs) / sizeof(verbs[0]) };
+static const struct command *const commands[] = {&command_run,	 &command_dump,	  &command_report,
+						 &command_check, &command_doctor, &command_bar,
+						 &command_top,	 &command_replay};
+enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
 static void print_help(FILE *to)
 {
-	fputs("usage: pindown VERB [options] ...\n\n", to);
-	for (unsigned i = 0; i < VERBS; i++)
-		fprintf(to, "  %-10s%s\n", verbs[i]->name, verbs[i]->summary);
+	fputs("usage: pindown COMMAND [options] ...\n\n", to);
+	for (unsigned i = 0; i < COMMANDS; i++)
+		fprintf(to, "  %-10s%s\n", commands[i]->name, commands[i]->summary);
 	fputs("\n"
-	      "  pindown VERB --help tells of one verb, pindown --version of this command.\n"
+	      "  pindown COMMAND --help describes one command; pindown --version prints the\n"
+	      "  version.\n"
 	      "\n"
 	      "Run a program with a trace, then look at it:\n"
 	      "  pindown run --trace app.pdt ./app\n"
@@ -31,10 +33,10 @@ static int help_about(int argc, char **argv)
 {
 	char option[] = "--help", *arguments[] = {NULL, option, NULL};
 
-	for (unsigned i = 0; argc > 2 && i < VERBS; i++) {
-		if (strcmp(argv[2], verbs[i]->name) == 0) {
+	for (unsigned i = 0; argc > 2 && i < COMMANDS; i++) {
+		if (strcmp(argv[2], commands[i]->name) == 0) {
 			arguments[0] = argv[2];
-			return verb_start(verbs[i], 2, arguments);
+			return command_start(commands[i], 2, arguments);
 		}
 	}
 	print_help(stdout);
@@ -53,16 +55,16 @@ int main(int argc, char **argv)
 		return STATUS_OK;
 	}
 	if (strcmp(argv[1], "--complete") == 0)
-		return complete(argv + 2, argc - 2, verbs, VERBS);
+		return complete(argv + 2, argc - 2, commands, COMMANDS);
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
 	    strcmp(argv[1], "help") == 0)
 		return help_about(argc, argv);
-	for (unsigned i = 0; i < VERBS; i++)
-		if (strcmp(argv[1], verbs[i]->name) == 0)
-			return verb_start(verbs[i], argc - 1, argv + 1);
-	fprintf(stderr, "pindown: there is no verb %s: it must be one of", argv[1]);
-	for (unsigned i = 0; i < VERBS; i++)
-		fprintf(stderr, "%s %s", i ? "," : "", verbs[i]->name);
+	for (unsigned i = 0; i < COMMANDS; i++)
+		if (strcmp(argv[1], commands[i]->name) == 0)
+			return command_start(commands[i], argc - 1, argv + 1);
+	fprintf(stderr, "pindown: there is no command %s; the commands are", argv[1]);
+	for (unsigned i = 0; i < COMMANDS; i++)
+		fprintf(stderr, "%s %s", i ? "," : "", commands[i]->name);
 	fputc('\n', stderr);
 	return STATUS_USAGE;
 }

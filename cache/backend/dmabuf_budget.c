@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How many descriptors dma-bufs have, and may have. */
+/* Counting the descriptors of dma-bufs, and how many there may be. */
 #define _GNU_SOURCE
 #include "cache/backend/backend.h"
 #include "cache/base/descriptor.h"
@@ -7,7 +7,7 @@
 
 static uint32_t open_ones;
 
-/* Relaxed: it is a budget, and who goes by it looks again. */
+/* Relaxed: it is a budget, and callers that find it exhausted check again. */
 void pd_dmabuf_opened(void)
 {
 	__atomic_fetch_add(&open_ones, 1, __ATOMIC_RELAXED);
@@ -23,8 +23,8 @@ uint32_t pd_dmabufs_open(void)
 	int32_t open = (int32_t)__atomic_load_n(&open_ones, __ATOMIC_RELAXED);
 
 	/*
-	 * Less than none: a child begins with none, and was forked by a signal handler while one
-	 * was being closed.
+	 * It can be negative: a child begins with none, and a signal handler may have forked it
+	 * while one was being closed.
 	 */
 	return open > 0 ? (uint32_t)open : 0;
 }

@@ -79,7 +79,7 @@ void pd_process_begin(void)
 static void wipe(void)
 {
 	pd_here.known = pd_here.beginning = pd_here.loader_lock_works = 0;
-	pd_here.last_object = NULL;
+	pd_here.last_library = NULL;
 	for (unsigned i = 0; i < PD_LOCKS; i++)
 		if (!(pd_locks_held & 1u << i))
 			pd_here.lock[i] = 0;

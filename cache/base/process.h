@@ -49,9 +49,9 @@ struct pd_here {
 	uint32_t known;	    /* 0: nothing is known of this process yet, or it is a child */
 	uint32_t beginning; /* the lock of beginning again */
 	uint32_t lock[PD_LOCKS];
-	/* hook/loader/objects.c */
+	/* hook/loader/loaded.c */
 	uint32_t loader_lock_works; /* no thread lost in a fork holds the loader's */
-	const void *last_object;    /* in the loader's list, at the last search */
+	const void *last_library;   /* in the loader's list, at the last search */
 } __attribute__((aligned(PD_LARGEST_PAGE)));
 extern __attribute__((visibility("hidden"))) struct pd_here pd_here;
 

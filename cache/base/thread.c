@@ -278,7 +278,7 @@ uint64_t pd_counter_sum(unsigned which)
 
 	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
 		/*
-		 * Acquire: pairs with trace/writer.c and top/page.c, which move them when they have
+		 * Acquire: pairs with trace/stream.c and top/page.c, which move them when they have
 		 * filled them.
 		 */
 		char *counters = (char *)__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);

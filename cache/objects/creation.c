@@ -4,7 +4,7 @@
 #include "cache/base/lock.h"
 #include "cache/objects/object.h"
 
-/* Under the lock. */
+/* Changed under the lock. */
 static struct pd_creation *creations;
 
 static bool is_same_key(const struct pindown_key *a, const struct pindown_key *b)
@@ -41,7 +41,7 @@ uint32_t pd_creations_of(uint32_t consumer, const uint64_t *owner)
 	return 0;
 }
 
-static struct pd_creation **place_of(const struct pd_creation *creation)
+static struct pd_creation **link_to(const struct pd_creation *creation)
 {
 	struct pd_creation **c = &creations;
 
@@ -52,7 +52,7 @@ static struct pd_creation **place_of(const struct pd_creation *creation)
 
 bool pd_creation_is_listed(const struct pd_creation *creation)
 {
-	return *place_of(creation);
+	return *link_to(creation);
 }
 
 /* Release, here and below: pairs with pd_creations_any(). */
@@ -64,7 +64,7 @@ void pd_creation_list(struct pd_creation *creation)
 
 void pd_creation_unlist(const struct pd_creation *creation)
 {
-	struct pd_creation **c = place_of(creation);
+	struct pd_creation **c = link_to(creation);
 
 	if (*c)
 		__atomic_store_n(c, creation->next, __ATOMIC_RELEASE);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * For libFuzzer: any bytes as a trace, through every verb that reads one. A trace is mostly zeroes,
- * of which a fuzzer can make nothing; so an input is what lies at the beginnings of its parts:
+ * For libFuzzer: arbitrary bytes as a trace, for every subcommand that reads one. A trace consists
+ * mostly of zeroes, with which a fuzzer can't work; so an input has only the beginnings of its
+ * parts:
  *
  *	byte 0		0: the input is the file. Else
  *	2 bytes		how many bytes of the file are missing at its end
- *	then pieces:	2 bytes length, and so many bytes, to be put in turn at byte 0 (the header),
+ *	then pieces:	2 bytes length, and that many bytes, to be put in turn at byte 0 (header),
  *			at 4096 (information) and at the begin of each further unit
  */
 #define _GNU_SOURCE
@@ -19,19 +20,19 @@
 #include "fuzz_trace.h"
 #include "tools/base/out.h"
 #include "cache/trace/format.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
-enum { MOST_UNITS = 64 };
+enum { MAX_UNITS = 64 };
 
-static unsigned char image[MOST_UNITS * PD_TRACE_UNIT];
-static size_t dirty; /* of it may not be zero */
+static unsigned char image[MAX_UNITS * PD_TRACE_UNIT];
+static size_t dirty; /* bytes that may be other than zero */
 
 static size_t where_to(unsigned piece)
 {
 	return piece == 0 ? 0 : piece == 1 ? PD_TRACE_HEADER_BYTES : (piece - 1) * PD_TRACE_UNIT;
 }
 
-/* The file's length. */
+/* The length of the file. */
 static size_t unpack(const unsigned char *data, size_t size)
 {
 	size_t cut = data[1] | data[2] << 8, length = PD_TRACE_UNIT;
@@ -39,7 +40,7 @@ static size_t unpack(const unsigned char *data, size_t size)
 	memset(image, 0, dirty);
 	data += 3;
 	size -= 3;
-	for (unsigned piece = 0; size > 2 && piece < MOST_UNITS; piece++) {
+	for (unsigned piece = 0; size > 2 && piece < MAX_UNITS; piece++) {
 		size_t bytes = data[0] | data[1] << 8, at = where_to(piece);
 
 		data += 2;
@@ -58,9 +59,9 @@ static size_t unpack(const unsigned char *data, size_t size)
 }
 
 /* The verb as it is typed, with up to two words before the trace's name. */
-static void run(const struct verb *verb, char *first, char *second, char *name)
+static void run(const struct command *command, char *first, char *second, char *name)
 {
-	char *words[5] = {(char *)verb->name};
+	char *words[5] = {(char *)command->name};
 	int count = 1;
 
 	if (first)
@@ -68,7 +69,7 @@ static void run(const struct verb *verb, char *first, char *second, char *name)
 	if (second)
 		words[count++] = second;
 	words[count++] = name;
-	verb_start(verb, count, words);
+	command_start(command, count, words);
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
@@ -94,11 +95,11 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 	}
 	if (ftruncate(fd, 0) != 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
 		abort();
-	run(&verb_dump, size & 1 ? stacks : NULL, NULL, name);
-	run(&verb_dump, json, size & 1 ? stacks : NULL, name);
-	run(&verb_dump, chrome, NULL, name);
-	run(&verb_report, all, html, name);
-	run(&verb_report, diff, name, name);
-	run(&verb_replay, NULL, NULL, name);
+	run(&command_dump, size & 1 ? stacks : NULL, NULL, name);
+	run(&command_dump, json, size & 1 ? stacks : NULL, name);
+	run(&command_dump, chrome, NULL, name);
+	run(&command_report, all, html, name);
+	run(&command_report, diff, name, name);
+	run(&command_replay, NULL, NULL, name);
 	return 0;
 }

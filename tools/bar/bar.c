@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* pindown bar: how much of each GPU's BAR1 is in use, and who has pinned what through pindown. */
+/* pindown bar: shows how much of each GPU's BAR1 is in use, and what each process has pinned. */
 #define _GNU_SOURCE
 #include "tools/bar/bar.h"
 
@@ -14,36 +14,36 @@
 #include "tools/system/processes.h"
 #include "tools/ui/screen.h"
 #include "tools/system/tree.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 static const char help[] =
 	"usage: pindown bar [options]\n"
 	"\n"
-	"Shows BAR1 of each GPU, through which other devices reach its memory: how large\n"
-	"it is, and how much of it is used, as nvidia-smi shows it; and what is pinned\n"
-	"through pindown, by process.\n"
+	"Shows BAR1 of each GPU, through which other devices reach its memory: its size,\n"
+	"how much of it is in use, as nvidia-smi shows it, and how much each process has\n"
+	"pinned through pindown.\n"
 	"\n"
-	"  --trace FILE        also who pinned what is still pinned at a trace's end, by\n"
-	"                      call site; a file or a family, as for pindown report; can\n"
-	"                      be given repeatedly\n"
-	"  --watch             look again and again; key q ends\n"
-	"  --interval SECONDS  time between two looks, 0.1 to 3600 (default: 2)\n"
-	"  --sysfs DIR         look for the kernel module's list below that folder\n"
-	"  --json              one JSON object\n"
+	"  --trace FILE        also show, by call site, the memory still pinned at the\n"
+	"                      end of a trace: a file or a family, as for pindown\n"
+	"                      report; can be given repeatedly\n"
+	"  --watch             refresh repeatedly; key q quits\n"
+	"  --interval SECONDS  time between refreshes, 0.1 to 3600 (default: 2)\n"
+	"  --sysfs DIR         look for the kernel module's list below DIR\n"
+	"  --json              print one JSON object\n"
 	"  --color WHEN        auto, always or never\n"
-	"  --help              this text\n"
+	"  --help              print this text\n"
 	"\n"
-	"Exit status: 0, 1 when the GPUs can't be asked or a trace can't be read, 2 for\n"
-	"bad options.\n";
+	"Exit status: 0; 1 when the GPUs can't be queried or a trace can't be read; 2\n"
+	"for bad options.\n";
 
 struct wishes {
 	bool watch, json;
 	struct texts traces;
 };
 
-/* All that is shown. */
+/* Everything that is shown. */
 struct state {
-	const char *no_nvml; /* why there is none; NULL: there is */
+	const char *no_nvml; /* why NVML can't be used; NULL: it can */
 	struct nvml nvml;
 	struct processes processes;
 	struct module_pins module;
@@ -71,7 +71,7 @@ static const char *colour_of_share(uint64_t used, uint64_t total)
 					   : out_green();
 }
 
-/* A line of so many characters, filled as far as the BAR is. */
+/* Draws a bar whose filled part is the share of BAR1 in use. */
 static void print_share(uint64_t used, uint64_t total)
 {
 	enum { LENGTH = 20 };
@@ -87,7 +87,7 @@ static void print_gpu(unsigned number, const struct nvml_gpu *gpu, bool on_scree
 {
 	out_print("%3u  %-28.28s %-12s ", number, gpu->name, gpu->address);
 	if (!gpu->has_bar1 || !gpu->bar1_total) {
-		out_print("  none, or not told");
+		out_print("  none or unknown");
 	} else {
 		out_print("%9s %9s  ", bytes_text(gpu->bar1_total).text,
 			  bytes_text(gpu->bar1_used).text);
@@ -99,7 +99,7 @@ static void print_gpu(unsigned number, const struct nvml_gpu *gpu, bool on_scree
 static void print_gpus(const struct state *state, bool on_screen)
 {
 	if (state->no_nvml) {
-		out_print("GPUs can't be asked: %s", state->no_nvml);
+		out_print("GPUs can't be queried: %s", state->no_nvml);
 		end_line(on_screen);
 		return;
 	}
@@ -130,7 +130,7 @@ static void print_processes(const struct processes *processes, bool on_screen)
 		any |= processes->list[i].stats.bytes != 0;
 	print_title("pinned through pindown, by process", on_screen);
 	if (!any) {
-		out_print("  nothing that is shown to this user");
+		out_print("  nothing visible to this user");
 		end_line(on_screen);
 		return;
 	}
@@ -140,7 +140,7 @@ static void print_processes(const struct processes *processes, bool on_screen)
 		print_process(&processes->list[i], on_screen);
 }
 
-/* "GPU 1" for a UUID, or the UUID. */
+/* "GPU 1" for a known UUID, else the UUID. */
 static const char *gpu_name(const struct nvml *nvml, const char *uuid)
 {
 	static char name[48];
@@ -160,7 +160,7 @@ static void print_module(const struct state *state, bool on_screen)
 	if (!pins->is_loaded)
 		return;
 	print_title(pins->is_told ? "pinned by pindown.ko, by process"
-				  : "pinned by pindown.ko: told to root alone",
+				  : "pinned by pindown.ko: visible to root only",
 		    on_screen);
 	if (pins->is_told && !pins->count) {
 		out_print("  nothing");
@@ -281,7 +281,7 @@ static void print_json(const struct state *state, const struct wishes *wishes)
 	json_end_object();
 }
 
-/* ---- the verb ------------------------------------------------------------------------------ */
+/* ---- the command ------------------------------------------------------------------------------ */
 
 static bool look(struct state *state)
 {
@@ -341,7 +341,7 @@ static bool take_root(const char *folder)
 {
 	if (tree_set_root(folder) && tree_has("sys"))
 		return true;
-	complain("--sysfs %s: must be a folder with sys in it", folder);
+	complain("--sysfs %s: must be a folder that contains sys", folder);
 	return false;
 }
 
@@ -371,6 +371,6 @@ static int run(int argc, char **argv)
 	return status;
 }
 
-const struct verb verb_bar = {"bar",	      "show how much of BAR1 is in use, and by whom",
-			      help,	      settings,
-			      ARGUMENTS_NONE, .run = run};
+const struct command command_bar = {"bar",	    "show how much of BAR1 is in use, by process",
+				    help,	    settings,
+				    ARGUMENTS_NONE, .run = run};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the parts of `pindown bar` share. */
+/* Declarations that the parts of `pindown bar` share. */
 #ifndef BAR_H
 #define BAR_H
 
@@ -10,7 +10,7 @@
 
 /* ---- pindown.ko (module.c) ------------------------------------------------------------------- */
 
-/* One process on one GPU. */
+/* The pins of one process on one GPU. */
 struct module_pin {
 	uint32_t pid;
 	uint64_t bytes, regions;
@@ -19,27 +19,27 @@ struct module_pin {
 
 struct module_pins {
 	struct module_pin *list;
-	unsigned count, room;
-	bool is_loaded, is_told; /* is_told: its list could be read */
+	unsigned count, capacity;
+	bool is_loaded, is_told; /* is_told: the list could be read */
 };
 
-/* From the module's list in debugfs, which root alone can read. */
+/* Reads the module's list in debugfs, which only root can read. */
 void module_pins_read(struct module_pins *pins);
 
 /* ---- a trace (sites.c) ------------------------------------------------------------------------ */
 
-/* A place of the program from which memory was pinned that still is. */
+/* A place in the program, and the memory pinned from there that still is pinned. */
 struct site {
 	const char *name;
 	uint64_t bytes, regions;
 };
 
 struct sites {
-	struct site *list; /* the most bytes first */
-	unsigned count, room;
+	struct site *list; /* most bytes first */
+	unsigned count, capacity;
 };
 
-/* False when no file can be read, which has been said then. */
+/* False, after a line for each file, when no file can be read. */
 bool sites_read(struct sites *sites, const struct texts *traces);
 
 #endif

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Reads the list of regions that pindown.ko has pinned. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -16,14 +17,17 @@ static struct module_pin *pin_of(struct module_pins *pins, uint32_t pid, const c
 	for (unsigned i = 0; i < pins->count; i++)
 		if (pins->list[i].pid == pid && strcmp(pins->list[i].uuid, uuid) == 0)
 			return &pins->list[i];
-	pins->list = grow(pins->list, &pins->room, pins->count, sizeof(*pins->list));
+	pins->list = grow(pins->list, &pins->capacity, pins->count, sizeof(*pins->list));
 	pin = &pins->list[pins->count++];
 	*pin = (struct module_pin){.pid = pid};
 	snprintf(pin->uuid, sizeof(pin->uuid), "%s", uuid);
 	return pin;
 }
 
-/* "process region address bytes mode state mappings exports importers gpu", below a line of titles. */
+/*
+ * A line of "process region address bytes mode state mappings exports importers gpu"; the first line
+ * of the list has these titles.
+ */
 static void take_line(struct module_pins *pins, const char *line)
 {
 	unsigned long long bytes;

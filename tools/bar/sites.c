@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Who pinned what is still pinned at the end of a trace. */
+/* Finds the call sites of memory that is still pinned at the end of a trace. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -40,9 +40,9 @@ static void add_region(struct sites *sites, const struct reader *reader,
 			? symbols_caller_text(reader_file(reader, region->file), region->pin_stack)
 			: NULL;
 
-	sites->list = grow(sites->list, &sites->room, sites->count, sizeof(*sites->list));
+	sites->list = grow(sites->list, &sites->capacity, sites->count, sizeof(*sites->list));
 	sites->list[sites->count++] = (struct site){
-		.name = name ? name : "not known: the trace was made without PINDOWN_TRACE_STACKS",
+		.name = name ? name : "unknown: the trace was made without PINDOWN_TRACE_STACKS",
 		.bytes = region->pin_size,
 		.regions = 1,
 	};
@@ -55,7 +55,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp(of_a->name, of_b->name);
 }
 
-/* One site for each region becomes one for each name. */
+/* Adds up the sites of the same name; before, each region has its own. */
 static void add_up(struct sites *sites)
 {
 	unsigned last = 0;
@@ -93,7 +93,7 @@ bool sites_read(struct sites *sites, const struct texts *traces)
 	while (reader_next(reader, &event))
 		take(&regions, &event);
 	reader_complain(reader);
-	for (uint32_t i = 0; i < regions.room; i++)
+	for (uint32_t i = 0; i < regions.capacity; i++)
 		if (regions.slots[i].used)
 			add_region(sites, reader, &regions.slots[i]);
 	regions_free(&regions);

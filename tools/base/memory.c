@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Allocates memory, and ends the command when a trace asks for more than its limit. */
 #include "tools/base/memory.h"
 
 #include <malloc.h>
@@ -7,24 +8,24 @@
 #include "tools/base/out.h"
 #include "tools/base/status.h"
 
-static uint64_t held;		/* bytes */
-static uint64_t opened, length; /* traces, and their lengths in sum */
+static uint64_t held;		/* bytes allocated now */
+static uint64_t opened, length; /* open traces, and the sum of their lengths */
 
-static uint64_t most(void)
+static uint64_t max_held(void)
 {
 	if (!opened)
 		return UINT64_MAX;
 	return length > MEMORY_FOR_TRACES / 4 ? length * 4 : MEMORY_FOR_TRACES;
 }
 
-/* Asked before it is taken. */
+/* Ends the command if `bytes` more would exceed the limit. Called before memory is allocated. */
 static void ask_for(size_t bytes)
 {
-	if (held + bytes <= most())
+	if (held + bytes <= max_held())
 		return;
-	complain("%s for more than %s of memory, the most that %s length may have",
-		 opened == 1 ? "this trace asks" : "these traces ask", bytes_text(most()).text,
-		 opened == 1 ? "one of its" : "those of their");
+	complain("%s for more than %s of memory, the limit for %s length",
+		 opened == 1 ? "this trace asks" : "these traces ask", bytes_text(max_held()).text,
+		 opened == 1 ? "a trace of this" : "traces of this");
 	exit(STATUS_DAMAGED);
 }
 
@@ -44,14 +45,14 @@ void *allocate(size_t bytes)
 	return took(calloc(1, bytes));
 }
 
-void *grow(void *array, unsigned *room, unsigned used, size_t each)
+void *grow(void *array, unsigned *capacity, unsigned used, size_t each)
 {
-	if (used < *room)
+	if (used < *capacity)
 		return array;
-	*room = *room ? *room * 2 : 16;
-	ask_for(*room * each); /* the old one is there until all is copied */
+	*capacity = *capacity ? *capacity * 2 : 16;
+	ask_for(*capacity * each); /* the old array stays until its content is copied */
 	held -= malloc_usable_size(array);
-	return took(reallocarray(array, *room, each));
+	return took(reallocarray(array, *capacity, each));
 }
 
 void release(void *memory)

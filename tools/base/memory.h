@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory for the command, and how much of it there may be. When there is none, or a trace asks for more
- * than it may have, one line says so and the command ends.
+ * Memory for the command, with a limit. When the system has none left, or a trace asks for more
+ * than the limit, the command prints one line and exits.
  */
 #ifndef MEMORY_H
 #define MEMORY_H
@@ -12,18 +12,22 @@
 /* Zeroed. */
 void *allocate(size_t bytes);
 
-/* Room for one more in an array of `used`, which *room may hold; returns the array. */
-void *grow(void *array, unsigned *room, unsigned used, size_t each);
+/*
+ * Makes sure that an array of `used` elements can hold one more; *capacity is how many it can hold.
+ * Returns the array, which may have moved.
+ */
+void *grow(void *array, unsigned *capacity, unsigned used, size_t each);
 
-/* What these two gave, and nothing else; NULL is nothing. */
+/* Frees memory from allocate() or grow(), and from nowhere else. NULL is allowed. */
 void release(void *memory);
 
-/* qsort(), which takes as much memory again; an empty array may be NULL. */
+/* qsort(), counted against the limit: it allocates a copy. An empty array may be NULL. */
 void sort(void *array, size_t count, size_t each, int (*compare)(const void *, const void *));
 
 /*
- * A trace is a file from anywhere: whatever its bytes say, it takes no more than this, or four times its
- * length where that is more. What elfutils takes for names is not counted: it is of files of ours.
+ * A trace may come from anywhere. Whatever its bytes say, reading it takes at most this much memory,
+ * or four times its length where that is more. Memory that elfutils allocates for names is not
+ * counted: it depends on files of this machine, not on the trace.
  */
 #define MEMORY_FOR_TRACES (1ull << 30)
 void memory_trace_opened(uint64_t length);

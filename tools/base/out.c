@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Formats numbers and texts, and writes them to standard output through a buffer. */
 #define _GNU_SOURCE
 #include "tools/base/out.h"
 
@@ -63,7 +64,7 @@ void out_flush(void)
 		if (n >= 0) {
 			done += (size_t)n;
 		} else if (errno != EINTR) {
-			/* Whoever reads has had enough: nothing to complain of. */
+			/* EPIPE: the reader has closed the pipe, which is no error. */
 			if (errno != EPIPE)
 				fprintf(stderr, "pindown: standard output: %s\n", strerror(errno));
 			_exit(1);
@@ -212,15 +213,15 @@ struct out_text count_text(uint64_t count)
 
 void out_print(const char *format, ...)
 {
-	char *at = out_room();
+	char *at = out_reserve();
 	va_list arguments;
 	int length;
 
 	va_start(arguments, format);
-	length = vsnprintf(at, OUT_ROOM, format, arguments);
+	length = vsnprintf(at, OUT_RESERVED, format, arguments);
 	va_end(arguments);
 	if (length > 0)
-		out_took(at + (length < OUT_ROOM ? length : OUT_ROOM - 1));
+		out_commit(at + (length < OUT_RESERVED ? length : OUT_RESERVED - 1));
 }
 
 static const char *colour(const char *code)

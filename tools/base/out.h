@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Standard output with a buffer of our own and fast formatting of numbers. Whether it is a
- * terminal, takes colour and understands UTF-8 is found out once.
+ * Standard output with a buffer of its own and fast formatting of numbers. Its width, and whether
+ * it shows colours and UTF-8, are found out once, by out_begin().
  */
 #ifndef OUT_H
 #define OUT_H
@@ -22,26 +22,27 @@ struct out {
 };
 extern struct out out;
 
-enum { OUT_ROOM = 8192 }; /* the most that may be added after one out_room() */
+enum { OUT_RESERVED = 8192 }; /* bytes that one out_reserve() makes free */
 
 void out_begin(enum out_colour colour, bool ascii);
 void out_flush(void);
-/* "--colour=WHEN" and the like; false when it is not one of auto, always, never. */
+/* Parses the value of --color; false when it is not auto, always or never. */
 bool out_parse_colour(const char *text, enum out_colour *colour);
 
-static inline char *out_room(void)
+/* Where up to OUT_RESERVED bytes can be written; out_commit() then adds them to the output. */
+static inline char *out_reserve(void)
 {
-	if (__builtin_expect(out.used + OUT_ROOM > sizeof(out.buffer), 0))
+	if (__builtin_expect(out.used + OUT_RESERVED > sizeof(out.buffer), 0))
 		out_flush();
 	return out.buffer + out.used;
 }
 
-static inline void out_took(const char *end)
+static inline void out_commit(const char *end)
 {
 	out.used = (size_t)(end - out.buffer);
 }
 
-/* Each of these writes at `at`, where there must be room, and returns the end. */
+/* Each of these writes at `at`, which must have enough space, and returns the end. */
 static inline char *put_text(char *at, const char *text)
 {
 	size_t length = strlen(text);
@@ -59,7 +60,7 @@ static inline char *put_spaces(char *at, unsigned count)
 char *put_decimal(char *at, uint64_t value);
 char *put_signed(char *at, int64_t value);
 char *put_hex(char *at, uint64_t value);		       /* with 0x */
-char *put_fraction(char *at, uint64_t value, unsigned digits); /* exactly so many digits */
+char *put_fraction(char *at, uint64_t value, unsigned digits); /* exactly `digits` */
 
 /* Columns: text padded to a width, counting one column for each UTF-8 character. */
 char *put_left(char *at, const char *text, unsigned width);
@@ -76,11 +77,11 @@ struct out_text count_text(uint64_t count); /* 12 345 678 */
 
 void out_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Colours, "" where there is none. */
+/* Escape sequences; "" when the output has no colours. */
 const char *out_bold(void), *out_red(void), *out_green(void), *out_yellow(void), *out_dim(void),
 	*out_plain(void);
 
-/* "pindown: ..." on standard error, after what was printed so far. */
+/* Prints "pindown: ..." on standard error, after all output so far. */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -5,8 +5,8 @@
 
 enum {
 	STATUS_OK = 0,
-	STATUS_DAMAGED = 1, /* a trace could not be read, or not wholly */
-	STATUS_FOUND = 1,   /* what was looked at has a problem */
+	STATUS_DAMAGED = 1, /* a trace could not be read, or only in part */
+	STATUS_FOUND = 1,   /* doctor, check or report found a problem */
 	STATUS_USAGE = 2,   /* bad options or a bad configuration */
 };
 

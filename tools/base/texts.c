@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Growing lists of texts, and texts built by printf formats. */
 #define _GNU_SOURCE
 #include "tools/base/texts.h"
 
@@ -13,7 +14,7 @@ void texts_add(struct texts *texts, const char *text, size_t length)
 	char *copy = allocate(length + 1);
 
 	memcpy(copy, text, length);
-	texts->list = grow(texts->list, &texts->room, texts->count, sizeof(*texts->list));
+	texts->list = grow(texts->list, &texts->capacity, texts->count, sizeof(*texts->list));
 	texts->list[texts->count++] = copy;
 }
 

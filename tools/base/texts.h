@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Growing lists of texts, and texts by a format. All memory is from memory.h. */
+/* Growing lists of texts, and texts built by printf formats. All memory is from memory.h. */
 #ifndef TEXTS_H
 #define TEXTS_H
 
@@ -9,21 +9,21 @@
 
 struct texts {
 	char **list;
-	unsigned count, room;
+	unsigned count, capacity;
 };
 
-/* A copy is kept. */
+/* Adds a copy. */
 void texts_add(struct texts *texts, const char *text, size_t length);
 bool texts_have(const struct texts *texts, const char *text);
 void texts_add_once(struct texts *texts, const char *text);
-/* Sorted, each once. */
+/* Sorts the list and removes duplicates. */
 void texts_sort(struct texts *texts);
 void texts_free(struct texts *texts);
 
-/* For release(). */
+/* The caller frees the text with release(). */
 char *text_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *text_of_list(const char *format, va_list arguments) __attribute__((format(printf, 1, 0)));
-/* One more behind the others (NULL: there are none yet), with a comma between; `list` is released. */
+/* Appends `more` to `list` (NULL: empty) behind a comma; `list` is released. */
 char *text_listed(char *list, const char *more);
 
 #endif

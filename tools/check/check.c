@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* pindown check: what will be seen of a program, from its files. */
+/* pindown check: says from a program's files which of its driver calls pindown will see. */
 #include "tools/check/check.h"
 
 #include <stdio.h>
@@ -9,24 +9,24 @@
 #include "tools/ui/json.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 static const char help[] =
 	"usage: pindown check [options] PROGRAM|LIBRARY|SCRIPT...\n"
 	"\n"
 	"Says which calls of the CUDA driver libpindown.so will see when it is\n"
-	"preloaded. It reads the ELF files, follows their libraries as the loader would,\n"
-	"and starts nothing. A program is a file, or a name in $PATH; of a script it is\n"
-	"the interpreter. Of a library, such as a Python package's .so, it says what\n"
-	"will be seen in a program that a preload reaches.\n"
+	"preloaded. It reads the ELF files, follows their libraries as the loader does,\n"
+	"and starts nothing. A program is a file or a name in $PATH. For a script, its\n"
+	"interpreter is checked. For a library, such as a Python package's .so, the\n"
+	"answer holds for programs that a preload reaches.\n"
 	"\n"
-	"  --all         name each call, also where there are very many\n"
-	"  --json        a JSON list with one object for each file\n"
+	"  --all         name each call, even where there are very many\n"
+	"  --json        print a JSON list with one object for each file\n"
 	"  --color WHEN  auto, always or never\n"
-	"  --help        this text\n"
+	"  --help        print this text\n"
 	"\n"
-	"Exit status: 0 when nothing will be missed, 1 when calls will be, 2 for bad\n"
-	"options or a file that can't be looked at.\n";
+	"Exit status: 0 when no call will be missed, 1 when some will be, 2 for bad\n"
+	"options or a file that can't be read.\n";
 
 /* ---- as text ----------------------------------------------------------------------------- */
 
@@ -42,7 +42,7 @@ static const char *verdict_sentence(const struct checked *checked)
 	case NO_CUDA:
 		break;
 	}
-	return "does not use CUDA, as far as its files tell";
+	return "does not use CUDA, as far as its files show";
 }
 
 static const char *verdict_colour(enum verdict verdict)
@@ -66,11 +66,11 @@ static int width_of_names(const struct checked *checked)
 	size_t width = 0;
 
 	for (unsigned i = 0; i < checked->count; i++) {
-		const struct object *object = checked->members[i]->object;
+		const struct elf_file *file = checked->members[i]->file;
 
-		if ((reaches_driver(object) || object->runtime_calls) &&
-		    strlen(short_name(object->path)) > width)
-			width = strlen(short_name(object->path));
+		if ((reaches_driver(file) || file->runtime_calls) &&
+		    strlen(short_name(file->path)) > width)
+			width = strlen(short_name(file->path));
 	}
 	return (int)width;
 }
@@ -81,64 +81,67 @@ static void print_roads(const struct checked *checked)
 
 	out_print("\n  %show it reaches the driver%s\n", out_bold(), out_plain());
 	for (unsigned i = 0; i < checked->count; i++) {
-		const struct object *object = checked->members[i]->object;
-		char *how = reaches_driver(object) ? how_it_reaches(object) : NULL;
+		const struct elf_file *file = checked->members[i]->file;
+		char *how = reaches_driver(file) ? how_it_reaches(file) : NULL;
 
 		if (how)
-			out_print("    %-*s  %s%s\n", width, short_name(object->path), how,
+			out_print("    %-*s  %s%s\n", width, short_name(file->path), how,
 				  checked->members[i]->opened ? "; opened at run time" : "");
-		else if (object->runtime_calls)
+		else if (file->runtime_calls)
 			out_print("    %-*s  calls the CUDA runtime (%u functions)\n", width,
-				  short_name(object->path), object->runtime_calls);
+				  short_name(file->path), file->runtime_calls);
 		release(how);
 	}
 }
 
-/* So many names that they tell nothing: the runtime has those of all calls, used or not. */
-static bool has_many(const struct object *object)
+/*
+ * Whether it has too many names to be useful: the CUDA runtime has the names of all calls, used or
+ * not.
+ */
+static bool has_many(const struct elf_file *file)
 {
-	return object->has_runtime || object->named.count > 40;
+	return file->has_runtime || file->named.count > 40;
 }
 
-/* A call's name, who binds it or looks it up, and whether that is seen. */
-static void print_call(const char *call, const struct object *object, const char *road, bool seen)
+/* A call's name, the file that binds it or looks it up, and whether the call is seen. */
+static void print_call(const char *call, const struct elf_file *file, const char *road, bool seen)
 {
 	out_print("    %-39s %-10s %s%-9s%s %s\n", call, road, seen ? out_green() : out_red(),
-		  seen ? "seen" : "not seen", out_plain(), short_name(object->path));
+		  seen ? "seen" : "not seen", out_plain(), short_name(file->path));
 }
 
-static void print_calls_of(const struct checked *checked, const struct object *object, bool all)
+static void print_calls_of(const struct checked *checked, const struct elf_file *file, bool all)
 {
 	bool seen = looked_up_is_seen(checked);
 	char *many;
 
-	for (unsigned i = 0; i < object->linked.count; i++)
-		print_call(object->linked.list[i], object, "linked",
-			   linked_is_seen(checked, object->linked.list[i]));
-	if (has_many(object) && !all) {
-		many = object->has_runtime ? text_of("whatever the CUDA runtime needs")
-					   : text_of("any of %u calls", object->named.count);
-		print_call(many, object, "looked up", seen);
+	for (unsigned i = 0; i < file->linked.count; i++)
+		print_call(file->linked.list[i], file, "linked",
+			   linked_is_seen(checked, file->linked.list[i]));
+	if (has_many(file) && !all) {
+		many = file->has_runtime ? text_of("calls that the CUDA runtime needs")
+					 : text_of("any of %u calls", file->named.count);
+		print_call(many, file, "looked up", seen);
 		release(many);
 		return;
 	}
-	for (unsigned i = 0; i < object->named.count; i++)
-		if (!texts_have(&object->linked, object->named.list[i]))
-			print_call(object->named.list[i], object, "looked up", seen);
+	for (unsigned i = 0; i < file->named.count; i++)
+		if (!texts_have(&file->linked, file->named.list[i]))
+			print_call(file->named.list[i], file, "looked up", seen);
 }
 
 static void print_calls(const struct checked *checked, bool all)
 {
 	out_print("\n  %swatched calls that it uses%s\n", out_bold(), out_plain());
 	for (unsigned i = 0; i < checked->count; i++)
-		if (reaches_driver(checked->members[i]->object))
-			print_calls_of(checked, checked->members[i]->object, all);
+		if (reaches_driver(checked->members[i]->file))
+			print_calls_of(checked, checked->members[i]->file, all);
 }
 
-/* Names alone are no use of them: messages have them too. */
-static bool looks_up_verbs(const struct object *object)
+/* A name alone does not mean a look-up: it may be part of a message. */
+static bool looks_up_verbs(const struct elf_file *file)
 {
-	return object->uses_dlsym && object->verbs_named.count;
+	return file->uses_dlsym && file->verbs_named.count;
 }
 
 static void print_verbs(const struct checked *checked)
@@ -146,19 +149,18 @@ static void print_verbs(const struct checked *checked)
 	bool any = false;
 
 	for (unsigned i = 0; i < checked->count; i++) {
-		const struct object *object = checked->members[i]->object;
+		const struct elf_file *file = checked->members[i]->file;
 
-		if (!object->verbs_linked.count && !looks_up_verbs(object))
+		if (!file->verbs_linked.count && !looks_up_verbs(file))
 			continue;
 		if (!any)
 			out_print("\n  %swatched calls of libibverbs%s\n", out_bold(), out_plain());
 		any = true;
-		for (unsigned n = 0; n < object->verbs_linked.count; n++)
-			print_call(object->verbs_linked.list[n], object, "linked",
-				   is_reached(checked));
-		for (unsigned n = 0; looks_up_verbs(object) && n < object->verbs_named.count; n++)
-			if (!texts_have(&object->verbs_linked, object->verbs_named.list[n]))
-				print_call(object->verbs_named.list[n], object, "looked up",
+		for (unsigned n = 0; n < file->verbs_linked.count; n++)
+			print_call(file->verbs_linked.list[n], file, "linked", is_reached(checked));
+		for (unsigned n = 0; looks_up_verbs(file) && n < file->verbs_named.count; n++)
+			if (!texts_have(&file->verbs_linked, file->verbs_named.list[n]))
+				print_call(file->verbs_named.list[n], file, "looked up",
 					   looked_up_is_seen(checked));
 	}
 }
@@ -168,7 +170,7 @@ static void print_text(const struct checked *checked, bool all)
 	out_print("%s%s: %s%s%s\n", out_bold(), checked->asked, verdict_colour(checked->verdict),
 		  verdict_sentence(checked), out_plain());
 	if (checked->script)
-		out_print("  a script that %s runs\n", checked->members[0]->object->path);
+		out_print("  a script that %s runs\n", checked->members[0]->file->path);
 	for (unsigned i = 0; i < checked->reasons.count; i++)
 		out_print("  %s\n", checked->reasons.list[i]);
 	if (checked->verdict != NO_CUDA) {
@@ -200,28 +202,27 @@ static void print_json_call(const char *call, const char *road, bool seen)
 
 static void print_json_member(const struct checked *checked, const struct member *member)
 {
-	const struct object *object = member->object;
-	bool reaches = reaches_driver(object);
-	char *how = reaches ? how_it_reaches(object) : NULL;
+	const struct elf_file *file = member->file;
+	bool reaches = reaches_driver(file);
+	char *how = reaches ? how_it_reaches(file) : NULL;
 
 	json_begin_object(NULL);
-	json_text("path", object->path);
+	json_text("path", file->path);
 	json_bool("opened_at_run_time", member->opened);
 	json_text("reaches_driver", how);
-	json_bool("cuda_runtime", object->has_runtime);
-	json_number("runtime_calls", object->runtime_calls);
-	json_number("deepbind_calls", object->deepbind_calls);
+	json_bool("cuda_runtime", file->has_runtime);
+	json_number("runtime_calls", file->runtime_calls);
+	json_number("deepbind_calls", file->deepbind_calls);
 	json_begin_list("calls");
-	for (unsigned i = 0; i < object->linked.count; i++)
-		print_json_call(object->linked.list[i], "linked",
-				linked_is_seen(checked, object->linked.list[i]));
-	for (unsigned i = 0; reaches && i < object->named.count; i++)
-		print_json_call(object->named.list[i], "looked up", looked_up_is_seen(checked));
-	for (unsigned i = 0; i < object->verbs_linked.count; i++)
-		print_json_call(object->verbs_linked.list[i], "linked", is_reached(checked));
-	for (unsigned i = 0; looks_up_verbs(object) && i < object->verbs_named.count; i++)
-		print_json_call(object->verbs_named.list[i], "looked up",
-				looked_up_is_seen(checked));
+	for (unsigned i = 0; i < file->linked.count; i++)
+		print_json_call(file->linked.list[i], "linked",
+				linked_is_seen(checked, file->linked.list[i]));
+	for (unsigned i = 0; reaches && i < file->named.count; i++)
+		print_json_call(file->named.list[i], "looked up", looked_up_is_seen(checked));
+	for (unsigned i = 0; i < file->verbs_linked.count; i++)
+		print_json_call(file->verbs_linked.list[i], "linked", is_reached(checked));
+	for (unsigned i = 0; looks_up_verbs(file) && i < file->verbs_named.count; i++)
+		print_json_call(file->verbs_named.list[i], "looked up", looked_up_is_seen(checked));
 	json_end_list();
 	json_end_object();
 	release(how);
@@ -230,13 +231,13 @@ static void print_json_member(const struct checked *checked, const struct member
 static void print_json(const struct checked *checked)
 {
 	static const char *const verdicts[] = {"seen", "partly", "unseen", "no cuda"};
-	const struct object *object = checked->members[0]->object;
+	const struct elf_file *file = checked->members[0]->file;
 
 	json_begin_object(NULL);
 	json_text("file", checked->asked);
-	json_text("kind", checked->script ? "script" : object->is_program ? "program" : "library");
+	json_text("kind", checked->script ? "script" : file->is_program ? "program" : "library");
 	if (checked->script)
-		json_text("interpreter", object->path);
+		json_text("interpreter", file->path);
 	json_text("verdict", verdicts[checked->verdict]);
 	print_texts("reasons", &checked->reasons);
 	print_texts("notes", &checked->notes);
@@ -249,7 +250,7 @@ static void print_json(const struct checked *checked)
 	json_end_object();
 }
 
-/* ---- the verb ---------------------------------------------------------------------------- */
+/* ---- the command ------------------------------------------------------------------------- */
 
 static bool all_calls, wants_json;
 
@@ -297,6 +298,9 @@ static int run(int argc, char **argv)
 	return worst;
 }
 
-const struct verb verb_check = {
-	"check",   "say what will be seen of a program", help, settings, ARGUMENTS_PROGRAMS,
-	.run = run};
+const struct command command_check = {"check",
+				      "say which calls of a program pindown will see",
+				      help,
+				      settings,
+				      ARGUMENTS_PROGRAMS,
+				      .run = run};

@@ -1,51 +1,52 @@
 /* SPDX-License-Identifier: MIT */
-/* What `pindown check` finds out of one program or library. */
+/* The findings of `pindown check` about one program or library. */
 #ifndef CHECK_H
 #define CHECK_H
 
 #include "tools/check/library_path.h"
-#include "tools/check/object.h"
+#include "tools/check/elf_file.h"
 
 enum verdict {
-	SEEN,	 /* every watched call that it makes will be seen */
+	SEEN,	 /* pindown will see every watched call that it makes */
 	PARTLY,	 /* some will not */
 	UNSEEN,	 /* none will */
 	NO_CUDA, /* nothing in its files leads to the driver */
 };
 
-/* An object in the order in which the loader takes them up; the first is what was asked about. */
+/* A program or library, in the order of loading; the first is the one given on the command line. */
 struct member {
-	struct object *object;
+	struct elf_file *file;
 	struct needer needer;
-	bool opened; /* not needed by anything: opened by that name at run time */
+	bool opened; /* opened by name at run time; no file needs it */
 };
 
 struct checked {
-	char *asked;  /* as it was given */
-	char *script; /* it is a script, and the first member is what runs it; NULL: it is none */
+	char *asked;  /* as given on the command line */
+	char *script; /* its path if it is a script, which the first member runs; else NULL */
 	struct member **members;
-	unsigned count, room;
+	unsigned count, capacity;
 	struct texts missing; /* libraries that were not found */
-	bool needs_driver;    /* some object needs libcuda.so.1 itself */
-	char *driver;	      /* where that is; NULL: not on this machine */
+	bool needs_driver;    /* some file needs libcuda.so.1 itself */
+	char *driver;	      /* path of that library; NULL: not on this machine */
 	enum verdict verdict;
-	const char *unreachable; /* why no preload gets into it: a sentence's end; NULL: one does */
-	struct texts reasons;	 /* sentences: why not all is seen */
-	struct texts notes;	 /* what else is worth knowing */
+	const char
+		*unreachable; /* why a preload can't reach it: the end of a sentence; else NULL */
+	struct texts reasons; /* sentences: why some calls are not seen */
+	struct texts notes;   /* sentences: other facts */
 };
 
-/* NULL after one line on standard error when the file can't be looked at. */
+/* NULL, after one line on standard error, when the file can't be read. */
 struct checked *check_file(const char *name);
 void check_free(struct checked *checked);
 
-bool reaches_driver(const struct object *object);
-/* How it reaches the driver, for people. */
-char *how_it_reaches(const struct object *object);
+bool reaches_driver(const struct elf_file *file);
+/* How it reaches the driver, for people; the caller frees the text. */
+char *how_it_reaches(const struct elf_file *file);
 /* The last part of a path. */
 const char *short_name(const char *path);
-/* Whether a preload gets into it at all. */
+/* Whether a preload reaches the program at all. */
 bool is_reached(const struct checked *checked);
-/* Whether calls that are bound by the loader, or looked up, will be seen. */
+/* Whether pindown will see calls that the loader binds, or that the program looks up. */
 bool linked_is_seen(const struct checked *checked, const char *call);
 bool looked_up_is_seen(const struct checked *checked);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * A call of dlopen() goes through a slot of the global offset table that the loader fills in:
- * straight (call *slot), or by a stub (jmp *slot) in the procedure linkage table.
+ * Finds calls of dlopen() with RTLD_DEEPBIND in x86-64 code. Such a call goes through a slot of the
+ * global offset table: directly (call *slot), or by a stub (jmp *slot) in the procedure linkage
+ * table.
  */
 #define _GNU_SOURCE
 #include "tools/check/deepbind.h"
@@ -16,7 +17,7 @@
 enum {
 	SLOTS = 4,
 	STUBS = 8,
-	WINDOW = 48 /* bytes of code before a call in which its arguments are looked for */
+	WINDOW = 48 /* bytes before a call that are searched for its arguments */
 };
 
 struct dlopen_in {
@@ -69,7 +70,7 @@ static int32_t displacement(const unsigned char *at)
 	return value;
 }
 
-/* Where an instruction of `length` bytes at code[i] refers to by its last four bytes. */
+/* The address to which the last four bytes of an instruction at code[i] refer. */
 static uint64_t refers_to(const unsigned char *code, size_t i, unsigned length, uint64_t address)
 {
 	return address + i + length + (uint64_t)(int64_t)displacement(code + i + length - 4);
@@ -93,12 +94,12 @@ static void find_stubs(struct dlopen_in *found, const unsigned char *code, size_
 	}
 }
 
-/* The constant put last into %esi, in the code before a call; 0 when there is none. */
+/* The last constant that the code before a call puts into %esi; 0 when there is none. */
 static uint32_t second_argument(const unsigned char *code, size_t call)
 {
-	size_t least = call > WINDOW ? call - WINDOW : 0;
+	size_t first = call > WINDOW ? call - WINDOW : 0;
 
-	for (size_t i = call; i-- > least;)
+	for (size_t i = call; i-- > first;)
 		if (code[i] == 0xbe && i + 5 <= call &&
 		    (uint32_t)displacement(code + i + 1) < 0x10000)
 			return (uint32_t)displacement(code + i + 1);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
+/* Calls of dlopen() with RTLD_DEEPBIND, found in machine code. */
 #ifndef DEEPBIND_H
 #define DEEPBIND_H
 
 #include <libelf.h>
 
 /*
- * Calls of dlopen() whose flags are seen to hold RTLD_DEEPBIND: on x86-64, where a constant is put
- * into the second argument's register shortly before. Flags that are computed are not seen.
+ * Counts calls of dlopen() with RTLD_DEEPBIND, on x86-64 only. A call is found when a constant is put
+ * into the register of the second argument shortly before it; computed flags are not found.
  */
 unsigned count_deepbind_calls(Elf *elf);
 

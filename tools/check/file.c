@@ -31,69 +31,68 @@ static bool is_driver(const char *name)
 	return strncmp(short_name(name), "libcuda.so", 10) == 0;
 }
 
-static bool is_shared_runtime(const struct object *object)
+static bool is_shared_runtime(const struct elf_file *file)
 {
-	const char *name = object->soname ? object->soname : short_name(object->path);
+	const char *name = file->soname ? file->soname : short_name(file->path);
 
-	return object->has_runtime && strncmp(name, "libcudart.so", 12) == 0;
+	return file->has_runtime && strncmp(name, "libcudart.so", 12) == 0;
 }
 
-/* Names alone lead nowhere: a list of them for messages is in many a library. */
-static bool looks_up(const struct object *object)
+/* A name alone does not mean a look-up: many libraries have lists of names for messages. */
+static bool looks_up(const struct elf_file *file)
 {
-	return object->named.count &&
-	       (object->uses_dlsym || object->names_driver || object->asks_proc_address);
+	return file->named.count &&
+	       (file->uses_dlsym || file->names_driver || file->asks_proc_address);
 }
 
-bool reaches_driver(const struct object *object)
+bool reaches_driver(const struct elf_file *file)
 {
-	return object->linked.count || object->has_runtime || looks_up(object);
+	return file->linked.count || file->has_runtime || looks_up(file);
 }
 
-char *how_it_reaches(const struct object *object)
+char *how_it_reaches(const struct elf_file *file)
 {
-	bool linked = object->linked.count != 0;
-	const char *up = object->asks_proc_address ? "by cuGetProcAddress" : "by dlsym";
+	bool linked = file->linked.count != 0;
+	const char *up = file->asks_proc_address ? "by cuGetProcAddress" : "by dlsym";
 
-	if (is_shared_runtime(object))
+	if (is_shared_runtime(file))
 		return text_of("the CUDA runtime, shared; looks functions up by cuGetProcAddress");
-	if (object->has_runtime)
-		return text_of("%shas the CUDA runtime in it (static), which looks functions up by "
+	if (file->has_runtime)
+		return text_of("%scontains the CUDA runtime (static), which looks functions up by "
 			       "cuGetProcAddress",
 			       linked ? "linked with the driver; " : "");
-	if (linked && looks_up(object))
+	if (linked && looks_up(file))
 		return text_of("linked with the driver; looks functions up %s", up);
 	if (linked)
 		return text_of("linked with the driver");
 	return text_of("looks functions up %s%s", up,
-		       object->names_driver && object->uses_dlopen ? ", having opened libcuda.so"
-								   : "");
+		       file->names_driver && file->uses_dlopen ? ", after opening libcuda.so" : "");
 }
 
-/* ---- the objects --------------------------------------------------------------------------- */
+/* ---- the libraries ------------------------------------------------------------------------- */
 
 static bool is_there(const struct checked *checked, const char *name)
 {
 	for (unsigned i = 0; i < checked->count; i++) {
-		const struct object *object = checked->members[i]->object;
+		const struct elf_file *file = checked->members[i]->file;
 
-		if ((object->soname && strcmp(object->soname, name) == 0) ||
-		    strcmp(object->path, name) == 0 ||
-		    (i && strcmp(short_name(object->path), name) == 0))
+		if ((file->soname && strcmp(file->soname, name) == 0) ||
+		    strcmp(file->path, name) == 0 ||
+		    (i && strcmp(short_name(file->path), name) == 0))
 			return true;
 	}
 	return false;
 }
 
-static struct member *add_member(struct checked *checked, struct object *object,
+static struct member *add_member(struct checked *checked, struct elf_file *file,
 				 const struct member *by)
 {
 	struct member *member = allocate(sizeof(*member));
 
-	member->object = object;
-	member->needer = (struct needer){object, by ? &by->needer : NULL};
-	checked->members =
-		grow(checked->members, &checked->room, checked->count, sizeof(*checked->members));
+	member->file = file;
+	member->needer = (struct needer){file, by ? &by->needer : NULL};
+	checked->members = grow(checked->members, &checked->capacity, checked->count,
+				sizeof(*checked->members));
 	checked->members[checked->count++] = member;
 	return member;
 }
@@ -102,7 +101,7 @@ static struct member *add_member(struct checked *checked, struct object *object,
 static bool add_library(struct checked *checked, const char *name, const struct member *by,
 			bool opened)
 {
-	struct object *object;
+	struct elf_file *file;
 	const char *why;
 	char *path;
 
@@ -117,24 +116,24 @@ static bool add_library(struct checked *checked, const char *name, const struct 
 			release(path);
 		return true;
 	}
-	object = path ? object_read(path, &why) : NULL;
+	file = path ? elf_file_read(path, &why) : NULL;
 	release(path);
-	if (object)
-		add_member(checked, object, by)->opened = opened;
-	return object;
+	if (file)
+		add_member(checked, file, by)->opened = opened;
+	return file;
 }
 
 static void follow(struct checked *checked)
 {
 	for (unsigned i = 0; i < checked->count; i++) {
 		const struct member *member = checked->members[i];
-		const struct object *object = member->object;
+		const struct elf_file *file = member->file;
 
-		for (unsigned n = 0; n < object->needed.count; n++)
-			if (!add_library(checked, object->needed.list[n], member, false))
-				texts_add_once(&checked->missing, object->needed.list[n]);
-		for (unsigned n = 0; n < object->opened.count && !is_shared_runtime(object); n++)
-			add_library(checked, object->opened.list[n], member, true);
+		for (unsigned n = 0; n < file->needed.count; n++)
+			if (!add_library(checked, file->needed.list[n], member, false))
+				texts_add_once(&checked->missing, file->needed.list[n]);
+		for (unsigned n = 0; n < file->opened.count && !is_shared_runtime(file); n++)
+			add_library(checked, file->opened.list[n], member, true);
 	}
 }
 
@@ -146,24 +145,22 @@ static void say(struct texts *to, char *text)
 	release(text);
 }
 
-static bool is_musl(const struct object *object)
+static bool is_musl(const struct elf_file *file)
 {
-	return object->interpreter && strstr(object->interpreter, "ld-musl");
+	return file->interpreter && strstr(file->interpreter, "ld-musl");
 }
 
-/* Why no preload gets into it at all: the end of a sentence, or NULL. */
+/* Why a preload can't reach it: the end of a sentence, or NULL. */
 static const char *why_unreachable(const struct checked *checked)
 {
-	const struct object *object = checked->members[0]->object;
+	const struct elf_file *file = checked->members[0]->file;
 	const char *why = NULL;
 
-	if (object->elf_class == ELFCLASS64 && object->machine != OUR_MACHINE)
+	if (file->elf_class == ELFCLASS64 && file->machine != OUR_MACHINE)
 		return "is for another kind of processor than libpindown.so";
-	if (is_musl(object))
-		return "is for another C library (musl): libpindown.so, made for glibc, can't be "
-		       "loaded "
-		       "into it";
-	why = program_unreachable(checked->script ? checked->script : object->path);
+	if (is_musl(file))
+		return "uses another C library (musl): libpindown.so needs glibc";
+	why = program_unreachable(checked->script ? checked->script : file->path);
 	return why;
 }
 
@@ -174,56 +171,56 @@ bool is_reached(const struct checked *checked)
 
 bool linked_is_seen(const struct checked *checked, const char *call)
 {
-	const struct object *object = checked->members[0]->object;
+	const struct elf_file *file = checked->members[0]->file;
 
-	return is_reached(checked) && !(object->is_program && texts_have(&object->defined, call));
+	return is_reached(checked) && !(file->is_program && texts_have(&file->defined, call));
 }
 
 bool looked_up_is_seen(const struct checked *checked)
 {
-	const struct object *object = checked->members[0]->object;
+	const struct elf_file *file = checked->members[0]->file;
 
-	return is_reached(checked) && !(object->is_program && object->defines_dlsym);
+	return is_reached(checked) && !(file->is_program && file->defines_dlsym);
 }
 
-/* What a preload does not get before, although it is loaded. */
+/* Finds calls that pindown will not see although it is loaded. */
 static void find_gaps(struct checked *checked)
 {
-	const struct object *program = checked->members[0]->object;
+	const struct elf_file *program = checked->members[0]->file;
 	const char *deepbind = getenv("PINDOWN_DEEPBIND");
 
 	if (program->is_program && program->defined.count)
 		say(&checked->reasons,
-		    text_of("%s has %s%s of its own, and a program's own functions go before every "
-			    "preload",
+		    text_of("%s defines %s%s itself, and a program's own functions come before "
+			    "every preload",
 			    short_name(program->path), program->defined.list[0],
 			    program->defined.count > 1 ? " and others" : ""));
 	if (program->is_program && program->defines_dlsym)
-		say(&checked->reasons, text_of("%s has dlsym of its own, which goes before every "
-					       "preload: what is looked up is not seen",
+		say(&checked->reasons, text_of("%s defines dlsym itself, which comes before every "
+					       "preload: calls looked up by it are not seen",
 					       short_name(program->path)));
 	for (unsigned i = 0; i < checked->count; i++)
-		if (checked->members[i]->object->deepbind_calls && deepbind &&
+		if (checked->members[i]->file->deepbind_calls && deepbind &&
 		    strcmp(deepbind, "keep") == 0)
 			say(&checked->reasons,
 			    text_of("%s opens libraries with RTLD_DEEPBIND, and "
-				    "PINDOWN_DEEPBIND is "
-				    "keep: what those are linked with is not seen",
-				    short_name(checked->members[i]->object->path)));
+				    "PINDOWN_DEEPBIND is keep: the calls of those libraries are "
+				    "not seen",
+				    short_name(checked->members[i]->file->path)));
 }
 
-/* For what uses no CUDA itself. */
+/* For programs that do not use CUDA themselves. */
 static void note_plugins(struct checked *checked)
 {
 	for (unsigned i = 0; i < checked->count; i++) {
-		const struct object *object = checked->members[i]->object;
+		const struct elf_file *file = checked->members[i]->file;
 
-		if (!object->uses_dlopen)
+		if (!file->uses_dlopen)
 			continue;
 		say(&checked->notes,
 		    text_of("%s opens libraries at run time (dlopen), which may use CUDA: "
 			    "check those too",
-			    short_name(object->path)));
+			    short_name(file->path)));
 		return;
 	}
 }
@@ -233,25 +230,25 @@ static void find_notes(struct checked *checked)
 	if (checked->verdict == NO_CUDA)
 		note_plugins(checked);
 	for (unsigned i = 0; i < checked->count; i++) {
-		const struct object *object = checked->members[i]->object;
-		const char *name = short_name(object->path);
+		const struct elf_file *file = checked->members[i]->file;
+		const char *name = short_name(file->path);
 
-		if (object->deepbind_calls && checked->reasons.count == 0)
+		if (file->deepbind_calls && checked->reasons.count == 0)
 			say(&checked->notes, text_of("%s opens libraries with RTLD_DEEPBIND, "
-						     "which would go round the "
-						     "preload: pindown clears that flag",
+						     "which would bypass the preload: pindown "
+						     "clears that flag",
 						     name));
-		/* The runtime has it too, and opens the driver with dlopen all the same. */
-		if (object->uses_dlmopen && !object->has_runtime)
-			say(&checked->notes, text_of("%s uses dlmopen: what it opens in a "
-						     "namespace of its own is not "
-						     "seen",
+		/* The CUDA runtime binds dlmopen too, but opens the driver with dlopen. */
+		if (file->uses_dlmopen && !file->has_runtime)
+			say(&checked->notes, text_of("%s uses dlmopen: calls of libraries in a "
+						     "separate namespace are not seen",
 						     name));
-		if (!object->is_program && object->defined.count)
-			say(&checked->notes, text_of("%s has functions of the driver's names "
-						     "(%s ...): pindown's come "
-						     "first and call those",
-						     name, object->defined.list[0]));
+		if (!file->is_program && file->defined.count)
+			say(&checked->notes,
+			    text_of("%s defines functions with names of the driver's "
+				    "(%s ...): pindown's come first and call "
+				    "them",
+				    name, file->defined.list[0]));
 	}
 	for (unsigned i = 0; i < checked->missing.count; i++)
 		say(&checked->notes,
@@ -262,19 +259,19 @@ static void find_notes(struct checked *checked)
 
 static void judge(struct checked *checked)
 {
-	const char *why = checked->members[0]->object->is_program || checked->script
+	const char *why = checked->members[0]->file->is_program || checked->script
 				  ? why_unreachable(checked)
 				  : NULL;
 	bool reaches = checked->needs_driver;
 
 	for (unsigned i = 0; i < checked->count; i++)
-		reaches |= reaches_driver(checked->members[i]->object);
+		reaches |= reaches_driver(checked->members[i]->file);
 	checked->unreachable = why;
 	checked->verdict = SEEN;
 	if (why) {
 		checked->verdict = UNSEEN;
 		say(&checked->reasons,
-		    text_of("%s %s", short_name(checked->members[0]->object->path), why));
+		    text_of("%s %s", short_name(checked->members[0]->file->path), why));
 	} else {
 		find_gaps(checked);
 		if (checked->reasons.count)
@@ -287,13 +284,13 @@ static void judge(struct checked *checked)
 
 /* ---- one file ------------------------------------------------------------------------------ */
 
-static struct object *read_asked(struct checked *checked, const char *name)
+static struct elf_file *read_asked(struct checked *checked, const char *name)
 {
 	char path[PATH_MAX], interpreter[PATH_MAX];
-	struct object *object;
+	struct elf_file *file;
 	const char *why;
 
-	/* A name without a slash is a file here or else a program of $PATH. */
+	/* A name without a slash is a file here, or else a program in $PATH. */
 	if (access(name, F_OK) == 0)
 		snprintf(path, sizeof(path), "%s", name);
 	else if (!program_find(name, path, sizeof(path))) {
@@ -301,34 +298,34 @@ static struct object *read_asked(struct checked *checked, const char *name)
 			 strchr(name, '/') ? "" : ", and no program in PATH");
 		return NULL;
 	}
-	object = object_read(path, &why);
-	if (object)
-		return object;
+	file = elf_file_read(path, &why);
+	if (file)
+		return file;
 	if (program_interpreter(path, interpreter, sizeof(interpreter))) {
-		object = object_read(interpreter, &why);
-		if (object)
+		file = elf_file_read(interpreter, &why);
+		if (file)
 			checked->script = text_of("%s", path);
 		else
-			complain("%s: runs %s, but %s", name, interpreter, why);
+			complain("%s: its interpreter is %s, but %s", name, interpreter, why);
 	} else if (interpreter[0]) {
-		complain("%s: is to be run by %s, which is not there", name, interpreter);
+		complain("%s: its interpreter %s does not exist", name, interpreter);
 	} else {
-		complain("%s: %s; a program, a library or a script is wanted", name, why);
+		complain("%s: %s; expected a program, a library or a script", name, why);
 	}
-	return object;
+	return file;
 }
 
 struct checked *check_file(const char *name)
 {
 	struct checked *checked = allocate(sizeof(*checked));
-	struct object *object = read_asked(checked, name);
+	struct elf_file *file = read_asked(checked, name);
 
-	if (!object) {
+	if (!file) {
 		release(checked);
 		return NULL;
 	}
 	checked->asked = text_of("%s", name);
-	add_member(checked, object, NULL);
+	add_member(checked, file, NULL);
 	follow(checked);
 	judge(checked);
 	return checked;
@@ -337,7 +334,7 @@ struct checked *check_file(const char *name)
 void check_free(struct checked *checked)
 {
 	for (unsigned i = 0; i < checked->count; i++) {
-		object_free(checked->members[i]->object);
+		elf_file_free(checked->members[i]->file);
 		release(checked->members[i]);
 	}
 	release(checked->members);

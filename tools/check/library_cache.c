@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* /etc/ld.so.cache as ldconfig has written it since glibc 2.2, with every offset checked. */
+/* Reads /etc/ld.so.cache in the format of glibc 2.2 and later; every offset is checked. */
 #define _GNU_SOURCE
 #include "tools/check/library_cache.h"
 
@@ -21,7 +21,7 @@ struct library {
 	int32_t flags;
 	uint32_t name, path; /* offsets from the header */
 	uint32_t os_version;
-	uint64_t capabilities; /* of the processor, that this variant needs */
+	uint64_t capabilities; /* of the processor; this variant needs them */
 };
 
 struct cache {
@@ -46,7 +46,7 @@ static struct cache map_cache(void)
 	return cache;
 }
 
-/* A list in the format before that one may stand at the beginning. */
+/* The file may begin with a list in an older format. */
 static struct cache skip_old(struct cache cache)
 {
 	const char *begin =
@@ -64,7 +64,7 @@ static const char *text_at(const struct cache *cache, uint32_t offset)
 	return cache->data + offset;
 }
 
-char *library_cache_find(const struct object *object, const char *name)
+char *library_cache_find(const struct elf_file *file, const char *name)
 {
 	struct cache mapped = map_cache(), cache = skip_old(mapped);
 	struct header header;
@@ -82,8 +82,8 @@ char *library_cache_find(const struct object *object, const char *name)
 			if (library.capabilities ||
 			    strcmp(text_at(&cache, library.name), name) != 0)
 				continue;
-			if (object_fits(text_at(&cache, library.path), object->elf_class,
-					object->machine))
+			if (elf_file_fits(text_at(&cache, library.path), file->elf_class,
+					  file->machine))
 				found = text_of("%s", text_at(&cache, library.path));
 		}
 	}

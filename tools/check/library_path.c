@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Finds a needed library in the loader's order of search. */
 #define _GNU_SOURCE
 #include "tools/check/library_path.h"
 
@@ -11,17 +12,17 @@
 #include "tools/check/library_cache.h"
 #include "tools/base/memory.h"
 
-static bool is_64(const struct object *object)
+static bool is_64(const struct elf_file *file)
 {
-	return object->elf_class == ELFCLASS64;
+	return file->elf_class == ELFCLASS64;
 }
 
-/* The folders of the system, by machine: those of Debian, of others, of all. */
-static const char *multiarch(const struct object *object)
+/* The name of the machine's library folders in Debian. */
+static const char *multiarch(const struct elf_file *file)
 {
-	switch (object->machine) {
+	switch (file->machine) {
 	case EM_X86_64:
-		return is_64(object) ? "x86_64-linux-gnu" : "x86_64-linux-gnux32";
+		return is_64(file) ? "x86_64-linux-gnu" : "x86_64-linux-gnux32";
 	case EM_AARCH64:
 		return "aarch64-linux-gnu";
 	case EM_386:
@@ -30,10 +31,10 @@ static const char *multiarch(const struct object *object)
 	return NULL;
 }
 
-/* The folder that an object is in, its links resolved, as the loader takes $ORIGIN; for free(). */
-static char *origin_of(const struct object *object)
+/* The file's folder with links resolved, as the loader defines $ORIGIN; for free(). */
+static char *origin_of(const struct elf_file *file)
 {
-	char *real = realpath(object->path, NULL);
+	char *real = realpath(file->path, NULL);
 	char *slash = real ? strrchr(real, '/') : NULL;
 
 	if (slash)
@@ -41,7 +42,7 @@ static char *origin_of(const struct object *object)
 	return real;
 }
 
-/* "$NAME" or "${NAME}" at the beginning of text: its length there, or 0. */
+/* The length of "$NAME" or "${NAME}" at the beginning of the text; 0 when it is not there. */
 static size_t variable_at(const char *text, size_t length, const char *name)
 {
 	bool braces = length > 1 && text[1] == '{';
@@ -53,15 +54,14 @@ static size_t variable_at(const char *text, size_t length, const char *name)
 	return whole;
 }
 
-/* A folder of a list, with $ORIGIN, $PLATFORM and $LIB (which is `lib`) replaced. */
-static char *expand(const struct object *object, const char *text, size_t length, const char *lib)
+/* Replaces $ORIGIN, $PLATFORM and $LIB (by `lib`) in a folder of a list. */
+static char *expand(const struct elf_file *file, const char *text, size_t length, const char *lib)
 {
-	char *origin = origin_of(object), *result = NULL, *copy;
+	char *origin = origin_of(file), *result = NULL, *copy;
 	const char *const words[][2] = {
 		{"ORIGIN", origin ? origin : "."},
 		{"LIB", lib},
-		{"PLATFORM",
-		 object->machine == EM_X86_64 ? "x86_64" : machine_name(object->machine)},
+		{"PLATFORM", file->machine == EM_X86_64 ? "x86_64" : machine_name(file->machine)},
 	};
 	size_t size;
 	FILE *to = open_memstream(&result, &size);
@@ -86,26 +86,27 @@ static char *expand(const struct object *object, const char *text, size_t length
 	return copy;
 }
 
-/* What $LIB stands for depends on how the loader was built. */
-static char *lib_folder(const struct object *object, bool debian)
+/* The value of $LIB depends on how the loader was built. */
+static char *lib_folder(const struct elf_file *file, bool debian)
 {
 	if (debian)
-		return text_of("lib/%s", multiarch(object) ? multiarch(object) : "");
-	return text_of("%s", is_64(object) ? "lib64" : "lib");
+		return text_of("lib/%s", multiarch(file) ? multiarch(file) : "");
+	return text_of("%s", is_64(file) ? "lib64" : "lib");
 }
 
-static char *try(const struct object *object, const char *folder, const char *name)
+static char *try(const struct elf_file *file, const char *folder, const char *name)
 {
 	char *path = text_of("%s%s%s", *folder ? folder : ".",
 			     *folder && folder[strlen(folder) - 1] == '/' ? "" : "/", name);
 
-	if (object_fits(path, object->elf_class, object->machine))
+	if (elf_file_fits(path, file->elf_class, file->machine))
 		return path;
 	release(path);
 	return NULL;
 }
 
-static char *try_folder(const struct object *of, const char *text, size_t length, const char *name)
+static char *try_folder(const struct elf_file *of, const char *text, size_t length,
+			const char *name)
 {
 	char *found = NULL;
 
@@ -120,8 +121,8 @@ static char *try_folder(const struct object *of, const char *text, size_t length
 	return found;
 }
 
-/* A list with colons between; `of` is the object whose list it is. */
-static char *try_list(const struct object *of, const char *list, const char *name)
+/* Tries the folders of a list, separated by colons; `of` is the file that has the list. */
+static char *try_list(const struct elf_file *of, const char *list, const char *name)
 {
 	char *found = NULL;
 
@@ -135,47 +136,50 @@ static char *try_list(const struct object *of, const char *list, const char *nam
 	return found;
 }
 
-static char *try_system(const struct object *object, const char *name)
+static char *try_system(const struct elf_file *file, const char *name)
 {
-	const char *arch = multiarch(object);
+	const char *arch = multiarch(file);
 	static const char *const folders[] = {"/lib", "/usr/lib"};
 	char *found = NULL;
 
 	for (unsigned i = 0; i < 2 && !found; i++) {
 		char *debian = text_of("%s/%s", folders[i], arch ? arch : "");
-		char *others = text_of("%s%s", folders[i], is_64(object) ? "64" : "32");
+		char *others = text_of("%s%s", folders[i], is_64(file) ? "64" : "32");
 
-		found = try(object, debian, name);
+		found = try(file, debian, name);
 		if (!found)
-			found = try(object, others, name);
+			found = try(file, others, name);
 		if (!found)
-			found = try(object, folders[i], name);
+			found = try(file, folders[i], name);
 		release(debian);
 		release(others);
 	}
 	return found;
 }
 
-/* DT_RPATH of the object and of those that needed it; one with DT_RUNPATH has no other list. */
+/*
+ * Tries DT_RPATH of the file and of the files that needed it. A file with DT_RUNPATH uses no DT_RPATH
+ * at all.
+ */
 static char *try_rpaths(const struct needer *needer, const char *name)
 {
 	char *found = NULL;
 
-	if (needer->object->runpath)
+	if (needer->file->runpath)
 		return NULL;
 	for (; needer && !found; needer = needer->by)
-		if (!needer->object->runpath)
-			found = try_list(needer->object, needer->object->rpath, name);
+		if (!needer->file->runpath)
+			found = try_list(needer->file, needer->file->rpath, name);
 	return found;
 }
 
 char *library_find(const struct needer *needer, const char *name)
 {
-	const struct object *object = needer->object;
+	const struct elf_file *file = needer->file;
 	char *found;
 
 	if (strchr(name, '/')) {
-		char *path = expand(object, name, strlen(name), "lib");
+		char *path = expand(file, name, strlen(name), "lib");
 
 		if (access(path, R_OK) == 0)
 			return path;
@@ -184,12 +188,12 @@ char *library_find(const struct needer *needer, const char *name)
 	}
 	found = try_rpaths(needer, name);
 	if (!found)
-		found = try_list(object, getenv("LD_LIBRARY_PATH"), name);
+		found = try_list(file, getenv("LD_LIBRARY_PATH"), name);
 	if (!found)
-		found = try_list(object, object->runpath, name);
+		found = try_list(file, file->runpath, name);
 	if (!found)
-		found = library_cache_find(object, name);
+		found = library_cache_find(file, name);
 	if (!found)
-		found = try_system(object, name);
+		found = try_system(file, name);
 	return found;
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* The names of the watched calls, from the tables of hook/. */
 #include "tools/check/watched.h"
 
 #include <string.h>

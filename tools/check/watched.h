@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The names of the calls that the preload watches, from hook/cuda/entrypoints.def and
+ * The names of the calls that libpindown.so watches, from hook/cuda/entrypoints.def and
  * hook/verbs/verbs.def.
  */
 #ifndef WATCHED_H
@@ -9,10 +9,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Of libibverbs: ibv_reg_mr and its relatives. */
+/* A verb of libibverbs: ibv_reg_mr or a related one. */
 bool watched_verb(const char *name, size_t length);
 
-/* A name that libcuda exports (cuMemAlloc_v2) or that cuGetProcAddress is asked for (cuMemAlloc). */
+/* A name that libcuda exports (cuMemAlloc_v2), or that cuGetProcAddress knows (cuMemAlloc). */
 bool watched_name(const char *name, size_t length);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* pindown doctor: is this machine fit for GPUDirect RDMA, and what to do where it is not. */
+/* pindown doctor: says whether this machine is fit for GPUDirect RDMA, and what to do if not. */
 #define _GNU_SOURCE
 #include "tools/doctor/doctor.h"
 
@@ -11,24 +11,24 @@
 #include "tools/ui/json.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 static const char help[] =
 	"usage: pindown doctor [options]\n"
 	"\n"
-	"Looks at what GPUDirect RDMA needs of this machine: the driver and its modules,\n"
-	"BAR1, the IOMMU, access control in PCIe switches, how far each GPU is from each\n"
-	"network card and NVMe controller, limits, and whether a preload works. Each\n"
-	"line is ok, a note or a problem, and a problem says what to do. It changes\n"
-	"nothing, and needs neither a GPU nor special rights.\n"
+	"Checks whether this machine is fit for GPUDirect RDMA: the driver and its\n"
+	"modules, BAR1, the IOMMU, access control in PCIe switches, the path from each\n"
+	"GPU to each network card and NVMe controller, limits, and whether a preload\n"
+	"works. Each line is ok, a note or a problem; a problem says what to do. The\n"
+	"command changes nothing, and needs neither a GPU nor special rights.\n"
 	"\n"
-	"  --sysfs DIR   look at the sys, proc and dev in that folder instead, as copied\n"
-	"                from another machine\n"
-	"  --json        one JSON object\n"
+	"  --sysfs DIR   check the sys, proc and dev in DIR instead, copied from another\n"
+	"                machine\n"
+	"  --json        print one JSON object\n"
 	"  --color WHEN  auto, always or never\n"
-	"  --help        this text\n"
+	"  --help        print this text\n"
 	"\n"
-	"Exit status: 0, 1 when there is a problem, 2 for bad options.\n";
+	"Exit status: 0; 1 when there is a problem; 2 for bad options.\n";
 
 static const char *const grade_names[] = {"ok", "note", "problem"};
 
@@ -38,7 +38,7 @@ void found(struct doctor *doctor, enum grade grade, const char *topic, const cha
 	struct finding *finding;
 	va_list arguments;
 
-	doctor->list = grow(doctor->list, &doctor->room, doctor->count, sizeof(*doctor->list));
+	doctor->list = grow(doctor->list, &doctor->capacity, doctor->count, sizeof(*doctor->list));
 	finding = &doctor->list[doctor->count++];
 	*finding = (struct finding){.grade = grade, .topic = topic, .advice = advice};
 	va_start(arguments, format);
@@ -56,7 +56,7 @@ static const char *colour_of(enum grade grade)
 
 enum { TOPIC = 2 + 9, TEXT = TOPIC + 16 };
 
-/* Words into lines that end at the terminal's edge, behind an arrow. */
+/* Prints an arrow and the advice, wrapped at the terminal's width. */
 static void print_advice(const char *text)
 {
 	unsigned column = TEXT + 3;
@@ -124,7 +124,7 @@ static void print_json(const struct doctor *doctor)
 	json_end_object();
 }
 
-/* ---- the verb ---------------------------------------------------------------------------- */
+/* ---- the command ---------------------------------------------------------------------------- */
 
 static void examine(struct doctor *doctor)
 {
@@ -152,7 +152,7 @@ static bool take_root(const char *folder)
 {
 	if (tree_set_root(folder) && (tree_has("sys") || tree_has("proc")))
 		return true;
-	complain("--sysfs %s: must be a folder with sys, proc or both in it", folder);
+	complain("--sysfs %s: must be a folder that contains sys or proc", folder);
 	return false;
 }
 
@@ -180,7 +180,7 @@ static int run(int argc, char **argv)
 	return status;
 }
 
-const struct verb verb_doctor = {
+const struct command command_doctor = {
 	"doctor",	"say whether this machine is fit for GPUDirect RDMA",
 	help,		settings,
 	ARGUMENTS_NONE, .run = run};

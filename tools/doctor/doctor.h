@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the parts of `pindown doctor` share. */
+/* Declarations that the parts of `pindown doctor` share. */
 #ifndef DOCTOR_H
 #define DOCTOR_H
 
@@ -13,7 +13,7 @@ struct finding {
 	enum grade grade;
 	const char *topic;
 	char *text;
-	const char *advice; /* what to do; NULL: nothing */
+	const char *advice; /* what to do, or NULL */
 };
 
 struct version {
@@ -22,31 +22,31 @@ struct version {
 
 struct doctor {
 	struct finding *list;
-	unsigned count, room;
+	unsigned count, capacity;
 	unsigned grades[3];
 	struct pci pci;
-	struct nvml nvml; /* count 0 where there is none */
+	struct nvml nvml; /* count is 0 without NVML */
 	bool has_driver, is_open;
-	bool exports_for_gpl;  /* its peer-to-peer calls: pindown.ko finds no others */
-	bool has_rdma;	       /* there is a device of RDMA */
-	struct version driver; /* zeroes where it is not known */
+	bool exports_for_gpl;  /* exports its peer-to-peer calls GPL-only, as pindown.ko needs */
+	bool has_rdma;	       /* there is an RDMA device */
+	struct version driver; /* zeroes when unknown */
 	struct version kernel;
 };
 
-/* A line of the result. */
+/* Adds a line to the result. */
 void found(struct doctor *doctor, enum grade grade, const char *topic, const char *advice,
 	   const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-/* Each looks at a part of the machine. The driver goes first: the others depend on what it has. */
+/* Each checks a part of the machine. The driver is first: the others use its results. */
 void examine_driver(struct doctor *doctor);
 void examine_modules(struct doctor *doctor);
 void examine_pci(struct doctor *doctor);
 void examine_process(struct doctor *doctor);
 
-/* As the driver says, or, where that can't be asked, by the addresses that the firmware gave it. */
+/* The size that NVML reports; without NVML, the size of the BAR's address range. */
 uint64_t bar1_size(const struct doctor *doctor, const struct pci_device *gpu);
 
-/* GPUs that it is worth to print paths between; see paths.c. */
+/* Print the paths between GPUs and other devices (paths.c). */
 void print_paths(const struct doctor *doctor);
 void print_paths_json(const struct doctor *doctor);
 

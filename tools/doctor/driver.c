@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* doctor: the NVIDIA driver, CUDA, and what of GPUDirect RDMA they have. */
+/* pindown doctor: checks the NVIDIA driver, CUDA, and their support for GPUDirect RDMA. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <dlfcn.h>
@@ -51,10 +51,10 @@ static bool lacks_persistent_pins(const struct version *driver)
 	return version_before(driver, 535, 14, 0);
 }
 
-/* With EXPORT_SYMBOL_GPL: Linux gives nothing else to a module that looks a symbol up. */
+/* Whether it uses EXPORT_SYMBOL_GPL: symbol_get() gives a module no other symbols. */
 static bool exports_for_gpl(const struct version *driver)
 {
-	/* 535.43 is a branch of its own, for developers. */
+	/* 535.43 is a separate branch for developers. */
 	if (driver->part[0] == 535 && driver->part[1] == 43)
 		return !version_before(driver, 535, 43, 24);
 	if (driver->part[0] == 535)
@@ -81,8 +81,8 @@ static void about_driver(struct doctor *doctor, const char *text)
 		      "%.*s, proprietary kernel module", length, version ? version : "");
 	if (version && doctor->driver.part[0] >= 515 && lacks_persistent_pins(&doctor->driver))
 		found(doctor, PROBLEM, "NVIDIA driver",
-		      "install 525.105.17, 535.14 or newer: there is no persistent pin before, and "
-		      "an unpin can crash the kernel when it meets a free",
+		      "install 525.105.17, 535.14 or newer: older drivers have no persistent pins, "
+		      "and an unpin that races with a free can crash the kernel",
 		      "%.*s has a race between put_pages and the free callback", length, version);
 }
 
@@ -92,13 +92,13 @@ static void no_driver(struct doctor *doctor)
 		found(doctor, PROBLEM, "NVIDIA driver",
 		      "install NVIDIA's driver with the open kernel modules, and load it: modprobe "
 		      "nvidia",
-		      "there is a GPU and no driver is loaded");
+		      "there is a GPU, but no driver is loaded");
 	else
 		found(doctor, NOTE, "NVIDIA driver", NULL,
-		      "none is loaded, and no NVIDIA GPU is here");
+		      "none is loaded, and there is no NVIDIA GPU");
 }
 
-/* ---- what CUDA says ------------------------------------------------------------------------- */
+/* ---- CUDA ----------------------------------------------------------------------------------- */
 
 enum {
 	WITH_VMM = 110, /* CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED */
@@ -128,7 +128,7 @@ static bool open_cuda(struct cuda *cuda)
 	return cuda->init && cuda->version && cuda->count && cuda->device && cuda->attribute;
 }
 
-/* How many of the devices have it. */
+/* The number of devices that have the attribute. */
 static int count_having(const struct cuda *cuda, int devices, int attribute)
 {
 	int having = 0;
@@ -162,7 +162,7 @@ static void ask_cuda(struct doctor *doctor)
 		      doctor->has_driver ? "install the driver's user part, or give it to this "
 					   "container (--gpus all)"
 					 : NULL,
-		      "libcuda.so.1 is not here");
+		      "libcuda.so.1 is missing");
 		return;
 	}
 	cuda.version(&version);
@@ -171,30 +171,31 @@ static void ask_cuda(struct doctor *doctor)
 		error = cuda.count(&devices);
 	if (error || !devices) {
 		found(doctor, doctor->has_driver ? PROBLEM : NOTE, "CUDA",
-		      doctor->has_driver ? "see whether /dev/nvidia* are there and nvidia-smi works"
+		      doctor->has_driver ? "check that /dev/nvidia* exist and that nvidia-smi works"
 					 : NULL,
-		      "%d.%d, and it finds no GPU (error %d)", version / 1000, version % 1000 / 10,
+		      "%d.%d, but it finds no GPU (error %d)", version / 1000, version % 1000 / 10,
 		      error);
 		return;
 	}
 	found(doctor, GOOD, "CUDA", NULL, "%d.%d, %d GPU%s", version / 1000, version % 1000 / 10,
 	      devices, devices == 1 ? "" : "s");
 	about_support(doctor, "GPUDirect RDMA", count_having(&cuda, devices, RDMA), devices,
-		      "it is for data center and professional GPUs");
+		      "only data center and professional GPUs have it");
 	about_support(doctor, "dma-buf export", count_having(&cuda, devices, DMA_BUF), devices,
 		      "it needs the open kernel modules and CUDA 11.7 or newer");
 }
 
-/* For another machine's tree: what its versions let expect. */
+/* For another machine's tree: judges by its versions. */
 static void expect_dmabuf(struct doctor *doctor)
 {
 	if (!doctor->has_driver)
 		return;
 	if (!doctor->is_open || version_before(&doctor->driver, 515, 0, 0))
 		found(doctor, PROBLEM, "dma-buf export",
-		      "it needs the open kernel modules, 515 or newer", "not with this driver");
+		      "it needs the open kernel modules, 515 or newer",
+		      "not supported by this driver");
 	else
-		found(doctor, GOOD, "dma-buf export", NULL, "to be expected of this driver");
+		found(doctor, GOOD, "dma-buf export", NULL, "this driver should support it");
 }
 
 static void about_kernel(struct doctor *doctor)
@@ -204,8 +205,9 @@ static void about_kernel(struct doctor *doctor)
 	if (version_parse(name, &doctor->kernel)) {
 		if (version_before(&doctor->kernel, 5, 12, 0))
 			found(doctor, PROBLEM, "Linux",
-			      "use Linux 5.12 or newer: network cards register a dma-buf only from "
-			      "there on",
+			      "use Linux 5.12 or newer: older kernels can't register a dma-buf "
+			      "with "
+			      "a network card",
 			      "%s", name);
 		else
 			found(doctor, GOOD, "Linux", NULL, "%s", name);
@@ -222,7 +224,7 @@ void examine_driver(struct doctor *doctor)
 		text[strcspn(text, "\n")] = '\0';
 		about_driver(doctor, text);
 	} else if ((version = tree_read("sys/module/nvidia/version"))) {
-		/* In some containers only this much is seen. */
+		/* Some containers show only these files. */
 		char *license = tree_read("sys/module/nvidia/license");
 		char *line =
 			text_of("%s %s", version_parse(version, &doctor->driver) ? version : "",

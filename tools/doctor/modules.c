@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* doctor: pindown.ko and the peer-memory modules. */
+/* pindown doctor: checks pindown.ko, the peer-memory modules and device files. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -38,11 +38,11 @@ static const char *advice_for(int error)
 {
 	switch (error) {
 	case ENOENT:
-		return "in a container, hand the device in: --device=/dev/pindown";
+		return "in a container, add --device=/dev/pindown";
 	case ENODEV:
-		return "load nvidia.ko; the kernel's log says what is wrong with it (dmesg)";
+		return "load nvidia.ko; if that fails, the kernel log (dmesg) says why";
 	default:
-		return "see its rights, and 70-pindown.rules in pindown(4)";
+		return "check its permissions; see 70-pindown.rules in pindown(4)";
 	}
 }
 
@@ -57,14 +57,14 @@ static void ask_device(struct doctor *doctor)
 		return;
 	}
 	if (ioctl(fd, PINDOWN_IOC_VERSION, &version) != 0)
-		found(doctor, PROBLEM, "pindown.ko", "load the module that belongs to this command",
-		      "%s does not understand this command: %s", PINDOWN_DEVICE, strerror(errno));
+		found(doctor, PROBLEM, "pindown.ko", "load the module of this pindown's version",
+		      "%s does not understand this pindown: %s", PINDOWN_DEVICE, strerror(errno));
 	else if (version.capabilities & PINDOWN_CAP_SIMULATED)
-		found(doctor, NOTE, "pindown.ko", "never use it outside of tests",
+		found(doctor, NOTE, "pindown.ko", "use it in tests only",
 		      "built to accept a simulated driver");
 	else if (!(version.capabilities & PINDOWN_CAP_PERSISTENT))
 		found(doctor, NOTE, "pindown.ko", NULL,
-		      "this driver has no persistent pins: no dma-buf of a pinned region");
+		      "this driver has no persistent pins, so a pinned region has no dma-buf");
 	close(fd);
 }
 
@@ -74,7 +74,7 @@ static void not_loaded(struct doctor *doctor)
 
 	if (!doctor->has_driver || doctor->exports_for_gpl)
 		found(doctor, NOTE, "pindown.ko",
-		      "modprobe pindown: the kernel then tells of frees that no preload sees",
+		      "modprobe pindown: the kernel then reports frees that no preload sees",
 		      "not loaded: memory is pinned by the driver's dma-buf export");
 	else if (!doctor->is_open)
 		found(doctor, NOTE, "pindown.ko", NEEDS_OPEN,
@@ -82,7 +82,7 @@ static void not_loaded(struct doctor *doctor)
 	else
 		found(doctor, NOTE, "pindown.ko", NEEDS_OPEN,
 		      "not loaded: driver %u.%02u.%02u does not export its symbols with "
-		      "EXPORT_SYMBOL_GPL, and Linux gives pindown.ko no others",
+		      "EXPORT_SYMBOL_GPL, and pindown.ko can't use others",
 		      driver->part[0], driver->part[1], driver->part[2]);
 }
 
@@ -125,25 +125,26 @@ static void about_peermem(struct doctor *doctor)
 
 	if (new &&old)
 		found(doctor, PROBLEM, "peer memory", REMOVE_OLD,
-		      "nvidia-peermem and nv_peer_mem are both loaded, and only one can serve");
+		      "nvidia-peermem and nv_peer_mem are both loaded, but only one can work");
 	else if (old)
 		found(doctor, PROBLEM, "peer memory", REMOVE_OLD "; then modprobe nvidia-peermem",
-		      "nv_peer_mem is loaded, which nvidia-peermem has replaced");
+		      "nv_peer_mem is loaded, but nvidia-peermem has replaced it");
 	else if (new && !tree_has("sys/kernel/mm/memory_peers"))
 		found(doctor, NOTE, "peer memory",
-		      "if registrations fail: install the GPU driver again, after MLNX_OFED, so "
-		      "that it is built with its interface",
+		      "if registrations fail: install the GPU driver again after MLNX_OFED, so "
+		      "that "
+		      "it is built with the interface of MLNX_OFED",
 		      "nvidia-peermem is loaded, but the RDMA drivers list no peer-memory client");
 	else if (new)
 		found(doctor, GOOD, "peer memory", NULL, "nvidia-peermem is loaded");
 	else if (doctor->has_rdma)
 		found(doctor, NOTE, "peer memory",
-		      "a library that registers by address and not by dma-buf needs it: modprobe "
+		      "libraries that register by address, not by dma-buf, need it: modprobe "
 		      "nvidia-peermem",
 		      "neither nvidia-peermem nor nv_peer_mem is loaded");
 	else
 		found(doctor, NOTE, "peer memory", NULL,
-		      "not loaded, and no RDMA device is here that would need it");
+		      "not loaded, and there is no RDMA device that needs it");
 }
 
 /* ---- device files, which a container may lack ----------------------------------------------- */
@@ -165,7 +166,7 @@ static void about_device_files(struct doctor *doctor)
 	}
 	if (all && there < all)
 		found(doctor, PROBLEM, "RDMA devices",
-		      "in a container, hand them in: --device=/dev/infiniband; else load ib_uverbs",
+		      "in a container, add --device=/dev/infiniband; else load ib_uverbs",
 		      "/dev/infiniband has %u of %u", there, all);
 	else if (all)
 		found(doctor, GOOD, "RDMA devices", NULL, "%u", all);
@@ -173,8 +174,8 @@ static void about_device_files(struct doctor *doctor)
 		found(doctor, NOTE, "RDMA devices", NULL, "none");
 	if (doctor->has_driver && !tree_has("dev/nvidiactl"))
 		found(doctor, PROBLEM, "GPU devices",
-		      "in a container, hand them in (--gpus all); else nvidia-modprobe -u -c 0",
-		      "/dev/nvidiactl is not there");
+		      "in a container, add --gpus all; else run nvidia-modprobe -u -c 0",
+		      "/dev/nvidiactl is missing");
 	texts_free(&verbs);
 }
 

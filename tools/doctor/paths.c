@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* doctor: the matrix of paths, a column for each GPU and a row for each other device. */
+/* pindown doctor: prints the matrix of paths, a column for each GPU and a row for each device. */
 #include "tools/doctor/doctor.h"
 #include "tools/ui/json.h"
 #include "tools/base/out.h"
@@ -58,9 +58,8 @@ void print_paths(const struct doctor *doctor)
 	for (unsigned i = 0; i < pci->count; i++)
 		if (pci->list[i]->kind != PCI_GPU)
 			print_row(pci, pci->list[i], width);
-	out_print("  %sswitch: PCIe switches only, the best; bridge: through one host bridge; "
-		  "socket: "
-		  "across sockets%s\n",
+	out_print("  %sswitch: PCIe switches only, best; bridge: through a host bridge; socket: "
+		  "across\n  sockets%s\n",
 		  out_dim(), out_plain());
 }
 

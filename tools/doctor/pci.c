@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* doctor: BAR1, the IOMMU, access control in switches, and how far GPUs and devices are apart. */
+/* pindown doctor: checks BAR1, the IOMMU, access control in switches, and paths to devices. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -37,22 +37,22 @@ static void about_bar(struct doctor *doctor, const struct pci_device *gpu)
 
 	if (!size)
 		found(doctor, PROBLEM, "BAR1",
-		      "the firmware gave it no addresses: switch on above 4G decoding there",
+		      "the firmware gave it no addresses: enable above 4G decoding there",
 		      "%s has none", gpu->name);
 	else
 		found(doctor, size <= SMALL_BAR ? PROBLEM : GOOD, "BAR1",
 		      size <= SMALL_BAR
-			      ? "no more can be pinned at once: switch on above 4G decoding and "
-				"resizable BARs in the firmware, if the GPU has them"
+			      ? "this limits the memory pinned at once: enable above 4G decoding "
+				"and resizable BARs in the firmware, if the GPU has them"
 			      : NULL,
 		      "%s (%s): %s%s", gpu->name, gpu->address, bytes_text(size).text, used);
 	release(used);
 }
 
-/* A line for all GPUs where they are the same and have enough. */
+/* Adds one line for all GPUs if their BAR1 sizes are equal and large enough. */
 static bool about_equal_bars(struct doctor *doctor)
 {
-	uint64_t size = 0, most = 0;
+	uint64_t size = 0, max = 0;
 	unsigned gpus = 0;
 
 	for (unsigned i = 0; i < doctor->pci.count; i++) {
@@ -64,14 +64,14 @@ static bool about_equal_bars(struct doctor *doctor)
 		if (gpus++ && bar1_size(doctor, gpu) != size)
 			return false;
 		size = bar1_size(doctor, gpu);
-		if (known && known->bar1_used > most)
-			most = known->bar1_used;
+		if (known && known->bar1_used > max)
+			max = known->bar1_used;
 	}
 	if (gpus < 2 || size <= SMALL_BAR)
 		return false;
 	if (doctor->nvml.count)
-		found(doctor, GOOD, "BAR1", NULL, "%u GPUs: %s each, at most %s used", gpus,
-		      bytes_text(size).text, bytes_text(most).text);
+		found(doctor, GOOD, "BAR1", NULL, "%u GPUs: %s each, up to %s used", gpus,
+		      bytes_text(size).text, bytes_text(max).text);
 	else
 		found(doctor, GOOD, "BAR1", NULL, "%u GPUs: %s each", gpus, bytes_text(size).text);
 	return true;
@@ -111,12 +111,12 @@ static void about_iommu(struct doctor *doctor)
 	}
 	if (translated)
 		found(doctor, PROBLEM, "IOMMU",
-		      "boot Linux with iommu=pt, or switch it off in the firmware: devices must "
-		      "see the same physical addresses",
+		      "boot Linux with iommu=pt, or disable it in the firmware: devices must see "
+		      "the same physical addresses",
 		      "translates addresses of %s", translated);
 	else if (unknown && !(cmdline && strstr(cmdline, "iommu=pt")))
 		found(doctor, NOTE, "IOMMU", "boot Linux with iommu=pt if it translates",
-		      "is there, and can't be asked about %s", unknown);
+		      "present; unknown whether it translates for %s", unknown);
 	else if (behind)
 		found(doctor, GOOD, "IOMMU", NULL, "passes addresses through");
 	else if (doctor->pci.count)
@@ -137,7 +137,7 @@ static void collect_ports(const struct pci *pci, struct texts *ports)
 				pci_ports_between(pci->list[i], pci->list[j], ports);
 }
 
-/* Only switches matter: what goes through a host bridge goes up to the root anyway. */
+/* Only switches matter: traffic through a host bridge passes the root anyway. */
 static void about_acs(struct doctor *doctor)
 {
 	struct texts ports = {0};
@@ -154,14 +154,13 @@ static void about_acs(struct doctor *doctor)
 	}
 	if (redirecting)
 		found(doctor, PROBLEM, "ACS",
-		      "switch it off in the firmware, or at each boot: setpci -s PORT "
-		      "ECAP_ACS+6.w=0; it "
-		      "sends what could stay in the switch up to the root",
+		      "disable it in the firmware, or at each boot: setpci -s PORT "
+		      "ECAP_ACS+6.w=0; it sends traffic that could stay in the switch to the root",
 		      "redirects between devices at %s", redirecting);
 	else if (hidden)
-		found(doctor, NOTE, "ACS", "run this as root", "can't be read without more rights");
+		found(doctor, NOTE, "ACS", "run this as root", "can be read by root only");
 	else if (ports.count)
-		found(doctor, GOOD, "ACS", NULL, "redirects nothing at %u port%s of switches",
+		found(doctor, GOOD, "ACS", NULL, "redirects nothing at %u switch port%s",
 		      ports.count, ports.count == 1 ? "" : "s");
 	release(redirecting);
 	texts_free(&ports);
@@ -177,7 +176,7 @@ static bool any_rdma(const struct pci *pci)
 	return false;
 }
 
-/* The best that a GPU has to a network card; PCI_UNKNOWN without any. */
+/* The best path from a GPU to a network card; PCI_UNKNOWN when there is none. */
 static enum pci_class best_nic(const struct pci *pci, const struct pci_device *gpu)
 {
 	bool rdma = any_rdma(pci);
@@ -208,12 +207,12 @@ static void about_paths(struct doctor *doctor)
 		      gpus[PCI_SWITCHES]);
 	if (gpus[PCI_BRIDGE])
 		found(doctor, NOTE, "network path",
-		      "a slot behind the same switch is faster, reads above all",
+		      "a slot behind the same switch is faster, above all for reads",
 		      "through a host bridge: %s", gpus[PCI_BRIDGE]);
 	if (gpus[PCI_SOCKETS])
 		found(doctor, PROBLEM, "network path",
-		      "put a network card into a slot of the GPU's own socket: it may be very slow "
-		      "or not work across",
+		      "put a network card into a slot of the GPU's own socket: across sockets it "
+		      "may be very slow or not work",
 		      "across sockets: %s", gpus[PCI_SOCKETS]);
 	for (unsigned i = 0; i <= PCI_UNKNOWN; i++)
 		release(gpus[i]);
@@ -222,7 +221,7 @@ static void about_paths(struct doctor *doctor)
 void examine_pci(struct doctor *doctor)
 {
 	if (!doctor->pci.seen) {
-		found(doctor, NOTE, "PCI", NULL, "no device is to be seen here");
+		found(doctor, NOTE, "PCI", NULL, "no device is visible here");
 		return;
 	}
 	about_bars(doctor);

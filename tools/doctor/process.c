@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* doctor: limits of processes, and whether a preload reaches a program that is started from here. */
+/* pindown doctor: checks limits of processes, and whether a preload works. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 
 enum { FEW_FILES = 4096, LITTLE_LOCKED = 64 << 20 };
 
-/* The soft limit, from "Max open files            1024                 4096                 files". */
+/* Reads the soft limit, as in "Max open files    1024    4096    files". */
 static bool limit_of(const char *limits, const char *name, unsigned long long *value)
 {
 	const char *line = limits ? strstr(limits, name) : NULL;
@@ -57,8 +57,9 @@ static void about_limits(struct doctor *doctor)
 		else
 			found(doctor, NOTE, "open files",
 			      "a region pinned by dma-buf holds a descriptor until ibv_reg_mr has "
-			      "registered it, and these get half of them at most: ulimit -n 65536, "
-			      "if programs pin many, or have many others",
+			      "registered it, and regions get at most half of them: ulimit -n "
+			      "65536 "
+			      "if programs pin many regions or open many files",
 			      "at most %s", count_text(files).text);
 	}
 	release(limits);
@@ -66,7 +67,7 @@ static void about_limits(struct doctor *doctor)
 
 /* ---- the preload ---------------------------------------------------------------------------- */
 
-/* In a process of its own, since a library stays. NULL: it can; else why not. */
+/* Why the library can't be loaded, or NULL. Tried in a child process: a library stays loaded. */
 static char *why_not_loadable(const char *library)
 {
 	char why[512] = "";
@@ -99,8 +100,8 @@ static void about_library(struct doctor *doctor)
 
 	if (!preload_find(library, sizeof(library))) {
 		found(doctor, PROBLEM, "libpindown.so",
-		      "install it beside the command, or in ../lib from there",
-		      "is not where this command looks for it");
+		      "install it beside pindown, or in ../lib from there",
+		      "is not where pindown looks for it");
 		return;
 	}
 	why = why_not_loadable(library);
@@ -112,7 +113,7 @@ static void about_library(struct doctor *doctor)
 	release(why);
 }
 
-/* The entry of a list with colons or blanks that is our library. */
+/* The path of libpindown.so in a list separated by colons or blanks, or NULL. */
 static char *find_in_list(const char *list)
 {
 	while (list && *list) {
@@ -141,17 +142,16 @@ static void about_preload(struct doctor *doctor)
 	char *for_all = find_in_list(system);
 
 	if (is_mapped())
-		found(doctor, GOOD, "LD_PRELOAD", NULL, "this command has libpindown.so in it%s",
-		      for_all ? ", as every program by /etc/ld.so.preload" : "");
+		found(doctor, GOOD, "LD_PRELOAD", NULL, "this process has loaded libpindown.so%s",
+		      for_all ? ", as every program does by /etc/ld.so.preload" : "");
 	else if (ours && access(ours, R_OK) != 0)
 		found(doctor, PROBLEM, "LD_PRELOAD",
-		      "give the path by which it is seen here, also in a container: pindown run "
-		      "finds it",
-		      "names %s, which is not there", ours);
+		      "give a path that is valid here, also in a container; pindown run finds it",
+		      "names %s, which does not exist", ours);
 	else if (ours)
 		found(doctor, PROBLEM, "LD_PRELOAD",
-		      "look at what the loader says when a program starts",
-		      "names %s, and it is not loaded", ours);
+		      "read the loader's messages when a program starts",
+		      "names %s, but it is not loaded", ours);
 	else
 		found(doctor, GOOD, "LD_PRELOAD", NULL, "not set here: pindown run sets it");
 	release(ours);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* pindown dump: what happened, call by call. */
+/* pindown dump: prints a trace, event by event. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -10,7 +10,7 @@
 #include "tools/ui/pager.h"
 #include "tools/trace/reader.h"
 #include "tools/trace/symbols.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 static const char help[] =
 	"usage: pindown dump [options] TRACE...\n"
@@ -19,31 +19,31 @@ static const char help[] =
 	"is a file, or the name given to PINDOWN_TRACE: app.pdt stands for all\n"
 	"app.<pid>.pdt, whose events are then merged by time.\n"
 	"\n"
-	"Which events (all of the conditions given must hold):\n"
-	"  --call GLOB      calls with such a name, as in 'cuMem*Async*'\n"
-	"  --addr RANGE     touching ADDRESS, ADDRESS+LENGTH or FIRST-END\n"
-	"  --thread NUMBER  of one thread\n"
-	"  --time FROM-TO   begun then, after the trace's start: seconds, or with ns,\n"
-	"                   us, ms\n"
-	"  --event LIST     of these kinds: call, pin, unpin, hit, evict, invalidate,\n"
-	"                   map, error, register, deregister, held, export, outlived,\n"
-	"                   lost\n"
-	"  --failed         what did not work: failed calls and pins, errors, lost\n"
-	"                   events, missed invalidations, outlived memory\n"
+	"Select events (an event must meet all conditions given):\n"
+	"  --call GLOB      calls whose name matches GLOB, such as 'cuMem*Async*'\n"
+	"  --addr RANGE     events that touch ADDRESS, ADDRESS+LENGTH or FIRST-END\n"
+	"  --thread NUMBER  events of one thread\n"
+	"  --time FROM-TO   events that began in this span, in seconds after the trace's\n"
+	"                   start, or with ns, us or ms behind each number\n"
+	"  --event LIST     events of these kinds, with commas between: call, pin,\n"
+	"                   unpin, hit, evict, invalidate, map, error, register,\n"
+	"                   deregister, held, export, outlived, lost\n"
+	"  --failed         failed calls and pins, errors, lost events, missed\n"
+	"                   invalidations, outlived memory\n"
 	"\n"
-	"How:\n"
+	"Output:\n"
 	"  --json           one JSON object a line; times in ns\n"
 	"  --chrome         one JSON document, for Perfetto and chrome://tracing\n"
-	"  --follow         go on with what a running process adds, until it ends\n"
-	"  --stacks         with call stacks, where the trace has them\n"
+	"  --follow         continue with new events of a running process until it ends\n"
+	"  --stacks         print call stacks, where the trace has them\n"
 	"                   (PINDOWN_TRACE_STACKS)\n"
-	"  --symbols DIR    where else to look for the files that the addresses are of,\n"
-	"                   and their debug files, by name or by build id\n"
-	"  --no-pager       on a terminal too, don't show it through $PAGER or less\n"
+	"  --symbols DIR    look in DIR too for the programs and libraries of call\n"
+	"                   stacks and for their debug files, by name or by build id\n"
+	"  --no-pager       don't use $PAGER or less, even on a terminal\n"
 	"  --color WHEN     auto, always or never\n"
-	"  --help           this text\n"
+	"  --help           print this text\n"
 	"\n"
-	"Exit status: 0, 1 when a file could not be read wholly, 2 for bad options.\n";
+	"Exit status: 0; 1 when a file could not be read completely; 2 for bad options.\n";
 
 static struct filter filter = {.to_time = UINT64_MAX};
 static const struct format *format;
@@ -68,8 +68,8 @@ static void print_events(struct reader *reader)
 }
 
 /*
- * What is new is found by looking through the files again: not more often than a tenth of the time
- * goes there, and not more than five times a second.
+ * Finds new events by reading the files again. This takes at most a tenth of the time, and happens at
+ * most five times a second.
  */
 static struct reader *follow(struct reader *reader, char *const *names, unsigned count)
 {
@@ -80,12 +80,12 @@ static struct reader *follow(struct reader *reader, char *const *names, unsigned
 	do {
 		uint64_t wait = took * 9 > 200000000 ? took * 9 : 200000000, begin;
 
-		/* Asked before the last look, so that nothing is missed. */
+		/* Ask before reading, so that the last events are not missed. */
 		more = reader_grows(reader);
 		pause = (struct timespec){(time_t)(wait / 1000000000), (long)(wait % 1000000000)};
 		nanosleep(&pause, NULL);
 		begin = now();
-		symbols_free(); /* they are of the files as they were opened */
+		symbols_free(); /* they belong to the open files */
 		reader = reader_again(reader, names, count);
 		print_events(reader);
 		took = now() - begin;
@@ -93,7 +93,7 @@ static struct reader *follow(struct reader *reader, char *const *names, unsigned
 	return reader;
 }
 
-/* ---- the verb ------------------------------------------------------------------------------- */
+/* ---- the command ------------------------------------------------------------------------------- */
 
 static bool take_addr(const char *range)
 {
@@ -137,7 +137,7 @@ static int run(int argc, char **argv)
 	int status;
 
 	if (wants_chrome && (follows || wants_json)) {
-		complain("--chrome makes one document: it can't be given with --%s",
+		complain("--chrome prints one document: it can't be given with --%s",
 			 follows ? "follow" : "json");
 		return STATUS_USAGE;
 	}
@@ -158,5 +158,5 @@ static int run(int argc, char **argv)
 	return status;
 }
 
-const struct verb verb_dump = {
-	"dump", "show a trace, one event a line", help, settings, ARGUMENTS_TRACES, .run = run};
+const struct command command_dump = {
+	"dump", "print a trace, one event a line", help, settings, ARGUMENTS_TRACES, .run = run};

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Parses the conditions on events, and applies them. */
 #define _GNU_SOURCE
 #include "tools/dump/filter.h"
 
@@ -59,14 +60,14 @@ bool filter_thread(struct filter *filter, const char *text)
 	uint64_t value;
 
 	if (!parse_number(&at, &value) || *at || !value || value > UINT32_MAX) {
-		complain("--thread %s: must be the number of a thread", text);
+		complain("--thread %s: must be a thread number", text);
 		return false;
 	}
 	filter->thread = (uint32_t)value;
 	return true;
 }
 
-/* "1.5", "1.5s", "20ms", "20us", "20ns" into ns: exact, without floating point. */
+/* Converts "1.5", "1.5s", "20ms", "20us" or "20ns" to ns, exactly: without floating point. */
 static bool parse_time(const char **text, uint64_t *ns)
 {
 	static const struct {
@@ -104,7 +105,7 @@ static bool parse_time(const char **text, uint64_t *ns)
 	return false;
 }
 
-/* FROM-TO, either of which may be missing. */
+/* FROM-TO; one of the two may be missing. */
 bool filter_time(struct filter *filter, const char *text)
 {
 	const char *at = text;
@@ -144,7 +145,7 @@ bool filter_events(struct filter *filter, const char *text)
 	}
 	for (unsigned event = 0; event < PD_EVENTS; event++)
 		names = text_listed(names, pd_event_names[event]);
-	complain("--event %s: must be names with commas between: %s", text, names);
+	complain("--event %s: must be names separated by commas: %s", text, names);
 	release(names);
 	return false;
 }

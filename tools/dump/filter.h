@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which events are wanted. */
+/* The events that the user selects. */
 #ifndef FILTER_H
 #define FILTER_H
 
@@ -17,7 +17,7 @@ struct filter {
 	bool failed;
 };
 
-/* Each sets what the option's argument says; false after one line that says what is accepted. */
+/* Each parses an option's value; false after one line that says which values are accepted. */
 bool filter_addr(struct filter *filter, const char *text);
 bool filter_thread(struct filter *filter, const char *text);
 bool filter_time(struct filter *filter, const char *text);
@@ -25,7 +25,7 @@ bool filter_events(struct filter *filter, const char *text);
 
 bool filter_wants(const struct filter *filter, const struct event *event);
 
-/* Whether an event says that something did not work. */
+/* Whether an event reports a failure. */
 bool event_failed(const struct event *event);
 
 #endif

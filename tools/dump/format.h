@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How `pindown dump` prints: one struct of functions for each format. */
+/* The output formats of `pindown dump`: one struct of functions for each. */
 #ifndef FORMAT_H
 #define FORMAT_H
 
@@ -12,7 +12,7 @@ struct format {
 	void (*end)(const struct reader *reader);
 };
 
-/* Whole call stacks, not only who called. */
+/* Print whole call stacks, not only the caller. */
 extern bool format_stacks;
 
 extern const struct format format_text, format_json, format_chrome;

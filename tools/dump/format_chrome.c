@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * For Perfetto and chrome://tracing: the trace event format, one JSON document. A track for each
- * thread; of each process the pinned bytes, and of each of its devices what the pins take of BAR1, as
- * counters. Times there are microseconds.
+ * Prints the trace event format of Perfetto and chrome://tracing, one JSON document. It has a track for
+ * each thread, and counters: the pinned bytes of each process, and the BAR1 space that pins take on
+ * each of its devices. Times are in microseconds.
  */
 #include "tools/dump/format.h"
 
@@ -18,18 +18,18 @@
 
 enum { DEVICES = 64 };
 
-/* Of one file. */
+/* The counters of one file. */
 struct counted {
 	uint64_t bytes, bar[DEVICES];
 };
 
 static struct regions regions;
 static struct counted *counted;
-static bool any; /* an object was printed */
+static bool any; /* a JSON object was printed */
 
 /* Threads that have a name, as pid << 32 | tid; open addressing. */
 static uint64_t *named;
-static size_t named_room, named_count;
+static size_t named_capacity, named_count;
 
 /* ---- pieces --------------------------------------------------------------------------------- */
 
@@ -47,7 +47,7 @@ static char *put_micro(char *at, uint64_t ns)
 	return put_fraction(at, ns % 1000, 3);
 }
 
-/* What is of no thread, as events lost by threads unknown, is put with the first. */
+/* Events without a thread, such as losses of unknown threads, go to the main thread. */
 static uint32_t thread_of(const struct event *event)
 {
 	return event->tid ? event->tid : event->file->header.pid;
@@ -65,20 +65,20 @@ static bool add_name(uint64_t key)
 {
 	size_t i;
 
-	if (named_count * 2 >= named_room) {
+	if (named_count * 2 >= named_capacity) {
 		uint64_t *old = named;
-		size_t room = named_room;
+		size_t capacity = named_capacity;
 
-		named_room = room ? room * 2 : 256;
-		named = allocate(named_room * sizeof(*named));
+		named_capacity = capacity ? capacity * 2 : 256;
+		named = allocate(named_capacity * sizeof(*named));
 		named_count = 0;
-		for (size_t j = 0; j < room; j++)
+		for (size_t j = 0; j < capacity; j++)
 			if (old[j])
 				add_name(old[j]);
 		release(old);
 	}
-	for (i = key * 0x9e3779b97f4a7c15ull >> 20 & (named_room - 1); named[i];
-	     i = (i + 1) & (named_room - 1))
+	for (i = key * 0x9e3779b97f4a7c15ull >> 20 & (named_capacity - 1); named[i];
+	     i = (i + 1) & (named_capacity - 1))
 		if (named[i] == key)
 			return false;
 	named[i] = key;
@@ -93,49 +93,49 @@ static void name_thread(const struct event *event)
 
 	if (!add_name((uint64_t)pid << 32 | tid | 1ull << 63))
 		return;
-	at = begin_object(out_room());
+	at = begin_object(out_reserve());
 	at = put_text(at, "{\"ph\":\"M\",\"name\":\"thread_name\"");
 	at = put_text(put_who(at, event), ",\"args\":{\"name\":\"");
 	at = put_text(at, tid == pid ? "main thread" : "thread");
 	at = put_text(at, "\"}}");
-	out_took(at);
+	out_commit(at);
 }
 
 static void begin(const struct reader *reader)
 {
-	/* Without displayTimeUnit: there were readers that took it for the unit of the times. */
+	/* No displayTimeUnit: some readers took it for the unit of the times. */
 	out_print("{\"traceEvents\":[");
 	counted = allocate((reader_files(reader) + 1) * sizeof(*counted));
 	for (unsigned i = 0; i < reader_files(reader); i++) {
 		const struct trace_file *file = reader_file(reader, i);
 		const char *name = *file->command ? file->command : "unknown program";
-		char *at = begin_object(out_room());
+		char *at = begin_object(out_reserve());
 
 		at = put_text(at, "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":");
 		at = put_decimal(at, file->header.pid);
 		at = put_text(at, ",\"args\":{\"name\":");
 		at = json_quoted(at, name, strnlen(name, 200));
 		at = put_text(at, "}}");
-		out_took(at);
+		out_commit(at);
 	}
 }
 
 /* ---- counters ------------------------------------------------------------------------------- */
 
-/* Perfetto shows name and key as one text, chrome://tracing the key below the name. */
+/* Perfetto shows name and key as one text, chrome://tracing shows the key below the name. */
 static void print_counter(const struct event *event, const char *name, uint64_t bytes)
 {
-	char *at = begin_object(out_room());
+	char *at = begin_object(out_reserve());
 
 	at = put_text(put_text(at, "{\"ph\":\"C\",\"name\":\""), name);
 	at = put_micro(put_text(at, "\",\"ts\":"), event->ts);
 	at = put_decimal(put_text(at, ",\"pid\":"), event->file->header.pid);
 	at = put_decimal(put_text(at, ",\"args\":{\"bytes\":"), bytes);
 	at = put_text(at, "}}");
-	out_took(at);
+	out_commit(at);
 }
 
-/* At the event's begin, in the order of which the events come: a counter's times go forward. */
+/* Counts at the begin of the event: events come in this order, so a counter's times increase. */
 static void change(const struct event *event, const struct region *region, bool more)
 {
 	struct counted *of = &counted[event->file->index];
@@ -210,7 +210,7 @@ static void print_event(const struct event *event)
 	char *at;
 
 	name_thread(event);
-	at = begin_object(out_room());
+	at = begin_object(out_reserve());
 	at = put_text(at,
 		      lasts ? "{\"ph\":\"X\",\"name\":" : "{\"ph\":\"i\",\"s\":\"t\",\"name\":");
 	at = put_name(at, event);
@@ -220,7 +220,7 @@ static void print_event(const struct event *event)
 		at = put_micro(put_text(at, ",\"dur\":"), event->took);
 	at = put_arguments(put_who(at, event), event);
 	*at++ = '}';
-	out_took(at);
+	out_commit(at);
 	if (event->record.fields & PD_HAS_REGION && event->record.result == 0)
 		count_region(event);
 }
@@ -234,7 +234,7 @@ static void end(const struct reader *reader)
 	release(counted);
 	release(named);
 	named = NULL;
-	named_room = named_count = 0;
+	named_capacity = named_count = 0;
 	any = false;
 }
 

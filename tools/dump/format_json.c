@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* One object a line. Addresses are strings, since JSON's numbers are exact to 2^53 only. */
+/* Prints one JSON object a line. Addresses are strings, as JSON numbers are exact to 2^53 only. */
 #include "tools/dump/format.h"
 
 #include "tools/ui/json_text.h"
@@ -17,7 +17,7 @@ char *json_quoted(char *at, const char *text, size_t length)
 			*at++ = '\\';
 			*at++ = (char)c;
 		} else if (c < ' ' || c >= 0x7f) {
-			/* Whatever is not ASCII might not be UTF-8 either. */
+			/* Other bytes might not be UTF-8: each is escaped on its own. */
 			at = put_text(at, "\\u00");
 			*at++ = "0123456789abcdef"[c >> 4];
 			*at++ = "0123456789abcdef"[c & 15];
@@ -38,7 +38,7 @@ static char *put_address(char *at, const char *key, uint64_t value)
 	return at;
 }
 
-/* NULL where it is none. */
+/* The name of the call; NULL when the event is no call. */
 static const char *call_of(const struct event *event)
 {
 	return event->record.event == PD_EV_CALL ? trace_file_call(event->file, event->record.call)
@@ -101,7 +101,7 @@ static char *put_region(char *at, const struct record *record)
 	return at;
 }
 
-/* What `extra` is, and whose name the text is, depends on the event. */
+/* The meaning of `extra` depends on the event. */
 static char *put_note(char *at, const struct record *record)
 {
 	bool object = record->event == PD_EV_REGISTER || record->event == PD_EV_DEREGISTER;
@@ -153,10 +153,10 @@ static char *put_place(char *at, const struct place *place)
 	return at;
 }
 
-/* Who called, or with --stacks everyone; each place may be as long as there is room at once. */
+/* Prints the caller, or all places with --stacks; each place may take a whole out_reserve(). */
 static char *put_stack(char *at, const struct event *event)
 {
-	struct place places[MOST_PLACES];
+	struct place places[MAX_PLACES];
 	const struct place *caller;
 	unsigned count;
 
@@ -169,8 +169,8 @@ static char *put_stack(char *at, const struct event *event)
 	for (unsigned i = 0; i < count; i++) {
 		if (i)
 			*at++ = ',';
-		out_took(at);
-		at = put_place(out_room(), &places[i]);
+		out_commit(at);
+		at = put_place(out_reserve(), &places[i]);
 	}
 	*at++ = ']';
 	return at;
@@ -179,7 +179,7 @@ static char *put_stack(char *at, const struct event *event)
 static void print_event(const struct event *event)
 {
 	const struct record *record = &event->record;
-	char *at = out_room();
+	char *at = out_reserve();
 
 	at = put_decimal(put_text(at, "{\"ts\":"), event->ts);
 	at = put_decimal(put_text(at, ",\"pid\":"), event->file->header.pid);
@@ -191,7 +191,7 @@ static void print_event(const struct event *event)
 	} else {
 		if (record->event == PD_EV_CALL)
 			at = put_call(at, event);
-		/* An address of 0 is not stored: the call has one all the same. */
+		/* An address of 0 is not stored, but a call is printed with it. */
 		if (record->fields & (PD_HAS_ADDR | PD_HAS_SIZE) || record->event == PD_EV_CALL) {
 			at = put_address(at, ",\"addr\":", record->addr);
 			at = put_decimal(put_text(at, ",\"size\":"), record->size);
@@ -208,12 +208,12 @@ static void print_event(const struct event *event)
 			at = json_quoted(put_text(at, ",\"text\":"), record->text,
 					 record->text_length);
 		if (record->stack) {
-			out_took(at);
-			at = put_stack(out_room(), event);
+			out_commit(at);
+			at = put_stack(out_reserve(), event);
 		}
 	}
 	at = put_text(at, "}\n");
-	out_took(at);
+	out_commit(at);
 }
 
 static void print_nothing(const struct reader *reader)
@@ -222,7 +222,7 @@ static void print_nothing(const struct reader *reader)
 }
 
 const struct format format_json = {
-	/* Objects only: what else there is to say is for people. */
+	/* The output has objects only; notes go to standard error. */
 	.option = "json",
 	.begin = print_nothing,
 	.event = print_event,

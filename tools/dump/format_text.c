@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Aligned columns. Lines that begin with # are not events. */
+/* Prints events in aligned columns. Lines that begin with # are not events. */
 #include "tools/dump/format.h"
 
 #include "tools/dump/filter.h"
@@ -20,7 +20,7 @@ enum {
 
 bool format_stacks;
 
-static bool several; /* processes: their numbers are shown */
+static bool several; /* there are several processes: print their pids */
 
 static void print_command(const struct trace_file *file)
 {
@@ -42,7 +42,7 @@ static void print_heading(const struct reader *reader)
 	several = reader_files(reader) > 1;
 	for (unsigned i = 0; i < reader_files(reader); i++)
 		print_command(reader_file(reader, i));
-	at = out_room();
+	at = out_reserve();
 	at = put_text(at, out_bold());
 	*at++ = '#';
 	at = put_right(at, "time s", TIME - 1);
@@ -57,7 +57,7 @@ static void print_heading(const struct reader *reader)
 	at = put_right(at, "took", TOOK);
 	at = put_text(put_text(at, "  more"), out_plain());
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
 static char *put_time(char *at, uint64_t ns)
@@ -132,7 +132,7 @@ static char *put_size(char *at, const struct record *record)
 					    : put_right(at, "-", SIZE);
 }
 
-/* NULL where it is none. */
+/* The name of the call; NULL when the event is no call. */
 static const char *call_of(const struct event *event)
 {
 	return event->record.event == PD_EV_CALL ? trace_file_call(event->file, event->record.call)
@@ -163,7 +163,7 @@ static char *put_key(char *at, const char *key)
 	return at;
 }
 
-/* What `extra` is depends on the event. */
+/* The meaning of `extra` depends on the event. */
 static char *put_note(char *at, const struct record *record)
 {
 	switch (record->event) {
@@ -228,12 +228,12 @@ static char *put_more(char *at, const struct record *record)
 
 static void print_stack(const struct event *event)
 {
-	struct place places[MOST_PLACES];
+	struct place places[MAX_PLACES];
 	unsigned count = symbols_stack(event->file, event->record.stack, places);
-	char text[PLACE_ROOM];
+	char text[PLACE_TEXT_SIZE];
 
 	for (unsigned i = 0; i < count; i++) {
-		char *at = put_decimal_right(out_room(), i, TIME + 4);
+		char *at = put_decimal_right(out_reserve(), i, TIME + 4);
 
 		at = put_text(at, "  ");
 		at = put_text(at, out_dim());
@@ -241,7 +241,7 @@ static void print_stack(const struct event *event)
 		at = put_text(at, places[i].inlined ? "  (inlined)" : "");
 		at = put_text(at, out_plain());
 		*at++ = '\n';
-		out_took(at);
+		out_commit(at);
 	}
 }
 
@@ -258,7 +258,7 @@ static void print_event(const struct event *event)
 {
 	const struct record *record = &event->record;
 	const char *colour = colour_of(event);
-	char *at = out_room();
+	char *at = out_reserve();
 
 	at = put_time(at, event->ts);
 	if (several)
@@ -268,7 +268,7 @@ static void print_event(const struct event *event)
 	at = put_text(at, colour);
 	at = put_left(at, pd_event_names[record->event], EVENT);
 	if (record->event == PD_EV_LOST) {
-		at = put_text(put_decimal(at, record->lost), " events found no room here");
+		at = put_text(put_decimal(at, record->lost), " events lost: no space here");
 	} else {
 		at = put_name(at, event);
 		at = put_address(at, record);
@@ -283,7 +283,7 @@ static void print_event(const struct event *event)
 	if (*colour)
 		at = put_text(at, out_plain());
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 	if (format_stacks && record->stack)
 		print_stack(event);
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
+/* The eviction policies that pindown replay knows: LRU, CLOCK and S3-FIFO. */
 #include "tools/replay/policy.h"
 
 /* ---- queues --------------------------------------------------------------------------------- */
 
-/* Queue 0 is for those that are in none. */
+/* NONE: in no queue. */
 enum { NONE, MAIN, SMALL, GHOSTS };
 
 static struct member *at(struct policy_state *state, uint32_t link)
@@ -79,7 +80,7 @@ static uint32_t lru_evict(struct policy_state *state)
 static const struct policy lru = {"lru", "least recently used first", lru_hit, insert_in_main,
 				  lru_evict};
 
-/* ---- a clock: a second chance for what was used --------------------------------------------- */
+/* ---- CLOCK: a used member gets a second chance ---------------------------------------------- */
 
 static void count_use(struct policy_state *state, uint32_t member)
 {
@@ -109,12 +110,12 @@ static const struct policy clock_policy = {"clock", "first in, first out, with a
 /* ---- S3-FIFO (Yang et al., SOSP 2023), by bytes --------------------------------------------- */
 
 /*
- * Newcomers go through a small queue, a tenth of the budget; what is not used there leaves soon, and is
- * remembered as a ghost. What was used there, or is asked for while it is a ghost, goes to the main
- * queue, which gives as many second chances as it was used, up to three.
+ * New members enter a small queue, a tenth of the budget. A member that is not used there leaves soon
+ * and is remembered as a ghost. A member that was used there, or returns while it is a ghost, goes to
+ * the main queue, which gives it a second chance for each use, up to three.
  *
- * A few newcomers are kept in any case: a registration cache often has room for some regions only, and
- * what is sent is soon sent on.
+ * A few new members are always kept: a registration cache often holds only some regions, and a buffer
+ * that was just used is often used again soon.
  */
 static uint32_t to_keep(const struct policy_state *state)
 {
@@ -140,7 +141,7 @@ static void remember(struct policy_state *state, uint32_t link)
 		take_out(state, ghosts->oldest);
 }
 
-/* 0: all but `keep` in the small queue were used, and have gone to the main one. */
+/* 0: all but `keep` members of the small queue were used and have moved to the main queue. */
 static uint32_t evict_from_small(struct policy_state *state, uint32_t keep)
 {
 	while (state->queues[SMALL].count > keep) {
@@ -183,7 +184,7 @@ static uint32_t s3fifo_evict(struct policy_state *state)
 	return link - 1;
 }
 
-static const struct policy s3fifo = {"s3fifo", "S3-FIFO: newcomers prove themselves first",
+static const struct policy s3fifo = {"s3fifo", "S3-FIFO: new regions must be used soon to stay",
 				     count_use, s3fifo_insert, s3fifo_evict};
 
 const struct policy *const policies[] = {&lru, &clock_policy, &s3fifo};

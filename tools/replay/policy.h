@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which region makes room: policies for `pindown replay`. A policy knows the allocations that are
- * registered by their index; the one who replays keeps the bytes below the budget.
+ * Eviction policies for `pindown replay`. A policy knows the registered allocations by their index;
+ * replay.c keeps their bytes within the budget.
  */
 #ifndef POLICY_H
 #define POLICY_H
@@ -9,12 +9,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a policy keeps of one allocation. */
+/* A policy's data about one allocation. */
 struct member {
 	uint64_t bytes;
-	uint32_t older, newer; /* in one of the queues; index + 1 */
-	uint8_t queue;	       /* 0: in none */
-	uint8_t used;	       /* hits since it came, or since it was last looked at */
+	uint32_t older, newer; /* neighbours in the queue; index + 1 */
+	uint8_t queue;	       /* 0: in no queue */
+	uint8_t used;	       /* hits since its insertion or its last second chance */
 };
 
 enum { QUEUES = 4 };
@@ -34,16 +34,16 @@ struct policy_state {
 struct policy {
 	const char *name, *what;
 	void (*hit)(struct policy_state *state, uint32_t member);
-	/* Room has been made for it. */
+	/* Adds a member; the caller has made space for it. */
 	void (*insert)(struct policy_state *state, uint32_t member);
-	/* The one to go; it is in no queue of registered ones any more. Something is registered. */
+	/* Chooses a victim and removes it from its queue. At least one member must be registered. */
 	uint32_t (*evict)(struct policy_state *state);
 };
 
 extern const struct policy *const policies[];
 extern const unsigned policy_count;
 
-/* Its memory has been freed; it may be registered or not. */
+/* Removes a member whose memory has been freed, registered or not. */
 void policy_end(struct policy_state *state, uint32_t member);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* pindown replay: what a trace's registrations would have cost under other budgets and policies. */
+/* pindown replay: computes what a trace would have cost under other budgets and policies. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,36 +10,36 @@
 #include "tools/base/out.h"
 #include "tools/replay/policy.h"
 #include "tools/replay/svg.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 static const char help[] =
 	"usage: pindown replay [options] TRACE...\n"
 	"\n"
-	"Says how often registrations would have been found in the cache, and how long\n"
-	"pins would have taken, if less memory might be pinned at once than in the\n"
-	"traced run. The trace must hold the hits: record it with pindown run\n"
-	"--events=all --trace=FILE. TRACE is a file, or the name given to PINDOWN_TRACE:\n"
-	"app.pdt stands for all app.<pid>.pdt, which then share one budget.\n"
+	"Computes the cache's hit ratio and the time in pins that a traced run would\n"
+	"have had with a smaller budget of pinned memory. The trace must contain hits:\n"
+	"make it with pindown run --events=all --trace=FILE. TRACE is a file, or the\n"
+	"name given to PINDOWN_TRACE: app.pdt stands for all app.<pid>.pdt, which then\n"
+	"share one budget.\n"
 	"\n"
-	"  --max-bytes LIST  budgets, with commas between: numbers of bytes, with K, M,\n"
-	"                    G or T after them; without this, eighths of what was alive\n"
-	"                    at once\n"
-	"  --policy LIST     which regions make room, with commas between: lru, clock,\n"
-	"                    s3fifo; without this, all of them\n"
-	"  --svg FILE        the plot as a picture\n"
-	"  --ascii           the plot without block characters\n"
+	"  --max-bytes LIST  budgets in bytes, with an optional K, M, G or T, separated\n"
+	"                    by commas (default: eighths of the most memory that was\n"
+	"                    alive at once)\n"
+	"  --policy LIST     eviction policies, separated by commas: lru, clock, s3fifo\n"
+	"                    (default: all)\n"
+	"  --svg FILE        also write the plot as a picture\n"
+	"  --ascii           draw the plot without block characters\n"
 	"  --color WHEN      auto, always or never\n"
-	"  --help            this text\n"
+	"  --help            print this text\n"
 	"\n"
-	"Exit status: 0, 1 when a file could not be read wholly or holds no hits, 2 for\n"
-	"bad options.\n";
+	"Exit status: 0; 1 when a file could not be read completely or has no hits; 2\n"
+	"for bad options.\n";
 
-enum { MOST_BUDGETS = 32, BAR = 24 };
+enum { MAX_BUDGETS = 32, BAR = 24 };
 
 struct wishes {
-	uint64_t budgets[MOST_BUDGETS];
+	uint64_t budgets[MAX_BUDGETS];
 	unsigned budget_count;
-	unsigned policies; /* a bit each */
+	unsigned policies; /* a bit for each */
 	const char *svg;
 	bool ascii;
 };
@@ -54,7 +54,7 @@ struct replay {
 	struct replay_result *result;
 };
 
-static void make_room(struct replay *replay, const struct policy *policy, uint64_t bytes)
+static void evict_until_fits(struct replay *replay, const struct policy *policy, uint64_t bytes)
 {
 	while (replay->bytes + bytes > replay->state.max_bytes) {
 		uint32_t victim = policy->evict(&replay->state);
@@ -76,10 +76,10 @@ static void replay_get(struct replay *replay, const struct policy *policy, uint3
 		return;
 	}
 	replay->result->pin_ns += allocation->pins ? allocation->pin_ns : replay->uses->mean_ns;
-	/* What the budget has no room for at all is pinned for this once. */
+	/* An allocation larger than the whole budget is pinned for this use only. */
 	if (allocation->bytes > replay->state.max_bytes)
 		return;
-	make_room(replay, policy, allocation->bytes);
+	evict_until_fits(replay, policy, allocation->bytes);
 	policy->insert(&replay->state, which);
 	replay->registered[which] = true;
 	replay->bytes += allocation->bytes;
@@ -118,7 +118,7 @@ static struct replay_result replay(const struct uses *uses, const struct policy 
 	return result;
 }
 
-/* ---- what is printed ------------------------------------------------------------------------ */
+/* ---- output --------------------------------------------------------------------------------- */
 
 static char *put_bar(char *at, double share)
 {
@@ -133,7 +133,7 @@ static char *put_bar(char *at, double share)
 static void print_result(const struct replay_result *result, bool first)
 {
 	double share = result->gets ? (double)result->hits / (double)result->gets : 0;
-	char text[32], *at = out_room();
+	char text[32], *at = out_reserve();
 
 	at = put_text(at, "  ");
 	at = put_left(at, first ? bytes_text(result->max_bytes).text : "", 12);
@@ -147,14 +147,14 @@ static void print_result(const struct replay_result *result, bool first)
 	at = put_bar(at, share);
 	at = put_text(at, out_plain());
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
 static void print_head(const struct uses *uses)
 {
 	out_print("%s gets of ", count_text(uses->gets).text);
 	out_print("%s allocations, ", count_text(uses->allocation_count).text);
-	out_print("%s alive at once; ", bytes_text(uses->most_bytes).text);
+	out_print("%s alive at once; ", bytes_text(uses->peak_bytes).text);
 	out_print("hit ratio of the traced run %.2f %%\n\n",
 		  100.0 * (double)uses->hits / (double)uses->gets);
 	out_print("  %sbudget      policy   hit ratio        pins   evictions    pin time  hit "
@@ -162,7 +162,7 @@ static void print_head(const struct uses *uses)
 		  out_dim(), out_plain());
 }
 
-/* Without any given: eighths of what was alive at once. */
+/* The default: eighths of the most memory that was alive at once. */
 static void choose_budgets(const struct uses *uses, struct wishes *wishes)
 {
 	const uint64_t page = 65536;
@@ -171,7 +171,7 @@ static void choose_budgets(const struct uses *uses, struct wishes *wishes)
 		return;
 	for (unsigned i = 1; i <= 8; i++)
 		wishes->budgets[wishes->budget_count++] =
-			(uses->most_bytes / 8 * i + page - 1) / page * page;
+			(uses->peak_bytes / 8 * i + page - 1) / page * page;
 }
 
 static bool print(const struct uses *uses, struct wishes *wishes)
@@ -232,14 +232,13 @@ static bool take_budgets(const char *text)
 	for (;; text++) {
 		size_t length = strcspn(text, ",");
 
-		if (wishes.budget_count == MOST_BUDGETS) {
-			complain("--max-bytes: at most %d budgets", MOST_BUDGETS);
+		if (wishes.budget_count == MAX_BUDGETS) {
+			complain("--max-bytes: at most %d budgets", MAX_BUDGETS);
 			return false;
 		}
 		if (!parse_bytes(text, length, &wishes.budgets[wishes.budget_count])) {
-			complain("--max-bytes %.*s: must be numbers of bytes, with K, M, G or T "
-				 "after them, "
-				 "and commas between",
+			complain("--max-bytes %.*s: must be numbers of bytes, with an optional K, "
+				 "M, G or T, separated by commas",
 				 (int)(length < 100 ? length : 100), text);
 			return false;
 		}
@@ -260,8 +259,8 @@ static bool take_policies(const char *text)
 		       (strncmp(policies[p]->name, text, length) != 0 || policies[p]->name[length]))
 			p++;
 		if (p == policy_count) {
-			complain("--policy %.*s: must be some of lru, clock, s3fifo, with commas "
-				 "between",
+			complain("--policy %.*s: must be some of lru, clock, s3fifo, separated by "
+				 "commas",
 				 (int)(length < 100 ? length : 100), text);
 			return false;
 		}
@@ -280,7 +279,7 @@ static const struct setting settings[] = {
 	{.name = NULL},
 };
 
-/* ---- the verb ------------------------------------------------------------------------------- */
+/* ---- the command ------------------------------------------------------------------------------- */
 
 /* A trace without its hits would show a cache that never hits. */
 static bool has_gets(const struct reader *reader)
@@ -289,16 +288,15 @@ static bool has_gets(const struct reader *reader)
 		const struct trace_file *file = reader_file(reader, i);
 
 		if (!(file->header.event_mask & 1u << PD_EV_PIN)) {
-			complain("%s: its pins were not written: record it with pindown run "
+			complain("%s: the trace has no pins: make it with pindown run "
 				 "--events=all",
 				 file->name);
 			return false;
 		}
 
 		if (file->counters.hits && !(file->header.event_mask & 1u << PD_EV_HIT)) {
-			complain("%s: its hits were counted but not written: record it with "
-				 "pindown run "
-				 "--events=all",
+			complain("%s: the trace counts hits but does not contain them: make it "
+				 "with pindown run --events=all",
 				 file->name);
 			return false;
 		}
@@ -335,9 +333,6 @@ static int run(int argc, char **argv)
 	return status;
 }
 
-const struct verb verb_replay = {"replay",
-				 "what a trace would have cost with another budget",
-				 help,
-				 settings,
-				 ARGUMENTS_TRACES,
-				 .run = run};
+const struct command command_replay = {
+	"replay",  "compute a trace's costs with other budgets", help, settings, ARGUMENTS_TRACES,
+	.run = run};

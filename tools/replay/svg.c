@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Draws the results of pindown replay as an SVG picture. */
 #include "tools/replay/svg.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@ enum { COLOURS = sizeof(colours) / sizeof(colours[0]) };
 struct plot {
 	const struct replay_result *results;
 	unsigned count;
-	uint64_t least_bytes, most_bytes, most_ns;
+	uint64_t min_bytes, max_bytes, max_ns;
 	FILE *file;
 };
 
@@ -27,13 +28,13 @@ static double hit_share(const struct plot *plot, unsigned i)
 
 static double pin_share(const struct plot *plot, unsigned i)
 {
-	return plot->most_ns ? (double)plot->results[i].pin_ns / (double)plot->most_ns : 0;
+	return plot->max_ns ? (double)plot->results[i].pin_ns / (double)plot->max_ns : 0;
 }
 
 static double x_of(const struct plot *plot, uint64_t bytes)
 {
-	double range = (double)(plot->most_bytes - plot->least_bytes);
-	double share = range > 0 ? (double)(bytes - plot->least_bytes) / range : 0.5;
+	double range = (double)(plot->max_bytes - plot->min_bytes);
+	double share = range > 0 ? (double)(bytes - plot->min_bytes) / range : 0.5;
 
 	return LEFT + (WIDTH - LEFT - RIGHT) * share;
 }
@@ -43,7 +44,7 @@ static double y_of(double top, double share)
 	return top + TOP + (HEIGHT - TOP - BOTTOM) * (1 - share);
 }
 
-static void draw_frame(const struct plot *plot, double top, const char *title, const char *most)
+static void draw_frame(const struct plot *plot, double top, const char *title, const char *max)
 {
 	fprintf(plot->file, "<text x=\"%d\" y=\"%.0f\" font-size=\"15\">%s</text>\n", LEFT,
 		top + 22, title);
@@ -54,7 +55,7 @@ static void draw_frame(const struct plot *plot, double top, const char *title, c
 	fprintf(plot->file, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">0</text>\n", LEFT - 8,
 		y_of(top, 0) + 4);
 	fprintf(plot->file, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 8,
-		y_of(top, 1) + 4, most);
+		y_of(top, 1) + 4, max);
 	for (unsigned i = 0; i < plot->count; i++)
 		if (i == 0 || plot->results[i].max_bytes != plot->results[i - 1].max_bytes)
 			fprintf(plot->file,
@@ -99,16 +100,16 @@ static void draw_curves(const struct plot *plot, double top,
 
 static void measure(struct plot *plot)
 {
-	plot->least_bytes = UINT64_MAX;
+	plot->min_bytes = UINT64_MAX;
 	for (unsigned i = 0; i < plot->count; i++) {
 		const struct replay_result *result = &plot->results[i];
 
-		if (result->max_bytes < plot->least_bytes)
-			plot->least_bytes = result->max_bytes;
-		if (result->max_bytes > plot->most_bytes)
-			plot->most_bytes = result->max_bytes;
-		if (result->pin_ns > plot->most_ns)
-			plot->most_ns = result->pin_ns;
+		if (result->max_bytes < plot->min_bytes)
+			plot->min_bytes = result->max_bytes;
+		if (result->max_bytes > plot->max_bytes)
+			plot->max_bytes = result->max_bytes;
+		if (result->pin_ns > plot->max_ns)
+			plot->max_ns = result->pin_ns;
 	}
 }
 
@@ -127,7 +128,7 @@ bool replay_svg(const char *path, const struct replay_result *results, unsigned 
 		draw_frame(&plot, 0, "Hit ratio against the budget", "100 %");
 		draw_curves(&plot, 0, hit_share);
 		draw_frame(&plot, HEIGHT, "Time in pins against the budget",
-			   duration_text(plot.most_ns).text);
+			   duration_text(plot.max_ns).text);
 		draw_curves(&plot, HEIGHT, pin_share);
 		fprintf(plot.file, "</svg>\n");
 		ok = !ferror(plot.file);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The results of `pindown replay`, and their picture. */
 #ifndef REPLAY_SVG_H
 #define REPLAY_SVG_H
 
@@ -12,8 +13,8 @@ struct replay_result {
 };
 
 /*
- * Hit ratio and pin time against the budget, a line for each policy; results are sorted by budget as the
- * user gave them. false after one line on standard error.
+ * Draws hit ratio and pin time against the budget, with a line for each policy. Results are in the order
+ * in which the user gave the budgets. False, after one line on standard error, when it fails.
  */
 bool replay_svg(const char *path, const struct replay_result *results, unsigned count);
 

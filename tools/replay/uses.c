@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Reads a trace and extracts the uses of each allocation. */
 #include "tools/replay/uses.h"
 
 #include <stdlib.h>
@@ -15,29 +16,30 @@ struct slot {
 
 struct map {
 	struct slot *slots;
-	uint32_t room, count;
+	uint32_t capacity, count;
 };
 
 static struct slot *find(const struct map *map, uint32_t file, uint64_t key)
 {
 	uint64_t hash = (key ^ (uint64_t)file << 56) * 0x9e3779b97f4a7c15ull;
-	uint32_t i = (uint32_t)(hash >> 32) & (map->room - 1);
+	uint32_t i = (uint32_t)(hash >> 32) & (map->capacity - 1);
 
 	while (map->slots[i].allocation && (map->slots[i].key != key || map->slots[i].file != file))
-		i = (i + 1) & (map->room - 1);
+		i = (i + 1) & (map->capacity - 1);
 	return &map->slots[i];
 }
 
-/* What was there is forgotten; nothing is ever taken out. */
+/* Replaces the value of a key. No key is ever removed. */
 static void set(struct map *map, uint32_t file, uint64_t key, uint32_t allocation)
 {
 	struct slot *slot;
 
-	if (map->count * 2 >= map->room) {
-		struct map larger = {.room = map->room ? map->room * 2 : 64, .count = map->count};
+	if (map->count * 2 >= map->capacity) {
+		struct map larger = {.capacity = map->capacity ? map->capacity * 2 : 64,
+				     .count = map->count};
 
-		larger.slots = allocate((size_t)larger.room * sizeof(*larger.slots));
-		for (uint32_t i = 0; i < map->room; i++)
+		larger.slots = allocate((size_t)larger.capacity * sizeof(*larger.slots));
+		for (uint32_t i = 0; i < map->capacity; i++)
 			if (map->slots[i].allocation)
 				*find(&larger, map->slots[i].file, map->slots[i].key) =
 					map->slots[i];
@@ -51,7 +53,7 @@ static void set(struct map *map, uint32_t file, uint64_t key, uint32_t allocatio
 
 static bool get(const struct map *map, uint32_t file, uint64_t key, uint32_t *allocation)
 {
-	struct slot *slot = map->room ? find(map, file, key) : NULL;
+	struct slot *slot = map->capacity ? find(map, file, key) : NULL;
 
 	if (!slot || !slot->allocation)
 		return false;
@@ -63,16 +65,16 @@ static bool get(const struct map *map, uint32_t file, uint64_t key, uint32_t *al
 
 struct making {
 	struct uses *uses;
-	struct map by_id;   /* buffer id, which the driver gives once */
-	struct map by_addr; /* where an allocation that may still live begins */
+	struct map by_id;   /* by buffer id, which the driver never gives twice */
+	struct map by_addr; /* by address of allocations that may still be alive */
 	bool *ended;	    /* by allocation */
-	unsigned ended_room;
+	unsigned ended_capacity;
 	uint64_t alive;
 };
 
 static void add_use(struct uses *uses, uint32_t allocation, enum use_kind kind)
 {
-	uses->uses = grow(uses->uses, &uses->use_room, uses->use_count, sizeof(*uses->uses));
+	uses->uses = grow(uses->uses, &uses->use_capacity, uses->use_count, sizeof(*uses->uses));
 	uses->uses[uses->use_count++] = (struct use){allocation, kind};
 }
 
@@ -81,14 +83,14 @@ static uint32_t add_allocation(struct making *making, const struct record *recor
 	struct uses *uses = making->uses;
 	uint32_t index = uses->allocation_count++;
 
-	uses->allocations =
-		grow(uses->allocations, &uses->allocation_room, index, sizeof(*uses->allocations));
+	uses->allocations = grow(uses->allocations, &uses->allocation_capacity, index,
+				 sizeof(*uses->allocations));
 	uses->allocations[index] = (struct allocation){.bytes = record->pin_size};
-	making->ended = grow(making->ended, &making->ended_room, index, sizeof(bool));
+	making->ended = grow(making->ended, &making->ended_capacity, index, sizeof(bool));
 	making->ended[index] = false;
 	making->alive += record->pin_size;
-	if (making->alive > uses->most_bytes)
-		uses->most_bytes = making->alive;
+	if (making->alive > uses->peak_bytes)
+		uses->peak_bytes = making->alive;
 	return index;
 }
 
@@ -115,7 +117,7 @@ static void ask_for(struct making *making, const struct event *event)
 		struct allocation *pinned = &making->uses->allocations[allocation];
 		uint32_t before;
 
-		/* Its end was not seen, but there is something else in its place. */
+		/* Another allocation has this address now, so the former has ended unseen. */
 		if (get(&making->by_addr, file, record->addr, &before) && before != allocation)
 			end(making, before);
 		set(&making->by_addr, file, record->addr, allocation);
@@ -128,7 +130,10 @@ static void ask_for(struct making *making, const struct event *event)
 	add_use(making->uses, allocation, USE_GET);
 }
 
-/* The traced run may have evicted it before, and then only the call tells of its end. */
+/*
+ * Ends an allocation that the traced run had evicted before its free: then there is no invalidation,
+ * only the call.
+ */
 static void look_at_call(struct making *making, const struct event *event)
 {
 	const char *name = trace_file_call(event->file, event->record.call);

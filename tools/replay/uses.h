@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a trace says about the use of registrations, without what the cache of that run made of it: which
- * allocation was asked for, in what order, and when each came to its end. For `pindown replay`.
+ * The uses of registrations in a trace, independent of the cache of that run: which allocation was
+ * requested, in which order, and when each ended. For `pindown replay`.
  */
 #ifndef USES_H
 #define USES_H
@@ -10,9 +10,9 @@
 
 /* An allocation that was registered at least once. */
 struct allocation {
-	uint64_t bytes;	 /* pinned for it, whole pages */
-	uint64_t pin_ns; /* what a pin of it took, the mean of those in the trace; 0: none is */
-	uint64_t pins;	 /* in the trace */
+	uint64_t bytes;	 /* pinned for it, in whole pages */
+	uint64_t pin_ns; /* mean time of its pins in the trace; 0: there are none */
+	uint64_t pins;	 /* number of its pins in the trace */
 };
 
 enum use_kind { USE_GET, USE_END };
@@ -24,12 +24,12 @@ struct use {
 
 struct uses {
 	struct allocation *allocations;
-	unsigned allocation_count, allocation_room;
+	unsigned allocation_count, allocation_capacity;
 	struct use *uses;
-	unsigned use_count, use_room;
+	unsigned use_count, use_capacity;
 	uint64_t gets, hits; /* of the traced run */
-	uint64_t most_bytes; /* of all that were alive at once */
-	uint64_t mean_ns;    /* of a pin */
+	uint64_t peak_bytes; /* maximum of the bytes alive at once */
+	uint64_t mean_ns;    /* mean of all pins */
 };
 
 /* Reads all events. */

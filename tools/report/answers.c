@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* pindown report: the answers, and the regions behind them. */
+/* pindown report: prints the answers and the regions behind them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ enum gravity { FACT, NOTE, WRONG };
 
 static void print_line(const char *what, enum gravity gravity, const char *text)
 {
-	char *at = out_room();
+	char *at = out_reserve();
 
 	at = put_left(put_text(at, "  "), what, 26);
 	if (gravity != FACT)
@@ -25,7 +25,7 @@ static void print_line(const char *what, enum gravity gravity, const char *text)
 	at = put_text(at, text);
 	at = put_text(at, gravity != FACT ? out_plain() : "");
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
 static void print_count(const char *what, uint64_t count, enum gravity gravity, const char *more)
@@ -53,7 +53,7 @@ static uint64_t longest_kept(const struct findings *freed, uint64_t span)
 	return longest;
 }
 
-/* Whether somebody used them after the free's turn on its stream, nobody has seen. */
+/* Regions freed in stream order. The trace does not show whether they were used after the free ran. */
 static void print_in_order(const struct tally *tally)
 {
 	char more[200], reused[80] = "";
@@ -61,18 +61,18 @@ static void print_in_order(const struct tally *tally)
 	if (!tally->ordered_count)
 		return;
 	if (tally->reused.count)
-		snprintf(reused, sizeof(reused), "; %s handed out again meanwhile",
+		snprintf(reused, sizeof(reused), "; %s reused meanwhile",
 			 count_text(tally->reused.count).text);
 	snprintf(more, sizeof(more), ": while in use, for up to %s%s",
 		 duration_text(longest_kept(&tally->ordered, tally->span)).text, reused);
 	print_count("Freed in stream order", tally->ordered_count, NOTE, more);
 }
 
-static void print_what_is_wrong(const struct tally *tally)
+static void print_problems(const struct tally *tally)
 {
 	char more[300];
 
-	snprintf(more, sizeof(more), ": memory freed while in use; %s kept at most, for up to %s",
+	snprintf(more, sizeof(more), ": memory freed while in use; up to %s kept, for up to %s",
 		 bytes_text(tally->kept_peak).text,
 		 duration_text(longest_kept(&tally->freed, tally->span)).text);
 	print_count("Stale registrations", tally->freed_count, WRONG, more);
@@ -81,15 +81,15 @@ static void print_what_is_wrong(const struct tally *tally)
 		 bytes_text(tally->holders.held_bytes).text);
 	print_count("Held registrations", tally->holders.held, WRONG, more);
 	snprintf(more, sizeof(more),
-		 ": memory freed while a dma-buf of the program's own was open; %s",
+		 ": memory freed while the program had a dma-buf of it open; %s",
 		 bytes_text(tally->holders.outlived_bytes).text);
 	print_count("Stale exports", tally->holders.outlived_all, WRONG, more);
 	if (tally->holders.outlived_ordered)
 		print_count("Exports in use", tally->holders.outlived_ordered, NOTE,
-			    ": memory freed in stream order while such a dma-buf was open");
+			    ": memory freed in stream order while a dma-buf was open");
 	print_count("Missed invalidations", tally->missed_count, WRONG,
-		    ": frees that were learned of too late");
-	snprintf(more, sizeof(more), ": freed, and pinned to the end, %s",
+		    ": frees that pindown noticed too late");
+	snprintf(more, sizeof(more), ": freed, but still pinned at the end; %s",
 		 bytes_text(tally->left_freed_bytes).text);
 	print_count("Leaks", tally->left_freed, WRONG, more);
 	snprintf(more, sizeof(more), ", %s", bytes_text(tally->left.bytes).text);
@@ -98,14 +98,15 @@ static void print_what_is_wrong(const struct tally *tally)
 	print_count("Failed pins", tally->all.failed, WRONG, "");
 	print_count("Errors", tally->events_of[PD_EV_ERROR], WRONG,
 		    ": pindown dump --event error shows them");
-	print_count("Lost events", tally->lost, WRONG, ": they found no room in the trace");
+	print_count("Lost events", tally->lost, WRONG,
+		    ": there was no space for them in the trace");
 }
 
-static void print_what_it_cost(const struct tally *tally)
+static void print_costs(const struct tally *tally)
 {
 	uint64_t hits = tally->counters.hits, gets = hits + tally->counters.misses;
 	const struct pin_tally *all = &tally->all;
-	char text[PLACE_ROOM + 200];
+	char text[PLACE_TEXT_SIZE + 200];
 
 	if (gets) {
 		snprintf(text, sizeof(text), "%.2f %% of %s gets",
@@ -119,7 +120,7 @@ static void print_what_it_cost(const struct tally *tally)
 	}
 	if (all->evictions)
 		print_count("Evictions", all->evictions, NOTE,
-			    ": regions unpinned to make room for others");
+			    ": regions unpinned to make space for others");
 	if (tally->sites.count) {
 		const struct site *site = &tally->sites.list[0];
 
@@ -139,8 +140,8 @@ static void print_what_it_cost(const struct tally *tally)
 void report_answers(const struct tally *tally)
 {
 	report_heading("Answers");
-	print_what_is_wrong(tally);
-	print_what_it_cost(tally);
+	print_problems(tally);
+	print_costs(tally);
 }
 
 bool report_is_bad(const struct tally *tally)
@@ -151,25 +152,25 @@ bool report_is_bad(const struct tally *tally)
 
 /* ---- lists of regions ----------------------------------------------------------------------- */
 
-/* The whole way, so that what the program meant is seen too; but once for rows of the same. */
+/* Prints the call chain, so that the caller's purpose shows too; "as above" if the row before has it. */
 static void print_who(const struct trace_file *file, const char *what, uint32_t stack,
 		      bool as_above)
 {
-	enum { MOST = 8 };
-	struct place places[MOST];
-	unsigned count = stack ? symbols_chain(file, stack, places, MOST) : 0;
-	char text[PLACE_ROOM];
+	enum { MAX_CHAIN = 8 };
+	struct place places[MAX_CHAIN];
+	unsigned count = stack ? symbols_chain(file, stack, places, MAX_CHAIN) : 0;
+	char text[PLACE_TEXT_SIZE];
 
 	if (count && as_above) {
-		out_print("      %s%-10s  as above%s\n", out_dim(), what, out_plain());
+		out_print("      %s%-11s  as above%s\n", out_dim(), what, out_plain());
 		return;
 	}
 	for (unsigned i = 0; i < count; i++)
-		out_print("      %s%-10s%s  %s\n", out_dim(), i ? "" : what, out_plain(),
+		out_print("      %s%-11s%s  %s\n", out_dim(), i ? "" : what, out_plain(),
 			  place_text(&places[i], text));
 }
 
-/* above: the one before, or NULL. */
+/* `above`: the finding of the row before, or NULL. */
 static void print_finding(const struct reader *reader, const struct finding *finding,
 			  const struct finding *above, bool freed)
 {
@@ -177,7 +178,7 @@ static void print_finding(const struct reader *reader, const struct finding *fin
 	const struct region *other =
 		above && above->region.file == region->file ? &above->region : NULL;
 	const struct trace_file *file = reader_file(reader, region->file);
-	char *at = out_room();
+	char *at = out_reserve();
 	char number[24];
 
 	*put_hex(number, region->addr) = '\0';
@@ -198,13 +199,13 @@ static void print_finding(const struct reader *reader, const struct finding *fin
 	if (reader_files(reader) > 1)
 		at = put_decimal_right(at, file->header.pid, 9);
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 	print_who(file, "pinned by", region->pin_stack,
 		  other && other->pin_stack == region->pin_stack);
 	print_who(file, "freed by", region->freed_stack,
 		  other && other->freed_stack == region->freed_stack);
 	if (freed)
-		print_who(file, "let go by", region->unpin_stack,
+		print_who(file, "unpinned by", region->unpin_stack,
 			  other && other->unpin_stack == region->unpin_stack);
 }
 
@@ -247,7 +248,7 @@ void report_regions(const struct reader *reader, const struct tally *tally,
 
 static void print_site(const struct site *site)
 {
-	char *at = out_room();
+	char *at = out_reserve();
 
 	at = put_right(put_text(at, "  "), duration_text(site->ns).text, 9);
 	at = put_right(at, count_text(site->count).text, 13);
@@ -256,7 +257,7 @@ static void print_site(const struct site *site)
 	at = put_left(at, strlen(site->what) < 200 ? site->what : "(name too long)", 24);
 	at = put_text(put_text(at, " "), site->caller);
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
 void report_sites(const struct tally *tally, const struct report_wishes *wishes)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* pindown report --diff: what changed from one run to another. */
+/* pindown report --diff: prints the changes from one run to another. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,11 +9,11 @@
 
 typedef struct out_text in_words(uint64_t value);
 
-/* For the worse, red, is up, unless nothing is worse. */
+/* An increase is red and a decrease green if `is_bad`; otherwise the change has no colour. */
 static void print_row(const char *what, uint64_t one, uint64_t other, in_words *words, bool is_bad)
 {
 	char change[64] = "";
-	char *at = out_room();
+	char *at = out_reserve();
 
 	if (one == other)
 		strcpy(change, "the same");
@@ -32,7 +32,7 @@ static void print_row(const char *what, uint64_t one, uint64_t other, in_words *
 	if (is_bad && one != other)
 		at = put_text(at, out_plain());
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
 static void print_head(const char *heading)
@@ -52,7 +52,7 @@ static void print_figures(const struct tally *one, const struct tally *other)
 		  count_text, false);
 	print_row("missed invalidations", one->missed_count, other->missed_count, count_text, true);
 	print_row("leaks", one->left_freed, other->left_freed, count_text, true);
-	print_row("freed memory kept, at most", one->kept_peak, other->kept_peak, bytes_text, true);
+	print_row("freed memory kept, maximum", one->kept_peak, other->kept_peak, bytes_text, true);
 	print_row("still pinned at the end", one->left.bytes, other->left.bytes, bytes_text, true);
 	print_row("failed calls", one->calls_failed, other->calls_failed, count_text, true);
 	print_row("failed pins", a->failed, b->failed, count_text, true);
@@ -91,7 +91,7 @@ static void print_call(const char *name, const struct call_tally *one,
 
 static void print_calls(const struct tally *one, const struct tally *other)
 {
-	print_head("Calls, where their number changed");
+	print_head("Calls whose count changed");
 	for (unsigned i = 0; i < one->call_count; i++)
 		print_call(one->calls[i].name, &one->calls[i],
 			   find_call(other, one->calls[i].name));
@@ -121,13 +121,13 @@ static void print_site(const struct site *one, const struct site *other)
 
 static void print_sites(const struct tally *one, const struct tally *other)
 {
-	enum { MOST = 50 };
+	enum { MAX_SITES = 50 };
 	unsigned shown = 0;
 
 	if (!one->sites.count || !other->sites.count)
 		return;
-	print_head("Call sites, where their number of calls changed");
-	for (unsigned i = 0; i < one->sites.count && shown < MOST; i++) {
+	print_head("Call sites whose count changed");
+	for (unsigned i = 0; i < one->sites.count && shown < MAX_SITES; i++) {
 		const struct site *site = &one->sites.list[i],
 				  *now = find_site(&other->sites, site);
 
@@ -136,13 +136,13 @@ static void print_sites(const struct tally *one, const struct tally *other)
 			shown++;
 		}
 	}
-	for (unsigned i = 0; i < other->sites.count && shown < MOST; i++)
+	for (unsigned i = 0; i < other->sites.count && shown < MAX_SITES; i++)
 		if (!find_site(&one->sites, &other->sites.list[i])) {
 			print_site(NULL, &other->sites.list[i]);
 			shown++;
 		}
-	if (shown == MOST)
-		out_print("  and perhaps more: %u are shown\n", MOST);
+	if (shown == MAX_SITES)
+		out_print("  only the first %u are shown\n", MAX_SITES);
 }
 
 void report_diff(const struct tally *one, const struct tally *other)

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Counts and prints registrations and dma-bufs that outlived their memory. */
 #include "tools/report/holders.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 
 /* ---- counting ------------------------------------------------------------------------------- */
 
-/* A program has a handful of them; the last takes what a file names more. */
+/* A program has a handful of consumers. The last of MAX_CONSUMERS stands for all others. */
 static struct consumer *consumer_of(struct holders *holders, const struct record *record)
 {
 	struct consumer *consumer;
@@ -24,13 +25,13 @@ static struct consumer *consumer_of(struct holders *holders, const struct record
 		     memcmp(consumer->name, record->text, record->text_length) == 0))
 			return consumer;
 	}
-	if (holders->consumer_count == MOST_CONSUMERS)
-		return &holders->consumers[MOST_CONSUMERS - 1];
-	holders->consumers = grow(holders->consumers, &holders->consumer_room,
+	if (holders->consumer_count == MAX_CONSUMERS)
+		return &holders->consumers[MAX_CONSUMERS - 1];
+	holders->consumers = grow(holders->consumers, &holders->consumer_capacity,
 				  holders->consumer_count, sizeof(*holders->consumers));
 	consumer = &holders->consumers[holders->consumer_count++];
 	memset(consumer, 0, sizeof(*consumer));
-	if (holders->consumer_count == MOST_CONSUMERS)
+	if (holders->consumer_count == MAX_CONSUMERS)
 		strcpy(consumer->name, "(others)");
 	else if (record->text_length)
 		memcpy(consumer->name, record->text, record->text_length);
@@ -56,7 +57,7 @@ static void add_export(struct holders *holders, const struct event *event)
 {
 	const struct record *record = &event->record;
 
-	holders->exports = grow(holders->exports, &holders->export_room, holders->export_count,
+	holders->exports = grow(holders->exports, &holders->export_capacity, holders->export_count,
 				sizeof(*holders->exports));
 	holders->exports[holders->export_count++] = (struct export){.file = event->file->index,
 								    .number = record->number,
@@ -77,9 +78,9 @@ static void add_outlived(struct holders *holders, const struct event *event)
 	}
 	holders->outlived_all++;
 	holders->outlived_bytes += record->size;
-	if (holders->outlived_count == MOST_OUTLIVED)
+	if (holders->outlived_count == MAX_OUTLIVED)
 		return;
-	holders->outlived = grow(holders->outlived, &holders->outlived_room,
+	holders->outlived = grow(holders->outlived, &holders->outlived_capacity,
 				 holders->outlived_count, sizeof(*holders->outlived));
 	holders->outlived[holders->outlived_count++] =
 		(struct outlived){.made = {.file = event->file->index, .number = record->number},
@@ -131,7 +132,7 @@ static int compare_exports(const void *a, const void *b)
 	return (one->number > other->number) - (one->number < other->number);
 }
 
-void holders_settle(struct holders *holders)
+void holders_match(struct holders *holders)
 {
 	if (!holders->export_count)
 		return;
@@ -158,7 +159,7 @@ void holders_free(struct holders *holders)
 
 static void print_consumer(const struct consumer *consumer)
 {
-	char *at = out_room();
+	char *at = out_reserve();
 
 	at = put_left(put_text(at, "  "), *consumer->name ? consumer->name : "-", 16);
 	at = put_right(at, count_text(consumer->made).text, 10);
@@ -169,17 +170,17 @@ static void print_consumer(const struct consumer *consumer)
 	at = put_right(at, count_text(consumer->held_regions).text, 11);
 	at = put_right(at, bytes_text(consumer->held_bytes).text, 12);
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
-static void print_consumers(const struct holders *holders, unsigned most)
+static void print_consumers(const struct holders *holders, unsigned max)
 {
-	unsigned shown = holders->consumer_count < most ? holders->consumer_count : most;
+	unsigned shown = holders->consumer_count < max ? holders->consumer_count : max;
 
 	if (!shown)
 		return;
 	out_print("\n%sRegistrations%s\n", out_bold(), out_plain());
-	out_print("  %sby                    made    failed  destroyed   revoked      held    in "
+	out_print("  %sconsumer              made    failed  destroyed   revoked      held    in "
 		  "regions       bytes%s\n",
 		  out_dim(), out_plain());
 	for (unsigned i = 0; i < shown; i++)
@@ -195,12 +196,12 @@ static const char *state_of(const struct outlived *outlived)
 	return "open";
 }
 
-/* The library first: it is the one to be mended. */
+/* The library comes first: it is the one to fix. */
 static char *put_maker(char *at, const struct trace_file *file, uint32_t stack)
 {
 	const struct place *place = stack ? symbols_caller(file, stack) : NULL;
 	const char *slash = place && place->module ? strrchr(place->module, '/') : NULL;
-	char text[PLACE_ROOM];
+	char text[PLACE_TEXT_SIZE];
 
 	if (!place)
 		return put_text(at, "-");
@@ -215,7 +216,7 @@ static void print_outlived(const struct outlived *outlived, const struct reader 
 {
 	const struct trace_file *file = reader_file(reader, outlived->made.file);
 	const struct export *made = &outlived->made;
-	char *at = out_room();
+	char *at = out_reserve();
 	char number[24];
 
 	*put_hex(number, outlived->addr) = '\0';
@@ -234,17 +235,17 @@ static void print_outlived(const struct outlived *outlived, const struct reader 
 		at = put_decimal_right(at, file->header.pid, 8);
 	at = put_maker(put_text(at, "  "), file, made->stack);
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
 static void print_all_outlived(const struct holders *holders, const struct reader *reader,
-			       unsigned most)
+			       unsigned max)
 {
-	unsigned shown = holders->outlived_count < most ? holders->outlived_count : most;
+	unsigned shown = holders->outlived_count < max ? holders->outlived_count : max;
 
 	if (!shown)
 		return;
-	out_print("\n%sFreed while a dma-buf of the program's own was open%s\n", out_bold(),
+	out_print("\n%sFreed while the program had a dma-buf of it open%s\n", out_bold(),
 		  out_plain());
 	out_print(
 		"  %saddress                size exported at   thread   freed at   thread     fd  "
@@ -257,8 +258,8 @@ static void print_all_outlived(const struct holders *holders, const struct reade
 			  shown < holders->outlived_count ? " (--all shows them)" : "");
 }
 
-void holders_print(const struct holders *holders, const struct reader *reader, unsigned most)
+void holders_print(const struct holders *holders, const struct reader *reader, unsigned max)
 {
-	print_all_outlived(holders, reader, most);
-	print_consumers(holders, most);
+	print_all_outlived(holders, reader, max);
+	print_consumers(holders, max);
 }

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who kept memory that was freed, as far as a trace tells: registrations that the program held, and
- * dma-bufs that it, or middleware in it, had made itself.
+ * Holders of freed memory that a trace shows: registrations that the program held, and dma-bufs that
+ * the program, or middleware in it, had exported itself.
  */
 #ifndef HOLDERS_H
 #define HOLDERS_H
 
 #include "tools/trace/reader.h"
 
-/* A dma-buf of the program's own, when it was made. */
+/* A dma-buf that the program exported. */
 struct export
 {
-	uint32_t file, number; /* these two name it */
+	uint32_t file, number; /* these two are its key */
 	uint32_t tid, stack;
 	uint64_t ts, addr, size;
 };
 
-/* One whose memory ended before it. */
+/* A dma-buf that outlived its memory. */
 struct outlived {
-	struct export made; /* ts 0 and tid 0: that it was made is not in the trace */
+	struct export made; /* ts 0 and tid 0: the export is not in the trace */
 	uint64_t ts, addr, size, fd;
 	uint32_t tid;
 	bool open, imported;
@@ -27,29 +27,31 @@ struct outlived {
 struct consumer {
 	char name[PD_ERROR_MOST_TEXT + 1];
 	uint64_t made, failed, destroyed, revoked;
-	uint64_t held, held_regions, held_bytes; /* when their memory ended */
+	uint64_t held, held_regions, held_bytes; /* at the end of their memory */
 };
 
-enum { MOST_OUTLIVED = 10000, MOST_CONSUMERS = 200 };
+enum { MAX_OUTLIVED = 10000, MAX_CONSUMERS = 200 };
 
 struct holders {
 	struct export *exports;
-	unsigned export_count, export_room;
+	unsigned export_count, export_capacity;
 	struct outlived *outlived;
-	unsigned outlived_count, outlived_room;
-	uint64_t outlived_all, outlived_bytes; /* also those that are not listed */
-	uint64_t outlived_ordered;	       /* not among them: freed in stream order */
+	unsigned outlived_count, outlived_capacity;
+	uint64_t outlived_all, outlived_bytes; /* including those not listed */
+	uint64_t outlived_ordered;	       /* not included above: freed in stream order */
 	struct consumer *consumers;
-	unsigned consumer_count, consumer_room;
+	unsigned consumer_count, consumer_capacity;
 	uint64_t held, held_bytes;
-	uint64_t held_ordered; /* not among them: when their memory was freed in stream order */
+	uint64_t held_ordered; /* not included above: freed in stream order */
 };
 
 void holders_count(struct holders *holders, const struct event *event);
-void holders_settle(struct holders *holders); /* after the last event */
+void holders_match(
+	struct holders *
+		holders); /* finds the exports of outlived dma-bufs; call it after the last event */
 void holders_free(struct holders *holders);
 
-/* Their parts of the report; lists end after `most` lines. */
-void holders_print(const struct holders *holders, const struct reader *reader, unsigned most);
+/* Prints their parts of the report, with lists of up to `max` lines. */
+void holders_print(const struct holders *holders, const struct reader *reader, unsigned max);
 
 #endif

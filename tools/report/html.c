@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* pindown report --html: one page that needs nothing but itself. */
+/* pindown report --html: writes a self-contained page. */
 #include "tools/report/html.h"
 
 #include <errno.h>
@@ -10,11 +10,11 @@
 #include "tools/report/report.h"
 #include "tools/trace/symbols.h"
 
-enum { MOST_ROWS = 500, MOST_PROCESSES = 200 };
+enum { MAX_ROWS = 500, MAX_PROCESSES = 200 };
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
-/* Bytes of the UTF-8 character that begins there; 0: it is none. */
+/* Length of the UTF-8 character at `at`, in bytes; 0: it is not valid. */
 static unsigned character(const unsigned char *at)
 {
 	unsigned length = at[0] < 0x80			  ? 1
@@ -91,7 +91,7 @@ static void put_process(FILE *page, const struct trace_file *file)
 	if (file->cut)
 		fputs("; the trace is cut short", page);
 	else if (!file->header.end.ticks)
-		fputs("; no end mark: it was killed, left by _exit, or still runs", page);
+		fputs("; no end mark: it was killed, called _exit, or is still running", page);
 	if (*file->distrust) {
 		fputs("; every hit is checked by buffer id: ", page);
 		html_text(page, file->distrust);
@@ -136,18 +136,18 @@ static void put_count(FILE *page, const char *what, uint64_t count, const char *
 static void put_answers(FILE *page, const struct tally *tally)
 {
 	uint64_t hits = tally->counters.hits, gets = hits + tally->counters.misses;
-	char value[64], more[PLACE_ROOM + 200];
+	char value[64], more[PLACE_TEXT_SIZE + 200];
 
 	fputs("<div class=\"answers\">\n", page);
-	snprintf(more, sizeof(more), "memory freed while in use, %s kept at most",
+	snprintf(more, sizeof(more), "memory freed while in use, up to %s kept",
 		 bytes_text(tally->kept_peak).text);
 	put_count(page, "Stale registrations", tally->freed_count, "bad", more);
 	if (tally->ordered_count)
 		put_count(page, "Freed in stream order", tally->ordered_count, "note",
 			  "while in use");
 	put_count(page, "Missed invalidations", tally->missed_count, "bad",
-		  "frees that were learned of too late");
-	snprintf(more, sizeof(more), "freed, and pinned to the end: %s",
+		  "frees that pindown noticed too late");
+	snprintf(more, sizeof(more), "freed, but still pinned at the end: %s",
 		 bytes_text(tally->left_freed_bytes).text);
 	put_count(page, "Leaks", tally->left_freed, "bad", more);
 	put_count(page, "Still pinned at the end", tally->left_count, "note",
@@ -156,7 +156,8 @@ static void put_answers(FILE *page, const struct tally *tally)
 	put_count(page, "Failed pins", tally->all.failed, "bad", "");
 	put_count(page, "Errors", tally->events_of[PD_EV_ERROR], "bad",
 		  "pindown dump --event error shows them");
-	put_count(page, "Lost events", tally->lost, "bad", "they found no room in the trace");
+	put_count(page, "Lost events", tally->lost, "bad",
+		  "there was no space for them in the trace");
 	snprintf(value, sizeof(value), gets ? "%.2f %%" : "–",
 		 gets ? 100.0 * (double)hits / (double)gets : 0.0);
 	snprintf(more, sizeof(more), "of %s gets", count_text(gets).text);
@@ -164,16 +165,16 @@ static void put_answers(FILE *page, const struct tally *tally)
 	snprintf(more, sizeof(more), "in %s pins",
 		 count_text(tally->all.pins + tally->all.failed).text);
 	put_answer(page, "", duration_text(tally->all.ns).text, "Time in pins", more);
-	snprintf(more, sizeof(more), "at %s, %s regions at most",
+	snprintf(more, sizeof(more), "at %s; maximum %s regions",
 		 duration_text(tally->all.peak_at).text, count_text(tally->all.peak_regions).text);
 	put_answer(page, "", bytes_text(tally->all.peak_bytes).text, "Pinned at the peak", more);
-	put_count(page, "Evictions", tally->all.evictions, "note", "to make room for others");
+	put_count(page, "Evictions", tally->all.evictions, "note", "to make space for others");
 	fputs("</div>\n", page);
 }
 
 /* ---- tables --------------------------------------------------------------------------------- */
 
-/* Columns: their names, with "n" before those of numbers. */
+/* `columns`: names, NULL at the end; "#" before a name marks a column of numbers. */
 static void begin_table(FILE *page, const char *title, const char *const *columns)
 {
 	fprintf(page, "<h2>%s</h2>\n<div class=\"wide\"><table>\n<thead><tr>", title);
@@ -217,13 +218,13 @@ static void put_words(FILE *page, const char *text)
 	fputs("</td>", page);
 }
 
-/* A stack: its first line, the rest folded away unless `open`. */
+/* A call stack: its first line, and the others folded unless `open`. */
 static void put_who(FILE *page, const struct trace_file *file, uint32_t stack, bool open)
 {
-	enum { MOST = 8 };
-	struct place places[MOST];
-	unsigned count = stack ? symbols_chain(file, stack, places, MOST) : 0;
-	char text[PLACE_ROOM];
+	enum { MAX_CHAIN = 8 };
+	struct place places[MAX_CHAIN];
+	unsigned count = stack ? symbols_chain(file, stack, places, MAX_CHAIN) : 0;
+	char text[PLACE_TEXT_SIZE];
 
 	if (count <= 1) {
 		put_words(page, count ? place_text(&places[0], text) : "–");
@@ -266,7 +267,7 @@ static void put_findings(FILE *page, const char *title, const struct reader *rea
 	static const char *const columns[] = {
 		"address",	"#size",     "#device",	 "#pinned at", "#freed at",
 		"#unpinned at", "pinned by", "freed by", "#process",   NULL};
-	unsigned shown = findings->count < MOST_ROWS ? findings->count : MOST_ROWS;
+	unsigned shown = findings->count < MAX_ROWS ? findings->count : MAX_ROWS;
 
 	if (!shown)
 		return;
@@ -280,7 +281,7 @@ static void put_sites(FILE *page, const struct sites *sites)
 {
 	static const char *const columns[] = {"called by", "call",    "#total", "#count",
 					      "#mean",	   "#failed", NULL};
-	unsigned shown = sites->count < MOST_ROWS ? sites->count : MOST_ROWS;
+	unsigned shown = sites->count < MAX_ROWS ? sites->count : MAX_ROWS;
 
 	if (!shown)
 		return;
@@ -303,8 +304,8 @@ static void put_sites(FILE *page, const struct sites *sites)
 static void put_calls(FILE *page, const struct tally *tally)
 {
 	static const char *const columns[] = {"call",  "#count", "#failed", "#total",
-					      "#mean", "#most",	 NULL};
-	unsigned shown = tally->call_count < MOST_ROWS ? tally->call_count : MOST_ROWS;
+					      "#mean", "#max",	 NULL};
+	unsigned shown = tally->call_count < MAX_ROWS ? tally->call_count : MAX_ROWS;
 
 	begin_table(page, "Calls", columns);
 	for (unsigned i = 0; i < shown; i++) {
@@ -316,7 +317,7 @@ static void put_calls(FILE *page, const struct tally *tally)
 		put_many(page, call->failed);
 		put_ns(page, call->ns);
 		put_ns(page, call->ns / call->count);
-		put_ns(page, call->most);
+		put_ns(page, call->max_ns);
 		fputs("</tr>\n", page);
 	}
 	end_table(page, shown, tally->call_count);
@@ -352,7 +353,7 @@ static void put_processes(FILE *page, const struct reader *reader)
 {
 	static const char *const columns[] = {"#process", "command", "#traced for", NULL};
 	unsigned count = reader_files(reader),
-		 shown = count < MOST_PROCESSES ? count : MOST_PROCESSES;
+		 shown = count < MAX_PROCESSES ? count : MAX_PROCESSES;
 
 	if (count < 2)
 		return;
@@ -379,21 +380,21 @@ static void put_pictures(FILE *page, const struct history *history)
 		{"pinned bytes over time",
 		 "Pinned bytes",
 		 "<span><i class=\"key p\"></i>pinned</span>"
-		 "<span><i class=\"key k\"></i>freed, and pinned still</span>",
+		 "<span><i class=\"key k\"></i>freed, but still pinned</span>",
 		 SERIES_BYTES,
 		 SERIES_KEPT,
-		 {"pinned", "freed and pinned still"},
+		 {"pinned", "freed but still pinned"},
 		 false},
 		{"regions over time",
 		 "Live regions",
-		 "How many registrations the cache held.",
+		 "Number of registrations in the cache.",
 		 SERIES_REGIONS,
 		 SERIES,
 		 {"regions", ""},
 		 true},
 		{"BAR use over time",
 		 "BAR use",
-		 "What the pins take of BAR1, in whole pages of 64 KiB.",
+		 "BAR1 space that the pins take, in whole pages of 64 KiB.",
 		 SERIES_BAR,
 		 SERIES,
 		 {"of BAR1", ""},
@@ -417,7 +418,7 @@ static void put_page(FILE *page, const struct reader *reader, const struct tally
 		     true);
 	if (tally->all.pins)
 		put_pictures(page, &tally->history);
-	/* No fault, and often many. */
+	/* These are no fault, and often many: folded. */
 	put_findings(page, "Still pinned at the end", reader, &tally->left, tally->left_count,
 		     false);
 	put_sites(page, &tally->sites);
@@ -436,7 +437,7 @@ bool report_html(const char *name, const struct reader *reader, const struct tal
 		complain("--html %s: %s", name, strerror(errno));
 		return false;
 	}
-	out.utf8 = true; /* whatever the terminal understands */
+	out.utf8 = true; /* the page is UTF-8 even if the terminal is not */
 	put_page(page, reader, tally);
 	out.utf8 = utf8;
 	good = !ferror(page);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Pictures of quantities over time, as SVG. */
+/* Draws charts of quantities over time, as SVG. */
 #include "tools/report/html.h"
 #include "tools/base/out.h"
 
@@ -29,40 +29,40 @@ void html_time_axis(FILE *page, uint64_t span, double y)
 
 static uint64_t highest(const uint64_t *values, unsigned count)
 {
-	uint64_t most = 0;
+	uint64_t max = 0;
 
 	for (unsigned i = 0; i < count; i++)
-		most = values[i] > most ? values[i] : most;
-	return most;
+		max = values[i] > max ? values[i] : max;
+	return max;
 }
 
-static double height_of(uint64_t value, uint64_t most)
+static double height_of(uint64_t value, uint64_t max)
 {
-	return TOP + HEIGHT - (most ? (double)value / (double)most * HEIGHT : 0);
+	return TOP + HEIGHT - (max ? (double)value / (double)max * HEIGHT : 0);
 }
 
-/* Steps: from one part of the time to the next. */
+/* Draws one series as steps, one for each part of the time. */
 static void put_area(FILE *page, const struct history *history, enum history_series series,
-		     uint64_t most, const char *class)
+		     uint64_t max, const char *class)
 {
-	const uint64_t *values = history->most[series];
+	const uint64_t *values = history->max[series];
 	double each = (double)CHART_WIDTH / history->columns;
 
 	fprintf(page, "<path class=\"%s\" d=\"M%d %d", class, CHART_LEFT, TOP + HEIGHT);
 	for (unsigned i = 0; i < history->columns; i++)
 		if (i == 0 || values[i] != values[i - 1])
 			fprintf(page, "H%.1fV%.1f", CHART_LEFT + each * i,
-				height_of(values[i], most));
+				height_of(values[i], max));
 	fprintf(page, "H%dV%dZ\"/>\n", CHART_LEFT + CHART_WIDTH, TOP + HEIGHT);
 }
 
-static void put_scale(FILE *page, const struct html_chart *chart, uint64_t most)
+static void put_scale(FILE *page, const struct html_chart *chart, uint64_t max)
 {
 	for (unsigned i = 0; i <= 2; i++) {
-		uint64_t value = most / 2 * i + (i == 2 ? most % 2 : 0);
-		double y = height_of(value, most);
+		uint64_t value = max / 2 * i + (i == 2 ? max % 2 : 0);
+		double y = height_of(value, max);
 
-		if (i == 1 && most < 2)
+		if (i == 1 && max < 2)
 			continue;
 		fprintf(page,
 			"<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
@@ -85,7 +85,7 @@ static void put_values(FILE *page, const struct history *history, const struct h
 		fprintf(page, "%s\"%s\"", i ? "," : "", chart->labels[i]);
 	fputs("],\"values\":[", page);
 	for (unsigned i = 0; i < series; i++) {
-		const uint64_t *values = history->most[i ? chart->second : chart->series];
+		const uint64_t *values = history->max[i ? chart->second : chart->series];
 
 		fputs(i ? ",[" : "[", page);
 		for (unsigned j = 0; j < history->columns; j++)
@@ -97,17 +97,17 @@ static void put_values(FILE *page, const struct history *history, const struct h
 
 void html_chart(FILE *page, const struct history *history, const struct html_chart *chart)
 {
-	uint64_t most = highest(history->most[chart->series], history->columns);
+	uint64_t max = highest(history->max[chart->series], history->columns);
 
 	fprintf(page, "<div class=\"picture\">\n<h2>%s</h2>\n<p class=\"dim keys\">", chart->title);
 	fprintf(page, "%s</p>\n<svg role=\"img\" aria-label=\"%s\" viewBox=\"0 0 %d %d\"",
 		chart->note, chart->name, CHART_TOTAL, TOP + HEIGHT + 30);
 	put_values(page, history, chart);
 	fputs(">\n", page);
-	put_scale(page, chart, most);
-	put_area(page, history, chart->series, most, "one");
-	if (chart->second != SERIES && highest(history->most[chart->second], history->columns))
-		put_area(page, history, chart->second, most, "two");
+	put_scale(page, chart, max);
+	put_area(page, history, chart->series, max, "one");
+	if (chart->second != SERIES && highest(history->max[chart->second], history->columns))
+		put_area(page, history, chart->second, max, "two");
 	html_time_axis(page, history->span, TOP + HEIGHT);
 	fprintf(page,
 		"<line class=\"cursor\" y1=\"%d\" y2=\"%d\" style=\"display:none\"/>\n"

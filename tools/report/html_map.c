@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The map of addresses: each region a box, as wide as it was pinned and as high as it is large; gaps
- * between far addresses are left out. Where there are too many regions to tell apart, the plane is
- * divided into cells, which are the darker the more of them was pinned: so the page stays small.
+ * Draws the map of addresses. Each region is a box: its width is the time it was pinned, its height
+ * its size. Long gaps between addresses are left out. If there are too many regions, the map is
+ * divided into cells instead, which are darker the more of them was pinned; so the page stays small.
  */
 #include <stdlib.h>
 
@@ -10,10 +10,10 @@
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
 
-enum { TOP = 12, HEIGHT = 300, GAP = 6, MOST_STRIPS = 24, MOST_BOXES = 3000 };
+enum { TOP = 12, HEIGHT = 300, GAP = 6, MAX_STRIPS = 24, MAX_BOXES = 3000 };
 enum { ROWS = 80, COLUMNS = 240, SHADES = 5 };
 
-/* Addresses that belong together. */
+/* A range of addresses without long gaps. */
 struct strip {
 	uint64_t from, to;
 	double y, height;
@@ -21,7 +21,7 @@ struct strip {
 
 struct map {
 	const struct history *history;
-	struct strip strips[MOST_STRIPS];
+	struct strip strips[MAX_STRIPS];
 	unsigned strip_count;
 };
 
@@ -52,14 +52,17 @@ static unsigned divide(struct map *map, const struct life **sorted, unsigned cou
 			last->to = to > last->to ? to : last->to;
 			continue;
 		}
-		if (strips == MOST_STRIPS)
-			return MOST_STRIPS + 1;
+		if (strips == MAX_STRIPS)
+			return MAX_STRIPS + 1;
 		map->strips[strips++] = (struct strip){.from = from, .to = to};
 	}
 	return strips;
 }
 
-/* Gaps as small as can be had with so many strips at most; each has some height, the rest by size. */
+/*
+ * Chooses the smallest gap that makes at most MAX_STRIPS strips. Each gets a minimum height and a share
+ * of the rest by its size.
+ */
 static void make_strips(struct map *map)
 {
 	unsigned count = map->history->life_count;
@@ -70,7 +73,7 @@ static void make_strips(struct map *map)
 	for (unsigned i = 0; i < count; i++)
 		sorted[i] = &map->history->lives[i];
 	sort(sorted, count, sizeof(*sorted), compare_addresses);
-	while ((map->strip_count = divide(map, sorted, count, gap)) > MOST_STRIPS)
+	while ((map->strip_count = divide(map, sorted, count, gap)) > MAX_STRIPS)
 		gap = gap > UINT64_MAX / 4 ? UINT64_MAX : gap * 4;
 	release(sorted);
 	for (unsigned i = 0; i < map->strip_count; i++)
@@ -137,7 +140,10 @@ static void put_life(FILE *page, const struct map *map, const struct life *life)
 
 /* ---- cells ---------------------------------------------------------------------------------- */
 
-/* How much of each cell is covered: differences from column to column, and what is only in one. */
+/*
+ * Coverage of each cell: `change` has differences between columns for whole cells, `part` the share
+ * of cells that are covered in part.
+ */
 struct cells {
 	double change[ROWS][COLUMNS + 1], part[ROWS][COLUMNS];
 };
@@ -178,7 +184,7 @@ static void cover(struct cells *cells, const struct map *map, const struct life 
 	}
 }
 
-/* Something is seen, however little it is. */
+/* Any coverage is visible, however small. */
 static unsigned shade_of(double covered)
 {
 	unsigned shade;
@@ -247,7 +253,7 @@ static void put_strip(FILE *page, const struct strip *strip, double *label)
 {
 	fprintf(page, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n",
 		CHART_LEFT, CHART_LEFT + CHART_WIDTH, strip->y - GAP / 2.0, strip->y - GAP / 2.0);
-	/* Labels that would lie on each other are left out. */
+	/* Skip a label that would overlap the one before. */
 	if (strip->y + 9 < *label)
 		return;
 	fprintf(page, "<text x=\"2\" y=\"%.1f\" style=\"font-size:10.5px\">%#llx</text>\n",
@@ -257,7 +263,7 @@ static void put_strip(FILE *page, const struct strip *strip, double *label)
 
 void html_map(FILE *page, const struct history *history)
 {
-	bool boxes = history->life_count <= MOST_BOXES;
+	bool boxes = history->life_count <= MAX_BOXES;
 	struct map map = {.history = history};
 	double label = 0;
 
@@ -267,10 +273,10 @@ void html_map(FILE *page, const struct history *history)
 	fprintf(page,
 		"<div class=\"picture\">\n<h2>Addresses over time</h2>\n<p class=\"dim keys\">"
 		"<span><i class=\"key p\"></i>pinned</span>"
-		"<span><i class=\"key k\"></i>freed, and pinned still</span>"
+		"<span><i class=\"key k\"></i>freed, but still pinned</span>"
 		"%s%s Long gaps between addresses are left out.</p>\n"
 		"<svg role=\"img\" aria-label=\"addresses over time\" viewBox=\"0 0 %d %d\">\n",
-		boxes ? "Each box is a region." : "The darker, the more of it was pinned.",
+		boxes ? "Each box is a region." : "A cell is darker the more of it was pinned.",
 		history->cut ? " Only the first million regions are shown." : "", CHART_TOTAL,
 		TOP + HEIGHT + 34);
 	for (unsigned i = 0; i < map.strip_count; i++)

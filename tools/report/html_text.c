@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* What is the same on each page. */
+/* The style and the script of the page, which are the same for every report. */
 #include "tools/report/html.h"
 
 const char html_style[] =
@@ -65,7 +65,7 @@ const char html_style[] =
 	"*{print-color-adjust:exact;-webkit-print-color-adjust:exact}\n"
 	".answers{grid-template-columns:repeat(4,1fr);gap:6px}}\n";
 
-/* Sorting, and what a picture shows where one points. Without it the page is complete all the same. */
+/* Sorts tables and shows values under the pointer. The page is complete without it. */
 const char html_script[] =
 	"'use strict';\n"
 	"document.querySelectorAll('th').forEach(function(head){head.tabIndex=0;"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* pindown report: what a trace says in sum. The answers first, the tallies after. */
+/* pindown report: summarizes a trace. It prints the answers first, then the figures. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -10,37 +10,37 @@
 #include "tools/report/report.h"
 #include "tools/trace/symbols.h"
 #include "tools/report/tally.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 static const char help[] =
 	"usage: pindown report [options] TRACE...\n"
 	"\n"
-	"Says what a trace shows in sum: stale registrations (whose, where pinned, where\n"
-	"freed), leaks, missed invalidations; hits, misses and evictions; where the time\n"
-	"went; pinned bytes over time; each device; each call. TRACE is a file, or the\n"
-	"name given to PINDOWN_TRACE: app.pdt stands for all app.<pid>.pdt, which are\n"
-	"then taken together.\n"
+	"Summarizes a trace: stale registrations (where they were pinned and freed),\n"
+	"leaks, missed invalidations; hits, misses and evictions; where the time went;\n"
+	"pinned bytes over time; each device; each call. TRACE is a file, or the name\n"
+	"given to PINDOWN_TRACE: app.pdt stands for all app.<pid>.pdt, which are then\n"
+	"reported together.\n"
 	"\n"
-	"  --all          lists without end, instead of their first ten lines\n"
-	"  --html FILE    also as one page for a browser, which needs nothing else:\n"
-	"                 pinned bytes, regions and BAR use over time, the addresses\n"
-	"                 over time, tables that can be sorted\n"
-	"  --diff         of two traces: what changed from the first to the second\n"
-	"  --check        exit status 1 when there is a stale registration, a missed\n"
-	"                 invalidation or a leak: for a test of a program\n"
-	"  --symbols DIR  where else to look for the files that call stacks are of, and\n"
-	"                 their debug files, by name or by build id\n"
-	"  --no-pager     on a terminal too, don't show it through $PAGER or less\n"
-	"  --ascii        the plot without block characters\n"
+	"  --all          print full lists (default: first ten lines)\n"
+	"  --html FILE    also write a self-contained page for a browser: pinned bytes,\n"
+	"                 regions, BAR use and addresses over time, and tables that can\n"
+	"                 be sorted\n"
+	"  --diff         compare two traces: print the changes from first to second\n"
+	"  --check        exit with status 1 when there is a stale registration, a\n"
+	"                 missed invalidation or a leak: for use in tests\n"
+	"  --symbols DIR  look in DIR too for the programs and libraries of call stacks\n"
+	"                 and for their debug files, by name or by build id\n"
+	"  --no-pager     don't use $PAGER or less, even on a terminal\n"
+	"  --ascii        draw the plot without block characters\n"
 	"  --color WHEN   auto, always or never\n"
-	"  --help         this text\n"
+	"  --help         print this text\n"
 	"\n"
-	"Exit status: 0; 1 when a file could not be read wholly, or for --check; 2 for\n"
-	"bad options.\n";
+	"Exit status: 0; 1 when a file could not be read completely, or for --check; 2\n"
+	"for bad options.\n";
 
-enum { MOST_COLUMNS = 120, ROWS = 8, HISTORY = 240 };
+enum { MAX_COLUMNS = 120, ROWS = 8, HISTORY = 240 };
 
-/* ---- what was traced ------------------------------------------------------------------------ */
+/* ---- the processes -------------------------------------------------------------------------- */
 
 static void print_command(const struct trace_file *file)
 {
@@ -74,7 +74,8 @@ static void print_file(const struct trace_file *file)
 			  bytes_text(file->bytes).text,
 			  bytes_text(file->header.units * PD_TRACE_UNIT).text, out_plain());
 	else if (!file->header.end.ticks)
-		out_print("  no end mark: the process was killed, left by _exit, or still runs\n");
+		out_print("  no end mark: the process was killed, called _exit, or is still "
+			  "running\n");
 	if (*file->distrust)
 		out_print("  %severy hit is checked by buffer id: %s%s\n", out_red(),
 			  file->distrust, out_plain());
@@ -121,14 +122,14 @@ static void print_timeline(const struct tally *tally)
 	report_heading("Pinned bytes over time");
 	out_print("  at the peak %s", bytes_text(tally->all.peak_bytes).text);
 	out_print(" (at %s), ", duration_text(tally->all.peak_at).text);
-	out_print("%s regions at most, ", count_text(tally->all.peak_regions).text);
+	out_print("maximum %s regions, ", count_text(tally->all.peak_regions).text);
 	out_print("%s at the end\n", bytes_text(tally->all.bytes).text);
 	plot_bytes(tally->timeline, tally->columns, ROWS, tally->span);
 }
 
 static void print_device(const struct pin_tally *device, const char *name)
 {
-	char *at = out_room();
+	char *at = out_reserve();
 
 	at = put_left(put_text(at, "  "), name, 8);
 	at = put_right(at, count_text(device->pins).text, 12);
@@ -138,7 +139,7 @@ static void print_device(const struct pin_tally *device, const char *name)
 	at = put_right(at, bytes_text(device->peak_bytes).text, 12);
 	at = put_right(at, bytes_text(device->bytes).text, 12);
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
 static void print_devices(const struct tally *tally)
@@ -162,7 +163,7 @@ static void print_devices(const struct tally *tally)
 
 static void print_call(const struct call_tally *call)
 {
-	char *at = out_room();
+	char *at = out_reserve();
 
 	at = put_left(put_text(at, "  "), strlen(call->name) < 200 ? call->name : "(name too long)",
 		      34);
@@ -172,9 +173,9 @@ static void print_call(const struct call_tally *call)
 	at = put_text(at, call->failed ? out_plain() : "");
 	at = put_right(at, duration_text(call->ns).text, 11);
 	at = put_right(at, duration_text(call->ns / call->count).text, 10);
-	at = put_right(at, duration_text(call->most).text, 10);
+	at = put_right(at, duration_text(call->max_ns).text, 10);
 	*at++ = '\n';
-	out_took(at);
+	out_commit(at);
 }
 
 static void print_calls(const struct tally *tally)
@@ -192,13 +193,13 @@ static void print_calls(const struct tally *tally)
 		print_call(&tally->calls[i]);
 }
 
-/* ---- the verb ------------------------------------------------------------------------------- */
+/* ---- the command ------------------------------------------------------------------------------- */
 
 static struct tally *count(struct reader *reader, const struct report_wishes *wishes)
 {
 	unsigned columns = out.width - PLOT_MARGIN - 1;
 
-	return tally_make(reader, columns < MOST_COLUMNS ? columns : MOST_COLUMNS,
+	return tally_make(reader, columns < MAX_COLUMNS ? columns : MAX_COLUMNS,
 			  wishes->html ? HISTORY : 0);
 }
 
@@ -217,7 +218,7 @@ static void print(const struct reader *reader, const struct tally *tally,
 	out_flush();
 }
 
-/* Of all the traces named, together. */
+/* Reports all traces together. */
 static int report(char *const *names, unsigned number, const struct report_wishes *wishes)
 {
 	struct reader *reader = reader_open(names, number);
@@ -245,7 +246,7 @@ static int compare(char *const *names, const struct report_wishes *wishes)
 	int status = STATUS_OK;
 
 	if (!readers[0] || !readers[1])
-		return STATUS_DAMAGED; /* the process ends: all is given back */
+		return STATUS_DAMAGED; /* the process ends, which frees everything */
 	for (unsigned i = 0; i < 2; i++) {
 		tallies[i] = count(readers[i], wishes);
 		print_files(readers[i], wishes);
@@ -275,7 +276,7 @@ static int run(int argc, char **argv)
 {
 	if (wishes.diff && (argc != 2 || wishes.html)) {
 		complain(wishes.html ? "--diff prints text: it can't be given with --html"
-				     : "--diff needs two traces, the one before and the one after");
+				     : "--diff needs two traces: the first run and the second");
 		return STATUS_USAGE;
 	}
 	if (wishes.ascii)
@@ -284,5 +285,9 @@ static int run(int argc, char **argv)
 	return wishes.diff ? compare(argv, &wishes) : report(argv, (unsigned)argc, &wishes);
 }
 
-const struct verb verb_report = {
-	"report", "say what a trace shows in sum", help, settings, ARGUMENTS_TRACES, .run = run};
+const struct command command_report = {"report",
+				       "summarize a trace: stale memory, leaks, costs",
+				       help,
+				       settings,
+				       ARGUMENTS_TRACES,
+				       .run = run};

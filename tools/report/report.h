@@ -10,28 +10,28 @@
 
 struct report_wishes {
 	bool all, ascii, check, diff, no_pager;
-	const char *html; /* a file to be written; NULL: none */
+	const char *html; /* the file to write, or NULL */
 };
 
 enum { SHORT_LIST = 10 };
 
 void report_heading(const char *text);
 
-/* What is wrong, and what it cost, a line each (answers.c). */
+/* Problems and costs, one line each (answers.c). */
 void report_answers(const struct tally *tally);
-/* Each region that is behind those answers: whose, where it was pinned, where it was freed. */
+/* The regions behind those answers, and where each was pinned and freed. */
 void report_regions(const struct reader *reader, const struct tally *tally,
 		    const struct report_wishes *wishes);
-/* Where most time went. */
+/* The call sites that took most time. */
 void report_sites(const struct tally *tally, const struct report_wishes *wishes);
 
-/* What --check fails for. */
+/* Whether --check fails. */
 bool report_is_bad(const struct tally *tally);
 
-/* One page, of everything (html.c). False after one line that says why not. */
+/* Writes a page with everything (html.c). False, after one line, when it fails. */
 bool report_html(const char *name, const struct reader *reader, const struct tally *tally);
 
-/* What changed from one to the other (diff.c). */
+/* The changes from one run to the other (diff.c). */
 void report_diff(const struct tally *one, const struct tally *other);
 
 #endif

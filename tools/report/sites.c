@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Counts calls and pins by call stack, then adds up the stacks of each call site. */
 #include "tools/report/sites.h"
 
 #include <stdlib.h>
@@ -20,7 +21,7 @@ void sites_begin(struct sites *sites, const struct reader *reader)
 	}
 }
 
-/* The place of a stack in the file's list; stack_count: it has none of that number. */
+/* The index of a stack in the file's list; stack_count when the file does not have it. */
 static unsigned index_of(const struct trace_file *file, uint32_t number)
 {
 	unsigned low = 0, high = file->stack_count;
@@ -67,7 +68,7 @@ static void add(struct sites *sites, struct site site)
 {
 	if (!site.count || !site.caller)
 		return;
-	sites->list = grow(sites->list, &sites->room, sites->count, sizeof(*sites->list));
+	sites->list = grow(sites->list, &sites->capacity, sites->count, sizeof(*sites->list));
 	sites->list[sites->count++] = site;
 }
 
@@ -111,7 +112,7 @@ static void add_up(struct sites *sites)
 	sort(sites->list, sites->count, sizeof(*sites->list), compare_time);
 }
 
-void sites_settle(struct sites *sites, const struct reader *reader)
+void sites_sum_up(struct sites *sites, const struct reader *reader)
 {
 	for (unsigned i = 0; i < sites->files; i++) {
 		const struct trace_file *file = reader_file(reader, i);

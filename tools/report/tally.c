@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Counts the events of a trace in one pass. */
 #include "tools/report/tally.h"
 
 #include <stdlib.h>
@@ -15,7 +16,7 @@ static unsigned find_call(struct tally *tally, const char *name)
 		if (strcmp(tally->calls[i].name, name) == 0)
 			return i;
 	tally->calls =
-		grow(tally->calls, &tally->call_room, tally->call_count, sizeof(*tally->calls));
+		grow(tally->calls, &tally->call_capacity, tally->call_count, sizeof(*tally->calls));
 	tally->calls[tally->call_count] = (struct call_tally){.name = name};
 	return tally->call_count++;
 }
@@ -27,20 +28,20 @@ static struct call_tally *call_of(struct tally *tally, const struct event *event
 
 	if (call < file->call_count && index[call] != ~0u)
 		return &tally->calls[index[call]];
-	/* A number without a name is counted with all others of the kind. */
+	/* All calls without a name are counted together. */
 	found = find_call(tally, call < file->call_count ? file->calls[call] : "(unknown)");
 	if (call < file->call_count)
 		index[call] = found;
-	return &tally->calls[found]; /* only now: finding may have moved the array */
+	return &tally->calls[found]; /* only now: find_call() may have moved the array */
 }
 
-/* ---- memory that is handed out again --------------------------------------------------------- */
+/* ---- memory that is reused ------------------------------------------------------------------ */
 
 static void watch_for_reuse(struct reused *reused, const struct region *region)
 {
 	unsigned at = reused->kept_count;
 
-	if (at == MOST_WATCHED)
+	if (at == MAX_WATCHED)
 		return;
 	reused->kept_count++;
 	reused->kept[at].addr = region->addr;
@@ -55,7 +56,7 @@ static void stop_watching(struct reused *reused, unsigned at)
 	reused->kept[at] = reused->kept[--reused->kept_count];
 }
 
-static void let_go(struct reused *reused, const struct region *region)
+static void unpinned(struct reused *reused, const struct region *region)
 {
 	for (unsigned i = reused->kept_count; i-- > 0;)
 		if (reused->kept[i].file == region->file &&
@@ -87,8 +88,8 @@ static void count_call(struct tally *tally, const struct event *event)
 	tally->calls_total++;
 	call->count++;
 	call->ns += event->took;
-	if (event->took > call->most)
-		call->most = event->took;
+	if (event->took > call->max_ns)
+		call->max_ns = event->took;
 	if (event->record.result != 0) {
 		call->failed++;
 		tally->calls_failed++;
@@ -146,10 +147,10 @@ static void end_pin(struct pin_tally *of, const struct region *region)
 static void add_finding(struct findings *findings, const struct region *region, uint64_t until)
 {
 	findings->bytes += region->pin_size;
-	if (findings->count == MOST_FINDINGS)
+	if (findings->count == MAX_FINDINGS)
 		return;
 	findings->list =
-		grow(findings->list, &findings->room, findings->count, sizeof(*findings->list));
+		grow(findings->list, &findings->capacity, findings->count, sizeof(*findings->list));
 	findings->list[findings->count++] = (struct finding){*region, until};
 }
 
@@ -163,7 +164,7 @@ static void end_region(struct tally *tally, struct region *region, uint64_t ts, 
 		tally->kept -= region->pin_size;
 	}
 	if (region->ordered)
-		let_go(&tally->reused, region);
+		unpinned(&tally->reused, region);
 	if (tally->history.columns)
 		history_unpin(&tally->history, region, ts);
 	regions_remove(&tally->regions, region);
@@ -181,7 +182,7 @@ static void count_pin(struct tally *tally, const struct event *event)
 	struct region *region = find_region(tally, event);
 
 	if (record->result == 0) {
-		/* Its unpin was lost, or is not in the trace. */
+		/* The unpin of the former region was lost or is not in the trace. */
 		if (region)
 			end_region(tally, region, event->ts, 0);
 		region = regions_add(&tally->regions, event->file->index, record->region,
@@ -234,7 +235,7 @@ static void count_invalidate(struct tally *tally, const struct event *event, str
 		tally->missed_count++;
 		add_finding(&tally->missed, &missed, event->ts);
 	}
-	/* Somebody's wish to have it unpinned is no end of the memory. */
+	/* A flush unpins the region, but its memory lives on. */
 	if (record->flags & PD_TRACE_IN_USE && record->reason != PINDOWN_REASON_FLUSHED) {
 		if (record->reason == PINDOWN_REASON_ORDERED)
 			tally->ordered_count++;
@@ -329,9 +330,9 @@ static int compare_freed(const void *a, const void *b)
 	       (one->region.freed_at < other->region.freed_at);
 }
 
-static void look_at_what_is_left(struct tally *tally)
+static void find_leftovers(struct tally *tally)
 {
-	for (uint32_t i = 0; i < tally->regions.room; i++) {
+	for (uint32_t i = 0; i < tally->regions.capacity; i++) {
 		const struct region *region = &tally->regions.slots[i];
 
 		if (!region->used)
@@ -376,9 +377,9 @@ struct tally *tally_make(struct reader *reader, unsigned columns, unsigned histo
 	advance_timeline(tally, tally->span);
 	if (history)
 		history_end(&tally->history, &tally->regions);
-	look_at_what_is_left(tally);
-	sites_settle(&tally->sites, reader);
-	holders_settle(&tally->holders);
+	find_leftovers(tally);
+	sites_sum_up(&tally->sites, reader);
+	holders_match(&tally->holders);
 	sort(tally->calls, tally->call_count, sizeof(*tally->calls), compare_calls);
 	return tally;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What `pindown report` counts while it goes through the events once. */
+/* The counts of `pindown report`, made in one pass through the events. */
 #ifndef TALLY_H
 #define TALLY_H
 
@@ -11,10 +11,10 @@
 
 struct call_tally {
 	const char *name;
-	uint64_t count, failed, ns, most;
+	uint64_t count, failed, ns, max_ns;
 };
 
-/* Of one device, or of all. */
+/* Counts for one device, or for all. */
 struct pin_tally {
 	uint64_t pins, failed, unpins, evictions, invalidations;
 	uint64_t bytes, peak_bytes, regions, peak_regions, peak_at;
@@ -22,29 +22,29 @@ struct pin_tally {
 	bool seen;
 };
 
-/* A region worth a line of its own. */
+/* A region that gets a line of its own. */
 struct finding {
 	struct region region;
-	uint64_t until; /* ns: when it was unpinned at last; UINT64_MAX: never */
+	uint64_t until; /* when it was unpinned, in ns; UINT64_MAX: never */
 };
 
 struct findings {
 	struct finding *list;
-	unsigned count, room;
+	unsigned count, capacity;
 	uint64_t bytes;
 };
 
-enum { DEVICES = 64, MOST_FINDINGS = 10000, MOST_WATCHED = 1000 };
+enum { DEVICES = 64, MAX_FINDINGS = 10000, MAX_WATCHED = 1000 };
 
 /*
- * Regions that were freed in stream order while in use, and are kept: was their memory handed out again
- * before somebody let go of them? Beyond MOST_WATCHED at a time nobody looks.
+ * Regions that were freed in stream order while in use, and are still pinned. Counts those whose memory
+ * was allocated again before the unpin. At most MAX_WATCHED regions are watched at a time.
  */
 struct reused {
 	struct {
 		uint64_t addr, size, buffer_id;
 		uint32_t file, number;
-	} kept[MOST_WATCHED];
+	} kept[MAX_WATCHED];
 	unsigned kept_count;
 	uint64_t count;
 };
@@ -53,30 +53,30 @@ struct tally {
 	uint64_t events, events_of[PD_EVENTS];
 	uint64_t calls_total, calls_failed;
 	struct call_tally *calls;
-	unsigned call_count, call_room;
+	unsigned call_count, call_capacity;
 	unsigned **call_index; /* by file, by call number: index in `calls`, or ~0u */
-	struct pin_tally all, device[DEVICES + 1]; /* the last: of no known device */
+	struct pin_tally all, device[DEVICES + 1]; /* the last: no known device */
 	struct regions regions;
 	/* freed: while in use; ordered: the same, in stream order; left: still pinned at the end */
 	struct findings freed, ordered, missed, left;
-	/* Also those that are not listed. */
+	/* Including those not listed. */
 	uint64_t freed_count, ordered_count, missed_count, left_count;
 	struct reused reused;
-	uint64_t left_freed; /* of those left: freed memory */
+	uint64_t left_freed; /* those of `left` whose memory was freed */
 	uint64_t left_freed_bytes;
-	uint64_t kept, kept_peak; /* bytes that are pinned though they were freed */
+	uint64_t kept, kept_peak; /* bytes still pinned after their free */
 	struct sites sites;
-	struct history history; /* only if asked for */
+	struct history history; /* only with --html */
 	struct holders holders;
 	struct counters counters;
 	uint64_t lost;
-	/* pinned bytes over time: the most in each of `columns` equal parts of `span` */
+	/* pinned bytes over time: the maximum in each of `columns` equal parts of `span` */
 	uint64_t *timeline;
 	unsigned columns, column;
 	uint64_t span;
 };
 
-/* history: so many columns of it, or 0. */
+/* `history`: the number of columns of the history; 0: none. */
 struct tally *tally_make(struct reader *reader, unsigned columns, unsigned history);
 void tally_free(struct tally *tally, const struct reader *reader);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* pindown run: start a program with libpindown.so preloaded. */
+/* pindown run: starts a program with libpindown.so preloaded. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
@@ -15,7 +15,7 @@
 #include "tools/system/preload.h"
 #include "tools/system/programs.h"
 #include "tools/base/texts.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 enum { HELP = 1000, CANT_START = 126, NO_PROGRAM = 127 };
 
@@ -26,7 +26,7 @@ static bool takes_argument(const struct pd_variable *variable)
 	return variable->argument[0] != '[';
 }
 
-/* An option without an argument stands for the one character in brackets. */
+/* An option without an argument sets the value in brackets, one character. */
 static const char *value_of(const struct pd_variable *variable, const char *given)
 {
 	static char value[2];
@@ -51,7 +51,7 @@ struct option *run_options(void)
 	return options;
 }
 
-/* Words into lines of up to 78 columns, each behind `margin` spaces. */
+/* Wraps words into lines of up to 78 columns, indented by `margin` spaces. */
 static void print_wrapped(const char *text, int margin)
 {
 	int column = 0;
@@ -93,16 +93,16 @@ static void print_help(void)
 {
 	fputs("usage: pindown run [options] [--] PROGRAM [ARGUMENT]...\n"
 	      "\n"
-	      "Starts a program with libpindown.so preloaded. The configuration is checked\n"
-	      "first; with a bad one nothing is started. Each option sets the environment\n"
-	      "variable named with it, which can as well be set by hand:\n",
+	      "Starts a program with libpindown.so preloaded. It checks the configuration\n"
+	      "first and starts nothing if that is invalid. Each option sets the environment\n"
+	      "variable named behind it, which can also be set by hand:\n",
 	      stdout);
 	for (unsigned i = 0; i < pd_variable_count; i++)
 		print_option(&pd_variables[i]);
-	fputs("\n  --help\n      This text.\n"
+	fputs("\n  --help\n      Print this text.\n"
 	      "\n"
 	      "Exit status: the program's; 2 for bad options or a bad configuration; 126 when\n"
-	      "the program can't be started, 127 when it is not found.\n",
+	      "the program can't be started; 127 when it is not found.\n",
 	      stdout);
 }
 
@@ -121,7 +121,7 @@ static bool take_options(int argc, char **argv, int *status)
 	int number;
 
 	*status = STATUS_USAGE;
-	/* "+": the first that is no option is the program. */
+	/* "+": stop at the first word that is no option: the program. */
 	while ((number = getopt_long(argc, argv, "+", options, NULL)) != -1) {
 		const struct pd_variable *variable = &pd_variables[number - 1];
 
@@ -141,7 +141,7 @@ static bool take_options(int argc, char **argv, int *status)
 
 /* ---- the configuration ---------------------------------------------------------------------- */
 
-/* That a trace can be written is seen before the program has run for hours. */
+/* Checks now, not after hours of running, that a trace can be written. */
 static bool check_trace(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -149,7 +149,7 @@ static bool check_trace(const char *path)
 	bool good = access(folder, W_OK | X_OK) == 0;
 
 	if (!good)
-		complain("PINDOWN_TRACE=%s: no file can be made in %s: %s", path, folder,
+		complain("PINDOWN_TRACE=%s: can't create a file in %s: %s", path, folder,
 			 strerror(errno));
 	release(folder);
 	return good;
@@ -166,7 +166,7 @@ static bool check_configuration(void)
 		complain("%.*s", (int)strcspn(line, "\t\n"), line);
 	if (problems.count)
 		return false;
-	/* Wherever the program and its children go. */
+	/* The absolute path, as the program and its children may change their folder. */
 	if (config.trace)
 		set("PINDOWN_TRACE", config.trace);
 	return !config.trace || check_trace(config.trace);
@@ -180,7 +180,7 @@ static bool preload(void)
 	char library[PATH_MAX], *all;
 
 	if (!preload_find(library, sizeof(library))) {
-		complain("libpindown.so is neither beside this command nor in ../lib nor in %s",
+		complain("libpindown.so is neither beside pindown nor in ../lib nor in %s",
 			 preload_installed());
 		return false;
 	}
@@ -189,7 +189,7 @@ static bool preload(void)
 			 library);
 		return false;
 	}
-	/* What is there already stays, behind ours. */
+	/* Libraries that are preloaded already stay, behind ours. */
 	all = text_of("%s%s%s", library, before && *before ? ":" : "", before ? before : "");
 	set("LD_PRELOAD", all);
 	release(all);
@@ -207,7 +207,7 @@ static void warn_about(const char *name)
 		return;
 	why = program_unreachable(path);
 	if (why)
-		complain("%s %s; it runs as without pindown", path, why);
+		complain("%s %s; it will run without pindown", path, why);
 }
 
 static int run(int argc, char **argv)
@@ -216,7 +216,7 @@ static int run(int argc, char **argv)
 
 	if (!take_options(argc, argv, &status))
 		return status;
-	if (!verb_has_arguments(&verb_run, argc - optind, argv + optind))
+	if (!command_has_arguments(&command_run, argc - optind, argv + optind))
 		return STATUS_USAGE;
 	if (!check_configuration())
 		return STATUS_USAGE;
@@ -229,5 +229,5 @@ static int run(int argc, char **argv)
 	return status;
 }
 
-const struct verb verb_run = {"run", "start a program with libpindown.so preloaded",
-			      .arguments = ARGUMENTS_COMMAND, .run_words = run};
+const struct command command_run = {"run", "start a program with libpindown.so preloaded",
+				    .arguments = ARGUMENTS_COMMAND_LINE, .run_words = run};

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Asks NVIDIA's management library about the GPUs. */
 #define _GNU_SOURCE
 #include "tools/system/nvml.h"
 
@@ -67,9 +68,9 @@ const char *nvml_open(void)
 	result error;
 
 	if (!library)
-		return "libnvidia-ml.so.1 is not on this machine: no NVIDIA driver, or none that "
+		return "libnvidia-ml.so.1 is not on this machine: there is no NVIDIA driver, or "
 		       "this "
-		       "container was given";
+		       "container was not given it";
 	for (unsigned i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
 		void *found = dlsym(library, functions[i].name);
 
@@ -82,11 +83,11 @@ const char *nvml_open(void)
 }
 
 /* "00000000:07:00.0" as sysfs has it. */
-static void short_address(char *to, size_t room, const char *from)
+static void short_address(char *to, size_t capacity, const char *from)
 {
 	size_t length = strlen(from), skip = length > 12 ? length - 12 : 0, i;
 
-	for (i = 0; from[skip + i] && i + 1 < room; i++)
+	for (i = 0; from[skip + i] && i + 1 < capacity; i++)
 		to[i] = (char)tolower((unsigned char)from[skip + i]);
 	to[i] = '\0';
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What NVIDIA's management library tells of the GPUs. It is found at run time, never linked. */
+/* Facts about the GPUs from NVIDIA's management library, which is opened at run time. */
 #ifndef NVML_H
 #define NVML_H
 
@@ -20,10 +20,10 @@ struct nvml {
 	int cuda;	 /* 13000 */
 };
 
-/* NULL when it worked, else a sentence's end: why not. What it allocates lives on. */
+/* NULL when it worked, else why not. The library stays open, and the text allocated. */
 const char *nvml_open(void);
 
-/* Anew; false, after one line on standard error, when it does not answer any more. */
+/* Reads all values again; false, after one line on standard error, when it fails. */
 bool nvml_read(struct nvml *nvml);
 
 #endif

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Finds PCI devices, and the path between two of them, in /sys. */
 #define _GNU_SOURCE
 #include "tools/system/pci.h"
 
@@ -108,7 +109,7 @@ struct pci pci_scan(void)
 		if (!device)
 			continue;
 		name_device(device, pci_count(&pci, PCI_GPU));
-		pci.list = grow(pci.list, &pci.room, pci.count, sizeof(*pci.list));
+		pci.list = grow(pci.list, &pci.capacity, pci.count, sizeof(*pci.list));
 		pci.list[pci.count++] = device;
 	}
 	texts_free(&names);
@@ -148,7 +149,7 @@ static unsigned common_parts(const struct pci_device *a, const struct pci_device
 	return i;
 }
 
-/* A socket can have several NUMA nodes. */
+/* The socket of a NUMA node: a socket can have several nodes. */
 static bool socket_of(int64_t node, int64_t *socket)
 {
 	char *cpus = tree_read("sys/devices/system/node/node%d/cpulist", (int)node);
@@ -203,7 +204,7 @@ enum pci_class pci_class_between(const struct pci_device *a, const struct pci_de
 		return PCI_UNKNOWN;
 	if (!common)
 		return class_by_socket(a, b);
-	/* A host bridge in another's device (VMD) leads to its own root again. */
+	/* A host bridge below another device (VMD) has a root complex of its own. */
 	return strncmp(a->path.list[common - 1], "pci", 3) == 0 ? PCI_BRIDGE : PCI_SWITCHES;
 }
 
@@ -221,8 +222,8 @@ void pci_ports_between(const struct pci_device *a, const struct pci_device *b, s
 
 enum {
 	CONFIG = 4096,
-	PLAIN = 256, /* what comes before the extended capabilities */
-	HEADER = 64, /* what everybody may read */
+	PLAIN = 256, /* bytes before the extended capabilities */
+	HEADER = 64, /* bytes that every user may read */
 	CAPABILITY_ACS = 0x0d,
 	REQUEST_REDIRECT = 1 << 2,
 	COMPLETION_REDIRECT = 1 << 3,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The PCI devices that GPUDirect RDMA is about, and the paths between them. */
+/* The PCI devices that take part in GPUDirect RDMA, and the paths between them. */
 #ifndef PCI_H
 #define PCI_H
 
@@ -15,17 +15,17 @@ struct pci_device {
 	uint16_t vendor, device;
 	int64_t node;	   /* NUMA node, or -1 */
 	struct texts path; /* from the host bridge (pci0000:00) down to the device itself */
-	char *iommu;	   /* how its IOMMU group translates: identity, DMA, DMA-FQ; NULL: none */
+	char *iommu;	   /* its IOMMU group's type: identity, DMA, DMA-FQ; NULL: none */
 	uint64_t bars[6];  /* sizes */
 };
 
 struct pci {
 	struct pci_device **list;
-	unsigned count, room;
-	bool seen; /* there are PCI devices at all */
+	unsigned count, capacity;
+	bool seen; /* the machine shows PCI devices */
 };
 
-/* GPUs of NVIDIA, network and NVMe controllers, in the order of their addresses. */
+/* NVIDIA GPUs, network and NVMe controllers, in the order of their addresses. */
 struct pci pci_scan(void);
 void pci_free(struct pci *pci);
 unsigned pci_count(const struct pci *pci, enum pci_kind kind);
@@ -35,13 +35,13 @@ enum pci_class { PCI_SWITCHES, PCI_BRIDGE, PCI_SOCKETS, PCI_UNKNOWN };
 enum pci_class pci_class_between(const struct pci_device *a, const struct pci_device *b);
 
 /*
- * Where a path through switches turns: the ports between the device and the last bridge that the two
- * have in common. Adds their addresses.
+ * Adds the addresses of the ports on a path through switches: those between each device and the last
+ * bridge that the two have in common.
  */
 void pci_ports_between(const struct pci_device *a, const struct pci_device *b, struct texts *ports);
 
-/* Access control at a port: whether it sends requests of one device to another up to the root. */
-enum pci_acs { ACS_NONE, ACS_OFF, ACS_REDIRECTS, ACS_HIDDEN /* needs more rights to be read */ };
+/* Access control (ACS) of a port: whether it redirects requests between devices to the root. */
+enum pci_acs { ACS_NONE, ACS_OFF, ACS_REDIRECTS, ACS_HIDDEN /* reading it needs more rights */ };
 enum pci_acs pci_acs_at(const char *address);
 
 #endif

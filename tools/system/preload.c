@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Finds libpindown.so. */
 #define _GNU_SOURCE
 #include "tools/system/preload.h"
 
@@ -18,12 +19,12 @@ const char *preload_installed(void)
 	return PD_LIBDIR;
 }
 
-bool preload_find(char *path, size_t room)
+bool preload_find(char *path, size_t capacity)
 {
 	static const char *const places[] = {"", "../lib/", "../lib64/", NULL};
 	char self[PATH_MAX] = "", *slash;
 
-	/* Where there is no /proc: as it was started. */
+	/* Without /proc, use the path by which the command was started. */
 	if (!realpath("/proc/self/exe", self) &&
 	    !realpath((const char *)getauxval(AT_EXECFN), self))
 		self[0] = '\0';
@@ -34,11 +35,11 @@ bool preload_find(char *path, size_t room)
 		snprintf(candidate, sizeof(candidate), "%.*s/%slibpindown.so", (int)(slash - self),
 			 self, places[i]);
 		if (access(candidate, R_OK) == 0 && realpath(candidate, real) &&
-		    strlen(real) < room) {
+		    strlen(real) < capacity) {
 			strcpy(path, real);
 			return true;
 		}
 	}
-	snprintf(path, room, "%s/libpindown.so", PD_LIBDIR);
+	snprintf(path, capacity, "%s/libpindown.so", PD_LIBDIR);
 	return access(path, R_OK) == 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Where libpindown.so is, which belongs to this command. */
+/* The path of the libpindown.so that belongs to this command. */
 #ifndef PRELOAD_H
 #define PRELOAD_H
 
@@ -7,12 +7,12 @@
 #include <stddef.h>
 
 /*
- * Beside the command (in the build folder), or where it was installed, wherever that was moved to.
- * False when it is in none of these places.
+ * Looks beside the command (in the build folder), in ../lib and ../lib64 (an installation, which may
+ * have been moved), and in the folder of `make install`. False when it is in none of them.
  */
-bool preload_find(char *path, size_t room);
+bool preload_find(char *path, size_t capacity);
 
-/* Where `make install` puts it: the last place. */
+/* The folder of `make install`. */
 const char *preload_installed(void);
 
 #endif

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Finds the processes that run under libpindown.so and copies their pages. */
 #define _GNU_SOURCE
 #include "tools/system/processes.h"
 
@@ -20,7 +21,7 @@
 
 /* ---- processes ----------------------------------------------------------------------------- */
 
-/* The start time of a process, as in its page's name; 0 when there is no such process. */
+/* The start time of a process, as in the name of its file; 0 when there is no such process. */
 static uint64_t start_of(uint32_t pid)
 {
 	char *text = tree_read("proc/%u/stat", pid), *at = text ? strrchr(text, ')') : NULL;
@@ -41,7 +42,7 @@ static uint64_t our_pid_namespace(void)
 	return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }
 
-/* It has executed another program since, whose page this is not. Unknown counts as no. */
+/* Whether the process has executed another program since; false when that is unknown. */
 static bool is_another_program(const struct pd_live *live)
 {
 	char path[64];
@@ -71,7 +72,7 @@ union page {
 	uint64_t words[PD_LIVE_BYTES / sizeof(uint64_t)];
 };
 
-/* What a file says is not to be trusted, nor what a page does: anybody can make one. */
+/* Neither the file nor the page can be trusted: any user can create them. */
 static bool is_sane(const struct pd_live *live, uint32_t pid, uint64_t start)
 {
 	return memcmp(live->magic, PD_LIVE_MAGIC, sizeof(live->magic)) == 0 && live->pid == pid &&
@@ -81,8 +82,8 @@ static bool is_sane(const struct pd_live *live, uint32_t pid, uint64_t start)
 }
 
 /*
- * The statistics belong together when their number has not changed meanwhile, and is even. Acquire:
- * pairs with the releases in the process (cache/top/page.c).
+ * Copies the page. The statistics are consistent when the sequence number is even and does not change
+ * during the copy. Acquire: pairs with the releases in the process (cache/top/page.c).
  */
 static bool copy_whole(union page *page, const union page *at)
 {
@@ -98,7 +99,7 @@ static bool copy_whole(union page *page, const union page *at)
 	return false;
 }
 
-/* The page that a file of this user's names. */
+/* Copies the page that a file names, if the owner of the file, `user`, owns it too. */
 static bool read_segment(const struct pd_live *head, uid_t user, union page *page)
 {
 	struct shmid_ds about;
@@ -128,7 +129,7 @@ static void add_slots(struct process *process, const union page *page)
 	}
 }
 
-/* A traced thread counts in the trace. */
+/* A traced process keeps these counters in its trace. */
 static void take_from_trace(struct process *process, const char *trace)
 {
 	struct counters counters;
@@ -181,7 +182,7 @@ static struct process *add(struct processes *all, uint32_t pid, uint64_t start, 
 {
 	struct process *process;
 
-	all->list = grow(all->list, &all->room, all->count, sizeof(*all->list));
+	all->list = grow(all->list, &all->capacity, all->count, sizeof(*all->list));
 	process = &all->list[all->count++];
 	memset(process, 0, sizeof(*process));
 	process->pid = pid;
@@ -192,7 +193,7 @@ static struct process *add(struct processes *all, uint32_t pid, uint64_t start, 
 
 enum what { LEFTOVER, STRANGE, ALIVE };
 
-/* Nobody speaks for another user's process. */
+/* A page counts only if its file belongs to the user of the process. */
 static bool is_owners(uid_t user, uint32_t pid)
 {
 	char path[40];
@@ -210,7 +211,7 @@ static enum what read_page(int fd, uint32_t pid, uint64_t start, union page *pag
 	if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) ||
 	    pread(fd, &head, sizeof(head), 0) != sizeof(head) || !is_sane(&head, pid, start))
 		return STRANGE;
-	/* A process number means nothing outside of its namespace. */
+	/* A pid has no meaning outside its namespace. */
 	if (head.pid_namespace != our_pid_namespace())
 		return STRANGE;
 	if (start_of(pid) != start)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The processes that run under the library, by the pages that they publish (cache/top/format.h). */
+/* The processes that run under libpindown.so, by the pages that they publish. */
 #ifndef PAGES_H
 #define PAGES_H
 
@@ -14,23 +14,23 @@ struct process {
 	uint64_t start;
 	uid_t user;
 	char command[64];
-	struct pindown_stats stats; /* hits, misses and tag_checks are whole here */
+	struct pindown_stats stats; /* hits, misses and tag_checks are complete sums here */
 	uint64_t device_bytes[PD_LIVE_DEVICES];
 	uint64_t began;
 	bool traced;
-	/* Kept by who follows it: what was there at the last look, and when (ns). */
+	/* The values of the previous processes_read(), and the times of both calls (ns). */
 	struct pindown_stats before;
 	uint64_t seen_at, seen_before;
 };
 
 struct processes {
 	struct process *list;
-	unsigned count, room;
+	unsigned count, capacity;
 };
 
 /*
- * Looks at all of them, in the order of their numbers. A process that was there in `*all` before keeps
- * what is known of it. Pages that killed processes have left are removed, as far as one may.
+ * Reads the pages of all processes, in the order of their pids. A process that was in `*all` before
+ * keeps its former values. Removes files that killed processes have left, where permitted.
  */
 void processes_read(struct processes *all);
 void processes_free(struct processes *all);

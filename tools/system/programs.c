@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Finds programs, and says why a preload would not reach one. */
 #define _GNU_SOURCE
 #include "tools/system/programs.h"
 
@@ -21,17 +22,17 @@ static bool is_program(const char *path)
 	return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
 }
 
-bool program_find(const char *name, char *path, size_t room)
+bool program_find(const char *name, char *path, size_t capacity)
 {
 	const char *folders = getenv("PATH"), *end;
 
 	if (strchr(name, '/')) {
-		snprintf(path, room, "%s", name);
+		snprintf(path, capacity, "%s", name);
 		return access(path, F_OK) == 0;
 	}
 	for (folders = folders ? folders : "/bin:/usr/bin";; folders = end + 1) {
 		end = strchrnul(folders, ':');
-		snprintf(path, room, "%.*s%s%s", (int)(end - folders), folders,
+		snprintf(path, capacity, "%.*s%s%s", (int)(end - folders), folders,
 			 end > folders ? "/" : "./", name);
 		if (is_program(path))
 			return true;
@@ -42,7 +43,7 @@ bool program_find(const char *name, char *path, size_t room)
 	return false;
 }
 
-/* The loader drops LD_PRELOAD when a program gains rights by being started. */
+/* Whether starting it grants rights; the loader then ignores LD_PRELOAD. */
 static bool gains_rights(int fd)
 {
 	struct stat status;
@@ -72,7 +73,7 @@ static bool find_header(int fd, const ElfW(Ehdr) * elf, uint32_t type, ElfW(Phdr
 	return false;
 }
 
-/* A position-independent program, as opposed to a library that can be started, like the loader. */
+/* Whether it is a position-independent program, not a library that can be started like the loader. */
 static bool is_pie(int fd, const ElfW(Ehdr) * elf)
 {
 	ElfW(Phdr) dynamic;
@@ -108,22 +109,22 @@ static const char *look_at_elf(int fd)
 	return NULL;
 }
 
-/* The interpreter of a script, as in "#!/usr/bin/python3 -u". */
-static bool find_interpreter(const char *start, char *path, size_t room)
+/* Copies the interpreter of a script, as in "#!/usr/bin/python3 -u". */
+static bool find_interpreter(const char *start, char *path, size_t capacity)
 {
 	size_t length;
 
 	start += 2 + strspn(start + 2, " \t");
 	length = strcspn(start, " \t\n");
-	if (!length || length >= room)
+	if (!length || length >= capacity)
 		return false;
 	memcpy(path, start, length);
 	path[length] = '\0';
 	return true;
 }
 
-/* "/usr/bin/env -S python3 -u": the program that env starts; NULL when it is not env. */
-static const char *behind_env(const char *line, size_t room, char *name)
+/* The program that env starts, as in "/usr/bin/env -S python3 -u"; NULL when it is not env. */
+static const char *behind_env(const char *line, size_t capacity, char *name)
 {
 	size_t length = strcspn(line, " \t\n");
 
@@ -134,14 +135,14 @@ static const char *behind_env(const char *line, size_t room, char *name)
 		line += strspn(line, " \t");
 		length = strcspn(line, " \t\n");
 	} while (*line == '-' || memchr(line, '=', length));
-	if (!length || length >= room)
+	if (!length || length >= capacity)
 		return NULL;
 	memcpy(name, line, length);
 	name[length] = '\0';
 	return name;
 }
 
-bool program_interpreter(const char *script, char *path, size_t room)
+bool program_interpreter(const char *script, char *path, size_t capacity)
 {
 	char start[256] = "", name[256];
 	int fd = open(script, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -154,9 +155,9 @@ bool program_interpreter(const char *script, char *path, size_t room)
 	if (!is_script)
 		return false;
 	behind_env(start + 2 + strspn(start + 2, " \t"), sizeof(name), name);
-	if (program_find(name, path, room))
+	if (program_find(name, path, capacity))
 		return true;
-	snprintf(path, room, "%s", name);
+	snprintf(path, capacity, "%s", name);
 	return false;
 }
 
@@ -172,8 +173,7 @@ static const char *look_at(const char *path, bool script_too)
 		why = NULL;
 	else if (memcmp(start, ELFMAG, SELFMAG) == 0 && gains_rights(fd))
 		why = "runs with rights of its own (set-user-ID or capabilities): the loader "
-		      "ignores "
-		      "LD_PRELOAD for it";
+		      "ignores LD_PRELOAD for it";
 	else if (memcmp(start, ELFMAG, SELFMAG) == 0)
 		why = look_at_elf(fd);
 	else if (script_too && start[0] == '#' && start[1] == '!' &&

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* What can be told of a program before it is started. */
+/* Facts about a program that is not running yet. */
 #ifndef PROGRAM_H
 #define PROGRAM_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Finds a program as execvp() does. False when there is none; errno says why. */
-bool program_find(const char *name, char *path, size_t room);
+/* Finds a program as execvp() does. False when there is none, with the reason in errno. */
+bool program_find(const char *name, char *path, size_t capacity);
 
-/* Why a preload would not reach it: a sentence's end ("is ..."), or NULL when nothing speaks
- * against. */
+/* Why a preload would not reach it: the end of a sentence ("is ..."); NULL when it would. */
 const char *program_unreachable(const char *path);
 
 /*
- * What a script is run by, also by way of /usr/bin/env: into `path`. False when the file is no script,
- * or names a program that is not there: `path` is then empty, or has the name.
+ * Copies the path of the program that runs a script, also through /usr/bin/env. False when the file is
+ * no script (`path` is then empty) or the program does not exist (`path` then has its name).
  */
-bool program_interpreter(const char *script, char *path, size_t room);
+bool program_interpreter(const char *script, char *path, size_t capacity);
 
 #endif

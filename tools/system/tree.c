@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Reads files of /sys, /proc and /dev, or of a copy of them. */
 #define _GNU_SOURCE
 #include "tools/system/tree.h"
 
@@ -15,7 +16,7 @@
 
 #include "tools/base/memory.h"
 
-static char root[PATH_MAX] = ""; /* without a slash at its end */
+static char root[PATH_MAX] = ""; /* does not end with a slash */
 static bool other;
 
 bool tree_set_root(const char *folder)
@@ -63,7 +64,7 @@ static struct path path_of(const char *format, va_list arguments)
 		va_end(arguments);                 \
 	} while (0)
 
-static size_t read_file(const char *path, void *bytes, size_t room)
+static size_t read_file(const char *path, void *bytes, size_t capacity)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	size_t used = 0;
@@ -71,7 +72,7 @@ static size_t read_file(const char *path, void *bytes, size_t room)
 
 	if (fd < 0)
 		return 0;
-	while (used < room && (n = read(fd, (char *)bytes + used, room - used)) != 0) {
+	while (used < capacity && (n = read(fd, (char *)bytes + used, capacity - used)) != 0) {
 		if (n > 0)
 			used += (size_t)n;
 		else if (errno != EINTR)
@@ -83,7 +84,7 @@ static size_t read_file(const char *path, void *bytes, size_t room)
 
 char *tree_read(const char *format, ...)
 {
-	enum { MOST = 1 << 16 }; /* none of what is asked for is longer */
+	enum { MAX_TEXT = 1 << 16 }; /* more than any file read here has */
 	struct stat status;
 	size_t used;
 	char *text;
@@ -92,8 +93,8 @@ char *tree_read(const char *format, ...)
 	if (stat(path.text, &status) != 0 || !S_ISREG(status.st_mode) ||
 	    access(path.text, R_OK) != 0)
 		return NULL;
-	text = allocate(MOST + 1);
-	used = read_file(path.text, text, MOST);
+	text = allocate(MAX_TEXT + 1);
+	used = read_file(path.text, text, MAX_TEXT);
 	if (used && text[used - 1] == '\n')
 		text[used - 1] = '\0';
 	return text;
@@ -110,10 +111,10 @@ bool tree_number(int64_t *value, const char *format, ...)
 	return end != text && !errno;
 }
 
-size_t tree_bytes(void *bytes, size_t room, const char *format, ...)
+size_t tree_bytes(void *bytes, size_t capacity, const char *format, ...)
 {
 	PATH_FROM(path, format);
-	return read_file(path.text, bytes, room);
+	return read_file(path.text, bytes, capacity);
 }
 
 bool tree_has(const char *format, ...)

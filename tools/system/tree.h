@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reading /sys, /proc and /dev, or what somebody has put below another folder in their place. Paths
- * are given without the leading slash.
+ * Reads /sys, /proc and /dev, or a copy of them below another folder. Paths are given without the
+ * leading slash.
  */
 #ifndef TREE_H
 #define TREE_H
@@ -11,22 +11,22 @@
 
 #include "tools/base/texts.h"
 
-/* False, and errno says why, when it is no folder. */
+/* False, with the reason in errno, when it is no folder. */
 bool tree_set_root(const char *folder);
-/* Whether it is this machine that is read. */
+/* Whether the tree is that of this machine. */
 bool tree_is_live(void);
 
 /* A file's text without its last newline, which the caller frees; NULL when it can't be read. */
 char *tree_read(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The number that a file holds (0x for hexadecimal); false when it holds none. */
 bool tree_number(int64_t *value, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Up to `room` bytes of a file; returns how many. */
-size_t tree_bytes(void *bytes, size_t room, const char *format, ...)
+/* Up to `capacity` bytes of a file; returns how many. */
+size_t tree_bytes(void *bytes, size_t capacity, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 bool tree_has(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The names in a folder, sorted; none when it is not there. */
 struct texts tree_list(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Where links lead to in the end, without the root; the caller frees it. NULL: nowhere. */
+/* The path with all links resolved, below the root; the caller frees it. NULL: no such file. */
 char *tree_resolve(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* pindown top: the processes that run under the library, and their counters. */
+/* pindown top: shows the processes that run under libpindown.so, and their counters. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pwd.h>
@@ -13,27 +13,25 @@
 #include "tools/base/out.h"
 #include "tools/system/processes.h"
 #include "tools/ui/screen.h"
-#include "tools/verb.h"
+#include "tools/command.h"
 
 static const char help[] =
 	"usage: pindown top [options] [PID]...\n"
 	"\n"
-	"Shows the processes that use CUDA under libpindown.so, all or those named: what\n"
-	"they have pinned, and how often the registration cache was hit. No trace is\n"
-	"needed. Processes of other users are shown to root only. Key s sorts by the\n"
-	"next column, q ends.\n"
+	"Shows the processes that use CUDA under libpindown.so, all of them or those\n"
+	"given: the memory they have pinned, and how often the registration cache was\n"
+	"hit. This needs no trace. Only root sees processes of other users. Key s sorts\n"
+	"by the next column, q quits.\n"
 	"\n"
-	"  --once              print once and end, as without a terminal; totals, not\n"
-	"                      rates\n"
+	"  --once              print totals once and exit, as without a terminal\n"
 	"  --json              print once, as a JSON list with one object for each\n"
 	"                      process\n"
-	"  --sort COLUMN       pinned (the default), regions, kept, hits, misses or pid\n"
-	"  --interval SECONDS  time between two looks, 0.1 to 3600 (default: 2)\n"
+	"  --sort COLUMN       pinned (default), regions, kept, hits, misses or pid\n"
+	"  --interval SECONDS  time between refreshes, 0.1 to 3600 (default: 2)\n"
 	"  --color WHEN        auto, always or never\n"
-	"  --help              this text\n"
+	"  --help              print this text\n"
 	"\n"
-	"Exit status: 0, 1 when a process that was named is not there, 2 for bad\n"
-	"options.\n";
+	"Exit status: 0; 1 when a given process is not found; 2 for bad options.\n";
 
 enum sort { BY_PINNED, BY_REGIONS, BY_KEPT, BY_HITS, BY_MISSES, BY_PID, SORTS };
 static const char *const sort_names[SORTS] = {"pinned", "regions", "kept", "hits", "misses", "pid"};
@@ -45,9 +43,9 @@ struct wishes {
 	unsigned pid_count;
 };
 
-/* ---- what is shown ------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------- */
 
-/* For each second between the last two looks; 0 before there were two. */
+/* Increase in a second, between the last two refreshes; 0 before the second. */
 static double rate(const struct process *process, uint64_t now, uint64_t before)
 {
 	uint64_t ns = process->seen_at - process->seen_before;
@@ -157,7 +155,7 @@ static void print_head(const struct processes *all, const struct wishes *wishes,
 	out_print("%u process%s, %s pinned in %s region%s", all->count, all->count == 1 ? "" : "es",
 		  bytes_text(bytes).text, count_text(regions).text, regions == 1 ? "" : "s");
 	if (on_screen)
-		out_print("; by %s (s: next, q: end)", sort_names[wishes->sort]);
+		out_print("; by %s (s: next, q: quit)", sort_names[wishes->sort]);
 	end_line(on_screen);
 	out_print("%s%7s  %-8s %9s %7s %9s %7s %7s %5s %6s  %s%s", out_bold(), "PID", "USER",
 		  "PINNED", "REGIONS", "KEPT", rates_now ? "HITS/s" : "HITS",
@@ -174,7 +172,7 @@ static void print_process(const struct process *process, bool on_screen)
 		rates_now ? rate(process, stats->misses, before->misses) : (double)stats->misses;
 	bool wrong = stats->missed_invalidations || stats->distrusted;
 	char ratio[16] = "-";
-	int room = (int)out.width - 76;
+	int width = (int)out.width - 76;
 
 	if (gets)
 		snprintf(ratio, sizeof(ratio), "%.1f", 100.0 * (double)stats->hits / (double)gets);
@@ -183,18 +181,18 @@ static void print_process(const struct process *process, bool on_screen)
 		  short_count((double)stats->regions).text, bytes_text(stats->kept_bytes).text,
 		  short_count(hits).text, short_count(misses).text, ratio, wrong ? out_red() : "",
 		  short_count((double)stats->missed_invalidations).text, wrong ? out_plain() : "",
-		  room > 8 ? room : 8, process->command);
+		  width > 8 ? width : 8, process->command);
 	end_line(on_screen);
 }
 
 static const char *what_of_frees(const struct pindown_stats *stats)
 {
 	if (stats->distrusted)
-		return "may be missed, every hit is checked";
+		return "may be missed: every hit is checked";
 	return stats->intercepting ? "are watched" : "are not watched";
 }
 
-/* All there is to say of one. */
+/* Prints all counters of one process. */
 static void print_details(const struct process *process, bool on_screen)
 {
 	const struct pindown_stats *stats = &process->stats;
@@ -207,17 +205,17 @@ static void print_details(const struct process *process, bool on_screen)
 		  count_text(stats->evictions).text, count_text(stats->invalidations).text,
 		  count_text(stats->lost_races).text, count_text(stats->tag_checks).text);
 	end_line(on_screen);
-	out_print("  at most %s pinned in %s regions; backend %s; frees %s%s",
+	out_print("  maximum %s pinned, %s regions; backend %s; frees %s%s",
 		  bytes_text(stats->peak_bytes).text, count_text(stats->peak_regions).text,
 		  stats->backend, what_of_frees(stats), process->traced ? "; traced" : "");
 	end_line(on_screen);
 	if (stats->max_dmabufs) {
-		out_print("  %s of at most %s dma-bufs have a file descriptor: half of ulimit -n",
+		out_print("  dma-bufs with a file descriptor: %s; maximum %s, half of ulimit -n",
 			  count_text(stats->dmabufs).text, count_text(stats->max_dmabufs).text);
 		end_line(on_screen);
 	}
 	if (stats->fallbacks) {
-		out_print("  %s pins by the driver's dma-buf, since pindown.ko refused",
+		out_print("  %s pins by the driver's dma-buf, as pindown.ko refused",
 			  count_text(stats->fallbacks).text);
 		end_line(on_screen);
 	}
@@ -293,7 +291,7 @@ static void print_json(const struct processes *all)
 	json_end_list();
 }
 
-/* ---- the verb ------------------------------------------------------------------------------ */
+/* ---- the command ------------------------------------------------------------------------------ */
 
 static bool parse_pids(char **texts, uint32_t *pids, unsigned count)
 {
@@ -305,7 +303,7 @@ static bool parse_pids(char **texts, uint32_t *pids, unsigned count)
 		pid = strtoull(texts[i], &end, 10);
 		if (texts[i][0] < '0' || texts[i][0] > '9' || *end || errno || !pid ||
 		    pid > INT32_MAX) {
-			complain("%s: must be the number of a process", texts[i]);
+			complain("%s: must be a process id", texts[i]);
 			return false;
 		}
 		pids[i] = (uint32_t)pid;
@@ -329,9 +327,8 @@ static int complain_of_missing(const struct processes *all, const struct wishes 
 		if (is_there(all, wishes->pids[i]))
 			continue;
 		status = STATUS_FOUND;
-		complain("process %u shows nothing: it is gone or another user's, does not run "
-			 "under "
-			 "libpindown.so, has not used CUDA yet, or has PINDOWN_TOP=0",
+		complain("process %u is not found: it has ended, belongs to another user, does not "
+			 "run under libpindown.so, has not used CUDA yet, or has PINDOWN_TOP=0",
 			 wishes->pids[i]);
 	}
 	return status;
@@ -398,7 +395,7 @@ static int run(int argc, char **argv)
 
 	wishes.pid_count = (unsigned)argc;
 	if (wishes.pid_count > sizeof(pids) / sizeof(pids[0])) {
-		complain("at most %zu processes can be named", sizeof(pids) / sizeof(pids[0]));
+		complain("at most %zu processes can be given", sizeof(pids) / sizeof(pids[0]));
 		return STATUS_USAGE;
 	}
 	if (!parse_pids(argv, pids, wishes.pid_count))
@@ -411,9 +408,9 @@ static int run(int argc, char **argv)
 	return STATUS_OK;
 }
 
-const struct verb verb_top = {"top",
-			      "show running processes and what they have pinned",
-			      help,
-			      settings,
-			      ARGUMENTS_PROCESSES,
-			      .run = run};
+const struct command command_top = {"top",
+				    "show running processes and their pinned memory",
+				    help,
+				    settings,
+				    ARGUMENTS_PROCESSES,
+				    .run = run};

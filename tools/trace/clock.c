@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-/* A trace's clock: from ticks to nanoseconds by the moments at which both were read. */
+/* Converts a trace's ticks to nanoseconds, by the moments at which both clocks were read. */
 #include "tools/base/memory.h"
 #include "tools/trace/file.h"
 
 void trace_file_moment(struct trace_file *file, const struct pd_trace_clock *clock)
 {
-	file->moments =
-		grow(file->moments, &file->moment_room, file->moment_count, sizeof(*file->moments));
+	file->moments = grow(file->moments, &file->moment_capacity, file->moment_count,
+			     sizeof(*file->moments));
 	file->moments[file->moment_count].ticks = clock->ticks;
 	file->moments[file->moment_count].ns = clock->monotonic;
 	file->moment_count++;
@@ -23,15 +23,15 @@ static uint64_t slope_between(const struct moment *from, const struct moment *to
 {
 	uint64_t ticks = to->ticks - from->ticks, ns = to->ns - from->ns;
 
-	/* Slower clocks than 4 MHz there are none. */
+	/* No clock is slower than 4 MHz. */
 	if (!ticks || ns / ticks >= 1u << (64 - SLOPE_SHIFT))
 		return 1ull << SLOPE_SHIFT;
 	return (uint64_t)(((__uint128_t)ns << SLOPE_SHIFT) / ticks);
 }
 
 /*
- * Two readings of the clocks differ by some ten ns, so that moments close together would make the
- * line between them crooked: those kept are a tenth of a second apart, but for the last.
+ * The two clocks of a moment are read some ten ns apart, so a line between moments that are close
+ * together has the wrong slope. Keep moments that are a tenth of a second apart, and the last.
  */
 void trace_file_clock(struct trace_file *file)
 {
@@ -55,7 +55,7 @@ void trace_file_clock(struct trace_file *file)
 	file->moment_count = kept;
 	for (unsigned i = 0; i + 1 < kept; i++)
 		moments[i].slope = slope_between(&moments[i], &moments[i + 1]);
-	/* Beyond the last the whole is the best guess. */
+	/* Beyond the last moment, the slope of the whole is the best guess. */
 	moments[kept - 1].slope =
 		kept > 1 ? slope_between(&moments[0], &moments[kept - 1]) : 1ull << SLOPE_SHIFT;
 }
@@ -66,7 +66,7 @@ static bool is_between(const struct trace_file *file, unsigned i, uint64_t ticks
 	       (i + 1 == file->moment_count || ticks < file->moments[i + 1].ticks);
 }
 
-/* The last moment that is not after `ticks`, or the first. */
+/* The last moment that is not after `ticks`; the first if all are. */
 static unsigned last_before(const struct trace_file *file, uint64_t ticks)
 {
 	unsigned low = 0, high = file->moment_count;

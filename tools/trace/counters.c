@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Adds up the counters of a trace that is being written. */
 #include "tools/trace/counters.h"
 
 #include <fcntl.h>
@@ -23,9 +24,9 @@ static void add_slots(struct counters *counters, const char *chunk, size_t bytes
 	}
 }
 
-static size_t read_at(int fd, const struct journal *journal, void *to, size_t most, off_t offset)
+static size_t read_at(int fd, const struct journal *journal, void *to, size_t max, off_t offset)
 {
-	ssize_t bytes = pread(fd, to, most, offset);
+	ssize_t bytes = pread(fd, to, max, offset);
 
 	if (bytes <= 0)
 		return 0;
@@ -33,7 +34,7 @@ static size_t read_at(int fd, const struct journal *journal, void *to, size_t mo
 	return (size_t)bytes;
 }
 
-/* From chunk to chunk by their heads: only those of counters are read. */
+/* Goes from chunk header to chunk header, and reads only chunks of counters in full. */
 static void add_chunks(struct counters *counters, int fd, const struct journal *journal)
 {
 	static char whole[PD_TRACE_UNIT];
@@ -42,7 +43,7 @@ static void add_chunks(struct counters *counters, int fd, const struct journal *
 	for (off_t at = PD_TRACE_UNIT;
 	     read_at(fd, journal, &chunk, sizeof(chunk), at) == sizeof(chunk);
 	     at += (off_t)chunk.units * PD_TRACE_UNIT) {
-		/* One that is being made, or that was given up. */
+		/* A chunk that is being created, or was abandoned. */
 		if (chunk.magic != PD_CHUNK_MAGIC || !chunk.units)
 			chunk.units = 1;
 		else if (chunk.kind == PD_CHUNK_COUNTERS)
@@ -59,7 +60,7 @@ bool trace_counters(const char *path, struct counters *counters)
 	int fd;
 
 	*counters = (struct counters){0};
-	/* The name comes from another process: merely opening a device may do something. */
+	/* The name comes from another process, and opening a device can have effects. */
 	if (lstat(path, &status) != 0 || !S_ISREG(status.st_mode))
 		return false;
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);

@@ -7,7 +7,7 @@
 
 #include "tools/trace/file.h" /* struct counters */
 
-/* False when the file can't be read, or is none. */
+/* False when the file can't be read or is no trace. */
 bool trace_counters(const char *path, struct counters *counters);
 
 #endif

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* PINDOWN_TRACE=app.pdt makes app.<pid>.pdt, one file for each process: a name stands for all. */
+/*
+ * Finds the files of a family: PINDOWN_TRACE=app.pdt makes app.<pid>.pdt, one for each process, and
+ * app.pdt stands for all of them.
+ */
 #define _GNU_SOURCE
 #include "tools/trace/reader.h"
 
@@ -46,18 +49,18 @@ static int compare_names(const void *a, const void *b)
 	return strverscmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void add(char ***files, unsigned *count, unsigned *room, const char *folder,
+static void add(char ***files, unsigned *count, unsigned *capacity, const char *folder,
 		size_t folder_length, const char *name)
 {
 	char *path = allocate(folder_length + strlen(name) + 1);
 
 	memcpy(path, folder, folder_length);
 	strcpy(path + folder_length, name);
-	*files = grow(*files, room, *count, sizeof(**files));
+	*files = grow(*files, capacity, *count, sizeof(**files));
 	(*files)[(*count)++] = path;
 }
 
-bool family_find(const char *name, char ***files, unsigned *count, unsigned *room)
+bool family_find(const char *name, char ***files, unsigned *count, unsigned *capacity)
 {
 	const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
 	size_t folder_length = (size_t)(base - name), length = strlen(base);
@@ -68,13 +71,13 @@ bool family_find(const char *name, char ***files, unsigned *count, unsigned *roo
 	DIR *directory = NULL;
 
 	if (access(name, F_OK) == 0) {
-		add(files, count, room, name, folder_length, base);
+		add(files, count, capacity, name, folder_length, base);
 	} else if ((directory = opendir(folder))) {
 		if (length > 4 && strcmp(base + length - 4, ".pdt") == 0)
 			length -= 4;
 		while ((found = readdir(directory)))
 			if (is_member(found->d_name, base, length))
-				add(files, count, room, name, folder_length, found->d_name);
+				add(files, count, capacity, name, folder_length, found->d_name);
 		closedir(directory);
 		if (*count > before)
 			sort(*files + before, *count - before, sizeof(**files), compare_names);

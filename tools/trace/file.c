@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Opens a trace file, checks its header and its chunks, and reads everything but the events. */
 #define _GNU_SOURCE
 #include "tools/trace/file.h"
 
@@ -16,7 +17,7 @@
 #include "tools/base/out.h"
 #include "tools/trace/record.h"
 
-enum { MOST_COMPLAINTS = 3 };
+enum { MAX_COMPLAINTS = 3 };
 
 static bool read_bytes(const struct trace_file *file, void *to, size_t bytes, uint64_t offset)
 {
@@ -52,9 +53,9 @@ void trace_file_bad(struct trace_file *file, uint64_t offset, const char *format
 	va_list arguments;
 
 	file->damaged = true;
-	if (++complaints > MOST_COMPLAINTS) {
-		if (complaints == MOST_COMPLAINTS + 1)
-			complain("%s: more of the kind is not told", file->name);
+	if (++complaints > MAX_COMPLAINTS) {
+		if (complaints == MAX_COMPLAINTS + 1)
+			complain("%s: further damage is not reported", file->name);
 		return;
 	}
 	va_start(arguments, format);
@@ -71,37 +72,37 @@ void trace_file_unread(struct trace_file *file, uint64_t offset)
 		file->bytes = (uint64_t)status.st_size;
 		file->cut = true;
 	} else if (!file->cut) {
-		trace_file_bad(file, offset, "something that can be read was expected");
+		trace_file_bad(file, offset, "these bytes can't be read");
 	}
 }
 
 /* ---- the header ----------------------------------------------------------------------------- */
 
-/* NULL, or what makes it unreadable. */
-static const char *check_header(const struct trace_file *file, char *text, size_t room)
+/* NULL, or why the file can't be read. */
+static const char *check_header(const struct trace_file *file, char *text, size_t capacity)
 {
 	const struct pd_trace_header *header = &file->header;
 
 	if (file->bytes < sizeof(header->magic) ||
 	    memcmp(header->magic, PD_TRACE_MAGIC, sizeof(header->magic)) != 0)
-		return "not a trace of pindown: at byte 0 89 50 44 54 0d 0a 1a 0a was expected";
+		return "not a pindown trace: it must begin with the bytes 89 50 44 54 0d 0a 1a 0a";
 	if (header->major != PD_TRACE_MAJOR) {
-		snprintf(text, room,
-			 "a trace of format %u.%u, written by a %s pindown: this one reads format "
-			 "%u",
+		snprintf(text, capacity,
+			 "the trace has format %u.%u, written by a %s pindown; this one reads "
+			 "format %u",
 			 header->major, header->minor,
 			 header->major > PD_TRACE_MAJOR ? "newer" : "very old", PD_TRACE_MAJOR);
 		return text;
 	}
 	if (header->unit != PD_TRACE_UNIT || file->bytes < PD_TRACE_UNIT) {
-		snprintf(text, room, "damaged at byte %#zx: a unit of %u bytes was expected%s",
+		snprintf(text, capacity, "damaged at byte %#zx: expected a unit of %u bytes%s",
 			 offsetof(struct pd_trace_header, unit), PD_TRACE_UNIT,
-			 header->unit == PD_TRACE_UNIT ? ", the file is shorter" : "");
+			 header->unit == PD_TRACE_UNIT ? "; the file is shorter" : "");
 		return text;
 	}
 	if (header->header_bytes < sizeof(*header) || header->header_bytes % 8 ||
 	    header->header_bytes > PD_TRACE_UNIT) {
-		snprintf(text, room, "damaged at byte %#zx: the header's length, %u, was expected",
+		snprintf(text, capacity, "damaged at byte %#zx: expected the header's length, %u",
 			 offsetof(struct pd_trace_header, header_bytes), PD_TRACE_HEADER_BYTES);
 		return text;
 	}
@@ -111,11 +112,11 @@ static const char *check_header(const struct trace_file *file, char *text, size_
 /* `data` is followed by a NUL. */
 static void take_calls(struct trace_file *file, char *data, size_t bytes)
 {
-	unsigned room = 0;
+	unsigned capacity = 0;
 
 	file->call_count = 0;
 	for (char *end = data + bytes; data < end; data += strlen(data) + 1) {
-		file->calls = grow(file->calls, &room, file->call_count, sizeof(*file->calls));
+		file->calls = grow(file->calls, &capacity, file->call_count, sizeof(*file->calls));
 		file->calls[file->call_count++] = data;
 	}
 }
@@ -153,7 +154,7 @@ static void take_info(struct trace_file *file, const struct pd_trace_info *recor
 	}
 }
 
-/* What a terminal might obey is no part of a name. */
+/* Control characters, which a terminal would obey, become question marks. */
 static void make_printable(char *text, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i++)
@@ -161,7 +162,7 @@ static void make_printable(char *text, size_t bytes)
 			text[i] = '?';
 }
 
-/* Every text is copied, one behind the other, with a NUL of its own. */
+/* Copies every text into one block, each followed by a NUL. */
 static void read_info(struct trace_file *file)
 {
 	uint64_t at = file->header.header_bytes;
@@ -170,7 +171,7 @@ static void read_info(struct trace_file *file)
 
 	file->version = file->host = file->program = file->directory = "";
 	file->command = file->environment = file->distrust = "";
-	/* Each record's head of 8 bytes is room enough for the NUL that its copy gets. */
+	/* One unit is enough: the NUL behind each copy replaces the record's header of 8 bytes. */
 	file->info = allocate(PD_TRACE_UNIT);
 	if (!trace_file_read(file, unit, PD_TRACE_UNIT, 0)) {
 		trace_file_bad(file, 0, "the first unit can't be read");
@@ -186,7 +187,7 @@ static void read_info(struct trace_file *file)
 		at += sizeof(record);
 		if (record.length > PD_TRACE_UNIT - at) {
 			trace_file_bad(file, at - sizeof(record),
-				       "a length of at most %llu was expected",
+				       "expected a length of at most %llu",
 				       (unsigned long long)(PD_TRACE_UNIT - at));
 			break;
 		}
@@ -210,7 +211,7 @@ static void read_counters(struct trace_file *file, const char *data, uint64_t by
 	     at += sizeof(slot)) {
 		memcpy(&slot, data + at, sizeof(slot));
 		if (!slot.tid)
-			continue; /* slots in use and free ones are mixed */
+			continue; /* free slots lie between used ones */
 		file->counters.hits += slot.hits;
 		file->counters.misses += slot.misses;
 		file->counters.tag_checks += slot.tag_checks;
@@ -221,8 +222,8 @@ static void read_counters(struct trace_file *file, const char *data, uint64_t by
 }
 
 /*
- * Looks through a chunk's records once: how far they are complete, what the clock records say, and
- * whether anything is wrong. The last record of a chunk that was cut is nothing wrong.
+ * Goes through a chunk's records once: finds where the complete ones end, takes in clocks, stacks
+ * and modules, and reports damage. An incomplete last record in a chunk that was cut is no damage.
  */
 static void scan_records(struct trace_file *file, struct chunk *chunk, const char *data,
 			 uint64_t bytes, bool cut)
@@ -239,7 +240,7 @@ static void scan_records(struct trace_file *file, struct chunk *chunk, const cha
 		if (expected) {
 			if (!cut)
 				trace_file_bad(file, chunk->offset + at,
-					       "%s was expected; the rest of this chunk is skipped",
+					       "expected %s; the rest of this chunk is skipped",
 					       expected);
 			break;
 		}
@@ -267,7 +268,7 @@ static void take_chunk(struct trace_file *file, const struct pd_trace_chunk *hea
 	struct chunk *chunk;
 
 	file->chunks =
-		grow(file->chunks, &file->chunk_room, file->chunk_count, sizeof(*file->chunks));
+		grow(file->chunks, &file->chunk_capacity, file->chunk_count, sizeof(*file->chunks));
 	chunk = &file->chunks[file->chunk_count++];
 	*chunk = (struct chunk){.offset = offset,
 				.used = sizeof(*header),
@@ -281,13 +282,16 @@ static void take_chunk(struct trace_file *file, const struct pd_trace_chunk *hea
 		file->largest_chunk = chunk->used;
 }
 
-/* Units without a chunk: claimed by a thread that was then killed, found no room, or are a hole in the file. */
+/*
+ * How many units from `offset` on have no chunk: a thread claimed them and was killed, or the disk
+ * was full, or they are a hole in the file.
+ */
 static uint64_t units_of_nothing(const struct trace_file *file, uint64_t offset)
 {
 	uint64_t unwritten = journal_next(file->journal, offset + PD_TRACE_UNIT);
 	off_t data = lseek(file->fd, (off_t)offset, SEEK_DATA);
 
-	if (data < 0 && errno == ENXIO) /* to the end */
+	if (data < 0 && errno == ENXIO) /* a hole up to the end of the file */
 		data = (off_t)(file->bytes | (PD_TRACE_UNIT - 1));
 	if (data > (off_t)offset && (uint64_t)data > unwritten)
 		data = (off_t)unwritten;
@@ -295,7 +299,7 @@ static uint64_t units_of_nothing(const struct trace_file *file, uint64_t offset)
 						      : 1;
 }
 
-/* The units a chunk has, 1 when it is none. */
+/* The number of units of a chunk; 1 when there is no chunk here. */
 static uint64_t read_chunk(struct trace_file *file, uint64_t offset)
 {
 	char *data;
@@ -310,13 +314,12 @@ static uint64_t read_chunk(struct trace_file *file, uint64_t offset)
 	if (!header.magic)
 		return units_of_nothing(file, offset);
 	if (header.magic != PD_CHUNK_MAGIC) {
-		trace_file_bad(file, offset, "the start of a chunk, %#x, was expected",
-			       PD_CHUNK_MAGIC);
+		trace_file_bad(file, offset, "expected the start of a chunk, %#x", PD_CHUNK_MAGIC);
 		return 1;
 	}
 	if (!header.units || header.units > PD_TRACE_MOST_UNITS) {
 		trace_file_bad(file, offset + offsetof(struct pd_trace_chunk, units),
-			       "a chunk of 1 to %u units was expected", PD_TRACE_MOST_UNITS);
+			       "expected a chunk of 1 to %u units", PD_TRACE_MOST_UNITS);
 		return 1;
 	}
 	bytes = (uint64_t)header.units * PD_TRACE_UNIT;
@@ -358,7 +361,7 @@ static void check_sequence(struct trace_file *file)
 		if (chunk->sequence != expected)
 			trace_file_bad(file,
 				       chunk->offset + offsetof(struct pd_trace_chunk, sequence),
-				       "chunk %u of stream %u was expected, not %u", expected,
+				       "expected chunk %u of stream %u, not %u", expected,
 				       chunk->stream, chunk->sequence);
 	}
 }
@@ -371,7 +374,7 @@ static void read_chunks(struct trace_file *file)
 	while (offset + sizeof(struct pd_trace_chunk) <= file->bytes)
 		offset += read_chunk(file, offset) * PD_TRACE_UNIT;
 	sort(file->chunks, file->chunk_count, sizeof(*file->chunks), compare_chunks);
-	/* In a cut file, whichever chunks lay behind are missing. */
+	/* A cut file lacks its last chunks, so gaps in the sequence say nothing. */
 	if (!file->cut)
 		check_sequence(file);
 }
@@ -388,13 +391,15 @@ static bool open_file(struct trace_file *file)
 		return false;
 	}
 	if (!S_ISREG(status.st_mode)) {
-		complain("%s: not a file", file->name);
+		complain("%s: not a regular file", file->name);
 		return false;
 	}
 	return true;
 }
 
-/* The length is asked for after the header was read: what it says of a growing file is then there.
+/*
+ * Ask for the length after reading the header: a growing file is then at least as long as the header
+ * says.
  */
 static bool read_header(struct trace_file *file)
 {
@@ -418,7 +423,7 @@ static bool read_header(struct trace_file *file)
 }
 
 /*
- * A process that writes claims units while they are read: what is looked at is what it had when its
+ * The process may claim more units while its trace is read: read only the units that it had when its
  * header was copied.
  */
 static void read_journal(struct trace_file *file)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One trace file, opened for reading: what its header says, where its chunks are, how its clock
- * goes.
+ * One trace file, opened for reading: its header, its chunks and its clock.
  *
- * A trace is a file from anywhere: nothing in it is believed before it has been checked, and memory
- * depends on the file's length, not on what it says. It is read with pread, not mapped, so that a
- * file that is cut short meanwhile is no fault. Offsets of what is wrong are told in one line each.
+ * A trace may come from anywhere: everything in it is checked before it is used, and the memory that
+ * reading takes depends on the file's length, not on its content. The file is read with pread, not
+ * mapped, so that truncating it meanwhile causes no SIGBUS. Damage is reported in one line, with its
+ * offset.
  */
 #ifndef TRACE_FILE_H
 #define TRACE_FILE_H
@@ -20,12 +20,12 @@
 struct chunk {
 	uint64_t offset; /* in the file, of its header */
 	uint32_t used;	 /* bytes up to the end of its last complete record */
-	uint32_t seen;	 /* what lies before was told already: not events to come */
+	uint32_t seen;	 /* events before this byte were already reported */
 	uint32_t stream, sequence, tid;
 	uint64_t base; /* ticks */
 };
 
-/* From ticks to nanoseconds: straight lines between moments at which both were read. */
+/* Ticks become nanoseconds by straight lines between moments at which both were read. */
 struct moment {
 	uint64_t ticks, ns;
 	uint64_t slope; /* ns in a tick, times 2^SLOPE_SHIFT, from here to the next */
@@ -42,7 +42,7 @@ struct trace_stack {
 	uint64_t offset;
 };
 
-/* A file that code came from. */
+/* A library or program that was mapped in the process. */
 struct trace_module {
 	uint64_t begin, end, bias; /* where it was in the process */
 	unsigned number;
@@ -55,68 +55,68 @@ struct trace_file {
 	const char *name;
 	unsigned index; /* among the files of a reader */
 	int fd;
-	uint64_t bytes, bytes_at_first; /* fewer when it was cut while it was read */
+	uint64_t bytes, bytes_at_first; /* `bytes` shrinks when the file is cut meanwhile */
 	struct pd_trace_header header;
-	struct journal *journal; /* what is not in the file yet; NULL: all is */
+	struct journal *journal; /* parts not yet in the file; NULL: there are none */
 	/* from the information records; never NULL */
 	const char *version, *host, *program, *directory;
-	const char *distrust;		   /* why every hit is checked; "": not every one is */
+	const char *distrust;		   /* why every hit is checked; "": hits are trusted */
 	const char *command, *environment; /* lists: each text with its final NUL */
 	size_t command_bytes, environment_bytes;
 	const char **calls;
 	unsigned call_count;
-	char *info;	      /* holds all these */
+	char *info;	      /* memory of all these texts */
 	struct chunk *chunks; /* sorted by stream and sequence */
-	unsigned chunk_count, chunk_room;
-	uint32_t largest_chunk; /* the most that is used of one */
+	unsigned chunk_count, chunk_capacity;
+	uint32_t largest_chunk; /* maximum of chunk.used */
 	struct moment *moments;
-	unsigned moment_count, moment_room;
+	unsigned moment_count, moment_capacity;
 	uint64_t first_ns; /* CLOCK_MONOTONIC at its start */
-	int64_t shift;	   /* what makes its nanoseconds comparable with those of the other files */
+	int64_t shift;	   /* added to its ns, to compare them with other files' */
 	struct counters counters;
 	struct trace_stack *stacks; /* sorted by number */
-	unsigned stack_count, stack_room;
+	unsigned stack_count, stack_capacity;
 	struct trace_module *modules; /* sorted by number */
-	unsigned module_count, module_room;
-	uint64_t lost_untold; /* lost events that no record in the file tells of */
-	uint64_t lost_told;   /* of these: told when the file was looked at before */
+	unsigned module_count, module_capacity;
+	uint64_t lost_untold; /* lost events that no record reports */
+	uint64_t lost_told;   /* of these: reported when the file was last read */
 	uint64_t records;     /* complete records that are events */
 	uint64_t last_ticks;
-	bool damaged; /* something was skipped, and told */
+	bool damaged; /* some part was skipped and reported */
 	bool cut;     /* shorter than its header says */
 };
 
-/* Reads everything but the events. NULL after one line on standard error. */
+/* Reads everything but the events. NULL, after one line on standard error, when it fails. */
 struct trace_file *trace_file_open(const char *name);
 void trace_file_close(struct trace_file *file);
 
-/* Bytes at an offset; false when the file does not have them (any longer). */
+/* Reads bytes at an offset; false when the file does not have them, or no longer. */
 bool trace_file_read(const struct trace_file *file, void *to, size_t bytes, uint64_t offset);
 
 /*
- * For who could not read what was there when the file was opened: it has been cut since, which its note
- * then says, or the disk is broken.
+ * Call it when bytes can't be read that were there when the file was opened. Either the file has been
+ * cut since, which reader_note() then says, or the read failed, which is reported as damage.
  */
 void trace_file_unread(struct trace_file *file, uint64_t offset);
 
-/* One line about what is wrong at an offset; only the first few of a file are printed. */
+/* Prints one line about damage at an offset, but only the first few lines of each file. */
 void trace_file_bad(struct trace_file *file, uint64_t offset, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* A moment to be known to the clock; trace_file_clock() then makes it usable. */
+/* Adds a moment to the clock. After the last one, trace_file_clock() makes the clock usable. */
 void trace_file_moment(struct trace_file *file, const struct pd_trace_clock *clock);
 void trace_file_clock(struct trace_file *file);
 
-/* CLOCK_MONOTONIC in ns at a tick. *hint: 0 at first, speeds up neighbouring questions. */
+/* CLOCK_MONOTONIC in ns at a tick. *hint, 0 at first, speeds up calls for nearby ticks. */
 uint64_t trace_file_ns(const struct trace_file *file, uint64_t ticks, unsigned *hint);
 
-/* The frames of a stack, innermost first: at most PD_TRACE_MOST_FRAMES; how many there are. */
+/* The frames of a stack, innermost first; returns how many: at most PD_TRACE_MOST_FRAMES. */
 unsigned trace_file_stack(const struct trace_file *file, uint32_t number, uint64_t *frames);
 
-/* NULL: none of that number. */
+/* NULL: no module has that number. */
 const struct trace_module *trace_file_module(const struct trace_file *file, unsigned number);
 
-/* For file.c: what a record of a stack or a module says is kept; it was found good. */
+/* For file.c: keeps the content of a stack or module record that record_check() accepted. */
 void trace_file_take_stack(struct trace_file *file, const uint64_t *words, uint64_t offset);
 void trace_file_take_module(struct trace_file *file, const uint64_t *words);
 void trace_file_sort_stacks(struct trace_file *file);

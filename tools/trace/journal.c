@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Copies the journal of a process that is writing a trace. */
 #include "tools/trace/journal.h"
 
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "tools/base/memory.h"
 #include "cache/trace/journal.h"
 
-enum { MOST_PIECES = 4096 }; /* that are copied of one trace */
+enum { MAX_PIECES = 4096 }; /* copied from one trace */
 
 struct piece {
 	uint64_t offset;
@@ -18,7 +19,7 @@ struct piece {
 struct journal {
 	struct pd_trace_header header;
 	struct piece *pieces;
-	unsigned count, room;
+	unsigned count, capacity;
 };
 
 struct wanted {
@@ -28,8 +29,8 @@ struct wanted {
 };
 
 /*
- * The process may be writing: a piece whose place has changed meanwhile is in the file, which is
- * read later than this. Acquire: pairs with pd_journal_move(), twice.
+ * The process may be writing. If a piece changes its place during the copy, its content is in the
+ * file by now, and the file is read after this. Acquire: pairs with pd_journal_move(), twice.
  */
 static void copy_piece(struct journal *journal, const struct pd_journal_piece *piece,
 		       const char *memory)
@@ -37,7 +38,7 @@ static void copy_piece(struct journal *journal, const struct pd_journal_piece *p
 	uint64_t place = __atomic_load_n(&piece->place, __ATOMIC_ACQUIRE);
 	char *bytes;
 
-	if (!place || (place - 1) % 8 || journal->count == MOST_PIECES)
+	if (!place || (place - 1) % 8 || journal->count == MAX_PIECES)
 		return;
 	bytes = allocate(PD_JOURNAL_PIECE_SIZE);
 	memcpy(bytes, memory, PD_JOURNAL_PIECE_SIZE);
@@ -47,11 +48,11 @@ static void copy_piece(struct journal *journal, const struct pd_journal_piece *p
 		return;
 	}
 	journal->pieces =
-		grow(journal->pieces, &journal->room, journal->count, sizeof(*journal->pieces));
+		grow(journal->pieces, &journal->capacity, journal->count, sizeof(*journal->pieces));
 	journal->pieces[journal->count++] = (struct piece){place - 1, bytes};
 }
 
-/* The header before the pieces: what it says there is, is there. */
+/* The header is copied before the pieces, so that they have everything it mentions. */
 static void copy_header(struct journal *journal, const struct pd_journal *found)
 {
 	if (found->pieces[0].place != 1)
@@ -105,8 +106,8 @@ const struct pd_trace_header *journal_header(const struct journal *journal)
 }
 
 /*
- * Words are only ever written where there were zeroes, and stay (counters grow): what the journal
- * has is right, and where it has zeroes the file may have more by now.
+ * A word is written once, over zeroes, and stays; counters only grow. So the journal's words are
+ * right, and where the journal has zeroes, the file may have newer words.
  */
 void journal_lay_over(const struct journal *journal, char *to, size_t bytes, uint64_t offset)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the process that writes a trace has not written into the file yet (cache/trace/journal.h): a
- * copy, which is laid over what is read from the file.
+ * A copy of the parts of a trace that its process has not written into the file yet
+ * (cache/trace/journal.h). They are laid over the bytes read from the file.
  */
 #ifndef JOURNAL_H
 #define JOURNAL_H
@@ -13,17 +13,20 @@
 
 struct journal;
 
-/* Of the file `fd`, whose header is given; NULL: there is none, all is in the file. */
+/* The journal of the file `fd`, whose header is given; NULL: everything is in the file. */
 struct journal *journal_copy(int fd, const struct pd_trace_header *header);
 void journal_free(struct journal *journal);
 
 /* The header as the process has it. */
 const struct pd_trace_header *journal_header(const struct journal *journal);
 
-/* What the journal has of the file's `bytes` from `offset` on, a multiple of 8, goes to `to`. */
+/*
+ * Overwrites `to`, which holds `bytes` of the file from `offset` on, with the words that the journal
+ * has of them. `offset` is a multiple of 8.
+ */
 void journal_lay_over(const struct journal *journal, char *to, size_t bytes, uint64_t offset);
 
-/* The first byte from `offset` on of which the journal may have something; UINT64_MAX: of none. */
+/* The first offset, from `offset` on, that the journal may cover; UINT64_MAX: none. */
 uint64_t journal_next(const struct journal *journal, uint64_t offset);
 
 #endif

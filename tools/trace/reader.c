@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Merges the streams of all files of a family into one sequence of events. */
 #define _GNU_SOURCE
 #include "tools/trace/reader.h"
 
@@ -17,17 +18,17 @@
 
 struct reader {
 	struct trace_file **files;
-	unsigned file_count, file_room;
+	unsigned file_count, file_capacity;
 	char **names;
-	unsigned name_count, name_room;
+	unsigned name_count, name_capacity;
 	struct stream *streams;
-	unsigned stream_count, stream_room;
-	struct stream **heap; /* by head, the first is the least */
+	unsigned stream_count, stream_capacity;
+	struct stream **heap; /* by head; the first has the earliest */
 	unsigned heap_count;
-	unsigned lost_file; /* events lost at places unknown are told at the end, file by file */
+	unsigned lost_file; /* the next file whose unreported losses are returned at the end */
 	uint64_t start, span, last_ts;
-	bool damaged;		       /* there was a file that is none of `files` */
-	bool ended;		       /* looked for again, there was nothing any more */
+	bool damaged;		       /* some file could not be opened */
+	bool ended;		       /* the files have disappeared since */
 	char text[PD_ERROR_MOST_TEXT]; /* of the last event */
 };
 
@@ -54,7 +55,7 @@ static void sift_down(struct reader *reader, unsigned i)
 
 static void advance(struct reader *reader)
 {
-	if (!stream_settle(reader->heap[0], reader->start))
+	if (!stream_find_head(reader->heap[0], reader->start))
 		reader->heap[0] = reader->heap[--reader->heap_count];
 	if (reader->heap_count)
 		sift_down(reader, 0);
@@ -71,8 +72,8 @@ static void add_streams(struct reader *reader, struct trace_file *file)
 			reader->streams[reader->stream_count - 1].end_chunk = i + 1;
 			continue;
 		}
-		reader->streams = grow(reader->streams, &reader->stream_room, reader->stream_count,
-				       sizeof(*reader->streams));
+		reader->streams = grow(reader->streams, &reader->stream_capacity,
+				       reader->stream_count, sizeof(*reader->streams));
 		stream = &reader->streams[reader->stream_count++];
 		memset(stream, 0, sizeof(*stream));
 		stream->file = file;
@@ -82,8 +83,8 @@ static void add_streams(struct reader *reader, struct trace_file *file)
 }
 
 /*
- * Processes of one machine share CLOCK_MONOTONIC; between machines, and across a restart, only the
- * time of day tells.
+ * Processes of one machine share CLOCK_MONOTONIC. Between machines, and across a restart, only the
+ * time of day is comparable.
  */
 static bool same_clock(const struct trace_file *a, const struct trace_file *b)
 {
@@ -134,7 +135,7 @@ static const struct chunk *same_chunk(const struct trace_file *file, const struc
 	return NULL;
 }
 
-/* Chunks are sorted by stream, and new ones come last: mostly they are at the same place. */
+/* Chunks are sorted by stream and new ones come last, so most have kept their index. */
 static void skip_chunks(struct trace_file *file, const struct trace_file *old)
 {
 	for (unsigned i = 0; i < file->chunk_count; i++) {
@@ -149,7 +150,7 @@ static void skip_chunks(struct trace_file *file, const struct trace_file *old)
 	}
 }
 
-static void skip_what_was_seen(struct reader *reader, const struct reader *before)
+static void skip_seen(struct reader *reader, const struct reader *before)
 {
 	reader->start = before->start;
 	reader->last_ts = before->last_ts;
@@ -164,7 +165,7 @@ static void skip_what_was_seen(struct reader *reader, const struct reader *befor
 	}
 }
 
-/* One descriptor for each process of a job may be more than is usual. */
+/* A job may have more processes, each with a file, than the usual limit of descriptors. */
 static void allow_many_files(void)
 {
 	struct rlimit limit;
@@ -178,7 +179,8 @@ static void allow_many_files(void)
 static void open_files(struct reader *reader, char *const *names, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
-		if (!family_find(names[i], &reader->names, &reader->name_count, &reader->name_room))
+		if (!family_find(names[i], &reader->names, &reader->name_count,
+				 &reader->name_capacity))
 			reader->damaged = true;
 	if (reader->name_count > 100)
 		allow_many_files();
@@ -190,7 +192,7 @@ static void open_files(struct reader *reader, char *const *names, unsigned count
 			reader->damaged = true;
 			continue;
 		}
-		reader->files = grow(reader->files, &reader->file_room, reader->file_count,
+		reader->files = grow(reader->files, &reader->file_capacity, reader->file_count,
 				     sizeof(struct trace_file *));
 		file->index = reader->file_count;
 		reader->files[reader->file_count++] = file;
@@ -208,13 +210,13 @@ static struct reader *open_reader(char *const *names, unsigned count, const stru
 	}
 	align_clocks(reader);
 	if (before)
-		skip_what_was_seen(reader, before);
+		skip_seen(reader, before);
 	for (unsigned i = 0; i < reader->file_count; i++)
 		add_streams(reader, reader->files[i]);
 	reader->heap = allocate((reader->stream_count + 1) * sizeof(struct stream *));
 	for (unsigned i = 0; i < reader->stream_count; i++) {
 		stream_find_early(&reader->streams[i]);
-		if (stream_settle(&reader->streams[i], reader->start))
+		if (stream_find_head(&reader->streams[i], reader->start))
 			reader->heap[reader->heap_count++] = &reader->streams[i];
 	}
 	for (unsigned i = reader->heap_count / 2; i-- > 0;)
@@ -241,7 +243,7 @@ struct reader *reader_again(struct reader *reader, char *const *names, unsigned 
 	return again;
 }
 
-/* A number may have been given to another process since; then we wait for that one's end. */
+/* The pid may belong to another process by now; then this waits for that one's end. */
 bool reader_grows(const struct reader *reader)
 {
 	for (unsigned i = 0; i < reader->file_count; i++) {
@@ -271,7 +273,7 @@ void reader_close(struct reader *reader)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* Events that were lost where no record could be written: at the end, as one event a file. */
+/* Losses that no record reports, because none could be written: one event for each file. */
 static bool next_lost(struct reader *reader, struct event *event)
 {
 	while (reader->lost_file < reader->file_count) {
@@ -311,7 +313,7 @@ bool reader_next(struct reader *reader, struct event *event)
 			event->took = end > begin ? end - begin : 0;
 			reader->last_ts = event->ts;
 		}
-		if (words && event->record.text) /* its chunk may go now */
+		if (words && event->record.text) /* advance() may free the chunk */
 			event->record.text =
 				memcpy(reader->text, event->record.text, event->record.text_length);
 		advance(reader);
@@ -345,15 +347,16 @@ uint64_t reader_span(const struct reader *reader)
 	return reader->span;
 }
 
-bool reader_note(const struct trace_file *file, char *text, size_t room)
+bool reader_note(const struct trace_file *file, char *text, size_t capacity)
 {
 	if (file->cut)
-		snprintf(text, room, "%s is cut short: it has %llu bytes of %llu", file->name,
+		snprintf(text, capacity, "%s is cut short: it has %llu bytes of %llu", file->name,
 			 (unsigned long long)file->bytes,
 			 (unsigned long long)file->header.units * PD_TRACE_UNIT);
 	else if (!file->header.end.ticks)
-		snprintf(text, room,
-			 "%s has no end mark: process %u was killed, left by _exit, or still runs",
+		snprintf(text, capacity,
+			 "%s has no end mark: process %u was killed, called _exit, or is still "
+			 "running",
 			 file->name, file->header.pid);
 	else
 		return false;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Checks and decodes one record. */
 #include "tools/trace/record.h"
 
 #include <string.h>
@@ -13,7 +14,7 @@ static unsigned aside_of(const uint64_t *words)
 	return (unsigned)(words[1] >> 48);
 }
 
-/* Of its name, in bytes. */
+/* Length of the name, in bytes. */
 static unsigned note_length(const uint64_t *words)
 {
 	return aside_of(words) >> 8;
@@ -77,13 +78,13 @@ static const char *check_module(const uint64_t *words)
 	return NULL;
 }
 
-const char *record_check(const uint64_t *words, uint64_t room)
+const char *record_check(const uint64_t *words, uint64_t capacity)
 {
 	unsigned length = record_words(words[0]);
 
 	if (!length)
 		return "a record of at least one word";
-	if (length > room)
+	if (length > capacity)
 		return "a record that ends within its chunk";
 	switch (record_type(words[0])) {
 	case PD_RECORD_CALL:
@@ -103,7 +104,7 @@ const char *record_check(const uint64_t *words, uint64_t room)
 	case 0:
 		return "a record type, not 0";
 	default:
-		return NULL; /* of a later version: skipped */
+		return NULL; /* a type of a later version: skipped */
 	}
 }
 

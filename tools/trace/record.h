@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* One record of a trace, taken apart with every length checked. */
+/*
+ * One record of a trace: its length is checked before it is decoded. Most records are events; some
+ * are the writer's bookkeeping.
+ */
 #ifndef RECORD_H
 #define RECORD_H
 
@@ -21,7 +24,7 @@ struct record {
 	uint64_t addr, size, extra, pin_addr, pin_size, buffer_id, context;
 	uint32_t stack; /* 0: none */
 	uint64_t key;
-	uint32_t number; /* of a consumer's object, or of a dma-buf of the program's */
+	uint32_t number; /* of a consumer object, or of the program's dma-buf */
 	uint64_t lost;
 	const char *text; /* in the record, not NUL-terminated */
 	unsigned text_length;
@@ -47,7 +50,7 @@ static inline uint64_t record_when(uint64_t first)
 	return first >> 32;
 }
 
-/* Whether it is an event to be shown: not the writer's housekeeping, nor what we don't know. */
+/* Whether it is an event to show: neither bookkeeping nor a type of a later version. */
 static inline bool record_is_event(uint64_t first)
 {
 	unsigned type = record_type(first);
@@ -58,22 +61,22 @@ static inline bool record_is_event(uint64_t first)
 		record_what(first) < PD_EV_LOST);
 }
 
-/* Decoded: an event with a name (PD_RECORD_NOTE). */
+/* Whether it was a note: an event with a name (PD_RECORD_NOTE). */
 static inline bool record_is_note(const struct record *record)
 {
 	return record->event >= PD_EV_REGISTER && record->event < PD_EV_LOST;
 }
 
 /*
- * The record at `words`, of which `room` words can be read. NULL when it is good, else what was
- * expected.
+ * Checks the record at `words`, of which `capacity` words can be read. NULL when it is good, else
+ * what was expected.
  */
-const char *record_check(const uint64_t *words, uint64_t room);
+const char *record_check(const uint64_t *words, uint64_t capacity);
 
-/* Ticks that a good event took. */
+/* The duration of a good event, in ticks. */
 uint64_t record_taken(const uint64_t *words);
 
-/* All of a good event. */
+/* Decodes a good event. */
 void record_decode(const uint64_t *words, struct record *record);
 
 #endif

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* A hash table of the regions that are pinned at the moment. */
 #include "tools/trace/regions.h"
 
 #include <stdlib.h>
@@ -11,7 +12,7 @@ static uint32_t slot_of(const struct regions *regions, uint32_t file, uint32_t n
 	uint64_t key = (((uint64_t)file << 32 | number) ^ id * 0x94d049bb133111ebull) *
 		       0x9e3779b97f4a7c15ull;
 
-	return (uint32_t)(key >> 32) & (regions->room - 1);
+	return (uint32_t)(key >> 32) & (regions->capacity - 1);
 }
 
 static uint32_t home_of(const struct regions *regions, const struct region *region)
@@ -21,13 +22,13 @@ static uint32_t home_of(const struct regions *regions, const struct region *regi
 
 static uint32_t next_slot(const struct regions *regions, uint32_t slot)
 {
-	return (slot + 1) & (regions->room - 1);
+	return (slot + 1) & (regions->capacity - 1);
 }
 
 struct region *regions_find(const struct regions *regions, uint32_t file, uint32_t number,
 			    uint64_t buffer_id)
 {
-	if (!regions->room)
+	if (!regions->capacity)
 		return NULL;
 	for (uint32_t i = slot_of(regions, file, number, buffer_id); regions->slots[i].used;
 	     i = next_slot(regions, i)) {
@@ -49,10 +50,10 @@ static struct region *free_slot(struct regions *regions, uint32_t home)
 
 static void make_larger(struct regions *regions)
 {
-	struct regions larger = {.room = regions->room ? regions->room * 2 : 64};
+	struct regions larger = {.capacity = regions->capacity ? regions->capacity * 2 : 64};
 
-	larger.slots = allocate((size_t)larger.room * sizeof(*larger.slots));
-	for (uint32_t i = 0; i < regions->room; i++) {
+	larger.slots = allocate((size_t)larger.capacity * sizeof(*larger.slots));
+	for (uint32_t i = 0; i < regions->capacity; i++) {
 		const struct region *region = &regions->slots[i];
 
 		if (region->used)
@@ -68,7 +69,7 @@ struct region *regions_add(struct regions *regions, uint32_t file, uint32_t numb
 {
 	struct region *region;
 
-	if (regions->count * 2 >= regions->room)
+	if (regions->count * 2 >= regions->capacity)
 		make_larger(regions);
 	regions->count++;
 	region = free_slot(regions, slot_of(regions, file, number, buffer_id));
@@ -80,10 +81,10 @@ struct region *regions_add(struct regions *regions, uint32_t file, uint32_t numb
 	return region;
 }
 
-/* Those behind move up, so that no search ends too early. */
+/* Regions behind the hole move up, so that no search ends too early. */
 void regions_remove(struct regions *regions, struct region *region)
 {
-	uint32_t hole = (uint32_t)(region - regions->slots), mask = regions->room - 1;
+	uint32_t hole = (uint32_t)(region - regions->slots), mask = regions->capacity - 1;
 
 	regions->count--;
 	for (uint32_t i = next_slot(regions, hole); regions->slots[i].used;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * A trace's call stacks and modules. Of a stack only its place in the file is kept: there may be tens
- * of thousands, of which few are looked at.
+ * A trace's call stacks and modules. Only the offset of each stack is kept: there may be tens of
+ * thousands, of which few are used.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,12 +13,12 @@
 void trace_file_take_stack(struct trace_file *file, const uint64_t *words, uint64_t offset)
 {
 	file->stacks =
-		grow(file->stacks, &file->stack_room, file->stack_count, sizeof(*file->stacks));
+		grow(file->stacks, &file->stack_capacity, file->stack_count, sizeof(*file->stacks));
 	file->stacks[file->stack_count++] =
 		(struct trace_stack){(uint32_t)words[1], record_what(words[0]), offset};
 }
 
-/* What a terminal might obey is no part of a name. */
+/* Control characters, which a terminal would obey, become question marks. */
 static char *printable_copy(const char *text, size_t length)
 {
 	char *copy = allocate(length + 1);
@@ -35,11 +35,11 @@ void trace_file_take_module(struct trace_file *file, const uint64_t *words)
 	const char *behind;
 
 	if (file->module_count > UINT16_MAX)
-		return; /* there are no more numbers */
+		return; /* numbers are 16 bits wide */
 	memcpy(&head, words + 1, sizeof(head));
 	behind = (const char *)(words + 1) + sizeof(head);
-	file->modules =
-		grow(file->modules, &file->module_room, file->module_count, sizeof(*file->modules));
+	file->modules = grow(file->modules, &file->module_capacity, file->module_count,
+			     sizeof(*file->modules));
 	module = &file->modules[file->module_count++];
 	*module = (struct trace_module){.begin = head.begin,
 					.end = head.end,
@@ -90,7 +90,7 @@ unsigned trace_file_stack(const struct trace_file *file, uint32_t number, uint64
 	if (number && file->stack_count)
 		stack = bsearch(&number, file->stacks, file->stack_count, sizeof(*stack),
 				compare_number);
-	/* It was good when the file was opened; but it may be written to by anyone. */
+	/* It was good when the file was opened, but anyone may have written to the file since. */
 	if (!stack || !trace_file_read(file, words, (2 + stack->frames) * 8u, stack->offset) ||
 	    record_type(words[0]) != PD_RECORD_STACK || record_what(words[0]) != stack->frames)
 		return 0;

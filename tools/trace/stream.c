@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
+/* Reads the chunks of one stream and puts its events into the order of their begin. */
 #include "tools/trace/stream.h"
 
 #include "tools/base/memory.h"
 
-/* What is done with each event of a chunk while looking through it. */
+/* Called for each event of a chunk. */
 typedef void visit(struct stream *stream, uint32_t chunk, const struct item *item);
 
 static void remember_early(struct stream *stream, uint32_t chunk, const struct item *item)
 {
 	if (item->begin >= stream->last_end)
 		return;
-	stream->early = grow(stream->early, &stream->early_room, stream->early_count,
+	stream->early = grow(stream->early, &stream->early_capacity, stream->early_count,
 			     sizeof(*stream->early));
 	stream->early[stream->early_count++] = (struct early_item){*item, chunk};
 }
@@ -19,11 +20,11 @@ static void keep_item(struct stream *stream, uint32_t chunk, const struct item *
 {
 	(void)chunk;
 	if (item->begin < stream->last_end)
-		return; /* it is in the other list */
+		return; /* remember_early() has it */
 	stream->items[stream->item_count++] = *item;
 }
 
-/* Reads a chunk and visits its events; stream->last_end is then the end of its last one. */
+/* Reads a chunk and visits its events; sets stream->last_end to the latest end. */
 static void look_through(struct stream *stream, uint32_t index, char *data, visit *visit)
 {
 	const struct chunk *chunk = &stream->file->chunks[index];
@@ -39,7 +40,7 @@ static void look_through(struct stream *stream, uint32_t index, char *data, visi
 		unsigned length = record_words(words[0]), type = record_type(words[0]);
 		uint64_t end;
 
-		/* Checked when the file was opened; but it may be written to by anyone. */
+		/* It was good when the file was opened, but anyone may have written to it since. */
 		if (record_check(words, (chunk->used - at) / 8))
 			break;
 		if (record_is_event(words[0]) && at < chunk->seen) {
@@ -47,7 +48,8 @@ static void look_through(struct stream *stream, uint32_t index, char *data, visi
 			last_end = end > last_end && type != PD_RECORD_LOST ? end : last_end;
 		} else if (record_is_event(words[0])) {
 			end = base + record_when(words[0]);
-			if (type == PD_RECORD_LOST && last_end) /* just after what came before it */
+			if (type == PD_RECORD_LOST &&
+			    last_end) /* place it just behind the event before it */
 				end = last_end;
 			if (end > last_end)
 				last_end = end;
@@ -72,7 +74,7 @@ static int compare_items(const void *a, const void *b)
 
 	if (one->begin != other->begin)
 		return one->begin < other->begin ? -1 : 1;
-	/* Of two that began together the outer one ended later, so it lies behind. */
+	/* Of two that began together the outer one ended later, so it has the larger offset. */
 	return one->offset > other->offset ? -1 : 1;
 }
 
@@ -95,7 +97,7 @@ static bool is_sorted(const struct item *items, unsigned count)
 	return true;
 }
 
-/* The next chunk that has anything, into memory. */
+/* Makes sure that an item is in memory, reading the next chunk that has any; false at the end. */
 static bool next_chunk(struct stream *stream)
 {
 	while (stream->item_at == stream->item_count) {
@@ -106,16 +108,16 @@ static bool next_chunk(struct stream *stream)
 			release(stream->items);
 			stream->data = NULL;
 			stream->items = NULL;
-			stream->item_room = 0;
+			stream->item_capacity = 0;
 			return false;
 		}
 		chunk = &stream->file->chunks[stream->next_chunk];
 		release(stream->data);
 		stream->data = allocate(chunk->used);
-		if (chunk->used / 16 > stream->item_room) {
+		if (chunk->used / 16 > stream->item_capacity) {
 			release(stream->items);
-			stream->item_room = chunk->used / 16; /* no event is shorter */
-			stream->items = allocate(stream->item_room * sizeof(*stream->items));
+			stream->item_capacity = chunk->used / 16; /* no event is shorter */
+			stream->items = allocate(stream->item_capacity * sizeof(*stream->items));
 		}
 		stream->item_at = stream->item_count = 0;
 		look_through(stream, stream->next_chunk++, stream->data, keep_item);
@@ -133,7 +135,7 @@ uint64_t since_start(const struct trace_file *file, uint64_t ns, uint64_t start)
 	return since > 0 ? (uint64_t)since : 0;
 }
 
-bool stream_settle(struct stream *stream, uint64_t start)
+bool stream_find_head(struct stream *stream, uint64_t start)
 {
 	bool more = next_chunk(stream), early = stream->early_at < stream->early_count;
 	uint64_t ticks;
@@ -149,7 +151,7 @@ bool stream_settle(struct stream *stream, uint64_t start)
 	return true;
 }
 
-/* Its record's words; NULL when the file no longer has them. */
+/* The words of its record; NULL when the file no longer has them. */
 static const uint64_t *take_early(struct stream *stream, struct item *item)
 {
 	const struct early_item *early = &stream->early[stream->early_at++];

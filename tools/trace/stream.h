@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The events of one thread in one file, by when they began: those of a chunk are sorted when the chunk is
- * read, those that began before their chunk come from a list beside.
+ * The events of one thread in one file, in the order of their begin. The events of a chunk are sorted
+ * when the chunk is read; events that began before their chunk come from a separate list.
  */
 #ifndef STREAM_H
 #define STREAM_H
@@ -9,7 +9,7 @@
 #include "tools/trace/record.h"
 #include "tools/trace/file.h"
 
-/* An event that is to come. */
+/* An event that was not returned yet. */
 struct item {
 	uint64_t begin;	 /* ticks */
 	uint32_t offset; /* of its record in the chunk */
@@ -25,13 +25,13 @@ struct early_item {
 struct stream {
 	struct trace_file *file;
 	uint32_t next_chunk, end_chunk; /* indexes in the file */
-	/* the chunk in memory, sorted */
+	/* the chunk in memory and its events, sorted */
 	char *data;
 	struct item *items;
-	unsigned item_count, item_room, item_at;
-	/* events that began before the chunk that they lie in, sorted */
+	unsigned item_count, item_capacity, item_at;
+	/* events that began before their chunk, sorted */
 	struct early_item *early;
-	unsigned early_count, early_room, early_at;
+	unsigned early_count, early_capacity, early_at;
 	uint64_t last_end; /* of the chunk before, in ticks */
 	unsigned hint;
 	uint64_t head; /* when its next event began, in ns since the reader's start */
@@ -39,11 +39,14 @@ struct stream {
 	uint64_t early_words[PD_RECORD_MOST_WORDS];
 };
 
-/* Once, before all else: a look through its chunks, for the events that began before theirs. */
+/* Finds the events that began before their chunk. Call it once, before the other functions. */
 void stream_find_early(struct stream *stream);
-/* Finds out what comes next, and when: stream->head; false at the end. */
-bool stream_settle(struct stream *stream, uint64_t start);
-/* Takes it: its record's words, good until the next is settled; NULL when the file no longer has them. */
+/* Finds the next event and sets stream->head to its begin; false at the end. */
+bool stream_find_head(struct stream *stream, uint64_t start);
+/*
+ * Returns the words of its record, good until the next stream_find_head(); NULL when the file no
+ * longer has them.
+ */
 const uint64_t *stream_take(struct stream *stream, struct item *item);
 void stream_close(struct stream *stream);
 

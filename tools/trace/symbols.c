@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Names for code addresses, each of which is resolved once. */
 #define _GNU_SOURCE
 #include "tools/trace/symbols.h"
 
@@ -12,7 +13,7 @@
 #include "tools/base/out.h"
 #include "tools/base/texts.h"
 
-/* Each address is looked for once. */
+/* An address that was resolved. */
 struct known {
 	const struct trace_file *file;
 	uint64_t frame;
@@ -22,17 +23,17 @@ struct known {
 
 static struct {
 	struct known *slots;
-	size_t room, used;
+	size_t capacity, used;
 	const char *folder;
 } table;
 
-enum { MOST_INLINED = 32 };
+enum { MAX_INLINED = 32 };
 
 static size_t slot_of(const struct trace_file *file, uint64_t frame)
 {
 	uint64_t key = (frame ^ (uintptr_t)file * 31) * 0x9e3779b97f4a7c15ull;
 
-	return (size_t)(key >> 20) & (table.room - 1);
+	return (size_t)(key >> 20) & (table.capacity - 1);
 }
 
 static struct known *find(const struct trace_file *file, uint64_t frame)
@@ -41,18 +42,18 @@ static struct known *find(const struct trace_file *file, uint64_t frame)
 
 	while (table.slots[i].places &&
 	       (table.slots[i].file != file || table.slots[i].frame != frame))
-		i = (i + 1) & (table.room - 1);
+		i = (i + 1) & (table.capacity - 1);
 	return &table.slots[i];
 }
 
 static void make_larger(void)
 {
 	struct known *old = table.slots;
-	size_t room = table.room;
+	size_t capacity = table.capacity;
 
-	table.room = room ? room * 2 : 1024;
-	table.slots = allocate(table.room * sizeof(*table.slots));
-	for (size_t i = 0; i < room; i++)
+	table.capacity = capacity ? capacity * 2 : 1024;
+	table.slots = allocate(table.capacity * sizeof(*table.slots));
+	for (size_t i = 0; i < capacity; i++)
 		if (old[i].places)
 			*find(old[i].file, old[i].frame) = old[i];
 	release(old);
@@ -63,11 +64,11 @@ static void resolve(struct known *known)
 	unsigned number = (unsigned)(known->frame >> PD_FRAME_OFFSET_BITS);
 	uint64_t offset = known->frame & ((1ull << PD_FRAME_OFFSET_BITS) - 1);
 	const struct trace_module *module = trace_file_module(known->file, number);
-	struct place places[MOST_INLINED] = {{0}};
+	struct place places[MAX_INLINED] = {{0}};
 
-	/* The instruction that called lies before the address to which it returns. */
+	/* The call instruction lies before its return address. */
 	known->count = module && offset ? symbols_resolve(module, table.folder, offset - 1, places,
-							  MOST_INLINED)
+							  MAX_INLINED)
 					: 0;
 	if (!known->count)
 		known->count = 1;
@@ -79,12 +80,12 @@ static void resolve(struct known *known)
 	}
 }
 
-/* The places of one frame, innermost first: more than one where functions were inlined. Never none. */
+/* The places of one frame, innermost first: at least one, more where functions were inlined. */
 static const struct place *places_of(const struct trace_file *file, uint64_t frame, unsigned *count)
 {
 	struct known *known;
 
-	if (table.used * 2 >= table.room)
+	if (table.used * 2 >= table.capacity)
 		make_larger();
 	known = find(file, frame);
 	if (!known->places) {
@@ -106,7 +107,7 @@ unsigned symbols_stack(const struct trace_file *file, uint32_t stack, struct pla
 		unsigned count;
 		const struct place *found = places_of(file, frames[i], &count);
 
-		for (unsigned j = 0; j < count && total < MOST_PLACES; j++)
+		for (unsigned j = 0; j < count && total < MAX_PLACES; j++)
 			places[total++] = found[j];
 	}
 	return total;
@@ -120,16 +121,16 @@ static bool is_cudas(const char *module)
 }
 
 unsigned symbols_chain(const struct trace_file *file, uint32_t stack, struct place *places,
-		       unsigned most)
+		       unsigned max)
 {
-	struct place all[MOST_PLACES];
+	struct place all[MAX_PLACES];
 	unsigned total = symbols_stack(file, stack, all), first = 0, count = 0;
 
 	while (first < total && all[first].module && is_cudas(all[first].module))
 		first++;
 	if (first == total)
 		first = 0;
-	while (first < total && count < most) {
+	while (first < total && count < max) {
 		places[count++] = all[first++];
 		if (places[count - 1].function && strcmp(places[count - 1].function, "main") == 0)
 			break;
@@ -147,20 +148,20 @@ static const char *base_name(const char *path)
 char *place_text(const struct place *place, char *text)
 {
 	if (place->function && place->source)
-		snprintf(text, PLACE_ROOM, "%.180s  %.80s:%u", place->function,
+		snprintf(text, PLACE_TEXT_SIZE, "%.180s  %.80s:%u", place->function,
 			 base_name(place->source), place->line);
 	else if (place->function)
-		snprintf(text, PLACE_ROOM, "%.180s  (%.80s)", place->function,
+		snprintf(text, PLACE_TEXT_SIZE, "%.180s  (%.80s)", place->function,
 			 place->module ? base_name(place->module) : "?");
 	else if (place->module)
-		snprintf(text, PLACE_ROOM, "%.200s+%#llx", base_name(place->module),
+		snprintf(text, PLACE_TEXT_SIZE, "%.200s+%#llx", base_name(place->module),
 			 (unsigned long long)place->offset);
 	else
-		snprintf(text, PLACE_ROOM, "%#llx", (unsigned long long)place->offset);
+		snprintf(text, PLACE_TEXT_SIZE, "%#llx", (unsigned long long)place->offset);
 	return text;
 }
 
-/* ---- callers, each of which is looked for once ---------------------------------------------- */
+/* ---- callers -------------------------------------------------------------------------------- */
 
 static const struct place *look_for_caller(const struct trace_file *file, uint32_t stack)
 {
@@ -185,27 +186,27 @@ struct caller {
 
 static struct {
 	struct caller *slots;
-	size_t room, used;
+	size_t capacity, used;
 } callers;
 
 static struct caller *find_caller(const struct trace_file *file, uint32_t stack)
 {
-	size_t i = (stack * 2654435761u ^ (uintptr_t)file >> 4) & (callers.room - 1);
+	size_t i = (stack * 2654435761u ^ (uintptr_t)file >> 4) & (callers.capacity - 1);
 
 	while (callers.slots[i].file &&
 	       (callers.slots[i].file != file || callers.slots[i].stack != stack))
-		i = (i + 1) & (callers.room - 1);
+		i = (i + 1) & (callers.capacity - 1);
 	return &callers.slots[i];
 }
 
 static void make_more_callers(void)
 {
 	struct caller *old = callers.slots;
-	size_t room = callers.room;
+	size_t capacity = callers.capacity;
 
-	callers.room = room ? room * 2 : 256;
-	callers.slots = allocate(callers.room * sizeof(*callers.slots));
-	for (size_t i = 0; i < room; i++)
+	callers.capacity = capacity ? capacity * 2 : 256;
+	callers.slots = allocate(callers.capacity * sizeof(*callers.slots));
+	for (size_t i = 0; i < capacity; i++)
 		if (old[i].file)
 			*find_caller(old[i].file, old[i].stack) = old[i];
 	release(old);
@@ -215,7 +216,7 @@ static struct caller *caller_of(const struct trace_file *file, uint32_t stack)
 {
 	struct caller *caller;
 
-	if (callers.used * 2 >= callers.room)
+	if (callers.used * 2 >= callers.capacity)
 		make_more_callers();
 	caller = find_caller(file, stack);
 	if (!caller->file) {
@@ -233,7 +234,7 @@ const struct place *symbols_caller(const struct trace_file *file, uint32_t stack
 const char *symbols_caller_text(const struct trace_file *file, uint32_t stack)
 {
 	struct caller *caller = caller_of(file, stack);
-	char text[PLACE_ROOM];
+	char text[PLACE_TEXT_SIZE];
 
 	if (caller->place && !caller->text)
 		caller->text = text_of("%s", place_text(caller->place, text));
@@ -242,11 +243,12 @@ const char *symbols_caller_text(const struct trace_file *file, uint32_t stack)
 
 bool symbols_folder(const char *folder)
 {
-	static char path[PATH_MAX]; /* libdwfl takes a relative one as relative to each program */
+	static char path
+		[PATH_MAX]; /* absolute: libdwfl resolves relative paths against each program's folder */
 	struct stat status;
 
 	if (!realpath(folder, path) || stat(path, &status) != 0 || !S_ISDIR(status.st_mode)) {
-		complain("--symbols %s: must be a folder", folder);
+		complain("--symbols %s: not a folder", folder);
 		return false;
 	}
 	table.folder = path;
@@ -255,7 +257,7 @@ bool symbols_folder(const char *folder)
 
 void symbols_free(void)
 {
-	for (size_t i = 0; i < table.room; i++) {
+	for (size_t i = 0; i < table.capacity; i++) {
 		for (unsigned j = 0; j < table.slots[i].count; j++) {
 			release((char *)table.slots[i].places[j].function);
 			release((char *)table.slots[i].places[j].source);
@@ -264,8 +266,8 @@ void symbols_free(void)
 	}
 	release(table.slots);
 	table.slots = NULL;
-	table.room = table.used = 0;
-	for (size_t i = 0; i < callers.room; i++)
+	table.capacity = table.used = 0;
+	for (size_t i = 0; i < callers.capacity; i++)
 		release(callers.slots[i].text);
 	release(callers.slots);
 	memset(&callers, 0, sizeof(callers));

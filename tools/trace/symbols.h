@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Names for code addresses. With elfutils' libdw: function, file and line, and the functions that were
- * inlined there; the file is found by its path or its build id, and is not believed when its build id
- * is another than the trace's. What can't be resolved has its module and offset.
+ * Names for code addresses. With elfutils' libdw these are the function, the source file and line,
+ * and functions inlined there. The program or library is found by its path or its build id, and is
+ * not used when its build id differs from the trace's. Other addresses get their module and offset.
  */
 #ifndef SYMBOLS_H
 #define SYMBOLS_H
@@ -13,7 +13,7 @@
 
 #include "tools/trace/file.h"
 
-/* Where code is. Its texts are good until symbols_free(). */
+/* A place in the code. Its texts are good until symbols_free(). */
 struct place {
 	const char *function; /* demangled; NULL: not known */
 	const char *source;   /* path as compiled; NULL: not known */
@@ -24,37 +24,37 @@ struct place {
 };
 
 /* The places of a whole stack, innermost first; 0 when the trace has no such stack. */
-enum { MOST_PLACES = 256 };
+enum { MAX_PLACES = 256 };
 unsigned symbols_stack(const struct trace_file *file, uint32_t stack, struct place *places);
 
 /*
- * The same as people want to read it: without CUDA's own libraries at its begin, up to main() or to
- * `most` places.
+ * The same, shortened for people: without CUDA's own libraries at its begin, up to main() or `max`
+ * places.
  */
 unsigned symbols_chain(const struct trace_file *file, uint32_t stack, struct place *places,
-		       unsigned most);
+		       unsigned max);
 
-/* The first place that is not in a library of CUDA's: who called, for people. NULL: no such stack. */
+/* The caller, for people: the first place outside CUDA's libraries. NULL: no such stack. */
 const struct place *symbols_caller(const struct trace_file *file, uint32_t stack);
 
-/* The same as a text, kept for the next time; NULL: no such stack. */
+/* The same as a text, which stays good until symbols_free(); NULL: no such stack. */
 const char *symbols_caller_text(const struct trace_file *file, uint32_t stack);
 
-/* "function  source.c:12", or "module+0x123"; ends with a NUL, cut where there is no room. */
-enum { PLACE_ROOM = 300 };
+/* "function  source.c:12", or "module+0x123"; cut if it is too long. Returns `text`. */
+enum { PLACE_TEXT_SIZE = 300 };
 char *place_text(const struct place *place, char *text);
 
-/* Where else to look for files, by name or by build id; false after one line when it is no folder. */
+/* Adds a folder in which to look for files; false, after one line, when it is no folder. */
 bool symbols_folder(const char *folder);
 void symbols_free(void);
 
-/* ---- what reads the files (symbols_dw.c, or symbols_none.c where libdw is missing) ------------ */
+/* ---- reading the files (symbols_dw.c, or symbols_none.c where libdw is missing) --------------- */
 
-/* At most `most` places of an address in a module's file, their texts from memory.h; 0: not known. */
+/* Up to `max` places of an address in a module; their texts are from memory.h. 0: unknown. */
 unsigned symbols_resolve(const struct trace_module *module, const char *folder, uint64_t address,
-			 struct place *places, unsigned most);
+			 struct place *places, unsigned max);
 void symbols_close(void);
-/* The program was built with it. */
+/* Whether pindown was built with libdw. */
 extern const bool symbols_are_read;
 
 #endif

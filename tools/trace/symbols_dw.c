@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Files with code and what debuggers know of them, by elfutils' libdwfl. */
+/* Resolves addresses in programs and libraries by their debug information, with libdwfl. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <dwarf.h>
@@ -18,7 +18,7 @@
 
 const bool symbols_are_read = true;
 
-/* Each module has a session of its own, in which its file lies at the addresses that it was linked for. */
+/* Each module has a session of its own, in which its file lies at its link-time addresses. */
 struct opened {
 	const struct trace_module *module;
 	Dwfl *session;
@@ -26,11 +26,11 @@ struct opened {
 };
 
 static struct opened *list;
-static unsigned count, room;
+static unsigned count, capacity;
 
 /* ---- finding the file ----------------------------------------------------------------------- */
 
-/* The trace says what the file was: nothing else will do. */
+/* Whether the file is the one that was traced: the build ids must be equal. */
 static bool is_that(int fd, const struct trace_module *module)
 {
 	const void *id;
@@ -53,7 +53,7 @@ static bool is_that(int fd, const struct trace_module *module)
 static int try_path(const char *path, const struct trace_module *module)
 {
 	struct stat status;
-	/* A trace names whatever it likes: a pipe must not hold us up. */
+	/* The trace may name any file: O_NONBLOCK, so that opening a pipe does not block. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd >= 0 &&
@@ -107,7 +107,7 @@ static int find_file(const struct trace_module *module, const char *folder)
 
 /* ---- the session ---------------------------------------------------------------------------- */
 
-static char *debug_path; /* where separate debug files are: elfutils' own places, and the folder */
+static char *debug_path; /* where separate debug files are: elfutils' defaults and the folder */
 static const Dwfl_Callbacks callbacks = {
 	.find_elf = dwfl_build_id_find_elf,
 	.find_debuginfo = dwfl_standard_find_debuginfo,
@@ -129,7 +129,7 @@ static void open_session(struct opened *opened, const char *folder)
 		return;
 	}
 	dwfl_report_begin(opened->session);
-	/* The descriptor is the session's from here on. */
+	/* If this succeeds, the session owns the descriptor. */
 	opened->file = dwfl_report_elf(opened->session, opened->module->path, opened->module->path,
 				       fd, 0, true);
 	if (!opened->file)
@@ -142,7 +142,7 @@ static const struct opened *open_module(const struct trace_module *module, const
 	for (unsigned i = 0; i < count; i++)
 		if (list[i].module == module)
 			return &list[i];
-	list = grow(list, &room, count, sizeof(*list));
+	list = grow(list, &capacity, count, sizeof(*list));
 	list[count] = (struct opened){.module = module};
 	open_session(&list[count], folder);
 	return &list[count++];
@@ -152,7 +152,7 @@ static const struct opened *open_module(const struct trace_module *module, const
 
 typedef char *demangler(const char *name, char *buffer, size_t *length, int *status);
 
-/* C++'s own, where there is a C++ program on the machine. */
+/* libstdc++'s demangler; NULL where that library is not installed. */
 static demangler *find_demangler(void)
 {
 	static demangler *found;
@@ -207,7 +207,7 @@ static const char *caller_source(Dwarf_Die *unit, Dwarf_Die *inlined, unsigned *
 	return dwarf_filesrc(files, file, NULL, NULL);
 }
 
-/* The scopes that the innermost one at this address lies in, as they are nested in the code. */
+/* The scopes around this address, innermost first, as they are nested in the source. */
 static int scopes_at(Dwarf_Die *unit, uint64_t address, Dwarf_Die **scopes)
 {
 	Dwarf_Die innermost;
@@ -222,16 +222,16 @@ static int scopes_at(Dwarf_Die *unit, uint64_t address, Dwarf_Die **scopes)
 	return total > 0 ? total : 0;
 }
 
-/* `source` and `line` are those of the innermost place; each inlined function tells its caller's. */
+/* `source` and `line` are the innermost place's; each inlined function has those of its caller. */
 static unsigned inlined_places(Dwfl_Module *file, uint64_t address, const char *source,
-			       unsigned line, struct place *places, unsigned most)
+			       unsigned line, struct place *places, unsigned max)
 {
 	Dwarf_Addr bias;
 	Dwarf_Die *unit = dwfl_module_addrdie(file, address, &bias), *scopes = NULL;
 	int total = unit ? scopes_at(unit, address - bias, &scopes) : 0;
 	unsigned used = 0;
 
-	for (int i = 0; i < total && used < most; i++) {
+	for (int i = 0; i < total && used < max; i++) {
 		int tag = dwarf_tag(&scopes[i]);
 		const char *name;
 
@@ -251,7 +251,7 @@ static unsigned inlined_places(Dwfl_Module *file, uint64_t address, const char *
 }
 
 unsigned symbols_resolve(const struct trace_module *module, const char *folder, uint64_t address,
-			 struct place *places, unsigned most)
+			 struct place *places, unsigned max)
 {
 	const struct opened *opened = open_module(module, folder);
 	const char *source = NULL, *name;
@@ -265,7 +265,7 @@ unsigned symbols_resolve(const struct trace_module *module, const char *folder, 
 	if (found)
 		source = dwfl_lineinfo(found, NULL, &line, NULL, NULL, NULL);
 	used = inlined_places(opened->file, address, source, line > 0 ? (unsigned)line : 0, places,
-			      most);
+			      max);
 	if (used)
 		return used;
 	name = dwfl_module_addrname(opened->file, address);
@@ -286,5 +286,5 @@ void symbols_close(void)
 	release(debug_path);
 	list = NULL;
 	debug_path = NULL;
-	count = room = 0;
+	count = capacity = 0;
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Writes one JSON document, with commas and indentation. */
 #include "tools/ui/json.h"
 
 #include "tools/base/out.h"
@@ -7,21 +8,21 @@ static unsigned depth, members; /* members: written so far in the innermost obje
 
 static void put(const char *text, size_t length)
 {
-	char *at = out_room();
+	char *at = out_reserve();
 
 	memcpy(at, text, length);
-	out_took(at + length);
+	out_commit(at + length);
 }
 
 static void new_line(void)
 {
-	char *at = out_room();
+	char *at = out_reserve();
 
 	*at++ = '\n';
-	out_took(put_spaces(at, 2 * depth));
+	out_commit(put_spaces(at, 2 * depth));
 }
 
-/* The length of the UTF-8 character at text, or 0 when it is none. */
+/* The length of the UTF-8 character at `text`; 0 when the bytes are not valid UTF-8. */
 static unsigned utf8_length(const unsigned char *text)
 {
 	unsigned length = text[0] >= 0xf0 && text[0] < 0xf5   ? 4
@@ -88,7 +89,7 @@ static void close(const char *bracket)
 	if (members)
 		new_line();
 	put(bracket, 1);
-	members = 1; /* this one */
+	members = 1; /* the member just closed */
 	if (!depth) {
 		put("\n", 1);
 		members = 0;
@@ -127,7 +128,7 @@ void json_text(const char *key, const char *text)
 void json_number(const char *key, uint64_t value)
 {
 	next_member(key);
-	out_took(put_decimal(out_room(), value));
+	out_commit(put_decimal(out_reserve(), value));
 }
 
 void json_bool(const char *key, bool value)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One JSON document on standard output, for the verbs that describe a state. Commas and indentation
- * follow from the calls; a key of NULL is for members of a list.
+ * One JSON document on standard output, for the commands that describe a state. Commas and
+ * indentation follow from the calls. Members of a list have NULL as their key.
  */
 #ifndef JSON_H
 #define JSON_H
@@ -14,7 +14,7 @@ void json_end_object(void);
 void json_begin_list(const char *key);
 void json_end_list(void);
 
-/* A text of NULL is null. What is not ASCII is taken for Latin-1 unless it is good UTF-8. */
+/* A text of NULL becomes null. Bytes that are not valid UTF-8 are taken for Latin-1. */
 void json_text(const char *key, const char *text);
 void json_number(const char *key, uint64_t value);
 void json_bool(const char *key, bool value);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A text for JSON where there is room for it: up to 6 bytes for each of its own, and 2. */
+/* Quotes a text for JSON. The result takes up to 6 bytes for each byte of the text, and 2 more. */
 #ifndef JSON_TEXT_H
 #define JSON_TEXT_H
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Names for results and reasons. */
 #include "tools/ui/names.h"
 
 #include <errno.h>
@@ -157,7 +158,7 @@ const char *pindown_result_name(int64_t result)
 	return NULL;
 }
 
-/* What verbs answer: those that registering memory was seen to end in, and their neighbours. */
+/* Results of verbs: those that were seen when memory was registered, and related ones. */
 static const char *errno_name(int64_t number)
 {
 	switch (number) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Numbers as people know them. All return NULL for a number without a name. */
+/* Names for results and reasons. All functions return NULL for a number without a name. */
 #ifndef NAMES_H
 #define NAMES_H
 
@@ -13,8 +13,8 @@ const char *driver_result_name(int64_t result);
 const char *pindown_result_name(int64_t result);
 
 /*
- * The result of a call, named as that kind of call has it; `call` may be NULL. A note's is its consumer's
- * own number, which is taken for an errno.
+ * The name of the result of `call`, which may be NULL; driver calls, verbs and pindown's own calls
+ * have different results. The result in a note is the consumer's own number, taken for an errno.
  */
 const char *result_name(const char *call, bool is_note, int64_t result);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Starts a pager and sends standard output through it. */
 #define _GNU_SOURCE
 #include "tools/ui/pager.h"
 
@@ -27,14 +28,14 @@ static const char *choose(void)
 
 static void become(const char *name, int from)
 {
-	/* As git does: colours are shown, what fits on the screen is not waited for. */
+	/* As git does: show colours, and quit at once if everything fits on the screen. */
 	setenv("LESS", "FRX", 0);
 	dup2(from, STDIN_FILENO);
 	execlp("sh", "sh", "-c", name, (char *)NULL);
 	_exit(127);
 }
 
-/* However the command ends: the terminal is the pager's until the person has seen enough. */
+/* At exit: the terminal belongs to the pager until the user quits it. */
 static void wait_for_pager(void)
 {
 	out_flush();
@@ -60,7 +61,7 @@ void pager_begin(bool wanted)
 		return;
 	}
 	out.fd = ends[1];
-	/* The keyboard's interrupt is the pager's; when it goes, writing ends. */
+	/* Ctrl-C is for the pager. When the pager quits, the next write gets EPIPE. */
 	signal(SIGINT, SIG_IGN);
 	atexit(wait_for_pager);
 }

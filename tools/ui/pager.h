@@ -6,8 +6,8 @@
 #include <stdbool.h>
 
 /*
- * After out_begin(), before anything is printed. Nothing happens where output is no terminal. At its exit
- * the command waits until the person has seen enough.
+ * Call it after out_begin(), before anything is printed. It does nothing unless the output is a
+ * terminal. At exit the command waits until the user quits the pager.
  */
 void pager_begin(bool wanted);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Draws a screen again and again, and reads single keys. */
 #define _GNU_SOURCE
 #include "tools/ui/screen.h"
 
@@ -39,7 +40,7 @@ static void take_over(void)
 
 	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
 	tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-	out_print("\033[?1049h\033[?25l"); /* another screen, no cursor */
+	out_print("\033[?1049h\033[?25l"); /* alternate screen, no cursor */
 	out_flush();
 }
 
@@ -77,7 +78,7 @@ unsigned screen_rows(void)
 	return ioctl(out.fd, TIOCGWINSZ, &size) == 0 && size.ws_row > 3 ? size.ws_row : 24;
 }
 
-/* Ctrl-Z: the terminal is given back meanwhile. */
+/* Ctrl-Z: the shell gets the terminal until the command continues. */
 static void stop(void)
 {
 	stopped = 0;

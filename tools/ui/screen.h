@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: MIT */
-/* A terminal that is drawn again and again, and single keys. */
+/* A terminal screen that is drawn again and again, and single keys. */
 #ifndef SCREEN_H
 #define SCREEN_H
 
 #include <stdbool.h>
 
 /*
- * Takes the terminal over: keys come at once and are not shown, what was on the screen comes back at
- * the end, also when a signal ends the command. False when standard input or output is none.
+ * Takes over the terminal: keys arrive at once and are not echoed. screen_end() restores the former
+ * content; signals that end the command make screen_key() return 'q', so that it is called. False
+ * when standard input or output is no terminal.
  */
 bool screen_begin(void);
 void screen_end(void);
 
-/* Around what is drawn with out.h, from the upper left corner. */
+/* Call these before and after drawing with out.h, which starts in the upper left corner. */
 void screen_draw_begin(void);
 void screen_draw_end(void);
 unsigned screen_rows(void);
 
-/* For --interval: seconds, as a text; false after one line that says what is accepted. */
+/* Parses --interval, in seconds; false after one line that says which values are accepted. */
 bool screen_take_interval(const char *text);
 
-/* Waits that long (2 s if nothing was taken) for a key; 0: none came. 'q' also when a signal asks to end. */
+/*
+ * Waits for a key during the interval, 2 s by default; 0: no key was pressed. Returns 'q' also when
+ * a signal asks to end.
+ */
 int screen_key(void);
 
 #endif

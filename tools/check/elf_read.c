@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-/* With libelf; object_unread.c is for machines that have none to build with. */
+/* Reads an ELF file with libelf; elf_unread.c replaces it where pindown is built without libelf. */
 #define _GNU_SOURCE
-#include "tools/check/object.h"
+#include "tools/check/elf_file.h"
 
 #include <ctype.h>
 #include <elf.h>
@@ -24,7 +24,7 @@ static bool is_name_character(char c)
 	return isalnum((unsigned char)c) || c == '_';
 }
 
-/* Is there this text, whatever stands around it? */
+/* Whether the data contains this text, also as a part of another. */
 static bool has(const char *data, size_t size, const char *text)
 {
 	return size && memmem(data, size, text, strlen(text));
@@ -52,8 +52,8 @@ static void find_names(struct texts *names, const char *data, size_t size, const
 	}
 }
 
-/* "libcudart.so.12" and its like, as whole texts. */
-static void find_runtime_names(struct object *object, const char *data, size_t size)
+/* Finds "libcudart.so.12" and the like, as whole texts. */
+static void find_runtime_names(struct elf_file *file, const char *data, size_t size)
 {
 	static const char stem[] = "libcudart.so";
 	const char *at = data, *end = data + size;
@@ -65,7 +65,7 @@ static void find_runtime_names(struct object *object, const char *data, size_t s
 		    strspn(at + sizeof(stem) - 1, ".0123456789") == length - (sizeof(stem) - 1)) {
 			char *name = text_of("%.*s", (int)length, at);
 
-			texts_add_once(&object->opened, name);
+			texts_add_once(&file->opened, name);
 			release(name);
 		}
 		at += length;
@@ -73,8 +73,8 @@ static void find_runtime_names(struct object *object, const char *data, size_t s
 }
 
 /*
- * The CUDA runtime, in whatever it is linked into, has the texts of its errors and the name of the
- * look-up that it makes.
+ * A file that contains the CUDA runtime has the names of its errors, and the name of the driver
+ * function by which the runtime looks up all others.
  */
 static bool is_runtime(const char *data, size_t size)
 {
@@ -83,17 +83,17 @@ static bool is_runtime(const char *data, size_t size)
 	       has(data, size, "cuGetProcAddress");
 }
 
-static void look_at_data(struct object *object, const char *data, size_t size)
+static void look_at_data(struct elf_file *file, const char *data, size_t size)
 {
-	find_names(&object->named, data, size, "cu", watched_name);
-	find_names(&object->verbs_named, data, size, "ibv_", watched_verb);
-	find_runtime_names(object, data, size);
+	find_names(&file->named, data, size, "cu", watched_name);
+	find_names(&file->verbs_named, data, size, "ibv_", watched_verb);
+	find_runtime_names(file, data, size);
 	if (has(data, size, "libcuda.so"))
-		object->names_driver = true;
+		file->names_driver = true;
 	if (has(data, size, "cuGetProcAddress"))
-		object->asks_proc_address = true;
+		file->asks_proc_address = true;
 	if (is_runtime(data, size))
-		object->has_runtime = true;
+		file->has_runtime = true;
 }
 
 /* ---- symbols ----------------------------------------------------------------------------- */
@@ -103,28 +103,28 @@ static bool is_runtime_call(const char *name)
 	return strncmp(name, "cuda", 4) == 0 && isupper((unsigned char)name[4]);
 }
 
-static void take_import(struct object *object, const char *name)
+static void take_import(struct elf_file *file, const char *name)
 {
 	if (watched_name(name, strlen(name)))
-		texts_add(&object->linked, name, strlen(name));
+		texts_add(&file->linked, name, strlen(name));
 	if (watched_verb(name, strlen(name)))
-		texts_add(&object->verbs_linked, name, strlen(name));
+		texts_add(&file->verbs_linked, name, strlen(name));
 	if (strncmp(name, "cuGetProcAddress", 16) == 0)
-		object->asks_proc_address = true;
-	object->runtime_calls += is_runtime_call(name);
-	object->uses_dlopen |= strcmp(name, "dlopen") == 0;
-	object->uses_dlmopen |= strcmp(name, "dlmopen") == 0;
-	object->uses_dlsym |= strcmp(name, "dlsym") == 0 || strcmp(name, "dlvsym") == 0;
+		file->asks_proc_address = true;
+	file->runtime_calls += is_runtime_call(name);
+	file->uses_dlopen |= strcmp(name, "dlopen") == 0;
+	file->uses_dlmopen |= strcmp(name, "dlmopen") == 0;
+	file->uses_dlsym |= strcmp(name, "dlsym") == 0 || strcmp(name, "dlvsym") == 0;
 }
 
-static void take_export(struct object *object, const char *name)
+static void take_export(struct elf_file *file, const char *name)
 {
 	if (watched_name(name, strlen(name)))
-		texts_add(&object->defined, name, strlen(name));
-	object->defines_dlsym |= strcmp(name, "dlsym") == 0;
+		texts_add(&file->defined, name, strlen(name));
+	file->defines_dlsym |= strcmp(name, "dlsym") == 0;
 }
 
-static void read_symbols(struct object *object, Elf *elf, Elf_Scn *section, const GElf_Shdr *header)
+static void read_symbols(struct elf_file *file, Elf *elf, Elf_Scn *section, const GElf_Shdr *header)
 {
 	Elf_Data *data = elf_getdata(section, NULL);
 	size_t count = header->sh_entsize ? header->sh_size / header->sh_entsize : 0;
@@ -137,9 +137,9 @@ static void read_symbols(struct object *object, Elf *elf, Elf_Scn *section, cons
 		    !(name = elf_strptr(elf, header->sh_link, symbol.st_name)))
 			return;
 		if (symbol.st_shndx == SHN_UNDEF)
-			take_import(object, name);
+			take_import(file, name);
 		else if (GELF_ST_TYPE(symbol.st_info) == STT_FUNC)
-			take_export(object, name);
+			take_export(file, name);
 	}
 }
 
@@ -150,12 +150,12 @@ static char *copy_text(Elf *elf, size_t table, size_t at)
 	return text_of("%s", text ? text : "");
 }
 
-static void read_dynamic(struct object *object, Elf *elf, Elf_Scn *section, const GElf_Shdr *header)
+static void read_dynamic(struct elf_file *file, Elf *elf, Elf_Scn *section, const GElf_Shdr *header)
 {
 	Elf_Data *data = elf_getdata(section, NULL);
 	GElf_Dyn tag;
 
-	object->is_dynamic = true;
+	file->is_dynamic = true;
 	for (int i = 0; data && gelf_getdyn(data, i, &tag) && tag.d_tag != DT_NULL; i++) {
 		const char *needed;
 
@@ -163,22 +163,22 @@ static void read_dynamic(struct object *object, Elf *elf, Elf_Scn *section, cons
 		case DT_NEEDED:
 			needed = elf_strptr(elf, header->sh_link, tag.d_un.d_val);
 			if (needed)
-				texts_add_once(&object->needed, needed);
+				texts_add_once(&file->needed, needed);
 			break;
 		case DT_SONAME:
-			release(object->soname);
-			object->soname = copy_text(elf, header->sh_link, tag.d_un.d_val);
+			release(file->soname);
+			file->soname = copy_text(elf, header->sh_link, tag.d_un.d_val);
 			break;
 		case DT_RPATH:
-			release(object->rpath);
-			object->rpath = copy_text(elf, header->sh_link, tag.d_un.d_val);
+			release(file->rpath);
+			file->rpath = copy_text(elf, header->sh_link, tag.d_un.d_val);
 			break;
 		case DT_RUNPATH:
-			release(object->runpath);
-			object->runpath = copy_text(elf, header->sh_link, tag.d_un.d_val);
+			release(file->runpath);
+			file->runpath = copy_text(elf, header->sh_link, tag.d_un.d_val);
 			break;
 		case DT_FLAGS_1:
-			object->is_program |= (tag.d_un.d_val & DF_1_PIE) != 0;
+			file->is_program |= (tag.d_un.d_val & DF_1_PIE) != 0;
 			break;
 		}
 	}
@@ -186,7 +186,7 @@ static void read_dynamic(struct object *object, Elf *elf, Elf_Scn *section, cons
 
 /* ---- the file ---------------------------------------------------------------------------- */
 
-/* GPU code can be gigabytes, and no name of a host function is in it. */
+/* GPU code can take gigabytes and has no names of host functions. */
 static bool is_device_code(const char *name)
 {
 	return name && (strncmp(name, ".nv", 3) == 0 || strncmp(name, "__nv", 4) == 0);
@@ -198,7 +198,7 @@ static bool is_plain_data(const GElf_Shdr *header)
 	       !(header->sh_flags & SHF_EXECINSTR);
 }
 
-static void read_sections(struct object *object, Elf *elf)
+static void read_sections(struct elf_file *file, Elf *elf)
 {
 	Elf_Scn *section = NULL;
 	size_t names = 0;
@@ -210,29 +210,29 @@ static void read_sections(struct object *object, Elf *elf)
 		if (!gelf_getshdr(section, &header))
 			continue;
 		if (header.sh_type == SHT_DYNSYM) {
-			read_symbols(object, elf, section, &header);
+			read_symbols(file, elf, section, &header);
 		} else if (header.sh_type == SHT_DYNAMIC) {
-			read_dynamic(object, elf, section, &header);
+			read_dynamic(file, elf, section, &header);
 		} else if (is_plain_data(&header) &&
 			   !is_device_code(elf_strptr(elf, names, header.sh_name))) {
 			Elf_Data *data = elf_rawdata(section, NULL);
 
 			if (data && data->d_buf)
-				look_at_data(object, data->d_buf, data->d_size);
+				look_at_data(file, data->d_buf, data->d_size);
 		}
 	}
-	texts_sort(&object->linked);
-	texts_sort(&object->named);
-	texts_sort(&object->verbs_linked);
-	texts_sort(&object->verbs_named);
-	texts_sort(&object->defined);
-	object->deepbind_calls = count_deepbind_calls(elf);
+	texts_sort(&file->linked);
+	texts_sort(&file->named);
+	texts_sort(&file->verbs_linked);
+	texts_sort(&file->verbs_named);
+	texts_sort(&file->defined);
+	file->deepbind_calls = count_deepbind_calls(elf);
 }
 
-static void read_interpreter(struct object *object, Elf *elf)
+static void read_interpreter(struct elf_file *file, Elf *elf)
 {
 	size_t count = 0, size = 0;
-	const char *file = elf_rawfile(elf, &size);
+	const char *raw = elf_rawfile(elf, &size);
 
 	elf_getphdrnum(elf, &count);
 	for (size_t i = 0; i < count; i++) {
@@ -240,48 +240,48 @@ static void read_interpreter(struct object *object, Elf *elf)
 
 		if (!gelf_getphdr(elf, (int)i, &header) || header.p_type != PT_INTERP)
 			continue;
-		if (file && header.p_offset < size && header.p_filesz <= size - header.p_offset)
-			object->interpreter =
-				text_of("%.*s", (int)header.p_filesz, file + header.p_offset);
-		object->is_program = true;
+		if (raw && header.p_offset < size && header.p_filesz <= size - header.p_offset)
+			file->interpreter =
+				text_of("%.*s", (int)header.p_filesz, raw + header.p_offset);
+		file->is_program = true;
 	}
 }
 
-static struct object *read_elf(const char *path, Elf *elf)
+static struct elf_file *read_elf(const char *path, Elf *elf)
 {
-	struct object *object;
+	struct elf_file *file;
 	GElf_Ehdr header;
 
 	if (elf_kind(elf) != ELF_K_ELF || !gelf_getehdr(elf, &header))
 		return NULL;
-	object = allocate(sizeof(*object));
-	object->path = text_of("%s", path);
-	object->elf_class = header.e_ident[EI_CLASS];
-	object->machine = header.e_machine;
-	object->is_program = header.e_type == ET_EXEC;
-	read_interpreter(object, elf);
-	read_sections(object, elf);
-	return object;
+	file = allocate(sizeof(*file));
+	file->path = text_of("%s", path);
+	file->elf_class = header.e_ident[EI_CLASS];
+	file->machine = header.e_machine;
+	file->is_program = header.e_type == ET_EXEC;
+	read_interpreter(file, elf);
+	read_sections(file, elf);
+	return file;
 }
 
-struct object *object_read(const char *path, const char **why)
+struct elf_file *elf_file_read(const char *path, const char **why)
 {
-	struct object *object = NULL;
+	struct elf_file *file = NULL;
 	struct stat status;
 	Elf *elf;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
-	*why = fd < 0 ? strerror(errno) : "it is no ELF file";
+	*why = fd < 0 ? strerror(errno) : "it is not an ELF file";
 	if (fd < 0)
 		return NULL;
 	if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-		*why = "it is not a file";
+		*why = "it is not a regular file";
 	} else {
 		elf_version(EV_CURRENT);
 		elf = elf_begin(fd, ELF_C_READ_MMAP, NULL);
-		object = elf ? read_elf(path, elf) : NULL;
+		file = elf ? read_elf(path, elf) : NULL;
 		elf_end(elf);
 	}
 	close(fd);
-	return object;
+	return file;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/* What needs no libelf. */
-#include "tools/check/object.h"
+/* The part of elf_file.h that needs no libelf. */
+#include "tools/check/elf_file.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -9,26 +9,26 @@
 
 #include "tools/base/memory.h"
 
-void object_free(struct object *object)
+void elf_file_free(struct elf_file *file)
 {
-	if (!object)
+	if (!file)
 		return;
-	texts_free(&object->needed);
-	texts_free(&object->linked);
-	texts_free(&object->named);
-	texts_free(&object->verbs_linked);
-	texts_free(&object->verbs_named);
-	texts_free(&object->opened);
-	texts_free(&object->defined);
-	release(object->path);
-	release(object->interpreter);
-	release(object->soname);
-	release(object->rpath);
-	release(object->runpath);
-	release(object);
+	texts_free(&file->needed);
+	texts_free(&file->linked);
+	texts_free(&file->named);
+	texts_free(&file->verbs_linked);
+	texts_free(&file->verbs_named);
+	texts_free(&file->opened);
+	texts_free(&file->defined);
+	release(file->path);
+	release(file->interpreter);
+	release(file->soname);
+	release(file->rpath);
+	release(file->runpath);
+	release(file);
 }
 
-bool object_fits(const char *path, unsigned char elf_class, uint16_t machine)
+bool elf_file_fits(const char *path, unsigned char elf_class, uint16_t machine)
 {
 	unsigned char start[EI_NIDENT + 4];
 	uint16_t its_machine;

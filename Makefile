@@ -80,7 +80,7 @@ CHECK_UNIT :=	# test programs that use the Check library
 CHECK_SIM :=	# scripts and programs that run against the simulated driver
 CHECK_GUEST :=	# what runs in a QEMU guest
 # Scripts that look at what was built.
-CHECK_TREE := tests/library tests/install tests/manual tests/examples tests/rooms
+CHECK_TREE := $(addprefix tests/check-,library install manual examples rooms)
 CHECK_WITH :=	# files that the scripts use, to be built first
 DEMO_WITH :=	# the same for the demo
 BENCH :=	# what tests/bench/run uses
@@ -117,7 +117,7 @@ $(LIB_OBJ): ALL_CFLAGS += $(if $(LTO),-flto -ffat-lto-objects)
 # Where text is put together, and where files and memory of others are read, compilers that guard
 # stacks do that. Elsewhere it would be a guard for a few words of known size in most functions.
 LIB_GUARDED := cache/base/config.c cache/base/log.c cache/top/%.c cache/trace/%.c \
-	hook/loader/deepbind.c hook/loader/objects.c hook/loader/symtab.c
+	hook/loader/deepbind.c hook/loader/loaded.c hook/loader/symtab.c
 guarded = $(filter $(LIB_GUARDED:%=$(B)/obj/%.o),$1)
 unguarded := $(foreach object,$(LIB_OBJ),$(if $(call guarded,$(object)),,$(object)))
 $(unguarded): ALL_CFLAGS += -fno-stack-protector

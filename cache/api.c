@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The rest of pindown.h: words for results, and the version. */
+/* The rest of pindown.h: texts for results, and the version. */
 #define _GNU_SOURCE
-#include "cache/cache.h"
+#include "cache/base/thread.h"
+#include "cache/base/visible.h"
+#include "cache/pindown.h"
 
 #define STRING_(x) #x
 #define STRING(x)  STRING_(x)

@@ -1,29 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which region makes room for another (§2.1, §2.5): S3-FIFO (Yang et al., "FIFO queues are all you need
- * for cache eviction", SOSP 2023), by bytes. docs/measured.md says how it was chosen.
+ * Which region makes room for another (§2.1, §2.5): S3-FIFO (Yang et al., "FIFO queues are all you
+ * need for cache eviction", SOSP 2023), by bytes. docs/measured.md says how it was chosen.
  *
- * A hit must not touch a list that others share: it counts up to three in the region, and then not even
- * that. Newcomers go through a queue of their own, which has a tenth of what is pinned; who is not used
- * there leaves soon, and is remembered for a while as a ghost. Who was used there, or comes back as a
- * ghost, is settled: it gets as many more turns in the other queue as it was used.
+ * A hit must not touch a list that others share: it counts up to three in the region, and then not
+ * even that. Newcomers go through a queue of their own, which has a tenth of the pinned bytes; a
+ * newcomer that is not used there leaves soon, and is remembered for a while as a ghost. A region
+ * that was used there, or comes back as a ghost, is settled: in the other queue it gets another
+ * turn for each use.
  */
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache/cache.h"
+#include "cache/account.h"
 #include "cache/backend/backend.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
-#include "cache/region_dmabuf.h"
-#include "cache/index.h"
-#include "cache/base/log.h"
-#include "cache/objects/object.h"
+#include "cache/base/lock.h"
+#include "cache/base/notify.h"
 #include "cache/base/test_point.h"
+#include "cache/base/visible.h"
+#include "cache/evict.h"
+#include "cache/index.h"
+#include "cache/invalidate.h"
+#include "cache/objects/object.h"
+#include "cache/pindown.h"
+#include "cache/race.h"
+#include "cache/region.h"
 
-/*
- * Relaxed: who has not the lock only wants to have what it names fetched (invalidate.c, fetch()).
- */
+/* Relaxed: a thread without the lock only prefetches what it names (invalidate.c, fetch()). */
 static inline void set_link(uint32_t *link, uint32_t number)
 {
 	__atomic_store_n(link, number, __ATOMIC_RELAXED);
@@ -109,16 +114,16 @@ uint32_t pd_queues_next(uint32_t number)
 /* ---- ghosts ------------------------------------------------------------------------------- */
 
 /*
- * Newcomers that had to go: a ring, the oldest of them forgotten when together they are as large as the
- * cache. They are known by buffer id, which no other allocation ever gets, so that nothing has to be
- * forgotten when memory is freed.
+ * Newcomers that had to go: a ring, whose oldest are forgotten when together they are as large as
+ * the cache. They are known by buffer id, which no other allocation ever gets, so that a free of
+ * memory need not forget any.
  */
 #define GHOSTS 4096u
 static struct {
 	uint64_t buffer_id, bytes; /* 0: it has come back */
 } ghosts[GHOSTS];
 static uint32_t ghost_places
-	[GHOSTS]; /* by id: where in the ring; two ids with one place are one too many */
+	[GHOSTS]; /* by id: the place in the ring; on a hash collision the newer id wins */
 static uint32_t ghosts_begin, ghosts_end;
 static uint64_t ghost_bytes;
 
@@ -203,7 +208,7 @@ static bool can_go(uint32_t number, int place)
 	       !pd_objects_hold(number, PINDOWN_REASON_EVICTED);
 }
 
-/* It is a live one, as all in the queue. false: somebody holds it. */
+/* It is live, as all regions in the queues. false: somebody holds it. */
 static bool evict(struct pd_victims *victims, uint32_t number)
 {
 	PD_POINT(EVICT_CHOSEN, pd_region_base_now(number));
@@ -212,7 +217,7 @@ static bool evict(struct pd_victims *victims, uint32_t number)
 	return victims->first != 0;
 }
 
-/* Hits may be counting meanwhile: one of them more or less makes no difference. */
+/* Hits may be counting meanwhile: one use more or less makes no difference. */
 static uint32_t uses_of(uint32_t number)
 {
 	return __atomic_load_n(&pd_briefs[number].used, __ATOMIC_RELAXED);
@@ -223,7 +228,10 @@ static void set_uses(uint32_t number, uint32_t used)
 	__atomic_store_n(&pd_briefs[number].used, used, __ATOMIC_RELAXED);
 }
 
-/* The oldest that was not used, of all but the `keep` newest; those that were are settled on the way. */
+/*
+ * The oldest of all but the `keep` newest that was not used; those that were used are settled on
+ * the way.
+ */
 static bool evict_newcomer(struct pd_victims *victims, int device, uint32_t keep)
 {
 	for (uint32_t number = newcomers.oldest, next; newcomers.count > keep && number;
@@ -241,7 +249,7 @@ static bool evict_newcomer(struct pd_victims *victims, int device, uint32_t keep
 	return false;
 }
 
-/* So many get another turn in one eviction, which holds the lock all the while. */
+/* This many get another turn in one eviction, which holds the lock all the while. */
 #define MOST_TURNS 256u
 
 static bool evict_settled(struct pd_victims *victims, int device)
@@ -267,8 +275,8 @@ static bool evict_settled(struct pd_victims *victims, int device)
 }
 
 /*
- * A few newcomers stay in any case: often there is room for some regions only, and what is received is
- * soon sent on.
+ * A few newcomers stay in any case: often there is room for a few regions only, and received data
+ * is soon sent on.
  */
 static uint32_t newcomers_to_keep(void)
 {
@@ -296,7 +304,7 @@ uint64_t pd_max_regions(void)
 	return asked && asked < capacity ? asked : capacity;
 }
 
-/* What is missing under the budgets for another region of so many bytes. */
+/* The excess over the budgets with another region of this many bytes. */
 struct shortage {
 	uint64_t bytes, regions;
 };
@@ -332,7 +340,7 @@ void pd_take_room(struct pd_flight *flight, uint64_t bytes)
 		flight->reserved = bytes;
 }
 
-/* Lock held. Would it be enough if all that is idle went? It looks no further than it must. */
+/* Lock held. Would it be enough if all idle regions went? It looks no further than it must. */
 static bool is_idle_enough(struct shortage shortage, int place)
 {
 	for (uint32_t n = pd_queues_first(); n && !is_none(&shortage); n = pd_queues_next(n))
@@ -345,8 +353,8 @@ static bool is_idle_enough(struct shortage shortage, int place)
 
 /*
  * Lock held. Something may become free without an eviction: another thread is unpinning, or has
- * reserved room for a pin that may yet fail. One that has no reservation waits itself, and is not
- * waited for.
+ * reserved room for a pin that may yet fail. A flight without a reservation waits itself, and is
+ * not waited for.
  */
 static bool others_may_give_way(void)
 {
@@ -362,7 +370,7 @@ struct want {
 	struct pd_victims victims;
 };
 
-/* Lock held. If all idle regions together are not enough, none goes: it would go in vain. */
+/* Lock held. If all idle regions together are not enough, none goes. */
 static bool evict_for_budget(struct want *want, struct shortage shortage)
 {
 	if (!want->idle_is_enough)
@@ -456,8 +464,8 @@ uint64_t pd_idle_bytes(int device, uint64_t enough)
 }
 
 /*
- * Lock held. Nothing is left, and there was much: giving back what a few regions took would cost the
- * next pin its page faults again.
+ * Lock held. Are there no regions, after there were many? Giving back the memory of a few would
+ * cost the next pin its page faults again.
  */
 static bool is_worth_trimming(void)
 {
@@ -479,6 +487,8 @@ void pd_give_back(uint64_t bytes)
 		pd_victims_dispatch(&victims);
 	}
 }
+
+PD_NOTIFIED(space_wanted, pd_give_back);
 
 PD_EXPORT int pindown_flush(void)
 {

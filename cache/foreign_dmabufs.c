@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: MIT */
+/* Dma-bufs of the program's own that outlive their memory, for the trace. */
 #define _GNU_SOURCE
 #include "cache/foreign_dmabufs.h"
 
 #include <errno.h>
 
-#include "cache/cache.h"
+#include "cache/base/address_space.h"
 #include "cache/base/cancel.h"
 #include "cache/base/descriptor.h"
+#include "cache/base/lock.h"
 #include "cache/driver/driver.h"
-#include "cache/base/address_space.h"
+#include "cache/pindown.h"
+#include "cache/race.h"
+#include "cache/trace/writer.h"
 
 #define MOST 4096u
 
 struct export
 {
-	struct pd_memory memory; /* the allocation that it is of */
-	uint64_t identity;	 /* which file the descriptor was */
+	struct pd_memory memory; /* the allocation that was exported */
+	uint64_t identity;	 /* the file behind the descriptor */
 	uint64_t buffer_id;
-	uint32_t number; /* from 1, in the trace */
+	uint32_t number; /* counted from 1, in the trace */
 	uint32_t imports;
 	int fd;
 };
@@ -47,7 +51,7 @@ static void say_whether_any(void)
 			 __ATOMIC_RELEASE);
 }
 
-/* Relaxed: its caller then takes the lock, or is a free of memory that nobody exports meanwhile. */
+/* Relaxed: the caller then takes the lock, or frees memory that nobody exports meanwhile. */
 static bool any(void)
 {
 	return __atomic_load_n(&pd_unsettled, __ATOMIC_RELAXED) & PD_UNSETTLED_EXPORTS;
@@ -58,7 +62,7 @@ static void forget(struct export *export)
 	*export = exports[--export_count];
 }
 
-/* Closed, and not known to be imported: there is nothing left to be told of. */
+/* It is closed, and not known to be imported: forget it. */
 static void forget_closed(void)
 {
 	for (uint32_t i = export_count; i-- > 0;)
@@ -84,8 +88,8 @@ static bool has_room(void)
 }
 
 /*
- * The range may have been rounded out to pages that others' memory shares; what lies in its middle
- * is what is meant.
+ * The range may have been rounded out to pages that other memory shares; its middle is inside the
+ * allocation that was meant.
  */
 static struct export describe(uint64_t addr, uint64_t size, int fd)
 {
@@ -180,7 +184,7 @@ void pd_export_let_go(const void *by)
 {
 	PD_UNCANCELLED;
 
-	/* Relaxed: who lets go has imported before, and sees that at least. */
+	/* Relaxed: a caller that lets go has imported before, and sees at least that. */
 	if (!__atomic_load_n(&import_count, __ATOMIC_RELAXED))
 		return;
 	pd_lock();

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dma-bufs that the program, or middleware in it, has made itself with cuMemGetHandleForAddressRange.
- * They keep their memory for as long as they are open or imported, like a pin, and nobody tells their
- * owner when the program frees it: a stale registration in the making. So they are remembered while a
- * trace is written, and a free that such a descriptor outlives is put down there.
+ * Dma-bufs that the program, or middleware in it, has made itself with
+ * cuMemGetHandleForAddressRange. They keep their memory for as long as they are open or imported,
+ * like a pin, and their owner is not notified when the program frees it: that will be a stale
+ * registration. So they are remembered while a trace is written, and the trace records each free
+ * that such a descriptor outlives.
  *
- * That a descriptor was closed is not watched. It is looked at when the memory ends: does its number
- * still stand for the same file? A duplicate of it is not found, nor, after it was closed, an import;
- * but for imports by watched verbs, which say so.
+ * The closing of a descriptor is not watched. At the end of the memory the descriptor is looked at:
+ * does its number still stand for the same file? A duplicate of it is not found, nor, after it was
+ * closed, an import; except for imports by watched verbs, which say so.
  *
- * All of these keep errno. Where no trace is written nothing is remembered, and a free costs nothing.
+ * All of these keep errno. Where no trace is written nothing is remembered, and a free costs
+ * nothing.
  */
 #ifndef PD_EXPORTS_H
 #define PD_EXPORTS_H
@@ -26,7 +28,7 @@ void pd_exported(uint64_t addr, uint64_t size, int fd, const void *caller);
 void pd_export_imported(int fd, const void *by);
 void pd_export_let_go(const void *by);
 
-/* Before the memory ends: put down which of them outlive it, and forget them. Lock not held. */
+/* Before the memory ends: record which of them outlive it, and forget them. Lock not held. */
 void pd_exports_end(const struct pd_scope *scope, enum pindown_reason reason);
 
 void pd_exports_fork_child(void);

@@ -1,29 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-/* Lookups, holds and puts. */
+/* Hits, puts, and what can be asked of a region. */
 #define _GNU_SOURCE
-#include "cache/cache.h"
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
-#include "cache/driver/driver.h"
-#include "cache/index.h"
-#include "cache/top/page.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
-#include "cache/misuse.h"
 #include "cache/base/test_point.h"
+#include "cache/base/thread.h"
+#include "cache/base/visible.h"
+#include "cache/driver/driver.h"
+#include "cache/get.h"
+#include "cache/index.h"
+#include "cache/invalidate.h"
+#include "cache/misuse.h"
+#include "cache/pin.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/top/page.h"
+#include "cache/trust.h"
 
 #define EXPORT	    __attribute__((visibility("default")))
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-uint32_t pd_occupied;
-
-const uint32_t pd_own_word = 1;
-const uint32_t *pd_words = &pd_own_word;
-struct pd_thread pd_anonymous = {.counters = &pd_anonymous.own_counters, .stripe_asked = true};
-
 /*
- * Does all of it lie in pages that are the region's, which can't be revoked? Of most hits, no more
- * has to be asked.
+ * Does the brief say that the region has all pages of [addr, addr + length), and that it can't be
+ * revoked? For most hits this is enough.
  */
 static inline bool has_pages(const struct pd_brief *brief, uint64_t addr, uint64_t length)
 {
@@ -31,18 +34,17 @@ static inline bool has_pages(const struct pd_brief *brief, uint64_t addr, uint64
 	uint32_t first = (uint32_t)(addr >> PD_PAGE_SHIFT) - first_page;
 	uint64_t more = ((addr & (PINDOWN_PAGE_SIZE - 1)) + length - 1) >> PD_PAGE_SHIFT;
 
-	/* What lies before the first page is far behind the last one here. */
+	/* An address before the first page wraps around, far behind the last page here. */
 	return first + more < __atomic_load_n(&brief->pages, __ATOMIC_RELAXED);
 }
 
 /*
- * What the index says is a hint. Announce the region before looking at its state: a thread that
- * takes the region out stores its state first and then waits until nobody announces it
- * (invalidate.c), so either we see that it is on its way out, or our hold is counted before it is
- * found idle.
+ * The index gives a hint. Announce the region before looking at its state: a thread that takes the
+ * region out stores its state first and then waits until nobody announces it (invalidate.c). So
+ * either we see that it is on its way out, or our hold is counted before it is found idle.
  *
- * quick: the thread has hold counts of its own, and all that must be known of the region is in its
- * brief.
+ * quick: the thread has hold counts of its own, and the brief says everything about the region that
+ * this hit needs.
  */
 static inline __attribute__((always_inline)) bool
 hold_if(struct pd_thread *self, bool quick, uint32_t number, const struct pd_brief *brief,
@@ -54,8 +56,8 @@ hold_if(struct pd_thread *self, bool quick, uint32_t number, const struct pd_bri
 	pd_publish32(&self->probing, number, &self->patience);
 	PD_POINT(HIT_ANNOUNCED, addr);
 	/*
-	 * Acquire pairs with the release in pin.c: of a live region pages, base and end are its
-	 * own.
+	 * Acquire: pairs with the release in pin.c. The pages, base and end of a live region are
+	 * its own.
 	 */
 	*state = __atomic_load_n(&brief->state, __ATOMIC_SEQ_CST);
 	if (quick)
@@ -72,40 +74,9 @@ hold_if(struct pd_thread *self, bool quick, uint32_t number, const struct pd_bri
 			pd_hold(self, number, 1);
 		PD_POINT(HIT_HELD, addr);
 	}
-	/* Release: who sees that we are done sees the hold. */
+	/* Release: a thread that sees the announcement end sees the hold. */
 	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);
 	return ok;
-}
-
-void __attribute__((noinline))
-pd_trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t length)
-{
-	uint64_t now = pd_ticks();
-	struct pd_trace_region what = {
-		.addr = addr,
-		.size = length,
-		.pin_addr = pd_details_of(region)->pin.base,
-		.pin_size = pd_details_of(region)->pin.length,
-		.buffer_id = pd_details_of(region)->buffer_id,
-		.context = (uintptr_t)pd_details_of(region)->context,
-		.region = pd_region_number(region),
-		.device = pd_details_of(region)->pin.device,
-		.flags = pd_region_is_volatile(region) ? PD_TRACE_VOLATILE : 0,
-	};
-
-	pd_trace_region(PD_EV_HIT, &what, now, now);
-}
-
-struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length)
-{
-	uint32_t number = pd_index_find(addr);
-	struct pindown_region *region = &pd_regions[number];
-
-	if (!number || !pd_state_is_live(pd_brief_of(region)->state) ||
-	    !pd_region_holds(region, addr, length))
-		return NULL;
-	pd_hold(pd_self_or_anonymous(), number, 1);
-	return region;
 }
 
 void pd_drop_stale(struct pindown_region *region)
@@ -125,18 +96,10 @@ void pd_drop_stale(struct pindown_region *region)
 	pd_victims_dispatch(&victims);
 }
 
-enum pd_truth pd_compare(struct pindown_region *region)
-{
-	if (!pd_region_stands(region))
-		return PD_FALSE;
-	return pd_driver_compare(region->base, region->end, pd_details_of(region)->buffer_id,
-				 pd_region_others(region));
-}
-
 /*
- * A held region that is compared with the driver: because it has to be checked, or by chance. If it
- * is not good, its hold is gone when this returns. Where the driver has not told, what is trusted
- * is found once more, and returned, and what has to be checked is not.
+ * Compare a held region with the driver, because it has to be checked, or by chance. false: the
+ * hold is gone when this returns. Where the driver gives no answer, the region is not returned from
+ * here; a region that is trusted is then found once more.
  */
 static bool passes_check(struct pd_thread *self, struct pindown_region *region)
 {
@@ -146,7 +109,7 @@ static bool passes_check(struct pd_thread *self, struct pindown_region *region)
 	PD_POINT(HIT_COMPARED, region->base);
 	pd_count(&self->counters->tag_checks);
 	/*
-	 * It may have ended during the comparison: then better none than this one. Pairs with
+	 * The region may have ended during the comparison: then do not return it. Pairs with
 	 * set_state().
 	 */
 	if (truth == PD_TRUE &&
@@ -160,9 +123,9 @@ static bool passes_check(struct pd_thread *self, struct pindown_region *region)
 }
 
 /*
- * The same for one that was found under the lock, in this state, and whose word has not been looked
- * at. By now it may have ended in another thread, because it was dead when this get began: what is
- * not trusted is asked for all the same.
+ * The same for a region that was found under the lock, in this state, and whose word was not looked
+ * at. It may have ended in another thread by now, because it was stale when this get began: a
+ * region that is not trusted is compared all the same.
  */
 static bool is_good(struct pd_thread *self, struct pindown_region *region, uint32_t state)
 {
@@ -217,8 +180,8 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 }
 
 /*
- * A hit that is to be checked, or traced, or whose turn it is to be compared with the driver by
- * chance. The region is held, and was in this state then.
+ * A hit that has to be checked or traced, or whose turn it is to be compared with the driver by
+ * chance. The region is held; `state` is the one that it had then.
  */
 static int __attribute__((noinline))
 get_held(struct pindown_region *region, uint32_t state, uint64_t addr, size_t length,
@@ -234,9 +197,8 @@ get_held(struct pindown_region *region, uint32_t state, uint64_t addr, size_t le
 }
 
 /*
- * This is what the index has there: the number of a region of which more has to be known than its
- * brief says (each hit is checked, or it can be revoked, or has not all of its pages), or of
- * several that share a page.
+ * The index has this number: a region whose brief is not enough (each hit is checked, or it can be
+ * revoked, or it has not all of its pages), or several regions that share a page.
  */
 static int __attribute__((noinline))
 get_found(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out, uint32_t found)
@@ -251,7 +213,7 @@ get_found(uint64_t addr, size_t length, unsigned flags, struct pindown_region **
 }
 
 /*
- * For a thread that has no hold counts of its own (it is its first get, or there are too many
+ * For a thread that has no hold counts of its own (this is its first get, or there are too many
  * threads), and for bad arguments.
  */
 static int __attribute__((noinline))
@@ -262,22 +224,22 @@ get_otherwise(uint64_t addr, size_t length, unsigned flags, struct pindown_regio
 	return get_found(addr, length, flags, out, pd_index_peek(addr));
 }
 
-/* All calls are made at an end, so that the compiler has no registers to save for them. */
+/* All calls are tail calls, so that the compiler has no registers to save for them. */
 PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
 {
 	struct pd_thread *self = pd_self_tls;
 	struct pd_brief *brief;
 	uint32_t number, state;
 
-	/* length 0 becomes the largest there is, which fits in no region. */
+	/* length 0 becomes the largest number, which fits in no region */
 	if (unlikely(!self || !self->holds || !out || flags & ~PINDOWN_GET_CACHED ||
 		     length - 1 >= ~0ull / 2))
 		return get_otherwise(addr, length, flags, out);
 	number = pd_index_peek(addr);
 	if (unlikely((int32_t)number <= 0)) /* none, or PD_SHARED_TAG */
 		return get_found(addr, length, flags, out, number);
-	brief = &pd_briefs[number]; /* not before: the first number comes after the table */
-	/* The number is made anew, or the compiler would keep it for this in one register more. */
+	brief = &pd_briefs[number]; /* not earlier: the table exists once the index has a number */
+	/* Recompute the number: saves a register on the fast path. */
 	if (unlikely(!hold_if(self, true, number, brief, addr, length, &state)))
 		return get_found(addr, length, flags, out, (uint32_t)(brief - pd_briefs));
 	if (pd_thread_counts_down(self))
@@ -289,10 +251,10 @@ PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct p
 }
 
 /*
- * The region was no longer live when its hold was dropped. If it was the last one, unpinning is
- * left to us; two who both think so are told apart under the lock. Another region may have the
- * record by now: then it is that which is looked at, and if its last hold has just gone, its own
- * put finds that we were faster.
+ * The region was no longer live when its hold was dropped. If that was the last hold, unpinning is
+ * left to us; the lock tells apart two threads that both think so. Another region may have the
+ * record by now: then this looks at that one, and if its last hold has just gone, its own put finds
+ * that we were faster.
  */
 static void __attribute__((noinline)) put_slow(uint32_t number)
 {
@@ -319,7 +281,7 @@ static void __attribute__((noinline)) put_shared(uint32_t number)
 		put_slow(number);
 }
 
-/* What is not a region, or with PINDOWN_DEBUG any. */
+/* A pointer that is not a region; with PINDOWN_DEBUG, any pointer. */
 static void __attribute__((noinline, cold)) put_what(struct pindown_region *region)
 {
 	static bool said;
@@ -350,7 +312,7 @@ PD_EXPORT void pindown_put(struct pindown_region *region)
 	pd_hold_own(self->holds, number, -1u);
 	pd_fence();
 	PD_POINT(PUT_DROPPED, pd_region_base_now(number));
-	/* What is free is nobody's to put, and not looked for. */
+	/* Putting a free record is a caller's bug; it is not detected. */
 	if (unlikely(__atomic_load_n(&pd_briefs[number].state, __ATOMIC_SEQ_CST) > PD_CHECKED))
 		put_slow(number);
 }
@@ -405,14 +367,17 @@ PD_EXPORT int pindown_region_is_volatile(const struct pindown_region *region)
 	return pd_region_is_volatile(region);
 }
 
-/* Under the lock, if need be: an eviction may be looking whether the region is idle just now. */
+/* Takes the lock if need be: an eviction may just be finding out whether the region is idle. */
 PD_EXPORT int pindown_region_is_live(const struct pindown_region *region)
 {
 	PD_UNCANCELLED;
 	bool live;
 
 	pd_region_is_used(region, __func__);
-	/* Acquire: who finds it ended sees what its end did before (invalidate.c, set_state()). */
+	/*
+	 * Acquire: a caller that finds it ended sees what its end did before (invalidate.c,
+	 * set_state()).
+	 */
 	live = pd_state_is_live(__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_ACQUIRE));
 
 	if (!live) {

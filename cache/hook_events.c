@@ -1,21 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* What interception tells: the short ways for when there is nothing to do, and the long ones. */
+/* The events that hook/ reports: short ways for when there is nothing to do, and the long ones. */
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/cache.h"
 #include "cache/base/cancel.h"
-#include "cache/base/config.h"
-#include "cache/hook_events.h"
+#include "cache/base/lock.h"
+#include "cache/base/test_point.h"
+#include "cache/base/thread.h"
+#include "cache/driver/driver.h"
 #include "cache/foreign_dmabufs.h"
 #include "cache/index.h"
+#include "cache/invalidate.h"
 #include "cache/objects/object.h"
-#include "cache/base/test_point.h"
+#include "cache/pindown.h"
+#include "cache/race.h"
+#include "cache/region.h"
+#include "cache/volatile.h"
+#include "cache/hook_events.h"
 
 /*
- * What can be ended without the lock? The guard is up already. Unsettled is read before the index:
- * a region on its way from being in flight to the index, or from the index to being unpinned, is in
- * one of the two at each moment, and the sequence number shows if it moved between our two looks.
+ * May the caller skip the lock? The guard is up already. Unsettled is read before the index: a
+ * region on its way from being in flight to the index, or from the index to being unpinned, is in
+ * one of the two at each moment, and the sequence number shows if it moved between the two looks.
  */
 static inline bool is_unsettled(void)
 {
@@ -83,7 +89,7 @@ end_otherwise(uint64_t addr, uint64_t length, enum pindown_reason reason)
 	return end_range_slow(addr, end, reason, guard);
 }
 
-/* All calls are made at an end: the compiler has no registers to save for them. */
+/* All calls are tail calls: the compiler has no registers to save for them. */
 static inline pd_guard end_holder_of(uint64_t addr, enum pindown_reason reason)
 {
 	struct pd_thread *self = pd_self_tls;
@@ -155,8 +161,8 @@ pd_guard pd_end_all(void)
 #define BATCH 64
 
 /*
- * What a region was when we looked. Not held for the comparison: a free of its memory in another
- * thread would take that for a user, and go on with the memory still pinned.
+ * What a region was at the first look. It is not held for the comparison: a free of its memory in
+ * another thread would take that for a use, and return with the memory still pinned.
  */
 struct suspect {
 	uint32_t number;
@@ -230,7 +236,7 @@ void __attribute__((cold)) pd_recheck(void *pool)
 	if (nothing_at_all())
 		return;
 	pd_lock();
-	pd_flights_lose(&all); /* what they have been told may no longer be so */
+	pd_flights_lose(&all); /* the driver's answer to them may no longer be true */
 	pd_unlock();
 	while ((n = take_suspects(suspects, &from, pool)) != 0)
 		for (unsigned i = 0; i < n; i++)
@@ -256,10 +262,10 @@ static bool take_overlapping(struct suspect *suspect, uint64_t *at, uint64_t end
 }
 
 /*
- * Nothing that is alive can be where the driver has just put something new, so what we still have
- * there was freed behind our back. Its buffer id is compared all the same: some calls hand out
- * again what they have handed out before (opening an IPC handle twice), and another thread may have
- * pinned the new memory before we were told of it.
+ * No live region can be where the driver has just put something new, so memory of regions still
+ * indexed there was freed without our seeing it. The buffer id is compared all the same: some calls
+ * hand out again what they have handed out before (opening an IPC handle twice), and another thread
+ * may have pinned the new memory before this call.
  */
 static void drop_changed(uint64_t begin, uint64_t end)
 {
@@ -278,8 +284,8 @@ static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end
 
 	PD_POINT(ALLOC_BEGUN, addr);
 	/*
-	 * Both at once: what is being pinned may be memory that was freed unseen, and must not be
-	 * inserted when hits there are not checked any more.
+	 * Both under one taking of the lock: a pin under way may be of memory that was freed
+	 * unseen, and must not be inserted once hits there are no longer checked.
 	 */
 	pd_lock();
 	pd_flights_lose_known(&scope);
@@ -307,4 +313,9 @@ void pd_allocated(uint64_t addr, uint64_t length)
 			     0) &&
 	    addr + length > addr)
 		allocated_slow(addr, addr + length);
+}
+
+void pd_drop_idle_of(int consumer, uint64_t owner)
+{
+	pd_objects_drop_idle(consumer, owner);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hook/ tells cache/. The cache knows nothing of interception: it is told that memory is about
- * to end, has ended, has come to life, or can no longer be trusted.
+ * The events that hook/ reports to the cache. The cache knows nothing of interception: hook/ says
+ * that memory is about to end, has ended, has come to life, or can no longer be trusted.
  *
  * The order is the point: pd_end_*() is called before the real driver call that ends the memory,
  * and returns when no idle region of it is pinned any more and no lookup can find one. Its guard
@@ -17,19 +17,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cache/driver/driver.h" /* pd_find_driver_symbol, pd_is_mapped: set by hook/ */
+
 /*
- * A guard: what one thread is about to end. Kept in the caller's thread record, found by pinning
- * threads; the caller keeps only this number. Guards nest (a callback may free something else).
+ * A guard: the memory that one thread is about to end. It is kept in the caller's thread record,
+ * where pinning threads find it; the caller keeps only this number. Guards nest (a callback may
+ * free something else).
  */
 typedef unsigned pd_guard;
 
-/* The allocation that holds addr ends (length 0), or all that overlaps [addr, addr + length) does.
- */
+/* The allocation that holds addr ends (length 0), or all that overlap [addr, addr + length) do. */
 pd_guard pd_end_range(uint64_t addr, uint64_t length);
 
 /*
- * The allocation that holds addr ends in stream order (cuMemFreeAsync, a graph's launch): nobody finds
- * it from here on, but who holds it may be using it up to the free's turn, of which nobody is told.
+ * The allocation that holds addr ends in stream order (cuMemFreeAsync, a graph's launch): no lookup
+ * finds it from here on, but its holders may use it up to the free's turn in the stream, which
+ * nobody reports.
  */
 pd_guard pd_end_in_order(uint64_t addr);
 
@@ -42,7 +45,7 @@ pd_guard pd_end_device(int device);
 /* Everything ends: checkpoint. */
 pd_guard pd_end_all(void);
 
-/* The real call has returned, with whatever result. */
+/* The real call has returned, with any result. */
 void pd_ended(pd_guard guard);
 
 /*
@@ -52,8 +55,8 @@ void pd_ended(pd_guard guard);
 void pd_volatile(uint64_t addr, uint64_t length);
 
 /*
- * The driver has just handed out this range, and what ends it will be seen. A region that is still
- * alive there means that a free went round us: it is invalidated and, unless that was volatile memory,
+ * The driver has just handed out this range, and its end will be seen. A region that is still live
+ * there means that a free was not seen: it is invalidated and, unless the memory was volatile,
  * counted as missed.
  */
 void pd_allocated(uint64_t addr, uint64_t length);
@@ -65,8 +68,8 @@ void pd_allocated(uint64_t addr, uint64_t length);
 void pd_recheck(void *pool);
 
 /*
- * Destroy a consumer's idle objects of this owner, which lives on, as pindown_end_owner() does for one that
- * ends: the card has no room for more.
+ * Destroy a consumer's idle objects of this owner, which lives on, as pindown_end_owner() does for
+ * an owner that ends: the card has no room for more.
  */
 void pd_drop_idle_of(int consumer, uint64_t owner);
 
@@ -78,28 +81,18 @@ void pd_fork_child(void);
 /* The process has begun to exit: no more calls to the driver, which may be shut down already. */
 void pd_exiting(void);
 
-/* How the cache finds a driver function by its exported name; NULL when there is no driver (yet).
- */
-extern void *(*pd_find_driver_symbol)(const char *name);
-
-/*
- * How the cache finds out whether memory was made with cuMemMap: asked of where a mapping begins,
- * and which buffer id it has. NULL where that is not watched. Called without the lock.
- */
-extern bool (*pd_is_mapped)(uint64_t base, uint64_t buffer_id);
-
 /* hook/ says whether frees are watched; until then every hit is checked by buffer id. */
 void pd_set_intercepting(bool yes);
 
 /*
- * Something shows that not every free is seen: from now on every hit, of what is pinned already
- * too, is checked by buffer id, and that is for good. A hit that another thread has begun before
+ * Something shows that not every free is seen: from now on every hit, also of regions that are
+ * pinned already, is checked by buffer id, for good. A hit that another thread has begun before
  * this returns may still go unchecked. The first call in a process prints one line, which says why:
  * the format makes the first half of a sentence, without a full stop ("cuMemFree_v3 is ...").
  *
- * It takes the cache's lock, so not to be called under that; it asks nothing of the loader and
- * allocates nothing, so a look-up of the program's is a good place, and so is a process in which
- * nothing was ever pinned.
+ * It takes the cache's lock, so do not call it under that; it asks nothing of the loader and
+ * allocates nothing, so it may be called in the middle of a look-up of the program's, and in a
+ * process in which nothing was ever pinned.
  */
 void pd_distrust(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The radix tree: inserting, removing and walking. */
 #include "cache/index.h"
 
 #include <string.h>
@@ -13,11 +14,13 @@
 
 struct pd_mid *pd_index_root[1 << PD_ROOT_BITS];
 uint64_t pd_index_seq;
+uint32_t pd_occupied;
 
 /*
- * What a slot names is written before: release, for the readers' acquire loads (index.h, and below). The number
- * of changes: pairs with pd_index_read_begin() and pd_index_unchanged(). A change that a reader has
- * seen a slot of has counted itself before, since no store moves behind a release.
+ * A slot is published with release, after the node that it names,
+ * for the readers' acquire loads (index.h, and below). The number of changes pairs with
+ * pd_index_read_begin() and pd_index_unchanged(): a change of which a reader has seen a slot has
+ * counted itself before, since no store moves behind a release.
  */
 static void change_begin(void)
 {
@@ -39,7 +42,7 @@ static uint64_t most(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* The end of what has begun at `at` or before, and is `span` long and aligned. */
+/* The end of the aligned piece of `span` bytes that `at` lies in. */
 static uint64_t end_of(uint64_t at, uint64_t span)
 {
 	return (at | (span - 1)) + 1;
@@ -122,7 +125,10 @@ static void set_block(struct pd_mid *mid, uint64_t addr, uintptr_t value)
 	uint32_t *used = &mid->used[addr / TALLY_SPAN % (1 << (PD_MID_BITS - PD_TALLY_BITS))];
 	uint32_t now = *used + (value != 0) - (*slot != 0);
 
-	/* Counted before it is there, and until it is gone: a reader may leave out what is not. */
+	/*
+	 * Counted before it is there, and until it is gone: a reader may skip a piece whose count
+	 * is 0.
+	 */
 	if (value)
 		__atomic_store_n(used, now, __ATOMIC_RELEASE);
 	__atomic_store_n(slot, value, __ATOMIC_RELEASE);
@@ -275,7 +281,10 @@ uint32_t pd_index_in_shared(uint32_t node, uint64_t begin, uint64_t end)
 	return 0;
 }
 
-/* A list is in no order, but who walks on from the end of what was found must not have passed another. */
+/*
+ * A list is in no order, but a caller that continues from the end of one must not have passed
+ * another.
+ */
 static uint32_t lowest_in_shared(uint32_t node, uint64_t begin, uint64_t end)
 {
 	uint32_t lowest = 0;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * From an address to the number of the region whose allocation holds it: a radix tree with three
- * levels. Allocations never overlap, so a 64 KiB page belongs to one region, but for pages that small
- * neighbours share; those have a short list.
+ * levels. Allocations never overlap, so a 64 KiB page belongs to one region, except for pages that
+ * small neighbours share; those have a short list.
  *
- * Changes are made under the cache's lock. Readers take none: what they find is a hint, since the
- * tree may be changing. A get validates the region it found (get.c); a free, which must not
+ * Changes are made under the cache's lock. Readers take none: the region that they find is a hint,
+ * since the tree may be changing. A get validates the region (get.c); a free, which must not
  * overlook one, reads between pd_index_read_begin() and pd_index_unchanged() and takes the lock
- * when the answer is no. Nodes are used again, but never unmapped, and always hold numbers of regions:
- * so a late reader reads old news, not somebody's memory.
+ * when the answer is no. Nodes are used again, but never unmapped, and always hold numbers of
+ * regions: so a late reader reads outdated numbers, not other data.
  */
 #ifndef PD_INDEX_H
 #define PD_INDEX_H
@@ -16,8 +16,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PD_PAGE_SHIFT	 16
-#define PD_ADDRESS_LIMIT (1ull << 48) /* no device address lies above it */
+#include "cache/base/visible.h"
+
+#define PD_PAGE_SHIFT 16
 
 /* Lock held. false: no memory, and nothing was changed. */
 bool pd_index_insert(uint32_t region, uint64_t base, uint64_t end);
@@ -30,8 +31,9 @@ void pd_index_trim(void);
 void pd_index_reset(void);
 
 /*
- * The first region, by address, that overlaps [*at, end), or 0. *at moves up to where it was found and
- * stays there: who wants the next one unlinks this one first, or goes on from its end.
+ * The first region, by address, that overlaps [*at, end), or 0. *at moves up to where it was found
+ * and stays there: a caller that wants the next one unlinks this one first, or continues from its
+ * end.
  */
 uint32_t pd_index_next(uint64_t *at, uint64_t end);
 
@@ -48,13 +50,27 @@ static inline bool pd_index_unchanged(uint64_t begin)
 	return !(begin & 1) && __atomic_load_n(&pd_index_seq, __ATOMIC_RELAXED) == begin;
 }
 
+/* Regions in the index, and ranges that are volatile: 0 means that nothing can be found. */
+extern PD_HIDDEN uint32_t pd_occupied;
+
+/*
+ * Lock held. Release: pairs with nothing_at_all() in hook_events.c, which reads unsettled before
+ * this. A thread that no longer counts something here has seen that it is unsettled, or that the
+ * index has changed.
+ */
+static inline void pd_occupied_add(uint32_t change)
+{
+	__atomic_store_n(&pd_occupied, __atomic_load_n(&pd_occupied, __ATOMIC_RELAXED) + change,
+			 __ATOMIC_RELEASE);
+}
+
 /* ---- the tree, here for pd_index_find() to be inlined -------------------------------------- */
 
 /*
- * 48 bits of address: 11 for the root, 16 for a block of 2 MiB, 5 for a page in it, and 16 within the
- * page. A block is empty, or has one region alone (which need not fill it), or has a leaf. A leaf's
- * page is empty, has one region, or a list of those that share it. As the driver hands out memory in
- * blocks, most regions need no leaf.
+ * 48 bits of address: 11 for the root, 16 for a block of 2 MiB, 5 for a page in it, and 16 within
+ * the page. A block is empty, or has one region alone (which need not fill it), or has a leaf. A
+ * leaf's page is empty, has one region, or a list of those that share it. As the driver hands out
+ * memory in blocks, most regions need no leaf.
  */
 #define PD_LEAF_BITS   5
 #define PD_BLOCK_SHIFT (PD_PAGE_SHIFT + PD_LEAF_BITS)
@@ -68,7 +84,9 @@ struct pd_leaf {
 	uint32_t slot[1 << PD_LEAF_BITS];
 };
 
-/* Blocks in use are counted for every 2 GiB, so that a walk over a wide range can leave them out. */
+/*
+ * Blocks in use are counted for every 2 GiB, so that a walk over a wide range can skip the others.
+ */
 #define PD_TALLY_BITS 10
 struct pd_mid {
 	uintptr_t slot[1 << PD_MID_BITS]; /* struct pd_leaf *, or region << 1 | PD_ALONE_TAG */
@@ -95,7 +113,9 @@ static inline uintptr_t *pd_index_slot(struct pd_mid *mid, uint64_t addr)
 	return &mid->slot[addr >> PD_BLOCK_SHIFT & ((1 << PD_MID_BITS) - 1)];
 }
 
-/* As pd_index_find(), but a page that several regions share is left to that: PD_SHARED_TAG is set. */
+/*
+ * As pd_index_find(), but a page that several regions share is not searched: PD_SHARED_TAG is set.
+ */
 static inline uint32_t pd_index_peek(uint64_t addr)
 {
 	struct pd_mid *mid;
@@ -114,7 +134,7 @@ static inline uint32_t pd_index_peek(uint64_t addr)
 	return __atomic_load_n(pd_index_page((struct pd_leaf *)slot, addr), __ATOMIC_ACQUIRE);
 }
 
-/* Of what pd_index_peek() has found. */
+/* The region of a number that pd_index_peek() has found. */
 static inline uint32_t pd_index_choose(uint32_t found, uint64_t addr)
 {
 	if (__builtin_expect(found & PD_SHARED_TAG, 0))
@@ -122,7 +142,7 @@ static inline uint32_t pd_index_choose(uint32_t found, uint64_t addr)
 	return found;
 }
 
-/* The only region that can hold addr, or 0. It need not: compare with its base and end. */
+/* The only region that can hold addr, or 0. It need not hold it: compare with its base and end. */
 static inline uint32_t pd_index_find(uint64_t addr)
 {
 	return pd_index_choose(pd_index_peek(addr), addr);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Memory for the index's nodes. */
 #define _GNU_SOURCE
 #include "cache/index_nodes.h"
 
@@ -30,8 +31,8 @@ void pd_mid_trim(struct pd_mid *mid)
 /* ---- leaves ------------------------------------------------------------------------------- */
 
 /*
- * Leaves are cut from arenas. Which are free is told by a bit in the arena, not by a link in the leaf:
- * a reader that comes late still takes what it finds in a leaf for numbers of regions.
+ * Leaves are cut from arenas. A bit in the arena says that a leaf is free, not a link in the leaf:
+ * a late reader still takes the words of a leaf for numbers of regions.
  */
 #define ARENA  PD_HUGE_PAGE
 #define LEAVES (ARENA / sizeof(struct pd_leaf))
@@ -203,7 +204,10 @@ uint32_t pd_shared_new(void)
 	return ++shared_used;
 }
 
-/* A late reader follows the link into other free nodes, whose places are empty, or into another list. */
+/*
+ * A late reader follows the link into other free nodes, whose places are empty, or into another
+ * list.
+ */
 void pd_shared_free(uint32_t n)
 {
 	__atomic_store_n(&pd_shared_nodes[n].next, shared_free, __ATOMIC_RELEASE);

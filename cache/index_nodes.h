@@ -5,7 +5,10 @@
 
 #include "cache/index.h"
 
-/* A list of regions that share a page; 0 is an empty place. Named by number, as regions are. */
+/*
+ * A list of regions that share a page; 0 is an empty place. Lists are named by number, as regions
+ * are.
+ */
 #define PD_SHARED_PLACES 15
 struct pd_shared {
 	uint32_t place[PD_SHARED_PLACES];

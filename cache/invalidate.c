@@ -1,19 +1,37 @@
 /* SPDX-License-Identifier: MIT */
-/* How regions come to their end: unlinked at once, unpinned when nobody holds them. */
+/* Ending regions: they are unlinked at once and unpinned when nobody holds them. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
+#include "cache/account.h"
+#include "cache/backend/backend.h"
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
-#include "cache/index.h"
+#include "cache/base/config.h"
+#include "cache/base/lock.h"
+#include "cache/base/notify.h"
 #include "cache/base/log.h"
-#include "cache/objects/object.h"
+#include "cache/base/process.h"
 #include "cache/base/test_point.h"
+#include "cache/base/thread.h"
+#include "cache/base/visible.h"
+#include "cache/driver/driver.h"
+#include "cache/evict.h"
+#include "cache/index.h"
+#include "cache/invalidate.h"
+#include "cache/objects/object.h"
+#include "cache/pindown.h"
+#include "cache/race.h"
+#include "cache/region.h"
+#include "cache/region_trace.h"
+#include "cache/subscribe.h"
+#include "cache/trace/writer.h"
+#include "cache/trust.h"
 
-static struct pd_queue dying;	 /* regions being unpinned just now; under the lock */
-static struct pd_queue awaiting; /* what pd_first_awaiting() begins; under the lock */
+static struct pd_queue dying;	 /* regions that are being unpinned; under the lock */
+static struct pd_queue awaiting; /* the list of pd_first_awaiting(); under the lock */
 static uint32_t awaiting_count;	 /* changed under the lock */
 
 /*
@@ -23,13 +41,6 @@ static uint32_t awaiting_count;	 /* changed under the lock */
 static void set_state(uint32_t number, enum pd_state state)
 {
 	__atomic_store_n(&pd_briefs[number].state, state, PD_BEFORE_BARRIER);
-}
-
-uint32_t pd_my_tid(void)
-{
-	const struct pd_thread *self = pd_self();
-
-	return (uint32_t)(self ? self->tid : syscall(SYS_gettid));
 }
 
 /*
@@ -76,7 +87,8 @@ static bool is_kept_for_nobody(uint32_t number)
 }
 
 /*
- * Relaxed: who is given memory again has it from the driver, and so, in the end, from who freed it.
+ * Relaxed: a thread that gets the memory again has it from the driver, which has it from the thread
+ * that freed it.
  */
 bool pd_awaits_reuse(void)
 {
@@ -88,7 +100,7 @@ uint32_t pd_first_awaiting(void)
 	return awaiting.oldest;
 }
 
-/* Lock held. Occupied, so that allocations come and look. */
+/* Lock held. It counts as occupied, so that allocations look here. */
 static void count_awaiting(uint32_t change)
 {
 	__atomic_store_n(&awaiting_count, awaiting_count + change, __ATOMIC_RELAXED);
@@ -113,8 +125,8 @@ void pd_stop_awaiting(uint32_t number)
 }
 
 /*
- * From here on it is this thread's, as after pd_victims_add(). At once, and not only when it is
- * about to be unpinned: who holds it no more may free its memory, and that has to wait.
+ * From here on it is this thread's, as after pd_victims_add(). At once, and not only just before
+ * the unpin: its last holder may now free the memory, and that free has to wait.
  */
 bool pd_region_take_kept(uint32_t number)
 {
@@ -129,8 +141,8 @@ bool pd_region_take_kept(uint32_t number)
 }
 
 /*
- * In a child that was forked by a signal handler just here the other threads are gone, and so is
- * what they have announced once this one has let go of the lock.
+ * In a child that a signal handler forked just here the other threads are gone; so are their
+ * announcements, once this thread has let go of the lock.
  */
 void pd_wait_for_reader(const struct pd_thread *thread, uint32_t number)
 {
@@ -142,9 +154,9 @@ void pd_wait_for_reader(const struct pd_thread *thread, uint32_t number)
 }
 
 /*
- * After the barrier: a hit that has loaded a live state is announced for us to see. The acquire
- * pairs with the release at the end of hold_if(): who is gone has counted its hold. The state is
- * our own store.
+ * After the barrier, each hit that has loaded a live state is announced. The acquire pairs with the
+ * release at the end of hold_if(): a hit that has ended has counted its hold. The state is this
+ * thread's own store.
  */
 static void let_probes_pass(void)
 {
@@ -160,8 +172,8 @@ static void let_probes_pass(void)
 }
 
 /*
- * It is somebody's still. A hold of our own keeps it from going away before we have told everyone.
- * It may be the last one by then, so the region stays among those that a free waits for.
+ * It is still in use. A hold of our own keeps it from going away before everyone is notified. That
+ * may be the last hold by then, so a free still waits for the region.
  */
 static void keep(uint32_t number)
 {
@@ -171,9 +183,9 @@ static void keep(uint32_t number)
 }
 
 /*
- * After the barrier and with all probes gone, nobody can take a new hold, and every hold that was
- * taken is counted. A put that we don't see in the sum will find the region KEPT and come for the
- * lock.
+ * After the barrier and with all announcements over, nobody can take a new hold, and every hold
+ * that was taken is counted. A put that is missing in the sum will find the region KEPT and take
+ * the lock.
  */
 void pd_victims_sort_some(const struct pd_victims *victims)
 {
@@ -187,8 +199,8 @@ void pd_victims_sort_some(const struct pd_victims *victims)
 }
 
 /*
- * For eviction, which must leave regions in use alone. Nobody gets a candidate while we look, and a
- * put of one comes for the lock; those that are held get their state back.
+ * For eviction, which must leave regions in use alone. No get takes a candidate meanwhile, and a
+ * put of one takes the lock; candidates that are held get their state back.
  */
 void pd_victims_add_idle(struct pd_victims *victims, uint32_t candidates,
 			 enum pindown_reason reason)
@@ -209,7 +221,7 @@ void pd_victims_add_idle(struct pd_victims *victims, uint32_t candidates,
 }
 
 /*
- * The region is DYING and ours: unpin it, without the lock. To others it is dying until
+ * The region is DYING and this thread's: unpin it, without the lock. To others it is dying until
  * give_back().
  */
 static void unpin(uint32_t number, bool was_kept)
@@ -227,9 +239,7 @@ static void unpin(uint32_t number, bool was_kept)
 			       begin, pd_ticks());
 }
 
-/*
- * A subscriber has forked, and this is the child: there the regions are nobody's business any more.
- */
+/* A subscriber has forked, and this is the child: the regions are its parent's. */
 static bool is_abandoned(uint32_t number)
 {
 	return __atomic_load_n(&pd_briefs[number].state, __ATOMIC_RELAXED) == PD_ABANDONED;
@@ -293,7 +303,7 @@ static void tell(const struct pindown_region *region, bool in_use)
 	pd_tell_subscribers(region, in_use);
 }
 
-/* Everyone has been told: drop keep()'s hold. */
+/* Everyone has been notified: drop keep()'s hold. */
 static void let_go(uint32_t number)
 {
 	bool last;
@@ -317,7 +327,8 @@ static void let_go(uint32_t number)
 }
 
 /*
- * Everyone who is to hear of the end of a region, and has built something on it. They may call us.
+ * Notify everyone who built something on the region or asked to hear of its end. They may call
+ * back.
  */
 static void tell_all(uint32_t number, const char *missed, bool in_use)
 {
@@ -343,7 +354,8 @@ int pd_victims_dispatch_some(struct pd_victims *victims)
 
 		next = pd_details[number].victim;
 		/*
-		 * Who is called may wait for a free in another thread, and that for what is dying.
+		 * A callback may wait for a free in another thread, which may wait for a dying
+		 * region.
 		 */
 		if (unpinned.count == sizeof(unpinned.number) / sizeof(unpinned.number[0]) ||
 		    in_use || pd_has_subscribers() || pd_objects_any(number))
@@ -453,10 +465,10 @@ void pd_dying_forsake(void)
 }
 
 /*
- * Others may be pinning this memory, and have been told to give up, or be unpinning it for a reason
- * of their own. The free waits for both, so that nothing of ours keeps the memory when it returns.
- * It does not wait for ever: two threads that free inside subscribers' callbacks could wait for
- * each other.
+ * Other threads may be pinning this memory, and have been told to give up, or be unpinning it for
+ * another reason. The free waits for both, so that no pin keeps the memory when it returns. The
+ * wait ends at a deadline: two threads that free inside subscribers' callbacks could wait for each
+ * other.
  */
 static void wait_for_others(const struct pd_scope *scope)
 {
@@ -473,12 +485,12 @@ static void wait_for_others(const struct pd_scope *scope)
 		pd_log_once(&said, PD_LOG_WARN,
 			    "a free has waited two seconds for another thread's pin or unpin of "
 			    "the same "
-			    "memory and goes on; the memory may come back late");
+			    "memory and proceeds; the memory may come back late");
 }
 
 /*
- * What is about to be looked at of one region, so that the processor waits for all of it at once:
- * behind the lock it would begin with one only when it has the one before.
+ * Fetch everything that the end of one region looks at, so that the processor waits for all of it
+ * at once: under the lock each load would begin only after the one before.
  */
 static void fetch(uint64_t addr)
 {
@@ -486,12 +498,15 @@ static void fetch(uint64_t addr)
 	uint32_t number = pd_index_peek(addr);
 
 	if ((int32_t)number <= 0 || !self ||
-	    !self->holds) /* none; shared by several; it got none */
+	    !self->holds) /* none; shared by several; no hold counts */
 		return;
 	__builtin_prefetch(&self->holds[number]);
 	__builtin_prefetch(&pd_briefs[number], 1);
 	__builtin_prefetch(&pd_details[number], 1);
-	/* Its neighbours in the queue. Relaxed: pairs with set_link() in evict.c; any will do. */
+	/*
+	 * Its neighbours in the queue. Relaxed: pairs with set_link() in evict.c; any value will
+	 * do.
+	 */
 	__builtin_prefetch(
 		&pd_regions[__atomic_load_n(&pd_regions[number].older, __ATOMIC_RELAXED)], 1);
 	__builtin_prefetch(
@@ -507,7 +522,7 @@ int pd_end_scope(const struct pd_scope *scope, enum pindown_reason reason)
 	if (scope->kind == PD_GUARD_RANGE)
 		fetch(scope->begin);
 	pd_lock();
-	/* Before what is ours is dying, too, and would be looked at in vain. */
+	/* Look for other threads' unpins before adding our own. */
 	wait = pd_dying_under(scope);
 	collect(scope, &victims, reason);
 	pd_victims_sort(&victims);
@@ -542,7 +557,8 @@ PD_EXPORT int pindown_invalidate_context(void *context)
 	return pd_end_scope(&scope, PINDOWN_REASON_FLUSHED);
 }
 
-void __attribute__((cold)) pd_thread_quits(void)
+/* See thread_quits in base/thread.h. */
+static void __attribute__((cold)) forsake(void)
 {
 	pd_lock();
 	pd_flights_forsake();
@@ -552,6 +568,8 @@ void __attribute__((cold)) pd_thread_quits(void)
 	pd_wake_waiters();
 	pd_unlock();
 }
+
+PD_NOTIFIED(thread_quits, forsake);
 
 void pd_end_fork_child(void)
 {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Reports of wrong API calls, with PINDOWN_DEBUG. */
 #define _GNU_SOURCE
 #include "cache/misuse.h"
 
@@ -7,14 +8,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cache/cache.h"
 #include "cache/base/cancel.h"
+#include "cache/base/config.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/base/thread.h"
+#include "cache/invalidate.h"
 #include "cache/objects/object.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/subscribe.h"
 #include "cache/trace/modules.h"
 #include "cache/trace/stack.h"
-
-bool pd_debugging;
 
 /* ---- stacks --------------------------------------------------------------------------------- */
 
@@ -45,7 +50,7 @@ static void print_stack(const struct stack *stack)
 
 /* ---- what is given back --------------------------------------------------------------------- */
 
-/* Under the lock. The last ones, in a ring. */
+/* Under the lock. The latest ones, in a ring. */
 struct past {
 	const void *what;
 	uint32_t tid;
@@ -105,7 +110,7 @@ report(const struct stack *stack, const struct past *last, const char *format, .
 
 /* ---- regions -------------------------------------------------------------------------------- */
 
-/* 0: it is none. */
+/* 0: the pointer is not one of these records. */
 static uint32_t number_of(const void *pointer, const void *records, size_t size, uint32_t used)
 {
 	uint64_t distance = (uintptr_t)pointer - (uintptr_t)records;
@@ -124,22 +129,22 @@ static bool is_in_callback(void)
 }
 
 /*
- * Lock held. By a hold of its own. In a child all that were its parent's are: their counts mean
- * nothing there.
+ * Lock held. By a hold of its own. In a child all regions of its parent count as held: their counts
+ * mean nothing there.
  */
 static bool is_held(uint32_t number)
 {
 	return pd_region_in_use(number) || pd_briefs[number].state == PD_ABANDONED;
 }
 
-/* Lock held. A callback is told of a region that it need not hold. */
+/* Lock held. A callback need not hold the region that it is notified of. */
 static bool may_be_used(uint32_t number)
 {
 	return is_held(number) || is_in_callback() ||
 	       pd_objects_hold(number, PINDOWN_REASON_EVICTED);
 }
 
-/* Under the lock, which no other put in this process is without. */
+/* Under the lock, which every other put in this process takes, too. */
 static bool put(uint32_t number)
 {
 	pd_hold(pd_self_or_anonymous(), number, -1u);
@@ -263,15 +268,4 @@ void pd_misuse_look_at_object(const struct pindown_object *object, const char *b
 	report(&stack, known ? &before : NULL,
 	       number ? "%s: nobody holds the object %p any more" : "%s: %p is not an object", by,
 	       (const void *)object);
-}
-
-/* ---- records -------------------------------------------------------------------------------- */
-
-uint32_t pd_let_rest(struct pd_resting *resting, uint32_t number)
-{
-	uint32_t *place = &resting->number[resting->next++ % 1024];
-	uint32_t rested = *place;
-
-	*place = number;
-	return rested;
 }

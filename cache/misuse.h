@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * With PINDOWN_DEBUG=1: calls of the API that are mistakes of the program's are named, with a line
- * and the stack that led there, and what would harm others is ignored. Nothing of this is on the
- * way of a program without it: the limits that pointers are compared with are then 0, so that each
- * of them looks wrong at first (get.c, objects/object.c).
+ * With PINDOWN_DEBUG=1, wrong calls of the API are reported, with a line and the call stack, and
+ * calls that would harm others are ignored. A program without it pays nothing: with it, the limits
+ * that pointers are compared with are 0, so that each pointer looks wrong at first (get.c,
+ * objects/object.c).
  *
- * What is told is what the counts of holds tell: that more is given back than was taken, at the
- * call that would make the count negative, or that something is used which nobody holds. Whose hold
- * it is that another call has given back cannot be told, since all holders of a region have the
- * same pointer; so the last ones are named, too.
+ * The counts of holds show that more is given back than was taken, at the call that would make the
+ * count negative, or that something is used which nobody holds. They do not show whose hold another
+ * call has given back, since all holders of a region have the same pointer; so the latest calls
+ * that gave it back are reported, too.
  */
 #ifndef PD_MISUSE_H
 #define PD_MISUSE_H
@@ -17,10 +17,7 @@
 #include <stdint.h>
 
 #include "cache/pindown.h"
-#include "cache/base/thread.h"
-
-/* Set with the first region. */
-extern PD_HIDDEN bool pd_debugging;
+#include "cache/region.h"
 
 void pd_misuse_put(struct pindown_region *region);
 void pd_misuse_detach(struct pindown_object *object);
@@ -40,14 +37,5 @@ static inline void pd_object_is_used(const struct pindown_object *object, const 
 	if (__builtin_expect(pd_debugging, 0))
 		pd_misuse_look_at_object(object, by);
 }
-
-/*
- * Lock held. A record that was given back rests for a while, so that a late use of it is not taken
- * for one of its next life. Returns one that has rested, or 0.
- */
-struct pd_resting {
-	uint32_t number[1024], next;
-};
-uint32_t pd_let_rest(struct pd_resting *resting, uint32_t number);
 
 #endif

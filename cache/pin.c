@@ -1,24 +1,38 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A miss: ask the driver what lies at an address, pin it, and put it in the index; unless its
- * memory is freed meanwhile, and then all of it for nothing. race.h says how that is noticed.
+ * Misses: ask the driver for the allocation at an address, pin it, and insert its region in the
+ * index. If the memory is freed meanwhile, all of it is undone; race.h says how that is noticed.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/cache.h"
+#include "cache/account.h"
+#include "cache/backend/backend.h"
+#include "cache/backend/revocation.h"
+#include "cache/base/barrier.h"
 #include "cache/base/config.h"
-#include "cache/driver/cuda_abi.h"
-#include "cache/region_dmabuf.h"
-#include "cache/driver/driver.h"
-#include "cache/index.h"
+#include "cache/base/fork_gate.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/base/test_point.h"
+#include "cache/base/thread.h"
+#include "cache/driver/cuda_abi.h"
+#include "cache/driver/driver.h"
+#include "cache/evict.h"
+#include "cache/index.h"
+#include "cache/invalidate.h"
+#include "cache/pin.h"
+#include "cache/pindown.h"
+#include "cache/race.h"
+#include "cache/region.h"
+#include "cache/trace/writer.h"
+#include "cache/trust.h"
+#include "cache/volatile.h"
 
-#define MOST_REFUSALS 3	  /* of memory that is as it was: then it is the driver's last word */
-#define MOST_LOSSES   100 /* somebody frees and allocates faster than we can pin */
+#define MOST_REFUSALS 3	  /* of unchanged memory: then the driver's answer is final */
+#define MOST_LOSSES   100 /* Give up with BUSY after this many lost races. */
 
-/* What an attempt came to: a pindown_result, or this: the world has changed, try again. */
+/* The outcome of an attempt: a pindown_result, or this: something has changed, try again. */
 #define AGAIN 1
 
 struct attempt {
@@ -31,8 +45,8 @@ struct attempt {
 	uint16_t flags; /* PD_REGION_* */
 	int driver_error;
 	unsigned losses;
-	unsigned refusals;  /* so often the driver has refused memory of a pool */
-	unsigned memories;  /* so often it has evicted for a record's memory */
+	unsigned refusals;  /* how often the driver has refused memory of a pool */
+	unsigned memories;  /* how often an eviction was made for a record's memory */
 	uint64_t index_seq; /* see pd_pin() */
 	uint64_t begin;	    /* ticks */
 	struct pindown_region *region;
@@ -44,6 +58,18 @@ void pd_set_driver_error(int error)
 
 	if (self)
 		self->driver_error = error;
+}
+
+struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length)
+{
+	uint32_t number = pd_index_find(addr);
+	struct pindown_region *region = &pd_regions[number];
+
+	if (!number || !pd_state_is_live(pd_brief_of(region)->state) ||
+	    !pd_region_holds(region, addr, length))
+		return NULL;
+	pd_hold(pd_self_or_anonymous(), number, 1);
+	return region;
 }
 
 static uint64_t page_floor(uint64_t addr)
@@ -98,8 +124,8 @@ static void take_off(struct attempt *a)
 }
 
 /*
- * Somebody is freeing what we are about to pin. Waiting is done without a flight, or the free would
- * wait for us in turn.
+ * Another thread is freeing the memory to be pinned. Wait without a flight, or the free would wait
+ * for this thread in turn.
  */
 static int wait_for_free(struct attempt *a)
 {
@@ -110,7 +136,7 @@ static int wait_for_free(struct attempt *a)
 	return pd_guard_wait(&memory, deadline_of(a)) ? AGAIN : PINDOWN_ERR_BUSY;
 }
 
-/* Let the free that has beaten us go on, and see what is left. */
+/* Let the free that was faster proceed, and look again. */
 static int lose(struct attempt *a)
 {
 	pd_lock();
@@ -131,9 +157,9 @@ static int describe(struct attempt *a)
 }
 
 /*
- * Lock held. Is this region of other memory than what the driver has just described there? Then its
- * free went round us. Adjacent mappings may have been pinned in other groups than ours: that
- * doesn't make them dead.
+ * Lock held. Is this region stale: was it pinned for other memory than the driver has just
+ * described there? Then its free was not seen. Adjacent mappings may have been pinned in other
+ * groups than this pin's: that does not make them stale.
  */
 static bool is_dead(const struct attempt *a, struct pindown_region *region)
 {
@@ -142,8 +168,8 @@ static bool is_dead(const struct attempt *a, struct pindown_region *region)
 	if (!pd_region_stands(region))
 		return true;
 	/*
-	 * That memory is mapped may have become known only after the driver has described it. Then
-	 * it is one of the mappings that the region spans.
+	 * That the memory is mapped may have become known only after the driver has described it.
+	 * Then it is one of the mappings that the region spans.
 	 */
 	if ((a->what.mapped || (pd_region_others(region) && memory->end <= region->end)) &&
 	    region->base != memory->base)
@@ -152,7 +178,9 @@ static bool is_dead(const struct attempt *a, struct pindown_region *region)
 	       (region->end == memory->end && pd_region_others(region) != a->what.others);
 }
 
-/* Lock held. The region that another thread has pinned since we looked, held; NULL: none, or dead.
+/*
+ * Lock held. The region that another thread has pinned since the first look, held; NULL: there is
+ * none, or it is stale.
  */
 static struct pindown_region *pinned_meanwhile(const struct attempt *a)
 {
@@ -179,8 +207,8 @@ static struct pd_pin pin_of(const struct pd_allocation *what)
 }
 
 /*
- * The flight now says what it pins. Another thread may have pinned the same since we looked, or be
- * about to.
+ * The flight now says what it pins. Another thread may have pinned the same since the first look,
+ * or be about to.
  */
 static int announce(struct attempt *a, const struct pd_backend *backend)
 {
@@ -207,8 +235,8 @@ static int announce(struct attempt *a, const struct pd_backend *backend)
 }
 
 /*
- * How much of it the driver would pin now, without an eviction. The driver has no call that tells,
- * so smaller pins are tried, and given back at once.
+ * How many bytes of it the driver would pin now, without an eviction. The driver has no call for
+ * that, so smaller pins are tried and given back at once.
  */
 static uint64_t bytes_that_fit(const struct attempt *a, const struct pd_backend *backend)
 {
@@ -232,7 +260,7 @@ static uint64_t bytes_that_fit(const struct attempt *a, const struct pd_backend 
 	return fits * PINDOWN_PAGE_SIZE;
 }
 
-/* The driver has no space for it. Would it have none either if all idle regions went? */
+/* The driver has no space for it. Would it still have none if all idle regions went? */
 static bool is_hopeless(const struct attempt *a, const struct pd_backend *backend)
 {
 	uint64_t idle = pd_idle_bytes(a->pin.device, a->pin.length);
@@ -269,8 +297,8 @@ static int pin_by(int (*pin)(struct pd_pin *, void *, int *), struct attempt *a)
 }
 
 /*
- * Other processes are asked once, when our own idle regions are not enough. What they give may be
- * what was missing to make ours enough, so these are looked at once more.
+ * Other processes are asked once, when our own idle regions are not enough. What they give may make
+ * ours enough, so ours are looked at once more.
  */
 static int pin_or_evict(struct attempt *a, const struct pd_backend *backend)
 {
@@ -294,7 +322,7 @@ static int pin_or_evict(struct attempt *a, const struct pd_backend *backend)
 	}
 }
 
-/* Is the driver still of the same opinion about this address? */
+/* Does the driver still describe the same memory at this address? */
 static bool is_same_buffer(const struct attempt *a)
 {
 	return pd_driver_compare(a->what.memory.base, a->what.memory.end, a->what.buffer_id,
@@ -311,7 +339,7 @@ static void tell_of_refusal(const struct attempt *a, int error)
 		    (unsigned long long)a->pin.length, (unsigned long long)a->pin.base, error);
 }
 
-/* Pin by the other backend what the first one refused. Not used for want of space. */
+/* Pin with the other backend what the first one refused. Not used for lack of space. */
 static int pin_instead(struct attempt *a, const struct pd_backend *other)
 {
 	uint64_t most = pd_dmabufs_most();
@@ -340,7 +368,10 @@ static int pin_memory(struct attempt *a, const struct pd_backend *backend)
 	if (!pd_driver_sync_memops(a->what.memory.base))
 		a->flags |= PD_REGION_NO_SYNC;
 	result = pin_or_evict(a, backend);
-	/* If the memory has been freed meanwhile, that is why the pin was refused: do not try again. */
+	/*
+	 * If the memory has been freed meanwhile, that is why the pin was refused: do not try
+	 * again.
+	 */
 	if (result == PINDOWN_ERR_DRIVER && other && is_same_buffer(a))
 		result = pin_instead(a, other);
 	if (result != PINDOWN_OK) {
@@ -352,10 +383,10 @@ static int pin_memory(struct attempt *a, const struct pd_backend *backend)
 }
 
 /*
- * Frees that began before the flight said what it pins have not been compared with that. One that
- * is still under way has its guard up. One that is over has changed the buffer id, if it was of
- * this memory: else what is there now is what the driver told of, and is what the next free will be
- * compared with. In this order: a free that ends between the two looks is seen by the second.
+ * Frees that began before the flight said what it pins were not compared with that. A free that is
+ * still under way has its guard up. A free that is over has changed the buffer id, if it was a free
+ * of this memory; else the memory is the one that the driver described, and the next free will be
+ * compared with it. In this order: a free that ends between the two looks is seen by the second.
  *
  * AGAIN, or a result: the flight has ended.
  */
@@ -364,7 +395,7 @@ static int look_for_frees(struct attempt *a)
 	switch (pd_guard_on(&a->what.memory)) {
 	case PD_GUARDED:
 		return wait_for_free(a);
-	case PD_GUARDED_BY_SELF: /* a subscriber asks for what it is told is going */
+	case PD_GUARDED_BY_SELF: /* a subscriber asks for the memory that is about to end */
 		pd_flight_land(&a->flight);
 		return PINDOWN_ERR_BUSY;
 	case PD_UNGUARDED:
@@ -376,7 +407,9 @@ static int look_for_frees(struct attempt *a)
 
 /* ---- into the index ---------------------------------------------------------------------- */
 
-/* Lock held. What lies in the way is dead, or was pinned as another group of mappings. */
+/*
+ * Lock held. Regions still indexed here are stale, or cover other groups of mappings: remove them.
+ */
 static void clear_the_way(const struct attempt *a, struct pd_victims *dead,
 			  struct pd_victims *covered)
 {
@@ -441,7 +474,7 @@ static bool insert(struct attempt *a)
 	pd_occupied_add(1);
 	pd_account_pin(details);
 	pd_hold(pd_self_or_anonymous(), number, 1);
-	/* Release pairs with get.c's acquire: who finds it live finds all of the above. */
+	/* Release: pairs with get.c's acquire. A hit that finds it live finds all of the above. */
 	__atomic_store_n(&brief->state, pd_state_for(a->flags & PD_REGION_VOLATILE),
 			 __ATOMIC_RELEASE);
 	a->region = region;
@@ -449,9 +482,9 @@ static bool insert(struct attempt *a)
 }
 
 /*
- * The moment of truth, under the lock: a free that began since take-off has marked the flight lost,
- * and one that begins after this finds the region in the index. The flight ends here if all is
- * well.
+ * Commit point, under the lock: a free that began since pd_flight_begin() has marked the flight
+ * lost, and a free that begins after this finds the region in the index. On success the flight ends
+ * here.
  */
 static int settle(struct attempt *a)
 {
@@ -479,9 +512,9 @@ static int settle(struct attempt *a)
 }
 
 /*
- * A pool gives pieces back and gets others while threads use it, and what is exported begins with a
- * piece. An H200's driver has now and then refused memory in one that nobody freed: it is asked
- * anew where that begins.
+ * A pool gives pieces back and gets others while threads use it, and an export of its memory begins
+ * with a piece. An H200's driver has now and then refused memory of a pool that nobody freed: ask
+ * the driver again where the piece begins.
  */
 static bool may_have_moved(struct attempt *a, int result)
 {
@@ -489,7 +522,7 @@ static bool may_have_moved(struct attempt *a, int result)
 	       a->driver_error == CUDA_ERROR_INVALID_VALUE && a->refusals++ < MOST_REFUSALS;
 }
 
-/* Pin what describe() has found. The flight ends in here. */
+/* Pin the memory that describe() has found. The flight ends in here. */
 static int pin_and_settle(struct attempt *a, const struct pd_backend *backend)
 {
 	int result;
@@ -499,13 +532,13 @@ static int pin_and_settle(struct attempt *a, const struct pd_backend *backend)
 	result = pin_memory(a, backend);
 	pinned = result == PINDOWN_OK;
 	PD_POINT(PIN_PINNED, a->addr);
-	/* If it was freed between our two looks, a failure was no failure and a pin is none. */
+	/* The buffer id changed during the pin: discard the outcome and retry. */
 	if ((pinned || result == PINDOWN_ERR_DRIVER) && !is_same_buffer(a))
 		result = AGAIN;
 	else if (may_have_moved(a, result))
 		result = AGAIN;
 	else if (result == PINDOWN_ERR_NO_SPACE && pd_flight_lost(&a->flight))
-		result = AGAIN; /* it did not look for space to the end */
+		result = AGAIN; /* it gave up looking for space early */
 	else if (pinned)
 		result = settle(a);
 	if (pinned && result == PINDOWN_OK) {
@@ -523,8 +556,10 @@ static int pin_and_settle(struct attempt *a, const struct pd_backend *backend)
 	return result;
 }
 
-/* Another thread is pinning the same: it will be in the index, or free again, when that has
- * settled. */
+/*
+ * Another thread is pinning the same: when that has settled, the memory is in the index, or free
+ * again.
+ */
 static int wait_for_company(struct attempt *a)
 {
 	PD_POINT(PIN_COMPANY, a->addr);
@@ -566,7 +601,7 @@ static int fly(struct attempt *a)
 	return result;
 }
 
-/* Lock held, and held again: this takes milliseconds, the first time. */
+/* Lock held on entry and on return: the first time this takes milliseconds. */
 static void prepare_barriers(void)
 {
 	if (pd_asym_is_registered())
@@ -577,8 +612,8 @@ static void prepare_barriers(void)
 }
 
 /*
- * The process can have no more memory for a record, or for the index. An idle region has both, so a
- * few are evicted. No more: what is missing may be a part of the index that none of them has.
+ * The process can have no more memory for a record or for the index. An idle region uses both, so a
+ * few are evicted. No more: the index may need a part that none of them has.
  */
 static bool frees_memory(struct attempt *a)
 {

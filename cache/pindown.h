@@ -3,24 +3,25 @@
  * pindown.h - a registration cache (pin-down cache) for GPU memory.
  *
  * A region is one allocation of device memory that is pinned for a third-party device, rounded out
- * to 64 KiB; in memory pools, from the beginning of the pool's piece of memory that it was cut
- * from, since the driver pins no less. pindown_get() finds or pins the region that holds an address
- * range and holds it; pindown_put() drops the hold and leaves the region pinned (lazy unpinning)
- * until the memory is freed, until a budget asks for its place, or until pindown_flush().
+ * to 64 KiB. In a memory pool a region begins at the start of the pool's piece of memory that the
+ * allocation was cut from, since the driver pins no less. pindown_get() finds or pins the region
+ * that contains an address range, and holds it. pindown_put() drops the hold and leaves the region
+ * pinned (lazy unpinning) until the memory is freed, until a budget needs its place, or until
+ * pindown_flush().
  *
- * With libpindown.so preloaded, the cache hears of each free before the driver carries it out.
- * Without the preload (a program that only links with -lpindown) every hit is checked by buffer id
- * instead, which costs a driver call; pindown_stats() says which of the two is in force.
+ * With libpindown.so preloaded, the cache is notified of each free before the driver carries it
+ * out. Without the preload (a program that only links with -lpindown) every hit is checked by
+ * buffer id instead, which costs a driver call; pindown_stats() says which of the two is in force.
  *
- * Thread safety: every function may be called from any thread at any time, from a subscriber's
- * callback and from handlers of pthread_atfork() too, but not from a signal handler. None of them
- * is called back with a lock held.
+ * Thread safety: every function may be called from any thread at any time, also from a subscriber's
+ * callback and from handlers of pthread_atfork(), but not from a signal handler. Every callback is
+ * called without a lock held.
  *
  * A callback must return: no C++ exception and no longjmp() may leave it, and it must not end its
- * thread with pthread_exit(). What the thread was at would stay half done: after pthread_exit() a
- * line says so and the memory stays pinned, the others are not noticed. Threads may be cancelled at
- * any time: pindown disables cancellation while it pins, unpins or calls back, so that it is acted
- * on afterwards. A hit is no cancellation point.
+ * thread with pthread_exit(). Otherwise the thread's operation stays half done. After
+ * pthread_exit() a line says so and the memory stays pinned; pindown does not notice the other
+ * two. Threads may be cancelled at any time: pindown disables cancellation while it pins, unpins or
+ * calls back, and a cancellation takes effect afterwards. A hit is no cancellation point.
  *
  * Sections (§) are those of NVIDIA's "Developing a Linux Kernel Module using GPUDirect RDMA".
  */
@@ -42,33 +43,33 @@ extern "C" {
 #define PINDOWN_PAGE_SIZE 65536u
 
 /*
- * What a call answers: 0, or one of these negative numbers. pindown_strerror() has a sentence for
+ * The result of a call: 0, or one of these negative numbers. pindown_strerror() has a sentence for
  * each. Every function that returns int returns one of them.
  */
 enum pindown_result {
 	PINDOWN_OK = 0,
-	PINDOWN_ERR_INVALID = -1,  /* an argument is NULL, zero, wraps round or has unknown flags */
+	PINDOWN_ERR_INVALID = -1,  /* an argument is NULL or zero, overflows, has unknown flags */
 	PINDOWN_ERR_DISABLED = -2, /* PINDOWN=0, or pindown switched itself off and said why */
 	PINDOWN_ERR_NO_CUDA = -3, /* no CUDA driver is loaded in this process, or it is shut down */
 	PINDOWN_ERR_NOT_DEVICE = -4, /* the address is not memory that the CUDA driver knows */
 	PINDOWN_ERR_HOST = -5,	     /* the address is host memory: register it as host memory */
 	PINDOWN_ERR_MANAGED = -6,  /* managed memory migrates and can't be pinned (§2.2, §4.1) */
 	PINDOWN_ERR_RANGE = -7,	   /* the range runs past the end of its allocation */
-	PINDOWN_ERR_NO_SPACE = -8, /* no pin space left, also after eviction; or above the budget */
-	PINDOWN_ERR_BUSY = -9, /* the memory is being freed by another call that has not ended */
+	PINDOWN_ERR_NO_SPACE = -8, /* no pin space left, even after eviction; or above the budget */
+	PINDOWN_ERR_BUSY = -9,	   /* another call that has not ended is freeing the memory */
 	PINDOWN_ERR_NO_BACKEND = -10, /* no way to pin on this device (no dma-buf support) */
 	PINDOWN_ERR_DRIVER = -11, /* the CUDA driver refused; pindown_driver_error() has its code */
 	PINDOWN_ERR_NO_MEMORY = -12, /* no host memory for the cache's own records */
 	PINDOWN_ERR_NO_DMABUF = -13, /* the backend in use has no dma-buf descriptors */
-	PINDOWN_ERR_DEADLOCK = -14,  /* another thread is at it that may be waiting for this one */
+	PINDOWN_ERR_DEADLOCK = -14,  /* another thread that may wait for this one is at work */
 };
 
-/* A sentence in English for a result, never NULL, for unknown numbers too. Never fails. */
+/* A sentence in English for a result. Never NULL, not even for unknown numbers; never fails. */
 const char *pindown_strerror(int result);
 
 /*
- * The CUresult behind the last PINDOWN_ERR_DRIVER (or NO_SPACE, or NOT_DEVICE) that this thread was
- * given; 0 when there was none.
+ * The CUresult behind the last PINDOWN_ERR_DRIVER (or NO_SPACE, or NOT_DEVICE) that a call in this
+ * thread returned; 0 if there was none.
  */
 int pindown_driver_error(void);
 
@@ -77,39 +78,39 @@ int pindown_driver_error(void);
 typedef struct pindown_region pindown_region;
 
 /*
- * Look up, and on a miss pin, the region that holds [addr, addr + length), and hold it (§2.1,
+ * Look up the region that contains [addr, addr + length), pin it on a miss, and hold it (§2.1,
  * §2.2).
  *
- * addr    a device address of this process length  bytes, at least 1; the range must lie within one
- * allocation (for memory that was mapped
+ * addr    a device address of this process
+ * length  bytes, at least 1; the range must lie within one allocation (for memory that was mapped
  *         with cuMemMap: within adjacent mappings)
- * flags   0, or PINDOWN_GET_CACHED: answer a hit only, PINDOWN_ERR_NOT_DEVICE on a miss; no pin
+ * flags   0, or PINDOWN_GET_CACHED: do not pin; return a hit, or PINDOWN_ERR_NOT_DEVICE on a miss
  * region  out: the region, held until pindown_put(). Unchanged on failure.
  *
- * A hit takes no lock, makes no system call and does not call the driver, but for one in some 4096,
- * unless the region is volatile, a free may have been missed, or PINDOWN_VERIFY=always. A miss
- * calls the driver, sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS (§2.7) and pins the whole allocation. A
- * get that meets a free of the same memory in another thread waits for that free to end (two
- * seconds at most) and then asks the driver anew.
+ * A hit takes no lock and makes no system call. It calls the driver only for one hit in some 4096;
+ * and for each hit if the region is volatile, if a free may have been missed, or if
+ * PINDOWN_VERIFY=always. A miss calls the driver, sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS (§2.7) and
+ * pins the whole allocation. A get that meets a free of the same memory in another thread waits for
+ * that free to end (two seconds at most) and then asks the driver again.
  */
 #define PINDOWN_GET_CACHED 1u
 int pindown_get(uint64_t addr, size_t length, unsigned flags, pindown_region **region);
 
 /*
- * Drop one hold. The region stays pinned for its next use; if its memory has been freed meanwhile,
- * the last put unpins it, or leaves that to another thread's put that does so just then: a free that begins now waits
- * for it either way. NULL is ignored. After fork() a child's put of a parent's region is
- * ignored: the child holds no pin.
+ * Drop one hold. The region stays pinned for its next use. If its memory has been freed meanwhile,
+ * the last put unpins it, or leaves that to a put that another thread makes at the same moment; a
+ * free that begins now waits for it in either case. NULL is ignored. After fork(), a child's put of
+ * a parent's region is ignored: the child holds no pin.
  */
 void pindown_put(pindown_region *region);
 
 /*
- * Accessors, for a region that the caller holds. They never fail and never call the driver, but for
+ * Accessors, for a region that the caller holds. They never fail and never call the driver, except
  * pindown_region_dmabuf().
  */
 uint64_t pindown_region_base(const pindown_region *region);	/* start of the allocation */
 size_t pindown_region_length(const pindown_region *region);	/* its bytes */
-uint64_t pindown_region_pin_base(const pindown_region *region); /* start of what is pinned */
+uint64_t pindown_region_pin_base(const pindown_region *region); /* start of the pin */
 size_t pindown_region_pin_length(const pindown_region *region); /* its bytes: whole 64 KiB pages */
 uint64_t
 pindown_region_buffer_id(const pindown_region *region); /* CU_POINTER_ATTRIBUTE_BUFFER_ID (§3.5) */
@@ -120,26 +121,27 @@ int pindown_region_is_volatile(
 int pindown_region_is_live(const pindown_region *region); /* 0: its memory was freed while held */
 
 /*
- * The dma-buf of a held region. *fd is owned by the region: don't close it, dup it to keep it; it
- * is close-on-exec. *offset is where `addr` lies in the dma-buf. PINDOWN_ERR_NO_DMABUF when the
- * backend has none; when it was closed by pindown_region_close_dmabuf() it is exported anew, and
- * PINDOWN_ERR_NOT_DEVICE says that the memory has been freed since.
+ * The dma-buf of a held region. *fd belongs to the region: do not close it; duplicate it to keep
+ * it. It is close-on-exec. *offset is the offset of `addr` in the dma-buf. PINDOWN_ERR_NO_DMABUF:
+ * the backend has none. If pindown_region_close_dmabuf() closed the descriptor, the dma-buf is
+ * exported again; PINDOWN_ERR_NOT_DEVICE then says that the memory has been freed since.
  */
 int pindown_region_dmabuf(pindown_region *region, uint64_t addr, int *fd, uint64_t *offset);
 
 /*
  * The consumer has imported the dma-buf and no longer needs the descriptor: close it, so that many
- * regions don't use up the process's descriptors. The consumer's import keeps the pin. Only for a
- * region the caller holds, and not while another user of the region may be about to use the number.
+ * regions do not use up the process's descriptors. The consumer's import keeps the pin. Call this
+ * only for a region that you hold, and not while another user of the region may be about to use the
+ * descriptor's number.
  */
 void pindown_region_close_dmabuf(pindown_region *region);
 
 /* ---- invalidation ------------------------------------------------------------------------ */
 
 /*
- * Unlink every region that overlaps [addr, addr + length), unpin those that are idle before the
- * call returns, and those in use at their last put (§2.3, §3.4). With length 0: the region that
- * holds addr. Returns the number of regions unlinked, or a negative pindown_result.
+ * Unlink every region that overlaps [addr, addr + length). Idle regions are unpinned before the
+ * call returns, regions in use at their last put (§2.3, §3.4). With length 0: the region that
+ * contains addr. Returns the number of regions unlinked, or a negative pindown_result.
  */
 int pindown_invalidate(uint64_t addr, size_t length);
 
@@ -150,10 +152,11 @@ int pindown_invalidate_context(void *context);
 int pindown_flush(void);
 
 /*
- * Be told when a region stops being valid, before it is unpinned and, under the preload, before the
- * driver frees the memory: the place to deregister what was built on the region. The callback runs
- * in the thread that frees or evicts, without any lock of pindown; it may call any pindown
- * function, also pindown_put() for a hold of its own. The invalidation waits for it to return.
+ * A subscriber is notified when a region stops being valid, before it is unpinned and, under the
+ * preload, before the driver frees the memory. This is the place to deregister what was built on
+ * the region. The callback runs in the thread that frees or evicts, without any lock of pindown. It
+ * may call any pindown function, also pindown_put() for a hold of its own. The invalidation waits
+ * for it to return.
  */
 enum pindown_reason {
 	PINDOWN_REASON_FREED = 1,   /* the program ends the memory */
@@ -161,7 +164,7 @@ enum pindown_reason {
 	PINDOWN_REASON_EVICTED = 3, /* its place is needed: budget or pin space */
 	PINDOWN_REASON_FLUSHED = 4, /* pindown_flush(), pindown_invalidate() */
 	PINDOWN_REASON_STALE = 5,   /* its buffer id no longer matches */
-	PINDOWN_REASON_OWNER = 6,   /* of objects: pindown_end_owner(), pindown_consumer_remove() */
+	PINDOWN_REASON_OWNER = 6,   /* objects: pindown_end_owner(), pindown_consumer_remove() */
 	PINDOWN_REASON_ORDERED = 7, /* the program frees the memory in stream order */
 };
 
@@ -169,8 +172,8 @@ struct pindown_invalidation {
 	uint64_t base, length; /* the allocation */
 	uint64_t buffer_id;
 	int reason;		/* enum pindown_reason */
-	int in_use;		/* 1: somebody holds it; it is unpinned at the last put */
-	pindown_region *region; /* to compare with one that you hold; valid in the callback */
+	int in_use;		/* 1: it is held, and unpinned at the last put */
+	pindown_region *region; /* to compare with a held one; valid in the callback */
 };
 
 typedef void (*pindown_callback)(const struct pindown_invalidation *what, void *arg);
@@ -186,63 +189,67 @@ int pindown_unsubscribe(int id);
 /* ---- consumer objects -------------------------------------------------------------------- */
 
 /*
- * What a consumer builds on a region, a memory registration of a NIC for example, can be attached to
- * it: made once for each (region, consumer, key), found again on the next hit, and destroyed before
- * the region is unpinned. While an object is held its region stays pinned; an object that nobody
- * holds stays for its next use, as the region does (lazy unpinning), and goes with the region:
+ * A consumer can attach to a region the objects that it builds on it, for example a memory
+ * registration of a NIC. An object is made once for each (region, consumer, key), found again on
+ * the next hit, and destroyed before the region is unpinned. A held object keeps its region pinned.
+ * An object that is not held stays for its next use, as a region does (lazy unpinning), and ends
+ * with the region:
  *
- *   the memory ends     idle objects are destroyed before the free returns. Held ones: see
- *                       PINDOWN_HELD in pindown(7). keep: the object and the pin stay until the last
- *                       pindown_detach(), and their bytes are counted; warn: the same, and a line on
- *                       stderr for each region; revoke: it is destroyed at once, with `in_use` set,
- *                       and the pin is given back before the free returns; or, of memory that is
- *                       freed in stream order, when the driver hands it out again
+ *   the memory ends     idle objects are destroyed before the free returns. For held ones see
+ *                       PINDOWN_HELD in pindown(7). keep: the object and the pin stay until the
+ *                       last pindown_detach(), and their bytes are counted. warn: the same, and
+ *                       a line on stderr for each region. revoke: the object is destroyed at
+ *                       once, with `in_use` set, and the memory is unpinned before the free
+ *                       returns; for memory that is freed in stream order, when the driver hands
+ *                       it out again
  *   eviction, flush     objects of idle regions are destroyed; a held object keeps its region
  *   the owner ends      pindown_end_owner()
- *   the consumer goes   pindown_consumer_remove()
+ *   the consumer ends   pindown_consumer_remove()
  *   fork()              a child abandons its parent's objects: they are neither found nor destroyed
- *                       there, and pindown_detach() of them is ignored
+ *                       there, and pindown_detach() ignores them
  *   exit                they are left alone
  *
- * No callback is called with a lock held, and all may call any pindown function. One that asks for
- * the very object that it is just making or destroying is answered PINDOWN_ERR_BUSY.
+ * No callback is called with a lock held, and all may call any pindown function. A callback that
+ * asks for the very object that it is making or destroying gets PINDOWN_ERR_BUSY.
  */
 typedef struct pindown_object pindown_object;
 
-/* Which of a consumer's objects on a region. All three words are compared. */
+/* Names one of a consumer's objects on a region. All three words are compared. */
 struct pindown_key {
-	uint64_t owner;	  /* what pindown_end_owner() goes by: a protection domain, for example */
-	uint64_t word[2]; /* the rest: access flags, an offset; 0 what is not needed */
+	uint64_t owner;	  /* for pindown_end_owner(): a protection domain, for example */
+	uint64_t word[2]; /* the rest: access flags, an offset; 0 if not needed */
 };
 
 /* Why an object is destroyed. Valid in the callback only. */
 struct pindown_object_end {
 	struct pindown_key key;
-	void *data;		/* what create gave */
+	void *data;		/* stored by create */
 	pindown_region *region; /* still pinned, no longer found */
 	int reason;		/* enum pindown_reason */
-	int in_use; /* 1: revoked, somebody holds it: its data must not be used any more */
+	int in_use;		/* 1: revoked while held: its data must not be used any more */
 };
 
 struct pindown_consumer {
 	const char *name; /* at most 15 bytes count; for the trace and `pindown report` */
 
 	/*
-	 * Make the object of a key on a region, which is held meanwhile: 0 and *data, which may be
-	 * NULL; or a positive number of the consumer's own, an errno for example, which becomes
-	 * the result of the call that asked. `request` is that call's. Runs in the thread that
-	 * asked. If the memory is freed meanwhile, that free waits for it to return (two seconds
-	 * at most) and the object is destroyed again. A descriptor that it asks
-	 * pindown_region_dmabuf() for is good until it returns. If it returns 0 the descriptor is
-	 * then closed, as an import holds the buffer without: so many registered regions don't use
-	 * up the process's descriptors. Who needs one for longer duplicates it.
+	 * Make the object of a key on a region, which is held meanwhile. Return 0 and store *data,
+	 * which may be NULL; or return a positive number of the consumer's own, an errno for
+	 * example, which becomes the result of the call that asked. `request` comes from that call.
+	 * Runs in the thread that asked. If the memory is freed meanwhile, that free waits for this
+	 * function to return (two seconds at most), and the object is destroyed again. A descriptor
+	 * that it gets from pindown_region_dmabuf() is valid until it returns. After it has
+	 * returned 0 the descriptor is closed, since an import holds the buffer without it; so many
+	 * registered regions do not use up the process's descriptors. A consumer that needs the
+	 * descriptor for longer duplicates it.
 	 */
 	int (*create)(pindown_region *region, const struct pindown_key *key, void *request,
 		      void **data, void *arg);
 
 	/*
-	 * Destroy it: 0, or a number that is put down in the trace; the object is gone either way.
-	 * Called once for each object, in the thread that frees, evicts, detaches or ends the owner.
+	 * Destroy the object. Return 0, or a number that is recorded in the trace; the object is
+	 * gone in either case. Called once for each object, in the thread that frees, evicts,
+	 * detaches or ends the owner.
 	 */
 	int (*destroy)(const struct pindown_object_end *what, void *arg);
 
@@ -250,54 +257,55 @@ struct pindown_consumer {
 };
 
 /*
- * Be a consumer. The structure is copied, of which `size` is the caller's sizeof. Returns a positive
- * id; or PINDOWN_ERR_INVALID, or PINDOWN_ERR_NO_MEMORY: at most 32 consumers.
+ * Add a consumer. The structure is copied; `size` is the caller's sizeof of it. Returns a positive
+ * id; or PINDOWN_ERR_INVALID; or PINDOWN_ERR_NO_MEMORY: at most 32 consumers.
  */
 int pindown_consumer_add(const struct pindown_consumer *consumer, size_t size);
 
 /*
- * Destroy all objects of a consumer, held ones too (with `in_use` set), and forget it; for a library
- * that is unloaded. Returns 0 after the last running callback has ended, unless it is called from
- * that callback. pindown_detach() of its objects is harmless afterwards. PINDOWN_ERR_INVALID: no
- * such consumer.
+ * Destroy all objects of a consumer, also held ones (with `in_use` set), and remove the consumer;
+ * for a library that is unloaded. Returns 0 after the last running callback has ended, unless it is
+ * called from that callback. pindown_detach() of its objects is harmless afterwards.
+ * PINDOWN_ERR_INVALID: no such consumer.
  */
 int pindown_consumer_remove(int consumer);
 
 /*
- * pindown_get() and look up, or make, the consumer's object of this key on the region; hold the
- * object, and with it the region.
+ * Do as pindown_get() does, then look up, or make, the consumer's object of this key on the region,
+ * and hold the object, and with it the region.
  *
  * consumer  from pindown_consumer_add()
- * addr, length, flags  as for pindown_get(); with PINDOWN_GET_CACHED nothing is pinned or made, and
+ * addr, length, flags  as for pindown_get(). With PINDOWN_GET_CACHED nothing is pinned or made, and
  *           PINDOWN_ERR_NOT_DEVICE says that there is no such object
  * request   passed to create if it is called
  * object    out: held until pindown_detach(). Unchanged on failure.
  *
- * Returns 0, a negative pindown_result, or the positive number that create has returned. A hit costs
- * what a hit of pindown_get() does and a few nanoseconds: no lock, no system call. Of two threads
- * that ask for the same new object one makes it and the other waits for that; when it fails, the
- * other tries in its turn and has an error of its own.
+ * Returns 0, a negative pindown_result, or the positive number that create has returned. A hit
+ * costs a few nanoseconds more than a hit of pindown_get(): no lock, no system call. If two threads
+ * ask for the same new object, one makes it and the other waits; if the first fails, the other
+ * tries in its turn, and gets an error of its own.
  */
 int pindown_attach(int consumer, uint64_t addr, size_t length, unsigned flags,
 		   const struct pindown_key *key, void *request, pindown_object **object);
 
 /*
- * The same on a region that the caller holds, and goes on holding. PINDOWN_ERR_NOT_DEVICE also when
- * the memory of the region has been freed since.
+ * The same on a region that the caller holds and continues to hold. Also PINDOWN_ERR_NOT_DEVICE
+ * when the memory of the region has been freed since.
  */
 int pindown_attach_region(int consumer, pindown_region *region, unsigned flags,
 			  const struct pindown_key *key, void *request, pindown_object **object);
 
 /*
  * Drop one hold. The object stays for its next use, unless its memory has been freed: then the last
- * one destroys it and unpins the region. NULL is ignored, as is a parent's object in a child.
+ * detach destroys the object and unpins the region. NULL is ignored, and so is a parent's object in
+ * a child.
  */
 void pindown_detach(pindown_object *object);
 
 /*
- * Accessors, for an object that the caller holds. They never fail. The region is good for as long as
- * the object is held: it needs no pindown_put(). After revocation data is NULL, the object is not
- * live, and the region is only good for a comparison.
+ * Accessors, for an object that the caller holds. They never fail. The region is valid for as long
+ * as the object is held: it needs no pindown_put(). After revocation data is NULL, the object is
+ * not live, and the region may only be compared.
  */
 void *pindown_object_data(const pindown_object *object);
 pindown_region *pindown_object_region(const pindown_object *object);
@@ -306,23 +314,25 @@ int pindown_object_is_live(
 
 /*
  * The owner of keys is about to end (ibv_dealloc_pd()): destroy the consumer's idle objects of this
- * owner before returning, and wait for those that another thread is just making or destroying. Held
- * ones stay to their last pindown_detach(), and no pindown_attach() finds them any more: the next
- * owner of that number, which may be a pointer that malloc hands out again, gets objects of its
- * own. An owner that lives on after all gets them anew, too. Returns how many stay because they are
- * held; or PINDOWN_ERR_INVALID: no such consumer. PINDOWN_ERR_DEADLOCK: called in a callback, or
- * while this thread frees memory, and another thread that is making or destroying one of them is
- * itself waiting in pindown, perhaps for this thread; so one may still be there when this returns,
- * and goes when the other thread can go on.
+ * owner before returning, and wait for those that another thread is making or destroying. Held
+ * objects stay until their last pindown_detach(), but no pindown_attach() finds them any more. So
+ * the next owner of that number, which may be a pointer that malloc hands out again, gets objects
+ * of its own; so does an owner that lives on after all. Returns how many objects stay because they
+ * are held.
+ *
+ * PINDOWN_ERR_INVALID: no such consumer. PINDOWN_ERR_DEADLOCK: this was called in a callback, or
+ * while this thread frees memory, and another thread that is making or destroying one of the
+ * objects is itself waiting in pindown, perhaps for this thread. So one object may still be there
+ * when this returns; it goes when the other thread can continue.
  */
 int pindown_end_owner(int consumer, uint64_t owner);
 
-/* ---- what is pinned ---------------------------------------------------------------------- */
+/* ---- statistics -------------------------------------------------------------------------- */
 
 /*
- * Counters since the process began (or since fork). `size` is sizeof(*stats) of the caller, so that
- * a later version can add members. For one device with `device` >= 0, for all with -1: a member
- * that is not kept by device (marked *) is then 0.
+ * Counters since the process began (or since fork). `size` is the caller's sizeof(*stats), so that
+ * a later version can add members. `device` is one device, or -1 for all of them. A member marked *
+ * is kept for all devices together, and is 0 for one device.
  */
 struct pindown_stats {
 	uint64_t hits;		/* * gets answered from the cache */
@@ -333,24 +343,24 @@ struct pindown_stats {
 	uint64_t evictions;	/* regions unpinned for a budget or for pin space */
 	uint64_t invalidations; /* regions unlinked because their memory ended */
 	uint64_t lost_races;	/* * pins given up because a free of the memory began meanwhile */
-	uint64_t missed_invalidations; /* * frees learned of too late, by buffer id: must be 0 */
+	uint64_t missed_invalidations; /* * frees noticed after the driver made them: must be 0 */
 	uint64_t tag_checks;	       /* * hits that were checked by buffer id */
 	uint64_t regions, bytes;       /* pinned now; bytes of whole 64 KiB pages */
-	uint64_t kept_regions, kept_bytes; /* of these: memory already freed, kept because in use */
+	uint64_t kept_regions, kept_bytes; /* of these: already freed, kept because in use */
 	uint64_t peak_regions, peak_bytes;
 	uint64_t max_regions, max_bytes; /* * the budgets in force */
-	uint32_t intercepting; /* * 1: frees are watched; 0: every hit is checked by buffer id */
-	uint32_t distrusted;   /* * 1: that is because something showed that a free may be missed */
-	char backend[16];      /* * "dmabuf", "none", ... */
-	uint64_t objects;      /* * consumer objects now, revoked ones not counted */
-	uint64_t objects_made; /* * in all */
+	uint32_t intercepting;	  /* * 1: frees are watched; 0: every hit is checked by buffer id */
+	uint32_t distrusted;	  /* * 1: it is 0 because a free was, or may be, missed */
+	char backend[16];	  /* * "dmabuf", "none", ... */
+	uint64_t objects;	  /* * consumer objects now, without revoked ones */
+	uint64_t objects_made;	  /* * in all */
 	uint64_t objects_revoked; /* * destroyed while held */
 	/* Of the kept regions: those on which consumer objects are held. */
 	uint64_t object_kept_regions, object_kept_bytes;
 	/*
-	 * * dma-bufs of regions that have a file descriptor, and how many may have one: where a
-	 * pin is a dma-buf ("dmabuf") no more regions are pinned, those that are registered not
-	 * counted. It is half of the process's soft limit, which may change. 0: a pin takes no
+	 * * dma-bufs of regions that have a file descriptor, and how many may have one. Where a pin
+	 * is a dma-buf ("dmabuf"), no more regions are pinned than that, without the registered
+	 * ones. The limit is half of the process's soft limit, which may change. 0: a pin takes no
 	 * descriptor.
 	 */
 	uint64_t dmabufs, max_dmabufs;
@@ -359,7 +369,7 @@ struct pindown_stats {
 };
 int pindown_stats(struct pindown_stats *stats, size_t size, int device);
 
-/* "0.1" and so on, of the library that is loaded. */
+/* The version of the loaded library, for example "0.1". */
 const char *pindown_version(void);
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Guards and flights: frees and pins that meet. */
 #define _GNU_SOURCE
 #include <stddef.h>
 
@@ -8,10 +9,10 @@
 #include "cache/base/test_point.h"
 
 /*
- * Frees by threads that no record could be had for. While there is one, everything is guarded.
+ * Frees by threads that could get no record. While there is one, everything is guarded.
  * Sequentially consistent here and where such a free then loads pd_unsettled (hook_events.c). A pin
- * stores that, and loads this behind pd_heavy_barrier(), whose fence is enough then, whoever pays:
- * one of the two sees the other.
+ * stores that, and loads this behind pd_heavy_barrier(), whose fence is enough then, whichever side
+ * pays: one of the two sees the other.
  */
 static uint32_t recordless;
 
@@ -36,7 +37,7 @@ bool pd_scope_covers(const struct pd_scope *scope, const struct pd_memory *memor
 	return true;
 }
 
-/* As a slot has room for either. */
+/* A slot's `begin` has room for either. */
 static uint64_t begin_of(const struct pd_scope *scope)
 {
 	return scope->kind == PD_GUARD_CONTEXT ? (uintptr_t)scope->context : scope->begin;
@@ -74,8 +75,8 @@ void pd_ended(pd_guard guard)
 	self->guard_depth = (uint8_t)guard;
 	PD_POINT(FREE_ENDED, guard < PD_GUARDS ? self->guards[guard].begin : 0);
 	/*
-	 * Release: whoever sees the guard down sees what the driver's free did before. A widened
-	 * slot stays wide until its first owner is done.
+	 * Release: a thread that sees the guard down sees what the driver's free did before. A
+	 * widened slot stays wide until its first owner is done.
 	 */
 	if (guard < PD_GUARDS)
 		__atomic_store_n(&self->guards[guard].kind, PD_GUARD_NONE, __ATOMIC_RELEASE);
@@ -83,8 +84,8 @@ void pd_ended(pd_guard guard)
 
 /*
  * The kind was loaded before, with acquire: pairs with pd_guard_fill(), which stores it last. If
- * the slot has been used anew meanwhile, this is a mixture; then the one guard went down, which the
- * ids show, and the other came up after our flight was to be seen.
+ * the slot has been reused meanwhile, this is a mixture; then the first guard went down, which the
+ * buffer ids show, and the other came up when our flight could be seen already.
  */
 static struct pd_scope scope_of(const struct pd_guard_slot *slot)
 {
@@ -100,8 +101,8 @@ static struct pd_scope scope_of(const struct pd_guard_slot *slot)
 }
 
 /*
- * The deeper ones come up later and go down earlier: if one is not up, those that are behind it
- * have gone down, or came up after our flight was to be seen.
+ * Deeper guards come up later and go down earlier: if one is not up, those behind it have gone
+ * down, or came up when our flight could be seen already.
  */
 static bool thread_guards(const struct pd_thread *thread, const struct pd_memory *memory)
 {
@@ -146,7 +147,7 @@ bool pd_guard_any(void)
 }
 
 /*
- * A guard's owner tells nobody when it takes it down: that would put a wake-up on the path of every
+ * A guard's owner wakes nobody when it takes it down: that would put a wake-up on the path of every
  * free. So this side looks again and again, sleeping longer each time.
  */
 bool pd_guard_wait(const struct pd_memory *memory, uint64_t deadline)
@@ -180,7 +181,7 @@ void pd_flight_begin(struct pd_flight *flight)
 	pd_unsettled_add(1); /* and then the barrier: pin.c, take_off() */
 }
 
-/* Not found: this is a child, forked in the middle of the flight, and all counts began anew. */
+/* Not found: this is a child, forked in the middle of the flight, and all counts began again. */
 void pd_flight_end(struct pd_flight *flight)
 {
 	struct pd_flight **f = &flights;
@@ -206,7 +207,7 @@ static bool pins(const struct pd_flight *flight, const struct pd_scope *scope)
 	return flight->known && pd_scope_covers(scope, &flight->memory);
 }
 
-/* Its owner has a look at it without the lock, too (pd_flight_lost()). */
+/* Its owner may look at it without the lock, too (pd_flight_lost()). */
 static void set_lost(struct pd_flight *flight)
 {
 	__atomic_store_n(&flight->lost, true, __ATOMIC_RELAXED);
@@ -302,7 +303,9 @@ bool pd_flights_of_others_reserve(void)
 
 void pd_flights_fork_child(void)
 {
-	/* This thread may be in the middle of one, with what it had closed by now. */
+	/*
+	 * This thread may be in the middle of one, with the descriptor that it has closed by now.
+	 */
 	for (struct pd_flight *f = flights; f; f = f->next)
 		set_lost(f);
 	flights = NULL;

@@ -10,15 +10,15 @@
  * pin sees the guard behind the barrier.
  *
  *	- A free that takes the lock when the flight says what it pins compares that with what it
- *	  ends. If it is the same it marks the flight lost: what was pinned is unpinned again before
- *	  the free goes on.
- *	- All other frees began before the flight said so. They don't wait for it, and leave a mark
- *	  where they see it. If there is such a mark, or any guard was up behind the barrier, the pin
- *	  looks for a guard on its memory. If one is up it waits until it is down, and asks the driver
- *	  anew.
- *	- Or that free has ended by then, and the buffer id, read behind that look, tells whether the
- *	  memory is still the same. It is, for all frees of other memory, which so cost a pin no more
- *	  than the two looks.
+ *	  ends. If it is the same it marks the flight lost: the new pin is unpinned again before the
+ *	  free continues.
+ *	- All other frees began before the flight said so. They don't wait for it, and leave a
+ *	  mark where they see it. If there is such a mark, or any guard was up behind the barrier,
+ *	  the pin looks for a guard on its memory. If one is up it waits until it is down, and asks
+ *	  the driver again.
+ *	- Or that free has ended by then, and the buffer id, read behind that look, tells whether
+ *	  the memory is still the same. After a free of other memory it is; such a free costs a pin
+ *	  no more than the two looks.
  *
  * After the pin the id is read in any case, for memory that is freed unseen.
  */
@@ -30,6 +30,7 @@
 
 #include "cache/hook_events.h"
 #include "cache/base/thread.h"
+#include "cache/driver/driver.h"
 
 enum pd_guard_kind {
 	PD_GUARD_NONE,
@@ -39,19 +40,12 @@ enum pd_guard_kind {
 	PD_GUARD_ALL,
 };
 
-/* What a guard says, or what is to be ended. length 0: what holds begin. */
+/* What a guard covers, or what is to be ended. length 0: the allocation that holds begin. */
 struct pd_scope {
 	enum pd_guard_kind kind;
 	int32_t device;
 	uint64_t begin, end;
 	void *context;
-};
-
-/* What a scope is compared with: memory of known extent and owner. */
-struct pd_memory {
-	uint64_t base, end;
-	void *context; /* see struct pindown_region */
-	int32_t device;
 };
 
 bool pd_scope_covers(const struct pd_scope *scope, const struct pd_memory *memory);
@@ -76,7 +70,7 @@ static inline pd_guard pd_guard_fill(struct pd_thread *self, enum pd_guard_kind 
 	return depth;
 }
 
-/* Else pd_guard_up() has to see. */
+/* If not, pd_guard_up() takes care of it. */
 static inline bool pd_guard_has_slot(const struct pd_thread *self)
 {
 	return self && self->guard_depth < PD_GUARDS;
@@ -94,20 +88,20 @@ bool pd_guard_any(void);
 bool pd_guard_wait(const struct pd_memory *memory, uint64_t deadline);
 
 /*
- * A pin under way, or the opening or closing of a region's descriptor. On that thread's stack;
- * linked, and its members changed, under the lock.
+ * A pin under way, or the opening or closing of a region's descriptor. It lies on the stack of its
+ * thread; linked, and its members changed, under the lock.
  */
 struct pd_pin;
 struct pd_flight {
 	struct pd_flight *next;
 	struct pd_memory memory; /* once it is known */
 	uint64_t reserved;	 /* bytes of the budget that it has taken */
-	uint64_t most_dmabufs;	 /* with as many open it must not open one; its owner's */
+	uint64_t most_dmabufs; /* the owner's limit: with this many open it must not open another */
 	struct pd_thread *thread;
-	struct pd_pin *pin; /* or NULL; a child that is forked meanwhile gives it up */
+	struct pd_pin *pin; /* or NULL; a child that is forked meanwhile abandons it */
 	bool known;	    /* memory has been filled in */
-	bool disturbed;	    /* a free began before that, of whatever memory */
-	bool lost;	    /* one of the memory began after that: the pin must not be used */
+	bool disturbed;	    /* a free of any memory began before that */
+	bool lost;	    /* a free of the memory began after that: the pin must not be used */
 };
 
 /* A look without the lock, to give up early. Under it, `lost` is the truth. */
@@ -116,35 +110,35 @@ static inline bool pd_flight_lost(const struct pd_flight *flight)
 	return __atomic_load_n(&flight->lost, __ATOMIC_RELAXED);
 }
 
-/* Lock held. begin: unsettled goes up. end: it goes down, and those who wait wake up. */
+/* Lock held. begin: unsettled goes up. end: it goes down, and waiting threads wake up. */
 void pd_flight_begin(struct pd_flight *flight);
 void pd_flight_end(struct pd_flight *flight);
 
-/* The same for who does not hold the lock. */
+/* The same without the lock held. */
 void pd_flight_land(struct pd_flight *flight);
 
 /*
- * Lock held. Mark lost all that the scope covers; true when any is another thread's. Those that
- * have not said yet what they pin are disturbed, and will look.
+ * Lock held. Mark lost all flights that the scope covers; true when any is another thread's.
+ * Flights that have not yet said what they pin are disturbed, and will look.
  */
 bool pd_flights_lose(const struct pd_scope *scope);
 
 /*
- * Lock held. The driver has just made something new there: a pin that was told of other memory
- * before must ask again. One that has not been told yet will see the difference itself.
+ * Lock held. The driver has just made something new there: a pin to which it described other memory
+ * before must ask again. One that has not asked yet will see the difference itself.
  */
 void pd_flights_lose_known(const struct pd_scope *scope);
 
 /* Lock held. Does another thread pin memory that overlaps this one's? */
 bool pd_flight_has_company(const struct pd_flight *flight);
 
-/* Lock held. Is one of another thread's marked lost by this scope still under way? */
+/* Lock held. Is a flight of another thread, marked lost by this scope, still under way? */
 bool pd_flights_under(const struct pd_scope *scope);
 
 /* Lock held. This thread is about to end, with flights on its stack. */
 void pd_flights_forsake(void);
 
-/* For a child, wherever other threads were when it was forked: what flights have. */
+/* For a child, wherever other threads were when it was forked: the pins that flights have. */
 void pd_flights_each_pin(void (*fn)(struct pd_pin *pin));
 
 bool pd_flights_any(void);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
+/* The table of regions, and their hold counts. */
 #define _GNU_SOURCE
 #include "cache/base/config.h"
-#include "cache/misuse.h"
-#include "cache/objects/object.h"
 #include "cache/base/process.h"
 #include "cache/region.h"
 #include "cache/base/table.h"
@@ -18,6 +17,7 @@ struct pd_brief *pd_briefs;
 uint32_t *pd_holds[PD_STRIPES];
 uint32_t *pd_objects_of;
 uint32_t pd_region_limit, pd_put_limit;
+bool pd_debugging;
 
 static struct pd_table table = {
 	.record_bytes = sizeof(struct pindown_region),
@@ -25,6 +25,7 @@ static struct pd_table table = {
 };
 static struct pd_table more = {.record_bytes = sizeof(struct pd_details)};
 static struct pd_table briefs = {.record_bytes = sizeof(struct pd_brief)};
+struct pd_table pd_object_table = {.record_bytes = PD_OBJECT_BYTES, .columns = PD_STRIPES};
 /*
  * There are as many object records as regions. If that is too few, objects/attach.c evicts for
  * more.
@@ -34,9 +35,10 @@ static struct pd_table *const tables[] = {&table, &more, &briefs, &pd_object_tab
 
 static uint32_t free_list;
 static struct pd_resting resting; /* for PINDOWN_DEBUG */
-static uint32_t abandoned; /* in a child: up to here the parent's records, never used again */
+static uint32_t
+	abandoned; /* in a child: up to here the records are the parent's and never used again */
 
-/* The table is where it is for good: readers find it without asking the table. */
+/* The table stays where it is for good: readers find it without asking the table. */
 static void __attribute__((noinline, cold)) publish_table(void)
 {
 	for (unsigned s = 0; s < PD_STRIPES; s++)
@@ -59,7 +61,10 @@ static void __attribute__((noinline, cold)) publish_table(void)
 	pd_put_limit = pd_debugging ? 0 : pd_region_limit;
 }
 
-/* Slow: a thread's first hold, and those of threads that share a stripe or can't do without atomics. */
+/*
+ * Slow: a thread's first hold, and holds of threads that share a stripe or can't do without
+ * atomics.
+ */
 void pd_hold_shared(uint32_t *const *counts, struct pd_thread *self, uint32_t number,
 		    uint32_t change)
 {
@@ -79,8 +84,8 @@ void pd_hold_shared(uint32_t *const *counts, struct pd_thread *self, uint32_t nu
 }
 
 /*
- * Relaxed, as two threads may store what they have found at the same time: a count that is too old
- * only means that it is compared once more.
+ * Relaxed, as two threads may store their answers at the same time: an outdated count only means
+ * one more comparison.
  */
 bool pd_region_stands(struct pindown_region *region)
 {
@@ -94,7 +99,7 @@ bool pd_region_stands(struct pindown_region *region)
 	return true;
 }
 
-/* 0: in one of the tables there is no room. */
+/* 0: one of the tables has no room. */
 static uint32_t next_of_all(void)
 {
 	uint32_t number = pd_table_next(&table);
@@ -175,7 +180,7 @@ uint32_t pd_region_high_water(void)
 	return table.used;
 }
 
-/* Lock held. What is free is not used again under its number. */
+/* Lock held. Free records are not used again under their numbers. */
 static void forget_free(void)
 {
 	free_list = 0;
@@ -199,7 +204,7 @@ void pd_region_trim(void)
 
 /*
  * Another thread may have been about to take a record, and has taken one in some of the tables.
- * Which of the others were the parent's regions is not known any more: all are taken for such.
+ * Which of the others were the parent's regions can't be told any more: treat all as such.
  */
 void pd_region_fork_child(void)
 {

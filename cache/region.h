@@ -5,7 +5,7 @@
  * no longer, what it wants.
  *
  * Who may touch what:
- *   briefs, base, end, word, links	read without a lock; written under the lock (used by hits too)
+ *   briefs, base, end, word, links	read without a lock; written under the lock (hits use them)
  *   word_value			by pd_region_stands() too, without the lock
  *   everything else		written under the lock while the region is not LIVE, or by the one
  *				thread that owns it while it is DYING; constant while it is held
@@ -18,14 +18,16 @@
 
 #include "cache/base/barrier.h"
 #include "cache/backend/backend.h"
+#include "cache/driver/driver.h"
 #include "cache/index.h"
 #include "cache/pindown.h"
+#include "cache/base/table.h"
 #include "cache/base/thread.h"
 #include "cache/backend/revocation.h"
 
 /*
  *	FREE -> LIVE or CHECKED		pinned and found by get
- *	LIVE -> DYING -> FREE		idle: unlinked, then unpinned by one thread, without the lock
+ *	LIVE -> DYING -> FREE		idle: unlinked, then unpinned by one thread without the lock
  *	LIVE -> KEPT -> DYING -> FREE	in use: unlinked, unpinned at the last put
  */
 enum pd_state {
@@ -38,38 +40,41 @@ enum pd_state {
 };
 
 /*
- * What most hits read, and no more: the less memory it takes, the more of it is in the caches. Its pages are those
- * of which it has all. Those at its ends are not among them if it shares them, nor are any beyond 4 GiB, nor those of
- * a region that the kernel can revoke: then the record says more.
+ * All that most hits read: the less memory this takes, the more of it is in the processor's caches.
+ * `pages` are those that the region has entirely. A page at its end that it shares is not among
+ * them, nor are pages beyond 4 GiB, nor those of a region that the kernel can revoke: then the
+ * record says more.
  */
 struct pd_brief {
 	uint32_t first_page;
 	uint16_t pages;
 	uint8_t state; /* enum pd_state */
-	uint8_t used;  /* how often since it was last looked at; see evict.c */
+	uint8_t used;  /* how often it was used since the last look; see evict.c */
 };
 
 _Static_assert(PD_ADDRESS_LIMIT >> PD_PAGE_SHIFT == 1ull << 32,
 	       "first_page has each page that the index takes: it refuses what lies beyond");
 
-/* A region's record: where it is, it is known by. */
+/* A region's record. Its address identifies it. */
 struct pindown_region {
 	uint64_t base, end;	   /* the allocation */
 	uint32_t word, word_value; /* valid while pd_words[word] has this value; see revocation.h */
 	uint32_t older, newer;	   /* the queue that it is in; region numbers */
 } __attribute__((aligned(32)));
 
-/* The rest of it, under the same number. What an end needs comes first: half a cache line. */
+/*
+ * The rest of it, under the same number. Members that an end needs come first: half a cache line.
+ */
 struct pd_details {
 	uint16_t flags;	       /* PD_REGION_* */
 	uint16_t reason;       /* enum pindown_reason, once it is no longer live */
 	uint16_t settled;      /* which queue of live regions it is in */
 	uint16_t dmabuf_users; /* of pin.fd: see region_dmabuf.h */
 	uint32_t victim; /* the next one in a list of regions being ended, or of free records */
-	uint32_t killer; /* DYING: the tid of the thread that unpins it; 0: that is no more */
+	uint32_t killer; /* DYING: the tid of the thread that unpins it; 0: that thread is gone */
 	struct pd_pin pin;
 	uint64_t buffer_id;
-	void *context; /* whose end ends it; NULL for pool and VMM memory */
+	void *context; /* the context whose end ends it; NULL for pool and VMM memory */
 	union {
 		void *pool;
 		uint64_t others; /* with SPANS: see struct pd_allocation */
@@ -98,12 +103,12 @@ static inline struct pd_brief *pd_brief_of(const struct pindown_region *region)
 #define PD_REGION_VOLATILE 1u  /* in a range where frees can't all be seen */
 #define PD_REGION_NO_SYNC  2u  /* SYNC_MEMOPS is not supported for its memory */
 #define PD_REGION_SPANS	   8u  /* several mappings side by side */
-#define PD_REGION_MISSED   4u  /* its free was learned of too late */
+#define PD_REGION_MISSED   4u  /* its free was noticed only after the driver had made it */
 #define PD_REGION_OBJECTS  16u /* counted as kept because consumer objects on it are held */
 #define PD_REGION_AWAITS   32u /* see pd_first_awaiting() */
 
 /*
- * Of a region that is held. VOLATILE may come and go meanwhile (volatile.c): relaxed, as is
+ * The region is held. VOLATILE may come and go meanwhile (volatile.c): relaxed, as is
  * pd_region_set_flags().
  */
 static inline bool pd_region_is_volatile(const struct pindown_region *region)
@@ -119,6 +124,14 @@ static inline uint64_t pd_region_others(const struct pindown_region *region)
 		       : 0;
 }
 
+/*
+ * Consumer objects (objects/object.h): the first one of each region, by its number; and the table
+ * of their records, which is reserved with those of the regions.
+ */
+#define PD_OBJECT_BYTES 64
+extern uint32_t *pd_objects_of;
+extern struct pd_table pd_object_table;
+
 extern PD_HIDDEN uint32_t *pd_holds[PD_STRIPES]; /* hold counts, by stripe and region number */
 
 /* Lock held. Take a record, or 0 when the table is full or memory is short; give one back. */
@@ -127,8 +140,9 @@ void pd_region_free(uint32_t number);
 extern PD_HIDDEN uint32_t
 	pd_region_limit;		/* numbers go from 1 to here; 0 before the first region */
 extern PD_HIDDEN uint32_t pd_put_limit; /* the same, or 0: each put is looked at (misuse.h) */
+extern PD_HIDDEN bool pd_debugging;	/* PINDOWN_DEBUG, from the first region on */
 uint32_t pd_region_capacity(void);	/* what the limit is, or would be */
-uint32_t pd_region_high_water(void);	/* numbers above it have never been used */
+uint32_t pd_region_high_water(void);	/* numbers above it were never used */
 void pd_region_trim(void);		/* no region exists: give the memory back */
 void pd_region_fork_child(void);	/* all that were ever in use are abandoned */
 
@@ -138,7 +152,7 @@ void pd_region_fork_child(void);	/* all that were ever in use are abandoned */
  */
 void pd_region_each_pin(void (*fn)(struct pd_pin *pin));
 
-/* Flags may change while somebody without the lock looks. */
+/* Flags may change while a thread without the lock looks. */
 static inline uint16_t pd_region_flags(const struct pindown_region *region)
 {
 	return __atomic_load_n(&pd_details_of(region)->flags, __ATOMIC_RELAXED);
@@ -150,8 +164,9 @@ static inline void pd_region_set_flags(struct pindown_region *region, unsigned f
 }
 
 /*
- * Relaxed, here and below: base and end stand while a region is live. Who has no lock has loaded
- * that state with acquire behind its announcement (hold_if()), or takes the answer for a hint.
+ * Relaxed, here and below: base and end stand while a region is live. A thread without the lock has
+ * loaded that state with acquire behind its announcement (hold_if()), or takes the answer for a
+ * hint.
  */
 static inline uint64_t pd_region_base_now(uint32_t number)
 {
@@ -175,9 +190,9 @@ static inline bool pd_region_overlaps(const struct pindown_region *region, uint6
 }
 
 /*
- * Has the kernel revoked it? One load; always true for pins that it does not watch. Of a region of
- * several pins the count of all revocations is compared, those of other regions too: ask
- * pd_region_stands() before such a region is taken for dead.
+ * Has the kernel not revoked it? One load; always true for pins that the kernel does not watch. For
+ * a region of several pins this compares the count of all revocations, also of other regions: ask
+ * pd_region_stands() before such a region is treated as stale.
  */
 static inline bool pd_region_word_stands(const struct pindown_region *region)
 {
@@ -185,7 +200,7 @@ static inline bool pd_region_word_stands(const struct pindown_region *region)
 	       __atomic_load_n(&region->word_value, __ATOMIC_RELAXED);
 }
 
-/* The same, for certain. The region is held, or live with the lock held. */
+/* The same, exactly. The region is held, or live with the lock held. */
 bool pd_region_stands(struct pindown_region *region);
 
 static inline bool pd_state_is_live(uint32_t state)
@@ -213,7 +228,7 @@ static inline void pd_hold(struct pd_thread *self, uint32_t number, uint32_t cha
 
 /*
  * Pairs with pd_hold_own() across pd_heavy_barrier(), and with pd_hold_shared(). A thread's stripe
- * is in use before its first hold in it: who sees the hold sees that.
+ * is in use before its first hold in it: a thread that sees the hold sees that.
  */
 static inline bool pd_holds_any(uint32_t *const *counts, uint32_t number)
 {
@@ -227,9 +242,9 @@ static inline bool pd_holds_any(uint32_t *const *counts, uint32_t number)
 }
 
 /*
- * Exact once the region is no longer live and a heavy barrier has passed: from then on nobody adds,
- * and whoever takes away later comes for the lock. Before that, a guess. Held objects of the region
- * are holds too, but are not counted here: see objects/object.h.
+ * Exact once the region is no longer live and a heavy barrier has passed: from then on no hold is
+ * added, and a thread that drops one later takes the lock. Before that, a guess. Held objects of
+ * the region are holds too, but are not counted here: see objects/object.h.
  */
 static inline bool pd_region_in_use(uint32_t number)
 {

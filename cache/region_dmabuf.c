@@ -1,88 +1,33 @@
 /* SPDX-License-Identifier: MIT */
-/* Descriptors of regions: handing them out, closing them early, and opening them anew. */
+/* Descriptors of regions: handing them out, closing them early, and opening them again. */
 #define _GNU_SOURCE
-#include "cache/cache.h"
+#include "cache/backend/backend.h"
 #include "cache/base/cancel.h"
+#include "cache/base/fork_gate.h"
+#include "cache/base/lock.h"
+#include "cache/base/visible.h"
 #include "cache/driver/cuda_abi.h"
-#include "cache/base/descriptor.h"
-#include "cache/region_dmabuf.h"
 #include "cache/driver/driver.h"
-#include "cache/base/log.h"
+#include "cache/evict.h"
+#include "cache/invalidate.h"
 #include "cache/misuse.h"
 #include "cache/objects/object.h"
+#include "cache/pin.h"
+#include "cache/pindown.h"
+#include "cache/race.h"
+#include "cache/region.h"
+#include "cache/region_trace.h"
+#include "cache/trace/writer.h"
+#include "cache/trust.h"
+#include "cache/region_dmabuf.h"
 
-/* In a region's dmabuf_users: by pindown_region_dmabuf(), and nobody says how long it is used. */
+/* In a region's dmabuf_users: lent by pindown_region_dmabuf(), for an unknown time. */
 #define LENT (1u << 15)
 
-static uint32_t open_ones;
-
-/* Relaxed: it is a budget, and who goes by it looks again. */
-void pd_dmabuf_opened(void)
-{
-	__atomic_fetch_add(&open_ones, 1, __ATOMIC_RELAXED);
-}
-
-void pd_dmabuf_closed(void)
-{
-	__atomic_fetch_sub(&open_ones, 1, __ATOMIC_RELAXED);
-}
-
-uint32_t pd_dmabufs_open(void)
-{
-	int32_t open = (int32_t)__atomic_load_n(&open_ones, __ATOMIC_RELAXED);
-
-	/*
-	 * Less than none: a child begins with none, and was forked by a signal handler while one
-	 * was being closed.
-	 */
-	return open > 0 ? (uint32_t)open : 0;
-}
-
-uint64_t pd_dmabufs_most(void)
-{
-	uint64_t half = pd_descriptor_limit() / 2;
-
-	return half ? half : 1;
-}
-
-static unsigned long long text(uint64_t number)
-{
-	return (unsigned long long)number;
-}
-
-void pd_dmabuf_tell_limit(void)
-{
-	static bool told;
-
-	pd_log_once(&told, PD_LOG_WARN,
-		    "regions that are pinned by dma-buf have a file descriptor each: no more than "
-		    "%llu are "
-		    "pinned at once, half of what ulimit -n allows, and idle ones make room for "
-		    "others; a "
-		    "region that ibv_reg_mr has registered needs none",
-		    text(pd_dmabufs_most()));
-}
-
-void pd_dmabuf_tell_none_left(void)
-{
-	static bool told;
-
-	pd_log_once(
-		&told, PD_LOG_WARN,
-		"no file descriptor is left for a dma-buf, of which the cache takes at most %llu: "
-		"GPU memory is not registered; ulimit -n allows more",
-		text(pd_dmabufs_most()));
-}
-
-void pd_dmabuf_fork_child(void)
-{
-	__atomic_store_n(&open_ones, 0, __ATOMIC_RELAXED);
-}
-
 /*
- * Lock held. One is opened or closed, and no region has it meanwhile: as with a pin's, a free of the memory waits
- * for that, and a fork, whose child would inherit it. Without the pin's barrier: of what is live, a free has to come
- * for the lock.
+ * Lock held. A descriptor is opened or closed, and no region has it meanwhile: as with a pin, a
+ * free of the memory waits for that, and so does a fork, whose child would inherit it. Without the
+ * pin's barrier: a free of a live region's memory takes the lock anyway.
  */
 static void begin_flight(struct pd_flight *flight, const struct pindown_region *region,
 			 struct pd_pin *pin)
@@ -106,8 +51,9 @@ static void trace_map(const struct pindown_region *region, int result)
 /* ---- opening ------------------------------------------------------------------------------ */
 
 /*
- * The region is held, so nobody else unpins it. Several users of one region may close and ask at the
- * same time; the descriptor changes hands under the lock, and is opened and closed outside it.
+ * The region is held, so no other thread unpins it. Several users of one region may close and ask
+ * at the same time; the descriptor changes hands under the lock, and is opened and closed outside
+ * it.
  */
 static int current_dmabuf(struct pindown_region *region, const struct pd_backend *backend)
 {
@@ -129,7 +75,7 @@ static int current_dmabuf(struct pindown_region *region, const struct pd_backend
 	return -1;
 }
 
-/* What is idle makes room for it: if a descriptor is missing, what has one. */
+/* Idle regions make room for it: if a descriptor is missing, those that have one. */
 static int open_or_evict(struct pd_pin *pin, const struct pd_backend *backend, void *context,
 			 int *error)
 {
@@ -145,15 +91,18 @@ static int open_or_evict(struct pd_pin *pin, const struct pd_backend *backend, v
 	return result;
 }
 
-/* In place of one that is closed; unless another thread was faster, or the memory has ended. */
-static int open_anew(struct pindown_region *region, const struct pd_backend *backend,
-		     struct pd_pin *again, int *fd)
+/* In place of a closed one; unless another thread was faster, or the memory has ended. */
+static int open_again(struct pindown_region *region, const struct pd_backend *backend,
+		      struct pd_pin *again, int *fd)
 {
 	int result, error = 0;
 	bool used = false;
 
 	result = open_or_evict(again, backend, pd_details_of(region)->context, &error);
-	/* What we have just opened, or failed to, is the region's only if that still lives. */
+	/*
+	 * The descriptor that was opened here, or the failure, is the region's only if that still
+	 * lives.
+	 */
 	if (pd_compare(region) != PD_TRUE) {
 		if (result == PINDOWN_OK)
 			backend->close_dmabuf(again);
@@ -194,12 +143,12 @@ static int reopen(struct pindown_region *region, const struct pd_backend *backen
 	again.fd = -1;
 	begin_flight(&flight, region, &again);
 	pd_unlock();
-	result = open_anew(region, backend, &again, fd);
+	result = open_again(region, backend, &again, fd);
 	pd_flight_land(&flight);
 	return result;
 }
 
-/* Somebody has said that he uses it, so that nobody closes it meanwhile. */
+/* `dmabuf_users` counts the caller, so that no other thread closes it meanwhile. */
 static int open_for_user(struct pindown_region *region, const struct pd_backend *backend, int *fd)
 {
 	int result = PINDOWN_OK;
@@ -215,7 +164,7 @@ static int open_for_user(struct pindown_region *region, const struct pd_backend 
 
 /* ---- closing ------------------------------------------------------------------------------ */
 
-/* Lock held, and let go. Nobody uses it any more. */
+/* Lock held, and let go. No user is left. */
 static void close_unused(struct pindown_region *region, const struct pd_backend *backend)
 {
 	struct pd_details *details = pd_details_of(region);
@@ -236,7 +185,7 @@ static void close_unused(struct pindown_region *region, const struct pd_backend 
 
 /* ---- the ways in -------------------------------------------------------------------------- */
 
-/* The one that can open and close descriptors of this region, or NULL. */
+/* The backend that can open and close descriptors of this region, or NULL. */
 static const struct pd_backend *backend_of(const struct pindown_region *region)
 {
 	const struct pd_backend *backend = pd_backend_of(&pd_details_of(region)->pin);
@@ -244,7 +193,7 @@ static const struct pd_backend *backend_of(const struct pindown_region *region)
 	return backend && backend->open_dmabuf ? backend : NULL;
 }
 
-/* Until create returns, however often it asks: pd_dmabuf_create_ended(). */
+/* Lent until create returns, however often it asks: pd_dmabuf_create_ended(). */
 static int borrow_in_create(struct pindown_region *region, uint64_t addr, int *fd, uint64_t *offset,
 			    bool *asked)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The descriptor of a region's dma-buf, for those who need it for a moment only: to import it. It is closed
- * when the last of them has it no longer, so that regions that were imported take none of the process's
- * descriptors; unless somebody was given it by pindown_region_dmabuf(), who may use it for as long as he
+ * The descriptor of a region's dma-buf, for users that need it only for a moment: to import it. It
+ * is closed when the last of them returns it, so that imported regions take none of the process's
+ * descriptors; unless pindown_region_dmabuf() has lent it, to be used for as long as the caller
  * holds the region.
  */
 #ifndef PD_DMABUF_H
@@ -18,19 +18,9 @@ int pd_dmabuf_borrow(pindown_region *region, int *fd);
 void pd_dmabuf_return(pindown_region *region);
 
 /*
- * A consumer's create has asked pindown_region_dmabuf() for it, and has returned. If it has
- * worked, what was imported holds the buffer.
+ * A consumer's create has asked pindown_region_dmabuf() for it, and has returned. If it has worked,
+ * the import holds the buffer.
  */
 void pd_dmabuf_create_ended(pindown_region *region, bool worked);
-
-/* How many descriptors regions have, all together; and how many they may have, which the system is asked for. */
-uint32_t pd_dmabufs_open(void);
-uint64_t pd_dmabufs_most(void);
-
-/* Each prints one line, once: regions are evicted for descriptors; no descriptor can be had. */
-void pd_dmabuf_tell_limit(void);
-void pd_dmabuf_tell_none_left(void);
-
-void pd_dmabuf_fork_child(void);
 
 #endif

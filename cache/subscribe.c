@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Those who want to be told. A place in the table is taken under the lock and counts the callbacks
- * that run in it, so that unsubscribing can wait for the last of them without a lock held.
+ * Subscribers, and notifying them. A place in the table is taken under the lock and counts the
+ * callbacks that run in it, so that unsubscribing can wait for the last of them without a lock
+ * held.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
 
-#include "cache/cache.h"
 #include "cache/base/cancel.h"
+#include "cache/base/config.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/base/visible.h"
+#include "cache/base/thread.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/subscribe.h"
 
 #define MOST 64
 
@@ -21,7 +28,7 @@ static struct subscriber {
 } subscribers[MOST];
 static uint32_t subscribed;
 
-/* Which place this thread is being called back through: unsubscribing from there must not wait. */
+/* The place whose callback this thread is in: unsubscribing from there must not wait. */
 struct call {
 	unsigned place;
 	struct call *outer;
@@ -82,7 +89,8 @@ PD_EXPORT int pindown_unsubscribe(int id)
 	pd_lock();
 	if (s->callback && !s->leaving && id_of(place) == id) {
 		result = PINDOWN_OK;
-		s->leaving = true; /* not called any more; the place is kept until it has emptied */
+		s->leaving =
+			true; /* no longer called; the place stays until its callbacks return */
 		while (s->running > runs_here(place))
 			pd_wait_settled(pd_race_deadline());
 		if (!s->running)
@@ -113,8 +121,8 @@ static void leave(struct subscriber *s)
 }
 
 /*
- * The callback has called pthread_exit(). What it was told of is not unpinned any more, but others
- * go on.
+ * The callback has called pthread_exit(). The region that it was notified of is not unpinned any
+ * more, but other threads continue.
  */
 static void callback_quits(void *arg)
 {
@@ -148,7 +156,7 @@ static void call(unsigned place, const struct pindown_invalidation *what)
 	leave(s);
 }
 
-/* Relaxed: who subscribes while a region ends may be told of it, or not. */
+/* Relaxed: a subscriber that is added while a region ends may be notified of it, or not. */
 bool pd_has_subscribers(void)
 {
 	return __atomic_load_n(&subscribed, __ATOMIC_RELAXED) != 0;
@@ -176,8 +184,10 @@ void pd_tell_subscribers(const struct pindown_region *region, bool in_use)
 		tell_subscribers(region, in_use);
 }
 
-/* The child keeps its subscribers; callbacks that ran in other threads of the parent do not run
- * here. */
+/*
+ * The child keeps its subscribers; callbacks that ran in other threads of the parent do not run
+ * here.
+ */
 void pd_subscribe_fork_child(void)
 {
 	uint32_t count = 0;

@@ -1,22 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whether hits go by what the cache knows, or each is checked by buffer id: where frees are not
- * watched at all, where they can't all be seen (volatile.c), and everywhere once something has
- * shown that one may be missed.
+ * Whether a hit goes by what the cache knows or is checked by buffer id. It is checked where frees
+ * are not watched at all, where they can't all be seen (volatile.c), and everywhere once something
+ * has shown that one may be missed.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "cache/cache.h"
+#include "cache/account.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
-#include "cache/hook_events.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/base/thread.h"
+#include "cache/driver/driver.h"
+#include "cache/evict.h"
+#include "cache/hook_events.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/trace/writer.h"
+#include "cache/trust.h"
 
 enum trust {
-	NOT_WATCHED, /* nobody has said that frees are watched */
+	NOT_WATCHED, /* hook/ has not said that frees are watched */
 	WATCHED,
 	DISTRUSTED, /* for good */
 };
@@ -49,7 +57,7 @@ enum pd_state pd_state_for(bool is_volatile)
 
 /*
  * Lock held, which pins and evictions hold too when they ask pd_state_for() and set a state. A hit
- * pairs with this in hold_if(): one that loads LIVE all the same began before this is over.
+ * pairs with this in hold_if(): a hit that still loads LIVE began before this is over.
  */
 static void check_what_is_live(void)
 {
@@ -78,9 +86,17 @@ void pd_set_intercepting(bool yes)
 	pd_unlock();
 }
 
+enum pd_truth pd_compare(struct pindown_region *region)
+{
+	if (!pd_region_stands(region))
+		return PD_FALSE;
+	return pd_driver_compare(region->base, region->end, pd_details_of(region)->buffer_id,
+				 pd_region_others(region));
+}
+
 /* ---- losing it ---------------------------------------------------------------------------- */
 
-/* Why; kept for the trace of a process that is forked later. The first that comes has it. */
+/* The reason, kept for the trace of a process that is forked later. The first one stays. */
 static char reason[384];
 static bool has_reason;
 
@@ -97,7 +113,7 @@ static void say_why(const char *format, va_list arguments)
 {
 	int saved = errno;
 
-	/* Relaxed: it only says who is the first. */
+	/* Relaxed: it only decides which thread is the first. */
 	if (__atomic_exchange_n(&has_reason, true, __ATOMIC_RELAXED))
 		return;
 	vsnprintf(reason, sizeof(reason), format, arguments);
@@ -132,12 +148,12 @@ void pd_distrust(const char *format, ...)
 
 void pd_trust_ends(void)
 {
-	/* Where nobody watches, each hit is checked anyway, and that is how frees are found. */
+	/* Where frees are not watched each hit is checked anyway; that is how frees are found. */
 	if (trust == WATCHED)
 		change_trust(DISTRUSTED);
 }
 
-/* As the driver told at the pin. */
+/* From what the driver described at the pin. */
 static const char *kind_of(const struct pindown_region *region)
 {
 	const struct pd_details *details = pd_details_of(region);
@@ -149,7 +165,7 @@ static const char *kind_of(const struct pindown_region *region)
 	return "a pool, as cuMemAllocAsync makes it";
 }
 
-/* Who has freed it can't be known: that call went past us. */
+/* The caller of that free can't be known: the call was not seen. */
 void pd_tell_of_miss(const struct pindown_region *region, const char *how)
 {
 	if (!pd_is_distrusted())
@@ -164,8 +180,8 @@ void pd_tell_of_miss(const struct pindown_region *region, const char *how)
 uint32_t pd_hits_for_a_look = 4096;
 
 /*
- * By chance, so that a program that goes through its buffers in turn does not have the same one
- * compared each time: half as many hits, to one and a half as many.
+ * By chance, so that a program that uses its buffers in turn does not have the same one compared
+ * each time: after 50 % to 150 % of that many hits.
  */
 static int32_t hits_until_next(uint64_t hits)
 {

@@ -8,10 +8,13 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-#include "cache/cache.h"
 #include "cache/base/cancel.h"
+#include "cache/base/lock.h"
 #include "cache/hook_events.h"
 #include "cache/index.h"
+#include "cache/region.h"
+#include "cache/trust.h"
+#include "cache/volatile.h"
 
 struct range {
 	uint64_t begin, end;
@@ -64,7 +67,7 @@ static struct range *room_for_one(void)
 	return ranges && count < MOST ? &ranges[count] : NULL;
 }
 
-/* Occupied, so that allocations come and look: pairs with the load in pd_allocated(). */
+/* It counts as occupied, so that allocations look here: pairs with the load in pd_allocated(). */
 static void add_one(void)
 {
 	__atomic_store_n(&count, count + 1, __ATOMIC_RELAXED);
@@ -72,9 +75,9 @@ static void add_one(void)
 }
 
 /*
- * Lock held. Is this region volatile from now on? Relaxed: pairs with pd_region_is_volatile(); for hits it is the
- * state that says so, and that pairs with hold_if(). A hit under way may have read the other one: it began before we
- * were called.
+ * Lock held. Is this region volatile from now on? Relaxed: pairs with pd_region_is_volatile(). Hits
+ * go by the state, which pairs with hold_if(); a hit under way may have read the old one: it began
+ * before this call.
  */
 static void set_volatile(uint32_t number, bool is_volatile)
 {
@@ -102,7 +105,7 @@ void pd_volatile(uint64_t addr, uint64_t length)
 
 	pd_lock();
 	if (end > addr && !lies_in_one(addr, end)) {
-		pd_volatile_forget(addr, end); /* or what is volatile again would be there twice */
+		pd_volatile_forget(addr, end); /* or it would be there twice */
 		range = room_for_one();
 		if (range) {
 			*range = (struct range){addr, end};
@@ -126,8 +129,8 @@ static void drop(struct range *range)
 }
 
 /*
- * Take [begin, end) out of a range that overlaps it; what lies before and behind stays volatile.
- * Without room for a second piece all of it does: that costs checks, and trust could cost data.
+ * Take [begin, end) out of a range that overlaps it; the parts before and behind stay volatile.
+ * Without room for a second part all of it stays so: that costs checks, and trust could cost data.
  */
 static void cut(struct range *range, uint64_t begin, uint64_t end)
 {
@@ -155,7 +158,10 @@ bool pd_volatile_forget(uint64_t begin, uint64_t end)
 {
 	bool any = false;
 
-	/* Downwards: what drop() and cut() move to another place has been looked at, or needn't be. */
+	/*
+	 * Downwards: a range that drop() or cut() moves to another place was looked at, or need not
+	 * be.
+	 */
 	for (uint32_t i = count; i-- > 0;)
 		if (is_in(&ranges[i], begin, end)) {
 			cut(&ranges[i], begin, end);

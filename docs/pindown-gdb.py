@@ -2,11 +2,11 @@
 """Commands for gdb that show pindown's state, in a process or in a core file.
 
     (gdb) source pindown-gdb.py
-    (gdb) pindown regions [ADDRESS]   what is registered, or the region that holds the address
-    (gdb) pindown guards              what threads are about to free, see cache/race.h
-    (gdb) pindown flights             what threads are pinning just now
+    (gdb) pindown regions [ADDRESS]   all regions, or the region that contains the address
+    (gdb) pindown guards              the memory that threads are about to free, see cache/race.h
+    (gdb) pindown flights             the memory that threads are pinning at this moment
 
-They read memory and call no function, so that they work in a core file too, and in a process that
+They read memory and call no function, so they also work in a core file, and in a process that has
 stopped anywhere. libpindown.so must have its debug information (it has, unless it was stripped).
 """
 import os
@@ -19,20 +19,20 @@ class Missing(gdb.GdbError):
 
 
 def library():
-    """The file that has the cache: libpindown.so, or a test that is linked with it."""
+    """The file that contains the cache: libpindown.so, or a test that is linked with the cache."""
     for objfile in gdb.objfiles():
         if objfile.lookup_global_symbol("pd_regions"):
             return objfile
     if any("libpindown.so" in objfile.filename for objfile in gdb.objfiles()):
-        raise Missing("libpindown.so was stripped, or is another version than this script")
+        raise Missing("libpindown.so was stripped, or its version is not that of this script")
     raise Missing("libpindown.so is not in this process")
 
 
 def variable(name, file=None):
-    """A variable of libpindown.so; a static one by its file too.
+    """A variable of libpindown.so; for a static one, also the file that defines it.
 
-    Where the library was optimized as a whole, debug information has a static variable twice: in
-    its own file without a place, and with its place in the file that all were joined to."""
+    Where the library was optimized as a whole, its debug information has a static variable twice:
+    in its own file without an address, and with its address in the file that all were joined to."""
     objfile, found = library(), []
     if not file:
         symbol = objfile.lookup_global_symbol(name)
@@ -42,12 +42,12 @@ def variable(name, file=None):
         found = [s for s in found if not s.value().is_optimized_out]
         found.sort(key=lambda s: os.path.basename(s.symtab.filename) != file)
     if not found:
-        raise Missing(f"there is no {name}: this script is of another version than libpindown.so")
+        raise Missing(f"there is no {name}: this script's version is not that of libpindown.so")
     return found[0].value()
 
 
 def choice(kind, value, prefix):
-    """The name of an enum's value: LIVE for PD_LIVE."""
+    """The name of an enum's value: live for PD_LIVE."""
     for field in gdb.lookup_type(kind).fields():
         if field.enumval == int(value):
             return field.name.removeprefix(prefix).lower()
@@ -72,10 +72,10 @@ def holds_of(number):
 
 
 class Regions(gdb.Command):
-    """pindown regions [ADDRESS]: the regions that are pinned, or the one that holds ADDRESS.
+    """pindown regions [ADDRESS]: all pinned regions, or the one that contains ADDRESS.
 
-    State: live (found by look-ups), checked (the same, and each hit asks the driver), dying (being
-    unpinned), kept (its memory was freed, and somebody still holds it)."""
+    State: live (look-ups find it), checked (the same, but each hit asks the driver), dying (a
+    thread is unpinning it), kept (its memory was freed, and it is still held)."""
 
     def __init__(self):
         super().__init__("pindown regions", gdb.COMMAND_DATA, gdb.COMPLETE_EXPRESSION)
@@ -101,12 +101,12 @@ class Regions(gdb.Command):
                   f"  {int(more['pin']['device']):>6}  {int(more['pin']['fd']):>4}"
                   f"  {int(more['buffer_id']):>9}  {flags_of(more['flags'])}")
         if not shown:
-            print("no region" + (f" holds 0x{wanted:x}" if wanted is not None else ""))
+            print("no region" + (f" contains 0x{wanted:x}" if wanted is not None else ""))
 
 
 class Guards(gdb.Command):
-    """pindown guards: what threads are about to end, from before they look for regions until the
-    driver's free has returned."""
+    """pindown guards: the memory that threads are about to end. A guard is up from before its
+    thread looks for regions until the driver's free has returned."""
 
     def __init__(self):
         super().__init__("pindown guards", gdb.COMMAND_DATA, gdb.COMPLETE_NONE)
@@ -130,20 +130,20 @@ class Guards(gdb.Command):
     def what(kind, slot):
         if kind == "range":
             begin, end = int(slot["begin"]), int(slot["end"])
-            return f"what holds 0x{begin:x}" if end <= begin else span(begin, end)
+            return f"the allocation at 0x{begin:x}" if end <= begin else span(begin, end)
         if kind == "context":
             return f"context 0x{int(slot['begin']):x}"
         return f"device {int(slot['device'])}" if kind == "device" else "everything"
 
 
 class Flights(gdb.Command):
-    """pindown flights: what threads are pinning just now."""
+    """pindown flights: the memory that threads are pinning at this moment."""
 
     def __init__(self):
         super().__init__("pindown flights", gdb.COMMAND_DATA, gdb.COMPLETE_NONE)
 
     def invoke(self, argument, from_tty):
-        flight = variable("flights", "guard.c")
+        flight = variable("flights", "race.c")
         if not int(flight):
             print("no flight")
         while int(flight):

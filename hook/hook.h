@@ -1,34 +1,37 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hook/: catching calls of the CUDA driver, and telling the cache what they mean
+ * hook/ catches calls of the CUDA driver and of libibverbs, and tells the cache what they mean
  * (cache/hook_events.h).
  *
  * cuda/
- *	entrypoints.def	which calls are watched, and what each means
- *	wrap.c		from it: the exported wrappers and those that look-ups hand out
- *	entries.S	the first instructions of all wrappers, which others may patch
+ *	entrypoints.def	the table: which calls are watched, and what each means
+ *	traced.def	its second part: the calls that are only traced
+ *	actions.h	what is done before and after the real call
+ *	wrap.c		the wrappers, made from the table
+ *	entries.S	the first instructions of all wrappers, which other libraries may patch
  *	find.c		rows by name; the real functions behind the wrappers
  *	devicemap.c	where device memory has ever been
  *	owners.c, contexts.c, ipc.c, graphs.c	calls whose meaning depends on earlier ones
  *	mappings.c	which memory was made with cuMemMap
- *	records.c	what they remember
+ *	records.c	the tables in which these files remember earlier calls
  * loader/
- *	stubs.S, lookup.c	dlsym, dlvsym, dlopen, dlmopen, dlclose; what a look-up is answered with
- *	asker.c		who asks
+ *	stubs.S, lookup.c	dlsym, dlvsym, dlopen, dlmopen, dlclose; the answers to look-ups
+ *	asker.c		which library makes a look-up
  *	deepbind.c	whether a file's RTLD_DEEPBIND matters
- *	patches.c	who patches the driver's code, or ours
- *	libcuda.c	the driver's object: its handle, where it lies in memory
+ *	patches.c	libraries that patch the driver's code, or pindown's
+ *	libcuda.c	the driver's library: its handle, where it lies in memory
  *	loader.c	the real dlsym and its like
  *	symtab.c	symbol tables
  *	library.c	a library of the process: libcuda, libibverbs
- *	objects.c	going through all objects, also in a child whose loader is stuck
+ *	loaded.c	walking the loaded libraries, also in a child whose loader is stuck
+ *	watched.c	the functions behind the wrappers
  * verbs/		the calls of libibverbs: verbs.h
  * life.c		start, fork, exit
  *
- * Two roads lead here. A program that is linked with libcuda calls our exported wrappers, and these
- * call the next definition after us, so that an interposer behind us keeps its place. A program
- * that looks functions up (dlsym, cuGetProcAddress) is given a wrapper that calls just what the
- * look-up found. Where both are the same function the exported wrapper serves both.
+ * A program reaches the wrappers in two ways. If it is linked with libcuda it calls the exported
+ * wrappers. These call the next definition after libpindown.so, so that an interposer behind it
+ * keeps its place. If it looks functions up (dlsym, cuGetProcAddress) it gets a wrapper that calls
+ * just what the look-up found. Where both are the same function the exported wrapper serves both.
  */
 #ifndef PD_HOOK_H
 #define PD_HOOK_H
@@ -42,7 +45,7 @@
 #include "cache/hook_events.h"
 #include "cache/trace/writer.h"
 
-/* All of hook/ is ours alone, and reached without the linkage tables. */
+/* All of hook/ is private to the library, and is reached without the linkage tables. */
 #pragma GCC visibility push(hidden)
 
 #define PD_EXPORT      __attribute__((visibility("default")))
@@ -60,7 +63,7 @@ enum pd_call {
 	PD_CALLS
 };
 
-extern const char *const pd_call_symbol[]; /* the verbs' are behind the calls' */
+extern const char *const pd_call_symbol[]; /* of the calls, then of the functions in verbs.def */
 
 /* The wrapper that is exported, and the one that is handed out. */
 static inline void *pd_linked_wrapper(enum pd_call call)
@@ -77,9 +80,8 @@ static inline void *pd_looked_up_wrapper(enum pd_call call)
 int pd_call_by_symbol(const char *name);
 
 /*
- * What a program that asked cuGetProcAddress for this gets instead of `found`: a wrapper, or
- * `found` itself where that is none of our functions. ask() puts the same question for another
- * version.
+ * The answer to a program that asked cuGetProcAddress, which found `found`: a wrapper, or `found`
+ * itself if it is not a watched function. ask() puts the same question for another version.
  */
 struct pd_asked {
 	const char *name;
@@ -90,9 +92,9 @@ struct pd_asked {
 void *pd_substitute(const struct pd_asked *asked, int version, void *found);
 
 /*
- * The program looks a name up that is no call of the table. Where it is a watched call in a version
- * that the table has not, and the driver has it, the program gets what can't be watched: nothing is
- * trusted from then on.
+ * The program looks up a name that is not in the table. If the driver has it, and it is a watched
+ * call in a version that the table does not have, the program gets a function that can't be
+ * watched. From then on every hit is checked (pd_distrust()).
  */
 void pd_newer_symbol(const char *name);
 
@@ -101,13 +103,13 @@ void *pd_hand_out(enum pd_call call, void *found);
 
 /*
  * The real functions. A wrapper reads its own; pd_find_linked() looks for one that is not known
- * yet, and never answers NULL: without a driver it answers with a function that says so.
+ * yet. It never returns NULL: without a driver it returns a function that fails with an error.
  */
 extern void *pd_linked_real[PD_CALLS];
 extern void *pd_looked_up_real[PD_CALLS];
 void *pd_find_linked(enum pd_call call);
 
-/* ---- the loader and the driver's object ------------------------------------------------------ */
+/* ---- the loader and the driver's library ----------------------------------------------------- */
 
 struct pd_loader {
 	void *(*dlsym)(void *, const char *);
@@ -117,34 +119,40 @@ struct pd_loader {
 	int (*dlclose)(void *);
 };
 /*
- * Those that come next behind us, which may be another interposer's, for what the program asks; and
- * the C library's, for what we ask ourselves, which is nobody's business.
+ * pd_loader(): the next definitions behind pindown's, which may be another interposer's, for the
+ * program's look-ups. pd_loader_of_libc(): the C library's, for pindown's own look-ups, which other
+ * interposers need not see.
  */
 const struct pd_loader *pd_loader(void);
 const struct pd_loader *pd_loader_of_libc(void);
 
-/* Ours, by names that only we can bind: the exported ones may be another's. */
+/* Our own stubs, by hidden names: the exported names may be bound to another library's. */
 void *pd_stub_dlsym(void *, const char *);
 void *pd_stub_dlvsym(void *, const char *, const char *);
 void *pd_stub_dlopen(const char *, int);
 void *pd_stub_dlmopen(long, const char *, int);
 int pd_stub_dlclose(void *);
-/* The same, that go on to the C library's. */
+/* The same, but they call the C library's functions. */
 void *pd_stub_libc_dlsym(void *, const char *);
 void *pd_stub_libc_dlvsym(void *, const char *, const char *);
 void *pd_stub_libc_dlopen(const char *, int);
 void *pd_stub_libc_dlmopen(long, const char *, int);
 
-/* Is the driver loaded? From then on it stays. */
-bool pd_libcuda(void);
+/*
+ * Look for the driver. When it is found for the first time, hook/ begins (pd_hook_begin()). True:
+ * it is loaded, and will stay loaded.
+ */
+bool pd_libcuda_begin(void);
+
+/* These look for nothing: before pd_libcuda_begin() has found the driver it is not known. */
 bool pd_in_libcuda(const void *address);
 struct pd_library;
-const struct pd_library *pd_libcuda_object(void);
+const struct pd_library *pd_libcuda_library(void);
 
-/* In a call of the loader by the program: see to it that the driver stays. */
+/* Only while the program calls the loader: keep the driver from being unloaded. */
 void pd_hold_libcuda(void);
 
-/* The next definition after us, or the driver's own; NULL when there is no driver. */
+/* The next definition after pindown's, or the driver's own; NULL if there is no driver. */
 void *pd_next_function(const char *name);
 
 /* A function that libcuda exports, or NULL. `slot` remembers it. */
@@ -156,89 +164,106 @@ void *pd_driver_function(void **slot, const char *name);
 	})))
 
 /*
- * Where calls come from that go straight through: libcuda itself, or, while we are not ready or
- * switched off, anywhere. Callers outside of [begin, begin + size) are caught.
+ * Calls from within [begin, begin + size) may go straight through, without being caught: those of
+ * libcuda itself, or all calls while hook/ has not begun or is switched off. Calls from elsewhere
+ * are caught.
  */
 struct pd_straight {
 	uintptr_t begin, size;
 };
 extern struct pd_straight pd_straight;
-bool pd_goes_straight(const void *caller);
 
 /*
- * From here on, until nothing is expected of a patch any more, each call comes to
- * pd_goes_straight().
+ * Does a call from here go straight through? Before it answers, it makes hook/ begin, looks for
+ * patches that are expected, and sets pd_straight if none is expected any more.
  */
+bool pd_straight_decide(const void *caller);
+
+/* From here on each call comes to pd_straight_decide(), until no patch is expected any more. */
 void pd_straight_unsettle(void);
 
-static inline bool pd_caught_from(const void *caller)
+/* Is a call from here to be caught? The first calls make hook/ begin; see pd_straight_decide(). */
+static inline bool pd_catch(const void *caller)
 {
-	/*
-	 * Acquire pairs with the release in pd_goes_straight(): with the size there is the begin.
-	 */
+	/* Acquire pairs with the release in libcuda.c: a thread that sees the size sees `begin`. */
 	uintptr_t size = __atomic_load_n(&pd_straight.size, __ATOMIC_ACQUIRE);
 	uintptr_t begin = __atomic_load_n(&pd_straight.begin, __ATOMIC_RELAXED);
 
-	return __builtin_expect((uintptr_t)caller - begin >= size, 1) || !pd_goes_straight(caller);
+	return __builtin_expect((uintptr_t)caller - begin >= size, 1) ||
+	       !pd_straight_decide(caller);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* The first use of the driver: reads the configuration, opens the trace. False: switched off. */
+/* At the first use of the driver: read the configuration, open the trace. False: switched off. */
 bool pd_hook_begin(void);
 
-/* A call answered that the driver is shut down. */
+/* A call has returned that the driver is shut down. */
 void pd_driver_gone(void);
 
 /* ---- one caught call ------------------------------------------------------------------------- */
 
 #define PD_CAUGHT_GUARDS 8
 
-/* On the wrapper's stack. note and id: from the verb before the call to the one after it. */
-struct pd_caught {
-	unsigned guards;
-	int note;
-	uint64_t id;
+/* On the wrapper's stack, and used by its thread only. */
+struct call {
+	enum pd_call row;
+	CUresult result;       /* after the real call */
+	void *real;	       /* the real function */
+	const void *caller;    /* the program's return address */
 	uint64_t begun, ended; /* when the real call was; 0: it is not traced */
-	bool straight;	       /* it comes from the driver itself, say: not to be looked at */
+	bool straight;	       /* it is passed on without being looked at */
+
+	/* From the action before the real call to the one after it. */
+	bool captured;	    /* the stream was being captured */
+	bool last;	    /* taken for the last close or release, so that something was ended */
+	uint64_t buffer_id; /* of the mapping that cuIpcCloseMemHandle closes; 0: unknown */
+	void *connection;   /* that cuEGLStreamConsumerDisconnect ends */
+
+	unsigned guards;
 	pd_guard guard[PD_CAUGHT_GUARDS];
 };
 
-/* The guard stays up until the call has returned; beyond PD_CAUGHT_GUARDS of them it can't. */
-static inline void pd_caught_guard(struct pd_caught *caught, pd_guard guard)
+static inline bool pd_succeeded(const struct call *call)
 {
-	if (caught->guards < PD_CAUGHT_GUARDS)
-		caught->guard[caught->guards++] = guard;
+	return call->result == CUDA_SUCCESS;
+}
+
+/* The guard stays up until the call has returned; a guard beyond PD_CAUGHT_GUARDS ends at once. */
+static inline void pd_caught_guard(struct call *call, pd_guard guard)
+{
+	if (call->guards < PD_CAUGHT_GUARDS)
+		call->guard[call->guards++] = guard;
 	else
 		pd_ended(guard);
 }
 
-static inline void pd_caught_range(struct pd_caught *caught, uint64_t addr, uint64_t length)
+static inline void pd_caught_range(struct call *call, uint64_t addr, uint64_t length)
 {
 	if (addr)
-		pd_caught_guard(caught, pd_end_range(addr, length));
+		pd_caught_guard(call, pd_end_range(addr, length));
 }
 
-/* On a stream: at its turn there. */
-static inline void pd_caught_in_order(struct pd_caught *caught, uint64_t addr)
+/* The memory ends on a stream, when the call's turn comes there. */
+static inline void pd_caught_in_order(struct call *call, uint64_t addr)
 {
 	if (addr)
-		pd_caught_guard(caught, pd_end_in_order(addr));
+		pd_caught_guard(call, pd_end_in_order(addr));
 }
 
-static inline void pd_caught_context(struct pd_caught *caught, void *context)
+static inline void pd_caught_context(struct call *call, void *context)
 {
 	if (context)
-		pd_caught_guard(caught, pd_end_context(context));
+		pd_caught_guard(call, pd_end_context(context));
 }
 
-static inline void pd_caught_done(struct pd_caught *caught)
+static inline void pd_caught_done(struct call *call)
 {
-	while (caught->guards)
-		pd_ended(caught->guard[--caught->guards]);
+	while (call->guards)
+		pd_ended(call->guard[--call->guards]);
 }
 
-/* ---- owners: memory that ends with something else (cuda/owners.c) ---------------------------- */
+/* ---- owners: memory that ends with its owner (cuda/owners.c) --------------------------------- */
 
 enum pd_owner {
 	PD_OWNER_EXTERNAL,
@@ -247,34 +272,35 @@ enum pd_owner {
 	PD_OWNER_MODULE,
 	PD_OWNER_LIBRARY,
 	PD_OWNER_EGL, /* a connection, whose frames are graphics resources */
+	PD_OWNERS
 };
 
 void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint64_t length);
-void pd_owner_end(struct pd_caught *caught, enum pd_owner owner, const void *handle);
+void pd_owner_end(struct call *call, enum pd_owner owner, const void *handle);
 void pd_owner_ended(enum pd_owner owner, const void *handle);
 void pd_owner_module_of(const void *module, const void *library);
 void pd_owner_module_of_a_function(const void *module);
 void pd_owner_frame_of(const void *resource, const void *connection);
 void pd_owner_freed(uint64_t addr);
 extern uint32_t pd_owner_external; /* mapped buffers of external memory that are alive */
-extern uint32_t pd_owner_graphics; /* a resource was ever mapped */
+extern uint32_t pd_owner_graphics; /* 1: a resource was once mapped */
 
 /* ---- contexts (cuda/contexts.c) -------------------------------------------------------------- */
 
 void pd_context_created(void *context);
 void pd_context_attached(void *context);
 void pd_context_destroyed(void *context);
-void pd_context_detach(struct pd_caught *caught, void *context);
-void pd_context_detached(const struct pd_caught *caught, void *context, bool ok);
+void pd_context_detach(struct call *call, void *context);
+void pd_context_detached(const struct call *call, void *context);
 void pd_primary_retained(void *context, CUdevice device);
-void pd_primary_release(struct pd_caught *caught, CUdevice device);
-void pd_primary_released(const struct pd_caught *caught, CUdevice device, bool ok);
-void pd_primary_reset(struct pd_caught *caught, CUdevice device);
+void pd_primary_release(struct call *call, CUdevice device);
+void pd_primary_released(const struct call *call, CUdevice device);
+void pd_primary_reset(struct call *call, CUdevice device);
 void pd_primary_did_reset(CUdevice device);
 void pd_green_created(void *green, CUdevice device);
 void pd_green_context(void *context, void *green);
-void pd_green_destroy(struct pd_caught *caught, void *green);
-void pd_green_destroyed(const struct pd_caught *caught, void *green, bool ok);
+void pd_green_destroy(struct call *call, void *green);
+void pd_green_destroyed(const struct call *call, void *green);
 
 /* ---- cuMemMap (cuda/mappings.c) -------------------------------------------------------------- */
 
@@ -284,15 +310,15 @@ bool pd_mapping_is_known(uint64_t base, uint64_t id);
 
 /* ---- IPC (cuda/ipc.c) ------------------------------------------------------------------------ */
 
-uint64_t pd_buffer_id(uint64_t addr); /* what is there now has it; 0: nothing is */
+uint64_t pd_buffer_id(uint64_t addr); /* of the memory there now; 0: there is none */
 void pd_ipc_opened(uint64_t addr);
-void pd_ipc_close(struct pd_caught *caught, uint64_t addr);
-void pd_ipc_closed(const struct pd_caught *caught, uint64_t addr, bool ok);
+void pd_ipc_close(struct call *call, uint64_t addr);
+void pd_ipc_closed(const struct call *call, uint64_t addr);
 
 /* ---- stream capture and graphs (cuda/graphs.c) ----------------------------------------------- */
 
 extern uint32_t pd_captures;	 /* captures begun and not ended */
-extern uint32_t pd_graph_memory; /* a graph with an allocation or a free was ever made */
+extern uint32_t pd_graph_memory; /* 1: a graph with an allocation or a free was once made */
 
 bool pd_is_capturing(CUstream stream, enum pd_flavour flavour);
 void pd_capture_begun(void);
@@ -301,7 +327,7 @@ void pd_graph_alloc(uint64_t addr, uint64_t length);
 void pd_graph_free(uint64_t addr);
 void pd_graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags);
 void pd_graph_updated(CUgraphExec exec, CUgraph graph);
-void pd_graph_launch(struct pd_caught *caught, CUgraphExec exec);
+void pd_graph_launch(struct call *call, CUgraphExec exec);
 void pd_graph_forget(CUgraphExec exec);
 
 #pragma GCC visibility pop

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* From the library's load to the process's end. */
+/* What happens at the library's load, the first use of the driver, a fork, and the exit. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,9 +16,9 @@
 #include "hook/cuda/records.h"
 #include "hook/verbs/verbs.h"
 
-/* ---- are we in the way of the calls? ----------------------------------------------------- */
+/* ---- does the library intercept the calls? ----------------------------------------------- */
 
-/* The object whose own definition a look-up by `handle` finds; NULL when there is none. */
+/* The library whose own definition a look-up by `handle` finds; NULL if there is none. */
 static const void *definer(void *handle, const char *name, const void **definition)
 {
 	const ElfW(Sym) *symbol = NULL;
@@ -31,18 +31,20 @@ static const void *definer(void *handle, const char *name, const void **definiti
 	}
 	if (!dladdr1(*definition, &info, (void **)&symbol, RTLD_DL_SYMENT))
 		return NULL;
-	/* A program that isn't position independent has a stub of its own for what it takes the
-	 * address of. */
+	/*
+	 * A program that is not position independent has a stub of its own for a function whose
+	 * address it takes.
+	 */
 	if (symbol && symbol->st_shndx == SHN_UNDEF)
 		return NULL;
 	return info.dli_fbase;
 }
 
 /*
- * Is ours the definition that the program's calls are bound to? Only as a preload, or linked before
- * the driver, are we first; in a process that loaded us later its calls go elsewhere.
+ * Are the program's calls bound to this definition? They are bound to pindown's if the library is
+ * preloaded, or linked before the driver; in a process that loaded it later they are not.
  */
-static bool is_bound_to(const char *name, const void *ours)
+static bool is_bound_to(const char *name, const void *wanted)
 {
 	void *program = pd_loader_of_libc()->dlopen(NULL, RTLD_LAZY);
 	const struct link_map *map = program;
@@ -51,8 +53,8 @@ static bool is_bound_to(const char *name, const void *ours)
 	if (!program)
 		return false;
 	if (definer(program, name, &definition))
-		return definition == ours;
-	/* The program's own stub stands for the first definition behind it. */
+		return definition == wanted;
+	/* The program's own stub leads to the first definition behind it. */
 	for (map = map->l_next; definition && map; map = map->l_next) {
 		void *object = pd_loader_of_libc()->dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
 		const void *found = NULL;
@@ -60,7 +62,7 @@ static bool is_bound_to(const char *name, const void *ours)
 		if (object)
 			definer(object, name, &found);
 		if (found)
-			return found == ours;
+			return found == wanted;
 	}
 	return false;
 }
@@ -90,9 +92,9 @@ static void introduce_ourselves(void)
 }
 
 /*
- * Threads that come here at once all do it, and nothing comes of it twice. Not by pthread_once():
- * a child by _Fork() or clone() would wait there for a thread that it does not have, and all others
- * for one that has a line to write.
+ * Several threads may do this at the same time; a second time changes nothing. pthread_once() won't
+ * do: a child by _Fork() or clone() would wait for a thread that it does not have, and all threads
+ * would wait for one that is writing a line.
  */
 static void begin(void)
 {
@@ -109,7 +111,7 @@ bool pd_hook_begin(void)
 	static bool ready;
 	int error = errno;
 
-	/* Acquire pairs with the store below: what begin() has set up is there. */
+	/* Acquire pairs with the release below: this thread sees all that begin() has set up. */
 	if (PD_UNLIKELY(!__atomic_load_n(&ready, __ATOMIC_ACQUIRE))) {
 		begin();
 		__atomic_store_n(&ready, true, __ATOMIC_RELEASE);
@@ -120,11 +122,10 @@ bool pd_hook_begin(void)
 
 /* ---- fork -------------------------------------------------------------------------------- */
 
-/* What hook/ remembers, before the cache begins anew (cache/base/process.h). */
-static void begin_anew(void)
+/* Forgets the parent's calls, before the cache forgets its regions (cache/base/process.h). */
+static void forget_calls(void)
 {
 	pd_records_fork_child();
-	pd_verbs_fork_child();
 }
 
 typedef pid_t fork_function(void);
@@ -139,7 +140,10 @@ static fork_function *find_fork(void)
 	return found;
 }
 
-/* Runs no atfork handlers, and may be called in a signal handler: hence looked up beforehand. */
+/*
+ * _Fork() runs no atfork handlers, and may be called in a signal handler, so the real one is looked
+ * up beforehand.
+ */
 PD_EXPORT pid_t _Fork(void)
 {
 	fork_function *real = real_fork ? real_fork : find_fork();
@@ -170,10 +174,10 @@ __attribute__((constructor)) static void loaded(void)
 	int error = errno;
 
 	pd_process_loaded();
-	pd_objects_at_start();
+	pd_libraries_at_start();
 	real_fork = find_fork();
 	pd_live_allow();
-	pd_hook_fork_child = begin_anew;
+	pd_hook_fork_child = forget_calls;
 	pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child);
 	if (pd_config()->enabled) {
 		introduce_ourselves();
@@ -182,7 +186,9 @@ __attribute__((constructor)) static void loaded(void)
 	errno = error;
 }
 
-/* By now the driver may have shut down: its own exit handler was registered later and runs earlier.
+/*
+ * The driver may have shut down by now: its own exit handler was registered later, so it runs
+ * earlier.
  */
 __attribute__((destructor)) static void unloaded(void)
 {
@@ -197,7 +203,7 @@ void pd_driver_gone(void)
 	static bool told;
 	int error = errno;
 
-	/* Relaxed: only who is first matters. */
+	/* Relaxed: it only decides which thread is the first. */
 	if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
 		pd_exiting();
 	errno = error;

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * budget.c - how much may be pinned, and who pins how much.
+ * budget.c - how much may be pinned, and how much each process pins.
  *
- * What is counted is a *charge*: the bytes of one pin of the driver, in the name of the process
- * that asked for it, on one GPU, and below the limits of that process and of the machine.
+ * The unit of the budget is a *charge*: the bytes of one pin of the driver, charged to the process
+ * that asked for it and to one GPU, and checked against the limits of the process and the machine.
  *
- *   Who	the owner of the descriptor, also after its death: a charge has a reference to it.
- *   For what	each pin with callback, and each hold (a persistent pin). Drivers since 580 map
+ *   Owner	The owner of the descriptor, also after its death: a charge holds a reference to it.
+ *   Pins	Each pin with callback, and each hold (a persistent pin). Drivers since 580 map
  *		memory into the BAR once for both kinds: there the hold of a dma-buf shares the
- *		charge of the region with callback that it is made of. Pins that overlap otherwise
- *		count in full.
- *   From when	the driver has made the pin, and so has seen that the memory is the process'. A
- *		request that it refuses was never counted, however long it looked at it.
- *   Until	the driver has it back: by put_pages, by the callback, or, for a hold, by
- *		put_pages_persistent when the last importer has let go.
+ *		charge of its region with callback. All other pins count in full, also where they
+ *		overlap.
+ *   Begin	When the driver has made the pin, and so has checked that the memory belongs to the
+ *		process. A request that the driver refuses is never counted.
+ *   End	When the driver has the pin back: by put_pages, by the callback, or, for a hold, by
+ *		put_pages_persistent once the last importer has detached.
  *
- * So that no limit is passed meanwhile, all requests go one at a time where there is one: nothing
- * can be added between the look at the limit and the charge. Large requests always do, whatever the
- * limits, since the driver takes host memory for a request before it looks at it (size.c). The
- * mutex is held around the driver's call, so the callback must not take it, and does not. A limit
- * that is set while requests are under way holds for those that come later. The page that
- * pd_probe() pins for a moment is not counted.
+ * Where there is a limit, requests are served one at a time, so that nothing can be charged between
+ * the check of the limit and the charge. Large requests are always served one at a time, since the
+ * driver allocates host memory for a request before it checks it (size.c). one_at_a_time is held
+ * around the driver's call, so the callback must not take it. A limit that is set while requests
+ * are under way applies to later requests. The page that pd_probe() pins for a moment is not
+ * counted.
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
@@ -50,7 +50,7 @@ struct pd_gpu {
 };
 
 struct pd_charge {
-	struct kref ref; /* the region's, and each hold's that shares it */
+	struct kref ref; /* one for the region, and one for each hold that shares the charge */
 	struct pd_owner *owner;
 	struct pd_gpu *gpu; /* NULL: not known yet */
 	u64 length;
@@ -187,7 +187,7 @@ void pd_room_leave(struct pd_room *room)
 {
 	if (room->alone)
 		mutex_unlock(&one_at_a_time);
-	/* A new one was never counted. */
+	/* A new charge was never counted. */
 	if (room->is_new)
 		charge_free(room->charge);
 	else
@@ -196,7 +196,7 @@ void pd_room_leave(struct pd_room *room)
 
 /* ---- GPUs ---- */
 
-/* One record for each GPU that ever had a pin, until the module goes. */
+/* There is one pd_gpu for each GPU that ever had a pin, until the module is unloaded. */
 static struct pd_gpu *gpu_of(const u8 *uuid)
 {
 	struct pd_gpu *gpu;

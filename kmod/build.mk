@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: MIT
-# The kernel module. Not part of `make`: it needs a kernel's headers.
+# The kernel module. It is not part of `make`, since it needs a kernel's headers.
 #
 #   make kmod [KDIR=folder] [NVIDIA_SRC=folder|none] [PINDOWN_SIM=1] [PINDOWN_WERROR=1]
 #
-# leaves build/kmod/pindown.ko. It is built there, from links to the sources, so that nothing is
-# written among them.
+# makes build/kmod/pindown.ko. It is built there from links to the sources, so that the build writes
+# nothing beside them.
 
 KDIR ?= /lib/modules/$(shell uname -r)/build
 KMOD_SRC := $(wildcard kmod/*.c kmod/*.h kmod/Kbuild)
 
-# Options given to this make reach the kernel's by themselves.
+# Variables given to this make are passed on to the kernel's make.
 kmod:
 	@if ! test -e '$(KDIR)/Makefile'; then \
-		echo "make kmod: no kernel headers at '$(KDIR)': install linux-headers-$$(uname -r)," \
-			"or give KDIR=" >&2; exit 1; fi
+		echo "make kmod: no kernel headers at '$(KDIR)':" \
+			"install linux-headers-$$(uname -r), or give KDIR=" >&2; exit 1; fi
 	@mkdir -p $(B)/kmod
 	@ln -sf $(addprefix $(CURDIR)/,$(KMOD_SRC)) $(B)/kmod/
 	+$(MAKE) -C '$(KDIR)' M=$(abspath $(B)/kmod) modules
 
-# DKMS source, the device's rule, and the header of its calls. No module is built or loaded.
+# Installs the DKMS source, the device's udev rule, and the ioctl header. Builds and loads nothing.
 KMOD_VERSION := $(shell sed -n 's/^.define PD_RELEASE "\(.*\)"/\1/p' kmod/internal.h)
 KMOD_DEST = $(DESTDIR)$(PREFIX)/src/pindown-$(KMOD_VERSION)
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * caching.c - with which memory type a region may be mapped.
+ * caching.c - the memory type that a region may be mapped with.
  *
- * Most GPUs show their memory through a BAR: that is mapped write-combined or uncached. On coherent
- * platforms (Grace) GPU memory is a part of the system's: all others map it cached, and a mapping
- * of another type would see stale data. Drivers from 580 on say in the page table which it is.
- * Older ones do not, and for all of them it is also looked up where the pages are, since the wrong
- * type is worse than none: on arm64 nothing but the page tables keeps a BAR from being cached.
+ * Most GPUs show their memory through a BAR, which is mapped write-combined or uncached. On
+ * coherent platforms (Grace) GPU memory is part of the system's memory: everybody else maps it
+ * cached, and a mapping of another type would see stale data. Drivers from 580 on state the type in
+ * the page table; older ones do not. For all of them the place of the pages is checked as well,
+ * since a wrong type is worse than no mapping: on arm64 only the page tables keep a BAR from being
+ * cached.
  */
 #include <linux/ioport.h>
 #include <linux/pci.h>
@@ -14,7 +15,7 @@
 #include "internal.h"
 
 struct bar {
-	u64 start, end; /* end: the first address behind it */
+	u64 start, end; /* end is exclusive */
 };
 
 static bool is_within(const struct bar *bar, u64 start, u64 length)
@@ -66,7 +67,7 @@ enum pd_memory pd_memory_of(const struct pd_region *region)
 	for (i = 0; i < region->run_count; i++) {
 		u64 start = region->runs[i].start, length = pd_run_length(region, i);
 
-		/* Mostly the same BAR as the run before. */
+		/* Most runs lie in the same BAR as the previous one. */
 		if (is_within(&bar, start, length) || bar_of(start, length, &bar))
 			in_bars++;
 		else

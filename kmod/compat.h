@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * compat.h - one name for what kernels from 5.15 on call differently. PD_HAVE_* come from the
- * probes in Kbuild, which try to compile each.
+ * compat.h - one name for interfaces that differ between kernels from 5.15 on. The probes in Kbuild
+ * try to compile each variant, and set PD_HAVE_*.
  */
 #ifndef PINDOWN_COMPAT_H
 #define PINDOWN_COMPAT_H
@@ -11,7 +11,7 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 
-/* Flags of a vma that nobody else sees yet. */
+/* Changes the flags of a vma that no other thread can see yet. */
 static inline void pd_vm_flags_change(struct vm_area_struct *vma, unsigned long set,
 				      unsigned long clear)
 {
@@ -22,7 +22,7 @@ static inline void pd_vm_flags_change(struct vm_area_struct *vma, unsigned long 
 #endif
 }
 
-/* Tells a dynamic importer to stop. Needs the dma-buf's reservation lock. */
+/* Notifies a dynamic importer that it must stop. Needs the dma-buf's reservation lock. */
 static inline void pd_tell_importer(struct dma_buf_attachment *attach)
 {
 #ifdef PD_HAVE_INVALIDATE_MAPPINGS
@@ -33,16 +33,14 @@ static inline void pd_tell_importer(struct dma_buf_attachment *attach)
 #endif
 }
 
-/*
- * All fences of a reservation object: a usage from 5.19 on, whether to look at all of them before.
- */
+/* Selects all fences of a reservation object: a usage from 5.19 on, a bool before. */
 #ifdef PD_HAVE_RESV_USAGE
 #define PD_ALL_FENCES DMA_RESV_USAGE_BOOKKEEP
 #else
 #define PD_ALL_FENCES true
 #endif
 
-/* A word up to 6.12, a string later. */
+/* The argument of MODULE_IMPORT_NS() is a bare word up to 6.12, and a string later. */
 #ifdef PD_HAVE_IMPORT_NS_WORD
 #define PD_IMPORT_NS(name) MODULE_IMPORT_NS(name)
 #else

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * debug.c - for people: /sys/kernel/debug/pindown/ has the list of who pins what, and counters.
+ * debug.c - /sys/kernel/debug/pindown/: the list of all regions with their processes, and counters.
  */
 #include <linux/debugfs.h>
 #include <linux/module.h>
@@ -26,7 +26,7 @@ static const char *state_name(enum pd_region_state state)
 	}
 }
 
-/* A line for a region. GPU addresses are the process' own, not the kernel's. */
+/* Prints one line for a region. GPU addresses are those of the process, not of the kernel. */
 void pd_region_show(struct seq_file *seq, struct pd_region *region)
 {
 	u32 exports, importers;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * driver_module.c - what the kernel knows of the module that is the NVIDIA driver: its version, and
- * why it does not give out its symbols.
+ * driver_module.c - the kernel module of the NVIDIA driver: its version, and why its symbols can't
+ * be looked up.
  */
 #include <linux/kobject.h>
 #include <linux/module.h>
@@ -9,7 +9,7 @@
 
 #include "internal.h"
 
-/* With a reference. NULL: no module of that name is loaded, or it is being unloaded. */
+/* Returns a module with a reference. NULL: it is not loaded, or it is being unloaded. */
 static struct module *module_by_name(const char *name)
 {
 	/* All modules are in one set, this one too. */
@@ -18,7 +18,7 @@ static struct module *module_by_name(const char *name)
 
 	if (!kobject)
 		return NULL;
-	/* The memory of a module stays until nobody has its kobject. */
+	/* The kobject keeps the memory of the module. */
 	module = container_of(kobject, struct module_kobject, kobj)->mod;
 	if (module && !try_module_get(module))
 		module = NULL;
@@ -32,7 +32,7 @@ bool pd_driver_module_look(const char *name, struct pd_driver_module *driver)
 
 	if (!module)
 		return false;
-	/* It has none for as long as its module is not loaded completely. */
+	/* The version is NULL while the module is still being loaded. */
 	strscpy(driver->version, module->version ?: "", sizeof(driver->version));
 	driver->is_proprietary = test_bit(TAINT_PROPRIETARY_MODULE, &module->taints);
 	module_put(module);
@@ -46,12 +46,15 @@ void pd_driver_module_complain(const char *name)
 	struct pd_driver_module driver;
 
 	if (!pd_driver_module_look(name, &driver))
-		pr_err_ratelimited("no NVIDIA driver is loaded: load %s.ko (the open kernel module) first\n",
-				   name);
+		pr_err_ratelimited("no NVIDIA driver is loaded: load %s.ko (the open kernel "
+				   "module) first\n", name);
 	else if (driver.is_proprietary)
-		pr_err_ratelimited("%s.ko %s is the proprietary kernel module, whose symbols Linux keeps from modules that use dma-buf: " NEEDED "\n",
+		pr_err_ratelimited("%s.ko %s is the proprietary kernel module, whose symbols Linux "
+				   "keeps from modules that use dma-buf: " NEEDED "\n",
 				   name, driver.version);
 	else
-		pr_err_ratelimited("%s.ko %s does not export nvidia_p2p_get_pages and its kin with EXPORT_SYMBOL_GPL, and Linux gives no other symbols to a module that looks them up: " NEEDED "\n",
+		pr_err_ratelimited("%s.ko %s does not export nvidia_p2p_get_pages and its kin with "
+				   "EXPORT_SYMBOL_GPL, and Linux gives no other symbols to a "
+				   "module that looks them up: " NEEDED "\n",
 				   name, driver.version);
 }

@@ -2,21 +2,21 @@
 /*
  * export.c - regions as dma-bufs, for any device.
  *
- * What a device reaches must not pass to somebody else under it. A callback comes too late for
- * that: an importer may be unable to stop at once, or at all, and the driver's dma_map_pages itself
- * may be looking at a page table that a callback is about to free. So a dma-buf stands on a
- * persistent pin (a hold): the region's own, or one taken along when the region has a callback.
+ * Memory that a device can reach must not pass to another owner. A callback comes too late for
+ * that: an importer may be unable to stop at once, or at all, and the driver's dma_map_pages may be
+ * reading a page table that a callback is about to free. So every dma-buf stands on a persistent
+ * pin (a hold): the region's own, or an additional one if the region has a callback.
  * When the region ends:
  *
- *   importers with move_notify are told, unmap, and cannot map again (ENODEV)
- *   importers that have pinned it must not be told, and others can't be: these keep the memory, and
- *   nothing but that memory, until they detach
- *   what nobody maps any more is taken from the device, by reap(), once the fences are signalled
- *   that importers put into the reservation object: a device may be at work after the unmap
- *   the hold ends with the last of the devices
+ *   - Importers with move_notify are notified, unmap, and cannot map again (ENODEV).
+ *   - Importers that have pinned the dma-buf must not be notified, and others can't be: they keep
+ *     this memory, and only this memory, until they detach.
+ *   - reap() unmaps an attachment without mappings from its device, once all fences in the
+ *     reservation object are signalled: the device may still be at work after the importer's unmap.
+ *   - The hold ends with the last device.
  *
- * The addresses for a device are asked for when it attaches: the driver is called without the
- * dma-buf's reservation lock then, which callbacks take to tell importers.
+ * A device's addresses are requested when it attaches: the driver is called there without the
+ * dma-buf's reservation lock, which callbacks take to notify importers.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-resv.h>
@@ -32,27 +32,27 @@
 PD_IMPORT_NS(DMA_BUF);
 
 struct pd_dmabuf {
-	struct kref ref; /* the dma-buf's, and one while reap() is queued */
+	struct kref ref; /* one for the dma-buf, and one while reap() is queued */
 	struct pd_region *region;
 	struct dma_buf *dmabuf;	  /* valid while it is in region->exports */
-	struct dma_resv resv;	  /* the dma-buf's; here, so that reap() may look at it later */
+	struct dma_resv resv;	  /* the dma-buf's; it lives here so that reap() can use it later */
 	struct list_head link;	  /* region->exports, under region->exports_lock */
-	bool unreaped;		  /* the same: the region has ended, and reap() did not run yet */
+	bool unreaped;		  /* region ended, reap() still due; under region->exports_lock */
 	struct work_struct reap;
-	struct mutex reaping; /* held while the driver takes something from a device */
+	struct mutex reaping; /* held while the driver unmaps from a device */
 
-	struct mutex lock; /* protects what follows */
+	struct mutex lock; /* protects all members below */
 	struct list_head attachments;
-	struct pd_hold *hold; /* NULL once ended and given back */
+	struct pd_hold *hold; /* NULL once ended and released */
 	bool ended;
 };
 
 struct pd_attachment {
 	struct list_head link;
 	struct pci_dev *peer;
-	struct pd_hold *hold; /* the dma-buf's. NULL once its addresses are taken back */
+	struct pd_hold *hold; /* the dma-buf's. NULL once the driver has unmapped it */
 	struct pd_dma dma;
-	u32 maps; /* sg tables of it that are out; changes under both locks */
+	u32 maps; /* sg tables handed out; written under the reservation lock and export->lock */
 	u32 pins; /* under the reservation lock */
 };
 
@@ -70,7 +70,7 @@ static void export_put(struct pd_dmabuf *export)
 	kref_put(&export->ref, export_release);
 }
 
-/* Calls the driver: no lock but export->reaping, which keeps it from being done twice. */
+/* Calls the driver, so needs export->reaping, against a second unmap, and no inner lock. */
 static void attachment_unmap(struct pd_dmabuf *export, struct pd_attachment *attachment)
 {
 	if (!attachment->hold)
@@ -81,7 +81,7 @@ static void attachment_unmap(struct pd_dmabuf *export, struct pd_attachment *att
 	mutex_unlock(&export->lock);
 }
 
-/* An attachment that nobody maps, but which still has its addresses. */
+/* An attachment without mappings that still has its addresses. */
 static struct pd_attachment *idle_attachment(struct pd_dmabuf *export)
 {
 	struct pd_attachment *attachment, *idle = NULL;
@@ -107,8 +107,8 @@ static bool has_addresses(const struct pd_dmabuf *export)
 	return false;
 }
 
-/* The hold, if it has ended and no device reaches it any more: the caller puts it. */
-static struct pd_hold *take_hold(struct pd_dmabuf *export)
+/* Detaches the hold if the dma-buf has ended and no device reaches it. The caller puts it. */
+static struct pd_hold *detach_unused_hold(struct pd_dmabuf *export)
 {
 	struct pd_hold *hold = NULL;
 
@@ -120,12 +120,12 @@ static struct pd_hold *take_hold(struct pd_dmabuf *export)
 }
 
 /*
- * Gives back what an ended dma-buf does not need. An attachment can't go meanwhile (detach waits
- * for export->reaping), and can't be mapped again (the dma-buf has ended). False when a fence is
- * not signalled yet: then it has to be done again.
+ * Releases what an ended dma-buf no longer needs. No attachment can go meanwhile (detach waits for
+ * export->reaping) or be mapped again (the dma-buf has ended). Returns false if a fence is not
+ * signalled yet; the caller then tries again later.
  *
- * The fences are looked at after it was seen that nobody maps it: what an importer's device does
- * with a mapping has its fence in there before the importer gives that mapping back.
+ * The fences are tested after the attachment was found without mappings: an importer adds the fence
+ * of its device's work before it unmaps.
  */
 static bool reap(struct pd_dmabuf *export)
 {
@@ -139,19 +139,19 @@ static bool reap(struct pd_dmabuf *export)
 		if (done)
 			attachment_unmap(export, attachment);
 	}
-	/* Also those of importers that have detached already. */
+	/* There may also be fences of importers that have detached already. */
 	if (done)
 		done = dma_resv_test_signaled(&export->resv, PD_ALL_FENCES);
 	if (done)
-		hold = take_hold(export);
-	/* Under the lock: whoever finds nothing left to do here knows that it is done. */
+		hold = detach_unused_hold(export);
+	/* Under export->reaping: a caller that finds nothing left to do may rely on that. */
 	if (hold)
 		pd_hold_put(hold);
 	mutex_unlock(&export->reaping);
 	return done;
 }
 
-/* Waits for as long as importers need: every fence is signalled in the end, the kernel demands. */
+/* Waits as long as importers need: the kernel requires that every fence is signalled in the end. */
 static void reap_work(struct work_struct *work)
 {
 	struct pd_dmabuf *export = container_of(work, struct pd_dmabuf, reap);
@@ -163,34 +163,34 @@ static void reap_work(struct work_struct *work)
 	module_put(THIS_MODULE);
 }
 
-/* On behalf of a dma-buf or a descriptor that is still there. */
+/* The caller's dma-buf or descriptor still holds the module. */
 static void reap_later(struct pd_dmabuf *export)
 {
 	kref_get(&export->ref);
 	__module_get(THIS_MODULE);
 	if (!queue_work(pd_work, &export->reap)) {
-		/* It is queued already, with a reference to each. */
+		/* It is queued already, with both references. */
 		module_put(THIS_MODULE);
 		export_put(export);
 	}
 }
 
-/* Without waiting for fences. */
+/* Does not wait for fences. */
 static void reap_now(struct pd_dmabuf *export)
 {
 	if (!reap(export))
 		reap_later(export);
 }
 
-/* ---- what importers call ---- */
+/* ---- operations for importers ---- */
 
-/* The dynamic ones say whether they can do with addresses that have no struct page behind them. */
+/* Dynamic importers declare whether they accept addresses without a struct page. */
 static bool reaches_peers(const struct dma_buf_attachment *attach)
 {
 	return !attach->importer_ops || attach->peer2peer;
 }
 
-/* From here on its addresses are taken back by reap(). Not if the dma-buf has ended meanwhile. */
+/* Adds the attachment, for reap() to unmap. Unmaps it at once if the dma-buf has already ended. */
 static int attachment_join(struct pd_dmabuf *export, struct pd_attachment *attachment,
 			    struct pd_hold *hold)
 {
@@ -268,9 +268,9 @@ static void export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *att
 }
 
 /*
- * GPU memory does not move: what importers ask for here is so. What it can do is end: an importer
- * that has pinned it then keeps it, as one that can't be told, since move_notify is not for it.
- * Both are called with the reservation lock held.
+ * GPU memory never moves, so a pin only needs to be counted. When the memory ends, an importer that
+ * has pinned it keeps it, like one without move_notify: it must not be notified. Both functions are
+ * called with the reservation lock held.
  */
 static int export_pin(struct dma_buf_attachment *attach)
 {
@@ -290,12 +290,12 @@ static void export_unpin(struct dma_buf_attachment *attach)
 	attachment->pins--;
 }
 
-/* How many pages from here on are neighbours, within what the device takes as one piece. */
-static u32 run_at(const struct pd_dma *dma, u32 first, u32 most)
+/* The number of contiguous pages from `first` on, up to the device's limit for one segment. */
+static u32 run_at(const struct pd_dma *dma, u32 first, u32 max_pages)
 {
 	u32 count = 1;
 
-	while (count < most && first + count < dma->count &&
+	while (count < max_pages && first + count < dma->count &&
 	       dma->addresses[first + count] == dma->addresses[first + count - 1] + dma->page_size)
 		count++;
 	return count;
@@ -303,13 +303,13 @@ static u32 run_at(const struct pd_dma *dma, u32 first, u32 most)
 
 static struct sg_table *sg_table_of(const struct pd_dma *dma, struct device *dev)
 {
-	u32 most = max_t(u32, dma_get_max_seg_size(dev) / dma->page_size, 1);
+	u32 max_pages = max_t(u32, dma_get_max_seg_size(dev) / dma->page_size, 1);
 	u32 i, runs = 0;
 	struct scatterlist *sg;
 	struct sg_table *table;
 	int ret;
 
-	for (i = 0; i < dma->count; i += run_at(dma, i, most))
+	for (i = 0; i < dma->count; i += run_at(dma, i, max_pages))
 		runs++;
 	table = kzalloc(sizeof(*table), GFP_KERNEL);
 	if (!table)
@@ -319,10 +319,10 @@ static struct sg_table *sg_table_of(const struct pd_dma *dma, struct device *dev
 		kfree(table);
 		return ERR_PTR(ret);
 	}
-	/* Addresses for the device only: there is no struct page. */
+	/* Only DMA addresses: there is no struct page. */
 	i = 0;
 	for_each_sgtable_dma_sg(table, sg, runs) {
-		u32 count = run_at(dma, i, most);
+		u32 count = run_at(dma, i, max_pages);
 
 		sg_set_page(sg, NULL, count * dma->page_size, 0);
 		sg_dma_address(sg) = dma->addresses[i];
@@ -332,7 +332,7 @@ static struct sg_table *sg_table_of(const struct pd_dma *dma, struct device *dev
 	return table;
 }
 
-/* With the reservation lock held: nothing here calls the driver. */
+/* Called with the reservation lock held, so it must not call the driver. */
 static struct sg_table *export_map(struct dma_buf_attachment *attach,
 				   enum dma_data_direction direction)
 {
@@ -372,7 +372,7 @@ static void export_dmabuf_release(struct dma_buf *dmabuf)
 	struct pd_dmabuf *export = dmabuf->priv;
 	struct pd_region *region = export->region;
 
-	/* Waits for a callback that is telling importers. */
+	/* Waits for a callback that is notifying importers. */
 	mutex_lock(&region->exports_lock);
 	list_del_init(&export->link);
 	mutex_unlock(&region->exports_lock);
@@ -393,13 +393,13 @@ static const struct dma_buf_ops export_ops = {
 	.release = export_dmabuf_release,
 };
 
-/* ---- what the rest of the module calls ---- */
+/* ---- functions for the rest of the module ---- */
 
 static struct pd_charge *charge_of(struct pd_region *region)
 {
 	struct pd_charge *charge = NULL;
 
-	/* While it is live its charge stays. */
+	/* A live region keeps its charge. */
 	down_read(&region->lock);
 	if (region->state == PD_LIVE)
 		charge = pd_charge_get(region->charge);
@@ -408,7 +408,8 @@ static struct pd_charge *charge_of(struct pd_region *region)
 }
 
 /*
- * A persistent pin for a region with callback. Where the two share BAR space they share a charge.
+ * A persistent pin beside that of a region with callback. Where both share BAR space, they share
+ * a charge.
  */
 static struct pd_hold *hold_beside(struct pd_region *region)
 {
@@ -433,7 +434,7 @@ static struct pd_hold *hold_beside(struct pd_region *region)
 	return hold;
 }
 
-/* A reference to the pin that the dma-buf stands on. */
+/* Returns a reference to the hold for a dma-buf. */
 static struct pd_hold *hold_for(struct pd_region *region)
 {
 	struct pd_hold *hold = NULL;
@@ -475,9 +476,9 @@ static struct pd_dmabuf *export_new(struct pd_region *region)
 }
 
 /*
- * Between the look at the address and the pin for it the memory may have been freed, and the
- * address given out again. Then the callback has run and the region is no longer live: so that is
- * looked at last, when whoever ends the region finds the dma-buf in the list.
+ * Before the persistent pin was made, the memory may have been freed and its address allocated
+ * again. The callback has run then, and the region is no longer live. So the state is checked last,
+ * under exports_lock: if the region ends later, pd_exports_end() finds the dma-buf in the list.
  */
 static bool export_join(struct pd_dmabuf *export, struct pd_region *region)
 {
@@ -504,7 +505,7 @@ int pd_export(struct pd_region *region, struct file **file)
 	if (IS_ERR(export)) {
 		if (!pd_region_is_live(region))
 			return -ESTALE;
-		/* The driver says so when it means BAR space. */
+		/* The driver reports ENOMEM when BAR space is exhausted. */
 		ret = PTR_ERR(export);
 		return ret == -ENOMEM ? -ENOSPC : ret;
 	}
@@ -521,7 +522,7 @@ int pd_export(struct pd_region *region, struct file **file)
 	}
 	export->dmabuf = dmabuf;
 	if (!export_join(export, region)) {
-		/* Its release takes down the rest. */
+		/* Its release function frees everything else. */
 		dma_buf_put(dmabuf);
 		return -ESTALE;
 	}
@@ -531,8 +532,9 @@ int pd_export(struct pd_region *region, struct file **file)
 }
 
 /*
- * By the importer itself. Without CONFIG_DMABUF_MOVE_NOTIFY the core pins once more for each
- * mapping, and importers are to be told nevertheless. Needs the reservation lock.
+ * Has the importer itself pinned the attachment? Without CONFIG_DMABUF_MOVE_NOTIFY the core adds a
+ * pin for each mapping, which does not count: such importers are notified. Needs the reservation
+ * lock.
  */
 static bool is_pinned(const struct pd_attachment *attachment)
 {
@@ -542,10 +544,10 @@ static bool is_pinned(const struct pd_attachment *attachment)
 }
 
 /*
- * Not by the core's function, which tells all: the kernel's RDMA warns when memory that it has
- * pinned is told of.
+ * Does not use the core's function, which notifies all importers: the kernel's RDMA code warns when
+ * it is notified about memory that it has pinned.
  */
-static void tell_importers(struct pd_dmabuf *export)
+static void notify_importers(struct pd_dmabuf *export)
 {
 	struct dma_buf_attachment *attach;
 
@@ -556,7 +558,7 @@ static void tell_importers(struct pd_dmabuf *export)
 	dma_resv_unlock(&export->resv);
 }
 
-/* Needs region->exports_lock, by which the dma-buf stays. */
+/* Needs region->exports_lock, which keeps the dma-buf. */
 static void export_end(struct pd_dmabuf *export)
 {
 	bool attached;
@@ -568,11 +570,11 @@ static void export_end(struct pd_dmabuf *export)
 	attached = !list_empty(&export->attachments);
 	mutex_unlock(&export->lock);
 	if (attached)
-		tell_importers(export);
+		notify_importers(export);
 }
 
-/* One whose region has ended, with a reference, for the caller to reap: each is found once. */
-static struct pd_dmabuf *take_unreaped(struct pd_region *region)
+/* The next dma-buf to be reaped, with a reference. Each one is returned once. */
+static struct pd_dmabuf *next_unreaped(struct pd_region *region)
 {
 	struct pd_dmabuf *export, *found = NULL;
 
@@ -604,7 +606,7 @@ void pd_exports_end(struct pd_region *region, bool in_callback)
 	mutex_unlock(&region->exports_lock);
 	if (in_callback)
 		return;
-	while ((export = take_unreaped(region))) {
+	while ((export = next_unreaped(region))) {
 		reap_now(export);
 		export_put(export);
 	}

@@ -2,9 +2,9 @@
 /*
  * file.c - open descriptors of /dev/pindown, and the processes that own them.
  *
- * What a descriptor pinned is unpinned when its process dies (flush), or when the last reference to
- * it is dropped (release), whichever comes first. The first is there for descriptors that somebody
- * else still holds: only the dying process itself can put its pins.
+ * The pins of a descriptor end when its process dies (flush), or when its last reference is dropped
+ * (release), whichever comes first. Flush is needed for descriptors that another process still
+ * holds: only the dying process itself can put its pins.
  */
 #include <linux/hashtable.h>
 #include <linux/module.h>
@@ -15,7 +15,7 @@
 
 #include "internal.h"
 
-/* By the struct pid, which the owner holds. */
+/* Hashed by struct pid, to which the owner has a reference. owners_lock protects the table. */
 static DEFINE_HASHTABLE(owners, 8);
 static DEFINE_MUTEX(owners_lock);
 
@@ -25,7 +25,7 @@ static void owner_release(struct kref *ref)
 
 	hash_del(&owner->link);
 	mutex_unlock(&owners_lock);
-	/* Nothing of this process can call the driver any more. */
+	/* No region or descriptor of this process is left that could call the driver. */
 	pd_provider_give_back();
 	put_pid(owner->tgid);
 	kfree(owner);
@@ -36,7 +36,7 @@ void pd_owner_put(struct pd_owner *owner)
 	kref_put_mutex(&owner->ref, owner_release, &owners_lock);
 }
 
-/* Needs owners_lock, as the next one. */
+/* This function and the next one need owners_lock. */
 static struct pd_owner *owner_new(struct pid *tgid)
 {
 	struct pd_owner *owner;
@@ -69,7 +69,7 @@ static struct pd_owner *owner_find(struct pid *tgid)
 	return NULL;
 }
 
-/* One for all descriptors of a process. */
+/* All descriptors of a process share one owner. */
 static struct pd_owner *owner_of_current(void)
 {
 	struct pid *tgid = task_tgid(current);
@@ -120,7 +120,7 @@ err_file:
 	return ret;
 }
 
-/* The last thread of the process is on its way out: no other call of it is under way. */
+/* Is the last thread of the process exiting? No other call of the process is under way then. */
 static bool process_is_dying(void)
 {
 	return !atomic_read(&current->signal->live);

@@ -1,47 +1,48 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * internal.h - the parts of pindown.ko and what they call of each other.
+ * internal.h - the parts of pindown.ko and the functions that they share.
  *
+ *	main.c		loading, unloading, and the device
  *	file.c		open descriptors and the processes that own them
  *	ioctl.c		the calls, checked and copied
- *	pin.c		how a region comes to be
- *	region.c	and how it ends: unpin, revocation, death of its process
+ *	pin.c		how a region begins
+ *	region.c	how it ends: unpin, revocation, death of its process
  *	provider.c	the calls of the NVIDIA driver, for all its versions
- *	driver_module.c	which driver that is, and why it may be of no use
+ *	driver_module.c	which driver is loaded, and why it may be unusable
  *	map.c		mmap() of regions
- *	caching.c	with which memory type
+ *	caching.c	the memory type of such a mapping
  *	state.c		the state area
  *	export.c	dma-bufs
- *	budget.c	what may be pinned, and who pins how much
+ *	budget.c	how much may be pinned, and how much each process pins
  *	size.c		how large a request may be
- *	wish.c		asking others to give back
+ *	wish.c		asking other processes to give BAR space back
  *	debug.c		counters and lists for people
  *
- * Locks, outermost first. "driver" is the NVIDIA driver's API lock, which get_pages, put_pages and
- * dma_map_pages take and which is held around the callback. So nothing that the callback takes (all
- * below "driver") is ever held while one of those is called.
+ * Locks, outermost first. "driver" is the NVIDIA driver's API lock: get_pages, put_pages and
+ * dma_map_pages take it, and the driver holds it around the callback. So no lock that the callback
+ * takes (all below "driver") is ever held while one of those is called.
  *
  *	one_at_a_time		large and limited requests to the driver, see budget.c
  *	owner->puts		keeps pins apart from unpins of one process, see region.c
- *	export->reaping		keeps detach waiting for an unmap that is under way
+ *	export->reaping		makes detach wait for an unmap that is under way
  *	driver
  *	files_stay		the list of descriptors, see wish.c
  *	region->exports_lock	the list of the region's dma-bufs
- *	export->resv		the dma-buf's reservation; by the core around map, unmap and pin
- *	mmap_lock		by the kernel around mmap and faults
+ *	export->resv		the dma-buf's reservation; the core holds it around map, unmap, pin
+ *	mmap_lock		the kernel holds it around mmap and faults
  *	region->lock		state, table, mappings; read in faults
  *	export->lock		attachments
  *	i_mmap_rwsem		within unmap_mapping_range()
  *
- * Within mmap_lock or "driver", and never together with what comes below these in the list:
+ * Taken within mmap_lock or "driver", and never together with a lock below these in the list:
  *
  *	owners_lock		the processes, see file.c
  *	driver_lock		the driver's symbols, see provider.c
  *
- * Within any of all these, and nothing but spinlocks within them: state->lock, gpus_lock.
+ * Taken within any of these, and only spinlocks are taken within them: state->lock, gpus_lock.
  * Spinlocks: owner->lock, files_lock, and those of the xarrays tickets, file->regions and map_ids.
- * Callbacks are readers of the SRCU domain `callbacks` from begin to end; nobody waits for them but
- * unloading.
+ * Callbacks are readers of the SRCU domain `callbacks` from begin to end; only unloading waits for
+ * them.
  */
 #ifndef PINDOWN_INTERNAL_H
 #define PINDOWN_INTERNAL_H
@@ -69,7 +70,7 @@
 
 #define PD_RELEASE "0.1"
 
-/* What the driver wants addresses and lengths to be multiples of. */
+/* The driver wants addresses and lengths that are multiples of this. */
 #define PD_GRANULARITY 65536u
 
 /* Numbers of regions go from 1 to PD_MAX_REGION: an mmap offset has 40 bits behind them. */
@@ -86,7 +87,7 @@ struct seq_file;
 
 /* ---- processes and descriptors: file.c ---- */
 
-/* A process that has opened the device. It is its thread group, held by a reference: no reuse. */
+/* A process that has opened the device: its thread group. The reference prevents a reuse of it. */
 struct pd_owner {
 	struct kref ref; /* one for each descriptor and each region */
 	struct hlist_node link; /* owners, see file.c */
@@ -98,7 +99,7 @@ struct pd_owner {
 	struct list_head orphans; /* regions that only this process can unpin; each holds a ref */
 };
 
-/* The state area of one descriptor: pages that exist as soon as a number in them is used. */
+/* The state area of one descriptor. A page is allocated when a number in it is first used. */
 struct pd_state {
 	struct mutex lock; /* for adding pages */
 	struct page **pages;
@@ -106,12 +107,12 @@ struct pd_state {
 
 struct pd_file {
 	struct pd_owner *owner;
-	struct address_space *mapping; /* of the inode that it was opened through */
-	struct xarray regions;	       /* by number; a number is reserved while its pin is made */
+	struct address_space *mapping; /* of the inode through which it was opened */
+	struct xarray regions;	       /* by number; a number is reserved during its pin */
 	atomic_t generation; /* source of state values */
 	struct pd_state state;
 
-	struct list_head link; /* files, under files_lock; so are the two next */
+	struct list_head link; /* files; files_lock protects it and the next two members */
 	u32 wanted;	       /* serial number of the last wish */
 	u32 answered;
 	wait_queue_head_t wishes;
@@ -126,19 +127,19 @@ long pd_ioctl(struct file *filp, unsigned int cmd, unsigned long arg); /* ioctl.
 /* ---- regions: region.c, pin.c ---- */
 
 enum pd_region_state {
-	PD_PINNING, /* get_pages has not answered yet */
+	PD_PINNING, /* get_pages has not returned yet */
 	PD_LIVE,
-	PD_REVOKED, /* the callback has run, the driver has taken everything back */
+	PD_REVOKED, /* the callback has run: pin and page table are the driver's again */
 	PD_ENDING,  /* unpinned, or about to be */
 };
 
-/* Neighbouring pages. */
+/* Physically contiguous pages. */
 struct pd_run {
 	u64 offset; /* in the region */
 	u64 start;  /* physical */
 };
 
-/* What the driver says of mappings into processes. */
+/* How the driver wants a mapping into a process to be cached. */
 enum pd_cpu_caching {
 	PD_CPU_UNSAID, /* drivers before 580 */
 	PD_CPU_UNCACHED,
@@ -147,10 +148,10 @@ enum pd_cpu_caching {
 
 /* Where a region's pages are. */
 enum pd_memory {
-	PD_MEMORY_UNKNOWN,   /* not looked up yet */
+	PD_MEMORY_UNKNOWN,   /* not determined yet */
 	PD_MEMORY_OF_DEVICE, /* in a BAR */
 	PD_MEMORY_COHERENT,  /* cached memory of the system */
-	PD_MEMORY_UNCLEAR,   /* what the driver says does not fit with where they are: not mapped */
+	PD_MEMORY_UNCLEAR,   /* the driver's answer and the pages' place contradict: not mapped */
 };
 
 struct pd_region {
@@ -160,9 +161,9 @@ struct pd_region {
 	u32 flags; /* PINDOWN_PIN_* */
 	u32 number;
 	u32 state_value;
-	unsigned long ticket; /* what the callback is given. Never used twice */
+	unsigned long ticket; /* the callback's argument. Never used twice */
 
-	struct rw_semaphore lock; /* protects what follows, up to `wc_reserved` */
+	struct rw_semaphore lock; /* protects the members from here to `wc_reserved` */
 	enum pd_region_state state;
 	struct pd_file *file;		     /* NULL once the descriptor is gone */
 	struct nvidia_p2p_page_table *table; /* with callback. NULL once the driver has it back */
@@ -173,7 +174,7 @@ struct pd_region {
 	enum pd_cpu_caching cpu_caching;
 	enum pd_memory memory;
 	u8 gpu_uuid[16];
-	u32 map_id;	 /* which part of the inode's offsets is its own, 0: none yet */
+	u32 map_id;	 /* the region's own part of the inode's offsets, 0: none yet */
 	u32 map_caching; /* PINDOWN_MAP_* >> 60 of the mappings that exist */
 	u32 mappings;
 	bool wc_reserved;
@@ -182,36 +183,42 @@ struct pd_region {
 	struct list_head exports;
 
 	bool shares_bar; /* the driver maps memory into the BAR once for both kinds of pins */
-	/* With callback. Set under `lock` when it goes live; whoever takes it out puts it. */
+	/*
+	 * With callback. Set under `lock` when the region becomes live. The function that clears
+	 * it drops the reference.
+	 */
 	struct pd_charge *charge;
 	struct list_head orphan; /* owner->orphans, under owner->lock */
 	struct work_struct orphan_done;
 };
 
-/* A region that nobody finds yet. Its one reference is the caller's. */
+/* Pins a region. Nobody finds it yet, and its only reference is the caller's. */
 int pd_region_pin(struct pd_file *file, struct pindown_pin *arg, struct pd_region **made);
-/* Makes it known by its number, once nothing can fail any more. Takes the reference over. */
+/* Publishes it under its number, once nothing can fail any more. Takes over the reference. */
 void pd_region_publish(struct pd_file *file, struct pd_region *region);
-/* The region that goes by this number, with a reference. NULL: none. */
+/* The region with this number, with a reference. NULL: none. */
 struct pd_region *pd_region_get(struct pd_file *file, u32 number);
 /*
- * The same, and nobody else finds it. The number stays taken until pd_region_free_number(): the end
- * of the region clears its word in the state area, which must not be the next region's by then.
+ * The same, and nobody finds it later. The number stays reserved until pd_region_free_number(): the
+ * end of the region clears its word in the state area, which must not belong to another region by
+ * then.
  */
 struct pd_region *pd_region_take(struct pd_file *file, u32 number);
 void pd_region_free_number(struct pd_file *file, u32 number);
 void pd_region_put(struct pd_region *region);
 /* Ends the region, from any process. Drops no reference. */
 void pd_region_end(struct pd_region *region);
-/* All of a descriptor, from any process. */
+/* Ends all regions of a descriptor, from any process. */
 void pd_regions_end(struct pd_file *file);
-/* Unpins what this process left behind, in this process. */
+/* Unpins the orphans of a process. Must be called by that process. */
 void pd_orphans_reap(struct pd_owner *owner);
 bool pd_region_is_live(struct pd_region *region);
 void pd_region_callback(void *ticket);
-/* One that is being pinned: it has an owner and a reference, and no number. NULL: no memory. */
+/* A region in PD_PINNING: it has an owner and one reference, and no number. NULL: no memory. */
 struct pd_region *pd_region_new(struct pd_file *file, const struct pindown_pin *arg);
-/* From here on its callback finds it, and until here. The ticket has a reference of its own. */
+/*
+ * The callback finds the region between these two calls. The ticket has a reference to the region.
+ */
 int pd_ticket_issue(struct pd_region *region);
 void pd_ticket_void(struct pd_region *region);
 int pd_regions_init(void);
@@ -221,9 +228,10 @@ extern struct workqueue_struct *pd_work;
 /* ---- the NVIDIA driver: provider.c ---- */
 
 /*
- * The driver's calls can be made from here on. ENODEV, and the log says why, when it is not loaded
- * or can't be used. A process that has the device open, and what is left of it, holds this once, by
- * its pd_owner; all below needs it.
+ * Looks up the driver's calls, which can be made until they are given back. ENODEV, with the reason
+ * in the log, when the driver is not loaded or can't be used. Each pd_owner holds this once, as
+ * long as the process has the device open or anything is left of its pins. All functions below need
+ * it.
  */
 int pd_provider_take(void);
 void pd_provider_give_back(void);
@@ -235,10 +243,10 @@ bool pd_provider_forces_bar1(void);
 int pd_get_pages(struct pd_region *region);
 /* In the pinning process only. Needs owner->puts for writing. */
 int pd_put_pages(struct pd_region *region, struct nvidia_p2p_page_table *table);
-/* What a callback does with its page table. */
+/* For the callback alone: returns its page table to the driver. */
 void pd_free_table(struct nvidia_p2p_page_table *table);
 
-/* What is read of a page table, so that it need not be read again: the driver may free it. */
+/* A copy of what a page table says. The driver may free the table, so it is read only once. */
 struct pd_layout {
 	struct pd_run *runs;
 	u32 run_count;
@@ -248,10 +256,13 @@ struct pd_layout {
 	u8 gpu_uuid[16];
 };
 
-/* Both need region->lock, and a table that the callback has not given back. First all but runs: */
+/*
+ * Both need region->lock, and a table that the callback has not returned to the driver. The first
+ * fills in all members but runs:
+ */
 int pd_layout_measure(struct pd_layout *layout, const struct nvidia_p2p_page_table *table,
 		      u64 length);
-/* then the runs, for which there is room now. */
+/* the second fills in runs[], which the caller has allocated with run_count elements. */
 void pd_layout_read(const struct pd_layout *layout, const struct nvidia_p2p_page_table *table);
 
 /* A persistent pin, shared by a region, its dma-bufs and their attachments. */
@@ -259,24 +270,24 @@ struct pd_hold {
 	struct kref ref;
 	u64 address, length;
 	struct nvidia_p2p_page_table *table; /* stays until the last reference is gone */
-	struct pd_charge *charge;	     /* the same */
+	struct pd_charge *charge;	     /* stays as long */
 	unsigned long kept;		     /* bit 0: counted in kept_bytes */
 };
 
-/* `shared`: the charge that it stands on; NULL: one of its own. */
+/* `shared`: the charge that covers this pin as well; NULL: it gets a charge of its own. */
 struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32 flags,
 			    struct pd_charge *shared);
 /*
- * Is the GPU page at this address memory of this process? 0: the driver has pinned it; ENOMEM: it
- * would have, but for want of BAR space.
+ * Is the GPU page at this address memory of this process? 0: yes, the driver has pinned it for a
+ * moment; ENOMEM: yes, only BAR space was missing.
  */
 int pd_probe(struct pd_owner *owner, u64 address);
 void pd_hold_get(struct pd_hold *hold);
 void pd_hold_put(struct pd_hold *hold); /* calls the driver */
-/* Its region has ended: from now on its bytes are kept_bytes. */
+/* Its region has ended: from now on its bytes count as kept_bytes. */
 void pd_hold_keep(struct pd_hold *hold);
 
-/* DMA addresses of a hold for a device; one for each page of page_size bytes. */
+/* The DMA addresses of a hold for one device: one for each page of page_size bytes. */
 struct pd_dma {
 	struct nvidia_p2p_dma_mapping *mapping;
 	const u64 *addresses;
@@ -295,14 +306,14 @@ struct pd_driver_module {
 };
 
 bool pd_driver_module_look(const char *name, struct pd_driver_module *driver);
-/* Says in the log why its symbols can't be had. */
+/* Logs why the driver's symbols can't be looked up. */
 void pd_driver_module_complain(const char *name);
 
 /* ---- map.c ---- */
 
 int pd_mmap(struct file *filp, struct vm_area_struct *vma);
 u64 pd_map_offset(u32 number);
-/* No process reaches the region's memory any more. Needs region->lock for writing. */
+/* Ends all mappings of the region. Needs region->lock for writing. */
 void pd_map_end(struct pd_region *region);
 void pd_map_release(struct pd_region *region); /* with the last reference */
 void pd_map_exit(void);
@@ -324,7 +335,7 @@ int pd_state_init(struct pd_state *state);
 void pd_state_free(struct pd_state *state);
 u32 pd_state_length(void);
 u32 pd_state_offset(u32 number);
-/* After this the number has a word. */
+/* Allocates the page of the number's word. */
 int pd_state_add(struct pd_state *state, u32 number);
 void pd_state_set(struct pd_state *state, u32 number, u32 value);
 void pd_state_count_revocation(struct pd_state *state);
@@ -335,23 +346,24 @@ int pd_state_mmap(struct pd_file *file, struct vm_area_struct *vma);
 
 /* Returns a descriptor, which is installed with fd_install() once nothing can fail any more. */
 int pd_export(struct pd_region *region, struct file **dmabuf);
-/* Importers are told; what can be given back is. in_callback: the driver must not be called. */
+/*
+ * Notifies importers, and unpins what no importer needs any more. in_callback: the driver must not
+ * be called.
+ */
 void pd_exports_end(struct pd_region *region, bool in_callback);
 void pd_exports_count(struct pd_region *region, u32 *exports, u32 *importers);
 
 /* ---- budget.c ---- */
 
-/*
- * What a pin of the driver takes, in the name of a process: see budget.c for who, when and until.
- */
+/* The bytes that one pin of the driver takes, charged to a process: see budget.c. */
 struct pd_charge;
 
 struct pd_charge *pd_charge_get(struct pd_charge *charge);
-void pd_charge_put(struct pd_charge *charge); /* NULL: nothing. Calls no driver */
-/* Which GPU it is on is known once it is pinned. ENOMEM, or 0. */
+void pd_charge_put(struct pd_charge *charge); /* NULL: does nothing. Calls no driver */
+/* Charges the GPU, which is known only once the memory is pinned. ENOMEM, or 0. */
 int pd_charge_gpu(struct pd_charge *charge, const u8 *uuid);
 
-/* Around each request for a pin. */
+/* Permission to ask the driver for one pin. */
 struct pd_room {
 	struct pd_charge *charge;
 	bool is_new; /* not counted yet */
@@ -359,15 +371,15 @@ struct pd_room {
 };
 
 /*
- * May the driver be asked? 0, EFBIG, EDQUOT, ENOSPC, ENOMEM, or EINTR when the process is killed
- * while it waits for its turn. After 0 either _take() or _leave() must follow, in this thread.
- * `shared`: the pin takes nothing beyond this charge. NULL: it gets one of its own.
+ * May the driver be asked for a pin? 0, EFBIG, EDQUOT, ENOSPC, ENOMEM, or EINTR when the process is
+ * killed while it waits for its turn. After 0 either _take() or _leave() must follow in the same
+ * thread. `shared`: this charge covers the pin as well. NULL: the pin gets a charge of its own.
  */
 int pd_room_ask(struct pd_room *room, struct pd_owner *owner, u64 length, struct pd_charge *shared);
-struct pd_charge *pd_room_take(struct pd_room *room); /* it is pinned; the charge is the caller's */
-void pd_room_leave(struct pd_room *room);	      /* it is not */
+struct pd_charge *pd_room_take(struct pd_room *room); /* after a pin; the caller owns the charge */
+void pd_room_leave(struct pd_room *room);	      /* after a failure */
 
-u32 pd_budget_regions(void); /* the highest number that a region may get now */
+u32 pd_budget_regions(void); /* the maximum number that a region may get now */
 void pd_budget_own_stats(struct pd_owner *owner, struct pindown_stats_all *stats);
 void pd_budget_all_stats(struct pindown_stats_all *stats);
 void pd_budget_exit(void);
@@ -383,17 +395,17 @@ void pd_files_add(struct pd_file *file);
 void pd_files_remove(struct pd_file *file);
 void pd_files_show(struct seq_file *seq);
 
-/* The wish of a pin that found no room. */
+/* The wish of a pin that found no BAR space. */
 struct pd_wish {
-	u32 serial; /* 0: not asked yet */
-	u64 given;  /* what pd_wishes_given() had counted before the last try */
+	u32 serial; /* 0: nobody was asked yet */
+	u64 given;  /* the count of pd_wishes_given() before the last try */
 	unsigned long deadline;
 };
 
 void pd_wish_begin(struct pd_wish *wish);
-/* 0: some was given back, try again. ENOSPC: no more will come. EINTR. */
+/* 0: some space was given back, try again. ENOSPC: no more will come. EINTR. */
 int pd_wish_wait(struct pd_wish *wish, const struct pd_region *region);
-void pd_wishes_given(void); /* there is more room than before */
+void pd_wishes_given(void); /* there is more BAR space than before */
 int pd_wishes_answer(struct pd_file *file, u32 serial);
 __poll_t pd_wishes_poll(struct pd_file *file, struct file *filp, poll_table *table);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * ioctl.c - the calls: arguments come in and go out here, and nowhere else.
+ * ioctl.c - the ioctl calls: all arguments are checked and copied here, and nowhere else.
  */
 #include <linux/capability.h>
 #include <linux/file.h>
@@ -12,7 +12,7 @@
 #include "internal.h"
 #include "trace.h"
 
-/* Room for any call's structure. */
+/* The argument of any call. */
 union pd_arg {
 	u32 size;
 	struct {
@@ -28,7 +28,7 @@ union pd_arg {
 	struct pindown_answer answer;
 };
 
-/* What the caller gave, for the calls that hand out something and must know it arrived. */
+/* One call. Each function writes its own result back, since it must undo its work if that fails. */
 struct pd_call {
 	union pd_arg arg;
 	void __user *user;
@@ -162,7 +162,7 @@ static int call_export(struct pd_file *file, struct pd_call *call)
 		fput(dmabuf);
 		goto out_fd;
 	}
-	/* From here on the process may close it at any time. */
+	/* From here on another thread of the process may close it. */
 	fd_install(fd, dmabuf);
 	pd_region_put(region);
 	return 0;
@@ -196,11 +196,11 @@ static int call_answer(struct pd_file *file, struct pd_call *call)
 	return pd_wishes_answer(file, arg->wanted);
 }
 
-/* By number; `size` is that of the first version, which is the least a caller may give. */
+/* Indexed by number. `size` is that of the first version, the minimum that a caller may give. */
 static const struct {
 	int (*call)(struct pd_file *file, struct pd_call *call);
 	u32 size;
-	bool for_all; /* not only for the descriptor's owner */
+	bool for_all; /* other processes than the descriptor's owner may call it, too */
 } calls[] = {
 	[_IOC_NR(PINDOWN_IOC_VERSION)] = { call_version, sizeof(struct pindown_version), true },
 	[_IOC_NR(PINDOWN_IOC_PIN)] = { call_pin, sizeof(struct pindown_pin) },
@@ -212,8 +212,8 @@ static const struct {
 };
 
 /*
- * The command's own size bits are not looked at: `size` in the structure says the same, and stays
- * right for a caller that was built with another version.
+ * The size bits of the command are ignored: `size` in the structure says the same, and also works
+ * for a caller that was built with another version.
  */
 long pd_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
@@ -224,7 +224,7 @@ long pd_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 
 	if (_IOC_TYPE(cmd) != PINDOWN_IOC_TYPE || nr >= ARRAY_SIZE(calls))
 		return -ENOTTY;
-	/* Nothing is read behind the list, by a processor that guesses either. */
+	/* Keeps a speculating processor from reading past the table, too. */
 	nr = array_index_nospec(nr, ARRAY_SIZE(calls));
 	if (!calls[nr].for_all && !pd_is_owner(file))
 		return -EPERM;
@@ -237,7 +237,7 @@ long pd_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 	ret = copy_struct_from_user(&call.arg, calls[nr].size, call.user, size);
 	if (ret)
 		return ret;
-	/* Another thread may have changed it meanwhile. */
+	/* Another thread may have changed it since get_user(). */
 	call.arg.size = size;
 	call.size = calls[nr].size;
 	if (pd_is_owner(file))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * main.c - pindown.ko: loading, unloading, and the device.
+ * main.c - loading and unloading of pindown.ko, and its device.
  */
 #include <linux/miscdevice.h>
 #include <linux/module.h>
@@ -12,7 +12,7 @@ static struct miscdevice pd_device = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "pindown",
 	.fops = &pd_fops,
-	.mode = 0666, /* a process pins its own GPU memory only: see docs/kernel-module.md */
+	.mode = 0666, /* a process can pin only its own GPU memory: see docs/kernel-module.md */
 };
 
 static int __init pd_init(void)
@@ -20,7 +20,7 @@ static int __init pd_init(void)
 	bool persistent, maps_dma;
 	int ret;
 
-	/* Only to see that there is a driver: it is taken for as long as somebody pins. */
+	/* This only checks that there is a driver: each pd_owner holds it for itself. */
 	ret = pd_provider_take();
 	if (ret)
 		return ret;
@@ -46,7 +46,7 @@ err_regions:
 	return ret;
 }
 
-/* Not called while a descriptor, mapping, dma-buf or orphan is left: they hold the module. */
+/* Descriptors, mappings, dma-bufs and orphans hold the module, so none is left here. */
 static void __exit pd_exit(void)
 {
 	misc_deregister(&pd_device);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * map.c - regions in the address space of their process.
+ * map.c - mappings of regions into the address space of their process.
  *
- * Pages are inserted by faults, and taken out by offset in the inode's address_space, never through
- * a vma: so it does not matter into how many pieces a mapping was split, where they were moved, and
- * how many there are. A fault holds region->lock for reading from its look at the state until the
- * page is in; whoever ends the region changes the state under the lock and then zaps.
+ * Faults insert pages. They are removed by offset in the inode's address_space, never through a
+ * vma, so it does not matter into how many pieces a mapping was split or where these were moved. A
+ * fault holds region->lock for reading from the check of the state until the page is inserted. The
+ * end of a region changes the state under that lock for writing, and then zaps.
  *
- * All descriptors share one inode. So that one region's end does not zap what is mapped of others,
- * each mapped region gets a part of the offsets of its own, a map_id, put in place of its number.
+ * All descriptors share one inode. So that the end of one region does not zap the mappings of
+ * others, each mapped region has a range of offsets of its own, its map_id, which replaces its
+ * number in vm_pgoff.
  */
 #include <linux/idr.h>
 #include <linux/io.h>
@@ -19,7 +20,7 @@
 #include "internal.h"
 #include "trace.h"
 
-/* 2^22 regions mapped at a time, on the whole machine: offsets are signed and have 63 bits. */
+/* The machine can map 2^22 regions at a time: offsets are signed and have 63 bits. */
 #define MAX_MAP_ID ((1u << 22) - 1)
 #define ID_SHIFT (PD_OFFSET_BITS - PAGE_SHIFT)
 #define CACHING_SHIFT (60 - PAGE_SHIFT)
@@ -34,9 +35,9 @@ u64 pd_map_offset(u32 number)
 /* ---- memory types ---- */
 
 /*
- * On x86 a fault inserts what the machine's list of memory types says, not what the vma wants. For
- * write combining the list must be told. When it has another opinion already, from the GPU's
- * driver, that holds: slower, and correct.
+ * On x86 a fault uses the type in the machine's list of memory types, not that of the vma. So write
+ * combining must be reserved in that list. If the GPU's driver has reserved another type already,
+ * that type is used: slower, but correct.
  */
 static void wc_free(struct pd_region *region, u32 count)
 {
@@ -44,7 +45,7 @@ static void wc_free(struct pd_region *region, u32 count)
 		arch_io_free_memtype_wc(region->runs[count].start, pd_run_length(region, count));
 }
 
-/* Needs region->lock for writing, as all that changes mappings and what belongs to them. */
+/* Needs region->lock for writing, like every change of the mapping members. */
 static void wc_reserve(struct pd_region *region)
 {
 	u32 i;
@@ -92,7 +93,7 @@ static const struct pd_run *run_of(const struct pd_region *region, u64 offset)
 {
 	u32 low = 0, high = region->run_count;
 
-	/* The last run that does not begin behind it. */
+	/* Finds the last run that begins at or before the offset. */
 	while (high - low > 1) {
 		u32 middle = low + (high - low) / 2;
 
@@ -112,8 +113,8 @@ static unsigned long pfn_of(const struct pd_region *region, u64 offset)
 }
 
 /*
- * Inserts what surrounds the address too, as far as one page of page tables reaches: GPU memory is
- * read and written in bulk. Only the page that was asked for must succeed.
+ * Also inserts the pages around the address, within one page of page tables, since GPU memory is
+ * read and written in bulk. Only the page that faulted must succeed.
  */
 static vm_fault_t insert_around(struct vm_fault *vmf, const struct pd_region *region)
 {
@@ -153,7 +154,7 @@ static vm_fault_t region_fault(struct vm_fault *vmf)
 	return ret;
 }
 
-/* A vma was split: both halves are mappings. Neither fork nor growth comes here. */
+/* A vma was split, and both halves are mappings. Neither fork nor mremap growth gets here. */
 static void region_vma_open(struct vm_area_struct *vma)
 {
 	struct pd_region *region = vma->vm_private_data;
@@ -187,7 +188,7 @@ static const struct vm_operations_struct region_vm_ops = {
 #define UNCACHED (PINDOWN_MAP_UNCACHED >> 60)
 #define CACHED (PINDOWN_MAP_CACHED >> 60)
 
-/* A device's memory is never encrypted by the CPU; the system's is, or is not, as all of it. */
+/* The CPU never encrypts memory of a device. Memory of the system keeps the encryption it has. */
 static pgprot_t protection_of(pgprot_t prot, u32 caching)
 {
 	switch (caching) {
@@ -201,8 +202,8 @@ static pgprot_t protection_of(pgprot_t prot, u32 caching)
 }
 
 /*
- * The kind of caching that a mapping gets, in place of the one that was asked for. Needs
- * region->lock for writing.
+ * Replaces the requested kind of caching by the one that the mapping gets. Needs region->lock for
+ * writing.
  */
 static int choose_caching(struct pd_region *region, u32 *caching)
 {
@@ -220,7 +221,8 @@ static int choose_caching(struct pd_region *region, u32 *caching)
 			*caching = CACHED;
 		return *caching == CACHED ? 0 : -EOPNOTSUPP;
 	default:
-		pr_warn_ratelimited("a region of process %d is not mapped: what the driver says of caching does not fit with where its pages are\n",
+		pr_warn_ratelimited("a region of process %d is not mapped: what the driver says of "
+				    "caching does not fit with where its pages are\n",
 				    task_tgid_nr(current));
 		return -EOPNOTSUPP;
 	}
@@ -288,7 +290,7 @@ int pd_mmap(struct file *filp, struct vm_area_struct *vma)
 		pd_region_put(region);
 		return ret;
 	}
-	/* The reference is the vma's now. */
+	/* The vma owns the reference now. */
 	pd_count(PD_MAPS);
 	return 0;
 }

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * nv_p2p_abi.h - the kernel interface of the NVIDIA driver for third-party devices, in our words.
+ * nv_p2p_abi.h - pindown's own declarations of the NVIDIA driver's kernel interface for third-party
+ * devices.
  *
- * Used where the driver's own nv-p2p.h is not at hand (see Kbuild), and by the simulated provider
- * of tests. The names and layouts are the driver's; only what pindown uses is here.
+ * They are used where the driver's own nv-p2p.h is not found (see Kbuild), and by the simulated
+ * provider of tests. Names and layouts are the driver's; only the parts that pindown uses are here.
  *
  *   PINDOWN_P2P_MAJOR=1	page table as up to driver 575 (version 0x00010002)
  *   PINDOWN_P2P_MAJOR=2	as from 580.65 on (0x00020000), with `flags` at the end. The default
  *
- * A module that reads nothing past gpu_uuid unless `version` says so works with drivers of both
- * majors, whichever it was built for. pindown does.
+ * pindown reads members past gpu_uuid only if `version` says that they exist. So it works with
+ * drivers of both majors, whichever it was built for.
  *
- * pindown.ko looks these symbols up by name, and takes them only from the driver's own module,
+ * pindown.ko looks these symbols up by name, and accepts them only from the driver's own module,
  * unless it is built with PINDOWN_SIM=1. A provider for tests exports them with EXPORT_SYMBOL_GPL,
- * as the driver does: kernels look up no other.
+ * as the driver does, since kernels look up no others.
  */
 #ifndef NV_P2P_ABI_H
 #define NV_P2P_ABI_H
@@ -24,7 +25,7 @@
 #define PINDOWN_P2P_MAJOR 2
 #endif
 
-/* pages[] of a page table are of one of these sizes. */
+/* The pages of a page table have one of these sizes. */
 enum nvidia_p2p_page_size_type {
 	NVIDIA_P2P_PAGE_SIZE_4KB = 0,
 	NVIDIA_P2P_PAGE_SIZE_64KB,
@@ -77,14 +78,14 @@ typedef struct nvidia_p2p_dma_mapping {
 	struct pci_dev *pci_dev;
 } nvidia_p2p_dma_mapping_t;
 
-/* With callback. Pins of one process are put by that process only. */
+/* Pins with callback. Only the process that made such a pin can put it. */
 int nvidia_p2p_get_pages(uint64_t p2p_token, uint32_t va_space, uint64_t virtual_address,
 			 uint64_t length, struct nvidia_p2p_page_table **page_table,
 			 void (*free_callback)(void *data), void *data);
 int nvidia_p2p_put_pages(uint64_t p2p_token, uint32_t va_space, uint64_t virtual_address,
 			 struct nvidia_p2p_page_table *page_table);
 
-/* Without: 525.105.17, 535.14 and later. Put from anywhere. */
+/* Pins without callback: 525.105.17, 535.14 and later. Any process can put them. */
 #define NVIDIA_P2P_CAP_GET_PAGES_PERSISTENT_API
 #define NVIDIA_P2P_FLAGS_DEFAULT 0
 #define NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING 1
@@ -93,13 +94,13 @@ int nvidia_p2p_get_pages_persistent(uint64_t virtual_address, uint64_t length,
 int nvidia_p2p_put_pages_persistent(uint64_t virtual_address,
 				    struct nvidia_p2p_page_table *page_table, uint32_t flags);
 
-/* Not in a callback; both take the driver's lock or may come to. */
+/* Must not be called in a callback: both may take the driver's lock. */
 int nvidia_p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *page_table,
 			     struct nvidia_p2p_dma_mapping **dma_mapping);
 int nvidia_p2p_dma_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *page_table,
 			       struct nvidia_p2p_dma_mapping *dma_mapping);
 
-/* What a callback calls. In today's desktop drivers both do nothing: these clean up themselves. */
+/* For callbacks. In today's desktop drivers both do nothing, since these clean up themselves. */
 int nvidia_p2p_free_page_table(struct nvidia_p2p_page_table *page_table);
 int nvidia_p2p_free_dma_mapping(struct nvidia_p2p_dma_mapping *dma_mapping);
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * pin.c - how a region comes to be: a number and a word, get_pages, its charge in the budget, and
- * what the driver's page table says.
+ * pin.c - the beginning of a region: its number and its word, get_pages, its charge in the budget,
+ * and the contents of the driver's page table.
  *
- * The callback may run as soon as get_pages has begun. Whoever comes second finds the region's
- * state changed, and leaves the page table alone.
+ * The callback may run as soon as get_pages has begun. The pin and the callback both check the
+ * region's state under region->lock: if the callback was first, the pin leaves the page table
+ * alone.
  */
 #include <linux/overflow.h>
 #include <linux/slab.h>
@@ -12,8 +13,8 @@
 #include "internal.h"
 #include "trace.h"
 
-/* The charge is the region's, unless the callback was faster and has ended it. */
-static void region_takes_charge(struct pd_region *region, struct pd_charge *charge)
+/* Hands the charge to the region, unless the callback has ended the region already. */
+static void region_set_charge(struct pd_region *region, struct pd_charge *charge)
 {
 	down_write(&region->lock);
 	if (region->state == PD_PINNING) {
@@ -30,7 +31,7 @@ static int pin_with_callback(struct pd_region *region)
 	struct pd_room room;
 	int ret;
 
-	/* A try that failed may have been revoked already: its ticket is used up. */
+	/* The callback may have used up the ticket already, in a try that failed. */
 	if (region->state == PD_REVOKED)
 		return -ESTALE;
 	ret = pd_room_ask(&room, owner, region->length, NULL);
@@ -42,7 +43,7 @@ static int pin_with_callback(struct pd_region *region)
 	if (ret)
 		pd_room_leave(&room);
 	else
-		region_takes_charge(region, pd_room_take(&room));
+		region_set_charge(region, pd_room_take(&room));
 	return ret;
 }
 
@@ -58,11 +59,12 @@ static int pin_persistently(struct pd_region *region)
 }
 
 /*
- * The driver answers ENOMEM when the BAR is full: by then it has looked at the address. It also
- * does when it gets no host memory for the page table, or the process is being killed: then it has
- * not looked yet. For one GPU page there is always host memory: so that is asked for.
+ * Does the memory belong to the process? The driver's ENOMEM does not say: it means that the BAR is
+ * full, and then the address was checked; or that there was no host memory for the page table, or
+ * that the process is being killed, and then it was not. For one GPU page there is always host
+ * memory, so a pin of one page tells.
  */
-static int look_whose_memory(const struct pd_region *region)
+static int check_memory_is_own(const struct pd_region *region)
 {
 	int ret = pd_probe(region->owner, region->address);
 
@@ -71,8 +73,8 @@ static int look_whose_memory(const struct pd_region *region)
 	return ret == -ENOMEM ? 0 : ret;
 }
 
-/* Asks others for space where there is none. */
-static int pin_with_wishes(struct pd_region *region)
+/* Pins the region. If there is no BAR space, asks other processes for some and tries again. */
+static int pin_or_reclaim(struct pd_region *region)
 {
 	struct pd_wish wish;
 	int ret, wait;
@@ -83,12 +85,12 @@ static int pin_with_wishes(struct pd_region *region)
 							     : pin_with_callback(region);
 		if (!ret)
 			break;
-		/* Only want of BAR space: a limit that is reached is ENOSPC or EDQUOT. */
+		/* ENOMEM means missing BAR space: at a limit the error is ENOSPC or EDQUOT. */
 		if (ret != -ENOMEM)
 			return ret;
 		if (region->flags & PINDOWN_PIN_NO_RECLAIM || !pd_provider_is_persistent())
 			return -ENOSPC;
-		wait = wish.serial ? 0 : look_whose_memory(region);
+		wait = wish.serial ? 0 : check_memory_is_own(region);
 		if (wait)
 			return wait;
 		wait = pd_wish_wait(&wish, region);
@@ -103,7 +105,7 @@ static int pin_with_wishes(struct pd_region *region)
 	return 0;
 }
 
-/* The page table, while the driver has not taken it back. Needs region->lock. */
+/* The page table, or NULL if the driver has it back. Needs region->lock. */
 static const struct nvidia_p2p_page_table *table_of(const struct pd_region *region)
 {
 	if (region->state == PD_REVOKED)
@@ -112,10 +114,10 @@ static const struct nvidia_p2p_page_table *table_of(const struct pd_region *regi
 }
 
 /*
- * It is pinned: from here on it is ended like any other, also when what the driver handed out makes
- * no sense.
+ * The memory is pinned. From here on the region ends like any other, also if the page table turns
+ * out to be invalid.
  */
-static int region_goes_live(struct pd_region *region, struct pd_layout *layout)
+static int region_mark_live(struct pd_region *region, struct pd_layout *layout)
 {
 	int ret = -ESTALE;
 
@@ -129,8 +131,8 @@ static int region_goes_live(struct pd_region *region, struct pd_layout *layout)
 	return ret;
 }
 
-/* Takes over what the page table says: nobody looks at it later. */
-static int region_takes_layout(struct pd_region *region, const struct pd_layout *layout)
+/* Copies the page table, which is not read later, and sets the region's word. */
+static int region_set_layout(struct pd_region *region, const struct pd_layout *layout)
 {
 	int ret = -ESTALE;
 
@@ -151,30 +153,30 @@ static int region_takes_layout(struct pd_region *region, const struct pd_layout 
 	return ret;
 }
 
-/* The layout is as long as the driver's table is: it is made room for when that is known. */
-static int region_reads_table(struct pd_region *region)
+/* runs[] can only be allocated when its length is known from the driver's table. */
+static int region_read_table(struct pd_region *region)
 {
 	struct pd_layout layout = {};
 	int ret;
 
-	ret = region_goes_live(region, &layout);
+	ret = region_mark_live(region, &layout);
 	if (ret)
 		return ret;
 	layout.runs = kvmalloc_array(layout.run_count, sizeof(*layout.runs), GFP_KERNEL_ACCOUNT);
 	if (!layout.runs)
 		return -ENOMEM;
-	ret = region_takes_layout(region, &layout);
+	ret = region_set_layout(region, &layout);
 	if (ret)
 		kvfree(layout.runs);
 	return ret;
 }
 
-static int region_finds_gpu(struct pd_region *region)
+static int region_charge_gpu(struct pd_region *region)
 {
 	struct pd_charge *charge;
 	int ret = -ESTALE;
 
-	/* While it is live its charge stays. */
+	/* A live region keeps its charge. */
 	down_write(&region->lock);
 	charge = region->hold ? region->hold->charge : region->charge;
 	if (region->state == PD_LIVE)
@@ -193,7 +195,7 @@ static u32 next_state_value(struct pd_file *file)
 	return value;
 }
 
-static int region_make(struct pd_region *region)
+static int region_begin(struct pd_region *region)
 {
 	int ret;
 
@@ -202,15 +204,15 @@ static int region_make(struct pd_region *region)
 		if (ret)
 			return ret;
 	}
-	ret = pin_with_wishes(region);
+	ret = pin_or_reclaim(region);
 	if (ret) {
 		pd_ticket_void(region);
 		return ret;
 	}
 	region->state_value = next_state_value(region->file);
-	ret = region_reads_table(region);
+	ret = region_read_table(region);
 	if (!ret)
-		ret = region_finds_gpu(region);
+		ret = region_charge_gpu(region);
 	if (ret)
 		pd_region_end(region);
 	return ret;
@@ -247,7 +249,7 @@ int pd_region_pin(struct pd_file *file, struct pindown_pin *arg, struct pd_regio
 	region = pd_region_new(file, arg);
 	if (!region)
 		return -ENOMEM;
-	/* Reserved, not yet found by anybody. */
+	/* The number is reserved, and does not lead to the region yet. */
 	ret = xa_alloc(&file->regions, &region->number, NULL, XA_LIMIT(1, pd_budget_regions()),
 		       GFP_KERNEL_ACCOUNT);
 	if (ret) {
@@ -257,7 +259,7 @@ int pd_region_pin(struct pd_file *file, struct pindown_pin *arg, struct pd_regio
 	ret = pd_state_add(&file->state, region->number);
 	if (ret)
 		goto err_number;
-	ret = region_make(region);
+	ret = region_begin(region);
 	if (ret)
 		goto err_number;
 
@@ -283,6 +285,6 @@ err_region:
 
 void pd_region_publish(struct pd_file *file, struct pd_region *region)
 {
-	/* The reserved place takes it without an allocation. */
+	/* The number is reserved, so this needs no allocation and can't fail. */
 	xa_store(&file->regions, region->number, region, GFP_KERNEL);
 }

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: (GPL-2.0 WITH Linux-syscall-note) OR MIT */
 /*
- * pindown_ioctl.h - what a process and pindown.ko say to each other through /dev/pindown.
+ * pindown_ioctl.h - the interface between a process and pindown.ko through /dev/pindown.
  *
  * A process opens /dev/pindown, pins ranges of its GPU memory and gets a region number for each. A
  * region can be mapped into the process, exported as a dma-buf, and watched through a word in the
  * state area, which the kernel sets to 0 the moment the region stops being valid.
  *
  * A descriptor belongs to the process that opened it (its thread group). Any thread of it may use
- * it. Every other process that gets hold of it (fork, SCM_RIGHTS) is answered EPERM by every call
- * but PINDOWN_IOC_VERSION, and by mmap() of a region: pins are the pinning process's business, and
- * the NVIDIA driver unpins for nobody else.
+ * it. In any other process that has it (fork, SCM_RIGHTS), every call except PINDOWN_IOC_VERSION
+ * fails with EPERM, and so does mmap(): the NVIDIA driver unpins only for the process that pinned.
  *
- * Every structure begins with its size, as the caller was built with it, and flags. A member that a
- * later version adds is at the end; zero means "as before". So:
+ * Every structure begins with its size, as the caller was built with it, and flags. Later versions
+ * add members at the end, for which zero means "as before". So:
  *   size smaller than the first version's		EINVAL
  *   size larger than the kernel's, and not all zero there	E2BIG
  *   a flag that the kernel does not know		EINVAL
@@ -20,14 +19,14 @@
  * The kernel writes back no more than `size` bytes, and nothing at all when the call fails.
  * The layout is the same for 32 and 64 bit processes.
  *
- * Errors, where a call does not say otherwise:
+ * Errors, unless a call says otherwise:
  *   EPERM	the descriptor belongs to another process
  *   ENOENT	no region of this descriptor has that number
  *   ESTALE	the region's memory has been freed: it is revoked. Unpin it
- *   EOPNOTSUPP	the driver or this machine can't do that, or the driver is not understood
+ *   EOPNOTSUPP	the driver or this machine can't do that, or the driver's version is unknown
  *   EFAULT	an address of the caller can't be read or written
  *   ENOMEM	no host memory
- *   ENODEV	open() of the device: no NVIDIA driver that can be used is loaded
+ *   ENODEV	open() of the device: no usable NVIDIA driver is loaded
  */
 #ifndef PINDOWN_IOCTL_H
 #define PINDOWN_IOCTL_H
@@ -38,13 +37,13 @@
 #define PINDOWN_DEVICE "/dev/pindown"
 
 /*
- * Raised when a call is added. A structure that grows says so by its size alone. Before the first
- * release also raised when one changes, as with 2: pins take no legacy tokens.
+ * Raised when a call is added. A structure that grows is known by its size alone. Before the first
+ * release it is also raised when a call changes, as with 2: pins take no legacy tokens.
  */
 #define PINDOWN_ABI 2
 
 /*
- * PINDOWN_IOC_VERSION: who answers, and what it can do. Open to every process.
+ * PINDOWN_IOC_VERSION: the version of the module, and its capabilities. Open to every process.
  */
 #define PINDOWN_CAP_CALLBACK (1ull << 0)   /* pins that are revoked when their memory is freed */
 #define PINDOWN_CAP_PERSISTENT (1ull << 1) /* pins that keep their memory alive */
@@ -52,11 +51,11 @@
 #define PINDOWN_CAP_STATE (1ull << 3)	   /* the state area */
 #define PINDOWN_CAP_DMABUF (1ull << 4)	   /* PINDOWN_IOC_EXPORT */
 #define PINDOWN_CAP_RECLAIM (1ull << 5)	   /* processes are asked to give BAR space back. Needs
-					    * PERSISTENT, by which it is seen whose memory it is */
+					    * PERSISTENT, which shows whose memory it is */
 #define PINDOWN_CAP_FORCE_BAR1 (1ull << 7) /* PINDOWN_PIN_FORCE_BAR1: driver 570 and newer */
 /*
- * Built to accept the simulated provider of tests. Such a module has no place outside of a test
- * machine.
+ * The module is built to accept the simulated provider of tests. It must only be used on test
+ * machines.
  */
 #define PINDOWN_CAP_SIMULATED (1ull << 32)
 
@@ -64,9 +63,9 @@ struct pindown_version {
 	__u32 size;
 	__u32 flags;		    /* 0 */
 	__u32 abi;		    /* out: PINDOWN_ABI of the kernel */
-	__u32 granularity;	    /* out: what address and length are multiples of, 65536 */
+	__u32 granularity;	    /* out: address and length are multiples of it; 65536 */
 	__aligned_u64 capabilities; /* out: PINDOWN_CAP_* */
-	__u32 max_regions;	    /* out: most regions of one descriptor */
+	__u32 max_regions;	    /* out: maximum number of regions of one descriptor */
 	__u32 state_length;	    /* out: bytes to map for the whole state area */
 	char release[16];	    /* out: the module's version, "0.1" */
 };
@@ -75,30 +74,31 @@ struct pindown_version {
  * PINDOWN_IOC_PIN: pin [address, address + length).
  *
  * Without PINDOWN_PIN_PERSISTENT, freeing the memory revokes the region: its word in the state area
- * becomes 0, its mappings end (a later access is answered with SIGBUS), importers of its dma-bufs
- * are told, all before the driver's free goes on. The number stays taken until it is unpinned.
+ * becomes 0, its mappings end (a later access raises SIGBUS), and importers of its dma-bufs are
+ * notified, all before the driver's free continues. The number stays in use until it is unpinned.
  * With PINDOWN_PIN_PERSISTENT nothing is revoked: the memory is kept alive after its free, until
  * the region is unpinned.
  *
- * The memory is the calling process' own. The legacy tokens of CU_POINTER_ATTRIBUTE_P2P_TOKENS are
- * not taken: they would let every process pin the memory of every other one.
+ * The memory must belong to the calling process. The legacy tokens of
+ * CU_POINTER_ATTRIBUTE_P2P_TOKENS are not accepted: they would let every process pin the memory of
+ * every other one.
  *
- * If the GPU's BAR has no room for it, all other processes are asked to give back what lies idle,
- * and the pin is tried again as they do, for reclaim_wait_ms at most. PINDOWN_PIN_NO_RECLAIM does
- * without: for a cache that rather evicts of its own first. At a limit (max_pinned_mb,
- * max_process_mb), and for memory that is not the caller's, nobody is asked.
+ * If the GPU's BAR has no space left, all other processes are asked to unpin idle regions, and the
+ * pin is tried again when they do, for at most reclaim_wait_ms. With PINDOWN_PIN_NO_RECLAIM nobody
+ * is asked: this is for a cache that prefers to evict its own regions first. Nobody is asked either
+ * at a limit (max_pinned_mb, max_process_mb), or for memory that does not belong to the caller.
  *
  * Errors:
- *   EINVAL	address or length is no multiple of the granularity, the length is 0, the range
- *		wraps round, or the driver does not know the memory as this process'
+ *   EINVAL	address or length is not a multiple of the granularity, the length is 0, the range
+ *		wraps around, or the driver does not know this memory in this process
  *   EFBIG	no GPU here has a BAR of this length
  *   ENOSPC	no BAR space, after asking; or max_pinned_mb is reached
  *   EDQUOT	this process has reached max_process_mb: unpin some
- *   EMFILE	max_regions of this descriptor
+ *   EMFILE	the descriptor has max_regions regions already
  *   EOPNOTSUPP	PINDOWN_PIN_PERSISTENT or PINDOWN_PIN_FORCE_BAR1, and the driver is too old: see
  *		PINDOWN_CAP_PERSISTENT and PINDOWN_CAP_FORCE_BAR1
  *   ESTALE	the memory was freed while it was being pinned
- *   EINTR	a signal came while others were asked
+ *   EINTR	a signal arrived while the pin waited for others
  */
 #define PINDOWN_PIN_PERSISTENT (1u << 0)
 #define PINDOWN_PIN_FORCE_BAR1 (1u << 1) /* with PERSISTENT: BAR1 also where there is NVLink */
@@ -111,21 +111,21 @@ struct pindown_pin {
 	__aligned_u64 length;
 	__u32 region;		  /* out: the region's number, never 0 */
 	__u32 state_value;	  /* out: the region's word in the state area while it is valid */
-	__u32 state_offset;	  /* out: where in the state area that word is */
+	__u32 state_offset;	  /* out: the offset of that word in the state area */
 	__u32 page_size;	  /* out: bytes of a GPU page */
-	__u32 page_count;	  /* out: how many of them */
+	__u32 page_count;	  /* out: number of GPU pages */
 	__u32 reserved;		  /* 0 */
 	__aligned_u64 map_offset; /* out: for mmap(), see PINDOWN_MAP_* */
 	__u8 gpu_uuid[16];	  /* out: zeroes where the driver has none */
 };
 
 /*
- * PINDOWN_IOC_UNPIN: the region ends. Its mappings end as on revocation, importers are told, the
- * number may be given out again at once. A revoked region is unpinned in the same way.
+ * PINDOWN_IOC_UNPIN: the region ends. Its mappings end as on revocation, importers are notified,
+ * and the number may be given out again at once. A revoked region is unpinned in the same way.
  *
- * When the call returns the memory is no longer pinned for this process, with one exception: an
- * importer of a dma-buf that can't be told, or that has not let go yet, keeps the memory (never
- * somebody else's memory in its place) until it does. `importers` counts those.
+ * When the call returns, the memory is no longer pinned for this process, with one exception: an
+ * importer of a dma-buf that can't be notified, or that has not unmapped yet, keeps this memory
+ * (never other memory in its place) until it does. `importers` counts these importers.
  */
 struct pindown_unpin {
 	__u32 size;
@@ -160,13 +160,13 @@ struct pindown_query {
 /*
  * PINDOWN_IOC_EXPORT: a dma-buf of the whole region. The descriptor is close-on-exec.
  *
- * A PCI device that attaches gets DMA addresses from the NVIDIA driver for itself, behind its
- * IOMMU. Any other importer, and one that says it can't reach peer memory, is refused with
- * EOPNOTSUPP at its attach.
+ * A PCI device that attaches gets DMA addresses of its own from the NVIDIA driver, behind its
+ * IOMMU. Any other importer, and one that declares that it can't reach peer memory, is refused with
+ * EOPNOTSUPP when it attaches.
  *
  * A dma-buf of a region with callback takes a persistent pin of its own, so that no device ever
- * reaches memory that has passed to somebody else: on revocation importers with move_notify are
- * told and the pin ends when they have unmapped; others keep the memory until they detach.
+ * reaches memory that has passed to another owner: on revocation importers with move_notify are
+ * notified, and the pin ends when they have unmapped; others keep the memory until they detach.
  *
  * Errors:
  *   ESTALE	the region is revoked
@@ -184,15 +184,16 @@ struct pindown_export {
 };
 
 /*
- * PINDOWN_IOC_STATS: what is pinned now. Figures of the process are those of the descriptor's
- * owner, over all its descriptors. What goes beyond the process is told to CAP_SYS_ADMIN alone: for
- * others gpus, all_bytes, all_regions and gpu_* are 0. `gpu` is a number from 0 up to gpus - 1, and
- * chooses whose bytes gpu_* are; beyond that they are 0. What was done since the module was loaded
- * is counted in debugfs, see pindown(4).
+ * PINDOWN_IOC_STATS: the memory that is pinned now. Figures of the process are those of the
+ * descriptor's owner, over all its descriptors. Only CAP_SYS_ADMIN sees figures beyond the process:
+ * for others gpus, all_bytes, all_regions and gpu_* are 0. `gpu` is a number from 0 to gpus - 1 and
+ * selects the GPU of gpu_*; beyond that they are 0. debugfs has counters since the module was
+ * loaded, see pindown(4).
  *
  * Bytes are those of pins. A pin counts for the process that made it until nobody holds its memory
  * any more, importers of dma-bufs included. A dma-buf of a region with callback has a pin of its
- * own: with drivers before 580 that takes more BAR space, and counts once more; later ones share.
+ * own: with drivers before 580 it takes more BAR space and counts in addition; with later drivers
+ * both share their space.
  */
 struct pindown_stats_all {
 	__u32 size;
@@ -200,7 +201,7 @@ struct pindown_stats_all {
 	__u32 gpu;		      /* in */
 	__u32 gpus;		      /* out: GPUs that had a pin since the module was loaded */
 	__aligned_u64 process_bytes;  /* out: pinned by this process */
-	__aligned_u64 process_regions; /* pins that are counted so */
+	__aligned_u64 process_regions; /* out: number of these pins */
 	__aligned_u64 all_bytes;      /* out: pinned by all */
 	__aligned_u64 all_regions;
 	__aligned_u64 gpu_bytes;      /* out: pinned on that GPU */
@@ -211,9 +212,9 @@ struct pindown_stats_all {
 };
 
 /*
- * PINDOWN_IOC_ANSWER: the answer to the kernel's wish for BAR space, see struct pindown_state.
- * `wanted` is the number that is answered. Answering makes poll() quiet again until the next wish.
- * An old number is accepted and changes nothing; one that was never asked is EINVAL.
+ * PINDOWN_IOC_ANSWER: the answer to a wish of the kernel for BAR space, see struct pindown_state.
+ * `wanted` is the serial number of that wish. After the answer, poll() reports nothing until the
+ * next wish. An old number is accepted and changes nothing; an unknown one is EINVAL.
  */
 struct pindown_answer {
 	__u32 size;
@@ -234,39 +235,39 @@ struct pindown_answer {
 /*
  * mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset)
  *
- * A region: offset is the map_offset that its pin gave, plus the offset within the region, plus one
- * of PINDOWN_MAP_*. Write-combined and uncached are for memory that is reached through a BAR,
- * cached is for memory of a coherent platform (Grace), which is a part of the system's; EOPNOTSUPP
- * for the other, and for any where it can't be told. The default is write-combined for the one, and
- * cached for the other. All mappings of one region that exist at a time have one kind of caching;
- * EBUSY otherwise. Parts of a mapping can be unmapped and moved; it can't grow (EFAULT by mremap),
- * is not inherited over fork(), and can't be MAP_PRIVATE (EINVAL). EINVAL also when it runs past
- * the end. After the region has ended an access is answered with SIGBUS, never with data.
+ * A region: offset is the map_offset of its pin, plus the offset within the region, plus one of
+ * PINDOWN_MAP_*. Memory that is reached through a BAR can be write-combined (the default) or
+ * uncached; memory of a coherent platform (Grace), which is part of the system's memory, can only
+ * be cached (the default). The error is EOPNOTSUPP for any other kind, and for every kind where the
+ * kind of memory is unclear. All mappings of a region that exist at a time have one kind of
+ * caching; EBUSY otherwise. Parts of a mapping can be unmapped and moved; it can't grow (EFAULT by
+ * mremap), is not inherited over fork(), and can't be MAP_PRIVATE (EINVAL). EINVAL also when it
+ * runs past the end. After the region has ended an access raises SIGBUS and never returns data.
  *
- * On x86, what is cached or not is decided by the machine's memory types in the end.
+ * On x86, the machine's memory types decide in the end about the caching.
  *
  * The state area: offset PINDOWN_MAP_STATE, any length up to state_length, PROT_READ only.
  */
 #define PINDOWN_MAP_STATE 0ull
-#define PINDOWN_MAP_DEFAULT (0ull << 60) /* what suits the memory */
+#define PINDOWN_MAP_DEFAULT (0ull << 60) /* the default for this memory */
 #define PINDOWN_MAP_UNCACHED (1ull << 60)
 #define PINDOWN_MAP_CACHED (2ull << 60)
 #define PINDOWN_MAP_WRITE_COMBINED (3ull << 60)
 
 /*
- * The state area. At state_offset of a region there is a __u32: state_value of its pin while the
- * region is valid, 0 from the moment it is revoked or unpinned, and another value when the number
- * has been given out again. So a region is valid if and only if its word has its value. The word
- * becomes 0 before the driver's free goes on; read it with acquire order.
+ * The state area. The word of a region, a __u32 at its state_offset, is the state_value of its pin
+ * while the region is valid, 0 from the moment it is revoked or unpinned, and another value when
+ * the number has been given out again. So a region is valid if and only if its word has its value.
+ * The word becomes 0 before the driver's free continues; read it with acquire order.
  *
- * `revocations` is raised when the word of the region is 0 already, and before the driver's free
- * goes on. So as long as it has not changed, no word has become 0 by a revocation: one load tells
- * that for many regions together.
+ * `revocations` is raised after the word of a region has become 0, and before the driver's free
+ * continues. So as long as it has not changed, no word has become 0 by a revocation: one load
+ * checks many regions together.
  *
  * When another process needs BAR space, the kernel fills in wanted_bytes and then raises `wanted`;
  * poll() of the descriptor reports POLLIN until it is answered. The process then unpins idle
  * regions, of wanted_bytes altogether if it has them, and calls PINDOWN_IOC_ANSWER. A process
- * that has nothing idle answers too: whoever waits is then let go early.
+ * without idle regions answers too, so that the waiting pin can give up early.
  */
 struct pindown_state {
 	__u32 abi;	   /* PINDOWN_ABI */

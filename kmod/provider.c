@@ -2,16 +2,16 @@
 /*
  * provider.c - the calls of the NVIDIA driver.
  *
- * They are looked up by name when a process opens the device, and given back when nothing is left
- * that could call the driver: in between the driver can't be unloaded, and else it can. So one
- * build serves drivers with the persistent calls and without, needs no Module.symvers of theirs,
- * and is not tied to the checksums of one release; the layout of what the driver hands out is
- * checked by its version at run time. A look-up finds only what is exported with EXPORT_SYMBOL_GPL:
- * the open kernel modules do that from 535.146.02 and 550.40.07 on, those before use EXPORT_SYMBOL,
- * as the proprietary ones do to this day.
+ * The calls are looked up by name when a process opens the device, and released when nothing is
+ * left that could call the driver. Only in between the driver can't be unloaded. So one build works
+ * with drivers that have the persistent calls and with those that don't, needs no Module.symvers of
+ * the driver, and is not tied to the checksums of one release; the versions of the driver's
+ * structures are checked at run time. A look-up finds only symbols with EXPORT_SYMBOL_GPL. The open
+ * kernel modules use that from 535.146.02 and 550.40.07 on; older ones use EXPORT_SYMBOL, as the
+ * proprietary ones do to this day.
  *
- * A look-up takes what is there under the name. Dummies and simulations of the driver have been
- * left behind on real machines, so the module that it is from must be the driver.
+ * A look-up finds any module that exports the name. Dummies and simulations of the driver have been
+ * left behind on real machines, so the module that exports the name must be the driver itself.
  */
 #include <linux/errno.h>
 #include <linux/kallsyms.h>
@@ -31,7 +31,7 @@
 #include "nv_p2p_abi.h"
 #endif
 
-/* Older headers lack these; the driver at run time may have them nevertheless. */
+/* Older headers lack these declarations, but the driver at run time may have the functions. */
 #ifndef NVIDIA_P2P_CAP_GET_PAGES_PERSISTENT_API
 int nvidia_p2p_get_pages_persistent(uint64_t virtual_address, uint64_t length,
 				    struct nvidia_p2p_page_table **page_table, uint32_t flags);
@@ -41,8 +41,8 @@ int nvidia_p2p_put_pages_persistent(uint64_t virtual_address,
 #define FORCE_BAR1_MAPPING 1
 
 /*
- * Valid from pd_provider_take() to pd_provider_give_back(), and the same all that time: whoever
- * calls the driver is somewhere in between.
+ * Valid and constant from pd_provider_take() to pd_provider_give_back(). Every call of the driver
+ * is made in between, so no lock is needed to read it.
  */
 static struct {
 	typeof(nvidia_p2p_get_pages) *get;
@@ -55,13 +55,13 @@ static struct {
 	bool forces_bar1;
 } driver;
 
-static DEFINE_MUTEX(driver_lock); /* for the count, and for filling in `driver` */
+static DEFINE_MUTEX(driver_lock); /* protects driver_users, and filling in `driver` */
 static unsigned int driver_users;
 
 #define DRIVER_MODULE "nvidia"
 #define FORCES_BAR1_FROM 570 /* drivers before refuse the flag with EINVAL */
 
-/* The module that a function is in; "" for none. */
+/* Stores the name of the module that contains a function; "" if none does. */
 static void name_module_of(const void *function, char name[MODULE_NAME_LEN])
 {
 	char symbol[KSYM_SYMBOL_LEN], *module;
@@ -73,7 +73,7 @@ static void name_module_of(const void *function, char name[MODULE_NAME_LEN])
 	name[strcspn(name, "]")] = 0;
 }
 
-/* Dummies and simulations are refused here, by a module that is not built for tests. */
+/* Refuses dummies and simulations of the driver, unless this module is built for tests. */
 static int check_module(const char *name)
 {
 	if (!strcmp(name, DRIVER_MODULE))
@@ -82,8 +82,8 @@ static int check_module(const char *name)
 	pr_warn_once("takes the module %s for the driver: for tests only\n", name);
 	return 0;
 #else
-	pr_err_ratelimited("the module '%s' is not the NVIDIA driver: unload it, load " DRIVER_MODULE ".ko\n",
-			   name);
+	pr_err_ratelimited("the module '%s' is not the NVIDIA driver: unload it, load "
+			   DRIVER_MODULE ".ko\n", name);
 	return -ENODEV;
 #endif
 }
@@ -166,8 +166,8 @@ void pd_provider_give_back(void)
 }
 
 /*
- * The driver has error numbers that user space does not know (524, ENOTSUPP), and answers
- * want of BAR space with ENOMEM as it does want of host memory.
+ * Translates the driver's errors: some are unknown to user space (524, ENOTSUPP), and the driver
+ * reports ENOMEM for missing BAR space as well as for missing host memory.
  */
 static int errno_of(int error)
 {
@@ -221,7 +221,7 @@ static int put_persistent(struct pd_hold *hold)
 	return driver.put_persistent(hold->address, hold->table, 0);
 }
 
-/* What is used has been the same since 1.2; 2.0 added `flags` at the end. */
+/* The members that are used are the same since 1.2; 2.0 added `flags` at the end. */
 static bool version_is_known(u32 version)
 {
 	return version >> 16 == 2 || (version >> 16 == 1 && (version & 0xffff) >= 2);
@@ -231,7 +231,7 @@ static bool version_is_known(u32 version)
 #define NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE 0x1
 #endif
 
-/* By its place: the header that this is built with may be older than the driver. */
+/* Reads `flags` by its offset: the header at build time may be older than the driver. */
 static u32 flags_of(const struct nvidia_p2p_page_table *table)
 {
 	return *(const u32 *)((const char *)table +
@@ -246,7 +246,7 @@ static enum pd_cpu_caching cpu_caching_of(const struct nvidia_p2p_page_table *ta
 									    : PD_CPU_UNCACHED;
 }
 
-/* Until 575 a page that is pinned with callback and without is in the BAR twice. */
+/* Up to 575, a page that is pinned both with and without callback is in the BAR twice. */
 static bool pins_share_bar(u32 version)
 {
 	return version >> 16 >= 2;

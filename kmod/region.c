@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * region.c - what a region is, and its end. Its beginning is in pin.c.
+ * region.c - regions, their tickets and their end. Their beginning is in pin.c.
  *
  * A region ends once, in one of three ways, and region->lock decides which:
  *
- *   unpin	LIVE -> ENDING. Whoever made that step calls put_pages, in the pinning process.
+ *   unpin	LIVE -> ENDING. The thread that made this step calls put_pages, in the pinning
+ *		process.
  *   revocation	LIVE -> REVOKED, in the callback, inside the driver's free. The page table is the
- *		driver's again when the callback returns, and nobody looks at it later.
- *   orphaning	LIVE -> ENDING, by a foreign process: the last reference to the descriptor was
- *		dropped by a child, or by whom it was sent to. put_pages would do nothing there and
- *		answer 0, with the callback still armed. So the region waits for its own process to
- *		come by (any call, or its death), or for the callback.
+ *		driver's again when the callback returns, and is not read later.
+ *   orphaning	LIVE -> ENDING, in a foreign process: the last reference to the descriptor was
+ *		dropped by a child, or by a process that the descriptor was sent to. There put_pages
+ *		would do nothing and return 0, with the callback still armed. So the region waits
+ *		for the next call or the death of its own process, or for the callback.
  *
- * The callback is given a ticket, a number that is never used twice, and looks it up. The ticket
- * holds the region, so that a callback that comes while the region is being unpinned, or while
- * get_pages has not even returned, finds it.
+ * The argument of the callback is a ticket, a number that is never used twice, which it looks up.
+ * The ticket holds a reference to the region, so that the callback finds the region also while it
+ * is being unpinned, and before get_pages has returned.
  *
- * Unpin against callback: put_pages may find that the free was faster. Then it does nothing, and
- * the callback has given the page table back. The driver compares its address, so the address must
- * not belong to a newer pin of this process by then: owner->puts keeps get_pages out while
- * put_pages is under way.
+ * Unpin against callback: when put_pages is called, the free may have been faster. put_pages then
+ * does nothing, and the callback has returned the page table. The driver recognizes the table by
+ * its address, which must not belong to a newer pin of this process by then: owner->puts keeps
+ * get_pages out while put_pages is under way.
  */
 #include <linux/module.h>
 #include <linux/sched.h>
@@ -32,7 +33,7 @@
 static DEFINE_XARRAY(tickets);
 static atomic_long_t last_ticket;
 
-/* Callbacks run inside the driver: unloading waits until they have left this module. */
+/* Callbacks run inside the driver: unloading waits here until they have left this module. */
 DEFINE_STATIC_SRCU(callbacks);
 
 struct workqueue_struct *pd_work;
@@ -52,7 +53,7 @@ int pd_ticket_issue(struct pd_region *region)
 }
 
 /* Returns the region with a reference, and with the ticket's own reference still in place. */
-static struct pd_region *ticket_show(unsigned long ticket)
+static struct pd_region *ticket_find(unsigned long ticket)
 {
 	struct pd_region *region;
 
@@ -64,7 +65,7 @@ static struct pd_region *ticket_show(unsigned long ticket)
 	return region;
 }
 
-/* From now on no callback finds it. */
+/* After this no callback finds the region. */
 void pd_ticket_void(struct pd_region *region)
 {
 	if (xa_erase(&tickets, region->ticket))
@@ -124,14 +125,14 @@ struct pd_region *pd_region_get(struct pd_file *file, u32 number)
 	return region;
 }
 
-/* One that is still being pinned has its number reserved, and is not found. */
+/* A region that is still being pinned is not found: its number is only reserved. */
 struct pd_region *pd_region_take(struct pd_file *file, u32 number)
 {
 	struct pd_region *region;
 
 	xa_lock(&file->regions);
 	region = xa_load(&file->regions, number);
-	/* Storing NULL leaves the place reserved. It exists: nothing is allocated or fails. */
+	/* Storing NULL keeps the number reserved. It needs no allocation, so it can't fail. */
 	if (region)
 		__xa_store(&file->regions, number, NULL, 0);
 	xa_unlock(&file->regions);
@@ -154,8 +155,8 @@ bool pd_region_is_live(struct pd_region *region)
 }
 
 /*
- * Nobody in user space reaches it any more. Needs region->lock for writing, with the state changed
- * already: a fault that comes now finds that, and one that was faster has its page zapped here.
+ * Ends all access from user space. Needs region->lock for writing, and the state must have been
+ * changed already: a later fault sees the new state, and the page of an earlier one is zapped here.
  */
 static void region_hide(struct pd_region *region)
 {
@@ -166,7 +167,10 @@ static void region_hide(struct pd_region *region)
 
 /* ---- the end ---- */
 
-/* In the pinning process. Fails when the driver can't even try: the callback is armed still. */
+/*
+ * Must run in the pinning process. If it fails, the driver could not try, and the callback is still
+ * armed.
+ */
 static int region_unpin(struct pd_region *region)
 {
 	struct pd_owner *owner = region->owner;
@@ -183,7 +187,7 @@ static int region_unpin(struct pd_region *region)
 	if (ret)
 		return ret;
 
-	/* Either put_pages found the pin, or the callback has run: none will come any more. */
+	/* Either put_pages found the pin, or the callback has run: no callback will come now. */
 	down_write(&region->lock);
 	region->table = NULL;
 	up_write(&region->lock);
@@ -193,8 +197,8 @@ static int region_unpin(struct pd_region *region)
 }
 
 /*
- * Leaves it to its process. In the list it has a reference, and the module has one too: the
- * callback may come long after the last descriptor is closed.
+ * Leaves the region to its own process. The list holds a reference to the region and one to the
+ * module: the callback may come long after the last descriptor is closed.
  */
 static void region_orphan(struct pd_region *region)
 {
@@ -212,7 +216,7 @@ static void region_orphan(struct pd_region *region)
 	up_write(&region->lock);
 }
 
-/* The reverse, in a callback. The reference and the module are let go behind its back. */
+/* The reverse, for a callback. orphan_done() drops both references after the callback. */
 static bool region_leave_orphans(struct pd_region *region)
 {
 	struct pd_owner *owner = region->owner;
@@ -251,12 +255,12 @@ void pd_orphans_reap(struct pd_owner *owner)
 			return;
 		}
 		pd_region_put(region);
-		/* Not the last one: the caller runs on behalf of an open descriptor. */
+		/* This is not the last reference: the caller has an open descriptor. */
 		module_put(THIS_MODULE);
 	}
 }
 
-/* True for the one caller that has to give the pin back. */
+/* Returns true to the one caller that has to unpin the region. */
 static bool region_stop(struct pd_region *region)
 {
 	bool live;
@@ -306,8 +310,8 @@ void pd_regions_end(struct pd_file *file)
 }
 
 /*
- * The driver's callback: the memory is being freed. Runs in any process, with the driver's lock
- * held, perhaps before get_pages has returned. The page table is the driver's when it returns.
+ * The driver's callback: the memory is being freed. It runs in any process, with the driver's lock
+ * held, perhaps before get_pages has returned. When it returns, the page table is the driver's.
  */
 void pd_region_callback(void *data)
 {
@@ -318,7 +322,7 @@ void pd_region_callback(void *data)
 	int srcu;
 
 	srcu = srcu_read_lock(&callbacks);
-	region = ticket_show((unsigned long)data);
+	region = ticket_find((unsigned long)data);
 	if (!region) {
 		pd_count(PD_STRAY_CALLBACKS);
 		pr_err_ratelimited("the driver revokes a region that it has unpinned\n");
@@ -330,7 +334,7 @@ void pd_region_callback(void *data)
 	region->state = PD_REVOKED;
 	if (was == PD_LIVE) {
 		region_hide(region);
-		/* Behind the word: who sees the new count finds that it is 0. */
+		/* After the word: a process that reads the new count also reads 0 there. */
 		if (region->file)
 			pd_state_count_revocation(&region->file->state);
 	}
@@ -361,7 +365,7 @@ int pd_regions_init(void)
 	return pd_work ? 0 : -ENOMEM;
 }
 
-/* No descriptor, dma-buf or orphan is left: each of them holds the module. */
+/* Descriptors, dma-bufs and orphans hold the module, so none is left here. */
 void pd_regions_exit(void)
 {
 	destroy_workqueue(pd_work);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * size.c - how large a request the driver is bothered with.
+ * size.c - the maximum size of a request to the driver.
  *
- * nvidia.ko makes room for its page table first, 16 bytes of the host's memory for each 64 KiB of
- * the request, and looks at the address then. So a made-up address costs host memory, for as long
- * as the call takes, and no cgroup is charged for it. A request is therefore no larger than what a
- * device could reach; and large ones go one at a time, see budget.c.
+ * nvidia.ko allocates its page table before it checks the address: 16 bytes of host memory for each
+ * 64 KiB of the request. So a made-up address costs host memory for the time of the call, and no
+ * cgroup is charged for it. A request is therefore limited to the size that a device could reach,
+ * and large requests are made one at a time, see budget.c.
  */
 #include <linux/mm.h>
 #include <linux/pci.h>
 
 #include "internal.h"
 
-/* The page table of such a request is as large as the stack of the thread that asks: no lever. */
+/* The page table of such a request is no larger than the stack of its thread: no way to attack. */
 #define SMALL_BYTES (64ull << 20)
 
 static u64 largest_bar(void)
@@ -32,9 +32,9 @@ static u64 largest_bar(void)
 }
 
 /*
- * On coherent machines (Grace) memory is pinned that no BAR shows: the GPU's memory has addresses
- * of its own there. A page table for all of the host's memory is 1/4096 of it, so that is the
- * limit, as it is where no GPU has a BAR at all.
+ * On coherent machines (Grace) no BAR shows the pinned memory: the GPU's memory has addresses of
+ * its own there. The limit is then the size of the host's memory, whose page table takes 1/4096 of
+ * it. The same limit applies where no GPU has a BAR at all.
  */
 static u64 largest_request(void)
 {
@@ -50,7 +50,7 @@ bool pd_size_is_small(u64 length)
 	return length <= SMALL_BYTES;
 }
 
-/* BARs come and go with their devices: they are looked at when it matters. */
+/* BARs come and go with their devices, so they are not cached. */
 bool pd_size_is_possible(u64 length)
 {
 	return pd_size_is_small(length) || length <= largest_request();

@@ -2,8 +2,8 @@
 /*
  * state.c - the state area: a word for each region, which user space reads.
  *
- * Its pages are ordinary kernel memory of one descriptor. They are made when a number in them is
- * first used, or when somebody reads there; they go with the descriptor.
+ * Its pages are ordinary kernel memory of one descriptor. A page is allocated when a number in it
+ * is first used or first read, and freed with the descriptor.
  */
 #include <linux/mm.h>
 #include <linux/nospec.h>
@@ -36,7 +36,7 @@ static struct page *page_at(struct pd_state *state, u32 index)
 		return NULL;
 	mutex_lock(&state->lock);
 	if (!state->pages[index]) {
-		/* Zeroes first, then the pointer: whoever sees it does not lock. */
+		/* The zeroes before the pointer: READ_ONCE() above is not under the lock. */
 		smp_store_release(&state->pages[index], page);
 		page = NULL;
 	}
@@ -46,7 +46,7 @@ static struct page *page_at(struct pd_state *state, u32 index)
 	return state->pages[index];
 }
 
-/* The page is there: the header's since open, a word's since pd_state_add(). */
+/* The page exists: that of the header since open(), that of a word since pd_state_add(). */
 static struct pindown_state *header(struct pd_state *state)
 {
 	return page_address(state->pages[0]);
@@ -73,7 +73,7 @@ int pd_state_init(struct pd_state *state)
 	return 0;
 }
 
-/* Nobody maps it any more: a mapping holds the descriptor. */
+/* A mapping holds the descriptor, so none is left here. */
 void pd_state_free(struct pd_state *state)
 {
 	u32 i;
@@ -93,8 +93,8 @@ void pd_state_set(struct pd_state *state, u32 number, u32 value)
 {
 	WRITE_ONCE(*word(state, number), value);
 	/*
-	 * What follows (zapping, the driver's free, the next owner's writes) is not seen by a
-	 * process that still sees the old value.
+	 * A process that still reads the old value sees nothing of what follows: the zap, the
+	 * driver's free, the next owner's writes. Pairs with the acquire load in user space.
 	 */
 	smp_mb();
 }
@@ -110,7 +110,7 @@ void pd_state_wish(struct pd_state *state, u32 serial, u64 bytes)
 	struct pindown_state *head = header(state);
 
 	WRITE_ONCE(head->wanted_bytes, bytes);
-	/* Who sees the new number sees its bytes. */
+	/* Pairs with user space: a process that reads the new number also reads its bytes. */
 	smp_store_release(&head->wanted, serial);
 }
 
@@ -127,14 +127,14 @@ static vm_fault_t state_fault(struct vm_fault *vmf)
 	return 0;
 }
 
-/* The vma holds the struct file and thereby the pd_file. */
+/* The vma holds the struct file, which holds the pd_file. */
 static const struct vm_operations_struct state_vm_ops = {
 	.fault = state_fault,
 };
 
 /*
- * A child inherits the mapping: it only reads, and a process must not be killed because code of its
- * parent looks at a word there.
+ * A child inherits the mapping, which is read-only: a process must not be killed because code of
+ * its parent reads a word there.
  */
 int pd_state_mmap(struct pd_file *file, struct vm_area_struct *vma)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* trace.c - the tracepoints of trace.h, made once. */
+/* trace.c - defines the tracepoints that trace.h declares. */
 #include <linux/device.h>
 #include <linux/pci.h>
 

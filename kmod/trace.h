@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * trace.h - tracepoints: /sys/kernel/tracing/events/pindown/. Addresses in them are GPU virtual
- * addresses, and user addresses of the process that maps.
+ * trace.h - tracepoints: /sys/kernel/tracing/events/pindown/. Their addresses are GPU virtual
+ * addresses, and in pindown_map user addresses of the process that maps.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM pindown
@@ -16,7 +16,7 @@
 
 #include "internal.h"
 
-/* What every event says of a region: whose, which, where. */
+/* The fields of every event about a region: its process, number, address and length. */
 DECLARE_EVENT_CLASS(pindown_region,
 	TP_PROTO(struct pd_region *region, int result),
 	TP_ARGS(region, result),
@@ -101,8 +101,8 @@ TRACE_EVENT(pindown_map,
 	),
 	TP_printk("process=%d region=%u start=%#lx end=%#lx caching=%s result=%d",
 		  __entry->process, __entry->number, __entry->start, __entry->end,
-		  __print_symbolic(__entry->caching, { 0, "default" }, { 1, "uncached" }, { 2, "cached" },
-				   { 3, "write-combined" }),
+		  __print_symbolic(__entry->caching, { 0, "default" }, { 1, "uncached" },
+				   { 2, "cached" }, { 3, "write-combined" }),
 		  __entry->result)
 );
 
@@ -128,7 +128,7 @@ TRACE_EVENT(pindown_attach,
 		  __entry->bdf & 7, __entry->result)
 );
 
-/* A pin found no room: others were asked. */
+/* A pin found no BAR space, and other processes were asked for some. */
 TRACE_EVENT(pindown_wish,
 	TP_PROTO(const struct pd_region *region, u32 serial, u32 asked),
 	TP_ARGS(region, serial, asked),

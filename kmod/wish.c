@@ -2,17 +2,17 @@
 /*
  * wish.c - asking other processes to give BAR space back.
  *
- * A pin for which the BAR has no room is a wish: it gets a serial number, which all other
- * descriptors show in their state area and through poll(). The processes behind them unpin what
- * they keep for later use only, and answer. The wish is over when somebody gave something back
- * (then the pin is tried again), when all have answered, or when time is up. What is given back,
- * how much, and whether at all is theirs to decide.
+ * A pin for which there is no BAR space raises a wish. The wish has a serial number, which all
+ * other descriptors show in their state area and through poll(). Their processes unpin regions that
+ * they only keep for later use, and answer. The wish ends when any process has given something back
+ * (the pin is then tried again), when all have answered, or when time is up. Each process decides
+ * whether it gives back anything, what, and how much.
  *
- * Whoever could raise a wish at will could empty everybody's cache. So a wish needs memory that the
- * driver has shown to be the process' own (pin.c); and a limit that is reached raises none.
+ * A process that could raise wishes at will could empty the caches of all others. So a wish needs
+ * memory that the driver has shown to be the process' own (pin.c), and a limit raises no wish.
  *
- * This is in the kernel since here alone both is known: who holds regions, in whatever container
- * and under whatever user, and that a wish is meant.
+ * This is done in the kernel because only the kernel knows all processes that hold regions, in any
+ * container and of any user, and that a wish is genuine.
  */
 #include <linux/jiffies.h>
 #include <linux/module.h>
@@ -28,10 +28,13 @@ module_param(reclaim_wait_ms, uint, 0644);
 MODULE_PARM_DESC(reclaim_wait_ms,
 		 "ms that a pin waits for BAR space of others, 0: not at all (default 200)");
 
-static atomic64_t given; /* how often something was given back, by anybody */
+static atomic64_t given; /* how often any process has given something back */
 static DECLARE_WAIT_QUEUE_HEAD(givers);
 
-/* files_lock for what a wish looks at; files_stay for looking at a descriptor's regions, too. */
+/*
+ * files_lock protects the list and the members that a wish reads. files_stay keeps the descriptors
+ * in the list, for a walk over their regions that may sleep. A change of the list needs both.
+ */
 static LIST_HEAD(files);
 static DEFINE_SPINLOCK(files_lock);
 static DEFINE_MUTEX(files_stay);
@@ -62,7 +65,7 @@ void pd_files_remove(struct pd_file *file)
 	list_del(&file->link);
 	spin_unlock(&files_lock);
 	mutex_unlock(&files_stay);
-	/* One fewer to wait for. */
+	/* A waiting pin has one descriptor less to wait for. */
 	wake_up_all(&givers);
 }
 
@@ -143,7 +146,7 @@ static u32 wish_ask(const struct pd_region *region)
 	return serial;
 }
 
-/* True when everybody who was asked has answered, has gone, or has nothing left. */
+/* Has every descriptor that was asked answered, been closed, or no region left? */
 static bool wish_is_answered(u32 serial, const struct pd_owner *asker)
 {
 	struct pd_file *file;

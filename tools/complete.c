@@ -10,8 +10,7 @@
 
 #include "cache/base/config.h"
 #include "tools/system/processes.h"
-#include "cache/trace/writer.h"
-#include "cache/trace/format.h"
+#include "cache/base/event.h"
 
 /*
  * The word being typed. Of "--color=al", text is "al" and before, which candidates keep,

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Which backend pins for a device; and the one that pins nothing. */
+/* Choosing the backend that pins memory of a device; and the backend that pins nothing. */
 #define _GNU_SOURCE
 #include <stddef.h>
 
 #include "cache/backend/backend.h"
-#include "cache/cache.h"
 #include "cache/base/config.h"
 #include "cache/base/log.h"
+#include "cache/pindown.h"
 
-/* In the order in which `auto` tries them. "none" is only for those who ask for it: it pins
- * nothing. */
+/* In the order in which `auto` tries them. "none" pins nothing and is used only by request. */
 static const struct pd_backend *const automatic[] = {&pd_backend_kmod, &pd_backend_dmabuf};
 
-static const struct pd_backend *chosen[PD_MAX_DEVICES + 1]; /* NULL: nobody has asked yet */
+static const struct pd_backend *chosen[PD_MAX_DEVICES + 1]; /* NULL: not chosen yet */
 static const struct pd_backend nothing = {.name = "unavailable"};
 
 static const struct pd_backend *first_that_works(int device)
@@ -28,7 +27,7 @@ static const char *why_not(void)
 	switch (pd_config()->backend) {
 	case PD_BACKEND_KMOD:
 	case PD_BACKEND_KMOD_PERSISTENT:
-		return "/dev/pindown is not there, not open to this user, or can't pin so";
+		return "/dev/pindown is missing, not open to this user, or can't pin this way";
 	case PD_BACKEND_DMABUF:
 		return "its driver exports no dma-buf (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0)";
 	default:
@@ -57,8 +56,8 @@ static const struct pd_backend *choose(int device)
 	}
 	if (!found)
 		pd_log_once(&said, PD_LOG_WARN,
-			    "device %d can't be pinned by PINDOWN_BACKEND=%s: %s; programs run on "
-			    "unpinned",
+			    "memory of device %d can't be pinned with PINDOWN_BACKEND=%s: %s; the "
+			    "program continues unpinned",
 			    device, pd_backend_name(), why_not());
 	return found;
 }
@@ -76,11 +75,11 @@ const struct pd_backend *pd_backend_chosen(int device)
 	return found == &nothing ? NULL : found;
 }
 
-/* The answer stays the same, so two threads that ask at once do no harm. */
+/* The answer never changes, so two threads may ask at once. */
 const struct pd_backend *pd_backend_for(int device)
 {
 	unsigned place = place_of(device);
-	/* Acquire: pairs with the store below; what works_on() has set up is there. */
+	/* Acquire: pairs with the store below, so that what works_on() has set up is visible. */
 	const struct pd_backend *found = __atomic_load_n(&chosen[place], __ATOMIC_ACQUIRE);
 
 	if (!found) {

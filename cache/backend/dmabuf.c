@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pinning without a kernel module: the driver exports the memory as a dma-buf, and as long as the
- * descriptor is open the memory stays. It gets no callback and no revocation, which is why the range
- * has to be ended before the driver's free (§2.3).
+ * Pinning without a kernel module: the driver exports the memory as a dma-buf, and the memory stays
+ * as long as the descriptor is open. There is no callback and no revocation, so the range has to be
+ * ended before the driver's free.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 
 #include "cache/backend/backend.h"
-#include "cache/cache.h"
-#include "cache/driver/cuda_abi.h"
 #include "cache/base/descriptor.h"
+#include "cache/base/fork_gate.h"
+#include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
 #include "cache/pindown.h"
 
@@ -25,7 +25,7 @@ void pd_pin_take_dmabuf(struct pd_pin *pin, int fd)
 
 	fd = pd_descriptor_move_up(fd);
 	pin->fd_identity = pd_descriptor_identity(fd);
-	/* Release: a child that is forked meanwhile closes it if it finds which file it is. */
+	/* Release: a child forked at this moment closes it if it sees which file it is. */
 	__atomic_store_n(&pin->fd, fd, __ATOMIC_RELEASE);
 	pd_dmabuf_opened();
 	errno = saved;
@@ -54,16 +54,16 @@ static bool dmabuf_works_on(int device)
 }
 
 /*
- * CUDA_ERROR_OPERATING_SYSTEM is what the driver makes of any system call that fails. Only where
- * it is for want of a descriptor, it is one of space. The driver may need more than one, and so be
- * refused the last: errno often tells.
+ * The driver returns CUDA_ERROR_OPERATING_SYSTEM for any system call that fails. It means a lack of
+ * space only if a descriptor was missing. The driver may have needed several, been refused the
+ * last, and closed the others again: then errno often still says so.
  */
 static int result_of(int error)
 {
 	switch (error) {
 	case CUDA_SUCCESS:
 		return PINDOWN_OK;
-	case CUDA_ERROR_OUT_OF_MEMORY: /* of BAR space, too */
+	case CUDA_ERROR_OUT_OF_MEMORY: /* also out of BAR space */
 		return PINDOWN_ERR_NO_SPACE;
 	case CUDA_ERROR_OPERATING_SYSTEM:
 		return errno == EMFILE || errno == ENFILE || pd_descriptors_exhausted()

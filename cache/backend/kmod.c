@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pinning through pindown.ko. A pin with callback (the default) is revoked by the kernel if its memory
- * is freed behind our back: its word in the state area changes before the driver's free goes on, and
- * the next hit sees it. With a persistent pin the memory is kept instead, as by a dma-buf.
+ * Pinning through pindown.ko. A pin with callback (the default) is revoked by the kernel if its
+ * memory is freed unnoticed: its word in the state area changes before the driver's free continues,
+ * and the next hit sees that. A persistent pin keeps the memory instead, as a dma-buf does.
  *
- * The NVIDIA driver pins no range that lies in more than one allocation. So memory that was mapped
- * side by side (cuMemMap) has a pin of the kernel's for each mapping, all of which are made and
- * ended together.
+ * The NVIDIA driver pins no range that spans several allocations. So memory that was mapped side by
+ * side (cuMemMap) has one kernel pin for each mapping, all made and ended together.
  *
  * One descriptor of /dev/pindown serves the process. The state area stays mapped as long as the
- * process lives: readers without a lock look at it.
+ * process lives, because it is read without a lock.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,22 +18,24 @@
 #include <unistd.h>
 
 #include "cache/backend/backend.h"
-#include "cache/cache.h"
-#include "cache/base/config.h"
-#include "cache/driver/cuda_abi.h"
-#include "cache/base/descriptor.h"
-#include "cache/driver/driver.h"
 #include "cache/backend/kmod_reclaim.h"
-#include "cache/base/log.h"
-#include "cache/base/address_space.h"
-#include "cache/pindown.h"
 #include "cache/backend/revocation.h"
+#include "cache/base/address_space.h"
+#include "cache/base/config.h"
+#include "cache/base/descriptor.h"
+#include "cache/base/fork_gate.h"
+#include "cache/base/lock.h"
+#include "cache/base/log.h"
+#include "cache/base/process.h"
+#include "cache/driver/cuda_abi.h"
+#include "cache/driver/driver.h"
+#include "cache/pindown.h"
 
 #include "kmod/pindown_ioctl.h"
 
 /*
- * Under PD_LOCK_KMOD; read without it by who has found `fd` there (descriptor()), as the others
- * then don't change.
+ * Changed under PD_LOCK_KMOD. Read without it once `fd` was found open (descriptor()): the other
+ * members no longer change then.
  */
 static struct {
 	int fd; /* -1: not open; stored last, with release */
@@ -49,9 +50,9 @@ static struct {
 #define WORD_OF_ABI	    (offsetof(struct pindown_state, abi) / sizeof(uint32_t))
 #define WORD_OF_REVOCATIONS (offsetof(struct pindown_state, revocations) / sizeof(uint32_t))
 
-_Static_assert(WORD_OF_ABI == 0, "pins that nobody revokes have word 0, which always stands");
+_Static_assert(WORD_OF_ABI == 0, "pins that can't be revoked have word 0, which never changes");
 
-/* Acquire: pairs with the release in take(). */
+/* Acquire: pairs with the release in use_device(). */
 static int descriptor(void)
 {
 	return __atomic_load_n(&device.fd, __ATOMIC_ACQUIRE);
@@ -71,7 +72,7 @@ static bool can_pin(const struct pindown_version *version)
 	       (version->capabilities & needed) == needed && version->state_length >= 4096;
 }
 
-static bool take(int fd)
+static bool use_device(int fd)
 {
 	struct pindown_version version = {.size = sizeof(version)};
 	void *area;
@@ -90,7 +91,7 @@ static bool take(int fd)
 	return true;
 }
 
-/* Is the module there and good for us? Asked once. */
+/* Is the module loaded, and can it pin as configured? Asked once. */
 static bool open_once(void)
 {
 	int saved = errno;
@@ -101,9 +102,9 @@ static bool open_once(void)
 	if (!device.asked) {
 		device.asked = true;
 		fd = open(PINDOWN_DEVICE, O_RDWR | O_CLOEXEC);
-		if (fd >= 0 && !take(fd))
+		if (fd >= 0 && !use_device(fd))
 			pd_descriptor_close(fd);
-		/* Word 0 is the ABI's number: it stands as long as the area does. For pd_word(). */
+		/* For pd_word(). Word 0 is the ABI's number, constant as long as the area lives. */
 		if (descriptor() >= 0)
 			__atomic_store_n(&pd_words, device.area, __ATOMIC_RELEASE);
 	}
@@ -114,9 +115,10 @@ static bool open_once(void)
 }
 
 /*
- * The program has closed our descriptor. The area keeps the kernel's side alive, and with it pins that
- * we can no longer end; so the area goes too, which ends them all. In its place comes, at once, one
- * where no word is that of such a pin. Without memory for that the area stays as it is.
+ * The program has closed the descriptor. The mapped area keeps the kernel's side open, and with it
+ * pins that can no longer be ended; unmapping it ends them all. At the same moment an area takes
+ * its place in which each word of such a pin says revoked. Without memory for that, the old area
+ * stays.
  */
 static void replace_area(void)
 {
@@ -126,12 +128,12 @@ static void replace_area(void)
 
 	if (words == MAP_FAILED)
 		return;
-	words[WORD_OF_ABI] = device.area[WORD_OF_ABI]; /* other backends' pins stand */
+	words[WORD_OF_ABI] = device.area[WORD_OF_ABI]; /* other backends' pins stay valid */
 	words[WORD_OF_REVOCATIONS] = device.area[WORD_OF_REVOCATIONS] + (1u << 31);
 	mremap(words, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, device.area);
 }
 
-static void give_up(void)
+static void give_device_up(void)
 {
 	static bool said;
 
@@ -139,25 +141,25 @@ static void give_up(void)
 		    "the program has closed the descriptor of " PINDOWN_DEVICE
 		    ": all regions are unpinned, and nothing more is pinned");
 	pd_take(PD_LOCK_KMOD);
-	if (device.fd >= 0) /* else another thread was faster */
+	if (device.fd >= 0) /* else another thread has done it */
 		replace_area();
-	__atomic_store_n(&device.fd, -1, __ATOMIC_RELAXED); /* nothing comes with it */
+	__atomic_store_n(&device.fd, -1, __ATOMIC_RELAXED); /* publishes nothing else */
 	pd_let_go(PD_LOCK_KMOD);
 }
 
-static bool is_ours(void)
+static bool has_device(void)
 {
 	int fd = descriptor();
 
-	if (fd < 0) /* in a forked child that pins for the first time; or given up already */
+	if (fd < 0) /* the first pin in a forked child, or given up already */
 		return open_once();
 	if (pd_descriptor_is(fd, device.identity))
 		return true;
-	give_up();
+	give_device_up();
 	return false;
 }
 
-static int call(unsigned long request, void *argument)
+static int call_device(unsigned long request, void *argument)
 {
 	int result;
 
@@ -167,17 +169,17 @@ static int call(unsigned long request, void *argument)
 	return result;
 }
 
-/* The kernel's errors in the words of the cache, and of the driver where that was asked. */
+/* Translates the module's errno to a pindown_result, and to a CUresult if the driver failed. */
 static int result_of(int error, int *driver_error)
 {
 	*driver_error = CUDA_SUCCESS;
 	switch (error) {
 	case ENOSPC:
 	case EDQUOT:
-	case EFBIG: /* of which there is too little on any device here, even when it is empty */
-		*driver_error = CUDA_ERROR_OUT_OF_MEMORY; /* the device's: evict of this one */
+	case EFBIG: /* more than any device here has, even when all of it is free */
+		*driver_error = CUDA_ERROR_OUT_OF_MEMORY; /* of the device: evict its regions */
 		return PINDOWN_ERR_NO_SPACE;
-	case EMFILE: /* max_regions of the module, or no descriptor is left */
+	case EMFILE: /* the module's max_regions is reached, or no descriptor is left */
 	case ENFILE:
 		return PINDOWN_ERR_NO_SPACE;
 	case ENOMEM:
@@ -187,7 +189,7 @@ static int result_of(int error, int *driver_error)
 	case EOPNOTSUPP:
 		*driver_error = CUDA_ERROR_NOT_SUPPORTED;
 		return PINDOWN_ERR_DRIVER;
-	default: /* EINVAL, ESTALE: not, or no longer, memory that can be pinned */
+	default: /* EINVAL, ESTALE: the memory can't, or can no longer, be pinned */
 		*driver_error = CUDA_ERROR_INVALID_VALUE;
 		return PINDOWN_ERR_DRIVER;
 	}
@@ -196,13 +198,14 @@ static int result_of(int error, int *driver_error)
 /* ---- several mappings ---------------------------------------------------------------------- */
 
 /*
- * By the kernel's number of a pin, of which it is one of several: the next of them (0: none), and
- * its word. Written by who makes the pin, before anybody else knows of it.
+ * One kernel pin of a pin over several mappings, indexed by the kernel's number: the number of the
+ * next one (0: none), and its word. Written while the pin is being made, before any other thread
+ * knows of it.
  */
 struct part {
 	uint32_t next, word;
 };
-static struct part *parts; /* as many as there are words; NULL: none were needed yet */
+static struct part *parts; /* as many as there are words; NULL until first needed */
 
 static bool have_parts(void)
 {
@@ -222,7 +225,7 @@ static bool have_parts(void)
 
 bool pd_kmod_mappings_stand(const struct pd_pin *pin, uint32_t *word_value)
 {
-	/* First: the kernel raises it when the word of what it revokes is 0 already. */
+	/* Read first: the kernel clears the word of a pin and then raises this count. */
 	*word_value = pd_word(WORD_OF_REVOCATIONS);
 	if (!pin->spans || !pin->handle)
 		return false;
@@ -234,14 +237,14 @@ bool pd_kmod_mappings_stand(const struct pd_pin *pin, uint32_t *word_value)
 
 /* ---- pins ----------------------------------------------------------------------------------- */
 
-static void unpin(const struct pd_pin *pin)
+static void unpin_all(const struct pd_pin *pin)
 {
 	for (uint32_t n = pin->handle, next; n; n = next) {
 		struct pindown_unpin what = {.size = sizeof(what), .region = n};
 
-		/* Before the number can be another pin's. */
+		/* Read it before the kernel can assign the number to another pin. */
 		next = pin->spans ? parts[n].next : 0;
-		call(PINDOWN_IOC_UNPIN, &what);
+		call_device(PINDOWN_IOC_UNPIN, &what);
 	}
 }
 
@@ -254,7 +257,7 @@ static int pin_range(uint64_t begin, uint64_t end, uint32_t flags, struct pindow
 		.address = begin,
 		.length = end - begin,
 	};
-	return call(PINDOWN_IOC_PIN, what) == 0 ? 0 : errno;
+	return call_device(PINDOWN_IOC_PIN, what) == 0 ? 0 : errno;
 }
 
 static int pin_whole(struct pd_pin *pin, uint32_t flags)
@@ -270,7 +273,7 @@ static int pin_whole(struct pd_pin *pin, uint32_t flags)
 	return 0;
 }
 
-/* All or none. The word is the count of revocations, as it was before the first was made. */
+/* Pins all or none. The word is the count of revocations, as of before the first pin. */
 static int pin_each(struct pd_pin *pin, uint32_t flags)
 {
 	uint64_t at = pin->base, all = pin->base + pin->length, end;
@@ -282,7 +285,7 @@ static int pin_each(struct pd_pin *pin, uint32_t flags)
 	for (; at < all && !error; at = end) {
 		end = pd_driver_mapping_end(at, pin->device);
 		if (end > all)
-			end = all; /* a part is tried, to see what fits */
+			end = all; /* a trial of a part, see bytes_that_fit() in pin.c */
 		error = end ? pin_range(at, end, flags, &what) : EINVAL;
 		if (error)
 			break;
@@ -292,7 +295,7 @@ static int pin_each(struct pd_pin *pin, uint32_t flags)
 		link = &parts[what.region].next;
 	}
 	if (error) {
-		unpin(pin);
+		unpin_all(pin);
 		pin->handle = 0;
 		return error;
 	}
@@ -306,7 +309,7 @@ static int pin_with(struct pd_pin *pin, uint32_t flags, int *driver_error)
 	int saved = errno;
 	int result = PINDOWN_ERR_NO_BACKEND, error;
 
-	if (is_ours()) {
+	if (has_device()) {
 		error = pin->spans ? pin_each(pin, flags) : pin_whole(pin, flags);
 		result = error ? result_of(error, driver_error) : PINDOWN_OK;
 	}
@@ -321,7 +324,7 @@ static int pin_with(struct pd_pin *pin, uint32_t flags, int *driver_error)
 	return PINDOWN_OK;
 }
 
-/* Our own idle regions go first; other processes are asked when there are none. */
+/* Asks no other process: the cache evicts its own idle regions first. */
 static int kmod_pin(struct pd_pin *pin, void *context, int *driver_error)
 {
 	(void)context;
@@ -334,7 +337,7 @@ static int kmod_pin_at_last(struct pd_pin *pin, void *context, int *driver_error
 	return pin_with(pin, 0, driver_error);
 }
 
-/* A dma-buf of the module's is of one pin; the driver makes one of several mappings. */
+/* The module exports only a single kernel pin; the driver exports several mappings as one. */
 static int open_drivers_dmabuf(struct pd_pin *pin, void *context, int *driver_error)
 {
 	int result = pd_backend_dmabuf.open_dmabuf(pin, context, driver_error);
@@ -350,11 +353,11 @@ static int open_dmabuf(struct pd_pin *pin, void *context, int *driver_error)
 	int saved = errno;
 	int result = PINDOWN_OK;
 
-	if (!is_ours())
+	if (!has_device())
 		result = PINDOWN_ERR_NO_BACKEND;
 	else if (pin->spans)
 		return open_drivers_dmabuf(pin, context, driver_error);
-	else if (call(PINDOWN_IOC_EXPORT, &what) != 0)
+	else if (call_device(PINDOWN_IOC_EXPORT, &what) != 0)
 		result = errno == EOPNOTSUPP ? PINDOWN_ERR_NO_DMABUF
 					     : result_of(errno, driver_error);
 	if (result == PINDOWN_OK)
@@ -368,8 +371,8 @@ static void kmod_unpin(struct pd_pin *pin)
 	int saved = errno;
 
 	pd_pin_close_dmabuf(pin);
-	if (is_ours())
-		unpin(pin);
+	if (has_device())
+		unpin_all(pin);
 	errno = saved;
 }
 
@@ -400,7 +403,7 @@ const struct pd_backend pd_backend_kmod = {
 	.pin = kmod_pin,
 	.pin_at_last = kmod_pin_at_last,
 	.unpin = kmod_unpin,
-	/* The device's descriptor is the parent's, and answers nobody else; pins end with the parent. */
+	/* The device's descriptor serves only the parent; the pins end with the parent. */
 	.abandon = pd_pin_close_dmabuf,
 	.close_dmabuf = pd_pin_close_dmabuf,
 	.open_dmabuf = open_dmabuf,

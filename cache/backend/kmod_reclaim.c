@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The thread that gives BAR space back when pindown.ko asks this process for it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
@@ -8,32 +9,34 @@
 #include <stdbool.h>
 #include <sys/ioctl.h>
 
-#include "cache/cache.h"
+#include "cache/backend/backend.h"
 #include "cache/base/descriptor.h"
 #include "cache/backend/kmod_reclaim.h"
 #include "cache/base/log.h"
 
 #include "kmod/pindown_ioctl.h"
 
+PD_WEAK_EVENT(space_wanted, (uint64_t bytes));
+
 static bool answering;
 static int wish_fd;
 static uint64_t wish_identity;
 static const struct pindown_state *wish_state;
 
-/* The kernel writes how much before it raises `wanted`. */
+/* The kernel writes `wanted_bytes` before it raises `wanted`. */
 static void answer_one(void)
 {
-	/* Acquire: pairs with the kernel's release, so that the bytes are those of this wish. */
+	/* Acquire: pairs with the kernel's release, so that the bytes are those of this request. */
 	uint32_t wanted = __atomic_load_n(&wish_state->wanted, __ATOMIC_ACQUIRE);
 	struct pindown_answer answer = {.size = sizeof(answer), .wanted = wanted};
 
-	pd_give_back(__atomic_load_n(&wish_state->wanted_bytes, __ATOMIC_RELAXED));
+	PD_NOTIFY(space_wanted, __atomic_load_n(&wish_state->wanted_bytes, __ATOMIC_RELAXED));
 	ioctl(wish_fd, PINDOWN_IOC_ANSWER, &answer);
 }
 
 /*
- * Lives as long as the process, or until the descriptor is no longer ours: an error of poll() other
- * than an interruption says so.
+ * Runs until the process ends or the descriptor is no longer the device's, as after the program has
+ * closed it: poll() then fails with another error than an interruption.
  */
 static void *answer_wishes(void *unused)
 {
@@ -53,7 +56,7 @@ static void *answer_wishes(void *unused)
 	return NULL;
 }
 
-/* The program must not notice: its signals go to its own threads. */
+/* The thread blocks all signals: the program's are for the program's own threads. */
 static bool start_thread(void)
 {
 	pthread_attr_t attributes;
@@ -80,7 +83,7 @@ void pd_kmod_answer_wishes(int fd, uint64_t identity, const struct pindown_state
 	static bool said;
 	int saved = errno;
 
-	/* The first one only; the thread that it starts sees what is stored before it is started. */
+	/* Only the first caller continues; its thread sees what it stores before the start. */
 	if (__atomic_exchange_n(&answering, true, __ATOMIC_ACQ_REL))
 		return;
 	wish_fd = fd;

@@ -8,12 +8,12 @@
 struct pindown_state;
 
 /*
- * Begin to answer, if nobody does yet: a thread of ours sleeps in poll() until the kernel asks. Called
- * at each pin; without a thread to be had, the process keeps what it has.
+ * Called after each pin: the first call starts a thread, which sleeps in poll() until the kernel
+ * asks. If it can't be started, idle regions stay pinned.
  */
 void pd_kmod_answer_wishes(int fd, uint64_t identity, const struct pindown_state *state);
 
-/* In a forked child there is no such thread. */
+/* A forked child has no such thread yet. */
 void pd_kmod_reclaim_fork_child(void);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Address space for tables, and its memory, from the system. */
 #define _GNU_SOURCE
 #include "cache/base/address_space.h"
 

@@ -14,31 +14,34 @@
 #endif
 
 /*
- * How much of the process's address space tables may reserve: a sixteenth of what RLIMIT_AS leaves
- * just now, as each byte is one that the program does not get; all they want where there is no
- * such limit. Asks the system.
+ * How much of the process's address space tables may reserve: a sixteenth of the part of RLIMIT_AS
+ * that is left just now, as the program does not get those bytes; all that they want where there is
+ * no such limit. Asks the system.
  */
 uint64_t pd_address_space_share(void);
 
-/* Address space, aligned to a huge page; NULL when there is not so much. Not in core dumps. */
+/* Address space, aligned to a huge page; NULL when there is not enough. Not in core dumps. */
 void *pd_reserve(size_t bytes);
 
 /* Part of it can be read and written from now on, and is in core dumps; zero at first. */
 bool pd_make_usable(void *start, size_t bytes);
 
 /*
- * Where many regions are, a hit's loads are spread over many pages, and huge ones save it the walks of
- * the page table. For large tables only: they take memory 2 MiB at a time.
+ * Where there are many regions, a hit's loads are spread over many pages, and huge pages save it
+ * page table walks. For large tables only: they take memory 2 MiB at a time.
  */
 void pd_prefer_huge(void *start, size_t bytes);
 
 /*
  * In a child: pages that it shares with its parent become zeroes of its own. They are not unmapped,
- * as a signal handler may have forked and interrupted who is about to write there.
+ * as a signal handler may have forked while the interrupted code was about to write there.
  */
 void pd_make_private(void *start, size_t bytes);
 
-/* Usable memory is about to be written: all its page faults at once. Where that can't be, they come one by one. */
+/*
+ * Usable memory is about to be written: take all its page faults at once. Where the kernel can't do
+ * that, they come one by one.
+ */
 void pd_populate(char *start, size_t bytes);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The rare side of the asymmetric barrier, and who pays for it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/membarrier.h>
@@ -17,10 +18,13 @@ struct pd_asym_limits pd_asym_limits = {.few = 64, .many = 256};
 
 uint64_t pd_asym_grace_ns = 100000000u;
 
-/* Acquire and release: who sees it set may use membarrier. Set by a pin before it takes off. */
+/*
+ * Acquire and release: a thread that sees it set may use membarrier. Set by a pin before its flight
+ * begins.
+ */
 static bool registered;
 
-/* Relaxed: what was refused is told of soon, and by whom does not matter. */
+/* Relaxed: a refusal is reported soon, by whichever thread. */
 static bool refused;
 
 /* Negative when it is refused. Keeps errno. */
@@ -43,7 +47,7 @@ void pd_asym_init(void)
 
 /* ---- membarrier is refused ----------------------------------------------------------------- */
 
-/* false: another thread's grace period is over already, and so it is for this one, too. */
+/* false: another thread's grace period is over already; this one need not wait either. */
 static bool begin_to_lose(void)
 {
 	uint32_t payer = __atomic_load_n(&pd_payer, __ATOMIC_SEQ_CST);
@@ -112,7 +116,7 @@ void pd_asym_register(void)
 
 #define AT_A_TIME 8u /* barriers */
 
-/* Threads that come here at once count wrong, and at worst change too early or too late. */
+/* Threads that come here at once miscount, and at worst change too early or too late. */
 static bool hits_are_few(void)
 {
 	static uint32_t since;
@@ -137,8 +141,8 @@ static bool begin_change(void)
 }
 
 /*
- * Release: who is told EACH_PAYS sees what the membarrier has made known. Nothing changes if
- * another thread was refused its membarrier meanwhile.
+ * Release: a thread that reads EACH_PAYS sees what the membarrier has made known. Nothing changes
+ * if another thread was refused its membarrier meanwhile.
  */
 static void end_change(void)
 {
@@ -148,7 +152,7 @@ static void end_change(void)
 				    __ATOMIC_RELAXED);
 }
 
-/* A filter need not be all threads': of two that come here, one may be refused. */
+/* A filter need not apply to all threads: of two that come here, one may be refused. */
 static void make_others_stores_known(void)
 {
 	bool change = begin_change();
@@ -162,8 +166,8 @@ static void make_others_stores_known(void)
 void pd_heavy_barrier(void)
 {
 	/*
-	 * Our stores, whatever their order, come before the look at who else is there, and who
-	 * pays.
+	 * Our stores, whatever their order, come before the look at which other threads exist, and
+	 * which side pays.
 	 */
 	pd_own_fence();
 	if (pd_thread_is_alone())
@@ -173,10 +177,12 @@ void pd_heavy_barrier(void)
 	/* Acquire: pairs with end_change(), and with do_without(). */
 	if (__atomic_load_n(&pd_payer, __ATOMIC_ACQUIRE) >= PD_EACH_PAYS)
 		return;
-	/* Before it is registered there is nobody to be told. */
+	/* Before it is registered the rare side does not exist. */
 	if (__atomic_load_n(&registered, __ATOMIC_ACQUIRE))
 		make_others_stores_known();
-	/* membarrier orders the others; this orders us: what follows is not loaded before. */
+	/*
+	 * membarrier orders the other threads; this orders our own: no later load moves before it.
+	 */
 	pd_own_fence();
 }
 

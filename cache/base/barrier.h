@@ -18,7 +18,7 @@
  * many hits for a barrier again:
  *
  *	RARE_PAYS -> CHANGING		by the rare side; the frequent side begins to have fences
- *	CHANGING -> EACH_PAYS		behind a membarrier: now all have, and the rare side needs none
+ *	CHANGING -> EACH_PAYS		behind a membarrier: now all have; the rare side needs none
  *	EACH_PAYS -> RARE_PAYS		by anyone, at any time
  *
  * The frequent side looks who pays behind its store, the rare side behind its fence. So if the rare
@@ -80,8 +80,8 @@ extern __attribute__((visibility("hidden"))) uint32_t pd_payer;
 extern __attribute__((visibility("hidden"))) uint32_t pd_barriers;
 
 /*
- * Few: less hits for each barrier than this. Many: so many in one thread without a barrier. Tests
- * have others.
+ * Few: fewer hits for each barrier than this. Many: this many in one thread without a barrier.
+ * Tests have other values.
  */
 extern __attribute__((visibility("hidden"))) struct pd_asym_limits {
 	uint32_t few, many;
@@ -100,27 +100,28 @@ void pd_asym_init(void);
 
 /*
  * Registers the process for the heavy barrier. That takes milliseconds in a process with threads,
- * so it waits for the first pin: until then nobody is on the rare side. If it is refused, each pays
- * from then on.
+ * so it waits for the first pin: until then no thread is on the rare side. If it is refused, each
+ * side pays from then on.
  */
 void pd_asym_register(void);
 bool pd_asym_is_registered(void); /* or need not be */
 
 /*
- * Without a system call as long as no other thread has a record (thread.h): one that gets its
+ * Without a system call as long as no other thread has a record (thread.h): a thread that gets its
  * record later has a full barrier there, before it publishes anything.
  */
 void pd_heavy_barrier(void);
 
-/* Lock not held. Says once that membarrier was refused, if it was. */
+/* Lock not held. If membarrier was refused, says so once. */
 void pd_asym_tell(void);
 
-/* A child's address space must be registered anew; it has one thread, so this is cheap. */
+/* A child's address space must be registered again; it has one thread, so this is cheap. */
 void pd_asym_fork_child(void);
 
 /*
- * Of a store on the rare side, under the lock, that pd_heavy_barrier() follows: what keeps it
- * before the loads behind that is the barrier's fence, which ThreadSanitizer does not see.
+ * The memory order of a store on the rare side, under the lock, that pd_heavy_barrier() follows:
+ * the barrier's fence keeps it before the loads behind that, but ThreadSanitizer does not see the
+ * fence.
  */
 #define PD_BEFORE_BARRIER (PD_CAN_ASYM ? __ATOMIC_RELEASE : __ATOMIC_SEQ_CST)
 
@@ -137,20 +138,20 @@ static inline void pd_own_fence(void)
 #endif
 }
 
-/* A store of the frequent side, that is to be followed by pd_fence() before it loads. */
+/* A store of the frequent side, to be followed by pd_fence() before it loads. */
 static inline void pd_store_late(uint32_t *where, uint32_t value)
 {
 	/*
 	 * Release keeps it behind what this thread has published before (a hold behind its
-	 * announcement); that it may come late to others is for the fence or pd_heavy_barrier().
-	 * The signal fence is for the compiler.
+	 * announcement); the fence or pd_heavy_barrier() takes care of its late arrival at other
+	 * threads. The signal fence is for the compiler.
 	 */
 	__atomic_store_n(where, value, __ATOMIC_RELEASE);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
 /*
- * The same of a count that this thread alone changes, so a plain addition will do. As one
+ * The same for a count that this thread alone changes, so a plain addition will do. As one
  * instruction, which compilers don't make of an atomic load and an atomic store: they make four.
  */
 static inline void pd_add_late(uint32_t *where, uint32_t change)
@@ -178,7 +179,9 @@ static inline void pd_lose_patience(struct pd_patience *patience)
 		patience->barriers = barriers;
 		patience->left = pd_asym_limits.many;
 	} else if (--patience->left == 0) {
-		/* In vain while it is changing: then after as many more. */
+		/*
+		 * It has no effect during a change: then it is tried again after as many more hits.
+		 */
 		patience->left = pd_asym_limits.many;
 		__atomic_compare_exchange_n(&pd_payer, &each, PD_RARE_PAYS, false, __ATOMIC_RELAXED,
 					    __ATOMIC_RELAXED);

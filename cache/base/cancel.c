@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Keeps a thread from being cancelled inside pindown. */
 #include "cache/base/cancel.h"
 
 #include <pthread.h>

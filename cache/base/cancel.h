@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The program's threads may be cancelled: in a system call, and with asynchronous cancellation
- * anywhere. Inside of us that would leave the lock taken, a change half made, or a record in a list
- * that lies on a stack which is gone. So a function that takes the lock, or calls the driver or a
- * callback, is not a place to be cancelled in: it begins with PD_UNCANCELLED. A cancellation that
- * comes meanwhile is acted on when the outermost of them returns, or later.
+ * anywhere. Inside pindown that would leave the lock taken, a change half made, or a list that
+ * names a record on a stack that is gone. So a function that takes the lock, or calls the driver or
+ * a callback, begins with PD_UNCANCELLED. A cancellation that comes meanwhile is acted on when the
+ * outermost of them returns, or later.
  *
- * This is for the slow ways, as it costs some ten nanoseconds; what a hit leaves behind is taken
- * away at the end of the thread (thread.c). The program's own calls of the driver are not shielded:
- * there it is cancelled as it would be without us.
+ * This is for the slow ways, as it costs some ten nanoseconds; what a cancelled hit leaves behind
+ * is removed at the end of the thread (thread.c). The program's own calls of the driver are not
+ * shielded: they are cancelled as without pindown.
  */
 #ifndef PD_CANCEL_H
 #define PD_CANCEL_H

@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
+/* Reads the configuration from the environment, and notes what is wrong there. */
 #define _GNU_SOURCE
 #include "cache/base/config.h"
 
@@ -12,8 +13,7 @@
 #include <unistd.h>
 
 #include "cache/base/log.h"
-#include "cache/trace/writer.h"
-#include "cache/trace/format.h"
+#include "cache/base/event.h"
 
 enum kind { SWITCH, CHOICE, BYTES, COUNT, FILE_NAME, EVENTS };
 #define PD_KIND_SWITCH SWITCH
@@ -56,7 +56,7 @@ static void problem(struct pd_problems *problems, const char *format, ...)
 	va_start(arguments, format);
 	length = vsnprintf(problems->text + problems->used, room, format, arguments);
 	va_end(arguments);
-	if (length < 0 || (size_t)length + 2 > room) { /* does not fit: counted, not told */
+	if (length < 0 || (size_t)length + 2 > room) { /* does not fit: counted, not printed */
 		problems->text[problems->used] = '\0';
 		return;
 	}
@@ -240,7 +240,7 @@ static bool parse_bytes(const char *text, uint64_t *out)
 	return true;
 }
 
-/* A relative name is meant from where the program was started, whatever it does to its directory.
+/* A relative name starts at the directory in which the program was started, also after a chdir().
  */
 static bool parse_file(const char *text, struct pd_config *config)
 {
@@ -399,7 +399,8 @@ void pd_config_parse(struct pd_config *config, struct pd_problems *problems,
 const struct pd_config *pd_config_known;
 static struct pd_config own_config;
 static struct pd_problems own_problems;
-static pthread_once_t once = PTHREAD_ONCE_INIT; /* begins anew in a child forked half-way */
+static pthread_once_t once =
+	PTHREAD_ONCE_INIT; /* begins again in a child that was forked half-way */
 
 static void parse_own(void)
 {
@@ -422,7 +423,7 @@ void pd_config_complain(void)
 	const char *line = own_problems.text, *end, *tab;
 
 	pd_config();
-	/* Relaxed: it only says who was first; the text is there since pd_config(). */
+	/* Relaxed: it only decides which thread is first; the text is there since pd_config(). */
 	if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
 		return;
 	for (; (end = strchr(line, '\n')); line = end + 1) {

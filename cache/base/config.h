@@ -30,7 +30,7 @@ enum pd_deepbind { PD_DEEPBIND_CLEAR, PD_DEEPBIND_KEEP };
 struct pd_config {
 	bool enabled;
 	enum pd_backend_choice backend;
-	uint64_t max_bytes;   /* 0: no limit of ours */
+	uint64_t max_bytes;   /* 0: pindown sets no limit */
 	uint64_t max_regions; /* 0: chosen by the cache */
 	enum pd_verify verify;
 	enum pd_held held;
@@ -40,7 +40,7 @@ struct pd_config {
 	enum pd_log_level log;
 	enum pd_deepbind deepbind;
 	enum pd_verbs verbs;
-	bool debug; /* look for mistakes in calls of the API */
+	bool debug; /* report wrong calls of the API */
 	bool top;   /* publish the counters for `pindown top` */
 	char trace_path[PATH_MAX];
 };
@@ -60,14 +60,14 @@ static inline const struct pd_config *pd_config(void)
 	return __builtin_expect(config != NULL, 1) ? config : pd_config_read();
 }
 
-/* Say on standard error, once, what was wrong with the environment. For the first driver use. */
+/* Print on standard error, once, what was wrong with the environment. For the first driver use. */
 void pd_config_complain(void);
 
 /* ---- for the command and the tests ------------------------------------------------------- */
 
 /*
- * What was wrong, as lines without "pindown: ", each ended by a newline; behind a tab what is made
- * of it, by those who go on all the same.
+ * What was wrong, as lines without "pindown: ", each ended by a newline; behind a tab how it is
+ * treated by a process that continues all the same.
  */
 struct pd_problems {
 	unsigned count;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Descriptors of pindown's own. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -23,8 +24,8 @@ uint64_t pd_descriptor_limit(void)
 }
 
 /*
- * Half-way up what the process may have, but no further than is of any use to a program: the
- * kernel's table, which each fork copies, reaches up to the highest number.
+ * Half-way up the numbers that the process may have, but no higher than is of use: the kernel's
+ * table, which each fork copies, reaches up to the highest number.
  */
 static int lowest_number_for_us(void)
 {
@@ -56,7 +57,7 @@ uint64_t pd_descriptor_identity(int fd)
 
 bool pd_descriptors_exhausted(void)
 {
-	/* By its number, as it is closed: ThreadSanitizer is to know of neither. */
+	/* By system call number, as it is closed: ThreadSanitizer is to see neither. */
 	int fd = (int)syscall(SYS_eventfd2, 0, EFD_CLOEXEC);
 
 	if (fd < 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Descriptors of ours among the program's own. They are moved up, away from the low numbers that
- * programs count on; they are close-on-exec; and before one is used it is compared with what it was: a
- * program that closes all descriptors may have somebody else's under our number by then.
+ * Our descriptors among the program's own. They are moved up, away from the low numbers that
+ * programs count on; they are close-on-exec; and before one is used its identity is checked: after
+ * a program has closed all descriptors, the number may be another file's.
  *
  * errno may change; callers keep it.
  */
@@ -13,10 +13,10 @@
 #include <stdint.h>
 
 /*
- * How many the process may have: the soft limit, which is the program's to change and not ours, as
- * it and its children would see that. We take the upper half of these at most: a program that gets
- * along with the lower half never runs out of descriptors for our sake. More than half would gain
- * little.
+ * How many the process may have: the soft limit. It is the program's to change, not pindown's, as
+ * the program and its children would see that. pindown takes the upper half of these at most: a
+ * program that needs only the lower half never runs out of descriptors because of pindown. More
+ * than half would gain little.
  */
 uint64_t pd_descriptor_limit(void);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A lock is a word of our own, and not a pthread_mutex_t: a miss and a free take the cache's five
- * times, mostly without company, and then it is one locked instruction each way. (U. Drepper,
- * "Futexes Are Tricky", mutex 2 and 3.)
+ * Locks and waiting. A lock is a 32-bit word, not a pthread_mutex_t: a miss and a free take the
+ * cache's lock five times, mostly uncontended, and then it is one locked instruction each way. (U.
+ * Drepper, "Futexes Are Tricky", mutex 2 and 3.)
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -13,18 +13,21 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
+#include "cache/base/lock.h"
+#include "cache/base/thread.h"
 
 enum {
 	FREE,
 	TAKEN,
-	AWAITED, /* taken, and somebody may be asleep */
+	AWAITED, /* taken, and another thread may be asleep */
 };
 
 static uint32_t waiters;  /* under the cache's lock */
-static uint32_t settling; /* changed under that lock, whenever those are to wake up */
+static uint32_t settling; /* changed under that lock, to wake all waiters */
 
 uint32_t pd_unsettled;
+bool pd_untold;
+PD_WEAK_EVENT(untold, (void));
 uint64_t pd_race_wait_ns = 2000000000u, pd_fork_wait_ns = 100000000u;
 
 /* An errno, or 0. errno itself is the program's. */
@@ -44,7 +47,7 @@ static struct timespec timespec_of(uint64_t ns)
 				 .tv_nsec = (long)(ns % 1000000000u)};
 }
 
-/* Let the processor's other thread have it meanwhile. */
+/* Let the processor's other hardware thread run meanwhile. */
 static inline void relax(void)
 {
 #if defined(__x86_64__)
@@ -61,13 +64,14 @@ static inline bool take_if_free(uint32_t *word)
 	uint32_t found = FREE;
 
 	/*
-	 * Taken with acquire, let go with release: who has it sees what was done under it before.
+	 * Taken with acquire, let go with release: a thread that has it sees what was done under it
+	 * before.
 	 */
 	return __atomic_compare_exchange_n(word, &found, TAKEN, false, __ATOMIC_ACQUIRE,
 					   __ATOMIC_RELAXED);
 }
 
-/* It is held for less than a thread takes to fall asleep, so who finds it taken spins a little first. */
+/* It is held for less time than a thread takes to fall asleep, so spin a little first. */
 static void __attribute__((noinline)) wait_for(uint32_t *word)
 {
 	for (unsigned i = 0; i < 100; i++) {
@@ -75,14 +79,14 @@ static void __attribute__((noinline)) wait_for(uint32_t *word)
 			return;
 		relax();
 	}
-	/* Whoever lets it go from here on wakes one who sleeps, perhaps in vain. */
+	/* From here on, letting it go wakes one sleeper, also when there is none. */
 	while (__atomic_exchange_n(word, AWAITED, __ATOMIC_ACQUIRE) != FREE)
 		futex(word, FUTEX_WAIT_PRIVATE, AWAITED, NULL);
 }
 
 /*
- * Noted as held behind the taking, and no longer before the letting go: if a signal handler forks
- * in between, this thread is just not yet, or no longer, in the middle of a change.
+ * Noted as held after the taking, and no longer before the letting go: if a signal handler forks in
+ * between, this thread is just not yet, or no longer, in the middle of a change.
  */
 static inline void take(enum pd_lock_name name)
 {
@@ -125,17 +129,15 @@ void pd_lock(void)
 
 void pd_unlock(void)
 {
-	/*
-	 * Not in a child that has to begin anew: the page that it would be told in is the parent's.
-	 */
+	/* Not in a child that has to begin again: the page that it would write is the parent's. */
 	if (pd_untold && pd_process_is_known())
-		pd_stats_tell();
+		PD_NOTIFY(untold);
 	let_go(PD_LOCK_CACHE);
 }
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-/* Relaxed: it is the system call that compares it, and the lock that orders all else. */
+/* Relaxed: the system call compares it, and the lock orders everything else. */
 void pd_wake_waiters(void)
 {
 	if (!waiters)

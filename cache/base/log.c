@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
+/* Lines on standard error, and the shield against signals. */
 #define _GNU_SOURCE
 #include "cache/base/log.h"
 

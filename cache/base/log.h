@@ -19,8 +19,8 @@ void pd_log(enum pd_log_level level, const char *format, ...) __attribute__((for
 bool pd_logging(enum pd_log_level level);
 
 /*
- * For "pindown switches X off, because ...": the first call with this flag prints, no later one.
- * Relaxed: it only says which is the first.
+ * For "pindown switches X off, because ...": only the first call with this flag prints. Relaxed: it
+ * only decides which is the first.
  */
 #define pd_log_once(flag, level, ...)                                     \
 	do {                                                              \
@@ -29,8 +29,8 @@ bool pd_logging(enum pd_log_level level);
 	} while (0)
 
 /*
- * Keeps a signal that a system call of ours may raise in this thread (SIGPIPE, SIGXFSZ) from being
- * seen by the program, and system calls from being cancellation points. Between the two nothing may
+ * Hides from the program a signal that a system call of ours may raise in this thread (SIGPIPE,
+ * SIGXFSZ), and keeps system calls from being cancellation points. Between the two nothing may
  * return to the program.
  */
 struct pd_shield {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
+/* Finding out that this process is a child, and beginning again. */
 #define _GNU_SOURCE
 #include "cache/base/process.h"
 
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "cache/cache.h"
-#include "cache/hook_events.h"
+#include "cache/base/lock.h"
 
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18 /* Linux 4.14 */
@@ -15,9 +15,11 @@
 struct pd_here pd_here;
 __thread uint32_t pd_locks_held __attribute__((tls_model("initial-exec")));
 void (*pd_hook_fork_child)(void);
+PD_WEAK_EVENT(child_abandons, (void));
+PD_WEAK_EVENT(child_begins, (void));
 
 /* Under `beginning`, or before there are other threads. Neither is zeroed in a child. */
-static bool has_begun; /* in this process or in one that it comes from */
+static bool has_begun; /* in this process or in one that it was forked from */
 static bool is_wiped;  /* the kernel zeroes pd_here */
 
 bool pd_wipe_in_children(void *start, size_t bytes)
@@ -57,8 +59,8 @@ void pd_process_begin(void)
 	take_beginning();
 	if (!pd_process_is_known()) {
 		if (has_begun) {
-			pd_abandon_all();
-			pd_begin_anew();
+			PD_NOTIFY(child_abandons);
+			PD_NOTIFY(child_begins);
 		} else {
 			wipe_in_children();
 			has_begun = true;
@@ -71,13 +73,13 @@ void pd_process_begin(void)
 }
 
 /*
- * What the kernel does where it can. A lock that this thread holds stays taken: it is in the middle
+ * As the kernel does where it can. A lock that this thread holds stays taken: it is in the middle
  * of a change.
  */
 static void wipe(void)
 {
 	pd_here.known = pd_here.beginning = pd_here.loader_lock_works = 0;
-	pd_here.last_object = NULL;
+	pd_here.last_library = NULL;
 	for (unsigned i = 0; i < PD_LOCKS; i++)
 		if (!(pd_locks_held & 1u << i))
 			pd_here.lock[i] = 0;
@@ -86,14 +88,14 @@ static void wipe(void)
 /*
  * Known already: a lock was taken before this handler ran, in a child handler of another library.
  */
-void pd_fork_child(void)
+void pd_process_fork_child(void)
 {
 	int saved = errno;
 
 	if (!is_wiped)
 		wipe();
 	if (has_begun && !pd_process_is_known()) {
-		pd_abandon_all();
+		PD_NOTIFY(child_abandons);
 		if (!pd_locks_held)
 			pd_process_begin();
 	}

@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
+/* Reading memory that may not be there. */
 #define _GNU_SOURCE
 #include "cache/base/safe_read.h"
 
@@ -11,8 +12,8 @@
 enum { PAGE = 4096 /* or a part of one */ };
 
 /*
- * The kernel reads the new mask before it looks at what is to be done with it, and there is nothing
- * that is to be done: a bad address is EFAULT, a good one EINVAL.
+ * The kernel reads the new mask before it looks at the operation, which is invalid: a bad address
+ * is EFAULT, a good one EINVAL.
  */
 bool pd_is_readable(uint64_t address)
 {
@@ -22,8 +23,8 @@ bool pd_is_readable(uint64_t address)
 }
 
 /*
- * Where a filter of system calls forbids the better one, or where that one was seen to answer EFAULT for
- * a page of a file that had not been read yet. Another thread may unmap it in between.
+ * For when a system call filter forbids the better one, or when that one has answered EFAULT for a
+ * page of a file that had not been read yet. Another thread may unmap it in between.
  */
 __attribute__((no_sanitize("address"))) static bool copy_by_page(char *to, uint64_t from,
 								 size_t bytes)

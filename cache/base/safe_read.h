@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reading memory that may not be there: without a signal, a lock, or memory of one's own. For call
+ * Reading memory that may not be there: without a signal, a lock, or memory of its own. For call
  * stacks. These change errno: their callers keep it.
  */
 #ifndef PD_PEEK_H

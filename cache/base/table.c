@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Tables of records that stay in place. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sys/mman.h>
@@ -8,16 +9,17 @@
 #include "cache/base/table.h"
 
 /*
- * The first records take memory by small pages, as most processes have few. From where a step is huge
- * pages of records, and then of columns, they are asked for: see pd_prefer_huge(). FEW numbers lie
- * before a column's first boundary of huge pages, so that these are not begun before it is that large.
+ * The first records take memory by small pages, as most processes have few. Huge pages are
+ * requested for records, and later for columns, from the step that is large enough: see
+ * pd_prefer_huge(). FEW numbers lie before a column's first boundary of huge pages, so that those
+ * are not begun before the column is that large.
  */
 #define HUGE_COLUMN ((uint32_t)(PD_HUGE_PAGE / sizeof(uint32_t)))
 #define FEW	    (1u << 16)
 
 #define FEWEST 1024u
 
-/* Each array begins with a page, so that a step of one makes nothing usable of another. */
+/* Each array begins with a page, so that a step of one makes no part of another usable. */
 static size_t page_size(void)
 {
 	return (size_t)sysconf(_SC_PAGESIZE);
@@ -92,7 +94,7 @@ bool pd_tables_reserve(struct pd_table *const *tables, unsigned count, uint32_t 
 static uint32_t step(const struct pd_table *table)
 {
 	uint32_t left = table->capacity - table->usable;
-	uint32_t records = 1024; /* a power of two of them is always a number of whole pages */
+	uint32_t records = 1024; /* a power of two of them always fills whole pages */
 
 	while (records < table->usable && records * table->record_bytes < PD_HUGE_PAGE)
 		records *= 2;
@@ -134,8 +136,9 @@ static bool grow(struct pd_table *table)
 }
 
 /*
- * Memory for the next records at once: a page fault for each page of them would be most of what a new region
- * takes. An eighth of what there is, so that not much is taken in vain. Columns have no such use: most stripes stay empty.
+ * Memory for the next records at once: a page fault for each page of them would be most of the time
+ * that a new region takes. An eighth of the present size, so that little is wasted. Not for
+ * columns: most stripes stay empty.
  */
 static void populate(struct pd_table *table)
 {
@@ -173,4 +176,13 @@ void pd_table_clear(struct pd_table *table)
 		madvise(table->records, table->usable * table->record_bytes, MADV_DONTNEED);
 	table->used = table->populated = 0;
 	errno = saved;
+}
+
+uint32_t pd_let_rest(struct pd_resting *resting, uint32_t number)
+{
+	uint32_t *place = &resting->number[resting->next++ % 1024];
+	uint32_t rested = *place;
+
+	*place = number;
+	return rested;
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Named points between the steps of get, put, free and pin, at which a test that builds the cache with
- * -DPD_POINTS holds up threads (tests/unit/support/windows.c). In the library they are nothing at
- * all.
+ * Named points between the steps of get, put, free and pin, at which a test that builds the cache
+ * with -DPD_POINTS holds up threads (tests/unit/support/windows.c). In the library they are nothing
+ * at all.
  *
  * addr: an address of the memory that the step is about.
  */
 #ifndef PD_POINT_H
 #define PD_POINT_H
 
-/* What a thread that stands at the point has just done. */
+/* What a thread at the point has just done. */
 #define PD_POINTS_ALL(P)                                                                    \
 	P(HIT_FOUND)	   /* the index has named a region; not announced yet */            \
 	P(HIT_ANNOUNCED)   /* its state not read yet */                                     \
@@ -25,17 +25,17 @@
 	P(END_DYING)	   /* no longer live; still in the index (locked) */                \
 	P(END_UNLINKED)	   /* no longer in the index; before the barrier (locked) */        \
 	P(END_BARRIER)	   /* behind it; hits that announce it to be waited for (locked) */ \
-	P(END_COUNTING)	   /* all have gone; about to count holds (locked) */               \
-	P(END_TELLING)	   /* unlocked; about to tell subscribers */                        \
+	P(END_COUNTING)	   /* all are over; about to count holds (locked) */                \
+	P(END_TELLING)	   /* unlocked; about to notify subscribers */                      \
 	P(END_LETTING_GO)  /* in use: about to drop the end's own hold */                   \
-	P(END_UNPINNING)   /* idle, told; about to unpin */                                 \
+	P(END_UNPINNING)   /* idle, subscribers notified; about to unpin */                 \
 	P(END_UNPINNED)	   /* still dying to others */                                      \
 	P(END_WAITING)	   /* a free, for another thread's pin or unpin */                  \
 	P(EVICT_CHOSEN)	   /* it looked idle (locked) */                                    \
-	P(EVICT_MARKED)	   /* nobody gets it meanwhile; before the barrier (locked) */      \
+	P(EVICT_MARKED)	   /* no get takes it meanwhile; before the barrier (locked) */     \
 	P(EVICT_COUNTING)  /* about to see whether it is idle (locked) */                   \
 	P(PIN_TAKEN_OFF)   /* the flight is known; before the barrier */                    \
-	P(PIN_DESCRIBED)   /* the driver has told; guards not looked at yet */              \
+	P(PIN_DESCRIBED)   /* the driver has answered; guards not looked at yet */          \
 	P(PIN_UNGUARDED)   /* there was none; not announced yet what it pins */             \
 	P(PIN_ANNOUNCED)   /* about to pin */                                               \
 	P(PIN_PINNED)	   /* about to ask for the buffer id again */                       \
@@ -44,9 +44,9 @@
 	P(PIN_LOST)	   /* a free was faster; about to unpin */                          \
 	P(PIN_WAITING)	   /* for a guard to come down */                                   \
 	P(PIN_COMPANY)	   /* another thread pins the same */                               \
-	P(ALLOC_BEGUN)	   /* new memory; what is known here may be dead */                 \
-	P(ALLOC_FORGOTTEN) /* volatile no more, pins lost; what is dead not dropped yet */  \
-	P(ALLOC_COMPARED)  /* dropped; what is alive still checked */
+	P(ALLOC_BEGUN)	   /* new memory; regions known here may be stale */                \
+	P(ALLOC_FORGOTTEN) /* volatile no more, pins lost; stale regions not dropped yet */ \
+	P(ALLOC_COMPARED)  /* dropped; live regions still checked */
 
 enum pd_point {
 #define PD_POINT_NUMBER(name) PD_POINT_##name,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* A record for each thread, and the stripes of hold counts. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -9,30 +10,35 @@
 #include <unistd.h>
 
 #include "cache/base/barrier.h"
-#include "cache/top/page.h"
 #include "cache/base/process.h"
 #include "cache/base/thread.h"
-#include "cache/trace/writer.h"
 
 __thread struct pd_thread *pd_self_tls __attribute__((tls_model("initial-exec")));
+
+struct pd_thread pd_anonymous = {.counters = &pd_anonymous.own_counters, .stripe_asked = true};
 
 /* The first few need no memory of their own: most processes have few threads that use CUDA. */
 static struct pd_thread first_records[4];
 static unsigned first_used;
 
 uint32_t pd_thread_records;
+PD_WEAK_EVENT(thread_starts, (struct pd_thread *));
+PD_WEAK_EVENT(thread_exits, (struct pd_thread *));
+PD_WEAK_EVENT(thread_counts, (struct pd_thread *));
+PD_WEAK_EVENT(thread_quits, (void));
 static struct pd_thread *all; /* pushed to with compare-and-swap, never popped */
 static pthread_key_t at_thread_exit;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 /*
- * Taken with acquire, given back with release: the next owner goes on from the counts of the last.
+ * Taken with acquire, given back with release: the next owner continues from the counts of the
+ * last.
  */
 static uint32_t stripes_taken = 1u << PD_STRIPE_SHARED; /* one bit each */
 uint32_t pd_stripes_first = PD_STRIPE_SHARED + 1, pd_stripes_used = PD_STRIPE_SHARED + 1;
 
 static void give_back_stripe(struct pd_thread *self)
 {
-	/* Its counts stay as they are: they are summed, and the next owner goes on from there. */
+	/* Its counts stay as they are: they are summed, and the next owner continues from there. */
 	if (self->stripe != PD_STRIPE_SHARED)
 		__atomic_fetch_and(&stripes_taken, ~(1u << self->stripe), __ATOMIC_RELEASE);
 	self->stripe = PD_STRIPE_SHARED;
@@ -41,8 +47,8 @@ static void give_back_stripe(struct pd_thread *self)
 }
 
 /*
- * A thread can end in the middle of a call that it was to report the end of. It frees no more.
- * Release: as in pd_ended().
+ * A thread can end in the middle of a call whose end it was to report. It frees no more. Release:
+ * as in pd_ended().
  */
 static void drop_guards(struct pd_thread *self)
 {
@@ -66,11 +72,11 @@ static void detach(void *record)
 
 	drop_guards(self);
 	drop_announcement(self);
-	pd_trace_thread_exit(self);
+	PD_NOTIFY(thread_exits, self);
 	give_back_stripe(self);
 	pd_self_tls = NULL;
 	/*
-	 * Release: pairs with reuse_record() and pd_thread_is_alone(), who then see all of the
+	 * Release: pairs with reuse_record() and pd_thread_is_alone(), which then see all of the
 	 * above.
 	 */
 	__atomic_store_n(&self->owned, 0, __ATOMIC_RELEASE);
@@ -79,8 +85,7 @@ static void detach(void *record)
 static void init_once(void)
 {
 	if (pthread_key_create(&at_thread_exit, detach) != 0)
-		at_thread_exit =
-			(pthread_key_t)-1; /* records of dead threads are then not reused */
+		at_thread_exit = (pthread_key_t)-1; /* then records are not reused */
 	pd_asym_init();
 	if (!pd_process_is_known())
 		pd_process_begin();
@@ -101,8 +106,9 @@ static struct pd_thread *reuse_record(void)
 }
 
 /*
- * first_used is a number and nothing else: relaxed. The link is for pd_threads(), which finds what
- * is filled in here, and for pd_thread_is_alone(), in one order with all that it pairs with.
+ * first_used is a number and nothing else: relaxed. The link is for pd_threads(), whose callers
+ * find the record filled in, and for pd_thread_is_alone(), in one order with all that it pairs
+ * with.
  */
 static struct pd_thread *new_record(void)
 {
@@ -141,18 +147,26 @@ struct pd_thread *pd_thread_attach(void)
 		self = new_record();
 	if (self) {
 		/*
-		 * Pairs with pd_thread_is_alone(): it sees us, or we see what it has stored before.
+		 * Pairs with pd_thread_is_alone(): it sees this thread, or this thread sees what it
+		 * has stored before.
 		 */
 		__atomic_exchange_n(&self->owned, 1, __ATOMIC_SEQ_CST);
 		self->tid = (int32_t)syscall(SYS_gettid);
 		pd_self_tls = self;
 		if (at_thread_exit != (pthread_key_t)-1)
 			pthread_setspecific(at_thread_exit, self);
-		pd_trace_thread_start(self);
-		pd_live_thread_start(self);
+		PD_NOTIFY(thread_starts, self);
+		PD_NOTIFY(thread_counts, self);
 	}
 	errno = saved;
 	return self;
+}
+
+uint32_t pd_my_tid(void)
+{
+	const struct pd_thread *self = pd_self();
+
+	return (uint32_t)(self ? self->tid : syscall(SYS_gettid));
 }
 
 /* Acquire: pairs with new_record(), which has filled in what it links. */
@@ -166,8 +180,8 @@ bool pd_thread_is_alone(void)
 	const struct pd_thread *self = pd_self_tls;
 
 	/*
-	 * All sequentially consistent, to pair with pd_thread_attach(); of a thread that is gone we
-	 * see all its holds.
+	 * All sequentially consistent, to pair with pd_thread_attach(); all holds of a thread that
+	 * has ended are seen.
 	 */
 	for (const struct pd_thread *t = __atomic_load_n(&all, __ATOMIC_SEQ_CST); t; t = t->next)
 		if (t != self && __atomic_load_n(&t->owned, __ATOMIC_SEQ_CST))
@@ -253,18 +267,23 @@ void pd_thread_fork_child(void)
 		self->tid = (int32_t)syscall(SYS_gettid);
 }
 
+void __attribute__((cold)) pd_thread_quits(void)
+{
+	PD_NOTIFY(thread_quits);
+}
+
 uint64_t pd_counter_sum(unsigned which)
 {
 	uint64_t sum = 0;
 
 	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
 		/*
-		 * Acquire: pairs with trace/writer.c and top/page.c, which move them when they have
+		 * Acquire: pairs with trace/stream.c and top/page.c, which move them when they have
 		 * filled them.
 		 */
 		char *counters = (char *)__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
 
-		/* Relaxed: pairs with pd_count(); any number of late will do. */
+		/* Relaxed: pairs with pd_count(); the sum need not be exact. */
 		sum += __atomic_load_n((uint64_t *)(void *)(counters + which), __ATOMIC_RELAXED);
 	}
 	return sum;

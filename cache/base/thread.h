@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One record for each thread that ever came to us. Records are never unmapped: another thread may
- * be reading a guard while its owner dies. A dead thread's record is given to the next new thread.
+ * One record for each thread that ever called pindown. Records are never unmapped: another thread
+ * may be reading a guard while its owner ends. The record of a thread that has ended is given to
+ * the next new thread.
  */
 #ifndef PD_THREAD_H
 #define PD_THREAD_H
@@ -10,11 +11,13 @@
 #include <stdint.h>
 
 #include "cache/base/barrier.h"
+#include "cache/base/notify.h"
+#include "cache/base/visible.h"
 
-/* Said of what a hit reads, so that it need not look up where that is. */
-#define PD_HIDDEN __attribute__((visibility("hidden")))
-
-/* Counted by the owner alone, without atomics' cost (relaxed load + store); summed by readers. */
+/*
+ * Counted by the owner alone, without the cost of atomics (relaxed load + store); summed by
+ * readers.
+ */
 struct pd_counters {
 	uint64_t hits;
 	uint64_t misses;
@@ -37,10 +40,10 @@ struct pd_guard_slot {
 
 /* Hold counts are kept in stripes: the first threads to get have one of their own each. */
 #define PD_STRIPES	 8
-#define PD_STRIPE_SHARED 0 /* all other threads', with atomics */
+#define PD_STRIPE_SHARED 0 /* of all other threads, with atomics */
 
 /*
- * Those from the first one on, up to this, have ever been used. Most processes never use the shared
+ * The stripes from the first one up to this were ever used. Most processes never use the shared
  * one.
  */
 extern PD_HIDDEN uint32_t pd_stripes_first, pd_stripes_used;
@@ -48,7 +51,7 @@ extern PD_HIDDEN uint32_t pd_stripes_first, pd_stripes_used;
 struct pd_journal_piece;
 
 struct pd_thread {
-	/* The owner's, read by nobody else. */
+	/* The owner's; no other thread reads these. */
 	struct pd_counters
 		*counters; /* own_counters, or in the trace's journal while there is one */
 	uint32_t *holds;   /* its stripe of hold counts, if no other thread writes there;
@@ -58,7 +61,7 @@ struct pd_thread {
 	bool is_looking;   /* until_look has been set */
 	uint8_t guard_depth;
 	/*
-	 * Hits until the next one that goes the long way: to be compared with the driver, or
+	 * Hits until the next one that takes the long way: to be compared with the driver, or
 	 * traced.
 	 */
 	int32_t until_look;
@@ -69,7 +72,8 @@ struct pd_thread {
 	struct pd_journal_piece *trace_piece;
 	char *trace_memory;
 	uint64_t trace_base;
-	uint64_t stack_low, stack_high; /* what of its own stack is known to be readable; 0, 0 */
+	uint64_t stack_low,
+		stack_high; /* the part of its own stack that is known to be readable; 0, 0 */
 
 	/* Written by the owner, read by others. */
 	uint32_t probing __attribute__((aligned(64))); /* region number being validated, or 0 */
@@ -83,6 +87,23 @@ struct pd_thread {
 
 extern PD_HIDDEN __thread struct pd_thread *pd_self_tls __attribute__((tls_model("initial-exec")));
 
+/*
+ * A thread has got its record; its record is about to be given to another. Called by the thread
+ * itself.
+ */
+PD_EVENT(thread_starts, (struct pd_thread *));
+PD_EVENT(thread_exits, (struct pd_thread *));
+
+/* Its counters may move, unless a trace has them: after thread_starts, by the thread itself. */
+PD_EVENT(thread_counts, (struct pd_thread *));
+
+/*
+ * A callback of the program has ended this thread, which is forbidden: everything of the thread's
+ * that others may look at leaves its stack, and nobody waits for the thread. Lock not held.
+ */
+void pd_thread_quits(void);
+PD_EVENT(thread_quits, (void));
+
 /* Takes a record for this thread; NULL when there is no memory for one. Keeps errno. */
 struct pd_thread *pd_thread_attach(void);
 
@@ -93,6 +114,19 @@ static inline struct pd_thread *pd_self(void)
 	return __builtin_expect(self != 0, 1) ? self : pd_thread_attach();
 }
 
+/* For a thread that could get no record: it shares a stripe of hold counts. */
+extern struct pd_thread pd_anonymous;
+
+static inline struct pd_thread *pd_self_or_anonymous(void)
+{
+	struct pd_thread *self = pd_self();
+
+	return self ? self : &pd_anonymous;
+}
+
+/* This thread's number in the system. */
+uint32_t pd_my_tid(void);
+
 /*
  * The list of all records, for walking with ->next; safe without a lock. And how many there are, or
  * will be.
@@ -101,8 +135,8 @@ struct pd_thread *pd_threads(void);
 extern PD_HIDDEN uint32_t pd_thread_records;
 
 /*
- * No other thread has a record. Sequentially consistent: one that this overlooks will see all that
- * was stored so before.
+ * No other thread has a record. Sequentially consistent: a thread that this overlooks will see all
+ * that was stored so before.
  */
 bool pd_thread_is_alone(void);
 
@@ -110,7 +144,7 @@ bool pd_thread_is_alone(void);
 void pd_thread_claim_stripe(struct pd_thread *self);
 
 /*
- * One hit less until the next that goes the long way; true: it is this one. In one instruction, as
+ * One hit less until the next that takes the long way; true: it is this one. In one instruction, as
  * in pd_add_late(). Relaxed: pairs with pd_thread_look_now().
  */
 static inline bool pd_thread_counts_down(struct pd_thread *self)
@@ -128,19 +162,23 @@ due:
 #endif
 }
 
-/* All threads' next hits. One that another thread is just making may take that back. */
+/*
+ * Makes the next hit of all threads take the long way. A hit that another thread is just making may
+ * undo that.
+ */
 void pd_thread_look_now(void);
 
-/* Before each hold in that one. */
+/* Before each hold in the shared stripe. */
 void pd_thread_use_shared_stripe(void);
 
 /*
- * Does the thread of this number sleep until another one has done something? Yes, too, if there is
- * no such thread, which then will never do anything. Relaxed: who wants to be sure looks again.
+ * Does the thread of this number sleep until another thread has done something? Also true if there
+ * is no such thread, which then will never do anything. Relaxed: a caller that must be sure looks
+ * again.
  */
 bool pd_thread_waits(uint32_t tid);
 
-/* Of this one, which has a record or not. */
+/* For this thread, whether it has a record or not. */
 static inline void pd_thread_set_waits(bool waits)
 {
 	if (pd_self_tls)

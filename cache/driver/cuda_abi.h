@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The part of the CUDA driver's binary interface that pindown, its simulated driver and its test
- * programs use, declared by ourselves so that no toolkit is needed to build. Names, numbers and
+ * programs use, declared here so that no toolkit is needed to build. Names, numbers and
  * layouts are the driver's; tests/unit/hook/check-table compares them with a toolkit's cuda.h
  * wherever one is found.
  *
  * Every function is named as libcuda exports it: there are no macros that turn cuMemAlloc into
- * cuMemAlloc_v2. The watched calls, of which the cache knows nothing, are in hook/cuda/abi.h.
+ * cuMemAlloc_v2. The watched calls, which the cache does not know, are in hook/cuda/abi.h.
  */
 #ifndef PD_CUDA_ABI_H
 #define PD_CUDA_ABI_H
@@ -401,7 +401,7 @@ typedef struct CUDA_ARRAY3D_DESCRIPTOR_v1_st {
 	unsigned int Flags;
 } CUDA_ARRAY3D_DESCRIPTOR_v1;
 
-/* Sparse arrays: we pass pointers to these on and never look inside. */
+/* Sparse arrays: pindown passes pointers to these on and never looks inside. */
 typedef struct CUarrayMapInfo_st CUarrayMapInfo;
 
 typedef struct CUDA_MEMCPY2D_st {
@@ -531,7 +531,7 @@ typedef struct CUDA_CHILD_GRAPH_NODE_PARAMS_st {
 	int ownership; /* 0: cloned, 1: moved */
 } CUDA_CHILD_GRAPH_NODE_PARAMS;
 
-/* Only the members that matter to us; reserved1 gives the union its size. */
+/* Only the members that pindown uses; reserved1 gives the union its size. */
 typedef struct CUgraphNodeParams_st {
 	CUgraphNodeType type;
 	int reserved0[3];

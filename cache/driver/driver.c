@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: MIT */
+/* Asking the CUDA driver about memory, and exporting it: the driver calls that the cache makes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>
 
 #include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
-#include "cache/hook_events.h"
-#include "cache/index.h"
 #include "cache/pindown.h"
 
 void *(*pd_find_driver_symbol)(const char *name);
 bool (*pd_is_mapped)(uint64_t base, uint64_t buffer_id);
 
 /*
- * The functions used here, found at the first use of each, by exported name. What is asked of
- * memory that another thread may be freeing is only what was seen to be safe then: the table "What
- * pindown asks the driver" in docs/how-it-works.md has a row for each.
+ * The functions used here; each is looked up by its exported name at its first use. About memory
+ * that another thread may be freeing, only calls are made that were seen to be safe then: the table
+ * "What pindown asks the driver" in docs/how-it-works.md has a row for each.
  */
 #define DRIVER_FUNCTIONS(F)                                                                \
 	F(cuPointerGetAttribute, (void *, CUpointer_attribute, CUdeviceptr))               \
@@ -39,19 +38,19 @@ static struct {
 
 static bool forgotten;
 
-/* In the place of a function that this driver has not got. */
+/* Stored for a function that this driver lacks. */
 #define ABSENT ((void *)-1)
 
 /*
- * Relaxed, here and below: what is found is a function of a library that was loaded before anybody
- * could ask for it, and nothing else comes with it.
+ * Relaxed, here and below: a function belongs to a library that was loaded before it could be
+ * looked up, and the pointer publishes nothing else.
  */
-static void __attribute__((noinline)) * look_up(void **slot, const char *name)
+static void __attribute__((noinline)) * look_up_function(void **slot, const char *name)
 {
 	int saved = errno;
 	void *found = pd_find_driver_symbol ? pd_find_driver_symbol(name) : NULL;
 
-	/* Every driver has the one; before it is found there is no driver yet. */
+	/* Every driver has cuPointerGetAttribute: until that is found, no driver is loaded. */
 	if (!found && __atomic_load_n(&driver.cuPointerGetAttribute, __ATOMIC_RELAXED))
 		found = ABSENT;
 	__atomic_store_n(slot, found, __ATOMIC_RELAXED);
@@ -59,24 +58,24 @@ static void __attribute__((noinline)) * look_up(void **slot, const char *name)
 	return found;
 }
 
-static inline __attribute__((always_inline)) void *find(void **slot, const char *name)
+static inline __attribute__((always_inline)) void *find_function(void **slot, const char *name)
 {
 	void *found = __atomic_load_n(slot, __ATOMIC_RELAXED);
 
 	if (__atomic_load_n(&forgotten, __ATOMIC_RELAXED))
 		return NULL;
 	if (__builtin_expect(!found, 0))
-		found = look_up(slot, name);
+		found = look_up_function(slot, name);
 	return found == ABSENT ? NULL : found;
 }
 
-/* Threads that ask at once find, and store, the same. REAL is for what HAVE has found. */
+/* Threads that look up at once find and store the same. Use REAL only after HAVE has succeeded. */
 #define REAL(name) __atomic_load_n(&driver.name, __ATOMIC_RELAXED)
-#define HAVE(name) find((void **)(void *)&driver.name, #name)
+#define HAVE(name) find_function((void **)(void *)&driver.name, #name)
 
 /*
- * What has been found stays: another thread may be about to call it. Relaxed: pairs with find(),
- * for calls to come.
+ * The pointers stay, since another thread may be about to call through one. Relaxed: pairs with
+ * find_function(); it matters only to later calls.
  */
 void pd_driver_forget(void)
 {
@@ -100,10 +99,10 @@ static bool buffer_id(uint64_t addr, uint64_t *id)
 }
 
 /*
- * To the driver this is a call that a stream capture, in this thread or a global one in another, does
- * not allow: it would fail and spoil the program's capture. It has nothing to do with what is being
- * captured, so the thread is taken out of that for the moment, as the driver's own exchange of modes is
- * meant for.
+ * The driver forbids this call during a stream capture in this thread, or a global one in another:
+ * it would fail and invalidate the program's capture. The call has nothing to do with the captured
+ * work, so the thread switches to the relaxed capture mode for it, which is what
+ * cuThreadExchangeStreamCaptureMode is for.
  */
 bool pd_driver_sync_memops(uint64_t addr)
 {
@@ -131,20 +130,19 @@ int pd_driver_device_attribute(int attribute, int device)
 	return value;
 }
 
-/* ---- a context to call in ----------------------------------------------------------------- */
+/* ---- borrowing a context ------------------------------------------------------------------ */
 
 /*
- * A progress thread often has no current context, and the driver wants one for some calls. It is
- * borrowed for the call; each call is tried without first, so that nothing of the thread's context
- * stack is touched where that is not needed.
+ * A progress thread often has no current context, but the driver requires one for some calls: it is
+ * pushed for the duration of the call. Each call is first tried without, so that the thread's
+ * context stack is left alone where possible.
  */
 struct borrowed {
 	bool pushed, retained;
 	int device;
 };
 
-/* Pool and VMM memory name no context: the device's primary one will do, if the program has it up.
- */
+/* Pool and VMM memory has no context: take the device's primary one if it is active. */
 static bool retain_primary(struct borrowed *b, int device, CUcontext *primary)
 {
 	unsigned flags;
@@ -171,7 +169,7 @@ static bool borrow(struct borrowed *b, CUcontext context, int device)
 	return b->pushed;
 }
 
-static void give_back(const struct borrowed *b)
+static void return_borrowed(const struct borrowed *b)
 {
 	CUcontext popped;
 
@@ -181,7 +179,7 @@ static void give_back(const struct borrowed *b)
 		REAL(cuDevicePrimaryCtxRelease_v2)(b->device);
 }
 
-/* ---- describing --------------------------------------------------------------------------- */
+/* ---- describing an allocation ------------------------------------------------------------- */
 
 struct attributes {
 	CUcontext context;
@@ -190,7 +188,7 @@ struct attributes {
 	void *pool;
 };
 
-/* The youngest comes last: a driver from before pools refuses them all for it. */
+/* The newest attribute is last: a driver older than pools refuses the whole list because of it. */
 static CUresult read_attributes(uint64_t addr, struct attributes *a)
 {
 	CUpointer_attribute names[] = {
@@ -207,7 +205,7 @@ static CUresult read_attributes(uint64_t addr, struct attributes *a)
 }
 
 /*
- * What the driver calls the range of an address: of mapped memory its reservation, of other memory
+ * The driver's "range" of an address: for mapped memory the address reservation, for other memory
  * the allocation.
  */
 static CUresult range_of(uint64_t addr, CUdeviceptr *base, size_t *size)
@@ -220,9 +218,9 @@ static CUresult range_of(uint64_t addr, CUdeviceptr *base, size_t *size)
 }
 
 /*
- * In a thread without a current context. The memory's own context may be about to be destroyed, and
- * is left alone: its memory is never mapped, and so is what its range says. For other memory the
- * primary one is held.
+ * For a thread without a current context. Memory of a context is never mapped with cuMemMap, so its
+ * range is the allocation, and that context, which may be about to be destroyed, is not touched.
+ * For other memory the primary context is retained.
  */
 static CUresult address_range_without_context(uint64_t addr, CUdeviceptr *base, size_t *size,
 					      const struct attributes *a)
@@ -234,7 +232,7 @@ static CUresult address_range_without_context(uint64_t addr, CUdeviceptr *base, 
 		return range_of(addr, base, size);
 	if (borrow(&borrowed, NULL, a->device))
 		result = REAL(cuMemGetAddressRange_v2)(base, size, addr);
-	give_back(&borrowed);
+	return_borrowed(&borrowed);
 	return result;
 }
 
@@ -248,7 +246,8 @@ static CUresult address_range(uint64_t addr, CUdeviceptr *base, size_t *size,
 		       : result;
 }
 
-static int extent(uint64_t addr, struct pd_memory *memory, const struct attributes *a, int *error)
+static int allocation_at(uint64_t addr, struct pd_memory *memory, const struct attributes *a,
+			 int *error)
 {
 	CUdeviceptr base = 0;
 	size_t size = 0;
@@ -262,7 +261,7 @@ static int extent(uint64_t addr, struct pd_memory *memory, const struct attribut
 	return PINDOWN_OK;
 }
 
-/* In a process where nobody sees cuMemMap: a range larger than its memory is a reservation. */
+/* For a process whose cuMemMap is not watched: a range larger than its memory is a reservation. */
 static bool is_in_reservation(const struct pd_memory *memory)
 {
 	CUdeviceptr base = 0;
@@ -272,13 +271,13 @@ static bool is_in_reservation(const struct pd_memory *memory)
 	       size > memory->end - memory->base;
 }
 
-/* Was the memory that has this id made with cuMemMap? */
+/* Was the memory with this id mapped with cuMemMap? */
 static bool is_mapped(const struct pd_memory *memory, uint64_t id)
 {
 	return pd_is_mapped ? pd_is_mapped(memory->base, id) : is_in_reservation(memory);
 }
 
-/* One number of all ids: FNV-1a, but for the width. Never 0. */
+/* Combines ids to one number that is never 0: FNV-1a, except that it takes 64 bits at a time. */
 #define NO_IDS 14695981039346656037u
 
 static uint64_t mix_in(uint64_t ids, uint64_t id)
@@ -286,7 +285,7 @@ static uint64_t mix_in(uint64_t ids, uint64_t id)
 	return (ids ^ id) * 1099511628211u;
 }
 
-static uint64_t mixed(uint64_t ids)
+static uint64_t finish_mix(uint64_t ids)
 {
 	return ids | 1;
 }
@@ -297,7 +296,7 @@ static bool mapping_at(uint64_t at, const struct attributes *a, struct pd_memory
 {
 	int error;
 
-	return extent(at, mapping, a, &error) == PINDOWN_OK && mapping->base == at &&
+	return allocation_at(at, mapping, a, &error) == PINDOWN_OK && mapping->base == at &&
 	       buffer_id(at, id);
 }
 
@@ -307,13 +306,14 @@ uint64_t pd_driver_mapping_end(uint64_t at, int device)
 	struct pd_memory mapping;
 	int error;
 
-	return extent(at, &mapping, &a, &error) == PINDOWN_OK && mapping.base == at ? mapping.end
-										    : 0;
+	return allocation_at(at, &mapping, &a, &error) == PINDOWN_OK && mapping.base == at
+		       ? mapping.end
+		       : 0;
 }
 
 /*
- * A range that runs past one mapping goes on in the next, when that lies right behind it. What is
- * found to be mapped is what has the id: the two stay together, also if another mapping comes in
+ * A range that runs past one mapping continues in the next if that is adjacent. is_mapped() is
+ * asked about the id, not the address: the answer is about that mapping even if another one takes
  * its place meanwhile.
  */
 static int extend_over_mappings(uint64_t end, struct pd_memory *memory, const struct attributes *a,
@@ -330,7 +330,7 @@ static int extend_over_mappings(uint64_t end, struct pd_memory *memory, const st
 		ids = mix_in(ids, id);
 		memory->end = next.end;
 	}
-	*others = mixed(ids);
+	*others = finish_mix(ids);
 	return PINDOWN_OK;
 }
 
@@ -347,11 +347,11 @@ static bool ids_of_mappings(uint64_t at, uint64_t end, const struct attributes *
 		ids = mix_in(ids, id);
 		at = mapping.end;
 	}
-	*others = mixed(ids);
+	*others = finish_mix(ids);
 	return true;
 }
 
-static int kind_of(const struct attributes *a)
+static int check_kind(const struct attributes *a)
 {
 	if (a->managed)
 		return PINDOWN_ERR_MANAGED;
@@ -375,8 +375,8 @@ static int attributes_of(uint64_t addr, struct attributes *a, int *error)
 		return PINDOWN_ERR_NO_CUDA;
 	if (*error != CUDA_SUCCESS)
 		return PINDOWN_ERR_NOT_DEVICE;
-	result = kind_of(a);
-	/* Asked for many attributes at once, the driver calls nothing at all a success. */
+	result = check_kind(a);
+	/* Asked for several attributes of no memory at all, the driver returns success. */
 	if (result == PINDOWN_ERR_NOT_DEVICE)
 		*error = CUDA_ERROR_INVALID_VALUE;
 	return result;
@@ -390,13 +390,11 @@ static bool has_other_mappings(uint64_t base, uint64_t end, uint64_t others)
 	int error;
 
 	return attributes_of(base, &a, &error) == PINDOWN_OK &&
-	       extent(base, &first, &a, &error) == PINDOWN_OK &&
+	       allocation_at(base, &first, &a, &error) == PINDOWN_OK &&
 	       ids_of_mappings(first.end, end, &a, &now) && now == others;
 }
 
-/*
- * Of memory that has gone the driver says INVALID_VALUE. Another error says nothing of the memory.
- */
+/* For memory that is gone the driver returns INVALID_VALUE. Other errors say nothing about it. */
 enum pd_truth pd_driver_compare(uint64_t base, uint64_t end, uint64_t first_id, uint64_t others)
 {
 	uint64_t id;
@@ -409,9 +407,9 @@ enum pd_truth pd_driver_compare(uint64_t base, uint64_t end, uint64_t first_id, 
 }
 
 /*
- * Where a pin of this memory has to begin. A pool, and a graph, cut allocations from larger pieces, and
- * the driver exports those from their beginning only; a range that runs past the end of one makes it
- * crash. Everything else can be rounded out to whole pages.
+ * Where a pin of this memory has to begin. Pools and graphs cut allocations from larger pieces. The
+ * driver exports such a piece only from its beginning, and crashes on a range that runs past its
+ * end. Any other allocation can be rounded out to whole pages.
  */
 static uint64_t pin_base(const struct pd_allocation *what, const struct attributes *a)
 {
@@ -427,15 +425,15 @@ static uint64_t pin_base(const struct pd_allocation *what, const struct attribut
 	return base;
 }
 
-/* The id is what was there when we began: see pd_driver_describe(). */
-static int describe(uint64_t addr, uint64_t length, uint64_t id, struct pd_allocation *out,
-		    int *error)
+/* `id` is the buffer id from before the first call: see pd_driver_describe(). */
+static int describe_once(uint64_t addr, uint64_t length, uint64_t id, struct pd_allocation *out,
+			 int *error)
 {
 	struct attributes a = {.device = -1};
 	int result = attributes_of(addr, &a, error);
 
 	if (result == PINDOWN_OK)
-		result = extent(addr, &out->memory, &a, error);
+		result = allocation_at(addr, &out->memory, &a, error);
 	if (result != PINDOWN_OK)
 		return result;
 	out->mapped = !a.pool && !a.context && is_mapped(&out->memory, id);
@@ -451,7 +449,7 @@ static int describe(uint64_t addr, uint64_t length, uint64_t id, struct pd_alloc
 	out->current = a.context;
 	out->pool = a.pool;
 	out->pin_base = pin_base(out, &a);
-	/* The id at the base: that is where it is asked for again. */
+	/* The id at the base, because that is where later checks ask for it. */
 	if (!buffer_id(out->memory.base, &out->buffer_id)) {
 		*error = CUDA_ERROR_INVALID_VALUE;
 		return PINDOWN_ERR_NOT_DEVICE;
@@ -460,9 +458,9 @@ static int describe(uint64_t addr, uint64_t length, uint64_t id, struct pd_alloc
 }
 
 /*
- * The answers come from several calls, and between two of them the memory may pass to another
- * allocation: then the extent would be one's and the id the other's. Ids are never used twice, so one
- * that is the same before and after says that all is of one allocation.
+ * The answers come from several calls, between which the memory may pass to another allocation: the
+ * extent would then belong to one and the id to the other. Ids are never reused, so all answers are
+ * about one allocation if the id is the same before and after.
  */
 int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out, int *error)
 {
@@ -472,7 +470,7 @@ int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out
 		uint64_t id = 0;
 		bool known = buffer_id(addr, &id);
 
-		result = describe(addr, length, id, out, error);
+		result = describe_once(addr, length, id, out, error);
 		if (result != PINDOWN_OK || (known && id == out->buffer_id))
 			return result;
 	}
@@ -499,6 +497,6 @@ int pd_driver_export(uint64_t base, uint64_t length, void *context, int device, 
 		return result;
 	if (borrow(&borrowed, context, device))
 		result = export_now(base, length, fd);
-	give_back(&borrowed);
+	return_borrowed(&borrowed);
 	return result;
 }

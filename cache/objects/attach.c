@@ -1,120 +1,41 @@
 /* SPDX-License-Identifier: MIT */
-/* Finding a consumer's object on a region, or making it. */
+/* Finding a consumer's object on a region, or making it: pindown_attach() and its relatives. */
 #define _GNU_SOURCE
-#include "cache/cache.h"
+#include "cache/account.h"
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
-#include "cache/base/config.h"
+#include "cache/base/lock.h"
+#include "cache/base/thread.h"
+#include "cache/base/visible.h"
+#include "cache/evict.h"
+#include "cache/get.h"
 #include "cache/index.h"
+#include "cache/invalidate.h"
 #include "cache/misuse.h"
 #include "cache/objects/object.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/region_dmabuf.h"
+#include "cache/trace/writer.h"
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-/* So long a thread waits for another that makes the same object: a large registration takes time. */
+/* How long a thread waits for another one that makes the same object: registering can be slow. */
 #define CREATE_WAIT_NS 60000000000u
 
-#define MOST_LOSSES 100 /* somebody frees and allocates faster than we can make anything */
+#define MAX_LOST_RACES 100 /* give up with BUSY after this many frees in a row */
 
-/* The region's memory was freed meanwhile: ask the driver what is there now. */
+/* The region's memory has been freed: look the address up again. */
 #define AGAIN (-1000)
-
-/* Under the lock. */
-static struct pd_creation *creations;
 
 struct request {
 	uint32_t consumer;
 	unsigned flags;
 	const struct pindown_key *key;
 	void *request;
-	bool takes_hold; /* the caller's hold of the region is dropped here, whatever the outcome */
+	bool takes_hold; /* attaching drops the caller's hold on the region, in any case */
 	struct pindown_object **object;
 };
-
-/* ---- what is being made; lock held -------------------------------------------------------- */
-
-static bool is_same_key(const struct pindown_key *a, const struct pindown_key *b)
-{
-	return a->owner == b->owner && a->word[0] == b->word[0] && a->word[1] == b->word[1];
-}
-
-static const struct pd_creation *creation_of(uint32_t region, const struct request *r)
-{
-	for (const struct pd_creation *c = creations; c; c = c->next)
-		if (c->region == region && c->consumer == r->consumer &&
-		    is_same_key(&c->key, r->key))
-			return c;
-	return NULL;
-}
-
-bool pd_creations_on(uint32_t region)
-{
-	uint32_t me = pd_my_tid();
-
-	for (const struct pd_creation *c = creations; c; c = c->next)
-		if (c->region == region && c->tid != me)
-			return true;
-	return false;
-}
-
-uint32_t pd_creations_of(uint32_t consumer, const uint64_t *owner)
-{
-	uint32_t me = pd_my_tid();
-
-	for (const struct pd_creation *c = creations; c; c = c->next)
-		if (c->consumer == consumer && (!owner || c->key.owner == *owner) && c->tid != me)
-			return c->tid;
-	return 0;
-}
-
-static struct pd_creation **place_of(const struct pd_creation *creation)
-{
-	struct pd_creation **c = &creations;
-
-	while (*c && *c != creation)
-		c = &(*c)->next;
-	return c;
-}
-
-/* If not, this is a child that was forked in the middle of it. */
-static bool is_listed(const struct pd_creation *creation)
-{
-	return *place_of(creation);
-}
-
-/* Release, here and where one is listed: pairs with pd_creations_any(). */
-static void unlist(const struct pd_creation *creation)
-{
-	struct pd_creation **c = place_of(creation);
-
-	if (*c)
-		__atomic_store_n(c, creation->next, __ATOMIC_RELEASE);
-	pd_wake_waiters();
-}
-
-/*
- * Acquire: pairs with unlist(). Who looks has ended something under the lock, and so sees what was
- * listed before that.
- */
-bool pd_creations_any(void)
-{
-	return __atomic_load_n(&creations, __ATOMIC_ACQUIRE);
-}
-
-void pd_creations_forsake(void)
-{
-	uint32_t me = pd_my_tid();
-
-	for (struct pd_creation *c = creations, *next; c; c = next) {
-		next = c->next;
-		if (c->tid == me)
-			unlist(c);
-	}
-}
-
-void pd_creations_fork_child(void)
-{
-	creations = NULL;
-}
 
 /* ---- making ------------------------------------------------------------------------------- */
 
@@ -123,8 +44,8 @@ static void publish(uint32_t number, uint32_t region, const struct request *r, v
 	struct pindown_object *object = &pd_objects[number];
 
 	/*
-	 * Relaxed, as a late look at the old record may still be under way; the link's release
-	 * publishes all of it.
+	 * Relaxed, since a late reader may still be looking at the old record; the release of the
+	 * link publishes all of it.
 	 */
 	__atomic_store_n(&object->consumer, r->consumer, __ATOMIC_RELAXED);
 	__atomic_store_n(&object->key.owner, r->key->owner, __ATOMIC_RELAXED);
@@ -134,63 +55,65 @@ static void publish(uint32_t number, uint32_t region, const struct request *r, v
 	object->region = region;
 	object->revoked = false;
 	pd_object_hold(pd_self_or_anonymous(), number, 1);
-	/* As every change of it: set_state() in end.c. */
+	/* As each change of the state: see set_state() in end.c. */
 	__atomic_store_n(&object->state, PD_OBJECT_LIVE, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&object->next, pd_objects_of[region], __ATOMIC_RELAXED);
-	/* Release pairs with pd_object_find(): who finds it finds all of the above. */
+	/* Release: pairs with pd_object_find(). A thread that finds it sees all of the above. */
 	__atomic_store_n(&pd_objects_of[region], number, __ATOMIC_RELEASE);
 	pd_account_object_made();
 }
 
-/* It was made for memory, or for a consumer, that has gone meanwhile. Lock not held. */
-static void discard(struct pd_consumer *consumer, struct pd_object_event *told, void *data)
+/* Lock not held. Destroys an object whose memory or consumer went while it was being made. */
+static void discard(struct pd_consumer *consumer, struct pd_object_event *event, void *data)
 {
-	struct pindown_region *region = &pd_regions[told->region];
+	struct pindown_region *region = &pd_regions[event->region];
 	struct pindown_object_end what = {
-		.key = *told->key,
+		.key = *event->key,
 		.data = data,
 		.region = region,
 		.reason = pd_details_of(region)->reason ? pd_details_of(region)->reason
 							: PINDOWN_REASON_OWNER,
 	};
 
-	told->begin = pd_tracing(PD_EV_DEREGISTER) ? pd_ticks() : 0;
-	told->result = pd_consumer_destroy(consumer, &what);
-	told->reason = (uint16_t)what.reason;
-	pd_trace_object(PD_EV_DEREGISTER, consumer->name, told);
+	event->begin = pd_tracing(PD_EV_DEREGISTER) ? pd_ticks() : 0;
+	event->result = pd_consumer_destroy(consumer, &what);
+	event->reason = (uint16_t)what.reason;
+	pd_trace_object(PD_EV_DEREGISTER, consumer->name, event);
 }
 
 /*
- * Lock held, and let go; the creation is listed, and the region is held by the caller. Until it is
- * unlisted, a free of the memory and the end of the owner wait.
+ * Lock held, and dropped meanwhile; the creation is listed, and the caller holds the region. A free
+ * of the memory and the end of the owner wait until the creation is unlisted.
  */
-static int make(struct pd_creation *creation, struct pd_consumer *consumer, uint32_t number,
-		const struct request *r)
+static int create_object(struct pd_creation *creation, struct pd_consumer *consumer,
+			 uint32_t number, const struct request *r)
 {
 	uint32_t region = creation->region;
-	struct pd_object_event told = {.region = region, .number = number, .key = r->key};
+	struct pd_object_event event = {.region = region, .number = number, .key = r->key};
 	void *data = NULL;
 	int result;
-	bool gone;
+	bool gone, asked;
 
 	pd_unlock();
-	told.begin = pd_tracing(PD_EV_REGISTER) ? pd_ticks() : 0;
-	result = told.result =
-		pd_consumer_create(consumer, &pd_regions[region], r->key, r->request, &data);
-	pd_trace_object(PD_EV_REGISTER, consumer->name, &told);
+	event.begin = pd_tracing(PD_EV_REGISTER) ? pd_ticks() : 0;
+	result = event.result = pd_consumer_create(consumer, &pd_regions[region], r->key,
+						   r->request, &data, &asked);
+	if (asked)
+		pd_dmabuf_create_ended(&pd_regions[region], result == 0);
+	pd_trace_object(PD_EV_REGISTER, consumer->name, &event);
 	pd_lock();
 	gone = !pd_state_is_live(pd_briefs[region].state) || consumer->leaving;
-	if (result == 0 && gone && is_listed(creation)) {
+	if (result == 0 && gone && pd_creation_is_listed(creation)) {
 		result = consumer->leaving ? PINDOWN_ERR_INVALID : AGAIN;
 		pd_unlock();
-		discard(consumer, &told, data);
+		discard(consumer, &event, data);
 		pd_lock();
 	}
-	if (!is_listed(creation))
-		result = PINDOWN_ERR_BUSY; /* the parent's, and what was made is, too */
+	if (!pd_creation_is_listed(creation))
+		result = PINDOWN_ERR_BUSY; /* region and new object belong to the parent */
 	else if (result != 0)
 		pd_object_free(number);
-	unlist(creation);
+	pd_creation_unlist(creation);
 	if (result == 0) {
 		publish(number, region, r, data);
 		*r->object = &pd_objects[number];
@@ -200,22 +123,21 @@ static int make(struct pd_creation *creation, struct pd_consumer *consumer, uint
 }
 
 /*
- * Lock held. What can be given out, or is about to go. An object whose owner has ended stays on a
- * live region as KEPT. The list has newer objects first, so that it is met only when none that was
- * made after it has the same key.
+ * Lock held. The object that can be returned, or is about to end; 0: none. An object whose owner
+ * has ended stays on a live region as KEPT. Newer objects come first in the list, so such an object
+ * is met only if no later one has the same key.
  */
-static uint32_t find(uint32_t region, const struct request *r)
+static uint32_t find_usable(uint32_t region, const struct request *r)
 {
 	uint32_t number = pd_object_find(region, r->consumer, r->key);
 
 	return number && pd_objects[number].state == PD_OBJECT_KEPT ? 0 : number;
 }
 
-static int make_new(struct pd_consumer *consumer, uint32_t region, const struct request *r)
+static int begin_creation(struct pd_consumer *consumer, uint32_t region, const struct request *r)
 {
 	uint32_t number = pd_object_alloc();
 	struct pd_creation creation = {
-		.next = creations,
 		.region = region,
 		.consumer = r->consumer,
 		.tid = pd_my_tid(),
@@ -224,13 +146,12 @@ static int make_new(struct pd_consumer *consumer, uint32_t region, const struct 
 
 	if (!number)
 		return PINDOWN_ERR_NO_MEMORY;
-	/* Pairs with pd_creations_any(). */
-	__atomic_store_n(&creations, &creation, __ATOMIC_RELEASE);
+	pd_creation_list(&creation);
 	pd_consumer_enter(consumer);
-	return make(&creation, consumer, number, r);
+	return create_object(&creation, consumer, number, r);
 }
 
-/* Lock held. Another thread makes or destroys what we want; this one can't wait for itself. */
+/* Lock held. Another thread makes or destroys the object; a thread can't wait for itself. */
 static int wait_for_other(uint32_t worker, uint64_t deadline)
 {
 	if (!worker || worker == pd_my_tid() || !pd_wait_settled(deadline))
@@ -238,7 +159,7 @@ static int wait_for_other(uint32_t worker, uint64_t deadline)
 	return PINDOWN_OK;
 }
 
-/* Lock held; let go while making, and while waiting for another that does. */
+/* Lock held; dropped while making the object or waiting for a thread that does. */
 static int find_or_make(uint32_t region, const struct request *r)
 {
 	uint64_t deadline = pd_deadline(CREATE_WAIT_NS);
@@ -246,14 +167,14 @@ static int find_or_make(uint32_t region, const struct request *r)
 
 	while (result == PINDOWN_OK) {
 		struct pd_consumer *consumer = pd_consumer(r->consumer);
-		const struct pd_creation *creation = creation_of(region, r);
+		const struct pd_creation *creation = pd_creation_find(region, r->consumer, r->key);
 		uint32_t number;
 
 		if (!consumer || consumer->leaving)
 			return PINDOWN_ERR_INVALID;
 		if (!pd_state_is_live(pd_briefs[region].state))
 			return AGAIN;
-		number = find(region, r);
+		number = find_usable(region, r);
 		if (number && pd_objects[number].state == PD_OBJECT_LIVE) {
 			pd_object_hold(pd_self_or_anonymous(), number, 1);
 			*r->object = &pd_objects[number];
@@ -262,14 +183,14 @@ static int find_or_make(uint32_t region, const struct request *r)
 		if (r->flags & PINDOWN_GET_CACHED)
 			return PINDOWN_ERR_NOT_DEVICE;
 		if (!number && !creation)
-			return make_new(consumer, region, r);
+			return begin_creation(consumer, region, r);
 		result = wait_for_other(number ? pd_objects[number].worker : creation->tid,
 					deadline);
 	}
 	return result;
 }
 
-/* Lock held, and let go of. No object record is left: evict an idle region that has some. */
+/* Lock held, and dropped meanwhile. No object record is free: evict an idle region with objects. */
 static bool make_room_for_object(struct pd_pressure *pressure)
 {
 	bool again;
@@ -280,7 +201,7 @@ static bool make_room_for_object(struct pd_pressure *pressure)
 	return again;
 }
 
-/* Cold: what is made takes longer by far than this. */
+/* Cold: making an object takes far longer than this. */
 static int __attribute__((cold)) attach_to(struct pindown_region *region, const struct request *r)
 {
 	PD_UNCANCELLED;
@@ -294,8 +215,8 @@ static int __attribute__((cold)) attach_to(struct pindown_region *region, const 
 		result = find_or_make(number, r);
 	while (result == PINDOWN_ERR_NO_MEMORY && make_room_for_object(&pressure));
 	/*
-	 * Under the same lock as the end of the creation: a free that has waited for that is then
-	 * the one that unpins.
+	 * Drop the hold before the lock is released for the first time since the creation ended: a
+	 * free that has waited for that end then finds the region unheld, and unpins it.
 	 */
 	if (r->takes_hold) {
 		pd_hold(pd_self_or_anonymous(), number, -1u);
@@ -307,7 +228,7 @@ static int __attribute__((cold)) attach_to(struct pindown_region *region, const 
 	return result;
 }
 
-/* ---- the ways in -------------------------------------------------------------------------- */
+/* ---- entry points ------------------------------------------------------------------------- */
 
 static bool bad_request(int consumer, unsigned flags, const struct pindown_key *key,
 			struct pindown_object **object)
@@ -316,9 +237,8 @@ static bool bad_request(int consumer, unsigned flags, const struct pindown_key *
 }
 
 /*
- * The region is announced by this thread. The object's state is read within the announcement and
- * the hold is taken within it: see begin_end() and let_readers_pass() in end.c for the other
- * side.
+ * This thread has announced the region. The object's state is read, and the hold is taken, before
+ * the announcement ends: see begin_end() and let_readers_pass() in end.c for the other side.
  */
 static inline struct pindown_object *hold_object(struct pd_thread *self, uint32_t region,
 						 int consumer, const struct pindown_key *key)
@@ -333,12 +253,13 @@ static inline struct pindown_object *hold_object(struct pd_thread *self, uint32_
 }
 
 /*
- * On a region that the caller holds. A thread without a record can't announce: it takes the lock.
- * The announcement and the load of the state pair with set_state() and let_probes_pass() in
- * invalidate.c; the release at its end with the acquire there.
+ * Holds an object on a region that the caller holds; NULL: none was found. A thread without a
+ * record can't announce, so it finds none here and takes the lock instead. The announcement and the
+ * load of the state pair with set_state() and let_probes_pass() in invalidate.c; the release at its
+ * end pairs with the acquire there.
  */
-static struct pindown_object *hold_on(struct pindown_region *region, int consumer,
-				      const struct pindown_key *key)
+static struct pindown_object *try_hold_on_region(struct pindown_region *region, int consumer,
+						 const struct pindown_key *key)
 {
 	struct pd_thread *self = pd_self();
 	struct pindown_object *object = NULL;
@@ -369,11 +290,11 @@ attach_slow(int consumer, uint64_t addr, size_t length, unsigned flags,
 
 	if (bad_request(consumer, flags, key, object))
 		return PINDOWN_ERR_INVALID;
-	for (unsigned losses = 0; losses < MOST_LOSSES; losses++) {
+	for (unsigned lost = 0; lost < MAX_LOST_RACES; lost++) {
 		result = pindown_get(addr, length, flags, &region);
 		if (result != PINDOWN_OK)
 			return result;
-		found = hold_on(region, consumer, key);
+		found = try_hold_on_region(region, consumer, key);
 		if (found) {
 			pindown_put(region);
 			*object = found;
@@ -386,9 +307,10 @@ attach_slow(int consumer, uint64_t addr, size_t length, unsigned flags,
 	return PINDOWN_ERR_BUSY;
 }
 
-/* As hold_if() in get.c, with the same partners, but it is the object that gets the hold. */
-static inline struct pindown_object *hold_at(struct pd_thread *self, uint64_t addr, size_t length,
-					     int consumer, const struct pindown_key *key)
+/* As hold_if() in get.c, with the same partners, but the hold is on the object. */
+static inline struct pindown_object *try_hold_at(struct pd_thread *self, uint64_t addr,
+						 size_t length, int consumer,
+						 const struct pindown_key *key)
 {
 	uint32_t number = pd_index_find(addr);
 	struct pindown_object *object = NULL;
@@ -412,13 +334,13 @@ PD_EXPORT int pindown_attach(int consumer, uint64_t addr, size_t length, unsigne
 	struct pd_thread *self = pd_self_tls;
 	struct pindown_object *found;
 
-	/* length 0 becomes the largest there is, which fits in no region. */
+	/* Length 0 wraps to the largest length, which fits in no region. */
 	if (unlikely(!self || bad_request(consumer, flags, key, object) || length - 1 >= ~0ull / 2))
 		return attach_slow(consumer, addr, length, flags, key, request, object);
-	/* The get in there is the one whose turn it is. Relaxed: as pd_thread_counts_down(). */
+	/* A check is due: the get in there makes it. Relaxed: as pd_thread_counts_down(). */
 	if (unlikely(__atomic_load_n(&self->until_look, __ATOMIC_RELAXED) <= 0))
 		return attach_slow(consumer, addr, length, flags, key, request, object);
-	found = hold_at(self, addr, length, consumer, key);
+	found = try_hold_at(self, addr, length, consumer, key);
 	if (unlikely(!found))
 		return attach_slow(consumer, addr, length, flags, key, request, object);
 	pd_thread_counts_down(self);
@@ -442,7 +364,7 @@ PD_EXPORT int pindown_attach_region(int consumer, struct pindown_region *region,
 	if (!region || bad_request(consumer, flags, key, object))
 		return PINDOWN_ERR_INVALID;
 	pd_region_is_used(region, __func__);
-	found = hold_on(region, consumer, key);
+	found = try_hold_on_region(region, consumer, key);
 	if (found) {
 		*object = found;
 		return PINDOWN_OK;

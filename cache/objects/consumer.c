@@ -1,31 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Those who attach objects to regions. A place in the table is taken under the lock and counts the
- * callbacks that run in it, so that removing a consumer can wait for the last of them.
+ * The table of consumers, which attach objects to regions, and the calls of their callbacks. A
+ * consumer's place is taken under the lock and counts its running callbacks, so that removing the
+ * consumer can wait for the last of them.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <string.h>
 
-#include "cache/cache.h"
 #include "cache/base/cancel.h"
-#include "cache/region_dmabuf.h"
+#include "cache/base/config.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/base/visible.h"
+#include "cache/base/thread.h"
 #include "cache/objects/object.h"
+#include "cache/pindown.h"
 
 static struct pd_consumer consumers[PD_CONSUMERS];
 
-/* Which consumer this thread is calling back: removing it from there must not wait. */
+/* A callback that this thread is in: removing its consumer from there must not wait for it. */
 struct call {
 	struct pd_consumer *consumer;
 	const char *callback;
 	const struct pindown_region *made_on; /* create: the region */
-	bool asked_dmabuf;		      /* create: it has */
+	bool asked_dmabuf;		      /* create: it has asked for the region's */
 	struct call *outer;
 };
 static __thread struct call *calls __attribute__((tls_model("initial-exec")));
 
-/* An id that its owner has given back must not stand for the place's next owner. */
+/* The id of a removed consumer must not be valid for the next one in its place. */
 static uint32_t id_of(const struct pd_consumer *consumer)
 {
 	return (consumer->turn & 0xffffff) * PD_CONSUMERS + (uint32_t)(consumer - consumers) + 1;
@@ -78,7 +82,7 @@ PD_EXPORT int pindown_consumer_add(const struct pindown_consumer *consumer, size
 				(struct pd_consumer){.ops = ops, .turn = consumers[i].turn + 1};
 			strncpy(consumers[i].name, ops.name, PD_CONSUMER_NAME - 1);
 			consumers[i].ops.name = consumers[i].name;
-			/* Release: for a child that is forked meanwhile. */
+			/* Release: for a child forked at this moment. */
 			__atomic_store_n(&consumers[i].taken, true, __ATOMIC_RELEASE);
 			id = (int)id_of(&consumers[i]);
 		}
@@ -93,14 +97,17 @@ void pd_consumer_enter(struct pd_consumer *consumer)
 
 void pd_consumer_leave(struct pd_consumer *consumer)
 {
-	if (consumer->running) /* in a forked child the counts began anew */
+	if (consumer->running) /* it may be 0: in a forked child the counts started again */
 		consumer->running--;
 	if (consumer->leaving && !consumer->running)
 		consumer->taken = false;
 	pd_wake_waiters();
 }
 
-/* The callback has called pthread_exit(). Its region is not unpinned any more, but others go on. */
+/*
+ * The callback has called pthread_exit(). Its region is never unpinned, but other threads no longer
+ * wait for this one.
+ */
 static void callback_quits(void *arg)
 {
 	static bool said;
@@ -118,7 +125,8 @@ static void callback_quits(void *arg)
 }
 
 int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *region,
-		       const struct pindown_key *key, void *request, void **data)
+		       const struct pindown_key *key, void *request, void **data,
+		       bool *asked_dmabuf)
 {
 	struct call here = {
 		.consumer = consumer, .callback = "create", .made_on = region, .outer = calls};
@@ -129,8 +137,7 @@ int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *regi
 	error = consumer->ops.create(region, key, request, data, consumer->ops.arg);
 	pthread_cleanup_pop(0);
 	calls = here.outer;
-	if (here.asked_dmabuf)
-		pd_dmabuf_create_ended(region, error == 0);
+	*asked_dmabuf = here.asked_dmabuf;
 	return error;
 }
 
@@ -147,8 +154,7 @@ int pd_consumer_destroy(struct pd_consumer *consumer, const struct pindown_objec
 	return error;
 }
 
-/* The child keeps the consumers; callbacks that ran in other threads of the parent do not run here.
- */
+/* The child keeps the consumers, but callbacks in other threads of the parent do not run here. */
 void pd_consumers_fork_child(void)
 {
 	for (unsigned i = 0; i < PD_CONSUMERS; i++) {

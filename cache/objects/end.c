@@ -1,17 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* How consumer objects come to their end: with their region, their owner, or their consumer. */
+/* Ending consumer objects: with their region, their owner, or their consumer. */
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache/cache.h"
+#include "cache/account.h"
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/base/thread.h"
+#include "cache/base/visible.h"
+#include "cache/invalidate.h"
 #include "cache/objects/object.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/subscribe.h"
+#include "cache/trace/writer.h"
 
 /*
- * Store, barrier, load: pairs with hold_object() in attach.c, within an announcement, and with
- * pindown_detach(), which count and then load the state.
+ * First of store, barrier, load of the holds. Pairs with hold_object() in attach.c, which loads the
+ * state and then holds within an announcement, and with pindown_detach(), which drops the hold and
+ * then loads the state.
  */
 static void set_state(struct pindown_object *object, enum pd_object_state state)
 {
@@ -19,15 +29,15 @@ static void set_state(struct pindown_object *object, enum pd_object_state state)
 }
 
 /*
- * In this process everything was the parent's: a callback of ours has forked, and this is the
- * child. Relaxed: the child has this one thread, which has stored it.
+ * Does the object belong to the parent process? Then a callback that this thread was in has forked,
+ * and this is the child. Relaxed: the child's only thread has stored the state itself.
  */
 static bool is_abandoned(const struct pindown_object *object)
 {
 	return __atomic_load_n(&object->state, __ATOMIC_RELAXED) == PD_OBJECT_ABANDONED;
 }
 
-/* Lock held. From here on every detach of it comes for the lock. */
+/* Lock held. From here on each detach of it takes the lock. */
 static void begin_end(struct pindown_object *object, enum pindown_reason reason)
 {
 	object->reason = (uint16_t)reason;
@@ -35,8 +45,8 @@ static void begin_end(struct pindown_object *object, enum pindown_reason reason)
 	set_state(object, PD_OBJECT_ENDING);
 }
 
-/* Lock held. This thread destroys it, once the lock is let go. */
-static void take(uint32_t number, uint32_t *chain)
+/* Lock held. This thread will destroy the object after releasing the lock. */
+static void claim(uint32_t number, uint32_t *chain)
 {
 	struct pindown_object *object = &pd_objects[number];
 
@@ -49,7 +59,7 @@ static void take(uint32_t number, uint32_t *chain)
 	*chain = number;
 }
 
-/* It is DYING and ours. Lock not held. */
+/* Lock not held. The object is DYING, and this thread has claimed it. */
 static void destroy(uint32_t number)
 {
 	struct pindown_object *object = &pd_objects[number];
@@ -60,7 +70,7 @@ static void destroy(uint32_t number)
 		.reason = object->reason,
 		.in_use = object->revoked,
 	};
-	struct pd_object_event told = {
+	struct pd_object_event event = {
 		.region = object->region,
 		.number = number,
 		.key = &what.key,
@@ -73,17 +83,17 @@ static void destroy(uint32_t number)
 	consumer = pd_consumer(object->consumer);
 	object->called = true;
 	pd_unlock();
-	if (what.in_use) /* its holder may be looking: pairs with pindown_object_data() */
+	if (what.in_use) /* its holder may be reading: pairs with pindown_object_data() */
 		__atomic_store_n(&object->data, NULL, __ATOMIC_RELAXED);
-	told.begin = pd_tracing(PD_EV_DEREGISTER) ? pd_ticks() : 0;
-	told.result = pd_consumer_destroy(consumer, &what);
-	pd_trace_object(PD_EV_DEREGISTER, consumer->name, &told);
+	event.begin = pd_tracing(PD_EV_DEREGISTER) ? pd_ticks() : 0;
+	event.result = pd_consumer_destroy(consumer, &what);
+	pd_trace_object(PD_EV_DEREGISTER, consumer->name, &event);
 	pd_lock();
 	pd_consumer_leave(consumer);
 	pd_unlock();
 }
 
-/* Lock held. Release: pairs with pd_object_find(), which goes on to the next one by this link. */
+/* Lock held. Release: pairs with pd_object_find(), which follows this link to the next object. */
 static void remove_from_region(uint32_t number)
 {
 	uint32_t *at = &pd_objects_of[pd_objects[number].region];
@@ -94,9 +104,9 @@ static void remove_from_region(uint32_t number)
 }
 
 /*
- * Lock held. Who has announced a region before this, and so may walk its objects, has ended. The
- * loads pair with the announcement across the barrier, as let_probes_pass() in invalidate.c;
- * acquire with the release that ends it.
+ * Lock held. Waits until every announcement of a region made before this has ended, and with it any
+ * walk over the region's objects. The loads pair with the announcement across the barrier, as in
+ * let_probes_pass() in invalidate.c; acquire pairs with the release that ends an announcement.
  */
 static void let_readers_pass(void)
 {
@@ -109,7 +119,7 @@ static void let_readers_pass(void)
 	}
 }
 
-/* Lock held. No reader walks over it any more. Who holds it still is waited for with the record. */
+/* Lock held. No reader walks over it any more. If it is still held, the record waits for that. */
 static void retire(uint32_t number)
 {
 	struct pindown_object *object = &pd_objects[number];
@@ -122,8 +132,8 @@ static void retire(uint32_t number)
 		pd_object_free(number);
 }
 
-/* Lock held. Nobody but its objects may have kept the region: then it is this thread's to unpin. */
-static void take_region(uint32_t region, uint32_t *regions)
+/* Lock held. If nothing but its objects has kept the region, this thread has to unpin it. */
+static void claim_region(uint32_t region, uint32_t *regions)
 {
 	if (!pd_region_take_kept(region))
 		return;
@@ -131,7 +141,7 @@ static void take_region(uint32_t region, uint32_t *regions)
 	*regions = region;
 }
 
-/* Lock held. They have been destroyed. Returns regions to be unpinned. */
+/* Lock held. The objects have been destroyed. Returns a list of regions to be unpinned. */
 static uint32_t retire_all(uint32_t chain)
 {
 	uint32_t regions = 0;
@@ -150,14 +160,14 @@ static uint32_t retire_all(uint32_t chain)
 
 		next = pd_objects[n].victim;
 		retire(n);
-		take_region(region, &regions);
+		claim_region(region, &regions);
 	}
 	pd_wake_waiters();
 	return regions;
 }
 
-/* Lock not held. Destroy what was taken, and unpin regions that nothing else has kept. */
-static void finish(uint32_t chain)
+/* Lock not held. Destroy the claimed objects, and unpin the regions that nothing else keeps. */
+static void destroy_claimed(uint32_t chain)
 {
 	uint32_t regions;
 
@@ -182,18 +192,18 @@ void pd_object_let_go(uint32_t number)
 	pd_lock();
 	if (!pd_object_is_held(number)) {
 		if (object->state == PD_OBJECT_KEPT)
-			take(number, &chain);
+			claim(number, &chain);
 		else if (object->state == PD_OBJECT_REVOKED)
 			pd_object_free(number);
 	}
 	pd_unlock();
 	if (chain)
-		finish(chain);
+		destroy_claimed(chain);
 }
 
 /* ---- with the region ---------------------------------------------------------------------- */
 
-/* The memory of a region that is only evicted, or flushed by request, lives on. */
+/* Only if their memory has ended: that of an evicted or flushed region is still allocated. */
 static bool is_revoked_for(enum pindown_reason reason)
 {
 	return pd_config()->held == PD_HELD_REVOKE &&
@@ -201,7 +211,7 @@ static bool is_revoked_for(enum pindown_reason reason)
 		reason == PINDOWN_REASON_STALE);
 }
 
-/* KEPT on a region that was live until now: the object's owner has ended before. */
+/* On a region that was live until now, an object is KEPT if its owner ended earlier. */
 void pd_objects_unlink_some(uint32_t region, enum pindown_reason reason)
 {
 	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next)
@@ -216,7 +226,7 @@ static bool holds_region(uint32_t number, enum pindown_reason reason)
 		return pd_object_is_held(number);
 	case PD_OBJECT_ENDING:
 		return pd_object_is_held(number) && !is_revoked_for(reason);
-	default: /* kept, or some thread is about to destroy it */
+	default: /* kept, or a thread is about to destroy it */
 		return true;
 	}
 }
@@ -248,9 +258,10 @@ static void count_held_by(uint32_t consumer, struct held *held)
 }
 
 /*
- * Lock held. Idle objects, and those to be revoked, are this thread's to destroy; others are kept.
+ * Lock held. This thread claims idle objects, and those to be revoked; the others are kept. Returns
+ * the claimed ones.
  */
-static uint32_t settle(uint32_t region, struct held *held)
+static uint32_t claim_or_keep(uint32_t region, struct held *held)
 {
 	enum pindown_reason reason = pd_details[region].reason;
 	uint32_t chain = 0;
@@ -259,7 +270,7 @@ static uint32_t settle(uint32_t region, struct held *held)
 		if (pd_objects[n].state != PD_OBJECT_ENDING)
 			continue;
 		if (!pd_object_is_held(n) || is_revoked_for(reason)) {
-			take(n, &chain);
+			claim(n, &chain);
 		} else {
 			set_state(&pd_objects[n], PD_OBJECT_KEPT);
 			count_held_by(pd_objects[n].consumer, held);
@@ -269,8 +280,8 @@ static uint32_t settle(uint32_t region, struct held *held)
 	return chain;
 }
 
-/* 0: nobody sees to it any more, as its thread has ended in a callback. */
-static bool is_anothers(const struct pindown_object *object, uint32_t me)
+/* A worker of 0 means that the object's thread has ended in a callback. */
+static bool is_another_threads(const struct pindown_object *object, uint32_t me)
 {
 	return object->worker && object->worker != me;
 }
@@ -291,37 +302,38 @@ void pd_objects_forsake(void)
 }
 
 /* Lock held. Is another thread destroying or making an object on the region? */
-static bool others_are_at(uint32_t region)
+static bool others_work_on(uint32_t region)
 {
 	uint32_t me = pd_my_tid();
 
 	if (pd_creations_on(region))
 		return true;
 	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next)
-		if (pd_objects[n].state == PD_OBJECT_DYING && is_anothers(&pd_objects[n], me))
+		if (pd_objects[n].state == PD_OBJECT_DYING &&
+		    is_another_threads(&pd_objects[n], me))
 			return true;
 	return false;
 }
 
-static void wait_for_others(uint32_t region)
+static void wait_for_others_on(uint32_t region)
 {
 	static bool said;
 	uint64_t deadline = pd_race_deadline();
 	bool in_time = true;
 
 	pd_lock();
-	while (in_time && others_are_at(region))
+	while (in_time && others_work_on(region))
 		in_time = pd_wait_settled(deadline);
 	pd_unlock();
 	if (!in_time)
 		pd_log_once(
 			&said, PD_LOG_WARN,
 			"a free has waited two seconds for another thread that makes or destroys "
-			"a registration of the same memory and goes on; the memory may come back "
-			"late");
+			"a registration of the same memory, and now continues; the memory may come "
+			"back late");
 }
 
-static void tell_held(const struct pindown_region *region, const struct held *held)
+static void report_held(const struct pindown_region *region, const struct held *held)
 {
 	for (unsigned i = 0; i < PD_CONSUMERS; i++)
 		if (held->of[i].count)
@@ -345,11 +357,11 @@ bool pd_objects_await_reuse(uint32_t region)
 }
 
 /* Lock held. */
-static void take_kept_on(uint32_t region, uint32_t *chain)
+static void claim_kept_on(uint32_t region, uint32_t *chain)
 {
 	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next)
 		if (pd_objects[n].state == PD_OBJECT_KEPT)
-			take(n, chain);
+			claim(n, chain);
 }
 
 void pd_objects_end_reused(uint64_t begin, uint64_t end)
@@ -362,11 +374,11 @@ void pd_objects_end_reused(uint64_t begin, uint64_t end)
 		if (!pd_region_overlaps(&pd_regions[number], begin, end))
 			continue;
 		pd_stop_awaiting(number);
-		take_kept_on(number, &chain);
+		claim_kept_on(number, &chain);
 	}
 	pd_unlock();
 	if (chain)
-		finish(chain);
+		destroy_claimed(chain);
 }
 
 void pd_objects_end(uint32_t region)
@@ -375,60 +387,60 @@ void pd_objects_end(uint32_t region)
 	uint32_t chain;
 
 	pd_lock();
-	chain = settle(region, &held);
+	chain = claim_or_keep(region, &held);
 	pd_unlock();
 	if (held.all)
-		tell_held(&pd_regions[region], &held);
+		report_held(&pd_regions[region], &held);
 	if (chain)
-		finish(chain);
-	/* Relaxed: until it is let go, only this thread changes it. */
+		destroy_claimed(chain);
+	/* Relaxed: only this thread changes the state before the region's end is complete. */
 	if (__atomic_load_n(&pd_briefs[region].state, __ATOMIC_RELAXED) == PD_KEPT)
-		wait_for_others(region);
+		wait_for_others_on(region);
 }
 
 /* ---- with the owner or the consumer ------------------------------------------------------- */
 
-/* Which objects: all of a consumer, or of one owner of its. */
-struct whose {
+/* Which objects: all of a consumer, or those of one of its owners. */
+struct selection {
 	uint32_t consumer;
 	const uint64_t *owner;
 };
 
-static bool is_theirs(const struct pindown_object *object, const struct whose *whose)
+static bool is_selected(const struct pindown_object *object, const struct selection *selection)
 {
-	return object->consumer == whose->consumer &&
-	       (!whose->owner || object->key.owner == *whose->owner);
+	return object->consumer == selection->consumer &&
+	       (!selection->owner || object->key.owner == *selection->owner);
 }
 
 /* Lock held. */
-static uint32_t begin_ends(const struct whose *whose)
+static uint32_t begin_ends(const struct selection *selection)
 {
 	uint32_t chain = 0;
 
 	for (uint32_t n = 1; n <= pd_object_high_water(); n++) {
 		struct pindown_object *object = &pd_objects[n];
 
-		if (!is_theirs(object, whose))
+		if (!is_selected(object, selection))
 			continue;
 		if (object->state == PD_OBJECT_LIVE)
 			begin_end(object, PINDOWN_REASON_OWNER);
 		else if (object->state != PD_OBJECT_ENDING || object->worker != pd_my_tid())
-			continue; /* (ours: we are in a subscriber's callback) */
+			continue; /* (if this thread is ending it: in a subscriber's callback) */
 		object->victim = chain;
 		chain = n;
 	}
 	return chain;
 }
 
-/* What becomes of those that are held. */
+/* The fate of held objects. */
 enum held_ones {
 	HELD_STAY,   /* they stay as they are */
-	HELD_HIDDEN, /* they stay to the last detach, and no attach finds them any more */
-	HELD_TAKEN,
+	HELD_HIDDEN, /* they stay up to the last detach, but no attach finds them any more */
+	HELD_REVOKED,
 };
 
-/* Lock held. Returns those that are this thread's to destroy. */
-static uint32_t settle_ends(uint32_t ending, enum held_ones held)
+/* Lock held. Returns the objects that this thread has claimed. */
+static uint32_t claim_or_restore(uint32_t ending, enum held_ones held)
 {
 	uint32_t chain = 0;
 
@@ -436,8 +448,8 @@ static uint32_t settle_ends(uint32_t ending, enum held_ones held)
 		let_readers_pass();
 	for (uint32_t n = ending, next; n; n = next) {
 		next = pd_objects[n].victim;
-		if (held == HELD_TAKEN || !pd_object_is_held(n))
-			take(n, &chain);
+		if (held == HELD_REVOKED || !pd_object_is_held(n))
+			claim(n, &chain);
 		else if (pd_state_is_live(pd_briefs[pd_objects[n].region].state))
 			set_state(&pd_objects[n],
 				  held == HELD_STAY ? PD_OBJECT_LIVE : PD_OBJECT_KEPT);
@@ -446,24 +458,26 @@ static uint32_t settle_ends(uint32_t ending, enum held_ones held)
 }
 
 /*
- * Lock held. The thread that is making one, or is about to destroy one; 0: there is none but this.
+ * Lock held. The tid of another thread that is making one of the objects, or is about to destroy
+ * one; 0: there is none.
  */
-static uint32_t other_at_theirs(const struct whose *whose)
+static uint32_t other_worker(const struct selection *selection)
 {
-	uint32_t me = pd_my_tid(), maker = pd_creations_of(whose->consumer, whose->owner);
+	uint32_t me = pd_my_tid(), maker = pd_creations_of(selection->consumer, selection->owner);
 
 	for (uint32_t n = 1; !maker && n <= pd_object_high_water(); n++) {
 		uint32_t state = pd_objects[n].state;
 
 		if ((state == PD_OBJECT_ENDING || state == PD_OBJECT_DYING) &&
-		    is_theirs(&pd_objects[n], whose) && is_anothers(&pd_objects[n], me))
+		    is_selected(&pd_objects[n], selection) &&
+		    is_another_threads(&pd_objects[n], me))
 			return pd_objects[n].worker;
 	}
 	return maker;
 }
 
 /* Lock held. */
-static int count_held(const struct whose *whose)
+static int count_held(const struct selection *selection)
 {
 	int count = 0;
 
@@ -472,42 +486,42 @@ static int count_held(const struct whose *whose)
 
 		if ((state == PD_OBJECT_LIVE || state == PD_OBJECT_KEPT ||
 		     state == PD_OBJECT_ENDING) &&
-		    is_theirs(&pd_objects[n], whose) && pd_object_is_held(n))
+		    is_selected(&pd_objects[n], selection) && pd_object_is_held(n))
 			count++;
 	}
 	return count;
 }
 
 /*
- * Lock held. Those that were kept for their holders, of whom the last has just let go: the detach
- * that comes for the lock finds that we were faster.
+ * Lock held. Claims kept objects whose last hold has just been dropped: that detach is waiting for
+ * the lock, and will find them claimed.
  */
-static void take_dropped(const struct whose *whose, uint32_t *chain)
+static void claim_released(const struct selection *selection, uint32_t *chain)
 {
 	for (uint32_t n = 1; n <= pd_object_high_water(); n++)
-		if (pd_objects[n].state == PD_OBJECT_KEPT && is_theirs(&pd_objects[n], whose) &&
-		    !pd_object_is_held(n))
-			take(n, chain);
+		if (pd_objects[n].state == PD_OBJECT_KEPT &&
+		    is_selected(&pd_objects[n], selection) && !pd_object_is_held(n))
+			claim(n, chain);
 }
 
-/* Lock held, and let go to destroy. */
-static void end_theirs(const struct whose *whose, enum held_ones held)
+/* Lock held, and dropped while destroying. */
+static void end_selected(const struct selection *selection, enum held_ones held)
 {
-	uint32_t chain = settle_ends(begin_ends(whose), held);
+	uint32_t chain = claim_or_restore(begin_ends(selection), held);
 
-	take_dropped(whose, &chain);
+	claim_released(selection, &chain);
 	if (!chain)
 		return;
 	pd_unlock();
-	finish(chain);
+	destroy_claimed(chain);
 	pd_lock();
 }
 
 /*
- * May another thread be waiting for this one? It is in a callback, or in the middle of a free.
- * Nobody waits for any other thread, so that such a one can wait for as long as it takes.
+ * Can another thread be waiting for this one? Only if this one is in a callback or in the middle of
+ * a free. No thread waits for any other, so any other can wait as long as it takes.
  */
-static bool is_awaited(void)
+static bool may_be_awaited(void)
 {
 	const struct pd_thread *self = pd_self();
 
@@ -516,24 +530,25 @@ static bool is_awaited(void)
 }
 
 /*
- * Lock held, and let go while waiting. Until no other thread makes or destroys any of them; false:
- * this one and that may be waiting for each other. Of two or more that do, one looks last, and
- * finds that the next one waits. It looks twice, as a thread may have to wait for a moment.
+ * Lock held, and dropped while waiting. Waits until no other thread makes or destroys any of the
+ * objects; false: this thread and another may be waiting for each other. Of the threads in such a
+ * circle the last one to look finds that the next one waits. It looks twice, because a thread may
+ * also wait for just a moment.
  */
-static bool wait_for_others_at_theirs(const struct whose *whose, enum held_ones held)
+static bool wait_for_other_workers(const struct selection *selection, enum held_ones held)
 {
 	const uint64_t look_ns = 10000000;
-	bool careful = is_awaited();
+	bool careful = may_be_awaited();
 	unsigned stuck = 0;
 	uint32_t other;
 
-	while ((other = other_at_theirs(whose)) != 0) {
+	while ((other = other_worker(selection)) != 0) {
 		if (careful)
 			stuck = pd_thread_waits(other) ? stuck + 1 : 0;
 		if (stuck > 1)
 			return false;
 		pd_wait_settled(careful ? pd_deadline(look_ns) : UINT64_MAX);
-		end_theirs(whose, held); /* what the other one has made */
+		end_selected(selection, held); /* objects that the other thread has made */
 	}
 	return true;
 }
@@ -541,56 +556,58 @@ static bool wait_for_others_at_theirs(const struct whose *whose, enum held_ones 
 static int end_owner(int consumer, uint64_t owner, enum held_ones held)
 {
 	PD_UNCANCELLED;
-	const struct whose whose = {(uint32_t)consumer, &owner};
+	const struct selection selection = {(uint32_t)consumer, &owner};
 	int result = PINDOWN_ERR_INVALID;
 
 	pd_lock();
-	if (consumer < 1 || !pd_consumer(whose.consumer))
+	if (consumer < 1 || !pd_consumer(selection.consumer))
 		goto out;
-	end_theirs(&whose, held);
-	result =
-		wait_for_others_at_theirs(&whose, held) ? count_held(&whose) : PINDOWN_ERR_DEADLOCK;
+	end_selected(&selection, held);
+	result = wait_for_other_workers(&selection, held) ? count_held(&selection)
+							  : PINDOWN_ERR_DEADLOCK;
 out:
 	pd_unlock();
 	return result;
 }
 
 /*
- * The owner's number, a pointer mostly, may be another's as soon as it has ended. So what is held
- * is hidden from attach now and not after that end.
+ * The owner's number is mostly a pointer, and can belong to another owner as soon as this one has
+ * ended. So held objects are hidden from attach now, not after that end.
  */
 PD_EXPORT int pindown_end_owner(int consumer, uint64_t owner)
 {
 	return end_owner(consumer, owner, HELD_HIDDEN);
 }
 
-void pd_drop_idle_of(int consumer, uint64_t owner)
+void pd_objects_drop_idle(int consumer, uint64_t owner)
 {
 	end_owner(consumer, owner, HELD_STAY);
 }
 
-/* Lock held. One whose memory has ended already, and whose holder has not let go. */
-static uint32_t take_kept(const struct whose *whose)
+/* Lock held. Claims objects that are still held although their memory or owner has ended. */
+static uint32_t claim_kept(const struct selection *selection)
 {
 	uint32_t chain = 0;
 
 	for (uint32_t n = 1; n <= pd_object_high_water(); n++)
-		if (pd_objects[n].state == PD_OBJECT_KEPT && is_theirs(&pd_objects[n], whose)) {
+		if (pd_objects[n].state == PD_OBJECT_KEPT &&
+		    is_selected(&pd_objects[n], selection)) {
 			pd_objects[n].reason = PINDOWN_REASON_OWNER;
-			take(n, &chain);
+			claim(n, &chain);
 		}
 	return chain;
 }
 
-/* Lock held. Callbacks that this thread is in the middle of, or is about to make: it can't wait. */
-static uint32_t callbacks_of_mine(const struct pd_consumer *consumer, const struct whose *whose)
+/* Lock held. Callbacks that this thread is in or is about to make: it can't wait for them. */
+static uint32_t callbacks_of_this_thread(const struct pd_consumer *consumer,
+					 const struct selection *selection)
 {
 	uint32_t count = pd_consumer_runs_here(consumer);
 	uint32_t me = pd_my_tid();
 
 	for (uint32_t n = 1; n <= pd_object_high_water(); n++)
 		if (pd_objects[n].state == PD_OBJECT_DYING && pd_objects[n].worker == me &&
-		    !pd_objects[n].called && is_theirs(&pd_objects[n], whose))
+		    !pd_objects[n].called && is_selected(&pd_objects[n], selection))
 			count++;
 	return count;
 }
@@ -598,27 +615,27 @@ static uint32_t callbacks_of_mine(const struct pd_consumer *consumer, const stru
 PD_EXPORT int pindown_consumer_remove(int id)
 {
 	PD_UNCANCELLED;
-	const struct whose whose = {(uint32_t)id, NULL};
+	const struct selection selection = {(uint32_t)id, NULL};
 	struct pd_consumer *consumer;
 	int result = PINDOWN_ERR_INVALID;
 	uint32_t chain;
 
 	pd_lock();
-	consumer = id < 1 ? NULL : pd_consumer(whose.consumer);
+	consumer = id < 1 ? NULL : pd_consumer(selection.consumer);
 	if (!consumer || consumer->leaving)
 		goto out;
 	result = PINDOWN_OK;
-	consumer->leaving = true; /* nothing new is made for it */
+	consumer->leaving = true; /* from here on attach makes no object for it */
 	pd_consumer_enter(consumer);
-	while ((chain = settle_ends(begin_ends(&whose), HELD_TAKEN)) ||
-	       (chain = take_kept(&whose)) || other_at_theirs(&whose) ||
-	       consumer->running > 1 + callbacks_of_mine(consumer, &whose)) {
+	while ((chain = claim_or_restore(begin_ends(&selection), HELD_REVOKED)) ||
+	       (chain = claim_kept(&selection)) || other_worker(&selection) ||
+	       consumer->running > 1 + callbacks_of_this_thread(consumer, &selection)) {
 		if (!chain) {
 			pd_wait_settled(pd_race_deadline());
 			continue;
 		}
 		pd_unlock();
-		finish(chain);
+		destroy_claimed(chain);
 		pd_lock();
 	}
 	pd_consumer_leave(consumer);

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of consumer objects, and what can be asked of one. */
+/* The table of consumer objects, detach, and the questions that the holder of one can ask. */
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache/cache.h"
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
-#include "cache/misuse.h"
-#include "cache/objects/object.h"
 #include "cache/base/table.h"
+#include "cache/base/thread.h"
+#include "cache/base/visible.h"
+#include "cache/misuse.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/objects/object.h"
 
-_Static_assert(sizeof(struct pindown_object) == 64, "one cache line");
+_Static_assert(sizeof(struct pindown_object) == PD_OBJECT_BYTES, "one cache line");
 
 struct pindown_object *pd_objects;
 uint32_t *pd_object_holds[PD_STRIPES];
 
-/* Reserved with those of the regions. */
-struct pd_table pd_object_table = {
-	.record_bytes = sizeof(struct pindown_object),
-	.columns = PD_STRIPES,
-};
 static uint32_t free_list;
 static struct pd_resting resting; /* for PINDOWN_DEBUG */
 
-/* Numbers go from 1 to here, or with PINDOWN_DEBUG each detach is looked at (misuse.h). */
+/* The highest number in use. It stays 0 with PINDOWN_DEBUG, so that misuse.h sees each detach. */
 static uint32_t detach_limit;
 
 uint32_t pd_object_alloc(void)
@@ -39,12 +39,12 @@ uint32_t pd_object_alloc(void)
 	number = pd_table_next(&pd_object_table);
 	if (number && !pd_objects) {
 		memcpy(pd_object_holds, pd_object_table.column, sizeof(pd_object_holds));
-		/* Pairs with pd_first_object(). Release: for a child that is forked meanwhile. */
+		/* Pairs with pd_first_object(). Release: for a child forked at this moment. */
 		__atomic_store_n(&pd_objects,
 				 (struct pindown_object *)(void *)pd_object_table.records,
 				 __ATOMIC_RELEASE);
 	}
-	/* Relaxed: pairs with pindown_detach(), of an object that was found behind this. */
+	/* Relaxed: pairs with pindown_detach(), whose object was found after this store. */
 	if (number && !pd_debugging)
 		__atomic_store_n(&detach_limit, number, __ATOMIC_RELAXED);
 	return number;
@@ -55,7 +55,7 @@ void pd_object_free(uint32_t number)
 	struct pindown_object *object = &pd_objects[number];
 
 	/*
-	 * Nobody holds it or walks over it: what is stored is for who takes the record under the
+	 * No thread holds it or walks over it; the next one to use the record takes it under the
 	 * lock.
 	 */
 	__atomic_store_n(&object->data, NULL, __ATOMIC_RELAXED);
@@ -73,7 +73,7 @@ uint32_t pd_object_high_water(void)
 	return pd_object_table.used;
 }
 
-/* Records that were free are not used again: the parent's list of them means nothing here. */
+/* Free records are not reused: the parent's list of them is not valid in the child. */
 void pd_objects_fork_child(void)
 {
 	for (uint32_t n = 1; pd_objects && n <= pd_object_table.used; n++)
@@ -83,10 +83,10 @@ void pd_objects_fork_child(void)
 	resting = (struct pd_resting){.next = 0};
 }
 
-/* ---- the holder's ------------------------------------------------------------------------- */
+/* ---- the holder's calls ------------------------------------------------------------------- */
 
-/* What is not an object, or with PINDOWN_DEBUG any. */
-static void __attribute__((noinline, cold)) detach_what(struct pindown_object *object)
+/* A pointer that is not an object or, with PINDOWN_DEBUG, any pointer. */
+static void __attribute__((noinline, cold)) detach_unknown(struct pindown_object *object)
 {
 	static bool said;
 
@@ -99,18 +99,18 @@ static void __attribute__((noinline, cold)) detach_what(struct pindown_object *o
 
 PD_EXPORT void pindown_detach(struct pindown_object *object)
 {
-	/* As in pindown_put(): NULL is far outside. */
+	/* As in pindown_put(): NULL yields a number far outside. */
 	uint64_t place = (uint64_t)((uintptr_t)object - (uintptr_t)pd_objects) / sizeof(*object);
 	uint32_t number = (uint32_t)place;
 
 	if (__builtin_expect(place - 1 >= __atomic_load_n(&detach_limit, __ATOMIC_RELAXED), 0)) {
-		detach_what(object);
+		detach_unknown(object);
 		return;
 	}
 	/*
-	 * The hold goes down before the state is read, as in pindown_put(). Pairs with set_state()
-	 * in end.c and the barrier and the count behind it: that one sees the hold gone, or
-	 * this one sees the state.
+	 * The hold is dropped before the state is read, as in pindown_put(). Pairs with set_state()
+	 * in end.c and the barrier and the count after it: either that thread sees the hold gone,
+	 * or this one sees the state.
 	 */
 	pd_object_hold(pd_self_or_anonymous(), number, -1u);
 	pd_fence();
@@ -120,10 +120,7 @@ PD_EXPORT void pindown_detach(struct pindown_object *object)
 		pd_object_let_go(number);
 }
 
-/*
- * Relaxed: set before the object was found; revocation may come at any moment (destroy() in
- * end.c).
- */
+/* Relaxed: set before the object was found; destroy() in end.c clears it on revocation. */
 PD_EXPORT void *pindown_object_data(const struct pindown_object *object)
 {
 	pd_object_is_used(object, __func__);
@@ -137,8 +134,9 @@ PD_EXPORT struct pindown_region *pindown_object_region(const struct pindown_obje
 }
 
 /*
- * Under the lock, if need be: its owner's end may be looking whether it is idle just now. Relaxed:
- * an answer of this moment, with which nothing else comes.
+ * If it seems not to be, asks again under the lock: the end of its owner may just be finding out
+ * whether it is idle, and make it LIVE again. Relaxed: the answer is of this moment only and
+ * publishes nothing else.
  */
 PD_EXPORT int pindown_object_is_live(const struct pindown_object *object)
 {

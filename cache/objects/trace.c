@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* What the trace says of consumer objects. */
+/* Trace events about consumer objects. */
 #define _GNU_SOURCE
-#include "cache/cache.h"
 #include "cache/objects/object.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/trace/writer.h"
 
 static struct pd_trace_note note_about(const struct pindown_region *region, const char *consumer)
 {
@@ -22,7 +24,10 @@ void pd_trace_object(enum pd_event event, const char *consumer, const struct pd_
 	struct pd_trace_note note;
 	uint64_t end;
 
-	/* Abandoned: a callback has forked, and this is the child, whose only thread has stored it. */
+	/*
+	 * Abandoned: a callback has forked, and this is the child. Relaxed: its only thread has
+	 * stored the state itself.
+	 */
 	if (!pd_tracing(event) ||
 	    __atomic_load_n(&pd_briefs[what->region].state, __ATOMIC_RELAXED) == PD_ABANDONED)
 		return;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The page that a process publishes for `pindown top`. It is shared memory of System V, which
- * nobody can make shorter: of a file that is mapped a later store may be a SIGBUS. It goes with the
+ * The page that a process publishes for `pindown top`. It is System V shared memory, which can't be
+ * truncated: a store to a mapped file that was truncated would raise SIGBUS. It goes away with the
  * process.
  *
- * A file pindown.<pid>.<start> in /dev/shm, or else in $XDG_RUNTIME_DIR, says where the page is. It
- * is the head of the page as it was in the beginning. <start> is the process's start time as in
- * /proc/<pid>/stat. A process that is killed leaves the file behind; the start time tells.
+ * A file pindown.<pid>.<start> in /dev/shm, or else in $XDG_RUNTIME_DIR, says where the page is: it
+ * is a copy of the page's head as it was first written. <start> is the process's start time as in
+ * /proc/<pid>/stat. A killed process leaves the file behind; the start time tells it from a later
+ * process with the same number.
  *
- * Everything is in the machine's byte order; a reader and a writer are on one machine.
+ * Everything is in the machine's byte order, since reader and writer run on one machine.
  */
 #ifndef PD_LIVE_FORMAT_H
 #define PD_LIVE_FORMAT_H
@@ -22,7 +23,7 @@
 #define PD_LIVE_BYTES	16384u
 #define PD_LIVE_DEVICES 64u
 
-/* One for each thread that counts, on a line of the processor's cache of its own. */
+/* The counters of one thread, on a cache line of their own. */
 struct pd_live_slot {
 	uint64_t hits, misses, tag_checks, spare[5]; /* struct pd_counters */
 };
@@ -36,8 +37,8 @@ struct pd_live {
 	uint64_t exe_device, exe_inode; /* of /proc/self/exe: after an exec the page is void */
 	uint64_t began;			/* seconds since 1970 */
 	/*
-	 * As of the last change of what is pinned; hits, misses and tag_checks there are those of threads
-	 * that have no slot.
+	 * Stored at each change of what is pinned. Its hits, misses and tag_checks are those of the
+	 * threads without a slot.
 	 */
 	union {
 		struct pindown_stats stats;
@@ -46,16 +47,16 @@ struct pd_live {
 	struct {
 		uint64_t bytes, regions;
 	} devices[PD_LIVE_DEVICES];
-	char trace[2048]; /* the trace, which then has the threads' counters; "" without one */
-	int32_t segment;  /* the number of the shared memory that the page is in */
+	char trace[2048]; /* path of the trace, which then has the threads' counters; "": none */
+	int32_t segment;  /* id of the shared memory segment that the page is in */
 	int32_t spare;
 };
 
 #define PD_LIVE_SLOTS_AT 4096u
 #define PD_LIVE_SLOTS	 ((PD_LIVE_BYTES - PD_LIVE_SLOTS_AT) / sizeof(struct pd_live_slot))
 
-_Static_assert(sizeof(struct pd_live) <= PD_LIVE_SLOTS_AT, "the head has a page");
-_Static_assert(sizeof(struct pd_live_slot) == 64, "a slot has a cache line");
-_Static_assert(sizeof(struct pindown_stats) <= 512, "the statistics have room");
+_Static_assert(sizeof(struct pd_live) <= PD_LIVE_SLOTS_AT, "the head fits before the slots");
+_Static_assert(sizeof(struct pd_live_slot) == 64, "a slot is a cache line");
+_Static_assert(sizeof(struct pindown_stats) <= 512, "the statistics fit in `room`");
 
 #endif

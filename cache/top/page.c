@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Making, filling and removing this process's page for `pindown top`. */
 #define _GNU_SOURCE
 #include "cache/top/page.h"
 
@@ -16,32 +17,34 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
 #include "cache/base/config.h"
+#include "cache/base/fork_gate.h"
 #include "cache/top/format.h"
 #include "cache/top/sweep.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/base/address_space.h"
-#include "cache/trace/file.h"
+#include "cache/trace/writer.h"
+
+PD_WEAK_EVENT(page_made, (void));
 
 static struct pd_live *page;
 static struct pd_live_slot *slots;
-static uint32_t slots_taken; /* may go beyond what there are */
+static uint32_t slots_taken; /* may exceed PD_LIVE_SLOTS */
 static bool tried;	     /* stored under the lock */
 static bool allowed;
 static pid_t owner;
 static char path[PATH_MAX];
 
-/* Acquire: pairs with the end of make_page(), so that `slots` is there too. */
+/* Acquire: pairs with the end of make_page(), so that `slots` is set too. */
 static bool is_open(void)
 {
 	return __atomic_load_n(&page, __ATOMIC_ACQUIRE) != NULL;
 }
 
-/* ---- who we are ---------------------------------------------------------------------------- */
+/* ---- the page's head ----------------------------------------------------------------------- */
 
-static void describe(struct pd_live *live, int segment, uint64_t start)
+static void fill_head(struct pd_live *live, int segment, uint64_t start)
 {
 	const char *trace = pd_trace_file_name();
 	struct stat status;
@@ -64,8 +67,8 @@ static void describe(struct pd_live *live, int segment, uint64_t start)
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
-/* One that is there has our process number and start time: it is from before an exec. */
-static int create(void)
+/* An existing file has this pid and start time, so the process made it before an exec. */
+static int create_file(void)
 {
 	const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
 	int fd = open(path, flags, 0600);
@@ -75,7 +78,7 @@ static int create(void)
 	return fd;
 }
 
-static bool name_it(const char *folder, uint64_t start)
+static bool build_path(const char *folder, uint64_t start)
 {
 	int length = snprintf(path, sizeof(path), "%s/" PD_LIVE_PREFIX "%d.%llu", folder,
 			      (int)owner, (unsigned long long)start);
@@ -83,16 +86,16 @@ static bool name_it(const char *folder, uint64_t start)
 	return length > 0 && (size_t)length < sizeof(path);
 }
 
-/* No descriptor is left when this returns. */
+/* Leaves no descriptor open. */
 static bool publish_in(const char *folder, const struct pd_live *live)
 {
 	bool whole;
 	int fd;
 
-	if (!folder || folder[0] != '/' || !name_it(folder, live->start))
+	if (!folder || folder[0] != '/' || !build_path(folder, live->start))
 		return false;
 	pd_live_sweep(folder);
-	fd = create();
+	fd = create_file();
 	if (fd < 0)
 		return false;
 	whole = write(fd, live, sizeof(*live)) == (ssize_t)sizeof(*live);
@@ -103,8 +106,9 @@ static bool publish_in(const char *folder, const struct pd_live *live)
 }
 
 /*
- * Marked for removal at once: it is there as long as somebody has it attached, and can be attached
- * by its number. By bare system calls, as the journal's (trace/journal.c).
+ * The segment is marked for removal at once: it exists as long as a process has it attached, and
+ * until then can be attached by its id. Attached by a bare system call, as the trace's journal is
+ * (trace/journal.c).
  */
 static struct pd_live *make_segment(uint64_t start)
 {
@@ -115,7 +119,7 @@ static struct pd_live *make_segment(uint64_t start)
 		shmctl(segment, IPC_RMID, NULL);
 	if (at == -1)
 		return NULL;
-	describe((struct pd_live *)at, segment, start);
+	fill_head((struct pd_live *)at, segment, start);
 	return (struct pd_live *)at;
 }
 
@@ -139,6 +143,49 @@ static void make_page(void)
 	__atomic_store_n(&page, live, __ATOMIC_RELEASE);
 }
 
+/* ---- counters ------------------------------------------------------------------------------ */
+
+/*
+ * Called by the thread: moves its counters into the page, if there is one. A traced thread has its
+ * counters in the trace, where they survive a kill.
+ */
+static void start_thread(struct pd_thread *self)
+{
+	uint32_t number;
+
+	if (!is_open() || pd_config()->trace || self->counters != &self->own_counters)
+		return;
+	/* Relaxed: only a unique number is needed. Release, below: pairs with pd_counter_sum(). */
+	number = __atomic_fetch_add(&slots_taken, 1, __ATOMIC_RELAXED);
+	if (number >= PD_LIVE_SLOTS)
+		return;
+	_Static_assert(sizeof(struct pd_live_slot) == sizeof(struct pd_counters),
+		       "a slot is a thread's counters");
+	memcpy(&slots[number], &self->own_counters, sizeof(self->own_counters));
+	__atomic_store_n(&self->counters, (struct pd_counters *)(void *)&slots[number],
+			 __ATOMIC_RELEASE);
+}
+
+PD_NOTIFIED(thread_counts, start_thread);
+
+bool pd_live_counts(const struct pd_counters *counters)
+{
+	const struct pd_live_slot *slot = (const struct pd_live_slot *)(const void *)counters;
+
+	return slots && slot >= slots && slot < slots + PD_LIVE_SLOTS;
+}
+
+/* A thread's record takes at most one slot. Relaxed: a new thread has counted nothing yet. */
+bool pd_live_counts_all(void)
+{
+	uint32_t taken = __atomic_load_n(&slots_taken, __ATOMIC_RELAXED);
+
+	return taken <= PD_LIVE_SLOTS &&
+	       taken == __atomic_load_n(&pd_thread_records, __ATOMIC_RELAXED);
+}
+
+/* ---- opening and closing ------------------------------------------------------------------- */
+
 void pd_live_allow(void)
 {
 	allowed = true;
@@ -148,7 +195,7 @@ void pd_live_open(void)
 {
 	struct pd_shield shield;
 
-	/* Acquire: pairs with the release below. Who sees it finds a page or none. */
+	/* Acquire: pairs with the release below: whether there is a page is decided. */
 	if (__atomic_load_n(&tried, __ATOMIC_ACQUIRE))
 		return;
 	pd_shield_up(&shield, SIGXFSZ);
@@ -158,14 +205,14 @@ void pd_live_open(void)
 	    !getauxval(AT_SECURE)) {
 		make_page();
 		if (page)
-			pd_stats_publish();
+			PD_NOTIFY(page_made);
 	}
 	__atomic_store_n(&tried, true, __ATOMIC_RELEASE);
 	pd_unlock();
 	pd_descriptor_end();
 	pd_shield_down(&shield);
 	if (pd_self_tls)
-		pd_live_thread_start(pd_self_tls);
+		start_thread(pd_self_tls);
 }
 
 void pd_live_close(void)
@@ -186,44 +233,6 @@ void pd_live_fork_child(void)
 	tried = false;
 }
 
-/* ---- counters ------------------------------------------------------------------------------ */
-
-/* A traced thread's are in the trace, where they outlive a kill. */
-void pd_live_thread_start(struct pd_thread *self)
-{
-	uint32_t number;
-
-	if (!is_open() || pd_config()->trace || self->counters != &self->own_counters)
-		return;
-	/* Relaxed: the number is all that it gives. Release, below: pairs with pd_counter_sum(). */
-	number = __atomic_fetch_add(&slots_taken, 1, __ATOMIC_RELAXED);
-	if (number >= PD_LIVE_SLOTS)
-		return;
-	_Static_assert(sizeof(struct pd_live_slot) == sizeof(struct pd_counters),
-		       "a slot is a thread's counters");
-	memcpy(&slots[number], &self->own_counters, sizeof(self->own_counters));
-	__atomic_store_n(&self->counters, (struct pd_counters *)(void *)&slots[number],
-			 __ATOMIC_RELEASE);
-}
-
-bool pd_live_counts(const struct pd_counters *counters)
-{
-	const struct pd_live_slot *slot = (const struct pd_live_slot *)(const void *)counters;
-
-	return slots && slot >= slots && slot < slots + PD_LIVE_SLOTS;
-}
-
-/*
- * A record takes one slot at most. Relaxed: of a thread that is just coming there is nothing to be told yet.
- */
-bool pd_live_counts_all(void)
-{
-	uint32_t taken = __atomic_load_n(&slots_taken, __ATOMIC_RELAXED);
-
-	return taken <= PD_LIVE_SLOTS &&
-	       taken == __atomic_load_n(&pd_thread_records, __ATOMIC_RELAXED);
-}
-
 /* ---- statistics ---------------------------------------------------------------------------- */
 
 struct pindown_stats *pd_live_begin(void)
@@ -232,18 +241,18 @@ struct pindown_stats *pd_live_begin(void)
 
 	if (!live)
 		return NULL;
-	/* Relaxed: what is put behind it is released one by one, and so never seen before it. */
+	/* Relaxed: each later store is a release, and so is never seen before this one. */
 	__atomic_store_n(&live->sequence, live->sequence + 1, __ATOMIC_RELAXED);
 	return &live->stats;
 }
 
-/* Release: a reader that sees the even number sees all that was put before. */
+/* Release: a reader that sees the even number sees all stores made before it. */
 void pd_live_end(void)
 {
 	__atomic_store_n(&page->sequence, page->sequence + 1, __ATOMIC_RELEASE);
 }
 
-/* Release: as the others between begin and end (stats.c, put()). */
+/* Release: as all stores between begin and end (stats.c, put()). */
 void pd_live_put_device(unsigned device, uint64_t bytes, uint64_t regions)
 {
 	__atomic_store_n(&page->devices[device].bytes, bytes, __ATOMIC_RELEASE);

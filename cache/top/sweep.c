@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Finding and removing the page files of processes that were killed. */
 #define _GNU_SOURCE
 #include "cache/top/sweep.h"
 
@@ -14,9 +15,9 @@
 
 #include "cache/top/format.h"
 
-enum { MOST = 64 }; /* pages that are looked at: a start must not take long on a full machine */
+enum { MAX_CHECKED = 64 }; /* pages: a program must start fast on a full machine too */
 
-/* Field 22, counted behind the name, which may have anything in it. */
+/* Field 22. Fields are counted after the name, which may contain any character. */
 uint64_t pd_live_start_of(uint32_t pid)
 {
 	char path[40], text[1024], *at;
@@ -61,52 +62,52 @@ static bool parse_name(const char *name, uint32_t *pid, uint64_t *start)
 	return *end == '\0';
 }
 
-/* A process number means nothing outside of its namespace. */
-static bool is_our_page(int folder, const char *name, uint32_t pid, uint64_t start)
+/* A process number is valid only in its namespace. */
+static bool is_page_of(int folder, const char *name, uint32_t pid, uint64_t start)
 {
 	int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	static struct pd_live live; /* under the lock; stacks can be small */
 	struct stat status;
-	bool ours;
+	bool matches;
 
 	if (fd < 0)
 		return false;
-	ours = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
-	       pread(fd, &live, sizeof(live), 0) == sizeof(live) &&
-	       memcmp(live.magic, PD_LIVE_MAGIC, sizeof(live.magic)) == 0 && live.pid == pid &&
-	       live.start == start && live.pid_namespace == pd_live_namespace();
+	matches = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+		  status.st_uid == geteuid() && pread(fd, &live, sizeof(live), 0) == sizeof(live) &&
+		  memcmp(live.magic, PD_LIVE_MAGIC, sizeof(live.magic)) == 0 && live.pid == pid &&
+		  live.start == start && live.pid_namespace == pd_live_namespace();
 	close(fd);
-	return ours;
+	return matches;
 }
 
-static bool look_at(int folder, const char *name)
+static bool check_file(int folder, const char *name)
 {
 	uint64_t start;
 	uint32_t pid;
 
 	if (!parse_name(name, &pid, &start))
 		return false;
-	if (pd_live_start_of(pid) != start && is_our_page(folder, name, pid, start))
+	if (pd_live_start_of(pid) != start && is_page_of(folder, name, pid, start))
 		unlinkat(folder, name, 0);
 	return true;
 }
 
-/* Not by readdir(), which allocates. */
+/* Without readdir(), which allocates memory. */
 void pd_live_sweep(const char *folder)
 {
 	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	char entries[2048] __attribute__((aligned(16)));
-	unsigned looked_at = 0;
+	unsigned checked = 0;
 	long length;
 
 	if (fd < 0)
 		return;
-	while (looked_at < MOST &&
+	while (checked < MAX_CHECKED &&
 	       (length = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0) {
-		for (long at = 0; at < length && looked_at < MOST;) {
+		for (long at = 0; at < length && checked < MAX_CHECKED;) {
 			const struct dirent64 *entry = (const void *)(entries + at);
 
-			looked_at += look_at(fd, entry->d_name);
+			checked += check_file(fd, entry->d_name);
 			at += entry->d_reclen;
 		}
 	}

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* Pages that killed processes have left behind. For page.c only; errno may change. */
+/* Removing the files that killed processes have left. For page.c only; errno may change. */
 #ifndef PD_LIVE_SWEEP_H
 #define PD_LIVE_SWEEP_H
 
 #include <stdint.h>
 
-/* When a process began, as /proc/<pid>/stat has it; 0 when there is none of that number. */
+/* A process's start time, as in /proc/<pid>/stat; 0 if there is no process with this number. */
 uint64_t pd_live_start_of(uint32_t pid);
 
-/* What tells this process's numbers from those in other namespaces. */
+/* Identifies the PID namespace that this process's number belongs to. */
 uint64_t pd_live_namespace(void);
 
-/* Lock held. Removes from a folder pages of ours whose processes are gone: some, not all. */
+/*
+ * Lock held. Removes from a folder the files of this user's processes that are gone. The number of
+ * files that it checks is limited, so some may stay.
+ */
 void pd_live_sweep(const char *folder);
 
 #endif

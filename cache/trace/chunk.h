@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Chunks of the trace, and the slots for counters in some of them. For writer.c only. */
+/* Chunks of the trace file, and the slots for counters in some of them. For the writer only. */
 #ifndef PD_TRACE_CHUNK_H
 #define PD_TRACE_CHUNK_H
 
@@ -7,14 +7,14 @@
 
 #include "cache/trace/format.h"
 
-/* From here on a reader sees the chunk, all of whose header is set. */
+/* Lets readers see the chunk; all of its header is set but the magic. */
 void pd_trace_chunk_publish(struct pd_trace_header *header, struct pd_trace_chunk *chunk,
 			    uint64_t offset);
 
-/* A slot of one's own, all zero but tid; NULL when there is no room. Any thread. */
+/* A new slot for tid, all else zero; NULL when there is no room. Any thread. */
 struct pd_trace_slot *pd_trace_slot_new(struct pd_trace_header *header, uint32_t tid);
 
-/* In a forked child: slots are taken from a new file. */
+/* In a forked child: slots will come from its own file. */
 void pd_trace_slots_forget(void);
 
 #endif

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Choosing and reading the clock that stamps trace events. */
 #define _GNU_SOURCE
 #include "cache/trace/clock.h"
 
@@ -39,7 +40,7 @@ static bool is_invariant(void)
 	return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & 1u << 8);
 }
 
-/* A program may have forbidden itself the instruction. */
+/* A program can have forbidden itself the instruction, with prctl(PR_SET_TSC). */
 static bool is_allowed(void)
 {
 	int mode = PR_TSC_ENABLE;
@@ -47,8 +48,8 @@ static bool is_allowed(void)
 	return prctl(PR_GET_TSC, &mode) != 0 || mode == PR_TSC_ENABLE;
 }
 
-/* A kernel that found the counters of several processors apart uses one of these instead. */
-static bool kernel_gave_it_up(void)
+/* A kernel that found the processors' counters out of step uses one of these clocks instead. */
+static bool kernel_rejected_it(void)
 {
 	static const char name[] =
 		"/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -79,26 +80,26 @@ void pd_trace_clock_choose(void)
 	struct pd_shield shield;
 
 	pd_shield_up(&shield, SIGPIPE);
-	steady = is_invariant() && is_allowed() && !kernel_gave_it_up();
+	steady = is_invariant() && is_allowed() && !kernel_rejected_it();
 	pd_shield_down(&shield);
 #elif defined(__aarch64__)
 	steady = true;
 #endif
-	/* Relaxed: the mask's release, in pd_trace_open(), is what others see it by. */
+	/* Relaxed: the release of the event mask in pd_trace_open() publishes it. */
 	__atomic_store_n(&pd_ticks_steady, steady, __ATOMIC_RELAXED);
 }
 
 void pd_trace_clock_read(struct pd_trace_clock *clock)
 {
-	uint64_t least = UINT64_MAX;
+	uint64_t tightest = UINT64_MAX;
 
-	/* The tightest of a few tries: any of them may have been interrupted. */
+	/* Keep the tightest of three readings, since any of them can be interrupted. */
 	for (int i = 0; i < 3; i++) {
 		uint64_t before = pd_ticks(), monotonic = nanoseconds(CLOCK_MONOTONIC),
 			 realtime = nanoseconds(CLOCK_REALTIME), after = pd_ticks();
 
-		if (after - before < least) {
-			least = after - before;
+		if (after - before < tightest) {
+			tightest = after - before;
 			clock->ticks = pd_ticks_steady ? before + (after - before) / 2 : monotonic;
 			clock->monotonic = monotonic;
 			clock->realtime = realtime;

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The trace's clock: which one, and how it goes against the system's. For writer.c only. */
+/* The trace's clock: which one it is, and how it relates to the system's. For the writer only. */
 #ifndef PD_TRACE_CLOCK_H
 #define PD_TRACE_CLOCK_H
 
 #include "cache/trace/format.h"
 
-/* Settle whether the processor's counter can be used: sets pd_ticks_steady. Before the first stamp.
- */
+/* Before the first stamp: decide whether the processor's counter is usable (pd_ticks_steady). */
 void pd_trace_clock_choose(void);
 
-/* The three clocks at one moment, as nearly as can be had: within some tens of nanoseconds. */
+/* Read the three clocks at the same moment, to within some tens of nanoseconds. */
 void pd_trace_clock_read(struct pd_trace_clock *clock);
 
 #endif

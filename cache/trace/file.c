@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* The trace file: creating it under a free name, keeping its descriptor, claiming and writing. */
 #define _GNU_SOURCE
 #include "cache/trace/file.h"
 
@@ -16,29 +17,29 @@
 #include "cache/base/log.h"
 
 enum {
-	SAME_NAMES = 10000, /* files of one process number that we look for a free name among */
-	HIGH = 1000,	    /* descriptors from here up are not what programs count on */
+	MAX_NAMES = 10000,	/* names to try for one process number */
+	HIGH_DESCRIPTOR = 1000, /* programs don't expect descriptors from here up for themselves */
 };
 
 static struct {
-	int fd; /* -1: none; may be stale, see descriptor() */
+	int fd; /* -1: none; can be stale, see descriptor() */
 	dev_t device;
 	ino_t inode;
 	uint64_t next_unit;
-	uint64_t length;    /* what it has had at least */
-	int64_t full_until; /* when to try to get space again, in ns; 0: not full */
-	bool cut;	    /* somebody has made it shorter than we had */
-	bool told_full, told_gone, told_cut;
+	uint64_t length;    /* it was at least this long */
+	int64_t full_until; /* when to ask for space again, in ns; 0: not full */
+	bool cut;	    /* it is shorter than it was: truncated by someone */
+	bool warned_full, warned_gone, warned_cut;
 } file = {.fd = -1};
-static char file_path[PATH_MAX]; /* not a member: the library's file would hold its zeroes */
+static char file_path[PATH_MAX]; /* in .bss; as a member, its zeroes would be in the library file */
 
 /* ---- names ------------------------------------------------------------------------------- */
 
 /*
- * app.pdt stands for app.<pid>.pdt, and %p for the process number; the nth further file of the same
- * process, as after exec, has .n before its .pdt. False when the name gets too long.
+ * app.pdt means app.<pid>.pdt, and %p is the process number. The nth further file of the same
+ * process, as after an exec, has .n before its .pdt. False if the name gets too long.
  */
-static bool expand_name(const char *name, unsigned n, char *path, size_t room)
+static bool expand_name(const char *name, unsigned n, char *path, size_t capacity)
 {
 	static const char extension[] = ".pdt";
 	size_t stem = strlen(name), used = 0;
@@ -49,7 +50,7 @@ static bool expand_name(const char *name, unsigned n, char *path, size_t room)
 	if (stem > 4 && strcmp(name + stem - 4, extension) == 0)
 		stem -= 4;
 	for (size_t i = 0; i < stem; i++) {
-		if (used + 24 > room)
+		if (used + 24 > capacity)
 			return false;
 		if (name[i] == '%' && name[i + 1] == 'p') {
 			used += (size_t)sprintf(path + used, "%d", (int)getpid());
@@ -65,13 +66,13 @@ static bool expand_name(const char *name, unsigned n, char *path, size_t room)
 		sprintf(tail, ".%d", (int)getpid());
 	if (n)
 		sprintf(tail + strlen(tail), ".%u", n);
-	length = snprintf(path + used, room - used, "%s%s", tail, extension);
-	return length > 0 && (size_t)length < room - used;
+	length = snprintf(path + used, capacity - used, "%s%s", tail, extension);
+	return length > 0 && (size_t)length < capacity - used;
 }
 
-static int create_new(const char *name)
+static int create_with_free_name(const char *name)
 {
-	for (unsigned n = 0; n < SAME_NAMES; n++) {
+	for (unsigned n = 0; n < MAX_NAMES; n++) {
 		int fd;
 
 		if (!expand_name(name, n, file_path, sizeof(file_path))) {
@@ -88,10 +89,10 @@ static int create_new(const char *name)
 
 /* ---- the descriptor ---------------------------------------------------------------------- */
 
-/* Out of the way of programs that expect the lowest numbers, or close a handful from 3 up. */
+/* Some programs expect to get the lowest numbers, or close a handful from 3 up. */
 static int move_high(int fd)
 {
-	int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH);
+	int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
 
 	if (high < 0)
 		return fd;
@@ -99,8 +100,8 @@ static int move_high(int fd)
 	return high;
 }
 
-/* What *status is then of. */
-static bool is_ours(int fd, struct stat *status)
+/* Is fd the trace file? *status is then the file's. */
+static bool is_trace_file(int fd, struct stat *status)
 {
 	return fd >= 0 && fstat(fd, status) == 0 && status->st_dev == file.device &&
 	       status->st_ino == file.inode;
@@ -112,43 +113,42 @@ static int reopen(int stale, struct stat *status)
 
 	if (fd < 0)
 		return -1;
-	if (is_ours(fd, status)) {
+	if (is_trace_file(fd, status)) {
 		fd = move_high(fd);
-		/* Another thread may have been quicker; a stale number is not ours to close. */
+		/* Another thread may have been first. Don't close `stale`: it can be any file. */
 		if (__atomic_compare_exchange_n(&file.fd, &stale, fd, false, __ATOMIC_ACQ_REL,
 						__ATOMIC_ACQUIRE))
 			return fd;
 		close(fd);
-		return is_ours(stale, status) ? stale : -1;
+		return is_trace_file(stale, status) ? stale : -1;
 	}
 	close(fd);
 	return -1;
 }
 
-/* Acquire: pairs with pd_trace_file_create() and reopen(): which file it is was set before. */
+/* Acquire: pairs with pd_trace_file_create() and reopen(): device and inode are set before. */
 static int descriptor(struct stat *status)
 {
 	int fd = __atomic_load_n(&file.fd, __ATOMIC_ACQUIRE);
 
-	if (is_ours(fd, status))
+	if (is_trace_file(fd, status))
 		return fd;
 	fd = reopen(fd, status);
 	if (fd < 0)
-		pd_log_once(
-			&file.told_gone, PD_LOG_WARN,
-			"%s: the trace's descriptor was closed and the file is no longer there: "
-			"events are lost from here on",
-			file_path);
+		pd_log_once(&file.warned_gone, PD_LOG_WARN,
+			    "%s: the trace's descriptor was closed and the file is no longer "
+			    "there: events are lost from here on",
+			    file_path);
 	return fd;
 }
 
 /* ---- space ------------------------------------------------------------------------------- */
 
 /*
- * Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ to the thread that writes. Our caller has blocked
- * it: it is taken back before anybody sees it.
+ * Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ to the thread that writes. The caller has blocked
+ * the signal; consume it here, so that the program never sees it.
  */
-static void take_back_signal(void)
+static void consume_signal(void)
 {
 	static const struct timespec now;
 	int error = errno;
@@ -162,8 +162,8 @@ static void take_back_signal(void)
 }
 
 /*
- * A bare system call: sanitizers look at what write(2) writes, and others write there. 0, or an
- * errno.
+ * Returns 0 or an errno. A bare system call: sanitizers check the memory that pwrite() reads, and
+ * other threads may be writing there.
  */
 static int write_whole(int fd, const char *from, size_t bytes, uint64_t offset)
 {
@@ -173,7 +173,7 @@ static int write_whole(int fd, const char *from, size_t bytes, uint64_t offset)
 		if (done < 0 && errno == EINTR)
 			continue;
 		if (done < 0 && errno == EFBIG) {
-			take_back_signal();
+			consume_signal();
 			return EFBIG;
 		}
 		if (done <= 0)
@@ -186,9 +186,9 @@ static int write_whole(int fd, const char *from, size_t bytes, uint64_t offset)
 }
 
 /*
- * The file reaches to `end`, so that a shorter one has been cut. Space that is allocated now makes
- * the writing of pieces half as dear; where fallocate is not known, the last byte is enough. 0, or
- * an errno.
+ * Makes the file reach to `end`: if it is shorter later, it was truncated. Allocating the space now
+ * halves the cost of writing pieces; where fallocate is not supported, writing the last byte is
+ * enough. Returns 0 or an errno.
  */
 static int extend(int fd, uint64_t begin, uint64_t end)
 {
@@ -201,7 +201,7 @@ static int extend(int fd, uint64_t begin, uint64_t end)
 	if (result == 0)
 		return 0;
 	if (errno == EFBIG)
-		take_back_signal();
+		consume_signal();
 	if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
 		return errno;
 	return write_whole(fd, &zero, 1, end - 1);
@@ -215,7 +215,7 @@ static int64_t coarse_now(void)
 	return now.tv_sec * 1000000000ll + now.tv_nsec;
 }
 
-/* A full disk is asked again only now and then: each lost event would cost a system call. */
+/* Asks a full disk again only after a while: otherwise each lost event would cost a system call. */
 bool pd_trace_file_is_full(void)
 {
 	int64_t until = __atomic_load_n(&file.full_until, __ATOMIC_RELAXED);
@@ -226,7 +226,7 @@ bool pd_trace_file_is_full(void)
 static void set_full(int error)
 {
 	__atomic_store_n(&file.full_until, coarse_now() + 10000000, __ATOMIC_RELAXED);
-	pd_log_once(&file.told_full, PD_LOG_WARN,
+	pd_log_once(&file.warned_full, PD_LOG_WARN,
 		    "%s: no room for the trace (%s): events are lost, and counted, until there is",
 		    file_path, strerrordesc_np(error));
 }
@@ -236,9 +236,7 @@ bool pd_trace_file_is_cut(void)
 	return __atomic_load_n(&file.cut, __ATOMIC_RELAXED);
 }
 
-/*
- * The file reaches to `end`. Release: pairs with writable(), which may look at the file only then.
- */
+/* The file reaches to `end`. Release: pairs with writable_descriptor(), which checks the size. */
 static void set_length(uint64_t end)
 {
 	uint64_t known = __atomic_load_n(&file.length, __ATOMIC_RELAXED);
@@ -249,20 +247,20 @@ static void set_length(uint64_t end)
 }
 
 /* The descriptor, if the file can be written to; else -1. */
-static int writable(void)
+static int writable_descriptor(void)
 {
 	uint64_t length = __atomic_load_n(&file.length, __ATOMIC_ACQUIRE);
 	struct stat status;
 	int fd = descriptor(&status);
 
-	if (fd < 0) { /* it may be back some time */
+	if (fd < 0) { /* the file may come back: try again in a second */
 		__atomic_store_n(&file.full_until, coarse_now() + 1000000000, __ATOMIC_RELAXED);
 		return -1;
 	}
 	if ((uint64_t)status.st_size < length) {
 		__atomic_store_n(&file.cut, true, __ATOMIC_RELAXED);
-		pd_log_once(&file.told_cut, PD_LOG_WARN,
-			    "%s: somebody has cut the file short: nothing is traced from here on",
+		pd_log_once(&file.warned_cut, PD_LOG_WARN,
+			    "%s: the file was truncated: nothing is traced from here on",
 			    file_path);
 	}
 	return pd_trace_file_is_cut() ? -1 : fd;
@@ -270,7 +268,7 @@ static int writable(void)
 
 bool pd_trace_file_write(const void *from, size_t bytes, uint64_t offset)
 {
-	int fd = writable(), error;
+	int fd = writable_descriptor(), error;
 
 	if (fd < 0)
 		return false;
@@ -287,16 +285,16 @@ uint64_t pd_trace_file_claim(unsigned units)
 
 	if (pd_trace_file_is_full())
 		return 0;
-	fd = writable();
+	fd = writable_descriptor();
 	if (fd < 0)
 		return 0;
-	/* Relaxed: units are told apart by their numbers alone. */
+	/* Relaxed: only unique numbers are needed. */
 	first = __atomic_fetch_add(&file.next_unit, units, __ATOMIC_RELAXED);
 	next = first + units;
 	error = extend(fd, first * PD_TRACE_UNIT, next * PD_TRACE_UNIT);
 	if (error) {
 		set_full(error);
-		/* Units that nobody claimed after these need not become a hole. */
+		/* Unless other units were claimed after these, give them back: no hole. */
 		__atomic_compare_exchange_n(&file.next_unit, &next, first, false, __ATOMIC_RELAXED,
 					    __ATOMIC_RELAXED);
 		return 0;
@@ -306,16 +304,16 @@ uint64_t pd_trace_file_claim(unsigned units)
 	return first * PD_TRACE_UNIT;
 }
 
-/* ---- the whole --------------------------------------------------------------------------- */
+/* ---- the file as a whole ------------------------------------------------------------------ */
 
-static void give_up(const char *name, int error)
+static void warn_not_traced(const char *name, int error)
 {
 	pd_log(PD_LOG_WARN, "PINDOWN_TRACE: %s: %s; nothing is traced", name,
 	       strerrordesc_np(error));
 }
 
-/* 0, or an errno. */
-static int set_up(int fd)
+/* Returns 0 or an errno. */
+static int init_file(int fd)
 {
 	struct stat status;
 	int error = fstat(fd, &status) == 0 ? extend(fd, 0, PD_TRACE_UNIT) : errno;
@@ -327,7 +325,7 @@ static int set_up(int fd)
 	file.next_unit = 1;
 	file.length = PD_TRACE_UNIT;
 	file.full_until = 0;
-	file.cut = file.told_full = file.told_gone = file.told_cut = false;
+	file.cut = file.warned_full = file.warned_gone = file.warned_cut = false;
 	return 0;
 }
 
@@ -336,13 +334,13 @@ bool pd_trace_file_create(const char *name)
 	int fd, error;
 
 	file_path[0] = '\0';
-	fd = create_new(name);
-	error = fd >= 0 ? set_up(fd) : errno;
+	fd = create_with_free_name(name);
+	error = fd >= 0 ? init_file(fd) : errno;
 	if (!error) {
 		__atomic_store_n(&file.fd, move_high(fd), __ATOMIC_RELEASE);
 		return true;
 	}
-	give_up(file_path[0] ? file_path : name, error);
+	warn_not_traced(file_path[0] ? file_path : name, error);
 	if (fd >= 0) {
 		unlink(file_path);
 		close(fd);
@@ -353,7 +351,7 @@ bool pd_trace_file_create(const char *name)
 void pd_trace_file_drop(int error)
 {
 	unlink(file_path);
-	give_up(file_path, error);
+	warn_not_traced(file_path, error);
 	pd_trace_file_forget();
 }
 
@@ -379,7 +377,7 @@ void pd_trace_file_forget(void)
 	int fd = __atomic_exchange_n(&file.fd, -1, __ATOMIC_RELAXED);
 
 	pd_shield_up(&shield, SIGXFSZ);
-	if (is_ours(fd, &status))
+	if (is_trace_file(fd, &status))
 		close(fd);
 	file_path[0] = '\0';
 	pd_shield_down(&shield);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The trace file itself: its name, its descriptor and its space. For writer.c only.
+ * The trace file itself: its name, its descriptor and its space. For the writer only.
  *
- * The descriptor is in the program's hands: a program that closes all of its descriptors closes
- * ours too, and the number may then be another file's. So it is checked before each use, and the
- * file is opened anew by name when it is gone.
+ * A program that closes all of its descriptors closes the trace's too, and the number can then
+ * belong to another file. So the descriptor is checked before each use, and the file is opened
+ * again by name if the descriptor is gone.
  *
- * It is written by system calls alone: a full disk, a quota or RLIMIT_FSIZE makes lost events, and
- * a file that somebody makes shorter ends the trace. A mapping would make SIGBUS of both, which
- * nothing prevents: a copy-on-write file system needs new space for each page that it has written
+ * The file is written by system calls alone: a full disk, a quota or RLIMIT_FSIZE then loses
+ * events, and truncating the file ends the trace. With a mapping both would raise SIGBUS, which
+ * can't be prevented: a copy-on-write file system needs new space for each page that it has written
  * back.
  *
- * Who calls what creates, claims or writes has blocked SIGXFSZ and cancellation. None of these
- * keeps errno.
+ * A caller of a function that creates, claims or writes has blocked SIGXFSZ and cancellation. None
+ * of these functions keeps errno.
  */
 #ifndef PD_TRACE_FILE_H
 #define PD_TRACE_FILE_H
@@ -24,39 +24,36 @@
 #include "cache/trace/format.h"
 
 /*
- * Creates the file that `name` stands for, with unit 0. False when it can't, after one line that
- * says why.
+ * Creates the file that `name` stands for, with space for unit 0. False if that fails, after a
+ * message that says why.
  */
 bool pd_trace_file_create(const char *name);
 
-/* Writes its unit 0 for the first time. False when it can't: then it is dropped. */
+/* Writes unit 0 for the first time. False if that fails: the file is then dropped. */
 bool pd_trace_file_begin(const struct pd_trace_header *header);
 
-/* Takes back what was created, with one line that gives an errno as the reason. */
+/* Removes the created file, with a message that gives an errno as the reason. */
 void pd_trace_file_drop(int error);
 
-/* Which file it is. */
+/* The file's device and inode numbers. */
 void pd_trace_file_identify(uint64_t *device, uint64_t *inode);
 
 /* In a forked child: forget the parent's file, without touching it. */
 void pd_trace_file_forget(void);
 
 /*
- * Claims units of the file, which then reaches behind them; their offset, or 0: no room. Any
- * thread.
+ * Claims units of the file, which is extended to contain them. Returns their offset, or 0 if there
+ * is no room. Any thread.
  */
 uint64_t pd_trace_file_claim(unsigned units);
 
-/* Writes what lies in claimed units, or in unit 0. False: no room, or it is cut. Any thread. */
+/* Writes into claimed units or unit 0. False: no room, or the file was truncated. Any thread. */
 bool pd_trace_file_write(const void *from, size_t bytes, uint64_t offset);
 
-/* There was no room a moment ago: not to be asked for again now. */
+/* There was no room a moment ago; don't ask for more yet. */
 bool pd_trace_file_is_full(void);
 
-/* Somebody has made the file shorter: nothing more is written. One line has said so. */
+/* The file was truncated: nothing more is written. A message has said so. */
 bool pd_trace_file_is_cut(void);
-
-/* The path of the file that is written, or NULL. Not to be asked while it is being opened. */
-const char *pd_trace_file_name(void);
 
 #endif

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The trace file (.pdt), version 1.1: docs/trace-format.md in C. Shared by the writer (writer.c)
- * and the readers (tools/). Everything is little-endian and aligned to 8 bytes; what is not written
+ * The trace file (.pdt), version 1.1: docs/trace-format.md in C. Shared by the writer and the
+ * readers (tools/). Everything is little-endian and aligned to 8 bytes; a part that is not written
  * yet is zero.
  *
- * A file is units of 64 KiB. Unit 0 is the header and the information about the process. All others
- * are claimed by threads, one or several at a time, as chunks. A chunk of events belongs to one
- * thread at a time, which alone writes there. A record is complete when its first word is not zero:
- * that word is stored last, so that a process that is killed leaves only complete records.
+ * A file consists of units of 64 KiB. Unit 0 is the header and the information about the process.
+ * Threads claim all others, one or several at a time, as chunks. A chunk of events belongs to one
+ * thread at a time, and only that thread writes there. A record is complete when its first word is
+ * not zero: that word is stored last, so that a killed process leaves only complete records.
  */
 #ifndef PD_TRACE_FORMAT_H
 #define PD_TRACE_FORMAT_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "cache/base/event.h"
 
 #define PD_TRACE_MAGIC	      "\x89PDT\r\n\x1a\n"
 #define PD_TRACE_MAJOR	      1
@@ -34,12 +36,12 @@ struct pd_trace_header {
 	uint32_t unit;	       /* PD_TRACE_UNIT */
 	uint32_t pid, ppid;
 	uint32_t flags;	     /* PD_TRACE_TICKS_ARE_NS */
-	uint64_t event_mask; /* bits 1 << enum pd_event: what is written */
+	uint64_t event_mask; /* bits 1 << enum pd_event: the events to be written */
 	struct pd_trace_clock begin;
 	struct pd_trace_clock end; /* zero until the process has ended in order */
 	uint64_t units;		   /* claimed so far, unit 0 included */
-	uint64_t lost;		   /* events lost that no counters slot knows of */
-	uint64_t forked_from; /* 0, or: this process was forked from a traced one of this pid */
+	uint64_t lost;		   /* lost events that no counters slot has counted */
+	uint64_t forked_from; /* pid of the traced process that this one was forked from; or 0 */
 };
 #define PD_TRACE_TICKS_ARE_NS 1u /* ticks are CLOCK_MONOTONIC's nanoseconds */
 
@@ -56,10 +58,10 @@ enum pd_trace_info_kind {
 	PD_INFO_HOST = 4,
 	PD_INFO_PROGRAM = 5,   /* the executable's path */
 	PD_INFO_DIRECTORY = 6, /* the working directory when the trace began */
-	PD_INFO_DISTRUST = 8,  /* why every hit is checked from some time on, text; may come late */
+	PD_INFO_DISTRUST = 8,  /* text: why every hit is checked from some time on; may come late */
 	PD_INFO_CALLS = 7,     /* call names from number 0, each with its final NUL */
 };
-#define PD_INFO_CUT 1u /* did not fit whole */
+#define PD_INFO_CUT 1u /* only its beginning fitted */
 
 /* At the start of a chunk. */
 struct pd_trace_chunk {
@@ -77,34 +79,34 @@ struct pd_trace_chunk {
 #define PD_CHUNK_MAGIC 0x4b434450u /* "PDCK" */
 enum pd_chunk_kind { PD_CHUNK_EVENTS = 1, PD_CHUNK_COUNTERS = 2 };
 
-/* What follows the header of a PD_CHUNK_COUNTERS: slots, each written by one thread at a time. */
+/* Slots follow the header of a PD_CHUNK_COUNTERS, each written by one thread at a time. */
 struct pd_trace_slot {
 	uint64_t hits, misses, tag_checks, lost_events, spare[4]; /* struct pd_counters */
-	uint64_t told; /* of the lost events: how many are in the stream's PD_RECORD_LOST */
+	uint64_t told; /* how many of the lost events the stream's PD_RECORD_LOST records have */
 	uint32_t tid;  /* the last thread that counted here; 0: free */
 	uint32_t reserved[13];
 };
-#define PD_SLOT_OF_MANY 0xffffffffu /* tid: the sum of threads that had no slot */
+#define PD_SLOT_OF_MANY 0xffffffffu /* tid: the sum of the threads without a slot */
 
 /*
  * A record's first word:  bits 0-7   its length in words of 8 bytes, this one included
  *                         bits 8-15  enum pd_record
  *                         bits 16-31 by type
  *                         bits 32-63 when it ended, in ticks after the base
- * and its second:         bits 0-31  how long it took, in ticks
+ * and its second:         bits 0-31  its duration, in ticks
  *                         bits 32-47 PD_HAS_...
  *                         bits 48-63 by type
  * Then one word for each bit of PD_HAS, from the lowest up, then, for an error, the text.
- * A reader skips the types that it does not know, and words of PD_HAS bits that it does not know.
+ * A reader skips types, and words of PD_HAS bits, that it does not know.
  */
 enum pd_record {
 	PD_RECORD_CALL = 1,   /* first: call number; second: CUresult */
 	PD_RECORD_REGION = 2, /* first: enum pd_event; second: PD_TRACE_... flags */
 	PD_RECORD_ERROR = 3,  /* second: length of the text in bytes */
-	PD_RECORD_CLOCK =
-		4, /* words: new base, then a struct pd_trace_clock; no second word as above */
-	PD_RECORD_THREAD = 5, /* word: the thread number of what follows; no second word as above */
-	PD_RECORD_LOST = 6,   /* word: how many events were lost here; no second word as above */
+	/* These three have no second word as above. */
+	PD_RECORD_CLOCK = 4,  /* words: new base, then a struct pd_trace_clock */
+	PD_RECORD_THREAD = 5, /* word: the tid of the thread that wrote what follows */
+	PD_RECORD_LOST = 6,   /* word: how many events were lost here */
 	/* Since 1.1; neither has a second word as above. */
 	PD_RECORD_STACK = 7,  /* first: how many frames; words: its number, the frames */
 	PD_RECORD_MODULE = 8, /* first: its number; words: see struct pd_trace_module */
@@ -120,9 +122,8 @@ enum pd_record {
 #define PD_HAS_RESULT	0x004u /* a result that does not fit the second word, signed */
 #define PD_HAS_DURATION 0x008u /* a duration that does not fit the second word */
 #define PD_HAS_EXTRA	0x010u
-#define PD_HAS_REGION \
-	0x020u /* bits 0-31 number, 32-47 enum pindown_reason, 48-63 device, signed \
-		*/
+/* Bits 0-31 number, 32-47 enum pindown_reason, 48-63 device, signed. */
+#define PD_HAS_REGION	 0x020u
 #define PD_HAS_PIN_ADDR	 0x040u
 #define PD_HAS_PIN_SIZE	 0x080u
 #define PD_HAS_BUFFER_ID 0x100u
@@ -132,13 +133,13 @@ enum pd_record {
 #define PD_HAS_NUMBER	 0x1000u /* of a note: an object's or a dma-buf's */
 
 /*
- * A frame: the number of a module in its upper bits (0: none, as for code made at run time), below
- * them the return address: in the addresses of the module's file, or, without module, as it was.
+ * A frame has a module's number in its upper bits (0: none, as for code made at run time) and the
+ * return address below them: an address of the module's file or, without a module, of the process.
  */
 #define PD_FRAME_OFFSET_BITS 48
 #define PD_TRACE_MOST_FRAMES 64u
 
-/* What follows the first word of a PD_RECORD_MODULE; then its build id and its path, each padded. */
+/* Follows the first word of a PD_RECORD_MODULE; then come build id and path, each padded. */
 struct pd_trace_module {
 	uint64_t begin, end; /* where it was */
 	uint64_t bias;	     /* address - bias: address in the file */
@@ -154,8 +155,5 @@ _Static_assert(sizeof(struct pd_trace_chunk) == 64, "chunk header");
 _Static_assert(sizeof(struct pd_trace_slot) == 128, "slot");
 _Static_assert(sizeof(struct pd_trace_info) == 8, "info");
 _Static_assert(sizeof(struct pd_trace_module) == 32, "module");
-
-/* "call", "pin", ... by enum pd_event, "lost" included. */
-extern const char *const pd_event_names[];
 
 #endif

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Writing the information about the process into unit 0 of its trace. */
 #define _GNU_SOURCE
 #include "cache/trace/info.h"
 
@@ -18,18 +19,18 @@
 #define TEXT(number)	TEXT_OF(number)
 #define VERSION		TEXT(PINDOWN_VERSION_MAJOR) "." TEXT(PINDOWN_VERSION_MINOR)
 
-/* What the call names leave for everything else together. */
-enum { MOST_COMMAND = 16384, MOST_ENVIRONMENT = 8192 };
+/* Bytes at most. The call names need most of the unit; these have to fit beside them. */
+enum { MAX_COMMAND = 16384, MAX_ENVIRONMENT = 8192 };
 
-/* A record under construction, from the end of those that are there. */
+/* A record under construction, after the existing ones. */
 struct info {
 	struct pd_trace_info *record;
 	char *data;
-	size_t used, room;
+	size_t used, capacity;
 	bool cut;
 };
 
-static struct info begin_info(struct pd_trace_header *header, size_t most)
+static struct info begin_info(struct pd_trace_header *header, size_t max)
 {
 	char *at = (char *)header + header->header_bytes, *end = (char *)header + PD_TRACE_UNIT;
 	struct info info = {0};
@@ -40,11 +41,11 @@ static struct info begin_info(struct pd_trace_header *header, size_t most)
 		if (!record->kind) {
 			info.record = record;
 			info.data = (char *)(record + 1);
-			/* One record's head stays free behind: a zero kind ends the list. */
-			info.room = (size_t)(end - info.data);
-			info.room -= info.room < 16 ? info.room : 16;
-			if (info.room > most)
-				info.room = most;
+			/* Leave a record's head free after it: a zero kind ends the list. */
+			info.capacity = (size_t)(end - info.data);
+			info.capacity -= info.capacity < 16 ? info.capacity : 16;
+			if (info.capacity > max)
+				info.capacity = max;
 			break;
 		}
 		at += sizeof(*record) + (((size_t)record->length + 7) & ~(size_t)7);
@@ -54,7 +55,7 @@ static struct info begin_info(struct pd_trace_header *header, size_t most)
 
 static void add_bytes(struct info *info, const char *bytes, size_t length)
 {
-	if (info->cut || length > info->room - info->used) {
+	if (info->cut || length > info->capacity - info->used) {
 		info->cut = true;
 		return;
 	}
@@ -81,15 +82,15 @@ static void write_text(struct pd_trace_header *header, enum pd_trace_info_kind k
 	end_info(&info, kind);
 }
 
-/* The start of the command line if it is very long. */
+/* Only the start of a very long command line is written. */
 static void write_command(struct pd_trace_header *header)
 {
-	struct info info = begin_info(header, MOST_COMMAND);
+	struct info info = begin_info(header, MAX_COMMAND);
 	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
 	ssize_t got = 1;
 
-	while (fd >= 0 && info.used < info.room) {
-		got = read(fd, info.data + info.used, info.room - info.used);
+	while (fd >= 0 && info.used < info.capacity) {
+		got = read(fd, info.data + info.used, info.capacity - info.used);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
@@ -104,7 +105,7 @@ static void write_command(struct pd_trace_header *header)
 
 static void write_environment(struct pd_trace_header *header)
 {
-	struct info info = begin_info(header, MOST_ENVIRONMENT);
+	struct info info = begin_info(header, MAX_ENVIRONMENT);
 
 	for (char **variable = environ; variable && *variable; variable++)
 		if (strncmp(*variable, "PINDOWN", 7) == 0)

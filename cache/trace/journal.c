@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* The writer's side of the journal: its segments, and the pieces that threads prepare there. */
 #define _GNU_SOURCE
 #include "cache/trace/journal.h"
 
@@ -13,17 +14,17 @@
 #include "cache/base/address_space.h"
 
 /*
- * Attached and mapped by bare system calls: memory hooks of other libraries in the process (UCX,
- * libfabric) watch shmat and mmap and take locks there that our caller may hold.
+ * Segments are attached and mapped by bare system calls: memory hooks of other libraries in the
+ * process (UCX, libfabric) watch shmat and mmap, and take locks there that the caller may hold.
  */
-enum { MOST_SEGMENTS = 128 }; /* for 4096 threads */
+enum { MAX_SEGMENTS = 128 }; /* for 4096 threads */
 
 static struct {
-	struct pd_journal *at; /* stored last, with release: who sees it sees the rest */
-	int id;		       /* plus 1; 0: memory of the process's own, or not known yet */
-} segments[MOST_SEGMENTS];
+	struct pd_journal *at; /* stored with release, when the memory is set up */
+	int id;		       /* plus 1; 0: private memory, or not known yet */
+} segments[MAX_SEGMENTS];
 static uint32_t pieces_taken;
-static bool told_private;
+static bool warned_private;
 
 /* ---- segments -------------------------------------------------------------------------------- */
 
@@ -48,14 +49,14 @@ static struct pd_journal *private_segment(int *id)
 	if (at == -1)
 		return NULL;
 	pd_log_once(
-		&told_private, PD_LOG_WARN,
+		&warned_private, PD_LOG_WARN,
 		"PINDOWN_TRACE: no shared memory of System V (%s): if the process is killed, the "
 		"trace lacks what each thread did last",
 		strerrordesc_np(error));
 	return (struct pd_journal *)at;
 }
 
-static void drop(struct pd_journal *journal, int id)
+static void remove_segment(struct pd_journal *journal, int id)
 {
 	if (!id) {
 		syscall(SYS_munmap, journal, (size_t)PD_JOURNAL_BYTES);
@@ -65,15 +66,15 @@ static void drop(struct pd_journal *journal, int id)
 	syscall(SYS_shmdt, journal);
 }
 
-/* Release: pairs with readers in other processes, to whom it is no journal before. */
-static void show(struct pd_journal *journal)
+/* Release: pairs with readers in other processes, which know a journal by its magic. */
+static void publish(struct pd_journal *journal)
 {
 	pd_own_fence();
 	memcpy(journal->magic, PD_JOURNAL_MAGIC, sizeof(journal->magic));
 }
 
-/* Which file it is of is known from the first segment. */
-static void identify(struct pd_journal *journal, const struct pd_journal *first)
+/* Names the file that the journal belongs to, as the first segment does. */
+static void copy_identity(struct pd_journal *journal, const struct pd_journal *first)
 {
 	journal->device = first->device;
 	journal->inode = first->inode;
@@ -81,7 +82,7 @@ static void identify(struct pd_journal *journal, const struct pd_journal *first)
 	journal->begin = first->begin;
 	journal->view = first->view;
 	strcpy(journal->path, first->path);
-	show(journal);
+	publish(journal);
 }
 
 static struct pd_journal *add_segment(unsigned number)
@@ -95,15 +96,16 @@ static struct pd_journal *add_segment(unsigned number)
 	if (!made)
 		return NULL;
 	if (first && first->magic[0])
-		identify(made, first);
-	/* Another thread may have been quicker: then its segment is the one. */
+		copy_identity(made, first);
+	/* If another thread has added one first, use that one. */
 	if (!__atomic_compare_exchange_n(&segments[number].at, &none, made, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
-		drop(made, id);
+		remove_segment(made, id);
 		return none;
 	}
 	/*
-	 * Relaxed: for pd_journal_end(). A segment that it overlooks is rescued, and removed then.
+	 * Relaxed: pairs with pd_journal_end(). A segment that it misses is removed when it is
+	 * rescued.
 	 */
 	__atomic_store_n(&segments[number].id, id, __ATOMIC_RELAXED);
 	return made;
@@ -117,15 +119,15 @@ static struct pd_journal *segment(unsigned number)
 	return journal ? journal : add_segment(number);
 }
 
-/* ---- the file's ------------------------------------------------------------------------------ */
+/* ---- the journal of a file ------------------------------------------------------------------- */
 
 struct pd_trace_header *pd_journal_begin(void)
 {
 	struct pd_journal *first;
 
-	/* One thread opens the trace, and nobody takes pieces before it has. */
+	/* One thread opens the trace, and no thread takes pieces before that is done. */
 	pieces_taken = 1;
-	told_private = false;
+	warned_private = false;
 	first = segment(0);
 	if (!first)
 		return NULL;
@@ -144,12 +146,12 @@ void pd_journal_publish(const struct pd_trace_header *header, uint64_t device, u
 	first->begin = header->begin;
 	first->view = pd_journal_view();
 	strncat(first->path, path, sizeof(first->path) - 1);
-	show(first);
+	publish(first);
 }
 
 void pd_journal_end(void)
 {
-	for (unsigned i = 0; i < MOST_SEGMENTS; i++) {
+	for (unsigned i = 0; i < MAX_SEGMENTS; i++) {
 		int id = __atomic_exchange_n(&segments[i].id, 0, __ATOMIC_RELAXED);
 
 		if (id)
@@ -158,12 +160,12 @@ void pd_journal_end(void)
 }
 
 /*
- * The memory becomes the child's own, all zero, and stays: a signal handler may have forked and
- * have interrupted who is about to write there.
+ * The memory becomes private to the child, all zero, and stays mapped: if a signal handler has
+ * forked, the interrupted code may be about to write there.
  */
 void pd_journal_forget(void)
 {
-	for (unsigned i = 0; i < MOST_SEGMENTS; i++) {
+	for (unsigned i = 0; i < MAX_SEGMENTS; i++) {
 		if (segments[i].at)
 			pd_make_private(segments[i].at, PD_JOURNAL_BYTES);
 		segments[i].at = NULL;
@@ -175,13 +177,12 @@ void pd_journal_forget(void)
 
 struct pd_journal_piece *pd_journal_piece_new(enum pd_chunk_kind kind, char **memory)
 {
-	/* Relaxed: a number of its own is all that is wanted. */
+	/* Relaxed: only a unique number is needed. */
 	uint32_t number = __atomic_fetch_add(&pieces_taken, 1, __ATOMIC_RELAXED);
 	struct pd_journal *journal;
 
-	if (number >= MOST_SEGMENTS * PD_JOURNAL_PIECES) {
-		__atomic_store_n(&pieces_taken, MOST_SEGMENTS * PD_JOURNAL_PIECES,
-				 __ATOMIC_RELAXED);
+	if (number >= MAX_SEGMENTS * PD_JOURNAL_PIECES) {
+		__atomic_store_n(&pieces_taken, MAX_SEGMENTS * PD_JOURNAL_PIECES, __ATOMIC_RELAXED);
 		return NULL;
 	}
 	journal = segment(number / PD_JOURNAL_PIECES);
@@ -198,47 +199,48 @@ struct pd_journal_piece *pd_journal_piece_new(enum pd_chunk_kind kind, char **me
 	return &journal->pieces[number];
 }
 
-/* Bytes up to the end of the last complete record: what lies behind may be under way. */
-static size_t complete(const uint64_t *words)
+/* Bytes up to the end of the last complete record; later ones may still be being written. */
+static size_t complete_bytes(const uint64_t *words)
 {
-	const size_t most = PD_JOURNAL_PIECE_SIZE / 8;
+	const size_t max = PD_JOURNAL_PIECE_SIZE / 8;
 	size_t at = 0, length;
 
 	if ((uint32_t)words[0] == PD_CHUNK_MAGIC)
 		at = sizeof(struct pd_trace_chunk) / 8;
-	while (at < most && (length = words[at] & 0xff) != 0 && length <= most - at)
+	while (at < max && (length = words[at] & 0xff) != 0 && length <= max - at)
 		at += length;
 	return at * 8;
 }
 
 bool pd_journal_is_complete(const char *memory, size_t used)
 {
-	return complete((const uint64_t *)(const void *)memory) == used;
+	return complete_bytes((const uint64_t *)(const void *)memory) == used;
 }
 
 void pd_journal_move(struct pd_journal_piece *piece, char *memory, uint64_t offset)
 {
 	/*
-	 * A new one is clear, and most threads write little: they need not have all of its pages.
+	 * A new piece is clear already. Not clearing it spares memory: most threads write little,
+	 * and never touch most of its pages.
 	 */
 	if (piece->place) {
 		/*
-		 * Release: who finds the old place behind what it has read has read what was
-		 * there.
+		 * The fence: a reader that has read the content, and then still finds the old
+		 * place, has read the old content.
 		 */
 		__atomic_store_n(&piece->place, 0, __ATOMIC_RELAXED);
 		pd_own_fence();
 		memset(memory, 0, PD_JOURNAL_PIECE_SIZE);
 	}
-	/* Release: who finds the new place finds no old content. */
+	/* Release: a reader that sees the new place sees no old content. */
 	__atomic_store_n(&piece->place, offset + 1, __ATOMIC_RELEASE);
 }
 
-/* ---- writing what is there ------------------------------------------------------------------- */
+/* ---- writing all pieces ---------------------------------------------------------------------- */
 
 /*
- * A thread may be writing there, and move on while we copy. Not for ThreadSanitizer, which would
- * see a race: it is one, and what the place then says decides it.
+ * The piece's thread may be writing there, and may move the piece on during the copy. That race is
+ * intended, hence hidden from ThreadSanitizer: reading the place afterwards decides it.
  */
 __attribute__((noinline, no_sanitize("thread"))) static void copy_words(uint64_t *to,
 									const uint64_t *from)
@@ -255,13 +257,13 @@ static bool write_events(const struct pd_journal_piece *piece, const char *memor
 	copy_words(copy, (const uint64_t *)(const void *)memory);
 	pd_own_fence(); /* pairs with pd_journal_move() */
 	if (__atomic_load_n(&piece->place, __ATOMIC_RELAXED) != place)
-		return true; /* it has been written by its thread */
-	return write(copy, complete(copy), place - 1);
+		return true; /* its thread has written it */
+	return write(copy, complete_bytes(copy), place - 1);
 }
 
 bool pd_journal_write_all(pd_journal_write *write)
 {
-	for (unsigned i = 0; i < MOST_SEGMENTS; i++) {
+	for (unsigned i = 0; i < MAX_SEGMENTS; i++) {
 		struct pd_journal *journal = __atomic_load_n(&segments[i].at, __ATOMIC_ACQUIRE);
 
 		for (unsigned j = 0; journal && j < PD_JOURNAL_PIECES; j++) {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The trace's journal: memory in which a process prepares pieces of its trace file, before it
- * writes them there. It is shared memory of System V, the only memory that outlives a killed
- * process and that nobody can make shorter: so a killed process loses nothing, and a file that is
- * cut or a disk that is full is an error of write(2), never a signal.
+ * The trace's journal: memory in which a process prepares pieces of its trace file before it writes
+ * them there. It is System V shared memory, the only memory that outlives a killed process and
+ * can't be truncated: so a killed process loses nothing, and a truncated file or a full disk is an
+ * error of write(2), never a signal.
  *
- * A process has one segment, and more when it has very many threads. When it ends in order it
- * writes all pieces and removes its segments. What a killed process leaves is written into its
- * file by the next one of the same user that opens or reads a trace. That the kernel counts who is
- * attached tells the dead from the living, in all process namespaces.
+ * A process has one segment, and more if it has very many threads. When it ends in order it writes
+ * all pieces and removes its segments. The journal of a killed process is written into its file by
+ * the next process of the same user that opens or reads a trace. The kernel counts how many
+ * processes have a segment attached; that tells dead from living in every process namespace.
  *
- * Shared by the writer (writer.c) and the command (tools/trace/journal.c).
+ * Shared by the writer and the command (tools/trace/journal.c).
  */
 #ifndef PD_TRACE_JOURNAL_H
 #define PD_TRACE_JOURNAL_H
@@ -30,20 +30,20 @@
 #define PD_JOURNAL_BYTES      (PD_JOURNAL_HEAD + PD_JOURNAL_PIECES * PD_JOURNAL_PIECE_SIZE)
 
 /*
- * Where in the file a piece belongs. A piece that moves on has been written first; its place is
- * then 0, its memory is cleared, and it gets its new place: at any moment a place and the memory
- * it stands for may be written into the file once more.
+ * A piece's place in the file. Before a piece moves on it is written; then its place becomes 0, its
+ * memory is cleared, and it gets its new place. So at any moment a piece's memory can be written
+ * once more at its place without harm.
  */
 struct pd_journal_piece {
-	uint64_t place; /* offset in the file, which is a multiple of 8, plus 1; 0: none */
-	/* The writer's own: where the next piece of the stream begins, and the end of its chunk. */
+	uint64_t place; /* offset in the file (a multiple of 8) plus 1; 0: none */
+	/* For the writer: where the next piece of the stream begins, and the end of its chunk. */
 	uint64_t next, chunk_end;
 	uint32_t stream, sequence;
-	uint32_t kind; /* enum pd_chunk_kind; 0: of the file's unit 0 */
+	uint32_t kind; /* enum pd_chunk_kind; 0: the file's unit 0 */
 	uint32_t reserved;
 };
 
-/* What a path means: the mount namespace, and the folder that is "/" there. 0: not known. */
+/* What a path is relative to: the mount namespace, and the folder that is "/". 0: not known. */
 struct pd_journal_view {
 	uint64_t namespace, device, inode;
 };
@@ -52,11 +52,11 @@ struct pd_journal_view pd_journal_view(void);
 /* A segment begins with this; its pieces lie from PD_JOURNAL_HEAD on. */
 struct pd_journal {
 	char magic[16];		/* stored last */
-	uint64_t device, inode; /* these four: which file it is */
+	uint64_t device, inode; /* these four identify the file */
 	uint64_t pid;
 	struct pd_trace_clock begin;
 	struct pd_journal_piece pieces[PD_JOURNAL_PIECES];
-	char path[PATH_MAX]; /* the file's, as the process knows it */
+	char path[PATH_MAX]; /* of the file, as the process names it */
 	struct pd_journal_view view;
 };
 
@@ -67,58 +67,59 @@ static inline const char *pd_journal_memory(const struct pd_journal *journal, un
 	return (const char *)journal + PD_JOURNAL_HEAD + (size_t)piece * PD_JOURNAL_PIECE_SIZE;
 }
 
-/* ---- the writer's; any thread ---------------------------------------------------------------- */
+/* ---- for the writer; any thread -------------------------------------------------------------- */
 
 /*
- * The journal of a new file: memory for its unit 0, all zero, which belongs there from now on. NULL
- * when there is no memory. Without shared memory it is the process's own, after one line.
+ * Begins the journal of a new file. Returns the memory of its unit 0, all zero; NULL if there is no
+ * memory. If there is no shared memory, it is private to the process, and a message says so.
  */
 struct pd_trace_header *pd_journal_begin(void);
 
-/* Readers find the journal from now on. The header is in the file. */
+/* After the header is in the file: lets readers find the journal. */
 void pd_journal_publish(const struct pd_trace_header *header, uint64_t device, uint64_t inode,
 			const char *path);
 
 /*
- * A piece of one's own without a place, for good, and its memory, all zero. NULL when there is
- * none.
+ * A new piece without a place, which is never given back, and its memory, all zero. NULL if none is
+ * left.
  */
 struct pd_journal_piece *pd_journal_piece_new(enum pd_chunk_kind kind, char **memory);
 
-/* Is each of the records in the first `used` bytes complete? */
+/* Are all records in the first `used` bytes complete? */
 bool pd_journal_is_complete(const char *memory, size_t used);
 
-/* Its content has been written: the piece is cleared, and its memory stands for another place. */
+/* After its content has been written: clears the piece and gives it a new place. */
 void pd_journal_move(struct pd_journal_piece *piece, char *memory, uint64_t offset);
 
 /*
- * Calls `write` for what is in each piece, as long as it answers true; the answer of the last. What
- * other threads put there meanwhile may be missing. Not by two threads at once.
+ * Calls `write` for the content of each piece, as long as it returns true; returns the last result.
+ * Records that other threads add meanwhile may be missing. Not by two threads at once.
  */
 typedef bool pd_journal_write(const void *from, size_t bytes, uint64_t offset);
 bool pd_journal_write_all(pd_journal_write *write);
 
-/* All is written: nothing is to be left when the process ends. Its memory stays usable. */
+/* After all is written: no segment outlives the process. The memory stays usable. */
 void pd_journal_end(void);
 
-/* In a forked child: the parent's journal is none of ours. */
+/* In a forked child: detaches it from the parent's journal. */
 void pd_journal_forget(void);
 
-/* ---- everybody's ----------------------------------------------------------------------------- */
+/* ---- for the writer and for readers ---------------------------------------------------------- */
 
 /*
- * Calls `visit` for each journal of this user's processes (root: of all users') on this machine:
- * mapped to be read only, while it may be written, and what the kernel knows of its segment.
+ * Calls `visit` for each journal on this machine that belongs to this user (root: to any user). The
+ * journal is mapped read-only, and its process may be writing it. `about` is the kernel's
+ * description of its segment.
  */
 typedef void pd_journal_visit(const struct pd_journal *journal, int segment,
 			      const struct shmid_ds *about, void *context);
 void pd_journal_each(pd_journal_visit *visit, void *context);
 
-/* Is this the file that the journal is of? `header`: as the file has it. */
+/* Does the journal belong to this file? `header`: as read from the file. */
 bool pd_journal_is_of(const struct pd_journal *journal, uint64_t device, uint64_t inode,
 		      const struct pd_trace_header *header);
 
-/* Writes what this user's killed processes have left into their files, and removes it. */
+/* Writes the journals of this user's killed processes into their files, and removes them. */
 void pd_journal_rescue(void);
 
 #endif

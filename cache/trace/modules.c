@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* The modules of the process, from /proc/self/maps: finding an address's, and writing it down. */
 #define _GNU_SOURCE
 #include "cache/trace/modules.h"
 
@@ -13,17 +14,17 @@
 #include "cache/trace/format.h"
 #include "cache/trace/stack.h"
 
-enum { MOST = 1024, LONGEST_PATH = 1400, LONGEST_ID = 64, TRIES = 200 };
+enum { MAX_MODULES = 1024, MAX_PATH = 1400, MAX_ID = 64, TRIES = 200 };
 
-/* Filled one after the other under `owner`; the generation alone changes later. */
-static struct pd_module modules[MOST];
+/* Filled one after the other under `owner`; only the generation changes later. */
+static struct pd_module modules[MAX_MODULES];
 static uint32_t count;
 static uint16_t numbers;
-static int32_t owner; /* the thread that looks through the maps; 0: none */
+static int32_t owner; /* tid of the thread that reads the maps; 0: none */
 
-/* Under `owner`: whoever has a stack too small for these may call us. */
+/* Under `owner`. Not on the stack, which may be too small for them. */
 static char text[8192 + 1];
-static char path[LONGEST_PATH + 1];
+static char path[MAX_PATH + 1];
 static uint64_t words[PD_RECORD_MOST_WORDS];
 
 /* ---- lines of /proc/self/maps --------------------------------------------------------------- */
@@ -31,7 +32,7 @@ static uint64_t words[PD_RECORD_MOST_WORDS];
 struct line {
 	uint64_t begin, end, offset, device, node;
 	bool code;
-	const char *path; /* "" for none */
+	const char *path; /* "": none */
 };
 
 static uint64_t parse_number(const char **at, unsigned base)
@@ -82,7 +83,7 @@ struct maps {
 	size_t used, at; /* of text */
 };
 
-/* The next line, good until the next call. */
+/* The next line; valid until the next call. */
 static bool next_line(struct maps *maps, struct line *line)
 {
 	char *end = memchr(text + maps->at, '\n', maps->used - maps->at);
@@ -106,14 +107,14 @@ static bool next_line(struct maps *maps, struct line *line)
 	return true;
 }
 
-/* ---- what the file says of itself ----------------------------------------------------------- */
+/* ---- a file's headers ------------------------------------------------------------------------ */
 
 struct identity {
-	unsigned char id[LONGEST_ID];
+	unsigned char id[MAX_ID];
 	unsigned length;
 };
 
-/* The linker's note: "GNU", then the build id. */
+/* The build id is in a note of the linker, with the name "GNU". */
 static void read_note(struct identity *identity, uint64_t at, uint64_t bytes)
 {
 	Elf64_Nhdr note;
@@ -130,7 +131,7 @@ static void read_note(struct identity *identity, uint64_t at, uint64_t bytes)
 			return;
 		if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
 		    pd_peek(name, at + sizeof(note), 4) && memcmp(name, "GNU", 4) == 0 &&
-		    note.n_descsz <= LONGEST_ID &&
+		    note.n_descsz <= MAX_ID &&
 		    pd_peek(identity->id, at + sizeof(note) + 4, note.n_descsz)) {
 			identity->length = note.n_descsz;
 			return;
@@ -140,7 +141,7 @@ static void read_note(struct identity *identity, uint64_t at, uint64_t bytes)
 	}
 }
 
-/* From its program headers, as they are in memory at its begin. */
+/* Reads the program headers, from memory at the module's begin. */
 static void read_headers(struct pd_module *module, struct identity *identity)
 {
 	Elf64_Ehdr header;
@@ -169,7 +170,7 @@ static void read_headers(struct pd_module *module, struct identity *identity)
 	}
 }
 
-/* ---- what is written ------------------------------------------------------------------------ */
+/* ---- new modules ----------------------------------------------------------------------------- */
 
 static void write_module(const struct pd_module *module, const struct identity *identity)
 {
@@ -186,38 +187,39 @@ static void write_module(const struct pd_module *module, const struct identity *
 	pd_trace_words(PD_RECORD_MODULE, module->number, words, used);
 }
 
-static bool is_our_name(void)
+static bool is_libpindown(void)
 {
 	const char *slash = strrchr(path, '/');
 
 	return strncmp(slash ? slash + 1 : path, "libpindown.so", 13) == 0;
 }
 
-static const struct pd_module *add(const struct pd_module *found)
+static const struct pd_module *add_module(const struct pd_module *found)
 {
 	struct identity identity = {0};
 	struct pd_module *module;
 
-	if (count == MOST || numbers == UINT16_MAX)
+	if (count == MAX_MODULES || numbers == UINT16_MAX)
 		return NULL;
 	module = &modules[count];
 	*module = *found;
 	module->number = ++numbers;
-	module->ours = is_our_name();
+	module->in_libpindown = is_libpindown();
 	read_headers(module, &identity);
 	write_module(module, &identity);
-	/* Release: pairs with known(). */
+	/* Release: pairs with find_known(). */
 	__atomic_store_n(&count, count + 1, __ATOMIC_RELEASE);
 	return module;
 }
 
-/* ---- looking -------------------------------------------------------------------------------- */
+/* ---- finding --------------------------------------------------------------------------------- */
 
 /*
- * Acquire: pairs with add(), which has filled in what it counts. The generation is relaxed: pairs
- * with confirm(); who sees the old one looks through the maps, as if it were unknown.
+ * Acquire: pairs with add_module(), which fills a module in before counting it. The generation is
+ * relaxed: it pairs with confirm(); a thread that sees the old one reads the maps, as if the module
+ * were unknown.
  */
-static const struct pd_module *known(uint64_t pc, uint32_t generation)
+static const struct pd_module *find_known(uint64_t pc, uint32_t generation)
 {
 	uint32_t n = __atomic_load_n(&count, __ATOMIC_ACQUIRE);
 
@@ -231,7 +233,7 @@ static const struct pd_module *known(uint64_t pc, uint32_t generation)
 	return NULL;
 }
 
-/* Those that are still where they were are as good as new. */
+/* A known module that is still at its place belongs to this generation too. */
 static void confirm(const struct pd_module *seen, uint32_t generation)
 {
 	for (uint32_t i = 0; i < count; i++) {
@@ -243,15 +245,15 @@ static void confirm(const struct pd_module *seen, uint32_t generation)
 	}
 }
 
-/* A file's mappings follow each other; the first is of its first bytes. */
+/* A file's mappings are adjacent lines; the first one maps the file from offset 0. */
 static bool continues(const struct pd_module *module, const struct line *line)
 {
 	return module->end && line->offset && line->device == module->device &&
 	       line->node == module->node;
 }
 
-static void settle(const struct pd_module *seen, struct pd_module *found, uint64_t pc,
-		   uint32_t generation)
+static void finish_module(const struct pd_module *seen, struct pd_module *found, uint64_t pc,
+			  uint32_t generation)
 {
 	if (!seen->end)
 		return;
@@ -260,7 +262,7 @@ static void settle(const struct pd_module *seen, struct pd_module *found, uint64
 		*found = *seen;
 }
 
-static const struct pd_module *look(uint64_t pc, uint32_t generation)
+static const struct pd_module *search_maps(uint64_t pc, uint32_t generation)
 {
 	struct pd_module seen = {0}, found = {0};
 	struct maps maps = {0};
@@ -275,7 +277,7 @@ static const struct pd_module *look(uint64_t pc, uint32_t generation)
 		if (continues(&seen, &line)) {
 			seen.end = line.end;
 		} else {
-			settle(&seen, &found, pc, generation);
+			finish_module(&seen, &found, pc, generation);
 			seen = (struct pd_module){.begin = line.begin,
 						  .end = line.end,
 						  .device = line.device,
@@ -283,20 +285,22 @@ static const struct pd_module *look(uint64_t pc, uint32_t generation)
 						  .generation = generation};
 		}
 		if (line.code && pc - line.begin < line.end - line.begin) {
-			strncpy(path, line.path, LONGEST_PATH);
-			path[LONGEST_PATH] = '\0';
+			strncpy(path, line.path, MAX_PATH);
+			path[MAX_PATH] = '\0';
 		}
 	}
-	settle(&seen, &found, pc, generation);
+	finish_module(&seen, &found, pc, generation);
 	syscall(SYS_close, maps.fd);
-	if (known(pc, generation))
-		return known(pc, generation);
-	return found.end && path[0] ? add(&found) : NULL;
+	if (find_known(pc, generation))
+		return find_known(pc, generation);
+	return found.end && path[0] ? add_module(&found) : NULL;
 }
 
-/* False when this thread has it already, as in a signal handler, or nobody gives it back. */
-/* Acquire: pairs with the release in pd_module_find(), when the last one gives it back. */
-static bool take_turn(int32_t tid)
+/*
+ * Becomes the owner. False if this thread is it already, as in a signal handler, or if the owner
+ * stays it for long. Acquire: pairs with the owner's release at its end.
+ */
+static bool become_owner(int32_t tid)
 {
 	struct pd_rest rest = {0};
 
@@ -315,19 +319,19 @@ static bool take_turn(int32_t tid)
 
 const struct pd_module *pd_module_find(uint64_t pc, uint32_t generation)
 {
-	const struct pd_module *module = known(pc, generation);
+	const struct pd_module *module = find_known(pc, generation);
 
-	if (module || !take_turn((int32_t)syscall(SYS_gettid)))
+	if (module || !become_owner((int32_t)syscall(SYS_gettid)))
 		return module;
 	path[0] = '\0';
-	module = known(pc, generation);
+	module = find_known(pc, generation);
 	if (!module)
-		module = look(pc, generation);
+		module = search_maps(pc, generation);
 	__atomic_store_n(&owner, 0, __ATOMIC_RELEASE);
 	return module;
 }
 
-/* Under `owner`: `path` is that of the mapping of pc; an empty one if there is none. */
+/* Under `owner`: sets `path` to the path of the mapping that contains pc; "": there is none. */
 static void find_path(uint64_t pc)
 {
 	struct maps maps = {0};
@@ -339,21 +343,21 @@ static void find_path(uint64_t pc)
 		return;
 	while (!path[0] && next_line(&maps, &line))
 		if (pc - line.begin < line.end - line.begin)
-			strncpy(path, line.path, LONGEST_PATH);
+			strncpy(path, line.path, MAX_PATH);
 	syscall(SYS_close, maps.fd);
 }
 
-bool pd_module_name(uint64_t pc, char *name, size_t room, uint64_t *offset)
+bool pd_module_name(uint64_t pc, char *name, size_t capacity, uint64_t *offset)
 {
 	const struct pd_module *module = pd_module_find(pc, pd_stacks_generation());
 	const char *slash;
 
-	if (!module || !take_turn((int32_t)syscall(SYS_gettid)))
+	if (!module || !become_owner((int32_t)syscall(SYS_gettid)))
 		return false;
 	find_path(pc);
 	slash = strrchr(path, '/');
-	strncpy(name, slash ? slash + 1 : path, room - 1);
-	name[room - 1] = '\0';
+	strncpy(name, slash ? slash + 1 : path, capacity - 1);
+	name[capacity - 1] = '\0';
 	__atomic_store_n(&owner, 0, __ATOMIC_RELEASE);
 	*offset = pc - module->bias;
 	return name[0] != '\0';

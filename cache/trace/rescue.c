@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * Journals of other processes: finding them, and writing into the file what a killed one has left.
- */
+/* Journals of other processes: finding them, and saving those of killed ones into their files. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -17,18 +15,18 @@
 #include "cache/trace/journal.h"
 
 enum {
-	MOST_LOOKED_AT = 4096, /* the usual limit of a machine's segments */
-	KEPT_SECONDS = 86400, /* what can't be written into its file is removed when it is so old */
+	MAX_CHECKED = 4096,   /* the usual limit of a machine's segments */
+	KEPT_SECONDS = 86400, /* a journal that can't be saved is removed at this age */
 };
 
-static bool may_be_one(const struct shmid_ds *about)
+static bool may_be_journal(const struct shmid_ds *about)
 {
 	return about->shm_segsz == PD_JOURNAL_BYTES &&
 	       (about->shm_perm.cuid == geteuid() || geteuid() == 0);
 }
 
-static void look_at(int segment, const struct shmid_ds *about, pd_journal_visit *visit,
-		    void *context)
+static void visit_segment(int segment, const struct shmid_ds *about, pd_journal_visit *visit,
+			  void *context)
 {
 	long at = syscall(SYS_shmat, segment, NULL, SHM_RDONLY);
 	const struct pd_journal *journal = (const struct pd_journal *)at;
@@ -36,7 +34,7 @@ static void look_at(int segment, const struct shmid_ds *about, pd_journal_visit 
 	if (at == -1)
 		return;
 	if (memcmp(journal->magic, PD_JOURNAL_MAGIC, sizeof(journal->magic)) == 0) {
-		/* Acquire: pairs with the writer's show(). */
+		/* Acquire: pairs with publish() in journal.c. */
 		pd_own_fence();
 		visit(journal, segment, about, context);
 	}
@@ -50,11 +48,11 @@ void pd_journal_each(pd_journal_visit *visit, void *context)
 	int saved = errno;
 	int last = shmctl(0, SHM_INFO, (struct shmid_ds *)(void *)&all);
 
-	for (int i = 0; i <= last && i < MOST_LOOKED_AT; i++) {
+	for (int i = 0; i <= last && i < MAX_CHECKED; i++) {
 		int segment = shmctl(i, SHM_STAT, &about);
 
-		if (segment >= 0 && may_be_one(&about))
-			look_at(segment, &about, visit, context);
+		if (segment >= 0 && may_be_journal(&about))
+			visit_segment(segment, &about, visit, context);
 	}
 	errno = saved;
 }
@@ -86,7 +84,7 @@ struct pd_journal_view pd_journal_view(void)
 
 enum found { THERE, GONE, UNKNOWN };
 
-/* Whoever sees the same files under the same names can tell that a file is gone. */
+/* Only a process that sees the same files under the same names can tell that a file is gone. */
 static enum found gone_or_unknown(const struct pd_journal *journal)
 {
 	const struct pd_journal_view view = pd_journal_view();
@@ -120,7 +118,7 @@ static size_t without_zeroes(const char *memory)
 	return bytes;
 }
 
-/* A file that has been cut since gets no longer by this. */
+/* Does not extend a file that was truncated meanwhile. */
 static bool save_piece(int fd, uint64_t size, uint64_t place, const char *memory)
 {
 	size_t bytes = place ? without_zeroes(memory) : 0;
@@ -137,8 +135,8 @@ static bool save_to(int fd, uint64_t size, const struct pd_journal *journal)
 	return true;
 }
 
-/* All that can be saved is in the file, or there is no such file any more. */
-static bool is_done_with(const struct pd_journal *journal)
+/* Has all that can be saved been written to the file, or is the file gone? */
+static bool is_saved_or_gone(const struct pd_journal *journal)
 {
 	struct stat status;
 	enum found found;
@@ -153,8 +151,8 @@ static bool is_done_with(const struct pd_journal *journal)
 	return saved;
 }
 
-static void rescue(const struct pd_journal *journal, int segment, const struct shmid_ds *about,
-		   void *context)
+static void rescue_one(const struct pd_journal *journal, int segment, const struct shmid_ds *about,
+		       void *context)
 {
 	struct pd_shield shield;
 
@@ -162,12 +160,12 @@ static void rescue(const struct pd_journal *journal, int segment, const struct s
 	if (about->shm_nattch || about->shm_perm.cuid != geteuid())
 		return;
 	pd_shield_up(&shield, SIGXFSZ);
-	if (is_done_with(journal) || time(NULL) - about->shm_ctime > KEPT_SECONDS)
+	if (is_saved_or_gone(journal) || time(NULL) - about->shm_ctime > KEPT_SECONDS)
 		shmctl(segment, IPC_RMID, NULL);
 	pd_shield_down(&shield);
 }
 
 void pd_journal_rescue(void)
 {
-	pd_journal_each(rescue, NULL);
+	pd_journal_each(rescue_one, NULL);
 }

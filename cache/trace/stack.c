@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Walking up call stacks with cached rules, and numbering the stacks that a trace has. */
 #define _GNU_SOURCE
 #include "cache/trace/stack.h"
 
@@ -16,48 +17,48 @@
 #include "cache/trace/modules.h"
 #include "cache/trace/unwind.h"
 
-/* Stack words are read where a sanitizer sees another variable's surroundings. */
+/* For reads of stack words, which to a sanitizer are the red zones of other variables. */
 #define UNCHECKED __attribute__((no_sanitize("address", "thread", "undefined")))
 
 /*
- * What is known of a return address. `key` is stored last and cleared first, and looked at again
- * after the rest was read.
+ * What is known about a return address. A writer sets `key` to BUSY first and stores it last; a
+ * reader checks it again after reading the rest.
  */
 struct place {
 	uint64_t key;	/* the address, and the generation above it; 0: free, BUSY: being written */
-	uint64_t frame; /* as in the trace; OURS: not shown; NOT_A_RETURN */
+	uint64_t frame; /* as in the trace; IN_LIBPINDOWN: not shown; NOT_A_RETURN */
 	struct pd_rule rule;
 };
 
 enum { PLACES = 1 << 14, STACKS = 1 << 16, NEAR = 8, PAGE = 4096 };
-enum { OWN_STACK_MOST = 1 << 20, FRAME_MOST = 1 << 20, FOREIGN_MOST = 1 << 18 };
-#define BUSY	     1ull
-#define OURS	     UINT64_MAX
-#define NOT_A_RETURN (UINT64_MAX - 1)
-#define ADDRESS_BITS 47
-#define STEPS	     (PD_TRACE_MOST_FRAMES + 32) /* frames of ours among them */
+enum { MAX_OWN_STACK = 1 << 20, MAX_FRAME = 1 << 20, MAX_FOREIGN = 1 << 18 };
+#define BUSY	      1ull
+#define IN_LIBPINDOWN UINT64_MAX
+#define NOT_A_RETURN  (UINT64_MAX - 1)
+#define ADDRESS_BITS  47
+#define STEPS	      (PD_TRACE_MOST_FRAMES + 32) /* those of libpindown.so included */
 
 unsigned pd_stacks_depth;
 
 static struct place *places;
-static uint64_t
-	*stacks; /* hash of each stack that was written, at the place that is its number - 1 */
+/* The hash of each written stack; its number is its place + 1. */
+static uint64_t *stacks;
 /*
- * Goes up when code is unloaded. Relaxed where it is only compared; release where it goes up and acquire
- * where something new is found out: that is then what is there after the unloading.
+ * Rises when code is unloaded. Relaxed where it is only compared; release where it rises, and
+ * acquire before something new is looked up, which is then as of after the unloading.
  */
 static uint32_t generation;
-static bool unloaded; /* since the generation began */
+static bool unloaded; /* code was unloaded since the last loading */
 
-/* ---- what is known of an address ------------------------------------------------------------ */
+/* ---- what is known about an address --------------------------------------------------------- */
 
-/* Does a call end there? What a wrong step finds on the stack seldom lies behind one. */
+/* Is there a call instruction just before? A word found by a wrong step is seldom after one. */
 static bool follows_a_call(uint64_t pc)
 {
 #if defined(__x86_64__)
 	unsigned char before[7] = {0};
 
-	/* The code may begin just there. */
+	/* The code's mapping may begin less than 7 bytes before. */
 	if (!pd_peek(before, pc - 7, 7) && !pd_peek(before + 2, pc - 5, 5) &&
 	    !pd_peek(before + 5, pc - 2, 2))
 		return false;
@@ -77,7 +78,7 @@ static bool follows_a_call(uint64_t pc)
 #endif
 }
 
-static void find_out(uint64_t pc, uint32_t now, struct place *place)
+static void examine_address(uint64_t pc, uint32_t now, struct place *place)
 {
 	const struct pd_module *module;
 
@@ -89,12 +90,12 @@ static void find_out(uint64_t pc, uint32_t now, struct place *place)
 	place->frame = pc;
 	if (!module)
 		return;
-	/* The instruction that called is the one before. */
+	/* pc - 1 is in the call instruction: the next one may belong to another function. */
 	if (module->index)
 		place->rule = pd_unwind_rule(module->index, module->index_bytes, pc - 1);
 	place->frame = (uint64_t)module->number << PD_FRAME_OFFSET_BITS | (pc - module->bias);
-	if (module->ours)
-		place->frame = OURS;
+	if (module->in_libpindown)
+		place->frame = IN_LIBPINDOWN;
 	else if ((pc - module->bias) >> PD_FRAME_OFFSET_BITS)
 		place->frame = pc;
 }
@@ -109,13 +110,13 @@ static bool is_stale(uint64_t key, uint32_t now)
 	return key != BUSY && key >> ADDRESS_BITS != (now & ((1u << (64 - ADDRESS_BITS)) - 1));
 }
 
-static void remember(uint64_t key, uint32_t now, const struct place *place)
+static void store_place(uint64_t key, uint32_t now, const struct place *place)
 {
 	uint32_t home = (uint32_t)(mix(key) >> 50);
 
 	for (unsigned i = 0; i < NEAR; i++) {
 		struct place *slot = &places[(home + i) & (PLACES - 1)];
-		/* Relaxed: whether it is taken; the exchange makes sure. */
+		/* Relaxed: a first look; the exchange decides. */
 		uint64_t old = __atomic_load_n(&slot->key, __ATOMIC_RELAXED);
 
 		if (old == key)
@@ -124,7 +125,7 @@ static void remember(uint64_t key, uint32_t now, const struct place *place)
 		    !__atomic_compare_exchange_n(&slot->key, &old, BUSY, false, __ATOMIC_ACQ_REL,
 						 __ATOMIC_RELAXED))
 			continue;
-		/* Each of these is seen after BUSY by look_up(), and the key after all of them ... */
+		/* A reader sees these stores after BUSY, and the key after all of them ... */
 		__atomic_store_n(&slot->frame, place->frame, __ATOMIC_RELEASE);
 		__atomic_store_n(&slot->rule.step, place->rule.step, __ATOMIC_RELEASE);
 		__atomic_store_n(&slot->rule.cfa, place->rule.cfa, __ATOMIC_RELEASE);
@@ -138,8 +139,8 @@ static __attribute__((noinline)) void look_up_slow(uint64_t pc, uint64_t key, st
 {
 	uint32_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
 
-	find_out(pc, now, place);
-	remember(key, now, place);
+	examine_address(pc, now, place);
+	store_place(key, now, place);
 }
 
 static inline void look_up(uint64_t pc, uint64_t epoch, struct place *place)
@@ -156,16 +157,16 @@ static inline void look_up(uint64_t pc, uint64_t epoch, struct place *place)
 		place->rule.step = __atomic_load_n(&slot->rule.step, __ATOMIC_ACQUIRE);
 		place->rule.cfa = __atomic_load_n(&slot->rule.cfa, __ATOMIC_ACQUIRE);
 		place->rule.saved = __atomic_load_n(&slot->rule.saved, __ATOMIC_ACQUIRE);
-		/* ... and this load is made after them: if the key stands, they are its own. */
+		/* ... and loads the key again after them: if it is the same, they belong to it. */
 		if (__atomic_load_n(&slot->key, __ATOMIC_RELAXED) == key)
 			return;
 	}
 	look_up_slow(pc, key, place);
 }
 
-/* ---- what of the stack can be read ---------------------------------------------------------- */
+/* ---- the readable part of the stack --------------------------------------------------------- */
 
-/* From low to high all can be read; on a stack that is not the thread's own, more page by page. */
+/* Readable from low to high; on a foreign stack (not the thread's own) extended page by page. */
 struct bounds {
 	uint64_t low, high;
 	bool foreign;
@@ -181,18 +182,18 @@ static bool all_readable(uint64_t from, uint64_t to)
 
 /*
  * A thread's own stack ends below its thread control block, the first thread's below the program's
- * name; in between everything is there, for as long as the thread lives. Found out once for a thread,
- * and again when it gets deeper.
+ * name. All of it stays mapped as long as the thread lives. Checked once for each thread, and again
+ * when it gets deeper.
  */
-static bool settle_own(struct pd_thread *self, uint64_t at)
+static bool check_own_stack(struct pd_thread *self, uint64_t at)
 {
 	uint64_t ends[] = {(uint64_t)pthread_self(), getauxval(AT_EXECFN)};
 
 	for (unsigned i = 0; i < 2; i++) {
 		uint64_t high = ends[i] & ~7ull;
 
-		/* What was looked at before is still there. */
-		if (at >= high || high - at > OWN_STACK_MOST ||
+		/* The part that was checked before is still mapped. */
+		if (at >= high || high - at > MAX_OWN_STACK ||
 		    !all_readable(at, self->stack_high == high && at < self->stack_low
 					      ? self->stack_low
 					      : high))
@@ -206,9 +207,9 @@ static bool settle_own(struct pd_thread *self, uint64_t at)
 
 static __attribute__((noinline)) struct bounds bounds_slow(struct pd_thread *self, uint64_t at)
 {
-	if (settle_own(self, at))
+	if (check_own_stack(self, at))
 		return (struct bounds){at, self->stack_high, false};
-	/* A coroutine's or a signal handler's. */
+	/* A stack of a coroutine or a signal handler. */
 	if (!pd_is_readable(at))
 		return (struct bounds){at, at, false};
 	return (struct bounds){at, (at & ~(uint64_t)(PAGE - 1)) + PAGE, true};
@@ -223,7 +224,7 @@ static inline struct bounds bounds_at(struct pd_thread *self, uint64_t at)
 
 static __attribute__((noinline)) bool widen(struct bounds *bounds, uint64_t at)
 {
-	if (!bounds->foreign || at - bounds->low > FOREIGN_MOST)
+	if (!bounds->foreign || at - bounds->low > MAX_FOREIGN)
 		return false;
 	while (bounds->high < at + 8) {
 		if (!pd_is_readable(bounds->high))
@@ -233,7 +234,7 @@ static __attribute__((noinline)) bool widen(struct bounds *bounds, uint64_t at)
 	return true;
 }
 
-/* Words only. */
+/* Is a whole word readable at `at`? */
 static inline bool is_within(struct bounds *bounds, uint64_t at)
 {
 	if (at < bounds->low || at % 8 || at > UINT64_MAX - 8)
@@ -265,8 +266,8 @@ static inline UNCHECKED bool step(struct frame *frame, const struct pd_rule *rul
 		cfa = pointer + 16;
 	else
 		return false;
-	/* Callers' frames lie above. */
-	if (cfa <= frame->stack || cfa - frame->stack > FRAME_MOST || !is_within(bounds, cfa - 8))
+	/* Callers' frames are at higher addresses. */
+	if (cfa <= frame->stack || cfa - frame->stack > MAX_FRAME || !is_within(bounds, cfa - 8))
 		return false;
 	if (rule->step == PD_STEP_POINTER) {
 		if (!is_within(bounds, pointer))
@@ -302,15 +303,15 @@ static inline unsigned walk(struct frame *frame, struct bounds *bounds, uint64_t
 			    uint64_t *hash)
 {
 	uint64_t epoch = current_epoch();
-	unsigned count = 0, most = pd_stacks_depth;
+	unsigned count = 0, max = pd_stacks_depth;
 
-	for (unsigned i = 0; i < STEPS && count < most; i++) {
+	for (unsigned i = 0; i < STEPS && count < max; i++) {
 		struct place place;
 
 		look_up(frame->pc, epoch, &place);
 		if (place.frame == NOT_A_RETURN)
 			break;
-		if (place.frame != OURS) {
+		if (place.frame != IN_LIBPINDOWN) {
 			frames[count++] = place.frame;
 			*hash = hash_of(*hash, place.frame);
 		}
@@ -322,7 +323,7 @@ static inline unsigned walk(struct frame *frame, struct bounds *bounds, uint64_t
 
 /* ---- the table of stacks -------------------------------------------------------------------- */
 
-static void *memory(size_t bytes)
+static void *map_memory(size_t bytes)
 {
 	long result = syscall(SYS_mmap, NULL, bytes, PROT_READ | PROT_WRITE,
 			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -341,7 +342,7 @@ static __attribute__((noinline)) uint32_t add_stack(uint32_t place, const uint64
 	return place + 1;
 }
 
-/* Relaxed: the hash itself says all; who writes the stack down is the one that has put it there. */
+/* Relaxed: the hash is all there is; the thread that has put it there writes the stack. */
 static inline uint32_t number_of(uint64_t hash, const uint64_t *frames, unsigned count)
 {
 	uint32_t home = (uint32_t)(hash >> 48);
@@ -359,12 +360,12 @@ static inline uint32_t number_of(uint64_t hash, const uint64_t *frames, unsigned
 						__ATOMIC_RELAXED, __ATOMIC_RELAXED))
 			return add_stack(place, frames, count);
 		if (there == hash)
-			return place + 1; /* another thread's, which writes it */
+			return place + 1; /* another thread has added it, and writes it */
 	}
-	return 0; /* full, nearly */
+	return 0; /* the table is nearly full */
 }
 
-/* Its own frame is where the walk begins, so that it must be one. */
+/* The walk begins at this function's own frame, so it must not be inlined. */
 __attribute__((noinline)) UNCHECKED uint32_t pd_stack_take(struct pd_thread *self)
 {
 	const uint64_t *own = __builtin_frame_address(0);
@@ -394,21 +395,21 @@ uint32_t pd_stacks_generation(void)
 	return __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
 }
 
-/* Is there this table? Acquire and release: that of one thread is all zero for the others. */
-static bool has_table(void **table, size_t bytes)
+/* Makes a table unless there is one. Acquire and release: other threads see it all zero. */
+static bool have_table(void **table, size_t bytes)
 {
 	void *none = NULL, *all;
 
 	if (__atomic_load_n(table, __ATOMIC_ACQUIRE))
 		return true;
-	all = memory(bytes);
+	all = map_memory(bytes);
 	if (all && !__atomic_compare_exchange_n(table, &none, all, false, __ATOMIC_ACQ_REL,
 						__ATOMIC_ACQUIRE))
 		syscall(SYS_munmap, all, bytes);
 	return all || none;
 }
 
-__attribute__((noinline)) UNCHECKED unsigned pd_stack_callers(uint64_t *pcs, unsigned most)
+__attribute__((noinline)) UNCHECKED unsigned pd_stack_callers(uint64_t *pcs, unsigned max)
 {
 	const uint64_t *own = __builtin_frame_address(0);
 	struct frame frame = {
@@ -418,19 +419,19 @@ __attribute__((noinline)) UNCHECKED unsigned pd_stack_callers(uint64_t *pcs, uns
 	int error = errno;
 	unsigned count = 0;
 
-	if (!self || !has_table((void **)&places, PLACES * sizeof(*places)))
+	if (!self || !have_table((void **)&places, PLACES * sizeof(*places)))
 		return 0;
 	bounds = bounds_at(self, (uint64_t)(uintptr_t)own);
 #if defined(__aarch64__)
 	frame.pc &= (1ull << ADDRESS_BITS) * 2 - 1;
 #endif
-	for (unsigned i = 0; i < STEPS && count < most; i++) {
+	for (unsigned i = 0; i < STEPS && count < max; i++) {
 		struct place place;
 
 		look_up(frame.pc, current_epoch(), &place);
 		if (place.frame == NOT_A_RETURN)
 			break;
-		if (place.frame != OURS)
+		if (place.frame != IN_LIBPINDOWN)
 			pcs[count++] = frame.pc;
 		if (!step(&frame, &place.rule, &bounds))
 			break;
@@ -447,32 +448,32 @@ uint32_t pd_trace_caller(const void *caller)
 	struct place place;
 	int error = errno;
 
-	if (pd_stacks_depth) /* then the event has all of its stack */
+	if (pd_stacks_depth) /* the event gets its whole stack */
 		return 0;
-	if (has_table((void **)&stacks, STACKS * sizeof(*stacks))) {
-		find_out((uint64_t)(uintptr_t)caller, now, &place);
-		if (place.frame != NOT_A_RETURN && place.frame != OURS)
+	if (have_table((void **)&stacks, STACKS * sizeof(*stacks))) {
+		examine_address((uint64_t)(uintptr_t)caller, now, &place);
+		if (place.frame != NOT_A_RETURN && place.frame != IN_LIBPINDOWN)
 			number = number_of(hash_of(0, place.frame), &place.frame, 1);
 	}
 	errno = error;
 	return number;
 }
 
-/* ---- life ----------------------------------------------------------------------------------- */
+/* ---- begin, unloading, fork ----------------------------------------------------------------- */
 
 bool pd_stacks_begin(unsigned depth)
 {
 	if (!places)
-		places = memory(PLACES * sizeof(*places));
+		places = map_memory(PLACES * sizeof(*places));
 	if (!stacks)
-		stacks = memory(STACKS * sizeof(*stacks));
+		stacks = map_memory(STACKS * sizeof(*stacks));
 	if (!places || !stacks)
 		return false;
 	pd_stacks_depth = depth < PD_TRACE_MOST_FRAMES ? depth : PD_TRACE_MOST_FRAMES;
 	return true;
 }
 
-/* Relaxed: whether there are any stacks at all; the table itself is not looked at. */
+/* Relaxed: only asks whether there are stacks; the table itself is not read. */
 void pd_stacks_unloading(void)
 {
 	if (!__atomic_load_n(&stacks, __ATOMIC_RELAXED))
@@ -481,7 +482,7 @@ void pd_stacks_unloading(void)
 	__atomic_fetch_add(&generation, 1, __ATOMIC_RELEASE);
 }
 
-/* Loading alone makes nothing wrong that is known. */
+/* Loading alone, without an unloading before it, makes nothing stale. */
 void pd_stacks_loading(void)
 {
 	if (__atomic_load_n(&stacks, __ATOMIC_RELAXED) &&
@@ -493,7 +494,7 @@ void pd_stacks_fork_child(void)
 {
 	if (!stacks)
 		return;
-	/* Zero again. */
+	/* All zero again. */
 	if (places)
 		syscall(SYS_madvise, places, PLACES * sizeof(*places), MADV_DONTNEED);
 	syscall(SYS_madvise, stacks, STACKS * sizeof(*stacks), MADV_DONTNEED);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Interpreting .eh_frame, without trusting it: the step from a stack frame to its caller's. */
 #include "cache/trace/unwind.h"
 
 #include <stdbool.h>
@@ -10,15 +11,15 @@
 
 /* Registers by their numbers in DWARF. */
 enum { FRAME_POINTER = 6, STACK_POINTER = 7, RETURN_ADDRESS = 16 };
-enum { MOST_INSTRUCTIONS = 20000, REMEMBERED = 8 };
+enum { MAX_INSTRUCTIONS = 20000, MAX_REMEMBERED = 8 };
 
-/* ---- reading, a piece at a time ------------------------------------------------------------- */
+/* ---- reading through a buffer --------------------------------------------------------------- */
 
 struct cursor {
 	uint64_t at, end; /* in the process */
-	uint64_t begin;	  /* of what the buffer holds */
+	uint64_t begin;	  /* address of the buffer's content */
 	unsigned held;
-	bool bad; /* beyond the end, or not readable: all else is then zero */
+	bool bad; /* beyond the end, or not readable: every further byte is 0 */
 	unsigned char buffer[256];
 };
 
@@ -98,7 +99,7 @@ static void skip(struct cursor *cursor, uint64_t bytes)
 		cursor->at += bytes;
 }
 
-/* An address as .eh_frame encodes it: absolute or relative to where it lies. */
+/* An address as .eh_frame encodes it: absolute, or relative to its own place. */
 static uint64_t address(struct cursor *cursor, unsigned encoding)
 {
 	uint64_t base = (encoding & 0x70) == 0x10 ? cursor->at : 0, value;
@@ -124,10 +125,10 @@ static uint64_t address(struct cursor *cursor, unsigned encoding)
 	return base + value;
 }
 
-/* ---- finding the description of a function -------------------------------------------------- */
+/* ---- finding the entry of a function -------------------------------------------------------- */
 
-/* The index is a sorted table of pairs: where a function begins, where its description is. */
-static uint64_t find_description(uint64_t index, uint64_t bytes, uint64_t pc)
+/* The index is a sorted table of pairs: a function's begin, and its entry (FDE) in .eh_frame. */
+static uint64_t find_entry(uint64_t index, uint64_t bytes, uint64_t pc)
 {
 	struct {
 		uint8_t version, frame_encoding, count_encoding, table_encoding;
@@ -139,7 +140,7 @@ static uint64_t find_description(uint64_t index, uint64_t bytes, uint64_t pc)
 
 	if (bytes < sizeof(head) || !pd_peek(&head, index, sizeof(head)))
 		return 0;
-	/* What every linker makes: 4 bytes each, relative to the index itself. */
+	/* The only form that linkers write: 4 bytes each, relative to the index itself. */
 	if (head.version != 1 || (head.frame_encoding & 0x0f) != 0x0b ||
 	    head.count_encoding != 0x03 || head.table_encoding != 0x3b)
 		return 0;
@@ -162,7 +163,7 @@ static uint64_t find_description(uint64_t index, uint64_t bytes, uint64_t pc)
 	return index + (uint64_t)(int64_t)pair[1];
 }
 
-/* An entry of .eh_frame: its length, then its end. False: none that we read. */
+/* An entry of .eh_frame begins with its length. False: it is none that can be read. */
 static bool open_entry(struct cursor *cursor, uint64_t at)
 {
 	uint32_t length;
@@ -173,7 +174,7 @@ static bool open_entry(struct cursor *cursor, uint64_t at)
 	return !cursor->bad && length && length < 1u << 24;
 }
 
-/* What a function shares with others: a CIE. */
+/* A CIE: what the entries of several functions have in common. */
 struct common {
 	uint64_t code_unit;
 	int64_t data_unit;
@@ -201,7 +202,7 @@ static bool read_augmentation(struct common *common, struct cursor *cursor, cons
 		else if (*letters == 'P')
 			address(cursor, byte(cursor) & 0x1fu);
 		else if (*letters == 'S')
-			return false; /* a signal handler's caller: its registers lie elsewhere */
+			return false; /* the frame of a signal: its registers are saved elsewhere */
 		else
 			break;
 	}
@@ -235,7 +236,7 @@ static bool read_common(struct common *common, uint64_t at)
 	return read_augmentation(common, cursor, letters);
 }
 
-/* ---- running its program -------------------------------------------------------------------- */
+/* ---- running the entry's program ------------------------------------------------------------ */
 
 enum where { UNCHANGED, SAVED, ELSEWHERE, UNDEFINED };
 
@@ -244,12 +245,12 @@ struct state {
 	int64_t offset;
 	bool computed; /* ... or needs an expression */
 	enum where frame_pointer, return_address;
-	int64_t frame_at, return_at; /* where they are saved, from the CFA */
+	int64_t frame_at, return_at; /* where they are saved, as offsets from the CFA */
 };
 
 struct machine {
 	struct common *common;
-	struct state now, first, remembered[REMEMBERED];
+	struct state now, first, remembered[MAX_REMEMBERED];
 	unsigned depth;
 	uint64_t location, pc;
 	bool bad;
@@ -336,7 +337,7 @@ static void run_extended(struct machine *machine, struct cursor *cursor, unsigne
 		machine->location += number(cursor, 1u << (code - 2)) * unit;
 		break;
 	case 0x0a: /* remember_state */
-		if (machine->depth == REMEMBERED)
+		if (machine->depth == MAX_REMEMBERED)
 			machine->bad = true;
 		else
 			machine->remembered[machine->depth++] = *now;
@@ -378,7 +379,7 @@ static void run_extended(struct machine *machine, struct cursor *cursor, unsigne
 	}
 }
 
-/* Up to the instruction that is behind the pc. */
+/* Runs the instructions that apply to addresses up to the pc. */
 static __attribute__((noinline)) void run(struct machine *machine, struct cursor *cursor)
 {
 	for (unsigned i = 0; cursor->at < cursor->end && !cursor->bad && !machine->bad; i++) {
@@ -395,8 +396,8 @@ static __attribute__((noinline)) void run(struct machine *machine, struct cursor
 		else
 			run_extended(machine, cursor, low);
 		if (machine->location > machine->pc)
-			return; /* only an advance changes it */
-		if (i == MOST_INSTRUCTIONS)
+			return; /* the instruction was an advance, and has changed no rule */
+		if (i == MAX_INSTRUCTIONS)
 			machine->bad = true;
 	}
 	machine->bad = machine->bad || cursor->bad;
@@ -425,7 +426,7 @@ static struct pd_rule rule_of(const struct machine *machine)
 	else if (state->base != STACK_POINTER)
 		return unknown;
 	if (state->frame_pointer == SAVED) {
-		/* Some way down the frame, in whole words. */
+		/* Below the CFA, in whole words, and not too far. */
 		if (state->frame_at >= 0 || state->frame_at % 8 || state->frame_at < -(1 << 20))
 			return unknown;
 		rule.saved = (int32_t)(state->frame_at / 8);
@@ -436,7 +437,7 @@ static struct pd_rule rule_of(const struct machine *machine)
 struct pd_rule pd_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t pc)
 {
 	const struct pd_rule unknown = {PD_STEP_POINTER, 0, 0};
-	uint64_t at = find_description(index, index_bytes, pc), begin, length, offset;
+	uint64_t at = find_entry(index, index_bytes, pc), begin, length, offset;
 	struct machine machine = {.pc = pc};
 	struct cursor function;
 	struct common common;
@@ -463,7 +464,7 @@ struct pd_rule pd_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t pc)
 
 #else
 
-/* Functions keep frame pointers there unless told otherwise. */
+/* Compilers for these processors keep frame pointers by default. */
 struct pd_rule pd_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t pc)
 {
 	(void)index, (void)index_bytes, (void)pc;

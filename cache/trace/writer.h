@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The trace writer: what the library calls. The file's format is in format.h and
- * docs/trace-format.md; reading is tools/' business.
+ * The trace writer, as the library calls it. The file's format is in format.h and
+ * docs/trace-format.md; the readers are in tools/.
  *
- * Any thread may call any of these at any time; none takes a lock, allocates with malloc, changes
- * errno, or calls anything that is watched. An event that finds no room is counted as lost.
+ * Any thread may call any of these functions at any time. None takes a lock, allocates with malloc,
+ * changes errno, or makes a watched call. An event that finds no room is counted as lost.
  */
 #ifndef PD_TRACE_H
 #define PD_TRACE_H
@@ -12,29 +12,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum pd_event {
-	PD_EV_CALL,	  /* a watched driver call has returned */
-	PD_EV_PIN,	  /* a region was pinned (or could not be: result) */
-	PD_EV_UNPIN,	  /* a region was unpinned */
-	PD_EV_HIT,	  /* a get was answered from the cache */
-	PD_EV_EVICT,	  /* a region was chosen to make room */
-	PD_EV_INVALIDATE, /* a region was unlinked: reason, in_use */
-	PD_EV_MAP,	  /* a region's memory was mapped or its descriptor handed out */
-	PD_EV_ERROR,	  /* something did not work: text says what */
-	/* Since 1.1, as notes. */
-	PD_EV_REGISTER,	  /* a consumer's object was made on a region (or could not be: result) */
-	PD_EV_DEREGISTER, /* it was destroyed: reason; in_use: revoked */
-	PD_EV_HELD,	  /* a region's memory ended while a consumer's objects on it were held */
-	PD_EV_EXPORT,	  /* the program made a dma-buf of its own */
-	PD_EV_OUTLIVED,	  /* the memory of such a dma-buf ended while it was open */
-	PD_EV_LOST,	  /* made by the reader: so many events found no room */
-	PD_EVENTS
-};
+#include "cache/base/event.h"
 
 /*
- * Bit (1 << event) set: the event is to be written. 0 when there is no trace. Stored with release
- * when the trace is open; acquire: who sees a bit sees which clock was chosen, and how deep stacks
- * are to be.
+ * Bit (1 << event) is set if the event is to be written. 0 when there is no trace. Stored with
+ * release when the trace is open. Acquire: a thread that sees a bit also sees the chosen clock and
+ * the depth of stacks.
  */
 extern __attribute__((visibility("hidden"))) uint32_t pd_trace_mask;
 
@@ -45,9 +28,9 @@ static inline bool pd_tracing(enum pd_event event)
 }
 
 /*
- * A time stamp, cheap: the processor's counter where it is steady, else nanoseconds. Which of the
- * two is settled when the trace is opened, so that stamps are for use while tracing only. Relaxed: who
- * traces has seen the mask (pd_tracing()) or the trace's state.
+ * A cheap time stamp: the processor's counter if it is steady, else nanoseconds. That is decided
+ * when the trace is opened, so stamps are valid only while tracing. Relaxed: a thread that traces
+ * has seen the mask (pd_tracing()) or the trace's state.
  */
 extern bool pd_ticks_steady;
 uint64_t pd_ticks_ns(void); /* CLOCK_MONOTONIC */
@@ -69,48 +52,42 @@ static inline uint64_t pd_ticks(void)
 }
 
 /*
- * The names of the watched calls, index = call number (below 65536); to be set before the first
- * call is traced. The array is kept, not copied.
+ * Sets the names of the watched calls, by call number (below 65536), before the first call is
+ * traced. The array is kept, not copied.
  */
 void pd_trace_call_names(const char *const *names, unsigned count);
 
 /*
- * A watched call. extra: what else is worth having, per call (stream, context, count...), or 0.
- * begin: pd_ticks() before the call, 0 when it was not taken.
+ * A watched call. extra: another value that depends on the call (stream, context, count, ...), or
+ * 0. begin: pd_ticks() before the call; 0: it was not taken.
  */
 void pd_trace_call(unsigned call, uint64_t addr, uint64_t size, int result, uint64_t begin,
 		   uint64_t end, uint64_t extra);
 
 /* An event about a region. */
 struct pd_trace_region {
-	uint64_t addr, size; /* the allocation; for a hit: what was asked for */
+	uint64_t addr, size; /* the allocation; for a hit: the range of the get */
 	uint64_t pin_addr, pin_size;
 	uint64_t buffer_id;
 	uint64_t context;
-	uint32_t region; /* region number: no other region that is pinned now has it */
+	uint32_t region; /* region number, unique among the regions pinned now */
 	int32_t device;
 	int32_t result;	 /* enum pindown_result, or the driver's */
 	uint16_t reason; /* enum pindown_reason */
 	uint16_t flags;	 /* PD_TRACE_IN_USE ... */
 };
-#define PD_TRACE_IN_USE	   1u /* somebody holds the region */
-#define PD_TRACE_VOLATILE  2u
-#define PD_TRACE_MISSED	   4u  /* the free was learned of too late */
-#define PD_TRACE_IMPORTED  16u /* of a dma-buf: something has imported it */
-#define PD_TRACE_NO_SYNC   8u  /* SYNC_MEMOPS could not be set: VMM memory */
-#define PD_TRACE_FELL_BACK 32u /* pinned by dma-buf because the kernel module refused */
 void pd_trace_region(enum pd_event event, const struct pd_trace_region *what, uint64_t begin,
 		     uint64_t end);
 
-/* An event about something else that has a name: a consumer's object, or a dma-buf of the program's. */
+/* An event about something else that has a name: a consumer's object, or the program's dma-buf. */
 struct pd_trace_note {
 	uint64_t addr, size;
-	uint64_t extra; /* the key's owner; how many; a descriptor: by event */
-	uint64_t key;	/* its second word */
+	uint64_t extra; /* the key's owner, a count or a descriptor, depending on the event */
+	uint64_t key;	/* the second word of an object's key */
 	uint64_t pin_size, buffer_id;
 	uint32_t region; /* 0: none */
 	uint32_t number; /* of the object, or of the dma-buf */
-	uint32_t stack;	 /* who called, if that is known; else whatever is wanted of all events */
+	uint32_t stack;	 /* pd_trace_caller(); 0: the current stack, if stacks are wanted */
 	int32_t device;
 	int32_t result;
 	uint16_t reason, flags; /* as of regions; flags of at most 8 bits */
@@ -119,53 +96,43 @@ struct pd_trace_note {
 void pd_trace_note(enum pd_event event, const struct pd_trace_note *what, uint64_t begin,
 		   uint64_t end);
 
-/* A stack of one frame, for an event that is to tell who called it in any case; 0: can't be told. */
+/* A stack of one frame, for an event that names its caller even without stacks; 0: unknown. */
 uint32_t pd_trace_caller(const void *caller);
 
 /*
- * Every hit is checked from now on, and this is why: said in this process's trace, and in those of
- * its children, also if they are opened later. The text is kept, not copied.
+ * Writes why every hit is checked from now on, into this process's trace and those of its children,
+ * also if they are opened later. The text is kept, not copied.
  */
 void pd_trace_distrust(const char *why);
 
-/* Something went wrong; text is copied (at most 200 bytes). */
+/* Something failed; the text is copied (at most 200 bytes). */
 void pd_trace_error(const char *text, uint64_t addr, uint64_t size, int result);
 
 /*
- * Open the trace file if the configuration asks for one; once, at the first driver use. From then
- * on pd_trace_mask says what is written. Other calls, while one opens, wait for it.
+ * Open the trace file if the configuration asks for one; once, at the first use of the driver. From
+ * then on pd_trace_mask says which events are written. Concurrent calls wait for the first.
  */
 void pd_trace_open(void);
 
 /*
- * A new thread's record: counters go into the file, if there is one, so that they survive a kill.
- * Called by the thread itself.
- */
-struct pd_thread;
-void pd_trace_thread_start(struct pd_thread *thread);
-
-/*
- * The thread whose record this is dies. What it leaves of its chunk is for the thread that gets the
- * record next; events that this thread still has are written all the same.
- */
-void pd_trace_thread_exit(struct pd_thread *thread);
-
-/*
- * In a forked child: the parent's file is none of ours; a new one is opened at the first event. All
- * threads' counters are the records' own again, and zero.
+ * In a forked child: leaves the parent's file; the child's own is opened at the first event. All
+ * threads' counters are back in their records, and zero.
  */
 void pd_trace_fork_child(void);
 
+/* The path of the file being written, or NULL. Don't call it while the trace is being opened. */
+const char *pd_trace_file_name(void);
+
 /*
- * For call stacks: a module is about to be unloaded, so that what is known of code addresses may no
- * longer be so; one is about to be loaded, perhaps where that was.
+ * For call stacks: a module is about to be unloaded, which makes knowledge about code addresses
+ * stale; a module is about to be loaded, perhaps at the place of an unloaded one.
  */
 void pd_stacks_unloading(void);
 void pd_stacks_loading(void);
 
 /*
- * At exit: note that the process ended in order, and the counters that are not in the file yet.
- * Events that come later are still written.
+ * At exit: write that the process ended in order, and the counters that are not in the file yet.
+ * Later events are still written.
  */
 void pd_trace_close(void);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The CUDA driver's binary interface with the watched calls: cache/driver/cuda_abi.h, and a declaration of each
- * function in the table of entry points.
+ * The CUDA driver's binary interface, with the watched calls: cache/driver/cuda_abi.h, and a
+ * declaration of each function in the table.
  */
 #ifndef HOOK_CUDA_ABI_H
 #define HOOK_CUDA_ABI_H

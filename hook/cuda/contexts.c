@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Contexts end with a destroy, with the last detach, and primary ones with the last release or a
- * reset. "The last" is predicted from counts of our own, because what ends must be unpinned before
- * the call; where a count can't be trusted each release is taken for the last. Afterwards the
- * driver is asked.
+ * Predicts which call ends a context: a destroy or the last detach, and for a primary context the
+ * last release or a reset. Memory that ends must be unpinned before the call, so which release is
+ * the last one is predicted from counts kept here. Where a count can't be trusted, each release is
+ * taken for the last one. After the call the driver is asked.
  */
 #include <errno.h>
 
@@ -13,13 +13,25 @@
 
 #define DEVICES 64
 
-enum { NOT_LAST, LAST };
+/* Usage counts of the contexts that the program has created. */
+static struct pd_counts usage;
+
+struct green {
+	void *green;
+	int64_t device;
+};
+static PD_TABLE(struct green) greens;
+
+struct green_context {
+	void *green, *context;
+};
+static PD_TABLE(struct green_context) green_contexts;
 
 /* Under PD_LOCK_CONTEXTS. */
 static struct {
-	int retained;  /* how often, as far as we know; a reset does not change it */
+	int retained;  /* how often, by the calls that were seen; a reset does not change it */
 	bool active;   /* retained, and not reset since */
-	bool unsure;   /* somebody retained it past us */
+	bool unsure;   /* it was also retained by calls that were not seen */
 	void *context; /* its handle, NULL until it is known */
 } primary[DEVICES];
 
@@ -32,33 +44,32 @@ static uint64_t key_of(const void *handle)
 
 void pd_context_created(void *context)
 {
-	pd_record_remove(PD_KIND_CONTEXT, key_of(context));
-	pd_record_add(PD_KIND_CONTEXT, key_of(context), 1, 0);
+	pd_count_set(&usage, key_of(context), 1);
 }
 
 void pd_context_attached(void *context)
 {
-	pd_record_count(PD_KIND_CONTEXT, key_of(context), 1);
+	pd_count_change(&usage, key_of(context), 1);
 }
 
 void pd_context_destroyed(void *context)
 {
-	pd_record_remove(PD_KIND_CONTEXT, key_of(context));
+	pd_count_remove(&usage, key_of(context));
 }
 
-void pd_context_detach(struct pd_caught *caught, void *context)
+void pd_context_detach(struct call *call, void *context)
 {
-	caught->note = pd_record_count(PD_KIND_CONTEXT, key_of(context), -1) <= 0 ? LAST : NOT_LAST;
-	if (caught->note == LAST)
-		pd_caught_context(caught, context);
+	call->last = pd_count_change(&usage, key_of(context), -1) <= 0;
+	if (call->last)
+		pd_caught_context(call, context);
 }
 
-void pd_context_detached(const struct pd_caught *caught, void *context, bool ok)
+void pd_context_detached(const struct call *call, void *context)
 {
-	if (!ok)
-		pd_record_count(PD_KIND_CONTEXT, key_of(context), 1);
-	else if (caught->note == LAST)
-		pd_record_end_count(PD_KIND_CONTEXT, key_of(context));
+	if (!pd_succeeded(call))
+		pd_count_change(&usage, key_of(context), 1);
+	else if (call->last)
+		pd_count_end(&usage, key_of(context));
 }
 
 /* ---- primary contexts --------------------------------------------------------------------- */
@@ -68,7 +79,7 @@ static bool counted(CUdevice device)
 	return device >= 0 && device < DEVICES;
 }
 
-/* 1, 0, or -1 when the driver can't tell. */
+/* 1, 0, or -1 if the driver does not say. */
 static int is_active(CUdevice device)
 {
 	typeof(cuDevicePrimaryCtxGetState) *ask = PD_DRIVER(cuDevicePrimaryCtxGetState);
@@ -92,7 +103,7 @@ void pd_primary_retained(void *context, CUdevice device)
 	pd_let_go(PD_LOCK_CONTEXTS);
 }
 
-static void end_primary(struct pd_caught *caught, CUdevice device)
+static void end_primary(struct call *call, CUdevice device)
 {
 	void *context = NULL;
 
@@ -102,28 +113,31 @@ static void end_primary(struct pd_caught *caught, CUdevice device)
 		pd_let_go(PD_LOCK_CONTEXTS);
 	}
 	if (context)
-		pd_caught_context(caught, context);
+		pd_caught_context(call, context);
 	else
-		pd_caught_guard(caught, pd_end_device(device));
-}
-
-/* Release before the call: two threads that release at once must not both see one more. */
-void pd_primary_release(struct pd_caught *caught, CUdevice device)
-{
-	caught->note = LAST;
-	if (counted(device)) {
-		pd_take(PD_LOCK_CONTEXTS);
-		if (--primary[device].retained > 0 && !primary[device].unsure)
-			caught->note = NOT_LAST;
-		pd_let_go(PD_LOCK_CONTEXTS);
-	}
-	if (caught->note == LAST)
-		end_primary(caught, device);
+		pd_caught_guard(call, pd_end_device(device));
 }
 
 /*
- * The driver tells whether it was the last one, unless a reset has ended the context before. Another
- * thread may have retained it meanwhile.
+ * Counts the release before the call: of two threads that release at the same time, one must see
+ * that it is the last.
+ */
+void pd_primary_release(struct call *call, CUdevice device)
+{
+	call->last = true;
+	if (counted(device)) {
+		pd_take(PD_LOCK_CONTEXTS);
+		if (--primary[device].retained > 0 && !primary[device].unsure)
+			call->last = false;
+		pd_let_go(PD_LOCK_CONTEXTS);
+	}
+	if (call->last)
+		end_primary(call, device);
+}
+
+/*
+ * After a release or reset: corrects the count by what the driver says. If the context has ended
+ * unexpectedly, regions are rechecked. Another thread may have retained the context meanwhile.
  */
 static void compare_with_driver(CUdevice device, bool expected_end)
 {
@@ -150,12 +164,12 @@ static void compare_with_driver(CUdevice device, bool expected_end)
 		pd_recheck(NULL);
 }
 
-void pd_primary_released(const struct pd_caught *caught, CUdevice device, bool ok)
+void pd_primary_released(const struct call *call, CUdevice device)
 {
 	if (!counted(device))
 		return;
-	if (ok) {
-		compare_with_driver(device, caught->note == LAST);
+	if (pd_succeeded(call)) {
+		compare_with_driver(device, call->last);
 		return;
 	}
 	pd_take(PD_LOCK_CONTEXTS);
@@ -163,9 +177,9 @@ void pd_primary_released(const struct pd_caught *caught, CUdevice device, bool o
 	pd_let_go(PD_LOCK_CONTEXTS);
 }
 
-void pd_primary_reset(struct pd_caught *caught, CUdevice device)
+void pd_primary_reset(struct call *call, CUdevice device)
 {
-	end_primary(caught, device);
+	end_primary(call, device);
 }
 
 void pd_primary_did_reset(CUdevice device)
@@ -174,51 +188,51 @@ void pd_primary_did_reset(CUdevice device)
 		compare_with_driver(device, true);
 }
 
-/* ---- green contexts: each retains the primary context of its device ----------------------- */
+/* ---- green contexts: each retains its device's primary context ---------------------------- */
 
 void pd_green_created(void *green, CUdevice device)
 {
-	pd_record_remove(PD_KIND_GREEN, key_of(green));
-	pd_record_add(PD_KIND_GREEN, key_of(green), (uint64_t)(int64_t)device, 0);
+	pd_record_replace(&greens, (&(struct green){.green = green, .device = device}));
 	pd_primary_retained(NULL, device);
 }
 
 void pd_green_context(void *context, void *green)
 {
-	pd_record_add(PD_KIND_GREEN_CONTEXT, key_of(green), key_of(context), 0);
+	pd_record_add(&green_contexts,
+		      (&(struct green_context){.green = green, .context = context}));
 }
 
 static CUdevice device_of(void *green)
 {
-	struct pd_record record;
+	struct green found;
 
-	if (!pd_record_get(PD_KIND_GREEN, key_of(green), 0, &record, 1))
+	if (!pd_record_get(&greens, key_of(green), 0, &found, 1))
 		return CU_DEVICE_INVALID;
-	return (CUdevice)(int64_t)record.a;
+	return (CUdevice)found.device;
 }
 
-void pd_green_destroy(struct pd_caught *caught, void *green)
+void pd_green_destroy(struct call *call, void *green)
 {
 	CUdevice device = device_of(green);
-	struct pd_record context[4];
-	unsigned count = pd_record_get(PD_KIND_GREEN_CONTEXT, key_of(green), 0, context, 4);
+	struct green_context made[4];
+	unsigned count = pd_record_get(&green_contexts, key_of(green), 0, made, 4);
 
 	for (unsigned i = 0; i < count; i++)
-		pd_caught_context(caught, (void *)(uintptr_t)context[i].a);
+		pd_caught_context(call, made[i].context);
 	if (counted(device))
-		pd_primary_release(caught, device);
+		pd_primary_release(call, device);
 }
 
-void pd_green_destroyed(const struct pd_caught *caught, void *green, bool ok)
+void pd_green_destroyed(const struct call *call, void *green)
 {
 	CUdevice device = device_of(green);
 
 	if (counted(device))
-		pd_primary_released(caught, device, ok);
-	if (!ok)
+		pd_primary_released(call, device);
+	if (!pd_succeeded(call))
 		return;
 	if (!counted(device))
 		pd_recheck(NULL);
-	pd_record_remove(PD_KIND_GREEN, key_of(green));
-	pd_record_remove(PD_KIND_GREEN_CONTEXT, key_of(green));
+	pd_record_remove(&greens, key_of(green));
+	pd_record_remove(&green_contexts, key_of(green));
 }

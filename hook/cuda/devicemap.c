@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Sets bits in the map of device memory, and makes its parts. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>
@@ -24,8 +25,8 @@ static uint64_t *make_part(uint64_t **place)
 	}
 	madvise(part, BYTES, MADV_DONTDUMP);
 	/*
-	 * Pairs with the acquire where it is looked at: see devicemap.h, also for what is relaxed
-	 * here.
+	 * Release pairs with the acquires in devicemap.h and in set_in_word(). devicemap.h says why
+	 * the rest is relaxed.
 	 */
 	if (__atomic_compare_exchange_n(place, &there, part, false, __ATOMIC_ACQ_REL,
 					__ATOMIC_ACQUIRE))
@@ -40,7 +41,7 @@ static void set(uint64_t *word, uint64_t bits)
 		__atomic_fetch_or(word, bits, __ATOMIC_RELAXED);
 }
 
-/* Of the bits of all parts, by number. */
+/* `word` is counted through all parts. */
 static void set_in_word(uint64_t word, uint64_t bits)
 {
 	uint64_t **place = &pd_device_part[word / PD_DEVICE_WORDS];

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where device memory has ever been: one bit for 2 MiB of address space, set by each allocation that
- * we see. Where no bit is set an address is the host's, without asking the driver; where one is, it
- * may be either's. For calls that take both kinds of addresses, and mostly the host's.
+ * A map of where device memory has ever been: one bit for 2 MiB of address space, set by each
+ * allocation that is seen. An address without a bit is a host address, and the driver need not be
+ * asked; an address with one may be either. This serves calls that take both kinds of addresses,
+ * and mostly get host addresses.
  *
- * The bits of 64 GiB of address space are a part, 4 KiB, which is made for the first device memory
- * there: a process may have little address space for itself (RLIMIT_AS).
+ * The map is made of parts of 4 KiB, one for 64 GiB of address space. A part is made for the first
+ * device memory there: the process may have little address space left (RLIMIT_AS).
  */
 #ifndef PD_DEVICEMAP_H
 #define PD_DEVICEMAP_H
@@ -20,20 +21,20 @@
 #define PD_DEVICE_PART_SHIFT 36
 #define PD_DEVICE_ADDRESS    48 /* bits; no device address lies above */
 #define PD_DEVICE_PARTS	     (1u << (PD_DEVICE_ADDRESS - PD_DEVICE_PART_SHIFT))
-/* Of a part. */
+/* In each part. */
 #define PD_DEVICE_WORDS (1u << (PD_DEVICE_PART_SHIFT - PD_DEVICE_SHIFT - 6))
 
 /*
- * NULL: no device memory yet, or no room for the part. Loaded with acquire, which pairs with the
- * exchange in make_part(). Bits are relaxed, as the other flag is: who asks about an address has it
- * from the thread that allocated it, which has set the bits before.
+ * NULL: no device memory yet, or no memory for the part. Loaded with acquire, which pairs with the
+ * exchange in make_part(). The bits and the flag below are relaxed: a thread that asks about an
+ * address has got it from the thread that allocated the memory, which has set the bits before.
  */
 extern uint64_t *pd_device_part[PD_DEVICE_PARTS];
 extern bool pd_device_part_failed;
 
 void pd_device_mark(uint64_t addr, uint64_t length);
 
-/* Of an address below 1 << PD_DEVICE_ADDRESS. */
+/* Only for an address below 1 << PD_DEVICE_ADDRESS. */
 static inline const uint64_t *pd_device_part_of(uint64_t addr)
 {
 	return __atomic_load_n(&pd_device_part[addr >> PD_DEVICE_PART_SHIFT], __ATOMIC_ACQUIRE);

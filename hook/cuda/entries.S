@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The first instructions of each wrapper: of the one that programs are bound to by the driver's
- * name, and of the one that look-ups are answered with. Both go on in one function in C (wrap.c),
- * with the program's own return address, and with one more argument behind the program's: the real
- * function, or NULL if it is not known yet.
+ * name, and of the one with which look-ups are answered. Both continue in one function in C
+ * (wrap.c), with the program's own return address, and with one more argument behind the program's:
+ * the real function, or NULL if it is not known yet.
  *
  * Libraries that patch code (loader/patches.h) write a jump over the first 5 to 14 bytes of a
- * function and move the instructions that were there. Compilers begin a function with what can't be
- * moved, a load relative to the instruction itself, so the first 15 bytes here are three loads of a
- * register that holds no argument.
+ * function and move the instructions that were there. A compiler may begin a function with an
+ * instruction that can't be moved, such as a load relative to the instruction itself. So the first
+ * 15 bytes here are three loads of a register that holds no argument.
  *
- * All are alike up to the jump, and the first one is nobody's: it is what the others are compared
- * with.
+ * All entries are alike up to the jump. The first one belongs to no wrapper: the others are
+ * compared with it, to see whether one was patched.
  */
 #include "hook/cuda/entries.h"
 
@@ -22,7 +22,7 @@
 #if defined(__x86_64__)
 
 #define FUNCTION @function
-/* The argument behind so many. Beyond the sixth they are on the caller's stack. */
+/* The argument behind `count` others. Arguments beyond the sixth are on the caller's stack. */
 .macro load_real slot, count
 	.if	\count == 0
 	movq	\slot(%rip), %rdi
@@ -70,7 +70,7 @@
 #error "pindown has entries for x86-64 and aarch64 only"
 #endif
 
-/* To where the next entry begins. */
+/* Skip to the place of the next entry. */
 .macro place
 	.skip	(PD_ENTRY_SIZE - (. - pd_entries_begin) % PD_ENTRY_SIZE) % PD_ENTRY_SIZE, 0xcc
 .endm
@@ -88,7 +88,7 @@
 	.set	row, row + 1
 .endm
 
-/* Where an entry can't add an argument, each of the two has a C function of its own. */
+/* Where an entry can't add an argument, each of the two entries has a C function of its own. */
 #define LINKED_BODY(symbol, args)    \
 	PD_CHOOSE(PD_HAS_ROOM(symbol, args), pd_caught_##symbol, pd_linked_body_##symbol)
 #define LOOKED_UP_BODY(symbol, args) \
@@ -98,7 +98,7 @@
 	.globl	pd_entries_begin, pd_entries_end
 	.hidden	pd_entries_begin, pd_entries_end
 
-	/* The stack is the same in all of them, so that one description does for all. */
+	/* One description of the stack serves all entries: they do not touch it. */
 	.p2align 5
 pd_entries_begin:
 	.cfi_startproc
@@ -108,14 +108,15 @@ pd_entries_begin:
 	.set	row, 0
 #define X(symbol, base, version, flavour, params, args, ...) \
 	.globl symbol; \
-	entry symbol, LINKED_BODY(symbol, args), pd_linked_real, PD_COUNT args, PD_HAS_ROOM(symbol, args);
+	entry symbol, LINKED_BODY(symbol, args), pd_linked_real, PD_COUNT args, \
+		PD_HAS_ROOM(symbol, args);
 #include "hook/cuda/entrypoints.def"
 #undef X
 
 	.set	row, 0
 #define X(symbol, base, version, flavour, params, args, ...) \
-	entry pd_looked_up_##symbol, LOOKED_UP_BODY(symbol, args), pd_looked_up_real, PD_COUNT args, \
-		PD_HAS_ROOM(symbol, args);
+	entry pd_looked_up_##symbol, LOOKED_UP_BODY(symbol, args), pd_looked_up_real, \
+		PD_COUNT args, PD_HAS_ROOM(symbol, args);
 #include "hook/cuda/entrypoints.def"
 #undef X
 

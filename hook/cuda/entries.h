@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The first instructions of the wrappers, as entries.S lays them out: also for the assembler. */
+/* How entries.S lays out the first instructions of the wrappers. The assembler includes it too. */
 #ifndef PD_ENTRIES_H
 #define PD_ENTRIES_H
 
@@ -12,10 +12,10 @@
 #endif
 
 /*
- * An entry puts one more argument behind those of its row, for which there must be a register: 6
- * arguments are passed in registers on each processor that pindown knows. An argument that is a
- * structure may be passed in memory, and isn't counted then; calls with one are named here, and
- * wrap.c knows that it is all of them.
+ * An entry puts one more argument behind those of its row, and needs a register for it: 6 arguments
+ * are passed in registers on each processor that pindown supports. An argument that is a structure
+ * may be passed in memory, and does not count then. The calls with such an argument are named here,
+ * and wrap.c checks that none is missing.
  */
 #define PD_BY_VALUE_cuIpcOpenMemHandle	  ~, 1
 #define PD_BY_VALUE_cuIpcOpenMemHandle_v2 ~, 1
@@ -38,8 +38,8 @@
 
 #if !defined(__ASSEMBLER__)
 /*
- * The first entry is nobody's. Then come those that are exported, in the order of the table, and
- * then those that look-ups are answered with, in the same order.
+ * The first entry belongs to no row. The exported ones follow in the order of the table, and then,
+ * in the same order, those with which look-ups are answered.
  */
 extern const char pd_entries_begin[], pd_entries_end[];
 

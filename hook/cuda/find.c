@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* From names to rows of the table, and from rows to real functions and wrappers. */
+/* Finds rows of the table by name, and the real functions and wrappers of a row. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 #include "cache/base/config.h"
 #include "hook/hook.h"
 #include "cache/base/log.h"
+#include "hook/loader/watched.h"
 #include "hook/verbs/verbs.h"
 
 const char *const pd_call_symbol[PD_CALLS + PD_VERBS] = {
@@ -16,13 +17,23 @@ const char *const pd_call_symbol[PD_CALLS + PD_VERBS] = {
 #undef X
 };
 
-/* A base is how its symbol begins, so its length is enough. */
+/* A symbol begins with its base, so the length of the base is enough. */
 static const struct {
 	uint16_t version;
 	uint8_t flavour, base_length;
 } asked_as[PD_CALLS] = {
 #define X(symbol, base, version, flavour, ...) {version, flavour, sizeof(#base) - 1},
 #include "hook/cuda/entrypoints.def"
+#undef X
+};
+
+/* The rows that are not only traced; the others follow. Both parts are sorted by base. */
+enum {
+	ACTING = 0
+#define X(...) +1
+#define TRACED(...)
+#include "hook/cuda/entrypoints.def"
+#undef TRACED
 #undef X
 };
 
@@ -40,12 +51,9 @@ static int compare_base(int row, const char *name, size_t length)
 	return order || own >= length ? order : -1;
 }
 
-/* The first row of those sorted by base whose base is not less than the name's first `length`
- * bytes. */
-static int lower_bound(const char *name, size_t length)
+/* The first row in [low, high) whose base is not less than the name's first `length` bytes. */
+static int lower_bound(int low, int high, const char *name, size_t length)
 {
-	int low = 0, high = PD_CALLS;
-
 	while (low < high) {
 		int middle = (low + high) / 2;
 
@@ -63,10 +71,13 @@ static bool is_base(int row, const char *name, size_t length)
 	       !compare_base(row, name, length);
 }
 
+/* All rows of a base are in one part, side by side. */
 static int first_of_base(const char *name, size_t length)
 {
-	int row = lower_bound(name, length);
+	int row = lower_bound(0, ACTING, name, length);
 
+	if (!is_base(row, name, length))
+		row = lower_bound(ACTING, PD_CALLS, name, length);
 	return is_base(row, name, length) ? row : -1;
 }
 
@@ -85,32 +96,39 @@ int pd_call_by_symbol(const char *name)
 /* ---- real functions ----------------------------------------------------------------------- */
 
 /*
- * What a wrapper calls in a process without a driver. There a program can only have come to us by
- * our export, which a linked libcuda would have had too.
+ * A wrapper calls this in a process without a driver. A program can only have reached an exported
+ * wrapper there, and libcuda's stub for linking, which exports the same name, returns the same.
  */
 static CUresult no_driver(void)
 {
 	return CUDA_ERROR_STUB_LIBRARY;
 }
 
-/*
- * Relaxed, here and in the wrappers: it is the address of code that was there before, and always
- * the same.
- */
-void *pd_find_linked(enum pd_call call)
+static struct pd_watched watched(enum pd_call call)
 {
-	void *real = __atomic_load_n(&pd_linked_real[call], __ATOMIC_RELAXED);
-
-	if (real)
-		return real;
-	real = pd_next_function(pd_call_symbol[call]);
-	if (!real)
-		return no_driver;
-	__atomic_store_n(&pd_linked_real[call], real, __ATOMIC_RELAXED);
-	return real;
+	return (struct pd_watched){
+		.symbol = pd_call_symbol[call],
+		.next = pd_next_function,
+		.linked = pd_linked_wrapper(call),
+		.looked_up = pd_looked_up_wrapper(call),
+		.linked_real = &pd_linked_real[call],
+		.looked_up_real = &pd_looked_up_real[call],
+	};
 }
 
-/* A third definition: a wrapper stands before one on each road, and there are two. */
+/*
+ * Its slot is loaded relaxed, here and in the wrappers: hook/loader/watched.h. Not inlined, since
+ * it would make the wrappers longer.
+ */
+__attribute__((noinline)) void *pd_find_linked(enum pd_call call)
+{
+	const struct pd_watched this = watched(call);
+	void *real = pd_watched_real(&this);
+
+	return real ? real : (void *)no_driver;
+}
+
+/* A third definition. A row has two wrappers, and each one stands before one definition. */
 static void distrust_stranger(enum pd_call call, const void *found)
 {
 	pd_trace_error("a second definition of a watched call was looked up, and is not watched",
@@ -121,20 +139,15 @@ static void distrust_stranger(enum pd_call call, const void *found)
 
 void *pd_hand_out(enum pd_call call, void *found)
 {
-	void *known = NULL;
+	const struct pd_watched this = watched(call);
+	void *wrapper = pd_watched_wrapper(&this, found);
 
-	if (found == pd_linked_wrapper(call) || found == pd_looked_up_wrapper(call))
-		return found;
-	if (found == pd_find_linked(call))
-		return pd_linked_wrapper(call);
-	/*
-	 * Release, for nobody but the wrapper's relaxed load, which comes later: who calls that has
-	 * it from here.
-	 */
-	if (__atomic_compare_exchange_n(&pd_looked_up_real[call], &known, found, false,
-					__ATOMIC_RELEASE, __ATOMIC_RELAXED) ||
-	    known == found || (pd_in_libcuda(known) && pd_in_libcuda(found)))
-		return pd_looked_up_wrapper(call);
+	if (wrapper)
+		return wrapper;
+	/* Both are the driver's own: the wrapper calls the one that was found first. */
+	if (pd_in_libcuda(found) &&
+	    pd_in_libcuda(__atomic_load_n(&pd_looked_up_real[call], __ATOMIC_RELAXED)))
+		return this.looked_up;
 	distrust_stranger(call, found);
 	return found;
 }
@@ -149,7 +162,7 @@ static bool suits(int row, uint64_t flags)
 	return asked_as[row].flavour == PD_ANY || asked_as[row].flavour == wanted;
 }
 
-/* The driver has the name lead to a function that the table has under another: compare them all. */
+/* The driver's function for this name may be one that the table has under another name. */
 static int row_by_address(const void *found)
 {
 	for (int call = 0; call < PD_CALLS; call++) {
@@ -161,16 +174,13 @@ static int row_by_address(const void *found)
 	return -1;
 }
 
-/*
- * Of a row: arrays have no address that could be registered, and their calls are watched for traces
- * only.
- */
+/* Arrays have no address that could be registered, and their calls are only traced. */
 static bool is_about_addresses(int row)
 {
 	return !strstr(pd_call_symbol[row], "Array");
 }
 
-/* Of a watched call, and none of our rows. */
+/* The function belongs to a watched call, but no row has it. */
 static void *pass_on_newer(const struct pd_asked *asked, int row, int version, void *found)
 {
 	if (is_about_addresses(row))
@@ -196,12 +206,13 @@ void pd_newer_symbol(const char *name)
 }
 
 /*
- * The driver answered; which of our rows is that? The one for whose version it answers the same,
- * the oldest if there are several (they are then one function). So a driver that is older than the
- * row asked for, and a function that is newer than all our rows, are both told apart.
+ * Finds the row of the function with which the driver has answered: the row for whose version the
+ * driver gives the same answer, the oldest one if there are several (they are then one function).
+ * This recognizes a driver that is older than the row asked for, and a function that is newer than
+ * all rows.
  *
- * A name with a version in it ("cuMemFree_v2") is none of a row; should a driver know it all the
- * same, it is known by its address.
+ * A name with a version in it ("cuMemFree_v2") is not the base of any row. If a driver knows it all
+ * the same, the row is found by the function's address.
  */
 void *pd_substitute(const struct pd_asked *asked, int version, void *found)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Stream capture and graphs. While a stream is being captured a free does nothing but add a node;
- * the memory ends when the graph is launched. So the addresses that a graph frees are read from its
- * nodes when it is instantiated, and ended at each launch. Such memory is volatile all along:
- * graphs can be launched from places that we don't see (the device, for one).
+ * Follows stream capture and graphs. While a stream is being captured a free only adds a node to a
+ * graph; the memory ends when the graph is launched. So the addresses that a graph frees are read
+ * from its nodes when it is instantiated, and ended at each launch. Such memory is always volatile:
+ * some launches can't be seen (those from the device, for example).
  *
  * A program without graphs pays for two loads of a flag.
  */
@@ -15,7 +15,14 @@
 #include "hook/hook.h"
 #include "hook/cuda/records.h"
 
-#define DEEPEST 16 /* child graphs within child graphs */
+/* An address whose memory ends when an executable graph is launched. */
+struct freed_by_launch {
+	CUgraphExec exec;
+	uint64_t addr;
+};
+static PD_TABLE(struct freed_by_launch) freed_by_launch;
+
+#define MAX_DEPTH 16 /* of child graphs within child graphs */
 
 uint32_t pd_captures;
 uint32_t pd_graph_memory;
@@ -37,11 +44,12 @@ bool pd_is_capturing(CUstream stream, enum pd_flavour flavour)
 }
 
 /*
- * Only whether it is 0 matters, and it must not be 0 too early. A stream that is destroyed while it
- * is captured leaves it too high for good, which costs a question to the driver at each async free.
+ * Only whether the count is 0 matters, and it must not become 0 too early. A stream that is
+ * destroyed while it is captured leaves the count too high for ever, which costs a question to the
+ * driver at each async free.
  *
- * Relaxed, as pd_graph_memory is: a thread that frees on a stream that another one captures has been
- * told so by that thread.
+ * Relaxed, as pd_graph_memory is: a thread can free on a stream that another thread captures only
+ * after the two threads have synchronized.
  */
 void pd_capture_begun(void)
 {
@@ -68,7 +76,7 @@ void pd_graph_alloc(uint64_t addr, uint64_t length)
 	}
 }
 
-/* The allocation's extent is not asked for: during a capture the driver is best left alone. */
+/* Asks the driver nothing during a capture, so the length of the allocation is not known. */
 void pd_graph_free(uint64_t addr)
 {
 	__atomic_store_n(&pd_graph_memory, 1, __ATOMIC_RELAXED);
@@ -76,10 +84,10 @@ void pd_graph_free(uint64_t addr)
 		pd_volatile(addr, 1);
 }
 
-/* What a launch of this graph ends, found by going through its nodes. */
+/* A walk through the nodes of a graph, which collects what its launch frees. */
 struct walk {
 	CUgraphExec exec;
-	bool frees_own; /* what its own nodes allocated is freed when it is launched again */
+	bool frees_own; /* a second launch frees what the graph's own nodes allocated */
 };
 
 static void walk_graph(const struct walk *walk, CUgraph graph, int depth);
@@ -87,7 +95,8 @@ static void walk_graph(const struct walk *walk, CUgraph graph, int depth);
 static void remember(const struct walk *walk, uint64_t addr)
 {
 	if (addr)
-		pd_record_add(PD_KIND_EXEC, (uintptr_t)walk->exec, addr, 0);
+		pd_record_add(&freed_by_launch,
+			      (&(struct freed_by_launch){.exec = walk->exec, .addr = addr}));
 }
 
 static void walk_alloc(const struct walk *walk, CUgraphNode node)
@@ -138,7 +147,7 @@ static void walk_graph(const struct walk *walk, CUgraph graph, int depth)
 	CUgraphNode *nodes;
 	size_t count = 0, bytes;
 
-	if (depth > DEEPEST || !ask || ask(graph, NULL, &count) != CUDA_SUCCESS || !count)
+	if (depth > MAX_DEPTH || !ask || ask(graph, NULL, &count) != CUDA_SUCCESS || !count)
 		return;
 	bytes = count * sizeof(*nodes);
 	nodes = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -160,7 +169,7 @@ void pd_graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags)
 	};
 	int error = errno;
 
-	pd_graph_forget(exec); /* the handle may have been another's */
+	pd_graph_forget(exec); /* the handle may have been that of an earlier graph */
 	if (exec && graph)
 		walk_graph(&walk, graph, 0);
 	errno = error;
@@ -173,25 +182,25 @@ void pd_graph_updated(CUgraphExec exec, CUgraph graph)
 	int error = errno;
 
 	if (!ask || ask(exec, &flags) != CUDA_SUCCESS)
-		flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH; /* rather too much */
+		flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH; /* rather end too much */
 	errno = error;
 	pd_graph_instantiated(exec, graph, flags);
 }
 
-void pd_graph_launch(struct pd_caught *caught, CUgraphExec exec)
+void pd_graph_launch(struct call *call, CUgraphExec exec)
 {
-	struct pd_record freed[16];
+	struct freed_by_launch freed[16];
 	unsigned done = 0, count;
 
 	do {
-		count = pd_record_get(PD_KIND_EXEC, (uintptr_t)exec, done, freed, 16);
+		count = pd_record_get(&freed_by_launch, (uintptr_t)exec, done, freed, 16);
 		for (unsigned i = 0; i < count; i++)
-			pd_caught_in_order(caught, freed[i].a);
+			pd_caught_in_order(call, freed[i].addr);
 		done += count;
 	} while (count == 16);
 }
 
 void pd_graph_forget(CUgraphExec exec)
 {
-	pd_record_remove(PD_KIND_EXEC, (uintptr_t)exec);
+	pd_record_remove(&freed_by_launch, (uintptr_t)exec);
 }

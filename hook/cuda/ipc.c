@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory of another process. Opening the same handle again gives the same address, and only the
- * last close ends it. The count is kept by buffer id, which no two mappings share, so that a
- * mapping that ended unseen (with its context) leaves no count behind for the next one at its
- * address.
+ * Counts how often memory of another process is open. Opening the same handle again gives the same
+ * address, and only the last close ends the mapping. The count is kept by buffer id, which no two
+ * mappings share. So a mapping that ended unseen (with its context) leaves no count for the next
+ * mapping at its address.
  */
 #include <errno.h>
 
 #include "hook/hook.h"
 #include "hook/cuda/records.h"
+
+/* By buffer id: how often the mapping is open. */
+static struct pd_counts opened;
 
 uint64_t pd_buffer_id(uint64_t addr)
 {
@@ -22,7 +25,7 @@ uint64_t pd_buffer_id(uint64_t addr)
 	return id;
 }
 
-/* From addr to the end of its mapping; 1 when the driver does not tell. */
+/* From addr to the end of its mapping; 1 if the driver does not say. */
 static uint64_t length_at(uint64_t addr)
 {
 	typeof(cuMemGetAddressRange_v2) *ask = PD_DRIVER(cuMemGetAddressRange_v2);
@@ -41,31 +44,31 @@ void pd_ipc_opened(uint64_t addr)
 
 	if (!id)
 		return;
-	pd_record_begin_count(PD_KIND_IPC, id);
-	if (pd_record_count(PD_KIND_IPC, id, 1) == 1)
+	pd_count_begin(&opened, id);
+	if (pd_count_change(&opened, id, 1) == 1)
 		pd_allocated(addr, length_at(addr));
 }
 
-/* A mapping that is not counted was opened past us: then each close may be the last. */
-void pd_ipc_close(struct pd_caught *caught, uint64_t addr)
+/* A mapping without a count was opened by a call that was not seen: each close may be the last. */
+void pd_ipc_close(struct call *call, uint64_t addr)
 {
 	uint64_t id = addr ? pd_buffer_id(addr) : 0;
 
-	caught->note = !id || pd_record_count(PD_KIND_IPC, id, -1) <= 0;
-	caught->id = id;
-	if (caught->note)
-		pd_caught_range(caught, addr, 0);
+	call->last = !id || pd_count_change(&opened, id, -1) <= 0;
+	call->buffer_id = id;
+	if (call->last)
+		pd_caught_range(call, addr, 0);
 }
 
-void pd_ipc_closed(const struct pd_caught *caught, uint64_t addr, bool ok)
+void pd_ipc_closed(const struct call *call, uint64_t addr)
 {
-	if (!caught->id)
+	if (!call->buffer_id)
 		return;
-	if (!ok) {
-		pd_record_count(PD_KIND_IPC, caught->id, 1);
+	if (!pd_succeeded(call)) {
+		pd_count_change(&opened, call->buffer_id, 1);
 		return;
 	}
-	if (!caught->note && pd_buffer_id(addr) != caught->id)
-		pd_recheck(NULL); /* it was the last one, against our count */
-	pd_record_end_count(PD_KIND_IPC, caught->id);
+	if (!call->last && pd_buffer_id(addr) != call->buffer_id)
+		pd_recheck(NULL); /* it was the last close, although the count was higher */
+	pd_count_end(&opened, call->buffer_id);
 }

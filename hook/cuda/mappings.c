@@ -1,41 +1,47 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which memory was made with cuMemMap. The driver would tell by its allocation handle, but asking
- * for that is not safe while another thread may unmap the memory. So the calls are watched.
+ * Knows which memory was made with cuMemMap. The driver would say so if it was asked for the
+ * memory's allocation handle, but that question is not safe while another thread may unmap the
+ * memory. So the calls are watched.
  *
- * A mapping is known by where it begins and by its buffer id, which no other ever gets: what is
- * remembered of one that has ended is found by nobody, and is replaced by the next one there.
+ * A mapping is known by its first address and its buffer id, which no other mapping ever gets. So
+ * the record of a mapping that has ended is never found, and the next mapping there replaces it.
  */
 #include "hook/hook.h"
 #include "hook/cuda/records.h"
 
+struct mapping {
+	uint64_t base, id, length;
+};
+static PD_TABLE(struct mapping) mappings;
+
 void pd_mapped(uint64_t addr, uint64_t length)
 {
-	uint64_t id = pd_buffer_id(addr);
+	struct mapping mapping = {.base = addr, .id = pd_buffer_id(addr), .length = length};
 
-	if (id)
-		pd_record_replace(PD_KIND_MAPPING, addr, id, length);
+	if (mapping.id)
+		pd_record_replace(&mappings, &mapping);
 }
 
 /*
- * One call may unmap many, side by side. By now another thread may have mapped something new there:
- * that has an id which the driver knows, and stays.
+ * One call may unmap many mappings, side by side. Another thread may have mapped new memory there
+ * by now: the driver still knows the id of that mapping, so its record stays.
  */
 void pd_unmapped(uint64_t addr, uint64_t length)
 {
-	struct pd_record mapping;
+	struct mapping mapping;
 
-	for (uint64_t at = addr; at - addr < length; at += mapping.b) {
-		if (!pd_record_get(PD_KIND_MAPPING, at, 0, &mapping, 1) || !mapping.b)
+	for (uint64_t at = addr; at - addr < length; at += mapping.length) {
+		if (!pd_record_get(&mappings, at, 0, &mapping, 1) || !mapping.length)
 			break;
-		if (pd_buffer_id(at) != mapping.a)
-			pd_record_remove_one(PD_KIND_MAPPING, at, mapping.a);
+		if (pd_buffer_id(at) != mapping.id)
+			pd_record_remove_one(&mappings, at, mapping.id);
 	}
 }
 
 bool pd_mapping_is_known(uint64_t base, uint64_t id)
 {
-	struct pd_record mapping;
+	struct mapping mapping;
 
-	return pd_record_get(PD_KIND_MAPPING, base, 0, &mapping, 1) && mapping.a == id;
+	return pd_record_get(&mappings, base, 0, &mapping, 1) && mapping.id == id;
 }

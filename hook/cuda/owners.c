@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that ends with something else than a call that names it: mapped buffers of external
- * memory, mapped graphics resources and buffers, frames, the globals of modules and libraries. What
- * of it the program has asked for is remembered; what it learnt in another way is found by buffer id
- * afterwards.
+ * Remembers memory that ends with its owner, and not by a call that names it: mapped buffers of
+ * external memory, mapped graphics resources and buffers, frames, the globals of modules and
+ * libraries. That is memory whose address the program has asked for; if it learnt an address in
+ * another way, a recheck by buffer id finds the end of that memory afterwards.
  */
 #include "hook/hook.h"
 #include "hook/cuda/records.h"
@@ -11,10 +11,32 @@
 uint32_t pd_owner_external;
 uint32_t pd_owner_graphics;
 
-static enum pd_kind kind_of(enum pd_owner owner)
-{
-	return (enum pd_kind)(PD_KIND_OWNED_BY_EXTERNAL + owner);
-}
+/* Memory that ends with its owner; a table for each kind of owner. */
+struct owned {
+	const void *owner;
+	uint64_t addr, length;
+};
+static PD_TABLE(struct owned) owned_by[PD_OWNERS];
+
+/* An owner that ends with another: a library's modules, the frames of a connection. */
+struct part {
+	const void *whole, *part;
+};
+static PD_TABLE(struct part) parts_of[PD_OWNERS];
+
+/* The other way round, for what can end before its whole. */
+struct frame {
+	const void *frame, *connection;
+};
+static PD_TABLE(struct frame) connections;
+struct external {
+	uint64_t addr;
+	const void *owner;
+};
+static PD_TABLE(struct external) externals;
+
+/* Modules that the program has come to by a function in them. The counts don't matter. */
+static struct pd_counts found_by_function;
 
 static uint64_t key_of(const void *handle)
 {
@@ -22,65 +44,67 @@ static uint64_t key_of(const void *handle)
 }
 
 /*
- * A library's module ends with the library. Which one that is can't be told of a module that the
- * program has come to by a function in it, so that its memory is volatile.
+ * A module of a library ends with the library. For a module that the program has come to by a
+ * function in it the library is not known, so the module's memory is volatile.
  */
-static bool may_be_a_librarys(enum pd_owner owner, const void *handle)
+static bool may_belong_to_library(enum pd_owner owner, const void *handle)
 {
-	struct pd_record found;
-
 	return owner == PD_OWNER_MODULE &&
-	       pd_record_get(PD_KIND_MODULE_FOUND, key_of(handle), 0, &found, 1);
+	       pd_count_change(&found_by_function, key_of(handle), 0) != PD_NOT_COUNTED;
 }
 
 /*
- * Two contexts of OpenGL may each have a buffer of this number mapped. Which one is unmapped can't be
- * told then: they are volatile, and looked at afterwards.
+ * Two contexts of OpenGL may each have a buffer of this number mapped. Then an unmap does not tell
+ * which of them it ends: both are volatile, and rechecked afterwards.
  */
 static bool is_ambiguous(enum pd_owner owner, const void *handle)
 {
-	struct pd_record mapped[2];
+	struct owned mapped[2];
 
 	return owner == PD_OWNER_GL_BUFFER &&
-	       pd_record_get(kind_of(owner), key_of(handle), 0, mapped, 2) == 2;
+	       pd_record_get(&owned_by[owner], key_of(handle), 0, mapped, 2) == 2;
 }
 
 static bool ever_ambiguous; /* relaxed, as the counts below */
 
 static void make_volatile(enum pd_owner owner, const void *handle)
 {
-	struct pd_record owned;
+	struct owned owned;
 
 	__atomic_store_n(&ever_ambiguous, true, __ATOMIC_RELAXED);
-	for (unsigned i = 0; pd_record_get(kind_of(owner), key_of(handle), i, &owned, 1); i++)
-		pd_volatile(owned.a, owned.b);
+	for (unsigned i = 0; pd_record_get(&owned_by[owner], key_of(handle), i, &owned, 1); i++)
+		pd_volatile(owned.addr, owned.length);
 }
 
-/* Is what it owns mapped by the call that we are told of? Globals are there already. */
+/* Does the call that names the memory also map it? Globals are there already. */
 static bool is_mapped_now(enum pd_owner owner)
 {
 	return owner != PD_OWNER_MODULE && owner != PD_OWNER_LIBRARY;
 }
 
 /*
- * A new mapping is an allocation too; a global, or one mapped before, may well be registered already.
- * A program that does not ask for the length (0) may still have the memory registered.
+ * A new mapping is an allocation too. A global, or memory mapped before, may be registered already;
+ * so may memory whose length the program does not ask for (0).
  *
- * The counts, here and below, are relaxed: who ends an owner has it from who made it, and the records
- * have a lock.
+ * The counts, here and below, are relaxed: a thread that ends an owner has it from the thread that
+ * made it, and the records have a lock.
  */
 void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint64_t length)
 {
+	struct owned owned = {.owner = handle, .addr = addr, .length = length};
+
 	if (!addr)
 		return;
-	if (may_be_a_librarys(owner, handle))
+	if (may_belong_to_library(owner, handle))
 		pd_volatile(addr, length);
-	if (!pd_record_add(kind_of(owner), key_of(handle), addr, length))
+	if (!pd_record_add(&owned_by[owner], &owned))
 		return;
-	if (owner == PD_OWNER_EXTERNAL)
+	if (owner == PD_OWNER_EXTERNAL) {
+		pd_record_add(&externals, (&(struct external){.addr = addr, .owner = handle}));
 		__atomic_fetch_add(&pd_owner_external, 1, __ATOMIC_RELAXED);
-	else if (owner == PD_OWNER_GRAPHICS)
+	} else if (owner == PD_OWNER_GRAPHICS) {
 		__atomic_store_n(&pd_owner_graphics, 1, __ATOMIC_RELAXED);
+	}
 	if (length && is_mapped_now(owner))
 		pd_allocated(addr, length);
 	if (is_ambiguous(owner, handle))
@@ -89,51 +113,79 @@ void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint6
 
 /* ---- their end ---------------------------------------------------------------------------- */
 
-static void end_owned(struct pd_caught *caught, enum pd_owner owner, uint64_t key)
+static void end_owned(struct call *call, enum pd_owner owner, const void *handle)
 {
-	struct pd_record owned[16];
+	struct owned owned[16];
 	unsigned done = 0, count;
 
 	do {
-		count = pd_record_get(kind_of(owner), key, done, owned, 16);
+		count = pd_record_get(&owned_by[owner], key_of(handle), done, owned, 16);
 		for (unsigned i = 0; i < count; i++)
-			pd_caught_range(caught, owned[i].a, owned[i].b);
+			pd_caught_range(call, owned[i].addr, owned[i].length);
 		done += count;
 	} while (count == 16);
 }
 
-/* What else ends with it: a library's modules, the frames of a connection. */
-static bool has_parts(enum pd_owner owner, enum pd_kind *parts, enum pd_owner *part)
+static bool has_parts(enum pd_owner owner)
 {
-	*parts = owner == PD_OWNER_LIBRARY ? PD_KIND_MODULE : PD_KIND_FRAME;
-	*part = owner == PD_OWNER_LIBRARY ? PD_OWNER_MODULE : PD_OWNER_GRAPHICS;
 	return owner == PD_OWNER_LIBRARY || owner == PD_OWNER_EGL;
 }
 
-void pd_owner_end(struct pd_caught *caught, enum pd_owner owner, const void *handle)
+static enum pd_owner kind_of_parts(enum pd_owner owner)
 {
-	struct pd_record found;
-	enum pd_kind parts;
-	enum pd_owner part;
+	return owner == PD_OWNER_LIBRARY ? PD_OWNER_MODULE : PD_OWNER_GRAPHICS;
+}
+
+void pd_owner_end(struct call *call, enum pd_owner owner, const void *handle)
+{
+	struct part found;
 
 	if (is_ambiguous(owner, handle))
 		return;
-	end_owned(caught, owner, key_of(handle));
-	if (has_parts(owner, &parts, &part))
-		for (unsigned i = 0; pd_record_get(parts, key_of(handle), i, &found, 1); i++)
-			end_owned(caught, part, found.a);
+	end_owned(call, owner, handle);
+	if (!has_parts(owner))
+		return;
+	for (unsigned i = 0; pd_record_get(&parts_of[owner], key_of(handle), i, &found, 1); i++)
+		end_owned(call, kind_of_parts(owner), found.part);
 }
 
-static void forget_owned(enum pd_owner owner, uint64_t key)
+static void forget_external(const void *memory)
 {
-	unsigned count = pd_record_remove(kind_of(owner), key);
+	struct owned owned;
+	unsigned count = 0;
 
-	if (owner == PD_OWNER_EXTERNAL)
-		__atomic_fetch_sub(&pd_owner_external, count, __ATOMIC_RELAXED);
-	else if (owner == PD_OWNER_MODULE)
-		pd_record_remove(PD_KIND_MODULE_FOUND, key);
-	else if (owner == PD_OWNER_GRAPHICS && count)
-		pd_record_remove_value(PD_KIND_FRAME, key);
+	while (pd_record_get(&owned_by[PD_OWNER_EXTERNAL], key_of(memory), 0, &owned, 1)) {
+		pd_record_remove_one(&externals, owned.addr, key_of(memory));
+		count += pd_record_remove_one(&owned_by[PD_OWNER_EXTERNAL], key_of(memory),
+					      owned.addr);
+	}
+	__atomic_fetch_sub(&pd_owner_external, count, __ATOMIC_RELAXED);
+}
+
+static void forget_frame(const void *resource)
+{
+	struct frame found;
+
+	while (pd_record_get(&connections, key_of(resource), 0, &found, 1)) {
+		pd_record_remove_one(&parts_of[PD_OWNER_EGL], key_of(found.connection),
+				     key_of(resource));
+		pd_record_remove_one(&connections, key_of(resource), key_of(found.connection));
+	}
+}
+
+static void forget_owned(enum pd_owner owner, const void *handle)
+{
+	unsigned count;
+
+	if (owner == PD_OWNER_EXTERNAL) {
+		forget_external(handle);
+		return;
+	}
+	count = pd_record_remove(&owned_by[owner], key_of(handle));
+	if (owner == PD_OWNER_MODULE)
+		pd_count_remove(&found_by_function, key_of(handle));
+	else if (owner == PD_OWNER_GRAPHICS)
+		forget_frame(handle);
 	else if (owner == PD_OWNER_GL_BUFFER && count != 1 &&
 		 __atomic_load_n(&ever_ambiguous, __ATOMIC_RELAXED))
 		pd_recheck(NULL);
@@ -141,39 +193,45 @@ static void forget_owned(enum pd_owner owner, uint64_t key)
 
 void pd_owner_ended(enum pd_owner owner, const void *handle)
 {
-	struct pd_record found;
-	enum pd_kind parts;
-	enum pd_owner part;
+	struct part found;
 
-	forget_owned(owner, key_of(handle));
-	while (has_parts(owner, &parts, &part) &&
-	       pd_record_get(parts, key_of(handle), 0, &found, 1)) {
-		forget_owned(part, found.a);
-		pd_record_remove_one(parts, key_of(handle), found.a);
+	forget_owned(owner, handle);
+	while (has_parts(owner) && pd_record_get(&parts_of[owner], key_of(handle), 0, &found, 1)) {
+		forget_owned(kind_of_parts(owner), found.part);
+		pd_record_remove_one(&parts_of[owner], key_of(handle), key_of(found.part));
 	}
 }
 
-/* ---- what belongs to what ----------------------------------------------------------------- */
+/* ---- parts and their wholes --------------------------------------------------------------- */
 
 void pd_owner_module_of(const void *module, const void *library)
 {
-	pd_record_add(PD_KIND_MODULE, key_of(library), key_of(module), 0);
+	pd_record_add(&parts_of[PD_OWNER_LIBRARY],
+		      (&(struct part){.whole = library, .part = module}));
 }
 
 void pd_owner_module_of_a_function(const void *module)
 {
-	pd_record_add(PD_KIND_MODULE_FOUND, key_of(module), 0, 0);
+	pd_count_begin(&found_by_function, key_of(module));
 }
 
 void pd_owner_frame_of(const void *resource, const void *connection)
 {
-	pd_record_add(PD_KIND_FRAME, key_of(connection), key_of(resource), 0);
+	pd_record_add(&connections, (&(struct frame){.frame = resource, .connection = connection}));
+	pd_record_add(&parts_of[PD_OWNER_EGL],
+		      (&(struct part){.whole = connection, .part = resource}));
 }
 
-/* A mapped buffer was freed on its own, before its external memory. */
+/* A mapped buffer was freed by itself, before its external memory. */
 void pd_owner_freed(uint64_t addr)
 {
-	unsigned count = pd_record_remove_value(PD_KIND_OWNED_BY_EXTERNAL, addr);
+	struct external found;
+	unsigned count = 0;
 
+	while (pd_record_get(&externals, addr, 0, &found, 1)) {
+		count += pd_record_remove_one(&owned_by[PD_OWNER_EXTERNAL], key_of(found.owner),
+					      addr);
+		pd_record_remove_one(&externals, addr, key_of(found.owner));
+	}
 	__atomic_fetch_sub(&pd_owner_external, count, __ATOMIC_RELAXED);
 }

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: MIT */
+/* The hash table behind each table of records. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <stddef.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "cache/base/lock.h"
 #include "hook/cuda/records.h"
 
-/*
- * What a record is found by. A chain by key holds each; one by value those of is_found_by_value().
- */
-enum by { BY_KEY, BY_VALUE };
+enum { KEY, SECOND, MEMBERS = 3 };
 
-/* Under PD_LOCK_RECORDS. */
-static struct pd_record *records;
-static uint32_t room, used, unused; /* unused: index + 1 of the first free record */
-static uint32_t alive;
-static uint32_t *chains; /* two tables of 1 << chain_bits, by key and by value */
-static unsigned chain_bits;
+struct pd_slot {
+	uint64_t member[MEMBERS];
+	uint32_t next; /* index + 1 of the next in its chain, or of the next unused one */
+};
 
 #define FIRST_BITS 9
+
+/* Under PD_LOCK_RECORDS, as all tables are. */
+static unsigned forks;
 
 static void *map(size_t bytes)
 {
@@ -30,321 +29,298 @@ static void *map(size_t bytes)
 	return at == MAP_FAILED ? NULL : at;
 }
 
-static void unmap(void *at, size_t bytes)
+/*
+ * Before a table is used. In a forked child it is made empty: another thread may have been halfway
+ * through a change of it. Its memory is left; the child of a CUDA program execs or exits soon.
+ */
+static void lock(struct pd_table *table)
 {
-	int error = errno;
-
-	munmap(at, bytes);
-	errno = error;
+	pd_take(PD_LOCK_RECORDS);
+	if (table->forks != forks)
+		*table = (struct pd_table){.forks = forks};
 }
 
-/* Others may be many of one value: to take one of those out of its chain would take long. */
-static bool is_found_by_value(enum pd_kind kind)
+static void unlock(void)
 {
-	return kind == PD_KIND_OWNED_BY_EXTERNAL || kind == PD_KIND_MODULE || kind == PD_KIND_FRAME;
+	pd_let_go(PD_LOCK_RECORDS);
 }
 
-/* ---- chains --------------------------------------------------------------------------------- */
+/* ---- chains; lock held ----------------------------------------------------------------------- */
 
 static size_t bytes_of_chains(unsigned bits)
 {
-	return 2 * sizeof(*chains) << bits;
+	return sizeof(uint32_t) << bits;
 }
 
-static bool have_chains(void)
+static bool make_chains(struct pd_table *table)
 {
-	if (!chains) {
-		chains = map(bytes_of_chains(FIRST_BITS));
-		chain_bits = FIRST_BITS;
+	if (!table->chains) {
+		table->chains = map(bytes_of_chains(FIRST_BITS));
+		table->chain_bits = FIRST_BITS;
 	}
-	return chains != NULL;
+	return table->chains != NULL;
 }
 
 /*
- * Only where have_chains() has said yes. The upper bits: with twice as many chains each becomes two
- * side by side.
+ * Only of a table with chains. The number is that of the upper bits, so that with twice as many
+ * chains each one becomes two that are side by side.
  */
-static uint32_t *chain_of(enum by by, enum pd_kind kind, uint64_t number)
+static uint32_t *chain_of(const struct pd_table *table, uint64_t key)
 {
-	uint64_t mixed = (number ^ ((uint64_t)kind << 56)) * 0x9e3779b97f4a7c15u;
+	uint64_t mixed = key * 0x9e3779b97f4a7c15u;
 
-	return &chains[((size_t)by << chain_bits) + (mixed >> (64 - chain_bits))];
+	return &table->chains[mixed >> (64 - table->chain_bits)];
 }
 
-static uint32_t *chain_for(enum by by, const struct pd_record *record)
-{
-	return chain_of(by, (enum pd_kind)record->kind, by == BY_KEY ? record->key : record->a);
-}
-
-/* Of an old chain, in the order that it has: somebody may be counting (pd_record_get()). */
-static void move_to_new_chains(enum by by, uint32_t number)
+/* Keeps the order of the old chain: a caller of pd_record_get() may be counting. */
+static void move_to_new_chains(struct pd_table *table, uint32_t number)
 {
 	for (uint32_t next; number; number = next) {
-		struct pd_record *record = &records[number - 1];
-		uint32_t *end = chain_for(by, record);
+		struct pd_slot *slot = &table->slots[number - 1];
+		uint32_t *end = chain_of(table, slot->member[KEY]);
 
-		next = record->next[by];
+		next = slot->next;
 		while (*end)
-			end = &records[*end - 1].next[by];
-		record->next[by] = 0;
+			end = &table->slots[*end - 1].next;
+		slot->next = 0;
 		*end = number;
 	}
 }
 
-/* So that chains stay short. Without memory for that they get longer. */
-static void double_chains(void)
+/* Keeps chains short. Without memory for it they get longer. */
+static void double_chains(struct pd_table *table)
 {
-	uint32_t *old = chains, *more = map(bytes_of_chains(chain_bits + 1));
+	uint32_t *old = table->chains, *more = map(bytes_of_chains(table->chain_bits + 1));
+	int error = errno;
 
 	if (!more)
 		return;
-	chains = more;
-	chain_bits++;
-	for (uint32_t i = 0; i < 1u << (chain_bits - 1); i++) {
-		move_to_new_chains(BY_KEY, old[i]);
-		move_to_new_chains(BY_VALUE, old[(1u << (chain_bits - 1)) + i]);
-	}
-	unmap(old, bytes_of_chains(chain_bits - 1));
+	table->chains = more;
+	table->chain_bits++;
+	for (uint32_t i = 0; i < 1u << (table->chain_bits - 1); i++)
+		move_to_new_chains(table, old[i]);
+	munmap(old, bytes_of_chains(table->chain_bits - 1));
+	errno = error;
 }
 
-/* ---- room ----------------------------------------------------------------------------------- */
+/* ---- slots; lock held ------------------------------------------------------------------------ */
 
-static bool grow(void)
+static bool grow(struct pd_table *table)
 {
-	uint32_t more = room ? room * 2 : 4096 / sizeof(*records);
+	uint32_t more = table->capacity ? table->capacity * 2 : 4096 / sizeof(struct pd_slot);
 	int error = errno;
 	void *at;
 
-	if (room)
-		at = mremap(records, room * sizeof(*records), more * sizeof(*records),
-			    MREMAP_MAYMOVE);
-	else
-		at = mmap(NULL, more * sizeof(*records), PROT_READ | PROT_WRITE,
-			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	errno = error;
-	if (at == MAP_FAILED)
+	if (!table->capacity) {
+		at = map(more * sizeof(struct pd_slot));
+	} else {
+		at = mremap(table->slots, table->capacity * sizeof(struct pd_slot),
+			    more * sizeof(struct pd_slot), MREMAP_MAYMOVE);
+		errno = error;
+	}
+	if (!at || at == MAP_FAILED)
 		return false;
-	records = at;
-	room = more;
+	table->slots = at;
+	table->capacity = more;
 	return true;
 }
 
-/* Index + 1 of a record that is the caller's to fill, or 0. */
-static uint32_t take_unused(void)
+/* Index + 1 of a slot that the caller fills, or 0: no memory. */
+static uint32_t take_slot(struct pd_table *table)
 {
-	uint32_t number = unused;
+	uint32_t number = table->unused;
 
 	if (number) {
-		unused = records[number - 1].next[BY_KEY];
+		table->unused = table->slots[number - 1].next;
 		return number;
 	}
-	if (used == room && !grow())
+	if (table->used == table->capacity && !grow(table))
 		return 0;
-	return ++used;
+	return ++table->used;
 }
 
-static void give_back(uint32_t number)
-{
-	records[number - 1].kind = PD_KIND_NONE;
-	records[number - 1].next[BY_KEY] = unused;
-	unused = number;
-	alive--;
-}
-
-/* ---- by key --------------------------------------------------------------------------------- */
+/* ---- records; lock held ---------------------------------------------------------------------- */
 
 /* The first record of this key in the chain from `number` on, or NULL. */
-static struct pd_record *first_from(uint32_t number, enum pd_kind kind, uint64_t key)
+static struct pd_slot *first_from(const struct pd_table *table, uint32_t number, uint64_t key)
 {
-	for (; number; number = records[number - 1].next[BY_KEY]) {
-		struct pd_record *record = &records[number - 1];
-
-		if (record->kind == kind && record->key == key)
-			return record;
-	}
+	for (; number; number = table->slots[number - 1].next)
+		if (table->slots[number - 1].member[KEY] == key)
+			return &table->slots[number - 1];
 	return NULL;
 }
 
-static struct pd_record *first(enum pd_kind kind, uint64_t key)
+static struct pd_slot *first(const struct pd_table *table, uint64_t key)
 {
-	return chains ? first_from(*chain_of(BY_KEY, kind, key), kind, key) : NULL;
+	return table->chains ? first_from(table, *chain_of(table, key), key) : NULL;
 }
 
-static struct pd_record *next_of(const struct pd_record *record)
+static struct pd_slot *next_of(const struct pd_table *table, const struct pd_slot *slot)
 {
-	return first_from(record->next[BY_KEY], (enum pd_kind)record->kind, record->key);
+	return first_from(table, slot->next, slot->member[KEY]);
 }
 
-static void link_in(enum by by, uint32_t number)
+/* Of the first two members, whatever their types. */
+static uint64_t member_of(const void *record, unsigned which)
 {
-	uint32_t *chain = chain_for(by, &records[number - 1]);
+	uint64_t member;
 
-	records[number - 1].next[by] = *chain;
-	*chain = number;
+	memcpy(&member, (const char *)record + which * sizeof(member), sizeof(member));
+	return member;
 }
 
 /* False: no memory for it. */
-static bool add(enum pd_kind kind, uint64_t key, uint64_t a, uint64_t b)
+static bool add(struct pd_table *table, const void *record, size_t size)
 {
-	uint32_t number = have_chains() ? take_unused() : 0;
+	uint32_t number = make_chains(table) ? take_slot(table) : 0, *chain;
+	struct pd_slot *slot;
 
 	if (!number)
 		return false;
-	records[number - 1] = (struct pd_record){.key = key, .a = a, .b = b, .kind = kind};
-	link_in(BY_KEY, number);
-	if (is_found_by_value(kind))
-		link_in(BY_VALUE, number);
-	if (++alive > 1u << chain_bits)
-		double_chains();
+	slot = &table->slots[number - 1];
+	memcpy(slot->member, record, size);
+	chain = chain_of(table, slot->member[KEY]);
+	slot->next = *chain;
+	*chain = number;
+	if (++table->alive > 1u << table->chain_bits)
+		double_chains(table);
 	return true;
 }
 
-bool pd_record_add(enum pd_kind kind, uint64_t key, uint64_t a, uint64_t b)
+/* All of a key; those with this second member only, unless it is NULL. Returns how many. */
+static unsigned remove_from(struct pd_table *table, uint64_t key, const uint64_t *second)
 {
-	const struct pd_record *record;
-	bool added;
-
-	pd_take(PD_LOCK_RECORDS);
-	record = first(kind, key);
-	while (record && record->a != a)
-		record = next_of(record);
-	added = !record && add(kind, key, a, b);
-	pd_let_go(PD_LOCK_RECORDS);
-	return added;
-}
-
-unsigned pd_record_get(enum pd_kind kind, uint64_t key, unsigned skip, struct pd_record *out,
-		       unsigned space)
-{
-	const struct pd_record *record;
+	uint32_t *link = table->chains ? chain_of(table, key) : NULL;
 	unsigned count = 0;
 
-	pd_take(PD_LOCK_RECORDS);
-	for (record = first(kind, key); record && count < space; record = next_of(record)) {
-		if (skip)
-			skip--;
-		else
-			out[count++] = *record;
-	}
-	pd_let_go(PD_LOCK_RECORDS);
-	return count;
-}
+	while (link && *link) {
+		uint32_t number = *link;
+		struct pd_slot *slot = &table->slots[number - 1];
 
-/* ---- removing ------------------------------------------------------------------------------- */
-
-static void unlink_from(enum by by, uint32_t number)
-{
-	uint32_t *link = chain_for(by, &records[number - 1]);
-
-	while (*link != number)
-		link = &records[*link - 1].next[by];
-	*link = records[number - 1].next[by];
-}
-
-static void remove_record(uint32_t number)
-{
-	unlink_from(BY_KEY, number);
-	if (is_found_by_value((enum pd_kind)records[number - 1].kind))
-		unlink_from(BY_VALUE, number);
-	give_back(number);
-}
-
-/* Those of a chain that match; key or a is ignored when its pointer is NULL. */
-static unsigned remove_from(enum by by, enum pd_kind kind, const uint64_t *key, const uint64_t *a)
-{
-	uint32_t number = chains ? *chain_of(by, kind, by == BY_KEY ? *key : *a) : 0;
-	unsigned count = 0;
-
-	for (uint32_t next; number; number = next) {
-		const struct pd_record *record = &records[number - 1];
-
-		next = record->next[by];
-		if (record->kind != kind || (key && record->key != *key) || (a && record->a != *a))
+		if (slot->member[KEY] != key || (second && slot->member[SECOND] != *second)) {
+			link = &slot->next;
 			continue;
-		remove_record(number);
+		}
+		*link = slot->next;
+		slot->next = table->unused;
+		table->unused = number;
+		table->alive--;
 		count++;
 	}
 	return count;
 }
 
-unsigned pd_record_remove(enum pd_kind kind, uint64_t key)
-{
-	unsigned count;
+/* ---- tables ---------------------------------------------------------------------------------- */
 
-	pd_take(PD_LOCK_RECORDS);
-	count = remove_from(BY_KEY, kind, &key, NULL);
-	pd_let_go(PD_LOCK_RECORDS);
+bool pd_table_add(struct pd_table *table, const void *record, size_t size)
+{
+	const struct pd_slot *slot;
+	bool added;
+
+	lock(table);
+	slot = first(table, member_of(record, KEY));
+	while (slot && slot->member[SECOND] != member_of(record, SECOND))
+		slot = next_of(table, slot);
+	added = !slot && add(table, record, size);
+	unlock();
+	return added;
+}
+
+void pd_table_replace(struct pd_table *table, const void *record, size_t size)
+{
+	lock(table);
+	remove_from(table, member_of(record, KEY), NULL);
+	add(table, record, size);
+	unlock();
+}
+
+unsigned pd_table_get(struct pd_table *table, uint64_t key, unsigned skip, void *out, size_t size,
+		      unsigned room)
+{
+	const struct pd_slot *slot;
+	unsigned count = 0;
+
+	lock(table);
+	for (slot = first(table, key); slot && count < room; slot = next_of(table, slot)) {
+		if (skip)
+			skip--;
+		else
+			memcpy((char *)out + count++ * size, slot->member, size);
+	}
+	unlock();
 	return count;
 }
 
-unsigned pd_record_remove_one(enum pd_kind kind, uint64_t key, uint64_t a)
+unsigned pd_table_remove(struct pd_table *table, uint64_t key)
 {
 	unsigned count;
 
-	pd_take(PD_LOCK_RECORDS);
-	count = remove_from(BY_KEY, kind, &key, &a);
-	pd_let_go(PD_LOCK_RECORDS);
+	lock(table);
+	count = remove_from(table, key, NULL);
+	unlock();
 	return count;
 }
 
-unsigned pd_record_remove_value(enum pd_kind kind, uint64_t a)
+unsigned pd_table_remove_one(struct pd_table *table, uint64_t key, uint64_t second)
 {
 	unsigned count;
 
-	pd_take(PD_LOCK_RECORDS);
-	count = remove_from(BY_VALUE, kind, NULL, &a);
-	pd_let_go(PD_LOCK_RECORDS);
+	lock(table);
+	count = remove_from(table, key, &second);
+	unlock();
 	return count;
 }
 
-void pd_record_replace(enum pd_kind kind, uint64_t key, uint64_t a, uint64_t b)
-{
-	pd_take(PD_LOCK_RECORDS);
-	remove_from(BY_KEY, kind, &key, NULL);
-	add(kind, key, a, b);
-	pd_let_go(PD_LOCK_RECORDS);
-}
+/* ---- counts ---------------------------------------------------------------------------------- */
 
-/* ---- counts --------------------------------------------------------------------------------- */
-
-int64_t pd_record_count(enum pd_kind kind, uint64_t key, int change)
+int64_t pd_count_change(struct pd_counts *counts, uint64_t key, int change)
 {
-	struct pd_record *record;
+	struct pd_slot *slot;
 	int64_t now = PD_NOT_COUNTED;
 
-	pd_take(PD_LOCK_RECORDS);
-	record = first(kind, key);
-	if (record) {
-		record->a += (uint64_t)(int64_t)change;
-		now = (int64_t)record->a;
+	lock(&counts->table);
+	slot = first(&counts->table, key);
+	if (slot) {
+		slot->member[SECOND] += (uint64_t)(int64_t)change;
+		now = (int64_t)slot->member[SECOND];
 	}
-	pd_let_go(PD_LOCK_RECORDS);
+	unlock();
 	return now;
 }
 
-void pd_record_begin_count(enum pd_kind kind, uint64_t key)
+void pd_count_begin(struct pd_counts *counts, uint64_t key)
 {
-	pd_take(PD_LOCK_RECORDS);
-	if (!first(kind, key))
-		add(kind, key, 0, 0);
-	pd_let_go(PD_LOCK_RECORDS);
+	const struct pd_count none = {.key = key};
+
+	lock(&counts->table);
+	if (!first(&counts->table, key))
+		add(&counts->table, &none, sizeof(none));
+	unlock();
 }
 
-void pd_record_end_count(enum pd_kind kind, uint64_t key)
+void pd_count_end(struct pd_counts *counts, uint64_t key)
 {
-	const struct pd_record *record;
+	const struct pd_slot *slot;
 
-	pd_take(PD_LOCK_RECORDS);
-	record = first(kind, key);
-	if (record && (int64_t)record->a <= 0)
-		remove_from(BY_KEY, kind, &key, NULL);
-	pd_let_go(PD_LOCK_RECORDS);
+	lock(&counts->table);
+	slot = first(&counts->table, key);
+	if (slot && (int64_t)slot->member[SECOND] <= 0)
+		remove_from(&counts->table, key, NULL);
+	unlock();
 }
 
-/* Another thread may have been halfway through a change when the process was forked. */
+void pd_count_set(struct pd_counts *counts, uint64_t key, int64_t count)
+{
+	pd_table_replace(&counts->table, &(struct pd_count){.key = key, .count = count},
+			 sizeof(struct pd_count));
+}
+
+void pd_count_remove(struct pd_counts *counts, uint64_t key)
+{
+	pd_table_remove(&counts->table, key);
+}
+
 void pd_records_fork_child(void)
 {
-	records = NULL; /* its memory is left: the child of a CUDA program execs or exits soon */
-	room = used = unused = alive = 0;
-	chains = NULL;
+	forks++; /* the child has no other thread */
 }

@@ -1,76 +1,89 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hook/ remembers between calls: a multimap from (kind, key) to two numbers, which can be
- * searched by the first of them too. What a search takes does not grow with how many there are. One
- * mutex, held for the length of a function here and never across a call out; memory comes from
- * mmap.
+ * Tables of what hook/ remembers between calls. A table has records of one struct type, which the
+ * file that owns the table defines. The type's members are 8 bytes each, three at most. The first
+ * one is the key; a key may have several records, which the second member tells apart.
+ *
+ * The time that a search takes does not grow with the number of records. Each function here takes
+ * PD_LOCK_RECORDS, which is one for all tables, holds it until it returns, and calls nothing
+ * outside but mmap and its like. So records are copied in and out, and a caller may make any call
+ * with its copies.
  */
 #ifndef PD_RECORDS_H
 #define PD_RECORDS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-enum pd_kind {
-	PD_KIND_NONE,
-	/* key: an owner of memory, a: address, b: length. In the order of enum pd_owner. */
-	PD_KIND_OWNED_BY_EXTERNAL,
-	PD_KIND_OWNED_BY_GRAPHICS,
-	PD_KIND_OWNED_BY_GL_BUFFER,
-	PD_KIND_OWNED_BY_MODULE,
-	PD_KIND_OWNED_BY_LIBRARY,
-	PD_KIND_OWNED_BY_EGL,  /* none: its frames have it */
-	PD_KIND_MODULE,	       /* key: a library, a: one of its modules */
-	PD_KIND_FRAME,	       /* key: an EGL connection, a: one of its frames */
-	PD_KIND_MODULE_FOUND,  /* key: a module that a function has led to */
-	PD_KIND_CONTEXT,       /* key: a context, a: its usage count */
-	PD_KIND_GREEN,	       /* key: a green context, a: its device */
-	PD_KIND_GREEN_CONTEXT, /* key: a green context, a: the CUcontext made of it */
-	PD_KIND_IPC,	       /* key: a mapping's buffer id, a: how often it is open */
-	PD_KIND_MAPPING,       /* key: where it begins, a: its buffer id, b: its length */
-	PD_KIND_EXEC,	       /* key: an executable graph, a: an address that its launch frees */
-	PD_KIND_MR_SHOWS,  /* key: an ibv_mr of libibverbs', a: the struct pd_mr that it shows */
-	PD_KIND_MR_ACCESS, /* key: an ibv_mr of libibverbs', a: the access it was changed to */
+/* All zero: an empty table. */
+struct pd_table {
+	struct pd_slot *slots;
+	uint32_t capacity, used, alive;
+	uint32_t unused;  /* index + 1 of the first slot that was given back */
+	uint32_t *chains; /* 1 << chain_bits of them, by key */
+	unsigned chain_bits;
+	unsigned forks; /* of the process, when the table was filled */
 };
 
-struct pd_record {
-	uint64_t key, a, b;
-	uint32_t next[2]; /* index + 1 of the next in its chains, or of the next free one */
-	uint32_t kind;
-};
+/*
+ * PD_TABLE(struct mapping) is the type of a table of these. Its member `record` is never used; it
+ * makes the compiler refuse records of another type.
+ */
+#define PD_TABLE(type)                                                                 \
+	union {                                                                        \
+		struct pd_table table;                                                 \
+		type *record;                                                          \
+		_Static_assert(sizeof(type) == 16 || sizeof(type) == 24, "see above"); \
+	}
+#define PD_OF_TABLE(of, given) (1 ? (given) : (of)->record)
 
-/* Add a record unless there is one with the same kind, key and a. True: it is new. */
-bool pd_record_add(enum pd_kind kind, uint64_t key, uint64_t a, uint64_t b);
+/* Add *given unless the table has one with the same first two members. True: it is new. */
+#define pd_record_add(of, given) \
+	pd_table_add(&(of)->table, PD_OF_TABLE(of, given), sizeof(*(given)))
 
-/* Make this the only record of the key. */
-void pd_record_replace(enum pd_kind kind, uint64_t key, uint64_t a, uint64_t b);
+/* Make *given the only record of its key. */
+#define pd_record_replace(of, given) \
+	pd_table_replace(&(of)->table, PD_OF_TABLE(of, given), sizeof(*(given)))
 
 /* Copy up to `room` records of this key, after the first `skip` ones; returns how many. */
-unsigned pd_record_get(enum pd_kind kind, uint64_t key, unsigned skip, struct pd_record *out,
-		       unsigned room);
+#define pd_record_get(of, key, skip, out, room) \
+	pd_table_get(&(of)->table, key, skip, PD_OF_TABLE(of, out), sizeof(*(out)), room)
 
 /* Remove all records of this key; returns how many there were. */
-unsigned pd_record_remove(enum pd_kind kind, uint64_t key);
+#define pd_record_remove(of, key) pd_table_remove(&(of)->table, key)
 
-/* Remove the record with this key and this a, if there is one. */
-unsigned pd_record_remove_one(enum pd_kind kind, uint64_t key, uint64_t a);
+/* Remove the record with these first two members; returns how many there were, 0 or 1. */
+#define pd_record_remove_one(of, key, second) pd_table_remove_one(&(of)->table, key, second)
 
-/*
- * Remove the records of any key with this a: of external memory's, of libraries' modules and of
- * connections' frames only.
- */
-unsigned pd_record_remove_value(enum pd_kind kind, uint64_t a);
+bool pd_table_add(struct pd_table *table, const void *record, size_t size);
+void pd_table_replace(struct pd_table *table, const void *record, size_t size);
+unsigned pd_table_get(struct pd_table *table, uint64_t key, unsigned skip, void *out, size_t size,
+		      unsigned room);
+unsigned pd_table_remove(struct pd_table *table, uint64_t key);
+unsigned pd_table_remove_one(struct pd_table *table, uint64_t key, uint64_t second);
 
-/*
- * For counts: add `change` to a of the only record of this key, and return the new value; where
- * there is no record, PD_NOT_COUNTED. pd_record_begin_count() makes one that counts 0 if there is
- * none; pd_record_end_count() removes it if it has fallen to 0.
- */
+/* A table of counts, one for each key. */
+struct pd_count {
+	uint64_t key;
+	int64_t count;
+};
+struct pd_counts {
+	struct pd_table table;
+};
 #define PD_NOT_COUNTED INT64_MIN
-int64_t pd_record_count(enum pd_kind kind, uint64_t key, int change);
-void pd_record_begin_count(enum pd_kind kind, uint64_t key);
-void pd_record_end_count(enum pd_kind kind, uint64_t key);
 
+/* Add `change` to the key's count and return the sum; PD_NOT_COUNTED if the key has none. */
+int64_t pd_count_change(struct pd_counts *counts, uint64_t key, int change);
+/* The key's count begins with 0 if it has none yet. */
+void pd_count_begin(struct pd_counts *counts, uint64_t key);
+/* The key's count is removed if it is 0 or less. */
+void pd_count_end(struct pd_counts *counts, uint64_t key);
+void pd_count_set(struct pd_counts *counts, uint64_t key, int64_t count);
+/* The key has no count from here on. */
+void pd_count_remove(struct pd_counts *counts, uint64_t key);
+
+/* In a forked child: all tables are empty. */
 void pd_records_fork_child(void);
 
 #endif

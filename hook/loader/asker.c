@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* Finding the object that a call of the loader comes from. */
+/* Finding the library that a call of the loader comes from, and its place in the search order. */
 #define _GNU_SOURCE
 #include "hook/loader/asker.h"
 
 #include <dlfcn.h>
 #include <stddef.h>
 
-#include "hook/loader/objects.h"
+#include "hook/loader/loaded.h"
 
 extern const char __ehdr_start; /* of this library; the linker's */
 
-static unsigned at_start; /* how many objects there were before main */
+static unsigned at_start; /* how many libraries were loaded before main, the program included */
 
-void pd_objects_at_start(void)
+void pd_libraries_at_start(void)
 {
-	unsigned objects = 0;
+	unsigned count = 0;
 
 	for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next)
-		objects++;
-	at_start = objects;
+		count++;
+	at_start = count;
 }
 
 bool pd_was_at_start(unsigned index)
@@ -27,9 +27,8 @@ bool pd_was_at_start(unsigned index)
 }
 
 /*
- * The objects that the program started with are the first of the loader's list, in the order in
- * which names are looked up, and are never unloaded: so these can be gone through without the
- * loader's lock.
+ * The libraries that the program started with come first in the loader's list, in the order in
+ * which names are looked up, and are never unloaded: they can be walked without the loader's lock.
  */
 static struct link_map *next_at_start(const struct link_map *map, unsigned *index)
 {
@@ -75,7 +74,7 @@ struct search {
 	bool found;
 };
 
-/* Does the object ask for the library of this name? */
+/* Does this library name the one that is searched for among those that it needs? */
 static int needs(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	struct search *search = arg;
@@ -94,13 +93,16 @@ static int needs(struct dl_phdr_info *info, size_t size, void *arg)
 	return search->found;
 }
 
-/* Was it opened itself, or brought along by another? Only the first has a list of its own. */
+/*
+ * Was it opened itself, or loaded because another library needs it? Only an opened one has a search
+ * list of its own.
+ */
 static bool may_be_brought_along(const struct pd_asker *asker)
 {
 	struct search search = {.name = asker->readable ? asker->elf.soname : ""};
 
 	if (*search.name)
-		pd_each_object(needs, &search);
+		pd_each_library(needs, &search);
 	return search.found;
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who asks the loader: which object of the process a call comes from, and where it stands in the
- * order in which names are looked up. What RTLD_NEXT means depends on that, and whether the answer
- * may be ours.
+ * The asker: the library that a call of the loader comes from, or the program itself, and its place
+ * in the order in which names are looked up. The meaning of RTLD_NEXT depends on that place, and so
+ * does whether one of our wrappers may be the answer.
  *
- * Nothing here goes through what a sanitizer replaces before it is ready: see loader.c.
+ * Nothing here calls a function that a sanitizer replaces, since its runtime may not be ready yet:
+ * see loader.c.
  */
 #ifndef PD_ASKER_H
 #define PD_ASKER_H
@@ -16,34 +17,35 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Before main: what is loaded now is there for good, in the order in which names are looked up. */
-void pd_objects_at_start(void);
+/* Before main: the libraries loaded now stay, in the order in which names are looked up. */
+void pd_libraries_at_start(void);
 
-/* Was the object with this index, in the order in which they were loaded, there before main? */
+/* Was the library with this index, in the order of loading, there before main? */
 bool pd_was_at_start(unsigned index);
 
 struct pd_asker {
-	struct link_map *map; /* NULL: the caller lies in no object */
+	struct link_map *map; /* NULL: the caller lies in no library */
 	struct pd_elf elf;
 	bool readable;	 /* elf is valid */
 	bool is_program; /* the main program */
 	bool at_start;	 /* it came with the program, or was preloaded */
-	bool before_us;	 /* and stands before us in that order */
+	bool before_us;	 /* and comes before us in that order */
 };
 
-/* Takes the loader's lock for a moment, as the look-up that it is asked for does. */
+/* Takes the loader's lock for a moment, as the look-up that it is called for does. */
 void pd_asker_find(struct pd_asker *asker, const void *caller);
 
-/* Does the asking object define a function of this name itself? Then it is an interposer of it. */
+/* Does the asking library define a function of this name itself? Then it is an interposer of it. */
 bool pd_asker_defines(const struct pd_asker *asker, const char *name);
 
 /*
- * The object in which a look-up finds what the asker means by RTLD_NEXT; NULL where that is
- * nothing, and where only the loader can tell.
+ * The library in which the asker's look-up by RTLD_NEXT finds this name. NULL: in none, or only the
+ * loader can tell.
  *
- * Behind an object that came with the program these are the objects that follow it. One that was
- * opened later has a list of its own, which begins with it; one that was brought along by such a
- * one has that one's, which nobody but the loader knows.
+ * For a library that came with the program, RTLD_NEXT searches the libraries that follow it. A
+ * library that was opened later has a search list of its own, which begins with itself. One that
+ * was loaded because such a library needs it is searched from in that library's list, which only
+ * the loader knows.
  */
 struct link_map *pd_asker_next(const struct pd_asker *asker, const char *name);
 

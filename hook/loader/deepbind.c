@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reading a library's file before it is loaded: what does it call, and what does it bring along?
+ * Reading a library's file before it is loaded: which functions it calls, and which libraries it
+ * needs.
  *
- * The program's thread may have a small stack, and a chain of libraries may be long: so files that
- * are needed are noted and looked at one after another, and what takes room is in memory of its own.
+ * The program's thread may have a small stack, and a chain of libraries may be long: so needed
+ * files are noted and read one after another, and large buffers are mapped.
  */
 #define _GNU_SOURCE
 #include "hook/loader/deepbind.h"
@@ -36,7 +37,7 @@
 #define TRIPLET "aarch64-linux-gnu"
 #endif
 
-/* One question: the files that have been found, in the order in which they are looked at. */
+/* The files that one question leads to, in the order in which they are read. */
 struct walk {
 	unsigned count;
 	struct {
@@ -44,10 +45,10 @@ struct walk {
 		ino_t inode;
 		char path[MAX_PATH];
 	} found[MAX_FILES];
-	char path[MAX_PATH]; /* that is just being made */
+	char path[MAX_PATH]; /* the one that is being put together */
 };
 
-/* A part of a file in memory of our own: what somebody truncates meanwhile can't harm us. */
+/* A copy of a part of a file: reading a mapped file that is truncated meanwhile would be SIGBUS. */
 struct part {
 	char *at;
 	size_t length;
@@ -123,7 +124,7 @@ static uint64_t dynamic_value(const struct file *f, int64_t tag)
 	return 0;
 }
 
-/* A string of the file's; "" where there is none. */
+/* A string of the file; "" where there is none. */
 static const char *string_at(const struct file *f, uint64_t offset)
 {
 	if (offset >= f->strings.length ||
@@ -133,8 +134,8 @@ static const char *string_at(const struct file *f, uint64_t offset)
 }
 
 /*
- * Symbols that a GNU hash table leaves out are the first ones, and all that a file wants of others
- * is there.
+ * How many symbols to read. A GNU hash table leaves out the first ones, and all undefined symbols
+ * are among those.
  */
 static uint32_t count_wanted(const struct file *f)
 {
@@ -179,7 +180,7 @@ static void close_file(struct file *f)
 	close(f->fd);
 }
 
-static bool is_ours(const char *name)
+static bool is_wrapped(const char *name)
 {
 	return (name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z') ||
 	       !strncmp(name, "ibv_", 4) || !strcmp(name, "dlsym") || !strcmp(name, "dlvsym") ||
@@ -191,7 +192,7 @@ static bool calls_us(const struct file *f)
 	const ElfW(Sym) *symbol = (const void *)f->symbols.at;
 
 	for (size_t i = 0; i < f->symbols.length / sizeof(*symbol); i++)
-		if (symbol[i].st_shndx == SHN_UNDEF && is_ours(string_at(f, symbol[i].st_name)))
+		if (symbol[i].st_shndx == SHN_UNDEF && is_wrapped(string_at(f, symbol[i].st_name)))
 			return true;
 	return false;
 }
@@ -201,8 +202,8 @@ static bool calls_us(const struct file *f)
 enum answer { NOT_THERE, MATTERS, TO_BE_SEEN };
 
 /*
- * Several files of the name may be found, by whatever order the loader has: one that matters is
- * enough.
+ * Several files of the name may exist, and the loader's order among them is not modelled: one that
+ * matters is enough.
  */
 static enum answer both(enum answer a, enum answer b)
 {
@@ -211,7 +212,7 @@ static enum answer both(enum answer a, enum answer b)
 	return a == NOT_THERE ? b : a;
 }
 
-/* What can't be looked at, or is too much, counts as not understood. */
+/* A file that can't be examined, or one too many, matters: better without RTLD_DEEPBIND. */
 static enum answer note(struct walk *walk, const char *path)
 {
 	struct stat status;
@@ -229,7 +230,7 @@ static enum answer note(struct walk *walk, const char *path)
 	return TO_BE_SEEN;
 }
 
-/* $ORIGIN is the folder of the file that has the list; other words in $ are not understood. */
+/* $ORIGIN is the folder of the file that has the list; other words after $ are not understood. */
 static bool expand(char *to, size_t size, const char *from, size_t length, const char *origin)
 {
 	const char *slash = strrchr(origin, '/');
@@ -286,7 +287,7 @@ static enum answer look_in_dirs(struct walk *walk, const char *dirs, const char 
 	return found;
 }
 
-/* /etc/ld.so.cache, as ldconfig writes it since glibc 2.2 (its older form may stand before). */
+/* /etc/ld.so.cache, as ldconfig writes it since glibc 2.2 (an older form may come before it). */
 struct cache_header {
 	char magic[20];
 	uint32_t count, strings;
@@ -330,7 +331,7 @@ static enum answer look_in_cache(struct walk *walk, const char *name)
 	close(fd);
 	if (!cache.at)
 		return NOT_THERE;
-	cache.at[cache.length - 1] = 0; /* the end of its last string in any case */
+	cache.at[cache.length - 1] = 0; /* terminates its last string, whatever the file holds */
 	table = memmem(cache.at, cache.length, magic, sizeof(magic) - 1);
 	if (table)
 		found = look_in_table(walk, table, cache.length - (size_t)(table - cache.at), name);
@@ -348,7 +349,7 @@ static bool is_loaded(const char *name)
 	return true;
 }
 
-/* What is loaded is bound already. */
+/* A library that is loaded already is bound already. */
 static enum answer look_for(struct walk *walk, const char *name, const char *runpath,
 			    const char *origin)
 {
@@ -383,7 +384,7 @@ static bool needs_us(struct walk *walk, const struct file *f)
 	return false;
 }
 
-/* By itself; what it needs is noted. */
+/* Does this file itself matter? The files that it needs are noted. */
 static bool matters(struct walk *walk, const char *path)
 {
 	struct file f = {.path = path, .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
@@ -396,7 +397,7 @@ static bool matters(struct walk *walk, const char *path)
 	return answer;
 }
 
-/* A list of folders that an object that is loaded was linked with. */
+/* The list of folders that the asking library was linked with. */
 static const char *runpath_of(const struct pd_asker *asker)
 {
 	size_t rpath = 0, runpath = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Does it matter that a file is opened with RTLD_DEEPBIND? Only if it, or a library that it brings
- * along, calls by name what we stand before: the driver, libibverbs or the loader. All others keep
- * the flag, since without it they could be bound to another library's symbols.
+ * Does it matter that a file is opened with RTLD_DEEPBIND? Only if the file, or a library that it
+ * needs, calls by name a function that we wrap: of the driver, libibverbs or the loader. All others
+ * keep the flag, since without it they could be bound to another library's symbols.
  */
 #ifndef PD_DEEPBIND_H
 #define PD_DEEPBIND_H
@@ -12,8 +12,9 @@
 #pragma GCC visibility push(hidden)
 
 /*
- * Reads the file, and those that it needs and that are not loaded yet. True also where that can't
- * be told (a file that is not found where it is looked for, or has another format). Keeps errno.
+ * Reads the file, and the files that it needs and that are not loaded yet. True also where the
+ * answer is unknown (a file is not found in the places searched, or has another format). Keeps
+ * errno.
  */
 bool pd_deepbind_matters(const char *file, const void *caller);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The driver's object, libcuda.so.1, and whose calls go straight to it. */
+/* The driver's library, libcuda.so.1, and which calls go straight to it. */
 #include "hook/hook.h"
 #include "hook/loader/library.h"
 #include "hook/loader/patches.h"
@@ -9,7 +9,7 @@ static struct pd_library driver = {.soname = "libcuda.so.1"};
 /* Everything goes straight through until pd_hook_begin() has been called and says otherwise. */
 struct pd_straight pd_straight = {0, UINTPTR_MAX};
 
-bool pd_libcuda(void)
+bool pd_libcuda_begin(void)
 {
 	if (__builtin_expect(pd_library_known(&driver), 1))
 		return true;
@@ -21,7 +21,7 @@ bool pd_libcuda(void)
 
 void pd_hold_libcuda(void)
 {
-	if (pd_libcuda())
+	if (pd_libcuda_begin())
 		pd_library_hold(&driver);
 }
 
@@ -32,10 +32,10 @@ bool pd_in_libcuda(const void *address)
 
 void *pd_driver_function(void **slot, const char *name)
 {
-	/* Relaxed: code that was there before; threads that look at once find the same. */
+	/* Relaxed: the address of code that was there before; all threads find the same one. */
 	void *function = __atomic_load_n(slot, __ATOMIC_RELAXED);
 
-	if (__builtin_expect(function != NULL, 1) || !pd_libcuda())
+	if (__builtin_expect(function != NULL, 1) || !pd_libcuda_begin())
 		return function;
 	function = pd_elf_find(&driver.elf, name);
 	__atomic_store_n(slot, function, __ATOMIC_RELAXED);
@@ -44,53 +44,47 @@ void *pd_driver_function(void **slot, const char *name)
 
 void *pd_next_function(const char *name)
 {
-	void *found;
-
-	if (!pd_libcuda())
-		return NULL;
-	found = pd_next_definition(name);
-	/* A driver that was loaded later, perhaps for some library alone (RTLD_LOCAL). */
-	return found ? found : pd_elf_find(&driver.elf, name);
+	return pd_libcuda_begin() ? pd_library_next(&driver, name) : NULL;
 }
 
-const struct pd_library *pd_libcuda_object(void)
+const struct pd_library *pd_libcuda_library(void)
 {
-	pd_libcuda();
 	return &driver;
 }
 
 /*
- * A driver that binds its calls of its own exports to itself never comes to us: then a return
- * address that lies in it is that of a callback of the program's, which ends in a jump to a call.
+ * A driver that is linked with -Bsymbolic binds its calls of its own exports to itself, and never
+ * calls a wrapper. A return address inside such a driver therefore belongs to a callback of the
+ * program that ends in a tail call, which must be caught.
  */
 static bool calls_itself_through_us(void)
 {
 	return pd_library_known(&driver) && !driver.elf.symbolic;
 }
 
-/* The begin is stored first: until the size follows, all come to pd_goes_straight(). */
+/* The begin is stored first: until the size follows, every call comes to pd_straight_decide(). */
 static void settle_straight(void)
 {
 	uintptr_t size = calls_itself_through_us() ? driver.size : 0;
 
 	__atomic_store_n(&pd_straight.begin, driver.begin, __ATOMIC_RELAXED);
-	/* Release pairs with pd_caught_from(). */
+	/* Release pairs with the acquire in pd_catch(). */
 	__atomic_store_n(&pd_straight.size, size, __ATOMIC_RELEASE);
 }
 
 void pd_straight_unsettle(void)
 {
-	/* Relaxed: this thread's own calls see it, and for others any time will do. */
+	/* Relaxed: this thread's own calls see it, and other threads' may see it at any time. */
 	__atomic_store_n(&pd_straight.size, UINTPTR_MAX, __ATOMIC_RELAXED);
 }
 
 /*
- * The rare side of pd_caught_from(). A wrapper has looked its real function up before, so the
- * driver's place is known if the driver is loaded.
+ * The rare side of pd_catch(). A wrapper has looked its real function up before, so the
+ * driver's place in memory is known if the driver is loaded.
  */
-bool pd_goes_straight(const void *caller)
+bool pd_straight_decide(const void *caller)
 {
-	static bool off; /* relaxed: pd_hook_begin() would say it again */
+	static bool off; /* relaxed: pd_hook_begin() would return the same again */
 
 	if (__atomic_load_n(&off, __ATOMIC_RELAXED))
 		return true;

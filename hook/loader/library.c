@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The libraries that we stand before: where they are, and what comes behind us. */
+/* The libraries whose functions we wrap: finding and holding them; the definitions behind us. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -7,20 +7,20 @@
 #include "hook/loader/asker.h"
 #include "hook/hook.h"
 #include "hook/loader/library.h"
-#include "hook/loader/objects.h"
+#include "hook/loader/loaded.h"
 
 extern const char __ehdr_start; /* of this library; the linker's */
 
 struct search {
-	const char *name; /* the function, or the object's name, that is wanted */
-	unsigned index;	  /* of the object */
+	const char *name; /* of the wanted function, or the wanted library's soname */
+	unsigned index;	  /* of the library that is looked at */
 	bool behind_us;
 	void *found;
 	struct pd_elf elf;
 	uintptr_t begin, end;
 };
 
-static bool read_object(const struct dl_phdr_info *info, struct pd_elf *elf)
+static bool read_elf(const struct dl_phdr_info *info, struct pd_elf *elf)
 {
 	for (unsigned i = 0; i < info->dlpi_phnum; i++)
 		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
@@ -30,7 +30,7 @@ static bool read_object(const struct dl_phdr_info *info, struct pd_elf *elf)
 	return false;
 }
 
-static bool is_our_object(const struct dl_phdr_info *info)
+static bool is_this_library(const struct dl_phdr_info *info)
 {
 	return info->dlpi_addr == (uintptr_t)&__ehdr_start;
 }
@@ -57,13 +57,13 @@ static int look_for_library(struct dl_phdr_info *info, size_t size, void *arg)
 	struct search *search = arg;
 
 	(void)size;
-	if (!read_object(info, &search->elf) || !pd_elf_same(search->elf.soname, search->name))
+	if (!read_elf(info, &search->elf) || !pd_elf_same(search->elf.soname, search->name))
 		return 0;
 	measure(info, &search->begin, &search->end);
 	return 1;
 }
 
-/* The objects that the program started with are in the order in which its names are looked up. */
+/* The libraries that the program started with are in the order in which names are looked up. */
 static int look_behind_us(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	struct search *search = arg;
@@ -71,24 +71,16 @@ static int look_behind_us(struct dl_phdr_info *info, size_t size, void *arg)
 	(void)size;
 	if (!pd_was_at_start(search->index++))
 		return 1;
-	if (is_our_object(info))
+	if (is_this_library(info))
 		search->behind_us = true;
-	else if (search->behind_us && read_object(info, &search->elf))
+	else if (search->behind_us && read_elf(info, &search->elf))
 		search->found = pd_elf_find(&search->elf, search->name);
 	return search->found != NULL;
 }
 
-void *pd_next_definition(const char *name)
-{
-	struct search search = {.name = name};
-
-	pd_each_object(look_behind_us, &search);
-	return search.found;
-}
-
 /*
- * Threads that come here at once find the same and store the same, word by word, so that none waits
- * for another: a child that is forked meanwhile would wait for a thread that it hasn't got.
+ * Threads that come here at the same time store the same values, word by word, instead of taking a
+ * lock: a child forked meanwhile would wait for a thread that it does not have.
  */
 static void store(struct pd_library *library, const struct search *found)
 {
@@ -103,7 +95,7 @@ static void store(struct pd_library *library, const struct search *found)
 	__atomic_store_n(&library->elf.symbolic, elf->symbolic, __ATOMIC_RELAXED);
 	__atomic_store_n(&library->begin, found->begin, __ATOMIC_RELAXED);
 	__atomic_store_n(&library->size, found->end - found->begin, __ATOMIC_RELAXED);
-	/* Pairs with pd_library_known(). */
+	/* Release pairs with the acquire in pd_library_known(). */
 	__atomic_store_n(&library->known, true, __ATOMIC_RELEASE);
 }
 
@@ -113,7 +105,7 @@ bool pd_library_find(struct pd_library *library)
 
 	if (__builtin_expect(pd_library_known(library), 1))
 		return true;
-	if (!pd_each_object(look_for_library, &search))
+	if (!pd_each_library(look_for_library, &search))
 		return false;
 	store(library, &search);
 	return true;
@@ -123,12 +115,23 @@ void pd_library_hold(struct pd_library *library)
 {
 	int error = errno;
 
-	/* Relaxed: to hold it twice does no harm. */
+	/* Relaxed: holding it twice does no harm. */
 	if (__atomic_load_n(&library->held, __ATOMIC_RELAXED) || !pd_library_known(library))
 		return;
 	if (pd_loader_of_libc()->dlopen(library->soname, RTLD_LAZY | RTLD_NOLOAD))
 		__atomic_store_n(&library->held, true, __ATOMIC_RELAXED);
 	errno = error;
+}
+
+void *pd_library_next(const struct pd_library *library, const char *name)
+{
+	struct search search = {.name = name};
+
+	if (!pd_library_known(library))
+		return NULL;
+	pd_each_library(look_behind_us, &search);
+	/* Loaded later than the program, the library may be in other libraries' scope only. */
+	return search.found ? search.found : pd_elf_find(&library->elf, name);
 }
 
 bool pd_library_has(const struct pd_library *library, const void *address)

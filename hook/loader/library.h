@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A library that we stand before, once something in the process has loaded it. We never load it.
+ * A library whose functions we wrap: libcuda or libibverbs, once something in the process has
+ * loaded it. We never load it.
  *
- * A wrapper's first call must find its real function without the loader's lock (symtab.h): a
- * program's call takes none either. So the object is found by going through what is loaded. It is
- * held, which needs the lock, when the program itself calls the loader: at the latest in its first
- * dlclose, before which it can't go away.
+ * A wrapper's first call must find its real function without the loader's lock (symtab.h), since
+ * the program's own call takes none either. So the library is found by walking the loaded ones. It
+ * is held with dlopen(), which takes the lock, when the program itself calls the loader: at the
+ * latest in its first dlclose, before which the library can't be unloaded.
  */
 #ifndef PD_LIBRARY_H
 #define PD_LIBRARY_H
@@ -20,7 +21,7 @@
 struct pd_library {
 	const char *soname;
 	struct pd_elf elf;
-	uintptr_t begin, size; /* where it lies */
+	uintptr_t begin, size; /* its place in memory */
 	bool known;	       /* the members above are valid */
 	bool held;
 };
@@ -28,24 +29,27 @@ struct pd_library {
 /* Has it been found before? One load. */
 static inline bool pd_library_known(const struct pd_library *library)
 {
-	/* Acquire pairs with the release in pd_library_find(): what is known of it is there. */
+	/* Acquire pairs with the release in store(): the other members are valid. */
 	return __atomic_load_n(&library->known, __ATOMIC_ACQUIRE);
 }
 
-/* Is it loaded? Goes through all that is, if it is not known. From then on it stays. */
+/* Is it loaded? Walks the loaded libraries unless it is known. Once found it stays known. */
 bool pd_library_find(struct pd_library *library);
 
-/* In a call of the loader by the program: see to it that it stays. */
+/* In a call of the loader by the program: hold it, so that it stays loaded. */
 void pd_library_hold(struct pd_library *library);
 
 /* Does the address lie in it? False while it is not known. */
 bool pd_library_has(const struct pd_library *library, const void *address);
 
-/* Does it define a function of this name, in whatever version? False while it is not known. */
+/* Does it define a function of this name, in any version? False while it is not known. */
 bool pd_library_defines(const struct pd_library *library, const char *name);
 
-/* The next definition after us among the libraries that the program started with; or NULL. */
-void *pd_next_definition(const char *name);
+/*
+ * The next definition after us among the libraries that the program started with, or the library's
+ * own; NULL: neither is there, or the library is not known.
+ */
+void *pd_library_next(const struct pd_library *library, const char *name);
 
 #pragma GCC visibility pop
 

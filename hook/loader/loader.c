@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The loader's own functions. We export dlsym, dlvsym, dlopen, dlmopen and dlclose, so that a call
- * of ours by name would come back to us; the C library's are therefore looked up by hand, and with
- * its dlsym those that come next after us, which may be another interposer's.
+ * The loader's own functions. We export dlsym, dlvsym, dlopen, dlmopen and dlclose, so a call by
+ * name from here would come back to us. The C library's functions are therefore looked up in its
+ * symbol table, and with its dlsym the next definitions behind us, which may be an interposer's.
  *
- * The first dlsym of a process may come from a sanitizer's runtime that is not ready yet, and that
- * stands before much of the C library. So nothing here calls a function of the C library by name,
- * and this file, symtab.c and lookup.c are never instrumented (build.mk).
+ * The first dlsym of a process may come from a sanitizer's runtime that is not ready yet and that
+ * replaces much of the C library. So nothing here calls a function of the C library by name, and
+ * this file, symtab.c and lookup.c are never instrumented (build.mk).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -22,18 +22,18 @@ static bool is_libc(const char *soname)
 
 /*
  * A function of the C library, past every interposer; NULL when it has none of that name. The
- * loader's list is read without its lock. Both libraries came with the program, or with us, and are
- * never unloaded; what is loaded later is appended behind them.
+ * loader's list is read without its lock: both libraries were loaded with the program, or with us,
+ * and are never unloaded, and libraries that are loaded later are appended behind them.
  */
 static void *libc_function(const char *name)
 {
 	for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
-		struct pd_elf object;
+		struct pd_elf elf;
 		void *found;
 
-		if (!pd_elf_read(&object, map->l_addr, map->l_ld) || !is_libc(object.soname))
+		if (!pd_elf_read(&elf, map->l_addr, map->l_ld) || !is_libc(elf.soname))
 			continue;
-		found = pd_elf_find(&object, name);
+		found = pd_elf_find(&elf, name);
 		if (found)
 			return found;
 	}
@@ -43,9 +43,9 @@ static void *libc_function(const char *name)
 typedef void *dlsym_function(void *, const char *);
 
 /*
- * The next definition after us, whoever it is. Asked by the C library's dlsym and not by a version:
- * an interposer's definition has none, and dlvsym passes over that in an object that has versions
- * of others.
+ * The next definition after us, the C library's or an interposer's. Looked up with dlsym, without a
+ * version: an interposer's definition has none, and dlvsym skips such a definition in a library
+ * that gives versions to other symbols.
  */
 static void *next(dlsym_function *look, const char *name)
 {
@@ -68,12 +68,12 @@ static void fill(struct pd_loader *loader, dlsym_function *look)
 
 static struct pd_loader behind_us, of_libc;
 
-/* Threads that come here at once find the same. */
+/* Threads that come here at the same time find the same functions. */
 static void find_both(void)
 {
 	static bool ready;
 
-	/* Acquire pairs with the release below: with it both tables are there. */
+	/* Acquire pairs with the release below: both tables are filled. */
 	if (__builtin_expect(__atomic_load_n(&ready, __ATOMIC_ACQUIRE), 1))
 		return;
 	fill(&of_libc, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the program's dlsym, dlvsym and dlopen do: see stubs.S for how they come here. Most look-ups
- * have nothing to do with the driver and are sent on after a glance at the name.
+ * Answering the program's dlsym, dlvsym and dlopen, which come here through stubs.S. Most look-ups
+ * have nothing to do with the driver and are passed on after a test of the name's first letters.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,7 +18,7 @@
 #include "hook/loader/patches.h"
 #include "hook/verbs/verbs.h"
 
-/* The program's arguments, to be changed; arg[0] is the answer when NULL is returned. */
+/* The program's arguments, which may be changed; `answer` is the result when NULL is returned. */
 struct pd_arguments {
 	union {
 		void *handle;
@@ -41,14 +41,14 @@ typedef void *decide(struct pd_arguments *args, const void *caller);
 decide pd_decide_dlsym, pd_decide_dlvsym, pd_decide_dlopen, pd_decide_dlmopen, pd_decide_dlclose;
 decide pd_decide_libc_dlsym, pd_decide_libc_dlvsym, pd_decide_libc_dlopen, pd_decide_libc_dlmopen;
 
-/* One look-up of the program's. `real`: where it goes on to, and where its answer is looked for. */
+/* One look-up by the program. `real`: the functions that it goes to next, and that answer it. */
 struct lookup {
 	struct pd_arguments *args;
 	const void *caller;
 	const struct pd_loader *real;
 };
 
-/* "curl_easy_init" is none. */
+/* "curl_easy_init" does not. */
 static bool looks_like_cuda(const char *name)
 {
 	return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
@@ -69,7 +69,7 @@ static bool is_pseudo(const void *handle)
 	return handle == RTLD_DEFAULT || handle == RTLD_NEXT;
 }
 
-/* What is found in `handle`, in the version that was asked for, if one was. */
+/* The function found in `handle`, in the version that was asked for, if one was. */
 static void *look_in(const struct lookup *l, void *handle)
 {
 	return l->args->version ? l->real->dlvsym(handle, l->args->name, l->args->version)
@@ -77,8 +77,8 @@ static void *look_in(const struct lookup *l, void *handle)
 }
 
 /*
- * The handle of an object that is loaded and stays so for now. Only what has been opened once is a
- * handle, which what was brought along has not been.
+ * The handle of a library that is loaded and stays loaded for now. A link_map becomes a handle by
+ * dlopen() only; a library that was loaded because another needs it has not been opened yet.
  */
 static void *handle_of(const struct link_map *map)
 {
@@ -90,9 +90,9 @@ static void *handle_of(const struct link_map *map)
 	return handle;
 }
 
-/* ---- names that nobody but us has ------------------------------------------------------------ */
+/* ---- names that only we define --------------------------------------------------------------- */
 
-/* Has any other object this name, as far as we can see? `library`: that which should have it. */
+/* Does another library define this name, as far as we can see? `library`: the one that should. */
 static bool others_have(const struct lookup *l, const struct pd_library *library,
 			const struct pd_asker *asker, const void *wrapper)
 {
@@ -102,14 +102,15 @@ static bool others_have(const struct lookup *l, const struct pd_library *library
 	    libc->dlsym(RTLD_DEFAULT, l->args->name) != wrapper)
 		return true;
 	dlerror();
-	/* The caller may be in the scope of a library that was loaded for some (RTLD_LOCAL). */
+	/* The caller may be in the scope of a library that was loaded with RTLD_LOCAL. */
 	return !asker->is_program && pd_library_defines(library, l->args->name);
 }
 
 /*
- * Would this look-up find our export where without us it would find nothing? In a process without
- * the library, where it is too old to have the name, and where it was loaded for some other library
- * alone. (A weak reference, which the loader binds to our export, can't be helped at all.)
+ * Would this look-up find our export where it would find nothing without us? That is so in a
+ * process without the library, with one that is too old to have the name, and where it was loaded
+ * for another library alone. (A weak reference is bound to our export by the loader itself, which
+ * can't be helped.)
  */
 static bool only_we_answer(const struct lookup *l, const struct pd_library *library,
 			   const struct pd_asker *asker, const void *wrapper)
@@ -119,7 +120,7 @@ static bool only_we_answer(const struct lookup *l, const struct pd_library *libr
 	return !others_have(l, library, asker, wrapper);
 }
 
-/* A handle in which the name is not to be found: the caller's own object, or the C library. */
+/* A handle in which the name is not defined: the caller's own library, or the C library. */
 static void *handle_without(const struct lookup *l, const struct pd_asker *asker)
 {
 	const struct pd_loader *libc = pd_loader_of_libc();
@@ -131,8 +132,9 @@ static void *handle_without(const struct lookup *l, const struct pd_asker *asker
 }
 
 /*
- * Let the real look-up fail, and dlerror() name the caller's object as it would without us. The
- * program itself has all of our names, so there it is the C library that is named.
+ * Let the real look-up fail, with a dlerror() that names the caller's library as it would without
+ * us. A look-up in the program's own handle finds all of our names, so for the program it is the C
+ * library that is named.
  */
 static void look_where_it_fails(const struct lookup *l, const struct pd_asker *asker)
 {
@@ -142,14 +144,13 @@ static void look_where_it_fails(const struct lookup *l, const struct pd_asker *a
 		l->args->handle = handle;
 }
 
-/*
- * ---- what is found ----------------------------------------------------------------------------
- */
+/* ---- what is found --------------------------------------------------------------------------- */
 
 /*
- * What the program means by its handle; NULL: it is for the loader to answer. By RTLD_DEFAULT, and
- * by RTLD_NEXT before us, it finds our export where it would have found the library's. An
- * interposer that asks for the next definition of its own name must get just that.
+ * The function that the program's handle leads to; NULL: leave the answer to the loader. By
+ * RTLD_DEFAULT, and by RTLD_NEXT from before us, the loader finds our export in place of the
+ * library's function. An interposer that asks for the next definition of its own name must get
+ * just that.
  */
 static void *look(const struct lookup *l, const struct pd_asker *asker)
 {
@@ -169,8 +170,9 @@ static void *look(const struct lookup *l, const struct pd_asker *asker)
 }
 
 /*
- * A library that asks in itself for a name that it hasn't got wants what the loader has behind all
- * interposers: UCX's hooks do, to patch the driver's code. (The program itself contains us.)
+ * A library that looks in its own handle for a name that it does not define wants the driver's own
+ * function, behind all interposers: UCX's hooks do so, to patch the driver's code. (A look-up in
+ * the program's handle finds our export.)
  */
 static bool asks_in_itself(const struct lookup *l, const struct pd_asker *asker)
 {
@@ -178,9 +180,9 @@ static bool asks_in_itself(const struct lookup *l, const struct pd_asker *asker)
 }
 
 /*
- * What a library that was brought along by a plugin finds by RTLD_NEXT only the loader can tell,
- * and it may be the driver's own function. An interposer asks so too, but all of its callers have
- * come through us.
+ * Only the loader can tell what a library that was loaded for a plugin finds by RTLD_NEXT, and it
+ * may be the driver's own function. An interposer asks so too, but all of its callers have come
+ * through us.
  */
 static void distrust_the_loaders_answer(const struct lookup *l, const struct pd_asker *asker)
 {
@@ -200,11 +202,12 @@ static bool answer_driver_name(const struct lookup *l, enum pd_call call)
 	if (pd_in_libcuda(l->caller))
 		return false;
 	pd_asker_find(&asker, l->caller);
-	if (only_we_answer(l, pd_libcuda_object(), &asker, pd_linked_wrapper(call))) {
+	pd_libcuda_begin();
+	if (only_we_answer(l, pd_libcuda_library(), &asker, pd_linked_wrapper(call))) {
 		look_where_it_fails(l, &asker);
 		return false;
 	}
-	if (!pd_libcuda() || !pd_hook_begin())
+	if (!pd_libcuda_begin() || !pd_hook_begin())
 		return false;
 	pd_hold_libcuda();
 	pd_patches_look();
@@ -227,7 +230,7 @@ static bool answer_verb(const struct lookup *l, enum pd_verb verb)
 	void *found;
 
 	pd_asker_find(&asker, l->caller);
-	if (only_we_answer(l, pd_libibverbs_object(), &asker, pd_verb_wrapper[verb])) {
+	if (only_we_answer(l, pd_libibverbs_library(), &asker, pd_verb_wrapper[verb])) {
 		look_where_it_fails(l, &asker);
 		return false;
 	}
@@ -241,9 +244,7 @@ static bool answer_verb(const struct lookup *l, enum pd_verb verb)
 	return true;
 }
 
-/*
- * ---- dlsym and its like ------------------------------------------------------------------------
- */
+/* ---- dlsym and its like ---------------------------------------------------------------------- */
 
 static const struct {
 	const char *name;
@@ -270,7 +271,7 @@ static void *member(const struct pd_loader *loader, size_t at)
 	return function;
 }
 
-/* Ours in place of what was found: the next one behind us, or the C library's; else NULL. */
+/* Our stub for the function found, if that is the next one behind us or the C library's. */
 static void *stub_of(const char *name, const void *found)
 {
 	for (size_t i = 0; i < sizeof(loader_names) / sizeof(loader_names[0]); i++) {
@@ -284,14 +285,14 @@ static void *stub_of(const char *name, const void *found)
 	return NULL;
 }
 
-/* As look(), of these: each process has them, and in more versions than one. */
+/* As look(), for the loader's own names: each process has them, and in several versions. */
 static void *look_for_loader(const struct lookup *l)
 {
 	struct pd_asker asker;
 
 	if (!is_pseudo(l->args->handle))
 		return look_in(l, l->args->handle);
-	/* Without a version RTLD_DEFAULT finds whoever is first, and that may be us. */
+	/* Without a version RTLD_DEFAULT finds the first definition, which may be ours. */
 	if (l->args->handle == RTLD_DEFAULT)
 		return l->args->version ? look_in(l, RTLD_DEFAULT) : NULL;
 	pd_asker_find(&asker, l->caller);
@@ -312,9 +313,7 @@ static bool answer_loader_name(const struct lookup *l)
 	return true;
 }
 
-/*
- * ---- the ways in --------------------------------------------------------------------------------
- */
+/* ---- the ways in ----------------------------------------------------------------------------- */
 
 static bool answer(const struct lookup *l)
 {
@@ -343,7 +342,7 @@ static void *decide_dlsym(struct pd_arguments *args, const void *caller,
 {
 	const struct lookup l = {.args = args, .caller = caller, .real = real};
 
-	args->version = NULL; /* that register holds no argument of dlsym */
+	args->version = NULL; /* dlsym has no third argument: the register holds anything */
 	return args->name && answer(&l) ? NULL : (void *)real->dlsym;
 }
 
@@ -356,8 +355,8 @@ static void *decide_dlvsym(struct pd_arguments *args, const void *caller,
 }
 
 /*
- * RTLD_DEEPBIND would bind what the library calls to the driver, and to the loader, and past us. A
- * library that calls neither, and none of whose dependencies does, keeps it.
+ * RTLD_DEEPBIND would bind the library's calls to the driver and the loader directly, past us. The
+ * flag stays for a library that calls neither, and whose dependencies don't.
  */
 static void without_deepbind(intptr_t *flags, const char *file, const void *caller)
 {
@@ -378,7 +377,7 @@ static void *decide_dlopen(struct pd_arguments *args, const void *caller,
 	return (void *)real->dlopen;
 }
 
-/* Other name spaces than the program's have a driver, and all else, of their own. */
+/* A name space other than the program's has its own copy of the driver and of all else. */
 static void *decide_dlmopen(struct pd_arguments *args, const void *caller,
 			    const struct pd_loader *real)
 {
@@ -402,7 +401,7 @@ DECIDE(dlvsym)
 DECIDE(dlopen)
 DECIDE(dlmopen)
 
-/* What the wrappers call must not go away. */
+/* The libraries that the wrappers call must stay loaded. */
 void *pd_decide_dlclose(struct pd_arguments *args, const void *caller)
 {
 	(void)args;

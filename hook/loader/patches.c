@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Who has written to the driver's code, or to ours. */
+/* Noticing libraries that have patched the driver's code, or ours. */
 #define _GNU_SOURCE
 #include "hook/loader/patches.h"
 
@@ -16,13 +16,13 @@
 #define PATIENCE_NS  1000000000u /* for a thread that makes no call */
 
 /*
- * A function of the driver's that was handed out. Written by its thread, and then only `state`
- * changes.
+ * A function of the driver that was handed out, with its code before the patch. Written by the
+ * thread that asked; afterwards only `state` changes.
  */
 struct expected {
 	const void *function;
-	const char *
-		file; /* whose; of an object that may have been unloaded: compared with NULL only */
+	/* The asking library's path: it may have been unloaded, so compared with NULL only. */
+	const char *file;
 	uint64_t since;
 	uint32_t call, thread;
 	uint8_t code[LENGTH];
@@ -31,7 +31,7 @@ struct expected {
 enum { EMPTY, WAITING, SETTLED };
 
 static struct expected expected[MAX_EXPECTED];
-static uint32_t used;	 /* places taken, more than there are if too many asked */
+static uint32_t used;	 /* slots taken; above MAX_EXPECTED for a moment if too many ask */
 static uint32_t waiting; /* in state WAITING */
 
 static uint32_t this_thread(void)
@@ -56,7 +56,7 @@ static const char *name_of(const char *file)
 
 bool pd_patches_expected(void)
 {
-	/* Relaxed: the thread that is judged by it has stored it. */
+	/* Relaxed: the thread whose call is checked has stored it itself. */
 	return __atomic_load_n(&waiting, __ATOMIC_RELAXED) != 0;
 }
 
@@ -86,7 +86,7 @@ bool pd_patches_allow(enum pd_call call, const void *function, const char *file)
 	e->thread = this_thread();
 	memcpy(e->code, function, LENGTH);
 	__atomic_fetch_add(&waiting, 1, __ATOMIC_RELAXED);
-	/* Pairs with the acquire in look_at(): the members above are there. */
+	/* Release pairs with the acquire in look_at(): the members above are written. */
 	__atomic_store_n(&e->state, WAITING, __ATOMIC_RELEASE);
 	pd_straight_unsettle();
 	pd_log(PD_LOG_DEBUG, "%s is given the driver's own %s", name_of(file),
@@ -103,7 +103,7 @@ static void settle(struct expected *e)
 		__atomic_fetch_sub(&waiting, 1, __ATOMIC_RELAXED);
 }
 
-/* A thread that makes calls has finished its patches; another gets some time. */
+/* A thread that makes calls has finished its patches; one that makes none gets PATIENCE_NS. */
 static bool is_due(const struct expected *e, uint32_t calling_thread)
 {
 	return e->thread == calling_thread || now() - e->since > PATIENCE_NS;
@@ -130,9 +130,7 @@ static void look_at_all(uint32_t calling_thread)
 		look_at(&expected[i], calling_thread);
 }
 
-/*
- * ---- our own code ------------------------------------------------------------------------------
- */
+/* ---- our own code ---------------------------------------------------------------------------- */
 
 static const char *patched_entry(void)
 {
@@ -156,7 +154,7 @@ static void look_at_ourselves(void)
 	static bool told;
 	const char *patched;
 
-	/* Relaxed: to be told twice is no harm. */
+	/* Relaxed: a second message does no harm. */
 	if (__atomic_load_n(&told, __ATOMIC_RELAXED))
 		return;
 	patched = patched_entry();

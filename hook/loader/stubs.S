@@ -89,7 +89,7 @@
 #error "pindown has look-up stubs for x86-64 and aarch64 only"
 #endif
 
-/* The function that programs are bound to by its name, and what we know it by. */
+/* The exported name that programs are bound to; our own code uses pd_stub_NAME. */
 .macro exported name
 	.globl	\name
 	.set	\name, pd_stub_\name
@@ -108,7 +108,7 @@
 	exported dlmopen
 	exported dlclose
 
-	/* The same in front of the C library's own, for those who ask for just these. */
+	/* The same for the C library's own functions, for look-ups that ask for those. */
 	stub	pd_stub_libc_dlsym, pd_decide_libc_dlsym
 	stub	pd_stub_libc_dlvsym, pd_decide_libc_dlvsym
 	stub	pd_stub_libc_dlopen, pd_decide_libc_dlopen

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Finding a function in an object that is loaded, by its symbol table: without the loader's lock,
- * which a thread may hold while it waits for the one that we are in (in a library's constructor),
- * without malloc, and without a trace in what dlerror() tells the program.
+ * Finding a function in a loaded library by its symbol table: without the loader's lock, which
+ * another thread may hold while it waits for this one (in a library's constructor), without malloc,
+ * and without changing what dlerror() returns to the program.
  *
  * Nothing here calls a function of the C library, and symtab.c is never instrumented: see loader.c.
  */
@@ -22,17 +22,17 @@ struct pd_elf {
 	const uint32_t *hash; /* DT_GNU_HASH */
 	const ElfW(Half) * version;
 	const char *soname; /* "" when it has none */
-	bool symbolic;	    /* its calls of its own exports never leave it */
+	bool symbolic;	    /* linked with -Bsymbolic: its calls of its own exports stay inside */
 };
 
-/* False when the object has not all that it takes. */
-bool pd_elf_read(struct pd_elf *object, ElfW(Addr) base, const ElfW(Dyn) * dynamic);
+/* False when the library lacks a table that is needed. */
+bool pd_elf_read(struct pd_elf *elf, ElfW(Addr) base, const ElfW(Dyn) * dynamic);
 
-/* A function that the object itself defines, in its default version; else NULL. */
-void *pd_elf_find(const struct pd_elf *object, const char *name);
+/* A function that the library itself defines, in its default version; else NULL. */
+void *pd_elf_find(const struct pd_elf *elf, const char *name);
 
-/* Does the object define a function of this name, in whatever version? */
-bool pd_elf_defines(const struct pd_elf *object, const char *name);
+/* Does the library define a function of this name, in any version? */
+bool pd_elf_defines(const struct pd_elf *elf, const char *name);
 
 bool pd_elf_same(const char *a, const char *b);
 

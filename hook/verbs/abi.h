@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What of libibverbs' binary interface pindown uses: the objects that a memory region is made of,
- * and the calls that make and end it. libpindown.so is built without rdma-core's headers; where they
- * are installed tests/verbs/check-abi compares.
+ * The part of libibverbs' binary interface that pindown uses: the structures that a memory region
+ * consists of, and the flags of the calls that make and change it. libpindown.so is built without
+ * rdma-core's headers; where those are installed, tests/verbs/check-abi compares.
  */
 #ifndef PD_VERBS_ABI_H
 #define PD_VERBS_ABI_H
@@ -14,7 +14,7 @@ struct ibv_device;
 
 struct ibv_context {
 	struct ibv_device *device;
-	/* and more, which is libibverbs' own business */
+	/* and more, which only libibverbs uses */
 };
 
 struct ibv_pd {
@@ -33,9 +33,8 @@ struct ibv_mr {
 };
 
 /*
- * What stands behind an ibv_mr, as libibverbs and its providers read it (driver.h, which isn't
- * installed). Providers look at the type before anything else, and at no member of their own when it
- * is DMABUF.
+ * The structure that contains an ibv_mr, as libibverbs and its providers read it (driver.h, which
+ * isn't installed). Providers read the type first, and no member of their own when it is DMABUF.
  */
 struct pd_verbs_mr {
 	struct ibv_mr mr;
@@ -54,7 +53,7 @@ enum {
 	IBV_ACCESS_ON_DEMAND = 1 << 6,
 	IBV_ACCESS_HUGETLB = 1 << 7,
 	IBV_ACCESS_RELAXED_ORDERING = 1 << 20,
-	IBV_ACCESS_OPTIONAL_RANGE = 0x3ff00000, /* may be ignored by who does not know them */
+	IBV_ACCESS_OPTIONAL_RANGE = 0x3ff00000, /* flags that may be ignored if unknown */
 };
 
 enum {
@@ -65,7 +64,6 @@ enum {
 
 enum {
 	IBV_REREG_MR_ERR_INPUT = -1,
-	IBV_REREG_MR_ERR_DO_FORK_OLD = -3, /* the change was made */
 	IBV_REREG_MR_ERR_CMD = -4,
 };
 

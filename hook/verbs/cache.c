@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the network card has of GPU memory: a registration of its own for each region, protection domain,
- * access and distance between addresses and iovas, made with ibv_reg_dmabuf_mr of the region's dma-buf.
- * They are objects of the cache (pindown.h): found again at the next ibv_reg_mr, and deregistered before
- * the memory ends, before the region is unpinned for another reason, and before the protection domain
- * or the device goes.
+ * The network card's registrations of GPU memory. There is one for each region, protection domain,
+ * access and distance between addresses and iovas, made with ibv_reg_dmabuf_mr from the region's
+ * dma-buf. They are consumer objects of the cache (pindown.h): found again at the next ibv_reg_mr,
+ * and deregistered before the memory ends, before the region is unpinned for another reason, and
+ * before the protection domain or the device ends.
  *
- * What a card can't do is remembered: limits.c.
+ * Requests that a card refuses for good are remembered: limits.c.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,37 +18,41 @@
 #include "cache/base/log.h"
 #include "hook/verbs/verbs.h"
 
-#define PAGE  4096u /* addresses, iovas and offsets must agree below this, in every kernel */
-#define ROUND 0xfffull
+#define PAGE	  4096u /* addresses, iovas and offsets must agree below this, in every kernel */
+#define PAGE_MASK 0xfffull
 
-/* What the kernel takes for a dma-buf; other optional flags are left out, others leave it to ibv_reg_mr. */
+/*
+ * The access flags that the kernel takes for a dma-buf. Other optional flags are left out; with any
+ * other flag the registration is left to libibverbs.
+ */
 #define RIGHTS                                                                       \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
 	 IBV_ACCESS_REMOTE_ATOMIC)
 #define DMABUF_ACCESS (RIGHTS | IBV_ACCESS_RELAXED_ORDERING)
 
-/* create's answer when the region has no descriptor to give. */
+/* The answer of create() when the region has no descriptor. */
 #define NO_DESCRIPTOR ENODATA
 
-/* ---- the objects ------------------------------------------------------------------------------- */
+/* ---- the consumer objects -------------------------------------------------------------------- */
 
-/* Neither libibverbs' provider nor the kernel will ever do it; any other error may be of the moment. */
-static bool is_for_good(int error)
+/* Will the provider or the kernel always refuse it? Any other error may be temporary. */
+static bool is_permanent(int error)
 {
 	return error == EOPNOTSUPP || error == ENOSYS || error == EPROTONOSUPPORT;
 }
 
 /*
- * The key: owner is the protection domain; word[1] is iova - address; word[0] has the access flags, as five
- * bits, and which pages of the region: the first and how many, or 0 and 0 for all.
+ * The key: owner is the protection domain; word[0] has the access flags, as five bits, and the
+ * pages of the region (the first one and their count, or 0 and 0 for all); word[1] is iova -
+ * address.
  */
 #define KEY_RELAXED 16u
 #define KEY_FIRST   8
 #define KEY_COUNT   36
-#define KEY_MOST    ((1ull << 28) - 1) /* pages: 1 TiB */
+#define KEY_MAX	    ((1ull << 28) - 1) /* pages: 1 TiB */
 
 struct part {
-	uint64_t first, count; /* pages from the start of what is pinned */
+	uint64_t first, count; /* pages, from the start of the pinned range */
 };
 
 static struct pindown_key key_of(const struct pd_registration *what, struct part part)
@@ -83,13 +87,13 @@ static struct ibv_mr *register_part(pindown_region *region, const struct pindown
 	if (!real || pd_dmabuf_borrow(region, &fd) != PINDOWN_OK)
 		return NULL;
 	if (key->word[0] >> KEY_COUNT) {
-		start = (key->word[0] >> KEY_FIRST & KEY_MOST) * PAGE;
+		start = (key->word[0] >> KEY_FIRST & KEY_MAX) * PAGE;
 		length = (key->word[0] >> KEY_COUNT) * PAGE;
 	}
 	errno = 0;
 	mr = real(pd, start, length, base + start + key->word[1], fd, access_of(key));
 	*error = mr ? 0 : errno ? errno : EIO;
-	/* The kernel's region holds the dma-buf by itself, and a process has few descriptors. */
+	/* The kernel's registration holds the dma-buf, and a process has few descriptors. */
 	pd_dmabuf_return(region);
 	return mr;
 }
@@ -149,7 +153,9 @@ static int our_consumer(void)
 {
 	static const struct pindown_consumer us = {
 		.name = "verbs", .create = create, .destroy = destroy};
-	/* Acquire pairs with the release below, here and in pd_verbs_end_pd(): the cache knows us by it. */
+	/*
+	 * Acquire, also in end_registrations(), pairs with the release below: the cache knows us.
+	 */
 	int known = __atomic_load_n(&consumer, __ATOMIC_ACQUIRE);
 
 	if (PD_UNLIKELY(!known)) {
@@ -163,24 +169,24 @@ static int our_consumer(void)
 	return known;
 }
 
-/* ---- registering ------------------------------------------------------------------------------- */
+/* ---- registering ----------------------------------------------------------------------------- */
 
 static struct part exact_part(const struct pd_registration *what, uint64_t base)
 {
-	uint64_t begin = (uintptr_t)what->addr & ~ROUND;
-	uint64_t end = ((uintptr_t)what->addr + what->length + ROUND) & ~ROUND;
+	uint64_t begin = (uintptr_t)what->addr & ~PAGE_MASK;
+	uint64_t end = ((uintptr_t)what->addr + what->length + PAGE_MASK) & ~PAGE_MASK;
 
 	return (struct part){(begin - base) / PAGE, (end - begin) / PAGE};
 }
 
 /*
- * As much around the address as has iovas without an overflow: all, unless addresses and iovas lie so
- * that 0 is an iova somewhere inside.
+ * The largest part around the address whose iovas don't overflow: all of the region, unless the
+ * iova 0 lies inside it.
  */
 static struct part largest_part(const struct pd_registration *what, uint64_t base, uint64_t length)
 {
 	uint64_t distance = what->iova - (uintptr_t)what->addr;
-	uint64_t zero = -distance - base; /* from the start to where the iova is 0 */
+	uint64_t zero = -distance - base; /* offset of the iova 0 */
 
 	if (!distance || zero == 0 || zero >= length)
 		return (struct part){0, 0};
@@ -189,7 +195,7 @@ static struct part largest_part(const struct pd_registration *what, uint64_t bas
 	return (struct part){0, zero / PAGE};
 }
 
-/* The card has no room for another one, and there may be some that nobody uses. */
+/* The card has no room for another registration: were idle ones given up? */
 static bool gets_room(int error, struct ibv_context *context)
 {
 	return PD_UNLIKELY(error == ENOMEM || error == ENOSPC) && pd_verbs_make_room(context);
@@ -201,7 +207,7 @@ static int attach_part(const struct pd_registration *what, pindown_region *regio
 	struct pindown_key key = key_of(what, part);
 	int result = EINVAL;
 
-	if (part.first > KEY_MOST || part.count > KEY_MOST)
+	if (part.first > KEY_MAX || part.count > KEY_MAX)
 		return result;
 	do
 		result = pindown_attach_region(our_consumer(), region, 0, &key, what->pd, object);
@@ -209,13 +215,13 @@ static int attach_part(const struct pd_registration *what, pindown_region *regio
 	return result;
 }
 
-/* Refused, but a part of it might not be. */
+/* A part of the region might be registered where all of it was refused. */
 static bool is_worth_a_part(int error)
 {
-	return error > 0 && !is_for_good(error) && error != NO_DESCRIPTOR;
+	return error > 0 && !is_permanent(error) && error != NO_DESCRIPTOR;
 }
 
-/* largest: all that can be, unless that was refused before. */
+/* largest: try the largest part first, unless the card has refused such a length before. */
 static int attach_pinned(const struct pd_registration *what, pindown_region *region, bool largest,
 			 pindown_object **object)
 {
@@ -235,7 +241,7 @@ static int attach_pinned(const struct pd_registration *what, pindown_region *reg
 	return result;
 }
 
-/* Where it takes more than one look: the region is needed to know which part of it to register. */
+/* Get the region first: its place and length decide which part of it to register. */
 static int __attribute__((noinline))
 attach_carefully(const struct pd_registration *what, bool largest, pindown_object **object)
 {
@@ -269,8 +275,9 @@ static int attach(const struct pd_registration *what, pindown_object **object)
 }
 
 /*
- * Before anybody looks again whether it was revoked: the loads are acquires so that the look comes after
- * them. They pair with nothing: what they read was written before the object was published.
+ * The caller checks afterwards whether the object was revoked. The loads are acquires so that this
+ * check comes after them. They pair with no store: these members were written before the object was
+ * published.
  */
 static void fill(struct pd_mr *mr, const struct pd_registration *what, const struct ibv_mr *kept)
 {
@@ -288,13 +295,13 @@ static void fill(struct pd_mr *mr, const struct pd_registration *what, const str
 	mr->iova = what->iova;
 }
 
-static bool is_ours_to_make(const struct pd_registration *what)
+static bool is_for_dmabuf(const struct pd_registration *what)
 {
 	return !(what->access & ~(DMABUF_ACCESS | IBV_ACCESS_OPTIONAL_RANGE)) && what->length &&
-	       !((what->iova - (uintptr_t)what->addr) & ROUND) && what->pd;
+	       !((what->iova - (uintptr_t)what->addr) & PAGE_MASK) && what->pd;
 }
 
-static struct ibv_mr *not_ours(struct pd_mr *mr, int error)
+static struct ibv_mr *leave_to_libibverbs(struct pd_mr *mr, int error)
 {
 	pd_mr_free(mr);
 	errno = error;
@@ -307,7 +314,7 @@ struct ibv_mr *pd_verbs_register(const struct pd_registration *what)
 	struct pd_mr *mr;
 	int saved = errno, result;
 
-	if (!is_ours_to_make(what) || pd_verbs_longest(what->pd->context) == 0)
+	if (!is_for_dmabuf(what) || pd_verbs_longest(what->pd->context) == 0)
 		return NULL;
 	mr = pd_mr_new(PD_MR_GIVEN);
 	if (!mr) {
@@ -316,23 +323,23 @@ struct ibv_mr *pd_verbs_register(const struct pd_registration *what)
 	}
 	result = attach(what, &mr->object);
 	if (PD_UNLIKELY(result != PINDOWN_OK)) {
-		if (result > 0 && is_for_good(result))
+		if (result > 0 && is_permanent(result))
 			pd_verbs_note_limit(what->pd->context, 0);
-		return not_ours(mr, saved);
+		return leave_to_libibverbs(mr, saved);
 	}
 	kept = pindown_object_data(mr->object);
 	if (kept)
 		fill(mr, what, &kept->verbs.mr);
-	/* Revoked meanwhile, because its memory is being freed: the keys may be another's by now. */
+	/* Revoked meanwhile, because its memory is being freed: the card may reuse the keys. */
 	if (PD_UNLIKELY(!kept || pindown_object_data(mr->object) != kept)) {
 		pindown_detach(mr->object);
-		return not_ours(mr, saved);
+		return leave_to_libibverbs(mr, saved);
 	}
 	errno = saved;
 	return &mr->verbs.mr;
 }
 
-/* ---- giving back ------------------------------------------------------------------------------- */
+/* ---- deregistering --------------------------------------------------------------------------- */
 
 int pd_verbs_deregister(struct pd_mr *mr)
 {
@@ -341,8 +348,9 @@ int pd_verbs_deregister(struct pd_mr *mr)
 	int error = 0;
 
 	/*
-	 * Who gives it back first has it. Acquire and, where it is given to the program again, release: for a
-	 * program whose threads do so by turns.
+	 * Of several calls for the same ibv_mr only the first continues. Acquire pairs with the
+	 * release below, where the program keeps its ibv_mr after an error: another of its threads
+	 * may retry.
 	 */
 	if (PD_UNLIKELY(!__atomic_compare_exchange_n(&mr->state, &given, PD_MR_FREE, false,
 						     __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE))) {
@@ -361,9 +369,9 @@ int pd_verbs_deregister(struct pd_mr *mr)
 	return 0;
 }
 
-/* ---- the end of what registrations belong to --------------------------------------------------- */
+/* ---- the end of protection domains and devices ----------------------------------------------- */
 
-/* What is not in use; if the domain does not live on, what is in use is not given out any more. */
+/* Ends idle registrations. If the domain ends, those in use are not handed out again. */
 static void end_registrations(struct ibv_pd *pd, bool lives_on)
 {
 	int known = __atomic_load_n(&consumer, __ATOMIC_ACQUIRE);
@@ -382,8 +390,9 @@ void pd_verbs_end_pd(struct ibv_pd *pd)
 }
 
 /*
- * Acquire: the state pairs with pd_mr_new() and `real` with pd_mr_set_real(): with that there is the rest of
- * what stands for a registration.
+ * Does it stand for a registration on this device? Acquire: the state pairs with the release in
+ * pd_mr_new(), and `real` with the one in pd_mr_set_real(), before which the other members are
+ * stored.
  */
 static bool is_of(struct pd_mr *mr, const struct ibv_context *context)
 {
@@ -396,7 +405,7 @@ static bool is_kept_on(struct pd_mr *mr, const struct ibv_context *context)
 	return __atomic_load_n(&mr->state, __ATOMIC_RELAXED) == PD_MR_CACHED && is_of(mr, context);
 }
 
-/* Of all protection domains of a device. */
+/* For all protection domains of a device. */
 static void end_registrations_on(struct ibv_context *context, bool lives_on)
 {
 	struct ibv_pd *last = NULL;
@@ -439,14 +448,9 @@ void pd_verbs_device_ended(struct ibv_context *context)
 	for (uint32_t n = 1; pd_mr_at(n); n++) {
 		struct pd_mr *mr = pd_mr_at(n);
 
-		/* Release pairs with pd_mr_is_gone(). */
+		/* Release pairs with the acquire in pd_mr_is_gone(). */
 		if (is_of(mr, context))
 			__atomic_store_n(&mr->gone, 1, __ATOMIC_RELEASE);
 	}
 	pd_verbs_forget_limits(context);
-}
-
-void pd_verbs_fork_child(void)
-{
-	pd_verbs_rereg_fork_child();
 }

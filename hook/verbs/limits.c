@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What cards can't do. One without regions of dma-bufs, for lack of its own, its kernel's or libibverbs', is
- * remembered, and so is one that refused a whole region and took the part that was asked for; until the
- * context is closed.
+ * Limits of network cards, remembered for each context until that is closed: a card that takes no
+ * dma-bufs (it may be the card, the kernel or libibverbs that can't), and a card that refused a
+ * whole region but took the part that was asked for.
  */
 #include "hook/hook.h"
 #include "cache/base/lock.h"
@@ -11,13 +11,14 @@
 #define LIMITS 64
 
 /*
- * Under PD_LOCK_LIMITS, and read without it: a context is stored last and cleared first, with
- * release, which pairs with the acquire in pd_verbs_longest(): with a context there is its limit,
- * and with the count the entry. A context that is closed has no more users who could meet it here.
+ * Written under PD_LOCK_LIMITS, and read without it: a context is stored last and cleared first,
+ * with release, which pairs with the acquire in pd_verbs_longest(): a reader that sees a context
+ * sees its limit, and one that sees the count sees the entry. No call uses a context that is
+ * closed, so none can find it here.
  */
 static struct limit {
 	struct ibv_context *context;
-	uint64_t longest; /* regions above this are registered in part; 0: none is registered */
+	uint64_t longest; /* regions above this are registered in part; 0: none is */
 } limits[LIMITS];
 uint32_t pd_verbs_limits_used; /* entries that were ever in use */
 
@@ -31,8 +32,10 @@ uint64_t pd_verbs_longest(const struct ibv_context *context)
 	return UINT64_MAX;
 }
 
-/* Lock held. The entry of a context, or the first free one; when there is none it is asked again each
- * time. */
+/*
+ * Lock held. The entry of a context, or the first free one. NULL: the table is full, and the card
+ * is asked again each time.
+ */
 static struct limit *limit_of(const struct ibv_context *context)
 {
 	struct limit *free = NULL;

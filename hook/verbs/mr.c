@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where the ibv_mr that programs get from us lie: one range of addresses, so that a comparison tells
- * ours from libibverbs', and never given back, so that one given up twice is recognized. Free ones are in
- * a few lists, of which each thread mostly uses its own; the head of a list is a number and a count of
- * its changes, which is what makes taking the first one safe.
+ * Allocating the ibv_mr that programs get from us. All lie in one range of addresses, so that a
+ * comparison tells them from libibverbs' own, and the range is never unmapped, so that a second
+ * ibv_dereg_mr of one is recognized. Free ones are in a few lists, of which each thread mostly uses
+ * its own. The head of a list is a number and a count of its changes, which makes taking the first
+ * element safe (no ABA).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,10 +17,10 @@
 #include "cache/base/thread.h"
 #include "hook/verbs/verbs.h"
 
-#define MOST  (1u << 20)
-#define LEAST (1u << 12)
-#define STEP  512u /* whole pages, of up to 64 KiB */
-#define LISTS 8
+#define MAX_RECORDS (1u << 20)
+#define MIN_RECORDS (1u << 12)
+#define STEP	    512u /* whole pages, of up to 64 KiB */
+#define LISTS	    8
 
 _Static_assert(sizeof(struct pd_mr) == 128, "two cache lines, so that neighbours share none");
 
@@ -31,7 +32,7 @@ static struct {
 	uint64_t head; /* number of the first | changes << 32 */
 } __attribute__((aligned(64))) lists[LISTS];
 
-/* Acquire pairs with the release in reserve(): where there is a size, there is a begin. */
+/* Acquire pairs with the release in reserve(): a thread that sees the size sees the begin. */
 static bool is_reserved(void)
 {
 	return __atomic_load_n(&pd_mr_size, __ATOMIC_ACQUIRE) != 0;
@@ -44,7 +45,7 @@ static struct pd_mr *record(uint32_t number)
 
 struct pd_mr *pd_mr_at(uint32_t number)
 {
-	/* Acquire pairs with the release in take_fresh(): so far the table is usable. */
+	/* Acquire pairs with the release in take_fresh(): the table is mapped up to there. */
 	return number < __atomic_load_n(&fresh, __ATOMIC_ACQUIRE) ? record(number) : NULL;
 }
 
@@ -56,9 +57,10 @@ static uint64_t *my_list(void)
 }
 
 /*
- * Release pairs with the acquires in pop(): who takes it finds `next`, and all that was written to it before.
- * pop() may read the `next` of one that another thread has taken meanwhile, which is why it is atomic; its
- * exchange then fails by the count of changes.
+ * Release pairs with the acquires in pop(): the thread that takes the record sees `next`, and all
+ * that was written to the record before. `next` is atomic because pop() may read it from a record
+ * that another thread has taken meanwhile; the exchange in pop() then fails by the count of
+ * changes.
  */
 static void push(uint64_t *head, struct pd_mr *mr)
 {
@@ -86,16 +88,16 @@ static struct pd_mr *pop(uint64_t *head)
 	return first;
 }
 
-/* Address space only; under `ulimit -v` less will do, and is all that it takes. */
+/* Reserves address space only; less of it under `ulimit -v`. */
 static bool reserve(void)
 {
 	uint64_t share = pd_address_space_share();
 
-	for (uint32_t n = MOST; n >= LEAST; n /= 4) {
+	for (uint32_t n = MAX_RECORDS; n >= MIN_RECORDS; n /= 4) {
 		size_t bytes = (size_t)n * sizeof(struct pd_mr);
 		void *p;
 
-		if (bytes > share && n > LEAST)
+		if (bytes > share && n > MIN_RECORDS)
 			continue;
 		p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
 			 0);
@@ -105,7 +107,7 @@ static bool reserve(void)
 		madvise(p, bytes, MADV_DONTDUMP);
 		capacity = n;
 		fresh = 1;
-		/* The size with release: pairs with is_reserved() and pd_mr_is_ours(). */
+		/* Release pairs with the acquires in is_reserved() and pd_mr_is_ours(). */
 		__atomic_store_n(&pd_mr_begin, (uintptr_t)p, __ATOMIC_RELAXED);
 		__atomic_store_n(&pd_mr_size, bytes, __ATOMIC_RELEASE);
 		return true;
@@ -128,7 +130,7 @@ static struct pd_mr *take_fresh(void)
 	}
 	mr = record(fresh);
 	mr->number = fresh;
-	/* Pairs with pd_mr_at(). */
+	/* Release pairs with the acquire in pd_mr_at(). */
 	__atomic_store_n(&fresh, fresh + 1, __ATOMIC_RELEASE);
 	return mr;
 }
@@ -157,7 +159,9 @@ struct pd_mr *pd_mr_new(enum pd_mr_state state)
 		return NULL;
 	}
 	mr->object = NULL;
-	/* The state with release: pairs with is_of(), which then sees that there is no `real` yet. */
+	/*
+	 * Release of the state pairs with the acquire in is_of(), which then sees `real` as NULL.
+	 */
 	__atomic_store_n(&mr->real, NULL, __ATOMIC_RELAXED);
 	__atomic_store_n(&mr->gone, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&mr->state, state, __ATOMIC_RELEASE);

@@ -1,41 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ibv_rereg_mr. What is changed may be a region of ours or of libibverbs', and so may be what it becomes:
+ * ibv_rereg_mr. The program keeps its ibv_mr, so the library that made it answers:
  *
- *	ours to ours		another registration takes the old one's place
- *	ours to theirs		a region of libibverbs' does, and the program's ibv_mr stays ours
- *	theirs to theirs	the original call
- *	theirs to ours		the program's ibv_mr stays libibverbs', and shows a registration of ours
- *
- * Behind an ibv_mr that shows one of ours libibverbs' own region stays, for ibv_dereg_mr to end. It gets the
- * protection domain and the access that the program asked for, so that what libibverbs refuses is refused, and a
- * page of ours for its memory, so that the program's is released and the old keys are dead. While
- * libibverbs is asked about it, the ibv_mr holds what libibverbs has written there.
+ *	one that we made	another registration takes the old one's place: a dma-buf's for GPU
+ *				memory, one of libibverbs' for host memory
+ *	one of libibverbs'	the original call; the kernel refuses GPU memory (EFAULT) unless
+ *				nvidia-peermem serves it
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <sys/mman.h>
 
-#include "hook/cuda/devicemap.h"
 #include "hook/hook.h"
-#include "hook/cuda/records.h"
 #include "hook/verbs/verbs.h"
-
-#define PAGE_SIZE 4096u
-
-/* What a change came to, beside libibverbs' own answers, which are 0 and below. */
-#define NOT_OURS 1
-
-uint32_t pd_verbs_noted_count;
-
-/* ---- what is changed ----------------------------------------------------------------------------- */
 
 static bool moves(const struct pd_change *change)
 {
 	return change->flags & IBV_REREG_MR_CHANGE_TRANSLATION;
 }
 
-/* What libibverbs refuses before it asks the kernel. */
+/* Does libibverbs refuse this before it asks the kernel? */
 static bool is_nonsense(const struct pd_change *change)
 {
 	const int all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
@@ -45,14 +28,17 @@ static bool is_nonsense(const struct pd_change *change)
 	       (change->access && !(change->flags & IBV_REREG_MR_CHANGE_ACCESS));
 }
 
-static bool was_made(int result)
-{
-	return result == 0 || result == IBV_REREG_MR_ERR_DO_FORK_OLD;
-}
+/* ---- an ibv_mr that we made ------------------------------------------------------------------ */
 
-/* A change of place makes addresses and iovas the same, as it does in the kernel. */
-static struct pd_registration changed(struct pd_registration what, const struct pd_change *change)
+/* A change of the address makes address and iova the same, as it does in the kernel. */
+static struct pd_registration changed(const struct pd_mr *given, const struct pd_change *change)
 {
+	struct pd_registration what = {.pd = given->verbs.mr.pd,
+				       .addr = given->verbs.mr.addr,
+				       .length = given->verbs.mr.length,
+				       .iova = given->iova,
+				       .access = given->verbs.access};
+
 	if (change->flags & IBV_REREG_MR_CHANGE_PD)
 		what.pd = change->pd;
 	if (change->flags & IBV_REREG_MR_CHANGE_ACCESS)
@@ -65,20 +51,8 @@ static struct pd_registration changed(struct pd_registration what, const struct 
 	return what;
 }
 
-/* For an error on the way out: what was made for the change is given back. */
-static int give_up(struct pd_mr *made, int result)
-{
-	int error = errno;
-
-	pd_verbs_deregister(made);
-	errno = error;
-	return result;
-}
-
-/* ---- ours ---------------------------------------------------------------------------------------- */
-
-/* Of libibverbs, by what it is linked as: the program has asked for a change, not for this. */
-static struct ibv_mr *register_theirs(const struct pd_registration *what)
+/* By libibverbs' linked functions: the program asked for a change, and looked up none of these. */
+static struct ibv_mr *register_real(const struct pd_registration *what)
 {
 	pd_ibv_reg_mr_function *plain = PD_VERB_REAL(ibv_reg_mr);
 	pd_ibv_reg_mr_iova2_function *with_iova = PD_VERB_REAL(ibv_reg_mr_iova2);
@@ -92,7 +66,7 @@ static struct ibv_mr *register_theirs(const struct pd_registration *what)
 	return NULL;
 }
 
-/* As one that the program could have been given: with a registration of ours, or one of libibverbs'. */
+/* An ibv_mr that we make, for a cached registration or for one of libibverbs'. */
 static struct pd_mr *register_any(const struct pd_registration *what)
 {
 	struct ibv_mr *mr = pd_verbs_register(what);
@@ -101,7 +75,7 @@ static struct pd_mr *register_any(const struct pd_registration *what)
 
 	if (mr)
 		return (struct pd_mr *)mr;
-	mr = register_theirs(what);
+	mr = register_real(what);
 	if (!mr)
 		return NULL;
 	made = pd_mr_new(PD_MR_GIVEN);
@@ -118,157 +92,54 @@ static struct pd_mr *register_any(const struct pd_registration *what)
 	return made;
 }
 
-/* The program keeps its pointer, and what it points to becomes the new one. */
-static int replace(struct pd_mr *ours, struct pd_mr *with)
+/* The program keeps its pointer, which then points to the contents of `with`. Frees `with`. */
+static int replace(struct pd_mr *given, struct pd_mr *with)
 {
-	pindown_object *object = ours->object;
-	int error = ours->real ? pd_verbs_deregister_real(ours->real) : 0;
+	pindown_object *object = given->object;
+	int error = given->real ? pd_verbs_deregister_real(given->real) : 0;
 
 	if (error) {
+		pd_verbs_deregister(with);
 		errno = error;
-		return give_up(with, IBV_REREG_MR_ERR_CMD);
+		return IBV_REREG_MR_ERR_CMD;
 	}
-	pd_mr_set_real(ours, NULL);
-	ours->verbs = with->verbs;
-	ours->iova = with->iova;
-	ours->object = with->object;
-	pd_mr_set_real(ours, with->real);
+	pd_mr_set_real(given, NULL);
+	given->verbs = with->verbs;
+	given->iova = with->iova;
+	given->object = with->object;
+	pd_mr_set_real(given, with->real);
 	pd_mr_free(with);
 	pindown_detach(object);
 	return 0;
 }
 
-static int rereg_ours(struct pd_mr *ours, const struct pd_change *change)
+static int rereg_given(struct pd_mr *given, const struct pd_change *change)
 {
-	struct pd_registration what = {.pd = ours->verbs.mr.pd,
-				       .addr = ours->verbs.mr.addr,
-				       .length = ours->verbs.mr.length,
-				       .iova = ours->iova,
-				       .access = ours->verbs.access};
+	struct pd_registration what = changed(given, change);
 	struct pd_mr *with;
 
 	if (is_nonsense(change)) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
-	what = changed(what, change);
 	if (!change->flags || !what.pd) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_CMD;
 	}
 	with = register_any(&what);
-	return with ? replace(ours, with) : IBV_REREG_MR_ERR_CMD;
+	return with ? replace(given, with) : IBV_REREG_MR_ERR_CMD;
 }
 
-/* ---- theirs: what is known of them ---------------------------------------------------------------- */
+/* ---- an ibv_mr of libibverbs' ---------------------------------------------------------------- */
 
-static void count_notes(uint32_t change)
+static int call_real(struct ibv_mr *mr, const struct pd_change *change)
 {
-	/* Relaxed: who has a region of which there is a note has it from who made the note. */
-	__atomic_fetch_add(&pd_verbs_noted_count, change, __ATOMIC_RELAXED);
-}
-
-static struct pd_mr *shown_by(const struct ibv_mr *theirs)
-{
-	struct pd_record record;
-
-	if (!pd_verbs_noted() || !pd_record_get(PD_KIND_MR_SHOWS, (uintptr_t)theirs, 0, &record, 1))
-		return NULL;
-	return (struct pd_mr *)(uintptr_t)record.a;
-}
-
-/* libibverbs itself does not remember a change of it. */
-static int access_of(const struct ibv_mr *theirs)
-{
-	struct pd_record record;
-
-	if (pd_verbs_noted() && pd_record_get(PD_KIND_MR_ACCESS, (uintptr_t)theirs, 0, &record, 1))
-		return (int)record.a;
-	return ((const struct pd_verbs_mr *)theirs)->access;
-}
-
-static void forget(enum pd_kind kind, const struct ibv_mr *theirs)
-{
-	count_notes(-pd_record_remove(kind, (uintptr_t)theirs));
-}
-
-static bool note(enum pd_kind kind, const struct ibv_mr *theirs, uint64_t value)
-{
-	bool added = pd_record_add(kind, (uintptr_t)theirs, value, 0);
-
-	if (added)
-		count_notes(1);
-	return added;
-}
-
-static void note_access(const struct ibv_mr *theirs, int access)
-{
-	forget(PD_KIND_MR_ACCESS, theirs);
-	note(PD_KIND_MR_ACCESS, theirs, (unsigned)access);
-}
-
-/* ---- theirs, showing one of ours ------------------------------------------------------------------ */
-
-/* Mapped at the first use, and for good. Of its own, since libibverbs may keep it from children. */
-static void *spare_page(void)
-{
-	static void *page;
-	/* Acquire pairs with the exchange below; nobody reads what is there. */
-	void *known = __atomic_load_n(&page, __ATOMIC_ACQUIRE), *new;
-
-	if (known)
-		return known;
-	new = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (new == MAP_FAILED)
-		return NULL;
-	if (__atomic_compare_exchange_n(&page, &known, new, false, __ATOMIC_ACQ_REL,
-					__ATOMIC_ACQUIRE))
-		return new;
-	munmap(new, PAGE_SIZE); /* another thread was faster */
-	return known;
-}
-
-/* NULL: no memory. Nothing can be seen of it yet. */
-static struct pd_mr *begin_to_show(struct ibv_mr *theirs)
-{
-	struct pd_mr *shown = pd_mr_new(PD_MR_SHOWN);
-
-	if (!shown)
-		return NULL;
-	shown->verbs = *(struct pd_verbs_mr *)theirs;
-	pd_mr_set_real(shown, theirs);
-	if (note(PD_KIND_MR_SHOWS, theirs, (uintptr_t)shown))
-		return shown;
-	pd_mr_free(shown);
-	errno = ENOMEM;
-	return NULL;
-}
-
-/* What the program sees there is somebody else's to put right. */
-static void stop_showing(struct pd_mr *shown)
-{
-	forget(PD_KIND_MR_SHOWS, shown->real);
-	pindown_detach(shown->object);
-	pd_mr_free(shown);
-}
-
-/* The program's view of it, and libibverbs' own. */
-static void swap_views(struct pd_mr *shown)
-{
-	struct pd_verbs_mr *view = (struct pd_verbs_mr *)shown->real, other = *view;
-
-	*view = shown->verbs;
-	shown->verbs = other;
-}
-
-static int call_once(struct ibv_mr *theirs, const struct pd_change *change)
-{
-	return change->real(theirs, change->flags, change->pd, change->addr, change->length,
+	return change->real(mr, change->flags, change->pd, change->addr, change->length,
 			    change->access);
 }
 
-/* libibverbs changes its own region, with what we keep for its next use given up if there is no room. */
-static int call_real(struct pd_mr *shown, struct ibv_mr *theirs, const struct pd_change *change)
+/* Our idle registrations are given up if the card has no room for the change. */
+static int rereg_real(struct ibv_mr *mr, const struct pd_change *change)
 {
 	int result, saved = errno;
 
@@ -276,160 +147,15 @@ static int call_real(struct pd_mr *shown, struct ibv_mr *theirs, const struct pd
 		errno = ENOSYS;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
-	if (shown)
-		swap_views(shown);
-	result = call_once(theirs, change);
-	if (result && errno == ENOMEM && pd_verbs_make_room(theirs->context)) {
+	result = call_real(mr, change);
+	if (result && errno == ENOMEM && pd_verbs_make_room(mr->context)) {
 		errno = saved;
-		result = call_once(theirs, change);
-	}
-	if (shown)
-		swap_views(shown);
-	return result;
-}
-
-/* The region behind: on our page from the first time on, else where it is and with what was asked. */
-static int change_behind(struct pd_mr *shown, bool first, struct pd_change change)
-{
-	if (first) {
-		change.addr = spare_page();
-		change.length = PAGE_SIZE;
-		if (!change.addr) {
-			errno = ENOMEM;
-			return IBV_REREG_MR_ERR_CMD;
-		}
-	} else {
-		change.flags &= ~IBV_REREG_MR_CHANGE_TRANSLATION;
-		change.addr = NULL;
-		change.length = 0;
-	}
-	return change.flags ? call_real(shown, shown->real, &change) : 0;
-}
-
-/* The change has a place. */
-static int show_ours(struct pd_mr *shown, struct ibv_mr *theirs, const struct pd_change *change)
-{
-	struct pd_registration what = changed(
-		(struct pd_registration){.pd = theirs->pd, .access = access_of(theirs)}, change);
-	struct pd_mr *made = (struct pd_mr *)pd_verbs_register(&what);
-	bool first = !shown;
-	int result;
-
-	if (!made)
-		return NOT_OURS;
-	if (first)
-		shown = begin_to_show(theirs);
-	if (!shown)
-		return give_up(made, IBV_REREG_MR_ERR_CMD);
-	result = change_behind(shown, first, *change);
-	if (!was_made(result)) {
-		if (first)
-			stop_showing(shown);
-		return give_up(made, result);
-	}
-	note_access(theirs, what.access);
-	*(struct pd_verbs_mr *)theirs = made->verbs;
-	pindown_detach(shown->object);
-	shown->object = made->object;
-	pd_mr_free(made);
-	return result;
-}
-
-/* ---- theirs --------------------------------------------------------------------------------------- */
-
-/* Can it show one of ours? libibverbs before dma-bufs has ibv_mr without a type. */
-static bool can_show(const struct pd_mr *shown, const struct ibv_mr *theirs,
-		     const struct pd_change *change)
-{
-	return pd_verbs_on() && moves(change) && !is_nonsense(change) &&
-	       PD_VERB_REAL(ibv_reg_dmabuf_mr) &&
-	       (shown || ((const struct pd_verbs_mr *)theirs)->type == PD_MR_TYPE_MR);
-}
-
-/* The program's own change, of libibverbs' own region. */
-static int change_theirs(struct pd_mr *shown, struct ibv_mr *theirs, const struct pd_change *change)
-{
-	int result = call_real(shown, theirs, change);
-
-	if (!was_made(result))
-		return result;
-	if (shown) {
-		swap_views(shown);
-		stop_showing(shown);
-	}
-	if (change->flags & IBV_REREG_MR_CHANGE_ACCESS)
-		note_access(theirs, change->access);
-	return result;
-}
-
-static int rereg_theirs(struct ibv_mr *theirs, struct pd_change change)
-{
-	struct pd_mr *shown = shown_by(theirs);
-	int saved = errno, result = NOT_OURS;
-	bool able, asked;
-
-	/* Whatever is changed, the place is another than the region's behind. */
-	if (shown && !moves(&change) && change.flags && !is_nonsense(&change)) {
-		change.flags |= IBV_REREG_MR_CHANGE_TRANSLATION;
-		change.addr = theirs->addr;
-		change.length = theirs->length;
-	}
-	able = can_show(shown, theirs, &change);
-	asked = able && pd_may_be_device((uintptr_t)change.addr);
-	if (asked)
-		result = show_ours(shown, theirs, &change);
-	if (result == NOT_OURS)
-		result = change_theirs(shown, theirs, &change);
-	/* GPU memory that we did not see being allocated. */
-	if (result == IBV_REREG_MR_ERR_CMD && errno == EFAULT && able && !asked && pd_libcuda()) {
-		int after_all = show_ours(shown, theirs, &change);
-
-		if (was_made(after_all))
-			errno = saved;
-		result = after_all == NOT_OURS ? result : after_all;
+		result = call_real(mr, change);
 	}
 	return result;
-}
-
-/* A child has none of its parent's registrations: there an ibv_mr of libibverbs' is that again. */
-void pd_verbs_rereg_fork_child(void)
-{
-	for (uint32_t n = 1; pd_mr_at(n); n++)
-		if (__atomic_load_n(&pd_mr_at(n)->state, __ATOMIC_RELAXED) == PD_MR_SHOWN) {
-			swap_views(pd_mr_at(n));
-			pd_mr_free(pd_mr_at(n));
-		}
-	__atomic_store_n(&pd_verbs_noted_count, 0, __ATOMIC_RELAXED); /* the notes are gone, too */
 }
 
 int pd_verbs_rereg(struct ibv_mr *mr, const struct pd_change *change)
 {
-	return pd_mr_is_ours(mr) ? rereg_ours((struct pd_mr *)mr, change)
-				 : rereg_theirs(mr, *change);
-}
-
-/*
- * What is known of it is forgotten first: when libibverbs has ended it, the next region of another thread
- * may lie there.
- */
-int pd_verbs_deregister_noted(struct ibv_mr *theirs, pd_ibv_dereg_mr_function *real)
-{
-	struct pd_mr *shown = shown_by(theirs);
-	int access = access_of(theirs), error = 0;
-
-	forget(PD_KIND_MR_ACCESS, theirs);
-	forget(PD_KIND_MR_SHOWS, theirs);
-	if (shown)
-		swap_views(shown);
-	if (!shown || !pd_mr_is_gone(shown))
-		error = real(theirs);
-	if (error) {
-		if (shown && note(PD_KIND_MR_SHOWS, theirs, (uintptr_t)shown))
-			swap_views(shown);
-		note_access(theirs, access);
-	} else if (shown) {
-		pindown_detach(shown->object);
-		pd_mr_free(shown);
-	}
-	return error;
+	return pd_mr_is_ours(mr) ? rereg_given((struct pd_mr *)mr, change) : rereg_real(mr, change);
 }

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The verbs wrappers' own parts.
+ * The calls of libibverbs (verbs).
  *
- *	verbs.def	the calls
- *	wrap.c	the wrappers, the look-ups, the real functions
- *	mr.c	the ibv_mr that a program is given for GPU memory
- *	cache.c	the regions of the network card behind them, kept in the cache
- *	rereg.c	ibv_rereg_mr, which makes regions of the host's memory into ours, and back
- *	limits.c	what network cards can't do
+ *	verbs.def	the table of the calls
+ *	wrap.c		the wrappers, the look-ups, the real functions
+ *	mr.c		the ibv_mr that a program is given for GPU memory
+ *	cache.c		the network card's registrations behind them, kept in the cache
+ *	rereg.c		ibv_rereg_mr
+ *	limits.c	the limits of network cards
  *
- * A program that registers GPU memory gets an ibv_mr of ours: its own address and length, and the keys
- * of a registration of the whole region, which it shares with all others of the same protection domain
- * and access. What it registers of the host's memory is none of our business.
+ * A program that registers GPU memory gets an ibv_mr that we made: with the address and length that
+ * it asked for, and the keys of a registration of the whole region. All ibv_mr of the same
+ * protection domain and access share that registration. Registrations of host memory are left to
+ * libibverbs.
  */
 #ifndef PD_VERBS_H
 #define PD_VERBS_H
@@ -41,18 +42,18 @@ int pd_verb_by_symbol(const char *name);
 /* Is libibverbs loaded? */
 bool pd_libibverbs(void);
 struct pd_library;
-const struct pd_library *pd_libibverbs_object(void);
+const struct pd_library *pd_libibverbs_library(void);
 void pd_hold_libibverbs(void);
 
 extern void *const pd_verb_wrapper[PD_VERBS]; /* exported */
 
-/* Is GPU memory our business? */
+/* Is pindown to register GPU memory? (PINDOWN_VERBS) */
 bool pd_verbs_on(void);
 
-/* The wrapper to hand out for what a look-up found, or `found` itself. */
+/* The wrapper to hand out for the function that a look-up found, or `found` itself. */
 void *pd_verb_hand_out(enum pd_verb verb, void *found);
 
-/* The function that a program calls that is linked with libibverbs; NULL: there is none. */
+/* The function that a program linked with libibverbs would call; NULL: there is none. */
 void *pd_verb_real(enum pd_verb verb);
 #define PD_VERB_REAL(symbol) ((pd_##symbol##_function *)pd_verb_real(PD_VERB_##symbol))
 
@@ -66,30 +67,29 @@ struct pd_registration {
 	int access;
 };
 
-/* ---- regions of ours (mr.c) ------------------------------------------------------------ */
+/* ---- the ibv_mr that we make (mr.c) --------------------------------------------------------- */
 
 enum pd_mr_state {
 	PD_MR_FREE,
 	PD_MR_GIVEN,  /* the program has it */
-	PD_MR_CACHED, /* stands for a registration that is kept */
-	PD_MR_SHOWN,  /* an ibv_mr of libibverbs' shows it: rereg.c */
+	PD_MR_CACHED, /* it stands for a registration that the cache keeps */
 };
 
 /*
- * Never unmapped: a program may come back with one that it has given up. What providers have behind
- * theirs is zero.
+ * Never unmapped: a program may use one again that it has deregistered. The members in which a
+ * provider keeps its own data (`providers`) are zero.
  */
 struct pd_mr {
-	/* Must be first: &verbs.mr is what the program gets. SHOWN: what libibverbs has in its place. */
+	/* Must be first: &verbs.mr is what the program gets. */
 	struct pd_verbs_mr verbs;
 	uint64_t providers[4];
 	uint64_t iova; /* GIVEN: where RDMA finds addr */
-	/* GIVEN: a real region of its own, or NULL. CACHED: the region. SHOWN: who shows it. */
+	/* GIVEN: libibverbs' region of its own, or NULL. CACHED: libibverbs' region. */
 	struct ibv_mr *real;
-	pindown_object *object; /* GIVEN and SHOWN: what it is a use of, or NULL */
+	pindown_object *object; /* GIVEN: the cached registration that it holds, or NULL */
 	uint32_t state;		/* enum pd_mr_state */
 	uint32_t next;		/* in a list of free ones */
-	uint32_t gone;		/* its device was closed: `real` is no more */
+	uint32_t gone;		/* its device was closed: `real` no longer exists */
 	uint32_t number;
 } __attribute__((aligned(64)));
 
@@ -99,16 +99,16 @@ void pd_mr_free(struct pd_mr *mr);
 
 extern uintptr_t pd_mr_begin, pd_mr_size;
 
-/* Is this one that we gave out? */
+/* Did we make this one? */
 static inline bool pd_mr_is_ours(const struct ibv_mr *mr)
 {
-	/* The size first: acquire pairs with the release in reserve(); where there is one, there is a begin. */
+	/* Acquire pairs with the release in reserve(): with the size, the begin is there. */
 	uintptr_t size = __atomic_load_n(&pd_mr_size, __ATOMIC_ACQUIRE);
 
 	return (uintptr_t)mr - __atomic_load_n(&pd_mr_begin, __ATOMIC_RELAXED) < size;
 }
 
-/* Its registration by libibverbs, last: release pairs with the acquire in is_of(). */
+/* Stored after the other members: release pairs with the acquire in is_of(). */
 static inline void pd_mr_set_real(struct pd_mr *mr, struct ibv_mr *real)
 {
 	__atomic_store_n(&mr->real, real, __ATOMIC_RELEASE);
@@ -120,50 +120,51 @@ static inline bool pd_mr_is_gone(const struct pd_mr *mr)
 	return __atomic_load_n(&mr->gone, __ATOMIC_ACQUIRE);
 }
 
-/* All that were ever used, for walking: NULL behind the last. */
+/* For walking all that were ever used; NULL: there is none with this number. */
 struct pd_mr *pd_mr_at(uint32_t number);
 
-/* ---- what cards can't do (limits.c) ------------------------------------------------------ */
+/* ---- the limits of network cards (limits.c) -------------------------------------------------- */
 
 extern uint32_t pd_verbs_limits_used;
 
 /* Is there any card with a limit? One load. */
 static inline bool pd_verbs_any_limit(void)
 {
-	/* Relaxed: who comes too early finds the limit by itself, as the first one did. */
+	/* Relaxed: a call that sees an older count meets the limit itself, as the first one did. */
 	return __atomic_load_n(&pd_verbs_limits_used, __ATOMIC_RELAXED) != 0;
 }
 
-/* How long a dma-buf's region of this context may be: UINT64_MAX: no limit is known; 0: there are none. */
+/* How long a region of a dma-buf may be. UINT64_MAX: no limit is known; 0: none can be made. */
 uint64_t pd_verbs_longest(const struct ibv_context *context);
 void pd_verbs_note_limit(struct ibv_context *context, uint64_t longest);
 void pd_verbs_forget_limits(const struct ibv_context *context);
 
-/* ---- what is kept (cache.c) ------------------------------------------------------------- */
+/* ---- cached registrations (cache.c) --------------------------------------------------------- */
 
 /*
- * The registration of GPU memory, from the cache or new, as an ibv_mr for the program; NULL: it is not
- * ours to make, and nothing has changed. Keeps errno.
+ * A registration of GPU memory, from the cache or new, as an ibv_mr for the program. NULL:
+ * libibverbs must register this, and nothing has changed. Keeps errno.
  */
 struct ibv_mr *pd_verbs_register(const struct pd_registration *what);
 
-/* The program gives one of ours back; what the verb answers. */
+/* ibv_dereg_mr of an ibv_mr that we made; the answer of the verb. */
 int pd_verbs_deregister(struct pd_mr *mr);
 
-/* libibverbs' own call, of one that it has made. */
+/* libibverbs' ibv_dereg_mr, of one that libibverbs made. */
 int pd_verbs_deregister_real(struct ibv_mr *mr);
 
-/* What is not in use, and belongs to a protection domain or a device, is deregistered. */
+/*
+ * The idle registrations of a protection domain or of a device are deregistered, and those in use
+ * are not handed out again.
+ */
 void pd_verbs_end_pd(struct ibv_pd *pd);
 void pd_verbs_end_device(struct ibv_context *context);
-/* The same, because the card has no room: true when there is more than before. */
+/* The card has no room: idle registrations are deregistered. True: it has more room than before. */
 bool pd_verbs_make_room(struct ibv_context *context);
-/* ... and the device has been closed: what was in use ended with it. */
+/* The device has been closed: the registrations that were in use ended with it. */
 void pd_verbs_device_ended(struct ibv_context *context);
 
-void pd_verbs_fork_child(void);
-
-/* ---- ibv_rereg_mr (rereg.c) ------------------------------------------------------------- */
+/* ---- ibv_rereg_mr (rereg.c) ----------------------------------------------------------------- */
 
 struct pd_change {
 	int flags; /* IBV_REREG_MR_* */
@@ -174,22 +175,8 @@ struct pd_change {
 	pd_ibv_rereg_mr_function *real; /* NULL: there is none */
 };
 
-/* Any region, ours or not; what the verb answers. Keeps errno when that is 0. */
+/* The answer of ibv_rereg_mr, for any memory region. Keeps errno when that is 0. */
 int pd_verbs_rereg(struct ibv_mr *mr, const struct pd_change *change);
-
-extern uint32_t pd_verbs_noted_count;
-
-/* Is anything noted of any region of libibverbs'? If not, ibv_dereg_mr has nothing to look for. */
-static inline bool pd_verbs_noted(void)
-{
-	/* Relaxed: who has a region of which there is a note has it from who made the note. */
-	return __atomic_load_n(&pd_verbs_noted_count, __ATOMIC_RELAXED) != 0;
-}
-
-/* ibv_dereg_mr of one of libibverbs' when there are notes; what the verb answers. */
-int pd_verbs_deregister_noted(struct ibv_mr *theirs, pd_ibv_dereg_mr_function *real);
-
-void pd_verbs_rereg_fork_child(void);
 
 #pragma GCC visibility pop
 

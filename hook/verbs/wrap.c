@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The verbs, as programs call them: our exports, for those linked with libibverbs, which go on to the
- * next definition behind us; and what look-ups in libibverbs are answered with, which goes on to what the
- * look-up found.
+ * The wrappers of the verbs. Programs linked with libibverbs call our exports, which call the next
+ * definition behind us. A look-up in libibverbs is answered with another wrapper, which calls the
+ * function that the look-up found.
  *
- * Most memory regions are of the host's memory, and for these a wrapper is a comparison and a jump.
+ * Most memory regions are of host memory, and for those a wrapper is a comparison and a jump.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,6 +15,7 @@
 #include "cache/foreign_dmabufs.h"
 #include "hook/hook.h"
 #include "hook/loader/library.h"
+#include "hook/loader/watched.h"
 #include "hook/verbs/verbs.h"
 
 static struct pd_library libibverbs = {.soname = "libibverbs.so.1"};
@@ -24,19 +25,21 @@ static const char *symbol_of(int verb)
 	return pd_call_symbol[PD_CALLS + verb];
 }
 
-/* ---- real functions ----------------------------------------------------------------------------- */
+/* ---- real functions -------------------------------------------------------------------------- */
+
+#define RARE __attribute__((noinline, cold))
 
 enum road { LINKED, LOOKED_UP, ROADS };
 
-/* Relaxed where they are loaded: the same as in cuda/find.c. */
-static void *reals[ROADS][PD_VERBS];
+static void *reals[ROADS][PD_VERBS]; /* loaded relaxed: hook/loader/watched.h */
+static void *const looked_up[PD_VERBS];
 
 bool pd_libibverbs(void)
 {
 	return pd_library_find(&libibverbs);
 }
 
-const struct pd_library *pd_libibverbs_object(void)
+const struct pd_library *pd_libibverbs_library(void)
 {
 	pd_libibverbs();
 	return &libibverbs;
@@ -55,18 +58,28 @@ int pd_verb_by_symbol(const char *name)
 	return -1;
 }
 
-static void *find_real(enum pd_verb verb)
+static void *next(const char *symbol)
 {
-	void *found;
+	return pd_libibverbs() ? pd_library_next(&libibverbs, symbol) : NULL;
+}
 
-	if (!pd_libibverbs())
-		return NULL;
-	found = pd_next_definition(symbol_of(verb));
-	/* A libibverbs that was loaded later, perhaps for some library alone (RTLD_LOCAL). */
-	if (!found)
-		found = pd_elf_find(&libibverbs.elf, symbol_of(verb));
-	__atomic_store_n(&reals[LINKED][verb], found, __ATOMIC_RELAXED);
-	return found;
+static struct pd_watched watched(enum pd_verb verb)
+{
+	return (struct pd_watched){
+		.symbol = symbol_of(verb),
+		.next = next,
+		.linked = pd_verb_wrapper[verb],
+		.looked_up = looked_up[verb],
+		.linked_real = &reals[LINKED][verb],
+		.looked_up_real = &reals[LOOKED_UP][verb],
+	};
+}
+
+static __attribute__((noinline)) void *find_real(enum pd_verb verb)
+{
+	const struct pd_watched this = watched(verb);
+
+	return pd_watched_real(&this);
 }
 
 void *pd_verb_real(enum pd_verb verb)
@@ -82,16 +95,15 @@ static inline void *real_on(enum road road, enum pd_verb verb)
 			      : __atomic_load_n(&reals[LOOKED_UP][verb], __ATOMIC_RELAXED);
 }
 
-#define RARE	     __attribute__((noinline, cold))
 #define REAL(symbol) ((pd_##symbol##_function *)real_on(road, PD_VERB_##symbol))
 
-/* ---- whose business is it? ---------------------------------------------------------------------- */
+/* ---- GPU memory or host memory? -------------------------------------------------------------- */
 
 bool pd_verbs_on(void)
 {
 	static uint32_t known;
 	enum { OFF = 1, ON };
-	/* Relaxed: threads that ask at once find the same. */
+	/* Relaxed: threads that ask at the same time get the same answer. */
 	uint32_t on = __atomic_load_n(&known, __ATOMIC_RELAXED);
 
 	if (PD_UNLIKELY(!on)) {
@@ -101,12 +113,12 @@ bool pd_verbs_on(void)
 	return on == ON;
 }
 
-static inline bool may_be_ours(const void *addr)
+static inline bool may_be_gpu_memory(const void *addr)
 {
 	return PD_UNLIKELY(pd_may_be_device((uintptr_t)addr)) && pd_verbs_on();
 }
 
-/* ---- the trace ---------------------------------------------------------------------------------- */
+/* ---- the trace ------------------------------------------------------------------------------- */
 
 static uint64_t begin_trace(void)
 {
@@ -122,7 +134,7 @@ trace(enum pd_verb verb, uint64_t addr, uint64_t length, int error, uint64_t beg
 	errno = saved;
 }
 
-/* lkey, and above it whether the region is ours. */
+/* `extra` is the lkey, and bit 32 says whether we made the ibv_mr. */
 static void trace_made(enum pd_verb verb, const struct pd_registration *what,
 		       const struct ibv_mr *mr, uint64_t begun)
 {
@@ -131,9 +143,9 @@ static void trace_made(enum pd_verb verb, const struct pd_registration *what,
 	trace(verb, (uintptr_t)what->addr, what->length, mr ? 0 : errno, begun, extra);
 }
 
-/* ---- making regions ------------------------------------------------------------------------------ */
+/* ---- making regions -------------------------------------------------------------------------- */
 
-/* As the program asked for it, with no part of ours. */
+/* The program's own call. */
 static inline struct ibv_mr *make_real(enum road road, enum pd_verb verb,
 				       const struct pd_registration *what)
 {
@@ -157,21 +169,21 @@ static inline struct ibv_mr *make_real(enum road road, enum pd_verb verb,
 }
 
 /*
- * GPU memory that we did not see being allocated is the host's to us; the kernel can't read it and says
- * so. Now the driver is asked.
+ * GPU memory whose allocation we did not see looks like host memory, until the kernel refuses it
+ * with EFAULT. Then the driver is asked.
  */
 static struct ibv_mr *try_after_all(const struct pd_registration *what, int error_before)
 {
 	struct ibv_mr *mr = NULL;
 
-	if (errno == EFAULT && pd_verbs_on() && pd_libcuda())
+	if (errno == EFAULT && pd_verbs_on() && pd_libcuda_begin())
 		mr = pd_verbs_register(what);
 	if (mr)
 		errno = error_before;
 	return mr;
 }
 
-/* What we keep for its next use may be what the card has no room for. */
+/* The registrations that we cache may be the reason for the card having no room. */
 static bool can_try_again(const struct pd_registration *what)
 {
 	int error = errno;
@@ -186,7 +198,7 @@ static inline struct ibv_mr *make(enum road road, enum pd_verb verb,
 {
 	uint64_t begun = begin_trace();
 	struct ibv_mr *mr = NULL;
-	bool asked = may_be_ours(what->addr);
+	bool asked = may_be_gpu_memory(what->addr);
 	int error = errno;
 
 	if (asked)
@@ -228,7 +240,7 @@ static inline struct ibv_mr *caught_ibv_reg_mr_iova2(enum road road, struct ibv_
 	return make(road, PD_VERB_ibv_reg_mr_iova2, &what);
 }
 
-/* The program's own dma-buf and region: seen in the trace, nothing else. */
+/* A dma-buf that the program exported itself: noted for the trace and the report, nothing else. */
 static RARE struct ibv_mr *caught_ibv_reg_dmabuf_mr(enum road road, struct ibv_pd *pd,
 						    uint64_t offset, size_t length, uint64_t iova,
 						    int fd, int access)
@@ -249,7 +261,7 @@ static RARE struct ibv_mr *caught_ibv_reg_dmabuf_mr(enum road road, struct ibv_p
 	return mr;
 }
 
-/* ---- changing and ending them -------------------------------------------------------------------- */
+/* ---- changing and ending them ---------------------------------------------------------------- */
 
 static RARE int caught_ibv_rereg_mr(enum road road, struct ibv_mr *mr, int flags, struct ibv_pd *pd,
 				    void *addr, size_t length, int access)
@@ -283,8 +295,6 @@ static inline int caught_ibv_dereg_mr(enum road road, struct ibv_mr *mr)
 		pd_export_let_go(mr);
 		if (PD_UNLIKELY(!real))
 			error = ENOSYS;
-		else if (PD_UNLIKELY(pd_verbs_noted()))
-			error = pd_verbs_deregister_noted(mr, real);
 		else
 			error = real(mr);
 	}
@@ -293,7 +303,7 @@ static inline int caught_ibv_dereg_mr(enum road road, struct ibv_mr *mr)
 	return error;
 }
 
-/* For regions made with ibv_import_mr, which are never ours; whoever gives us one of ours is rid of it. */
+/* For regions made with ibv_import_mr, which libibverbs makes; one that we made is deregistered. */
 static RARE void caught_ibv_unimport_mr(enum road road, struct ibv_mr *mr)
 {
 	pd_ibv_unimport_mr_function *real = REAL(ibv_unimport_mr);
@@ -341,9 +351,9 @@ static RARE int caught_ibv_close_device(enum road road, struct ibv_context *cont
 	return result;
 }
 
-/* ---- the two roads ------------------------------------------------------------------------------- */
+/* ---- the two roads --------------------------------------------------------------------------- */
 
-/* The address by which we know our export is our own, whatever the loader binds its name to. */
+/* linked_*: the address of our export, whatever definition the loader binds its name to. */
 #define X(symbol, version, result, params, args)                               \
 	PD_EXPORT result symbol params                                         \
 	{                                                                      \
@@ -372,17 +382,12 @@ static void *const looked_up[PD_VERBS] = {
 
 void *pd_verb_hand_out(enum pd_verb verb, void *found)
 {
-	void *known = NULL;
+	const struct pd_watched this = watched(verb);
+	void *wrapper;
 
-	if (found == pd_verb_wrapper[verb] || found == looked_up[verb])
-		return found;
 	if (!pd_library_has(&libibverbs, found) ||
 	    found != pd_elf_find(&libibverbs.elf, symbol_of(verb)))
-		return found; /* of another version, or another library */
-	if (found == pd_verb_real(verb))
-		return pd_verb_wrapper[verb];
-	/* As in pd_hand_out(). */
-	__atomic_compare_exchange_n(&reals[LOOKED_UP][verb], &known, found, false, __ATOMIC_RELEASE,
-				    __ATOMIC_RELAXED);
-	return looked_up[verb];
+		return found; /* a wrapper, of another version, or of another library */
+	wrapper = pd_watched_wrapper(&this, found);
+	return wrapper ? wrapper : found;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The functions that all programs here share: output, notes of calls, children. */
 #include "app.h"
 
 #include <fcntl.h>
@@ -8,7 +9,7 @@
 __thread bool app_quiet;
 const char *app_road = "linked";
 
-#define ERRNO_BEFORE 4711 /* no real one: shows whether the call touched errno */
+#define ERRNO_BEFORE 4711 /* an unusual value: shows whether the call touched errno */
 
 void app_before(void)
 {
@@ -49,7 +50,7 @@ const char *app_label(uint64_t addr)
 	return label;
 }
 
-/* The name of the function that a call by this name reaches on this road. */
+/* Prints the name of the function that a call by this name reaches on this road. */
 static const char *name_on_road(const char *fn, char *buffer, size_t size)
 {
 	enum { NONE, LEGACY, PTSZ, PTDS };
@@ -76,7 +77,10 @@ static const char *name_on_road(const char *fn, char *buffer, size_t size)
 	return fn;
 }
 
-/* One line in the file that APP_CALLS names; appended at once, by every process and thread. */
+/*
+ * Appends one line to the file that APP_CALLS names, with a single write: all processes and threads
+ * share it.
+ */
 static void note(const char *fn, CUresult result, uint64_t addr)
 {
 	const char *path = getenv("APP_CALLS");

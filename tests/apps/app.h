@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the programs here share. None of them knows of pindown: they call the CUDA driver and print
- * what it answered, so that two runs, with and without a preload, can be compared line by line.
+ * Declarations for all programs here. None of them knows of pindown: they call the CUDA driver and
+ * print its results, so that two runs, with and without a preload, can be compared line by line.
  * Each call that begins or ends memory is also noted in the file that APP_CALLS names, so that a
- * trace can be compared with what the program did.
+ * trace can be compared with the program's calls.
  *
  * The same sources are compiled in two ways: with APP_TABLE every driver function is called through
  * a table that one of the roads in road.c has filled; without, by its name.
@@ -36,12 +36,12 @@ extern struct app_calls app_calls;
 #define APP_HAS(fn) true
 #endif
 
-/* A driver that has no such function: printed like a result. */
+/* The driver has no such function: printed like a result. */
 #define APP_NOT_THERE ((CUresult)-1)
 
 /*
- * WATCHED calls a function that begins or ends memory at `addr` (looked at after the call; 0: none
- * in particular), prints and notes the result, and yields it. PLAIN calls any other.
+ * WATCHED calls a function that begins or ends memory at `addr` (evaluated after the call; 0: no
+ * address), prints and notes the result, and yields it. PLAIN calls any other function.
  */
 #define WATCHED(addr, fn, ...)                                                        \
 	({                                                                            \
@@ -63,10 +63,10 @@ extern struct app_calls app_calls;
 void app_before(void);
 void app_after(const char *fn, CUresult result, int error, uint64_t addr, bool watched);
 
-/* Say something; one write, so that processes that share the output don't mix lines. */
+/* Prints with a single write, so that processes that share the output don't mix lines. */
 void app_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* A letter for each address, in the order in which they were first seen: it tells reuse. */
+/* A letter for each address, in the order of their first use: it shows reuse. */
 const char *app_label(uint64_t addr);
 
 /* Threads work at once and in no fixed order: they note their calls but print nothing. */
@@ -76,17 +76,19 @@ extern __thread bool app_quiet;
 CUdevice app_begin(void);
 void app_end(CUdevice device);
 
-/* Writes a pattern made from seed, reads it back: "as written", or where it differs. */
+/*
+ * Writes a pattern made from seed and reads it back: returns "as written", or the first difference.
+ */
 const char *app_write_and_read(CUdeviceptr at, size_t size, unsigned seed);
 
-/* Starts this program anew, on its road, as `group argument`; returns its pid. */
+/* Starts this program again, on its road, as `group argument`; returns its pid. */
 pid_t app_spawn(const char *group, const char *argument);
 
-/* Waits for a child and says how it ended. */
+/* Waits for a child and prints how it ended. */
 void app_wait(pid_t child);
 
 #ifdef APP_TABLE
-/* Fills the table by the road of that name; false and a line on standard error when it can't. */
+/* Fills the table by the road of that name; prints a line and returns false when it can't. */
 bool app_take_road(const char *road);
 #endif
 

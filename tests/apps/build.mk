@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
-# Programs that know nothing of pindown. The same groups of calls are built for each road that is a
-# matter of compiling and linking; the other roads are chosen when the program starts (road.c).
+# Programs that know nothing of pindown. A road is a way to reach the driver's functions. The groups
+# of calls are built once for each road that depends on compiling and linking; the other roads are
+# chosen when the program starts (road.c).
 
 apps_bin := $(B)/apps
 apps_obj := $(B)/obj/tests/apps
 apps_cuda := $(B)/sim/libcuda.so.1
 apps_groups := $(shell sed -n 's/^GROUP(\(.*\))/group_\1/p' tests/apps/groups.def)
 
-# linked: calls by name, through the PLT; noplt: the same through the GOT; table: see road.c.
+# linked: calls through the PLT; noplt: calls through the GOT; table: see road.c.
 apps_linked := $(patsubst %,$(apps_obj)/%.c.o,main app start $(apps_groups))
 apps_noplt := $(patsubst %,$(apps_obj)/noplt/%.c.o,main app start $(apps_groups))
 apps_table := $(patsubst %,$(apps_obj)/table/%.c.o,main app start road $(apps_groups))
@@ -21,8 +22,9 @@ $(apps_obj)/table/%.c.o: tests/apps/%.c
 
 apps_link = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS)
 apps_libs = $(ALL_LDFLAGS) -ldl -lpthread
-apps_built := $(addprefix $(apps_bin)/,linked noplt table next plugin-linked.so plugin-table.so host \
-	constructed loader nothing regions libownmalloc.so libnested.so libregistrar.so libnext1.so libnext2.so libnext3.so)
+apps_built := $(addprefix $(apps_bin)/,linked noplt table next plugin-linked.so plugin-table.so \
+	host constructed loader nothing regions libownmalloc.so libnested.so libregistrar.so \
+	libnext1.so libnext2.so libnext3.so)
 
 $(apps_bin)/linked: $(apps_linked) $(apps_cuda)
 	$(apps_link) -Wl,-z,lazy $^ -o $@ $(apps_libs)
@@ -33,11 +35,12 @@ $(apps_bin)/table: $(apps_table)
 $(apps_bin)/next: $(apps_table) $(apps_cuda)
 	$(apps_link) -Wl,--no-as-needed $^ -o $@ $(apps_libs)
 
-# A libcuda whose symbols have a version, for those who ask by dlvsym.
+# A libcuda whose symbols have a version, for dlvsym.
 apps_versioned := $(apps_bin)/versioned/libcuda.so.1
 apps_built += $(apps_versioned)
 $(apps_versioned): $(patsubst %,$(B)/obj/%.o,$(wildcard tests/sim/*.c)) tests/apps/versioned.map
-	$(apps_link) -shared -Wl,-soname,libcuda.so.1 -Wl,--version-script=tests/apps/versioned.map \
+	$(apps_link) -shared -Wl,-soname,libcuda.so.1 \
+		-Wl,--version-script=tests/apps/versioned.map \
 		$(filter %.o,$^) -o $@ $(apps_libs)
 
 # The same as plugins, for a program that knows nothing of CUDA.
@@ -54,12 +57,12 @@ $(apps_bin)/libearly.so: $(apps_obj)/early.c.o $(apps_obj)/app.c.o $(apps_cuda)
 $(apps_bin)/constructed: $(apps_obj)/constructed.c.o $(apps_bin)/libearly.so
 	$(apps_link) $^ -o $@ $(apps_libs) -Wl,-rpath,'$$ORIGIN' -Wl,--allow-shlib-undefined
 
-# Preloads of somebody else's.
+# Preloaded libraries of other projects.
 $(apps_bin)/libnext%.so: tests/apps/interposer.c
 	$(apps_link) -DINTERPOSER='"interposer $*"' $(INCLUDE) -shared $< -o $@ $(apps_libs)
 $(apps_bin)/libnested.so: $(patsubst %,$(apps_obj)/%.c.o,nested app) $(apps_cuda)
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
-# Its calloc must not be turned into a call of calloc.
+# The compiler must not turn parts of its calloc into a call of calloc.
 $(apps_obj)/ownmalloc.c.o: ALL_CFLAGS += -fno-builtin
 $(apps_bin)/libownmalloc.so $(apps_bin)/libregistrar.so: $(apps_bin)/lib%.so: $(apps_obj)/%.c.o
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
@@ -67,28 +70,30 @@ $(apps_bin)/libownmalloc.so $(apps_bin)/libregistrar.so: $(apps_bin)/lib%.so: $(
 # Its calloc is a malloc and a memset, which the compiler would turn into a call of calloc.
 $(apps_obj)/ownmalloc.c.o: ALL_CFLAGS += -fno-builtin-malloc
 
-# Three libraries in a row, and one that only the first one's RUNPATH leads to.
-# Who calls must stay on the stack: no tail calls.
+# Three libraries in a row, and one that only the RUNPATH of the first one leads to. The calling
+# library must stay on the stack, so there are no tail calls.
 apps_who = $(apps_link) -fno-optimize-sibling-calls -shared -Wl,-soname,$(@F) $< -o $@ $(apps_libs)
 $(apps_bin)/libwho%.so: tests/apps/who.c
 	$(apps_who) -DWHO='"library $*"' -Wl,-rpath,'$$ORIGIN/inner'
 $(apps_bin)/inner/libwho-inner.so: tests/apps/who.c
 	$(apps_who) -DWHO='"inner"'
-$(apps_bin)/loader: $(apps_obj)/loader.c.o $(addprefix $(apps_bin)/,libwho1.so libwho2.so libwho3.so) \
+$(apps_bin)/loader: $(apps_obj)/loader.c.o \
+		$(addprefix $(apps_bin)/,libwho1.so libwho2.so libwho3.so) \
 	| $(apps_bin)/inner/libwho-inner.so
 	$(apps_link) -Wl,--no-as-needed $^ -o $@ $(apps_libs) -Wl,-rpath,'$$ORIGIN'
 
-# Whoever else lives in the process: a library that patches code, one that stands before dlsym, a
-# plugin that brings a name along; and who asks by RTLD_NEXT from a library behind us, loaded early
-# or late.
-apps_company := $(addprefix $(apps_bin)/,libpatcher.so plugin-patched.so libdlsymmer.so deep plugin-deep.so \
-	plugin-deep-cuda.so plugin-deep-chain.so tail plugin-next.so behind)
+# Other libraries in the process: one that patches code, one that interposes dlsym, a plugin that
+# defines a name of its own; and libraries behind libpindown.so that use RTLD_NEXT, loaded early or
+# late.
+apps_company := $(addprefix $(apps_bin)/,libpatcher.so plugin-patched.so libdlsymmer.so deep \
+	plugin-deep.so plugin-deep-cuda.so plugin-deep-chain.so tail plugin-next.so behind)
 apps_built += $(apps_company)
 apps_here = -Wl,-rpath,'$$ORIGIN'
 
 $(apps_bin)/libpatcher.so: $(apps_obj)/patcher.c.o $(apps_cuda)
 	$(apps_link) -shared -Wl,-soname,$(@F) $^ -o $@ $(apps_libs)
-$(apps_bin)/plugin-patched.so: $(filter-out %/main.c.o,$(apps_linked)) $(apps_cuda) $(apps_bin)/libpatcher.so
+$(apps_bin)/plugin-patched.so: $(filter-out %/main.c.o,$(apps_linked)) $(apps_cuda) \
+		$(apps_bin)/libpatcher.so
 	$(apps_link) -shared -Wl,--no-as-needed $^ -o $@ $(apps_libs) $(apps_here)
 $(apps_bin)/libdlsymmer.so: $(apps_obj)/dlsymmer.c.o tests/apps/dlsymmer.map
 	$(apps_link) -shared -Wl,--version-script=tests/apps/dlsymmer.map $< -o $@ $(apps_libs)
@@ -98,13 +103,16 @@ $(apps_bin)/plugin-deep.so: tests/apps/deep.c $(apps_bin)/libdeep.so
 	$(apps_link) -shared $^ -o $@ $(apps_libs) $(apps_here)
 $(apps_bin)/deep: tests/apps/deep.c
 	$(apps_link) -DDEEP_PROGRAM -rdynamic $< -o $@ $(apps_libs)
-# It needs a library that needs one, and so on.
+# It needs a library that needs another one, and so on.
 $(apps_bin)/plugin-deep-chain.so: tests/apps/deep.c $(apps_bin)/libdeep.so
 	before=libdeep.so; for i in {1..16}; do \
-		$(CC) $(ALL_CFLAGS) -shared -Wl,--no-as-needed -x c /dev/null -x none -L$(apps_bin) -l:$$before \
-			-o $(apps_bin)/libchain$$i.so $(apps_here) || exit; before=libchain$$i.so; done
-	$(apps_link) -shared -Wl,--no-as-needed $^ -L$(apps_bin) -l:libchain16.so -o $@ $(apps_libs) $(apps_here)
-# It calls nothing of CUDA itself, but what it needs does.
+		$(CC) $(ALL_CFLAGS) -shared -Wl,--no-as-needed -x c /dev/null -x none \
+			-L$(apps_bin) -l:$$before -o $(apps_bin)/libchain$$i.so $(apps_here) || \
+			exit; \
+		before=libchain$$i.so; done
+	$(apps_link) -shared -Wl,--no-as-needed $^ -L$(apps_bin) -l:libchain16.so -o $@ \
+		$(apps_libs) $(apps_here)
+# It calls nothing of CUDA itself, but a library that it needs does.
 $(apps_bin)/plugin-deep-cuda.so: $(apps_bin)/plugin-linked.so
 	@mkdir -p $(@D)
 	echo 'int app_main(int, char **, int); int deep_main(int n, char **v, int at);' \
@@ -113,13 +121,15 @@ $(apps_bin)/plugin-deep-cuda.so: $(apps_bin)/plugin-linked.so
 		-L$(apps_bin) -l:plugin-linked.so -o $@ $(apps_libs) $(apps_here)
 $(apps_bin)/tail: $(apps_obj)/tail.c.o $(apps_obj)/app.c.o $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
-$(apps_bin)/plugin-next.so $(apps_bin)/libbehind.so: $(filter-out %/main.c.o,$(apps_table)) $(apps_cuda)
+$(apps_bin)/plugin-next.so $(apps_bin)/libbehind.so: $(filter-out %/main.c.o,$(apps_table)) \
+		$(apps_cuda)
 	$(apps_link) -shared -Wl,-soname,$(@F) -Wl,--no-as-needed $^ -o $@ $(apps_libs)
 $(apps_bin)/behind: $(apps_obj)/behind.c.o $(apps_bin)/libbehind.so
 	$(apps_link) $^ -o $@ $(apps_libs) $(apps_here) -Wl,--allow-shlib-undefined
 
-# Middleware's side: registers memory of every kind.
-$(apps_bin)/regions: $(patsubst %,$(apps_obj)/%.c.o,regions regions_memory regions_owner regions_process) $(apps_cuda)
+# The program registers memory of every kind, as middleware does.
+$(apps_bin)/regions: $(patsubst %,$(apps_obj)/%.c.o,regions regions_memory regions_owner \
+		regions_process) $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
 
 # Forks while the loader is busy with another library.
@@ -130,8 +140,8 @@ $(apps_bin)/libslow.so: $(apps_obj)/slow.c.o
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
 
 CHECK_WITH += $(apps_built)
-CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader check-forked check-company check-regions check-registered \
-	check-tsan)
+CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader check-forked \
+	check-company check-regions check-registered check-tsan)
 
 # The demo: an application, and the transport library that it uses.
 demo_bin := $(B)/demo
@@ -141,8 +151,8 @@ $(demo_bin)/libtransport.so: $(apps_obj)/demo_transport.c.o $(apps_obj)/demo_car
 $(demo_bin)/app: $(apps_obj)/demo_app.c.o $(demo_bin)/libtransport.so $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs) -Wl,-rpath,'$$ORIGIN'
 
-# docs/investigation.md: a program with mistakes, and its transport.
-# Its lines are named, and all who called must be on the stack.
+# docs/investigation.md: a program with mistakes, and its transport. The document shows its lines,
+# and all callers must be on the stack.
 $(apps_obj)/halo.c.o $(apps_obj)/halo_transport.c.o: ALL_CFLAGS += -g -fno-optimize-sibling-calls
 $(demo_bin)/libhalo_transport.so: $(apps_obj)/halo_transport.c.o
 	$(apps_link) -shared -Wl,-soname,libhalo_transport.so $^ -o $@ $(apps_libs)

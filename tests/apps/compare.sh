@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
 #
-# Sourced by the check scripts: run a program without and with libpindown.so, and compare.
+# Sourced by the check scripts: runs a program without and with libpindown.so, and compares.
 #
 # BUILD         the build folder
 # SAN_PRELOAD   a sanitizer's runtime, which has to be preloaded first
@@ -19,18 +19,18 @@ skipped=0
 export LC_ALL=C
 [ "${DRIVER:-simulated}" = real ] ||
 	export LD_LIBRARY_PATH=$BUILD/sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-# The programs end as they like, with memory of theirs in use. Libraries are preloaded on purpose.
+# The programs may end with memory in use, and libraries are preloaded on purpose.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0:verify_asan_link_order=0
 unset "${!PINDOWN@}"
 
-# Calls as lines "name result address", from the trace of every process.
+# The calls in the trace of every process, as lines "name result address".
 traced_calls()
 {
 	local trace
 
 	for trace in "$work"/trace*.pdt; do
 		[ -e "$trace" ] || continue
-		# It says of some that their process was killed, as it was.
+		# The trace says of some processes that they were killed, which is right.
 		"$BUILD/pindown" dump --json "$trace" 2>"$work/dump.err" ||
 			{ echo "unreadable: $trace" && cat "$work/dump.err"; }
 	done | awk '
@@ -46,7 +46,7 @@ traced_calls()
 		value("event") == "call" { print value("call"), value("result"), value("addr") }'
 }
 
-# The trace must hold each call that the program noted, and no other but the gates'.
+# The trace must contain each call that the program noted, and no other except those of the gates.
 trace_matches()
 {
 	traced_calls | sort >"$work/traced"
@@ -67,7 +67,7 @@ trace_matches()
 	}
 }
 
-# A program that doesn't know its arguments, or that crashes, is no test either.
+# A program that rejects its arguments, or crashes, tests nothing.
 ran()
 {
 	local status
@@ -81,19 +81,19 @@ ran()
 	return 1
 }
 
-# The simulated driver has every function that the programs call; one that is not found is no test.
+# The simulated driver has every function that the programs call: a missing one is a failure.
 found_all()
 {
 	[ "${DRIVER:-simulated}" = real ] ||
 		! grep ': not there$' "$work/out.plain" >"$work/difference"
 }
 
-# Sets `difference` to what differs between the two runs, if anything does.
+# Sets `difference` to the differences between the two runs.
 same()
 {
 	local what
 
-	# Whether a real driver hands out an address again is its own affair.
+	# A real driver need not hand out an address again.
 	[ "${DRIVER:-simulated}" != real ] ||
 		sed -i 's/, at [A-Z][23]*$/, somewhere/' "$work/out.plain" "$work/out.with"
 	for what in out err status; do
@@ -134,7 +134,7 @@ cannot_run()
 	skip "$1" 'ThreadSanitizer can not be preloaded into the shell that it starts'
 }
 
-# run SUFFIX PRELOAD COMMAND...: output, errors, status and calls of one run into files.
+# run SUFFIX PRELOAD COMMAND...: writes output, errors, status and calls of one run to files.
 run()
 {
 	local suffix=$1 preload=$2
@@ -147,7 +147,7 @@ run()
 }
 
 # compare NAME [--before LIBRARIES] [--after LIBRARIES] [--no-trace] -- COMMAND...
-# Without and with libpindown.so, which is preloaded between other preloads if there are any.
+# Runs it without and with libpindown.so, which is preloaded between the other preloads.
 compare()
 {
 	local name=$1 before='' after='' trace=1
@@ -172,7 +172,7 @@ compare()
 	fi
 }
 
-# A test that can see nothing proves nothing: the run without pindown must have said something.
+# A test without output proves nothing: the run without pindown must have printed something.
 must_have()
 {
 	local name=$1 pattern=$2

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who defines a name for a library that is opened with RTLD_DEEPBIND: the library that it brings
- * along, and not the program. Built as the program (DEEP_PROGRAM), as the library that defines the
- * name (DEEP_OWN), and as the plugin that uses it.
+ * A library that is opened with RTLD_DEEPBIND finds a name in a library of its own, not in the
+ * program. This file is built as the program (DEEP_PROGRAM), as the library that defines the name
+ * (DEEP_OWN), and as the plugin that uses it.
  *
- * With a second argument the program opens it in a thread that has as little stack as there is, and
- * a cancellation pending, on which dlopen does not act.
+ * With a second argument the program opens the plugin in a thread with the minimum stack and with a
+ * cancellation pending, on which dlopen does not act.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The demo's application: allocates GPU memory, fills it, sends it twice, frees it, and does all
- * that again. It
- * prints what happened, one fact a line, as "what: value".
+ * that again. It prints one fact a line, as "what: value".
  *
- * With the argument "probe" it only says, by its exit status, whether this machine's driver can do
+ * With the argument "probe" it only reports by its exit status whether this machine's driver can do
  * all this.
  */
 #include <stdio.h>

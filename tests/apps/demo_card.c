@@ -28,7 +28,7 @@ static bool read_by_device(int device, int dmabuf, uint64_t offset, void *bytes,
 	return done;
 }
 
-/* The simulated driver's descriptors say by their position where the memory begins. */
+/* The file position of the simulated driver's descriptors is the offset of the memory. */
 static bool read_as_file(int dmabuf, uint64_t offset, void *bytes, size_t length)
 {
 	off_t start = lseek(dmabuf, 0, SEEK_CUR);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The demo's network card: reads memory by its dma-buf, knowing nothing of whose memory it is. */
+/* The demo's network card: reads memory by its dma-buf, without knowing whose memory it is. */
 #ifndef DEMO_CARD_H
 #define DEMO_CARD_H
 

@@ -21,7 +21,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* What a transfer needs of a registration, whoever keeps it. */
+/* The part of a registration that a transfer needs, whichever cache keeps it. */
 struct registration {
 	CUdeviceptr at;
 	size_t size;
@@ -108,7 +108,7 @@ EXPORT void demo_close(void)
 	}
 }
 
-/* ---- pindown's, where it is ----------------------------------------------------------------- */
+/* ---- pindown's cache, if it is in the process ------------------------------------------------ */
 
 static struct {
 	__typeof__(&pindown_get) get;
@@ -132,7 +132,7 @@ static bool find_pindown(void)
 	return pindown.get != NULL;
 }
 
-/* For what the demo shows; a transport that only wants to send has no use for it. */
+/* For the demo's output; a transport that only sends does not need it. */
 static uint64_t hits_so_far(void)
 {
 	struct pindown_stats stats = {0};

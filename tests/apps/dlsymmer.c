@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A preloaded library of somebody else's that stands before dlsym and dlopen, as HAMi-core does:
- * look-ups of two calls of the driver are answered with functions of its own, and it says what
- * passes by. It is linked with a version script that gives a version to another function only, so
- * that its dlsym has none.
+ * A preloaded library of another project that interposes dlsym and dlopen, as HAMi-core does: it
+ * answers look-ups of two calls of the driver with functions of its own, and prints the names that
+ * are looked up. Its version script gives a version to another function only, so that its dlsym has
+ * none.
  */
 #define _GNU_SOURCE
 #include "app.h"
@@ -30,7 +30,7 @@ static void say(const char *format, ...)
 		_exit(121);
 }
 
-/* By a version, since the name alone is its own. */
+/* With a version, since the bare name is this library's own. */
 static void *next(const char *name)
 {
 	void *found = dlvsym(RTLD_NEXT, name, "GLIBC_2.34");

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A child that is forked while the loader is busy: a lock of the loader's may be held by a thread
- * that the child does not have. Without asking the loader for anything that needs this lock, the
- * child uses CUDA, looks names up or closes a library.
+ * A child that is forked while the loader is busy: a thread that the child does not have may hold a
+ * lock of the loader. The child uses CUDA, looks names up or closes a library, without any call of
+ * the loader that needs this lock.
  *
  *	forked BUSY HOW LIBRARIES ROAD GROUP
  *
- * LIBRARIES, separated by commas, are opened before; the last one that is a plugin does what ROAD
- * and GROUP say, in the child. Roads of this program's own: absent, close, loads.
+ * LIBRARIES, separated by commas, are opened before; the last one that is a plugin runs GROUP on
+ * ROAD in the child. Additional roads of this program: absent, close, loads.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LIMIT 20 /* seconds for a child that does not wait for anybody */
+#define LIMIT 20 /* seconds for a child that waits for nobody */
 
 extern char **environ;
 
@@ -33,7 +33,7 @@ static char **arguments;
 static void *last_library;
 static int (*app_main)(int argc, char **argv, int at);
 
-/* ---- what a child does ---------------------------------------------------------------------- */
+/* ---- the child ------------------------------------------------------------------------------ */
 
 static int say(const char *what, const void *found)
 {
@@ -48,7 +48,7 @@ static int look_for_what_is_absent(void)
 	return say("fork", dlsym(RTLD_DEFAULT, "fork"));
 }
 
-/* It was opened twice. */
+/* The parent has opened it twice. */
 static int close_one(void)
 {
 	printf("closed: %d\n", dlclose(last_library));
@@ -56,8 +56,8 @@ static int close_one(void)
 }
 
 /*
- * The child's own libraries come and go. This takes the loader's lock, so that it is only done
- * where nobody holds it.
+ * The child opens and closes libraries of its own. This takes the loader's lock, so it is only done
+ * where no thread holds it.
  */
 static int load_others(void)
 {
@@ -103,7 +103,7 @@ static void wait_for(pid_t child)
 	fflush(stdout);
 }
 
-/* A grandchild knows no more of the lock than the child does. */
+/* A grandchild knows no more about the lock than the child does. */
 static pid_t grandchild(void)
 {
 	pid_t child = fork();
@@ -157,7 +157,7 @@ static void make_children(int signal)
 	wait_for(make_child());
 }
 
-/* ---- who keeps the loader busy --------------------------------------------------------------- */
+/* ---- ways to keep the loader busy ------------------------------------------------------------ */
 
 static pthread_barrier_t busy, done;
 
@@ -180,7 +180,7 @@ static void *iterate(void *argument)
 	return NULL;
 }
 
-/* Called by the library that is opened, in its constructor and destructor. */
+/* The library that is opened calls this in its constructor and destructor. */
 __attribute__((visibility("default"))) void forked_in_constructor(void);
 __attribute__((visibility("default"))) void forked_in_destructor(void);
 static bool in_destructor;
@@ -207,8 +207,8 @@ static void *open_and_close(void *slow)
 }
 
 /*
- * The first use of CUDA, with a standard error that takes no more. Whoever says something there
- * waits, and is left waiting.
+ * The first use of CUDA, while standard error is a full pipe. A thread that writes to it blocks,
+ * and stays blocked.
  */
 static pid_t first_user;
 
@@ -226,7 +226,7 @@ static bool is_asleep(pid_t thread)
 	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
 	file = fopen(path, "r");
 	if (file == NULL)
-		return true; /* it has ended */
+		return true; /* the child has ended */
 	if (fscanf(file, "%*d %*s %c", &state) != 1)
 		state = 'S';
 	fclose(file);
@@ -255,7 +255,7 @@ static void beside_the_first_use(void)
 	while (__atomic_load_n(&first_user, __ATOMIC_ACQUIRE) == 0 || !is_asleep(first_user))
 		usleep(1000);
 	make_children(0);
-	close(ends[0]); /* who waits for room gets an error */
+	close(ends[0]); /* a thread that waits for space gets an error */
 	pthread_join(other, NULL);
 }
 

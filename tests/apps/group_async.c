@@ -51,7 +51,7 @@ static void own_pool(CUdevice device, CUstream stream)
 	WATCHED(0, cuMemAllocFromPoolAsync, NULL, SIZE, NULL, stream);
 }
 
-/* Async memory may be freed by the synchronous call too. */
+/* The synchronous call may free async memory, too. */
 static void freed_at_once(CUstream stream)
 {
 	CUdeviceptr at = 0;

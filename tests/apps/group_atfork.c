@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Handlers of pthread_atfork() that call the driver: those registered before everybody else's
- * (main.c), and those registered last; while another thread allocates and frees.
+ * Handlers of pthread_atfork() that call the driver: those that main.c registers before all others,
+ * and those registered last; meanwhile another thread allocates and frees.
  */
 #define _GNU_SOURCE
 #include "app.h"
@@ -14,8 +14,8 @@
 void (*app_at_fork)(const char *when);
 
 /*
- * A child says nothing before its parent's handlers have said all, so that the lines come in one
- * order.
+ * A child prints nothing before all handlers of its parent have printed, so that the order of lines
+ * is fixed.
  */
 static int parent_is_through[2];
 static pid_t parent;
@@ -42,8 +42,8 @@ static void allocate_and_free(const char *when)
 }
 
 /*
- * A real driver's child still has the parent's memory until the driver's own handler has run, and
- * what it frees is then gone from under the parent. The simulated driver refuses at once.
+ * In a child of a real driver the parent's memory exists until the driver's own handler has run,
+ * and a free there takes it from the parent. The simulated driver refuses at once.
  */
 static void early(const char *when)
 {
@@ -115,7 +115,7 @@ int app_atfork(int argc, char **argv)
 	pthread_atfork(late_prepare, late_parent, late_child);
 	fork_once();
 	PLAIN(cuCtxGetCurrent, &context);
-	app_quiet = true; /* where memory is depends on the other thread from here on */
+	app_quiet = true; /* from here on the addresses depend on the other thread */
 	if (pthread_create(&thread, NULL, churn, context) == 0) {
 		for (unsigned i = 0; i < 20; i++)
 			fork_once();

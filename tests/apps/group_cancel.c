@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A thread with a cancellation pending goes on to the next place where a thread can be cancelled.
- * The driver's calls are none here, and so must be what a preload makes of them.
+ * A thread with a pending cancellation continues to the next cancellation point. The driver's calls
+ * have none, and a preload must not add any.
  */
 #define _GNU_SOURCE
 #include "app.h"
 
 #include <pthread.h>
 
-static unsigned steps; /* so many calls has the thread come back from */
+static unsigned steps; /* the number of calls from which the thread has returned */
 
-/* As WATCHED, which writes down the call: only there the thread is not to be cancelled. */
+/* Like WATCHED, which writes to a file: cancellation is disabled only there. */
 #define CALLED(addr, fn, ...)                                           \
 	({                                                              \
 		CUresult result_ = CU(fn)(__VA_ARGS__);                 \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The process's device memory is taken to the host and brought back. */
+/* The device memory of the process is moved to the host and back. */
 #include "app.h"
 
 int app_checkpoint(int argc, char **argv)

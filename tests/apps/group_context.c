@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Contexts of the program's own: memory ends with them. */
+/* Contexts that the program creates: their memory ends with them. */
 #include "app.h"
 
 #define SIZE (1u << 20)

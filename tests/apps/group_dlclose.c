@@ -6,7 +6,7 @@
 
 #define SIZE (1u << 20)
 
-/* Calls what dlsym finds now; a function is looked up anew each time. */
+/* Calls the function that dlsym finds now: each call looks it up again. */
 #define THROUGH(handle, addr, fn, ...)                                                   \
 	({                                                                               \
 		__typeof__(&fn) found_ = (__typeof__(&fn))dlsym(handle, #fn);            \

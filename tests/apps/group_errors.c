@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the driver refuses it must refuse in the same words with a preload, errno untouched. */
+/* With a preload, the driver refuses with the same errors, and errno is untouched. */
 #include "app.h"
 
 #define SIZE (1u << 20)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Ways to end with memory and contexts still there, or with CUDA calls made when CUDA is already
- * shut down. Each is a process of its own; the first one waits for them and says how they ended.
+ * Ways to exit with memory and contexts left, or with CUDA calls after CUDA has shut down. Each is
+ * a process of its own; the first one waits for them and prints how they ended.
  */
 #define _GNU_SOURCE
 #include "app.h"

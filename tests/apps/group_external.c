@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of another maker: exported by VMM as a descriptor, imported, mapped, destroyed. */
+/* External memory: exported by VMM as a descriptor, imported, mapped, destroyed. */
 #include "app.h"
 
 static CUmemGenericAllocationHandle export(CUdevice device, size_t size, int *fd)

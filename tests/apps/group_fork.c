@@ -9,7 +9,7 @@
 
 extern char **environ;
 
-/* A child without exec: the driver refuses, and the parent's memory is none of its business. */
+/* A child without exec: the driver refuses, and the parent's memory is not affected. */
 static void plain_child(CUdeviceptr at)
 {
 	pid_t child = fork();
@@ -68,7 +68,7 @@ static void *fork_in_thread(void *argument)
 	return NULL;
 }
 
-/* The shell's way: a child's child does the work. */
+/* As a shell does it: a grandchild does the work. */
 static void popen_child(void)
 {
 	FILE *pipe = popen("echo from a shell", "r");

@@ -63,7 +63,7 @@ static void freed_outside(CUdevice device, CUstream stream)
 	WATCHED(0, cuGraphDestroy, graph);
 }
 
-/* What is allocated and freed during a capture happens at the launches only. */
+/* Allocations and frees of a capture happen only at the launches. */
 static void captured(CUstream stream)
 {
 	CUgraphExec exec = NULL;
@@ -80,7 +80,7 @@ static void captured(CUstream stream)
 	WATCHED(0, cuGraphDestroy, graph);
 }
 
-/* One graph allocates, another frees: between the launches the memory is there. */
+/* One graph allocates, another frees: between the launches the memory exists. */
 static void freed_by_another_graph(CUstream stream)
 {
 	CUgraphExec allocates = NULL, frees = NULL;
@@ -106,7 +106,7 @@ static void freed_by_another_graph(CUstream stream)
 	WATCHED(0, cuGraphDestroy, second);
 }
 
-/* Memory of no graph can't be freed by one: refused, and there as before. */
+/* A graph can't free memory of no graph: the call is refused, and the memory stays. */
 static void refused_in_capture(CUstream stream)
 {
 	CUgraph graph = NULL;

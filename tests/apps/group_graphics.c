@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Graphics resources. Without a graphics API a real driver registers none, and only refusals are
- * seen; the simulated one pretends to have OpenGL, EGL and VDPAU.
+ * Graphics resources. Without a graphics API a real driver registers none, and only refuses; the
+ * simulated driver pretends to have OpenGL, EGL and VDPAU.
  */
 #include "app.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Host memory of the driver, and of the program that registers it. */
 #include "app.h"
 
 #define SIZE (1u << 20)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of one process mapped in another: the parent allocates, a child of its own opens it. */
+/* Memory of one process mapped in another: the parent allocates, and its child opens it. */
 #include "app.h"
 
 #define SIZE (2u << 20)
@@ -22,7 +22,7 @@ static void from_text(const char *text, void *bytes, size_t size)
 		((unsigned char *)bytes)[i] = value;
 }
 
-/* Opens count and are closed as often; the two versions of the call mix. */
+/* Each open needs a close, and both versions of the call may be mixed. */
 static int child(const char *text)
 {
 	unsigned flags = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;

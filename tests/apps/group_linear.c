@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Linear memory: allocated and freed, its address reused, and frees that fail. */
 #include "app.h"
 
 #define MIB (1u << 20)

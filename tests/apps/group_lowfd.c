@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A program with firm ideas about descriptor numbers: a daemon that closes everything above 2 and
- * counts on open() to give the lowest free number, also once CUDA is in use. The numbers that the
- * driver takes for itself are the driver's; nobody else may take any.
+ * A program that relies on descriptor numbers: a daemon that closes all above 2 and expects the
+ * lowest free number from open(), also after CUDA is in use. Only the driver may take numbers in
+ * between.
  */
 #define _GNU_SOURCE
 #include "app.h"
@@ -18,7 +18,7 @@ static void show_lowest(const char *when)
 	close(fd);
 }
 
-/* Those that a program meets when it takes the lowest numbers. A trace has one, from 1000 up. */
+/* The descriptors among the lowest numbers. The trace has one of 1000 or above. */
 static void show_count(const char *when)
 {
 	DIR *entries = opendir("/proc/self/fd");

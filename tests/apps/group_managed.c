@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Managed memory. */
 #include "app.h"
 
 #define SIZE (256u << 10)

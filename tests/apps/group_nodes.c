@@ -92,7 +92,7 @@ static void update(CUgraph first, CUgraph second, CUstream stream)
 	run(exec, stream);
 }
 
-/* Into a graph that is there already. */
+/* Adds to an existing graph. */
 static void capture_to_graph(CUstream stream)
 {
 	CUgraph graph = NULL, same = NULL;

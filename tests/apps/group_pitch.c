@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Memory with a pitch. */
 #include "app.h"
 
 int app_pitch(int argc, char **argv)

@@ -6,8 +6,8 @@
 #include <sys/mman.h>
 
 #define SIZE	  (2u << 20)
-#define POOL_FD	  100 /* where the child finds the pool */
-#define MEMORY_FD 101 /* and what was exported of the memory in it */
+#define POOL_FD	  100 /* the child's descriptor of the pool */
+#define MEMORY_FD 101 /* and that of the exported memory in it */
 
 static int child(void)
 {

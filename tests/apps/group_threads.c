@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Many threads allocate and free at once, several generations of them, and end at different times.
- */
+/* Several generations of threads allocate and free at once, and end at different times. */
 #include "app.h"
 
 #include <pthread.h>
@@ -10,7 +9,7 @@
 #define ROUNDS	    40
 
 static CUcontext context;
-static CUdeviceptr handed_over[THREADS]; /* freed by another thread than the one that allocated */
+static CUdeviceptr handed_over[THREADS]; /* another thread frees it */
 
 static void *work(void *argument)
 {

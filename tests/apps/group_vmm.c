@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Virtual memory management: reserve, create, map, and what ends which of them. */
+/* Virtual memory management: reserve, create and map, and the calls that end each of these. */
 #include "app.h"
 
 static CUmemGenericAllocationHandle create(CUdevice device, size_t size)
@@ -45,7 +45,7 @@ static void two_handles(CUdevice device, size_t grain)
 	WATCHED(at, cuMemAddressFree, at, 4 * grain);
 }
 
-/* A released handle's memory lives as long as it is mapped. */
+/* The memory of a released handle lives as long as it is mapped. */
 static void released_first(CUdevice device, size_t grain)
 {
 	CUmemGenericAllocationHandle handle = create(device, grain);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The program of docs/investigation.md: parts of a grid exchange their edges with their neighbours,
- * each step anew. It has two mistakes, and runs to its end all the same. With the argument "fixed"
- * it has none.
+ * The program of docs/investigation.md: in each step parts of a grid exchange their edges with
+ * their neighbours. It has two mistakes, and runs to its end nevertheless. With the argument
+ * "fixed" it has none. The document names its lines.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static void allocate_edge(struct edge *edge, size_t size)
 	edge->size = size;
 }
 
-/* Mistake: the old buffer may be on its way to the neighbour still. */
+/* Mistake: the old buffer may still be on its way to the neighbour. */
 static void grow_edge(struct edge *edge)
 {
 	CUdeviceptr old = edge->buffer;
@@ -60,7 +60,7 @@ static void finish(struct edge *edges)
 		transport_wait(edges[i].transfer);
 }
 
-/* The inner part of the grid, meanwhile. */
+/* Computes the inner part of the grid meanwhile. */
 static void compute(void)
 {
 	usleep(2000);
@@ -78,7 +78,7 @@ static void run_steps(struct edge *edges)
 	}
 }
 
-/* Mistake: nobody waits for it. */
+/* Mistake: the program does not wait for this transfer. */
 static void say_goodbye(struct edge *edge)
 {
 	edge->transfer = transport_send(edge->buffer, edge->size);

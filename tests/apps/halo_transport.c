@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
+/* The transport of halo.c: pins each buffer that it sends, through pindown. */
 #define _GNU_SOURCE
 #include "halo_transport.h"
-
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

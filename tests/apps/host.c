@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Opens a plugin that uses CUDA, with the flags asked for, and runs it: how Python, Java and MPI
- * libraries bring CUDA into a process whose program never heard of it.
+ * Opens a plugin that uses CUDA, with the given flags, and runs it: so Python, Java and MPI
+ * libraries bring CUDA into a process whose program does not use it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

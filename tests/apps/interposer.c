@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A preloaded library of somebody else's, that wraps allocation and free and passes them on by
- * RTLD_NEXT. Built several times under several names: they must be called in the order of the
- * preload, whoever stands between them.
+ * A preloaded library of another project that wraps allocation and free and passes them on through
+ * RTLD_NEXT. It is built several times under several names: the libraries must be called in the
+ * order of the preload, whatever stands between them.
  */
 #define _GNU_SOURCE
 #include "app.h"
@@ -53,7 +53,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr at)
 	return real(at);
 }
 
-/* Not watched by anybody else. */
+/* No other library watches this call. */
 EXPORT CUresult cuCtxSynchronize(void)
 {
 	CUresult (*real)(void) = next("cuCtxSynchronize");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a program sees of the dynamic loader, CUDA apart: results that depend on who called dlsym or
- * dlopen, error texts, look-ups of what is not there.
+ * The dynamic loader as a program sees it, CUDA apart: results that depend on the caller of dlsym
+ * or dlopen, error texts, look-ups of missing names.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -41,7 +41,7 @@ static void show_lookups(void)
 	       dlsym(RTLD_DEFAULT, "dlsym") == (void *)dlsym ? "itself" : "another");
 }
 
-/* As show(), without the object that the error text begins with. */
+/* Like show(), without the object at the beginning of the error text. */
 static void show_but_object(const char *what, const void *found)
 {
 	const char *error = dlerror(), *rest = error != NULL ? strstr(error, ": ") : NULL;
@@ -50,8 +50,8 @@ static void show_but_object(const char *what, const void *found)
 }
 
 /*
- * No CUDA driver is loaded: nobody may pretend that there is one. (The error text names the object
- * that was searched. A preloaded library that has the name and hides it can't make the loader say
+ * No CUDA driver is loaded, and no preload may pretend that there is one. (The error text names the
+ * searched object. A preloaded library that has the name and hides it can't make the loader say
  * that it searched the program.)
  */
 static void show_cuda_absent(void)
@@ -88,7 +88,7 @@ static int count_library(struct dl_phdr_info *info, size_t size, void *argument)
 	return 0;
 }
 
-/* dlerror is kept for each thread. */
+/* Each thread has its own dlerror. */
 static void *fail_in_thread(void *argument)
 {
 	(void)argument;

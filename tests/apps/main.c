@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The main program: registers handlers of fork() first of all, then runs its group. */
 #include "app.h"
 
 #include <pthread.h>
@@ -25,8 +26,8 @@ static void in_child(void)
 }
 
 /*
- * Before any library's constructor, so that other handlers are registered later: these run next to
- * the fork.
+ * Runs before the constructor of any library, so that all other handlers are registered later:
+ * these handlers run next to the fork.
  */
 static void register_early(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A preloaded library that allocates and frees memory of its own inside each free of the program's:
- * whoever wraps the free is entered again from within.
+ * A preloaded library that allocates and frees memory of its own inside each free of the program: a
+ * wrapper of the free is entered again from within.
  */
 #define _GNU_SOURCE
 #include "app.h"
@@ -12,7 +12,7 @@
 
 static __thread int depth;
 
-/* Through the front door, as everybody else. */
+/* Through the symbol, like any other caller. */
 static void use_some_memory(void)
 {
 	CUresult (*allocate)(CUdeviceptr *, size_t) = dlsym(RTLD_DEFAULT, "cuMemAlloc_v2");
@@ -36,7 +36,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr at)
 	CUresult result;
 
 	if (depth++ == 0) {
-		if (gettid() == getpid()) /* threads would say it in any order */
+		if (gettid() == getpid()) /* the order of other threads' lines is not fixed */
 			app_say("inside a free:");
 		use_some_memory();
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A program that never touches CUDA. It looks for traces of anybody else's doing in its own
- * process: descriptors, threads, signal handlers and masks, libraries, output, environment.
+ * A program that never uses CUDA. It looks for effects of a preload in its own process:
+ * descriptors, threads, signal handlers and masks, libraries, output, environment.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

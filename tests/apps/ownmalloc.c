@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A preloaded allocator of somebody else's, that finds the C library's by dlsym at its first use,
- * as several do. Whoever stands in dlsym's way must not allocate there: it would come back in here.
+ * A preloaded allocator of another project, which looks the C library's allocator up with dlsym at
+ * its first use, as several do. A library that interposes dlsym must not allocate there: the call
+ * would come back here.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A library that patches code, as UCX's hooks do: it looks functions of the driver up, moves their
- * first instructions away and writes a jump to functions of its own in their place. It says which
- * calls it sees.
+ * first instructions away and writes a jump to its own functions in their place. It prints the
+ * calls that it sees.
  *
- * PATCHER_ASKS: where it looks them up. itself: by a handle of its own file, as UCX 1.22; next,
- * default: by these pseudo handles; driver: by a handle of libcuda; linked: it takes the address
- * that it is linked to. PATCHER_CALLS=1: it patches nothing, but makes a call of what it has found.
+ * PATCHER_ASKS is the way to look them up. itself: a handle of its own file, as UCX 1.22; next,
+ * default: these pseudo handles; driver: a handle of libcuda; linked: the address that it is linked
+ * to. PATCHER_CALLS=1: it patches nothing, but calls the function that it has found.
  */
 #define _GNU_SOURCE
 #include "app.h"
@@ -105,7 +105,7 @@ static bool write_to(void *at, size_t length, int protection)
 	return mprotect((void *)page, (uintptr_t)at + length - page, protection) == 0;
 }
 
-/* The moved instructions, and a jump to what comes behind them. */
+/* The moved instructions, and a jump to the instruction after them. */
 static void *make_original(unsigned char *code)
 {
 	unsigned char *moved = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Registers memory, makes the call that each case names, and looks at what is left. Each case runs
- * twice: with the region idle, and with the region held over the call. A bystander's region must
- * never be touched by any call but one that ends the whole context.
+ * Registers memory, makes the call that each case names, and checks the regions that are left. Each
+ * case runs twice: with the region idle, and with the region held over the call. Only a call that
+ * ends the whole context may end the region of a bystander.
  */
 #define _GNU_SOURCE
 #include "regions.h"
@@ -69,7 +69,7 @@ int regions_open_descriptors(void)
 	return count_descriptors("");
 }
 
-/* What the guest's simulated GPU has pinned; -1: it is not there. */
+/* The number of pins of the guest's simulated GPU; -1: it does not exist. */
 static int pins_of_guest(void)
 {
 	FILE *counts = fopen("/proc/sim_gpu", "re");
@@ -83,7 +83,9 @@ static int pins_of_guest(void)
 	return pins;
 }
 
-/* The simulated driver knows; a real one's can be told by their name. */
+/*
+ * Counts exports: the simulated driver is asked; those of a real driver are known by their names.
+ */
 int regions_open_exports(void)
 {
 	unsigned (*of_device)(int) = (unsigned (*)(int))dlsym(RTLD_DEFAULT, "sim_open_exports");
@@ -94,7 +96,7 @@ int regions_open_exports(void)
 	return of_device != NULL ? (int)(of_device(0) + of_device(1)) : count_descriptors("dmabuf");
 }
 
-/* What is wrong with the case that is running; only the first thing counts. */
+/* The first failure of the case that is running. */
 static char complaint[256];
 
 static void expect(bool right, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -122,7 +124,7 @@ static bool pins_are_known(void)
 /* ---- one case ------------------------------------------------------------------------------- */
 
 struct before {
-	int exports; /* without any pins */
+	int exports; /* before any pin */
 	uint64_t regions, missed;
 	unsigned long long id;
 };
@@ -143,7 +145,7 @@ static void expect_gone(const struct regions_case *what, const struct before *be
 	int bystanders = what->alone ? 0 : 1, again;
 	pindown_region *region = NULL;
 
-	/* Before anybody asks for it again, which would check a volatile one. */
+	/* Before the next get, which would check a volatile region. */
 	expect(regions_stats().regions == before->regions + bystanders + (held != NULL),
 	       "%d regions are left after the call, not %d", (int)regions_stats().regions,
 	       (int)before->regions + bystanders + (held != NULL));
@@ -152,7 +154,7 @@ static void expect_gone(const struct regions_case *what, const struct before *be
 		expect(regions_stats().kept_regions == 1,
 		       "%d regions are kept for their holder, not 1",
 		       (int)regions_stats().kept_regions);
-		expect(!pindown_api.is_live(held), "its holder is told that it is live");
+		expect(!pindown_api.is_live(held), "its holder sees it as live");
 		pindown_api.put(held);
 	}
 	expect(regions_stats().kept_regions == 0, "it is kept after the last put");
@@ -162,7 +164,7 @@ static void expect_gone(const struct regions_case *what, const struct before *be
 	expect(!pins_are_known() || regions_open_exports() == before->exports + bystanders,
 	       "there are %d pins, not %d", regions_open_exports(), before->exports + bystanders);
 	again = pindown_api.get(s.at, s.size, 0, &region);
-	if (again == PINDOWN_OK) { /* other memory may be there by now, or part of it */
+	if (again == PINDOWN_OK) { /* other memory may be there by now, or a part of it */
 		expect(what->lingers || pindown_api.buffer_id(region) != before->id,
 		       "it can be registered again");
 		pindown_api.put(region);
@@ -172,7 +174,7 @@ static void expect_gone(const struct regions_case *what, const struct before *be
 static void expect_kept(const struct before *before, pindown_region *held, int bystanders)
 {
 	expect(is_cached(s.at, s.size), "it is no longer found");
-	expect(held == NULL || pindown_api.is_live(held), "its holder is told that it is not live");
+	expect(held == NULL || pindown_api.is_live(held), "its holder does not see it as live");
 	pindown_api.put(held);
 	expect(regions_stats().regions == before->regions + 1 + bystanders,
 	       "%d regions are left, not %d", (int)regions_stats().regions,
@@ -192,7 +194,7 @@ static void expect_usable(const struct before *before, pindown_region *held)
 	pindown_api.put(held);
 }
 
-/* The memory is there, and so is the bystander's; register both, make the call, look. */
+/* Both the memory and the bystander exist: registers both, makes the call, checks. */
 static void register_and_call(const struct regions_case *what, CUdeviceptr bystander, bool hold)
 {
 	pindown_region *region = NULL, *beside = NULL;
@@ -273,7 +275,7 @@ static void run_once(const struct regions_case *what, bool hold)
 		passed++;
 }
 
-/* Arguments are parts of names: only such cases; with a '-' before it, all but such. */
+/* Each argument is a part of a name: only these cases run; with a '-' before it, all others. */
 static bool is_wanted(const char *name, int argc, char **argv)
 {
 	bool all = true, named = false;
@@ -323,7 +325,7 @@ static bool ready(void)
 	       OK(cuDevicePrimaryCtxRetain(&s.primary, s.device)) && OK(cuCtxSetCurrent(s.primary));
 }
 
-/* As the other process of the IPC cases: hand out a handle, stay until told to go. */
+/* The other process of the IPC cases: prints a handle, and stays until its input ends. */
 static int export_memory(void)
 {
 	CUipcMemHandle handle;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Cases that show, for each group of calls, that a registration is gone before the call that ends
- * its memory returns, and that no other call takes one away. The program finds pindown as
- * middleware does, by dlsym.
+ * its memory returns, and that no other call removes one. The program finds pindown as middleware
+ * does, by dlsym.
  */
 #ifndef REGIONS_H
 #define REGIONS_H
@@ -14,25 +14,25 @@
 #include "hook/cuda/abi.h"
 #include "cache/pindown.h"
 
-/* What the case's call does to the region of s.at. */
+/* The effect of the case's call on the region of s.at. */
 enum fate {
 	GONE,	 /* ended by the call */
-	KEPT,	 /* none of its business */
-	USABLE,	 /* ended or not, the memory is there and can be registered */
-	REFUSED, /* such memory can't be registered: pindown_get() answers `refusal` */
+	KEPT,	 /* not affected */
+	USABLE,	 /* whether it ended or not, the memory exists and can be registered */
+	REFUSED, /* such memory can't be registered: pindown_get() returns `refusal` */
 };
 
 struct regions_case {
 	const char *name;
-	bool (*begin)(void); /* makes memory at s.at; false: this driver can't */
+	bool (*begin)(void); /* allocates memory at s.at; false: this driver can't */
 	bool (*end)(void);   /* the call; false: it failed */
 	enum fate fate;
 	int refusal;
 	void (*clean)(void);
 	bool alone;	   /* the call ends all memory of the context, the bystander's too */
-	bool unexportable; /* the driver makes no dma-buf of such memory: only PINDOWN_BACKEND=none does */
-	bool is_volatile; /* not all calls that end it can be seen: each hit is checked */
-	bool lingers; /* the driver may know the memory still, but nobody must use it any more */
+	bool unexportable; /* no dma-buf of such memory: only PINDOWN_BACKEND=none pins it */
+	bool is_volatile;  /* not all calls that end it can be seen: each hit is checked */
+	bool lingers; /* the driver may still know the memory, but nobody may use it any more */
 };
 
 #define CASE(name_, begin_, end_, fate_, ...)                                           \
@@ -40,7 +40,7 @@ struct regions_case {
 		.name = name_, .begin = begin_, .end = end_, .fate = fate_, __VA_ARGS__ \
 	}
 
-/* What a case works with; set to zero before each. */
+/* The data of a case; all zero before each. */
 extern struct scene {
 	CUdevice device;
 	CUcontext primary, context;
@@ -62,14 +62,14 @@ extern struct scene {
 	CUeglStreamConnection connection;
 	void *host;
 	int fd;
-	long child; /* a process that keeps memory open for us, and the pipe it waits on */
+	long child; /* a process that keeps memory open, and the pipe it waits on */
 	int child_stdin;
 } s;
 
 extern const struct regions_case regions_memory_cases[]; /* regions_memory.c */
 extern const struct regions_case regions_owner_cases[];	 /* regions_owner.c */
 
-/* Cases that are told as a whole: `run` returns what is wrong, or NULL. */
+/* Cases with a function of their own: `run` returns the failure, or NULL. */
 struct regions_process_case {
 	const char *name;
 	const char *(*run)(void);
@@ -90,12 +90,12 @@ extern struct pindown_api {
 
 struct pindown_stats regions_stats(void);
 
-/* Pins: exported dma-bufs that are open, or what the guest's driver has counted. */
+/* The number of pins: exported dma-bufs that are open, or the count of the guest's driver. */
 int regions_open_exports(void);
-/* All open descriptors. */
+/* The number of all open descriptors. */
 int regions_open_descriptors(void);
 
-/* A CUDA call of the program's own: false when it fails. */
+/* A CUDA call of the test's own: false when it fails. */
 #define OK(call) ((call) == CUDA_SUCCESS)
 
 #endif

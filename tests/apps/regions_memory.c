@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that is ended by its address. */
+/* Cases whose memory is ended by its address. */
 #define _GNU_SOURCE
 #include "regions.h"
 
@@ -144,7 +144,7 @@ static bool allocate_from_pool(void)
 	       OK(cuStreamSynchronize(NULL));
 }
 
-/* As another process would have it; real drivers may refuse that to the process whose it is. */
+/* As another process would import it; real drivers may refuse that in the process that owns it. */
 static bool import_from_pool(void)
 {
 	CUmemPoolProps props = {
@@ -199,10 +199,7 @@ static void clean_pool_only(void)
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 
-/*
- * What a capture allocates is there from the launch on; a free in a capture acts at the launch,
- * too.
- */
+/* An allocation in a capture takes effect at the launch, and so does a free. */
 static bool instantiate(CUgraph graph, CUgraphExec *exec, unsigned long long flags)
 {
 	return OK(cuGraphInstantiateWithFlags(exec, graph, flags));
@@ -250,7 +247,7 @@ static bool capture_free(void)
 	       instantiate(s.second_graph, &s.second_exec, 0);
 }
 
-/* What not every driver has. */
+/* Functions that some drivers lack. */
 static void *of_driver(const char *name)
 {
 	return dlsym(RTLD_DEFAULT, name);
@@ -322,7 +319,7 @@ static void clean_captured_free(void)
 	clean_graph();
 }
 
-/* A launch of a graph that has nothing to do with the region. */
+/* A launch of a graph that is unrelated to the region. */
 static bool allocate_beside_graph(void)
 {
 	return launch_allocation() && free_on_stream() &&
@@ -360,7 +357,7 @@ static bool map_one(void)
 	       map_handle(s.at, 2 * MIB, &s.handle);
 }
 
-/* Side by side under one registration, as grown segments are. */
+/* Two mappings side by side under one registration, as in grown segments. */
 static bool map_two(void)
 {
 	bool done = map_one() && map_handle(s.at + 2 * MIB, 2 * MIB, &s.second);
@@ -369,7 +366,7 @@ static bool map_two(void)
 	return done;
 }
 
-/* Side by side, but registered is only the first. */
+/* Two mappings side by side; only the first is registered. */
 static bool map_two_register_first(void)
 {
 	bool done = map_two();
@@ -401,7 +398,7 @@ static bool release_handle(void)
 	return done;
 }
 
-/* Bound to a multicast object as well; by the newer call where there is one. */
+/* Also bound to a multicast object, by the newer call if there is one. */
 static bool map_and_bind(void)
 {
 	CUresult (*create)(CUmemGenericAllocationHandle *, const CUmulticastObjectProp *);
@@ -440,26 +437,30 @@ const struct regions_case regions_memory_cases[] = {
 	CASE("linear, cuMemFree", allocate, free_it, GONE),
 	CASE("linear, cuMemFree of a neighbour in its page", allocate_two_small, free_other, KEPT,
 	 .clean = clean_it),
-	CASE("linear, cuMemFree beside a neighbour", allocate_two_small, free_it, GONE, .clean = clean_other),
+	CASE("linear, cuMemFree beside a neighbour", allocate_two_small, free_it, GONE,
+	 .clean = clean_other),
 	CASE("linear, cuMemFree of 0", allocate, free_nothing, KEPT, .clean = clean_it),
 	CASE("linear, cuMemFree that fails", allocate, free_wrongly, USABLE, .clean = clean_it),
 	CASE("pitch, cuMemFree", allocate_pitch, free_it, GONE),
 	CASE("managed", allocate_managed, free_it, REFUSED, .refusal = PINDOWN_ERR_MANAGED),
-	CASE("host, cuMemHostAlloc", allocate_host, free_host, REFUSED, .refusal = PINDOWN_ERR_HOST),
-	CASE("host, cuMemHostRegister", register_host, unregister_host, REFUSED, .refusal = PINDOWN_ERR_HOST),
+	CASE("host, cuMemHostAlloc", allocate_host, free_host, REFUSED,
+	 .refusal = PINDOWN_ERR_HOST),
+	CASE("host, cuMemHostRegister", register_host, unregister_host, REFUSED,
+	 .refusal = PINDOWN_ERR_HOST),
 	CASE("no memory at all", no_memory, nothing, REFUSED, .refusal = PINDOWN_ERR_NOT_DEVICE),
 	CASE("stream-ordered, cuMemFreeAsync", allocate_async, free_async, GONE),
 	CASE("stream-ordered, cuMemFreeAsync_ptsz", allocate_async, free_async_ptsz, GONE),
 	CASE("stream-ordered, cuMemFree", allocate_async, free_it, GONE),
-	CASE("pool, cuMemFreeAsync", allocate_from_pool, free_async, GONE, .clean = clean_pool_only),
+	CASE("pool, cuMemFreeAsync", allocate_from_pool, free_async, GONE,
+	 .clean = clean_pool_only),
 	CASE("another process's pool, cuMemFreeAsync", import_from_pool, free_async, GONE,
 	 .clean = clean_imported_pool, .unexportable = true),
 	CASE("pool, cuMemPoolTrimTo", allocate_from_pool, trim_pool, KEPT, .clean = clean_pool),
 	CASE("pool, cuMemPoolDestroy", allocate_from_pool, destroy_pool, GONE),
 	CASE("a graph's, not launched yet", capture_only, launch, REFUSED,
 	 .refusal = PINDOWN_ERR_NOT_DEVICE, .clean = clean_launched_graph),
-	CASE("a graph's, cuMemFreeAsync", launch_allocation, free_on_stream, GONE, .clean = clean_graph,
-	 .is_volatile = true),
+	CASE("a graph's, cuMemFreeAsync", launch_allocation, free_on_stream, GONE,
+	 .clean = clean_graph, .is_volatile = true),
 	CASE("a graph's, cuMemFree", launch_allocation, free_it, GONE, .clean = clean_graph,
 	 .is_volatile = true),
 	CASE("a graph's, cuMemFreeAsync that is captured", launch_allocation, capture_free, KEPT,
@@ -470,18 +471,20 @@ const struct regions_case regions_memory_cases[] = {
 	 free_on_stream, GONE, .clean = clean_graph, .is_volatile = true),
 	CASE("a graph's, cuMemFreeAsync that is captured twice", launch_allocation_for_two_captures,
 	 capture_free_again, KEPT, .clean = clean_captured_free, .is_volatile = true),
-	CASE("a graph's, launched anew with AUTO_FREE_ON_LAUNCH", launch_that_frees_itself, launch, GONE,
-	 .clean = clean_launched_graph, .is_volatile = true, .lingers = true),
-	CASE("stream-ordered, cuGraphLaunch of a graph beside it", allocate_beside_graph, launch, KEPT,
-	 .clean = clean_beside_graph),
+	CASE("a graph's, launched anew with AUTO_FREE_ON_LAUNCH", launch_that_frees_itself, launch,
+	 GONE, .clean = clean_launched_graph, .is_volatile = true, .lingers = true),
+	CASE("stream-ordered, cuGraphLaunch of a graph beside it", allocate_beside_graph, launch,
+	 KEPT, .clean = clean_beside_graph),
 	CASE("mapped, cuMemUnmap", map_one, unmap_first, GONE, .clean = clean_vmm),
 	CASE("mapped, cuMemRelease", map_one, release_handle, KEPT, .clean = clean_vmm),
 	CASE("mapped, cuMulticastUnbind", map_and_bind, unbind, KEPT, .clean = clean_vmm),
-	CASE("two mappings, cuMemUnmap of the first", map_two, unmap_first, GONE, .clean = clean_vmm),
-	CASE("two mappings, cuMemUnmap of the second", map_two, unmap_second, GONE, .clean = clean_vmm),
+	CASE("two mappings, cuMemUnmap of the first", map_two, unmap_first, GONE,
+	 .clean = clean_vmm),
+	CASE("two mappings, cuMemUnmap of the second", map_two, unmap_second, GONE,
+	 .clean = clean_vmm),
 	CASE("two mappings, cuMemUnmap of both", map_two, unmap_both, GONE, .clean = clean_vmm),
-	CASE("the first of two mappings, cuMemUnmap of the second", map_two_register_first, unmap_second,
-	 KEPT, .clean = clean_vmm),
+	CASE("the first of two mappings, cuMemUnmap of the second", map_two_register_first,
+	 unmap_second, KEPT, .clean = clean_vmm),
 	{.name = NULL},
 };
 /* clang-format on */

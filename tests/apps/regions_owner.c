@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that ends with what owns it: a context, a module, an import, another process's handle. */
+/*
+ * Cases whose memory ends with its owner: a context, a module, an import, another process's handle.
+ */
 #define _GNU_SOURCE
 #include "regions.h"
 
@@ -83,7 +85,7 @@ static bool retain_and_release(void)
 	       OK(cuDevicePrimaryCtxRelease_v2(s.device));
 }
 
-/* The last release ends the context; it is there again for the cases that follow. */
+/* The last release ends the context; the following cases retain it again. */
 static bool release_to_zero(void)
 {
 	return OK(cuDevicePrimaryCtxRelease_v2(s.device));
@@ -105,7 +107,7 @@ static void clean_released(void)
 	cuCtxSetCurrent(s.primary);
 }
 
-/* Two devices: what ends on one is nothing to the other. */
+/* Two devices: an end on one does not affect the other. */
 static bool beside_other_device(void)
 {
 	CUcontext context;
@@ -184,7 +186,7 @@ static bool load_module(void)
 	       OK(cuModuleGetGlobal_v2(&s.at, &s.size, s.module, "table"));
 }
 
-/* Its length is not asked for, and a length within it is registered. */
+/* The program does not ask for the length, and registers a range within it. */
 static bool load_module_without_size(void)
 {
 	s.size = 1000;
@@ -203,7 +205,7 @@ static bool load_library(void)
 	       OK(cuLibraryGetGlobal(&s.at, &s.size, s.library, "table"));
 }
 
-/* A library's module, without a word of the library: its kernel's function leads there. */
+/* A module of a library that is reached only through the function of a kernel. */
 static bool load_library_of_a_function(void)
 {
 	CUfunction function;
@@ -216,7 +218,7 @@ static bool load_library_of_a_function(void)
 	       OK(cuModuleGetGlobal_v2(&s.at, &s.size, s.module, "table"));
 }
 
-/* The same, of a module that the library was asked for. */
+/* The same for a module that cuLibraryGetModule returned. */
 static bool load_library_and_its_module(void)
 {
 	return OK(cuLibraryLoadData(&s.library, ptx, NULL, NULL, 0, NULL, NULL, 0)) &&
@@ -275,7 +277,7 @@ static void clean_handle(void)
 	cuMemRelease(s.handle);
 }
 
-/* ---- graphics: without any there is nothing to map, but on the simulated driver ------------- */
+/* ---- graphics: only the simulated driver has resources to map -------------------------------- */
 
 static void *of_simulated(const char *name)
 {
@@ -349,7 +351,7 @@ static void clean_buffer(void)
 	cuGLUnregisterBufferObject(1);
 }
 
-/* Two buffers of one number: ours is the one of the context that was there first. */
+/* Two buffers with one number: the registered one belongs to the older context. */
 static bool map_two_buffers(void)
 {
 	size_t size;
@@ -390,7 +392,7 @@ static bool in_vdpau_context(void)
 	       OK(cuVDPAUCtxCreate_v2(&s.context, 0, s.device, 1, no_function)) && allocate();
 }
 
-/* The plane of a frame that is registered; its second one is a mapping of its own. */
+/* The registered plane of a frame; its second plane is a mapping of its own. */
 static bool choose_plane(unsigned plane)
 {
 	CUeglFrame frame;
@@ -495,7 +497,7 @@ static bool open_exported(void)
 	       OK(cuIpcOpenMemHandle_v2(&s.at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 }
 
-/* Opened twice: the first close leaves it open. */
+/* Opened twice: after the first close it is still open. */
 static bool open_exported_twice(void)
 {
 	CUipcMemHandle handle;
@@ -547,18 +549,21 @@ const struct regions_case regions_owner_cases[] = {
 	 .clean = clean_memory),
 	CASE("stream-ordered, cuCtxDestroy of the context it was made in", async_in_own_context,
 	 destroy_context, KEPT, .clean = clean_async),
-	CASE("cuCtxDetach, not the last", in_own_context, attach_and_detach, KEPT, .clean = clean_context),
+	CASE("cuCtxDetach, not the last", in_own_context, attach_and_detach, KEPT,
+	 .clean = clean_context),
 	CASE("cuCtxDetach, the last", in_own_context, detach_last, GONE),
 	CASE("cuDevicePrimaryCtxRelease, not to zero", allocate, retain_and_release, KEPT,
 	 .clean = clean_memory),
 	CASE("cuDevicePrimaryCtxRelease to zero", allocate, release_to_zero, GONE,
 	 .clean = clean_released, .alone = true),
-	CASE("cuDevicePrimaryCtxReset_v2", allocate, reset, GONE, .clean = clean_reset, .alone = true),
-	CASE("cuDevicePrimaryCtxReset", allocate, reset_v1, GONE, .clean = clean_reset, .alone = true),
+	CASE("cuDevicePrimaryCtxReset_v2", allocate, reset, GONE, .clean = clean_reset,
+	 .alone = true),
+	CASE("cuDevicePrimaryCtxReset", allocate, reset_v1, GONE, .clean = clean_reset,
+	 .alone = true),
 	CASE("cuDevicePrimaryCtxRelease to zero of another device", beside_other_device,
 	 release_other_device, KEPT, .clean = clean_memory),
-	CASE("cuDevicePrimaryCtxReset of another device", beside_other_device, reset_other_device, KEPT,
-	 .clean = clean_reset_other),
+	CASE("cuDevicePrimaryCtxReset of another device", beside_other_device, reset_other_device,
+	 KEPT, .clean = clean_reset_other),
 	CASE("on another device, its cuDevicePrimaryCtxRelease to zero", on_other_device,
 	 release_other_device, GONE),
 	CASE("cuMemFree in a green context", in_green_context, free_in_green_context, GONE,
@@ -572,40 +577,44 @@ const struct regions_case regions_owner_cases[] = {
 	CASE("library's module's global, cuLibraryUnload",
 	 load_library_and_its_module, unload_library, GONE, .unexportable = true),
 	CASE("global of a library's kernel's module, cuLibraryUnload",
-	 load_library_of_a_function, unload_library, GONE, .unexportable = true, .is_volatile = true),
+	 load_library_of_a_function, unload_library, GONE, .unexportable = true,
+	 .is_volatile = true),
 	CASE("external memory, cuMemFree of the buffer", import_external, free_mapped_buffer, GONE,
 	 .clean = clean_external, .unexportable = true),
 	CASE("external memory, cuDestroyExternalMemory", import_external, destroy_external, GONE,
 	 .clean = clean_handle, .unexportable = true, .lingers = true),
 	CASE("graphics resource, cuGraphicsUnmapResources", map_resource, unmap_resource, GONE,
 	 .clean = clean_resource),
-	CASE("graphics resource, cuGraphicsUnregisterResource", map_resource, unregister_resource, GONE),
+	CASE("graphics resource, cuGraphicsUnregisterResource", map_resource, unregister_resource,
+	 GONE),
 	CASE("OpenGL's buffer, cuGLUnmapBufferObject", map_buffer, unmap_buffer, GONE,
 	 .clean = clean_buffer),
-	CASE("OpenGL's buffer, cuGLUnmapBufferObjectAsync", map_buffer_async, unmap_buffer_async, GONE,
-	 .clean = clean_buffer),
+	CASE("OpenGL's buffer, cuGLUnmapBufferObjectAsync", map_buffer_async, unmap_buffer_async,
+	 GONE, .clean = clean_buffer),
 	CASE("OpenGL's buffer, cuGLUnregisterBufferObject", map_buffer, unregister_buffer, GONE),
 	CASE("one of OpenGL's buffers of one number, cuGLUnmapBufferObject", map_two_buffers,
 	 unmap_buffer, GONE, .clean = clean_two_buffers, .is_volatile = true),
-	CASE("one of OpenGL's buffers of one number, cuGLUnmapBufferObject of the other", map_two_buffers,
+	CASE("one of OpenGL's buffers of one number, cuGLUnmapBufferObject of the other",
+	 map_two_buffers,
 	 unmap_other_buffer, KEPT, .clean = clean_two_buffers, .is_volatile = true),
 	CASE("cuCtxDestroy of cuGLCtxCreate's", in_gl_context, destroy_context, GONE),
 	CASE("cuCtxDetach of cuGLCtxCreate's, not the last", in_gl_context, attach_and_detach, KEPT,
 	 .clean = clean_context),
-	CASE("cuCtxDetach of cuVDPAUCtxCreate's, not the last", in_vdpau_context, attach_and_detach, KEPT,
-	 .clean = clean_context),
-	CASE("EGL's image, cuGraphicsUnregisterResource", register_image, unregister_resource, GONE),
-	CASE("EGL's frame, cuEGLStreamConsumerReleaseFrame", acquire_first_plane, release_frame, GONE,
-	 .clean = clean_connection),
+	CASE("cuCtxDetach of cuVDPAUCtxCreate's, not the last", in_vdpau_context, attach_and_detach,
+	 KEPT, .clean = clean_context),
+	CASE("EGL's image, cuGraphicsUnregisterResource", register_image, unregister_resource,
+	 GONE),
+	CASE("EGL's frame, cuEGLStreamConsumerReleaseFrame", acquire_first_plane, release_frame,
+	 GONE, .clean = clean_connection),
 	CASE("second plane of EGL's frame, cuEGLStreamConsumerReleaseFrame", acquire_second_plane,
 	 release_frame, GONE, .clean = clean_connection),
-	CASE("EGL's frame, cuEGLStreamConsumerReleaseFrame of another", acquire_two_frames, release_frame,
-	 KEPT, .clean = clean_connection),
+	CASE("EGL's frame, cuEGLStreamConsumerReleaseFrame of another", acquire_two_frames,
+	 release_frame, KEPT, .clean = clean_connection),
 	CASE("EGL's frame, cuEGLStreamConsumerDisconnect", acquire_two_frames, disconnect, GONE),
 	CASE("another process's, cuIpcCloseMemHandle", open_exported, close_exported, GONE,
 	 .clean = end_exporter, .unexportable = true),
-	CASE("another process's, opened twice, closed once", open_exported_twice, close_exported, KEPT,
-	 .clean = clean_exported, .unexportable = true),
+	CASE("another process's, opened twice, closed once", open_exported_twice, close_exported,
+	 KEPT, .clean = clean_exported, .unexportable = true),
 	CASE("cuCheckpointProcessCheckpoint", allocate, checkpoint, GONE, .clean = clean_checkpoint,
 	 .alone = true, .lingers = true),
 	{.name = NULL},

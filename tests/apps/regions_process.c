@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Children: none keeps a registration of its parent's alive, whether it goes on as a copy or starts
+ * Children: none keeps a registration of its parent alive, whether it continues as a copy or starts
  * another program.
  */
 #define _GNU_SOURCE
@@ -16,7 +16,7 @@
 #define MIB  (1024u * 1024u)
 #define SIZE (64u * MIB)
 
-/* What a child says of itself by its exit status. */
+/* The result of a child, as its exit status. */
 enum {
 	CHILD_FINE = 40,
 	CHILD_HAS_DESCRIPTORS,
@@ -33,8 +33,8 @@ static size_t free_memory(void)
 	return available;
 }
 
-/* The copy: the parent's region is nothing to it, its puts are ignored. */
-static int live_as_copy(pindown_region *held, int descriptors)
+/* The child as a copy: the parent's region means nothing there, and its put is ignored. */
+static int run_as_copy(pindown_region *held, int descriptors)
 {
 	pindown_region *region = NULL;
 
@@ -75,7 +75,7 @@ static const char *meaning(int status)
 
 /*
  * The child is a copy and lives on while the parent frees: the memory must come back at once. With
- * `hold` the parent still uses its region during the fork.
+ * `hold` the parent holds its region during the fork.
  */
 static const char *run_fork(bool hold)
 {
@@ -95,8 +95,8 @@ static const char *run_fork(bool hold)
 		pindown_api.put(region);
 	child = fork();
 	if (child == 0) {
-		status = live_as_copy(region, descriptors);
-		/* Tells the parent, and stays until the parent has freed. */
+		status = run_as_copy(region, descriptors);
+		/* Notifies the parent, and stays until the parent has freed. */
 		if (write(from_child[1], "", 1) != 1 || close(to_child[1]) != 0 ||
 		    read(to_child[0], &byte, 1) != 0)
 			_exit(1);
@@ -127,7 +127,7 @@ static const char *run_fork(bool hold)
  * Registers memory of its own and frees it, as a library's handler may; in a child the driver
  * refuses.
  */
-static bool handlers_call, alone; /* alone: nobody else pins */
+static bool handlers_call, alone; /* alone: no other code pins */
 static const char *handlers_complaint;
 
 static void complain(const char *what)
@@ -158,8 +158,8 @@ static void in_parent_or_prepare(void)
 static int child_handler_saw = CHILD_FINE;
 
 /*
- * Before a real driver's own handler has run, the driver works in the child and frees the parent's
- * memory there, with or without pindown. So this one does not call it.
+ * Before a real driver's own handler has run, the driver works in the child, and a free there frees
+ * the parent's memory, with or without pindown. So this handler does not call it.
  */
 static void in_child_before_the_driver(void)
 {
@@ -184,13 +184,16 @@ static void register_first_handlers(void)
 	pthread_atfork(in_parent_or_prepare, in_parent_or_prepare, in_child_before_the_driver);
 }
 
-/* Before any library's constructor: its prepare handler runs last, and its child handler first. */
+/*
+ * Runs before the constructor of any library: its prepare handler runs last, and its child handler
+ * first.
+ */
 __attribute__((section(".preinit_array"),
 	       used)) static void (*const before_all)(void) = register_first_handlers;
 
 static bool enough;
 
-/* Another thread holds our locks now and then when the process is forked. */
+/* Another thread often holds pindown's locks when the process forks. */
 static void *churn(void *unused)
 {
 	pindown_region *region = NULL;
@@ -218,7 +221,7 @@ static const char *fork_and_wait(void)
 	if (child == 0)
 		_exit(child_handler_saw != CHILD_FINE
 			      ? child_handler_saw
-			      : live_as_copy(region, regions_open_descriptors()));
+			      : run_as_copy(region, regions_open_descriptors()));
 	pindown_api.put(region);
 	if (handlers_complaint)
 		return handlers_complaint;
@@ -232,7 +235,7 @@ static const char *run_handlers(void)
 
 	if (!OK(cuMemAlloc_v2(&s.at, SIZE)))
 		return "can't begin";
-	/* Once more, and now as the last ones. */
+	/* Registered once more, now as the last handlers. */
 	pthread_atfork(in_parent_or_prepare, in_parent_or_prepare, in_child_after_the_driver);
 	handlers_call = true;
 	handlers_complaint = NULL;
@@ -250,7 +253,7 @@ static const char *run_handlers(void)
 	return wrong;
 }
 
-/* A new program finds no descriptor that it was not meant to have. */
+/* A new program inherits no descriptor that it should not have. */
 static const char *run_exec(void)
 {
 	pindown_region *region = NULL;

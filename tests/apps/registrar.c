@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A preloaded library that registers, through pindown where it is there, all device memory that the
- * program gets, and leaves the registrations in the cache: the program's frees have to take them
- * out. Says on standard error if one was missed.
+ * A preloaded library that registers all device memory that the program gets, through pindown if it
+ * is there, and leaves the registrations in the cache: the program's frees must remove them. It
+ * prints to standard error if a free was missed.
  */
 #define _GNU_SOURCE
 #include "app.h"
@@ -37,7 +37,8 @@ __attribute__((destructor)) static void complain(void)
 }
 
 /*
- * Calls the real one, and registers what it gave. Looked up each time: threads call this at once.
+ * Calls the real function and registers its result. The function is looked up each time: several
+ * threads call this at once.
  */
 #define THEN_REGISTER(fn, at, size, ...)                                        \
 	({                                                                      \
@@ -95,7 +96,7 @@ EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *at, size_t size, CUmem
 	return THEN_REGISTER(cuMemAllocFromPoolAsync_ptsz, *at, size, at, size, pool, stream);
 }
 
-/* The last step of mapping: from here on the memory can be used. */
+/* The last step of mapping: after it the memory can be used. */
 EXPORT CUresult cuMemSetAccess(CUdeviceptr at, size_t size, const CUmemAccessDesc *desc,
 			       size_t count)
 {
@@ -125,7 +126,9 @@ EXPORT CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *at, CUexternalMemor
 	return THEN_REGISTER(cuExternalMemoryGetMappedBuffer, *at, desc->size, at, memory, desc);
 }
 
-/* What a graph runs allocates at addresses that were told before; after the run they may be in use.
+/*
+ * A launch allocates at an address that the node returned before; after the launch it may be in
+ * use.
  */
 static CUdeviceptr told;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The roads by which a program that is not linked with libcuda reaches it. Each fills the table of
- * calls in its own way.
+ * The roads by which a program that is not linked with libcuda reaches it. Each road fills the
+ * table of calls in its own way.
  */
 #define _GNU_SOURCE
 #include "app.h"
@@ -13,14 +13,14 @@ struct app_calls app_calls;
 
 enum stream { NONE, LEGACY, PTSZ, PTDS };
 
-/* How one function is looked up. */
+/* The way to look up one function. */
 struct lookup {
 	const char *symbol, *name;
 	int version;
 	enum stream stream;
 };
 
-static void *libcuda; /* what dlsym is asked of; may be RTLD_DEFAULT or RTLD_NEXT */
+static void *libcuda; /* the handle for dlsym; may be RTLD_DEFAULT or RTLD_NEXT */
 static CUresult (*ask_v1)(const char *, void **, int, cuuint64_t);
 static CUresult (*ask_v2)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
 
@@ -30,7 +30,7 @@ static bool open_local(void)
 	return libcuda != NULL;
 }
 
-/* Symbol versions: NVIDIA's libcuda has none, the one that is built for this road has. */
+/* Symbol versions: NVIDIA's libcuda has none; the one built for this road has. */
 #define VERSION "LIBCUDA_TEST"
 
 static bool open_versioned(void)
@@ -52,7 +52,7 @@ static bool open_default(void)
 	return opened;
 }
 
-/* Opened twice and closed once: libcuda must still be there, and watched. */
+/* Opened twice and closed once: libcuda must still be loaded and watched. */
 static bool open_twice(void)
 {
 	void *first = dlopen("libcuda.so.1", RTLD_NOW);
@@ -63,7 +63,7 @@ static bool open_twice(void)
 	return libcuda != NULL;
 }
 
-/* By the whole path, which some find in ldconfig's cache. */
+/* By the full path, which some programs find in ldconfig's cache. */
 static bool open_path(void)
 {
 	struct link_map *map = NULL;
@@ -101,7 +101,7 @@ static bool open_dependent(void)
 }
 
 /*
- * With the C library's dlsym, by its version: how libraries that stand before dlsym find it, and
+ * With the C library's dlsym, found by its version: so do libraries that interpose dlsym, and
  * programs that want to be sure.
  */
 static void *(*dlsym_of_version)(void *, const char *);
@@ -124,7 +124,7 @@ static bool open_version_default(void)
 	return open_by_version(RTLD_DEFAULT);
 }
 
-/* For programs that are linked with libcuda, too. */
+/* Also for programs that are linked with libcuda. */
 static bool open_next(void)
 {
 	libcuda = RTLD_NEXT;
@@ -140,7 +140,7 @@ static bool open_proc(void)
 	return ask_v1 != NULL && ask_v2 != NULL;
 }
 
-/* The look-up function is itself looked up through itself, in both versions. */
+/* The look-up function itself is looked up through itself, in both versions. */
 static bool open_own(void)
 {
 	CUdriverProcAddressQueryResult status;
@@ -155,9 +155,9 @@ static bool open_own(void)
 }
 
 /*
- * As libcudart begins, static and shared alike: one dlsym, then its 440 look-ups; from the moment
- * the look-up function has found itself, only what it returned for its own name is used. Then it
- * asks for tables of internal functions, which must come from the driver untouched.
+ * Begins as libcudart does, static and shared alike: one dlsym, then its 440 look-ups. After the
+ * look-up function has been looked up by its own name, only the returned function is used. Then it
+ * gets tables of internal functions, which must come from the driver untouched.
  */
 static bool open_cudart(void)
 {
@@ -248,7 +248,7 @@ static void *by_v2_legacy(const struct lookup *what)
 	return ask_with_status(what, what->stream == PTSZ ? 2 : 1);
 }
 
-/* As a program built with --default-stream per-thread asks: everything with that flag. */
+/* As a program built with --default-stream per-thread: all look-ups have that flag. */
 static void *by_v2_ptds(const struct lookup *what)
 {
 	struct lookup mine = *what;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A library that takes its time to be opened and closed; see forked.c. */
+/* A library whose opening and closing take time; see forked.c. */
 void forked_in_constructor(void);
 void forked_in_destructor(void);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* From the command line to one group of calls. */
+/* Runs one group of calls from the command line. */
 #include "app.h"
 
 #include <spawn.h>

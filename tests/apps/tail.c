@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A callback that the driver calls, and that ends in a jump to a call of the driver: as compilers
- * make of a call in the last line. The call returns straight into the driver.
+ * A callback that the driver calls ends in a jump to a call of the driver: compilers make that of a
+ * call in the last line. The call then returns straight into the driver.
  */
 #include "app.h"
 
@@ -13,7 +13,7 @@ __attribute__((used)) static CUresult (*get_free(void))(CUdeviceptr)
 	return free_it;
 }
 
-/* The third parameter is the address; the stack is as it was when this was called. */
+/* The third parameter is the address; the stack is as it was on entry. */
 void tail_callback(CUstream stream, CUresult status, void *data);
 __asm__(".pushsection .text\n"
 	"tail_callback:\n"
@@ -33,7 +33,7 @@ static void tail_callback(CUstream stream, CUresult status, void *data)
 extern CUresult cuStreamAddCallback(CUstream stream, void (*callback)(CUstream, CUresult, void *),
 				    void *data, unsigned flags);
 
-/* What the callback does is noted as the program's other calls are. */
+/* Calls of the callback are noted like the program's other calls. */
 static void note_free(CUdeviceptr at)
 {
 	app_after("cuMemFree_v2", CUDA_SUCCESS, 4711, at, true);

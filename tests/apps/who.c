@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A library in a chain: each has a who() that says its name and asks the next one's, found by
- * RTLD_NEXT, which depends on the caller of dlsym. Built as several libraries, and loads a
+ * A library in a chain: each has a who() that says its name and calls the next one's, found by
+ * RTLD_NEXT, which depends on the caller of dlsym. It is built as several libraries, and loads a
  * neighbour that only its own RUNPATH leads to, which depends on the caller of dlopen.
  */
 #define _GNU_SOURCE
@@ -27,7 +27,7 @@ EXPORT const char *whose(void)
 	return WHO;
 }
 
-/* As whose() but of the next, with a symbol version that glibc has. */
+/* Like whose(), but for the next library, with a symbol version that glibc has. */
 EXPORT void *versioned_malloc(void)
 {
 	return dlvsym(RTLD_NEXT, "malloc", "GLIBC_2.2.5");

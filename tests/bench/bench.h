@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the measuring programs share. Each prints lines "NAME<tab>NANOSECONDS" (or another unit that
- * NAME tells), one for each measure; tests/bench/run repeats and compares them.
+ * Functions for all measuring programs. Each program prints lines "NAME<tab>NANOSECONDS" (or
+ * another unit that NAME states), one for each measurement; tests/bench/run repeats and compares
+ * them.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -38,7 +39,7 @@ static inline void print_measure(const char *name, double value)
 	printf("%s\t%.2f\n", name, value);
 }
 
-/* For what a benchmark can't go on without. */
+/* Ends a benchmark that can't continue. */
 static inline void stop(const char *why, int code)
 {
 	fprintf(stderr, "bench: %s: %d\n", why, code);

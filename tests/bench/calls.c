@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * calls: what the watched calls cost, in ns. It is linked with libcuda.so.1 and knows nothing of
+ * calls: the cost of the watched calls, in ns. It is linked with libcuda.so.1 and knows nothing of
  * pindown; tests/bench/run starts it on one driver after another, with the preload.
  *
- * Two processes on one driver differ by more than a wrapper costs. So each batch is made twice in
- * turn in one process: through the wrapper that the loader has bound the name to, and straight to
- * the function in libcuda's own symbol table. Without a preload the two are the same.
+ * Two processes on one driver differ by more than the cost of a wrapper. So each batch is made
+ * twice by turns in one process: through the wrapper that the loader has bound the name to, and
+ * straight to the function in libcuda's own symbol table. Without a preload the two are the same.
  */
 #define _GNU_SOURCE
 #include "calls.h"
@@ -15,7 +15,7 @@
 #define BATCHES	      201u
 #define ALLOC_BATCHES 610u
 #define BYTES	      65536u
-#define TOGETHER      24u /* allocations at once: with one more they fit in one block of the driver's */
+#define TOGETHER      24u /* allocations at a time: one more, and they fill a block of the driver */
 
 static CUdeviceptr addrs[TOGETHER];
 static CUstream stream;
@@ -75,7 +75,7 @@ static void async_pair_batch(void)
 	must(cuStreamSynchronize(stream), "cuStreamSynchronize");
 }
 
-/* What a registration cache without interception asks on each hit. */
+/* The query that a registration cache without interception makes on each hit. */
 static void tag_check_batch(void)
 {
 	unsigned long long id;
@@ -94,7 +94,7 @@ static double time_of(void (*batch)(void), unsigned calls)
 	return (now_ns() - begin) / calls;
 }
 
-/* One row: the straight calls under their own kind, the linked ones under the runner's. */
+/* One row: the straight calls under a kind of their own, the linked ones under the runner's. */
 static void print_both(const char *name, double *by_linked, double *by_straight, unsigned count)
 {
 	printf("direct\t");
@@ -139,9 +139,7 @@ int main(void)
 
 	open_driver();
 	find_straight();
-	/*
-	 * The driver gives a block back with its last allocation, and that is not what is measured.
-	 */
+	/* The driver frees a block with its last allocation, which must not be measured. */
 	must(cuMemAlloc_v2(&neighbour, BYTES), "cuMemAlloc");
 	must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 	measure_alloc_and_free();

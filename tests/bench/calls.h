@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The CUDA driver as the measuring programs use it: device 0 and its primary context. */
+/* The part of the CUDA driver that the measuring programs use: device 0 and its primary context. */
 #ifndef BENCH_CALLS_H
 #define BENCH_CALLS_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * events N: so many watched calls, in four threads, and a pin for each hundred of them: a trace to
- * measure the command with.
+ * events N: makes N watched calls in four threads, and a pin for every hundred: a trace with which
+ * to measure the command.
  */
 #include "calls.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * hits REGIONS THREADS: what a get that hits plus its put costs, in ns for each thread, with
+ * hits REGIONS THREADS: the cost of a get that hits plus its put, in ns for each thread, with
  * REGIONS registered and gets spread at random over them.
  */
 #include "bench.h"
@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#define GETS	    200000u /* for each thread, in one batch */
+#define GETS	    200000u /* of each thread in one batch */
 #define ROUNDS	    9u
 #define MAX_THREADS 64u
 
@@ -27,8 +27,7 @@ static uint32_t next_random(uint64_t *state)
 	return (uint32_t)(*state >> 33);
 }
 
-/* The addresses in the order in which one thread asks for them, prepared so that it costs nothing.
- */
+/* The addresses in the order in which one thread asks for them, prepared before the measurement. */
 static uint64_t *random_order(const uint64_t *addrs, size_t regions, uint64_t seed)
 {
 	uint64_t *order = malloc(GETS * sizeof(*order));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* pindown's cache through pindown.h, as hits.h wants it. Run with the preload and
- * PINDOWN_BACKEND=none. */
+/* pindown's cache through pindown.h, for hits.c. Run with the preload and PINDOWN_BACKEND=none. */
 #include "calls.h"
 #include "hits.h"
 #include "cache/pindown.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * inside REGIONS: what the cache itself takes of a watched free, without the wrapper and the
- * driver: it is linked with the cache's objects and calls what a wrapper calls. The memory is not
- * registered. And what a hit takes if a region's brief does not say all: because the kernel can
- * revoke it, or because the pages are only partly its own.
+ * inside REGIONS: the cache's own share of a watched free, without the wrapper and the driver: it
+ * is linked with the cache's objects and makes the calls of a wrapper. The freed memory is not
+ * registered. And the cost of a hit on a region that needs more checks than its brief: because the
+ * kernel can revoke it, or because it covers only parts of its pages.
  */
 #include "bench.h"
 #include "calls.h"
@@ -38,7 +38,7 @@ static void fill(size_t count)
 	}
 }
 
-/* Frees at random in the 64 GiB below; or with the registered ones all around. */
+/* Frees at random in the 64 GiB below; or between registered ones. */
 static double frees(uint64_t base, uint64_t step, size_t places)
 {
 	double values[TURNS];
@@ -57,7 +57,7 @@ static double frees(uint64_t base, uint64_t step, size_t places)
 	return median(values, TURNS);
 }
 
-/* At random, of all. */
+/* Chosen at random from all. */
 static double hits(size_t count)
 {
 	double values[TURNS];
@@ -80,7 +80,7 @@ static double hits(size_t count)
 	return median(values, TURNS);
 }
 
-/* As pin.c, set_pages(), leaves it for such regions. */
+/* As pin.c, set_pages(), sets it for such regions. */
 static void forget_own_pages(size_t count)
 {
 	size_t i;

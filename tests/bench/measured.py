@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""docs/measured.md, where some of these scripts put what they have measured."""
+"""Some of these scripts write their figures into docs/measured.md."""
 import pathlib
 import sys
 
@@ -7,7 +7,7 @@ DOCS = pathlib.Path(__file__).resolve().parent.parent.parent / "docs"
 
 
 def fill(script, text):
-    """The text in place of what the script, by its name here, has put there before: between two lines that name it."""
+    """Replaces a script's earlier text in the page: that between the two lines that name it."""
     page = DOCS / "measured.md"
     begin, end = (f"<!-- tests/bench/{script}: {where} here -->" for where in ("from", "to"))
     old = page.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * A libcuda.so.1 whose calls return at once, so that what a wrapper adds to one is not lost in what
- * the driver takes. It allocates nothing, and is for measuring alone.
+ * A libcuda.so.1 whose calls return at once, so that the cost of a wrapper is not lost in that of
+ * the driver. It allocates nothing, and is only for measurements.
  */
 #include "hook/cuda/abi.h"
 

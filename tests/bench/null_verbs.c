@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * A libibverbs.so.1 whose calls return at once, so that what a wrapper adds to one is seen. It
- * registers nothing, and is for measuring alone.
+ * A libibverbs.so.1 whose calls return at once, so that the cost of a wrapper can be measured. It
+ * registers nothing, and is only for measurements.
  */
 #include "hook/verbs/abi.h"
 

@@ -5,13 +5,15 @@
  * is never used.
  *
  *	ring	  an all-reduce: 64 chunks of 8 MiB, one after the other, again and again
- *	halo	  26 neighbours, a send and a receive buffer each, of three sizes, in every step; every 20th step
- *		  writes 64 fields of 16 MiB out
- *	alltoall  256 peers, a send and a receive buffer of 2 MiB for each, in an order that turns with each step
- *	training  gradients in 40 buckets of 25 MiB, in every step from the last to the first; activations in
- *		  segments of 20 MiB chosen by Zipf's law; every 50th step the segments are freed and made anew
- *	serving	  a key-value cache: 2000 blocks of 2 MiB chosen by Zipf's law, one in 100 freed and made anew, and
- *		  now and then all read in order
+ *	halo	  26 neighbours, a send and a receive buffer each, of three sizes, in every step;
+ *		  every 20th step writes 64 fields of 16 MiB out
+ *	alltoall  256 peers, a send and a receive buffer of 2 MiB for each, in an order that turns
+ *		  with each step
+ *	training  gradients in 40 buckets of 25 MiB, in every step from the last to the first;
+ *		  activations in segments of 20 MiB chosen by Zipf's law; every 50th step the
+ *		  segments are freed and allocated again
+ *	serving	  a key-value cache: 2000 blocks of 2 MiB chosen by Zipf's law, one in 100 freed and
+ *		  allocated again, and now and then all read in order
  */
 #include "calls.h"
 #include "cache/pindown.h"

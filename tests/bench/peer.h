@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A registration cache under measurement: workloads.c has main(), the threads and the clock; one
- * file for each cache has these. Loops are the cache's own, so that nothing stands between them and
- * the measured calls. Region i begins at base + (i << shift) and is PEER_BYTES long.
+ * A registration cache to be measured: workloads.c has main(), the threads and the clock; one file
+ * for each cache has these functions. The loops are in that file, so that nothing stands between
+ * them and the measured calls. Region i begins at base + (i << shift) and is PEER_BYTES long.
  */
 #ifndef BENCH_PEER_H
 #define BENCH_PEER_H
@@ -26,32 +26,32 @@ static inline uint64_t region_at(const struct regions *regions, uint32_t i)
 
 extern const char peer_name[];
 
-/* What the peer can't do is left out of the measures. */
+/* Measurements that the peer can't make are left out. */
 extern const bool peer_has_frees;
 
 void peer_open(size_t regions);
 
-/* To be called first in each measuring thread. */
+/* Each measuring thread calls this first. */
 void peer_thread(void);
 
-/* Get and put each; a miss pins. */
+/* Gets and puts each; a miss pins. */
 void peer_gets(const struct regions *regions, const uint32_t *order, size_t count);
 
-/* The same, where some are freed first. */
+/* The same, with some freed first. */
 void peer_gets_and_frees(const struct regions *regions, const uint32_t *order, size_t count);
 
-/* The cache is told that the memory at one address, or in a range, is freed. */
+/* Notifies the cache that the memory at one address, or in a range, is freed. */
 void peer_frees(const struct regions *regions, const uint32_t *order, size_t count);
 void peer_free_range(uint64_t begin, uint64_t length);
 
-/* Get without a put, and the puts of all these. */
+/* Gets without puts, and the puts of all these. */
 void peer_hold(const struct regions *regions, uint32_t first, uint32_t count);
 void peer_let_go(void);
 
-/* Ends all that is idle. */
+/* Ends all idle regions. */
 void peer_flush(const struct regions *regions, uint32_t count);
 
-/* So often memory was pinned: what is called a hit must not have been a miss. */
+/* The number of pins so far: a hit must not have been a miss. */
 uint64_t peer_pins(void);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * No cache: the two dependent loads that any cache needs which goes from an address to a record by
- * a table. What a hit takes beyond this is the cache's own.
+ * No cache: the two dependent loads of any cache that finds a record by address in a table. The
+ * rest of a hit is the cache's own cost.
  */
 #define _GNU_SOURCE
 #include "bench.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * pindown's cache through pindown.h. Run with the preload, PINDOWN_BACKEND=none and the
- * libcuda.so.1 that does nothing, which takes each 64 KiB for an allocation: a free goes through
- * its wrapper.
+ * libcuda.so.1 that does nothing, for which each 64 KiB is an allocation: a free goes through its
+ * wrapper.
  */
 #include "calls.h"
 #include "peer.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * UCX's registration cache (ucs_rcache) with a pin that does nothing. It is told of a free as its
- * own hooks of the CUDA calls tell it, by an event of libucm.
+ * UCX's registration cache (ucs_rcache) with a pin that does nothing. An event of libucm notifies
+ * it of a free, as its own hooks of the CUDA calls do.
  */
 #include "bench.h"
 #include "peer.h"
@@ -13,7 +13,7 @@
 const char peer_name[] = "ucx";
 const bool peer_has_frees = true;
 
-/* Exported by libucm, but in none of the headers that are installed. */
+/* Exported by libucm, but declared in no installed header. */
 void ucm_event_enter(void);
 void ucm_event_leave(void);
 void ucm_event_dispatch(ucm_event_type_t type, ucm_event_t *event);
@@ -81,14 +81,14 @@ static inline ucs_rcache_region_t *get(uint64_t addr, size_t length)
 	return region;
 }
 
-/* It registers what is asked for, not the allocation. */
+/* It registers the requested range, not the allocation. */
 void peer_gets(const struct regions *regions, const uint32_t *order, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
 		ucs_rcache_region_put(cache, get(region_at(regions, order[i]), PEER_BYTES));
 }
 
-static void tell_of_free(uint64_t addr, uint64_t length)
+static void report_free(uint64_t addr, uint64_t length)
 {
 	ucm_event_t event = {.mem_type = {.address = (void *)addr,
 					  .size = length,
@@ -105,7 +105,7 @@ void peer_gets_and_frees(const struct regions *regions, const uint32_t *order, s
 		uint64_t addr = region_at(regions, order[i] & ~PEER_FREED);
 
 		if (order[i] & PEER_FREED)
-			tell_of_free(addr, PEER_BYTES);
+			report_free(addr, PEER_BYTES);
 		ucs_rcache_region_put(cache, get(addr, PEER_BYTES));
 	}
 }
@@ -113,12 +113,12 @@ void peer_gets_and_frees(const struct regions *regions, const uint32_t *order, s
 void peer_frees(const struct regions *regions, const uint32_t *order, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		tell_of_free(region_at(regions, order[i]), PEER_BYTES);
+		report_free(region_at(regions, order[i]), PEER_BYTES);
 }
 
 void peer_free_range(uint64_t begin, uint64_t length)
 {
-	tell_of_free(begin, length);
+	report_free(begin, length);
 }
 
 void peer_hold(const struct regions *regions, uint32_t first, uint32_t count)
@@ -142,8 +142,8 @@ void peer_flush(const struct regions *regions, uint32_t count)
 	uint32_t last = count;
 
 	for (uint32_t i = 0; i < count; i++)
-		tell_of_free(region_at(regions, i), PEER_BYTES);
-	peer_gets(regions, &last, 1); /* what has been unlinked is deregistered by the next get */
+		report_free(region_at(regions, i), PEER_BYTES);
+	peer_gets(regions, &last, 1); /* the next get deregisters unlinked regions */
 }
 
 uint64_t peer_pins(void)

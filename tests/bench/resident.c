@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * resident: a process that allocates and frees device memory from two threads and never registers
- * any, and then counts what it has in memory, in KiB: the pages of libpindown.so, and all anonymous
- * pages (of which those that a run without the preload has too are not pindown's).
+ * any, and then prints its resident memory in KiB: the pages of libpindown.so, and all anonymous
+ * pages (of which a run without the preload has some, too).
  */
 #include "bench.h"
 #include "calls.h"
@@ -24,7 +24,7 @@ static void *allocate_and_free(void *arg)
 	return NULL;
 }
 
-/* Is this smaps line the head of a mapping? Then what is mapped: "" for anonymous memory. */
+/* Is this line of smaps the head of a mapping? Then its file; "" for anonymous memory. */
 static const char *mapped_here(char *line)
 {
 	char *path, *space = strchr(line, ' ');

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-/* stacks: what a watched call costs eight functions deep, in ns; for what its call stack costs. */
+/*
+ * stacks: the cost of a watched call eight functions deep, in ns; for the cost of its call stack.
+ */
 #include "calls.h"
 
 enum { BATCH = 256, BATCHES = 301, DEEP = 8 };
@@ -10,7 +12,7 @@ static void free_batch(void)
 		must(cuMemFree_v2(0x10000 + 65536ull * i), "cuMemFree");
 }
 
-/* The barriers keep it from becoming a loop, or a jump. */
+/* The barriers prevent a loop or a tail call. */
 __attribute__((noinline)) static void go_deeper(unsigned more)
 {
 	__asm__ volatile("" ::: "memory");

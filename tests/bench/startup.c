@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * startup LIBRARY [COUNT]: what a preload of LIBRARY adds to the life of a process that does
- * nothing: /bin/true, started COUNT times with it and COUNT times without, by turns.
+ * startup LIBRARY [COUNT]: the time that a preload of LIBRARY adds to a process that does nothing:
+ * /bin/true, started COUNT times with it and COUNT times without, by turns.
  */
 #define _GNU_SOURCE
 #include "bench.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A function by the symbol table of the library that has it, past every wrapper. */
+/* Finds a function in the symbol table of its library, past every wrapper. */
 #ifndef BENCH_STRAIGHT_H
 #define BENCH_STRAIGHT_H
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * trace_ways FOLDER: what an event costs by the way in which it gets into a file in that folder:
- * the mean over a run, so that the making of room is in it. Each way by turns; of each, the median
- * of the rounds. docs/trace-format.md says why the trace takes the one that it takes.
+ * trace_ways FOLDER: the cost of an event for several ways to write it into a file in that folder:
+ * the mean over a run, so that it includes the allocation of space. The ways take turns; the result
+ * of each is the median of the rounds. docs/trace-format.md says why the trace uses its way.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -23,7 +23,7 @@ enum memory { MAPPED_FILE, PRIVATE, SEALED, SYSTEM_V };
 static const struct way {
 	const char *name;
 	enum memory memory;
-	unsigned piece; /* bytes that are written at once */
+	unsigned piece; /* bytes in one write */
 } ways[] = {
 	{"stored in a mapping of the file", MAPPED_FILE, 0},
 	{"one write for each event", PRIVATE, EVENT},
@@ -141,7 +141,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* ns for an event of one thread, while so many write. */
+/* ns for an event of one thread, while several threads write. */
 static double round_of(const char *path, unsigned threads)
 {
 	pthread_t thread[MOST_THREADS];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * verbs: what the verbs wrappers cost, in ns, on a libibverbs that does nothing: for host memory,
+ * verbs: the cost of the verbs wrappers, in ns, on a libibverbs that does nothing: for host memory,
  * by turns straight and through the wrapper in one process (see calls.c); and for GPU memory that
  * is registered already, with one thread and with two on one region. Linked with libcuda.so.1 and
  * libibverbs.so.1; it knows nothing of pindown.
@@ -14,7 +14,7 @@
 
 #define BATCH	256u
 #define BATCHES 401u
-#define PAIRS	20000u /* short, so that few rounds lose the processor in between */
+#define PAIRS	20000u /* short, so that few rounds are interrupted */
 #define ROUNDS	101u
 #define BYTES	((size_t)64 << 20)
 #define ACCESS	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
@@ -54,7 +54,7 @@ static double time_of(void (*batch)(void))
 	return (now_ns() - begin) / BATCH;
 }
 
-/* One row: the straight calls under their own kind, the linked ones under the runner's. */
+/* One row: the straight calls under a kind of their own, the linked ones under the runner's. */
 static void print_both(const char *name, double *by_linked, double *by_straight)
 {
 	printf("direct\t");

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 /*
  * PROGRAM gets|frees|ranges|pending|churn|memory|counted REGIONS PATTERN: the workloads, on the
- * cache that the program is linked with (peer.h). PATTERN says where regions lie and how they are
- * chosen: dense (side by side, at random), stride (2 MiB apart, at random), zipf (side by side, few
- * of them most of the time).
+ * cache that the program is linked with (peer.h). PATTERN is the place of the regions and the way
+ * they are chosen: dense (side by side, at random), stride (2 MiB apart, at random), zipf (side by
+ * side, most accesses to few of them).
  *
  * Prints lines WORKLOAD, REGIONS, PATTERN, THREADS and a value, with tabs between: ns for one get
- * and its put if WORKLOAD says nothing else, for each thread. Medians of several batches.
+ * and its put unless WORKLOAD says otherwise, for each thread. Values are medians of several
+ * batches.
  */
 #define _GNU_SOURCE
 #include "bench.h"
@@ -17,14 +18,14 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define MOST_THREADS 2u
-#define BASE	     UINT64_C(0x100000000000)
+#define MAX_THREADS 2u
+#define BASE	    UINT64_C(0x100000000000)
 
 static struct regions regions = {.base = BASE, .shift = 16};
 static uint32_t count;
 static const char *pattern;
 static unsigned batches;
-static size_t batch; /* gets in one */
+static size_t batch; /* number of gets in a batch */
 
 static void print_value(const char *workload, unsigned threads, double value)
 {
@@ -64,7 +65,7 @@ static uint32_t zipf_rank(double u, uint32_t limit)
 	return rank < limit ? (uint32_t)rank : limit - 1;
 }
 
-/* Of regions first, first + step, ... as `limit` allows; `freed` of 1000 are freed first. */
+/* Chooses among regions first, first + step, ... up to `limit`; `freed` of 1000 are freed first. */
 static uint32_t *make_order(uint32_t first, uint32_t step, unsigned freed, uint64_t seed)
 {
 	uint32_t limit = (count - first + step - 1) / step;
@@ -112,7 +113,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* The main thread is one of them: a process with one thread is what is to be measured. */
+/* The main thread is one of them: a process with one thread must be measured as such. */
 static void run_threads(const char *workload, struct worker *workers, unsigned threads)
 {
 	double sum = 0;
@@ -134,7 +135,7 @@ static void run_threads(const char *workload, struct worker *workers, unsigned t
 
 static void measure_gets(const char *workload, unsigned threads, bool own, unsigned freed)
 {
-	struct worker workers[MOST_THREADS];
+	struct worker workers[MAX_THREADS];
 
 	for (unsigned i = 0; i < threads; i++)
 		workers[i] = (struct worker){
@@ -188,7 +189,7 @@ static void frees(void)
 	measure_gets("hit, 10 % freed", 2, false, 100);
 }
 
-/* What asking for the time takes. */
+/* The cost of reading the clock. */
 static double clock_ns(void)
 {
 	double values[999];
@@ -201,13 +202,13 @@ static double clock_ns(void)
 	return median(values, 999);
 }
 
-/* What one call takes that ends `present` regions; they are registered again before each. */
+/* The cost of a call that ends `present` regions; they are registered again before each call. */
 static void measure_range(const char *workload, uint64_t begin, uint64_t length, uint32_t present)
 {
-	enum { MOST = 2000 };
-	static double values[MOST];
-	unsigned turns = present > 1 ? 100 : MOST;
-	unsigned times = present ? 1 : 64; /* what ends nothing can be repeated */
+	enum { MAX_TURNS = 2000 };
+	static double values[MAX_TURNS];
+	unsigned turns = present > 1 ? 100 : MAX_TURNS;
+	unsigned times = present ? 1 : 64; /* a call that ends nothing can be repeated */
 	uint32_t *order = table(present + 1, sizeof(*order));
 	double clock = clock_ns();
 
@@ -240,7 +241,7 @@ static void ranges(void)
 	if (count >= 1000)
 		measure_range("invalidate a range that has 1000", region_at(&regions, 0),
 			      UINT64_C(1000) << regions.shift, 1000);
-	/* Through the call's wrapper, and a driver that does nothing, or by the event. */
+	/* Through the call's wrapper and a driver that does nothing, or by the event. */
 	elsewhere.base = empty;
 	order = make_order(0, 1, 0, 1);
 	peer_frees(&elsewhere, order, batch);
@@ -331,7 +332,7 @@ static void memory(void)
 	for (uint32_t i = 0; i < count; i++)
 		order[i] = i;
 	peer_gets(&regions, order, 1);
-	resident(); /* what it needs itself */
+	resident(); /* for the program itself */
 	before = resident();
 	peer_gets(&regions, order, count);
 	full = resident();
@@ -345,7 +346,7 @@ static void memory(void)
 
 /* ---- for a counter of instructions --------------------------------------------------------- */
 
-/* These calls alone are counted: tests/bench/counts, by their names. */
+/* tests/bench/counts counts only these calls, by their names. */
 static void __attribute__((noinline)) hits_counted(const uint32_t *order)
 {
 	peer_gets(&regions, order, batch);
@@ -356,7 +357,7 @@ static void __attribute__((noinline)) frees_counted(const uint32_t *order)
 	peer_gets_and_frees(&regions, order, batch);
 }
 
-/* Prints how many gets each of them has made. */
+/* Prints the number of gets in each of them. */
 static void counted(void)
 {
 	uint32_t *hits, *frees;

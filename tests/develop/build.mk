@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
-# What people who work on pindown type besides `make check`: one test, a test under gdb, the
-# compiler's commands for an editor. And tests that these, and what the documents tell such people,
-# work.
+# Commands for people who work on pindown: one test, a test under gdb, the compiler's commands for
+# an editor. And tests of these commands, and of the documents for such people.
 
 # The tests that T names. The lists are complete only when all fragments have been read, so these
 # are expanded late, in the recipes below.
@@ -17,8 +16,8 @@ test:
 	@$(MAKE) --no-print-directory $(ALL) $(develop_built)
 	@$(IN_BUILD) tests/run $(develop_chosen)
 
-# The program has the environment that tests/run would give it. Check runs each test in a child of
-# its own, where no breakpoint is: CK_FORK=no.
+# The program has the environment that tests/run would give it. CK_FORK=no: by default Check runs
+# each test in a child of its own, which has no breakpoints.
 GDB ?= gdb
 GDB_COMMANDS := docs/pindown-gdb.py
 gdb:
@@ -26,7 +25,7 @@ gdb:
 	@$(MAKE) --no-print-directory $(ALL) $(develop_built)
 	@$(IN_BUILD) LC_ALL=C CK_FORK=no $(GDB) -x $(GDB_COMMANDS) $(develop_chosen)
 
-# For clangd and others. What make would run is asked of make itself, so nothing is built.
+# For clangd and others. A dry run of make lists the commands, so nothing is built.
 compile_commands.json:
 	@set -o pipefail; \
 		$(MAKE) --no-print-directory --always-make --dry-run V=1 tests $(BENCH) | \

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: MIT
-# The reader of traces against any bytes: see fuzz_trace.c and check.
+# The reader of traces is given arbitrary bytes: see fuzz_trace.c and check-fuzz.
 fuzz_bin := $(B)/fuzz
-CHECK_SIM += tests/fuzz/check
+CHECK_SIM += tests/fuzz/check-fuzz
 CHECK_WITH += $(fuzz_bin)/replay $(fuzz_bin)/pack
 
-$(fuzz_bin)/replay: $(patsubst %,$(B)/obj/tests/fuzz/%.c.o,replay fuzz_trace) $(B)/tools.a $(TOOLS_SHARED)
+$(fuzz_bin)/replay: $(patsubst %,$(B)/obj/tests/fuzz/%.c.o,replay fuzz_trace) $(B)/tools.a \
+		$(TOOLS_SHARED)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) -lpthread
 $(fuzz_bin)/pack: $(B)/obj/tests/fuzz/pack.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
 
-# With clang's libFuzzer; an empty file where there is none. Symbols come from files that no trace can
-# make up, so that libdw's own parsing is left out. No sanitizer build fuzzes: this is one already.
-fuzz_code := tests/fuzz/fuzz_trace.c $(patsubst %,cache/%.c,base/config base/log trace/format trace/rescue) \
-	$(filter-out tools/trace/symbols_dw.c,$(foreach room,base trace dump report replay,$(wildcard tools/$(room)/*.c))) \
+# With clang's libFuzzer; an empty file where there is none. libdw's own parsing is left out, since
+# symbols come from files that no trace can forge. There is no fuzzer in a sanitizer build, since it
+# has sanitizers already.
+fuzz_code := tests/fuzz/fuzz_trace.c \
+	$(patsubst %,cache/%.c,base/config base/log base/event trace/rescue) \
+	$(filter-out tools/trace/symbols_dw.c,$(foreach room,base trace dump report replay,\
+		$(wildcard tools/$(room)/*.c))) \
 	$(patsubst %,tools/%.c,ui/names ui/pager ui/plot system/programs command)
 fuzz_flags := -std=gnu11 -O1 -g -fno-strict-aliasing $(INCLUDE)
 ifeq ($(SAN),)
@@ -23,10 +27,11 @@ endif
 $(fuzz_bin)/fuzz_trace: $(fuzz_code) $(wildcard tools/*.h tools/*/*.h cache/*.h cache/*/*.h)
 	@mkdir -p $(@D)
 	@echo "  FUZZ    $@"
-	if echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n ? 0 : 0; }' | \
+	if echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n)' \
+			'{ return d && n ? 0 : 0; }' | \
 			clang -xc - -fsanitize=fuzzer,address,undefined -o $@ 2>/dev/null; then \
-		clang $(fuzz_flags) -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-			$(fuzz_code) -o $@; \
+		clang $(fuzz_flags) -fsanitize=fuzzer,address,undefined \
+			-fno-sanitize-recover=undefined $(fuzz_code) -o $@; \
 	else \
 		: >$@; \
 	fi

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * For libFuzzer: any bytes as a trace, through every command that reads one. A trace is mostly
- * zeroes, of which a fuzzer can make nothing; so an input is what lies at the beginnings of its
+ * For libFuzzer: arbitrary bytes as a trace, for every command that reads one. A trace consists
+ * mostly of zeroes, with which a fuzzer can't work; so an input has only the beginnings of its
  * parts:
  *
  *	byte 0		0: the input is the file. Else
  *	2 bytes		how many bytes of the file are missing at its end
- *	then pieces:	2 bytes length, and so many bytes, to be put in turn at byte 0 (the header),
+ *	then pieces:	2 bytes length, and that many bytes, to be put in turn at byte 0 (header),
  *			at 4096 (information) and at the begin of each further unit
  */
 #define _GNU_SOURCE
@@ -22,17 +22,17 @@
 #include "cache/trace/format.h"
 #include "tools/command.h"
 
-enum { MOST_UNITS = 64 };
+enum { MAX_UNITS = 64 };
 
-static unsigned char image[MOST_UNITS * PD_TRACE_UNIT];
-static size_t dirty; /* of it may not be zero */
+static unsigned char image[MAX_UNITS * PD_TRACE_UNIT];
+static size_t dirty; /* bytes that may be other than zero */
 
 static size_t where_to(unsigned piece)
 {
 	return piece == 0 ? 0 : piece == 1 ? PD_TRACE_HEADER_BYTES : (piece - 1) * PD_TRACE_UNIT;
 }
 
-/* The file's length. */
+/* The length of the file. */
 static size_t unpack(const unsigned char *data, size_t size)
 {
 	size_t cut = data[1] | data[2] << 8, length = PD_TRACE_UNIT;
@@ -40,7 +40,7 @@ static size_t unpack(const unsigned char *data, size_t size)
 	memset(image, 0, dirty);
 	data += 3;
 	size -= 3;
-	for (unsigned piece = 0; size > 2 && piece < MOST_UNITS; piece++) {
+	for (unsigned piece = 0; size > 2 && piece < MAX_UNITS; piece++) {
 		size_t bytes = data[0] | data[1] << 8, at = where_to(piece);
 
 		data += 2;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * pack TRACE >INPUT: a trace as an input of fuzz_trace.c, short by the zeroes at each unit's end.
+ * pack TRACE >INPUT: turns a trace into an input of fuzz_trace.c, without the zeroes at the end of
+ * each unit.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ static void put(const unsigned char *from, size_t bytes)
 {
 	size_t length = without_zeroes(from, bytes);
 
-	/* A length of 2 bytes; a full unit is short by its last word, which nobody misses. */
+	/* The length has 2 bytes, so a full unit loses its last word, which is unused. */
 	if (length > 65535)
 		length = 65535;
 	putchar((int)(length & 0xff));

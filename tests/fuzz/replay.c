@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * replay FILE...: each file once through what the fuzzer calls, within the memory that a trace of
- * its length may cost. For compilers without libFuzzer.
+ * replay FILE...: runs the fuzzer's function once on each file, within the memory that a trace of
+ * its length may use. For compilers without libFuzzer.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ int main(int argc, char **argv)
 {
 	struct rusage use;
 
-	/* What it complains of is no news. */
+	/* Its messages are expected. */
 	if (!freopen("/dev/null", "w", stderr))
 		return 1;
 	for (int i = 1; i < argc; i++)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the Python programs share: they note which addresses their framework freed, and, where pindown
+"""For all Python programs here: they note the addresses that their framework freed and, if pindown
 is preloaded, register some of their buffers as a communication library would.
 
 GPU_FREED   a file for the freed addresses, one a line
@@ -37,7 +37,7 @@ refused = 0
 
 
 def register(address, size):
-    """Registers a buffer and leaves it in the cache; the frees to come have to take it out."""
+    """Registers a buffer and leaves it in the cache; later frees must remove it."""
     global refused
     region = ctypes.c_void_p()
     if PINDOWN is None:

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: MIT
-# What tests/gpu/run uses. The programs are linked with the simulated libcuda.so.1, and run on the
-# real one: it has the same name.
+# The programs of tests/gpu/run. They are linked with the simulated libcuda.so.1 and run on the real
+# one, which has the same name.
 
 gpu_bin := $(B)/gpu
 
 $(gpu_bin)/miss: $(B)/obj/tests/gpu/miss.c.o $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
-# Its libibverbs.so.1 is the recording one, there too.
+# Its libibverbs.so.1 is the recording one on a real GPU, too.
 $(gpu_bin)/verbs: $(B)/obj/tests/gpu/verbs.c.o $(apps_cuda) $(B)/verbs/libibverbs.so.1
 	$(apps_link) $^ -o $@ $(apps_libs)
 CHECK_WITH += $(gpu_bin)/verbs
 
-# All processors against dying memory; a few seconds of it on the simulated driver, too.
+# All processors use memory while it is freed; for a few seconds on the simulated driver, too.
 $(gpu_bin)/races: $(patsubst %,$(B)/obj/tests/gpu/%.c.o,races races_kinds) $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
 CHECK_WITH += $(gpu_bin)/races

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What registering costs: the driver's dma-buf export by hand, and the same through pindown, where
- * it is preloaded. Prints lines "NAME<tab>NANOSECONDS", medians.
+ * The cost of registering: the driver's dma-buf export by hand, and the same through pindown, if it
+ * is preloaded. Prints lines "NAME<tab>NANOSECONDS", medians.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * All processors get and put memory of every kind while it dies.
+ * All processors get and put memory of every kind while it is freed.
  *
- * Each slot has a piece of memory, which one thread at a time ends and makes anew, while the others
- * ask pindown for it, without waiting. Who replaces a piece makes the slot's generation odd before
- * the driver's call begins, and even when the new piece is there. So if a get, and then the
- * driver's answer for the buffer id, came between two looks at the same even generation, then no
- * free can have begun: the region must have the id that the driver says, and the get must have
- * worked. Else it must at least not have an id that had died before the get began.
+ * Each slot has a piece of memory, which one thread at a time frees and allocates again, while the
+ * others ask pindown for it, without waiting. A thread that replaces a piece makes the slot's
+ * generation odd before the driver's call begins, and even when the new piece exists. So if a get,
+ * and then the driver's answer for the buffer id, came between two reads of the same even
+ * generation, no free can have begun: the region must have the driver's id, and the get must have
+ * succeeded. Otherwise it must at least not have an id that had died before the get began.
  *
- * In the end nothing may be pinned, and the device's free memory must be what it was, but for what
- * the driver keeps for itself (--slack). Without libpindown.so the same is done without gets, for
- * comparison.
+ * In the end nothing may be pinned, and the device's free memory must be as before, except for
+ * memory that the driver keeps for itself (--slack). Without libpindown.so the same is done without
+ * gets, for comparison.
  */
 #define _GNU_SOURCE
 #include "races.h"
@@ -30,10 +30,10 @@
 
 #include "cache/pindown.h"
 
-#define MOST_SLOTS   256
-#define MOST_HELD    3
-#define MOST_THREADS 512
-#define MOST_SAID    20
+#define MAX_SLOTS   256
+#define MAX_HELD    3
+#define MAX_THREADS 512
+#define MAX_SAID    20
 
 static struct {
 	unsigned seconds, threads, slack, seed;
@@ -55,8 +55,8 @@ static unsigned passed, failed, said, refusals;
 static bool exports; /* pindown's backend makes dma-bufs */
 
 /*
- * The simulated driver can't make one dma-buf of two mappings of which one has a dma-buf already:
- * it says that this is not supported.
+ * The simulated driver can't make one dma-buf of two mappings if one of them has a dma-buf already:
+ * it returns CUDA_ERROR_NOT_SUPPORTED.
  */
 static bool simulated;
 
@@ -68,7 +68,7 @@ static void say_wrong(const char *format, ...)
 	char line[400];
 	va_list arguments;
 
-	if (__atomic_fetch_add(&said, 1, __ATOMIC_RELAXED) >= MOST_SAID)
+	if (__atomic_fetch_add(&said, 1, __ATOMIC_RELAXED) >= MAX_SAID)
 		return;
 	va_start(arguments, format);
 	vsnprintf(line, sizeof(line), format, arguments);
@@ -101,17 +101,17 @@ static void stop(const char *why)
 /* ---- slots ---------------------------------------------------------------------------------- */
 
 struct slot {
-	pthread_mutex_t owner; /* who has it may replace the piece */
+	pthread_mutex_t owner; /* the thread that holds it may replace the piece */
 	struct piece piece;
 	bool full;
-	/* Told to all, as above. at 0: there is nothing. */
+	/* Published to all threads, as above. at 0: there is no memory. */
 	uint64_t generation;
 	uint64_t at, size, part;
 	uint64_t id[PARTS];
-	uint64_t dead[PARTS]; /* the ids of the piece before, once it had ended */
+	uint64_t dead[PARTS]; /* the ids of the previous piece, once it had ended */
 } __attribute__((aligned(128)));
 
-static struct slot slots[MOST_SLOTS];
+static struct slot slots[MAX_SLOTS];
 static unsigned slot_count, hot;
 static bool over;
 
@@ -123,19 +123,19 @@ static uint64_t driver_id(uint64_t at)
 											      : 0;
 }
 
-static void tell(uint64_t *where, uint64_t value)
+static void store(uint64_t *where, uint64_t value)
 {
 	__atomic_store_n(where, value, __ATOMIC_RELAXED);
 }
 
-static uint64_t told(const uint64_t *where)
+static uint64_t load(const uint64_t *where)
 {
 	return __atomic_load_n(where, __ATOMIC_RELAXED);
 }
 
 /*
- * The owner's, as is fill(). The old ids have died when the driver's call has returned. Others go
- * on asking for the address.
+ * Needs slot->owner, as fill() does. The old ids have died when the driver's call has returned.
+ * Other threads still ask for the address.
  */
 static void empty(struct slot *slot, uint64_t random)
 {
@@ -154,17 +154,17 @@ static void fill(struct slot *slot, uint64_t random)
 	piece->part = 0;
 	slot->full = piece->kind->make(piece, random);
 	if (!slot->full) {
-		tell(&slot->at, 0);
+		store(&slot->at, 0);
 		return;
 	}
-	tell(&slot->at, piece->at);
-	tell(&slot->size, piece->size);
-	tell(&slot->part, piece->part ? piece->part : piece->size);
-	tell(&slot->id[0], driver_id(piece->at));
-	tell(&slot->id[1], piece->part ? driver_id(piece->at + piece->part) : 0);
+	store(&slot->at, piece->at);
+	store(&slot->size, piece->size);
+	store(&slot->part, piece->part ? piece->part : piece->size);
+	store(&slot->id[0], driver_id(piece->at));
+	store(&slot->id[1], piece->part ? driver_id(piece->at + piece->part) : 0);
 }
 
-/* Odd before the call, for all to see: a full barrier. */
+/* Makes the generation odd before the call; a full barrier publishes that. */
 static void begin_change(struct slot *slot)
 {
 	__atomic_fetch_add(&slot->generation, 1, __ATOMIC_SEQ_CST);
@@ -185,10 +185,10 @@ struct counts {
 struct player {
 	pthread_t thread;
 	unsigned number;
-	bool bare; /* has no current context, as a progress thread; asks only */
+	bool bare; /* has no current context, like a progress thread; only gets */
 	uint64_t random;
 	struct counts counts;
-	pindown_region *held[MOST_HELD];
+	pindown_region *held[MAX_HELD];
 };
 
 static uint64_t roll(struct player *player)
@@ -211,7 +211,7 @@ static void replace(struct player *player, struct slot *slot)
 	begin_change(slot);
 	empty(slot, roll(player));
 	for (uint64_t i = roll(player) % 4; i; i--)
-		sched_yield(); /* nothing is there for a while */
+		sched_yield(); /* there is no memory for a while */
 	fill(slot, roll(player));
 	end_change(slot);
 	pthread_mutex_unlock(&slot->owner);
@@ -219,7 +219,7 @@ static void replace(struct player *player, struct slot *slot)
 	player->counts.replaced_of[kind_of(slot)]++;
 }
 
-/* What a thread saw of a slot before its get. */
+/* The state of a slot as a thread saw it before its get. */
 struct look {
 	uint64_t generation, at, size, part, id[PARTS], dead[PARTS];
 };
@@ -228,23 +228,23 @@ static struct look look_at(const struct slot *slot)
 {
 	struct look look = {.generation = __atomic_load_n(&slot->generation, __ATOMIC_ACQUIRE)};
 
-	look.at = told(&slot->at);
-	look.size = told(&slot->size);
-	look.part = told(&slot->part);
+	look.at = load(&slot->at);
+	look.size = load(&slot->size);
+	look.part = load(&slot->part);
 	for (unsigned part = 0; part < PARTS; part++) {
-		look.id[part] = told(&slot->id[part]);
+		look.id[part] = load(&slot->id[part]);
 		look.dead[part] = __atomic_load_n(&slot->dead[part], __ATOMIC_ACQUIRE);
 	}
 	return look;
 }
 
-/* Was the piece there all the time? The fence keeps what was asked before the second look. */
+/* Did the piece exist all the time? The fence keeps the get before the second look. */
 static bool has_stood(const struct slot *slot, const struct look *look)
 {
-#if !defined(__SANITIZE_THREAD__) /* which knows no fences */
+#if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not know fences */
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 #endif
-	return !(look->generation & 1) && told(&slot->generation) == look->generation;
+	return !(look->generation & 1) && load(&slot->generation) == look->generation;
 }
 
 static bool had_died(const struct look *look, uint64_t id)
@@ -252,7 +252,7 @@ static bool had_died(const struct look *look, uint64_t id)
 	return id && (id == look->dead[0] || id == look->dead[1]);
 }
 
-/* A region that was got: is it what the driver has there? */
+/* Is the region the memory that the driver has there? */
 static void compare(struct player *player, const struct slot *slot, const struct look *look,
 		    const pindown_region *region)
 {
@@ -289,7 +289,7 @@ static bool may_refuse(const struct slot *slot, int result)
 	       (simulated && pindown.driver_error() == CUDA_ERROR_NOT_SUPPORTED);
 }
 
-/* A get of memory that was there all the time is answered as its kind is. */
+/* A get of memory that existed all the time returns the result of its kind. */
 static void judge(struct player *player, const struct slot *slot, const struct look *look,
 		  int result)
 {
@@ -304,7 +304,7 @@ static void judge(struct player *player, const struct slot *slot, const struct l
 
 static void hold_for_a_while(struct player *player, pindown_region *region)
 {
-	pindown_region **place = &player->held[roll(player) % MOST_HELD];
+	pindown_region **place = &player->held[roll(player) % MAX_HELD];
 
 	if (*place)
 		pindown.put(*place);
@@ -330,7 +330,7 @@ static void get(struct player *player, const struct slot *slot, const struct loo
 		pindown.put(region);
 }
 
-/* Without pindown: the driver alone, asked for the same. */
+/* Without pindown: makes the same queries to the driver alone. */
 static void ask(struct player *player, const struct slot *slot, const struct look *look)
 {
 	uint64_t now = driver_id(look->at);
@@ -352,7 +352,7 @@ static void turn(struct player *player)
 	struct look look;
 
 	player->counts.turns++;
-	if (player->counts.turns % 64 == 0) /* where most threads meet */
+	if (player->counts.turns % 64 == 0) /* here most threads meet */
 		__atomic_store_n(&hot, (unsigned)(roll(player) % slot_count), __ATOMIC_RELAXED);
 	if (!player->bare && roll(player) % slot->piece.kind->rarely == 0) {
 		replace(player, slot);
@@ -377,7 +377,7 @@ static void *play(void *arg)
 		driver(cuCtxSetCurrent(primary), "cuCtxSetCurrent");
 	while (!__atomic_load_n(&over, __ATOMIC_RELAXED))
 		turn(player);
-	for (unsigned i = 0; i < MOST_HELD; i++)
+	for (unsigned i = 0; i < MAX_HELD; i++)
 		if (player->held[i])
 			pindown.put(player->held[i]);
 	return NULL;
@@ -385,7 +385,7 @@ static void *play(void *arg)
 
 /* ---- all threads ---------------------------------------------------------------------------- */
 
-static struct player players[MOST_THREADS];
+static struct player players[MAX_THREADS];
 
 static void run_for(unsigned seconds)
 {
@@ -429,18 +429,18 @@ static bool wanted(const char *kind)
 	return options.kinds == NULL;
 }
 
-/* One context takes a GPU hundreds of MiB, and milliseconds: there are two of that kind. */
+/* A context takes hundreds of MiB of a GPU, and milliseconds: there are two pieces of that kind. */
 static void make_slots(void)
 {
-	const unsigned most = options.threads * 3 < 24		 ? 24
-			      : options.threads * 3 > MOST_SLOTS ? MOST_SLOTS
-								 : options.threads * 3;
+	const unsigned max_slots = options.threads * 3 < 24	     ? 24
+				   : options.threads * 3 > MAX_SLOTS ? MAX_SLOTS
+								     : options.threads * 3;
 	unsigned of_kind, all = 0;
 
 	for (of_kind = 0; kinds[of_kind].name; of_kind++)
 		all += wanted(kinds[of_kind].name);
 	for (of_kind = 0; kinds[of_kind].name; of_kind++) {
-		unsigned count = kinds[of_kind].rarely >= 64 ? 2 : most / all;
+		unsigned count = kinds[of_kind].rarely >= 64 ? 2 : max_slots / all;
 
 		for (unsigned i = 0; wanted(kinds[of_kind].name) && i < count; i++) {
 			struct slot *slot = &slots[slot_count];
@@ -456,11 +456,11 @@ static void empty_slots(void)
 {
 	for (unsigned i = 0; i < slot_count; i++) {
 		empty(&slots[i], i);
-		tell(&slots[i].at, 0);
+		store(&slots[i].at, 0);
 	}
 }
 
-static void settle(void)
+static void release_all(void)
 {
 	CUmemoryPool pool;
 
@@ -491,7 +491,7 @@ static unsigned descriptors(void)
 	return count;
 }
 
-/* Each kind is made, pinned and ended once: the driver has by then what it keeps for good. */
+/* Each kind is allocated, pinned and freed once: then the driver has all memory that it keeps. */
 static void warm_up(void)
 {
 	for (unsigned i = 0; i < slot_count; i++) {
@@ -503,7 +503,7 @@ static void warm_up(void)
 			pindown.put(region);
 	}
 	empty_slots();
-	settle();
+	release_all();
 }
 
 static struct pindown_stats statistics(void)
@@ -521,7 +521,7 @@ static void print_counts(const struct counts *all, const struct pindown_stats *b
 {
 	for (unsigned i = 0; kinds[i].name; i++)
 		if (wanted(kinds[i].name))
-			printf("%-8s %10llu ended and made anew\n", kinds[i].name,
+			printf("%-8s %10llu ended and made again\n", kinds[i].name,
 			       (unsigned long long)all->replaced_of[i]);
 #define COUNT(name, value) printf("%-8s %10llu\n", name, (unsigned long long)(value))
 	if (pindown.get) {
@@ -579,13 +579,13 @@ static void usage(void)
 	exit(2);
 }
 
-static unsigned number(const char *text, unsigned most)
+static unsigned number(const char *text, unsigned max)
 {
 	char *end;
 	unsigned long value = strtoul(text, &end, 10);
 
-	if (*end || end == text || value < 1 || value > most) {
-		printf("races: %s is no number from 1 to %u\n", text, most);
+	if (*end || end == text || value < 1 || value > max) {
+		printf("races: %s is no number from 1 to %u\n", text, max);
 		exit(2);
 	}
 	return (unsigned)value;
@@ -631,7 +631,7 @@ static unsigned read_options(int argc, char **argv)
 			options.seconds = number(optarg, 86400);
 			break;
 		case 't':
-			options.threads = number(optarg, MOST_THREADS);
+			options.threads = number(optarg, MAX_THREADS);
 			break;
 		case 'm':
 			options.slack = number(optarg, 1u << 20);
@@ -690,7 +690,7 @@ int main(int argc, char **argv)
 	fds = descriptors();
 	run_for(options.seconds);
 	empty_slots();
-	settle();
+	release_all();
 	mib_after = free_mib();
 	after = statistics();
 	all = sum();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What races.c and races_kinds.c share: a piece of memory, and the kinds that there are. */
+/* Declarations for races.c and races_kinds.c: a piece of memory, and the kinds of memory. */
 #ifndef RACES_H
 #define RACES_H
 
@@ -16,13 +16,13 @@
 
 struct kind;
 
-/* One thread at a time makes it and ends it. */
+/* One thread at a time allocates and frees it. */
 struct piece {
 	const struct kind *kind;
-	unsigned number; /* of the slot that it is in */
+	unsigned number; /* the number of its slot */
 	CUdeviceptr at;
 	size_t size;
-	size_t part; /* mappings side by side are so long; other memory is one part */
+	size_t part; /* the length of each of several mappings; other memory is one part */
 	CUcontext context;
 	CUmemGenericAllocationHandle handles[PARTS];
 };
@@ -31,19 +31,19 @@ struct kind {
 	const char *name;
 	int refusal;	   /* what pindown_get() answers: PINDOWN_OK, or why it can't be pinned */
 	bool unexportable; /* the driver makes no dma-buf of it */
-	unsigned rarely;   /* one of so many turns at it ends it */
+	unsigned rarely;   /* only one of this many turns frees it */
 	bool (*make)(struct piece *piece, uint64_t random);
 	bool (*end)(struct piece *piece, uint64_t random);
 };
 
 extern const struct kind kinds[];
 
-/* For the kind that is another process's memory. */
+/* For memory of another process. */
 bool exporter_start(unsigned count);
 void exporter_end(void);
-int exporter_main(unsigned count); /* that process */
+int exporter_main(unsigned count); /* the main function of that process */
 
-/* The driver's call failed: says so once, and counts it. */
+/* The driver's call has failed: prints a line once, and counts it. */
 bool driver(CUresult result, const char *call);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How each kind of memory comes to life and ends. */
+/* The allocation and the free of each kind of memory. */
 #define _GNU_SOURCE
 #include "races.h"
 
@@ -14,7 +14,7 @@
 
 #define DRIVER(fn, ...) driver(fn(__VA_ARGS__), #fn)
 
-/* Small ones share pages, and large ones have blocks of their own. */
+/* Small pieces share pages, and large ones have blocks of their own. */
 static size_t some_size(uint64_t random)
 {
 	static const size_t sizes[] = {100, 5000,    65536,	    200000,
@@ -139,16 +139,16 @@ static bool end_host(struct piece *piece, uint64_t random)
 
 /* ---- another process's memory ---------------------------------------------------------------- */
 
-#define MOST_EXPORTED 64
+#define MAX_EXPORTED 64
 
 static struct {
-	CUipcMemHandle handles[MOST_EXPORTED];
+	CUipcMemHandle handles[MAX_EXPORTED];
 	unsigned count;
 	pid_t child;
 	int to_child;
 } exporter;
 
-/* Writes its handles, and stays until its input ends. */
+/* Prints its handles, and stays until its input ends. */
 int exporter_main(unsigned count)
 {
 	CUipcMemHandle handle;
@@ -185,7 +185,7 @@ bool exporter_start(unsigned count)
 	int to[2], from[2];
 	bool ok;
 
-	exporter.count = count < MOST_EXPORTED ? count : MOST_EXPORTED;
+	exporter.count = count < MAX_EXPORTED ? count : MAX_EXPORTED;
 	if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0)
 		return false;
 	ok = spawn(exporter.count, to[0], from[1]);

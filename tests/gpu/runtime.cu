@@ -70,7 +70,7 @@ static void linear()
 	printf("twice: %s\n", cudaGetErrorName(cudaFree(at)));
 	printf("nothing: %s\n", cudaGetErrorName(cudaFree(nullptr)));
 	printf("too much: %s\n", cudaGetErrorName(cudaMalloc(&at, (size_t)1 << 50)));
-	printf("told again: %s\n", cudaGetErrorName(cudaGetLastError()));
+	printf("reported again: %s\n", cudaGetErrorName(cudaGetLastError()));
 }
 
 static void others()

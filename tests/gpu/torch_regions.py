@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""torch_regions.py [STEPS]: what a data-parallel, pipelined training registers, for `pindown replay`.
+"""torch_regions.py [STEPS]: registers as a data-parallel, pipelined training, for `pindown replay`.
 
-A transformer is trained on sentences of many lengths. In each step what a communication library would send is
-registered: the activations and their gradients at the border of two stages, each gradient once it is there, and now and
-then the weights for a checkpoint. Every 40th step the allocator's unused memory goes back to the driver, as programs do
-before they validate. It prints how many buffers it registered.
+A transformer is trained on sentences of many lengths. Each step registers the buffers that a
+communication library would send: the activations and their gradients at the border of two stages,
+each gradient once it is computed, and now and then the weights for a checkpoint. Every 40th step
+returns the allocator's unused memory to the driver, as programs do before they validate. The
+program prints the number of buffers that it registered.
 """
 import random
 import sys
@@ -53,7 +54,8 @@ def train(steps):
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cuda", dtype=torch.bfloat16):
             result = model(words[:, :-1])
-        torch.nn.functional.cross_entropy(result.float().flatten(0, 1), words[:, 1:].flatten()).backward()
+        torch.nn.functional.cross_entropy(result.float().flatten(0, 1),
+                                          words[:, 1:].flatten()).backward()
         optimizer.step()
         if step % 50 == 0:
             for parameter in model.parameters():

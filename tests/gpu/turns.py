@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""turns.py LIBRARY TRACE PROCESSORS SETS TURNS COMMAND...: what a preload costs, by turns.
+"""turns.py LIBRARY TRACE PROCESSORS SETS TURNS COMMAND...: the cost of a preload, by turns.
 
-COMMAND does a round of its work for each line on its standard input, and prints "NAME<tab>NS" for each
-thing that it measured, and an empty line. Four processes of it, without, once more without ("control"),
-preloaded and traced, are alive at once and take turns of milliseconds on the same PROCESSORS, so that a
-machine that changes its speed does so for all of them: each turn is compared with the one without that was
-taken beside it. That is done with SETS of processes, since a process's luck with its memory lasts for its
-life; how far the control comes out from 1 says how much of that luck is left.
+COMMAND does a round of its work for each line on its standard input, and prints "NAME<tab>NS" for
+each measurement, and an empty line. Four processes of it (without the preload, once more without
+as a control, preloaded, traced) are alive at once and take turns of milliseconds on the same
+PROCESSORS. So a machine that changes its speed does so for all of them: each turn is compared with
+the neighbouring turn without the preload. This is repeated with SETS of processes, since the layout
+of a process's memory lasts for its life; the distance of the control from 1 shows how much of that
+influence is left.
 
-Prints lines "KIND<tab>NAME<tab>NS": the median without, and that times the median of the ratios.
+Prints lines "KIND<tab>NAME<tab>NS": the median without the preload, and that median times the
+median of the ratios.
 """
 import os
 import statistics
@@ -17,16 +19,18 @@ import sys
 
 WARM_UP = 4
 KINDS = ("direct", "control", "preloaded", "traced")
-# Each comes once in each row, and after each other one equally often, so that none finds the
+# Each kind comes once in each row, and equally often after each other kind, so that none finds the
 # processor's caches as it left them more often than the others.
 ORDERS = ((0, 1, 3, 2), (1, 2, 0, 3), (2, 3, 1, 0), (3, 0, 2, 1))
 
 
 def start(kind, library, trace, command):
-    # Equal address spaces and hashes, as far as can be: also as many bytes of environment.
-    wanted = {"direct": (), "control": (), "preloaded": ("LD_PRELOAD",), "traced": ("LD_PRELOAD", "PINDOWN_TRACE")}
+    # Address spaces and hashes are as equal as possible; the environments have the same size.
+    wanted = {"direct": (), "control": (), "preloaded": ("LD_PRELOAD",),
+              "traced": ("LD_PRELOAD", "PINDOWN_TRACE")}
     changes = {"LD_PRELOAD": library, "PINDOWN_TRACE": trace}
-    others = "".join(f"{name}={value} " for name, value in changes.items() if name not in wanted[kind])
+    others = "".join(f"{name}={value} " for name, value in changes.items()
+                     if name not in wanted[kind])
     environment = dict(os.environ, PYTHONHASHSEED="0", PADDING=others,
                        **{name: changes[name] for name in wanted[kind]})
     return subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE,
@@ -83,7 +87,8 @@ def main():
     for name, kind in ratios:
         value = statistics.median(direct[name]) * statistics.median(ratios[name, kind])
         print(f"{kind}\t{name}\t{value:.1f}")
-        print(name, kind, *(f"{ratio:.4f}" for ratio in sorted(ratios[name, kind])), file=sys.stderr)
+        print(name, kind, *(f"{ratio:.4f}" for ratio in sorted(ratios[name, kind])),
+              file=sys.stderr)
 
 
 main()

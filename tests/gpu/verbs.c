@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What registering 64 MiB of GPU memory with a network card costs, 10 000 times, on the recording
+ * The cost of registering 64 MiB of GPU memory with a network card, 10 000 times, on the recording
  * libibverbs in place of the card: without pindown by hand, as a program without a cache does it
  * (the driver's export, ibv_reg_dmabuf_mr, close, ibv_dereg_mr); with it preloaded by ibv_reg_mr
- * and ibv_dereg_mr. Prints lines "NAME<tab>NANOSECONDS", and fails when it was not registered as
- * often as it should.
+ * and ibv_dereg_mr. Prints lines "NAME<tab>NANOSECONDS", and fails when the number of registrations
+ * is wrong.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -93,7 +93,7 @@ int main(void)
 	must(cuMemFree_v2(at), "cuMemFree");
 	if (recorder_open_mrs() != 0 || free_bytes() != before)
 		stop("regions left after the free", (int)recorder_open_mrs());
-	/* The same address, if the driver gives it out again: another registration. */
+	/* The same address, if the driver reuses it: another registration. */
 	first = at;
 	must(cuMemAlloc_v2(&at, BYTES), "cuMemAlloc");
 	(preloaded ? by_pindown : by_hand)();

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch with NCCL: a process for each GPU, gradients of many sizes reduced, memory given back and taken anew.
+"""PyTorch with NCCL: a process for each GPU reduces gradients of many sizes, and returns its memory
+to the driver and allocates it again.
 
-Rank 0, which is the process that was started, notes what it freed.
+Rank 0, which is the process that was started, notes the addresses that it freed.
 """
 import os
 
@@ -19,14 +20,16 @@ def reduce_all(rank, ranks):
             buffers.register(gradient.data_ptr(), gradient.nbytes)
             torch.distributed.all_reduce(gradient)
             if rank == 0:
-                print(f"{turn}: {mib} MiB, {gradient.sum().item() / gradient.numel() * 2 / (ranks * (ranks + 1)):.3f}")
+                mean = gradient.sum().item() / gradient.numel()
+                print(f"{turn}: {mib} MiB, {mean * 2 / (ranks * (ranks + 1)):.3f}")
             del gradient
             torch.cuda.empty_cache()
 
 
 def work(rank, ranks):
     torch.cuda.set_device(rank)
-    torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=1000000)
+    torch.cuda.memory._record_memory_history("all", context=None, stacks="python",
+                                             max_entries=1000000)
     torch.distributed.init_process_group("nccl", rank=rank, world_size=ranks)
     reduce_all(rank, ranks)
     torch.distributed.destroy_process_group()
@@ -39,7 +42,7 @@ def work(rank, ranks):
 
 def main():
     ranks = torch.cuda.device_count()
-    # Without NVLink's multicast, which can put GPUs that others share out of service.
+    # NVLink's multicast is off: it can put GPUs out of service that others share.
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29517", NCCL_NVLS_ENABLE="0")
     others = torch.multiprocessing.get_context("spawn")
     started = [others.Process(target=work, args=(rank, ranks)) for rank in range(1, ranks)]

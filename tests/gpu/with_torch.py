@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch: a small model is trained, memory is given back and taken anew, a graph is replayed.
+"""PyTorch: trains a small model, returns memory and allocates it again, and replays a graph.
 
-Whether it maps its segments bit by bit is up to PYTORCH_CUDA_ALLOC_CONF. Its own record of segments tells which
-addresses it gave back to the driver.
+PYTORCH_CUDA_ALLOC_CONF decides whether it maps its segments piece by piece. PyTorch's own history
+of segments has the addresses that it returned to the driver.
 """
 import torch
 

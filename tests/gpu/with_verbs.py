@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""PyTorch's tensors registered with ibv_reg_mr, through ctypes, on the recording libibverbs; where PyTorch isn't
-installed, or with the argument "driver", memory of the driver's own. Says in one line what came of it: "refused"
-without pindown, and with it how often what was registered. Exits 1 when that is not right.
+"""Registers PyTorch's tensors with ibv_reg_mr, through ctypes, on the recording libibverbs; without
+PyTorch, or with the argument "driver", memory from cuMemAlloc. The result is one line: "refused"
+without pindown, and with it the number of registrations of each kind. Exits 1 when they are wrong.
 """
 import ctypes
 import importlib.util
@@ -17,7 +17,8 @@ for name, result, arguments in (
         ("ibv_open_device", ctypes.c_void_p, [ctypes.c_void_p]),
         ("ibv_alloc_pd", ctypes.c_void_p, [ctypes.c_void_p]),
         ("ibv_dealloc_pd", ctypes.c_int, [ctypes.c_void_p]),
-        ("ibv_reg_mr", ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]),
+        ("ibv_reg_mr", ctypes.c_void_p,
+         [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]),
         ("ibv_dereg_mr", ctypes.c_int, [ctypes.c_void_p]),
         ("recorder_calls", ctypes.c_uint, [ctypes.c_int]),
         ("recorder_open_mrs", ctypes.c_uint, [])):
@@ -90,8 +91,10 @@ def main():
         memory.end(kept)
         right &= verbs.recorder_open_mrs() == 0
     right &= verbs.ibv_dealloc_pd(domain) == 0
-    print(f"{type(memory).__name__}: {2 * TIMES * 4} times registered, {verbs.recorder_calls(REG_DMABUF_MR)} "
-          f"registrations, {verbs.recorder_calls(DEREG_MR)} ended with their memory: {'right' if right else 'WRONG'}")
+    print(f"{type(memory).__name__}: {2 * TIMES * 4} times registered, "
+          f"{verbs.recorder_calls(REG_DMABUF_MR)} registrations, "
+          f"{verbs.recorder_calls(DEREG_MR)} ended with their memory: "
+          f"{'right' if right else 'WRONG'}")
     sys.exit(not right)
 
 

@@ -7,12 +7,13 @@ GUEST_PROGRAMS := $(patsubst tests/guest/%.c,$(B)/guest/bin/%,$(wildcard tests/g
 
 $(B)/obj/tests/guest/%.o: INCLUDE += -Itests/guest/peer -Itests/sim/nvidia_p2p -Ikmod -D_GNU_SOURCE
 
-$(filter-out %/test_cache,$(GUEST_PROGRAMS)): $(B)/guest/bin/%: $(B)/obj/tests/guest/%.c.o $(GUEST_SHARED)
+$(filter-out %/test_cache,$(GUEST_PROGRAMS)): $(B)/guest/bin/%: $(B)/obj/tests/guest/%.c.o \
+		$(GUEST_SHARED)
 	@mkdir -p $(@D)
 	@echo "  LINK    $@"
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -lpthread
 
-# What programs under pindown are run with there.
+# The files that programs under pindown need there.
 GUEST_BUILD := $(B)/libpindown.so $(B)/pindown $(B)/sim/libcuda.so.1 $(B)/demo/app \
 	$(B)/demo/libtransport.so $(B)/apps/regions
 
@@ -30,8 +31,7 @@ ifeq ($(SAN),)
 CHECK_WITH += $(GUEST_PROGRAMS) $(GUEST_BUILD)
 endif
 
-# A sanitizer's runtime has no place in the guest, and finds nothing that a normal build does not:
-# what is tested there is the kernel.
+# A sanitizer's runtime would find nothing in the guest, where the kernel is tested.
 check-guest check-guest-debug: $(GUEST_PROGRAMS) $(GUEST_BUILD)
 ifeq ($(SAN),)
 	@$(IN_BUILD) tests/guest/run $(if $(filter %-debug,$@),--debug)

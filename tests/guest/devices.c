@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * The devices' calls, as the tests like to make them.
- */
+/* The calls of the devices, in a form that is convenient for tests. */
 #include <fcntl.h>
 #include <sys/socket.h>
 
@@ -117,7 +115,7 @@ void gate_open(enum sim_gpu_gate which)
 	gate(which, SIM_GPU_GATE_OPEN);
 }
 
-/* Eight bytes that say where they are. */
+/* Eight bytes that encode their own position. */
 static uint64_t word(uint64_t seed, size_t index)
 {
 	return (seed << 40) ^ (index * 0x9e3779b97f4a7c15ull);
@@ -194,7 +192,7 @@ uint64_t pd_counter(const char *name)
 	ssize_t length;
 
 	works(fd);
-	/* A line break in front of each line, so that a name is found as a whole. */
+	/* A line break before each line, so that only whole names are found. */
 	text[0] = '\n';
 	length = read(fd, text + 1, sizeof(text) - 2);
 	works(length);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Measuring on a machine that counts instructions: the boot "figures" makes one nanosecond of the
- * guest's clock of each instruction, whatever else the host does. On any other boot the clock says
- * nothing.
+ * Measurements on a machine that counts instructions: in the boot "figures" each instruction takes
+ * one nanosecond of the guest's clock, whatever the host does. In any other boot the clock is no
+ * measure.
  */
 #ifndef FIGURES_H
 #define FIGURES_H
@@ -19,7 +19,7 @@ static inline uint64_t now(void)
 	return time.tv_sec * 1000000000ull + time.tv_nsec;
 }
 
-/* Does a loop of so many instructions take so many nanoseconds, again and again? */
+/* Does a loop of a known number of instructions repeatedly take as many nanoseconds? */
 static inline void clock_must_count(void)
 {
 	uint64_t begin, took;
@@ -35,9 +35,9 @@ static inline void clock_must_count(void)
 	}
 }
 
-/* The least of some turns: an interrupt of the guest's own adds to some of them. */
+/* The minimum of several turns: an interrupt of the guest makes some of them longer. */
 #define TURNS 9
-#define least(what)                                       \
+#define min_time(what)                                    \
 	({                                                \
 		uint64_t best = UINT64_MAX, begin, took;  \
 		int turn;                                 \

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * Running tests: each in a child, with the GPU driver's counts compared before and after.
- */
+/* Runs tests: each in a child, with the GPU driver's counts compared before and after. */
 #include <fcntl.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -47,7 +45,7 @@ void test_skipped(const char *format, ...)
 	_exit(SKIPPED);
 }
 
-/* What must be after a test as it was before. */
+/* The counts that must be the same before and after a test. */
 static const enum sim_gpu_counter balanced[] = {
 	SIM_GPU_PINS,	      SIM_GPU_PERSISTENT,    SIM_GPU_TABLES,
 	SIM_GPU_DMA_MAPPINGS, SIM_GPU_BAR_PAGES,     SIM_GPU_MEMORY_PAGES,
@@ -60,7 +58,7 @@ static void count_all(int fd, struct sim_gpu_counters *counters)
 		fail("SIM_GPU_COUNT: %s", strerror(errno));
 }
 
-/* What is put off (a last dma-buf's release, say) gets a minute to happen. */
+/* Deferred work (for example the last dma-buf's release) gets a minute. */
 static void check_counts(int fd, const struct sim_gpu_counters *before)
 {
 	static const char *const names[] = {SIM_GPU_COUNTER_NAMES};
@@ -82,7 +80,7 @@ static void check_counts(int fd, const struct sim_gpu_counters *before)
 	     after.value[wrong]);
 }
 
-/* So that the kernel's log says in which test something was said; the host looks for this. */
+/* Marks the test in the kernel's log, for its messages; tests/guest/run looks for this. */
 static void note(const char *name)
 {
 	int log = open("/dev/kmsg", O_WRONLY | O_CLOEXEC), length;
@@ -90,7 +88,7 @@ static void note(const char *name)
 
 	if (log < 0)
 		return;
-	/* In one write, and not by dprintf, which would seek. */
+	/* In a single write: dprintf would seek. */
 	length = snprintf(text, sizeof(text), "guest: test %s\n", name);
 	if (write(log, text, length) != length)
 		fail("/dev/kmsg: %s", strerror(errno));
@@ -119,7 +117,7 @@ static bool run_one(struct test *test, int fd)
 	if (child == 0) {
 		alarm((test->seconds ? test->seconds : 30) * slowness());
 		test->run();
-		/* Before the process' end: what a test gives back must not need that. */
+		/* Before the end of the process: a test must release its pins without that. */
 		_exit(0);
 	}
 	if (waitpid(child, &status, 0) != child)
@@ -192,7 +190,7 @@ static void catch_faults(void)
 	sigaction(SIGSEGV, &act, NULL);
 }
 
-/* Noinline: where it jumps back to must have a frame of its own. */
+/* Noinline: the function to jump back to must have a frame of its own. */
 __attribute__((noinline)) int touch(volatile void *at, bool write)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -217,7 +215,7 @@ pid_t in_child(void (*run)(void *), void *arg)
 
 	works(child);
 	if (child == 0) {
-		/* A test that fails leaves nobody behind. */
+		/* A failing test leaves no process behind. */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		run(arg);
 		_exit(0);
@@ -233,7 +231,7 @@ void child_ends(pid_t child)
 	if (WIFSIGNALED(status))
 		fail("a child was killed by signal %d", WTERMSIG(status));
 	if (WEXITSTATUS(status))
-		_exit(1); /* it has said why */
+		_exit(1); /* it has printed the reason */
 }
 
 struct start {

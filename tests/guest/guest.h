@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the guest's test programs share: tests, checks, and the devices' calls.
+ * Declarations for all test programs of the guest: tests, checks, and the devices' calls.
  *
- * A program's tests run one after another, each in a child of its own that may do as it likes: what
- * it leaves open ends with it. After each, the GPU driver's counts must be back where they were,
- * and it must not have been misused.
+ * A program's tests run one after another, each in a child of its own: everything that it leaves
+ * open ends with it. After each test, the GPU driver's counts must have their old values, and it
+ * must not have been misused.
  */
 #ifndef GUEST_H
 #define GUEST_H
@@ -36,7 +36,7 @@
 struct test {
 	const char *name;
 	void (*run)(void);
-	unsigned seconds; /* it is killed after so many */
+	unsigned seconds; /* it is killed after this time */
 	struct test *next;
 };
 void test_add(struct test *test);
@@ -52,7 +52,7 @@ void test_add(struct test *test);
 	static void name_(void)
 
 /*
- * How much slower than the stock kernel this one is: 1, or what a kernel that checks itself takes.
+ * The factor by which this kernel is slower than the stock kernel: 1, or more if it checks itself.
  */
 unsigned slowness(void);
 
@@ -77,7 +77,7 @@ __attribute__((noreturn, format(printf, 1, 2))) void test_skipped(const char *fo
 			     (long long)should, should);                                      \
 	} while (0)
 
-/* A call that answers 0, or -1 with errno. */
+/* A call that returns 0, or -1 with errno. */
 #define works(call)                                             \
 	do {                                                    \
 		if ((call) < 0)                                 \
@@ -105,19 +105,19 @@ void gpu_free(const struct memory *memory);
 /* The host's view of the memory. */
 void *gpu_view(const struct memory *memory);
 void gpu_fill(const struct memory *memory, uint64_t seed);
-/* Is the driver NVIDIA's own nvidia.ko, and only what is below it simulated? */
+/* Is the driver NVIDIA's own nvidia.ko, with only the layer below it simulated? */
 bool gpu_is_nvidias(void);
 uint64_t gpu_count(enum sim_gpu_counter counter);
-/* Returns when it is so; what never becomes so ends the test, at its limit. */
+/* Returns when the condition is true; otherwise the test ends at its time limit. */
 void gpu_wait_for(enum sim_gpu_counter counter, uint64_t value);
 void gpu_set(enum sim_gpu_knob knob, unsigned value);
 void gate_arm(enum sim_gpu_gate gate);
 void gate_await(enum sim_gpu_gate gate);
 void gate_open(enum sim_gpu_gate gate);
 
-/* A pattern that no two places share; seed tells buffers apart. */
+/* A pattern with a different value at each position; seed distinguishes buffers. */
 void fill(void *at, size_t size, uint64_t seed);
-/* Where it differs, or size. */
+/* The first difference, or size. */
 size_t differs(const void *at, size_t size, uint64_t seed);
 
 /* ---- pindown; fd: a descriptor of /dev/pindown ---- */
@@ -129,7 +129,7 @@ int pd_query(int fd, unsigned region, struct pindown_query *query);
 int pd_export(int fd, unsigned region); /* a dma-buf, or -1 */
 /* One of the module's counters, as root sees them in debugfs. */
 uint64_t pd_counter(const char *name);
-/* The number that a file of /sys begins with. */
+/* The number at the beginning of a file in /sys. */
 unsigned long number_in(const char *path);
 void pd_stats(int fd, struct pindown_stats_all *stats);
 void *pd_map(int fd, const struct pindown_pin *pin, uint64_t offset, size_t length);
@@ -137,7 +137,7 @@ const volatile char *pd_state(int fd);
 /* Is the region valid, by its word? */
 bool pd_valid(const volatile char *state, const struct pindown_pin *pin);
 
-/* Stays as it is set, also for other tests. */
+/* The parameter keeps this value, also in other tests. */
 void module_parameter(const char *name, const char *value);
 
 /* ---- the peer device ---- */
@@ -148,14 +148,14 @@ int peer_move(int fd, unsigned call, unsigned id, uint64_t offset, void *data, s
 
 /* ---- processes and threads ---- */
 
-/* Reads (or writes) one byte: 0, or the signal that the access is answered with. */
+/* Reads (or writes) one byte. Returns 0, or the signal that the access raises. */
 int touch(volatile void *at, bool write);
-/* Runs it in a child; fails the test if it fails there. */
+/* Runs a function in a child; fails the test if it fails there. */
 pid_t in_child(void (*run)(void *), void *arg);
 void child_ends(pid_t child);
 pthread_t in_thread(void *(*run)(void *), void *arg);
 void thread_ends(pthread_t thread);
-void newest_thread_waits(void); /* returns when the one last begun has come as far as it can */
+void newest_thread_waits(void); /* returns when the newest thread blocks */
 /* Passing a descriptor. */
 void send_fd(int socket, int fd);
 int receive_fd(int socket);

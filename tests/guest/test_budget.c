@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * BAR space is the machine's, and scarce: limits, what counts below them, and processes that give
- * back what lies idle when another one needs it.
+ * BAR space belongs to the whole machine and is scarce: limits, the memory that counts, and
+ * processes that unpin idle regions when another process needs space.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 
 #include "guest.h"
 
-/* Whatever an earlier test has left. */
+/* Pins that an earlier test has left. */
 static void defaults(void)
 {
 	module_parameter("max_process_mb", "0");
@@ -20,7 +20,7 @@ static void defaults(void)
 	module_parameter("reclaim_wait_ms", "1000");
 }
 
-/* A process with idle regions, which gives them back when it is asked. */
+/* A process with idle regions, which unpins them when it is asked. */
 struct keeper {
 	int ready[2], asked[2];
 	unsigned regions;
@@ -93,9 +93,9 @@ TEST(two_processes_and_one_bar_too_small_for_both)
 	fd = pd_open();
 	reclaims = pd_counter("reclaims");
 	saves = pd_counter("reclaim_saves");
-	/* Not without asking; */
+	/* Nothing is given without a wish; */
 	fails_with(pd_pin(fd, memory.va, 6 * PAGE, PINDOWN_PIN_NO_RECLAIM, &pin), ENOSPC);
-	/* and not more than is wanted is given. */
+	/* and not more than is wanted. */
 	works(pd_pin(fd, memory.va, 6 * PAGE, 0, &pin));
 	check(pd_counter("reclaims") > reclaims);
 	check_equal(pd_counter("reclaim_saves") - saves, 1);
@@ -104,7 +104,7 @@ TEST(two_processes_and_one_bar_too_small_for_both)
 	keeper_stop(child);
 }
 
-/* Who has nothing idle says so, and who waits is let go before its time. */
+/* A process without idle regions answers, so the waiting pin ends before its time. */
 TEST(nothing_idle)
 {
 	struct keeper keeper = {.regions = 8, .gives = false};
@@ -153,7 +153,7 @@ static void frozen(void *arg)
 		pause();
 }
 
-/* Who does not answer is not waited for for ever. */
+/* A process that does not answer delays the pin only for a limited time. */
 TEST(a_process_that_does_not_answer)
 {
 	struct keeper keeper = {};
@@ -215,7 +215,7 @@ TEST(limit_of_a_process)
 	defaults();
 	module_parameter("max_process_mb", "1");
 	works(pd_pin(one, memory.va, 10 * PAGE, 0, &pin));
-	/* All descriptors of the process count. */
+	/* All descriptors of the process count together. */
 	fails_with(pd_pin(two, memory.va, 7 * PAGE, 0, &pin), EDQUOT);
 	works(pd_pin(two, memory.va, 6 * PAGE, 0, &pin));
 	fails_with(pd_pin(one, memory.va, PAGE, 0, &more), EDQUOT);
@@ -239,7 +239,7 @@ TEST(limit_of_all)
 	child = keeper_start(&keeper);
 	memory = gpu_alloc(32 * PAGE, 0);
 	fd = pd_open();
-	/* A limit is a limit: nobody is asked to make room below it. */
+	/* At a limit nobody is asked to give space back. */
 	reclaims = pd_counter("reclaims");
 	fails_with(pd_pin(fd, memory.va, 6 * PAGE, PINDOWN_PIN_NO_RECLAIM, &pin), ENOSPC);
 	fails_with(pd_pin(fd, memory.va, 6 * PAGE, 0, &pin), ENOSPC);
@@ -252,7 +252,7 @@ TEST(limit_of_all)
 
 /* ---- what importers hold is charged, too ---- */
 
-/* Charged is what the pins of this process take of the BAR, and nobody else has any. */
+/* The charge is the BAR space of this process' pins; no other process has pins. */
 static void charged(int fd, unsigned pages)
 {
 	struct pindown_stats_all stats;
@@ -264,14 +264,14 @@ static void charged(int fd, unsigned pages)
 	check_equal(gpu_count(SIM_GPU_BAR_PAGES), pages);
 }
 
-/* What is given back by a work item of the kernel's gets a minute. */
+/* Pins that a work item of the kernel releases get a minute. */
 static void comes_back(int fd)
 {
 	unsigned tries;
 
 	for (tries = 0; tries < 6000 && gpu_count(SIM_GPU_BAR_PAGES); tries++)
 		usleep(10000);
-	/* The driver has it back a moment before the budget has. */
+	/* The driver has the space back a moment before the budget. */
 	for (tries = 0; tries < 6000; tries++) {
 		struct pindown_stats_all stats;
 
@@ -283,7 +283,7 @@ static void comes_back(int fd)
 	charged(fd, 0);
 }
 
-/* Drivers before 580 give each kind of pin BAR space of its own, later ones share it. */
+/* Drivers before 580 use separate BAR space for each kind of pin, later ones share it. */
 static void an_export_of_a_region_with_callback(unsigned major)
 {
 	struct memory memory = gpu_alloc(8 * PAGE, 0);
@@ -300,7 +300,7 @@ static void an_export_of_a_region_with_callback(unsigned major)
 	charged(fd, twice);
 	works(peer_import(peer, buffer[0], 0, &import));
 	charged(fd, twice);
-	/* All that is left is the importer's, and it is this process that has given it that. */
+	/* Only the importer is left, and this process has given it the memory. */
 	works(pd_unpin(fd, pin.region));
 	charged(fd, 8);
 	works(ioctl(peer, EDU_RELEASE, &import.id));
@@ -333,7 +333,7 @@ TEST(an_export_since_580)
 	an_export_of_a_region_with_callback(2);
 }
 
-/* The charge that its dma-buf would share has ended with it. */
+/* The charge that its dma-buf would share has ended with the region. */
 TEST(an_export_of_a_revoked_region)
 {
 	struct memory memory = gpu_alloc(8 * PAGE, 0);
@@ -362,7 +362,7 @@ static void *pins_it(void *memory)
 	return (void *)(intptr_t)(pd_pin(pd_open(), what->va, what->size, 0, &pin) ? errno : 0);
 }
 
-/* The callback is faster than the charge: nothing stays. */
+/* The callback runs before the charge is made: nothing stays charged. */
 TEST(a_pin_that_is_revoked_before_it_is_charged)
 {
 	struct memory memory = gpu_alloc(8 * PAGE, 0);
@@ -380,7 +380,7 @@ TEST(a_pin_that_is_revoked_before_it_is_charged)
 	charged(fd, 0);
 }
 
-/* Each of them would find room for itself. */
+/* Each pin alone would fit. */
 TEST(two_pins_under_way_and_room_for_one)
 {
 	struct memory one = gpu_alloc(MIB, 0), two = gpu_alloc(MIB, 0);
@@ -418,7 +418,7 @@ TEST(an_export_beyond_the_limit)
 	fails_with(pd_export(fd, pin.region), EDQUOT);
 	works(pd_unpin(fd, pin.region));
 	works(pd_pin(fd, memory.va, MIB, PINDOWN_PIN_PERSISTENT, &pin));
-	buffer = pd_export(fd, pin.region); /* of the same pin */
+	buffer = pd_export(fd, pin.region); /* made from the same pin */
 	works(buffer);
 	charged(fd, 16);
 	works(pd_unpin(fd, pin.region));
@@ -429,7 +429,7 @@ TEST(an_export_beyond_the_limit)
 	defaults();
 }
 
-/* A region that has ended, while a device still reaches its memory, counts as long as it does. */
+/* A region that has ended counts as long as a device still reaches its memory. */
 static void regions_that_end_while_importers_hold_them(unsigned flags, unsigned major)
 {
 	struct memory memory = gpu_alloc(8 * MIB, 0);
@@ -457,7 +457,7 @@ static void regions_that_end_while_importers_hold_them(unsigned flags, unsigned 
 	}
 	check(i > 0 && i <= 2);
 	check(gpu_count(SIM_GPU_BAR_PAGES) <= 32);
-	works(close(peer)); /* the last one that holds it */
+	works(close(peer)); /* the last reference */
 	works(close(fd));
 	fd = pd_open();
 	comes_back(fd);
@@ -487,7 +487,7 @@ static void exports_and_dies(void *arg)
 	receive_fd(socket);
 }
 
-/* Its process is dead, and a device of another one still reaches it: no room for more. */
+/* The process is dead, and a device of another one still reaches its memory: no space for more. */
 TEST(an_importer_outlives_the_process)
 {
 	int sockets[2], fd = pd_open(), peer = peer_open(), buffer;
@@ -534,9 +534,9 @@ TEST(limit_of_regions)
 	fails_with(pd_pin(one, memory.va, PAGE, 0, &pin[20]), EMFILE);
 	fails_with(pd_pin(one, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin[20]), EMFILE);
 	check_equal(gpu_count(SIM_GPU_PINS), 20);
-	/* Each descriptor has its own; */
+	/* Each descriptor has a limit of its own; */
 	works(pd_pin(two, memory.va, PAGE, 0, &pin[20]));
-	/* and the number that was given back is the one that is free. */
+	/* and the freed number is used next. */
 	works(pd_unpin(one, pin[7].region));
 	works(pd_pin(one, memory.va, PAGE, 0, &pin[20]));
 	check_equal(pin[20].region, pin[7].region);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The registration cache on pindown.ko: a program that makes and frees memory by the driver's
+ * The registration cache on pindown.ko: a program allocates and frees memory with the driver's
  * calls, under libpindown.so, with the real module and the provider beneath. The simulated libcuda
  * takes its memory from /dev/sim_gpu.
  */
@@ -101,16 +101,14 @@ TEST(a_region_in_use_is_kept_till_its_put, .seconds = 20)
 	region = must_get(ptr, MIB);
 	check_equal(cuMemFree_v2(ptr), CUDA_SUCCESS);
 	check(!is_cached(ptr));
-	check_equal(gpu_count(SIM_GPU_PINS), is_persistent()); /* else revoked by the free */
+	check_equal(gpu_count(SIM_GPU_PINS), is_persistent()); /* else the free revoked it */
 	check_equal(stats().kept_bytes, MIB);
 	pindown_put(region);
 	check_equal(stats().kept_bytes, 0);
 	check_equal(gpu_count(SIM_GPU_PINS), 0);
 }
 
-/*
- * The kernel's word says so: the hit that would be stale is a miss, without a call of the driver.
- */
+/* The kernel's word is 0: a stale hit becomes a miss, without a call of the driver. */
 TEST(a_free_that_nobody_saw_is_revoked)
 {
 	uint64_t callbacks;
@@ -212,7 +210,7 @@ TEST(an_unmap_of_one_that_nobody_saw_is_revoked)
 	pindown_put(must_get(ptr, ALL));
 	pindown_put(must_get(other, MIB));
 	check_equal(sim_free_unseen(other), CUDA_SUCCESS);
-	check(is_cached(ptr)); /* it is another's, and the count of all is compared */
+	check(is_cached(ptr)); /* it is another region, and the common count is compared */
 	check_equal(sim_unmap_unseen(ptr + PART, PART), CUDA_SUCCESS);
 	check_equal(gpu_count(SIM_GPU_PINS), PARTS - 1);
 	check(!is_cached(ptr));
@@ -309,7 +307,9 @@ TEST(too_small_a_bar_evicts)
 	gpu_set(SIM_GPU_BAR_LIMIT, 0);
 }
 
-/* What the module says of a request that no BAR can hold: want of space. Nothing goes in vain. */
+/*
+ * The module reports a request that no BAR can hold as missing space. No eviction is made for it.
+ */
 TEST(too_large_for_any_bar_is_want_of_space)
 {
 	CUdeviceptr ptr;
@@ -318,7 +318,7 @@ TEST(too_large_for_any_bar_is_want_of_space)
 	ptr = must_alloc(MIB);
 	gpu_set(SIM_GPU_FAIL_ERROR, EFBIG);
 	gpu_set(SIM_GPU_FAIL_GET, 1);
-	pindown_put(must_get(ptr, MIB)); /* a second time, after a look at what is idle */
+	pindown_put(must_get(ptr, MIB)); /* a second time, after a search for idle regions */
 	check_equal(stats().regions, 1);
 	check_equal(stats().evictions, 0);
 }
@@ -340,9 +340,9 @@ TEST(too_few_regions_evict)
 }
 
 /*
- * The device is open already, so a pin takes no descriptor. A dma-buf does: without one the region
- * stays, and so does what is idle and has none; when there are descriptors again it has its
- * dma-buf.
+ * The device is open already, so a pin needs no descriptor. A dma-buf needs one: without it the
+ * region stays, and so do idle regions without a dma-buf; when there are descriptors again it gets
+ * its dma-buf.
  */
 TEST(no_descriptor_is_left)
 {
@@ -383,7 +383,7 @@ static void keeps_idle_regions(void *arg)
 		pindown_put(must_get(must_alloc(MIB), MIB));
 	check_equal(write(pipes[1], "", 1), 1);
 	check_equal(read(pipes[2], &byte, 1), 1);
-	check(stats().evictions > 0); /* its own thread has answered the kernel's wish */
+	check(stats().evictions > 0); /* the cache's own thread has answered the kernel's wish */
 }
 
 TEST(another_process_gives_bar_space_back, .seconds = 60)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * A third-party device moves GPU data: it imports what pindown exported, knowing only dma-buf. Its
+ * A third-party device moves GPU data: it imports pindown's dma-bufs, knowing only dma-buf. Its
  * engine is slow (2 KiB in a fifth of a second), so little is moved, but at every place that
  * matters.
  */
@@ -27,7 +27,7 @@ static struct exported export_new(uint64_t size, unsigned alloc_flags, unsigned 
 	return exported;
 }
 
-/* The device reads from the GPU: what the GPU has. */
+/* The device reads the GPU's memory. */
 static void device_reads(int peer, unsigned id, const char *view, uint64_t offset)
 {
 	char data[PIECE];
@@ -104,7 +104,7 @@ static void free_ends_it(unsigned import_flags)
 	check_equal(state.moves, 1);
 	check_equal(state.mapped, 0);
 	fails_with(peer_move(peer, EDU_READ, import.id, 0, data, sizeof(data)), ESTALE);
-	/* And it cannot come back to it. */
+	/* And it cannot map it again. */
 	if (!(import_flags & EDU_LAZY))
 		check(ioctl(peer, EDU_REMAP, &import.id) < 0);
 	works(ioctl(peer, EDU_RELEASE, &import.id));
@@ -123,8 +123,8 @@ TEST(a_free_stops_one_that_unmaps_later)
 }
 
 /*
- * One that can't be told keeps the memory, as the ioctl header says: the device never reaches what
- * has passed to somebody else.
+ * An importer that can't be notified keeps the memory, as the ioctl header says: the device never
+ * reaches memory that has passed to another owner.
  */
 TEST(a_free_under_a_static_importer)
 {
@@ -150,7 +150,9 @@ TEST(a_free_under_a_static_importer)
 	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 1);
 }
 
-/* The device's own address for GPU memory, used after the free by a device that does not listen. */
+/*
+ * The device's own address for GPU memory, used after the free by a device that ignores revocation.
+ */
 TEST(a_device_that_does_not_listen)
 {
 	struct exported exported = export_new(PAGE, 0, 0);
@@ -186,8 +188,8 @@ TEST(a_device_that_does_not_listen)
 }
 
 /*
- * Work that was begun before is not over when an importer has unmapped: it has a fence in the
- * reservation object. The pin lasts until that is signalled, and nobody else waits for it.
+ * Work that was begun before may continue after an importer has unmapped: it has a fence in the
+ * reservation object. The pin lasts until the fence is signalled, and nobody else waits for it.
  */
 TEST(unpin_leaves_it_to_a_fence)
 {
@@ -221,7 +223,7 @@ TEST(a_free_leaves_it_to_a_fence)
 	works(peer_import(peer, exported.buffer, EDU_DYNAMIC | EDU_BUSY, &import));
 	gpu_free(&exported.memory);
 	again = gpu_alloc_at(exported.memory.va, PAGE);
-	/* What is done by a work item would have been done by now. */
+	/* A work item would have done this by now. */
 	usleep(200000);
 	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 2);
 	works(ioctl(peer, EDU_SIGNAL, &import.id));
@@ -230,7 +232,7 @@ TEST(a_free_leaves_it_to_a_fence)
 	gpu_free(&again);
 }
 
-/* The importer is gone, and so are all descriptors; its device is at work still. */
+/* The importer is gone, and so are all descriptors; its device is still at work. */
 TEST(a_fence_outlives_its_importer)
 {
 	struct exported exported = export_new(PAGE, 0, 0), other = export_new(PAGE, 0, 0);
@@ -243,13 +245,13 @@ TEST(a_fence_outlives_its_importer)
 	works(close(exported.fd));
 	works(ioctl(peer, EDU_RELEASE, &import.id));
 	check_equal(gpu_count(SIM_GPU_DMA_MAPPINGS), 1);
-	/* Another one's end does not wait for it. */
+	/* The end of another region does not wait for it. */
 	works(ioctl(peer, EDU_RELEASE, &of_other.id));
 	works(close(other.buffer));
 	works(close(other.fd));
 	check_equal(gpu_count(SIM_GPU_DMA_MAPPINGS), 0);
 	check_equal(gpu_count(SIM_GPU_PINS), 1);
-	/* Nor can the module go before that. */
+	/* The module can't be unloaded before that either. */
 	check(number_in("/sys/module/pindown/refcnt") > 0);
 	works(ioctl(peer, EDU_SIGNAL, &import.id));
 	gpu_wait_for(SIM_GPU_PINS, 0);
@@ -257,7 +259,7 @@ TEST(a_fence_outlives_its_importer)
 		usleep(1000);
 }
 
-/* The kernel's own RDMA warns when it is told of memory that it has pinned. */
+/* The kernel's own RDMA code warns when it is notified about memory that it has pinned. */
 static void pinned_importer(bool by_free)
 {
 	struct exported exported = export_new(PAGE, 0, 0);
@@ -407,7 +409,10 @@ TEST(the_driver_cannot_map_it)
 	works(peer_import(peer, exported.buffer, 0, &import));
 }
 
-/* nvidia.ko takes a BAR for a byte shorter than it is, and maps its last page for no device. */
+/*
+ * nvidia.ko uses a length of the BAR that is a byte too short, and maps its last page for no
+ * device.
+ */
 TEST(the_last_page_of_the_bar)
 {
 	struct memory memory;
@@ -445,7 +450,7 @@ static void imports(void *arg)
 	works(ioctl(peer, EDU_RELEASE, &import.id));
 }
 
-/* What GPUDirect RDMA is for: the process that owns the device need not be the GPU's. */
+/* The purpose of GPUDirect RDMA: the process that owns the device need not be the GPU's. */
 TEST(another_process_drives_the_device)
 {
 	struct exported exported = export_new(PAGE, 0, 0);
@@ -465,7 +470,7 @@ static void *moves_slowly(void *arg)
 	return NULL;
 }
 
-/* The free waits for what the device is doing at that moment, and then the device stops. */
+/* The free waits for the device's current transfer, and then the device stops. */
 TEST(a_free_while_the_device_moves)
 {
 	struct exported exported = export_new(PAGE, 0, 0);

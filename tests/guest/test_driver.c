@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
-/*
- * The driver as a module: what keeps it loaded, and what follows from its version.
- */
+/* The driver as a module: the references that keep it loaded, and the effects of its version. */
 #include "guest.h"
 
-/* A file in sysfs of the module that has the driver's calls. */
+/* A file in sysfs of the module that exports the driver's calls. */
 static unsigned long driver_number(const char *file)
 {
 	char path[64];
@@ -19,7 +17,7 @@ static unsigned long users_of_driver(void)
 	return driver_number("refcnt");
 }
 
-/* Until then `rmmod` of the driver fails, and names nobody. */
+/* Until then `rmmod` of the driver fails, without naming a user. */
 static void driver_is_let_go(unsigned long before)
 {
 	while (users_of_driver() != before)
@@ -60,7 +58,7 @@ TEST(an_exported_region_keeps_the_driver)
 	gpu_free(&memory);
 }
 
-/* The last descriptor is closed by a process that can't unpin. Then the free ends the region. */
+/* A process that can't unpin closes the last descriptor. Then the free ends the region. */
 TEST(an_orphan_keeps_the_driver)
 {
 	unsigned long before = (gpu(), users_of_driver());
@@ -91,7 +89,7 @@ TEST(an_orphan_keeps_the_driver)
 	driver_is_let_go(before);
 }
 
-/* Drivers before 570 answer EINVAL, which says nothing. */
+/* Drivers before 570 return EINVAL, which does not tell the reason. */
 TEST(bar1_is_forced_by_a_driver_that_can)
 {
 	bool can = driver_number("version") >= 570;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Each allocation, and each copy from or to user space, that a call makes fails in turn. Needs the
- * debug kernel's fault injection.
+ * Each allocation, and each copy from or to user space, that a call makes fails in turn. This needs
+ * the debug kernel's fault injection.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -19,7 +19,7 @@ static void write_to(const char *path, const char *text)
 	close(fd);
 }
 
-/* Only where this thread says so, and also allocations that may wait for memory. */
+/* Faults are limited to this thread, and include allocations that may sleep. */
 static void prepare(void)
 {
 	write_to("/sys/kernel/debug/failslab/ignore-gfp-wait", "N");
@@ -41,7 +41,7 @@ static int nth_file(void)
 	return fd;
 }
 
-/* 0: nothing. What is left over from before may fail this write first. */
+/* 0: no fault. A fault left over from before may make this write fail first. */
 static void fail_the(unsigned nth)
 {
 	char text[16];
@@ -53,14 +53,14 @@ static void fail_the(unsigned nth)
 	check_equal(done, length);
 }
 
-/* Did it fail something? Then there is perhaps more. */
+/* Did a fault happen? Then there may be more places. */
 static bool failed_something(void)
 {
 	char text[16] = "";
 	ssize_t length = pread(nth_file(), text, sizeof(text) - 1, 0);
 
 	fail_the(0);
-	/* The first thing that it failed was this read. */
+	/* The first fault was in this read. */
 	if (length < 0 && errno == EFAULT)
 		return false;
 	works(length);
@@ -84,8 +84,8 @@ static bool as_before(const struct sim_gpu_counters *before)
 }
 
 /*
- * Does `act` again and again, with the first, the second, ... thing in it failing, until nothing is
- * left that could. After each try `undo` must be able to make it as before.
+ * Calls `act` again and again, with a fault in its first, second, ... place, until no place is
+ * left. After each try `undo` must restore the state before.
  */
 static void each_in_turn(struct thing *thing, const char *name, int (*act)(struct thing *),
 			 void (*undo)(struct thing *))
@@ -108,7 +108,7 @@ static void each_in_turn(struct thing *thing, const char *name, int (*act)(struc
 			failures++;
 		if (result && !again)
 			fail("%s fails though nothing in it did: %s", name, strerror(errno));
-		/* What is put off gets a minute to happen. */
+		/* Deferred work gets a minute. */
 		for (tries = 0; tries < 6000 && !as_before(&before); tries++)
 			usleep(10000);
 		if (!as_before(&before))
@@ -179,8 +179,10 @@ static int act_map(struct thing *thing)
 	if (!answer)
 		return 0;
 	works(munmap(thing->map, thing->memory.size));
-	/* No page for the page table: what the kernel makes of VM_FAULT_OOM without a memory cgroup
-	 * is another fault, so a signal is the driver's own. */
+	/*
+	 * No page for the page table: without a memory cgroup the kernel turns VM_FAULT_OOM into
+	 * another fault, so a signal is the driver's own.
+	 */
 	check_equal(answer, SIGBUS);
 	return -1;
 }
@@ -243,7 +245,7 @@ TEST(import_dynamic)
 	each_in_turn(thing, "dynamic import", act_import, undo_import);
 }
 
-/* What gives back must not need memory: nothing in it may fail, bar the copy of its argument. */
+/* Releasing must not need memory: no place in it may fail, except the copy of its argument. */
 TEST(unpin_always_works)
 {
 	struct thing *thing = thing_new();
@@ -261,7 +263,7 @@ TEST(unpin_always_works)
 		failed_something();
 		if (answer < 0) {
 			check_equal(error, EFAULT);
-			/* Not done, or done and only not said. */
+			/* Either not done, or done and not reported. */
 			if (!pd_query(thing->fd, thing->pin.region, &query))
 				works(pd_unpin(thing->fd, thing->pin.region));
 		}
@@ -271,7 +273,7 @@ TEST(unpin_always_works)
 	}
 }
 
-/* The same of the callback, in which nobody could be told. */
+/* The same for the callback, which could not report an error. */
 TEST(a_free_always_revokes)
 {
 	struct thing *thing = thing_new();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * What calls cost, for a machine that counts instructions: the boot "figures" makes one nanosecond
- * of the guest's clock of each instruction, whatever else the host does. On any other boot the
- * clock says nothing, and these are skipped.
+ * The cost of calls, on a machine that counts instructions: in the boot "figures" each instruction
+ * takes one nanosecond of the guest's clock, whatever the host does. In any other boot the clock is
+ * no measure, and these tests are skipped.
  */
 #include "figures.h"
 
@@ -10,10 +10,10 @@ struct cost {
 	uint64_t pin, unpin, map, touch, unmap, export, close;
 };
 
-static void lowest(uint64_t *least, uint64_t took)
+static void lowest(uint64_t *min, uint64_t took)
 {
-	if (!*least || took < *least)
-		*least = took;
+	if (!*min || took < *min)
+		*min = took;
 }
 
 static struct cost cost_of(int fd, const struct memory *memory, unsigned flags)
@@ -66,7 +66,7 @@ TEST(per_region, .seconds = 200)
 	uint64_t empty;
 
 	clock_must_count();
-	empty = least((void)ioctl(fd, _IO(PINDOWN_IOC_TYPE, 99)));
+	empty = min_time((void)ioctl(fd, _IO(PINDOWN_IOC_TYPE, 99)));
 	printf("instructions; an empty ioctl: %lu. One system call each, touch aside\n", empty);
 	printf("%-22s %8s %8s %8s %10s %8s %8s %8s\n", "region", "pin", "unpin", "mmap",
 	       "touch all", "munmap", "export", "close");
@@ -94,15 +94,15 @@ TEST(validity)
 
 	clock_must_count();
 	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
-	word = least(for (i = 0; i < 1000; i++) valid += pd_valid(state, &pin)) / 1000;
-	call = least(for (i = 0; i < 100; i++) works(pd_query(fd, pin.region, &query))) / 100;
+	word = min_time(for (i = 0; i < 1000; i++) valid += pd_valid(state, &pin)) / 1000;
+	call = min_time(for (i = 0; i < 100; i++) works(pd_query(fd, pin.region, &query))) / 100;
 	check_equal(valid, 1000 * TURNS);
 	printf("instructions: validity by the state word %lu, by a system call %lu\n", word, call);
 	fflush(stdout);
 	check(word * 20 < call);
 }
 
-/* With so many live regions, one more costs what the first one does. */
+/* With many live regions, another one costs as much as the first one. */
 TEST(constant_time, .seconds = 200)
 {
 	static const unsigned counts[] = {0, 1000, 10000, 100000};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Every call with input that a program should not make: nothing but clean errors, and nothing that
- * stays behind.
+ * Every call with input that a program should not make: all errors are clean, and nothing is left
+ * behind.
  */
 #include <fcntl.h>
 #include <semaphore.h>
@@ -11,7 +11,7 @@
 
 #include "guest.h"
 
-/* All calls, by name, with the size of what they take. */
+/* All calls, by name, with the size of their structures. */
 static const struct call {
 	const char *name;
 	unsigned long number;
@@ -29,7 +29,7 @@ static const struct call {
 
 #define each_call(call) for (call = calls; call < calls + CALLS; call++)
 
-/* A valid call of that kind, in a buffer with room behind it. */
+/* A valid call of that kind, in a buffer with space behind it. */
 static void valid(const struct call *call, char *buffer, const struct memory *memory,
 		  const struct pindown_pin *pinned)
 {
@@ -82,7 +82,7 @@ TEST(sizes)
 			if (call_with(s->fd, call, s->buffer) >= 0 || errno != EINVAL)
 				fail("%s of size %u: %s", call->name, size, strerror(errno));
 		}
-		/* Larger: fine as long as what we don't know is zero. */
+		/* Larger: accepted as long as the unknown part is zero. */
 		valid(call, s->buffer, &s->memory, &s->pin);
 		size = 1024;
 		memcpy(s->buffer, &size, sizeof(size));
@@ -189,7 +189,7 @@ TEST(lengths_that_wrap)
 			check(errno == EINVAL || errno == EFBIG);
 		}
 	}
-	/* A length with a real address: it must not be cut to 32 bits. */
+	/* A length with a real address: it must not be truncated to 32 bits. */
 	check(pd_pin(s->fd, s->memory.va, 0x100010000, 0, &pin) < 0);
 }
 
@@ -236,7 +236,7 @@ TEST(pointers_that_cannot_be_read)
 	}
 }
 
-/* The answer can't be written: what was done is undone, or said otherwise. */
+/* The result can't be written: the call is undone, or an error is reported. */
 TEST(pointers_that_cannot_be_written)
 {
 	struct setting *s = setting_new();
@@ -300,7 +300,7 @@ TEST(no_descriptor_left)
 	check_equal(gpu_count(SIM_GPU_PINS), pins);
 }
 
-/* A pin needs no descriptor, an export does; and what failed for want of one can be tried again. */
+/* A pin needs no descriptor, an export does; a call that failed for lack of one can be repeated. */
 TEST(the_limit_of_descriptors_is_reached)
 {
 	struct setting *s = setting_new();
@@ -344,13 +344,13 @@ TEST(mmap_anywhere)
 /* ---- thousands of random calls from several threads ---- */
 
 #define THREADS 4
-#define PARTS	25 /* of what each thread does: after each, memory goes */
+#define PARTS	25 /* parts of each thread's work: after each, memory is freed */
 
 struct random_caller {
 	struct setting *setting;
 	uint64_t seed;
 	unsigned calls;
-	int *fds; /* two descriptors, to mix region numbers up */
+	int *fds; /* two descriptors, to confuse region numbers */
 	sem_t *parts;
 };
 
@@ -362,7 +362,7 @@ static uint64_t next(uint64_t *seed)
 	return *seed;
 }
 
-/* A number that is likely to mean something: small, near a limit, an address, or anything. */
+/* A number that is likely to be special: small, near a limit, an address, or any. */
 static uint64_t some_number(uint64_t *seed, const struct setting *s)
 {
 	uint64_t kind = next(seed) % 8, n = next(seed);
@@ -460,7 +460,7 @@ TEST(random_calls_from_several_threads, .seconds = 300)
 						    .parts = &parts};
 		threads[i] = in_thread(calls_at_random, &callers[i]);
 	}
-	/* Memory comes and goes meanwhile. */
+	/* Memory is allocated and freed meanwhile. */
 	for (i = 0; i < PARTS * THREADS; i++) {
 		other = gpu_alloc_at(s->memory.va + 4 * PAGE, PAGE);
 		sem_wait(&parts);
@@ -468,7 +468,7 @@ TEST(random_calls_from_several_threads, .seconds = 300)
 	}
 	for (i = 0; i < THREADS; i++)
 		thread_ends(threads[i]);
-	/* Nothing left but what they pinned, and that goes with the descriptors. */
+	/* Only their pins are left, and these end with the descriptors. */
 	works(close(fds[0]));
 	works(close(fds[1]));
 	check_equal(gpu_count(SIM_GPU_PINS), 0);

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * Mapping a region into the process: what is seen there, and what is not seen any more once the
- * region has ended.
- */
+/* Mappings of a region in the process: the contents, and accesses after the region has ended. */
 #include <signal.h>
 
 #include "guest.h"
@@ -106,7 +103,7 @@ TEST(close_takes_it_away_or_waits_for_it)
 	int seen;
 
 	gpu_fill(&mapped.memory, 9);
-	/* A mapping holds the file, so the region may live on; but never as somebody else's. */
+	/* A mapping holds the file, so the region may live on; but never with other memory. */
 	works(close(mapped.fd));
 	seen = touch(mapped.map, false);
 	check(seen == SIGBUS || differs(mapped.map, PAGE, 9) == PAGE);
@@ -186,7 +183,8 @@ TEST(it_does_not_grow)
 	check(mremap(mapped.map, PAGE, 2 * PAGE, MREMAP_MAYMOVE) == MAP_FAILED);
 	check_equal(errno, EFAULT);
 	/*
-	 * Size 0: a second mapping of the same. Whatever is answered, it must end with the region.
+	 * Size 0: a second mapping of the same memory. Whatever the result, it must end with the
+	 * region.
 	 */
 	mapped.map = mremap(mapped.map, 0, PAGE, MREMAP_MAYMOVE);
 	if (mapped.map != MAP_FAILED) {
@@ -249,7 +247,7 @@ TEST(kinds_of_caching)
 	refuses(fd, &pin, 4ull << 60, EINVAL);
 }
 
-/* What a page table says, in each of its versions: `major`. */
+/* The contents of a page table, in each of its versions: `major`. */
 static struct pindown_pin pin_as_of(int fd, const struct memory *memory, unsigned major, bool lies)
 {
 	struct pindown_pin pin;
@@ -275,7 +273,7 @@ TEST(a_bar_is_never_cached)
 	}
 }
 
-/* As on Grace: others map it cached, and so it is mapped in no other way. */
+/* As on Grace: the memory is cached elsewhere, so only cached mappings are allowed. */
 TEST(coherent_memory_is_always_cached)
 {
 	struct memory memory = gpu_alloc(2 * PAGE, SIM_GPU_COHERENT);
@@ -296,7 +294,7 @@ TEST(coherent_memory_is_always_cached)
 	}
 }
 
-/* Where what the driver says does not fit with where the pages are, either type may be wrong. */
+/* If the driver's caching contradicts the place of the pages, either type may be wrong. */
 TEST(a_driver_that_contradicts_itself)
 {
 	static const uint64_t kinds[] = {PINDOWN_MAP_DEFAULT, PINDOWN_MAP_WRITE_COMBINED,
@@ -394,7 +392,7 @@ TEST(state_area_is_read_only)
 	works(munmap(state, page));
 }
 
-/* It must go on saying "not valid" for as long as somebody may look. */
+/* It must stay "not valid" as long as anybody can read it. */
 TEST(state_area_after_close)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * Pinning: what a region is, when it is valid, and when it is no more.
- */
+/* Pins: the properties of a region, the time in which it is valid, and its end. */
 #include <fcntl.h>
 
 #include "guest.h"
@@ -101,7 +99,7 @@ TEST(a_part_of_an_allocation)
 	works(pd_unpin(fd, pin.region));
 }
 
-/* As the real driver: a range that lies in two allocations is pinned by nobody. */
+/* As with the real driver: a range across two allocations can't be pinned. */
 TEST(a_range_over_two_allocations)
 {
 	struct memory first = gpu_alloc_at(0x7123400000, 4 * PAGE);
@@ -212,7 +210,7 @@ TEST(new_memory_at_the_old_address)
 	check(pd_valid(state, &pin));
 }
 
-/* The number is given out again: its word must not look like the old region's. */
+/* The number is given out again: its word must differ from the old region's. */
 TEST(a_reused_number_does_not_revive_the_old_region)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);
@@ -269,7 +267,7 @@ TEST(close_unpins)
 	check_equal(gpu_count(SIM_GPU_PINS), 0);
 }
 
-/* Left to the end of the process, which closes descriptors in some order. */
+/* The end of the process closes descriptors in some order. */
 TEST(exit_with_pins_of_both_kinds)
 {
 	struct memory memory = gpu_alloc(64 * PAGE, 0);
@@ -288,7 +286,7 @@ TEST(exit_with_the_driver_closed_first)
 	struct pindown_pin pin;
 
 	works(pd_pin(pindown, memory.va, PAGE, 0, &pin));
-	works(close(gpu())); /* as at process end, when the GPU's descriptor comes first */
+	works(close(gpu())); /* as at the end of a process, when the GPU's descriptor comes first */
 	check_equal(region_state(pindown, pin.region), PINDOWN_REGION_REVOKED);
 }
 
@@ -357,7 +355,7 @@ TEST(both_page_table_versions)
 			works(pd_unpin(fd, pin.region));
 		}
 	}
-	/* One that nobody knows yet: refused, and nothing stays pinned. */
+	/* An unknown version: refused, and nothing stays pinned. */
 	gpu_set(SIM_GPU_TABLE_MAJOR, 3);
 	check(pd_pin(fd, memory.va, 2 * PAGE, 0, &pin) < 0);
 	check_equal(errno, EOPNOTSUPP);
@@ -398,14 +396,14 @@ TEST(bar_space_runs_out)
 	works(pd_pin(fd, memory.va, 2 * PAGE, PINDOWN_PIN_NO_RECLAIM, &pin));
 	fails_with(pd_pin(fd, memory.va + 2 * PAGE, 2 * PAGE, PINDOWN_PIN_NO_RECLAIM, &more),
 		   ENOSPC);
-	/* Space is shared between pins of the same pages. */
+	/* Pins of the same pages share space. */
 	works(pd_pin(fd, memory.va, 3 * PAGE, PINDOWN_PIN_NO_RECLAIM, &more));
 	works(pd_unpin(fd, pin.region));
 	works(pd_unpin(fd, more.region));
 	works(pd_pin(fd, memory.va + PAGE, 3 * PAGE, PINDOWN_PIN_NO_RECLAIM, &more));
 }
 
-/* Not as many on a kernel that checks itself: it takes a millisecond for each. */
+/* Fewer on a kernel that checks itself: it takes a millisecond for each. */
 TEST(a_hundred_thousand_regions, .seconds = 100)
 {
 	const unsigned count = slowness() > 1 ? 20000 : 100000;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Processes: fork, exec, descriptors that are passed on, threads, and death at any moment. Pins are
- * the business of the process that made them.
+ * Processes: fork, exec, descriptors that are passed on, threads, and death at any moment. Pins
+ * belong to the process that made them.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -56,7 +56,7 @@ TEST(fork_a_child_is_refused)
 	check_equal(gpu_count(SIM_GPU_PINS), 1);
 }
 
-/* Arrives at the child with the descriptors inherited; the parent's pipe says when to look. */
+/* The child inherits the descriptors; the parent's pipe tells it when to try. */
 struct family {
 	struct pinned pinned;
 	int go[2], done[2];
@@ -97,7 +97,7 @@ static void waits(void *arg)
 	check_equal(read(family->go[0], &byte, 1), 1);
 }
 
-/* The child holds the file open: that must neither keep the pin nor stop the parent. */
+/* The child holds the file open: that must neither keep the pin nor block the parent. */
 TEST(fork_a_child_keeps_no_pin)
 {
 	struct family family = {.pinned = pin_new(0)};
@@ -173,7 +173,7 @@ TEST(ten_thousand_rounds_of_pin_and_fork, .seconds = 200)
 	check_equal(gpu_count(SIM_GPU_PUTS_FOREIGN), foreign);
 }
 
-/* Passed over a unix socket to a process that was there before. */
+/* Passed over a unix socket to a process that existed before. */
 struct passing {
 	int socket[2], go[2];
 	struct pindown_pin pin;
@@ -191,7 +191,7 @@ static void receives(void *arg)
 	check_equal(read(passing->socket[1], &pinned.memory, sizeof(pinned.memory)),
 		    sizeof(pinned.memory));
 	is_refused(&pinned);
-	/* Keeps it until told, and is then the one who closes it last. */
+	/* Keeps it until notified, and is then the last one to close it. */
 	check_equal(read(passing->go[0], &byte, 1), 1);
 	works(close(pinned.fd));
 }
@@ -216,8 +216,8 @@ TEST(passed_over_a_socket)
 	check_equal(write(passing.go[1], "", 1), 1);
 	child_ends(child);
 	/*
-	 * The last close was a stranger's, whose unpin the driver would ignore. The memory's end is
-	 * the pin's end, and no callback comes to what is gone.
+	 * Another process made the last close, and the driver would ignore its unpin. The free of
+	 * the memory ends the pin, and no callback comes for a region that is gone.
 	 */
 	gpu_free(&pinned.memory);
 	check_equal(gpu_count(SIM_GPU_PUTS_FOREIGN), foreign);
@@ -253,14 +253,14 @@ static void swaps(void *arg)
 	other = receive_pinned(socket);
 	is_refused(&other);
 	check_equal(touch(own.map, true), 0);
-	/* The other one frees; this one's is not touched by it. */
+	/* The other process frees; this region is not affected. */
 	check_equal(write(socket, "", 1), 1);
 	check_equal(read(socket, &byte, 1), 1);
 	check_equal(touch(own.map, true), 0);
 	check(pd_valid(pd_state(own.fd), &own.pin));
 	works(pd_unpin(own.fd, own.pin.region));
 	check_equal(touch(own.map, true), SIGBUS);
-	/* Ends with the other's descriptor open. */
+	/* Ends with the other process' descriptor open. */
 }
 
 TEST(two_processes_swap_descriptors)
@@ -285,7 +285,7 @@ TEST(two_processes_swap_descriptors)
 	check_equal(write(socket[0], "", 1), 1);
 	child_ends(child);
 	check_equal(gpu_count(SIM_GPU_PINS), 0);
-	/* Its owner is gone. */
+	/* The owner is gone. */
 	is_refused(&other);
 	own = pin_new(0);
 	works(close(other.fd));
@@ -345,7 +345,7 @@ static void is_killed_while_pinning(void *flags)
 	pause();
 }
 
-/* Killed with the driver's call half done: what it did must be undone. */
+/* Killed in the middle of the driver's call: its effects must be undone. */
 TEST(killed_while_pinning)
 {
 	unsigned flags = 0;
@@ -369,7 +369,7 @@ static void execs(void *arg)
 	char number[16];
 
 	snprintf(number, sizeof(number), "%d", ((struct pinned *)arg)->fd);
-	/* Is the descriptor there in the new program? */
+	/* Is the descriptor open in the new program? */
 	execl("/bin/busybox", "sh", "-c", "! [ -e /proc/self/fd/$1 ]", "sh", number, NULL);
 	fail("exec: %s", strerror(errno));
 }
@@ -430,7 +430,7 @@ TEST(a_thread_pins_for_another)
 	check_equal(touch(pinned.map, true), SIGBUS);
 }
 
-/* A dma-buf's last descriptor may be closed by anybody. */
+/* Any process may close the last descriptor of a dma-buf. */
 static void closes_it(void *arg)
 {
 	works(close(*(int *)arg));

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * The simulated GPU by itself: memory, addresses, views. What it does for drivers that pin is seen
- * in the other programs.
- */
+/* The simulated GPU by itself: memory, addresses, views. The other programs test its pins. */
 #include <signal.h>
 
 #include "guest.h"
@@ -90,11 +87,11 @@ TEST(one_memory_at_two_addresses)
 
 TEST(memory_runs_out)
 {
-	struct sim_gpu_alloc most = {.size = 256 * MIB}, more = {.size = PAGE};
+	struct sim_gpu_alloc max = {.size = 256 * MIB}, more = {.size = PAGE};
 
-	works(ioctl(gpu(), SIM_GPU_ALLOC, &most));
+	works(ioctl(gpu(), SIM_GPU_ALLOC, &max));
 	fails_with(ioctl(gpu(), SIM_GPU_ALLOC, &more), ENOSPC);
-	works(ioctl(gpu(), SIM_GPU_FREE, &most.handle));
+	works(ioctl(gpu(), SIM_GPU_FREE, &max.handle));
 	works(ioctl(gpu(), SIM_GPU_ALLOC, &more));
 }
 
@@ -128,7 +125,7 @@ TEST(an_inherited_descriptor_is_refused)
 
 static void *frees_late(void *memory)
 {
-	/* Nobody is pinned, so no gate stops this: it only has to be told apart from a hang. */
+	/* No pin is made, so no gate stops this: it must only not hang. */
 	gpu_free(memory);
 	return NULL;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * Races of a free against everything else: first on purpose, with the driver stopped at a gate,
+ * Races of a free against all other calls: first on purpose, with the driver stopped at a gate,
  * then by chance, in many rounds with the driver's delays on (GUEST_ROUNDS: how many in all).
  *
- * Whoever wins, the same holds in the end: nothing stays pinned, no word says valid for memory that
- * is gone, and no access is answered with somebody else's data.
+ * Whichever call wins, the result is the same: nothing stays pinned, no word says valid for memory
+ * that is gone, and no access returns data of other memory.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -133,8 +133,9 @@ TEST(free_overtakes_unpin)
 }
 
 /*
- * The same, and before the unpin goes on the program allocates anew, at the same address, and pins
- * that; the driver's page table is where the old one was. The late unpin must not end it.
+ * The same, but before the unpin continues the program allocates and pins memory at the same
+ * address; the driver's page table has the address of the old one. The late unpin must not end this
+ * pin.
  */
 TEST(late_unpin_against_a_new_pin)
 {
@@ -153,7 +154,7 @@ TEST(late_unpin_against_a_new_pin)
 		newer = race;
 		newer.memory = gpu_alloc_at(0x600000000, PAGE);
 		pinning = in_thread(pins, &newer);
-		newest_thread_waits(); /* it may have to, for the unpin */
+		newest_thread_waits(); /* it may have to wait for the unpin */
 		gate_open(SIM_GPU_GATE_PUT);
 		thread_ends(unpinning);
 		thread_ends(pinning);
@@ -193,7 +194,7 @@ TEST(callback_against_close)
 	check_equal(gpu_count(SIM_GPU_PINS), 0);
 }
 
-/* While the callback is under way nobody may get at the memory any more, and nobody hangs. */
+/* While the callback is under way the memory can't be reached any more, and no call hangs. */
 TEST(callback_against_fault)
 {
 	struct race race = race_new();
@@ -213,7 +214,7 @@ TEST(callback_against_fault)
 	check(!pd_valid(race.state, &race.pin));
 }
 
-/* In the callback's time, other calls on the same descriptor don't wait for the driver. */
+/* During the callback, other calls on the same descriptor don't wait for the driver. */
 TEST(callback_against_query)
 {
 	struct race race = race_new();
@@ -279,7 +280,9 @@ static void with_delays(void)
 	gpu_set(SIM_GPU_DELAY_CALLBACK, 60);
 }
 
-/* Another thread that does one thing each round, at the same time as the test's own thread. */
+/*
+ * Another thread that runs a function once each round, at the same time as the test's own thread.
+ */
 struct helper {
 	struct race *race;
 	void *(*act)(void *);
@@ -350,7 +353,7 @@ struct watched {
 	bool ready;
 };
 
-/* Spins until the count changes, and looks at the word at once. */
+/* Spins until the count changes, and reads the word at once. */
 static void *watches_the_count(void *arg)
 {
 	struct watched *watched = arg;
@@ -362,7 +365,7 @@ static void *watches_the_count(void *arg)
 	return NULL;
 }
 
-/* Who goes by the count for many regions must then find the word 0. */
+/* A process that checks the count for many regions must then read 0 in the word. */
 TEST(the_count_is_raised_behind_the_word, .seconds = 60)
 {
 	int fd = pd_open();
@@ -420,7 +423,7 @@ static int read_word(const volatile uint64_t *at, uint64_t *word)
 {
 	int answer = touch((volatile void *)at, false);
 
-	/* A second access, which may end the test: only after one that was allowed. */
+	/* A second access, which may end the test: only after one that succeeded. */
 	*word = 0;
 	if (!answer)
 		answer = touch((volatile void *)(at + 1), false);
@@ -477,7 +480,7 @@ TEST(many_frees_against_mmap, .seconds = 900)
 	many(500, prepare_pin, maps, finish_maps);
 }
 
-/* Each round with a descriptor of its own, which is closed against the callback. */
+/* Each round has a descriptor of its own, which is closed against the callback. */
 static void prepare_close(struct race *race)
 {
 	int fd = pd_open();

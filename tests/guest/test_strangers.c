@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Everybody may open /dev/pindown. A process that knows another one's addresses and tokens, or
- * makes addresses up, gets no memory of others, and takes neither the host's memory, nor the
- * budget, nor what others have cached.
+ * Every process may open /dev/pindown. A process that knows another one's addresses and tokens, or
+ * invents addresses, gets no memory of others, and can use up neither the host's memory, nor the
+ * budget, nor the caches of others.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -10,7 +10,7 @@
 
 #include "guest.h"
 
-#define NOWHERE 0x123400000000ull /* no GPU memory of anybody */
+#define NOWHERE 0x123400000000ull /* no process has GPU memory there */
 
 static void defaults(void)
 {
@@ -45,7 +45,7 @@ static void child_waits(pid_t child)
 
 /* ---- the memory of others ---- */
 
-/* A pin as programs made it when the module took tokens: they come behind the length. */
+/* A pin as programs made it when the module accepted tokens: they follow the length. */
 struct pin_with_tokens {
 	uint32_t size, flags;
 	uint64_t address, length;
@@ -83,7 +83,10 @@ TEST(tokens_of_others_open_nothing)
 	struct memory memory = gpu_alloc(PAGE, 0);
 	int other;
 
-	/* Nobody has to guess: one is the next number, and the other is every process' own. */
+	/*
+	 * No guess is needed: one token is the next number, and the other is the same for every
+	 * process.
+	 */
 	works(ioctl(gpu(), SIM_GPU_TOKENS, &mine));
 	check(mine.p2p_token > 0);
 	check_equal(mine.va_space, 0xfe00);
@@ -117,7 +120,7 @@ TEST(larger_than_any_bar)
 	for (flags = 0; flags <= PINDOWN_PIN_PERSISTENT; flags++) {
 		fails_with(pd_pin(fd, NOWHERE, 1ull << 40, flags, &pin), EFBIG);
 		fails_with(pd_pin(fd, NOWHERE, bar_size() + PAGE, flags, &pin), EFBIG);
-		/* The driver was not even asked. */
+		/* The driver was not even called. */
 		check_equal(gpu_count(SIM_GPU_GETS_FAILED), gets);
 		fails_with(pd_pin(fd, NOWHERE, bar_size(), flags, &pin), EINVAL);
 		gets = gpu_count(SIM_GPU_GETS_FAILED);
@@ -135,10 +138,13 @@ static void asks_for_much(void *arg)
 	fails_with(pd_pin(fd, NOWHERE, 256 * MIB, 0, &pin), EINVAL);
 }
 
-/* The driver makes room for the page table first. However many ask: it is the room for one. */
+/*
+ * The driver allocates its page table first. However many processes ask, only one allocates at a
+ * time.
+ */
 TEST(large_requests_of_many_at_a_time)
 {
-	uint64_t most = bar_size() / PAGE * 16;
+	uint64_t max = bar_size() / PAGE * 16;
 	pid_t child[8];
 	unsigned i;
 
@@ -150,11 +156,11 @@ TEST(large_requests_of_many_at_a_time)
 		else
 			child_waits(child[i]);
 	}
-	check_equal(gpu_count(SIM_GPU_ROOM_BYTES), most);
+	check_equal(gpu_count(SIM_GPU_ROOM_BYTES), max);
 	gate_open(SIM_GPU_GATE_ROOM);
 	for (i = 0; i < 8; i++)
 		child_ends(child[i]);
-	check_equal(gpu_count(SIM_GPU_ROOM_MOST), most);
+	check_equal(gpu_count(SIM_GPU_ROOM_MOST), max);
 }
 
 static void asks_and_is_killed(void *length)
@@ -164,7 +170,7 @@ static void asks_and_is_killed(void *length)
 	pd_pin(pd_open(), NOWHERE, *(uint64_t *)length, 0, &pin);
 }
 
-/* Who waits for its turn can be killed, and small requests do not wait. */
+/* A process that waits for its turn can be killed, and small requests do not wait. */
 TEST(waiting_behind_a_large_request)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);
@@ -204,7 +210,9 @@ static void *pins_a_mib(void *va)
 	return (void *)(intptr_t)(pd_pin(pd_open(), *(uint64_t *)va, MIB, 0, &pin) ? errno : 0);
 }
 
-/* While the driver looks at a stranger's address, and finds nothing, the budget is the others'. */
+/*
+ * While the driver checks a stranger's address, and finds nothing, the others can use the budget.
+ */
 TEST(a_stranger_takes_no_budget)
 {
 	struct memory memory = gpu_alloc(MIB, 0);
@@ -243,7 +251,7 @@ static void asks_for_nothing_of_its_own(void *arg)
 		fails_with(pd_pin(fd, NOWHERE, stranger->length, flags, &pin), stranger->error);
 }
 
-/* This process has regions, and would be asked to give them back. */
+/* This process has regions, and would be asked to unpin them. */
 static void nobody_is_asked_by(struct stranger stranger)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);
@@ -270,16 +278,18 @@ TEST(beyond_the_limit_nobody_is_asked)
 	defaults();
 }
 
-/* The host's memory does not suffice: the driver's error is that of a full BAR. */
+/* There is not enough host memory: the driver's error is that of a full BAR. */
 TEST(want_of_host_memory_is_no_wish)
 {
 	defaults();
 	gpu_set(SIM_GPU_FAIL_ERROR, ENOMEM);
-	gpu_set(SIM_GPU_FAIL_GET, 2); /* the first is this process' own */
+	gpu_set(SIM_GPU_FAIL_GET, 2); /* the first fault hits this process' own pin */
 	nobody_is_asked_by((struct stranger){6 * PAGE, EINVAL});
 }
 
-/* A process that is being killed gets no memory from the kernel, and the driver says the same. */
+/*
+ * A process that is being killed gets no memory from the kernel, and the driver reports the same.
+ */
 TEST(a_killed_stranger_is_no_wish)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);

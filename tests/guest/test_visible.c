@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * What people can see: who pins what, tracepoints, the log. And calls of 32-bit programs.
- */
+/* Output for people: the list of pins, tracepoints, the log. And calls of 32-bit programs. */
 #include <fcntl.h>
 #include <sys/klog.h>
 
@@ -71,7 +69,7 @@ TEST(only_root_sees_the_list)
 	check(open(DEBUG "regions", O_RDONLY) < 0);
 }
 
-/* What others pin, and on which GPU, is the administrator's to know. */
+/* Only the administrator sees the pins of others and their GPUs. */
 TEST(a_user_is_told_of_his_own_process_alone)
 {
 	struct memory memory = gpu_alloc(2 * PAGE, 0);
@@ -97,8 +95,8 @@ TEST(a_user_is_told_of_his_own_process_alone)
 TEST(any_user_can_open_the_device)
 {
 	/*
-	 * By its rule in udev, which the guest does not run: so this sees only that a descriptor
-	 * works for who has no privileges.
+	 * Its rule in udev sets the mode, and the guest does not run udev: so this only checks that
+	 * a descriptor works for a process without privileges.
 	 */
 	int fd = pd_open(), gpu_fd = gpu();
 	struct pindown_pin pin;
@@ -160,7 +158,7 @@ TEST(tracepoints)
 	put(TRACING "trace", "");
 }
 
-/* A pin that can't be is said where people look; the kernel's own addresses are not. */
+/* A failing pin is logged; the log has no addresses of the kernel. */
 TEST(the_log)
 {
 	static char log[1 << 20];

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# pindown.ko compiles in all its kinds; what it does is tested in the guest, see tests/guest.
+# pindown.ko compiles in all its variants. Its behaviour is tested in the guest, see tests/guest.
 check-kmod:
-	@tests/kmod/builds $(if $(filter command environment,$(origin KDIR)),'$(KDIR)')
+	@tests/kmod/check-kmod $(if $(filter command environment,$(origin KDIR)),'$(KDIR)')
 .PHONY: check-kmod

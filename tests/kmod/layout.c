@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The layout of what crosses the border to the kernel: the same for every compiler and word size.
- */
+/* The layout of the ioctl structures: the same for every compiler and word size. */
 #include "pindown_ioctl.h"
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Programs with middleware that registers GPU memory itself.
+# Programs whose middleware registers GPU memory itself.
 middleware_bin := $(B)/middleware
 middleware_obj := $(B)/obj/tests/middleware
 middleware_built := $(middleware_bin)/exporting $(middleware_bin)/libmiddle.so
@@ -7,22 +7,23 @@ middleware_built := $(middleware_bin)/exporting $(middleware_bin)/libmiddle.so
 $(middleware_bin)/libmiddle.so: $(middleware_obj)/middle.c.o $(B)/sim/libcuda.so.1
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libmiddle.so $^ -o $@ $(ALL_LDFLAGS)
-$(middleware_bin)/exporting: $(middleware_obj)/exporting.c.o $(middleware_bin)/libmiddle.so $(B)/sim/libcuda.so.1
+$(middleware_bin)/exporting: $(middleware_obj)/exporting.c.o $(middleware_bin)/libmiddle.so \
+		$(B)/sim/libcuda.so.1
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN' -lpthread
 
 # The example of the documents, with the public header and a stand-in for cuda.h.
 middleware_built += $(middleware_bin)/attach
-$(middleware_bin)/attach: docs/attach.c tests/middleware/cuda.h tests/middleware/middle.h cache/pindown.h \
-		$(B)/libpindown.so $(B)/sim/libcuda.so.1
+$(middleware_bin)/attach: docs/attach.c tests/middleware/cuda.h tests/middleware/middle.h \
+		cache/pindown.h $(B)/libpindown.so $(B)/sim/libcuda.so.1
 	@mkdir -p $(@D)
-	$(CC) $(filter-out -Wextra,$(ALL_CFLAGS)) -Itests/middleware -Icache $(INCLUDE) docs/attach.c -o $@ \
-		$(ALL_LDFLAGS) -L$(B) -lpindown $(B)/sim/libcuda.so.1
+	$(CC) $(filter-out -Wextra,$(ALL_CFLAGS)) -Itests/middleware -Icache $(INCLUDE) \
+		docs/attach.c -o $@ $(ALL_LDFLAGS) -L$(B) -lpindown $(B)/sim/libcuda.so.1
 
 CHECK_SIM += tests/middleware/check-exports tests/middleware/check-example
 CHECK_WITH += $(middleware_built)
 
-# UCX's own tests, where UCX is.
+# UCX's own tests, if UCX is installed.
 ucx_bin := $(B)/middleware/ucx
 $(ucx_bin)/libnvidia-ml.so.1: tests/middleware/ucx_support.c
 	@mkdir -p $(@D)

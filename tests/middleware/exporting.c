@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Frees memory of which libmiddle.so has made dma-bufs: while they are open, and after. What it
- * prints is the same with and without pindown. check-exports says what the trace is to tell.
+ * Frees memory of which libmiddle.so has made dma-bufs: while they are open, and afterwards. The
+ * output is the same with and without pindown. check-exports has the expected trace.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -57,7 +57,7 @@ static void free_in_a_thread(CUdeviceptr addr)
 	pthread_join(thread, NULL);
 }
 
-/* The bug: nobody has told the middleware. */
+/* The bug: the middleware is not notified. */
 static void open_when_freed(void)
 {
 	CUdeviceptr addr = allocate();
@@ -65,7 +65,9 @@ static void open_when_freed(void)
 
 	free_in_a_thread(addr);
 	printf("open: %#llx, descriptor %d\n", (unsigned long long)addr, fd);
-	/* The same address, other memory: what has outlived the first has nothing to do with it. */
+	/*
+	 * The same address, other memory: dma-bufs that outlived the first memory do not affect it.
+	 */
 	addr = allocate();
 	printf("again: %#llx\n", (unsigned long long)addr);
 	must(cuMemFree_v2(addr), "cuMemFree");
@@ -78,7 +80,7 @@ static void closed_when_freed(void)
 	int fd = export(addr, SIZE);
 
 	close(fd);
-	/* Another file under its number is not it. */
+	/* Another file with the same number is not the dma-buf. */
 	if (open("/dev/null", O_RDONLY | O_CLOEXEC) != fd)
 		printf("another number\n");
 	must(cuMemFree_v2(addr), "cuMemFree");
@@ -92,7 +94,7 @@ static void freed_by_a_child(void)
 	int fd = export(addr, SIZE), status;
 	pid_t child;
 
-	fflush(stdout); /* or a sanitizer's _exit() writes it again */
+	fflush(stdout); /* otherwise a sanitizer's _exit() writes it again */
 	child = fork();
 
 	if (child == 0)
@@ -117,7 +119,7 @@ static void ended_with_its_context(CUdevice device)
 	close(fd);
 }
 
-/* Right, if the stream puts the free behind the last use. */
+/* Correct, if the stream orders the free after the last use. */
 static void freed_in_stream_order(void)
 {
 	CUdeviceptr addr = 0;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* A middleware library that exports device memory. */
 #ifndef MIDDLE_H
 #define MIDDLE_H
 
@@ -6,12 +7,12 @@
 
 #include "hook/cuda/abi.h"
 
-/* As a toolkit's cuda.h has them. */
+/* The declarations of a toolkit's cuda.h. */
 #define X(symbol, base, version, flavour, params, ...) CUresult symbol params;
 #include "hook/cuda/entrypoints.def"
 #undef X
 
-/* A descriptor of device memory, or -1. */
+/* Returns a descriptor of device memory, or -1. */
 __attribute__((visibility("default"))) int middle_export(CUdeviceptr addr, size_t size);
 
 #endif

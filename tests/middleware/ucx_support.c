@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What UCX's own tests want of a machine and the simulated driver has not got. Built as
+ * Parts of a machine that UCX's own tests need and the simulated driver lacks. Built as
  * libnvidia-ml.so.1 (UCX_NVML), which knows no device, and as a preload that makes a context
- * current, which libcudart, that does not run on this driver, would do.
+ * current, as libcudart, which does not run on this driver, would do.
  */
 #ifdef UCX_NVML
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Attach and detach, on the cache and on the lists: what they may come to. */
+/* Attach and detach, on the cache and on the model: the allowed results. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <string.h>
 
-#include "cache/cache.h"
 #include "cache/index.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
 #include "model.h"
 
 struct making making;
@@ -24,7 +25,7 @@ static enum create_fate fate_of_next(void)
 	return create_script.fate;
 }
 
-/* One that is being made is asked for by who makes it. */
+/* Code within create asks for the object that is being created. */
 static void attach_the_same(const struct region *r)
 {
 	pindown_object *untouched = (pindown_object *)&making, *real = untouched;
@@ -42,19 +43,19 @@ static void befall(struct region *r, enum create_fate fate)
 	switch (fate) {
 	case CREATE_FREES:
 		if (memory_at(r->base))
-			op_free((uint32_t[MOST_NUMBERS]){place_of(r->base)});
+			op_free((uint32_t[MAX_NUMBERS]){place_of(r->base)});
 		break;
 	case CREATE_REPLACES:
 		replace_memory(r->base);
 		break;
 	case CREATE_FLUSHES:
-		op_flush((uint32_t[MOST_NUMBERS]){0});
+		op_flush((uint32_t[MAX_NUMBERS]){0});
 		break;
 	case CREATE_ENDS_OWNER:
-		op_end_owner((uint32_t[MOST_NUMBERS]){making.consumer, making.key % OWNERS});
+		op_end_owner((uint32_t[MAX_NUMBERS]){making.consumer, making.key % OWNERS});
 		break;
 	case CREATE_REMOVES:
-		op_consumer_remove((uint32_t[MOST_NUMBERS]){making.consumer});
+		op_consumer_remove((uint32_t[MAX_NUMBERS]){making.consumer});
 		break;
 	case CREATE_ATTACHES:
 		if (r->live && !making.region)
@@ -65,7 +66,7 @@ static void befall(struct region *r, enum create_fate fate)
 	}
 }
 
-/* Nobody asks for it any more: its memory has ended, or its consumer has gone. */
+/* Can nobody ask for the object any more, because its memory has ended or its consumer has gone? */
 static void expect_in_vain(struct object *o)
 {
 	const struct region *r = o->region;
@@ -86,14 +87,14 @@ int saw_create(pindown_region *real, const struct pindown_key *key, void *reques
 	struct region *r;
 	enum create_fate fate = fate_of_next();
 
-	AGREE(request == &making, "create is called for another's request");
+	AGREE(request == &making, "create is called for another request");
 	AGREE(arg == &consumers[making.consumer] && memcmp(key, &wanted, sizeof(wanted)) == 0,
 	      "another object is made than was asked for");
 	AGREE(!making.flags && consumers[making.consumer].is_there, "an object is made for nobody");
 	r = making.region ? making.region : get_has(making.found, real);
 	AGREE(r->real == real && r->live, "an object is made on another region");
 	AGREE(!object_on(r, making.consumer, making.key), "an object is made again");
-	settle_objects(); /* what had to go for the pin has gone */
+	settle_objects(); /* all objects that ended because of the pin are destroyed by now */
 	r->making = !making.region;
 	befall(r, fate);
 	r->making = 0;
@@ -110,7 +111,8 @@ int saw_create(pindown_region *real, const struct pindown_key *key, void *reques
 }
 
 /*
- * What was made is destroyed again. It is tried anew with what is there now, if that is of any use.
+ * The new object must be destroyed again. The attach is tried again with the memory that exists
+ * now, if that makes sense.
  */
 void made_in_vain(void)
 {
@@ -121,7 +123,7 @@ void made_in_vain(void)
 
 /* ---- attach ---- */
 
-/* A region was there, and nothing was made on it: what should have come of that? */
+/* A region existed, and no object was created on it: checks the result. */
 static int wanted_of(const struct region *r, const struct object *o)
 {
 	if (o)
@@ -143,7 +145,7 @@ static struct object *judge_found(const struct region *r, int result)
 	return o;
 }
 
-/* Nothing was cached, and nothing made. */
+/* Nothing was cached, and nothing created. */
 static void judge_not_found(int result)
 {
 	if (making.flags) {
@@ -160,7 +162,7 @@ static void judge_not_found(int result)
 
 static struct object *judge(int result)
 {
-	AGREE(!making.vain, "what was made in vain is not destroyed");
+	AGREE(!making.vain, "an object that was made for nothing is not destroyed");
 	if (making.object || making.error) {
 		AGREE(result == making.error, "attach: %d; the model: %d", result, making.error);
 		return making.object;
@@ -173,7 +175,7 @@ static struct object *judge(int result)
 
 static void compare_object(const struct object *o)
 {
-	AGREE(pindown_object_is_live(o->real), "an attach has returned what is not live");
+	AGREE(pindown_object_is_live(o->real), "an attach has returned an object that is not live");
 	AGREE(pindown_object_data(o->real) == o, "another object's data");
 	AGREE(pindown_object_region(o->real) == o->region->real, "another region's object");
 }
@@ -279,7 +281,7 @@ void op_detach(const uint32_t n[])
 	in_detach = false;
 }
 
-/* From a subscriber: one that is held on what has ended. */
+/* From a subscriber: detaches an object that is held on an ended region. */
 void detach_one_of(const struct region *r)
 {
 	for (unsigned i = 0; i < object_count; i++)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
-# The cache against a model of it: the cache's own objects, but for the backends.
-MODEL_SRC := $(addprefix tests/model/,main.c round.c dice.c operations.c get.c attach.c lists.c objects.c pins.c memory.c shrink.c)
+# The cache against a model of it: all objects of the cache except the backends.
+MODEL_SRC := $(addprefix tests/model/,main.c round.c dice.c operations.c get.c attach.c lists.c \
+	objects.c pins.c memory.c shrink.c)
 MODEL_OBJ := $(patsubst %,$(B)/obj/%.o,$(MODEL_SRC) \
-	$(filter-out $(patsubst %,cache/backend/%.c,backend dmabuf kmod),$(filter cache/%,$(LIB_SRC))))
-CHECK_SIM += $(B)/unit/cache-model
-CHECK_TREE += tests/model/check-protocol
+	$(filter-out $(patsubst %,cache/backend/%.c,backend dmabuf kmod),\
+		$(filter cache/%,$(LIB_SRC))))
+CHECK_SIM += $(B)/unit/test_model
+CHECK_TREE += tests/model/check-protocol tests/model/check-patterns
 
-$(B)/unit/cache-model: $(MODEL_OBJ)
+$(B)/unit/test_model: $(MODEL_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -ldl -lpthread

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which operation comes next: by chance, but not what would mean nothing. */
+/* Chooses the next operation: by chance, but without meaningless ones. */
 #define _GNU_SOURCE
 #include "model.h"
 
@@ -7,7 +7,7 @@ static uint64_t dice;
 
 void dice_reset(uint64_t seed)
 {
-	/* splitmix64: seeds that lie side by side give nothing alike */
+	/* splitmix64: neighbouring seeds give unrelated values */
 	seed += 0x9e3779b97f4a7c15u;
 	seed = (seed ^ (seed >> 30)) * 0xbf58476d1ce4e5b9u;
 	seed = (seed ^ (seed >> 27)) * 0x94d049bb133111ebu;
@@ -58,7 +58,7 @@ static struct op allocation(uint32_t place)
 		unit = place < SMALL + MEDIUM ? 4096 : (uint32_t)MIB(2);
 	size = unit * (1 + roll(whole / unit));
 	if (!one_in(3))
-		size = unit * (1 + roll(size / unit)); /* rather small */
+		size = unit * (1 + roll(size / unit)); /* mostly small */
 	if (place < FIRST_MAPPING && size < whole)
 		offset = unit * roll((whole - size) / unit + 1);
 	kind = place >= FIRST_MAPPING ? MAPPED : one_in(40) ? MANAGED + roll(2) : roll(3) == 0;
@@ -67,7 +67,7 @@ static struct op allocation(uint32_t place)
 			    kind == POOL ? roll(POOLS) : roll(CONTEXTS), !one_in(20)}};
 }
 
-/* Mostly within what is there; sometimes to its end, past it, or where there is nothing. */
+/* Mostly within an allocation; sometimes to its end, past it, or where there is none. */
 static struct op some_get(void)
 {
 	uint32_t place = one_in(10) ? some_place() : place_with_memory();
@@ -76,7 +76,7 @@ static struct op some_get(void)
 	uint32_t size = (uint32_t)(m->id ? m->end - m->base : place_size(place));
 	uint32_t offset = m->id ? (uint32_t)(m->base - place_base(place)) : 0;
 
-	if (region_count && one_in(3)) { /* what is cached already */
+	if (region_count && one_in(3)) { /* a region that is cached already */
 		const struct region *r = regions[roll(region_count)];
 
 		from = roll((uint32_t)(r->end - r->base));
@@ -122,8 +122,8 @@ static struct op come_or_go(void)
 }
 
 /*
- * Where the cache looks itself it must notice; elsewhere it can't know, and has to be told later.
- * From then on it looks at each hit, so only some rounds have that.
+ * Where the cache checks by itself, it must notice; elsewhere it can't know, and must be notified
+ * later. From then on it checks each hit, so only some rounds have that.
  */
 static struct op unseen(void)
 {
@@ -154,7 +154,7 @@ static struct op some_budget(void)
 			   {one_in(2) ? 0 : 1 + roll(20), one_in(2) ? 0 : 64 * (1 + roll(200))}};
 }
 
-/* A get's range; or what is there already. */
+/* The range of a get; or a range that is cached already. */
 static struct op some_attach(void)
 {
 	const struct object *o = object_count ? objects[roll(object_count)] : NULL;
@@ -179,7 +179,7 @@ static struct op about_consumers(void)
 
 	if (what < 35)
 		return (struct op){OP_ATTACH_REGION,
-				   {roll(MOST_REGIONS), one_in(8), consumer, roll(KEYS)}};
+				   {roll(MAX_REGIONS), one_in(8), consumer, roll(KEYS)}};
 	if (!consumers[consumer].is_there && what < 75)
 		return (struct op){OP_CONSUMER_ADD, {consumer}};
 	if (what < 60)
@@ -202,9 +202,9 @@ struct op next_op(void)
 	if (what < 400)
 		return some_attach();
 	if (what < 580)
-		return (struct op){OP_PUT, {roll(MOST_REGIONS)}};
+		return (struct op){OP_PUT, {roll(MAX_REGIONS)}};
 	if (what < 680)
-		return (struct op){OP_DETACH, {roll(MOST_REGIONS)}};
+		return (struct op){OP_DETACH, {roll(MAX_REGIONS)}};
 	if (what < 700)
 		return about_consumers();
 	if (what < 860)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* A get, on the cache and on the lists: what it may come to. */
+/* A get, on the cache and on the model: the allowed results. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 
-#include "cache/cache.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
 #include "model.h"
 
 static uint64_t page_floor(uint64_t addr)
@@ -16,7 +17,7 @@ static uint64_t page_ceil(uint64_t addr)
 	return page_floor(addr + PINDOWN_PAGE_SIZE - 1);
 }
 
-/* Where the memory ends that a get of [addr, end) is for; 0: it runs out before. */
+/* The end of the extent for a get of [addr, end); 0: the memory ends before. */
 static uint64_t extent_end(const struct memory *first, uint64_t end)
 {
 	uint64_t reached = first->end;
@@ -31,7 +32,7 @@ static uint64_t extent_end(const struct memory *first, uint64_t end)
 	return reached;
 }
 
-static int describe(const struct memory *m)
+static int driver_answer(const struct memory *m)
 {
 	if (!m)
 		return PINDOWN_ERR_NOT_DEVICE;
@@ -51,24 +52,24 @@ static int describe(const struct memory *m)
 void attempt_describe(void)
 {
 	attempt.bytes = 0;
-	attempt.described = describe(memory_at(attempt.addr));
+	attempt.described = driver_answer(memory_at(attempt.addr));
 }
 
-static void none_is_lost(void)
+static void check_no_lost_pin(void)
 {
-	AGREE(!attempt.lost_pin, "a pin that has lost is still open: a lost unpin");
+	AGREE(!attempt.lost_pin, "an invalidated pin is still open: a lost unpin");
 }
 
-/* After all that has been seen of it. */
+/* After the attempt: checks the result against all that was seen. */
 void get_judge(int result)
 {
 	bool too_large = max_bytes && attempt.bytes > max_bytes;
 
-	none_is_lost();
+	check_no_lost_pin();
 	if (attempt.described != PINDOWN_OK) {
 		AGREE(result == attempt.described, "get: %s; the model: %s",
 		      pindown_strerror(result), pindown_strerror(attempt.described));
-		AGREE(!attempt.tried, "a pin of what can't be pinned");
+		AGREE(!attempt.tried, "a pin of memory that can't be pinned");
 		return;
 	}
 	if (attempt.pinned)
@@ -85,13 +86,14 @@ void get_judge(int result)
 	else
 		AGREE(result == PINDOWN_ERR_NO_SPACE &&
 			      (too_large || !fits_without_idle(attempt.bytes)),
-		      "get: %s; the model: no space by budget: %d, room: %d, without the idle: %d",
+		      "get: %s; the model: no space by budget: %d, space: %d, without idle "
+		      "regions: %d",
 		      pindown_strerror(result), too_large, fits(attempt.bytes),
 		      fits_without_idle(attempt.bytes));
 	counts.pin_failures += attempt.tried && !attempt.pinned;
 }
 
-/* Pinned just now. */
+/* Pinned by this get. */
 static struct region *enter(pindown_region *real)
 {
 	const struct memory *m = memory_at(attempt.begin);
@@ -138,7 +140,7 @@ static void compare_region(const struct region *r)
 	AGREE(pindown_region_context(real) == r->context, "another context");
 	AGREE(pindown_region_device(real) == r->device, "another device");
 	AGREE(pindown_region_is_volatile(real) == r->is_volatile, "volatile or not");
-	AGREE(pindown_region_is_live(real), "a get has returned what is not live");
+	AGREE(pindown_region_is_live(real), "a get has returned a region that is not live");
 }
 
 bool get_is_bad(uint64_t length, unsigned flags)
@@ -147,8 +149,8 @@ bool get_is_bad(uint64_t length, unsigned flags)
 }
 
 /*
- * The region that the model has for it, if it is good; it is not, when it has to be checked and
- * fails.
+ * The region that the model has for it, if it is valid; it is not, when it has to be checked and
+ * the check fails.
  */
 static struct region *find(uint64_t addr, uint64_t length)
 {
@@ -178,9 +180,9 @@ struct region *get_has(struct region *found, pindown_region *real)
 {
 	struct region *r = found;
 
-	none_is_lost();
+	check_no_lost_pin();
 	if (!r) {
-		AGREE(attempt.pinned, "a get has returned what was not pinned");
+		AGREE(attempt.pinned, "a get has returned a region that was not pinned");
 		r = enter(real);
 	}
 	AGREE(r->real == real, "a get has returned another region");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The model's list of regions, and what the cache is seen to do with them. */
+/* The model's list of regions, and the checks of the cache's actions on them. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 #include "cache/hook_events.h"
 #include "model.h"
 
-struct region *regions[MOST_REGIONS];
+struct region *regions[MAX_REGIONS];
 unsigned region_count;
-static struct region records[MOST_REGIONS]; /* regions[] is a permutation of them */
+static struct region records[MAX_REGIONS]; /* regions[] is a permutation of them */
 
 struct counts counts;
 uint64_t max_regions, max_bytes;
@@ -24,7 +24,7 @@ static unsigned volatile_count;
 
 void lists_reset(void)
 {
-	for (unsigned i = 0; i < MOST_REGIONS; i++)
+	for (unsigned i = 0; i < MAX_REGIONS; i++)
 		regions[i] = &records[i];
 	region_count = volatile_count = 0;
 	distrusted = false;
@@ -70,10 +70,10 @@ struct region *nth_held(uint32_t n)
 			return regions[i];
 }
 
-void ids_between(uint64_t base, uint64_t end, uint64_t ids[MOST_IDS])
+void ids_between(uint64_t base, uint64_t end, uint64_t ids[MAX_IDS])
 {
-	memset(ids, 0, MOST_IDS * sizeof(ids[0]));
-	for (unsigned n = 0; base < end && n < MOST_IDS; n++) {
+	memset(ids, 0, MAX_IDS * sizeof(ids[0]));
+	for (unsigned n = 0; base < end && n < MAX_IDS; n++) {
 		const struct memory *m = memory_at(base);
 
 		ids[n] = m ? m->id : 0;
@@ -83,7 +83,7 @@ void ids_between(uint64_t base, uint64_t end, uint64_t ids[MOST_IDS])
 
 bool is_true(const struct region *r)
 {
-	uint64_t now[MOST_IDS];
+	uint64_t now[MAX_IDS];
 
 	ids_between(r->base, r->end, now);
 	return memcmp(now, r->ids, sizeof(now)) == 0;
@@ -91,7 +91,7 @@ bool is_true(const struct region *r)
 
 struct region *new_region(void)
 {
-	AGREE(region_count < MOST_REGIONS, "more than %d regions in the model", MOST_REGIONS);
+	AGREE(region_count < MAX_REGIONS, "more than %d regions in the model", MAX_REGIONS);
 	return regions[region_count++];
 }
 
@@ -135,7 +135,7 @@ bool volatile_any(uint64_t begin, uint64_t end)
 	return false;
 }
 
-/* ---- what must come ---- */
+/* ---- expected actions ----------------------------------------------------------------------- */
 
 void expect_end(struct region *r, unsigned reasons)
 {
@@ -169,7 +169,7 @@ static bool fit(uint64_t bytes, bool idle_too)
 	return count + 1 <= max_regions && (!max_bytes || sum + bytes <= max_bytes);
 }
 
-/* Also those that are kept have their place. */
+/* Kept regions use space, too. */
 bool fits(uint64_t bytes)
 {
 	return fit(bytes, true);
@@ -190,7 +190,7 @@ uint64_t idle_bytes(int device)
 	return bytes;
 }
 
-/* Twice as much as is wanted of a device, and sixteen regions in any case. */
+/* Twice the requested bytes of a device, and sixteen regions in any case. */
 bool may_give_up(void)
 {
 	return attempt.evicted >= 16 &&
@@ -206,12 +206,12 @@ bool any_idle(int device)
 	return false;
 }
 
-/* ---- what comes ---- */
+/* ---- actions of the cache ------------------------------------------------------------------- */
 
 static void judge_eviction(const struct region *r)
 {
 	if (attempt.giving) {
-		AGREE(attempt.given < attempt.bytes, "more is evicted than was asked for");
+		AGREE(attempt.given < attempt.bytes, "more is evicted than requested");
 		attempt.given += r->pin_end - r->pin_base;
 	} else if (attempt.pinned) { /* another group of the same mappings */
 		AGREE(overlaps(r, attempt.begin, attempt.end),
@@ -220,8 +220,9 @@ static void judge_eviction(const struct region *r)
 	} else if (attempt.tried) {
 		AGREE(attempt.permits > 0, "evicted without need");
 		attempt.permits--;
-		AGREE(!attempt.is_hopeless, "evicted in vain: it would not be enough if all went");
-		AGREE(!may_give_up(), "more is evicted in vain than there is any use in");
+		AGREE(!attempt.is_hopeless,
+		      "evicted for nothing: evicting all would not be enough");
+		AGREE(!may_give_up(), "more is evicted without success than makes sense");
 		attempt.evicted++;
 		attempt.gone += r->pin_end - r->pin_base;
 		AGREE(attempt.permit_device < 0 || r->device == attempt.permit_device,
@@ -241,8 +242,9 @@ static void judge(struct region *r, int reason)
 		r->must_be_told = false;
 		return;
 	}
-	AGREE(r->live, "the end of 0x%" PRIx64 " is told again", r->base);
-	AGREE(attempt.on, "the end of 0x%" PRIx64 " is told, and nothing has ended it", r->base);
+	AGREE(r->live, "the end of 0x%" PRIx64 " is reported again", r->base);
+	AGREE(attempt.on, "the end of 0x%" PRIx64 " is reported, and nothing has ended it",
+	      r->base);
 	if (reason == PINDOWN_REASON_EVICTED)
 		judge_eviction(r);
 	else
@@ -269,20 +271,19 @@ void saw_end(const struct pindown_invalidation *what, void *arg)
 	bool in_use;
 
 	(void)arg;
-	AGREE(r, "the end of an unknown region is told");
+	AGREE(r, "the end of an unknown region is reported");
 	AGREE(what->base == r->base && what->length == r->end - r->base &&
 		      what->buffer_id == r->ids[0],
-	      "the end of 0x%" PRIx64 " is told as that of something else", r->base);
+	      "the end of 0x%" PRIx64 " is reported with other data", r->base);
 	judge(r, what->reason);
 	count_end(r, what->reason);
 	r->reason = (uint8_t)what->reason;
 	r->awaits = what->reason == PINDOWN_REASON_ORDERED && pd_config()->held == PD_HELD_REVOKE;
 	expect_objects_end(r);
 	in_use = r->holds || r->making || (r->held_objects && !revokes(what->reason));
-	AGREE(what->in_use == in_use,
-	      "told: %sin use; the model: %u holds, %u objects that are held",
+	AGREE(what->in_use == in_use, "reported: %sin use; the model: %u holds, %u held objects",
 	      what->in_use ? "" : "not ", r->holds, r->held_objects);
-	/* Who attaches to a region holds it all the while. */
+	/* An attach holds its region all the time. */
 	if (put_when_told && r->holds && r != making.region) {
 		r->holds--;
 		pindown_put(r->real);
@@ -299,7 +300,7 @@ void saw_unpin(uint32_t pin)
 		if (r->pin != pin || r->unpinned || r->abandoned)
 			continue;
 		AGREE(!r->live, "0x%" PRIx64 " is unpinned, and nothing has ended it", r->base);
-		AGREE(!r->must_be_told, "0x%" PRIx64 " is unpinned before its end is told",
+		AGREE(!r->must_be_told, "0x%" PRIx64 " is unpinned before its end is reported",
 		      r->base);
 		AGREE(!r->holds && !r->making, "0x%" PRIx64 " is unpinned under its holders",
 		      r->base);
@@ -309,7 +310,7 @@ void saw_unpin(uint32_t pin)
 		counts.unpins_at_last_put += in_put;
 		return;
 	}
-	AGREE(attempt.lost_pin == pin, "a pin is given back that had not lost");
+	AGREE(attempt.lost_pin == pin, "a pin is undone that was not invalidated");
 	attempt.lost_pin = 0;
 }
 
@@ -357,7 +358,8 @@ static struct pindown_stats compare_books(int device)
 	compare("regions kept by objects", s.object_kept_regions, books.object_kept_regions);
 	compare("bytes kept by objects", s.object_kept_bytes, books.object_kept_bytes);
 	compare("pins less unpins", s.pins - s.unpins, books.regions);
-	AGREE(s.peak_regions >= s.regions && s.peak_bytes >= s.bytes, "a peak below what is");
+	AGREE(s.peak_regions >= s.regions && s.peak_bytes >= s.bytes,
+	      "a peak below the current value");
 	return s;
 }
 
@@ -386,9 +388,9 @@ void settle_accounts(bool devices_too)
 	for (unsigned i = region_count; i-- > 0;) {
 		struct region *r = regions[i];
 
-		AGREE(!r->must_be_told, "the end of 0x%" PRIx64 " was not told", r->base);
+		AGREE(!r->must_be_told, "the end of 0x%" PRIx64 " was not reported", r->base);
 		AGREE(r->live || r->holds || r->objects || r->unpinned || r->abandoned,
-		      "0x%" PRIx64 " is pinned still: a lost unpin", r->base);
+		      "0x%" PRIx64 " is still pinned: a lost unpin", r->base);
 		if (!r->live && !r->holds && !r->objects)
 			forget_region(i);
 		else

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* See model.h. Rounds of random operations until there were enough, or until one has failed. */
+/*
+ * test_model: rounds of random operations until there were enough, or until one has failed; see
+ * model.h.
+ */
 #define _GNU_SOURCE
 #include <getopt.h>
 #include <inttypes.h>
@@ -25,9 +28,9 @@ static struct {
 
 static void usage(void)
 {
-	printf("usage: cache-model [--operations N] [--round N] [--seed S] [--save FILE] "
+	printf("usage: test_model [--operations N] [--round N] [--seed S] [--save FILE] "
 	       "[--verbose]\n"
-	       "       cache-model --replay FILE    operations as it prints them; - for standard "
+	       "       test_model --replay FILE    operations as it prints them; - for standard "
 	       "input\n"
 	       "\n"
 	       "Does random operations on the cache and on a model of it, in rounds of a process "
@@ -35,7 +38,7 @@ static void usage(void)
 	       "(usually %d operations, %" PRIu64
 	       " each round). If they disagree, it looks for the\n"
 	       "shortest sequence that shows it, prints it, and saves it in FILE "
-	       "(cache-model.ops).\n",
+	       "(test_model.ops).\n",
 	       USUAL_OPERATIONS, options.round);
 }
 
@@ -45,7 +48,7 @@ static uint64_t number_of(const char *text)
 	uint64_t n = strtoull(text, &end, 0);
 
 	if (*end || end == text) {
-		fprintf(stderr, "cache-model: '%s' is not a number\n", text);
+		fprintf(stderr, "test_model: '%s' is not a number\n", text);
 		exit(2);
 	}
 	return n;
@@ -91,18 +94,18 @@ static void parse(int argc, char **argv)
 			usage();
 			exit(0);
 		default:
-			fprintf(stderr, "cache-model: --help lists the options\n");
+			fprintf(stderr, "test_model: --help lists the options\n");
 			exit(2);
 		}
 	if (optind < argc || !options.round) {
-		fprintf(stderr, "cache-model: --help lists the options\n");
+		fprintf(stderr, "test_model: --help lists the options\n");
 		exit(2);
 	}
 }
 
 static void save(bool checks, const struct op *ops, uint64_t count)
 {
-	const char *name = options.save ? options.save : "cache-model.ops";
+	const char *name = options.save ? options.save : "test_model.ops";
 	FILE *file = fopen(name, "we");
 
 	if (!file) {
@@ -111,7 +114,7 @@ static void save(bool checks, const struct op *ops, uint64_t count)
 	}
 	print_sequence(file, checks, ops, count);
 	fclose(file);
-	printf("To see it again: cache-model --replay %s\n", name);
+	printf("To repeat it: test_model --replay %s\n", name);
 }
 
 static void report(bool checks, uint64_t seed)
@@ -129,7 +132,7 @@ static void report(bool checks, uint64_t seed)
 		return;
 	memcpy(ops, this_log->ops, count * sizeof(*ops));
 	if (play_sequence(checks, ops, count))
-		printf("Not so when the same operations are done again.\n");
+		printf("They agree when the same operations are done again.\n");
 	else
 		shrunk = shrink(checks, ops, count);
 	printf("%" PRIu64 " operations that show it: %s\n", shrunk, this_log->message);
@@ -141,7 +144,7 @@ static void report(bool checks, uint64_t seed)
 static int replay(void)
 {
 	bool checks;
-	uint64_t count = read_sequence(options.replay, &checks, this_log->ops, most_ops);
+	uint64_t count = read_sequence(options.replay, &checks, this_log->ops, max_ops);
 
 	if (play_sequence(checks, this_log->ops, count)) {
 		printf("%" PRIu64 " operations: cache and model agree\n", count);
@@ -151,7 +154,7 @@ static int replay(void)
 	return 1;
 }
 
-/* A comparison of what never happened proves nothing. */
+/* A comparison that never happened proves nothing. */
 static bool print_seen(void)
 {
 	const struct counts *c = &this_log->seen;
@@ -171,7 +174,7 @@ static bool print_seen(void)
 		{"unpins", c->unpins},
 		{"of them at the last put", c->unpins_at_last_put},
 		{"objects made", c->objects_made},
-		{"of them in vain", c->made_in_vain},
+		{"of them for nothing", c->made_in_vain},
 		{"objects found again", c->objects_found},
 		{"objects kept for their holders", c->objects_kept},
 		{"objects held when their owner ended", c->objects_hidden},

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What the driver has, and the driver's functions that tell of it. Made to be quick. */
+/*
+ * The driver's memory in the model, and fast versions of the driver's functions that describe it.
+ */
 #define _GNU_SOURCE
 #include <string.h>
 
@@ -28,7 +30,7 @@ uint64_t place_size(unsigned place)
 	return place >= SMALL + MEDIUM && place < FIRST_MAPPING ? MIB(256) : MIB(2);
 }
 
-/* The small ones begin in the middle of a page, the others at 2 MiB as the driver has it. */
+/* Small ones begin in the middle of a page, the others at 2 MiB as with the driver. */
 uint64_t place_base(unsigned place)
 {
 	if (place < SMALL)
@@ -115,7 +117,7 @@ static int attribute(const struct memory *m, int attr, void *data)
 	case ATTR_DEVICE_ORDINAL:
 		*(int *)data = m ? memory_device(m) : -2;
 		return SUCCESS;
-	case ATTR_MAPPING_BASE_ADDR: /* a pool cuts allocations from pieces of 2 MiB */
+	case ATTR_MAPPING_BASE_ADDR: /* a pool allocates from pieces of 2 MiB */
 		*(uint64_t *)data = m ? m->base & -MIB(2) : 0;
 		return SUCCESS;
 	case ATTR_MEMPOOL_HANDLE:

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cache against a model of it. The model is plain lists, of regions, of memory and of consumer
- * objects, in which everything is looked up by walking. One operation at a time is done on both.
- * What may be told to subscribers, destroyed, unpinned and counted is worked out from the lists,
- * and the cache must do exactly that.
+ * The cache against a model of it. The model consists of plain lists, of regions, of memory and of
+ * consumer objects, in which every search is a walk. Both get one operation at a time. The lists
+ * determine the reports to subscribers, the destroyed objects, the unpins and the counts, and the
+ * cache must do exactly that.
  *
- * Where the cache has a choice, which idle region goes for another, the model follows it and only
- * judges: it was idle, and its place was needed. So it holds for any policy of eviction.
+ * Where the cache has a choice, which idle region it evicts for another, the model follows it and
+ * only checks that the region was idle and its space was needed. So the model is right for any
+ * policy of eviction.
  */
 #ifndef MODEL_H
 #define MODEL_H
@@ -38,7 +39,7 @@
 enum kind { LINEAR, POOL, MAPPED, MANAGED, HOST };
 
 struct memory {
-	uint64_t base, end, id; /* id 0: nothing is there */
+	uint64_t base, end, id; /* id 0: no memory */
 	enum kind kind;
 	unsigned owner; /* context or pool */
 };
@@ -62,11 +63,11 @@ void *memory_symbol(const char *name);
 
 enum pin_fate {
 	PIN_WORKS,
-	PIN_NO_SPACE,	  /* of the device */
-	PIN_NO_RESOURCES, /* of the process */
+	PIN_NO_SPACE,	  /* the device's limit */
+	PIN_NO_RESOURCES, /* the process's limit */
 	PIN_REFUSED,
-	PIN_SWAPPED,  /* it works, but the memory is another's afterwards, unseen */
-	PIN_REPLACED, /* it works, but the memory was freed and allocated anew meanwhile, seen */
+	PIN_SWAPPED,  /* it succeeds, but afterwards other memory is there, unseen */
+	PIN_REPLACED, /* it succeeds, but the memory was freed and reallocated meanwhile, seen */
 	PIN_FATES
 };
 
@@ -74,86 +75,86 @@ struct script {
 	unsigned times;
 	enum pin_fate fate;
 };
-extern struct script script;		  /* for the next pins */
+extern struct script script;		  /* the results of the next pins */
 extern uint64_t pin_space[DEVICES];	  /* bytes */
-extern uint64_t pinned_bytes_of[DEVICES]; /* as the backend sees it */
+extern uint64_t pinned_bytes_of[DEVICES]; /* as counted by the backend */
 extern unsigned pins_open;
 void pins_reset(void);
-void pins_abandoned(void); /* in a forked child: have all been? */
+void pins_abandoned(void); /* in a forked child: checks that all pins were abandoned */
 
 /* ---- the lists and what is expected (lists.c) ---- */
 
-#define MOST_REGIONS 256
-#define MOST_IDS     MAPPINGS
+#define MAX_REGIONS 256
+#define MAX_IDS	    MAPPINGS
 
 struct region {
 	pindown_region *real;
-	uint64_t base, end, ids[MOST_IDS];
+	uint64_t base, end, ids[MAX_IDS];
 	uint64_t pin_base, pin_end;
-	uint32_t pin; /* the backend's number */
+	uint32_t pin; /* its number in the backend */
 	void *context, *pool;
 	int device;
 	unsigned holds;
 	bool making;			/* an object: attach has a hold of its own meanwhile */
-	unsigned objects, held_objects; /* that live, or are kept */
+	unsigned objects, held_objects; /* that are live or kept */
 	bool live, is_volatile, mapped;
 	bool must_be_told;
-	uint8_t reasons; /* then: bits, which would be right */
-	uint8_t reason;	 /* the one that was told */
+	uint8_t reasons; /* the reasons that would be right, as bits */
+	uint8_t reason;	 /* the reported reason */
 	bool unpinned;
-	bool abandoned; /* a forked child's: its parent's */
+	bool abandoned; /* belongs to the parent of this forked child */
 	bool awaits;	/* its objects are revoked when its memory is handed out again */
 };
 
-extern struct region *regions[MOST_REGIONS];
+extern struct region *regions[MAX_REGIONS];
 extern unsigned region_count;
 
 struct counts {
 	uint64_t hits, misses, pins, unpins, pin_failures, evictions, invalidations, lost_races,
 		missed, tag_checks;
 	uint64_t objects_made, objects_revoked;
-	/* Not among the statistics. */
+	/* Not part of the statistics. */
 	uint64_t unpins_at_last_put, objects_found, objects_kept, objects_hidden, objects_reused,
 		destroyed_at_last_detach, made_in_vain;
 };
 extern struct counts counts;
-extern uint64_t max_regions, max_bytes; /* bytes 0: none */
+extern uint64_t max_regions, max_bytes; /* bytes 0: no limit */
 extern bool checks_all; /* frees are not watched: each hit is compared with the driver */
 extern bool may_miss;	/* frees of memory that is not volatile may go unseen */
-extern bool distrusted; /* one has been missed: each hit is compared, too */
+extern bool distrusted; /* a free was missed: each hit is compared, too */
 
 void lists_reset(void);
 struct region *region_with(uint64_t addr, uint64_t length);
 struct region *region_of(const pindown_region *real);
 struct region *nth_held(uint32_t n);
 bool is_true(const struct region *r);
-void ids_between(uint64_t base, uint64_t end, uint64_t ids[MOST_IDS]);
+void ids_between(uint64_t base, uint64_t end, uint64_t ids[MAX_IDS]);
 struct region *new_region(void);
 void volatile_add(uint64_t begin, uint64_t end);
 void volatile_cut(uint64_t begin, uint64_t end);
 bool volatile_any(uint64_t begin, uint64_t end);
 
-/* From now on the cache must tell that this one has ended, for one of these reasons (bits). */
+/* From now on the cache must report that this region has ended, for one of these reasons (bits). */
 void expect_end(struct region *r, unsigned reasons);
 unsigned expect_end_of_changed(uint64_t begin, uint64_t end);
 
-/* A get that has missed: what goes may go for its sake. */
+/* A get that has missed: regions may be evicted for it. */
 struct attempt {
 	bool on;
-	uint64_t addr, length; /* what is asked for */
-	int described;	       /* what the driver says of it: a pindown_result */
+	uint64_t addr, length; /* the requested range */
+	int described;	       /* the driver's answer for it: a pindown_result */
 	uint64_t begin, end;   /* its memory */
 	uint64_t pin_begin, bytes;
-	bool tried;	   /* the backend has been asked */
-	int refused;	   /* what it has last said */
-	bool is_hopeless;  /* it would be refused if all idle regions went */
-	unsigned evicted;  /* since it was asked first: regions, */
+	bool tried;	   /* the backend was called */
+	int refused;	   /* the backend's last error */
+	bool is_hopeless;  /* it would be refused even without any idle region */
+	unsigned evicted;  /* evictions since the first call of the backend: regions */
 	uint64_t gone;	   /* and bytes */
-	unsigned permits;  /* the evictions that this allows, */
+	unsigned permits;  /* the number of evictions that this allows */
 	int permit_device; /* of this device; -1: of any */
 	bool pinned;
-	uint32_t lost_pin; /* was made in vain, has to be given back */
-	bool giving;	   /* not a get: so many bytes are to be evicted */
+	uint32_t lost_pin; /* was made for nothing and must be unpinned */
+	bool giving;	   /* not a get: this many bytes must be evicted */
 	uint64_t given;
 };
 extern struct attempt attempt;
@@ -161,37 +162,38 @@ void attempt_describe(void);
 bool fits(uint64_t bytes);
 bool any_idle(int device);
 uint64_t idle_bytes(int device);
-bool fits_without_idle(uint64_t bytes); /* under the budgets, if all that is idle went */
-bool may_give_up(void);			/* enough was evicted in vain */
+bool fits_without_idle(uint64_t bytes); /* under the budgets, if all idle regions were evicted */
+bool may_give_up(void);			/* enough was evicted without success */
 
-/* What the cache does, as it does it. */
+/* The cache's actions, as they happen. */
 void saw_end(const struct pindown_invalidation *what, void *arg);
 void saw_unpin(uint32_t pin);
 
 /*
- * After each operation: nothing is left to be told, nothing pinned that should not be, books agree.
+ * After each operation: nothing is left to be reported, nothing pinned that should not be, and the
+ * counts agree.
  */
 void settle_accounts(bool devices_too);
 
 /* ---- consumer objects: the list (objects.c) ---- */
 
-#define CONSUMERS    3
-#define OWNERS	     2
-#define KEYS	     8 /* any two differ in one word at least, some in one only */
-#define MOST_OBJECTS 4096
+#define CONSUMERS   3
+#define OWNERS	    2
+#define KEYS	    8 /* any two differ in one word at least, some in one only */
+#define MAX_OBJECTS 4096
 
 struct consumer {
-	int id; /* the last one, if it is not there any more */
+	int id; /* the last one, if it does not exist any more */
 	bool is_there;
 };
 extern struct consumer consumers[CONSUMERS];
 
 enum object_state {
 	OBJECT_LIVE,
-	OBJECT_ENDING,	 /* must be destroyed; if it is held, may be kept */
+	OBJECT_ENDING,	 /* must be destroyed; may be kept if it is held */
 	OBJECT_KEPT,	 /* its region or its owner has ended, until the last detach */
 	OBJECT_REVOKED,	 /* destroyed, until the last detach */
-	OBJECT_ABANDONED /* a forked child's: its parent's, until the last detach */
+	OBJECT_ABANDONED /* belongs to the parent of this forked child, until the last detach */
 };
 
 struct object {
@@ -199,10 +201,10 @@ struct object {
 	struct region *region; /* NULL: revoked, abandoned */
 	unsigned consumer, key, holds;
 	enum object_state state;
-	uint8_t reasons; /* ENDING: bits, which would be right */
+	uint8_t reasons; /* ENDING: the reasons that would be right, as bits */
 	bool revocable;	 /* ENDING: held or not */
 };
-extern struct object *objects[MOST_OBJECTS];
+extern struct object *objects[MAX_OBJECTS];
 extern unsigned object_count;
 
 void objects_reset(void);
@@ -228,11 +230,11 @@ enum create_fate {
 	CREATE_WORKS,
 	CREATE_FAILS,
 	CREATE_FREES,	   /* the memory is freed meanwhile, */
-	CREATE_REPLACES,   /* or freed and allocated anew, */
+	CREATE_REPLACES,   /* or freed and allocated again, */
 	CREATE_FLUSHES,	   /* or everything idle is flushed, */
 	CREATE_ENDS_OWNER, /* or its owner ends, */
 	CREATE_REMOVES,	   /* or its consumer goes, */
-	CREATE_ATTACHES,   /* or the very same is asked for */
+	CREATE_ATTACHES,   /* or code asks for the same object */
 	CREATE_FATES
 };
 
@@ -240,17 +242,17 @@ struct create_script {
 	unsigned times;
 	enum create_fate fate;
 };
-extern struct create_script create_script; /* for the next ones */
+extern struct create_script create_script; /* the results of the next creations */
 
 /* An attach that is under way. */
 struct making {
 	uint64_t addr, length;
 	unsigned flags, consumer, key;
 	struct region *region; /* attach_region */
-	struct region *found;  /* what is cached */
-	struct object *object; /* was made */
-	struct object *vain;   /* was made, and has to be destroyed */
-	int error;	       /* 0, or what has to be the result */
+	struct region *found;  /* the cached region */
+	struct object *object; /* the created object */
+	struct object *vain;   /* the object that was created for nothing and must be destroyed */
+	int error;	       /* 0, or the required result */
 };
 extern struct making making;
 
@@ -278,7 +280,7 @@ enum code {
 	OP_ALLOCATE,
 	OP_FREE,
 	OP_UNMAP,
-	OP_ALLOCATED, /* said again, of what is there */
+	OP_ALLOCATED, /* reported again, for existing memory */
 	OP_FREE_UNSEEN,
 	OP_CONTEXT,
 	OP_DEVICE,
@@ -307,22 +309,22 @@ enum code {
 	OP_CODES
 };
 
-#define MOST_NUMBERS 6
+#define MAX_NUMBERS 6
 struct op {
 	uint32_t code;
-	uint32_t n[MOST_NUMBERS];
+	uint32_t n[MAX_NUMBERS];
 };
 
 struct op_kind {
 	const char *name;
-	const char *numbers[MOST_NUMBERS];
-	void (*perform)(const uint32_t n[MOST_NUMBERS]);
+	const char *numbers[MAX_NUMBERS];
+	void (*perform)(const uint32_t n[MAX_NUMBERS]);
 };
 extern const struct op_kind op_kinds[OP_CODES];
 
 void perform(const struct op *op);
 
-/* Here, as the others may do the same in the middle of theirs. */
+/* These are declared here because one file's operations happen in the middle of another's. */
 void op_free(const uint32_t n[]);
 void op_flush(const uint32_t n[]);
 /* objects.c */
@@ -337,7 +339,7 @@ void op_detach(const uint32_t n[]);
 void op_creates(const uint32_t n[]);
 void op_detach_when_told(const uint32_t n[]);
 
-/* The free and the allocation that come in the middle of a pin. */
+/* The free and the allocation in the middle of a pin. */
 void replace_memory(uint64_t addr);
 extern bool put_when_told, in_put;
 
@@ -345,11 +347,11 @@ extern bool put_when_told, in_put;
 
 void perform_get(uint64_t addr, uint64_t length, unsigned flags);
 bool get_is_bad(uint64_t length, unsigned flags);
-/* Before the cache is asked: the region that is cached, or an attempt to pin. */
+/* Before the cache is asked: the region that is cached, or the beginning of an attempt to pin. */
 struct region *get_begins(uint64_t addr, uint64_t length, unsigned flags);
-/* It has come to this region: the one that was found, or, with NULL, a new one. */
+/* The result is this region: the one that was found, or, with NULL, a new one. */
 struct region *get_has(struct region *found, pindown_region *real);
-/* Nothing was cached: is this what it had to come to? */
+/* Nothing was cached: checks the result. */
 void get_judge(int result);
 
 /* ---- dice (dice.c) ---- */
@@ -360,35 +362,35 @@ uint32_t roll(uint32_t sides);
 
 /* ---- a round: a process of its own, a sequence of operations (round.c) ---- */
 
-/* Shared with the processes that play. */
+/* Shared with the processes of the rounds. */
 struct log {
 	uint64_t done; /* operations that agreed, since the program began */
 	uint64_t forks;
-	struct counts seen; /* how often what was compared has happened at all */
+	struct counts seen; /* how often each compared thing has happened at all */
 	uint64_t kinds[OP_CODES];
-	uint64_t count;	   /* of ops[]: with the one that is being done */
-	char message[400]; /* what was wrong */
-	uint64_t cause;	   /* which of the comparisons it was, or which signal */
+	uint64_t count;	   /* of ops[], including the current one */
+	char message[400]; /* the failure */
+	uint64_t cause;	   /* the number of the comparison, or of the signal */
 	struct op ops[];
 };
 extern struct log *this_log;
-extern uint64_t most_ops; /* that ops[] has room for */
-extern bool is_replay;	  /* ops[] is given: nothing is rolled */
-extern bool in_child;	  /* this is a fork's child */
+extern uint64_t max_ops; /* the capacity of ops[] */
+extern bool is_replay;	 /* ops[] is given: nothing is random */
+extern bool in_child;	 /* this is a child of a fork */
 
-void make_log(uint64_t most);
+void make_log(uint64_t max);
 void one_random_operation(void);
 void end_round(void);
 
-/* A process does the given operations, or as many of its own; true: they agreed. */
+/* A process does the given operations, or as many of its own; returns whether they agreed. */
 bool play_sequence(bool checks, const struct op *ops, uint64_t count);
 bool play_random(bool checks, uint64_t seed, uint64_t count);
 
 /* ---- shrinking and printing (shrink.c) ---- */
 
-/* Leaves out and simplifies what it can, as long as the sequence fails. Returns the new count. */
+/* Removes and simplifies operations as long as the sequence fails. Returns the new count. */
 uint64_t shrink(bool checks, struct op *ops, uint64_t count);
 void print_sequence(void *file, bool checks, const struct op *ops, uint64_t count);
-uint64_t read_sequence(const char *name, bool *checks, struct op *ops, uint64_t most);
+uint64_t read_sequence(const char *name, bool *checks, struct op *ops, uint64_t max);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Consumer objects: the model's list of them, and what the cache is seen to do with them. */
+/* Consumer objects: the model's list of them, and the checks of the cache's actions on them. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <string.h>
@@ -7,16 +7,16 @@
 #include "cache/base/config.h"
 #include "model.h"
 
-struct object *objects[MOST_OBJECTS];
+struct object *objects[MAX_OBJECTS];
 unsigned object_count;
-static struct object records[MOST_OBJECTS]; /* objects[] is a permutation of them */
-static unsigned ending;			    /* that must be destroyed, or else are kept */
+static struct object records[MAX_OBJECTS]; /* objects[] is a permutation of them */
+static unsigned ending;			   /* those that must be destroyed, or else are kept */
 
 struct consumer consumers[CONSUMERS];
 
 void objects_reset(void)
 {
-	for (unsigned i = 0; i < MOST_OBJECTS; i++)
+	for (unsigned i = 0; i < MAX_OBJECTS; i++)
 		objects[i] = &records[i];
 	object_count = ending = 0;
 	memset(consumers, 0, sizeof(consumers));
@@ -45,7 +45,7 @@ struct object *new_object(struct region *r, unsigned consumer, unsigned key)
 {
 	struct object *o;
 
-	AGREE(object_count < MOST_OBJECTS, "more than %d objects in the model", MOST_OBJECTS);
+	AGREE(object_count < MAX_OBJECTS, "more than %d objects in the model", MAX_OBJECTS);
 	o = objects[object_count++];
 	*o = (struct object){.region = r, .consumer = consumer, .key = key};
 	r->objects++;
@@ -68,7 +68,7 @@ void object_hold(struct object *o)
 		o->region->held_objects++;
 }
 
-/* The last hold of what is revoked, or was a parent's, leaves nothing. */
+/* The last hold of a revoked object, or of a parent's, frees its record. */
 void object_let_go(struct object *o)
 {
 	if (--o->holds)
@@ -83,7 +83,7 @@ void object_let_go(struct object *o)
 			       1u << (o->region->live ? PINDOWN_REASON_OWNER : o->region->reason));
 }
 
-/* ---- what must come ---- */
+/* ---- expected actions ----------------------------------------------------------------------- */
 
 void expect_destroy(struct object *o, unsigned reasons)
 {
@@ -104,7 +104,7 @@ bool is_used(const struct region *r)
 	return r->holds || r->making || r->held_objects;
 }
 
-/* Its end is being told: those that somebody holds then may stay, if nothing revokes them. */
+/* Their end is being reported: held objects may stay, unless something revokes them. */
 void expect_objects_end(struct region *r)
 {
 	for (unsigned i = 0; r->objects && i < object_count; i++)
@@ -113,7 +113,7 @@ void expect_objects_end(struct region *r)
 			expect_destroy(objects[i], 1u << r->reason);
 }
 
-/* What was kept at a free in stream order, and is to be revoked. */
+/* Objects that were kept at a free in stream order, and must be revoked now. */
 void expect_end_of_reused(uint64_t begin, uint64_t end)
 {
 	for (unsigned i = 0; i < object_count; i++) {
@@ -128,7 +128,7 @@ void expect_end_of_reused(uint64_t begin, uint64_t end)
 	}
 }
 
-/* Returns how many stay, since somebody holds them; they are not found any more. */
+/* Returns the number of those that stay because they are held; they are not found any more. */
 static int expect_theirs_to_end(unsigned consumer, const unsigned *owner)
 {
 	int held = 0;
@@ -151,7 +151,7 @@ static int expect_theirs_to_end(unsigned consumer, const unsigned *owner)
 	return held;
 }
 
-/* ---- what comes ---- */
+/* ---- actions of the cache ------------------------------------------------------------------- */
 
 int saw_destroy(const struct pindown_object_end *what, void *arg)
 {
@@ -159,8 +159,8 @@ int saw_destroy(const struct pindown_object_end *what, void *arg)
 	struct pindown_key key;
 	struct region *r;
 
-	AGREE(o >= records && o < records + MOST_OBJECTS && o->state != OBJECT_ABANDONED,
-	      "what was never made is destroyed");
+	AGREE(o >= records && o < records + MAX_OBJECTS && o->state != OBJECT_ABANDONED,
+	      "an object is destroyed that was never made");
 	AGREE(o->state == OBJECT_ENDING, "an object is destroyed, and nothing has ended it");
 	r = o->region;
 	key = key_of(o->key);
@@ -169,13 +169,12 @@ int saw_destroy(const struct pindown_object_end *what, void *arg)
 	      "an object is destroyed as another one");
 	AGREE(o->reasons & 1u << what->reason,
 	      "an object is destroyed for reason %d; the model: 0x%x", what->reason, o->reasons);
-	AGREE(!r->must_be_told, "an object is destroyed before its region's end is told");
+	AGREE(!r->must_be_told, "an object is destroyed before its region's end is reported");
 	AGREE(!r->unpinned, "an object is destroyed after the unpin");
 	AGREE(what->in_use == (o->holds > 0),
 	      "an object is destroyed: %sin use; the model: %u holds", what->in_use ? "" : "not ",
 	      o->holds);
-	AGREE(!o->holds || o->revocable || revokes(what->reason),
-	      "an object that is held is destroyed");
+	AGREE(!o->holds || o->revocable || revokes(what->reason), "a held object is destroyed");
 	ending--;
 	r->objects--;
 	counts.objects_revoked += o->holds > 0;
@@ -188,10 +187,13 @@ int saw_destroy(const struct pindown_object_end *what, void *arg)
 		forget_object(o);
 	if (o == making.vain)
 		made_in_vain();
-	return (int)o->key % 2; /* whatever it says: it is gone */
+	return (int)o->key % 2; /* the result is ignored: the object is gone */
 }
 
-/* Whatever has ended them is over: what must have been destroyed has been, and else it is kept. */
+/*
+ * The operation that ended them is over: each object was destroyed if it had to be, and is kept
+ * otherwise.
+ */
 void settle_objects(void)
 {
 	for (unsigned i = 0; ending && i < object_count; i++) {

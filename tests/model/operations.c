@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The operations, each on the cache and on the lists. Every one of them has a meaning in every
- * state, if only that nothing happens: a sequence may be shortened anywhere.
+ * The operations, each on the cache and on the model. Every operation has a meaning in every state,
+ * if only that nothing happens: so a sequence may be shortened anywhere.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -9,9 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
 #include "cache/base/config.h"
+#include "cache/evict.h"
 #include "cache/hook_events.h"
+#include "cache/pindown.h"
 #include "model.h"
 
 bool put_when_told, in_put;
@@ -40,7 +41,7 @@ static void op_put(const uint32_t n[])
 
 /* ---- memory comes and goes ---- */
 
-static void tell_of_allocation(uint64_t base, uint64_t end)
+static void report_allocation(uint64_t base, uint64_t end)
 {
 	expect_end_of_changed(base, end);
 	expect_end_of_reused(base, end);
@@ -71,7 +72,7 @@ static void op_allocate(const uint32_t n[])
 			     .kind = (enum kind)n[3],
 			     .owner = n[4]};
 	if (n[5])
-		tell_of_allocation(m->base, m->end);
+		report_allocation(m->base, m->end);
 }
 
 void op_free(const uint32_t n[])
@@ -115,7 +116,7 @@ static void op_unmap(const uint32_t n[])
 static void op_allocated(const uint32_t n[])
 {
 	if (memory[n[0]].id)
-		tell_of_allocation(memory[n[0]].base, memory[n[0]].end);
+		report_allocation(memory[n[0]].base, memory[n[0]].end);
 }
 
 static void op_free_unseen(const uint32_t n[])
@@ -132,10 +133,10 @@ void replace_memory(uint64_t addr)
 	if (!m)
 		return;
 	old = *m;
-	op_free((uint32_t[MOST_NUMBERS]){place});
-	op_allocate((uint32_t[MOST_NUMBERS]){place, (uint32_t)(old.base - place_base(place)),
-					     (uint32_t)(old.end - old.base), old.kind, old.owner,
-					     1});
+	op_free((uint32_t[MAX_NUMBERS]){place});
+	op_allocate((uint32_t[MAX_NUMBERS]){place, (uint32_t)(old.base - place_base(place)),
+					    (uint32_t)(old.end - old.base), old.kind, old.owner,
+					    1});
 }
 
 /* ---- wider ends ---- */
@@ -171,7 +172,7 @@ static void op_device(const uint32_t n[])
 	pd_ended(guard);
 }
 
-/* A checkpoint: the memory is there again afterwards, under the same ids. */
+/* A checkpoint: afterwards the memory exists again, with the same ids. */
 static void op_all(const uint32_t n[])
 {
 	(void)n;
@@ -179,7 +180,9 @@ static void op_all(const uint32_t n[])
 	pd_ended(pd_end_all());
 }
 
-/* ---- what middleware asks for ---- */
+/*
+ * ---- calls of middleware ----------------------------------------------------------------------
+ */
 
 static int expected_ends(void)
 {
@@ -242,12 +245,12 @@ static void op_volatile(const uint32_t n[])
 	pd_volatile(begin, n[2]);
 }
 
-/* n: place, offset, length: whatever is there. */
+/* n: place, offset, length: any memory there. */
 static void op_allocated_part(const uint32_t n[])
 {
 	uint64_t begin = place_base(n[0]) + n[1];
 
-	tell_of_allocation(begin, begin + (n[2] ? n[2] : 1));
+	report_allocation(begin, begin + (n[2] ? n[2] : 1));
 }
 
 /* n: 0: everything; else a pool. */
@@ -263,12 +266,12 @@ static void op_recheck(const uint32_t n[])
 
 /* ---- limits and failures ---- */
 
-/* n: regions, bytes in KiB; 0: no limit. The cache reads them anew for each pin. */
+/* n: regions, bytes in KiB; 0: no limit. The cache reads them again for each pin. */
 static void op_budget(const uint32_t n[])
 {
 	struct pd_config *config = (struct pd_config *)(uintptr_t)pd_config();
 
-	max_regions = n[0] ? n[0] : MOST_REGIONS;
+	max_regions = n[0] ? n[0] : MAX_REGIONS;
 	max_bytes = KIB(n[1]);
 	config->max_regions = max_regions;
 	config->max_bytes = max_bytes;
@@ -290,7 +293,7 @@ static void op_give_back(const uint32_t n[])
 {
 	attempt = (struct attempt){.on = true, .giving = true, .bytes = KIB(n[0])};
 	pd_give_back(attempt.bytes);
-	AGREE(attempt.given >= attempt.bytes || !any_idle(-1), "less was given back than could be");
+	AGREE(attempt.given >= attempt.bytes || !any_idle(-1), "less was unpinned than possible");
 	attempt.on = false;
 }
 
@@ -301,7 +304,9 @@ static void op_put_when_told(const uint32_t n[])
 
 /* ---- fork ---- */
 
-/* The child has nothing. What its parent's holders put is ignored; that stays to be seen. */
+/*
+ * The child has no regions. A put of its parent's holders is ignored there; the child checks that.
+ */
 static void forget_parents(void)
 {
 	for (unsigned i = 0; i < region_count; i++) {
@@ -317,7 +322,7 @@ static void forget_parents(void)
 	settle_accounts(true);
 }
 
-/* The whole status, so that a child's death is its parent's. */
+/* Passes on the whole status, so that a child's death is its parent's, too. */
 static void wait_for(pid_t child)
 {
 	int status;
@@ -343,7 +348,10 @@ static void be_child(struct op *this_op, uint32_t count)
 	_exit(0);
 }
 
-/* n: operations of the child, and whether (in a replay) the sequence goes on in the child. */
+/*
+ * n: the number of the child's operations, and whether (in a replay) the sequence continues in the
+ * child.
+ */
 static void op_fork(const uint32_t n[])
 {
 	uint64_t at = this_log->count;

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * In place of the cache's backends: one that keeps a list of its pins, and fails as it is told to.
- */
+/* Replaces the cache's backends by one that keeps a list of its pins, and fails on demand. */
 #define _GNU_SOURCE
 #include <string.h>
 
 #include "cache/backend/backend.h"
 #include "model.h"
 
-#define MOST_PINS 1024
+#define MAX_PINS 1024
 
 static struct pin {
 	uint64_t length;
 	int device;
 	bool open;
-} pins[MOST_PINS];
+} pins[MAX_PINS];
 
 struct script script;
 uint64_t pin_space[DEVICES], pinned_bytes_of[DEVICES];
@@ -38,7 +36,7 @@ static enum pin_fate fate_of_next(void)
 	return script.fate;
 }
 
-/* Of the pin that is being tried; also what the model needs to know of it. */
+/* The pin that is being tried, with data for the model. */
 static int refuse(int result, int error, int device, int *driver_error)
 {
 	*driver_error = error;
@@ -50,7 +48,7 @@ static int refuse(int result, int error, int device, int *driver_error)
 	return result;
 }
 
-/* Idle regions and what is free together. It was refused, so some of it at least does not fit. */
+/* The sum of idle and free bytes. The pin was refused, so at least a part of it does not fit. */
 static bool is_hopeless(const struct pd_pin *pin)
 {
 	uint64_t idle = idle_bytes(pin->device);
@@ -72,9 +70,9 @@ static void enter(struct pd_pin *pin)
 {
 	unsigned n = 1;
 
-	while (n < MOST_PINS && pins[n].open)
+	while (n < MAX_PINS && pins[n].open)
 		n++;
-	AGREE(n < MOST_PINS, "more than %d pins are open", MOST_PINS);
+	AGREE(n < MAX_PINS, "more than %d pins are open", MAX_PINS);
 	pins[n] = (struct pin){.length = pin->length, .device = pin->device, .open = true};
 	pin->handle = n;
 	pinned_bytes_of[pin->device] += pin->length;
@@ -95,8 +93,8 @@ static bool has_space(const struct pd_pin *pin)
 }
 
 /*
- * How much would be pinned now is found out by trying, where what is idle is not enough by itself.
- * A refusal by the script is none of what is tried so.
+ * If the idle regions are not enough by themselves, the cache tries how much could be pinned now. A
+ * refusal by the script is not such a try.
  */
 static uint32_t trial;
 
@@ -105,7 +103,7 @@ static int try(struct pd_pin *pin, int *driver_error)
 	AGREE(attempt.refused == PINDOWN_ERR_NO_SPACE && attempt.permit_device == pin->device,
 	      "a pin of a part, and the device has not refused the whole");
 	AGREE(idle_bytes(pin->device) && idle_bytes(pin->device) < attempt.bytes,
-	      "a pin of a part, and it is known without that what can be done");
+	      "a pin of a part, although its result is known");
 	if (!has_space(pin)) {
 		*driver_error = 2;
 		return PINDOWN_ERR_NO_SPACE;
@@ -121,7 +119,7 @@ static int do_pin(struct pd_pin *pin, void *context, int *driver_error)
 
 	(void)context;
 	*driver_error = 0;
-	AGREE(attempt.on, "a pin that nobody has asked for");
+	AGREE(attempt.on, "a pin without a get");
 	if (attempt.tried && pin->length < attempt.bytes)
 		return try(pin, driver_error);
 	fate = fate_of_next();
@@ -143,7 +141,7 @@ static int do_pin(struct pd_pin *pin, void *context, int *driver_error)
 	enter(pin);
 	attempt.pinned = true;
 	if (fate == PIN_SWAPPED || fate == PIN_REPLACED) {
-		attempt.pinned = attempt.tried = false; /* it must begin anew */
+		attempt.pinned = attempt.tried = false; /* it must begin again */
 		attempt.lost_pin = pin->handle;
 		counts.lost_races++;
 		if (fate == PIN_SWAPPED)
@@ -159,7 +157,8 @@ static void close_pin(struct pd_pin *pin)
 {
 	struct pin *p = &pins[pin->handle];
 
-	AGREE(pin->handle < MOST_PINS && p->open, "what is not pinned is unpinned: a double unpin");
+	AGREE(pin->handle < MAX_PINS && p->open,
+	      "memory is unpinned that is not pinned: a double unpin");
 	AGREE(p->length == pin->length && p->device == pin->device, "another pin than was made");
 	p->open = false;
 	pinned_bytes_of[p->device] -= p->length;
@@ -175,12 +174,12 @@ static void do_unpin(struct pd_pin *pin)
 		saw_unpin(pin->handle);
 }
 
-/* Asked of every record there is, and more than once: it may be of a pin that has gone. */
+/* The cache asks this of every record, more than once: it may be of a pin that has ended. */
 static void abandon_pin(struct pd_pin *pin)
 {
 	const struct pin *p = &pins[pin->handle];
 
-	if (pin->handle < MOST_PINS && p->open && p->length == pin->length &&
+	if (pin->handle < MAX_PINS && p->open && p->length == pin->length &&
 	    p->device == pin->device)
 		close_pin(pin);
 }
@@ -197,7 +196,7 @@ void pins_abandoned(void)
 	AGREE(pins_open == 0, "a forked child has inherited %u pins", pins_open);
 }
 
-/* ---- what cache/backend/backend.c has ---- */
+/* ---- the functions of cache/backend/backend.c ------------------------------------------------ */
 
 const struct pd_backend *pd_backend_for(int device)
 {
@@ -214,7 +213,7 @@ const struct pd_backend *pd_backend_of(const struct pd_pin *pin)
 	return pd_backend_for(pin->device);
 }
 
-/* All pins are made by the one there is, and none is of several of the kernel's. */
+/* There is one backend for all pins, and each pin is one pin of the kernel. */
 const struct pd_backend *pd_backend_instead_of(const struct pd_backend *backend)
 {
 	(void)backend;

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The protocol of get, put, pin and free, for the model checker spin: two threads that hit, one
- * that pins, one that frees and allocates anew at the same address; with -DSECOND it ends that as
- * well, by the end of a context, which nothing but that second memory belongs to.
- * tests/model/check-protocol runs it, as it is and with one step left out (-D...), which must be
- * found; for that one thread that hits is enough.
+ * The protocol of get, put, pin and free, for the model checker spin. Two threads hit, one pins,
+ * and one frees and allocates again at the same address. With -DSECOND the last thread also ends
+ * the second memory, by the end of a context that only this memory belongs to.
+ * tests/model/check-protocol runs the model as it is, and with one step left out (-D...), which the
+ * model checker must find; one thread that hits is enough for that.
  *
- * What may go wrong:
- *	stale_hit	a get returns a region whose memory had ended before the get began, or a region
- *			that is unpinned while it is held
- *	lost_unpin	memory has ended, nobody uses it, and it is pinned
- *	double_unpin	what is not pinned is unpinned
+ * Faults that the model can show:
+ *	stale_hit	a get returns a region whose memory had ended before the get began, or a
+ *			region that is unpinned while it is held
+ *	lost_unpin	memory has ended, no thread uses it, and it is still pinned
+ *	double_unpin	memory is unpinned that is not pinned
  *
- * Memory order. Plain stores that are to be seen by other threads (pd_store_late() of probing, hold
- * counts and guards) go into a store buffer of the thread, first in first out, and reach memory at
- * any later time; membarrier empties the buffers of all threads one after another. A fence, and
- * taking the lock, empties the own one. All else is in order, since the code makes it so on every
- * processor: the stores in question are releases, so they keep their order among each other; what
- * is read after them is read with acquire or stronger, so those loads keep theirs; and a hold is
- * stored only after the state that allows it was read (a store waits for the branch that it depends
- * on). So a store that comes late is the only thing left that a processor may do to it.
+ * Memory order. Plain stores that other threads must see (pd_store_late() of probing, hold counts
+ * and guards) go into a store buffer of the thread, first in first out, and reach memory at any
+ * later time; membarrier empties the buffers of all threads one after another. A fence empties the
+ * thread's own buffer, and so does taking the lock. Everything else is in order, since the code
+ * makes it so on every processor: these stores are releases, so they keep their order among each
+ * other; loads after them are acquire loads or stronger, so they keep theirs; and a hold is stored
+ * only after the state that allows it was read (a store waits for the branch that it depends on).
+ * So the only reordering left to a processor is a late store.
  */
 
 #if defined(NO_LOOK_WHEN_KNOWN) || defined(LOOKS_FOR_GUARDS_LAST)
@@ -38,7 +38,7 @@
 #define FREER	3
 #define THREADS 4
 #define RECORDS 2	/* 1 and 2; the index and probing have 0 for none */
-#define DEEP	4	/* a store buffer: as many as one thread ever has there */
+#define DEEP	4	/* capacity of a store buffer: the maximum that one thread uses */
 
 /* States of a record. */
 #define FREE  0
@@ -46,22 +46,21 @@
 #define DYING 2
 #define KEPT  3
 
-/* What the driver has, and what is pinned, by buffer id: 1 at first, 2 after the free. */
+/* The driver's memory, and the pins, by buffer id: 1 at first, 2 after the free. */
 byte memory = 1;
 byte pins[3];
 bool ended[3];
 #define ALL_ENDED (ended[1] + 2 * ended[2])	/* one bit each */
 
-/*
- * What is ended: whatever is at the address, or what is the context's. Of memory by its buffer id.
- */
-#define RANGE	1	/* then it is memory 1 that ends */
+/* The scope of an end: all memory at the address, or that of the context, by its buffer id. */
+#define RANGE	1	/* ends memory 1 */
 #define CONTEXT 2
 #define COVERS(scope, id) ((scope) == RANGE || ((scope) == CONTEXT && (id) == 2))
 
 /*
- * Who pays for the order of stores and loads: cache/base/barrier.h. CHANGES: that may change at any time.
- * REFUSED: membarrier may be refused at any time, in one thread and not in another.
+ * The side that pays for the order of stores and loads, see cache/base/barrier.h. CHANGES: it may
+ * change at any time. REFUSED: membarrier may be refused at any time, in one thread and not in
+ * another.
  */
 #define RARE_PAYS 0
 #define CHANGING  1
@@ -78,19 +77,19 @@ byte guard;	/* 0: none is up */
 byte probing[THREADS];
 short hold[(RECORDS + 1) * THREADS];
 bool flight, lost;
-bool disturbed;	/* a free has begun before the flight said what it pins */
-byte says;	/* that, by buffer id; 0: it has not said yet */
+bool disturbed;	/* a free has begun before the flight announced its memory */
+byte says;	/* the buffer id that the flight has announced; 0: none yet */
 #define HITS(scope) (flight && says != 0 && COVERS(scope, says))
 byte dying; /* unpins by a last put */
 
-/* For judging. */
+/* The verdict. */
 bool stale_hit, lost_unpin, double_unpin;
-byte users;	/* hits begun, and regions got by a pin, that are not yet put */
+byte users;	/* hits that have begun, and regions that a pin returned, until they are put */
 
 /* ---- store buffers ---- */
 
 #define TO_PROBING 0
-#define TO_GUARD   9	/* else: a hold count of this record */
+#define TO_GUARD   9	/* any other number: the hold count of that record */
 
 byte buffered_to[THREADS * DEEP];
 short buffered[THREADS * DEEP];
@@ -131,14 +130,14 @@ inline publish(p, to, value) {
 	}
 }
 
-/* A processor gets round to it. */
+/* A processor empties its store buffer at some time. */
 proctype Processor(byte p) {
 end:	do
 	:: atomic { fill[p] > 0 -> commit(p) }
 	od
 }
 
-/* Of who stores late, before it loads. */
+/* The fence of a thread that stores late, before it loads. */
 inline fence(p) {
 #if defined(CHANGES) && !defined(NO_FENCE)
 	if
@@ -150,7 +149,7 @@ inline fence(p) {
 #endif
 }
 
-/* The same, when it has looked who pays before it stored. */
+/* The same, when the thread has read `payer` before it stored. */
 inline fence_as_seen(p, seen_payer) {
 	if
 	:: seen_payer != RARE_PAYS -> atomic { drain(p) }
@@ -158,7 +157,7 @@ inline fence_as_seen(p, seen_payer) {
 	fi
 }
 
-/* After many hits. */
+/* After many hits, the rare side may pay again. */
 inline may_change_back() {
 #ifdef CHANGES
 	if
@@ -178,7 +177,7 @@ inline membarrier() {
 }
 
 /*
- * Each buffer has been empty once, as after a membarrier; but each at a time of its own choosing.
+ * Each buffer has been empty once, as after a membarrier, but each at a time of its own.
  */
 inline grace_period() {
 	membarrier()
@@ -207,7 +206,7 @@ inline be_refused() {
 #endif
 }
 
-/* What the rare side has stored is in memory, as all but late stores are. */
+/* The stores of the rare side are in memory already, as all stores except late ones are. */
 inline heavy_barrier(p) {
 #ifdef NO_BARRIER
 	skip
@@ -262,9 +261,9 @@ inline do_unpin(what) {
 }
 
 /*
- * In one step: where it counts, no stripe is added to any more, so that reading one after another
- * can only come to more than there is at the end; and then somebody's put is still to come for the
- * lock.
+ * In one step: no thread adds to a stripe any more when holds are counted, so that reading one
+ * stripe after another can only give more than there are at the end; and then a put is still to
+ * come that takes the lock.
  */
 inline count_holds(record, sum) {
 	d_step {
@@ -273,7 +272,7 @@ inline count_holds(record, sum) {
 	}
 }
 
-/* cache/invalidate.c, unpin(): DYING and ours. */
+/* cache/invalidate.c, unpin(): the record is DYING, and this thread made it so. */
 inline unpin_record(p, record) {
 	do_unpin(pin_of[record]);
 	atomic {
@@ -286,7 +285,7 @@ inline unpin_record(p, record) {
 	}
 }
 
-/* What a get has returned is looked at, used, and put. */
+/* A region that a get has returned is judged, used, and put. */
 inline judge_hit(record, id, ended_before) {
 	d_step {
 		id = id_of[record];
@@ -418,17 +417,17 @@ proctype Pinner() {
 	:: tries == 2 -> break
 	:: else ->
 		tries++;
-		/* take_off() */
+		/* begin the pin */
 		atomic { !lock; drain(PINNER); flight = true; unsettled++ };
 		heavy_barrier(PINNER);
 		frees_before = guard != 0;
-		/* describe() */
+		/* ask the driver for the allocation */
 		id = memory;
 		if
 		:: id == 0 -> land(PINNER); break
 		:: else
 		fi;
-		/* announce() */
+		/* announce the allocation */
 		take_lock(PINNER);
 		if
 		:: index != 0 ->
@@ -472,7 +471,7 @@ proctype Pinner() {
 		:: again -> land(PINNER); id = 0; again = false; goto next
 		:: else
 		fi;
-		/* the backend pins what is there just now */
+		/* the backend pins the memory that is at the address now */
 		d_step {
 			pinned = memory;
 			if
@@ -482,8 +481,8 @@ proctype Pinner() {
 		};
 #ifndef NO_OTHER_LOOK
 		/*
-		 * Not needed here: it is for memory that is freed unseen, which the model does not
-		 * have.
+		 * Not needed here: this check is for memory that is freed unseen, which the model
+		 * does not have.
 		 */
 		again = memory != id;
 #endif
@@ -493,7 +492,7 @@ proctype Pinner() {
 		fi;
 		if
 		:: !again ->
-			/* settle() */
+			/* commit the region */
 			take_lock(PINNER);
 #ifndef NO_LAST_LOOK
 			again = lost;
@@ -511,13 +510,19 @@ proctype Pinner() {
 				index = record;
 				hold[record * THREADS + PINNER] = 1;
 				state[record] = LIVE;
-				atomic { flight = false; disturbed = false; says = 0; unsettled--; release_lock };
+				atomic {
+					flight = false;
+					disturbed = false;
+					says = 0;
+					unsettled--;
+					release_lock
+				};
 				goto got
 			:: else -> release_lock
 			fi
 		:: else
 		fi;
-		/* lose(): it was pinned for nothing; the flight ends after the unpin */
+		/* retry: the pin is discarded, and the flight ends only after its unpin */
 #ifdef LANDS_FIRST
 		land(PINNER);
 		do_unpin(pinned);
@@ -632,7 +637,7 @@ end_it:
 	:: else
 	fi;
 	record = 0;
-	/* wait_for_others(): for a flight that this free has made lose, and for unpins */
+	/* wait_for_others(): for a flight that this free has invalidated, and for unpins */
 #ifndef NO_WAIT
 	if
 	:: wait -> !(HITS(scope) && lost) && dying == 0
@@ -643,7 +648,7 @@ end_it:
 returned:
 	skip;
 	/*
-	 * What goes on ends memory 1, or 2. It is pinned for those who use it, and for nobody else.
+	 * The free continues and ends memory 1 or 2, which may only be pinned while it is used.
 	 */
 	d_step {
 		sum = 0;
@@ -701,7 +706,7 @@ init {
 		run Pinner();
 		run Freer()
 	};
-	/* All have ended: what is dead must not be pinned, and nothing is held or under way. */
+	/* All threads are done: no ended memory is pinned, and nothing is held or under way. */
 	(_nr_pr == THREADS + 1);
 	d_step {
 		if

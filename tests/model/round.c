@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A round is a process that begins with an empty cache, plays, and ends. So what it did can be done
- * again from its operations alone, and what kills it kills nobody else.
+ * A round is a process that begins with an empty cache, plays, and ends. So it can be repeated from
+ * its operations alone, and a crash ends only this process.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -16,21 +16,22 @@
 #include <unistd.h>
 
 #include "cache/base/config.h"
-#include "cache/cache.h"
 #include "cache/hook_events.h"
+#include "cache/pindown.h"
+#include "cache/trust.h"
 #include "model.h"
 
-/* Seconds that a round has, and more for a long one: one that hangs has failed. */
+/* The seconds of a round, more for a long one: a round that hangs has failed. */
 #define PATIENCE	       60
-#define OPERATIONS_IN_A_SECOND 5000 /* at the very least */
+#define OPERATIONS_IN_A_SECOND 5000 /* the minimum */
 
 struct log *this_log;
-uint64_t most_ops;
+uint64_t max_ops;
 bool is_replay, in_child;
 
-void make_log(uint64_t most)
+void make_log(uint64_t max)
 {
-	void *p = mmap(NULL, sizeof(struct log) + most * sizeof(struct op), PROT_READ | PROT_WRITE,
+	void *p = mmap(NULL, sizeof(struct log) + max * sizeof(struct op), PROT_READ | PROT_WRITE,
 		       MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED) {
@@ -38,7 +39,7 @@ void make_log(uint64_t most)
 		exit(2);
 	}
 	this_log = p;
-	most_ops = most;
+	max_ops = max;
 }
 
 void disagree(const char *format, ...)
@@ -56,7 +57,7 @@ void one_random_operation(void)
 {
 	struct op *op;
 
-	if (this_log->count == most_ops)
+	if (this_log->count == max_ops)
 		return;
 	op = &this_log->ops[this_log->count];
 	*op = next_op();
@@ -68,8 +69,8 @@ void one_random_operation(void)
 
 static void begin(bool checks, uint64_t count)
 {
-	prctl(PR_SET_PDEATHSIG, SIGKILL);  /* not to go on alone */
-	setenv("PINDOWN_LOG", "quiet", 1); /* "warn" would say so very often */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);  /* ends with the parent */
+	setenv("PINDOWN_LOG", "quiet", 1); /* "warn" would print too many lines */
 	memory_reset();
 	pins_reset();
 	lists_reset();
@@ -79,7 +80,7 @@ static void begin(bool checks, uint64_t count)
 	pd_find_driver_symbol = memory_symbol;
 	pd_is_mapped = memory_is_mapped;
 	pd_set_intercepting(!checks);
-	pd_hits_for_a_look = 1u << 29; /* none but those that the model knows of */
+	pd_hits_for_a_look = 1u << 29; /* only those that the model knows of */
 	perform(&(struct op){OP_BUDGET, {0, 0}});
 	for (uint32_t i = 0; i < CONSUMERS; i++)
 		perform(&(struct op){OP_CONSUMER_ADD, {i}});
@@ -96,7 +97,7 @@ static void add_to_seen(void)
 		to[i] += from[i];
 }
 
-/* All holds are put, and nothing is left. */
+/* Puts all holds; nothing may be left. */
 void end_round(void)
 {
 	for (bool any = true; any;) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* From a long sequence that fails to a short one; and sequences as text. */
+/* Shortens a long failing sequence; and prints and reads sequences as text. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 /* ---- leaving out ---- */
 
 static struct op *trial;
-static uint64_t cause; /* what fails must fail for the same reason */
+static uint64_t cause; /* a shortened sequence must fail for the same reason */
 
 static bool fails(bool checks, const struct op *ops, uint64_t count)
 {
@@ -28,8 +28,7 @@ static bool fails_without(bool checks, const struct op *ops, uint64_t count, uin
 }
 
 /*
- * Chunks of this size, from the end, as most of what came late does not matter for what comes
- * later.
+ * Removes chunks of this size, from the end, as most late operations don't matter for later ones.
  */
 static uint64_t leave_out(bool checks, struct op *ops, uint64_t count, uint64_t chunk)
 {
@@ -59,7 +58,7 @@ static bool still_fails_with(bool checks, struct op *ops, uint64_t count, uint32
 	return false;
 }
 
-/* By halves: less is not always as good as more, but it is a short way. */
+/* By halves: a smaller number is not always possible, but this takes few steps. */
 static void reduce(bool checks, struct op *ops, uint64_t count, uint32_t *number)
 {
 	uint32_t too_small = 0;
@@ -77,7 +76,7 @@ static void reduce(bool checks, struct op *ops, uint64_t count, uint32_t *number
 static void simplify(bool checks, struct op *ops, uint64_t count)
 {
 	for (uint64_t i = 0; i < count; i++)
-		for (unsigned k = 0; k < MOST_NUMBERS && op_kinds[ops[i].code].numbers[k]; k++)
+		for (unsigned k = 0; k < MAX_NUMBERS && op_kinds[ops[i].code].numbers[k]; k++)
 			reduce(checks, ops, count, &ops[i].n[k]);
 }
 
@@ -109,7 +108,7 @@ static void print_op(FILE *file, const struct op *op)
 	const struct op_kind *kind = &op_kinds[op->code];
 
 	fputs(kind->name, file);
-	for (unsigned k = 0; k < MOST_NUMBERS && kind->numbers[k]; k++)
+	for (unsigned k = 0; k < MAX_NUMBERS && kind->numbers[k]; k++)
 		fprintf(file, " %s=%" PRIu32, kind->numbers[k], op->n[k]);
 	fputc('\n', file);
 }
@@ -134,15 +133,15 @@ static bool parse_op(char *line, struct op *op)
 	while ((word = strtok_r(NULL, " \t\n", &save)) != NULL) {
 		const char *equals = strchr(word, '=');
 
-		if (k == MOST_NUMBERS || !op_kinds[op->code].numbers[k] || !equals)
+		if (k == MAX_NUMBERS || !op_kinds[op->code].numbers[k] || !equals)
 			return false;
 		op->n[k++] = (uint32_t)strtoul(equals + 1, NULL, 0);
 	}
-	/* The first of many is a place. */
+	/* The first of several numbers is a place. */
 	return strcmp(op_kinds[op->code].numbers[0] ?: "", "place") != 0 || op->n[0] < PLACES;
 }
 
-uint64_t read_sequence(const char *name, bool *checks, struct op *ops, uint64_t most)
+uint64_t read_sequence(const char *name, bool *checks, struct op *ops, uint64_t max)
 {
 	FILE *file = strcmp(name, "-") == 0 ? stdin : fopen(name, "re");
 	char line[256];
@@ -162,7 +161,7 @@ uint64_t read_sequence(const char *name, bool *checks, struct op *ops, uint64_t 
 			*checks = strncmp(line + 10, "not", 3) == 0;
 			continue;
 		}
-		if (count == most || !parse_op(line, &ops[count++])) {
+		if (count == max || !parse_op(line, &ops[count++])) {
 			fprintf(stderr, "model: %s: line %u is no operation\n", name, number);
 			exit(2);
 		}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The driver's binary interface, as far as only the simulated driver needs it. */
+/* The part of the driver's binary interface that only the simulated driver needs. */
 #ifndef SIM_ABI_H
 #define SIM_ABI_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The reserved range of device addresses, and which block each of its slots belongs to. */
+/* The reserved range of device addresses, and the block that each of its slots belongs to. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,9 +14,9 @@
 #include "memory.h"
 
 #define ARENA_SIZE     (1ull << 40)
-#define ARENA_LEAST    (1ull << 34)
+#define ARENA_MIN      (1ull << 34)
 #define LOW_ARENA_SIZE (512ull << 20)
-#define REMEMBERED     16 /* ranges that were given back last, to be handed out again at once */
+#define REMEMBERED     16 /* the ranges freed last, which are handed out again at once */
 
 struct arena {
 	uint64_t base;
@@ -34,8 +34,8 @@ static struct range remembered[REMEMBERED];
 static unsigned remembered_next;
 
 /*
- * Past the sanitizers' mmap, which would prepare shadow memory for all of it; the kernel chooses
- * the place, so that it is one that they can live with.
+ * After the sanitizers have replaced mmap: theirs would prepare shadow memory for all of it. The
+ * kernel chooses the place, so that the sanitizers work with it.
  */
 static uint64_t reserve(uint64_t hint, uint64_t size, int flags)
 {
@@ -52,7 +52,8 @@ static bool start_arena(struct arena *arena, uint64_t base, uint64_t size)
 	arena->base = aligned;
 	arena->slots = (base + size - aligned) >> SIM_PAGE_SHIFT;
 	arena->taken = calloc(arena->slots / 64 + 1, 8);
-	arena->blocks = calloc(arena->slots, sizeof(*arena->blocks)); /* touched where it is used */
+	/* Only the parts in use are ever touched. */
+	arena->blocks = calloc(arena->slots, sizeof(*arena->blocks));
 	return arena->taken && arena->blocks;
 }
 
@@ -60,7 +61,7 @@ CUresult sim_memory_start(void)
 {
 	uint64_t size = ARENA_SIZE, base = 0;
 
-	while (size >= ARENA_LEAST && !(base = reserve(0, size, 0)))
+	while (size >= ARENA_MIN && !(base = reserve(0, size, 0)))
 		size /= 2;
 	if (!base || !start_arena(&arena, base, size)) {
 		sim_complain("simulated libcuda: no range of addresses for device memory: %s",
@@ -148,7 +149,7 @@ uint64_t sim_addresses_take(uint64_t size, uint64_t align, bool high, uint64_t w
 {
 	uint64_t count = size >> SIM_PAGE_SHIFT, slot;
 	uint64_t step = align > SIM_PAGE ? align >> SIM_PAGE_SHIFT : 1;
-	/* Alignment is of addresses, the bit map counts from the range's start. */
+	/* Alignment is of addresses; the bit map counts from the start of the range. */
 	uint64_t shift = step > 1 ? (arena.base >> SIM_PAGE_SHIFT) % step : 0;
 
 	if ((wanted && wanted_place(wanted, count, &slot)) ||

@@ -9,12 +9,12 @@
 #include "memory.h"
 #include "streams.h"
 
-#define MOST_LEVELS 32
+#define MAX_LEVELS 32
 
 struct mipmap {
 	struct sim_context *context;
 	unsigned count;
-	struct sim_array *levels[MOST_LEVELS];
+	struct sim_array *levels[MAX_LEVELS];
 };
 
 struct sim_array *sim_array_of(CUarray handle)
@@ -176,7 +176,7 @@ static CUresult new_mipmap(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPT
 	CUDA_ARRAY3D_DESCRIPTOR shape;
 	struct mipmap *mipmap;
 
-	if (!handle || !wanted || !levels || levels > MOST_LEVELS)
+	if (!handle || !wanted || !levels || levels > MAX_LEVELS)
 		return CUDA_ERROR_INVALID_VALUE;
 	mipmap = sim_handle_new(SIM_MIPMAP, sizeof(*mipmap));
 	if (!mipmap)
@@ -241,7 +241,7 @@ SIM_CTX_CALL(cuExternalMemoryGetMappedMipmappedArray,
 	return new_mipmap(handle, &wanted->arrayDesc, wanted->numLevels);
 }
 
-/* No array of ours is sparse, so there is none whose tiles could be mapped. */
+/* The simulated driver has no sparse arrays, so there are no tiles to map. */
 static CUresult map_tiles(CUarrayMapInfo *tiles, unsigned count, CUstream stream, bool per_thread)
 {
 	if (!sim_stream_of(stream, per_thread))

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Arrays of the simulated driver. */
 #ifndef SIM_ARRAYS_H
 #define SIM_ARRAYS_H
 
@@ -15,7 +16,7 @@ struct sim_array {
 	struct sim_context *context;
 	CUDA_ARRAY3D_DESCRIPTOR shape;
 	uint64_t addr, pitch, size;
-	bool level; /* of a mipmapped array: goes with it */
+	bool level; /* a level of a mipmapped array, and ends with it */
 };
 
 /* NULL: no live array. */

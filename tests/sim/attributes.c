@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the driver says about a pointer. */
+/* The driver's attributes of a pointer. */
 #include <string.h>
 
 #include "contexts.h"
@@ -33,7 +33,7 @@ static bool rdma_capable(const struct sim_alloc *alloc)
 	}
 }
 
-/* What is mapped in one piece, the allocation in it. */
+/* The allocation in a block, or the whole block if it is mapped in one piece. */
 static void mapping_of(const struct sim_alloc *alloc, uint64_t addr, uint64_t *base, uint64_t *size)
 {
 	const struct sim_block *block = alloc->block;
@@ -48,7 +48,7 @@ static void mapping_of(const struct sim_alloc *alloc, uint64_t addr, uint64_t *b
 		*size = alloc->size;
 }
 
-/* Of mapped memory the range is what was reserved. */
+/* The range of mapped memory is its reservation. */
 static void range_of(const struct sim_alloc *alloc, uint64_t *base, uint64_t *size)
 {
 	*base = alloc->addr;
@@ -57,13 +57,13 @@ static void range_of(const struct sim_alloc *alloc, uint64_t *base, uint64_t *si
 		sim_reservation_at(alloc->addr, base, size);
 }
 
-/* A question that makes no sense for this memory. */
+/* The attribute does not exist for this memory. */
 static bool does_not_apply(const struct sim_alloc *alloc, CUpointer_attribute attribute)
 {
 	return attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER && on_device(alloc);
 }
 
-/* How many bytes an attribute has. 0: not an attribute that can be asked for. */
+/* The size of an attribute in bytes. 0: this attribute can't be asked for. */
 static size_t size_of(CUpointer_attribute attribute)
 {
 	switch (attribute) {
@@ -169,8 +169,8 @@ SIM_CALL(cuPointerGetAttribute, (void *data, CUpointer_attribute attribute, CUde
 }
 
 /*
- * Of a pointer that is not known, every attribute is 0 and all is well; but for the device ordinal,
- * and for the range of addresses that were reserved.
+ * For an unknown pointer every attribute is 0, and the call succeeds; except the device ordinal,
+ * and the range of reserved addresses.
  */
 SIM_CALL(cuPointerGetAttributes,
 	 (unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr),

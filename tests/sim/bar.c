@@ -65,8 +65,7 @@ void sim_bar_give(struct sim_extent *extent)
 {
 	if (ioctl(gpu, SIM_GPU_FREE, &extent->bar_memory) != 0 ||
 	    !map_fixed(extent, extent->store->fd, extent->offset))
-		sim_complain("simulated libcuda: memory of " SIM_GPU_DEVICE
-			     " can't be given back: %s",
+		sim_complain("simulated libcuda: memory of " SIM_GPU_DEVICE " can't be freed: %s",
 			     strerror(errno));
 	extent->bar_memory = 0;
 }
@@ -119,13 +118,13 @@ bool sim_bar_map(const struct sim_block *block)
 	return ioctl(gpu, SIM_GPU_MAP, &call) == 0;
 }
 
-/* Pins with a callback end here, before the address can be given to something else. */
+/* Ends pins with a callback before the address can be used for other memory. */
 void sim_bar_unmap(const struct sim_block *block)
 {
 	struct sim_gpu_range call = {.va = block->base, .size = block->size};
 
 	if (has_memory(block) && ioctl(gpu, SIM_GPU_UNMAP, &call) != 0)
 		sim_complain("simulated libcuda: addresses of " SIM_GPU_DEVICE
-			     " can't be given back: %s",
+			     " can't be freed: %s",
 			     strerror(errno));
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device memory that is a PCI device's: in the test guest, /dev/sim_gpu (tests/sim/nvidia_p2p) has
- * the memory and knows the addresses, so that the kernel can pin it and devices can reach it. Where
- * that device is not there, which is everywhere else, none of this does anything.
+ * Device memory that belongs to a PCI device: in the test guest, /dev/sim_gpu
+ * (tests/sim/nvidia_p2p) has the memory and knows the addresses, so that the kernel can pin it and
+ * devices can reach it. Without that device, as everywhere else, these functions do nothing.
  *
- * All simulated devices share its memory. Exports are the kernel's own dma-bufs. What another
- * process reaches through the memfd of the store (handles between processes) is not there: such
- * calls answer CUDA_ERROR_NOT_SUPPORTED, as a driver does that can't.
+ * All simulated devices share its memory. Exports are the kernel's own dma-bufs. Memory that
+ * another process reaches through the memfd of the store (handles between processes) is not
+ * supported: such calls return CUDA_ERROR_NOT_SUPPORTED, as drivers without this feature do.
  *
  * All functions need the API lock.
  */
@@ -19,27 +19,26 @@
 struct sim_extent;
 struct sim_block;
 
-/* Opens it, if it is there; once, from cuInit. Its size bounds sim_options.memory. */
+/* Opens it, if it exists; once, from cuInit. Its size limits sim_options.memory. */
 void sim_bar_start(void);
 bool sim_bar_is_there(void);
 
-/* Memory for an extent, in its place of the store's view; false when there is not that much. */
+/* Puts memory for an extent into its place of the store's view; false: not enough memory. */
 bool sim_bar_take(struct sim_extent *extent);
-/* And back, with the store's own memory in its place again. */
+/* Frees it, and restores the store's own memory in its place. */
 void sim_bar_give(struct sim_extent *extent);
 
-/* The block's addresses in the kernel's address space of this process, and out of it again. */
+/* Maps the block in the kernel's address space of this process, and unmaps it. */
 bool sim_bar_map(const struct sim_block *block);
 void sim_bar_unmap(const struct sim_block *block);
 
 /*
- * A dma-buf of extents one behind the other, from this offset in the first of them on, or -1 with
- * errno.
+ * A dma-buf of consecutive extents, from this offset in the first one on; -1 with errno on failure.
  */
 int sim_bar_export(struct sim_extent *const *extents, unsigned count, uint64_t offset,
 		   uint64_t size);
 
-/* What nobody has, in any process, and nothing that is pinned keeps. */
+/* Bytes that no process has allocated and no pin keeps. */
 uint64_t sim_bar_free_bytes(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Heaps: small allocations packed into blocks of 2 MiB, large ones in blocks of their own. What was
- * freed last is handed out again first, at the same address.
+ * Heaps: small allocations packed into blocks of 2 MiB, large ones in blocks of their own. The
+ * memory freed last is handed out again first, at the same address.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "sim.h"
 
 static struct sim_alloc *spare_allocs;
-static struct sim_packing *spare_packing[2]; /* one of each size, and all zero */
+static struct sim_packing *spare_packing[2]; /* one of each size, all zero */
 static uint64_t last_id;
 static uint64_t live_allocs;
 
@@ -87,7 +87,7 @@ static struct sim_packing **spare_of(unsigned units)
 	return units == SIM_CHUNK / SIM_UNIT ? &spare_packing[1] : &other;
 }
 
-/* One piece of memory; what is not used of it is never touched. */
+/* One piece of memory; its unused parts are never touched. */
 static struct sim_packing *new_packing(uint64_t size)
 {
 	unsigned units = size / SIM_UNIT;
@@ -244,7 +244,7 @@ void sim_heap_trim(struct sim_heap *heap, uint64_t keep)
 {
 	struct sim_block *block = heap->idle;
 
-	/* The oldest are at the end; which of them go first can't be seen from outside. */
+	/* The oldest are at the end; the order in which they go can't be seen from outside. */
 	while (block && heap->reserved > keep) {
 		struct sim_block *next = block->next;
 
@@ -259,8 +259,8 @@ static uint64_t chunk_of(const struct sim_heap *heap)
 	return heap->chunk ? heap->chunk : SIM_PAGE;
 }
 
-/* Pools pack large allocations too, so that they lie across the borders of chunks. */
-static uint64_t most_packed(const struct sim_heap *heap)
+/* Pools pack large allocations, too, so that these lie across the borders of chunks. */
+static uint64_t max_packed(const struct sim_heap *heap)
 {
 	return heap->chunk ? 3 * heap->chunk : SIM_PAGE;
 }
@@ -315,8 +315,8 @@ struct sim_alloc *sim_heap_alloc(struct sim_heap *heap, uint64_t size, enum sim_
 
 	if (size > 1ull << 48)
 		return NULL;
-	alloc = size < most_packed(heap) ? alloc_small(heap, size, kind)
-					 : alloc_large(heap, size, kind);
+	alloc = size < max_packed(heap) ? alloc_small(heap, size, kind)
+					: alloc_large(heap, size, kind);
 	if (!alloc)
 		return NULL;
 	heap->used += size;

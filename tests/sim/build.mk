@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# The simulated CUDA driver: build/sim/libcuda.so.1. Found by programs through LD_LIBRARY_PATH,
+# The simulated CUDA driver: build/sim/libcuda.so.1. Programs find it through LD_LIBRARY_PATH; it is
 # never installed.
 
 SIM_SRC := $(wildcard tests/sim/*.c)
@@ -8,11 +8,11 @@ SIM := $(B)/sim/libcuda.so.1
 
 $(B)/obj/tests/sim/%.o: INCLUDE += -Itests/sim -D_GNU_SOURCE
 
-# As NVIDIA's, it binds its calls of its own exports to itself.
+# Like NVIDIA's driver, it binds its calls of its own exports to itself.
 $(SIM): $(SIM_OBJ) tests/sim/build.mk
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,now -Wl,--no-undefined \
-		$(SIM_OBJ) -o $@ $(ALL_LDFLAGS) -ldl -lpthread
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,now \
+		-Wl,--no-undefined $(SIM_OBJ) -o $@ $(ALL_LDFLAGS) -ldl -lpthread
 	@ln -sf libcuda.so.1 $(@D)/libcuda.so
 
 $(B)/sim/libcuda.so: $(SIM) ;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Stream capture: what is submitted becomes a graph instead of being done. Other streams join by
- * waiting for an event that was recorded in the capture, and must come back the same way before its
- * end.
+ * Stream capture: submitted work becomes nodes of a graph instead of being done. Other streams join
+ * by waiting for an event that was recorded in the capture, and must be joined back in the same way
+ * before its end.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static uint64_t last_capture, last_thread;
 static __thread uint64_t this_thread;
 static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-static struct sim_capture *captures; /* that have not ended */
+static struct sim_capture *captures; /* those that have not ended */
 
 CUresult sim_capture_forbids(void)
 {
@@ -84,8 +84,8 @@ static bool set_frontier(struct sim_node ***frontier, size_t *count, struct sim_
 /* ---- what is captured ----------------------------------------------------------------------- */
 
 /*
- * The next node must be of the same kind, and allocate or free the same; what else it does is
- * changed to what is captured now.
+ * The next node must be of the same kind, and allocate or free the same memory; all else is
+ * replaced by the captured work.
  */
 static CUresult recapture(struct sim_capture *capture, const struct sim_work *work,
 			  struct sim_node **out)
@@ -199,7 +199,7 @@ static void leave(struct sim_stream *stream)
 	sim_capture_drop(capture);
 }
 
-/* Every stream leaves; events see that it is over by the missing origin. */
+/* All streams leave; events see by the missing origin that the capture is over. */
 static void end_capture(struct sim_capture *capture)
 {
 	struct sim_capture **at = &captures;
@@ -414,7 +414,7 @@ static CUresult begin_again(CUstream handle, bool per_thread, CUstreamCaptureMod
 	return result;
 }
 
-/* Nodes whose parameters differ are changed without asking: what they do is hardly simulated. */
+/* Nodes with other parameters are changed without a check: their work is hardly simulated. */
 SIM_CTX_CALL(cuStreamBeginRecaptureToGraph,
 	     (CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
 	      CUgraphRecaptureCallback callback, void *data),
@@ -509,7 +509,7 @@ SIM_CTX_CALL(cuStreamGetCaptureInfo_v2_ptsz,
 	return capture_info(stream, true, status, id, graph, nodes, count);
 }
 
-/* No edge of ours has any data. */
+/* No edge of the simulated driver has data. */
 SIM_CTX_CALL(cuStreamGetCaptureInfo_v3,
 	     (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
 	      const CUgraphNode **nodes, const CUgraphEdgeData **edges, size_t *count),

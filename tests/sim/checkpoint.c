@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Checkpoints of this process. Device memory is saved and given up; a restore gives it back at the
- * same addresses, in other memory: what was exported before shows the old.
+ * Checkpoints of this process. Device memory is saved and released; a restore allocates it at the
+ * same addresses, in other memory: earlier exports show the old memory.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ static enum state state;
 static CUresult step(int pid, enum state from, enum state to)
 {
 	if (pid != getpid())
-		return CUDA_ERROR_INVALID_VALUE; /* other processes can't be reached */
+		return CUDA_ERROR_INVALID_VALUE; /* other processes are not simulated */
 	if (state != from)
 		return CUDA_ERROR_ILLEGAL_STATE;
 	state = to;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Contexts: made, current, ended. */
+/* Contexts: created, current, ended. */
 #include <dlfcn.h>
 #include <stdlib.h>
 
@@ -90,8 +90,8 @@ void sim_context_pop(void)
 typedef CUresult (*free_function)(CUdeviceptr);
 
 /*
- * Real drivers find exports of their own by name, and call them. A library that watches these calls
- * must let them pass, so the simulated driver does the same.
+ * Real drivers look some of their own exports up by name, and call them. A library that watches
+ * these calls must let them pass, so the simulated driver does the same.
  */
 static free_function own_free(void **handle)
 {
@@ -120,7 +120,7 @@ static void free_linear_memory(struct sim_context *context)
 			continue;
 		if (!found)
 			found = own_free(&handle);
-		/* Turn about: through the look-up, and through the linkage table. */
+		/* Alternates between the look-up and the linkage table. */
 		if (by_name)
 			found(alloc->addr);
 		else

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Contexts, and which one is current to a thread. All functions need the API lock but the inline
- * ones. */
+/*
+ * Contexts, and the current one of each thread. All functions but the inline ones need the API
+ * lock.
+ */
 #ifndef SIM_CONTEXTS_H
 #define SIM_CONTEXTS_H
 
@@ -16,12 +18,12 @@ struct sim_context {
 	bool alive; /* read without the lock by threads to whom it is current */
 	bool primary;
 	int device;
-	unsigned retained; /* primary: by how many; others: cuCtxAttach */
+	unsigned retained; /* primary: number of users; others: count of cuCtxAttach */
 	unsigned flags;
 	unsigned api_version;
 	uint64_t id;
 	struct sim_heap heap;
-	struct sim_alloc *allocs; /* whose end is the context's end */
+	struct sim_alloc *allocs; /* they end with the context */
 	struct sim_stream *legacy;
 	struct sim_green *green;
 	struct sim_context *next_ended;
@@ -51,19 +53,19 @@ static inline CUresult sim_current_context_state(void)
 	return CUDA_SUCCESS;
 }
 
-/* Whose the memory is that the current context allocates: a green context has none of its own. */
+/* The context that owns memory allocated now: a green context owns none itself. */
 struct sim_context *sim_owner(void);
-/* NULL: the handle is none of a live context. */
+/* NULL: not the handle of a live context. */
 struct sim_context *sim_context_of(CUcontext handle);
 CUresult sim_context_new(int device, unsigned flags, unsigned api_version,
 			 struct sim_context **context);
 void sim_context_push(struct sim_context *context);
 void sim_context_pop(void);
-/* Ends what lives in it. */
+/* Ends everything that lives in it. */
 void sim_context_end(struct sim_context *context);
-/* Ends it, and its handle. */
+/* Ends the context and its handle. */
 void sim_context_destroy(struct sim_context *context);
-/* The device's primary context, whether it is active or not. */
+/* The primary context of the device, active or not. */
 struct sim_context *sim_primary(int device);
 
 static inline bool sim_device_known(CUdevice device)
@@ -76,12 +78,12 @@ static inline bool sim_device_known(CUdevice device)
 bool sim_primary_retain(int device);
 CUresult sim_primary_release(CUdevice device);
 
-/* What other files do when a context ends. */
+/* Parts of a context's end in other files. */
 void sim_streams_context_ended(struct sim_context *context);
 void sim_modules_context_ended(struct sim_context *context);
 void sim_arrays_context_ended(struct sim_context *context);
 
-/* Frees one allocation, of whatever kind. */
+/* Frees one allocation of any kind. */
 void sim_free_alloc(struct sim_alloc *alloc);
 
 #endif

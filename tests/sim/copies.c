@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cuMemcpy and cuMemset, in all their flavours. Most exist four times: waiting and in a stream,
- * each for the legacy default stream and for the thread's. The FLAVOURS macros write the four from
- * one description of the work.
+ * cuMemcpy and cuMemset, in all variants. Most exist four times: waiting and in a stream, each for
+ * the legacy default stream and for the thread's. The FLAVOURS macros write the four from one
+ * description of the work.
  */
 #include "arrays.h"
 #include "contexts.h"
@@ -39,7 +39,7 @@
 		return sim_submit(stream, true, &work);                                    \
 	}
 
-/* From before CUDA 3.2, with 32-bit addresses. */
+/* Calls from before CUDA 3.2, with 32-bit addresses. */
 #define OLD_FLAVOUR(name, params, args, describe)          \
 	SIM_CTX_CALL(name, (UNPACK params), (UNPACK args)) \
 	{                                                  \
@@ -80,17 +80,28 @@ static struct sim_work peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr 
 /* ---- copies of one run of bytes ------------------------------------------------------------- */
 
 /* clang-format off */
-WAITING_FLAVOURS(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t size), (dst, src, size), unified)
-STREAM_FLAVOURS(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t size), (dst, src, size), unified)
-WAITING_FLAVOURS(cuMemcpyHtoD_v2, (CUdeviceptr dst, const void *src, size_t size), (dst, src, size), to_device)
-STREAM_FLAVOURS(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t size), (dst, src, size), to_device)
-OLD_FLAVOUR(cuMemcpyHtoD, (CUdeviceptr_v1 dst, const void *src, unsigned int size), (dst, src, size), to_device)
-WAITING_FLAVOURS(cuMemcpyDtoH_v2, (void *dst, CUdeviceptr src, size_t size), (dst, src, size), to_host)
-STREAM_FLAVOURS(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t size), (dst, src, size), to_host)
-OLD_FLAVOUR(cuMemcpyDtoH, (void *dst, CUdeviceptr_v1 src, unsigned int size), (dst, src, size), to_host)
-WAITING_FLAVOURS(cuMemcpyDtoD_v2, (CUdeviceptr dst, CUdeviceptr src, size_t size), (dst, src, size), unified)
-STREAM_FLAVOURS(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t size), (dst, src, size), unified)
-OLD_FLAVOUR(cuMemcpyDtoD, (CUdeviceptr_v1 dst, CUdeviceptr_v1 src, unsigned int size), (dst, src, size), unified)
+WAITING_FLAVOURS(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t size),
+		 (dst, src, size), unified)
+STREAM_FLAVOURS(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t size),
+		(dst, src, size), unified)
+WAITING_FLAVOURS(cuMemcpyHtoD_v2, (CUdeviceptr dst, const void *src, size_t size),
+		 (dst, src, size), to_device)
+STREAM_FLAVOURS(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t size),
+		(dst, src, size), to_device)
+OLD_FLAVOUR(cuMemcpyHtoD, (CUdeviceptr_v1 dst, const void *src, unsigned int size),
+	    (dst, src, size), to_device)
+WAITING_FLAVOURS(cuMemcpyDtoH_v2, (void *dst, CUdeviceptr src, size_t size),
+		 (dst, src, size), to_host)
+STREAM_FLAVOURS(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t size),
+		(dst, src, size), to_host)
+OLD_FLAVOUR(cuMemcpyDtoH, (void *dst, CUdeviceptr_v1 src, unsigned int size),
+	    (dst, src, size), to_host)
+WAITING_FLAVOURS(cuMemcpyDtoD_v2, (CUdeviceptr dst, CUdeviceptr src, size_t size),
+		 (dst, src, size), unified)
+STREAM_FLAVOURS(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t size),
+		(dst, src, size), unified)
+OLD_FLAVOUR(cuMemcpyDtoD, (CUdeviceptr_v1 dst, CUdeviceptr_v1 src, unsigned int size),
+	    (dst, src, size), unified)
 WAITING_FLAVOURS(cuMemcpyPeer,
 		 (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t size),
 		 (dst, to, src, from, size), peer)
@@ -136,7 +147,7 @@ static uint64_t plane_rows(CUmemorytype type, CUarray array, uint64_t given, uin
 	return given ? given : height;
 }
 
-/* A pitch of 0 stands for rows that lie one behind the other. */
+/* A pitch of 0 means rows without gaps. */
 static bool pitches_are_sane(struct sim_copy *copy)
 {
 	if (copy->height > 1 && ((copy->src_pitch && copy->src_pitch < copy->width) ||
@@ -168,7 +179,7 @@ static CUresult rectangle(const CUDA_MEMCPY2D *wanted, struct sim_work *work)
 	return CUDA_SUCCESS;
 }
 
-/* A height of 0 stands for planes that lie one behind the other. */
+/* A height of 0 means planes without gaps. */
 CUresult sim_describe_box(const CUDA_MEMCPY3D *wanted, struct sim_work *work)
 {
 	struct sim_copy *copy = &work->copy;
@@ -332,15 +343,24 @@ static struct sim_work rows32(CUdeviceptr dst, size_t pitch, unsigned int value,
 }
 
 /* clang-format off */
-WAITING_FLAVOURS(cuMemsetD8_v2, (CUdeviceptr dst, unsigned char value, size_t count), (dst, value, count), fill8)
-WAITING_FLAVOURS(cuMemsetD16_v2, (CUdeviceptr dst, unsigned short value, size_t count), (dst, value, count), fill16)
-WAITING_FLAVOURS(cuMemsetD32_v2, (CUdeviceptr dst, unsigned int value, size_t count), (dst, value, count), fill32)
-STREAM_FLAVOURS(cuMemsetD8Async, (CUdeviceptr dst, unsigned char value, size_t count), (dst, value, count), fill8)
-STREAM_FLAVOURS(cuMemsetD16Async, (CUdeviceptr dst, unsigned short value, size_t count), (dst, value, count), fill16)
-STREAM_FLAVOURS(cuMemsetD32Async, (CUdeviceptr dst, unsigned int value, size_t count), (dst, value, count), fill32)
-OLD_FLAVOUR(cuMemsetD8, (CUdeviceptr_v1 dst, unsigned char value, unsigned int count), (dst, value, count), fill8)
-OLD_FLAVOUR(cuMemsetD16, (CUdeviceptr_v1 dst, unsigned short value, unsigned int count), (dst, value, count), fill16)
-OLD_FLAVOUR(cuMemsetD32, (CUdeviceptr_v1 dst, unsigned int value, unsigned int count), (dst, value, count), fill32)
+WAITING_FLAVOURS(cuMemsetD8_v2, (CUdeviceptr dst, unsigned char value, size_t count),
+		 (dst, value, count), fill8)
+WAITING_FLAVOURS(cuMemsetD16_v2, (CUdeviceptr dst, unsigned short value, size_t count),
+		 (dst, value, count), fill16)
+WAITING_FLAVOURS(cuMemsetD32_v2, (CUdeviceptr dst, unsigned int value, size_t count),
+		 (dst, value, count), fill32)
+STREAM_FLAVOURS(cuMemsetD8Async, (CUdeviceptr dst, unsigned char value, size_t count),
+		(dst, value, count), fill8)
+STREAM_FLAVOURS(cuMemsetD16Async, (CUdeviceptr dst, unsigned short value, size_t count),
+		(dst, value, count), fill16)
+STREAM_FLAVOURS(cuMemsetD32Async, (CUdeviceptr dst, unsigned int value, size_t count),
+		(dst, value, count), fill32)
+OLD_FLAVOUR(cuMemsetD8, (CUdeviceptr_v1 dst, unsigned char value, unsigned int count),
+	    (dst, value, count), fill8)
+OLD_FLAVOUR(cuMemsetD16, (CUdeviceptr_v1 dst, unsigned short value, unsigned int count),
+	    (dst, value, count), fill16)
+OLD_FLAVOUR(cuMemsetD32, (CUdeviceptr_v1 dst, unsigned int value, unsigned int count),
+	    (dst, value, count), fill32)
 WAITING_FLAVOURS(cuMemsetD2D8_v2,
 		 (CUdeviceptr dst, size_t pitch, unsigned char value, size_t width, size_t height),
 		 (dst, pitch, value, width, height), rows8)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Start, shut-down, the API lock, and what each entry point does before and after its body. */
+/* Start, shut-down, the API lock, and the code before and after the body of each entry point. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -93,10 +93,9 @@ void *sim_own_export(const char *name)
 }
 
 /*
- * The driver's threads did not come along to a child of fork(), nor did the GPU's channels: the
- * child is told that nothing is initialised, for good. (A real driver's child can still free the
- * parent's memory until the driver's own handler of fork() has run.) The lock may have been held by
- * another thread.
+ * A child of fork() has neither the driver's threads nor the GPU's channels: from now on nothing is
+ * initialised there. (A real driver's child can still free the parent's memory until the driver's
+ * own handler of fork() has run.) Another thread may have held the lock.
  */
 static void note_fork(void)
 {
@@ -166,8 +165,8 @@ static void write_log(const struct sim_site *site, CUresult result)
 }
 
 /*
- * Faults act on the program's calls, not on those that the driver makes to itself: their number
- * must not depend on how the driver is built inside.
+ * Faults act on calls of the program, not on the driver's own: their number must not depend on the
+ * driver's internals.
  */
 static __attribute__((noinline)) bool rules_let_pass(struct sim_site *site, uint64_t call,
 						     CUresult *result)
@@ -182,7 +181,7 @@ static __attribute__((noinline)) bool rules_let_pass(struct sim_site *site, uint
 	return !rule;
 }
 
-static __thread uint64_t call_number; /* of the outermost call of this thread */
+static __thread uint64_t call_number; /* of this thread's outermost call */
 
 bool sim_begin(struct sim_site *site, unsigned need, CUresult *result)
 {

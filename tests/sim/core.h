@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What every file of the simulated driver shares: the shape of an entry point, the API lock, and
- * the state of the process (before cuInit, alive, forked, shut down).
+ * The common parts of the simulated driver: the shape of an entry point, the API lock, and the
+ * state of the process (before cuInit, alive, forked, shut down).
  *
  * An entry point is written once, with its body:
  *
@@ -12,9 +12,9 @@
  *	}
  *
  * The macro exports it, counts it, lets the faults of SIM_FAIL and SIM_DELAY act on it, and runs
- * the body with the API lock held. As in the real driver that lock is one for the process, is held
- * for the whole call, and may be taken again by the thread that has it: the driver calls its own
- * exports.
+ * the body with the API lock held. As in the real driver, the process has one such lock, which is
+ * held for the whole call, and which the thread that has it may take again: the driver calls its
+ * own exports.
  */
 #ifndef SIM_CORE_H
 #define SIM_CORE_H
@@ -30,17 +30,17 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define likely(x)   __builtin_expect(!!(x), 1)
 
-/* What must be true before the body runs. */
+/* The conditions before the body runs. */
 enum sim_need {
 	SIM_NEEDS_NOTHING, /* works before cuInit */
 	SIM_NEEDS_INIT,
 	SIM_NEEDS_CONTEXT,	   /* a context that is alive is current */
 	SIM_NEEDS_NO_DEAD_CONTEXT, /* none is current, or one that is alive */
 	SIM_UNSAFE = 8, /* a flag: not while a stream is being captured (sim_capture_forbids) */
-	SIM_RACY = 16,	/* a flag: only for who owns the memory (sim_called) */
+	SIM_RACY = 16,	/* a flag: only for the owner of the memory (sim_called) */
 };
 
-/* What SIM_FAIL and SIM_DELAY want of one entry point. */
+/* A rule of SIM_FAIL or SIM_DELAY for one entry point. */
 struct sim_rule {
 	enum { SIM_RULE_FAIL, SIM_RULE_DELAY } kind;
 	uint64_t first, last; /* of the calls, counted from 1 */
@@ -56,7 +56,7 @@ struct sim_site {
 	const char *name;
 	void *function;
 	unsigned need;
-	uint64_t calls; /* by others than the driver itself */
+	uint64_t calls; /* without the driver's own calls */
 	struct sim_rule *rules;
 };
 
@@ -67,11 +67,11 @@ struct sim_site {
 		__attribute__((section("sim_sites"), used)) = &site_##name_
 
 /*
- * What the driver exports begins with instructions that a library which patches code can move away
+ * The driver's exports begin with instructions that a library which patches code can move away
  * (UCX's bistro hooks know five kinds of them; the real driver's begin with such): three loads of a
- * register that holds no argument, and a jump. `own_` is a second name for it: what the driver
- * hands out as its own address (cuGetProcAddress) must not be changed by a preloaded library that
- * exports the same name.
+ * register that holds no argument, and a jump. `own_` is a second name for the function: the
+ * address that the driver hands out (cuGetProcAddress) must not be changed by a preloaded library
+ * that exports the same name.
  */
 #if defined(__x86_64__)
 #define SIM_EXPORT_ENTRY(name_, params)                                           \
@@ -117,8 +117,8 @@ struct sim_site {
 #define SIM_EARLY_CALL(name, params, args) SIM_ENTRY(name, SIM_NEEDS_NOTHING, params, args)
 
 /*
- * A call that takes no lock and needs no more than the caller's thread, as cuCtxGetCurrent in the
- * real driver: its body runs without the API lock.
+ * A call that takes no lock and needs only the caller's thread, as cuCtxGetCurrent in the real
+ * driver.
  */
 #define SIM_LOCKLESS_CALL(name_, params, args)                                        \
 	static CUresult body_##name_ params;                                          \
@@ -140,8 +140,8 @@ struct sim_site {
 	static CUresult body_##name_ params
 
 /*
- * Whether the driver lives in this process. The page is wiped by fork(), by _Fork() and by a bare
- * clone alike, so that a child can't mistake its parent's driver for its own.
+ * Does the driver live in this process? fork(), _Fork() and a bare clone wipe this page, so that a
+ * child can't mistake its parent's driver for its own.
  */
 struct sim_alive {
 	uint32_t alive;
@@ -157,35 +157,38 @@ extern bool sim_logging;
 
 /*
  * The real driver corrupts its heap when such a call meets an unmap or a release of the same handle
- * in another thread. Who owns the memory sees to it that this doesn't happen; libpindown.so can't,
- * and so the process is aborted when the caller is in there. (Of calls that it watches it is always
- * the caller: they can't be asked about in this way.)
+ * in another thread. The owner of the memory must prevent this; libpindown.so can't, so the process
+ * is aborted when libpindown.so makes the call. (It always appears as the caller of calls that it
+ * watches: these can't be checked in this way.)
  */
 void sim_called(const char *name, const void *caller);
 
 /* Takes the API lock and returns true, or sets *result and returns false, without the lock. */
 bool sim_begin(struct sim_site *site, unsigned need, CUresult *result);
-/* Drops the lock; returns what the caller is to be told. */
+/* Drops the lock; returns the result for the caller. */
 CUresult sim_end(struct sim_site *site, CUresult result);
 
-/* All the lock's levels, for the time of a call out to the program (host functions, callbacks). */
+/*
+ * Drops and retakes all levels of the lock, around a call out to the program (host functions,
+ * callbacks).
+ */
 unsigned sim_lock_leave(void);
 void sim_lock_rejoin(unsigned depth);
-/* For sim_* queries, which are no driver calls. */
+/* The lock for sim_* queries, which are no driver calls. */
 void sim_lock(void);
 void sim_unlock(void);
 
-/* The address of an entry point of our own by exported name, NULL when there is none. */
+/* The address of an entry point by its exported name, NULL if there is none. */
 void *sim_own_export(const char *name);
 struct sim_site *sim_find_site(const char *name, size_t length);
 
-/* What cuInit needs: addresses and the devices' memory. */
+/* The parts of cuInit: addresses and the devices' memory. */
 CUresult sim_memory_start(void);
 
 /* faults.c */
 void sim_faults_from_environment(void);
 void sim_sleep_us(unsigned us);
-/* Returns the rule that acts on the given call, NULL for none. */
+/* The rule that acts on the given call, or NULL. */
 struct sim_rule *sim_rule_for(struct sim_site *site, uint64_t call, int kind);
 
 /* options.c: the environment, read once */
@@ -198,7 +201,7 @@ struct sim_options {
 };
 extern struct sim_options sim_options;
 void sim_read_options(void);
-/* One line on standard error that starts with the library's name. */
+/* Prints one line on standard error that starts with the library's name. */
 void sim_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The devices: how many, and what they say about themselves. First of all that they are simulated.
- */
+/* The devices: their number and their attributes. Their names say that they are simulated. */
 #include <stdio.h>
 #include <string.h>
 
@@ -191,7 +190,7 @@ SIM_CTX_CALL(cuCtxEnablePeerAccess, (CUcontext peer, unsigned int flags), (peer,
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!context || context == sim_current())
 		return CUDA_ERROR_INVALID_CONTEXT;
-	return CUDA_SUCCESS; /* every device can reach every other's memory anyway */
+	return CUDA_SUCCESS; /* every device can always reach the memory of every other one */
 }
 
 SIM_CTX_CALL(cuCtxDisablePeerAccess, (CUcontext peer), (peer))

@@ -54,7 +54,7 @@ SIM_EARLY_CALL(cuGetErrorName, (CUresult error, const char **text), (error, text
 	return name ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The real driver has a sentence for each; the name in small letters says as much. */
+/* The real driver has a sentence for each; here it is the name in small letters. */
 SIM_EARLY_CALL(cuGetErrorString, (CUresult error, const char **text), (error, text))
 {
 	static char sentences[sizeof(names) / sizeof(names[0])][64];

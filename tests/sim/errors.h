@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Names and descriptions of the CUDA errors. */
 #ifndef SIM_ERRORS_H
 #define SIM_ERRORS_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cuMemGetHandleForAddressRange: a descriptor of device memory, as a dma-buf. It keeps the memory
- * it was made of, whatever becomes of the address. Unlike a real one it can be mapped and read: its
- * file position says where in the file the range begins (sim_dmabuf_offset() in sim.h).
+ * cuMemGetHandleForAddressRange: a descriptor of device memory, as a dma-buf. It keeps its memory,
+ * whatever happens to the address. Unlike a real one it can be mapped and read: its file position
+ * is the offset of the range in the file (sim_dmabuf_offset() in sim.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,11 +13,11 @@
 #include "core.h"
 #include "memory.h"
 
-#define MOST_EXTENTS 64 /* mappings that one export may span */
+#define MAX_EXTENTS 64 /* the maximum number of mappings in one export */
 
 /*
- * Which memory may be exported at all. Neither a module's variables, nor what another process owns
- * or what was imported as external memory, nor what the host can touch.
+ * Can this memory be exported? Variables of modules can't, nor memory that another process owns or
+ * that was imported as external memory, nor memory that the host can touch.
  */
 static bool exportable(const struct sim_block *block)
 {
@@ -36,8 +36,8 @@ static bool in_pool(const struct sim_block *block)
 }
 
 /*
- * Pool memory, as the real driver has it: a range that fits into a chunk must begin where a chunk
- * begins. One that goes beyond the last chunk ends the process, there and here.
+ * Pool memory, as in the real driver: a range that fits into a chunk must begin where a chunk
+ * begins. A range that goes beyond the last chunk ends the process, there and here.
  */
 static bool pool_range_fits(const struct sim_block *block, uint64_t addr, uint64_t size)
 {
@@ -53,9 +53,9 @@ static bool pool_range_fits(const struct sim_block *block, uint64_t addr, uint64
 }
 
 /*
- * The blocks of a range; only mappings of the program's own can be crossed from one into the next.
- * A block is what counts, not an allocation: the neighbours in its 2 MiB, live or freed, may be
- * part of the range, as long as something in it is live.
+ * The blocks of a range; it may cross only from one mapping of the program into the next. Blocks
+ * count, not allocations: the neighbours in the same 2 MiB, live or freed, may be part of the range
+ * if anything in it is live.
  */
 static CUresult extents_of(uint64_t addr, uint64_t size, struct sim_extent **extents,
 			   unsigned *count)
@@ -67,7 +67,7 @@ static CUresult extents_of(uint64_t addr, uint64_t size, struct sim_extent **ext
 		struct sim_block *block = sim_block_at(at);
 		uint64_t piece;
 
-		if (!exportable(block) || *count == MOST_EXTENTS)
+		if (!exportable(block) || *count == MAX_EXTENTS)
 			return CUDA_ERROR_INVALID_VALUE;
 		if (in_pool(block) && !pool_range_fits(block, addr, size))
 			return CUDA_ERROR_INVALID_VALUE;
@@ -84,7 +84,7 @@ static CUresult extents_of(uint64_t addr, uint64_t size, struct sim_extent **ext
 	return live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Where the memory is a PCI device's: whole GPU pages. */
+/* Exports memory of a PCI device in whole GPU pages. */
 static CUresult export_of_bar(const struct sim_block *block, struct sim_extent *const *extents,
 			      unsigned count, uint64_t offset, uint64_t size, int *fd)
 {
@@ -104,7 +104,7 @@ static CUresult export_of_bar(const struct sim_block *block, struct sim_extent *
 
 static CUresult export_range(uint64_t addr, uint64_t size, int *fd)
 {
-	struct sim_extent *extents[MOST_EXTENTS];
+	struct sim_extent *extents[MAX_EXTENTS];
 	struct sim_block *block = sim_block_at(addr);
 	unsigned count, i;
 	CUresult result;
@@ -114,7 +114,7 @@ static CUresult export_range(uint64_t addr, uint64_t size, int *fd)
 		return result;
 	if (sim_bar_is_there())
 		return export_of_bar(block, extents, count, addr - block->base, size, fd);
-	/* Bring the pieces together. Parts of a handle's memory, out of order, can't be. */
+	/* Brings the pieces together. Parts of a handle's memory that are out of order can't be. */
 	if (count > 1 && !sim_extents_join(extents, count, block->device))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	*fd = sim_store_export(extents[0],

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of other interfaces: any descriptor that can be mapped stands for it. */
+/* Memory of other interfaces: any descriptor that can be mapped plays this part. */
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -38,7 +38,7 @@ SIM_CALL(cuImportExternalMemory,
 	    (desc->type != CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD &&
 	     desc->type != CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD))
 		return CUDA_ERROR_INVALID_VALUE;
-	/* A dma-buf of ours begins at its file position; another file at its start. */
+	/* A simulated dma-buf begins at its file position; any other file at its start. */
 	offset = desc->type == CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD
 			 ? lseek(desc->handle.fd, 0, SEEK_CUR)
 			 : 0;
@@ -54,7 +54,7 @@ SIM_CALL(cuImportExternalMemory,
 	}
 	external->size = desc->size;
 	if (desc->type == CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD)
-		close(desc->handle.fd); /* it is the driver's once it is imported */
+		close(desc->handle.fd); /* the driver owns an imported descriptor */
 	*handle = (CUexternalMemory)external;
 	return CUDA_SUCCESS;
 }

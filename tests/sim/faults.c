@@ -35,7 +35,7 @@ struct sim_rule *sim_rule_for(struct sim_site *site, uint64_t call, int kind)
 	return NULL;
 }
 
-/* The calls of a rule are counted from when the rule is made. */
+/* Counts the calls since the rule was made. */
 static void count_from_now(const struct sim_site *site, struct sim_rule *rule)
 {
 	uint64_t calls = __atomic_load_n(&site->calls, __ATOMIC_RELAXED);
@@ -45,7 +45,7 @@ static void count_from_now(const struct sim_site *site, struct sim_rule *rule)
 		rule->last += calls;
 }
 
-/* Rules are never freed: another thread may be reading one. They are kept here when they retire. */
+/* Rules are never freed, since another thread may be reading one. Retired rules are kept here. */
 static struct sim_rule *all_rules;
 
 static bool add_rule(struct sim_site *site, const struct sim_rule *wanted)

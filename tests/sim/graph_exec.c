@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Executable graphs: made of a graph, updated, launched. */
+/* Executable graphs: made from a graph, updated, launched. */
 #include <stdlib.h>
 
 #include "contexts.h"
@@ -10,7 +10,7 @@
 
 struct exec {
 	struct sim_graph *graph; /* a copy */
-	uint64_t source;	 /* id of the graph it was made of */
+	uint64_t source;	 /* id of the original graph */
 	bool destroyed;
 	cuuint64_t flags;
 	unsigned launches; /* under way: a host function may destroy what runs it */
@@ -21,7 +21,7 @@ static struct exec *exec_of(CUgraphExec handle)
 	return sim_handle(handle, SIM_GRAPH_EXEC);
 }
 
-/* A graph's addresses can be in use by one executable graph at a time. */
+/* Only one executable graph at a time can use the addresses of a graph. */
 static bool instantiated(const struct sim_graph *graph)
 {
 	unsigned long position = 0;
@@ -222,7 +222,7 @@ SIM_CALL(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpda
 
 /* ---- launch --------------------------------------------------------------------------------- */
 
-/* Whether memory of an earlier launch is still there; or frees it. */
+/* Is memory of an earlier launch still there? Frees it if asked to. */
 static bool allocated(const struct sim_graph *graph, bool free_it)
 {
 	bool any = false;
@@ -253,7 +253,7 @@ static CUresult run(struct exec *exec)
 	exec->launches++;
 	result = sim_graph_run(exec->graph);
 	if (--exec->launches == 0 && exec->destroyed)
-		delete_exec(exec); /* destroyed meanwhile */
+		delete_exec(exec); /* destroyed during the launch */
 	return result;
 }
 

@@ -79,7 +79,7 @@ SIM_CALL(cuGraphAddEmptyNode,
 		   &(struct sim_work){.type = CU_GRAPH_NODE_TYPE_EMPTY});
 }
 
-/* What a description in the program's words means. */
+/* Translates the program's description of a node. */
 static CUresult alloc_work(const CUDA_MEM_ALLOC_NODE_PARAMS *params, struct sim_work *work)
 {
 	if (!params || !params->bytesize ||
@@ -267,7 +267,7 @@ SIM_CALL(cuGraphAddKernelNode,
 	return add_kernel(node, graph, dependencies, count, params);
 }
 
-/* The later version's description begins as the earlier's. */
+/* The description of the later version begins with that of the earlier one. */
 SIM_CALL(cuGraphAddKernelNode_v2,
 	 (CUgraphNode * node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 	  const CUDA_KERNEL_NODE_PARAMS_v1 *params),
@@ -300,7 +300,7 @@ SIM_CALL(cuGraphAddEventWaitNode,
 
 /* ---- nodes of any type ---------------------------------------------------------------------- */
 
-static CUresult describe(const CUgraphNodeParams *params, struct sim_work *work)
+static CUresult work_of_params(const CUgraphNodeParams *params, struct sim_work *work)
 {
 	const void *what = params->reserved1;
 
@@ -341,7 +341,7 @@ static CUresult add_any(CUgraphNode *node, CUgraph graph, const CUgraphNode *dep
 		return add_child(node, graph, dependencies, count, params->graph.graph,
 				 params->graph.ownership == 1);
 	default:
-		result = describe(params, &work);
+		result = work_of_params(params, &work);
 		return result == CUDA_SUCCESS ? add(node, graph, dependencies, count, &work)
 					      : result;
 	}

@@ -5,7 +5,7 @@
 #include "core.h"
 #include "graphs.h"
 
-/* With no array given, how many there are; else as many as fit, the rest NULL. */
+/* Without an array: their number. Else as many as fit, and NULL in the rest. */
 static void hand_out(struct sim_node *const *nodes, size_t have, CUgraphNode *out, size_t *count)
 {
 	size_t i;

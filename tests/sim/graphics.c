@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Graphics resources. There is no graphics here: cuGraphicsGLRegisterBuffer takes any buffer number
- * and makes a buffer of 1 MiB + 64 KiB for each unit of it.
+ * Graphics resources. There is no graphics here: cuGraphicsGLRegisterBuffer accepts any buffer
+ * number and makes a buffer of that number times 1 MiB + 64 KiB.
  */
 #include <stdlib.h>
 
@@ -75,7 +75,7 @@ SIM_CTX_CALL(cuGraphicsGLRegisterBuffer,
 	return CUDA_SUCCESS;
 }
 
-/* All or none. */
+/* Maps all of them or none. */
 static CUresult check_all(unsigned count, CUgraphicsResource *handles, CUstream stream,
 			  bool per_thread, bool mapped)
 {
@@ -174,7 +174,7 @@ SIM_CTX_CALL(cuGraphicsResourceGetMappedPointer_v2,
 	return result;
 }
 
-/* An address above 4 GiB can't be told in 32 bits. */
+/* 32 bits can't hold an address above 4 GiB. */
 SIM_CTX_CALL(cuGraphicsResourceGetMappedPointer,
 	     (CUdeviceptr_v1 * ptr, unsigned int *size, CUgraphicsResource resource),
 	     (ptr, size, resource))

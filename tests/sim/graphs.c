@@ -11,9 +11,9 @@
 #include "streams.h"
 
 /*
- * An address that an allocation node was given. It stays taken as long as a node has it or memory
- * is mapped there. Memory comes there when a graph with the node runs, and goes with a free node,
- * with cuMemFree or with cuMemFreeAsync.
+ * The address of an allocation node. It stays reserved as long as a node has it or memory is mapped
+ * there. A run of a graph with the node maps memory there; a free node, cuMemFree or cuMemFreeAsync
+ * unmaps it.
  */
 struct memory {
 	uint64_t addr, size, span;
@@ -187,27 +187,27 @@ bool sim_graph_has_memory_nodes(const struct sim_graph *graph)
 	return false;
 }
 
-static bool room_for_one(struct sim_graph *graph)
+static bool reserve_one(struct sim_graph *graph)
 {
-	size_t room = graph->room ? graph->room * 2 : 8;
+	size_t capacity = graph->capacity ? graph->capacity * 2 : 8;
 	void *bigger;
 
-	if (graph->count < graph->room)
+	if (graph->count < graph->capacity)
 		return true;
-	bigger = realloc(graph->nodes, room * sizeof(*graph->nodes));
+	bigger = realloc(graph->nodes, capacity * sizeof(*graph->nodes));
 	if (!bigger)
 		return false;
 	graph->nodes = bigger;
-	graph->room = room;
+	graph->capacity = capacity;
 	return true;
 }
 
-/* A node as it is, with a share in the memory that it names. */
+/* Copies a node, with a share in the memory that it names. */
 static struct sim_node *append(struct sim_graph *graph, const struct sim_work *work, size_t count)
 {
 	struct sim_node *node;
 
-	if (!room_for_one(graph))
+	if (!reserve_one(graph))
 		return NULL;
 	node = sim_handle_new(SIM_GRAPH_NODE, sizeof(*node));
 	if (!node)
@@ -290,7 +290,7 @@ failed:
 	return NULL;
 }
 
-/* Takes one node out; those that depended on it no longer do. */
+/* Removes one node, also from the dependencies of others. */
 void sim_graph_remove(struct sim_node *node)
 {
 	struct sim_graph *graph = node->graph;
@@ -372,8 +372,8 @@ CUresult sim_graph_connect(struct sim_node *early, struct sim_node *late)
 }
 
 /*
- * One node after the other, in an order that respects the dependencies. A graph's nodes are kept in
- * such an order.
+ * Runs one node after the other, in an order that respects the dependencies: the nodes of a graph
+ * are kept in such an order.
  */
 CUresult sim_graph_run(struct sim_graph *graph)
 {
@@ -410,7 +410,7 @@ SIM_CALL(cuDeviceGraphMemTrim, (CUdevice device), (device))
 {
 	if (!sim_device_known(device))
 		return CUDA_ERROR_INVALID_DEVICE;
-	return CUDA_SUCCESS; /* memory goes back when it is freed: nothing is left to trim */
+	return CUDA_SUCCESS; /* freed memory goes back at once: nothing is left to trim */
 }
 
 SIM_CALL(cuDeviceGetGraphMemAttribute,

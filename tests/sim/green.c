@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Green contexts: a share of a device's multiprocessors, and a context on it. Memory that is
- * allocated there is the primary context's.
+ * allocated there belongs to the primary context.
  */
 #include <string.h>
 

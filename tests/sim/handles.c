@@ -70,7 +70,7 @@ void *sim_handle_new(enum sim_type type, unsigned long bytes)
 	return slot.handle;
 }
 
-/* Those behind it move up, so that no probe ends too early. */
+/* Later entries of the run move up, so that no probe ends too early. */
 void sim_handle_end(void *handle)
 {
 	struct slot *slot = find(handle);

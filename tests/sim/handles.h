@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which handles the program may use: a pointer it made up, or used after its end, is told apart. */
+/* The handles that the program may use: made-up pointers and ended handles are recognized. */
 #ifndef SIM_HANDLES_H
 #define SIM_HANDLES_H
 
@@ -27,15 +27,15 @@ enum sim_type {
 	SIM_RESOURCE_DESC,
 };
 
-/* A zeroed object of a type; NULL when there is no memory. Needs the API lock, as all here. */
+/* A zeroed object of a type; NULL: no memory. All functions here need the API lock. */
 void *sim_handle_new(enum sim_type type, unsigned long size);
 /* Ends the handle and frees the object. */
 void sim_handle_delete(void *handle);
-/* Ends the handle; the object stays, for those who still look at it. */
+/* Ends the handle; the object stays, for code that still uses it. */
 void sim_handle_end(void *handle);
-/* The object, or NULL when the handle is not a live one of that type. */
+/* The object, or NULL if this is not a live handle of that type. */
 void *sim_handle(const void *handle, enum sim_type type);
-/* All live ones of a type: the next after *position, NULL at the end. */
+/* Iterates over all live objects of a type: the next one after *position, NULL at the end. */
 void *sim_handle_next(enum sim_type type, unsigned long *position);
 
 #endif

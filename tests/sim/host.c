@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that the host can touch: page-locked, managed, and memory of the program's own that it
+ * Memory that the host can touch: page-locked, managed, and memory of the program that it
  * registered.
  */
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static CUresult alloc_host(void **pp, size_t size, unsigned flags)
 	*pp = NULL;
 	if (!size)
 		return CUDA_SUCCESS;
-	/* With unified addresses all of it can be reached from the device. */
+	/* With unified addresses the device can reach all of it. */
 	result = alloc_touchable(SIM_HOST, size, flags | CU_MEMHOSTALLOC_DEVICEMAP, &alloc);
 	if (result == CUDA_SUCCESS)
 		*pp = (void *)alloc->addr;
@@ -103,9 +103,9 @@ SIM_UNSAFE_CALL(cuMemFreeHost, (void *p), (p))
 /* ---- registered ----------------------------------------------------------------------------- */
 
 static struct sim_alloc **registered; /* sorted by address */
-static size_t registered_count, registered_room;
+static size_t registered_count, registered_capacity;
 
-/* The first that ends above the address. */
+/* The first one that ends above the address. */
 static size_t find_place(uint64_t addr)
 {
 	size_t low = 0, high = registered_count;
@@ -143,14 +143,14 @@ static CUresult register_memory(void *p, size_t size, unsigned flags)
 	place = find_place(addr);
 	if (place < registered_count && registered[place]->addr < addr + size)
 		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-	if (registered_count == registered_room) {
-		size_t room = registered_room ? registered_room * 2 : 64;
-		void *bigger = realloc(registered, room * sizeof(*registered));
+	if (registered_count == registered_capacity) {
+		size_t capacity = registered_capacity ? registered_capacity * 2 : 64;
+		void *bigger = realloc(registered, capacity * sizeof(*registered));
 
 		if (!bigger)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		registered = bigger;
-		registered_room = room;
+		registered_capacity = capacity;
 	}
 	alloc = sim_alloc_new(SIM_REGISTERED, addr, size, sim_current()->device);
 	if (!alloc)

@@ -69,7 +69,7 @@ static bool read_declaration(const char *at, struct sim_variable **variables)
 		if (!strncmp(at, ".attribute(.managed)", 20))
 			managed = true;
 		else if (!strncmp(at, ".align", 6))
-			at = skip_blanks(at + 6); /* the number is skipped as the word */
+			at = skip_blanks(at + 6); /* the next step skips the number as a word */
 		else if (type_bits(at))
 			bits = type_bits(at);
 	}

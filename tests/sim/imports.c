@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the ways to share memory between processes have in common; and shareable handles. */
+/* The common parts of the ways to share memory between processes; and shareable handles. */
 #include <stdint.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ bool sim_share(struct sim_alloc *alloc)
 
 	if (!alloc->record)
 		alloc->record = sim_record_write(block->extent->store, &record);
-	block->extent->exported = true; /* from now on somebody else may hold it */
+	block->extent->exported = true; /* from now on another process may hold it */
 	return alloc->record != 0;
 }
 
@@ -55,7 +55,7 @@ CUresult sim_import(int fd, const struct sim_record *record, enum sim_kind kind,
 
 /* ---- handles of cuMemCreate ----------------------------------------------------------------- */
 
-/* The descriptor keeps the memory; its position leads to the record. */
+/* The descriptor keeps the memory; its position is that of the record. */
 static CUresult share_physical(struct sim_physical *physical, int *fd)
 {
 	struct sim_extent *extent = physical->extent;
@@ -97,7 +97,7 @@ SIM_CALL(cuMemExportToShareableHandle,
 	return share_physical(physical, out);
 }
 
-/* What a descriptor of this process's own memory was made of. */
+/* The memory of a descriptor that this process has exported. */
 static struct sim_physical *own_physical(int fd, uint64_t record)
 {
 	unsigned long position = 0;
@@ -136,7 +136,7 @@ static CUresult import_physical(int fd, const struct sim_record *record,
 	return CUDA_SUCCESS;
 }
 
-/* Another handle of memory that this process has. */
+/* Another handle of memory that this process has already. */
 static CUresult again(struct sim_physical *physical, struct sim_physical **other)
 {
 	*other = sim_physical_new(physical->extent, &physical->prop);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The calls for OpenGL's buffers by number, EGL's images and streams, and contexts beside OpenGL
- * and VDPAU. There is no graphics here: any buffer number, image and stream that is not 0 will do.
- * A stream's producer has a new frame whenever one is asked for.
+ * and VDPAU. There is no graphics here: any buffer number, image and stream except 0 is valid. The
+ * producer of a stream always has a new frame.
  */
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@
 
 /* ---- buffers of OpenGL ---------------------------------------------------------------------- */
 
-/* As if each context of CUDA came with one of OpenGL, which has numbers of its own. */
+/* Each CUDA context has an OpenGL context of its own, with its own buffer numbers. */
 static struct buffer {
 	struct sim_context *context;
 	unsigned number;
@@ -102,7 +102,7 @@ static CUresult map_to(unsigned number, CUstream stream, bool per_thread, CUdevi
 	return result;
 }
 
-/* An address above 4 GiB can't be told in 32 bits. */
+/* 32 bits can't hold an address above 4 GiB. */
 static CUresult map_to_v1(unsigned number, CUstream stream, CUdeviceptr_v1 *ptr, unsigned *size)
 {
 	(void)ptr;
@@ -243,7 +243,7 @@ SIM_CTX_CALL(cuGraphicsResourceGetMappedEglFrame,
 	return CUDA_SUCCESS;
 }
 
-#define FRAMES 8 /* that a consumer may have at a time */
+#define FRAMES 8 /* the maximum that a consumer may have at a time */
 
 struct connection {
 	CUgraphicsResource frames[FRAMES];
@@ -313,7 +313,7 @@ SIM_CTX_CALL(cuEGLStreamConsumerReleaseFrame,
 	return CUDA_SUCCESS;
 }
 
-/* What was acquired and not released ends with it. */
+/* Ends the frames that were acquired and not released. */
 SIM_CTX_CALL(cuEGLStreamConsumerDisconnect, (CUeglStreamConnection * handle), (handle))
 {
 	struct connection *connection = connection_of(handle);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device memory between processes by handle: cuIpcGetMemHandle, cuIpcOpenMemHandle. The handle says
- * where the exporter's memory file is (/proc/PID/fd/N) and which record in it describes the memory;
- * the record says whether the memory still is the same.
+ * Device memory between processes by handle: cuIpcGetMemHandle, cuIpcOpenMemHandle. The handle
+ * names the exporter's memory file (/proc/PID/fd/N) and the record in it that describes the memory;
+ * the record shows whether the memory is still the same.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ struct handle {
 };
 _Static_assert(sizeof(struct handle) <= CU_IPC_HANDLE_SIZE, "a handle has 64 bytes");
 
-/* What this process has open, to count how often. */
+/* The memory that this process has opened, and how often. */
 struct opened {
 	uint64_t inode, id;
 	struct sim_alloc *alloc;
@@ -77,7 +77,7 @@ static CUresult open_first(const struct handle *handle, struct opened *entry)
 
 	if (fd < 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = CUDA_ERROR_NOT_PERMITTED; /* its memory was freed */
+	result = CUDA_ERROR_NOT_PERMITTED; /* its memory has been freed */
 	if (sim_record_read(fd, handle->record, &record) && record.id == handle->id)
 		result = sim_import(fd, &record, SIM_IPC, sim_current()->device, &entry->alloc);
 	close(fd);
@@ -94,7 +94,7 @@ static CUresult open_handle(CUdeviceptr *ptr, const CUipcMemHandle *given, unsig
 	if (!ptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || handle.magic != HANDLE_MAGIC)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (handle.pid == getpid())
-		return CUDA_ERROR_INVALID_CONTEXT; /* a process does not open its own */
+		return CUDA_ERROR_INVALID_CONTEXT; /* a process can't open its own handles */
 	for (entry = opened; entry; entry = entry->next)
 		if (entry->inode == handle.inode && entry->id == handle.id &&
 		    entry->alloc->context == sim_current()) {

@@ -19,7 +19,9 @@ static struct sim_library *library_of(CUlibrary handle)
 	return sim_handle(handle, SIM_LIBRARY);
 }
 
-/* As much of an image as may be looked at later: a text whole, of others the beginning. */
+/*
+ * The part of an image that may be read later: the whole text, or the beginning of another image.
+ */
 static void *keep_image(const void *image)
 {
 	struct sim_variable *variables, *next;
@@ -182,7 +184,7 @@ SIM_CTX_CALL(cuLibraryGetManaged,
 	return find(ptr, size, library, name, true);
 }
 
-/* A kernel is a function of the module here: its handle is the same. */
+/* A kernel is a function of the module here: both have the same handle. */
 SIM_CTX_CALL(cuLibraryGetKernel, (CUkernel * kernel, CUlibrary library, const char *name),
 	     (kernel, library, name))
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cuMemAlloc and its family, cuMemFree, and what is said about the memory as a whole. */
+/* cuMemAlloc and its family, cuMemFree, and the figures of the whole memory. */
 #include "contexts.h"
 #include "core.h"
 #include "graphs.h"
@@ -144,7 +144,7 @@ void sim_free_alloc(struct sim_alloc *alloc)
 		sim_free_whole(alloc);
 		break;
 	case SIM_GLOBAL: /* ends with its module */
-	case SIM_MAPPED: /* ends with cuMemUnmap; neither is a context's */
+	case SIM_MAPPED: /* ends with cuMemUnmap; neither belongs to a context */
 		break;
 	}
 }
@@ -166,8 +166,8 @@ static CUresult free_device_memory(uint64_t addr)
 			return CUDA_SUCCESS;
 		}
 		/*
-		 * Through an export of its own; in a driver that is not bound to itself, whoever
-		 * stands before it sees that.
+		 * Calls an export of its own; if the driver were not bound to itself, an interposer
+		 * would see this call.
 		 */
 		return cuMemFreeAsync(addr, CU_STREAM_LEGACY);
 	case SIM_LINEAR:
@@ -186,7 +186,7 @@ SIM_ENTRY(cuMemFree_v2, SIM_NEEDS_NO_DEAD_CONTEXT | SIM_UNSAFE, (CUdeviceptr dpt
 	return free_device_memory(dptr);
 }
 
-/* Straight to the function behind the exported name. */
+/* Calls the function behind the exported name directly. */
 SIM_API int sim_free_unseen(unsigned long long address)
 {
 	return entry_cuMemFree_v2(address);

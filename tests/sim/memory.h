@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device addresses and what is behind them.
+ * Device addresses and the memory behind them.
  *
- * One big range of addresses is reserved without access at cuInit, for all devices and all kinds of
+ * cuInit reserves one big range of addresses without access, for all devices and all kinds of
  * memory: the host can't touch device memory through a device pointer, as on a machine with a GPU.
  * (Managed and page-locked host memory is mapped into its place there, and can be touched.) The
  * range is divided into slots of 2 MiB. A block covers whole slots: it is one allocation, or many
- * small ones packed at 512-byte steps, or one mapping of the program's own (cuMemMap).
+ * small ones packed at 512-byte steps, or one mapping of the program (cuMemMap).
  *
  * All functions need the API lock.
  */
@@ -21,7 +21,7 @@
 #include "store.h"
 
 #define SIM_UNIT  512u
-#define SIM_CHUNK (32ull << 20) /* what pools take at a time */
+#define SIM_CHUNK (32ull << 20) /* the unit in which pools grow */
 
 enum sim_kind {
 	SIM_LINEAR,	 /* cuMemAlloc, cuMemAllocPitch */
@@ -48,13 +48,13 @@ struct sim_alloc {
 	enum sim_kind kind;
 	int device;
 	bool sync_memops;
-	bool pending;		     /* freed in a stream that has not been waited for */
-	uint32_t flags;		     /* the kind's own */
-	unsigned opened;	     /* IPC: how often */
+	bool pending;		     /* freed in a stream that nobody has waited for */
+	uint32_t flags;		     /* meaning depends on the kind */
+	unsigned opened;	     /* IPC: the number of opens */
 	struct sim_context *context; /* owner; NULL: outlives contexts */
 	struct sim_pool *pool;
 	struct sim_block *block;
-	void *owner;		       /* the kind's own */
+	void *owner;		       /* meaning depends on the kind */
 	uint64_t record;	       /* where its struct sim_record is, 0: never shared */
 	struct sim_alloc *prev, *next; /* of the context */
 };
@@ -62,7 +62,7 @@ struct sim_alloc {
 /* Many allocations in one block. */
 struct sim_packing {
 	unsigned units, free_units;
-	unsigned last_unit, last_units; /* freed last */
+	unsigned last_unit, last_units; /* those freed last */
 	uint64_t *used;			/* a bit for each unit */
 	uint64_t *starts;		/* a bit where an allocation begins */
 	struct sim_alloc **alloc;	/* at its first unit */
@@ -80,50 +80,50 @@ struct sim_block {
 };
 
 /*
- * Where allocations come from: a context's own memory, or a pool. A heap with `keep` does not give
- * an empty block back until it is trimmed.
+ * The source of allocations: a context's own memory, or a pool. A heap with `keep` keeps empty
+ * blocks until it is trimmed.
  */
 struct sim_heap {
 	int device;
 	bool keep;
-	bool hidden;		 /* not to be exported: variables of modules */
+	bool hidden;		 /* can't be exported: variables of modules */
 	uint64_t chunk;		 /* bytes of a packed block; 0: 2 MiB */
 	struct sim_block *small; /* packed blocks */
-	struct sim_block *last;	 /* where the last allocation or free was */
+	struct sim_block *last;	 /* the block of the last allocation or free */
 	struct sim_block *idle;	 /* whole blocks without an allocation, newest first */
 	uint64_t reserved, used; /* bytes of blocks, of allocations */
 	uint64_t reserved_high, used_high;
 };
 
-/* An allocation, not yet of any context. NULL: out of memory. */
+/* An allocation that belongs to no context yet. NULL: out of memory. */
 struct sim_alloc *sim_heap_alloc(struct sim_heap *heap, uint64_t size, enum sim_kind kind);
 void sim_heap_free(struct sim_heap *heap, struct sim_alloc *alloc);
-/* Gives empty blocks back until no more than `keep` bytes are reserved. */
+/* Frees empty blocks until at most `keep` bytes are reserved. */
 void sim_heap_trim(struct sim_heap *heap, uint64_t keep);
 
-/* A record for an allocation that some other file backs. Has a new id. */
+/* A record, with a new id, for an allocation that another file backs. */
 struct sim_alloc *sim_alloc_new(enum sim_kind kind, uint64_t addr, uint64_t size, int device);
 void sim_alloc_delete(struct sim_alloc *alloc);
 void sim_alloc_to_context(struct sim_alloc *alloc, struct sim_context *context);
-/* A new id for memory that was mapped anew. */
+/* A new id for memory that was mapped again. */
 uint64_t sim_next_id(void);
 
 /*
- * Whole slots of addresses; `high` takes them from the top, where the program's own reservations
- * are. `wanted`: taken if it is free. Returns 0 when there is no place.
+ * Reserves whole slots of addresses; `high` takes them from the top, where the program's own
+ * reservations are. `wanted` is used if it is free. Returns 0 when there is no space.
  */
 uint64_t sim_addresses_take(uint64_t size, uint64_t align, bool high, uint64_t wanted);
 void sim_addresses_drop(uint64_t addr, uint64_t size);
 /* 32-bit addresses, for the calls from before CUDA 3.2. */
 uint64_t sim_low_addresses_take(uint64_t size);
-/* Host memory at these addresses (touchable), or no access again. */
+/* Maps host memory at these addresses (touchable), or removes access again. */
 bool sim_addresses_open(uint64_t addr, uint64_t size);
 void sim_addresses_shut(uint64_t addr, uint64_t size);
 
-/* Puts a block in its slots, or takes it out. The addresses must have been taken. */
+/* Puts a block into its slots, or removes it. The addresses must have been reserved. */
 struct sim_block *sim_block_place(uint64_t base, uint64_t size, int device,
 				  struct sim_extent *extent, uint64_t extent_offset);
-/* Drops the extent; the addresses stay taken. */
+/* Drops the extent; the addresses stay reserved. */
 void sim_block_remove(struct sim_block *block);
 
 /* Every block gets other memory with the same contents. */
@@ -136,14 +136,14 @@ void sim_free_whole(struct sim_alloc *alloc);
 
 bool sim_in_arena(uint64_t addr);
 struct sim_block *sim_block_at(uint64_t addr);
-/* Whether anything that is live lies in the range, which is in one block. */
+/* Is anything in the range live? The range is in one block. */
 bool sim_block_has_live(const struct sim_block *block, uint64_t addr, uint64_t size);
-/* The live allocation that holds the address, registered host memory too. */
+/* The live allocation that contains the address; also registered host memory. */
 struct sim_alloc *sim_alloc_at(uint64_t addr);
 
 /*
- * Host address of [addr, addr + *length), and in *length how much of it is in one piece. NULL: no
- * memory there. Plain host memory is its own view.
+ * The host address of [addr, addr + *length), and in *length the length of its first piece. NULL:
+ * no memory there. Plain host memory has its own address.
  */
 char *sim_view(uint64_t addr, uint64_t *length);
 

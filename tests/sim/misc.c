@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Calls that programs make along the way and that change nothing that is simulated, or little. */
+/* Calls that programs make and that hardly change anything that is simulated. */
 #include <string.h>
 
 #include "contexts.h"

@@ -234,7 +234,7 @@ SIM_CTX_CALL(cuModuleGetGlobal_v2,
 	return CUDA_SUCCESS;
 }
 
-/* An address above 4 GiB can't be told in 32 bits. */
+/* 32 bits can't hold an address above 4 GiB. */
 SIM_CTX_CALL(cuModuleGetGlobal,
 	     (CUdeviceptr_v1 * ptr, unsigned int *size, CUmodule module, const char *name),
 	     (ptr, size, module, name))
@@ -302,7 +302,7 @@ SIM_CALL(cuFuncGetModule, (CUmodule * module, CUfunction handle), (module, handl
 	return CUDA_SUCCESS;
 }
 
-/* What kernels compute is not simulated: a launch is checked, ordered, and does nothing. */
+/* Kernels compute nothing here: a launch is checked, ordered, and does nothing. */
 static CUresult launch(CUfunction function, uint64_t blocks, uint64_t threads, CUstream stream,
 		       bool per_thread)
 {

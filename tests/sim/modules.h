@@ -27,7 +27,7 @@ struct sim_function {
 
 struct sim_module {
 	struct sim_context *context;
-	struct sim_library *library; /* NULL: the program's own to unload */
+	struct sim_library *library; /* NULL: the program unloads it */
 	struct sim_heap heap;	     /* of the variables */
 	struct sim_variable *variables;
 	struct sim_function *functions;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Multicast objects, as far as memory goes: devices join, memory is bound and unbound, the object
- * can be mapped. Writes reach what is bound first; that they reach all is not simulated.
+ * Multicast objects, for their memory: devices join, memory is bound and unbound, the object can be
+ * mapped. Writes reach only the memory that was bound first.
  */
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ struct binding {
 struct multicast {
 	uint64_t size;
 	unsigned wanted;  /* devices */
-	uint32_t devices; /* a bit for each that joined */
+	uint32_t devices; /* a bit for each device that has joined */
 	struct binding *bindings;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The environment variables that say what is simulated. sim.h lists them. */
+/* The environment variables with the options of the simulation; sim.h lists them. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ void sim_complain(const char *format, ...)
 		length = sizeof(line) - 2;
 	line[length++] = '\n';
 	if (write(2, line, length) != length)
-		return; /* nobody listens */
+		return; /* there is no reader */
 }
 
 static bool parse_number(const char *text, uint64_t *number)
@@ -52,7 +52,7 @@ static bool parse_number(const char *text, uint64_t *number)
 	return true;
 }
 
-/* A value outside [low, high] is refused in one line, and the default stays. */
+/* Refuses a value outside [low, high] in one line, and keeps the default. */
 static void read_number(const char *name, uint64_t low, uint64_t high, uint64_t *value)
 {
 	const char *text = getenv(name);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory without an address: what cuMemCreate makes. All functions need the API lock. */
+/* Memory without an address, from cuMemCreate. All functions need the API lock. */
 #ifndef SIM_PHYSICAL_H
 #define SIM_PHYSICAL_H
 
@@ -14,19 +14,19 @@ struct sim_physical {
 	CUmemAllocationProp prop;
 	unsigned handles; /* how often the program may still release it */
 	unsigned mappings;
-	uint64_t record; /* where its struct sim_record is, 0: never shared */
+	uint64_t record; /* the place of its struct sim_record, 0: never shared */
 	int device;
 };
 
-/* The memory of a handle that has not been released; NULL: it is none. */
+/* The memory of a handle that has not been released; NULL: not such a handle. */
 struct sim_physical *sim_physical_of(CUmemGenericAllocationHandle handle);
 struct sim_physical *sim_physical_new(struct sim_extent *extent, const CUmemAllocationProp *prop);
-/* The reservation that holds an address; unchanged when there is none. */
+/* The reservation that contains an address; unchanged when there is none. */
 void sim_reservation_at(uint64_t addr, uint64_t *base, uint64_t *size);
-/* Ends it when neither handles nor mappings are left. */
+/* Frees it when neither handles nor mappings are left. */
 void sim_physical_settle(struct sim_physical *physical);
 /*
- * The same type of handle names multicast objects. sim_multicast_extent: what is bound at its
+ * Multicast objects have the same type of handle. sim_multicast_extent: the memory bound at its
  * start.
  */
 CUresult sim_multicast_release(CUmemGenericAllocationHandle handle);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools between processes: the pool by descriptor, each pointer by a blob of 64 bytes. */
+/* Pools between processes: a pool is shared by descriptor, each pointer by a blob of 64 bytes. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@ struct pointer {
 };
 _Static_assert(sizeof(struct pointer) <= sizeof(CUmemPoolPtrExportData), "it has 64 bytes");
 
-/* A descriptor of the memory file; its position leads to the pool's record. */
+/* A descriptor of the memory file; its position is that of the pool's record. */
 static CUresult share_pool(struct sim_pool *pool, int *fd)
 {
 	struct sim_record record = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Memory pools and stream-ordered allocation. Freed memory stays in its pool, at its address, until
- * something waits for the stream, a trim, or the pool's end; the same address is what the next
- * allocation of that size gets, under another id.
+ * the stream is waited for, the pool is trimmed, or it ends; the next allocation of that size gets
+ * the same address, under another id.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +97,7 @@ static CUresult alloc_async(CUdeviceptr *dptr, uint64_t size, struct sim_pool *p
 		return forbidden;
 	if (!pool)
 		pool = current_pool(stream->context->device);
-	if (!pool || (pool->most && pool->heap.reserved + size > pool->most))
+	if (!pool || (pool->max_size && pool->heap.reserved + size > pool->max_size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	alloc = sim_heap_alloc(&pool->heap, size, SIM_POOL);
 	if (!alloc)
@@ -172,25 +172,25 @@ void sim_pool_free(struct sim_alloc *alloc)
 }
 
 /*
- * Memory of cuMemAlloc may be freed in stream order too. It stays until the stream is waited for:
- * its id and its exports work as before.
+ * Memory of cuMemAlloc may be freed in stream order, too. It stays until the stream is waited for:
+ * its id and its exports work until then.
  */
 static struct sim_alloc **pending;
-static size_t pending_count, pending_room;
+static size_t pending_count, pending_capacity;
 
 static CUresult free_later(struct sim_alloc *alloc)
 {
-	size_t room = pending_room ? pending_room * 2 : 16;
+	size_t capacity = pending_capacity ? pending_capacity * 2 : 16;
 	struct sim_alloc **more;
 
 	if (alloc->pending)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (pending_count == pending_room) {
-		more = realloc(pending, room * sizeof(*more));
+	if (pending_count == pending_capacity) {
+		more = realloc(pending, capacity * sizeof(*more));
 		if (!more)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		pending = more;
-		pending_room = room;
+		pending_capacity = capacity;
 	}
 	alloc->pending = true;
 	pending[pending_count++] = alloc;
@@ -213,7 +213,7 @@ static void free_pending(int device)
 
 	while (i < pending_count)
 		if (pending[i]->device == device)
-			sim_free_alloc(pending[i]); /* which takes it out */
+			sim_free_alloc(pending[i]); /* removes it from the list */
 		else
 			i++;
 }
@@ -228,7 +228,7 @@ static CUresult free_async(uint64_t addr, CUstream handle, bool per_thread)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!addr)
 		return CUDA_SUCCESS;
-	if (stream->capture) { /* of a graph's own memory; whether it is, the graph checks */
+	if (stream->capture) { /* memory of a graph; the graph checks that */
 		struct sim_work work = {.type = CU_GRAPH_NODE_TYPE_MEM_FREE, .free = addr};
 
 		return sim_capture_work(stream, &work, NULL);
@@ -286,7 +286,7 @@ SIM_CALL(cuMemPoolCreate, (CUmemoryPool * handle, const CUmemPoolProps *props), 
 	if (!pool)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	pool->handle_types = props->handleTypes;
-	pool->most = props->maxSize;
+	pool->max_size = props->maxSize;
 	*handle = (CUmemoryPool)pool;
 	return CUDA_SUCCESS;
 }
@@ -356,7 +356,7 @@ SIM_CALL(cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_attribute attrib
 	return CUDA_SUCCESS;
 }
 
-/* The high-water marks can be reset to 0, the current figures can't be set. */
+/* The high-water marks can be reset to 0; the current figures can't be set. */
 SIM_CALL(cuMemPoolSetAttribute, (CUmemoryPool handle, CUmemPool_attribute attribute, void *value),
 	 (handle, attribute, value))
 {
@@ -388,7 +388,7 @@ SIM_CALL(cuMemPoolSetAccess, (CUmemoryPool handle, const CUmemAccessDesc *map, s
 {
 	if (!sim_pool_of(handle) || !map || !count)
 		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_SUCCESS; /* every device can reach every other's memory */
+	return CUDA_SUCCESS; /* every device can reach the memory of every other one */
 }
 
 SIM_CALL(cuMemPoolGetAccess,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cuGetProcAddress: which symbol a name, a version and flags mean. And what else asks for
- * functions. */
+/* cuGetProcAddress: the symbol for a name, a version and flags; and the other look-ups. */
 #include <string.h>
 
 #include "core.h"
@@ -22,8 +21,8 @@ static const struct row rows[] = {
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
 /*
- * The newest symbol of the name that is no newer than the version asked for. Per-thread flavours
- * are chosen by flag; a name that has none is the same for both.
+ * The newest symbol of the name that is not newer than the requested version. A flag selects
+ * per-thread variants; a name without one has the same symbol for both.
  */
 static const struct row *newest(const char *base, int version, enum flavour wanted, bool *known)
 {
@@ -71,7 +70,7 @@ static CUresult look_up(const char *name, int version, cuuint64_t flags, void **
 	return CUDA_SUCCESS;
 }
 
-/* What is not found is an error, and leaves *out as it was. */
+/* A name that is not found is an error, and leaves *out unchanged. */
 SIM_EARLY_CALL(cuGetProcAddress, (const char *name, void **out, int version, cuuint64_t flags),
 	       (name, out, version, flags))
 {
@@ -90,7 +89,7 @@ SIM_EARLY_CALL(cuGetProcAddress, (const char *name, void **out, int version, cuu
 	return CUDA_SUCCESS;
 }
 
-/* What is not found is NULL, and no error, whether its status is asked for or not. */
+/* A name that is not found gives NULL and no error, whether its status is asked for or not. */
 SIM_EARLY_CALL(cuGetProcAddress_v2,
 	       (const char *name, void **out, int version, cuuint64_t flags,
 		CUdriverProcAddressQueryResult *wanted),
@@ -111,7 +110,7 @@ SIM_EARLY_CALL(cuGetProcAddress_v2,
 	return CUDA_SUCCESS;
 }
 
-/* The tables behind it are NVIDIA's own affair. */
+/* NVIDIA does not document the tables behind it. */
 SIM_EARLY_CALL(cuGetExportTable, (const void **table, const CUuuid *id), (table, id))
 {
 	if (!table || !id)

@@ -76,7 +76,7 @@ int sim_store_export(struct sim_extent *extent, uint64_t offset, uint64_t size, 
 		return fd;
 	}
 	if (++store->next_export % 256 == 0)
-		forget_closed_exports(store); /* else the list would grow for ever */
+		forget_closed_exports(store); /* otherwise the list would grow for ever */
 	store->export_bytes += size;
 	export->next = store->exports;
 	store->exports = export;
@@ -90,7 +90,7 @@ no_descriptor:
 
 /* ---- imports ------------------------------------------------------------------------------- */
 
-/* A store that was made for one imported extent goes with it. */
+/* A store that was made for one imported extent ends with it. */
 void sim_import_close(struct sim_extent *extent)
 {
 	struct sim_store *store = extent->store;
@@ -108,8 +108,8 @@ void sim_import_close(struct sim_extent *extent)
 }
 
 /*
- * The descriptor that was handed to us may be shared with others, who may close it: a description
- * of our own is locked and mapped instead.
+ * The program's descriptor may be shared with processes that close it: a new description of the
+ * file is locked and mapped instead.
  */
 struct sim_extent *sim_extent_import(int fd, uint64_t offset, uint64_t size, CUresult *why)
 {
@@ -135,7 +135,7 @@ struct sim_extent *sim_extent_import(int fd, uint64_t offset, uint64_t size, CUr
 	if (store->view == MAP_FAILED)
 		goto no_map;
 	store->device = -1;
-	store->next_export = (uint64_t)getpid() << 32; /* apart from those of the owner */
+	store->next_export = (uint64_t)getpid() << 32; /* different from those of the owner */
 	extent->store = store;
 	extent->offset = offset;
 	extent->size = size;

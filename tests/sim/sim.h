@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The simulated CUDA driver, for tests: what it can be told and asked beyond CUDA.
+ * The simulated CUDA driver, for tests: its functions and options beyond CUDA.
  *
  * Tests reach these functions with dlsym(handle of libcuda.so.1, "sim_..."), or by linking with it.
  * None of them is a driver call: they may be called at any time, from any thread, before cuInit and
  * in a forked child too, and are not counted by sim_calls().
  *
- * Environment, read when the library is loaded; a bad value is told in one line and ignored:
+ * Environment, read when the library is loaded; a bad value is reported in one line and ignored:
  *
  *   SIM_DEVICES=2          number of devices, 0 to 16
- *   SIM_MEMORY=8G          bytes of each device; taken from the host only where it is written to
+ *   SIM_MEMORY=8G          bytes of each device; only written pages use memory of the host
  *   SIM_PIN_BYTES=N        pin space of each device: an export that would go above it fails with
  *                          CUDA_ERROR_OUT_OF_MEMORY. Closing descriptors (all duplicates, in all
- *                          processes, and mappings of them) makes room again
+ *                          processes, and mappings of them) frees space again
  *   SIM_EXPORT_CLOEXEC=1   0: exported descriptors are not close-on-exec
  *   SIM_DRIVER_VERSION=13000
- *   SIM_FAIL=RULE,...      NAME:N, NAME:N-M, NAME:N-, NAME:* with, if wanted, =ERROR (a name or a
- * number, CUDA_ERROR_UNKNOWN if not): these calls of the exported symbol NAME fail and have no
- * effect SIM_DELAY=RULE,...     NAME:MICROSECONDS with, if wanted, :before (the effect, the
- * default), :held (after the effect, API lock still held) or :after (after the effect) SIM_LOG=FILE
- * one line for each call: thread, symbol, result. "-": standard error
+ *   SIM_FAIL=RULE,...      NAME:N, NAME:N-M, NAME:N-, NAME:* and optionally =ERROR (a name or a
+ *                          number, default CUDA_ERROR_UNKNOWN): these calls of the exported symbol
+ *                          NAME fail and have no effect
+ *   SIM_DELAY=RULE,...     NAME:MICROSECONDS and optionally :before (the effect, the default),
+ *                          :held (after the effect, API lock still held) or :after (the effect)
+ *   SIM_LOG=FILE           one line for each call: thread, symbol, result. "-": standard error
  *
  * Calls that the driver makes to itself are neither counted nor made to fail.
  *

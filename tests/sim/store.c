@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Device memory: extents of a memfd, and who still holds them. See store.h. */
+/* Device memory: extents of a memfd, and the processes that still hold them. See store.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "sim.h"
 #include "store_parts.h"
 
-#define SPAN_FACTOR   8		    /* place in the memfd for each byte of memory */
+#define SPAN_FACTOR   8		    /* address space in the memfd for each byte of memory */
 #define TOUCHED_LIMIT (64ull << 20) /* free pages that may stay in RAM */
 
 static struct sim_store stores[MAX_DEVICES];
@@ -45,7 +45,7 @@ static bool find_place(struct sim_store *store, uint64_t count, uint64_t *place)
 	return *place < store->pages;
 }
 
-/* Gives RAM back to the host. */
+/* Returns RAM to the host. */
 static void punch(struct sim_store *store, uint64_t page, uint64_t count)
 {
 	fallocate(store->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, page << SIM_PAGE_SHIFT,
@@ -90,7 +90,7 @@ static void give_back(struct sim_extent *extent)
 
 /* ---- who still holds it --------------------------------------------------------------------- */
 
-/* Whether somebody has a read lock there. The store's own description has none. */
+/* Does any process have a read lock there? The store's own description has none. */
 bool sim_store_locked(const struct sim_store *store, uint64_t offset, uint64_t size)
 {
 	struct flock probe = {.l_type = F_WRLCK,
@@ -211,8 +211,8 @@ char *sim_extent_view(struct sim_extent *extent)
 }
 
 /*
- * Addresses that are mapped one behind the other may lie on extents that are not. An export shows
- * them in one piece, so they are brought together: the program can't see where its memory is,
+ * Addresses that are mapped one after another may lie on extents that are not. An export shows them
+ * in one piece, so the extents are brought together: the program can't see where its memory is,
  * unless it was exported before.
  */
 bool sim_extents_join(struct sim_extent **extents, unsigned count, int device)
@@ -254,8 +254,8 @@ bool sim_extents_join(struct sim_extent **extents, unsigned count, int device)
 }
 
 /*
- * The old pages are given to a record of their own, which takes the exports along. Where there is
- * no room for both, the memory stays where it is.
+ * The old pages get a record of their own, which keeps the exports. If there is no space for both,
+ * the memory stays where it is.
  */
 void sim_extent_move(struct sim_extent *extent)
 {
@@ -283,7 +283,7 @@ void sim_extent_move(struct sim_extent *extent)
 
 /* ---- start and stop ------------------------------------------------------------------------- */
 
-/* Mapped past the sanitizers: they would set up shadow memory for all of it. */
+/* Mapped without the sanitizers' mmap, which would set up shadow memory for all of it. */
 static void *map_store(int fd, uint64_t size)
 {
 	long address = syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE,

@@ -13,7 +13,7 @@
 #include "streams.h"
 
 static uint64_t last_stream_id;
-static struct sim_stream *of_threads; /* default streams of threads */
+static struct sim_stream *of_threads; /* the default streams of threads */
 static uint64_t last_thread;
 static __thread uint64_t this_thread;
 
@@ -100,7 +100,7 @@ void sim_streams_context_ended(struct sim_context *context)
 	struct sim_stream *stream;
 	struct sim_event *event;
 
-	/* Deleting may move others to places already passed: begin anew. */
+	/* Deleting may move others to places already passed: start again. */
 	while ((stream = sim_handle_next(SIM_STREAM, &position)))
 		if (stream->context == context) {
 			delete_stream(stream);
@@ -365,7 +365,7 @@ SIM_CTX_CALL(cuEventDestroy_v2, (CUevent handle), (handle))
 	return destroy_event(handle);
 }
 
-static CUresult record(CUevent handle, CUstream stream_handle, bool per_thread)
+static CUresult record_event(CUevent handle, CUstream stream_handle, bool per_thread)
 {
 	struct sim_event *event = sim_handle(handle, SIM_EVENT);
 	struct sim_stream *stream = sim_stream_of(stream_handle, per_thread);
@@ -383,12 +383,12 @@ static CUresult record(CUevent handle, CUstream stream_handle, bool per_thread)
 
 SIM_CTX_CALL(cuEventRecord, (CUevent event, CUstream stream), (event, stream))
 {
-	return record(event, stream, false);
+	return record_event(event, stream, false);
 }
 
 SIM_CTX_CALL(cuEventRecord_ptsz, (CUevent event, CUstream stream), (event, stream))
 {
-	return record(event, stream, true);
+	return record_event(event, stream, true);
 }
 
 static CUresult wait_event(CUstream stream_handle, bool per_thread, CUevent handle)

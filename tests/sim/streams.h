@@ -20,7 +20,7 @@ struct sim_stream {
 	bool special;		     /* a default stream */
 	uint64_t thread;	     /* a default stream of this thread */
 	struct sim_capture *capture; /* into this graph, or NULL */
-	struct sim_node **frontier;  /* what the next captured work depends on */
+	struct sim_node **frontier;  /* the nodes that the next captured work depends on */
 	size_t frontier_count;
 	struct sim_stream *next; /* default streams of threads */
 };
@@ -36,9 +36,9 @@ struct sim_event {
 	size_t frontier_count;
 };
 
-/* The stream of a handle, 0, 1 and 2 included; NULL: it is none. */
+/* The stream of a handle, including 0, 1 and 2; NULL: no such stream. */
 struct sim_stream *sim_stream_of(CUstream handle, bool per_thread);
-/* The work before the event is done, now. */
+/* The work before the event is done at once. */
 void sim_event_done(struct sim_event *event);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Virtual memory management: the program reserves addresses, makes memory without an address, and
- * maps the one to the other. Each mapping has its own id, and ends with cuMemUnmap alone.
+ * Virtual memory management: the program reserves addresses, creates memory without an address, and
+ * maps the one to the other. Each mapping has its own id, and only cuMemUnmap ends it.
  */
 #include <stdlib.h>
 
@@ -127,7 +127,7 @@ SIM_CALL(cuMemGetAllocationGranularity,
 	  CUmemAllocationGranularity_flags option),
 	 (granularity, prop, option))
 {
-	/* Of no memory in particular it is told too: UCX's test of cuMemMap asks so, on an H200. */
+	/* It also answers without any memory: UCX's test of cuMemMap asks so, on an H200. */
 	bool is_blank = prop && !prop->type && !prop->location.type;
 	CUresult result = is_blank ? CUDA_SUCCESS : check_prop(prop);
 
@@ -140,7 +140,7 @@ SIM_CALL(cuMemGetAllocationGranularity,
 
 /* ---- addresses ------------------------------------------------------------------------------ */
 
-/* The reservation that holds all of the range. */
+/* The reservation that contains the whole range. */
 static struct reservation *reservation_of(uint64_t addr, uint64_t size)
 {
 	struct reservation *at;
@@ -250,7 +250,7 @@ SIM_CALL(cuMemMap,
 		      : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Whether mappings fill the range, none of them sticking out. */
+/* Do mappings fill the range exactly? */
 static bool filled(uint64_t addr, uint64_t size)
 {
 	uint64_t at = addr;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Copies and fills, carried out by the host. */
+/* Copies and fills, done by the host. */
 #include <string.h>
 
 #include "core.h"
@@ -8,7 +8,7 @@
 #include "streams.h"
 #include "work.h"
 
-/* Whether all of [addr, addr + length) is memory. Of plain host memory the program must know. */
+/* Is all of [addr, addr + length) memory? Plain host memory is not checked. */
 static bool is_memory(uint64_t addr, uint64_t length)
 {
 	if (!length)
@@ -109,7 +109,7 @@ static void do_fill(const struct sim_fill *fill)
 			 fill->element);
 }
 
-/* The program is called out of the driver: not with the lock, which it may want itself. */
+/* Calls the program from within the driver: without the lock, which the program may need. */
 static void call_host(CUhostFn function, void *data)
 {
 	unsigned depth = sim_lock_leave();
@@ -151,7 +151,7 @@ CUresult sim_work_do(const struct sim_work *work)
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		sim_event_done(work->event);
 		break;
-	default: /* kernels: what they compute is not simulated */
+	default: /* kernels compute nothing here */
 		break;
 	}
 	return CUDA_SUCCESS;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Work for a stream: done at once, in the calling thread, or kept in a graph while the stream is
- * being captured. The simulated GPU has finished everything when a call returns; that is one of the
- * orders in which a real one may do it.
+ * being captured. The simulated GPU has finished everything when a call returns, which is one of
+ * the orders that a real GPU may have.
  */
 #ifndef SIM_WORK_H
 #define SIM_WORK_H
@@ -19,7 +19,7 @@ struct sim_event;
 struct sim_copy {
 	uint64_t dst, src; /* addresses of either kind */
 	uint64_t dst_pitch, src_pitch;
-	uint64_t dst_slice, src_slice; /* bytes from one plane to the next */
+	uint64_t dst_slice, src_slice; /* bytes between planes */
 	uint64_t width, height, depth; /* in bytes, rows, planes */
 };
 
@@ -50,9 +50,11 @@ struct sim_work {
 	};
 };
 
-/* Does it, if all the addresses are memory. A host function is called without the API lock. */
+/*
+ * Does the work, if all its addresses are memory. A host function is called without the API lock.
+ */
 CUresult sim_work_do(const struct sim_work *work);
-/* Does it, or adds it to the graph of a stream that is being captured. per_thread: what 0 means. */
+/* Does it, or adds it to the graph of a captured stream. per_thread: the meaning of stream 0. */
 CUresult sim_submit(CUstream stream, bool per_thread, const struct sim_work *work);
 
 #endif

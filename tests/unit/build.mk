@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: MIT
-# Unit tests, in the rooms of what they test. Here: the cache's own objects with Check and a scripted
-# driver. Other rooms have a .mk of their own. All programs are made in build/unit.
+# Unit tests, in folders named after the rooms that they test. This file builds the tests that link
+# the cache's own objects with Check and a scripted driver; other folders have a build.mk of their
+# own. All programs are built in build/unit.
 CHECK_LIBS = $(shell pkg-config --libs check)
 
 UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_regions \
-	test_cache_budget test_cache_invalidate test_cache_subscribe test_cache_dmabuf test_cache_kmod \
-	test_cache_scale test_index test_fork test_fork_threads test_refused test_limits_memory
-UNIT_RACE := test_races_pin test_races_free test_races_threads test_races_steps test_races_steps_ends \
-	test_races_steps_alloc test_races_order test_races_order_objects test_races_stress
+	test_cache_budget test_cache_invalidate test_cache_subscribe test_cache_dmabuf \
+	test_cache_kmod test_cache_scale test_index test_fork test_fork_threads test_refused \
+	test_limits_memory
+UNIT_RACE := test_races_pin test_races_free test_races_threads test_races_steps \
+	test_races_steps_ends test_races_steps_alloc test_races_order \
+	test_races_order_objects test_races_stress
 # With consumer objects.
 UNIT_CACHE_OBJECTS := test_fork_company test_fork_signals test_cancel test_cache_objects \
 	test_cache_objects_ends test_misuse
@@ -21,8 +24,8 @@ CHECK_UNIT += $(UNIT_CACHE_BIN)
 CACHE_OBJ := $(patsubst %,$(B)/obj/%.o,$(filter cache/%,$(LIB_SRC)))
 unit_support = $(patsubst %,$(B)/obj/tests/unit/support/%.c.o,$(1))
 UNIT_SUITE := $(call unit_support,suite)
-UNIT_HELPERS := $(UNIT_SUITE) $(call unit_support,cache_test asleep descriptors stepping fake_driver \
-	fake_exports fake_calls)
+UNIT_HELPERS := $(UNIT_SUITE) $(call unit_support,cache_test asleep descriptors stepping \
+	fake_driver fake_exports fake_calls)
 
 $(UNIT_CACHE:%=$(B)/unit/%): $(B)/unit/%: $(B)/obj/tests/unit/cache/%.c.o
 $(UNIT_RACE:%=$(B)/unit/%): $(B)/unit/%: $(B)/obj/tests/unit/race/%.c.o
@@ -30,16 +33,18 @@ $(UNIT_CACHE_BIN): $(UNIT_HELPERS) $(CACHE_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 
-# Its /dev/pindown is one of the test's own.
+# The test plays /dev/pindown itself.
 $(B)/unit/test_cache_kmod: ALL_LDFLAGS += -Wl,--wrap=open -Wl,--wrap=ioctl
 $(B)/unit/test_cache_kmod: $(call unit_support,fake_kmod)
 
-# They come by before the cache's membarrier, and before it closes a descriptor.
+# They act just before the cache's membarrier, and before it closes a descriptor.
 $(B)/unit/test_races_order $(B)/unit/test_fork_threads: ALL_LDFLAGS += -Wl,--wrap=syscall
-$(B)/unit/test_races_order $(B)/unit/test_races_order_objects: $(call unit_support,order_test duel refuse)
+$(B)/unit/test_races_order $(B)/unit/test_races_order_objects: \
+	$(call unit_support,order_test duel refuse)
 $(B)/unit/test_refused: $(call unit_support,refuse)
 
-$(patsubst %,$(B)/unit/%,$(UNIT_CACHE_OBJECTS) $(UNIT_RACE_OBJECTS)): $(call unit_support,objects_test)
+$(patsubst %,$(B)/unit/%,$(UNIT_CACHE_OBJECTS) $(UNIT_RACE_OBJECTS)): \
+	$(call unit_support,objects_test)
 
 # On the simulated driver, with the dma-buf backend on its real descriptors.
 UNIT_CACHE_SIM := $(B)/unit/test_cache_sim $(B)/unit/test_limits_sim
@@ -50,11 +55,12 @@ $(UNIT_CACHE_SIM): $(B)/unit/%: $(B)/obj/tests/unit/cache/%.c.o
 $(UNIT_RACE_SIM): $(B)/unit/%: $(B)/obj/tests/unit/race/%.c.o
 $(UNIT_CACHE_SIM) $(UNIT_RACE_SIM): $(UNIT_HELPERS) $(CACHE_OBJ) $(SIM)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(filter %.o,$^) $(SIM) -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim' $(CHECK_LIBS) -ldl -lpthread
+	$(CC) $(ALL_CFLAGS) $(filter %.o,$^) $(SIM) -o $@ $(ALL_LDFLAGS) \
+		-Wl,-rpath,'$$ORIGIN/../sim' $(CHECK_LIBS) -ldl -lpthread
 
-# What hook/ does to know a library, single-stepped.
-$(B)/unit/test_races_library: $(B)/obj/tests/unit/race/test_races_library.c.o $(UNIT_HELPERS) $(CACHE_OBJ) \
-		$(patsubst %,$(B)/obj/hook/loader/%.c.o,library objects symtab)
+# The part of hook/ that finds out about a library, single-stepped.
+$(B)/unit/test_races_library: $(B)/obj/tests/unit/race/test_races_library.c.o $(UNIT_HELPERS) \
+		$(CACHE_OBJ) $(patsubst %,$(B)/obj/hook/loader/%.c.o,library loaded symtab)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 CHECK_UNIT += $(B)/unit/test_races_library

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Built with our declarations and with rdma-core's: what it prints must be the same. */
+/*
+ * Prints the layout of structures; built with pindown's declarations and with rdma-core's, it must
+ * print the same.
+ */
 #include <stddef.h>
 #include <stdio.h>
 
@@ -54,7 +57,6 @@ int main(void)
 	NUMBER(IBV_REREG_MR_CHANGE_PD);
 	NUMBER(IBV_REREG_MR_CHANGE_ACCESS);
 	NUMBER(IBV_REREG_MR_ERR_INPUT);
-	NUMBER(IBV_REREG_MR_ERR_DO_FORK_OLD);
 	NUMBER(IBV_REREG_MR_ERR_CMD);
 	PLACE("alloc_mw", OP(alloc_mw, RECORDER_OP_ALLOC_MW));
 	PLACE("bind_mw", OP(bind_mw, RECORDER_OP_BIND_MW));

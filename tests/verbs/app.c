@@ -3,10 +3,10 @@
  * A verbs program that knows nothing of pindown: registers host memory and GPU memory, and lets the
  * card copy between two GPU buffers.
  *
- *   app ROAD
+ * app ROAD
  *
- * How it comes to libibverbs: linked, when it was built so; else dlsym or dlvsym by a handle (as
- * NCCL and UCX do), dlsym_default, dlvsym_default, dlsym_next, dlvsym_next.
+ * ROAD is its way to libibverbs: linked, when it was built so; else dlsym or dlvsym with a handle
+ * (as NCCL and UCX do), dlsym_default, dlvsym_default, dlsym_next, dlvsym_next.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -85,7 +85,7 @@ static struct ibv_mr *reg(int how, void *addr, size_t length)
 	}
 }
 
-static void tell(const char *what, int how, void *addr, size_t length)
+static void print_result(const char *what, int how, void *addr, size_t length)
 {
 	struct ibv_mr *mr = reg(how, addr, length);
 
@@ -141,12 +141,12 @@ int main(int argc, char **argv)
 	verbs.ibv_free_device_list(list);
 	pd = verbs.ibv_alloc_pd(context);
 	for (int how = 0; how < 3; how++)
-		tell("host", how, host, 65536);
+		print_result("host", how, host, 65536);
 	printf("host: calls of libibverbs %u\n",
 	       verbs.recorder_calls(RECORDER_REG_MR) + verbs.recorder_calls(RECORDER_REG_MR_IOVA) +
 		       verbs.recorder_calls(RECORDER_REG_MR_IOVA2));
 	for (int how = 0; how < 3; how++)
-		tell("gpu", how, (void *)(p + 4096), 8192);
+		print_result("gpu", how, (void *)(p + 4096), 8192);
 	copy(p, q, 1 << 20);
 	printf("gpu: registrations %u\n", verbs.recorder_calls(RECORDER_REG_DMABUF_MR));
 	cuMemFree_v2(p);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A program built with rdma-core's own header, whose inline functions choose the call and go
- * through the context to the provider. The provider is the recording library's.
+ * through the context to the provider, which is the recording library here.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* cuda.h's, for what is needed here. */
+/* The declarations of cuda.h that are needed here. */
 int cuInit(unsigned);
 int cuCtxCreate_v2(void **, unsigned, int);
 int cuMemAlloc_v2(unsigned long long *, size_t);
@@ -20,7 +20,7 @@ int main(int argc, char **argv)
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *context = ibv_open_device(list[0]);
 	struct ibv_pd *pd = ibv_alloc_pd(context);
-	int access = argc > 100 ? 0 : IBV_ACCESS_LOCAL_WRITE; /* not a constant to the compiler */
+	int access = argc > 100 ? 0 : IBV_ACCESS_LOCAL_WRITE; /* not a compile-time constant */
 	struct ibv_mr *constant, *variable, *relaxed, *iova, *null;
 	struct ibv_mw_bind bind = {0};
 	struct ibv_mw *mw;

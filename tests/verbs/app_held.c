@@ -2,7 +2,8 @@
 /*
  * Frees GPU memory that it has registered: one buffer is deregistered afterwards, one never. With
  * the argument "ordered" it frees in stream order: one buffer is deregistered before its memory is
- * handed out again, one after that. Linked with the simulated driver and the recording libibverbs.
+ * handed out again, one after that. It is linked with the simulated driver and the recording
+ * libibverbs.
  */
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +42,7 @@ static int in_order(struct ibv_pd *pd)
 	printf("regions: %u\n", recorder_open_mrs());
 	printf("dereg %d\n", ibv_dereg_mr(first));
 	first = register_and_free_in_order(pd);
-	second = register_and_free_in_order(pd); /* in the first one's place */
+	second = register_and_free_in_order(pd); /* at the address of the first one */
 	printf("regions: %u\n", recorder_open_mrs());
 	printf("dereg %d %d\n", ibv_dereg_mr(first), ibv_dereg_mr(second));
 	printf("regions: %u\n", recorder_open_mrs());

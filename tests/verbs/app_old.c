@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A program of 2006: bound to IBVERBS_1.0, whose structures are others. */
+/* A program of 2006, bound to IBVERBS_1.0, which has other structures. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@ int old_dereg_mr(struct recorder_mr_1_0 *mr);
 __asm__(".symver old_reg_mr, ibv_reg_mr@IBVERBS_1.0");
 __asm__(".symver old_dereg_mr, ibv_dereg_mr@IBVERBS_1.0");
 
-static void tell(const char *what, struct recorder_pd_1_0 *pd, void *addr)
+static void print_result(const char *what, struct recorder_pd_1_0 *pd, void *addr)
 {
 	struct recorder_mr_1_0 *mr = old_reg_mr(pd, addr, 4096, IBV_ACCESS_LOCAL_WRITE);
 
@@ -35,8 +35,8 @@ int main(void)
 	cuInit(0);
 	cuCtxCreate_v2(&cuda, 0, 0);
 	cuMemAlloc_v2(&p, 1 << 21);
-	tell("host", &pd, host);
-	tell("gpu", &pd, (void *)p);
+	print_result("host", &pd, host);
+	print_result("gpu", &pd, (void *)p);
 	printf("strangers %u\n", recorder_strangers());
 	ibv_free_device_list(list);
 	free(host);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# The recording libibverbs: build/verbs/libibverbs.so.1, and as an older rdma-core build/verbs/old.
-# Found by programs through LD_LIBRARY_PATH, never installed.
+# The recording libibverbs: build/verbs/libibverbs.so.1, and as of an older rdma-core in
+# build/verbs/old. Programs find it through LD_LIBRARY_PATH; it is never installed.
 
 verbs_bin := $(B)/verbs
 verbs_obj := $(B)/obj/tests/verbs
@@ -9,7 +9,8 @@ verbs_old := $(verbs_bin)/old/libibverbs.so.1
 recorder_src := recorder recorder_control recorder_mr recorder_other recorder_rdma
 
 verbs_link = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libibverbs.so.1 \
-	-Wl,--version-script=tests/verbs/libibverbs.map $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) -lpthread
+	-Wl,--version-script=tests/verbs/libibverbs.map $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) \
+		-lpthread
 
 $(verbs_obj)/old/%.c.o: tests/verbs/%.c
 	@mkdir -p $(@D)
@@ -26,14 +27,15 @@ CHECK_WITH += $(VERBS_LIB) $(verbs_old)
 VERBS_TESTS := test_verbs test_verbs_flags test_verbs_ends test_verbs_rereg test_verbs_threads
 VERBS_TESTS_BIN := $(VERBS_TESTS:%=$(verbs_bin)/%)
 CHECK_UNIT += $(VERBS_TESTS_BIN)
-$(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes: $(verbs_bin)/%: $(verbs_obj)/%.c.o $(verbs_obj)/verbs_test.c.o \
-		$(patsubst %,$(B)/obj/tests/unit/support/%.c.o,asleep descriptors) $(UNIT_SUITE) $(B)/obj/hook/loader/symtab.c.o \
-		$(SIM) $(VERBS_LIB) $(B)/libpindown.so
+$(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes: $(verbs_bin)/%: \
+		$(verbs_obj)/%.c.o $(verbs_obj)/verbs_test.c.o \
+		$(patsubst %,$(B)/obj/tests/unit/support/%.c.o,asleep descriptors) $(UNIT_SUITE) \
+		$(B)/obj/hook/loader/symtab.c.o $(SIM) $(VERBS_LIB) $(B)/libpindown.so
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN:$$ORIGIN/..' $(CHECK_LIBS) \
-		-ldl -lpthread
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) \
+		-Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN:$$ORIGIN/..' $(CHECK_LIBS) -ldl -lpthread
 
-# One program by the names of several configurations.
+# One program with a name for each configuration.
 VERBS_MODES := $(addprefix $(verbs_bin)/test_verbs_,exact off revoke none few)
 CHECK_UNIT += $(VERBS_MODES)
 $(VERBS_MODES): $(verbs_bin)/test_verbs_modes
@@ -43,11 +45,13 @@ $(VERBS_MODES): $(verbs_bin)/test_verbs_modes
 verbs_app = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(INCLUDE)
 verbs_libs = $(ALL_LDFLAGS) -ldl -lpthread
 verbs_deps = tests/verbs/recorder.h hook/verbs/abi.h $(VERBS_LIB) $(SIM)
-verbs_apps := $(addprefix $(verbs_bin)/,libfinds.so finds app-linked app-noplt app-table app-global app-old app-held plugin plugin-table.so \
-	plugin-linked.so libinterposer-dlsym.so libinterposer-dlvsym.so abi)
+verbs_apps := $(addprefix $(verbs_bin)/,libfinds.so finds app-linked app-noplt app-table \
+	app-global app-old app-held plugin plugin-table.so plugin-linked.so \
+	libinterposer-dlsym.so libinterposer-dlvsym.so abi)
 
 $(verbs_bin)/libfinds.so: tests/verbs/finds.c $(VERBS_LIB)
-	$(verbs_app) -DFINDS_LIBRARY -shared -Wl,-soname,$(@F) -Wl,--no-as-needed $^ -o $@ $(verbs_libs)
+	$(verbs_app) -DFINDS_LIBRARY -shared -Wl,-soname,$(@F) -Wl,--no-as-needed $^ -o $@ \
+		$(verbs_libs)
 $(verbs_bin)/finds: tests/verbs/finds.c $(verbs_bin)/libfinds.so
 	$(verbs_app) $^ -o $@ $(verbs_libs) -Wl,-rpath,'$$ORIGIN' -Wl,--allow-shlib-undefined
 $(verbs_bin)/app-linked: tests/verbs/app.c $(verbs_deps)
@@ -67,15 +71,17 @@ $(verbs_bin)/plugin: tests/verbs/plugin.c
 $(verbs_bin)/plugin-table.so: tests/verbs/app.c $(verbs_deps)
 	$(verbs_app) -shared -fvisibility=default $< $(SIM) -o $@ $(verbs_libs)
 $(verbs_bin)/plugin-linked.so: tests/verbs/app.c $(verbs_deps)
-	$(verbs_app) -shared -fvisibility=default -DAPP_LINKED $< $(SIM) $(VERBS_LIB) -o $@ $(verbs_libs)
+	$(verbs_app) -shared -fvisibility=default -DAPP_LINKED $< $(SIM) $(VERBS_LIB) -o $@ \
+		$(verbs_libs)
 $(verbs_bin)/libinterposer-dlsym.so: tests/verbs/interposer.c hook/verbs/abi.h
 	$(verbs_app) -shared '-DINTERPOSER_LOOK(name)=dlsym(RTLD_NEXT, name)' $< -o $@ $(verbs_libs)
 $(verbs_bin)/libinterposer-dlvsym.so: tests/verbs/interposer.c hook/verbs/abi.h
-	$(verbs_app) -shared '-DINTERPOSER_LOOK(name)=dlvsym(RTLD_NEXT, name, "IBVERBS_1.1")' $< -o $@ $(verbs_libs)
+	$(verbs_app) -shared '-DINTERPOSER_LOOK(name)=dlvsym(RTLD_NEXT, name, "IBVERBS_1.1")' $< \
+		-o $@ $(verbs_libs)
 $(verbs_bin)/abi: tests/verbs/abi.c tests/verbs/recorder_parts.h $(verbs_deps)
 	$(verbs_app) $< -o $@ $(verbs_libs)
 
-# Built with rdma-core's header, where that is.
+# Built with rdma-core's header, if it is installed.
 ifeq ($(call has_header,infiniband/verbs.h),yes)
 verbs_apps += $(verbs_bin)/app-header
 $(verbs_bin)/app-header: tests/verbs/app_header.c $(verbs_deps)
@@ -83,4 +89,4 @@ $(verbs_bin)/app-header: tests/verbs/app_header.c $(verbs_deps)
 endif
 
 CHECK_WITH += $(verbs_apps)
-CHECK_SIM += tests/verbs/check-abi tests/verbs/check-roads
+CHECK_SIM += tests/verbs/check-abi tests/verbs/check-verbs-roads

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A library, and a program that is linked with it, that look functions up and say what the loader
- * answers. Built twice: FINDS_LIBRARY, which is linked with libibverbs, and the program.
+ * A library, and a program that is linked with it, which look functions up and print the loader's
+ * answers. Built twice: as the library (FINDS_LIBRARY), which is linked with libibverbs, and as the
+ * program.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -28,7 +29,10 @@ int main(int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++) {
 		finds(argv[i]);
-		/* The program is not told its own name, as it contains what was preloaded. */
+		/*
+		 * The program's own name is not printed: the result for it includes preloaded
+		 * libraries.
+		 */
 		printf("%s, in the program: %s\n", argv[i],
 		       dlsym(RTLD_DEFAULT, argv[i]) ? "found" : "not found");
 	}

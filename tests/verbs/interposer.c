@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Somebody else's preload: counts registrations on their way to the next definition. */
+/* A preload of another project: counts registrations and passes them to the next definition. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -43,7 +43,7 @@ static struct recorder_context *whole(struct ibv_context *context)
 					   offsetof(struct recorder_context, device));
 }
 
-/* A context that was closed is used for the next one, as malloc's memory would be, but always. */
+/* A closed context is always used for the next one, as malloc may use its memory. */
 static struct recorder_context *spare;
 
 static struct recorder_context *new_context(void)
@@ -88,13 +88,13 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 		context->ops[RECORDER_OP_DEALLOC_MW] = (void (*)(void))recorder_dealloc_mw;
 		context->cmd_fd = context->async_fd = -1;
 		context->num_comp_vectors = 1;
-		context->abi_compat = (void *)UINTPTR_MAX; /* there is more before the context */
+		context->abi_compat = (void *)UINTPTR_MAX; /* more members precede the context */
 	}
 	errno = recorder_end(&call, context ? 0 : error ? error : ENOMEM);
 	return context ? (struct ibv_context *)&context->device : NULL;
 }
 
-/* As the kernel does: what was open on it is no more. */
+/* As in the kernel: everything that was open on the device ends. */
 EXPORT int ibv_close_device(struct ibv_context *context)
 {
 	struct recorder_call call = {.verb = RECORDER_CLOSE_DEVICE};
@@ -112,10 +112,10 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 
 /* ---- protection domains --------------------------------------------------------------------- */
 
-/* A domain that has ended is used for the next one, as malloc's memory would be, but always. */
+/* A deallocated domain is always used for the next one, as malloc may use its memory. */
 static struct recorder_pd *spare_pds;
 
-/* whose: whose regions those on it are, or NULL for its own. */
+/* whose: the domain that regions on it belong to, or NULL for itself. */
 static struct ibv_pd *new_pd(struct ibv_context *context, uint32_t handle,
 			     struct recorder_pd *whose)
 {
@@ -143,7 +143,7 @@ static void end_pd(struct recorder_pd *pd)
 	recorder_unlock();
 }
 
-/* A domain of another process is one that nothing in this one keeps busy. */
+/* An imported domain: nothing in this process keeps it busy. */
 static struct recorder_pd others_pd;
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
@@ -178,7 +178,10 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 	return recorder_end(&call, error);
 }
 
-/* As mlx5's: regions on it are the parent's in the kernel, and none of them keeps it from going. */
+/*
+ * As mlx5's: in the kernel its regions belong to the parent, so none of them keeps it from being
+ * deallocated.
+ */
 EXPORT struct ibv_pd *recorder_parent_domain(struct ibv_pd *of)
 {
 	return new_pd(of->context, of->handle, (struct recorder_pd *)of);
@@ -197,7 +200,7 @@ EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle
 	return pd;
 }
 
-/* Nothing in the kernel ends, so regions may be left. */
+/* Nothing ends in the kernel, so regions may be left. */
 EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 {
 	struct recorder_call call = {.verb = RECORDER_UNIMPORT_PD, .pd = pd};

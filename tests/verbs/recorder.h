@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The recording libibverbs, for tests: what it can be told and asked beyond verbs.
+ * The recording libibverbs, for tests: its functions and options beyond verbs.
  *
  * It has the calls of libibverbs that begin and end memory regions, with rdma-core's symbol
- * versions and structures, on two devices that exist in the process only. It notes each call, fails
- * when told to, and does what a kernel and a network card would: a region holds its memory (of a
+ * versions and structures, on two devices that exist only in the process. It records each call,
+ * fails on demand, and acts as a kernel and a network card would: a region holds its memory (of a
  * dma-buf, without a descriptor), a protection domain with regions can't be deallocated, keys are
  * used once. recorder_copy() moves bytes between regions by key and address, as RDMA does.
  *
@@ -51,7 +51,7 @@ int ibv_dereg_mr(struct ibv_mr *mr);
 struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle);
 void ibv_unimport_mr(struct ibv_mr *mr);
 
-/* As they were in IBVERBS_1.0. */
+/* The structures of IBVERBS_1.0. */
 struct recorder_pd_1_0 {
 	void *context;
 	uint32_t handle;
@@ -77,7 +77,7 @@ enum { RECORDER_EX_ADVISE_MR = 1, RECORDER_EX_ALLOC_NULL_MR = 2, RECORDER_EX_OPS
 struct recorder_context {
 	void (*ex[RECORDER_EX_OPS])(void);
 	size_t sz;
-	/* From here on struct ibv_context. */
+	/* struct ibv_context begins here. */
 	struct ibv_device *device;
 	void (*ops[RECORDER_OPS])(void);
 	int cmd_fd, async_fd, num_comp_vectors;
@@ -114,48 +114,45 @@ struct recorder_call {
 	uint32_t lkey;
 	int access;
 	int fd;
-	int error; /* 0, or the errno that it failed with */
+	int error; /* 0, or its errno */
 };
 
-/* Calls so far, of one verb; of those, how many failed. */
+/* The number of calls of one verb so far; and of those that failed. */
 unsigned recorder_calls(enum recorder_verb verb);
 unsigned recorder_failed(enum recorder_verb verb);
 
-/* The last call of a verb; false when there was none. */
+/* The last call of a verb; false: there was none. */
 bool recorder_last(enum recorder_verb verb, struct recorder_call *call);
 
-/* Regions that are open, all together and of dma-bufs. */
+/* The number of open regions, all together and of dma-bufs. */
 unsigned recorder_open_mrs(void);
 unsigned recorder_open_dmabuf_mrs(void);
 
 /*
- * Calls that were given an ibv_mr that is none of ours, or in which somebody has changed what
- * libibverbs wrote: a real one would have crashed, or ended another region.
+ * Calls with an ibv_mr that libibverbs did not return, or in which libibverbs' own members were
+ * changed: a real libibverbs would have crashed, or ended another region.
  */
 unsigned recorder_strangers(void);
 
 /* ---- what shall happen ---------------------------------------------------------------------- */
 
-/* The next `count` calls of a verb fail with this errno; 0 takes it back. */
+/* The next `count` calls of a verb fail with this errno; 0 ends that. */
 void recorder_fail(enum recorder_verb verb, unsigned count, int error);
 
-/* Regions longer than this are refused with ENOMEM; 0: no limit. The same for open regions. */
+/*
+ * Regions longer than this are refused with ENOMEM; 0: no limit. And the same for the number of
+ * regions.
+ */
 void recorder_limit(uint64_t bytes, unsigned regions);
 
 void recorder_peermem(bool there);
-
-/*
- * After ibv_rereg_mr has given a region another place, it fails to let children have the old one
- * again.
- */
-void recorder_dofork_fails(bool fails);
 
 /* Called in the midst of each call of the verb, without a lock; NULL takes it back. */
 void recorder_meanwhile(enum recorder_verb verb, void (*callback)(void *arg), void *arg);
 
 /*
- * A protection domain whose regions are another one's to the kernel, as ibv_alloc_parent_domain()
- * makes it: ibv_dealloc_pd() of it succeeds while regions are open.
+ * A protection domain whose regions belong to another one in the kernel, as
+ * ibv_alloc_parent_domain() makes it: ibv_dealloc_pd() of it succeeds while regions are open.
  */
 struct ibv_pd *recorder_parent_domain(struct ibv_pd *of);
 
@@ -164,8 +161,8 @@ struct ibv_pd *recorder_parent_domain(struct ibv_pd *of);
 enum recorder_status { RECORDER_OK, RECORDER_LOCAL_ERROR, RECORDER_REMOTE_ERROR };
 
 /*
- * Copy from [from, from + length) of the region with this lkey to the one with this rkey; the
- * errors of a work completion. Bytes of dma-bufs can be copied where they are the simulated
+ * Copies from [from, from + length) of the region with this lkey to the one with this rkey, with
+ * the errors of a work completion. Bytes of dma-bufs can be copied if they are the simulated
  * driver's.
  */
 enum recorder_status recorder_copy(uint32_t lkey, uint64_t from, uint32_t rkey, uint64_t to,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The recording libibverbs: what was called, and what shall happen. */
+/* The recording libibverbs: the record of calls, and the failures that a test sets. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -31,10 +31,10 @@ bool recorder_has_peermem;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Under the lock. */
+/* Protected by the lock. */
 static struct {
 	unsigned calls, failed;
-	unsigned to_fail; /* UINT32_MAX: for good */
+	unsigned to_fail; /* UINT32_MAX: all calls */
 	int error;
 	struct recorder_call last;
 	void (*callback)(void *arg);

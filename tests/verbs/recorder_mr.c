@@ -15,16 +15,15 @@
 #define PAGE	      4096u
 #define REMOTE_WRITES (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 
-/* Under the lock. */
+/* Protected by the lock. */
 static struct recorder_mr *all;
 static uint32_t keys = 0x1000;
-static uint64_t most_bytes;
-static unsigned most_regions, strangers;
-static bool dofork_fails;
+static uint64_t max_bytes;
+static unsigned max_regions, strangers;
 
 /* ---- the list ------------------------------------------------------------------------------- */
 
-/* A provider goes by the handle, and libibverbs by the address and the keys. */
+/* A provider uses the handle, and libibverbs the address and the keys. */
 static bool is_as_it_was_written(const struct recorder_mr *m)
 {
 	const struct ibv_mr *mr = &m->verbs.mr;
@@ -97,15 +96,8 @@ EXPORT unsigned recorder_strangers(void)
 EXPORT void recorder_limit(uint64_t bytes, unsigned regions)
 {
 	recorder_lock();
-	most_bytes = bytes;
-	most_regions = regions;
-	recorder_unlock();
-}
-
-EXPORT void recorder_dofork_fails(bool fails)
-{
-	recorder_lock();
-	dofork_fails = fails;
+	max_bytes = bytes;
+	max_regions = regions;
 	recorder_unlock();
 }
 
@@ -115,7 +107,7 @@ static void keep_busy(struct recorder_mr *m, struct ibv_pd *pd)
 	m->keeps->users++;
 }
 
-/* The record is used again, which a program that keeps a pointer would notice too. */
+/* The structure is used again, which a program that keeps a pointer would notice, too. */
 struct recorder_mr *recorder_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				 int access)
 {
@@ -174,12 +166,12 @@ static int access_error(int access)
 	return access & REMOTE_WRITES && !(access & IBV_ACCESS_LOCAL_WRITE) ? EINVAL : 0;
 }
 
-/* Lock held. */
+/* Called with the lock held. */
 static int limit_error(uint64_t length)
 {
-	if (most_bytes && length > most_bytes)
+	if (max_bytes && length > max_bytes)
 		return ENOMEM;
-	return most_regions && open_ones().regions >= most_regions ? ENOMEM : 0;
+	return max_regions && open_ones().regions >= max_regions ? ENOMEM : 0;
 }
 
 static bool is_readable(const void *addr)
@@ -190,7 +182,7 @@ static bool is_readable(const void *addr)
 	return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1;
 }
 
-/* An address of the host's, or one that nvidia-peermem would take. */
+/* Is it host memory, or memory that nvidia-peermem would accept? */
 static int memory_error(const void *addr, size_t length)
 {
 	if (__atomic_load_n(&recorder_has_peermem, __ATOMIC_RELAXED) || !length)
@@ -283,7 +275,7 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 }
 
 #ifndef RECORDER_OLD
-/* Lock held. By a mapping of the simulated driver's, whose descriptor is positioned: see sim.h. */
+/* Lock held. Maps the simulated driver's descriptor at its position: see sim.h. */
 static int hold_dmabuf(struct recorder_mr *m, int fd, uint64_t offset)
 {
 	off_t start = lseek(fd, 0, SEEK_CUR);
@@ -336,7 +328,7 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 
 /* ---- changing and ending -------------------------------------------------------------------- */
 
-/* What libibverbs refuses by itself. */
+/* The checks of libibverbs itself. */
 static bool rereg_is_nonsense(const struct recorder_mr *m, int flags,
 			      const struct recorder_call *call)
 {
@@ -348,7 +340,7 @@ static bool rereg_is_nonsense(const struct recorder_mr *m, int flags,
 	       (call->access && !(flags & IBV_REREG_MR_CHANGE_ACCESS));
 }
 
-/* What the kernel does. */
+/* The checks of the kernel. */
 static int rereg_error(int flags, const struct recorder_call *call)
 {
 	int error = flags ? 0 : EINVAL;
@@ -405,8 +397,6 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 			result = IBV_REREG_MR_ERR_CMD;
 		else
 			change(m, flags, pd, &call);
-		if (!error && flags & IBV_REREG_MR_CHANGE_TRANSLATION && dofork_fails)
-			result = IBV_REREG_MR_ERR_DO_FORK_OLD;
 	}
 	recorder_unlock();
 	recorder_end(&call, error);

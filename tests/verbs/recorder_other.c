@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The recording libibverbs: the calls of IBVERBS_1.0, and what the inline functions of verbs.h come
- * to.
+ * The recording libibverbs: the calls of IBVERBS_1.0, and those that the inline functions of
+ * verbs.h make.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -73,9 +73,7 @@ int recorder_dealloc_mw(struct ibv_mw *mw)
 	return 0;
 }
 
-/*
- * struct ibv_mw_bind: wr_id, flags, then the region. Providers look at what stands behind it first.
- */
+/* struct ibv_mw_bind: wr_id, flags, then the region. Providers first read the members after it. */
 int recorder_bind_mw(void *qp, struct ibv_mw *mw, void *bind)
 {
 	struct recorder_call call = {.verb = RECORDER_BIND_MW, .fd = -1};
@@ -112,7 +110,7 @@ struct ibv_mr *recorder_alloc_null_mr(struct ibv_pd *pd)
 	return m ? &m->verbs.mr : NULL;
 }
 
-/* Of a list of (address, length, lkey), the keys must be there. */
+/* Each lkey in a list of (address, length, lkey) must exist. */
 int recorder_advise_mr(struct ibv_pd *pd, int advice, uint32_t flags, void *list, uint32_t count)
 {
 	struct sge {

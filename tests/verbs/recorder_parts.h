@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the recording library's own files share. */
+/* Declarations for the recording library's own files. */
 #ifndef RECORDER_PARTS_H
 #define RECORDER_PARTS_H
 
@@ -14,9 +14,9 @@ struct ibv_device {
 };
 
 /*
- * A memory region as a provider has it. All that were ever made stay in a list, so that a pointer
- * that is none of ours, or was given back, is told from one that is. `verbs` is what libibverbs has
- * written for the program and reads again; what the kernel and the card have is the rest.
+ * A memory region as a provider has it. All regions that were ever made stay in a list, so that a
+ * foreign or stale pointer is recognized. libibverbs writes `verbs` for the program and reads it
+ * again; the other members belong to the kernel and the card.
  */
 struct recorder_mr {
 	struct pd_verbs_mr verbs; /* must be first */
@@ -25,48 +25,48 @@ struct recorder_mr {
 	int rights;
 	uint64_t iova;
 	size_t length;
-	char *host; /* where its bytes are; NULL: out of our reach, as a real GPU's are */
-	void *mapping; /* of a dma-buf, which it holds as a kernel does: without a descriptor; or NULL */
+	char *host;    /* where its bytes are; NULL: out of reach, as those of a real GPU */
+	void *mapping; /* of a dma-buf, held without a descriptor as a kernel does; or NULL */
 	size_t mapped;
 	int fd; /* of a dma-buf that can't be mapped, or -1 */
 	bool dmabuf;
 	bool open;
-	bool imported;		   /* another's registration: its keys, not its end */
+	bool imported;		   /* of another process: shares its keys, and does not end it */
 	struct recorder_pd *keeps; /* the domain that can't go as long as it is open */
-	uint32_t bound;		   /* windows */
+	uint32_t bound;		   /* number of windows bound to it */
 };
 
 struct recorder_pd {
 	struct ibv_pd pd; /* must be first */
-	unsigned users;	  /* regions, under the lock */
+	unsigned users;	  /* number of regions; protected by the lock */
 	struct recorder_pd *regions_of, *spare;
 };
 
-/* One lock for all of the library's state, never held in a callback. */
+/* One lock protects all of the library's state. It is never held in a callback. */
 void recorder_lock(void);
 void recorder_unlock(void);
 
-/* The region behind a program's pointer, or NULL. Lock held. */
+/* The region behind a program's pointer, or NULL. Needs the lock. */
 struct recorder_mr *recorder_find(const struct ibv_mr *mr);
 struct recorder_mr *recorder_by_key(uint32_t key);
 
-/* A new one, with keys of its own; NULL: no memory. Lock held. */
+/* A new region with keys of its own; NULL: no memory. Needs the lock. */
 struct recorder_mr *recorder_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				 int access);
 
-/* The device is closed: all regions on it end. Lock held. */
+/* The device is closed: all regions on it end. Needs the lock. */
 void recorder_end_all(const struct ibv_context *context);
 
 /*
- * Begin a call: notes it, calls back, and answers the errno that it was told to fail with. end:
- * what it came to; passes the error through.
+ * Begins a call: records it, calls back, and returns the errno that it must fail with. end: records
+ * its result, and passes the error through.
  */
 int recorder_begin(struct recorder_call *call);
 int recorder_end(const struct recorder_call *call, int error);
 
 extern bool recorder_has_peermem;
 
-/* Two versions each. */
+/* There are two versions of each. */
 struct ibv_mr *recorder_reg_mr_1_1(struct ibv_pd *pd, void *addr, size_t length, int access);
 int recorder_dereg_mr_1_1(struct ibv_mr *mr);
 

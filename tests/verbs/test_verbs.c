@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * GPU memory registered with ibv_reg_mr: once, for all; gone before the memory is; the bytes
- * arrive.
+ * GPU memory registered with ibv_reg_mr is registered once for all callers, and deregistered before
+ * its memory is freed; the bytes arrive.
  */
 #include "verbs_test.h"
 

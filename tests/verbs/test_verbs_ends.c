@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How registrations end: with their memory, their protection domain, their device; and what becomes
- * of a program's ibv_mr that it gives back late or twice, or hands to somebody else.
+ * The ends of registrations: with their memory, their protection domain, their device; and a
+ * program's ibv_mr that it deregisters late or twice, or passes to other code.
  */
 #include <string.h>
 #include <sys/wait.h>
@@ -30,7 +30,7 @@ START_TEST(the_end_of_a_context_deregisters)
 }
 END_TEST
 
-static bool still_open; /* when the driver's free is under way */
+static bool still_open; /* still open during the driver's free */
 
 static void look(void *arg)
 {
@@ -91,7 +91,7 @@ START_TEST(a_region_that_the_program_holds_is_kept_and_counted)
 }
 END_TEST
 
-/* The dma-buf is the card's once it is registered. */
+/* The card owns the dma-buf once it is registered. */
 START_TEST(registrations_take_no_descriptors)
 {
 	struct ibv_mr *mr[300];
@@ -117,8 +117,8 @@ START_TEST(registrations_take_no_descriptors)
 END_TEST
 
 /*
- * The program has taken all, and nothing of ours can make room: the original call's answer, for
- * now.
+ * The program holds all regions, so that eviction frees no space: the program gets the error of the
+ * original call, for now.
  */
 START_TEST(a_process_without_descriptors)
 {
@@ -136,7 +136,7 @@ START_TEST(a_process_without_descriptors)
 }
 END_TEST
 
-/* Of what has one half of what the process may have stays; what has none is left alone. */
+/* A region with one half of the process's limit stays; one without any is left alone. */
 START_TEST(what_is_idle_with_a_descriptor_goes)
 {
 	pindown_region *region;
@@ -226,7 +226,7 @@ START_TEST(a_device_is_closed_with_nothing_left)
 }
 END_TEST
 
-/* The kernel has ended it, and libibverbs has freed what it was made of. */
+/* The kernel has ended it, and libibverbs has freed its structure. */
 START_TEST(what_was_in_use_ends_with_its_device)
 {
 	struct ibv_mr *mr;
@@ -258,7 +258,9 @@ END_TEST
 
 /* ---- what is held when its domain goes, and another one lies there ---- */
 
-/* Registers p in what has come in the place of `gone`, where one with this key is held. */
+/*
+ * Registers p in the domain at the address of `gone`, where a registration with this key is held.
+ */
 static void must_be_new(const void *gone, struct ibv_pd *in, const struct ibv_mr *held)
 {
 	unsigned before = dmabuf_calls();
@@ -270,7 +272,7 @@ static void must_be_new(const void *gone, struct ibv_pd *in, const struct ibv_mr
 	ck_assert_uint_ne(mr->rkey, held->rkey);
 	must_deregister(mr);
 	register_once(in, p, 4096, ALL_ACCESS);
-	ck_assert_uint_eq(dmabuf_calls(), before + 1); /* the new one is found */
+	ck_assert_uint_eq(dmabuf_calls(), before + 1); /* the new registration is found */
 }
 
 START_TEST(a_domain_in_a_dead_ones_place_is_given_none_of_its_keys)
@@ -311,7 +313,7 @@ START_TEST(nor_is_one_in_an_imported_ones_place)
 }
 END_TEST
 
-/* Two domains in one place, one after the other: of each one is held still. */
+/* Two domains at one address, one after the other: one registration of each is still held. */
 START_TEST(nor_is_the_third_one_there)
 {
 	struct ibv_mr *held[3];
@@ -355,7 +357,7 @@ START_TEST(nor_is_one_of_a_device_that_is_opened_again)
 }
 END_TEST
 
-/* libibverbs is asked, and would refuse: here it can't tell. */
+/* libibverbs would refuse, but it can't see it here. */
 START_TEST(what_is_held_of_a_closed_device_is_not_found)
 {
 	begin_with_memory();
@@ -366,9 +368,7 @@ START_TEST(what_is_held_of_a_closed_device_is_not_found)
 }
 END_TEST
 
-/*
- * What is held keeps the domain, and goes on being good; what comes later is registered anew, once.
- */
+/* A held registration keeps the domain and stays valid; a later one is registered again, once. */
 START_TEST(a_domain_that_stayed_since_it_is_in_use)
 {
 	struct ibv_mr *held;
@@ -388,7 +388,7 @@ START_TEST(a_domain_that_stayed_since_it_is_in_use)
 }
 END_TEST
 
-/* Room is made on the card: nothing has ended, and what is held is shared as before. */
+/* Space is freed on the card: nothing ends, and held registrations are shared as before. */
 START_TEST(making_room_leaves_what_is_held)
 {
 	struct ibv_mr *held, *shared;
@@ -512,7 +512,7 @@ END_TEST
 
 static struct ibv_mr *late;
 
-/* Runs after libpindown's own end, and after the driver's. */
+/* Runs after libpindown's own destructor, and after the driver's. */
 static void at_exit(void)
 {
 	if (ibv_dereg_mr(late) != 0 || ibv_dealloc_pd(pd) != 0)

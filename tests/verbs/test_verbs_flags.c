@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a program may ask for beside an address and a length, and network cards that can't do it
- * all.
+ * Access flags and other options beside address and length, and network cards that lack some of
+ * them.
  */
 #include "verbs_test.h"
 
@@ -29,7 +29,7 @@ static const int left_to_libibverbs[] = {
 	IBV_ACCESS_LOCAL_WRITE | 1 << 8, /* FLUSH_GLOBAL */
 };
 
-/* A kernel takes none of these for a dma-buf, and a provider binds no window to one. */
+/* A kernel accepts none of these for a dma-buf, and a provider binds no window to one. */
 START_TEST(flags_that_no_dmabuf_can_have_are_left_to_libibverbs)
 {
 	struct recorder_call call;
@@ -214,7 +214,7 @@ START_TEST(a_card_without_dmabufs_is_served_by_libibverbs)
 		must_deregister(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
 	ck_assert_uint_eq(host_calls(), 5);
 	ck_assert_uint_eq(dereg_calls(), 5);
-	ck_assert_uint_eq(dmabuf_calls(), 1); /* and not asked again */
+	ck_assert_uint_eq(dmabuf_calls(), 1); /* and it is not called again */
 	recorder_peermem(false);
 	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
 	ck_assert_int_eq(errno, EFAULT);
@@ -263,7 +263,7 @@ START_TEST(an_error_of_the_moment_is_not_remembered)
 	recorder_fail(RECORDER_REG_DMABUF_MR, 2, ENOMEM); /* whole, and then the part */
 	recorder_fail(RECORDER_REG_MR, 1, EAGAIN);
 	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
-	ck_assert_int_eq(errno, EAGAIN); /* what the original call said */
+	ck_assert_int_eq(errno, EAGAIN); /* the error of the original call */
 	register_once(pd, p, 4096, ALL_ACCESS);
 	ck_assert_uint_eq(dmabuf_calls(), 3);
 	ck_assert_uint_eq(last_dmabuf().length, MIB(4));
@@ -282,7 +282,7 @@ START_TEST(a_region_that_is_too_long_for_the_card_is_registered_in_part)
 	register_once(pd, p + 200, 10000, ALL_ACCESS); /* the same pages */
 	ck_assert_uint_eq(dmabuf_calls(), 2);
 	register_once(pd, p + MIB(2), MIB(1), ALL_ACCESS);
-	ck_assert_uint_eq(dmabuf_calls(), 3); /* the whole is not tried again */
+	ck_assert_uint_eq(dmabuf_calls(), 3); /* the whole memory is not tried again */
 	ck_assert_uint_eq(last_dmabuf().addr, MIB(2));
 	assert_leads_to(must_register(pd, p + MIB(2), MIB(1), ALL_ACCESS), p + MIB(2), p + MIB(2));
 	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, MIB(2), ALL_ACCESS));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The verbs with another configuration, which a process reads when it starts: the program's name
- * says which, test_verbs_exact, test_verbs_off and so on.
+ * The verbs with other configurations, which a process reads when it starts: the program's name
+ * selects one, test_verbs_exact, test_verbs_off and so on.
  */
 #define _GNU_SOURCE
 #include <string.h>
@@ -107,7 +107,7 @@ START_TEST(a_registration_in_use_ends_with_its_memory)
 }
 END_TEST
 
-/* The free has its turn later: a transfer that the stream puts before it goes on. */
+/* The free takes effect later: a transfer that precedes it in the stream continues. */
 START_TEST(what_is_freed_in_stream_order_ends_when_it_is_handed_out_again)
 {
 	CUdeviceptr p, q, again;
@@ -120,12 +120,12 @@ START_TEST(what_is_freed_in_stream_order_ends_when_it_is_handed_out_again)
 	idle = must_register(pd, p, 4096, IBV_ACCESS_LOCAL_WRITE);
 	must_deregister(idle);
 	OK(cuMemFreeAsync(p, NULL));
-	ck_assert_uint_eq(recorder_open_mrs(), 1); /* what nobody held is gone at once */
+	ck_assert_uint_eq(recorder_open_mrs(), 1); /* the one that nobody held has ended at once */
 	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + 4096, 10), RECORDER_OK);
 	OK(cuMemFreeAsync(q, NULL));
 	OK(cuMemAllocAsync(&again, MIB(4), NULL));
 	while (again != p) {
-		ck_assert_uint_eq(recorder_open_mrs(), 1); /* other memory is nothing to it */
+		ck_assert_uint_eq(recorder_open_mrs(), 1); /* other memory does not affect it */
 		OK(cuMemAllocAsync(&again, MIB(4), NULL));
 	}
 	ck_assert_uint_eq(recorder_open_mrs(), 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Several threads: one frees what others register, one ends its protection domain where others use
- * theirs, all want the same registration at once. Nothing is timed; what must hold in any order is
- * looked at.
+ * Several threads: one frees the memory that others register, one ends its protection domain while
+ * others use theirs, all want the same registration at once. Nothing depends on time: the tests
+ * check conditions that hold in any order.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -41,7 +41,7 @@ static void *register_at_once(void *arg)
 	return NULL;
 }
 
-/* Until the others have come, and wait for this thread. */
+/* Waits until the other threads have arrived. */
 static void linger(void *arg)
 {
 	(void)arg;
@@ -76,8 +76,8 @@ END_TEST
 #define TURNS	300
 
 /*
- * An odd turn: the memory is being freed and allocated anew. In even ones all its bytes are the
- * turn's. Who registers and reads in one even turn must have read the bytes of that.
+ * In odd turns the memory is being freed and allocated again. In even turns all its bytes are the
+ * turn's number. A thread that registers and reads within one even turn must have read that number.
  */
 static struct buffer {
 	CUdeviceptr at;
@@ -92,7 +92,7 @@ static uint32_t turn_of(const struct buffer *buffer)
 	return __atomic_load_n(&buffer->turn, __ATOMIC_ACQUIRE);
 }
 
-/* Whole looks while no memory goes; the others, which nobody has asked for, go on meanwhile. */
+/* Looks while no memory is freed; the other looks, which nobody checks, run meanwhile. */
 static void let_the_others_look(void)
 {
 	for (int i = 0; i < THREADS; i++)
@@ -224,7 +224,7 @@ START_TEST(a_free_in_the_midst_of_a_registration)
 	pthread_join(thread, NULL);
 	recorder_meanwhile(RECORDER_REG_DMABUF_MR, NULL, NULL);
 	if (mr)
-		must_deregister(mr); /* the program had it before the free got that far */
+		must_deregister(mr); /* the program had it before the free came that far */
 	ck_assert_uint_eq(recorder_open_mrs(), 0);
 	ck_assert_uint_eq(sim_kept_bytes(0), 0);
 	ck_assert_uint_eq(gpu_alloc(MIB(2)), p);
@@ -302,7 +302,9 @@ START_TEST(fork_while_another_thread_registers)
 		int status;
 		pid_t child = fork();
 
-		/* The child's copy of the recording library may be locked; ours must not be. */
+		/*
+		 * The child's copy of the recording library may be locked; pindown's must not be.
+		 */
 		if (child == 0)
 			_exit(pindown_flush() == 0 ? 0 : 1);
 		ck_assert_int_eq(waitpid(child, &status, 0), child);
@@ -327,9 +329,9 @@ static const TTest *const *all_tests(void)
 }
 
 /*
- * ThreadSanitizer takes a mutex that was held over a fork for held in the child, also when it was
- * made anew there. So each test has a process that was started with exec, and the one that forks is
- * left out.
+ * ThreadSanitizer considers a mutex that was held over a fork as held in the child, even if the
+ * child initialised it again. So each test has a process that was started with exec, and the test
+ * that forks is left out.
  */
 static int run_each(char **argv)
 {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The functions that all tests of the wrappers share. */
 #define _GNU_SOURCE
 #include <link.h>
 #include <stdio.h>
@@ -14,7 +15,10 @@ CUcontext cuda;
 struct ibv_context *device;
 struct ibv_pd *pd;
 
-/* Once more, with the preload. What a sanitizer needs comes before it (tests/run sets it). */
+/*
+ * Starts this program again, with the preload. A sanitizer's runtime must come before it (tests/run
+ * sets it).
+ */
 static void preload(char **argv)
 {
 	const char *build = getenv("BUILD"), *sanitizer = getenv("SAN_PRELOAD");
@@ -47,7 +51,7 @@ int run_verbs_tests(int argc, char **argv, Suite *suite)
 	return run_suite(suite);
 }
 
-/* Whatever happened: libibverbs was never given what is not its own, and no free was missed. */
+/* After every test: libibverbs was never given a foreign pointer, and no free was missed. */
 static void end(void)
 {
 	ck_assert_uint_eq(recorder_strangers(), 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of the verbs wrappers share. They are programs linked with the simulated driver
- * and the recording libibverbs, that run themselves again with libpindown.so preloaded; each test
- * in a process of its own.
+ * Declarations for all tests of the verbs wrappers. The tests are programs linked with the
+ * simulated driver and the recording libibverbs, which start themselves again with libpindown.so
+ * preloaded; each test runs in a process of its own.
  */
 #ifndef VERBS_TEST_H
 #define VERBS_TEST_H
@@ -26,7 +26,7 @@
 int run_verbs_tests(int argc, char **argv, Suite *suite);
 TCase *verbs_case(Suite *suite, const char *name);
 
-/* A context of CUDA, a device and a protection domain. */
+/* Makes a CUDA context, a device and a protection domain. */
 extern CUcontext cuda;
 extern struct ibv_context *device;
 extern struct ibv_pd *pd;
@@ -40,17 +40,17 @@ void gpu_free(CUdeviceptr p);
 void gpu_fill(CUdeviceptr p, char c, size_t size);
 bool gpu_holds(CUdeviceptr p, char c, size_t size);
 
-/* Registering GPU memory that must succeed, and the call as the program made it. */
+/* Registers GPU memory, which must succeed; and the call as the program made it. */
 struct ibv_mr *must_register(struct ibv_pd *in, CUdeviceptr addr, size_t length, int access);
 void must_deregister(struct ibv_mr *mr);
 void register_once(struct ibv_pd *in, CUdeviceptr addr, size_t length, int access);
 
 struct pindown_stats stats(void);
 
-/* A function of the driver by a road that nobody watches: its own symbol table. */
+/* A function of the driver by a road that nobody watches: through its own symbol table. */
 void *unwatched(const char *name);
 
-/* Calls that reached libibverbs so far. */
+/* The number of calls that have reached libibverbs. */
 #define dmabuf_calls() recorder_calls(RECORDER_REG_DMABUF_MR)
 #define host_calls()                                                              \
 	(recorder_calls(RECORDER_REG_MR) + recorder_calls(RECORDER_REG_MR_IOVA) + \

@@ -9,7 +9,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/trace/writer.h"
 #include "cache/trace/format.h"
 
 struct record {

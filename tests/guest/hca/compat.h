@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * compat.h - one name for what kernels from 5.15 on call differently. HCA_* come from Kbuild, which
- * looks into the kernel's headers.
+ * compat.h - one name for interfaces that differ between kernels from 5.15 on. Kbuild searches the
+ * kernel's headers and sets HCA_*.
  */
 #ifndef HCA_COMPAT_H
 #define HCA_COMPAT_H
 
 #include <linux/dma-buf.h>
 #include <rdma/ib_umem.h>
-#ifdef HCA_HAS_ITER /* a part of ib_umem.h before */
+#ifdef HCA_HAS_ITER /* part of ib_umem.h before */
 #include <rdma/iter.h>
 #endif
 
-/* The parameters at the end of some operations, which are of no use to this device. */
+/* The last parameters of some operations, which this device does not use. */
 #ifdef HCA_REG_DMAH
 #define HCA_REG_REST struct ib_dmah *dmah, struct ib_udata *udata
 #define HCA_REG_DMABUF_REST struct ib_dmah *dmah, struct uverbs_attr_bundle *attrs

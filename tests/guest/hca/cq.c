@@ -17,7 +17,7 @@ int hca_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr, HCA_CREA
 
 	if (attr->flags)
 		return -EOPNOTSUPP;
-	if (!attr->cqe || attr->cqe > HCA_MOST_WORK)
+	if (!attr->cqe || attr->cqe > HCA_MAX_WORK)
 		return -EINVAL;
 	cq->ring = kvcalloc(attr->cqe, sizeof(*cq->ring), GFP_KERNEL);
 	if (!cq->ring)
@@ -44,29 +44,29 @@ static void overrun(struct ib_cq *ib)
 void hca_complete(struct ib_cq *ib, const struct ib_wc *wc)
 {
 	struct hca_cq *cq = to_hca_cq(ib);
-	bool room, notify;
+	bool has_space, notify;
 
 	spin_lock(&cq->lock);
-	room = cq->count < ib->cqe;
-	if (room)
+	has_space = cq->count < ib->cqe;
+	if (has_space)
 		cq->ring[(cq->first + cq->count++) % ib->cqe] = *wc;
-	notify = room && cq->armed;
+	notify = has_space && cq->armed;
 	if (notify)
 		cq->armed = false;
 	spin_unlock(&cq->lock);
-	if (!room)
+	if (!has_space)
 		overrun(ib);
 	if (notify)
 		ib->comp_handler(ib, ib->cq_context);
 }
 
-int hca_poll_cq(struct ib_cq *ib, int most, struct ib_wc *wc)
+int hca_poll_cq(struct ib_cq *ib, int max, struct ib_wc *wc)
 {
 	struct hca_cq *cq = to_hca_cq(ib);
 	int taken = 0;
 
 	spin_lock(&cq->lock);
-	while (taken < most && cq->count) {
+	while (taken < max && cq->count) {
 		wc[taken++] = cq->ring[cq->first];
 		cq->first = (cq->first + 1) % ib->cqe;
 		cq->count--;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
  * An RDMA device made of QEMU's edu device: a host channel adapter (HCA) as ib_core and rdma-core
- * see one, small enough to read. Protection domains, memory regions from host memory and from
- * dma-bufs, completion queues, and reliable connections between queue pairs of this one device,
- * which carry RDMA writes and reads. The bytes are moved by edu's DMA engine, by the addresses that
- * the kernel's DMA API has given it: through the IOMMU, where there is one, and straight into a
- * GPU's BAR.
+ * see one, small enough to read. It has protection domains, memory regions from host memory and
+ * from dma-bufs, completion queues, and reliable connections between queue pairs of this one
+ * device, which carry RDMA writes and reads. Edu's DMA engine moves the bytes, by the addresses of
+ * the kernel's DMA API: through the IOMMU, if there is one, and straight into a GPU's BAR.
  *
  * Work requests and completions go through the kernel (no queue is shared with the process), and a
- * transfer takes a tenth of a second for 2 KiB. For tests.
+ * transfer takes a tenth of a second for 2 KiB. It is for tests.
  *
  * Locks, outermost first: a dma-buf's reservation lock; engine.lock; a queue's own spinlock.
  */
@@ -24,16 +23,16 @@
 #include "compat.h"
 #include "edu_engine.h"
 
-#define HCA_MOST_SGE   4
-#define HCA_MOST_WORK  4096
-#define HCA_MOST_BYTES (1ull << 40)
+#define HCA_MAX_SGE   4
+#define HCA_MAX_WORK  4096
+#define HCA_MAX_BYTES (1ull << 40)
 
 /* Counters, in debugfs: edu_hca/NAME. */
 enum hca_counter {
-	HCA_HOST_MRS,	/* regions registered so far: of host memory */
+	HCA_HOST_MRS,	/* regions of host memory registered so far */
 	HCA_DMABUF_MRS, /* of dma-bufs */
 	HCA_LIVE_MRS,	/* now */
-	HCA_REVOKED,	/* told by an exporter to stop */
+	HCA_REVOKED,	/* revoked by an exporter */
 	HCA_BYTES,	/* moved */
 	HCA_COUNTERS
 };
@@ -41,7 +40,7 @@ enum hca_counter {
 struct hca {
 	struct ib_device ib;
 	struct pci_dev *pci;
-	struct edu_engine engine; /* its lock also protects what mrs and qps hold */
+	struct edu_engine engine; /* its lock also protects the members of mrs and qps */
 	struct workqueue_struct *work;
 	struct xarray mrs; /* by key >> 8 */
 	struct xarray qps; /* by number */
@@ -74,8 +73,9 @@ struct ib_mr *hca_rereg_user_mr(struct ib_mr *mr, int flags, u64 start, u64 leng
 int hca_dereg_mr(struct ib_mr *mr, struct ib_udata *udata);
 
 /*
- * What memory protection says to an access: may it, and where is it? Fills in the device's address
- * of the first byte and how many follow it there. Needs engine.lock, under which the answer holds.
+ * Checks an access against the memory region's rights, and finds the device's address of its first
+ * byte and the number of contiguous bytes there. Needs engine.lock; the answer is valid while it is
+ * held.
  */
 bool hca_translate(struct hca *hca, const struct ib_pd *pd, u32 key, u64 at, u64 length, int access,
 		   u64 *address, u32 *run);
@@ -84,7 +84,7 @@ bool hca_translate(struct hca *hca, const struct ib_pd *pd, u32 key, u64 at, u64
 
 struct hca_cq {
 	struct ib_cq ib;
-	spinlock_t lock; /* protects what follows */
+	spinlock_t lock; /* protects the members below */
 	struct ib_wc *ring;
 	u32 first, count;
 	bool armed;
@@ -92,7 +92,7 @@ struct hca_cq {
 
 int hca_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr, HCA_CREATE_CQ_REST);
 int hca_destroy_cq(struct ib_cq *cq, struct ib_udata *udata);
-int hca_poll_cq(struct ib_cq *cq, int most, struct ib_wc *wc);
+int hca_poll_cq(struct ib_cq *cq, int max, struct ib_wc *wc);
 int hca_req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags flags);
 void hca_complete(struct ib_cq *cq, const struct ib_wc *wc);
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
-/*
- * main.c - the device: found on the PCI bus, shown to ib_core.
- */
+/* main.c - the device: its PCI driver, and its registration with ib_core. */
 #include <linux/module.h>
 
 #include "hca.h"
@@ -13,17 +11,17 @@ static int hca_query_device(struct ib_device *ib, struct ib_device_attr *attr,
 	attr->vendor_id = EDU_VENDOR;
 	attr->vendor_part_id = EDU_DEVICE;
 	attr->sys_image_guid = ib->node_guid;
-	attr->max_mr_size = HCA_MOST_BYTES;
+	attr->max_mr_size = HCA_MAX_BYTES;
 	attr->page_size_cap = PAGE_SIZE;
-	attr->max_qp = HCA_MOST_WORK;
-	attr->max_qp_wr = HCA_MOST_WORK;
-	attr->max_send_sge = HCA_MOST_SGE;
-	attr->max_recv_sge = HCA_MOST_SGE;
-	attr->max_sge_rd = HCA_MOST_SGE;
-	attr->max_cq = HCA_MOST_WORK;
-	attr->max_cqe = HCA_MOST_WORK;
+	attr->max_qp = HCA_MAX_WORK;
+	attr->max_qp_wr = HCA_MAX_WORK;
+	attr->max_send_sge = HCA_MAX_SGE;
+	attr->max_recv_sge = HCA_MAX_SGE;
+	attr->max_sge_rd = HCA_MAX_SGE;
+	attr->max_cq = HCA_MAX_WORK;
+	attr->max_cqe = HCA_MAX_WORK;
 	attr->max_mr = 1 << 20;
-	attr->max_pd = HCA_MOST_WORK;
+	attr->max_pd = HCA_MAX_WORK;
 	attr->max_qp_rd_atom = 1;
 	attr->max_qp_init_rd_atom = 1;
 	attr->max_pkeys = 1;
@@ -65,7 +63,7 @@ static int hca_query_pkey(struct ib_device *ib, u32 port, u16 index, u16 *pkey)
 	return 0;
 }
 
-/* ib_core keeps all there is to know of these two. */
+/* ib_core keeps all data of these two objects. */
 static int hca_alloc_pd(struct ib_pd *pd, struct ib_udata *udata)
 {
 	return 0;
@@ -157,7 +155,7 @@ static int hca_probe(struct pci_dev *pci, const struct pci_device_id *id)
 	hca->ib.num_comp_vectors = 1;
 	hca->ib.dev.parent = &pci->dev;
 	ib_set_device_ops(&hca->ib, &hca_ops);
-	/* What others do from user space. */
+	/* Operations that other drivers implement in user space. */
 	hca->ib.uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
 				   BIT_ULL(IB_USER_VERBS_CMD_POLL_CQ) |
 				   BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ);

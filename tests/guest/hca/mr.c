@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * mr.c - memory regions: what a key lets the device reach.
+ * mr.c - memory regions: the memory that a key gives the device access to.
  *
- * A region has the device's address of each of its pages. For a dma-buf these end when the exporter
- * says so (move_notify): from then on the key is refused, for good, since memory that was freed
+ * A region has the device's address of each of its pages. For a dma-buf the addresses end when the
+ * exporter revokes them (move_notify): from then on the key is refused for ever, since freed memory
  * does not come back. With the module parameter "pinned" dma-bufs are pinned instead, as by devices
- * that can't be told to stop.
+ * that can't be notified.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-resv.h>
@@ -28,8 +28,8 @@ struct hca_mr {
 	struct ib_umem *umem;
 	u64 iova, length;
 	int access;
-	bool valid; /* engine.lock */
-	u64 first;  /* where the first byte is in its page */
+	bool valid; /* protected by engine.lock */
+	u64 first;  /* offset of the first byte in its page */
 	u64 pages[];
 };
 
@@ -68,7 +68,7 @@ static struct hca_mr *mr_new(struct ib_pd *pd, struct ib_umem *umem, u64 iova, i
 	return mr;
 }
 
-/* The pages are mapped for the device. */
+/* Maps the pages for the device. */
 static void mr_becomes_valid(struct hca *hca, struct hca_mr *mr)
 {
 	struct ib_block_iter block;
@@ -82,8 +82,8 @@ static void mr_becomes_valid(struct hca *hca, struct hca_mr *mr)
 }
 
 /*
- * Gives it its key. Numbers are used in turn, so that an old key is not soon another region's, and
- * never begin with 0.
+ * Allocates the key. Numbers are used in turn, so that an old key does not soon belong to another
+ * region, and never begin with 0.
  */
 static int mr_publish(struct hca *hca, struct hca_mr *mr, enum hca_counter counter)
 {
@@ -140,14 +140,17 @@ struct ib_mr *hca_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
 	return mr_of_host(pd, start, length, iova, access);
 }
 
-/* The exporter says stop; its reservation lock is held. No DMA is under way when this returns. */
+/*
+ * The exporter revokes the memory; its reservation lock is held. No DMA is under way when this
+ * returns.
+ */
 static void mr_moves(struct dma_buf_attachment *attachment)
 {
 	struct ib_umem_dmabuf *umem = attachment->importer_priv;
 	struct hca_mr *mr = umem->private;
 	struct hca *hca = to_hca(umem->umem.ibdev);
 
-	if (!mr) /* not mapped yet, and it won't be */
+	if (!mr) /* not mapped yet, and never will be */
 		return;
 	mutex_lock(&hca->engine.lock);
 	mr->valid = false;
@@ -205,7 +208,7 @@ struct ib_mr *hca_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u
 	return &mr->ib;
 
 free:
-	/* Nobody is told any more once it is released. */
+	/* No callback comes after the release. */
 	ib_umem_release(&umem->umem);
 	kvfree(mr);
 	return ERR_PTR(error);
@@ -215,8 +218,8 @@ release:
 }
 
 /*
- * Another place makes another region: ib_core puts it where the old one was, and ends that. Rights
- * and domain are changed in place, with the key as it is.
+ * A new address makes another region: ib_core replaces the old one by it. Rights and domain are
+ * changed in place, and the key stays.
  */
 struct ib_mr *hca_rereg_user_mr(struct ib_mr *ib, int flags, u64 start, u64 length, u64 iova,
 				int access, struct ib_pd *pd, struct ib_udata *udata)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * qp.c - queue pairs: reliable connections between two of this device, and what is sent over them.
+ * qp.c - queue pairs: reliable connections between two queue pairs of this device, and their
+ * requests.
  *
- * The device has one engine, so all work is done by one ordered workqueue, in pieces: keys are
- * looked at anew for each piece, under the lock that ends them.
+ * The device has one engine, so an ordered workqueue does all work, in pieces: keys are checked
+ * again for each piece, under the lock that ends them.
  */
 #include <linux/slab.h>
 
@@ -11,13 +12,13 @@
 
 struct hca_send {
 	struct list_head link;
-	struct ib_wc wc; /* what its completion will say */
-	bool silent;	 /* no completion when all is well */
+	struct ib_wc wc; /* its completion */
+	bool silent;	 /* no completion on success */
 	u64 remote;
 	u32 rkey;
-	u32 length; /* of all pieces */
+	u32 length; /* length of all pieces */
 	int count;
-	struct ib_sge sge[HCA_MOST_SGE];
+	struct ib_sge sge[HCA_MAX_SGE];
 };
 
 static struct hca_qp *to_hca_qp(struct ib_qp *qp)
@@ -32,7 +33,7 @@ static void qp_fails(struct hca_qp *qp)
 	qp->state = IB_QPS_ERR;
 }
 
-/* The responder's end of an access that it refuses. */
+/* The responder's side of a refused access. */
 static enum ib_wc_status refused(struct hca_qp *responder)
 {
 	struct ib_event event = {.device = responder->ib.device,
@@ -55,7 +56,7 @@ static struct hca_qp *responder_of(struct hca *hca, const struct hca_qp *qp)
 	return other->state == IB_QPS_RTR || other->state == IB_QPS_RTS ? other : NULL;
 }
 
-/* Of one scatter/gather element, the bytes from `done` on, which go to or come from `remote`. */
+/* The bytes of one scatter/gather element from `done` on, and their place in `remote`. */
 struct hca_piece {
 	const struct ib_sge *sge;
 	u32 done;
@@ -176,7 +177,7 @@ static struct hca_send *send_new(struct hca_qp *qp, const struct ib_send_wr *wr)
 static int post_one(struct hca_qp *qp, const struct ib_send_wr *wr)
 {
 	struct hca_send *send;
-	bool room;
+	bool has_space;
 
 	if (READ_ONCE(qp->state) != IB_QPS_RTS && READ_ONCE(qp->state) != IB_QPS_ERR)
 		return -EINVAL;
@@ -184,15 +185,15 @@ static int post_one(struct hca_qp *qp, const struct ib_send_wr *wr)
 	if (IS_ERR(send))
 		return PTR_ERR(send);
 	spin_lock(&qp->lock);
-	room = qp->waiting < qp->init.cap.max_send_wr;
-	if (room) {
+	has_space = qp->waiting < qp->init.cap.max_send_wr;
+	if (has_space) {
 		list_add_tail(&send->link, &qp->sends);
 		qp->waiting++;
 	}
 	spin_unlock(&qp->lock);
-	if (!room)
+	if (!has_space)
 		kfree(send);
-	return room ? 0 : -ENOMEM;
+	return has_space ? 0 : -ENOMEM;
 }
 
 int hca_post_send(struct ib_qp *ib, const struct ib_send_wr *wr, const struct ib_send_wr **bad)
@@ -219,7 +220,7 @@ int hca_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *attr, struct ib_udat
 
 	if (attr->qp_type != IB_QPT_RC || attr->srq || attr->create_flags)
 		return -EOPNOTSUPP;
-	if (attr->cap.max_send_wr > HCA_MOST_WORK || attr->cap.max_send_sge > HCA_MOST_SGE ||
+	if (attr->cap.max_send_wr > HCA_MAX_WORK || attr->cap.max_send_sge > HCA_MAX_SGE ||
 	    attr->cap.max_inline_data)
 		return -EINVAL;
 	spin_lock_init(&qp->lock);

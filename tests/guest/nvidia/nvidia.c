@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * nvidia.ko as it was up to 535.129, or as the proprietary one is: the peer-to-peer calls are
- * there, and not exported for the GPL. For the guest only: it does not load on a machine that is
- * not QEMU's.
+ * nvidia.ko as it was up to 535.129, or as the proprietary one is: it has the peer-to-peer calls,
+ * without EXPORT_SYMBOL_GPL. For the guest only: it does not load on a machine other than QEMU's.
  */
 #include <linux/dmi.h>
 #include <linux/errno.h>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * A GPU of NVIDIA's for the test guest, made in software, so that nvidia.ko finds a device and
- * stays loaded: a PCI bus of its own (domain 1) with one device on it, whose configuration space is
- * an array in here.
+ * A GPU of NVIDIA for the test guest, made in software, so that nvidia.ko finds a device and stays
+ * loaded: a PCI bus of its own (domain 1) with one device on it, whose configuration space is an
+ * array in this file.
  *
  * It computes nothing. Of its registers (BAR 0) only the two that name the chip have content; they
- * are in memory that the kernel's command line keeps from the kernel (memmap=). Its memory (BAR 2,
- * as the 64-bit BARs of these GPUs are numbered) is a real BAR of the machine: the one of the
- * ivshmem-plain device that is there for the simulated GPU, so that other devices can reach it.
+ * are in memory that the kernel's command line reserves (memmap=). Its memory (BAR 2, as the 64-bit
+ * BARs of these GPUs are numbered) is a real BAR of the machine: that of the ivshmem-plain device,
+ * which is also the simulated GPU's, so that other devices can reach it.
  *
- * For the guest only: it does not load on a machine that is not QEMU's.
+ * For the guest only: it does not load on a machine other than QEMU's.
  */
 #include <linux/dmi.h>
 #include <linux/io.h>
@@ -63,7 +63,7 @@ static void config_put(unsigned int at, unsigned int size, u32 value, u32 writab
 	}
 }
 
-/* A 64-bit BAR: the bits below its size are fixed, which is how its size is found. */
+/* A 64-bit BAR: the bits below its size are fixed, by which the kernel determines the size. */
 static void config_bar(unsigned int number, u64 start, u64 size)
 {
 	u64 mask = ~(size - 1);
@@ -128,7 +128,7 @@ static int config_write(struct pci_bus *bus, unsigned int function, int at, int 
 
 static struct pci_ops config_ops = {.read = config_read, .write = config_write};
 
-/* The kernel's lock of all PCI devices must be held. */
+/* Needs the kernel's lock of all PCI devices. */
 static int bus_scan(void)
 {
 	struct pci_dev *device;

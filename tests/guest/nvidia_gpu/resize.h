@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Included before each of nvidia.ko's sources, where the kernel's pci_resize_resource() has an
- * argument more than they know: which BARs not to touch. They call it for GPUs with resizable BARs
- * alone.
+ * Included before each source of nvidia.ko, if the kernel's pci_resize_resource() has an argument
+ * that they do not know: the BARs that must not be touched. They call it only for GPUs with
+ * resizable BARs.
  *
- * Not in the driver's tests of what the kernel has, which are compiled without this name.
+ * The driver's own probes of the kernel are compiled without this name.
  */
 #ifdef __KBUILD_MODNAME
 #include <linux/pci.h>

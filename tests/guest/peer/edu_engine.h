@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The DMA engine of QEMU's edu device (1234:11e8), for the drivers that make something of it: it
- * moves bytes between a buffer of its own and any place that a PCI device can reach.
+ * The DMA engine of QEMU's edu device (1234:11e8), for the drivers that use it: it moves bytes
+ * between a buffer of its own and any place that a PCI device can reach.
  */
 #ifndef EDU_ENGINE_H
 #define EDU_ENGINE_H
@@ -19,14 +19,14 @@
 #define EDU_DMA_COMMAND 0x98
 #define EDU_RUN		1u
 #define EDU_TO_HOST	2u
-/* The engine's own buffer, in the addresses that it uses for its side. */
+/* The address of the engine's own buffer, for its side of a transfer. */
 #define EDU_BUFFER 0x40000
-/* It gives up, QEMU and all, on transfers that end with the buffer. */
+/* QEMU ends on transfers that reach the end of the buffer. */
 #define EDU_PIECE 2048u
 
 struct edu_engine {
 	void __iomem *registers;
-	/* Held while it moves data, so that a revocation waits for what is under way. */
+	/* Held while it moves data, so that a revocation waits for transfers under way. */
 	struct mutex lock;
 };
 
@@ -46,7 +46,7 @@ static inline int edu_move(struct edu_engine *engine, u64 from, u64 to, u32 leng
 }
 
 /*
- * From one place in the device's view of memory to another, at most EDU_PIECE bytes. Needs
+ * Moves at most EDU_PIECE bytes between two places in the device's view of memory. Needs
  * engine->lock.
  */
 static inline int edu_copy(struct edu_engine *engine, u64 from, u64 to, u32 length)
@@ -56,7 +56,7 @@ static inline int edu_copy(struct edu_engine *engine, u64 from, u64 to, u32 leng
 	return error ?: edu_move(engine, EDU_BUFFER, to, length, EDU_TO_HOST);
 }
 
-/* Makes the device ready to move. The device's driver undoes it by itself when it ends. */
+/* Prepares the device for transfers. This is undone when the device's driver is unbound. */
 static inline int edu_start(struct edu_engine *engine, struct pci_dev *pci, const char *name)
 {
 	int error = pcim_enable_device(pci);
@@ -66,7 +66,7 @@ static inline int edu_start(struct edu_engine *engine, struct pci_dev *pci, cons
 	error = dma_set_mask_and_coherent(&pci->dev, DMA_BIT_MASK(64));
 	if (error)
 		return error;
-	/* One segment for each contiguous range, however large. */
+	/* One segment for each contiguous range of any size. */
 	dma_set_max_seg_size(&pci->dev, UINT_MAX);
 	error = pcim_iomap_regions(pci, BIT(0), name);
 	if (error)

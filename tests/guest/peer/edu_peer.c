@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Driver for QEMU's edu device (1234:11e8): a PCI device with a DMA engine, which stands for the
- * network adapter that is to reach GPU memory.
+ * Driver for QEMU's edu device (1234:11e8): a PCI device with a DMA engine, in the role of the
+ * network adapter that reaches GPU memory.
  *
  * Locks: a dma-buf's reservation lock is taken before peer.engine.lock.
  */
@@ -25,7 +25,7 @@
 static struct {
 	struct pci_dev *pci;
 	struct edu_engine engine;
-	void *bounce; /* EDU_PEER_MOST bytes that the device and we can reach */
+	void *bounce; /* EDU_PEER_MAX bytes that both the device and the driver can reach */
 	dma_addr_t bounce_at;
 } peer;
 
@@ -33,21 +33,21 @@ struct import {
 	struct dma_buf *buffer;
 	struct dma_buf_attachment *attachment;
 	struct sg_table *sgt; /* reservation lock (dynamic) and peer.engine.lock; NULL: revoked */
-	bool stopped;	      /* the same: told to stop, but not unmapped yet */
+	bool stopped;	      /* same locks: revoked, but not unmapped yet */
 	u32 flags;
 	u32 moves;
 	u64 first;
 };
 
 struct client {
-	struct mutex lock; /* imports; not while the exporter is called into */
+	struct mutex lock; /* protects imports; not held while the exporter is called */
 	struct xarray imports;
-	struct xarray busy; /* fences of imports with EDU_BUSY, by the same number, until signalled */
+	struct xarray busy; /* unsignalled fences of imports with EDU_BUSY, by the same number */
 };
 
 /* ---- transfers; peer.engine.lock is held ---- */
 
-/* The DMA address of a byte of the import, and how many follow it there; 0: none. */
+/* The DMA address of a byte of the import, and the number of contiguous bytes there; 0: none. */
 static u32 import_address(struct import *import, u64 offset, u64 *address)
 {
 	struct scatterlist *sg;
@@ -102,7 +102,10 @@ static void unmap_static(struct dma_buf_attachment *attachment, struct sg_table 
 #endif
 }
 
-/* The exporter says stop; its reservation lock is held. No DMA is under way when this returns. */
+/*
+ * The exporter revokes the memory; its reservation lock is held. No DMA is under way when this
+ * returns.
+ */
 static void import_moves(struct dma_buf_attachment *attachment)
 {
 	struct import *import = attachment->importer_priv;
@@ -129,10 +132,10 @@ static const struct dma_buf_attach_ops import_ops = {
 #endif
 };
 
-/* ---- work that goes on after a call ---- */
+/* ---- work that continues after a call ---- */
 
 struct busy {
-	struct dma_fence fence; /* first: it is freed by that */
+	struct dma_fence fence; /* first member: freeing it frees this structure */
 	spinlock_t lock;
 };
 
@@ -344,7 +347,7 @@ static int call_transfer(struct client *client, const struct edu_transfer *call,
 
 	if (!import)
 		return -ENOENT;
-	if (!call->length || call->length > EDU_PEER_MOST || call->offset > import->buffer->size ||
+	if (!call->length || call->length > EDU_PEER_MAX || call->offset > import->buffer->size ||
 	    call->length > import->buffer->size - call->offset)
 		return -EINVAL;
 	copy = write ? memdup_user(data, call->length) : kzalloc(call->length, GFP_KERNEL);
@@ -463,7 +466,7 @@ static long peer_ioctl(struct file *file, unsigned int number, unsigned long arg
 	if (!error && _IOC_DIR(number) & _IOC_READ &&
 	    copy_to_user(from, &call, _IOC_SIZE(number))) {
 		error = -EFAULT;
-		/* Nobody knows its number. */
+		/* Its number is not published. */
 		if (number == EDU_IMPORT)
 			call_release(client, call.import.id);
 	}
@@ -524,7 +527,7 @@ static int peer_probe(struct pci_dev *pci, const struct pci_device_id *id)
 	error = edu_start(&peer.engine, pci, "edu_peer");
 	if (error)
 		return error;
-	peer.bounce = dmam_alloc_coherent(&pci->dev, EDU_PEER_MOST, &peer.bounce_at, GFP_KERNEL);
+	peer.bounce = dmam_alloc_coherent(&pci->dev, EDU_PEER_MAX, &peer.bounce_at, GFP_KERNEL);
 	if (!peer.bounce)
 		return -ENOMEM;
 	peer.pci = pci;

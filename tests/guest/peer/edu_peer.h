@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * /dev/edu_peer: a third-party device that moves data by DMA. It knows dma-buf and nothing else:
- * not pindown, not the GPU.
+ * /dev/edu_peer: a third-party device that moves data by DMA. It knows only dma-buf, neither
+ * pindown nor the GPU.
  *
  * The device is QEMU's edu, whose engine moves 2 KiB in a tenth of a second, so lengths are small.
  * Errors: EINVAL for bad arguments, ENOENT for an unknown import, ESTALE for one that its exporter
@@ -14,23 +14,23 @@
 #include <linux/types.h>
 
 #define EDU_PEER_DEVICE "/dev/edu_peer"
-#define EDU_PEER_MOST	65536u /* bytes in one transfer */
+#define EDU_PEER_MAX	65536u /* bytes in one transfer */
 
-/* Tell the exporter that this importer can be told to stop (move_notify). */
+/* This importer can be notified by the exporter (move_notify). */
 #define EDU_DYNAMIC 1u
-/* When told to stop, stop at once but unmap only at EDU_RELEASE. With EDU_DYNAMIC. */
+/* When notified, the importer stops at once, but unmaps only at EDU_RELEASE. With EDU_DYNAMIC. */
 #define EDU_LAZY 2u
-/* Pin the dma-buf: the exporter must not tell it to stop. With EDU_DYNAMIC. */
+/* Pins the dma-buf: the exporter must not notify the importer. With EDU_DYNAMIC. */
 #define EDU_PINNED 4u
 /*
- * Be at work all the time: with a fence in the dma-buf's reservation object that is signalled by
- * EDU_SIGNAL, also after EDU_RELEASE, and at the latest when the device is closed. With
+ * The importer is always at work: it adds a fence to the dma-buf's reservation object that
+ * EDU_SIGNAL signals, also after EDU_RELEASE, at the latest when the device is closed. With
  * EDU_DYNAMIC.
  */
 #define EDU_BUSY 8u
 
 struct edu_import {
-	__s32 fd; /* of a dma-buf; not needed any more after the call */
+	__s32 fd; /* of a dma-buf; may be closed after the call */
 	__u32 flags;
 	__u32 id;	/* out */
 	__u32 segments; /* out: of the DMA mapping */
@@ -46,14 +46,14 @@ struct edu_transfer {
 
 struct edu_state {
 	__u32 id;
-	__u32 moves;   /* out: how often the exporter said stop */
+	__u32 moves;   /* out: the number of notifications by the exporter */
 	__u64 address; /* out: DMA address of the first byte, as it was when imported */
 	__u32 mapped;  /* out: 0 when revoked */
 	__u32 reserved;
 };
 
 struct edu_raw {
-	__u64 address; /* as the device puts it on the bus */
+	__u64 address; /* the bus address */
 	__u64 data;
 	__u32 length;
 	__u32 write; /* 0: the device reads from the address */
@@ -62,16 +62,17 @@ struct edu_raw {
 #define EDU_IMPORT  _IOWR('E', 1, struct edu_import)
 #define EDU_RELEASE _IOW('E', 2, __u32)
 /*
- * The device reads from the import and leaves the bytes in `data`, or writes to it what is there.
+ * The device reads from the import and leaves the bytes in `data`, or writes the bytes of `data` to
+ * it.
  */
 #define EDU_READ  _IOW('E', 3, struct edu_transfer)
 #define EDU_WRITE _IOW('E', 4, struct edu_transfer)
 #define EDU_STATE _IOWR('E', 5, struct edu_state)
-/* What a device that ignores revocation would do: DMA to an address that it remembers. */
+/* DMA to an address that the device remembers, as a device that ignores revocation would do. */
 #define EDU_RAW _IOW('E', 6, struct edu_raw)
-/* Map a revoked import again: what the exporter answers. */
+/* Maps a revoked import again, and returns the exporter's answer. */
 #define EDU_REMAP _IOW('E', 7, __u32)
-/* The work of an import with EDU_BUSY is done. */
+/* Completes the work of an import with EDU_BUSY. */
 #define EDU_SIGNAL _IOW('E', 8, __u32)
 
 #endif

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Connects two queue pairs of one device with each other. */
 #include <fcntl.h>
 
 #include "connection.h"

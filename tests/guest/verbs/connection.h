@@ -23,7 +23,7 @@ struct connection {
 struct ibv_context *open_device(const char *name);
 struct connection connect_pair(void);
 void disconnect(struct connection *connection);
-/* After an error, which ends a connection: as new. */
+/* Resets a connection that an error has ended. */
 void reconnect(struct connection *connection);
 
 struct place {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* GPU memory for the tests of RDMA. */
 #include "gpu_memory.h"
 
 void start_cuda(void)
@@ -36,7 +37,7 @@ CUdeviceptr gpu_mappings(uint64_t seed)
 	char data[SIZE];
 
 	check_equal(cuMemAddressReserve(&ptr, 2 * BLOCK, 0, 0, 0), CUDA_SUCCESS);
-	/* The second first: their memory is not side by side. */
+	/* The second one first: so their memory is not contiguous. */
 	for (int i = 1; i >= 0; i--) {
 		check_equal(cuMemCreate(&handle, BLOCK, &prop, 0), CUDA_SUCCESS);
 		check_equal(cuMemMap(ptr + (unsigned)i * BLOCK, BLOCK, 0, handle, 0), CUDA_SUCCESS);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The user-space half of tests/guest/hca: a provider that rdma-core's libibverbs loads for the
- * device. Everything goes through the kernel, so there is little to it: each operation is the
- * library's own command of the same name.
+ * device. Everything goes through the kernel, so it is small: each operation calls the library's
+ * own command of the same name.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What rdma-core's libibverbs and its providers say to each other, as far as a small provider needs
+ * The interface between rdma-core's libibverbs and its providers, as far as a small provider needs
  * it. rdma-core installs no header for it. The layout is that of rdma-core 40 and later
- * (IBVERBS_PRIVATE_34); the linker sees to it that no other version's functions are called.
+ * (IBVERBS_PRIVATE_34); the linker ensures that no other version's functions are called.
  */
 #ifndef RDMA_CORE_H
 #define RDMA_CORE_H
@@ -41,7 +41,7 @@ struct verbs_device_ops {
 	void (*uninit_device)(struct verbs_device *device);
 };
 
-/* With a tail that the library keeps for itself. */
+/* It has a tail that only the library uses. */
 struct verbs_mr {
 	struct ibv_mr mr;
 	uint64_t private_[8];
@@ -57,7 +57,7 @@ struct verbs_qp {
 	uint64_t private_[8];
 };
 
-/* One pointer for each operation, in the order of the alphabet. What we don't have is NULL. */
+/* One pointer for each operation, in alphabetical order. Missing operations are NULL. */
 struct verbs_context_ops {
 	void *advise_mr, *alloc_dm, *alloc_mw, *alloc_null_mr, *alloc_parent_domain;
 	struct ibv_pd *(*alloc_pd)(struct ibv_context *context);
@@ -82,7 +82,7 @@ struct verbs_context_ops {
 	void *modify_flow_action_esp;
 	int (*modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 	void *modify_qp_rate_limit, *modify_srq, *modify_wq, *open_qp, *open_xrcd;
-	int (*poll_cq)(struct ibv_cq *cq, int most, struct ibv_wc *wc);
+	int (*poll_cq)(struct ibv_cq *cq, int max, struct ibv_wc *wc);
 	void *post_recv;
 	int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 	void *post_srq_ops, *post_srq_recv;
@@ -102,11 +102,11 @@ struct verbs_context_ops {
 	int (*rereg_mr)(struct verbs_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			size_t length, int access);
 	void *resize_cq, *set_ece, *unimport_dm, *unimport_mr, *unimport_pd;
-	void *private_[16]; /* later versions' */
+	void *private_[16]; /* members of later versions */
 };
 
 void verbs_register_driver_34(const struct verbs_device_ops *ops);
-/* `context`: where the verbs_context is in what is allocated. */
+/* `context`: the offset of the verbs_context in the allocation. */
 void *_verbs_init_and_alloc_context(struct ibv_device *device, int fd, size_t size,
 				    struct verbs_context *context, uint32_t driver_id);
 void verbs_set_ops(struct verbs_context *context, const struct verbs_context_ops *ops);
@@ -114,7 +114,7 @@ void verbs_uninit_context(struct verbs_context *context);
 
 /*
  * Commands of the kernel's verbs interface. A command is a header, which the library fills in, and
- * the structure of <rdma/ib_user_verbs.h>; so is COMMAND(name).
+ * the structure of <rdma/ib_user_verbs.h>; COMMAND(name) has this form.
  */
 #define COMMAND(name)                         \
 	struct {                              \
@@ -145,7 +145,7 @@ int ibv_cmd_dereg_mr(struct verbs_mr *mr);
 int ibv_cmd_create_cq(struct ibv_context *context, int cqe, struct ibv_comp_channel *channel,
 		      int vector, struct ibv_cq *cq, void *cmd, size_t size,
 		      struct ib_uverbs_create_cq_resp *resp, size_t resp_size);
-int ibv_cmd_poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc);
+int ibv_cmd_poll_cq(struct ibv_cq *cq, int max, struct ibv_wc *wc);
 int ibv_cmd_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 int ibv_cmd_destroy_cq(struct ibv_cq *cq);
 int ibv_cmd_create_qp(struct ibv_pd *pd, struct ibv_qp *qp, struct ibv_qp_init_attr *attr,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * registers DEVICE TIMES: a program with host memory that registers the same buffers again and
- * again, as some do for each message, and says what it was given. It knows nothing of pindown.
+ * registers DEVICE TIMES: a program that registers the same buffers of host memory again and again,
+ * as some do for each message, and prints the results. It knows nothing of pindown.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -36,7 +36,7 @@ static bool is_of(const struct ibv_mr *mr, const struct ibv_pd *pd, const void *
 	       mr->context == pd->context && mr->lkey && mr->rkey;
 }
 
-/* How many registrations, each given back before the next, were as they should be. */
+/* The number of correct registrations, each deregistered before the next one. */
 static unsigned again_and_again(struct ibv_pd *pd, char *buffer, unsigned times)
 {
 	unsigned good = 0;
@@ -54,7 +54,7 @@ static unsigned again_and_again(struct ibv_pd *pd, char *buffer, unsigned times)
 	return good;
 }
 
-/* How many of one buffer at the same time have a key that no other has. */
+/* The number of simultaneous registrations of one buffer that have a unique key. */
 static unsigned at_once(struct ibv_pd *pd, char *buffer)
 {
 	static struct ibv_mr *mr[AT_ONCE];

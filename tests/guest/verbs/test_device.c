@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * The guest's RDMA device itself, with host memory: real rdma-core above it, the kernel's ib_core
- * below. What it refuses matters as much as what it moves: the tests with GPU memory rest on it.
+ * below. Its refusals matter as much as its transfers: the tests with GPU memory rely on them.
  */
 #include "connection.h"
 #include "tests/guest/guest.h"
@@ -17,7 +17,7 @@ static struct buffer buffer_new(struct connection *connection, int access)
 {
 	struct buffer buffer;
 
-	/* Over the end of a page. */
+	/* Across the end of a page. */
 	buffer.data = (char *)aligned_alloc(4096, 4 * SIZE) + 1024;
 	buffer.mr = ibv_reg_mr(connection->pd, buffer.data, SIZE, access);
 	if (!buffer.mr)
@@ -56,7 +56,7 @@ TEST(bytes_move)
 	check_equal(hca_count("live_mrs"), 0);
 }
 
-/* What must fail, with which status; then the connection is made anew. */
+/* Requests that must fail, with their status; then the connection is made again. */
 static void refused(struct connection *pair, enum ibv_wr_opcode opcode, struct place local,
 		    struct place remote, uint32_t length, enum ibv_wc_status status)
 {
@@ -95,7 +95,7 @@ TEST(keys)
 	refused(&pair, IBV_WR_RDMA_READ, wrong, in(&here, 0), 8, IBV_WC_LOC_PROT_ERR);
 	check_equal(ibv_dereg_mr(there.mr), 0);
 	refused(&pair, IBV_WR_RDMA_WRITE, start_of(&here), old, 8, IBV_WC_REM_ACCESS_ERR);
-	/* The same memory again: another key. */
+	/* The same memory again has another key. */
 	there.mr = ibv_reg_mr(pair.pd, there.data, SIZE, ALL_ACCESS);
 	check(there.mr && there.mr->rkey != old.key);
 	refused(&pair, IBV_WR_RDMA_WRITE, start_of(&here), old, 8, IBV_WC_REM_ACCESS_ERR);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * GPU memory over RDMA, by a program that asks pindown for the dma-buf and registers that itself.
+ * GPU memory over RDMA, by a program that gets the dma-buf from pindown and registers that itself.
  */
 #include "gpu_memory.h"
 #include "cache/pindown.h"
@@ -43,9 +43,8 @@ TEST(bytes_move_between_gpu_buffers)
 }
 
 /*
- * A device that can be told to stop: the key is dead when the free returns, though the program
- * holds it. The kernel learns of it because the driver gives the memory back, which small pieces
- * share.
+ * A device that can be notified: the key is dead when the free returns, although the program holds
+ * it. The kernel notices because the driver frees the block, which small allocations share.
  */
 TEST(a_free_revokes_the_key)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * GPU memory over RDMA, by a program that knows nothing of pindown: it makes memory with
+ * GPU memory over RDMA, by a program that knows nothing of pindown: it allocates memory with
  * cuMemAlloc, registers it with ibv_reg_mr, and lets the RDMA device move it. It is run under
  * libpindown.so.
  */
@@ -50,7 +50,7 @@ TEST(bytes_move_between_gpu_buffers)
 	disconnect(&pair);
 }
 
-/* What lies over the end of one is moved in one request, by one registration. */
+/* One registration and one request move bytes across the end of a mapping. */
 TEST(bytes_move_between_mappings)
 {
 	struct connection pair = connect_pair();
@@ -74,7 +74,7 @@ TEST(bytes_move_between_mappings)
 	check_equal(differs(data, SIZE, 33), SIZE);
 	check_equal(ibv_dereg_mr(mr[0]), 0);
 	check_equal(ibv_dereg_mr(mr[1]), 0);
-	/* The end of a part is that of the registration. */
+	/* The end of the part is the end of the registration. */
 	check_equal(cuMemUnmap(from + BLOCK, BLOCK), CUDA_SUCCESS);
 	check_equal(hca_count("live_mrs"), 1);
 	check_equal(cuMemUnmap(from, BLOCK), CUDA_SUCCESS);
@@ -106,7 +106,7 @@ TEST(ten_thousand_registrations_are_one)
 	check_equal(hca_count("dmabuf_mrs"), made + 1);
 	check_equal(hca_count("live_mrs"), 1);
 
-	/* And it is good for what it is there for. */
+	/* And it works for its memory. */
 	to = gpu_buffer(SIZE, 42);
 	mr = must_reg(pair.pd, ptr, SIZE);
 	other = must_reg(pair.pd, to, SIZE);
@@ -187,8 +187,8 @@ static int change(struct ibv_mr *mr, int flags, struct ibv_pd *pd, const void *a
 	return ibv_rereg_mr(mr, flags, pd, (void *)addr, length, 0);
 }
 
-/* libibverbs' own ibv_mr, with a registration of GPU memory in it, and then without. */
-TEST(host_memory_becomes_gpu_memory_and_back)
+/* pindown's ibv_mr, with a registration of host memory behind it, and then of GPU memory again. */
+TEST(gpu_memory_becomes_host_memory_and_back)
 {
 	struct connection pair = connect_pair();
 	struct ibv_pd *other = ibv_alloc_pd(pair.context);
@@ -203,36 +203,36 @@ TEST(host_memory_becomes_gpu_memory_and_back)
 	from = gpu_buffer(SIZE, 92);
 	to = gpu_buffer(SIZE, 93);
 	target = must_reg(pair.pd, to, SIZE);
-	mr = ibv_reg_mr(other, data, SIZE, ALL_ACCESS);
-	check(mr);
+	mr = must_reg(other, from, SIZE);
 	old = remote(mr);
 	check_equal(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD, pair.pd,
-			   (void *)from, SIZE),
+			   data, SIZE),
 		    0);
-	check_equal((uintptr_t)mr->addr, from);
+	check(mr->addr == data);
 	check_equal(ibv_dealloc_pd(other), 0); /* it has left that */
 	check_equal(rdma(&pair, IBV_WR_RDMA_WRITE, local(mr), remote(target), SIZE),
 		    IBV_WC_SUCCESS);
-	check_equal(gpu_differs(to, 92), SIZE);
+	check_equal(gpu_differs(to, 91), SIZE);
 	check_equal(rdma(&pair, IBV_WR_RDMA_WRITE, local(target), old, SIZE),
 		    IBV_WC_REM_ACCESS_ERR);
-	check_equal(differs(data, SIZE, 91), SIZE);
+	check_equal(gpu_differs(from, 92), SIZE);
 	reconnect(&pair);
 
-	check_equal(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, data, SIZE), 0);
-	check_equal(cuMemFree_v2(from), CUDA_SUCCESS);
-	check_equal(hca_count("live_mrs"), 2); /* to, and the host's */
+	check_equal(change(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (void *)from, SIZE), 0);
+	free(data);
+	check_equal(hca_count("live_mrs"), 2); /* from and to */
 	check_equal(rdma(&pair, IBV_WR_RDMA_WRITE, local(mr), remote(target), SIZE),
 		    IBV_WC_SUCCESS);
-	check_equal(gpu_differs(to, 91), SIZE);
+	check_equal(gpu_differs(to, 92), SIZE);
 	check_equal(ibv_dereg_mr(mr), 0);
 	check_equal(ibv_dereg_mr(target), 0);
+	check_equal(cuMemFree_v2(from), CUDA_SUCCESS);
 	check_equal(cuMemFree_v2(to), CUDA_SUCCESS);
 	check_equal(hca_count("live_mrs"), 0);
 	disconnect(&pair);
 }
 
-/* The device's address for the memory is what the program says, not where it is. */
+/* The device's address for the memory is the program's choice, not its real address. */
 TEST(an_iova_of_the_programs_own)
 {
 	struct connection pair = connect_pair();
@@ -255,7 +255,7 @@ TEST(an_iova_of_the_programs_own)
 	disconnect(&pair);
 }
 
-/* A key is good for the whole allocation; with PINDOWN_VERBS=exact, for its own pages. */
+/* A key is valid for the whole allocation; with PINDOWN_VERBS=exact, for its own pages. */
 TEST(how_far_a_key_reaches)
 {
 	const char *verbs = getenv("PINDOWN_VERBS");
@@ -277,7 +277,7 @@ TEST(how_far_a_key_reaches)
 		    exact ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
 }
 
-/* Each region that a program has registered at some time, and none twice. */
+/* Each region that a program has registered at any time, and none twice. */
 TEST(many_buffers)
 {
 	struct connection pair = connect_pair();
@@ -300,7 +300,7 @@ TEST(many_buffers)
 	disconnect(&pair);
 }
 
-/* What is registered is the kernel's, and takes no descriptor of the process. */
+/* The kernel holds the registered memory, and the process needs no descriptor for it. */
 TEST(more_buffers_than_descriptors)
 {
 	struct connection pair = connect_pair();
@@ -348,7 +348,7 @@ TEST(a_protection_domain_takes_its_registrations_along)
 	check_equal(hca_count("live_mrs"), 2);
 	check_equal(ibv_dealloc_pd(other), 0);
 	check_equal(hca_count("live_mrs"), 1);
-	check_equal(ibv_dealloc_pd(pair.pd), EBUSY); /* as ever: it is in use */
+	check_equal(ibv_dealloc_pd(pair.pd), EBUSY); /* as always: it is in use */
 	check_equal(ibv_dereg_mr(mr), 0);
 	disconnect(&pair);
 	check_equal(hca_count("live_mrs"), 0);
@@ -380,7 +380,7 @@ TEST(a_device_without_dmabufs)
 	check(pd);
 	start_cuda();
 	ptr = gpu_buffer(SIZE, 1);
-	/* The original call runs, and without nvidia-peermem it can't. */
+	/* The original call runs, and fails without nvidia-peermem. */
 	for (unsigned i = 0; i < 2; i++) {
 		check(!ibv_reg_mr(pd, (void *)ptr, SIZE, ALL_ACCESS));
 		check_equal(errno, EFAULT);
@@ -417,12 +417,12 @@ TEST(a_process_that_is_killed)
 	check_equal(hca_count("live_mrs"), 2);
 	works(kill(child, SIGKILL));
 	check_equal(waitpid(child, &status, 0), child);
-	/* What the kernel does for a dead process it may do a moment later. */
+	/* The kernel may clean up after a dead process a moment later. */
 	while (hca_count("live_mrs") || gpu_count(SIM_GPU_PINS))
 		usleep(10000);
 }
 
-/* ---- threads: one frees and makes memory anew, at the same address, while others register it  */
+/* ---- threads: one frees memory and allocates it again, while others register it -------------- */
 
 static struct {
 	struct ibv_pd *pd;
@@ -437,7 +437,7 @@ static void *registers(void *arg)
 	while (!__atomic_load_n(&shared.stop, __ATOMIC_ACQUIRE)) {
 		struct ibv_mr *mr = ibv_reg_mr(shared.pd, (void *)shared.ptr, SIZE, ALL_ACCESS);
 
-		/* It may be that there is no memory at the moment. */
+		/* There may be no memory at the moment. */
 		if (mr)
 			check_equal(ibv_dereg_mr(mr), 0);
 		*done += mr != NULL;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * A program that frees GPU memory which it has still registered. Whatever PINDOWN_HELD says, the
- * device never reaches what the memory's address stands for afterwards. The boot says how each test
- * is run.
+ * A program that frees GPU memory that it has still registered. Whatever PINDOWN_HELD is, the
+ * device never reaches other memory at the same address. The boot chooses the configuration of each
+ * test.
  */
 #include "gpu_memory.h"
 
@@ -13,7 +13,7 @@ static struct {
 	CUdeviceptr again;
 } state;
 
-/* Frees the memory of a registration, and makes new memory at its address. */
+/* Frees the memory of a registration, and allocates memory at its address. */
 static void free_what_is_held(void)
 {
 	CUdeviceptr ptr;
@@ -49,7 +49,7 @@ static void give_back(void)
 	disconnect(&state.pair);
 }
 
-/* keep, and a device that the kernel can't tell to stop: it goes on with the old memory. */
+/* keep, and a device that the kernel can't notify: it continues with the old memory. */
 TEST(kept)
 {
 	uint64_t pages = gpu_count(SIM_GPU_MEMORY_PAGES);
@@ -61,7 +61,7 @@ TEST(kept)
 	give_back();
 }
 
-/* keep, but the kernel has taken the memory from the device. */
+/* keep, but the kernel has revoked the device's access. */
 TEST(kept_but_revoked_by_the_kernel)
 {
 	unsigned long revoked = hca_count("revoked");

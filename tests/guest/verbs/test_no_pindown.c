@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * Without pindown and without nvidia-peermem: what becomes of GPU memory that a program registers.
- */
+/* Without pindown and without nvidia-peermem: GPU memory that a program registers. */
 #include "gpu_memory.h"
 
 TEST(registration_of_gpu_memory_fails)
@@ -17,9 +15,8 @@ TEST(registration_of_gpu_memory_fails)
 }
 
 /*
- * What a program does that exports its memory itself and keeps the registration for the next time:
- * the free gives nothing back, the address is given out again, and the device writes into memory
- * that is nobody's.
+ * A program that exports its memory itself and keeps the registration for later: the free returns
+ * no memory, the address is reused, and the device writes into memory that belongs to nobody.
  */
 TEST(a_registration_of_dead_memory)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * What a registration of GPU memory costs from the cache, and what it costs when the kernel makes
- * it, in instructions of the process and the kernel together; run on the boot "figures" under
+ * The cost of a registration of GPU memory from the cache, and when the kernel makes it, in
+ * instructions of the process and the kernel together; run in the boot "figures" under
  * libpindown.so.
  */
 #include "tests/guest/figures.h"
@@ -38,13 +38,13 @@ static void cost_of(struct ibv_pd *pd, const char *name, size_t size)
 
 	pair_of(pd, ptr, size);
 	made = hca_count("dmabuf_mrs");
-	cached = least(for (unsigned i = 0; i < PAIRS; i++) pair_of(pd, ptr, size)) / PAIRS;
+	cached = min_time(for (unsigned i = 0; i < PAIRS; i++) pair_of(pd, ptr, size)) / PAIRS;
 	check_equal(hca_count("dmabuf_mrs"), made);
 	check_equal(pindown_get(ptr, size, 0, &region), PINDOWN_OK);
 	check_equal(pindown_region_dmabuf(region, ptr, &fd, &offset), PINDOWN_OK);
-	kernel = least(pair_of_dmabuf(pd, fd, ptr, size));
+	kernel = min_time(pair_of_dmabuf(pd, fd, ptr, size));
 	pindown_put(region);
-	cold = least(pindown_flush(); pair_of(pd, ptr, size));
+	cold = min_time(pindown_flush(); pair_of(pd, ptr, size));
 	printf("%-8s %14llu %14llu %14llu %8llu\n", name, (unsigned long long)cached,
 	       (unsigned long long)kernel, (unsigned long long)cold,
 	       (unsigned long long)(kernel / cached));

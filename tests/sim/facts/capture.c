@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What may be called while a stream is being captured, and what becomes of the capture. */
+/* Calls during the capture of a stream, and their effect on the capture. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,7 +244,7 @@ static const struct call {
 	{"cuStreamQuery of the legacy stream", call_query_legacy, false},
 };
 
-/* The capture ends well, or with an error when the call has spoiled it. */
+/* The capture ends well, or with an error when the call has invalidated it. */
 static void during_capture(const struct call *call, const char *mode_name, CUstreamCaptureMode mode,
 			   bool relax_thread)
 {
@@ -279,7 +279,7 @@ static void in_mode(const char *name, CUstreamCaptureMode mode, bool relax_threa
 		during_capture(&calls[i], name, mode, relax_thread);
 }
 
-/* Another thread captures: what may this one do? */
+/* Another thread captures: which calls may this thread make? */
 static void *capture_elsewhere(void *arg)
 {
 	pthread_barrier_t *barrier = arg;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Contexts of each sort, and what ends with them. */
+/* Contexts of each kind, and the memory that ends with them. */
 #include <pthread.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the driver says about a pointer, in words that don't depend on where it is. */
+/* The driver's attributes of a pointer, in words that don't depend on its address. */
 #include <string.h>
 #include <unistd.h>
 
@@ -58,18 +58,18 @@ static const struct attribute {
 	{CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, "mapping base", 8, true},
 };
 
-static void describe_value(char *text, size_t room, const struct attribute *attribute,
+static void describe_value(char *text, size_t capacity, const struct attribute *attribute,
 			   uint64_t value, CUdeviceptr ptr)
 {
 	if (!attribute->pointer)
-		snprintf(text, room, "%lld",
+		snprintf(text, capacity, "%lld",
 			 attribute->bytes == 4 ? (long long)(int)value : (long long)value);
 	else if (!value)
-		snprintf(text, room, "none");
+		snprintf(text, capacity, "none");
 	else if (value == ptr)
-		snprintf(text, room, "itself");
+		snprintf(text, capacity, "itself");
 	else
-		snprintf(text, room, "some");
+		snprintf(text, capacity, "some");
 }
 
 void describe(const char *what, CUdeviceptr ptr)

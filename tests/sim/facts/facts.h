@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Questions to a CUDA driver. Each answer is one line without addresses or ids, so that the answers
- * of two drivers can be compared: those of a real GPU are in facts.txt beside this file, and the
+ * of two drivers can be compared: facts.txt beside this file has those of a real GPU, and the
  * simulated driver must give the same.
  *
  * Each group of questions runs in a process of its own, with the driver not initialised.
@@ -18,20 +18,20 @@
 #define KIB 1024ull
 #define MIB (1024 * KIB)
 
-/* "QUESTION = CUDA_SUCCESS": what a call returned. */
+/* "QUESTION = CUDA_SUCCESS": the result of a call. */
 void answer(const char *question, CUresult result);
 #define ASK(call)	      answer(#call, call)
 #define ASK_ABOUT(what, call) answer(what, call)
 /* "QUESTION = TEXT" */
 void say(const char *question, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A call that must succeed for the questions to make sense; ends the group otherwise. */
+/* A call that must succeed for the following questions; ends the group otherwise. */
 void need(const char *what, CUresult result);
 #define NEED(call) need(#call, call)
 
 /* cuInit and the primary context of device 0, current. */
 CUcontext begin(void);
 
-/* What the driver says about a pointer: each attribute's value in words, or its error. */
+/* The driver's attributes of a pointer: the value of each in words, or its error. */
 void describe(const char *what, CUdeviceptr ptr);
 uint64_t id_of(CUdeviceptr ptr);
 CUresult export_range(CUdeviceptr ptr, uint64_t size);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * facts [GROUP...]: asks the driver that is found, prints its answers.
- */
+/* facts [GROUP...]: asks the driver that it finds, and prints the answers. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@ static uint64_t mapping_of(CUdeviceptr ptr, CUdeviceptr *base)
 	return size;
 }
 
-/* Allocations that lie across the border of two chunks. */
+/* Allocations across the border of two chunks. */
 static void ask_across_chunks(void)
 {
 	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -108,7 +108,7 @@ void facts_pools(void)
 {
 	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 				.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
-	CUmemoryPool pool, standard;
+	CUmemoryPool pool, default_pool;
 	CUdeviceptr a, b, small;
 	cuuint64_t reserved;
 	uint64_t id, later;
@@ -138,8 +138,8 @@ void facts_pools(void)
 	NEED(cuStreamSynchronize(NULL));
 	ASK_ABOUT("its id after a synchronize",
 		  cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, a));
-	NEED(cuDeviceGetDefaultMemPool(&standard, 0));
-	ASK_ABOUT("destroy of the default pool", cuMemPoolDestroy(standard));
+	NEED(cuDeviceGetDefaultMemPool(&default_pool, 0));
+	ASK_ABOUT("destroy of the default pool", cuMemPoolDestroy(default_pool));
 	ASK(cuMemPoolCreate(&pool, NULL));
 	NEED(cuMemPoolCreate(&pool, &props));
 	NEED(cuMemAllocFromPoolAsync(&a, 3 * MIB, pool, NULL));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* More than one process; and the end of one. */
+/* Several processes; and the end of one. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -130,7 +130,7 @@ static void at_exit_early(void)
 		  cuMemGetInfo_v2(NULL, NULL));
 }
 
-/* Handlers run in reverse: what was registered before cuInit sees a driver that is shut down. */
+/* Handlers run in reverse: one registered before cuInit sees a driver that is shut down. */
 void facts_exit(void)
 {
 	atexit(at_exit);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
-/*
- * The driver's API: its symbols, and the page tables that it hands out.
- */
+/* The driver's API: its symbols, and the page tables that it hands out. */
 #include <linux/export.h>
 #include <linux/mm.h>
 #include <linux/pci.h>
@@ -10,7 +8,10 @@
 
 #include "gpu.h"
 
-/* For the GPL, as the driver does. In a namespace, so that nothing is linked with this one. */
+/*
+ * EXPORT_SYMBOL_GPL, as the driver has it. In a namespace, so that no module is linked with this
+ * one.
+ */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
 #define EXPORT(symbol) EXPORT_SYMBOL_NS_GPL(symbol, "PINDOWN_SIM")
 #else
@@ -30,14 +31,14 @@ static u32 table_major(void)
 	return asked ? asked : gpu.table_major;
 }
 
-/* A table of the old version ends where it ended then. */
+/* A table of the old version has no members after this one. */
 static size_t table_size(u32 major)
 {
 	return major == 1 ? offsetof(struct nvidia_p2p_page_table, flags)
 			  : sizeof(struct nvidia_p2p_page_table);
 }
 
-/* Where the last one was, when a test wants that. */
+/* Reuses the address of the last table, when a test wants that. */
 static struct nvidia_p2p_page_table *table_alloc(u32 major)
 {
 	struct nvidia_p2p_page_table *table = gpu.spare_table;
@@ -68,7 +69,7 @@ struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin)
 
 	if (!table)
 		return NULL;
-	/* The pointers, and behind them what they point to. */
+	/* The pointers, and after them the pages that they point to. */
 	table->pages = kvcalloc(count, sizeof(*table->pages) + sizeof(*page), GFP_KERNEL);
 	if (!table->pages) {
 		kfree(table);
@@ -89,7 +90,7 @@ struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin)
 	return table;
 }
 
-/* Until 575 the driver has an object for each kind, which know nothing of each other. */
+/* Up to 575 the driver has separate objects for both kinds of pins. */
 bool sim_bar_is_shared(void)
 {
 	return table_major() != 1;
@@ -153,7 +154,7 @@ int nvidia_p2p_free_dma_mapping(struct nvidia_p2p_dma_mapping *dma_mapping)
 }
 EXPORT(nvidia_p2p_free_dma_mapping);
 
-/* Not beside a GPU that has a driver of its own. */
+/* Refuses to run beside a GPU that has a driver. */
 int sim_provider_init(void)
 {
 	struct pci_dev *real = pci_get_device(PCI_VENDOR_ID_NVIDIA, PCI_ANY_ID, NULL);

@@ -3,8 +3,8 @@
  * The simulated GPU: a PCI device of the test guest whose BAR is the GPU's memory, and
  * /dev/sim_gpu.
  *
- * For the guest only. It does not load on a machine that is not QEMU's, nor beside anything of
- * NVIDIA's, so that nothing can come to depend on it by mistake.
+ * It is for the guest only. It does not load on a machine other than QEMU's, nor beside anything of
+ * NVIDIA's, so that nothing can depend on it by mistake.
  */
 #include <linux/dmi.h>
 #include <linux/fs.h>
@@ -50,7 +50,7 @@ static vm_fault_t view_fault(struct vm_fault *fault)
 	if (at < memory->size) {
 		begin = ALIGN_DOWN(fault->address, PAGE_SIZE);
 		page = sim_memory_page(memory, at) + (at & (SIM_GPU_PAGE - 1));
-		/* The page that is wanted, and what follows of the GPU's page. */
+		/* The requested page, and the rest of its GPU page. */
 		mutex_lock(&gpu.memory_lock);
 		for (i = 0; !memory->freed && begin < vma->vm_end; i++, begin += PAGE_SIZE) {
 			result = vmf_insert_pfn(vma, begin, PHYS_PFN(page) + i);
@@ -106,7 +106,8 @@ static int call_alloc(struct sim_client *client, struct sim_gpu_alloc *call)
 	struct sim_memory *memory;
 	int error;
 
-	if (call->flags & ~(SIM_GPU_SCATTERED | SIM_GPU_MAPPED | SIM_GPU_COHERENT) || call->reserved)
+	if (call->flags & ~(SIM_GPU_SCATTERED | SIM_GPU_MAPPED | SIM_GPU_COHERENT) ||
+	    call->reserved)
 		return -EINVAL;
 	memory = sim_memory_alloc(client, call->size, call->flags);
 	if (IS_ERR(memory))
@@ -161,7 +162,7 @@ union call {
 	struct sim_gpu_export export;
 };
 
-/* Those that touch memory and addresses. */
+/* The calls that use memory and addresses. */
 static int call_locked(struct sim_client *client, unsigned int number, union call *call)
 {
 	switch (number) {
@@ -283,7 +284,7 @@ static int gpu_tables(void)
 	return gpu.memory_used && gpu.bar_used ? 0 : -ENOMEM;
 }
 
-/* The PCI device is as it was found. */
+/* Restores the PCI device. */
 static void gpu_leave(void)
 {
 	if (gpu.pci)
@@ -317,7 +318,7 @@ static int gpu_probe(struct pci_dev *pci, const struct pci_device_id *id)
 		goto tables;
 	gpu.pci = pci;
 	gpu.pci_class = pci->class;
-	pci->class = PCI_CLASS_DISPLAY_3D << 8; /* for the kernel, this is a GPU */
+	pci->class = PCI_CLASS_DISPLAY_3D << 8; /* the kernel takes it for a GPU */
 	error = misc_register(&gpu_device);
 	if (error)
 		goto tables;
@@ -354,7 +355,7 @@ static void gpu_remove(struct pci_dev *pci)
 	pci_disable_device(pci);
 }
 
-/* No module alias is made of this: nothing loads it for a device that is there. */
+/* No module alias is made from this: the kernel does not load the module by itself. */
 static const struct pci_device_id gpu_ids[] = {{PCI_DEVICE(PCI_REDHAT, PCI_IVSHMEM)}, {}};
 
 static struct pci_driver gpu_driver = {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * DMA mappings of pinned pages, for other devices, through the kernel's own dma_map_resource(): so
- * an IOMMU translates them, if there is one.
+ * DMA mappings of pinned pages, for other devices, through the kernel's own dma_map_resource(): an
+ * IOMMU translates them, if there is one.
  */
 #include <linux/errno.h>
 #include <linux/mm.h>
@@ -25,7 +25,7 @@ static void dma_free(struct sim_dma *dma)
 	sim_count(SIM_GPU_DMA_MAPPINGS, -1);
 }
 
-/* As nvidia.ko does, which takes the BAR for a byte shorter than it is. */
+/* Like nvidia.ko, which uses a length of the BAR that is a byte too short. */
 static bool ends_in_bar(phys_addr_t page)
 {
 	return page + SIM_GPU_PAGE < gpu.bar_start + ((u64)gpu.bar_pages << SIM_PAGE_SHIFT);
@@ -149,7 +149,7 @@ int sim_dma_unmap(struct device *peer, struct nvidia_p2p_page_table *table,
 	return 0;
 }
 
-/* What a callback may call, for the pin that it is called for. */
+/* A callback may call this function, for its own pin. */
 int sim_dma_free(struct nvidia_p2p_dma_mapping *mapping)
 {
 	struct sim_dma *dma;
@@ -170,7 +170,7 @@ int sim_dma_free(struct nvidia_p2p_dma_mapping *mapping)
 	return dma ? 0 : -EINVAL;
 }
 
-/* What the pinning driver has left of them. gpu.pins_lock is held. */
+/* Frees the mappings that the pinning driver has left. gpu.pins_lock is held. */
 void sim_dma_end(struct sim_pin *pin)
 {
 	struct sim_dma *dma, *next;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * The driver's own dma-bufs, as cuMemGetHandleForAddressRange gives them: one keeps the memory it
- * was made of, whatever becomes of its address, until the last descriptor and the last device are
- * gone. It never moves and is never taken back. BAR space is taken when a device attaches.
+ * The driver's own dma-bufs, as cuMemGetHandleForAddressRange returns them: one keeps its memory,
+ * whatever happens to the address, until the last descriptor and the last device are gone. It never
+ * moves and is never revoked. BAR space is used while a device is attached.
  */
 #include <linux/dma-buf.h>
 #include <linux/errno.h>
@@ -29,7 +29,7 @@ static void unmap_pages(struct device *peer, const u64 *addresses, u32 count)
 		dma_unmap_resource(peer, addresses[count], SIM_GPU_PAGE, DMA_BIDIRECTIONAL, 0);
 }
 
-/* Appends the piece's addresses to the *count that are there. */
+/* Appends the piece's addresses to the *count that exist. */
 static int map_piece(struct device *peer, const struct piece *piece, u64 *addresses, u32 *count)
 {
 	u64 at;
@@ -63,7 +63,7 @@ static void bar_give(const struct sim_export *export, u32 count)
 			     export->piece[count].length, false);
 }
 
-static int bar_take(const struct sim_export *export)
+static int bar_reserve(const struct sim_export *export)
 {
 	const struct piece *piece = export->piece;
 	u32 i;
@@ -90,7 +90,7 @@ static int export_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *atta
 	addresses = kvcalloc(export->pages, sizeof(*addresses), GFP_KERNEL);
 	if (!addresses)
 		return -ENOMEM;
-	error = bar_take(export);
+	error = bar_reserve(export);
 	if (error)
 		goto free;
 	error = map_pages(attach->dev, export, addresses);
@@ -117,7 +117,8 @@ static void export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *att
 	sim_count(SIM_GPU_DMA_MAPPINGS, -1);
 }
 
-static struct sg_table *export_map(struct dma_buf_attachment *attach, enum dma_data_direction direction)
+static struct sg_table *export_map(struct dma_buf_attachment *attach,
+				   enum dma_data_direction direction)
 {
 	const struct sim_export *export = attach->dmabuf->priv;
 	const u64 *address = attach->priv;
@@ -131,7 +132,7 @@ static struct sg_table *export_map(struct dma_buf_attachment *attach, enum dma_d
 		kfree(table);
 		return ERR_PTR(-ENOMEM);
 	}
-	/* Addresses for the device only: there is no struct page. */
+	/* Only DMA addresses: there is no struct page. */
 	for_each_sgtable_dma_sg(table, sg, i) {
 		sg_set_page(sg, NULL, SIM_GPU_PAGE, 0);
 		sg_dma_address(sg) = address[i];
@@ -147,7 +148,7 @@ static void export_unmap(struct dma_buf_attachment *attach, struct sg_table *tab
 	kfree(table);
 }
 
-/* With all that it holds. */
+/* Frees the export with everything that it holds. */
 static void export_free(struct sim_export *export)
 {
 	u32 i;
@@ -204,7 +205,7 @@ static struct sim_export *export_new(const struct sim_gpu_export *call)
 	return ERR_PTR(error);
 }
 
-/* Takes it over. */
+/* Takes over the reference. */
 static struct dma_buf *dmabuf_of(struct sim_export *export)
 {
 	DEFINE_DMA_BUF_EXPORT_INFO(info);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The parts of the simulated GPU driver, and who may touch what.
+ * The parts of the simulated GPU driver, and their locks.
  *
- * gpu.api_lock stands for the driver's API lock. It protects clients, mappings and pins, and is
- * held while callbacks run. Within it, gpu.pins_lock protects the table of pins and their DMA
- * mappings, and gpu.memory_lock the list of memory objects and what is used of the BAR.
+ * gpu.api_lock plays the driver's API lock. It protects clients, mappings and pins, and is held
+ * while callbacks run. Within it, gpu.pins_lock protects the table of pins and their DMA mappings,
+ * and gpu.memory_lock the list of memory objects and the used pages of the BAR.
  */
 #ifndef SIM_GPU_INTERNAL_H
 #define SIM_GPU_INTERNAL_H
@@ -29,14 +29,14 @@ struct sim_memory {
 	u64 id;
 	u64 size;
 	u32 *pages; /* numbers of 64 KiB pages in the BAR */
-	struct page **ram; /* instead, with SIM_GPU_COHERENT: memory of the machine */
+	struct page **ram; /* with SIM_GPU_COHERENT, instead of pages: memory of the machine */
 	u32 count;
-	bool freed;		   /* the handle is gone; the host must not reach it any more */
+	bool freed;		   /* the handle is gone, and the host must not reach it */
 	struct list_head all;	   /* gpu.memories */
 	struct list_head of_owner; /* client->memories; empty once freed */
 };
 
-/* Where a piece of memory is in a process' GPU address space. */
+/* A mapping of memory into a process' GPU address space. */
 struct sim_mapping {
 	struct rb_node node; /* client->mappings, by va */
 	u64 va, size;
@@ -47,7 +47,7 @@ struct sim_mapping {
 
 /* One open descriptor: one GPU address space. */
 struct sim_client {
-	struct pid *tgid; /* who opened it */
+	struct pid *tgid; /* the process that opened it */
 	u64 p2p_token;
 	u32 va_space;
 	struct rb_root mappings;
@@ -56,11 +56,11 @@ struct sim_client {
 };
 
 enum sim_pin_state {
-	SIM_PIN_HALF,	    /* pinned; no callback registered yet */
-	SIM_PIN_OVERTAKEN,  /* the memory was freed before that */
-	SIM_PIN_ARMED,	    /* with a callback */
+	SIM_PIN_HALF,	    /* pinned, no callback registered yet */
+	SIM_PIN_OVERTAKEN,  /* the memory was freed before the callback was registered */
+	SIM_PIN_ARMED,	    /* callback registered */
 	SIM_PIN_CALLED,	    /* its callback is running */
-	SIM_PIN_PERSISTENT, /* never has one */
+	SIM_PIN_PERSISTENT, /* pinned without callback */
 };
 
 struct sim_pin {
@@ -76,13 +76,13 @@ struct sim_pin {
 	void (*callback)(void *data);
 	void *data;
 	bool forced_bar1;
-	bool apart; /* its BAR space is not shared with pins of the other kind */
+	bool apart; /* does not share BAR space with pins of the other kind */
 	struct list_head dma_mappings;
 };
 
 /* A DMA mapping for one device. */
 struct sim_dma {
-	struct nvidia_p2p_dma_mapping mapping; /* what the pinning driver sees */
+	struct nvidia_p2p_dma_mapping mapping; /* the part that the pinning driver sees */
 	struct list_head of_pin;
 	struct device *peer;
 	enum dma_data_direction direction;
@@ -90,14 +90,14 @@ struct sim_dma {
 
 struct sim_gpu {
 	struct pci_dev *pci;
-	u32 pci_class; /* that it had */
+	u32 pci_class; /* its original class */
 	void __iomem *bar;
 	phys_addr_t bar_start;
 	u32 bar_pages;
 
 	struct mutex api_lock;
-	struct task_struct *in_callback; /* whose callback runs, under api_lock */
-	struct sim_pin *called;		 /* and on which pin */
+	struct task_struct *in_callback; /* the task whose callback runs, under api_lock */
+	struct sim_pin *called;		 /* and its pin */
 	struct list_head clients;
 	u64 last_p2p_token;
 	u32 table_major;
@@ -117,10 +117,10 @@ struct sim_gpu {
 };
 extern struct sim_gpu gpu;
 
-/* export.c: takes no lock but for memory_lock */
+/* export.c: takes no lock except memory_lock */
 int sim_export(struct sim_gpu_export *call);
 
-/* memory.c: gpu.api_lock must be held, where not said otherwise */
+/* memory.c: gpu.api_lock must be held, unless a comment says otherwise */
 struct sim_memory *sim_memory_alloc(struct sim_client *client, u64 size, u32 flags);
 struct sim_memory *sim_memory_find(u64 id);	 /* with a reference; any lock */
 void sim_memory_drop(struct sim_memory *memory); /* any lock */
@@ -129,17 +129,17 @@ phys_addr_t sim_memory_page(const struct sim_memory *memory, u64 offset);
 struct sim_mapping *sim_map(struct sim_client *client, struct sim_memory *memory, u64 offset,
 			    u64 size, u64 va);
 int sim_unmap(struct sim_client *client, u64 va, u64 size);
-/* The mapping that holds all of this range, in the address space that a pin may reach. */
+/* The mapping that contains all of this range, in the address space that a pin may reach. */
 struct sim_mapping *sim_mapping_of(u64 p2p_token, u32 va_space, u64 va, u64 length);
 void sim_client_end(struct sim_client *client);
 /*
- * BAR space is shared between pins of a page. `apart`: but not with those that are not apart. Both
- * take memory_lock.
+ * Pins of a page share BAR space, but those that are `apart` share only with each other. Both
+ * functions take memory_lock.
  */
 int sim_bar_take(struct sim_memory *memory, u64 offset, u64 length, bool apart);
 void sim_bar_give(struct sim_memory *memory, u64 offset, u64 length, bool apart);
 
-/* pins.c: take gpu.api_lock themselves, but for sim_pins_end() */
+/* pins.c: these take gpu.api_lock themselves, except sim_pins_end() */
 void sim_pins_end(struct sim_mapping *mapping); /* gpu.api_lock held: runs the callbacks */
 int sim_pin_get(u64 p2p_token, u32 va_space, u64 va, u64 length,
 		struct nvidia_p2p_page_table **table, void (*callback)(void *data), void *data,
@@ -147,11 +147,10 @@ int sim_pin_get(u64 p2p_token, u32 va_space, u64 va, u64 length,
 int sim_pin_put(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool persistent);
 /*
  * The same in steps, for rm.c: the page table is nvidia.ko's, and only compared. Begin fills in the
- * addresses of the pages; arm is the second step of a pin with callback. End: was there such a pin?
+ * addresses of the pages; arm is the second step of a pin with callback. End returns whether there
+ * was such a pin.
  */
-/*
- * Counts the host memory that a get_pages of this length has taken before it looks at the address.
- */
+/* Counts the host memory that a get_pages of this length allocates before it checks the address. */
 void sim_room_is_made(u64 length);
 void sim_room_is_left(u64 length);
 int sim_pin_begin(u64 p2p_token, u32 va_space, u64 va, u64 length,
@@ -162,7 +161,7 @@ int sim_table_free(struct nvidia_p2p_page_table *table);
 bool sim_in_callback(void);
 struct sim_pin *sim_pin_of(struct nvidia_p2p_page_table *table); /* gpu.pins_lock held */
 
-/* Persistent pins that the CPU alone may reach. */
+/* Persistent pins that only the CPU may reach. */
 #define SIM_FORCE_BAR1 1u
 
 /* dma.c */
@@ -174,12 +173,12 @@ int sim_dma_unmap(struct device *peer, struct nvidia_p2p_page_table *table,
 int sim_dma_free(struct nvidia_p2p_dma_mapping *mapping);
 
 /*
- * Who gives nvidia_p2p_get_pages() and its kin to pindown: desktop.c itself, or NVIDIA's own
- * nvidia.ko, below which rm.c stands in for the resource manager. Then it is not seen here what
- * becomes of page tables, and get_pages gives up half a pin with a put.
+ * The provider of nvidia_p2p_get_pages() and the other calls: desktop.c itself, or NVIDIA's own
+ * nvidia.ko, below which rm.c replaces the resource manager. Then the life of page tables can't be
+ * seen here, and get_pages undoes half a pin with a put.
  */
 extern const bool sim_has_own_api;
-int sim_provider_init(void); /* says what is wrong */
+int sim_provider_init(void); /* logs the reason of a failure */
 void sim_provider_exit(void);
 /* desktop.c, rm.c: the page table; gpu.api_lock held */
 struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin);
@@ -190,8 +189,8 @@ bool sim_bar_is_shared(void);
 /* knobs.c */
 extern atomic64_t sim_counters[SIM_GPU_COUNTERS];
 void sim_count(enum sim_gpu_counter counter, long by);
-void sim_count_room(long bytes);
-/* A breach of the API's contract: counted, and said once a second at most. */
+void sim_count_host_bytes(long bytes);
+/* Counts a breach of the API's contract, and logs it at most once a second. */
 #define sim_misuse(fmt, ...)                                                     \
 	do {                                                                     \
 		sim_count(SIM_GPU_MISUSES, 1);                                   \

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
-/*
- * What tests turn and read: counters, delays, failures on demand, gates.
- */
+/* The controls of tests: counters, delays, failures on demand, gates. */
 #include <linux/delay.h>
 #include <linux/errno.h>
 #include <linux/printk.h>
@@ -22,14 +20,14 @@ void sim_count(enum sim_gpu_counter counter, long by)
 	atomic64_add(by, &sim_counters[counter]);
 }
 
-/* What of it there is at a time, and the most there was. */
-void sim_count_room(long bytes)
+/* Counts host memory in use now, and its maximum. */
+void sim_count_host_bytes(long bytes)
 {
-	atomic64_t *most = &sim_counters[SIM_GPU_ROOM_MOST];
+	atomic64_t *max = &sim_counters[SIM_GPU_ROOM_MOST];
 	s64 now = atomic64_add_return(bytes, &sim_counters[SIM_GPU_ROOM_BYTES]);
-	s64 seen = atomic64_read(most);
+	s64 seen = atomic64_read(max);
 
-	while (now > seen && !atomic64_try_cmpxchg(most, &seen, now))
+	while (now > seen && !atomic64_try_cmpxchg(max, &seen, now))
 		;
 }
 
@@ -38,12 +36,12 @@ u32 sim_knob(enum sim_gpu_knob knob)
 	return READ_ONCE(knobs[knob]);
 }
 
-/* What can be turned below nvidia.ko: not its page tables, nor what errors it knows. */
+/* The knobs that work below nvidia.ko: not its page tables, nor its errors. */
 static bool nvidia_can(u32 knob, u32 value)
 {
 	switch (knob) {
 	case SIM_GPU_TABLE_MAJOR:
-		return value <= 1; /* before 580 all are */
+		return value <= 1; /* before 580 all are of version 1 */
 	case SIM_GPU_FAIL_ERROR:
 		return !value || value == EIO || value == EINVAL || value == ENOMEM ||
 		       value == ENOTSUPP;
@@ -76,19 +74,19 @@ void sim_knobs_reset(void)
 		     atomic64_read(&sim_counters[SIM_GPU_ROOM_BYTES]));
 }
 
-/* Sleeps between nothing and the knob's value. */
+/* Sleeps for a random time up to the knob's value. */
 void sim_delay(enum sim_gpu_knob knob)
 {
-	u32 most = sim_knob(knob), us;
+	u32 max_us = sim_knob(knob), us;
 
-	if (!most)
+	if (!max_us)
 		return;
-	us = get_random_u32() % (most + 1);
+	us = get_random_u32() % (max_us + 1);
 	if (us)
 		usleep_range(us, us + 10);
 }
 
-/* True for one call, the nth since the knob was set to n. */
+/* True for one call, the nth after the knob was set to n. */
 bool sim_fails_now(enum sim_gpu_knob knob)
 {
 	return atomic_add_unless(&until_failure[knob], -1, 0) && !atomic_read(&until_failure[knob]);
@@ -147,7 +145,7 @@ int sim_gate_op(u32 gate, u32 op)
 
 	if (gate >= SIM_GPU_GATES || op > SIM_GPU_GATE_OPEN)
 		return -EINVAL;
-	/* That is in nvidia.ko's own code, where nothing is replaced. */
+	/* This place is in nvidia.ko's own code, which is not replaced. */
 	if (!sim_has_own_api && gate == SIM_GPU_GATE_ASKED)
 		return -EOPNOTSUPP;
 	spin_lock(&gates_lock);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * GPU memory, and where it is mapped in the address spaces of processes. The memory is the PCI
- * device's BAR itself (or, on demand, ordinary memory, which needs no BAR): page n of GPU memory is
- * always seen through page n of the BAR; what runs out is only the number of pages that may be seen
- * through it at once.
+ * GPU memory, and its mappings in the address spaces of processes. The memory is the PCI device's
+ * BAR itself (or, on demand, ordinary memory, which needs no BAR): page n of GPU memory is always
+ * seen through page n of the BAR; only the number of pages that may be seen at once is limited.
  */
 #include <linux/bitmap.h>
 #include <linux/errno.h>
@@ -17,7 +16,7 @@
 
 #include "gpu.h"
 
-/* Where addresses are given out when the program does not ask for one. */
+/* The first address if the program does not ask for one. */
 #define VA_BEGIN 0x700000000000ull
 #define VA_END	 0x740000000000ull
 
@@ -32,7 +31,7 @@ static void poison(u32 page)
 		writeq(SIM_GPU_POISON, at + i);
 }
 
-/* Gives the pages back; gpu.memory_lock held. */
+/* Frees the pages; gpu.memory_lock held. */
 static void give_pages(struct sim_memory *memory, u32 count)
 {
 	while (count--)
@@ -83,8 +82,8 @@ void sim_memory_drop(struct sim_memory *memory)
 	kref_put(&memory->users, memory_release);
 }
 
-/* Takes a free page; gpu.memory_lock held. Scattered: one that is not the last one's neighbour. */
-static bool take_page(u32 *page, bool scattered)
+/* Reserves a free page; gpu.memory_lock held. Scattered: not the neighbour of the last one. */
+static bool reserve_page(u32 *page, bool scattered)
 {
 	u32 from = 0, found;
 
@@ -102,7 +101,7 @@ static bool take_page(u32 *page, bool scattered)
 	return true;
 }
 
-static bool take_pages(struct sim_memory *memory, bool scattered)
+static bool reserve_pages(struct sim_memory *memory, bool scattered)
 {
 	unsigned long first;
 	u32 i;
@@ -118,7 +117,7 @@ static bool take_pages(struct sim_memory *memory, bool scattered)
 		}
 	}
 	for (i = 0; i < memory->count; i++) {
-		if (!take_page(&memory->pages[i], scattered)) {
+		if (!reserve_page(&memory->pages[i], scattered)) {
 			give_pages(memory, i);
 			return false;
 		}
@@ -151,7 +150,7 @@ struct sim_memory *sim_memory_alloc(struct sim_client *client, u64 size, u32 fla
 	}
 	kref_init(&memory->users);
 	mutex_lock(&gpu.memory_lock);
-	if (!memory->ram && !take_pages(memory, flags & SIM_GPU_SCATTERED)) {
+	if (!memory->ram && !reserve_pages(memory, flags & SIM_GPU_SCATTERED)) {
 		mutex_unlock(&gpu.memory_lock);
 		kvfree(memory->pages);
 		kfree(memory);
@@ -238,7 +237,7 @@ int sim_bar_take(struct sim_memory *memory, u64 offset, u64 length, bool apart)
 
 /* ---- mappings ---- */
 
-/* The mapping with the lowest address that ends behind va; NULL: none. */
+/* The mapping with the lowest address that ends after va; NULL: none. */
 static struct sim_mapping *mapping_from(struct sim_client *client, u64 va)
 {
 	struct rb_node *node = client->mappings.rb_node;
@@ -266,7 +265,7 @@ static u64 free_va(struct sim_client *client, u64 size)
 
 		if (!next || next->va >= va + size)
 			return va;
-		/* At 2 MiB steps, as the real driver does for what is large. */
+		/* In steps of 2 MiB, as the real driver places large mappings. */
 		va = ALIGN(next->va + next->size, SZ_2M);
 	}
 	return 0;
@@ -343,7 +342,7 @@ struct sim_mapping *sim_mapping_of(u64 p2p_token, u32 va_space, u64 va, u64 leng
 	return NULL;
 }
 
-/* The handle goes: the host loses its view at once, mappings end, the bytes last while pinned. */
+/* The handle ends: the host loses its view at once, mappings end, the memory lasts while pinned. */
 static void memory_end(struct sim_client *client, struct sim_memory *memory)
 {
 	struct sim_client *other;

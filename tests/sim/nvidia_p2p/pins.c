@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Pins: what nvidia_p2p_get_pages() and its kin do.
+ * Pins: nvidia_p2p_get_pages() and the other calls.
  *
- * As strict as the real driver and as nasty: the callback runs inside the free with the API lock
- * held, may run before get_pages has returned, and put_pages finds only pins of the calling
- * process, answering success when it finds none. Structures are freed as early as any driver may
- * free them, so that who uses one for too long is caught.
+ * They are as strict as the real driver's and behave as badly: the callback runs inside the free
+ * with the API lock held, and may run before get_pages has returned; put_pages finds only pins of
+ * the calling process, and returns success when it finds none. Structures are freed as early as any
+ * driver may free them, so that a use after free is caught.
  */
 #include <linux/errno.h>
 #include <linux/mm.h>
@@ -18,7 +18,7 @@
 
 #include "gpu.h"
 
-/* gpu.api_lock is held, in both. */
+/* gpu.api_lock is held in both functions. */
 static void table_free(struct sim_pin *pin)
 {
 	if (!pin->table)
@@ -37,7 +37,7 @@ static int table_make(struct sim_pin *pin)
 	return 0;
 }
 
-/* Needs gpu.pins_lock. The pointer is compared, never followed. */
+/* Needs gpu.pins_lock. The pointer is only compared, never followed. */
 struct sim_pin *sim_pin_of(struct nvidia_p2p_page_table *table)
 {
 	struct sim_pin *pin;
@@ -56,7 +56,7 @@ bool sim_in_callback(void)
 
 /* ---- pins ---- */
 
-/* Takes the pin out of all lists and gives its space and memory back. gpu.api_lock is held. */
+/* Removes the pin from all lists and releases its space and memory. gpu.api_lock is held. */
 static void pin_end(struct sim_pin *pin)
 {
 	mutex_lock(&gpu.pins_lock);
@@ -120,7 +120,7 @@ void sim_pins_end(struct sim_mapping *mapping)
 	while ((pin = list_first_entry_or_null(&mapping->pins, struct sim_pin, of_mapping))) {
 		list_del_init(&pin->of_mapping);
 		if (pin->state == SIM_PIN_HALF) {
-			/* get_pages will find it so, and free it. */
+			/* get_pages will find it in this state, and free it. */
 			pin->state = SIM_PIN_OVERTAKEN;
 			continue;
 		}
@@ -163,7 +163,7 @@ static int pin_pages(struct sim_pin *pin, u64 p2p_token, u32 va_space, bool pers
 	return 0;
 }
 
-/* The second step: from now on the callback comes, perhaps at once. */
+/* The second step: from now on the callback may run, perhaps at once. */
 static int pin_register(struct sim_pin *pin, void (*callback)(void *data), void *data)
 {
 	bool overtaken;
@@ -185,7 +185,7 @@ static int pin_register(struct sim_pin *pin, void (*callback)(void *data), void 
 	return -EINVAL;
 }
 
-/* Drivers before 570 know none. */
+/* Drivers before 570 know no flags. */
 static u32 known_flags(void)
 {
 	unsigned int major;
@@ -234,7 +234,7 @@ static int pin_new(u64 p2p_token, u32 va_space, u64 va, u64 length,
 	mutex_lock(&gpu.api_lock);
 	error = pin_pages(pin, p2p_token, va_space, persistent);
 	if (!error)
-		*table = pin->table; /* before the callback can come, as the real driver does */
+		*table = pin->table; /* before the callback can run, as in the real driver */
 	mutex_unlock(&gpu.api_lock);
 	if (error)
 		pin_free(pin);
@@ -256,23 +256,23 @@ static int pin_arm(struct sim_pin *pin, void (*callback)(void *data), void *data
 }
 
 /*
- * Like nvidia.ko: first it makes room for what it is about to hand out, 16 bytes for each page of
- * the request, whoever asks for whatever address; then it looks at the address.
+ * Like nvidia.ko: it allocates its page table first, 16 bytes for each page of the request, for
+ * every process and every address; then it checks the address.
  */
-static u64 room_of(u64 length)
+static u64 host_bytes_of(u64 length)
 {
 	return (((length - 1) >> SIM_PAGE_SHIFT) + 1) * 16;
 }
 
 void sim_room_is_made(u64 length)
 {
-	sim_count_room(room_of(length));
+	sim_count_host_bytes(host_bytes_of(length));
 	sim_gate_pass(SIM_GPU_GATE_ROOM);
 }
 
 void sim_room_is_left(u64 length)
 {
-	sim_count_room(-(long)room_of(length));
+	sim_count_host_bytes(-(long)host_bytes_of(length));
 }
 
 static void count_get(int error)
@@ -285,20 +285,21 @@ int sim_pin_get(u64 p2p_token, u32 va_space, u64 va, u64 length,
 		bool persistent, u32 flags)
 {
 	struct sim_pin *pin;
-	void *room = NULL;
+	void *host_memory = NULL;
 	int error = -EINVAL;
 
 	if (table && length && (persistent || callback)) {
 		*table = NULL;
 		sim_gate_pass(SIM_GPU_GATE_ASKED);
 		/*
-		 * The kernel has little memory for a process that is being killed, this one none.
+		 * The kernel has little memory for a process that is being killed, and here it has
+		 * none.
 		 */
 		if (!fatal_signal_pending(current))
-			room = __vmalloc(room_of(length), GFP_KERNEL | __GFP_NOWARN);
+			host_memory = __vmalloc(host_bytes_of(length), GFP_KERNEL | __GFP_NOWARN);
 		error = -ENOMEM;
 	}
-	if (room) {
+	if (host_memory) {
 		sim_room_is_made(length);
 		error = pin_new(p2p_token, va_space, va, length, table, persistent, flags, &pin);
 		if (!error && !persistent) {
@@ -308,7 +309,7 @@ int sim_pin_get(u64 p2p_token, u32 va_space, u64 va, u64 length,
 		}
 		sim_room_is_left(length);
 	}
-	vfree(room);
+	vfree(host_memory);
 	count_get(error);
 	return error;
 }
@@ -324,7 +325,7 @@ int sim_pin_begin(u64 p2p_token, u32 va_space, u64 va, u64 length,
 		count_get(error);
 	if (error)
 		return error;
-	/* Nobody else ends it: its caller has not told anybody of it yet. */
+	/* Nobody else ends it: its caller has not published it yet. */
 	for (at = 0; at < length; at += SIM_GPU_PAGE)
 		*addresses++ = sim_memory_page(pin->memory, pin->offset + at);
 	return 0;
@@ -338,14 +339,14 @@ int sim_pin_arm(struct nvidia_p2p_page_table *table, void (*callback)(void *data
 	mutex_lock(&gpu.pins_lock);
 	pin = sim_pin_of(table);
 	mutex_unlock(&gpu.pins_lock);
-	/* It stays until this call, which its caller makes once, has looked at it. */
+	/* It stays until this call, which its caller makes once, has read it. */
 	if (pin)
 		error = pin_arm(pin, callback, data);
 	count_get(error);
 	return error;
 }
 
-/* Needs both locks. Why this pin is not for this put; false: it is. */
+/* Needs both locks. The reason why this put must not end this pin; false: it may. */
 static bool put_is_wrong(struct sim_pin *pin, u64 p2p_token, u64 va, bool persistent)
 {
 	if ((pin->state == SIM_PIN_PERSISTENT) != persistent) {
@@ -403,7 +404,7 @@ int sim_pin_put(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, bool
 		sim_misuse("put_pages from a callback");
 		return -EDEADLK;
 	}
-	/* Whatever is found: the driver says success. */
+	/* The driver returns success in any case. */
 	sim_pin_end(p2p_token, va, table, persistent);
 	return 0;
 }

@@ -2,14 +2,15 @@
 /*
  * The simulated GPU below NVIDIA's own nvidia.ko, in the place of its resource manager (RM).
  *
- * nvidia.ko is unmodified and has the GPU of tests/guest/nvidia_gpu. All that pindown and other
- * drivers meet of it is NVIDIA's: the page tables, the order of calls and locks in there, what is
- * freed when, the mapping for other devices. Only the entry points of RM are replaced, by kprobes
- * that go on in here instead, and the count of users of the GPU, which would start the hardware.
- * The prototypes are those of the driver's own nv.h: a release that has others does not compile.
+ * nvidia.ko is unmodified and has the GPU of tests/guest/nvidia_gpu. Everything that pindown and
+ * other drivers meet is NVIDIA's: the page tables, the order of calls and locks, the times of
+ * frees, the mapping for other devices. Only the entry points of RM are replaced, by kprobes that
+ * continue in this file instead, and the count of users of the GPU, which would start the hardware.
+ * The prototypes come from the driver's own nv.h: a release with other prototypes does not compile.
  *
- * As RM does: each of these takes the API lock, callbacks run inside a free with that lock held, a
- * put finds pins of the calling process only, and the callback is registered in a second step.
+ * As in RM, each of these functions takes the API lock, callbacks run inside a free with that lock
+ * held, a put finds only pins of the calling process, and the callback is registered in a second
+ * step.
  */
 #include <linux/errno.h>
 #include <linux/kmemleak.h>
@@ -27,12 +28,12 @@
 const bool sim_has_own_api;
 
 #define GPU_BAR	   2 /* of the PCI device: the GPU's memory */
-#define NVIDIA_BAR 1 /* the same in nvidia.ko's count of BARs */
+#define NVIDIA_BAR 1 /* its number in nvidia.ko */
 
 static const u8 gpu_uuid[16] = "pindown RM GPU";
 static nv_state_t *nvidia; /* nvidia.ko's state of the GPU */
 
-/* Functions of nvidia.ko, which it exports to nobody. */
+/* Functions of nvidia.ko that it does not export. */
 static typeof(os_alloc_mem) *driver_alloc;
 static typeof(os_free_mem) *driver_free;
 static typeof(nv_dma_map_peer) *driver_map_peer;
@@ -54,7 +55,7 @@ static NV_STATUS status_of(int error)
 	}
 }
 
-/* nvidia.ko frees it. */
+/* nvidia.ko frees this memory. */
 static NV_STATUS uuid_new(NvU8 **uuid)
 {
 	NV_STATUS status = driver_alloc((void **)uuid, sizeof(gpu_uuid));
@@ -98,8 +99,8 @@ static NV_STATUS register_callback(nvidia_stack_t *stack, NvU64 p2p_token, NvU64
 
 	/*
 	 * A free has overtaken the pin. nvidia.ko now asks for a put, which finds nothing, takes
-	 * that for success and forgets its page table: NVIDIA's leak, not to be laid at our door.
-	 * Before each piece of memory it keeps its size.
+	 * that for success and loses its page table: a leak of NVIDIA's code, which must not be
+	 * counted here. The size of each piece of memory is stored before it.
 	 */
 	if (status != NV_OK)
 		kmemleak_not_leak((NvU64 *)data - 1);
@@ -156,7 +157,7 @@ static void leave_gpu(const NvU8 *uuid, nvidia_stack_t *stack)
 
 /* ---- mappings for other devices ---- */
 
-/* RM chooses the BAR and asks nvidia.ko page by page. */
+/* RM chooses the BAR, and calls nvidia.ko page by page. */
 static typeof(rm_p2p_dma_map_pages) dma_map_pages;
 static NV_STATUS dma_map_pages(nvidia_stack_t *stack, nv_dma_device_t *peer, NvU8 *uuid,
 			       NvU64 page_size, NvU32 count, NvU64 *addresses, void **private)
@@ -179,7 +180,7 @@ static NV_STATUS dma_map_pages(nvidia_stack_t *stack, nv_dma_device_t *peer, NvU
 	return status;
 }
 
-/* nvidia.ko unmaps by itself: seen here only to be counted. */
+/* nvidia.ko unmaps by itself: this only counts. */
 static int count_mapped(struct kretprobe_instance *instance, struct pt_regs *registers)
 {
 	if ((NV_STATUS)regs_return_value(registers) == NV_OK)
@@ -213,7 +214,7 @@ void sim_dma_end(struct sim_pin *pin)
 {
 }
 
-/* Only from 580.65 on. */
+/* Exists only from 580.65 on. */
 bool sim_bar_is_shared(void)
 {
 	return false;
@@ -231,10 +232,10 @@ static int go_there_instead(struct kprobe *probe, struct pt_regs *registers)
 	struct replacement *replacement = container_of(probe, struct replacement, probe);
 
 	instruction_pointer_set(registers, (unsigned long)replacement->instead);
-	return 1; /* do not go on in what is replaced */
+	return 1; /* do not continue in the replaced function */
 }
 
-/* A probe that has one is never turned into a jump, which would not look at where to go. */
+/* A kprobe with a post handler is never turned into a jump, which would ignore the new address. */
 static void not_optimized(struct kprobe *probe, struct pt_regs *registers, unsigned long flags)
 {
 }
@@ -282,7 +283,7 @@ static int replace(void)
 	return 0;
 }
 
-/* Where a function of nvidia.ko is; NULL: it has none. */
+/* The address of a function of nvidia.ko; NULL: it has none. */
 static void *function(const char *name)
 {
 	struct kprobe probe = {.symbol_name = name};
@@ -297,7 +298,7 @@ static void *function(const char *name)
 	return at;
 }
 
-/* The GPU of tests/guest/nvidia_gpu, whose memory is that of the simulated GPU; no other. */
+/* Only the GPU of tests/guest/nvidia_gpu, whose memory is that of the simulated GPU. */
 static int gpu_find(void)
 {
 	struct pci_dev *pci = pci_get_device(PCI_VENDOR_ID_NVIDIA, PCI_ANY_ID, NULL);
@@ -308,7 +309,7 @@ static int gpu_find(void)
 		pci_dev_put(pci);
 		return -ENODEV;
 	}
-	nvidia = pci_get_drvdata(pci); /* begins with it */
+	nvidia = pci_get_drvdata(pci); /* nv_state_t is its first member */
 	pci_dev_put(pci);
 	return 0;
 }

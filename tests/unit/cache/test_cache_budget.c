@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who has to go, for a budget or for pin space: newcomers that nobody used first; see evict.c.
- * Scenarios marked [UCX], [libfabric] are known from those suites.
+ * Which regions are evicted, for a budget or for pin space: newcomers that nothing used go first;
+ * see evict.c. Scenarios marked [UCX] and [libfabric] are known from those projects' suites.
  */
 #include <errno.h>
 
@@ -48,7 +48,7 @@ START_TEST(count_budget_evicts_newcomers_that_nobody_used)
 }
 END_TEST
 
-/* A scratch region is pinned after the use of another. */
+/* Uses a region, then pins a scratch region. */
 static void use(unsigned i)
 {
 	get_and_put(AT(i), 1);
@@ -62,7 +62,7 @@ static void use_all(unsigned from, unsigned to)
 		get_and_put(AT(i), 1);
 }
 
-START_TEST(what_is_used_survives_a_scan)
+START_TEST(used_regions_survive_a_scan)
 {
 	setenv("PINDOWN_MAX_REGIONS", "20", 1);
 	alloc_some(100, MIB(1));
@@ -75,7 +75,7 @@ START_TEST(what_is_used_survives_a_scan)
 }
 END_TEST
 
-START_TEST(who_comes_back_soon_stays)
+START_TEST(a_region_that_comes_back_soon_stays)
 {
 	setenv("PINDOWN_MAX_REGIONS", "10", 1);
 	alloc_some(60, MIB(1));
@@ -88,8 +88,8 @@ START_TEST(who_comes_back_soon_stays)
 }
 END_TEST
 
-/* What went long ago is a newcomer again. */
-START_TEST(who_comes_back_late_does_not)
+/* A region that was evicted long ago counts as a newcomer again. */
+START_TEST(a_region_that_comes_back_late_does_not)
 {
 	setenv("PINDOWN_MAX_REGIONS", "10", 1);
 	alloc_some(60, MIB(1));
@@ -100,21 +100,21 @@ START_TEST(who_comes_back_late_does_not)
 }
 END_TEST
 
-/* Having been used much once does not last for ever. */
-START_TEST(who_is_no_longer_used_goes)
+/* A region that was used much, and is not used any more, does not stay for ever. */
+START_TEST(a_region_no_longer_used_goes)
 {
 	setenv("PINDOWN_MAX_REGIONS", "10", 1);
 	alloc_some(24, MIB(1));
 	for (unsigned i = 0; i < 100; i++)
 		use_all(0, 4);
 	for (unsigned i = 0; i < 20; i++)
-		use_all(10, 24); /* more than there is room for, so that they come back as ghosts */
+		use_all(10, 24); /* more than the budget allows, so that they come back as ghosts */
 	for (unsigned i = 0; i < 4; i++)
 		ck_assert_msg(!is_cached(AT(i), 1), "region %u", i);
 }
 END_TEST
 
-/* However often all of them were used: one has to go. */
+/* However often all of them were used, one has to go. */
 START_TEST(one_eviction_of_many_that_are_used)
 {
 	setenv("PINDOWN_MAX_REGIONS", "1000", 1);
@@ -127,8 +127,11 @@ START_TEST(one_eviction_of_many_that_are_used)
 }
 END_TEST
 
-/* Its use has given it another place in the queue, which is the one it had: it must not be passed over. */
-START_TEST(what_was_used_since_its_pin_is_evicted_before_what_is_held)
+/*
+ * Its use has moved it in the queue, to the place that it had already: the search must not pass it
+ * over.
+ */
+START_TEST(a_region_used_since_its_pin_is_evicted_before_a_held_one)
 {
 	setenv("PINDOWN_MAX_REGIONS", "2", 1);
 	alloc_some(10, MIB(1));
@@ -142,7 +145,7 @@ START_TEST(what_was_used_since_its_pin_is_evicted_before_what_is_held)
 }
 END_TEST
 
-START_TEST(what_was_used_before_the_others_pin_goes_first)
+START_TEST(a_region_used_before_the_others_pin_goes_first)
 {
 	setenv("PINDOWN_MAX_REGIONS", "2", 1);
 	alloc_some(10, MIB(1));
@@ -188,8 +191,10 @@ START_TEST(byte_budget_counts_whole_pages)
 }
 END_TEST
 
-/* [UCX] limits with regions in use: they are passed over, and when there is nothing else, the get
- * fails. */
+/*
+ * [UCX] limits with regions in use: these are passed over, and if there are no others, the get
+ * fails.
+ */
 START_TEST(regions_in_use_are_never_evicted)
 {
 	pindown_region *held[3];
@@ -228,7 +233,7 @@ START_TEST(bytes_in_use_are_never_evicted)
 }
 END_TEST
 
-START_TEST(what_is_larger_than_the_budget_is_refused)
+START_TEST(a_range_larger_than_the_budget_is_refused)
 {
 	setenv("PINDOWN_MAX_BYTES", "4M", 1);
 	alloc_some(1, MIB(2));
@@ -240,8 +245,8 @@ START_TEST(what_is_larger_than_the_budget_is_refused)
 }
 END_TEST
 
-/* 4 MiB are held of 8, and 2 idle: 5 can't be had. */
-START_TEST(what_idle_regions_are_not_enough_for_leaves_them_alone)
+/* 4 MiB of 8 are held and 2 are idle, so 5 can't be had. */
+START_TEST(a_get_that_idle_regions_cannot_satisfy_leaves_them)
 {
 	setenv("PINDOWN_MAX_BYTES", "8M", 1);
 	alloc_some(2, MIB(4));
@@ -259,7 +264,7 @@ START_TEST(what_idle_regions_are_not_enough_for_leaves_them_alone)
 }
 END_TEST
 
-/* ---- room that another thread's pin has reserved, and then does not need ---- */
+/* ---- space that another thread's pin has reserved, and then does not need ---- */
 
 static struct worker other;
 static bool other_runs;
@@ -310,8 +315,8 @@ START_TEST(a_reservation_that_may_yet_be_given_back_is_waited_for)
 END_TEST
 
 /*
- * A free of its memory waits for who waits for room; so that one must not wait on. If it did, this
- * test would take longer than it may.
+ * A free of its memory waits for the get that waits for space, so that get must give up. If it did
+ * not, this test would exceed its time.
  */
 static void free_what_the_other_wants(void *arg)
 {
@@ -320,7 +325,7 @@ static void free_what_the_other_wants(void *arg)
 	join_the_other();
 }
 
-START_TEST(who_waits_for_room_gives_way_to_a_free)
+START_TEST(a_wait_for_space_gives_way_to_a_free)
 {
 	pd_race_wait_ns = 10 * PATIENCE_NS;
 	setenv("PINDOWN_MAX_REGIONS", "1", 1);
@@ -330,8 +335,8 @@ START_TEST(who_waits_for_room_gives_way_to_a_free)
 END_TEST
 
 /*
- * Nobody waits for who waits himself, nor for himself: a subscriber gets while its own thread's
- * pin is under way.
+ * A thread does not wait for a thread that waits itself, nor for its own pin: here a subscriber
+ * calls get while its own thread's pin is under way.
  */
 static void get_in_callback(const struct pindown_invalidation *what, void *arg)
 {
@@ -358,7 +363,7 @@ START_TEST(a_thread_does_not_wait_for_its_own_reservation)
 }
 END_TEST
 
-/* Whatever the budget does: hits don't evict, and one region is enough to work with. */
+/* However small the budget: hits don't evict, and one region is enough to work with. */
 START_TEST(a_budget_of_one_region_works)
 {
 	setenv("PINDOWN_MAX_REGIONS", "1", 1);
@@ -374,7 +379,7 @@ START_TEST(a_budget_of_one_region_works)
 }
 END_TEST
 
-/* [libfabric] register fails for lack of space: evict and retry, here as often as it takes. */
+/* [libfabric] registering fails for lack of space: evict and retry, here as often as it takes. */
 START_TEST(a_pin_without_space_evicts_and_retries)
 {
 	alloc_some(4, MIB(2));
@@ -424,8 +429,8 @@ START_TEST(a_pin_without_space_and_nothing_to_evict_fails)
 END_TEST
 
 /*
- * What is free can't be asked for, but tried: 2 MiB that are idle and 4 that are free are less
- * than 12.
+ * Free space can't be asked for, only tried: 2 MiB that are idle and 4 that are free are less than
+ * 12.
  */
 START_TEST(a_pin_that_never_fits_evicts_nothing)
 {
@@ -443,7 +448,7 @@ START_TEST(a_pin_that_never_fits_evicts_nothing)
 }
 END_TEST
 
-/* To the last page. */
+/* It fits to the last page. */
 START_TEST(a_pin_that_just_fits_evicts)
 {
 	alloc_some(2, MIB(2));
@@ -461,7 +466,7 @@ START_TEST(a_pin_that_just_fits_evicts)
 }
 END_TEST
 
-/* Whatever its reason is, it is not what is pinned here. */
+/* Whatever the reason of the refusal is, it is not the pinned regions. */
 START_TEST(a_refusal_that_eviction_does_not_cure_evicts_no_more_than_that)
 {
 	alloc_some(60, MIB(1));
@@ -478,14 +483,14 @@ START_TEST(a_refusal_that_eviction_does_not_cure_evicts_no_more_than_that)
 }
 END_TEST
 
-/* A driver's error that says nothing of space. */
+/* A driver error that does not mean a lack of space. */
 START_TEST(another_error_evicts_nothing)
 {
 	static const int errors[] = {FAKE_OPERATING_SYSTEM, FAKE_UNKNOWN, FAKE_NOT_SUPPORTED};
 
 	alloc_some(4, MIB(1));
 	use_all(0, 3);
-	errno = EMFILE; /* of some other call */
+	errno = EMFILE; /* left over from another call */
 	fake_fail(FAKE_EXPORT, 0, 1, errors[_i]);
 	must_refuse(AT(3), 1, PINDOWN_ERR_DRIVER);
 	ck_assert_int_eq(errno, EMFILE);
@@ -496,7 +501,10 @@ START_TEST(another_error_evicts_nothing)
 }
 END_TEST
 
-/* A pool's pieces move while other threads use it: an H200's driver refused such an export at times. */
+/*
+ * A pool's pieces move while other threads use the pool: an H200's driver sometimes refused an
+ * export then.
+ */
 START_TEST(a_refusal_of_a_pools_memory_is_asked_about_again)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_POOL);
@@ -510,7 +518,7 @@ START_TEST(a_refusal_of_a_pools_memory_is_asked_about_again)
 }
 END_TEST
 
-/* Regions whose memory was freed while in use take their place in pin space till the last put. */
+/* Regions whose memory was freed while in use take pin space until the last put. */
 START_TEST(kept_regions_take_space_until_the_last_put)
 {
 	alloc_some(2, MIB(2));
@@ -523,7 +531,7 @@ START_TEST(kept_regions_take_space_until_the_last_put)
 }
 END_TEST
 
-/* No descriptor left: the same as no space. */
+/* Running out of descriptors counts as running out of space. */
 START_TEST(running_out_of_descriptors_evicts)
 {
 	alloc_some(4, MIB(2));
@@ -557,7 +565,7 @@ START_TEST(flush_unpins_idle_regions_and_says_how_many)
 }
 END_TEST
 
-/* Records and index nodes are used again, in any order, without end. */
+/* Records and index nodes are used again, in any order, any number of times. */
 START_TEST(many_regions_come_and_go)
 {
 	const unsigned n = 3000;
@@ -589,22 +597,22 @@ int main(void)
 	TCase *tc = cache_case(suite, "budgets");
 
 	tcase_add_test(tc, count_budget_evicts_newcomers_that_nobody_used);
-	tcase_add_test(tc, what_is_used_survives_a_scan);
-	tcase_add_test(tc, who_comes_back_soon_stays);
-	tcase_add_test(tc, who_comes_back_late_does_not);
-	tcase_add_test(tc, who_is_no_longer_used_goes);
+	tcase_add_test(tc, used_regions_survive_a_scan);
+	tcase_add_test(tc, a_region_that_comes_back_soon_stays);
+	tcase_add_test(tc, a_region_that_comes_back_late_does_not);
+	tcase_add_test(tc, a_region_no_longer_used_goes);
 	tcase_add_test(tc, one_eviction_of_many_that_are_used);
-	tcase_add_test(tc, what_was_used_since_its_pin_is_evicted_before_what_is_held);
-	tcase_add_test(tc, what_was_used_before_the_others_pin_goes_first);
+	tcase_add_test(tc, a_region_used_since_its_pin_is_evicted_before_a_held_one);
+	tcase_add_test(tc, a_region_used_before_the_others_pin_goes_first);
 	tcase_add_test(tc, byte_budget_evicts_as_many_as_it_takes);
 	tcase_add_test(tc, byte_budget_counts_whole_pages);
 	tcase_add_test(tc, regions_in_use_are_never_evicted);
 	tcase_add_test(tc, bytes_in_use_are_never_evicted);
-	tcase_add_test(tc, what_is_larger_than_the_budget_is_refused);
-	tcase_add_test(tc, what_idle_regions_are_not_enough_for_leaves_them_alone);
+	tcase_add_test(tc, a_range_larger_than_the_budget_is_refused);
+	tcase_add_test(tc, a_get_that_idle_regions_cannot_satisfy_leaves_them);
 	tcase_add_test(tc, a_budget_of_one_region_works);
 	tcase_add_loop_test(tc, a_reservation_that_may_yet_be_given_back_is_waited_for, 0, 2);
-	tcase_add_test(tc, who_waits_for_room_gives_way_to_a_free);
+	tcase_add_test(tc, a_wait_for_space_gives_way_to_a_free);
 	tcase_add_test(tc, a_thread_does_not_wait_for_its_own_reservation);
 	tc = cache_case(suite, "pin space");
 	tcase_add_test(tc, a_pin_without_space_evicts_and_retries);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The dma-buf of a region: whose descriptor it is, where it lies among the program's own, and what
- * becomes of it when the program closes what it doesn't know.
+ * The dma-buf of a region: which part of the process owns its descriptor, which number it has among
+ * the program's own, and what happens when the program closes a descriptor that it doesn't know.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,6 +12,7 @@
 
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/descriptors.h"
+#include "cache/backend/backend.h"
 #include "cache/region_dmabuf.h"
 
 static int dmabuf_of(pindown_region *region, uint64_t addr, uint64_t *offset)
@@ -37,7 +38,7 @@ START_TEST(the_descriptor_is_a_close_on_exec_one_away_from_the_programs)
 	ck_assert_uint_eq(descriptors_like(fd), 2); /* the other end is the fake driver's */
 	ck_assert_int_ge(fd, 64);
 
-	/* The next one of the program's has the number that it would have had without us. */
+	/* The program's next descriptor has the number that it would have had without the cache. */
 	int after = dup(0);
 	ck_assert_int_eq(after, before);
 	close(after);
@@ -81,7 +82,7 @@ START_TEST(bad_arguments_leave_the_outputs_alone)
 }
 END_TEST
 
-START_TEST(a_closed_dmabuf_is_exported_anew)
+START_TEST(a_closed_dmabuf_is_exported_again)
 {
 	uint64_t offset;
 
@@ -105,7 +106,7 @@ START_TEST(a_closed_dmabuf_is_exported_anew)
 }
 END_TEST
 
-/* The memory is gone, and other memory lies there: that must not be handed out as this region's. */
+/* The memory is gone and other memory lies there, which must not be handed out as this region's. */
 START_TEST(a_closed_dmabuf_of_dead_memory_stays_closed)
 {
 	uint64_t offset = 77;
@@ -128,7 +129,10 @@ START_TEST(a_closed_dmabuf_of_dead_memory_stays_closed)
 }
 END_TEST
 
-/* Freed unseen: the region believes that it is live, and its buffer id says that it isn't. */
+/*
+ * The memory was freed unseen: the region still counts as live, and only its buffer id shows the
+ * free.
+ */
 START_TEST(a_new_export_is_checked_by_buffer_id)
 {
 	uint64_t offset;
@@ -147,7 +151,7 @@ START_TEST(a_new_export_is_checked_by_buffer_id)
 }
 END_TEST
 
-/* As long as its memory lives on in the pin, an open descriptor is good, whoever frees. */
+/* As long as the pin keeps the memory alive, an open descriptor is valid, also after a free. */
 START_TEST(an_open_dmabuf_of_a_kept_region_is_still_handed_out)
 {
 	uint64_t offset;
@@ -178,7 +182,10 @@ START_TEST(a_failed_export_can_be_tried_again)
 }
 END_TEST
 
-/* A daemon closes all descriptors, and its next file gets one of our numbers: that is its file. */
+/*
+ * A daemon closes all descriptors, and its next file gets one of the cache's numbers: now that is
+ * the program's file.
+ */
 START_TEST(a_number_that_is_somebody_elses_by_now_is_left_alone)
 {
 	struct stat own, st;
@@ -203,7 +210,7 @@ START_TEST(a_number_that_is_somebody_elses_by_now_is_left_alone)
 }
 END_TEST
 
-/* ...and it must not be handed out as the dma-buf either. */
+/* Nor may that file be handed out as the dma-buf. */
 START_TEST(a_number_that_is_somebody_elses_is_not_handed_out)
 {
 	struct stat own, st;
@@ -241,7 +248,10 @@ START_TEST(a_descriptor_that_was_closed_harms_nobody)
 }
 END_TEST
 
-/* A consumer's own duplicate is none of our business, and counts as what it is: still open. */
+/*
+ * A consumer's own duplicate is not the cache's to close, and the memory stays exported while it is
+ * open.
+ */
 START_TEST(a_consumers_duplicate_is_its_own)
 {
 	uint64_t offset;
@@ -257,7 +267,7 @@ START_TEST(a_consumers_duplicate_is_its_own)
 }
 END_TEST
 
-/* ---- for a moment only ---- */
+/* ---- a descriptor that is lent for a moment ---- */
 
 static int borrow(pindown_region *region)
 {
@@ -287,12 +297,12 @@ START_TEST(the_last_of_its_users_closes_it)
 		ck_assert_uint_eq(fake_open_exports(), 0);
 	}
 	ck_assert_int_eq(pindown_region_is_live(region), 1);
-	/* Who was given it for as long as he likes keeps it... */
+	/* A caller that was given the descriptor without a time limit keeps it... */
 	int fd = dmabuf_of(region, BASE, &offset);
 	ck_assert_int_eq(borrow(region), fd);
 	pd_dmabuf_return(region);
 	ck_assert_int_ne(fcntl(fd, F_GETFD), -1);
-	/* ...and can't close it under somebody else. */
+	/* ...and can't close it while another caller uses it. */
 	ck_assert_int_eq(borrow(region), fd);
 	pindown_region_close_dmabuf(region);
 	ck_assert_int_ne(fcntl(fd, F_GETFD), -1);
@@ -321,8 +331,8 @@ START_TEST(a_borrowed_one_that_can_not_be_opened)
 }
 END_TEST
 
-/* The program has taken them all. What is held keeps its own. */
-START_TEST(what_is_idle_makes_room_for_a_descriptor)
+/* The program has taken all descriptors. Held regions keep theirs. */
+START_TEST(idle_regions_make_room_for_a_descriptor)
 {
 	for (unsigned i = 0; i < 3; i++)
 		fake_alloc(BASE + MIB(2) * i, MIB(2), FAKE_LINEAR);
@@ -331,7 +341,7 @@ START_TEST(what_is_idle_makes_room_for_a_descriptor)
 	pindown_put(must_get(BASE + MIB(2), 1));
 	pindown_region *other = must_get(BASE + MIB(4), 1);
 	allow_descriptors(400);
-	take_descriptors_but(2); /* the fake driver wants three for a moment */
+	take_descriptors_but(2); /* the fake driver needs three for a moment */
 	borrow(held);
 	ck_assert_uint_eq(stats().evictions, 1);
 	ck_assert(!is_cached(BASE + MIB(2), 1));
@@ -345,7 +355,7 @@ END_TEST
 
 static pindown_region *region_of_mine;
 
-static void borrow_in_vain(void)
+static void must_fail_to_borrow(void)
 {
 	int fd = 77;
 
@@ -364,7 +374,7 @@ START_TEST(without_descriptors_one_line_says_so)
 	region_of_mine = must_get(BASE, 1);
 	pindown_region_close_dmabuf(region_of_mine);
 	allow_descriptors(400);
-	text = stderr_of(borrow_in_vain);
+	text = stderr_of(must_fail_to_borrow);
 	ck_assert_uint_eq(lines_of(text), 1);
 	ck_assert_ptr_nonnull(strstr(text, "no file descriptor is left for a dma-buf"));
 	borrow(region_of_mine);
@@ -373,7 +383,7 @@ START_TEST(without_descriptors_one_line_says_so)
 }
 END_TEST
 
-/* Two threads want a closed dma-buf again: one export, one descriptor. */
+/* Two threads want a closed dma-buf again: there is one export and one descriptor. */
 static pindown_region *shared;
 static int fds[2];
 
@@ -393,7 +403,7 @@ static void start_second(void *arg)
 	worker_settled(&second);
 }
 
-START_TEST(two_threads_export_anew_once)
+START_TEST(two_threads_export_again_once)
 {
 	bool met = true;
 
@@ -415,7 +425,10 @@ START_TEST(two_threads_export_anew_once)
 }
 END_TEST
 
-/* A free while the export is made anew: the descriptor must not outlive the region, nor keep what is freed. */
+/*
+ * A free during the new export: the descriptor must not outlive the region, nor keep the freed
+ * memory.
+ */
 static unsigned exports_when_freed;
 
 static void free_it(void *arg)
@@ -435,7 +448,7 @@ static void start_free(void *arg)
 	worker_settled(&second);
 }
 
-START_TEST(an_export_anew_loses_against_a_free)
+START_TEST(a_new_export_loses_against_a_free)
 {
 	bool met = true;
 
@@ -469,23 +482,23 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("cache: dma-buf descriptors");
-	TCase *tc = cache_case(suite, "whose it is");
+	TCase *tc = cache_case(suite, "ownership");
 
 	tcase_add_test(tc, the_descriptor_is_a_close_on_exec_one_away_from_the_programs);
 	tcase_add_test(tc, the_offset_is_that_of_the_address_in_the_pin);
 	tcase_add_test(tc, bad_arguments_leave_the_outputs_alone);
 	tc = cache_case(suite, "closed early");
-	tcase_add_test(tc, a_closed_dmabuf_is_exported_anew);
+	tcase_add_test(tc, a_closed_dmabuf_is_exported_again);
 	tcase_add_test(tc, a_closed_dmabuf_of_dead_memory_stays_closed);
 	tcase_add_test(tc, a_new_export_is_checked_by_buffer_id);
 	tcase_add_test(tc, an_open_dmabuf_of_a_kept_region_is_still_handed_out);
 	tcase_add_test(tc, a_failed_export_can_be_tried_again);
 	tcase_add_test(tc, the_last_of_its_users_closes_it);
 	tcase_add_test(tc, a_borrowed_one_that_can_not_be_opened);
-	tcase_add_test(tc, what_is_idle_makes_room_for_a_descriptor);
+	tcase_add_test(tc, idle_regions_make_room_for_a_descriptor);
 	tcase_add_test(tc, without_descriptors_one_line_says_so);
-	tcase_add_test(tc, two_threads_export_anew_once);
-	tcase_add_test(tc, an_export_anew_loses_against_a_free);
+	tcase_add_test(tc, two_threads_export_again_once);
+	tcase_add_test(tc, a_new_export_loses_against_a_free);
 	tc = cache_case(suite, "programs that close what they don't know");
 	tcase_add_test(tc, a_number_that_is_somebody_elses_by_now_is_left_alone);
 	tcase_add_test(tc, a_number_that_is_somebody_elses_is_not_handed_out);

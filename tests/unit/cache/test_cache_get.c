@@ -15,7 +15,10 @@ static void *no_symbol(const char *name)
 	return NULL;
 }
 
-/* [UCX] create fails: here there is no create, so the first get must fail, and cleanly. */
+/*
+ * [UCX] create fails: here there is no create, so the first get must fail, and leave nothing
+ * behind.
+ */
 START_TEST(without_a_driver_get_says_so_until_there_is_one)
 {
 	pd_find_driver_symbol = no_symbol;
@@ -153,7 +156,7 @@ START_TEST(a_hit_makes_no_system_call)
 }
 END_TEST
 
-/* The parts of one allocation are one region, whichever is asked for first. */
+/* The parts of one allocation are one region, whichever part is asked for first. */
 START_TEST(any_part_finds_the_whole_allocation)
 {
 	fake_alloc(BASE, MIB(4), FAKE_LINEAR);
@@ -210,7 +213,7 @@ START_TEST(host_memory_is_refused)
 }
 END_TEST
 
-/* On a miss and on a hit alike; what follows is another allocation, or nothing. */
+/* On a miss and on a hit alike, whether another allocation follows or nothing. */
 START_TEST(past_the_end_is_refused)
 {
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
@@ -288,7 +291,10 @@ START_TEST(a_failed_pin_is_reported_and_tried_again)
 }
 END_TEST
 
-/* Each call of a miss may fail: the get fails or does without, and nothing is left behind. */
+/*
+ * Each driver call of a miss may fail: then the get fails or works without it, and nothing is left
+ * behind.
+ */
 START_TEST(any_driver_call_may_fail)
 {
 	static const enum fake_call calls[] = {FAKE_QUERY, FAKE_SYNC, FAKE_EXPORT, FAKE_OTHER};
@@ -339,7 +345,9 @@ START_TEST(sync_memops_is_set_at_the_pin)
 }
 END_TEST
 
-/* A progress thread: the memory's context serves for the export, and the thread's own is put back.
+/*
+ * A progress thread without a context: the export uses the memory's context, and the thread's own
+ * is restored.
  */
 static void get_without_context(void *arg)
 {
@@ -354,12 +362,12 @@ static void get_without_context(void *arg)
 START_TEST(a_thread_without_context_can_pin_what_has_one)
 {
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
-	fake_alloc(BASE + MIB(16), MIB(2), FAKE_POOL); /* and no primary context is up */
+	fake_alloc(BASE + MIB(16), MIB(2), FAKE_POOL); /* and no primary context is active */
 	in_other_thread(get_without_context, NULL);
 	ck_assert(is_cached(BASE, 1));
 	/*
-	 * Only for the export: a free of the memory, or the end of its context, waits for that.
-	 * Before, the context may be dying.
+	 * The context is current during the export only: a free of the memory, or the end of its
+	 * context, waits for that. Before the export, the context may be ending.
 	 */
 	ck_assert_uint_eq(fake_pushes, 1);
 }
@@ -387,7 +395,7 @@ START_TEST(without_interception_each_hit_is_checked)
 	ck_assert_uint_eq(fake_count(FAKE_QUERY) - before, 10);
 	ck_assert_uint_eq(stats().tag_checks, 10);
 
-	/* A free that nobody watched: the check finds it, and it isn't anybody's fault. */
+	/* A free that was not watched: the check finds it, and it does not count as missed. */
 	uint64_t old = fake_id(BASE);
 	ck_assert_int_eq(fake_free(BASE), FAKE_SUCCESS);
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
@@ -447,22 +455,26 @@ START_TEST(gets_are_hits_or_misses)
 }
 END_TEST
 
-/* An older program's smaller structure is not written past; a newer one's rest is zero. */
+/*
+ * A smaller structure of an older program is not written past; the rest of a larger one of a newer
+ * program is zero.
+ */
 START_TEST(statistics_fit_the_callers_structure)
 {
-	unsigned char room[sizeof(struct pindown_stats) + 64];
+	unsigned char buffer[sizeof(struct pindown_stats) + 64];
 
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
 	get_and_put(BASE, 1);
-	memset(room, 0xee, sizeof(room));
-	ck_assert_int_eq(pindown_stats((struct pindown_stats *)room, 24, -1), PINDOWN_OK);
-	for (unsigned i = 24; i < sizeof(room); i++)
-		ck_assert_uint_eq(room[i], 0xee);
+	memset(buffer, 0xee, sizeof(buffer));
+	ck_assert_int_eq(pindown_stats((struct pindown_stats *)buffer, 24, -1), PINDOWN_OK);
+	for (unsigned i = 24; i < sizeof(buffer); i++)
+		ck_assert_uint_eq(buffer[i], 0xee);
 
-	memset(room, 0xee, sizeof(room));
-	ck_assert_int_eq(pindown_stats((struct pindown_stats *)room, sizeof(room), -1), PINDOWN_OK);
-	for (unsigned i = sizeof(struct pindown_stats); i < sizeof(room); i++)
-		ck_assert_uint_eq(room[i], 0);
+	memset(buffer, 0xee, sizeof(buffer));
+	ck_assert_int_eq(pindown_stats((struct pindown_stats *)buffer, sizeof(buffer), -1),
+			 PINDOWN_OK);
+	for (unsigned i = sizeof(struct pindown_stats); i < sizeof(buffer); i++)
+		ck_assert_uint_eq(buffer[i], 0);
 }
 END_TEST
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory ends: frees, contexts, devices, everything; and what can't be seen to end.
- * Scenarios marked [UCX], [libfabric] are known from those suites.
+ * Memory ends: frees, contexts, devices, everything; and memory whose end can't be seen. Scenarios
+ * marked [UCX] and [libfabric] are known from those projects' suites.
  */
 #define _GNU_SOURCE
 #include "tests/unit/support/cache_test.h"
@@ -63,7 +63,7 @@ START_TEST(an_idle_region_is_unpinned_before_the_free)
 }
 END_TEST
 
-/* Whose hold it is doesn't matter, nor in which order they go. */
+/* It does not matter which thread holds it, nor in which order the holds are put. */
 START_TEST(a_region_in_use_outlives_the_free_and_is_counted)
 {
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
@@ -99,8 +99,11 @@ START_TEST(a_free_by_an_inner_address_ends_the_allocation)
 }
 END_TEST
 
-/* [UCX] failed free. The driver refuses: the memory lives on, registered anew when next used. */
-START_TEST(after_a_failed_free_the_region_is_registered_anew)
+/*
+ * [UCX] failed free. The driver refuses it: the memory lives on, and is registered again at its
+ * next use.
+ */
+START_TEST(after_a_failed_free_the_region_is_registered_again)
 {
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
 	pindown_region *held = must_get(BASE, 1);
@@ -154,7 +157,7 @@ START_TEST(a_range_ends_all_that_overlaps_it_and_no_more)
 }
 END_TEST
 
-/* By bytes, not by pages. */
+/* The range counts in bytes, not in pages. */
 START_TEST(a_range_spares_neighbours_in_its_pages)
 {
 	for (unsigned i = 0; i < 3; i++) {
@@ -255,7 +258,7 @@ START_TEST(everything_ends_at_a_checkpoint)
 }
 END_TEST
 
-/* ---- what can't be seen to end ---- */
+/* ---- memory whose end can't be seen ---- */
 
 START_TEST(a_volatile_region_is_checked_at_each_hit)
 {
@@ -347,7 +350,10 @@ START_TEST(trusted_memory_is_no_longer_checked)
 }
 END_TEST
 
-/* Trust is for what comes; what has gone unseen before must not be found any more. */
+/*
+ * Memory is trusted from now on. A region whose memory died unseen before must not be found any
+ * more.
+ */
 START_TEST(trusted_memory_is_compared_first)
 {
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
@@ -363,7 +369,9 @@ START_TEST(trusted_memory_is_compared_first)
 }
 END_TEST
 
-/* Trust in a part, by word or because the driver has handed it out anew, says nothing of the rest.
+/*
+ * A part that is trusted, by an explicit call or because the driver has handed it out again, says
+ * nothing about the rest.
  */
 START_TEST(trust_in_a_part_leaves_the_rest_volatile)
 {
@@ -383,7 +391,10 @@ START_TEST(trust_in_a_part_leaves_the_rest_volatile)
 }
 END_TEST
 
-/* A pool's memory comes and goes, in part, for days. It must not fill the list, or all memory would be volatile. */
+/*
+ * A pool's memory comes and goes, in part, for days. It must not fill the list of volatile ranges,
+ * or all memory would be volatile.
+ */
 START_TEST(memory_that_is_volatile_again_takes_no_more_room)
 {
 	for (unsigned i = 0; i < 6000; i++) {
@@ -417,7 +428,7 @@ START_TEST(many_volatile_ranges)
 }
 END_TEST
 
-/* ---- a free that went round us ---- */
+/* ---- a free that bypassed pindown ---- */
 
 START_TEST(an_allocation_where_a_region_lives_shows_a_missed_free)
 {
@@ -436,7 +447,7 @@ START_TEST(an_allocation_where_a_region_lives_shows_a_missed_free)
 }
 END_TEST
 
-/* In a page that they share, the order of their pins is not that of their addresses. */
+/* The order of their pins is not that of their addresses in the page that they share. */
 START_TEST(an_allocation_over_two_regions_shows_two_missed_frees)
 {
 	fake_alloc(BASE + KIB(8), KIB(4), FAKE_LINEAR);
@@ -514,7 +525,7 @@ START_TEST(a_recheck_spares_what_is_alive)
 }
 END_TEST
 
-/* After CUDA has shut down, or may have: no call to it, and no harm. */
+/* After CUDA has shut down, or may have: the cache calls nothing of it, and does no harm. */
 START_TEST(at_exit_the_driver_is_left_alone)
 {
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
@@ -545,7 +556,7 @@ int main(void)
 	tcase_add_test(tc, an_idle_region_is_unpinned_before_the_free);
 	tcase_add_test(tc, a_region_in_use_outlives_the_free_and_is_counted);
 	tcase_add_test(tc, a_free_by_an_inner_address_ends_the_allocation);
-	tcase_add_test(tc, after_a_failed_free_the_region_is_registered_anew);
+	tcase_add_test(tc, after_a_failed_free_the_region_is_registered_again);
 	tcase_add_test(tc, a_free_of_nothing_registered_calls_nobody);
 	tcase_add_test(tc, a_range_ends_all_that_overlaps_it_and_no_more);
 	tcase_add_test(tc, a_range_spares_neighbours_in_its_pages);
@@ -566,7 +577,7 @@ int main(void)
 	tcase_add_test(tc, trust_in_a_part_leaves_the_rest_volatile);
 	tcase_add_test(tc, memory_that_is_volatile_again_takes_no_more_room);
 	tcase_add_test(tc, many_volatile_ranges);
-	tc = cache_case(suite, "frees that went round us");
+	tc = cache_case(suite, "frees that bypassed pindown");
 	tcase_add_test(tc, an_allocation_where_a_region_lives_shows_a_missed_free);
 	tcase_add_test(tc, an_allocation_over_two_regions_shows_two_missed_frees);
 	tcase_add_test(tc, a_missed_free_of_a_region_in_use_keeps_it_till_the_put);

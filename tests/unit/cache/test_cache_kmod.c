@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cache on the kernel module: regions over several mappings, of which the module pins each by
+ * The cache on the kernel module: regions over several mappings, each of which the module pins by
  * itself, and memory that the module refuses.
  */
 #define _GNU_SOURCE
@@ -55,7 +55,7 @@ static void map_parts(void)
 		watched_alloc(part(i), PART, FAKE_VMM);
 }
 
-static void freed_behind_our_back(uint64_t addr)
+static void freed_unseen(uint64_t addr)
 {
 	ck_assert_int_eq(fake_free(addr), FAKE_SUCCESS);
 	fake_kmod_revoke(addr);
@@ -110,7 +110,7 @@ START_TEST(a_part_that_fails_leaves_none)
 }
 END_TEST
 
-/* The numbers of pins that have ended are given out again, to pins of other regions as well. */
+/* The number of a pin that has ended is used for a later pin, of another region as well. */
 START_TEST(a_number_that_is_used_again_is_another_pins)
 {
 	map_parts();
@@ -121,19 +121,19 @@ START_TEST(a_number_that_is_used_again_is_another_pins)
 	get_and_put(BASE + GIB(1), PART);
 	ck_assert_int_eq(watched_unmap(part(0), PART), FAKE_SUCCESS);
 	ck_assert_uint_eq(fake_kmod_pins(), 1);
-	freed_behind_our_back(BASE + GIB(1));
+	freed_unseen(BASE + GIB(1));
 	ck_assert(!is_cached(BASE + GIB(1), PART));
 	expected_missed = 1;
 }
 END_TEST
 
-/* What is idle makes room for the whole, in the module's space and in the budget. */
+/* Idle regions make room for the whole region, in the module's space and in the budget. */
 START_TEST(the_whole_is_made_room_for)
 {
 	map_parts();
 	watched_alloc(BASE + GIB(1), PART, FAKE_LINEAR);
 	watched_alloc(BASE + GIB(2), PART / 2, FAKE_LINEAR);
-	fake_kmod_space(ALL); /* what is idle and what is free are just enough */
+	fake_kmod_space(ALL); /* idle and free space together are just enough */
 	get_and_put(BASE + GIB(1), PART);
 	get_and_put(BASE + GIB(2), PART / 2);
 	get_and_put(BASE, ALL);
@@ -166,7 +166,7 @@ START_TEST(a_revocation_of_one_ends_them_all)
 
 	map_parts();
 	get_and_put(BASE, ALL);
-	freed_behind_our_back(part((unsigned)_i));
+	freed_unseen(part((unsigned)_i));
 	asked = fake_count(FAKE_CALLS);
 	ck_assert(!is_cached(BASE, 1));
 	ck_assert_uint_eq(fake_count(FAKE_CALLS), asked);
@@ -187,28 +187,31 @@ START_TEST(a_revocation_of_another_region_ends_none)
 	watched_alloc(BASE + GIB(1), PART, FAKE_LINEAR);
 	get_and_put(BASE + GIB(1), PART);
 	get_and_put(BASE, ALL);
-	freed_behind_our_back(BASE + GIB(1));
+	freed_unseen(BASE + GIB(1));
 	asked = fake_count(FAKE_CALLS);
 	region = must_get(BASE, ALL);
 	ck_assert_uint_eq(fake_count(FAKE_CALLS), asked);
-	/* The next hit is as quick as ever. */
+	/* The next hit is as fast as before. */
 	ck_assert(pd_region_word_stands(region));
 	pindown_put(region);
-	/* Nor does who asks the driver, or pins another group of mappings, take it for dead. */
+	/*
+	 * The region is not taken for dead either by a caller that asks the driver, or by one that
+	 * pins another group of mappings.
+	 */
 	watched_alloc(BASE + GIB(2), PART, FAKE_LINEAR);
 	get_and_put(BASE + GIB(2), PART);
 	region = must_get(BASE, ALL);
-	freed_behind_our_back(BASE + GIB(2));
+	freed_unseen(BASE + GIB(2));
 	ck_assert_int_eq(pindown_region_dmabuf(region, BASE, &fd, &offset), PINDOWN_OK);
 	pindown_put(region);
 	watched_alloc(BASE + GIB(3), PART, FAKE_LINEAR);
 	get_and_put(BASE + GIB(3), PART);
 	watched_alloc(part(PARTS), PART, FAKE_VMM);
-	freed_behind_our_back(BASE + GIB(3));
+	freed_unseen(BASE + GIB(3));
 	get_and_put(part(1), ALL);
 	ck_assert_uint_eq(stats().missed_invalidations, 0);
-	/* And what comes then is seen. */
-	freed_behind_our_back(part(1));
+	/* And later revocations are seen. */
+	freed_unseen(part(1));
 	ck_assert(!is_cached(part(1), ALL));
 	for (unsigned i = 1; i <= 3; i++)
 		ck_assert(!is_cached(BASE + GIB(i), 1));
@@ -225,7 +228,7 @@ static void hits_all_the_while(void *arg)
 	while (!__atomic_load_n(over, __ATOMIC_RELAXED));
 }
 
-/* What one thread finds out about the count is good for the others. */
+/* Once one thread has looked at the changed count, the other threads need not. */
 START_TEST(threads_hit_while_others_are_revoked)
 {
 	struct worker workers[3];
@@ -241,7 +244,7 @@ START_TEST(threads_hit_while_others_are_revoked)
 
 		watched_alloc(other, PART, FAKE_LINEAR);
 		get_and_put(other, PART);
-		freed_behind_our_back(other);
+		freed_unseen(other);
 		get_and_put(BASE, ALL);
 	}
 	__atomic_store_n(&over, true, __ATOMIC_RELAXED);
@@ -250,7 +253,7 @@ START_TEST(threads_hit_while_others_are_revoked)
 	ck_assert_uint_eq(fake_kmod_calls(), PARTS + others);
 	ck_assert_uint_eq(stats().misses, 1 + others);
 	ck_assert_uint_eq(stats().missed_invalidations, 0);
-	freed_behind_our_back(part(2));
+	freed_unseen(part(2));
 	ck_assert(!is_cached(BASE, ALL));
 	expected_missed = 1;
 }
@@ -272,7 +275,7 @@ START_TEST(a_revocation_while_the_others_are_pinned_is_seen)
 }
 END_TEST
 
-/* ---- the dma-buf of several pins: the driver's ---- */
+/* ---- the dma-buf of several pins, which the driver makes ---- */
 
 START_TEST(the_driver_makes_one_dmabuf_of_them)
 {
@@ -288,7 +291,7 @@ START_TEST(the_driver_makes_one_dmabuf_of_them)
 	ck_assert_int_ge(fd, 0);
 	ck_assert_uint_eq(fake_open_exports(), 1);
 	ck_assert_uint_eq(stats().dmabufs, 1);
-	/* It is not the pin, which stays without it. */
+	/* It is not the pin, which stays when the dma-buf is closed. */
 	pindown_region_close_dmabuf(region);
 	ck_assert_uint_eq(fake_open_exports(), 0);
 	ck_assert_uint_eq(fake_kmod_pins(), PARTS);
@@ -313,7 +316,7 @@ START_TEST(a_driver_that_makes_none_is_said_to)
 	ck_assert_int_eq(fd, -1);
 	ck_assert(pindown_region_is_live(region));
 	pindown_put(region);
-	/* Of one pin the module makes it. */
+	/* For a region of one pin, the module makes the dma-buf. */
 	region = must_get(BASE + PART, 1);
 	pindown_put(region);
 	pindown_flush();
@@ -323,7 +326,7 @@ START_TEST(a_driver_that_makes_none_is_said_to)
 }
 END_TEST
 
-/* ---- what the module refuses ---- */
+/* ---- memory that the module refuses ---- */
 
 static const struct {
 	int error;
@@ -380,7 +383,7 @@ START_TEST(auto_takes_the_drivers_dmabuf)
 	ck_assert_uint_eq(fake_open_exports(), 2);
 	ck_assert_uint_eq(fake_kmod_pins(), 0);
 	ck_assert(is_cached(BASE, ALL));
-	/* It is handed out, and made anew, by the driver. */
+	/* The driver hands out its dma-buf, and exports it again. */
 	pindown_region *region = must_get(BASE + GIB(1), PART);
 	uint64_t offset;
 	int fd;
@@ -394,7 +397,7 @@ START_TEST(auto_takes_the_drivers_dmabuf)
 	ck_assert_int_eq(watched_unmap(part(1), PART), FAKE_SUCCESS);
 	ck_assert_int_eq(watched_free(BASE + GIB(1)), FAKE_SUCCESS);
 	ck_assert_uint_eq(fake_open_exports(), 0);
-	/* Each is tried by the module first. */
+	/* Each of them is tried with the module first. */
 	fake_kmod_fail(0, 0, 0);
 	get_and_put(BASE, PART);
 	ck_assert_uint_eq(fake_kmod_pins(), 1);
@@ -410,10 +413,10 @@ START_TEST(one_mapping_that_is_refused_takes_all_there)
 	ck_assert_uint_eq(fake_kmod_pins(), 0);
 	ck_assert_uint_eq(fake_open_exports(), 1);
 	ck_assert_uint_eq(stats().regions, 1);
-	/* What the module revokes elsewhere is nothing to it. */
+	/* A revocation of other memory by the module does not matter to it. */
 	watched_alloc(BASE + GIB(1), PART, FAKE_LINEAR);
 	get_and_put(BASE + GIB(1), PART);
-	freed_behind_our_back(BASE + GIB(1));
+	freed_unseen(BASE + GIB(1));
 	ck_assert(!is_cached(BASE + GIB(1), 1));
 	ck_assert(is_cached(BASE, ALL));
 	expected_missed = 1;
@@ -436,7 +439,7 @@ START_TEST(when_neither_pins_it_the_driver_has_the_last_word)
 }
 END_TEST
 
-/* Refused because it is another buffer by now: that is pinned, by the module. */
+/* The module refused it because it is another buffer by now: the module pins that one. */
 static void is_replaced(void)
 {
 	ck_assert_int_eq(fake_free(BASE), FAKE_SUCCESS);
@@ -456,16 +459,16 @@ START_TEST(a_lost_race_is_no_refusal)
 }
 END_TEST
 
-static void allow_descriptors(rlim_t most)
+static void allow_descriptors(rlim_t max)
 {
 	struct rlimit limit;
 
 	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
-	limit.rlim_cur = most;
+	limit.rlim_cur = max;
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-/* The scripted driver has a descriptor for each export, too, above 300. */
+/* The scripted driver, too, has a descriptor for each export, numbered above 300. */
 #define MANY 301u
 
 START_TEST(they_are_counted_with_what_has_a_descriptor)
@@ -477,9 +480,9 @@ START_TEST(they_are_counted_with_what_has_a_descriptor)
 	for (unsigned i = 0; i < MANY; i++)
 		get_and_put(BASE + i * PART, PART);
 	ck_assert_uint_eq(stats().dmabufs, MANY);
-	allow_descriptors(2 * MANY); /* half of it is ours, and taken */
+	allow_descriptors(2 * MANY); /* the cache may have half of them, and has taken them */
 	fake_kmod_fail(0, 0, 0);
-	get_and_put(BASE + MANY * PART, PART); /* the module takes none */
+	get_and_put(BASE + MANY * PART, PART); /* the module needs no descriptor */
 	ck_assert_uint_eq(stats().evictions, 0);
 	fake_kmod_fail(0, 1, EINVAL);
 	get_and_put(BASE + (MANY + 1) * PART, PART);
@@ -489,7 +492,7 @@ START_TEST(they_are_counted_with_what_has_a_descriptor)
 }
 END_TEST
 
-/* ---- the process's own ways ---- */
+/* ---- what the process does itself ---- */
 
 static void close_device(void)
 {
@@ -508,7 +511,7 @@ static void close_device(void)
 	}
 }
 
-/* The scripted module's own is one. */
+/* One of them is the scripted module's own. */
 static unsigned mappings_of_the_area(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
@@ -540,7 +543,7 @@ START_TEST(a_program_that_closes_the_device)
 	fake_kmod_last_close();
 	ck_assert(!is_cached(BASE, ALL));
 	ck_assert(!is_cached(BASE + GIB(1), PART));
-	/* The driver's dma-buf is none of the device's. */
+	/* The driver's dma-buf does not depend on the device. */
 	ck_assert(is_cached(BASE + GIB(2), PART));
 	expected_missed = 2;
 }
@@ -562,7 +565,7 @@ static void child_pins_for_itself(void)
 	_exit(pindown_flush() == 1 && stats().regions == 0 ? 0 : 4);
 }
 
-START_TEST(a_child_begins_anew)
+START_TEST(a_child_starts_afresh)
 {
 	pid_t child;
 	int status;
@@ -609,7 +612,7 @@ int main(void)
 	tcase_add_test(tc, a_lost_race_is_no_refusal);
 	tcase_add_test(tc, they_are_counted_with_what_has_a_descriptor);
 	tcase_add_test(tc, a_program_that_closes_the_device);
-	tc = suite_case(suite, "the process's own ways", begin_kmod, end);
-	tcase_add_test(tc, a_child_begins_anew);
+	tc = suite_case(suite, "what the process does itself", begin_kmod, end);
+	tcase_add_test(tc, a_child_starts_afresh);
 	return run_suite(suite);
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Consumer objects: made once, and found again. How they end: test_cache_objects_ends. */
+/* Consumer objects: made once, and found again. test_cache_objects_ends has their end. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
+#include "cache/hook_events.h"
+#include "cache/pindown.h"
+#include "cache/trust.h"
 #include "tests/unit/support/objects_test.h"
 
 /* ---- finding ------------------------------------------------------------------------------ */
@@ -136,7 +138,7 @@ START_TEST(a_hit_makes_no_system_call)
 }
 END_TEST
 
-/* Where frees can't be trusted the id is compared, and the object goes with the region. */
+/* Where frees can't be trusted the buffer id is compared, and the object ends with the region. */
 START_TEST(an_object_of_a_checked_region_is_checked)
 {
 	pd_volatile(AT(0), MIB(2));
@@ -153,7 +155,7 @@ START_TEST(an_object_of_a_checked_region_is_checked)
 }
 END_TEST
 
-/* Some hits are compared with the driver in any case: an object of dead memory is found out. */
+/* Some hits are compared with the driver in any case, which finds an object of dead memory. */
 START_TEST(an_object_of_memory_that_died_unseen_is_found)
 {
 	unsigned hits = 0;
@@ -271,7 +273,7 @@ static void free_it(struct books *b, pindown_region *region)
 	ck_assert_int_eq(watched_free(pindown_region_base(region)), FAKE_SUCCESS);
 }
 
-/* Its own free can't wait for it; what was made is destroyed, and the pin goes. */
+/* Its own free can't wait for it; the object is destroyed, and the region is unpinned. */
 START_TEST(create_may_free_the_memory)
 {
 	pindown_object *object = NULL;
@@ -328,7 +330,7 @@ START_TEST(many_objects_on_one_region_and_many_regions)
 	ck_assert_uint_eq(books.creates, KEYS + REGIONS);
 	pindown_flush();
 	ck_assert_uint_eq(books.destroys, KEYS + REGIONS);
-	attach_and_detach(consumer, AT(11), KEY(1, 1)); /* after the tables were given back */
+	attach_and_detach(consumer, AT(11), KEY(1, 1)); /* after the tables were freed */
 }
 END_TEST
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Consumer objects: destroyed before their region is unpinned, with their owner, or with their consumer. */
+/*
+ * Consumer objects end: before their region is unpinned, with their owner, or with their consumer.
+ */
 #include <string.h>
 
 #include "tests/unit/support/objects_test.h"
@@ -75,7 +77,7 @@ START_TEST(keep_is_the_default)
 	pindown_object *held = must_attach(consumer, AT(0), KEY(1, 1));
 	pindown_object *twice = must_attach(consumer, AT(0), KEY(1, 1));
 
-	attach_and_detach(consumer, AT(0), KEY(2, 1)); /* idle: it goes */
+	attach_and_detach(consumer, AT(0), KEY(2, 1)); /* idle: it is destroyed */
 	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
 	ck_assert_uint_eq(books.destroys, 1);
 	ck_assert_uint_eq(books.made[1].destroyed, 1);
@@ -86,7 +88,8 @@ START_TEST(keep_is_the_default)
 	ck_assert_uint_eq(stats().object_kept_bytes, MIB(2));
 	ck_assert_uint_eq(device_stats(0).object_kept_regions, 1);
 
-	watched_alloc(AT(0), MIB(2), FAKE_LINEAR); /* other memory, same address: another object */
+	/* other memory at the same address: another object */
+	watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	pindown_object *new = must_attach(consumer, AT(0), KEY(1, 1));
 	ck_assert_ptr_ne(new, held);
 	pindown_detach(new);
@@ -104,7 +107,7 @@ START_TEST(keep_is_the_default)
 }
 END_TEST
 
-/* The region has holds of both kinds: whichever goes last unpins it. */
+/* The region has holds of both kinds: the last of them to go unpins it. */
 START_TEST(a_kept_region_may_be_held_in_two_ways)
 {
 	for (unsigned last = 0; last < 2; last++) {
@@ -145,7 +148,7 @@ START_TEST(revoke_gives_the_memory_back_at_once)
 	ck_assert_int_eq(pindown_object_is_live(held), 0);
 	ck_assert_ptr_null(pindown_object_data(held));
 
-	/* Later puts of it are harmless, to new memory at the same address too. */
+	/* Later puts of it do no harm, not even to new memory at the same address. */
 	watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	pindown_object *new = must_attach(consumer, AT(0), KEY(1, 1));
 	ck_assert_ptr_ne(new, held);
@@ -157,7 +160,7 @@ START_TEST(revoke_gives_the_memory_back_at_once)
 }
 END_TEST
 
-/* What holds the region itself can't be revoked. */
+/* A hold on the region itself can't be revoked. */
 START_TEST(revoke_leaves_the_holders_of_the_region)
 {
 	setenv("PINDOWN_HELD", "revoke", 1);
@@ -174,7 +177,7 @@ START_TEST(revoke_leaves_the_holders_of_the_region)
 }
 END_TEST
 
-/* Nobody has freed it: only who asked to have it unlinked needs to know. */
+/* The memory was not freed: only the caller that asked for the end needs to know. */
 START_TEST(revoke_is_for_memory_that_ends)
 {
 	setenv("PINDOWN_HELD", "revoke", 1);
@@ -218,7 +221,7 @@ START_TEST(a_free_in_order_destroys_what_is_idle_and_leaves_the_rest)
 
 	watched_alloc(AT(7), MIB(2), FAKE_LINEAR); /* other memory */
 	ck_assert_uint_eq(books.destroys, 1);
-	watched_alloc(AT(0) + MIB(1), MIB(2), FAKE_LINEAR); /* some of it */
+	watched_alloc(AT(0) + MIB(1), MIB(2), FAKE_LINEAR); /* a part of it */
 	ck_assert_uint_eq(books.destroys, 2);
 	ck_assert_int_eq(books.made[0].reason, PINDOWN_REASON_ORDERED);
 	ck_assert_int_eq(books.made[0].in_use, 1);
@@ -232,7 +235,7 @@ START_TEST(a_free_in_order_destroys_what_is_idle_and_leaves_the_rest)
 }
 END_TEST
 
-START_TEST(what_is_dropped_before_waits_for_nothing)
+START_TEST(an_object_dropped_before_waits_for_nothing)
 {
 	pindown_object *object;
 
@@ -250,7 +253,7 @@ START_TEST(what_is_dropped_before_waits_for_nothing)
 }
 END_TEST
 
-/* Who holds the region itself is not revoked, then or later. */
+/* A hold on the region itself is not revoked, then or later. */
 START_TEST(a_holder_of_the_region_stays)
 {
 	pindown_region *region;
@@ -270,7 +273,7 @@ START_TEST(a_holder_of_the_region_stays)
 }
 END_TEST
 
-START_TEST(what_is_to_be_kept_is_kept_when_its_memory_is_handed_out_again)
+START_TEST(a_kept_object_stays_when_its_memory_is_handed_out_again)
 {
 	pindown_object *object = must_attach(consumer, AT(0), KEY(1, 1));
 
@@ -310,7 +313,7 @@ static void detach_mine(const struct pindown_invalidation *what, void *arg)
 	mine = NULL;
 }
 
-/* A subscriber that lets go in its callback has let go in time. */
+/* A subscriber that detaches in its callback has done so in time. */
 START_TEST(a_subscriber_may_detach)
 {
 	pindown_subscribe(detach_mine, NULL);
@@ -385,15 +388,16 @@ START_TEST(the_end_of_an_owner_ends_its_idle_objects)
 }
 END_TEST
 
-/* The next owner of that number is another one. */
-START_TEST(what_is_held_of_an_owner_that_has_ended_is_not_found)
+/* The next owner of that number is another owner. */
+START_TEST(a_held_object_of_an_ended_owner_is_not_found)
 {
 	pindown_object *held = must_attach(consumer, AT(0), KEY(1, 1)), *next, *untouched = held;
 	pindown_region *region = must_get(AT(0), 1);
 
 	ck_assert_int_eq(pindown_end_owner(consumer, 1), 1);
 	ck_assert_int_eq(pindown_object_is_live(held), 0);
-	ck_assert_ptr_eq(pindown_object_data(held), &books.made[0]); /* good until it is let go */
+	/* valid until it is detached */
+	ck_assert_ptr_eq(pindown_object_data(held), &books.made[0]);
 	ck_assert_int_eq(
 		pindown_attach(consumer, AT(0), 1, PINDOWN_GET_CACHED, KEY(1, 1), NULL, &untouched),
 		PINDOWN_ERR_NOT_DEVICE);
@@ -408,7 +412,7 @@ START_TEST(what_is_held_of_an_owner_that_has_ended_is_not_found)
 	pindown_detach(next);
 	pindown_detach(next);
 	ck_assert_uint_eq(books.destroys, 0);
-	pindown_detach(held); /* nobody can ask for it again: it goes at once */
+	pindown_detach(held); /* no later attach can find it: it is destroyed at once */
 	destroyed(1, PINDOWN_REASON_OWNER, 0);
 	attach_and_detach(consumer, AT(0), KEY(1, 1));
 	ck_assert_uint_eq(books.creates, 2);
@@ -540,7 +544,7 @@ static void end_owner_in_callback(const struct pindown_invalidation *what, void 
 	ck_assert_uint_eq(books.destroys, 1);
 }
 
-/* In the middle of the region's end, by the thread that ends it: before returning all the same. */
+/* The thread that ends the region ends the owner in the middle of that; both must return. */
 START_TEST(a_subscriber_may_end_an_owner)
 {
 	pindown_object *held = must_attach(consumer, AT(0), KEY(1, 1));
@@ -576,7 +580,7 @@ START_TEST(removing_a_consumer_destroys_all_its_objects)
 	ck_assert_uint_eq(stats().kept_regions, 0); /* nothing else has kept it */
 	ck_assert_int_eq(pindown_object_is_live(live), 0);
 	ck_assert_ptr_null(pindown_object_data(live));
-	ck_assert_int_eq(pindown_flush(), 2); /* nor do revoked ones keep a region */
+	ck_assert_int_eq(pindown_flush(), 2); /* revoked objects keep no region either */
 	pindown_detach(live);
 	pindown_detach(kept);
 	ck_assert_int_eq(pindown_consumer_remove(consumer), PINDOWN_ERR_INVALID);
@@ -584,7 +588,7 @@ START_TEST(removing_a_consumer_destroys_all_its_objects)
 	pindown_object *object = NULL;
 	ck_assert_int_eq(pindown_attach(consumer, AT(0), 1, 0, KEY(1, 1), NULL, &object),
 			 PINDOWN_ERR_INVALID);
-	consumer = books_open(&books); /* the same place, another id */
+	consumer = books_open(&books); /* the same place in the table, with another id */
 	attach_and_detach(consumer, AT(0), KEY(1, 1));
 }
 END_TEST
@@ -644,15 +648,15 @@ int main(void)
 	tcase_add_test(tc, revoke_leaves_the_holders_of_the_region);
 	tcase_add_test(tc, revoke_is_for_memory_that_ends);
 	tcase_add_test(tc, a_free_in_order_destroys_what_is_idle_and_leaves_the_rest);
-	tcase_add_test(tc, what_is_dropped_before_waits_for_nothing);
+	tcase_add_test(tc, an_object_dropped_before_waits_for_nothing);
 	tcase_add_test(tc, a_holder_of_the_region_stays);
-	tcase_add_test(tc, what_is_to_be_kept_is_kept_when_its_memory_is_handed_out_again);
+	tcase_add_test(tc, a_kept_object_stays_when_its_memory_is_handed_out_again);
 	tcase_add_test(tc, warn_tells_the_two_apart);
 	tcase_add_test(tc, a_subscriber_may_detach);
 	tcase_add_test(tc, warn_says_a_line_for_each_region);
 	tcase_add_test(tc, keep_says_nothing);
 	tcase_add_test(tc, the_end_of_an_owner_ends_its_idle_objects);
-	tcase_add_test(tc, what_is_held_of_an_owner_that_has_ended_is_not_found);
+	tcase_add_test(tc, a_held_object_of_an_ended_owner_is_not_found);
 	tcase_add_test(tc, it_keeps_its_region_as_before);
 	tcase_add_test(tc, it_is_revoked_as_before);
 	tcase_add_test(tc, idle_objects_of_an_owner_that_lives_on_can_go);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What other registration caches test of themselves and no other file here has. The names are theirs; which of
- * our tests stands for which of theirs is listed in docs/invariants.md.
+ * Peers: what other registration caches test, and no other file here has. The names are those of
+ * their tests; docs/invariants.md lists which test here stands for which of theirs.
  */
 #define _GNU_SOURCE
 #include "tests/unit/support/cache_test.h"
@@ -9,12 +9,15 @@
 #define MANY  1024
 #define AT(i) (BASE + MIB(2) * (i))
 
-/* libfabric (gni): register_1024_distinct_regions. Counts are what was asked for, and go back to nothing. */
+/*
+ * libfabric (gni): register_1024_distinct_regions. The counts are what was asked for, and return to
+ * zero.
+ */
 START_TEST(register_1024_distinct_regions)
 {
 	static pindown_region *regions[MANY];
 
-	setenv("PINDOWN_BACKEND", "none", 1); /* descriptors are another matter */
+	setenv("PINDOWN_BACKEND", "none", 1); /* needs no descriptors */
 	setenv("PINDOWN_MAX_REGIONS", "2000", 1);
 	for (unsigned i = 0; i < MANY; i++)
 		fake_alloc(AT(i), KIB(64), FAKE_LINEAR);
@@ -32,7 +35,7 @@ START_TEST(register_1024_distinct_regions)
 }
 END_TEST
 
-/* libfabric (gni): register_1024_non_unique_regions. Parts of one are one. */
+/* libfabric (gni): register_1024_non_unique_regions. Parts of one allocation are one region. */
 START_TEST(register_1024_non_unique_regions)
 {
 	pindown_region *first;
@@ -51,7 +54,9 @@ START_TEST(register_1024_non_unique_regions)
 }
 END_TEST
 
-/* libfabric (gni): cyclic_register_128_distinct_regions. In use and idle by turns, and pinned once. */
+/*
+ * libfabric (gni): cyclic_register_128_distinct_regions. In use and idle by turns, and pinned once.
+ */
 START_TEST(cyclic_register_128_distinct_regions)
 {
 	pindown_region *regions[128];
@@ -105,7 +110,7 @@ START_TEST(same_addr_decr_size)
 }
 END_TEST
 
-/* libfabric (gni): lru_evict_middle_entry. One in the middle of the queue is in use again. */
+/* libfabric (gni): lru_evict_middle_entry. A region in the middle of the queue is in use again. */
 START_TEST(evict_middle_entry)
 {
 	for (unsigned i = 0; i < 9; i++) {
@@ -123,7 +128,10 @@ START_TEST(evict_middle_entry)
 }
 END_TEST
 
-/* libfabric (gni): regression_615. A part first, then all of it, then another part: of mappings here. */
+/*
+ * libfabric (gni): regression_615. First a part, then all of it, then another part: here, of
+ * mappings.
+ */
 START_TEST(regression_615)
 {
 	for (unsigned i = 0; i < 4; i++)
@@ -145,7 +153,10 @@ static void get_and_put_often(void *arg)
 		get_and_put(*(uint64_t *)arg, KIB(64));
 }
 
-/* UCX: basic and shared_region, which run in ten and in six threads, each on its own or all on one. */
+/*
+ * UCX: basic and shared_region, which run in ten and in six threads, each thread on its own region
+ * or all on one.
+ */
 START_TEST(basic_and_shared_region_in_ten_threads)
 {
 	struct worker workers[10];

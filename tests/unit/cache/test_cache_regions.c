@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where regions lie: rounding, neighbours in one page, one address used again and again, mappings
- * side by side. Scenarios marked [UCX], [libfabric], [gdrcopy] are known from those suites.
+ * Where regions lie: rounding, neighbours in one page, one address used again and again, adjacent
+ * mappings. Scenarios marked [UCX], [libfabric] and [gdrcopy] are known from those projects'
+ * suites.
  */
 #define _GNU_SOURCE
 #include "tests/unit/support/cache_test.h"
@@ -71,7 +72,7 @@ START_TEST(neighbours_are_regions_of_their_own)
 }
 END_TEST
 
-/* Whichever goes first, the others stay, and it comes back as something new. */
+/* Whichever goes first, the others stay, and it comes back as a new region. */
 START_TEST(each_neighbour_comes_and_goes)
 {
 	for (unsigned i = 0; i < NEIGHBOURS; i++)
@@ -98,7 +99,7 @@ START_TEST(each_neighbour_comes_and_goes)
 }
 END_TEST
 
-/* A page that many share: regions are told apart by their bytes, not by their page. */
+/* Many regions share one page: they are told apart by their bytes, not by their page. */
 START_TEST(a_page_full_of_neighbours)
 {
 	const unsigned n = PAGE / 512;
@@ -166,7 +167,7 @@ START_TEST(new_allocations_overlap_old_ones_in_every_way)
 }
 END_TEST
 
-/* The old region is still held (unlinked) while the new one at its address comes and goes. */
+/* The old region is still held (unlinked) while a new one at its address comes and goes. */
 START_TEST(old_and_new_region_of_one_address_are_separate)
 {
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
@@ -204,7 +205,7 @@ START_TEST(one_region_holds_a_huge_allocation)
 }
 END_TEST
 
-/* Far apart, so that every level of any index is walked. */
+/* Far apart, so that a lookup walks every level of the index. */
 START_TEST(regions_anywhere_in_the_address_space)
 {
 	uint64_t at[47];
@@ -224,7 +225,7 @@ START_TEST(regions_anywhere_in_the_address_space)
 }
 END_TEST
 
-/* ---- mappings side by side (VMM) ---- */
+/* ---- adjacent mappings (VMM) ---- */
 
 static void map_pair(void)
 {
@@ -246,7 +247,7 @@ START_TEST(a_range_may_span_adjacent_mappings)
 }
 END_TEST
 
-/* Mappings that only lie in neighbouring addresses of other kinds don't count. */
+/* Memory of another kind at the next address does not count as a mapping. */
 START_TEST(a_range_must_not_run_out_of_its_mappings)
 {
 	map_pair();
@@ -259,9 +260,9 @@ START_TEST(a_range_must_not_run_out_of_its_mappings)
 END_TEST
 
 /*
- * Where nobody watches cuMemMap the driver's range of an address tells: of a mapping it is the
- * reservation. One that fills a reservation of its own may as well be a graph's, and those must not
- * be pinned together.
+ * Where cuMemMap is not watched, the driver's range for an address shows a mapping: it is the
+ * reservation. A mapping that fills its reservation may as well be a graph's memory, and such
+ * mappings must not be pinned together.
  */
 START_TEST(without_hooks_a_reservation_shows_that_memory_is_mapped)
 {
@@ -278,7 +279,7 @@ START_TEST(without_hooks_a_reservation_shows_that_memory_is_mapped)
 }
 END_TEST
 
-/* It is the id that says which mapping is meant: at the same address there was another. */
+/* The id says which mapping is meant: another one was at the same address. */
 static uint64_t known_id;
 
 static bool knows_one(uint64_t base, uint64_t id)
@@ -287,7 +288,7 @@ static bool knows_one(uint64_t base, uint64_t id)
 	return id == known_id;
 }
 
-START_TEST(of_each_part_it_must_be_known_that_it_is_mapped)
+START_TEST(each_part_must_be_known_as_mapped)
 {
 	map_pair();
 	pd_is_mapped = knows_one;
@@ -300,7 +301,9 @@ START_TEST(of_each_part_it_must_be_known_that_it_is_mapped)
 }
 END_TEST
 
-/* Either unmap ends the region that spans both, and the other mapping is registered anew. */
+/*
+ * Either unmap ends the region that spans both mappings, and the other mapping is registered again.
+ */
 START_TEST(unmapping_either_half_ends_the_spanning_region)
 {
 	for (unsigned half = 0; half < 2; half++) {
@@ -319,7 +322,7 @@ START_TEST(unmapping_either_half_ends_the_spanning_region)
 }
 END_TEST
 
-/* One half is in the cache already when the whole is asked for, and the other way round. */
+/* One half is cached already when the whole is asked for, and the other way round. */
 START_TEST(spanning_and_single_regions_live_together)
 {
 	for (unsigned half = 0; half < 2; half++) {
@@ -341,7 +344,7 @@ START_TEST(spanning_and_single_regions_live_together)
 }
 END_TEST
 
-/* Regions that span different pairs get into each other's way, and that is nobody's missed free. */
+/* Regions that span different pairs of mappings displace each other, which is no missed free. */
 START_TEST(spanning_regions_may_overlap)
 {
 	map_pair();
@@ -359,7 +362,9 @@ START_TEST(spanning_regions_may_overlap)
 }
 END_TEST
 
-/* Each new mapping of a range has a new buffer id; a second one under a spanning region counts too.
+/*
+ * Each new mapping in a range has a new buffer id; a second mapping under a spanning region counts,
+ * too.
  */
 START_TEST(remapping_the_second_half_is_noticed_without_a_guard)
 {
@@ -374,7 +379,7 @@ START_TEST(remapping_the_second_half_is_noticed_without_a_guard)
 }
 END_TEST
 
-START_TEST(a_second_half_mapped_anew_shows_a_missed_unmap)
+START_TEST(a_second_half_mapped_again_shows_a_missed_unmap)
 {
 	map_pair();
 	get_and_put(BASE, MIB(4));
@@ -387,9 +392,9 @@ START_TEST(a_second_half_mapped_anew_shows_a_missed_unmap)
 END_TEST
 
 /*
- * A thread may ask for a mapping that the driver has made already, and of which it is known only a
- * moment later that it is one. Another thread that comes in between knows, and pins it together
- * with its neighbour.
+ * A thread may ask for a mapping that the driver has already made, a moment before pindown knows
+ * that it is one. Another thread that comes in between knows it, and pins the mapping together with
+ * its neighbour.
  */
 static void get_both(void *arg)
 {
@@ -405,7 +410,7 @@ static bool known_a_moment_later(uint64_t base, uint64_t id)
 	return false;
 }
 
-START_TEST(what_is_not_yet_known_as_mapped_is_no_missed_free)
+START_TEST(a_mapping_not_yet_known_is_no_missed_free)
 {
 	map_pair();
 	pd_is_mapped = known_a_moment_later;
@@ -420,7 +425,7 @@ START_TEST(what_is_not_yet_known_as_mapped_is_no_missed_free)
 }
 END_TEST
 
-/* What reaches beyond the spanning region can't be one of its mappings. */
+/* Memory that reaches beyond the spanning region can't be one of its mappings. */
 START_TEST(other_memory_in_place_of_the_second_half_shows_a_missed_unmap)
 {
 	map_pair();
@@ -469,13 +474,13 @@ int main(void)
 	tcase_add_test(tc, a_range_may_span_adjacent_mappings);
 	tcase_add_test(tc, a_range_must_not_run_out_of_its_mappings);
 	tcase_add_test(tc, without_hooks_a_reservation_shows_that_memory_is_mapped);
-	tcase_add_test(tc, of_each_part_it_must_be_known_that_it_is_mapped);
+	tcase_add_test(tc, each_part_must_be_known_as_mapped);
 	tcase_add_test(tc, unmapping_either_half_ends_the_spanning_region);
 	tcase_add_test(tc, spanning_and_single_regions_live_together);
 	tcase_add_test(tc, spanning_regions_may_overlap);
 	tcase_add_test(tc, remapping_the_second_half_is_noticed_without_a_guard);
-	tcase_add_test(tc, a_second_half_mapped_anew_shows_a_missed_unmap);
-	tcase_add_test(tc, what_is_not_yet_known_as_mapped_is_no_missed_free);
+	tcase_add_test(tc, a_second_half_mapped_again_shows_a_missed_unmap);
+	tcase_add_test(tc, a_mapping_not_yet_known_is_no_missed_free);
 	tcase_add_test(tc, other_memory_in_place_of_the_second_half_shows_a_missed_unmap);
 	tcase_add_test(tc, a_recheck_looks_at_every_mapping);
 	return run_suite(suite);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the frequent paths cost, counted in instructions, so that no clock is needed: a hit, a put, and a
- * free of what was never registered take the same ones whatever else is in the cache, or on its way out.
+ * The cost of the frequent paths, counted in instructions, so that no clock is needed: a hit, a
+ * put, and a free of memory that was never registered take the same instructions, whatever else is
+ * cached or being invalidated.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -49,18 +50,18 @@ static void step_free_of_wide_range(void)
 	step_to_here();
 }
 
-/* The shortest of a few: what is done once only, and the trap's own surroundings, vary. */
+/* The shortest of a few runs: one-time work and the code around the trap vary. */
 static unsigned length_of(void (*stepped)(void))
 {
-	unsigned least = ~0u;
+	unsigned min = ~0u;
 
 	for (unsigned i = 0; i < 5; i++) {
 		unsigned length = count_instructions(stepped);
 
-		if (length < least)
-			least = length;
+		if (length < min)
+			min = length;
 	}
-	return least;
+	return min;
 }
 
 struct lengths {
@@ -110,7 +111,7 @@ START_TEST(with_one_region_and_with_many)
 }
 END_TEST
 
-/* Their memory has been freed and they are in use: they wait for their last put. */
+/* Their memory was freed while they were in use: they wait for their last put. */
 START_TEST(with_regions_that_wait_for_their_last_put)
 {
 	struct lengths before, meanwhile;
@@ -146,7 +147,7 @@ static void free_one(void *arg)
 	watched_free(AT(1));
 }
 
-/* Another thread is in the middle of it. */
+/* Another thread is in the middle of the invalidation. */
 START_TEST(with_an_invalidation_under_way)
 {
 	struct lengths before, meanwhile;

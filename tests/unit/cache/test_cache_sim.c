@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cache on the simulated driver: what only a driver that keeps memory can show. An export there is
- * a real descriptor, which keeps the memory from being given back, and from which it can be read.
+ * The cache on the simulated driver: what only a driver that keeps memory can show. An export there
+ * is a real descriptor that keeps the memory from being given back, and through which it can be
+ * read.
  */
 #define _GNU_SOURCE
 #include <string.h>
@@ -13,7 +14,10 @@
 
 /* ---- memory ---- */
 
-/* The bug itself: without a call of ours before the free, the memory stays, and the address is reused. */
+/*
+ * The bug itself: when the cache is not told before the free, the memory stays and the address is
+ * reused.
+ */
 START_TEST(an_unwatched_free_leaks_and_goes_stale)
 {
 	start_cuda();
@@ -61,7 +65,7 @@ START_TEST(memory_in_use_is_kept_until_the_last_put)
 	ck_assert_uint_ge(sim_kept_bytes(0), MIB(64));
 	ck_assert_uint_eq(stats().kept_bytes, sim_kept_bytes(0));
 
-	/* The same address, other memory: each region has its own. */
+	/* The same address, other memory: each has a region of its own. */
 	CUdeviceptr q = alloc(MIB(64));
 	ck_assert_uint_eq(q, p);
 	pindown_region *other = must_get(q, MIB(64));
@@ -85,7 +89,9 @@ static uint64_t word_at(pindown_region *region, CUdeviceptr addr)
 	return word;
 }
 
-/* What lies at the offset that we hand out is what the program has at the address. */
+/*
+ * The bytes at the offset that the cache hands out are those that the program has at the address.
+ */
 START_TEST(the_dmabuf_is_the_memory)
 {
 	CUdeviceptr p[3];
@@ -104,7 +110,7 @@ START_TEST(the_dmabuf_is_the_memory)
 		}
 		pindown_put(region);
 	}
-	/* Stale data is what a stale registration would give. */
+	/* A stale registration would give stale data. */
 	pindown_region *held = must_get(p[2], 1);
 	word = 42;
 	OK(cuMemcpyHtoD_v2(p[2], &word, sizeof(word)));
@@ -159,7 +165,9 @@ START_TEST(pool_memory_comes_back_under_another_id)
 }
 END_TEST
 
-/* A pool cuts allocations from larger pieces, and the driver exports those from their start only. */
+/*
+ * A pool cuts allocations from larger pieces, and the driver exports a piece from its start only.
+ */
 START_TEST(pool_memory_is_pinned_from_its_piece_on)
 {
 	CUdeviceptr p[12];
@@ -323,7 +331,7 @@ START_TEST(a_thread_without_context_pins)
 }
 END_TEST
 
-/* How much the driver has room for is read when it is loaded: so by a process of its own. */
+/* The driver's pin space is read when the driver is loaded, so this needs a process of its own. */
 START_TEST(pin_space_is_made_by_eviction)
 {
 	int status;
@@ -380,7 +388,7 @@ START_TEST(a_free_that_the_driver_refuses)
 }
 END_TEST
 
-/* Setting SYNC_MEMOPS would fail and spoil the capture, this thread's or another's. */
+/* Setting SYNC_MEMOPS would fail and invalidate the capture, this thread's or another's. */
 START_TEST(a_pin_during_a_capture_spoils_nothing)
 {
 	static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL,

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Subscribers: what they are told, when, and all that they may do meanwhile.
- */
+/* Subscribers: what they are notified of, when, and all that they may do in the callback. */
 #define _GNU_SOURCE
 #include <string.h>
 
@@ -13,8 +11,8 @@
 static struct seen {
 	unsigned calls;
 	struct pindown_invalidation last;
-	unsigned exports_then; /* open when it was called */
-	uint64_t id_then;      /* of the memory: 0 when it was dead already */
+	unsigned exports_then; /* open when the callback ran */
+	uint64_t id_then;      /* of the memory; 0 if it was dead by then */
 	void *arg;
 } seen;
 
@@ -66,7 +64,10 @@ static void count_those_before(const struct pindown_invalidation *what, void *ar
 	ck_assert_uint_eq(stats().unpins, seen.calls++);
 }
 
-/* Records are given back several at a time, but not behind a callback: that may wait for their memory's free. */
+/*
+ * Regions that end together are released several at a time, but before the next callback, which may
+ * wait for a free of their memory.
+ */
 START_TEST(regions_that_end_together_are_given_back_before_the_next_is_told)
 {
 	int id = pindown_subscribe(count_those_before, NULL);
@@ -82,7 +83,7 @@ START_TEST(regions_that_end_together_are_given_back_before_the_next_is_told)
 }
 END_TEST
 
-/* Told when the memory ends, not when the last hold goes; and once. */
+/* The callback comes when the memory ends, not when the last hold goes; and once. */
 START_TEST(a_subscriber_is_told_of_regions_in_use)
 {
 	pindown_subscribe(see, NULL);
@@ -184,8 +185,10 @@ static void put_mine(const struct pindown_invalidation *what, void *arg)
 	mine = NULL;
 }
 
-/* The hold of a cache that is built on ours: with it gone in the callback, nothing outlives the
- * free. */
+/*
+ * A cache on top of this one holds the region: when its callback drops the hold, nothing outlives
+ * the free.
+ */
 START_TEST(a_callback_may_put_its_own_hold)
 {
 	pindown_subscribe(put_mine, NULL);
@@ -215,7 +218,10 @@ static void get_in_callback(const struct pindown_invalidation *what, void *arg)
 		pindown_put(region);
 }
 
-/* Its own free will not end before the callback does: busy, not a wait for itself. */
+/*
+ * The callback's own free can't end before the callback does: the get returns BUSY instead of
+ * waiting for itself.
+ */
 START_TEST(a_callback_may_get_but_not_what_is_being_freed)
 {
 	int id = pindown_subscribe(get_in_callback, NULL);
@@ -242,7 +248,10 @@ static void end_others(const struct pindown_invalidation *what, void *arg)
 	frees_that_worked += watched_free(AT(3)) == FAKE_SUCCESS;
 }
 
-/* Each of these calls the callback again, which calls them again: to the bottom and back. */
+/*
+ * Each of these calls leads to the callback again, which makes them again, to the deepest level and
+ * back.
+ */
 START_TEST(a_callback_may_end_other_memory)
 {
 	int id = pindown_subscribe(end_others, NULL);
@@ -268,8 +277,8 @@ static void free_the_same(const struct pindown_invalidation *what, void *arg)
 }
 
 /*
- * The region is being unpinned by this very thread: that is no reason to wait. So often that two seconds
- * each would not fit in here.
+ * This very thread is unpinning the region, so there is nothing to wait for. There are so many
+ * frees here that a wait of two seconds for each would exceed the test's limit.
  */
 START_TEST(a_callback_may_free_what_is_being_unpinned)
 {
@@ -289,16 +298,15 @@ START_TEST(a_callback_may_free_what_is_being_unpinned)
 }
 END_TEST
 
-/* Ends AT(n + 1) from the callback for AT(n), down to the last; more than a thread has guard slots.
- */
-#define DEEPEST 12
+/* The callback for AT(n) ends AT(n + 1), down to the last: more than a thread has guard slots. */
+#define MAX_DEPTH 12
 static unsigned depth_met;
-static int cached_by_another[DEEPEST], result_for_another[DEEPEST];
+static int cached_by_another[MAX_DEPTH], result_for_another[MAX_DEPTH];
 
 static void ask_for_all(void *arg)
 {
 	(void)arg;
-	for (unsigned i = 0; i < DEEPEST; i++)
+	for (unsigned i = 0; i < MAX_DEPTH; i++)
 		cached_by_another[i] = is_cached(AT(i), 1);
 }
 
@@ -308,9 +316,9 @@ static void end_the_next(const struct pindown_invalidation *what, void *arg)
 
 	(void)arg;
 	depth_met++;
-	if (next == DEEPEST) {
+	if (next == MAX_DEPTH) {
 		in_other_thread(ask_for_all, NULL);
-		for (unsigned i = 0; i < DEEPEST; i++) {
+		for (unsigned i = 0; i < MAX_DEPTH; i++) {
 			pindown_region *region;
 			result_for_another[i] = pindown_get(AT(i), 1, 0, &region);
 		}
@@ -323,13 +331,13 @@ START_TEST(frees_nest_deeper_than_there_are_guards)
 {
 	int id = pindown_subscribe(end_the_next, NULL);
 
-	for (unsigned i = 0; i <= DEEPEST; i++) {
+	for (unsigned i = 0; i <= MAX_DEPTH; i++) {
 		fake_alloc(AT(i), MIB(2), FAKE_LINEAR);
 		get_and_put(AT(i), 1);
 	}
 	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
-	ck_assert_uint_eq(depth_met, DEEPEST);
-	for (unsigned i = 0; i < DEEPEST; i++) {
+	ck_assert_uint_eq(depth_met, MAX_DEPTH);
+	for (unsigned i = 0; i < MAX_DEPTH; i++) {
 		ck_assert_int_eq(cached_by_another[i], 0);
 		ck_assert_int_eq(result_for_another[i], PINDOWN_ERR_BUSY);
 	}
@@ -337,7 +345,7 @@ START_TEST(frees_nest_deeper_than_there_are_guards)
 	pindown_unsubscribe(id);
 
 	/* And all guards are down again. */
-	for (unsigned i = 0; i < DEEPEST; i++) {
+	for (unsigned i = 0; i < MAX_DEPTH; i++) {
 		fake_alloc(AT(i), MIB(2), FAKE_LINEAR);
 		get_and_put(AT(i), 1);
 		ck_assert_int_eq(watched_free(AT(i)), FAKE_SUCCESS);
@@ -395,8 +403,7 @@ static void wait_for_another_thread(const struct pindown_invalidation *what, voi
 	in_other_thread(work_in_full, NULL);
 }
 
-/* No lock is held: another thread gets, frees and invalidates in full while the callback waits for
- * it. */
+/* No lock is held: another thread gets, frees and invalidates while the callback waits for it. */
 START_TEST(a_callback_may_wait_for_another_threads_work)
 {
 	setenv("PINDOWN_MAX_REGIONS", "3", 1);
@@ -415,7 +422,7 @@ START_TEST(a_callback_may_wait_for_another_threads_work)
 }
 END_TEST
 
-/* The same from a callback for an eviction, that is in the middle of a pin. */
+/* The same in a callback for an eviction, which is in the middle of a pin. */
 START_TEST(an_eviction_callback_may_wait_for_another_threads_work)
 {
 	setenv("PINDOWN_MAX_REGIONS", "3", 1);
@@ -478,7 +485,7 @@ START_TEST(unsubscribe_waits_for_a_running_callback)
 	ck_assert(!worker_is_done(&unsubscribing));
 	ck_assert(!worker_is_done(&freeing));
 
-	/* On its way out it gets no new calls. */
+	/* While it is being removed it gets no new calls. */
 	ck_assert_int_eq(watched_free(AT(1)), FAKE_SUCCESS);
 	ck_assert_uint_eq(seen.calls, 1);
 	gate_open(&callback_may_end);
@@ -491,7 +498,7 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("cache: subscribers");
-	TCase *tc = cache_case(suite, "what they are told");
+	TCase *tc = cache_case(suite, "their notices");
 
 	tcase_add_test(tc, a_subscriber_is_told_before_the_unpin_and_the_free);
 	tcase_add_test(tc, regions_that_end_together_are_given_back_before_the_next_is_told);

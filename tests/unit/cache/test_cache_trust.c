@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cache notices when it is wrong: from the first sign of a missed free on, every hit is
+ * The cache notices that it is wrong: from the first sign of a missed free on, every hit is
  * checked.
  */
 #define _GNU_SOURCE
@@ -8,7 +8,9 @@
 
 #include <stdio.h>
 
-#include "cache/cache.h"
+#include "cache/hook_events.h"
+#include "cache/pindown.h"
+#include "cache/trust.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
 
@@ -42,7 +44,7 @@ START_TEST(from_then_on_every_hit_is_checked)
 	ck_assert_uint_eq(stats().intercepting, 0);
 	pindown_put(held);
 
-	/* Also what is pinned later, and what is handed out anew. */
+	/* This is so for later pins, too, and for memory that is handed out again. */
 	fake_alloc(AT(2), MIB(2), FAKE_LINEAR);
 	get_and_put(AT(2), 1);
 	must_be_checked(AT(2), true);
@@ -62,7 +64,9 @@ START_TEST(it_is_for_good)
 	must_be_checked(BASE, true);
 	ck_assert_uint_eq(stats().intercepting, 0);
 
-	/* An allocation makes volatile memory trusted again; this is not that. */
+	/*
+	 * A notice of an allocation makes volatile memory trusted again; this is not such a notice.
+	 */
 	pd_volatile(BASE, MIB(2));
 	pd_allocated(BASE, MIB(2));
 	must_be_checked(BASE, true);
@@ -92,7 +96,7 @@ START_TEST(it_may_come_before_anything_is_pinned)
 }
 END_TEST
 
-START_TEST(who_wants_no_checks_is_told_that_there_are_none)
+START_TEST(with_verify_never_a_line_says_that_hits_are_not_checked)
 {
 	setenv("PINDOWN_VERIFY", "never", 1);
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
@@ -114,7 +118,10 @@ END_TEST
 
 /* ---- a miss ---- */
 
-/* Memory of pool POOL is at AT(0), registered, and freed unseen; a bystander is at AT(1). */
+/*
+ * Memory of pool POOL lies at AT(0), is registered, and is freed unseen; an unrelated region is at
+ * AT(1).
+ */
 #define POOL ((void *)0xb1)
 
 static void miss_one(enum fake_kind kind)
@@ -143,7 +150,7 @@ static void recheck_its_pool(void)
 	pd_recheck(POOL);
 }
 
-/* Of a range that goes on in another allocation, so that it is no hit. */
+/* Pins a range that continues into another allocation, so that it is no hit. */
 static void pin_in_its_place(void)
 {
 	fake_alloc(AT(0), MIB(4), FAKE_LINEAR);
@@ -202,7 +209,7 @@ START_TEST(from_a_miss_on_every_hit_is_checked)
 	ck_assert_uint_eq(stats().intercepting, 0);
 	must_be_checked(AT(1), true);
 
-	/* What is missed from now on is counted, and found by the next hit. No second line. */
+	/* A later miss is counted, and found by the next hit. It prints no second line. */
 	ck_assert_int_eq(fake_free(AT(1)), FAKE_SUCCESS);
 	must_refuse(AT(1), 1, PINDOWN_ERR_NOT_DEVICE);
 	expected_missed = 2;
@@ -236,7 +243,7 @@ START_TEST(volatile_memory_that_goes_unseen_is_no_miss)
 }
 END_TEST
 
-/* There each hit is checked all along, and that is how frees are found. */
+/* There each hit is checked from the beginning, and this is how frees are found. */
 START_TEST(where_frees_are_not_watched_none_is_missed)
 {
 	pd_set_intercepting(false);
@@ -294,7 +301,7 @@ START_TEST(few_hits_are_compared)
 }
 END_TEST
 
-START_TEST(who_wants_no_checks_has_none_by_chance)
+START_TEST(with_verify_never_no_hit_is_compared_by_chance)
 {
 	setenv("PINDOWN_VERIFY", "never", 1);
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
@@ -317,8 +324,8 @@ static bool find(uint64_t addr, uint64_t dead)
 }
 
 /*
- * A program that goes through its buffers in turn, in step with the look: whichever has died unseen
- * is found, also one that shares its page with others.
+ * The program goes through its buffers in turn, in step with the random checks: the buffer that
+ * died unseen is found whichever it is, also one that shares its page with others.
  */
 START_TEST(whichever_has_died_unseen_is_found)
 {
@@ -347,7 +354,7 @@ START_TEST(whichever_has_died_unseen_is_found)
 }
 END_TEST
 
-/* Hits that are checked in any case don't put off the look at others. */
+/* Hits that are checked in any case don't delay the random checks of others. */
 START_TEST(checked_hits_put_off_no_look)
 {
 	pindown_region *region;
@@ -369,7 +376,7 @@ START_TEST(checked_hits_put_off_no_look)
 }
 END_TEST
 
-/* A driver that can't be asked just now has not said that the memory is gone. */
+/* The driver can't answer just now: that does not say that the memory is gone. */
 START_TEST(an_answer_about_something_else_is_no_miss)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
@@ -396,7 +403,7 @@ int main(void)
 	tcase_add_test(door, it_is_for_good);
 	tcase_add_test(door, one_line_says_why);
 	tcase_add_test(door, it_may_come_before_anything_is_pinned);
-	tcase_add_test(door, who_wants_no_checks_is_told_that_there_are_none);
+	tcase_add_test(door, with_verify_never_a_line_says_that_hits_are_not_checked);
 	tcase_add_test(door, switched_off_it_says_nothing);
 	TCase *miss = cache_case(suite, "misses");
 	tcase_add_loop_test(miss, from_a_miss_on_every_hit_is_checked, 0,
@@ -407,7 +414,7 @@ int main(void)
 	tcase_add_test(miss, a_free_that_is_seen_during_a_check_is_no_miss);
 	TCase *chance = cache_case(suite, "by chance");
 	tcase_add_test(chance, few_hits_are_compared);
-	tcase_add_test(chance, who_wants_no_checks_has_none_by_chance);
+	tcase_add_test(chance, with_verify_never_no_hit_is_compared_by_chance);
 	tcase_add_loop_test(chance, whichever_has_died_unseen_is_found, 0, 9);
 	tcase_add_test(chance, checked_hits_put_off_no_look);
 	tcase_add_test(chance, an_answer_about_something_else_is_no_miss);

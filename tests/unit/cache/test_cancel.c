@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Threads that are cancelled, or that end themselves, inside the cache: in a call of the driver, in
- * a consumer's or a subscriber's callback, in the driver's own free. What they were at is complete
- * when they end, or comes out clean.
+ * Threads that are cancelled, or that end themselves, inside the cache: in a driver call, in a
+ * callback of a consumer or a subscriber, in the driver's own free. What they were doing is either
+ * completed or undone when they end.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,8 +22,8 @@
 #endif
 
 /*
- * AddressSanitizer does not see that the frames of a thread that is cancelled are gone, and takes what
- * is called there later for an error. It can be told, but not in the middle of the cache.
+ * AddressSanitizer does not see that the stack frames of a cancelled thread are gone, and reports
+ * errors in code that is called there later. It can be told, but not in the middle of the cache.
  */
 #ifdef UNDER_ASAN
 void __asan_handle_no_return(void);
@@ -33,10 +33,10 @@ void __asan_handle_no_return(void);
 #define IS_FOLLOWED		  true
 #endif
 
-/* Each test is run with both types of cancellation. */
+/* the type of cancellation: each test is run with both */
 static int type;
 
-/* Cancels the calling thread, and gives it the opportunity to go. */
+/* Cancels the calling thread, and then passes a cancellation point. */
 static void be_cancelled(void)
 {
 	pthread_cancel(pthread_self());
@@ -75,8 +75,8 @@ static void *cancelled_main(void *arg)
 }
 
 /*
- * Was the thread cancelled? What it holds is put by who is left. (Some versions of glibc forget to
- * say so in the result of a thread that is cancelled when it enables that.)
+ * Was the thread cancelled? This function puts what the thread held. (Some versions of glibc do not
+ * report it in the result of a thread that is cancelled when it enables cancellation.)
  */
 static bool is_cancelled_in(void (*what)(void))
 {
@@ -102,7 +102,7 @@ static void run_cancelled(void (*what)(void))
 	ck_assert(is_cancelled_in(what));
 }
 
-/* All of it works as if nothing had been, and nothing waits for who is gone. */
+/* Everything works as before, and nothing waits for the thread that is gone. */
 static void assert_in_order(void)
 {
 	assert_books_balance();
@@ -148,7 +148,7 @@ static void flush(void)
 	pindown_flush();
 }
 
-/* As a wrapper does. */
+/* Frees as a wrapper does. */
 static void free_it(void)
 {
 	watched_free(AT(0));
@@ -158,7 +158,7 @@ static void put_the_last(void)
 {
 	pindown_region *mine = must_get(AT(0), 1);
 
-	region = mine; /* until it is put, as it may be cancelled before */
+	region = mine; /* stays set until the put: the thread may be cancelled before it */
 	pindown_invalidate(AT(0), 0);
 	region = NULL;
 	pindown_put(mine);
@@ -366,7 +366,7 @@ START_TEST(in_a_subscriber_told_with_a_hold)
 }
 END_TEST
 
-/* The free's own thread goes where the program lets it, behind what the cache does. */
+/* The thread that frees is cancelled where the program allows it, after the cache's part. */
 START_TEST(in_a_subscriber_told_of_a_free)
 {
 	type = _i;
@@ -378,7 +378,7 @@ START_TEST(in_a_subscriber_told_of_a_free)
 }
 END_TEST
 
-/* An allocation where a region lives: one that was freed unseen. */
+/* An allocation notice for an address with a live region, whose memory was freed unseen. */
 static void allocate_unseen(void)
 {
 	fake_free(AT(0));
@@ -403,7 +403,7 @@ static void be_cancelled_in_the_free(void)
 	pd_guard guard = pd_end_range(AT(0), 0);
 
 	fake_free(AT(0));
-	be_cancelled(); /* without us the program would be cancelled here, too */
+	be_cancelled(); /* without pindown the program would be cancelled here, too */
 	free_went_on = true;
 	pd_ended(guard);
 }
@@ -415,7 +415,7 @@ START_TEST(in_the_drivers_free)
 	run_cancelled(be_cancelled_in_the_free);
 	ck_assert(!free_went_on);
 	watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
-	assert_in_order(); /* with a guard that stayed up a get would wait for that */
+	assert_in_order(); /* if a guard stayed up, a get would wait for it */
 }
 END_TEST
 
@@ -449,7 +449,7 @@ START_TEST(in_the_drivers_free_with_a_cleanup_handler_that_calls_us)
 }
 END_TEST
 
-/* ---- the state that a thread has ---- */
+/* ---- the cancellation state of a thread ---- */
 
 static void expect_state(int expected)
 {
@@ -499,7 +499,7 @@ static void *hit_and_put(void *arg)
 
 	(void)arg;
 	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-	get_and_put(AT(0), 1); /* it has hold counts of its own by now */
+	get_and_put(AT(0), 1); /* from here on the thread has hold counts of its own */
 	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
 	step_from_here();
 	if (pindown_get(AT(0), 1, 0, &mine) == PINDOWN_OK)
@@ -522,7 +522,8 @@ static void cancel_myself(void)
 }
 
 /*
- * Its hold may be lost with it, and then the region stays; but nobody waits for what it announced.
+ * The thread's hold may be lost with it, and then the region stays. But no other thread waits for
+ * the region that it announced.
  */
 static void free_what_is_left(void)
 {
@@ -530,7 +531,7 @@ static void free_what_is_left(void)
 	pindown_flush();
 }
 
-/* In a process of its own, as regions are left. */
+/* In a process of its own, because regions are left behind. */
 START_TEST(in_a_hit_at_each_instruction)
 {
 	static const struct race race = {prepare_a_region, stepped_hit, cancel_myself,
@@ -557,8 +558,8 @@ static void not_called(const struct pindown_invalidation *what, void *arg)
 }
 
 /*
- * What the thread that will be cancelled needs. Nothing that it does itself may be Check's, which
- * has locks, too.
+ * What the thread that will be cancelled needs. That thread must not call Check itself, which has
+ * locks, too.
  */
 static void prepare_a_held_region(void)
 {
@@ -623,7 +624,10 @@ static void add_consumer(void)
 	spare_consumer = pindown_consumer_add(&ops, sizeof(ops));
 }
 
-/* There is room for some that nobody knows the number of. */
+/*
+ * The table has space for some consumers that are lost because the thread that added them was
+ * cancelled.
+ */
 static void prepare_a_consumer(void)
 {
 	prepare_a_region();
@@ -770,7 +774,7 @@ static const struct {
 static void *act_in_steps(void *arg)
 {
 	(void)arg;
-	get_and_put(AT(1), 1); /* it has hold counts of its own by now */
+	get_and_put(AT(1), 1); /* from here on the thread has hold counts of its own */
 	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
 	step_from_here();
 	act();
@@ -786,10 +790,10 @@ static void stepped_act(void)
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 }
 
-/* Nobody would get the lock any more, and wait for it in vain. */
+/* If the cancelled thread had kept the lock, every later call would wait for it: look first. */
 static void free_what_is_left_without_lock(void)
 {
-	ck_assert_msg(!pd_here.lock[PD_LOCK_CACHE], "who was cancelled still has the lock");
+	ck_assert_msg(!pd_here.lock[PD_LOCK_CACHE], "the cancelled thread still has the lock");
 	ck_assert_uint_eq(pd_unsettled, 0);
 	free_what_is_left();
 }
@@ -813,7 +817,7 @@ START_TEST(at_each_instruction)
 }
 END_TEST
 
-/* ---- who ends its thread in a callback, which is forbidden ---- */
+/* ---- a callback ends its thread, which is forbidden ---- */
 
 static void quit_in_callback(const struct pindown_invalidation *what, void *arg)
 {
@@ -850,7 +854,7 @@ static void let_a_thread_act(void)
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 }
 
-/* One line says so; others go on, and don't wait for it. */
+/* One line says so. Other threads continue, and don't wait for the thread that is gone. */
 static void expect_a_line_of(void (*what)(void), const char *line)
 {
 	act = what;
@@ -865,7 +869,7 @@ static void expect_a_line_of(void (*what)(void), const char *line)
 		get_and_put(AT(0), 1);
 		pindown_flush();
 	}
-	_exit(0); /* what it was at is lost, and the books with it */
+	_exit(0); /* what the thread was doing is lost, so the books don't balance */
 }
 
 static void in_process_of_its_own(void (*fn)(void))
@@ -899,7 +903,7 @@ START_TEST(a_subscriber_ends_its_thread)
 }
 END_TEST
 
-/* In the middle of a pin, which needs the place of what the subscriber is told of. */
+/* In the middle of a pin that needs the place of the region that the subscriber is notified of. */
 static void pin_another(void)
 {
 	pindown_region *other;
@@ -985,7 +989,7 @@ int main(void)
 		tcase_add_test(tc, in_a_hit_at_each_instruction);
 	if (CAN_STEP && IS_FOLLOWED)
 		tcase_add_loop_test(tc, at_each_instruction, 0, sizeof(acts) / sizeof(acts[0]));
-	tc = objects_case(suite, "that end themselves");
+	tc = objects_case(suite, "ended by a callback");
 	tcase_add_test(tc, a_subscriber_ends_its_thread);
 	tcase_add_test(tc, a_subscriber_ends_a_thread_that_pins);
 	tcase_add_test(tc, create_ends_its_thread);

@@ -14,7 +14,7 @@
 
 #include "cache/base/log.h"
 #include "tests/unit/support/suite.h"
-#include "cache/trace/writer.h"
+#include "cache/base/event.h"
 
 static struct pd_config config;
 static struct pd_problems problems;
@@ -27,7 +27,7 @@ static void parse(char *assignment)
 	pd_config_parse(&config, &problems, environment);
 }
 
-/* What a variable's value makes of a configuration, as text. */
+/* The configuration's value for this variable, as text. */
 static const char *value_of(const char *variable)
 {
 	static char text[PATH_MAX + 32];
@@ -153,14 +153,14 @@ static const struct {
 	{"PINDOWN_DEEPBIND", "1"},
 };
 
-/* One line that names the variable, the value and what is accepted; the default is taken. */
+/* One line names the variable, the value and what is accepted; the default is used. */
 START_TEST(bad_values)
 {
-	char assignment[200], expected[600], accepts[400], standard[PATH_MAX + 32];
+	char assignment[200], expected[600], accepts[400], default_value[PATH_MAX + 32];
 	const struct pd_variable *variable = pd_variables;
 
 	parse(NULL);
-	snprintf(standard, sizeof(standard), "%s", value_of(bad[_i].variable));
+	snprintf(default_value, sizeof(default_value), "%s", value_of(bad[_i].variable));
 	while (strcmp(variable->name, bad[_i].variable) != 0)
 		variable++;
 	snprintf(assignment, sizeof(assignment), "%s=%s", bad[_i].variable, bad[_i].value);
@@ -170,7 +170,7 @@ START_TEST(bad_values)
 		 pd_variable_accepts(variable, accepts, sizeof(accepts)),
 		 variable->standard[0] ? variable->standard : "not set");
 	ck_assert_str_eq(problems.text, expected);
-	ck_assert_str_eq(value_of(bad[_i].variable), standard);
+	ck_assert_str_eq(value_of(bad[_i].variable), default_value);
 }
 END_TEST
 
@@ -239,12 +239,12 @@ START_TEST(a_name_that_is_too_long)
 	parse(assignment);
 	ck_assert_uint_eq(problems.count, 1);
 	ck_assert_ptr_null(config.trace);
-	/* What is shown of it is short. */
+	/* Only the beginning of the value is printed. */
 	ck_assert_uint_lt(problems.used, 200);
 }
 END_TEST
 
-/* What a value shows on a terminal is text. */
+/* A value is printed as text, without control characters for the terminal. */
 START_TEST(control_characters)
 {
 	char assignment[] = "PINDOWN_LOG=\033[2J\n\t";
@@ -254,7 +254,7 @@ START_TEST(control_characters)
 }
 END_TEST
 
-/* More problems than there is room for are counted and do no harm. */
+/* More problems than can be stored are counted, and do no harm. */
 START_TEST(many_problems)
 {
 	static char text[200][40];
@@ -273,7 +273,7 @@ START_TEST(many_problems)
 }
 END_TEST
 
-/* A row without these would leave a hole in the help and in the manual. */
+/* A row without one of these would leave a gap in the help and in the manual. */
 START_TEST(rows_are_complete)
 {
 	const struct pd_variable *row = &pd_variables[_i];
@@ -292,9 +292,12 @@ START_TEST(rows_are_complete)
 }
 END_TEST
 
-/* ---- the process's own ---------------------------------------------------------------------- */
+/*
+ * ---- the configuration of the process
+ * ------------------------------------------------------------
+ */
 
-/* Standard error into a file, for what is printed there. */
+/* Redirects standard error into a file, for what is printed there. */
 static int redirected(void)
 {
 	FILE *file = tmpfile();
@@ -379,7 +382,7 @@ START_TEST(long_lines_are_cut)
 }
 END_TEST
 
-/* Standard error may be a pipe that nobody reads, or closed: neither kills nor shows. */
+/* Standard error may be a pipe that is not read, or closed: neither kills the program nor shows. */
 START_TEST(nobody_listens)
 {
 	sigset_t pending;
@@ -399,7 +402,7 @@ START_TEST(nobody_listens)
 }
 END_TEST
 
-/* A SIGPIPE of the program's own, blocked and pending, is not ours to take away. */
+/* A SIGPIPE of the program's own, blocked and pending, must stay pending. */
 START_TEST(a_pending_signal_stays)
 {
 	sigset_t set;

@@ -3,8 +3,8 @@
  * fork: the child holds no pin, keeps no memory alive, and begins with an empty cache; the parent
  * notices nothing. [UCX], [gdrcopy] fork while mapped.
  *
- * The fake driver's exports are pipes, and it sees when the last descriptor of one has been closed
- * in any process: a child that kept one would show in the parent as an open export.
+ * The fake driver's exports are pipes, so it sees when the last descriptor of one has been closed
+ * in any process: if a child kept one, the parent would see an open export.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -72,7 +72,7 @@ START_TEST(a_child_has_no_kept_pin_either)
 }
 END_TEST
 
-/* A byte each way: the child has begun (its fork handler is through), and may end. */
+/* A byte each way: the child has started (its fork handler has run), and may end. */
 static int leash[2];
 
 static void live_until_told(void *arg)
@@ -100,7 +100,9 @@ static void end_living_child(pid_t child)
 	reap(child);
 }
 
-/* The child lives on while the parent frees: the memory must be gone then, not at the child's end.
+/*
+ * The child lives on while the parent frees: the memory must be gone at the free, not at the
+ * child's end.
  */
 START_TEST(a_living_child_keeps_no_memory_alive)
 {
@@ -119,7 +121,7 @@ START_TEST(a_living_child_keeps_no_memory_alive)
 }
 END_TEST
 
-static void puts_what_it_has_not(void *arg)
+static void puts_regions_it_does_not_hold(void *arg)
 {
 	pindown_put(arg);
 	pindown_put(arg);
@@ -131,7 +133,7 @@ START_TEST(a_childs_put_of_a_parents_region_is_ignored)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	pindown_region *held = must_get(AT(0), 1);
-	in_child(puts_what_it_has_not, held);
+	in_child(puts_regions_it_does_not_hold, held);
 	ck_assert_uint_eq(fake_open_exports(), 1);
 	ck_assert_int_eq(pindown_flush(), 0);
 	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
@@ -140,7 +142,7 @@ START_TEST(a_childs_put_of_a_parents_region_is_ignored)
 }
 END_TEST
 
-/* Not even when its record might be wanted for something of the child's own by then. */
+/* Not even when its record may have been needed for a region of the child by then. */
 static void puts_late(void *arg)
 {
 	pindown_region *own = NULL;
@@ -169,7 +171,7 @@ START_TEST(a_childs_late_put_of_a_parents_region_is_ignored)
 }
 END_TEST
 
-START_TEST(a_child_begins_anew)
+START_TEST(a_child_starts_afresh)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	in_child(uses_the_cache, NULL);
@@ -191,7 +193,7 @@ static void forks_again(void *arg)
 	EXPECT(pindown_get(AT(0), 1, 0, &held) == PINDOWN_OK);
 	grandchild = fork();
 	if (grandchild == 0) {
-		puts_what_it_has_not(held);
+		puts_regions_it_does_not_hold(held);
 		uses_the_cache(arg);
 		_exit(0);
 	}
@@ -200,7 +202,7 @@ static void forks_again(void *arg)
 	pindown_put(held);
 }
 
-START_TEST(a_grandchild_begins_anew)
+START_TEST(a_grandchild_starts_afresh)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	get_and_put(AT(0), 1);
@@ -217,7 +219,7 @@ START_TEST(many_forks)
 	for (unsigned round = 0; round < 40; round++) {
 		for (unsigned i = 0; i < 8; i++)
 			held[i] = must_get(AT(i), 1);
-		in_child(puts_what_it_has_not, held[round % 8]);
+		in_child(puts_regions_it_does_not_hold, held[round % 8]);
 		for (unsigned i = 0; i < 8; i++)
 			pindown_put(held[i]);
 		ck_assert_int_eq(watched_free(AT(round % 8)), FAKE_SUCCESS);
@@ -227,7 +229,7 @@ START_TEST(many_forks)
 }
 END_TEST
 
-/* exec closes what the handlers could not. */
+/* exec closes descriptors that the handlers could not. */
 START_TEST(a_program_that_is_executed_inherits_nothing)
 {
 	char script[128];
@@ -235,7 +237,8 @@ START_TEST(a_program_that_is_executed_inherits_nothing)
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	pindown_region *region = must_get(AT(0), 1);
 	snprintf(script, sizeof(script), "test ! -e /proc/self/fd/%d", fd_of(region));
-	pid_t child = vfork(); /* no handlers: it runs on our memory until it calls exec */
+	/* it has no handlers, and runs on the parent's memory until it calls exec */
+	pid_t child = vfork();
 	if (child == 0) {
 		execl("/bin/sh", "sh", "-c", script, (char *)NULL);
 		_exit(127);
@@ -246,7 +249,7 @@ START_TEST(a_program_that_is_executed_inherits_nothing)
 }
 END_TEST
 
-/* _Fork() runs no handlers; hook/ tells the child. */
+/* _Fork() runs no handlers; hook/ notifies the child. */
 START_TEST(a_child_that_is_told_late)
 {
 	int fds[2];
@@ -278,8 +281,8 @@ int main(void)
 	tcase_add_test(tc, a_living_child_keeps_no_memory_alive);
 	tcase_add_test(tc, a_childs_put_of_a_parents_region_is_ignored);
 	tcase_add_test(tc, a_childs_late_put_of_a_parents_region_is_ignored);
-	tcase_add_test(tc, a_child_begins_anew);
-	tcase_add_test(tc, a_grandchild_begins_anew);
+	tcase_add_test(tc, a_child_starts_afresh);
+	tcase_add_test(tc, a_grandchild_starts_afresh);
 	tcase_add_test(tc, many_forks);
 	tcase_add_test(tc, a_program_that_is_executed_inherits_nothing);
 	tc = cache_case(suite, "told late");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fork in a process with other libraries: their atfork handlers, which run before and after ours,
- * call the cache and what it watches, or wait for threads that do; and children that nobody has
- * told anything.
+ * fork in a process with other libraries: their atfork handlers run before and after pindown's, and
+ * call the cache and watched functions, or wait for threads that do. And children that are not
+ * notified of the fork.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -10,13 +10,17 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-#include "cache/cache.h"
 #include "cache/base/descriptor.h"
+#include "cache/base/fork_gate.h"
+#include "cache/base/lock.h"
+#include "cache/hook_events.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
 #include "tests/unit/support/fork_test.h"
 #include "tests/unit/support/objects_test.h"
 #include "tests/unit/support/stepping.h"
 
-enum side { EARLY, LATE, SIDES }; /* registered before ours, and after */
+enum side { EARLY, LATE, SIDES }; /* registered before pindown's handlers, and after */
 enum when { IN_PREPARE, IN_PARENT, IN_CHILD, WHENS };
 
 static void (*handler)(enum side side, enum when when);
@@ -36,13 +40,13 @@ HANDLER(LATE, IN_PREPARE)
 HANDLER(LATE, IN_PARENT)
 HANDLER(LATE, IN_CHILD)
 
-/* What another library's handlers have of their own: memory that nobody else touches. */
+/* Memory for the handlers of another library, which nothing else uses. */
 static uint64_t own(enum side side)
 {
 	return AT(20 + side);
 }
 
-static void begin_in_company(void)
+static void begin_with_other_libraries(void)
 {
 	open_books();
 	pd_fork_wait_ns = PATIENCE_NS;
@@ -54,7 +58,7 @@ static void begin_in_company(void)
 	fake_alloc(own(LATE), PAGE, FAKE_LINEAR);
 }
 
-/* Check can't be told of anything in a child; see EXPECT(). */
+/* Check can't be used in a child; see EXPECT(). */
 static void must(bool ok, unsigned line, enum when when)
 {
 	if (ok)
@@ -65,7 +69,10 @@ static void must(bool ok, unsigned line, enum when when)
 }
 #define MUST(condition) must(condition, __LINE__, when)
 
-/* A pin, a hit, a free, an allocation, an object: all that takes the lock, and what does not. */
+/*
+ * A pin, a hit, a free, an allocation, an object: everything that takes the lock, and calls that do
+ * not.
+ */
 static void call_everything(enum side side, enum when when)
 {
 	uint64_t at = own(side);
@@ -128,7 +135,7 @@ START_TEST(handlers_may_call_before_anything_else_has)
 }
 END_TEST
 
-/* ---- what a child handler that runs before ours finds ---- */
+/* ---- what a child handler that runs before pindown's finds ---- */
 
 static pindown_region *parents_region;
 static pindown_object *parents_object;
@@ -147,7 +154,7 @@ static void finds_nothing_of_the_parents(enum side side, enum when when)
 	MUST(pindown_attach_region(consumer, parents_region, 0, KEY(1, 1), NULL, &object) ==
 	     PINDOWN_ERR_NOT_DEVICE);
 	MUST(fake_descriptors_here() == 0);
-	/* Its own is its own still when our handler has run. */
+	/* The child's own region is still there when pindown's handler has run. */
 	MUST(pindown_get(AT(0), 1, 0, &region) == PINDOWN_OK);
 	MUST(region != parents_region);
 	MUST(fake_descriptors_here() == 1);
@@ -186,7 +193,7 @@ static void lets_go_of_the_parents(enum side side, enum when when)
 	pindown_detach(parents_object);
 }
 
-/* The parent may have freed AT(0), or be about to. */
+/* The parent may have freed AT(0), or may be about to. */
 static void can_go_on(void *arg)
 {
 	pindown_object *object;
@@ -213,7 +220,7 @@ START_TEST(a_child_handler_before_ours_may_put_the_parents)
 }
 END_TEST
 
-/* ---- a handler that waits for a thread that calls us ---- */
+/* ---- a handler that waits for a thread that calls the cache ---- */
 
 static struct gate may_pin;
 static struct worker pinner;
@@ -240,14 +247,15 @@ static void run_fork_that_waits_for_a_pinner(enum side side)
 {
 	gate_init(&may_pin);
 	handler = wait_for_a_pinner;
-	pd_fork_wait_ns = 100000000; /* that waits as long as pins wait for forks */
+	/* a pin waits this long for a fork, and the handler waits for the pin */
+	pd_fork_wait_ns = 100000000;
 	who_waits = side;
 	worker_start(&pinner, pin_when_told, NULL);
 	in_child(can_go_on, NULL);
 	ck_assert(worker_is_done(&pinner));
 }
 
-/* Its handler runs behind ours, just before the fork. */
+/* Its handler runs after pindown's, just before the fork. */
 START_TEST(an_early_prepare_handler_may_wait_for_a_pin)
 {
 	run_fork_that_waits_for_a_pinner(EARLY);
@@ -260,7 +268,7 @@ START_TEST(a_late_prepare_handler_may_wait_for_a_pin)
 }
 END_TEST
 
-/* ---- a fork that nobody tells of ---- */
+/* ---- a fork without notice ---- */
 
 static void finds_out_by_itself(void *arg)
 {
@@ -294,8 +302,9 @@ END_TEST
 /* ---- a descriptor that is closed while the process is being forked ---- */
 
 /*
- * The kernel copies descriptors first and memory later: this one is open in the child, and no pin
- * there has it. What has taken the number of another meanwhile is left alone.
+ * The kernel copies the descriptors first and the memory later: this descriptor is open in the
+ * child, and belongs to no pin there. A file that has taken the number of another one meanwhile is
+ * left alone.
  */
 static int ends[2], others[2];
 
@@ -307,14 +316,14 @@ static void note_descriptors(enum side side, enum when when)
 	pd_descriptor_note(others[1], ~pd_descriptor_identity(others[1]));
 }
 
-START_TEST(what_was_about_to_be_closed_is_closed_in_the_child)
+START_TEST(a_descriptor_about_to_be_closed_is_closed_in_the_child)
 {
 	int status;
 
 	ck_assert_int_eq(pipe(ends), 0);
 	ck_assert_int_eq(pipe(others), 0);
 	get_and_put(AT(0), 1);
-	handler = note_descriptors; /* behind ours, and before the fork */
+	handler = note_descriptors; /* runs after pindown's, and before the fork */
 	pid_t child = fork();
 	if (child == 0)
 		_exit((fcntl(ends[1], F_GETFD) == -1 ? 0 : 1) +
@@ -328,7 +337,9 @@ START_TEST(what_was_about_to_be_closed_is_closed_in_the_child)
 }
 END_TEST
 
-/* It has our memory as its own until it calls exec, and must leave all as it is. */
+/*
+ * A vfork child uses the parent's memory until it calls exec, and must leave everything as it is.
+ */
 START_TEST(vfork_is_no_fork)
 {
 	parents_region = must_get(AT(0), 1);
@@ -350,8 +361,8 @@ static void dont_wait_for_long(enum side side, enum when when)
 }
 
 /*
- * A prepare handler of another library that does not return: no fork comes, and no handler of the
- * parent's.
+ * Another library's prepare handler does not return: the fork does not happen, and no handler of
+ * the parent runs.
  */
 static void *fork_and_leave(void *arg)
 {
@@ -382,7 +393,7 @@ START_TEST(a_fork_that_never_comes_holds_nobody_up_for_long)
 }
 END_TEST
 
-/* ---- other threads at each instruction of theirs ---- */
+/* ---- a fork at each instruction of another thread ---- */
 
 static void prepare_a_miss(void)
 {
@@ -489,7 +500,7 @@ START_TEST(forks_at_each_instruction_of_a_subscription)
 }
 END_TEST
 
-/* A record is taken in several tables, one after the other. */
+/* A record is taken from several tables, one after the other. */
 static void no_preparation(void)
 {
 }
@@ -526,7 +537,7 @@ START_TEST(forks_at_each_instruction_of_taking_a_record)
 	get_and_put(AT(0), 1);
 	pindown_flush();
 	pd_lock();
-	pd_region_alloc(); /* the one that is free */
+	pd_region_alloc(); /* the free one */
 	pd_unlock();
 	run_race("taking a record", &race, 1000);
 }
@@ -534,8 +545,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("cache: fork in company");
-	TCase *tc = suite_case(suite, "handlers", begin_in_company, close_books);
+	Suite *suite = suite_create("cache: fork with other libraries");
+	TCase *tc = suite_case(suite, "handlers", begin_with_other_libraries, close_books);
 
 	tcase_add_test(tc, handlers_may_call_everything);
 	tcase_add_test(tc, handlers_may_call_before_anything_else_has);
@@ -544,11 +555,12 @@ int main(void)
 	tcase_add_test(tc, an_early_prepare_handler_may_wait_for_a_pin);
 	tcase_add_test(tc, a_late_prepare_handler_may_wait_for_a_pin);
 	tcase_add_test(tc, a_child_by_clone_finds_out_by_itself);
-	tcase_add_test(tc, what_was_about_to_be_closed_is_closed_in_the_child);
+	tcase_add_test(tc, a_descriptor_about_to_be_closed_is_closed_in_the_child);
 	tcase_add_test(tc, vfork_is_no_fork);
 	tcase_add_test(tc, a_fork_that_never_comes_holds_nobody_up_for_long);
 	if (CAN_STEP) {
-		tc = suite_case(suite, "at each instruction", begin_in_company, close_books);
+		tc = suite_case(suite, "at each instruction", begin_with_other_libraries,
+				close_books);
 		tcase_set_timeout(tc, 600);
 		tcase_add_test(tc, forks_at_each_instruction_of_a_pin);
 		tcase_add_test(tc, forks_at_each_instruction_of_a_hit);

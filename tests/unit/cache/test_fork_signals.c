@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * fork in a signal handler, at each single instruction of a get, a put, a free and so on. The
- * handler returns in the parent and in the child, and both go on with what was interrupted: the
- * parent as if nothing had been, the child with an empty cache. See stepping.h.
+ * handler returns in the parent and in the child, and both continue the interrupted call: the
+ * parent as if nothing had happened, the child with an empty cache. See stepping.h.
  */
 #define _GNU_SOURCE
 #include <sys/syscall.h>
@@ -11,7 +11,8 @@
 #include "tests/unit/support/objects_test.h"
 #include "tests/unit/support/stepping.h"
 
-#define TURNS 60 /* of more instructions than these only some are stopped at; or set STEP_TURNS */
+/* when there are more instructions, only this many are stopped at; or as many as STEP_TURNS says */
+#define TURNS 60
 
 static pid_t child, parent;
 static pindown_region *region;
@@ -26,7 +27,7 @@ static pid_t by_fork(void)
 	return fork();
 }
 
-/* No handlers; hook/ tells the child. */
+/* It runs no handlers; hook/ notifies the child. */
 static pid_t by_underscore_fork(void)
 {
 	pid_t pid = _Fork();
@@ -36,7 +37,7 @@ static pid_t by_underscore_fork(void)
 	return pid;
 }
 
-/* Nobody is told. */
+/* No part of pindown is notified. */
 static pid_t by_clone(void)
 {
 	return (pid_t)syscall(SYS_clone, 17 /* SIGCHLD */, NULL, NULL, NULL, NULL);
@@ -49,7 +50,7 @@ static void fork_in_handler(void)
 	child = fork_somehow();
 }
 
-/* ---- what is interrupted ---- */
+/* ---- the interrupted calls ---- */
 
 static void prepare_memory(void)
 {
@@ -132,11 +133,11 @@ static void stepped_end_of_owner(void)
 	step_to_here();
 }
 
-/* ---- what becomes of it ---- */
+/* ---- what happens to them ---- */
 
 /*
- * A get may have been at its end already, or have begun anew in the child, so what it returns may
- * be of either; but no later one may return what is the parent's.
+ * A get may have been at its end already, or have started again in the child, so its result may
+ * belong to either process. But no later get may return a region of the parent.
  */
 static void go_on_in_child(void)
 {
@@ -247,8 +248,10 @@ START_TEST(in_an_owners_end)
 }
 END_TEST
 
-/* The scripted driver has no handlers: this thread may be in the middle of it. */
-static void begin_with_our_handlers(void)
+/*
+ * The scripted driver's own handlers are left out: this thread may be in the middle of that driver.
+ */
+static void begin_with_cache_handlers(void)
 {
 	open_books();
 	ck_assert_int_eq(pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child), 0);
@@ -257,7 +260,8 @@ static void begin_with_our_handlers(void)
 int main(void)
 {
 	Suite *suite = suite_create("cache: fork in signal handlers");
-	TCase *tc = suite_case(suite, "at each instruction", begin_with_our_handlers, close_books);
+	TCase *tc =
+		suite_case(suite, "at each instruction", begin_with_cache_handlers, close_books);
 
 	tcase_set_timeout(tc, 600);
 	tcase_add_test(tc, in_a_pin);

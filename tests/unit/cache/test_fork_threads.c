@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fork while other threads, or the forking one itself, are in the middle of something: a pin, a free, an
- * unpin, a callback. See test_fork.c for the rest.
+ * fork while other threads, or the forking thread itself, are in the middle of a pin, a free, an
+ * unpin or a callback. test_fork.c has the rest.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -38,8 +38,7 @@ static void start_forker(void *arg)
 	worker_settled(&forker);
 }
 
-/* The descriptor that the driver has just handed out is entered nowhere yet: fork has to wait for
- * it. */
+/* The descriptor that the driver has just returned is not recorded yet: fork has to wait for it. */
 START_TEST(fork_while_another_thread_pins)
 {
 	bool met = true;
@@ -62,7 +61,10 @@ START_TEST(fork_while_another_thread_pins)
 }
 END_TEST
 
-/* The same for one that is opened anew: the region has it only when it is certain that it lives. */
+/*
+ * The same for a descriptor that is opened again: the region gets it only when the region is known
+ * to be live.
+ */
 START_TEST(fork_while_another_thread_opens_a_descriptor)
 {
 	bool met = true;
@@ -95,7 +97,7 @@ static void (*at_close)(int fd);
 long __real_syscall(long number, ...);
 long __wrap_syscall(long number, ...);
 
-/* The cache closes by number. The hook is called once, before the descriptor is closed. */
+/* The cache closes by number. The hook runs once, before the descriptor is closed. */
 long __wrap_syscall(long number, ...)
 {
 	void (*hook)(int) = number == SYS_close ? at_close : NULL;
@@ -122,7 +124,7 @@ static void fork_at_close(int fd)
 	fork_was_through = worker_is_done(&forker);
 }
 
-/* The kernel would copy the descriptor before it is closed, and the memory after. */
+/* The kernel would copy the descriptor before it is closed, and the memory after that. */
 START_TEST(fork_while_another_thread_closes_a_descriptor)
 {
 	pd_fork_wait_ns = PATIENCE_NS;
@@ -149,7 +151,7 @@ static void stay_at_close(int fd)
 	gate_wait(&may_close);
 }
 
-/* After ours, which has waited long enough. */
+/* Runs after pindown's handler, which has waited as long as it does. */
 static void let_it_close(void)
 {
 	if (closed < 0)
@@ -158,7 +160,10 @@ static void let_it_close(void)
 	worker_join(&closer);
 }
 
-/* Before ours. What the kernel does that copies descriptors first. */
+/*
+ * Runs before pindown's handler. It restores the descriptor, as if the kernel had copied
+ * descriptors first.
+ */
 static void have_it_still(void)
 {
 	if (closed < 0)
@@ -194,7 +199,7 @@ START_TEST(a_descriptor_that_is_closed_during_the_fork)
 }
 END_TEST
 
-/* --------------------------------------------------------------------------------------------- */
+/* ---- callbacks and other threads ------------------------------------------------------------ */
 
 static bool in_callback;
 
@@ -210,7 +215,7 @@ static void fork_in_callback(const struct pindown_invalidation *what, void *arg)
 	reap(forked);
 }
 
-/* In the middle of a free, and of an eviction for a pin: with guards up and a pin under way. */
+/* In the middle of a free, and of an eviction for a pin: guards are up, and a pin is under way. */
 START_TEST(fork_in_a_callback)
 {
 	setenv("PINDOWN_MAX_REGIONS", "1", 1);
@@ -225,7 +230,7 @@ START_TEST(fork_in_a_callback)
 }
 END_TEST
 
-/* The child goes on with what its parent was in the middle of. */
+/* The child continues what its parent was in the middle of. */
 static void fork_and_return_twice(const struct pindown_invalidation *what, void *arg)
 {
 	(void)what, (void)arg;
@@ -243,7 +248,7 @@ static void go_on_in_both(int result, pindown_region *region)
 		reap(forked);
 		return;
 	}
-	/* Check is not for us: see EXPECT(). */
+	/* Check can't be used here: see EXPECT(). */
 	EXPECT(result == PINDOWN_OK);
 	EXPECT(!region || pindown_region_is_live(region));
 	pindown_put(region);
@@ -292,14 +297,14 @@ START_TEST(a_child_goes_on_with_an_invalidation)
 }
 END_TEST
 
-/* What the parent's other threads were at is nothing to the child. */
-static struct gate other_is_at_it, other_may_go_on;
+/* The child does not depend on what other threads of its parent were doing. */
+static struct gate other_is_inside, other_may_go_on;
 
 static void stay_in_a_free(void *arg)
 {
 	(void)arg;
 	pd_guard guard = pd_end_range(AT(0), 0);
-	gate_open(&other_is_at_it);
+	gate_open(&other_is_inside);
 	gate_wait(&other_may_go_on);
 	pd_ended(guard);
 }
@@ -310,11 +315,13 @@ static void block_other(const struct pindown_invalidation *what, void *arg)
 	if (in_callback)
 		return;
 	in_callback = true;
-	gate_open(&other_is_at_it);
+	gate_open(&other_is_inside);
 	gate_wait(&other_may_go_on);
 }
 
-/* So often that a wait of two seconds each would not fit in here. */
+/*
+ * There are so many frees here that a wait of two seconds for each would exceed the test's limit.
+ */
 static void uses_the_cache_often(void *arg)
 {
 	for (unsigned i = 0; i < 40; i++) {
@@ -331,12 +338,12 @@ static void fork_while_another_stays_in(void (*stay)(void *))
 {
 	struct worker other;
 
-	gate_init(&other_is_at_it);
+	gate_init(&other_is_inside);
 	gate_init(&other_may_go_on);
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	get_and_put(AT(0), 1);
 	worker_start(&other, stay, NULL);
-	gate_wait(&other_is_at_it);
+	gate_wait(&other_is_inside);
 	in_child(uses_the_cache_often, NULL);
 	gate_open(&other_may_go_on);
 	worker_join(&other);
@@ -358,7 +365,7 @@ END_TEST
 static void stay_here(void *arg)
 {
 	(void)arg;
-	gate_open(&other_is_at_it);
+	gate_open(&other_is_inside);
 	gate_wait(&other_may_go_on);
 }
 
@@ -378,7 +385,10 @@ START_TEST(fork_while_another_thread_is_stuck_in_a_pin)
 }
 END_TEST
 
-/* A fork waits for the pins under way, and new ones wait for the fork; or it might wait for ever. */
+/*
+ * A fork waits for the pins under way, and new pins wait for the fork; otherwise the fork might
+ * wait for ever.
+ */
 static struct worker late_pinner;
 static bool late_pin_was_through;
 
@@ -435,7 +445,7 @@ static void churned_child(void *arg)
 	EXPECT(!is_cached(AT(2), 1));
 }
 
-/* Wherever the other threads are: the child's lock is free, its books are whole. */
+/* Wherever the other threads are: the child's lock is free, and its data is consistent. */
 START_TEST(forks_among_busy_threads)
 {
 	struct worker workers[2];
@@ -459,7 +469,7 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("cache: fork among threads");
-	TCase *tc = fork_case(suite, "while others are at it");
+	TCase *tc = fork_case(suite, "while other threads are busy");
 
 	tcase_add_test(tc, fork_while_another_thread_pins);
 	tcase_add_test(tc, fork_while_another_thread_opens_a_descriptor);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tests/unit/support/cache_test.h"
+#include "cache/driver/driver.h"
 #include "cache/index.h"
 #include "cache/region.h"
 
@@ -62,7 +63,7 @@ static bool is_found(uint64_t addr, unsigned i)
 	return pd_index_find(addr) == list[i].number;
 }
 
-/* Whoever is found for an address that nobody has must be told apart by its extent. */
+/* If a region is found for an address that is in none, its extent must tell. */
 static void check_address(uint64_t addr)
 {
 	uint32_t found = pd_index_find(addr);
@@ -98,7 +99,10 @@ static void check_all(void)
 	}
 }
 
-/* From a few bytes to some GiB, more often at the edges of pages and blocks than chance would have it. */
+/*
+ * From a few bytes to some GiB, and more often at the edges of pages and blocks than chance would
+ * have it.
+ */
 static uint64_t some_size(void)
 {
 	uint64_t size = 1ull << below(33);
@@ -121,10 +125,10 @@ static uint64_t some_address(uint64_t span)
 	}
 }
 
-static void random_operations(unsigned operations, uint64_t span, uint64_t most)
+static void random_operations(unsigned operations, uint64_t span, uint64_t max_size)
 {
 	while (operations--) {
-		uint64_t begin = some_address(span), end = begin + some_size() % most + 1;
+		uint64_t begin = some_address(span), end = begin + some_size() % max_size + 1;
 
 		if (count < MOST && below(2)) {
 			if (is_free(begin, end))
@@ -162,7 +166,7 @@ START_TEST(regions_of_all_sizes)
 }
 END_TEST
 
-START_TEST(after_a_trim_it_begins_anew)
+START_TEST(after_a_trim_it_starts_afresh)
 {
 	random_operations(5000, MIB(64), MIB(3));
 	drop_all();
@@ -201,7 +205,7 @@ int main(void)
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, small_regions_close_together);
 	tcase_add_test(tc, regions_of_all_sizes);
-	tcase_add_test(tc, after_a_trim_it_begins_anew);
+	tcase_add_test(tc, after_a_trim_it_starts_afresh);
 	tcase_add_test(tc, a_range_beyond_all_addresses_is_refused);
 	return run_suite(suite);
 }

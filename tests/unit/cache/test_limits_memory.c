@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Little address space (RLIMIT_AS, `ulimit -v`): the cache takes a small part of it, says how many
- * regions that is good for, and goes on with these by eviction. What the program asks for is there.
+ * Little address space (RLIMIT_AS, `ulimit -v`): the cache takes a small part of it, reports for
+ * how many regions that is enough, and works with that many by eviction. The program still gets the
+ * memory that it asks for.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -121,7 +122,7 @@ START_TEST(regions_are_pinned_and_the_program_has_its_memory)
 }
 END_TEST
 
-START_TEST(so_are_objects)
+START_TEST(objects_are_made_and_the_program_has_its_memory)
 {
 	int consumer = add_consumer();
 	void *own;
@@ -140,7 +141,9 @@ START_TEST(so_are_objects)
 }
 END_TEST
 
-/* More than there are records for: idle regions go with theirs. */
+/*
+ * More regions than there are records for: idle regions are evicted, and their objects with them.
+ */
 START_TEST(several_objects_for_each_region)
 {
 	int consumer = add_consumer();
@@ -176,12 +179,12 @@ START_TEST(small_neighbours)
 END_TEST
 
 /*
- * Each begins in one block and ends in the next, so that each block is shared and takes some of
+ * Each begins in one block and ends in the next, so that each block is shared and takes a part of
  * the index.
  */
 #define ACROSS(i) (FIRST + MIB(2) * (i) + MIB(1))
 
-/* The limit is lowered later, to nothing: what there is, is used again. */
+/* The limit is lowered later, to nothing: existing parts are used again. */
 START_TEST(the_limit_is_lowered_later)
 {
 	setenv("PINDOWN_BACKEND", "none", 1);
@@ -199,7 +202,7 @@ START_TEST(the_limit_is_lowered_later)
 }
 END_TEST
 
-/* Nothing at all can be had: a get fails, says why, and later one works. */
+/* There is no memory at all: a get fails and says why, and a later one works. */
 START_TEST(no_address_space_at_all)
 {
 	setenv("PINDOWN_BACKEND", "none", 1);
@@ -212,7 +215,7 @@ START_TEST(no_address_space_at_all)
 END_TEST
 
 /* Far from all other regions a part of the index is missing, and no eviction helps. */
-START_TEST(a_get_that_no_memory_can_be_had_for_evicts_few)
+START_TEST(a_get_without_memory_for_its_index_evicts_few)
 {
 	setenv("PINDOWN_BACKEND", "none", 1);
 	alloc_many();
@@ -226,7 +229,7 @@ START_TEST(a_get_that_no_memory_can_be_had_for_evicts_few)
 }
 END_TEST
 
-/* There is no room for a large piece of the index, but for a small one. */
+/* There is no space for a large piece of the index, only for a small one. */
 START_TEST(the_limit_leaves_a_little)
 {
 	setenv("PINDOWN_BACKEND", "none", 1);
@@ -240,33 +243,33 @@ START_TEST(the_limit_leaves_a_little)
 }
 END_TEST
 
-/* A child does not use its parent's records again, and counts on what is left. */
+/* A child does not use its parent's records again, and works with the remaining ones. */
 static void pins_with_what_is_left(void *arg)
 {
-	const uint64_t *most = arg;
+	const uint64_t *max = arg;
 
-	EXPECT(stats().max_regions == *most - 600);
+	EXPECT(stats().max_regions == *max - 600);
 	for (unsigned i = 0; i < 1000; i++) {
 		pindown_region *region = NULL;
 
 		EXPECT(pindown_get(PLACE(i), 1, 0, &region) == PINDOWN_OK);
 		pindown_put(region);
 	}
-	EXPECT(stats().regions == *most - 600);
+	EXPECT(stats().regions == *max - 600);
 }
 
 START_TEST(a_child)
 {
-	uint64_t most;
+	uint64_t max;
 
 	setenv("PINDOWN_BACKEND", "none", 1);
 	alloc_many();
 	leave(MIB(8));
 	for (unsigned i = 0; i < 600; i++)
 		get_and_put(PLACE(i), 1);
-	most = stats().max_regions;
+	max = stats().max_regions;
 	leave(MIB(64)); /* for the child's index */
-	in_child(pins_with_what_is_left, &most);
+	in_child(pins_with_what_is_left, &max);
 }
 END_TEST
 
@@ -284,19 +287,19 @@ int main(void)
 	TCase *tc;
 
 	if (IS_SANITIZED) {
-		printf("skipped: a sanitizer takes address space without end\n");
+		printf("skipped: a sanitizer needs unlimited address space\n");
 		return 77;
 	}
 	suite = suite_create("cache: little address space");
 	tc = cache_case(suite, "RLIMIT_AS");
 	tcase_add_loop_test(tc, regions_are_pinned_and_the_program_has_its_memory, 0, LIMITS);
-	tcase_add_loop_test(tc, so_are_objects, 0, LIMITS);
+	tcase_add_loop_test(tc, objects_are_made_and_the_program_has_its_memory, 0, LIMITS);
 	tcase_add_loop_test(tc, small_neighbours, 0, LIMITS);
 	tcase_add_test(tc, several_objects_for_each_region);
 	tcase_add_test(tc, the_limit_is_lowered_later);
 	tcase_add_test(tc, the_limit_leaves_a_little);
 	tcase_add_test(tc, no_address_space_at_all);
-	tcase_add_test(tc, a_get_that_no_memory_can_be_had_for_evicts_few);
+	tcase_add_test(tc, a_get_without_memory_for_its_index_evicts_few);
 	tc = fork_case(suite, "fork");
 	tcase_add_test(tc, a_child);
 	return run_suite(suite);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Few file descriptors, on the simulated driver, where an export is a real one: what is registered
- * needs none, what is only pinned has half of them, and the program the rest.
+ * Few file descriptors, on the simulated driver, whose exports are real descriptors: registered
+ * regions need none, regions that are only pinned may have half of them, and the program has the
+ * rest.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -9,21 +10,22 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "cache/backend/backend.h"
 #include "cache/region_dmabuf.h"
 #include "tests/unit/support/sim_test.h"
 
-#define LIMIT 1024u /* what most programs have */
+#define LIMIT 1024u /* the usual limit of programs */
 #define MANY  6000u
 
 static CUdeviceptr memory[MANY];
 static pindown_object *object[MANY];
 
-static void allow_descriptors(rlim_t most)
+static void allow_descriptors(rlim_t max)
 {
 	struct rlimit limit;
 
 	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
-	limit.rlim_cur = most;
+	limit.rlim_cur = max;
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
@@ -132,7 +134,7 @@ START_TEST(registered_regions_can_all_be_held)
 }
 END_TEST
 
-/* However often create has asked; but not when somebody else has been given it, too. */
+/* However often create has asked for it; but not if another caller has been given it, too. */
 START_TEST(the_descriptor_is_closed_when_create_returns)
 {
 	pindown_region *region;
@@ -159,7 +161,7 @@ START_TEST(the_descriptor_is_closed_when_create_returns)
 }
 END_TEST
 
-/* Nothing has imported it: then the descriptor is all that keeps the memory. */
+/* It has not been imported, so only the descriptor keeps the memory. */
 START_TEST(a_create_that_fails_leaves_the_descriptor_open)
 {
 	pindown_region *region;
@@ -204,7 +206,10 @@ START_TEST(pinned_regions_have_half_of_the_descriptors)
 	ck_assert_uint_eq(s.evictions, 2 * LIMIT - LIMIT / 2);
 	ck_assert_uint_eq(lines_of(text), 1);
 	ck_assert_ptr_nonnull(strstr(text, "no more than 512 are pinned at once"));
-	/* The lower half is the program's, but for what it and its libraries have open already. */
+	/*
+	 * The lower half is for the program, except for descriptors that it and its libraries have
+	 * open already.
+	 */
 	while (dup(2) >= 0)
 		own++;
 	ck_assert_uint_ge(own, LIMIT / 2 - 64);
@@ -239,7 +244,7 @@ START_TEST(where_a_pin_takes_none_there_is_no_limit)
 END_TEST
 
 /*
- * Above what select() can take if there is room there, and not so far up that a fork has to copy
+ * Above the numbers that select() can take, if possible, and not so high that a fork has to copy
  * much.
  */
 START_TEST(where_the_descriptors_are)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Mistakes in calls of the API: what is no region or no object is ignored, always; and with
- * PINDOWN_DEBUG=1 what is given back too often, or used after that, is named with the stack that
- * led there.
+ * Mistakes in calls of the API. An argument that is no region or no object is always ignored. With
+ * PINDOWN_DEBUG=1, a put too many or a use after the last put is reported, with the stack of the
+ * call.
  */
 #define _GNU_SOURCE
 #include <regex.h>
@@ -10,8 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
 #include "cache/objects/object.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
 #include "tests/unit/support/objects_test.h"
 
 static void open_books_for_debugging(void)
@@ -20,7 +21,7 @@ static void open_books_for_debugging(void)
 	open_books();
 }
 
-/* ---- what is said ---- */
+/* ---- what is printed ---- */
 
 static void must_match(const char *said, const char *pattern)
 {
@@ -32,12 +33,12 @@ static void must_match(const char *said, const char *pattern)
 	regfree(&compiled);
 }
 
-/* The line, and then where this program called. */
+/* The line, and then where this program made the call. */
 #define AT_STACK "; called at\npindown:     test_misuse\\+0x[0-9a-f]+\n"
 #define LAST_GIVEN_BACK \
 	"pindown: it was last given back by thread [0-9]+, at\npindown:     test_misuse\\+0x"
-#define NOBODY_HOLDS(who) \
-	"^pindown: " who ": nobody holds the region of 2097152 bytes at 0x7f4400000000"
+#define NOBODY_HOLDS(call) \
+	"^pindown: " call ": nobody holds the region of 2097152 bytes at 0x7f4400000000"
 
 static pindown_region *region;
 static pindown_object *object;
@@ -63,10 +64,10 @@ static void detach_garbage(void)
 	pindown_detach(garbage);
 }
 
-/* ---- without it ---- */
+/* ---- without PINDOWN_DEBUG ---- */
 
-/* Also before there is any object, or any table of them. */
-START_TEST(what_is_no_object_is_ignored)
+/* Also before there is any object, or any table of objects. */
+START_TEST(arguments_that_are_no_object_are_ignored)
 {
 	static char anything[256];
 	void *const them[] = {anything, (void *)8, (void *)-8, &region};
@@ -88,7 +89,7 @@ START_TEST(what_is_no_object_is_ignored)
 		attach_and_detach(consumer, AT(0), KEY(1, 1));
 		garbage = pd_objects + 100000;
 		detach_garbage();
-		garbage = pd_objects; /* the one that there is not */
+		garbage = pd_objects; /* number 0, which is never used */
 		detach_garbage();
 	}
 	object = must_attach(consumer, AT(0), KEY(1, 1));
@@ -118,7 +119,7 @@ START_TEST(a_put_too_many)
 	const char *said = stderr_of(put_it);
 	must_match(said, NOBODY_HOLDS("pindown_put") ", one put was too many: ignored" AT_STACK);
 	must_match(said, LAST_GIVEN_BACK);
-	/* It is ignored: who holds the region next is not affected. */
+	/* It is ignored: the region's next holder is not affected. */
 	pindown_region *held = must_get(AT(0), 1);
 	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
 	ck_assert_uint_eq(fake_open_exports(), 1);
@@ -133,8 +134,8 @@ static void put_in_thread(void *arg)
 }
 
 /*
- * While others hold the region it can't be told; but then their put is the one too many, and the
- * last ones are named.
+ * While other threads hold the region the mistake can't be seen. But then their put is the one too
+ * many, and the last puts are reported.
  */
 START_TEST(a_put_too_many_under_another_holder)
 {
@@ -163,7 +164,7 @@ START_TEST(a_put_of_what_is_gone)
 	region = must_get(AT(0), 1);
 	pindown_put(region);
 	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
-	/* Other regions come, and none of them in its record. */
+	/* Other regions come, and none of them uses its record. */
 	for (unsigned i = 0; i < 100; i++) {
 		watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
 		pindown_region *held = must_get(AT(0), 1);
@@ -192,8 +193,8 @@ START_TEST(a_put_of_garbage)
 END_TEST
 
 /*
- * After a time with many regions, of which none is left, their table begins anew. What rested is
- * not taken for free then, as it may be another region's by now.
+ * After a time with many regions, when none is left, their table starts again. Records that were
+ * not to be reused for a while do not count as free then, as another region may have them by now.
  */
 START_TEST(records_that_rest_go_with_their_table)
 {
@@ -222,7 +223,7 @@ START_TEST(records_that_rest_go_with_their_table)
 }
 END_TEST
 
-/* A child has its parent's pointers, and what it gives back is none of its own. */
+/* A child has its parent's pointers, and gives back what it does not hold. */
 static void put_in_child(void)
 {
 	pid_t child = fork();
@@ -239,7 +240,7 @@ static void put_in_child(void)
 	ck_assert_int_eq(status, 0);
 }
 
-START_TEST(what_a_child_gives_back_of_its_parents)
+START_TEST(a_child_gives_back_what_its_parent_holds)
 {
 	region = must_get(AT(0), 1);
 	object = must_attach(consumer, AT(0), KEY(1, 1));
@@ -299,7 +300,7 @@ START_TEST(every_accessor_is_looked_at)
 }
 END_TEST
 
-/* Rightful uses: by an object, in callbacks, of memory that has ended. */
+/* Correct uses: by an object, in callbacks, of memory that has ended. */
 static void use_in_callback(const struct pindown_invalidation *what, void *arg)
 {
 	(void)arg;
@@ -363,7 +364,7 @@ START_TEST(a_detach_too_many)
 	ck_assert_uint_eq(books.destroys, 0);
 	pindown_detach(held);
 	destroyed(1, PINDOWN_REASON_FREED, 0);
-	/* And of one that is no more. */
+	/* The same for an object that is gone. */
 	must_match(stderr_of(detach_it), "nobody holds the object");
 }
 END_TEST
@@ -373,7 +374,7 @@ START_TEST(a_detach_of_what_is_gone)
 	object = must_attach(consumer, AT(0), KEY(1, 1));
 	pindown_detach(object);
 	ck_assert_int_eq(pindown_end_owner(consumer, 1), 0);
-	/* Other objects come, and none of them in its record. */
+	/* Other objects come, and none of them uses its record. */
 	for (unsigned i = 0; i < 20; i++) {
 		pindown_object *held = must_attach(consumer, AT(0), KEY(1, 1));
 		must_match(stderr_of(detach_it), "^pindown: pindown_detach: nobody holds");
@@ -428,7 +429,7 @@ START_TEST(an_attach_to_what_is_not_held)
 }
 END_TEST
 
-/* ---- much of it ---- */
+/* ---- many mistakes ---- */
 
 static void put_often(void)
 {
@@ -436,7 +437,7 @@ static void put_often(void)
 		pindown_put(region);
 }
 
-START_TEST(so_much_and_no_more_is_said)
+START_TEST(the_messages_are_limited)
 {
 	region = must_get(AT(0), 1);
 	const char *said = stderr_of(put_often);
@@ -451,7 +452,7 @@ int main(void)
 	Suite *suite = suite_create("misuse");
 	TCase *tc = objects_case(suite, "without PINDOWN_DEBUG");
 
-	tcase_add_test(tc, what_is_no_object_is_ignored);
+	tcase_add_test(tc, arguments_that_are_no_object_are_ignored);
 	tcase_add_test(tc, without_it_nothing_is_said_of_holds);
 	tc = suite_case(suite, "with PINDOWN_DEBUG=1", open_books_for_debugging, close_books);
 	tcase_add_test(tc, a_put_too_many);
@@ -459,7 +460,7 @@ int main(void)
 	tcase_add_test(tc, puts_by_other_threads_are_none_too_many);
 	tcase_add_test(tc, a_put_of_what_is_gone);
 	tcase_add_test(tc, records_that_rest_go_with_their_table);
-	tcase_add_test(tc, what_a_child_gives_back_of_its_parents);
+	tcase_add_test(tc, a_child_gives_back_what_its_parent_holds);
 	tcase_add_test(tc, a_put_of_garbage);
 	tcase_add_test(tc, use_after_the_last_put);
 	tcase_add_test(tc, every_accessor_is_looked_at);
@@ -469,6 +470,6 @@ int main(void)
 	tcase_add_test(tc, a_detach_of_garbage);
 	tcase_add_test(tc, use_after_the_last_detach);
 	tcase_add_test(tc, an_attach_to_what_is_not_held);
-	tcase_add_test(tc, so_much_and_no_more_is_said);
+	tcase_add_test(tc, the_messages_are_limited);
 	return run_suite(suite);
 }

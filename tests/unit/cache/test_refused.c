@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A system call filter that refuses membarrier(2), installed at any time: the cache goes on as
- * before, and says so once. That no hit goes wrong meanwhile is seen by test_races_order, with
- * REFUSED.
+ * A system call filter that refuses membarrier(2), installed at any time: the cache continues as
+ * before, and says so once. test_races_order, with REFUSED, sees that no hit goes wrong meanwhile.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -31,7 +30,7 @@ static void come_and_stay(void *arg)
 	gate_wait(&may_go);
 }
 
-/* As long as one thread alone has come, no barrier is made. */
+/* While only one thread has used the cache, it makes no barrier. */
 static struct worker other;
 
 static void let_another_come(void)
@@ -97,7 +96,7 @@ static void end_evict_and_pin(void)
 	assert_it_works();
 }
 
-/* The barriers at which it is found out, and what else there is to hold them up. */
+/* The barriers at which it is noticed, and the other calls that they may delay. */
 START_TEST(after_the_first_pin)
 {
 	const char *text;
@@ -117,7 +116,7 @@ START_TEST(after_the_first_pin)
 }
 END_TEST
 
-/* Hits that are many again change nothing: there is no way back. */
+/* Many hits in later rounds change nothing: there is no way back. */
 START_TEST(it_stays_so)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
@@ -133,7 +132,7 @@ START_TEST(it_stays_so)
 }
 END_TEST
 
-/* The grace period has its length although naps are refused, too. */
+/* The grace period has its length even where the filter refuses to sleep. */
 START_TEST(naps_are_refused_too)
 {
 	uint64_t begin, end;
@@ -182,7 +181,7 @@ static void begins_with_membarrier(void *arg)
 	uses_the_cache(arg);
 }
 
-/* Forked in the middle of what another thread of the parent is at. */
+/* Forked while another thread of the parent is in the middle of the change. */
 START_TEST(a_child_of_a_change)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);

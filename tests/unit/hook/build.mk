@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: MIT
-# The table of watched calls: against the library's exports, and a CUDA toolkit where there is one; and
-# what look-ups are answered with, on a driver made for it.
+# The table of watched calls: compared with the library's exports, and with a CUDA toolkit where
+# there is one; and the answers to look-ups, with a driver made for that.
 table_bin := $(B)/unit
 table_obj := $(B)/obj/tests/unit/hook
-table_built := $(addprefix $(table_bin)/,table_rows libtable_second.so libtable_third.so libtable_waits.so \
-	table_driver/libcuda.so.1)
+table_built := $(addprefix $(table_bin)/,table_rows libtable_second.so libtable_third.so \
+	libtable_waits.so table_driver/libcuda.so.1)
 
 CHECK_TREE += tests/unit/hook/check-table $(table_bin)/test_table_lookup \
-	$(table_bin)/test_table_records $(table_bin)/test_mappings tests/unit/hook/check-driver-calls
+	$(table_bin)/test_table_records $(table_bin)/test_mappings \
+	tests/unit/hook/check-driver-calls
 CHECK_WITH += $(table_built)
 
 table_tests := test_table_lookup test_table_records test_mappings
-$(table_bin)/test_mappings: $(B)/obj/hook/cuda/records.c.o $(B)/obj/hook/cuda/mappings.c.o
+$(table_bin)/test_mappings: $(B)/obj/hook/cuda/records.c.o
 $(table_bin)/test_mappings $(table_bin)/test_table_records: $(CACHE_OBJ)
 $(addprefix $(table_bin)/,table_rows $(table_tests)): $(table_bin)/%: $(table_obj)/%.c.o
 	@mkdir -p $(@D)
@@ -22,15 +23,18 @@ $(table_bin)/libtable_second.so $(table_bin)/libtable_third.so: $(table_obj)/tab
 $(table_bin)/libtable_waits.so: $(table_obj)/table_waits.c.o $(table_bin)/table_driver/libcuda.so.1
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(@F) $^ -o $@ $(ALL_LDFLAGS) -lpthread
-# Like the real one it is bound to itself, and it must be on the stack when it looks something up.
+# Like the real driver it binds its own calls to itself, and it must be on the stack when it looks
+# something up.
 $(table_obj)/table_driver.c.o: ALL_CFLAGS += -fno-optimize-sibling-calls
 $(table_bin)/table_driver/libcuda.so.1: $(table_obj)/table_driver.c.o
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -shared -Wl,-Bsymbolic-functions -Wl,-soname,$(@F) $^ -o $@ $(ALL_LDFLAGS) -ldl
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-Bsymbolic-functions -Wl,-soname,$(@F) $^ -o $@ \
+		$(ALL_LDFLAGS) -ldl
 $(table_bin)/test_table_lookup: | $(table_built) $(B)/libpindown.so
 
 # Without the cache.
-$(B)/unit/test_devicemap: $(B)/obj/tests/unit/hook/test_devicemap.c.o $(UNIT_SUITE) $(B)/obj/hook/cuda/devicemap.c.o
+$(B)/unit/test_devicemap: $(table_obj)/test_devicemap.c.o $(UNIT_SUITE) \
+	$(B)/obj/hook/cuda/devicemap.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS)
 CHECK_UNIT += $(B)/unit/test_devicemap

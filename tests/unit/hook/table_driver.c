@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A libcuda.so.1 that can be of any age: it has functions that are newer than the table of watched calls
- * knows, and can be told to be older than the program that asks. Its functions answer with numbers of
- * their own, so that one can tell which was called.
+ * A libcuda.so.1 that can be of any age. It has functions that are newer than the table of watched
+ * calls, and can be made older than the program that asks. Each function returns a number of its
+ * own, which shows that it was called.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -16,7 +16,7 @@
 
 EXPORT int table_driver_age = 13000;
 
-/* What the driver itself calls is found by dlsym as the program's is: through whoever is preloaded. */
+/* The driver's own look-ups go through dlsym, and so through the preloads, as the program's do. */
 EXPORT void *table_driver_finds(const char *name)
 {
 	return dlsym(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), name);
@@ -40,13 +40,13 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr at)
 	return ANSWER(1002);
 }
 
-/* A function of years to come, under a name that is watched, with parameters that nobody knows. */
+/* A function of a future driver: its name is watched, its parameters are unknown today. */
 static CUresult cuMemFree_v3(int a, int b, int c)
 {
 	return ANSWER(a + b + c);
 }
 
-/* Others, which are found by dlsym: of a watched call, of one that is traced only, and of none. */
+/* Others, found by dlsym: new versions of a watched, of a traced and of an unwatched call. */
 EXPORT CUresult cuMemFreeAsync_v9(void)
 {
 	return ANSWER(1009);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* What test_table_lookup asks of its driver, besides what every driver has. */
+/* The functions that test_table_lookup needs of its driver, besides those of every driver. */
 #ifndef TABLE_DRIVER_H
 #define TABLE_DRIVER_H
 
-/* Functions that are younger than this are not there. */
+/* Functions newer than this are missing. */
 extern int table_driver_age;
 
-/* What the driver finds when it looks one of its own functions up. */
+/* What the driver finds when it looks up one of its own functions. */
 void *table_driver_finds(const char *name);
 
 #endif

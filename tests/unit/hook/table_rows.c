@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table's own order. "check": what is wrong with it by itself, a line each. "rows": symbol, base,
- * version and the flavour's suffix of each row. "harmless": the names that need not be watched.
+ * Prints the table of watched calls, or checks it by itself. "check": a line for each fault.
+ * "rows": symbol, base, version and the flavour's suffix of each row. "harmless": the names that
+ * need not be watched.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,11 +14,15 @@ static const struct row {
 	const char *symbol, *base;
 	int version;
 	enum flavour flavour;
-	const char *group;
+	bool traced; /* a row of traced.def */
+	const char *before, *after;
 } rows[] = {
-#define X(symbol, base, version, flavour, params, args, group, ...) \
-	{#symbol, #base, version, flavour, #group},
+#define X(symbol, base, version, flavour, params, args, group, before, after, ...) \
+	{#symbol, #base, version, flavour, false, #before, #after},
+#define TRACED(symbol, base, version, flavour, ...) \
+	{#symbol, #base, version, flavour, true, "NONE", "NONE"},
 #include "hook/cuda/entrypoints.def"
+#undef TRACED
 #undef X
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
@@ -40,7 +45,10 @@ static int compare(const struct row *a, const struct row *b)
 					: (int)a->flavour - (int)b->flavour;
 }
 
-/* Is `ending` what follows the base: nothing, _v2 and up, then nothing or the stream's flavour? */
+/*
+ * Is `ending` what may follow the base: nothing or _v2 and up, then nothing or the flavour of the
+ * stream?
+ */
 static bool is_suffix(const char *ending, enum flavour flavour)
 {
 	if (ending[0] == '_' && ending[1] == 'v') {
@@ -52,13 +60,13 @@ static bool is_suffix(const char *ending, enum flavour flavour)
 					: !*ending;
 }
 
-/* With a stream among its parameters; or without, and about stream 0 all the same: _ptds. */
+/* _ptsz: the call has a stream among its parameters. _ptds: it has none, and uses stream 0. */
 static const char *flavour_suffix(const struct row *row)
 {
 	return row->flavour == PD_PER_THREAD ? row->symbol + strlen(row->symbol) - 5 : "";
 }
 
-/* The other flavour of a row: the same symbol with such a suffix, or without. */
+/* Does the row have its other flavour: the same symbol with such a suffix, or without? */
 static bool has_pair(const struct row *row)
 {
 	size_t length = strlen(row->symbol) - strlen(flavour_suffix(row));
@@ -86,15 +94,22 @@ static void check_row(const struct row *row)
 	if (strchr(row->base, '_'))
 		printf("%s: a base with an underscore could not be told from a suffix\n",
 		       row->base);
-	for (const struct row *other = rows; other < row; other++)
+	for (const struct row *other = rows; other < row; other++) {
 		if (!strcmp(other->symbol, row->symbol))
 			printf("%s is there twice\n", row->symbol);
-	if (row > rows && compare(row - 1, row) >= 0)
+		if (!strcmp(other->base, row->base) && other->traced != row->traced)
+			printf("%s: the other rows of its base are in the other table\n",
+			       row->symbol);
+	}
+	if (!row->traced && !strcmp(row->before, "NONE") && !strcmp(row->after, "NONE"))
+		printf("%s has no action: its row belongs into hook/cuda/traced.def\n",
+		       row->symbol);
+	if (row > rows && row[-1].traced == row->traced && compare(row - 1, row) >= 0)
 		printf("%s is not in its place: rows are sorted by base, version, stream\n",
 		       row->symbol);
 }
 
-/* Copies the next name of a list, and goes on; false at its end. */
+/* Copies the next name of a list, and moves on behind it; false at the list's end. */
 static bool next_name(const char **names, char name[128])
 {
 	size_t length;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A library whose constructor waits for a thread that calls the driver. The loader's lock is held all
- * the while, so that a call which needs it would never come back.
+ * A library whose constructor waits for a thread that calls the driver. The loader's lock is held
+ * meanwhile, so a call that needs this lock would never return.
  */
 #include <pthread.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Where device memory has been (hook/cuda/devicemap.h): which addresses may be the device's, and
- * how little address space it takes to know.
+ * how little address space it takes to know that.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +18,7 @@
 #define BASE   0x7f0000000000ull
 #define TOP    (1ull << PD_DEVICE_ADDRESS)
 
-START_TEST(what_was_seen_may_be_the_devices)
+START_TEST(seen_memory_may_be_the_devices)
 {
 	ck_assert(!pd_may_be_device(BASE));
 	pd_device_seen(BASE, 1);
@@ -32,7 +32,7 @@ START_TEST(what_was_seen_may_be_the_devices)
 }
 END_TEST
 
-/* Over the end of a word of bits, and of two parts. */
+/* Across the end of a word of bits, and of two parts of the map. */
 START_TEST(long_ranges_are_seen_from_end_to_end)
 {
 	static const uint64_t ends[] = {MIB(128), GIB(64), GIB(128), GIB(192) + MIB(130)};
@@ -87,7 +87,7 @@ START_TEST(it_takes_little_address_space)
 }
 END_TEST
 
-/* Who has nothing left is told that everything may be the device's, and the driver is asked. */
+/* Without memory for a part every address there may be the device's, and the driver is asked. */
 START_TEST(without_address_space_it_may_be_everywhere)
 {
 	struct rlimit limit;
@@ -101,12 +101,12 @@ START_TEST(without_address_space_it_may_be_everywhere)
 	errno = ENXIO;
 	pd_device_seen(BASE + GIB(100), MIB(1));
 	ck_assert_int_eq(errno, ENXIO);
-	limit.rlim_cur = before; /* a sanitizer wants some to end with */
+	limit.rlim_cur = before; /* a sanitizer needs some at the end */
 	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
 	ck_assert(pd_may_be_device(BASE + GIB(100)));
 	ck_assert(pd_may_be_device(0));
 	ck_assert(pd_may_be_device(BASE));
-	ck_assert(!pd_may_be_device(BASE + GIB(1))); /* which is known */
+	ck_assert(!pd_may_be_device(BASE + GIB(1))); /* which the map knows */
 }
 END_TEST
 
@@ -115,7 +115,7 @@ int main(void)
 	Suite *suite = suite_create("where device memory has been");
 	TCase *tc = suite_case(suite, "addresses", NULL, NULL);
 
-	tcase_add_test(tc, what_was_seen_may_be_the_devices);
+	tcase_add_test(tc, seen_memory_may_be_the_devices);
 	tcase_add_test(tc, long_ranges_are_seen_from_end_to_end);
 	tcase_add_test(tc, nothing_lies_above);
 	tc = suite_case(suite, "address space", NULL, NULL);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hook/cuda/mappings.c says of memory that was mapped, unmapped and mapped anew, seen or not.
+ * What hook/cuda/mappings.c says of memory that was mapped, unmapped and mapped again, with calls
+ * that it sees or without. The source is included, to look into its table.
  */
-#include <stdio.h>
+#include "hook/cuda/mappings.c"
 
-#include "hook/hook.h"
-#include "hook/cuda/records.h"
+#include <stdio.h>
 
 #define MIB(n) ((uint64_t)(n) << 20)
 #define BASE   UINT64_C(0x7f4400000000)
@@ -63,9 +63,9 @@ static bool is_known(unsigned place)
 
 static bool is_remembered(unsigned place)
 {
-	struct pd_record record;
+	struct mapping found;
 
-	return pd_record_get(PD_KIND_MAPPING, at(place), 0, &record, 1);
+	return pd_record_get(&mappings, at(place), 0, &found, 1);
 }
 
 int main(void)
@@ -75,31 +75,31 @@ int main(void)
 	map(0);
 	map(1);
 	map(2);
-	check(is_known(0) && is_known(1) && is_known(2), "what was mapped is known");
-	check(!pd_mapping_is_known(at(0) + 1, ids[0]), "by where it begins");
+	check(is_known(0) && is_known(1) && is_known(2), "mapped memory is known");
+	check(!pd_mapping_is_known(at(0) + 1, ids[0]), "by its first address");
 	check(!pd_mapping_is_known(at(0), ids[1]), "and by its id");
 
 	old = ids[0];
 	unmap(0, 2);
-	check(!pd_mapping_is_known(at(0), old), "what was unmapped is not");
-	check(!is_remembered(0) && !is_remembered(1), "and takes no room");
-	check(is_known(2), "its neighbour is");
+	check(!pd_mapping_is_known(at(0), old), "unmapped memory is not known");
+	check(!is_remembered(0) && !is_remembered(1), "and takes no memory");
+	check(is_known(2), "its neighbour is known");
 
-	/* Unmapped unseen, and something else is there by now: a graph's memory. */
+	/* Unmapped unseen, and now something else is there: a graph's memory. */
 	map_unseen(2);
-	check(!is_known(2), "another's id is none of a mapping's");
+	check(!is_known(2), "an id of other memory is no mapping's");
 	map(2);
-	check(is_known(2), "until that is mapped");
+	check(is_known(2), "until the mapping is there");
 
-	/* Another thread has mapped anew when the unmap is told of. */
+	/* Another thread has mapped again before pd_unmapped() is called. */
 	map(3);
 	map(4);
 	ids[3] = 0;
 	map(3);
 	ids[4] = 0;
 	pd_unmapped(at(3), MIB(4));
-	check(is_known(3), "a mapping that is younger than the unmap stays");
-	check(!is_remembered(4), "the one behind it goes");
+	check(is_known(3), "a mapping newer than the unmap stays");
+	check(!is_remembered(4), "the one after it goes");
 
 	for (unsigned round = 0; round < 1000; round++) {
 		for (unsigned place = 8; place < 40; place++)
@@ -107,7 +107,7 @@ int main(void)
 		unmap(8, 32);
 	}
 	for (unsigned place = 8; place < 40; place++)
-		check(!is_remembered(place), "nothing is left of what came and went");
+		check(!is_remembered(place), "nothing is left of mappings that have ended");
 	printf("%u passed, %u failed\n", passed, failed);
 	return failed != 0;
 }

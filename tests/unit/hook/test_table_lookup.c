@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What look-ups are answered with, under the preload: a wrapper for each function that the table knows,
- * and what the driver said for all else. The program starts itself anew, with the preload and a driver of
- * its own (table_driver.c): once as it is, and once switched off.
+ * The answers to look-ups under the preload: a wrapper for each function that the table knows, and
+ * the driver's own answer for all others. The program starts itself again, with the preload and a
+ * driver made for this test (table_driver.c): once with pindown as it is, and once with it switched
+ * off.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,7 +35,7 @@ static void check(bool well, const char *what)
 	printf("not so%s: %s\n", on ? "" : " (PINDOWN=0)", what);
 }
 
-/* ---- whose function is that? ------------------------------------------------------------------ */
+/* ---- whose function is that? ----------------------------------------------------------------- */
 
 static bool is_from(const void *function, const char *object)
 {
@@ -43,7 +44,7 @@ static bool is_from(const void *function, const char *object)
 	return function && dladdr(function, &info) && strstr(info.dli_fname, object);
 }
 
-/* Watched: one of ours, or the driver's own when we are switched off. */
+/* Watched: a wrapper, or the driver's own function when pindown is switched off. */
 static bool is_watched(const void *function)
 {
 	return is_from(function, on ? "libpindown.so" : "libcuda.so.1");
@@ -61,7 +62,7 @@ static void *asked(const char *name, int version, unsigned flags)
 	return ask(name, &function, version, flags, NULL) == CUDA_SUCCESS ? function : NULL;
 }
 
-/* ---- before a driver is loaded ---------------------------------------------------------------- */
+/* ---- before a driver is loaded --------------------------------------------------------------- */
 
 static void without_driver(void)
 {
@@ -79,7 +80,10 @@ static void without_driver(void)
 	dlerror();
 }
 
-/* The first call of the driver in this process; should it wait for the loader's lock, alarm() ends us. */
+/*
+ * The first call of the driver in this process. If it waits for the loader's lock, alarm() ends the
+ * process.
+ */
 static void within_constructor(const char *folder)
 {
 	char path[4096];
@@ -95,7 +99,7 @@ static void within_constructor(const char *folder)
 	      "a thread that a constructor waits for can call");
 }
 
-/* ---- dlsym ------------------------------------------------------------------------------------ */
+/* ---- dlsym ----------------------------------------------------------------------------------- */
 
 static void by_dlsym(void)
 {
@@ -104,14 +108,14 @@ static void by_dlsym(void)
 	void *libc = dlopen("libc.so.6", RTLD_LAZY);
 
 	check(is_watched(function), "dlsym answers with a wrapper");
-	check(!message, "and dlerror() has nothing to tell of it");
+	check(!message, "and dlerror() reports nothing");
 	check(dlsym(driver, "cuMemFree_v2") == function, "the same one each time");
 	check(((typeof(cuMemFree_v2) *)function)(1) == (CUresult)1002,
 	      "which calls what was asked for");
 	function = dlsym(driver, "cuMemFree");
 	check(((typeof(cuMemFree) *)function)(1) == (CUresult)1001, "the 32-bit form is another");
-	check(is_drivers(dlsym(driver, "cuInit")), "what is not watched is the driver's own");
-	check(!dlsym(driver, "cuMemAlloc_v2"), "what the driver has not is not found");
+	check(is_drivers(dlsym(driver, "cuInit")), "an unwatched function is the driver's own");
+	check(!dlsym(driver, "cuMemAlloc_v2"), "a function that the driver lacks is not found");
 	message = dlerror();
 	check(message && strstr(message, "cuMemAlloc_v2") && strstr(message, "libcuda"),
 	      "and the message says so");
@@ -146,8 +150,8 @@ static void *from_library(const char *folder, const char *name)
 }
 
 /*
- * Functions of that name that are not the driver's. We have wrappers for one of them; the next one is
- * passed on as it is.
+ * Functions of that name that are not the driver's. pindown has a wrapper for one of them; the next
+ * one is passed on as it is.
  */
 static void by_other_libraries(const char *folder)
 {
@@ -159,10 +163,10 @@ static void by_other_libraries(const char *folder)
 	check(second && ((typeof(cuMemFreeAsync) *)second)(1, NULL) == CUDA_ERROR_UNKNOWN,
 	      "a second definition is not taken for the first");
 	check(is_from(third, "libtable_third.so"), "a third one is passed on");
-	check(dlsym(driver, "cuMemFreeAsync") == drivers, "and the driver's stays what it was");
+	check(dlsym(driver, "cuMemFreeAsync") == drivers, "and the driver's is the same as before");
 }
 
-/* ---- cuGetProcAddress ------------------------------------------------------------------------- */
+/* ---- cuGetProcAddress ------------------------------------------------------------------------ */
 
 static void by_version(void)
 {
@@ -211,7 +215,7 @@ static void of_another_age(void)
 	*age = 14000;
 	check(is_drivers(asked("cuMemFree", 14000, 0)), "a newer driver's function is not masked");
 	check(((CUresult(*)(int, int, int))asked("cuMemFree", 15000, 0))(1, 2, 3) == (CUresult)6,
-	      "and is called with parameters that we don't know");
+	      "and is called with parameters that pindown does not know");
 	check(is_watched(asked("cuMemFree", 13000, 0)), "the older one still is watched");
 	*age = 13000;
 }
@@ -245,10 +249,10 @@ static void of_nothing(void)
 	      "NULL for a name");
 	check(ask("cuMemFree", NULL, 12000, 0, &status) == CUDA_ERROR_INVALID_VALUE,
 	      "NULL for the answer");
-	check(is_drivers(asked("cuInit", 12000, 0)), "what is not watched is the driver's own");
+	check(is_drivers(asked("cuInit", 12000, 0)), "an unwatched function is the driver's own");
 }
 
-/* ---- many at once ----------------------------------------------------------------------------- */
+/* ---- many at once ---------------------------------------------------------------------------- */
 
 static void *look_often(void *unused)
 {
@@ -277,9 +281,9 @@ static void by_many(void)
 	      "threads that look up at once are told the same");
 }
 
-/* ---- what is newer than the table ------------------------------------------------------------ */
+/* ---- functions that are newer than the table ------------------------------------------------ */
 
-/* Has pindown said so? Switched off it never does. */
+/* Does pindown trust that it sees every free? Switched off, it never says that it does not. */
 static bool trusts(void)
 {
 	__typeof__(&pindown_stats) ask_stats = dlsym(RTLD_DEFAULT, "pindown_stats");
@@ -295,7 +299,7 @@ static void by_newer_name(void)
 	void *(*finds)(const char *) = dlsym(driver, "table_driver_finds");
 
 	dlsym(driver, "cuMemFree_v3");
-	check(trusts(), "a newer version that the driver has not is none");
+	check(trusts(), "a newer version that the driver lacks does not count");
 	dlsym(driver, "cuArrayDestroy_v9");
 	check(trusts(), "a newer version of a call about arrays frees nothing that is registered");
 	dlsym(driver, "cuStreamDestroy_v9");
@@ -321,13 +325,13 @@ static void by_newer_answer(void)
 	check(trusts() == !on, "and from then on nothing is trusted");
 }
 
-/* ---- the runs --------------------------------------------------------------------------------- */
+/* ---- the runs -------------------------------------------------------------------------------- */
 
 static int run_newer(void (*look)(void))
 {
 	driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	ask = dlsym(driver, "cuGetProcAddress_v2");
-	check(trusts(), "trust in the beginning");
+	check(trusts(), "there is trust in the beginning");
 	look();
 	printf("%u %u\n", passed, failed);
 	return 0;
@@ -355,7 +359,7 @@ static int run_inside(const char *folder)
 	by_flags();
 	of_itself();
 	of_nothing();
-	check(trusts(), "all that is known is trusted");
+	check(trusts(), "all known functions are trusted");
 	by_other_libraries(folder);
 	check(trusts() == !on, "and nothing when a second definition was handed out");
 	of_another_age();
@@ -364,8 +368,8 @@ static int run_inside(const char *folder)
 }
 
 /*
- * Reads what the run counted; what it printed besides is passed on, but for the line that pindown
- * is to print (NULL: none).
+ * Reads the run's counts, and passes on what else it printed, except for the line that pindown must
+ * print (NULL: none).
  */
 static bool run(const char *self, const char *folder, const char *setting, const char *inside,
 		const char *wanted)
@@ -389,7 +393,7 @@ static bool run(const char *self, const char *folder, const char *setting, const
 		if (!told && strstr(line, wanted) == line)
 			told = true;
 		else if (!counted && !strncmp(line, "pindown: ", 9))
-			failed++, printf("not to be said: %s", line);
+			failed++, printf("unexpected output: %s", line);
 		else if (!counted)
 			fputs(line, stdout);
 	}
@@ -428,7 +432,7 @@ int main(int argc, char **argv)
 	if (!run(self, folder, "1", "all", second) || !run(self, folder, "0", "all", NULL) ||
 	    !run(self, folder, "1", "name", newer_name) || !run(self, folder, "0", "name", NULL) ||
 	    !run(self, folder, "1", "answer", newer_answer)) {
-		printf("a run under the preload did not come to its end\n");
+		printf("a run under the preload did not finish\n");
 		failed++;
 	}
 	printf("%u passed, %u failed\n", passed, failed);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hook/ remembers between calls: hook/cuda/records.c, against a plain array that holds the
- * same. The source is included, to look at what a search has to go through.
+ * The tables of what hook/ remembers between calls, hook/cuda/records.c, against a plain array that
+ * holds the same. The source is included, to look at what a search has to go through.
  */
 #include "hook/cuda/records.c"
 
-#include <stdio.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-#define MOST 12000
+#define MAX_RECORDS 12000
+#define TABLES	    3
 
 static unsigned passed, failed;
 
@@ -23,172 +24,194 @@ static void check(bool well, const char *what)
 	printf("not so: %s\n", what);
 }
 
-/* ---- the model -------------------------------------------------------------------------------- */
+struct record {
+	uint64_t key, second, third;
+};
+static PD_TABLE(struct record) tables[TABLES];
+
+static bool add_record(unsigned table, uint64_t key, uint64_t second, uint64_t third)
+{
+	struct record record = {key, second, third};
+
+	return pd_record_add(&tables[table], &record);
+}
+
+static void replace_record(unsigned table, uint64_t key, uint64_t second, uint64_t third)
+{
+	struct record record = {key, second, third};
+
+	pd_record_replace(&tables[table], &record);
+}
+
+/* ---- the model ------------------------------------------------------------------------------- */
 
 static struct {
-	enum pd_kind kind;
-	uint64_t key, a;
-} model[MOST];
+	unsigned table;
+	struct record record;
+} model[MAX_RECORDS];
 static unsigned in_model;
 
-static unsigned model_has(enum pd_kind kind, uint64_t key, uint64_t a)
+static bool model_has(unsigned table, uint64_t key, uint64_t second)
 {
 	for (unsigned i = 0; i < in_model; i++)
-		if (model[i].kind == kind && model[i].key == key && model[i].a == a)
+		if (model[i].table == table && model[i].record.key == key &&
+		    model[i].record.second == second)
 			return true;
 	return false;
 }
 
-static unsigned model_remove(enum pd_kind kind, const uint64_t *key, const uint64_t *a)
+static void model_add(unsigned table, uint64_t key, uint64_t second, uint64_t third)
+{
+	model[in_model].table = table;
+	model[in_model++].record = (struct record){key, second, third};
+}
+
+static unsigned model_remove(unsigned table, uint64_t key, const uint64_t *second)
 {
 	unsigned kept = 0, before = in_model;
 
 	for (unsigned i = 0; i < in_model; i++)
-		if (model[i].kind != kind || (key && model[i].key != *key) ||
-		    (a && model[i].a != *a))
+		if (model[i].table != table || model[i].record.key != key ||
+		    (second && model[i].record.second != *second))
 			model[kept++] = model[i];
 	in_model = kept;
 	return before - kept;
 }
 
-static unsigned model_count(enum pd_kind kind, uint64_t key)
+static unsigned model_count(unsigned table, uint64_t key)
 {
 	unsigned count = 0;
 
 	for (unsigned i = 0; i < in_model; i++)
-		count += model[i].kind == kind && model[i].key == key;
+		count += model[i].table == table && model[i].record.key == key;
 	return count;
 }
 
-/* Every record of the key, read a few at a time, is in the model, and as many. */
-static bool agrees(enum pd_kind kind, uint64_t key)
+static bool model_has_all_of(unsigned table, const struct record *record)
 {
-	struct pd_record found[3];
+	for (unsigned i = 0; i < in_model; i++)
+		if (model[i].table == table && !memcmp(&model[i].record, record, sizeof(*record)))
+			return true;
+	return false;
+}
+
+/* Every record of the key, read a few at a time, is in the model, and as many. */
+static bool agrees(unsigned table, uint64_t key)
+{
+	struct record found[3];
 	unsigned done = 0, count;
 
 	do {
-		count = pd_record_get(kind, key, done, found, 3);
+		count = pd_record_get(&tables[table], key, done, found, 3);
 		for (unsigned i = 0; i < count; i++)
-			if (found[i].key != key || !model_has(kind, key, found[i].a))
+			if (found[i].key != key || !model_has_all_of(table, &found[i]))
 				return false;
 		done += count;
 	} while (count == 3);
-	return done == model_count(kind, key);
+	return done == model_count(table, key);
 }
 
 static bool same_at_random(void)
 {
-	static const enum pd_kind kinds[] = {PD_KIND_OWNED_BY_EXTERNAL, PD_KIND_MODULE,
-					     PD_KIND_EXEC};
-
 	srandom(1);
 	for (unsigned step = 0; step < 12000; step++) {
-		enum pd_kind kind = kinds[random() % 3];
-		uint64_t key = (uint64_t)(random() % 2000) << 12, a = random() % 40;
+		unsigned table = (unsigned)random() % TABLES;
+		uint64_t key = (uint64_t)(random() % 2000) << 12, second = random() % 40;
 		bool known;
 
-		if (in_model == MOST)
+		if (in_model == MAX_RECORDS)
 			return false; /* then it is too small */
-		known = model_has(kind, key, a);
+		known = model_has(table, key, second);
 		switch (random() % 64) {
 		case 0:
-			if (pd_record_remove(kind, key) != model_remove(kind, &key, NULL))
+			if (pd_record_remove(&tables[table], key) != model_remove(table, key, NULL))
 				return false;
 			break;
 		case 1:
-			if (kind == PD_KIND_EXEC)
-				break;
-			if (pd_record_remove_value(kind, a) != model_remove(kind, NULL, &a))
+			if (pd_record_remove_one(&tables[table], key, second) !=
+			    model_remove(table, key, &second))
 				return false;
 			break;
 		case 2:
-			if (pd_record_remove_one(kind, key, a) != model_remove(kind, &key, &a))
-				return false;
-			break;
-		case 3:
-			model_remove(kind, &key, NULL);
-			pd_record_replace(kind, key, a, step);
-			model[in_model].kind = kind;
-			model[in_model].key = key;
-			model[in_model++].a = a;
+			model_remove(table, key, NULL);
+			replace_record(table, key, second, step);
+			model_add(table, key, second, step);
 			break;
 		default:
-			if (pd_record_add(kind, key, a, step) == known)
+			if (add_record(table, key, second, step) == known)
 				return false;
-			if (!known) {
-				model[in_model].kind = kind;
-				model[in_model].key = key;
-				model[in_model++].a = a;
-			}
+			if (!known)
+				model_add(table, key, second, step);
 		}
-		if (!agrees(kind, key))
+		if (!agrees(table, key))
 			return false;
 	}
 	return true;
 }
 
-/* ---- how long a search takes ---- */
+/* ---- how long a search takes ----------------------------------------------------------------- */
 
-static unsigned longest_chain(void)
+static unsigned longest_chain(const struct pd_table *table)
 {
 	unsigned longest = 0;
 
-	for (size_t i = 0; i < (size_t)2 << chain_bits; i++) {
+	for (size_t i = 0; i < (size_t)1 << table->chain_bits; i++) {
 		unsigned length = 0;
 
-		for (uint32_t number = chains[i]; number; length++)
-			number = records[number - 1].next[i >> chain_bits];
+		for (uint32_t number = table->chains[i]; number; length++)
+			number = table->slots[number - 1].next;
 		longest = length > longest ? length : longest;
 	}
 	return longest;
 }
 
-/* As many as a GPU has mappings of 2 MiB, and all of one owner's memory. */
+/* As many as a GPU has mappings of 2 MiB. */
 static void many(void)
 {
 	const uint64_t base = UINT64_C(0x7f4400000000), step = 2 << 20;
 	bool all = true;
 
-	pd_records_fork_child(); /* nothing is there */
+	pd_records_fork_child(); /* the tables are empty */
 	for (uint64_t i = 0; i < 100000; i++)
-		pd_record_replace(PD_KIND_MAPPING, base + i * step, i + 1, step);
-	for (uint64_t i = 0; i < 1000; i++)
-		pd_record_add(PD_KIND_OWNED_BY_EXTERNAL, i, base - i * step, step);
-	check(longest_chain() <= 8, "a search of many goes through few");
+		replace_record(0, base + i * step, i + 1, step);
+	check(longest_chain(&tables[0].table) <= 8, "a search of many goes through few");
 	for (uint64_t i = 0; i < 100000; i++)
-		all &= pd_record_remove_one(PD_KIND_MAPPING, base + i * step, i + 1) == 1;
-	for (uint64_t i = 0; i < 1000; i++)
-		all &= pd_record_remove_value(PD_KIND_OWNED_BY_EXTERNAL, base - i * step) == 1;
+		all &= pd_record_remove_one(&tables[0], base + i * step, i + 1) == 1;
 	check(all, "and each is found");
 }
 
-/* ---- counts ----------------------------------------------------------------------------------- */
+/* ---- counts ---------------------------------------------------------------------------------- */
+
+static struct pd_counts counted;
 
 static void counts(void)
 {
-	check(pd_record_count(PD_KIND_IPC, 5, 1) == PD_NOT_COUNTED,
-	      "no count where none was begun");
-	pd_record_begin_count(PD_KIND_IPC, 5);
-	pd_record_begin_count(PD_KIND_IPC, 5);
-	check(pd_record_count(PD_KIND_IPC, 5, 1) == 1 && pd_record_count(PD_KIND_IPC, 5, 1) == 2,
+	check(pd_count_change(&counted, 5, 1) == PD_NOT_COUNTED, "no count where none was begun");
+	pd_count_begin(&counted, 5);
+	pd_count_begin(&counted, 5);
+	check(pd_count_change(&counted, 5, 1) == 1 && pd_count_change(&counted, 5, 1) == 2,
 	      "a count goes up");
-	pd_record_end_count(PD_KIND_IPC, 5);
-	check(pd_record_count(PD_KIND_IPC, 5, -1) == 1, "and stays as long as it is not 0");
-	check(pd_record_count(PD_KIND_IPC, 5, -1) == 0 && pd_record_count(PD_KIND_IPC, 5, -1) == -1,
+	pd_count_end(&counted, 5);
+	check(pd_count_change(&counted, 5, -1) == 1, "and stays as long as it is not 0");
+	check(pd_count_change(&counted, 5, -1) == 0 && pd_count_change(&counted, 5, -1) == -1,
 	      "and goes down");
-	pd_record_end_count(PD_KIND_IPC, 5);
-	check(pd_record_count(PD_KIND_IPC, 5, -1) == PD_NOT_COUNTED, "and is gone then");
+	pd_count_end(&counted, 5);
+	check(pd_count_change(&counted, 5, -1) == PD_NOT_COUNTED, "and is gone then");
+	pd_count_set(&counted, 5, 7);
+	check(pd_count_change(&counted, 5, 0) == 7, "a count can be set");
+	pd_count_remove(&counted, 5);
+	check(pd_count_change(&counted, 5, 0) == PD_NOT_COUNTED, "and removed, whatever it is");
 }
 
-/* ---- threads ---------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 static void *add_own(void *arg)
 {
 	uint64_t own = (uintptr_t)arg;
 
-	for (uint64_t a = 0; a < 3000; a++) {
-		pd_record_add(PD_KIND_MODULE, own, a, 0);
-		pd_record_count(PD_KIND_CONTEXT, 1, 1);
+	for (uint64_t second = 0; second < 3000; second++) {
+		add_record(1, own, second, 0);
+		pd_count_change(&counted, 1, 1);
 	}
 	return NULL;
 }
@@ -198,27 +221,26 @@ static void threads(void)
 	pthread_t thread[4];
 	bool all = true;
 
-	pd_record_begin_count(PD_KIND_CONTEXT, 1);
+	pd_count_begin(&counted, 1);
 	for (uintptr_t i = 0; i < 4; i++)
 		pthread_create(&thread[i], NULL, add_own, (void *)(i + 100));
 	for (unsigned i = 0; i < 4; i++)
 		pthread_join(thread[i], NULL);
 	for (uint64_t i = 0; i < 4; i++)
-		all &= pd_record_remove(PD_KIND_MODULE, i + 100) == 3000;
+		all &= pd_record_remove(&tables[1], i + 100) == 3000;
 	check(all, "what threads add at once is all there");
-	check(pd_record_count(PD_KIND_CONTEXT, 1, 0) == 12000, "and what they count");
+	check(pd_count_change(&counted, 1, 0) == 12000, "and what they count");
 }
 
 int main(void)
 {
-	check(same_at_random(), "records are what a plain array of them is, at random");
+	check(same_at_random(), "after random operations, records equal a plain array");
 	many();
 	counts();
 	threads();
 	pd_records_fork_child();
-	check(pd_record_count(PD_KIND_CONTEXT, 1, 0) == PD_NOT_COUNTED, "a child begins with none");
-	check(pd_record_add(PD_KIND_EXEC, 1, 2, 3) && !pd_record_add(PD_KIND_EXEC, 1, 2, 3),
-	      "and can have its own");
+	check(pd_count_change(&counted, 1, 0) == PD_NOT_COUNTED, "a child begins with none");
+	check(add_record(2, 1, 2, 3) && !add_record(2, 1, 2, 3), "and can have its own");
 	printf("%u passed, %u failed\n", passed, failed);
 	return failed != 0;
 }

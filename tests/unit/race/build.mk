@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# With a cache that has points (cache/base/test_point.h), where threads are held up: the random races once
-# more, between any two steps, threads of other priorities, and forks.
+# Tests on a cache built with points (cache/base/test_point.h), at which threads are held up: the
+# random races again, real-time threads, and forks.
 WINDOWS_BIN := $(B)/unit/test_races_windows
 POINTS_BIN := $(WINDOWS_BIN) $(B)/unit/test_priorities $(B)/unit/test_fork_points
 CHECK_UNIT += $(POINTS_BIN)
@@ -12,9 +12,10 @@ $(B)/obj/points/%.c.o: %.c
 	$(CC) $(ALL_CFLAGS) $(INCLUDE) -DPD_POINTS -MMD -MP -c $< -o $@
 
 WINDOWS_CACHE := $(patsubst %,$(B)/obj/points/%.o,$(filter cache/%,$(LIB_SRC)))
-$(WINDOWS_BIN): $(patsubst %,$(B)/obj/points/tests/unit/%.c.o,support/windows race/test_races_stress)
-$(B)/unit/test_priorities: $(patsubst %,$(B)/obj/points/tests/unit/%.c.o,race/test_priorities support/objects_test)
-$(B)/unit/test_fork_points: $(B)/obj/points/tests/unit/race/test_fork_points.c.o
+with_points = $(patsubst %,$(B)/obj/points/tests/unit/%.c.o,$(1))
+$(WINDOWS_BIN): $(call with_points,support/windows race/test_races_stress)
+$(B)/unit/test_priorities: $(call with_points,race/test_priorities support/objects_test)
+$(B)/unit/test_fork_points: $(call with_points,race/test_fork_points)
 $(POINTS_BIN): $(WINDOWS_CACHE) $(UNIT_HELPERS)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A thread waits under the lock for another one's hit, and a signal handler of it forks just there:
- * in the child the other thread is gone, and so is what is waited for. The cache is built with
- * points (cache/base/test_point.h).
+ * A thread waits, with the lock held, for another thread's hit, and just then a signal handler of
+ * it forks. The child does not have the other thread, so that hit never ends there. The cache
+ * is built with points (cache/base/test_point.h).
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -23,7 +23,7 @@ void pd_point(enum pd_point point, uint64_t addr)
 		gate_open(&hit_has_stopped);
 		gate_wait(&hit_may_go_on);
 	}
-	/* About to look for hits that are announced, with the lock held. */
+	/* About to look for announced hits, with the lock held. */
 	if (point == PD_POINT_END_BARRIER && end_is_to_wait) {
 		end_is_to_wait = false;
 		gate_open(&end_looks);
@@ -37,8 +37,8 @@ static void fork_now(int signal)
 	gate_open(&hit_may_go_on);
 }
 
-/* While it looks there is nothing else that it sleeps for. */
-static void interrupt_who_waits(void *thread)
+/* While this thread waits for the hit, nothing else makes it sleep. */
+static void interrupt_the_waiter(void *thread)
 {
 	gate_wait(&end_looks);
 	wait_until_asleep(parent, "S");
@@ -50,7 +50,7 @@ static void hit(void *arg)
 	pindown_region *region;
 
 	(void)arg;
-	get_and_put(AT(0), 1); /* a thread's first one is found under the lock */
+	get_and_put(AT(0), 1); /* the lock is taken for a thread's first hit */
 	hit_is_to_stop = true;
 	if (pindown_get(AT(0), 1, 0, &region) == PINDOWN_OK)
 		pindown_put(region);
@@ -71,7 +71,7 @@ START_TEST(a_fork_while_a_free_waits_for_a_hit)
 	worker_start(&worker, hit, NULL);
 	gate_wait(&hit_has_stopped);
 	end_is_to_wait = true;
-	worker_start(&interrupter, interrupt_who_waits, &self);
+	worker_start(&interrupter, interrupt_the_waiter, &self);
 	watched_free(AT(0));
 	if (getpid() != parent) {
 		watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
@@ -84,8 +84,8 @@ START_TEST(a_fork_while_a_free_waits_for_a_hit)
 }
 END_TEST
 
-/* The scripted driver's handlers would wait for what this thread holds. */
-static void begin_with_our_handlers(void)
+/* The scripted driver's fork handlers would wait for what this thread holds. */
+static void begin_with_cache_handlers(void)
 {
 	cache_begin();
 	ck_assert_int_eq(pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child), 0);
@@ -94,7 +94,7 @@ static void begin_with_our_handlers(void)
 int main(void)
 {
 	Suite *suite = suite_create("cache: fork at points");
-	TCase *tc = suite_case(suite, "under the lock", begin_with_our_handlers, cache_end);
+	TCase *tc = suite_case(suite, "under the lock", begin_with_cache_handlers, cache_end);
 
 	tcase_add_test(tc, a_fork_while_a_free_waits_for_a_hit);
 	return run_suite(suite);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A real-time thread that waits for one without priority, on the same processor: it has to sleep,
- * or the other never runs. The cache is built with points (cache/base/test_point.h), so that a hit
- * can be stopped while it announces its region.
+ * A real-time thread that waits for a thread without priority on the same processor: it has to
+ * sleep, or the other thread never runs. The cache is built with points (cache/base/test_point.h),
+ * so that a hit can be stopped while it announces its region.
  *
- * Who only yields its processor waits until the kernel takes it away from all real-time threads,
- * for a twentieth of a second in each second, or for ever. So it is not the time that is looked at,
- * but whether the thread slept of its own accord.
+ * A real-time thread that only yields its processor waits until the kernel takes the processor away
+ * from all real-time threads: for a twentieth of each second, or never. So the test does not
+ * measure the time; it checks that the thread slept voluntarily.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,9 +17,9 @@
 #include "tests/unit/support/objects_test.h"
 #include "cache/base/test_point.h"
 
-static bool armed; /* the next hit is to be stopped */
+static bool armed; /* the next hit will be stopped */
 static struct gate
-	hit_stopped; /* opened by the hit: from here on the other thread has the processor */
+	hit_stopped; /* opened by the hit: from then on the other thread has the processor */
 static bool hit_went_on;
 
 void pd_point(enum pd_point point, uint64_t addr)
@@ -29,7 +29,7 @@ void pd_point(enum pd_point point, uint64_t addr)
 		return;
 	armed = false;
 	gate_open(&hit_stopped);
-	/* The other one sleeps, or has been stopped by the kernel. */
+	/* The other thread sleeps, or the kernel has stopped it. */
 	__atomic_store_n(&hit_went_on, true, __ATOMIC_SEQ_CST);
 }
 
@@ -88,7 +88,7 @@ static void run_in_real_time(void *arg)
 	real_time.too_early = !__atomic_load_n(&hit_went_on, __ATOMIC_SEQ_CST);
 }
 
-/* The thread that has hit goes on only when the real-time one lets it. */
+/* The stopped hit continues only when the real-time thread gives the processor away. */
 static void stop_a_hit_for(void (*act)(void))
 {
 	pindown_region *region;
@@ -120,7 +120,7 @@ static void stop_a_hit_for(void (*act)(void))
 	ck_assert_msg(real_time.slept, "it waited without sleeping");
 }
 
-/* ---- who waits for a hit ---- */
+/* ---- waits for a hit ---- */
 
 static void free_it(void)
 {

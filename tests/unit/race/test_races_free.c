@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * While a call that ends memory is under way: between its guard's going up and its coming down.
+ * What other threads see while a call that ends memory is under way, between raising its guard and
+ * lowering it.
  */
 #define _GNU_SOURCE
 #include "tests/unit/support/cache_test.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
 
-/* A thread that ends memory in two steps, at our word. */
+/* A thread that ends memory in two steps, each when the test says so. */
 static struct {
 	struct worker worker;
 	struct gate up, go;
@@ -82,13 +83,14 @@ static void unmap_second_mapping(void)
 	ck_assert_int_eq(fake_free(AT(0) + MIB(2)), FAKE_SUCCESS);
 }
 
-/* ---- what others see meanwhile ---- */
+/* ---- what other threads see meanwhile ---- */
 
-/* The free does not end: neither a hit nor a pin can be had, whoever asks. It takes its two
- * seconds. */
+/*
+ * The free does not return. Until then any hit or pin of this memory is refused, after two seconds.
+ */
 START_TEST(memory_that_is_being_freed_is_busy)
 {
-	nobody_waits_for_long();
+	restore_wait_limit();
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
 	get_and_put(AT(0), 1);
@@ -106,7 +108,7 @@ END_TEST
 
 START_TEST(a_context_that_is_ending_guards_its_memory_only)
 {
-	nobody_waits_for_long();
+	restore_wait_limit();
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	fake_alloc_in(AT(1), MIB(2), FAKE_LINEAR, (void *)0xd1, 0, NULL);
 	fake_alloc(AT(2), MIB(2), FAKE_POOL);
@@ -121,7 +123,10 @@ START_TEST(a_context_that_is_ending_guards_its_memory_only)
 }
 END_TEST
 
-/* The thread that frees can't wait for itself: so often that two seconds each would not fit in here. */
+/*
+ * A thread that frees can't wait for itself. There are so many gets here that a wait of two seconds
+ * for each would exceed the test's limit.
+ */
 START_TEST(a_thread_that_frees_finds_its_own_memory_busy)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
@@ -145,7 +150,9 @@ static void get_first(void *arg)
 	got_result = pindown_get(AT(0), MIB(2), 0, &got);
 }
 
-/* A get waits for the free and then asks anew; both before and after the reuse of the address. */
+/*
+ * A get waits for the free and then asks the driver again, before or after the address is reused.
+ */
 static void get_during_a_free(void (*real)(void), int expected)
 {
 	struct worker getting;
@@ -187,8 +194,8 @@ END_TEST
 /* ---- the guard was up before the pin began ---- */
 
 /*
- * The free goes through, and its guard down, at each edge of the pin that it lets the pin reach.
- * The last turn, with the pin waiting for the guard, ends with the free only after the pin has
+ * A free that began before the pin ends, its guard with it, at each edge of the pin that the pin
+ * reaches. In the last turn the pin waits for the guard, and the free ends only when the pin has
  * given up.
  */
 static void sweep_guard_first(pd_guard (*end)(void), void (*real)(void), uint64_t length,
@@ -198,7 +205,7 @@ static void sweep_guard_first(pd_guard (*end)(void), void (*real)(void), uint64_
 	bool met = true;
 	int result;
 
-	nobody_waits_for_long();
+	restore_wait_limit();
 	for (unsigned edge = 0; met; edge++) {
 		prepare();
 		start_freeing(end, real);
@@ -254,7 +261,7 @@ START_TEST(a_pin_that_began_during_the_end_of_its_context_loses)
 }
 END_TEST
 
-/* The buffer id at the base doesn't change here: something else has to tell. */
+/* The buffer id at the base doesn't change here, so something else must show the unmap. */
 START_TEST(a_pin_that_began_during_an_unmap_of_its_second_half_loses)
 {
 	sweep_guard_first(end_second_mapping, unmap_second_mapping, MIB(4), two_mappings,
@@ -262,7 +269,7 @@ START_TEST(a_pin_that_began_during_an_unmap_of_its_second_half_loses)
 }
 END_TEST
 
-/* ---- a free against an unpin by somebody else ---- */
+/* ---- a free against another thread's unpin ---- */
 
 static struct gate callback_runs, callback_may_end;
 static bool callback_blocks;
@@ -294,7 +301,7 @@ static void invalidate_first(void *arg)
 	pindown_invalidate(AT(0), 0);
 }
 
-/* The region is unlinked, and another thread is just about to unpin it: the free waits for that. */
+/* The region is unlinked, and another thread is about to unpin it: the free waits for that. */
 static void free_while(void (*unpinning)(void *))
 {
 	struct worker worker;
@@ -338,7 +345,7 @@ START_TEST(a_free_waits_for_an_invalidation_of_the_same_region)
 }
 END_TEST
 
-/* ...but not for one of something else. */
+/* But it does not wait for the eviction of another region. */
 START_TEST(a_free_does_not_wait_for_the_eviction_of_another_region)
 {
 	struct worker worker;
@@ -371,8 +378,8 @@ static void block_always(const struct pindown_invalidation *what, void *arg)
 }
 
 /*
- * A region in use has been unlinked, and while the last subscriber is being told, its holder puts it.
- * From then on it is nobody's, and a free must not go on before it is unpinned.
+ * A region in use has been unlinked. While the last subscriber is notified, the region's holder
+ * puts it. From then on nobody holds it, and a free must not continue before it is unpinned.
  */
 START_TEST(a_free_waits_until_everybody_has_been_told)
 {
@@ -398,7 +405,7 @@ START_TEST(a_free_waits_until_everybody_has_been_told)
 }
 END_TEST
 
-/* Comparing with the driver is no use of a region: a free meanwhile finds it idle. */
+/* Comparing a region with the driver does not use it: a free that comes meanwhile finds it idle. */
 static void start_freeing_now(void *arg)
 {
 	(void)arg;
@@ -450,7 +457,7 @@ START_TEST(a_free_during_a_comparison_for_an_allocation)
 }
 END_TEST
 
-/* Pending work elsewhere sends no hit to the driver or to a lock. */
+/* Pending work elsewhere makes no hit ask the driver or take the lock. */
 START_TEST(hits_go_on_while_a_free_is_under_way)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
@@ -469,7 +476,10 @@ START_TEST(hits_go_on_while_a_free_is_under_way)
 }
 END_TEST
 
-/* Two frees of one region at once: it ends once, and neither goes on while it is pinned. */
+/*
+ * Two frees of one region at once: the region ends once, and neither free continues while it is
+ * pinned.
+ */
 START_TEST(two_threads_end_the_same_region)
 {
 	struct worker worker;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hook/ knows of a library is filled in by the first thread that asks (hook/loader/library.c).
- * Another one forks meanwhile, at each instruction of that: its child has no such thread, and must
- * not wait. So a child goes through the loader's list by itself (hook/loader/objects.c), with
- * whatever is in it.
+ * The first thread that asks fills in what hook/ knows of a library (hook/loader/library.c).
+ * Another thread forks meanwhile, at each instruction of that. The child does not have the first
+ * thread and must not wait for it. So the child walks the loader's list itself
+ * (hook/loader/loaded.c), whatever the list contains.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,7 +17,7 @@
 #include "hook/loader/asker.h"
 #include "hook/hook.h"
 #include "hook/loader/library.h"
-#include "hook/loader/objects.h"
+#include "hook/loader/loaded.h"
 #include "cache/base/process.h"
 #include "tests/unit/support/stepping.h"
 
@@ -27,7 +27,7 @@ static struct pd_library library;
 static bool found;
 static int childs_status;
 
-/* Of the rest of hook/, what hook/loader/library.c calls elsewhere. */
+/* The rest of hook/: what hook/loader/library.c calls elsewhere. */
 const struct pd_loader *pd_loader_of_libc(void)
 {
 	return NULL;
@@ -96,7 +96,7 @@ END_TEST
 
 #define A_PAGE 4096u
 
-/* In a child of a process whose loader was asked before. Answers 0 when all is as it should be. */
+/* Looks in a child of a process whose loader was asked before. `look` returns 0 if all is well. */
 static void in_a_child(int (*look)(void))
 {
 	int status = -1;
@@ -125,7 +125,7 @@ static struct link_map *last_map(void)
 
 struct seen {
 	ElfW(Addr) address;
-	unsigned count; /* objects at that address */
+	unsigned count; /* how many objects at that address */
 	bool has_headers;
 };
 
@@ -141,13 +141,13 @@ static int look_for(struct dl_phdr_info *info, size_t size, void *arg)
 	return 0;
 }
 
-/* An object that is last in the list is seen once, with headers or without. */
+/* The last object of the list is seen once, with headers or without. */
 static int is_seen(struct link_map *object, bool with_headers)
 {
 	struct seen seen = {.address = object->l_addr};
 
 	last_map()->l_next = object;
-	pd_each_object(look_for, &seen);
+	pd_each_library(look_for, &seen);
 	return seen.count != 1 || seen.has_headers != with_headers;
 }
 
@@ -159,7 +159,7 @@ static char *copy_of_a_library(size_t bytes)
 	return copy;
 }
 
-/* A library whose header is there, and its dynamic section is not. */
+/* A library whose header is mapped, and whose dynamic section is not. */
 static int find_half_unmapped(void)
 {
 	const struct link_map *last = last_map();
@@ -185,7 +185,7 @@ static int find_unmapped(void)
 	return is_seen(&object, false);
 }
 
-/* Something else is where the list has a library. */
+/* Another object lies where the list has a library. */
 static int find_another_in_its_place(void)
 {
 	char *copy = copy_of_a_library(2 * A_PAGE);
@@ -196,13 +196,15 @@ static int find_another_in_its_place(void)
 	return is_seen(&object, false);
 }
 
-/* Neither an end nor a circle in the middle of a change keeps the child busy. */
+/*
+ * The list may have no end, or a circle, in the middle of a change: neither keeps the child busy.
+ */
 static int find_a_circle(void)
 {
 	struct seen seen = {.address = 1};
 
 	last_map()->l_next = _r_debug.r_map;
-	return pd_each_object(look_for, &seen);
+	return pd_each_library(look_for, &seen);
 }
 
 static int find_what_is_no_object(void)
@@ -210,14 +212,14 @@ static int find_what_is_no_object(void)
 	struct seen seen = {.address = 1};
 
 	last_map()->l_next = (struct link_map *)(uintptr_t)A_PAGE;
-	return pd_each_object(look_for, &seen);
+	return pd_each_library(look_for, &seen);
 }
 
 static int find_a_library(void)
 {
 	struct seen seen = {.address = last_map()->l_addr};
 
-	pd_each_object(look_for, &seen);
+	pd_each_library(look_for, &seen);
 	return seen.count != 1 || !seen.has_headers;
 }
 
@@ -232,17 +234,17 @@ START_TEST(a_child_believes_no_object_that_is_not_there)
 }
 END_TEST
 
-/* As long as the list does not change nobody knows whether its lock works. */
+/* As long as the list does not change, the child can't know whether the loader's lock works. */
 static int load_another(void)
 {
 	struct seen seen = {.address = 1};
 
 	for (int i = 0; i < 2; i++)
-		if (pd_each_object(look_for, &seen) || pd_here.loader_lock_works)
+		if (pd_each_library(look_for, &seen) || pd_here.loader_lock_works)
 			return 1;
 	if (!dlopen("libresolv.so.2", RTLD_NOW))
 		return 3;
-	return pd_each_object(look_for, &seen) || !pd_here.loader_lock_works;
+	return pd_each_library(look_for, &seen) || !pd_here.loader_lock_works;
 }
 
 static int fork_after_that(void)
@@ -254,7 +256,7 @@ static int fork_after_that(void)
 		return 2;
 	child = fork();
 	if (child == 0)
-		_exit(pd_here.loader_lock_works || pd_here.last_object);
+		_exit(pd_here.loader_lock_works || pd_here.last_library);
 	return waitpid(child, &status, 0) != child || status;
 }
 

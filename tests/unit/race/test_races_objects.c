@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Consumer objects between threads and processes: who waits for whom, and what a random mixture of
- * all calls leaves behind.
+ * Consumer objects between threads and processes: which call waits for which, and what a random
+ * mixture of all calls leaves behind.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -79,10 +79,10 @@ END_TEST
 static void fail_once(struct books *b, pindown_region *region)
 {
 	stop_in_create(b, region);
-	b->fail = 0; /* read before this: it is the next one that succeeds */
+	b->fail = 0; /* has been read by this call: the next one succeeds */
 }
 
-START_TEST(who_has_waited_for_a_failure_tries_in_its_turn)
+START_TEST(a_thread_that_waited_for_a_failed_create_tries_itself)
 {
 	struct attempt a = {0}, b = {0};
 	struct worker first, second;
@@ -136,13 +136,16 @@ START_TEST(a_free_waits_for_what_is_being_made)
 }
 END_TEST
 
-/* A free does not wait for ever: the one that makes may need what the one that frees has. */
+/*
+ * A free does not wait for ever: the thread that makes the object may need what the freeing thread
+ * has.
+ */
 START_TEST(a_free_goes_on_after_two_seconds)
 {
 	struct attempt a = {0};
 	struct worker maker;
 
-	nobody_waits_for_long();
+	restore_wait_limit();
 	books.in_create = stop_in_create;
 	worker_start(&maker, attach, &a);
 	gate_wait(&inside);
@@ -217,14 +220,14 @@ START_TEST(an_owners_end_waits_for_what_is_being_made)
 	worker_join(&maker);
 	worker_join(&ender);
 	ck_assert_int_eq(a.result, PINDOWN_OK);
-	ck_assert_int_eq(owner_result, 1); /* it is held by the one that has made it */
+	ck_assert_int_eq(owner_result, 1); /* the thread that has made it holds it */
 	ck_assert_int_eq(pindown_object_is_live(a.object), 0);
 	pindown_detach(a.object);
 	ck_assert_uint_eq(books.destroys, 1);
 }
 END_TEST
 
-/* What is being destroyed is not found, and not made a second time until it is gone. */
+/* An object that is being destroyed is not found, and not made a second time before it is gone. */
 START_TEST(an_attach_waits_for_what_is_being_destroyed)
 {
 	struct attempt a = {0};
@@ -291,7 +294,7 @@ static void childs_part(void *arg)
 	EXPECT(books.destroys == destroys);
 	EXPECT(stats().objects == 0);
 
-	/* Its own are its own. */
+	/* The child has its own objects. */
 	EXPECT(pindown_attach(consumer, AT(0), 1, 0, KEY(1, 1), NULL, &object) == PINDOWN_OK);
 	EXPECT(object != arg && pindown_object_is_live(object));
 	pindown_detach(object);
@@ -357,7 +360,7 @@ START_TEST(a_child_forked_in_the_middle_of_destroy_destroys_no_more)
 	books.in_destroy = fork_in_destroy;
 	ck_assert_int_eq(pindown_end_owner(consumer, 1), 0);
 	if (forked == 0) {
-		EXPECT(books.destroys == 1); /* the one it was in */
+		EXPECT(books.destroys == 1); /* the one whose callback was running */
 		EXPECT(stats().objects == 0);
 		EXPECT(pindown_consumer_remove(consumer) == PINDOWN_OK);
 		_exit(0);
@@ -373,7 +376,7 @@ END_TEST
 #define OWNERS	3
 #define SLOTS	3
 
-static pthread_mutex_t slots[SLOTS]; /* of the one that frees and allocates */
+static pthread_mutex_t slots[SLOTS]; /* held by the thread that frees and allocates */
 
 static uint32_t roll(uint64_t *seed)
 {
@@ -407,7 +410,7 @@ static void use(uint64_t *seed, unsigned slot)
 			abort();
 	}
 	while (n-- > 0) {
-		/* Under `keep` whoever holds an object may use it. */
+		/* With PINDOWN_HELD=keep a holder of an object may use it. */
 		struct made *made = made_by(objects[n]);
 
 		if (made->destroyed || made->base != AT(slot))
@@ -470,7 +473,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, two_threads_make_one_object);
-	tcase_add_test(tc, who_has_waited_for_a_failure_tries_in_its_turn);
+	tcase_add_test(tc, a_thread_that_waited_for_a_failed_create_tries_itself);
 	tcase_add_test(tc, a_free_waits_for_what_is_being_made);
 	tcase_add_test(tc, a_free_goes_on_after_two_seconds);
 	tcase_add_test(tc, a_free_waits_for_what_an_owner_destroys);

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Hits, puts and frees against what ends regions and pins new ones, where the one side's stores come late to the
- * other: see order_test.h.
+ * Hits, puts and frees against the end of regions and new pins, where one side's stores become
+ * visible late: see order_test.h.
  */
 #define _GNU_SOURCE
 #include <stdarg.h>
 #include <sys/syscall.h>
 
-#include "cache/cache.h"
+#include "cache/base/barrier.h"
+#include "cache/base/lock.h"
+#include "cache/base/thread.h"
+#include "cache/hook_events.h"
+#include "cache/invalidate.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
 #include "tests/unit/support/order_test.h"
 
 static void run(const struct race *race, enum payers who)
@@ -22,7 +28,7 @@ static void idle_region(void)
 	get_and_put(BASE, 1);
 }
 
-static pindown_region *region; /* the other thread's */
+static pindown_region *region; /* got by the other thread */
 
 /* ---- a hit ---- */
 
@@ -40,13 +46,13 @@ static void hit(void)
 
 static void end_it(void)
 {
-	nobody_pays();
+	skip_barrier_if_broken();
 	pindown_invalidate(BASE, 1);
 }
 
 static void evict_it(void)
 {
-	nobody_pays();
+	skip_barrier_if_broken();
 	pindown_flush();
 }
 
@@ -89,8 +95,9 @@ START_TEST(a_hit_against_an_eviction)
 END_TEST
 
 /*
- * Somebody else's change has begun and its membarrier has not: the end must not rely on hits that have a fence. Of the
- * two on the rare side there is one thread, which is the one just before the other's system call.
+ * Another thread's change has begun, and its membarrier has not: the end must not rely on hits with
+ * a fence. One thread plays both threads of the rare side; at the membarrier it is just before the
+ * other thread's system call.
  */
 static bool another_changes, another_is_refused;
 
@@ -142,8 +149,8 @@ START_TEST(a_hit_against_an_end_in_a_change)
 END_TEST
 
 /*
- * Another thread is refused its membarrier before that of this one's change is over: its grace
- * period is not to be ended by who knows nothing of it.
+ * Another thread's membarrier is refused before the change of this thread is over. This thread does
+ * not know that, and must not end the other's grace period.
  */
 static void come(void)
 {
@@ -157,8 +164,8 @@ static void barrier_of_a_change(void)
 	another_is_refused = false;
 }
 
-static const struct duel other_comes = {NULL, come, nobody_pays};
-static const struct duel meanwhile = {NULL, nobody_pays, barrier_of_a_change};
+static const struct duel other_comes = {NULL, come, skip_barrier_if_broken};
+static const struct duel meanwhile = {NULL, skip_barrier_if_broken, barrier_of_a_change};
 
 START_TEST(a_change_while_another_is_refused)
 {
@@ -171,7 +178,7 @@ START_TEST(a_change_while_another_is_refused)
 	}
 	pd_asym_limits = (struct pd_asym_limits){.few = ~0u, .many = ~0u};
 	duel_begin();
-	/* As long as one thread alone has come, there is no barrier at all. */
+	/* While only one thread has used the cache, it makes no barrier at all. */
 	duel_round(&other_comes);
 	for (unsigned i = 0; i < 20; i++) {
 		__atomic_store_n(&pd_payer, PD_RARE_PAYS, __ATOMIC_SEQ_CST);
@@ -184,8 +191,9 @@ START_TEST(a_change_while_another_is_refused)
 END_TEST
 
 /*
- * The same, where it is the eviction's own stores that come late. Not before it takes the lock: that waits for them.
- * Broken is what it would see without a fence; it goes on with one.
+ * The same, where the eviction's own stores are late. They must be made after it has taken the
+ * lock, because that waits for earlier stores. A broken round counts what the eviction would see
+ * without a fence; the eviction then continues with one.
  */
 static uint32_t number;
 static bool unseen;
@@ -197,7 +205,7 @@ static void idle_region_of_number(void)
 	pindown_put(region);
 }
 
-/* The eviction has more to do before. */
+/* Hits a little later, because the eviction has more to do first. */
 static void hit_later(void)
 {
 	wait_a_bit();
@@ -264,7 +272,7 @@ static void put(void)
 	pindown_put(region);
 }
 
-/* What a put has left behind that should have come for the lock. */
+/* Unpins the region that a put left behind, although the put should have taken the lock. */
 static void clear_away(uint32_t number)
 {
 	bool last;
@@ -279,7 +287,7 @@ static void clear_away(uint32_t number)
 static enum outcome is_nothing_kept(void)
 {
 	if (!stats().kept_regions)
-		return ONE_SAW; /* which, can't be told any more */
+		return ONE_SAW; /* which of the two, can't be told any more */
 	clear_away(pd_region_number(region));
 	return NEITHER;
 }
@@ -324,7 +332,7 @@ static void begin_free(void)
 
 static void pin(void)
 {
-	nobody_pays();
+	skip_barrier_if_broken();
 	pinned = pindown_get(BASE, 1, 0, &region) == PINDOWN_OK;
 }
 
@@ -352,8 +360,8 @@ START_TEST(a_free_against_a_pin)
 		.wrong = "a free has begun and found nothing, and a pin has found no guard",
 	};
 
-	pd_race_wait_ns = 0; /* neither waits for the other, nor gives its processor away */
-	setenv("PINDOWN_LOG", "error", 1); /* and says nothing of that */
+	pd_race_wait_ns = 0;		   /* neither waits for the other, nor yields */
+	setenv("PINDOWN_LOG", "error", 1); /* the cache would report that */
 	run(&race, (enum payers)_i);
 }
 END_TEST

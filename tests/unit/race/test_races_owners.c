@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The end of an owner and threads that are just making or destroying what it has: it waits for
- * them, for however long that takes; unless they may be waiting for it, and then it says so.
+ * The end of an owner, while threads make or destroy objects of that owner: the end waits for them,
+ * however long that takes. If they may be waiting for the end in turn, it returns an error instead.
  */
 #define _GNU_SOURCE
 #include <string.h>
@@ -57,9 +57,10 @@ static void attach_and_let_go(void *arg)
 }
 
 /*
- * Everybody else would have given up by then. What was made may be held still by who has made it.
+ * The end must wait longer than any other call would. The thread that made the object may still
+ * hold it.
  */
-static void must_wait_for(void (*act)(void *), int most_held)
+static void must_wait_for(void (*act)(void *), int max_held)
 {
 	struct worker actor, ender;
 
@@ -72,7 +73,7 @@ static void must_wait_for(void (*act)(void *), int most_held)
 	gate_open(&go_on[0]);
 	worker_join(&ender);
 	worker_join(&actor);
-	ck_assert(results[0] >= 0 && results[0] <= most_held);
+	ck_assert(results[0] >= 0 && results[0] <= max_held);
 	ck_assert_uint_eq(stats().objects, 0);
 }
 
@@ -93,14 +94,14 @@ START_TEST(it_waits_for_what_is_being_made)
 }
 END_TEST
 
-/* ---- two that would wait for each other ---- */
+/* ---- two threads that would wait for each other ---- */
 
 static int place_of(uint64_t base)
 {
 	return base == AT(0) ? 0 : 1;
 }
 
-/* When both are here, each has ended an object that the other would wait for. */
+/* When both threads are here, each has ended an object that the other would wait for. */
 static void end_owner_when_both_are_here(int place)
 {
 	gate_open(&inside[place]);
@@ -129,7 +130,7 @@ static void two_free_at_once(void)
 		worker_start(&workers[i], free_memory, (void *)i);
 	for (uintptr_t i = 0; i < 2; i++)
 		worker_join(&workers[i]);
-	/* They would have waited for each other: at least one of them has not. */
+	/* They would have waited for each other, so at least one of them has not waited. */
 	for (uintptr_t i = 0; i < 2; i++)
 		ck_assert(results[i] >= 0 || results[i] == PINDOWN_ERR_DEADLOCK);
 	ck_assert(results[0] < 0 || results[1] < 0);
@@ -162,7 +163,7 @@ START_TEST(two_destroys_that_end_the_owner)
 }
 END_TEST
 
-/* ---- one that waits for a free, in which the owner ends ---- */
+/* ---- a thread that waits for a free in which the owner ends ---- */
 
 static int get_result;
 
@@ -173,7 +174,7 @@ static void get_in_destroy(struct books *own, const struct pindown_object_end *w
 	(void)what;
 	own->in_destroy = NULL;
 	gate_open(&inside[1]);
-	gate_wait(&go_on[1]); /* by now the other one frees what is asked for */
+	gate_wait(&go_on[1]); /* by now the other thread frees the memory that is asked for */
 	get_result = pindown_get(AT(0), 1, 0, &region);
 	pindown_put(region);
 }
@@ -206,7 +207,7 @@ START_TEST(one_destroy_that_waits_for_the_free)
 }
 END_TEST
 
-/* The same, by who is in the driver's free. */
+/* The same where the free is in the driver. */
 START_TEST(one_destroy_that_waits_for_the_drivers_free)
 {
 	struct worker freer;
@@ -226,7 +227,7 @@ START_TEST(one_destroy_that_waits_for_the_drivers_free)
 }
 END_TEST
 
-/* Who is waited for by nobody waits for one that itself waits. */
+/* The end of an owner waits for a thread that itself waits, if nobody waits for the end. */
 static void hold_the_free_up(void *arg)
 {
 	pd_guard guard = pd_end_range(AT(0), 0);
@@ -252,7 +253,8 @@ START_TEST(it_waits_for_one_that_waits)
 	worker_settled(&destroyer);
 	worker_start(&ender, end_owner, NULL);
 	worker_settled(&ender);
-	usleep(100000); /* who might be waited for would have looked ten times */
+	/* A thread that does give up looks every 10 ms: by then it would have done so ten times. */
+	usleep(100000);
 	ck_assert(!worker_is_done(&ender));
 	gate_open(&go_on[0]);
 	worker_join(&freer);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A pin in one thread against something else in another, at each edge of each driver call that the
- * pin makes: the something is started there, runs until it is through or waits for the pin, and
- * then the pin goes on. The sweeps end when a pin has no more edges.
+ * A pin in one thread against an action in another, at each edge of each driver call that the pin
+ * makes. An edge is the begin or the end of such a call (fake_driver.h). The action is started
+ * there and runs until it ends or waits for the pin; then the pin continues. A sweep ends when the
+ * pin has no more edges.
  *
  * [gdrcopy] invalidation by a racing free, of the same and of a neighbouring range.
  */
@@ -39,7 +40,7 @@ static void start_other(void *arg)
 	worker_settled(&other.worker);
 }
 
-/* ---- what it may do ---- */
+/* ---- what the other thread may do ---- */
 
 static void end_then(pd_guard guard, void (*real)(uint64_t), uint64_t base)
 {
@@ -107,7 +108,10 @@ static void end_everything(uint64_t base)
 
 /* ---- the sweep ---- */
 
-/* One get with the other thread starting at this edge. false: the get has no such edge. */
+/*
+ * One get, during which the other thread starts at this edge. Returns false if the get has no such
+ * edge.
+ */
 static bool get_racing_at(unsigned edge, uint64_t base, void (*act)(uint64_t), int *result,
 			  pindown_region **region)
 {
@@ -134,7 +138,7 @@ static void assert_clean_after_race(void)
 	assert_books_balance();
 }
 
-/* The memory is gone for good: so must be the answer. */
+/* The memory is gone for good, and so the get must fail. */
 static void sweep_losing(void (*act)(uint64_t), enum fake_kind kind)
 {
 	unsigned edge = 0;
@@ -153,7 +157,10 @@ static void sweep_losing(void (*act)(uint64_t), enum fake_kind kind)
 	}
 	ck_assert_int_eq(result, PINDOWN_OK);
 	pindown_put(region);
-	/* describe, SYNC_MEMOPS, export, id again: two edges each at least */
+	/*
+	 * the questions about the memory, SYNC_MEMOPS, the export, the id again: at least two edges
+	 * each
+	 */
 	ck_assert_uint_ge(edge, 8);
 	ck_assert_uint_ge(stats().lost_races, 1);
 }
@@ -195,8 +202,9 @@ START_TEST(a_pin_loses_against_a_checkpoint)
 END_TEST
 
 /*
- * A free that was under way before the pin, and has not seen it, ends at this edge of the pin's first look. Other memory
- * takes the place at once, whose context is destroyed while that is pinned.
+ * A free that began before the pin, and has not seen it, ends at this edge of the pin's first
+ * question. Other memory takes the place at once, and its context is destroyed while that memory is
+ * pinned.
  */
 static struct {
 	struct worker worker;
@@ -254,29 +262,32 @@ static bool get_with_a_free_before(unsigned edge)
 	return met;
 }
 
-/* The free knows nothing of the pin, and what the pin was told says nothing of the context. */
+/*
+ * The free knows nothing of the pin, and the driver's answers to the pin do not mention the
+ * context.
+ */
 START_TEST(a_pin_of_what_has_taken_the_place_loses_against_the_end_of_its_context)
 {
 	unsigned edge = 0;
 
-	nobody_waits_for_long();
+	restore_wait_limit();
 	for (; get_with_a_free_before(edge); edge++) {
 		assert_clean_after_race();
 		ck_assert_uint_eq(stats().regions, 0);
 	}
-	/* the driver's questions until it waits for the free, which does not end */
+	/* the driver's questions, until the pin waits for the free, which does not end */
 	ck_assert_uint_ge(edge, 2);
 }
 END_TEST
 
 /*
- * A free that begins at one edge, and whose driver call comes at a later one, or when the pin waits
- * for it. It does not wait for a pin that has not said yet what it pins, so that it can go on in
- * between.
+ * A free that begins at one edge, and whose driver call comes at a later edge, or when the pin
+ * waits for it. The free does not wait for a pin that has not yet announced what it pins, so it can
+ * continue in between.
  */
 static struct {
-	bool through, go; /* past pd_end_range(); the driver's free may come */
-	unsigned more;	  /* edges until then */
+	bool through, go; /* past pd_end_range(); the driver's free may run */
+	unsigned more;	  /* edges before the driver's free */
 } slow;
 
 static void free_when_told(uint64_t base)
@@ -306,7 +317,7 @@ static void begin_to_free(void *arg)
 	fake_at_edge(FAKE_CALLS, slow.more, tell_to_free, NULL);
 }
 
-/* false: the pin has not as many edges. */
+/* Returns false if the pin does not have that many edges. */
 static bool get_with_a_slow_free(unsigned first, unsigned more)
 {
 	pindown_region *region = NULL;
@@ -347,7 +358,7 @@ START_TEST(a_pin_loses_against_a_free_that_takes_its_time)
 }
 END_TEST
 
-/* Memory of others, registered and not: their end costs the pin nothing but a look. */
+/* Other memory, registered or not: its end costs the pin only a look at the guards. */
 static void free_others(uint64_t base)
 {
 	ck_assert_int_eq(watched_free(base + 4 * LENGTH), FAKE_SUCCESS);
@@ -356,14 +367,14 @@ static void free_others(uint64_t base)
 
 START_TEST(a_pin_is_not_lost_to_a_free_of_other_memory)
 {
-	unsigned edge = 0, most = 0, calls = 0;
+	unsigned edge = 0, max_calls = 0, calls = 0;
 	pindown_region *region;
 	bool met = true;
 	int result;
 
 	fake_alloc(BASE, LENGTH, FAKE_LINEAR);
 	for (; met; edge++) {
-		most = calls > most ? calls : most;
+		max_calls = calls > max_calls ? calls : max_calls;
 		fake_alloc(BASE + 4 * LENGTH, LENGTH, FAKE_LINEAR);
 		fake_alloc(BASE + 8 * LENGTH, LENGTH, FAKE_POOL);
 		get_and_put(BASE + 8 * LENGTH, 1);
@@ -381,12 +392,15 @@ START_TEST(a_pin_is_not_lost_to_a_free_of_other_memory)
 	}
 	ck_assert_uint_ge(edge, 8);
 	ck_assert_uint_eq(stats().lost_races, 0);
-	/* The buffer id once more, where the free began before the flight said what it pins. */
-	ck_assert_uint_eq(most, calls + 1);
+	/*
+	 * The buffer id is asked for once more when the free began before the pin announced its
+	 * memory.
+	 */
+	ck_assert_uint_eq(max_calls, calls + 1);
 }
 END_TEST
 
-/* Memory is there in the end: the get finds it, whatever it is by then. */
+/* In the end there is memory, and the get finds it, old or new. */
 static void sweep_finding(void (*act)(uint64_t), enum fake_kind kind)
 {
 	unsigned edge = 0;
@@ -398,7 +412,10 @@ static void sweep_finding(void (*act)(uint64_t), enum fake_kind kind)
 	for (; met; edge++) {
 		pindown_flush();
 		met = get_racing_at(edge, BASE, act, &result, &region);
-		/* Told to give up, it may have asked the driver anew between the free and the allocation. */
+		/*
+		 * The pin was told to give up, and may have asked the driver again between the free
+		 * and the allocation.
+		 */
 		if (result == PINDOWN_ERR_NOT_DEVICE && act == free_and_reuse_it)
 			result = pindown_get(BASE, 1, 0, &region);
 		ck_assert_msg(result == PINDOWN_OK, "edge %u: %s", edge, pindown_strerror(result));
@@ -424,7 +441,7 @@ START_TEST(a_pin_survives_a_free_that_fails)
 }
 END_TEST
 
-/* A free that nobody announced, and an allocation in its place that was seen. */
+/* An unwatched free, then a watched allocation at the same address. */
 static void replace_unseen(uint64_t base)
 {
 	really_free(base);
@@ -462,7 +479,7 @@ START_TEST(a_pin_survives_an_invalidation_without_a_free)
 }
 END_TEST
 
-/* A neighbour in the same page comes, goes, and changes nothing. */
+/* A neighbour in the same page is allocated and freed, which changes nothing. */
 static void free_and_reuse_neighbour(uint64_t base)
 {
 	other.old_id = 0;
@@ -548,8 +565,10 @@ START_TEST(two_threads_that_miss_make_one_pin)
 }
 END_TEST
 
-/* Pinned by another thread since we looked, then replaced unseen: volatile memory is checked then,
- * too. */
+/*
+ * Another thread has pinned the region since this one looked, and then the memory was replaced
+ * unseen. Volatile memory is checked then, too.
+ */
 static void pin_and_replace(uint64_t base)
 {
 	get_and_put(base, 1);
@@ -569,8 +588,10 @@ START_TEST(volatile_memory_pinned_meanwhile_is_checked)
 		pindown_flush();
 		met = get_racing_at(edge, BASE, pin_and_replace, &result, &region);
 		ck_assert_msg(result == PINDOWN_OK, "edge %u: %s", edge, pindown_strerror(result));
-		/* After the last answer of the driver nothing can tell any more: that is what
-		 * volatile means. But an answer that the cache has had, it has to use. */
+		/*
+		 * A replacement after the driver's last answer can't be noticed: the memory is
+		 * volatile. But the cache must use every answer that it got.
+		 */
 		if (met && fake_id(BASE) != pindown_region_buffer_id(region)) {
 			ck_assert_uint_ne(before, 0);
 			ck_assert_msg(edge >= 5, "edge %u: a stale region", edge);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random, with an oracle, on the simulated driver: it chooses the addresses, and uses them again at once.
- * A region is stale if its buffer id had died before the get that returned it began. STRESS_SEED repeats
- * a run's choices.
+ * Random operations against an oracle, on the simulated driver, which chooses the addresses and
+ * reuses them at once. A region is stale if its buffer id had died before the get that returned the
+ * region began. STRESS_SEED repeats the choices of a run.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -11,15 +11,15 @@
 
 #include "tests/unit/support/sim_test.h"
 
-#define THREADS	 4
-#define MOST_IDS (1u << 20)
+#define THREADS 4
+#define MAX_IDS (1u << 20)
 
 static struct {
 	uint64_t random;
 	struct worker worker;
 } players[THREADS];
 
-static uint64_t clock_now = 1, died_at[MOST_IDS], last_address, compared;
+static uint64_t clock_now = 1, died_at[MAX_IDS], last_address, compared;
 
 static uint32_t roll(unsigned player, uint32_t sides)
 {
@@ -44,7 +44,7 @@ static void compare(CUdeviceptr addr)
 	if (pindown_get(addr, 1, 0, &region) != PINDOWN_OK)
 		return;
 	uint64_t id = pindown_region_buffer_id(region);
-	uint64_t died = __atomic_load_n(&died_at[id % MOST_IDS], __ATOMIC_SEQ_CST);
+	uint64_t died = __atomic_load_n(&died_at[id % MAX_IDS], __ATOMIC_SEQ_CST);
 	ck_assert_msg(!died || died > began,
 		      "stale: 0x%llx, buffer id %" PRIu64 " died at %" PRIu64
 		      ", get began %" PRIu64,
@@ -59,7 +59,7 @@ static void die(CUdeviceptr p, bool async)
 
 	OK(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, p));
 	pd_guard guard = pd_end_range(p, 0);
-	__atomic_store_n(&died_at[id % MOST_IDS], tick(), __ATOMIC_SEQ_CST);
+	__atomic_store_n(&died_at[id % MAX_IDS], tick(), __ATOMIC_SEQ_CST);
 	OK(async ? cuMemFreeAsync(p, NULL) : cuMemFree_v2(p));
 	pd_ended(guard);
 }
@@ -76,7 +76,7 @@ static void play(void *arg)
 		__atomic_store_n(&last_address, p, __ATOMIC_RELAXED);
 		for (unsigned gets = roll(me, 4); gets > 0; gets--) {
 			compare(p + roll(me, (uint32_t)size));
-			/* another thread's, which may be dying just now */
+			/* allocated by another thread, which may be freeing it just now */
 			compare(__atomic_load_n(&last_address, __ATOMIC_RELAXED));
 		}
 		die(p, async);

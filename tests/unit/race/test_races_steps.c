@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Races at every single instruction of a hit and of a put; see stepping.h. */
 #define _GNU_SOURCE
-#include "cache/cache.h"
+#include "cache/base/lock.h"
+#include "cache/base/thread.h"
+#include "cache/hook_events.h"
+#include "cache/invalidate.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
 #include "tests/unit/support/steps_test.h"
 
 /* ---- a hit against a free ---- */
@@ -14,7 +19,9 @@ START_TEST(a_hit_against_a_free)
 }
 END_TEST
 
-/* The record is used again, for other memory and then for new memory at the same address. */
+/*
+ * The region's record is used again, for other memory, and then for new memory at the same address.
+ */
 static void other_reuses_the_record(void)
 {
 	other_frees();
@@ -80,7 +87,7 @@ START_TEST(a_hit_against_a_range_becoming_volatile)
 }
 END_TEST
 
-/* ---- a thread's first hit, which is found under the lock, against the end of dead memory ---- */
+/* ---- a thread's first hit, which takes the lock, against the end of dead memory ---- */
 
 static void a_dead_region_of_volatile_memory(void)
 {
@@ -107,7 +114,7 @@ static void other_compares_all(void)
 	pd_recheck(NULL);
 }
 
-/* It was dead before the get began: no excuse. */
+/* The memory was dead before the get began, so finding the region has no excuse. */
 static void check_first_hit(void)
 {
 	ck_assert_int_eq(result, PINDOWN_OK);
@@ -162,7 +169,7 @@ static void check_put(void)
 		assert_all_gone();
 }
 
-/* The lost unpin (both think that it's the other's) and the double one (both do it). */
+/* A lost unpin (each thread leaves it to the other), or a double one (both unpin). */
 START_TEST(a_put_against_a_free)
 {
 	static const struct race race = {one_held_region, stepped_put, other_frees, check_put};
@@ -200,7 +207,10 @@ START_TEST(the_last_two_puts_of_a_kept_region)
 }
 END_TEST
 
-/* What nobody holds any more, its memory may be freed: also while the thread that held it last unpins it. */
+/*
+ * Memory of a region without holders may be freed, also while the thread that held it last unpins
+ * it.
+ */
 static bool was_taken;
 
 static void one_kept_region(void)
@@ -234,10 +244,11 @@ START_TEST(the_last_put_of_a_kept_region_against_a_free)
 END_TEST
 
 /*
- * A put that comes late for the lock finds another region in its record. If that was held until a moment ago, and its put
- * is not at the lock yet either, the late one unpins it; just one of the two does.
+ * A put that takes the lock late finds another region in its record. If that region was held until
+ * a moment ago, and its own put has not taken the lock either, the late put unpins it: exactly one
+ * of the two puts must.
  */
-static pindown_region *second; /* in the same record or not */
+static pindown_region *second; /* in the same record, or in another */
 static uint64_t second_id;
 static unsigned taken_by_late_put;
 
@@ -248,7 +259,8 @@ static void other_ends_one_more(void)
 	second_id = fake_id(AT(1));
 	second = must_get(AT(1), 1);
 	ck_assert_int_eq(pindown_invalidate(AT(1), PAGE), 1);
-	pd_hold(pd_self_or_anonymous(), pd_region_number(second), -1u); /* so far its put comes */
+	/* its put has come this far */
+	pd_hold(pd_self_or_anonymous(), pd_region_number(second), -1u);
 }
 
 static void check_late_put(void)
@@ -311,7 +323,7 @@ int main(void)
 	Suite *suite = suite_create("races: single instructions of hits and puts");
 	TCase *tc = cache_case(suite, "single instructions");
 
-	/* Thousands of turns, in each of which a thread is waited for to fall asleep. */
+	/* Thousands of turns; in each of them the test waits until a thread sleeps. */
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, a_hit_against_a_free);
 	tcase_add_test(tc, a_hit_against_a_record_used_again);

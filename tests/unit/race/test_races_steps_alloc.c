@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Races at every single instruction of an allocation's end, in memory that was volatile: what died there unseen must
- * not be found from the moment on when hits there are not compared any more. See stepping.h.
+ * Races at every single instruction of a notice of an allocation, in memory that was volatile: a
+ * region whose memory died there unseen must not be found once hits there are no longer compared.
+ * See stepping.h.
  */
 #define _GNU_SOURCE
 #include "tests/unit/support/steps_test.h"
 
-static uint64_t found_id; /* what a hit returned that began when the memory was there; 0: none */
+static uint64_t found_id; /* the id in a hit that began when the memory was there; 0: none */
 
 static void replace_unseen(void)
 {
@@ -49,7 +50,7 @@ static void assert_not_stale(void)
 	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
 }
 
-/* ---- against a hit of what has died ---- */
+/* ---- against a hit on a region whose memory has died ---- */
 
 static void a_dead_region(void)
 {
@@ -67,11 +68,11 @@ START_TEST(an_allocation_against_a_hit)
 }
 END_TEST
 
-/* ---- against a pin of what has died since the pin has asked the driver for the last time ---- */
+/* ---- against a pin of memory that died after the pin's last question to the driver ---- */
 
 static struct worker pinner;
 static struct gate pinner_has_asked, pinner_may_go;
-static unsigned questions; /* of one pin to the driver */
+static unsigned questions; /* how many questions a pin asks the driver */
 
 static void hold_up_pinner(void *arg)
 {
@@ -136,7 +137,7 @@ static void other_pins(void)
 	get_and_put(AT(0), 1);
 }
 
-static void check_that_hits_ask_nobody(void)
+static void check_that_hits_make_no_driver_call(void)
 {
 	uint64_t checks = stats().tag_checks;
 
@@ -150,7 +151,7 @@ static void check_that_hits_ask_nobody(void)
 START_TEST(an_allocation_against_a_pin_of_the_new_memory)
 {
 	static const struct race race = {volatile_memory, stepped_allocation, other_pins,
-					 check_that_hits_ask_nobody};
+					 check_that_hits_make_no_driver_call};
 
 	run_race("allocation against pin of the new", &race, 4 * TURNS);
 }

@@ -25,7 +25,10 @@ static void other_gets(void)
 static void check_free_against_get(void)
 {
 	if (others_region) {
-		/* The free had been entered, but the hold was there before it looked: so it saw it. */
+		/*
+		 * The free had been entered, but the hold was there before the free looked, so the
+		 * free saw it.
+		 */
 		ck_assert_int_eq(others_result, PINDOWN_OK);
 		ck_assert_uint_eq(exports_after_end, 1);
 		ck_assert_int_eq(pindown_region_is_live(others_region), 0);
@@ -45,14 +48,18 @@ START_TEST(a_free_against_a_hit)
 }
 END_TEST
 
-/* The memory is not registered: the free takes its short way, and must not miss a pin that begins. */
+/*
+ * The memory is not registered. The free takes its fast path, and must not miss a pin that begins.
+ */
 static void nothing_pinned(void)
 {
 	one_idle_region();
 	pindown_flush();
 }
 
-/* Up to the guard's coming down: a pin in between has to have waited, or lost. */
+/*
+ * To the end, where the guard is lowered: a pin that began in between has had to wait, or has lost.
+ */
 static void stepped_whole_free(void)
 {
 	step_from_here();
@@ -65,7 +72,7 @@ static void stepped_whole_free(void)
 static void check_free_against_pin(void)
 {
 	if (others_region) {
-		/* In the instructions before the guard went up. */
+		/* The get ran before the guard was up. */
 		ck_assert_int_eq(pindown_region_is_live(others_region), 0);
 		pindown_put(others_region);
 	} else if (race_met()) {
@@ -105,7 +112,7 @@ START_TEST(a_free_against_the_last_put)
 }
 END_TEST
 
-/* Neighbours in one page share a list in the index; it changes while the free reads it. */
+/* Neighbours in one page share a list in the index, and it changes while the free reads it. */
 #define NEAR(i) (AT(0) + 512 * (i))
 
 static void five_neighbours(void)
@@ -189,7 +196,9 @@ static void stepped_flush(void)
 	step_to_here();
 }
 
-/* Two at once want to unpin the region; the free must not go on before it is unpinned. */
+/*
+ * Two threads want to unpin the region at once; the free must not continue before it is unpinned.
+ */
 static void check_flush_against_free(void)
 {
 	ck_assert_msg(exports_after_end == 0, "instruction %u: pinned when the free went on",
@@ -227,7 +236,7 @@ START_TEST(a_flush_against_a_get)
 }
 END_TEST
 
-/* A region in use is none of the flush's business, and its holder must not see it flicker. */
+/* A flush leaves a region in use alone, and its holder must see it live all the time. */
 static void other_asks_whether_it_is_live(void)
 {
 	others_result = pindown_region_is_live(region);
@@ -298,7 +307,7 @@ static void count_edges(void)
 	}
 }
 
-/* From the driver's last answer, with the buffer id unchanged, to the get's return. */
+/* From the driver's last answer, which has the same buffer id, to the get's return. */
 static void stepped_pin(void)
 {
 	fake_at_edge(FAKE_CALLS, edges_of_a_pin - 1, start_stepping, NULL);
@@ -340,7 +349,7 @@ END_TEST
 
 /* ---- the closing of a descriptor ---- */
 
-/* In use by nobody, but one who borrowed its descriptor is giving that back. */
+/* A region without holders; a thread that borrowed its descriptor is giving it back. */
 static void one_idle_region_with_a_descriptor(void)
 {
 	one_held_region();

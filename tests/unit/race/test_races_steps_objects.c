@@ -7,7 +7,8 @@
 #include "tests/unit/support/objects_test.h"
 #include "tests/unit/support/stepping.h"
 
-#define TURNS 100 /* of more instructions than these only some are stopped at; or set STEP_TURNS */
+/* when there are more instructions, only this many are stopped at; or as many as STEP_TURNS says */
+#define TURNS 100
 #define PD    1
 
 static int result, others_result;
@@ -15,7 +16,7 @@ static uint64_t old_id;
 static pindown_object *object, *others_object;
 static unsigned exports_after_end, destroys_after_end;
 
-static void begin_anew(void)
+static void start_afresh(void)
 {
 	if (!consumer)
 		consumer = books_open(&books);
@@ -30,20 +31,20 @@ static void begin_anew(void)
 
 static void one_region_without_object(void)
 {
-	begin_anew();
+	start_afresh();
 	pindown_region *region = must_get(AT(0), 1);
 	pindown_put(region);
 }
 
 static void one_idle_object(void)
 {
-	begin_anew();
+	start_afresh();
 	attach_and_detach(consumer, AT(0), KEY(PD, 1));
 }
 
 static void one_held_object(void)
 {
-	begin_anew();
+	start_afresh();
 	object = must_attach(consumer, AT(0), KEY(PD, 1));
 }
 
@@ -118,7 +119,7 @@ static void assert_all_gone(void)
 static void check_attach(void)
 {
 	if (result == PINDOWN_OK) {
-		/* It was there first: its hold counts, so that object and pin outlive the free. */
+		/* The hold came first: it counts, so the object and the pin outlive the free. */
 		ck_assert_uint_eq(made_by(object)->id, old_id);
 		ck_assert_uint_eq(made_by(object)->destroyed, 0);
 		ck_assert_msg(fake_open_exports_of(old_id) == 1,
@@ -126,7 +127,7 @@ static void check_attach(void)
 		pindown_detach(object);
 	} else {
 		ck_assert_int_eq(result, PINDOWN_ERR_NOT_DEVICE);
-		/* The pin that it looked at was held by it, if only for a moment. */
+		/* The attach held the pin that it looked at, if only for a moment. */
 		ck_assert_uint_le(exports_after_end, 1);
 		ck_assert_uint_eq(destroys_after_end, books.creates);
 	}
@@ -155,7 +156,7 @@ static void check_attach_and_owner(void)
 {
 	ck_assert_int_eq(result, PINDOWN_OK);
 	ck_assert_uint_eq(made_by(object)->destroyed, 0);
-	/* Held when the owner's end counted; or made anew after it. */
+	/* It was held when the owner's end counted, or was made again after that. */
 	ck_assert_int_le(others_result, 1);
 	if (race_was_inside() && others_result == 1)
 		ck_assert_uint_eq(books.creates, 1);
@@ -206,7 +207,7 @@ static void check_two_attaches(void)
 {
 	ck_assert_int_eq(result, PINDOWN_OK);
 	ck_assert_int_eq(others_result, PINDOWN_OK);
-	if (others_object) { /* it has run, be it after the first one's end */
+	if (others_object) { /* the other thread ran, possibly after the end of the first */
 		ck_assert_ptr_eq(object, others_object);
 		pindown_detach(others_object);
 	}
@@ -224,7 +225,7 @@ START_TEST(two_that_make_the_same)
 }
 END_TEST
 
-/* The record is used again: for another key of the same region. */
+/* The object's record is used again, for another key of the same region. */
 static void other_reuses_the_record(void)
 {
 	pindown_end_owner(consumer, PD);
@@ -250,8 +251,8 @@ START_TEST(an_attach_against_a_record_used_again)
 END_TEST
 
 /*
- * Another object of the region is just being destroyed, and its record is then used for one of another
- * region: who walks over it must not end up there.
+ * Another object of the region is being destroyed, and its record is then used for an object of
+ * another region. A walk over the region's objects must not continue there.
  */
 static struct worker ender;
 static struct gate inside, go_on;
@@ -273,7 +274,7 @@ static void end_the_other_owner(void *arg)
 
 static void one_object_behind_another_that_is_dying(void)
 {
-	begin_anew();
+	start_afresh();
 	fake_free(AT(1));
 	fake_alloc(AT(1), PAGE, FAKE_LINEAR);
 	attach_and_detach(consumer, AT(1), KEY(PD, 1));
@@ -296,7 +297,7 @@ static void let_it_die(void)
 	dies = false;
 }
 
-/* Awake: who stops the first thread would take a sleep of this one for waiting for the first. */
+/* It must not sleep: the stopped thread takes a sleep for waiting, and continues. */
 static void other_gives_its_record_to_another_region(void)
 {
 	gate_open(&go_on);
@@ -332,7 +333,7 @@ static void check_detach(void)
 	assert_all_gone();
 }
 
-/* The lost destroy (both think that it's the other's) and the double one (both do it). */
+/* A lost destroy (each thread leaves it to the other), or a double one (both destroy). */
 START_TEST(a_detach_against_a_free)
 {
 	static const struct race race = {one_held_object, stepped_detach, other_frees,
@@ -394,7 +395,7 @@ END_TEST
 
 static void check_detach_and_owner(void)
 {
-	/* By the owner's end; or by the detach, of what that end has seen held. */
+	/* Destroyed by the owner's end; or by the detach, if that end has seen the object held. */
 	if (race_met())
 		ck_assert_uint_eq(books.destroys, 1);
 	ck_assert_int_eq(pindown_end_owner(consumer, PD), 0);
@@ -420,7 +421,7 @@ static void one_kept_object(void)
 static void other_removes_the_consumer(void)
 {
 	ck_assert_int_eq(pindown_consumer_remove(consumer), PINDOWN_OK);
-	consumer = 0; /* the next turn adds one again */
+	consumer = 0; /* the next turn adds a consumer again */
 }
 
 START_TEST(a_detach_against_the_consumers_end)

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Threads that do at random what the model does (tests/model), against an oracle that knows
- * which buffer id died when: it does when the cache says that the driver may free it. A region is stale
- * if its buffer id had died before the get that returned it began. And if nobody uses the memory then,
- * it must not be pinned any more.
+ * Threads that do at random what the model does (tests/model), against an oracle that knows when
+ * each buffer id died: when the cache allows the driver to free it. A region is stale if its buffer
+ * id had died before the get that returned the region began. Memory that nobody uses when it dies
+ * must not be pinned any more.
  *
- * Built a second time with -DPD_POINTS, as test_races_windows, threads are held up between any two steps,
- * and go on until each race window has been entered (windows.h).
+ * A second build, with -DPD_POINTS, is test_races_windows: threads are held up between any two
+ * steps, until each race window has been entered (windows.h). When memory is pinned although its
+ * free continued, that build prints the last steps of all threads about it.
  *
- * Then it also tells what led to memory's being pinned when its free went on: the last steps of all threads about it.
- *
- * STRESS_SEED repeats a run's choices (not its interleaving); STRESS_OPS makes it longer.
+ * STRESS_SEED repeats the choices of a run (not its interleaving); STRESS_OPS makes it longer.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,13 +25,13 @@
 #include "tests/unit/support/windows.h"
 #endif
 
-#define MOST_THREADS 8
-#define SLOTS	     12
-#define DEEPEST	     4 /* regions that one thread holds at once */
-#define MOST_IDS     (1u << 22)
-#define CONTEXTS     3 /* the slots' turn by turn */
+#define MAX_THREADS 8
+#define SLOTS	    12
+#define MAX_DEPTH   4 /* regions that one thread holds at once */
+#define MAX_IDS	    (1u << 22)
+#define CONTEXTS    3 /* the slots take turns */
 
-/* Without points it would tell little. */
+/* Without points there are too few steps to tell anything. */
 static uint64_t note(const char *what, uint64_t addr, uint64_t number)
 {
 #ifdef PD_POINTS
@@ -46,18 +45,18 @@ static uint64_t note(const char *what, uint64_t addr, uint64_t number)
 /* ---- the oracle ---- */
 
 static uint64_t clock_now = 1;	      /* ticks at each death and at each get */
-static uint64_t died_at[MOST_IDS];    /* by buffer id; 0: alive, or not born */
+static uint64_t died_at[MAX_IDS];     /* by buffer id; 0: alive, or not born */
 static uint64_t deaths, hits_checked; /* how much was seen */
 
 static struct slot {
-	pthread_mutex_t owner; /* of the one that allocates and frees; never held by gets */
+	pthread_mutex_t owner; /* held by the thread that allocates and frees; never by gets */
 	uint64_t base, size;
 	enum fake_kind kind;
 	uint64_t
-		trusted; /* so many bytes from the base are not volatile, as the cache has been told */
-	bool was_volatile; /* ... when a get began that may be under way still */
+		trusted; /* bytes from the base that are not volatile, as the cache has been told */
+	bool was_volatile; /* it was volatile when a get began that may still be under way */
 	uint64_t asking;   /* gets under way */
-	uint64_t users;	   /* gets begun and not yet put */
+	uint64_t users;	   /* gets that have begun, and are not yet put */
 	uint64_t returned; /* gets that have succeeded */
 } slots[SLOTS];
 
@@ -68,7 +67,7 @@ static uint64_t tick(void)
 
 static void id_dies(uint64_t id)
 {
-	ck_assert_uint_lt(id, MOST_IDS);
+	ck_assert_uint_lt(id, MAX_IDS);
 	__atomic_store_n(&died_at[id], tick(), __ATOMIC_SEQ_CST);
 	__atomic_add_fetch(&deaths, 1, __ATOMIC_RELAXED);
 }
@@ -88,15 +87,15 @@ static void assert_not_stale(const pindown_region *region, uint64_t began, uint6
 }
 
 /*
- * Is it pinned still, when the free goes on and nobody has it? A get that was under way may have had it
- * already: then it will return with it, and that is its excuse. (Not in volatile memory: see
+ * Is it still pinned when the free continues and nobody uses it? A get that was under way may have
+ * had it already. Then that get will return it, which is the excuse. (Not in volatile memory: see
  * may_be_compared().)
  */
 enum { SUSPECT = 1, EXCUSED = 2 };
-static uint8_t suspicions[MOST_IDS];
+static uint8_t suspicions[MAX_IDS];
 
 static struct suspect {
-	uint64_t id, addr, step; /* when it was suspected */
+	uint64_t id, addr, step; /* the step at which it was suspected */
 } suspects[1 << 16];		 /* of this round */
 static uint64_t suspected;
 
@@ -118,13 +117,13 @@ static void begin_to_suspect(uint64_t id, uint64_t addr)
 static void print_how_it_came(const struct suspect *suspect)
 {
 #ifdef PD_POINTS
-	printf("the steps before that one, and behind it:\n");
+	printf("the steps before and after that one:\n");
 	windows_print_steps(suspect->addr, suspect->step, 4000, 2000);
 #endif
 	(void)suspect;
 }
 
-/* After a round, with all threads gone. */
+/* Call it after a round, when all threads are gone. */
 static void assert_no_suspicion(void)
 {
 	for (uint64_t i = 0; i < suspected; i++) {
@@ -150,11 +149,11 @@ struct player {
 		pindown_region *region;
 		struct slot *slot;
 		uint64_t id;
-	} held[DEEPEST];
+	} held[MAX_DEPTH];
 	unsigned depth;
-	pindown_region *putting; /* just now */
+	pindown_region *putting; /* the region that it is putting */
 };
-static struct player players[MOST_THREADS];
+static struct player players[MAX_THREADS];
 
 static uint32_t roll(struct player *player, uint32_t sides)
 {
@@ -165,7 +164,7 @@ static uint32_t roll(struct player *player, uint32_t sides)
 	return (uint32_t)(player->random >> 33) % sides;
 }
 
-/* As long as it is held, it is what it was, and pinned. */
+/* As long as a region is held, it keeps its id and is pinned. */
 static void assert_holds(const pindown_region *region, uint64_t id)
 {
 	ck_assert_msg(pindown_region_buffer_id(region) == id,
@@ -200,7 +199,9 @@ static void keep(struct player *player, struct slot *slot, pindown_region *regio
 	player->held[player->depth++].id = id;
 }
 
-/* One that is to hit only makes a user from its beginning; one that pins, when it has come back. */
+/*
+ * A get that can only hit counts as a user from its beginning; one that may pin, from its return.
+ */
 static void get_one(struct player *player)
 {
 	struct slot *slot = &slots[roll(player, SLOTS)];
@@ -208,7 +209,7 @@ static void get_one(struct player *player)
 	unsigned flags = roll(player, 3) ? 0 : PINDOWN_GET_CACHED;
 	pindown_region *region = NULL;
 
-	if (player->depth == DEEPEST)
+	if (player->depth == MAX_DEPTH)
 		put_one(player);
 	if (flags)
 		__atomic_add_fetch(&slot->users, 1, __ATOMIC_SEQ_CST);
@@ -242,20 +243,20 @@ static void *context_of(const struct slot *slot)
 	return (void *)(uintptr_t)(0xc0 + (slot - slots) % CONTEXTS);
 }
 
-/* A forked child has its parent's descriptors for the moment until its handler closes them. */
+/* A forked child has its parent's descriptors for a moment, until its handler closes them. */
 static uint64_t forks_begun, forks_ended;
 
 static bool every_hit_is_compared; /* PINDOWN_VERIFY=always */
 
-/* Under the slot's lock. Then its memory may be freed unseen. */
+/* Call it with the slot's lock. Memory that is volatile may be freed unseen. */
 static bool is_volatile(const struct slot *slot)
 {
 	return slot->trusted < slot->size;
 }
 
 /*
- * Under the slot's lock. A hit in volatile memory is held while it is compared, and need not return with it:
- * also one that began just before the memory was to be trusted again.
+ * Call it with the slot's lock. A hit in volatile memory holds the region while it is compared, and
+ * may then not return it. So may a hit that began just before the memory became trusted again.
  */
 static bool may_be_compared(struct slot *slot)
 {
@@ -267,16 +268,16 @@ static bool may_be_compared(struct slot *slot)
 }
 
 /*
- * A put of what had this record before may come late, and find the region that has it now when that was used until a
- * moment ago: then it unpins that, and the put of the last user has returned already. A free that begins
- * later waits for it.
+ * A late put of the record's previous region may find the record's new region, if that was in use
+ * until a moment ago. Then the late put unpins the new region, and the put of its last user has
+ * already returned. A free that begins later waits for the unpin.
  */
 static bool is_unpinned_by_a_late_put(uint64_t id)
 {
 	bool any = false;
 
 	pd_lock();
-	for (unsigned i = 0; i < MOST_THREADS; i++) {
+	for (unsigned i = 0; i < MAX_THREADS; i++) {
 		pindown_region *region = __atomic_load_n(&players[i].putting, __ATOMIC_SEQ_CST);
 
 		any |= region && pindown_region_buffer_id(region) == id;
@@ -285,7 +286,7 @@ static bool is_unpinned_by_a_late_put(uint64_t id)
 	return any;
 }
 
-/* For whoever reads the steps. */
+/* For a reader of the steps. */
 static void note_regions_of(uint64_t id)
 {
 	pd_lock();
@@ -314,7 +315,7 @@ static void look_if_idle_is_unpinned(struct slot *slot, uint64_t id)
 	begin_to_suspect(id, slot->base);
 	note_regions_of(id);
 	if (__atomic_load_n(&slot->returned, __ATOMIC_SEQ_CST) != returned)
-		excuse(id); /* one that returned just now */
+		excuse(id); /* a get has returned it just now */
 }
 
 static void fork_one(void (*child)(void *))
@@ -326,7 +327,7 @@ static void fork_one(void (*child)(void *))
 	__atomic_fetch_add(&forks_ended, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Under the slot's lock. The driver refuses now and then: then nothing has died. */
+/* Call it with the slot's lock. Now and then the driver refuses, and nothing dies. */
 static void end_slot(struct player *player, struct slot *slot)
 {
 	uint64_t id = fake_id(slot->base);
@@ -338,7 +339,7 @@ static void end_slot(struct player *player, struct slot *slot)
 	pd_guard guard = slot->kind != FAKE_VMM && roll(player, 2)
 				 ? pd_end_range(slot->base, 0)
 				 : pd_end_range(slot->base, slot->size);
-	note(refuses ? "free goes on, in vain, of id" : "free goes on, of id", slot->base, id);
+	note(refuses ? "free fails, of id" : "free continues, of id", slot->base, id);
 	look_if_idle_is_unpinned(slot, id);
 	if (!refuses) {
 		id_dies(id);
@@ -353,7 +354,10 @@ static void begin_slot(struct player *player, struct slot *slot, bool seen)
 
 	slot->kind = kinds[roll(player, 4)];
 	slot->size = slot->kind == FAKE_VMM ? MIB(2) : KIB(64) << roll(player, 4);
-	/* It may be longer than what was there before: until the cache is told, another thread's pin of it is checked. */
+	/*
+	 * It may be longer than the memory before it. Until the cache is told, another thread's pin
+	 * of it is checked.
+	 */
 	slot->was_volatile |= is_volatile(slot);
 	fake_alloc_in(slot->base, slot->size, slot->kind,
 		      slot->kind == FAKE_LINEAR ? context_of(slot) : NULL, 0,
@@ -362,12 +366,12 @@ static void begin_slot(struct player *player, struct slot *slot, bool seen)
 	if (!seen)
 		return;
 	pd_allocated(slot->base, slot->size);
-	note("the cache was told, of bytes", slot->base, slot->size);
+	note("the cache was notified, of bytes", slot->base, slot->size);
 	if (is_volatile(slot))
 		slot->trusted = slot->size;
 }
 
-/* In place of what was there; the address is used again at once, as the real driver does. */
+/* Replaces the memory; the address is used again at once, as the real driver does. */
 static void free_and_alloc(struct player *player)
 {
 	struct slot *slot = &slots[roll(player, SLOTS)];
@@ -380,7 +384,10 @@ static void free_and_alloc(struct player *player)
 	pthread_mutex_unlock(&slot->owner);
 }
 
-/* Memory that is freed and replaced without a word to the cache, where it has been told of that. */
+/*
+ * Frees and replaces memory without telling the cache, after telling it that the memory is
+ * volatile.
+ */
 static void play_unseen(struct player *player)
 {
 	struct slot *slot = &slots[roll(player, SLOTS)];
@@ -395,12 +402,14 @@ static void play_unseen(struct player *player)
 		slot->trusted = 0;
 		slot->was_volatile = true;
 	} else if (roll(player, 4) == 0) {
-		note("is to be trusted again: id", slot->base, id);
+		note("becomes trusted again: id", slot->base, id);
 		pd_allocated(slot->base, MIB(2));
 		slot->trusted = MIB(2);
 	} else if (id) {
 		note("is freed unseen: id", slot->base, id);
-		/* Until then the driver says that it lives, and a hit believes that. */
+		/*
+		 * Until this free the driver says that the memory is alive, and a hit believes it.
+		 */
 		ck_assert_int_eq(fake_free(slot->base), FAKE_SUCCESS);
 		id_dies(id);
 		if (roll(player, 2))
@@ -419,7 +428,7 @@ static void end_context(struct player *player)
 	if (locked >= SLOTS) {
 		note("end of context begins", 0, (uintptr_t)context);
 		pd_guard guard = pd_end_context(context);
-		note("end of context goes on", 0, (uintptr_t)context);
+		note("end of context continues", 0, (uintptr_t)context);
 
 		for (unsigned i = first; i < SLOTS; i += CONTEXTS) {
 			uint64_t id = fake_id(slots[i].base);
@@ -445,7 +454,7 @@ static void fail_some_pins(struct player *player)
 	fake_fail(FAKE_EXPORT, roll(player, 4), 1 + roll(player, 3), results[roll(player, 3)]);
 }
 
-/* ThreadSanitizer does not go along with a fork among threads. */
+/* ThreadSanitizer does not support a fork among threads. */
 #if defined(__SANITIZE_THREAD__)
 #define CAN_FORK 0
 #else
@@ -526,13 +535,16 @@ static unsigned ops_per_thread(unsigned threads)
 	return (given ? (unsigned)strtoul(given, NULL, 0) : 40000u) / threads;
 }
 
-/* Who pays for the order of stores and loads (cache/base/barrier.h): as it comes; never hits; always; in turns. */
+/*
+ * Which side pays for the order of stores and loads (cache/base/barrier.h): as the cache chooses;
+ * never hits; always hits; in turns.
+ */
 static const struct pd_asym_limits payers[] = {{64, 256}, {0, 256}, {~0u, ~0u}, {~0u, 2}};
 #define PAYERS ((int)(sizeof(payers) / sizeof(payers[0])))
 
 static void play_once(unsigned threads, uint64_t seed, unsigned ops)
 {
-	/* All of them first: each looks at the others. */
+	/* All threads get theirs first, because each looks at the others. */
 	for (unsigned i = 0; i < threads; i++)
 		players[i] = (struct player){.random = seed ^ (0x9e3779b97f4a7c15u * (i + 1)),
 					     .ops = ops};
@@ -546,8 +558,11 @@ static void play_once(unsigned threads, uint64_t seed, unsigned ops)
 
 #ifdef PD_POINTS
 
-/* Until each window was entered a few times, however long that takes on this machine, within limits. */
-#define PATIENCE 250 /* seconds; or so many as WINDOWS_SECONDS says */
+/*
+ * Until each window was entered a few times, however long that takes on this machine, within a
+ * limit.
+ */
+#define PATIENCE 250 /* seconds; or as many as WINDOWS_SECONDS says */
 #define ENOUGH	 3
 
 static void play_all(unsigned threads, uint64_t seed)
@@ -595,7 +610,7 @@ static void run(unsigned threads)
 	fflush(stdout);
 	ck_assert_uint_gt(hits_checked, 0);
 	ck_assert_uint_gt(deaths, 0);
-	pd_recheck(NULL); /* what was freed unseen */
+	pd_recheck(NULL); /* drops the regions whose memory was freed unseen */
 	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
 }
 
@@ -626,7 +641,7 @@ START_TEST(two_to_eight_threads)
 }
 END_TEST
 
-START_TEST(four_threads_whoever_pays)
+START_TEST(four_threads_with_either_side_paying)
 {
 	pd_asym_limits = payers[_i];
 	run(4);
@@ -661,7 +676,7 @@ int main(void)
 	TCase *tc = fork_case(suite, "random");
 
 	tcase_add_loop_test(tc, two_to_eight_threads, 2, 9);
-	tcase_add_loop_test(tc, four_threads_whoever_pays, 1, PAYERS);
+	tcase_add_loop_test(tc, four_threads_with_either_side_paying, 1, PAYERS);
 	tcase_add_test(tc, four_threads_and_a_small_budget);
 	tcase_add_test(tc, eight_threads_and_little_pin_space);
 	tcase_add_test(tc, four_threads_with_every_hit_checked);

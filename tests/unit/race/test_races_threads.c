@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Many threads: holds that change hands, threads that come, go and die, budgets that several
- * threads press against.
+ * Many threads: holds that are passed on, threads that start, end and die, budgets that several
+ * threads exhaust.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -41,7 +41,7 @@ static void hold_and_leave(void *arg)
 
 #define MANY 200
 
-/* Threads come, take a hold, and go; their holds stay. */
+/* Threads start, take a hold, and end; their holds stay. */
 START_TEST(holds_of_threads_that_are_gone)
 {
 	pindown_region *region[MANY];
@@ -75,7 +75,7 @@ static void hold_until_told(void *arg)
 	pindown_put(region);
 }
 
-/* All at once: more threads than there can be stripes of hold counts. */
+/* All at once: more threads than there are stripes of hold counts. */
 START_TEST(two_hundred_threads_hold_one_region)
 {
 	static struct worker workers[MANY];
@@ -109,7 +109,7 @@ static void hold_another_and_stay(void *arg)
 	gate_wait(&may_go);
 }
 
-/* The only hold is by a thread that came when all stripes were taken. */
+/* The only hold is that of a thread that came when all stripes were taken. */
 START_TEST(one_thread_too_many_for_a_stripe_of_its_own_holds_a_region)
 {
 	static struct worker workers[PD_STRIPES];
@@ -177,7 +177,7 @@ START_TEST(a_thread_dies_in_a_free)
 }
 END_TEST
 
-/* A thread-specific destructor runs late in a thread's death, and uses the cache once more. */
+/* A thread-specific destructor runs late in a thread's end, and uses the cache once more. */
 static pthread_key_t key;
 
 static void use_late(void *value)
@@ -209,7 +209,8 @@ START_TEST(a_dying_threads_destructor_uses_the_cache)
 }
 END_TEST
 
-/* A thread that dies between two calls leaves no guard behind: its record goes to the next thread.
+/*
+ * A thread that ends between two calls leaves no guard behind, and the next thread gets its record.
  */
 static void free_and_leave(void *arg)
 {
@@ -233,16 +234,17 @@ END_TEST
 /* ---- two processors ---- */
 
 /*
- * A hit publishes its hold with plain stores, which its processor may keep to itself for a while: the
- * one who unlinks the region pays for that with a barrier on all processors. Without it, every now and
- * then a region is unpinned under a holder. The reader tells when it holds the region; if it does so
- * after the invalidation, and still does so later, the region must have been among those kept.
+ * A hit publishes its hold with plain stores, which its processor may hold back for a while. The
+ * thread that unlinks the region makes up for that with a barrier on all processors. Without this
+ * barrier, a region is unpinned under a holder every now and then. The reader reports that it holds
+ * the region. If it does so after the invalidation, and still does so later, the region must have
+ * been among those kept.
  */
 #define UNLINKINGS 20000
 
 /*
- * Where there are many unlinkings for a hit, each side has a fence of its own instead (cache/base/barrier.h). So once it is always the one, once
- * the other, once both in turns.
+ * Where there are many unlinkings for each hit, each side has a fence of its own instead
+ * (cache/base/barrier.h). So the test runs with one way, with the other, and with both in turns.
  */
 static const struct pd_asym_limits payers[] = {{0, 256}, {~0u, ~0u}, {~0u, 2}};
 
@@ -307,7 +309,7 @@ static void come_and_stay(void *arg)
 	gate_wait(&may_go);
 }
 
-START_TEST(who_pays_follows_the_hits)
+START_TEST(the_paying_side_follows_the_hits)
 {
 	struct worker other;
 
@@ -327,7 +329,7 @@ START_TEST(who_pays_follows_the_hits)
 			}
 			ck_assert_uint_eq(pd_payer, PD_EACH_PAYS);
 		}
-		/* Hits that were many while it was changing are so afterwards, too. */
+		/* Hits that were many during the change are as many after it. */
 		pd_payer = PD_CHANGING;
 		hits_without_a_barrier();
 		ck_assert_uint_eq(pd_payer, PD_CHANGING);
@@ -341,8 +343,8 @@ START_TEST(who_pays_follows_the_hits)
 END_TEST
 
 /*
- * As long as one thread alone has a record, the barrier is left out (cache/base/thread.c). Another one gets its
- * record, and at once hits, while that one unlinks.
+ * While only one thread has a record, the barrier is left out (cache/base/thread.c). Another thread
+ * gets its record and hits at once, while the first one unlinks.
  */
 #define NEW_THREADS 1000
 
@@ -423,7 +425,7 @@ static void press_against(const char *budget, const char *value)
 	ck_assert_uint_eq(stats().hits + stats().misses, PRESSERS * rounds);
 }
 
-/* [UCX] two threads on one region at the limit: UCX's LRU list does not survive that. */
+/* [UCX] two threads on one region at the limit, which UCX's LRU list does not survive. */
 START_TEST(threads_press_against_the_count_budget)
 {
 	press_against("PINDOWN_MAX_REGIONS", "2");
@@ -461,7 +463,7 @@ int main(void)
 	tc = cache_case(suite, "two processors");
 	tcase_add_loop_test(tc, a_hit_and_an_unlinking_on_two_processors, 0,
 			    sizeof(payers) / sizeof(payers[0]));
-	tcase_add_test(tc, who_pays_follows_the_hits);
+	tcase_add_test(tc, the_paying_side_follows_the_hits);
 	tcase_add_test(tc, a_new_threads_first_hit_and_an_unlinking);
 	tc = cache_case(suite, "pressure");
 	tcase_add_test(tc, threads_press_against_the_count_budget);

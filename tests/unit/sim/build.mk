@@ -7,7 +7,7 @@ CHECK_UNIT += $(UNIT_SIM_BIN)
 $(B)/obj/tests/unit/sim/%.o $(call unit_support,sim_support): INCLUDE += -D_GNU_SOURCE \
 	-DSIM_LIBRARY='"$(abspath $(B)/sim/libcuda.so.1)"'
 
-$(UNIT_SIM_BIN): $(B)/unit/%: $(B)/obj/tests/unit/sim/%.c.o $(call unit_support,sim_support) $(UNIT_SUITE) \
-		| $(B)/sim/libcuda.so.1
+$(UNIT_SIM_BIN): $(B)/unit/%: $(B)/obj/tests/unit/sim/%.c.o $(UNIT_SUITE) \
+		$(call unit_support,sim_support) | $(B)/sim/libcuda.so.1
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/unit/support/test_sim.h"
+#include "tests/unit/support/sim_support.h"
 
 /* ---- look-ups ------------------------------------------------------------------------------- */
 
@@ -27,7 +27,8 @@ START_TEST(every_call_is_exported_and_found_by_name_version_and_flags)
 {
 	size_t i;
 
-	setenv("SIM_DRIVER_VERSION", "13090", 1); /* newer than the one that it takes after */
+	/* newer than the driver that the simulation follows */
+	setenv("SIM_DRIVER_VERSION", "13090", 1);
 	for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		CUdriverProcAddressQueryResult status = 7;
 		void *found = NULL;
@@ -117,7 +118,7 @@ START_TEST(calls_are_counted_but_not_the_drivers_own)
 	ptr = allocate(100);
 	ok(cu(cuMemFree_v2)(ptr));
 	all = cu(sim_calls_all)();
-	ok(cu(cuCtxDestroy_v2)(context)); /* frees the other itself */
+	ok(cu(cuCtxDestroy_v2)(context)); /* cuCtxDestroy frees the other allocation itself */
 	ck_assert_uint_eq(cu(sim_calls)("cuMemAlloc_v2"), 2);
 	ck_assert_uint_eq(cu(sim_calls)("cuMemFree_v2"), 1);
 	ck_assert_uint_eq(cu(sim_calls_all)(), all + 1);
@@ -152,8 +153,8 @@ static void *delayed_free(void *arg)
 }
 
 /*
- * While one thread is held up in a free, another sees the memory, or does not any more. A slow machine
- * may miss the window; it must be there once.
+ * While one thread is held up in a free, another sees the memory before the effect, or no longer
+ * sees it after the effect. A slow machine may miss the window; it must be seen once.
  */
 static bool window_is_seen(CUcontext context, bool after)
 {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tests/sim/abi.h"
-#include "tests/unit/support/test_sim.h"
+#include "tests/unit/support/sim_support.h"
 
 static void nothing_is_said_about(CUdeviceptr ptr)
 {
@@ -52,7 +52,7 @@ static void capture_allocation_and_free(CUstream stream, CUdeviceptr *ptr, size_
 	ok(cu(cuStreamEndCapture)(stream, graph));
 }
 
-START_TEST(what_is_captured_again_is_what_it_was)
+START_TEST(memory_captured_again_is_what_it_was)
 {
 	CUgraph graph, again;
 	CUdeviceptr ptr, same;
@@ -67,7 +67,7 @@ START_TEST(what_is_captured_again_is_what_it_was)
 	capture_allocation_and_free(stream, &same, MIB, &again);
 	ck_assert_uint_eq(same, ptr);
 	ck_assert_ptr_eq(again, graph);
-	/* Too little, and something else. */
+	/* First too little, then something else. */
 	ok(cu(cuStreamBeginRecaptureToGraph)(stream, CU_STREAM_CAPTURE_MODE_RELAXED, graph, NULL,
 					     NULL));
 	ok(cu(cuMemAllocAsync)(&same, MIB, stream));
@@ -162,7 +162,7 @@ START_TEST(streams_fork_and_join_in_a_capture)
 }
 END_TEST
 
-/* What a registration cache must not do behind the back of a program. */
+/* Calls that a registration cache must not make without the program's knowledge. */
 START_TEST(some_calls_spoil_a_capture)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -197,7 +197,7 @@ int main(void)
 	TCase *tests = suite_case(suite, "graphs", NULL, NULL);
 
 	tcase_add_test(tests, captured_memory_is_not_known_before_or_after_it_lives);
-	tcase_add_test(tests, what_is_captured_again_is_what_it_was);
+	tcase_add_test(tests, memory_captured_again_is_what_it_was);
 	tcase_add_test(tests, memory_of_an_allocation_node_lives_from_launch_to_free);
 	tcase_add_test(tests, streams_fork_and_join_in_a_capture);
 	tcase_add_loop_test(tests, some_calls_spoil_a_capture, 0, 2);

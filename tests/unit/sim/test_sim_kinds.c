@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/unit/support/test_sim.h"
+#include "tests/unit/support/sim_support.h"
 
 static CUcontext context_of(CUdeviceptr ptr)
 {
@@ -187,7 +187,7 @@ START_TEST(an_export_may_cross_two_handles_in_any_order)
 	int fd;
 
 	start();
-	second = create(2 * MIB); /* its memory lies before that of the first */
+	second = create(2 * MIB); /* its memory lies before the memory of the first */
 	first = create(4 * MIB);
 	ok(cu(cuMemAddressReserve)(&va, 8 * MIB, 0, 0, 0));
 	map(va, 4 * MIB, first);

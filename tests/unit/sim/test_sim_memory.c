@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/unit/support/test_sim.h"
+#include "tests/unit/support/sim_support.h"
 
 START_TEST(small_allocations_are_packed)
 {
@@ -69,7 +69,7 @@ START_TEST(device_memory_is_not_the_hosts_to_touch)
 	volatile char *ptr;
 
 	start();
-	signal(SIGSEGV, SIG_DFL); /* sanitizers would make an exit of it */
+	signal(SIGSEGV, SIG_DFL); /* sanitizers would turn the signal into an exit */
 	ptr = (volatile char *)allocate(MIB);
 	*ptr = 1;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The simulated driver and several processes; and memory that comes by descriptor. */
+/* The simulated driver and several processes; and memory that is shared by a descriptor. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/unit/support/test_sim.h"
+#include "tests/unit/support/sim_support.h"
 
 START_TEST(a_forked_child_has_no_driver)
 {
@@ -74,7 +74,7 @@ START_TEST(handlers_older_than_cuInit_find_it_shut_down)
 }
 END_TEST
 
-/* Two processes, neither of which is a child of an initialised one. */
+/* Runs two processes, neither of which is a child of an initialised one. */
 static pid_t beside(int *from, int *to, void (*other)(int in, int out))
 {
 	int down[2], up[2];
@@ -184,7 +184,7 @@ START_TEST(external_memory_can_be_mapped_but_not_exported)
 	ck_assert_int_eq(pwrite(file, "z", 1, 64 * KIB + 7), 1);
 	desc.handle.fd = file;
 	ok(cu(cuImportExternalMemory)(&memory, &desc));
-	ck_assert_int_eq(fcntl(file, F_GETFD), -1); /* it is the driver's now */
+	ck_assert_int_eq(fcntl(file, F_GETFD), -1); /* it belongs to the driver now */
 	ok(cu(cuExternalMemoryGetMappedBuffer)(&ptr, memory, &buffer));
 	ok(cu(cuMemcpyDtoH_v2)(&byte, ptr + 7, 1));
 	ck_assert_int_eq(byte, 'z');

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Reads from /proc what a thread does, to wait until it sleeps. */
 #include "tests/unit/support/asleep.h"
 
 #include <fcntl.h>
@@ -10,8 +11,8 @@
 enum { LOOKS = 6 };
 
 /*
- * By system calls that ThreadSanitizer does not see: it would take a descriptor's number for the one that
- * another thread had.
+ * Uses system calls that ThreadSanitizer does not see: it would take the descriptor for the one
+ * that another thread had under the same number.
  */
 char thread_state(int tid)
 {
@@ -35,7 +36,10 @@ char thread_state(int tid)
 	return name_end && name_end[1] == ' ' ? name_end[2] : 'R';
 }
 
-/* For a while, and not for a lock that is about to be let go, a sanitizer's for example. */
+/*
+ * Waits until the thread sleeps for a while. A short sleep may be for a lock that is about to be
+ * released, a sanitizer's for example.
+ */
 void wait_until_asleep(int tid, const char *states)
 {
 	unsigned asleep = 0;

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* For tests in which a thread is to come as far as it can, and no farther. */
+/* For tests in which a thread must get as far as it can, and no farther. */
 #ifndef ASLEEP_H
 #define ASLEEP_H
 
 #define THREAD_GONE '\0'
 
-/* What this thread of the process does, as ps names it: 'R', 'S' and so on. For signal handlers too. */
+/*
+ * The state of this thread of the process, as ps names it: 'R', 'S' and so on; THREAD_GONE if it
+ * has ended. Signal handlers may call it.
+ */
 char thread_state(int tid);
 
 /*
- * Returns when this thread of the process has slept for a while, or is gone. Which states are sleep, as ps names
- * them: in "S" it waits for a lock or an event of the program's; in "D" for one of the kernel's, which may be nothing
- * but its memory map.
+ * Returns when this thread of the process has slept for a while, or has ended. `states` says which
+ * states count as sleep, as ps names them. In "S" the thread waits for a lock or an event of the
+ * program. In "D" it waits for a lock of the kernel, possibly just the process's memory map.
  */
 void wait_until_asleep(int tid, const char *states);
 

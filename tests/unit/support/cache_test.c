@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* What the cache's tests share: the fixture, calls with checks, threads, and limits for a child. */
 #define _GNU_SOURCE
 #include "tests/unit/support/cache_test.h"
 
@@ -21,7 +22,7 @@
 uint64_t expected_missed;
 static uint64_t real_race_wait_ns;
 
-void nobody_waits_for_long(void)
+void restore_wait_limit(void)
 {
 	pd_race_wait_ns = real_race_wait_ns;
 }
@@ -292,7 +293,8 @@ void assert_no_system_call(void (*prepare)(void *), void (*fn)(void *), void *ar
 		prepare(arg);
 		forbid_system_calls();
 		fn(arg);
-		syscall(SYS_exit_group, 0); /* before _exit() AddressSanitizer makes a call */
+		/* before _exit() AddressSanitizer makes a system call */
+		syscall(SYS_exit_group, 0);
 	}
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
@@ -323,7 +325,7 @@ unsigned descriptors_like(int fd)
 
 const char *stderr_of(void (*fn)(void))
 {
-	static char text[65536]; /* as much as a pipe takes */
+	static char text[65536]; /* as much as a pipe holds */
 	int saved = dup(2), pipes[2];
 	ssize_t n;
 

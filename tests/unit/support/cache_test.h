@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the cache's tests share. Each test runs in a process of its own (Check forks), so that the
- * cache's state, its environment and the fake driver begin anew. The fixture's end flushes and then
- * demands that the books balance: no export open, no byte pinned, pins and unpins equal.
+ * What the cache's tests share. Each test runs in a process of its own (Check forks), so the
+ * cache's state, its environment and the fake driver start afresh. The fixture flushes at the end
+ * and then checks the balance: no export is open, no byte is pinned, pins and unpins are equal.
  */
 #ifndef CACHE_TEST_H
 #define CACHE_TEST_H
@@ -30,25 +30,28 @@
 void cache_begin(void);
 void cache_end(void);
 
-/* For tests that are to see how threads give up waiting for each other. */
-void nobody_waits_for_long(void);
+/*
+ * For tests that look at how threads give up waiting for each other: the limits of the waits are as
+ * in production, not PATIENCE_NS.
+ */
+void restore_wait_limit(void);
 
-/* The balance alone, in the middle of a test. */
+/* Checks the balance alone, in the middle of a test. */
 void assert_books_balance(void);
 
-/* A case of this suite, in the fixture, with time enough for a sanitizer on a slow machine. */
+/* A test case of this suite in the fixture, with enough time for a sanitizer on a slow machine. */
 TCase *cache_case(Suite *suite, const char *name);
 
 /* ---- the API, with the expected answer ---- */
 
 pindown_region *must_get(uint64_t addr, size_t length);
 void must_refuse(uint64_t addr, size_t length, int result);
-bool is_cached(uint64_t addr, size_t length); /* asked of the cache alone */
+bool is_cached(uint64_t addr, size_t length); /* asks the cache alone */
 void get_and_put(uint64_t addr, size_t length);
 struct pindown_stats stats(void);
 struct pindown_stats device_stats(int device);
 
-/* How many missed invalidations the fixture's end is to find (0 unless the test makes some). */
+/* How many missed frees the fixture expects at the end (0 unless the test causes some). */
 extern uint64_t expected_missed;
 
 /* ---- the part of hook/: a call that ends memory, with the guard around it ---- */
@@ -73,10 +76,10 @@ void worker_start(struct worker *worker, void (*fn)(void *), void *arg);
 void worker_join(struct worker *worker);
 bool worker_is_done(struct worker *worker);
 
-/* Until the worker is blocked in the kernel, or through. */
+/* Returns when the worker is blocked in the kernel, or has ended. */
 void worker_settled(struct worker *worker);
 
-/* Runs fn in a thread of its own, to the end. */
+/* Runs fn in a thread of its own and waits for its end. */
 void in_other_thread(void (*fn)(void *), void *arg);
 
 /* A gate that one thread waits at and another opens. */
@@ -88,16 +91,16 @@ void gate_open(struct gate *gate);
 void gate_wait(struct gate *gate);
 
 /*
- * Runs fn(arg) where any system call is death, in a forked child that has called prepare(arg)
- * before; prepare begins with a cache that holds nothing.
+ * Runs fn(arg) in a forked child that is killed by any system call. The child calls prepare(arg)
+ * before that. prepare begins with an empty cache.
  */
 void assert_no_system_call(void (*prepare)(void *), void (*fn)(void *), void *arg);
 
-/* What is written on standard error while fn runs; and how many lines that has. */
+/* What is written to standard error while fn runs; and how many lines a text has. */
 const char *stderr_of(void (*fn)(void));
 unsigned lines_of(const char *text);
 
-/* Descriptors of this process that are open on the same file as fd. */
+/* How many descriptors of this process refer to the same file as fd. */
 unsigned descriptors_like(int fd);
 
 #endif

@@ -1,15 +1,16 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
 #
-# What the scripts share that look at the command from outside. They begin with this: then they are in a scratch
-# folder, with nothing of pindown's in the environment but BUILD, SAN and SAN_PRELOAD. They end with `finish`.
+# What the scripts share that test the command from outside. They source this file first: then they
+# are in a scratch folder, and of pindown's variables only BUILD, SAN and SAN_PRELOAD are set. They
+# end with `finish`.
 set -u
 export LC_ALL=C TZ=UTC TERM=dumb PAGER=cat
-# A sanitizer's runtime minds another library that is preloaded.
+# A sanitizer's runtime refuses to run after another preloaded library.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
 unset COLUMNS NO_COLOR LESS "${!PINDOWN@}" LD_PRELOAD
 
-# shellcheck disable=SC2034 # for who sources this
+# shellcheck disable=SC2034 # for the script that sources this
 here=$(cd "$(dirname "$0")" && pwd)
 pindown=$BUILD/pindown
 scratch=$(mktemp -d)
@@ -42,7 +43,8 @@ is()
 	if [ "$2" = "$3" ]; then good; else bad "$1: '$2' instead of '$3'"; fi
 }
 
-# gives STATUS TEXT ARGUMENT...: one line on standard error that has TEXT, and that exit status.
+# gives STATUS TEXT ARGUMENT...: the command has that exit status, and prints one line with TEXT on
+# standard error.
 gives()
 {
 	local expected=$1 text=$2 status
@@ -53,13 +55,15 @@ gives()
 	if [ "$status" = "$expected" ] && grep -qF -- "$text" err && [ "$(wc -l <err)" = 1 ]; then
 		good
 	else
-		bad "pindown $*: exit status $status instead of $expected, or not one line with: $text"
+		bad "pindown $*: exit status $status instead of $expected, or not one line with:" \
+			"$text"
 		cat err
 	fi
 }
 
-# says STATUS TEXT... -- ARGUMENT...: of ask ARGUMENT..., which the script defines: that exit status, and each
-# text is in what is printed; with "!" before it, it is not. With flatten=yes blanks and ends of lines are made one.
+# says STATUS TEXT... -- ARGUMENT...: runs ask ARGUMENT..., which the script defines. It has that
+# exit status and prints each text, or does not print it if "! " stands before the text. With
+# flatten=yes, blanks and ends of lines count as one blank.
 says()
 {
 	local expected=$1 status text texts=()
@@ -72,7 +76,11 @@ says()
 	shift
 	ask "$@" >out 2>&1
 	status=$?
-	if [ "${flatten:-no}" = yes ]; then tr -s ' \n' '  ' <out >looked_at; else cp out looked_at; fi
+	if [ "${flatten:-no}" = yes ]; then
+		tr -s ' \n' '  ' <out >looked_at
+	else
+		cp out looked_at
+	fi
 	for text in "${texts[@]}"; do
 		if [ "${text:0:2}" = '! ' ]; then
 			! grep -qF -- "${text:2}" looked_at && continue

@@ -3,10 +3,10 @@
 #ifndef DESCRIPTORS_H
 #define DESCRIPTORS_H
 
-/* From now on their numbers are below `most`. */
-void allow_descriptors(unsigned most);
+/* From now on the numbers of new descriptors are below `max`. */
+void allow_descriptors(unsigned max);
 
-/* Takes all that are free, but so many. */
+/* Opens descriptors until only `left` more can be opened. */
 void take_descriptors_but(unsigned left);
 void give_descriptors_back(void);
 

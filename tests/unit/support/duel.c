@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* See duel.h. */
+/* Two threads that meet on two processors, round by round: see duel.h. */
 #define _GNU_SOURCE
 #include "tests/unit/support/duel.h"
 
@@ -10,8 +10,8 @@
 #include <string.h>
 
 /*
- * Store buffers have 48 to some 110 places. More than fit only take time. Each of these goes to two lines at once,
- * which takes twice as long.
+ * Store buffers have from 48 to about 110 entries. More stores than fit would only take time. Each
+ * of these stores crosses two lines, which takes twice as long.
  */
 #define LATE   64
 #define LINE   64
@@ -22,7 +22,7 @@ struct split {
 	uint32_t word;
 } __attribute__((packed));
 
-/* Each thread's own. */
+/* What each thread has for itself. */
 static struct corner {
 	char lines[LATE * STRIDE] __attribute__((aligned(4096)));
 	uint64_t dice;
@@ -30,13 +30,15 @@ static struct corner {
 } corners[2];
 static __thread struct corner *mine = &corners[0];
 
-/* What the two tell each other, each word written by one of them. */
-static uint32_t called __attribute__((aligned(128))); /* for this round, by us: get ready */
+/* The two threads signal each other here. Each word is written by one of them only. */
+/* written by the caller of duel_round(): get ready for this round */
+static uint32_t called __attribute__((aligned(128)));
 static uint32_t started __attribute__((aligned(128)));
-static uint32_t ready __attribute__((aligned(128))); /* for this round, by the other */
+/* written by the other thread: ready for this round */
+static uint32_t ready __attribute__((aligned(128)));
 static uint32_t done __attribute__((aligned(128)));
 
-static const struct duel *duel; /* NULL: the end */
+static const struct duel *duel; /* NULL tells the other thread to end */
 static pthread_t other;
 static cpu_set_t before;
 
@@ -66,8 +68,8 @@ void stores_come_late(void)
 }
 
 /*
- * Without giving way, whoever else there is on this processor: the two only meet while both are running, and who gives
- * way is not there when the other comes back.
+ * Spins and never yields, whatever else runs on this processor. The two threads only meet while
+ * both run: one that yields is not there when the other comes back.
  */
 static void wait_for(const uint32_t *word, uint32_t value)
 {
@@ -107,7 +109,7 @@ static void *be_the_other(void *arg)
 	}
 }
 
-/* The first two processors that we may use. */
+/* The first two processors that this process may use. */
 static bool choose_processors(void)
 {
 	unsigned found = 0;

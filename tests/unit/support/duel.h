@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two threads, each on a processor of its own, that do one thing each at the same moment, again and again.
+ * A duel: two threads, each on a processor of its own, do one thing each at the same moment, again
+ * and again.
  *
- * A processor keeps its stores to itself for a while, and loads what comes behind them before others see them.
- * Usually that while is a few nanoseconds. Stores leave in their order, so a thread that first stores to lines that
- * are in no cache has all that it stores next come to others a microsecond later or two: then who has forgotten a fence
- * is found out in every few rounds.
+ * A processor holds its stores back for a while and executes later loads before other processors
+ * see those stores. Usually this lasts a few nanoseconds. Stores leave the processor in order. So a
+ * thread that first stores to lines that are in no cache delays all of its following stores by a
+ * microsecond or two, and a missing fence shows in one of every few rounds.
  */
 #ifndef DUEL_H
 #define DUEL_H
@@ -21,24 +22,30 @@
 #endif
 
 struct duel {
-	void (*ready)(void); /* by the other thread, before the round; NULL: nothing to be done */
+	void (*ready)(void); /* by the other thread, before the round; NULL: nothing to do */
 	void (*there)(void); /* by the other thread */
 	void (*here)(void);  /* by the caller of duel_round() */
 };
 
-/* NULL; or why there can be no duel here. */
+/* NULL if duels are possible here; else the reason why not. */
 const char *duel_why_not(void);
 
 void duel_begin(void);
 
-/* Both have done what they are to do, and know of each other's doings, when this returns. */
+/* When this returns, both threads have done their part and see each other's stores. */
 void duel_round(const struct duel *duel);
 void duel_end(void);
 
-/* In a round, by either thread. Each has done so once before: up to a microsecond or two, so that either may be first. */
+/*
+ * In a round, each thread has called this once before its part: a random delay of up to a
+ * microsecond or two, so that either may be first.
+ */
 void wait_a_bit(void);
 
-/* Once in a round, by either thread: what it stores from here on comes late to the other. */
+/*
+ * At most once in a round, by either thread: the other thread sees this thread's following stores
+ * late.
+ */
 void stores_come_late(void);
 
 #endif

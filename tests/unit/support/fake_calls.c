@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The scripted driver's functions, by the names that the cache looks up. */
+/* The scripted driver's functions, under the names that the cache looks up. */
 #define _GNU_SOURCE
 #include "tests/unit/support/fake_state.h"
 
@@ -40,7 +40,7 @@ enum {
 	ATTR_MAPPING_BASE_ADDR = 19,
 };
 
-/* Of mapped memory that is its reservation. */
+/* The range of mapped memory is its reservation. */
 static uint64_t range_of(const struct memory *m, uint64_t *size)
 {
 	bool reserved = m->kind == FAKE_VMM && m->base - fake_reserved < fake_reserved_size;
@@ -49,7 +49,7 @@ static uint64_t range_of(const struct memory *m, uint64_t *size)
 	return reserved ? fake_reserved : m->base;
 }
 
-/* m NULL: the value that an address unknown to the driver has. */
+/* With m NULL: the value for an address that the driver does not know. */
 static int attribute(const struct memory *m, int attr, void *data)
 {
 	uint64_t ignored;
@@ -118,7 +118,10 @@ static int fake_cuPointerGetAttribute(void *data, int attr, uint64_t addr)
 	return fake_leaving(FAKE_QUERY, result);
 }
 
-/* The plural succeeds for an address that the driver doesn't know, with zeros. */
+/*
+ * For an address that the driver doesn't know this call succeeds, unlike the one for a single
+ * attribute, and answers zeros.
+ */
 static int fake_cuPointerGetAttributes(unsigned n, int *attrs, void **data, uint64_t addr)
 {
 	int result = fake_entered(FAKE_QUERY);
@@ -253,7 +256,7 @@ static int fake_cuDeviceGetCount(int *count)
 	return fake_leaving(FAKE_OTHER, result);
 }
 
-/* All that the cache might ask for (116: GPU_DIRECT_RDMA, 124: DMA_BUF) is there. */
+/* The device has all that the cache may ask for (116: GPU_DIRECT_RDMA, 124: DMA_BUF). */
 static int fake_cuDeviceGetAttribute(int *value, int attr, int device)
 {
 	int result = fake_entered(FAKE_OTHER);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* See fake_driver.h: memory and the script. */
+/* The scripted driver's memory and its script: see fake_driver.h. */
 #define _GNU_SOURCE
 #include "tests/unit/support/fake_state.h"
 
@@ -21,7 +21,7 @@ static struct {
 } failing = {.call = FAKE_CALLS};
 static struct {
 	enum fake_call call;
-	unsigned edges; /* still to go by */
+	unsigned edges; /* edges that must pass before it runs */
 	void (*fn)(void *);
 	void *arg;
 	bool met;

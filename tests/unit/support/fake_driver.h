@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A scripted CUDA driver for the cache's unit tests: memory lies where the test says, and the test
- * can step in at each edge of each call. (The simulated driver of tests/sim is the other way round:
- * it behaves like the real one and can't be scripted.)
+ * A scripted CUDA driver for the cache's unit tests. Memory lies where the test says, and the test
+ * can act at each edge of each call. (The simulated driver of tests/sim does the opposite: it
+ * behaves like the real driver and can't be scripted.)
  *
- * An export is the writing end of a pipe whose reading end stays here, so that the driver sees when
- * the last descriptor of it has been closed, in this process or in any child.
+ * An edge is the begin or the end of a driver call that the cache makes, see fake_at_edge().
+ *
+ * An export is the write end of a pipe whose read end stays here. So the driver sees when the last
+ * descriptor of an export has been closed, in this process or in any child.
  */
 #ifndef FAKE_DRIVER_H
 #define FAKE_DRIVER_H
@@ -35,7 +37,7 @@ enum fake_kind {
 	FAKE_GRAPH,   /* allocated while capturing: an address that the driver denies knowing */
 };
 
-/* The calls by what they are for: the cache may use whichever entry point serves. */
+/* The calls, grouped by purpose: the cache may use any entry point that serves it. */
 enum fake_call {
 	FAKE_QUERY,  /* pointer attributes, address range */
 	FAKE_SYNC,   /* setting SYNC_MEMOPS */
@@ -44,13 +46,16 @@ enum fake_call {
 	FAKE_CALLS
 };
 
-/* Where pd_find_driver_symbol is to point; a driver that finds nothing is NULL to the cache. */
+/* The function for pd_find_driver_symbol. */
 void *fake_symbol(const char *name);
 
-/* For pd_is_mapped. */
+/* The function for pd_is_mapped. */
 bool fake_is_mapped(uint64_t base, uint64_t id);
 
-/* The program's side: memory comes, goes, and is mapped anew. These are not watched by anything. */
+/*
+ * The program's side: memory is allocated, freed and mapped again. pindown does not watch these
+ * calls.
+ */
 void fake_alloc(uint64_t base, uint64_t size, enum fake_kind kind);
 void fake_alloc_in(uint64_t base, uint64_t size, enum fake_kind kind, void *context, int device,
 		   void *pool);
@@ -59,54 +64,60 @@ void fake_context_destroy(void *context);
 uint64_t fake_id(uint64_t addr);    /* the buffer id alive there, 0 when none */
 #define FAKE_CONTEXT ((void *)0xc0) /* the context of fake_alloc() */
 
-/* Mappings in here are parts of one reservation; others fill one of their own each. */
+/*
+ * Mappings in this range are parts of one reservation. Any other mapping fills a reservation of its
+ * own.
+ */
 extern uint64_t fake_reserved, fake_reserved_size;
 
-/* How often any context was made current by cuCtxPushCurrent(). */
+/* How often cuCtxPushCurrent() made a context current. */
 extern unsigned fake_pushes;
 
-/* This thread has no current context from now on: an export without one is refused. */
+/* From now on this thread has no current context, and an export without one is refused. */
 void fake_no_current_context(void);
 
-/* How often a call was entered, or any call (FAKE_CALLS). */
+/* How often a call was entered; FAKE_CALLS: any call. */
 unsigned fake_count(enum fake_call call);
 
-/* The nth entry of this call from now (0: the next) fails with result, and so on for `times`. */
+/* From the nth entry of this call on (0: the next one), `times` entries fail with this result. */
 void fake_fail(enum fake_call call, unsigned nth, unsigned times, int result);
 
-/* At most so many bytes of exports can be open. */
+/* Open exports may have this many bytes in total. */
 void fake_pin_space(uint64_t bytes);
 
-/* Each export has another buffer id afterwards, for `times` exports: memory replaced unseen. */
+/*
+ * For `times` exports, the memory gets another buffer id during the export: it was replaced unseen.
+ */
 void fake_swap_during_export(unsigned times);
 
-/* dma-buf export isn't supported by this device. */
+/* The device does not support dma-buf export. */
 void fake_no_dmabuf(void);
 
 /*
- * Each call has two edges: entered (nothing looked at yet) and leaving (the answer is fixed). At
- * the nth edge from now, of this call or of any (FAKE_CALLS), fn runs in the calling thread; once.
- * fake_edge_met() says whether it ran: a test of a race must not pass because it never raced.
+ * Each call has two edges: entering it (nothing has been looked at) and leaving it (the answer is
+ * fixed). At the nth edge from now, of this call or of any call (FAKE_CALLS), the calling thread
+ * runs fn, once. fake_edge_met() says whether it ran: a test of a race must not pass because there
+ * was no race.
  */
 void fake_at_edge(enum fake_call call, unsigned nth, void (*fn)(void *arg), void *arg);
 bool fake_edge_met(void);
-/* The edges that this many entries of a call have. */
+/* The number of the edge at which the nth call is entered, and left. */
 #define FAKE_ENTERING(nth) (2 * (nth))
 #define FAKE_LEAVING(nth)  (2 * (nth) + 1)
 
 /*
- * To be called before the cache's fork handlers are registered: pins under way, for which the cache
- * waits, need this driver.
+ * Call this before the cache's fork handlers are registered: the cache waits for pins under way,
+ * and these need this driver.
  */
 void fake_handle_forks(void);
 
-/* Descriptors of exports that this process has. */
+/* How many descriptors of exports this process has. */
 unsigned fake_descriptors_here(void);
 
-/* Exports not closed by anybody yet: all, or those of memory that has ended. */
+/* Exports that some process still has open: all of them, or those of memory that has ended. */
 unsigned fake_open_exports(void);
 unsigned fake_open_exports_of_dead(void);
-/* Of one buffer id. */
+/* The same for one buffer id. */
 unsigned fake_open_exports_of(uint64_t id);
 unsigned fake_exports_made(void);
 

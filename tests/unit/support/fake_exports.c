@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The scripted driver's exports: pipes, whose other ends tell who still has them. */
+/* The scripted driver's exports: pipes, whose other ends tell which processes still have them. */
 #define _GNU_SOURCE
 #include "tests/unit/support/fake_state.h"
 
@@ -17,7 +17,7 @@
 #define IDS	    4
 
 struct dmabuf {
-	uint64_t ids[IDS]; /* of the memory it keeps; unused: 0 */
+	uint64_t ids[IDS]; /* of the memory that the export keeps; 0: unused */
 	uint64_t bytes;
 	int reader;
 	bool open;
@@ -129,7 +129,9 @@ static bool is_of_an_export(const struct stat *st)
 	return false;
 }
 
-/* Whatever their numbers are: the cache moves them half-way up what the process may have. */
+/*
+ * Looks at all descriptors: the cache moves an export to a number halfway up the process's limit.
+ */
 unsigned fake_descriptors_here(void)
 {
 	union {
@@ -167,7 +169,7 @@ static bool backed(uint64_t begin, uint64_t end)
 	return false;
 }
 
-/* The 2 MiB blocks of [base, end) are all backed by something that lives and can be exported. */
+/* Do all 2 MiB blocks of [base, end) hold memory that is alive and can be exported? */
 static bool exportable(uint64_t base, uint64_t end)
 {
 	if (((base | end) & 4095) || base >= end)
@@ -178,7 +180,9 @@ static bool exportable(uint64_t base, uint64_t end)
 	return true;
 }
 
-/* What an export of [base, end) keeps alive: what was asked about, or all mappings of a VMM range.
+/*
+ * What an export of [base, end) keeps alive: the allocation asked about, or all mappings of a VMM
+ * range.
  */
 static void kept_by_export(struct dmabuf *e, uint64_t base, uint64_t end)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* See fake_kmod.h. open() and ioctl() are wrapped by the linker (build.mk). */
+/* The scripted pindown.ko: see fake_kmod.h. The linker wraps open() and ioctl() (build.mk). */
 #define _GNU_SOURCE
 #include "tests/unit/support/fake_kmod.h"
 
@@ -17,18 +17,18 @@
 
 #include "kmod/pindown_ioctl.h"
 
-#define MOST_PINS 1024u
-#define AREA	  (sizeof(struct pindown_state) + MOST_PINS * sizeof(uint32_t))
+#define MAX_PINS 1024u
+#define AREA	 (sizeof(struct pindown_state) + MAX_PINS * sizeof(uint32_t))
 
 int __real_open(const char *path, int flags, ...);
 int __real_ioctl(int fd, unsigned long request, ...);
 int __wrap_open(const char *path, int flags, ...);
 int __wrap_ioctl(int fd, unsigned long request, ...);
 
-/* All of it under fake_lock. */
+/* fake_lock guards all of it. */
 static struct {
 	uint64_t address, length; /* length 0: the number is free */
-} pins[MOST_PINS];
+} pins[MAX_PINS];
 static struct pindown_state *area;
 static uint32_t generation;
 static bool is_loaded;
@@ -52,7 +52,7 @@ static uint64_t pinned(unsigned *count)
 	uint64_t bytes = 0;
 
 	*count = 0;
-	for (unsigned n = 1; n < MOST_PINS; n++) {
+	for (unsigned n = 1; n < MAX_PINS; n++) {
 		bytes += pins[n].length;
 		*count += pins[n].length != 0;
 	}
@@ -121,11 +121,11 @@ static uint32_t *word_of(unsigned number)
 	return (uint32_t *)(void *)(area + 1) + number;
 }
 
-/* In the kernel's order: the word, then the count. */
+/* Stores in the kernel's order: first the word, then the count. */
 void fake_kmod_revoke(uint64_t addr)
 {
 	pthread_mutex_lock(&fake_lock);
-	for (unsigned n = 1; n < MOST_PINS; n++) {
+	for (unsigned n = 1; n < MAX_PINS; n++) {
 		if (addr - pins[n].address >= pins[n].length)
 			continue;
 		__atomic_store_n(word_of(n), 0, __ATOMIC_SEQ_CST);
@@ -142,12 +142,15 @@ static int call_version(struct pindown_version *call)
 	call->granularity = PINDOWN_PAGE_SIZE;
 	call->capabilities = PINDOWN_CAP_CALLBACK | PINDOWN_CAP_PERSISTENT | PINDOWN_CAP_STATE |
 			     PINDOWN_CAP_DMABUF;
-	call->max_regions = MOST_PINS - 1;
+	call->max_regions = MAX_PINS - 1;
 	call->state_length = (AREA + 4095) & ~4095u;
 	return 0;
 }
 
-/* With fake_lock. As the driver: whole pages around memory of one allocation. */
+/*
+ * Call it with fake_lock held. Refuses what the driver refuses: anything but whole pages around one
+ * allocation.
+ */
 static int refusal(const struct pindown_pin *call, unsigned at)
 {
 	const struct memory *m = fake_find(call->address);
@@ -159,7 +162,8 @@ static int refusal(const struct pindown_pin *call, unsigned at)
 		return fail_error;
 	if (!m || !call->length || (call->address | call->length) % PINDOWN_PAGE_SIZE ||
 	    call->address + call->length >=
-		    m->base + m->size + PINDOWN_PAGE_SIZE) /* rounded out at most */
+		    /* the end of the allocation, rounded up to a page */
+		    m->base + m->size + PINDOWN_PAGE_SIZE)
 		return EINVAL;
 	if (pinned(&count) + call->length > space)
 		return ENOSPC;
@@ -173,9 +177,9 @@ static int pin(struct pindown_pin *call, unsigned at)
 
 	if (error)
 		return error;
-	while (n < MOST_PINS && pins[n].length)
+	while (n < MAX_PINS && pins[n].length)
 		n++;
-	if (n == MOST_PINS)
+	if (n == MAX_PINS)
 		return EMFILE;
 	pins[n].address = call->address;
 	pins[n].length = call->length;
@@ -212,7 +216,7 @@ static int call_unpin(const struct pindown_unpin *call)
 	int error = ENOENT;
 
 	pthread_mutex_lock(&fake_lock);
-	if (call->region < MOST_PINS && pins[call->region].length) {
+	if (call->region < MAX_PINS && pins[call->region].length) {
 		pins[call->region].length = 0;
 		__atomic_store_n(word_of(call->region), 0, __ATOMIC_SEQ_CST);
 		error = 0;
@@ -221,7 +225,7 @@ static int call_unpin(const struct pindown_unpin *call)
 	return error;
 }
 
-/* Any file will do: a pipe's end would be counted as the driver's. */
+/* Any file will do, but not a pipe's end: that would be counted as an export of the driver. */
 static int call_export(struct pindown_export *call)
 {
 	if (!pins[call->region].length)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * A libnvidia-ml.so.1 with three GPUs, for check-bar and check-roots, which compile it. NVML_INIT, NVML_COUNT: errors
- * that it answers with. NVML_NOTES: a file in which it notes what it was asked.
+ * A libnvidia-ml.so.1 with three GPUs, compiled by check-bar and check-roots. NVML_INIT and
+ * NVML_COUNT: the errors that it answers with. NVML_NOTES: a file in which it notes each question.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -46,9 +46,9 @@ const char *nvmlErrorString(int error)
 {
 	return error == 9 ? "Driver Not Loaded" : "Unknown Error";
 }
-int nvmlSystemGetDriverVersion(char *to, unsigned room)
+int nvmlSystemGetDriverVersion(char *to, unsigned capacity)
 {
-	snprintf(to, room, "580.159.04");
+	snprintf(to, capacity, "580.159.04");
 	return 0;
 }
 int nvmlSystemGetCudaDriverVersion_v2(int *to)
@@ -67,14 +67,14 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **to)
 	*to = (void *)(index + 1ul);
 	return 0;
 }
-int nvmlDeviceGetName(void *device, char *to, unsigned room)
+int nvmlDeviceGetName(void *device, char *to, unsigned capacity)
 {
-	snprintf(to, room, (long)device == 3 ? "NVIDIA T400" : "NVIDIA H200");
+	snprintf(to, capacity, (long)device == 3 ? "NVIDIA T400" : "NVIDIA H200");
 	return 0;
 }
-int nvmlDeviceGetUUID(void *device, char *to, unsigned room)
+int nvmlDeviceGetUUID(void *device, char *to, unsigned capacity)
 {
-	snprintf(to, room, "GPU-00000000-1111-2222-3333-44444444444%ld", (long)device);
+	snprintf(to, capacity, "GPU-00000000-1111-2222-3333-44444444444%ld", (long)device);
 	return 0;
 }
 int nvmlDeviceGetPciInfo_v3(void *device, struct pci *to)
@@ -87,7 +87,7 @@ int nvmlDeviceGetBAR1MemoryInfo(void *device, struct memory *to)
 {
 	note("bar1");
 	if ((long)device == 3)
-		return 3; /* not supported */
+		return 3; /* NVML_ERROR_NOT_SUPPORTED */
 	*to = (struct memory){262144 * MIB, 0, (long)device == 1 ? MIB : 260000 * MIB};
 	return 0;
 }

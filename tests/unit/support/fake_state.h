@@ -18,7 +18,7 @@ struct memory {
 	bool alive;
 };
 
-/* Guards all that is below; never held while a test's own function runs. */
+/* Guards all that follows. Never held while a test's own function runs. */
 extern pthread_mutex_t fake_lock;
 
 extern struct memory fake_memory[];
@@ -31,20 +31,23 @@ extern unsigned fake_swaps;
 extern bool fake_dmabuf_missing;
 
 /*
- * What this thread asked about last. A range rounded out to whole pages may hold several small
+ * What this thread last asked about. A range rounded out to whole pages may hold several small
  * allocations: this tells which of them an export is for.
  */
 extern __thread uint64_t fake_asked_last;
 extern __thread void *fake_current_context;
 
-/* What each call begins with: anything but success is the call's result. And what it ends with. */
+/*
+ * Each call begins with fake_entered(): a result other than success is the call's result. It ends
+ * with fake_leaving().
+ */
 int fake_entered(enum fake_call call);
 int fake_leaving(enum fake_call call, int result);
 
-/* With the lock. What lives at addr, or NULL. */
+/* Call it with the lock held. The memory that is alive at addr, or NULL. */
 struct memory *fake_find(uint64_t addr);
 
-/* With the lock. */
+/* Call it with the lock held. */
 int fake_make_export(int *handle, uint64_t base, uint64_t size);
 
 #endif

@@ -25,7 +25,7 @@ static inline void begin_with_fork_handlers(void)
 }
 
 /*
- * In a child there is no Check to report to, and another thread may have had its lock at the fork: a
+ * A child can't report to Check, and another thread may have held Check's lock at the fork. So a
  * failed expectation is the child's exit status.
  */
 #define EXPECT(condition)                          \
@@ -61,7 +61,7 @@ static inline void in_child(void (*fn)(void *), void *arg)
 	reap(start_child(fn, arg));
 }
 
-/* A child whose parent never used the driver, or that has one of its own, may pin. */
+/* For a child whose parent never used the driver, or that has a driver of its own: it may pin. */
 static inline void uses_the_cache(void *arg)
 {
 	pindown_region *region = NULL;

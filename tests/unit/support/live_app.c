@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A program for check-top: it does what it is told, a letter a line, and answers each with a line.
+ * A program for check-top: it reads commands, one letter a line, and answers each with a line.
  *
  *	c  use CUDA            a  allocate 2 MiB and get (registers)   h  1000 hits on it
  *	t  300 hits from each of 250 threads, which stay     f  free it    u  get an unknown address
- *	m  it is freed past everybody, and allocated anew
- *	d  its descriptors     k  a child that uses CUDA and does what it is told, until its q
- *	r  3 in its page, as if the module had refused so many pins: there is none here to refuse
+ *	m  free it without pindown's knowledge, and allocate again
+ *	d  print its descriptors     k  a child that uses CUDA and reads commands, until its q
+ *	r  set 3 refused pins in its page, as there is no module here that refuses any
  *	x  execute itself      s  execute /bin/sleep     _  _exit     q  exit
  */
 #define _GNU_SOURCE
@@ -41,7 +41,7 @@ static void use_cuda(void)
 		_exit(9);
 }
 
-/* Its file says where the page is. */
+/* The process's file in /dev/shm says where its page is. */
 static bool note_refusals(void)
 {
 	struct pd_live head, *page = (void *)-1;
@@ -125,7 +125,8 @@ int main(int argc, char **argv)
 	(void)argc;
 	*(void **)&get = dlsym(RTLD_DEFAULT, "pindown_get");
 	*(void **)&put = dlsym(RTLD_DEFAULT, "pindown_put");
-	setvbuf(stdin, NULL, _IONBF, 0); /* a child, or what is executed, reads on */
+	/* a child, or a program that it executes, continues to read the commands */
+	setvbuf(stdin, NULL, _IONBF, 0);
 	while (fgets(line, sizeof(line), stdin)) {
 		switch (line[0]) {
 		case 'c':

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* Writes traces record by record, from docs/trace-format.md and without the writer. */
 #include "tests/unit/support/made_trace.h"
 
 #include <stdio.h>
@@ -15,9 +16,9 @@ static void give_up(const char *what)
 
 static void add_unit(struct made *made)
 {
-	if (made->size == made->room) {
-		made->room = made->room ? made->room * 2 : PD_TRACE_UNIT;
-		made->bytes = realloc(made->bytes, made->room);
+	if (made->size == made->capacity) {
+		made->capacity = made->capacity ? made->capacity * 2 : PD_TRACE_UNIT;
+		made->bytes = realloc(made->bytes, made->capacity);
 		if (!made->bytes)
 			give_up("memory");
 	}
@@ -80,7 +81,7 @@ void made_counters(struct made *made, uint64_t hits, uint64_t misses, uint64_t l
 	struct pd_trace_chunk *chunk = new_chunk(made, PD_CHUNK_COUNTERS);
 	struct pd_trace_slot *slot = (struct pd_trace_slot *)(chunk + 1);
 
-	/* Two threads', with a free slot between. */
+	/* The slots of two threads, with a free slot between them. */
 	slot[0].tid = 1;
 	slot[0].hits = hits / 3;
 	slot[0].misses = misses;
@@ -160,7 +161,7 @@ void made_region(struct made *made, enum pd_event event, const struct pd_trace_r
 	n = add_field(words, &fields, n, 1, what->addr);
 	n = add_field(words, &fields, n, 2, what->size);
 	n = add_field(words, &fields, n, 4, (uint64_t)(int64_t)what->result);
-	fields |= 0x20; /* device 0 and region 0 are some too */
+	fields |= 0x20; /* a device or a region of number 0 is a field, too */
 	words[n++] = what->region | (uint64_t)what->reason << 32 |
 		     (uint64_t)(uint16_t)what->device << 48;
 	n = add_field(words, &fields, n, 0x40, what->pin_addr);
@@ -214,7 +215,7 @@ void made_stack(struct made *made, uint32_t number, const uint64_t *frames, unsi
 		made_word(made, frames[i]);
 }
 
-/* Its build id is 8 bytes that no file has. */
+/* Its build id has 8 bytes that no file has. */
 void made_module(struct made *made, unsigned number, uint64_t begin, const char *path)
 {
 	size_t length = strlen(path), path_words = (length + 7) / 8;
@@ -285,13 +286,16 @@ static void first_thread(struct made *made, uint64_t t)
 	freed(made, a, t + 40000);
 }
 
-/* In use when freed: unpinned much later by another thread; one is never unpinned. */
+/*
+ * Regions that are in use when they are freed: another thread unpins them much later, and one is
+ * never unpinned.
+ */
 static void second_thread(struct made *made, uint64_t t)
 {
 	struct pd_trace_region c = region(3, 0x7f1000000000, 64 << 20, 1),
 			       d = region(4, 0x7f1010000000, 2 << 20, 1),
 			       e = region(5, 0x7f1020000000, 8 << 20, 1);
-	/* libcudart's, the program's, one without a file */
+	/* frames in libcudart, in the program, and in code without a file */
 	static const uint64_t frames[] = {0x0003000000001111, 0x0001000000004321, 0x7f5500001234};
 
 	made_module(made, 3, 0x7f5500000000, "/usr/lib/libcudart.so.12");
@@ -313,18 +317,21 @@ static void second_thread(struct made *made, uint64_t t)
 	made_call(made, FREE, d.addr, 0, 0, 0, t + 72000, t + 73000);
 	made_lost(made, 7);
 	made_thread(made, 4003);
-	/* Later by more than 32 bits of ticks can tell. */
+	/* So much later that 32 bits of ticks can't tell. */
 	made_clock(made, t + 3000000000);
 	c.flags = 0;
 	made_region(made, PD_EV_UNPIN, &c, t + 3000000000, t + 3000000500);
 	e.reason = PINDOWN_REASON_EVICTED;
 	made_region(made, PD_EV_EVICT, &e, t + 3000001000, t + 3000001000);
 	made_region(made, PD_EV_UNPIN, &e, t + 3000001100, t + 3000001500);
-	/* It began before the thread's first chunk was full. */
+	/* The call began before the thread's first chunk was full. */
 	made_call(made, 9, 0xf00, 0, -3, 0, t + 65000, t + 3000002000);
 }
 
-/* What a later version might write: a record type, fields and a chunk that we don't know. */
+/*
+ * What a later version may write: a record type, fields and a chunk that this version does not
+ * know.
+ */
 static void from_the_future(struct made *made, uint64_t t)
 {
 	made_word(made, 3 | 77 << 8 | 0xffull << 40);
@@ -365,7 +372,7 @@ void made_story(struct made *made, unsigned process)
 		made_end(made, t + 3200000000);
 	}
 	new_chunk(made, 55);
-	add_unit(made); /* claimed, and never used */
+	add_unit(made); /* a unit that was claimed and never used */
 	header(made)->units++;
 }
 
@@ -401,7 +408,10 @@ void made_live(struct made *made, uint32_t pid)
 	header(made)->end = (struct pd_trace_clock){0};
 }
 
-/* All differ, so that whoever counts must tell them apart; one of `early` began before all there is. */
+/*
+ * All of them differ, so a reader that counts must tell them apart. One call of `early` began
+ * before all other events.
+ */
 static void much(struct made *made, const char *what, uint32_t number, uint64_t ns)
 {
 	struct pd_trace_region region = {.buffer_id = number, .pin_size = 65536};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Traces made by hand from docs/trace-format.md, without the writer: the same bytes each time, and
- * things that the writer of today does not write. A tick is half a nanosecond.
+ * contents that today's writer does not write. A tick is half a nanosecond.
  */
 #ifndef MADE_TRACE_H
 #define MADE_TRACE_H
@@ -15,12 +15,12 @@
 
 struct made {
 	unsigned char *bytes; /* a whole number of units */
-	size_t size, room;
-	size_t chunk; /* offset of the chunk that records go to */
-	size_t at;    /* where the next one goes */
+	size_t size, capacity;
+	size_t chunk; /* the offset of the chunk that takes the next record */
+	size_t at;    /* where the next record goes */
 	uint64_t base;
 	uint32_t pid;
-	uint32_t stack; /* of what comes; 0: none */
+	uint32_t stack; /* of the events that follow; 0: none */
 };
 
 enum { TICKS_IN_NS = 2, BEGAN_NS = 5000000 /* CLOCK_MONOTONIC when the first trace began */ };
@@ -31,7 +31,7 @@ void made_counters(struct made *made, uint64_t hits, uint64_t misses, uint64_t l
 void made_chunk(struct made *made, uint32_t stream, uint32_t sequence, uint32_t tid, uint64_t ns);
 void made_word(struct made *made, uint64_t word);
 
-/* Times are CLOCK_MONOTONIC in ns; `end` decides the order. */
+/* Times are CLOCK_MONOTONIC in ns. `end` decides the order of events. */
 void made_call(struct made *made, unsigned call, uint64_t addr, uint64_t size, int64_t result,
 	       uint64_t extra, uint64_t begin, uint64_t end);
 void made_region(struct made *made, enum pd_event event, const struct pd_trace_region *what,
@@ -44,17 +44,20 @@ void made_stack(struct made *made, uint32_t number, const uint64_t *frames, unsi
 void made_module(struct made *made, unsigned number, uint64_t begin, const char *path);
 void made_end(struct made *made, uint64_t ns);
 
-/* One in which nothing is wrong. */
+/* A trace in which nothing is wrong. */
 void made_good(struct made *made);
 /* Two threads pin at the same time; the one that began first ends last. */
 void made_crossed(struct made *made);
-/* made_good() of a process that has not ended. */
+/* made_good() of a process that is still running. */
 void made_live(struct made *made, uint32_t pid);
 
-/* A story with a bit of everything, of one of two processes (0 or 1). */
+/* A bit of everything, for one of two processes (0 or 1). */
 void made_story(struct made *made, unsigned process);
 
-/* One thing again and again, until the file is so long: pins, hits, stacks, early, threads, calls. */
+/*
+ * One kind of event again and again, until the file has this size. Kinds: pins, hits, stacks,
+ * early, threads, calls.
+ */
 void made_much(struct made *made, const char *what, size_t bytes);
 
 void made_write(const struct made *made, const char *path);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * make_trace FILE WHAT, for scripts: one of the traces of made_trace.c: 0 or 1, the story of a process;
- * "good", without faults; "crossed"; "live" PROCESS; or "pins", "hits", "stacks", "early", "threads" or "calls"
- * and how many MiB of them.
+ * make_trace FILE WHAT: writes a trace for scripts. WHAT is one of the traces of made_trace.c: 0 or
+ * 1, the story of one process; "good", without faults; "crossed"; "live" PROCESS; or "pins",
+ * "hits", "stacks", "early", "threads" or "calls" and the size in MiB.
  */
 #include "tests/unit/support/made_trace.h"
 

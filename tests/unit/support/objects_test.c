@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* A consumer that keeps books of the objects it has made, and checks of these books. */
 #include "tests/unit/support/objects_test.h"
 
 struct books books;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of consumer objects share: a consumer that keeps books of what it has made, and
- * complains when it is called too late.
+ * What the tests of consumer objects share: a consumer that records what it has made, and complains
+ * when it is called too late.
  */
 #ifndef OBJECTS_TEST_H
 #define OBJECTS_TEST_H
@@ -12,7 +12,9 @@
 #define KEY(pd, access) \
 	(&(const struct pindown_key){.owner = (uint64_t)(pd), .word = {(uint64_t)(access)}})
 
-/* What a consumer has made: never freed, so that what became of it can be looked at. */
+/*
+ * An object that a consumer has made. It is never freed, so that a test can see what became of it.
+ */
 struct made {
 	uint64_t owner, access, base, id;
 	void *request;
@@ -24,27 +26,28 @@ struct made {
 
 struct books {
 	struct made made[MADE_MOST];
-	unsigned places;				     /* atomic: used of `made` */
-	unsigned creates, destroys;			     /* atomic: that succeeded */
-	int fail;					     /* creates answer this */
-	void (*in_create)(struct books *, pindown_region *); /* a step of the test's */
+	unsigned places;	    /* atomic: used places of `made` */
+	unsigned creates, destroys; /* atomic: successful calls */
+	/* create returns this; 0: it succeeds */
+	int fail;
+	void (*in_create)(struct books *, pindown_region *); /* the test's own step */
 	void (*in_destroy)(struct books *, const struct pindown_object_end *);
-	bool pin_is_gone; /* a destroy came after the unpin: never */
+	bool pin_is_gone; /* a destroy came after the unpin, which must never happen */
 };
 
-/* The test's own, and their consumer. */
+/* The books of the test and the consumer that keeps them. */
 extern struct books books;
 extern int consumer;
 
-/* A consumer of these books: its callbacks, and its id. */
+/* The callbacks of a consumer that keeps these books; books_open() returns its id. */
 int books_create(pindown_region *region, const struct pindown_key *key, void *request, void **data,
 		 void *arg);
 int books_destroy(const struct pindown_object_end *what, void *arg);
 int books_open(struct books *books);
 
 /*
- * A case with the test's own books open and memory at AT(0) to AT(3). Whatever the test has done: in the end
- * everything made is destroyed once, and never after the unpin.
+ * A test case with the books open and memory at AT(0) to AT(3). Whatever the test does: in the end,
+ * each object made has been destroyed once, and never after its region's unpin.
  */
 TCase *objects_case(Suite *suite, const char *name);
 void open_books(void);
@@ -54,7 +57,7 @@ pindown_object *must_attach(int consumer, uint64_t addr, const struct pindown_ke
 void attach_and_detach(int consumer, uint64_t addr, const struct pindown_key *key);
 struct made *made_by(pindown_object *object);
 
-/* So many were destroyed, the last one for this reason. */
+/* Asserts that this many objects were destroyed, the last one for this reason. */
 void destroyed(unsigned times, int reason, int in_use);
 
 #endif

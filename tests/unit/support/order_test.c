@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* See order_test.h. */
+/* Plays the races of order_test.h, whole and broken, until they have been close often enough. */
 #define _GNU_SOURCE
 #include "tests/unit/support/order_test.h"
 
@@ -13,13 +13,13 @@
 
 /* ---- who pays ---- */
 
-static const char *const payer_names[] = {"the rare side pays", "each pays",
-					  "that each pays begins here",
+static const char *const payer_names[] = {"the rare side pays", "each side pays",
+					  "each side pays from here on",
 					  "the rare side is refused its membarrier"};
 
 static const struct pd_asym_limits never_changes = {0, ~0u}, changes_soon = {~0u, ~0u};
 
-/* The rare side's barriers from one change to the next. */
+/* How many of the rare side's barriers lead from one change to the next. */
 static unsigned barriers_until_change(void)
 {
 	unsigned n = 0;
@@ -59,9 +59,9 @@ static void let_pay(enum payers who)
 /* ---- rounds ---- */
 
 bool broken;
-static unsigned changes; /* of who pays, in rounds that are to have one */
+static unsigned changes; /* changes of mode, in rounds that must have one */
 
-void nobody_pays(void)
+void skip_barrier_if_broken(void)
 {
 	if (broken)
 		__atomic_store_n(&pd_payer, PD_EACH_PAYS, __ATOMIC_RELAXED);
@@ -82,13 +82,16 @@ static enum outcome play(const struct race *race, enum payers who)
 	return outcome;
 }
 
-/* It goes wrong so often when broken, and has as many rounds to do so when it is not. */
+/*
+ * How often a broken round must go wrong. Unbroken rounds are as many, so they have had the same
+ * chance.
+ */
 #define ENOUGH	 100
 #define PATIENCE 15 /* seconds */
 
 /*
- * All races of a program take no longer than this, and the little that each then still has: on a
- * machine so busy that none of them is close, there is a limit to a program's time (tests/run).
+ * A limit for all races of a program. Each race that comes later still gets a little time. On a
+ * busy machine no race may ever be close, and a program's time is limited (tests/run).
  */
 #define PATIENCE_FOR_ALL 120
 #define LITTLE_PATIENCE	 2
@@ -126,7 +129,7 @@ static void play_until_it_was_close(const struct race *race, enum payers who)
 	       race->what, payer_names[who], whole[RARE_SAW], whole[FREQUENT_SAW], whole[ONE_SAW],
 	       when_broken[NEITHER]);
 	if (!was_close(when_broken, who))
-		skip_test("%s, %s: broken, it went wrong in %u rounds only, and that takes %u",
+		skip_test("%s, %s: only %u of the broken rounds went wrong, %u are needed",
 			  race->what, payer_names[who], when_broken[NEITHER], ENOUGH);
 }
 
@@ -139,7 +142,7 @@ static void do_nothing(void)
 {
 }
 
-/* As long as one thread alone has come to the cache, there is no barrier at all. */
+/* While only one thread has used the cache, it makes no barrier at all. */
 static const struct duel other_comes = {NULL, come, do_nothing};
 
 void play_race(const struct race *race, enum payers who)
@@ -149,7 +152,7 @@ void play_race(const struct race *race, enum payers who)
 		skip_test("%s, %s: the kernel has no membarrier", race->what, payer_names[who]);
 		return;
 	}
-	/* Each round has a grace period, and stores come late by some microseconds. */
+	/* Each round has a grace period; late stores are late by some microseconds only. */
 	pd_asym_grace_ns = 500000;
 	if (who == REFUSED && !refuse_system_call(SYS_membarrier, EPERM)) {
 		skip_test("%s: no seccomp filter can be installed here", race->what);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The order of a store and a load behind it (cache/base/barrier.h), where the processor would rather have it the other way
- * round: what one side stores comes late (duel.h), and unless somebody pays for the order the two sides don't see
- * each other.
+ * Order: a store and a later load (cache/base/barrier.h) that the processor would execute the other
+ * way round. One side's stores become visible late (duel.h). Unless one side pays for the order
+ * with a barrier, the two sides don't see each other.
  *
- * A race that is never close shows nothing. So every second round is played broken: nobody pays, and it must go
- * wrong, again and again. Where it doesn't, the test is skipped and says so.
+ * A race that is never close shows nothing. So every second round is played broken: no side pays,
+ * and the round must go wrong, again and again. If it never does, the test is skipped and says so.
  */
 #ifndef ORDER_TEST_H
 #define ORDER_TEST_H
@@ -14,8 +14,9 @@
 #include "tests/unit/support/duel.h"
 
 /*
- * In the round: the rare side, with a membarrier; each, with a fence; the rare side, and each from
- * there on; the rare side, whose membarrier is refused.
+ * Who pays in the round. RARE_PAYS: the rare side, with a membarrier. EACH_PAYS: each side, with a
+ * fence. CHANGES: the rare side, and each side from there on. REFUSED: the rare side, whose
+ * membarrier is refused.
  */
 enum payers { RARE_PAYS, EACH_PAYS, CHANGES, REFUSED, PAYERS };
 
@@ -23,25 +24,28 @@ enum outcome { RARE_SAW, FREQUENT_SAW, ONE_SAW, NEITHER, OUTCOMES };
 
 struct race {
 	const char *what;
-	void (*prepare)(void);	     /* by the rare side's thread */
-	struct duel duel;	     /* the rare side is here, the frequent one there */
-	enum outcome (*judge)(void); /* also tidies up */
-	const char *wrong;	     /* what it is if neither has seen the other */
-	bool rare_side_late; /* and each pays: broken is what it has seen before its fence */
+	void (*prepare)(void);	     /* called by the rare side's thread */
+	struct duel duel;	     /* the rare side is `here`, the frequent side `there` */
+	enum outcome (*judge)(void); /* also cleans up */
+	const char *wrong;	     /* the message if neither side has seen the other */
+	bool rare_side_late; /* EACH_PAYS; a broken round counts what it saw before its fence */
 };
 
-extern bool broken; /* this round */
+extern bool broken; /* in this round no side pays */
 
 /*
- * To be called by the rare side as it begins. In a broken round it says that each pays, when the other side has been
- * told that this one does; and no membarrier came in between.
+ * The rare side calls this as it begins. In a broken round it switches to EACH_PAYS although the
+ * frequent side was told that the rare side pays, and no membarrier came in between.
  */
-void nobody_pays(void);
+void skip_barrier_if_broken(void);
 
-/* Until it has been close. The memory at BASE can be registered; the test has chosen the backend "none". */
+/*
+ * Plays rounds until the race has been close. The memory at BASE can be registered; the test has
+ * chosen the backend "none".
+ */
 void play_race(const struct race *race, enum payers who);
 
-/* As run_suite(), where there can be duels. */
+/* As run_suite(), but skips the whole program where duels are not possible. */
 int run_order_suite(Suite *suite);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Installs a seccomp filter that refuses one system call. */
 #define _GNU_SOURCE
 #include "tests/unit/support/refuse.h"
 

@@ -5,8 +5,9 @@
 #include <stdbool.h>
 
 /*
- * A system call filter, as a sandbox installs one: from here on this system call answers so (an
- * errno) in this thread and in those that it starts. false: no filter can be installed here.
+ * Installs a system call filter, as a sandbox does: from here on this system call fails with this
+ * errno in this thread and in those that it starts. Returns false if no filter can be installed
+ * here.
  */
 bool refuse_system_call(unsigned number, unsigned error);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
+/* Calls of the simulated driver, with checks, for its own tests. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "tests/unit/support/test_sim.h"
+#include "tests/unit/support/sim_support.h"
 
 static void *library;
 

@@ -18,7 +18,7 @@ static inline void *find_in_sim(const char *name)
 	return dlsym(RTLD_DEFAULT, name);
 }
 
-/* Not in the fixture: a test's environment comes first. */
+/* Not in the fixture: a test sets its environment variables before. */
 static inline void start_cuda(void)
 {
 	OK(cuInit(0));
@@ -79,7 +79,7 @@ static inline void free_async(CUdeviceptr p)
 	pd_ended(guard);
 }
 
-/* A case of this suite on a driver that has not been started: see start_cuda(). */
+/* A test case on a driver that has not been started: see start_cuda(). */
 static inline TCase *sim_case(Suite *suite, const char *name)
 {
 	return suite_case(suite, name, sim_begin, sim_end);

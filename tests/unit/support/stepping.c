@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* See stepping.h. */
+/*
+ * Stops a thread at a single instruction of its own by the processor's trap flag: see stepping.h.
+ */
 #define _GNU_SOURCE
 #include "tests/unit/support/stepping.h"
 
@@ -16,7 +18,7 @@
 
 #define TRAP_FLAG 0x100u
 #define PATIENCE \
-	20000000 /* ns: so long the stopped thread waits for one that neither ends nor sleeps */
+	20000000 /* ns that the stopped thread waits for one that neither ends nor sleeps */
 
 static struct {
 	unsigned target, at;
@@ -24,12 +26,13 @@ static struct {
 	sem_t go;
 	bool started;
 	struct worker other;
-	void (*in_handler)(void); /* in place of the other thread, or NULL */
+	/* runs in place of the other thread; NULL: the other thread runs */
+	void (*in_handler)(void);
 } turn;
 
 #if CAN_STEP
 
-/* All of this runs in a signal handler: system calls only. */
+/* All of this runs in a signal handler, so it makes system calls only. */
 static long long now(void)
 {
 	struct timespec t;
@@ -51,9 +54,9 @@ static void let_other_run(void)
 		}
 		if (__atomic_load_n(&turn.started, __ATOMIC_ACQUIRE) &&
 		    thread_state(turn.other.tid) == 'S')
-			return; /* it waits for the one that is stopped */
+			return; /* it waits for the stopped thread */
 		if (now() > deadline)
-			return; /* or spins for it */
+			return; /* or it spins for the stopped thread */
 		sched_yield();
 	}
 }
@@ -81,9 +84,12 @@ static void __attribute__((noinline)) set_trap_flag(bool on)
 {
 	volatile size_t none = 0;
 
-	/* With it there is a frame pointer: a thread that is cancelled just here can be unwound. */
+	/*
+	 * This makes the compiler keep a frame pointer, so that a thread that is cancelled here can
+	 * be unwound.
+	 */
 	__asm__ volatile("" : : "r"(__builtin_alloca(none)));
-	/* Clear of the red zone. */
+	/* The push must not overwrite the red zone. */
 	if (on)
 		__asm__ volatile("subq $128, %%rsp; pushfq; orq $0x100, (%%rsp); popfq; "
 				 "addq $128, %%rsp" ::
@@ -159,7 +165,10 @@ static void one_turn(const struct race *race, unsigned target)
 	}
 	race->stepped();
 	if (target != UINT_MAX && !turn.in_handler) {
-		if (!turn.met) /* shorter than when it was counted: after it, then */
+		/*
+		 * fewer instructions than when they were counted: the other thread runs after them
+		 */
+		if (!turn.met)
 			sem_post(&turn.go);
 		worker_join(&turn.other);
 	}
@@ -189,9 +198,12 @@ void run_race(const char *name, const struct race *race, unsigned turns)
 		turns = (unsigned)atoi(getenv("STEP_TURNS"));
 	catch_traps();
 	one_turn(race, UINT_MAX);
-	one_turn(race, UINT_MAX); /* all that is done once only has been done by now */
+	one_turn(race, UINT_MAX); /* by now all one-time initialization has been done */
 	length = turn.at;
-	/* Where it begins, most happens without a lock: the first half of the turns one by one. */
+	/*
+	 * The code takes fewer locks at its beginning, so stop at each instruction of the first
+	 * half.
+	 */
 	dense = length <= turns ? length : turns / 2;
 	step = (length - dense) / (turns - turns / 2) + 1;
 	for (unsigned target = 0; target < length; target += target < dense ? 1 : step) {

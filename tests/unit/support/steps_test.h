@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What the sweeps over single instructions share: one region, and what becomes of it. */
+/*
+ * What the tests that step through a hit, a put, a free and so on share: one region, and checks of
+ * what became of it.
+ */
 #ifndef STEPS_TEST_H
 #define STEPS_TEST_H
 
@@ -7,7 +10,8 @@
 #include "tests/unit/support/stepping.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
-#define TURNS 140 /* of more instructions than these only some are stopped at; or set STEP_TURNS */
+/* when there are more instructions, only this many are stopped at; or as many as STEP_TURNS says */
+#define TURNS 140
 
 static uint64_t old_id;
 static pindown_region *region, *others_region;
@@ -72,7 +76,7 @@ static inline void assert_all_gone(void)
 static inline void check_hit(void)
 {
 	if (result == PINDOWN_OK) {
-		/* It was there first: its hold counts, so that the pin outlives the free. */
+		/* The hold came first: it counts, so the pin outlives the free. */
 		ck_assert_uint_eq(pindown_region_buffer_id(region), old_id);
 		ck_assert_msg(fake_open_exports_of(old_id) == 1,
 			      "instruction %u: unpinned under its holder", race_instruction());

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Test suites of the Check library whose tests can be skipped. */
 #define _GNU_SOURCE
 #include "tests/unit/support/suite.h"
 
@@ -6,7 +7,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-static unsigned *skipped; /* shared with the processes that the tests run in */
+static unsigned *skipped; /* shared with the processes in which the tests run */
 
 void skip_test(const char *why, ...)
 {
@@ -44,7 +45,7 @@ int run_suite(Suite *suite)
 	ran = srunner_ntests_run(runner);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);
-	if (*skipped) /* Check's own summary has them among what passed: see tests/run */
+	if (*skipped) /* Check counts them as passed: see tests/run */
 		printf("%d passed, %d failed, %u skipped\n", ran - failed - (int)*skipped, failed,
 		       *skipped);
 	return failed != 0;

@@ -4,22 +4,22 @@
 
 #include <check.h>
 
-/* So long the threads of a test wait for each other, on a slow machine. */
+/* How long the threads of a test wait for each other, also on a slow machine. */
 #define PATIENCE_NS 60000000000u
 
 /*
- * A case of this suite in which each test is between these two (NULL: none), with time enough for a sanitizer on a
- * slow machine.
+ * A test case of this suite; each test runs between these two functions (NULL: none). Its time is
+ * enough for a sanitizer on a slow machine.
  */
 TCase *suite_case(Suite *suite, const char *name, void (*begin)(void), void (*end)(void));
 
 /*
- * This test can't show anything here, for this reason; it is to return now, and counts as skipped and not as
- * passed.
+ * Says that this test can't show anything here, and why. The test must return then; it counts as
+ * skipped, not as passed.
  */
 void skip_test(const char *why, ...) __attribute__((format(printf, 1, 2)));
 
-/* Runs the whole suite, and frees it: main()'s result. */
+/* Runs the whole suite and frees it. The result is main()'s. */
 int run_suite(Suite *suite);
 
 #endif

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+/* The fixture of the trace writer's tests, and reading back what was written. */
 #define _GNU_SOURCE
 #include "tests/unit/support/trace_test.h"
 
@@ -28,7 +29,7 @@ void set_up(void)
 	fclose(file);
 	dup2(heard, STDERR_FILENO);
 	setenv("PINDOWN_TRACE", "t.pdt", 1);
-	pd_race_wait_ns = PATIENCE_NS; /* for another thread that opens the file */
+	pd_race_wait_ns = PATIENCE_NS; /* waiting for another thread that opens the file */
 	pd_trace_call_names(trace_test_calls, 3);
 }
 
@@ -65,7 +66,7 @@ void call_at(uint64_t addr)
 static struct reader *reader;
 struct event *events;
 unsigned event_count;
-static unsigned event_room;
+static unsigned event_capacity;
 struct counters counters;
 
 void read_back(const char *name)
@@ -87,9 +88,9 @@ void read_back(const char *name)
 		counters.lost += reader_file(reader, i)->counters.lost;
 	}
 	while (reader_next(reader, &event)) {
-		if (event_count == event_room) {
-			event_room = event_room ? event_room * 2 : 1000;
-			events = realloc(events, event_room * sizeof(*events));
+		if (event_count == event_capacity) {
+			event_capacity = event_capacity ? event_capacity * 2 : 1000;
+			events = realloc(events, event_capacity * sizeof(*events));
 			ck_assert_ptr_nonnull(events);
 		}
 		events[event_count] = event;
@@ -115,8 +116,8 @@ int in_child(void (*function)(void), int *child)
 	int status, pid = fork();
 
 	/*
-	 * The child first: an assertion takes memory, and another thread may have had the
-	 * allocator's lock.
+	 * The child first: an assertion allocates memory, and another thread may have held the
+	 * allocator's lock at the fork.
 	 */
 	if (pid == 0) {
 		function();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * For the tests of the trace writer. Each test is a process of its own, in a folder of its own, with
- * PINDOWN_TRACE=t.pdt; what it wrote is read back with the command's reader.
+ * For the tests of the trace writer. Each test is a process of its own, in a folder of its own,
+ * with PINDOWN_TRACE=t.pdt. The command's reader reads back what was written.
  */
 #ifndef TRACE_TEST_H
 #define TRACE_TEST_H
@@ -16,7 +16,7 @@
 
 extern const char *const trace_test_calls[3];
 extern char folder[];
-extern int heard; /* what was printed on standard error */
+extern int heard; /* a descriptor of what was printed on standard error */
 
 void set_up(void);
 void tear_down(void);
@@ -24,32 +24,35 @@ void tear_down(void);
 /* What was printed on standard error so far. */
 const char *printed(void);
 
-/* A call of number 1. */
+/* Records a call of function number 1. */
 void call_at(uint64_t addr);
 
-/* All events of a trace; text is not kept. The files stay open until the next trace is read. */
+/*
+ * All events of the last trace read; text is not kept. Its files stay open until the next trace is
+ * read.
+ */
 extern struct event *events;
 extern unsigned event_count;
 extern struct counters counters;
 void read_back(const char *name);
 unsigned count_events(enum pd_event event);
 
-/* t.<pid><tail>.pdt */
+/* The file's name: t.<pid><tail>.pdt */
 char *own_name(int pid, const char *tail);
 bool exists(const char *name);
 void put_file(const char *name, const char *text);
 struct pd_trace_header read_header(const char *name);
 
-/* Runs a function in a child; its exit status, or -signal. */
+/* Runs a function in a child. Returns its exit status, or -signal. */
 int in_child(void (*function)(void), int *child);
 
-/* What is printed is one line, and has these words. */
+/* Asserts that one line was printed and has these words. */
 void expect_one_line(const char *words);
 
-/* How many segments of a journal there are that this process has made. */
+/* How many segments of journals there are that this process has made. */
 unsigned journals_of(int pid);
 
-/* Adds tests up to a NULL. */
+/* Adds tests from a list that ends with NULL. */
 TCase *add_case(Suite *suite, const char *name, const TTest *const *tests);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* What the writer is told comes back as it was: values, times, order, counters. */
+/* Events that the writer gets are read back as they were: values, times, order, counters. */
 #define _GNU_SOURCE
 #include "tests/unit/support/trace_test.h"
 
@@ -71,7 +71,7 @@ START_TEST(a_plain_call_is_small)
 	for (unsigned i = 0; i < count; i++)
 		call_at(0x7f0000000000 + i);
 	ck_assert_int_eq(stat(own_name(getpid(), ""), &after), 0);
-	/* One chunk may just have been begun. */
+	/* A chunk may just have been started. */
 	ck_assert_int_le(after.st_size - before.st_size, 48ll * count + 4 * 65536);
 	read_back("t.pdt");
 	ck_assert_uint_eq(event_count, count + 1);
@@ -182,7 +182,7 @@ START_TEST(a_note_comes_back)
 }
 END_TEST
 
-/* 0 to 200 bytes of text, more is cut; none is written beyond a chunk's end. */
+/* From 0 to 200 bytes of text; more is cut off. No record reaches beyond the end of its chunk. */
 START_TEST(errors_come_back)
 {
 	char text[301];
@@ -234,12 +234,12 @@ static uint64_t monotonic(void)
 	return pd_ticks_ns();
 }
 
-/* Also times that need more than 32 bits, and begins that were never taken. */
+/* Also times that need more than 32 bits, and calls whose begin was not recorded. */
 START_TEST(times)
 {
 	const uint64_t second = pd_ticks_steady ? 1ull << 32 : 1000000000;
 	uint64_t before[3], after[3], begin, end;
-	const uint64_t slack = 100000; /* of clocks read one after the other */
+	const uint64_t slack = 100000; /* two clocks are read one after the other */
 
 	pd_trace_open();
 	for (unsigned i = 0; i < 3; i++) {
@@ -257,7 +257,7 @@ START_TEST(times)
 	pd_trace_close();
 	read_back("t.pdt");
 	ck_assert_uint_eq(event_count, 6);
-	/* The long one began first of all, before the trace even. */
+	/* The long call began first, even before the trace. */
 	ck_assert_uint_eq(events[0].record.addr, 2);
 	ck_assert_uint_eq(events[0].record.taken, 5 * second);
 	ck_assert_uint_eq(events[0].ts, 0);
@@ -273,11 +273,11 @@ START_TEST(times)
 }
 END_TEST
 
-/* What caused comes before what was caused, though it is written after it. */
+/* The cause comes before its effect, though it is written after it. */
 START_TEST(nested_events_are_in_order)
 {
 	struct pd_trace_region what = {.addr = 7};
-	unsigned count = 30000; /* several chunks, whose ends fall anywhere */
+	unsigned count = 30000; /* several chunks, which end at any place */
 
 	pd_trace_open();
 	for (unsigned i = 0; i < count; i++) {
@@ -313,7 +313,7 @@ static void *count_and_wait(void *arg)
 	return NULL;
 }
 
-/* Threads from before the trace count on their own: what they counted is added at the end. */
+/* Threads from before the trace count in their own counters, which are added at the end. */
 START_TEST(closing)
 {
 	pthread_barrier_t barrier;
@@ -333,7 +333,7 @@ START_TEST(closing)
 	pd_trace_close();
 	ck_assert_int_eq(errno, 33);
 	ck_assert_uint_ne(read_header(name).end.ticks, 0);
-	/* Whatever still comes is written, and closing again changes nothing. */
+	/* Later events are written, and closing again changes nothing. */
 	call_at(2);
 	pd_trace_close();
 	read_back("t.pdt");
@@ -342,7 +342,7 @@ START_TEST(closing)
 }
 END_TEST
 
-/* Of a thread that has made hits before the trace, too, the next one is not passed over. */
+/* Also for a thread that has made hits before the trace, the next hit is not left out. */
 START_TEST(the_next_hit_of_each_thread_is_seen)
 {
 	pd_self()->until_look = 4000;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* dma-bufs of the program's own: what is put down of them when their memory ends. */
+/* dma-bufs of the program itself: what the trace says of them when their memory ends. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -15,7 +15,7 @@
 #define BASE 0x7f0000000000ull
 #define SIZE 65536ull
 
-/* No driver is there to describe memory: what is exported counts as the allocation. */
+/* There is no driver that describes memory, so the exported range counts as the allocation. */
 static void export_at(uint64_t addr, int fd)
 {
 	pd_exported(addr, SIZE, fd, __builtin_return_address(0));
@@ -96,7 +96,7 @@ START_TEST(an_import_counts_until_it_lets_go)
 	int fd = a_buffer(), other = a_buffer(), by[2];
 
 	pd_trace_open();
-	pd_export_imported(fd, &by[0]); /* of nothing that is known */
+	pd_export_imported(fd, &by[0]); /* a descriptor that is not known */
 	export_at(BASE, fd);
 	export_at(BASE + SIZE, other);
 	pd_export_imported(fd, &by[0]);
@@ -139,7 +139,7 @@ START_TEST(many_at_once)
 }
 END_TEST
 
-/* Those that were closed make room; when all are open, what can't be watched is said. */
+/* Closed ones make room. When all are open, the trace says what can't be watched. */
 START_TEST(more_than_there_is_room_for)
 {
 	int fd = a_buffer(), open_one = a_buffer();

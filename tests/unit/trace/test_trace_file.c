@@ -91,7 +91,7 @@ static const struct {
 	{"/dev/null/t.pdt", "Not a directory"},
 };
 
-/* One line, and the program runs on. */
+/* One line is printed, and the program runs on. */
 START_TEST(no_file_can_be_made)
 {
 	setenv("PINDOWN_TRACE", impossible[_i].given, 1);
@@ -178,7 +178,7 @@ START_TEST(call_names_may_come_late)
 }
 END_TEST
 
-/* ---- no room -------------------------------------------------------------------------------- */
+/* ---- no space ------------------------------------------------------------------------------- */
 
 enum { MANY = 50000 };
 
@@ -209,7 +209,7 @@ START_TEST(file_size_limit)
 }
 END_TEST
 
-/* Twenty milliseconds by the clock that the writer goes by. */
+/* Waits for twenty milliseconds of the clock that the writer uses. */
 static void wait_for_coarse_clock(void)
 {
 	struct timespec begin, now;
@@ -221,7 +221,7 @@ static void wait_for_coarse_clock(void)
 	} while ((now.tv_sec - begin.tv_sec) * 1000000000 + now.tv_nsec - begin.tv_nsec < 20000000);
 }
 
-/* When there is room again it is told where the gap is, and how large. */
+/* When there is space again, an event says where the gap is and how large. */
 START_TEST(room_again)
 {
 	struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
@@ -232,7 +232,7 @@ START_TEST(room_again)
 	lost = pd_self()->counters->lost_events;
 	ck_assert_uint_gt(lost, 0);
 	setrlimit(RLIMIT_FSIZE, &none);
-	wait_for_coarse_clock(); /* room is looked for again only now and then */
+	wait_for_coarse_clock(); /* the writer looks for space only now and then */
 	call_at(MANY);
 	ck_assert_uint_eq(pd_self()->counters->lost_events, lost);
 	read_back("t.pdt");
@@ -259,7 +259,7 @@ START_TEST(no_room_from_the_start)
 }
 END_TEST
 
-/* A file system of one MiB, in a name space of its own. */
+/* A file system of one MiB, in a mount namespace of its own. */
 static void write_into_a_small_disk(void)
 {
 	if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
@@ -275,7 +275,8 @@ static void write_into_a_small_disk(void)
 	ck_assert_uint_gt(counters.lost, 0);
 	ck_assert_uint_gt(count_events(PD_EV_CALL), 1000);
 	ck_assert_uint_eq(count_events(PD_EV_CALL) + counters.lost, MANY);
-	pd_journal_end(); /* nobody else sees this file, so that it would be kept for a day */
+	/* no other process sees this file, so the journal would be kept for a day */
+	pd_journal_end();
 }
 
 START_TEST(full_disk)
@@ -292,7 +293,7 @@ END_TEST
 
 /* ---- a file system that copies on write ------------------------------------------------------ */
 
-/* 77: there are no tools for it, or no right to use them. */
+/* Exits with 77 if there are no tools for it, or no right to use them. */
 static void mount_btrfs(void)
 {
 	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
@@ -320,7 +321,7 @@ static void fill_disk(void)
 	sync();
 }
 
-/* What was written back there needs new space for each page that is written again. */
+/* There, written data needs new space for each page that is written again. */
 static void write_into_a_full_btrfs(void)
 {
 	mount_btrfs();
@@ -359,7 +360,7 @@ START_TEST(full_btrfs)
 }
 END_TEST
 
-/* ---- somebody makes the file shorter --------------------------------------------------------- */
+/* ---- another process makes the file shorter -------------------------------------------------- */
 
 static const long lengths[] = {0, 1, 100, 40000, 65536, 100000};
 static long new_length;
@@ -394,11 +395,11 @@ static void write_into_a_cut_file(void)
 		call_at(i);
 		pd_count(&pd_self()->counters->hits);
 	}
-	expect_one_line("somebody has cut the file short: nothing is traced from here on");
+	expect_one_line("the file was truncated: nothing is traced from here on");
 	ck_assert_uint_eq(pd_trace_mask, 0);
 	ck_assert_uint_eq(pd_self()->counters->hits, MANY);
 	pd_trace_close();
-	expect_one_line("somebody has cut the file short");
+	expect_one_line("the file was truncated");
 	ck_assert_int_eq(file_length(), new_length);
 }
 
@@ -417,11 +418,11 @@ static void end_with_a_cut_file(void)
 	trace_and_be_cut();
 	pd_count(&pd_self()->counters->hits);
 	pd_trace_close();
-	expect_one_line("somebody has cut the file short");
+	expect_one_line("the file was truncated");
 	ck_assert_int_eq(file_length(), new_length);
 }
 
-/* Found out at the end, when nothing was written since. */
+/* Found at the end, because nothing was written since. */
 START_TEST(somebody_cuts_the_file_of_an_idle_process)
 {
 	int child;
@@ -432,7 +433,7 @@ START_TEST(somebody_cuts_the_file_of_an_idle_process)
 }
 END_TEST
 
-/* The child of a process whose trace has ended so has a trace of its own. */
+/* A child gets a trace of its own, although its parent's trace has ended. */
 static void write_in_child(void)
 {
 	pd_thread_fork_child();
@@ -495,7 +496,7 @@ START_TEST(a_program_closes_all_descriptors)
 }
 END_TEST
 
-/* The number is then somebody else's file's: that is neither written nor closed. */
+/* The number then belongs to another file, which is neither written to nor closed. */
 START_TEST(another_file_has_our_number)
 {
 	struct stat status;
@@ -533,7 +534,10 @@ START_TEST(the_file_is_gone)
 }
 END_TEST
 
-/* A removed file whose descriptor is left is written on: somebody may hold it open. */
+/*
+ * A removed file is still written to while its descriptor is open: another process may have it
+ * open.
+ */
 START_TEST(the_file_is_removed)
 {
 	int fd;
@@ -564,7 +568,7 @@ int main(void)
 	tcase_add_loop_test(names_case, file_names, 0, sizeof(names) / sizeof(names[0]));
 	tcase_add_loop_test(names_case, no_file_can_be_made, 0,
 			    sizeof(impossible) / sizeof(impossible[0]));
-	add_case(suite, "room",
+	add_case(suite, "space",
 		 (const TTest *const[]){file_size_limit, room_again, no_room_from_the_start,
 					full_disk, NULL});
 	cut_case = add_case(

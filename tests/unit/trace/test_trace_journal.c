@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * What has not been written into the file yet: kept however a process ends, and by whom it is
- * saved.
+ * Events that have not been written into the file yet: they are kept however the process ends, and
+ * a later process or the command saves them.
  */
 #define _GNU_SOURCE
 #include "tests/unit/support/trace_test.h"
@@ -31,8 +31,9 @@
 #include "cache/trace/journal.h"
 
 /*
- * Apart from the other processes of the machine, if that is allowed: those with a trace rescue the
- * journals of all that have died, and so those that the tests here count.
+ * Separates this program from the other processes of the machine, if that is allowed: traced
+ * processes rescue the journals of all dead processes, and so they would take those that the tests
+ * here count.
  */
 __attribute__((constructor)) static void be_apart(void)
 {
@@ -58,7 +59,7 @@ static void expect_all(uint64_t count)
 		ck_assert_uint_eq(events[i].record.addr, i);
 }
 
-/* What the file itself has, as somebody gets it who copies it. */
+/* Reads a copy of the file alone, without the journal. */
 static void read_copy_back(int pid)
 {
 	char command[200];
@@ -69,7 +70,7 @@ static void read_copy_back(int pid)
 	unlink("copy.pdt");
 }
 
-/* ---- however it ends ------------------------------------------------------------------------- */
+/* ---- however the process ends ---------------------------------------------------------------- */
 
 static void leave(void)
 {
@@ -99,7 +100,8 @@ static void be_terminated(void)
 static const struct {
 	void (*end)(void);
 	int status;
-	uint64_t count; /* little, all of which is in memory, and much, of which only the end is */
+	/* few events, all of them in memory; and many, of which only the last ones are */
+	uint64_t count;
 } ends[] = {
 	{be_killed, -SIGKILL, FEW},
 	{be_killed, -SIGKILL, MANY},
@@ -137,7 +139,7 @@ static void write_and_end_so(unsigned way, int *child)
 	ck_assert_int_eq(in_child(write_and_end, child), ends[way].status);
 }
 
-/* The command that reads a trace puts it into the file. */
+/* The command that reads a trace adds them to the file. */
 START_TEST(the_reader_saves)
 {
 	int child;
@@ -152,7 +154,7 @@ START_TEST(the_reader_saves)
 }
 END_TEST
 
-/* So does the next process that is traced. */
+/* The next process that is traced does it, too. */
 START_TEST(the_next_process_saves)
 {
 	int child;
@@ -165,9 +167,9 @@ START_TEST(the_next_process_saves)
 }
 END_TEST
 
-/* ---- who can't save it ----------------------------------------------------------------------- */
+/* ---- when they can't be saved ---------------------------------------------------------------- */
 
-/* What is left stays, and is read all the same, as long as the file can't be written to. */
+/* The journal stays, and is still read, as long as the file can't be written to. */
 static void read_with_little_room(void)
 {
 	struct rlimit little = {1000, RLIM_INFINITY};
@@ -222,7 +224,7 @@ START_TEST(another_file_is_there)
 }
 END_TEST
 
-/* What was cut away does not come back. */
+/* What was cut off does not come back. */
 START_TEST(the_file_was_cut)
 {
 	struct stat status;
@@ -237,7 +239,10 @@ START_TEST(the_file_was_cut)
 }
 END_TEST
 
-/* Who sees other files under the same names, as in a container, leaves it alone. */
+/*
+ * A process that sees other files under the same names, as in a container, leaves the journal
+ * alone.
+ */
 static void rescue_elsewhere(void)
 {
 	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
@@ -277,10 +282,7 @@ static void write_when_asked(void)
 	}
 }
 
-/*
- * A process that runs keeps what is its own, also while others look: what it writes then is not
- * lost.
- */
+/* A running process keeps its journal, also while others look: its later events are not lost. */
 START_TEST(a_living_process_is_left_alone)
 {
 	int child;
@@ -314,7 +316,7 @@ static void *write_one(void *arg)
 	return NULL;
 }
 
-/* In the file there is nothing of it yet, behind units of nothing. */
+/* The file has nothing of the chunk yet, and empty units before it. */
 START_TEST(a_chunk_behind_a_hole)
 {
 	pthread_t thread;
@@ -328,7 +330,7 @@ START_TEST(a_chunk_behind_a_hole)
 	ck_assert_uint_ne(hole, 0);
 	pthread_create(&thread, NULL, write_one, NULL);
 	pthread_join(thread, NULL);
-	/* As where space can't be allocated beforehand. */
+	/* As on a file system that can't allocate space beforehand. */
 	fd = open(own_name(getpid(), ""), O_RDWR);
 	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)hole,
 		      4 * PD_TRACE_UNIT) != 0) {
@@ -342,8 +344,8 @@ START_TEST(a_chunk_behind_a_hole)
 END_TEST
 
 /*
- * A copy is laid over what is read later: the thread may have filled its piece, and written it,
- * since.
+ * A copy of the journal is merged into a file that is read later: meanwhile the thread may have
+ * filled its piece and written it.
  */
 START_TEST(the_file_has_more_by_now)
 {
@@ -382,7 +384,7 @@ static bool see_events(const void *from, size_t bytes, uint64_t offset)
 }
 
 /*
- * Of a record that a thread is just writing nothing goes into the file: its end would be
+ * A record that a thread is writing just now does not go into the file: its end would be
  * overwritten.
  */
 START_TEST(a_record_under_way)
@@ -399,7 +401,7 @@ START_TEST(a_record_under_way)
 }
 END_TEST
 
-/* Whoever made up a journal for our file: places that are none harm nobody. */
+/* A forged journal for this file: positions outside the file do no harm. */
 START_TEST(a_journal_that_lies)
 {
 	static const uint64_t places[] = {UINT64_MAX, 1ull << 63, 2, 65537 + 4, 1ull << 40};
@@ -418,7 +420,7 @@ START_TEST(a_journal_that_lies)
 	journal->inode = status.st_ino;
 	journal->pid = (uint64_t)child;
 	journal->begin = read_header(real).begin;
-	memset(journal->path, 'x', sizeof(journal->path)); /* no end */
+	memset(journal->path, 'x', sizeof(journal->path)); /* it has no terminating zero */
 	for (unsigned i = 0; i < sizeof(places) / sizeof(places[0]); i++)
 		journal->pieces[i].place = places[i];
 	memset((char *)journal + PD_JOURNAL_HEAD, 0x11, 5 * PD_JOURNAL_PIECE_SIZE);
@@ -436,7 +438,7 @@ END_TEST
 
 /* ---- no shared memory ------------------------------------------------------------------------ */
 
-/* In a name space of its own that allows no segments. */
+/* In an IPC namespace of its own that allows no segments. */
 static void allow_no_segments(void)
 {
 	int fd = unshare(CLONE_NEWIPC) == 0 ? open("/proc/sys/kernel/shmmni", O_WRONLY) : -1;
@@ -476,7 +478,7 @@ START_TEST(without_shared_memory)
 	expect_all(MANY);
 	ck_assert_int_eq(in_child(be_killed_without_segments, &child), -SIGKILL);
 	read_back(own_name(child, ""));
-	/* What is lost then is no more than a piece. */
+	/* At most one piece is lost then. */
 	ck_assert_uint_lt(event_count, MANY);
 	ck_assert_uint_ge(event_count, MANY - PD_JOURNAL_PIECE_SIZE / 32);
 }
@@ -510,7 +512,7 @@ static void write_after_the_end(void)
 	pthread_join(thread, NULL);
 }
 
-/* Other threads' events are in the file, also those of after the end. */
+/* Other threads' events are in the file, also those that come after the end. */
 START_TEST(after_the_end)
 {
 	int child;
@@ -523,7 +525,7 @@ START_TEST(after_the_end)
 }
 END_TEST
 
-static uint64_t *written; /* shared with the parent: how many a thread has written */
+static uint64_t *written; /* shared with the parent: how many events each thread has written */
 
 static void *write_all_the_time(void *arg)
 {
@@ -549,7 +551,10 @@ static void end_while_others_write(void)
 	pd_trace_close();
 }
 
-/* The process ends while threads write: what each has written is there, in order, without a gap. */
+/*
+ * The process ends while threads write: the events of each thread are there, in order, without a
+ * gap.
+ */
 START_TEST(the_end_while_others_write)
 {
 	uint64_t next[3] = {0, 0, 0};
@@ -564,7 +569,10 @@ START_TEST(the_end_while_others_write)
 
 		ck_assert_uint_eq(events[i].record.addr & 0xffffffff, next[thread]++);
 	}
-	/* The last may be one that was not counted any more, or was just being written. */
+	/*
+	 * The last ones may be an event that was not counted yet, or one that was just being
+	 * written.
+	 */
 	for (unsigned i = 0; i < 3; i++)
 		ck_assert_msg(next[i] + 1 >= written[i], "thread %u: %llu of %llu", i,
 			      (unsigned long long)next[i], (unsigned long long)written[i]);
@@ -584,7 +592,7 @@ static void write_in_handler(int signal)
 	handled += IN_HANDLER;
 }
 
-/* They come anywhere in the writing of an event, and make the thread's piece move on. */
+/* Signals come anywhere in the writing of an event, and make the thread move to its next piece. */
 START_TEST(calls_in_signal_handlers)
 {
 	const struct itimerval often = {{0, 500}, {0, 500}}, never = {0};
@@ -610,7 +618,7 @@ START_TEST(calls_in_signal_handlers)
 		seen[which]++;
 	}
 	ck_assert_uint_eq(seen[0] + seen[1] + counters.lost, count + handled);
-	/* Lost only where a handler's events took the room that was just found. */
+	/* Events are lost only where a handler's events took the space that was just found. */
 	ck_assert_uint_le(counters.lost, 100);
 }
 END_TEST
@@ -624,8 +632,8 @@ static struct {
 } step;
 
 /*
- * By the trap flag the processor comes here after each instruction; at the target, a handler's
- * events.
+ * By the trap flag the processor calls this after each instruction. At the target instruction, it
+ * records a handler's events.
  */
 static void trapped(int signal, siginfo_t *info, void *context)
 {
@@ -653,7 +661,7 @@ static void __attribute__((noinline)) trap_to_here(void)
 			: "memory", "cc");
 }
 
-/* So that what is stepped through finds room for itself, and for nothing more. */
+/* Fills the piece up, so that the stepped code finds space for one event and no more. */
 static uint64_t fill_up(uint64_t number)
 {
 	const struct pd_thread *self = pd_self();
@@ -696,8 +704,8 @@ static void step_through(unsigned events_in_handler)
 }
 
 /*
- * At each instruction of an event's writing: one that takes the last room, and so many that all
- * moves on.
+ * At each instruction of the writing of an event: one event that takes the last space, and as many
+ * events as make the thread move to its next piece.
  */
 START_TEST(a_call_at_each_instruction)
 {

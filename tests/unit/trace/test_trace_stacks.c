@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Call stacks: of ordinary functions, which keep no frame pointer, and in places where a careless walk
- * would read what is not there. The tests' own module is not libpindown.so, so that the writer's
- * frames are in the stacks too, before those that are looked for.
+ * Call stacks: of ordinary functions, which keep no frame pointer, and in places where a careless
+ * walk would read memory that is not there. The module of the tests is not libpindown.so, so the
+ * stacks also contain the writer's frames, before the frames that the tests look for.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "cache/base/thread.h"
 #include "tests/unit/support/trace_test.h"
 
-/* Where the functions below were to return to, outermost first. */
+/* Where the functions below must return to, outermost first. */
 static uint64_t returns[100];
 static unsigned depth;
 #define ANYWHERE 1
@@ -28,7 +28,7 @@ static void mark(void *address)
 	returns[depth++] = (uint64_t)(uintptr_t)address;
 }
 
-/* The barriers keep calls from becoming jumps. */
+/* The barriers keep the compiler from turning calls into jumps. */
 #define FUNCTION __attribute__((noinline)) static
 #define HERE	 mark(__builtin_return_address(0))
 #define BEHIND	 __asm__ volatile("" ::: "memory")
@@ -50,7 +50,7 @@ FUNCTION void inner(unsigned more)
 	BEHIND;
 }
 
-/* Its frame has no fixed size: the compiler keeps a frame pointer. */
+/* Its frame has no fixed size, so the compiler keeps a frame pointer. */
 FUNCTION void with_array(size_t size)
 {
 	volatile char array[size];
@@ -68,15 +68,15 @@ FUNCTION void outer(void)
 	BEHIND;
 }
 
-static void stacks(const char *most)
+static void stacks(const char *max)
 {
 	depth = 0;
-	if (most)
-		setenv("PINDOWN_TRACE_STACKS", most, 1);
+	if (max)
+		setenv("PINDOWN_TRACE_STACKS", max, 1);
 	pd_trace_open();
 }
 
-/* The address that a frame stands for in this process. */
+/* The address in this process that a frame stands for. */
 static uint64_t address_of(const struct trace_file *file, uint64_t frame)
 {
 	const struct trace_module *module =
@@ -99,7 +99,7 @@ static unsigned frames_of(const struct event *event)
 	return count;
 }
 
-/* The event's stack has the functions that were marked, one behind the other. */
+/* The event's stack has the marked functions, one after the other. */
 static void is_complete(const struct event *event)
 {
 	unsigned count = frames_of(event), at = 0;
@@ -132,7 +132,7 @@ START_TEST(none_unless_asked_for)
 }
 END_TEST
 
-START_TEST(so_many_at_most)
+START_TEST(at_most_that_many)
 {
 	stacks("3");
 	outer();
@@ -207,7 +207,7 @@ static void coroutine(void)
 	swapcontext(&other_context, &main_context);
 }
 
-/* Nothing can be read on either side of it. */
+/* Memory on either side of it can't be read. */
 static char *guarded_stack(size_t bytes)
 {
 	char *map = mmap(NULL, bytes + 2 * 65536, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -256,7 +256,7 @@ START_TEST(a_signal_handler)
 }
 END_TEST
 
-/* Deeper than what is looked through at once: the first thread's stack grows meanwhile. */
+/* Deeper than one look reaches: the stack of the first thread grows meanwhile. */
 FUNCTION void far_down(unsigned pages)
 {
 	volatile char page[4096];
@@ -284,11 +284,11 @@ START_TEST(a_deep_stack)
 }
 END_TEST
 
-/* ---- code that nobody describes ------------------------------------------------------------- */
+/* ---- code without unwind information --------------------------------------------------------- */
 
 #if defined(__x86_64__)
 
-/* No description for the unwinder, and something else in the frame pointer. */
+/* No unwind information, and another value in the frame pointer. */
 void strange(uint64_t in_frame_pointer, void (*function)(void));
 __asm__(".text\n.type strange, @function\nstrange:\n"
 	"	push %rbp\n	mov %rdi, %rbp\n	push %rbp\n	sub $24, %rsp\n"
@@ -298,7 +298,7 @@ __asm__(".text\n.type strange, @function\nstrange:\n"
 START_TEST(a_wild_frame_pointer)
 {
 	static uint64_t self_pointing[2];
-	/* What looks like a frame, but no call ends where it says. */
+	/* It looks like a frame, but no call ends at its return address. */
 	uint64_t on_stack[4] = {1, (uint64_t)(uintptr_t)make_event, 3, 4};
 	char *edge = guarded_stack(4096) + 4096;
 	const uint64_t wild[] = {0,
@@ -327,7 +327,7 @@ START_TEST(a_wild_frame_pointer)
 	read_back("t.pdt");
 	ck_assert_uint_eq(event_count, sizeof(wild) / sizeof(wild[0]));
 	for (unsigned i = 0; i < event_count; i++)
-		is_complete(&events[i]); /* as far as it goes */
+		is_complete(&events[i]); /* as far as the walk gets */
 	for (unsigned i = 0; i < event_count; i++)
 		for (unsigned n = frames_of(&events[i]); n-- > 0;)
 			ck_assert_uint_ne(frames[n], (uint64_t)(uintptr_t)make_event);
@@ -345,7 +345,7 @@ static void coroutine_at_the_edge(void)
 	swapcontext(&other_context, &main_context);
 }
 
-/* Where a frame might well be, but for the end of the stack. */
+/* A plausible place for a frame, if it were not beyond the end of the stack. */
 START_TEST(a_frame_pointer_beyond_the_stack)
 {
 	char *stack = guarded_stack(65536);
@@ -363,7 +363,9 @@ START_TEST(a_frame_pointer_beyond_the_stack)
 }
 END_TEST
 
-/* Code made by the program has no file. With a frame pointer the walk goes on behind it. */
+/*
+ * Code that the program generated has no file. With a frame pointer the walk continues behind it.
+ */
 START_TEST(code_without_a_file)
 {
 	static const unsigned char code[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
@@ -391,9 +393,9 @@ END_TEST
 
 #endif
 
-/* ---- life ----------------------------------------------------------------------------------- */
+/* ---- lifetime -------------------------------------------------------------------------------- */
 
-/* What is known is looked at anew, and found to be the same. */
+/* Known modules are looked at again, and found to be the same. */
 START_TEST(after_unloading)
 {
 	stacks("64");
@@ -419,7 +421,7 @@ static void child(void)
 	BEHIND;
 }
 
-START_TEST(a_forked_child_tells_all_anew)
+START_TEST(a_forked_child_writes_all_stacks_again)
 {
 	int pid;
 
@@ -439,7 +441,7 @@ static void the_same_in_a_child(void)
 	outer();
 }
 
-/* As few addresses as make the parent's stack and the child's the same. */
+/* Makes the parent's stack and the child's the same, with as few addresses as possible. */
 START_TEST(a_forked_child_knows_none_to_be_written)
 {
 	int pid;
@@ -492,7 +494,7 @@ int main(void)
 	const TTest *const tests[] = {
 		ordinary_functions,
 		none_unless_asked_for,
-		so_many_at_most,
+		at_most_that_many,
 		written_once,
 		not_for_hits,
 		other_threads,
@@ -505,7 +507,7 @@ int main(void)
 		code_without_a_file,
 #endif
 		after_unloading,
-		a_forked_child_tells_all_anew,
+		a_forked_child_writes_all_stacks_again,
 		a_forked_child_knows_none_to_be_written,
 		errno_stays,
 		modules_have_build_ids,

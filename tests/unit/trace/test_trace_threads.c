@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The writer in threads, in forked children, in processes that are killed, and while others read. */
+/* The trace writer in threads, forked children and killed processes, and while others read. */
 #define _GNU_SOURCE
 #include "cache/hook_events.h"
 #include "tests/unit/support/trace_test.h"
@@ -39,7 +39,7 @@ static void run_threads(void *(*function)(void *), unsigned first, unsigned coun
 		pthread_join(threads[i], NULL);
 }
 
-/* Threads come and go, and later ones take over the earlier ones' records. */
+/* Threads come and go, and later threads take over the records of earlier ones. */
 START_TEST(many_threads)
 {
 	static uint64_t next[THREADS * GENERATIONS];
@@ -56,7 +56,7 @@ START_TEST(many_threads)
 		uint64_t thread = events[i].record.addr >> 32;
 
 		ck_assert_uint_lt(thread, THREADS * GENERATIONS);
-		/* Each thread's events are in order, and all of one thread's. */
+		/* Each thread's events are in order and complete. */
 		ck_assert_uint_eq(events[i].record.addr & 0xffffffff, next[thread]);
 		next[thread]++;
 		if (!tid[thread])
@@ -76,7 +76,7 @@ static void *open_and_write(void *arg)
 	return write_many(arg);
 }
 
-/* Whoever comes while the file is opened waits: nothing is missed. */
+/* A thread that comes while the file is being opened waits: no event is missing. */
 START_TEST(all_open_at_once)
 {
 	run_threads(open_and_write, 0, THREADS);
@@ -134,7 +134,7 @@ static void write_and_tell(void)
 	}
 }
 
-/* Everything that was written before the kill is there, whole. */
+/* Everything that was written before the kill is there, complete. */
 START_TEST(kill_9)
 {
 	uint64_t last = 0, n;
@@ -176,7 +176,7 @@ static void *write_with_a_cancellation_pending(void *arg)
 	return NULL;
 }
 
-/* A driver call is no cancellation point, so it must not become one. */
+/* A driver call is no cancellation point, and must not become one. */
 START_TEST(no_cancellation_point)
 {
 	pthread_t thread;
@@ -226,7 +226,7 @@ START_TEST(a_child_has_its_own_file)
 	ck_assert_uint_eq(counters.hits, 1);
 	ck_assert_uint_eq(events[0].record.addr, 1000000);
 	ck_assert_uint_eq(read_header(own_name(child, "")).forked_from, (unsigned)getpid());
-	/* The name without a number is both, by time. */
+	/* The name without a number means both files, ordered by time. */
 	read_back("t.pdt");
 	ck_assert_uint_eq(event_count, 10200);
 	ck_assert_uint_eq(events[100].record.addr, 1000000);
@@ -281,7 +281,7 @@ static bool stop;
 static void *write_until_stopped(void *arg)
 {
 	(void)arg;
-	/* With pauses, so that readers under a sanitizer come along. */
+	/* With pauses, so that readers under a sanitizer keep up. */
 	for (uint64_t i = 0; !__atomic_load_n(&stop, __ATOMIC_RELAXED); i++) {
 		call_at(i);
 		if (i % 100 == 0)
@@ -297,7 +297,7 @@ static void write_a_little_in_child(void)
 		call_at(i);
 }
 
-/* Forks fall anywhere into other threads' writing: their places are not the child's. */
+/* Forks come at any point of other threads' writing: their positions are not the child's. */
 START_TEST(forks_while_others_write)
 {
 	pthread_t threads[2];
@@ -321,7 +321,7 @@ START_TEST(forks_while_others_write)
 }
 END_TEST
 
-/* A trace that grows is read up to where it has come, and never looks damaged. */
+/* A trace that grows is read as far as it is written, and never looks damaged. */
 START_TEST(read_while_others_write)
 {
 	unsigned before = 0;
@@ -345,9 +345,12 @@ START_TEST(read_while_others_write)
 			tids[thread] = events[j].tid;
 			wrong += events[j].record.addr != next[thread]++;
 		}
-		ck_assert_uint_eq(
-			wrong,
-			0); /* not for each: that is a system call, and the writers get away */
+		ck_assert_uint_eq(wrong,
+				  /*
+			 * one assertion for all: each is a system call, and the reader would not
+			 * keep up with the writers
+			 */
+				  0);
 	}
 	__atomic_store_n(&stop, true, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < 2; i++)

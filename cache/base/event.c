@@ -1,7 +1,6 @@
-// SPDX-License-Identifier: MIT
-#include "cache/trace/format.h"
-
-#include "cache/trace/writer.h"
+/* SPDX-License-Identifier: MIT */
+/* The names of the events that a trace can have. */
+#include "cache/base/event.h"
 
 const char *const pd_event_names[] = {
 	[PD_EV_CALL] = "call",	       [PD_EV_PIN] = "pin",

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Tests of the simulated driver. Each test runs in a process of its own and loads the library itself,
- * so that it can say in the environment what is to be simulated.
+ * For the tests of the simulated driver. Each test runs in a process of its own and loads the
+ * library itself, so that it can set the environment variables of the simulation first.
  */
-#ifndef TEST_SIM_H
-#define TEST_SIM_H
+#ifndef SIM_SUPPORT_H
+#define SIM_SUPPORT_H
 
 #include <check.h>
 #include <stdbool.h>
@@ -25,10 +25,10 @@ void *sim_library(void);
 #define ok(call)	    ck_assert_int_eq(call, CUDA_SUCCESS)
 #define refused(call, with) ck_assert_int_eq(call, with)
 
-/* cuInit, and the primary context of device 0 current. */
+/* Calls cuInit and makes the primary context of device 0 current. */
 CUcontext start(void);
 CUdeviceptr allocate(uint64_t size);
-uint64_t id_of(CUdeviceptr ptr); /* 0: none */
+uint64_t id_of(CUdeviceptr ptr); /* 0: there is none */
 int export_of(CUdeviceptr ptr, uint64_t size);
 CUresult try_export(CUdeviceptr ptr, uint64_t size);
 CUresult set_sync_memops(CUdeviceptr ptr);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
+/* Walking the loaded libraries, also in a child in which the loader's lock is stuck: loaded.h. */
 #define _GNU_SOURCE
-#include "hook/loader/objects.h"
+#include "hook/loader/loaded.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -10,7 +11,10 @@
 #include "cache/base/safe_read.h"
 #include "cache/base/process.h"
 
-enum { PAGE = 4096 /* or a part of one */, MOST = 16384 /* objects; more are a circle */ };
+enum {
+	PAGE = 4096,	      /* or a part of a page, where pages are larger */
+	MAX_LIBRARIES = 16384 /* a list with more is a circle */
+};
 
 static bool has_header(const struct link_map *map)
 {
@@ -21,8 +25,8 @@ static bool has_header(const struct link_map *map)
 }
 
 /*
- * Is the object in memory that the loader's list has at this place? An object's memory goes as a
- * whole. Something else that is there by now has no dynamic section at the same place.
+ * Does the memory still hold the library that the loader's list has here? A library's memory is
+ * unmapped as a whole, and another mapping in its place has no dynamic section at that address.
  */
 static bool is_whole(const struct link_map *map, const struct dl_phdr_info *info)
 {
@@ -33,7 +37,7 @@ static bool is_whole(const struct link_map *map, const struct dl_phdr_info *info
 	return false;
 }
 
-static struct dl_phdr_info describe(const struct link_map *map)
+static struct dl_phdr_info headers_of(const struct link_map *map)
 {
 	const ElfW(Ehdr) *header = (const void *)map->l_addr;
 	struct dl_phdr_info info = {.dlpi_addr = map->l_addr};
@@ -48,39 +52,40 @@ static struct dl_phdr_info describe(const struct link_map *map)
 }
 
 /* NULL behind the last one. */
-static const struct link_map *object_at(const struct link_map *map)
+static const struct link_map *map_at(const struct link_map *map)
 {
 	return pd_is_readable((uintptr_t)map) ? map : NULL;
 }
 
-static int go_through_list(pd_look_at_object *look, void *arg)
+static int walk_list(pd_look_at_library *look, void *arg)
 {
-	const struct link_map *map = object_at(_r_debug.r_map);
+	const struct link_map *map = map_at(_r_debug.r_map);
 	int found = 0;
 
-	for (unsigned i = 0; map && i < MOST && !found; i++) {
-		struct dl_phdr_info info = describe(map);
+	for (unsigned i = 0; map && i < MAX_LIBRARIES && !found; i++) {
+		struct dl_phdr_info info = headers_of(map);
 
 		found = look(&info, sizeof(info), arg);
-		map = object_at(map->l_next);
+		map = map_at(map->l_next);
 	}
 	return found;
 }
 
-static const struct link_map *last_object(void)
+static const struct link_map *last_library(void)
 {
-	const struct link_map *last = NULL, *map = object_at(_r_debug.r_map);
+	const struct link_map *last = NULL, *map = map_at(_r_debug.r_map);
 
-	for (unsigned i = 0; map && i < MOST; i++) {
+	for (unsigned i = 0; map && i < MAX_LIBRARIES; i++) {
 		last = map;
-		map = object_at(map->l_next);
+		map = map_at(map->l_next);
 	}
 	return last;
 }
 
 /*
- * Relaxed: the lock itself orders what it is for; and whoever sees an older state goes without the
- * lock once more.
+ * Does the loader's lock work? In a child: once its list has changed, since a change takes the
+ * lock. Relaxed: the lock itself orders the list; a thread that sees an older state walks the list
+ * without the lock once more.
  */
 static bool lock_works(void)
 {
@@ -88,18 +93,18 @@ static bool lock_works(void)
 
 	if (__builtin_expect(__atomic_load_n(&pd_here.loader_lock_works, __ATOMIC_RELAXED), 1))
 		return true;
-	last = last_object();
-	before = __atomic_exchange_n(&pd_here.last_object, last, __ATOMIC_RELAXED);
+	last = last_library();
+	before = __atomic_exchange_n(&pd_here.last_library, last, __ATOMIC_RELAXED);
 	if (!before || before == last)
 		return false;
 	__atomic_store_n(&pd_here.loader_lock_works, 1, __ATOMIC_RELAXED);
 	return true;
 }
 
-int pd_each_object(pd_look_at_object *look, void *arg)
+int pd_each_library(pd_look_at_library *look, void *arg)
 {
 	int error = errno;
-	int found = lock_works() ? dl_iterate_phdr(look, arg) : go_through_list(look, arg);
+	int found = lock_works() ? dl_iterate_phdr(look, arg) : walk_list(look, arg);
 
 	errno = error;
 	return found;

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A thread's stream of records and its place in the file. For writer.c and events.c only.
+ *
+ * The place is in the thread's record: trace_piece is its piece of the journal, for the life of the
+ * record, and trace_memory is that piece's memory; trace_at to trace_end is the part that is left
+ * (both NULL: the thread has no place in the file yet, or is just moving); 32-bit time stamps count
+ * from trace_base.
+ *
+ * One comparison on the fast path catches everything rare: there is no piece, the piece is full,
+ * the time stamp is out of range, or another thread's record was taken over (then trace_base puts
+ * every time stamp out of range).
+ */
+#ifndef PD_TRACE_STREAM_H
+#define PD_TRACE_STREAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cache/base/process.h"
+#include "cache/base/thread.h"
+#include "cache/trace/format.h"
+#include "cache/trace/state.h"
+
+static inline bool pd_stream_has_room(const struct pd_thread *self, unsigned words)
+{
+	return self->trace_end - self->trace_at >= (ptrdiff_t)(words * 8u);
+}
+
+/* Whatever is missing on the fast path. False: nothing can be written. */
+bool pd_stream_make_room(struct pd_thread *self, unsigned words, uint64_t end, bool is_event);
+
+/* Makes room for a record that ends at `end`. False: there is none; an event is then lost. */
+static inline bool pd_stream_prepare(struct pd_thread *self, unsigned words, uint64_t end,
+				     bool is_event)
+{
+	if (__builtin_expect(
+		    end - self->trace_base <= UINT32_MAX && pd_stream_has_room(self, words), 1) &&
+	    pd_process_is_known())
+		return true;
+	return pd_stream_make_room(self, words, end, is_event);
+}
+
+/*
+ * Takes `words` from the piece in one instruction: a call in a signal handler before or after it
+ * takes others. NULL: such a call has left no room. The record is complete when its first word is
+ * stored.
+ */
+static inline uint64_t *pd_stream_take(struct pd_thread *self, unsigned words)
+{
+	uint64_t bytes = words * 8u, at = bytes;
+
+#if defined(__x86_64__)
+	__asm__("xaddq %0, %1" : "+r"(at), "+m"(self->trace_at) : : "cc");
+#else
+	at = (uint64_t)__atomic_fetch_add(&self->trace_at, bytes, __ATOMIC_RELAXED);
+#endif
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	return at + bytes <= (uint64_t)self->trace_end ? (uint64_t *)at : NULL;
+}
+
+/* Release: pairs with readers of the file, which read a record's first word first. */
+static inline void pd_stream_commit(uint64_t *at, unsigned words, enum pd_record type,
+				    unsigned what, uint64_t when)
+{
+	__atomic_store_n(at, words | (uint64_t)type << 8 | (uint64_t)what << 16 | when << 32,
+			 __ATOMIC_RELEASE);
+}
+
+/*
+ * After the trace was closed, each thread writes its records at once. Relaxed: a record that
+ * another thread writes during the closing may be missing, as if the process had ended a moment
+ * earlier.
+ */
+void pd_stream_write_late(const struct pd_thread *self);
+
+static inline void pd_stream_write_if_late(const struct pd_thread *self)
+{
+	if (__builtin_expect(__atomic_load_n(&pd_trace.ended, __ATOMIC_RELAXED), 0))
+		pd_stream_write_late(self);
+}
+
+/* Counts a lost event; NULL: of a thread without a record. */
+void pd_stream_lose_event(struct pd_thread *self);
+
+/*
+ * Called by a new thread, and when the trace opens by the thread that opens it: moves its record's
+ * counters into the file, if there is one, so that they survive a kill.
+ */
+void pd_stream_start_thread(struct pd_thread *self);
+
+/* In a forked child: no thread has a place, and all counters are the records' own, and zero. */
+void pd_streams_fork_child(void);
+
+#endif

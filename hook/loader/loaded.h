@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Walking the loaded libraries of the process, the program first, in the order of loading.
+ *
+ * The C library's dl_iterate_phdr() takes a lock. Another thread may hold that lock while this one
+ * forks, and in the child it then stays held for ever: fork() resets other locks of the loader, but
+ * this one only since glibc 2.37, and _Fork() and clone() reset none. The program's own calls in
+ * the child get along without that lock, so ours must, too.
+ *
+ * A child therefore walks the loader's list without the lock. Another thread of the parent may have
+ * been changing the list at the fork: a library is appended when it is complete, but an unloaded
+ * one stays in the list for a moment after its memory is unmapped. So each library is validated
+ * before its headers are used. Once the list has changed in the child, its lock works, and is taken
+ * from then on.
+ */
+#ifndef PD_OBJECTS_H
+#define PD_OBJECTS_H
+
+#include <link.h>
+#include <stddef.h>
+
+#pragma GCC visibility push(hidden)
+
+typedef int pd_look_at_library(struct dl_phdr_info *info, size_t size, void *arg);
+
+/*
+ * As dl_iterate_phdr(), until look() returns something other than 0. Of `info` only the address and
+ * the program headers are valid; a library that can't be validated has no headers. Keeps errno.
+ */
+int pd_each_library(pd_look_at_library *look, void *arg);
+
+#pragma GCC visibility pop
+
+#endif

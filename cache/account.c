@@ -7,12 +7,12 @@
 
 #include "cache/base/lock.h"
 
-struct pd_account pd_total, pd_devices[PD_MAX_DEVICES];
-struct pd_counts pd_counts;
-bool pd_untold_process;
-uint64_t pd_untold_devices;
+struct pdn_account pdn_total, pdn_devices[PDN_MAX_DEVICES];
+struct pdn_counts pdn_counts;
+bool pdn_untold_process;
+uint64_t pdn_untold_devices;
 
-static void add_pin(struct pd_account *account, uint64_t bytes)
+static void add_pin(struct pdn_account *account, uint64_t bytes)
 {
 	account->pins++;
 	account->regions++;
@@ -23,7 +23,7 @@ static void add_pin(struct pd_account *account, uint64_t bytes)
 		account->peak_bytes = account->bytes;
 }
 
-static void add_unpin(struct pd_account *account, uint64_t bytes, bool was_kept)
+static void add_unpin(struct pdn_account *account, uint64_t bytes, bool was_kept)
 {
 	account->unpins++;
 	account->regions--;
@@ -34,13 +34,13 @@ static void add_unpin(struct pd_account *account, uint64_t bytes, bool was_kept)
 	}
 }
 
-static void add_kept(struct pd_account *account, uint64_t bytes)
+static void add_kept(struct pdn_account *account, uint64_t bytes)
 {
 	account->kept_regions++;
 	account->kept_bytes += bytes;
 }
 
-static void add_out(struct pd_account *account, bool evicted)
+static void add_out(struct pdn_account *account, bool evicted)
 {
 	if (evicted)
 		account->evictions++;
@@ -50,137 +50,137 @@ static void add_out(struct pd_account *account, bool evicted)
 
 static bool has_account(int device)
 {
-	return device >= 0 && device < PD_MAX_DEVICES;
+	return device >= 0 && device < PDN_MAX_DEVICES;
 }
 
 /*
  * The device's own account, or NULL. The caller changes it and the process's, and the page is told.
  */
-static struct pd_account *changing(int device)
+static struct pdn_account *changing(int device)
 {
-	pd_untold = true;
+	pdn_stats_changed = true;
 	if (!has_account(device))
 		return NULL;
-	pd_untold_devices |= 1ull << device;
-	return &pd_devices[device];
+	pdn_untold_devices |= 1ull << device;
+	return &pdn_devices[device];
 }
 
 static void process_changed(void)
 {
-	pd_untold = pd_untold_process = true;
+	pdn_stats_changed = pdn_untold_process = true;
 }
 
-void pd_account_pin(const struct pd_details *details)
+void pdn_account_pin(const struct pdn_details *details)
 {
-	struct pd_account *own = changing(details->pin.device);
+	struct pdn_account *own = changing(details->pin.device);
 
-	add_pin(&pd_total, details->pin.length);
+	add_pin(&pdn_total, details->pin.length);
 	if (own)
 		add_pin(own, details->pin.length);
-	pd_counts.fallbacks += details->pin.fell_back;
-	pd_untold_process |= details->pin.fell_back;
+	pdn_counts.fallbacks += details->pin.fell_back;
+	pdn_untold_process |= details->pin.fell_back;
 }
 
-void pd_account_unpin(const struct pd_details *details, bool was_kept)
+void pdn_account_unpin(const struct pdn_details *details, bool was_kept)
 {
-	struct pd_account *own = changing(details->pin.device);
+	struct pdn_account *own = changing(details->pin.device);
 
-	add_unpin(&pd_total, details->pin.length, was_kept);
+	add_unpin(&pdn_total, details->pin.length, was_kept);
 	if (own)
 		add_unpin(own, details->pin.length, was_kept);
 }
 
-void pd_account_kept(const struct pd_details *details)
+void pdn_account_kept(const struct pdn_details *details)
 {
-	struct pd_account *own = changing(details->pin.device);
+	struct pdn_account *own = changing(details->pin.device);
 
-	add_kept(&pd_total, details->pin.length);
+	add_kept(&pdn_total, details->pin.length);
 	if (own)
 		add_kept(own, details->pin.length);
 }
 
 /* The page is told with the change that follows at once: the region is unpinned, or it is kept. */
-void pd_account_out(const struct pd_details *details, bool missed)
+void pdn_account_out(const struct pdn_details *details, bool missed)
 {
 	bool evicted = details->reason == PINDOWN_REASON_EVICTED;
 
-	pd_counts.missed_invalidations += missed;
-	pd_untold_process |= missed;
+	pdn_counts.missed_invalidations += missed;
+	pdn_untold_process |= missed;
 	if (details->reason == PINDOWN_REASON_FLUSHED)
 		return;
-	add_out(&pd_total, evicted);
+	add_out(&pdn_total, evicted);
 	if (has_account(details->pin.device))
-		add_out(&pd_devices[details->pin.device], evicted);
+		add_out(&pdn_devices[details->pin.device], evicted);
 }
 
-void pd_account_pin_failure(void)
+void pdn_account_pin_failure(void)
 {
-	pd_counts.pin_failures++;
+	pdn_counts.pin_failures++;
 	process_changed();
 }
 
-void pd_account_lost_race(void)
+void pdn_account_lost_race(void)
 {
-	pd_counts.lost_races++;
+	pdn_counts.lost_races++;
 	process_changed();
 }
 
-void pd_account_trust(void)
+void pdn_account_trust(void)
 {
 	process_changed();
 }
 
-void pd_account_object_made(void)
+void pdn_account_object_made(void)
 {
-	pd_counts.objects++;
-	pd_counts.objects_made++;
+	pdn_counts.objects++;
+	pdn_counts.objects_made++;
 	process_changed();
 }
 
-void pd_account_object_gone(bool revoked)
+void pdn_account_object_gone(bool revoked)
 {
-	pd_counts.objects--;
-	pd_counts.objects_revoked += revoked;
+	pdn_counts.objects--;
+	pdn_counts.objects_revoked += revoked;
 	process_changed();
 }
 
-static void add_object_kept(struct pd_account *account, uint64_t bytes, bool kept)
+static void add_object_kept(struct pdn_account *account, uint64_t bytes, bool kept)
 {
 	account->object_kept_regions += kept ? 1 : -1ull;
 	account->object_kept_bytes += kept ? bytes : -bytes;
 }
 
-void pd_account_objects(struct pindown_region *region)
+void pdn_account_objects(struct pindown_region *region)
 {
-	const struct pd_details *details = pd_details_of(region);
-	struct pd_account *own;
-	bool kept =
-		pd_brief_of(region)->state == PD_KEPT && pd_objects_of[pd_region_number(region)];
+	const struct pdn_details *details = pdn_details_of(region);
+	struct pdn_account *own;
+	bool kept = pdn_brief_of(region)->state == PDN_KEPT &&
+		    pdn_objects_of[pdn_region_number(region)];
 
-	if (kept == !!(details->flags & PD_REGION_OBJECTS))
+	if (kept == !!(details->flags & PDN_REGION_OBJECTS))
 		return;
 	own = changing(details->pin.device);
-	pd_region_set_flags(region, details->flags ^ PD_REGION_OBJECTS);
-	add_object_kept(&pd_total, details->pin.length, kept);
+	pdn_region_set_flags(region, details->flags ^ PDN_REGION_OBJECTS);
+	add_object_kept(&pdn_total, details->pin.length, kept);
 	if (own)
 		add_object_kept(own, details->pin.length, kept);
 }
 
-uint64_t pd_pinned_bytes(void)
+uint64_t pdn_pinned_bytes(void)
 {
-	return pd_total.bytes;
+	return pdn_total.bytes;
 }
 
-uint64_t pd_pinned_regions(void)
+uint64_t pdn_pinned_regions(void)
 {
-	return pd_total.regions;
+	return pdn_total.regions;
 }
 
-void pd_accounts_fork_child(void)
+void pdn_accounts_fork_child(void)
 {
-	memset(&pd_total, 0, sizeof(pd_total));
-	memset(pd_devices, 0, sizeof(pd_devices));
-	pd_untold = pd_untold_process = false;
-	pd_untold_devices = 0;
-	memset(&pd_counts, 0, sizeof(pd_counts));
+	memset(&pdn_total, 0, sizeof(pdn_total));
+	memset(pdn_devices, 0, sizeof(pdn_devices));
+	pdn_stats_changed = pdn_untold_process = false;
+	pdn_untold_devices = 0;
+	memset(&pdn_counts, 0, sizeof(pdn_counts));
 }

@@ -8,19 +8,19 @@
 #define STRING_(x) #x
 #define STRING(x)  STRING_(x)
 
-PD_EXPORT const char *pindown_version(void)
+PDN_EXPORT const char *pindown_version(void)
 {
 	return STRING(PINDOWN_VERSION_MAJOR) "." STRING(PINDOWN_VERSION_MINOR);
 }
 
-PD_EXPORT int pindown_driver_error(void)
+PDN_EXPORT int pindown_driver_error(void)
 {
-	const struct pd_thread *self = pd_self();
+	const struct pdn_thread *self = pdn_self();
 
 	return self ? self->driver_error : 0;
 }
 
-PD_EXPORT const char *pindown_strerror(int result)
+PDN_EXPORT const char *pindown_strerror(int result)
 {
 	switch (result) {
 	case PINDOWN_OK:

@@ -34,9 +34,9 @@ static inline void set_link(uint32_t *link, uint32_t number)
 	__atomic_store_n(link, number, __ATOMIC_RELAXED);
 }
 
-void pd_queue_append(struct pd_queue *queue, uint32_t number)
+void pdn_queue_append(struct pdn_queue *queue, uint32_t number)
 {
-	struct pindown_region *all = pd_regions;
+	struct pindown_region *all = pdn_regions;
 	uint32_t before = queue->newest;
 
 	set_link(&all[number].older, before);
@@ -49,9 +49,9 @@ void pd_queue_append(struct pd_queue *queue, uint32_t number)
 	queue->count++;
 }
 
-void pd_queue_remove(struct pd_queue *queue, uint32_t number)
+void pdn_queue_remove(struct pdn_queue *queue, uint32_t number)
 {
-	struct pindown_region *all = pd_regions;
+	struct pindown_region *all = pdn_regions;
 	uint32_t older = all[number].older, newer = all[number].newer;
 
 	if (older)
@@ -69,46 +69,46 @@ void pd_queue_remove(struct pd_queue *queue, uint32_t number)
 
 /* ---- live regions ------------------------------------------------------------------------- */
 
-static struct pd_queue newcomers, settled;
+static struct pdn_queue newcomers, settled;
 static uint64_t newcomers_bytes;
 
 static void add_newcomer(uint32_t number)
 {
-	pd_details[number].settled = false;
-	newcomers_bytes += pd_details[number].pin.length;
-	pd_queue_append(&newcomers, number);
+	pdn_details[number].settled = false;
+	newcomers_bytes += pdn_details[number].pin.length;
+	pdn_queue_append(&newcomers, number);
 }
 
 static void remove_newcomer(uint32_t number)
 {
-	newcomers_bytes -= pd_details[number].pin.length;
-	pd_queue_remove(&newcomers, number);
+	newcomers_bytes -= pdn_details[number].pin.length;
+	pdn_queue_remove(&newcomers, number);
 }
 
 static void add_settled(uint32_t number)
 {
-	pd_details[number].settled = true;
-	pd_queue_append(&settled, number);
+	pdn_details[number].settled = true;
+	pdn_queue_append(&settled, number);
 }
 
-void pd_queues_remove(uint32_t number)
+void pdn_queues_remove(uint32_t number)
 {
-	if (pd_details[number].settled)
-		pd_queue_remove(&settled, number);
+	if (pdn_details[number].settled)
+		pdn_queue_remove(&settled, number);
 	else
 		remove_newcomer(number);
 }
 
-uint32_t pd_queues_first(void)
+uint32_t pdn_queues_first(void)
 {
 	return newcomers.oldest ? newcomers.oldest : settled.oldest;
 }
 
-uint32_t pd_queues_next(uint32_t number)
+uint32_t pdn_queues_next(uint32_t number)
 {
-	uint32_t newer = pd_regions[number].newer;
+	uint32_t newer = pdn_regions[number].newer;
 
-	return newer || pd_details[number].settled ? newer : settled.oldest;
+	return newer || pdn_details[number].settled ? newer : settled.oldest;
 }
 
 /* ---- ghosts ------------------------------------------------------------------------------- */
@@ -138,7 +138,7 @@ static void forget(uint32_t place)
 	ghosts[place].buffer_id = ghosts[place].bytes = 0;
 }
 
-static void remember(const struct pd_details *details)
+static void remember(const struct pdn_details *details)
 {
 	uint32_t place = ghosts_end++ % GHOSTS;
 
@@ -148,7 +148,7 @@ static void remember(const struct pd_details *details)
 	ghosts[place].bytes = details->pin.length;
 	*ghost_place(details->buffer_id) = place;
 	ghost_bytes += details->pin.length;
-	while (ghost_bytes > pd_pinned_bytes())
+	while (ghost_bytes > pdn_pinned_bytes())
 		forget(ghosts_begin++ % GHOSTS);
 }
 
@@ -163,18 +163,18 @@ static bool was_remembered(uint64_t buffer_id)
 	return true;
 }
 
-void pd_queues_add(uint32_t number)
+void pdn_queues_add(uint32_t number)
 {
-	__atomic_store_n(&pd_briefs[number].used, 0, __ATOMIC_RELAXED);
-	if (was_remembered(pd_details[number].buffer_id))
+	__atomic_store_n(&pdn_briefs[number].used, 0, __ATOMIC_RELAXED);
+	if (was_remembered(pdn_details[number].buffer_id))
 		add_settled(number);
 	else
 		add_newcomer(number);
 }
 
-void pd_queues_fork_child(void)
+void pdn_queues_fork_child(void)
 {
-	newcomers = settled = (struct pd_queue){0};
+	newcomers = settled = (struct pdn_queue){0};
 	newcomers_bytes = 0;
 	if (ghosts_end) {
 		memset(ghosts, 0, sizeof(ghosts));
@@ -187,62 +187,62 @@ void pd_queues_fork_child(void)
 
 static bool is_there(uint32_t number, int place)
 {
-	const struct pd_pin *pin = &pd_details[number].pin;
+	const struct pdn_pin *pin = &pdn_details[number].pin;
 
 	switch (place) {
 	case -1:
 		return true;
-	case PD_WITH_DMABUF:
+	case PDN_WITH_DMABUF:
 		return pin->fd >= 0;
-	case PD_WITH_OBJECTS:
-		return pd_first_object(number);
+	case PDN_WITH_OBJECTS:
+		return pdn_first_object(number);
 	default:
 		return pin->device == place;
 	}
 }
 
-/* As far as can be told without a barrier; pd_victims_add_idle() makes sure. */
+/* As far as can be told without a barrier; pdn_victims_add_idle() makes sure. */
 static bool can_go(uint32_t number, int place)
 {
-	return is_there(number, place) && !pd_region_in_use(number) &&
-	       !pd_objects_hold(number, PINDOWN_REASON_EVICTED);
+	return is_there(number, place) && !pdn_region_in_use(number) &&
+	       !pdn_objects_hold(number, PINDOWN_REASON_EVICTED);
 }
 
 /* It is live, as all regions in the queues. false: somebody holds it. */
-static bool evict(struct pd_victims *victims, uint32_t number)
+static bool evict(struct pdn_victims *victims, uint32_t number)
 {
-	PD_POINT(EVICT_CHOSEN, pd_region_base_now(number));
-	pd_details[number].victim = 0;
-	pd_victims_add_idle(victims, number, PINDOWN_REASON_EVICTED);
+	PDN_POINT(EVICT_CHOSEN, pdn_region_base_now(number));
+	pdn_details[number].victim = 0;
+	pdn_victims_add_idle(victims, number, PINDOWN_REASON_EVICTED);
 	return victims->first != 0;
 }
 
 /* Hits may be counting meanwhile: one use more or less makes no difference. */
 static uint32_t uses_of(uint32_t number)
 {
-	return __atomic_load_n(&pd_briefs[number].used, __ATOMIC_RELAXED);
+	return __atomic_load_n(&pdn_briefs[number].used, __ATOMIC_RELAXED);
 }
 
 static void set_uses(uint32_t number, uint32_t used)
 {
-	__atomic_store_n(&pd_briefs[number].used, used, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_briefs[number].used, used, __ATOMIC_RELAXED);
 }
 
 /*
  * The oldest of all but the `keep` newest that was not used; those that were used are settled on
  * the way.
  */
-static bool evict_newcomer(struct pd_victims *victims, int device, uint32_t keep)
+static bool evict_newcomer(struct pdn_victims *victims, int device, uint32_t keep)
 {
 	for (uint32_t number = newcomers.oldest, next; newcomers.count > keep && number;
 	     number = next) {
-		next = pd_regions[number].newer;
+		next = pdn_regions[number].newer;
 		if (uses_of(number)) {
 			set_uses(number, 0);
 			remove_newcomer(number);
 			add_settled(number);
 		} else if (can_go(number, device) && evict(victims, number)) {
-			remember(&pd_details[number]);
+			remember(&pdn_details[number]);
 			return true;
 		}
 	}
@@ -250,21 +250,21 @@ static bool evict_newcomer(struct pd_victims *victims, int device, uint32_t keep
 }
 
 /* This many get another turn in one eviction, which holds the lock all the while. */
-#define MOST_TURNS 256u
+#define MAX_TURNS 256u
 
-static bool evict_settled(struct pd_victims *victims, int device)
+static bool evict_settled(struct pdn_victims *victims, int device)
 {
-	unsigned turns = MOST_TURNS;
+	unsigned turns = MAX_TURNS;
 
 	for (uint32_t number = settled.oldest, next; number; number = next) {
 		uint32_t used = uses_of(number);
 
-		next = pd_regions[number].newer;
+		next = pdn_regions[number].newer;
 		if (used && turns) {
 			turns--;
 			set_uses(number, used - 1);
-			pd_queue_remove(&settled, number);
-			pd_queue_append(&settled, number);
+			pdn_queue_remove(&settled, number);
+			pdn_queue_append(&settled, number);
 			if (!next) /* it was the last one, and is again */
 				next = number;
 		} else if (can_go(number, device) && evict(victims, number)) {
@@ -285,9 +285,9 @@ static uint32_t newcomers_to_keep(void)
 	return half < few ? half : few;
 }
 
-bool pd_evict_one(struct pd_victims *victims, int device)
+bool pdn_evict_one(struct pdn_victims *victims, int device)
 {
-	bool too_many = newcomers_bytes >= pd_pinned_bytes() / 10;
+	bool too_many = newcomers_bytes >= pdn_pinned_bytes() / 10;
 
 	return (too_many && evict_newcomer(victims, device, newcomers_to_keep())) ||
 	       evict_settled(victims, device) || evict_newcomer(victims, device, 0) ||
@@ -296,10 +296,10 @@ bool pd_evict_one(struct pd_victims *victims, int device)
 
 /* ---- budgets ------------------------------------------------------------------------------ */
 
-uint64_t pd_max_regions(void)
+uint64_t pdn_max_regions(void)
 {
-	uint64_t asked = pd_config()->max_regions;
-	uint64_t capacity = pd_region_capacity();
+	uint64_t asked = pdn_config()->max_regions;
+	uint64_t capacity = pdn_region_capacity();
 
 	return asked && asked < capacity ? asked : capacity;
 }
@@ -317,13 +317,13 @@ static uint64_t above(uint64_t value, uint64_t limit)
 /* Lock held. */
 static struct shortage shortage_for(uint64_t bytes)
 {
-	uint64_t most = pd_config()->max_bytes;
+	uint64_t most = pdn_config()->max_bytes;
 	uint32_t count;
-	uint64_t reserved = pd_flights_reserved(&count);
+	uint64_t reserved = pdn_flights_reserved(&count);
 
 	return (struct shortage){
-		.bytes = most ? above(pd_pinned_bytes() + reserved + bytes, most) : 0,
-		.regions = above(pd_pinned_regions() + count + 1, pd_max_regions()),
+		.bytes = most ? above(pdn_pinned_bytes() + reserved + bytes, most) : 0,
+		.regions = above(pdn_pinned_regions() + count + 1, pdn_max_regions()),
 	};
 }
 
@@ -332,20 +332,20 @@ static bool is_none(const struct shortage *shortage)
 	return !shortage->bytes && !shortage->regions;
 }
 
-void pd_take_room(struct pd_flight *flight, uint64_t bytes)
+void pdn_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
 {
 	struct shortage shortage = shortage_for(bytes);
 
-	if (is_none(&shortage) && pd_dmabufs_open() < flight->most_dmabufs)
+	if (is_none(&shortage) && pdn_dmabufs_open() < flight->max_dmabufs)
 		flight->reserved = bytes;
 }
 
 /* Lock held. Would it be enough if all idle regions went? It looks no further than it must. */
 static bool is_idle_enough(struct shortage shortage, int place)
 {
-	for (uint32_t n = pd_queues_first(); n && !is_none(&shortage); n = pd_queues_next(n))
+	for (uint32_t n = pdn_queues_first(); n && !is_none(&shortage); n = pdn_queues_next(n))
 		if (can_go(n, place)) {
-			shortage.bytes = above(shortage.bytes, pd_details[n].pin.length);
+			shortage.bytes = above(shortage.bytes, pdn_details[n].pin.length);
 			shortage.regions = above(shortage.regions, 1);
 		}
 	return is_none(&shortage);
@@ -358,16 +358,16 @@ static bool is_idle_enough(struct shortage shortage, int place)
  */
 static bool others_may_give_way(void)
 {
-	return pd_dying_any() || pd_flights_of_others_reserve();
+	return pdn_dying_any() || pdn_flights_of_others_reserve();
 }
 
 /* Making room for a pin. */
 struct want {
-	struct pd_flight *flight;
+	struct pdn_flight *flight;
 	uint64_t bytes, deadline;
 	bool idle_is_enough; /* found once; it is not asked again at each eviction */
 	bool short_of_descriptors;
-	struct pd_victims victims;
+	struct pdn_victims victims;
 };
 
 /* Lock held. If all idle regions together are not enough, none goes. */
@@ -375,7 +375,7 @@ static bool evict_for_budget(struct want *want, struct shortage shortage)
 {
 	if (!want->idle_is_enough)
 		want->idle_is_enough = is_idle_enough(shortage, -1);
-	return want->idle_is_enough && pd_evict_one(&want->victims, -1);
+	return want->idle_is_enough && pdn_evict_one(&want->victims, -1);
 }
 
 /* Lock held, and let go of while waiting. false: there is nothing to be done. */
@@ -384,34 +384,34 @@ static bool make_some_room(struct want *want)
 	struct shortage shortage = shortage_for(want->bytes);
 
 	want->short_of_descriptors = is_none(&shortage); /* as the budgets have room */
-	if (want->short_of_descriptors ? pd_evict_one(&want->victims, PD_WITH_DMABUF)
+	if (want->short_of_descriptors ? pdn_evict_one(&want->victims, PDN_WITH_DMABUF)
 				       : evict_for_budget(want, shortage))
 		return true;
 	want->idle_is_enough = false;
 	if (!want->deadline)
-		want->deadline = pd_race_deadline();
-	return others_may_give_way() && !want->flight->lost && pd_wait_settled(want->deadline);
+		want->deadline = pdn_race_deadline();
+	return others_may_give_way() && !want->flight->lost && pdn_wait_pending(want->deadline);
 }
 
-int pd_make_room(struct pd_flight *flight, uint64_t bytes)
+int pdn_evict_and_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
 {
 	struct want want = {.flight = flight, .bytes = bytes};
-	uint64_t most = pd_config()->max_bytes;
+	uint64_t most = pdn_config()->max_bytes;
 	bool again = !most || bytes <= most;
 
 	while (again) {
-		pd_lock();
-		pd_take_room(flight, bytes);
+		pdn_lock();
+		pdn_reserve_budget(flight, bytes);
 		again = !flight->reserved && make_some_room(&want);
-		pd_unlock();
-		pd_victims_dispatch(&want.victims);
+		pdn_unlock();
+		pdn_victims_dispatch(&want.victims);
 		if (want.short_of_descriptors)
-			pd_dmabuf_tell_limit();
+			pdn_dmabuf_tell_limit();
 	}
 	if (flight->reserved)
 		return PINDOWN_OK;
 	if (want.short_of_descriptors)
-		pd_dmabuf_tell_none_left();
+		pdn_dmabuf_tell_none_left();
 	return PINDOWN_ERR_NO_SPACE;
 }
 
@@ -425,41 +425,41 @@ int pd_make_room(struct pd_flight *flight, uint64_t bytes)
  */
 #define REGIONS_TO_EVICT 16u
 
-static bool may_evict(const struct pd_pressure *pressure)
+static bool may_evict(const struct pdn_pressure *pressure)
 {
 	return !pressure->is_hopeless &&
 	       (pressure->regions < REGIONS_TO_EVICT || pressure->bytes / 2 < pressure->wanted);
 }
 
-bool pd_evict_for(struct pd_pressure *pressure)
+bool pdn_evict_for(struct pdn_pressure *pressure)
 {
-	struct pd_victims victims = {0};
+	struct pdn_victims victims = {0};
 	bool again;
 
-	pd_lock();
-	again = may_evict(pressure) && pd_evict_one(&victims, pressure->place);
+	pdn_lock();
+	again = may_evict(pressure) && pdn_evict_one(&victims, pressure->place);
 	if (again) {
 		pressure->regions++;
-		pressure->bytes += pd_details[victims.first].pin.length;
+		pressure->bytes += pdn_details[victims.first].pin.length;
 	} else {
-		again = pd_dying_any() && pd_wait_settled(pd_race_deadline());
+		again = pdn_dying_any() && pdn_wait_pending(pdn_race_deadline());
 	}
-	pd_unlock();
-	pd_victims_dispatch(&victims);
-	if (!again && pressure->place == PD_WITH_DMABUF)
-		pd_dmabuf_tell_none_left();
+	pdn_unlock();
+	pdn_victims_dispatch(&victims);
+	if (!again && pressure->place == PDN_WITH_DMABUF)
+		pdn_dmabuf_tell_none_left();
 	return again;
 }
 
-uint64_t pd_idle_bytes(int device, uint64_t enough)
+uint64_t pdn_idle_bytes(int device, uint64_t enough)
 {
 	uint64_t bytes = 0;
 
-	pd_lock();
-	for (uint32_t n = pd_queues_first(); n && bytes < enough; n = pd_queues_next(n))
+	pdn_lock();
+	for (uint32_t n = pdn_queues_first(); n && bytes < enough; n = pdn_queues_next(n))
 		if (can_go(n, device))
-			bytes += pd_details[n].pin.length;
-	pd_unlock();
+			bytes += pdn_details[n].pin.length;
+	pdn_unlock();
 	return bytes;
 }
 
@@ -469,49 +469,49 @@ uint64_t pd_idle_bytes(int device, uint64_t enough)
  */
 static bool is_worth_trimming(void)
 {
-	return pd_region_high_water() >= 1024 && pd_pinned_regions() == 0 && !pd_flights_any() &&
-	       !pd_dying_any();
+	return pdn_region_high_water() >= 1024 && pdn_pinned_regions() == 0 && !pdn_flights_any() &&
+	       !pdn_dying_any();
 }
 
-void pd_give_back(uint64_t bytes)
+void pdn_give_back(uint64_t bytes)
 {
 	for (uint64_t given = 0; given < bytes;) {
-		struct pd_victims victims = {0};
+		struct pdn_victims victims = {0};
 
-		pd_lock();
-		if (pd_evict_one(&victims, -1))
-			given += pd_details[victims.first].pin.length;
+		pdn_lock();
+		if (pdn_evict_one(&victims, -1))
+			given += pdn_details[victims.first].pin.length;
 		else
 			given = bytes;
-		pd_unlock();
-		pd_victims_dispatch(&victims);
+		pdn_unlock();
+		pdn_victims_dispatch(&victims);
 	}
 }
 
-PD_NOTIFIED(space_wanted, pd_give_back);
+PDN_NOTIFIED(space_wanted, pdn_give_back);
 
-PD_EXPORT int pindown_flush(void)
+PDN_EXPORT int pindown_flush(void)
 {
-	PD_UNCANCELLED;
-	struct pd_victims victims = {0};
+	PDN_UNCANCELLED;
+	struct pdn_victims victims = {0};
 	uint32_t candidates = 0;
 	int count;
 
-	pd_lock();
-	for (uint32_t n = pd_queues_first(); n; n = pd_queues_next(n))
+	pdn_lock();
+	for (uint32_t n = pdn_queues_first(); n; n = pdn_queues_next(n))
 		if (can_go(n, -1)) {
-			pd_details[n].victim = candidates;
+			pdn_details[n].victim = candidates;
 			candidates = n;
 		}
 	if (candidates)
-		pd_victims_add_idle(&victims, candidates, PINDOWN_REASON_FLUSHED);
-	pd_unlock();
-	count = pd_victims_dispatch(&victims);
-	pd_lock();
+		pdn_victims_add_idle(&victims, candidates, PINDOWN_REASON_FLUSHED);
+	pdn_unlock();
+	count = pdn_victims_dispatch(&victims);
+	pdn_lock();
 	if (is_worth_trimming()) {
-		pd_index_trim();
-		pd_region_trim();
+		pdn_index_trim();
+		pdn_region_trim();
 	}
-	pd_unlock();
+	pdn_unlock();
 	return count;
 }

@@ -13,8 +13,8 @@
  * All of these keep errno. Where no trace is written nothing is remembered, and a free costs
  * nothing.
  */
-#ifndef PD_EXPORTS_H
-#define PD_EXPORTS_H
+#ifndef PDN_EXPORTS_H
+#define PDN_EXPORTS_H
 
 #include <stdint.h>
 
@@ -22,15 +22,15 @@
 #include "cache/pindown.h"
 
 /* The program's call has just made this descriptor of [addr, addr + size). */
-void pd_exported(uint64_t addr, uint64_t size, int fd, const void *caller);
+void pdn_exported(uint64_t addr, uint64_t size, int fd, const void *caller);
 
 /* `by` has imported the buffer that fd stands for, and holds it until it lets go. */
-void pd_export_imported(int fd, const void *by);
-void pd_export_let_go(const void *by);
+void pdn_export_imported(int fd, const void *by);
+void pdn_export_let_go(const void *by);
 
 /* Before the memory ends: record which of them outlive it, and forget them. Lock not held. */
-void pd_exports_end(const struct pd_scope *scope, enum pindown_reason reason);
+void pdn_exports_end(const struct pdn_scope *scope, enum pindown_reason reason);
 
-void pd_exports_fork_child(void);
+void pdn_exports_fork_child(void);
 
 #endif

@@ -32,9 +32,9 @@
 
 /* ---- in a child ----------------------------------------------------------------------------- */
 
-static void abandon(struct pd_pin *pin)
+static void abandon(struct pdn_pin *pin)
 {
-	const struct pd_backend *backend = pd_backend_chosen(pin->device);
+	const struct pdn_backend *backend = pdn_backend_chosen(pin->device);
 
 	if (backend)
 		backend->abandon(pin);
@@ -47,65 +47,65 @@ static void abandon(struct pd_pin *pin)
  */
 static void abandon_all(void)
 {
-	pd_fork_gate_forget();
-	pd_flights_each_pin(abandon);
-	pd_region_each_pin(abandon);
-	pd_fork_gate_close_noted();
-	pd_backend_kmod_fork_child();
+	pdn_fork_gate_forget();
+	pdn_flights_each_pin(abandon);
+	pdn_region_each_pin(abandon);
+	pdn_fork_gate_close_noted();
+	pdn_backend_kmod_fork_child();
 }
 
 static void begin_again(void)
 {
-	if (pd_hook_fork_child)
-		pd_hook_fork_child();
-	if (pd_region_limit)
-		pd_index_reset();
-	pd_region_fork_child();
-	pd_objects_fork_child();
-	pd_creations_fork_child();
-	pd_exports_fork_child();
-	pd_consumers_fork_child();
-	pd_queues_fork_child();
-	pd_occupied = 0;
-	pd_end_fork_child();
-	pd_flights_fork_child();
-	pd_dmabuf_fork_child();
-	pd_volatile_fork_child();
-	pd_subscribe_fork_child();
-	pd_accounts_fork_child();
-	pd_thread_fork_child();
-	pd_live_fork_child();
-	pd_trace_fork_child();
-	pd_lock_fork_child();
-	pd_fork_gate_child();
-	pd_asym_fork_child();
+	if (pdn_hook_fork_child)
+		pdn_hook_fork_child();
+	if (pdn_region_limit)
+		pdn_index_reset();
+	pdn_region_fork_child();
+	pdn_objects_fork_child();
+	pdn_creations_fork_child();
+	pdn_exports_fork_child();
+	pdn_consumers_fork_child();
+	pdn_queues_fork_child();
+	pdn_occupied = 0;
+	pdn_end_fork_child();
+	pdn_flights_fork_child();
+	pdn_dmabuf_fork_child();
+	pdn_volatile_fork_child();
+	pdn_subscribe_fork_child();
+	pdn_accounts_fork_child();
+	pdn_thread_fork_child();
+	pdn_top_fork_child();
+	pdn_trace_fork_child();
+	pdn_lock_fork_child();
+	pdn_fork_gate_child();
+	pdn_barrier_fork_child();
 }
 
-PD_NOTIFIED(child_abandons, abandon_all);
-PD_NOTIFIED(child_begins, begin_again);
+PDN_NOTIFIED(child_abandons, abandon_all);
+PDN_NOTIFIED(child_begins, begin_again);
 
 /* ---- what hook/ calls ------------------------------------------------------------------------ */
 
-void pd_fork_prepare(void)
+void pdn_fork_prepare(void)
 {
-	pd_fork_gate_shut();
+	pdn_fork_gate_shut();
 }
 
-void pd_fork_parent(void)
+void pdn_fork_parent(void)
 {
-	pd_fork_gate_open();
+	pdn_fork_gate_open();
 }
 
-void pd_fork_child(void)
+void pdn_fork_child(void)
 {
-	pd_process_fork_child();
+	pdn_process_fork_child();
 }
 
 /* ---- exit ----------------------------------------------------------------------------------- */
 
-void pd_exiting(void)
+void pdn_exiting(void)
 {
-	pd_driver_forget();
-	pd_trace_close();
-	pd_live_close();
+	pdn_driver_forget();
+	pdn_trace_close();
+	pdn_top_close();
 }

@@ -28,11 +28,11 @@
  * Does the brief say that the region has all pages of [addr, addr + length), and that it can't be
  * revoked? For most hits this is enough.
  */
-static inline bool has_pages(const struct pd_brief *brief, uint64_t addr, uint64_t length)
+static inline bool has_pages(const struct pdn_brief *brief, uint64_t addr, uint64_t length)
 {
 	uint32_t first_page = __atomic_load_n(&brief->first_page, __ATOMIC_RELAXED);
-	uint32_t first = (uint32_t)(addr >> PD_PAGE_SHIFT) - first_page;
-	uint64_t more = ((addr & (PINDOWN_PAGE_SIZE - 1)) + length - 1) >> PD_PAGE_SHIFT;
+	uint32_t first = (uint32_t)(addr >> PDN_PAGE_SHIFT) - first_page;
+	uint64_t more = ((addr & (PINDOWN_PAGE_SIZE - 1)) + length - 1) >> PDN_PAGE_SHIFT;
 
 	/* An address before the first page wraps around, far behind the last page here. */
 	return first + more < __atomic_load_n(&brief->pages, __ATOMIC_RELAXED);
@@ -47,53 +47,54 @@ static inline bool has_pages(const struct pd_brief *brief, uint64_t addr, uint64
  * this hit needs.
  */
 static inline __attribute__((always_inline)) bool
-hold_if(struct pd_thread *self, bool quick, uint32_t number, const struct pd_brief *brief,
+hold_if(struct pdn_thread *self, bool quick, uint32_t number, const struct pdn_brief *brief,
 	uint64_t addr, size_t length, uint32_t *state)
 {
 	bool ok;
 
-	PD_POINT(HIT_FOUND, addr);
-	pd_publish32(&self->probing, number, &self->patience);
-	PD_POINT(HIT_ANNOUNCED, addr);
+	PDN_POINT(HIT_FOUND, addr);
+	pdn_publish32(&self->probing, number, &self->patience);
+	PDN_POINT(HIT_ANNOUNCED, addr);
 	/*
 	 * Acquire: pairs with the release in pin.c. The pages, base and end of a live region are
 	 * its own.
 	 */
 	*state = __atomic_load_n(&brief->state, __ATOMIC_SEQ_CST);
 	if (quick)
-		ok = likely(*state == PD_LIVE) && likely(has_pages(brief, addr, length));
+		ok = likely(*state == PDN_LIVE) && likely(has_pages(brief, addr, length));
 	else
-		ok = pd_state_is_live(*state) &&
-		     pd_region_holds(&pd_regions[number], addr, length) &&
-		     pd_region_word_stands(&pd_regions[number]);
+		ok = pdn_state_is_live(*state) &&
+		     pdn_region_holds(&pdn_regions[number], addr, length) &&
+		     pdn_region_word_stands(&pdn_regions[number]);
 	if (likely(ok)) {
-		PD_POINT(HIT_LIVE, addr);
+		PDN_POINT(HIT_LIVE, addr);
 		if (quick)
-			pd_hold_own(self->holds, number, 1);
+			pdn_hold_own(self->holds, number, 1);
 		else
-			pd_hold(self, number, 1);
-		PD_POINT(HIT_HELD, addr);
+			pdn_hold(self, number);
+		PDN_POINT(HIT_HELD, addr);
 	}
 	/* Release: a thread that sees the announcement end sees the hold. */
 	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);
 	return ok;
 }
 
-void pd_drop_stale(struct pindown_region *region)
+void pdn_drop_stale(struct pindown_region *region)
 {
-	struct pd_victims victims = {.missed = pd_region_stands(region)
-						       ? "a hit found it gone"
-						       : "a hit found it revoked by the kernel"};
-	uint32_t number = pd_region_number(region);
-	uint64_t id = pd_details_of(region)->buffer_id;
+	struct pdn_victims victims = {.missed = pdn_region_stands(region)
+							? "a hit found it gone"
+							: "a hit found it revoked by the kernel"};
+	uint32_t number = pdn_region_number(region);
+	uint64_t id = pdn_details_of(region)->buffer_id;
 
 	pindown_put(region);
-	pd_lock();
-	if (pd_state_is_live(pd_brief_of(region)->state) && pd_details_of(region)->buffer_id == id)
-		pd_victims_add(&victims, number, PINDOWN_REASON_STALE);
-	pd_victims_sort(&victims);
-	pd_unlock();
-	pd_victims_dispatch(&victims);
+	pdn_lock();
+	if (pdn_state_is_live(pdn_brief_of(region)->state) &&
+	    pdn_details_of(region)->buffer_id == id)
+		pdn_victims_add(&victims, number, PINDOWN_REASON_STALE);
+	pdn_victims_split_idle_and_held(&victims);
+	pdn_unlock();
+	pdn_victims_dispatch(&victims);
 }
 
 /*
@@ -101,22 +102,22 @@ void pd_drop_stale(struct pindown_region *region)
  * hold is gone when this returns. Where the driver gives no answer, the region is not returned from
  * here; a region that is trusted is then found once more.
  */
-static bool passes_check(struct pd_thread *self, struct pindown_region *region)
+static bool passes_check(struct pdn_thread *self, struct pindown_region *region)
 {
-	PD_UNCANCELLED;
-	enum pd_truth truth = pd_compare(region);
+	PDN_UNCANCELLED;
+	enum pdn_truth truth = pdn_compare(region);
 
-	PD_POINT(HIT_COMPARED, region->base);
-	pd_count(&self->counters->tag_checks);
+	PDN_POINT(HIT_COMPARED, region->base);
+	pdn_count(&self->counters->tag_checks);
 	/*
 	 * The region may have ended during the comparison: then do not return it. Pairs with
 	 * set_state().
 	 */
-	if (truth == PD_TRUE &&
-	    pd_state_is_live(__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_SEQ_CST)))
+	if (truth == PDN_TRUE &&
+	    pdn_state_is_live(__atomic_load_n(&pdn_brief_of(region)->state, __ATOMIC_SEQ_CST)))
 		return true;
-	if (truth == PD_FALSE)
-		pd_drop_stale(region);
+	if (truth == PDN_FALSE)
+		pdn_drop_stale(region);
 	else
 		pindown_put(region);
 	return false;
@@ -127,13 +128,13 @@ static bool passes_check(struct pd_thread *self, struct pindown_region *region)
  * at. It may have ended in another thread by now, because it was stale when this get began: a
  * region that is not trusted is compared all the same.
  */
-static bool is_good(struct pd_thread *self, struct pindown_region *region, uint32_t state)
+static bool is_good(struct pdn_thread *self, struct pindown_region *region, uint32_t state)
 {
-	if (!pd_region_stands(region)) {
-		pd_drop_stale(region);
+	if (!pdn_region_stands(region)) {
+		pdn_drop_stale(region);
 		return false;
 	}
-	return state != PD_CHECKED || passes_check(self, region);
+	return state != PDN_CHECKED || passes_check(self, region);
 }
 
 static int bad_arguments(uint64_t addr, size_t length, unsigned flags,
@@ -146,37 +147,37 @@ static int bad_arguments(uint64_t addr, size_t length, unsigned flags,
 static int __attribute__((noinline, cold))
 get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
 {
-	PD_UNCANCELLED;
-	struct pd_thread *self = pd_self_or_anonymous();
+	PDN_UNCANCELLED;
+	struct pdn_thread *self = pdn_self_or_anonymous();
 	struct pindown_region *region;
 	uint64_t index_seq;
 	uint32_t state;
 
 	if (bad_arguments(addr, length, flags, out))
 		return PINDOWN_ERR_INVALID;
-	if (!pd_config()->enabled)
+	if (!pdn_config()->enabled)
 		return PINDOWN_ERR_DISABLED;
-	pd_live_open();
-	pd_lock(); /* without it the index may have been changing when the fast path looked */
-	index_seq = pd_index_read_begin();
-	region = pd_hold_locked(addr, length);
+	pdn_top_open();
+	pdn_lock(); /* without it the index may have been changing when the fast path looked */
+	index_seq = pdn_index_read_begin();
+	region = pdn_hold_locked(addr, length);
 	if (region) {
 		index_seq = 1;
-		state = pd_brief_of(region)->state;
-		pd_unlock();
+		state = pdn_brief_of(region)->state;
+		pdn_unlock();
 		if (is_good(self, region, state)) {
-			pd_count_hit(self, region, addr, length);
+			pdn_count_hit(self, region, addr, length);
 			*out = region;
 			return PINDOWN_OK;
 		}
-		pd_lock();
+		pdn_lock();
 	}
-	pd_count(&self->counters->misses);
+	pdn_count(&self->counters->misses);
 	if (flags & PINDOWN_GET_CACHED) {
-		pd_unlock();
+		pdn_unlock();
 		return PINDOWN_ERR_NOT_DEVICE;
 	}
-	return pd_pin(addr, length, index_seq, out); /* lets go of the lock */
+	return pdn_pin(addr, length, index_seq, out); /* lets go of the lock */
 }
 
 /*
@@ -187,11 +188,11 @@ static int __attribute__((noinline))
 get_held(struct pindown_region *region, uint32_t state, uint64_t addr, size_t length,
 	 unsigned flags, struct pindown_region **out)
 {
-	struct pd_thread *self = pd_self_or_anonymous();
+	struct pdn_thread *self = pdn_self_or_anonymous();
 
-	if ((pd_look_now(self) || state == PD_CHECKED) && !passes_check(self, region))
+	if ((pdn_look_now(self) || state == PDN_CHECKED) && !passes_check(self, region))
 		return get_slow(addr, length, flags, out);
-	pd_count_hit(self, region, addr, length);
+	pdn_count_hit(self, region, addr, length);
 	*out = region;
 	return PINDOWN_OK;
 }
@@ -203,13 +204,13 @@ get_held(struct pindown_region *region, uint32_t state, uint64_t addr, size_t le
 static int __attribute__((noinline))
 get_found(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out, uint32_t found)
 {
-	uint32_t number = pd_index_choose(found, addr), state;
+	uint32_t number = pdn_index_choose(found, addr), state;
 
 	if (!number ||
-	    !hold_if(pd_self_tls, false, number, &pd_briefs[number], addr, length, &state))
+	    !hold_if(pdn_self_tls, false, number, &pdn_briefs[number], addr, length, &state))
 		return get_slow(addr, length, flags, out);
-	pd_thread_counts_down(pd_self_tls);
-	return get_held(&pd_regions[number], state, addr, length, flags, out);
+	pdn_thread_counts_down(pdn_self_tls);
+	return get_held(&pdn_regions[number], state, addr, length, flags, out);
 }
 
 /*
@@ -219,34 +220,35 @@ get_found(uint64_t addr, size_t length, unsigned flags, struct pindown_region **
 static int __attribute__((noinline))
 get_otherwise(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
 {
-	if (!pd_self_tls || bad_arguments(addr, length, flags, out))
+	if (!pdn_self_tls || bad_arguments(addr, length, flags, out))
 		return get_slow(addr, length, flags, out);
-	return get_found(addr, length, flags, out, pd_index_peek(addr));
+	return get_found(addr, length, flags, out, pdn_index_peek(addr));
 }
 
 /* All calls are tail calls, so that the compiler has no registers to save for them. */
-PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
+PDN_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags,
+			   struct pindown_region **out)
 {
-	struct pd_thread *self = pd_self_tls;
-	struct pd_brief *brief;
+	struct pdn_thread *self = pdn_self_tls;
+	struct pdn_brief *brief;
 	uint32_t number, state;
 
 	/* length 0 becomes the largest number, which fits in no region */
 	if (unlikely(!self || !self->holds || !out || flags & ~PINDOWN_GET_CACHED ||
 		     length - 1 >= ~0ull / 2))
 		return get_otherwise(addr, length, flags, out);
-	number = pd_index_peek(addr);
-	if (unlikely((int32_t)number <= 0)) /* none, or PD_SHARED_TAG */
+	number = pdn_index_peek(addr);
+	if (unlikely((int32_t)number <= 0)) /* none, or PDN_SHARED_TAG */
 		return get_found(addr, length, flags, out, number);
-	brief = &pd_briefs[number]; /* not earlier: the table exists once the index has a number */
+	brief = &pdn_briefs[number]; /* not earlier: the table exists once the index has a number */
 	/* Recompute the number: saves a register on the fast path. */
 	if (unlikely(!hold_if(self, true, number, brief, addr, length, &state)))
-		return get_found(addr, length, flags, out, (uint32_t)(brief - pd_briefs));
-	if (pd_thread_counts_down(self))
-		return get_held(&pd_regions[number], state, addr, length, flags, out);
-	pd_touch(brief);
-	pd_count(&self->counters->hits);
-	*out = &pd_regions[number];
+		return get_found(addr, length, flags, out, (uint32_t)(brief - pdn_briefs));
+	if (pdn_thread_counts_down(self))
+		return get_held(&pdn_regions[number], state, addr, length, flags, out);
+	pdn_touch(brief);
+	pdn_count(&self->counters->hits);
+	*out = &pdn_regions[number];
 	return PINDOWN_OK;
 }
 
@@ -258,26 +260,26 @@ PD_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags, struct p
  */
 static void __attribute__((noinline)) put_slow(uint32_t number)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	bool last;
 
-	PD_POINT(PUT_SLOW, pd_region_base_now(number));
-	pd_lock();
-	last = pd_region_take_kept(number);
-	pd_unlock();
+	PDN_POINT(PUT_SLOW, pdn_region_base_now(number));
+	pdn_lock();
+	last = pdn_region_take_kept(number);
+	pdn_unlock();
 	if (last) {
-		PD_POINT(PUT_LAST, pd_region_base_now(number));
-		pd_unpin_kept(number);
+		PDN_POINT(PUT_LAST, pdn_region_base_now(number));
+		pdn_unpin_kept(number);
 	}
 }
 
 /* The same order as in pindown_put(), with read-modify-write operations. */
 static void __attribute__((noinline)) put_shared(uint32_t number)
 {
-	pd_hold(pd_self_or_anonymous(), number, -1u);
-	pd_fence();
-	PD_POINT(PUT_DROPPED, pd_region_base_now(number));
-	if (!pd_state_is_live(__atomic_load_n(&pd_briefs[number].state, __ATOMIC_SEQ_CST)))
+	pdn_unhold(pdn_self_or_anonymous(), number);
+	pdn_fence_if_hits_have();
+	PDN_POINT(PUT_DROPPED, pdn_region_base_now(number));
+	if (!pdn_state_is_live(__atomic_load_n(&pdn_briefs[number].state, __ATOMIC_SEQ_CST)))
 		put_slow(number);
 }
 
@@ -286,21 +288,21 @@ static void __attribute__((noinline, cold)) put_what(struct pindown_region *regi
 {
 	static bool said;
 
-	if (pd_config()->debug)
-		pd_misuse_put(region);
+	if (pdn_config()->debug)
+		pdn_misuse_put(region);
 	else if (region)
-		pd_log_once(&said, PD_LOG_ERROR, "pindown_put: %p is not a region; ignored",
-			    (const void *)region);
+		pdn_log_once(&said, PDN_LOG_ERROR, "pindown_put: %p is not a region; ignored",
+			     (const void *)region);
 }
 
-PD_EXPORT void pindown_put(struct pindown_region *region)
+PDN_EXPORT void pindown_put(struct pindown_region *region)
 {
-	const struct pd_thread *self = pd_self_tls;
+	const struct pdn_thread *self = pdn_self_tls;
 	/* Not yet cut to 32 bits: NULL is far outside. */
-	uint64_t place = (uint64_t)((uintptr_t)region - (uintptr_t)pd_regions) / sizeof(*region);
+	uint64_t place = (uint64_t)((uintptr_t)region - (uintptr_t)pdn_regions) / sizeof(*region);
 	uint32_t number = (uint32_t)place;
 
-	if (unlikely(place - 1 >= pd_put_limit)) {
+	if (unlikely(place - 1 >= pdn_put_limit)) {
 		put_what(region);
 		return;
 	}
@@ -308,82 +310,82 @@ PD_EXPORT void pindown_put(struct pindown_region *region)
 		put_shared(number);
 		return;
 	}
-	/* The hold goes down before the state is read: see pd_victims_sort() for the other side. */
-	pd_hold_own(self->holds, number, -1u);
-	pd_fence();
-	PD_POINT(PUT_DROPPED, pd_region_base_now(number));
+	/* The hold goes down before the state is read: see pdn_victims_split_idle_and_held() for the other side. */
+	pdn_hold_own(self->holds, number, -1u);
+	pdn_fence_if_hits_have();
+	PDN_POINT(PUT_DROPPED, pdn_region_base_now(number));
 	/* Putting a free record is a caller's bug; it is not detected. */
-	if (unlikely(__atomic_load_n(&pd_briefs[number].state, __ATOMIC_SEQ_CST) > PD_CHECKED))
+	if (unlikely(__atomic_load_n(&pdn_briefs[number].state, __ATOMIC_SEQ_CST) > PDN_CHECKED))
 		put_slow(number);
 }
 
 /* ---- accessors ---------------------------------------------------------------------------- */
 
-PD_EXPORT uint64_t pindown_region_base(const struct pindown_region *region)
+PDN_EXPORT uint64_t pindown_region_base(const struct pindown_region *region)
 {
-	pd_region_is_used(region, __func__);
+	pdn_region_is_used(region, __func__);
 	return region->base;
 }
 
-PD_EXPORT size_t pindown_region_length(const struct pindown_region *region)
+PDN_EXPORT size_t pindown_region_length(const struct pindown_region *region)
 {
-	pd_region_is_used(region, __func__);
+	pdn_region_is_used(region, __func__);
 	return region->end - region->base;
 }
 
-PD_EXPORT uint64_t pindown_region_pin_base(const struct pindown_region *region)
+PDN_EXPORT uint64_t pindown_region_pin_base(const struct pindown_region *region)
 {
-	pd_region_is_used(region, __func__);
-	return pd_details_of(region)->pin.base;
+	pdn_region_is_used(region, __func__);
+	return pdn_details_of(region)->pin.base;
 }
 
-PD_EXPORT size_t pindown_region_pin_length(const struct pindown_region *region)
+PDN_EXPORT size_t pindown_region_pin_length(const struct pindown_region *region)
 {
-	pd_region_is_used(region, __func__);
-	return pd_details_of(region)->pin.length;
+	pdn_region_is_used(region, __func__);
+	return pdn_details_of(region)->pin.length;
 }
 
-PD_EXPORT uint64_t pindown_region_buffer_id(const struct pindown_region *region)
+PDN_EXPORT uint64_t pindown_region_buffer_id(const struct pindown_region *region)
 {
-	pd_region_is_used(region, __func__);
-	return pd_details_of(region)->buffer_id;
+	pdn_region_is_used(region, __func__);
+	return pdn_details_of(region)->buffer_id;
 }
 
-PD_EXPORT void *pindown_region_context(const struct pindown_region *region)
+PDN_EXPORT void *pindown_region_context(const struct pindown_region *region)
 {
-	pd_region_is_used(region, __func__);
-	return pd_details_of(region)->context;
+	pdn_region_is_used(region, __func__);
+	return pdn_details_of(region)->context;
 }
 
-PD_EXPORT int pindown_region_device(const struct pindown_region *region)
+PDN_EXPORT int pindown_region_device(const struct pindown_region *region)
 {
-	pd_region_is_used(region, __func__);
-	return pd_details_of(region)->pin.device;
+	pdn_region_is_used(region, __func__);
+	return pdn_details_of(region)->pin.device;
 }
 
-PD_EXPORT int pindown_region_is_volatile(const struct pindown_region *region)
+PDN_EXPORT int pindown_region_is_volatile(const struct pindown_region *region)
 {
-	pd_region_is_used(region, __func__);
-	return pd_region_is_volatile(region);
+	pdn_region_is_used(region, __func__);
+	return pdn_region_is_volatile(region);
 }
 
 /* Takes the lock if need be: an eviction may just be finding out whether the region is idle. */
-PD_EXPORT int pindown_region_is_live(const struct pindown_region *region)
+PDN_EXPORT int pindown_region_is_live(const struct pindown_region *region)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	bool live;
 
-	pd_region_is_used(region, __func__);
+	pdn_region_is_used(region, __func__);
 	/*
 	 * Acquire: a caller that finds it ended sees what its end did before (invalidate.c,
 	 * set_state()).
 	 */
-	live = pd_state_is_live(__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_ACQUIRE));
+	live = pdn_state_is_live(__atomic_load_n(&pdn_brief_of(region)->state, __ATOMIC_ACQUIRE));
 
 	if (!live) {
-		pd_lock();
-		live = pd_state_is_live(pd_brief_of(region)->state);
-		pd_unlock();
+		pdn_lock();
+		live = pdn_state_is_live(pdn_brief_of(region)->state);
+		pdn_unlock();
 	}
 	return live;
 }

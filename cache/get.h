@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What other files share with hits. */
-#ifndef PD_GET_H
-#define PD_GET_H
+#ifndef PDN_GET_H
+#define PDN_GET_H
 
 #include <stdint.h>
 
@@ -15,30 +15,30 @@
  * noticing. Takes over the caller's hold, which has to go first, or the region would look in use.
  * Lock not held.
  */
-void pd_drop_stale(struct pindown_region *region);
+void pdn_drop_stale(struct pindown_region *region);
 
 /*
  * Uses are counted up to this many, which are as good as more: so a region that many threads hit is
  * written no more and stays in all their processors' caches. Two threads that count at once may
  * count one. Relaxed: pairs with uses_of() in evict.c, which needs no exact number.
  */
-#define PD_MOST_USES 3u
+#define PDN_MAX_USES 3u
 
-static inline void pd_touch(struct pd_brief *brief)
+static inline void pdn_touch(struct pdn_brief *brief)
 {
 	uint8_t used = __atomic_load_n(&brief->used, __ATOMIC_RELAXED);
 
-	if (__builtin_expect(used < PD_MOST_USES, 0))
+	if (__builtin_expect(used < PDN_MAX_USES, 0))
 		__atomic_store_n(&brief->used, (uint8_t)(used + 1), __ATOMIC_RELAXED);
 }
 
-static inline void pd_count_hit(struct pd_thread *self, struct pindown_region *region,
-				uint64_t addr, uint64_t length)
+static inline void pdn_count_hit(struct pdn_thread *self, struct pindown_region *region,
+				 uint64_t addr, uint64_t length)
 {
-	pd_touch(pd_brief_of(region));
-	pd_count(&self->counters->hits);
-	if (pd_tracing(PD_EV_HIT))
-		pd_trace_hit(region, addr, length);
+	pdn_touch(pdn_brief_of(region));
+	pdn_count(&self->counters->hits);
+	if (pdn_tracing(PDN_EV_HIT))
+		pdn_trace_hit(region, addr, length);
 }
 
 #endif

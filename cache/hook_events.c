@@ -23,135 +23,136 @@
  * region on its way from being in flight to the index, or from the index to being unpinned, is in
  * one of the two at each moment, and the sequence number shows if it moved between the two looks.
  */
-static inline bool is_unsettled(void)
+static inline bool is_pending(void)
 {
 	/*
-	 * The guard is up, and this is loaded: pd_flight_begin() stores it, and looks for guards.
+	 * The guard is up, and this is loaded: pdn_flight_begin() stores it, and looks for guards.
 	 */
-	return __atomic_load_n(&pd_unsettled, __ATOMIC_SEQ_CST) != 0;
+	return __atomic_load_n(&pdn_pending, __ATOMIC_SEQ_CST) != 0;
 }
 
 static bool nothing_in(uint64_t begin, uint64_t end)
 {
-	uint64_t seq = pd_index_read_begin();
+	uint64_t seq = pdn_index_read_begin();
 	uint64_t at = begin;
 
-	return !is_unsettled() && !pd_index_next(&at, end) && pd_index_unchanged(seq);
+	return !is_pending() && !pdn_index_next(&at, end) && pdn_index_unchanged(seq);
 }
 
 static bool nothing_at_all(void)
 {
-	uint64_t seq = pd_index_read_begin();
+	uint64_t seq = pdn_index_read_begin();
 
-	return !is_unsettled() && !__atomic_load_n(&pd_occupied, __ATOMIC_SEQ_CST) &&
-	       pd_index_unchanged(seq);
+	return !is_pending() && !__atomic_load_n(&pdn_occupied, __ATOMIC_SEQ_CST) &&
+	       pdn_index_unchanged(seq);
 }
 
 static void __attribute__((noinline))
-end_slow(const struct pd_scope *scope, enum pindown_reason reason)
+end_slow(const struct pdn_scope *scope, enum pindown_reason reason)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	int saved = errno;
 
-	pd_exports_end(scope, reason);
-	pd_end_scope(scope, reason);
+	pdn_exports_end(scope, reason);
+	pdn_end_scope(scope, reason);
 	errno = saved;
 }
 
-static pd_guard __attribute__((noinline))
-end_range_slow(uint64_t begin, uint64_t end, enum pindown_reason reason, pd_guard guard)
+static pdn_guard __attribute__((noinline))
+end_range_slow(uint64_t begin, uint64_t end, enum pindown_reason reason, pdn_guard guard)
 {
-	end_slow(&(struct pd_scope){.kind = PD_GUARD_RANGE, .begin = begin, .end = end}, reason);
+	end_slow(&(struct pdn_scope){.kind = PDN_GUARD_RANGE, .begin = begin, .end = end}, reason);
 	return guard;
 }
 
 /* The index has this in the page, which need not hold addr. */
-static pd_guard __attribute__((noinline)) end_if_found(uint64_t addr, uint32_t found, uint64_t seq,
-						       enum pindown_reason reason, pd_guard guard)
+static pdn_guard __attribute__((noinline)) end_if_found(uint64_t addr, uint32_t found, uint64_t seq,
+							enum pindown_reason reason, pdn_guard guard)
 {
-	uint32_t number = pd_index_choose(found, addr);
+	uint32_t number = pdn_index_choose(found, addr);
 
-	if ((number && pd_region_holds(&pd_regions[number], addr, 1)) || !pd_index_unchanged(seq))
+	if ((number && pdn_region_holds(&pdn_regions[number], addr, 1)) ||
+	    !pdn_index_unchanged(seq))
 		return end_range_slow(addr, addr, reason, guard);
 	return guard;
 }
 
-static pd_guard __attribute__((noinline))
+static pdn_guard __attribute__((noinline))
 end_otherwise(uint64_t addr, uint64_t length, enum pindown_reason reason)
 {
 	uint64_t end = addr + length < addr ? ~0ull : addr + length;
-	const struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = end};
-	pd_guard guard = pd_guard_up(&scope);
+	const struct pdn_scope scope = {.kind = PDN_GUARD_RANGE, .begin = addr, .end = end};
+	pdn_guard guard = pdn_guard_up(&scope);
 
-	PD_POINT(FREE_GUARDED, addr);
+	PDN_POINT(FREE_GUARDED, addr);
 	if (nothing_in(addr, length ? end : addr + 1))
 		return guard;
 	return end_range_slow(addr, end, reason, guard);
 }
 
 /* All calls are tail calls: the compiler has no registers to save for them. */
-static inline pd_guard end_holder_of(uint64_t addr, enum pindown_reason reason)
+static inline pdn_guard end_holder_of(uint64_t addr, enum pindown_reason reason)
 {
-	struct pd_thread *self = pd_self_tls;
+	struct pdn_thread *self = pdn_self_tls;
 	uint64_t seq;
 	uint32_t found;
-	pd_guard guard;
+	pdn_guard guard;
 
-	if (!pd_guard_has_slot(self))
+	if (!pdn_guard_has_slot(self))
 		return end_otherwise(addr, 0, reason);
-	guard = pd_guard_fill(self, PD_GUARD_RANGE, addr, addr, 0);
-	PD_POINT(FREE_GUARDED, addr);
-	seq = pd_index_read_begin();
-	if (__builtin_expect(is_unsettled(), 0))
+	guard = pdn_guard_fill(self, PDN_GUARD_RANGE, addr, addr, 0);
+	PDN_POINT(FREE_GUARDED, addr);
+	seq = pdn_index_read_begin();
+	if (__builtin_expect(is_pending(), 0))
 		return end_range_slow(addr, addr, reason, guard);
-	PD_POINT(FREE_LOOKING, addr);
-	found = pd_index_peek(addr);
+	PDN_POINT(FREE_LOOKING, addr);
+	found = pdn_index_peek(addr);
 	if (found)
 		return end_if_found(addr, found, seq, reason, guard);
-	if (__builtin_expect(!pd_index_unchanged(seq), 0))
+	if (__builtin_expect(!pdn_index_unchanged(seq), 0))
 		return end_range_slow(addr, addr, reason, guard);
 	return guard;
 }
 
 /* The most frequent of all comes first. */
-pd_guard pd_end_range(uint64_t addr, uint64_t length)
+pdn_guard pdn_end_range(uint64_t addr, uint64_t length)
 {
 	if (length)
 		return end_otherwise(addr, length, PINDOWN_REASON_FREED);
 	return end_holder_of(addr, PINDOWN_REASON_FREED);
 }
 
-pd_guard pd_end_in_order(uint64_t addr)
+pdn_guard pdn_end_in_order(uint64_t addr)
 {
 	return end_holder_of(addr, PINDOWN_REASON_ORDERED);
 }
 
-static pd_guard end_wide(const struct pd_scope *scope, enum pindown_reason reason)
+static pdn_guard end_wide(const struct pdn_scope *scope, enum pindown_reason reason)
 {
-	pd_guard guard = pd_guard_up(scope);
+	pdn_guard guard = pdn_guard_up(scope);
 
 	if (!nothing_at_all())
 		end_slow(scope, reason);
 	return guard;
 }
 
-pd_guard pd_end_context(void *context)
+pdn_guard pdn_end_context(void *context)
 {
-	struct pd_scope scope = {.kind = PD_GUARD_CONTEXT, .context = context};
+	struct pdn_scope scope = {.kind = PDN_GUARD_CONTEXT, .context = context};
 
 	return end_wide(&scope, PINDOWN_REASON_CONTEXT);
 }
 
-pd_guard pd_end_device(int device)
+pdn_guard pdn_end_device(int device)
 {
-	struct pd_scope scope = {.kind = PD_GUARD_DEVICE, .device = device};
+	struct pdn_scope scope = {.kind = PDN_GUARD_DEVICE, .device = device};
 
 	return end_wide(&scope, PINDOWN_REASON_CONTEXT);
 }
 
-pd_guard pd_end_all(void)
+pdn_guard pdn_end_all(void)
 {
-	struct pd_scope scope = {.kind = PD_GUARD_ALL};
+	struct pdn_scope scope = {.kind = PDN_GUARD_ALL};
 
 	return end_wide(&scope, PINDOWN_REASON_CONTEXT);
 }
@@ -172,62 +173,62 @@ struct suspect {
 /* Lock held. */
 static struct suspect suspect_of(uint32_t number)
 {
-	const struct pindown_region *region = &pd_regions[number];
+	const struct pindown_region *region = &pdn_regions[number];
 
 	return (struct suspect){.number = number,
 				.base = region->base,
 				.end = region->end,
-				.buffer_id = pd_details_of(region)->buffer_id,
-				.others = pd_region_others(region)};
+				.buffer_id = pdn_details_of(region)->buffer_id,
+				.others = pdn_region_others(region)};
 }
 
 static unsigned take_suspects(struct suspect *suspects, uint32_t *from, const void *pool)
 {
 	unsigned n = 0;
 
-	pd_lock();
-	for (; *from <= pd_region_high_water() && n < BATCH; ++*from) {
-		const struct pindown_region *region = &pd_regions[*from];
+	pdn_lock();
+	for (; *from <= pdn_region_high_water() && n < BATCH; ++*from) {
+		const struct pindown_region *region = &pdn_regions[*from];
 
-		if (pd_state_is_live(pd_brief_of(region)->state) &&
-		    (!pool || pd_details_of(region)->pool == pool))
+		if (pdn_state_is_live(pdn_brief_of(region)->state) &&
+		    (!pool || pdn_details_of(region)->pool == pool))
 			suspects[n++] = suspect_of(*from);
 	}
-	pd_unlock();
+	pdn_unlock();
 	return n;
 }
 
 static bool is_still_there(const struct suspect *suspect)
 {
-	const struct pindown_region *region = &pd_regions[suspect->number];
+	const struct pindown_region *region = &pdn_regions[suspect->number];
 
-	return pd_state_is_live(pd_brief_of(region)->state) && region->base == suspect->base &&
+	return pdn_state_is_live(pdn_brief_of(region)->state) && region->base == suspect->base &&
 	       region->end == suspect->end &&
-	       pd_details_of(region)->buffer_id == suspect->buffer_id &&
-	       pd_region_others(region) == suspect->others;
+	       pdn_details_of(region)->buffer_id == suspect->buffer_id &&
+	       pdn_region_others(region) == suspect->others;
 }
 
 static void drop_if_changed(const struct suspect *suspect, const char *how)
 {
-	struct pd_victims victims = {0};
+	struct pdn_victims victims = {0};
 
-	if (pd_driver_compare(suspect->base, suspect->end, suspect->buffer_id, suspect->others) !=
-	    PD_FALSE)
+	if (pdn_driver_compare(suspect->base, suspect->end, suspect->buffer_id, suspect->others) !=
+	    PDN_FALSE)
 		return;
-	pd_lock();
+	pdn_lock();
 	if (is_still_there(suspect)) {
 		victims.missed = how;
-		pd_victims_add(&victims, suspect->number, PINDOWN_REASON_STALE);
+		pdn_victims_add(&victims, suspect->number, PINDOWN_REASON_STALE);
 	}
-	pd_victims_sort(&victims);
-	pd_unlock();
-	pd_victims_dispatch(&victims);
+	pdn_victims_split_idle_and_held(&victims);
+	pdn_unlock();
+	pdn_victims_dispatch(&victims);
 }
 
-void __attribute__((cold)) pd_recheck(void *pool)
+void __attribute__((cold)) pdn_recheck(void *pool)
 {
-	PD_UNCANCELLED;
-	const struct pd_scope all = {.kind = PD_GUARD_ALL};
+	PDN_UNCANCELLED;
+	const struct pdn_scope all = {.kind = PDN_GUARD_ALL};
 	struct suspect suspects[BATCH];
 	uint32_t from = 1;
 	int saved = errno;
@@ -235,9 +236,9 @@ void __attribute__((cold)) pd_recheck(void *pool)
 
 	if (nothing_at_all())
 		return;
-	pd_lock();
-	pd_flights_lose(&all); /* the driver's answer to them may no longer be true */
-	pd_unlock();
+	pdn_lock();
+	pdn_flights_mark_lost(&all); /* the driver's answer to them may no longer be true */
+	pdn_unlock();
 	while ((n = take_suspects(suspects, &from, pool)) != 0)
 		for (unsigned i = 0; i < n; i++)
 			drop_if_changed(&suspects[i], "gone after a call that may free memory");
@@ -249,15 +250,15 @@ static bool take_overlapping(struct suspect *suspect, uint64_t *at, uint64_t end
 {
 	uint32_t number;
 
-	if (!pd_index_next(at, end))
+	if (!pdn_index_next(at, end))
 		return false;
-	pd_lock();
-	number = pd_index_next(at, end);
+	pdn_lock();
+	number = pdn_index_next(at, end);
 	if (number) {
 		*suspect = suspect_of(number);
 		*at = suspect->end;
 	}
-	pd_unlock();
+	pdn_unlock();
 	return number != 0;
 }
 
@@ -277,45 +278,45 @@ static void drop_changed(uint64_t begin, uint64_t end)
 
 static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end)
 {
-	PD_UNCANCELLED;
-	const struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = end};
+	PDN_UNCANCELLED;
+	const struct pdn_scope scope = {.kind = PDN_GUARD_RANGE, .begin = addr, .end = end};
 	int saved = errno;
 	bool was_volatile;
 
-	PD_POINT(ALLOC_BEGUN, addr);
+	PDN_POINT(ALLOC_BEGUN, addr);
 	/*
 	 * Both under one taking of the lock: a pin under way may be of memory that was freed
 	 * unseen, and must not be inserted once hits there are no longer checked.
 	 */
-	pd_lock();
-	pd_flights_lose_known(&scope);
-	was_volatile = pd_volatile_forget(addr, end);
-	pd_unlock();
-	PD_POINT(ALLOC_FORGOTTEN, addr);
+	pdn_lock();
+	pdn_flights_mark_known_lost(&scope);
+	was_volatile = pdn_volatile_forget(addr, end);
+	pdn_unlock();
+	PDN_POINT(ALLOC_FORGOTTEN, addr);
 	drop_changed(addr, end);
-	if (pd_awaits_reuse())
-		pd_objects_end_reused(addr, end);
+	if (pdn_awaits_reuse())
+		pdn_objects_end_reused(addr, end);
 	if (was_volatile) {
-		PD_POINT(ALLOC_COMPARED, addr);
-		pd_lock();
-		pd_volatile_trust(addr, end);
-		pd_unlock();
+		PDN_POINT(ALLOC_COMPARED, addr);
+		pdn_lock();
+		pdn_volatile_trust(addr, end);
+		pdn_unlock();
 	}
 	errno = saved;
 }
 
-void pd_allocated(uint64_t addr, uint64_t length)
+void pdn_allocated(uint64_t addr, uint64_t length)
 {
-	uint32_t unsettled = __atomic_load_n(&pd_unsettled, __ATOMIC_RELAXED);
+	uint32_t unsettled = __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED);
 
-	if (__builtin_expect(__atomic_load_n(&pd_occupied, __ATOMIC_RELAXED) |
-				     (unsettled & ~PD_UNSETTLED_EXPORTS),
+	if (__builtin_expect(__atomic_load_n(&pdn_occupied, __ATOMIC_RELAXED) |
+				     (unsettled & ~PDN_PENDING_EXPORTS),
 			     0) &&
 	    addr + length > addr)
 		allocated_slow(addr, addr + length);
 }
 
-void pd_drop_idle_of(int consumer, uint64_t owner)
+void pdn_drop_idle_of(int consumer, uint64_t owner)
 {
-	pd_objects_drop_idle(consumer, owner);
+	pdn_objects_drop_idle(consumer, owner);
 }

@@ -3,86 +3,86 @@
  * The events that hook/ reports to the cache. The cache knows nothing of interception: hook/ says
  * that memory is about to end, has ended, has come to life, or can no longer be trusted.
  *
- * The order is the point: pd_end_*() is called before the real driver call that ends the memory,
+ * The order is the point: pdn_end_*() is called before the real driver call that ends the memory,
  * and returns when no idle region of it is pinned any more and no lookup can find one. Its guard
- * stays up until pd_ended(), after the real call, so that no pin of the dying memory can slip in
+ * stays up until pdn_ended(), after the real call, so that no pin of the dying memory can slip in
  * between.
  *
  * Every function here keeps errno, takes no lock across a call out, and may be called from any
  * thread.
  */
-#ifndef PD_EVENTS_H
-#define PD_EVENTS_H
+#ifndef PDN_EVENTS_H
+#define PDN_EVENTS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/driver/driver.h" /* pd_find_driver_symbol, pd_is_mapped: set by hook/ */
+#include "cache/driver/driver.h" /* pdn_find_driver_symbol, pdn_is_mapped: set by hook/ */
 
 /*
  * A guard: the memory that one thread is about to end. It is kept in the caller's thread record,
  * where pinning threads find it; the caller keeps only this number. Guards nest (a callback may
  * free something else).
  */
-typedef unsigned pd_guard;
+typedef unsigned pdn_guard;
 
 /* The allocation that holds addr ends (length 0), or all that overlap [addr, addr + length) do. */
-pd_guard pd_end_range(uint64_t addr, uint64_t length);
+pdn_guard pdn_end_range(uint64_t addr, uint64_t length);
 
 /*
  * The allocation that holds addr ends in stream order (cuMemFreeAsync, a graph's launch): no lookup
  * finds it from here on, but its holders may use it up to the free's turn in the stream, which
  * nobody reports.
  */
-pd_guard pd_end_in_order(uint64_t addr);
+pdn_guard pdn_end_in_order(uint64_t addr);
 
 /* A context ends, and with it the regions whose memory it owns (not pool and VMM memory). */
-pd_guard pd_end_context(void *context);
+pdn_guard pdn_end_context(void *context);
 
 /* All device memory of one device's primary context ends, but the context's handle is not known. */
-pd_guard pd_end_device(int device);
+pdn_guard pdn_end_device(int device);
 
 /* Everything ends: checkpoint. */
-pd_guard pd_end_all(void);
+pdn_guard pdn_end_all(void);
 
 /* The real call has returned, with any result. */
-void pd_ended(pd_guard guard);
+void pdn_ended(pdn_guard guard);
 
 /*
  * From now on calls that end this range can't all be seen (graph-owned memory): regions there, now
- * and in future, are checked by buffer id on each hit, until pd_allocated().
+ * and in future, are checked by buffer id on each hit, until pdn_allocated().
  */
-void pd_volatile(uint64_t addr, uint64_t length);
+void pdn_volatile(uint64_t addr, uint64_t length);
 
 /*
  * The driver has just handed out this range, and its end will be seen. A region that is still live
  * there means that a free was not seen: it is invalidated and, unless the memory was volatile,
  * counted as missed.
  */
-void pd_allocated(uint64_t addr, uint64_t length);
+void pdn_allocated(uint64_t addr, uint64_t length);
 
 /*
  * Something happened that may have ended memory of this pool (or, with NULL, any memory): compare
  * the buffer ids of its regions with the driver's, and drop and count those that differ.
  */
-void pd_recheck(void *pool);
+void pdn_recheck(void *pool);
 
 /*
  * Destroy a consumer's idle objects of this owner, which lives on, as pindown_end_owner() does for
  * an owner that ends: the card has no room for more.
  */
-void pd_drop_idle_of(int consumer, uint64_t owner);
+void pdn_drop_idle_of(int consumer, uint64_t owner);
 
 /* Around fork(): to be called from pthread_atfork handlers, and in the child of _Fork(). */
-void pd_fork_prepare(void);
-void pd_fork_parent(void);
-void pd_fork_child(void);
+void pdn_fork_prepare(void);
+void pdn_fork_parent(void);
+void pdn_fork_child(void);
 
 /* The process has begun to exit: no more calls to the driver, which may be shut down already. */
-void pd_exiting(void);
+void pdn_exiting(void);
 
 /* hook/ says whether frees are watched; until then every hit is checked by buffer id. */
-void pd_set_intercepting(bool yes);
+void pdn_set_intercepting(bool yes);
 
 /*
  * Something shows that not every free is seen: from now on every hit, also of regions that are
@@ -94,6 +94,6 @@ void pd_set_intercepting(bool yes);
  * allocates nothing, so it may be called in the middle of a look-up of the program's, and in a
  * process in which nothing was ever pinned.
  */
-void pd_distrust(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void pdn_distrust(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -7,29 +7,29 @@
 #include "cache/index_nodes.h"
 #include "cache/region.h"
 
-#define PAGE_SPAN  (1ull << PD_PAGE_SHIFT)
-#define BLOCK_SPAN (1ull << PD_BLOCK_SHIFT)
-#define TALLY_SPAN (BLOCK_SPAN << PD_TALLY_BITS)
-#define MID_SPAN   (1ull << PD_MID_SHIFT)
+#define PAGE_SPAN  (1ull << PDN_PAGE_SHIFT)
+#define BLOCK_SPAN (1ull << PDN_BLOCK_SHIFT)
+#define TALLY_SPAN (BLOCK_SPAN << PDN_TALLY_BITS)
+#define MID_SPAN   (1ull << PDN_MID_SHIFT)
 
-struct pd_mid *pd_index_root[1 << PD_ROOT_BITS];
-uint64_t pd_index_seq;
-uint32_t pd_occupied;
+struct pdn_mid *pdn_index_root[1 << PDN_ROOT_BITS];
+uint64_t pdn_index_seq;
+uint32_t pdn_occupied;
 
 /*
  * A slot is published with release, after the node that it names,
  * for the readers' acquire loads (index.h, and below). The number of changes pairs with
- * pd_index_read_begin() and pd_index_unchanged(): a change of which a reader has seen a slot has
+ * pdn_index_read_begin() and pdn_index_unchanged(): a change of which a reader has seen a slot has
  * counted itself before, since no store moves behind a release.
  */
 static void change_begin(void)
 {
-	__atomic_store_n(&pd_index_seq, pd_index_seq + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_index_seq, pdn_index_seq + 1, __ATOMIC_RELAXED);
 }
 
 static void change_end(void)
 {
-	__atomic_store_n(&pd_index_seq, pd_index_seq + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&pdn_index_seq, pdn_index_seq + 1, __ATOMIC_RELEASE);
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -53,15 +53,15 @@ static uint64_t end_of(uint64_t at, uint64_t span)
 static bool add_to_shared(uint32_t node, uint32_t region)
 {
 	for (;;) {
-		struct pd_shared *s = &pd_shared_nodes[node];
+		struct pdn_shared *s = &pdn_shared_nodes[node];
 
-		for (unsigned i = 0; i < PD_SHARED_PLACES; i++)
+		for (unsigned i = 0; i < PDN_SHARED_PLACES; i++)
 			if (!s->place[i]) {
 				__atomic_store_n(&s->place[i], region, __ATOMIC_RELEASE);
 				return true;
 			}
 		if (!s->next) {
-			uint32_t more = pd_shared_new();
+			uint32_t more = pdn_shared_new();
 
 			if (!more)
 				return false;
@@ -79,14 +79,14 @@ static bool add_to_page(uint32_t *slot, uint32_t region)
 		__atomic_store_n(slot, region, __ATOMIC_RELEASE);
 		return true;
 	}
-	if (*slot & PD_SHARED_TAG)
-		return add_to_shared(*slot & ~PD_SHARED_TAG, region);
-	node = pd_shared_new();
+	if (*slot & PDN_SHARED_TAG)
+		return add_to_shared(*slot & ~PDN_SHARED_TAG, region);
+	node = pdn_shared_new();
 	if (!node)
 		return false;
-	__atomic_store_n(&pd_shared_nodes[node].place[0], *slot, __ATOMIC_RELEASE);
-	__atomic_store_n(&pd_shared_nodes[node].place[1], region, __ATOMIC_RELEASE);
-	__atomic_store_n(slot, node | PD_SHARED_TAG, __ATOMIC_RELEASE);
+	__atomic_store_n(&pdn_shared_nodes[node].place[0], *slot, __ATOMIC_RELEASE);
+	__atomic_store_n(&pdn_shared_nodes[node].place[1], region, __ATOMIC_RELEASE);
+	__atomic_store_n(slot, node | PDN_SHARED_TAG, __ATOMIC_RELEASE);
 	return true;
 }
 
@@ -98,11 +98,11 @@ static void remove_from_page(uint32_t *slot, uint32_t region)
 		__atomic_store_n(slot, 0, __ATOMIC_RELEASE);
 		return;
 	}
-	if (!(*slot & PD_SHARED_TAG))
+	if (!(*slot & PDN_SHARED_TAG))
 		return;
-	for (uint32_t n = *slot & ~PD_SHARED_TAG; n; n = pd_shared_nodes[n].next)
-		for (unsigned i = 0; i < PD_SHARED_PLACES; i++) {
-			uint32_t *place = &pd_shared_nodes[n].place[i];
+	for (uint32_t n = *slot & ~PDN_SHARED_TAG; n; n = pdn_shared_nodes[n].next)
+		for (unsigned i = 0; i < PDN_SHARED_PLACES; i++) {
+			uint32_t *place = &pdn_shared_nodes[n].place[i];
 
 			if (*place == region)
 				__atomic_store_n(place, 0, __ATOMIC_RELEASE);
@@ -110,19 +110,19 @@ static void remove_from_page(uint32_t *slot, uint32_t region)
 		}
 	if (any)
 		return;
-	for (uint32_t n = *slot & ~PD_SHARED_TAG, next; n; n = next) {
-		next = pd_shared_nodes[n].next;
-		pd_shared_free(n);
+	for (uint32_t n = *slot & ~PDN_SHARED_TAG, next; n; n = next) {
+		next = pdn_shared_nodes[n].next;
+		pdn_shared_free(n);
 	}
 	__atomic_store_n(slot, 0, __ATOMIC_RELEASE);
 }
 
 /* ---- a block ------------------------------------------------------------------------------ */
 
-static void set_block(struct pd_mid *mid, uint64_t addr, uintptr_t value)
+static void set_block(struct pdn_mid *mid, uint64_t addr, uintptr_t value)
 {
-	uintptr_t *slot = pd_index_slot(mid, addr);
-	uint32_t *used = &mid->used[addr / TALLY_SPAN % (1 << (PD_MID_BITS - PD_TALLY_BITS))];
+	uintptr_t *slot = pdn_index_slot(mid, addr);
+	uint32_t *used = &mid->used[addr / TALLY_SPAN % (1 << (PDN_MID_BITS - PDN_TALLY_BITS))];
 	uint32_t now = *used + (value != 0) - (*slot != 0);
 
 	/*
@@ -137,80 +137,80 @@ static void set_block(struct pd_mid *mid, uint64_t addr, uintptr_t value)
 }
 
 /* The pages of [begin, end), which lies in one block. */
-static bool add_pages(struct pd_leaf *leaf, uint32_t region, uint64_t begin, uint64_t end)
+static bool add_pages(struct pdn_leaf *leaf, uint32_t region, uint64_t begin, uint64_t end)
 {
 	for (uint64_t at = begin & ~(PAGE_SPAN - 1); at < end; at += PAGE_SPAN)
-		if (!add_to_page(pd_index_page(leaf, at), region))
+		if (!add_to_page(pdn_index_page(leaf, at), region))
 			return false;
 	return true;
 }
 
-static void remove_pages(struct pd_leaf *leaf, uint32_t region, uint64_t begin, uint64_t end)
+static void remove_pages(struct pdn_leaf *leaf, uint32_t region, uint64_t begin, uint64_t end)
 {
 	for (uint64_t at = begin & ~(PAGE_SPAN - 1); at < end; at += PAGE_SPAN)
-		remove_from_page(pd_index_page(leaf, at), region);
+		remove_from_page(pdn_index_page(leaf, at), region);
 }
 
-static bool is_empty(const struct pd_leaf *leaf)
+static bool is_empty(const struct pdn_leaf *leaf)
 {
-	for (unsigned i = 0; i < 1 << PD_LEAF_BITS; i++)
+	for (unsigned i = 0; i < 1 << PDN_LEAF_BITS; i++)
 		if (leaf->slot[i])
 			return false;
 	return true;
 }
 
 /* A region that had the block alone gets its pages in a leaf, before any reader sees that. */
-static struct pd_leaf *leaf_with(uint32_t region, uint64_t block)
+static struct pdn_leaf *leaf_with(uint32_t region, uint64_t block)
 {
-	struct pd_leaf *leaf = pd_leaf_new();
+	struct pdn_leaf *leaf = pdn_leaf_new();
 
 	if (leaf)
-		add_pages(leaf, region, most(pd_regions[region].base, block),
-			  least(pd_regions[region].end, block + BLOCK_SPAN));
+		add_pages(leaf, region, most(pdn_regions[region].base, block),
+			  least(pdn_regions[region].end, block + BLOCK_SPAN));
 	return leaf;
 }
 
 /* [begin, end) lies in one block. false: no memory; remove_from_block() then undoes it. */
 static bool add_to_block(uint32_t region, uint64_t begin, uint64_t end)
 {
-	struct pd_mid **mid = &pd_index_root[begin >> PD_MID_SHIFT];
+	struct pdn_mid **mid = &pdn_index_root[begin >> PDN_MID_SHIFT];
 	uintptr_t slot;
 
 	if (!*mid) {
-		struct pd_mid *new_mid = pd_mid_new();
+		struct pdn_mid *new_mid = pdn_mid_new();
 
 		if (!new_mid)
 			return false;
 		__atomic_store_n(mid, new_mid, __ATOMIC_RELEASE);
 	}
-	slot = *pd_index_slot(*mid, begin);
+	slot = *pdn_index_slot(*mid, begin);
 	if (!slot) {
-		set_block(*mid, begin, (uintptr_t)region << 1 | PD_ALONE_TAG);
+		set_block(*mid, begin, (uintptr_t)region << 1 | PDN_ALONE_TAG);
 		return true;
 	}
-	if (slot & PD_ALONE_TAG) {
+	if (slot & PDN_ALONE_TAG) {
 		slot = (uintptr_t)leaf_with((uint32_t)(slot >> 1), begin & ~(BLOCK_SPAN - 1));
 		if (!slot)
 			return false;
 		set_block(*mid, begin, slot);
 	}
-	return add_pages((struct pd_leaf *)slot, region, begin, end);
+	return add_pages((struct pdn_leaf *)slot, region, begin, end);
 }
 
 static void remove_from_block(uint32_t region, uint64_t begin, uint64_t end)
 {
-	struct pd_mid *mid = pd_index_root[begin >> PD_MID_SHIFT];
-	uintptr_t slot = mid ? *pd_index_slot(mid, begin) : 0;
+	struct pdn_mid *mid = pdn_index_root[begin >> PDN_MID_SHIFT];
+	uintptr_t slot = mid ? *pdn_index_slot(mid, begin) : 0;
 
-	if (slot == ((uintptr_t)region << 1 | PD_ALONE_TAG)) {
+	if (slot == ((uintptr_t)region << 1 | PDN_ALONE_TAG)) {
 		set_block(mid, begin, 0);
-	} else if (slot && !(slot & PD_ALONE_TAG)) {
-		struct pd_leaf *leaf = (struct pd_leaf *)slot;
+	} else if (slot && !(slot & PDN_ALONE_TAG)) {
+		struct pdn_leaf *leaf = (struct pdn_leaf *)slot;
 
 		remove_pages(leaf, region, begin, end);
 		if (is_empty(leaf)) {
 			set_block(mid, begin, 0);
-			pd_leaf_free(leaf);
+			pdn_leaf_free(leaf);
 		}
 	}
 }
@@ -223,9 +223,9 @@ static void remove_up_to(uint32_t region, uint64_t base, uint64_t end)
 		remove_from_block(region, at, least(end, end_of(at, BLOCK_SPAN)));
 }
 
-bool pd_index_insert(uint32_t region, uint64_t base, uint64_t end)
+bool pdn_index_insert(uint32_t region, uint64_t base, uint64_t end)
 {
-	bool ok = base < end && end <= PD_ADDRESS_LIMIT;
+	bool ok = base < end && end <= PDN_ADDRESS_LIMIT;
 
 	change_begin();
 	for (uint64_t at = base; ok && at < end; at = end_of(at, BLOCK_SPAN)) {
@@ -239,41 +239,41 @@ bool pd_index_insert(uint32_t region, uint64_t base, uint64_t end)
 	return ok;
 }
 
-void pd_index_remove(uint32_t region, uint64_t base, uint64_t end)
+void pdn_index_remove(uint32_t region, uint64_t base, uint64_t end)
 {
 	change_begin();
 	remove_up_to(region, base, end);
 	change_end();
 }
 
-void pd_index_trim(void)
+void pdn_index_trim(void)
 {
 	change_begin();
-	for (unsigned i = 0; i < 1 << PD_ROOT_BITS; i++)
-		if (pd_index_root[i])
-			pd_mid_trim(pd_index_root[i]);
-	pd_leaves_trim();
+	for (unsigned i = 0; i < 1 << PDN_ROOT_BITS; i++)
+		if (pdn_index_root[i])
+			pdn_mid_trim(pdn_index_root[i]);
+	pdn_leaves_trim();
 	change_end();
 }
 
-void pd_index_reset(void)
+void pdn_index_reset(void)
 {
-	memset(pd_index_root, 0, sizeof(pd_index_root));
-	pd_nodes_reset();
-	pd_index_seq = 0;
+	memset(pdn_index_root, 0, sizeof(pdn_index_root));
+	pdn_nodes_reset();
+	pdn_index_seq = 0;
 }
 
 /* ---- readers ------------------------------------------------------------------------------ */
 
-uint32_t pd_index_in_shared(uint32_t node, uint64_t begin, uint64_t end)
+uint32_t pdn_index_in_shared(uint32_t node, uint64_t begin, uint64_t end)
 {
 	while (node) {
-		const struct pd_shared *s = &pd_shared_nodes[node];
+		const struct pdn_shared *s = &pdn_shared_nodes[node];
 
-		for (unsigned i = 0; i < PD_SHARED_PLACES; i++) {
+		for (unsigned i = 0; i < PDN_SHARED_PLACES; i++) {
 			uint32_t region = __atomic_load_n(&s->place[i], __ATOMIC_ACQUIRE);
 
-			if (region && pd_region_overlaps(&pd_regions[region], begin, end))
+			if (region && pdn_region_overlaps(&pdn_regions[region], begin, end))
 				return region;
 		}
 		node = __atomic_load_n(&s->next, __ATOMIC_ACQUIRE);
@@ -290,13 +290,13 @@ static uint32_t lowest_in_shared(uint32_t node, uint64_t begin, uint64_t end)
 	uint32_t lowest = 0;
 
 	while (node) {
-		const struct pd_shared *s = &pd_shared_nodes[node];
+		const struct pdn_shared *s = &pdn_shared_nodes[node];
 
-		for (unsigned i = 0; i < PD_SHARED_PLACES; i++) {
+		for (unsigned i = 0; i < PDN_SHARED_PLACES; i++) {
 			uint32_t region = __atomic_load_n(&s->place[i], __ATOMIC_ACQUIRE);
 
-			if (region && pd_region_overlaps(&pd_regions[region], begin, end) &&
-			    (!lowest || pd_region_base_now(region) < pd_region_base_now(lowest)))
+			if (region && pdn_region_overlaps(&pdn_regions[region], begin, end) &&
+			    (!lowest || pdn_region_base_now(region) < pdn_region_base_now(lowest)))
 				lowest = region;
 		}
 		node = __atomic_load_n(&s->next, __ATOMIC_ACQUIRE);
@@ -304,45 +304,45 @@ static uint32_t lowest_in_shared(uint32_t node, uint64_t begin, uint64_t end)
 	return lowest;
 }
 
-static uint32_t next_in_leaf(struct pd_leaf *leaf, uint64_t *at, uint64_t end)
+static uint32_t next_in_leaf(struct pdn_leaf *leaf, uint64_t *at, uint64_t end)
 {
 	while (*at < end) {
 		uint64_t page_end = least(end, end_of(*at, PAGE_SPAN));
-		uint32_t region = __atomic_load_n(pd_index_page(leaf, *at), __ATOMIC_ACQUIRE);
+		uint32_t region = __atomic_load_n(pdn_index_page(leaf, *at), __ATOMIC_ACQUIRE);
 
-		if (region & PD_SHARED_TAG)
-			region = lowest_in_shared(region & ~PD_SHARED_TAG, *at, page_end);
-		if (region && pd_region_overlaps(&pd_regions[region], *at, page_end))
+		if (region & PDN_SHARED_TAG)
+			region = lowest_in_shared(region & ~PDN_SHARED_TAG, *at, page_end);
+		if (region && pdn_region_overlaps(&pdn_regions[region], *at, page_end))
 			return region;
 		*at = page_end;
 	}
 	return 0;
 }
 
-static uint32_t next_in_block(struct pd_mid *mid, uint64_t *at, uint64_t end)
+static uint32_t next_in_block(struct pdn_mid *mid, uint64_t *at, uint64_t end)
 {
-	uintptr_t slot = __atomic_load_n(pd_index_slot(mid, *at), __ATOMIC_ACQUIRE);
+	uintptr_t slot = __atomic_load_n(pdn_index_slot(mid, *at), __ATOMIC_ACQUIRE);
 	uint32_t region = (uint32_t)(slot >> 1);
 
-	if (slot && !(slot & PD_ALONE_TAG))
-		return next_in_leaf((struct pd_leaf *)slot, at, end);
-	if (slot && pd_region_overlaps(&pd_regions[region], *at, end))
+	if (slot && !(slot & PDN_ALONE_TAG))
+		return next_in_leaf((struct pdn_leaf *)slot, at, end);
+	if (slot && pdn_region_overlaps(&pdn_regions[region], *at, end))
 		return region;
 	*at = end;
 	return 0;
 }
 
-static bool has_any(struct pd_mid *mid, uint64_t at)
+static bool has_any(struct pdn_mid *mid, uint64_t at)
 {
-	return __atomic_load_n(&mid->used[at / TALLY_SPAN % (1 << (PD_MID_BITS - PD_TALLY_BITS))],
+	return __atomic_load_n(&mid->used[at / TALLY_SPAN % (1 << (PDN_MID_BITS - PDN_TALLY_BITS))],
 			       __ATOMIC_ACQUIRE);
 }
 
-uint32_t pd_index_next(uint64_t *at, uint64_t end)
+uint32_t pdn_index_next(uint64_t *at, uint64_t end)
 {
-	end = least(end, PD_ADDRESS_LIMIT);
+	end = least(end, PDN_ADDRESS_LIMIT);
 	while (*at < end) {
-		struct pd_mid *mid = pd_index_mid(*at);
+		struct pdn_mid *mid = pdn_index_mid(*at);
 		uint32_t region;
 
 		if (!mid) {

@@ -10,17 +10,17 @@
 
 #include "cache/base/address_space.h"
 
-struct pd_mid *pd_mid_new(void)
+struct pdn_mid *pdn_mid_new(void)
 {
 	int saved = errno;
-	void *p = mmap(NULL, sizeof(struct pd_mid), PROT_READ | PROT_WRITE,
+	void *p = mmap(NULL, sizeof(struct pdn_mid), PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	errno = saved;
 	return p == MAP_FAILED ? NULL : p;
 }
 
-void pd_mid_trim(struct pd_mid *mid)
+void pdn_mid_trim(struct pdn_mid *mid)
 {
 	int saved = errno;
 
@@ -34,8 +34,8 @@ void pd_mid_trim(struct pd_mid *mid)
  * Leaves are cut from arenas. A bit in the arena says that a leaf is free, not a link in the leaf:
  * a late reader still takes the words of a leaf for numbers of regions.
  */
-#define ARENA  PD_HUGE_PAGE
-#define LEAVES (ARENA / sizeof(struct pd_leaf))
+#define ARENA  PDN_HUGE_PAGE
+#define LEAVES (ARENA / sizeof(struct pdn_leaf))
 #define FEW    (LEAVES / 8) /* of a small arena */
 
 struct arena {
@@ -46,18 +46,18 @@ struct arena {
 	uint32_t hint;	    /* words of `freed` before this one are zero */
 	uint64_t freed[LEAVES / 64];
 };
-#define FIRST_LEAF ((sizeof(struct arena) + 4095) / 4096 * 4096 / sizeof(struct pd_leaf))
+#define FIRST_LEAF ((sizeof(struct arena) + 4095) / 4096 * 4096 / sizeof(struct pdn_leaf))
 
 _Static_assert(LEAVES % 64 == 0, "a bit for each leaf");
 
 static struct arena *arenas, *with_room;
 
-static struct pd_leaf *leaf_of(struct arena *arena, uint32_t number)
+static struct pdn_leaf *leaf_of(struct arena *arena, uint32_t number)
 {
-	return (struct pd_leaf *)(void *)arena + number;
+	return (struct pdn_leaf *)(void *)arena + number;
 }
 
-static struct arena *arena_of(struct pd_leaf *leaf)
+static struct arena *arena_of(struct pdn_leaf *leaf)
 {
 	return (struct arena *)((uintptr_t)leaf & ~((uintptr_t)ARENA - 1));
 }
@@ -72,13 +72,13 @@ static void reset_arena(struct arena *arena)
 
 static struct arena *arena_of_leaves(uint32_t leaves)
 {
-	size_t bytes = leaves * sizeof(struct pd_leaf);
-	struct arena *arena = pd_reserve(bytes);
+	size_t bytes = leaves * sizeof(struct pdn_leaf);
+	struct arena *arena = pdn_reserve(bytes);
 
-	if (!arena || !pd_make_usable(arena, bytes))
+	if (!arena || !pdn_make_usable(arena, bytes))
 		return NULL;
 	if (bytes == ARENA)
-		pd_prefer_huge(arena, bytes);
+		pdn_prefer_huge(arena, bytes);
 	arena->leaves = leaves;
 	return arena;
 }
@@ -125,7 +125,7 @@ static uint32_t take_freed(struct arena *arena)
 	return arena->hint * 64 + bit;
 }
 
-struct pd_leaf *pd_leaf_new(void)
+struct pdn_leaf *pdn_leaf_new(void)
 {
 	struct arena *arena = arena_with_room();
 
@@ -136,7 +136,7 @@ struct pd_leaf *pd_leaf_new(void)
 	return leaf_of(arena, arena->untouched++);
 }
 
-void pd_leaf_free(struct pd_leaf *leaf)
+void pdn_leaf_free(struct pdn_leaf *leaf)
 {
 	struct arena *arena = arena_of(leaf);
 	uint32_t number = (uint32_t)(leaf - leaf_of(arena, 0));
@@ -149,13 +149,14 @@ void pd_leaf_free(struct pd_leaf *leaf)
 		with_room = arena;
 }
 
-void pd_leaves_trim(void)
+void pdn_leaves_trim(void)
 {
-	const size_t head = FIRST_LEAF * sizeof(struct pd_leaf);
+	const size_t head = FIRST_LEAF * sizeof(struct pdn_leaf);
 	int saved = errno;
 
 	for (struct arena *a = arenas; a; a = a->before) {
-		madvise((char *)a + head, a->leaves * sizeof(struct pd_leaf) - head, MADV_DONTNEED);
+		madvise((char *)a + head, a->leaves * sizeof(struct pdn_leaf) - head,
+			MADV_DONTNEED);
 		reset_arena(a);
 	}
 	errno = saved;
@@ -166,38 +167,38 @@ void pd_leaves_trim(void)
 #define SHARED_MOST   (1u << 20)
 #define SHARED_FEWEST (1u << 10)
 
-struct pd_shared *pd_shared_nodes;
-static uint32_t shared_most, shared_used, shared_usable, shared_free;
+struct pdn_shared *pdn_shared_nodes;
+static uint32_t shared_max, shared_used, shared_usable, shared_free;
 
 /* Fewer will do where address space is limited: see base/address_space.h. */
 static bool reserve_shared(void)
 {
-	const size_t bytes = sizeof(struct pd_shared);
-	uint64_t share = pd_address_space_share();
+	const size_t bytes = sizeof(struct pdn_shared);
+	uint64_t share = pdn_address_space_share();
 
-	shared_most = SHARED_MOST;
-	while (shared_most > SHARED_FEWEST && shared_most * bytes > share)
-		shared_most /= 2;
-	pd_shared_nodes = pd_reserve(shared_most * bytes);
-	return pd_shared_nodes;
+	shared_max = SHARED_MOST;
+	while (shared_max > SHARED_FEWEST && shared_max * bytes > share)
+		shared_max /= 2;
+	pdn_shared_nodes = pdn_reserve(shared_max * bytes);
+	return pdn_shared_nodes;
 }
 
-uint32_t pd_shared_new(void)
+uint32_t pdn_shared_new(void)
 {
 	uint32_t n = shared_free;
 	const uint32_t step = 1024;
 
 	if (n) {
-		shared_free = pd_shared_nodes[n].next;
-		__atomic_store_n(&pd_shared_nodes[n].next, 0, __ATOMIC_RELEASE);
+		shared_free = pdn_shared_nodes[n].next;
+		__atomic_store_n(&pdn_shared_nodes[n].next, 0, __ATOMIC_RELEASE);
 		return n;
 	}
-	if (!pd_shared_nodes && !reserve_shared())
+	if (!pdn_shared_nodes && !reserve_shared())
 		return 0;
 	if (shared_used + 1 >= shared_usable) {
-		if (shared_usable >= shared_most ||
-		    !pd_make_usable(&pd_shared_nodes[shared_usable],
-				    step * sizeof(struct pd_shared)))
+		if (shared_usable >= shared_max ||
+		    !pdn_make_usable(&pdn_shared_nodes[shared_usable],
+				     step * sizeof(struct pdn_shared)))
 			return 0;
 		shared_usable += step;
 	}
@@ -208,15 +209,15 @@ uint32_t pd_shared_new(void)
  * A late reader follows the link into other free nodes, whose places are empty, or into another
  * list.
  */
-void pd_shared_free(uint32_t n)
+void pdn_shared_free(uint32_t n)
 {
-	__atomic_store_n(&pd_shared_nodes[n].next, shared_free, __ATOMIC_RELEASE);
+	__atomic_store_n(&pdn_shared_nodes[n].next, shared_free, __ATOMIC_RELEASE);
 	shared_free = n;
 }
 
-void pd_nodes_reset(void)
+void pdn_nodes_reset(void)
 {
 	arenas = with_room = NULL;
-	pd_shared_nodes = NULL;
-	shared_most = shared_used = shared_usable = shared_free = 0;
+	pdn_shared_nodes = NULL;
+	shared_max = shared_used = shared_usable = shared_free = 0;
 }

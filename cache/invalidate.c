@@ -30,72 +30,72 @@
 #include "cache/trace/writer.h"
 #include "cache/trust.h"
 
-static struct pd_queue dying;	 /* regions that are being unpinned; under the lock */
-static struct pd_queue awaiting; /* the list of pd_first_awaiting(); under the lock */
-static uint32_t awaiting_count;	 /* changed under the lock */
+static struct pdn_queue dying;	  /* regions that are being unpinned; under the lock */
+static struct pdn_queue awaiting; /* the list of pdn_first_awaiting(); under the lock */
+static uint32_t awaiting_count;	  /* changed under the lock */
 
 /*
  * Store, barrier, load: pairs with hits, which announce the region and then load its state (get.c,
  * hold_if()), and with puts, which drop their hold and then load it.
  */
-static void set_state(uint32_t number, enum pd_state state)
+static void set_state(uint32_t number, enum pdn_state state)
 {
-	__atomic_store_n(&pd_briefs[number].state, state, PD_BEFORE_BARRIER);
+	__atomic_store_n(&pdn_briefs[number].state, state, PDN_BEFORE_BARRIER);
 }
 
 /*
  * Unsettled goes up before the region leaves the index: a free that no longer finds it there,
- * without the lock, has then seen that something is under way (see pd_end_range() in
+ * without the lock, has then seen that something is under way (see pdn_end_range() in
  * hook_events.c).
  */
-void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_reason reason)
+void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_reason reason)
 {
-	struct pindown_region *region = &pd_regions[number];
-	struct pd_details *details = &pd_details[number];
-	bool missed = victims->missed && !pd_region_is_volatile(region);
+	struct pindown_region *region = &pdn_regions[number];
+	struct pdn_details *details = &pdn_details[number];
+	bool missed = victims->missed && !pdn_region_is_volatile(region);
 
-	pd_unsettled_add(1);
+	pdn_pending_add(1);
 	details->reason = (uint16_t)reason;
-	details->killer = pd_my_tid();
+	details->killer = pdn_my_tid();
 	if (missed)
-		pd_region_set_flags(region, details->flags | PD_REGION_MISSED);
-	set_state(number, PD_DYING);
-	pd_objects_unlink(number, reason);
-	PD_POINT(END_DYING, region->base);
-	pd_index_remove(number, region->base, region->end);
-	pd_queues_remove(number);
-	pd_queue_append(&dying, number);
-	pd_occupied_add(-1u);
-	pd_account_out(details, missed);
+		pdn_region_set_flags(region, details->flags | PDN_REGION_MISSED);
+	set_state(number, PDN_DYING);
+	pdn_objects_unlink(number, reason);
+	PDN_POINT(END_DYING, region->base);
+	pdn_index_remove(number, region->base, region->end);
+	pdn_queues_remove(number);
+	pdn_queue_append(&dying, number);
+	pdn_occupied_add(-1u);
+	pdn_account_out(details, missed);
 	if (missed)
-		pd_trust_ends();
+		pdn_trust_ends();
 	details->victim = victims->first;
 	victims->first = number;
-	PD_POINT(END_UNLINKED, region->base);
+	PDN_POINT(END_UNLINKED, region->base);
 }
 
-/* Lock held, and as exact as pd_region_in_use(): is it held, or one of its objects? */
+/* Lock held, and as exact as pdn_region_in_use(): is it held, or one of its objects? */
 static bool is_used(uint32_t number)
 {
-	return pd_region_in_use(number) || pd_objects_hold(number, pd_details[number].reason);
+	return pdn_region_in_use(number) || pdn_objects_hold(number, pdn_details[number].reason);
 }
 
 /* Lock held. */
 static bool is_kept_for_nobody(uint32_t number)
 {
-	return pd_briefs[number].state == PD_KEPT && !is_used(number);
+	return pdn_briefs[number].state == PDN_KEPT && !is_used(number);
 }
 
 /*
  * Relaxed: a thread that gets the memory again has it from the driver, which has it from the thread
  * that freed it.
  */
-bool pd_awaits_reuse(void)
+bool pdn_awaits_reuse(void)
 {
 	return __atomic_load_n(&awaiting_count, __ATOMIC_RELAXED) != 0;
 }
 
-uint32_t pd_first_awaiting(void)
+uint32_t pdn_first_awaiting(void)
 {
 	return awaiting.oldest;
 }
@@ -104,39 +104,39 @@ uint32_t pd_first_awaiting(void)
 static void count_awaiting(uint32_t change)
 {
 	__atomic_store_n(&awaiting_count, awaiting_count + change, __ATOMIC_RELAXED);
-	pd_occupied_add(change);
+	pdn_occupied_add(change);
 }
 
 /* Lock held. */
 static void await_reuse(uint32_t number)
 {
-	pd_queue_append(&awaiting, number);
-	pd_region_set_flags(&pd_regions[number], pd_details[number].flags | PD_REGION_AWAITS);
+	pdn_queue_append(&awaiting, number);
+	pdn_region_set_flags(&pdn_regions[number], pdn_details[number].flags | PDN_REGION_AWAITS);
 	count_awaiting(1);
 }
 
-void pd_stop_awaiting(uint32_t number)
+void pdn_stop_awaiting(uint32_t number)
 {
-	if (!(pd_details[number].flags & PD_REGION_AWAITS))
+	if (!(pdn_details[number].flags & PDN_REGION_AWAITS))
 		return;
-	pd_queue_remove(&awaiting, number);
-	pd_region_set_flags(&pd_regions[number], pd_details[number].flags & ~PD_REGION_AWAITS);
+	pdn_queue_remove(&awaiting, number);
+	pdn_region_set_flags(&pdn_regions[number], pdn_details[number].flags & ~PDN_REGION_AWAITS);
 	count_awaiting(-1u);
 }
 
 /*
- * From here on it is this thread's, as after pd_victims_add(). At once, and not only just before
+ * From here on it is this thread's, as after pdn_victims_add(). At once, and not only just before
  * the unpin: its last holder may now free the memory, and that free has to wait.
  */
-bool pd_region_take_kept(uint32_t number)
+bool pdn_region_take_kept(uint32_t number)
 {
 	if (!is_kept_for_nobody(number))
 		return false;
-	pd_unsettled_add(1); /* first: frees look at it without the lock */
-	pd_stop_awaiting(number);
-	pd_details[number].killer = pd_my_tid();
-	pd_queue_append(&dying, number);
-	set_state(number, PD_DYING);
+	pdn_pending_add(1); /* first: frees look at it without the lock */
+	pdn_stop_awaiting(number);
+	pdn_details[number].killer = pdn_my_tid();
+	pdn_queue_append(&dying, number);
+	set_state(number, PDN_DYING);
 	return true;
 }
 
@@ -144,13 +144,13 @@ bool pd_region_take_kept(uint32_t number)
  * In a child that a signal handler forked just here the other threads are gone; so are their
  * announcements, once this thread has let go of the lock.
  */
-void pd_wait_for_reader(const struct pd_thread *thread, uint32_t number)
+void pdn_wait_for_reader(const struct pdn_thread *thread, uint32_t number)
 {
-	struct pd_rest rest = {0};
+	struct pdn_backoff rest = {0};
 
 	while (__atomic_load_n(&thread->probing, __ATOMIC_ACQUIRE) == number &&
-	       pd_process_is_known())
-		pd_rest(&rest);
+	       pdn_process_is_known())
+		pdn_backoff(&rest);
 }
 
 /*
@@ -160,14 +160,14 @@ void pd_wait_for_reader(const struct pd_thread *thread, uint32_t number)
  */
 static void let_probes_pass(void)
 {
-	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
+	for (struct pdn_thread *t = pdn_threads(); t; t = t->next) {
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
 		if (!number ||
-		    __atomic_load_n(&pd_briefs[number].state, __ATOMIC_RELAXED) != PD_DYING)
+		    __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) != PDN_DYING)
 			continue;
 		/* A few instructions, unless that thread has lost its processor in between. */
-		pd_wait_for_reader(t, number);
+		pdn_wait_for_reader(t, number);
 	}
 }
 
@@ -177,9 +177,9 @@ static void let_probes_pass(void)
  */
 static void keep(uint32_t number)
 {
-	pd_hold(pd_self_or_anonymous(), number, 1);
-	pd_account_kept(&pd_details[number]);
-	set_state(number, PD_KEPT);
+	pdn_hold(pdn_self_or_anonymous(), number);
+	pdn_account_kept(&pdn_details[number]);
+	set_state(number, PDN_KEPT);
 }
 
 /*
@@ -187,13 +187,13 @@ static void keep(uint32_t number)
  * that was taken is counted. A put that is missing in the sum will find the region KEPT and take
  * the lock.
  */
-void pd_victims_sort_some(const struct pd_victims *victims)
+void pdn_victims_split_some(const struct pdn_victims *victims)
 {
-	pd_heavy_barrier();
-	PD_POINT(END_BARRIER, pd_regions[victims->first].base);
+	pdn_heavy_barrier();
+	PDN_POINT(END_BARRIER, pdn_regions[victims->first].base);
 	let_probes_pass();
-	PD_POINT(END_COUNTING, pd_regions[victims->first].base);
-	for (uint32_t n = victims->first; n; n = pd_details[n].victim)
+	PDN_POINT(END_COUNTING, pdn_regions[victims->first].base);
+	for (uint32_t n = victims->first; n; n = pdn_details[n].victim)
 		if (is_used(n))
 			keep(n);
 }
@@ -202,21 +202,21 @@ void pd_victims_sort_some(const struct pd_victims *victims)
  * For eviction, which must leave regions in use alone. No get takes a candidate meanwhile, and a
  * put of one takes the lock; candidates that are held get their state back.
  */
-void pd_victims_add_idle(struct pd_victims *victims, uint32_t candidates,
-			 enum pindown_reason reason)
+void pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates,
+			  enum pindown_reason reason)
 {
-	for (uint32_t n = candidates; n; n = pd_details[n].victim)
-		set_state(n, PD_DYING);
-	PD_POINT(EVICT_MARKED, pd_region_base_now(candidates));
-	pd_heavy_barrier();
+	for (uint32_t n = candidates; n; n = pdn_details[n].victim)
+		set_state(n, PDN_DYING);
+	PDN_POINT(EVICT_MARKED, pdn_region_base_now(candidates));
+	pdn_heavy_barrier();
 	let_probes_pass();
-	PD_POINT(EVICT_COUNTING, pd_region_base_now(candidates));
+	PDN_POINT(EVICT_COUNTING, pdn_region_base_now(candidates));
 	for (uint32_t n = candidates, next; n; n = next) {
-		next = pd_details[n].victim;
+		next = pdn_details[n].victim;
 		if (is_used(n))
-			set_state(n, pd_state_for(pd_details[n].flags & PD_REGION_VOLATILE));
+			set_state(n, pdn_state_for(pdn_details[n].flags & PDN_REGION_VOLATILE));
 		else
-			pd_victims_add(victims, n, reason);
+			pdn_victims_add(victims, n, reason);
 	}
 }
 
@@ -226,23 +226,23 @@ void pd_victims_add_idle(struct pd_victims *victims, uint32_t candidates,
  */
 static void unpin(uint32_t number, bool was_kept)
 {
-	struct pd_pin *pin = &pd_details[number].pin;
-	uint64_t begin = pd_tracing(PD_EV_UNPIN) ? pd_ticks() : 0;
-	const struct pd_backend *backend = pd_backend_of(pin);
+	struct pdn_pin *pin = &pdn_details[number].pin;
+	uint64_t begin = pdn_tracing(PDN_EV_UNPIN) ? pdn_ticks() : 0;
+	const struct pdn_backend *backend = pdn_backend_of(pin);
 
-	PD_POINT(END_UNPINNING, pd_region_base_now(number));
+	PDN_POINT(END_UNPINNING, pdn_region_base_now(number));
 	if (backend)
 		backend->unpin(pin);
-	PD_POINT(END_UNPINNED, pd_region_base_now(number));
-	if (pd_tracing(PD_EV_UNPIN))
-		pd_trace_about(PD_EV_UNPIN, &pd_regions[number], 0, was_kept ? PD_TRACE_IN_USE : 0,
-			       begin, pd_ticks());
+	PDN_POINT(END_UNPINNED, pdn_region_base_now(number));
+	if (pdn_tracing(PDN_EV_UNPIN))
+		pdn_trace_about(PDN_EV_UNPIN, &pdn_regions[number], 0,
+				was_kept ? PDN_TRACE_IN_USE : 0, begin, pdn_ticks());
 }
 
 /* A subscriber has forked, and this is the child: the regions are its parent's. */
 static bool is_abandoned(uint32_t number)
 {
-	return __atomic_load_n(&pd_briefs[number].state, __ATOMIC_RELAXED) == PD_ABANDONED;
+	return __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_ABANDONED;
 }
 
 /* Regions that have been unpinned: several are given back under one taking of the lock. */
@@ -257,23 +257,23 @@ static void give_back(struct unpinned *unpinned, bool were_kept)
 {
 	if (!unpinned->count)
 		return;
-	pd_lock();
+	pdn_lock();
 	for (uint32_t i = 0; i < unpinned->count; i++) {
 		uint32_t number = unpinned->number[i];
 
 		if (is_abandoned(number))
 			continue;
-		pd_account_unpin(&pd_details[number], were_kept);
-		pd_queue_remove(&dying, number);
-		pd_region_free(number);
-		pd_unsettled_add(-1u);
+		pdn_account_unpin(&pdn_details[number], were_kept);
+		pdn_queue_remove(&dying, number);
+		pdn_region_free(number);
+		pdn_pending_add(-1u);
 	}
-	pd_wake_waiters();
-	pd_unlock();
+	pdn_wake_waiters();
+	pdn_unlock();
 	unpinned->count = 0;
 }
 
-void pd_unpin_kept(uint32_t number)
+void pdn_unpin_kept(uint32_t number)
 {
 	struct unpinned one;
 
@@ -285,22 +285,22 @@ void pd_unpin_kept(uint32_t number)
 
 static unsigned trace_flags(const struct pindown_region *region, bool in_use)
 {
-	return (in_use ? PD_TRACE_IN_USE : 0) |
-	       (pd_region_flags(region) & PD_REGION_MISSED ? PD_TRACE_MISSED : 0);
+	return (in_use ? PDN_TRACE_IN_USE : 0) |
+	       (pdn_region_flags(region) & PDN_REGION_MISSED ? PDN_TRACE_MISSED : 0);
 }
 
 static void tell(const struct pindown_region *region, bool in_use)
 {
-	enum pd_event event = pd_details_of(region)->reason == PINDOWN_REASON_EVICTED
-				      ? PD_EV_EVICT
-				      : PD_EV_INVALIDATE;
+	enum pdn_event event = pdn_details_of(region)->reason == PINDOWN_REASON_EVICTED
+				       ? PDN_EV_EVICT
+				       : PDN_EV_INVALIDATE;
 
-	if (pd_tracing(event)) {
-		uint64_t now = pd_ticks();
+	if (pdn_tracing(event)) {
+		uint64_t now = pdn_ticks();
 
-		pd_trace_about(event, region, 0, trace_flags(region, in_use), now, now);
+		pdn_trace_about(event, region, 0, trace_flags(region, in_use), now, now);
 	}
-	pd_tell_subscribers(region, in_use);
+	pdn_tell_subscribers(region, in_use);
 }
 
 /* Everyone has been notified: drop keep()'s hold. */
@@ -308,22 +308,22 @@ static void let_go(uint32_t number)
 {
 	bool last;
 
-	PD_POINT(END_LETTING_GO, pd_region_base_now(number));
-	pd_lock();
-	pd_hold(pd_self_or_anonymous(), number, -1u);
+	PDN_POINT(END_LETTING_GO, pdn_region_base_now(number));
+	pdn_lock();
+	pdn_unhold(pdn_self_or_anonymous(), number);
 	last = is_kept_for_nobody(number);
 	if (last) {
-		set_state(number, PD_DYING); /* this thread's still */
+		set_state(number, PDN_DYING); /* this thread's still */
 	} else {
-		pd_queue_remove(&dying, number);
-		if (pd_objects_await_reuse(number))
+		pdn_queue_remove(&dying, number);
+		if (pdn_objects_await_reuse(number))
 			await_reuse(number);
-		pd_unsettled_add(-1u);
-		pd_wake_waiters();
+		pdn_pending_add(-1u);
+		pdn_wake_waiters();
 	}
-	pd_unlock();
+	pdn_unlock();
 	if (last)
-		pd_unpin_kept(number);
+		pdn_unpin_kept(number);
 }
 
 /*
@@ -332,33 +332,33 @@ static void let_go(uint32_t number)
  */
 static void tell_all(uint32_t number, const char *missed, bool in_use)
 {
-	PD_POINT(END_TELLING, pd_region_base_now(number));
-	if (pd_region_flags(&pd_regions[number]) & PD_REGION_MISSED)
-		pd_tell_of_miss(&pd_regions[number], missed);
+	PDN_POINT(END_TELLING, pdn_region_base_now(number));
+	if (pdn_region_flags(&pdn_regions[number]) & PDN_REGION_MISSED)
+		pdn_tell_of_miss(&pdn_regions[number], missed);
 	if (!is_abandoned(number))
-		tell(&pd_regions[number], in_use);
-	if (pd_objects_any(number) && !is_abandoned(number))
-		pd_objects_end(number);
+		tell(&pdn_regions[number], in_use);
+	if (pdn_objects_any(number) && !is_abandoned(number))
+		pdn_objects_end(number);
 }
 
-int pd_victims_dispatch_some(struct pd_victims *victims)
+int pdn_victims_dispatch_some(struct pdn_victims *victims)
 {
 	struct unpinned unpinned;
 	int count = 0;
 
-	pd_asym_tell();
+	pdn_barrier_report();
 	unpinned.count = 0;
 	for (uint32_t number = victims->first, next; number; number = next, count++) {
 		bool in_use =
-			__atomic_load_n(&pd_briefs[number].state, __ATOMIC_RELAXED) == PD_KEPT;
+			__atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_KEPT;
 
-		next = pd_details[number].victim;
+		next = pdn_details[number].victim;
 		/*
 		 * A callback may wait for a free in another thread, which may wait for a dying
 		 * region.
 		 */
 		if (unpinned.count == sizeof(unpinned.number) / sizeof(unpinned.number[0]) ||
-		    in_use || pd_has_subscribers() || pd_objects_any(number))
+		    in_use || pdn_has_subscribers() || pdn_objects_any(number))
 			give_back(&unpinned, false);
 		tell_all(number, victims->missed, in_use);
 		if (is_abandoned(number))
@@ -377,48 +377,48 @@ int pd_victims_dispatch_some(struct pd_victims *victims)
 
 /* ---- by scope ----------------------------------------------------------------------------- */
 
-struct pd_memory pd_memory_of(const struct pindown_region *region)
+struct pdn_memory pdn_memory_of(const struct pindown_region *region)
 {
-	return (struct pd_memory){.base = region->base,
-				  .end = region->end,
-				  .context = pd_details_of(region)->context,
-				  .device = pd_details_of(region)->pin.device};
+	return (struct pdn_memory){.base = region->base,
+				   .end = region->end,
+				   .context = pdn_details_of(region)->context,
+				   .device = pdn_details_of(region)->pin.device};
 }
 
-static void collect_at(uint64_t addr, struct pd_victims *victims, enum pindown_reason reason)
+static void collect_at(uint64_t addr, struct pdn_victims *victims, enum pindown_reason reason)
 {
-	uint32_t number = pd_index_find(addr);
+	uint32_t number = pdn_index_find(addr);
 
-	if (number && pd_region_holds(&pd_regions[number], addr, 1))
-		pd_victims_add(victims, number, reason);
+	if (number && pdn_region_holds(&pdn_regions[number], addr, 1))
+		pdn_victims_add(victims, number, reason);
 }
 
-static void collect_range(uint64_t begin, uint64_t end, struct pd_victims *victims,
+static void collect_range(uint64_t begin, uint64_t end, struct pdn_victims *victims,
 			  enum pindown_reason reason)
 {
 	uint64_t at = begin;
 	uint32_t number;
 
-	while ((number = pd_index_next(&at, end)) != 0)
-		pd_victims_add(victims, number, reason);
+	while ((number = pdn_index_next(&at, end)) != 0)
+		pdn_victims_add(victims, number, reason);
 }
 
-static void collect_matching(const struct pd_scope *scope, struct pd_victims *victims,
+static void collect_matching(const struct pdn_scope *scope, struct pdn_victims *victims,
 			     enum pindown_reason reason)
 {
-	for (uint32_t number = pd_queues_first(), next; number; number = next) {
-		struct pd_memory memory = pd_memory_of(&pd_regions[number]);
+	for (uint32_t number = pdn_queues_first(), next; number; number = next) {
+		struct pdn_memory memory = pdn_memory_of(&pdn_regions[number]);
 
-		next = pd_queues_next(number);
-		if (pd_scope_covers(scope, &memory))
-			pd_victims_add(victims, number, reason);
+		next = pdn_queues_next(number);
+		if (pdn_scope_covers(scope, &memory))
+			pdn_victims_add(victims, number, reason);
 	}
 }
 
-static void collect(const struct pd_scope *scope, struct pd_victims *victims,
+static void collect(const struct pdn_scope *scope, struct pdn_victims *victims,
 		    enum pindown_reason reason)
 {
-	if (scope->kind != PD_GUARD_RANGE)
+	if (scope->kind != PDN_GUARD_RANGE)
 		collect_matching(scope, victims, reason);
 	else if (scope->end <= scope->begin)
 		collect_at(scope->begin, victims, reason);
@@ -429,39 +429,39 @@ static void collect(const struct pd_scope *scope, struct pd_victims *victims,
 /* 0: nobody unpins it any more, as its thread has ended in a callback. */
 static bool is_anothers(uint32_t number, uint32_t me)
 {
-	return pd_details[number].killer && pd_details[number].killer != me;
+	return pdn_details[number].killer && pdn_details[number].killer != me;
 }
 
-bool pd_dying_under(const struct pd_scope *scope)
+bool pdn_dying_under(const struct pdn_scope *scope)
 {
-	uint32_t me = pd_my_tid();
+	uint32_t me = pdn_my_tid();
 
-	for (uint32_t number = dying.oldest; number; number = pd_regions[number].newer) {
-		struct pd_memory memory = pd_memory_of(&pd_regions[number]);
+	for (uint32_t number = dying.oldest; number; number = pdn_regions[number].newer) {
+		struct pdn_memory memory = pdn_memory_of(&pdn_regions[number]);
 
-		if (is_anothers(number, me) && pd_scope_covers(scope, &memory))
+		if (is_anothers(number, me) && pdn_scope_covers(scope, &memory))
 			return true;
 	}
 	return false;
 }
 
-bool pd_dying_any(void)
+bool pdn_dying_any(void)
 {
-	uint32_t me = pd_my_tid();
+	uint32_t me = pdn_my_tid();
 
-	for (uint32_t number = dying.oldest; number; number = pd_regions[number].newer)
+	for (uint32_t number = dying.oldest; number; number = pdn_regions[number].newer)
 		if (is_anothers(number, me))
 			return true;
 	return false;
 }
 
-void pd_dying_forsake(void)
+void pdn_dying_drop_own(void)
 {
-	uint32_t me = pd_my_tid();
+	uint32_t me = pdn_my_tid();
 
-	for (uint32_t number = dying.oldest; number; number = pd_regions[number].newer)
-		if (pd_details[number].killer == me)
-			pd_details[number].killer = 0;
+	for (uint32_t number = dying.oldest; number; number = pdn_regions[number].newer)
+		if (pdn_details[number].killer == me)
+			pdn_details[number].killer = 0;
 }
 
 /*
@@ -470,22 +470,22 @@ void pd_dying_forsake(void)
  * wait ends at a deadline: two threads that free inside subscribers' callbacks could wait for each
  * other.
  */
-static void wait_for_others(const struct pd_scope *scope)
+static void wait_for_others(const struct pdn_scope *scope)
 {
 	static bool said;
-	uint64_t deadline = pd_race_deadline();
+	uint64_t deadline = pdn_race_deadline();
 	bool in_time = true;
 
-	PD_POINT(END_WAITING, scope->begin);
-	pd_lock();
-	while (in_time && (pd_flights_under(scope) || pd_dying_under(scope)))
-		in_time = pd_wait_settled(deadline);
-	pd_unlock();
+	PDN_POINT(END_WAITING, scope->begin);
+	pdn_lock();
+	while (in_time && (pdn_flights_under(scope) || pdn_dying_under(scope)))
+		in_time = pdn_wait_pending(deadline);
+	pdn_unlock();
 	if (!in_time)
-		pd_log_once(&said, PD_LOG_WARN,
-			    "a free has waited two seconds for another thread's pin or unpin of "
-			    "the same "
-			    "memory and proceeds; the memory may come back late");
+		pdn_log_once(&said, PDN_LOG_WARN,
+			     "a free has waited two seconds for another thread's pin or unpin of "
+			     "the same "
+			     "memory and proceeds; the memory may come back late");
 }
 
 /*
@@ -494,85 +494,85 @@ static void wait_for_others(const struct pd_scope *scope)
  */
 static void fetch(uint64_t addr)
 {
-	const struct pd_thread *self = pd_self_tls;
-	uint32_t number = pd_index_peek(addr);
+	const struct pdn_thread *self = pdn_self_tls;
+	uint32_t number = pdn_index_peek(addr);
 
 	if ((int32_t)number <= 0 || !self ||
 	    !self->holds) /* none; shared by several; no hold counts */
 		return;
 	__builtin_prefetch(&self->holds[number]);
-	__builtin_prefetch(&pd_briefs[number], 1);
-	__builtin_prefetch(&pd_details[number], 1);
+	__builtin_prefetch(&pdn_briefs[number], 1);
+	__builtin_prefetch(&pdn_details[number], 1);
 	/*
 	 * Its neighbours in the queue. Relaxed: pairs with set_link() in evict.c; any value will
 	 * do.
 	 */
 	__builtin_prefetch(
-		&pd_regions[__atomic_load_n(&pd_regions[number].older, __ATOMIC_RELAXED)], 1);
+		&pdn_regions[__atomic_load_n(&pdn_regions[number].older, __ATOMIC_RELAXED)], 1);
 	__builtin_prefetch(
-		&pd_regions[__atomic_load_n(&pd_regions[number].newer, __ATOMIC_RELAXED)], 1);
+		&pdn_regions[__atomic_load_n(&pdn_regions[number].newer, __ATOMIC_RELAXED)], 1);
 }
 
-int pd_end_scope(const struct pd_scope *scope, enum pindown_reason reason)
+int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)
 {
-	struct pd_victims victims = {0};
+	struct pdn_victims victims = {0};
 	bool wait;
 	int count;
 
-	if (scope->kind == PD_GUARD_RANGE)
+	if (scope->kind == PDN_GUARD_RANGE)
 		fetch(scope->begin);
-	pd_lock();
+	pdn_lock();
 	/* Look for other threads' unpins before adding our own. */
-	wait = pd_dying_under(scope);
+	wait = pdn_dying_under(scope);
 	collect(scope, &victims, reason);
-	pd_victims_sort(&victims);
-	if (pd_flights_lose(scope)) {
-		pd_wake_waiters(); /* one of them may wait for room: make_some_room() */
+	pdn_victims_split_idle_and_held(&victims);
+	if (pdn_flights_mark_lost(scope)) {
+		pdn_wake_waiters(); /* one of them may wait for room: make_some_room() */
 		wait = true;
 	}
-	pd_unlock();
-	count = pd_victims_dispatch(&victims);
+	pdn_unlock();
+	count = pdn_victims_dispatch(&victims);
 	if (wait)
 		wait_for_others(scope);
 	return count;
 }
 
-PD_EXPORT int pindown_invalidate(uint64_t addr, size_t length)
+PDN_EXPORT int pindown_invalidate(uint64_t addr, size_t length)
 {
-	PD_UNCANCELLED;
-	struct pd_scope scope = {.kind = PD_GUARD_RANGE, .begin = addr, .end = addr + length};
+	PDN_UNCANCELLED;
+	struct pdn_scope scope = {.kind = PDN_GUARD_RANGE, .begin = addr, .end = addr + length};
 
 	if (addr + length < addr)
 		return PINDOWN_ERR_INVALID;
-	return pd_end_scope(&scope, PINDOWN_REASON_FLUSHED);
+	return pdn_end_scope(&scope, PINDOWN_REASON_FLUSHED);
 }
 
-PD_EXPORT int pindown_invalidate_context(void *context)
+PDN_EXPORT int pindown_invalidate_context(void *context)
 {
-	PD_UNCANCELLED;
-	struct pd_scope scope = {.kind = PD_GUARD_CONTEXT, .context = context};
+	PDN_UNCANCELLED;
+	struct pdn_scope scope = {.kind = PDN_GUARD_CONTEXT, .context = context};
 
 	if (!context)
 		return PINDOWN_ERR_INVALID;
-	return pd_end_scope(&scope, PINDOWN_REASON_FLUSHED);
+	return pdn_end_scope(&scope, PINDOWN_REASON_FLUSHED);
 }
 
 /* See thread_quits in base/thread.h. */
 static void __attribute__((cold)) forsake(void)
 {
-	pd_lock();
-	pd_flights_forsake();
-	pd_creations_forsake();
-	pd_dying_forsake();
-	pd_objects_forsake();
-	pd_wake_waiters();
-	pd_unlock();
+	pdn_lock();
+	pdn_flights_drop_own();
+	pdn_creations_drop_own();
+	pdn_dying_drop_own();
+	pdn_objects_drop_own();
+	pdn_wake_waiters();
+	pdn_unlock();
 }
 
-PD_NOTIFIED(thread_quits, forsake);
+PDN_NOTIFIED(thread_quits, forsake);
 
-void pd_end_fork_child(void)
+void pdn_end_fork_child(void)
 {
-	dying = awaiting = (struct pd_queue){0};
+	dying = awaiting = (struct pdn_queue){0};
 	awaiting_count = 0;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Ending regions: unlinked at once, unpinned when nobody holds them. The steps, in order:
- *	pd_victims_add()	lock held: unlink each region; no lookup finds it from here on
- *	pd_victims_sort()	lock held: find out which of them are in use
- *	pd_victims_dispatch()	lock not held: notify subscribers, unpin the idle ones
+ *	pdn_victims_add()	lock held: unlink each region; no lookup finds it from here on
+ *	pdn_victims_split_idle_and_held()	lock held: find out which of them are in use
+ *	pdn_victims_dispatch()	lock not held: notify subscribers, unpin the idle ones
  */
-#ifndef PD_INVALIDATE_H
-#define PD_INVALIDATE_H
+#ifndef PDN_INVALIDATE_H
+#define PDN_INVALIDATE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@
 #include "cache/race.h"
 
 /* Regions that are being ended, linked through ->victim. */
-struct pd_victims {
+struct pdn_victims {
 	uint32_t first;
 	/*
 	 * How it is known that their frees were noticed only after the driver had made them, as the
@@ -25,71 +25,71 @@ struct pd_victims {
 	const char *missed;
 };
 
-/* Lock held. Unlink a live region. pd_victims_sort() finds out whether it is idle. */
-void pd_victims_add(struct pd_victims *victims, uint32_t number, enum pindown_reason reason);
+/* Lock held. Unlink a live region. pdn_victims_split_idle_and_held() finds out whether it is idle. */
+void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_reason reason);
 
 /* Lock held. One heavy barrier for all of them; then the idle ones are this thread's to unpin. */
-void pd_victims_sort_some(const struct pd_victims *victims);
-static inline void pd_victims_sort(const struct pd_victims *victims)
+void pdn_victims_split_some(const struct pdn_victims *victims);
+static inline void pdn_victims_split_idle_and_held(const struct pdn_victims *victims)
 {
 	if (victims->first)
-		pd_victims_sort_some(victims);
+		pdn_victims_split_some(victims);
 }
 
 /* Lock held. Of a list of live regions (linked through ->victim), add those that nobody holds. */
-void pd_victims_add_idle(struct pd_victims *victims, uint32_t candidates,
-			 enum pindown_reason reason);
+void pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates,
+			  enum pindown_reason reason);
 
 /*
  * Lock not held. Notify the subscribers, unpin the idle regions, let go of the others. Returns how
  * many regions there were.
  */
-int pd_victims_dispatch_some(struct pd_victims *victims);
-static inline int pd_victims_dispatch(struct pd_victims *victims)
+int pdn_victims_dispatch_some(struct pdn_victims *victims);
+static inline int pdn_victims_dispatch(struct pdn_victims *victims)
 {
-	return victims->first ? pd_victims_dispatch_some(victims) : 0;
+	return victims->first ? pdn_victims_dispatch_some(victims) : 0;
 }
 
 /*
  * Lock not held. End all regions that the scope covers, and wait for other threads that are pinning
  * or unpinning some. Returns how many regions were ended here.
  */
-int pd_end_scope(const struct pd_scope *scope, enum pindown_reason reason);
+int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason);
 
 /*
  * Lock held. If a kept region is no longer in use, neither held itself nor by its objects, it
  * becomes DYING and is the caller's to unpin. A free of its memory waits for that.
  */
-bool pd_region_take_kept(uint32_t number);
+bool pdn_region_take_kept(uint32_t number);
 
-/* Lock not held. Unpin a region that pd_region_take_kept() has given to the caller. */
-void pd_unpin_kept(uint32_t number);
+/* Lock not held. Unpin a region that pdn_region_take_kept() has given to the caller. */
+void pdn_unpin_kept(uint32_t number);
 
 /*
  * Kept regions whose memory was freed in stream order, and on which objects are held that are to be
  * revoked: they wait until the driver hands the memory out again. Lock held, but for the question
  * whether there are any.
  */
-bool pd_awaits_reuse(void);
-uint32_t pd_first_awaiting(void);
-void pd_stop_awaiting(uint32_t number);
+bool pdn_awaits_reuse(void);
+uint32_t pdn_first_awaiting(void);
+void pdn_stop_awaiting(uint32_t number);
 
 /*
  * Lock held, after a heavy barrier. Wait until that thread no longer announces this region.
  * Acquire: pairs with the release that ends the announcement (get.c, objects/attach.c).
  */
-void pd_wait_for_reader(const struct pd_thread *thread, uint32_t number);
+void pdn_wait_for_reader(const struct pdn_thread *thread, uint32_t number);
 
 /* Lock held. Is another thread unpinning a region that the scope covers? Any region? */
-bool pd_dying_under(const struct pd_scope *scope);
-bool pd_dying_any(void);
+bool pdn_dying_under(const struct pdn_scope *scope);
+bool pdn_dying_any(void);
 
 /* Lock held. This thread is about to end, and does not unpin the regions that it was to. */
-void pd_dying_forsake(void);
+void pdn_dying_drop_own(void);
 
 /* The region's memory, to be compared with a scope: it stands until the record is free. */
-struct pd_memory pd_memory_of(const struct pindown_region *region);
+struct pdn_memory pdn_memory_of(const struct pindown_region *region);
 
-void pd_end_fork_child(void);
+void pdn_end_fork_child(void);
 
 #endif

@@ -32,7 +32,7 @@ struct stack {
 
 static void take_stack(struct stack *stack)
 {
-	stack->count = pd_stack_callers(stack->pc, DEEPEST);
+	stack->count = pdn_stack_callers(stack->pc, DEEPEST);
 }
 
 static void print_stack(const struct stack *stack)
@@ -41,10 +41,10 @@ static void print_stack(const struct stack *stack)
 	uint64_t offset;
 
 	for (unsigned i = 0; i < stack->count; i++) {
-		if (pd_module_name(stack->pc[i], name, sizeof(name), &offset))
-			pd_log(PD_LOG_ERROR, "    %s+0x%llx", name, (unsigned long long)offset);
+		if (pdn_module_name(stack->pc[i], name, sizeof(name), &offset))
+			pdn_log(PDN_LOG_ERROR, "    %s+0x%llx", name, (unsigned long long)offset);
 		else
-			pd_log(PD_LOG_ERROR, "    0x%llx", (unsigned long long)stack->pc[i]);
+			pdn_log(PDN_LOG_ERROR, "    0x%llx", (unsigned long long)stack->pc[i]);
 	}
 }
 
@@ -61,7 +61,7 @@ static uint32_t past_count;
 
 static void remember(const void *what, const struct stack *stack)
 {
-	past[past_count++ % 256] = (struct past){what, pd_my_tid(), *stack};
+	past[past_count++ % 256] = (struct past){what, pdn_my_tid(), *stack};
 }
 
 /* Lock held. The latest one of this region or object, if it is among them. */
@@ -77,16 +77,16 @@ static bool recall(const void *what, struct past *last)
 
 /* ---- the report ----------------------------------------------------------------------------- */
 
-#define MOST_REPORTS 20
+#define MAX_REPORTS 20
 
 static bool is_to_be_said(void)
 {
 	static uint32_t reports;
 	uint32_t before = __atomic_fetch_add(&reports, 1, __ATOMIC_RELAXED);
 
-	if (before == MOST_REPORTS)
-		pd_log(PD_LOG_ERROR, "no more of these is said");
-	return before < MOST_REPORTS;
+	if (before == MAX_REPORTS)
+		pdn_log(PDN_LOG_ERROR, "no more of these is said");
+	return before < MAX_REPORTS;
 }
 
 static __attribute__((format(printf, 3, 4))) void
@@ -100,11 +100,11 @@ report(const struct stack *stack, const struct past *last, const char *format, .
 	va_start(arguments, format);
 	vsnprintf(line, sizeof(line), format, arguments);
 	va_end(arguments);
-	pd_log(PD_LOG_ERROR, "%s; called at", line);
+	pdn_log(PDN_LOG_ERROR, "%s; called at", line);
 	print_stack(stack);
 	if (!last)
 		return;
-	pd_log(PD_LOG_ERROR, "it was last given back by thread %u, at", last->tid);
+	pdn_log(PDN_LOG_ERROR, "it was last given back by thread %u, at", last->tid);
 	print_stack(&last->stack);
 }
 
@@ -120,12 +120,12 @@ static uint32_t number_of(const void *pointer, const void *records, size_t size,
 
 static uint32_t region_number(const struct pindown_region *region)
 {
-	return number_of(region, pd_regions, sizeof(*region), pd_region_high_water());
+	return number_of(region, pdn_regions, sizeof(*region), pdn_region_high_water());
 }
 
 static bool is_in_callback(void)
 {
-	return pd_subscriber_runs_here() || pd_any_consumer_runs_here();
+	return pdn_subscriber_runs_here() || pdn_any_consumer_runs_here();
 }
 
 /*
@@ -134,26 +134,26 @@ static bool is_in_callback(void)
  */
 static bool is_held(uint32_t number)
 {
-	return pd_region_in_use(number) || pd_briefs[number].state == PD_ABANDONED;
+	return pdn_region_in_use(number) || pdn_briefs[number].state == PDN_ABANDONED;
 }
 
 /* Lock held. A callback need not hold the region that it is notified of. */
 static bool may_be_used(uint32_t number)
 {
 	return is_held(number) || is_in_callback() ||
-	       pd_objects_hold(number, PINDOWN_REASON_EVICTED);
+	       pdn_objects_hold(number, PINDOWN_REASON_EVICTED);
 }
 
 /* Under the lock, which every other put in this process takes, too. */
 static bool put(uint32_t number)
 {
-	pd_hold(pd_self_or_anonymous(), number, -1u);
-	return pd_region_take_kept(number);
+	pdn_unhold(pdn_self_or_anonymous(), number);
+	return pdn_region_take_kept(number);
 }
 
-void pd_misuse_put(struct pindown_region *region)
+void pdn_misuse_put(struct pindown_region *region)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	uint32_t number = region_number(region);
 	bool held = false, last = false, known;
 	struct stack stack;
@@ -166,16 +166,16 @@ void pd_misuse_put(struct pindown_region *region)
 		report(&stack, NULL, "pindown_put: %p is not a region: ignored", (void *)region);
 		return;
 	}
-	pd_lock();
+	pdn_lock();
 	held = is_held(number);
 	known = !held && recall(region, &before);
 	if (held) {
 		last = put(number);
 		remember(region, &stack);
 	}
-	pd_unlock();
+	pdn_unlock();
 	if (last)
-		pd_unpin_kept(number);
+		pdn_unpin_kept(number);
 	if (!held)
 		report(&stack, known ? &before : NULL,
 		       "pindown_put: nobody holds the region of %llu bytes at 0x%llx, one put was "
@@ -185,18 +185,18 @@ void pd_misuse_put(struct pindown_region *region)
 		       (unsigned long long)region->base);
 }
 
-void pd_misuse_look(const struct pindown_region *region, const char *by)
+void pdn_misuse_look(const struct pindown_region *region, const char *by)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	uint32_t number = region_number(region);
 	bool good = false, known = false;
 	struct stack stack;
 	struct past before;
 
-	pd_lock();
+	pdn_lock();
 	good = number && may_be_used(number);
 	known = !good && recall(region, &before);
-	pd_unlock();
+	pdn_unlock();
 	if (good)
 		return;
 	take_stack(&stack);
@@ -213,35 +213,35 @@ void pd_misuse_look(const struct pindown_region *region, const char *by)
 
 static uint32_t object_number(const struct pindown_object *object)
 {
-	return number_of(object, pd_objects, sizeof(*object), pd_object_high_water());
+	return number_of(object, pdn_objects, sizeof(*object), pdn_object_high_water());
 }
 
 /* Lock held. */
 static bool is_object_held(uint32_t number)
 {
-	return pd_object_is_held(number) || pd_objects[number].state == PD_OBJECT_ABANDONED;
+	return pdn_object_is_held(number) || pdn_objects[number].state == PDN_OBJECT_ABANDONED;
 }
 
-void pd_misuse_detach(struct pindown_object *object)
+void pdn_misuse_detach(struct pindown_object *object)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	uint32_t number = object_number(object);
 	bool held = false, ended = false, known = false;
 	struct stack stack;
 	struct past before;
 
 	take_stack(&stack);
-	pd_lock();
+	pdn_lock();
 	held = number && is_object_held(number);
 	known = number && !held && recall(object, &before);
 	if (held) {
-		pd_object_hold(pd_self_or_anonymous(), number, -1u);
-		ended = object->state != PD_OBJECT_LIVE;
+		pdn_object_hold(pdn_self_or_anonymous(), number, -1u);
+		ended = object->state != PDN_OBJECT_LIVE;
 		remember(object, &stack);
 	}
-	pd_unlock();
+	pdn_unlock();
 	if (ended)
-		pd_object_let_go(number);
+		pdn_object_let_go(number);
 	if (!held)
 		report(&stack, known ? &before : NULL,
 		       number ? "pindown_detach: nobody holds the object %p, one detach was too "
@@ -250,18 +250,18 @@ void pd_misuse_detach(struct pindown_object *object)
 		       (void *)object);
 }
 
-void pd_misuse_look_at_object(const struct pindown_object *object, const char *by)
+void pdn_misuse_look_at_object(const struct pindown_object *object, const char *by)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	uint32_t number = object_number(object);
 	bool good, known;
 	struct stack stack;
 	struct past before;
 
-	pd_lock();
+	pdn_lock();
 	good = number && (is_object_held(number) || is_in_callback());
 	known = number && !good && recall(object, &before);
-	pd_unlock();
+	pdn_unlock();
 	if (good)
 		return;
 	take_stack(&stack);

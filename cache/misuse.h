@@ -10,8 +10,8 @@
  * call has given back, since all holders of a region have the same pointer; so the latest calls
  * that gave it back are reported, too.
  */
-#ifndef PD_MISUSE_H
-#define PD_MISUSE_H
+#ifndef PDN_MISUSE_H
+#define PDN_MISUSE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,23 +19,23 @@
 #include "cache/pindown.h"
 #include "cache/region.h"
 
-void pd_misuse_put(struct pindown_region *region);
-void pd_misuse_detach(struct pindown_object *object);
+void pdn_misuse_put(struct pindown_region *region);
+void pdn_misuse_detach(struct pindown_object *object);
 
 /* `by`: the function that was called. */
-void pd_misuse_look(const struct pindown_region *region, const char *by);
-void pd_misuse_look_at_object(const struct pindown_object *object, const char *by);
+void pdn_misuse_look(const struct pindown_region *region, const char *by);
+void pdn_misuse_look_at_object(const struct pindown_object *object, const char *by);
 
-static inline void pd_region_is_used(const struct pindown_region *region, const char *by)
+static inline void pdn_region_is_used(const struct pindown_region *region, const char *by)
 {
-	if (__builtin_expect(pd_debugging, 0))
-		pd_misuse_look(region, by);
+	if (__builtin_expect(pdn_debugging, 0))
+		pdn_misuse_look(region, by);
 }
 
-static inline void pd_object_is_used(const struct pindown_object *object, const char *by)
+static inline void pdn_object_is_used(const struct pindown_object *object, const char *by)
 {
-	if (__builtin_expect(pd_debugging, 0))
-		pd_misuse_look_at_object(object, by);
+	if (__builtin_expect(pdn_debugging, 0))
+		pdn_misuse_look_at_object(object, by);
 }
 
 #endif

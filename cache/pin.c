@@ -29,8 +29,8 @@
 #include "cache/trust.h"
 #include "cache/volatile.h"
 
-#define MOST_REFUSALS 3	  /* of unchanged memory: then the driver's answer is final */
-#define MOST_LOSSES   100 /* Give up with BUSY after this many lost races. */
+#define MAX_REFUSALS 3	 /* of unchanged memory: then the driver's answer is final */
+#define MAX_LOSSES   100 /* Give up with BUSY after this many lost races. */
 
 /* The outcome of an attempt: a pindown_result, or this: something has changed, try again. */
 #define AGAIN 1
@@ -38,37 +38,37 @@
 struct attempt {
 	uint64_t addr, length;
 	uint64_t deadline; /* 0: there was nothing to wait for yet; see deadline_of() */
-	struct pd_flight flight;
+	struct pdn_flight flight;
 	bool frees_before; /* some began before the flight said what it pins */
-	struct pd_allocation what;
-	struct pd_pin pin;
-	uint16_t flags; /* PD_REGION_* */
+	struct pdn_allocation what;
+	struct pdn_pin pin;
+	uint16_t flags; /* PDN_REGION_* */
 	int driver_error;
 	unsigned losses;
 	unsigned refusals;  /* how often the driver has refused memory of a pool */
 	unsigned memories;  /* how often an eviction was made for a record's memory */
-	uint64_t index_seq; /* see pd_pin() */
+	uint64_t index_seq; /* see pdn_pin() */
 	uint64_t begin;	    /* ticks */
 	struct pindown_region *region;
 };
 
-void pd_set_driver_error(int error)
+void pdn_set_driver_error(int error)
 {
-	struct pd_thread *self = pd_self();
+	struct pdn_thread *self = pdn_self();
 
 	if (self)
 		self->driver_error = error;
 }
 
-struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length)
+struct pindown_region *pdn_hold_locked(uint64_t addr, uint64_t length)
 {
-	uint32_t number = pd_index_find(addr);
-	struct pindown_region *region = &pd_regions[number];
+	uint32_t number = pdn_index_find(addr);
+	struct pindown_region *region = &pdn_regions[number];
 
-	if (!number || !pd_state_is_live(pd_brief_of(region)->state) ||
-	    !pd_region_holds(region, addr, length))
+	if (!number || !pdn_state_is_live(pdn_brief_of(region)->state) ||
+	    !pdn_region_holds(region, addr, length))
 		return NULL;
-	pd_hold(pd_self_or_anonymous(), number, 1);
+	pdn_hold(pdn_self_or_anonymous(), number);
 	return region;
 }
 
@@ -84,43 +84,43 @@ static uint64_t page_ceil(uint64_t addr)
 
 static void __attribute__((noinline)) trace_pin(const struct attempt *a, int result)
 {
-	struct pd_trace_region what = {
+	struct pdn_trace_region what = {
 		.addr = a->what.memory.base,
 		.size = a->what.memory.end - a->what.memory.base,
 		.pin_addr = a->pin.base,
 		.pin_size = a->pin.length,
 		.buffer_id = a->what.buffer_id,
 		.context = (uintptr_t)a->what.memory.context,
-		.region = a->region ? pd_region_number(a->region) : 0,
+		.region = a->region ? pdn_region_number(a->region) : 0,
 		.device = a->what.memory.device,
 		.result = result,
-		.flags = (uint16_t)((a->flags & PD_REGION_VOLATILE ? PD_TRACE_VOLATILE : 0) |
-				    (a->flags & PD_REGION_NO_SYNC ? PD_TRACE_NO_SYNC : 0) |
-				    (a->pin.fell_back ? PD_TRACE_FELL_BACK : 0)),
+		.flags = (uint16_t)((a->flags & PDN_REGION_VOLATILE ? PDN_TRACE_VOLATILE : 0) |
+				    (a->flags & PDN_REGION_NO_SYNC ? PDN_TRACE_NO_SYNC : 0) |
+				    (a->pin.fell_back ? PDN_TRACE_FELL_BACK : 0)),
 	};
 
-	pd_trace_region(PD_EV_PIN, &what, a->begin, pd_ticks());
+	pdn_trace_region(PDN_EV_PIN, &what, a->begin, pdn_ticks());
 }
 
 /* Most pins wait for nothing, and need not ask for the time. */
 static uint64_t deadline_of(struct attempt *a)
 {
 	if (!a->deadline)
-		a->deadline = pd_race_deadline();
+		a->deadline = pdn_race_deadline();
 	return a->deadline;
 }
 
 /* ---- the flight -------------------------------------------------------------------------- */
 
 /* Lock held, and let go. */
-static void take_off(struct attempt *a)
+static void pin_begin(struct attempt *a)
 {
-	pd_flight_begin(&a->flight);
-	pd_unlock();
-	PD_POINT(PIN_TAKEN_OFF, a->addr);
-	pd_heavy_barrier(); /* pairs with pd_guard_up()'s publish */
-	a->frees_before = pd_guard_any();
-	pd_asym_tell();
+	pdn_flight_begin(&a->flight);
+	pdn_unlock();
+	PDN_POINT(PIN_BEGUN, a->addr);
+	pdn_heavy_barrier(); /* pairs with pdn_guard_up()'s publish */
+	a->frees_before = pdn_guard_any();
+	pdn_barrier_report();
 }
 
 /*
@@ -129,30 +129,30 @@ static void take_off(struct attempt *a)
  */
 static int wait_for_free(struct attempt *a)
 {
-	struct pd_memory memory = a->what.memory;
+	struct pdn_memory memory = a->what.memory;
 
-	pd_flight_land(&a->flight);
-	PD_POINT(PIN_WAITING, a->addr);
-	return pd_guard_wait(&memory, deadline_of(a)) ? AGAIN : PINDOWN_ERR_BUSY;
+	pdn_flight_end_unlocked(&a->flight);
+	PDN_POINT(PIN_WAITING, a->addr);
+	return pdn_guard_wait(&memory, deadline_of(a)) ? AGAIN : PINDOWN_ERR_BUSY;
 }
 
 /* Let the free that was faster proceed, and look again. */
-static int lose(struct attempt *a)
+static int pin_retry(struct attempt *a)
 {
-	pd_lock();
-	pd_flight_end(&a->flight);
-	pd_account_lost_race();
-	pd_unlock();
-	return ++a->losses < MOST_LOSSES ? AGAIN : PINDOWN_ERR_BUSY;
+	pdn_lock();
+	pdn_flight_end(&a->flight);
+	pdn_account_lost_race();
+	pdn_unlock();
+	return ++a->losses < MAX_LOSSES ? AGAIN : PINDOWN_ERR_BUSY;
 }
 
 /* ---- steps, without the lock ------------------------------------------------------------- */
 
-static int describe(struct attempt *a)
+static int ask_driver(struct attempt *a)
 {
-	int result = pd_driver_describe(a->addr, a->length, &a->what, &a->driver_error);
+	int result = pdn_driver_describe(a->addr, a->length, &a->what, &a->driver_error);
 
-	PD_POINT(PIN_DESCRIBED, a->addr);
+	PDN_POINT(PIN_DESCRIBED, a->addr);
 	return result;
 }
 
@@ -163,19 +163,19 @@ static int describe(struct attempt *a)
  */
 static bool is_dead(const struct attempt *a, struct pindown_region *region)
 {
-	const struct pd_memory *memory = &a->what.memory;
+	const struct pdn_memory *memory = &a->what.memory;
 
-	if (!pd_region_stands(region))
+	if (!pdn_region_stands(region))
 		return true;
 	/*
 	 * That the memory is mapped may have become known only after the driver has described it.
 	 * Then it is one of the mappings that the region spans.
 	 */
-	if ((a->what.mapped || (pd_region_others(region) && memory->end <= region->end)) &&
+	if ((a->what.mapped || (pdn_region_others(region) && memory->end <= region->end)) &&
 	    region->base != memory->base)
 		return false;
-	return pd_details_of(region)->buffer_id != a->what.buffer_id ||
-	       (region->end == memory->end && pd_region_others(region) != a->what.others);
+	return pdn_details_of(region)->buffer_id != a->what.buffer_id ||
+	       (region->end == memory->end && pdn_region_others(region) != a->what.others);
 }
 
 /*
@@ -186,51 +186,51 @@ static struct pindown_region *pinned_meanwhile(const struct attempt *a)
 {
 	struct pindown_region *region;
 
-	if (pd_index_unchanged(a->index_seq))
+	if (pdn_index_unchanged(a->index_seq))
 		return NULL;
-	region = pd_hold_locked(a->addr, a->length);
+	region = pdn_hold_locked(a->addr, a->length);
 	if (region && is_dead(a, region)) {
-		pd_hold(pd_self_or_anonymous(), pd_region_number(region), -1u);
+		pdn_unhold(pdn_self_or_anonymous(), pdn_region_number(region));
 		return NULL;
 	}
 	return region;
 }
 
-static struct pd_pin pin_of(const struct pd_allocation *what)
+static struct pdn_pin pin_of(const struct pdn_allocation *what)
 {
-	return (struct pd_pin){.base = what->pin_base,
-			       .length = page_ceil(what->memory.end) - what->pin_base,
-			       .device = what->memory.device,
-			       .fd = -1,
-			       .word_value = pd_word(0),
-			       .spans = what->others != 0};
+	return (struct pdn_pin){.base = what->pin_base,
+				.length = page_ceil(what->memory.end) - what->pin_base,
+				.device = what->memory.device,
+				.fd = -1,
+				.word_value = pdn_revocation_word(0),
+				.spans = what->others != 0};
 }
 
 /*
  * The flight now says what it pins. Another thread may have pinned the same since the first look,
  * or be about to.
  */
-static int announce(struct attempt *a, const struct pd_backend *backend)
+static int announce(struct attempt *a, const struct pdn_backend *backend)
 {
 	int result = PINDOWN_OK;
 
 	a->pin = pin_of(&a->what);
 	/* A system call, so before the lock is taken. */
-	a->flight.most_dmabufs =
-		backend && backend->pin_takes_descriptor ? pd_dmabufs_most() : UINT64_MAX;
-	pd_lock();
+	a->flight.max_dmabufs =
+		backend && backend->pin_takes_descriptor ? pdn_dmabufs_max() : UINT64_MAX;
+	pdn_lock();
 	a->flight.memory = a->what.memory;
 	a->flight.known = true;
 	a->frees_before |= a->flight.disturbed;
 	a->flight.pin = &a->pin;
 	a->region = pinned_meanwhile(a);
 	if (!a->region) {
-		if (pd_flight_has_company(&a->flight))
+		if (pdn_flight_is_duplicate(&a->flight))
 			result = AGAIN;
 		else
-			pd_take_room(&a->flight, a->pin.length);
+			pdn_reserve_budget(&a->flight, a->pin.length);
 	}
-	pd_unlock();
+	pdn_unlock();
 	return result;
 }
 
@@ -238,40 +238,40 @@ static int announce(struct attempt *a, const struct pd_backend *backend)
  * How many bytes of it the driver would pin now, without an eviction. The driver has no call for
  * that, so smaller pins are tried and given back at once.
  */
-static uint64_t bytes_that_fit(const struct attempt *a, const struct pd_backend *backend)
+static uint64_t bytes_that_fit(const struct attempt *a, const struct pdn_backend *backend)
 {
 	uint64_t fits = 0, too_many = a->pin.length / PINDOWN_PAGE_SIZE;
 	int error;
 
-	while (too_many - fits > 1 && !pd_flight_lost(&a->flight)) {
-		struct pd_pin part = a->pin;
+	while (too_many - fits > 1 && !pdn_flight_lost(&a->flight)) {
+		struct pdn_pin part = a->pin;
 		uint64_t pages = fits + (too_many - fits) / 2;
 
 		part.length = pages * PINDOWN_PAGE_SIZE;
-		pd_descriptor_begin(); /* a fork waits until it is unpinned */
+		pdn_descriptor_begin(); /* a fork waits until it is unpinned */
 		if (backend->pin(&part, a->what.current, &error) == PINDOWN_OK) {
 			backend->unpin(&part);
 			fits = pages;
 		} else {
 			too_many = pages;
 		}
-		pd_descriptor_end();
+		pdn_descriptor_end();
 	}
 	return fits * PINDOWN_PAGE_SIZE;
 }
 
 /* The driver has no space for it. Would it still have none if all idle regions went? */
-static bool is_hopeless(const struct attempt *a, const struct pd_backend *backend)
+static bool is_hopeless(const struct attempt *a, const struct pdn_backend *backend)
 {
-	uint64_t idle = pd_idle_bytes(a->pin.device, a->pin.length);
+	uint64_t idle = pdn_idle_bytes(a->pin.device, a->pin.length);
 
 	return idle < a->pin.length &&
 	       (idle == 0 || idle + bytes_that_fit(a, backend) < a->pin.length);
 }
 
 /* BAR space is the device's own; other shortages are the process's. */
-static void set_place(const struct attempt *a, const struct pd_backend *backend,
-		      struct pd_pressure *pressure)
+static void set_place(const struct attempt *a, const struct pdn_backend *backend,
+		      struct pdn_pressure *pressure)
 {
 	bool of_device = a->driver_error == CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -280,19 +280,19 @@ static void set_place(const struct attempt *a, const struct pd_backend *backend,
 	if (of_device)
 		pressure->place = a->pin.device;
 	else
-		pressure->place = backend->pin_takes_descriptor ? PD_WITH_DMABUF : -1;
+		pressure->place = backend->pin_takes_descriptor ? PDN_WITH_DMABUF : -1;
 	if (of_device && !pressure->regions)
 		pressure->is_hopeless = is_hopeless(a, backend);
 }
 
 /* By one of the backend's two ways. */
-static int pin_by(int (*pin)(struct pd_pin *, void *, int *), struct attempt *a)
+static int pin_by(int (*pin)(struct pdn_pin *, void *, int *), struct attempt *a)
 {
 	int result;
 
-	pd_descriptor_begin();
+	pdn_descriptor_begin();
 	result = pin(&a->pin, a->what.current, &a->driver_error);
-	pd_descriptor_end();
+	pdn_descriptor_end();
 	return result;
 }
 
@@ -300,18 +300,18 @@ static int pin_by(int (*pin)(struct pd_pin *, void *, int *), struct attempt *a)
  * Other processes are asked once, when our own idle regions are not enough. What they give may make
  * ours enough, so ours are looked at once more.
  */
-static int pin_or_evict(struct attempt *a, const struct pd_backend *backend)
+static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
 {
-	struct pd_pressure pressure = {0};
+	struct pdn_pressure pressure = {0};
 	bool may_ask = backend->pin_at_last != NULL;
 	int result;
 
 	for (;;) {
 		result = pin_by(backend->pin, a);
-		if (result != PINDOWN_ERR_NO_SPACE || pd_flight_lost(&a->flight))
+		if (result != PINDOWN_ERR_NO_SPACE || pdn_flight_lost(&a->flight))
 			return result;
 		set_place(a, backend, &pressure);
-		if (pd_evict_for(&pressure))
+		if (pdn_evict_for(&pressure))
 			continue;
 		if (!may_ask)
 			return result;
@@ -325,32 +325,32 @@ static int pin_or_evict(struct attempt *a, const struct pd_backend *backend)
 /* Does the driver still describe the same memory at this address? */
 static bool is_same_buffer(const struct attempt *a)
 {
-	return pd_driver_compare(a->what.memory.base, a->what.memory.end, a->what.buffer_id,
-				 a->what.others) == PD_TRUE;
+	return pdn_driver_compare(a->what.memory.base, a->what.memory.end, a->what.buffer_id,
+				  a->what.others) == PDN_TRUE;
 }
 
 static void tell_of_refusal(const struct attempt *a, int error)
 {
 	static bool said;
 
-	pd_log_once(&said, PD_LOG_WARN,
-		    "pindown.ko can't pin %llu bytes at 0x%llx (CUDA error %d): the driver's "
-		    "dma-buf pins this memory, and what else the module refuses",
-		    (unsigned long long)a->pin.length, (unsigned long long)a->pin.base, error);
+	pdn_log_once(&said, PDN_LOG_WARN,
+		     "pindown.ko can't pin %llu bytes at 0x%llx (CUDA error %d): the driver's "
+		     "dma-buf pins this memory, and what else the module refuses",
+		     (unsigned long long)a->pin.length, (unsigned long long)a->pin.base, error);
 }
 
 /* Pin with the other backend what the first one refused. Not used for lack of space. */
-static int pin_instead(struct attempt *a, const struct pd_backend *other)
+static int pin_instead(struct attempt *a, const struct pdn_backend *other)
 {
-	uint64_t most = pd_dmabufs_most();
+	uint64_t most = pdn_dmabufs_max();
 	int error = a->driver_error, result;
 
-	pd_lock();
+	pdn_lock();
 	a->flight.reserved = 0; /* for a pin that takes no descriptor */
-	a->flight.most_dmabufs = most;
-	pd_unlock();
+	a->flight.max_dmabufs = most;
+	pdn_unlock();
 	a->pin.fell_back = true;
-	result = pd_make_room(&a->flight, a->pin.length);
+	result = pdn_evict_and_reserve_budget(&a->flight, a->pin.length);
 	if (result == PINDOWN_OK)
 		result = pin_or_evict(a, other);
 	if (result == PINDOWN_OK)
@@ -358,15 +358,16 @@ static int pin_instead(struct attempt *a, const struct pd_backend *other)
 	return result;
 }
 
-static int pin_memory(struct attempt *a, const struct pd_backend *backend)
+static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
 {
-	const struct pd_backend *other = pd_backend_instead_of(backend);
-	int result = a->flight.reserved ? PINDOWN_OK : pd_make_room(&a->flight, a->pin.length);
+	const struct pdn_backend *other = pdn_backend_instead_of(backend);
+	int result = a->flight.reserved ? PINDOWN_OK
+					: pdn_evict_and_reserve_budget(&a->flight, a->pin.length);
 
 	if (result != PINDOWN_OK)
 		return result;
-	if (!pd_driver_sync_memops(a->what.memory.base))
-		a->flags |= PD_REGION_NO_SYNC;
+	if (!pdn_driver_sync_memops(a->what.memory.base))
+		a->flags |= PDN_REGION_NO_SYNC;
 	result = pin_or_evict(a, backend);
 	/*
 	 * If the memory has been freed meanwhile, that is why the pin was refused: do not try
@@ -375,9 +376,9 @@ static int pin_memory(struct attempt *a, const struct pd_backend *backend)
 	if (result == PINDOWN_ERR_DRIVER && other && is_same_buffer(a))
 		result = pin_instead(a, other);
 	if (result != PINDOWN_OK) {
-		pd_lock();
-		pd_account_pin_failure();
-		pd_unlock();
+		pdn_lock();
+		pdn_account_pin_failure();
+		pdn_unlock();
 	}
 	return result;
 }
@@ -392,17 +393,17 @@ static int pin_memory(struct attempt *a, const struct pd_backend *backend)
  */
 static int look_for_frees(struct attempt *a)
 {
-	switch (pd_guard_on(&a->what.memory)) {
-	case PD_GUARDED:
+	switch (pdn_guard_on(&a->what.memory)) {
+	case PDN_GUARDED:
 		return wait_for_free(a);
-	case PD_GUARDED_BY_SELF: /* a subscriber asks for the memory that is about to end */
-		pd_flight_land(&a->flight);
+	case PDN_GUARDED_BY_SELF: /* a subscriber asks for the memory that is about to end */
+		pdn_flight_end_unlocked(&a->flight);
 		return PINDOWN_ERR_BUSY;
-	case PD_UNGUARDED:
+	case PDN_UNGUARDED:
 		break;
 	}
-	PD_POINT(PIN_UNGUARDED, a->addr);
-	return is_same_buffer(a) ? PINDOWN_OK : lose(a);
+	PDN_POINT(PIN_UNGUARDED, a->addr);
+	return is_same_buffer(a) ? PINDOWN_OK : pin_retry(a);
 }
 
 /* ---- into the index ---------------------------------------------------------------------- */
@@ -410,22 +411,22 @@ static int look_for_frees(struct attempt *a)
 /*
  * Lock held. Regions still indexed here are stale, or cover other groups of mappings: remove them.
  */
-static void clear_the_way(const struct attempt *a, struct pd_victims *dead,
-			  struct pd_victims *covered)
+static void remove_overlapping(const struct attempt *a, struct pdn_victims *dead,
+			       struct pdn_victims *covered)
 {
 	uint64_t at = a->what.memory.base;
 	uint32_t number;
 
-	while ((number = pd_index_next(&at, a->what.memory.end)) != 0) {
-		if (is_dead(a, &pd_regions[number]))
-			pd_victims_add(dead, number, PINDOWN_REASON_STALE);
+	while ((number = pdn_index_next(&at, a->what.memory.end)) != 0) {
+		if (is_dead(a, &pdn_regions[number]))
+			pdn_victims_add(dead, number, PINDOWN_REASON_STALE);
 		else
-			pd_victims_add(covered, number, PINDOWN_REASON_EVICTED);
+			pdn_victims_add(covered, number, PINDOWN_REASON_EVICTED);
 	}
 }
 
 /* Lock held, and the record is filled in. */
-static void set_pages(struct pd_brief *brief, const struct pindown_region *region)
+static void set_pages(struct pdn_brief *brief, const struct pindown_region *region)
 {
 	uint64_t first = page_ceil(region->base), end = page_floor(region->end);
 	uint64_t pages = end > first && !region->word ? (end - first) / PINDOWN_PAGE_SIZE : 0;
@@ -439,24 +440,24 @@ static void set_pages(struct pd_brief *brief, const struct pindown_region *regio
 /* Lock held. false: no room for a record. */
 static bool insert(struct attempt *a)
 {
-	const struct pd_memory *memory = &a->what.memory;
-	uint32_t number = pd_region_alloc();
-	struct pindown_region *region = &pd_regions[number];
-	struct pd_details *details = &pd_details[number];
-	struct pd_brief *brief = &pd_briefs[number];
+	const struct pdn_memory *memory = &a->what.memory;
+	uint32_t number = pdn_region_alloc();
+	struct pindown_region *region = &pdn_regions[number];
+	struct pdn_details *details = &pdn_details[number];
+	struct pdn_brief *brief = &pdn_briefs[number];
 
 	if (!number)
 		return false;
-	if (!pd_index_insert(number, memory->base, memory->end)) {
-		pd_region_free(number);
+	if (!pdn_index_insert(number, memory->base, memory->end)) {
+		pdn_region_free(number);
 		return false;
 	}
-	if (pd_is_volatile(memory->base, memory->end))
-		a->flags |= PD_REGION_VOLATILE;
+	if (pdn_is_volatile(memory->base, memory->end))
+		a->flags |= PDN_REGION_VOLATILE;
 	details->buffer_id = a->what.buffer_id;
 	details->context = memory->context;
 	if (a->what.others) {
-		a->flags |= PD_REGION_SPANS;
+		a->flags |= PDN_REGION_SPANS;
 		details->others = a->what.others;
 	} else {
 		details->pool = a->what.pool;
@@ -464,50 +465,50 @@ static bool insert(struct attempt *a)
 	details->pin = a->pin;
 	__atomic_store_n(&region->word, a->pin.word, __ATOMIC_RELAXED);
 	__atomic_store_n(&region->word_value, a->pin.word_value, __ATOMIC_RELAXED);
-	pd_region_set_flags(region, a->flags);
+	pdn_region_set_flags(region, a->flags);
 	details->reason = 0;
 	__atomic_store_n(&region->base, memory->base, __ATOMIC_RELAXED);
 	__atomic_store_n(&region->end, memory->end, __ATOMIC_RELAXED);
 	set_pages(brief, region);
-	pd_queues_add(number);
+	pdn_queues_add(number);
 	/* Before the flight ends: nothing_at_all() sees this, or that something is unsettled. */
-	pd_occupied_add(1);
-	pd_account_pin(details);
-	pd_hold(pd_self_or_anonymous(), number, 1);
+	pdn_occupied_add(1);
+	pdn_account_pin(details);
+	pdn_hold(pdn_self_or_anonymous(), number);
 	/* Release: pairs with get.c's acquire. A hit that finds it live finds all of the above. */
-	__atomic_store_n(&brief->state, pd_state_for(a->flags & PD_REGION_VOLATILE),
+	__atomic_store_n(&brief->state, pdn_state_for(a->flags & PDN_REGION_VOLATILE),
 			 __ATOMIC_RELEASE);
 	a->region = region;
 	return true;
 }
 
 /*
- * Commit point, under the lock: a free that began since pd_flight_begin() has marked the flight
+ * Commit point, under the lock: a free that began since pdn_flight_begin() has marked the flight
  * lost, and a free that begins after this finds the region in the index. On success the flight ends
  * here.
  */
-static int settle(struct attempt *a)
+static int commit(struct attempt *a)
 {
-	struct pd_victims dead = {.missed = "a pin found it gone"};
-	struct pd_victims covered = {0};
+	struct pdn_victims dead = {.missed = "a pin found it gone"};
+	struct pdn_victims covered = {0};
 	int result = PINDOWN_OK;
 
-	PD_POINT(PIN_SAME, a->addr);
-	pd_lock();
+	PDN_POINT(PIN_SAME, a->addr);
+	pdn_lock();
 	if (a->flight.lost) {
 		result = AGAIN;
 	} else {
-		clear_the_way(a, &dead, &covered);
+		remove_overlapping(a, &dead, &covered);
 		if (!insert(a))
 			result = PINDOWN_ERR_NO_MEMORY;
-		pd_victims_sort(&dead);
-		pd_victims_sort(&covered);
+		pdn_victims_split_idle_and_held(&dead);
+		pdn_victims_split_idle_and_held(&covered);
 	}
 	if (result == PINDOWN_OK)
-		pd_flight_end(&a->flight);
-	pd_unlock();
-	pd_victims_dispatch(&dead);
-	pd_victims_dispatch(&covered);
+		pdn_flight_end(&a->flight);
+	pdn_unlock();
+	pdn_victims_dispatch(&dead);
+	pdn_victims_dispatch(&covered);
 	return result;
 }
 
@@ -519,40 +520,40 @@ static int settle(struct attempt *a)
 static bool may_have_moved(struct attempt *a, int result)
 {
 	return result == PINDOWN_ERR_DRIVER && a->what.pool &&
-	       a->driver_error == CUDA_ERROR_INVALID_VALUE && a->refusals++ < MOST_REFUSALS;
+	       a->driver_error == CUDA_ERROR_INVALID_VALUE && a->refusals++ < MAX_REFUSALS;
 }
 
-/* Pin the memory that describe() has found. The flight ends in here. */
-static int pin_and_settle(struct attempt *a, const struct pd_backend *backend)
+/* Pin the memory that ask_driver() has found. The flight ends in here. */
+static int pin_and_commit(struct attempt *a, const struct pdn_backend *backend)
 {
 	int result;
 	bool pinned;
 
-	PD_POINT(PIN_ANNOUNCED, a->addr);
+	PDN_POINT(PIN_ANNOUNCED, a->addr);
 	result = pin_memory(a, backend);
 	pinned = result == PINDOWN_OK;
-	PD_POINT(PIN_PINNED, a->addr);
+	PDN_POINT(PIN_PINNED, a->addr);
 	/* The buffer id changed during the pin: discard the outcome and retry. */
 	if ((pinned || result == PINDOWN_ERR_DRIVER) && !is_same_buffer(a))
 		result = AGAIN;
 	else if (may_have_moved(a, result))
 		result = AGAIN;
-	else if (result == PINDOWN_ERR_NO_SPACE && pd_flight_lost(&a->flight))
+	else if (result == PINDOWN_ERR_NO_SPACE && pdn_flight_lost(&a->flight))
 		result = AGAIN; /* it gave up looking for space early */
 	else if (pinned)
-		result = settle(a);
+		result = commit(a);
 	if (pinned && result == PINDOWN_OK) {
-		PD_POINT(PIN_SETTLED, a->addr);
+		PDN_POINT(PIN_COMMITTED, a->addr);
 		return result;
 	}
 	/* The flight ends after the unpin: a free that has marked it lost waits for that. */
 	if (pinned) {
-		PD_POINT(PIN_LOST, a->addr);
-		pd_backend_of(&a->pin)->unpin(&a->pin);
+		PDN_POINT(PIN_LOST, a->addr);
+		pdn_backend_of(&a->pin)->unpin(&a->pin);
 	}
 	if (result == AGAIN)
-		return lose(a);
-	pd_flight_land(&a->flight);
+		return pin_retry(a);
+	pdn_flight_end_unlocked(&a->flight);
 	return result;
 }
 
@@ -562,32 +563,32 @@ static int pin_and_settle(struct attempt *a, const struct pd_backend *backend)
  */
 static int wait_for_company(struct attempt *a)
 {
-	PD_POINT(PIN_COMPANY, a->addr);
-	pd_lock();
-	pd_flight_end(&a->flight);
-	pd_wait_settled(pd_deadline(1000000));
-	pd_unlock();
+	PDN_POINT(PIN_DUPLICATE, a->addr);
+	pdn_lock();
+	pdn_flight_end(&a->flight);
+	pdn_wait_pending(pdn_deadline(1000000));
+	pdn_unlock();
 	return AGAIN;
 }
 
-static int fly(struct attempt *a)
+static int pin_attempt(struct attempt *a)
 {
-	const struct pd_backend *backend = NULL;
-	int result = describe(a);
+	const struct pdn_backend *backend = NULL;
+	int result = ask_driver(a);
 
 	if (result == PINDOWN_OK) {
 		/* The first time for a device it asks the driver: before the lock is taken. */
-		backend = pd_backend_for(a->what.memory.device);
+		backend = pdn_backend_for(a->what.memory.device);
 		result = announce(a, backend);
 	}
 	if (result == AGAIN)
 		return wait_for_company(a);
 	if (result != PINDOWN_OK || a->region) {
-		pd_flight_land(&a->flight);
+		pdn_flight_end_unlocked(&a->flight);
 		return result;
 	}
 	if (!backend) {
-		pd_flight_land(&a->flight);
+		pdn_flight_end_unlocked(&a->flight);
 		return PINDOWN_ERR_NO_BACKEND;
 	}
 	if (a->frees_before) {
@@ -595,8 +596,8 @@ static int fly(struct attempt *a)
 		if (result != PINDOWN_OK)
 			return result;
 	}
-	result = pin_and_settle(a, backend);
-	if (result != AGAIN && pd_tracing(PD_EV_PIN))
+	result = pin_and_commit(a, backend);
+	if (result != AGAIN && pdn_tracing(PDN_EV_PIN))
 		trace_pin(a, result);
 	return result;
 }
@@ -604,11 +605,11 @@ static int fly(struct attempt *a)
 /* Lock held on entry and on return: the first time this takes milliseconds. */
 static void prepare_barriers(void)
 {
-	if (pd_asym_is_registered())
+	if (pdn_barrier_is_registered())
 		return;
-	pd_unlock();
-	pd_asym_register();
-	pd_lock();
+	pdn_unlock();
+	pdn_barrier_register();
+	pdn_lock();
 }
 
 /*
@@ -617,12 +618,12 @@ static void prepare_barriers(void)
  */
 static bool frees_memory(struct attempt *a)
 {
-	struct pd_pressure pressure = {.place = -1};
+	struct pdn_pressure pressure = {.place = -1};
 
-	return a->memories++ < 4 && pd_evict_for(&pressure);
+	return a->memories++ < 4 && pdn_evict_for(&pressure);
 }
 
-int pd_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_region **region)
+int pdn_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_region **region)
 {
 	struct attempt a;
 	int result = AGAIN;
@@ -632,25 +633,25 @@ int pd_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_re
 	a.deadline = 0;
 	a.losses = a.refusals = a.memories = 0;
 	a.driver_error = 0;
-	a.begin = pd_tracing(PD_EV_PIN) ? pd_ticks() : 0;
+	a.begin = pdn_tracing(PDN_EV_PIN) ? pdn_ticks() : 0;
 	a.index_seq = index_seq;
 	prepare_barriers();
 	for (;;) {
 		a.flags = 0;
 		a.region = NULL;
-		take_off(&a);
-		result = fly(&a);
+		pin_begin(&a);
+		result = pin_attempt(&a);
 		if (result == PINDOWN_ERR_NO_MEMORY && frees_memory(&a))
 			result = AGAIN;
-		if (result != AGAIN || pd_deadline(0) >= deadline_of(&a))
+		if (result != AGAIN || pdn_deadline(0) >= deadline_of(&a))
 			break;
-		pd_lock();
+		pdn_lock();
 	}
 	if (result == AGAIN)
 		result = PINDOWN_ERR_BUSY;
 	if (result == PINDOWN_OK)
 		*region = a.region;
 	else
-		pd_set_driver_error(a.driver_error);
+		pdn_set_driver_error(a.driver_error);
 	return result;
 }

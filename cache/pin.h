@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Misses: pinning memory and inserting its region. */
-#ifndef PD_PIN_H
-#define PD_PIN_H
+#ifndef PDN_PIN_H
+#define PDN_PIN_H
 
 #include <stdint.h>
 
@@ -11,12 +11,12 @@
  * Lock held, and let go. A miss: find the allocation, pin it, insert it, hold it. The index had
  * nothing here in its state index_seq; odd: that is not known.
  */
-int pd_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_region **region);
+int pdn_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_region **region);
 
 /* Lock held. The live region that holds [addr, addr + length), held for the caller; or NULL. */
-struct pindown_region *pd_hold_locked(uint64_t addr, uint64_t length);
+struct pindown_region *pdn_hold_locked(uint64_t addr, uint64_t length);
 
 /* The error that pindown_driver_error() returns in this thread. */
-void pd_set_driver_error(int error);
+void pdn_set_driver_error(int error);
 
 #endif

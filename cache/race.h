@@ -6,7 +6,7 @@
  * down after the driver's free. A thread that pins announces a flight under the lock before it asks
  * the driver about the memory, and the flight says what it pins, under the lock, before that is
  * pinned. The guard is a plain store, the flight is followed by a heavy barrier (base/barrier.h),
- * so that one of the two sees the other: the free sees pd_unsettled != 0 and takes the lock, or the
+ * so that one of the two sees the other: the free sees pdn_pending != 0 and takes the lock, or the
  * pin sees the guard behind the barrier.
  *
  *	- A free that takes the lock when the flight says what it pins compares that with what it
@@ -22,8 +22,8 @@
  *
  * After the pin the id is read in any case, for memory that is freed unseen.
  */
-#ifndef PD_GUARD_H
-#define PD_GUARD_H
+#ifndef PDN_GUARD_H
+#define PDN_GUARD_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,118 +32,118 @@
 #include "cache/base/thread.h"
 #include "cache/driver/driver.h"
 
-enum pd_guard_kind {
-	PD_GUARD_NONE,
-	PD_GUARD_RANGE,
-	PD_GUARD_CONTEXT,
-	PD_GUARD_DEVICE,
-	PD_GUARD_ALL,
+enum pdn_guard_kind {
+	PDN_GUARD_NONE,
+	PDN_GUARD_RANGE,
+	PDN_GUARD_CONTEXT,
+	PDN_GUARD_DEVICE,
+	PDN_GUARD_ALL,
 };
 
 /* What a guard covers, or what is to be ended. length 0: the allocation that holds begin. */
-struct pd_scope {
-	enum pd_guard_kind kind;
+struct pdn_scope {
+	enum pdn_guard_kind kind;
 	int32_t device;
 	uint64_t begin, end;
 	void *context;
 };
 
-bool pd_scope_covers(const struct pd_scope *scope, const struct pd_memory *memory);
+bool pdn_scope_covers(const struct pdn_scope *scope, const struct pdn_memory *memory);
 
-/* Up: with a plain publish, as base/barrier.h has it. Down: by pd_ended(). */
-pd_guard pd_guard_up(const struct pd_scope *scope);
+/* Up: with a plain publish, as base/barrier.h has it. Down: by pdn_ended(). */
+pdn_guard pdn_guard_up(const struct pdn_scope *scope);
 
 /*
  * The next slot of this thread, which has one left. It is rewritten only while its kind is NONE or,
  * by a deeper guard, widened to ALL.
  */
-static inline pd_guard pd_guard_fill(struct pd_thread *self, enum pd_guard_kind kind,
-				     uint64_t begin, uint64_t end, int32_t device)
+static inline pdn_guard pdn_guard_fill(struct pdn_thread *self, enum pdn_guard_kind kind,
+				       uint64_t begin, uint64_t end, int32_t device)
 {
 	unsigned depth = self->guard_depth++;
-	struct pd_guard_slot *slot = &self->guards[depth];
+	struct pdn_guard_slot *slot = &self->guards[depth];
 
 	__atomic_store_n(&slot->begin, begin, __ATOMIC_RELAXED);
 	__atomic_store_n(&slot->end, end, __ATOMIC_RELAXED);
 	__atomic_store_n(&slot->device, device, __ATOMIC_RELAXED);
-	pd_publish32(&slot->kind, kind, &self->patience);
+	pdn_publish32(&slot->kind, kind, &self->patience);
 	return depth;
 }
 
-/* If not, pd_guard_up() takes care of it. */
-static inline bool pd_guard_has_slot(const struct pd_thread *self)
+/* If not, pdn_guard_up() takes care of it. */
+static inline bool pdn_guard_has_slot(const struct pdn_thread *self)
 {
-	return self && self->guard_depth < PD_GUARDS;
+	return self && self->guard_depth < PDN_GUARDS;
 }
 
-enum pd_guarded { PD_UNGUARDED, PD_GUARDED, PD_GUARDED_BY_SELF };
+enum pdn_guarded { PDN_UNGUARDED, PDN_GUARDED, PDN_GUARDED_BY_SELF };
 
 /* Is this memory being ended by some thread just now? Call after a heavy barrier. */
-enum pd_guarded pd_guard_on(const struct pd_memory *memory);
+enum pdn_guarded pdn_guard_on(const struct pdn_memory *memory);
 
 /* Is any thread, or this one, ending anything just now? After a heavy barrier, too. */
-bool pd_guard_any(void);
+bool pdn_guard_any(void);
 
 /* Wait until no other thread's guard is on it; false when the deadline passes first. */
-bool pd_guard_wait(const struct pd_memory *memory, uint64_t deadline);
+bool pdn_guard_wait(const struct pdn_memory *memory, uint64_t deadline);
 
 /*
  * A pin under way, or the opening or closing of a region's descriptor. It lies on the stack of its
  * thread; linked, and its members changed, under the lock.
  */
-struct pd_pin;
-struct pd_flight {
-	struct pd_flight *next;
-	struct pd_memory memory; /* once it is known */
-	uint64_t reserved;	 /* bytes of the budget that it has taken */
-	uint64_t most_dmabufs; /* the owner's limit: with this many open it must not open another */
-	struct pd_thread *thread;
-	struct pd_pin *pin; /* or NULL; a child that is forked meanwhile abandons it */
-	bool known;	    /* memory has been filled in */
-	bool disturbed;	    /* a free of any memory began before that */
-	bool lost;	    /* a free of the memory began after that: the pin must not be used */
+struct pdn_pin;
+struct pdn_flight {
+	struct pdn_flight *next;
+	struct pdn_memory memory; /* once it is known */
+	uint64_t reserved;	  /* bytes of the budget that it has taken */
+	uint64_t max_dmabufs; /* the owner's limit: with this many open it must not open another */
+	struct pdn_thread *thread;
+	struct pdn_pin *pin; /* or NULL; a child that is forked meanwhile abandons it */
+	bool known;	     /* memory has been filled in */
+	bool disturbed;	     /* a free of any memory began before that */
+	bool lost;	     /* a free of the memory began after that: the pin must not be used */
 };
 
 /* A look without the lock, to give up early. Under it, `lost` is the truth. */
-static inline bool pd_flight_lost(const struct pd_flight *flight)
+static inline bool pdn_flight_lost(const struct pdn_flight *flight)
 {
 	return __atomic_load_n(&flight->lost, __ATOMIC_RELAXED);
 }
 
 /* Lock held. begin: unsettled goes up. end: it goes down, and waiting threads wake up. */
-void pd_flight_begin(struct pd_flight *flight);
-void pd_flight_end(struct pd_flight *flight);
+void pdn_flight_begin(struct pdn_flight *flight);
+void pdn_flight_end(struct pdn_flight *flight);
 
 /* The same without the lock held. */
-void pd_flight_land(struct pd_flight *flight);
+void pdn_flight_end_unlocked(struct pdn_flight *flight);
 
 /*
  * Lock held. Mark lost all flights that the scope covers; true when any is another thread's.
  * Flights that have not yet said what they pin are disturbed, and will look.
  */
-bool pd_flights_lose(const struct pd_scope *scope);
+bool pdn_flights_mark_lost(const struct pdn_scope *scope);
 
 /*
  * Lock held. The driver has just made something new there: a pin to which it described other memory
  * before must ask again. One that has not asked yet will see the difference itself.
  */
-void pd_flights_lose_known(const struct pd_scope *scope);
+void pdn_flights_mark_known_lost(const struct pdn_scope *scope);
 
 /* Lock held. Does another thread pin memory that overlaps this one's? */
-bool pd_flight_has_company(const struct pd_flight *flight);
+bool pdn_flight_is_duplicate(const struct pdn_flight *flight);
 
 /* Lock held. Is a flight of another thread, marked lost by this scope, still under way? */
-bool pd_flights_under(const struct pd_scope *scope);
+bool pdn_flights_under(const struct pdn_scope *scope);
 
 /* Lock held. This thread is about to end, with flights on its stack. */
-void pd_flights_forsake(void);
+void pdn_flights_drop_own(void);
 
 /* For a child, wherever other threads were when it was forked: the pins that flights have. */
-void pd_flights_each_pin(void (*fn)(struct pd_pin *pin));
+void pdn_flights_each_pin(void (*fn)(struct pdn_pin *pin));
 
-bool pd_flights_any(void);
-uint64_t pd_flights_reserved(uint32_t *count);
-bool pd_flights_of_others_reserve(void);
-void pd_flights_fork_child(void);
+bool pdn_flights_any(void);
+uint64_t pdn_flights_reserved(uint32_t *count);
+bool pdn_flights_of_others_reserve(void);
+void pdn_flights_fork_child(void);
 
 #endif

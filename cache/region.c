@@ -7,79 +7,79 @@
 #include "cache/base/table.h"
 
 _Static_assert(sizeof(struct pindown_region) == 32, "two in a cache line");
-_Static_assert(sizeof(struct pd_details) == 96, "together 128");
-_Static_assert(sizeof(struct pd_brief) == 8, "eight in a cache line");
-_Static_assert(PD_STRIPES + 1 <= PD_TABLE_MOST_COLUMNS, "hold counts and objects");
+_Static_assert(sizeof(struct pdn_details) == 96, "together 128");
+_Static_assert(sizeof(struct pdn_brief) == 8, "eight in a cache line");
+_Static_assert(PDN_STRIPES + 1 <= PDN_TABLE_MAX_COLUMNS, "hold counts and objects");
 
-struct pindown_region *pd_regions;
-struct pd_details *pd_details;
-struct pd_brief *pd_briefs;
-uint32_t *pd_holds[PD_STRIPES];
-uint32_t *pd_objects_of;
-uint32_t pd_region_limit, pd_put_limit;
-bool pd_debugging;
+struct pindown_region *pdn_regions;
+struct pdn_details *pdn_details;
+struct pdn_brief *pdn_briefs;
+uint32_t *pdn_holds[PDN_STRIPES];
+uint32_t *pdn_objects_of;
+uint32_t pdn_region_limit, pdn_put_limit;
+bool pdn_debugging;
 
-static struct pd_table table = {
+static struct pdn_table table = {
 	.record_bytes = sizeof(struct pindown_region),
-	.columns = PD_STRIPES + 1,
+	.columns = PDN_STRIPES + 1,
 };
-static struct pd_table more = {.record_bytes = sizeof(struct pd_details)};
-static struct pd_table briefs = {.record_bytes = sizeof(struct pd_brief)};
-struct pd_table pd_object_table = {.record_bytes = PD_OBJECT_BYTES, .columns = PD_STRIPES};
+static struct pdn_table more = {.record_bytes = sizeof(struct pdn_details)};
+static struct pdn_table briefs = {.record_bytes = sizeof(struct pdn_brief)};
+struct pdn_table pdn_object_table = {.record_bytes = PDN_OBJECT_BYTES, .columns = PDN_STRIPES};
 /*
  * There are as many object records as regions. If that is too few, objects/attach.c evicts for
  * more.
  */
-static struct pd_table *const tables[] = {&table, &more, &briefs, &pd_object_table};
+static struct pdn_table *const tables[] = {&table, &more, &briefs, &pdn_object_table};
 #define TABLES (sizeof(tables) / sizeof(tables[0]))
 
 static uint32_t free_list;
-static struct pd_resting resting; /* for PINDOWN_DEBUG */
+static struct pdn_resting resting; /* for PINDOWN_DEBUG */
 static uint32_t
 	abandoned; /* in a child: up to here the records are the parent's and never used again */
 
 /* The table stays where it is for good: readers find it without asking the table. */
 static void __attribute__((noinline, cold)) publish_table(void)
 {
-	for (unsigned s = 0; s < PD_STRIPES; s++)
-		pd_holds[s] = table.column[s];
-	pd_objects_of = table.column[PD_STRIPES];
-	pd_regions = (struct pindown_region *)(void *)table.records;
-	pd_details = (struct pd_details *)(void *)more.records;
-	pd_briefs = (struct pd_brief *)(void *)briefs.records;
+	for (unsigned s = 0; s < PDN_STRIPES; s++)
+		pdn_holds[s] = table.column[s];
+	pdn_objects_of = table.column[PDN_STRIPES];
+	pdn_regions = (struct pindown_region *)(void *)table.records;
+	pdn_details = (struct pdn_details *)(void *)more.records;
+	pdn_briefs = (struct pdn_brief *)(void *)briefs.records;
 	/*
-	 * In a child all of them are PD_FREE and have no pages, so that hits find none: see
+	 * In a child all of them are PDN_FREE and have no pages, so that hits find none: see
 	 * base/process.h.
 	 */
-	pd_wipe_in_children(pd_briefs, briefs.capacity * sizeof(struct pd_brief));
+	pdn_wipe_in_children(pdn_briefs, briefs.capacity * sizeof(struct pdn_brief));
 	/*
 	 * Release: with the limit all of the above is there, also in a child that is forked
 	 * meanwhile.
 	 */
-	__atomic_store_n(&pd_region_limit, table.capacity - 1, __ATOMIC_RELEASE);
-	pd_debugging = pd_config()->debug;
-	pd_put_limit = pd_debugging ? 0 : pd_region_limit;
+	__atomic_store_n(&pdn_region_limit, table.capacity - 1, __ATOMIC_RELEASE);
+	pdn_debugging = pdn_config()->debug;
+	pdn_put_limit = pdn_debugging ? 0 : pdn_region_limit;
 }
 
 /*
  * Slow: a thread's first hold, and holds of threads that share a stripe or can't do without
  * atomics.
  */
-void pd_hold_shared(uint32_t *const *counts, struct pd_thread *self, uint32_t number,
-		    uint32_t change)
+void pdn_hold_shared(uint32_t *const *counts, struct pdn_thread *self, uint32_t number,
+		     uint32_t change)
 {
 	if (!self->stripe_asked) {
-		pd_thread_claim_stripe(self);
-		if (self->stripe != PD_STRIPE_SHARED && PD_CAN_ASYM)
-			self->holds = pd_holds[self->stripe];
+		pdn_thread_claim_stripe(self);
+		if (self->stripe != PDN_STRIPE_SHARED && PDN_ASYMMETRIC)
+			self->holds = pdn_holds[self->stripe];
 	}
 	if (self->holds) {
-		pd_hold_own(counts[self->stripe], number, change);
+		pdn_hold_own(counts[self->stripe], number, change);
 		return;
 	}
-	if (self->stripe == PD_STRIPE_SHARED)
-		pd_thread_use_shared_stripe();
-	/* As the light side's store, with its barrier in it: pairs with pd_holds_any(). */
+	if (self->stripe == PDN_STRIPE_SHARED)
+		pdn_thread_use_shared_stripe();
+	/* As the light side's store, with its barrier in it: pairs with pdn_holds_any(). */
 	__atomic_fetch_add(&counts[self->stripe][number], change, __ATOMIC_SEQ_CST);
 }
 
@@ -87,13 +87,13 @@ void pd_hold_shared(uint32_t *const *counts, struct pd_thread *self, uint32_t nu
  * Relaxed, as two threads may store their answers at the same time: an outdated count only means
  * one more comparison.
  */
-bool pd_region_stands(struct pindown_region *region)
+bool pdn_region_stands(struct pindown_region *region)
 {
 	uint32_t value;
 
-	if (pd_region_word_stands(region))
+	if (pdn_region_word_stands(region))
 		return true;
-	if (!pd_kmod_mappings_stand(&pd_details_of(region)->pin, &value))
+	if (!pdn_kmod_mappings_stand(&pdn_details_of(region)->pin, &value))
 		return false;
 	__atomic_store_n(&region->word_value, value, __ATOMIC_RELAXED);
 	return true;
@@ -102,16 +102,16 @@ bool pd_region_stands(struct pindown_region *region)
 /* 0: one of the tables has no room. */
 static uint32_t next_of_all(void)
 {
-	uint32_t number = pd_table_next(&table);
+	uint32_t number = pdn_table_next(&table);
 
 	if (!number)
 		return 0;
-	if (pd_table_next(&more)) {
-		if (pd_table_next(&briefs))
+	if (pdn_table_next(&more)) {
+		if (pdn_table_next(&briefs))
 			return number;
-		pd_table_take_back(&more);
+		pdn_table_take_back(&more);
 	}
-	pd_table_take_back(&table);
+	pdn_table_take_back(&table);
 	return 0;
 }
 
@@ -119,7 +119,7 @@ static uint32_t next_of_all(void)
 static uint32_t records_wanted(void)
 {
 	const uint64_t usual = 1u << 20, least = 1u << 12, most = 1u << 24;
-	uint64_t asked = pd_config()->max_regions, records = least;
+	uint64_t asked = pdn_config()->max_regions, records = least;
 
 	if (!asked)
 		return (uint32_t)usual;
@@ -128,54 +128,54 @@ static uint32_t records_wanted(void)
 	return (uint32_t)records;
 }
 
-uint32_t pd_region_alloc(void)
+uint32_t pdn_region_alloc(void)
 {
 	uint32_t number = free_list;
 
 	if (number) {
-		free_list = pd_details[number].victim;
-		pd_details[number].victim = 0;
+		free_list = pdn_details[number].victim;
+		pdn_details[number].victim = 0;
 		return number;
 	}
-	if (!table.capacity && !pd_tables_reserve(tables, TABLES, records_wanted()))
+	if (!table.capacity && !pdn_tables_reserve(tables, TABLES, records_wanted()))
 		return 0;
 	number = next_of_all();
-	if (number && !pd_region_limit)
+	if (number && !pdn_region_limit)
 		publish_table();
 	return number;
 }
 
-void pd_region_free(uint32_t number)
+void pdn_region_free(uint32_t number)
 {
-	struct pd_details *details = &pd_details[number];
+	struct pdn_details *details = &pdn_details[number];
 
 	details->dmabuf_users = 0;
-	pd_region_set_flags(&pd_regions[number], 0);
+	pdn_region_set_flags(&pdn_regions[number], 0);
 	/* Release, for hold_if(): a late hit that sees it free has nothing more to look at. */
-	__atomic_store_n(&pd_briefs[number].state, PD_FREE, __ATOMIC_RELEASE);
-	if (pd_debugging)
-		number = pd_let_rest(&resting, number);
+	__atomic_store_n(&pdn_briefs[number].state, PDN_FREE, __ATOMIC_RELEASE);
+	if (pdn_debugging)
+		number = pdn_misuse_delay_reuse(&resting, number);
 	if (!number)
 		return;
-	pd_details[number].victim = free_list;
+	pdn_details[number].victim = free_list;
 	free_list = number;
 }
 
-uint32_t pd_region_capacity(void)
+uint32_t pdn_region_capacity(void)
 {
 	uint32_t records =
-		table.capacity ? table.capacity : pd_tables_plan(tables, TABLES, records_wanted());
+		table.capacity ? table.capacity : pdn_tables_plan(tables, TABLES, records_wanted());
 
 	return records - 1 - abandoned;
 }
 
-void pd_region_each_pin(void (*fn)(struct pd_pin *pin))
+void pdn_region_each_pin(void (*fn)(struct pdn_pin *pin))
 {
-	for (uint32_t n = 1; pd_region_limit && n <= more.used; n++)
-		fn(&pd_details[n].pin);
+	for (uint32_t n = 1; pdn_region_limit && n <= more.used; n++)
+		fn(&pdn_details[n].pin);
 }
 
-uint32_t pd_region_high_water(void)
+uint32_t pdn_region_high_water(void)
 {
 	return table.used;
 }
@@ -184,21 +184,21 @@ uint32_t pd_region_high_water(void)
 static void forget_free(void)
 {
 	free_list = 0;
-	resting = (struct pd_resting){.next = 0};
+	resting = (struct pdn_resting){.next = 0};
 }
 
 /*
- * A reader that comes late sees zeroed records: PD_FREE. The hold counts of free records sum to
+ * A reader that comes late sees zeroed records: PDN_FREE. The hold counts of free records sum to
  * zero but their stripes may not each be zero; dropping all of them at once keeps the sum.
  */
-void pd_region_trim(void)
+void pdn_region_trim(void)
 {
 	/* A child may still put its parent's regions: their records must stay what they are. */
 	if (abandoned)
 		return;
-	pd_table_clear(&table);
-	pd_table_clear(&more);
-	pd_table_clear(&briefs);
+	pdn_table_clear(&table);
+	pdn_table_clear(&more);
+	pdn_table_clear(&briefs);
 	forget_free();
 }
 
@@ -206,11 +206,11 @@ void pd_region_trim(void)
  * Another thread may have been about to take a record, and has taken one in some of the tables.
  * Which of the others were the parent's regions can't be told any more: treat all as such.
  */
-void pd_region_fork_child(void)
+void pdn_region_fork_child(void)
 {
 	table.used = more.used = briefs.used;
 	forget_free();
 	abandoned = table.used;
-	for (uint32_t n = 1; pd_region_limit && n <= table.used; n++)
-		__atomic_store_n(&pd_briefs[n].state, PD_ABANDONED, __ATOMIC_RELAXED);
+	for (uint32_t n = 1; pdn_region_limit && n <= table.used; n++)
+		__atomic_store_n(&pdn_briefs[n].state, PDN_ABANDONED, __ATOMIC_RELAXED);
 }

@@ -6,12 +6,12 @@
  *
  * Who may touch what:
  *   briefs, base, end, word, links	read without a lock; written under the lock (hits use them)
- *   word_value			by pd_region_stands() too, without the lock
+ *   word_value			by pdn_region_stands() too, without the lock
  *   everything else		written under the lock while the region is not LIVE, or by the one
  *				thread that owns it while it is DYING; constant while it is held
  */
-#ifndef PD_REGION_H
-#define PD_REGION_H
+#ifndef PDN_REGION_H
+#define PDN_REGION_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,13 +30,13 @@
  *	LIVE -> DYING -> FREE		idle: unlinked, then unpinned by one thread without the lock
  *	LIVE -> KEPT -> DYING -> FREE	in use: unlinked, unpinned at the last put
  */
-enum pd_state {
-	PD_FREE,
-	PD_LIVE,
-	PD_CHECKED, /* live, but each hit asks the driver for the buffer id */
-	PD_DYING,
-	PD_KEPT,
-	PD_ABANDONED, /* in a forked child: the parent's */
+enum pdn_state {
+	PDN_FREE,
+	PDN_LIVE,
+	PDN_CHECKED, /* live, but each hit asks the driver for the buffer id */
+	PDN_DYING,
+	PDN_KEPT,
+	PDN_ABANDONED, /* in a forked child: the parent's */
 };
 
 /*
@@ -45,82 +45,83 @@ enum pd_state {
  * them, nor are pages beyond 4 GiB, nor those of a region that the kernel can revoke: then the
  * record says more.
  */
-struct pd_brief {
+struct pdn_brief {
 	uint32_t first_page;
 	uint16_t pages;
-	uint8_t state; /* enum pd_state */
+	uint8_t state; /* enum pdn_state */
 	uint8_t used;  /* how often it was used since the last look; see evict.c */
 };
 
-_Static_assert(PD_ADDRESS_LIMIT >> PD_PAGE_SHIFT == 1ull << 32,
+_Static_assert(PDN_ADDRESS_LIMIT >> PDN_PAGE_SHIFT == 1ull << 32,
 	       "first_page has each page that the index takes: it refuses what lies beyond");
 
 /* A region's record. Its address identifies it. */
 struct pindown_region {
-	uint64_t base, end;	   /* the allocation */
-	uint32_t word, word_value; /* valid while pd_words[word] has this value; see revocation.h */
-	uint32_t older, newer;	   /* the queue that it is in; region numbers */
+	uint64_t base, end; /* the allocation */
+	uint32_t word,
+		word_value; /* valid while pdn_revocation_words[word] has this value; see revocation.h */
+	uint32_t older, newer; /* the queue that it is in; region numbers */
 } __attribute__((aligned(32)));
 
 /*
  * The rest of it, under the same number. Members that an end needs come first: half a cache line.
  */
-struct pd_details {
-	uint16_t flags;	       /* PD_REGION_* */
+struct pdn_details {
+	uint16_t flags;	       /* PDN_REGION_* */
 	uint16_t reason;       /* enum pindown_reason, once it is no longer live */
 	uint16_t settled;      /* which queue of live regions it is in */
 	uint16_t dmabuf_users; /* of pin.fd: see region_dmabuf.h */
 	uint32_t victim; /* the next one in a list of regions being ended, or of free records */
 	uint32_t killer; /* DYING: the tid of the thread that unpins it; 0: that thread is gone */
-	struct pd_pin pin;
+	struct pdn_pin pin;
 	uint64_t buffer_id;
 	void *context; /* the context whose end ends it; NULL for pool and VMM memory */
 	union {
 		void *pool;
-		uint64_t others; /* with SPANS: see struct pd_allocation */
+		uint64_t others; /* with SPANS: see struct pdn_allocation */
 	};
 } __attribute__((aligned(32)));
 
-extern PD_HIDDEN struct pindown_region *pd_regions; /* [0] is never used: 0 means none */
-extern PD_HIDDEN struct pd_details *pd_details;
-extern PD_HIDDEN struct pd_brief *pd_briefs;
+extern PDN_HIDDEN struct pindown_region *pdn_regions; /* [0] is never used: 0 means none */
+extern PDN_HIDDEN struct pdn_details *pdn_details;
+extern PDN_HIDDEN struct pdn_brief *pdn_briefs;
 
-static inline uint32_t pd_region_number(const struct pindown_region *region)
+static inline uint32_t pdn_region_number(const struct pindown_region *region)
 {
-	return (uint32_t)(region - pd_regions);
+	return (uint32_t)(region - pdn_regions);
 }
 
-static inline struct pd_details *pd_details_of(const struct pindown_region *region)
+static inline struct pdn_details *pdn_details_of(const struct pindown_region *region)
 {
-	return &pd_details[pd_region_number(region)];
+	return &pdn_details[pdn_region_number(region)];
 }
 
-static inline struct pd_brief *pd_brief_of(const struct pindown_region *region)
+static inline struct pdn_brief *pdn_brief_of(const struct pindown_region *region)
 {
-	return &pd_briefs[pd_region_number(region)];
+	return &pdn_briefs[pdn_region_number(region)];
 }
 
-#define PD_REGION_VOLATILE 1u  /* in a range where frees can't all be seen */
-#define PD_REGION_NO_SYNC  2u  /* SYNC_MEMOPS is not supported for its memory */
-#define PD_REGION_SPANS	   8u  /* several mappings side by side */
-#define PD_REGION_MISSED   4u  /* its free was noticed only after the driver had made it */
-#define PD_REGION_OBJECTS  16u /* counted as kept because consumer objects on it are held */
-#define PD_REGION_AWAITS   32u /* see pd_first_awaiting() */
+#define PDN_REGION_VOLATILE 1u	/* in a range where frees can't all be seen */
+#define PDN_REGION_NO_SYNC  2u	/* SYNC_MEMOPS is not supported for its memory */
+#define PDN_REGION_SPANS    8u	/* several mappings side by side */
+#define PDN_REGION_MISSED   4u	/* its free was noticed only after the driver had made it */
+#define PDN_REGION_OBJECTS  16u /* counted as kept because consumer objects on it are held */
+#define PDN_REGION_AWAITS   32u /* see pdn_first_awaiting() */
 
 /*
  * The region is held. VOLATILE may come and go meanwhile (volatile.c): relaxed, as is
- * pd_region_set_flags().
+ * pdn_region_set_flags().
  */
-static inline bool pd_region_is_volatile(const struct pindown_region *region)
+static inline bool pdn_region_is_volatile(const struct pindown_region *region)
 {
-	return __atomic_load_n(&pd_details_of(region)->flags, __ATOMIC_RELAXED) &
-	       PD_REGION_VOLATILE;
+	return __atomic_load_n(&pdn_details_of(region)->flags, __ATOMIC_RELAXED) &
+	       PDN_REGION_VOLATILE;
 }
 
-static inline uint64_t pd_region_others(const struct pindown_region *region)
+static inline uint64_t pdn_region_others(const struct pindown_region *region)
 {
-	return __atomic_load_n(&pd_details_of(region)->flags, __ATOMIC_RELAXED) & PD_REGION_SPANS
-		       ? pd_details_of(region)->others
+	return __atomic_load_n(&pdn_details_of(region)->flags, __ATOMIC_RELAXED) & PDN_REGION_SPANS
+		       ? pdn_details_of(region)->others
 		       : 0;
 }
 
@@ -128,39 +129,39 @@ static inline uint64_t pd_region_others(const struct pindown_region *region)
  * Consumer objects (objects/object.h): the first one of each region, by its number; and the table
  * of their records, which is reserved with those of the regions.
  */
-#define PD_OBJECT_BYTES 64
-extern uint32_t *pd_objects_of;
-extern struct pd_table pd_object_table;
+#define PDN_OBJECT_BYTES 64
+extern uint32_t *pdn_objects_of;
+extern struct pdn_table pdn_object_table;
 
-extern PD_HIDDEN uint32_t *pd_holds[PD_STRIPES]; /* hold counts, by stripe and region number */
+extern PDN_HIDDEN uint32_t *pdn_holds[PDN_STRIPES]; /* hold counts, by stripe and region number */
 
 /* Lock held. Take a record, or 0 when the table is full or memory is short; give one back. */
-uint32_t pd_region_alloc(void);
-void pd_region_free(uint32_t number);
-extern PD_HIDDEN uint32_t
-	pd_region_limit;		/* numbers go from 1 to here; 0 before the first region */
-extern PD_HIDDEN uint32_t pd_put_limit; /* the same, or 0: each put is looked at (misuse.h) */
-extern PD_HIDDEN bool pd_debugging;	/* PINDOWN_DEBUG, from the first region on */
-uint32_t pd_region_capacity(void);	/* what the limit is, or would be */
-uint32_t pd_region_high_water(void);	/* numbers above it were never used */
-void pd_region_trim(void);		/* no region exists: give the memory back */
-void pd_region_fork_child(void);	/* all that were ever in use are abandoned */
+uint32_t pdn_region_alloc(void);
+void pdn_region_free(uint32_t number);
+extern PDN_HIDDEN uint32_t
+	pdn_region_limit;		  /* numbers go from 1 to here; 0 before the first region */
+extern PDN_HIDDEN uint32_t pdn_put_limit; /* the same, or 0: each put is looked at (misuse.h) */
+extern PDN_HIDDEN bool pdn_debugging;	  /* PINDOWN_DEBUG, from the first region on */
+uint32_t pdn_region_capacity(void);	  /* what the limit is, or would be */
+uint32_t pdn_region_high_water(void);	  /* numbers above it were never used */
+void pdn_region_trim(void);		  /* no region exists: give the memory back */
+void pdn_region_fork_child(void);	  /* all that were ever in use are abandoned */
 
 /*
  * For a child, wherever other threads were when it was forked: the pins of all records that were
  * ever in use.
  */
-void pd_region_each_pin(void (*fn)(struct pd_pin *pin));
+void pdn_region_each_pin(void (*fn)(struct pdn_pin *pin));
 
 /* Flags may change while a thread without the lock looks. */
-static inline uint16_t pd_region_flags(const struct pindown_region *region)
+static inline uint16_t pdn_region_flags(const struct pindown_region *region)
 {
-	return __atomic_load_n(&pd_details_of(region)->flags, __ATOMIC_RELAXED);
+	return __atomic_load_n(&pdn_details_of(region)->flags, __ATOMIC_RELAXED);
 }
 
-static inline void pd_region_set_flags(struct pindown_region *region, unsigned flags)
+static inline void pdn_region_set_flags(struct pindown_region *region, unsigned flags)
 {
-	__atomic_store_n(&pd_details_of(region)->flags, (uint16_t)flags, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_details_of(region)->flags, (uint16_t)flags, __ATOMIC_RELAXED);
 }
 
 /*
@@ -168,13 +169,13 @@ static inline void pd_region_set_flags(struct pindown_region *region, unsigned f
  * loaded that state with acquire behind its announcement (hold_if()), or takes the answer for a
  * hint.
  */
-static inline uint64_t pd_region_base_now(uint32_t number)
+static inline uint64_t pdn_region_base_now(uint32_t number)
 {
-	return __atomic_load_n(&pd_regions[number].base, __ATOMIC_RELAXED);
+	return __atomic_load_n(&pdn_regions[number].base, __ATOMIC_RELAXED);
 }
 
-static inline bool pd_region_holds(const struct pindown_region *region, uint64_t addr,
-				   uint64_t length)
+static inline bool pdn_region_holds(const struct pindown_region *region, uint64_t addr,
+				    uint64_t length)
 {
 	uint64_t base = __atomic_load_n(&region->base, __ATOMIC_RELAXED);
 	uint64_t end = __atomic_load_n(&region->end, __ATOMIC_RELAXED);
@@ -182,8 +183,8 @@ static inline bool pd_region_holds(const struct pindown_region *region, uint64_t
 	return addr >= base && addr < end && length <= end - addr;
 }
 
-static inline bool pd_region_overlaps(const struct pindown_region *region, uint64_t begin,
-				      uint64_t end)
+static inline bool pdn_region_overlaps(const struct pindown_region *region, uint64_t begin,
+				       uint64_t end)
 {
 	return __atomic_load_n(&region->base, __ATOMIC_RELAXED) < end &&
 	       begin < __atomic_load_n(&region->end, __ATOMIC_RELAXED);
@@ -192,48 +193,58 @@ static inline bool pd_region_overlaps(const struct pindown_region *region, uint6
 /*
  * Has the kernel not revoked it? One load; always true for pins that the kernel does not watch. For
  * a region of several pins this compares the count of all revocations, also of other regions: ask
- * pd_region_stands() before such a region is treated as stale.
+ * pdn_region_stands() before such a region is treated as stale.
  */
-static inline bool pd_region_word_stands(const struct pindown_region *region)
+static inline bool pdn_region_word_stands(const struct pindown_region *region)
 {
-	return pd_word(__atomic_load_n(&region->word, __ATOMIC_RELAXED)) ==
+	return pdn_revocation_word(__atomic_load_n(&region->word, __ATOMIC_RELAXED)) ==
 	       __atomic_load_n(&region->word_value, __ATOMIC_RELAXED);
 }
 
 /* The same, exactly. The region is held, or live with the lock held. */
-bool pd_region_stands(struct pindown_region *region);
+bool pdn_region_stands(struct pindown_region *region);
 
-static inline bool pd_state_is_live(uint32_t state)
+static inline bool pdn_state_is_live(uint32_t state)
 {
-	return state == PD_LIVE || state == PD_CHECKED;
+	return state == PDN_LIVE || state == PDN_CHECKED;
 }
 
 /* One more hold, or one less, by this thread. A sum over all stripes tells whether any is left. */
-void pd_hold_shared(uint32_t *const *counts, struct pd_thread *self, uint32_t number,
-		    uint32_t change);
+void pdn_hold_shared(uint32_t *const *counts, struct pdn_thread *self, uint32_t number,
+		     uint32_t change);
 
 /* In counts where only this thread writes. */
-static inline void pd_hold_own(uint32_t *holds, uint32_t number, uint32_t change)
+static inline void pdn_hold_own(uint32_t *holds, uint32_t number, uint32_t change)
 {
-	pd_add_late(&holds[number], change);
+	pdn_add_unfenced(&holds[number], change);
 }
 
-static inline void pd_hold(struct pd_thread *self, uint32_t number, uint32_t change)
+static inline void pdn_hold_change(struct pdn_thread *self, uint32_t number, uint32_t change)
 {
 	if (__builtin_expect(self->holds != 0, 1))
-		pd_hold_own(self->holds, number, change);
+		pdn_hold_own(self->holds, number, change);
 	else
-		pd_hold_shared(pd_holds, self, number, change);
+		pdn_hold_shared(pdn_holds, self, number, change);
+}
+
+static inline void pdn_hold(struct pdn_thread *self, uint32_t number)
+{
+	pdn_hold_change(self, number, 1);
+}
+
+static inline void pdn_unhold(struct pdn_thread *self, uint32_t number)
+{
+	pdn_hold_change(self, number, -1u);
 }
 
 /*
- * Pairs with pd_hold_own() across pd_heavy_barrier(), and with pd_hold_shared(). A thread's stripe
+ * Pairs with pdn_hold_own() across pdn_heavy_barrier(), and with pdn_hold_shared(). A thread's stripe
  * is in use before its first hold in it: a thread that sees the hold sees that.
  */
-static inline bool pd_holds_any(uint32_t *const *counts, uint32_t number)
+static inline bool pdn_holds_any(uint32_t *const *counts, uint32_t number)
 {
-	uint32_t first = __atomic_load_n(&pd_stripes_first, __ATOMIC_SEQ_CST);
-	uint32_t used = __atomic_load_n(&pd_stripes_used, __ATOMIC_SEQ_CST);
+	uint32_t first = __atomic_load_n(&pdn_stripes_first, __ATOMIC_SEQ_CST);
+	uint32_t used = __atomic_load_n(&pdn_stripes_used, __ATOMIC_SEQ_CST);
 	uint32_t sum = 0;
 
 	for (uint32_t s = first; s < used; s++)
@@ -246,9 +257,9 @@ static inline bool pd_holds_any(uint32_t *const *counts, uint32_t number)
  * added, and a thread that drops one later takes the lock. Before that, a guess. Held objects of
  * the region are holds too, but are not counted here: see objects/object.h.
  */
-static inline bool pd_region_in_use(uint32_t number)
+static inline bool pdn_region_in_use(uint32_t number)
 {
-	return pd_holds_any(pd_holds, number);
+	return pdn_holds_any(pdn_holds, number);
 }
 
 #endif

@@ -29,12 +29,12 @@
  * free of the memory waits for that, and so does a fork, whose child would inherit it. Without the
  * pin's barrier: a free of a live region's memory takes the lock anyway.
  */
-static void begin_flight(struct pd_flight *flight, const struct pindown_region *region,
-			 struct pd_pin *pin)
+static void begin_flight(struct pdn_flight *flight, const struct pindown_region *region,
+			 struct pdn_pin *pin)
 {
-	pd_flight_begin(flight);
+	pdn_flight_begin(flight);
 	flight->pin = pin;
-	flight->memory = pd_memory_of(region);
+	flight->memory = pdn_memory_of(region);
 	flight->known = true;
 }
 
@@ -42,10 +42,10 @@ static void trace_map(const struct pindown_region *region, int result)
 {
 	uint64_t now;
 
-	if (!pd_tracing(PD_EV_MAP))
+	if (!pdn_tracing(PDN_EV_MAP))
 		return;
-	now = pd_ticks();
-	pd_trace_about(PD_EV_MAP, region, result, 0, now, now);
+	now = pdn_ticks();
+	pdn_trace_about(PDN_EV_MAP, region, result, 0, now, now);
 }
 
 /* ---- opening ------------------------------------------------------------------------------ */
@@ -55,101 +55,101 @@ static void trace_map(const struct pindown_region *region, int result)
  * at the same time; the descriptor changes hands under the lock, and is opened and closed outside
  * it.
  */
-static int current_dmabuf(struct pindown_region *region, const struct pd_backend *backend)
+static int current_dmabuf(struct pindown_region *region, const struct pdn_backend *backend)
 {
-	struct pd_pin pin;
+	struct pdn_pin pin;
 
-	pd_lock();
-	pin = pd_details_of(region)->pin;
-	pd_unlock();
+	pdn_lock();
+	pin = pdn_details_of(region)->pin;
+	pdn_unlock();
 	if (pin.fd < 0 || backend->has_dmabuf(&pin))
 		return pin.fd;
 	/* The program has closed it, and may have something of its own under the number. */
-	pd_lock();
-	if (pd_details_of(region)->pin.fd == pin.fd &&
-	    pd_details_of(region)->pin.fd_identity == pin.fd_identity) {
-		pd_details_of(region)->pin.fd = -1;
-		pd_dmabuf_closed();
+	pdn_lock();
+	if (pdn_details_of(region)->pin.fd == pin.fd &&
+	    pdn_details_of(region)->pin.fd_identity == pin.fd_identity) {
+		pdn_details_of(region)->pin.fd = -1;
+		pdn_dmabuf_closed();
 	}
-	pd_unlock();
+	pdn_unlock();
 	return -1;
 }
 
 /* Idle regions make room for it: if a descriptor is missing, those that have one. */
-static int open_or_evict(struct pd_pin *pin, const struct pd_backend *backend, void *context,
+static int open_or_evict(struct pdn_pin *pin, const struct pdn_backend *backend, void *context,
 			 int *error)
 {
-	struct pd_pressure pressure = {0};
+	struct pdn_pressure pressure = {0};
 	int result;
 
 	do {
-		pd_descriptor_begin();
+		pdn_descriptor_begin();
 		result = backend->open_dmabuf(pin, context, error);
-		pd_descriptor_end();
-		pressure.place = *error == CUDA_ERROR_OUT_OF_MEMORY ? pin->device : PD_WITH_DMABUF;
-	} while (result == PINDOWN_ERR_NO_SPACE && pd_evict_for(&pressure));
+		pdn_descriptor_end();
+		pressure.place = *error == CUDA_ERROR_OUT_OF_MEMORY ? pin->device : PDN_WITH_DMABUF;
+	} while (result == PINDOWN_ERR_NO_SPACE && pdn_evict_for(&pressure));
 	return result;
 }
 
 /* In place of a closed one; unless another thread was faster, or the memory has ended. */
-static int open_again(struct pindown_region *region, const struct pd_backend *backend,
-		      struct pd_pin *again, int *fd)
+static int open_again(struct pindown_region *region, const struct pdn_backend *backend,
+		      struct pdn_pin *again, int *fd)
 {
 	int result, error = 0;
 	bool used = false;
 
-	result = open_or_evict(again, backend, pd_details_of(region)->context, &error);
+	result = open_or_evict(again, backend, pdn_details_of(region)->context, &error);
 	/*
 	 * The descriptor that was opened here, or the failure, is the region's only if that still
 	 * lives.
 	 */
-	if (pd_compare(region) != PD_TRUE) {
+	if (pdn_compare(region) != PDN_TRUE) {
 		if (result == PINDOWN_OK)
 			backend->close_dmabuf(again);
 		return PINDOWN_ERR_NOT_DEVICE;
 	}
 	if (result != PINDOWN_OK) {
-		pd_set_driver_error(error);
+		pdn_set_driver_error(error);
 		return result;
 	}
-	pd_lock();
-	if (!pd_state_is_live(pd_brief_of(region)->state)) {
+	pdn_lock();
+	if (!pdn_state_is_live(pdn_brief_of(region)->state)) {
 		result = PINDOWN_ERR_NOT_DEVICE;
-	} else if (pd_details_of(region)->pin.fd < 0) {
+	} else if (pdn_details_of(region)->pin.fd < 0) {
 		/* The rest of it is read without the lock. */
-		pd_details_of(region)->pin.fd = again->fd;
-		pd_details_of(region)->pin.fd_identity = again->fd_identity;
+		pdn_details_of(region)->pin.fd = again->fd;
+		pdn_details_of(region)->pin.fd_identity = again->fd_identity;
 		used = true;
 	}
-	*fd = pd_details_of(region)->pin.fd;
-	pd_unlock();
+	*fd = pdn_details_of(region)->pin.fd;
+	pdn_unlock();
 	if (!used)
 		backend->close_dmabuf(again);
 	return result;
 }
 
-static int reopen(struct pindown_region *region, const struct pd_backend *backend, int *fd)
+static int reopen(struct pindown_region *region, const struct pdn_backend *backend, int *fd)
 {
-	struct pd_flight flight;
-	struct pd_pin again;
+	struct pdn_flight flight;
+	struct pdn_pin again;
 	int result;
 
-	pd_lock();
-	if (!pd_state_is_live(pd_brief_of(region)->state)) {
-		pd_unlock();
+	pdn_lock();
+	if (!pdn_state_is_live(pdn_brief_of(region)->state)) {
+		pdn_unlock();
 		return PINDOWN_ERR_NOT_DEVICE;
 	}
-	again = pd_details_of(region)->pin;
+	again = pdn_details_of(region)->pin;
 	again.fd = -1;
 	begin_flight(&flight, region, &again);
-	pd_unlock();
+	pdn_unlock();
 	result = open_again(region, backend, &again, fd);
-	pd_flight_land(&flight);
+	pdn_flight_end_unlocked(&flight);
 	return result;
 }
 
 /* `dmabuf_users` counts the caller, so that no other thread closes it meanwhile. */
-static int open_for_user(struct pindown_region *region, const struct pd_backend *backend, int *fd)
+static int open_for_user(struct pindown_region *region, const struct pdn_backend *backend, int *fd)
 {
 	int result = PINDOWN_OK;
 	int found = current_dmabuf(region, backend);
@@ -165,124 +165,124 @@ static int open_for_user(struct pindown_region *region, const struct pd_backend 
 /* ---- closing ------------------------------------------------------------------------------ */
 
 /* Lock held, and let go. No user is left. */
-static void close_unused(struct pindown_region *region, const struct pd_backend *backend)
+static void close_unused(struct pindown_region *region, const struct pdn_backend *backend)
 {
-	struct pd_details *details = pd_details_of(region);
-	struct pd_pin closing = details->pin;
-	struct pd_flight flight;
+	struct pdn_details *details = pdn_details_of(region);
+	struct pdn_pin closing = details->pin;
+	struct pdn_flight flight;
 
 	if (details->dmabuf_users || closing.fd < 0) {
-		pd_unlock();
+		pdn_unlock();
 		return;
 	}
 	/* In this order: a child that is forked meanwhile finds it in one of the two. */
 	begin_flight(&flight, region, &closing);
 	__atomic_store_n(&details->pin.fd, -1, __ATOMIC_RELEASE);
-	pd_unlock();
+	pdn_unlock();
 	backend->close_dmabuf(&closing);
-	pd_flight_land(&flight);
+	pdn_flight_end_unlocked(&flight);
 }
 
 /* ---- the ways in -------------------------------------------------------------------------- */
 
 /* The backend that can open and close descriptors of this region, or NULL. */
-static const struct pd_backend *backend_of(const struct pindown_region *region)
+static const struct pdn_backend *backend_of(const struct pindown_region *region)
 {
-	const struct pd_backend *backend = pd_backend_of(&pd_details_of(region)->pin);
+	const struct pdn_backend *backend = pdn_backend_of(&pdn_details_of(region)->pin);
 
 	return backend && backend->open_dmabuf ? backend : NULL;
 }
 
-/* Lent until create returns, however often it asks: pd_dmabuf_create_ended(). */
+/* Lent until create returns, however often it asks: pdn_dmabuf_create_ended(). */
 static int borrow_in_create(struct pindown_region *region, uint64_t addr, int *fd, uint64_t *offset,
 			    bool *asked)
 {
-	int result = pd_dmabuf_borrow(region, fd);
+	int result = pdn_dmabuf_borrow(region, fd);
 
 	if (result != PINDOWN_OK)
 		return result;
-	*offset = addr - pd_details_of(region)->pin.base;
+	*offset = addr - pdn_details_of(region)->pin.base;
 	if (*asked)
-		pd_dmabuf_return(region);
+		pdn_dmabuf_return(region);
 	*asked = true;
 	return PINDOWN_OK;
 }
 
-PD_EXPORT int pindown_region_dmabuf(struct pindown_region *region, uint64_t addr, int *fd,
-				    uint64_t *offset)
+PDN_EXPORT int pindown_region_dmabuf(struct pindown_region *region, uint64_t addr, int *fd,
+				     uint64_t *offset)
 {
-	PD_UNCANCELLED;
-	const struct pd_backend *backend;
+	PDN_UNCANCELLED;
+	const struct pdn_backend *backend;
 	uint16_t before;
 	bool *asked;
 	int result;
 
 	if (!region || !fd || !offset)
 		return PINDOWN_ERR_INVALID;
-	pd_region_is_used(region, __func__);
-	if (!pd_region_holds(region, addr, 1))
+	pdn_region_is_used(region, __func__);
+	if (!pdn_region_holds(region, addr, 1))
 		return PINDOWN_ERR_INVALID;
 	backend = backend_of(region);
 	if (!backend)
 		return PINDOWN_ERR_NO_DMABUF;
-	asked = pd_consumer_asked_dmabuf(region);
+	asked = pdn_consumer_asked_dmabuf(region);
 	if (asked)
 		return borrow_in_create(region, addr, fd, offset, asked);
-	pd_lock();
-	before = pd_details_of(region)->dmabuf_users;
-	pd_details_of(region)->dmabuf_users |= LENT;
-	pd_unlock();
+	pdn_lock();
+	before = pdn_details_of(region)->dmabuf_users;
+	pdn_details_of(region)->dmabuf_users |= LENT;
+	pdn_unlock();
 	result = open_for_user(region, backend, fd);
 	if (result == PINDOWN_OK)
-		*offset = addr - pd_details_of(region)->pin.base;
+		*offset = addr - pdn_details_of(region)->pin.base;
 	else if (!(before & LENT))
 		pindown_region_close_dmabuf(region);
 	return result;
 }
 
-PD_EXPORT void pindown_region_close_dmabuf(struct pindown_region *region)
+PDN_EXPORT void pindown_region_close_dmabuf(struct pindown_region *region)
 {
-	PD_UNCANCELLED;
-	const struct pd_backend *backend = region ? backend_of(region) : NULL;
+	PDN_UNCANCELLED;
+	const struct pdn_backend *backend = region ? backend_of(region) : NULL;
 
 	if (!backend)
 		return;
-	pd_lock();
-	pd_details_of(region)->dmabuf_users &= (uint16_t)~LENT;
+	pdn_lock();
+	pdn_details_of(region)->dmabuf_users &= (uint16_t)~LENT;
 	close_unused(region, backend);
 }
 
-int pd_dmabuf_borrow(struct pindown_region *region, int *fd)
+int pdn_dmabuf_borrow(struct pindown_region *region, int *fd)
 {
-	const struct pd_backend *backend = backend_of(region);
+	const struct pdn_backend *backend = backend_of(region);
 	int result;
 
 	if (!backend)
 		return PINDOWN_ERR_NO_DMABUF;
-	pd_lock();
-	pd_details_of(region)->dmabuf_users++;
-	pd_unlock();
+	pdn_lock();
+	pdn_details_of(region)->dmabuf_users++;
+	pdn_unlock();
 	result = open_for_user(region, backend, fd);
 	if (result != PINDOWN_OK)
-		pd_dmabuf_return(region);
+		pdn_dmabuf_return(region);
 	return result;
 }
 
-void pd_dmabuf_return(struct pindown_region *region)
+void pdn_dmabuf_return(struct pindown_region *region)
 {
-	pd_lock();
-	pd_details_of(region)->dmabuf_users--;
+	pdn_lock();
+	pdn_details_of(region)->dmabuf_users--;
 	close_unused(region, backend_of(region));
 }
 
-void pd_dmabuf_create_ended(struct pindown_region *region, bool worked)
+void pdn_dmabuf_create_ended(struct pindown_region *region, bool worked)
 {
-	const struct pd_backend *backend = backend_of(region);
+	const struct pdn_backend *backend = backend_of(region);
 
-	pd_lock();
-	pd_details_of(region)->dmabuf_users--;
+	pdn_lock();
+	pdn_details_of(region)->dmabuf_users--;
 	if (worked || !backend->pin_takes_descriptor)
 		close_unused(region, backend);
 	else
-		pd_unlock(); /* nothing was imported: the descriptor is the pin */
+		pdn_unlock(); /* nothing was imported: the descriptor is the pin */
 }

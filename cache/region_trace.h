@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What the trace says of a region. Call these where pd_tracing() says that the event is written. */
-#ifndef PD_REGION_TRACE_H
-#define PD_REGION_TRACE_H
+/* What the trace says of a region. Call these where pdn_tracing() says that the event is written. */
+#ifndef PDN_REGION_TRACE_H
+#define PDN_REGION_TRACE_H
 
 #include <stdint.h>
 
@@ -9,10 +9,10 @@
 #include "cache/trace/writer.h"
 
 /* A get of [addr, addr + length) was answered with this region. */
-void pd_trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t length);
+void pdn_trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t length);
 
-/* Something else has happened to it, from `begin` to `end` in ticks; flags: PD_TRACE_*. */
-void pd_trace_about(enum pd_event event, const struct pindown_region *region, int result,
-		    unsigned flags, uint64_t begin, uint64_t end);
+/* Something else has happened to it, from `begin` to `end` in ticks; flags: PDN_TRACE_*. */
+void pdn_trace_about(enum pdn_event event, const struct pindown_region *region, int result,
+		     unsigned flags, uint64_t begin, uint64_t end);
 
 #endif

@@ -31,7 +31,7 @@ static inline void put32(uint32_t *where, uint32_t value)
 	__atomic_store_n(where, value, __ATOMIC_RELEASE);
 }
 
-static void fill_account(struct pindown_stats *stats, const struct pd_account *account)
+static void fill_account(struct pindown_stats *stats, const struct pdn_account *account)
 {
 	put(&stats->pins, account->pins);
 	put(&stats->unpins, account->unpins);
@@ -49,28 +49,28 @@ static void fill_account(struct pindown_stats *stats, const struct pd_account *a
 
 static uint64_t sum(size_t which)
 {
-	uint64_t own = *(uint64_t *)(void *)((char *)&pd_anonymous.own_counters + which);
+	uint64_t own = *(uint64_t *)(void *)((char *)&pdn_anonymous.own_counters + which);
 
-	return own + pd_counter_sum((unsigned)which);
+	return own + pdn_counter_sum((unsigned)which);
 }
 
 static void fill_process(struct pindown_stats *stats)
 {
-	put(&stats->pin_failures, pd_counts.pin_failures);
-	put(&stats->lost_races, pd_counts.lost_races);
-	put(&stats->missed_invalidations, pd_counts.missed_invalidations);
-	put(&stats->objects, pd_counts.objects);
-	put(&stats->objects_made, pd_counts.objects_made);
-	put(&stats->objects_revoked, pd_counts.objects_revoked);
-	put(&stats->fallbacks, pd_counts.fallbacks);
-	put32(&stats->intercepting, pd_is_intercepting());
-	put32(&stats->distrusted, pd_is_distrusted());
+	put(&stats->pin_failures, pdn_counts.pin_failures);
+	put(&stats->lost_races, pdn_counts.lost_races);
+	put(&stats->missed_invalidations, pdn_counts.missed_invalidations);
+	put(&stats->objects, pdn_counts.objects);
+	put(&stats->objects_made, pdn_counts.objects_made);
+	put(&stats->objects_revoked, pdn_counts.objects_revoked);
+	put(&stats->fallbacks, pdn_counts.fallbacks);
+	put32(&stats->intercepting, pdn_is_intercepting());
+	put32(&stats->distrusted, pdn_is_distrusted());
 }
 
 static void fill_settings(struct pindown_stats *stats)
 {
-	put(&stats->max_bytes, pd_config()->max_bytes);
-	put(&stats->max_regions, pd_max_regions());
+	put(&stats->max_bytes, pdn_config()->max_bytes);
+	put(&stats->max_regions, pdn_max_regions());
 }
 
 static void fill_backend(struct pindown_stats *stats, const char *name)
@@ -85,30 +85,30 @@ static void fill_backend(struct pindown_stats *stats, const char *name)
 /* Asks the system. */
 static void fill_limit(struct pindown_stats *stats)
 {
-	put(&stats->max_dmabufs, pd_backend_pins_take_descriptors() ? pd_dmabufs_most() : 0);
+	put(&stats->max_dmabufs, pdn_backend_pins_take_descriptors() ? pdn_dmabufs_max() : 0);
 }
 
 static void fill_counters(struct pindown_stats *stats)
 {
-	stats->hits = sum(offsetof(struct pd_counters, hits));
-	stats->misses = sum(offsetof(struct pd_counters, misses));
-	stats->tag_checks = sum(offsetof(struct pd_counters, tag_checks));
+	stats->hits = sum(offsetof(struct pdn_counters, hits));
+	stats->misses = sum(offsetof(struct pdn_counters, misses));
+	stats->tag_checks = sum(offsetof(struct pdn_counters, tag_checks));
 }
 
 /* The reader of the page adds the counts in its slots: these are the other threads'. */
 static void fill_other_counters(struct pindown_stats *stats)
 {
-	const struct pd_counters *nobodys = &pd_anonymous.own_counters;
+	const struct pdn_counters *nobodys = &pdn_anonymous.own_counters;
 	uint64_t hits = __atomic_load_n(&nobodys->hits, __ATOMIC_RELAXED);
 	uint64_t misses = __atomic_load_n(&nobodys->misses, __ATOMIC_RELAXED);
 	uint64_t tag_checks = __atomic_load_n(&nobodys->tag_checks, __ATOMIC_RELAXED);
 
-	for (struct pd_thread *t = pd_live_counts_all() ? NULL : pd_threads(); t; t = t->next) {
-		/* Acquire: as in pd_counter_sum(). Relaxed, as there: the sum need not be exact. */
-		const struct pd_counters *counters =
+	for (struct pdn_thread *t = pdn_top_counts_all() ? NULL : pdn_threads(); t; t = t->next) {
+		/* Acquire: as in pdn_counter_sum(). Relaxed, as there: the sum need not be exact. */
+		const struct pdn_counters *counters =
 			__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
 
-		if (pd_live_counts(counters))
+		if (pdn_top_counts(counters))
 			continue;
 		hits += __atomic_load_n(&counters->hits, __ATOMIC_RELAXED);
 		misses += __atomic_load_n(&counters->misses, __ATOMIC_RELAXED);
@@ -124,21 +124,21 @@ static const char *told_backend;
 
 static void tell(void)
 {
-	struct pindown_stats *stats = pd_live_begin();
+	struct pindown_stats *stats = pdn_top_begin();
 	const char *backend;
-	uint64_t told = pd_untold_devices;
-	bool process = pd_untold_process;
+	uint64_t told = pdn_untold_devices;
+	bool process = pdn_untold_process;
 
-	pd_untold = pd_untold_process = false;
-	pd_untold_devices = 0;
+	pdn_stats_changed = pdn_untold_process = false;
+	pdn_untold_devices = 0;
 	if (!stats)
 		return;
-	backend = pd_backend_name(); /* one is chosen at the first pin */
-	fill_account(stats, &pd_total);
+	backend = pdn_backend_name(); /* one is chosen at the first pin */
+	fill_account(stats, &pdn_total);
 	if (process)
 		fill_process(stats);
 	fill_other_counters(stats);
-	put(&stats->dmabufs, pd_dmabufs_open());
+	put(&stats->dmabufs, pdn_dmabufs_open());
 	if (backend != told_backend) {
 		fill_backend(stats, backend);
 		fill_limit(stats);
@@ -147,41 +147,41 @@ static void tell(void)
 	for (; told; told &= told - 1) {
 		unsigned device = (unsigned)__builtin_ctzll(told);
 
-		pd_live_put_device(device, pd_devices[device].bytes, pd_devices[device].regions);
+		pdn_top_put_device(device, pdn_devices[device].bytes, pdn_devices[device].regions);
 	}
-	pd_live_end();
+	pdn_top_end();
 }
 
 /* The page is new. */
 static void publish(void)
 {
-	fill_settings(pd_live_begin());
-	pd_live_end();
+	fill_settings(pdn_top_begin());
+	pdn_top_end();
 	told_backend = NULL;
-	pd_untold = pd_untold_process = true;
+	pdn_stats_changed = pdn_untold_process = true;
 }
 
-PD_NOTIFIED(untold, tell);
-PD_NOTIFIED(page_made, publish);
+PDN_NOTIFIED(untold, tell);
+PDN_NOTIFIED(page_made, publish);
 
-PD_EXPORT int pindown_stats(struct pindown_stats *stats, size_t size, int device)
+PDN_EXPORT int pindown_stats(struct pindown_stats *stats, size_t size, int device)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	struct pindown_stats all;
-	const char *backend = pd_backend_name();
+	const char *backend = pdn_backend_name();
 
-	if (!stats || size == 0 || device < -1 || device >= PD_MAX_DEVICES)
+	if (!stats || size == 0 || device < -1 || device >= PDN_MAX_DEVICES)
 		return PINDOWN_ERR_INVALID;
 	memset(&all, 0, sizeof(all));
-	pd_lock();
-	fill_account(&all, device < 0 ? &pd_total : &pd_devices[device]);
+	pdn_lock();
+	fill_account(&all, device < 0 ? &pdn_total : &pdn_devices[device]);
 	if (device < 0) {
 		fill_process(&all);
 		fill_settings(&all);
 		fill_counters(&all);
-		put(&all.dmabufs, pd_dmabufs_open());
+		put(&all.dmabufs, pdn_dmabufs_open());
 	}
-	pd_unlock();
+	pdn_unlock();
 	if (device < 0) {
 		fill_backend(&all, backend);
 		fill_limit(&all);

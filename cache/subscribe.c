@@ -50,54 +50,54 @@ static uint32_t runs_here(unsigned place)
 	return count;
 }
 
-bool pd_subscriber_runs_here(void)
+bool pdn_subscriber_runs_here(void)
 {
 	return calls != NULL;
 }
 
-PD_EXPORT int pindown_subscribe(pindown_callback callback, void *arg)
+PDN_EXPORT int pindown_subscribe(pindown_callback callback, void *arg)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	int id = PINDOWN_ERR_NO_MEMORY;
 
 	if (!callback)
 		return PINDOWN_ERR_INVALID;
-	pd_lock();
+	pdn_lock();
 	for (unsigned i = 0; i < MOST && id < 0; i++)
 		if (!subscribers[i].callback) {
 			subscribers[i] =
 				(struct subscriber){.arg = arg, .turn = subscribers[i].turn + 1};
 			/* Release: for a child that is forked meanwhile. */
 			__atomic_store_n(&subscribers[i].callback, callback, __ATOMIC_RELEASE);
-			/* Relaxed, here and below: pairs with pd_has_subscribers(). */
+			/* Relaxed, here and below: pairs with pdn_has_subscribers(). */
 			__atomic_fetch_add(&subscribed, 1, __ATOMIC_RELAXED);
 			id = id_of(i);
 		}
-	pd_unlock();
+	pdn_unlock();
 	return id;
 }
 
-PD_EXPORT int pindown_unsubscribe(int id)
+PDN_EXPORT int pindown_unsubscribe(int id)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	unsigned place = (unsigned)(id - 1) % MOST;
 	struct subscriber *s = &subscribers[place];
 	int result = PINDOWN_ERR_INVALID;
 
 	if (id < 1)
 		return result;
-	pd_lock();
+	pdn_lock();
 	if (s->callback && !s->leaving && id_of(place) == id) {
 		result = PINDOWN_OK;
 		s->leaving =
 			true; /* no longer called; the place stays until its callbacks return */
 		while (s->running > runs_here(place))
-			pd_wait_settled(pd_race_deadline());
+			pdn_wait_pending(pdn_race_deadline());
 		if (!s->running)
 			s->callback = NULL;
 		__atomic_fetch_sub(&subscribed, 1, __ATOMIC_RELAXED);
 	}
-	pd_unlock();
+	pdn_unlock();
 	return result;
 }
 
@@ -112,12 +112,12 @@ static bool enter(struct subscriber *s)
 
 static void leave(struct subscriber *s)
 {
-	pd_lock();
+	pdn_lock();
 	s->running--;
 	if (s->leaving && !s->running)
 		s->callback = NULL;
-	pd_wake_waiters();
-	pd_unlock();
+	pdn_wake_waiters();
+	pdn_unlock();
 }
 
 /*
@@ -129,12 +129,12 @@ static void callback_quits(void *arg)
 	static bool said;
 	struct call *here = arg;
 
-	pd_log_once(&said, PD_LOG_ERROR,
-		    "a subscriber has ended its thread (pthread_exit): what it was told of stays "
-		    "pinned");
+	pdn_log_once(&said, PDN_LOG_ERROR,
+		     "a subscriber has ended its thread (pthread_exit): what it was told of stays "
+		     "pinned");
 	calls = here->outer;
 	leave(&subscribers[here->place]);
-	pd_thread_quits();
+	pdn_thread_quits();
 }
 
 static void call(unsigned place, const struct pindown_invalidation *what)
@@ -143,9 +143,9 @@ static void call(unsigned place, const struct pindown_invalidation *what)
 	struct call here = {.place = place, .outer = calls};
 	bool in;
 
-	pd_lock();
+	pdn_lock();
 	in = enter(s);
-	pd_unlock();
+	pdn_unlock();
 	if (!in)
 		return;
 	calls = &here;
@@ -157,7 +157,7 @@ static void call(unsigned place, const struct pindown_invalidation *what)
 }
 
 /* Relaxed: a subscriber that is added while a region ends may be notified of it, or not. */
-bool pd_has_subscribers(void)
+bool pdn_has_subscribers(void)
 {
 	return __atomic_load_n(&subscribed, __ATOMIC_RELAXED) != 0;
 }
@@ -168,8 +168,8 @@ tell_subscribers(const struct pindown_region *region, bool in_use)
 	struct pindown_invalidation what = {
 		.base = region->base,
 		.length = region->end - region->base,
-		.buffer_id = pd_details_of(region)->buffer_id,
-		.reason = pd_details_of(region)->reason,
+		.buffer_id = pdn_details_of(region)->buffer_id,
+		.reason = pdn_details_of(region)->reason,
 		.in_use = in_use,
 		.region = (struct pindown_region *)(uintptr_t)region,
 	};
@@ -178,9 +178,9 @@ tell_subscribers(const struct pindown_region *region, bool in_use)
 		call(i, &what);
 }
 
-void pd_tell_subscribers(const struct pindown_region *region, bool in_use)
+void pdn_tell_subscribers(const struct pindown_region *region, bool in_use)
 {
-	if (pd_has_subscribers())
+	if (pdn_has_subscribers())
 		tell_subscribers(region, in_use);
 }
 
@@ -188,7 +188,7 @@ void pd_tell_subscribers(const struct pindown_region *region, bool in_use)
  * The child keeps its subscribers; callbacks that ran in other threads of the parent do not run
  * here.
  */
-void pd_subscribe_fork_child(void)
+void pdn_subscribe_fork_child(void)
 {
 	uint32_t count = 0;
 

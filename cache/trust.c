@@ -29,42 +29,42 @@ enum trust {
 	DISTRUSTED, /* for good */
 };
 
-/* Changed under the lock; pd_is_distrusted() reads it without. */
+/* Changed under the lock; pdn_is_distrusted() reads it without. */
 static uint32_t trust;
 
-bool pd_is_distrusted(void)
+bool pdn_is_distrusted(void)
 {
 	return __atomic_load_n(&trust, __ATOMIC_RELAXED) == DISTRUSTED;
 }
 
-bool pd_is_intercepting(void)
+bool pdn_is_intercepting(void)
 {
 	return trust == WATCHED;
 }
 
-enum pd_state pd_state_for(bool is_volatile)
+enum pdn_state pdn_state_for(bool is_volatile)
 {
-	switch (pd_config()->verify) {
-	case PD_VERIFY_ALWAYS:
-		return PD_CHECKED;
-	case PD_VERIFY_NEVER:
-		return PD_LIVE;
-	case PD_VERIFY_AUTO:
+	switch (pdn_config()->verify) {
+	case PDN_VERIFY_ALWAYS:
+		return PDN_CHECKED;
+	case PDN_VERIFY_NEVER:
+		return PDN_LIVE;
+	case PDN_VERIFY_AUTO:
 		break;
 	}
-	return is_volatile || trust != WATCHED ? PD_CHECKED : PD_LIVE;
+	return is_volatile || trust != WATCHED ? PDN_CHECKED : PDN_LIVE;
 }
 
 /*
- * Lock held, which pins and evictions hold too when they ask pd_state_for() and set a state. A hit
+ * Lock held, which pins and evictions hold too when they ask pdn_state_for() and set a state. A hit
  * pairs with this in hold_if(): a hit that still loads LIVE began before this is over.
  */
 static void check_what_is_live(void)
 {
-	for (uint32_t n = pd_queues_first(); n; n = pd_queues_next(n))
-		if (pd_briefs[n].state == PD_LIVE)
-			__atomic_store_n(&pd_briefs[n].state,
-					 pd_state_for(pd_details[n].flags & PD_REGION_VOLATILE),
+	for (uint32_t n = pdn_queues_first(); n; n = pdn_queues_next(n))
+		if (pdn_briefs[n].state == PDN_LIVE)
+			__atomic_store_n(&pdn_briefs[n].state,
+					 pdn_state_for(pdn_details[n].flags & PDN_REGION_VOLATILE),
 					 __ATOMIC_SEQ_CST);
 }
 
@@ -73,25 +73,25 @@ static void change_trust(enum trust to)
 {
 	__atomic_store_n(&trust, to, __ATOMIC_RELAXED);
 	check_what_is_live();
-	pd_account_trust();
+	pdn_account_trust();
 }
 
-void pd_set_intercepting(bool yes)
+void pdn_set_intercepting(bool yes)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 
-	pd_lock();
+	pdn_lock();
 	if (trust != DISTRUSTED)
 		change_trust(yes ? WATCHED : NOT_WATCHED);
-	pd_unlock();
+	pdn_unlock();
 }
 
-enum pd_truth pd_compare(struct pindown_region *region)
+enum pdn_truth pdn_compare(struct pindown_region *region)
 {
-	if (!pd_region_stands(region))
-		return PD_FALSE;
-	return pd_driver_compare(region->base, region->end, pd_details_of(region)->buffer_id,
-				 pd_region_others(region));
+	if (!pdn_region_stands(region))
+		return PDN_FALSE;
+	return pdn_driver_compare(region->base, region->end, pdn_details_of(region)->buffer_id,
+				  pdn_region_others(region));
 }
 
 /* ---- losing it ---------------------------------------------------------------------------- */
@@ -102,7 +102,7 @@ static bool has_reason;
 
 static const char *what_follows(void)
 {
-	return pd_config()->verify == PD_VERIFY_NEVER
+	return pdn_config()->verify == PDN_VERIFY_NEVER
 		       ? "hits go unchecked all the same, as PINDOWN_VERIFY=never has it"
 		       : "from now on every hit is checked by buffer id";
 }
@@ -117,8 +117,8 @@ static void say_why(const char *format, va_list arguments)
 	if (__atomic_exchange_n(&has_reason, true, __ATOMIC_RELAXED))
 		return;
 	vsnprintf(reason, sizeof(reason), format, arguments);
-	pd_log(PD_LOG_WARN, "%s; %s", reason, what_follows());
-	pd_trace_distrust(reason);
+	pdn_log(PDN_LOG_WARN, "%s; %s", reason, what_follows());
+	pdn_trace_distrust(reason);
 	errno = saved;
 }
 
@@ -131,22 +131,22 @@ static void say(const char *format, ...)
 	va_end(arguments);
 }
 
-void pd_distrust(const char *format, ...)
+void pdn_distrust(const char *format, ...)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	va_list arguments;
 
-	if (pd_is_distrusted() || !pd_config()->enabled)
+	if (pdn_is_distrusted() || !pdn_config()->enabled)
 		return;
-	pd_lock();
+	pdn_lock();
 	change_trust(DISTRUSTED);
-	pd_unlock();
+	pdn_unlock();
 	va_start(arguments, format);
 	say_why(format, arguments);
 	va_end(arguments);
 }
 
-void pd_trust_ends(void)
+void pdn_trust_ends(void)
 {
 	/* Where frees are not watched each hit is checked anyway; that is how frees are found. */
 	if (trust == WATCHED)
@@ -156,28 +156,28 @@ void pd_trust_ends(void)
 /* From what the driver described at the pin. */
 static const char *kind_of(const struct pindown_region *region)
 {
-	const struct pd_details *details = pd_details_of(region);
+	const struct pdn_details *details = pdn_details_of(region);
 
 	if (details->context)
 		return "a context, as cuMemAlloc makes it";
-	if (details->flags & PD_REGION_SPANS || !details->pool)
+	if (details->flags & PDN_REGION_SPANS || !details->pool)
 		return "no context and no pool, as cuMemMap makes it";
 	return "a pool, as cuMemAllocAsync makes it";
 }
 
 /* The caller of that free can't be known: the call was not seen. */
-void pd_tell_of_miss(const struct pindown_region *region, const char *how)
+void pdn_tell_of_miss(const struct pindown_region *region, const char *how)
 {
-	if (!pd_is_distrusted())
+	if (!pdn_is_distrusted())
 		return;
 	say("a free went unseen, of %llu bytes at 0x%llx (memory of %s; buffer id %llu): %s",
 	    (unsigned long long)(region->end - region->base), (unsigned long long)region->base,
-	    kind_of(region), (unsigned long long)pd_details_of(region)->buffer_id, how);
+	    kind_of(region), (unsigned long long)pdn_details_of(region)->buffer_id, how);
 }
 
 /* ---- looking all the same ----------------------------------------------------------------- */
 
-uint32_t pd_hits_for_a_look = 4096;
+uint32_t pdn_hits_for_a_look = 4096;
 
 /*
  * By chance, so that a program that uses its buffers in turn does not have the same one compared
@@ -185,30 +185,30 @@ uint32_t pd_hits_for_a_look = 4096;
  */
 static int32_t hits_until_next(uint64_t hits)
 {
-	uint32_t some = pd_hits_for_a_look;
+	uint32_t some = pdn_hits_for_a_look;
 
 	return (int32_t)(some / 2 + (uint32_t)(hits * 0x9e3779b97f4a7c15u >> 33) % some);
 }
 
 /* While hits are traced all of them come here. */
-static bool is_due(const struct pd_thread *self, uint64_t hits)
+static bool is_due(const struct pdn_thread *self, uint64_t hits)
 {
-	if (pd_tracing(PD_EV_HIT))
-		return (hits + 1) % pd_hits_for_a_look == 0;
+	if (pdn_tracing(PDN_EV_HIT))
+		return (hits + 1) % pdn_hits_for_a_look == 0;
 	return self->is_looking;
 }
 
-bool pd_look_now(struct pd_thread *self)
+bool pdn_look_now(struct pdn_thread *self)
 {
 	uint64_t hits = self->counters->hits;
 	bool due;
 
-	/* Relaxed: as pd_thread_counts_down(). */
+	/* Relaxed: as pdn_thread_counts_down(). */
 	if (__atomic_load_n(&self->until_look, __ATOMIC_RELAXED) >= 0)
 		return false;
 	due = is_due(self, hits);
 	self->is_looking = true;
-	__atomic_store_n(&self->until_look, pd_tracing(PD_EV_HIT) ? 0 : hits_until_next(hits),
+	__atomic_store_n(&self->until_look, pdn_tracing(PDN_EV_HIT) ? 0 : hits_until_next(hits),
 			 __ATOMIC_RELAXED);
-	return due && pd_config()->verify == PD_VERIFY_AUTO;
+	return due && pdn_config()->verify == PDN_VERIFY_AUTO;
 }

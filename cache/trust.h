@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Whether a hit goes by what the cache knows, or its region is compared with the driver. */
-#ifndef PD_TRUST_H
-#define PD_TRUST_H
+#ifndef PDN_TRUST_H
+#define PDN_TRUST_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,31 +11,31 @@
 #include "cache/region.h"
 
 /* Lock held. The state of a live region of this memory. */
-enum pd_state pd_state_for(bool is_volatile);
+enum pdn_state pdn_state_for(bool is_volatile);
 
 /* Lock held. Are frees watched, and has nothing shown that one was missed? */
-bool pd_is_intercepting(void);
+bool pdn_is_intercepting(void);
 
 /* Has something shown that not every free is seen? */
-bool pd_is_distrusted(void);
+bool pdn_is_distrusted(void);
 
 /*
- * Lock held. A free of memory that is not volatile was missed: as pd_distrust(), but without its
- * line, which pd_tell_of_miss() prints.
+ * Lock held. A free of memory that is not volatile was missed: as pdn_distrust(), but without its
+ * line, which pdn_tell_of_miss() prints.
  */
-void pd_trust_ends(void);
+void pdn_trust_ends(void);
 
 /* Lock not held. That line, about the region whose free it was, which is still the caller's. */
-void pd_tell_of_miss(const struct pindown_region *region, const char *how);
+void pdn_tell_of_miss(const struct pindown_region *region, const char *how);
 
 /* Lock not held. Is a held region still what the driver has at its address? */
-enum pd_truth pd_compare(struct pindown_region *region);
+enum pdn_truth pdn_compare(struct pindown_region *region);
 
 /*
  * In each thread, one hit in this many on average is compared with the driver in any case, chosen
  * by chance. The thread's counter (base/thread.h) says how many hits there are until the next.
  */
-extern uint32_t pd_hits_for_a_look; /* tests have others */
-bool pd_look_now(struct pd_thread *self);
+extern uint32_t pdn_hits_for_a_look; /* tests have others */
+bool pdn_look_now(struct pdn_thread *self);
 
 #endif

@@ -32,7 +32,7 @@ static bool is_in(const struct range *range, uint64_t begin, uint64_t end)
 	return range->begin < end && begin < range->end;
 }
 
-bool pd_is_volatile(uint64_t begin, uint64_t end)
+bool pdn_is_volatile(uint64_t begin, uint64_t end)
 {
 	if (everywhere)
 		return true;
@@ -67,24 +67,24 @@ static struct range *room_for_one(void)
 	return ranges && count < MOST ? &ranges[count] : NULL;
 }
 
-/* It counts as occupied, so that allocations look here: pairs with the load in pd_allocated(). */
+/* It counts as occupied, so that allocations look here: pairs with the load in pdn_allocated(). */
 static void add_one(void)
 {
 	__atomic_store_n(&count, count + 1, __ATOMIC_RELAXED);
-	pd_occupied_add(1);
+	pdn_occupied_add(1);
 }
 
 /*
- * Lock held. Is this region volatile from now on? Relaxed: pairs with pd_region_is_volatile(). Hits
+ * Lock held. Is this region volatile from now on? Relaxed: pairs with pdn_region_is_volatile(). Hits
  * go by the state, which pairs with hold_if(); a hit under way may have read the old one: it began
  * before this call.
  */
 static void set_volatile(uint32_t number, bool is_volatile)
 {
-	unsigned flags = pd_details[number].flags & ~PD_REGION_VOLATILE;
+	unsigned flags = pdn_details[number].flags & ~PDN_REGION_VOLATILE;
 
-	pd_region_set_flags(&pd_regions[number], flags | (is_volatile ? PD_REGION_VOLATILE : 0));
-	__atomic_store_n(&pd_briefs[number].state, pd_state_for(is_volatile), __ATOMIC_SEQ_CST);
+	pdn_region_set_flags(&pdn_regions[number], flags | (is_volatile ? PDN_REGION_VOLATILE : 0));
+	__atomic_store_n(&pdn_briefs[number].state, pdn_state_for(is_volatile), __ATOMIC_SEQ_CST);
 }
 
 /* Lock held. Regions that are there already are checked from now on. */
@@ -92,20 +92,20 @@ static void check_from_now_on(uint64_t begin, uint64_t end)
 {
 	uint32_t number;
 
-	for (uint64_t at = begin; (number = pd_index_next(&at, end)) != 0;
-	     at = pd_regions[number].end)
+	for (uint64_t at = begin; (number = pdn_index_next(&at, end)) != 0;
+	     at = pdn_regions[number].end)
 		set_volatile(number, true);
 }
 
-void pd_volatile(uint64_t addr, uint64_t length)
+void pdn_volatile(uint64_t addr, uint64_t length)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	uint64_t end = addr + (length ? length : 1);
 	struct range *range;
 
-	pd_lock();
+	pdn_lock();
 	if (end > addr && !lies_in_one(addr, end)) {
-		pd_volatile_forget(addr, end); /* or it would be there twice */
+		pdn_volatile_forget(addr, end); /* or it would be there twice */
 		range = room_for_one();
 		if (range) {
 			*range = (struct range){addr, end};
@@ -117,7 +117,7 @@ void pd_volatile(uint64_t addr, uint64_t length)
 		}
 	}
 	check_from_now_on(addr, end);
-	pd_unlock();
+	pdn_unlock();
 }
 
 /* As in add_one(). */
@@ -125,7 +125,7 @@ static void drop(struct range *range)
 {
 	*range = ranges[count - 1];
 	__atomic_store_n(&count, count - 1, __ATOMIC_RELAXED);
-	pd_occupied_add(-1u);
+	pdn_occupied_add(-1u);
 }
 
 /*
@@ -154,7 +154,7 @@ static void cut(struct range *range, uint64_t begin, uint64_t end)
 	}
 }
 
-bool pd_volatile_forget(uint64_t begin, uint64_t end)
+bool pdn_volatile_forget(uint64_t begin, uint64_t end)
 {
 	bool any = false;
 
@@ -170,18 +170,18 @@ bool pd_volatile_forget(uint64_t begin, uint64_t end)
 	return any;
 }
 
-void pd_volatile_trust(uint64_t begin, uint64_t end)
+void pdn_volatile_trust(uint64_t begin, uint64_t end)
 {
 	uint32_t number;
 
-	for (uint64_t at = begin; (number = pd_index_next(&at, end)) != 0;
-	     at = pd_regions[number].end)
-		if (pd_region_is_volatile(&pd_regions[number]) &&
-		    !pd_is_volatile(pd_regions[number].base, pd_regions[number].end))
+	for (uint64_t at = begin; (number = pdn_index_next(&at, end)) != 0;
+	     at = pdn_regions[number].end)
+		if (pdn_region_is_volatile(&pdn_regions[number]) &&
+		    !pdn_is_volatile(pdn_regions[number].base, pdn_regions[number].end))
 			set_volatile(number, false);
 }
 
-void pd_volatile_fork_child(void)
+void pdn_volatile_fork_child(void)
 {
 	count = 0;
 	everywhere = false;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* Volatile memory, whose frees can't all be seen. hook_events.h says how it becomes volatile. */
-#ifndef PD_VOLATILE_H
-#define PD_VOLATILE_H
+#ifndef PDN_VOLATILE_H
+#define PDN_VOLATILE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 /* Lock held for these. Is any of [begin, end) volatile? */
-bool pd_is_volatile(uint64_t begin, uint64_t end);
+bool pdn_is_volatile(uint64_t begin, uint64_t end);
 
 /* This memory is no longer volatile; false: none of it was. Regions in it still are checked. */
-bool pd_volatile_forget(uint64_t begin, uint64_t end);
+bool pdn_volatile_forget(uint64_t begin, uint64_t end);
 
 /* Those regions were compared with the driver, and need it no more. */
-void pd_volatile_trust(uint64_t begin, uint64_t end);
+void pdn_volatile_trust(uint64_t begin, uint64_t end);
 
-void pd_volatile_fork_child(void);
+void pdn_volatile_fork_child(void);
 
 #endif

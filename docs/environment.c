@@ -30,7 +30,7 @@ static void print_text(const char *text)
 }
 
 /* "--max-bytes=BYTES" in mdoc; an argument in brackets is the value of an option without one. */
-static void print_option(const struct pd_variable *variable)
+static void print_option(const struct pdn_variable *variable)
 {
 	printf("Fl \\-%s", variable->option);
 	if (variable->argument[0] != '[')
@@ -38,17 +38,17 @@ static void print_option(const struct pd_variable *variable)
 	putchar('\n');
 }
 
-static void print_values(const struct pd_variable *variable)
+static void print_values(const struct pdn_variable *variable)
 {
 	char accepts[400];
 
 	fputs(".br\nAccepted: ", stdout);
-	print_text(pd_variable_accepts(variable, accepts, sizeof(accepts)));
-	if (*variable->standard)
-		printf(".br\nDefault:\n.Ql %s\n", variable->standard);
+	print_text(pdn_variable_accepts(variable, accepts, sizeof(accepts)));
+	if (*variable->default_value)
+		printf(".br\nDefault:\n.Ql %s\n", variable->default_value);
 }
 
-static void print_for_environment(const struct pd_variable *variable)
+static void print_for_environment(const struct pdn_variable *variable)
 {
 	printf(".It Ev %s\n", variable->name);
 	print_text(variable->help);
@@ -57,7 +57,7 @@ static void print_for_environment(const struct pd_variable *variable)
 	print_option(variable);
 }
 
-static void print_for_run(const struct pd_variable *variable)
+static void print_for_run(const struct pdn_variable *variable)
 {
 	fputs(".It ", stdout);
 	print_option(variable);
@@ -77,11 +77,11 @@ int main(int argc, char **argv)
 	unsigned i;
 
 	puts(".Bl -tag -width Ds");
-	for (i = 0; i < pd_variable_count; i++) {
+	for (i = 0; i < pdn_variable_count; i++) {
 		if (options)
-			print_for_run(&pd_variables[i]);
+			print_for_run(&pdn_variables[i]);
 		else
-			print_for_environment(&pd_variables[i]);
+			print_for_environment(&pdn_variables[i]);
 	}
 	if (!options)
 		puts(".El");

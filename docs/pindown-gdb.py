@@ -21,7 +21,7 @@ class Missing(gdb.GdbError):
 def library():
     """The file that contains the cache: libpindown.so, or a test that is linked with the cache."""
     for objfile in gdb.objfiles():
-        if objfile.lookup_global_symbol("pd_regions"):
+        if objfile.lookup_global_symbol("pdn_regions"):
             return objfile
     if any("libpindown.so" in objfile.filename for objfile in gdb.objfiles()):
         raise Missing("libpindown.so was stripped, or its version is not that of this script")
@@ -47,7 +47,7 @@ def variable(name, file=None):
 
 
 def choice(kind, value, prefix):
-    """The name of an enum's value: live for PD_LIVE."""
+    """The name of an enum's value: live for PDN_LIVE."""
     for field in gdb.lookup_type(kind).fields():
         if field.enumval == int(value):
             return field.name.removeprefix(prefix).lower()
@@ -66,8 +66,8 @@ def flags_of(value):
 
 def holds_of(number):
     """The sum over all stripes of hold counts; each of them wraps."""
-    holds = variable("pd_holds")
-    first, used = int(variable("pd_stripes_first")), int(variable("pd_stripes_used"))
+    holds = variable("pdn_holds")
+    first, used = int(variable("pdn_stripes_first")), int(variable("pdn_stripes_used"))
     return sum(int(holds[stripe][number]) for stripe in range(first, used)) & 0xFFFFFFFF
 
 
@@ -82,8 +82,8 @@ class Regions(gdb.Command):
 
     def invoke(self, argument, from_tty):
         wanted = int(gdb.parse_and_eval(argument)) if argument else None
-        records, details = variable("pd_regions"), variable("pd_details")
-        briefs = variable("pd_briefs")
+        records, details = variable("pdn_regions"), variable("pdn_details")
+        briefs = variable("pdn_briefs")
         used = int(variable("table", "region.c")["used"])
         shown = 0
         for number in range(1, used + 1):
@@ -96,7 +96,7 @@ class Regions(gdb.Command):
                 print(f"{'region':>6}  {'state':<9}  {'base':<14}  {'bytes':>12}  holds  device"
                       f"  {'fd':>4}  buffer id  flags")
             shown += 1
-            print(f"{number:>6}  {choice('enum pd_state', state, 'PD_'):<9}"
+            print(f"{number:>6}  {choice('enum pdn_state', state, 'PDN_'):<9}"
                   f"  {span(record['base'], record['end'])}  {holds_of(number):>5}"
                   f"  {int(more['pin']['device']):>6}  {int(more['pin']['fd']):>4}"
                   f"  {int(more['buffer_id']):>9}  {flags_of(more['flags'])}")
@@ -117,7 +117,7 @@ class Guards(gdb.Command):
         while int(thread):
             slots = thread["guards"]
             for slot in range(slots.type.range()[1] + 1):
-                kind = choice("enum pd_guard_kind", slots[slot]["kind"], "PD_GUARD_")
+                kind = choice("enum pdn_guard_kind", slots[slot]["kind"], "PDN_GUARD_")
                 if kind == "none":
                     continue
                 shown += 1

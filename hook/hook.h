@@ -33,8 +33,8 @@
  * keeps its place. If it looks functions up (dlsym, cuGetProcAddress) it gets a wrapper that calls
  * just what the look-up found. Where both are the same function the exported wrapper serves both.
  */
-#ifndef PD_HOOK_H
-#define PD_HOOK_H
+#ifndef PDN_HOOK_H
+#define PDN_HOOK_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,70 +48,70 @@
 /* All of hook/ is private to the library, and is reached without the linkage tables. */
 #pragma GCC visibility push(hidden)
 
-#define PD_EXPORT      __attribute__((visibility("default")))
-#define PD_UNLIKELY(x) __builtin_expect(!!(x), 0)
-#define PD_LIST(...)   __VA_ARGS__ /* "PD_LIST params" is params without its parentheses */
+#define PDN_EXPORT	__attribute__((visibility("default")))
+#define PDN_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define PDN_LIST(...)	__VA_ARGS__ /* "PDN_LIST params" is params without its parentheses */
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-enum pd_flavour { PD_ANY, PD_LEGACY, PD_PER_THREAD };
+enum pdn_flavour { PDN_ANY, PDN_LEGACY, PDN_PER_THREAD };
 
-enum pd_call {
-#define X(symbol, ...) PD_CALL_##symbol,
+enum pdn_call {
+#define X(symbol, ...) PDN_CALL_##symbol,
 #include "hook/cuda/entrypoints.def"
 #undef X
-	PD_CALLS
+	PDN_CALLS
 };
 
-extern const char *const pd_call_symbol[]; /* of the calls, then of the functions in verbs.def */
+extern const char *const pdn_call_symbol[]; /* of the calls, then of the functions in verbs.def */
 
 /* The wrapper that is exported, and the one that is handed out. */
-static inline void *pd_linked_wrapper(enum pd_call call)
+static inline void *pdn_linked_wrapper(enum pdn_call call)
 {
-	return pd_entry(call);
+	return pdn_entry(call);
 }
 
-static inline void *pd_looked_up_wrapper(enum pd_call call)
+static inline void *pdn_looked_up_wrapper(enum pdn_call call)
 {
-	return pd_entry(PD_CALLS + call);
+	return pdn_entry(PDN_CALLS + call);
 }
 
 /* The call whose exported name this is, or -1. */
-int pd_call_by_symbol(const char *name);
+int pdn_call_by_symbol(const char *name);
 
 /*
  * The answer to a program that asked cuGetProcAddress, which found `found`: a wrapper, or `found`
  * itself if it is not a watched function. ask() puts the same question for another version.
  */
-struct pd_asked {
+struct pdn_asked {
 	const char *name;
 	uint64_t flags;
-	void *(*ask)(const struct pd_asked *asked, int version);
+	void *(*ask)(const struct pdn_asked *asked, int version);
 	void *real; /* for ask() */
 };
-void *pd_substitute(const struct pd_asked *asked, int version, void *found);
+void *pdn_substitute(const struct pdn_asked *asked, int version, void *found);
 
 /*
  * The program looks up a name that is not in the table. If the driver has it, and it is a watched
  * call in a version that the table does not have, the program gets a function that can't be
- * watched. From then on every hit is checked (pd_distrust()).
+ * watched. From then on every hit is checked (pdn_distrust()).
  */
-void pd_newer_symbol(const char *name);
+void pdn_newer_symbol(const char *name);
 
 /* The wrapper to hand out for a function that a look-up of this call found, or `found` itself. */
-void *pd_hand_out(enum pd_call call, void *found);
+void *pdn_hand_out(enum pdn_call call, void *found);
 
 /*
- * The real functions. A wrapper reads its own; pd_find_linked() looks for one that is not known
+ * The real functions. A wrapper reads its own; pdn_find_linked() looks for one that is not known
  * yet. It never returns NULL: without a driver it returns a function that fails with an error.
  */
-extern void *pd_linked_real[PD_CALLS];
-extern void *pd_looked_up_real[PD_CALLS];
-void *pd_find_linked(enum pd_call call);
+extern void *pdn_linked_real[PDN_CALLS];
+extern void *pdn_looked_up_real[PDN_CALLS];
+void *pdn_find_linked(enum pdn_call call);
 
 /* ---- the loader and the driver's library ----------------------------------------------------- */
 
-struct pd_loader {
+struct pdn_loader {
 	void *(*dlsym)(void *, const char *);
 	void *(*dlvsym)(void *, const char *, const char *);
 	void *(*dlopen)(const char *, int);
@@ -119,48 +119,48 @@ struct pd_loader {
 	int (*dlclose)(void *);
 };
 /*
- * pd_loader(): the next definitions behind pindown's, which may be another interposer's, for the
- * program's look-ups. pd_loader_of_libc(): the C library's, for pindown's own look-ups, which other
+ * pdn_loader(): the next definitions behind pindown's, which may be another interposer's, for the
+ * program's look-ups. pdn_loader_of_libc(): the C library's, for pindown's own look-ups, which other
  * interposers need not see.
  */
-const struct pd_loader *pd_loader(void);
-const struct pd_loader *pd_loader_of_libc(void);
+const struct pdn_loader *pdn_loader(void);
+const struct pdn_loader *pdn_loader_of_libc(void);
 
 /* Our own stubs, by hidden names: the exported names may be bound to another library's. */
-void *pd_stub_dlsym(void *, const char *);
-void *pd_stub_dlvsym(void *, const char *, const char *);
-void *pd_stub_dlopen(const char *, int);
-void *pd_stub_dlmopen(long, const char *, int);
-int pd_stub_dlclose(void *);
+void *pdn_stub_dlsym(void *, const char *);
+void *pdn_stub_dlvsym(void *, const char *, const char *);
+void *pdn_stub_dlopen(const char *, int);
+void *pdn_stub_dlmopen(long, const char *, int);
+int pdn_stub_dlclose(void *);
 /* The same, but they call the C library's functions. */
-void *pd_stub_libc_dlsym(void *, const char *);
-void *pd_stub_libc_dlvsym(void *, const char *, const char *);
-void *pd_stub_libc_dlopen(const char *, int);
-void *pd_stub_libc_dlmopen(long, const char *, int);
+void *pdn_stub_libc_dlsym(void *, const char *);
+void *pdn_stub_libc_dlvsym(void *, const char *, const char *);
+void *pdn_stub_libc_dlopen(const char *, int);
+void *pdn_stub_libc_dlmopen(long, const char *, int);
 
 /*
- * Look for the driver. When it is found for the first time, hook/ begins (pd_hook_begin()). True:
+ * Look for the driver. When it is found for the first time, hook/ begins (pdn_hook_begin()). True:
  * it is loaded, and will stay loaded.
  */
-bool pd_libcuda_begin(void);
+bool pdn_libcuda_begin(void);
 
-/* These look for nothing: before pd_libcuda_begin() has found the driver it is not known. */
-bool pd_in_libcuda(const void *address);
-struct pd_library;
-const struct pd_library *pd_libcuda_library(void);
+/* These look for nothing: before pdn_libcuda_begin() has found the driver it is not known. */
+bool pdn_in_libcuda(const void *address);
+struct pdn_library;
+const struct pdn_library *pdn_libcuda_library(void);
 
 /* Only while the program calls the loader: keep the driver from being unloaded. */
-void pd_hold_libcuda(void);
+void pdn_hold_libcuda(void);
 
 /* The next definition after pindown's, or the driver's own; NULL if there is no driver. */
-void *pd_next_function(const char *name);
+void *pdn_next_function(const char *name);
 
 /* A function that libcuda exports, or NULL. `slot` remembers it. */
-void *pd_driver_function(void **slot, const char *name);
-#define PD_DRIVER(name)                            \
-	((typeof(name) *)(__extension__({          \
-		static void *slot_;                \
-		pd_driver_function(&slot_, #name); \
+void *pdn_driver_function(void **slot, const char *name);
+#define PDN_DRIVER(name)                            \
+	((typeof(name) *)(__extension__({           \
+		static void *slot_;                 \
+		pdn_driver_function(&slot_, #name); \
 	})))
 
 /*
@@ -168,46 +168,46 @@ void *pd_driver_function(void **slot, const char *name);
  * libcuda itself, or all calls while hook/ has not begun or is switched off. Calls from elsewhere
  * are caught.
  */
-struct pd_straight {
+struct pdn_straight {
 	uintptr_t begin, size;
 };
-extern struct pd_straight pd_straight;
+extern struct pdn_straight pdn_straight;
 
 /*
  * Does a call from here go straight through? Before it answers, it makes hook/ begin, looks for
- * patches that are expected, and sets pd_straight if none is expected any more.
+ * patches that are expected, and sets pdn_straight if none is expected any more.
  */
-bool pd_straight_decide(const void *caller);
+bool pdn_straight_decide(const void *caller);
 
-/* From here on each call comes to pd_straight_decide(), until no patch is expected any more. */
-void pd_straight_unsettle(void);
+/* From here on each call comes to pdn_straight_decide(), until no patch is expected any more. */
+void pdn_straight_ask_again(void);
 
-/* Is a call from here to be caught? The first calls make hook/ begin; see pd_straight_decide(). */
-static inline bool pd_catch(const void *caller)
+/* Is a call from here to be caught? The first calls make hook/ begin; see pdn_straight_decide(). */
+static inline bool pdn_catch(const void *caller)
 {
 	/* Acquire pairs with the release in libcuda.c: a thread that sees the size sees `begin`. */
-	uintptr_t size = __atomic_load_n(&pd_straight.size, __ATOMIC_ACQUIRE);
-	uintptr_t begin = __atomic_load_n(&pd_straight.begin, __ATOMIC_RELAXED);
+	uintptr_t size = __atomic_load_n(&pdn_straight.size, __ATOMIC_ACQUIRE);
+	uintptr_t begin = __atomic_load_n(&pdn_straight.begin, __ATOMIC_RELAXED);
 
 	return __builtin_expect((uintptr_t)caller - begin >= size, 1) ||
-	       !pd_straight_decide(caller);
+	       !pdn_straight_decide(caller);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
 /* At the first use of the driver: read the configuration, open the trace. False: switched off. */
-bool pd_hook_begin(void);
+bool pdn_hook_begin(void);
 
 /* A call has returned that the driver is shut down. */
-void pd_driver_gone(void);
+void pdn_driver_gone(void);
 
 /* ---- one caught call ------------------------------------------------------------------------- */
 
-#define PD_CAUGHT_GUARDS 8
+#define PDN_CAUGHT_GUARDS 8
 
 /* On the wrapper's stack, and used by its thread only. */
 struct call {
-	enum pd_call row;
+	enum pdn_call row;
 	CUresult result;       /* after the real call */
 	void *real;	       /* the real function */
 	const void *caller;    /* the program's return address */
@@ -221,114 +221,114 @@ struct call {
 	void *connection;   /* that cuEGLStreamConsumerDisconnect ends */
 
 	unsigned guards;
-	pd_guard guard[PD_CAUGHT_GUARDS];
+	pdn_guard guard[PDN_CAUGHT_GUARDS];
 };
 
-static inline bool pd_succeeded(const struct call *call)
+static inline bool pdn_succeeded(const struct call *call)
 {
 	return call->result == CUDA_SUCCESS;
 }
 
-/* The guard stays up until the call has returned; a guard beyond PD_CAUGHT_GUARDS ends at once. */
-static inline void pd_caught_guard(struct call *call, pd_guard guard)
+/* The guard stays up until the call has returned; a guard beyond PDN_CAUGHT_GUARDS ends at once. */
+static inline void pdn_caught_guard(struct call *call, pdn_guard guard)
 {
-	if (call->guards < PD_CAUGHT_GUARDS)
+	if (call->guards < PDN_CAUGHT_GUARDS)
 		call->guard[call->guards++] = guard;
 	else
-		pd_ended(guard);
+		pdn_ended(guard);
 }
 
-static inline void pd_caught_range(struct call *call, uint64_t addr, uint64_t length)
+static inline void pdn_caught_range(struct call *call, uint64_t addr, uint64_t length)
 {
 	if (addr)
-		pd_caught_guard(call, pd_end_range(addr, length));
+		pdn_caught_guard(call, pdn_end_range(addr, length));
 }
 
 /* The memory ends on a stream, when the call's turn comes there. */
-static inline void pd_caught_in_order(struct call *call, uint64_t addr)
+static inline void pdn_caught_in_order(struct call *call, uint64_t addr)
 {
 	if (addr)
-		pd_caught_guard(call, pd_end_in_order(addr));
+		pdn_caught_guard(call, pdn_end_in_order(addr));
 }
 
-static inline void pd_caught_context(struct call *call, void *context)
+static inline void pdn_caught_context(struct call *call, void *context)
 {
 	if (context)
-		pd_caught_guard(call, pd_end_context(context));
+		pdn_caught_guard(call, pdn_end_context(context));
 }
 
-static inline void pd_caught_done(struct call *call)
+static inline void pdn_caught_done(struct call *call)
 {
 	while (call->guards)
-		pd_ended(call->guard[--call->guards]);
+		pdn_ended(call->guard[--call->guards]);
 }
 
 /* ---- owners: memory that ends with its owner (cuda/owners.c) --------------------------------- */
 
-enum pd_owner {
-	PD_OWNER_EXTERNAL,
-	PD_OWNER_GRAPHICS,
-	PD_OWNER_GL_BUFFER, /* by its number */
-	PD_OWNER_MODULE,
-	PD_OWNER_LIBRARY,
-	PD_OWNER_EGL, /* a connection, whose frames are graphics resources */
-	PD_OWNERS
+enum pdn_owner {
+	PDN_OWNER_EXTERNAL,
+	PDN_OWNER_GRAPHICS,
+	PDN_OWNER_GL_BUFFER, /* by its number */
+	PDN_OWNER_MODULE,
+	PDN_OWNER_LIBRARY,
+	PDN_OWNER_EGL, /* a connection, whose frames are graphics resources */
+	PDN_OWNERS
 };
 
-void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint64_t length);
-void pd_owner_end(struct call *call, enum pd_owner owner, const void *handle);
-void pd_owner_ended(enum pd_owner owner, const void *handle);
-void pd_owner_module_of(const void *module, const void *library);
-void pd_owner_module_of_a_function(const void *module);
-void pd_owner_frame_of(const void *resource, const void *connection);
-void pd_owner_freed(uint64_t addr);
-extern uint32_t pd_owner_external; /* mapped buffers of external memory that are alive */
-extern uint32_t pd_owner_graphics; /* 1: a resource was once mapped */
+void pdn_owner_owns(enum pdn_owner owner, const void *handle, uint64_t addr, uint64_t length);
+void pdn_owner_end(struct call *call, enum pdn_owner owner, const void *handle);
+void pdn_owner_ended(enum pdn_owner owner, const void *handle);
+void pdn_owner_module_of(const void *module, const void *library);
+void pdn_owner_module_of_a_function(const void *module);
+void pdn_owner_frame_of(const void *resource, const void *connection);
+void pdn_owner_freed(uint64_t addr);
+extern uint32_t pdn_owner_external; /* mapped buffers of external memory that are alive */
+extern uint32_t pdn_owner_graphics; /* 1: a resource was once mapped */
 
 /* ---- contexts (cuda/contexts.c) -------------------------------------------------------------- */
 
-void pd_context_created(void *context);
-void pd_context_attached(void *context);
-void pd_context_destroyed(void *context);
-void pd_context_detach(struct call *call, void *context);
-void pd_context_detached(const struct call *call, void *context);
-void pd_primary_retained(void *context, CUdevice device);
-void pd_primary_release(struct call *call, CUdevice device);
-void pd_primary_released(const struct call *call, CUdevice device);
-void pd_primary_reset(struct call *call, CUdevice device);
-void pd_primary_did_reset(CUdevice device);
-void pd_green_created(void *green, CUdevice device);
-void pd_green_context(void *context, void *green);
-void pd_green_destroy(struct call *call, void *green);
-void pd_green_destroyed(const struct call *call, void *green);
+void pdn_context_created(void *context);
+void pdn_context_attached(void *context);
+void pdn_context_destroyed(void *context);
+void pdn_context_detach(struct call *call, void *context);
+void pdn_context_detached(const struct call *call, void *context);
+void pdn_primary_retained(void *context, CUdevice device);
+void pdn_primary_release(struct call *call, CUdevice device);
+void pdn_primary_released(const struct call *call, CUdevice device);
+void pdn_primary_reset(struct call *call, CUdevice device);
+void pdn_primary_did_reset(CUdevice device);
+void pdn_green_created(void *green, CUdevice device);
+void pdn_green_context(void *context, void *green);
+void pdn_green_destroy(struct call *call, void *green);
+void pdn_green_destroyed(const struct call *call, void *green);
 
 /* ---- cuMemMap (cuda/mappings.c) -------------------------------------------------------------- */
 
-void pd_mapped(uint64_t addr, uint64_t length);
-void pd_unmapped(uint64_t addr, uint64_t length);
-bool pd_mapping_is_known(uint64_t base, uint64_t id);
+void pdn_mapped(uint64_t addr, uint64_t length);
+void pdn_unmapped(uint64_t addr, uint64_t length);
+bool pdn_mapping_is_known(uint64_t base, uint64_t id);
 
 /* ---- IPC (cuda/ipc.c) ------------------------------------------------------------------------ */
 
-uint64_t pd_buffer_id(uint64_t addr); /* of the memory there now; 0: there is none */
-void pd_ipc_opened(uint64_t addr);
-void pd_ipc_close(struct call *call, uint64_t addr);
-void pd_ipc_closed(const struct call *call, uint64_t addr);
+uint64_t pdn_buffer_id(uint64_t addr); /* of the memory there now; 0: there is none */
+void pdn_ipc_opened(uint64_t addr);
+void pdn_ipc_close(struct call *call, uint64_t addr);
+void pdn_ipc_closed(const struct call *call, uint64_t addr);
 
 /* ---- stream capture and graphs (cuda/graphs.c) ----------------------------------------------- */
 
-extern uint32_t pd_captures;	 /* captures begun and not ended */
-extern uint32_t pd_graph_memory; /* 1: a graph with an allocation or a free was once made */
+extern uint32_t pdn_captures;	  /* captures begun and not ended */
+extern uint32_t pdn_graph_memory; /* 1: a graph with an allocation or a free was once made */
 
-bool pd_is_capturing(CUstream stream, enum pd_flavour flavour);
-void pd_capture_begun(void);
-void pd_capture_ended(void);
-void pd_graph_alloc(uint64_t addr, uint64_t length);
-void pd_graph_free(uint64_t addr);
-void pd_graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags);
-void pd_graph_updated(CUgraphExec exec, CUgraph graph);
-void pd_graph_launch(struct call *call, CUgraphExec exec);
-void pd_graph_forget(CUgraphExec exec);
+bool pdn_is_capturing(CUstream stream, enum pdn_flavour flavour);
+void pdn_capture_begun(void);
+void pdn_capture_ended(void);
+void pdn_graph_alloc(uint64_t addr, uint64_t length);
+void pdn_graph_free(uint64_t addr);
+void pdn_graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags);
+void pdn_graph_updated(CUgraphExec exec, CUgraph graph);
+void pdn_graph_launch(struct call *call, CUgraphExec exec);
+void pdn_graph_forget(CUgraphExec exec);
 
 #pragma GCC visibility pop
 

@@ -24,7 +24,7 @@ static const void *definer(void *handle, const char *name, const void **definiti
 	const ElfW(Sym) *symbol = NULL;
 	Dl_info info;
 
-	*definition = pd_loader_of_libc()->dlsym(handle, name);
+	*definition = pdn_loader_of_libc()->dlsym(handle, name);
 	if (!*definition) {
 		dlerror();
 		return NULL;
@@ -46,7 +46,7 @@ static const void *definer(void *handle, const char *name, const void **definiti
  */
 static bool is_bound_to(const char *name, const void *wanted)
 {
-	void *program = pd_loader_of_libc()->dlopen(NULL, RTLD_LAZY);
+	void *program = pdn_loader_of_libc()->dlopen(NULL, RTLD_LAZY);
 	const struct link_map *map = program;
 	const void *definition;
 
@@ -56,7 +56,7 @@ static bool is_bound_to(const char *name, const void *wanted)
 		return definition == wanted;
 	/* The program's own stub leads to the first definition behind it. */
 	for (map = map->l_next; definition && map; map = map->l_next) {
-		void *object = pd_loader_of_libc()->dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
+		void *object = pdn_loader_of_libc()->dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
 		const void *found = NULL;
 
 		if (object)
@@ -69,8 +69,8 @@ static bool is_bound_to(const char *name, const void *wanted)
 
 static bool is_intercepting(void)
 {
-	return is_bound_to("cuMemFree_v2", pd_linked_wrapper(PD_CALL_cuMemFree_v2)) &&
-	       is_bound_to("dlsym", pd_stub_dlsym);
+	return is_bound_to("cuMemFree_v2", pdn_linked_wrapper(PDN_CALL_cuMemFree_v2)) &&
+	       is_bound_to("dlsym", pdn_stub_dlsym);
 }
 
 /* ---- the first use of the driver --------------------------------------------------------- */
@@ -79,16 +79,16 @@ static void *find_driver_symbol(const char *name)
 {
 	void *none = NULL;
 
-	return pd_driver_function(&none, name);
+	return pdn_driver_function(&none, name);
 }
 
 /* At load, or earlier, in a constructor that uses CUDA. */
 static void introduce_ourselves(void)
 {
-	if (pd_find_driver_symbol == find_driver_symbol)
+	if (pdn_find_driver_symbol == find_driver_symbol)
 		return;
-	pd_find_driver_symbol = find_driver_symbol;
-	pd_trace_call_names(pd_call_symbol, PD_CALLS + PD_VERBS);
+	pdn_find_driver_symbol = find_driver_symbol;
+	pdn_trace_call_names(pdn_call_symbol, PDN_CALLS + PDN_VERBS);
 }
 
 /*
@@ -98,26 +98,26 @@ static void introduce_ourselves(void)
  */
 static void begin(void)
 {
-	pd_config_complain();
-	if (!pd_config()->enabled)
+	pdn_config_complain();
+	if (!pdn_config()->enabled)
 		return;
 	introduce_ourselves();
-	pd_trace_open();
-	pd_live_open();
+	pdn_trace_open();
+	pdn_top_open();
 }
 
-bool pd_hook_begin(void)
+bool pdn_hook_begin(void)
 {
 	static bool ready;
 	int error = errno;
 
 	/* Acquire pairs with the release below: this thread sees all that begin() has set up. */
-	if (PD_UNLIKELY(!__atomic_load_n(&ready, __ATOMIC_ACQUIRE))) {
+	if (PDN_UNLIKELY(!__atomic_load_n(&ready, __ATOMIC_ACQUIRE))) {
 		begin();
 		__atomic_store_n(&ready, true, __ATOMIC_RELEASE);
 	}
 	errno = error;
-	return pd_config()->enabled;
+	return pdn_config()->enabled;
 }
 
 /* ---- fork -------------------------------------------------------------------------------- */
@@ -125,7 +125,7 @@ bool pd_hook_begin(void)
 /* Forgets the parent's calls, before the cache forgets its regions (cache/base/process.h). */
 static void forget_calls(void)
 {
-	pd_records_fork_child();
+	pdn_records_fork_child();
 }
 
 typedef pid_t fork_function(void);
@@ -133,7 +133,7 @@ static fork_function *real_fork;
 
 static fork_function *find_fork(void)
 {
-	fork_function *found = (fork_function *)pd_loader_of_libc()->dlsym(RTLD_NEXT, "_Fork");
+	fork_function *found = (fork_function *)pdn_loader_of_libc()->dlsym(RTLD_NEXT, "_Fork");
 
 	if (!found)
 		dlerror();
@@ -144,7 +144,7 @@ static fork_function *find_fork(void)
  * _Fork() runs no atfork handlers, and may be called in a signal handler, so the real one is looked
  * up beforehand.
  */
-PD_EXPORT pid_t _Fork(void)
+PDN_EXPORT pid_t _Fork(void)
 {
 	fork_function *real = real_fork ? real_fork : find_fork();
 	pid_t child;
@@ -155,7 +155,7 @@ PD_EXPORT pid_t _Fork(void)
 	}
 	child = real();
 	if (child == 0)
-		pd_fork_child();
+		pdn_fork_child();
 	return child;
 }
 
@@ -163,9 +163,9 @@ PD_EXPORT pid_t _Fork(void)
 
 static void watch(bool intercepting)
 {
-	pd_set_intercepting(intercepting);
+	pdn_set_intercepting(intercepting);
 	if (intercepting)
-		pd_is_mapped = pd_mapping_is_known;
+		pdn_is_mapped = pdn_mapping_is_known;
 }
 
 /* Nothing here may cost a program that never uses CUDA more than a few microseconds. */
@@ -173,13 +173,13 @@ __attribute__((constructor)) static void loaded(void)
 {
 	int error = errno;
 
-	pd_process_loaded();
-	pd_libraries_at_start();
+	pdn_process_loaded();
+	pdn_libraries_at_start();
 	real_fork = find_fork();
-	pd_live_allow();
-	pd_hook_fork_child = forget_calls;
-	pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child);
-	if (pd_config()->enabled) {
+	pdn_top_allow();
+	pdn_hook_fork_child = forget_calls;
+	pthread_atfork(pdn_fork_prepare, pdn_fork_parent, pdn_fork_child);
+	if (pdn_config()->enabled) {
 		introduce_ourselves();
 		watch(is_intercepting());
 	}
@@ -194,17 +194,17 @@ __attribute__((destructor)) static void unloaded(void)
 {
 	int error = errno;
 
-	pd_exiting();
+	pdn_exiting();
 	errno = error;
 }
 
-void pd_driver_gone(void)
+void pdn_driver_gone(void)
 {
 	static bool told;
 	int error = errno;
 
 	/* Relaxed: it only decides which thread is the first. */
 	if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
-		pd_exiting();
+		pdn_exiting();
 	errno = error;
 }

@@ -19,7 +19,7 @@
  * the check of the limit and the charge. Large requests are always served one at a time, since the
  * driver allocates host memory for a request before it checks it (size.c). one_at_a_time is held
  * around the driver's call, so the callback must not take it. A limit that is set while requests
- * are under way applies to later requests. The page that pd_probe() pins for a moment is not
+ * are under way applies to later requests. The page that pdn_probe() pins for a moment is not
  * counted.
  */
 #include <linux/module.h>
@@ -38,21 +38,21 @@ static ulong max_process_mb;
 module_param(max_process_mb, ulong, 0644);
 MODULE_PARM_DESC(max_process_mb, "MiB that one process may pin, 0: no limit (default)");
 
-static uint max_regions = PD_MAX_REGION;
+static uint max_regions = PDN_MAX_REGION;
 module_param(max_regions, uint, 0644);
 MODULE_PARM_DESC(max_regions, "regions that one descriptor may have (default 1048575, the most)");
 
-struct pd_gpu {
+struct pdn_gpu {
 	struct list_head link;
 	u8 uuid[16];
 	atomic64_t bytes;
 	atomic64_t regions;
 };
 
-struct pd_charge {
+struct pdn_charge {
 	struct kref ref; /* one for the region, and one for each hold that shares the charge */
-	struct pd_owner *owner;
-	struct pd_gpu *gpu; /* NULL: not known yet */
+	struct pdn_owner *owner;
+	struct pdn_gpu *gpu; /* NULL: not known yet */
 	u64 length;
 };
 
@@ -81,21 +81,21 @@ static bool fits(const atomic64_t *bytes, u64 more, u64 limit)
 	return !limit || (more <= limit && (u64)atomic64_read(bytes) <= limit - more);
 }
 
-static int look_at_limits(const struct pd_owner *owner, u64 length)
+static int look_at_limits(const struct pdn_owner *owner, u64 length)
 {
 	if (!fits(&owner->bytes, length, limit_of(&max_process_mb)))
 		return -EDQUOT;
 	return fits(&all_bytes, length, limit_of(&max_pinned_mb)) ? 0 : -ENOSPC;
 }
 
-u32 pd_budget_regions(void)
+u32 pdn_budget_regions(void)
 {
-	return clamp_t(u32, READ_ONCE(max_regions), 1, PD_MAX_REGION);
+	return clamp_t(u32, READ_ONCE(max_regions), 1, PDN_MAX_REGION);
 }
 
 /* ---- charges ---- */
 
-static void count(struct pd_charge *charge, int sign)
+static void count(struct pdn_charge *charge, int sign)
 {
 	s64 bytes = sign * (s64)charge->length;
 
@@ -109,9 +109,9 @@ static void count(struct pd_charge *charge, int sign)
 	}
 }
 
-static struct pd_charge *charge_new(struct pd_owner *owner, u64 length)
+static struct pdn_charge *charge_new(struct pdn_owner *owner, u64 length)
 {
-	struct pd_charge *charge = kzalloc(sizeof(*charge), GFP_KERNEL_ACCOUNT);
+	struct pdn_charge *charge = kzalloc(sizeof(*charge), GFP_KERNEL_ACCOUNT);
 
 	if (!charge)
 		return NULL;
@@ -122,13 +122,13 @@ static struct pd_charge *charge_new(struct pd_owner *owner, u64 length)
 	return charge;
 }
 
-static void charge_free(struct pd_charge *charge)
+static void charge_free(struct pdn_charge *charge)
 {
-	pd_owner_put(charge->owner);
+	pdn_owner_put(charge->owner);
 	kfree(charge);
 }
 
-struct pd_charge *pd_charge_get(struct pd_charge *charge)
+struct pdn_charge *pdn_charge_get(struct pdn_charge *charge)
 {
 	kref_get(&charge->ref);
 	return charge;
@@ -136,14 +136,14 @@ struct pd_charge *pd_charge_get(struct pd_charge *charge)
 
 static void charge_release(struct kref *ref)
 {
-	struct pd_charge *charge = container_of(ref, struct pd_charge, ref);
+	struct pdn_charge *charge = container_of(ref, struct pdn_charge, ref);
 
 	count(charge, -1);
 	charge_free(charge);
-	pd_wishes_given();
+	pdn_wishes_given();
 }
 
-void pd_charge_put(struct pd_charge *charge)
+void pdn_charge_put(struct pdn_charge *charge)
 {
 	if (charge)
 		kref_put(&charge->ref, charge_release);
@@ -151,17 +151,17 @@ void pd_charge_put(struct pd_charge *charge)
 
 /* ---- asking the driver ---- */
 
-int pd_room_ask(struct pd_room *room, struct pd_owner *owner, u64 length, struct pd_charge *shared)
+int pdn_budget_ask(struct pdn_budget_request *room, struct pdn_owner *owner, u64 length, struct pdn_charge *shared)
 {
 	int ret = 0;
 
-	if (!pd_size_is_possible(length))
+	if (!pdn_size_is_possible(length))
 		return -EFBIG;
 	room->is_new = !shared;
-	room->charge = shared ? pd_charge_get(shared) : charge_new(owner, length);
+	room->charge = shared ? pdn_charge_get(shared) : charge_new(owner, length);
 	if (!room->charge)
 		return -ENOMEM;
-	room->alone = !pd_size_is_small(length) || (room->is_new && is_limited());
+	room->alone = !pdn_size_is_small(length) || (room->is_new && is_limited());
 	if (room->alone)
 		ret = mutex_lock_killable(&one_at_a_time);
 	if (ret) {
@@ -170,11 +170,11 @@ int pd_room_ask(struct pd_room *room, struct pd_owner *owner, u64 length, struct
 		ret = look_at_limits(owner, length);
 	}
 	if (ret)
-		pd_room_leave(room);
+		pdn_budget_leave(room);
 	return ret;
 }
 
-struct pd_charge *pd_room_take(struct pd_room *room)
+struct pdn_charge *pdn_budget_take(struct pdn_budget_request *room)
 {
 	if (room->is_new)
 		count(room->charge, 1);
@@ -183,7 +183,7 @@ struct pd_charge *pd_room_take(struct pd_room *room)
 	return room->charge;
 }
 
-void pd_room_leave(struct pd_room *room)
+void pdn_budget_leave(struct pdn_budget_request *room)
 {
 	if (room->alone)
 		mutex_unlock(&one_at_a_time);
@@ -191,15 +191,15 @@ void pd_room_leave(struct pd_room *room)
 	if (room->is_new)
 		charge_free(room->charge);
 	else
-		pd_charge_put(room->charge);
+		pdn_charge_put(room->charge);
 }
 
 /* ---- GPUs ---- */
 
-/* There is one pd_gpu for each GPU that ever had a pin, until the module is unloaded. */
-static struct pd_gpu *gpu_of(const u8 *uuid)
+/* There is one pdn_gpu for each GPU that ever had a pin, until the module is unloaded. */
+static struct pdn_gpu *gpu_of(const u8 *uuid)
 {
-	struct pd_gpu *gpu;
+	struct pdn_gpu *gpu;
 
 	mutex_lock(&gpus_lock);
 	list_for_each_entry(gpu, &gpus, link)
@@ -215,9 +215,9 @@ out:
 	return gpu;
 }
 
-int pd_charge_gpu(struct pd_charge *charge, const u8 *uuid)
+int pdn_charge_gpu(struct pdn_charge *charge, const u8 *uuid)
 {
-	struct pd_gpu *gpu = charge->gpu ?: gpu_of(uuid);
+	struct pdn_gpu *gpu = charge->gpu ?: gpu_of(uuid);
 
 	if (!gpu)
 		return -ENOMEM;
@@ -233,7 +233,7 @@ int pd_charge_gpu(struct pd_charge *charge, const u8 *uuid)
 
 static void gpu_stats(struct pindown_stats_all *stats)
 {
-	struct pd_gpu *gpu;
+	struct pdn_gpu *gpu;
 
 	mutex_lock(&gpus_lock);
 	list_for_each_entry(gpu, &gpus, link) {
@@ -246,7 +246,7 @@ static void gpu_stats(struct pindown_stats_all *stats)
 	mutex_unlock(&gpus_lock);
 }
 
-void pd_budget_own_stats(struct pd_owner *owner, struct pindown_stats_all *stats)
+void pdn_budget_own_stats(struct pdn_owner *owner, struct pindown_stats_all *stats)
 {
 	stats->process_bytes = atomic64_read(&owner->bytes);
 	stats->process_regions = atomic64_read(&owner->regions);
@@ -254,16 +254,16 @@ void pd_budget_own_stats(struct pd_owner *owner, struct pindown_stats_all *stats
 	stats->all_limit = limit_of(&max_pinned_mb);
 }
 
-void pd_budget_all_stats(struct pindown_stats_all *stats)
+void pdn_budget_all_stats(struct pindown_stats_all *stats)
 {
 	stats->all_bytes = atomic64_read(&all_bytes);
 	stats->all_regions = atomic64_read(&all_regions);
 	gpu_stats(stats);
 }
 
-void pd_budget_exit(void)
+void pdn_budget_exit(void)
 {
-	struct pd_gpu *gpu, *next;
+	struct pdn_gpu *gpu, *next;
 
 	list_for_each_entry_safe(gpu, next, &gpus, link)
 		kfree(gpu);

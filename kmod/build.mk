@@ -19,7 +19,7 @@ kmod:
 	+$(MAKE) -C '$(KDIR)' M=$(abspath $(B)/kmod) modules
 
 # Installs the DKMS source, the device's udev rule, and the ioctl header. Builds and loads nothing.
-KMOD_VERSION := $(shell sed -n 's/^.define PD_RELEASE "\(.*\)"/\1/p' kmod/internal.h)
+KMOD_VERSION := $(shell sed -n 's/^.define PDN_RELEASE "\(.*\)"/\1/p' kmod/internal.h)
 KMOD_DEST = $(DESTDIR)$(PREFIX)/src/pindown-$(KMOD_VERSION)
 
 install: install-kmod

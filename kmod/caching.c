@@ -59,13 +59,13 @@ static bool is_ram(u64 start, u64 length)
 	       REGION_INTERSECTS;
 }
 
-enum pd_memory pd_memory_of(const struct pd_region *region)
+enum pdn_memory pdn_memory_of(const struct pdn_region *region)
 {
 	u32 i, in_bars = 0, in_ram = 0;
 	struct bar bar = {};
 
 	for (i = 0; i < region->run_count; i++) {
-		u64 start = region->runs[i].start, length = pd_run_length(region, i);
+		u64 start = region->runs[i].start, length = pdn_run_length(region, i);
 
 		/* Most runs lie in the same BAR as the previous one. */
 		if (is_within(&bar, start, length) || bar_of(start, length, &bar))
@@ -74,13 +74,13 @@ enum pd_memory pd_memory_of(const struct pd_region *region)
 			in_ram += is_ram(start, length);
 	}
 	switch (region->cpu_caching) {
-	case PD_CPU_UNCACHED:
-		return in_bars == region->run_count ? PD_MEMORY_OF_DEVICE : PD_MEMORY_UNCLEAR;
-	case PD_CPU_CACHED:
-		return in_bars ? PD_MEMORY_UNCLEAR : PD_MEMORY_COHERENT;
+	case PDN_CPU_UNCACHED:
+		return in_bars == region->run_count ? PDN_MEMORY_OF_DEVICE : PDN_MEMORY_UNCLEAR;
+	case PDN_CPU_CACHED:
+		return in_bars ? PDN_MEMORY_UNCLEAR : PDN_MEMORY_COHERENT;
 	default:
 		if (in_bars == region->run_count)
-			return PD_MEMORY_OF_DEVICE;
-		return in_ram == region->run_count ? PD_MEMORY_COHERENT : PD_MEMORY_UNCLEAR;
+			return PDN_MEMORY_OF_DEVICE;
+		return in_ram == region->run_count ? PDN_MEMORY_COHERENT : PDN_MEMORY_UNCLEAR;
 	}
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * compat.h - one name for interfaces that differ between kernels from 5.15 on. The probes in Kbuild
- * try to compile each variant, and set PD_HAVE_*.
+ * try to compile each variant, and set PDN_HAVE_*.
  */
 #ifndef PINDOWN_COMPAT_H
 #define PINDOWN_COMPAT_H
@@ -12,10 +12,10 @@
 #include <linux/module.h>
 
 /* Changes the flags of a vma that no other thread can see yet. */
-static inline void pd_vm_flags_change(struct vm_area_struct *vma, unsigned long set,
-				      unsigned long clear)
+static inline void pdn_vm_flags_change(struct vm_area_struct *vma, unsigned long set,
+				       unsigned long clear)
 {
-#ifdef PD_HAVE_VM_FLAGS_MOD
+#ifdef PDN_HAVE_VM_FLAGS_MOD
 	vm_flags_mod(vma, set, clear);
 #else
 	vma->vm_flags = (vma->vm_flags | set) & ~clear;
@@ -23,9 +23,9 @@ static inline void pd_vm_flags_change(struct vm_area_struct *vma, unsigned long 
 }
 
 /* Notifies a dynamic importer that it must stop. Needs the dma-buf's reservation lock. */
-static inline void pd_tell_importer(struct dma_buf_attachment *attach)
+static inline void pdn_tell_importer(struct dma_buf_attachment *attach)
 {
-#ifdef PD_HAVE_INVALIDATE_MAPPINGS
+#ifdef PDN_HAVE_INVALIDATE_MAPPINGS
 	if (attach->importer_ops->invalidate_mappings)
 		attach->importer_ops->invalidate_mappings(attach);
 #else
@@ -34,17 +34,17 @@ static inline void pd_tell_importer(struct dma_buf_attachment *attach)
 }
 
 /* Selects all fences of a reservation object: a usage from 5.19 on, a bool before. */
-#ifdef PD_HAVE_RESV_USAGE
-#define PD_ALL_FENCES DMA_RESV_USAGE_BOOKKEEP
+#ifdef PDN_HAVE_RESV_USAGE
+#define PDN_ALL_FENCES DMA_RESV_USAGE_BOOKKEEP
 #else
-#define PD_ALL_FENCES true
+#define PDN_ALL_FENCES true
 #endif
 
 /* The argument of MODULE_IMPORT_NS() is a bare word up to 6.12, and a string later. */
-#ifdef PD_HAVE_IMPORT_NS_WORD
-#define PD_IMPORT_NS(name) MODULE_IMPORT_NS(name)
+#ifdef PDN_HAVE_IMPORT_NS_WORD
+#define PDN_IMPORT_NS(name) MODULE_IMPORT_NS(name)
 #else
-#define PD_IMPORT_NS(name) MODULE_IMPORT_NS(#name)
+#define PDN_IMPORT_NS(name) MODULE_IMPORT_NS(#name)
 #endif
 
 #endif

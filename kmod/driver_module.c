@@ -26,7 +26,7 @@ static struct module *module_by_name(const char *name)
 	return module;
 }
 
-bool pd_driver_module_look(const char *name, struct pd_driver_module *driver)
+bool pdn_driver_module_look(const char *name, struct pdn_driver_module *driver)
 {
 	struct module *module = module_by_name(name);
 
@@ -41,11 +41,11 @@ bool pd_driver_module_look(const char *name, struct pd_driver_module *driver)
 
 #define NEEDED "install the open kernel modules of driver 535.146.02, 550.40.07 or newer"
 
-void pd_driver_module_complain(const char *name)
+void pdn_driver_module_complain(const char *name)
 {
-	struct pd_driver_module driver;
+	struct pdn_driver_module driver;
 
-	if (!pd_driver_module_look(name, &driver))
+	if (!pdn_driver_module_look(name, &driver))
 		pr_err_ratelimited("no NVIDIA driver is loaded: load %s.ko (the open kernel "
 				   "module) first\n", name);
 	else if (driver.is_proprietary)

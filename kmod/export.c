@@ -29,11 +29,11 @@
 #include "internal.h"
 #include "trace.h"
 
-PD_IMPORT_NS(DMA_BUF);
+PDN_IMPORT_NS(DMA_BUF);
 
-struct pd_dmabuf {
+struct pdn_dmabuf {
 	struct kref ref; /* one for the dma-buf, and one while reap() is queued */
-	struct pd_region *region;
+	struct pdn_region *region;
 	struct dma_buf *dmabuf;	  /* valid while it is in region->exports */
 	struct dma_resv resv;	  /* the dma-buf's; it lives here so that reap() can use it later */
 	struct list_head link;	  /* region->exports, under region->exports_lock */
@@ -43,48 +43,48 @@ struct pd_dmabuf {
 
 	struct mutex lock; /* protects all members below */
 	struct list_head attachments;
-	struct pd_hold *hold; /* NULL once ended and released */
+	struct pdn_hold *hold; /* NULL once ended and released */
 	bool ended;
 };
 
-struct pd_attachment {
+struct pdn_attachment {
 	struct list_head link;
 	struct pci_dev *peer;
-	struct pd_hold *hold; /* the dma-buf's. NULL once the driver has unmapped it */
-	struct pd_dma dma;
+	struct pdn_hold *hold; /* the dma-buf's. NULL once the driver has unmapped it */
+	struct pdn_dma dma;
 	u32 maps; /* sg tables handed out; written under the reservation lock and export->lock */
 	u32 pins; /* under the reservation lock */
 };
 
 static void export_release(struct kref *ref)
 {
-	struct pd_dmabuf *export = container_of(ref, struct pd_dmabuf, ref);
+	struct pdn_dmabuf *export = container_of(ref, struct pdn_dmabuf, ref);
 
 	dma_resv_fini(&export->resv);
-	pd_region_put(export->region);
+	pdn_region_put(export->region);
 	kfree(export);
 }
 
-static void export_put(struct pd_dmabuf *export)
+static void export_put(struct pdn_dmabuf *export)
 {
 	kref_put(&export->ref, export_release);
 }
 
 /* Calls the driver, so needs export->reaping, against a second unmap, and no inner lock. */
-static void attachment_unmap(struct pd_dmabuf *export, struct pd_attachment *attachment)
+static void attachment_unmap(struct pdn_dmabuf *export, struct pdn_attachment *attachment)
 {
 	if (!attachment->hold)
 		return;
-	pd_dma_unmap(attachment->peer, attachment->hold, &attachment->dma);
+	pdn_dma_unmap(attachment->peer, attachment->hold, &attachment->dma);
 	mutex_lock(&export->lock);
 	attachment->hold = NULL;
 	mutex_unlock(&export->lock);
 }
 
 /* An attachment without mappings that still has its addresses. */
-static struct pd_attachment *idle_attachment(struct pd_dmabuf *export)
+static struct pdn_attachment *idle_attachment(struct pdn_dmabuf *export)
 {
-	struct pd_attachment *attachment, *idle = NULL;
+	struct pdn_attachment *attachment, *idle = NULL;
 
 	mutex_lock(&export->lock);
 	list_for_each_entry(attachment, &export->attachments, link) {
@@ -97,9 +97,9 @@ static struct pd_attachment *idle_attachment(struct pd_dmabuf *export)
 	return idle;
 }
 
-static bool has_addresses(const struct pd_dmabuf *export)
+static bool has_addresses(const struct pdn_dmabuf *export)
 {
-	const struct pd_attachment *attachment;
+	const struct pdn_attachment *attachment;
 
 	list_for_each_entry(attachment, &export->attachments, link)
 		if (attachment->hold)
@@ -108,9 +108,9 @@ static bool has_addresses(const struct pd_dmabuf *export)
 }
 
 /* Detaches the hold if the dma-buf has ended and no device reaches it. The caller puts it. */
-static struct pd_hold *detach_unused_hold(struct pd_dmabuf *export)
+static struct pdn_hold *detach_unused_hold(struct pdn_dmabuf *export)
 {
-	struct pd_hold *hold = NULL;
+	struct pdn_hold *hold = NULL;
 
 	mutex_lock(&export->lock);
 	if (export->ended && !has_addresses(export))
@@ -127,26 +127,26 @@ static struct pd_hold *detach_unused_hold(struct pd_dmabuf *export)
  * The fences are tested after the attachment was found without mappings: an importer adds the fence
  * of its device's work before it unmaps.
  */
-static bool reap(struct pd_dmabuf *export)
+static bool reap(struct pdn_dmabuf *export)
 {
-	struct pd_attachment *attachment;
-	struct pd_hold *hold = NULL;
+	struct pdn_attachment *attachment;
+	struct pdn_hold *hold = NULL;
 	bool done = true;
 
 	mutex_lock(&export->reaping);
 	while (done && (attachment = idle_attachment(export))) {
-		done = dma_resv_test_signaled(&export->resv, PD_ALL_FENCES);
+		done = dma_resv_test_signaled(&export->resv, PDN_ALL_FENCES);
 		if (done)
 			attachment_unmap(export, attachment);
 	}
 	/* There may also be fences of importers that have detached already. */
 	if (done)
-		done = dma_resv_test_signaled(&export->resv, PD_ALL_FENCES);
+		done = dma_resv_test_signaled(&export->resv, PDN_ALL_FENCES);
 	if (done)
 		hold = detach_unused_hold(export);
 	/* Under export->reaping: a caller that finds nothing left to do may rely on that. */
 	if (hold)
-		pd_hold_put(hold);
+		pdn_hold_put(hold);
 	mutex_unlock(&export->reaping);
 	return done;
 }
@@ -154,21 +154,21 @@ static bool reap(struct pd_dmabuf *export)
 /* Waits as long as importers need: the kernel requires that every fence is signalled in the end. */
 static void reap_work(struct work_struct *work)
 {
-	struct pd_dmabuf *export = container_of(work, struct pd_dmabuf, reap);
+	struct pdn_dmabuf *export = container_of(work, struct pdn_dmabuf, reap);
 
 	while (!reap(export))
-		dma_resv_wait_timeout(&export->resv, PD_ALL_FENCES, false, MAX_SCHEDULE_TIMEOUT);
+		dma_resv_wait_timeout(&export->resv, PDN_ALL_FENCES, false, MAX_SCHEDULE_TIMEOUT);
 	export_put(export);
 	/* Unloading waits for the workqueue, and so for the end of this function. */
 	module_put(THIS_MODULE);
 }
 
 /* The caller's dma-buf or descriptor still holds the module. */
-static void reap_later(struct pd_dmabuf *export)
+static void reap_later(struct pdn_dmabuf *export)
 {
 	kref_get(&export->ref);
 	__module_get(THIS_MODULE);
-	if (!queue_work(pd_work, &export->reap)) {
+	if (!queue_work(pdn_work, &export->reap)) {
 		/* It is queued already, with both references. */
 		module_put(THIS_MODULE);
 		export_put(export);
@@ -176,7 +176,7 @@ static void reap_later(struct pd_dmabuf *export)
 }
 
 /* Does not wait for fences. */
-static void reap_now(struct pd_dmabuf *export)
+static void reap_now(struct pdn_dmabuf *export)
 {
 	if (!reap(export))
 		reap_later(export);
@@ -191,8 +191,8 @@ static bool reaches_peers(const struct dma_buf_attachment *attach)
 }
 
 /* Adds the attachment, for reap() to unmap. Unmaps it at once if the dma-buf has already ended. */
-static int attachment_join(struct pd_dmabuf *export, struct pd_attachment *attachment,
-			    struct pd_hold *hold)
+static int attachment_join(struct pdn_dmabuf *export, struct pdn_attachment *attachment,
+			    struct pdn_hold *hold)
 {
 	bool ended;
 
@@ -205,14 +205,14 @@ static int attachment_join(struct pd_dmabuf *export, struct pd_attachment *attac
 	mutex_unlock(&export->lock);
 	if (!ended)
 		return 0;
-	pd_dma_unmap(attachment->peer, hold, &attachment->dma);
+	pdn_dma_unmap(attachment->peer, hold, &attachment->dma);
 	return -ENODEV;
 }
 
-static int attach_device(struct pd_dmabuf *export, struct dma_buf_attachment *attach)
+static int attach_device(struct pdn_dmabuf *export, struct dma_buf_attachment *attach)
 {
-	struct pd_attachment *attachment;
-	struct pd_hold *hold;
+	struct pdn_attachment *attachment;
+	struct pdn_hold *hold;
 	int ret;
 
 	if (!dev_is_pci(attach->dev) || !reaches_peers(attach))
@@ -225,16 +225,16 @@ static int attach_device(struct pd_dmabuf *export, struct dma_buf_attachment *at
 	mutex_lock(&export->lock);
 	hold = export->ended ? NULL : export->hold;
 	if (hold)
-		pd_hold_get(hold);
+		pdn_hold_get(hold);
 	mutex_unlock(&export->lock);
 	if (!hold) {
 		kfree(attachment);
 		return -ENODEV;
 	}
-	ret = pd_dma_map(attachment->peer, hold, &attachment->dma);
+	ret = pdn_dma_map(attachment->peer, hold, &attachment->dma);
 	if (!ret)
 		ret = attachment_join(export, attachment, hold);
-	pd_hold_put(hold);
+	pdn_hold_put(hold);
 	if (ret) {
 		kfree(attachment);
 		return ret;
@@ -245,18 +245,18 @@ static int attach_device(struct pd_dmabuf *export, struct dma_buf_attachment *at
 
 static int export_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
 {
-	struct pd_dmabuf *export = dmabuf->priv;
+	struct pdn_dmabuf *export = dmabuf->priv;
 	int ret = attach_device(export, attach);
 
-	pd_count(ret ? PD_ATTACH_FAILURES : PD_ATTACHES);
+	pdn_count(ret ? PDN_ATTACH_FAILURES : PDN_ATTACHES);
 	trace_pindown_attach(export->region, attach->dev, ret);
 	return ret;
 }
 
 static void export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
 {
-	struct pd_dmabuf *export = dmabuf->priv;
-	struct pd_attachment *attachment = attach->priv;
+	struct pdn_dmabuf *export = dmabuf->priv;
+	struct pdn_attachment *attachment = attach->priv;
 
 	mutex_lock(&export->reaping);
 	attachment_unmap(export, attachment);
@@ -274,8 +274,8 @@ static void export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *att
  */
 static int export_pin(struct dma_buf_attachment *attach)
 {
-	struct pd_dmabuf *export = attach->dmabuf->priv;
-	struct pd_attachment *attachment = attach->priv;
+	struct pdn_dmabuf *export = attach->dmabuf->priv;
+	struct pdn_attachment *attachment = attach->priv;
 
 	if (READ_ONCE(export->ended))
 		return -ENODEV;
@@ -285,13 +285,13 @@ static int export_pin(struct dma_buf_attachment *attach)
 
 static void export_unpin(struct dma_buf_attachment *attach)
 {
-	struct pd_attachment *attachment = attach->priv;
+	struct pdn_attachment *attachment = attach->priv;
 
 	attachment->pins--;
 }
 
 /* The number of contiguous pages from `first` on, up to the device's limit for one segment. */
-static u32 run_at(const struct pd_dma *dma, u32 first, u32 max_pages)
+static u32 run_at(const struct pdn_dma *dma, u32 first, u32 max_pages)
 {
 	u32 count = 1;
 
@@ -301,7 +301,7 @@ static u32 run_at(const struct pd_dma *dma, u32 first, u32 max_pages)
 	return count;
 }
 
-static struct sg_table *sg_table_of(const struct pd_dma *dma, struct device *dev)
+static struct sg_table *sg_table_of(const struct pdn_dma *dma, struct device *dev)
 {
 	u32 max_pages = max_t(u32, dma_get_max_seg_size(dev) / dma->page_size, 1);
 	u32 i, runs = 0;
@@ -336,8 +336,8 @@ static struct sg_table *sg_table_of(const struct pd_dma *dma, struct device *dev
 static struct sg_table *export_map(struct dma_buf_attachment *attach,
 				   enum dma_data_direction direction)
 {
-	struct pd_dmabuf *export = attach->dmabuf->priv;
-	struct pd_attachment *attachment = attach->priv;
+	struct pdn_dmabuf *export = attach->dmabuf->priv;
+	struct pdn_attachment *attachment = attach->priv;
 	struct sg_table *table;
 
 	mutex_lock(&export->lock);
@@ -355,8 +355,8 @@ static struct sg_table *export_map(struct dma_buf_attachment *attach,
 static void export_unmap(struct dma_buf_attachment *attach, struct sg_table *table,
 			 enum dma_data_direction direction)
 {
-	struct pd_dmabuf *export = attach->dmabuf->priv;
-	struct pd_attachment *attachment = attach->priv;
+	struct pdn_dmabuf *export = attach->dmabuf->priv;
+	struct pdn_attachment *attachment = attach->priv;
 
 	sg_free_table(table);
 	kfree(table);
@@ -369,8 +369,8 @@ static void export_unmap(struct dma_buf_attachment *attach, struct sg_table *tab
 /* Nothing is attached any more. */
 static void export_dmabuf_release(struct dma_buf *dmabuf)
 {
-	struct pd_dmabuf *export = dmabuf->priv;
-	struct pd_region *region = export->region;
+	struct pdn_dmabuf *export = dmabuf->priv;
+	struct pdn_region *region = export->region;
 
 	/* Waits for a callback that is notifying importers. */
 	mutex_lock(&region->exports_lock);
@@ -395,14 +395,14 @@ static const struct dma_buf_ops export_ops = {
 
 /* ---- functions for the rest of the module ---- */
 
-static struct pd_charge *charge_of(struct pd_region *region)
+static struct pdn_charge *charge_of(struct pdn_region *region)
 {
-	struct pd_charge *charge = NULL;
+	struct pdn_charge *charge = NULL;
 
 	/* A live region keeps its charge. */
 	down_read(&region->lock);
-	if (region->state == PD_LIVE)
-		charge = pd_charge_get(region->charge);
+	if (region->state == PDN_LIVE)
+		charge = pdn_charge_get(region->charge);
 	up_read(&region->lock);
 	return charge;
 }
@@ -411,10 +411,10 @@ static struct pd_charge *charge_of(struct pd_region *region)
  * A persistent pin beside that of a region with callback. Where both share BAR space, they share
  * a charge.
  */
-static struct pd_hold *hold_beside(struct pd_region *region)
+static struct pdn_hold *hold_beside(struct pdn_region *region)
 {
-	struct pd_charge *shared = NULL;
-	struct pd_hold *hold;
+	struct pdn_charge *shared = NULL;
+	struct pdn_hold *hold;
 	int ret;
 
 	if (region->shares_bar) {
@@ -422,38 +422,38 @@ static struct pd_hold *hold_beside(struct pd_region *region)
 		if (!shared)
 			return ERR_PTR(-ESTALE);
 	}
-	hold = pd_hold_new(region->owner, region->address, region->length, 0, shared);
-	pd_charge_put(shared);
+	hold = pdn_hold_new(region->owner, region->address, region->length, 0, shared);
+	pdn_charge_put(shared);
 	if (IS_ERR(hold))
 		return hold;
-	ret = pd_charge_gpu(hold->charge, region->gpu_uuid);
+	ret = pdn_charge_gpu(hold->charge, region->gpu_uuid);
 	if (ret) {
-		pd_hold_put(hold);
+		pdn_hold_put(hold);
 		return ERR_PTR(ret);
 	}
 	return hold;
 }
 
 /* Returns a reference to the hold for a dma-buf. */
-static struct pd_hold *hold_for(struct pd_region *region)
+static struct pdn_hold *hold_for(struct pdn_region *region)
 {
-	struct pd_hold *hold = NULL;
+	struct pdn_hold *hold = NULL;
 
 	if (!(region->flags & PINDOWN_PIN_PERSISTENT))
 		return hold_beside(region);
 	down_read(&region->lock);
-	if (region->state == PD_LIVE) {
+	if (region->state == PDN_LIVE) {
 		hold = region->hold;
-		pd_hold_get(hold);
+		pdn_hold_get(hold);
 	}
 	up_read(&region->lock);
 	return hold ?: ERR_PTR(-ESTALE);
 }
 
-static struct pd_dmabuf *export_new(struct pd_region *region)
+static struct pdn_dmabuf *export_new(struct pdn_region *region)
 {
-	struct pd_dmabuf *export = kzalloc(sizeof(*export), GFP_KERNEL_ACCOUNT);
-	struct pd_hold *hold;
+	struct pdn_dmabuf *export = kzalloc(sizeof(*export), GFP_KERNEL_ACCOUNT);
+	struct pdn_hold *hold;
 
 	if (!export)
 		return ERR_PTR(-ENOMEM);
@@ -478,32 +478,32 @@ static struct pd_dmabuf *export_new(struct pd_region *region)
 /*
  * Before the persistent pin was made, the memory may have been freed and its address allocated
  * again. The callback has run then, and the region is no longer live. So the state is checked last,
- * under exports_lock: if the region ends later, pd_exports_end() finds the dma-buf in the list.
+ * under exports_lock: if the region ends later, pdn_exports_end() finds the dma-buf in the list.
  */
-static bool export_join(struct pd_dmabuf *export, struct pd_region *region)
+static bool export_join(struct pdn_dmabuf *export, struct pdn_region *region)
 {
 	bool live;
 
 	mutex_lock(&region->exports_lock);
-	live = pd_region_is_live(region);
+	live = pdn_region_is_live(region);
 	if (live)
 		list_add_tail(&export->link, &region->exports);
 	mutex_unlock(&region->exports_lock);
 	return live;
 }
 
-int pd_export(struct pd_region *region, struct file **file)
+int pdn_export(struct pdn_region *region, struct file **file)
 {
 	DEFINE_DMA_BUF_EXPORT_INFO(info);
-	struct pd_dmabuf *export;
+	struct pdn_dmabuf *export;
 	struct dma_buf *dmabuf;
 	int ret;
 
-	if (!pd_provider_maps_dma())
+	if (!pdn_provider_maps_dma())
 		return -EOPNOTSUPP;
 	export = export_new(region);
 	if (IS_ERR(export)) {
-		if (!pd_region_is_live(region))
+		if (!pdn_region_is_live(region))
 			return -ESTALE;
 		/* The driver reports ENOMEM when BAR space is exhausted. */
 		ret = PTR_ERR(export);
@@ -516,7 +516,7 @@ int pd_export(struct pd_region *region, struct file **file)
 	info.priv = export;
 	dmabuf = dma_buf_export(&info);
 	if (IS_ERR(dmabuf)) {
-		pd_hold_put(export->hold);
+		pdn_hold_put(export->hold);
 		export_put(export);
 		return PTR_ERR(dmabuf);
 	}
@@ -526,7 +526,7 @@ int pd_export(struct pd_region *region, struct file **file)
 		dma_buf_put(dmabuf);
 		return -ESTALE;
 	}
-	pd_count(PD_EXPORTS);
+	pdn_count(PDN_EXPORTS);
 	*file = dmabuf->file;
 	return 0;
 }
@@ -536,7 +536,7 @@ int pd_export(struct pd_region *region, struct file **file)
  * pin for each mapping, which does not count: such importers are notified. Needs the reservation
  * lock.
  */
-static bool is_pinned(const struct pd_attachment *attachment)
+static bool is_pinned(const struct pdn_attachment *attachment)
 {
 	u32 by_core = IS_ENABLED(CONFIG_DMABUF_MOVE_NOTIFY) ? 0 : attachment->maps;
 
@@ -547,26 +547,26 @@ static bool is_pinned(const struct pd_attachment *attachment)
  * Does not use the core's function, which notifies all importers: the kernel's RDMA code warns when
  * it is notified about memory that it has pinned.
  */
-static void notify_importers(struct pd_dmabuf *export)
+static void notify_importers(struct pdn_dmabuf *export)
 {
 	struct dma_buf_attachment *attach;
 
 	dma_resv_lock(&export->resv, NULL);
 	list_for_each_entry(attach, &export->dmabuf->attachments, node)
 		if (attach->importer_ops && !is_pinned(attach->priv))
-			pd_tell_importer(attach);
+			pdn_tell_importer(attach);
 	dma_resv_unlock(&export->resv);
 }
 
 /* Needs region->exports_lock, which keeps the dma-buf. */
-static void export_end(struct pd_dmabuf *export)
+static void export_end(struct pdn_dmabuf *export)
 {
 	bool attached;
 
 	mutex_lock(&export->lock);
 	export->ended = true;
 	if (export->hold)
-		pd_hold_keep(export->hold);
+		pdn_hold_keep(export->hold);
 	attached = !list_empty(&export->attachments);
 	mutex_unlock(&export->lock);
 	if (attached)
@@ -574,9 +574,9 @@ static void export_end(struct pd_dmabuf *export)
 }
 
 /* The next dma-buf to be reaped, with a reference. Each one is returned once. */
-static struct pd_dmabuf *next_unreaped(struct pd_region *region)
+static struct pdn_dmabuf *next_unreaped(struct pdn_region *region)
 {
-	struct pd_dmabuf *export, *found = NULL;
+	struct pdn_dmabuf *export, *found = NULL;
 
 	mutex_lock(&region->exports_lock);
 	list_for_each_entry(export, &region->exports, link) {
@@ -591,9 +591,9 @@ static struct pd_dmabuf *next_unreaped(struct pd_region *region)
 	return found;
 }
 
-void pd_exports_end(struct pd_region *region, bool in_callback)
+void pdn_exports_end(struct pdn_region *region, bool in_callback)
 {
-	struct pd_dmabuf *export;
+	struct pdn_dmabuf *export;
 
 	mutex_lock(&region->exports_lock);
 	list_for_each_entry(export, &region->exports, link) {
@@ -612,10 +612,10 @@ void pd_exports_end(struct pd_region *region, bool in_callback)
 	}
 }
 
-void pd_exports_count(struct pd_region *region, u32 *exports, u32 *importers)
+void pdn_exports_count(struct pdn_region *region, u32 *exports, u32 *importers)
 {
-	struct pd_attachment *attachment;
-	struct pd_dmabuf *export;
+	struct pdn_attachment *attachment;
+	struct pdn_dmabuf *export;
 
 	*exports = 0;
 	*importers = 0;

@@ -21,33 +21,33 @@ static DEFINE_MUTEX(owners_lock);
 
 static void owner_release(struct kref *ref)
 {
-	struct pd_owner *owner = container_of(ref, struct pd_owner, ref);
+	struct pdn_owner *owner = container_of(ref, struct pdn_owner, ref);
 
 	hash_del(&owner->link);
 	mutex_unlock(&owners_lock);
 	/* No region or descriptor of this process is left that could call the driver. */
-	pd_provider_give_back();
+	pdn_provider_give_back();
 	put_pid(owner->tgid);
 	kfree(owner);
 }
 
-void pd_owner_put(struct pd_owner *owner)
+void pdn_owner_put(struct pdn_owner *owner)
 {
 	kref_put_mutex(&owner->ref, owner_release, &owners_lock);
 }
 
 /* This function and the next one need owners_lock. */
-static struct pd_owner *owner_new(struct pid *tgid)
+static struct pdn_owner *owner_new(struct pid *tgid)
 {
-	struct pd_owner *owner;
+	struct pdn_owner *owner;
 	int ret;
 
-	ret = pd_provider_take();
+	ret = pdn_provider_take();
 	if (ret)
 		return ERR_PTR(ret);
 	owner = kzalloc(sizeof(*owner), GFP_KERNEL_ACCOUNT);
 	if (!owner) {
-		pd_provider_give_back();
+		pdn_provider_give_back();
 		return ERR_PTR(-ENOMEM);
 	}
 	hash_add(owners, &owner->link, (unsigned long)tgid);
@@ -59,9 +59,9 @@ static struct pd_owner *owner_new(struct pid *tgid)
 	return owner;
 }
 
-static struct pd_owner *owner_find(struct pid *tgid)
+static struct pdn_owner *owner_find(struct pid *tgid)
 {
-	struct pd_owner *owner;
+	struct pdn_owner *owner;
 
 	hash_for_each_possible(owners, owner, link, (unsigned long)tgid)
 		if (owner->tgid == tgid)
@@ -70,10 +70,10 @@ static struct pd_owner *owner_find(struct pid *tgid)
 }
 
 /* All descriptors of a process share one owner. */
-static struct pd_owner *owner_of_current(void)
+static struct pdn_owner *owner_of_current(void)
 {
 	struct pid *tgid = task_tgid(current);
-	struct pd_owner *owner;
+	struct pdn_owner *owner;
 
 	mutex_lock(&owners_lock);
 	owner = owner_find(tgid);
@@ -85,20 +85,20 @@ static struct pd_owner *owner_of_current(void)
 	return owner;
 }
 
-bool pd_is_owner(const struct pd_file *file)
+bool pdn_is_owner(const struct pdn_file *file)
 {
 	return file->owner->tgid == task_tgid(current);
 }
 
-static int pd_open(struct inode *inode, struct file *filp)
+static int pdn_open(struct inode *inode, struct file *filp)
 {
-	struct pd_file *file;
+	struct pdn_file *file;
 	int ret;
 
 	file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
 	if (!file)
 		return -ENOMEM;
-	ret = pd_state_init(&file->state);
+	ret = pdn_state_init(&file->state);
 	if (ret)
 		goto err_file;
 	file->owner = owner_of_current();
@@ -108,13 +108,13 @@ static int pd_open(struct inode *inode, struct file *filp)
 	}
 	file->mapping = filp->f_mapping;
 	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
-	pd_files_add(file);
+	pdn_files_add(file);
 	filp->private_data = file;
-	pd_orphans_reap(file->owner);
+	pdn_orphans_reap(file->owner);
 	return nonseekable_open(inode, filp);
 
 err_state:
-	pd_state_free(&file->state);
+	pdn_state_free(&file->state);
 err_file:
 	kfree(file);
 	return ret;
@@ -126,45 +126,45 @@ static bool process_is_dying(void)
 	return !atomic_read(&current->signal->live);
 }
 
-static int pd_flush(struct file *filp, fl_owner_t id)
+static int pdn_flush(struct file *filp, fl_owner_t id)
 {
-	struct pd_file *file = filp->private_data;
+	struct pdn_file *file = filp->private_data;
 
-	if (pd_is_owner(file) && process_is_dying()) {
-		pd_regions_end(file);
-		pd_orphans_reap(file->owner);
+	if (pdn_is_owner(file) && process_is_dying()) {
+		pdn_regions_end(file);
+		pdn_orphans_reap(file->owner);
 	}
 	return 0;
 }
 
-static int pd_release(struct inode *inode, struct file *filp)
+static int pdn_release(struct inode *inode, struct file *filp)
 {
-	struct pd_file *file = filp->private_data;
+	struct pdn_file *file = filp->private_data;
 
-	pd_files_remove(file);
-	pd_regions_end(file);
-	if (pd_is_owner(file))
-		pd_orphans_reap(file->owner);
+	pdn_files_remove(file);
+	pdn_regions_end(file);
+	if (pdn_is_owner(file))
+		pdn_orphans_reap(file->owner);
 	xa_destroy(&file->regions);
-	pd_state_free(&file->state);
-	pd_owner_put(file->owner);
+	pdn_state_free(&file->state);
+	pdn_owner_put(file->owner);
 	kfree(file);
 	return 0;
 }
 
-static __poll_t pd_poll(struct file *filp, poll_table *table)
+static __poll_t pdn_poll(struct file *filp, poll_table *table)
 {
-	return pd_wishes_poll(filp->private_data, filp, table);
+	return pdn_wishes_poll(filp->private_data, filp, table);
 }
 
-const struct file_operations pd_fops = {
+const struct file_operations pdn_fops = {
 	.owner = THIS_MODULE,
-	.open = pd_open,
-	.flush = pd_flush,
-	.release = pd_release,
-	.poll = pd_poll,
-	.mmap = pd_mmap,
-	.unlocked_ioctl = pd_ioctl,
+	.open = pdn_open,
+	.flush = pdn_flush,
+	.release = pdn_release,
+	.poll = pdn_poll,
+	.mmap = pdn_mmap,
+	.unlocked_ioctl = pdn_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 	.llseek = noop_llseek,
 };

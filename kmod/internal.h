@@ -68,16 +68,16 @@
 #error "pindown needs a 64-bit kernel: so does the NVIDIA driver"
 #endif
 
-#define PD_RELEASE "0.1"
+#define PDN_RELEASE "0.1"
 
 /* The driver wants addresses and lengths that are multiples of this. */
-#define PD_GRANULARITY 65536u
+#define PDN_GRANULARITY 65536u
 
-/* Numbers of regions go from 1 to PD_MAX_REGION: an mmap offset has 40 bits behind them. */
-#define PD_OFFSET_BITS 40
-#define PD_NUMBER_BITS 20
-#define PD_MAX_REGION ((1u << PD_NUMBER_BITS) - 1)
-#define PD_MAX_LENGTH (1ull << PD_OFFSET_BITS)
+/* Numbers of regions go from 1 to PDN_MAX_REGION: an mmap offset has 40 bits behind them. */
+#define PDN_OFFSET_BITS 40
+#define PDN_NUMBER_BITS 20
+#define PDN_MAX_REGION ((1u << PDN_NUMBER_BITS) - 1)
+#define PDN_MAX_LENGTH (1ull << PDN_OFFSET_BITS)
 
 struct nvidia_p2p_page_table;
 struct nvidia_p2p_dma_mapping;
@@ -88,7 +88,7 @@ struct seq_file;
 /* ---- processes and descriptors: file.c ---- */
 
 /* A process that has opened the device: its thread group. The reference prevents a reuse of it. */
-struct pd_owner {
+struct pdn_owner {
 	struct kref ref; /* one for each descriptor and each region */
 	struct hlist_node link; /* owners, see file.c */
 	struct pid *tgid;
@@ -100,17 +100,17 @@ struct pd_owner {
 };
 
 /* The state area of one descriptor. A page is allocated when a number in it is first used. */
-struct pd_state {
+struct pdn_state {
 	struct mutex lock; /* for adding pages */
 	struct page **pages;
 };
 
-struct pd_file {
-	struct pd_owner *owner;
+struct pdn_file {
+	struct pdn_owner *owner;
 	struct address_space *mapping; /* of the inode through which it was opened */
 	struct xarray regions;	       /* by number; a number is reserved during its pin */
 	atomic_t generation; /* source of state values */
-	struct pd_state state;
+	struct pdn_state state;
 
 	struct list_head link; /* files; files_lock protects it and the next two members */
 	u32 wanted;	       /* serial number of the last wish */
@@ -118,45 +118,45 @@ struct pd_file {
 	wait_queue_head_t wishes;
 };
 
-extern const struct file_operations pd_fops;
-bool pd_is_owner(const struct pd_file *file);
-void pd_owner_put(struct pd_owner *owner);
+extern const struct file_operations pdn_fops;
+bool pdn_is_owner(const struct pdn_file *file);
+void pdn_owner_put(struct pdn_owner *owner);
 
-long pd_ioctl(struct file *filp, unsigned int cmd, unsigned long arg); /* ioctl.c */
+long pdn_ioctl(struct file *filp, unsigned int cmd, unsigned long arg); /* ioctl.c */
 
 /* ---- regions: region.c, pin.c ---- */
 
-enum pd_region_state {
-	PD_PINNING, /* get_pages has not returned yet */
-	PD_LIVE,
-	PD_REVOKED, /* the callback has run: pin and page table are the driver's again */
-	PD_ENDING,  /* unpinned, or about to be */
+enum pdn_region_state {
+	PDN_PINNING, /* get_pages has not returned yet */
+	PDN_LIVE,
+	PDN_REVOKED, /* the callback has run: pin and page table are the driver's again */
+	PDN_ENDING,  /* unpinned, or about to be */
 };
 
 /* Physically contiguous pages. */
-struct pd_run {
+struct pdn_run {
 	u64 offset; /* in the region */
 	u64 start;  /* physical */
 };
 
 /* How the driver wants a mapping into a process to be cached. */
-enum pd_cpu_caching {
-	PD_CPU_UNSAID, /* drivers before 580 */
-	PD_CPU_UNCACHED,
-	PD_CPU_CACHED,
+enum pdn_cpu_caching {
+	PDN_CPU_UNSAID, /* drivers before 580 */
+	PDN_CPU_UNCACHED,
+	PDN_CPU_CACHED,
 };
 
 /* Where a region's pages are. */
-enum pd_memory {
-	PD_MEMORY_UNKNOWN,   /* not determined yet */
-	PD_MEMORY_OF_DEVICE, /* in a BAR */
-	PD_MEMORY_COHERENT,  /* cached memory of the system */
-	PD_MEMORY_UNCLEAR,   /* the driver's answer and the pages' place contradict: not mapped */
+enum pdn_memory {
+	PDN_MEMORY_UNKNOWN,   /* not determined yet */
+	PDN_MEMORY_OF_DEVICE, /* in a BAR */
+	PDN_MEMORY_COHERENT,  /* cached memory of the system */
+	PDN_MEMORY_UNCLEAR,   /* the driver's answer and the pages' place contradict: not mapped */
 };
 
-struct pd_region {
+struct pdn_region {
 	struct kref ref;
-	struct pd_owner *owner;
+	struct pdn_owner *owner;
 	u64 address, length;
 	u32 flags; /* PINDOWN_PIN_* */
 	u32 number;
@@ -164,15 +164,15 @@ struct pd_region {
 	unsigned long ticket; /* the callback's argument. Never used twice */
 
 	struct rw_semaphore lock; /* protects the members from here to `wc_reserved` */
-	enum pd_region_state state;
-	struct pd_file *file;		     /* NULL once the descriptor is gone */
+	enum pdn_region_state state;
+	struct pdn_file *file;		     /* NULL once the descriptor is gone */
 	struct nvidia_p2p_page_table *table; /* with callback. NULL once the driver has it back */
-	struct pd_hold *hold;		     /* persistent. NULL once ended */
-	struct pd_run *runs;
+	struct pdn_hold *hold;		     /* persistent. NULL once ended */
+	struct pdn_run *runs;
 	u32 run_count;
 	u32 page_size, page_count;
-	enum pd_cpu_caching cpu_caching;
-	enum pd_memory memory;
+	enum pdn_cpu_caching cpu_caching;
+	enum pdn_memory memory;
 	u8 gpu_uuid[16];
 	u32 map_id;	 /* the region's own part of the inode's offsets, 0: none yet */
 	u32 map_caching; /* PINDOWN_MAP_* >> 60 of the mappings that exist */
@@ -187,71 +187,71 @@ struct pd_region {
 	 * With callback. Set under `lock` when the region becomes live. The function that clears
 	 * it drops the reference.
 	 */
-	struct pd_charge *charge;
+	struct pdn_charge *charge;
 	struct list_head orphan; /* owner->orphans, under owner->lock */
 	struct work_struct orphan_done;
 };
 
 /* Pins a region. Nobody finds it yet, and its only reference is the caller's. */
-int pd_region_pin(struct pd_file *file, struct pindown_pin *arg, struct pd_region **made);
+int pdn_region_pin(struct pdn_file *file, struct pindown_pin *arg, struct pdn_region **made);
 /* Publishes it under its number, once nothing can fail any more. Takes over the reference. */
-void pd_region_publish(struct pd_file *file, struct pd_region *region);
+void pdn_region_publish(struct pdn_file *file, struct pdn_region *region);
 /* The region with this number, with a reference. NULL: none. */
-struct pd_region *pd_region_get(struct pd_file *file, u32 number);
+struct pdn_region *pdn_region_get(struct pdn_file *file, u32 number);
 /*
- * The same, and nobody finds it later. The number stays reserved until pd_region_free_number(): the
+ * The same, and nobody finds it later. The number stays reserved until pdn_region_free_number(): the
  * end of the region clears its word in the state area, which must not belong to another region by
  * then.
  */
-struct pd_region *pd_region_take(struct pd_file *file, u32 number);
-void pd_region_free_number(struct pd_file *file, u32 number);
-void pd_region_put(struct pd_region *region);
+struct pdn_region *pdn_region_take(struct pdn_file *file, u32 number);
+void pdn_region_free_number(struct pdn_file *file, u32 number);
+void pdn_region_put(struct pdn_region *region);
 /* Ends the region, from any process. Drops no reference. */
-void pd_region_end(struct pd_region *region);
+void pdn_region_end(struct pdn_region *region);
 /* Ends all regions of a descriptor, from any process. */
-void pd_regions_end(struct pd_file *file);
+void pdn_regions_end(struct pdn_file *file);
 /* Unpins the orphans of a process. Must be called by that process. */
-void pd_orphans_reap(struct pd_owner *owner);
-bool pd_region_is_live(struct pd_region *region);
-void pd_region_callback(void *ticket);
-/* A region in PD_PINNING: it has an owner and one reference, and no number. NULL: no memory. */
-struct pd_region *pd_region_new(struct pd_file *file, const struct pindown_pin *arg);
+void pdn_orphans_reap(struct pdn_owner *owner);
+bool pdn_region_is_live(struct pdn_region *region);
+void pdn_region_callback(void *ticket);
+/* A region in PDN_PINNING: it has an owner and one reference, and no number. NULL: no memory. */
+struct pdn_region *pdn_region_new(struct pdn_file *file, const struct pindown_pin *arg);
 /*
  * The callback finds the region between these two calls. The ticket has a reference to the region.
  */
-int pd_ticket_issue(struct pd_region *region);
-void pd_ticket_void(struct pd_region *region);
-int pd_regions_init(void);
-void pd_regions_exit(void);
-extern struct workqueue_struct *pd_work;
+int pdn_ticket_issue(struct pdn_region *region);
+void pdn_ticket_void(struct pdn_region *region);
+int pdn_regions_init(void);
+void pdn_regions_exit(void);
+extern struct workqueue_struct *pdn_work;
 
 /* ---- the NVIDIA driver: provider.c ---- */
 
 /*
  * Looks up the driver's calls, which can be made until they are given back. ENODEV, with the reason
- * in the log, when the driver is not loaded or can't be used. Each pd_owner holds this once, as
+ * in the log, when the driver is not loaded or can't be used. Each pdn_owner holds this once, as
  * long as the process has the device open or anything is left of its pins. All functions below need
  * it.
  */
-int pd_provider_take(void);
-void pd_provider_give_back(void);
-bool pd_provider_is_persistent(void);
-bool pd_provider_maps_dma(void);
-bool pd_provider_forces_bar1(void);
+int pdn_provider_take(void);
+void pdn_provider_give_back(void);
+bool pdn_provider_is_persistent(void);
+bool pdn_provider_maps_dma(void);
+bool pdn_provider_forces_bar1(void);
 
 /* Needs owner->puts for reading. Fills in region->table. */
-int pd_get_pages(struct pd_region *region);
+int pdn_get_pages(struct pdn_region *region);
 /* In the pinning process only. Needs owner->puts for writing. */
-int pd_put_pages(struct pd_region *region, struct nvidia_p2p_page_table *table);
+int pdn_put_pages(struct pdn_region *region, struct nvidia_p2p_page_table *table);
 /* For the callback alone: returns its page table to the driver. */
-void pd_free_table(struct nvidia_p2p_page_table *table);
+void pdn_free_table(struct nvidia_p2p_page_table *table);
 
 /* A copy of what a page table says. The driver may free the table, so it is read only once. */
-struct pd_layout {
-	struct pd_run *runs;
+struct pdn_layout {
+	struct pdn_run *runs;
 	u32 run_count;
 	u32 page_size, page_count;
-	enum pd_cpu_caching cpu_caching;
+	enum pdn_cpu_caching cpu_caching;
 	bool shares_bar;
 	u8 gpu_uuid[16];
 };
@@ -260,65 +260,65 @@ struct pd_layout {
  * Both need region->lock, and a table that the callback has not returned to the driver. The first
  * fills in all members but runs:
  */
-int pd_layout_measure(struct pd_layout *layout, const struct nvidia_p2p_page_table *table,
-		      u64 length);
+int pdn_layout_measure(struct pdn_layout *layout, const struct nvidia_p2p_page_table *table,
+		       u64 length);
 /* the second fills in runs[], which the caller has allocated with run_count elements. */
-void pd_layout_read(const struct pd_layout *layout, const struct nvidia_p2p_page_table *table);
+void pdn_layout_read(const struct pdn_layout *layout, const struct nvidia_p2p_page_table *table);
 
 /* A persistent pin, shared by a region, its dma-bufs and their attachments. */
-struct pd_hold {
+struct pdn_hold {
 	struct kref ref;
 	u64 address, length;
 	struct nvidia_p2p_page_table *table; /* stays until the last reference is gone */
-	struct pd_charge *charge;	     /* stays as long */
+	struct pdn_charge *charge;	     /* stays as long */
 	unsigned long kept;		     /* bit 0: counted in kept_bytes */
 };
 
 /* `shared`: the charge that covers this pin as well; NULL: it gets a charge of its own. */
-struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32 flags,
-			    struct pd_charge *shared);
+struct pdn_hold *pdn_hold_new(struct pdn_owner *owner, u64 address, u64 length, u32 flags,
+			      struct pdn_charge *shared);
 /*
  * Is the GPU page at this address memory of this process? 0: yes, the driver has pinned it for a
  * moment; ENOMEM: yes, only BAR space was missing.
  */
-int pd_probe(struct pd_owner *owner, u64 address);
-void pd_hold_get(struct pd_hold *hold);
-void pd_hold_put(struct pd_hold *hold); /* calls the driver */
+int pdn_probe(struct pdn_owner *owner, u64 address);
+void pdn_hold_get(struct pdn_hold *hold);
+void pdn_hold_put(struct pdn_hold *hold); /* calls the driver */
 /* Its region has ended: from now on its bytes count as kept_bytes. */
-void pd_hold_keep(struct pd_hold *hold);
+void pdn_hold_keep(struct pdn_hold *hold);
 
 /* The DMA addresses of a hold for one device: one for each page of page_size bytes. */
-struct pd_dma {
+struct pdn_dma {
 	struct nvidia_p2p_dma_mapping *mapping;
 	const u64 *addresses;
 	u32 count;
 	u32 page_size;
 };
 
-int pd_dma_map(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma);
-void pd_dma_unmap(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma);
+int pdn_dma_map(struct pci_dev *peer, struct pdn_hold *hold, struct pdn_dma *dma);
+void pdn_dma_unmap(struct pci_dev *peer, struct pdn_hold *hold, struct pdn_dma *dma);
 
 /* ---- the driver's module: driver_module.c ---- */
 
-struct pd_driver_module {
+struct pdn_driver_module {
 	char version[32];
 	bool is_proprietary;
 };
 
-bool pd_driver_module_look(const char *name, struct pd_driver_module *driver);
+bool pdn_driver_module_look(const char *name, struct pdn_driver_module *driver);
 /* Logs why the driver's symbols can't be looked up. */
-void pd_driver_module_complain(const char *name);
+void pdn_driver_module_complain(const char *name);
 
 /* ---- map.c ---- */
 
-int pd_mmap(struct file *filp, struct vm_area_struct *vma);
-u64 pd_map_offset(u32 number);
+int pdn_mmap(struct file *filp, struct vm_area_struct *vma);
+u64 pdn_map_offset(u32 number);
 /* Ends all mappings of the region. Needs region->lock for writing. */
-void pd_map_end(struct pd_region *region);
-void pd_map_release(struct pd_region *region); /* with the last reference */
-void pd_map_exit(void);
+void pdn_map_end(struct pdn_region *region);
+void pdn_map_release(struct pdn_region *region); /* with the last reference */
+void pdn_map_exit(void);
 
-static inline u64 pd_run_length(const struct pd_region *region, u32 i)
+static inline u64 pdn_run_length(const struct pdn_region *region, u32 i)
 {
 	u64 end = i + 1 < region->run_count ? region->runs[i + 1].offset : region->length;
 
@@ -327,45 +327,45 @@ static inline u64 pd_run_length(const struct pd_region *region, u32 i)
 
 /* ---- caching.c ---- */
 
-enum pd_memory pd_memory_of(const struct pd_region *region); /* needs region->lock */
+enum pdn_memory pdn_memory_of(const struct pdn_region *region); /* needs region->lock */
 
 /* ---- state.c ---- */
 
-int pd_state_init(struct pd_state *state);
-void pd_state_free(struct pd_state *state);
-u32 pd_state_length(void);
-u32 pd_state_offset(u32 number);
+int pdn_state_init(struct pdn_state *state);
+void pdn_state_free(struct pdn_state *state);
+u32 pdn_state_length(void);
+u32 pdn_state_offset(u32 number);
 /* Allocates the page of the number's word. */
-int pd_state_add(struct pd_state *state, u32 number);
-void pd_state_set(struct pd_state *state, u32 number, u32 value);
-void pd_state_count_revocation(struct pd_state *state);
-void pd_state_wish(struct pd_state *state, u32 serial, u64 bytes);
-int pd_state_mmap(struct pd_file *file, struct vm_area_struct *vma);
+int pdn_state_add(struct pdn_state *state, u32 number);
+void pdn_state_set(struct pdn_state *state, u32 number, u32 value);
+void pdn_state_count_revocation(struct pdn_state *state);
+void pdn_state_wish(struct pdn_state *state, u32 serial, u64 bytes);
+int pdn_state_mmap(struct pdn_file *file, struct vm_area_struct *vma);
 
 /* ---- export.c ---- */
 
 /* Returns a descriptor, which is installed with fd_install() once nothing can fail any more. */
-int pd_export(struct pd_region *region, struct file **dmabuf);
+int pdn_export(struct pdn_region *region, struct file **dmabuf);
 /*
  * Notifies importers, and unpins what no importer needs any more. in_callback: the driver must not
  * be called.
  */
-void pd_exports_end(struct pd_region *region, bool in_callback);
-void pd_exports_count(struct pd_region *region, u32 *exports, u32 *importers);
+void pdn_exports_end(struct pdn_region *region, bool in_callback);
+void pdn_exports_count(struct pdn_region *region, u32 *exports, u32 *importers);
 
 /* ---- budget.c ---- */
 
 /* The bytes that one pin of the driver takes, charged to a process: see budget.c. */
-struct pd_charge;
+struct pdn_charge;
 
-struct pd_charge *pd_charge_get(struct pd_charge *charge);
-void pd_charge_put(struct pd_charge *charge); /* NULL: does nothing. Calls no driver */
+struct pdn_charge *pdn_charge_get(struct pdn_charge *charge);
+void pdn_charge_put(struct pdn_charge *charge); /* NULL: does nothing. Calls no driver */
 /* Charges the GPU, which is known only once the memory is pinned. ENOMEM, or 0. */
-int pd_charge_gpu(struct pd_charge *charge, const u8 *uuid);
+int pdn_charge_gpu(struct pdn_charge *charge, const u8 *uuid);
 
 /* Permission to ask the driver for one pin. */
-struct pd_room {
-	struct pd_charge *charge;
+struct pdn_budget_request {
+	struct pdn_charge *charge;
 	bool is_new; /* not counted yet */
 	bool alone;  /* holds one_at_a_time */
 };
@@ -375,71 +375,71 @@ struct pd_room {
  * killed while it waits for its turn. After 0 either _take() or _leave() must follow in the same
  * thread. `shared`: this charge covers the pin as well. NULL: the pin gets a charge of its own.
  */
-int pd_room_ask(struct pd_room *room, struct pd_owner *owner, u64 length, struct pd_charge *shared);
-struct pd_charge *pd_room_take(struct pd_room *room); /* after a pin; the caller owns the charge */
-void pd_room_leave(struct pd_room *room);	      /* after a failure */
+int pdn_budget_ask(struct pdn_budget_request *room, struct pdn_owner *owner, u64 length, struct pdn_charge *shared);
+struct pdn_charge *pdn_budget_take(struct pdn_budget_request *room); /* after a pin; the caller owns the charge */
+void pdn_budget_leave(struct pdn_budget_request *room);	      /* after a failure */
 
-u32 pd_budget_regions(void); /* the maximum number that a region may get now */
-void pd_budget_own_stats(struct pd_owner *owner, struct pindown_stats_all *stats);
-void pd_budget_all_stats(struct pindown_stats_all *stats);
-void pd_budget_exit(void);
+u32 pdn_budget_regions(void); /* the maximum number that a region may get now */
+void pdn_budget_own_stats(struct pdn_owner *owner, struct pindown_stats_all *stats);
+void pdn_budget_all_stats(struct pindown_stats_all *stats);
+void pdn_budget_exit(void);
 
 /* ---- size.c ---- */
 
-bool pd_size_is_small(u64 length);
-bool pd_size_is_possible(u64 length);
+bool pdn_size_is_small(u64 length);
+bool pdn_size_is_possible(u64 length);
 
 /* ---- wish.c ---- */
 
-void pd_files_add(struct pd_file *file);
-void pd_files_remove(struct pd_file *file);
-void pd_files_show(struct seq_file *seq);
+void pdn_files_add(struct pdn_file *file);
+void pdn_files_remove(struct pdn_file *file);
+void pdn_files_show(struct seq_file *seq);
 
 /* The wish of a pin that found no BAR space. */
-struct pd_wish {
+struct pdn_wish {
 	u32 serial; /* 0: nobody was asked yet */
-	u64 given;  /* the count of pd_wishes_given() before the last try */
+	u64 given;  /* the count of pdn_wishes_given() before the last try */
 	unsigned long deadline;
 };
 
-void pd_wish_begin(struct pd_wish *wish);
+void pdn_wish_begin(struct pdn_wish *wish);
 /* 0: some space was given back, try again. ENOSPC: no more will come. EINTR. */
-int pd_wish_wait(struct pd_wish *wish, const struct pd_region *region);
-void pd_wishes_given(void); /* there is more BAR space than before */
-int pd_wishes_answer(struct pd_file *file, u32 serial);
-__poll_t pd_wishes_poll(struct pd_file *file, struct file *filp, poll_table *table);
+int pdn_wish_wait(struct pdn_wish *wish, const struct pdn_region *region);
+void pdn_wishes_given(void); /* there is more BAR space than before */
+int pdn_wishes_answer(struct pdn_file *file, u32 serial);
+__poll_t pdn_wishes_poll(struct pdn_file *file, struct file *filp, poll_table *table);
 
 /* ---- debug.c ---- */
 
-enum pd_counter {
-	PD_PINS,
-	PD_UNPINS,
-	PD_PIN_FAILURES,
-	PD_REVOCATIONS,
-	PD_LOST_RACES,
-	PD_MAPS,
-	PD_FAULTS,
-	PD_SIGBUS,
-	PD_EXPORTS,
-	PD_ATTACHES,
-	PD_ATTACH_FAILURES,
-	PD_RECLAIMS,
-	PD_RECLAIM_SAVES,
-	PD_ORPHANS,
-	PD_STRAY_CALLBACKS,
-	PD_KEPT_BYTES, /* the only one that goes down */
-	PD_COUNTERS
+enum pdn_counter {
+	PDN_PINS,
+	PDN_UNPINS,
+	PDN_PIN_FAILURES,
+	PDN_REVOCATIONS,
+	PDN_LOST_RACES,
+	PDN_MAPS,
+	PDN_FAULTS,
+	PDN_SIGBUS,
+	PDN_EXPORTS,
+	PDN_ATTACHES,
+	PDN_ATTACH_FAILURES,
+	PDN_RECLAIMS,
+	PDN_RECLAIM_SAVES,
+	PDN_ORPHANS,
+	PDN_STRAY_CALLBACKS,
+	PDN_KEPT_BYTES, /* the only one that goes down */
+	PDN_COUNTERS
 };
 
-extern atomic64_t pd_counters[PD_COUNTERS];
+extern atomic64_t pdn_counters[PDN_COUNTERS];
 
-static inline void pd_count(enum pd_counter counter)
+static inline void pdn_count(enum pdn_counter counter)
 {
-	atomic64_inc(&pd_counters[counter]);
+	atomic64_inc(&pdn_counters[counter]);
 }
 
-void pd_debug_init(void);
-void pd_debug_exit(void);
-void pd_region_show(struct seq_file *seq, struct pd_region *region);
+void pdn_debug_init(void);
+void pdn_debug_exit(void);
+void pdn_region_show(struct seq_file *seq, struct pdn_region *region);
 
 #endif

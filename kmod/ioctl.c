@@ -13,7 +13,7 @@
 #include "trace.h"
 
 /* The argument of any call. */
-union pd_arg {
+union pdn_arg {
 	u32 size;
 	struct {
 		u32 size;
@@ -29,93 +29,93 @@ union pd_arg {
 };
 
 /* One call. Each function writes its own result back, since it must undo its work if that fails. */
-struct pd_call {
-	union pd_arg arg;
+struct pdn_call {
+	union pdn_arg arg;
 	void __user *user;
 	size_t size; /* bytes to write back */
 };
 
-static int write_back(const struct pd_call *call)
+static int write_back(const struct pdn_call *call)
 {
 	return copy_to_user(call->user, &call->arg, call->size) ? -EFAULT : 0;
 }
 
-static int call_version(struct pd_file *file, struct pd_call *call)
+static int call_version(struct pdn_file *file, struct pdn_call *call)
 {
 	struct pindown_version *arg = &call->arg.version;
 
 	if (arg->flags)
 		return -EINVAL;
 	arg->abi = PINDOWN_ABI;
-	arg->granularity = PD_GRANULARITY;
+	arg->granularity = PDN_GRANULARITY;
 	arg->capabilities = PINDOWN_CAP_CALLBACK | PINDOWN_CAP_MMAP | PINDOWN_CAP_STATE;
-	if (pd_provider_is_persistent()) {
+	if (pdn_provider_is_persistent()) {
 		arg->capabilities |= PINDOWN_CAP_PERSISTENT | PINDOWN_CAP_RECLAIM;
-		if (pd_provider_maps_dma())
+		if (pdn_provider_maps_dma())
 			arg->capabilities |= PINDOWN_CAP_DMABUF;
-		if (pd_provider_forces_bar1())
+		if (pdn_provider_forces_bar1())
 			arg->capabilities |= PINDOWN_CAP_FORCE_BAR1;
 	}
-#ifdef PD_SIMULATED
+#ifdef PDN_SIMULATED
 	arg->capabilities |= PINDOWN_CAP_SIMULATED;
 #endif
-	arg->max_regions = pd_budget_regions();
-	arg->state_length = pd_state_length();
-	strscpy_pad(arg->release, PD_RELEASE, sizeof(arg->release));
+	arg->max_regions = pdn_budget_regions();
+	arg->state_length = pdn_state_length();
+	strscpy_pad(arg->release, PDN_RELEASE, sizeof(arg->release));
 	return write_back(call);
 }
 
-static int call_pin(struct pd_file *file, struct pd_call *call)
+static int call_pin(struct pdn_file *file, struct pdn_call *call)
 {
-	struct pd_region *region;
+	struct pdn_region *region;
 	int ret;
 
-	ret = pd_region_pin(file, &call->arg.pin, &region);
+	ret = pdn_region_pin(file, &call->arg.pin, &region);
 	if (ret)
 		return ret;
 	ret = write_back(call);
 	if (ret) {
-		pd_region_end(region);
-		pd_region_free_number(file, region->number);
-		pd_region_put(region);
+		pdn_region_end(region);
+		pdn_region_free_number(file, region->number);
+		pdn_region_put(region);
 		return ret;
 	}
-	pd_region_publish(file, region);
+	pdn_region_publish(file, region);
 	return 0;
 }
 
-static u32 state_shown(struct pd_region *region)
+static u32 state_shown(struct pdn_region *region)
 {
-	return pd_region_is_live(region) ? PINDOWN_REGION_LIVE : PINDOWN_REGION_REVOKED;
+	return pdn_region_is_live(region) ? PINDOWN_REGION_LIVE : PINDOWN_REGION_REVOKED;
 }
 
-static int call_unpin(struct pd_file *file, struct pd_call *call)
+static int call_unpin(struct pdn_file *file, struct pdn_call *call)
 {
 	struct pindown_unpin *arg = &call->arg.unpin;
-	struct pd_region *region;
+	struct pdn_region *region;
 	u32 exports;
 
 	if (arg->flags || arg->reserved)
 		return -EINVAL;
-	region = pd_region_take(file, arg->region);
+	region = pdn_region_take(file, arg->region);
 	if (!region)
 		return -ENOENT;
 	arg->state = state_shown(region);
-	pd_region_end(region);
-	pd_region_free_number(file, arg->region);
-	pd_exports_count(region, &exports, &arg->importers);
-	pd_region_put(region);
+	pdn_region_end(region);
+	pdn_region_free_number(file, arg->region);
+	pdn_exports_count(region, &exports, &arg->importers);
+	pdn_region_put(region);
 	return write_back(call);
 }
 
-static int call_query(struct pd_file *file, struct pd_call *call)
+static int call_query(struct pdn_file *file, struct pdn_call *call)
 {
 	struct pindown_query *arg = &call->arg.query;
-	struct pd_region *region;
+	struct pdn_region *region;
 
 	if (arg->flags)
 		return -EINVAL;
-	region = pd_region_get(file, arg->region);
+	region = pdn_region_get(file, arg->region);
 	if (!region)
 		return -ENOENT;
 	arg->state = state_shown(region);
@@ -124,26 +124,26 @@ static int call_query(struct pd_file *file, struct pd_call *call)
 	arg->pin_flags = region->flags;
 	arg->page_size = region->page_size;
 	arg->page_count = region->page_count;
-	arg->map_offset = pd_map_offset(region->number);
+	arg->map_offset = pdn_map_offset(region->number);
 	memcpy(arg->gpu_uuid, region->gpu_uuid, sizeof(arg->gpu_uuid));
 	down_read(&region->lock);
 	arg->mappings = region->mappings;
 	up_read(&region->lock);
-	pd_exports_count(region, &arg->exports, &arg->importers);
-	pd_region_put(region);
+	pdn_exports_count(region, &arg->exports, &arg->importers);
+	pdn_region_put(region);
 	return write_back(call);
 }
 
-static int call_export(struct pd_file *file, struct pd_call *call)
+static int call_export(struct pdn_file *file, struct pdn_call *call)
 {
 	struct pindown_export *arg = &call->arg.export;
-	struct pd_region *region;
+	struct pdn_region *region;
 	struct file *dmabuf;
 	int ret, fd;
 
 	if (arg->flags)
 		return -EINVAL;
-	region = pd_region_get(file, arg->region);
+	region = pdn_region_get(file, arg->region);
 	if (!region)
 		return -ENOENT;
 	fd = get_unused_fd_flags(O_CLOEXEC);
@@ -151,7 +151,7 @@ static int call_export(struct pd_file *file, struct pd_call *call)
 		ret = fd;
 		goto out_region;
 	}
-	ret = pd_export(region, &dmabuf);
+	ret = pdn_export(region, &dmabuf);
 	trace_pindown_export(region, ret);
 	if (ret)
 		goto out_fd;
@@ -164,41 +164,41 @@ static int call_export(struct pd_file *file, struct pd_call *call)
 	}
 	/* From here on another thread of the process may close it. */
 	fd_install(fd, dmabuf);
-	pd_region_put(region);
+	pdn_region_put(region);
 	return 0;
 
 out_fd:
 	put_unused_fd(fd);
 out_region:
-	pd_region_put(region);
+	pdn_region_put(region);
 	return ret;
 }
 
-static int call_stats(struct pd_file *file, struct pd_call *call)
+static int call_stats(struct pdn_file *file, struct pdn_call *call)
 {
 	struct pindown_stats_all *arg = &call->arg.stats;
 
 	if (arg->flags)
 		return -EINVAL;
 	*arg = (struct pindown_stats_all){ .size = arg->size, .gpu = arg->gpu };
-	pd_budget_own_stats(file->owner, arg);
+	pdn_budget_own_stats(file->owner, arg);
 	if (capable(CAP_SYS_ADMIN))
-		pd_budget_all_stats(arg);
+		pdn_budget_all_stats(arg);
 	return write_back(call);
 }
 
-static int call_answer(struct pd_file *file, struct pd_call *call)
+static int call_answer(struct pdn_file *file, struct pdn_call *call)
 {
 	struct pindown_answer *arg = &call->arg.answer;
 
 	if (arg->flags || arg->reserved)
 		return -EINVAL;
-	return pd_wishes_answer(file, arg->wanted);
+	return pdn_wishes_answer(file, arg->wanted);
 }
 
 /* Indexed by number. `size` is that of the first version, the minimum that a caller may give. */
 static const struct {
-	int (*call)(struct pd_file *file, struct pd_call *call);
+	int (*call)(struct pdn_file *file, struct pdn_call *call);
 	u32 size;
 	bool for_all; /* other processes than the descriptor's owner may call it, too */
 } calls[] = {
@@ -215,10 +215,10 @@ static const struct {
  * The size bits of the command are ignored: `size` in the structure says the same, and also works
  * for a caller that was built with another version.
  */
-long pd_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
+long pdn_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
-	struct pd_file *file = filp->private_data;
-	struct pd_call call = { .user = (void __user *)arg };
+	struct pdn_file *file = filp->private_data;
+	struct pdn_call call = { .user = (void __user *)arg };
 	u32 nr = _IOC_NR(cmd), size;
 	int ret;
 
@@ -226,7 +226,7 @@ long pd_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 		return -ENOTTY;
 	/* Keeps a speculating processor from reading past the table, too. */
 	nr = array_index_nospec(nr, ARRAY_SIZE(calls));
-	if (!calls[nr].for_all && !pd_is_owner(file))
+	if (!calls[nr].for_all && !pdn_is_owner(file))
 		return -EPERM;
 	if (get_user(size, (u32 __user *)call.user))
 		return -EFAULT;
@@ -240,7 +240,7 @@ long pd_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 	/* Another thread may have changed it since get_user(). */
 	call.arg.size = size;
 	call.size = calls[nr].size;
-	if (pd_is_owner(file))
-		pd_orphans_reap(file->owner);
+	if (pdn_is_owner(file))
+		pdn_orphans_reap(file->owner);
 	return calls[nr].call(file, &call);
 }

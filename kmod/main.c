@@ -8,58 +8,58 @@
 #include "compat.h"
 #include "internal.h"
 
-static struct miscdevice pd_device = {
+static struct miscdevice pdn_device = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "pindown",
-	.fops = &pd_fops,
+	.fops = &pdn_fops,
 	.mode = 0666, /* a process can pin only its own GPU memory: see docs/kernel-module.md */
 };
 
-static int __init pd_init(void)
+static int __init pdn_init(void)
 {
 	bool persistent, maps_dma;
 	int ret;
 
-	/* This only checks that there is a driver: each pd_owner holds it for itself. */
-	ret = pd_provider_take();
+	/* This only checks that there is a driver: each pdn_owner holds it for itself. */
+	ret = pdn_provider_take();
 	if (ret)
 		return ret;
-	persistent = pd_provider_is_persistent();
-	maps_dma = persistent && pd_provider_maps_dma();
-	pd_provider_give_back();
-	ret = pd_regions_init();
+	persistent = pdn_provider_is_persistent();
+	maps_dma = persistent && pdn_provider_maps_dma();
+	pdn_provider_give_back();
+	ret = pdn_regions_init();
 	if (ret)
 		return ret;
-	pd_debug_init();
-	ret = misc_register(&pd_device);
+	pdn_debug_init();
+	ret = misc_register(&pdn_device);
 	if (ret) {
 		pr_err("can't make the device: error %d\n", ret);
 		goto err_regions;
 	}
-	pr_info("version %s, persistent pins %s, dma-buf %s\n", PD_RELEASE,
+	pr_info("version %s, persistent pins %s, dma-buf %s\n", PDN_RELEASE,
 		persistent ? "yes" : "no", maps_dma ? "yes" : "no");
 	return 0;
 
 err_regions:
-	pd_debug_exit();
-	pd_regions_exit();
+	pdn_debug_exit();
+	pdn_regions_exit();
 	return ret;
 }
 
 /* Descriptors, mappings, dma-bufs and orphans hold the module, so none is left here. */
-static void __exit pd_exit(void)
+static void __exit pdn_exit(void)
 {
-	misc_deregister(&pd_device);
-	pd_debug_exit();
-	pd_regions_exit();
-	pd_budget_exit();
-	pd_map_exit();
+	misc_deregister(&pdn_device);
+	pdn_debug_exit();
+	pdn_regions_exit();
+	pdn_budget_exit();
+	pdn_map_exit();
 }
 
-module_init(pd_init);
-module_exit(pd_exit);
+module_init(pdn_init);
+module_exit(pdn_exit);
 
 MODULE_DESCRIPTION("Pins GPU memory for third-party devices (GPUDirect RDMA)");
-MODULE_VERSION(PD_RELEASE);
+MODULE_VERSION(PDN_RELEASE);
 MODULE_LICENSE("Dual MIT/GPL");
 MODULE_SOFTDEP("pre: nvidia");

@@ -22,14 +22,14 @@
 
 /* The machine can map 2^22 regions at a time: offsets are signed and have 63 bits. */
 #define MAX_MAP_ID ((1u << 22) - 1)
-#define ID_SHIFT (PD_OFFSET_BITS - PAGE_SHIFT)
+#define ID_SHIFT (PDN_OFFSET_BITS - PAGE_SHIFT)
 #define CACHING_SHIFT (60 - PAGE_SHIFT)
 
 static DEFINE_IDA(map_ids);
 
-u64 pd_map_offset(u32 number)
+u64 pdn_map_offset(u32 number)
 {
-	return (u64)number << PD_OFFSET_BITS;
+	return (u64)number << PDN_OFFSET_BITS;
 }
 
 /* ---- memory types ---- */
@@ -39,20 +39,20 @@ u64 pd_map_offset(u32 number)
  * combining must be reserved in that list. If the GPU's driver has reserved another type already,
  * that type is used: slower, but correct.
  */
-static void wc_free(struct pd_region *region, u32 count)
+static void wc_free(struct pdn_region *region, u32 count)
 {
 	while (count--)
-		arch_io_free_memtype_wc(region->runs[count].start, pd_run_length(region, count));
+		arch_io_free_memtype_wc(region->runs[count].start, pdn_run_length(region, count));
 }
 
 /* Needs region->lock for writing, like every change of the mapping members. */
-static void wc_reserve(struct pd_region *region)
+static void wc_reserve(struct pdn_region *region)
 {
 	u32 i;
 
 	for (i = 0; i < region->run_count; i++) {
 		if (arch_io_reserve_memtype_wc(region->runs[i].start,
-					       pd_run_length(region, i))) {
+					       pdn_run_length(region, i))) {
 			wc_free(region, i);
 			return;
 		}
@@ -60,36 +60,36 @@ static void wc_reserve(struct pd_region *region)
 	region->wc_reserved = true;
 }
 
-static void wc_release(struct pd_region *region)
+static void wc_release(struct pdn_region *region)
 {
 	if (region->wc_reserved)
 		wc_free(region, region->run_count);
 	region->wc_reserved = false;
 }
 
-void pd_map_end(struct pd_region *region)
+void pdn_map_end(struct pdn_region *region)
 {
 	if (!region->mappings)
 		return;
-	unmap_mapping_range(region->file->mapping, (loff_t)region->map_id << PD_OFFSET_BITS,
+	unmap_mapping_range(region->file->mapping, (loff_t)region->map_id << PDN_OFFSET_BITS,
 			    region->length, 1);
 	wc_release(region);
 }
 
-void pd_map_release(struct pd_region *region)
+void pdn_map_release(struct pdn_region *region)
 {
 	if (region->map_id)
 		ida_free(&map_ids, region->map_id);
 }
 
-void pd_map_exit(void)
+void pdn_map_exit(void)
 {
 	ida_destroy(&map_ids);
 }
 
 /* ---- faults ---- */
 
-static const struct pd_run *run_of(const struct pd_region *region, u64 offset)
+static const struct pdn_run *run_of(const struct pdn_region *region, u64 offset)
 {
 	u32 low = 0, high = region->run_count;
 
@@ -105,9 +105,9 @@ static const struct pd_run *run_of(const struct pd_region *region, u64 offset)
 	return &region->runs[low];
 }
 
-static unsigned long pfn_of(const struct pd_region *region, u64 offset)
+static unsigned long pfn_of(const struct pdn_region *region, u64 offset)
 {
-	const struct pd_run *run = run_of(region, offset);
+	const struct pdn_run *run = run_of(region, offset);
 
 	return (run->start + (offset - run->offset)) >> PAGE_SHIFT;
 }
@@ -116,7 +116,7 @@ static unsigned long pfn_of(const struct pd_region *region, u64 offset)
  * Also inserts the pages around the address, within one page of page tables, since GPU memory is
  * read and written in bulk. Only the page that faulted must succeed.
  */
-static vm_fault_t insert_around(struct vm_fault *vmf, const struct pd_region *region)
+static vm_fault_t insert_around(struct vm_fault *vmf, const struct pdn_region *region)
 {
 	struct vm_area_struct *vma = vmf->vma;
 	unsigned long window = vmf->address & PMD_MASK;
@@ -143,21 +143,21 @@ static vm_fault_t insert_around(struct vm_fault *vmf, const struct pd_region *re
 
 static vm_fault_t region_fault(struct vm_fault *vmf)
 {
-	struct pd_region *region = vmf->vma->vm_private_data;
+	struct pdn_region *region = vmf->vma->vm_private_data;
 	vm_fault_t ret = VM_FAULT_SIGBUS;
 
 	down_read(&region->lock);
-	if (region->state == PD_LIVE)
+	if (region->state == PDN_LIVE)
 		ret = insert_around(vmf, region);
 	up_read(&region->lock);
-	pd_count(ret == VM_FAULT_SIGBUS ? PD_SIGBUS : PD_FAULTS);
+	pdn_count(ret == VM_FAULT_SIGBUS ? PDN_SIGBUS : PDN_FAULTS);
 	return ret;
 }
 
 /* A vma was split, and both halves are mappings. Neither fork nor mremap growth gets here. */
 static void region_vma_open(struct vm_area_struct *vma)
 {
-	struct pd_region *region = vma->vm_private_data;
+	struct pdn_region *region = vma->vm_private_data;
 
 	kref_get(&region->ref);
 	down_write(&region->lock);
@@ -167,13 +167,13 @@ static void region_vma_open(struct vm_area_struct *vma)
 
 static void region_vma_close(struct vm_area_struct *vma)
 {
-	struct pd_region *region = vma->vm_private_data;
+	struct pdn_region *region = vma->vm_private_data;
 
 	down_write(&region->lock);
 	if (!--region->mappings)
 		wc_release(region);
 	up_write(&region->lock);
-	pd_region_put(region);
+	pdn_region_put(region);
 }
 
 static const struct vm_operations_struct region_vm_ops = {
@@ -205,18 +205,18 @@ static pgprot_t protection_of(pgprot_t prot, u32 caching)
  * Replaces the requested kind of caching by the one that the mapping gets. Needs region->lock for
  * writing.
  */
-static int choose_caching(struct pd_region *region, u32 *caching)
+static int choose_caching(struct pdn_region *region, u32 *caching)
 {
 	bool is_default = *caching == PINDOWN_MAP_DEFAULT >> 60;
 
 	if (!region->memory)
-		region->memory = pd_memory_of(region);
+		region->memory = pdn_memory_of(region);
 	switch (region->memory) {
-	case PD_MEMORY_OF_DEVICE:
+	case PDN_MEMORY_OF_DEVICE:
 		if (is_default)
 			*caching = WRITE_COMBINED;
 		return *caching == CACHED ? -EOPNOTSUPP : 0;
-	case PD_MEMORY_COHERENT:
+	case PDN_MEMORY_COHERENT:
 		if (is_default)
 			*caching = CACHED;
 		return *caching == CACHED ? 0 : -EOPNOTSUPP;
@@ -229,14 +229,14 @@ static int choose_caching(struct pd_region *region, u32 *caching)
 }
 
 /* Needs region->lock for writing. */
-static int map_region(struct pd_region *region, struct vm_area_struct *vma, u32 *asked)
+static int map_region(struct pdn_region *region, struct vm_area_struct *vma, u32 *asked)
 {
 	u64 offset = (u64)(vma->vm_pgoff & ((1ul << ID_SHIFT) - 1)) << PAGE_SHIFT;
 	u64 length = vma->vm_end - vma->vm_start;
 	u32 caching;
 	int ret, id;
 
-	if (region->state != PD_LIVE)
+	if (region->state != PDN_LIVE)
 		return -ESTALE;
 	if (offset >= region->length || length > region->length - offset)
 		return -EINVAL;
@@ -259,27 +259,27 @@ static int map_region(struct pd_region *region, struct vm_area_struct *vma, u32 
 
 	vma->vm_page_prot = protection_of(vma->vm_page_prot, caching);
 	vma->vm_pgoff = ((unsigned long)region->map_id << ID_SHIFT) | (offset >> PAGE_SHIFT);
-	pd_vm_flags_change(vma, VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP, 0);
+	pdn_vm_flags_change(vma, VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP, 0);
 	vma->vm_private_data = region;
 	vma->vm_ops = &region_vm_ops;
 	return 0;
 }
 
-int pd_mmap(struct file *filp, struct vm_area_struct *vma)
+int pdn_mmap(struct file *filp, struct vm_area_struct *vma)
 {
-	struct pd_file *file = filp->private_data;
-	u32 number = (vma->vm_pgoff >> ID_SHIFT) & PD_MAX_REGION;
+	struct pdn_file *file = filp->private_data;
+	u32 number = (vma->vm_pgoff >> ID_SHIFT) & PDN_MAX_REGION;
 	u32 caching = vma->vm_pgoff >> CACHING_SHIFT;
-	struct pd_region *region;
+	struct pdn_region *region;
 	int ret;
 
 	if (!number && !caching)
-		return pd_is_owner(file) ? pd_state_mmap(file, vma) : -EPERM;
-	if (!pd_is_owner(file))
+		return pdn_is_owner(file) ? pdn_state_mmap(file, vma) : -EPERM;
+	if (!pdn_is_owner(file))
 		return -EPERM;
 	if (!(vma->vm_flags & VM_SHARED) || caching > WRITE_COMBINED)
 		return -EINVAL;
-	region = pd_region_get(file, number);
+	region = pdn_region_get(file, number);
 	if (!region)
 		return -ENOENT;
 	down_write(&region->lock);
@@ -287,10 +287,10 @@ int pd_mmap(struct file *filp, struct vm_area_struct *vma)
 	up_write(&region->lock);
 	trace_pindown_map(region, vma->vm_start, vma->vm_end, caching, ret);
 	if (ret) {
-		pd_region_put(region);
+		pdn_region_put(region);
 		return ret;
 	}
 	/* The vma owns the reference now. */
-	pd_count(PD_MAPS);
+	pdn_count(PDN_MAPS);
 	return 0;
 }

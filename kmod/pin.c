@@ -14,43 +14,43 @@
 #include "trace.h"
 
 /* Hands the charge to the region, unless the callback has ended the region already. */
-static void region_set_charge(struct pd_region *region, struct pd_charge *charge)
+static void region_set_charge(struct pdn_region *region, struct pdn_charge *charge)
 {
 	down_write(&region->lock);
-	if (region->state == PD_PINNING) {
+	if (region->state == PDN_PINNING) {
 		region->charge = charge;
 		charge = NULL;
 	}
 	up_write(&region->lock);
-	pd_charge_put(charge);
+	pdn_charge_put(charge);
 }
 
-static int pin_with_callback(struct pd_region *region)
+static int pin_with_callback(struct pdn_region *region)
 {
-	struct pd_owner *owner = region->owner;
-	struct pd_room room;
+	struct pdn_owner *owner = region->owner;
+	struct pdn_budget_request room;
 	int ret;
 
 	/* The callback may have used up the ticket already, in a try that failed. */
-	if (region->state == PD_REVOKED)
+	if (region->state == PDN_REVOKED)
 		return -ESTALE;
-	ret = pd_room_ask(&room, owner, region->length, NULL);
+	ret = pdn_budget_ask(&room, owner, region->length, NULL);
 	if (ret)
 		return ret;
 	down_read(&owner->puts);
-	ret = pd_get_pages(region);
+	ret = pdn_get_pages(region);
 	up_read(&owner->puts);
 	if (ret)
-		pd_room_leave(&room);
+		pdn_budget_leave(&room);
 	else
-		region_set_charge(region, pd_room_take(&room));
+		region_set_charge(region, pdn_budget_take(&room));
 	return ret;
 }
 
-static int pin_persistently(struct pd_region *region)
+static int pin_persistently(struct pdn_region *region)
 {
-	struct pd_hold *hold = pd_hold_new(region->owner, region->address, region->length,
-					   region->flags, NULL);
+	struct pdn_hold *hold = pdn_hold_new(region->owner, region->address, region->length,
+					     region->flags, NULL);
 
 	if (IS_ERR(hold))
 		return PTR_ERR(hold);
@@ -64,9 +64,9 @@ static int pin_persistently(struct pd_region *region)
  * that the process is being killed, and then it was not. For one GPU page there is always host
  * memory, so a pin of one page tells.
  */
-static int check_memory_is_own(const struct pd_region *region)
+static int check_memory_is_own(const struct pdn_region *region)
 {
-	int ret = pd_probe(region->owner, region->address);
+	int ret = pdn_probe(region->owner, region->address);
 
 	if (fatal_signal_pending(current))
 		return -EINTR;
@@ -74,12 +74,12 @@ static int check_memory_is_own(const struct pd_region *region)
 }
 
 /* Pins the region. If there is no BAR space, asks other processes for some and tries again. */
-static int pin_or_reclaim(struct pd_region *region)
+static int pin_or_reclaim(struct pdn_region *region)
 {
-	struct pd_wish wish;
+	struct pdn_wish wish;
 	int ret, wait;
 
-	pd_wish_begin(&wish);
+	pdn_wish_begin(&wish);
 	for (;;) {
 		ret = region->flags & PINDOWN_PIN_PERSISTENT ? pin_persistently(region)
 							     : pin_with_callback(region);
@@ -88,12 +88,12 @@ static int pin_or_reclaim(struct pd_region *region)
 		/* ENOMEM means missing BAR space: at a limit the error is ENOSPC or EDQUOT. */
 		if (ret != -ENOMEM)
 			return ret;
-		if (region->flags & PINDOWN_PIN_NO_RECLAIM || !pd_provider_is_persistent())
+		if (region->flags & PINDOWN_PIN_NO_RECLAIM || !pdn_provider_is_persistent())
 			return -ENOSPC;
 		wait = wish.serial ? 0 : check_memory_is_own(region);
 		if (wait)
 			return wait;
-		wait = pd_wish_wait(&wish, region);
+		wait = pdn_wish_wait(&wish, region);
 		if (wait == -ENOSPC)
 			pr_warn_ratelimited("no BAR space for %llu KiB of process %d (error %d)\n",
 					    region->length >> 10, task_tgid_nr(current), ret);
@@ -101,14 +101,14 @@ static int pin_or_reclaim(struct pd_region *region)
 			return wait;
 	}
 	if (wish.serial)
-		pd_count(PD_RECLAIM_SAVES);
+		pdn_count(PDN_RECLAIM_SAVES);
 	return 0;
 }
 
 /* The page table, or NULL if the driver has it back. Needs region->lock. */
-static const struct nvidia_p2p_page_table *table_of(const struct pd_region *region)
+static const struct nvidia_p2p_page_table *table_of(const struct pdn_region *region)
 {
-	if (region->state == PD_REVOKED)
+	if (region->state == PDN_REVOKED)
 		return NULL;
 	return region->hold ? region->hold->table : region->table;
 }
@@ -117,28 +117,28 @@ static const struct nvidia_p2p_page_table *table_of(const struct pd_region *regi
  * The memory is pinned. From here on the region ends like any other, also if the page table turns
  * out to be invalid.
  */
-static int region_mark_live(struct pd_region *region, struct pd_layout *layout)
+static int region_mark_live(struct pdn_region *region, struct pdn_layout *layout)
 {
 	int ret = -ESTALE;
 
 	down_write(&region->lock);
-	if (region->state == PD_PINNING) {
-		region->state = PD_LIVE;
-		pd_count(PD_PINS);
-		ret = pd_layout_measure(layout, table_of(region), region->length);
+	if (region->state == PDN_PINNING) {
+		region->state = PDN_LIVE;
+		pdn_count(PDN_PINS);
+		ret = pdn_layout_measure(layout, table_of(region), region->length);
 	}
 	up_write(&region->lock);
 	return ret;
 }
 
 /* Copies the page table, which is not read later, and sets the region's word. */
-static int region_set_layout(struct pd_region *region, const struct pd_layout *layout)
+static int region_set_layout(struct pdn_region *region, const struct pdn_layout *layout)
 {
 	int ret = -ESTALE;
 
 	down_write(&region->lock);
-	if (region->state == PD_LIVE) {
-		pd_layout_read(layout, table_of(region));
+	if (region->state == PDN_LIVE) {
+		pdn_layout_read(layout, table_of(region));
 		region->runs = layout->runs;
 		region->run_count = layout->run_count;
 		region->page_size = layout->page_size;
@@ -146,7 +146,7 @@ static int region_set_layout(struct pd_region *region, const struct pd_layout *l
 		region->cpu_caching = layout->cpu_caching;
 		region->shares_bar = layout->shares_bar;
 		memcpy(region->gpu_uuid, layout->gpu_uuid, sizeof(region->gpu_uuid));
-		pd_state_set(&region->file->state, region->number, region->state_value);
+		pdn_state_set(&region->file->state, region->number, region->state_value);
 		ret = 0;
 	}
 	up_write(&region->lock);
@@ -154,9 +154,9 @@ static int region_set_layout(struct pd_region *region, const struct pd_layout *l
 }
 
 /* runs[] can only be allocated when its length is known from the driver's table. */
-static int region_read_table(struct pd_region *region)
+static int region_read_table(struct pdn_region *region)
 {
-	struct pd_layout layout = {};
+	struct pdn_layout layout = {};
 	int ret;
 
 	ret = region_mark_live(region, &layout);
@@ -171,21 +171,21 @@ static int region_read_table(struct pd_region *region)
 	return ret;
 }
 
-static int region_charge_gpu(struct pd_region *region)
+static int region_charge_gpu(struct pdn_region *region)
 {
-	struct pd_charge *charge;
+	struct pdn_charge *charge;
 	int ret = -ESTALE;
 
 	/* A live region keeps its charge. */
 	down_write(&region->lock);
 	charge = region->hold ? region->hold->charge : region->charge;
-	if (region->state == PD_LIVE)
-		ret = pd_charge_gpu(charge, region->gpu_uuid);
+	if (region->state == PDN_LIVE)
+		ret = pdn_charge_gpu(charge, region->gpu_uuid);
 	up_write(&region->lock);
 	return ret;
 }
 
-static u32 next_state_value(struct pd_file *file)
+static u32 next_state_value(struct pdn_file *file)
 {
 	u32 value;
 
@@ -195,18 +195,18 @@ static u32 next_state_value(struct pd_file *file)
 	return value;
 }
 
-static int region_begin(struct pd_region *region)
+static int region_begin(struct pdn_region *region)
 {
 	int ret;
 
 	if (!(region->flags & PINDOWN_PIN_PERSISTENT)) {
-		ret = pd_ticket_issue(region);
+		ret = pdn_ticket_issue(region);
 		if (ret)
 			return ret;
 	}
 	ret = pin_or_reclaim(region);
 	if (ret) {
-		pd_ticket_void(region);
+		pdn_ticket_void(region);
 		return ret;
 	}
 	region->state_value = next_state_value(region->file);
@@ -214,7 +214,7 @@ static int region_begin(struct pd_region *region)
 	if (!ret)
 		ret = region_charge_gpu(region);
 	if (ret)
-		pd_region_end(region);
+		pdn_region_end(region);
 	return ret;
 }
 
@@ -227,36 +227,36 @@ static int pin_is_valid(const struct pindown_pin *arg)
 		return -EINVAL;
 	if (arg->reserved)
 		return -EINVAL;
-	if (!arg->length || arg->length > PD_MAX_LENGTH ||
-	    !IS_ALIGNED(arg->address | arg->length, PD_GRANULARITY) ||
+	if (!arg->length || arg->length > PDN_MAX_LENGTH ||
+	    !IS_ALIGNED(arg->address | arg->length, PDN_GRANULARITY) ||
 	    check_add_overflow(arg->address, arg->length, &end))
 		return -EINVAL;
 	if (!(arg->flags & PINDOWN_PIN_PERSISTENT))
 		return arg->flags & PINDOWN_PIN_FORCE_BAR1 ? -EINVAL : 0;
-	if (arg->flags & PINDOWN_PIN_FORCE_BAR1 && !pd_provider_forces_bar1())
+	if (arg->flags & PINDOWN_PIN_FORCE_BAR1 && !pdn_provider_forces_bar1())
 		return -EOPNOTSUPP;
-	return pd_provider_is_persistent() ? 0 : -EOPNOTSUPP;
+	return pdn_provider_is_persistent() ? 0 : -EOPNOTSUPP;
 }
 
-int pd_region_pin(struct pd_file *file, struct pindown_pin *arg, struct pd_region **made)
+int pdn_region_pin(struct pdn_file *file, struct pindown_pin *arg, struct pdn_region **made)
 {
-	struct pd_region *region;
+	struct pdn_region *region;
 	int ret;
 
 	ret = pin_is_valid(arg);
 	if (ret)
 		return ret;
-	region = pd_region_new(file, arg);
+	region = pdn_region_new(file, arg);
 	if (!region)
 		return -ENOMEM;
 	/* The number is reserved, and does not lead to the region yet. */
-	ret = xa_alloc(&file->regions, &region->number, NULL, XA_LIMIT(1, pd_budget_regions()),
+	ret = xa_alloc(&file->regions, &region->number, NULL, XA_LIMIT(1, pdn_budget_regions()),
 		       GFP_KERNEL_ACCOUNT);
 	if (ret) {
 		ret = ret == -EBUSY ? -EMFILE : ret;
 		goto err_region;
 	}
-	ret = pd_state_add(&file->state, region->number);
+	ret = pdn_state_add(&file->state, region->number);
 	if (ret)
 		goto err_number;
 	ret = region_begin(region);
@@ -265,25 +265,25 @@ int pd_region_pin(struct pd_file *file, struct pindown_pin *arg, struct pd_regio
 
 	arg->region = region->number;
 	arg->state_value = region->state_value;
-	arg->state_offset = pd_state_offset(region->number);
+	arg->state_offset = pdn_state_offset(region->number);
 	arg->page_size = region->page_size;
 	arg->page_count = region->page_count;
-	arg->map_offset = pd_map_offset(region->number);
+	arg->map_offset = pdn_map_offset(region->number);
 	memcpy(arg->gpu_uuid, region->gpu_uuid, sizeof(arg->gpu_uuid));
 	trace_pindown_pin(region, 0);
 	*made = region;
 	return 0;
 
 err_number:
-	pd_region_free_number(file, region->number);
+	pdn_region_free_number(file, region->number);
 err_region:
-	pd_count(ret == -ESTALE ? PD_LOST_RACES : PD_PIN_FAILURES);
+	pdn_count(ret == -ESTALE ? PDN_LOST_RACES : PDN_PIN_FAILURES);
 	trace_pindown_pin(region, ret);
-	pd_region_put(region);
+	pdn_region_put(region);
 	return ret;
 }
 
-void pd_region_publish(struct pd_file *file, struct pd_region *region)
+void pdn_region_publish(struct pdn_file *file, struct pdn_region *region)
 {
 	/* The number is reserved, so this needs no allocation and can't fail. */
 	xa_store(&file->regions, region->number, region, GFP_KERNEL);

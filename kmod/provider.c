@@ -41,7 +41,7 @@ int nvidia_p2p_put_pages_persistent(uint64_t virtual_address,
 #define FORCE_BAR1_MAPPING 1
 
 /*
- * Valid and constant from pd_provider_take() to pd_provider_give_back(). Every call of the driver
+ * Valid and constant from pdn_provider_take() to pdn_provider_give_back(). Every call of the driver
  * is made in between, so no lock is needed to read it.
  */
 static struct {
@@ -78,7 +78,7 @@ static int check_module(const char *name)
 {
 	if (!strcmp(name, DRIVER_MODULE))
 		return 0;
-#ifdef PD_SIMULATED
+#ifdef PDN_SIMULATED
 	pr_warn_once("takes the module %s for the driver: for tests only\n", name);
 	return 0;
 #else
@@ -90,10 +90,10 @@ static int check_module(const char *name)
 
 static bool can_force_bar1(const char *name)
 {
-	struct pd_driver_module module;
+	struct pdn_driver_module module;
 	unsigned int major;
 
-	return pd_driver_module_look(name, &module) && sscanf(module.version, "%u", &major) == 1 &&
+	return pdn_driver_module_look(name, &module) && sscanf(module.version, "%u", &major) == 1 &&
 	       major >= FORCES_BAR1_FROM;
 }
 
@@ -128,7 +128,7 @@ static int symbols_get(void)
 	driver.dma_map = symbol_get(nvidia_p2p_dma_map_pages);
 	driver.dma_unmap = symbol_get(nvidia_p2p_dma_unmap_pages);
 	if (!driver.get || !driver.put || !driver.free_table) {
-		pd_driver_module_complain(DRIVER_MODULE);
+		pdn_driver_module_complain(DRIVER_MODULE);
 		ret = -ENODEV;
 		goto err;
 	}
@@ -144,7 +144,7 @@ err:
 	return ret;
 }
 
-int pd_provider_take(void)
+int pdn_provider_take(void)
 {
 	int ret = 0;
 
@@ -157,7 +157,7 @@ int pd_provider_take(void)
 	return ret;
 }
 
-void pd_provider_give_back(void)
+void pdn_provider_give_back(void)
 {
 	mutex_lock(&driver_lock);
 	if (!--driver_users)
@@ -183,40 +183,40 @@ static int errno_of(int error)
 	}
 }
 
-bool pd_provider_is_persistent(void)
+bool pdn_provider_is_persistent(void)
 {
 	return driver.get_persistent && driver.put_persistent;
 }
 
-bool pd_provider_maps_dma(void)
+bool pdn_provider_maps_dma(void)
 {
 	return driver.dma_map && driver.dma_unmap;
 }
 
-bool pd_provider_forces_bar1(void)
+bool pdn_provider_forces_bar1(void)
 {
-	return pd_provider_is_persistent() && driver.forces_bar1;
+	return pdn_provider_is_persistent() && driver.forces_bar1;
 }
 
-static int get_pages(struct pd_region *region)
+static int get_pages(struct pdn_region *region)
 {
-	return driver.get(0, 0, region->address, region->length, &region->table, pd_region_callback,
+	return driver.get(0, 0, region->address, region->length, &region->table, pdn_region_callback,
 			   (void *)region->ticket);
 }
 
-static int put_pages(struct pd_region *region, struct nvidia_p2p_page_table *table)
+static int put_pages(struct pdn_region *region, struct nvidia_p2p_page_table *table)
 {
 	return driver.put(0, 0, region->address, table);
 }
 
-static int get_persistent(struct pd_hold *hold, u32 flags)
+static int get_persistent(struct pdn_hold *hold, u32 flags)
 {
 	u32 driver_flags = flags & PINDOWN_PIN_FORCE_BAR1 ? FORCE_BAR1_MAPPING : 0;
 
 	return driver.get_persistent(hold->address, hold->length, &hold->table, driver_flags);
 }
 
-static int put_persistent(struct pd_hold *hold)
+static int put_persistent(struct pdn_hold *hold)
 {
 	return driver.put_persistent(hold->address, hold->table, 0);
 }
@@ -238,12 +238,12 @@ static u32 flags_of(const struct nvidia_p2p_page_table *table)
 			      offsetofend(struct nvidia_p2p_page_table, gpu_uuid));
 }
 
-static enum pd_cpu_caching cpu_caching_of(const struct nvidia_p2p_page_table *table)
+static enum pdn_cpu_caching cpu_caching_of(const struct nvidia_p2p_page_table *table)
 {
 	if (table->version >> 16 < 2)
-		return PD_CPU_UNSAID;
-	return flags_of(table) & NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE ? PD_CPU_CACHED
-									    : PD_CPU_UNCACHED;
+		return PDN_CPU_UNSAID;
+	return flags_of(table) & NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE ? PDN_CPU_CACHED
+									    : PDN_CPU_UNCACHED;
 }
 
 /* Up to 575, a page that is pinned both with and without callback is in the BAR twice. */
@@ -276,7 +276,7 @@ static const u8 *uuid_of(const struct nvidia_p2p_page_table *table)
 	return table->gpu_uuid;
 }
 
-int pd_dma_map(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
+int pdn_dma_map(struct pci_dev *peer, struct pdn_hold *hold, struct pdn_dma *dma)
 {
 	struct nvidia_p2p_dma_mapping *mapping = NULL;
 	int ret;
@@ -294,11 +294,11 @@ int pd_dma_map(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
 	}
 	pr_err_ratelimited("DMA mapping of the driver, version %#x, %u pages: not understood\n",
 			   mapping->version, mapping->entries);
-	pd_dma_unmap(peer, hold, dma);
+	pdn_dma_unmap(peer, hold, dma);
 	return -EOPNOTSUPP;
 }
 
-void pd_dma_unmap(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma)
+void pdn_dma_unmap(struct pci_dev *peer, struct pdn_hold *hold, struct pdn_dma *dma)
 {
 	int ret = driver.dma_unmap(peer, hold->table, dma->mapping);
 
@@ -308,18 +308,18 @@ void pd_dma_unmap(struct pci_dev *peer, struct pd_hold *hold, struct pd_dma *dma
 	dma->mapping = NULL;
 }
 
-int pd_get_pages(struct pd_region *region)
+int pdn_get_pages(struct pdn_region *region)
 {
 	region->table = NULL;
 	return errno_of(get_pages(region));
 }
 
-int pd_put_pages(struct pd_region *region, struct nvidia_p2p_page_table *table)
+int pdn_put_pages(struct pdn_region *region, struct nvidia_p2p_page_table *table)
 {
 	return errno_of(put_pages(region, table));
 }
 
-void pd_free_table(struct nvidia_p2p_page_table *table)
+void pdn_free_table(struct nvidia_p2p_page_table *table)
 {
 	driver.free_table(table);
 }
@@ -331,8 +331,8 @@ static bool begins_run(const struct nvidia_p2p_page_table *table, u32 i, u32 pag
 	return !i || physical(table, i) != physical(table, i - 1) + page_size;
 }
 
-int pd_layout_measure(struct pd_layout *layout, const struct nvidia_p2p_page_table *table,
-		      u64 length)
+int pdn_layout_measure(struct pdn_layout *layout, const struct nvidia_p2p_page_table *table,
+		       u64 length)
 {
 	u32 i;
 
@@ -361,9 +361,9 @@ int pd_layout_measure(struct pd_layout *layout, const struct nvidia_p2p_page_tab
 	return 0;
 }
 
-void pd_layout_read(const struct pd_layout *layout, const struct nvidia_p2p_page_table *table)
+void pdn_layout_read(const struct pdn_layout *layout, const struct nvidia_p2p_page_table *table)
 {
-	struct pd_run *run = layout->runs;
+	struct pdn_run *run = layout->runs;
 	u32 i;
 
 	for (i = 0; i < layout->page_count; i++) {
@@ -377,7 +377,7 @@ void pd_layout_read(const struct pd_layout *layout, const struct nvidia_p2p_page
 
 /* ---- persistent pins ---- */
 
-static int pin_hold(struct pd_owner *owner, struct pd_hold *hold, u32 flags)
+static int pin_hold(struct pdn_owner *owner, struct pdn_hold *hold, u32 flags)
 {
 	int ret;
 
@@ -387,9 +387,9 @@ static int pin_hold(struct pd_owner *owner, struct pd_hold *hold, u32 flags)
 	return ret;
 }
 
-int pd_probe(struct pd_owner *owner, u64 address)
+int pdn_probe(struct pdn_owner *owner, u64 address)
 {
-	struct pd_hold page = { .address = address, .length = PD_GRANULARITY };
+	struct pdn_hold page = { .address = address, .length = PDN_GRANULARITY };
 	int ret = pin_hold(owner, &page, 0);
 
 	if (!ret)
@@ -397,14 +397,14 @@ int pd_probe(struct pd_owner *owner, u64 address)
 	return ret;
 }
 
-struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32 flags,
-			    struct pd_charge *shared)
+struct pdn_hold *pdn_hold_new(struct pdn_owner *owner, u64 address, u64 length, u32 flags,
+			      struct pdn_charge *shared)
 {
-	struct pd_hold *hold;
-	struct pd_room room;
+	struct pdn_hold *hold;
+	struct pdn_budget_request room;
 	int ret;
 
-	if (!pd_provider_is_persistent())
+	if (!pdn_provider_is_persistent())
 		return ERR_PTR(-EOPNOTSUPP);
 	hold = kzalloc(sizeof(*hold), GFP_KERNEL_ACCOUNT);
 	if (!hold)
@@ -412,48 +412,48 @@ struct pd_hold *pd_hold_new(struct pd_owner *owner, u64 address, u64 length, u32
 	kref_init(&hold->ref);
 	hold->address = address;
 	hold->length = length;
-	ret = pd_room_ask(&room, owner, length, shared);
+	ret = pdn_budget_ask(&room, owner, length, shared);
 	if (ret)
 		goto err_hold;
 	ret = pin_hold(owner, hold, flags);
 	if (ret)
 		goto err_room;
-	hold->charge = pd_room_take(&room);
+	hold->charge = pdn_budget_take(&room);
 	return hold;
 
 err_room:
-	pd_room_leave(&room);
+	pdn_budget_leave(&room);
 err_hold:
 	kfree(hold);
 	return ERR_PTR(ret);
 }
 
-void pd_hold_get(struct pd_hold *hold)
+void pdn_hold_get(struct pdn_hold *hold)
 {
 	kref_get(&hold->ref);
 }
 
 static void hold_release(struct kref *ref)
 {
-	struct pd_hold *hold = container_of(ref, struct pd_hold, ref);
+	struct pdn_hold *hold = container_of(ref, struct pdn_hold, ref);
 	int ret = errno_of(put_persistent(hold));
 
 	if (ret)
 		pr_err_ratelimited("the driver keeps a persistent pin of %llu KiB: error %d\n",
 				   hold->length >> 10, ret);
 	if (test_bit(0, &hold->kept))
-		atomic64_sub(hold->length, &pd_counters[PD_KEPT_BYTES]);
-	pd_charge_put(hold->charge);
+		atomic64_sub(hold->length, &pdn_counters[PDN_KEPT_BYTES]);
+	pdn_charge_put(hold->charge);
 	kfree(hold);
 }
 
-void pd_hold_put(struct pd_hold *hold)
+void pdn_hold_put(struct pdn_hold *hold)
 {
 	kref_put(&hold->ref, hold_release);
 }
 
-void pd_hold_keep(struct pd_hold *hold)
+void pdn_hold_keep(struct pdn_hold *hold)
 {
 	if (!test_and_set_bit(0, &hold->kept))
-		atomic64_add(hold->length, &pd_counters[PD_KEPT_BYTES]);
+		atomic64_add(hold->length, &pdn_counters[PDN_KEPT_BYTES]);
 }

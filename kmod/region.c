@@ -36,11 +36,11 @@ static atomic_long_t last_ticket;
 /* Callbacks run inside the driver: unloading waits here until they have left this module. */
 DEFINE_STATIC_SRCU(callbacks);
 
-struct workqueue_struct *pd_work;
+struct workqueue_struct *pdn_work;
 
 /* ---- tickets ---- */
 
-int pd_ticket_issue(struct pd_region *region)
+int pdn_ticket_issue(struct pdn_region *region)
 {
 	int ret;
 
@@ -48,14 +48,14 @@ int pd_ticket_issue(struct pd_region *region)
 	kref_get(&region->ref);
 	ret = xa_insert(&tickets, region->ticket, region, GFP_KERNEL_ACCOUNT);
 	if (ret)
-		pd_region_put(region);
+		pdn_region_put(region);
 	return ret;
 }
 
 /* Returns the region with a reference, and with the ticket's own reference still in place. */
-static struct pd_region *ticket_find(unsigned long ticket)
+static struct pdn_region *ticket_find(unsigned long ticket)
 {
-	struct pd_region *region;
+	struct pdn_region *region;
 
 	xa_lock(&tickets);
 	region = xa_load(&tickets, ticket);
@@ -66,19 +66,19 @@ static struct pd_region *ticket_find(unsigned long ticket)
 }
 
 /* After this no callback finds the region. */
-void pd_ticket_void(struct pd_region *region)
+void pdn_ticket_void(struct pdn_region *region)
 {
 	if (xa_erase(&tickets, region->ticket))
-		pd_region_put(region);
+		pdn_region_put(region);
 }
 
 /* ---- life and death ---- */
 
 static void orphan_done(struct work_struct *work);
 
-struct pd_region *pd_region_new(struct pd_file *file, const struct pindown_pin *arg)
+struct pdn_region *pdn_region_new(struct pdn_file *file, const struct pindown_pin *arg)
 {
-	struct pd_region *region = kzalloc(sizeof(*region), GFP_KERNEL_ACCOUNT);
+	struct pdn_region *region = kzalloc(sizeof(*region), GFP_KERNEL_ACCOUNT);
 
 	if (!region)
 		return NULL;
@@ -88,7 +88,7 @@ struct pd_region *pd_region_new(struct pd_file *file, const struct pindown_pin *
 	INIT_LIST_HEAD(&region->exports);
 	INIT_LIST_HEAD(&region->orphan);
 	INIT_WORK(&region->orphan_done, orphan_done);
-	region->state = PD_PINNING;
+	region->state = PDN_PINNING;
 	region->file = file;
 	region->owner = file->owner;
 	kref_get(&region->owner->ref);
@@ -100,22 +100,22 @@ struct pd_region *pd_region_new(struct pd_file *file, const struct pindown_pin *
 
 static void region_release(struct kref *ref)
 {
-	struct pd_region *region = container_of(ref, struct pd_region, ref);
+	struct pdn_region *region = container_of(ref, struct pdn_region, ref);
 
-	pd_map_release(region);
+	pdn_map_release(region);
 	kvfree(region->runs);
-	pd_owner_put(region->owner);
+	pdn_owner_put(region->owner);
 	kfree(region);
 }
 
-void pd_region_put(struct pd_region *region)
+void pdn_region_put(struct pdn_region *region)
 {
 	kref_put(&region->ref, region_release);
 }
 
-struct pd_region *pd_region_get(struct pd_file *file, u32 number)
+struct pdn_region *pdn_region_get(struct pdn_file *file, u32 number)
 {
-	struct pd_region *region;
+	struct pdn_region *region;
 
 	xa_lock(&file->regions);
 	region = xa_load(&file->regions, number);
@@ -126,9 +126,9 @@ struct pd_region *pd_region_get(struct pd_file *file, u32 number)
 }
 
 /* A region that is still being pinned is not found: its number is only reserved. */
-struct pd_region *pd_region_take(struct pd_file *file, u32 number)
+struct pdn_region *pdn_region_take(struct pdn_file *file, u32 number)
 {
-	struct pd_region *region;
+	struct pdn_region *region;
 
 	xa_lock(&file->regions);
 	region = xa_load(&file->regions, number);
@@ -139,17 +139,17 @@ struct pd_region *pd_region_take(struct pd_file *file, u32 number)
 	return region;
 }
 
-void pd_region_free_number(struct pd_file *file, u32 number)
+void pdn_region_free_number(struct pdn_file *file, u32 number)
 {
 	xa_erase(&file->regions, number);
 }
 
-bool pd_region_is_live(struct pd_region *region)
+bool pdn_region_is_live(struct pdn_region *region)
 {
 	bool live;
 
 	down_read(&region->lock);
-	live = region->state == PD_LIVE;
+	live = region->state == PDN_LIVE;
 	up_read(&region->lock);
 	return live;
 }
@@ -158,11 +158,11 @@ bool pd_region_is_live(struct pd_region *region)
  * Ends all access from user space. Needs region->lock for writing, and the state must have been
  * changed already: a later fault sees the new state, and the page of an earlier one is zapped here.
  */
-static void region_hide(struct pd_region *region)
+static void region_hide(struct pdn_region *region)
 {
 	if (region->file)
-		pd_state_set(&region->file->state, region->number, 0);
-	pd_map_end(region);
+		pdn_state_set(&region->file->state, region->number, 0);
+	pdn_map_end(region);
 }
 
 /* ---- the end ---- */
@@ -171,9 +171,9 @@ static void region_hide(struct pd_region *region)
  * Must run in the pinning process. If it fails, the driver could not try, and the callback is still
  * armed.
  */
-static int region_unpin(struct pd_region *region)
+static int region_unpin(struct pdn_region *region)
 {
-	struct pd_owner *owner = region->owner;
+	struct pdn_owner *owner = region->owner;
 	struct nvidia_p2p_page_table *table;
 	int ret = 0;
 
@@ -182,7 +182,7 @@ static int region_unpin(struct pd_region *region)
 	table = region->table;
 	up_read(&region->lock);
 	if (table)
-		ret = pd_put_pages(region, table);
+		ret = pdn_put_pages(region, table);
 	up_write(&owner->puts);
 	if (ret)
 		return ret;
@@ -191,8 +191,8 @@ static int region_unpin(struct pd_region *region)
 	down_write(&region->lock);
 	region->table = NULL;
 	up_write(&region->lock);
-	pd_ticket_void(region);
-	pd_charge_put(xchg(&region->charge, NULL));
+	pdn_ticket_void(region);
+	pdn_charge_put(xchg(&region->charge, NULL));
 	return 0;
 }
 
@@ -200,9 +200,9 @@ static int region_unpin(struct pd_region *region)
  * Leaves the region to its own process. The list holds a reference to the region and one to the
  * module: the callback may come long after the last descriptor is closed.
  */
-static void region_orphan(struct pd_region *region)
+static void region_orphan(struct pdn_region *region)
 {
-	struct pd_owner *owner = region->owner;
+	struct pdn_owner *owner = region->owner;
 
 	down_write(&region->lock);
 	if (region->table) {
@@ -211,15 +211,15 @@ static void region_orphan(struct pd_region *region)
 		spin_lock(&owner->lock);
 		list_add_tail(&region->orphan, &owner->orphans);
 		spin_unlock(&owner->lock);
-		pd_count(PD_ORPHANS);
+		pdn_count(PDN_ORPHANS);
 	}
 	up_write(&region->lock);
 }
 
 /* The reverse, for a callback. orphan_done() drops both references after the callback. */
-static bool region_leave_orphans(struct pd_region *region)
+static bool region_leave_orphans(struct pdn_region *region)
 {
-	struct pd_owner *owner = region->owner;
+	struct pdn_owner *owner = region->owner;
 	bool was_orphan;
 
 	spin_lock(&owner->lock);
@@ -231,18 +231,18 @@ static bool region_leave_orphans(struct pd_region *region)
 
 static void orphan_done(struct work_struct *work)
 {
-	pd_region_put(container_of(work, struct pd_region, orphan_done));
+	pdn_region_put(container_of(work, struct pdn_region, orphan_done));
 	/* Unloading waits for the workqueue, and so for the end of this function. */
 	module_put(THIS_MODULE);
 }
 
-void pd_orphans_reap(struct pd_owner *owner)
+void pdn_orphans_reap(struct pdn_owner *owner)
 {
-	struct pd_region *region;
+	struct pdn_region *region;
 
 	while (!list_empty(&owner->orphans)) {
 		spin_lock(&owner->lock);
-		region = list_first_entry_or_null(&owner->orphans, struct pd_region, orphan);
+		region = list_first_entry_or_null(&owner->orphans, struct pdn_region, orphan);
 		if (region)
 			list_del_init(&region->orphan);
 		spin_unlock(&owner->lock);
@@ -250,25 +250,25 @@ void pd_orphans_reap(struct pd_owner *owner)
 			return;
 		if (region_unpin(region)) {
 			region_orphan(region);
-			pd_region_put(region);
+			pdn_region_put(region);
 			module_put(THIS_MODULE);
 			return;
 		}
-		pd_region_put(region);
+		pdn_region_put(region);
 		/* This is not the last reference: the caller has an open descriptor. */
 		module_put(THIS_MODULE);
 	}
 }
 
 /* Returns true to the one caller that has to unpin the region. */
-static bool region_stop(struct pd_region *region)
+static bool region_stop(struct pdn_region *region)
 {
 	bool live;
 
 	down_write(&region->lock);
-	live = region->state == PD_LIVE;
+	live = region->state == PDN_LIVE;
 	if (live) {
-		region->state = PD_ENDING;
+		region->state = PDN_ENDING;
 		region_hide(region);
 	}
 	region->file = NULL;
@@ -276,35 +276,35 @@ static bool region_stop(struct pd_region *region)
 	return live;
 }
 
-void pd_region_end(struct pd_region *region)
+void pdn_region_end(struct pdn_region *region)
 {
-	struct pd_hold *hold = region->hold;
+	struct pdn_hold *hold = region->hold;
 
 	if (!region_stop(region))
 		return;
 	trace_pindown_unpin(region, 0);
-	pd_exports_end(region, false);
+	pdn_exports_end(region, false);
 	if (hold) {
-		pd_hold_keep(hold);
-		pd_hold_put(hold);
+		pdn_hold_keep(hold);
+		pdn_hold_put(hold);
 	} else if (region->owner->tgid != task_tgid(current) || region_unpin(region)) {
 		region_orphan(region);
 	}
-	pd_count(PD_UNPINS);
+	pdn_count(PDN_UNPINS);
 }
 
-void pd_regions_end(struct pd_file *file)
+void pdn_regions_end(struct pdn_file *file)
 {
-	struct pd_region *region;
+	struct pdn_region *region;
 	unsigned long number;
 
 	xa_for_each(&file->regions, number, region) {
-		region = pd_region_take(file, number);
+		region = pdn_region_take(file, number);
 		if (!region)
 			continue;
-		pd_region_end(region);
-		pd_region_free_number(file, number);
-		pd_region_put(region);
+		pdn_region_end(region);
+		pdn_region_free_number(file, number);
+		pdn_region_put(region);
 		cond_resched();
 	}
 }
@@ -313,62 +313,62 @@ void pd_regions_end(struct pd_file *file)
  * The driver's callback: the memory is being freed. It runs in any process, with the driver's lock
  * held, perhaps before get_pages has returned. When it returns, the page table is the driver's.
  */
-void pd_region_callback(void *data)
+void pdn_region_callback(void *data)
 {
 	struct nvidia_p2p_page_table *table;
-	struct pd_region *region;
-	enum pd_region_state was;
+	struct pdn_region *region;
+	enum pdn_region_state was;
 	bool was_orphan;
 	int srcu;
 
 	srcu = srcu_read_lock(&callbacks);
 	region = ticket_find((unsigned long)data);
 	if (!region) {
-		pd_count(PD_STRAY_CALLBACKS);
+		pdn_count(PDN_STRAY_CALLBACKS);
 		pr_err_ratelimited("the driver revokes a region that it has unpinned\n");
 		goto out;
 	}
 
 	down_write(&region->lock);
 	was = region->state;
-	region->state = PD_REVOKED;
-	if (was == PD_LIVE) {
+	region->state = PDN_REVOKED;
+	if (was == PDN_LIVE) {
 		region_hide(region);
 		/* After the word: a process that reads the new count also reads 0 there. */
 		if (region->file)
-			pd_state_count_revocation(&region->file->state);
+			pdn_state_count_revocation(&region->file->state);
 	}
 	table = region->table;
 	region->table = NULL;
 	was_orphan = region_leave_orphans(region);
 	up_write(&region->lock);
 
-	if (was == PD_LIVE) {
-		pd_exports_end(region, true);
-		pd_count(PD_REVOCATIONS);
+	if (was == PDN_LIVE) {
+		pdn_exports_end(region, true);
+		pdn_count(PDN_REVOCATIONS);
 	}
 	trace_pindown_revoke(region, was);
 	if (table)
-		pd_free_table(table);
-	pd_charge_put(xchg(&region->charge, NULL));
-	pd_ticket_void(region);
+		pdn_free_table(table);
+	pdn_charge_put(xchg(&region->charge, NULL));
+	pdn_ticket_void(region);
 	if (was_orphan)
-		queue_work(pd_work, &region->orphan_done);
-	pd_region_put(region);
+		queue_work(pdn_work, &region->orphan_done);
+	pdn_region_put(region);
 out:
 	srcu_read_unlock(&callbacks, srcu);
 }
 
-int pd_regions_init(void)
+int pdn_regions_init(void)
 {
-	pd_work = alloc_workqueue("pindown", WQ_UNBOUND, 0);
-	return pd_work ? 0 : -ENOMEM;
+	pdn_work = alloc_workqueue("pindown", WQ_UNBOUND, 0);
+	return pdn_work ? 0 : -ENOMEM;
 }
 
 /* Descriptors, dma-bufs and orphans hold the module, so none is left here. */
-void pd_regions_exit(void)
+void pdn_regions_exit(void)
 {
-	destroy_workqueue(pd_work);
+	destroy_workqueue(pdn_work);
 	synchronize_srcu(&callbacks);
 	WARN_ON(!xa_empty(&tickets));
 }

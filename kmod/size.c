@@ -45,13 +45,13 @@ static u64 largest_request(void)
 	return max_t(u64, bar, (u64)totalram_pages() << PAGE_SHIFT);
 }
 
-bool pd_size_is_small(u64 length)
+bool pdn_size_is_small(u64 length)
 {
 	return length <= SMALL_BYTES;
 }
 
 /* BARs come and go with their devices, so they are not cached. */
-bool pd_size_is_possible(u64 length)
+bool pdn_size_is_possible(u64 length)
 {
-	return pd_size_is_small(length) || length <= largest_request();
+	return pdn_size_is_small(length) || length <= largest_request();
 }

@@ -12,20 +12,20 @@
 #include "compat.h"
 #include "internal.h"
 
-#define STATE_BYTES (sizeof(struct pindown_state) + (PD_MAX_REGION + 1) * sizeof(u32))
+#define STATE_BYTES (sizeof(struct pindown_state) + (PDN_MAX_REGION + 1) * sizeof(u32))
 #define STATE_PAGES DIV_ROUND_UP(STATE_BYTES, PAGE_SIZE)
 
-u32 pd_state_length(void)
+u32 pdn_state_length(void)
 {
 	return STATE_PAGES * PAGE_SIZE;
 }
 
-u32 pd_state_offset(u32 number)
+u32 pdn_state_offset(u32 number)
 {
 	return sizeof(struct pindown_state) + number * sizeof(u32);
 }
 
-static struct page *page_at(struct pd_state *state, u32 index)
+static struct page *page_at(struct pdn_state *state, u32 index)
 {
 	struct page *page = READ_ONCE(state->pages[index]);
 
@@ -46,20 +46,20 @@ static struct page *page_at(struct pd_state *state, u32 index)
 	return state->pages[index];
 }
 
-/* The page exists: that of the header since open(), that of a word since pd_state_add(). */
-static struct pindown_state *header(struct pd_state *state)
+/* The page exists: that of the header since open(), that of a word since pdn_state_add(). */
+static struct pindown_state *header(struct pdn_state *state)
 {
 	return page_address(state->pages[0]);
 }
 
-static u32 *word(struct pd_state *state, u32 number)
+static u32 *word(struct pdn_state *state, u32 number)
 {
-	u32 offset = pd_state_offset(number);
+	u32 offset = pdn_state_offset(number);
 
 	return page_address(state->pages[offset / PAGE_SIZE]) + offset % PAGE_SIZE;
 }
 
-int pd_state_init(struct pd_state *state)
+int pdn_state_init(struct pdn_state *state)
 {
 	mutex_init(&state->lock);
 	state->pages = kvcalloc(STATE_PAGES, sizeof(*state->pages), GFP_KERNEL_ACCOUNT);
@@ -74,7 +74,7 @@ int pd_state_init(struct pd_state *state)
 }
 
 /* A mapping holds the descriptor, so none is left here. */
-void pd_state_free(struct pd_state *state)
+void pdn_state_free(struct pdn_state *state)
 {
 	u32 i;
 
@@ -84,12 +84,12 @@ void pd_state_free(struct pd_state *state)
 	kvfree(state->pages);
 }
 
-int pd_state_add(struct pd_state *state, u32 number)
+int pdn_state_add(struct pdn_state *state, u32 number)
 {
-	return page_at(state, pd_state_offset(number) / PAGE_SIZE) ? 0 : -ENOMEM;
+	return page_at(state, pdn_state_offset(number) / PAGE_SIZE) ? 0 : -ENOMEM;
 }
 
-void pd_state_set(struct pd_state *state, u32 number, u32 value)
+void pdn_state_set(struct pdn_state *state, u32 number, u32 value)
 {
 	WRITE_ONCE(*word(state, number), value);
 	/*
@@ -100,12 +100,12 @@ void pd_state_set(struct pd_state *state, u32 number, u32 value)
 }
 
 /* Revocations of one descriptor's regions may run in several callbacks at a time. */
-void pd_state_count_revocation(struct pd_state *state)
+void pdn_state_count_revocation(struct pdn_state *state)
 {
 	atomic_inc((atomic_t *)&header(state)->revocations);
 }
 
-void pd_state_wish(struct pd_state *state, u32 serial, u64 bytes)
+void pdn_state_wish(struct pdn_state *state, u32 serial, u64 bytes)
 {
 	struct pindown_state *head = header(state);
 
@@ -116,7 +116,7 @@ void pd_state_wish(struct pd_state *state, u32 serial, u64 bytes)
 
 static vm_fault_t state_fault(struct vm_fault *vmf)
 {
-	struct pd_file *file = vmf->vma->vm_private_data;
+	struct pdn_file *file = vmf->vma->vm_private_data;
 
 	if (vmf->pgoff >= STATE_PAGES)
 		return VM_FAULT_SIGBUS;
@@ -127,7 +127,7 @@ static vm_fault_t state_fault(struct vm_fault *vmf)
 	return 0;
 }
 
-/* The vma holds the struct file, which holds the pd_file. */
+/* The vma holds the struct file, which holds the pdn_file. */
 static const struct vm_operations_struct state_vm_ops = {
 	.fault = state_fault,
 };
@@ -136,7 +136,7 @@ static const struct vm_operations_struct state_vm_ops = {
  * A child inherits the mapping, which is read-only: a process must not be killed because code of
  * its parent reads a word there.
  */
-int pd_state_mmap(struct pd_file *file, struct vm_area_struct *vma)
+int pdn_state_mmap(struct pdn_file *file, struct vm_area_struct *vma)
 {
 	if (!(vma->vm_flags & VM_SHARED))
 		return -EINVAL;
@@ -144,7 +144,7 @@ int pd_state_mmap(struct pd_file *file, struct vm_area_struct *vma)
 		return -EACCES;
 	if (vma->vm_pgoff >= STATE_PAGES || vma_pages(vma) > STATE_PAGES - vma->vm_pgoff)
 		return -EINVAL;
-	pd_vm_flags_change(vma, VM_DONTEXPAND | VM_DONTDUMP, VM_MAYWRITE | VM_MAYEXEC);
+	pdn_vm_flags_change(vma, VM_DONTEXPAND | VM_DONTDUMP, VM_MAYWRITE | VM_MAYEXEC);
 	vma->vm_private_data = file;
 	vma->vm_ops = &state_vm_ops;
 	return 0;

@@ -18,7 +18,7 @@
 
 /* The fields of every event about a region: its process, number, address and length. */
 DECLARE_EVENT_CLASS(pindown_region,
-	TP_PROTO(struct pd_region *region, int result),
+	TP_PROTO(struct pdn_region *region, int result),
 	TP_ARGS(region, result),
 	TP_STRUCT__entry(
 		__field(pid_t, process)
@@ -42,22 +42,22 @@ DECLARE_EVENT_CLASS(pindown_region,
 );
 
 DEFINE_EVENT(pindown_region, pindown_pin,
-	TP_PROTO(struct pd_region *region, int result),
+	TP_PROTO(struct pdn_region *region, int result),
 	TP_ARGS(region, result)
 );
 
 DEFINE_EVENT(pindown_region, pindown_unpin,
-	TP_PROTO(struct pd_region *region, int result),
+	TP_PROTO(struct pdn_region *region, int result),
 	TP_ARGS(region, result)
 );
 
 DEFINE_EVENT(pindown_region, pindown_export,
-	TP_PROTO(struct pd_region *region, int result),
+	TP_PROTO(struct pdn_region *region, int result),
 	TP_ARGS(region, result)
 );
 
 TRACE_EVENT(pindown_revoke,
-	TP_PROTO(struct pd_region *region, u32 was),
+	TP_PROTO(struct pdn_region *region, u32 was),
 	TP_ARGS(region, was),
 	TP_STRUCT__entry(
 		__field(pid_t, process)
@@ -80,7 +80,7 @@ TRACE_EVENT(pindown_revoke,
 );
 
 TRACE_EVENT(pindown_map,
-	TP_PROTO(struct pd_region *region, unsigned long start, unsigned long end, u32 caching,
+	TP_PROTO(struct pdn_region *region, unsigned long start, unsigned long end, u32 caching,
 		 int result),
 	TP_ARGS(region, start, end, caching, result),
 	TP_STRUCT__entry(
@@ -107,7 +107,7 @@ TRACE_EVENT(pindown_map,
 );
 
 TRACE_EVENT(pindown_attach,
-	TP_PROTO(struct pd_region *region, struct device *dev, int result),
+	TP_PROTO(struct pdn_region *region, struct device *dev, int result),
 	TP_ARGS(region, dev, result),
 	TP_STRUCT__entry(
 		__field(pid_t, process)
@@ -130,7 +130,7 @@ TRACE_EVENT(pindown_attach,
 
 /* A pin found no BAR space, and other processes were asked for some. */
 TRACE_EVENT(pindown_wish,
-	TP_PROTO(const struct pd_region *region, u32 serial, u32 asked),
+	TP_PROTO(const struct pdn_region *region, u32 serial, u32 asked),
 	TP_ARGS(region, serial, asked),
 	TP_STRUCT__entry(
 		__field(pid_t, process)

@@ -40,7 +40,7 @@ static DEFINE_SPINLOCK(files_lock);
 static DEFINE_MUTEX(files_stay);
 static u32 last_wish; /* under files_lock */
 
-void pd_wishes_given(void)
+void pdn_wishes_given(void)
 {
 	atomic64_inc(&given);
 	wake_up_all(&givers);
@@ -48,7 +48,7 @@ void pd_wishes_given(void)
 
 /* ---- descriptors ---- */
 
-void pd_files_add(struct pd_file *file)
+void pdn_files_add(struct pdn_file *file)
 {
 	init_waitqueue_head(&file->wishes);
 	mutex_lock(&files_stay);
@@ -58,7 +58,7 @@ void pd_files_add(struct pd_file *file)
 	mutex_unlock(&files_stay);
 }
 
-void pd_files_remove(struct pd_file *file)
+void pdn_files_remove(struct pdn_file *file)
 {
 	mutex_lock(&files_stay);
 	spin_lock(&files_lock);
@@ -69,27 +69,27 @@ void pd_files_remove(struct pd_file *file)
 	wake_up_all(&givers);
 }
 
-void pd_files_show(struct seq_file *seq)
+void pdn_files_show(struct seq_file *seq)
 {
-	struct pd_region *region;
-	struct pd_file *file;
+	struct pdn_region *region;
+	struct pdn_file *file;
 	unsigned long number;
 
 	mutex_lock(&files_stay);
 	list_for_each_entry(file, &files, link) {
 		xa_for_each(&file->regions, number, region) {
-			region = pd_region_get(file, number);
+			region = pdn_region_get(file, number);
 			if (!region)
 				continue;
-			pd_region_show(seq, region);
-			pd_region_put(region);
+			pdn_region_show(seq, region);
+			pdn_region_put(region);
 			cond_resched();
 		}
 	}
 	mutex_unlock(&files_stay);
 }
 
-__poll_t pd_wishes_poll(struct pd_file *file, struct file *filp, poll_table *table)
+__poll_t pdn_wishes_poll(struct pdn_file *file, struct file *filp, poll_table *table)
 {
 	__poll_t ready;
 
@@ -100,7 +100,7 @@ __poll_t pd_wishes_poll(struct pd_file *file, struct file *filp, poll_table *tab
 	return ready;
 }
 
-int pd_wishes_answer(struct pd_file *file, u32 serial)
+int pdn_wishes_answer(struct pdn_file *file, u32 serial)
 {
 	int ret = 0;
 
@@ -116,14 +116,14 @@ int pd_wishes_answer(struct pd_file *file, u32 serial)
 
 /* ---- wishes ---- */
 
-static bool file_can_give(const struct pd_file *file, const struct pd_owner *asker)
+static bool file_can_give(const struct pdn_file *file, const struct pdn_owner *asker)
 {
 	return file->owner != asker && !xa_empty(&file->regions);
 }
 
-static u32 wish_ask(const struct pd_region *region)
+static u32 wish_ask(const struct pdn_region *region)
 {
-	struct pd_file *file;
+	struct pdn_file *file;
 	u32 serial, asked = 0;
 
 	spin_lock(&files_lock);
@@ -134,7 +134,7 @@ static u32 wish_ask(const struct pd_region *region)
 		if (!file_can_give(file, region->owner))
 			continue;
 		file->wanted = serial;
-		pd_state_wish(&file->state, serial, region->length);
+		pdn_state_wish(&file->state, serial, region->length);
 		wake_up_all(&file->wishes);
 		asked++;
 	}
@@ -142,14 +142,14 @@ static u32 wish_ask(const struct pd_region *region)
 	trace_pindown_wish(region, serial, asked);
 	if (!asked)
 		return 0;
-	pd_count(PD_RECLAIMS);
+	pdn_count(PDN_RECLAIMS);
 	return serial;
 }
 
 /* Has every descriptor that was asked answered, been closed, or no region left? */
-static bool wish_is_answered(u32 serial, const struct pd_owner *asker)
+static bool wish_is_answered(u32 serial, const struct pdn_owner *asker)
 {
-	struct pd_file *file;
+	struct pdn_file *file;
 	bool answered = true;
 
 	spin_lock(&files_lock);
@@ -165,15 +165,15 @@ static bool wish_is_answered(u32 serial, const struct pd_owner *asker)
 	return answered;
 }
 
-void pd_wish_begin(struct pd_wish *wish)
+void pdn_wish_begin(struct pdn_wish *wish)
 {
 	wish->serial = 0;
 	wish->given = atomic64_read(&given);
 }
 
-int pd_wish_wait(struct pd_wish *wish, const struct pd_region *region)
+int pdn_wish_wait(struct pdn_wish *wish, const struct pdn_region *region)
 {
-	const struct pd_owner *asker = region->owner;
+	const struct pdn_owner *asker = region->owner;
 	u64 seen = wish->given;
 	long left;
 

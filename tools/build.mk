@@ -16,7 +16,7 @@ TOOLS_SHARED := $(patsubst %,$(B)/obj/cache/%.c.o,base/config base/log base/even
 ALL += $(B)/pindown
 
 # Where `make install` puts the library, for a command that is moved away from it.
-$(B)/obj/tools/system/preload.c.o: ALL_CFLAGS += -DPD_LIBDIR='"$(LIBDIR)"'
+$(B)/obj/tools/system/preload.c.o: ALL_CFLAGS += -DPDN_LIBDIR='"$(LIBDIR)"'
 
 $(B)/pindown: $(TOOLS_OBJ) $(TOOLS_SHARED)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) -lpthread

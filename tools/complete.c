@@ -57,17 +57,17 @@ static void offer_list(const struct typed *typed, const char *const *values)
 
 static void offer_events(const struct typed *typed)
 {
-	for (unsigned event = 0; event < PD_EV_LOST; event++)
-		offer(typed, pd_event_names[event], NULL);
+	for (unsigned event = 0; event < PDN_EV_LOST; event++)
+		offer(typed, pdn_event_names[event], NULL);
 }
 
 static bool offer_variable(const struct typed *typed, const char *option)
 {
-	for (unsigned i = 0; i < pd_variable_count; i++) {
-		if (strcmp(pd_variables[i].option, option) != 0)
+	for (unsigned i = 0; i < pdn_variable_count; i++) {
+		if (strcmp(pdn_variables[i].option, option) != 0)
 			continue;
-		offer_list(typed, pd_variables[i].choices);
-		if (strcmp(pd_variables[i].argument, "FILE") == 0)
+		offer_list(typed, pdn_variables[i].choices);
+		if (strcmp(pdn_variables[i].argument, "FILE") == 0)
 			puts(":files");
 		if (strcmp(option, "events") == 0)
 			offer_events(typed);
@@ -124,11 +124,11 @@ static const char *meaning_of(const struct command *command, const char *option)
 {
 	static char meaning[64];
 
-	for (unsigned i = 0; !command->settings && i < pd_variable_count; i++) {
-		if (strcmp(pd_variables[i].option, option) != 0)
+	for (unsigned i = 0; !command->settings && i < pdn_variable_count; i++) {
+		if (strcmp(pdn_variables[i].option, option) != 0)
 			continue;
 		/* The first sentence, cut to one line. */
-		snprintf(meaning, sizeof(meaning), "%s", pd_variables[i].help);
+		snprintf(meaning, sizeof(meaning), "%s", pdn_variables[i].help);
 		meaning[strcspn(meaning, ".:(")] = '\0';
 		return meaning;
 	}

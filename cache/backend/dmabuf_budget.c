@@ -8,17 +8,17 @@
 static uint32_t open_ones;
 
 /* Relaxed: it is a budget, and callers that find it exhausted check again. */
-void pd_dmabuf_opened(void)
+void pdn_dmabuf_opened(void)
 {
 	__atomic_fetch_add(&open_ones, 1, __ATOMIC_RELAXED);
 }
 
-void pd_dmabuf_closed(void)
+void pdn_dmabuf_closed(void)
 {
 	__atomic_fetch_sub(&open_ones, 1, __ATOMIC_RELAXED);
 }
 
-uint32_t pd_dmabufs_open(void)
+uint32_t pdn_dmabufs_open(void)
 {
 	int32_t open = (int32_t)__atomic_load_n(&open_ones, __ATOMIC_RELAXED);
 
@@ -29,9 +29,9 @@ uint32_t pd_dmabufs_open(void)
 	return open > 0 ? (uint32_t)open : 0;
 }
 
-uint64_t pd_dmabufs_most(void)
+uint64_t pdn_dmabufs_max(void)
 {
-	uint64_t half = pd_descriptor_limit() / 2;
+	uint64_t half = pdn_descriptor_limit() / 2;
 
 	return half ? half : 1;
 }
@@ -41,31 +41,31 @@ static unsigned long long text(uint64_t number)
 	return (unsigned long long)number;
 }
 
-void pd_dmabuf_tell_limit(void)
+void pdn_dmabuf_tell_limit(void)
 {
 	static bool told;
 
-	pd_log_once(&told, PD_LOG_WARN,
-		    "regions that are pinned by dma-buf have a file descriptor each: no more than "
-		    "%llu are "
-		    "pinned at once, half of what ulimit -n allows, and idle ones make room for "
-		    "others; a "
-		    "region that ibv_reg_mr has registered needs none",
-		    text(pd_dmabufs_most()));
+	pdn_log_once(&told, PDN_LOG_WARN,
+		     "regions that are pinned by dma-buf have a file descriptor each: no more than "
+		     "%llu are "
+		     "pinned at once, half of what ulimit -n allows, and idle ones make room for "
+		     "others; a "
+		     "region that ibv_reg_mr has registered needs none",
+		     text(pdn_dmabufs_max()));
 }
 
-void pd_dmabuf_tell_none_left(void)
+void pdn_dmabuf_tell_none_left(void)
 {
 	static bool told;
 
-	pd_log_once(
-		&told, PD_LOG_WARN,
+	pdn_log_once(
+		&told, PDN_LOG_WARN,
 		"no file descriptor is left for a dma-buf, of which the cache takes at most %llu: "
 		"GPU memory is not registered; ulimit -n allows more",
-		text(pd_dmabufs_most()));
+		text(pdn_dmabufs_max()));
 }
 
-void pd_dmabuf_fork_child(void)
+void pdn_dmabuf_fork_child(void)
 {
 	__atomic_store_n(&open_ones, 0, __ATOMIC_RELAXED);
 }

@@ -34,7 +34,7 @@
 #include "kmod/pindown_ioctl.h"
 
 /*
- * Changed under PD_LOCK_KMOD. Read without it once `fd` was found open (descriptor()): the other
+ * Changed under PDN_LOCK_KMOD. Read without it once `fd` was found open (descriptor()): the other
  * members no longer change then.
  */
 static struct {
@@ -60,7 +60,7 @@ static int descriptor(void)
 
 static bool wants_persistent(void)
 {
-	return pd_config()->backend == PD_BACKEND_KMOD_PERSISTENT;
+	return pdn_config()->backend == PDN_BACKEND_KMOD_PERSISTENT;
 }
 
 static bool can_pin(const struct pindown_version *version)
@@ -82,8 +82,8 @@ static bool use_device(int fd)
 	area = mmap(NULL, version.state_length, PROT_READ, MAP_SHARED, fd, PINDOWN_MAP_STATE);
 	if (area == MAP_FAILED)
 		return false;
-	fd = pd_descriptor_move_up(fd);
-	device.identity = pd_descriptor_identity(fd);
+	fd = pdn_descriptor_move_up(fd);
+	device.identity = pdn_descriptor_identity(fd);
 	device.capabilities = version.capabilities;
 	device.area = area;
 	device.area_length = version.state_length;
@@ -97,19 +97,19 @@ static bool open_once(void)
 	int saved = errno;
 	int fd;
 
-	pd_descriptor_begin();
-	pd_take(PD_LOCK_KMOD);
+	pdn_descriptor_begin();
+	pdn_lock_one(PDN_LOCK_KMOD);
 	if (!device.asked) {
 		device.asked = true;
 		fd = open(PINDOWN_DEVICE, O_RDWR | O_CLOEXEC);
 		if (fd >= 0 && !use_device(fd))
-			pd_descriptor_close(fd);
-		/* For pd_word(). Word 0 is the ABI's number, constant as long as the area lives. */
+			pdn_descriptor_close(fd);
+		/* For pdn_revocation_word(). Word 0 is the ABI's number, constant as long as the area lives. */
 		if (descriptor() >= 0)
-			__atomic_store_n(&pd_words, device.area, __ATOMIC_RELEASE);
+			__atomic_store_n(&pdn_revocation_words, device.area, __ATOMIC_RELEASE);
 	}
-	pd_let_go(PD_LOCK_KMOD);
-	pd_descriptor_end();
+	pdn_unlock_one(PDN_LOCK_KMOD);
+	pdn_descriptor_end();
 	errno = saved;
 	return descriptor() >= 0;
 }
@@ -137,14 +137,14 @@ static void give_device_up(void)
 {
 	static bool said;
 
-	pd_log_once(&said, PD_LOG_WARN,
-		    "the program has closed the descriptor of " PINDOWN_DEVICE
-		    ": all regions are unpinned, and nothing more is pinned");
-	pd_take(PD_LOCK_KMOD);
+	pdn_log_once(&said, PDN_LOG_WARN,
+		     "the program has closed the descriptor of " PINDOWN_DEVICE
+		     ": all regions are unpinned, and nothing more is pinned");
+	pdn_lock_one(PDN_LOCK_KMOD);
 	if (device.fd >= 0) /* else another thread has done it */
 		replace_area();
 	__atomic_store_n(&device.fd, -1, __ATOMIC_RELAXED); /* publishes nothing else */
-	pd_let_go(PD_LOCK_KMOD);
+	pdn_unlock_one(PDN_LOCK_KMOD);
 }
 
 static bool has_device(void)
@@ -153,7 +153,7 @@ static bool has_device(void)
 
 	if (fd < 0) /* the first pin in a forked child, or given up already */
 		return open_once();
-	if (pd_descriptor_is(fd, device.identity))
+	if (pdn_descriptor_is(fd, device.identity))
 		return true;
 	give_device_up();
 	return false;
@@ -213,31 +213,31 @@ static bool have_parts(void)
 	size_t bytes = device.area_length / sizeof(uint32_t) * sizeof(*parts);
 	bool have;
 
-	pd_take(PD_LOCK_KMOD);
+	pdn_lock_one(PDN_LOCK_KMOD);
 	if (!reserved)
-		reserved = pd_reserve(bytes);
-	if (!parts && reserved && pd_make_usable(reserved, bytes))
+		reserved = pdn_reserve(bytes);
+	if (!parts && reserved && pdn_make_usable(reserved, bytes))
 		parts = reserved;
 	have = parts != NULL;
-	pd_let_go(PD_LOCK_KMOD);
+	pdn_unlock_one(PDN_LOCK_KMOD);
 	return have;
 }
 
-bool pd_kmod_mappings_stand(const struct pd_pin *pin, uint32_t *word_value)
+bool pdn_kmod_mappings_stand(const struct pdn_pin *pin, uint32_t *word_value)
 {
 	/* Read first: the kernel clears the word of a pin and then raises this count. */
-	*word_value = pd_word(WORD_OF_REVOCATIONS);
+	*word_value = pdn_revocation_word(WORD_OF_REVOCATIONS);
 	if (!pin->spans || !pin->handle)
 		return false;
 	for (uint32_t n = pin->handle; n; n = parts[n].next)
-		if (!pd_word(parts[n].word))
+		if (!pdn_revocation_word(parts[n].word))
 			return false;
 	return true;
 }
 
 /* ---- pins ----------------------------------------------------------------------------------- */
 
-static void unpin_all(const struct pd_pin *pin)
+static void unpin_all(const struct pdn_pin *pin)
 {
 	for (uint32_t n = pin->handle, next; n; n = next) {
 		struct pindown_unpin what = {.size = sizeof(what), .region = n};
@@ -260,7 +260,7 @@ static int pin_range(uint64_t begin, uint64_t end, uint32_t flags, struct pindow
 	return call_device(PINDOWN_IOC_PIN, what) == 0 ? 0 : errno;
 }
 
-static int pin_whole(struct pd_pin *pin, uint32_t flags)
+static int pin_whole(struct pdn_pin *pin, uint32_t flags)
 {
 	struct pindown_pin what;
 	int error = pin_range(pin->base, pin->base + pin->length, flags, &what);
@@ -274,16 +274,16 @@ static int pin_whole(struct pd_pin *pin, uint32_t flags)
 }
 
 /* Pins all or none. The word is the count of revocations, as of before the first pin. */
-static int pin_each(struct pd_pin *pin, uint32_t flags)
+static int pin_each(struct pdn_pin *pin, uint32_t flags)
 {
 	uint64_t at = pin->base, all = pin->base + pin->length, end;
-	uint32_t revocations = pd_word(WORD_OF_REVOCATIONS), *link = &pin->handle;
+	uint32_t revocations = pdn_revocation_word(WORD_OF_REVOCATIONS), *link = &pin->handle;
 	struct pindown_pin what;
 	int error = have_parts() ? 0 : ENOMEM;
 
 	pin->handle = 0;
 	for (; at < all && !error; at = end) {
-		end = pd_driver_mapping_end(at, pin->device);
+		end = pdn_driver_mapping_end(at, pin->device);
 		if (end > all)
 			end = all; /* a trial of a part, see bytes_that_fit() in pin.c */
 		error = end ? pin_range(at, end, flags, &what) : EINVAL;
@@ -304,7 +304,7 @@ static int pin_each(struct pd_pin *pin, uint32_t flags)
 	return 0;
 }
 
-static int pin_with(struct pd_pin *pin, uint32_t flags, int *driver_error)
+static int pin_with(struct pdn_pin *pin, uint32_t flags, int *driver_error)
 {
 	int saved = errno;
 	int result = PINDOWN_ERR_NO_BACKEND, error;
@@ -319,35 +319,35 @@ static int pin_with(struct pd_pin *pin, uint32_t flags, int *driver_error)
 	*driver_error = CUDA_SUCCESS;
 	pin->fd = -1;
 	if (device.capabilities & PINDOWN_CAP_RECLAIM)
-		pd_kmod_answer_wishes(descriptor(), device.identity,
-				      (const struct pindown_state *)(void *)device.area);
+		pdn_kmod_answer_wishes(descriptor(), device.identity,
+				       (const struct pindown_state *)(void *)device.area);
 	return PINDOWN_OK;
 }
 
 /* Asks no other process: the cache evicts its own idle regions first. */
-static int kmod_pin(struct pd_pin *pin, void *context, int *driver_error)
+static int kmod_pin(struct pdn_pin *pin, void *context, int *driver_error)
 {
 	(void)context;
 	return pin_with(pin, PINDOWN_PIN_NO_RECLAIM, driver_error);
 }
 
-static int kmod_pin_at_last(struct pd_pin *pin, void *context, int *driver_error)
+static int kmod_pin_at_last(struct pdn_pin *pin, void *context, int *driver_error)
 {
 	(void)context;
 	return pin_with(pin, 0, driver_error);
 }
 
 /* The module exports only a single kernel pin; the driver exports several mappings as one. */
-static int open_drivers_dmabuf(struct pd_pin *pin, void *context, int *driver_error)
+static int open_drivers_dmabuf(struct pdn_pin *pin, void *context, int *driver_error)
 {
-	int result = pd_backend_dmabuf.open_dmabuf(pin, context, driver_error);
+	int result = pdn_backend_dmabuf.open_dmabuf(pin, context, driver_error);
 
 	return result == PINDOWN_ERR_DRIVER && *driver_error == CUDA_ERROR_NOT_SUPPORTED
 		       ? PINDOWN_ERR_NO_DMABUF
 		       : result;
 }
 
-static int open_dmabuf(struct pd_pin *pin, void *context, int *driver_error)
+static int open_dmabuf(struct pdn_pin *pin, void *context, int *driver_error)
 {
 	struct pindown_export what = {.size = sizeof(what), .region = pin->handle, .fd = -1};
 	int saved = errno;
@@ -361,34 +361,34 @@ static int open_dmabuf(struct pd_pin *pin, void *context, int *driver_error)
 		result = errno == EOPNOTSUPP ? PINDOWN_ERR_NO_DMABUF
 					     : result_of(errno, driver_error);
 	if (result == PINDOWN_OK)
-		pd_pin_take_dmabuf(pin, what.fd);
+		pdn_pin_take_dmabuf(pin, what.fd);
 	errno = saved;
 	return result;
 }
 
-static void kmod_unpin(struct pd_pin *pin)
+static void kmod_unpin(struct pdn_pin *pin)
 {
 	int saved = errno;
 
-	pd_pin_close_dmabuf(pin);
+	pdn_pin_close_dmabuf(pin);
 	if (has_device())
 		unpin_all(pin);
 	errno = saved;
 }
 
-void pd_backend_kmod_fork_child(void)
+void pdn_backend_kmod_fork_child(void)
 {
 	if (device.fd < 0) {
 		device.asked = false;
 		return;
 	}
-	if (pd_descriptor_is(device.fd, device.identity))
-		pd_descriptor_close(device.fd);
-	pd_words = &pd_own_word; /* the area is not inherited */
+	if (pdn_descriptor_is(device.fd, device.identity))
+		pdn_descriptor_close(device.fd);
+	pdn_revocation_words = &pdn_no_revocation_word; /* the area is not inherited */
 	device.fd = -1;
 	device.area = NULL;
 	device.asked = false;
-	pd_kmod_reclaim_fork_child();
+	pdn_kmod_reclaim_fork_child();
 }
 
 static bool kmod_works_on(int ordinal)
@@ -397,15 +397,15 @@ static bool kmod_works_on(int ordinal)
 	return open_once();
 }
 
-const struct pd_backend pd_backend_kmod = {
+const struct pdn_backend pdn_backend_kmod = {
 	.name = "kmod",
 	.works_on = kmod_works_on,
 	.pin = kmod_pin,
 	.pin_at_last = kmod_pin_at_last,
 	.unpin = kmod_unpin,
 	/* The device's descriptor serves only the parent; the pins end with the parent. */
-	.abandon = pd_pin_close_dmabuf,
-	.close_dmabuf = pd_pin_close_dmabuf,
+	.abandon = pdn_pin_close_dmabuf,
+	.close_dmabuf = pdn_pin_close_dmabuf,
 	.open_dmabuf = open_dmabuf,
-	.has_dmabuf = pd_pin_has_dmabuf,
+	.has_dmabuf = pdn_pin_has_dmabuf,
 };

@@ -16,7 +16,7 @@
 
 #include "kmod/pindown_ioctl.h"
 
-PD_WEAK_EVENT(space_wanted, (uint64_t bytes));
+PDN_WEAK_EVENT(space_wanted, (uint64_t bytes));
 
 static bool answering;
 static int wish_fd;
@@ -30,7 +30,7 @@ static void answer_one(void)
 	uint32_t wanted = __atomic_load_n(&wish_state->wanted, __ATOMIC_ACQUIRE);
 	struct pindown_answer answer = {.size = sizeof(answer), .wanted = wanted};
 
-	PD_NOTIFY(space_wanted, __atomic_load_n(&wish_state->wanted_bytes, __ATOMIC_RELAXED));
+	PDN_NOTIFY(space_wanted, __atomic_load_n(&wish_state->wanted_bytes, __ATOMIC_RELAXED));
 	ioctl(wish_fd, PINDOWN_IOC_ANSWER, &answer);
 }
 
@@ -43,14 +43,14 @@ static void *answer_wishes(void *unused)
 	struct pollfd asked = {.fd = wish_fd, .events = POLLIN};
 
 	(void)unused;
-	while (pd_descriptor_is(wish_fd, wish_identity)) {
+	while (pdn_descriptor_is(wish_fd, wish_identity)) {
 		int n = poll(&asked, 1, -1);
 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0 || asked.revents & (POLLNVAL | POLLERR | POLLHUP))
 			break;
-		if (pd_descriptor_is(wish_fd, wish_identity))
+		if (pdn_descriptor_is(wish_fd, wish_identity))
 			answer_one();
 	}
 	return NULL;
@@ -78,7 +78,7 @@ static bool start_thread(void)
 	return started;
 }
 
-void pd_kmod_answer_wishes(int fd, uint64_t identity, const struct pindown_state *state)
+void pdn_kmod_answer_wishes(int fd, uint64_t identity, const struct pindown_state *state)
 {
 	static bool said;
 	int saved = errno;
@@ -90,12 +90,12 @@ void pd_kmod_answer_wishes(int fd, uint64_t identity, const struct pindown_state
 	wish_identity = identity;
 	wish_state = state;
 	if (!start_thread())
-		pd_log_once(&said, PD_LOG_INFO,
-			    "no thread to answer for BAR space: idle regions stay pinned");
+		pdn_log_once(&said, PDN_LOG_INFO,
+			     "no thread to answer for BAR space: idle regions stay pinned");
 	errno = saved;
 }
 
-void pd_kmod_reclaim_fork_child(void)
+void pdn_kmod_reclaim_fork_child(void)
 {
 	answering = false;
 }

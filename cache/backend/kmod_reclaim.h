@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Answering pindown.ko when it asks this process to give BAR space back. */
-#ifndef PD_KMOD_RECLAIM_H
-#define PD_KMOD_RECLAIM_H
+#ifndef PDN_KMOD_RECLAIM_H
+#define PDN_KMOD_RECLAIM_H
 
 #include <stdint.h>
 
@@ -11,9 +11,9 @@ struct pindown_state;
  * Called after each pin: the first call starts a thread, which sleeps in poll() until the kernel
  * asks. If it can't be started, idle regions stay pinned.
  */
-void pd_kmod_answer_wishes(int fd, uint64_t identity, const struct pindown_state *state);
+void pdn_kmod_answer_wishes(int fd, uint64_t identity, const struct pindown_state *state);
 
 /* A forked child has no such thread yet. */
-void pd_kmod_reclaim_fork_child(void);
+void pdn_kmod_reclaim_fork_child(void);
 
 #endif

@@ -3,5 +3,5 @@
 #define _GNU_SOURCE
 #include "cache/backend/revocation.h"
 
-const uint32_t pd_own_word = 1;
-const uint32_t *pd_words = &pd_own_word;
+const uint32_t pdn_no_revocation_word = 1;
+const uint32_t *pdn_revocation_words = &pdn_no_revocation_word;

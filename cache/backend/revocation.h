@@ -5,23 +5,23 @@
  * free continues, so that one load validates a hit. A pin that can't be revoked has word 0, which
  * never changes.
  */
-#ifndef PD_WORDS_H
-#define PD_WORDS_H
+#ifndef PDN_WORDS_H
+#define PDN_WORDS_H
 
 #include <stdint.h>
 
-/* The area, as 32-bit words. Before it is mapped, and in a forked child: pd_own_word. */
-extern __attribute__((visibility("hidden"))) const uint32_t *pd_words;
-extern const uint32_t pd_own_word;
+/* The area, as 32-bit words. Before it is mapped, and in a forked child: pdn_no_revocation_word. */
+extern __attribute__((visibility("hidden"))) const uint32_t *pdn_revocation_words;
+extern const uint32_t pdn_no_revocation_word;
 
 /*
  * Loading the pointer needs no order: the word's address depends on it, and it was stored before
  * the first region with such a word. Acquire: pairs with the kernel's store; a thread that sees the
  * pin stand reads all else after that.
  */
-static inline uint32_t pd_word(uint32_t number)
+static inline uint32_t pdn_revocation_word(uint32_t number)
 {
-	const uint32_t *words = __atomic_load_n(&pd_words, __ATOMIC_RELAXED);
+	const uint32_t *words = __atomic_load_n(&pdn_revocation_words, __ATOMIC_RELAXED);
 
 	return __atomic_load_n(&words[number], __ATOMIC_ACQUIRE);
 }

@@ -23,12 +23,12 @@ static uint64_t size_now(void)
 	for (long i = 0; i < length && text[i] >= '0' && text[i] <= '9'; i++)
 		pages = pages * 10 + (uint64_t)(text[i] - '0');
 	if (fd >= 0)
-		pd_descriptor_close(fd);
+		pdn_descriptor_close(fd);
 	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 /* Where the size is not known, half of the limit is taken for it. */
-uint64_t pd_address_space_share(void)
+uint64_t pdn_address_space_share(void)
 {
 	struct rlimit limit;
 	int saved = errno;
@@ -51,15 +51,15 @@ static void unmap(char *start, char *end)
 		munmap(start, (size_t)(end - start));
 }
 
-void *pd_reserve(size_t bytes)
+void *pdn_reserve(size_t bytes)
 {
 	int saved = errno;
-	size_t more = bytes + PD_HUGE_PAGE;
+	size_t more = bytes + PDN_HUGE_PAGE;
 	char *all = mmap(NULL, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	char *start = NULL;
 
 	if (all != MAP_FAILED) {
-		start = all + (-(uintptr_t)all & (PD_HUGE_PAGE - 1));
+		start = all + (-(uintptr_t)all & (PDN_HUGE_PAGE - 1));
 		unmap(all, start);
 		unmap(start + bytes, all + more);
 		madvise(start, bytes, MADV_DONTDUMP);
@@ -68,7 +68,7 @@ void *pd_reserve(size_t bytes)
 	return start;
 }
 
-bool pd_make_usable(void *start, size_t bytes)
+bool pdn_make_usable(void *start, size_t bytes)
 {
 	int saved = errno;
 	bool ok = mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0;
@@ -79,7 +79,7 @@ bool pd_make_usable(void *start, size_t bytes)
 	return ok;
 }
 
-void pd_prefer_huge(void *start, size_t bytes)
+void pdn_prefer_huge(void *start, size_t bytes)
 {
 	int saved = errno;
 
@@ -87,7 +87,7 @@ void pd_prefer_huge(void *start, size_t bytes)
 	errno = saved;
 }
 
-void pd_make_private(void *start, size_t bytes)
+void pdn_make_private(void *start, size_t bytes)
 {
 	int saved = errno;
 
@@ -97,7 +97,7 @@ void pd_make_private(void *start, size_t bytes)
 	errno = saved;
 }
 
-void pd_populate(char *start, size_t bytes)
+void pdn_populate(char *start, size_t bytes)
 {
 	int saved = errno;
 	size_t before = (uintptr_t)start & 4095;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory for tables, from the system: address space first, memory as it is used. Keeps errno. */
-#ifndef PD_PAGES_H
-#define PD_PAGES_H
+#ifndef PDN_PAGES_H
+#define PDN_PAGES_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define PD_HUGE_PAGE ((size_t)2 << 20)
+#define PDN_HUGE_PAGE ((size_t)2 << 20)
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -18,30 +18,30 @@
  * that is left just now, as the program does not get those bytes; all that they want where there is
  * no such limit. Asks the system.
  */
-uint64_t pd_address_space_share(void);
+uint64_t pdn_address_space_share(void);
 
 /* Address space, aligned to a huge page; NULL when there is not enough. Not in core dumps. */
-void *pd_reserve(size_t bytes);
+void *pdn_reserve(size_t bytes);
 
 /* Part of it can be read and written from now on, and is in core dumps; zero at first. */
-bool pd_make_usable(void *start, size_t bytes);
+bool pdn_make_usable(void *start, size_t bytes);
 
 /*
  * Where there are many regions, a hit's loads are spread over many pages, and huge pages save it
  * page table walks. For large tables only: they take memory 2 MiB at a time.
  */
-void pd_prefer_huge(void *start, size_t bytes);
+void pdn_prefer_huge(void *start, size_t bytes);
 
 /*
  * In a child: pages that it shares with its parent become zeroes of its own. They are not unmapped,
  * as a signal handler may have forked while the interrupted code was about to write there.
  */
-void pd_make_private(void *start, size_t bytes);
+void pdn_make_private(void *start, size_t bytes);
 
 /*
  * Usable memory is about to be written: take all its page faults at once. Where the kernel can't do
  * that, they come one by one.
  */
-void pd_populate(char *start, size_t bytes);
+void pdn_populate(char *start, size_t bytes);
 
 #endif

@@ -12,11 +12,11 @@
 #include "cache/base/log.h"
 #include "cache/base/thread.h"
 
-uint32_t pd_payer = PD_EACH_MUST;
-uint32_t pd_barriers;
-struct pd_asym_limits pd_asym_limits = {.few = 64, .many = 256};
+uint32_t pdn_fence_mode = PDN_FENCE_FOR_GOOD;
+uint32_t pdn_barrier_count;
+struct pdn_barrier_limits pdn_barrier_limits = {.few = 64, .many = 256};
 
-uint64_t pd_asym_grace_ns = 100000000u;
+uint64_t pdn_barrier_grace_ns = 100000000u;
 
 /*
  * Acquire and release: a thread that sees it set may use membarrier. Set by a pin before its flight
@@ -37,12 +37,12 @@ static int membarrier(int command)
 	return result;
 }
 
-void pd_asym_init(void)
+void pdn_barrier_init(void)
 {
-	int commands = PD_CAN_ASYM ? membarrier(MEMBARRIER_CMD_QUERY) : -1;
+	int commands = PDN_ASYMMETRIC ? membarrier(MEMBARRIER_CMD_QUERY) : -1;
 
 	if (commands > 0 && commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED)
-		__atomic_store_n(&pd_payer, PD_RARE_PAYS, __ATOMIC_RELAXED);
+		__atomic_store_n(&pdn_fence_mode, PDN_MEMBARRIER, __ATOMIC_RELAXED);
 }
 
 /* ---- membarrier is refused ----------------------------------------------------------------- */
@@ -50,11 +50,11 @@ void pd_asym_init(void)
 /* false: another thread's grace period is over already; this one need not wait either. */
 static bool begin_to_lose(void)
 {
-	uint32_t payer = __atomic_load_n(&pd_payer, __ATOMIC_SEQ_CST);
+	uint32_t payer = __atomic_load_n(&pdn_fence_mode, __ATOMIC_SEQ_CST);
 
-	while (payer != PD_EACH_MUST)
-		if (__atomic_compare_exchange_n(&pd_payer, &payer, PD_LOSING, false,
-						__ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+	while (payer != PDN_FENCE_FOR_GOOD)
+		if (__atomic_compare_exchange_n(&pdn_fence_mode, &payer, PDN_LOSING_MEMBARRIER,
+						false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 			return true;
 	return false;
 }
@@ -62,10 +62,10 @@ static bool begin_to_lose(void)
 /* By the clock, and not by the number of naps: a filter may refuse those as well. */
 static void let_stores_come_out(void)
 {
-	uint64_t end = pd_deadline(pd_asym_grace_ns);
+	uint64_t end = pdn_deadline(pdn_barrier_grace_ns);
 
-	while (pd_deadline(0) < end)
-		pd_nap(1000000);
+	while (pdn_deadline(0) < end)
+		pdn_nap(1000000);
 }
 
 /* Release: as in end_change(), with the grace period in the place of the membarrier. */
@@ -75,27 +75,28 @@ static void do_without(void)
 		return;
 	__atomic_store_n(&refused, true, __ATOMIC_RELAXED);
 	let_stores_come_out();
-	__atomic_store_n(&pd_payer, PD_EACH_MUST, __ATOMIC_RELEASE);
+	__atomic_store_n(&pdn_fence_mode, PDN_FENCE_FOR_GOOD, __ATOMIC_RELEASE);
 }
 
-void pd_asym_tell(void)
+void pdn_barrier_report(void)
 {
 	static bool told;
 
 	if (__builtin_expect(__atomic_load_n(&refused, __ATOMIC_RELAXED), 0))
-		pd_log_once(&told, PD_LOG_WARN,
-			    "membarrier(2) is refused, by a system call filter as a rule: from now "
-			    "on each "
-			    "hit has a memory barrier of its own, which takes it some nanoseconds "
-			    "more");
+		pdn_log_once(
+			&told, PDN_LOG_WARN,
+			"membarrier(2) is refused, by a system call filter as a rule: from now "
+			"on each "
+			"hit has a memory barrier of its own, which takes it some nanoseconds "
+			"more");
 }
 
 /* ---- registering --------------------------------------------------------------------------- */
 
-bool pd_asym_is_registered(void)
+bool pdn_barrier_is_registered(void)
 {
 	return __atomic_load_n(&registered, __ATOMIC_ACQUIRE) ||
-	       __atomic_load_n(&pd_payer, __ATOMIC_ACQUIRE) == PD_EACH_MUST;
+	       __atomic_load_n(&pdn_fence_mode, __ATOMIC_ACQUIRE) == PDN_FENCE_FOR_GOOD;
 }
 
 static bool register_process(void)
@@ -106,9 +107,9 @@ static bool register_process(void)
 	return true;
 }
 
-void pd_asym_register(void)
+void pdn_barrier_register(void)
 {
-	if (!pd_asym_is_registered() && !register_process())
+	if (!pdn_barrier_is_registered() && !register_process())
 		do_without();
 }
 
@@ -127,29 +128,30 @@ static bool hits_are_few(void)
 	__atomic_store_n(&since, barriers % AT_A_TIME, __ATOMIC_RELAXED);
 	if (barriers < AT_A_TIME)
 		return false;
-	hits = pd_counter_sum(offsetof(struct pd_counters, hits));
+	hits = pdn_counter_sum(offsetof(struct pdn_counters, hits));
 	before = __atomic_exchange_n(&hits_before, hits, __ATOMIC_RELAXED);
-	return hits - before < (uint64_t)pd_asym_limits.few * AT_A_TIME;
+	return hits - before < (uint64_t)pdn_barrier_limits.few * AT_A_TIME;
 }
 
 static bool begin_change(void)
 {
-	uint32_t rare = PD_RARE_PAYS;
+	uint32_t rare = PDN_MEMBARRIER;
 
-	return hits_are_few() && __atomic_compare_exchange_n(&pd_payer, &rare, PD_CHANGING, false,
-							     __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+	return hits_are_few() &&
+	       __atomic_compare_exchange_n(&pdn_fence_mode, &rare, PDN_CHANGING_TO_FENCES, false,
+					   __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
 /*
- * Release: a thread that reads EACH_PAYS sees what the membarrier has made known. Nothing changes
+ * Release: a thread that reads FENCE_IN_EACH_HIT sees what the membarrier has made known. Nothing changes
  * if another thread was refused its membarrier meanwhile.
  */
 static void end_change(void)
 {
-	uint32_t changing = PD_CHANGING;
+	uint32_t changing = PDN_CHANGING_TO_FENCES;
 
-	__atomic_compare_exchange_n(&pd_payer, &changing, PD_EACH_PAYS, false, __ATOMIC_RELEASE,
-				    __ATOMIC_RELAXED);
+	__atomic_compare_exchange_n(&pdn_fence_mode, &changing, PDN_FENCE_IN_EACH_HIT, false,
+				    __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
 /* A filter need not apply to all threads: of two that come here, one may be refused. */
@@ -163,19 +165,20 @@ static void make_others_stores_known(void)
 		end_change();
 }
 
-void pd_heavy_barrier(void)
+void pdn_heavy_barrier(void)
 {
 	/*
 	 * Our stores, whatever their order, come before the look at which other threads exist, and
 	 * which side pays.
 	 */
-	pd_own_fence();
-	if (pd_thread_is_alone())
+	pdn_full_fence();
+	if (pdn_thread_is_alone())
 		return;
-	__atomic_store_n(&pd_barriers, __atomic_load_n(&pd_barriers, __ATOMIC_RELAXED) + 1,
+	__atomic_store_n(&pdn_barrier_count,
+			 __atomic_load_n(&pdn_barrier_count, __ATOMIC_RELAXED) + 1,
 			 __ATOMIC_RELAXED);
 	/* Acquire: pairs with end_change(), and with do_without(). */
-	if (__atomic_load_n(&pd_payer, __ATOMIC_ACQUIRE) >= PD_EACH_PAYS)
+	if (__atomic_load_n(&pdn_fence_mode, __ATOMIC_ACQUIRE) >= PDN_FENCE_IN_EACH_HIT)
 		return;
 	/* Before it is registered the rare side does not exist. */
 	if (__atomic_load_n(&registered, __ATOMIC_ACQUIRE))
@@ -183,22 +186,23 @@ void pd_heavy_barrier(void)
 	/*
 	 * membarrier orders the other threads; this orders our own: no later load moves before it.
 	 */
-	pd_own_fence();
+	pdn_full_fence();
 }
 
 /*
  * One thread is left, which may have been forked in the middle of another's change, or grace
  * period. Relaxed, for the same reason.
  */
-void pd_asym_fork_child(void)
+void pdn_barrier_fork_child(void)
 {
-	uint32_t payer = __atomic_load_n(&pd_payer, __ATOMIC_RELAXED);
+	uint32_t payer = __atomic_load_n(&pdn_fence_mode, __ATOMIC_RELAXED);
 	bool was_registered = registered;
 
 	registered = false;
-	if (payer == PD_LOSING || (was_registered && payer != PD_EACH_MUST && !register_process()))
-		payer = PD_EACH_MUST;
-	if (payer != PD_EACH_MUST)
-		payer = PD_RARE_PAYS;
-	__atomic_store_n(&pd_payer, payer, __ATOMIC_RELAXED);
+	if (payer == PDN_LOSING_MEMBARRIER ||
+	    (was_registered && payer != PDN_FENCE_FOR_GOOD && !register_process()))
+		payer = PDN_FENCE_FOR_GOOD;
+	if (payer != PDN_FENCE_FOR_GOOD)
+		payer = PDN_MEMBARRIER;
+	__atomic_store_n(&pdn_fence_mode, payer, __ATOMIC_RELAXED);
 }

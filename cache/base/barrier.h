@@ -7,8 +7,8 @@
  * The pattern, everywhere it is used (store, then load what the other side stores):
  *
  *	frequent				rare
- *	pd_publish32(&mine, ...)		store theirs (PD_BEFORE_BARRIER)
- *	load theirs				pd_heavy_barrier()
+ *	pdn_publish32(&mine, ...)		store theirs (PDN_BEFORE_BARRIER)
+ *	load theirs				pdn_heavy_barrier()
  *						load mine
  *
  * One of the two sees the other's store.
@@ -17,12 +17,12 @@
  * membarrier costs more than a fence in each hit. Then each side pays for itself, until there are
  * many hits for a barrier again:
  *
- *	RARE_PAYS -> CHANGING		by the rare side; the frequent side begins to have fences
- *	CHANGING -> EACH_PAYS		behind a membarrier: now all have; the rare side needs none
- *	EACH_PAYS -> RARE_PAYS		by anyone, at any time
+ *	MEMBARRIER -> CHANGING_TO_FENCES		by the rare side; the frequent side begins to have fences
+ *	CHANGING_TO_FENCES -> FENCE_IN_EACH_HIT		behind a membarrier: now all have; the rare side needs none
+ *	FENCE_IN_EACH_HIT -> MEMBARRIER		by anyone, at any time
  *
  * The frequent side looks who pays behind its store, the rare side behind its fence. So if the rare
- * side is told EACH_PAYS, and the frequent one RARE_PAYS, which then loads what was before the rare
+ * side is told FENCE_IN_EACH_HIT, and the frequent one MEMBARRIER, which then loads what was before the rare
  * side's store, all of the change, and its membarrier, came in between: and that has made the
  * frequent side's store known.
  *
@@ -34,8 +34,8 @@
  * installs. So its result is looked at each time, and the first barrier in which it is refused is
  * the last one that needs it:
  *
- *	any but EACH_MUST -> LOSING	by a refused rare side; the frequent side now has fences
- *	LOSING -> EACH_MUST		behind a grace period, by the same; this is for good
+ *	any but FENCE_FOR_GOOD -> LOSING_MEMBARRIER	by a refused rare side; the frequent side now has fences
+ *	LOSING_MEMBARRIER -> FENCE_FOR_GOOD		behind a grace period, by the same; this is for good
  *
  * A frequent side that looked who pays before that has no fence. Its store may still be in its
  * processor's store buffer, and its load may have come before the rare side's store. A store buffer
@@ -50,100 +50,101 @@
  * no interrupt where a processor can invalidate another one's TLB by itself, as arm64 and AMD's
  * INVLPGB do. The program would see a signal to each of its threads, or a change of affinity.
  */
-#ifndef PD_ASYM_H
-#define PD_ASYM_H
+#ifndef PDN_ASYM_H
+#define PDN_ASYM_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #if defined(__SANITIZE_THREAD__)
-#define PD_CAN_ASYM 0
+#define PDN_ASYMMETRIC 0
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-#define PD_CAN_ASYM 0
+#define PDN_ASYMMETRIC 0
 #endif
 #endif
-#ifndef PD_CAN_ASYM
-#define PD_CAN_ASYM 1
+#ifndef PDN_ASYMMETRIC
+#define PDN_ASYMMETRIC 1
 #endif
 
-enum pd_payer {
-	PD_RARE_PAYS,
-	PD_CHANGING,
-	PD_LOSING, /* membarrier was refused; the grace period is under way */
-	PD_EACH_PAYS,
-	PD_EACH_MUST, /* no membarrier; and before pd_asym_init() */
+enum pdn_fence_mode {
+	PDN_MEMBARRIER,
+	PDN_CHANGING_TO_FENCES,
+	PDN_LOSING_MEMBARRIER, /* membarrier was refused; the grace period is under way */
+	PDN_FENCE_IN_EACH_HIT,
+	PDN_FENCE_FOR_GOOD, /* no membarrier; and before pdn_barrier_init() */
 };
-extern __attribute__((visibility("hidden"))) uint32_t pd_payer;
+extern __attribute__((visibility("hidden"))) uint32_t pdn_fence_mode;
 
 /* The rare side's barriers: changes whenever there was one, of several threads. */
-extern __attribute__((visibility("hidden"))) uint32_t pd_barriers;
+extern __attribute__((visibility("hidden"))) uint32_t pdn_barrier_count;
 
 /*
  * Few: fewer hits for each barrier than this. Many: this many in one thread without a barrier.
  * Tests have other values.
  */
-extern __attribute__((visibility("hidden"))) struct pd_asym_limits {
+extern __attribute__((visibility("hidden"))) struct pdn_barrier_limits {
 	uint32_t few, many;
-} pd_asym_limits;
+} pdn_barrier_limits;
 
 /* The grace period, in nanoseconds. Tests have a shorter one. */
-extern __attribute__((visibility("hidden"))) uint64_t pd_asym_grace_ns;
+extern __attribute__((visibility("hidden"))) uint64_t pdn_barrier_grace_ns;
 
 /* A thread's own, to find out that hits are many again. */
-struct pd_patience {
+struct pdn_fence_countdown {
 	uint32_t barriers, left;
 };
 
 /* Finds out whether the kernel has membarrier, before anything is published. */
-void pd_asym_init(void);
+void pdn_barrier_init(void);
 
 /*
  * Registers the process for the heavy barrier. That takes milliseconds in a process with threads,
  * so it waits for the first pin: until then no thread is on the rare side. If it is refused, each
  * side pays from then on.
  */
-void pd_asym_register(void);
-bool pd_asym_is_registered(void); /* or need not be */
+void pdn_barrier_register(void);
+bool pdn_barrier_is_registered(void); /* or need not be */
 
 /*
  * Without a system call as long as no other thread has a record (thread.h): a thread that gets its
  * record later has a full barrier there, before it publishes anything.
  */
-void pd_heavy_barrier(void);
+void pdn_heavy_barrier(void);
 
 /* Lock not held. If membarrier was refused, says so once. */
-void pd_asym_tell(void);
+void pdn_barrier_report(void);
 
 /* A child's address space must be registered again; it has one thread, so this is cheap. */
-void pd_asym_fork_child(void);
+void pdn_barrier_fork_child(void);
 
 /*
- * The memory order of a store on the rare side, under the lock, that pd_heavy_barrier() follows:
+ * The memory order of a store on the rare side, under the lock, that pdn_heavy_barrier() follows:
  * the barrier's fence keeps it before the loads behind that, but ThreadSanitizer does not see the
  * fence.
  */
-#define PD_BEFORE_BARRIER (PD_CAN_ASYM ? __ATOMIC_RELEASE : __ATOMIC_SEQ_CST)
+#define PDN_BEFORE_BARRIER (PDN_ASYMMETRIC ? __ATOMIC_RELEASE : __ATOMIC_SEQ_CST)
 
-static inline bool pd_each_pays(void)
+static inline bool pdn_hits_have_fences(void)
 {
 	/* Acquire: what the frequent side loads next is not older than this. */
-	return __builtin_expect(__atomic_load_n(&pd_payer, __ATOMIC_ACQUIRE) != PD_RARE_PAYS, 0);
+	return __builtin_expect(
+		__atomic_load_n(&pdn_fence_mode, __ATOMIC_ACQUIRE) != PDN_MEMBARRIER, 0);
 }
 
-static inline void pd_own_fence(void)
+static inline void pdn_full_fence(void)
 {
-#if PD_CAN_ASYM
+#if PDN_ASYMMETRIC
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
 }
 
-/* A store of the frequent side, to be followed by pd_fence() before it loads. */
-static inline void pd_store_late(uint32_t *where, uint32_t value)
+/* A store of the frequent side, to be followed by pdn_fence_if_hits_have() before it loads. */
+static inline void pdn_store_unfenced(uint32_t *where, uint32_t value)
 {
 	/*
 	 * Release keeps it behind what this thread has published before (a hold behind its
-	 * announcement); the fence or pd_heavy_barrier() takes care of its late arrival at other
+	 * announcement); the fence or pdn_heavy_barrier() takes care of its late arrival at other
 	 * threads. The signal fence is for the compiler.
 	 */
 	__atomic_store_n(where, value, __ATOMIC_RELEASE);
@@ -154,47 +155,48 @@ static inline void pd_store_late(uint32_t *where, uint32_t value)
  * The same for a count that this thread alone changes, so a plain addition will do. As one
  * instruction, which compilers don't make of an atomic load and an atomic store: they make four.
  */
-static inline void pd_add_late(uint32_t *where, uint32_t change)
+static inline void pdn_add_unfenced(uint32_t *where, uint32_t change)
 {
-#if PD_CAN_ASYM && defined(__x86_64__)
+#if PDN_ASYMMETRIC && defined(__x86_64__)
 	__asm__ volatile("addl %1, %0" : "+m"(*where) : "ri"(change) : "cc", "memory");
 #else
-	pd_store_late(where, __atomic_load_n(where, __ATOMIC_RELAXED) + change);
+	pdn_store_unfenced(where, __atomic_load_n(where, __ATOMIC_RELAXED) + change);
 #endif
 }
 
-static inline void pd_fence(void)
+static inline void pdn_fence_if_hits_have(void)
 {
-	if (pd_each_pays())
-		pd_own_fence();
+	if (pdn_hits_have_fences())
+		pdn_full_fence();
 }
 
 /* Hits without a barrier in between: from some number on it is cheaper if the rare side pays. */
-static inline void pd_lose_patience(struct pd_patience *patience)
+static inline void pdn_count_hit_with_fence(struct pdn_fence_countdown *patience)
 {
-	uint32_t barriers = __atomic_load_n(&pd_barriers, __ATOMIC_RELAXED);
-	uint32_t each = PD_EACH_PAYS;
+	uint32_t barriers = __atomic_load_n(&pdn_barrier_count, __ATOMIC_RELAXED);
+	uint32_t each = PDN_FENCE_IN_EACH_HIT;
 
 	if (patience->barriers != barriers) {
 		patience->barriers = barriers;
-		patience->left = pd_asym_limits.many;
+		patience->left = pdn_barrier_limits.many;
 	} else if (--patience->left == 0) {
 		/*
 		 * It has no effect during a change: then it is tried again after as many more hits.
 		 */
-		patience->left = pd_asym_limits.many;
-		__atomic_compare_exchange_n(&pd_payer, &each, PD_RARE_PAYS, false, __ATOMIC_RELAXED,
-					    __ATOMIC_RELAXED);
+		patience->left = pdn_barrier_limits.many;
+		__atomic_compare_exchange_n(&pdn_fence_mode, &each, PDN_MEMBARRIER, false,
+					    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 	}
 }
 
-static inline void pd_publish32(uint32_t *where, uint32_t value, struct pd_patience *patience)
+static inline void pdn_publish32(uint32_t *where, uint32_t value,
+				 struct pdn_fence_countdown *patience)
 {
-#if PD_CAN_ASYM
-	pd_store_late(where, value);
-	if (pd_each_pays()) {
-		pd_own_fence();
-		pd_lose_patience(patience);
+#if PDN_ASYMMETRIC
+	pdn_store_unfenced(where, value);
+	if (pdn_hits_have_fences()) {
+		pdn_full_fence();
+		pdn_count_hit_with_fence(patience);
 	}
 #else
 	(void)patience;

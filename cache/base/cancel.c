@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-int pd_cancel_off(void)
+int pdn_cancel_off(void)
 {
 	int before = PTHREAD_CANCEL_ENABLE;
 
@@ -12,7 +12,7 @@ int pd_cancel_off(void)
 	return before;
 }
 
-void pd_cancel_as_before(const int *before)
+void pdn_cancel_as_before(const int *before)
 {
 	pthread_setcancelstate(*before, NULL);
 }

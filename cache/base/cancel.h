@@ -3,21 +3,21 @@
  * The program's threads may be cancelled: in a system call, and with asynchronous cancellation
  * anywhere. Inside pindown that would leave the lock taken, a change half made, or a list that
  * names a record on a stack that is gone. So a function that takes the lock, or calls the driver or
- * a callback, begins with PD_UNCANCELLED. A cancellation that comes meanwhile is acted on when the
+ * a callback, begins with PDN_UNCANCELLED. A cancellation that comes meanwhile is acted on when the
  * outermost of them returns, or later.
  *
  * This is for the slow ways, as it costs some ten nanoseconds; what a cancelled hit leaves behind
  * is removed at the end of the thread (thread.c). The program's own calls of the driver are not
  * shielded: they are cancelled as without pindown.
  */
-#ifndef PD_CANCEL_H
-#define PD_CANCEL_H
+#ifndef PDN_CANCEL_H
+#define PDN_CANCEL_H
 
-int pd_cancel_off(void);
-void pd_cancel_as_before(const int *before);
+int pdn_cancel_off(void);
+void pdn_cancel_as_before(const int *before);
 
 /* The first declaration of a function; holds until that returns. Leaves errno alone. */
-#define PD_UNCANCELLED \
-	__attribute__((cleanup(pd_cancel_as_before), unused)) int cancel_before = pd_cancel_off()
+#define PDN_UNCANCELLED \
+	__attribute__((cleanup(pdn_cancel_as_before), unused)) int cancel_before = pdn_cancel_off()
 
 #endif

@@ -16,47 +16,47 @@
 #include "cache/base/event.h"
 
 enum kind { SWITCH, CHOICE, BYTES, COUNT, FILE_NAME, EVENTS };
-#define PD_KIND_SWITCH SWITCH
-#define PD_KIND_CHOICE CHOICE
-#define PD_KIND_BYTES  BYTES
-#define PD_KIND_COUNT  COUNT
-#define PD_KIND_FILE   FILE_NAME
-#define PD_KIND_EVENTS EVENTS
+#define PDN_KIND_SWITCH SWITCH
+#define PDN_KIND_CHOICE CHOICE
+#define PDN_KIND_BYTES	BYTES
+#define PDN_KIND_COUNT	COUNT
+#define PDN_KIND_FILE	FILE_NAME
+#define PDN_KIND_EVENTS EVENTS
 
 /* Each in the order of its enum. */
-static const char *const pd_backend_choices[] = {"auto",   "kmod", "kmod-persistent",
-						 "dmabuf", "none", NULL};
-static const char *const pd_verify_choices[] = {"auto", "always", "never", NULL};
-static const char *const pd_held_choices[] = {"keep", "warn", "revoke", NULL};
-static const char *const pd_log_choices[] = {"quiet", "error", "warn", "info", "debug", NULL};
-static const char *const pd_deepbind_choices[] = {"clear", "keep", NULL};
-static const char *const pd_verbs_choices[] = {"0", "1", "exact", NULL};
+static const char *const pdn_backend_choices[] = {"auto",   "kmod", "kmod-persistent",
+						  "dmabuf", "none", NULL};
+static const char *const pdn_verify_choices[] = {"auto", "always", "never", NULL};
+static const char *const pdn_held_choices[] = {"keep", "warn", "revoke", NULL};
+static const char *const pdn_log_choices[] = {"quiet", "error", "warn", "info", "debug", NULL};
+static const char *const pdn_deepbind_choices[] = {"clear", "keep", NULL};
+static const char *const pdn_verbs_choices[] = {"0", "1", "exact", NULL};
 
-const struct pd_variable pd_variables[] = {
-#define PD_VARIABLE(name, member, kind, choices, standard, option, argument, help) \
-	{name, option,	       argument, standard,                                 \
-	 help, PD_KIND_##kind, choices,	 offsetof(struct pd_config, member)},
+const struct pdn_variable pdn_variables[] = {
+#define PDN_VARIABLE(name, member, kind, choices, default_value, option, argument, help) \
+	{name, option,		argument, default_value,                                 \
+	 help, PDN_KIND_##kind, choices,  offsetof(struct pdn_config, member)},
 #include "cache/base/config.def"
-#undef PD_VARIABLE
+#undef PDN_VARIABLE
 };
-const unsigned pd_variable_count = sizeof(pd_variables) / sizeof(pd_variables[0]);
+const unsigned pdn_variable_count = sizeof(pdn_variables) / sizeof(pdn_variables[0]);
 
 /* ---- what was wrong ---------------------------------------------------------------------- */
 
-static void problem(struct pd_problems *problems, const char *format, ...)
+static void problem(struct pdn_problems *problems, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-static void problem(struct pd_problems *problems, const char *format, ...)
+static void problem(struct pdn_problems *problems, const char *format, ...)
 {
-	size_t room = sizeof(problems->text) - problems->used;
+	size_t capacity = sizeof(problems->text) - problems->used;
 	va_list arguments;
 	int length;
 
 	problems->count++;
 	va_start(arguments, format);
-	length = vsnprintf(problems->text + problems->used, room, format, arguments);
+	length = vsnprintf(problems->text + problems->used, capacity, format, arguments);
 	va_end(arguments);
-	if (length < 0 || (size_t)length + 2 > room) { /* does not fit: counted, not printed */
+	if (length < 0 || (size_t)length + 2 > capacity) { /* does not fit: counted, not printed */
 		problems->text[problems->used] = '\0';
 		return;
 	}
@@ -113,56 +113,57 @@ static unsigned distance(const char *a, size_t length, const char *b)
 
 static const char *nearest_name(const char *name, size_t length)
 {
-	const char *nearest = pd_variables[0].name;
+	const char *nearest = pdn_variables[0].name;
 	unsigned least = ~0u;
 
-	for (unsigned i = 0; i < pd_variable_count; i++) {
-		unsigned d = distance(name, length, pd_variables[i].name);
+	for (unsigned i = 0; i < pdn_variable_count; i++) {
+		unsigned d = distance(name, length, pdn_variables[i].name);
 
 		if (d < least) {
 			least = d;
-			nearest = pd_variables[i].name;
+			nearest = pdn_variables[i].name;
 		}
 	}
 	return nearest;
 }
 
-static void append(char *text, size_t room, const char *more)
+static void append(char *text, size_t capacity, const char *more)
 {
 	size_t used = strlen(text);
 
-	snprintf(text + used, room - used, "%s", more);
+	snprintf(text + used, capacity - used, "%s", more);
 }
 
-const char *pd_variable_accepts(const struct pd_variable *variable, char *text, size_t room)
+const char *pdn_variable_accepts(const struct pdn_variable *variable, char *text, size_t capacity)
 {
 	text[0] = '\0';
 	switch ((enum kind)variable->kind) {
 	case SWITCH:
-		append(text, room, "0 or 1");
+		append(text, capacity, "0 or 1");
 		break;
 	case CHOICE:
-		append(text, room, "one of ");
+		append(text, capacity, "one of ");
 		for (const char *const *name = variable->choices; *name; name++) {
-			append(text, room, name == variable->choices ? "" : ", ");
-			append(text, room, *name);
+			append(text, capacity, name == variable->choices ? "" : ", ");
+			append(text, capacity, *name);
 		}
 		break;
 	case BYTES:
-		append(text, room, "a number of bytes, with K, M, G or T after it for KiB to TiB");
+		append(text, capacity,
+		       "a number of bytes, with K, M, G or T after it for KiB to TiB");
 		break;
 	case COUNT:
-		append(text, room, "a number");
+		append(text, capacity, "a number");
 		break;
 	case FILE_NAME:
-		append(text, room, "the name of a file");
+		append(text, capacity, "the name of a file");
 		break;
 	case EVENTS:
-		append(text, room,
+		append(text, capacity,
 		       "all, or names with commas between, with - before one to leave out: ");
-		for (unsigned event = 0; event < PD_EV_LOST; event++) {
-			append(text, room, event ? ", " : "");
-			append(text, room, pd_event_names[event]);
+		for (unsigned event = 0; event < PDN_EV_LOST; event++) {
+			append(text, capacity, event ? ", " : "");
+			append(text, capacity, pdn_event_names[event]);
 		}
 		break;
 	}
@@ -242,7 +243,7 @@ static bool parse_bytes(const char *text, uint64_t *out)
 
 /* A relative name starts at the directory in which the program was started, also after a chdir().
  */
-static bool parse_file(const char *text, struct pd_config *config)
+static bool parse_file(const char *text, struct pdn_config *config)
 {
 	char path[PATH_MAX];
 	size_t length = strlen(text), used = 0;
@@ -266,12 +267,12 @@ static bool parse_file(const char *text, struct pd_config *config)
 static bool parse_event(const char *name, size_t length, uint32_t *bits)
 {
 	if (length == 3 && strncmp(name, "all", 3) == 0) {
-		*bits = (1u << PD_EV_LOST) - 1;
+		*bits = (1u << PDN_EV_LOST) - 1;
 		return true;
 	}
-	for (unsigned event = 0; event < PD_EV_LOST; event++) {
-		if (strlen(pd_event_names[event]) == length &&
-		    strncmp(name, pd_event_names[event], length) == 0) {
+	for (unsigned event = 0; event < PDN_EV_LOST; event++) {
+		if (strlen(pdn_event_names[event]) == length &&
+		    strncmp(name, pdn_event_names[event], length) == 0) {
 			*bits = 1u << event;
 			return true;
 		}
@@ -301,7 +302,7 @@ static bool parse_events(const char *text, uint32_t *out)
 	return true;
 }
 
-static bool parse_value(struct pd_config *config, const struct pd_variable *variable,
+static bool parse_value(struct pdn_config *config, const struct pdn_variable *variable,
 			const char *text)
 {
 	void *member = (char *)config + variable->offset;
@@ -325,32 +326,32 @@ static bool parse_value(struct pd_config *config, const struct pd_variable *vari
 
 /* ---- the environment --------------------------------------------------------------------- */
 
-static const struct pd_variable *find_variable(const char *name, size_t length)
+static const struct pdn_variable *find_variable(const char *name, size_t length)
 {
-	for (unsigned i = 0; i < pd_variable_count; i++) {
-		const char *known = pd_variables[i].name;
+	for (unsigned i = 0; i < pdn_variable_count; i++) {
+		const char *known = pdn_variables[i].name;
 
 		if (strlen(known) == length && strncmp(known, name, length) == 0)
-			return &pd_variables[i];
+			return &pdn_variables[i];
 	}
 	return NULL;
 }
 
-static void set_defaults(struct pd_config *config)
+static void set_defaults(struct pdn_config *config)
 {
 	config->trace = NULL;
 	config->trace_path[0] = '\0';
-	for (unsigned i = 0; i < pd_variable_count; i++) {
-		if (pd_variables[i].standard[0])
-			parse_value(config, &pd_variables[i], pd_variables[i].standard);
+	for (unsigned i = 0; i < pdn_variable_count; i++) {
+		if (pdn_variables[i].default_value[0])
+			parse_value(config, &pdn_variables[i], pdn_variables[i].default_value);
 	}
 }
 
-static void parse_assignment(struct pd_config *config, struct pd_problems *problems,
+static void parse_assignment(struct pdn_config *config, struct pdn_problems *problems,
 			     const char *assignment, uint64_t *seen)
 {
 	const char *equals = strchr(assignment, '=');
-	const struct pd_variable *variable;
+	const struct pdn_variable *variable;
 	size_t length;
 	char accepts[400];
 
@@ -366,24 +367,24 @@ static void parse_assignment(struct pd_config *config, struct pd_problems *probl
 		return;
 	}
 	/* As for getenv(): the first of two assignments counts, and an empty value is none. */
-	if (*seen & (1ull << (variable - pd_variables)))
+	if (*seen & (1ull << (variable - pdn_variables)))
 		return;
-	*seen |= 1ull << (variable - pd_variables);
+	*seen |= 1ull << (variable - pdn_variables);
 	if (!equals[1])
 		return;
 	if (!parse_value(config, variable, equals + 1))
 		problem(problems, "%s=%s: must be %s\ttaken as %s", variable->name,
 			show(equals + 1, strlen(equals + 1)).text,
-			pd_variable_accepts(variable, accepts, sizeof(accepts)),
-			variable->standard[0] ? variable->standard : "not set");
+			pdn_variable_accepts(variable, accepts, sizeof(accepts)),
+			variable->default_value[0] ? variable->default_value : "not set");
 }
 
-void pd_config_parse(struct pd_config *config, struct pd_problems *problems,
-		     char *const *environment)
+void pdn_config_parse(struct pdn_config *config, struct pdn_problems *problems,
+		      char *const *environment)
 {
 	uint64_t seen = 0;
 
-	_Static_assert(sizeof(pd_variables) / sizeof(pd_variables[0]) <= 64, "bits of `seen`");
+	_Static_assert(sizeof(pdn_variables) / sizeof(pdn_variables[0]) <= 64, "bits of `seen`");
 	problems->count = 0;
 	problems->used = 0;
 	problems->text[0] = '\0';
@@ -396,39 +397,39 @@ void pd_config_parse(struct pd_config *config, struct pd_problems *problems,
 
 /* ---- this process's own ------------------------------------------------------------------ */
 
-const struct pd_config *pd_config_known;
-static struct pd_config own_config;
-static struct pd_problems own_problems;
+const struct pdn_config *pdn_config_known;
+static struct pdn_config own_config;
+static struct pdn_problems own_problems;
 static pthread_once_t once =
 	PTHREAD_ONCE_INIT; /* begins again in a child that was forked half-way */
 
 static void parse_own(void)
 {
-	pd_config_parse(&own_config, &own_problems, getauxval(AT_SECURE) ? NULL : environ);
+	pdn_config_parse(&own_config, &own_problems, getauxval(AT_SECURE) ? NULL : environ);
 }
 
-const struct pd_config *pd_config_read(void)
+const struct pdn_config *pdn_config_read(void)
 {
 	int error = errno;
 
 	pthread_once(&once, parse_own);
-	__atomic_store_n(&pd_config_known, &own_config, __ATOMIC_RELEASE);
+	__atomic_store_n(&pdn_config_known, &own_config, __ATOMIC_RELEASE);
 	errno = error;
 	return &own_config;
 }
 
-void pd_config_complain(void)
+void pdn_config_complain(void)
 {
 	static bool told;
 	const char *line = own_problems.text, *end, *tab;
 
-	pd_config();
-	/* Relaxed: it only decides which thread is first; the text is there since pd_config(). */
+	pdn_config();
+	/* Relaxed: it only decides which thread is first; the text is there since pdn_config(). */
 	if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
 		return;
 	for (; (end = strchr(line, '\n')); line = end + 1) {
 		tab = strchr(line, '\t');
-		pd_log(PD_LOG_WARN, "%.*s; %.*s", (int)(tab - line), line, (int)(end - tab - 1),
-		       tab + 1);
+		pdn_log(PDN_LOG_WARN, "%.*s; %.*s", (int)(tab - line), line, (int)(end - tab - 1),
+			tab + 1);
 	}
 }

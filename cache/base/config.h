@@ -6,62 +6,62 @@
  * the driver (a program that never touches CUDA prints nothing). `pindown run` checks before it
  * starts the program and refuses.
  */
-#ifndef PD_CONFIG_H
-#define PD_CONFIG_H
+#ifndef PDN_CONFIG_H
+#define PDN_CONFIG_H
 
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum pd_backend_choice {
-	PD_BACKEND_AUTO,
-	PD_BACKEND_KMOD,
-	PD_BACKEND_KMOD_PERSISTENT,
-	PD_BACKEND_DMABUF,
-	PD_BACKEND_NONE
+enum pdn_backend_choice {
+	PDN_BACKEND_AUTO,
+	PDN_BACKEND_KMOD,
+	PDN_BACKEND_KMOD_PERSISTENT,
+	PDN_BACKEND_DMABUF,
+	PDN_BACKEND_NONE
 };
-enum pd_verify { PD_VERIFY_AUTO, PD_VERIFY_ALWAYS, PD_VERIFY_NEVER };
-enum pd_held { PD_HELD_KEEP, PD_HELD_WARN, PD_HELD_REVOKE };
-enum pd_log_level { PD_LOG_QUIET, PD_LOG_ERROR, PD_LOG_WARN, PD_LOG_INFO, PD_LOG_DEBUG };
-enum pd_verbs { PD_VERBS_OFF, PD_VERBS_ON, PD_VERBS_EXACT };
-enum pd_deepbind { PD_DEEPBIND_CLEAR, PD_DEEPBIND_KEEP };
+enum pdn_verify { PDN_VERIFY_AUTO, PDN_VERIFY_ALWAYS, PDN_VERIFY_NEVER };
+enum pdn_held { PDN_HELD_KEEP, PDN_HELD_WARN, PDN_HELD_REVOKE };
+enum pdn_log_level { PDN_LOG_QUIET, PDN_LOG_ERROR, PDN_LOG_WARN, PDN_LOG_INFO, PDN_LOG_DEBUG };
+enum pdn_verbs { PDN_VERBS_OFF, PDN_VERBS_ON, PDN_VERBS_EXACT };
+enum pdn_deepbind { PDN_DEEPBIND_CLEAR, PDN_DEEPBIND_KEEP };
 
-struct pd_config {
+struct pdn_config {
 	bool enabled;
-	enum pd_backend_choice backend;
+	enum pdn_backend_choice backend;
 	uint64_t max_bytes;   /* 0: pindown sets no limit */
 	uint64_t max_regions; /* 0: chosen by the cache */
-	enum pd_verify verify;
-	enum pd_held held;
+	enum pdn_verify verify;
+	enum pdn_held held;
 	const char *trace;     /* NULL: off; else an absolute path, in trace_path */
-	uint32_t trace_events; /* bits 1 << enum pd_event */
+	uint32_t trace_events; /* bits 1 << enum pdn_event */
 	uint64_t trace_stacks; /* return addresses at most; 0: none */
-	enum pd_log_level log;
-	enum pd_deepbind deepbind;
-	enum pd_verbs verbs;
+	enum pdn_log_level log;
+	enum pdn_deepbind deepbind;
+	enum pdn_verbs verbs;
 	bool debug; /* report wrong calls of the API */
 	bool top;   /* publish the counters for `pindown top` */
 	char trace_path[PATH_MAX];
 };
 
-extern __attribute__((visibility("hidden"))) const struct pd_config *pd_config_known;
-const struct pd_config *pd_config_read(void);
+extern __attribute__((visibility("hidden"))) const struct pdn_config *pdn_config_known;
+const struct pdn_config *pdn_config_read(void);
 
 /*
  * This process's configuration, read from its environment at the first call and never again. A
  * set-user-ID (secure-execution) process ignores its environment. Keeps errno, allocates nothing.
  */
-static inline const struct pd_config *pd_config(void)
+static inline const struct pdn_config *pdn_config(void)
 {
-	/* Acquire: pairs with pd_config_read(). */
-	const struct pd_config *config = __atomic_load_n(&pd_config_known, __ATOMIC_ACQUIRE);
+	/* Acquire: pairs with pdn_config_read(). */
+	const struct pdn_config *config = __atomic_load_n(&pdn_config_known, __ATOMIC_ACQUIRE);
 
-	return __builtin_expect(config != NULL, 1) ? config : pd_config_read();
+	return __builtin_expect(config != NULL, 1) ? config : pdn_config_read();
 }
 
 /* Print on standard error, once, what was wrong with the environment. For the first driver use. */
-void pd_config_complain(void);
+void pdn_config_complain(void);
 
 /* ---- for the command and the tests ------------------------------------------------------- */
 
@@ -69,26 +69,26 @@ void pd_config_complain(void);
  * What was wrong, as lines without "pindown: ", each ended by a newline; behind a tab how it is
  * treated by a process that continues all the same.
  */
-struct pd_problems {
+struct pdn_problems {
 	unsigned count;
 	size_t used;
 	char text[4096];
 };
 
 /* Fill *config from `environment` (NULL: all defaults) and note every problem. */
-void pd_config_parse(struct pd_config *config, struct pd_problems *problems,
-		     char *const *environment);
+void pdn_config_parse(struct pdn_config *config, struct pdn_problems *problems,
+		      char *const *environment);
 
-struct pd_variable {
-	const char *name, *option, *argument, *standard, *help;
+struct pdn_variable {
+	const char *name, *option, *argument, *default_value, *help;
 	int kind;
 	const char *const *choices;
 	size_t offset;
 };
-extern const struct pd_variable pd_variables[];
-extern const unsigned pd_variable_count;
+extern const struct pdn_variable pdn_variables[];
+extern const unsigned pdn_variable_count;
 
 /* "one of auto, dmabuf, none" and so on, into `text`; returns text. */
-const char *pd_variable_accepts(const struct pd_variable *variable, char *text, size_t room);
+const char *pdn_variable_accepts(const struct pdn_variable *variable, char *text, size_t capacity);
 
 #endif

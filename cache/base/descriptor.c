@@ -13,7 +13,7 @@
 
 #define NO_LIMIT (1u << 20) /* what the kernel allows, unless told otherwise: fs.nr_open */
 
-uint64_t pd_descriptor_limit(void)
+uint64_t pdn_descriptor_limit(void)
 {
 	struct rlimit files;
 	int saved = errno;
@@ -29,12 +29,12 @@ uint64_t pd_descriptor_limit(void)
  */
 static int lowest_number_for_us(void)
 {
-	uint64_t half = pd_descriptor_limit() / 2;
+	uint64_t half = pdn_descriptor_limit() / 2;
 
 	return half < 16384 ? (int)half : 16384;
 }
 
-int pd_descriptor_move_up(int fd)
+int pdn_descriptor_move_up(int fd)
 {
 	int moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lowest_number_for_us());
 
@@ -42,11 +42,11 @@ int pd_descriptor_move_up(int fd)
 		fcntl(fd, F_SETFD, FD_CLOEXEC);
 		return fd;
 	}
-	pd_descriptor_close(fd);
+	pdn_descriptor_close(fd);
 	return moved;
 }
 
-uint64_t pd_descriptor_identity(int fd)
+uint64_t pdn_descriptor_identity(int fd)
 {
 	struct stat st;
 
@@ -55,18 +55,18 @@ uint64_t pd_descriptor_identity(int fd)
 	return (st.st_ino ^ (uint64_t)st.st_dev << 40) | 1ull << 63;
 }
 
-bool pd_descriptors_exhausted(void)
+bool pdn_descriptors_exhausted(void)
 {
 	/* By system call number, as it is closed: ThreadSanitizer is to see neither. */
 	int fd = (int)syscall(SYS_eventfd2, 0, EFD_CLOEXEC);
 
 	if (fd < 0)
 		return errno == EMFILE || errno == ENFILE;
-	pd_descriptor_close(fd);
+	pdn_descriptor_close(fd);
 	return false;
 }
 
-void pd_descriptor_close(int fd)
+void pdn_descriptor_close(int fd)
 {
 	syscall(SYS_close, fd);
 }

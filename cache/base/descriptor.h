@@ -6,8 +6,8 @@
  *
  * errno may change; callers keep it.
  */
-#ifndef PD_DESCRIPTOR_H
-#define PD_DESCRIPTOR_H
+#ifndef PDN_DESCRIPTOR_H
+#define PDN_DESCRIPTOR_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,23 +18,23 @@
  * program that needs only the lower half never runs out of descriptors because of pindown. More
  * than half would gain little.
  */
-uint64_t pd_descriptor_limit(void);
+uint64_t pdn_descriptor_limit(void);
 
 /* Move a descriptor up. If there is no place there, it stays where it is, close-on-exec. */
-int pd_descriptor_move_up(int fd);
+int pdn_descriptor_move_up(int fd);
 
 /* One number for the file behind a descriptor, never 0; 0 when there is none. */
-uint64_t pd_descriptor_identity(int fd);
+uint64_t pdn_descriptor_identity(int fd);
 
-static inline bool pd_descriptor_is(int fd, uint64_t identity)
+static inline bool pdn_descriptor_is(int fd, uint64_t identity)
 {
-	return fd >= 0 && pd_descriptor_identity(fd) == identity;
+	return fd >= 0 && pdn_descriptor_identity(fd) == identity;
 }
 
 /* Can the process open nothing more? */
-bool pd_descriptors_exhausted(void);
+bool pdn_descriptors_exhausted(void);
 
 /* Not close(): that is a cancellation point, and this runs inside the program's cuMemFree(). */
-void pd_descriptor_close(int fd);
+void pdn_descriptor_close(int fd);
 
 #endif

@@ -2,13 +2,13 @@
 /* The names of the events that a trace can have. */
 #include "cache/base/event.h"
 
-const char *const pd_event_names[] = {
-	[PD_EV_CALL] = "call",	       [PD_EV_PIN] = "pin",
-	[PD_EV_UNPIN] = "unpin",       [PD_EV_HIT] = "hit",
-	[PD_EV_EVICT] = "evict",       [PD_EV_INVALIDATE] = "invalidate",
-	[PD_EV_MAP] = "map",	       [PD_EV_ERROR] = "error",
-	[PD_EV_REGISTER] = "register", [PD_EV_DEREGISTER] = "deregister",
-	[PD_EV_HELD] = "held",	       [PD_EV_EXPORT] = "export",
-	[PD_EV_OUTLIVED] = "outlived", [PD_EV_LOST] = "lost",
+const char *const pdn_event_names[] = {
+	[PDN_EV_CALL] = "call",		[PDN_EV_PIN] = "pin",
+	[PDN_EV_UNPIN] = "unpin",	[PDN_EV_HIT] = "hit",
+	[PDN_EV_EVICT] = "evict",	[PDN_EV_INVALIDATE] = "invalidate",
+	[PDN_EV_MAP] = "map",		[PDN_EV_ERROR] = "error",
+	[PDN_EV_REGISTER] = "register", [PDN_EV_DEREGISTER] = "deregister",
+	[PDN_EV_HELD] = "held",		[PDN_EV_EXPORT] = "export",
+	[PDN_EV_OUTLIVED] = "outlived", [PDN_EV_LOST] = "lost",
 };
-_Static_assert(sizeof(pd_event_names) / sizeof(pd_event_names[0]) == PD_EVENTS, "one name each");
+_Static_assert(sizeof(pdn_event_names) / sizeof(pdn_event_names[0]) == PDN_EVENTS, "one name each");

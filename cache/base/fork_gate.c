@@ -5,7 +5,7 @@
  * The driver makes a descriptor some time before a pin names it, and a descriptor is closed some
  * time before its pin says so. A child that is forked in between has a descriptor that its copy of
  * the tables does not name. So a fork waits for the threads that are in between, and they wait for
- * a fork before they begin. Neither waits longer than pd_fork_wait_ns from the beginning of the
+ * a fork before they begin. Neither waits longer than pdn_fork_wait_ns from the beginning of the
  * fork: the forking thread may hold what the driver waits for, and a handler that runs before the
  * fork may wait for a thread that wants a descriptor.
  *
@@ -33,10 +33,10 @@ static bool must_wait(uint64_t *until)
 {
 	*until = __atomic_load_n(&forks_until, __ATOMIC_RELAXED);
 	return __atomic_load_n(&forks, __ATOMIC_SEQ_CST) && !forks_here && unnamed_here == 1 &&
-	       pd_deadline(0) < *until;
+	       pdn_deadline(0) < *until;
 }
 
-void pd_descriptor_begin(void)
+void pdn_descriptor_begin(void)
 {
 	uint64_t until;
 	uint32_t under_way;
@@ -47,18 +47,18 @@ void pd_descriptor_begin(void)
 		if (!must_wait(&until))
 			return;
 		under_way = __atomic_load_n(&forks, __ATOMIC_SEQ_CST);
-		pd_descriptor_end();
+		pdn_descriptor_end();
 		if (under_way)
-			pd_sleep_while(&forks, under_way, until);
+			pdn_sleep_while(&forks, under_way, until);
 	}
 }
 
-void pd_descriptor_end(void)
+void pdn_descriptor_end(void)
 {
 	unnamed_here--;
 	__atomic_fetch_sub(&unnamed, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&forks, __ATOMIC_SEQ_CST))
-		pd_wake_all(&unnamed);
+		pdn_wake_all(&unnamed);
 }
 
 /* ---- descriptors that are being closed ------------------------------------------------------ */
@@ -82,7 +82,7 @@ static __thread uint32_t noted_before_fork __attribute__((tls_model("initial-exe
  * Release: the note is there before the closing that follows. A child that sees half of it was
  * forked before that.
  */
-void pd_descriptor_note(int fd, uint64_t identity)
+void pdn_descriptor_note(int fd, uint64_t identity)
 {
 	uint32_t place = __atomic_fetch_add(&noted_count, 1, __ATOMIC_RELAXED) % NOTED;
 
@@ -90,7 +90,7 @@ void pd_descriptor_note(int fd, uint64_t identity)
 	__atomic_store_n(&noted[place].identity, identity, __ATOMIC_RELEASE);
 }
 
-void pd_fork_gate_close_noted(void)
+void pdn_fork_gate_close_noted(void)
 {
 	uint32_t count = forks_here ? noted_count - noted_before_fork : NOTED;
 
@@ -98,18 +98,18 @@ void pd_fork_gate_close_noted(void)
 		uint32_t place = (noted_count - 1 - i) % NOTED;
 
 		if (noted[place].identity &&
-		    pd_descriptor_is(noted[place].fd, noted[place].identity))
-			pd_descriptor_close(noted[place].fd);
+		    pdn_descriptor_is(noted[place].fd, noted[place].identity))
+			pdn_descriptor_close(noted[place].fd);
 	}
 }
 
 /* The threads that could be waited for are gone, and closing in the child waits for no fork. */
-void pd_fork_gate_forget(void)
+void pdn_fork_gate_forget(void)
 {
 	forks = 0;
 }
 
-void pd_fork_gate_child(void)
+void pdn_fork_gate_child(void)
 {
 	unnamed = unnamed_here; /* it may have forked in a signal handler meanwhile */
 	forks = forks_here = 0;
@@ -117,9 +117,9 @@ void pd_fork_gate_child(void)
 
 /* ---- around a fork -------------------------------------------------------------------------- */
 
-void pd_fork_gate_shut(void)
+void pdn_fork_gate_shut(void)
 {
-	uint64_t until = pd_deadline(pd_fork_wait_ns);
+	uint64_t until = pdn_deadline(pdn_fork_wait_ns);
 	uint32_t others;
 
 	forks_here++;
@@ -127,15 +127,15 @@ void pd_fork_gate_shut(void)
 	__atomic_store_n(&forks_until, until, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&forks, 1, __ATOMIC_SEQ_CST);
 	while ((others = __atomic_load_n(&unnamed, __ATOMIC_SEQ_CST)) != unnamed_here &&
-	       pd_deadline(0) < until)
-		pd_sleep_while(&unnamed, others, until);
+	       pdn_deadline(0) < until)
+		pdn_sleep_while(&unnamed, others, until);
 	if (others != unnamed_here)
 		noted_before_fork -= NOTED; /* one of these may still be open */
 }
 
-void pd_fork_gate_open(void)
+void pdn_fork_gate_open(void)
 {
 	forks_here--;
 	__atomic_fetch_sub(&forks, 1, __ATOMIC_SEQ_CST);
-	pd_wake_all(&forks);
+	pdn_wake_all(&forks);
 }

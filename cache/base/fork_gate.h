@@ -3,8 +3,8 @@
  * A fork and the making or closing of a descriptor wait for each other, so that a child knows each
  * descriptor that it inherits.
  */
-#ifndef PD_FORK_GATE_H
-#define PD_FORK_GATE_H
+#ifndef PDN_FORK_GATE_H
+#define PDN_FORK_GATE_H
 
 #include <stdint.h>
 
@@ -12,22 +12,22 @@
  * Around the making of a descriptor, until a pin in the list of flights names it (or until it is
  * closed). The first waits for a fork under way. Lock not held.
  */
-void pd_descriptor_begin(void);
-void pd_descriptor_end(void);
+void pdn_descriptor_begin(void);
+void pdn_descriptor_end(void);
 
 /* The descriptor with this identity (descriptor.h) is about to be closed. */
-void pd_descriptor_note(int fd, uint64_t identity);
+void pdn_descriptor_note(int fd, uint64_t identity);
 
 /* Before a fork, and in the parent after it. */
-void pd_fork_gate_shut(void);
-void pd_fork_gate_open(void);
+void pdn_fork_gate_shut(void);
+void pdn_fork_gate_open(void);
 
 /*
  * In a child: first forget the forks under way; then close the descriptors noted lately, after the
  * pins have closed theirs; at last begin again. Async-signal-safe.
  */
-void pd_fork_gate_forget(void);
-void pd_fork_gate_close_noted(void);
-void pd_fork_gate_child(void);
+void pdn_fork_gate_forget(void);
+void pdn_fork_gate_close_noted(void);
+void pdn_fork_gate_child(void);
 
 #endif

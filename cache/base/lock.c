@@ -25,10 +25,10 @@ enum {
 static uint32_t waiters;  /* under the cache's lock */
 static uint32_t settling; /* changed under that lock, to wake all waiters */
 
-uint32_t pd_unsettled;
-bool pd_untold;
-PD_WEAK_EVENT(untold, (void));
-uint64_t pd_race_wait_ns = 2000000000u, pd_fork_wait_ns = 100000000u;
+uint32_t pdn_pending;
+bool pdn_stats_changed;
+PDN_WEAK_EVENT(untold, (void));
+uint64_t pdn_race_wait_ns = 2000000000u, pdn_fork_wait_ns = 100000000u;
 
 /* An errno, or 0. errno itself is the program's. */
 static int futex(uint32_t *where, int operation, uint32_t value, const struct timespec *until)
@@ -88,57 +88,58 @@ static void __attribute__((noinline)) wait_for(uint32_t *word)
  * Noted as held after the taking, and no longer before the letting go: if a signal handler forks in
  * between, this thread is just not yet, or no longer, in the middle of a change.
  */
-static inline void take(enum pd_lock_name name)
+static inline void acquire(enum pdn_lock_name name)
 {
-	if (__builtin_expect(!take_if_free(&pd_here.lock[name]), 0))
-		wait_for(&pd_here.lock[name]);
+	if (__builtin_expect(!take_if_free(&pdn_here.lock[name]), 0))
+		wait_for(&pdn_here.lock[name]);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	pd_locks_held |= 1u << name;
+	pdn_locks_held |= 1u << name;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	if (!pd_process_is_known())
-		pd_process_begin();
+	if (!pdn_process_is_known())
+		pdn_process_begin();
 }
 
-static inline void let_go(enum pd_lock_name name)
+static inline void let_go(enum pdn_lock_name name)
 {
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	pd_locks_held &= ~(1u << name);
+	pdn_locks_held &= ~(1u << name);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	/* This is a child, forked while the lock was held by this thread. */
-	if (!pd_process_is_known() && !pd_locks_held)
-		pd_process_begin();
-	if (__builtin_expect(
-		    __atomic_exchange_n(&pd_here.lock[name], FREE, __ATOMIC_RELEASE) == AWAITED, 0))
-		futex(&pd_here.lock[name], FUTEX_WAKE_PRIVATE, 1, NULL);
+	if (!pdn_process_is_known() && !pdn_locks_held)
+		pdn_process_begin();
+	if (__builtin_expect(__atomic_exchange_n(&pdn_here.lock[name], FREE, __ATOMIC_RELEASE) ==
+				     AWAITED,
+			     0))
+		futex(&pdn_here.lock[name], FUTEX_WAKE_PRIVATE, 1, NULL);
 }
 
-void pd_take(enum pd_lock_name name)
+void pdn_lock_one(enum pdn_lock_name name)
 {
-	take(name);
+	acquire(name);
 }
 
-void pd_let_go(enum pd_lock_name name)
+void pdn_unlock_one(enum pdn_lock_name name)
 {
 	let_go(name);
 }
 
-void pd_lock(void)
+void pdn_lock(void)
 {
-	take(PD_LOCK_CACHE);
+	acquire(PDN_LOCK_CACHE);
 }
 
-void pd_unlock(void)
+void pdn_unlock(void)
 {
 	/* Not in a child that has to begin again: the page that it would write is the parent's. */
-	if (pd_untold && pd_process_is_known())
-		PD_NOTIFY(untold);
-	let_go(PD_LOCK_CACHE);
+	if (pdn_stats_changed && pdn_process_is_known())
+		PDN_NOTIFY(untold);
+	let_go(PDN_LOCK_CACHE);
 }
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
 /* Relaxed: the system call compares it, and the lock orders everything else. */
-void pd_wake_waiters(void)
+void pdn_wake_waiters(void)
 {
 	if (!waiters)
 		return;
@@ -146,7 +147,7 @@ void pd_wake_waiters(void)
 	futex(&settling, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
 }
 
-uint64_t pd_deadline(uint64_t ns)
+uint64_t pdn_deadline(uint64_t ns)
 {
 	struct timespec now;
 
@@ -154,31 +155,31 @@ uint64_t pd_deadline(uint64_t ns)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + ns;
 }
 
-bool pd_wait_settled(uint64_t deadline)
+bool pdn_wait_pending(uint64_t deadline)
 {
 	const struct timespec until = timespec_of(deadline);
 	uint32_t seen = settling;
 	int error;
 
 	waiters++;
-	pd_thread_set_waits(true);
-	pd_unlock();
+	pdn_thread_set_waits(true);
+	pdn_unlock();
 	error = futex(&settling, FUTEX_WAIT_BITSET_PRIVATE, seen, &until);
-	pd_lock();
-	pd_thread_set_waits(false);
+	pdn_lock();
+	pdn_thread_set_waits(false);
 	if (waiters) /* none: this is a child that was forked meanwhile */
 		waiters--;
 	return error != ETIMEDOUT;
 }
 
-void pd_sleep_while(uint32_t *where, uint32_t value, uint64_t deadline)
+void pdn_sleep_while(uint32_t *where, uint32_t value, uint64_t deadline)
 {
 	const struct timespec until = timespec_of(deadline);
 
 	futex(where, FUTEX_WAIT_BITSET_PRIVATE, value, &until);
 }
 
-void pd_wake_all(uint32_t *where)
+void pdn_wake_all(uint32_t *where)
 {
 	futex(where, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
 }
@@ -187,7 +188,7 @@ void pd_wake_all(uint32_t *where)
  * Sleeping would be a cancellation point in the middle of a driver call, and a thread cancelled
  * there would leave it half done.
  */
-void pd_nap(uint64_t ns)
+void pdn_nap(uint64_t ns)
 {
 	struct timespec nap = {.tv_nsec = (long)ns};
 	int saved = errno;
@@ -199,7 +200,7 @@ void pd_nap(uint64_t ns)
 	errno = saved;
 }
 
-void pd_rest(struct pd_rest *rest)
+void pdn_backoff(struct pdn_backoff *rest)
 {
 	const unsigned spins = 100, doublings = 9; /* from 2 microseconds to a millisecond */
 	unsigned turn = rest->turns;
@@ -209,11 +210,11 @@ void pd_rest(struct pd_rest *rest)
 	if (turn < spins)
 		relax();
 	else
-		pd_nap(2000ull << (turn - spins));
+		pdn_nap(2000ull << (turn - spins));
 }
 
-void pd_lock_fork_child(void)
+void pdn_lock_fork_child(void)
 {
 	waiters = 0;
-	pd_unsettled = 0;
+	pdn_pending = 0;
 }

@@ -7,8 +7,8 @@
  * "Unsettled" counts what a free may have to wait for: pins in flight, and regions being unpinned.
  * A free that reads 0, and then finds nothing in the index, has nothing to wait for; see race.h.
  */
-#ifndef PD_LOCK_H
-#define PD_LOCK_H
+#ifndef PDN_LOCK_H
+#define PDN_LOCK_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,61 +21,61 @@
  * Any lock of pindown's. None is held across a fork: in a child all of them are free; see
  * process.h.
  */
-void pd_take(enum pd_lock_name name);
-void pd_let_go(enum pd_lock_name name);
+void pdn_lock_one(enum pdn_lock_name name);
+void pdn_unlock_one(enum pdn_lock_name name);
 
-void pd_lock(void);
-void pd_unlock(void);
+void pdn_lock(void);
+void pdn_unlock(void);
 
-/* Set under the lock: counters have changed, and pd_unlock() notifies before it lets go. */
-extern __attribute__((visibility("hidden"))) bool pd_untold;
-PD_EVENT(untold, (void));
+/* Set under the lock: counters have changed, and pdn_unlock() notifies before it lets go. */
+extern __attribute__((visibility("hidden"))) bool pdn_stats_changed;
+PDN_EVENT(untold, (void));
 
-extern __attribute__((visibility("hidden"))) uint32_t pd_unsettled; /* changed under the lock */
+extern __attribute__((visibility("hidden"))) uint32_t pdn_pending; /* changed under the lock */
 
 /*
  * A bit of it: dma-bufs of the program's own are remembered (foreign_dmabufs.h). It is here so that
  * a free needs one test for both.
  */
-#define PD_UNSETTLED_EXPORTS 0x80000000u
+#define PDN_PENDING_EXPORTS 0x80000000u
 
 /*
- * Lock held. Up: followed by pd_heavy_barrier() where guards are looked for, pairs with the loads
+ * Lock held. Up: followed by pdn_heavy_barrier() where guards are looked for, pairs with the loads
  * in hook_events.c. Down: release, so that a free that reads 0 finds what has settled: in the
  * index, or unpinned.
  */
-static inline void pd_unsettled_add(uint32_t change)
+static inline void pdn_pending_add(uint32_t change)
 {
-	__atomic_store_n(&pd_unsettled, __atomic_load_n(&pd_unsettled, __ATOMIC_RELAXED) + change,
-			 PD_BEFORE_BARRIER);
+	__atomic_store_n(&pdn_pending, __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED) + change,
+			 PDN_BEFORE_BARRIER);
 }
 
 /* Lock held. Something has settled: wake the threads that wait for it. */
-void pd_wake_waiters(void);
+void pdn_wake_waiters(void);
 
 /*
  * Lock held; let go while waiting. Waits until something settles or the deadline (monotonic ns)
  * passes; false when it has.
  */
-bool pd_wait_settled(uint64_t deadline);
+bool pdn_wait_pending(uint64_t deadline);
 
 /* Monotonic nanoseconds from now. */
-uint64_t pd_deadline(uint64_t ns);
+uint64_t pdn_deadline(uint64_t ns);
 
 /*
  * How long a get waits for a free, and a free for a pin: two seconds; and a fork for a descriptor
  * that is being made, or the making of one for a fork: a tenth of a second. Tests of a wait that
  * must succeed have longer times, for slow machines.
  */
-extern __attribute__((visibility("hidden"))) uint64_t pd_race_wait_ns, pd_fork_wait_ns;
+extern __attribute__((visibility("hidden"))) uint64_t pdn_race_wait_ns, pdn_fork_wait_ns;
 
-static inline uint64_t pd_race_deadline(void)
+static inline uint64_t pdn_race_deadline(void)
 {
-	return pd_deadline(pd_race_wait_ns);
+	return pdn_deadline(pdn_race_wait_ns);
 }
 
 /* Sleep this long, without touching errno. */
-void pd_nap(uint64_t ns);
+void pdn_nap(uint64_t ns);
 
 /*
  * One turn of waiting for another thread that will be ready in a few instructions and wakes nobody.
@@ -83,16 +83,16 @@ void pd_nap(uint64_t ns);
  * millisecond at most. A thread that only yielded its processor would never let a thread of lower
  * real-time priority run on it.
  */
-struct pd_rest {
+struct pdn_backoff {
 	unsigned turns;
 };
-void pd_rest(struct pd_rest *rest);
+void pdn_backoff(struct pdn_backoff *rest);
 
-/* Sleep while *where holds `value`, until pd_wake_all() or the deadline; or for no reason. */
-void pd_sleep_while(uint32_t *where, uint32_t value, uint64_t deadline);
-void pd_wake_all(uint32_t *where);
+/* Sleep while *where holds `value`, until pdn_wake_all() or the deadline; or for no reason. */
+void pdn_sleep_while(uint32_t *where, uint32_t value, uint64_t deadline);
+void pdn_wake_all(uint32_t *where);
 
 /* In a forked child: no thread waits. */
-void pd_lock_fork_child(void);
+void pdn_lock_fork_child(void);
 
 #endif

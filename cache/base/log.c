@@ -18,7 +18,7 @@ static bool is_pending(int signal)
 	return sigpending(&pending) == 0 && sigismember(&pending, signal) == 1;
 }
 
-void pd_shield_up(struct pd_shield *shield, int signal)
+void pdn_shield_up(struct pdn_shield *shield, int signal)
 {
 	sigset_t set;
 
@@ -31,7 +31,7 @@ void pd_shield_up(struct pd_shield *shield, int signal)
 	shield->pending = is_pending(signal);
 }
 
-void pd_shield_down(struct pd_shield *shield)
+void pdn_shield_down(struct pdn_shield *shield)
 {
 	static const struct timespec now;
 	sigset_t set;
@@ -48,33 +48,33 @@ void pd_shield_down(struct pd_shield *shield)
 	errno = shield->error;
 }
 
-bool pd_logging(enum pd_log_level level)
+bool pdn_logging(enum pdn_log_level level)
 {
-	return level <= pd_config()->log;
+	return level <= pdn_config()->log;
 }
 
-void pd_log(enum pd_log_level level, const char *format, ...)
+void pdn_log(enum pdn_log_level level, const char *format, ...)
 {
 	static const char prefix[] = "pindown: ";
 	char line[1024];
-	const size_t begin = sizeof(prefix) - 1, room = sizeof(line) - begin - 1;
-	struct pd_shield shield;
+	const size_t begin = sizeof(prefix) - 1, capacity = sizeof(line) - begin - 1;
+	struct pdn_shield shield;
 	va_list arguments;
 	int length;
 
-	if (!pd_logging(level))
+	if (!pdn_logging(level))
 		return;
-	pd_shield_up(&shield, SIGPIPE);
+	pdn_shield_up(&shield, SIGPIPE);
 	memcpy(line, prefix, begin);
 	va_start(arguments, format);
-	length = vsnprintf(line + begin, room, format, arguments);
+	length = vsnprintf(line + begin, capacity, format, arguments);
 	va_end(arguments);
 	if (length >= 0) {
-		size_t end = begin + ((size_t)length < room ? (size_t)length : room - 1);
+		size_t end = begin + ((size_t)length < capacity ? (size_t)length : capacity - 1);
 
 		line[end++] = '\n';
 		while (write(STDERR_FILENO, line, end) < 0 && errno == EINTR)
 			;
 	}
-	pd_shield_down(&shield);
+	pdn_shield_down(&shield);
 }

@@ -4,8 +4,8 @@
  * processes don't mix. Nothing here allocates, changes errno, is a cancellation point, or can kill
  * the program (a closed pipe on standard error raises no SIGPIPE).
  */
-#ifndef PD_LOG_H
-#define PD_LOG_H
+#ifndef PDN_LOG_H
+#define PDN_LOG_H
 
 #include <signal.h>
 #include <stdbool.h>
@@ -13,19 +13,20 @@
 #include "cache/base/config.h"
 
 /* printf's format, without the final newline; cut at 1000 bytes. */
-void pd_log(enum pd_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void pdn_log(enum pdn_log_level level, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 
 /* Whether a line of this level is printed. */
-bool pd_logging(enum pd_log_level level);
+bool pdn_logging(enum pdn_log_level level);
 
 /*
  * For "pindown switches X off, because ...": only the first call with this flag prints. Relaxed: it
  * only decides which is the first.
  */
-#define pd_log_once(flag, level, ...)                                     \
+#define pdn_log_once(flag, level, ...)                                    \
 	do {                                                              \
 		if (!__atomic_exchange_n((flag), true, __ATOMIC_RELAXED)) \
-			pd_log((level), __VA_ARGS__);                     \
+			pdn_log((level), __VA_ARGS__);                    \
 	} while (0)
 
 /*
@@ -33,14 +34,14 @@ bool pd_logging(enum pd_log_level level);
  * SIGXFSZ), and keeps system calls from being cancellation points. Between the two nothing may
  * return to the program.
  */
-struct pd_shield {
+struct pdn_shield {
 	sigset_t mask;
 	int signal;
 	int cancel;
 	int error;
 	bool pending;
 };
-void pd_shield_up(struct pd_shield *shield, int signal);
-void pd_shield_down(struct pd_shield *shield);
+void pdn_shield_up(struct pdn_shield *shield, int signal);
+void pdn_shield_down(struct pdn_shield *shield);
 
 #endif

@@ -5,23 +5,23 @@
  * it is known before any constructor has run; constructors of other libraries run before ours, and
  * may fork. The pointer is not const, or compilers would take the NULL below for its value.
  */
-#ifndef PD_NOTIFY_H
-#define PD_NOTIFY_H
+#ifndef PDN_NOTIFY_H
+#define PDN_NOTIFY_H
 
 /* In a header of the room below: an event, and the arguments of its function. */
-#define PD_EVENT(event, arguments) \
-	extern __attribute__((visibility("hidden"))) void(*pd_on_##event) arguments
+#define PDN_EVENT(event, arguments) \
+	extern __attribute__((visibility("hidden"))) void(*pdn_on_##event) arguments
 
 /* Once in a file of the room below. */
-#define PD_WEAK_EVENT(event, arguments) __attribute__((weak)) void(*pd_on_##event) arguments = 0
+#define PDN_WEAK_EVENT(event, arguments) __attribute__((weak)) void(*pdn_on_##event) arguments = 0
 
-#define PD_NOTIFY(event, ...)                       \
-	do {                                        \
-		if (pd_on_##event)                  \
-			pd_on_##event(__VA_ARGS__); \
+#define PDN_NOTIFY(event, ...)                       \
+	do {                                         \
+		if (pdn_on_##event)                  \
+			pdn_on_##event(__VA_ARGS__); \
 	} while (0)
 
 /* In one file of a room above: this function runs at that event. */
-#define PD_NOTIFIED(event, function) __typeof__(pd_on_##event) pd_on_##event = function
+#define PDN_NOTIFIED(event, function) __typeof__(pdn_on_##event) pdn_on_##event = function
 
 #endif

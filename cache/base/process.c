@@ -12,17 +12,17 @@
 #define MADV_WIPEONFORK 18 /* Linux 4.14 */
 #endif
 
-struct pd_here pd_here;
-__thread uint32_t pd_locks_held __attribute__((tls_model("initial-exec")));
-void (*pd_hook_fork_child)(void);
-PD_WEAK_EVENT(child_abandons, (void));
-PD_WEAK_EVENT(child_begins, (void));
+struct pdn_here pdn_here;
+__thread uint32_t pdn_locks_held __attribute__((tls_model("initial-exec")));
+void (*pdn_hook_fork_child)(void);
+PDN_WEAK_EVENT(child_abandons, (void));
+PDN_WEAK_EVENT(child_begins, (void));
 
 /* Under `beginning`, or before there are other threads. Neither is zeroed in a child. */
 static bool has_begun; /* in this process or in one that it was forked from */
-static bool is_wiped;  /* the kernel zeroes pd_here */
+static bool is_wiped;  /* the kernel zeroes pdn_here */
 
-bool pd_wipe_in_children(void *start, size_t bytes)
+bool pdn_wipe_in_children(void *start, size_t bytes)
 {
 	int saved = errno;
 	bool ok = madvise(start, bytes, MADV_WIPEONFORK) == 0;
@@ -34,41 +34,41 @@ bool pd_wipe_in_children(void *start, size_t bytes)
 static void wipe_in_children(void)
 {
 	if (!is_wiped)
-		is_wiped = pd_wipe_in_children(&pd_here, sizeof(pd_here));
+		is_wiped = pdn_wipe_in_children(&pdn_here, sizeof(pdn_here));
 }
 
-void pd_process_loaded(void)
+void pdn_process_loaded(void)
 {
 	wipe_in_children();
-	pd_here.loader_lock_works = 1;
+	pdn_here.loader_lock_works = 1;
 }
 
-/* Taken with acquire, let go with release. In a child it is free, as all in pd_here. */
+/* Taken with acquire, let go with release. In a child it is free, as all in pdn_here. */
 static void take_beginning(void)
 {
-	struct pd_rest rest = {0};
+	struct pdn_backoff rest = {0};
 
-	while (__atomic_exchange_n(&pd_here.beginning, 1, __ATOMIC_ACQUIRE))
-		pd_rest(&rest);
+	while (__atomic_exchange_n(&pdn_here.beginning, 1, __ATOMIC_ACQUIRE))
+		pdn_backoff(&rest);
 }
 
-void pd_process_begin(void)
+void pdn_process_begin(void)
 {
 	int saved = errno;
 
 	take_beginning();
-	if (!pd_process_is_known()) {
+	if (!pdn_process_is_known()) {
 		if (has_begun) {
-			PD_NOTIFY(child_abandons);
-			PD_NOTIFY(child_begins);
+			PDN_NOTIFY(child_abandons);
+			PDN_NOTIFY(child_begins);
 		} else {
 			wipe_in_children();
 			has_begun = true;
 		}
-		/* Release: pairs with pd_process_is_known(). */
-		__atomic_store_n(&pd_here.known, 1, __ATOMIC_RELEASE);
+		/* Release: pairs with pdn_process_is_known(). */
+		__atomic_store_n(&pdn_here.known, 1, __ATOMIC_RELEASE);
 	}
-	__atomic_store_n(&pd_here.beginning, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&pdn_here.beginning, 0, __ATOMIC_RELEASE);
 	errno = saved;
 }
 
@@ -78,26 +78,26 @@ void pd_process_begin(void)
  */
 static void wipe(void)
 {
-	pd_here.known = pd_here.beginning = pd_here.loader_lock_works = 0;
-	pd_here.last_library = NULL;
-	for (unsigned i = 0; i < PD_LOCKS; i++)
-		if (!(pd_locks_held & 1u << i))
-			pd_here.lock[i] = 0;
+	pdn_here.known = pdn_here.beginning = pdn_here.loader_lock_works = 0;
+	pdn_here.last_library = NULL;
+	for (unsigned i = 0; i < PDN_LOCKS; i++)
+		if (!(pdn_locks_held & 1u << i))
+			pdn_here.lock[i] = 0;
 }
 
 /*
  * Known already: a lock was taken before this handler ran, in a child handler of another library.
  */
-void pd_process_fork_child(void)
+void pdn_process_fork_child(void)
 {
 	int saved = errno;
 
 	if (!is_wiped)
 		wipe();
-	if (has_begun && !pd_process_is_known()) {
-		PD_NOTIFY(child_abandons);
-		if (!pd_locks_held)
-			pd_process_begin();
+	if (has_begun && !pdn_process_is_known()) {
+		PDN_NOTIFY(child_abandons);
+		if (!pdn_locks_held)
+			pdn_process_begin();
 	}
 	errno = saved;
 }

@@ -6,7 +6,7 @@
  * between, and may call pindown or wait for a thread that does.
  *
  * Instead the child finds out that it is one. The kernel gives it a page of zeroes in place of
- * `pd_here` (MADV_WIPEONFORK), however it was forked: all locks are free in the child, and `known`
+ * `pdn_here` (MADV_WIPEONFORK), however it was forked: all locks are free in the child, and `known`
  * is 0. A thread that takes a lock and sees that makes everything begin again before it looks at
  * the data that the lock protects. The regions' briefs are zeroed in the same way (region.c), so
  * that no hit finds a region of the parent's.
@@ -18,8 +18,8 @@
  * handler. Handlers of other libraries that run before that one may then wait for ever for a lock
  * that another thread held.
  */
-#ifndef PD_PROCESS_H
-#define PD_PROCESS_H
+#ifndef PDN_PROCESS_H
+#define PDN_PROCESS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,67 +28,67 @@
 #include "cache/base/notify.h"
 
 #if defined(__x86_64__)
-#define PD_LARGEST_PAGE 4096
+#define PDN_LARGEST_PAGE 4096
 #else
-#define PD_LARGEST_PAGE 65536
+#define PDN_LARGEST_PAGE 65536
 #endif
 
 /* Each of the locks; see lock.h. */
-enum pd_lock_name {
-	PD_LOCK_CACHE,	  /* the cache's tables: pd_lock() */
-	PD_LOCK_KMOD,	  /* opening /dev/pindown */
-	PD_LOCK_RECORDS,  /* hook/: what is remembered between calls */
-	PD_LOCK_CONTEXTS, /* hook/: primary contexts */
-	PD_LOCK_CONSUMER, /* hook/: the verbs become a consumer */
-	PD_LOCK_MRS,	  /* hook/: where the program's ibv_mr lie */
-	PD_LOCK_LIMITS,	  /* hook/: what cards can't do */
-	PD_LOCKS
+enum pdn_lock_name {
+	PDN_LOCK_CACHE,	   /* the cache's tables: pdn_lock() */
+	PDN_LOCK_KMOD,	   /* opening /dev/pindown */
+	PDN_LOCK_RECORDS,  /* hook/: what is remembered between calls */
+	PDN_LOCK_CONTEXTS, /* hook/: primary contexts */
+	PDN_LOCK_CONSUMER, /* hook/: the verbs become a consumer */
+	PDN_LOCK_MRS,	   /* hook/: where the program's ibv_mr lie */
+	PDN_LOCK_LIMITS,   /* hook/: what cards can't do */
+	PDN_LOCKS
 };
 
-struct pd_here {
+struct pdn_here {
 	uint32_t known;	    /* 0: nothing is known of this process yet, or it is a child */
 	uint32_t beginning; /* the lock of beginning again */
-	uint32_t lock[PD_LOCKS];
+	uint32_t lock[PDN_LOCKS];
 	/* hook/loader/loaded.c */
 	uint32_t loader_lock_works; /* no thread lost in a fork holds the loader's */
 	const void *last_library;   /* in the loader's list, at the last search */
-} __attribute__((aligned(PD_LARGEST_PAGE)));
-extern __attribute__((visibility("hidden"))) struct pd_here pd_here;
+} __attribute__((aligned(PDN_LARGEST_PAGE)));
+extern __attribute__((visibility("hidden"))) struct pdn_here pdn_here;
 
 /* The locks that this thread holds, one bit each. */
-extern __attribute__((visibility("hidden"))) __thread uint32_t pd_locks_held
+extern __attribute__((visibility("hidden"))) __thread uint32_t pdn_locks_held
 	__attribute__((tls_model("initial-exec")));
 
-/* Acquire: pairs with the release in pd_process_begin(). */
-static inline bool pd_process_is_known(void)
+/* Acquire: pairs with the release in pdn_process_begin(). */
+static inline bool pdn_process_is_known(void)
 {
-	return __builtin_expect(__atomic_load_n(&pd_here.known, __ATOMIC_ACQUIRE) != 0, 1);
+	return __builtin_expect(__atomic_load_n(&pdn_here.known, __ATOMIC_ACQUIRE) != 0, 1);
 }
 
 /* The library is loaded, into a process whose threads are all its own. */
-void pd_process_loaded(void);
+void pdn_process_loaded(void);
 
 /*
- * Begin, or begin again; to be called where pd_process_is_known() says no. Keeps errno, is
+ * Begin, or begin again; to be called where pdn_process_is_known() says no. Keeps errno, is
  * async-signal-safe.
  */
-void pd_process_begin(void);
+void pdn_process_begin(void);
 
 /* Private anonymous memory is to be zero in every child. false: the kernel can't do that. */
-bool pd_wipe_in_children(void *start, size_t bytes);
+bool pdn_wipe_in_children(void *start, size_t bytes);
 
 /*
  * A child has inherited data and descriptors of its parent's. Two events, one after the other:
  * close the descriptors, at once, whatever state the tables are in; and begin with empty tables,
  * when this thread is in the middle of no change. Async-signal-safe.
  */
-PD_EVENT(child_abandons, (void));
-PD_EVENT(child_begins, (void));
+PDN_EVENT(child_abandons, (void));
+PDN_EVENT(child_begins, (void));
 
 /* In the child of a fork, from the fork handler. */
-void pd_process_fork_child(void);
+void pdn_process_fork_child(void);
 
 /* hook/ has state of its own, which begins again before the cache's. NULL: there is none. */
-extern __attribute__((visibility("hidden"))) void (*pd_hook_fork_child)(void);
+extern __attribute__((visibility("hidden"))) void (*pdn_hook_fork_child)(void);
 
 #endif

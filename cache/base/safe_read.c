@@ -15,7 +15,7 @@ enum { PAGE = 4096 /* or a part of one */ };
  * The kernel reads the new mask before it looks at the operation, which is invalid: a bad address
  * is EFAULT, a good one EINVAL.
  */
-bool pd_is_readable(uint64_t address)
+bool pdn_is_readable(uint64_t address)
 {
 	address &= ~(uint64_t)(PAGE - 1);
 	return syscall(SYS_rt_sigprocmask, ~0, (void *)(uintptr_t)address, NULL, 8) != 0 &&
@@ -32,14 +32,14 @@ __attribute__((no_sanitize("address"))) static bool copy_by_page(char *to, uint6
 	const volatile char *at = (const char *)(uintptr_t)from;
 
 	for (uint64_t page = from & ~(uint64_t)(PAGE - 1); page < from + bytes; page += PAGE)
-		if (!pd_is_readable(page))
+		if (!pdn_is_readable(page))
 			return false;
 	for (size_t i = 0; i < bytes; i++)
 		to[i] = at[i];
 	return true;
 }
 
-bool pd_peek(void *to, uint64_t from, size_t bytes)
+bool pdn_safe_read(void *to, uint64_t from, size_t bytes)
 {
 	struct iovec here = {to, bytes}, there = {(void *)(uintptr_t)from, bytes};
 	long copied;

@@ -11,10 +11,10 @@
 /*
  * The first records take memory by small pages, as most processes have few. Huge pages are
  * requested for records, and later for columns, from the step that is large enough: see
- * pd_prefer_huge(). FEW numbers lie before a column's first boundary of huge pages, so that those
+ * pdn_prefer_huge(). FEW numbers lie before a column's first boundary of huge pages, so that those
  * are not begun before the column is that large.
  */
-#define HUGE_COLUMN ((uint32_t)(PD_HUGE_PAGE / sizeof(uint32_t)))
+#define HUGE_COLUMN ((uint32_t)(PDN_HUGE_PAGE / sizeof(uint32_t)))
 #define FEW	    (1u << 16)
 
 #define FEWEST 1024u
@@ -30,25 +30,25 @@ static size_t round_up(size_t bytes, size_t unit)
 	return (bytes + unit - 1) / unit * unit;
 }
 
-static size_t records_bytes(const struct pd_table *table, uint32_t most)
+static size_t records_bytes(const struct pdn_table *table, uint32_t most)
 {
 	return round_up((size_t)most * table->record_bytes,
-			most > FEW ? PD_HUGE_PAGE : page_size());
+			most > FEW ? PDN_HUGE_PAGE : page_size());
 }
 
 static size_t column_bytes(uint32_t most)
 {
 	if (most <= FEW)
 		return round_up(most * sizeof(uint32_t), page_size());
-	return (((size_t)most - 1) / HUGE_COLUMN + 2) * PD_HUGE_PAGE;
+	return (((size_t)most - 1) / HUGE_COLUMN + 2) * PDN_HUGE_PAGE;
 }
 
 static size_t column_begins(uint32_t most)
 {
-	return most <= FEW ? 0 : PD_HUGE_PAGE - FEW * sizeof(uint32_t);
+	return most <= FEW ? 0 : PDN_HUGE_PAGE - FEW * sizeof(uint32_t);
 }
 
-static size_t bytes_for(struct pd_table *const *tables, unsigned count, uint32_t most)
+static size_t bytes_for(struct pdn_table *const *tables, unsigned count, uint32_t most)
 {
 	size_t bytes = 0;
 
@@ -57,16 +57,16 @@ static size_t bytes_for(struct pd_table *const *tables, unsigned count, uint32_t
 	return bytes;
 }
 
-uint32_t pd_tables_plan(struct pd_table *const *tables, unsigned count, uint32_t most)
+uint32_t pdn_tables_plan(struct pdn_table *const *tables, unsigned count, uint32_t most)
 {
-	uint64_t share = pd_address_space_share();
+	uint64_t share = pdn_address_space_share();
 
 	while (most > FEWEST && bytes_for(tables, count, most) > share)
 		most /= 2;
 	return most;
 }
 
-static char *carve(struct pd_table *table, char *at, uint32_t most)
+static char *carve(struct pdn_table *table, char *at, uint32_t most)
 {
 	table->capacity = most;
 	table->records = at;
@@ -78,12 +78,12 @@ static char *carve(struct pd_table *table, char *at, uint32_t most)
 	return at;
 }
 
-bool pd_tables_reserve(struct pd_table *const *tables, unsigned count, uint32_t most)
+bool pdn_tables_reserve(struct pdn_table *const *tables, unsigned count, uint32_t most)
 {
 	char *at = NULL;
 
-	most = pd_tables_plan(tables, count, most);
-	while (!(at = pd_reserve(bytes_for(tables, count, most))) && most > FEWEST)
+	most = pdn_tables_plan(tables, count, most);
+	while (!(at = pdn_reserve(bytes_for(tables, count, most))) && most > FEWEST)
 		most /= 2;
 	for (unsigned i = 0; at && i < count; i++)
 		at = carve(tables[i], at, most);
@@ -91,12 +91,12 @@ bool pd_tables_reserve(struct pd_table *const *tables, unsigned count, uint32_t 
 }
 
 /* How many records become usable at a time. */
-static uint32_t step(const struct pd_table *table)
+static uint32_t step(const struct pdn_table *table)
 {
 	uint32_t left = table->capacity - table->usable;
 	uint32_t records = 1024; /* a power of two of them always fills whole pages */
 
-	while (records < table->usable && records * table->record_bytes < PD_HUGE_PAGE)
+	while (records < table->usable && records * table->record_bytes < PDN_HUGE_PAGE)
 		records *= 2;
 	if (table->usable >= FEW)
 		records = HUGE_COLUMN;
@@ -113,14 +113,14 @@ static bool make_usable(void *array, size_t from, size_t bytes)
 	char *start = (char *)array + page;
 
 	bytes += from - page;
-	if (!pd_make_usable(start, bytes))
+	if (!pdn_make_usable(start, bytes))
 		return false;
-	if (bytes >= PD_HUGE_PAGE)
-		pd_prefer_huge(start, bytes);
+	if (bytes >= PDN_HUGE_PAGE)
+		pdn_prefer_huge(start, bytes);
 	return true;
 }
 
-static bool grow(struct pd_table *table)
+static bool grow(struct pdn_table *table)
 {
 	bool ok = table->usable < table->capacity;
 	uint32_t records = ok ? step(table) : 0;
@@ -140,19 +140,19 @@ static bool grow(struct pd_table *table)
  * that a new region takes. An eighth of the present size, so that little is wasted. Not for
  * columns: most stripes stay empty.
  */
-static void populate(struct pd_table *table)
+static void populate(struct pdn_table *table)
 {
 	const uint32_t least = (uint32_t)(16384 / table->record_bytes);
 	uint32_t left = table->usable - table->populated;
 	uint32_t records = table->populated / 8 > least ? table->populated / 8 : least;
 
 	records = records < left ? records : left;
-	pd_populate(table->records + table->populated * table->record_bytes,
-		    records * table->record_bytes);
+	pdn_populate(table->records + table->populated * table->record_bytes,
+		     records * table->record_bytes);
 	table->populated += records;
 }
 
-uint32_t pd_table_next(struct pd_table *table)
+uint32_t pdn_table_next(struct pdn_table *table)
 {
 	if (table->used + 1 >= table->usable && !grow(table))
 		return 0;
@@ -161,12 +161,12 @@ uint32_t pd_table_next(struct pd_table *table)
 	return ++table->used;
 }
 
-void pd_table_take_back(struct pd_table *table)
+void pdn_table_take_back(struct pdn_table *table)
 {
 	table->used--;
 }
 
-void pd_table_clear(struct pd_table *table)
+void pdn_table_clear(struct pdn_table *table)
 {
 	int saved = errno;
 
@@ -178,7 +178,7 @@ void pd_table_clear(struct pd_table *table)
 	errno = saved;
 }
 
-uint32_t pd_let_rest(struct pd_resting *resting, uint32_t number)
+uint32_t pdn_misuse_delay_reuse(struct pdn_resting *resting, uint32_t number)
 {
 	uint32_t *place = &resting->number[resting->next++ % 1024];
 	uint32_t rested = *place;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Named points between the steps of get, put, free and pin, at which a test that builds the cache
- * with -DPD_POINTS holds up threads (tests/unit/support/windows.c). In the library they are nothing
+ * with -DPDN_POINTS holds up threads (tests/unit/support/windows.c). In the library they are nothing
  * at all.
  *
  * addr: an address of the memory that the step is about.
  */
-#ifndef PD_POINT_H
-#define PD_POINT_H
+#ifndef PDN_POINT_H
+#define PDN_POINT_H
 
 /* What a thread at the point has just done. */
-#define PD_POINTS_ALL(P)                                                                    \
+#define PDN_POINTS_ALL(P)                                                                   \
 	P(HIT_FOUND)	   /* the index has named a region; not announced yet */            \
 	P(HIT_ANNOUNCED)   /* its state not read yet */                                     \
 	P(HIT_LIVE)	   /* its state was live; not counted yet */                        \
@@ -34,34 +34,34 @@
 	P(EVICT_CHOSEN)	   /* it looked idle (locked) */                                    \
 	P(EVICT_MARKED)	   /* no get takes it meanwhile; before the barrier (locked) */     \
 	P(EVICT_COUNTING)  /* about to see whether it is idle (locked) */                   \
-	P(PIN_TAKEN_OFF)   /* the flight is known; before the barrier */                    \
+	P(PIN_BEGUN)	   /* the flight is known; before the barrier */                    \
 	P(PIN_DESCRIBED)   /* the driver has answered; guards not looked at yet */          \
 	P(PIN_UNGUARDED)   /* there was none; not announced yet what it pins */             \
 	P(PIN_ANNOUNCED)   /* about to pin */                                               \
 	P(PIN_PINNED)	   /* about to ask for the buffer id again */                       \
 	P(PIN_SAME)	   /* it was the same; on the way to the lock */                    \
-	P(PIN_SETTLED)	   /* in the index; not returned yet */                             \
+	P(PIN_COMMITTED)   /* in the index; not returned yet */                             \
 	P(PIN_LOST)	   /* a free was faster; about to unpin */                          \
 	P(PIN_WAITING)	   /* for a guard to come down */                                   \
-	P(PIN_COMPANY)	   /* another thread pins the same */                               \
+	P(PIN_DUPLICATE)   /* another thread pins the same */                               \
 	P(ALLOC_BEGUN)	   /* new memory; regions known here may be stale */                \
 	P(ALLOC_FORGOTTEN) /* volatile no more, pins lost; stale regions not dropped yet */ \
 	P(ALLOC_COMPARED)  /* dropped; live regions still checked */
 
-enum pd_point {
-#define PD_POINT_NUMBER(name) PD_POINT_##name,
-	PD_POINTS_ALL(PD_POINT_NUMBER)
-#undef PD_POINT_NUMBER
-		PD_POINT_COUNT
+enum pdn_point {
+#define PDN_POINT_NUMBER(name) PDN_POINT_##name,
+	PDN_POINTS_ALL(PDN_POINT_NUMBER)
+#undef PDN_POINT_NUMBER
+		PDN_POINT_COUNT
 };
 
-#ifdef PD_POINTS
+#ifdef PDN_POINTS
 #include <stdint.h>
 
-void pd_point(enum pd_point point, uint64_t addr);
-#define PD_POINT(name, addr) pd_point(PD_POINT_##name, addr)
+void pdn_point(enum pdn_point point, uint64_t addr);
+#define PDN_POINT(name, addr) pdn_point(PDN_POINT_##name, addr)
 #else
-#define PD_POINT(name, addr) ((void)0)
+#define PDN_POINT(name, addr) ((void)0)
 #endif
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Which symbols of the library are seen from where. */
-#ifndef PD_VISIBLE_H
-#define PD_VISIBLE_H
+#ifndef PDN_VISIBLE_H
+#define PDN_VISIBLE_H
 
 /* A function of pindown.h. */
-#define PD_EXPORT __attribute__((visibility("default")))
+#define PDN_EXPORT __attribute__((visibility("default")))
 
 /* Data that a hit reads: with this in its declaration, its address need not be looked up. */
-#define PD_HIDDEN __attribute__((visibility("hidden")))
+#define PDN_HIDDEN __attribute__((visibility("hidden")))
 
 #endif

@@ -8,8 +8,8 @@
  * Every function is named as libcuda exports it: there are no macros that turn cuMemAlloc into
  * cuMemAlloc_v2. The watched calls, which the cache does not know, are in hook/cuda/abi.h.
  */
-#ifndef PD_CUDA_ABI_H
-#define PD_CUDA_ABI_H
+#ifndef PDN_CUDA_ABI_H
+#define PDN_CUDA_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * The functions of the CUDA driver that are not watched and that the cache, the simulated driver or
  * the test programs call. Included by cuda_abi.h; hook/cuda/abi.h has the watched ones.
  */
-#ifndef PD_CUDA_CALLS_H
-#define PD_CUDA_CALLS_H
+#ifndef PDN_CUDA_CALLS_H
+#define PDN_CUDA_CALLS_H
 
 #ifdef __cplusplus
 extern "C" {

@@ -8,8 +8,8 @@
 #include "cache/driver/driver.h"
 #include "cache/pindown.h"
 
-void *(*pd_find_driver_symbol)(const char *name);
-bool (*pd_is_mapped)(uint64_t base, uint64_t buffer_id);
+void *(*pdn_find_driver_symbol)(const char *name);
+bool (*pdn_is_mapped)(uint64_t base, uint64_t buffer_id);
 
 /*
  * The functions used here; each is looked up by its exported name at its first use. About memory
@@ -48,7 +48,7 @@ static bool forgotten;
 static void __attribute__((noinline)) * look_up_function(void **slot, const char *name)
 {
 	int saved = errno;
-	void *found = pd_find_driver_symbol ? pd_find_driver_symbol(name) : NULL;
+	void *found = pdn_find_driver_symbol ? pdn_find_driver_symbol(name) : NULL;
 
 	/* Every driver has cuPointerGetAttribute: until that is found, no driver is loaded. */
 	if (!found && __atomic_load_n(&driver.cuPointerGetAttribute, __ATOMIC_RELAXED))
@@ -77,7 +77,7 @@ static inline __attribute__((always_inline)) void *find_function(void **slot, co
  * The pointers stay, since another thread may be about to call through one. Relaxed: pairs with
  * find_function(); it matters only to later calls.
  */
-void pd_driver_forget(void)
+void pdn_driver_forget(void)
 {
 	__atomic_store_n(&forgotten, true, __ATOMIC_RELAXED);
 }
@@ -104,7 +104,7 @@ static bool buffer_id(uint64_t addr, uint64_t *id)
  * work, so the thread switches to the relaxed capture mode for it, which is what
  * cuThreadExchangeStreamCaptureMode is for.
  */
-bool pd_driver_sync_memops(uint64_t addr)
+bool pdn_driver_sync_memops(uint64_t addr)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	bool exchanged = HAVE(cuThreadExchangeStreamCaptureMode) &&
@@ -119,7 +119,7 @@ bool pd_driver_sync_memops(uint64_t addr)
 	return set;
 }
 
-int pd_driver_device_attribute(int attribute, int device)
+int pdn_driver_device_attribute(int attribute, int device)
 {
 	int value = 0;
 
@@ -246,7 +246,7 @@ static CUresult address_range(uint64_t addr, CUdeviceptr *base, size_t *size,
 		       : result;
 }
 
-static int allocation_at(uint64_t addr, struct pd_memory *memory, const struct attributes *a,
+static int allocation_at(uint64_t addr, struct pdn_memory *memory, const struct attributes *a,
 			 int *error)
 {
 	CUdeviceptr base = 0;
@@ -254,7 +254,7 @@ static int allocation_at(uint64_t addr, struct pd_memory *memory, const struct a
 
 	*error = address_range(addr, &base, &size, a);
 	if (*error != CUDA_SUCCESS || size == 0 || base > addr || addr - base >= size ||
-	    base + size > PD_ADDRESS_LIMIT || base + size < base)
+	    base + size > PDN_ADDRESS_LIMIT || base + size < base)
 		return PINDOWN_ERR_NOT_DEVICE;
 	memory->base = base;
 	memory->end = base + size;
@@ -262,7 +262,7 @@ static int allocation_at(uint64_t addr, struct pd_memory *memory, const struct a
 }
 
 /* For a process whose cuMemMap is not watched: a range larger than its memory is a reservation. */
-static bool is_in_reservation(const struct pd_memory *memory)
+static bool is_in_reservation(const struct pdn_memory *memory)
 {
 	CUdeviceptr base = 0;
 	size_t size = 0;
@@ -272,9 +272,9 @@ static bool is_in_reservation(const struct pd_memory *memory)
 }
 
 /* Was the memory with this id mapped with cuMemMap? */
-static bool is_mapped(const struct pd_memory *memory, uint64_t id)
+static bool is_mapped(const struct pdn_memory *memory, uint64_t id)
 {
-	return pd_is_mapped ? pd_is_mapped(memory->base, id) : is_in_reservation(memory);
+	return pdn_is_mapped ? pdn_is_mapped(memory->base, id) : is_in_reservation(memory);
 }
 
 /* Combines ids to one number that is never 0: FNV-1a, except that it takes 64 bits at a time. */
@@ -291,7 +291,7 @@ static uint64_t finish_mix(uint64_t ids)
 }
 
 /* The mapping that begins at this address, with its buffer id. */
-static bool mapping_at(uint64_t at, const struct attributes *a, struct pd_memory *mapping,
+static bool mapping_at(uint64_t at, const struct attributes *a, struct pdn_memory *mapping,
 		       uint64_t *id)
 {
 	int error;
@@ -300,10 +300,10 @@ static bool mapping_at(uint64_t at, const struct attributes *a, struct pd_memory
 	       buffer_id(at, id);
 }
 
-uint64_t pd_driver_mapping_end(uint64_t at, int device)
+uint64_t pdn_driver_mapping_end(uint64_t at, int device)
 {
 	struct attributes a = {.device = device};
-	struct pd_memory mapping;
+	struct pdn_memory mapping;
 	int error;
 
 	return allocation_at(at, &mapping, &a, &error) == PINDOWN_OK && mapping.base == at
@@ -316,13 +316,13 @@ uint64_t pd_driver_mapping_end(uint64_t at, int device)
  * asked about the id, not the address: the answer is about that mapping even if another one takes
  * its place meanwhile.
  */
-static int extend_over_mappings(uint64_t end, struct pd_memory *memory, const struct attributes *a,
+static int extend_over_mappings(uint64_t end, struct pdn_memory *memory, const struct attributes *a,
 				uint64_t *others)
 {
 	uint64_t ids = NO_IDS;
 
 	while (memory->end < end) {
-		struct pd_memory next;
+		struct pdn_memory next;
 		uint64_t id;
 
 		if (!mapping_at(memory->end, a, &next, &id) || !is_mapped(&next, id))
@@ -339,7 +339,7 @@ static bool ids_of_mappings(uint64_t at, uint64_t end, const struct attributes *
 	uint64_t ids = NO_IDS;
 
 	while (at < end) {
-		struct pd_memory mapping;
+		struct pdn_memory mapping;
 		uint64_t id;
 
 		if (!mapping_at(at, a, &mapping, &id))
@@ -385,7 +385,7 @@ static int attributes_of(uint64_t addr, struct attributes *a, int *error)
 static bool has_other_mappings(uint64_t base, uint64_t end, uint64_t others)
 {
 	struct attributes a = {.device = -1};
-	struct pd_memory first;
+	struct pdn_memory first;
 	uint64_t now;
 	int error;
 
@@ -395,15 +395,15 @@ static bool has_other_mappings(uint64_t base, uint64_t end, uint64_t others)
 }
 
 /* For memory that is gone the driver returns INVALID_VALUE. Other errors say nothing about it. */
-enum pd_truth pd_driver_compare(uint64_t base, uint64_t end, uint64_t first_id, uint64_t others)
+enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t first_id, uint64_t others)
 {
 	uint64_t id;
 	CUresult result = ask_buffer_id(base, &id);
 
 	if (result != CUDA_SUCCESS)
-		return result == CUDA_ERROR_INVALID_VALUE ? PD_FALSE : PD_UNKNOWN;
-	return id == first_id && (!others || has_other_mappings(base, end, others)) ? PD_TRUE
-										    : PD_FALSE;
+		return result == CUDA_ERROR_INVALID_VALUE ? PDN_FALSE : PDN_UNKNOWN;
+	return id == first_id && (!others || has_other_mappings(base, end, others)) ? PDN_TRUE
+										    : PDN_FALSE;
 }
 
 /*
@@ -411,7 +411,7 @@ enum pd_truth pd_driver_compare(uint64_t base, uint64_t end, uint64_t first_id, 
  * driver exports such a piece only from its beginning, and crashes on a range that runs past its
  * end. Any other allocation can be rounded out to whole pages.
  */
-static uint64_t pin_base(const struct pd_allocation *what, const struct attributes *a)
+static uint64_t pin_base(const struct pdn_allocation *what, const struct attributes *a)
 {
 	const uint64_t page = PINDOWN_PAGE_SIZE;
 	uint64_t base = what->memory.base & ~(page - 1);
@@ -425,8 +425,8 @@ static uint64_t pin_base(const struct pd_allocation *what, const struct attribut
 	return base;
 }
 
-/* `id` is the buffer id from before the first call: see pd_driver_describe(). */
-static int describe_once(uint64_t addr, uint64_t length, uint64_t id, struct pd_allocation *out,
+/* `id` is the buffer id from before the first call: see pdn_driver_describe(). */
+static int describe_once(uint64_t addr, uint64_t length, uint64_t id, struct pdn_allocation *out,
 			 int *error)
 {
 	struct attributes a = {.device = -1};
@@ -462,7 +462,7 @@ static int describe_once(uint64_t addr, uint64_t length, uint64_t id, struct pd_
  * extent would then belong to one and the id to the other. Ids are never reused, so all answers are
  * about one allocation if the id is the same before and after.
  */
-int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out, int *error)
+int pdn_driver_describe(uint64_t addr, uint64_t length, struct pdn_allocation *out, int *error)
 {
 	int result;
 
@@ -485,7 +485,7 @@ static int export_now(uint64_t base, uint64_t length, int *fd)
 						   CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
 }
 
-int pd_driver_export(uint64_t base, uint64_t length, void *context, int device, int *fd)
+int pdn_driver_export(uint64_t base, uint64_t length, void *context, int device, int *fd)
 {
 	struct borrowed borrowed;
 	int result;

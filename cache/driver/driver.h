@@ -3,25 +3,26 @@
  * The questions that the cache asks the CUDA driver. Never ask them under the lock: the driver has
  * locks of its own, and may free memory in any call, which re-enters the cache.
  */
-#ifndef PD_DRIVER_H
-#define PD_DRIVER_H
+#ifndef PDN_DRIVER_H
+#define PDN_DRIVER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PD_ADDRESS_LIMIT (1ull << 48) /* no device address lies above it */
+#define PDN_ADDRESS_LIMIT (1ull << 48) /* no device address lies above it */
 
 /* Memory of known extent and owner. */
-struct pd_memory {
+struct pdn_memory {
 	uint64_t base, end;
 	void *context; /* see struct pindown_region */
 	int32_t device;
 };
 
 /* An allocation, as the driver describes it. */
-struct pd_allocation {
-	struct pd_memory memory; /* memory.context: NULL unless the context's end ends the memory */
-	uint64_t pin_base;	 /* where a pin of it has to begin */
+struct pdn_allocation {
+	struct pdn_memory
+		memory;	   /* memory.context: NULL unless the context's end ends the memory */
+	uint64_t pin_base; /* where a pin of it has to begin */
 	uint64_t buffer_id;
 	uint64_t others; /* one number for the ids of the mappings after the first; 0: none */
 	void *current;	 /* a context that can be made current for calls about it; may be NULL */
@@ -33,44 +34,44 @@ struct pd_allocation {
  * Describe the allocation that contains [addr, addr + length). Returns a pindown_result; *error
  * gets the CUresult of a driver call that failed.
  */
-int pd_driver_describe(uint64_t addr, uint64_t length, struct pd_allocation *out, int *error);
+int pdn_driver_describe(uint64_t addr, uint64_t length, struct pdn_allocation *out, int *error);
 
 /*
  * Is the memory at [base, end) still the one that had these ids? False also if no memory is there;
  * unknown if there is no driver, or no longer one, to ask. Costs one driver call or, for adjacent
  * mappings, two for each.
  */
-enum pd_truth { PD_FALSE, PD_TRUE, PD_UNKNOWN };
-enum pd_truth pd_driver_compare(uint64_t base, uint64_t end, uint64_t buffer_id, uint64_t others);
+enum pdn_truth { PDN_FALSE, PDN_TRUE, PDN_UNKNOWN };
+enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t buffer_id, uint64_t others);
 
 /* Where the mapping of this device's memory that begins at this address ends; 0: none begins. */
-uint64_t pd_driver_mapping_end(uint64_t at, int device);
+uint64_t pdn_driver_mapping_end(uint64_t at, int device);
 
 /* Set SYNC_MEMOPS; false if the memory does not support it. */
-bool pd_driver_sync_memops(uint64_t addr);
+bool pdn_driver_sync_memops(uint64_t addr);
 
 /* The attribute's value; negative if the driver can't tell. */
-int pd_driver_device_attribute(int attribute, int device);
+int pdn_driver_device_attribute(int attribute, int device);
 
 /*
  * Export [base, base + length) as a dma-buf, with `context` current where the driver requires one.
  * Returns a CUresult.
  */
-int pd_driver_export(uint64_t base, uint64_t length, void *context, int device, int *fd);
+int pdn_driver_export(uint64_t base, uint64_t length, void *context, int device, int *fd);
 
 /*
  * Finds a driver function by its exported name. Set by hook/. If it is NULL or returns NULL, no
  * driver is loaded (yet).
  */
-extern void *(*pd_find_driver_symbol)(const char *name);
+extern void *(*pdn_find_driver_symbol)(const char *name);
 
 /*
  * Was memory made with cuMemMap? Asked with the beginning of a mapping and its buffer id, without
  * the lock. Set by hook/; NULL if cuMemMap is not watched.
  */
-extern bool (*pd_is_mapped)(uint64_t base, uint64_t buffer_id);
+extern bool (*pdn_is_mapped)(uint64_t base, uint64_t buffer_id);
 
 /* Call the driver no more: it is shut down, or this is a forked child that can't use it. */
-void pd_driver_forget(void);
+void pdn_driver_forget(void);
 
 #endif

@@ -41,7 +41,7 @@ struct request {
 
 static void publish(uint32_t number, uint32_t region, const struct request *r, void *data)
 {
-	struct pindown_object *object = &pd_objects[number];
+	struct pindown_object *object = &pdn_objects[number];
 
 	/*
 	 * Relaxed, since a late reader may still be looking at the old record; the release of the
@@ -54,71 +54,71 @@ static void publish(uint32_t number, uint32_t region, const struct request *r, v
 	__atomic_store_n(&object->data, data, __ATOMIC_RELAXED);
 	object->region = region;
 	object->revoked = false;
-	pd_object_hold(pd_self_or_anonymous(), number, 1);
+	pdn_object_hold(pdn_self_or_anonymous(), number, 1);
 	/* As each change of the state: see set_state() in end.c. */
-	__atomic_store_n(&object->state, PD_OBJECT_LIVE, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&object->next, pd_objects_of[region], __ATOMIC_RELAXED);
-	/* Release: pairs with pd_object_find(). A thread that finds it sees all of the above. */
-	__atomic_store_n(&pd_objects_of[region], number, __ATOMIC_RELEASE);
-	pd_account_object_made();
+	__atomic_store_n(&object->state, PDN_OBJECT_LIVE, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&object->next, pdn_objects_of[region], __ATOMIC_RELAXED);
+	/* Release: pairs with pdn_object_find(). A thread that finds it sees all of the above. */
+	__atomic_store_n(&pdn_objects_of[region], number, __ATOMIC_RELEASE);
+	pdn_account_object_made();
 }
 
 /* Lock not held. Destroys an object whose memory or consumer went while it was being made. */
-static void discard(struct pd_consumer *consumer, struct pd_object_event *event, void *data)
+static void discard(struct pdn_consumer *consumer, struct pdn_object_event *event, void *data)
 {
-	struct pindown_region *region = &pd_regions[event->region];
+	struct pindown_region *region = &pdn_regions[event->region];
 	struct pindown_object_end what = {
 		.key = *event->key,
 		.data = data,
 		.region = region,
-		.reason = pd_details_of(region)->reason ? pd_details_of(region)->reason
-							: PINDOWN_REASON_OWNER,
+		.reason = pdn_details_of(region)->reason ? pdn_details_of(region)->reason
+							 : PINDOWN_REASON_OWNER,
 	};
 
-	event->begin = pd_tracing(PD_EV_DEREGISTER) ? pd_ticks() : 0;
-	event->result = pd_consumer_destroy(consumer, &what);
+	event->begin = pdn_tracing(PDN_EV_DEREGISTER) ? pdn_ticks() : 0;
+	event->result = pdn_consumer_destroy(consumer, &what);
 	event->reason = (uint16_t)what.reason;
-	pd_trace_object(PD_EV_DEREGISTER, consumer->name, event);
+	pdn_trace_object(PDN_EV_DEREGISTER, consumer->name, event);
 }
 
 /*
  * Lock held, and dropped meanwhile; the creation is listed, and the caller holds the region. A free
  * of the memory and the end of the owner wait until the creation is unlisted.
  */
-static int create_object(struct pd_creation *creation, struct pd_consumer *consumer,
+static int create_object(struct pdn_creation *creation, struct pdn_consumer *consumer,
 			 uint32_t number, const struct request *r)
 {
 	uint32_t region = creation->region;
-	struct pd_object_event event = {.region = region, .number = number, .key = r->key};
+	struct pdn_object_event event = {.region = region, .number = number, .key = r->key};
 	void *data = NULL;
 	int result;
 	bool gone, asked;
 
-	pd_unlock();
-	event.begin = pd_tracing(PD_EV_REGISTER) ? pd_ticks() : 0;
-	result = event.result = pd_consumer_create(consumer, &pd_regions[region], r->key,
-						   r->request, &data, &asked);
+	pdn_unlock();
+	event.begin = pdn_tracing(PDN_EV_REGISTER) ? pdn_ticks() : 0;
+	result = event.result = pdn_consumer_create(consumer, &pdn_regions[region], r->key,
+						    r->request, &data, &asked);
 	if (asked)
-		pd_dmabuf_create_ended(&pd_regions[region], result == 0);
-	pd_trace_object(PD_EV_REGISTER, consumer->name, &event);
-	pd_lock();
-	gone = !pd_state_is_live(pd_briefs[region].state) || consumer->leaving;
-	if (result == 0 && gone && pd_creation_is_listed(creation)) {
+		pdn_dmabuf_create_ended(&pdn_regions[region], result == 0);
+	pdn_trace_object(PDN_EV_REGISTER, consumer->name, &event);
+	pdn_lock();
+	gone = !pdn_state_is_live(pdn_briefs[region].state) || consumer->leaving;
+	if (result == 0 && gone && pdn_creation_is_listed(creation)) {
 		result = consumer->leaving ? PINDOWN_ERR_INVALID : AGAIN;
-		pd_unlock();
+		pdn_unlock();
 		discard(consumer, &event, data);
-		pd_lock();
+		pdn_lock();
 	}
-	if (!pd_creation_is_listed(creation))
+	if (!pdn_creation_is_listed(creation))
 		result = PINDOWN_ERR_BUSY; /* region and new object belong to the parent */
 	else if (result != 0)
-		pd_object_free(number);
-	pd_creation_unlist(creation);
+		pdn_object_free(number);
+	pdn_creation_unlist(creation);
 	if (result == 0) {
 		publish(number, region, r, data);
-		*r->object = &pd_objects[number];
+		*r->object = &pdn_objects[number];
 	}
-	pd_consumer_leave(consumer);
+	pdn_consumer_leave(consumer);
 	return result;
 }
 
@@ -129,32 +129,32 @@ static int create_object(struct pd_creation *creation, struct pd_consumer *consu
  */
 static uint32_t find_usable(uint32_t region, const struct request *r)
 {
-	uint32_t number = pd_object_find(region, r->consumer, r->key);
+	uint32_t number = pdn_object_find(region, r->consumer, r->key);
 
-	return number && pd_objects[number].state == PD_OBJECT_KEPT ? 0 : number;
+	return number && pdn_objects[number].state == PDN_OBJECT_KEPT ? 0 : number;
 }
 
-static int begin_creation(struct pd_consumer *consumer, uint32_t region, const struct request *r)
+static int begin_creation(struct pdn_consumer *consumer, uint32_t region, const struct request *r)
 {
-	uint32_t number = pd_object_alloc();
-	struct pd_creation creation = {
+	uint32_t number = pdn_object_alloc();
+	struct pdn_creation creation = {
 		.region = region,
 		.consumer = r->consumer,
-		.tid = pd_my_tid(),
+		.tid = pdn_my_tid(),
 		.key = *r->key,
 	};
 
 	if (!number)
 		return PINDOWN_ERR_NO_MEMORY;
-	pd_creation_list(&creation);
-	pd_consumer_enter(consumer);
+	pdn_creation_list(&creation);
+	pdn_consumer_enter(consumer);
 	return create_object(&creation, consumer, number, r);
 }
 
 /* Lock held. Another thread makes or destroys the object; a thread can't wait for itself. */
 static int wait_for_other(uint32_t worker, uint64_t deadline)
 {
-	if (!worker || worker == pd_my_tid() || !pd_wait_settled(deadline))
+	if (!worker || worker == pdn_my_tid() || !pdn_wait_pending(deadline))
 		return PINDOWN_ERR_BUSY;
 	return PINDOWN_OK;
 }
@@ -162,55 +162,56 @@ static int wait_for_other(uint32_t worker, uint64_t deadline)
 /* Lock held; dropped while making the object or waiting for a thread that does. */
 static int find_or_make(uint32_t region, const struct request *r)
 {
-	uint64_t deadline = pd_deadline(CREATE_WAIT_NS);
+	uint64_t deadline = pdn_deadline(CREATE_WAIT_NS);
 	int result = PINDOWN_OK;
 
 	while (result == PINDOWN_OK) {
-		struct pd_consumer *consumer = pd_consumer(r->consumer);
-		const struct pd_creation *creation = pd_creation_find(region, r->consumer, r->key);
+		struct pdn_consumer *consumer = pdn_consumer(r->consumer);
+		const struct pdn_creation *creation =
+			pdn_creation_find(region, r->consumer, r->key);
 		uint32_t number;
 
 		if (!consumer || consumer->leaving)
 			return PINDOWN_ERR_INVALID;
-		if (!pd_state_is_live(pd_briefs[region].state))
+		if (!pdn_state_is_live(pdn_briefs[region].state))
 			return AGAIN;
 		number = find_usable(region, r);
-		if (number && pd_objects[number].state == PD_OBJECT_LIVE) {
-			pd_object_hold(pd_self_or_anonymous(), number, 1);
-			*r->object = &pd_objects[number];
+		if (number && pdn_objects[number].state == PDN_OBJECT_LIVE) {
+			pdn_object_hold(pdn_self_or_anonymous(), number, 1);
+			*r->object = &pdn_objects[number];
 			return PINDOWN_OK;
 		}
 		if (r->flags & PINDOWN_GET_CACHED)
 			return PINDOWN_ERR_NOT_DEVICE;
 		if (!number && !creation)
 			return begin_creation(consumer, region, r);
-		result = wait_for_other(number ? pd_objects[number].worker : creation->tid,
+		result = wait_for_other(number ? pdn_objects[number].worker : creation->tid,
 					deadline);
 	}
 	return result;
 }
 
 /* Lock held, and dropped meanwhile. No object record is free: evict an idle region with objects. */
-static bool make_room_for_object(struct pd_pressure *pressure)
+static bool make_room_for_object(struct pdn_pressure *pressure)
 {
 	bool again;
 
-	pd_unlock();
-	again = pd_evict_for(pressure);
-	pd_lock();
+	pdn_unlock();
+	again = pdn_evict_for(pressure);
+	pdn_lock();
 	return again;
 }
 
 /* Cold: making an object takes far longer than this. */
 static int __attribute__((cold)) attach_to(struct pindown_region *region, const struct request *r)
 {
-	PD_UNCANCELLED;
-	struct pd_pressure pressure = {.place = PD_WITH_OBJECTS};
-	uint32_t number = pd_region_number(region);
+	PDN_UNCANCELLED;
+	struct pdn_pressure pressure = {.place = PDN_WITH_OBJECTS};
+	uint32_t number = pdn_region_number(region);
 	bool last = false;
 	int result;
 
-	pd_lock();
+	pdn_lock();
 	do
 		result = find_or_make(number, r);
 	while (result == PINDOWN_ERR_NO_MEMORY && make_room_for_object(&pressure));
@@ -219,12 +220,12 @@ static int __attribute__((cold)) attach_to(struct pindown_region *region, const 
 	 * free that has waited for that end then finds the region unheld, and unpins it.
 	 */
 	if (r->takes_hold) {
-		pd_hold(pd_self_or_anonymous(), number, -1u);
-		last = pd_region_take_kept(number);
+		pdn_unhold(pdn_self_or_anonymous(), number);
+		last = pdn_region_take_kept(number);
 	}
-	pd_unlock();
+	pdn_unlock();
 	if (last)
-		pd_unpin_kept(number);
+		pdn_unpin_kept(number);
 	return result;
 }
 
@@ -240,16 +241,16 @@ static bool bad_request(int consumer, unsigned flags, const struct pindown_key *
  * This thread has announced the region. The object's state is read, and the hold is taken, before
  * the announcement ends: see begin_end() and let_readers_pass() in end.c for the other side.
  */
-static inline struct pindown_object *hold_object(struct pd_thread *self, uint32_t region,
+static inline struct pindown_object *hold_object(struct pdn_thread *self, uint32_t region,
 						 int consumer, const struct pindown_key *key)
 {
-	uint32_t number = pd_object_find(region, (uint32_t)consumer, key);
+	uint32_t number = pdn_object_find(region, (uint32_t)consumer, key);
 
 	if (!number ||
-	    __atomic_load_n(&pd_objects[number].state, __ATOMIC_SEQ_CST) != PD_OBJECT_LIVE)
+	    __atomic_load_n(&pdn_objects[number].state, __ATOMIC_SEQ_CST) != PDN_OBJECT_LIVE)
 		return NULL;
-	pd_object_hold(self, number, 1);
-	return &pd_objects[number];
+	pdn_object_hold(self, number, 1);
+	return &pdn_objects[number];
 }
 
 /*
@@ -261,14 +262,14 @@ static inline struct pindown_object *hold_object(struct pd_thread *self, uint32_
 static struct pindown_object *try_hold_on_region(struct pindown_region *region, int consumer,
 						 const struct pindown_key *key)
 {
-	struct pd_thread *self = pd_self();
+	struct pdn_thread *self = pdn_self();
 	struct pindown_object *object = NULL;
 
 	if (!self)
 		return NULL;
-	pd_publish32(&self->probing, pd_region_number(region), &self->patience);
-	if (pd_state_is_live(__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_SEQ_CST)))
-		object = hold_object(self, pd_region_number(region), consumer, key);
+	pdn_publish32(&self->probing, pdn_region_number(region), &self->patience);
+	if (pdn_state_is_live(__atomic_load_n(&pdn_brief_of(region)->state, __ATOMIC_SEQ_CST)))
+		object = hold_object(self, pdn_region_number(region), consumer, key);
 	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);
 	return object;
 }
@@ -277,7 +278,7 @@ static int __attribute__((noinline))
 attach_slow(int consumer, uint64_t addr, size_t length, unsigned flags,
 	    const struct pindown_key *key, void *argument, struct pindown_object **object)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	struct request r = {.consumer = (uint32_t)consumer,
 			    .flags = flags,
 			    .key = key,
@@ -308,50 +309,50 @@ attach_slow(int consumer, uint64_t addr, size_t length, unsigned flags,
 }
 
 /* As hold_if() in get.c, with the same partners, but the hold is on the object. */
-static inline struct pindown_object *try_hold_at(struct pd_thread *self, uint64_t addr,
+static inline struct pindown_object *try_hold_at(struct pdn_thread *self, uint64_t addr,
 						 size_t length, int consumer,
 						 const struct pindown_key *key)
 {
-	uint32_t number = pd_index_find(addr);
+	uint32_t number = pdn_index_find(addr);
 	struct pindown_object *object = NULL;
 	struct pindown_region *region;
 
 	if (!number)
 		return NULL;
-	region = &pd_regions[number];
-	pd_publish32(&self->probing, number, &self->patience);
-	if (__atomic_load_n(&pd_brief_of(region)->state, __ATOMIC_SEQ_CST) == PD_LIVE &&
-	    pd_region_holds(region, addr, length) && pd_region_word_stands(region))
+	region = &pdn_regions[number];
+	pdn_publish32(&self->probing, number, &self->patience);
+	if (__atomic_load_n(&pdn_brief_of(region)->state, __ATOMIC_SEQ_CST) == PDN_LIVE &&
+	    pdn_region_holds(region, addr, length) && pdn_region_word_stands(region))
 		object = hold_object(self, number, consumer, key);
 	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);
 	return object;
 }
 
-PD_EXPORT int pindown_attach(int consumer, uint64_t addr, size_t length, unsigned flags,
-			     const struct pindown_key *key, void *request,
-			     struct pindown_object **object)
+PDN_EXPORT int pindown_attach(int consumer, uint64_t addr, size_t length, unsigned flags,
+			      const struct pindown_key *key, void *request,
+			      struct pindown_object **object)
 {
-	struct pd_thread *self = pd_self_tls;
+	struct pdn_thread *self = pdn_self_tls;
 	struct pindown_object *found;
 
 	/* Length 0 wraps to the largest length, which fits in no region. */
 	if (unlikely(!self || bad_request(consumer, flags, key, object) || length - 1 >= ~0ull / 2))
 		return attach_slow(consumer, addr, length, flags, key, request, object);
-	/* A check is due: the get in there makes it. Relaxed: as pd_thread_counts_down(). */
+	/* A check is due: the get in there makes it. Relaxed: as pdn_thread_counts_down(). */
 	if (unlikely(__atomic_load_n(&self->until_look, __ATOMIC_RELAXED) <= 0))
 		return attach_slow(consumer, addr, length, flags, key, request, object);
 	found = try_hold_at(self, addr, length, consumer, key);
 	if (unlikely(!found))
 		return attach_slow(consumer, addr, length, flags, key, request, object);
-	pd_thread_counts_down(self);
-	pd_count_hit(self, &pd_regions[found->region], addr, length);
+	pdn_thread_counts_down(self);
+	pdn_count_hit(self, &pdn_regions[found->region], addr, length);
 	*object = found;
 	return PINDOWN_OK;
 }
 
-PD_EXPORT int pindown_attach_region(int consumer, struct pindown_region *region, unsigned flags,
-				    const struct pindown_key *key, void *request,
-				    struct pindown_object **object)
+PDN_EXPORT int pindown_attach_region(int consumer, struct pindown_region *region, unsigned flags,
+				     const struct pindown_key *key, void *request,
+				     struct pindown_object **object)
 {
 	struct request r = {.consumer = (uint32_t)consumer,
 			    .flags = flags,
@@ -363,7 +364,7 @@ PD_EXPORT int pindown_attach_region(int consumer, struct pindown_region *region,
 
 	if (!region || bad_request(consumer, flags, key, object))
 		return PINDOWN_ERR_INVALID;
-	pd_region_is_used(region, __func__);
+	pdn_region_is_used(region, __func__);
 	found = try_hold_on_region(region, consumer, key);
 	if (found) {
 		*object = found;

@@ -17,11 +17,11 @@
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 
-static struct pd_consumer consumers[PD_CONSUMERS];
+static struct pdn_consumer consumers[PDN_CONSUMERS];
 
 /* A callback that this thread is in: removing its consumer from there must not wait for it. */
 struct call {
-	struct pd_consumer *consumer;
+	struct pdn_consumer *consumer;
 	const char *callback;
 	const struct pindown_region *made_on; /* create: the region */
 	bool asked_dmabuf;		      /* create: it has asked for the region's */
@@ -30,19 +30,19 @@ struct call {
 static __thread struct call *calls __attribute__((tls_model("initial-exec")));
 
 /* The id of a removed consumer must not be valid for the next one in its place. */
-static uint32_t id_of(const struct pd_consumer *consumer)
+static uint32_t id_of(const struct pdn_consumer *consumer)
 {
-	return (consumer->turn & 0xffffff) * PD_CONSUMERS + (uint32_t)(consumer - consumers) + 1;
+	return (consumer->turn & 0xffffff) * PDN_CONSUMERS + (uint32_t)(consumer - consumers) + 1;
 }
 
-struct pd_consumer *pd_consumer(uint32_t id)
+struct pdn_consumer *pdn_consumer(uint32_t id)
 {
-	struct pd_consumer *consumer = &consumers[(id - 1) % PD_CONSUMERS];
+	struct pdn_consumer *consumer = &consumers[(id - 1) % PDN_CONSUMERS];
 
 	return consumer->taken && id_of(consumer) == id ? consumer : NULL;
 }
 
-uint32_t pd_consumer_runs_here(const struct pd_consumer *consumer)
+uint32_t pdn_consumer_runs_here(const struct pdn_consumer *consumer)
 {
 	uint32_t count = 0;
 
@@ -51,7 +51,7 @@ uint32_t pd_consumer_runs_here(const struct pd_consumer *consumer)
 	return count;
 }
 
-bool *pd_consumer_asked_dmabuf(const struct pindown_region *region)
+bool *pdn_consumer_asked_dmabuf(const struct pindown_region *region)
 {
 	for (struct call *c = calls; c; c = c->outer)
 		if (c->made_on == region)
@@ -59,14 +59,14 @@ bool *pd_consumer_asked_dmabuf(const struct pindown_region *region)
 	return NULL;
 }
 
-bool pd_any_consumer_runs_here(void)
+bool pdn_any_consumer_runs_here(void)
 {
 	return calls != NULL;
 }
 
-PD_EXPORT int pindown_consumer_add(const struct pindown_consumer *consumer, size_t size)
+PDN_EXPORT int pindown_consumer_add(const struct pindown_consumer *consumer, size_t size)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	struct pindown_consumer ops = {0};
 	int id = PINDOWN_ERR_NO_MEMORY;
 
@@ -75,33 +75,33 @@ PD_EXPORT int pindown_consumer_add(const struct pindown_consumer *consumer, size
 	memcpy(&ops, consumer, size < sizeof(ops) ? size : sizeof(ops));
 	if (!ops.name || !ops.create || !ops.destroy)
 		return PINDOWN_ERR_INVALID;
-	pd_lock();
-	for (unsigned i = 0; i < PD_CONSUMERS && id < 0; i++)
+	pdn_lock();
+	for (unsigned i = 0; i < PDN_CONSUMERS && id < 0; i++)
 		if (!consumers[i].taken) {
 			consumers[i] =
-				(struct pd_consumer){.ops = ops, .turn = consumers[i].turn + 1};
-			strncpy(consumers[i].name, ops.name, PD_CONSUMER_NAME - 1);
+				(struct pdn_consumer){.ops = ops, .turn = consumers[i].turn + 1};
+			strncpy(consumers[i].name, ops.name, PDN_CONSUMER_NAME - 1);
 			consumers[i].ops.name = consumers[i].name;
 			/* Release: for a child forked at this moment. */
 			__atomic_store_n(&consumers[i].taken, true, __ATOMIC_RELEASE);
 			id = (int)id_of(&consumers[i]);
 		}
-	pd_unlock();
+	pdn_unlock();
 	return id;
 }
 
-void pd_consumer_enter(struct pd_consumer *consumer)
+void pdn_consumer_enter(struct pdn_consumer *consumer)
 {
 	consumer->running++;
 }
 
-void pd_consumer_leave(struct pd_consumer *consumer)
+void pdn_consumer_leave(struct pdn_consumer *consumer)
 {
 	if (consumer->running) /* it may be 0: in a forked child the counts started again */
 		consumer->running--;
 	if (consumer->leaving && !consumer->running)
 		consumer->taken = false;
-	pd_wake_waiters();
+	pdn_wake_waiters();
 }
 
 /*
@@ -113,20 +113,20 @@ static void callback_quits(void *arg)
 	static bool said;
 	struct call *here = arg;
 
-	pd_log_once(&said, PD_LOG_ERROR,
-		    "%s of the consumer \"%s\" has ended its thread (pthread_exit): the region "
-		    "stays pinned",
-		    here->callback, here->consumer->name);
+	pdn_log_once(&said, PDN_LOG_ERROR,
+		     "%s of the consumer \"%s\" has ended its thread (pthread_exit): the region "
+		     "stays pinned",
+		     here->callback, here->consumer->name);
 	calls = here->outer;
-	pd_lock();
-	pd_consumer_leave(here->consumer);
-	pd_unlock();
-	pd_thread_quits();
+	pdn_lock();
+	pdn_consumer_leave(here->consumer);
+	pdn_unlock();
+	pdn_thread_quits();
 }
 
-int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *region,
-		       const struct pindown_key *key, void *request, void **data,
-		       bool *asked_dmabuf)
+int pdn_consumer_create(struct pdn_consumer *consumer, struct pindown_region *region,
+			const struct pindown_key *key, void *request, void **data,
+			bool *asked_dmabuf)
 {
 	struct call here = {
 		.consumer = consumer, .callback = "create", .made_on = region, .outer = calls};
@@ -141,7 +141,7 @@ int pd_consumer_create(struct pd_consumer *consumer, struct pindown_region *regi
 	return error;
 }
 
-int pd_consumer_destroy(struct pd_consumer *consumer, const struct pindown_object_end *what)
+int pdn_consumer_destroy(struct pdn_consumer *consumer, const struct pindown_object_end *what)
 {
 	struct call here = {.consumer = consumer, .callback = "destroy", .outer = calls};
 	int error;
@@ -155,10 +155,10 @@ int pd_consumer_destroy(struct pd_consumer *consumer, const struct pindown_objec
 }
 
 /* The child keeps the consumers, but callbacks in other threads of the parent do not run here. */
-void pd_consumers_fork_child(void)
+void pdn_consumers_fork_child(void)
 {
-	for (unsigned i = 0; i < PD_CONSUMERS; i++) {
-		consumers[i].running = pd_consumer_runs_here(&consumers[i]);
+	for (unsigned i = 0; i < PDN_CONSUMERS; i++) {
+		consumers[i].running = pdn_consumer_runs_here(&consumers[i]);
 		if (consumers[i].leaving && !consumers[i].running)
 			consumers[i].taken = false;
 	}

@@ -23,7 +23,7 @@
  * state and then holds within an announcement, and with pindown_detach(), which drops the hold and
  * then loads the state.
  */
-static void set_state(struct pindown_object *object, enum pd_object_state state)
+static void set_state(struct pindown_object *object, enum pdn_object_state state)
 {
 	__atomic_store_n(&object->state, state, __ATOMIC_SEQ_CST);
 }
@@ -34,27 +34,27 @@ static void set_state(struct pindown_object *object, enum pd_object_state state)
  */
 static bool is_abandoned(const struct pindown_object *object)
 {
-	return __atomic_load_n(&object->state, __ATOMIC_RELAXED) == PD_OBJECT_ABANDONED;
+	return __atomic_load_n(&object->state, __ATOMIC_RELAXED) == PDN_OBJECT_ABANDONED;
 }
 
 /* Lock held. From here on each detach of it takes the lock. */
 static void begin_end(struct pindown_object *object, enum pindown_reason reason)
 {
 	object->reason = (uint16_t)reason;
-	object->worker = pd_my_tid();
-	set_state(object, PD_OBJECT_ENDING);
+	object->worker = pdn_my_tid();
+	set_state(object, PDN_OBJECT_ENDING);
 }
 
 /* Lock held. This thread will destroy the object after releasing the lock. */
 static void claim(uint32_t number, uint32_t *chain)
 {
-	struct pindown_object *object = &pd_objects[number];
+	struct pindown_object *object = &pdn_objects[number];
 
-	object->worker = pd_my_tid();
-	object->revoked = pd_object_is_held(number);
+	object->worker = pdn_my_tid();
+	object->revoked = pdn_object_is_held(number);
 	object->called = false;
-	set_state(object, PD_OBJECT_DYING);
-	pd_consumer_enter(pd_consumer(object->consumer));
+	set_state(object, PDN_OBJECT_DYING);
+	pdn_consumer_enter(pdn_consumer(object->consumer));
 	object->victim = *chain;
 	*chain = number;
 }
@@ -62,45 +62,45 @@ static void claim(uint32_t number, uint32_t *chain)
 /* Lock not held. The object is DYING, and this thread has claimed it. */
 static void destroy(uint32_t number)
 {
-	struct pindown_object *object = &pd_objects[number];
+	struct pindown_object *object = &pdn_objects[number];
 	struct pindown_object_end what = {
 		.key = object->key,
 		.data = object->data,
-		.region = &pd_regions[object->region],
+		.region = &pdn_regions[object->region],
 		.reason = object->reason,
 		.in_use = object->revoked,
 	};
-	struct pd_object_event event = {
+	struct pdn_object_event event = {
 		.region = object->region,
 		.number = number,
 		.key = &what.key,
 		.reason = object->reason,
-		.flags = object->revoked ? PD_TRACE_IN_USE : 0,
+		.flags = object->revoked ? PDN_TRACE_IN_USE : 0,
 	};
-	struct pd_consumer *consumer;
+	struct pdn_consumer *consumer;
 
-	pd_lock();
-	consumer = pd_consumer(object->consumer);
+	pdn_lock();
+	consumer = pdn_consumer(object->consumer);
 	object->called = true;
-	pd_unlock();
+	pdn_unlock();
 	if (what.in_use) /* its holder may be reading: pairs with pindown_object_data() */
 		__atomic_store_n(&object->data, NULL, __ATOMIC_RELAXED);
-	event.begin = pd_tracing(PD_EV_DEREGISTER) ? pd_ticks() : 0;
-	event.result = pd_consumer_destroy(consumer, &what);
-	pd_trace_object(PD_EV_DEREGISTER, consumer->name, &event);
-	pd_lock();
-	pd_consumer_leave(consumer);
-	pd_unlock();
+	event.begin = pdn_tracing(PDN_EV_DEREGISTER) ? pdn_ticks() : 0;
+	event.result = pdn_consumer_destroy(consumer, &what);
+	pdn_trace_object(PDN_EV_DEREGISTER, consumer->name, &event);
+	pdn_lock();
+	pdn_consumer_leave(consumer);
+	pdn_unlock();
 }
 
-/* Lock held. Release: pairs with pd_object_find(), which follows this link to the next object. */
+/* Lock held. Release: pairs with pdn_object_find(), which follows this link to the next object. */
 static void remove_from_region(uint32_t number)
 {
-	uint32_t *at = &pd_objects_of[pd_objects[number].region];
+	uint32_t *at = &pdn_objects_of[pdn_objects[number].region];
 
 	while (*at != number)
-		at = &pd_objects[*at].next;
-	__atomic_store_n(at, pd_objects[number].next, __ATOMIC_RELEASE);
+		at = &pdn_objects[*at].next;
+	__atomic_store_n(at, pdn_objects[number].next, __ATOMIC_RELEASE);
 }
 
 /*
@@ -110,34 +110,34 @@ static void remove_from_region(uint32_t number)
  */
 static void let_readers_pass(void)
 {
-	pd_heavy_barrier();
-	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
+	pdn_heavy_barrier();
+	for (struct pdn_thread *t = pdn_threads(); t; t = t->next) {
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
 		if (number)
-			pd_wait_for_reader(t, number);
+			pdn_wait_for_reader(t, number);
 	}
 }
 
 /* Lock held. No reader walks over it any more. If it is still held, the record waits for that. */
 static void retire(uint32_t number)
 {
-	struct pindown_object *object = &pd_objects[number];
+	struct pindown_object *object = &pdn_objects[number];
 
-	pd_account_object_gone(object->revoked);
-	pd_account_objects(&pd_regions[object->region]);
-	if (pd_object_is_held(number))
-		set_state(object, PD_OBJECT_REVOKED);
+	pdn_account_object_gone(object->revoked);
+	pdn_account_objects(&pdn_regions[object->region]);
+	if (pdn_object_is_held(number))
+		set_state(object, PDN_OBJECT_REVOKED);
 	else
-		pd_object_free(number);
+		pdn_object_free(number);
 }
 
 /* Lock held. If nothing but its objects has kept the region, this thread has to unpin it. */
 static void claim_region(uint32_t region, uint32_t *regions)
 {
-	if (!pd_region_take_kept(region))
+	if (!pdn_region_take_kept(region))
 		return;
-	pd_details[region].victim = *regions;
+	pdn_details[region].victim = *regions;
 	*regions = region;
 }
 
@@ -147,22 +147,22 @@ static uint32_t retire_all(uint32_t chain)
 	uint32_t regions = 0;
 	bool has_readers = false;
 
-	for (uint32_t n = chain; n; n = pd_objects[n].victim) {
-		if (is_abandoned(&pd_objects[n]))
+	for (uint32_t n = chain; n; n = pdn_objects[n].victim) {
+		if (is_abandoned(&pdn_objects[n]))
 			return 0;
 		remove_from_region(n);
-		has_readers |= pd_state_is_live(pd_briefs[pd_objects[n].region].state);
+		has_readers |= pdn_state_is_live(pdn_briefs[pdn_objects[n].region].state);
 	}
 	if (has_readers)
 		let_readers_pass();
 	for (uint32_t n = chain, next; n; n = next) {
-		uint32_t region = pd_objects[n].region;
+		uint32_t region = pdn_objects[n].region;
 
-		next = pd_objects[n].victim;
+		next = pdn_objects[n].victim;
 		retire(n);
 		claim_region(region, &regions);
 	}
-	pd_wake_waiters();
+	pdn_wake_waiters();
 	return regions;
 }
 
@@ -171,32 +171,32 @@ static void destroy_claimed(uint32_t chain)
 {
 	uint32_t regions;
 
-	for (uint32_t n = chain; n; n = pd_objects[n].victim)
-		if (!is_abandoned(&pd_objects[n]))
+	for (uint32_t n = chain; n; n = pdn_objects[n].victim)
+		if (!is_abandoned(&pdn_objects[n]))
 			destroy(n);
-	pd_lock();
+	pdn_lock();
 	regions = retire_all(chain);
-	pd_unlock();
+	pdn_unlock();
 	for (uint32_t next; regions; regions = next) {
-		next = pd_details[regions].victim;
-		pd_unpin_kept(regions);
+		next = pdn_details[regions].victim;
+		pdn_unpin_kept(regions);
 	}
 }
 
-void pd_object_let_go(uint32_t number)
+void pdn_object_let_go(uint32_t number)
 {
-	PD_UNCANCELLED;
-	struct pindown_object *object = &pd_objects[number];
+	PDN_UNCANCELLED;
+	struct pindown_object *object = &pdn_objects[number];
 	uint32_t chain = 0;
 
-	pd_lock();
-	if (!pd_object_is_held(number)) {
-		if (object->state == PD_OBJECT_KEPT)
+	pdn_lock();
+	if (!pdn_object_is_held(number)) {
+		if (object->state == PDN_OBJECT_KEPT)
 			claim(number, &chain);
-		else if (object->state == PD_OBJECT_REVOKED)
-			pd_object_free(number);
+		else if (object->state == PDN_OBJECT_REVOKED)
+			pdn_object_free(number);
 	}
-	pd_unlock();
+	pdn_unlock();
 	if (chain)
 		destroy_claimed(chain);
 }
@@ -206,34 +206,35 @@ void pd_object_let_go(uint32_t number)
 /* Only if their memory has ended: that of an evicted or flushed region is still allocated. */
 static bool is_revoked_for(enum pindown_reason reason)
 {
-	return pd_config()->held == PD_HELD_REVOKE &&
+	return pdn_config()->held == PDN_HELD_REVOKE &&
 	       (reason == PINDOWN_REASON_FREED || reason == PINDOWN_REASON_CONTEXT ||
 		reason == PINDOWN_REASON_STALE);
 }
 
 /* On a region that was live until now, an object is KEPT if its owner ended earlier. */
-void pd_objects_unlink_some(uint32_t region, enum pindown_reason reason)
+void pdn_objects_unlink_some(uint32_t region, enum pindown_reason reason)
 {
-	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next)
-		if (pd_objects[n].state == PD_OBJECT_LIVE || pd_objects[n].state == PD_OBJECT_KEPT)
-			begin_end(&pd_objects[n], reason);
+	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
+		if (pdn_objects[n].state == PDN_OBJECT_LIVE ||
+		    pdn_objects[n].state == PDN_OBJECT_KEPT)
+			begin_end(&pdn_objects[n], reason);
 }
 
 static bool holds_region(uint32_t number, enum pindown_reason reason)
 {
-	switch ((enum pd_object_state)pd_objects[number].state) {
-	case PD_OBJECT_LIVE:
-		return pd_object_is_held(number);
-	case PD_OBJECT_ENDING:
-		return pd_object_is_held(number) && !is_revoked_for(reason);
+	switch ((enum pdn_object_state)pdn_objects[number].state) {
+	case PDN_OBJECT_LIVE:
+		return pdn_object_is_held(number);
+	case PDN_OBJECT_ENDING:
+		return pdn_object_is_held(number) && !is_revoked_for(reason);
 	default: /* kept, or a thread is about to destroy it */
 		return true;
 	}
 }
 
-bool pd_objects_some_hold(uint32_t region, enum pindown_reason reason)
+bool pdn_objects_some_hold(uint32_t region, enum pindown_reason reason)
 {
-	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next)
+	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
 		if (holds_region(n, reason))
 			return true;
 	return false;
@@ -243,18 +244,18 @@ bool pd_objects_some_hold(uint32_t region, enum pindown_reason reason)
 struct held {
 	uint32_t all;
 	struct {
-		char name[PD_CONSUMER_NAME];
+		char name[PDN_CONSUMER_NAME];
 		uint32_t count;
-	} of[PD_CONSUMERS];
+	} of[PDN_CONSUMERS];
 };
 
 static void count_held_by(uint32_t consumer, struct held *held)
 {
-	unsigned place = (consumer - 1) % PD_CONSUMERS;
+	unsigned place = (consumer - 1) % PDN_CONSUMERS;
 
 	held->all++;
 	if (held->of[place].count++ == 0)
-		memcpy(held->of[place].name, pd_consumer(consumer)->name, PD_CONSUMER_NAME);
+		memcpy(held->of[place].name, pdn_consumer(consumer)->name, PDN_CONSUMER_NAME);
 }
 
 /*
@@ -263,20 +264,20 @@ static void count_held_by(uint32_t consumer, struct held *held)
  */
 static uint32_t claim_or_keep(uint32_t region, struct held *held)
 {
-	enum pindown_reason reason = pd_details[region].reason;
+	enum pindown_reason reason = pdn_details[region].reason;
 	uint32_t chain = 0;
 
-	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next) {
-		if (pd_objects[n].state != PD_OBJECT_ENDING)
+	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next) {
+		if (pdn_objects[n].state != PDN_OBJECT_ENDING)
 			continue;
-		if (!pd_object_is_held(n) || is_revoked_for(reason)) {
+		if (!pdn_object_is_held(n) || is_revoked_for(reason)) {
 			claim(n, &chain);
 		} else {
-			set_state(&pd_objects[n], PD_OBJECT_KEPT);
-			count_held_by(pd_objects[n].consumer, held);
+			set_state(&pdn_objects[n], PDN_OBJECT_KEPT);
+			count_held_by(pdn_objects[n].consumer, held);
 		}
 	}
-	pd_account_objects(&pd_regions[region]);
+	pdn_account_objects(&pdn_regions[region]);
 	return chain;
 }
 
@@ -286,31 +287,31 @@ static bool is_another_threads(const struct pindown_object *object, uint32_t me)
 	return object->worker && object->worker != me;
 }
 
-void pd_objects_forsake(void)
+void pdn_objects_drop_own(void)
 {
-	uint32_t me = pd_my_tid();
+	uint32_t me = pdn_my_tid();
 
-	for (uint32_t n = 1; n <= pd_object_high_water(); n++) {
-		struct pindown_object *object = &pd_objects[n];
+	for (uint32_t n = 1; n <= pdn_object_high_water(); n++) {
+		struct pindown_object *object = &pdn_objects[n];
 
 		if (object->worker != me)
 			continue;
 		object->worker = 0;
-		if (object->state == PD_OBJECT_DYING && !object->called)
-			pd_consumer_leave(pd_consumer(object->consumer));
+		if (object->state == PDN_OBJECT_DYING && !object->called)
+			pdn_consumer_leave(pdn_consumer(object->consumer));
 	}
 }
 
 /* Lock held. Is another thread destroying or making an object on the region? */
 static bool others_work_on(uint32_t region)
 {
-	uint32_t me = pd_my_tid();
+	uint32_t me = pdn_my_tid();
 
-	if (pd_creations_on(region))
+	if (pdn_creations_on(region))
 		return true;
-	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next)
-		if (pd_objects[n].state == PD_OBJECT_DYING &&
-		    is_another_threads(&pd_objects[n], me))
+	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
+		if (pdn_objects[n].state == PDN_OBJECT_DYING &&
+		    is_another_threads(&pdn_objects[n], me))
 			return true;
 	return false;
 }
@@ -318,16 +319,16 @@ static bool others_work_on(uint32_t region)
 static void wait_for_others_on(uint32_t region)
 {
 	static bool said;
-	uint64_t deadline = pd_race_deadline();
+	uint64_t deadline = pdn_race_deadline();
 	bool in_time = true;
 
-	pd_lock();
+	pdn_lock();
 	while (in_time && others_work_on(region))
-		in_time = pd_wait_settled(deadline);
-	pd_unlock();
+		in_time = pdn_wait_pending(deadline);
+	pdn_unlock();
 	if (!in_time)
-		pd_log_once(
-			&said, PD_LOG_WARN,
+		pdn_log_once(
+			&said, PDN_LOG_WARN,
 			"a free has waited two seconds for another thread that makes or destroys "
 			"a registration of the same memory, and now continues; the memory may come "
 			"back late");
@@ -335,66 +336,66 @@ static void wait_for_others_on(uint32_t region)
 
 static void report_held(const struct pindown_region *region, const struct held *held)
 {
-	for (unsigned i = 0; i < PD_CONSUMERS; i++)
+	for (unsigned i = 0; i < PDN_CONSUMERS; i++)
 		if (held->of[i].count)
-			pd_trace_held(region, held->of[i].name, held->of[i].count);
-	if (pd_config()->held != PD_HELD_WARN ||
-	    pd_details_of(region)->reason == PINDOWN_REASON_EVICTED ||
-	    pd_details_of(region)->reason == PINDOWN_REASON_FLUSHED)
+			pdn_trace_held(region, held->of[i].name, held->of[i].count);
+	if (pdn_config()->held != PDN_HELD_WARN ||
+	    pdn_details_of(region)->reason == PINDOWN_REASON_EVICTED ||
+	    pdn_details_of(region)->reason == PINDOWN_REASON_FLUSHED)
 		return;
-	pd_log(PD_LOG_WARN,
-	       "%llu bytes of GPU memory at 0x%llx were freed%s while the program holds %u "
-	       "registration%s of them: they stay pinned until it lets go",
-	       (unsigned long long)(region->end - region->base), (unsigned long long)region->base,
-	       pd_details_of(region)->reason == PINDOWN_REASON_ORDERED ? " in stream order" : "",
-	       held->all, held->all == 1 ? "" : "s");
+	pdn_log(PDN_LOG_WARN,
+		"%llu bytes of GPU memory at 0x%llx were freed%s while the program holds %u "
+		"registration%s of them: they stay pinned until it lets go",
+		(unsigned long long)(region->end - region->base), (unsigned long long)region->base,
+		pdn_details_of(region)->reason == PINDOWN_REASON_ORDERED ? " in stream order" : "",
+		held->all, held->all == 1 ? "" : "s");
 }
 
-bool pd_objects_await_reuse(uint32_t region)
+bool pdn_objects_await_reuse(uint32_t region)
 {
-	return pd_config()->held == PD_HELD_REVOKE &&
-	       pd_details[region].reason == PINDOWN_REASON_ORDERED && pd_first_object(region);
+	return pdn_config()->held == PDN_HELD_REVOKE &&
+	       pdn_details[region].reason == PINDOWN_REASON_ORDERED && pdn_first_object(region);
 }
 
 /* Lock held. */
 static void claim_kept_on(uint32_t region, uint32_t *chain)
 {
-	for (uint32_t n = pd_objects_of[region]; n; n = pd_objects[n].next)
-		if (pd_objects[n].state == PD_OBJECT_KEPT)
+	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
+		if (pdn_objects[n].state == PDN_OBJECT_KEPT)
 			claim(n, chain);
 }
 
-void pd_objects_end_reused(uint64_t begin, uint64_t end)
+void pdn_objects_end_reused(uint64_t begin, uint64_t end)
 {
 	uint32_t chain = 0;
 
-	pd_lock();
-	for (uint32_t number = pd_first_awaiting(), next; number; number = next) {
-		next = pd_regions[number].newer;
-		if (!pd_region_overlaps(&pd_regions[number], begin, end))
+	pdn_lock();
+	for (uint32_t number = pdn_first_awaiting(), next; number; number = next) {
+		next = pdn_regions[number].newer;
+		if (!pdn_region_overlaps(&pdn_regions[number], begin, end))
 			continue;
-		pd_stop_awaiting(number);
+		pdn_stop_awaiting(number);
 		claim_kept_on(number, &chain);
 	}
-	pd_unlock();
+	pdn_unlock();
 	if (chain)
 		destroy_claimed(chain);
 }
 
-void pd_objects_end(uint32_t region)
+void pdn_objects_end(uint32_t region)
 {
 	struct held held = {0};
 	uint32_t chain;
 
-	pd_lock();
+	pdn_lock();
 	chain = claim_or_keep(region, &held);
-	pd_unlock();
+	pdn_unlock();
 	if (held.all)
-		report_held(&pd_regions[region], &held);
+		report_held(&pdn_regions[region], &held);
 	if (chain)
 		destroy_claimed(chain);
 	/* Relaxed: only this thread changes the state before the region's end is complete. */
-	if (__atomic_load_n(&pd_briefs[region].state, __ATOMIC_RELAXED) == PD_KEPT)
+	if (__atomic_load_n(&pdn_briefs[region].state, __ATOMIC_RELAXED) == PDN_KEPT)
 		wait_for_others_on(region);
 }
 
@@ -417,14 +418,14 @@ static uint32_t begin_ends(const struct selection *selection)
 {
 	uint32_t chain = 0;
 
-	for (uint32_t n = 1; n <= pd_object_high_water(); n++) {
-		struct pindown_object *object = &pd_objects[n];
+	for (uint32_t n = 1; n <= pdn_object_high_water(); n++) {
+		struct pindown_object *object = &pdn_objects[n];
 
 		if (!is_selected(object, selection))
 			continue;
-		if (object->state == PD_OBJECT_LIVE)
+		if (object->state == PDN_OBJECT_LIVE)
 			begin_end(object, PINDOWN_REASON_OWNER);
-		else if (object->state != PD_OBJECT_ENDING || object->worker != pd_my_tid())
+		else if (object->state != PDN_OBJECT_ENDING || object->worker != pdn_my_tid())
 			continue; /* (if this thread is ending it: in a subscriber's callback) */
 		object->victim = chain;
 		chain = n;
@@ -447,12 +448,12 @@ static uint32_t claim_or_restore(uint32_t ending, enum held_ones held)
 	if (ending)
 		let_readers_pass();
 	for (uint32_t n = ending, next; n; n = next) {
-		next = pd_objects[n].victim;
-		if (held == HELD_REVOKED || !pd_object_is_held(n))
+		next = pdn_objects[n].victim;
+		if (held == HELD_REVOKED || !pdn_object_is_held(n))
 			claim(n, &chain);
-		else if (pd_state_is_live(pd_briefs[pd_objects[n].region].state))
-			set_state(&pd_objects[n],
-				  held == HELD_STAY ? PD_OBJECT_LIVE : PD_OBJECT_KEPT);
+		else if (pdn_state_is_live(pdn_briefs[pdn_objects[n].region].state))
+			set_state(&pdn_objects[n],
+				  held == HELD_STAY ? PDN_OBJECT_LIVE : PDN_OBJECT_KEPT);
 	}
 	return chain;
 }
@@ -463,15 +464,15 @@ static uint32_t claim_or_restore(uint32_t ending, enum held_ones held)
  */
 static uint32_t other_worker(const struct selection *selection)
 {
-	uint32_t me = pd_my_tid(), maker = pd_creations_of(selection->consumer, selection->owner);
+	uint32_t me = pdn_my_tid(), maker = pdn_creations_of(selection->consumer, selection->owner);
 
-	for (uint32_t n = 1; !maker && n <= pd_object_high_water(); n++) {
-		uint32_t state = pd_objects[n].state;
+	for (uint32_t n = 1; !maker && n <= pdn_object_high_water(); n++) {
+		uint32_t state = pdn_objects[n].state;
 
-		if ((state == PD_OBJECT_ENDING || state == PD_OBJECT_DYING) &&
-		    is_selected(&pd_objects[n], selection) &&
-		    is_another_threads(&pd_objects[n], me))
-			return pd_objects[n].worker;
+		if ((state == PDN_OBJECT_ENDING || state == PDN_OBJECT_DYING) &&
+		    is_selected(&pdn_objects[n], selection) &&
+		    is_another_threads(&pdn_objects[n], me))
+			return pdn_objects[n].worker;
 	}
 	return maker;
 }
@@ -481,12 +482,12 @@ static int count_held(const struct selection *selection)
 {
 	int count = 0;
 
-	for (uint32_t n = 1; n <= pd_object_high_water(); n++) {
-		uint32_t state = pd_objects[n].state;
+	for (uint32_t n = 1; n <= pdn_object_high_water(); n++) {
+		uint32_t state = pdn_objects[n].state;
 
-		if ((state == PD_OBJECT_LIVE || state == PD_OBJECT_KEPT ||
-		     state == PD_OBJECT_ENDING) &&
-		    is_selected(&pd_objects[n], selection) && pd_object_is_held(n))
+		if ((state == PDN_OBJECT_LIVE || state == PDN_OBJECT_KEPT ||
+		     state == PDN_OBJECT_ENDING) &&
+		    is_selected(&pdn_objects[n], selection) && pdn_object_is_held(n))
 			count++;
 	}
 	return count;
@@ -498,9 +499,9 @@ static int count_held(const struct selection *selection)
  */
 static void claim_released(const struct selection *selection, uint32_t *chain)
 {
-	for (uint32_t n = 1; n <= pd_object_high_water(); n++)
-		if (pd_objects[n].state == PD_OBJECT_KEPT &&
-		    is_selected(&pd_objects[n], selection) && !pd_object_is_held(n))
+	for (uint32_t n = 1; n <= pdn_object_high_water(); n++)
+		if (pdn_objects[n].state == PDN_OBJECT_KEPT &&
+		    is_selected(&pdn_objects[n], selection) && !pdn_object_is_held(n))
 			claim(n, chain);
 }
 
@@ -512,9 +513,9 @@ static void end_selected(const struct selection *selection, enum held_ones held)
 	claim_released(selection, &chain);
 	if (!chain)
 		return;
-	pd_unlock();
+	pdn_unlock();
 	destroy_claimed(chain);
-	pd_lock();
+	pdn_lock();
 }
 
 /*
@@ -523,10 +524,10 @@ static void end_selected(const struct selection *selection, enum held_ones held)
  */
 static bool may_be_awaited(void)
 {
-	const struct pd_thread *self = pd_self();
+	const struct pdn_thread *self = pdn_self();
 
-	return !self || self->guard_depth || pd_subscriber_runs_here() ||
-	       pd_any_consumer_runs_here();
+	return !self || self->guard_depth || pdn_subscriber_runs_here() ||
+	       pdn_any_consumer_runs_here();
 }
 
 /*
@@ -544,10 +545,10 @@ static bool wait_for_other_workers(const struct selection *selection, enum held_
 
 	while ((other = other_worker(selection)) != 0) {
 		if (careful)
-			stuck = pd_thread_waits(other) ? stuck + 1 : 0;
+			stuck = pdn_thread_waits(other) ? stuck + 1 : 0;
 		if (stuck > 1)
 			return false;
-		pd_wait_settled(careful ? pd_deadline(look_ns) : UINT64_MAX);
+		pdn_wait_pending(careful ? pdn_deadline(look_ns) : UINT64_MAX);
 		end_selected(selection, held); /* objects that the other thread has made */
 	}
 	return true;
@@ -555,18 +556,18 @@ static bool wait_for_other_workers(const struct selection *selection, enum held_
 
 static int end_owner(int consumer, uint64_t owner, enum held_ones held)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	const struct selection selection = {(uint32_t)consumer, &owner};
 	int result = PINDOWN_ERR_INVALID;
 
-	pd_lock();
-	if (consumer < 1 || !pd_consumer(selection.consumer))
+	pdn_lock();
+	if (consumer < 1 || !pdn_consumer(selection.consumer))
 		goto out;
 	end_selected(&selection, held);
 	result = wait_for_other_workers(&selection, held) ? count_held(&selection)
 							  : PINDOWN_ERR_DEADLOCK;
 out:
-	pd_unlock();
+	pdn_unlock();
 	return result;
 }
 
@@ -574,12 +575,12 @@ out:
  * The owner's number is mostly a pointer, and can belong to another owner as soon as this one has
  * ended. So held objects are hidden from attach now, not after that end.
  */
-PD_EXPORT int pindown_end_owner(int consumer, uint64_t owner)
+PDN_EXPORT int pindown_end_owner(int consumer, uint64_t owner)
 {
 	return end_owner(consumer, owner, HELD_HIDDEN);
 }
 
-void pd_objects_drop_idle(int consumer, uint64_t owner)
+void pdn_objects_drop_idle(int consumer, uint64_t owner)
 {
 	end_owner(consumer, owner, HELD_STAY);
 }
@@ -589,57 +590,57 @@ static uint32_t claim_kept(const struct selection *selection)
 {
 	uint32_t chain = 0;
 
-	for (uint32_t n = 1; n <= pd_object_high_water(); n++)
-		if (pd_objects[n].state == PD_OBJECT_KEPT &&
-		    is_selected(&pd_objects[n], selection)) {
-			pd_objects[n].reason = PINDOWN_REASON_OWNER;
+	for (uint32_t n = 1; n <= pdn_object_high_water(); n++)
+		if (pdn_objects[n].state == PDN_OBJECT_KEPT &&
+		    is_selected(&pdn_objects[n], selection)) {
+			pdn_objects[n].reason = PINDOWN_REASON_OWNER;
 			claim(n, &chain);
 		}
 	return chain;
 }
 
 /* Lock held. Callbacks that this thread is in or is about to make: it can't wait for them. */
-static uint32_t callbacks_of_this_thread(const struct pd_consumer *consumer,
+static uint32_t callbacks_of_this_thread(const struct pdn_consumer *consumer,
 					 const struct selection *selection)
 {
-	uint32_t count = pd_consumer_runs_here(consumer);
-	uint32_t me = pd_my_tid();
+	uint32_t count = pdn_consumer_runs_here(consumer);
+	uint32_t me = pdn_my_tid();
 
-	for (uint32_t n = 1; n <= pd_object_high_water(); n++)
-		if (pd_objects[n].state == PD_OBJECT_DYING && pd_objects[n].worker == me &&
-		    !pd_objects[n].called && is_selected(&pd_objects[n], selection))
+	for (uint32_t n = 1; n <= pdn_object_high_water(); n++)
+		if (pdn_objects[n].state == PDN_OBJECT_DYING && pdn_objects[n].worker == me &&
+		    !pdn_objects[n].called && is_selected(&pdn_objects[n], selection))
 			count++;
 	return count;
 }
 
-PD_EXPORT int pindown_consumer_remove(int id)
+PDN_EXPORT int pindown_consumer_remove(int id)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	const struct selection selection = {(uint32_t)id, NULL};
-	struct pd_consumer *consumer;
+	struct pdn_consumer *consumer;
 	int result = PINDOWN_ERR_INVALID;
 	uint32_t chain;
 
-	pd_lock();
-	consumer = id < 1 ? NULL : pd_consumer(selection.consumer);
+	pdn_lock();
+	consumer = id < 1 ? NULL : pdn_consumer(selection.consumer);
 	if (!consumer || consumer->leaving)
 		goto out;
 	result = PINDOWN_OK;
 	consumer->leaving = true; /* from here on attach makes no object for it */
-	pd_consumer_enter(consumer);
+	pdn_consumer_enter(consumer);
 	while ((chain = claim_or_restore(begin_ends(&selection), HELD_REVOKED)) ||
 	       (chain = claim_kept(&selection)) || other_worker(&selection) ||
 	       consumer->running > 1 + callbacks_of_this_thread(consumer, &selection)) {
 		if (!chain) {
-			pd_wait_settled(pd_race_deadline());
+			pdn_wait_pending(pdn_race_deadline());
 			continue;
 		}
-		pd_unlock();
+		pdn_unlock();
 		destroy_claimed(chain);
-		pd_lock();
+		pdn_lock();
 	}
-	pd_consumer_leave(consumer);
+	pdn_consumer_leave(consumer);
 out:
-	pd_unlock();
+	pdn_unlock();
 	return result;
 }

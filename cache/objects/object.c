@@ -16,71 +16,71 @@
 #include "cache/region.h"
 #include "cache/objects/object.h"
 
-_Static_assert(sizeof(struct pindown_object) == PD_OBJECT_BYTES, "one cache line");
+_Static_assert(sizeof(struct pindown_object) == PDN_OBJECT_BYTES, "one cache line");
 
-struct pindown_object *pd_objects;
-uint32_t *pd_object_holds[PD_STRIPES];
+struct pindown_object *pdn_objects;
+uint32_t *pdn_object_holds[PDN_STRIPES];
 
 static uint32_t free_list;
-static struct pd_resting resting; /* for PINDOWN_DEBUG */
+static struct pdn_resting resting; /* for PINDOWN_DEBUG */
 
 /* The highest number in use. It stays 0 with PINDOWN_DEBUG, so that misuse.h sees each detach. */
 static uint32_t detach_limit;
 
-uint32_t pd_object_alloc(void)
+uint32_t pdn_object_alloc(void)
 {
 	uint32_t number = free_list;
 
 	if (number) {
-		free_list = pd_objects[number].victim;
-		pd_objects[number].victim = 0;
+		free_list = pdn_objects[number].victim;
+		pdn_objects[number].victim = 0;
 		return number;
 	}
-	number = pd_table_next(&pd_object_table);
-	if (number && !pd_objects) {
-		memcpy(pd_object_holds, pd_object_table.column, sizeof(pd_object_holds));
-		/* Pairs with pd_first_object(). Release: for a child forked at this moment. */
-		__atomic_store_n(&pd_objects,
-				 (struct pindown_object *)(void *)pd_object_table.records,
+	number = pdn_table_next(&pdn_object_table);
+	if (number && !pdn_objects) {
+		memcpy(pdn_object_holds, pdn_object_table.column, sizeof(pdn_object_holds));
+		/* Pairs with pdn_first_object(). Release: for a child forked at this moment. */
+		__atomic_store_n(&pdn_objects,
+				 (struct pindown_object *)(void *)pdn_object_table.records,
 				 __ATOMIC_RELEASE);
 	}
 	/* Relaxed: pairs with pindown_detach(), whose object was found after this store. */
-	if (number && !pd_debugging)
+	if (number && !pdn_debugging)
 		__atomic_store_n(&detach_limit, number, __ATOMIC_RELAXED);
 	return number;
 }
 
-void pd_object_free(uint32_t number)
+void pdn_object_free(uint32_t number)
 {
-	struct pindown_object *object = &pd_objects[number];
+	struct pindown_object *object = &pdn_objects[number];
 
 	/*
 	 * No thread holds it or walks over it; the next one to use the record takes it under the
 	 * lock.
 	 */
 	__atomic_store_n(&object->data, NULL, __ATOMIC_RELAXED);
-	__atomic_store_n(&object->state, PD_OBJECT_FREE, __ATOMIC_RELEASE);
-	if (pd_debugging)
-		number = pd_let_rest(&resting, number);
+	__atomic_store_n(&object->state, PDN_OBJECT_FREE, __ATOMIC_RELEASE);
+	if (pdn_debugging)
+		number = pdn_misuse_delay_reuse(&resting, number);
 	if (!number)
 		return;
-	pd_objects[number].victim = free_list;
+	pdn_objects[number].victim = free_list;
 	free_list = number;
 }
 
-uint32_t pd_object_high_water(void)
+uint32_t pdn_object_high_water(void)
 {
-	return pd_object_table.used;
+	return pdn_object_table.used;
 }
 
 /* Free records are not reused: the parent's list of them is not valid in the child. */
-void pd_objects_fork_child(void)
+void pdn_objects_fork_child(void)
 {
-	for (uint32_t n = 1; pd_objects && n <= pd_object_table.used; n++)
-		if (pd_objects[n].state != PD_OBJECT_FREE)
-			pd_objects[n].state = PD_OBJECT_ABANDONED;
+	for (uint32_t n = 1; pdn_objects && n <= pdn_object_table.used; n++)
+		if (pdn_objects[n].state != PDN_OBJECT_FREE)
+			pdn_objects[n].state = PDN_OBJECT_ABANDONED;
 	free_list = 0;
-	resting = (struct pd_resting){.next = 0};
+	resting = (struct pdn_resting){.next = 0};
 }
 
 /* ---- the holder's calls ------------------------------------------------------------------- */
@@ -90,17 +90,17 @@ static void __attribute__((noinline, cold)) detach_unknown(struct pindown_object
 {
 	static bool said;
 
-	if (object && pd_config()->debug)
-		pd_misuse_detach(object);
+	if (object && pdn_config()->debug)
+		pdn_misuse_detach(object);
 	else if (object)
-		pd_log_once(&said, PD_LOG_ERROR, "pindown_detach: %p is not an object; ignored",
-			    (void *)object);
+		pdn_log_once(&said, PDN_LOG_ERROR, "pindown_detach: %p is not an object; ignored",
+			     (void *)object);
 }
 
-PD_EXPORT void pindown_detach(struct pindown_object *object)
+PDN_EXPORT void pindown_detach(struct pindown_object *object)
 {
 	/* As in pindown_put(): NULL yields a number far outside. */
-	uint64_t place = (uint64_t)((uintptr_t)object - (uintptr_t)pd_objects) / sizeof(*object);
+	uint64_t place = (uint64_t)((uintptr_t)object - (uintptr_t)pdn_objects) / sizeof(*object);
 	uint32_t number = (uint32_t)place;
 
 	if (__builtin_expect(place - 1 >= __atomic_load_n(&detach_limit, __ATOMIC_RELAXED), 0)) {
@@ -112,25 +112,25 @@ PD_EXPORT void pindown_detach(struct pindown_object *object)
 	 * in end.c and the barrier and the count after it: either that thread sees the hold gone,
 	 * or this one sees the state.
 	 */
-	pd_object_hold(pd_self_or_anonymous(), number, -1u);
-	pd_fence();
-	if (__builtin_expect(__atomic_load_n(&pd_objects[number].state, __ATOMIC_SEQ_CST) !=
-				     PD_OBJECT_LIVE,
+	pdn_object_hold(pdn_self_or_anonymous(), number, -1u);
+	pdn_fence_if_hits_have();
+	if (__builtin_expect(__atomic_load_n(&pdn_objects[number].state, __ATOMIC_SEQ_CST) !=
+				     PDN_OBJECT_LIVE,
 			     0))
-		pd_object_let_go(number);
+		pdn_object_let_go(number);
 }
 
 /* Relaxed: set before the object was found; destroy() in end.c clears it on revocation. */
-PD_EXPORT void *pindown_object_data(const struct pindown_object *object)
+PDN_EXPORT void *pindown_object_data(const struct pindown_object *object)
 {
-	pd_object_is_used(object, __func__);
+	pdn_object_is_used(object, __func__);
 	return __atomic_load_n(&object->data, __ATOMIC_RELAXED);
 }
 
-PD_EXPORT struct pindown_region *pindown_object_region(const struct pindown_object *object)
+PDN_EXPORT struct pindown_region *pindown_object_region(const struct pindown_object *object)
 {
-	pd_object_is_used(object, __func__);
-	return &pd_regions[object->region];
+	pdn_object_is_used(object, __func__);
+	return &pdn_regions[object->region];
 }
 
 /*
@@ -138,17 +138,17 @@ PD_EXPORT struct pindown_region *pindown_object_region(const struct pindown_obje
  * whether it is idle, and make it LIVE again. Relaxed: the answer is of this moment only and
  * publishes nothing else.
  */
-PD_EXPORT int pindown_object_is_live(const struct pindown_object *object)
+PDN_EXPORT int pindown_object_is_live(const struct pindown_object *object)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	bool live;
 
-	pd_object_is_used(object, __func__);
-	live = __atomic_load_n(&object->state, __ATOMIC_RELAXED) == PD_OBJECT_LIVE;
+	pdn_object_is_used(object, __func__);
+	live = __atomic_load_n(&object->state, __ATOMIC_RELAXED) == PDN_OBJECT_LIVE;
 	if (!live) {
-		pd_lock();
-		live = object->state == PD_OBJECT_LIVE;
-		pd_unlock();
+		pdn_lock();
+		live = object->state == PDN_OBJECT_LIVE;
+		pdn_unlock();
 	}
 	return live;
 }

@@ -11,24 +11,24 @@
  *
  * Everything is in the machine's byte order, since reader and writer run on one machine.
  */
-#ifndef PD_LIVE_FORMAT_H
-#define PD_LIVE_FORMAT_H
+#ifndef PDN_LIVE_FORMAT_H
+#define PDN_LIVE_FORMAT_H
 
 #include <stdint.h>
 
 #include "cache/pindown.h"
 
-#define PD_LIVE_MAGIC	"pdlive2"
-#define PD_LIVE_PREFIX	"pindown."
-#define PD_LIVE_BYTES	16384u
-#define PD_LIVE_DEVICES 64u
+#define PDN_TOP_MAGIC	"pdlive2"
+#define PDN_TOP_PREFIX	"pindown."
+#define PDN_TOP_BYTES	16384u
+#define PDN_TOP_DEVICES 64u
 
 /* The counters of one thread, on a cache line of their own. */
-struct pd_live_slot {
-	uint64_t hits, misses, tag_checks, spare[5]; /* struct pd_counters */
+struct pdn_top_slot {
+	uint64_t hits, misses, tag_checks, spare[5]; /* struct pdn_counters */
 };
 
-struct pd_live {
+struct pdn_top_page {
 	char magic[8];
 	uint32_t stats_size, slots;
 	uint32_t pid, sequence; /* sequence: odd while the statistics are being written */
@@ -46,17 +46,17 @@ struct pd_live {
 	};
 	struct {
 		uint64_t bytes, regions;
-	} devices[PD_LIVE_DEVICES];
+	} devices[PDN_TOP_DEVICES];
 	char trace[2048]; /* path of the trace, which then has the threads' counters; "": none */
 	int32_t segment;  /* id of the shared memory segment that the page is in */
 	int32_t spare;
 };
 
-#define PD_LIVE_SLOTS_AT 4096u
-#define PD_LIVE_SLOTS	 ((PD_LIVE_BYTES - PD_LIVE_SLOTS_AT) / sizeof(struct pd_live_slot))
+#define PDN_TOP_SLOTS_AT 4096u
+#define PDN_TOP_SLOTS	 ((PDN_TOP_BYTES - PDN_TOP_SLOTS_AT) / sizeof(struct pdn_top_slot))
 
-_Static_assert(sizeof(struct pd_live) <= PD_LIVE_SLOTS_AT, "the head fits before the slots");
-_Static_assert(sizeof(struct pd_live_slot) == 64, "a slot is a cache line");
+_Static_assert(sizeof(struct pdn_top_page) <= PDN_TOP_SLOTS_AT, "the head fits before the slots");
+_Static_assert(sizeof(struct pdn_top_slot) == 64, "a slot is a cache line");
 _Static_assert(sizeof(struct pindown_stats) <= 512, "the statistics fit in `room`");
 
 #endif

@@ -26,11 +26,11 @@
 #include "cache/base/address_space.h"
 #include "cache/trace/writer.h"
 
-PD_WEAK_EVENT(page_made, (void));
+PDN_WEAK_EVENT(page_made, (void));
 
-static struct pd_live *page;
-static struct pd_live_slot *slots;
-static uint32_t slots_taken; /* may exceed PD_LIVE_SLOTS */
+static struct pdn_top_page *page;
+static struct pdn_top_slot *slots;
+static uint32_t slots_taken; /* may exceed PDN_TOP_SLOTS */
 static bool tried;	     /* stored under the lock */
 static bool allowed;
 static pid_t owner;
@@ -44,19 +44,19 @@ static bool is_open(void)
 
 /* ---- the page's head ----------------------------------------------------------------------- */
 
-static void fill_head(struct pd_live *live, int segment, uint64_t start)
+static void fill_head(struct pdn_top_page *live, int segment, uint64_t start)
 {
-	const char *trace = pd_trace_file_name();
+	const char *trace = pdn_trace_file_name();
 	struct stat status;
 
-	memcpy(live->magic, PD_LIVE_MAGIC, sizeof(live->magic));
+	memcpy(live->magic, PDN_TOP_MAGIC, sizeof(live->magic));
 	live->segment = segment;
 	live->stats_size = sizeof(struct pindown_stats);
-	live->slots = PD_LIVE_SLOTS;
+	live->slots = PDN_TOP_SLOTS;
 	live->pid = (uint32_t)owner;
 	live->start = start;
 	live->began = (uint64_t)time(NULL);
-	live->pid_namespace = pd_live_namespace();
+	live->pid_namespace = pdn_top_namespace();
 	if (stat("/proc/self/exe", &status) == 0) {
 		live->exe_device = status.st_dev;
 		live->exe_inode = status.st_ino;
@@ -80,21 +80,21 @@ static int create_file(void)
 
 static bool build_path(const char *folder, uint64_t start)
 {
-	int length = snprintf(path, sizeof(path), "%s/" PD_LIVE_PREFIX "%d.%llu", folder,
+	int length = snprintf(path, sizeof(path), "%s/" PDN_TOP_PREFIX "%d.%llu", folder,
 			      (int)owner, (unsigned long long)start);
 
 	return length > 0 && (size_t)length < sizeof(path);
 }
 
 /* Leaves no descriptor open. */
-static bool publish_in(const char *folder, const struct pd_live *live)
+static bool publish_in(const char *folder, const struct pdn_top_page *live)
 {
 	bool whole;
 	int fd;
 
 	if (!folder || folder[0] != '/' || !build_path(folder, live->start))
 		return false;
-	pd_live_sweep(folder);
+	pdn_top_sweep(folder);
 	fd = create_file();
 	if (fd < 0)
 		return false;
@@ -110,26 +110,26 @@ static bool publish_in(const char *folder, const struct pd_live *live)
  * until then can be attached by its id. Attached by a bare system call, as the trace's journal is
  * (trace/journal.c).
  */
-static struct pd_live *make_segment(uint64_t start)
+static struct pdn_top_page *make_segment(uint64_t start)
 {
-	int segment = shmget(IPC_PRIVATE, PD_LIVE_BYTES, IPC_CREAT | 0600);
+	int segment = shmget(IPC_PRIVATE, PDN_TOP_BYTES, IPC_CREAT | 0600);
 	long at = segment < 0 ? -1 : syscall(SYS_shmat, segment, NULL, 0);
 
 	if (segment >= 0)
 		shmctl(segment, IPC_RMID, NULL);
 	if (at == -1)
 		return NULL;
-	fill_head((struct pd_live *)at, segment, start);
-	return (struct pd_live *)at;
+	fill_head((struct pdn_top_page *)at, segment, start);
+	return (struct pdn_top_page *)at;
 }
 
 static void make_page(void)
 {
 	uint64_t start;
-	struct pd_live *live;
+	struct pdn_top_page *live;
 
 	owner = getpid();
-	start = pd_live_start_of((uint32_t)owner);
+	start = pdn_top_start_of((uint32_t)owner);
 	live = start ? make_segment(start) : NULL;
 	if (!live)
 		return;
@@ -137,7 +137,7 @@ static void make_page(void)
 		syscall(SYS_shmdt, live);
 		return;
 	}
-	slots = (struct pd_live_slot *)(void *)((char *)live + PD_LIVE_SLOTS_AT);
+	slots = (struct pdn_top_slot *)(void *)((char *)live + PDN_TOP_SLOTS_AT);
 	slots_taken = 0;
 	/* Release: pairs with is_open(). */
 	__atomic_store_n(&page, live, __ATOMIC_RELEASE);
@@ -149,73 +149,73 @@ static void make_page(void)
  * Called by the thread: moves its counters into the page, if there is one. A traced thread has its
  * counters in the trace, where they survive a kill.
  */
-static void start_thread(struct pd_thread *self)
+static void start_thread(struct pdn_thread *self)
 {
 	uint32_t number;
 
-	if (!is_open() || pd_config()->trace || self->counters != &self->own_counters)
+	if (!is_open() || pdn_config()->trace || self->counters != &self->own_counters)
 		return;
-	/* Relaxed: only a unique number is needed. Release, below: pairs with pd_counter_sum(). */
+	/* Relaxed: only a unique number is needed. Release, below: pairs with pdn_counter_sum(). */
 	number = __atomic_fetch_add(&slots_taken, 1, __ATOMIC_RELAXED);
-	if (number >= PD_LIVE_SLOTS)
+	if (number >= PDN_TOP_SLOTS)
 		return;
-	_Static_assert(sizeof(struct pd_live_slot) == sizeof(struct pd_counters),
+	_Static_assert(sizeof(struct pdn_top_slot) == sizeof(struct pdn_counters),
 		       "a slot is a thread's counters");
 	memcpy(&slots[number], &self->own_counters, sizeof(self->own_counters));
-	__atomic_store_n(&self->counters, (struct pd_counters *)(void *)&slots[number],
+	__atomic_store_n(&self->counters, (struct pdn_counters *)(void *)&slots[number],
 			 __ATOMIC_RELEASE);
 }
 
-PD_NOTIFIED(thread_counts, start_thread);
+PDN_NOTIFIED(thread_counts, start_thread);
 
-bool pd_live_counts(const struct pd_counters *counters)
+bool pdn_top_counts(const struct pdn_counters *counters)
 {
-	const struct pd_live_slot *slot = (const struct pd_live_slot *)(const void *)counters;
+	const struct pdn_top_slot *slot = (const struct pdn_top_slot *)(const void *)counters;
 
-	return slots && slot >= slots && slot < slots + PD_LIVE_SLOTS;
+	return slots && slot >= slots && slot < slots + PDN_TOP_SLOTS;
 }
 
 /* A thread's record takes at most one slot. Relaxed: a new thread has counted nothing yet. */
-bool pd_live_counts_all(void)
+bool pdn_top_counts_all(void)
 {
 	uint32_t taken = __atomic_load_n(&slots_taken, __ATOMIC_RELAXED);
 
-	return taken <= PD_LIVE_SLOTS &&
-	       taken == __atomic_load_n(&pd_thread_records, __ATOMIC_RELAXED);
+	return taken <= PDN_TOP_SLOTS &&
+	       taken == __atomic_load_n(&pdn_thread_records, __ATOMIC_RELAXED);
 }
 
 /* ---- opening and closing ------------------------------------------------------------------- */
 
-void pd_live_allow(void)
+void pdn_top_allow(void)
 {
 	allowed = true;
 }
 
-void pd_live_open(void)
+void pdn_top_open(void)
 {
-	struct pd_shield shield;
+	struct pdn_shield shield;
 
 	/* Acquire: pairs with the release below: whether there is a page is decided. */
 	if (__atomic_load_n(&tried, __ATOMIC_ACQUIRE))
 		return;
-	pd_shield_up(&shield, SIGXFSZ);
-	pd_descriptor_begin();
-	pd_lock();
-	if (!tried && allowed && pd_config()->enabled && pd_config()->top &&
+	pdn_shield_up(&shield, SIGXFSZ);
+	pdn_descriptor_begin();
+	pdn_lock();
+	if (!tried && allowed && pdn_config()->enabled && pdn_config()->top &&
 	    !getauxval(AT_SECURE)) {
 		make_page();
 		if (page)
-			PD_NOTIFY(page_made);
+			PDN_NOTIFY(page_made);
 	}
 	__atomic_store_n(&tried, true, __ATOMIC_RELEASE);
-	pd_unlock();
-	pd_descriptor_end();
-	pd_shield_down(&shield);
-	if (pd_self_tls)
-		start_thread(pd_self_tls);
+	pdn_unlock();
+	pdn_descriptor_end();
+	pdn_shield_down(&shield);
+	if (pdn_self_tls)
+		start_thread(pdn_self_tls);
 }
 
-void pd_live_close(void)
+void pdn_top_close(void)
 {
 	int error = errno;
 
@@ -224,10 +224,10 @@ void pd_live_close(void)
 	errno = error;
 }
 
-void pd_live_fork_child(void)
+void pdn_top_fork_child(void)
 {
 	if (page)
-		pd_make_private(page, PD_LIVE_BYTES);
+		pdn_make_private(page, PDN_TOP_BYTES);
 	page = NULL;
 	slots = NULL;
 	tried = false;
@@ -235,9 +235,9 @@ void pd_live_fork_child(void)
 
 /* ---- statistics ---------------------------------------------------------------------------- */
 
-struct pindown_stats *pd_live_begin(void)
+struct pindown_stats *pdn_top_begin(void)
 {
-	struct pd_live *live = page;
+	struct pdn_top_page *live = page;
 
 	if (!live)
 		return NULL;
@@ -247,13 +247,13 @@ struct pindown_stats *pd_live_begin(void)
 }
 
 /* Release: a reader that sees the even number sees all stores made before it. */
-void pd_live_end(void)
+void pdn_top_end(void)
 {
 	__atomic_store_n(&page->sequence, page->sequence + 1, __ATOMIC_RELEASE);
 }
 
 /* Release: as all stores between begin and end (stats.c, put()). */
-void pd_live_put_device(unsigned device, uint64_t bytes, uint64_t regions)
+void pdn_top_put_device(unsigned device, uint64_t bytes, uint64_t regions)
 {
 	__atomic_store_n(&page->devices[device].bytes, bytes, __ATOMIC_RELEASE);
 	__atomic_store_n(&page->devices[device].regions, regions, __ATOMIC_RELEASE);

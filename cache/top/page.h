@@ -4,8 +4,8 @@
  * cache, removed at exit. Counting into it costs the same relaxed stores as without it. If there is
  * no room for it, or with PINDOWN_TOP=0, there is no page, and no message says so.
  */
-#ifndef PD_LIVE_H
-#define PD_LIVE_H
+#ifndef PDN_LIVE_H
+#define PDN_LIVE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,29 +14,29 @@
 #include "cache/base/notify.h"
 #include "cache/base/thread.h"
 
-/* Promises that pd_live_close() will be called at exit; without this no page is made. */
-void pd_live_allow(void);
+/* Promises that pdn_top_close() will be called at exit; without this no page is made. */
+void pdn_top_allow(void);
 
 /* Lock not held. Makes the page, once in a process. Keeps errno. The event: with the lock held. */
-void pd_live_open(void);
-PD_EVENT(page_made, (void));
+void pdn_top_open(void);
+PDN_EVENT(page_made, (void));
 
 /* Does the page, if there is one, count this thread's hits? */
-bool pd_live_counts(const struct pd_counters *counters);
-bool pd_live_counts_all(void); /* those of all threads that have a record */
+bool pdn_top_counts(const struct pdn_counters *counters);
+bool pdn_top_counts_all(void); /* those of all threads that have a record */
 
 /*
  * Lock held, when what is pinned has changed: between begin and end the statistics are stored into
  * the page, with release, except those that the slots count. NULL: there is no page; skip the end.
  */
-struct pindown_stats *pd_live_begin(void);
-void pd_live_put_device(unsigned device, uint64_t bytes, uint64_t regions);
-void pd_live_end(void);
+struct pindown_stats *pdn_top_begin(void);
+void pdn_top_put_device(unsigned device, uint64_t bytes, uint64_t regions);
+void pdn_top_end(void);
 
 /* At exit: removes the file. Threads may continue to count. */
-void pd_live_close(void);
+void pdn_top_close(void);
 
 /* In a forked child, after all counters have left the page. */
-void pd_live_fork_child(void);
+void pdn_top_fork_child(void);
 
 #endif

@@ -18,7 +18,7 @@
 enum { MAX_CHECKED = 64 }; /* pages: a program must start fast on a full machine too */
 
 /* Field 22. Fields are counted after the name, which may contain any character. */
-uint64_t pd_live_start_of(uint32_t pid)
+uint64_t pdn_top_start_of(uint32_t pid)
 {
 	char path[40], text[1024], *at;
 	ssize_t length = -1;
@@ -39,7 +39,7 @@ uint64_t pd_live_start_of(uint32_t pid)
 	return at ? strtoull(at + 1, NULL, 10) : 0;
 }
 
-uint64_t pd_live_namespace(void)
+uint64_t pdn_top_namespace(void)
 {
 	struct stat status;
 
@@ -49,10 +49,10 @@ uint64_t pd_live_namespace(void)
 /* "pindown.<pid>.<start>" */
 static bool parse_name(const char *name, uint32_t *pid, uint64_t *start)
 {
-	const char *digits = name + sizeof(PD_LIVE_PREFIX) - 1;
+	const char *digits = name + sizeof(PDN_TOP_PREFIX) - 1;
 	char *end;
 
-	if (strncmp(name, PD_LIVE_PREFIX, sizeof(PD_LIVE_PREFIX) - 1) != 0 || *digits < '0' ||
+	if (strncmp(name, PDN_TOP_PREFIX, sizeof(PDN_TOP_PREFIX) - 1) != 0 || *digits < '0' ||
 	    *digits > '9')
 		return false;
 	*pid = (uint32_t)strtoul(digits, &end, 10);
@@ -66,7 +66,7 @@ static bool parse_name(const char *name, uint32_t *pid, uint64_t *start)
 static bool is_page_of(int folder, const char *name, uint32_t pid, uint64_t start)
 {
 	int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	static struct pd_live live; /* under the lock; stacks can be small */
+	static struct pdn_top_page live; /* under the lock; stacks can be small */
 	struct stat status;
 	bool matches;
 
@@ -74,8 +74,8 @@ static bool is_page_of(int folder, const char *name, uint32_t pid, uint64_t star
 		return false;
 	matches = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
 		  status.st_uid == geteuid() && pread(fd, &live, sizeof(live), 0) == sizeof(live) &&
-		  memcmp(live.magic, PD_LIVE_MAGIC, sizeof(live.magic)) == 0 && live.pid == pid &&
-		  live.start == start && live.pid_namespace == pd_live_namespace();
+		  memcmp(live.magic, PDN_TOP_MAGIC, sizeof(live.magic)) == 0 && live.pid == pid &&
+		  live.start == start && live.pid_namespace == pdn_top_namespace();
 	close(fd);
 	return matches;
 }
@@ -87,13 +87,13 @@ static bool check_file(int folder, const char *name)
 
 	if (!parse_name(name, &pid, &start))
 		return false;
-	if (pd_live_start_of(pid) != start && is_page_of(folder, name, pid, start))
+	if (pdn_top_start_of(pid) != start && is_page_of(folder, name, pid, start))
 		unlinkat(folder, name, 0);
 	return true;
 }
 
 /* Without readdir(), which allocates memory. */
-void pd_live_sweep(const char *folder)
+void pdn_top_sweep(const char *folder)
 {
 	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	char entries[2048] __attribute__((aligned(16)));

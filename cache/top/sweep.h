@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* Removing the files that killed processes have left. For page.c only; errno may change. */
-#ifndef PD_LIVE_SWEEP_H
-#define PD_LIVE_SWEEP_H
+#ifndef PDN_LIVE_SWEEP_H
+#define PDN_LIVE_SWEEP_H
 
 #include <stdint.h>
 
 /* A process's start time, as in /proc/<pid>/stat; 0 if there is no process with this number. */
-uint64_t pd_live_start_of(uint32_t pid);
+uint64_t pdn_top_start_of(uint32_t pid);
 
 /* Identifies the PID namespace that this process's number belongs to. */
-uint64_t pd_live_namespace(void);
+uint64_t pdn_top_namespace(void);
 
 /*
  * Lock held. Removes from a folder the files of this user's processes that are gone. The number of
  * files that it checks is limited, so some may stay.
  */
-void pd_live_sweep(const char *folder);
+void pdn_top_sweep(const char *folder);
 
 #endif

@@ -11,30 +11,30 @@
 #include "cache/trace/file.h"
 #include "cache/trace/journal.h"
 
-static struct pd_trace_chunk *slots; /* the chunk of counters that slots are taken from */
+static struct pdn_trace_chunk *slots; /* the chunk of counters that slots are taken from */
 
-void pd_trace_chunk_publish(struct pd_trace_header *header, struct pd_trace_chunk *chunk,
-			    uint64_t offset)
+void pdn_trace_chunk_publish(struct pdn_trace_header *header, struct pdn_trace_chunk *chunk,
+			     uint64_t offset)
 {
-	uint64_t end = offset / PD_TRACE_UNIT + chunk->units;
+	uint64_t end = offset / PDN_TRACE_UNIT + chunk->units;
 	uint64_t known = __atomic_load_n(&header->units, __ATOMIC_RELAXED);
 
 	/* Release: pairs with readers of the file. The number of units is only a count: relaxed. */
-	__atomic_store_n(&chunk->magic, PD_CHUNK_MAGIC, __ATOMIC_RELEASE);
+	__atomic_store_n(&chunk->magic, PDN_CHUNK_MAGIC, __ATOMIC_RELEASE);
 	while (known < end && !__atomic_compare_exchange_n(&header->units, &known, end, false,
 							   __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
 	/* For copies of the file. Readers on this machine see the header in memory. */
-	pd_trace_file_write(header, sizeof(*header), 0);
+	pdn_trace_file_write(header, sizeof(*header), 0);
 }
 
 static const uint32_t slots_of_a_chunk =
-	(PD_JOURNAL_PIECE_SIZE - sizeof(struct pd_trace_chunk)) / sizeof(struct pd_trace_slot);
+	(PDN_JOURNAL_PIECE_SIZE - sizeof(struct pdn_trace_chunk)) / sizeof(struct pdn_trace_slot);
 
 /* Gives a free slot of `chunk` to tid; NULL: there is none. */
-static struct pd_trace_slot *claim_free_slot(struct pd_trace_chunk *chunk, uint32_t tid)
+static struct pdn_trace_slot *claim_free_slot(struct pdn_trace_chunk *chunk, uint32_t tid)
 {
-	struct pd_trace_slot *slot = (struct pd_trace_slot *)(chunk + 1);
+	struct pdn_trace_slot *slot = (struct pdn_trace_slot *)(chunk + 1);
 
 	for (uint32_t i = 0; i < slots_of_a_chunk; i++) {
 		uint32_t free = 0;
@@ -52,29 +52,29 @@ static struct pd_trace_slot *claim_free_slot(struct pd_trace_chunk *chunk, uint3
 }
 
 /* The first slot of a new chunk, which replaces `full` as the one to take slots from. */
-static struct pd_trace_slot *claim_in_new_chunk(struct pd_trace_header *header,
-						struct pd_trace_chunk *full, uint32_t tid)
+static struct pdn_trace_slot *claim_in_new_chunk(struct pdn_trace_header *header,
+						 struct pdn_trace_chunk *full, uint32_t tid)
 {
-	uint64_t offset = pd_trace_file_claim(1);
-	struct pd_journal_piece *piece;
-	struct pd_trace_chunk *chunk;
-	struct pd_trace_slot *slot;
+	uint64_t offset = pdn_trace_file_claim(1);
+	struct pdn_journal_piece *piece;
+	struct pdn_trace_chunk *chunk;
+	struct pdn_trace_slot *slot;
 	char *memory;
 
-	piece = offset ? pd_journal_piece_new(PD_CHUNK_COUNTERS, &memory) : NULL;
+	piece = offset ? pdn_journal_piece_new(PDN_CHUNK_COUNTERS, &memory) : NULL;
 	if (!piece)
 		return NULL;
-	pd_journal_move(piece, memory, offset);
-	chunk = (struct pd_trace_chunk *)(void *)memory;
-	chunk->kind = PD_CHUNK_COUNTERS;
+	pdn_journal_move(piece, memory, offset);
+	chunk = (struct pdn_trace_chunk *)(void *)memory;
+	chunk->kind = PDN_CHUNK_COUNTERS;
 	chunk->units = 1;
 	chunk->tid = (uint32_t)syscall(SYS_gettid);
-	pd_trace_clock_read(&chunk->clock);
+	pdn_trace_clock_read(&chunk->clock);
 	slot = claim_free_slot(chunk, tid);
-	pd_trace_chunk_publish(header, chunk, offset);
+	pdn_trace_chunk_publish(header, chunk, offset);
 	/*
 	 * If another thread has replaced `full` first, only this one slot of the new chunk is ever
-	 * used. Release: pairs with the acquire in pd_trace_slot_new(), so that a thread that finds
+	 * used. Release: pairs with the acquire in pdn_trace_slot_new(), so that a thread that finds
 	 * the chunk finds it set up.
 	 */
 	__atomic_compare_exchange_n(&slots, &full, chunk, false, __ATOMIC_RELEASE,
@@ -83,15 +83,15 @@ static struct pd_trace_slot *claim_in_new_chunk(struct pd_trace_header *header,
 }
 
 /* A full chunk stays as it is: its slots are in use. */
-struct pd_trace_slot *pd_trace_slot_new(struct pd_trace_header *header, uint32_t tid)
+struct pdn_trace_slot *pdn_trace_slot_new(struct pdn_trace_header *header, uint32_t tid)
 {
-	struct pd_trace_chunk *chunk = __atomic_load_n(&slots, __ATOMIC_ACQUIRE);
-	struct pd_trace_slot *slot = chunk ? claim_free_slot(chunk, tid) : NULL;
+	struct pdn_trace_chunk *chunk = __atomic_load_n(&slots, __ATOMIC_ACQUIRE);
+	struct pdn_trace_slot *slot = chunk ? claim_free_slot(chunk, tid) : NULL;
 
 	return slot ? slot : claim_in_new_chunk(header, chunk, tid);
 }
 
-void pd_trace_slots_forget(void)
+void pdn_trace_slots_forget(void)
 {
 	slots = NULL;
 }

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* Chunks of the trace file, and the slots for counters in some of them. For the writer only. */
-#ifndef PD_TRACE_CHUNK_H
-#define PD_TRACE_CHUNK_H
+#ifndef PDN_TRACE_CHUNK_H
+#define PDN_TRACE_CHUNK_H
 
 #include <stdbool.h>
 
 #include "cache/trace/format.h"
 
 /* Lets readers see the chunk; all of its header is set but the magic. */
-void pd_trace_chunk_publish(struct pd_trace_header *header, struct pd_trace_chunk *chunk,
-			    uint64_t offset);
+void pdn_trace_chunk_publish(struct pdn_trace_header *header, struct pdn_trace_chunk *chunk,
+			     uint64_t offset);
 
 /* A new slot for tid, all else zero; NULL when there is no room. Any thread. */
-struct pd_trace_slot *pd_trace_slot_new(struct pd_trace_header *header, uint32_t tid);
+struct pdn_trace_slot *pdn_trace_slot_new(struct pdn_trace_header *header, uint32_t tid);
 
 /* In a forked child: slots will come from its own file. */
-void pd_trace_slots_forget(void);
+void pdn_trace_slots_forget(void);
 
 #endif

@@ -16,7 +16,7 @@
 #include "cache/base/log.h"
 #include "cache/trace/writer.h"
 
-bool pd_ticks_steady;
+bool pdn_ticks_steady;
 
 static uint64_t nanoseconds(clockid_t clock)
 {
@@ -26,7 +26,7 @@ static uint64_t nanoseconds(clockid_t clock)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-uint64_t pd_ticks_ns(void)
+uint64_t pdn_ticks_ns(void)
 {
 	return nanoseconds(CLOCK_MONOTONIC);
 }
@@ -73,34 +73,34 @@ static bool kernel_rejected_it(void)
 }
 #endif
 
-void pd_trace_clock_choose(void)
+void pdn_trace_clock_choose(void)
 {
 	bool steady = false;
 #if defined(__x86_64__)
-	struct pd_shield shield;
+	struct pdn_shield shield;
 
-	pd_shield_up(&shield, SIGPIPE);
+	pdn_shield_up(&shield, SIGPIPE);
 	steady = is_invariant() && is_allowed() && !kernel_rejected_it();
-	pd_shield_down(&shield);
+	pdn_shield_down(&shield);
 #elif defined(__aarch64__)
 	steady = true;
 #endif
-	/* Relaxed: the release of the event mask in pd_trace_open() publishes it. */
-	__atomic_store_n(&pd_ticks_steady, steady, __ATOMIC_RELAXED);
+	/* Relaxed: the release of the event mask in pdn_trace_open() publishes it. */
+	__atomic_store_n(&pdn_ticks_steady, steady, __ATOMIC_RELAXED);
 }
 
-void pd_trace_clock_read(struct pd_trace_clock *clock)
+void pdn_trace_clock_read(struct pdn_trace_clock *clock)
 {
 	uint64_t tightest = UINT64_MAX;
 
 	/* Keep the tightest of three readings, since any of them can be interrupted. */
 	for (int i = 0; i < 3; i++) {
-		uint64_t before = pd_ticks(), monotonic = nanoseconds(CLOCK_MONOTONIC),
-			 realtime = nanoseconds(CLOCK_REALTIME), after = pd_ticks();
+		uint64_t before = pdn_ticks(), monotonic = nanoseconds(CLOCK_MONOTONIC),
+			 realtime = nanoseconds(CLOCK_REALTIME), after = pdn_ticks();
 
 		if (after - before < tightest) {
 			tightest = after - before;
-			clock->ticks = pd_ticks_steady ? before + (after - before) / 2 : monotonic;
+			clock->ticks = pdn_ticks_steady ? before + (after - before) / 2 : monotonic;
 			clock->monotonic = monotonic;
 			clock->realtime = realtime;
 		}

@@ -10,7 +10,7 @@
 #include "cache/trace/stream.h"
 #include "cache/trace/writer.h"
 
-/* The words of a record; its fields are gathered in the order of their PD_HAS bits. */
+/* The words of a record; its fields are gathered in the order of their PDN_HAS bits. */
 struct draft {
 	uint64_t words[2 + 16];
 	unsigned used, fields;
@@ -31,13 +31,13 @@ static inline void add(struct draft *draft, unsigned field, uint64_t value)
 /* Only notes have fields above this one: their key and number. */
 static inline void add_stack(struct draft *draft)
 {
-	struct pd_thread *self;
+	struct pdn_thread *self;
 
-	if (__builtin_expect(!pd_stacks_depth, 1))
+	if (__builtin_expect(!pdn_stacks_depth, 1))
 		return;
-	self = pd_self();
+	self = pdn_self();
 	if (self)
-		add(draft, PD_HAS_STACK, pd_stack_take(self));
+		add(draft, PDN_HAS_STACK, pdn_stack_take(self));
 }
 
 static inline uint64_t time_taken(uint64_t begin, uint64_t end)
@@ -50,35 +50,35 @@ static inline uint64_t time_taken(uint64_t begin, uint64_t end)
  * handler has begun a chunk meanwhile, its base applies to records in the thread's piece, and the
  * earlier one to a piece that the thread has left.
  */
-static inline uint64_t when_of(const struct pd_thread *self, const uint64_t *at, uint64_t base,
+static inline uint64_t when_of(const struct pdn_thread *self, const uint64_t *at, uint64_t base,
 			       uint64_t end)
 {
 	uint64_t now = self->trace_base;
 
 	if (__builtin_expect(now != base, 0) &&
-	    (size_t)((const char *)at - self->trace_memory) < PD_JOURNAL_PIECE_SIZE)
+	    (size_t)((const char *)at - self->trace_memory) < PDN_JOURNAL_PIECE_SIZE)
 		base = now;
 	return end - base <= UINT32_MAX ? end - base : 0;
 }
 
-static inline void write_text(struct draft *draft, enum pd_record type, unsigned what,
+static inline void write_text(struct draft *draft, enum pdn_record type, unsigned what,
 			      unsigned aside, uint64_t taken, uint64_t end, const char *text,
 			      unsigned length)
 {
 	unsigned text_words = (length + 7) / 8, words = draft->used + text_words;
-	struct pd_thread *self = pd_self();
+	struct pdn_thread *self = pdn_self();
 	uint64_t *at, base;
 
 	if (__builtin_expect(!self, 0)) {
-		pd_stream_lose_event(NULL);
+		pdn_stream_lose_event(NULL);
 		return;
 	}
-	if (!pd_stream_prepare(self, words, end, true))
+	if (!pdn_stream_prepare(self, words, end, true))
 		return;
 	base = self->trace_base;
-	at = pd_stream_take(self, words);
+	at = pdn_stream_take(self, words);
 	if (__builtin_expect(!at, 0)) {
-		pd_stream_lose_event(self);
+		pdn_stream_lose_event(self);
 		return;
 	}
 	at[1] = (uint32_t)taken | (uint64_t)draft->fields << 32 | (uint64_t)aside << 48;
@@ -86,129 +86,129 @@ static inline void write_text(struct draft *draft, enum pd_record type, unsigned
 		at[i] = draft->words[i];
 	if (text_words)
 		memcpy(at + draft->used, text, length);
-	pd_stream_commit(at, words, type, what, when_of(self, at, base, end));
-	pd_stream_write_if_late(self);
+	pdn_stream_commit(at, words, type, what, when_of(self, at, base, end));
+	pdn_stream_write_if_late(self);
 }
 
-static inline void write_draft(struct draft *draft, enum pd_record type, unsigned what,
+static inline void write_draft(struct draft *draft, enum pdn_record type, unsigned what,
 			       unsigned aside, uint64_t taken, uint64_t end)
 {
 	write_text(draft, type, what, aside, taken, end, NULL, 0);
 }
 
-void pd_trace_call(unsigned call, uint64_t addr, uint64_t size, int result, uint64_t begin,
-		   uint64_t end, uint64_t extra)
+void pdn_trace_call(unsigned call, uint64_t addr, uint64_t size, int result, uint64_t begin,
+		    uint64_t end, uint64_t extra)
 {
 	uint64_t taken = time_taken(begin, end);
 	bool fits = (unsigned)result <= UINT16_MAX, quick = taken <= UINT32_MAX;
 	struct draft draft;
 
-	if (!pd_tracing(PD_EV_CALL))
+	if (!pdn_tracing(PDN_EV_CALL))
 		return;
 	draft.used = 2;
 	draft.fields = 0;
-	add(&draft, PD_HAS_ADDR, addr);
-	add(&draft, PD_HAS_SIZE, size);
+	add(&draft, PDN_HAS_ADDR, addr);
+	add(&draft, PDN_HAS_SIZE, size);
 	if (__builtin_expect(!fits, 0))
-		add(&draft, PD_HAS_RESULT, (uint64_t)(int64_t)result);
+		add(&draft, PDN_HAS_RESULT, (uint64_t)(int64_t)result);
 	if (__builtin_expect(!quick, 0))
-		add(&draft, PD_HAS_DURATION, taken);
-	add(&draft, PD_HAS_EXTRA, extra);
+		add(&draft, PDN_HAS_DURATION, taken);
+	add(&draft, PDN_HAS_EXTRA, extra);
 	add_stack(&draft);
-	write_draft(&draft, PD_RECORD_CALL, call, fits ? (unsigned)result : 0, quick ? taken : 0,
+	write_draft(&draft, PDN_RECORD_CALL, call, fits ? (unsigned)result : 0, quick ? taken : 0,
 		    end);
 }
 
-void pd_trace_region(enum pd_event event, const struct pd_trace_region *what, uint64_t begin,
-		     uint64_t end)
+void pdn_trace_region(enum pdn_event event, const struct pdn_trace_region *what, uint64_t begin,
+		      uint64_t end)
 {
 	uint64_t taken = time_taken(begin, end);
 	bool quick = taken <= UINT32_MAX;
 	struct draft draft;
 
-	if (!pd_tracing(event))
+	if (!pdn_tracing(event))
 		return;
 	draft.used = 2;
 	draft.fields = 0;
-	add(&draft, PD_HAS_ADDR, what->addr);
-	add(&draft, PD_HAS_SIZE, what->size);
-	add(&draft, PD_HAS_RESULT, (uint64_t)(int64_t)what->result);
+	add(&draft, PDN_HAS_ADDR, what->addr);
+	add(&draft, PDN_HAS_SIZE, what->size);
+	add(&draft, PDN_HAS_RESULT, (uint64_t)(int64_t)what->result);
 	if (!quick)
-		add(&draft, PD_HAS_DURATION, taken);
+		add(&draft, PDN_HAS_DURATION, taken);
 	/* Always, since 0 is a valid device. */
-	add_always(&draft, PD_HAS_REGION,
+	add_always(&draft, PDN_HAS_REGION,
 		   what->region | (uint64_t)what->reason << 32 |
 			   (uint64_t)(uint16_t)what->device << 48);
-	add(&draft, PD_HAS_PIN_ADDR, what->pin_addr);
-	add(&draft, PD_HAS_PIN_SIZE, what->pin_size);
-	add(&draft, PD_HAS_BUFFER_ID, what->buffer_id);
-	add(&draft, PD_HAS_CONTEXT, what->context);
-	if (event != PD_EV_HIT)
+	add(&draft, PDN_HAS_PIN_ADDR, what->pin_addr);
+	add(&draft, PDN_HAS_PIN_SIZE, what->pin_size);
+	add(&draft, PDN_HAS_BUFFER_ID, what->buffer_id);
+	add(&draft, PDN_HAS_CONTEXT, what->context);
+	if (event != PDN_EV_HIT)
 		add_stack(&draft);
-	write_draft(&draft, PD_RECORD_REGION, event, what->flags, quick ? taken : 0, end);
+	write_draft(&draft, PDN_RECORD_REGION, event, what->flags, quick ? taken : 0, end);
 }
 
-void pd_trace_note(enum pd_event event, const struct pd_trace_note *what, uint64_t begin,
-		   uint64_t end)
+void pdn_trace_note(enum pdn_event event, const struct pdn_trace_note *what, uint64_t begin,
+		    uint64_t end)
 {
-	unsigned length = what->name ? (unsigned)strnlen(what->name, PD_ERROR_MOST_TEXT) : 0;
+	unsigned length = what->name ? (unsigned)strnlen(what->name, PDN_ERROR_MAX_TEXT) : 0;
 	uint64_t taken = time_taken(begin, end);
 	bool quick = taken <= UINT32_MAX;
 	struct draft draft;
 
-	if (!pd_tracing(event))
+	if (!pdn_tracing(event))
 		return;
 	draft.used = 2;
 	draft.fields = 0;
-	add(&draft, PD_HAS_ADDR, what->addr);
-	add(&draft, PD_HAS_SIZE, what->size);
-	add(&draft, PD_HAS_RESULT, (uint64_t)(int64_t)what->result);
+	add(&draft, PDN_HAS_ADDR, what->addr);
+	add(&draft, PDN_HAS_SIZE, what->size);
+	add(&draft, PDN_HAS_RESULT, (uint64_t)(int64_t)what->result);
 	if (!quick)
-		add(&draft, PD_HAS_DURATION, taken);
-	add_always(&draft, PD_HAS_EXTRA, what->extra);
-	add_always(&draft, PD_HAS_REGION,
+		add(&draft, PDN_HAS_DURATION, taken);
+	add_always(&draft, PDN_HAS_EXTRA, what->extra);
+	add_always(&draft, PDN_HAS_REGION,
 		   what->region | (uint64_t)what->reason << 32 |
 			   (uint64_t)(uint16_t)what->device << 48);
-	add(&draft, PD_HAS_PIN_SIZE, what->pin_size);
-	add(&draft, PD_HAS_BUFFER_ID, what->buffer_id);
+	add(&draft, PDN_HAS_PIN_SIZE, what->pin_size);
+	add(&draft, PDN_HAS_BUFFER_ID, what->buffer_id);
 	if (what->stack)
-		add(&draft, PD_HAS_STACK, what->stack);
+		add(&draft, PDN_HAS_STACK, what->stack);
 	else
 		add_stack(&draft);
-	add(&draft, PD_HAS_KEY, what->key);
-	add(&draft, PD_HAS_NUMBER, what->number);
-	write_text(&draft, PD_RECORD_NOTE, event, (what->flags & 0xffu) | length << 8,
+	add(&draft, PDN_HAS_KEY, what->key);
+	add(&draft, PDN_HAS_NUMBER, what->number);
+	write_text(&draft, PDN_RECORD_NOTE, event, (what->flags & 0xffu) | length << 8,
 		   quick ? taken : 0, end, what->name, length);
 }
 
-void pd_trace_error(const char *text, uint64_t addr, uint64_t size, int result)
+void pdn_trace_error(const char *text, uint64_t addr, uint64_t size, int result)
 {
-	unsigned length = (unsigned)strnlen(text, PD_ERROR_MOST_TEXT);
+	unsigned length = (unsigned)strnlen(text, PDN_ERROR_MAX_TEXT);
 	struct draft draft;
 
-	if (!pd_tracing(PD_EV_ERROR))
+	if (!pdn_tracing(PDN_EV_ERROR))
 		return;
 	draft.used = 2;
 	draft.fields = 0;
-	add(&draft, PD_HAS_ADDR, addr);
-	add(&draft, PD_HAS_SIZE, size);
-	add(&draft, PD_HAS_RESULT, (uint64_t)(int64_t)result);
+	add(&draft, PDN_HAS_ADDR, addr);
+	add(&draft, PDN_HAS_SIZE, size);
+	add(&draft, PDN_HAS_RESULT, (uint64_t)(int64_t)result);
 	add_stack(&draft);
-	write_text(&draft, PD_RECORD_ERROR, PD_EV_ERROR, length, 0, pd_ticks(), text, length);
+	write_text(&draft, PDN_RECORD_ERROR, PDN_EV_ERROR, length, 0, pdn_ticks(), text, length);
 }
 
-bool pd_trace_words(enum pd_record type, unsigned what, const uint64_t *words, unsigned count)
+bool pdn_trace_words(enum pdn_record type, unsigned what, const uint64_t *words, unsigned count)
 {
-	struct pd_thread *self = pd_self();
+	struct pdn_thread *self = pdn_self();
 	uint64_t *at;
 
-	if (!self || !pd_stream_prepare(self, count + 1, pd_ticks(), false))
+	if (!self || !pdn_stream_prepare(self, count + 1, pdn_ticks(), false))
 		return false;
-	at = pd_stream_take(self, count + 1);
+	at = pdn_stream_take(self, count + 1);
 	if (!at)
 		return false;
 	memcpy(at + 1, words, count * sizeof(*words));
-	pd_stream_commit(at, count + 1, type, what, 0);
-	pd_stream_write_if_late(self);
+	pdn_stream_commit(at, count + 1, type, what, 0);
+	pdn_stream_write_if_late(self);
 	return true;
 }

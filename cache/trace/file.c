@@ -126,7 +126,7 @@ static int reopen(int stale, struct stat *status)
 	return -1;
 }
 
-/* Acquire: pairs with pd_trace_file_create() and reopen(): device and inode are set before. */
+/* Acquire: pairs with pdn_trace_file_create() and reopen(): device and inode are set before. */
 static int descriptor(struct stat *status)
 {
 	int fd = __atomic_load_n(&file.fd, __ATOMIC_ACQUIRE);
@@ -135,10 +135,10 @@ static int descriptor(struct stat *status)
 		return fd;
 	fd = reopen(fd, status);
 	if (fd < 0)
-		pd_log_once(&file.warned_gone, PD_LOG_WARN,
-			    "%s: the trace's descriptor was closed and the file is no longer "
-			    "there: events are lost from here on",
-			    file_path);
+		pdn_log_once(&file.warned_gone, PDN_LOG_WARN,
+			     "%s: the trace's descriptor was closed and the file is no longer "
+			     "there: events are lost from here on",
+			     file_path);
 	return fd;
 }
 
@@ -216,7 +216,7 @@ static int64_t coarse_now(void)
 }
 
 /* Asks a full disk again only after a while: otherwise each lost event would cost a system call. */
-bool pd_trace_file_is_full(void)
+bool pdn_trace_file_is_full(void)
 {
 	int64_t until = __atomic_load_n(&file.full_until, __ATOMIC_RELAXED);
 
@@ -226,12 +226,12 @@ bool pd_trace_file_is_full(void)
 static void set_full(int error)
 {
 	__atomic_store_n(&file.full_until, coarse_now() + 10000000, __ATOMIC_RELAXED);
-	pd_log_once(&file.warned_full, PD_LOG_WARN,
-		    "%s: no room for the trace (%s): events are lost, and counted, until there is",
-		    file_path, strerrordesc_np(error));
+	pdn_log_once(&file.warned_full, PDN_LOG_WARN,
+		     "%s: no room for the trace (%s): events are lost, and counted, until there is",
+		     file_path, strerrordesc_np(error));
 }
 
-bool pd_trace_file_is_cut(void)
+bool pdn_trace_file_is_cut(void)
 {
 	return __atomic_load_n(&file.cut, __ATOMIC_RELAXED);
 }
@@ -259,14 +259,14 @@ static int writable_descriptor(void)
 	}
 	if ((uint64_t)status.st_size < length) {
 		__atomic_store_n(&file.cut, true, __ATOMIC_RELAXED);
-		pd_log_once(&file.warned_cut, PD_LOG_WARN,
-			    "%s: the file was truncated: nothing is traced from here on",
-			    file_path);
+		pdn_log_once(&file.warned_cut, PDN_LOG_WARN,
+			     "%s: the file was truncated: nothing is traced from here on",
+			     file_path);
 	}
-	return pd_trace_file_is_cut() ? -1 : fd;
+	return pdn_trace_file_is_cut() ? -1 : fd;
 }
 
-bool pd_trace_file_write(const void *from, size_t bytes, uint64_t offset)
+bool pdn_trace_file_write(const void *from, size_t bytes, uint64_t offset)
 {
 	int fd = writable_descriptor(), error;
 
@@ -278,12 +278,12 @@ bool pd_trace_file_write(const void *from, size_t bytes, uint64_t offset)
 	return !error;
 }
 
-uint64_t pd_trace_file_claim(unsigned units)
+uint64_t pdn_trace_file_claim(unsigned units)
 {
 	uint64_t first, next;
 	int fd, error;
 
-	if (pd_trace_file_is_full())
+	if (pdn_trace_file_is_full())
 		return 0;
 	fd = writable_descriptor();
 	if (fd < 0)
@@ -291,7 +291,7 @@ uint64_t pd_trace_file_claim(unsigned units)
 	/* Relaxed: only unique numbers are needed. */
 	first = __atomic_fetch_add(&file.next_unit, units, __ATOMIC_RELAXED);
 	next = first + units;
-	error = extend(fd, first * PD_TRACE_UNIT, next * PD_TRACE_UNIT);
+	error = extend(fd, first * PDN_TRACE_UNIT, next * PDN_TRACE_UNIT);
 	if (error) {
 		set_full(error);
 		/* Unless other units were claimed after these, give them back: no hole. */
@@ -299,37 +299,37 @@ uint64_t pd_trace_file_claim(unsigned units)
 					    __ATOMIC_RELAXED);
 		return 0;
 	}
-	set_length(next * PD_TRACE_UNIT);
+	set_length(next * PDN_TRACE_UNIT);
 	__atomic_store_n(&file.full_until, 0, __ATOMIC_RELAXED);
-	return first * PD_TRACE_UNIT;
+	return first * PDN_TRACE_UNIT;
 }
 
 /* ---- the file as a whole ------------------------------------------------------------------ */
 
 static void warn_not_traced(const char *name, int error)
 {
-	pd_log(PD_LOG_WARN, "PINDOWN_TRACE: %s: %s; nothing is traced", name,
-	       strerrordesc_np(error));
+	pdn_log(PDN_LOG_WARN, "PINDOWN_TRACE: %s: %s; nothing is traced", name,
+		strerrordesc_np(error));
 }
 
 /* Returns 0 or an errno. */
 static int init_file(int fd)
 {
 	struct stat status;
-	int error = fstat(fd, &status) == 0 ? extend(fd, 0, PD_TRACE_UNIT) : errno;
+	int error = fstat(fd, &status) == 0 ? extend(fd, 0, PDN_TRACE_UNIT) : errno;
 
 	if (error)
 		return error;
 	file.device = status.st_dev;
 	file.inode = status.st_ino;
 	file.next_unit = 1;
-	file.length = PD_TRACE_UNIT;
+	file.length = PDN_TRACE_UNIT;
 	file.full_until = 0;
 	file.cut = file.warned_full = file.warned_gone = file.warned_cut = false;
 	return 0;
 }
 
-bool pd_trace_file_create(const char *name)
+bool pdn_trace_file_create(const char *name)
 {
 	int fd, error;
 
@@ -348,43 +348,43 @@ bool pd_trace_file_create(const char *name)
 	return false;
 }
 
-void pd_trace_file_drop(int error)
+void pdn_trace_file_drop(int error)
 {
 	unlink(file_path);
 	warn_not_traced(file_path, error);
-	pd_trace_file_forget();
+	pdn_trace_file_forget();
 }
 
-bool pd_trace_file_begin(const struct pd_trace_header *header)
+bool pdn_trace_file_begin(const struct pdn_trace_header *header)
 {
-	int error = write_whole(file.fd, (const char *)header, PD_TRACE_UNIT, 0);
+	int error = write_whole(file.fd, (const char *)header, PDN_TRACE_UNIT, 0);
 
 	if (error)
-		pd_trace_file_drop(error);
+		pdn_trace_file_drop(error);
 	return !error;
 }
 
-void pd_trace_file_identify(uint64_t *device, uint64_t *inode)
+void pdn_trace_file_identify(uint64_t *device, uint64_t *inode)
 {
 	*device = file.device;
 	*inode = file.inode;
 }
 
-void pd_trace_file_forget(void)
+void pdn_trace_file_forget(void)
 {
-	struct pd_shield shield;
+	struct pdn_shield shield;
 	struct stat status;
 	int fd = __atomic_exchange_n(&file.fd, -1, __ATOMIC_RELAXED);
 
-	pd_shield_up(&shield, SIGXFSZ);
+	pdn_shield_up(&shield, SIGXFSZ);
 	if (is_trace_file(fd, &status))
 		close(fd);
 	file_path[0] = '\0';
-	pd_shield_down(&shield);
+	pdn_shield_down(&shield);
 }
 
 /* Acquire: as descriptor(). */
-const char *pd_trace_file_name(void)
+const char *pdn_trace_file_name(void)
 {
 	return __atomic_load_n(&file.fd, __ATOMIC_ACQUIRE) >= 0 ? file_path : NULL;
 }

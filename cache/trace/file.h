@@ -14,8 +14,8 @@
  * A caller of a function that creates, claims or writes has blocked SIGXFSZ and cancellation. None
  * of these functions keeps errno.
  */
-#ifndef PD_TRACE_FILE_H
-#define PD_TRACE_FILE_H
+#ifndef PDN_TRACE_FILE_H
+#define PDN_TRACE_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,33 +27,33 @@
  * Creates the file that `name` stands for, with space for unit 0. False if that fails, after a
  * message that says why.
  */
-bool pd_trace_file_create(const char *name);
+bool pdn_trace_file_create(const char *name);
 
 /* Writes unit 0 for the first time. False if that fails: the file is then dropped. */
-bool pd_trace_file_begin(const struct pd_trace_header *header);
+bool pdn_trace_file_begin(const struct pdn_trace_header *header);
 
 /* Removes the created file, with a message that gives an errno as the reason. */
-void pd_trace_file_drop(int error);
+void pdn_trace_file_drop(int error);
 
 /* The file's device and inode numbers. */
-void pd_trace_file_identify(uint64_t *device, uint64_t *inode);
+void pdn_trace_file_identify(uint64_t *device, uint64_t *inode);
 
 /* In a forked child: forget the parent's file, without touching it. */
-void pd_trace_file_forget(void);
+void pdn_trace_file_forget(void);
 
 /*
  * Claims units of the file, which is extended to contain them. Returns their offset, or 0 if there
  * is no room. Any thread.
  */
-uint64_t pd_trace_file_claim(unsigned units);
+uint64_t pdn_trace_file_claim(unsigned units);
 
 /* Writes into claimed units or unit 0. False: no room, or the file was truncated. Any thread. */
-bool pd_trace_file_write(const void *from, size_t bytes, uint64_t offset);
+bool pdn_trace_file_write(const void *from, size_t bytes, uint64_t offset);
 
 /* There was no room a moment ago; don't ask for more yet. */
-bool pd_trace_file_is_full(void);
+bool pdn_trace_file_is_full(void);
 
 /* The file was truncated: nothing more is written. A message has said so. */
-bool pd_trace_file_is_cut(void);
+bool pdn_trace_file_is_cut(void);
 
 #endif

@@ -24,19 +24,19 @@ enum { MAX_COMMAND = 16384, MAX_ENVIRONMENT = 8192 };
 
 /* A record under construction, after the existing ones. */
 struct info {
-	struct pd_trace_info *record;
+	struct pdn_trace_info *record;
 	char *data;
 	size_t used, capacity;
 	bool cut;
 };
 
-static struct info begin_info(struct pd_trace_header *header, size_t max)
+static struct info begin_info(struct pdn_trace_header *header, size_t max)
 {
-	char *at = (char *)header + header->header_bytes, *end = (char *)header + PD_TRACE_UNIT;
+	char *at = (char *)header + header->header_bytes, *end = (char *)header + PDN_TRACE_UNIT;
 	struct info info = {0};
 
-	while (at + sizeof(struct pd_trace_info) < end) {
-		struct pd_trace_info *record = (struct pd_trace_info *)(void *)at;
+	while (at + sizeof(struct pdn_trace_info) < end) {
+		struct pdn_trace_info *record = (struct pdn_trace_info *)(void *)at;
 
 		if (!record->kind) {
 			info.record = record;
@@ -63,17 +63,17 @@ static void add_bytes(struct info *info, const char *bytes, size_t length)
 	info->used += length;
 }
 
-static void end_info(struct info *info, enum pd_trace_info_kind kind)
+static void end_info(struct info *info, enum pdn_trace_info_kind kind)
 {
 	if (!info->record)
 		return;
 	info->record->length = (uint32_t)info->used;
-	info->record->flags = info->cut ? PD_INFO_CUT : 0;
+	info->record->flags = info->cut ? PDN_INFO_CUT : 0;
 	/* Release: a reader of the file that sees the kind sees the rest. */
 	__atomic_store_n(&info->record->kind, (uint16_t)kind, __ATOMIC_RELEASE);
 }
 
-static void write_text(struct pd_trace_header *header, enum pd_trace_info_kind kind,
+static void write_text(struct pdn_trace_header *header, enum pdn_trace_info_kind kind,
 		       const char *text)
 {
 	struct info info = begin_info(header, PATH_MAX);
@@ -83,7 +83,7 @@ static void write_text(struct pd_trace_header *header, enum pd_trace_info_kind k
 }
 
 /* Only the start of a very long command line is written. */
-static void write_command(struct pd_trace_header *header)
+static void write_command(struct pdn_trace_header *header)
 {
 	struct info info = begin_info(header, MAX_COMMAND);
 	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
@@ -100,57 +100,57 @@ static void write_command(struct pd_trace_header *header)
 	if (fd >= 0)
 		close(fd);
 	info.cut = got > 0;
-	end_info(&info, PD_INFO_COMMAND);
+	end_info(&info, PDN_INFO_COMMAND);
 }
 
-static void write_environment(struct pd_trace_header *header)
+static void write_environment(struct pdn_trace_header *header)
 {
 	struct info info = begin_info(header, MAX_ENVIRONMENT);
 
 	for (char **variable = environ; variable && *variable; variable++)
 		if (strncmp(*variable, "PINDOWN", 7) == 0)
 			add_bytes(&info, *variable, strlen(*variable) + 1);
-	end_info(&info, PD_INFO_ENVIRONMENT);
+	end_info(&info, PDN_INFO_ENVIRONMENT);
 }
 
-static void write_program(struct pd_trace_header *header)
+static void write_program(struct pdn_trace_header *header)
 {
 	char path[PATH_MAX];
 	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
 
 	path[length > 0 ? length : 0] = '\0';
-	write_text(header, PD_INFO_PROGRAM, path);
+	write_text(header, PDN_INFO_PROGRAM, path);
 }
 
-void pd_trace_info_calls(struct pd_trace_header *header, const char *const *calls, unsigned count)
+void pdn_trace_info_calls(struct pdn_trace_header *header, const char *const *calls, unsigned count)
 {
-	struct info info = begin_info(header, PD_TRACE_UNIT);
+	struct info info = begin_info(header, PDN_TRACE_UNIT);
 
 	for (unsigned i = 0; i < count; i++)
 		add_bytes(&info, calls[i], strlen(calls[i]) + 1);
-	end_info(&info, PD_INFO_CALLS);
+	end_info(&info, PDN_INFO_CALLS);
 }
 
-void pd_trace_info_distrust(struct pd_trace_header *header, const char *why)
+void pdn_trace_info_distrust(struct pdn_trace_header *header, const char *why)
 {
-	write_text(header, PD_INFO_DISTRUST, why);
+	write_text(header, PDN_INFO_DISTRUST, why);
 }
 
-void pd_trace_info_write(struct pd_trace_header *header, const char *const *calls, unsigned count)
+void pdn_trace_info_write(struct pdn_trace_header *header, const char *const *calls, unsigned count)
 {
 	char directory[PATH_MAX];
-	struct pd_shield shield;
+	struct pdn_shield shield;
 	struct utsname system;
 
-	pd_shield_up(&shield, SIGPIPE);
-	write_text(header, PD_INFO_VERSION, VERSION);
-	write_text(header, PD_INFO_HOST, uname(&system) == 0 ? system.nodename : "");
+	pdn_shield_up(&shield, SIGPIPE);
+	write_text(header, PDN_INFO_VERSION, VERSION);
+	write_text(header, PDN_INFO_HOST, uname(&system) == 0 ? system.nodename : "");
 	write_program(header);
-	write_text(header, PD_INFO_DIRECTORY,
+	write_text(header, PDN_INFO_DIRECTORY,
 		   getcwd(directory, sizeof(directory)) ? directory : "");
 	write_environment(header);
 	if (count)
-		pd_trace_info_calls(header, calls, count);
+		pdn_trace_info_calls(header, calls, count);
 	write_command(header);
-	pd_shield_down(&shield);
+	pdn_shield_down(&shield);
 }

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* The information about the process in unit 0 of its trace. For the writer only. */
-#ifndef PD_TRACE_INFO_H
-#define PD_TRACE_INFO_H
+#ifndef PDN_TRACE_INFO_H
+#define PDN_TRACE_INFO_H
 
 #include "cache/trace/format.h"
 
 /* Writes all of it, call names included. `header` is the start of a unit in memory. */
-void pd_trace_info_write(struct pd_trace_header *header, const char *const *calls, unsigned count);
+void pdn_trace_info_write(struct pdn_trace_header *header, const char *const *calls,
+			  unsigned count);
 
 /* Writes the call names alone, if they become known after the rest. */
-void pd_trace_info_calls(struct pd_trace_header *header, const char *const *calls, unsigned count);
+void pdn_trace_info_calls(struct pdn_trace_header *header, const char *const *calls,
+			  unsigned count);
 
 /* Writes why every hit is checked. */
-void pd_trace_info_distrust(struct pd_trace_header *header, const char *why);
+void pdn_trace_info_distrust(struct pdn_trace_header *header, const char *why);
 
 #endif

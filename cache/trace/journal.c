@@ -20,46 +20,46 @@
 enum { MAX_SEGMENTS = 128 }; /* for 4096 threads */
 
 static struct {
-	struct pd_journal *at; /* stored with release, when the memory is set up */
-	int id;		       /* plus 1; 0: private memory, or not known yet */
+	struct pdn_journal *at; /* stored with release, when the memory is set up */
+	int id;			/* plus 1; 0: private memory, or not known yet */
 } segments[MAX_SEGMENTS];
 static uint32_t pieces_taken;
 static bool warned_private;
 
 /* ---- segments -------------------------------------------------------------------------------- */
 
-static struct pd_journal *shared_segment(int *id)
+static struct pdn_journal *shared_segment(int *id)
 {
-	int segment = shmget(IPC_PRIVATE, PD_JOURNAL_BYTES, IPC_CREAT | 0600);
+	int segment = shmget(IPC_PRIVATE, PDN_JOURNAL_BYTES, IPC_CREAT | 0600);
 	long at = segment < 0 ? -1 : syscall(SYS_shmat, segment, NULL, 0);
 
 	if (at == -1 && segment >= 0)
 		shmctl(segment, IPC_RMID, NULL);
 	*id = segment + 1;
-	return at == -1 ? NULL : (struct pd_journal *)at;
+	return at == -1 ? NULL : (struct pdn_journal *)at;
 }
 
-static struct pd_journal *private_segment(int *id)
+static struct pdn_journal *private_segment(int *id)
 {
 	int error = errno;
-	long at = syscall(SYS_mmap, NULL, (size_t)PD_JOURNAL_BYTES, PROT_READ | PROT_WRITE,
+	long at = syscall(SYS_mmap, NULL, (size_t)PDN_JOURNAL_BYTES, PROT_READ | PROT_WRITE,
 			  MAP_PRIVATE | MAP_ANONYMOUS, -1, (off_t)0);
 
 	*id = 0;
 	if (at == -1)
 		return NULL;
-	pd_log_once(
-		&warned_private, PD_LOG_WARN,
+	pdn_log_once(
+		&warned_private, PDN_LOG_WARN,
 		"PINDOWN_TRACE: no shared memory of System V (%s): if the process is killed, the "
 		"trace lacks what each thread did last",
 		strerrordesc_np(error));
-	return (struct pd_journal *)at;
+	return (struct pdn_journal *)at;
 }
 
-static void remove_segment(struct pd_journal *journal, int id)
+static void remove_segment(struct pdn_journal *journal, int id)
 {
 	if (!id) {
-		syscall(SYS_munmap, journal, (size_t)PD_JOURNAL_BYTES);
+		syscall(SYS_munmap, journal, (size_t)PDN_JOURNAL_BYTES);
 		return;
 	}
 	shmctl(id - 1, IPC_RMID, NULL);
@@ -67,14 +67,14 @@ static void remove_segment(struct pd_journal *journal, int id)
 }
 
 /* Release: pairs with readers in other processes, which know a journal by its magic. */
-static void publish(struct pd_journal *journal)
+static void publish(struct pdn_journal *journal)
 {
-	pd_own_fence();
-	memcpy(journal->magic, PD_JOURNAL_MAGIC, sizeof(journal->magic));
+	pdn_full_fence();
+	memcpy(journal->magic, PDN_JOURNAL_MAGIC, sizeof(journal->magic));
 }
 
 /* Names the file that the journal belongs to, as the first segment does. */
-static void copy_identity(struct pd_journal *journal, const struct pd_journal *first)
+static void copy_identity(struct pdn_journal *journal, const struct pdn_journal *first)
 {
 	journal->device = first->device;
 	journal->inode = first->inode;
@@ -85,9 +85,9 @@ static void copy_identity(struct pd_journal *journal, const struct pd_journal *f
 	publish(journal);
 }
 
-static struct pd_journal *add_segment(unsigned number)
+static struct pdn_journal *add_segment(unsigned number)
 {
-	struct pd_journal *first = number ? segments[0].at : NULL, *none = NULL, *made;
+	struct pdn_journal *first = number ? segments[0].at : NULL, *none = NULL, *made;
 	int id;
 
 	made = shared_segment(&id);
@@ -104,26 +104,26 @@ static struct pd_journal *add_segment(unsigned number)
 		return none;
 	}
 	/*
-	 * Relaxed: pairs with pd_journal_end(). A segment that it misses is removed when it is
+	 * Relaxed: pairs with pdn_journal_end(). A segment that it misses is removed when it is
 	 * rescued.
 	 */
 	__atomic_store_n(&segments[number].id, id, __ATOMIC_RELAXED);
 	return made;
 }
 
-static struct pd_journal *segment(unsigned number)
+static struct pdn_journal *segment(unsigned number)
 {
 	/* Acquire: pairs with add_segment(). */
-	struct pd_journal *journal = __atomic_load_n(&segments[number].at, __ATOMIC_ACQUIRE);
+	struct pdn_journal *journal = __atomic_load_n(&segments[number].at, __ATOMIC_ACQUIRE);
 
 	return journal ? journal : add_segment(number);
 }
 
 /* ---- the journal of a file ------------------------------------------------------------------- */
 
-struct pd_trace_header *pd_journal_begin(void)
+struct pdn_trace_header *pdn_journal_begin(void)
 {
-	struct pd_journal *first;
+	struct pdn_journal *first;
 
 	/* One thread opens the trace, and no thread takes pieces before that is done. */
 	pieces_taken = 1;
@@ -132,24 +132,24 @@ struct pd_trace_header *pd_journal_begin(void)
 	if (!first)
 		return NULL;
 	first->pieces[0].place = 1;
-	return (struct pd_trace_header *)(void *)((char *)first + PD_JOURNAL_HEAD);
+	return (struct pdn_trace_header *)(void *)((char *)first + PDN_JOURNAL_HEAD);
 }
 
-void pd_journal_publish(const struct pd_trace_header *header, uint64_t device, uint64_t inode,
-			const char *path)
+void pdn_journal_publish(const struct pdn_trace_header *header, uint64_t device, uint64_t inode,
+			 const char *path)
 {
-	struct pd_journal *first = segments[0].at;
+	struct pdn_journal *first = segments[0].at;
 
 	first->device = device;
 	first->inode = inode;
 	first->pid = header->pid;
 	first->begin = header->begin;
-	first->view = pd_journal_view();
+	first->view = pdn_journal_view();
 	strncat(first->path, path, sizeof(first->path) - 1);
 	publish(first);
 }
 
-void pd_journal_end(void)
+void pdn_journal_end(void)
 {
 	for (unsigned i = 0; i < MAX_SEGMENTS; i++) {
 		int id = __atomic_exchange_n(&segments[i].id, 0, __ATOMIC_RELAXED);
@@ -163,11 +163,11 @@ void pd_journal_end(void)
  * The memory becomes private to the child, all zero, and stays mapped: if a signal handler has
  * forked, the interrupted code may be about to write there.
  */
-void pd_journal_forget(void)
+void pdn_journal_forget(void)
 {
 	for (unsigned i = 0; i < MAX_SEGMENTS; i++) {
 		if (segments[i].at)
-			pd_make_private(segments[i].at, PD_JOURNAL_BYTES);
+			pdn_make_private(segments[i].at, PDN_JOURNAL_BYTES);
 		segments[i].at = NULL;
 		segments[i].id = 0;
 	}
@@ -175,17 +175,18 @@ void pd_journal_forget(void)
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-struct pd_journal_piece *pd_journal_piece_new(enum pd_chunk_kind kind, char **memory)
+struct pdn_journal_piece *pdn_journal_piece_new(enum pdn_chunk_kind kind, char **memory)
 {
 	/* Relaxed: only a unique number is needed. */
 	uint32_t number = __atomic_fetch_add(&pieces_taken, 1, __ATOMIC_RELAXED);
-	struct pd_journal *journal;
+	struct pdn_journal *journal;
 
-	if (number >= MAX_SEGMENTS * PD_JOURNAL_PIECES) {
-		__atomic_store_n(&pieces_taken, MAX_SEGMENTS * PD_JOURNAL_PIECES, __ATOMIC_RELAXED);
+	if (number >= MAX_SEGMENTS * PDN_JOURNAL_PIECES) {
+		__atomic_store_n(&pieces_taken, MAX_SEGMENTS * PDN_JOURNAL_PIECES,
+				 __ATOMIC_RELAXED);
 		return NULL;
 	}
-	journal = segment(number / PD_JOURNAL_PIECES);
+	journal = segment(number / PDN_JOURNAL_PIECES);
 	if (!journal) {
 		uint32_t next = number + 1;
 
@@ -193,8 +194,8 @@ struct pd_journal_piece *pd_journal_piece_new(enum pd_chunk_kind kind, char **me
 					    __ATOMIC_RELAXED);
 		return NULL;
 	}
-	number %= PD_JOURNAL_PIECES;
-	*memory = (char *)journal + PD_JOURNAL_HEAD + (size_t)number * PD_JOURNAL_PIECE_SIZE;
+	number %= PDN_JOURNAL_PIECES;
+	*memory = (char *)journal + PDN_JOURNAL_HEAD + (size_t)number * PDN_JOURNAL_PIECE_SIZE;
 	journal->pieces[number].kind = kind;
 	return &journal->pieces[number];
 }
@@ -202,22 +203,22 @@ struct pd_journal_piece *pd_journal_piece_new(enum pd_chunk_kind kind, char **me
 /* Bytes up to the end of the last complete record; later ones may still be being written. */
 static size_t complete_bytes(const uint64_t *words)
 {
-	const size_t max = PD_JOURNAL_PIECE_SIZE / 8;
+	const size_t max = PDN_JOURNAL_PIECE_SIZE / 8;
 	size_t at = 0, length;
 
-	if ((uint32_t)words[0] == PD_CHUNK_MAGIC)
-		at = sizeof(struct pd_trace_chunk) / 8;
+	if ((uint32_t)words[0] == PDN_CHUNK_MAGIC)
+		at = sizeof(struct pdn_trace_chunk) / 8;
 	while (at < max && (length = words[at] & 0xff) != 0 && length <= max - at)
 		at += length;
 	return at * 8;
 }
 
-bool pd_journal_is_complete(const char *memory, size_t used)
+bool pdn_journal_is_complete(const char *memory, size_t used)
 {
 	return complete_bytes((const uint64_t *)(const void *)memory) == used;
 }
 
-void pd_journal_move(struct pd_journal_piece *piece, char *memory, uint64_t offset)
+void pdn_journal_move(struct pdn_journal_piece *piece, char *memory, uint64_t offset)
 {
 	/*
 	 * A new piece is clear already. Not clearing it spares memory: most threads write little,
@@ -229,8 +230,8 @@ void pd_journal_move(struct pd_journal_piece *piece, char *memory, uint64_t offs
 		 * place, has read the old content.
 		 */
 		__atomic_store_n(&piece->place, 0, __ATOMIC_RELAXED);
-		pd_own_fence();
-		memset(memory, 0, PD_JOURNAL_PIECE_SIZE);
+		pdn_full_fence();
+		memset(memory, 0, PDN_JOURNAL_PIECE_SIZE);
 	}
 	/* Release: a reader that sees the new place sees no old content. */
 	__atomic_store_n(&piece->place, offset + 1, __ATOMIC_RELEASE);
@@ -245,36 +246,36 @@ void pd_journal_move(struct pd_journal_piece *piece, char *memory, uint64_t offs
 __attribute__((noinline, no_sanitize("thread"))) static void copy_words(uint64_t *to,
 									const uint64_t *from)
 {
-	for (size_t i = 0; i < PD_JOURNAL_PIECE_SIZE / 8; i++)
+	for (size_t i = 0; i < PDN_JOURNAL_PIECE_SIZE / 8; i++)
 		to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
 }
 
-static bool write_events(const struct pd_journal_piece *piece, const char *memory, uint64_t place,
-			 pd_journal_write *write)
+static bool write_events(const struct pdn_journal_piece *piece, const char *memory, uint64_t place,
+			 pdn_journal_write *write)
 {
-	static uint64_t copy[PD_JOURNAL_PIECE_SIZE / 8];
+	static uint64_t copy[PDN_JOURNAL_PIECE_SIZE / 8];
 
 	copy_words(copy, (const uint64_t *)(const void *)memory);
-	pd_own_fence(); /* pairs with pd_journal_move() */
+	pdn_full_fence(); /* pairs with pdn_journal_move() */
 	if (__atomic_load_n(&piece->place, __ATOMIC_RELAXED) != place)
 		return true; /* its thread has written it */
 	return write(copy, complete_bytes(copy), place - 1);
 }
 
-bool pd_journal_write_all(pd_journal_write *write)
+bool pdn_journal_write_all(pdn_journal_write *write)
 {
 	for (unsigned i = 0; i < MAX_SEGMENTS; i++) {
-		struct pd_journal *journal = __atomic_load_n(&segments[i].at, __ATOMIC_ACQUIRE);
+		struct pdn_journal *journal = __atomic_load_n(&segments[i].at, __ATOMIC_ACQUIRE);
 
-		for (unsigned j = 0; journal && j < PD_JOURNAL_PIECES; j++) {
-			struct pd_journal_piece *piece = &journal->pieces[j];
-			const char *memory = pd_journal_memory(journal, j);
-			/* Acquire: pairs with pd_journal_move(). */
+		for (unsigned j = 0; journal && j < PDN_JOURNAL_PIECES; j++) {
+			struct pdn_journal_piece *piece = &journal->pieces[j];
+			const char *memory = pdn_journal_memory(journal, j);
+			/* Acquire: pairs with pdn_journal_move(). */
 			uint64_t place = __atomic_load_n(&piece->place, __ATOMIC_ACQUIRE);
-			bool events = place && piece->kind == PD_CHUNK_EVENTS;
+			bool events = place && piece->kind == PDN_CHUNK_EVENTS;
 
 			if (events ? !write_events(piece, memory, place, write)
-				   : place && !write(memory, PD_JOURNAL_PIECE_SIZE, place - 1))
+				   : place && !write(memory, PDN_JOURNAL_PIECE_SIZE, place - 1))
 				return false;
 		}
 	}

@@ -12,8 +12,8 @@
  *
  * Shared by the writer and the command (tools/trace/journal.c).
  */
-#ifndef PD_TRACE_JOURNAL_H
-#define PD_TRACE_JOURNAL_H
+#ifndef PDN_TRACE_JOURNAL_H
+#define PDN_TRACE_JOURNAL_H
 
 #include <limits.h>
 #include <stdbool.h>
@@ -23,48 +23,48 @@
 
 #include "cache/trace/format.h"
 
-#define PD_JOURNAL_MAGIC      "pindown journal"
-#define PD_JOURNAL_PIECES     32u
-#define PD_JOURNAL_PIECE_SIZE PD_TRACE_UNIT
-#define PD_JOURNAL_HEAD	      8192u
-#define PD_JOURNAL_BYTES      (PD_JOURNAL_HEAD + PD_JOURNAL_PIECES * PD_JOURNAL_PIECE_SIZE)
+#define PDN_JOURNAL_MAGIC      "pindown journal"
+#define PDN_JOURNAL_PIECES     32u
+#define PDN_JOURNAL_PIECE_SIZE PDN_TRACE_UNIT
+#define PDN_JOURNAL_HEAD       8192u
+#define PDN_JOURNAL_BYTES      (PDN_JOURNAL_HEAD + PDN_JOURNAL_PIECES * PDN_JOURNAL_PIECE_SIZE)
 
 /*
  * A piece's place in the file. Before a piece moves on it is written; then its place becomes 0, its
  * memory is cleared, and it gets its new place. So at any moment a piece's memory can be written
  * once more at its place without harm.
  */
-struct pd_journal_piece {
+struct pdn_journal_piece {
 	uint64_t place; /* offset in the file (a multiple of 8) plus 1; 0: none */
 	/* For the writer: where the next piece of the stream begins, and the end of its chunk. */
 	uint64_t next, chunk_end;
 	uint32_t stream, sequence;
-	uint32_t kind; /* enum pd_chunk_kind; 0: the file's unit 0 */
+	uint32_t kind; /* enum pdn_chunk_kind; 0: the file's unit 0 */
 	uint32_t reserved;
 };
 
 /* What a path is relative to: the mount namespace, and the folder that is "/". 0: not known. */
-struct pd_journal_view {
+struct pdn_journal_view {
 	uint64_t namespace, device, inode;
 };
-struct pd_journal_view pd_journal_view(void);
+struct pdn_journal_view pdn_journal_view(void);
 
-/* A segment begins with this; its pieces lie from PD_JOURNAL_HEAD on. */
-struct pd_journal {
+/* A segment begins with this; its pieces lie from PDN_JOURNAL_HEAD on. */
+struct pdn_journal {
 	char magic[16];		/* stored last */
 	uint64_t device, inode; /* these four identify the file */
 	uint64_t pid;
-	struct pd_trace_clock begin;
-	struct pd_journal_piece pieces[PD_JOURNAL_PIECES];
+	struct pdn_trace_clock begin;
+	struct pdn_journal_piece pieces[PDN_JOURNAL_PIECES];
 	char path[PATH_MAX]; /* of the file, as the process names it */
-	struct pd_journal_view view;
+	struct pdn_journal_view view;
 };
 
-_Static_assert(sizeof(struct pd_journal) <= PD_JOURNAL_HEAD, "journal");
+_Static_assert(sizeof(struct pdn_journal) <= PDN_JOURNAL_HEAD, "journal");
 
-static inline const char *pd_journal_memory(const struct pd_journal *journal, unsigned piece)
+static inline const char *pdn_journal_memory(const struct pdn_journal *journal, unsigned piece)
 {
-	return (const char *)journal + PD_JOURNAL_HEAD + (size_t)piece * PD_JOURNAL_PIECE_SIZE;
+	return (const char *)journal + PDN_JOURNAL_HEAD + (size_t)piece * PDN_JOURNAL_PIECE_SIZE;
 }
 
 /* ---- for the writer; any thread -------------------------------------------------------------- */
@@ -73,36 +73,36 @@ static inline const char *pd_journal_memory(const struct pd_journal *journal, un
  * Begins the journal of a new file. Returns the memory of its unit 0, all zero; NULL if there is no
  * memory. If there is no shared memory, it is private to the process, and a message says so.
  */
-struct pd_trace_header *pd_journal_begin(void);
+struct pdn_trace_header *pdn_journal_begin(void);
 
 /* After the header is in the file: lets readers find the journal. */
-void pd_journal_publish(const struct pd_trace_header *header, uint64_t device, uint64_t inode,
-			const char *path);
+void pdn_journal_publish(const struct pdn_trace_header *header, uint64_t device, uint64_t inode,
+			 const char *path);
 
 /*
  * A new piece without a place, which is never given back, and its memory, all zero. NULL if none is
  * left.
  */
-struct pd_journal_piece *pd_journal_piece_new(enum pd_chunk_kind kind, char **memory);
+struct pdn_journal_piece *pdn_journal_piece_new(enum pdn_chunk_kind kind, char **memory);
 
 /* Are all records in the first `used` bytes complete? */
-bool pd_journal_is_complete(const char *memory, size_t used);
+bool pdn_journal_is_complete(const char *memory, size_t used);
 
 /* After its content has been written: clears the piece and gives it a new place. */
-void pd_journal_move(struct pd_journal_piece *piece, char *memory, uint64_t offset);
+void pdn_journal_move(struct pdn_journal_piece *piece, char *memory, uint64_t offset);
 
 /*
  * Calls `write` for the content of each piece, as long as it returns true; returns the last result.
  * Records that other threads add meanwhile may be missing. Not by two threads at once.
  */
-typedef bool pd_journal_write(const void *from, size_t bytes, uint64_t offset);
-bool pd_journal_write_all(pd_journal_write *write);
+typedef bool pdn_journal_write(const void *from, size_t bytes, uint64_t offset);
+bool pdn_journal_write_all(pdn_journal_write *write);
 
 /* After all is written: no segment outlives the process. The memory stays usable. */
-void pd_journal_end(void);
+void pdn_journal_end(void);
 
 /* In a forked child: detaches it from the parent's journal. */
-void pd_journal_forget(void);
+void pdn_journal_forget(void);
 
 /* ---- for the writer and for readers ---------------------------------------------------------- */
 
@@ -111,15 +111,15 @@ void pd_journal_forget(void);
  * journal is mapped read-only, and its process may be writing it. `about` is the kernel's
  * description of its segment.
  */
-typedef void pd_journal_visit(const struct pd_journal *journal, int segment,
-			      const struct shmid_ds *about, void *context);
-void pd_journal_each(pd_journal_visit *visit, void *context);
+typedef void pdn_journal_visit(const struct pdn_journal *journal, int segment,
+			       const struct shmid_ds *about, void *context);
+void pdn_journal_each(pdn_journal_visit *visit, void *context);
 
 /* Does the journal belong to this file? `header`: as read from the file. */
-bool pd_journal_is_of(const struct pd_journal *journal, uint64_t device, uint64_t inode,
-		      const struct pd_trace_header *header);
+bool pdn_journal_is_of(const struct pdn_journal *journal, uint64_t device, uint64_t inode,
+		       const struct pdn_trace_header *header);
 
 /* Writes the journals of this user's killed processes into their files, and removes them. */
-void pd_journal_rescue(void);
+void pdn_journal_rescue(void);
 
 #endif

@@ -17,7 +17,7 @@
 enum { MAX_MODULES = 1024, MAX_PATH = 1400, MAX_ID = 64, TRIES = 200 };
 
 /* Filled one after the other under `owner`; only the generation changes later. */
-static struct pd_module modules[MAX_MODULES];
+static struct pdn_module modules[MAX_MODULES];
 static uint32_t count;
 static uint16_t numbers;
 static int32_t owner; /* tid of the thread that reads the maps; 0: none */
@@ -25,7 +25,7 @@ static int32_t owner; /* tid of the thread that reads the maps; 0: none */
 /* Under `owner`. Not on the stack, which may be too small for them. */
 static char text[8192 + 1];
 static char path[MAX_PATH + 1];
-static uint64_t words[PD_RECORD_MOST_WORDS];
+static uint64_t words[PDN_RECORD_MAX_WORDS];
 
 /* ---- lines of /proc/self/maps --------------------------------------------------------------- */
 
@@ -123,16 +123,16 @@ static void read_note(struct identity *identity, uint64_t at, uint64_t bytes)
 	for (unsigned i = 0; i < 16 && bytes >= sizeof(note); i++) {
 		uint64_t length;
 
-		if (!pd_peek(&note, at, sizeof(note)))
+		if (!pdn_safe_read(&note, at, sizeof(note)))
 			return;
 		length = sizeof(note) + ((note.n_namesz + 3ull) & ~3ull) +
 			 ((note.n_descsz + 3ull) & ~3ull);
 		if (length > bytes)
 			return;
 		if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
-		    pd_peek(name, at + sizeof(note), 4) && memcmp(name, "GNU", 4) == 0 &&
+		    pdn_safe_read(name, at + sizeof(note), 4) && memcmp(name, "GNU", 4) == 0 &&
 		    note.n_descsz <= MAX_ID &&
-		    pd_peek(identity->id, at + sizeof(note) + 4, note.n_descsz)) {
+		    pdn_safe_read(identity->id, at + sizeof(note) + 4, note.n_descsz)) {
 			identity->length = note.n_descsz;
 			return;
 		}
@@ -142,21 +142,21 @@ static void read_note(struct identity *identity, uint64_t at, uint64_t bytes)
 }
 
 /* Reads the program headers, from memory at the module's begin. */
-static void read_headers(struct pd_module *module, struct identity *identity)
+static void read_headers(struct pdn_module *module, struct identity *identity)
 {
 	Elf64_Ehdr header;
 	bool loaded = false;
 
 	module->bias = module->begin;
-	if (!pd_peek(&header, module->begin, sizeof(header)) ||
+	if (!pdn_safe_read(&header, module->begin, sizeof(header)) ||
 	    memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
 	    header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_phentsize != sizeof(Elf64_Phdr))
 		return;
 	for (unsigned i = 0; i < header.e_phnum && i < 64; i++) {
 		Elf64_Phdr part;
 
-		if (!pd_peek(&part, module->begin + header.e_phoff + i * sizeof(part),
-			     sizeof(part)))
+		if (!pdn_safe_read(&part, module->begin + header.e_phoff + i * sizeof(part),
+				   sizeof(part)))
 			return;
 		if (part.p_type == PT_LOAD && !loaded) {
 			module->bias = module->begin - (part.p_vaddr & ~4095ull);
@@ -172,7 +172,7 @@ static void read_headers(struct pd_module *module, struct identity *identity)
 
 /* ---- new modules ----------------------------------------------------------------------------- */
 
-static void write_module(const struct pd_module *module, const struct identity *identity)
+static void write_module(const struct pdn_module *module, const struct identity *identity)
 {
 	unsigned id_words = (identity->length + 7) / 8, length = (unsigned)strlen(path);
 	unsigned used = 4 + id_words + (length + 7) / 8;
@@ -184,7 +184,7 @@ static void write_module(const struct pd_module *module, const struct identity *
 	words[3] = identity->length | (uint64_t)length << 16;
 	memcpy(words + 4, identity->id, identity->length);
 	memcpy(words + 4 + id_words, path, length);
-	pd_trace_words(PD_RECORD_MODULE, module->number, words, used);
+	pdn_trace_words(PDN_RECORD_MODULE, module->number, words, used);
 }
 
 static bool is_libpindown(void)
@@ -194,10 +194,10 @@ static bool is_libpindown(void)
 	return strncmp(slash ? slash + 1 : path, "libpindown.so", 13) == 0;
 }
 
-static const struct pd_module *add_module(const struct pd_module *found)
+static const struct pdn_module *add_module(const struct pdn_module *found)
 {
 	struct identity identity = {0};
-	struct pd_module *module;
+	struct pdn_module *module;
 
 	if (count == MAX_MODULES || numbers == UINT16_MAX)
 		return NULL;
@@ -219,12 +219,12 @@ static const struct pd_module *add_module(const struct pd_module *found)
  * relaxed: it pairs with confirm(); a thread that sees the old one reads the maps, as if the module
  * were unknown.
  */
-static const struct pd_module *find_known(uint64_t pc, uint32_t generation)
+static const struct pdn_module *find_known(uint64_t pc, uint32_t generation)
 {
 	uint32_t n = __atomic_load_n(&count, __ATOMIC_ACQUIRE);
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct pd_module *module = &modules[i];
+		struct pdn_module *module = &modules[i];
 
 		if (pc - module->begin < module->end - module->begin &&
 		    __atomic_load_n(&module->generation, __ATOMIC_RELAXED) == generation)
@@ -234,10 +234,10 @@ static const struct pd_module *find_known(uint64_t pc, uint32_t generation)
 }
 
 /* A known module that is still at its place belongs to this generation too. */
-static void confirm(const struct pd_module *seen, uint32_t generation)
+static void confirm(const struct pdn_module *seen, uint32_t generation)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		struct pd_module *module = &modules[i];
+		struct pdn_module *module = &modules[i];
 
 		if (module->begin == seen->begin && module->end == seen->end &&
 		    module->device == seen->device && module->node == seen->node)
@@ -246,13 +246,13 @@ static void confirm(const struct pd_module *seen, uint32_t generation)
 }
 
 /* A file's mappings are adjacent lines; the first one maps the file from offset 0. */
-static bool continues(const struct pd_module *module, const struct line *line)
+static bool continues(const struct pdn_module *module, const struct line *line)
 {
 	return module->end && line->offset && line->device == module->device &&
 	       line->node == module->node;
 }
 
-static void finish_module(const struct pd_module *seen, struct pd_module *found, uint64_t pc,
+static void finish_module(const struct pdn_module *seen, struct pdn_module *found, uint64_t pc,
 			  uint32_t generation)
 {
 	if (!seen->end)
@@ -262,9 +262,9 @@ static void finish_module(const struct pd_module *seen, struct pd_module *found,
 		*found = *seen;
 }
 
-static const struct pd_module *search_maps(uint64_t pc, uint32_t generation)
+static const struct pdn_module *search_maps(uint64_t pc, uint32_t generation)
 {
-	struct pd_module seen = {0}, found = {0};
+	struct pdn_module seen = {0}, found = {0};
 	struct maps maps = {0};
 	struct line line;
 
@@ -278,11 +278,11 @@ static const struct pd_module *search_maps(uint64_t pc, uint32_t generation)
 			seen.end = line.end;
 		} else {
 			finish_module(&seen, &found, pc, generation);
-			seen = (struct pd_module){.begin = line.begin,
-						  .end = line.end,
-						  .device = line.device,
-						  .node = line.node,
-						  .generation = generation};
+			seen = (struct pdn_module){.begin = line.begin,
+						   .end = line.end,
+						   .device = line.device,
+						   .node = line.node,
+						   .generation = generation};
 		}
 		if (line.code && pc - line.begin < line.end - line.begin) {
 			strncpy(path, line.path, MAX_PATH);
@@ -302,7 +302,7 @@ static const struct pd_module *search_maps(uint64_t pc, uint32_t generation)
  */
 static bool become_owner(int32_t tid)
 {
-	struct pd_rest rest = {0};
+	struct pdn_backoff rest = {0};
 
 	for (unsigned i = 0; i < TRIES; i++) {
 		int32_t none = 0;
@@ -312,14 +312,14 @@ static bool become_owner(int32_t tid)
 			return true;
 		if (none == tid)
 			return false;
-		pd_rest(&rest);
+		pdn_backoff(&rest);
 	}
 	return false;
 }
 
-const struct pd_module *pd_module_find(uint64_t pc, uint32_t generation)
+const struct pdn_module *pdn_module_find(uint64_t pc, uint32_t generation)
 {
-	const struct pd_module *module = find_known(pc, generation);
+	const struct pdn_module *module = find_known(pc, generation);
 
 	if (module || !become_owner((int32_t)syscall(SYS_gettid)))
 		return module;
@@ -347,9 +347,9 @@ static void find_path(uint64_t pc)
 	syscall(SYS_close, maps.fd);
 }
 
-bool pd_module_name(uint64_t pc, char *name, size_t capacity, uint64_t *offset)
+bool pdn_module_name(uint64_t pc, char *name, size_t capacity, uint64_t *offset)
 {
-	const struct pd_module *module = pd_module_find(pc, pd_stacks_generation());
+	const struct pdn_module *module = pdn_module_find(pc, pdn_stacks_generation());
 	const char *slash;
 
 	if (!module || !become_owner((int32_t)syscall(SYS_gettid)))
@@ -363,7 +363,7 @@ bool pd_module_name(uint64_t pc, char *name, size_t capacity, uint64_t *offset)
 	return name[0] != '\0';
 }
 
-void pd_modules_fork_child(void)
+void pdn_modules_fork_child(void)
 {
 	count = 0;
 	numbers = 0;

@@ -4,19 +4,19 @@
  * loader's functions take its lock, which the calling thread, or one that waits for it, may hold.
  * For stack.c and misuse.c only.
  */
-#ifndef PD_TRACE_MODULES_H
-#define PD_TRACE_MODULES_H
+#ifndef PDN_TRACE_MODULES_H
+#define PDN_TRACE_MODULES_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-struct pd_module {
+struct pdn_module {
 	uint64_t begin, end;
 	uint64_t bias;	       /* address in the process - address in the file */
 	uint64_t index;	       /* .eh_frame_hdr, the index of .eh_frame; 0: none */
 	uint32_t index_bytes;  /* readable there */
-	uint32_t generation;   /* in which it was last seen (pd_stacks_generation()) */
+	uint32_t generation;   /* in which it was last seen (pdn_stacks_generation()) */
 	uint64_t device, node; /* of the file */
 	uint16_t number;       /* from 1; a file that is loaded again gets another one */
 	bool in_libpindown;    /* it is libpindown.so itself */
@@ -26,15 +26,15 @@ struct pd_module {
  * The module that contains `pc`, or NULL: code made at run time, or the module could not be found.
  * A new module is written to the trace. Slow for an unknown one: reads /proc/self/maps.
  */
-const struct pd_module *pd_module_find(uint64_t pc, uint32_t generation);
+const struct pdn_module *pdn_module_find(uint64_t pc, uint32_t generation);
 
 /*
  * The last part of the path of the file that contains `pc`, and the address in the file, for
  * messages. Slow. False: there is no such file, or it could not be found.
  */
-bool pd_module_name(uint64_t pc, char *name, size_t capacity, uint64_t *offset);
+bool pdn_module_name(uint64_t pc, char *name, size_t capacity, uint64_t *offset);
 
 /* In a forked child: all modules are new to its own trace. */
-void pd_modules_fork_child(void);
+void pdn_modules_fork_child(void);
 
 #endif

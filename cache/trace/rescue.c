@@ -21,27 +21,27 @@ enum {
 
 static bool may_be_journal(const struct shmid_ds *about)
 {
-	return about->shm_segsz == PD_JOURNAL_BYTES &&
+	return about->shm_segsz == PDN_JOURNAL_BYTES &&
 	       (about->shm_perm.cuid == geteuid() || geteuid() == 0);
 }
 
-static void visit_segment(int segment, const struct shmid_ds *about, pd_journal_visit *visit,
+static void visit_segment(int segment, const struct shmid_ds *about, pdn_journal_visit *visit,
 			  void *context)
 {
 	long at = syscall(SYS_shmat, segment, NULL, SHM_RDONLY);
-	const struct pd_journal *journal = (const struct pd_journal *)at;
+	const struct pdn_journal *journal = (const struct pdn_journal *)at;
 
 	if (at == -1)
 		return;
-	if (memcmp(journal->magic, PD_JOURNAL_MAGIC, sizeof(journal->magic)) == 0) {
+	if (memcmp(journal->magic, PDN_JOURNAL_MAGIC, sizeof(journal->magic)) == 0) {
 		/* Acquire: pairs with publish() in journal.c. */
-		pd_own_fence();
+		pdn_full_fence();
 		visit(journal, segment, about, context);
 	}
 	syscall(SYS_shmdt, at);
 }
 
-void pd_journal_each(pd_journal_visit *visit, void *context)
+void pdn_journal_each(pdn_journal_visit *visit, void *context)
 {
 	struct shm_info all;
 	struct shmid_ds about;
@@ -57,18 +57,18 @@ void pd_journal_each(pd_journal_visit *visit, void *context)
 	errno = saved;
 }
 
-bool pd_journal_is_of(const struct pd_journal *journal, uint64_t device, uint64_t inode,
-		      const struct pd_trace_header *header)
+bool pdn_journal_is_of(const struct pdn_journal *journal, uint64_t device, uint64_t inode,
+		       const struct pdn_trace_header *header)
 {
 	return journal->device == device && journal->inode == inode &&
-	       memcmp(header->magic, PD_TRACE_MAGIC, sizeof(header->magic)) == 0 &&
+	       memcmp(header->magic, PDN_TRACE_MAGIC, sizeof(header->magic)) == 0 &&
 	       journal->pid == header->pid &&
 	       memcmp(&journal->begin, &header->begin, sizeof(header->begin)) == 0;
 }
 
-struct pd_journal_view pd_journal_view(void)
+struct pdn_journal_view pdn_journal_view(void)
 {
-	struct pd_journal_view view = {0};
+	struct pdn_journal_view view = {0};
 	struct stat status;
 
 	if (stat("/proc/self/ns/mnt", &status) == 0)
@@ -85,23 +85,23 @@ struct pd_journal_view pd_journal_view(void)
 enum found { THERE, GONE, UNKNOWN };
 
 /* Only a process that sees the same files under the same names can tell that a file is gone. */
-static enum found gone_or_unknown(const struct pd_journal *journal)
+static enum found gone_or_unknown(const struct pdn_journal *journal)
 {
-	const struct pd_journal_view view = pd_journal_view();
+	const struct pdn_journal_view view = pdn_journal_view();
 
 	return view.namespace && memcmp(&view, &journal->view, sizeof(view)) == 0 ? GONE : UNKNOWN;
 }
 
-static enum found find_file(const struct pd_journal *journal, int *file, struct stat *status)
+static enum found find_file(const struct pdn_journal *journal, int *file, struct stat *status)
 {
-	struct pd_trace_header header;
+	struct pdn_trace_header header;
 	int fd = open(journal->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 
 	if (fd < 0)
 		return errno == ENOENT ? gone_or_unknown(journal) : UNKNOWN;
 	if (fstat(fd, status) == 0 && S_ISREG(status->st_mode) && status->st_uid == geteuid() &&
 	    pread(fd, &header, sizeof(header), 0) == sizeof(header) &&
-	    pd_journal_is_of(journal, status->st_dev, status->st_ino, &header)) {
+	    pdn_journal_is_of(journal, status->st_dev, status->st_ino, &header)) {
 		*file = fd;
 		return THERE;
 	}
@@ -111,7 +111,7 @@ static enum found find_file(const struct pd_journal *journal, int *file, struct 
 
 static size_t without_zeroes(const char *memory)
 {
-	size_t bytes = PD_JOURNAL_PIECE_SIZE;
+	size_t bytes = PDN_JOURNAL_PIECE_SIZE;
 
 	while (bytes && ((const uint64_t *)(const void *)memory)[bytes / 8 - 1] == 0)
 		bytes -= 8;
@@ -127,16 +127,16 @@ static bool save_piece(int fd, uint64_t size, uint64_t place, const char *memory
 	       syscall(SYS_pwrite64, fd, memory, bytes, place - 1) == (long)bytes;
 }
 
-static bool save_to(int fd, uint64_t size, const struct pd_journal *journal)
+static bool save_to(int fd, uint64_t size, const struct pdn_journal *journal)
 {
-	for (unsigned i = 0; i < PD_JOURNAL_PIECES; i++)
-		if (!save_piece(fd, size, journal->pieces[i].place, pd_journal_memory(journal, i)))
+	for (unsigned i = 0; i < PDN_JOURNAL_PIECES; i++)
+		if (!save_piece(fd, size, journal->pieces[i].place, pdn_journal_memory(journal, i)))
 			return false;
 	return true;
 }
 
 /* Has all that can be saved been written to the file, or is the file gone? */
-static bool is_saved_or_gone(const struct pd_journal *journal)
+static bool is_saved_or_gone(const struct pdn_journal *journal)
 {
 	struct stat status;
 	enum found found;
@@ -151,21 +151,21 @@ static bool is_saved_or_gone(const struct pd_journal *journal)
 	return saved;
 }
 
-static void rescue_one(const struct pd_journal *journal, int segment, const struct shmid_ds *about,
+static void rescue_one(const struct pdn_journal *journal, int segment, const struct shmid_ds *about,
 		       void *context)
 {
-	struct pd_shield shield;
+	struct pdn_shield shield;
 
 	(void)context;
 	if (about->shm_nattch || about->shm_perm.cuid != geteuid())
 		return;
-	pd_shield_up(&shield, SIGXFSZ);
+	pdn_shield_up(&shield, SIGXFSZ);
 	if (is_saved_or_gone(journal) || time(NULL) - about->shm_ctime > KEPT_SECONDS)
 		shmctl(segment, IPC_RMID, NULL);
-	pd_shield_down(&shield);
+	pdn_shield_down(&shield);
 }
 
-void pd_journal_rescue(void)
+void pdn_journal_rescue(void)
 {
-	pd_journal_each(rescue_one, NULL);
+	pdn_journal_each(rescue_one, NULL);
 }

@@ -27,7 +27,7 @@
 struct place {
 	uint64_t key;	/* the address, and the generation above it; 0: free, BUSY: being written */
 	uint64_t frame; /* as in the trace; IN_LIBPINDOWN: not shown; NOT_A_RETURN */
-	struct pd_rule rule;
+	struct pdn_rule rule;
 };
 
 enum { PLACES = 1 << 14, STACKS = 1 << 16, NEAR = 8, PAGE = 4096 };
@@ -36,9 +36,9 @@ enum { MAX_OWN_STACK = 1 << 20, MAX_FRAME = 1 << 20, MAX_FOREIGN = 1 << 18 };
 #define IN_LIBPINDOWN UINT64_MAX
 #define NOT_A_RETURN  (UINT64_MAX - 1)
 #define ADDRESS_BITS  47
-#define STEPS	      (PD_TRACE_MOST_FRAMES + 32) /* those of libpindown.so included */
+#define STEPS	      (PDN_TRACE_MAX_FRAMES + 32) /* those of libpindown.so included */
 
-unsigned pd_stacks_depth;
+unsigned pdn_stacks_depth;
 
 static struct place *places;
 /* The hash of each written stack; its number is its place + 1. */
@@ -59,8 +59,8 @@ static bool follows_a_call(uint64_t pc)
 	unsigned char before[7] = {0};
 
 	/* The code's mapping may begin less than 7 bytes before. */
-	if (!pd_peek(before, pc - 7, 7) && !pd_peek(before + 2, pc - 5, 5) &&
-	    !pd_peek(before + 5, pc - 2, 2))
+	if (!pdn_safe_read(before, pc - 7, 7) && !pdn_safe_read(before + 2, pc - 5, 5) &&
+	    !pdn_safe_read(before + 5, pc - 2, 2))
 		return false;
 	if (before[2] == 0xe8)
 		return true;
@@ -71,7 +71,7 @@ static bool follows_a_call(uint64_t pc)
 #else
 	uint32_t before;
 
-	return pd_peek(&before, pc - 4, 4) &&
+	return pdn_safe_read(&before, pc - 4, 4) &&
 	       ((before & 0xfc000000) == 0x94000000 || /* bl */
 		(before & 0xfffffc1f) == 0xd63f0000 || /* blr */
 		(before & 0xfefff800) == 0xd63f0800);  /* blraa and the like */
@@ -80,23 +80,23 @@ static bool follows_a_call(uint64_t pc)
 
 static void examine_address(uint64_t pc, uint32_t now, struct place *place)
 {
-	const struct pd_module *module;
+	const struct pdn_module *module;
 
-	place->rule = (struct pd_rule){PD_STEP_POINTER, 0, 0};
+	place->rule = (struct pdn_rule){PDN_STEP_POINTER, 0, 0};
 	place->frame = NOT_A_RETURN;
 	if (!follows_a_call(pc))
 		return;
-	module = pd_module_find(pc, now);
+	module = pdn_module_find(pc, now);
 	place->frame = pc;
 	if (!module)
 		return;
 	/* pc - 1 is in the call instruction: the next one may belong to another function. */
 	if (module->index)
-		place->rule = pd_unwind_rule(module->index, module->index_bytes, pc - 1);
-	place->frame = (uint64_t)module->number << PD_FRAME_OFFSET_BITS | (pc - module->bias);
+		place->rule = pdn_unwind_rule(module->index, module->index_bytes, pc - 1);
+	place->frame = (uint64_t)module->number << PDN_FRAME_OFFSET_BITS | (pc - module->bias);
 	if (module->in_libpindown)
 		place->frame = IN_LIBPINDOWN;
-	else if ((pc - module->bias) >> PD_FRAME_OFFSET_BITS)
+	else if ((pc - module->bias) >> PDN_FRAME_OFFSET_BITS)
 		place->frame = pc;
 }
 
@@ -175,7 +175,7 @@ struct bounds {
 static bool all_readable(uint64_t from, uint64_t to)
 {
 	for (uint64_t page = from & ~(uint64_t)(PAGE - 1); page < to; page += PAGE)
-		if (!pd_is_readable(page))
+		if (!pdn_is_readable(page))
 			return false;
 	return true;
 }
@@ -185,7 +185,7 @@ static bool all_readable(uint64_t from, uint64_t to)
  * name. All of it stays mapped as long as the thread lives. Checked once for each thread, and again
  * when it gets deeper.
  */
-static bool check_own_stack(struct pd_thread *self, uint64_t at)
+static bool check_own_stack(struct pdn_thread *self, uint64_t at)
 {
 	uint64_t ends[] = {(uint64_t)pthread_self(), getauxval(AT_EXECFN)};
 
@@ -205,17 +205,17 @@ static bool check_own_stack(struct pd_thread *self, uint64_t at)
 	return false;
 }
 
-static __attribute__((noinline)) struct bounds bounds_slow(struct pd_thread *self, uint64_t at)
+static __attribute__((noinline)) struct bounds bounds_slow(struct pdn_thread *self, uint64_t at)
 {
 	if (check_own_stack(self, at))
 		return (struct bounds){at, self->stack_high, false};
 	/* A stack of a coroutine or a signal handler. */
-	if (!pd_is_readable(at))
+	if (!pdn_is_readable(at))
 		return (struct bounds){at, at, false};
 	return (struct bounds){at, (at & ~(uint64_t)(PAGE - 1)) + PAGE, true};
 }
 
-static inline struct bounds bounds_at(struct pd_thread *self, uint64_t at)
+static inline struct bounds bounds_at(struct pdn_thread *self, uint64_t at)
 {
 	if (__builtin_expect(at >= self->stack_low && at < self->stack_high, 1))
 		return (struct bounds){at, self->stack_high, false};
@@ -227,7 +227,7 @@ static __attribute__((noinline)) bool widen(struct bounds *bounds, uint64_t at)
 	if (!bounds->foreign || at - bounds->low > MAX_FOREIGN)
 		return false;
 	while (bounds->high < at + 8) {
-		if (!pd_is_readable(bounds->high))
+		if (!pdn_is_readable(bounds->high))
 			return false;
 		bounds->high += PAGE;
 	}
@@ -253,23 +253,23 @@ struct frame {
 	uint64_t pc, stack, pointer;
 };
 
-static inline UNCHECKED bool step(struct frame *frame, const struct pd_rule *rule,
+static inline UNCHECKED bool step(struct frame *frame, const struct pdn_rule *rule,
 				  struct bounds *bounds)
 {
 	uint64_t cfa, pointer = frame->pointer;
 
-	if (rule->step == PD_STEP_STACK)
+	if (rule->step == PDN_STEP_STACK)
 		cfa = frame->stack + (uint64_t)(int64_t)rule->cfa;
-	else if (rule->step == PD_STEP_FRAME)
+	else if (rule->step == PDN_STEP_FRAME)
 		cfa = pointer + (uint64_t)(int64_t)rule->cfa;
-	else if (rule->step == PD_STEP_POINTER)
+	else if (rule->step == PDN_STEP_POINTER)
 		cfa = pointer + 16;
 	else
 		return false;
 	/* Callers' frames are at higher addresses. */
 	if (cfa <= frame->stack || cfa - frame->stack > MAX_FRAME || !is_within(bounds, cfa - 8))
 		return false;
-	if (rule->step == PD_STEP_POINTER) {
+	if (rule->step == PDN_STEP_POINTER) {
 		if (!is_within(bounds, pointer))
 			return false;
 		frame->pointer = word_at(pointer);
@@ -303,7 +303,7 @@ static inline unsigned walk(struct frame *frame, struct bounds *bounds, uint64_t
 			    uint64_t *hash)
 {
 	uint64_t epoch = current_epoch();
-	unsigned count = 0, max = pd_stacks_depth;
+	unsigned count = 0, max = pdn_stacks_depth;
 
 	for (unsigned i = 0; i < STEPS && count < max; i++) {
 		struct place place;
@@ -334,11 +334,11 @@ static void *map_memory(size_t bytes)
 static __attribute__((noinline)) uint32_t add_stack(uint32_t place, const uint64_t *frames,
 						    unsigned count)
 {
-	uint64_t words[1 + PD_TRACE_MOST_FRAMES];
+	uint64_t words[1 + PDN_TRACE_MAX_FRAMES];
 
 	words[0] = place + 1;
 	memcpy(words + 1, frames, count * sizeof(*frames));
-	pd_trace_words(PD_RECORD_STACK, count, words, 1 + count);
+	pdn_trace_words(PDN_RECORD_STACK, count, words, 1 + count);
 	return place + 1;
 }
 
@@ -366,12 +366,12 @@ static inline uint32_t number_of(uint64_t hash, const uint64_t *frames, unsigned
 }
 
 /* The walk begins at this function's own frame, so it must not be inlined. */
-__attribute__((noinline)) UNCHECKED uint32_t pd_stack_take(struct pd_thread *self)
+__attribute__((noinline)) UNCHECKED uint32_t pdn_stack_take(struct pdn_thread *self)
 {
 	const uint64_t *own = __builtin_frame_address(0);
 	struct frame frame = {
 		.pointer = own[0], .pc = own[1], .stack = (uint64_t)(uintptr_t)(own + 2)};
-	uint64_t frames[PD_TRACE_MOST_FRAMES], hash = 0;
+	uint64_t frames[PDN_TRACE_MAX_FRAMES], hash = 0;
 	struct bounds bounds;
 	int error = errno;
 	uint32_t number = 0;
@@ -390,7 +390,7 @@ __attribute__((noinline)) UNCHECKED uint32_t pd_stack_take(struct pd_thread *sel
 
 /* ---- for lines on standard error ------------------------------------------------------------ */
 
-uint32_t pd_stacks_generation(void)
+uint32_t pdn_stacks_generation(void)
 {
 	return __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
 }
@@ -409,12 +409,12 @@ static bool have_table(void **table, size_t bytes)
 	return all || none;
 }
 
-__attribute__((noinline)) UNCHECKED unsigned pd_stack_callers(uint64_t *pcs, unsigned max)
+__attribute__((noinline)) UNCHECKED unsigned pdn_stack_callers(uint64_t *pcs, unsigned max)
 {
 	const uint64_t *own = __builtin_frame_address(0);
 	struct frame frame = {
 		.pointer = own[0], .pc = own[1], .stack = (uint64_t)(uintptr_t)(own + 2)};
-	struct pd_thread *self = pd_self();
+	struct pdn_thread *self = pdn_self();
 	struct bounds bounds;
 	int error = errno;
 	unsigned count = 0;
@@ -442,13 +442,13 @@ __attribute__((noinline)) UNCHECKED unsigned pd_stack_callers(uint64_t *pcs, uns
 
 /* ---- one caller, whether stacks are wanted or not ------------------------------------------- */
 
-uint32_t pd_trace_caller(const void *caller)
+uint32_t pdn_trace_caller(const void *caller)
 {
 	uint32_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE), number = 0;
 	struct place place;
 	int error = errno;
 
-	if (pd_stacks_depth) /* the event gets its whole stack */
+	if (pdn_stacks_depth) /* the event gets its whole stack */
 		return 0;
 	if (have_table((void **)&stacks, STACKS * sizeof(*stacks))) {
 		examine_address((uint64_t)(uintptr_t)caller, now, &place);
@@ -461,7 +461,7 @@ uint32_t pd_trace_caller(const void *caller)
 
 /* ---- begin, unloading, fork ----------------------------------------------------------------- */
 
-bool pd_stacks_begin(unsigned depth)
+bool pdn_stacks_begin(unsigned depth)
 {
 	if (!places)
 		places = map_memory(PLACES * sizeof(*places));
@@ -469,12 +469,12 @@ bool pd_stacks_begin(unsigned depth)
 		stacks = map_memory(STACKS * sizeof(*stacks));
 	if (!places || !stacks)
 		return false;
-	pd_stacks_depth = depth < PD_TRACE_MOST_FRAMES ? depth : PD_TRACE_MOST_FRAMES;
+	pdn_stacks_depth = depth < PDN_TRACE_MAX_FRAMES ? depth : PDN_TRACE_MAX_FRAMES;
 	return true;
 }
 
 /* Relaxed: only asks whether there are stacks; the table itself is not read. */
-void pd_stacks_unloading(void)
+void pdn_stacks_unloading(void)
 {
 	if (!__atomic_load_n(&stacks, __ATOMIC_RELAXED))
 		return;
@@ -483,14 +483,14 @@ void pd_stacks_unloading(void)
 }
 
 /* Loading alone, without an unloading before it, makes nothing stale. */
-void pd_stacks_loading(void)
+void pdn_stacks_loading(void)
 {
 	if (__atomic_load_n(&stacks, __ATOMIC_RELAXED) &&
 	    __atomic_exchange_n(&unloaded, false, __ATOMIC_RELAXED))
 		__atomic_fetch_add(&generation, 1, __ATOMIC_RELEASE);
 }
 
-void pd_stacks_fork_child(void)
+void pdn_stacks_fork_child(void)
 {
 	if (!stacks)
 		return;
@@ -498,5 +498,5 @@ void pd_stacks_fork_child(void)
 	if (places)
 		syscall(SYS_madvise, places, PLACES * sizeof(*places), MADV_DONTNEED);
 	syscall(SYS_madvise, stacks, STACKS * sizeof(*stacks), MADV_DONTNEED);
-	pd_modules_fork_child();
+	pdn_modules_fork_child();
 }

@@ -8,37 +8,37 @@
  * for the step from a frame to its caller is computed once for each return address (unwind.c) and
  * then cached, so that a step costs a few loads.
  */
-#ifndef PD_TRACE_STACK_H
-#define PD_TRACE_STACK_H
+#ifndef PDN_TRACE_STACK_H
+#define PDN_TRACE_STACK_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "cache/trace/format.h"
 
-struct pd_thread;
+struct pdn_thread;
 
 /* Before the first stack: sets the most return addresses of one. False: no memory. */
-bool pd_stacks_begin(unsigned depth);
+bool pdn_stacks_begin(unsigned depth);
 
 /* The most return addresses of a stack; 0: stacks are not wanted. */
-extern unsigned pd_stacks_depth;
+extern unsigned pdn_stacks_depth;
 
 /* The number of the caller's stack, which is written first if it is new; 0: none. Keeps errno. */
-uint32_t pd_stack_take(struct pd_thread *self);
+uint32_t pdn_stack_take(struct pdn_thread *self);
 
 /*
  * Stores the return addresses of the caller's stack, innermost first and without those in
  * libpindown.so. Returns their number. Works without a trace too. Takes some microseconds.
  */
-unsigned pd_stack_callers(uint64_t *pcs, unsigned max);
+unsigned pdn_stack_callers(uint64_t *pcs, unsigned max);
 
 /* Rises when code is unloaded. */
-uint32_t pd_stacks_generation(void);
+uint32_t pdn_stacks_generation(void);
 
-void pd_stacks_fork_child(void);
+void pdn_stacks_fork_child(void);
 
 /* In events.c: a record that is no event; `words` follow its first word. False: no room. */
-bool pd_trace_words(enum pd_record type, unsigned what, const uint64_t *words, unsigned count);
+bool pdn_trace_words(enum pdn_record type, unsigned what, const uint64_t *words, unsigned count);
 
 #endif

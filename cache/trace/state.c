@@ -8,17 +8,17 @@
 #include "cache/trace/journal.h"
 #include "cache/trace/writer.h"
 
-struct pd_trace pd_trace;
-uint32_t pd_trace_mask;
+struct pdn_trace pdn_trace;
+uint32_t pdn_trace_mask;
 
-void pd_trace_stop(void)
+void pdn_trace_stop(void)
 {
-	__atomic_store_n(&pd_trace_mask, 0, __ATOMIC_RELEASE);
-	__atomic_store_n(&pd_trace.state, PD_TRACE_OFF, __ATOMIC_RELEASE);
-	pd_journal_end();
+	__atomic_store_n(&pdn_trace_mask, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&pdn_trace.state, PDN_TRACE_OFF, __ATOMIC_RELEASE);
+	pdn_journal_end();
 }
 
-void pd_alone_begin(struct pd_alone *alone)
+void pdn_alone_begin(struct pdn_alone *alone)
 {
 	static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
 	sigset_t all;
@@ -30,7 +30,7 @@ void pd_alone_begin(struct pd_alone *alone)
 	pthread_sigmask(SIG_BLOCK, &all, &alone->mask);
 }
 
-void pd_alone_end(const struct pd_alone *alone)
+void pdn_alone_end(const struct pdn_alone *alone)
 {
 	pthread_sigmask(SIG_SETMASK, &alone->mask, NULL);
 	pthread_setcancelstate(alone->cancel, NULL);

@@ -19,102 +19,102 @@ static uint32_t streams; /* how many have begun */
 
 /* ---- counters in the file ------------------------------------------------------------------- */
 
-static bool has_slot(const struct pd_thread *self)
+static bool has_slot(const struct pdn_thread *self)
 {
 	return self->counters != &self->own_counters;
 }
 
-static struct pd_trace_slot *slot_of(struct pd_thread *self)
+static struct pdn_trace_slot *slot_of(struct pdn_thread *self)
 {
-	_Static_assert(offsetof(struct pd_trace_slot, told) == sizeof(struct pd_counters),
+	_Static_assert(offsetof(struct pdn_trace_slot, told) == sizeof(struct pdn_counters),
 		       "a slot begins with the counters");
-	return (struct pd_trace_slot *)self->counters;
+	return (struct pdn_trace_slot *)self->counters;
 }
 
 /*
- * Moves the thread's counters into the file. Release: pairs with pd_counter_sum(), which finds them
+ * Moves the thread's counters into the file. Release: pairs with pdn_counter_sum(), which finds them
  * filled in.
  */
-static void move_counters(struct pd_thread *self)
+static void move_counters(struct pdn_thread *self)
 {
-	struct pd_trace_slot *slot = pd_trace_slot_new(pd_trace.header, (uint32_t)self->tid);
+	struct pdn_trace_slot *slot = pdn_trace_slot_new(pdn_trace.header, (uint32_t)self->tid);
 
 	if (!slot)
 		return;
 	memcpy(slot, &self->own_counters, sizeof(self->own_counters));
-	__atomic_store_n(&self->counters, (struct pd_counters *)slot, __ATOMIC_RELEASE);
+	__atomic_store_n(&self->counters, (struct pdn_counters *)slot, __ATOMIC_RELEASE);
 }
 
-static void move_counters_alone(struct pd_thread *self)
+static void move_counters_alone(struct pdn_thread *self)
 {
-	struct pd_alone alone;
+	struct pdn_alone alone;
 
-	pd_alone_begin(&alone);
+	pdn_alone_begin(&alone);
 	move_counters(self);
-	pd_alone_end(&alone);
+	pdn_alone_end(&alone);
 }
 
-void pd_stream_lose_event(struct pd_thread *self)
+void pdn_stream_lose_event(struct pdn_thread *self)
 {
-	struct pd_trace_header *header = pd_trace.header;
+	struct pdn_trace_header *header = pdn_trace.header;
 
 	if (self && has_slot(self))
-		pd_count(&self->counters->lost_events);
+		pdn_count(&self->counters->lost_events);
 	else if (header) /* relaxed: a count, for the reader of the file */
 		__atomic_fetch_add(&header->lost, 1, __ATOMIC_RELAXED);
 }
 
 /* ---- pieces and chunks ---------------------------------------------------------------------- */
 
-static bool write_piece(const struct pd_thread *self)
+static bool write_piece(const struct pdn_thread *self)
 {
-	return pd_trace_file_write(self->trace_memory,
-				   (size_t)(self->trace_at - self->trace_memory),
-				   self->trace_piece->place - 1);
+	return pdn_trace_file_write(self->trace_memory,
+				    (size_t)(self->trace_at - self->trace_memory),
+				    self->trace_piece->place - 1);
 }
 
-static void begin_chunk(struct pd_thread *self, uint64_t offset, unsigned units, uint64_t base)
+static void begin_chunk(struct pdn_thread *self, uint64_t offset, unsigned units, uint64_t base)
 {
-	struct pd_trace_chunk *chunk = (struct pd_trace_chunk *)(void *)self->trace_memory;
-	struct pd_journal_piece *piece = self->trace_piece;
+	struct pdn_trace_chunk *chunk = (struct pdn_trace_chunk *)(void *)self->trace_memory;
+	struct pdn_journal_piece *piece = self->trace_piece;
 
 	/* Relaxed: a stream only needs a unique number. */
 	if (!piece->chunk_end)
 		piece->stream = __atomic_fetch_add(&streams, 1, __ATOMIC_RELAXED);
-	chunk->kind = PD_CHUNK_EVENTS;
+	chunk->kind = PDN_CHUNK_EVENTS;
 	chunk->units = (uint16_t)units;
 	chunk->stream = piece->stream;
 	chunk->sequence = piece->sequence++;
 	chunk->tid = (uint32_t)self->tid;
 	chunk->base = base;
-	pd_trace_clock_read(&chunk->clock);
-	piece->chunk_end = offset + (uint64_t)units * PD_TRACE_UNIT;
+	pdn_trace_clock_read(&chunk->clock);
+	piece->chunk_end = offset + (uint64_t)units * PDN_TRACE_UNIT;
 	self->trace_base = base;
-	pd_trace_chunk_publish(pd_trace.header, chunk, offset);
+	pdn_trace_chunk_publish(pdn_trace.header, chunk, offset);
 }
 
 /* The piece has been written: gives it its next place, in its chunk or in a new one. */
-static bool move_piece(struct pd_thread *self, unsigned words, uint64_t end)
+static bool move_piece(struct pdn_thread *self, unsigned words, uint64_t end)
 {
-	struct pd_journal_piece *piece = self->trace_piece;
+	struct pdn_journal_piece *piece = self->trace_piece;
 	uint64_t offset = piece->next, left;
 	unsigned units = 0;
 
 	if (piece->chunk_end - offset < words * 8u) {
 		units = piece->chunk_end ? UNITS : FIRST_UNITS;
-		offset = pd_trace_file_claim(units);
+		offset = pdn_trace_file_claim(units);
 		if (!offset)
 			return false;
 	}
-	pd_journal_move(piece, self->trace_memory, offset);
+	pdn_journal_move(piece, self->trace_memory, offset);
 	self->trace_at = self->trace_memory;
 	if (units) {
 		begin_chunk(self, offset, units, end);
-		self->trace_at += sizeof(struct pd_trace_chunk);
+		self->trace_at += sizeof(struct pdn_trace_chunk);
 	}
 	left = piece->chunk_end - offset;
-	self->trace_end =
-		self->trace_memory + (left < PD_JOURNAL_PIECE_SIZE ? left : PD_JOURNAL_PIECE_SIZE);
+	self->trace_end = self->trace_memory +
+			  (left < PDN_JOURNAL_PIECE_SIZE ? left : PDN_JOURNAL_PIECE_SIZE);
 	return true;
 }
 
@@ -123,12 +123,12 @@ static bool move_piece(struct pd_thread *self, unsigned words, uint64_t end)
  * has jumped away. That record keeps the piece, which is written when the trace is closed. The
  * stream continues in a chunk of its own, since readers stop at an incomplete record.
  */
-static bool leave_piece(struct pd_thread *self)
+static bool leave_piece(struct pdn_thread *self)
 {
-	struct pd_journal_piece *left = self->trace_piece, *piece;
+	struct pdn_journal_piece *left = self->trace_piece, *piece;
 	char *memory;
 
-	piece = pd_journal_piece_new(PD_CHUNK_EVENTS, &memory);
+	piece = pdn_journal_piece_new(PDN_CHUNK_EVENTS, &memory);
 	if (!piece)
 		return false;
 	piece->stream = left->stream;
@@ -144,13 +144,13 @@ static bool leave_piece(struct pd_thread *self)
  * Moves to a place with room for `words`. False: there is none, and the thread's written records
  * stay as they are.
  */
-static bool next_place(struct pd_thread *self, unsigned words, uint64_t end)
+static bool next_place(struct pdn_thread *self, unsigned words, uint64_t end)
 {
-	struct pd_journal_piece *piece = self->trace_piece;
+	struct pdn_journal_piece *piece = self->trace_piece;
 
 	if (!piece) {
 		piece = self->trace_piece =
-			pd_journal_piece_new(PD_CHUNK_EVENTS, &self->trace_memory);
+			pdn_journal_piece_new(PDN_CHUNK_EVENTS, &self->trace_memory);
 		/* In a forked child it still points to the parent's journal. */
 		self->trace_at = self->trace_end = NULL;
 	}
@@ -159,7 +159,7 @@ static bool next_place(struct pd_thread *self, unsigned words, uint64_t end)
 	if (self->trace_at) {
 		size_t used = (size_t)(self->trace_at - self->trace_memory);
 
-		if (!pd_journal_is_complete(self->trace_memory, used))
+		if (!pdn_journal_is_complete(self->trace_memory, used))
 			return leave_piece(self) && move_piece(self, words, end);
 		if (!write_piece(self))
 			return false;
@@ -171,53 +171,53 @@ static bool next_place(struct pd_thread *self, unsigned words, uint64_t end)
 
 /* ---- making room ---------------------------------------------------------------------------- */
 
-static void put_word(struct pd_thread *self, enum pd_record type, uint64_t word)
+static void put_word(struct pdn_thread *self, enum pdn_record type, uint64_t word)
 {
-	uint64_t *at = pd_stream_take(self, TWO_WORDS);
+	uint64_t *at = pdn_stream_take(self, TWO_WORDS);
 
 	at[1] = word;
-	pd_stream_commit(at, TWO_WORDS, type, 0, 0);
+	pdn_stream_commit(at, TWO_WORDS, type, 0, 0);
 }
 
-static void put_clock(struct pd_thread *self, uint64_t base)
+static void put_clock(struct pdn_thread *self, uint64_t base)
 {
-	uint64_t *at = pd_stream_take(self, CLOCK_WORDS);
-	struct pd_trace_clock clock;
+	uint64_t *at = pdn_stream_take(self, CLOCK_WORDS);
+	struct pdn_trace_clock clock;
 
-	pd_trace_clock_read(&clock);
+	pdn_trace_clock_read(&clock);
 	at[1] = base;
 	at[2] = clock.ticks;
 	at[3] = clock.monotonic;
 	at[4] = clock.realtime;
-	pd_stream_commit(at, CLOCK_WORDS, PD_RECORD_CLOCK, 0, 0);
+	pdn_stream_commit(at, CLOCK_WORDS, PDN_RECORD_CLOCK, 0, 0);
 	self->trace_base = base;
 }
 
 /* Writes how many events were lost here, now that there is room again. */
-static void put_lost(struct pd_thread *self)
+static void put_lost(struct pdn_thread *self)
 {
-	struct pd_trace_slot *slot = slot_of(self);
+	struct pdn_trace_slot *slot = slot_of(self);
 	uint64_t lost = self->counters->lost_events;
 
 	if (lost == slot->told)
 		return;
-	put_word(self, PD_RECORD_LOST, lost - slot->told);
+	put_word(self, PDN_RECORD_LOST, lost - slot->told);
 	slot->told = lost;
 }
 
-static bool make_room_alone(struct pd_thread *self, unsigned words, uint64_t end)
+static bool make_room_alone(struct pdn_thread *self, unsigned words, uint64_t end)
 {
 	const unsigned more = CLOCK_WORDS + TWO_WORDS + TWO_WORDS;
 
 	if (!has_slot(self))
 		move_counters(self);
-	if (!pd_stream_has_room(self, words + more) && !next_place(self, words + more, end)) {
-		if (pd_trace_file_is_cut())
-			pd_trace_stop();
+	if (!pdn_stream_has_room(self, words + more) && !next_place(self, words + more, end)) {
+		if (pdn_trace_file_is_cut())
+			pdn_trace_stop();
 		return false;
 	}
 	if (self->trace_base == RETURNED)
-		put_word(self, PD_RECORD_THREAD, (uint32_t)self->tid);
+		put_word(self, PDN_RECORD_THREAD, (uint32_t)self->tid);
 	if (end - self->trace_base > UINT32_MAX)
 		put_clock(self, end);
 	if (has_slot(self))
@@ -225,54 +225,54 @@ static bool make_room_alone(struct pd_thread *self, unsigned words, uint64_t end
 	return true;
 }
 
-__attribute__((noinline)) bool pd_stream_make_room(struct pd_thread *self, unsigned words,
-						   uint64_t end, bool is_event)
+__attribute__((noinline)) bool pdn_stream_make_room(struct pdn_thread *self, unsigned words,
+						    uint64_t end, bool is_event)
 {
 	int error = errno;
-	struct pd_alone alone;
+	struct pdn_alone alone;
 	bool ready = false;
 
 	/* In a child that has not noticed the fork yet, the pieces are the parent's. */
-	if (!pd_process_is_known()) {
-		if (pd_locks_held)
+	if (!pdn_process_is_known()) {
+		if (pdn_locks_held)
 			return false;
-		pd_process_begin();
+		pdn_process_begin();
 	}
-	if (__atomic_load_n(&pd_trace.state, __ATOMIC_ACQUIRE) != PD_TRACE_OPEN)
-		pd_trace_open();
-	if (__atomic_load_n(&pd_trace.state, __ATOMIC_ACQUIRE) == PD_TRACE_OPEN) {
+	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) != PDN_TRACE_OPEN)
+		pdn_trace_open();
+	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) == PDN_TRACE_OPEN) {
 		/* While the file is full, a lost event must not cost system calls. */
-		if (pd_stream_has_room(self, words) || !pd_trace_file_is_full()) {
-			pd_alone_begin(&alone);
+		if (pdn_stream_has_room(self, words) || !pdn_trace_file_is_full()) {
+			pdn_alone_begin(&alone);
 			ready = make_room_alone(self, words, end);
-			pd_alone_end(&alone);
+			pdn_alone_end(&alone);
 		}
 		if (!ready && is_event)
-			pd_stream_lose_event(self);
+			pdn_stream_lose_event(self);
 	}
 	errno = error;
 	return ready;
 }
 
-__attribute__((noinline)) void pd_stream_write_late(const struct pd_thread *self)
+__attribute__((noinline)) void pdn_stream_write_late(const struct pdn_thread *self)
 {
 	int error = errno;
-	struct pd_alone alone;
+	struct pdn_alone alone;
 
-	pd_alone_begin(&alone);
+	pdn_alone_begin(&alone);
 	if (self->trace_piece) /* none in a child that was forked meanwhile */
 		write_piece(self);
-	pd_alone_end(&alone);
+	pdn_alone_end(&alone);
 	errno = error;
 }
 
 /* ---- threads and fork ----------------------------------------------------------------------- */
 
-void pd_stream_start_thread(struct pd_thread *self)
+void pdn_stream_start_thread(struct pdn_thread *self)
 {
 	int error = errno;
 
-	if (__atomic_load_n(&pd_trace.state, __ATOMIC_ACQUIRE) == PD_TRACE_OPEN) {
+	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) == PDN_TRACE_OPEN) {
 		if (has_slot(self))
 			/* Relaxed: the slot is in use already; the tid is for readers. */
 			__atomic_store_n(&slot_of(self)->tid, (uint32_t)self->tid,
@@ -283,27 +283,27 @@ void pd_stream_start_thread(struct pd_thread *self)
 	errno = error;
 }
 
-PD_NOTIFIED(thread_starts, pd_stream_start_thread);
+PDN_NOTIFIED(thread_starts, pdn_stream_start_thread);
 
 /*
  * The record's thread exits. The next thread that gets the record uses the rest of its chunk. Later
  * events of the exiting thread are written too.
  */
-static void end_thread(struct pd_thread *self)
+static void end_thread(struct pdn_thread *self)
 {
 	self->trace_base = RETURNED;
 	self->stack_low = self->stack_high = 0;
 }
 
-PD_NOTIFIED(thread_exits, end_thread);
+PDN_NOTIFIED(thread_exits, end_thread);
 
-void pd_streams_fork_child(void)
+void pdn_streams_fork_child(void)
 {
 	/*
 	 * The pieces are in the parent's journal: nothing more is written there. trace_at stays,
 	 * since this may be a signal handler that has interrupted the taking of a record.
 	 */
-	for (struct pd_thread *t = pd_threads(); t; t = t->next) {
+	for (struct pdn_thread *t = pdn_threads(); t; t = t->next) {
 		t->trace_end = NULL;
 		t->trace_piece = NULL;
 		t->trace_base = 0;

@@ -11,8 +11,8 @@
  * the time stamp is out of range, or another thread's record was taken over (then trace_base puts
  * every time stamp out of range).
  */
-#ifndef PD_TRACE_STREAM_H
-#define PD_TRACE_STREAM_H
+#ifndef PDN_TRACE_STREAM_H
+#define PDN_TRACE_STREAM_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,23 +23,23 @@
 #include "cache/trace/format.h"
 #include "cache/trace/state.h"
 
-static inline bool pd_stream_has_room(const struct pd_thread *self, unsigned words)
+static inline bool pdn_stream_has_room(const struct pdn_thread *self, unsigned words)
 {
 	return self->trace_end - self->trace_at >= (ptrdiff_t)(words * 8u);
 }
 
 /* Whatever is missing on the fast path. False: nothing can be written. */
-bool pd_stream_make_room(struct pd_thread *self, unsigned words, uint64_t end, bool is_event);
+bool pdn_stream_make_room(struct pdn_thread *self, unsigned words, uint64_t end, bool is_event);
 
 /* Makes room for a record that ends at `end`. False: there is none; an event is then lost. */
-static inline bool pd_stream_prepare(struct pd_thread *self, unsigned words, uint64_t end,
-				     bool is_event)
+static inline bool pdn_stream_prepare(struct pdn_thread *self, unsigned words, uint64_t end,
+				      bool is_event)
 {
 	if (__builtin_expect(
-		    end - self->trace_base <= UINT32_MAX && pd_stream_has_room(self, words), 1) &&
-	    pd_process_is_known())
+		    end - self->trace_base <= UINT32_MAX && pdn_stream_has_room(self, words), 1) &&
+	    pdn_process_is_known())
 		return true;
-	return pd_stream_make_room(self, words, end, is_event);
+	return pdn_stream_make_room(self, words, end, is_event);
 }
 
 /*
@@ -47,7 +47,7 @@ static inline bool pd_stream_prepare(struct pd_thread *self, unsigned words, uin
  * takes others. NULL: such a call has left no room. The record is complete when its first word is
  * stored.
  */
-static inline uint64_t *pd_stream_take(struct pd_thread *self, unsigned words)
+static inline uint64_t *pdn_stream_take(struct pdn_thread *self, unsigned words)
 {
 	uint64_t bytes = words * 8u, at = bytes;
 
@@ -61,8 +61,8 @@ static inline uint64_t *pd_stream_take(struct pd_thread *self, unsigned words)
 }
 
 /* Release: pairs with readers of the file, which read a record's first word first. */
-static inline void pd_stream_commit(uint64_t *at, unsigned words, enum pd_record type,
-				    unsigned what, uint64_t when)
+static inline void pdn_stream_commit(uint64_t *at, unsigned words, enum pdn_record type,
+				     unsigned what, uint64_t when)
 {
 	__atomic_store_n(at, words | (uint64_t)type << 8 | (uint64_t)what << 16 | when << 32,
 			 __ATOMIC_RELEASE);
@@ -73,24 +73,24 @@ static inline void pd_stream_commit(uint64_t *at, unsigned words, enum pd_record
  * another thread writes during the closing may be missing, as if the process had ended a moment
  * earlier.
  */
-void pd_stream_write_late(const struct pd_thread *self);
+void pdn_stream_write_late(const struct pdn_thread *self);
 
-static inline void pd_stream_write_if_late(const struct pd_thread *self)
+static inline void pdn_stream_write_if_late(const struct pdn_thread *self)
 {
-	if (__builtin_expect(__atomic_load_n(&pd_trace.ended, __ATOMIC_RELAXED), 0))
-		pd_stream_write_late(self);
+	if (__builtin_expect(__atomic_load_n(&pdn_trace.ended, __ATOMIC_RELAXED), 0))
+		pdn_stream_write_late(self);
 }
 
 /* Counts a lost event; NULL: of a thread without a record. */
-void pd_stream_lose_event(struct pd_thread *self);
+void pdn_stream_lose_event(struct pdn_thread *self);
 
 /*
  * Called by a new thread, and when the trace opens by the thread that opens it: moves its record's
  * counters into the file, if there is one, so that they survive a kill.
  */
-void pd_stream_start_thread(struct pd_thread *self);
+void pdn_stream_start_thread(struct pdn_thread *self);
 
 /* In a forked child: no thread has a place, and all counters are the records' own, and zero. */
-void pd_streams_fork_child(void);
+void pdn_streams_fork_child(void);
 
 #endif

@@ -29,7 +29,7 @@ static void fill(struct cursor *cursor)
 
 	cursor->begin = cursor->at;
 	cursor->held = left < sizeof(cursor->buffer) ? (unsigned)left : sizeof(cursor->buffer);
-	if (!cursor->held || !pd_peek(cursor->buffer, cursor->at, cursor->held)) {
+	if (!cursor->held || !pdn_safe_read(cursor->buffer, cursor->at, cursor->held)) {
 		cursor->held = 0;
 		cursor->bad = true;
 	}
@@ -138,7 +138,7 @@ static uint64_t find_entry(uint64_t index, uint64_t bytes, uint64_t pc)
 	int32_t pair[2];
 	uint32_t low = 0, high;
 
-	if (bytes < sizeof(head) || !pd_peek(&head, index, sizeof(head)))
+	if (bytes < sizeof(head) || !pdn_safe_read(&head, index, sizeof(head)))
 		return 0;
 	/* The only form that linkers write: 4 bytes each, relative to the index itself. */
 	if (head.version != 1 || (head.frame_encoding & 0x0f) != 0x0b ||
@@ -150,14 +150,15 @@ static uint64_t find_entry(uint64_t index, uint64_t bytes, uint64_t pc)
 	while (high - low > 1) {
 		uint32_t middle = low + (high - low) / 2;
 
-		if (!pd_peek(pair, index + sizeof(head) + middle * sizeof(pair), sizeof(pair)))
+		if (!pdn_safe_read(pair, index + sizeof(head) + middle * sizeof(pair),
+				   sizeof(pair)))
 			return 0;
 		if (index + (uint64_t)(int64_t)pair[0] <= pc)
 			low = middle;
 		else
 			high = middle;
 	}
-	if (!pd_peek(pair, index + sizeof(head) + low * sizeof(pair), sizeof(pair)) ||
+	if (!pdn_safe_read(pair, index + sizeof(head) + low * sizeof(pair), sizeof(pair)) ||
 	    index + (uint64_t)(int64_t)pair[0] > pc)
 		return 0;
 	return index + (uint64_t)(int64_t)pair[1];
@@ -408,21 +409,21 @@ static bool fits(int64_t offset)
 	return offset >= INT32_MIN && offset <= INT32_MAX;
 }
 
-static struct pd_rule rule_of(const struct machine *machine)
+static struct pdn_rule rule_of(const struct machine *machine)
 {
-	const struct pd_rule unknown = {PD_STEP_POINTER, 0, 0};
+	const struct pdn_rule unknown = {PDN_STEP_POINTER, 0, 0};
 	const struct state *state = &machine->now;
-	struct pd_rule rule = {PD_STEP_STACK, (int32_t)state->offset, 0};
+	struct pdn_rule rule = {PDN_STEP_STACK, (int32_t)state->offset, 0};
 
 	if (machine->bad)
 		return unknown;
 	if (state->return_address == UNDEFINED)
-		return (struct pd_rule){PD_STEP_END, 0, 0};
+		return (struct pdn_rule){PDN_STEP_END, 0, 0};
 	if (state->computed || state->return_address != SAVED || state->return_at != -8 ||
 	    !fits(state->offset))
 		return unknown;
 	if (state->base == FRAME_POINTER)
-		rule.step = PD_STEP_FRAME;
+		rule.step = PDN_STEP_FRAME;
 	else if (state->base != STACK_POINTER)
 		return unknown;
 	if (state->frame_pointer == SAVED) {
@@ -434,9 +435,9 @@ static struct pd_rule rule_of(const struct machine *machine)
 	return rule;
 }
 
-struct pd_rule pd_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t pc)
+struct pdn_rule pdn_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t pc)
 {
-	const struct pd_rule unknown = {PD_STEP_POINTER, 0, 0};
+	const struct pdn_rule unknown = {PDN_STEP_POINTER, 0, 0};
 	uint64_t at = find_entry(index, index_bytes, pc), begin, length, offset;
 	struct machine machine = {.pc = pc};
 	struct cursor function;
@@ -465,10 +466,10 @@ struct pd_rule pd_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t pc)
 #else
 
 /* Compilers for these processors keep frame pointers by default. */
-struct pd_rule pd_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t pc)
+struct pdn_rule pdn_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t pc)
 {
 	(void)index, (void)index_bytes, (void)pc;
-	return (struct pd_rule){PD_STEP_POINTER, 0, 0};
+	return (struct pdn_rule){PDN_STEP_POINTER, 0, 0};
 }
 
 #endif

@@ -2,10 +2,10 @@
 /*
  * The rule for the step from a stack frame to its caller's, from a module's .eh_frame, which
  * exception handling and debuggers use too. Understands what compilers write for ordinary
- * functions; the answer for anything else is PD_STEP_POINTER. For stack.c only.
+ * functions; the answer for anything else is PDN_STEP_POINTER. For stack.c only.
  */
-#ifndef PD_TRACE_UNWIND_H
-#define PD_TRACE_UNWIND_H
+#ifndef PDN_TRACE_UNWIND_H
+#define PDN_TRACE_UNWIND_H
 
 #include <stdint.h>
 
@@ -13,15 +13,15 @@
  * The frame's canonical address (CFA) is a register plus an offset. The return address lies just
  * below the CFA. The caller's frame pointer is saved at an offset from it, or is in its register.
  */
-enum pd_step {
-	PD_STEP_END,	 /* no caller: the start of a thread */
-	PD_STEP_STACK,	 /* CFA = stack pointer + cfa */
-	PD_STEP_FRAME,	 /* CFA = frame pointer + cfa */
-	PD_STEP_POINTER, /* unknown: try the frame pointer, as if the function kept one */
+enum pdn_step {
+	PDN_STEP_END,	  /* no caller: the start of a thread */
+	PDN_STEP_STACK,	  /* CFA = stack pointer + cfa */
+	PDN_STEP_FRAME,	  /* CFA = frame pointer + cfa */
+	PDN_STEP_POINTER, /* unknown: try the frame pointer, as if the function kept one */
 };
 
-struct pd_rule {
-	enum pd_step step;
+struct pdn_rule {
+	enum pdn_step step;
 	int32_t cfa;
 	int32_t saved; /* place of the saved frame pointer, from the CFA, in words; 0: not saved */
 };
@@ -30,6 +30,6 @@ struct pd_rule {
  * The rule at `pc`, in a module whose .eh_frame_hdr is at `index`. Reads no unreadable memory, and
  * takes a bounded time whatever the memory contains.
  */
-struct pd_rule pd_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t pc);
+struct pdn_rule pdn_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t pc);
 
 #endif

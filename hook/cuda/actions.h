@@ -22,7 +22,7 @@
 /* Relaxed: see where the flags are set, in owners.c and graphs.c. */
 static inline bool is_set(const uint32_t *flag)
 {
-	return PD_UNLIKELY(__atomic_load_n(flag, __ATOMIC_RELAXED));
+	return PDN_UNLIKELY(__atomic_load_n(flag, __ATOMIC_RELAXED));
 }
 
 /* ---- values ------------------------------------------------------------------------------ */
@@ -33,7 +33,7 @@ static inline __attribute__((always_inline)) uint64_t out(const struct call *cal
 {
 	uint64_t number = 0;
 
-	if (pd_succeeded(call) && p)
+	if (pdn_succeeded(call) && p)
 		memcpy(&number, p, size); /* both processors are little-endian */
 	return number;
 }
@@ -46,45 +46,45 @@ static inline uint64_t first_bytes(const struct call *call, const CUuuid *id)
 
 static inline uint64_t exported_descriptor(const struct call *call, const void *handle)
 {
-	return pd_succeeded(call) && handle ? NUMBER(*(const int *)handle) : 0;
+	return pdn_succeeded(call) && handle ? NUMBER(*(const int *)handle) : 0;
 }
 
 static inline uint64_t buffer_size(const struct call *call,
 				   const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *buffer)
 {
-	return pd_succeeded(call) && buffer ? buffer->size : 0;
+	return pdn_succeeded(call) && buffer ? buffer->size : 0;
 }
 
 static inline uint64_t imported_size(const struct call *call,
 				     const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memory)
 {
-	return pd_succeeded(call) && memory ? memory->size : 0;
+	return pdn_succeeded(call) && memory ? memory->size : 0;
 }
 
 static inline uint64_t instantiate_flags(const struct call *call,
 					 const CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-	return pd_succeeded(call) && params ? params->flags : 0;
+	return pdn_succeeded(call) && params ? params->flags : 0;
 }
 
 /* Of a node that allocates, which has parameters of its own. */
 static inline uint64_t alloc_node_address(const struct call *call,
 					  const CUDA_MEM_ALLOC_NODE_PARAMS *node)
 {
-	return pd_succeeded(call) && node ? node->dptr : 0;
+	return pdn_succeeded(call) && node ? node->dptr : 0;
 }
 
 static inline uint64_t alloc_node_size(const struct call *call,
 				       const CUDA_MEM_ALLOC_NODE_PARAMS *node)
 {
-	return pd_succeeded(call) && node ? node->bytesize : 0;
+	return pdn_succeeded(call) && node ? node->bytesize : 0;
 }
 
 /* Of a node of any type. */
 static inline bool is_node(const struct call *call, const CUgraphNodeParams *node,
 			   CUgraphNodeType type)
 {
-	return pd_succeeded(call) && node && node->type == type;
+	return pdn_succeeded(call) && node && node->type == type;
 }
 
 static inline uint64_t node_address(const struct call *call, const CUgraphNodeParams *node)
@@ -102,7 +102,7 @@ static inline uint64_t node_size(const struct call *call, const CUgraphNodeParam
 /* Of a frame whose planes are memory, the first one. */
 static inline bool has_planes(const struct call *call, const CUeglFrame *frame)
 {
-	return pd_succeeded(call) && frame && frame->frameType == CU_EGL_FRAME_TYPE_PITCH;
+	return pdn_succeeded(call) && frame && frame->frameType == CU_EGL_FRAME_TYPE_PITCH;
 }
 
 static inline uint64_t plane_address(const struct call *call, const CUeglFrame *frame)
@@ -129,8 +129,8 @@ static void look_for_patches(void)
 	uint32_t count = __atomic_load_n(&allocations, __ATOMIC_RELAXED) + 1;
 
 	__atomic_store_n(&allocations, count, __ATOMIC_RELAXED);
-	if (PD_UNLIKELY(count % 1024 == 0))
-		pd_patches_look();
+	if (PDN_UNLIKELY(count % 1024 == 0))
+		pdn_patches_look();
 }
 
 static void __attribute__((noinline)) device_memory_begins(uint64_t addr, uint64_t length)
@@ -138,95 +138,95 @@ static void __attribute__((noinline)) device_memory_begins(uint64_t addr, uint64
 	if (!addr || !length)
 		return;
 	look_for_patches();
-	pd_device_seen(addr, length);
-	pd_allocated(addr, length);
+	pdn_device_seen(addr, length);
+	pdn_allocated(addr, length);
 }
 
 static inline void allocated(const struct call *call, uint64_t addr, uint64_t length)
 {
-	if (pd_succeeded(call))
+	if (pdn_succeeded(call))
 		device_memory_begins(addr, length);
 }
 
 static inline void host_allocated(const struct call *call, uint64_t addr, uint64_t length)
 {
-	if (pd_succeeded(call) && addr && length)
-		pd_allocated(addr, length);
+	if (pdn_succeeded(call) && addr && length)
+		pdn_allocated(addr, length);
 }
 
 static inline void mapped(const struct call *call, uint64_t addr, uint64_t length)
 {
-	if (pd_succeeded(call)) {
-		pd_mapped(addr, length);
+	if (pdn_succeeded(call)) {
+		pdn_mapped(addr, length);
 		device_memory_begins(addr, length);
 	}
 }
 
 static inline void unmapped(const struct call *call, uint64_t addr, uint64_t length)
 {
-	if (pd_succeeded(call))
-		pd_unmapped(addr, length);
+	if (pdn_succeeded(call))
+		pdn_unmapped(addr, length);
 }
 
 static inline void end_allocation(struct call *call, uint64_t addr)
 {
-	pd_caught_range(call, addr, 0);
+	pdn_caught_range(call, addr, 0);
 }
 
 static inline void freed(const struct call *call, uint64_t addr)
 {
-	if (is_set(&pd_owner_external) && pd_succeeded(call))
-		pd_owner_freed(addr);
+	if (is_set(&pdn_owner_external) && pdn_succeeded(call))
+		pdn_owner_freed(addr);
 }
 
 static inline void end_range(struct call *call, uint64_t addr, uint64_t length)
 {
 	if (length)
-		pd_caught_range(call, addr, length);
+		pdn_caught_range(call, addr, length);
 }
 
 /* Memory of the pool may have ended; of any pool, if it is NULL. */
 static inline void recheck(const struct call *call, void *pool)
 {
-	if (pd_succeeded(call))
-		pd_recheck(pool);
+	if (pdn_succeeded(call))
+		pdn_recheck(pool);
 }
 
 static inline void end_process(struct call *call, int pid)
 {
 	if (pid == getpid())
-		pd_caught_guard(call, pd_end_all());
+		pdn_caught_guard(call, pdn_end_all());
 }
 
 /* ---- memory on a stream ------------------------------------------------------------------ */
 
 /* In stream order, at the call; but while the stream is captured only a graph's node is made. */
-static inline bool is_captured(CUstream stream, enum pd_flavour flavour)
+static inline bool is_captured(CUstream stream, enum pdn_flavour flavour)
 {
-	return is_set(&pd_captures) && pd_is_capturing(stream, flavour);
+	return is_set(&pdn_captures) && pdn_is_capturing(stream, flavour);
 }
 
-static inline void allocated_on(const struct call *call, CUstream stream, enum pd_flavour flavour,
+static inline void allocated_on(const struct call *call, CUstream stream, enum pdn_flavour flavour,
 				uint64_t addr, uint64_t length)
 {
-	if (pd_succeeded(call) && is_captured(stream, flavour))
-		pd_graph_alloc(addr, length);
+	if (pdn_succeeded(call) && is_captured(stream, flavour))
+		pdn_graph_alloc(addr, length);
 	else
 		allocated(call, addr, length);
 }
 
-static inline void end_on(struct call *call, CUstream stream, enum pd_flavour flavour,
+static inline void end_on(struct call *call, CUstream stream, enum pdn_flavour flavour,
 			  uint64_t addr)
 {
 	call->captured = is_captured(stream, flavour);
 	if (!call->captured)
-		pd_caught_in_order(call, addr);
+		pdn_caught_in_order(call, addr);
 }
 
 static inline void freed_on(const struct call *call, uint64_t addr)
 {
-	if (PD_UNLIKELY(call->captured) && pd_succeeded(call))
-		pd_graph_free(addr);
+	if (PDN_UNLIKELY(call->captured) && pdn_succeeded(call))
+		pdn_graph_free(addr);
 	else
 		freed(call, addr);
 }
@@ -235,101 +235,101 @@ static inline void freed_on(const struct call *call, uint64_t addr)
 
 static inline void capture_begun(const struct call *call)
 {
-	if (pd_succeeded(call))
-		pd_capture_begun();
+	if (pdn_succeeded(call))
+		pdn_capture_begun();
 }
 
-static inline void note_capture(struct call *call, CUstream stream, enum pd_flavour flavour)
+static inline void note_capture(struct call *call, CUstream stream, enum pdn_flavour flavour)
 {
-	call->captured = pd_is_capturing(stream, flavour);
+	call->captured = pdn_is_capturing(stream, flavour);
 }
 
-static inline void capture_ended(const struct call *call, CUstream stream, enum pd_flavour flavour)
+static inline void capture_ended(const struct call *call, CUstream stream, enum pdn_flavour flavour)
 {
-	if (call->captured && !pd_is_capturing(stream, flavour))
-		pd_capture_ended();
+	if (call->captured && !pdn_is_capturing(stream, flavour))
+		pdn_capture_ended();
 }
 
 static inline void alloc_node_added(const struct call *call, const CUDA_MEM_ALLOC_NODE_PARAMS *node)
 {
-	if (pd_succeeded(call))
-		pd_graph_alloc(alloc_node_address(call, node), alloc_node_size(call, node));
+	if (pdn_succeeded(call))
+		pdn_graph_alloc(alloc_node_address(call, node), alloc_node_size(call, node));
 }
 
 static inline void free_node_added(const struct call *call, uint64_t addr)
 {
-	if (pd_succeeded(call))
-		pd_graph_free(addr);
+	if (pdn_succeeded(call))
+		pdn_graph_free(addr);
 }
 
 static inline void node_added(const struct call *call, const CUgraphNodeParams *node)
 {
 	if (is_node(call, node, CU_GRAPH_NODE_TYPE_MEM_ALLOC))
-		pd_graph_alloc(node->alloc.dptr, node->alloc.bytesize);
+		pdn_graph_alloc(node->alloc.dptr, node->alloc.bytesize);
 	else if (is_node(call, node, CU_GRAPH_NODE_TYPE_MEM_FREE))
-		pd_graph_free(node->free.dptr);
+		pdn_graph_free(node->free.dptr);
 }
 
 static inline void instantiated(const struct call *call, const CUgraphExec *exec, CUgraph graph,
 				uint64_t flags)
 {
-	if (pd_succeeded(call) && is_set(&pd_graph_memory))
-		pd_graph_instantiated(exec ? *exec : NULL, graph, flags);
+	if (pdn_succeeded(call) && is_set(&pdn_graph_memory))
+		pdn_graph_instantiated(exec ? *exec : NULL, graph, flags);
 }
 
 static inline void exec_updated(const struct call *call, CUgraphExec exec, CUgraph graph)
 {
-	if (pd_succeeded(call) && is_set(&pd_graph_memory))
-		pd_graph_updated(exec, graph);
+	if (pdn_succeeded(call) && is_set(&pdn_graph_memory))
+		pdn_graph_updated(exec, graph);
 }
 
 static inline void end_freed_by_launch(struct call *call, CUgraphExec exec)
 {
-	if (is_set(&pd_graph_memory))
-		pd_graph_launch(call, exec);
+	if (is_set(&pdn_graph_memory))
+		pdn_graph_launch(call, exec);
 }
 
 static inline void exec_destroyed(const struct call *call, CUgraphExec exec)
 {
-	if (pd_succeeded(call) && is_set(&pd_graph_memory))
-		pd_graph_forget(exec);
+	if (pdn_succeeded(call) && is_set(&pdn_graph_memory))
+		pdn_graph_forget(exec);
 }
 
 /* ---- memory that ends with its owner ----------------------------------------------------- */
 
-static inline void owns(const struct call *call, enum pd_owner owner, const void *handle,
+static inline void owns(const struct call *call, enum pdn_owner owner, const void *handle,
 			uint64_t addr, uint64_t length)
 {
-	if (!pd_succeeded(call))
+	if (!pdn_succeeded(call))
 		return;
 	if (addr && length)
-		pd_device_seen(addr, length);
-	pd_owner_owns(owner, handle, addr, length);
+		pdn_device_seen(addr, length);
+	pdn_owner_owns(owner, handle, addr, length);
 }
 
-static inline void end_owned(struct call *call, enum pd_owner owner, const void *handle)
+static inline void end_owned(struct call *call, enum pdn_owner owner, const void *handle)
 {
-	pd_owner_end(call, owner, handle);
+	pdn_owner_end(call, owner, handle);
 }
 
-static inline void owner_ended(const struct call *call, enum pd_owner owner, const void *handle)
+static inline void owner_ended(const struct call *call, enum pdn_owner owner, const void *handle)
 {
-	if (pd_succeeded(call))
-		pd_owner_ended(owner, handle);
+	if (pdn_succeeded(call))
+		pdn_owner_ended(owner, handle);
 }
 
 static inline void end_resources(struct call *call, const CUgraphicsResource *resources,
 				 unsigned count)
 {
-	for (unsigned i = 0; is_set(&pd_owner_graphics) && resources && i < count; i++)
-		end_owned(call, PD_OWNER_GRAPHICS, resources[i]);
+	for (unsigned i = 0; is_set(&pdn_owner_graphics) && resources && i < count; i++)
+		end_owned(call, PDN_OWNER_GRAPHICS, resources[i]);
 }
 
 static inline void resources_ended(const struct call *call, const CUgraphicsResource *resources,
 				   unsigned count)
 {
-	for (unsigned i = 0; is_set(&pd_owner_graphics) && resources && i < count; i++)
-		owner_ended(call, PD_OWNER_GRAPHICS, resources[i]);
+	for (unsigned i = 0; is_set(&pdn_owner_graphics) && resources && i < count; i++)
+		owner_ended(call, PDN_OWNER_GRAPHICS, resources[i]);
 }
 
 /* How long the planes behind the first one are depends on the format. */
@@ -343,31 +343,31 @@ static inline void owns_planes(const struct call *call, const void *resource,
 	for (unsigned i = 0; i < frame->planeCount && i < CU_EGL_PLANES; i++) {
 		uint64_t at = NUMBER(frame->frame.pPitch[i]);
 
-		pd_device_seen(at, bytes);
-		pd_owner_owns(PD_OWNER_GRAPHICS, resource, at, 1);
+		pdn_device_seen(at, bytes);
+		pdn_owner_owns(PDN_OWNER_GRAPHICS, resource, at, 1);
 	}
 }
 
 static inline void frame_acquired(const struct call *call, const CUeglStreamConnection *connection,
 				  const CUgraphicsResource *frame)
 {
-	if (pd_succeeded(call) && connection)
-		pd_owner_frame_of(frame ? *frame : NULL, *connection);
+	if (pdn_succeeded(call) && connection)
+		pdn_owner_frame_of(frame ? *frame : NULL, *connection);
 }
 
 /* The call may change *connection. */
 static inline void end_connection(struct call *call, const CUeglStreamConnection *connection)
 {
 	call->connection = connection ? *connection : NULL;
-	end_owned(call, PD_OWNER_EGL, call->connection);
+	end_owned(call, PDN_OWNER_EGL, call->connection);
 }
 
 static inline void connection_ended(const struct call *call)
 {
-	owner_ended(call, PD_OWNER_EGL, call->connection);
+	owner_ended(call, PDN_OWNER_EGL, call->connection);
 }
 
-static inline void unloaded(const struct call *call, enum pd_owner owner, const void *handle)
+static inline void unloaded(const struct call *call, enum pdn_owner owner, const void *handle)
 {
 	owner_ended(call, owner, handle);
 	recheck(call, NULL);
@@ -376,100 +376,100 @@ static inline void unloaded(const struct call *call, enum pd_owner owner, const 
 static inline void module_of_library(const struct call *call, const CUmodule *module,
 				     CUlibrary library)
 {
-	if (pd_succeeded(call))
-		pd_owner_module_of(module ? *module : NULL, library);
+	if (pdn_succeeded(call))
+		pdn_owner_module_of(module ? *module : NULL, library);
 }
 
 static inline void module_of_function(const struct call *call, const CUmodule *module)
 {
-	if (pd_succeeded(call))
-		pd_owner_module_of_a_function(module ? *module : NULL);
+	if (pdn_succeeded(call))
+		pdn_owner_module_of_a_function(module ? *module : NULL);
 }
 
 /* ---- contexts ---------------------------------------------------------------------------- */
 
 static inline void context_created(const struct call *call, const CUcontext *context)
 {
-	if (pd_succeeded(call))
-		pd_context_created(context ? *context : NULL);
+	if (pdn_succeeded(call))
+		pdn_context_created(context ? *context : NULL);
 }
 
 static inline void context_attached(const struct call *call, const CUcontext *context)
 {
-	if (pd_succeeded(call))
-		pd_context_attached(context ? *context : NULL);
+	if (pdn_succeeded(call))
+		pdn_context_attached(context ? *context : NULL);
 }
 
 static inline void end_context(struct call *call, CUcontext context)
 {
-	pd_caught_context(call, context);
+	pdn_caught_context(call, context);
 }
 
 static inline void context_destroyed(const struct call *call, CUcontext context)
 {
-	if (pd_succeeded(call))
-		pd_context_destroyed(context);
+	if (pdn_succeeded(call))
+		pdn_context_destroyed(context);
 }
 
 static inline void end_attachment(struct call *call, CUcontext context)
 {
-	pd_context_detach(call, context);
+	pdn_context_detach(call, context);
 }
 
 static inline void context_detached(const struct call *call, CUcontext context)
 {
-	pd_context_detached(call, context);
+	pdn_context_detached(call, context);
 }
 
 static inline void primary_retained(const struct call *call, const CUcontext *context,
 				    CUdevice device)
 {
-	if (pd_succeeded(call))
-		pd_primary_retained(context ? *context : NULL, device);
+	if (pdn_succeeded(call))
+		pdn_primary_retained(context ? *context : NULL, device);
 }
 
 static inline void end_primary(struct call *call, CUdevice device)
 {
-	pd_primary_release(call, device);
+	pdn_primary_release(call, device);
 }
 
 static inline void primary_released(const struct call *call, CUdevice device)
 {
-	pd_primary_released(call, device);
+	pdn_primary_released(call, device);
 }
 
 static inline void end_primary_by_reset(struct call *call, CUdevice device)
 {
-	pd_primary_reset(call, device);
+	pdn_primary_reset(call, device);
 }
 
 static inline void primary_reset(const struct call *call, CUdevice device)
 {
-	if (pd_succeeded(call))
-		pd_primary_did_reset(device);
+	if (pdn_succeeded(call))
+		pdn_primary_did_reset(device);
 }
 
 static inline void green_created(const struct call *call, const CUgreenCtx *green, CUdevice device)
 {
-	if (pd_succeeded(call))
-		pd_green_created(green ? *green : NULL, device);
+	if (pdn_succeeded(call))
+		pdn_green_created(green ? *green : NULL, device);
 }
 
 static inline void context_of_green(const struct call *call, const CUcontext *context,
 				    CUgreenCtx green)
 {
-	if (pd_succeeded(call))
-		pd_green_context(context ? *context : NULL, green);
+	if (pdn_succeeded(call))
+		pdn_green_context(context ? *context : NULL, green);
 }
 
 static inline void end_green(struct call *call, CUgreenCtx green)
 {
-	pd_green_destroy(call, green);
+	pdn_green_destroy(call, green);
 }
 
 static inline void green_destroyed(const struct call *call, CUgreenCtx green)
 {
-	pd_green_destroyed(call, green);
+	pdn_green_destroyed(call, green);
 }
 
 /* ---- memory that is shared --------------------------------------------------------------- */
@@ -478,31 +478,31 @@ static inline void green_destroyed(const struct call *call, CUgreenCtx green)
 static inline void exported(const struct call *call, const void *handle, uint64_t addr,
 			    uint64_t length, CUmemRangeHandleType type)
 {
-	if (pd_succeeded(call) && handle && type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD)
-		pd_exported(addr, length, *(const int *)handle, call->caller);
+	if (pdn_succeeded(call) && handle && type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD)
+		pdn_exported(addr, length, *(const int *)handle, call->caller);
 }
 
 static inline void ipc_opened(const struct call *call, uint64_t addr)
 {
-	if (pd_succeeded(call)) {
-		pd_device_seen(addr, 1);
-		pd_ipc_opened(addr);
+	if (pdn_succeeded(call)) {
+		pdn_device_seen(addr, 1);
+		pdn_ipc_opened(addr);
 	}
 }
 
 static inline void end_ipc(struct call *call, uint64_t addr)
 {
-	pd_ipc_close(call, addr);
+	pdn_ipc_close(call, addr);
 }
 
 static inline void ipc_closed(const struct call *call, uint64_t addr)
 {
-	pd_ipc_closed(call, addr);
+	pdn_ipc_closed(call, addr);
 }
 
 /* ---- look-ups ---------------------------------------------------------------------------- */
 
-static void *ask_v1(const struct pd_asked *asked, int version)
+static void *ask_v1(const struct pdn_asked *asked, int version)
 {
 	typeof(cuGetProcAddress) *real = asked->real;
 	void *found = NULL;
@@ -510,7 +510,7 @@ static void *ask_v1(const struct pd_asked *asked, int version)
 	return real(asked->name, &found, version, asked->flags) == CUDA_SUCCESS ? found : NULL;
 }
 
-static void *ask_v2(const struct pd_asked *asked, int version)
+static void *ask_v2(const struct pdn_asked *asked, int version)
 {
 	typeof(cuGetProcAddress_v2) *real = asked->real;
 	void *found = NULL;
@@ -519,14 +519,14 @@ static void *ask_v2(const struct pd_asked *asked, int version)
 										      : NULL;
 }
 
-static inline void found_by(void *ask(const struct pd_asked *, int), const struct call *call,
+static inline void found_by(void *ask(const struct pdn_asked *, int), const struct call *call,
 			    const char *symbol, void **found, int version, uint64_t flags)
 {
-	if (pd_succeeded(call) && symbol && found && *found) {
-		struct pd_asked asked = {
+	if (pdn_succeeded(call) && symbol && found && *found) {
+		struct pdn_asked asked = {
 			.name = symbol, .flags = flags, .ask = ask, .real = call->real};
 
-		*found = pd_substitute(&asked, version, *found);
+		*found = pdn_substitute(&asked, version, *found);
 	}
 }
 

@@ -14,20 +14,20 @@
 #define DEVICES 64
 
 /* Usage counts of the contexts that the program has created. */
-static struct pd_counts usage;
+static struct pdn_counts usage;
 
 struct green {
 	void *green;
 	int64_t device;
 };
-static PD_TABLE(struct green) greens;
+static PDN_TABLE(struct green) greens;
 
 struct green_context {
 	void *green, *context;
 };
-static PD_TABLE(struct green_context) green_contexts;
+static PDN_TABLE(struct green_context) green_contexts;
 
-/* Under PD_LOCK_CONTEXTS. */
+/* Under PDN_LOCK_CONTEXTS. */
 static struct {
 	int retained;  /* how often, by the calls that were seen; a reset does not change it */
 	bool active;   /* retained, and not reset since */
@@ -42,34 +42,34 @@ static uint64_t key_of(const void *handle)
 	return (uintptr_t)handle;
 }
 
-void pd_context_created(void *context)
+void pdn_context_created(void *context)
 {
-	pd_count_set(&usage, key_of(context), 1);
+	pdn_count_set(&usage, key_of(context), 1);
 }
 
-void pd_context_attached(void *context)
+void pdn_context_attached(void *context)
 {
-	pd_count_change(&usage, key_of(context), 1);
+	pdn_count_change(&usage, key_of(context), 1);
 }
 
-void pd_context_destroyed(void *context)
+void pdn_context_destroyed(void *context)
 {
-	pd_count_remove(&usage, key_of(context));
+	pdn_count_remove(&usage, key_of(context));
 }
 
-void pd_context_detach(struct call *call, void *context)
+void pdn_context_detach(struct call *call, void *context)
 {
-	call->last = pd_count_change(&usage, key_of(context), -1) <= 0;
+	call->last = pdn_count_change(&usage, key_of(context), -1) <= 0;
 	if (call->last)
-		pd_caught_context(call, context);
+		pdn_caught_context(call, context);
 }
 
-void pd_context_detached(const struct call *call, void *context)
+void pdn_context_detached(const struct call *call, void *context)
 {
-	if (!pd_succeeded(call))
-		pd_count_change(&usage, key_of(context), 1);
+	if (!pdn_succeeded(call))
+		pdn_count_change(&usage, key_of(context), 1);
 	else if (call->last)
-		pd_count_end(&usage, key_of(context));
+		pdn_count_end(&usage, key_of(context));
 }
 
 /* ---- primary contexts --------------------------------------------------------------------- */
@@ -82,7 +82,7 @@ static bool counted(CUdevice device)
 /* 1, 0, or -1 if the driver does not say. */
 static int is_active(CUdevice device)
 {
-	typeof(cuDevicePrimaryCtxGetState) *ask = PD_DRIVER(cuDevicePrimaryCtxGetState);
+	typeof(cuDevicePrimaryCtxGetState) *ask = PDN_DRIVER(cuDevicePrimaryCtxGetState);
 	unsigned flags;
 	int active = 0, error = errno;
 	bool told = ask && ask(device, &flags, &active) == CUDA_SUCCESS;
@@ -91,16 +91,16 @@ static int is_active(CUdevice device)
 	return told ? active != 0 : -1;
 }
 
-void pd_primary_retained(void *context, CUdevice device)
+void pdn_primary_retained(void *context, CUdevice device)
 {
 	if (!counted(device))
 		return;
-	pd_take(PD_LOCK_CONTEXTS);
+	pdn_lock_one(PDN_LOCK_CONTEXTS);
 	primary[device].retained++;
 	primary[device].active = true;
 	if (context)
 		primary[device].context = context;
-	pd_let_go(PD_LOCK_CONTEXTS);
+	pdn_unlock_one(PDN_LOCK_CONTEXTS);
 }
 
 static void end_primary(struct call *call, CUdevice device)
@@ -108,28 +108,28 @@ static void end_primary(struct call *call, CUdevice device)
 	void *context = NULL;
 
 	if (counted(device)) {
-		pd_take(PD_LOCK_CONTEXTS);
+		pdn_lock_one(PDN_LOCK_CONTEXTS);
 		context = primary[device].context;
-		pd_let_go(PD_LOCK_CONTEXTS);
+		pdn_unlock_one(PDN_LOCK_CONTEXTS);
 	}
 	if (context)
-		pd_caught_context(call, context);
+		pdn_caught_context(call, context);
 	else
-		pd_caught_guard(call, pd_end_device(device));
+		pdn_caught_guard(call, pdn_end_device(device));
 }
 
 /*
  * Counts the release before the call: of two threads that release at the same time, one must see
  * that it is the last.
  */
-void pd_primary_release(struct call *call, CUdevice device)
+void pdn_primary_release(struct call *call, CUdevice device)
 {
 	call->last = true;
 	if (counted(device)) {
-		pd_take(PD_LOCK_CONTEXTS);
+		pdn_lock_one(PDN_LOCK_CONTEXTS);
 		if (--primary[device].retained > 0 && !primary[device].unsure)
 			call->last = false;
-		pd_let_go(PD_LOCK_CONTEXTS);
+		pdn_unlock_one(PDN_LOCK_CONTEXTS);
 	}
 	if (call->last)
 		end_primary(call, device);
@@ -146,7 +146,7 @@ static void compare_with_driver(CUdevice device, bool expected_end)
 
 	if (active < 0)
 		return;
-	pd_take(PD_LOCK_CONTEXTS);
+	pdn_lock_one(PDN_LOCK_CONTEXTS);
 	if (!active) {
 		recheck = primary[device].active && !expected_end;
 		if (recheck)
@@ -159,30 +159,30 @@ static void compare_with_driver(CUdevice device, bool expected_end)
 		primary[device].retained = 0;
 	if (!active && !primary[device].retained)
 		primary[device].unsure = false;
-	pd_let_go(PD_LOCK_CONTEXTS);
+	pdn_unlock_one(PDN_LOCK_CONTEXTS);
 	if (recheck)
-		pd_recheck(NULL);
+		pdn_recheck(NULL);
 }
 
-void pd_primary_released(const struct call *call, CUdevice device)
+void pdn_primary_released(const struct call *call, CUdevice device)
 {
 	if (!counted(device))
 		return;
-	if (pd_succeeded(call)) {
+	if (pdn_succeeded(call)) {
 		compare_with_driver(device, call->last);
 		return;
 	}
-	pd_take(PD_LOCK_CONTEXTS);
+	pdn_lock_one(PDN_LOCK_CONTEXTS);
 	primary[device].retained++;
-	pd_let_go(PD_LOCK_CONTEXTS);
+	pdn_unlock_one(PDN_LOCK_CONTEXTS);
 }
 
-void pd_primary_reset(struct call *call, CUdevice device)
+void pdn_primary_reset(struct call *call, CUdevice device)
 {
 	end_primary(call, device);
 }
 
-void pd_primary_did_reset(CUdevice device)
+void pdn_primary_did_reset(CUdevice device)
 {
 	if (counted(device))
 		compare_with_driver(device, true);
@@ -190,49 +190,49 @@ void pd_primary_did_reset(CUdevice device)
 
 /* ---- green contexts: each retains its device's primary context ---------------------------- */
 
-void pd_green_created(void *green, CUdevice device)
+void pdn_green_created(void *green, CUdevice device)
 {
-	pd_record_replace(&greens, (&(struct green){.green = green, .device = device}));
-	pd_primary_retained(NULL, device);
+	pdn_record_replace(&greens, (&(struct green){.green = green, .device = device}));
+	pdn_primary_retained(NULL, device);
 }
 
-void pd_green_context(void *context, void *green)
+void pdn_green_context(void *context, void *green)
 {
-	pd_record_add(&green_contexts,
-		      (&(struct green_context){.green = green, .context = context}));
+	pdn_record_add(&green_contexts,
+		       (&(struct green_context){.green = green, .context = context}));
 }
 
 static CUdevice device_of(void *green)
 {
 	struct green found;
 
-	if (!pd_record_get(&greens, key_of(green), 0, &found, 1))
+	if (!pdn_record_get(&greens, key_of(green), 0, &found, 1))
 		return CU_DEVICE_INVALID;
 	return (CUdevice)found.device;
 }
 
-void pd_green_destroy(struct call *call, void *green)
+void pdn_green_destroy(struct call *call, void *green)
 {
 	CUdevice device = device_of(green);
 	struct green_context made[4];
-	unsigned count = pd_record_get(&green_contexts, key_of(green), 0, made, 4);
+	unsigned count = pdn_record_get(&green_contexts, key_of(green), 0, made, 4);
 
 	for (unsigned i = 0; i < count; i++)
-		pd_caught_context(call, made[i].context);
+		pdn_caught_context(call, made[i].context);
 	if (counted(device))
-		pd_primary_release(call, device);
+		pdn_primary_release(call, device);
 }
 
-void pd_green_destroyed(const struct call *call, void *green)
+void pdn_green_destroyed(const struct call *call, void *green)
 {
 	CUdevice device = device_of(green);
 
 	if (counted(device))
-		pd_primary_released(call, device);
-	if (!pd_succeeded(call))
+		pdn_primary_released(call, device);
+	if (!pdn_succeeded(call))
 		return;
 	if (!counted(device))
-		pd_recheck(NULL);
-	pd_record_remove(&greens, key_of(green));
-	pd_record_remove(&green_contexts, key_of(green));
+		pdn_recheck(NULL);
+	pdn_record_remove(&greens, key_of(green));
+	pdn_record_remove(&green_contexts, key_of(green));
 }

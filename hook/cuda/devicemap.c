@@ -7,11 +7,11 @@
 
 #include "hook/cuda/devicemap.h"
 
-#define SLOTS (1ull << (PD_DEVICE_ADDRESS - PD_DEVICE_SHIFT))
-#define BYTES (PD_DEVICE_WORDS * sizeof(uint64_t))
+#define SLOTS (1ull << (PDN_DEVICE_ADDRESS - PDN_DEVICE_SHIFT))
+#define BYTES (PDN_DEVICE_WORDS * sizeof(uint64_t))
 
-uint64_t *pd_device_part[PD_DEVICE_PARTS];
-bool pd_device_part_failed;
+uint64_t *pdn_device_part[PDN_DEVICE_PARTS];
+bool pdn_device_part_failed;
 
 static uint64_t *make_part(uint64_t **place)
 {
@@ -20,7 +20,7 @@ static uint64_t *make_part(uint64_t **place)
 		mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (part == MAP_FAILED) {
-		__atomic_store_n(&pd_device_part_failed, true, __ATOMIC_RELAXED);
+		__atomic_store_n(&pdn_device_part_failed, true, __ATOMIC_RELAXED);
 		return NULL;
 	}
 	madvise(part, BYTES, MADV_DONTDUMP);
@@ -44,18 +44,18 @@ static void set(uint64_t *word, uint64_t bits)
 /* `word` is counted through all parts. */
 static void set_in_word(uint64_t word, uint64_t bits)
 {
-	uint64_t **place = &pd_device_part[word / PD_DEVICE_WORDS];
+	uint64_t **place = &pdn_device_part[word / PDN_DEVICE_WORDS];
 	uint64_t *part = __atomic_load_n(place, __ATOMIC_ACQUIRE);
 
-	if (!part && !__atomic_load_n(&pd_device_part_failed, __ATOMIC_RELAXED))
+	if (!part && !__atomic_load_n(&pdn_device_part_failed, __ATOMIC_RELAXED))
 		part = make_part(place);
 	if (part)
-		set(&part[word % PD_DEVICE_WORDS], bits);
+		set(&part[word % PDN_DEVICE_WORDS], bits);
 }
 
-void pd_device_mark(uint64_t addr, uint64_t length)
+void pdn_device_mark(uint64_t addr, uint64_t length)
 {
-	uint64_t first = addr >> PD_DEVICE_SHIFT, last = (addr + length - 1) >> PD_DEVICE_SHIFT;
+	uint64_t first = addr >> PDN_DEVICE_SHIFT, last = (addr + length - 1) >> PDN_DEVICE_SHIFT;
 	int error = errno;
 
 	if (!length || last < first || first >= SLOTS)

@@ -72,7 +72,7 @@
 
 /* Skip to the place of the next entry. */
 .macro place
-	.skip	(PD_ENTRY_SIZE - (. - pd_entries_begin) % PD_ENTRY_SIZE) % PD_ENTRY_SIZE, 0xcc
+	.skip	(PDN_ENTRY_SIZE - (. - pdn_entries_begin) % PDN_ENTRY_SIZE) % PDN_ENTRY_SIZE, 0xcc
 .endm
 
 .macro entry name, body, table, count, has_room
@@ -90,38 +90,38 @@
 
 /* Where an entry can't add an argument, each of the two entries has a C function of its own. */
 #define LINKED_BODY(symbol, args)    \
-	PD_CHOOSE(PD_HAS_ROOM(symbol, args), pd_caught_##symbol, pd_linked_body_##symbol)
+	PDN_CHOOSE(PDN_FITS_IN_REGISTERS(symbol, args), pdn_caught_##symbol, pdn_linked_body_##symbol)
 #define LOOKED_UP_BODY(symbol, args) \
-	PD_CHOOSE(PD_HAS_ROOM(symbol, args), pd_caught_##symbol, pd_looked_up_body_##symbol)
+	PDN_CHOOSE(PDN_FITS_IN_REGISTERS(symbol, args), pdn_caught_##symbol, pdn_looked_up_body_##symbol)
 
-	.section .text.pd_entries, "ax", %progbits
-	.globl	pd_entries_begin, pd_entries_end
-	.hidden	pd_entries_begin, pd_entries_end
+	.section .text.pdn_entries, "ax", %progbits
+	.globl	pdn_entries_begin, pdn_entries_end
+	.hidden	pdn_entries_begin, pdn_entries_end
 
 	/* One description of the stack serves all entries: they do not touch it. */
 	.p2align 5
-pd_entries_begin:
+pdn_entries_begin:
 	.cfi_startproc
 	movable
-	go_to	pd_entries_begin
+	go_to	pdn_entries_begin
 
 	.set	row, 0
 #define X(symbol, base, version, flavour, params, args, ...) \
 	.globl symbol; \
-	entry symbol, LINKED_BODY(symbol, args), pd_linked_real, PD_COUNT args, \
-		PD_HAS_ROOM(symbol, args);
+	entry symbol, LINKED_BODY(symbol, args), pdn_linked_real, PDN_COUNT args, \
+		PDN_FITS_IN_REGISTERS(symbol, args);
 #include "hook/cuda/entrypoints.def"
 #undef X
 
 	.set	row, 0
 #define X(symbol, base, version, flavour, params, args, ...) \
-	entry pd_looked_up_##symbol, LOOKED_UP_BODY(symbol, args), pd_looked_up_real, \
-		PD_COUNT args, PD_HAS_ROOM(symbol, args);
+	entry pdn_looked_up_##symbol, LOOKED_UP_BODY(symbol, args), pdn_looked_up_real, \
+		PDN_COUNT args, PDN_FITS_IN_REGISTERS(symbol, args);
 #include "hook/cuda/entrypoints.def"
 #undef X
 
 	place
-pd_entries_end:
+pdn_entries_end:
 	.cfi_endproc
 
 	.section .note.GNU-stack, "", %progbits

@@ -20,20 +20,20 @@ struct freed_by_launch {
 	CUgraphExec exec;
 	uint64_t addr;
 };
-static PD_TABLE(struct freed_by_launch) freed_by_launch;
+static PDN_TABLE(struct freed_by_launch) freed_by_launch;
 
 #define MAX_DEPTH 16 /* of child graphs within child graphs */
 
-uint32_t pd_captures;
-uint32_t pd_graph_memory;
+uint32_t pdn_captures;
+uint32_t pdn_graph_memory;
 
 /* ---- capture ------------------------------------------------------------------------------ */
 
-bool pd_is_capturing(CUstream stream, enum pd_flavour flavour)
+bool pdn_is_capturing(CUstream stream, enum pdn_flavour flavour)
 {
-	typeof(cuStreamIsCapturing) *ask = flavour == PD_PER_THREAD
-						   ? PD_DRIVER(cuStreamIsCapturing_ptsz)
-						   : PD_DRIVER(cuStreamIsCapturing);
+	typeof(cuStreamIsCapturing) *ask = flavour == PDN_PER_THREAD
+						   ? PDN_DRIVER(cuStreamIsCapturing_ptsz)
+						   : PDN_DRIVER(cuStreamIsCapturing);
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	int error = errno;
 	bool yes = ask && ask(stream, &status) == CUDA_SUCCESS &&
@@ -48,40 +48,40 @@ bool pd_is_capturing(CUstream stream, enum pd_flavour flavour)
  * destroyed while it is captured leaves the count too high for ever, which costs a question to the
  * driver at each async free.
  *
- * Relaxed, as pd_graph_memory is: a thread can free on a stream that another thread captures only
+ * Relaxed, as pdn_graph_memory is: a thread can free on a stream that another thread captures only
  * after the two threads have synchronized.
  */
-void pd_capture_begun(void)
+void pdn_capture_begun(void)
 {
-	__atomic_fetch_add(&pd_captures, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&pdn_captures, 1, __ATOMIC_RELAXED);
 }
 
-void pd_capture_ended(void)
+void pdn_capture_ended(void)
 {
-	uint32_t count = __atomic_load_n(&pd_captures, __ATOMIC_RELAXED);
+	uint32_t count = __atomic_load_n(&pdn_captures, __ATOMIC_RELAXED);
 
-	while (count && !__atomic_compare_exchange_n(&pd_captures, &count, count - 1, true,
+	while (count && !__atomic_compare_exchange_n(&pdn_captures, &count, count - 1, true,
 						     __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
 }
 
 /* ---- nodes -------------------------------------------------------------------------------- */
 
-void pd_graph_alloc(uint64_t addr, uint64_t length)
+void pdn_graph_alloc(uint64_t addr, uint64_t length)
 {
-	__atomic_store_n(&pd_graph_memory, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_graph_memory, 1, __ATOMIC_RELAXED);
 	if (addr && length) {
-		pd_device_seen(addr, length);
-		pd_volatile(addr, length);
+		pdn_device_seen(addr, length);
+		pdn_volatile(addr, length);
 	}
 }
 
 /* Asks the driver nothing during a capture, so the length of the allocation is not known. */
-void pd_graph_free(uint64_t addr)
+void pdn_graph_free(uint64_t addr)
 {
-	__atomic_store_n(&pd_graph_memory, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_graph_memory, 1, __ATOMIC_RELAXED);
 	if (addr)
-		pd_volatile(addr, 1);
+		pdn_volatile(addr, 1);
 }
 
 /* A walk through the nodes of a graph, which collects what its launch frees. */
@@ -95,13 +95,13 @@ static void walk_graph(const struct walk *walk, CUgraph graph, int depth);
 static void remember(const struct walk *walk, uint64_t addr)
 {
 	if (addr)
-		pd_record_add(&freed_by_launch,
-			      (&(struct freed_by_launch){.exec = walk->exec, .addr = addr}));
+		pdn_record_add(&freed_by_launch,
+			       (&(struct freed_by_launch){.exec = walk->exec, .addr = addr}));
 }
 
 static void walk_alloc(const struct walk *walk, CUgraphNode node)
 {
-	typeof(cuGraphMemAllocNodeGetParams) *ask = PD_DRIVER(cuGraphMemAllocNodeGetParams);
+	typeof(cuGraphMemAllocNodeGetParams) *ask = PDN_DRIVER(cuGraphMemAllocNodeGetParams);
 	CUDA_MEM_ALLOC_NODE_PARAMS params = {.dptr = 0};
 
 	if (walk->frees_own && ask && ask(node, &params) == CUDA_SUCCESS)
@@ -110,7 +110,7 @@ static void walk_alloc(const struct walk *walk, CUgraphNode node)
 
 static void walk_free(const struct walk *walk, CUgraphNode node)
 {
-	typeof(cuGraphMemFreeNodeGetParams) *ask = PD_DRIVER(cuGraphMemFreeNodeGetParams);
+	typeof(cuGraphMemFreeNodeGetParams) *ask = PDN_DRIVER(cuGraphMemFreeNodeGetParams);
 	CUdeviceptr addr = 0;
 
 	if (ask && ask(node, &addr) == CUDA_SUCCESS)
@@ -119,7 +119,7 @@ static void walk_free(const struct walk *walk, CUgraphNode node)
 
 static void walk_child(const struct walk *walk, CUgraphNode node, int depth)
 {
-	typeof(cuGraphChildGraphNodeGetGraph) *ask = PD_DRIVER(cuGraphChildGraphNodeGetGraph);
+	typeof(cuGraphChildGraphNodeGetGraph) *ask = PDN_DRIVER(cuGraphChildGraphNodeGetGraph);
 	CUgraph child = NULL;
 
 	if (ask && ask(node, &child) == CUDA_SUCCESS && child)
@@ -128,7 +128,7 @@ static void walk_child(const struct walk *walk, CUgraphNode node, int depth)
 
 static void walk_node(const struct walk *walk, CUgraphNode node, int depth)
 {
-	typeof(cuGraphNodeGetType) *ask = PD_DRIVER(cuGraphNodeGetType);
+	typeof(cuGraphNodeGetType) *ask = PDN_DRIVER(cuGraphNodeGetType);
 	CUgraphNodeType type;
 
 	if (!ask || ask(node, &type) != CUDA_SUCCESS)
@@ -143,7 +143,7 @@ static void walk_node(const struct walk *walk, CUgraphNode node, int depth)
 
 static void walk_graph(const struct walk *walk, CUgraph graph, int depth)
 {
-	typeof(cuGraphGetNodes) *ask = PD_DRIVER(cuGraphGetNodes);
+	typeof(cuGraphGetNodes) *ask = PDN_DRIVER(cuGraphGetNodes);
 	CUgraphNode *nodes;
 	size_t count = 0, bytes;
 
@@ -161,7 +161,7 @@ static void walk_graph(const struct walk *walk, CUgraph graph, int depth)
 
 /* ---- executable graphs -------------------------------------------------------------------- */
 
-void pd_graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags)
+void pdn_graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags)
 {
 	struct walk walk = {
 		.exec = exec,
@@ -169,38 +169,38 @@ void pd_graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags)
 	};
 	int error = errno;
 
-	pd_graph_forget(exec); /* the handle may have been that of an earlier graph */
+	pdn_graph_forget(exec); /* the handle may have been that of an earlier graph */
 	if (exec && graph)
 		walk_graph(&walk, graph, 0);
 	errno = error;
 }
 
-void pd_graph_updated(CUgraphExec exec, CUgraph graph)
+void pdn_graph_updated(CUgraphExec exec, CUgraph graph)
 {
-	typeof(cuGraphExecGetFlags) *ask = PD_DRIVER(cuGraphExecGetFlags);
+	typeof(cuGraphExecGetFlags) *ask = PDN_DRIVER(cuGraphExecGetFlags);
 	cuuint64_t flags = 0;
 	int error = errno;
 
 	if (!ask || ask(exec, &flags) != CUDA_SUCCESS)
 		flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH; /* rather end too much */
 	errno = error;
-	pd_graph_instantiated(exec, graph, flags);
+	pdn_graph_instantiated(exec, graph, flags);
 }
 
-void pd_graph_launch(struct call *call, CUgraphExec exec)
+void pdn_graph_launch(struct call *call, CUgraphExec exec)
 {
 	struct freed_by_launch freed[16];
 	unsigned done = 0, count;
 
 	do {
-		count = pd_record_get(&freed_by_launch, (uintptr_t)exec, done, freed, 16);
+		count = pdn_record_get(&freed_by_launch, (uintptr_t)exec, done, freed, 16);
 		for (unsigned i = 0; i < count; i++)
-			pd_caught_in_order(call, freed[i].addr);
+			pdn_caught_in_order(call, freed[i].addr);
 		done += count;
 	} while (count == 16);
 }
 
-void pd_graph_forget(CUgraphExec exec)
+void pdn_graph_forget(CUgraphExec exec)
 {
-	pd_record_remove(&freed_by_launch, (uintptr_t)exec);
+	pdn_record_remove(&freed_by_launch, (uintptr_t)exec);
 }

@@ -11,11 +11,11 @@
 #include "hook/cuda/records.h"
 
 /* By buffer id: how often the mapping is open. */
-static struct pd_counts opened;
+static struct pdn_counts opened;
 
-uint64_t pd_buffer_id(uint64_t addr)
+uint64_t pdn_buffer_id(uint64_t addr)
 {
-	typeof(cuPointerGetAttribute) *ask = PD_DRIVER(cuPointerGetAttribute);
+	typeof(cuPointerGetAttribute) *ask = PDN_DRIVER(cuPointerGetAttribute);
 	unsigned long long id = 0;
 	int error = errno;
 
@@ -28,7 +28,7 @@ uint64_t pd_buffer_id(uint64_t addr)
 /* From addr to the end of its mapping; 1 if the driver does not say. */
 static uint64_t length_at(uint64_t addr)
 {
-	typeof(cuMemGetAddressRange_v2) *ask = PD_DRIVER(cuMemGetAddressRange_v2);
+	typeof(cuMemGetAddressRange_v2) *ask = PDN_DRIVER(cuMemGetAddressRange_v2);
 	CUdeviceptr base = 0;
 	size_t length = 0;
 	int error = errno;
@@ -38,37 +38,37 @@ static uint64_t length_at(uint64_t addr)
 	return told && base + length > addr ? base + length - addr : 1;
 }
 
-void pd_ipc_opened(uint64_t addr)
+void pdn_ipc_opened(uint64_t addr)
 {
-	uint64_t id = addr ? pd_buffer_id(addr) : 0;
+	uint64_t id = addr ? pdn_buffer_id(addr) : 0;
 
 	if (!id)
 		return;
-	pd_count_begin(&opened, id);
-	if (pd_count_change(&opened, id, 1) == 1)
-		pd_allocated(addr, length_at(addr));
+	pdn_count_begin(&opened, id);
+	if (pdn_count_change(&opened, id, 1) == 1)
+		pdn_allocated(addr, length_at(addr));
 }
 
 /* A mapping without a count was opened by a call that was not seen: each close may be the last. */
-void pd_ipc_close(struct call *call, uint64_t addr)
+void pdn_ipc_close(struct call *call, uint64_t addr)
 {
-	uint64_t id = addr ? pd_buffer_id(addr) : 0;
+	uint64_t id = addr ? pdn_buffer_id(addr) : 0;
 
-	call->last = !id || pd_count_change(&opened, id, -1) <= 0;
+	call->last = !id || pdn_count_change(&opened, id, -1) <= 0;
 	call->buffer_id = id;
 	if (call->last)
-		pd_caught_range(call, addr, 0);
+		pdn_caught_range(call, addr, 0);
 }
 
-void pd_ipc_closed(const struct call *call, uint64_t addr)
+void pdn_ipc_closed(const struct call *call, uint64_t addr)
 {
 	if (!call->buffer_id)
 		return;
-	if (!pd_succeeded(call)) {
-		pd_count_change(&opened, call->buffer_id, 1);
+	if (!pdn_succeeded(call)) {
+		pdn_count_change(&opened, call->buffer_id, 1);
 		return;
 	}
-	if (!call->last && pd_buffer_id(addr) != call->buffer_id)
-		pd_recheck(NULL); /* it was the last close, although the count was higher */
-	pd_count_end(&opened, call->buffer_id);
+	if (!call->last && pdn_buffer_id(addr) != call->buffer_id)
+		pdn_recheck(NULL); /* it was the last close, although the count was higher */
+	pdn_count_end(&opened, call->buffer_id);
 }

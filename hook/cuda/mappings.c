@@ -13,35 +13,35 @@
 struct mapping {
 	uint64_t base, id, length;
 };
-static PD_TABLE(struct mapping) mappings;
+static PDN_TABLE(struct mapping) mappings;
 
-void pd_mapped(uint64_t addr, uint64_t length)
+void pdn_mapped(uint64_t addr, uint64_t length)
 {
-	struct mapping mapping = {.base = addr, .id = pd_buffer_id(addr), .length = length};
+	struct mapping mapping = {.base = addr, .id = pdn_buffer_id(addr), .length = length};
 
 	if (mapping.id)
-		pd_record_replace(&mappings, &mapping);
+		pdn_record_replace(&mappings, &mapping);
 }
 
 /*
  * One call may unmap many mappings, side by side. Another thread may have mapped new memory there
  * by now: the driver still knows the id of that mapping, so its record stays.
  */
-void pd_unmapped(uint64_t addr, uint64_t length)
+void pdn_unmapped(uint64_t addr, uint64_t length)
 {
 	struct mapping mapping;
 
 	for (uint64_t at = addr; at - addr < length; at += mapping.length) {
-		if (!pd_record_get(&mappings, at, 0, &mapping, 1) || !mapping.length)
+		if (!pdn_record_get(&mappings, at, 0, &mapping, 1) || !mapping.length)
 			break;
-		if (pd_buffer_id(at) != mapping.id)
-			pd_record_remove_one(&mappings, at, mapping.id);
+		if (pdn_buffer_id(at) != mapping.id)
+			pdn_record_remove_one(&mappings, at, mapping.id);
 	}
 }
 
-bool pd_mapping_is_known(uint64_t base, uint64_t id)
+bool pdn_mapping_is_known(uint64_t base, uint64_t id)
 {
 	struct mapping mapping;
 
-	return pd_record_get(&mappings, base, 0, &mapping, 1) && mapping.id == id;
+	return pdn_record_get(&mappings, base, 0, &mapping, 1) && mapping.id == id;
 }

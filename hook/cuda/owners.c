@@ -8,35 +8,35 @@
 #include "hook/hook.h"
 #include "hook/cuda/records.h"
 
-uint32_t pd_owner_external;
-uint32_t pd_owner_graphics;
+uint32_t pdn_owner_external;
+uint32_t pdn_owner_graphics;
 
 /* Memory that ends with its owner; a table for each kind of owner. */
 struct owned {
 	const void *owner;
 	uint64_t addr, length;
 };
-static PD_TABLE(struct owned) owned_by[PD_OWNERS];
+static PDN_TABLE(struct owned) owned_by[PDN_OWNERS];
 
 /* An owner that ends with another: a library's modules, the frames of a connection. */
 struct part {
 	const void *whole, *part;
 };
-static PD_TABLE(struct part) parts_of[PD_OWNERS];
+static PDN_TABLE(struct part) parts_of[PDN_OWNERS];
 
 /* The other way round, for what can end before its whole. */
 struct frame {
 	const void *frame, *connection;
 };
-static PD_TABLE(struct frame) connections;
+static PDN_TABLE(struct frame) connections;
 struct external {
 	uint64_t addr;
 	const void *owner;
 };
-static PD_TABLE(struct external) externals;
+static PDN_TABLE(struct external) externals;
 
 /* Modules that the program has come to by a function in them. The counts don't matter. */
-static struct pd_counts found_by_function;
+static struct pdn_counts found_by_function;
 
 static uint64_t key_of(const void *handle)
 {
@@ -47,39 +47,39 @@ static uint64_t key_of(const void *handle)
  * A module of a library ends with the library. For a module that the program has come to by a
  * function in it the library is not known, so the module's memory is volatile.
  */
-static bool may_belong_to_library(enum pd_owner owner, const void *handle)
+static bool may_belong_to_library(enum pdn_owner owner, const void *handle)
 {
-	return owner == PD_OWNER_MODULE &&
-	       pd_count_change(&found_by_function, key_of(handle), 0) != PD_NOT_COUNTED;
+	return owner == PDN_OWNER_MODULE &&
+	       pdn_count_change(&found_by_function, key_of(handle), 0) != PDN_NOT_COUNTED;
 }
 
 /*
  * Two contexts of OpenGL may each have a buffer of this number mapped. Then an unmap does not tell
  * which of them it ends: both are volatile, and rechecked afterwards.
  */
-static bool is_ambiguous(enum pd_owner owner, const void *handle)
+static bool is_ambiguous(enum pdn_owner owner, const void *handle)
 {
 	struct owned mapped[2];
 
-	return owner == PD_OWNER_GL_BUFFER &&
-	       pd_record_get(&owned_by[owner], key_of(handle), 0, mapped, 2) == 2;
+	return owner == PDN_OWNER_GL_BUFFER &&
+	       pdn_record_get(&owned_by[owner], key_of(handle), 0, mapped, 2) == 2;
 }
 
 static bool ever_ambiguous; /* relaxed, as the counts below */
 
-static void make_volatile(enum pd_owner owner, const void *handle)
+static void make_volatile(enum pdn_owner owner, const void *handle)
 {
 	struct owned owned;
 
 	__atomic_store_n(&ever_ambiguous, true, __ATOMIC_RELAXED);
-	for (unsigned i = 0; pd_record_get(&owned_by[owner], key_of(handle), i, &owned, 1); i++)
-		pd_volatile(owned.addr, owned.length);
+	for (unsigned i = 0; pdn_record_get(&owned_by[owner], key_of(handle), i, &owned, 1); i++)
+		pdn_volatile(owned.addr, owned.length);
 }
 
 /* Does the call that names the memory also map it? Globals are there already. */
-static bool is_mapped_now(enum pd_owner owner)
+static bool is_mapped_now(enum pdn_owner owner)
 {
-	return owner != PD_OWNER_MODULE && owner != PD_OWNER_LIBRARY;
+	return owner != PDN_OWNER_MODULE && owner != PDN_OWNER_LIBRARY;
 }
 
 /*
@@ -89,54 +89,54 @@ static bool is_mapped_now(enum pd_owner owner)
  * The counts, here and below, are relaxed: a thread that ends an owner has it from the thread that
  * made it, and the records have a lock.
  */
-void pd_owner_owns(enum pd_owner owner, const void *handle, uint64_t addr, uint64_t length)
+void pdn_owner_owns(enum pdn_owner owner, const void *handle, uint64_t addr, uint64_t length)
 {
 	struct owned owned = {.owner = handle, .addr = addr, .length = length};
 
 	if (!addr)
 		return;
 	if (may_belong_to_library(owner, handle))
-		pd_volatile(addr, length);
-	if (!pd_record_add(&owned_by[owner], &owned))
+		pdn_volatile(addr, length);
+	if (!pdn_record_add(&owned_by[owner], &owned))
 		return;
-	if (owner == PD_OWNER_EXTERNAL) {
-		pd_record_add(&externals, (&(struct external){.addr = addr, .owner = handle}));
-		__atomic_fetch_add(&pd_owner_external, 1, __ATOMIC_RELAXED);
-	} else if (owner == PD_OWNER_GRAPHICS) {
-		__atomic_store_n(&pd_owner_graphics, 1, __ATOMIC_RELAXED);
+	if (owner == PDN_OWNER_EXTERNAL) {
+		pdn_record_add(&externals, (&(struct external){.addr = addr, .owner = handle}));
+		__atomic_fetch_add(&pdn_owner_external, 1, __ATOMIC_RELAXED);
+	} else if (owner == PDN_OWNER_GRAPHICS) {
+		__atomic_store_n(&pdn_owner_graphics, 1, __ATOMIC_RELAXED);
 	}
 	if (length && is_mapped_now(owner))
-		pd_allocated(addr, length);
+		pdn_allocated(addr, length);
 	if (is_ambiguous(owner, handle))
 		make_volatile(owner, handle);
 }
 
 /* ---- their end ---------------------------------------------------------------------------- */
 
-static void end_owned(struct call *call, enum pd_owner owner, const void *handle)
+static void end_owned(struct call *call, enum pdn_owner owner, const void *handle)
 {
 	struct owned owned[16];
 	unsigned done = 0, count;
 
 	do {
-		count = pd_record_get(&owned_by[owner], key_of(handle), done, owned, 16);
+		count = pdn_record_get(&owned_by[owner], key_of(handle), done, owned, 16);
 		for (unsigned i = 0; i < count; i++)
-			pd_caught_range(call, owned[i].addr, owned[i].length);
+			pdn_caught_range(call, owned[i].addr, owned[i].length);
 		done += count;
 	} while (count == 16);
 }
 
-static bool has_parts(enum pd_owner owner)
+static bool has_parts(enum pdn_owner owner)
 {
-	return owner == PD_OWNER_LIBRARY || owner == PD_OWNER_EGL;
+	return owner == PDN_OWNER_LIBRARY || owner == PDN_OWNER_EGL;
 }
 
-static enum pd_owner kind_of_parts(enum pd_owner owner)
+static enum pdn_owner kind_of_parts(enum pdn_owner owner)
 {
-	return owner == PD_OWNER_LIBRARY ? PD_OWNER_MODULE : PD_OWNER_GRAPHICS;
+	return owner == PDN_OWNER_LIBRARY ? PDN_OWNER_MODULE : PDN_OWNER_GRAPHICS;
 }
 
-void pd_owner_end(struct call *call, enum pd_owner owner, const void *handle)
+void pdn_owner_end(struct call *call, enum pdn_owner owner, const void *handle)
 {
 	struct part found;
 
@@ -145,7 +145,7 @@ void pd_owner_end(struct call *call, enum pd_owner owner, const void *handle)
 	end_owned(call, owner, handle);
 	if (!has_parts(owner))
 		return;
-	for (unsigned i = 0; pd_record_get(&parts_of[owner], key_of(handle), i, &found, 1); i++)
+	for (unsigned i = 0; pdn_record_get(&parts_of[owner], key_of(handle), i, &found, 1); i++)
 		end_owned(call, kind_of_parts(owner), found.part);
 }
 
@@ -154,84 +154,85 @@ static void forget_external(const void *memory)
 	struct owned owned;
 	unsigned count = 0;
 
-	while (pd_record_get(&owned_by[PD_OWNER_EXTERNAL], key_of(memory), 0, &owned, 1)) {
-		pd_record_remove_one(&externals, owned.addr, key_of(memory));
-		count += pd_record_remove_one(&owned_by[PD_OWNER_EXTERNAL], key_of(memory),
-					      owned.addr);
+	while (pdn_record_get(&owned_by[PDN_OWNER_EXTERNAL], key_of(memory), 0, &owned, 1)) {
+		pdn_record_remove_one(&externals, owned.addr, key_of(memory));
+		count += pdn_record_remove_one(&owned_by[PDN_OWNER_EXTERNAL], key_of(memory),
+					       owned.addr);
 	}
-	__atomic_fetch_sub(&pd_owner_external, count, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&pdn_owner_external, count, __ATOMIC_RELAXED);
 }
 
 static void forget_frame(const void *resource)
 {
 	struct frame found;
 
-	while (pd_record_get(&connections, key_of(resource), 0, &found, 1)) {
-		pd_record_remove_one(&parts_of[PD_OWNER_EGL], key_of(found.connection),
-				     key_of(resource));
-		pd_record_remove_one(&connections, key_of(resource), key_of(found.connection));
+	while (pdn_record_get(&connections, key_of(resource), 0, &found, 1)) {
+		pdn_record_remove_one(&parts_of[PDN_OWNER_EGL], key_of(found.connection),
+				      key_of(resource));
+		pdn_record_remove_one(&connections, key_of(resource), key_of(found.connection));
 	}
 }
 
-static void forget_owned(enum pd_owner owner, const void *handle)
+static void forget_owned(enum pdn_owner owner, const void *handle)
 {
 	unsigned count;
 
-	if (owner == PD_OWNER_EXTERNAL) {
+	if (owner == PDN_OWNER_EXTERNAL) {
 		forget_external(handle);
 		return;
 	}
-	count = pd_record_remove(&owned_by[owner], key_of(handle));
-	if (owner == PD_OWNER_MODULE)
-		pd_count_remove(&found_by_function, key_of(handle));
-	else if (owner == PD_OWNER_GRAPHICS)
+	count = pdn_record_remove(&owned_by[owner], key_of(handle));
+	if (owner == PDN_OWNER_MODULE)
+		pdn_count_remove(&found_by_function, key_of(handle));
+	else if (owner == PDN_OWNER_GRAPHICS)
 		forget_frame(handle);
-	else if (owner == PD_OWNER_GL_BUFFER && count != 1 &&
+	else if (owner == PDN_OWNER_GL_BUFFER && count != 1 &&
 		 __atomic_load_n(&ever_ambiguous, __ATOMIC_RELAXED))
-		pd_recheck(NULL);
+		pdn_recheck(NULL);
 }
 
-void pd_owner_ended(enum pd_owner owner, const void *handle)
+void pdn_owner_ended(enum pdn_owner owner, const void *handle)
 {
 	struct part found;
 
 	forget_owned(owner, handle);
-	while (has_parts(owner) && pd_record_get(&parts_of[owner], key_of(handle), 0, &found, 1)) {
+	while (has_parts(owner) && pdn_record_get(&parts_of[owner], key_of(handle), 0, &found, 1)) {
 		forget_owned(kind_of_parts(owner), found.part);
-		pd_record_remove_one(&parts_of[owner], key_of(handle), key_of(found.part));
+		pdn_record_remove_one(&parts_of[owner], key_of(handle), key_of(found.part));
 	}
 }
 
 /* ---- parts and their wholes --------------------------------------------------------------- */
 
-void pd_owner_module_of(const void *module, const void *library)
+void pdn_owner_module_of(const void *module, const void *library)
 {
-	pd_record_add(&parts_of[PD_OWNER_LIBRARY],
-		      (&(struct part){.whole = library, .part = module}));
+	pdn_record_add(&parts_of[PDN_OWNER_LIBRARY],
+		       (&(struct part){.whole = library, .part = module}));
 }
 
-void pd_owner_module_of_a_function(const void *module)
+void pdn_owner_module_of_a_function(const void *module)
 {
-	pd_count_begin(&found_by_function, key_of(module));
+	pdn_count_begin(&found_by_function, key_of(module));
 }
 
-void pd_owner_frame_of(const void *resource, const void *connection)
+void pdn_owner_frame_of(const void *resource, const void *connection)
 {
-	pd_record_add(&connections, (&(struct frame){.frame = resource, .connection = connection}));
-	pd_record_add(&parts_of[PD_OWNER_EGL],
-		      (&(struct part){.whole = connection, .part = resource}));
+	pdn_record_add(&connections,
+		       (&(struct frame){.frame = resource, .connection = connection}));
+	pdn_record_add(&parts_of[PDN_OWNER_EGL],
+		       (&(struct part){.whole = connection, .part = resource}));
 }
 
 /* A mapped buffer was freed by itself, before its external memory. */
-void pd_owner_freed(uint64_t addr)
+void pdn_owner_freed(uint64_t addr)
 {
 	struct external found;
 	unsigned count = 0;
 
-	while (pd_record_get(&externals, addr, 0, &found, 1)) {
-		count += pd_record_remove_one(&owned_by[PD_OWNER_EXTERNAL], key_of(found.owner),
-					      addr);
-		pd_record_remove_one(&externals, addr, key_of(found.owner));
+	while (pdn_record_get(&externals, addr, 0, &found, 1)) {
+		count += pdn_record_remove_one(&owned_by[PDN_OWNER_EXTERNAL], key_of(found.owner),
+					       addr);
+		pdn_record_remove_one(&externals, addr, key_of(found.owner));
 	}
-	__atomic_fetch_sub(&pd_owner_external, count, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&pdn_owner_external, count, __ATOMIC_RELAXED);
 }

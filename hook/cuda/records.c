@@ -10,14 +10,14 @@
 
 enum { KEY, SECOND, MEMBERS = 3 };
 
-struct pd_slot {
+struct pdn_slot {
 	uint64_t member[MEMBERS];
 	uint32_t next; /* index + 1 of the next in its chain, or of the next unused one */
 };
 
 #define FIRST_BITS 9
 
-/* Under PD_LOCK_RECORDS, as all tables are. */
+/* Under PDN_LOCK_RECORDS, as all tables are. */
 static unsigned forks;
 
 static void *map(size_t bytes)
@@ -33,16 +33,16 @@ static void *map(size_t bytes)
  * Before a table is used. In a forked child it is made empty: another thread may have been halfway
  * through a change of it. Its memory is left; the child of a CUDA program execs or exits soon.
  */
-static void lock(struct pd_table *table)
+static void lock(struct pdn_table *table)
 {
-	pd_take(PD_LOCK_RECORDS);
+	pdn_lock_one(PDN_LOCK_RECORDS);
 	if (table->forks != forks)
-		*table = (struct pd_table){.forks = forks};
+		*table = (struct pdn_table){.forks = forks};
 }
 
 static void unlock(void)
 {
-	pd_let_go(PD_LOCK_RECORDS);
+	pdn_unlock_one(PDN_LOCK_RECORDS);
 }
 
 /* ---- chains; lock held ----------------------------------------------------------------------- */
@@ -52,7 +52,7 @@ static size_t bytes_of_chains(unsigned bits)
 	return sizeof(uint32_t) << bits;
 }
 
-static bool make_chains(struct pd_table *table)
+static bool make_chains(struct pdn_table *table)
 {
 	if (!table->chains) {
 		table->chains = map(bytes_of_chains(FIRST_BITS));
@@ -65,18 +65,18 @@ static bool make_chains(struct pd_table *table)
  * Only of a table with chains. The number is that of the upper bits, so that with twice as many
  * chains each one becomes two that are side by side.
  */
-static uint32_t *chain_of(const struct pd_table *table, uint64_t key)
+static uint32_t *chain_of(const struct pdn_table *table, uint64_t key)
 {
 	uint64_t mixed = key * 0x9e3779b97f4a7c15u;
 
 	return &table->chains[mixed >> (64 - table->chain_bits)];
 }
 
-/* Keeps the order of the old chain: a caller of pd_record_get() may be counting. */
-static void move_to_new_chains(struct pd_table *table, uint32_t number)
+/* Keeps the order of the old chain: a caller of pdn_record_get() may be counting. */
+static void move_to_new_chains(struct pdn_table *table, uint32_t number)
 {
 	for (uint32_t next; number; number = next) {
-		struct pd_slot *slot = &table->slots[number - 1];
+		struct pdn_slot *slot = &table->slots[number - 1];
 		uint32_t *end = chain_of(table, slot->member[KEY]);
 
 		next = slot->next;
@@ -88,7 +88,7 @@ static void move_to_new_chains(struct pd_table *table, uint32_t number)
 }
 
 /* Keeps chains short. Without memory for it they get longer. */
-static void double_chains(struct pd_table *table)
+static void double_chains(struct pdn_table *table)
 {
 	uint32_t *old = table->chains, *more = map(bytes_of_chains(table->chain_bits + 1));
 	int error = errno;
@@ -105,17 +105,17 @@ static void double_chains(struct pd_table *table)
 
 /* ---- slots; lock held ------------------------------------------------------------------------ */
 
-static bool grow(struct pd_table *table)
+static bool grow(struct pdn_table *table)
 {
-	uint32_t more = table->capacity ? table->capacity * 2 : 4096 / sizeof(struct pd_slot);
+	uint32_t more = table->capacity ? table->capacity * 2 : 4096 / sizeof(struct pdn_slot);
 	int error = errno;
 	void *at;
 
 	if (!table->capacity) {
-		at = map(more * sizeof(struct pd_slot));
+		at = map(more * sizeof(struct pdn_slot));
 	} else {
-		at = mremap(table->slots, table->capacity * sizeof(struct pd_slot),
-			    more * sizeof(struct pd_slot), MREMAP_MAYMOVE);
+		at = mremap(table->slots, table->capacity * sizeof(struct pdn_slot),
+			    more * sizeof(struct pdn_slot), MREMAP_MAYMOVE);
 		errno = error;
 	}
 	if (!at || at == MAP_FAILED)
@@ -126,7 +126,7 @@ static bool grow(struct pd_table *table)
 }
 
 /* Index + 1 of a slot that the caller fills, or 0: no memory. */
-static uint32_t take_slot(struct pd_table *table)
+static uint32_t take_slot(struct pdn_table *table)
 {
 	uint32_t number = table->unused;
 
@@ -142,7 +142,7 @@ static uint32_t take_slot(struct pd_table *table)
 /* ---- records; lock held ---------------------------------------------------------------------- */
 
 /* The first record of this key in the chain from `number` on, or NULL. */
-static struct pd_slot *first_from(const struct pd_table *table, uint32_t number, uint64_t key)
+static struct pdn_slot *first_from(const struct pdn_table *table, uint32_t number, uint64_t key)
 {
 	for (; number; number = table->slots[number - 1].next)
 		if (table->slots[number - 1].member[KEY] == key)
@@ -150,12 +150,12 @@ static struct pd_slot *first_from(const struct pd_table *table, uint32_t number,
 	return NULL;
 }
 
-static struct pd_slot *first(const struct pd_table *table, uint64_t key)
+static struct pdn_slot *first(const struct pdn_table *table, uint64_t key)
 {
 	return table->chains ? first_from(table, *chain_of(table, key), key) : NULL;
 }
 
-static struct pd_slot *next_of(const struct pd_table *table, const struct pd_slot *slot)
+static struct pdn_slot *next_of(const struct pdn_table *table, const struct pdn_slot *slot)
 {
 	return first_from(table, slot->next, slot->member[KEY]);
 }
@@ -170,10 +170,10 @@ static uint64_t member_of(const void *record, unsigned which)
 }
 
 /* False: no memory for it. */
-static bool add(struct pd_table *table, const void *record, size_t size)
+static bool add(struct pdn_table *table, const void *record, size_t size)
 {
 	uint32_t number = make_chains(table) ? take_slot(table) : 0, *chain;
-	struct pd_slot *slot;
+	struct pdn_slot *slot;
 
 	if (!number)
 		return false;
@@ -188,14 +188,14 @@ static bool add(struct pd_table *table, const void *record, size_t size)
 }
 
 /* All of a key; those with this second member only, unless it is NULL. Returns how many. */
-static unsigned remove_from(struct pd_table *table, uint64_t key, const uint64_t *second)
+static unsigned remove_from(struct pdn_table *table, uint64_t key, const uint64_t *second)
 {
 	uint32_t *link = table->chains ? chain_of(table, key) : NULL;
 	unsigned count = 0;
 
 	while (link && *link) {
 		uint32_t number = *link;
-		struct pd_slot *slot = &table->slots[number - 1];
+		struct pdn_slot *slot = &table->slots[number - 1];
 
 		if (slot->member[KEY] != key || (second && slot->member[SECOND] != *second)) {
 			link = &slot->next;
@@ -212,9 +212,9 @@ static unsigned remove_from(struct pd_table *table, uint64_t key, const uint64_t
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-bool pd_table_add(struct pd_table *table, const void *record, size_t size)
+bool pdn_table_add(struct pdn_table *table, const void *record, size_t size)
 {
-	const struct pd_slot *slot;
+	const struct pdn_slot *slot;
 	bool added;
 
 	lock(table);
@@ -226,7 +226,7 @@ bool pd_table_add(struct pd_table *table, const void *record, size_t size)
 	return added;
 }
 
-void pd_table_replace(struct pd_table *table, const void *record, size_t size)
+void pdn_table_replace(struct pdn_table *table, const void *record, size_t size)
 {
 	lock(table);
 	remove_from(table, member_of(record, KEY), NULL);
@@ -234,10 +234,10 @@ void pd_table_replace(struct pd_table *table, const void *record, size_t size)
 	unlock();
 }
 
-unsigned pd_table_get(struct pd_table *table, uint64_t key, unsigned skip, void *out, size_t size,
-		      unsigned room)
+unsigned pdn_table_get(struct pdn_table *table, uint64_t key, unsigned skip, void *out, size_t size,
+		       unsigned room)
 {
-	const struct pd_slot *slot;
+	const struct pdn_slot *slot;
 	unsigned count = 0;
 
 	lock(table);
@@ -251,7 +251,7 @@ unsigned pd_table_get(struct pd_table *table, uint64_t key, unsigned skip, void 
 	return count;
 }
 
-unsigned pd_table_remove(struct pd_table *table, uint64_t key)
+unsigned pdn_table_remove(struct pdn_table *table, uint64_t key)
 {
 	unsigned count;
 
@@ -261,7 +261,7 @@ unsigned pd_table_remove(struct pd_table *table, uint64_t key)
 	return count;
 }
 
-unsigned pd_table_remove_one(struct pd_table *table, uint64_t key, uint64_t second)
+unsigned pdn_table_remove_one(struct pdn_table *table, uint64_t key, uint64_t second)
 {
 	unsigned count;
 
@@ -273,10 +273,10 @@ unsigned pd_table_remove_one(struct pd_table *table, uint64_t key, uint64_t seco
 
 /* ---- counts ---------------------------------------------------------------------------------- */
 
-int64_t pd_count_change(struct pd_counts *counts, uint64_t key, int change)
+int64_t pdn_count_change(struct pdn_counts *counts, uint64_t key, int change)
 {
-	struct pd_slot *slot;
-	int64_t now = PD_NOT_COUNTED;
+	struct pdn_slot *slot;
+	int64_t now = PDN_NOT_COUNTED;
 
 	lock(&counts->table);
 	slot = first(&counts->table, key);
@@ -288,9 +288,9 @@ int64_t pd_count_change(struct pd_counts *counts, uint64_t key, int change)
 	return now;
 }
 
-void pd_count_begin(struct pd_counts *counts, uint64_t key)
+void pdn_count_begin(struct pdn_counts *counts, uint64_t key)
 {
-	const struct pd_count none = {.key = key};
+	const struct pdn_count none = {.key = key};
 
 	lock(&counts->table);
 	if (!first(&counts->table, key))
@@ -298,9 +298,9 @@ void pd_count_begin(struct pd_counts *counts, uint64_t key)
 	unlock();
 }
 
-void pd_count_end(struct pd_counts *counts, uint64_t key)
+void pdn_count_end(struct pdn_counts *counts, uint64_t key)
 {
-	const struct pd_slot *slot;
+	const struct pdn_slot *slot;
 
 	lock(&counts->table);
 	slot = first(&counts->table, key);
@@ -309,18 +309,18 @@ void pd_count_end(struct pd_counts *counts, uint64_t key)
 	unlock();
 }
 
-void pd_count_set(struct pd_counts *counts, uint64_t key, int64_t count)
+void pdn_count_set(struct pdn_counts *counts, uint64_t key, int64_t count)
 {
-	pd_table_replace(&counts->table, &(struct pd_count){.key = key, .count = count},
-			 sizeof(struct pd_count));
+	pdn_table_replace(&counts->table, &(struct pdn_count){.key = key, .count = count},
+			  sizeof(struct pdn_count));
 }
 
-void pd_count_remove(struct pd_counts *counts, uint64_t key)
+void pdn_count_remove(struct pdn_counts *counts, uint64_t key)
 {
-	pd_table_remove(&counts->table, key);
+	pdn_table_remove(&counts->table, key);
 }
 
-void pd_records_fork_child(void)
+void pdn_records_fork_child(void)
 {
 	forks++; /* the child has no other thread */
 }

@@ -5,20 +5,20 @@
  * one is the key; a key may have several records, which the second member tells apart.
  *
  * The time that a search takes does not grow with the number of records. Each function here takes
- * PD_LOCK_RECORDS, which is one for all tables, holds it until it returns, and calls nothing
+ * PDN_LOCK_RECORDS, which is one for all tables, holds it until it returns, and calls nothing
  * outside but mmap and its like. So records are copied in and out, and a caller may make any call
  * with its copies.
  */
-#ifndef PD_RECORDS_H
-#define PD_RECORDS_H
+#ifndef PDN_RECORDS_H
+#define PDN_RECORDS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* All zero: an empty table. */
-struct pd_table {
-	struct pd_slot *slots;
+struct pdn_table {
+	struct pdn_slot *slots;
 	uint32_t capacity, used, alive;
 	uint32_t unused;  /* index + 1 of the first slot that was given back */
 	uint32_t *chains; /* 1 << chain_bits of them, by key */
@@ -27,63 +27,63 @@ struct pd_table {
 };
 
 /*
- * PD_TABLE(struct mapping) is the type of a table of these. Its member `record` is never used; it
+ * PDN_TABLE(struct mapping) is the type of a table of these. Its member `record` is never used; it
  * makes the compiler refuse records of another type.
  */
-#define PD_TABLE(type)                                                                 \
+#define PDN_TABLE(type)                                                                \
 	union {                                                                        \
-		struct pd_table table;                                                 \
+		struct pdn_table table;                                                \
 		type *record;                                                          \
 		_Static_assert(sizeof(type) == 16 || sizeof(type) == 24, "see above"); \
 	}
-#define PD_OF_TABLE(of, given) (1 ? (given) : (of)->record)
+#define PDN_OF_TABLE(of, given) (1 ? (given) : (of)->record)
 
 /* Add *given unless the table has one with the same first two members. True: it is new. */
-#define pd_record_add(of, given) \
-	pd_table_add(&(of)->table, PD_OF_TABLE(of, given), sizeof(*(given)))
+#define pdn_record_add(of, given) \
+	pdn_table_add(&(of)->table, PDN_OF_TABLE(of, given), sizeof(*(given)))
 
 /* Make *given the only record of its key. */
-#define pd_record_replace(of, given) \
-	pd_table_replace(&(of)->table, PD_OF_TABLE(of, given), sizeof(*(given)))
+#define pdn_record_replace(of, given) \
+	pdn_table_replace(&(of)->table, PDN_OF_TABLE(of, given), sizeof(*(given)))
 
 /* Copy up to `room` records of this key, after the first `skip` ones; returns how many. */
-#define pd_record_get(of, key, skip, out, room) \
-	pd_table_get(&(of)->table, key, skip, PD_OF_TABLE(of, out), sizeof(*(out)), room)
+#define pdn_record_get(of, key, skip, out, room) \
+	pdn_table_get(&(of)->table, key, skip, PDN_OF_TABLE(of, out), sizeof(*(out)), room)
 
 /* Remove all records of this key; returns how many there were. */
-#define pd_record_remove(of, key) pd_table_remove(&(of)->table, key)
+#define pdn_record_remove(of, key) pdn_table_remove(&(of)->table, key)
 
 /* Remove the record with these first two members; returns how many there were, 0 or 1. */
-#define pd_record_remove_one(of, key, second) pd_table_remove_one(&(of)->table, key, second)
+#define pdn_record_remove_one(of, key, second) pdn_table_remove_one(&(of)->table, key, second)
 
-bool pd_table_add(struct pd_table *table, const void *record, size_t size);
-void pd_table_replace(struct pd_table *table, const void *record, size_t size);
-unsigned pd_table_get(struct pd_table *table, uint64_t key, unsigned skip, void *out, size_t size,
-		      unsigned room);
-unsigned pd_table_remove(struct pd_table *table, uint64_t key);
-unsigned pd_table_remove_one(struct pd_table *table, uint64_t key, uint64_t second);
+bool pdn_table_add(struct pdn_table *table, const void *record, size_t size);
+void pdn_table_replace(struct pdn_table *table, const void *record, size_t size);
+unsigned pdn_table_get(struct pdn_table *table, uint64_t key, unsigned skip, void *out, size_t size,
+		       unsigned room);
+unsigned pdn_table_remove(struct pdn_table *table, uint64_t key);
+unsigned pdn_table_remove_one(struct pdn_table *table, uint64_t key, uint64_t second);
 
 /* A table of counts, one for each key. */
-struct pd_count {
+struct pdn_count {
 	uint64_t key;
 	int64_t count;
 };
-struct pd_counts {
-	struct pd_table table;
+struct pdn_counts {
+	struct pdn_table table;
 };
-#define PD_NOT_COUNTED INT64_MIN
+#define PDN_NOT_COUNTED INT64_MIN
 
-/* Add `change` to the key's count and return the sum; PD_NOT_COUNTED if the key has none. */
-int64_t pd_count_change(struct pd_counts *counts, uint64_t key, int change);
+/* Add `change` to the key's count and return the sum; PDN_NOT_COUNTED if the key has none. */
+int64_t pdn_count_change(struct pdn_counts *counts, uint64_t key, int change);
 /* The key's count begins with 0 if it has none yet. */
-void pd_count_begin(struct pd_counts *counts, uint64_t key);
+void pdn_count_begin(struct pdn_counts *counts, uint64_t key);
 /* The key's count is removed if it is 0 or less. */
-void pd_count_end(struct pd_counts *counts, uint64_t key);
-void pd_count_set(struct pd_counts *counts, uint64_t key, int64_t count);
+void pdn_count_end(struct pdn_counts *counts, uint64_t key);
+void pdn_count_set(struct pdn_counts *counts, uint64_t key, int64_t count);
 /* The key has no count from here on. */
-void pd_count_remove(struct pd_counts *counts, uint64_t key);
+void pdn_count_remove(struct pdn_counts *counts, uint64_t key);
 
 /* In a forked child: all tables are empty. */
-void pd_records_fork_child(void);
+void pdn_records_fork_child(void);
 
 #endif

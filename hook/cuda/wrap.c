@@ -11,55 +11,55 @@
  * Fast code takes room, so only the calls that programs make all the time have it: in these the
  * fast_... functions below are part of the wrapper. The other wrappers share one copy of each.
  */
-#define PD_OFTEN_cuMemAlloc_v2		      ~, 1
-#define PD_OFTEN_cuMemFree_v2		      ~, 1
-#define PD_OFTEN_cuMemAllocAsync	      ~, 1
-#define PD_OFTEN_cuMemAllocAsync_ptsz	      ~, 1
-#define PD_OFTEN_cuMemAllocFromPoolAsync      ~, 1
-#define PD_OFTEN_cuMemAllocFromPoolAsync_ptsz ~, 1
-#define PD_OFTEN_cuMemFreeAsync		      ~, 1
-#define PD_OFTEN_cuMemFreeAsync_ptsz	      ~, 1
-#define KIND(symbol)			      PD_CHOOSE(PD_PROBE(PD_OFTEN_##symbol), fast, small)
+#define PDN_OFTEN_cuMemAlloc_v2		       ~, 1
+#define PDN_OFTEN_cuMemFree_v2		       ~, 1
+#define PDN_OFTEN_cuMemAllocAsync	       ~, 1
+#define PDN_OFTEN_cuMemAllocAsync_ptsz	       ~, 1
+#define PDN_OFTEN_cuMemAllocFromPoolAsync      ~, 1
+#define PDN_OFTEN_cuMemAllocFromPoolAsync_ptsz ~, 1
+#define PDN_OFTEN_cuMemFreeAsync	       ~, 1
+#define PDN_OFTEN_cuMemFreeAsync_ptsz	       ~, 1
+#define KIND(symbol)			       PDN_CHOOSE(PDN_PROBE(PDN_OFTEN_##symbol), fast, small)
 
 /* ---- a caught call ----------------------------------------------------------------------- */
 
 /* `real` is NULL if it is not known yet; see below. */
-static inline void fast_enters(struct call *call, enum pd_call row, void *real, const void *caller)
+static inline void fast_enters(struct call *call, enum pdn_call row, void *real, const void *caller)
 {
-	if (PD_UNLIKELY(!real))
-		real = pd_find_linked(row);
+	if (PDN_UNLIKELY(!real))
+		real = pdn_find_linked(row);
 	call->row = row;
 	call->real = real;
 	call->caller = caller;
-	call->straight = !pd_catch(caller);
+	call->straight = !pdn_catch(caller);
 	call->guards = 0;
 }
 
 static inline void fast_begins(struct call *call)
 {
 	call->begun = call->ended = 0;
-	if (pd_tracing(PD_EV_CALL))
-		call->begun = pd_ticks();
+	if (pdn_tracing(PDN_EV_CALL))
+		call->begun = pdn_ticks();
 }
 
 static inline void fast_returns(struct call *call)
 {
-	if (PD_UNLIKELY(call->begun))
-		call->ended = pd_ticks();
-	pd_caught_done(call);
+	if (PDN_UNLIKELY(call->begun))
+		call->ended = pdn_ticks();
+	pdn_caught_done(call);
 }
 
 static inline void fast_ends(const struct call *call, uint64_t addr, uint64_t size, uint64_t extra)
 {
-	if (PD_UNLIKELY(call->begun))
-		pd_trace_call(call->row, addr, size, (int)call->result, call->begun, call->ended,
-			      extra);
-	if (PD_UNLIKELY(call->result == CUDA_ERROR_DEINITIALIZED))
-		pd_driver_gone();
+	if (PDN_UNLIKELY(call->begun))
+		pdn_trace_call(call->row, addr, size, (int)call->result, call->begun, call->ended,
+			       extra);
+	if (PDN_UNLIKELY(call->result == CUDA_ERROR_DEINITIALIZED))
+		pdn_driver_gone();
 }
 
 static void __attribute__((noinline))
-small_enters(struct call *call, enum pd_call row, void *real, const void *caller)
+small_enters(struct call *call, enum pdn_call row, void *real, const void *caller)
 {
 	fast_enters(call, row, real, caller);
 }
@@ -92,14 +92,14 @@ small_ends(const struct call *call, uint64_t addr, uint64_t size, uint64_t extra
  */
 #pragma GCC visibility push(hidden)
 #define X(symbol, base, version, flavour, params, args, group, before, after, addr, size, extra) \
-	CUresult pd_caught_##symbol(PD_LIST params, void *real);                                 \
+	CUresult pdn_caught_##symbol(PDN_LIST params, void *real);                               \
 	__attribute__((used)) OF(KIND(symbol), code)                                             \
-		CUresult pd_caught_##symbol(PD_LIST params, void *real)                          \
+		CUresult pdn_caught_##symbol(PDN_LIST params, void *real)                        \
 	{                                                                                        \
 		struct call on_stack, *const call = &on_stack;                                   \
                                                                                                  \
 		OF(KIND(symbol), enters)                                                         \
-		(call, PD_CALL_##symbol, real, __builtin_return_address(0));                     \
+		(call, PDN_CALL_##symbol, real, __builtin_return_address(0));                    \
 		if (call->straight)                                                              \
 			return ((typeof(symbol) *)call->real)args;                               \
 		before;                                                                          \
@@ -127,10 +127,10 @@ small_ends(const struct call *call, uint64_t addr, uint64_t size, uint64_t extra
 #define CHECK(symbol, params, args)                                      \
 	static inline void __attribute__((unused)) check_##symbol params \
 	{                                                                \
-		IN_REGISTERS(PD_COUNT args, args)                        \
+		IN_REGISTERS(PDN_COUNT args, args)                       \
 	}
 #define X(symbol, base, version, flavour, params, args, ...) \
-	PD_CHOOSE(PD_HAS_ROOM(symbol, args), CHECK, NO_CHECK)(symbol, params, args)
+	PDN_CHOOSE(PDN_FITS_IN_REGISTERS(symbol, args), CHECK, NO_CHECK)(symbol, params, args)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "hook/cuda/entrypoints.def"
@@ -142,22 +142,22 @@ small_ends(const struct call *call, uint64_t addr, uint64_t size, uint64_t extra
  * among them. The real functions are loaded relaxed: see loader/watched.h.
  */
 #define NO_BODY(symbol, params, args)
-#define BODY(road, symbol, params, args)                                                        \
-	CUresult pd_##road##_body_##symbol params;                                              \
-	__attribute__((used, cold)) CUresult pd_##road##_body_##symbol params                   \
-	{                                                                                       \
-		void *real =                                                                    \
-			__atomic_load_n(&pd_##road##_real[PD_CALL_##symbol], __ATOMIC_RELAXED); \
-                                                                                                \
-		if (real && !pd_catch(__builtin_return_address(0)))                             \
-			return ((typeof(symbol) *)real)args;                                    \
-		return pd_caught_##symbol(PD_LIST args, real);                                  \
+#define BODY(road, symbol, params, args)                                                          \
+	CUresult pdn_##road##_body_##symbol params;                                               \
+	__attribute__((used, cold)) CUresult pdn_##road##_body_##symbol params                    \
+	{                                                                                         \
+		void *real =                                                                      \
+			__atomic_load_n(&pdn_##road##_real[PDN_CALL_##symbol], __ATOMIC_RELAXED); \
+                                                                                                  \
+		if (real && !pdn_catch(__builtin_return_address(0)))                              \
+			return ((typeof(symbol) *)real)args;                                      \
+		return pdn_caught_##symbol(PDN_LIST args, real);                                  \
 	}
 #define BODIES(symbol, params, args)       \
 	BODY(linked, symbol, params, args) \
 	BODY(looked_up, symbol, params, args)
 #define X(symbol, base, version, flavour, params, args, ...) \
-	PD_CHOOSE(PD_HAS_ROOM(symbol, args), NO_BODY, BODIES)(symbol, params, args)
+	PDN_CHOOSE(PDN_FITS_IN_REGISTERS(symbol, args), NO_BODY, BODIES)(symbol, params, args)
 #include "hook/cuda/entrypoints.def"
 #undef X
 #pragma GCC visibility pop

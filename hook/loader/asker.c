@@ -12,7 +12,7 @@ extern const char __ehdr_start; /* of this library; the linker's */
 
 static unsigned at_start; /* how many libraries were loaded before main, the program included */
 
-void pd_libraries_at_start(void)
+void pdn_libraries_at_start(void)
 {
 	unsigned count = 0;
 
@@ -21,7 +21,7 @@ void pd_libraries_at_start(void)
 	at_start = count;
 }
 
-bool pd_was_at_start(unsigned index)
+bool pdn_was_at_start(unsigned index)
 {
 	return !at_start || index < at_start;
 }
@@ -32,10 +32,10 @@ bool pd_was_at_start(unsigned index)
  */
 static struct link_map *next_at_start(const struct link_map *map, unsigned *index)
 {
-	return pd_was_at_start(++*index) ? map->l_next : NULL;
+	return pdn_was_at_start(++*index) ? map->l_next : NULL;
 }
 
-static void find_place(struct pd_asker *asker)
+static void find_place(struct pdn_asker *asker)
 {
 	bool passed_us = false;
 	unsigned index = 0;
@@ -51,22 +51,22 @@ static void find_place(struct pd_asker *asker)
 	}
 }
 
-void pd_asker_find(struct pd_asker *asker, const void *caller)
+void pdn_asker_find(struct pdn_asker *asker, const void *caller)
 {
 	Dl_info info;
 
-	*asker = (struct pd_asker){0};
+	*asker = (struct pdn_asker){0};
 	if (!dladdr1(caller, &info, (void **)&asker->map, RTLD_DL_LINKMAP) || !asker->map) {
 		asker->map = NULL;
 		return;
 	}
-	asker->readable = pd_elf_read(&asker->elf, asker->map->l_addr, asker->map->l_ld);
+	asker->readable = pdn_elf_read(&asker->elf, asker->map->l_addr, asker->map->l_ld);
 	find_place(asker);
 }
 
-bool pd_asker_defines(const struct pd_asker *asker, const char *name)
+bool pdn_asker_defines(const struct pdn_asker *asker, const char *name)
 {
-	return asker->readable && pd_elf_defines(&asker->elf, name);
+	return asker->readable && pdn_elf_defines(&asker->elf, name);
 }
 
 struct search {
@@ -79,17 +79,17 @@ static int needs(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	struct search *search = arg;
 	const ElfW(Dyn) *dynamic = NULL;
-	struct pd_elf elf;
+	struct pdn_elf elf;
 
 	(void)size;
 	for (unsigned i = 0; i < info->dlpi_phnum; i++)
 		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
 			dynamic = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-	if (!pd_elf_read(&elf, info->dlpi_addr, dynamic))
+	if (!pdn_elf_read(&elf, info->dlpi_addr, dynamic))
 		return 0;
 	for (; dynamic->d_tag != DT_NULL; dynamic++)
 		search->found |= dynamic->d_tag == DT_NEEDED &&
-				 pd_elf_same(elf.string + dynamic->d_un.d_val, search->name);
+				 pdn_elf_same(elf.string + dynamic->d_un.d_val, search->name);
 	return search->found;
 }
 
@@ -97,34 +97,34 @@ static int needs(struct dl_phdr_info *info, size_t size, void *arg)
  * Was it opened itself, or loaded because another library needs it? Only an opened one has a search
  * list of its own.
  */
-static bool may_be_brought_along(const struct pd_asker *asker)
+static bool may_be_brought_along(const struct pdn_asker *asker)
 {
 	struct search search = {.name = asker->readable ? asker->elf.soname : ""};
 
 	if (*search.name)
-		pd_each_library(needs, &search);
+		pdn_each_library(needs, &search);
 	return search.found;
 }
 
-static struct link_map *next_of_program(const struct pd_asker *asker, const char *name)
+static struct link_map *next_of_program(const struct pdn_asker *asker, const char *name)
 {
 	bool passed = false;
 	unsigned index = 0;
 
 	for (struct link_map *map = _r_debug.r_map; map; map = next_at_start(map, &index)) {
-		struct pd_elf elf;
+		struct pdn_elf elf;
 
-		if (passed && pd_elf_read(&elf, map->l_addr, map->l_ld) &&
-		    pd_elf_defines(&elf, name))
+		if (passed && pdn_elf_read(&elf, map->l_addr, map->l_ld) &&
+		    pdn_elf_defines(&elf, name))
 			return map;
 		passed |= map == asker->map;
 	}
 	return NULL;
 }
 
-struct link_map *pd_asker_next(const struct pd_asker *asker, const char *name)
+struct link_map *pdn_asker_next(const struct pdn_asker *asker, const char *name)
 {
-	if (!asker->map || pd_asker_defines(asker, name))
+	if (!asker->map || pdn_asker_defines(asker, name))
 		return NULL;
 	if (asker->at_start)
 		return next_of_program(asker, name);

@@ -7,8 +7,8 @@
  * Nothing here calls a function that a sanitizer replaces, since its runtime may not be ready yet:
  * see loader.c.
  */
-#ifndef PD_ASKER_H
-#define PD_ASKER_H
+#ifndef PDN_ASKER_H
+#define PDN_ASKER_H
 
 #include <link.h>
 #include <stdbool.h>
@@ -18,14 +18,14 @@
 #pragma GCC visibility push(hidden)
 
 /* Before main: the libraries loaded now stay, in the order in which names are looked up. */
-void pd_libraries_at_start(void);
+void pdn_libraries_at_start(void);
 
 /* Was the library with this index, in the order of loading, there before main? */
-bool pd_was_at_start(unsigned index);
+bool pdn_was_at_start(unsigned index);
 
-struct pd_asker {
+struct pdn_asker {
 	struct link_map *map; /* NULL: the caller lies in no library */
-	struct pd_elf elf;
+	struct pdn_elf elf;
 	bool readable;	 /* elf is valid */
 	bool is_program; /* the main program */
 	bool at_start;	 /* it came with the program, or was preloaded */
@@ -33,10 +33,10 @@ struct pd_asker {
 };
 
 /* Takes the loader's lock for a moment, as the look-up that it is called for does. */
-void pd_asker_find(struct pd_asker *asker, const void *caller);
+void pdn_asker_find(struct pdn_asker *asker, const void *caller);
 
 /* Does the asking library define a function of this name itself? Then it is an interposer of it. */
-bool pd_asker_defines(const struct pd_asker *asker, const char *name);
+bool pdn_asker_defines(const struct pdn_asker *asker, const char *name);
 
 /*
  * The library in which the asker's look-up by RTLD_NEXT finds this name. NULL: in none, or only the
@@ -47,7 +47,7 @@ bool pd_asker_defines(const struct pd_asker *asker, const char *name);
  * was loaded because such a library needs it is searched from in that library's list, which only
  * the loader knows.
  */
-struct link_map *pd_asker_next(const struct pd_asker *asker, const char *name);
+struct link_map *pdn_asker_next(const struct pdn_asker *asker, const char *name);
 
 #pragma GCC visibility pop
 

@@ -341,11 +341,11 @@ static enum answer look_in_cache(struct walk *walk, const char *name)
 
 static bool is_loaded(const char *name)
 {
-	void *handle = pd_loader_of_libc()->dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+	void *handle = pdn_loader_of_libc()->dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
 
 	if (!handle)
 		return false;
-	pd_loader_of_libc()->dlclose(handle);
+	pdn_loader_of_libc()->dlclose(handle);
 	return true;
 }
 
@@ -398,7 +398,7 @@ static bool matters(struct walk *walk, const char *path)
 }
 
 /* The list of folders that the asking library was linked with. */
-static const char *runpath_of(const struct pd_asker *asker)
+static const char *runpath_of(const struct pdn_asker *asker)
 {
 	size_t rpath = 0, runpath = 0;
 
@@ -416,10 +416,10 @@ static const char *runpath_of(const struct pd_asker *asker)
 
 static bool any_matters(struct walk *walk, const char *file, const void *caller)
 {
-	struct pd_asker asker;
+	struct pdn_asker asker;
 	enum answer found;
 
-	pd_asker_find(&asker, caller);
+	pdn_asker_find(&asker, caller);
 	found = look_for(walk, file, runpath_of(&asker), asker.map ? asker.map->l_name : "");
 	for (unsigned i = 0; found == TO_BE_SEEN && i < walk->count; i++)
 		if (matters(walk, walk->found[i].path))
@@ -427,9 +427,9 @@ static bool any_matters(struct walk *walk, const char *file, const void *caller)
 	return found != TO_BE_SEEN;
 }
 
-bool pd_deepbind_matters(const char *file, const void *caller)
+bool pdn_deepbind_matters(const char *file, const void *caller)
 {
-	PD_UNCANCELLED;
+	PDN_UNCANCELLED;
 	int error = errno;
 	struct walk *walk = map(sizeof(*walk));
 	bool answer = !walk || any_matters(walk, file, caller);

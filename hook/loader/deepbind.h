@@ -4,8 +4,8 @@
  * needs, calls by name a function that we wrap: of the driver, libibverbs or the loader. All others
  * keep the flag, since without it they could be bound to another library's symbols.
  */
-#ifndef PD_DEEPBIND_H
-#define PD_DEEPBIND_H
+#ifndef PDN_DEEPBIND_H
+#define PDN_DEEPBIND_H
 
 #include <stdbool.h>
 
@@ -16,7 +16,7 @@
  * answer is unknown (a file is not found in the places searched, or has another format). Keeps
  * errno.
  */
-bool pd_deepbind_matters(const char *file, const void *caller);
+bool pdn_deepbind_matters(const char *file, const void *caller);
 
 #pragma GCC visibility pop
 

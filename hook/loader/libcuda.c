@@ -4,50 +4,50 @@
 #include "hook/loader/library.h"
 #include "hook/loader/patches.h"
 
-static struct pd_library driver = {.soname = "libcuda.so.1"};
+static struct pdn_library driver = {.soname = "libcuda.so.1"};
 
-/* Everything goes straight through until pd_hook_begin() has been called and says otherwise. */
-struct pd_straight pd_straight = {0, UINTPTR_MAX};
+/* Everything goes straight through until pdn_hook_begin() has been called and says otherwise. */
+struct pdn_straight pdn_straight = {0, UINTPTR_MAX};
 
-bool pd_libcuda_begin(void)
+bool pdn_libcuda_begin(void)
 {
-	if (__builtin_expect(pd_library_known(&driver), 1))
+	if (__builtin_expect(pdn_library_known(&driver), 1))
 		return true;
-	if (!pd_library_find(&driver))
+	if (!pdn_library_find(&driver))
 		return false;
-	pd_hook_begin();
+	pdn_hook_begin();
 	return true;
 }
 
-void pd_hold_libcuda(void)
+void pdn_hold_libcuda(void)
 {
-	if (pd_libcuda_begin())
-		pd_library_hold(&driver);
+	if (pdn_libcuda_begin())
+		pdn_library_hold(&driver);
 }
 
-bool pd_in_libcuda(const void *address)
+bool pdn_in_libcuda(const void *address)
 {
-	return pd_library_has(&driver, address);
+	return pdn_library_has(&driver, address);
 }
 
-void *pd_driver_function(void **slot, const char *name)
+void *pdn_driver_function(void **slot, const char *name)
 {
 	/* Relaxed: the address of code that was there before; all threads find the same one. */
 	void *function = __atomic_load_n(slot, __ATOMIC_RELAXED);
 
-	if (__builtin_expect(function != NULL, 1) || !pd_libcuda_begin())
+	if (__builtin_expect(function != NULL, 1) || !pdn_libcuda_begin())
 		return function;
-	function = pd_elf_find(&driver.elf, name);
+	function = pdn_elf_find(&driver.elf, name);
 	__atomic_store_n(slot, function, __ATOMIC_RELAXED);
 	return function;
 }
 
-void *pd_next_function(const char *name)
+void *pdn_next_function(const char *name)
 {
-	return pd_libcuda_begin() ? pd_library_next(&driver, name) : NULL;
+	return pdn_libcuda_begin() ? pdn_library_next(&driver, name) : NULL;
 }
 
-const struct pd_library *pd_libcuda_library(void)
+const struct pdn_library *pdn_libcuda_library(void)
 {
 	return &driver;
 }
@@ -59,41 +59,41 @@ const struct pd_library *pd_libcuda_library(void)
  */
 static bool calls_itself_through_us(void)
 {
-	return pd_library_known(&driver) && !driver.elf.symbolic;
+	return pdn_library_known(&driver) && !driver.elf.symbolic;
 }
 
-/* The begin is stored first: until the size follows, every call comes to pd_straight_decide(). */
-static void settle_straight(void)
+/* The begin is stored first: until the size follows, every call comes to pdn_straight_decide(). */
+static void decide_straight(void)
 {
 	uintptr_t size = calls_itself_through_us() ? driver.size : 0;
 
-	__atomic_store_n(&pd_straight.begin, driver.begin, __ATOMIC_RELAXED);
-	/* Release pairs with the acquire in pd_catch(). */
-	__atomic_store_n(&pd_straight.size, size, __ATOMIC_RELEASE);
+	__atomic_store_n(&pdn_straight.begin, driver.begin, __ATOMIC_RELAXED);
+	/* Release pairs with the acquire in pdn_catch(). */
+	__atomic_store_n(&pdn_straight.size, size, __ATOMIC_RELEASE);
 }
 
-void pd_straight_unsettle(void)
+void pdn_straight_ask_again(void)
 {
 	/* Relaxed: this thread's own calls see it, and other threads' may see it at any time. */
-	__atomic_store_n(&pd_straight.size, UINTPTR_MAX, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_straight.size, UINTPTR_MAX, __ATOMIC_RELAXED);
 }
 
 /*
- * The rare side of pd_catch(). A wrapper has looked its real function up before, so the
+ * The rare side of pdn_catch(). A wrapper has looked its real function up before, so the
  * driver's place in memory is known if the driver is loaded.
  */
-bool pd_straight_decide(const void *caller)
+bool pdn_straight_decide(const void *caller)
 {
-	static bool off; /* relaxed: pd_hook_begin() would return the same again */
+	static bool off; /* relaxed: pdn_hook_begin() would return the same again */
 
 	if (__atomic_load_n(&off, __ATOMIC_RELAXED))
 		return true;
-	if (!pd_hook_begin()) {
+	if (!pdn_hook_begin()) {
 		__atomic_store_n(&off, true, __ATOMIC_RELAXED);
 		return true;
 	}
-	pd_patches_look_at_call();
-	if (pd_library_known(&driver) && !pd_patches_expected())
-		settle_straight();
-	return calls_itself_through_us() && pd_in_libcuda(caller);
+	pdn_patches_look_at_call();
+	if (pdn_library_known(&driver) && !pdn_patches_expected())
+		decide_straight();
+	return calls_itself_through_us() && pdn_in_libcuda(caller);
 }

@@ -16,15 +16,15 @@ struct search {
 	unsigned index;	  /* of the library that is looked at */
 	bool behind_us;
 	void *found;
-	struct pd_elf elf;
+	struct pdn_elf elf;
 	uintptr_t begin, end;
 };
 
-static bool read_elf(const struct dl_phdr_info *info, struct pd_elf *elf)
+static bool read_elf(const struct dl_phdr_info *info, struct pdn_elf *elf)
 {
 	for (unsigned i = 0; i < info->dlpi_phnum; i++)
 		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			return pd_elf_read(
+			return pdn_elf_read(
 				elf, info->dlpi_addr,
 				(const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr));
 	return false;
@@ -57,7 +57,7 @@ static int look_for_library(struct dl_phdr_info *info, size_t size, void *arg)
 	struct search *search = arg;
 
 	(void)size;
-	if (!read_elf(info, &search->elf) || !pd_elf_same(search->elf.soname, search->name))
+	if (!read_elf(info, &search->elf) || !pdn_elf_same(search->elf.soname, search->name))
 		return 0;
 	measure(info, &search->begin, &search->end);
 	return 1;
@@ -69,12 +69,12 @@ static int look_behind_us(struct dl_phdr_info *info, size_t size, void *arg)
 	struct search *search = arg;
 
 	(void)size;
-	if (!pd_was_at_start(search->index++))
+	if (!pdn_was_at_start(search->index++))
 		return 1;
 	if (is_this_library(info))
 		search->behind_us = true;
 	else if (search->behind_us && read_elf(info, &search->elf))
-		search->found = pd_elf_find(&search->elf, search->name);
+		search->found = pdn_elf_find(&search->elf, search->name);
 	return search->found != NULL;
 }
 
@@ -82,9 +82,9 @@ static int look_behind_us(struct dl_phdr_info *info, size_t size, void *arg)
  * Threads that come here at the same time store the same values, word by word, instead of taking a
  * lock: a child forked meanwhile would wait for a thread that it does not have.
  */
-static void store(struct pd_library *library, const struct search *found)
+static void store(struct pdn_library *library, const struct search *found)
 {
-	const struct pd_elf *elf = &found->elf;
+	const struct pdn_elf *elf = &found->elf;
 
 	__atomic_store_n(&library->elf.base, elf->base, __ATOMIC_RELAXED);
 	__atomic_store_n(&library->elf.symbol, elf->symbol, __ATOMIC_RELAXED);
@@ -95,51 +95,51 @@ static void store(struct pd_library *library, const struct search *found)
 	__atomic_store_n(&library->elf.symbolic, elf->symbolic, __ATOMIC_RELAXED);
 	__atomic_store_n(&library->begin, found->begin, __ATOMIC_RELAXED);
 	__atomic_store_n(&library->size, found->end - found->begin, __ATOMIC_RELAXED);
-	/* Release pairs with the acquire in pd_library_known(). */
+	/* Release pairs with the acquire in pdn_library_known(). */
 	__atomic_store_n(&library->known, true, __ATOMIC_RELEASE);
 }
 
-bool pd_library_find(struct pd_library *library)
+bool pdn_library_find(struct pdn_library *library)
 {
 	struct search search = {.name = library->soname};
 
-	if (__builtin_expect(pd_library_known(library), 1))
+	if (__builtin_expect(pdn_library_known(library), 1))
 		return true;
-	if (!pd_each_library(look_for_library, &search))
+	if (!pdn_each_library(look_for_library, &search))
 		return false;
 	store(library, &search);
 	return true;
 }
 
-void pd_library_hold(struct pd_library *library)
+void pdn_library_hold(struct pdn_library *library)
 {
 	int error = errno;
 
 	/* Relaxed: holding it twice does no harm. */
-	if (__atomic_load_n(&library->held, __ATOMIC_RELAXED) || !pd_library_known(library))
+	if (__atomic_load_n(&library->held, __ATOMIC_RELAXED) || !pdn_library_known(library))
 		return;
-	if (pd_loader_of_libc()->dlopen(library->soname, RTLD_LAZY | RTLD_NOLOAD))
+	if (pdn_loader_of_libc()->dlopen(library->soname, RTLD_LAZY | RTLD_NOLOAD))
 		__atomic_store_n(&library->held, true, __ATOMIC_RELAXED);
 	errno = error;
 }
 
-void *pd_library_next(const struct pd_library *library, const char *name)
+void *pdn_library_next(const struct pdn_library *library, const char *name)
 {
 	struct search search = {.name = name};
 
-	if (!pd_library_known(library))
+	if (!pdn_library_known(library))
 		return NULL;
-	pd_each_library(look_behind_us, &search);
+	pdn_each_library(look_behind_us, &search);
 	/* Loaded later than the program, the library may be in other libraries' scope only. */
-	return search.found ? search.found : pd_elf_find(&library->elf, name);
+	return search.found ? search.found : pdn_elf_find(&library->elf, name);
 }
 
-bool pd_library_has(const struct pd_library *library, const void *address)
+bool pdn_library_has(const struct pdn_library *library, const void *address)
 {
-	return pd_library_known(library) && (uintptr_t)address - library->begin < library->size;
+	return pdn_library_known(library) && (uintptr_t)address - library->begin < library->size;
 }
 
-bool pd_library_defines(const struct pd_library *library, const char *name)
+bool pdn_library_defines(const struct pdn_library *library, const char *name)
 {
-	return pd_library_known(library) && pd_elf_defines(&library->elf, name);
+	return pdn_library_known(library) && pdn_elf_defines(&library->elf, name);
 }

@@ -8,8 +8,8 @@
  * is held with dlopen(), which takes the lock, when the program itself calls the loader: at the
  * latest in its first dlclose, before which the library can't be unloaded.
  */
-#ifndef PD_LIBRARY_H
-#define PD_LIBRARY_H
+#ifndef PDN_LIBRARY_H
+#define PDN_LIBRARY_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,38 +18,38 @@
 
 #pragma GCC visibility push(hidden)
 
-struct pd_library {
+struct pdn_library {
 	const char *soname;
-	struct pd_elf elf;
+	struct pdn_elf elf;
 	uintptr_t begin, size; /* its place in memory */
 	bool known;	       /* the members above are valid */
 	bool held;
 };
 
 /* Has it been found before? One load. */
-static inline bool pd_library_known(const struct pd_library *library)
+static inline bool pdn_library_known(const struct pdn_library *library)
 {
 	/* Acquire pairs with the release in store(): the other members are valid. */
 	return __atomic_load_n(&library->known, __ATOMIC_ACQUIRE);
 }
 
 /* Is it loaded? Walks the loaded libraries unless it is known. Once found it stays known. */
-bool pd_library_find(struct pd_library *library);
+bool pdn_library_find(struct pdn_library *library);
 
 /* In a call of the loader by the program: hold it, so that it stays loaded. */
-void pd_library_hold(struct pd_library *library);
+void pdn_library_hold(struct pdn_library *library);
 
 /* Does the address lie in it? False while it is not known. */
-bool pd_library_has(const struct pd_library *library, const void *address);
+bool pdn_library_has(const struct pdn_library *library, const void *address);
 
 /* Does it define a function of this name, in any version? False while it is not known. */
-bool pd_library_defines(const struct pd_library *library, const char *name);
+bool pdn_library_defines(const struct pdn_library *library, const char *name);
 
 /*
  * The next definition after us among the libraries that the program started with, or the library's
  * own; NULL: neither is there, or the library is not known.
  */
-void *pd_library_next(const struct pd_library *library, const char *name);
+void *pdn_library_next(const struct pdn_library *library, const char *name);
 
 #pragma GCC visibility pop
 

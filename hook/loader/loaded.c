@@ -20,7 +20,7 @@ static bool has_header(const struct link_map *map)
 {
 	const unsigned char *at = (const unsigned char *)map->l_addr;
 
-	return map->l_addr % PAGE == 0 && pd_is_readable(map->l_addr) && at[0] == ELFMAG0 &&
+	return map->l_addr % PAGE == 0 && pdn_is_readable(map->l_addr) && at[0] == ELFMAG0 &&
 	       at[1] == ELFMAG1 && at[2] == ELFMAG2 && at[3] == ELFMAG3;
 }
 
@@ -33,7 +33,7 @@ static bool is_whole(const struct link_map *map, const struct dl_phdr_info *info
 	for (unsigned i = 0; i < info->dlpi_phnum; i++)
 		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
 			return map->l_addr + info->dlpi_phdr[i].p_vaddr == (uintptr_t)map->l_ld &&
-			       pd_is_readable((uintptr_t)map->l_ld);
+			       pdn_is_readable((uintptr_t)map->l_ld);
 	return false;
 }
 
@@ -54,10 +54,10 @@ static struct dl_phdr_info headers_of(const struct link_map *map)
 /* NULL behind the last one. */
 static const struct link_map *map_at(const struct link_map *map)
 {
-	return pd_is_readable((uintptr_t)map) ? map : NULL;
+	return pdn_is_readable((uintptr_t)map) ? map : NULL;
 }
 
-static int walk_list(pd_look_at_library *look, void *arg)
+static int walk_list(pdn_look_at_library *look, void *arg)
 {
 	const struct link_map *map = map_at(_r_debug.r_map);
 	int found = 0;
@@ -91,17 +91,17 @@ static bool lock_works(void)
 {
 	const void *last, *before;
 
-	if (__builtin_expect(__atomic_load_n(&pd_here.loader_lock_works, __ATOMIC_RELAXED), 1))
+	if (__builtin_expect(__atomic_load_n(&pdn_here.loader_lock_works, __ATOMIC_RELAXED), 1))
 		return true;
 	last = last_library();
-	before = __atomic_exchange_n(&pd_here.last_library, last, __ATOMIC_RELAXED);
+	before = __atomic_exchange_n(&pdn_here.last_library, last, __ATOMIC_RELAXED);
 	if (!before || before == last)
 		return false;
-	__atomic_store_n(&pd_here.loader_lock_works, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_here.loader_lock_works, 1, __ATOMIC_RELAXED);
 	return true;
 }
 
-int pd_each_library(pd_look_at_library *look, void *arg)
+int pdn_each_library(pdn_look_at_library *look, void *arg)
 {
 	int error = errno;
 	int found = lock_works() ? dl_iterate_phdr(look, arg) : walk_list(look, arg);

@@ -13,21 +13,21 @@
  * before its headers are used. Once the list has changed in the child, its lock works, and is taken
  * from then on.
  */
-#ifndef PD_OBJECTS_H
-#define PD_OBJECTS_H
+#ifndef PDN_OBJECTS_H
+#define PDN_OBJECTS_H
 
 #include <link.h>
 #include <stddef.h>
 
 #pragma GCC visibility push(hidden)
 
-typedef int pd_look_at_library(struct dl_phdr_info *info, size_t size, void *arg);
+typedef int pdn_look_at_library(struct dl_phdr_info *info, size_t size, void *arg);
 
 /*
  * As dl_iterate_phdr(), until look() returns something other than 0. Of `info` only the address and
  * the program headers are valid; a library that can't be validated has no headers. Keeps errno.
  */
-int pd_each_library(pd_look_at_library *look, void *arg);
+int pdn_each_library(pdn_look_at_library *look, void *arg);
 
 #pragma GCC visibility pop
 

@@ -17,7 +17,7 @@
 /* Before glibc 2.34 the loader's functions were in a library of their own. */
 static bool is_libc(const char *soname)
 {
-	return pd_elf_same(soname, "libc.so.6") || pd_elf_same(soname, "libdl.so.2");
+	return pdn_elf_same(soname, "libc.so.6") || pdn_elf_same(soname, "libdl.so.2");
 }
 
 /*
@@ -28,12 +28,12 @@ static bool is_libc(const char *soname)
 static void *libc_function(const char *name)
 {
 	for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
-		struct pd_elf elf;
+		struct pdn_elf elf;
 		void *found;
 
-		if (!pd_elf_read(&elf, map->l_addr, map->l_ld) || !is_libc(elf.soname))
+		if (!pdn_elf_read(&elf, map->l_addr, map->l_ld) || !is_libc(elf.soname))
 			continue;
-		found = pd_elf_find(&elf, name);
+		found = pdn_elf_find(&elf, name);
 		if (found)
 			return found;
 	}
@@ -54,7 +54,7 @@ static void *next(dlsym_function *look, const char *name)
 	return found ? found : libc_function(name);
 }
 
-static void fill(struct pd_loader *loader, dlsym_function *look)
+static void fill(struct pdn_loader *loader, dlsym_function *look)
 {
 	void **slots[] = {(void **)&loader->dlsym, (void **)&loader->dlvsym,
 			  (void **)&loader->dlopen, (void **)&loader->dlmopen,
@@ -66,7 +66,7 @@ static void fill(struct pd_loader *loader, dlsym_function *look)
 				 __ATOMIC_RELAXED);
 }
 
-static struct pd_loader behind_us, of_libc;
+static struct pdn_loader behind_us, of_libc;
 
 /* Threads that come here at the same time find the same functions. */
 static void find_both(void)
@@ -81,13 +81,13 @@ static void find_both(void)
 	__atomic_store_n(&ready, true, __ATOMIC_RELEASE);
 }
 
-const struct pd_loader *pd_loader(void)
+const struct pdn_loader *pdn_loader(void)
 {
 	find_both();
 	return &behind_us;
 }
 
-const struct pd_loader *pd_loader_of_libc(void)
+const struct pdn_loader *pdn_loader_of_libc(void)
 {
 	find_both();
 	return &of_libc;

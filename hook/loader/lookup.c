@@ -19,7 +19,7 @@
 #include "hook/verbs/verbs.h"
 
 /* The program's arguments, which may be changed; `answer` is the result when NULL is returned. */
-struct pd_arguments {
+struct pdn_arguments {
 	union {
 		void *handle;
 		const char *file;
@@ -37,15 +37,17 @@ struct pd_arguments {
 	};
 };
 
-typedef void *decide(struct pd_arguments *args, const void *caller);
-decide pd_decide_dlsym, pd_decide_dlvsym, pd_decide_dlopen, pd_decide_dlmopen, pd_decide_dlclose;
-decide pd_decide_libc_dlsym, pd_decide_libc_dlvsym, pd_decide_libc_dlopen, pd_decide_libc_dlmopen;
+typedef void *decide(struct pdn_arguments *args, const void *caller);
+decide pdn_decide_dlsym, pdn_decide_dlvsym, pdn_decide_dlopen, pdn_decide_dlmopen,
+	pdn_decide_dlclose;
+decide pdn_decide_libc_dlsym, pdn_decide_libc_dlvsym, pdn_decide_libc_dlopen,
+	pdn_decide_libc_dlmopen;
 
 /* One look-up by the program. `real`: the functions that it goes to next, and that answer it. */
 struct lookup {
-	struct pd_arguments *args;
+	struct pdn_arguments *args;
 	const void *caller;
-	const struct pd_loader *real;
+	const struct pdn_loader *real;
 };
 
 /* "curl_easy_init" does not. */
@@ -82,7 +84,7 @@ static void *look_in(const struct lookup *l, void *handle)
  */
 static void *handle_of(const struct link_map *map)
 {
-	const struct pd_loader *libc = pd_loader_of_libc();
+	const struct pdn_loader *libc = pdn_loader_of_libc();
 	void *handle = libc->dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
 
 	if (handle)
@@ -93,17 +95,17 @@ static void *handle_of(const struct link_map *map)
 /* ---- names that only we define --------------------------------------------------------------- */
 
 /* Does another library define this name, as far as we can see? `library`: the one that should. */
-static bool others_have(const struct lookup *l, const struct pd_library *library,
-			const struct pd_asker *asker, const void *wrapper)
+static bool others_have(const struct lookup *l, const struct pdn_library *library,
+			const struct pdn_asker *asker, const void *wrapper)
 {
-	const struct pd_loader *libc = pd_loader_of_libc();
+	const struct pdn_loader *libc = pdn_loader_of_libc();
 
 	if (libc->dlsym(RTLD_NEXT, l->args->name) ||
 	    libc->dlsym(RTLD_DEFAULT, l->args->name) != wrapper)
 		return true;
 	dlerror();
 	/* The caller may be in the scope of a library that was loaded with RTLD_LOCAL. */
-	return !asker->is_program && pd_library_defines(library, l->args->name);
+	return !asker->is_program && pdn_library_defines(library, l->args->name);
 }
 
 /*
@@ -112,8 +114,8 @@ static bool others_have(const struct lookup *l, const struct pd_library *library
  * for another library alone. (A weak reference is bound to our export by the loader itself, which
  * can't be helped.)
  */
-static bool only_we_answer(const struct lookup *l, const struct pd_library *library,
-			   const struct pd_asker *asker, const void *wrapper)
+static bool only_we_answer(const struct lookup *l, const struct pdn_library *library,
+			   const struct pdn_asker *asker, const void *wrapper)
 {
 	if (!is_pseudo(l->args->handle) && look_in(l, l->args->handle) != wrapper)
 		return false;
@@ -121,9 +123,9 @@ static bool only_we_answer(const struct lookup *l, const struct pd_library *libr
 }
 
 /* A handle in which the name is not defined: the caller's own library, or the C library. */
-static void *handle_without(const struct lookup *l, const struct pd_asker *asker)
+static void *handle_without(const struct lookup *l, const struct pdn_asker *asker)
 {
-	const struct pd_loader *libc = pd_loader_of_libc();
+	const struct pdn_loader *libc = pdn_loader_of_libc();
 	void *handle = asker->map && !asker->is_program ? handle_of(asker->map) : NULL;
 
 	if (handle && !libc->dlsym(handle, l->args->name))
@@ -136,7 +138,7 @@ static void *handle_without(const struct lookup *l, const struct pd_asker *asker
  * us. A look-up in the program's own handle finds all of our names, so for the program it is the C
  * library that is named.
  */
-static void look_where_it_fails(const struct lookup *l, const struct pd_asker *asker)
+static void look_where_it_fails(const struct lookup *l, const struct pdn_asker *asker)
 {
 	void *handle = handle_without(l, asker);
 
@@ -152,7 +154,7 @@ static void look_where_it_fails(const struct lookup *l, const struct pd_asker *a
  * library's function. An interposer that asks for the next definition of its own name must get
  * just that.
  */
-static void *look(const struct lookup *l, const struct pd_asker *asker)
+static void *look(const struct lookup *l, const struct pdn_asker *asker)
 {
 	void *handle = l->args->handle, *found;
 	struct link_map *map;
@@ -161,7 +163,7 @@ static void *look(const struct lookup *l, const struct pd_asker *asker)
 		return NULL;
 	if (handle != RTLD_NEXT)
 		return look_in(l, handle);
-	map = pd_asker_next(asker, l->args->name);
+	map = pdn_asker_next(asker, l->args->name);
 	handle = map ? handle_of(map) : NULL;
 	found = handle ? look_in(l, handle) : NULL;
 	if (!found)
@@ -174,7 +176,7 @@ static void *look(const struct lookup *l, const struct pd_asker *asker)
  * function, behind all interposers: UCX's hooks do so, to patch the driver's code. (A look-up in
  * the program's handle finds our export.)
  */
-static bool asks_in_itself(const struct lookup *l, const struct pd_asker *asker)
+static bool asks_in_itself(const struct lookup *l, const struct pdn_asker *asker)
 {
 	return asker->map && l->args->handle == asker->map && !asker->is_program;
 }
@@ -184,63 +186,63 @@ static bool asks_in_itself(const struct lookup *l, const struct pd_asker *asker)
  * may be the driver's own function. An interposer asks so too, but all of its callers have come
  * through us.
  */
-static void distrust_the_loaders_answer(const struct lookup *l, const struct pd_asker *asker)
+static void distrust_the_loaders_answer(const struct lookup *l, const struct pdn_asker *asker)
 {
 	if (l->args->handle == RTLD_NEXT && asker->map && !asker->at_start &&
-	    !pd_asker_defines(asker, l->args->name))
-		pd_distrust("%s has looked up %s by RTLD_NEXT from behind pindown and may call it "
-			    "unseen",
-			    asker->map->l_name, l->args->name);
+	    !pdn_asker_defines(asker, l->args->name))
+		pdn_distrust("%s has looked up %s by RTLD_NEXT from behind pindown and may call it "
+			     "unseen",
+			     asker->map->l_name, l->args->name);
 }
 
 /* A watched name. True: args->answer is the answer; false: jump to the real look-up. */
-static bool answer_driver_name(const struct lookup *l, enum pd_call call)
+static bool answer_driver_name(const struct lookup *l, enum pdn_call call)
 {
-	struct pd_asker asker;
+	struct pdn_asker asker;
 	void *found;
 
-	if (pd_in_libcuda(l->caller))
+	if (pdn_in_libcuda(l->caller))
 		return false;
-	pd_asker_find(&asker, l->caller);
-	pd_libcuda_begin();
-	if (only_we_answer(l, pd_libcuda_library(), &asker, pd_linked_wrapper(call))) {
+	pdn_asker_find(&asker, l->caller);
+	pdn_libcuda_begin();
+	if (only_we_answer(l, pdn_libcuda_library(), &asker, pdn_linked_wrapper(call))) {
 		look_where_it_fails(l, &asker);
 		return false;
 	}
-	if (!pd_libcuda_begin() || !pd_hook_begin())
+	if (!pdn_libcuda_begin() || !pdn_hook_begin())
 		return false;
-	pd_hold_libcuda();
-	pd_patches_look();
+	pdn_hold_libcuda();
+	pdn_patches_look();
 	found = look(l, &asker);
 	if (!found) {
 		distrust_the_loaders_answer(l, &asker);
 		return false;
 	}
-	if (asks_in_itself(l, &asker) && pd_patches_allow(call, found, asker.map->l_name))
+	if (asks_in_itself(l, &asker) && pdn_patches_allow(call, found, asker.map->l_name))
 		l->args->answer = found;
 	else
-		l->args->answer = pd_hand_out(call, found);
+		l->args->answer = pdn_hand_out(call, found);
 	return true;
 }
 
 /* The same for a verb. */
-static bool answer_verb(const struct lookup *l, enum pd_verb verb)
+static bool answer_verb(const struct lookup *l, enum pdn_verb verb)
 {
-	struct pd_asker asker;
+	struct pdn_asker asker;
 	void *found;
 
-	pd_asker_find(&asker, l->caller);
-	if (only_we_answer(l, pd_libibverbs_library(), &asker, pd_verb_wrapper[verb])) {
+	pdn_asker_find(&asker, l->caller);
+	if (only_we_answer(l, pdn_libibverbs_library(), &asker, pdn_verb_wrapper[verb])) {
 		look_where_it_fails(l, &asker);
 		return false;
 	}
-	if (!pd_libibverbs() || !pd_config()->enabled)
+	if (!pdn_libibverbs() || !pdn_config()->enabled)
 		return false;
-	pd_hold_libibverbs();
+	pdn_hold_libibverbs();
 	found = look(l, &asker);
 	if (!found)
 		return false;
-	l->args->answer = pd_verb_hand_out(verb, found);
+	l->args->answer = pdn_verb_hand_out(verb, found);
 	return true;
 }
 
@@ -248,22 +250,22 @@ static bool answer_verb(const struct lookup *l, enum pd_verb verb)
 
 static const struct {
 	const char *name;
-	size_t member; /* of struct pd_loader */
+	size_t member; /* of struct pdn_loader */
 	void *stub, *stub_of_libc;
 } loader_names[] = {
-#define NAME(name)                                                                           \
-	{                                                                                    \
-#name, offsetof(struct pd_loader, name), pd_stub_##name, pd_stub_libc_##name \
+#define NAME(name)                                                                              \
+	{                                                                                       \
+#name, offsetof(struct pdn_loader, name), pdn_stub_##name, pdn_stub_libc_##name \
 	}
 	NAME(dlsym),
 	NAME(dlvsym),
 	NAME(dlopen),
 	NAME(dlmopen),
 #undef NAME
-	{"dlclose", offsetof(struct pd_loader, dlclose), pd_stub_dlclose, NULL},
+	{"dlclose", offsetof(struct pdn_loader, dlclose), pdn_stub_dlclose, NULL},
 };
 
-static void *member(const struct pd_loader *loader, size_t at)
+static void *member(const struct pdn_loader *loader, size_t at)
 {
 	void *function;
 
@@ -275,11 +277,11 @@ static void *member(const struct pd_loader *loader, size_t at)
 static void *stub_of(const char *name, const void *found)
 {
 	for (size_t i = 0; i < sizeof(loader_names) / sizeof(loader_names[0]); i++) {
-		if (!pd_elf_same(name, loader_names[i].name))
+		if (!pdn_elf_same(name, loader_names[i].name))
 			continue;
-		if (found == member(pd_loader(), loader_names[i].member))
+		if (found == member(pdn_loader(), loader_names[i].member))
 			return loader_names[i].stub;
-		if (found == member(pd_loader_of_libc(), loader_names[i].member))
+		if (found == member(pdn_loader_of_libc(), loader_names[i].member))
 			return loader_names[i].stub_of_libc;
 	}
 	return NULL;
@@ -288,17 +290,17 @@ static void *stub_of(const char *name, const void *found)
 /* As look(), for the loader's own names: each process has them, and in several versions. */
 static void *look_for_loader(const struct lookup *l)
 {
-	struct pd_asker asker;
+	struct pdn_asker asker;
 
 	if (!is_pseudo(l->args->handle))
 		return look_in(l, l->args->handle);
 	/* Without a version RTLD_DEFAULT finds the first definition, which may be ours. */
 	if (l->args->handle == RTLD_DEFAULT)
 		return l->args->version ? look_in(l, RTLD_DEFAULT) : NULL;
-	pd_asker_find(&asker, l->caller);
+	pdn_asker_find(&asker, l->caller);
 	if (asker.before_us)
 		return look_in(l, RTLD_NEXT);
-	return pd_asker_defines(&asker, l->args->name) ? NULL : look(l, &asker);
+	return pdn_asker_defines(&asker, l->args->name) ? NULL : look(l, &asker);
 }
 
 static bool answer_loader_name(const struct lookup *l)
@@ -323,13 +325,13 @@ static bool answer(const struct lookup *l)
 	int call;
 
 	if (looks_like_cuda(name)) {
-		call = pd_call_by_symbol(name);
-		answered = call >= 0 && answer_driver_name(l, (enum pd_call)call);
-		if (call < 0 && !pd_in_libcuda(l->caller))
-			pd_newer_symbol(name);
+		call = pdn_call_by_symbol(name);
+		answered = call >= 0 && answer_driver_name(l, (enum pdn_call)call);
+		if (call < 0 && !pdn_in_libcuda(l->caller))
+			pdn_newer_symbol(name);
 	} else if (looks_like_verb(name)) {
-		call = pd_verb_by_symbol(name);
-		answered = call >= 0 && answer_verb(l, (enum pd_verb)call);
+		call = pdn_verb_by_symbol(name);
+		answered = call >= 0 && answer_verb(l, (enum pdn_verb)call);
 	} else if (looks_like_loader(name)) {
 		answered = answer_loader_name(l);
 	}
@@ -337,8 +339,8 @@ static bool answer(const struct lookup *l)
 	return answered;
 }
 
-static void *decide_dlsym(struct pd_arguments *args, const void *caller,
-			  const struct pd_loader *real)
+static void *decide_dlsym(struct pdn_arguments *args, const void *caller,
+			  const struct pdn_loader *real)
 {
 	const struct lookup l = {.args = args, .caller = caller, .real = real};
 
@@ -346,8 +348,8 @@ static void *decide_dlsym(struct pd_arguments *args, const void *caller,
 	return args->name && answer(&l) ? NULL : (void *)real->dlsym;
 }
 
-static void *decide_dlvsym(struct pd_arguments *args, const void *caller,
-			   const struct pd_loader *real)
+static void *decide_dlvsym(struct pdn_arguments *args, const void *caller,
+			   const struct pdn_loader *real)
 {
 	const struct lookup l = {.args = args, .caller = caller, .real = real};
 
@@ -360,41 +362,41 @@ static void *decide_dlvsym(struct pd_arguments *args, const void *caller,
  */
 static void without_deepbind(intptr_t *flags, const char *file, const void *caller)
 {
-	if (!PD_UNLIKELY(*flags & RTLD_DEEPBIND) || !file || pd_in_libcuda(caller) ||
-	    !pd_config()->enabled || pd_config()->deepbind != PD_DEEPBIND_CLEAR ||
-	    !pd_deepbind_matters(file, caller))
+	if (!PDN_UNLIKELY(*flags & RTLD_DEEPBIND) || !file || pdn_in_libcuda(caller) ||
+	    !pdn_config()->enabled || pdn_config()->deepbind != PDN_DEEPBIND_CLEAR ||
+	    !pdn_deepbind_matters(file, caller))
 		return;
 	*flags &= ~(intptr_t)RTLD_DEEPBIND;
-	pd_log(PD_LOG_DEBUG, "%s: RTLD_DEEPBIND is left out", file);
+	pdn_log(PDN_LOG_DEBUG, "%s: RTLD_DEEPBIND is left out", file);
 }
 
-static void *decide_dlopen(struct pd_arguments *args, const void *caller,
-			   const struct pd_loader *real)
+static void *decide_dlopen(struct pdn_arguments *args, const void *caller,
+			   const struct pdn_loader *real)
 {
 	without_deepbind(&args->flags, args->file, caller);
-	pd_patches_look();
-	pd_stacks_loading();
+	pdn_patches_look();
+	pdn_stacks_loading();
 	return (void *)real->dlopen;
 }
 
 /* A name space other than the program's has its own copy of the driver and of all else. */
-static void *decide_dlmopen(struct pd_arguments *args, const void *caller,
-			    const struct pd_loader *real)
+static void *decide_dlmopen(struct pdn_arguments *args, const void *caller,
+			    const struct pdn_loader *real)
 {
 	if (args->space == LM_ID_BASE)
 		without_deepbind(&args->flags_in_space, args->file_in_space, caller);
-	pd_stacks_loading();
+	pdn_stacks_loading();
 	return (void *)real->dlmopen;
 }
 
-#define DECIDE(name)                                                               \
-	void *pd_decide_##name(struct pd_arguments *args, const void *caller)      \
-	{                                                                          \
-		return decide_##name(args, caller, pd_loader());                   \
-	}                                                                          \
-	void *pd_decide_libc_##name(struct pd_arguments *args, const void *caller) \
-	{                                                                          \
-		return decide_##name(args, caller, pd_loader_of_libc());           \
+#define DECIDE(name)                                                                 \
+	void *pdn_decide_##name(struct pdn_arguments *args, const void *caller)      \
+	{                                                                            \
+		return decide_##name(args, caller, pdn_loader());                    \
+	}                                                                            \
+	void *pdn_decide_libc_##name(struct pdn_arguments *args, const void *caller) \
+	{                                                                            \
+		return decide_##name(args, caller, pdn_loader_of_libc());            \
 	}
 DECIDE(dlsym)
 DECIDE(dlvsym)
@@ -402,12 +404,12 @@ DECIDE(dlopen)
 DECIDE(dlmopen)
 
 /* The libraries that the wrappers call must stay loaded. */
-void *pd_decide_dlclose(struct pd_arguments *args, const void *caller)
+void *pdn_decide_dlclose(struct pdn_arguments *args, const void *caller)
 {
 	(void)args;
 	(void)caller;
-	pd_hold_libcuda();
-	pd_stacks_unloading();
-	pd_hold_libibverbs();
-	return (void *)pd_loader()->dlclose;
+	pdn_hold_libcuda();
+	pdn_stacks_unloading();
+	pdn_hold_libibverbs();
+	return (void *)pdn_loader()->dlclose;
 }

@@ -28,7 +28,7 @@ struct expected {
 	uint8_t code[LENGTH];
 	uint32_t state;
 };
-enum { EMPTY, WAITING, SETTLED };
+enum { EMPTY, WAITING, DECIDED };
 
 static struct expected expected[MAX_EXPECTED];
 static uint32_t used;	 /* slots taken; above MAX_EXPECTED for a moment if too many ask */
@@ -54,24 +54,24 @@ static const char *name_of(const char *file)
 	return slash ? slash + 1 : file;
 }
 
-bool pd_patches_expected(void)
+bool pdn_patches_expected(void)
 {
 	/* Relaxed: the thread whose call is checked has stored it itself. */
 	return __atomic_load_n(&waiting, __ATOMIC_RELAXED) != 0;
 }
 
-static bool finds_others(enum pd_call call)
+static bool finds_others(enum pdn_call call)
 {
-	return call == PD_CALL_cuGetProcAddress || call == PD_CALL_cuGetProcAddress_v2 ||
-	       call == PD_CALL_cuGetExportTable;
+	return call == PDN_CALL_cuGetProcAddress || call == PDN_CALL_cuGetProcAddress_v2 ||
+	       call == PDN_CALL_cuGetExportTable;
 }
 
-bool pd_patches_allow(enum pd_call call, const void *function, const char *file)
+bool pdn_patches_allow(enum pdn_call call, const void *function, const char *file)
 {
 	struct expected *e;
 	uint32_t place;
 
-	if (finds_others(call) || !pd_in_libcuda(function))
+	if (finds_others(call) || !pdn_in_libcuda(function))
 		return false;
 	place = __atomic_fetch_add(&used, 1, __ATOMIC_RELAXED);
 	if (place >= MAX_EXPECTED) {
@@ -88,17 +88,17 @@ bool pd_patches_allow(enum pd_call call, const void *function, const char *file)
 	__atomic_fetch_add(&waiting, 1, __ATOMIC_RELAXED);
 	/* Release pairs with the acquire in look_at(): the members above are written. */
 	__atomic_store_n(&e->state, WAITING, __ATOMIC_RELEASE);
-	pd_straight_unsettle();
-	pd_log(PD_LOG_DEBUG, "%s is given the driver's own %s", name_of(file),
-	       pd_call_symbol[call]);
+	pdn_straight_ask_again();
+	pdn_log(PDN_LOG_DEBUG, "%s is given the driver's own %s", name_of(file),
+		pdn_call_symbol[call]);
 	return true;
 }
 
-static void settle(struct expected *e)
+static void decide(struct expected *e)
 {
 	uint32_t state = WAITING;
 
-	if (__atomic_compare_exchange_n(&e->state, &state, SETTLED, false, __ATOMIC_RELAXED,
+	if (__atomic_compare_exchange_n(&e->state, &state, DECIDED, false, __ATOMIC_RELAXED,
 					__ATOMIC_RELAXED))
 		__atomic_fetch_sub(&waiting, 1, __ATOMIC_RELAXED);
 }
@@ -114,19 +114,19 @@ static void look_at(struct expected *e, uint32_t calling_thread)
 	if (__atomic_load_n(&e->state, __ATOMIC_ACQUIRE) != WAITING)
 		return;
 	if (memcmp(e->code, e->function, LENGTH) != 0) {
-		settle(e);
+		decide(e);
 	} else if (is_due(e, calling_thread)) {
-		settle(e);
-		pd_distrust(
+		decide(e);
+		pdn_distrust(
 			"a library that looked in itself was given the driver's own %s, has not "
 			"patched it and may call it unseen",
-			pd_call_symbol[e->call]);
+			pdn_call_symbol[e->call]);
 	}
 }
 
 static void look_at_all(uint32_t calling_thread)
 {
-	for (uint32_t i = 0; pd_patches_expected() && i < MAX_EXPECTED; i++)
+	for (uint32_t i = 0; pdn_patches_expected() && i < MAX_EXPECTED; i++)
 		look_at(&expected[i], calling_thread);
 }
 
@@ -134,19 +134,19 @@ static void look_at_all(uint32_t calling_thread)
 
 static const char *patched_entry(void)
 {
-	const char *whole = pd_entries_begin;
+	const char *whole = pdn_entries_begin;
 
-	for (const char *e = whole; e < pd_entries_end; e += PD_ENTRY_SIZE)
-		if (memcmp(e, whole, PD_ENTRY_SAME) != 0)
+	for (const char *e = whole; e < pdn_entries_end; e += PDN_ENTRY_SIZE)
+		if (memcmp(e, whole, PDN_ENTRY_SAME) != 0)
 			return e;
 	return NULL;
 }
 
 static const char *symbol_at(const void *entry)
 {
-	unsigned index = (unsigned)((const char *)entry - pd_entries_begin) / PD_ENTRY_SIZE - 1;
+	unsigned index = (unsigned)((const char *)entry - pdn_entries_begin) / PDN_ENTRY_SIZE - 1;
 
-	return pd_call_symbol[index % PD_CALLS];
+	return pdn_call_symbol[index % PDN_CALLS];
 }
 
 static void look_at_ourselves(void)
@@ -161,16 +161,16 @@ static void look_at_ourselves(void)
 	if (!patched)
 		return;
 	__atomic_store_n(&told, true, __ATOMIC_RELAXED);
-	pd_distrust("another library has patched pindown's %s", symbol_at(patched));
+	pdn_distrust("another library has patched pindown's %s", symbol_at(patched));
 }
 
-void pd_patches_look(void)
+void pdn_patches_look(void)
 {
 	look_at_all(0);
 	look_at_ourselves();
 }
 
-void pd_patches_look_at_call(void)
+void pdn_patches_look_at_call(void)
 {
 	look_at_all(this_thread());
 }

@@ -13,8 +13,8 @@
  * moved like the driver's (cuda/entries.S). It sees each call that comes through us; but since we
  * don't know what it does with the calls, every hit is checked then too.
  */
-#ifndef PD_PATCHES_H
-#define PD_PATCHES_H
+#ifndef PDN_PATCHES_H
+#define PDN_PATCHES_H
 
 #include <stdbool.h>
 
@@ -26,17 +26,17 @@
  * May the driver's own function be handed out to the library in this file? Then it is watched for
  * the patch. False: it is a call by which other functions are looked up, or not the driver's.
  */
-bool pd_patches_allow(enum pd_call call, const void *function, const char *file);
+bool pdn_patches_allow(enum pdn_call call, const void *function, const char *file);
 
 /*
  * Check that the functions handed out have been patched, and that our own code has not. Called at a
  * look-up, and at a watched call while a patch is expected.
  */
-void pd_patches_look(void);
-void pd_patches_look_at_call(void);
+void pdn_patches_look(void);
+void pdn_patches_look_at_call(void);
 
 /* Is a patch still expected, so that the next call must check? */
-bool pd_patches_expected(void);
+bool pdn_patches_expected(void);
 
 #pragma GCC visibility pop
 

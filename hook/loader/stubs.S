@@ -89,19 +89,19 @@
 #error "pindown has look-up stubs for x86-64 and aarch64 only"
 #endif
 
-/* The exported name that programs are bound to; our own code uses pd_stub_NAME. */
+/* The exported name that programs are bound to; our own code uses pdn_stub_NAME. */
 .macro exported name
 	.globl	\name
-	.set	\name, pd_stub_\name
+	.set	\name, pdn_stub_\name
 	.type	\name, STT_FUNC
 .endm
 
 	.text
-	stub	pd_stub_dlsym, pd_decide_dlsym
-	stub	pd_stub_dlvsym, pd_decide_dlvsym
-	stub	pd_stub_dlopen, pd_decide_dlopen
-	stub	pd_stub_dlmopen, pd_decide_dlmopen
-	stub	pd_stub_dlclose, pd_decide_dlclose
+	stub	pdn_stub_dlsym, pdn_decide_dlsym
+	stub	pdn_stub_dlvsym, pdn_decide_dlvsym
+	stub	pdn_stub_dlopen, pdn_decide_dlopen
+	stub	pdn_stub_dlmopen, pdn_decide_dlmopen
+	stub	pdn_stub_dlclose, pdn_decide_dlclose
 	exported dlsym
 	exported dlvsym
 	exported dlopen
@@ -109,9 +109,9 @@
 	exported dlclose
 
 	/* The same for the C library's own functions, for look-ups that ask for those. */
-	stub	pd_stub_libc_dlsym, pd_decide_libc_dlsym
-	stub	pd_stub_libc_dlvsym, pd_decide_libc_dlvsym
-	stub	pd_stub_libc_dlopen, pd_decide_libc_dlopen
-	stub	pd_stub_libc_dlmopen, pd_decide_libc_dlmopen
+	stub	pdn_stub_libc_dlsym, pdn_decide_libc_dlsym
+	stub	pdn_stub_libc_dlvsym, pdn_decide_libc_dlvsym
+	stub	pdn_stub_libc_dlopen, pdn_decide_libc_dlopen
+	stub	pdn_stub_libc_dlmopen, pdn_decide_libc_dlmopen
 
 	.section .note.GNU-stack, "", %progbits

@@ -6,7 +6,7 @@
 
 #include "hook/loader/symtab.h"
 
-bool pd_elf_same(const char *a, const char *b)
+bool pdn_elf_same(const char *a, const char *b)
 {
 	while (*a && *a == *b)
 		a++, b++;
@@ -22,11 +22,11 @@ static const void *in_library(ElfW(Addr) base, ElfW(Addr) pointer)
 	return (const void *)(pointer < base ? base + pointer : pointer);
 }
 
-bool pd_elf_read(struct pd_elf *elf, ElfW(Addr) base, const ElfW(Dyn) * dynamic)
+bool pdn_elf_read(struct pdn_elf *elf, ElfW(Addr) base, const ElfW(Dyn) * dynamic)
 {
 	size_t soname = 0;
 
-	*elf = (struct pd_elf){.base = base};
+	*elf = (struct pdn_elf){.base = base};
 	for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++)
 		switch (dynamic->d_tag) {
 		case DT_SYMTAB:
@@ -66,7 +66,7 @@ static uint32_t gnu_hash(const char *name)
 	return hash;
 }
 
-static bool is_function(const struct pd_elf *elf, uint32_t index)
+static bool is_function(const struct pdn_elf *elf, uint32_t index)
 {
 	const ElfW(Sym) *symbol = &elf->symbol[index];
 
@@ -74,7 +74,7 @@ static bool is_function(const struct pd_elf *elf, uint32_t index)
 }
 
 /* Bit 15 of a version: not the default one. */
-static bool is_default(const struct pd_elf *elf, uint32_t index)
+static bool is_default(const struct pdn_elf *elf, uint32_t index)
 {
 	return !(elf->version && elf->version[index] & 0x8000);
 }
@@ -84,7 +84,7 @@ static bool is_default(const struct pd_elf *elf, uint32_t index)
  * the Bloom filter, its shift; the filter; the buckets; for each symbol its hash, whose lowest bit
  * marks the end of a bucket.
  */
-static uint32_t find(const struct pd_elf *elf, const char *name, bool any_version)
+static uint32_t find(const struct pdn_elf *elf, const char *name, bool any_version)
 {
 	const uint32_t *table = elf->hash;
 	uint32_t wanted = gnu_hash(name), buckets = table[0], from = table[1];
@@ -97,7 +97,7 @@ static uint32_t find(const struct pd_elf *elf, const char *name, bool any_versio
 	for (uint32_t i = bucket[wanted % buckets]; i >= from; i++) {
 		if ((hash[i - from] | 1) == (wanted | 1) && is_function(elf, i) &&
 		    (any_version || is_default(elf, i)) &&
-		    pd_elf_same(elf->string + elf->symbol[i].st_name, name))
+		    pdn_elf_same(elf->string + elf->symbol[i].st_name, name))
 			return i;
 		if (hash[i - from] & 1)
 			break;
@@ -105,14 +105,14 @@ static uint32_t find(const struct pd_elf *elf, const char *name, bool any_versio
 	return 0;
 }
 
-void *pd_elf_find(const struct pd_elf *elf, const char *name)
+void *pdn_elf_find(const struct pdn_elf *elf, const char *name)
 {
 	uint32_t index = find(elf, name, false);
 
 	return index ? (void *)(elf->base + elf->symbol[index].st_value) : NULL;
 }
 
-bool pd_elf_defines(const struct pd_elf *elf, const char *name)
+bool pdn_elf_defines(const struct pdn_elf *elf, const char *name)
 {
 	return find(elf, name, true) != 0;
 }

@@ -6,8 +6,8 @@
  *
  * Nothing here calls a function of the C library, and symtab.c is never instrumented: see loader.c.
  */
-#ifndef PD_SYMTAB_H
-#define PD_SYMTAB_H
+#ifndef PDN_SYMTAB_H
+#define PDN_SYMTAB_H
 
 #include <link.h>
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 
 #pragma GCC visibility push(hidden)
 
-struct pd_elf {
+struct pdn_elf {
 	ElfW(Addr) base;
 	const ElfW(Sym) * symbol;
 	const char *string;
@@ -26,15 +26,15 @@ struct pd_elf {
 };
 
 /* False when the library lacks a table that is needed. */
-bool pd_elf_read(struct pd_elf *elf, ElfW(Addr) base, const ElfW(Dyn) * dynamic);
+bool pdn_elf_read(struct pdn_elf *elf, ElfW(Addr) base, const ElfW(Dyn) * dynamic);
 
 /* A function that the library itself defines, in its default version; else NULL. */
-void *pd_elf_find(const struct pd_elf *elf, const char *name);
+void *pdn_elf_find(const struct pdn_elf *elf, const char *name);
 
 /* Does the library define a function of this name, in any version? */
-bool pd_elf_defines(const struct pd_elf *elf, const char *name);
+bool pdn_elf_defines(const struct pdn_elf *elf, const char *name);
 
-bool pd_elf_same(const char *a, const char *b);
+bool pdn_elf_same(const char *a, const char *b);
 
 #pragma GCC visibility pop
 

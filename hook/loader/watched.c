@@ -5,7 +5,7 @@
 
 #include "hook/loader/watched.h"
 
-void *pd_watched_real(const struct pd_watched *watched)
+void *pdn_watched_real(const struct pdn_watched *watched)
 {
 	void *real = __atomic_load_n(watched->linked_real, __ATOMIC_RELAXED);
 
@@ -17,13 +17,13 @@ void *pd_watched_real(const struct pd_watched *watched)
 	return real;
 }
 
-void *pd_watched_wrapper(const struct pd_watched *watched, void *found)
+void *pdn_watched_wrapper(const struct pdn_watched *watched, void *found)
 {
 	void *known = NULL;
 
 	if (found == watched->linked || found == watched->looked_up)
 		return found;
-	if (found == pd_watched_real(watched))
+	if (found == pdn_watched_real(watched))
 		return watched->linked;
 	/*
 	 * Release pairs with no acquire: the wrapper loads the slot relaxed, and its caller got the

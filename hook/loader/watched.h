@@ -13,12 +13,12 @@
  * The slots of the real functions hold addresses of code that was there before them, and always the
  * same ones; so all loads are relaxed, also in the wrappers, which read the slots themselves.
  */
-#ifndef PD_WATCHED_H
-#define PD_WATCHED_H
+#ifndef PDN_WATCHED_H
+#define PDN_WATCHED_H
 
 #pragma GCC visibility push(hidden)
 
-struct pd_watched {
+struct pdn_watched {
 	const char *symbol;
 	/* The next definition after us, or the library's own; NULL: the library is not there. */
 	void *(*next)(const char *symbol);
@@ -27,13 +27,13 @@ struct pd_watched {
 };
 
 /* The real function of a linked program, found at its first use; NULL: there is none. */
-void *pd_watched_real(const struct pd_watched *watched);
+void *pdn_watched_real(const struct pdn_watched *watched);
 
 /*
  * The wrapper to hand out for the function that a look-up found; `found` itself if it is a wrapper.
  * NULL: another function than `found` is behind each wrapper.
  */
-void *pd_watched_wrapper(const struct pd_watched *watched, void *found);
+void *pdn_watched_wrapper(const struct pdn_watched *watched, void *found);
 
 #pragma GCC visibility pop
 

@@ -4,8 +4,8 @@
  * consists of, and the flags of the calls that make and change it. libpindown.so is built without
  * rdma-core's headers; where those are installed, tests/verbs/check-abi compares.
  */
-#ifndef PD_VERBS_ABI_H
-#define PD_VERBS_ABI_H
+#ifndef PDN_VERBS_ABI_H
+#define PDN_VERBS_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -36,12 +36,12 @@ struct ibv_mr {
  * The structure that contains an ibv_mr, as libibverbs and its providers read it (driver.h, which
  * isn't installed). Providers read the type first, and no member of their own when it is DMABUF.
  */
-struct pd_verbs_mr {
+struct pdn_verbs_mr {
 	struct ibv_mr mr;
 	uint32_t type;
 	int32_t access;
 };
-enum { PD_MR_TYPE_MR, PD_MR_TYPE_NULL, PD_MR_TYPE_IMPORTED, PD_MR_TYPE_DMABUF };
+enum { PDN_MR_TYPE_MR, PDN_MR_TYPE_NULL, PDN_MR_TYPE_IMPORTED, PDN_MR_TYPE_DMABUF };
 
 enum {
 	IBV_ACCESS_LOCAL_WRITE = 1,

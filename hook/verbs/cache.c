@@ -55,7 +55,7 @@ struct part {
 	uint64_t first, count; /* pages, from the start of the pinned range */
 };
 
-static struct pindown_key key_of(const struct pd_registration *what, struct part part)
+static struct pindown_key key_of(const struct pdn_registration *what, struct part part)
 {
 	uint64_t access = what->access & RIGHTS;
 
@@ -77,14 +77,14 @@ static int access_of(const struct pindown_key *key)
 static struct ibv_mr *register_part(pindown_region *region, const struct pindown_key *key,
 				    struct ibv_pd *pd, int *error)
 {
-	pd_ibv_reg_dmabuf_mr_function *real = PD_VERB_REAL(ibv_reg_dmabuf_mr);
+	pdn_ibv_reg_dmabuf_mr_function *real = PDN_VERB_REAL(ibv_reg_dmabuf_mr);
 	uint64_t base = pindown_region_pin_base(region), length = pindown_region_pin_length(region);
 	uint64_t start = 0;
 	struct ibv_mr *mr;
 	int fd;
 
 	*error = NO_DESCRIPTOR;
-	if (!real || pd_dmabuf_borrow(region, &fd) != PINDOWN_OK)
+	if (!real || pdn_dmabuf_borrow(region, &fd) != PINDOWN_OK)
 		return NULL;
 	if (key->word[0] >> KEY_COUNT) {
 		start = (key->word[0] >> KEY_FIRST & KEY_MAX) * PAGE;
@@ -94,13 +94,13 @@ static struct ibv_mr *register_part(pindown_region *region, const struct pindown
 	mr = real(pd, start, length, base + start + key->word[1], fd, access_of(key));
 	*error = mr ? 0 : errno ? errno : EIO;
 	/* The kernel's registration holds the dma-buf, and a process has few descriptors. */
-	pd_dmabuf_return(region);
+	pdn_dmabuf_return(region);
 	return mr;
 }
 
-int pd_verbs_deregister_real(struct ibv_mr *mr)
+int pdn_verbs_deregister_real(struct ibv_mr *mr)
 {
-	pd_ibv_dereg_mr_function *real = PD_VERB_REAL(ibv_dereg_mr);
+	pdn_ibv_dereg_mr_function *real = PDN_VERB_REAL(ibv_dereg_mr);
 
 	return real ? real(mr) : ENOSYS;
 }
@@ -109,7 +109,7 @@ static int create(pindown_region *region, const struct pindown_key *key, void *r
 		  void *arg)
 {
 	int saved = errno, error;
-	struct pd_mr *kept = pd_mr_new(PD_MR_CACHED);
+	struct pdn_mr *kept = pdn_mr_new(PDN_MR_CACHED);
 	struct ibv_mr *mr;
 
 	(void)arg;
@@ -117,12 +117,12 @@ static int create(pindown_region *region, const struct pindown_key *key, void *r
 		return ENOMEM;
 	mr = register_part(region, key, request, &error);
 	if (!mr) {
-		pd_mr_free(kept);
+		pdn_mr_free(kept);
 		errno = saved;
 		return error;
 	}
 	kept->verbs.mr = *mr;
-	pd_mr_set_real(kept, mr);
+	pdn_mr_set_real(kept, mr);
 	*data = kept;
 	errno = saved;
 	return 0;
@@ -130,24 +130,24 @@ static int create(pindown_region *region, const struct pindown_key *key, void *r
 
 static int destroy(const struct pindown_object_end *what, void *arg)
 {
-	struct pd_mr *kept = what->data;
+	struct pdn_mr *kept = what->data;
 	int saved = errno, error = 0;
 	static bool told;
 
 	(void)arg;
-	if (!pd_mr_is_gone(kept))
-		error = pd_verbs_deregister_real(kept->real);
+	if (!pdn_mr_is_gone(kept))
+		error = pdn_verbs_deregister_real(kept->real);
 	if (error)
-		pd_log_once(&told, PD_LOG_WARN,
-			    "a registration of GPU memory could not be deregistered: error %d",
-			    error);
-	pd_mr_set_real(kept, NULL);
-	pd_mr_free(kept);
+		pdn_log_once(&told, PDN_LOG_WARN,
+			     "a registration of GPU memory could not be deregistered: error %d",
+			     error);
+	pdn_mr_set_real(kept, NULL);
+	pdn_mr_free(kept);
 	errno = saved;
 	return error;
 }
 
-static int consumer; /* under PD_LOCK_CONSUMER; 0: not registered yet */
+static int consumer; /* under PDN_LOCK_CONSUMER; 0: not registered yet */
 
 static int our_consumer(void)
 {
@@ -158,20 +158,20 @@ static int our_consumer(void)
 	 */
 	int known = __atomic_load_n(&consumer, __ATOMIC_ACQUIRE);
 
-	if (PD_UNLIKELY(!known)) {
-		pd_take(PD_LOCK_CONSUMER);
+	if (PDN_UNLIKELY(!known)) {
+		pdn_lock_one(PDN_LOCK_CONSUMER);
 		if (!consumer)
 			__atomic_store_n(&consumer, pindown_consumer_add(&us, sizeof(us)),
 					 __ATOMIC_RELEASE);
 		known = consumer;
-		pd_let_go(PD_LOCK_CONSUMER);
+		pdn_unlock_one(PDN_LOCK_CONSUMER);
 	}
 	return known;
 }
 
 /* ---- registering ----------------------------------------------------------------------------- */
 
-static struct part exact_part(const struct pd_registration *what, uint64_t base)
+static struct part exact_part(const struct pdn_registration *what, uint64_t base)
 {
 	uint64_t begin = (uintptr_t)what->addr & ~PAGE_MASK;
 	uint64_t end = ((uintptr_t)what->addr + what->length + PAGE_MASK) & ~PAGE_MASK;
@@ -183,7 +183,7 @@ static struct part exact_part(const struct pd_registration *what, uint64_t base)
  * The largest part around the address whose iovas don't overflow: all of the region, unless the
  * iova 0 lies inside it.
  */
-static struct part largest_part(const struct pd_registration *what, uint64_t base, uint64_t length)
+static struct part largest_part(const struct pdn_registration *what, uint64_t base, uint64_t length)
 {
 	uint64_t distance = what->iova - (uintptr_t)what->addr;
 	uint64_t zero = -distance - base; /* offset of the iova 0 */
@@ -198,11 +198,11 @@ static struct part largest_part(const struct pd_registration *what, uint64_t bas
 /* The card has no room for another registration: were idle ones given up? */
 static bool gets_room(int error, struct ibv_context *context)
 {
-	return PD_UNLIKELY(error == ENOMEM || error == ENOSPC) && pd_verbs_make_room(context);
+	return PDN_UNLIKELY(error == ENOMEM || error == ENOSPC) && pdn_verbs_evict_idle(context);
 }
 
-static int attach_part(const struct pd_registration *what, pindown_region *region, struct part part,
-		       pindown_object **object)
+static int attach_part(const struct pdn_registration *what, pindown_region *region,
+		       struct part part, pindown_object **object)
 {
 	struct pindown_key key = key_of(what, part);
 	int result = EINVAL;
@@ -222,14 +222,14 @@ static bool is_worth_a_part(int error)
 }
 
 /* largest: try the largest part first, unless the card has refused such a length before. */
-static int attach_pinned(const struct pd_registration *what, pindown_region *region, bool largest,
+static int attach_pinned(const struct pdn_registration *what, pindown_region *region, bool largest,
 			 pindown_object **object)
 {
 	uint64_t base = pindown_region_pin_base(region), length = pindown_region_pin_length(region);
-	bool tried = !largest && pd_config()->verbs == PD_VERBS_ON;
+	bool tried = !largest && pdn_config()->verbs == PDN_VERBS_ON;
 	int result;
 
-	if (largest && length <= pd_verbs_longest(what->pd->context)) {
+	if (largest && length <= pdn_verbs_longest(what->pd->context)) {
 		result = attach_part(what, region, largest_part(what, base, length), object);
 		if (!is_worth_a_part(result))
 			return result;
@@ -237,13 +237,13 @@ static int attach_pinned(const struct pd_registration *what, pindown_region *reg
 	}
 	result = attach_part(what, region, exact_part(what, base), object);
 	if (result == PINDOWN_OK && tried && what->length < length)
-		pd_verbs_note_limit(what->pd->context, length - 1);
+		pdn_verbs_note_limit(what->pd->context, length - 1);
 	return result;
 }
 
 /* Get the region first: its place and length decide which part of it to register. */
 static int __attribute__((noinline))
-attach_carefully(const struct pd_registration *what, bool largest, pindown_object **object)
+attach_carefully(const struct pdn_registration *what, bool largest, pindown_object **object)
 {
 	pindown_region *region;
 	int result = pindown_get((uintptr_t)what->addr, what->length, 0, &region);
@@ -255,21 +255,21 @@ attach_carefully(const struct pd_registration *what, bool largest, pindown_objec
 	return result;
 }
 
-static int attach(const struct pd_registration *what, pindown_object **object)
+static int attach(const struct pdn_registration *what, pindown_object **object)
 {
 	struct pindown_key key;
 	int result;
 
-	if (pd_config()->verbs != PD_VERBS_ON)
+	if (pdn_config()->verbs != PDN_VERBS_ON)
 		return attach_carefully(what, false, object);
-	if (what->iova != (uintptr_t)what->addr || pd_verbs_any_limit())
+	if (what->iova != (uintptr_t)what->addr || pdn_verbs_any_limit())
 		return attach_carefully(what, true, object);
 	key = key_of(what, (struct part){0, 0});
 	do
 		result = pindown_attach(our_consumer(), (uintptr_t)what->addr, what->length, 0,
 					&key, what->pd, object);
 	while (gets_room(result, what->pd->context));
-	if (PD_UNLIKELY(is_worth_a_part(result)))
+	if (PDN_UNLIKELY(is_worth_a_part(result)))
 		result = attach_carefully(what, false, object);
 	return result;
 }
@@ -279,9 +279,9 @@ static int attach(const struct pd_registration *what, pindown_object **object)
  * check comes after them. They pair with no store: these members were written before the object was
  * published.
  */
-static void fill(struct pd_mr *mr, const struct pd_registration *what, const struct ibv_mr *kept)
+static void fill(struct pdn_mr *mr, const struct pdn_registration *what, const struct ibv_mr *kept)
 {
-	mr->verbs = (struct pd_verbs_mr){
+	mr->verbs = (struct pdn_verbs_mr){
 		.mr = {.context = what->pd->context,
 		       .pd = what->pd,
 		       .addr = what->addr,
@@ -289,49 +289,49 @@ static void fill(struct pd_mr *mr, const struct pd_registration *what, const str
 		       .handle = __atomic_load_n(&kept->handle, __ATOMIC_ACQUIRE),
 		       .lkey = __atomic_load_n(&kept->lkey, __ATOMIC_ACQUIRE),
 		       .rkey = __atomic_load_n(&kept->rkey, __ATOMIC_ACQUIRE)},
-		.type = PD_MR_TYPE_DMABUF,
+		.type = PDN_MR_TYPE_DMABUF,
 		.access = what->access,
 	};
 	mr->iova = what->iova;
 }
 
-static bool is_for_dmabuf(const struct pd_registration *what)
+static bool is_for_dmabuf(const struct pdn_registration *what)
 {
 	return !(what->access & ~(DMABUF_ACCESS | IBV_ACCESS_OPTIONAL_RANGE)) && what->length &&
 	       !((what->iova - (uintptr_t)what->addr) & PAGE_MASK) && what->pd;
 }
 
-static struct ibv_mr *leave_to_libibverbs(struct pd_mr *mr, int error)
+static struct ibv_mr *leave_to_libibverbs(struct pdn_mr *mr, int error)
 {
-	pd_mr_free(mr);
+	pdn_mr_free(mr);
 	errno = error;
 	return NULL;
 }
 
-struct ibv_mr *pd_verbs_register(const struct pd_registration *what)
+struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what)
 {
-	const struct pd_mr *kept;
-	struct pd_mr *mr;
+	const struct pdn_mr *kept;
+	struct pdn_mr *mr;
 	int saved = errno, result;
 
-	if (!is_for_dmabuf(what) || pd_verbs_longest(what->pd->context) == 0)
+	if (!is_for_dmabuf(what) || pdn_verbs_longest(what->pd->context) == 0)
 		return NULL;
-	mr = pd_mr_new(PD_MR_GIVEN);
+	mr = pdn_mr_new(PDN_MR_GIVEN);
 	if (!mr) {
 		errno = saved;
 		return NULL;
 	}
 	result = attach(what, &mr->object);
-	if (PD_UNLIKELY(result != PINDOWN_OK)) {
+	if (PDN_UNLIKELY(result != PINDOWN_OK)) {
 		if (result > 0 && is_permanent(result))
-			pd_verbs_note_limit(what->pd->context, 0);
+			pdn_verbs_note_limit(what->pd->context, 0);
 		return leave_to_libibverbs(mr, saved);
 	}
 	kept = pindown_object_data(mr->object);
 	if (kept)
 		fill(mr, what, &kept->verbs.mr);
 	/* Revoked meanwhile, because its memory is being freed: the card may reuse the keys. */
-	if (PD_UNLIKELY(!kept || pindown_object_data(mr->object) != kept)) {
+	if (PDN_UNLIKELY(!kept || pindown_object_data(mr->object) != kept)) {
 		pindown_detach(mr->object);
 		return leave_to_libibverbs(mr, saved);
 	}
@@ -341,10 +341,10 @@ struct ibv_mr *pd_verbs_register(const struct pd_registration *what)
 
 /* ---- deregistering --------------------------------------------------------------------------- */
 
-int pd_verbs_deregister(struct pd_mr *mr)
+int pdn_verbs_deregister(struct pdn_mr *mr)
 {
 	static bool told;
-	uint32_t given = PD_MR_GIVEN;
+	uint32_t given = PDN_MR_GIVEN;
 	int error = 0;
 
 	/*
@@ -352,20 +352,20 @@ int pd_verbs_deregister(struct pd_mr *mr)
 	 * release below, where the program keeps its ibv_mr after an error: another of its threads
 	 * may retry.
 	 */
-	if (PD_UNLIKELY(!__atomic_compare_exchange_n(&mr->state, &given, PD_MR_FREE, false,
-						     __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE))) {
-		pd_log_once(&told, PD_LOG_ERROR, "ibv_dereg_mr: %p is not a memory region; ignored",
-			    (void *)mr);
+	if (PDN_UNLIKELY(!__atomic_compare_exchange_n(&mr->state, &given, PDN_MR_FREE, false,
+						      __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE))) {
+		pdn_log_once(&told, PDN_LOG_ERROR,
+			     "ibv_dereg_mr: %p is not a memory region; ignored", (void *)mr);
 		return EINVAL;
 	}
-	if (PD_UNLIKELY(mr->real) && !pd_mr_is_gone(mr))
-		error = pd_verbs_deregister_real(mr->real);
-	if (PD_UNLIKELY(error)) {
-		__atomic_store_n(&mr->state, PD_MR_GIVEN, __ATOMIC_RELEASE);
+	if (PDN_UNLIKELY(mr->real) && !pdn_mr_is_gone(mr))
+		error = pdn_verbs_deregister_real(mr->real);
+	if (PDN_UNLIKELY(error)) {
+		__atomic_store_n(&mr->state, PDN_MR_GIVEN, __ATOMIC_RELEASE);
 		return error;
 	}
 	pindown_detach(mr->object);
-	pd_mr_free(mr);
+	pdn_mr_free(mr);
 	return 0;
 }
 
@@ -378,31 +378,31 @@ static void end_registrations(struct ibv_pd *pd, bool lives_on)
 	int saved = errno;
 
 	if (known > 0 && lives_on)
-		pd_drop_idle_of(known, (uintptr_t)pd);
+		pdn_drop_idle_of(known, (uintptr_t)pd);
 	else if (known > 0)
 		pindown_end_owner(known, (uintptr_t)pd);
 	errno = saved;
 }
 
-void pd_verbs_end_pd(struct ibv_pd *pd)
+void pdn_verbs_end_pd(struct ibv_pd *pd)
 {
 	end_registrations(pd, false);
 }
 
 /*
  * Does it stand for a registration on this device? Acquire: the state pairs with the release in
- * pd_mr_new(), and `real` with the one in pd_mr_set_real(), before which the other members are
+ * pdn_mr_new(), and `real` with the one in pdn_mr_set_real(), before which the other members are
  * stored.
  */
-static bool is_of(struct pd_mr *mr, const struct ibv_context *context)
+static bool is_of(struct pdn_mr *mr, const struct ibv_context *context)
 {
-	return __atomic_load_n(&mr->state, __ATOMIC_ACQUIRE) != PD_MR_FREE &&
+	return __atomic_load_n(&mr->state, __ATOMIC_ACQUIRE) != PDN_MR_FREE &&
 	       __atomic_load_n(&mr->real, __ATOMIC_ACQUIRE) && mr->verbs.mr.context == context;
 }
 
-static bool is_kept_on(struct pd_mr *mr, const struct ibv_context *context)
+static bool is_kept_on(struct pdn_mr *mr, const struct ibv_context *context)
 {
-	return __atomic_load_n(&mr->state, __ATOMIC_RELAXED) == PD_MR_CACHED && is_of(mr, context);
+	return __atomic_load_n(&mr->state, __ATOMIC_RELAXED) == PDN_MR_CACHED && is_of(mr, context);
 }
 
 /* For all protection domains of a device. */
@@ -410,8 +410,8 @@ static void end_registrations_on(struct ibv_context *context, bool lives_on)
 {
 	struct ibv_pd *last = NULL;
 
-	for (uint32_t n = 1; pd_mr_at(n); n++) {
-		struct pd_mr *mr = pd_mr_at(n);
+	for (uint32_t n = 1; pdn_mr_at(n); n++) {
+		struct pdn_mr *mr = pdn_mr_at(n);
 
 		if (!is_kept_on(mr, context) || mr->verbs.mr.pd == last)
 			continue;
@@ -420,7 +420,7 @@ static void end_registrations_on(struct ibv_context *context, bool lives_on)
 	}
 }
 
-void pd_verbs_end_device(struct ibv_context *context)
+void pdn_verbs_end_device(struct ibv_context *context)
 {
 	end_registrations_on(context, false);
 }
@@ -429,12 +429,12 @@ static unsigned kept_on(const struct ibv_context *context)
 {
 	unsigned count = 0;
 
-	for (uint32_t n = 1; pd_mr_at(n); n++)
-		count += is_kept_on(pd_mr_at(n), context);
+	for (uint32_t n = 1; pdn_mr_at(n); n++)
+		count += is_kept_on(pdn_mr_at(n), context);
 	return count;
 }
 
-bool pd_verbs_make_room(struct ibv_context *context)
+bool pdn_verbs_evict_idle(struct ibv_context *context)
 {
 	unsigned before = kept_on(context);
 
@@ -443,14 +443,14 @@ bool pd_verbs_make_room(struct ibv_context *context)
 	return before && kept_on(context) < before;
 }
 
-void pd_verbs_device_ended(struct ibv_context *context)
+void pdn_verbs_device_ended(struct ibv_context *context)
 {
-	for (uint32_t n = 1; pd_mr_at(n); n++) {
-		struct pd_mr *mr = pd_mr_at(n);
+	for (uint32_t n = 1; pdn_mr_at(n); n++) {
+		struct pdn_mr *mr = pdn_mr_at(n);
 
-		/* Release pairs with the acquire in pd_mr_is_gone(). */
+		/* Release pairs with the acquire in pdn_mr_is_gone(). */
 		if (is_of(mr, context))
 			__atomic_store_n(&mr->gone, 1, __ATOMIC_RELEASE);
 	}
-	pd_verbs_forget_limits(context);
+	pdn_verbs_forget_limits(context);
 }

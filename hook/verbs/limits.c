@@ -11,8 +11,8 @@
 #define LIMITS 64
 
 /*
- * Written under PD_LOCK_LIMITS, and read without it: a context is stored last and cleared first,
- * with release, which pairs with the acquire in pd_verbs_longest(): a reader that sees a context
+ * Written under PDN_LOCK_LIMITS, and read without it: a context is stored last and cleared first,
+ * with release, which pairs with the acquire in pdn_verbs_longest(): a reader that sees a context
  * sees its limit, and one that sees the count sees the entry. No call uses a context that is
  * closed, so none can find it here.
  */
@@ -20,13 +20,13 @@ static struct limit {
 	struct ibv_context *context;
 	uint64_t longest; /* regions above this are registered in part; 0: none is */
 } limits[LIMITS];
-uint32_t pd_verbs_limits_used; /* entries that were ever in use */
+uint32_t pdn_verbs_limits_used; /* entries that were ever in use */
 
-uint64_t pd_verbs_longest(const struct ibv_context *context)
+uint64_t pdn_verbs_longest(const struct ibv_context *context)
 {
-	uint32_t used = __atomic_load_n(&pd_verbs_limits_used, __ATOMIC_ACQUIRE);
+	uint32_t used = __atomic_load_n(&pdn_verbs_limits_used, __ATOMIC_ACQUIRE);
 
-	for (uint32_t i = 0; PD_UNLIKELY(i < used); i++)
+	for (uint32_t i = 0; PDN_UNLIKELY(i < used); i++)
 		if (__atomic_load_n(&limits[i].context, __ATOMIC_ACQUIRE) == context)
 			return __atomic_load_n(&limits[i].longest, __ATOMIC_RELAXED);
 	return UINT64_MAX;
@@ -49,27 +49,27 @@ static struct limit *limit_of(const struct ibv_context *context)
 	return free;
 }
 
-void pd_verbs_note_limit(struct ibv_context *context, uint64_t longest)
+void pdn_verbs_note_limit(struct ibv_context *context, uint64_t longest)
 {
 	struct limit *limit;
 
-	pd_take(PD_LOCK_LIMITS);
+	pdn_lock_one(PDN_LOCK_LIMITS);
 	limit = limit_of(context);
 	if (limit && (limit->context != context || longest < limit->longest)) {
 		__atomic_store_n(&limit->longest, longest, __ATOMIC_RELAXED);
 		__atomic_store_n(&limit->context, context, __ATOMIC_RELEASE);
-		if (pd_verbs_limits_used <= limit - limits)
-			__atomic_store_n(&pd_verbs_limits_used, limit - limits + 1,
+		if (pdn_verbs_limits_used <= limit - limits)
+			__atomic_store_n(&pdn_verbs_limits_used, limit - limits + 1,
 					 __ATOMIC_RELEASE);
 	}
-	pd_let_go(PD_LOCK_LIMITS);
+	pdn_unlock_one(PDN_LOCK_LIMITS);
 }
 
-void pd_verbs_forget_limits(const struct ibv_context *context)
+void pdn_verbs_forget_limits(const struct ibv_context *context)
 {
-	pd_take(PD_LOCK_LIMITS);
+	pdn_lock_one(PDN_LOCK_LIMITS);
 	for (unsigned i = 0; i < LIMITS; i++)
 		if (limits[i].context == context)
 			__atomic_store_n(&limits[i].context, NULL, __ATOMIC_RELEASE);
-	pd_let_go(PD_LOCK_LIMITS);
+	pdn_unlock_one(PDN_LOCK_LIMITS);
 }

@@ -22,11 +22,11 @@
 #define STEP	    512u /* whole pages, of up to 64 KiB */
 #define LISTS	    8
 
-_Static_assert(sizeof(struct pd_mr) == 128, "two cache lines, so that neighbours share none");
+_Static_assert(sizeof(struct pdn_mr) == 128, "two cache lines, so that neighbours share none");
 
-uintptr_t pd_mr_begin, pd_mr_size;
+uintptr_t pdn_mr_begin, pdn_mr_size;
 
-static uint32_t capacity, usable, fresh; /* under PD_LOCK_MRS; numbers begin with 1 */
+static uint32_t capacity, usable, fresh; /* under PDN_LOCK_MRS; numbers begin with 1 */
 
 static struct {
 	uint64_t head; /* number of the first | changes << 32 */
@@ -35,23 +35,23 @@ static struct {
 /* Acquire pairs with the release in reserve(): a thread that sees the size sees the begin. */
 static bool is_reserved(void)
 {
-	return __atomic_load_n(&pd_mr_size, __ATOMIC_ACQUIRE) != 0;
+	return __atomic_load_n(&pdn_mr_size, __ATOMIC_ACQUIRE) != 0;
 }
 
-static struct pd_mr *record(uint32_t number)
+static struct pdn_mr *mr_of_number(uint32_t number)
 {
-	return (struct pd_mr *)pd_mr_begin + number;
+	return (struct pdn_mr *)pdn_mr_begin + number;
 }
 
-struct pd_mr *pd_mr_at(uint32_t number)
+struct pdn_mr *pdn_mr_at(uint32_t number)
 {
 	/* Acquire pairs with the release in take_fresh(): the table is mapped up to there. */
-	return number < __atomic_load_n(&fresh, __ATOMIC_ACQUIRE) ? record(number) : NULL;
+	return number < __atomic_load_n(&fresh, __ATOMIC_ACQUIRE) ? mr_of_number(number) : NULL;
 }
 
 static uint64_t *my_list(void)
 {
-	const struct pd_thread *self = pd_self();
+	const struct pdn_thread *self = pdn_self();
 
 	return &lists[self ? (uint32_t)self->tid % LISTS : 0].head;
 }
@@ -62,7 +62,7 @@ static uint64_t *my_list(void)
  * that another thread has taken meanwhile; the exchange in pop() then fails by the count of
  * changes.
  */
-static void push(uint64_t *head, struct pd_mr *mr)
+static void push(uint64_t *head, struct pdn_mr *mr)
 {
 	uint64_t old = __atomic_load_n(head, __ATOMIC_RELAXED), next;
 
@@ -73,15 +73,15 @@ static void push(uint64_t *head, struct pd_mr *mr)
 					      __ATOMIC_RELAXED));
 }
 
-static struct pd_mr *pop(uint64_t *head)
+static struct pdn_mr *pop(uint64_t *head)
 {
 	uint64_t old = __atomic_load_n(head, __ATOMIC_ACQUIRE), next;
-	struct pd_mr *first;
+	struct pdn_mr *first;
 
 	do {
 		if (!(uint32_t)old)
 			return NULL;
-		first = record((uint32_t)old);
+		first = mr_of_number((uint32_t)old);
 		next = ((old >> 32) + 1) << 32 | __atomic_load_n(&first->next, __ATOMIC_RELAXED);
 	} while (!__atomic_compare_exchange_n(head, &old, next, true, __ATOMIC_ACQUIRE,
 					      __ATOMIC_ACQUIRE));
@@ -91,10 +91,10 @@ static struct pd_mr *pop(uint64_t *head)
 /* Reserves address space only; less of it under `ulimit -v`. */
 static bool reserve(void)
 {
-	uint64_t share = pd_address_space_share();
+	uint64_t share = pdn_address_space_share();
 
 	for (uint32_t n = MAX_RECORDS; n >= MIN_RECORDS; n /= 4) {
-		size_t bytes = (size_t)n * sizeof(struct pd_mr);
+		size_t bytes = (size_t)n * sizeof(struct pdn_mr);
 		void *p;
 
 		if (bytes > share && n > MIN_RECORDS)
@@ -107,54 +107,54 @@ static bool reserve(void)
 		madvise(p, bytes, MADV_DONTDUMP);
 		capacity = n;
 		fresh = 1;
-		/* Release pairs with the acquires in is_reserved() and pd_mr_is_ours(). */
-		__atomic_store_n(&pd_mr_begin, (uintptr_t)p, __ATOMIC_RELAXED);
-		__atomic_store_n(&pd_mr_size, bytes, __ATOMIC_RELEASE);
+		/* Release pairs with the acquires in is_reserved() and pdn_mr_is_ours(). */
+		__atomic_store_n(&pdn_mr_begin, (uintptr_t)p, __ATOMIC_RELAXED);
+		__atomic_store_n(&pdn_mr_size, bytes, __ATOMIC_RELEASE);
 		return true;
 	}
 	return false;
 }
 
 /* Lock held. */
-static struct pd_mr *take_fresh(void)
+static struct pdn_mr *take_fresh(void)
 {
-	struct pd_mr *mr;
+	struct pdn_mr *mr;
 
 	if (!capacity && !reserve())
 		return NULL;
 	if (fresh >= usable) {
 		if (usable == capacity ||
-		    mprotect(record(usable), STEP * sizeof(*mr), PROT_READ | PROT_WRITE) != 0)
+		    mprotect(mr_of_number(usable), STEP * sizeof(*mr), PROT_READ | PROT_WRITE) != 0)
 			return NULL;
 		usable += STEP;
 	}
-	mr = record(fresh);
+	mr = mr_of_number(fresh);
 	mr->number = fresh;
-	/* Release pairs with the acquire in pd_mr_at(). */
+	/* Release pairs with the acquire in pdn_mr_at(). */
 	__atomic_store_n(&fresh, fresh + 1, __ATOMIC_RELEASE);
 	return mr;
 }
 
-static struct pd_mr *take_anywhere(void)
+static struct pdn_mr *take_anywhere(void)
 {
-	struct pd_mr *mr;
+	struct pdn_mr *mr;
 
-	pd_take(PD_LOCK_MRS);
+	pdn_lock_one(PDN_LOCK_MRS);
 	mr = take_fresh();
-	pd_let_go(PD_LOCK_MRS);
+	pdn_unlock_one(PDN_LOCK_MRS);
 	for (unsigned i = 0; !mr && i < LISTS && is_reserved(); i++)
 		mr = pop(&lists[i].head);
 	return mr;
 }
 
-struct pd_mr *pd_mr_new(enum pd_mr_state state)
+struct pdn_mr *pdn_mr_new(enum pdn_mr_state state)
 {
-	struct pd_mr *mr = is_reserved() ? pop(my_list()) : NULL;
+	struct pdn_mr *mr = is_reserved() ? pop(my_list()) : NULL;
 	int error = errno;
 
-	if (PD_UNLIKELY(!mr))
+	if (PDN_UNLIKELY(!mr))
 		mr = take_anywhere();
-	if (PD_UNLIKELY(!mr)) {
+	if (PDN_UNLIKELY(!mr)) {
 		errno = ENOMEM;
 		return NULL;
 	}
@@ -169,9 +169,9 @@ struct pd_mr *pd_mr_new(enum pd_mr_state state)
 	return mr;
 }
 
-void pd_mr_free(struct pd_mr *mr)
+void pdn_mr_free(struct pdn_mr *mr)
 {
 	/* Relaxed: pairs with nothing; push() publishes the rest. */
-	__atomic_store_n(&mr->state, PD_MR_FREE, __ATOMIC_RELAXED);
+	__atomic_store_n(&mr->state, PDN_MR_FREE, __ATOMIC_RELAXED);
 	push(my_list(), mr);
 }

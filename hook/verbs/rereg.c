@@ -13,13 +13,13 @@
 #include "hook/hook.h"
 #include "hook/verbs/verbs.h"
 
-static bool moves(const struct pd_change *change)
+static bool moves(const struct pdn_change *change)
 {
 	return change->flags & IBV_REREG_MR_CHANGE_TRANSLATION;
 }
 
 /* Does libibverbs refuse this before it asks the kernel? */
-static bool is_nonsense(const struct pd_change *change)
+static bool is_nonsense(const struct pdn_change *change)
 {
 	const int all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
 			IBV_REREG_MR_CHANGE_ACCESS;
@@ -31,13 +31,13 @@ static bool is_nonsense(const struct pd_change *change)
 /* ---- an ibv_mr that we made ------------------------------------------------------------------ */
 
 /* A change of the address makes address and iova the same, as it does in the kernel. */
-static struct pd_registration changed(const struct pd_mr *given, const struct pd_change *change)
+static struct pdn_registration changed(const struct pdn_mr *given, const struct pdn_change *change)
 {
-	struct pd_registration what = {.pd = given->verbs.mr.pd,
-				       .addr = given->verbs.mr.addr,
-				       .length = given->verbs.mr.length,
-				       .iova = given->iova,
-				       .access = given->verbs.access};
+	struct pdn_registration what = {.pd = given->verbs.mr.pd,
+					.addr = given->verbs.mr.addr,
+					.length = given->verbs.mr.length,
+					.iova = given->iova,
+					.access = given->verbs.access};
 
 	if (change->flags & IBV_REREG_MR_CHANGE_PD)
 		what.pd = change->pd;
@@ -52,10 +52,10 @@ static struct pd_registration changed(const struct pd_mr *given, const struct pd
 }
 
 /* By libibverbs' linked functions: the program asked for a change, and looked up none of these. */
-static struct ibv_mr *register_real(const struct pd_registration *what)
+static struct ibv_mr *register_real(const struct pdn_registration *what)
 {
-	pd_ibv_reg_mr_function *plain = PD_VERB_REAL(ibv_reg_mr);
-	pd_ibv_reg_mr_iova2_function *with_iova = PD_VERB_REAL(ibv_reg_mr_iova2);
+	pdn_ibv_reg_mr_function *plain = PDN_VERB_REAL(ibv_reg_mr);
+	pdn_ibv_reg_mr_iova2_function *with_iova = PDN_VERB_REAL(ibv_reg_mr_iova2);
 
 	if (what->iova == (uintptr_t)what->addr && plain)
 		return plain(what->pd, what->addr, what->length, what->access);
@@ -67,56 +67,56 @@ static struct ibv_mr *register_real(const struct pd_registration *what)
 }
 
 /* An ibv_mr that we make, for a cached registration or for one of libibverbs'. */
-static struct pd_mr *register_any(const struct pd_registration *what)
+static struct pdn_mr *register_any(const struct pdn_registration *what)
 {
-	struct ibv_mr *mr = pd_verbs_register(what);
-	struct pd_mr *made;
+	struct ibv_mr *mr = pdn_verbs_register(what);
+	struct pdn_mr *made;
 	int error;
 
 	if (mr)
-		return (struct pd_mr *)mr;
+		return (struct pdn_mr *)mr;
 	mr = register_real(what);
 	if (!mr)
 		return NULL;
-	made = pd_mr_new(PD_MR_GIVEN);
+	made = pdn_mr_new(PDN_MR_GIVEN);
 	if (!made) {
 		error = errno;
-		pd_verbs_deregister_real(mr);
+		pdn_verbs_deregister_real(mr);
 		errno = error;
 		return NULL;
 	}
 	made->verbs =
-		(struct pd_verbs_mr){.mr = *mr, .type = PD_MR_TYPE_MR, .access = what->access};
+		(struct pdn_verbs_mr){.mr = *mr, .type = PDN_MR_TYPE_MR, .access = what->access};
 	made->iova = what->iova;
-	pd_mr_set_real(made, mr);
+	pdn_mr_set_real(made, mr);
 	return made;
 }
 
 /* The program keeps its pointer, which then points to the contents of `with`. Frees `with`. */
-static int replace(struct pd_mr *given, struct pd_mr *with)
+static int replace(struct pdn_mr *given, struct pdn_mr *with)
 {
 	pindown_object *object = given->object;
-	int error = given->real ? pd_verbs_deregister_real(given->real) : 0;
+	int error = given->real ? pdn_verbs_deregister_real(given->real) : 0;
 
 	if (error) {
-		pd_verbs_deregister(with);
+		pdn_verbs_deregister(with);
 		errno = error;
 		return IBV_REREG_MR_ERR_CMD;
 	}
-	pd_mr_set_real(given, NULL);
+	pdn_mr_set_real(given, NULL);
 	given->verbs = with->verbs;
 	given->iova = with->iova;
 	given->object = with->object;
-	pd_mr_set_real(given, with->real);
-	pd_mr_free(with);
+	pdn_mr_set_real(given, with->real);
+	pdn_mr_free(with);
 	pindown_detach(object);
 	return 0;
 }
 
-static int rereg_given(struct pd_mr *given, const struct pd_change *change)
+static int rereg_given(struct pdn_mr *given, const struct pdn_change *change)
 {
-	struct pd_registration what = changed(given, change);
-	struct pd_mr *with;
+	struct pdn_registration what = changed(given, change);
+	struct pdn_mr *with;
 
 	if (is_nonsense(change)) {
 		errno = EINVAL;
@@ -132,14 +132,14 @@ static int rereg_given(struct pd_mr *given, const struct pd_change *change)
 
 /* ---- an ibv_mr of libibverbs' ---------------------------------------------------------------- */
 
-static int call_real(struct ibv_mr *mr, const struct pd_change *change)
+static int call_real(struct ibv_mr *mr, const struct pdn_change *change)
 {
 	return change->real(mr, change->flags, change->pd, change->addr, change->length,
 			    change->access);
 }
 
 /* Our idle registrations are given up if the card has no room for the change. */
-static int rereg_real(struct ibv_mr *mr, const struct pd_change *change)
+static int rereg_real(struct ibv_mr *mr, const struct pdn_change *change)
 {
 	int result, saved = errno;
 
@@ -148,14 +148,15 @@ static int rereg_real(struct ibv_mr *mr, const struct pd_change *change)
 		return IBV_REREG_MR_ERR_INPUT;
 	}
 	result = call_real(mr, change);
-	if (result && errno == ENOMEM && pd_verbs_make_room(mr->context)) {
+	if (result && errno == ENOMEM && pdn_verbs_evict_idle(mr->context)) {
 		errno = saved;
 		result = call_real(mr, change);
 	}
 	return result;
 }
 
-int pd_verbs_rereg(struct ibv_mr *mr, const struct pd_change *change)
+int pdn_verbs_rereg(struct ibv_mr *mr, const struct pdn_change *change)
 {
-	return pd_mr_is_ours(mr) ? rereg_given((struct pd_mr *)mr, change) : rereg_real(mr, change);
+	return pdn_mr_is_ours(mr) ? rereg_given((struct pdn_mr *)mr, change)
+				  : rereg_real(mr, change);
 }

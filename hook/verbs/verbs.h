@@ -14,8 +14,8 @@
  * protection domain and access share that registration. Registrations of host memory are left to
  * libibverbs.
  */
-#ifndef PD_VERBS_H
-#define PD_VERBS_H
+#ifndef PDN_VERBS_H
+#define PDN_VERBS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,41 +25,41 @@
 
 #pragma GCC visibility push(hidden)
 
-enum pd_verb {
-#define X(symbol, ...) PD_VERB_##symbol,
+enum pdn_verb {
+#define X(symbol, ...) PDN_VERB_##symbol,
 #include "hook/verbs/verbs.def"
 #undef X
-	PD_VERBS
+	PDN_VERBS
 };
 
-#define X(symbol, version, result, params, ...) typedef result pd_##symbol##_function params;
+#define X(symbol, version, result, params, ...) typedef result pdn_##symbol##_function params;
 #include "hook/verbs/verbs.def"
 #undef X
 
 /* The verb of this name, or -1. */
-int pd_verb_by_symbol(const char *name);
+int pdn_verb_by_symbol(const char *name);
 
 /* Is libibverbs loaded? */
-bool pd_libibverbs(void);
-struct pd_library;
-const struct pd_library *pd_libibverbs_library(void);
-void pd_hold_libibverbs(void);
+bool pdn_libibverbs(void);
+struct pdn_library;
+const struct pdn_library *pdn_libibverbs_library(void);
+void pdn_hold_libibverbs(void);
 
-extern void *const pd_verb_wrapper[PD_VERBS]; /* exported */
+extern void *const pdn_verb_wrapper[PDN_VERBS]; /* exported */
 
 /* Is pindown to register GPU memory? (PINDOWN_VERBS) */
-bool pd_verbs_on(void);
+bool pdn_verbs_on(void);
 
 /* The wrapper to hand out for the function that a look-up found, or `found` itself. */
-void *pd_verb_hand_out(enum pd_verb verb, void *found);
+void *pdn_verb_hand_out(enum pdn_verb verb, void *found);
 
 /* The function that a program linked with libibverbs would call; NULL: there is none. */
-void *pd_verb_real(enum pd_verb verb);
-#define PD_VERB_REAL(symbol) ((pd_##symbol##_function *)pd_verb_real(PD_VERB_##symbol))
+void *pdn_verb_real(enum pdn_verb verb);
+#define PDN_VERB_REAL(symbol) ((pdn_##symbol##_function *)pdn_verb_real(PDN_VERB_##symbol))
 
 /* ---- one registration (wrap.c) -------------------------------------------------------------- */
 
-struct pd_registration {
+struct pdn_registration {
 	struct ibv_pd *pd;
 	void *addr;
 	size_t length;
@@ -69,75 +69,75 @@ struct pd_registration {
 
 /* ---- the ibv_mr that we make (mr.c) --------------------------------------------------------- */
 
-enum pd_mr_state {
-	PD_MR_FREE,
-	PD_MR_GIVEN,  /* the program has it */
-	PD_MR_CACHED, /* it stands for a registration that the cache keeps */
+enum pdn_mr_state {
+	PDN_MR_FREE,
+	PDN_MR_GIVEN,  /* the program has it */
+	PDN_MR_CACHED, /* it stands for a registration that the cache keeps */
 };
 
 /*
  * Never unmapped: a program may use one again that it has deregistered. The members in which a
  * provider keeps its own data (`providers`) are zero.
  */
-struct pd_mr {
+struct pdn_mr {
 	/* Must be first: &verbs.mr is what the program gets. */
-	struct pd_verbs_mr verbs;
+	struct pdn_verbs_mr verbs;
 	uint64_t providers[4];
 	uint64_t iova; /* GIVEN: where RDMA finds addr */
 	/* GIVEN: libibverbs' region of its own, or NULL. CACHED: libibverbs' region. */
 	struct ibv_mr *real;
 	pindown_object *object; /* GIVEN: the cached registration that it holds, or NULL */
-	uint32_t state;		/* enum pd_mr_state */
+	uint32_t state;		/* enum pdn_mr_state */
 	uint32_t next;		/* in a list of free ones */
 	uint32_t gone;		/* its device was closed: `real` no longer exists */
 	uint32_t number;
 } __attribute__((aligned(64)));
 
 /* NULL: no memory, and errno says so. */
-struct pd_mr *pd_mr_new(enum pd_mr_state state);
-void pd_mr_free(struct pd_mr *mr);
+struct pdn_mr *pdn_mr_new(enum pdn_mr_state state);
+void pdn_mr_free(struct pdn_mr *mr);
 
-extern uintptr_t pd_mr_begin, pd_mr_size;
+extern uintptr_t pdn_mr_begin, pdn_mr_size;
 
 /* Did we make this one? */
-static inline bool pd_mr_is_ours(const struct ibv_mr *mr)
+static inline bool pdn_mr_is_ours(const struct ibv_mr *mr)
 {
 	/* Acquire pairs with the release in reserve(): with the size, the begin is there. */
-	uintptr_t size = __atomic_load_n(&pd_mr_size, __ATOMIC_ACQUIRE);
+	uintptr_t size = __atomic_load_n(&pdn_mr_size, __ATOMIC_ACQUIRE);
 
-	return (uintptr_t)mr - __atomic_load_n(&pd_mr_begin, __ATOMIC_RELAXED) < size;
+	return (uintptr_t)mr - __atomic_load_n(&pdn_mr_begin, __ATOMIC_RELAXED) < size;
 }
 
 /* Stored after the other members: release pairs with the acquire in is_of(). */
-static inline void pd_mr_set_real(struct pd_mr *mr, struct ibv_mr *real)
+static inline void pdn_mr_set_real(struct pdn_mr *mr, struct ibv_mr *real)
 {
 	__atomic_store_n(&mr->real, real, __ATOMIC_RELEASE);
 }
 
-/* Was its device closed? Acquire pairs with the release in pd_verbs_device_ended(). */
-static inline bool pd_mr_is_gone(const struct pd_mr *mr)
+/* Was its device closed? Acquire pairs with the release in pdn_verbs_device_ended(). */
+static inline bool pdn_mr_is_gone(const struct pdn_mr *mr)
 {
 	return __atomic_load_n(&mr->gone, __ATOMIC_ACQUIRE);
 }
 
 /* For walking all that were ever used; NULL: there is none with this number. */
-struct pd_mr *pd_mr_at(uint32_t number);
+struct pdn_mr *pdn_mr_at(uint32_t number);
 
 /* ---- the limits of network cards (limits.c) -------------------------------------------------- */
 
-extern uint32_t pd_verbs_limits_used;
+extern uint32_t pdn_verbs_limits_used;
 
 /* Is there any card with a limit? One load. */
-static inline bool pd_verbs_any_limit(void)
+static inline bool pdn_verbs_any_limit(void)
 {
 	/* Relaxed: a call that sees an older count meets the limit itself, as the first one did. */
-	return __atomic_load_n(&pd_verbs_limits_used, __ATOMIC_RELAXED) != 0;
+	return __atomic_load_n(&pdn_verbs_limits_used, __ATOMIC_RELAXED) != 0;
 }
 
 /* How long a region of a dma-buf may be. UINT64_MAX: no limit is known; 0: none can be made. */
-uint64_t pd_verbs_longest(const struct ibv_context *context);
-void pd_verbs_note_limit(struct ibv_context *context, uint64_t longest);
-void pd_verbs_forget_limits(const struct ibv_context *context);
+uint64_t pdn_verbs_longest(const struct ibv_context *context);
+void pdn_verbs_note_limit(struct ibv_context *context, uint64_t longest);
+void pdn_verbs_forget_limits(const struct ibv_context *context);
 
 /* ---- cached registrations (cache.c) --------------------------------------------------------- */
 
@@ -145,38 +145,38 @@ void pd_verbs_forget_limits(const struct ibv_context *context);
  * A registration of GPU memory, from the cache or new, as an ibv_mr for the program. NULL:
  * libibverbs must register this, and nothing has changed. Keeps errno.
  */
-struct ibv_mr *pd_verbs_register(const struct pd_registration *what);
+struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what);
 
 /* ibv_dereg_mr of an ibv_mr that we made; the answer of the verb. */
-int pd_verbs_deregister(struct pd_mr *mr);
+int pdn_verbs_deregister(struct pdn_mr *mr);
 
 /* libibverbs' ibv_dereg_mr, of one that libibverbs made. */
-int pd_verbs_deregister_real(struct ibv_mr *mr);
+int pdn_verbs_deregister_real(struct ibv_mr *mr);
 
 /*
  * The idle registrations of a protection domain or of a device are deregistered, and those in use
  * are not handed out again.
  */
-void pd_verbs_end_pd(struct ibv_pd *pd);
-void pd_verbs_end_device(struct ibv_context *context);
+void pdn_verbs_end_pd(struct ibv_pd *pd);
+void pdn_verbs_end_device(struct ibv_context *context);
 /* The card has no room: idle registrations are deregistered. True: it has more room than before. */
-bool pd_verbs_make_room(struct ibv_context *context);
+bool pdn_verbs_evict_idle(struct ibv_context *context);
 /* The device has been closed: the registrations that were in use ended with it. */
-void pd_verbs_device_ended(struct ibv_context *context);
+void pdn_verbs_device_ended(struct ibv_context *context);
 
 /* ---- ibv_rereg_mr (rereg.c) ----------------------------------------------------------------- */
 
-struct pd_change {
+struct pdn_change {
 	int flags; /* IBV_REREG_MR_* */
 	struct ibv_pd *pd;
 	void *addr;
 	size_t length;
 	int access;
-	pd_ibv_rereg_mr_function *real; /* NULL: there is none */
+	pdn_ibv_rereg_mr_function *real; /* NULL: there is none */
 };
 
 /* The answer of ibv_rereg_mr, for any memory region. Keeps errno when that is 0. */
-int pd_verbs_rereg(struct ibv_mr *mr, const struct pd_change *change);
+int pdn_verbs_rereg(struct ibv_mr *mr, const struct pdn_change *change);
 
 #pragma GCC visibility pop
 

@@ -50,7 +50,7 @@ static double frees(uint64_t base, uint64_t step, size_t places)
 
 		for (i = 0; i < FREES; i++) {
 			state = state * 6364136223846793005u + 1442695040888963407u;
-			pd_ended(pd_end_range(base + (state >> 33) % places * step, 0));
+			pdn_ended(pdn_end_range(base + (state >> 33) % places * step, 0));
 		}
 		values[turn] = (now_ns() - begin) / FREES;
 	}
@@ -86,7 +86,7 @@ static void forget_own_pages(size_t count)
 	size_t i;
 
 	for (i = 1; i <= count; i++)
-		pd_briefs[i].pages = 0;
+		pdn_briefs[i].pages = 0;
 }
 
 static double no_frees(size_t places)
@@ -120,8 +120,8 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	open_driver();
-	pd_find_driver_symbol = find_symbol;
-	pd_set_intercepting(true);
+	pdn_find_driver_symbol = find_symbol;
+	pdn_set_intercepting(true);
 	fill(count);
 	empty = no_frees(places);
 	printf("free of what is not registered, inside\t%zu\tdense\t1\t%.2f\n", count,

@@ -10,7 +10,7 @@
 
 struct straight_search {
 	const char *soname;
-	struct pd_elf elf;
+	struct pdn_elf elf;
 };
 
 static inline int is_the_library(struct dl_phdr_info *info, size_t size, void *arg)
@@ -20,9 +20,9 @@ static inline int is_the_library(struct dl_phdr_info *info, size_t size, void *a
 	(void)size;
 	for (unsigned i = 0; i < info->dlpi_phnum; i++)
 		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC &&
-		    pd_elf_read(&search->elf, info->dlpi_addr,
-				(const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr)) &&
-		    pd_elf_same(search->elf.soname, search->soname))
+		    pdn_elf_read(&search->elf, info->dlpi_addr,
+				 (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr)) &&
+		    pdn_elf_same(search->elf.soname, search->soname))
 			return 1;
 	return 0;
 }
@@ -31,7 +31,7 @@ static inline void *in_library(const char *soname, const char *name)
 {
 	struct straight_search search = {.soname = soname};
 	void *found =
-		dl_iterate_phdr(is_the_library, &search) ? pd_elf_find(&search.elf, name) : NULL;
+		dl_iterate_phdr(is_the_library, &search) ? pdn_elf_find(&search.elf, name) : NULL;
 
 	if (!found)
 		stop("a library has not all functions that are measured", 0);

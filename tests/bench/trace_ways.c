@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EVENT = 32, CHUNK = 4 * 65536, EVENTS = 400000, ROUNDS = 9, MOST_THREADS = 4 };
+enum { EVENT = 32, CHUNK = 4 * 65536, EVENTS = 400000, ROUNDS = 9, MAX_THREADS = 4 };
 enum memory { MAPPED_FILE, PRIVATE, SEALED, SYSTEM_V };
 
 static const struct way {
@@ -144,7 +144,7 @@ static void *work(void *arg)
 /* ns for an event of one thread, while several threads write. */
 static double round_of(const char *path, unsigned threads)
 {
-	pthread_t thread[MOST_THREADS];
+	pthread_t thread[MAX_THREADS];
 	struct timespec begin, end;
 
 	file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -181,7 +181,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	snprintf(path, sizeof(path), "%s/trace_ways.%d", argv[1], getpid());
-	for (unsigned threads = 1; threads <= MOST_THREADS; threads *= 2) {
+	for (unsigned threads = 1; threads <= MAX_THREADS; threads *= 2) {
 		for (unsigned i = 0; i < ROUNDS; i++)
 			for (unsigned j = 0; j < WAYS; j++) {
 				way = &ways[j];

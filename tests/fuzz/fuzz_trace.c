@@ -24,18 +24,18 @@
 
 enum { MAX_UNITS = 64 };
 
-static unsigned char image[MAX_UNITS * PD_TRACE_UNIT];
+static unsigned char image[MAX_UNITS * PDN_TRACE_UNIT];
 static size_t dirty; /* bytes that may be other than zero */
 
 static size_t where_to(unsigned piece)
 {
-	return piece == 0 ? 0 : piece == 1 ? PD_TRACE_HEADER_BYTES : (piece - 1) * PD_TRACE_UNIT;
+	return piece == 0 ? 0 : piece == 1 ? PDN_TRACE_HEADER_BYTES : (piece - 1) * PDN_TRACE_UNIT;
 }
 
 /* The length of the file. */
 static size_t unpack(const unsigned char *data, size_t size)
 {
-	size_t cut = data[1] | data[2] << 8, length = PD_TRACE_UNIT;
+	size_t cut = data[1] | data[2] << 8, length = PDN_TRACE_UNIT;
 
 	memset(image, 0, dirty);
 	data += 3;
@@ -47,12 +47,12 @@ static size_t unpack(const unsigned char *data, size_t size)
 		size -= 2;
 		if (bytes > size)
 			bytes = size;
-		if (bytes > PD_TRACE_UNIT - at % PD_TRACE_UNIT)
-			bytes = PD_TRACE_UNIT - at % PD_TRACE_UNIT;
+		if (bytes > PDN_TRACE_UNIT - at % PDN_TRACE_UNIT)
+			bytes = PDN_TRACE_UNIT - at % PDN_TRACE_UNIT;
 		memcpy(image + at, data, bytes);
 		data += bytes;
 		size -= bytes;
-		length = (at / PD_TRACE_UNIT + 1) * PD_TRACE_UNIT;
+		length = (at / PDN_TRACE_UNIT + 1) * PDN_TRACE_UNIT;
 	}
 	dirty = length;
 	return length > cut ? length - cut : 0;

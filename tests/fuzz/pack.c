@@ -8,7 +8,7 @@
 
 #include "cache/trace/format.h"
 
-static unsigned char unit[PD_TRACE_UNIT];
+static unsigned char unit[PDN_TRACE_UNIT];
 
 static size_t without_zeroes(const unsigned char *from, size_t bytes)
 {
@@ -41,8 +41,8 @@ int main(int argc, char **argv)
 	fwrite("\1\0\0", 3, 1, stdout);
 	for (unsigned i = 0; fread(unit, sizeof(unit), 1, file) == 1; i++) {
 		if (i == 0) {
-			put(unit, PD_TRACE_HEADER_BYTES);
-			put(unit + PD_TRACE_HEADER_BYTES, sizeof(unit) - PD_TRACE_HEADER_BYTES);
+			put(unit, PDN_TRACE_HEADER_BYTES);
+			put(unit + PDN_TRACE_HEADER_BYTES, sizeof(unit) - PDN_TRACE_HEADER_BYTES);
 		} else {
 			put(unit, sizeof(unit));
 		}

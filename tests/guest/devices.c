@@ -144,7 +144,7 @@ size_t differs(const void *at, size_t size, uint64_t seed)
 
 /* ---- pindown ---- */
 
-int pd_open(void)
+int pdn_open(void)
 {
 	int fd = open(PINDOWN_DEVICE, O_RDWR | O_CLOEXEC);
 
@@ -152,40 +152,40 @@ int pd_open(void)
 	return fd;
 }
 
-int pd_pin(int fd, uint64_t address, uint64_t length, unsigned flags, struct pindown_pin *pin)
+int pdn_pin(int fd, uint64_t address, uint64_t length, unsigned flags, struct pindown_pin *pin)
 {
 	*pin = (struct pindown_pin){
 		.size = sizeof(*pin), .flags = flags, .address = address, .length = length};
 	return ioctl(fd, PINDOWN_IOC_PIN, pin);
 }
 
-int pd_unpin(int fd, unsigned region)
+int pdn_unpin(int fd, unsigned region)
 {
 	struct pindown_unpin unpin = {.size = sizeof(unpin), .region = region};
 
 	return ioctl(fd, PINDOWN_IOC_UNPIN, &unpin);
 }
 
-int pd_query(int fd, unsigned region, struct pindown_query *query)
+int pdn_query(int fd, unsigned region, struct pindown_query *query)
 {
 	*query = (struct pindown_query){.size = sizeof(*query), .region = region};
 	return ioctl(fd, PINDOWN_IOC_QUERY, query);
 }
 
-int pd_export(int fd, unsigned region)
+int pdn_export(int fd, unsigned region)
 {
 	struct pindown_export call = {.size = sizeof(call), .region = region};
 
 	return ioctl(fd, PINDOWN_IOC_EXPORT, &call) ? -1 : call.fd;
 }
 
-void pd_stats(int fd, struct pindown_stats_all *stats)
+void pdn_stats(int fd, struct pindown_stats_all *stats)
 {
 	*stats = (struct pindown_stats_all){.size = sizeof(*stats)};
 	works(ioctl(fd, PINDOWN_IOC_STATS, stats));
 }
 
-uint64_t pd_counter(const char *name)
+uint64_t pdn_counter(const char *name)
 {
 	char text[4096], *line;
 	int fd = open("/sys/kernel/debug/pindown/counters", O_RDONLY | O_CLOEXEC);
@@ -205,12 +205,12 @@ uint64_t pd_counter(const char *name)
 	fail("no counter '%s'", name);
 }
 
-void *pd_map(int fd, const struct pindown_pin *pin, uint64_t offset, size_t length)
+void *pdn_map(int fd, const struct pindown_pin *pin, uint64_t offset, size_t length)
 {
 	return mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, pin->map_offset + offset);
 }
 
-const volatile char *pd_state(int fd)
+const volatile char *pdn_state(int fd)
 {
 	struct pindown_version version = {.size = sizeof(version)};
 	void *state;
@@ -221,7 +221,7 @@ const volatile char *pd_state(int fd)
 	return state;
 }
 
-bool pd_valid(const volatile char *state, const struct pindown_pin *pin)
+bool pdn_valid(const volatile char *state, const struct pindown_pin *pin)
 {
 	const volatile uint32_t *word = (const volatile uint32_t *)(state + pin->state_offset);
 

@@ -122,20 +122,20 @@ size_t differs(const void *at, size_t size, uint64_t seed);
 
 /* ---- pindown; fd: a descriptor of /dev/pindown ---- */
 
-int pd_open(void);
-int pd_pin(int fd, uint64_t address, uint64_t length, unsigned flags, struct pindown_pin *pin);
-int pd_unpin(int fd, unsigned region);
-int pd_query(int fd, unsigned region, struct pindown_query *query);
-int pd_export(int fd, unsigned region); /* a dma-buf, or -1 */
+int pdn_open(void);
+int pdn_pin(int fd, uint64_t address, uint64_t length, unsigned flags, struct pindown_pin *pin);
+int pdn_unpin(int fd, unsigned region);
+int pdn_query(int fd, unsigned region, struct pindown_query *query);
+int pdn_export(int fd, unsigned region); /* a dma-buf, or -1 */
 /* One of the module's counters, as root sees them in debugfs. */
-uint64_t pd_counter(const char *name);
+uint64_t pdn_counter(const char *name);
 /* The number at the beginning of a file in /sys. */
 unsigned long number_in(const char *path);
-void pd_stats(int fd, struct pindown_stats_all *stats);
-void *pd_map(int fd, const struct pindown_pin *pin, uint64_t offset, size_t length);
-const volatile char *pd_state(int fd);
+void pdn_stats(int fd, struct pindown_stats_all *stats);
+void *pdn_map(int fd, const struct pindown_pin *pin, uint64_t offset, size_t length);
+const volatile char *pdn_state(int fd);
 /* Is the region valid, by its word? */
-bool pd_valid(const volatile char *state, const struct pindown_pin *pin);
+bool pdn_valid(const volatile char *state, const struct pindown_pin *pin);
 
 /* The parameter keeps this value, also in other tests. */
 void module_parameter(const char *name, const char *value);

@@ -31,8 +31,8 @@ static void keeps(void *arg)
 {
 	struct keeper *keeper = arg;
 	struct memory memory = gpu_alloc(keeper->regions * PAGE, 0);
-	int fd = pd_open();
-	const struct pindown_state *state = (const void *)pd_state(fd);
+	int fd = pdn_open();
+	const struct pindown_state *state = (const void *)pdn_state(fd);
 	struct pollfd poller = {.fd = fd, .events = POLLIN};
 	struct pindown_answer answer = {.size = sizeof(answer)};
 	struct pindown_pin *pin = calloc(keeper->regions, sizeof(*pin));
@@ -40,7 +40,7 @@ static void keeps(void *arg)
 	unsigned i = 0;
 
 	for (i = 0; i < keeper->regions; i++)
-		works(pd_pin(fd, memory.va + i * PAGE, PAGE, 0, &pin[i]));
+		works(pdn_pin(fd, memory.va + i * PAGE, PAGE, 0, &pin[i]));
 	check_equal(poll(&poller, 1, 0), 0);
 	check_equal(write(keeper->ready[1], "", 1), 1);
 	for (i = 0;;) {
@@ -50,7 +50,7 @@ static void keeps(void *arg)
 		wanted = state->wanted_bytes;
 		check(wanted >= PAGE);
 		for (given = 0; keeper->gives && given < wanted && i < keeper->regions; i++) {
-			works(pd_unpin(fd, pin[i].region));
+			works(pdn_unpin(fd, pin[i].region));
 			given += PAGE;
 		}
 		works(ioctl(fd, PINDOWN_IOC_ANSWER, &answer));
@@ -90,15 +90,15 @@ TEST(two_processes_and_one_bar_too_small_for_both)
 	child = keeper_start(&keeper);
 	check_equal(gpu_count(SIM_GPU_BAR_PAGES), 8);
 	memory = gpu_alloc(6 * PAGE, 0);
-	fd = pd_open();
-	reclaims = pd_counter("reclaims");
-	saves = pd_counter("reclaim_saves");
+	fd = pdn_open();
+	reclaims = pdn_counter("reclaims");
+	saves = pdn_counter("reclaim_saves");
 	/* Nothing is given without a wish; */
-	fails_with(pd_pin(fd, memory.va, 6 * PAGE, PINDOWN_PIN_NO_RECLAIM, &pin), ENOSPC);
+	fails_with(pdn_pin(fd, memory.va, 6 * PAGE, PINDOWN_PIN_NO_RECLAIM, &pin), ENOSPC);
 	/* and not more than is wanted. */
-	works(pd_pin(fd, memory.va, 6 * PAGE, 0, &pin));
-	check(pd_counter("reclaims") > reclaims);
-	check_equal(pd_counter("reclaim_saves") - saves, 1);
+	works(pdn_pin(fd, memory.va, 6 * PAGE, 0, &pin));
+	check(pdn_counter("reclaims") > reclaims);
+	check_equal(pdn_counter("reclaim_saves") - saves, 1);
 	check(gpu_count(SIM_GPU_BAR_PAGES) <= 10);
 	check(gpu_count(SIM_GPU_BAR_PAGES) >= 6);
 	keeper_stop(child);
@@ -119,9 +119,9 @@ TEST(nothing_idle)
 	gpu_set(SIM_GPU_BAR_LIMIT, 10);
 	child = keeper_start(&keeper);
 	memory = gpu_alloc(6 * PAGE, 0);
-	fd = pd_open();
+	fd = pdn_open();
 	clock_gettime(CLOCK_MONOTONIC, &begin);
-	fails_with(pd_pin(fd, memory.va, 6 * PAGE, 0, &pin), ENOSPC);
+	fails_with(pdn_pin(fd, memory.va, 6 * PAGE, 0, &pin), ENOSPC);
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	check(end.tv_sec - begin.tv_sec < 15);
 	check_equal(gpu_count(SIM_GPU_BAR_PAGES), 8);
@@ -131,23 +131,23 @@ TEST(nothing_idle)
 TEST(nobody_else_to_ask)
 {
 	struct memory memory = gpu_alloc(6 * PAGE, 0);
-	int fd = pd_open();
+	int fd = pdn_open();
 	struct pindown_pin pin;
 
 	defaults();
 	gpu_set(SIM_GPU_BAR_LIMIT, 4);
-	fails_with(pd_pin(fd, memory.va, 6 * PAGE, 0, &pin), ENOSPC);
-	works(pd_pin(fd, memory.va, 4 * PAGE, 0, &pin));
+	fails_with(pdn_pin(fd, memory.va, 6 * PAGE, 0, &pin), ENOSPC);
+	works(pdn_pin(fd, memory.va, 4 * PAGE, 0, &pin));
 }
 
 static void frozen(void *arg)
 {
 	struct keeper *keeper = arg;
 	struct memory memory = gpu_alloc(8 * PAGE, 0);
-	int fd = pd_open();
+	int fd = pdn_open();
 	struct pindown_pin pin;
 
-	works(pd_pin(fd, memory.va, 8 * PAGE, 0, &pin));
+	works(pdn_pin(fd, memory.va, 8 * PAGE, 0, &pin));
 	check_equal(write(keeper->ready[1], "", 1), 1);
 	for (;;)
 		pause();
@@ -170,10 +170,10 @@ TEST(a_process_that_does_not_answer)
 	child = in_child(frozen, &keeper);
 	check_equal(read(keeper.ready[0], &byte, 1), 1);
 	memory = gpu_alloc(6 * PAGE, 0);
-	fd = pd_open();
-	fails_with(pd_pin(fd, memory.va, 6 * PAGE, 0, &pin), ENOSPC);
+	fd = pdn_open();
+	fails_with(pdn_pin(fd, memory.va, 6 * PAGE, 0, &pin), ENOSPC);
 	keeper_stop(child);
-	works(pd_pin(fd, memory.va, 6 * PAGE, 0, &pin));
+	works(pdn_pin(fd, memory.va, 6 * PAGE, 0, &pin));
 }
 
 static void on_alarm(int number)
@@ -198,10 +198,10 @@ TEST(a_signal_ends_the_wait)
 	child = in_child(frozen, &keeper);
 	check_equal(read(keeper.ready[0], &byte, 1), 1);
 	memory = gpu_alloc(6 * PAGE, 0);
-	fd = pd_open();
+	fd = pdn_open();
 	sigaction(SIGALRM, &act, NULL);
 	ualarm(300000, 0);
-	fails_with(pd_pin(fd, memory.va, 6 * PAGE, 0, &pin), EINTR);
+	fails_with(pdn_pin(fd, memory.va, 6 * PAGE, 0, &pin), EINTR);
 	keeper_stop(child);
 }
 
@@ -210,19 +210,19 @@ TEST(limit_of_a_process)
 	struct memory memory = gpu_alloc(32 * PAGE, 0);
 	struct pindown_stats_all stats;
 	struct pindown_pin pin, more;
-	int one = pd_open(), two = pd_open();
+	int one = pdn_open(), two = pdn_open();
 
 	defaults();
 	module_parameter("max_process_mb", "1");
-	works(pd_pin(one, memory.va, 10 * PAGE, 0, &pin));
+	works(pdn_pin(one, memory.va, 10 * PAGE, 0, &pin));
 	/* All descriptors of the process count together. */
-	fails_with(pd_pin(two, memory.va, 7 * PAGE, 0, &pin), EDQUOT);
-	works(pd_pin(two, memory.va, 6 * PAGE, 0, &pin));
-	fails_with(pd_pin(one, memory.va, PAGE, 0, &more), EDQUOT);
-	pd_stats(one, &stats);
+	fails_with(pdn_pin(two, memory.va, 7 * PAGE, 0, &pin), EDQUOT);
+	works(pdn_pin(two, memory.va, 6 * PAGE, 0, &pin));
+	fails_with(pdn_pin(one, memory.va, PAGE, 0, &more), EDQUOT);
+	pdn_stats(one, &stats);
 	check_equal(stats.process_limit, MIB);
-	works(pd_unpin(two, pin.region));
-	works(pd_pin(one, memory.va, 6 * PAGE, 0, &pin));
+	works(pdn_unpin(two, pin.region));
+	works(pdn_pin(one, memory.va, 6 * PAGE, 0, &pin));
 }
 
 TEST(limit_of_all)
@@ -238,14 +238,14 @@ TEST(limit_of_all)
 	module_parameter("max_pinned_mb", "1");
 	child = keeper_start(&keeper);
 	memory = gpu_alloc(32 * PAGE, 0);
-	fd = pd_open();
+	fd = pdn_open();
 	/* At a limit nobody is asked to give space back. */
-	reclaims = pd_counter("reclaims");
-	fails_with(pd_pin(fd, memory.va, 6 * PAGE, PINDOWN_PIN_NO_RECLAIM, &pin), ENOSPC);
-	fails_with(pd_pin(fd, memory.va, 6 * PAGE, 0, &pin), ENOSPC);
-	check_equal(pd_counter("reclaims"), reclaims);
-	works(pd_pin(fd, memory.va, 4 * PAGE, 0, &pin));
-	fails_with(pd_pin(fd, memory.va, 17 * PAGE, 0, &pin), ENOSPC);
+	reclaims = pdn_counter("reclaims");
+	fails_with(pdn_pin(fd, memory.va, 6 * PAGE, PINDOWN_PIN_NO_RECLAIM, &pin), ENOSPC);
+	fails_with(pdn_pin(fd, memory.va, 6 * PAGE, 0, &pin), ENOSPC);
+	check_equal(pdn_counter("reclaims"), reclaims);
+	works(pdn_pin(fd, memory.va, 4 * PAGE, 0, &pin));
+	fails_with(pdn_pin(fd, memory.va, 17 * PAGE, 0, &pin), ENOSPC);
 	keeper_stop(child);
 	defaults();
 }
@@ -257,7 +257,7 @@ static void charged(int fd, unsigned pages)
 {
 	struct pindown_stats_all stats;
 
-	pd_stats(fd, &stats);
+	pdn_stats(fd, &stats);
 	check_equal(stats.process_bytes, pages * PAGE);
 	check_equal(stats.all_bytes, pages * PAGE);
 	check_equal(stats.gpu_bytes, pages * PAGE);
@@ -275,7 +275,7 @@ static void comes_back(int fd)
 	for (tries = 0; tries < 6000; tries++) {
 		struct pindown_stats_all stats;
 
-		pd_stats(fd, &stats);
+		pdn_stats(fd, &stats);
 		if (!stats.all_bytes)
 			break;
 		usleep(10000);
@@ -287,29 +287,29 @@ static void comes_back(int fd)
 static void an_export_of_a_region_with_callback(unsigned major)
 {
 	struct memory memory = gpu_alloc(8 * PAGE, 0);
-	int fd = pd_open(), peer = peer_open(), buffer[2];
+	int fd = pdn_open(), peer = peer_open(), buffer[2];
 	unsigned twice = major == 1 ? 16 : 8;
 	struct edu_import import;
 	struct pindown_pin pin;
 
 	gpu_set(SIM_GPU_TABLE_MAJOR, major);
-	works(pd_pin(fd, memory.va, 8 * PAGE, 0, &pin));
+	works(pdn_pin(fd, memory.va, 8 * PAGE, 0, &pin));
 	charged(fd, 8);
-	buffer[0] = pd_export(fd, pin.region);
+	buffer[0] = pdn_export(fd, pin.region);
 	works(buffer[0]);
 	charged(fd, twice);
 	works(peer_import(peer, buffer[0], 0, &import));
 	charged(fd, twice);
 	/* Only the importer is left, and this process has given it the memory. */
-	works(pd_unpin(fd, pin.region));
+	works(pdn_unpin(fd, pin.region));
 	charged(fd, 8);
 	works(ioctl(peer, EDU_RELEASE, &import.id));
 	works(close(buffer[0]));
 	comes_back(fd);
 
 	/* The same when the memory is freed. */
-	works(pd_pin(fd, memory.va, 8 * PAGE, 0, &pin));
-	buffer[0] = pd_export(fd, pin.region);
+	works(pdn_pin(fd, memory.va, 8 * PAGE, 0, &pin));
+	buffer[0] = pdn_export(fd, pin.region);
 	works(buffer[0]);
 	works(peer_import(peer, buffer[0], 0, &import));
 	gpu_free(&memory);
@@ -338,13 +338,13 @@ TEST(an_export_of_a_revoked_region)
 {
 	struct memory memory = gpu_alloc(8 * PAGE, 0);
 	struct pindown_pin pin;
-	int fd = pd_open();
+	int fd = pdn_open();
 
 	defaults();
 	gpu_set(SIM_GPU_TABLE_MAJOR, 2);
-	works(pd_pin(fd, memory.va, 8 * PAGE, 0, &pin));
+	works(pdn_pin(fd, memory.va, 8 * PAGE, 0, &pin));
 	gpu_free(&memory);
-	fails_with(pd_export(fd, pin.region), ESTALE);
+	fails_with(pdn_export(fd, pin.region), ESTALE);
 	charged(fd, 0);
 }
 
@@ -359,7 +359,7 @@ static void *pins_it(void *memory)
 	const struct memory *what = memory;
 	struct pindown_pin pin;
 
-	return (void *)(intptr_t)(pd_pin(pd_open(), what->va, what->size, 0, &pin) ? errno : 0);
+	return (void *)(intptr_t)(pdn_pin(pdn_open(), what->va, what->size, 0, &pin) ? errno : 0);
 }
 
 /* The callback runs before the charge is made: nothing stays charged. */
@@ -367,7 +367,7 @@ TEST(a_pin_that_is_revoked_before_it_is_charged)
 {
 	struct memory memory = gpu_alloc(8 * PAGE, 0);
 	pthread_t pinning, freeing;
-	int fd = pd_open();
+	int fd = pdn_open();
 
 	defaults();
 	gate_arm(SIM_GPU_GATE_REGISTERED);
@@ -386,7 +386,7 @@ TEST(two_pins_under_way_and_room_for_one)
 	struct memory one = gpu_alloc(MIB, 0), two = gpu_alloc(MIB, 0);
 	pthread_t first, second;
 	void *errors[2];
-	int fd = pd_open();
+	int fd = pdn_open();
 
 	defaults();
 	module_parameter("max_pinned_mb", "1");
@@ -408,23 +408,23 @@ TEST(two_pins_under_way_and_room_for_one)
 TEST(an_export_beyond_the_limit)
 {
 	struct memory memory = gpu_alloc(MIB, 0);
-	int fd = pd_open(), buffer;
+	int fd = pdn_open(), buffer;
 	struct pindown_pin pin;
 
 	defaults();
 	module_parameter("max_process_mb", "1");
 	gpu_set(SIM_GPU_TABLE_MAJOR, 1);
-	works(pd_pin(fd, memory.va, MIB, 0, &pin));
-	fails_with(pd_export(fd, pin.region), EDQUOT);
-	works(pd_unpin(fd, pin.region));
-	works(pd_pin(fd, memory.va, MIB, PINDOWN_PIN_PERSISTENT, &pin));
-	buffer = pd_export(fd, pin.region); /* made from the same pin */
+	works(pdn_pin(fd, memory.va, MIB, 0, &pin));
+	fails_with(pdn_export(fd, pin.region), EDQUOT);
+	works(pdn_unpin(fd, pin.region));
+	works(pdn_pin(fd, memory.va, MIB, PINDOWN_PIN_PERSISTENT, &pin));
+	buffer = pdn_export(fd, pin.region); /* made from the same pin */
 	works(buffer);
 	charged(fd, 16);
-	works(pd_unpin(fd, pin.region));
+	works(pdn_unpin(fd, pin.region));
 	gpu_set(SIM_GPU_TABLE_MAJOR, 2);
-	works(pd_pin(fd, memory.va, MIB, 0, &pin));
-	works(pd_export(fd, pin.region));
+	works(pdn_pin(fd, memory.va, MIB, 0, &pin));
+	works(pdn_export(fd, pin.region));
 	charged(fd, 16);
 	defaults();
 }
@@ -433,7 +433,7 @@ TEST(an_export_beyond_the_limit)
 static void regions_that_end_while_importers_hold_them(unsigned flags, unsigned major)
 {
 	struct memory memory = gpu_alloc(8 * MIB, 0);
-	int fd = pd_open(), peer = peer_open(), buffer;
+	int fd = pdn_open(), peer = peer_open(), buffer;
 	struct edu_import import;
 	struct pindown_pin pin;
 	unsigned i;
@@ -441,17 +441,17 @@ static void regions_that_end_while_importers_hold_them(unsigned flags, unsigned 
 	module_parameter("max_process_mb", "2");
 	gpu_set(SIM_GPU_TABLE_MAJOR, major);
 	for (i = 0; i < 8; i++) {
-		if (pd_pin(fd, memory.va + i * MIB, MIB, flags, &pin)) {
+		if (pdn_pin(fd, memory.va + i * MIB, MIB, flags, &pin)) {
 			check_equal(errno, EDQUOT);
 			break;
 		}
-		buffer = pd_export(fd, pin.region);
+		buffer = pdn_export(fd, pin.region);
 		if (buffer < 0) {
 			check_equal(errno, EDQUOT);
 			break;
 		}
 		works(peer_import(peer, buffer, 0, &import));
-		works(pd_unpin(fd, pin.region));
+		works(pdn_unpin(fd, pin.region));
 		works(close(buffer));
 		charged(fd, (i + 1) * 16);
 	}
@@ -459,7 +459,7 @@ static void regions_that_end_while_importers_hold_them(unsigned flags, unsigned 
 	check(gpu_count(SIM_GPU_BAR_PAGES) <= 32);
 	works(close(peer)); /* the last reference */
 	works(close(fd));
-	fd = pd_open();
+	fd = pdn_open();
 	comes_back(fd);
 	gpu_free(&memory);
 }
@@ -476,12 +476,12 @@ TEST(importers_hold_what_was_unpinned)
 
 static void exports_and_dies(void *arg)
 {
-	int socket = *(int *)arg, fd = pd_open(), buffer;
+	int socket = *(int *)arg, fd = pdn_open(), buffer;
 	struct memory memory = gpu_alloc(MIB, 0);
 	struct pindown_pin pin;
 
-	works(pd_pin(fd, memory.va, MIB, PINDOWN_PIN_PERSISTENT, &pin));
-	buffer = pd_export(fd, pin.region);
+	works(pdn_pin(fd, memory.va, MIB, PINDOWN_PIN_PERSISTENT, &pin));
+	buffer = pdn_export(fd, pin.region);
 	works(buffer);
 	send_fd(socket, buffer);
 	receive_fd(socket);
@@ -490,7 +490,7 @@ static void exports_and_dies(void *arg)
 /* The process is dead, and a device of another one still reaches its memory: no space for more. */
 TEST(an_importer_outlives_the_process)
 {
-	int sockets[2], fd = pd_open(), peer = peer_open(), buffer;
+	int sockets[2], fd = pdn_open(), peer = peer_open(), buffer;
 	struct memory memory;
 	struct edu_import import;
 	struct pindown_stats_all stats;
@@ -505,15 +505,15 @@ TEST(an_importer_outlives_the_process)
 	works(peer_import(peer, buffer, 0, &import));
 	send_fd(sockets[0], 0);
 	child_ends(child);
-	pd_stats(fd, &stats);
+	pdn_stats(fd, &stats);
 	check_equal(stats.all_bytes, MIB);
 	check_equal(stats.process_bytes, 0);
 	memory = gpu_alloc(PAGE, 0);
-	fails_with(pd_pin(fd, memory.va, PAGE, 0, &pin), ENOSPC);
+	fails_with(pdn_pin(fd, memory.va, PAGE, 0, &pin), ENOSPC);
 	works(ioctl(peer, EDU_RELEASE, &import.id));
 	works(close(buffer));
 	comes_back(fd);
-	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
+	works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
 	defaults();
 }
 
@@ -521,7 +521,7 @@ TEST(limit_of_regions)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);
 	struct pindown_version version = {.size = sizeof(version)};
-	int one = pd_open(), two = pd_open();
+	int one = pdn_open(), two = pdn_open();
 	struct pindown_pin pin[21];
 	unsigned i;
 
@@ -530,17 +530,17 @@ TEST(limit_of_regions)
 	works(ioctl(one, PINDOWN_IOC_VERSION, &version));
 	check_equal(version.max_regions, 20);
 	for (i = 0; i < 20; i++)
-		works(pd_pin(one, memory.va, PAGE, i & 1 ? PINDOWN_PIN_PERSISTENT : 0, &pin[i]));
-	fails_with(pd_pin(one, memory.va, PAGE, 0, &pin[20]), EMFILE);
-	fails_with(pd_pin(one, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin[20]), EMFILE);
+		works(pdn_pin(one, memory.va, PAGE, i & 1 ? PINDOWN_PIN_PERSISTENT : 0, &pin[i]));
+	fails_with(pdn_pin(one, memory.va, PAGE, 0, &pin[20]), EMFILE);
+	fails_with(pdn_pin(one, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin[20]), EMFILE);
 	check_equal(gpu_count(SIM_GPU_PINS), 20);
 	/* Each descriptor has a limit of its own; */
-	works(pd_pin(two, memory.va, PAGE, 0, &pin[20]));
+	works(pdn_pin(two, memory.va, PAGE, 0, &pin[20]));
 	/* and the freed number is used next. */
-	works(pd_unpin(one, pin[7].region));
-	works(pd_pin(one, memory.va, PAGE, 0, &pin[20]));
+	works(pdn_unpin(one, pin[7].region));
+	works(pdn_pin(one, memory.va, PAGE, 0, &pin[20]));
 	check_equal(pin[20].region, pin[7].region);
-	fails_with(pd_pin(one, memory.va, PAGE, 0, &pin[20]), EMFILE);
+	fails_with(pdn_pin(one, memory.va, PAGE, 0, &pin[20]), EMFILE);
 	defaults();
-	works(pd_pin(one, memory.va, PAGE, 0, &pin[20]));
+	works(pdn_pin(one, memory.va, PAGE, 0, &pin[20]));
 }

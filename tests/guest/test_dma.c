@@ -19,10 +19,10 @@ struct exported {
 
 static struct exported export_new(uint64_t size, unsigned alloc_flags, unsigned pin_flags)
 {
-	struct exported exported = {.memory = gpu_alloc(size, alloc_flags), .fd = pd_open()};
+	struct exported exported = {.memory = gpu_alloc(size, alloc_flags), .fd = pdn_open()};
 
-	works(pd_pin(exported.fd, exported.memory.va, size, pin_flags, &exported.pin));
-	exported.buffer = pd_export(exported.fd, exported.pin.region);
+	works(pdn_pin(exported.fd, exported.memory.va, size, pin_flags, &exported.pin));
+	exported.buffer = pdn_export(exported.fd, exported.pin.region);
 	works(exported.buffer);
 	return exported;
 }
@@ -273,7 +273,7 @@ static void pinned_importer(bool by_free)
 	if (by_free)
 		gpu_free(&exported.memory);
 	else
-		works(pd_unpin(exported.fd, exported.pin.region));
+		works(pdn_unpin(exported.fd, exported.pin.region));
 	state.id = import.id;
 	works(ioctl(peer, EDU_STATE, &state));
 	check_equal(state.moves, 0);
@@ -342,7 +342,7 @@ TEST(unpin_tells_a_dynamic_importer)
 	int peer = peer_open();
 
 	works(peer_import(peer, exported.buffer, EDU_DYNAMIC, &import));
-	works(pd_unpin(exported.fd, exported.pin.region));
+	works(pdn_unpin(exported.fd, exported.pin.region));
 	state.id = import.id;
 	works(ioctl(peer, EDU_STATE, &state));
 	check_equal(state.moves, 1);
@@ -374,17 +374,17 @@ TEST(counts_of_a_query)
 	struct exported exported = export_new(PAGE, 0, 0);
 	struct pindown_query query;
 	struct edu_import import[2];
-	int peer = peer_open(), second = pd_export(exported.fd, exported.pin.region);
+	int peer = peer_open(), second = pdn_export(exported.fd, exported.pin.region);
 
 	works(second);
 	works(peer_import(peer, exported.buffer, EDU_DYNAMIC, &import[0]));
 	works(peer_import(peer, second, 0, &import[1]));
-	works(pd_query(exported.fd, exported.pin.region, &query));
+	works(pdn_query(exported.fd, exported.pin.region, &query));
 	check_equal(query.exports, 2);
 	check_equal(query.importers, 2);
 	works(ioctl(peer, EDU_RELEASE, &import[1].id));
 	works(close(second));
-	works(pd_query(exported.fd, exported.pin.region, &query));
+	works(pdn_query(exported.fd, exported.pin.region, &query));
 	check_equal(query.exports, 1);
 	check_equal(query.importers, 1);
 }
@@ -417,20 +417,20 @@ TEST(the_last_page_of_the_bar)
 {
 	struct memory memory;
 	struct edu_import import;
-	int fd = pd_open(), peer = peer_open(), buffer;
+	int fd = pdn_open(), peer = peer_open(), buffer;
 	struct pindown_pin pin;
 	uint64_t size;
 
 	works(ioctl(gpu(), SIM_GPU_SIZE, &size));
 	memory = gpu_alloc(size, 0);
-	works(pd_pin(fd, memory.va + size - PAGE, PAGE, 0, &pin));
-	buffer = pd_export(fd, pin.region);
+	works(pdn_pin(fd, memory.va + size - PAGE, PAGE, 0, &pin));
+	buffer = pdn_export(fd, pin.region);
 	works(buffer);
 	fails_with(peer_import(peer, buffer, 0, &import), EIO);
 	works(close(buffer));
-	works(pd_unpin(fd, pin.region));
-	works(pd_pin(fd, memory.va + size - 2 * PAGE, PAGE, 0, &pin));
-	buffer = pd_export(fd, pin.region);
+	works(pdn_unpin(fd, pin.region));
+	works(pdn_pin(fd, memory.va + size - 2 * PAGE, PAGE, 0, &pin));
+	buffer = pdn_export(fd, pin.region);
 	works(buffer);
 	works(peer_import(peer, buffer, 0, &import));
 	works(ioctl(peer, EDU_RELEASE, &import.id));

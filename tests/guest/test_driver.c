@@ -27,17 +27,17 @@ static void driver_is_let_go(unsigned long before)
 TEST(the_driver_is_kept_while_the_device_is_open)
 {
 	unsigned long before = (gpu(), users_of_driver()), one;
-	int first = pd_open(), second;
+	int first = pdn_open(), second;
 
 	one = users_of_driver();
 	check(one > before);
-	second = pd_open();
+	second = pdn_open();
 	check_equal(users_of_driver(), one);
 	works(close(first));
 	check_equal(users_of_driver(), one);
 	works(close(second));
 	driver_is_let_go(before);
-	works(close(pd_open()));
+	works(close(pdn_open()));
 	driver_is_let_go(before);
 }
 
@@ -45,11 +45,11 @@ TEST(an_exported_region_keeps_the_driver)
 {
 	unsigned long before = (gpu(), users_of_driver());
 	struct memory memory = gpu_alloc(PAGE, 0);
-	int fd = pd_open(), buffer;
+	int fd = pdn_open(), buffer;
 	struct pindown_pin pin;
 
-	works(pd_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));
-	buffer = pd_export(fd, pin.region);
+	works(pdn_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));
+	buffer = pdn_export(fd, pin.region);
 	works(buffer);
 	works(close(fd));
 	check(users_of_driver() > before);
@@ -63,11 +63,11 @@ TEST(an_orphan_keeps_the_driver)
 {
 	unsigned long before = (gpu(), users_of_driver());
 	struct memory memory = gpu_alloc(PAGE, 0);
-	int pair[2], fd = pd_open();
+	int pair[2], fd = pdn_open();
 	struct pindown_pin pin;
 	pid_t child;
 
-	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
+	works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
 	works(pipe(pair));
 	child = fork();
 	works(child);
@@ -96,16 +96,16 @@ TEST(bar1_is_forced_by_a_driver_that_can)
 	struct pindown_version version = {.size = sizeof(version)};
 	struct memory memory = gpu_alloc(PAGE, 0);
 	struct pindown_pin pin;
-	int fd = pd_open();
+	int fd = pdn_open();
 
 	works(ioctl(fd, PINDOWN_IOC_VERSION, &version));
 	check_equal(!!(version.capabilities & PINDOWN_CAP_FORCE_BAR1), can);
 	if (can)
-		works(pd_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT | PINDOWN_PIN_FORCE_BAR1,
-			     &pin));
+		works(pdn_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT | PINDOWN_PIN_FORCE_BAR1,
+			      &pin));
 	else
-		fails_with(pd_pin(fd, memory.va, PAGE,
-				  PINDOWN_PIN_PERSISTENT | PINDOWN_PIN_FORCE_BAR1, &pin),
+		fails_with(pdn_pin(fd, memory.va, PAGE,
+				   PINDOWN_PIN_PERSISTENT | PINDOWN_PIN_FORCE_BAR1, &pin),
 			   EOPNOTSUPP);
-	works(pd_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));
+	works(pdn_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));
 }

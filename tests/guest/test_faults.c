@@ -125,7 +125,7 @@ static struct thing *thing_new(void)
 
 	prepare();
 	thing.memory = gpu_alloc(4 * PAGE, SIM_GPU_SCATTERED);
-	thing.fd = pd_open();
+	thing.fd = pdn_open();
 	return &thing;
 }
 
@@ -147,12 +147,12 @@ TEST(open_the_device)
 
 static int act_pin(struct thing *thing)
 {
-	return pd_pin(thing->fd, thing->memory.va, thing->memory.size, thing->flags, &thing->pin);
+	return pdn_pin(thing->fd, thing->memory.va, thing->memory.size, thing->flags, &thing->pin);
 }
 
 static void undo_pin(struct thing *thing)
 {
-	works(pd_unpin(thing->fd, thing->pin.region));
+	works(pdn_unpin(thing->fd, thing->pin.region));
 }
 
 TEST(pin)
@@ -172,7 +172,7 @@ static int act_map(struct thing *thing)
 {
 	int answer;
 
-	thing->map = pd_map(thing->fd, &thing->pin, 0, thing->memory.size);
+	thing->map = pdn_map(thing->fd, &thing->pin, 0, thing->memory.size);
 	if (thing->map == MAP_FAILED)
 		return -1;
 	answer = touch(thing->map, true);
@@ -202,7 +202,7 @@ TEST(map_and_touch)
 
 static int act_export(struct thing *thing)
 {
-	thing->buffer = pd_export(thing->fd, thing->pin.region);
+	thing->buffer = pdn_export(thing->fd, thing->pin.region);
 	return thing->buffer < 0 ? -1 : 0;
 }
 
@@ -258,14 +258,14 @@ TEST(unpin_always_works)
 		works(act_map(thing));
 		works(act_export(thing));
 		fail_the(nth);
-		answer = pd_unpin(thing->fd, thing->pin.region);
+		answer = pdn_unpin(thing->fd, thing->pin.region);
 		error = errno;
 		failed_something();
 		if (answer < 0) {
 			check_equal(error, EFAULT);
 			/* Either not done, or done and not reported. */
-			if (!pd_query(thing->fd, thing->pin.region, &query))
-				works(pd_unpin(thing->fd, thing->pin.region));
+			if (!pdn_query(thing->fd, thing->pin.region, &query))
+				works(pdn_unpin(thing->fd, thing->pin.region));
 		}
 		works(munmap(thing->map, thing->memory.size));
 		works(close(thing->buffer));
@@ -277,7 +277,7 @@ TEST(unpin_always_works)
 TEST(a_free_always_revokes)
 {
 	struct thing *thing = thing_new();
-	const volatile char *state = pd_state(thing->fd);
+	const volatile char *state = pdn_state(thing->fd);
 	struct memory memory;
 	struct pindown_pin pin;
 	unsigned nth;
@@ -285,8 +285,8 @@ TEST(a_free_always_revokes)
 
 	for (nth = 1; nth <= 30; nth++) {
 		memory = gpu_alloc(PAGE, 0);
-		works(pd_pin(thing->fd, memory.va, PAGE, 0, &pin));
-		thing->map = pd_map(thing->fd, &pin, 0, PAGE);
+		works(pdn_pin(thing->fd, memory.va, PAGE, 0, &pin));
+		thing->map = pdn_map(thing->fd, &pin, 0, PAGE);
 		check(thing->map != MAP_FAILED);
 		check_equal(touch(thing->map, true), 0);
 		fail_the(nth);
@@ -294,9 +294,9 @@ TEST(a_free_always_revokes)
 		failed_something();
 		if (answer < 0)
 			works(ioctl(gpu(), SIM_GPU_FREE, &memory.handle));
-		check(!pd_valid(state, &pin));
+		check(!pdn_valid(state, &pin));
 		check_equal(touch(thing->map, false), SIGBUS);
 		works(munmap(thing->map, PAGE));
-		works(pd_unpin(thing->fd, pin.region));
+		works(pdn_unpin(thing->fd, pin.region));
 	}
 }

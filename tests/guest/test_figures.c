@@ -26,10 +26,10 @@ static struct cost cost_of(int fd, const struct memory *memory, unsigned flags)
 
 	for (turn = 0; turn < TURNS; turn++) {
 		begin = now();
-		works(pd_pin(fd, memory->va, memory->size, flags, &pin));
+		works(pdn_pin(fd, memory->va, memory->size, flags, &pin));
 		lowest(&cost.pin, now() - begin);
 		begin = now();
-		map = pd_map(fd, &pin, 0, memory->size);
+		map = pdn_map(fd, &pin, 0, memory->size);
 		lowest(&cost.map, now() - begin);
 		check(map != MAP_FAILED);
 		begin = now();
@@ -40,14 +40,14 @@ static struct cost cost_of(int fd, const struct memory *memory, unsigned flags)
 		works(munmap(map, memory->size));
 		lowest(&cost.unmap, now() - begin);
 		begin = now();
-		buffer = pd_export(fd, pin.region);
+		buffer = pdn_export(fd, pin.region);
 		lowest(&cost.export, now() - begin);
 		works(buffer);
 		begin = now();
 		works(close(buffer));
 		lowest(&cost.close, now() - begin);
 		begin = now();
-		works(pd_unpin(fd, pin.region));
+		works(pdn_unpin(fd, pin.region));
 		lowest(&cost.unpin, now() - begin);
 	}
 	return cost;
@@ -59,7 +59,7 @@ TEST(per_region, .seconds = 200)
 		const char *name;
 		uint64_t size;
 	} sizes[] = {{"64 KiB", 64 * KIB}, {"1 MiB", MIB}, {"64 MiB", 64 * MIB}};
-	int fd = pd_open();
+	int fd = pdn_open();
 	struct memory memory;
 	struct cost cost;
 	unsigned i, flags;
@@ -86,16 +86,16 @@ TEST(per_region, .seconds = 200)
 TEST(validity)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);
-	int fd = pd_open(), i;
-	const volatile char *state = pd_state(fd);
+	int fd = pdn_open(), i;
+	const volatile char *state = pdn_state(fd);
 	struct pindown_query query;
 	struct pindown_pin pin;
 	uint64_t word, call, valid = 0;
 
 	clock_must_count();
-	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
-	word = min_time(for (i = 0; i < 1000; i++) valid += pd_valid(state, &pin)) / 1000;
-	call = min_time(for (i = 0; i < 100; i++) works(pd_query(fd, pin.region, &query))) / 100;
+	works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
+	word = min_time(for (i = 0; i < 1000; i++) valid += pdn_valid(state, &pin)) / 1000;
+	call = min_time(for (i = 0; i < 100; i++) works(pdn_query(fd, pin.region, &query))) / 100;
 	check_equal(valid, 1000 * TURNS);
 	printf("instructions: validity by the state word %lu, by a system call %lu\n", word, call);
 	fflush(stdout);
@@ -108,21 +108,21 @@ TEST(constant_time, .seconds = 200)
 	static const unsigned counts[] = {0, 1000, 10000, 100000};
 	struct memory memory = gpu_alloc(PAGE, 0);
 	uint64_t pin_cost, unpin_cost, first_pin = 0, first_unpin = 0, begin;
-	int fd = pd_open(), turn;
+	int fd = pdn_open(), turn;
 	struct pindown_pin pin;
 	unsigned i, live = 0;
 
 	clock_must_count();
 	for (i = 0; i < 4; i++) {
 		for (; live < counts[i]; live++)
-			works(pd_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));
+			works(pdn_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));
 		pin_cost = unpin_cost = 0;
 		for (turn = 0; turn < 101; turn++) {
 			begin = now();
-			works(pd_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));
+			works(pdn_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));
 			lowest(&pin_cost, now() - begin);
 			begin = now();
-			works(pd_unpin(fd, pin.region));
+			works(pdn_unpin(fd, pin.region));
 			lowest(&unpin_cost, now() - begin);
 		}
 		printf("instructions with %6u live regions: pin %lu, unpin %lu\n", live, pin_cost,

@@ -63,8 +63,8 @@ static struct setting *setting_new(void)
 	static struct setting setting;
 
 	setting.memory = gpu_alloc(4 * PAGE, 0);
-	setting.fd = pd_open();
-	works(pd_pin(setting.fd, setting.memory.va, PAGE, 0, &setting.pin));
+	setting.fd = pdn_open();
+	works(pdn_pin(setting.fd, setting.memory.va, PAGE, 0, &setting.pin));
 	return &setting;
 }
 
@@ -142,13 +142,13 @@ TEST(flags_that_need_each_other)
 	struct setting *s = setting_new();
 	struct pindown_pin pin;
 
-	fails_with(pd_pin(s->fd, s->memory.va, PAGE, PINDOWN_PIN_FORCE_BAR1, &pin), EINVAL);
+	fails_with(pdn_pin(s->fd, s->memory.va, PAGE, PINDOWN_PIN_FORCE_BAR1, &pin), EINVAL);
 	works(ioctl(s->fd, PINDOWN_IOC_VERSION, &version));
 	if (!(version.capabilities & PINDOWN_CAP_FORCE_BAR1))
 		test_skipped("this release of the driver forces nothing");
-	works(pd_pin(s->fd, s->memory.va, PAGE, PINDOWN_PIN_FORCE_BAR1 | PINDOWN_PIN_PERSISTENT,
-		     &pin));
-	works(pd_unpin(s->fd, pin.region));
+	works(pdn_pin(s->fd, s->memory.va, PAGE, PINDOWN_PIN_FORCE_BAR1 | PINDOWN_PIN_PERSISTENT,
+		      &pin));
+	works(pdn_unpin(s->fd, pin.region));
 }
 
 TEST(reserved_members)
@@ -184,13 +184,13 @@ TEST(lengths_that_wrap)
 
 	for (i = 0; i < sizeof(pairs) / sizeof(*pairs); i++) {
 		for (flags = 0; flags <= PINDOWN_PIN_PERSISTENT; flags++) {
-			if (pd_pin(s->fd, pairs[i][0], pairs[i][1], flags, &pin) >= 0)
+			if (pdn_pin(s->fd, pairs[i][0], pairs[i][1], flags, &pin) >= 0)
 				fail("[%#lx, +%#lx) is pinned", pairs[i][0], pairs[i][1]);
 			check(errno == EINVAL || errno == EFBIG);
 		}
 	}
 	/* A length with a real address: it must not be truncated to 32 bits. */
-	check(pd_pin(s->fd, s->memory.va, 0x100010000, 0, &pin) < 0);
+	check(pdn_pin(s->fd, s->memory.va, 0x100010000, 0, &pin) < 0);
 }
 
 TEST(region_numbers)
@@ -203,9 +203,9 @@ TEST(region_numbers)
 	for (i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
 		if (wrong[i] == s->pin.region)
 			continue;
-		fails_with(pd_query(s->fd, wrong[i], &query), ENOENT);
-		fails_with(pd_unpin(s->fd, wrong[i]), ENOENT);
-		fails_with(pd_export(s->fd, wrong[i]), ENOENT);
+		fails_with(pdn_query(s->fd, wrong[i], &query), ENOENT);
+		fails_with(pdn_unpin(s->fd, wrong[i]), ENOENT);
+		fails_with(pdn_export(s->fd, wrong[i]), ENOENT);
 	}
 }
 
@@ -254,7 +254,7 @@ TEST(pointers_that_cannot_be_written)
 		fails_with(call_with(s->fd, &calls[i], page), EFAULT);
 	}
 	check_equal(gpu_count(SIM_GPU_PINS), pins);
-	pd_stats(s->fd, &stats);
+	pdn_stats(s->fd, &stats);
 	check_equal(stats.process_regions, 1);
 	check_equal(access("/proc/self/fd/100", F_OK), -1);
 }
@@ -279,7 +279,7 @@ TEST(unknown_calls)
 TEST(answers_that_were_not_asked_for)
 {
 	struct setting *s = setting_new();
-	const struct pindown_state *state = (const struct pindown_state *)pd_state(s->fd);
+	const struct pindown_state *state = (const struct pindown_state *)pdn_state(s->fd);
 	struct pindown_answer answer = {.size = sizeof(answer), .wanted = state->wanted + 1};
 
 	fails_with(ioctl(s->fd, PINDOWN_IOC_ANSWER, &answer), EINVAL);
@@ -296,7 +296,7 @@ TEST(no_descriptor_left)
 	while ((i = dup(0)) >= 0)
 		;
 	check_equal(errno, EMFILE);
-	fails_with(pd_export(s->fd, s->pin.region), EMFILE);
+	fails_with(pdn_export(s->fd, s->pin.region), EMFILE);
 	check_equal(gpu_count(SIM_GPU_PINS), pins);
 }
 
@@ -313,12 +313,12 @@ TEST(the_limit_of_descriptors_is_reached)
 	gpu_count(SIM_GPU_PINS); /* opens the device */
 	works(setrlimit(RLIMIT_NOFILE, &none));
 	fails_with(open(PINDOWN_DEVICE, O_RDWR | O_CLOEXEC), EMFILE);
-	works(pd_pin(s->fd, s->memory.va, PAGE, 0, &pin));
-	fails_with(pd_export(s->fd, pin.region), EMFILE);
-	works(pd_unpin(s->fd, pin.region));
+	works(pdn_pin(s->fd, s->memory.va, PAGE, 0, &pin));
+	fails_with(pdn_export(s->fd, pin.region), EMFILE);
+	works(pdn_unpin(s->fd, pin.region));
 	check_equal(gpu_count(SIM_GPU_PINS), 1);
 	works(setrlimit(RLIMIT_NOFILE, &limit));
-	works(pd_export(s->fd, s->pin.region));
+	works(pdn_export(s->fd, s->pin.region));
 }
 
 TEST(mmap_anywhere)
@@ -445,7 +445,7 @@ TEST(random_calls_from_several_threads, .seconds = 300)
 {
 	const char *rounds = getenv("GUEST_ROUNDS");
 	struct setting *s = setting_new();
-	int fds[2] = {s->fd, pd_open()}, i;
+	int fds[2] = {s->fd, pdn_open()}, i;
 	struct random_caller callers[THREADS];
 	pthread_t threads[THREADS];
 	struct memory other;

@@ -13,10 +13,10 @@ struct mapped {
 
 static struct mapped map_new(uint64_t size)
 {
-	struct mapped mapped = {.memory = gpu_alloc(size, 0), .fd = pd_open()};
+	struct mapped mapped = {.memory = gpu_alloc(size, 0), .fd = pdn_open()};
 
-	works(pd_pin(mapped.fd, mapped.memory.va, size, 0, &mapped.pin));
-	mapped.map = pd_map(mapped.fd, &mapped.pin, 0, size);
+	works(pdn_pin(mapped.fd, mapped.memory.va, size, 0, &mapped.pin));
+	mapped.map = pdn_map(mapped.fd, &mapped.pin, 0, size);
 	check(mapped.map != MAP_FAILED);
 	return mapped;
 }
@@ -25,7 +25,7 @@ static unsigned mappings(const struct mapped *mapped)
 {
 	struct pindown_query query;
 
-	works(pd_query(mapped->fd, mapped->pin.region, &query));
+	works(pdn_query(mapped->fd, mapped->pin.region, &query));
 	return query.mappings;
 }
 
@@ -43,7 +43,7 @@ TEST(both_see_what_either_writes)
 TEST(a_part_of_a_region)
 {
 	struct mapped mapped = map_new(4 * PAGE);
-	uint64_t *part = pd_map(mapped.fd, &mapped.pin, 2 * PAGE + 4096, 4096);
+	uint64_t *part = pdn_map(mapped.fd, &mapped.pin, 2 * PAGE + 4096, 4096);
 
 	check(part != MAP_FAILED);
 	fill(mapped.map, 4 * PAGE, 5);
@@ -55,10 +55,10 @@ TEST(past_the_end)
 {
 	struct mapped mapped = map_new(2 * PAGE);
 
-	check(pd_map(mapped.fd, &mapped.pin, 0, 2 * PAGE + 4096) == MAP_FAILED && errno == EINVAL);
-	check(pd_map(mapped.fd, &mapped.pin, 2 * PAGE, 4096) == MAP_FAILED && errno == EINVAL);
-	check(pd_map(mapped.fd, &mapped.pin, 1ull << 40, 4096) == MAP_FAILED);
-	check(pd_map(mapped.fd, &mapped.pin, -(uint64_t)4096, 8192) == MAP_FAILED);
+	check(pdn_map(mapped.fd, &mapped.pin, 0, 2 * PAGE + 4096) == MAP_FAILED && errno == EINVAL);
+	check(pdn_map(mapped.fd, &mapped.pin, 2 * PAGE, 4096) == MAP_FAILED && errno == EINVAL);
+	check(pdn_map(mapped.fd, &mapped.pin, 1ull << 40, 4096) == MAP_FAILED);
+	check(pdn_map(mapped.fd, &mapped.pin, -(uint64_t)4096, 8192) == MAP_FAILED);
 }
 
 TEST(private_is_refused)
@@ -77,10 +77,10 @@ TEST(unpin_takes_it_away)
 	struct mapped mapped = map_new(2 * PAGE);
 
 	check_equal(touch(mapped.map, true), 0);
-	works(pd_unpin(mapped.fd, mapped.pin.region));
+	works(pdn_unpin(mapped.fd, mapped.pin.region));
 	check_equal(touch(mapped.map, false), SIGBUS);
 	check_equal(touch(mapped.map + PAGE, true), SIGBUS);
-	check(pd_map(mapped.fd, &mapped.pin, 0, PAGE) == MAP_FAILED);
+	check(pdn_map(mapped.fd, &mapped.pin, 0, PAGE) == MAP_FAILED);
 }
 
 TEST(free_takes_it_away)
@@ -93,7 +93,7 @@ TEST(free_takes_it_away)
 	again = gpu_alloc_at(mapped.memory.va, 2 * PAGE);
 	check_equal(touch(mapped.map, false), SIGBUS);
 	check_equal(touch(mapped.map + PAGE + 4096, true), SIGBUS);
-	check(pd_map(mapped.fd, &mapped.pin, 0, PAGE) == MAP_FAILED);
+	check(pdn_map(mapped.fd, &mapped.pin, 0, PAGE) == MAP_FAILED);
 	gpu_free(&again);
 }
 
@@ -116,7 +116,7 @@ TEST(close_takes_it_away_or_waits_for_it)
 TEST(two_mappings_of_one_region)
 {
 	struct mapped mapped = map_new(2 * PAGE);
-	char *second = pd_map(mapped.fd, &mapped.pin, 0, 2 * PAGE);
+	char *second = pdn_map(mapped.fd, &mapped.pin, 0, 2 * PAGE);
 
 	check(second != MAP_FAILED);
 	check_equal(mappings(&mapped), 2);
@@ -210,7 +210,7 @@ TEST(not_inherited_over_fork)
 
 static void refuses(int fd, const struct pindown_pin *pin, uint64_t kind, int error)
 {
-	void *map = pd_map(fd, pin, kind, PAGE);
+	void *map = pdn_map(fd, pin, kind, PAGE);
 
 	check(map == MAP_FAILED);
 	check_equal(errno, error);
@@ -221,7 +221,7 @@ static void *maps(int fd, const struct memory *memory, const struct pindown_pin 
 	void *map;
 
 	gpu_fill(memory, kind >> 60);
-	map = pd_map(fd, pin, kind, PAGE);
+	map = pdn_map(fd, pin, kind, PAGE);
 	check(map != MAP_FAILED);
 	check_equal(differs(map, PAGE, kind >> 60), PAGE);
 	return map;
@@ -231,10 +231,10 @@ TEST(kinds_of_caching)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);
 	struct pindown_pin pin;
-	int fd = pd_open();
+	int fd = pdn_open();
 	void *map, *other;
 
-	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
+	works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
 	map = maps(fd, &memory, &pin, PINDOWN_MAP_WRITE_COMBINED);
 	other = maps(fd, &memory, &pin, PINDOWN_MAP_DEFAULT);
 	refuses(fd, &pin, PINDOWN_MAP_UNCACHED, EBUSY);
@@ -254,7 +254,7 @@ static struct pindown_pin pin_as_of(int fd, const struct memory *memory, unsigne
 
 	gpu_set(SIM_GPU_TABLE_MAJOR, major);
 	gpu_set(SIM_GPU_LIES_OF_CACHING, lies);
-	works(pd_pin(fd, memory->va, memory->size, 0, &pin));
+	works(pdn_pin(fd, memory->va, memory->size, 0, &pin));
 	return pin;
 }
 
@@ -262,7 +262,7 @@ TEST(a_bar_is_never_cached)
 {
 	struct memory memory = gpu_alloc(2 * PAGE, SIM_GPU_SCATTERED);
 	struct pindown_pin pin;
-	int fd = pd_open();
+	int fd = pdn_open();
 	unsigned major;
 
 	for (major = 1; major <= 2; major++) {
@@ -278,7 +278,7 @@ TEST(coherent_memory_is_always_cached)
 {
 	struct memory memory = gpu_alloc(2 * PAGE, SIM_GPU_COHERENT);
 	struct pindown_pin pin;
-	int fd = pd_open();
+	int fd = pdn_open();
 	unsigned major;
 	void *map;
 
@@ -288,7 +288,7 @@ TEST(coherent_memory_is_always_cached)
 		refuses(fd, &pin, PINDOWN_MAP_UNCACHED, EOPNOTSUPP);
 		map = maps(fd, &memory, &pin, PINDOWN_MAP_DEFAULT);
 		works(munmap(maps(fd, &memory, &pin, PINDOWN_MAP_CACHED), PAGE));
-		works(pd_unpin(fd, pin.region));
+		works(pdn_unpin(fd, pin.region));
 		check_equal(touch(map, false), SIGBUS);
 		works(munmap(map, PAGE));
 	}
@@ -301,7 +301,7 @@ TEST(a_driver_that_contradicts_itself)
 					 PINDOWN_MAP_UNCACHED, PINDOWN_MAP_CACHED};
 	struct memory of_device = gpu_alloc(PAGE, 0), coherent = gpu_alloc(PAGE, SIM_GPU_COHERENT);
 	struct pindown_pin pins[2];
-	int fd = pd_open();
+	int fd = pdn_open();
 	unsigned i;
 
 	pins[0] = pin_as_of(fd, &of_device, 2, true);
@@ -329,7 +329,7 @@ TEST(a_hundred_mappings)
 	int i;
 
 	for (i = 0; i < 100; i++) {
-		map[i] = pd_map(mapped.fd, &mapped.pin, (i & 1) * PAGE, PAGE);
+		map[i] = pdn_map(mapped.fd, &mapped.pin, (i & 1) * PAGE, PAGE);
 		check(map[i] != MAP_FAILED);
 		check_equal(touch(map[i], true), 0);
 	}
@@ -375,7 +375,7 @@ TEST(the_kernel_copies_from_it_and_to_it)
 TEST(state_area_is_read_only)
 {
 	struct pindown_version version = {.size = sizeof(version)};
-	int fd = pd_open();
+	int fd = pdn_open();
 	size_t page = 4096;
 	char *state;
 
@@ -396,12 +396,12 @@ TEST(state_area_is_read_only)
 TEST(state_area_after_close)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);
-	int fd = pd_open();
-	const volatile char *state = pd_state(fd);
+	int fd = pdn_open();
+	const volatile char *state = pdn_state(fd);
 	struct pindown_pin pin;
 
-	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
+	works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
 	works(close(fd));
 	gpu_free(&memory);
-	check(!pd_valid(state, &pin));
+	check(!pdn_valid(state, &pin));
 }

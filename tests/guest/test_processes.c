@@ -18,10 +18,10 @@ struct pinned {
 
 static struct pinned pin_new(unsigned flags)
 {
-	struct pinned pinned = {.memory = gpu_alloc(PAGE, 0), .fd = pd_open()};
+	struct pinned pinned = {.memory = gpu_alloc(PAGE, 0), .fd = pdn_open()};
 
-	works(pd_pin(pinned.fd, pinned.memory.va, PAGE, flags, &pinned.pin));
-	pinned.map = pd_map(pinned.fd, &pinned.pin, 0, PAGE);
+	works(pdn_pin(pinned.fd, pinned.memory.va, PAGE, flags, &pinned.pin));
+	pinned.map = pdn_map(pinned.fd, &pinned.pin, 0, PAGE);
 	check(pinned.map != MAP_FAILED);
 	return pinned;
 }
@@ -37,13 +37,13 @@ static void is_refused(void *arg)
 	struct pindown_pin pin;
 
 	works(ioctl(pinned->fd, PINDOWN_IOC_VERSION, &version));
-	fails_with(pd_pin(pinned->fd, pinned->memory.va, PAGE, 0, &pin), EPERM);
-	fails_with(pd_unpin(pinned->fd, pinned->pin.region), EPERM);
-	fails_with(pd_query(pinned->fd, pinned->pin.region, &query), EPERM);
-	fails_with(pd_export(pinned->fd, pinned->pin.region), EPERM);
+	fails_with(pdn_pin(pinned->fd, pinned->memory.va, PAGE, 0, &pin), EPERM);
+	fails_with(pdn_unpin(pinned->fd, pinned->pin.region), EPERM);
+	fails_with(pdn_query(pinned->fd, pinned->pin.region, &query), EPERM);
+	fails_with(pdn_export(pinned->fd, pinned->pin.region), EPERM);
 	fails_with(ioctl(pinned->fd, PINDOWN_IOC_STATS, &stats), EPERM);
 	fails_with(ioctl(pinned->fd, PINDOWN_IOC_ANSWER, &answer), EPERM);
-	check(pd_map(pinned->fd, &pinned->pin, 0, PAGE) == MAP_FAILED && errno == EPERM);
+	check(pdn_map(pinned->fd, &pinned->pin, 0, PAGE) == MAP_FAILED && errno == EPERM);
 }
 
 TEST(fork_a_child_is_refused)
@@ -51,7 +51,7 @@ TEST(fork_a_child_is_refused)
 	struct pinned pinned = pin_new(0);
 
 	child_ends(in_child(is_refused, &pinned));
-	check(pd_valid(pd_state(pinned.fd), &pinned.pin));
+	check(pdn_valid(pdn_state(pinned.fd), &pinned.pin));
 	check_equal(touch(pinned.map, true), 0);
 	check_equal(gpu_count(SIM_GPU_PINS), 1);
 }
@@ -105,7 +105,7 @@ TEST(fork_a_child_keeps_no_pin)
 
 	works(pipe(family.go));
 	child = in_child(waits, &family);
-	works(pd_unpin(family.pinned.fd, family.pinned.pin.region));
+	works(pdn_unpin(family.pinned.fd, family.pinned.pin.region));
 	check_equal(gpu_count(SIM_GPU_PINS), 0);
 	gpu_free(&family.pinned.memory);
 	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 0);
@@ -138,7 +138,7 @@ TEST(fork_map_after_fork)
 
 	works(pipe(family.go));
 	child = in_child(waits, &family);
-	map = pd_map(family.pinned.fd, &family.pinned.pin, 0, PAGE);
+	map = pdn_map(family.pinned.fd, &family.pinned.pin, 0, PAGE);
 	check(map != MAP_FAILED);
 	check_equal(touch(map, true), 0);
 	gpu_free(&family.pinned.memory);
@@ -156,18 +156,18 @@ TEST(ten_thousand_rounds_of_pin_and_fork, .seconds = 200)
 	const int rounds = slowness() > 1 ? 3000 : 10000;
 	struct memory memory = gpu_alloc(PAGE, 0);
 	uint64_t foreign = gpu_count(SIM_GPU_PUTS_FOREIGN);
-	int fd = pd_open(), i;
+	int fd = pdn_open(), i;
 	struct pindown_pin pin;
 	pid_t child;
 
 	for (i = 0; i < rounds; i++) {
-		works(pd_pin(fd, memory.va, PAGE, i & 1 ? PINDOWN_PIN_PERSISTENT : 0, &pin));
+		works(pdn_pin(fd, memory.va, PAGE, i & 1 ? PINDOWN_PIN_PERSISTENT : 0, &pin));
 		child = i % 10 ? vfork() : fork();
 		if (child == 0)
 			_exit(0);
 		works(child);
 		child_ends(child);
-		works(pd_unpin(fd, pin.region));
+		works(pdn_unpin(fd, pin.region));
 	}
 	check_equal(gpu_count(SIM_GPU_PINS), 0);
 	check_equal(gpu_count(SIM_GPU_PUTS_FOREIGN), foreign);
@@ -257,8 +257,8 @@ static void swaps(void *arg)
 	check_equal(write(socket, "", 1), 1);
 	check_equal(read(socket, &byte, 1), 1);
 	check_equal(touch(own.map, true), 0);
-	check(pd_valid(pd_state(own.fd), &own.pin));
-	works(pd_unpin(own.fd, own.pin.region));
+	check(pdn_valid(pdn_state(own.fd), &own.pin));
+	works(pdn_unpin(own.fd, own.pin.region));
 	check_equal(touch(own.map, true), SIGBUS);
 	/* Ends with the other process' descriptor open. */
 }
@@ -280,7 +280,7 @@ TEST(two_processes_swap_descriptors)
 	check_equal(gpu_count(SIM_GPU_PINS), 2);
 	gpu_free(&own.memory);
 	check_equal(touch(own.map, true), SIGBUS);
-	check(!pd_valid(pd_state(own.fd), &own.pin));
+	check(!pdn_valid(pdn_state(own.fd), &own.pin));
 	check_equal(gpu_count(SIM_GPU_PINS), 1);
 	check_equal(write(socket[0], "", 1), 1);
 	child_ends(child);
@@ -339,9 +339,9 @@ static void is_killed_while_pinning(void *flags)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);
 	struct pindown_pin pin;
-	int fd = pd_open();
+	int fd = pdn_open();
 
-	pd_pin(fd, memory.va, PAGE, *(unsigned *)flags, &pin);
+	pdn_pin(fd, memory.va, PAGE, *(unsigned *)flags, &pin);
 	pause();
 }
 
@@ -399,7 +399,7 @@ static void *unpins(void *arg)
 {
 	struct pinned *pinned = arg;
 
-	works(pd_unpin(pinned->fd, pinned->pin.region));
+	works(pdn_unpin(pinned->fd, pinned->pin.region));
 	return NULL;
 }
 
@@ -440,7 +440,7 @@ TEST(a_stranger_closes_the_dmabuf_last)
 {
 	uint64_t foreign = gpu_count(SIM_GPU_PUTS_FOREIGN);
 	struct pinned pinned = pin_new(0);
-	int buffer = pd_export(pinned.fd, pinned.pin.region), go[2];
+	int buffer = pdn_export(pinned.fd, pinned.pin.region), go[2];
 	struct family family = {};
 	pid_t child;
 
@@ -449,7 +449,7 @@ TEST(a_stranger_closes_the_dmabuf_last)
 	family.go[0] = go[0];
 	child = in_child(waits, &family);
 	works(close(buffer));
-	works(pd_unpin(pinned.fd, pinned.pin.region));
+	works(pdn_unpin(pinned.fd, pinned.pin.region));
 	check_equal(write(go[1], "", 1), 1);
 	child_ends(child);
 	child_ends(in_child(closes_it, &pinned.fd));
@@ -464,5 +464,5 @@ TEST(rmmod_with_pins_is_refused)
 	check(WIFEXITED(status) && WEXITSTATUS(status) != 0);
 	check_equal(touch(pinned.map, true), 0);
 	works(munmap(pinned.map, PAGE));
-	works(pd_unpin(pinned.fd, pinned.pin.region));
+	works(pdn_unpin(pinned.fd, pinned.pin.region));
 }

@@ -31,7 +31,7 @@ static void *pins(void *arg)
 {
 	struct race *race = arg;
 
-	race->result = pd_pin(race->fd, race->memory.va, PAGE, race->flags, &race->pin);
+	race->result = pdn_pin(race->fd, race->memory.va, PAGE, race->flags, &race->pin);
 	race->error = errno;
 	return NULL;
 }
@@ -40,16 +40,16 @@ static void *unpins(void *arg)
 {
 	struct race *race = arg;
 
-	race->result = pd_unpin(race->fd, race->pin.region);
+	race->result = pdn_unpin(race->fd, race->pin.region);
 	race->error = errno;
 	return NULL;
 }
 
 static struct race race_new(void)
 {
-	struct race race = {.memory = gpu_alloc(PAGE, 0), .fd = pd_open()};
+	struct race race = {.memory = gpu_alloc(PAGE, 0), .fd = pdn_open()};
 
-	race.state = pd_state(race.fd);
+	race.state = pdn_state(race.fd);
 	return race;
 }
 
@@ -84,8 +84,8 @@ TEST(callback_before_the_pin_returns)
 	gate_open(SIM_GPU_GATE_REGISTERED);
 	thread_ends(pinning);
 	if (race.result == 0) {
-		check(!pd_valid(race.state, &race.pin));
-		works(pd_unpin(race.fd, race.pin.region));
+		check(!pdn_valid(race.state, &race.pin));
+		works(pdn_unpin(race.fd, race.pin.region));
 	} else {
 		check_equal(race.error, ESTALE);
 	}
@@ -99,7 +99,7 @@ TEST(callback_against_unpin)
 	struct race race = race_new();
 	pthread_t freeing, unpinning;
 
-	works(pd_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
+	works(pdn_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
 	gate_arm(SIM_GPU_GATE_CALLBACK);
 	freeing = in_thread(frees, &race);
 	gate_await(SIM_GPU_GATE_CALLBACK);
@@ -109,7 +109,7 @@ TEST(callback_against_unpin)
 	thread_ends(freeing);
 	thread_ends(unpinning);
 	check_equal(race.result, 0);
-	check(!pd_valid(race.state, &race.pin));
+	check(!pdn_valid(race.state, &race.pin));
 	check_equal(gpu_count(SIM_GPU_PINS), 0);
 }
 
@@ -120,7 +120,7 @@ TEST(free_overtakes_unpin)
 	struct race race = race_new();
 	pthread_t unpinning;
 
-	works(pd_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
+	works(pdn_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
 	gate_arm(SIM_GPU_GATE_PUT);
 	unpinning = in_thread(unpins, &race);
 	gate_await(SIM_GPU_GATE_PUT);
@@ -146,7 +146,7 @@ TEST(late_unpin_against_a_new_pin)
 	gpu_set(SIM_GPU_REUSE_TABLES, 1);
 	for (i = 0; i < 10; i++) {
 		race.memory = gpu_alloc_at(0x600000000, PAGE);
-		works(pd_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
+		works(pdn_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
 		gate_arm(SIM_GPU_GATE_PUT);
 		unpinning = in_thread(unpins, &race);
 		gate_await(SIM_GPU_GATE_PUT);
@@ -159,11 +159,11 @@ TEST(late_unpin_against_a_new_pin)
 		thread_ends(unpinning);
 		thread_ends(pinning);
 		check_equal(newer.result, 0);
-		check(pd_valid(race.state, &newer.pin));
+		check(pdn_valid(race.state, &newer.pin));
 		check_equal(gpu_count(SIM_GPU_PINS), 1);
 		gpu_free(&newer.memory);
-		check(!pd_valid(race.state, &newer.pin));
-		works(pd_unpin(newer.fd, newer.pin.region));
+		check(!pdn_valid(race.state, &newer.pin));
+		works(pdn_unpin(newer.fd, newer.pin.region));
 	}
 }
 
@@ -179,7 +179,7 @@ TEST(callback_against_close)
 	struct pindown_version version = {.size = sizeof(version)};
 	pthread_t freeing, closing;
 
-	works(pd_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
+	works(pdn_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
 	/* The state area's mapping would hold the file. */
 	works(ioctl(race.fd, PINDOWN_IOC_VERSION, &version));
 	works(munmap((void *)race.state, version.state_length));
@@ -201,8 +201,8 @@ TEST(callback_against_fault)
 	pthread_t freeing;
 	int seen;
 
-	works(pd_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
-	race.map = pd_map(race.fd, &race.pin, 0, PAGE);
+	works(pdn_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
+	race.map = pdn_map(race.fd, &race.pin, 0, PAGE);
 	check(race.map != MAP_FAILED);
 	gate_arm(SIM_GPU_GATE_CALLED);
 	freeing = in_thread(frees, &race);
@@ -211,7 +211,7 @@ TEST(callback_against_fault)
 	gate_open(SIM_GPU_GATE_CALLED);
 	thread_ends(freeing);
 	check_equal(seen, SIGBUS);
-	check(!pd_valid(race.state, &race.pin));
+	check(!pdn_valid(race.state, &race.pin));
 }
 
 /* During the callback, other calls on the same descriptor don't wait for the driver. */
@@ -221,11 +221,11 @@ TEST(callback_against_query)
 	struct pindown_query query;
 	pthread_t freeing;
 
-	works(pd_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
+	works(pdn_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
 	gate_arm(SIM_GPU_GATE_CALLED);
 	freeing = in_thread(frees, &race);
 	gate_await(SIM_GPU_GATE_CALLED);
-	works(pd_query(race.fd, race.pin.region, &query));
+	works(pdn_query(race.fd, race.pin.region, &query));
 	gate_open(SIM_GPU_GATE_CALLED);
 	thread_ends(freeing);
 	check_equal(query.state, PINDOWN_REGION_REVOKED);
@@ -235,7 +235,7 @@ static void *exports(void *arg)
 {
 	struct race *race = arg;
 
-	race->result = pd_export(race->fd, race->pin.region);
+	race->result = pdn_export(race->fd, race->pin.region);
 	race->error = errno;
 	return NULL;
 }
@@ -245,7 +245,7 @@ TEST(callback_against_export)
 	struct race race = race_new();
 	pthread_t freeing, exporting;
 
-	works(pd_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
+	works(pdn_pin(race.fd, race.memory.va, PAGE, 0, &race.pin));
 	gate_arm(SIM_GPU_GATE_CALLBACK);
 	freeing = in_thread(frees, &race);
 	gate_await(SIM_GPU_GATE_CALLBACK);
@@ -305,12 +305,12 @@ static void *helps(void *arg)
 static void many(unsigned usual, void (*prepare)(struct race *), void *(*against)(void *),
 		 void (*finish)(struct race *))
 {
-	struct race race = {.fd = pd_open()};
+	struct race race = {.fd = pdn_open()};
 	struct helper helper = {.race = &race, .act = against, .rounds = rounds(usual)};
 	pthread_t thread;
 	unsigned i;
 
-	race.state = pd_state(race.fd);
+	race.state = pdn_state(race.fd);
 	pthread_barrier_init(&race.start, NULL, 2);
 	with_delays();
 	thread = in_thread(helps, &helper);
@@ -337,8 +337,8 @@ static void prepare_nothing(struct race *race)
 static void finish_pin(struct race *race)
 {
 	if (race->result == 0) {
-		check(!pd_valid(race->state, &race->pin));
-		works(pd_unpin(race->fd, race->pin.region));
+		check(!pdn_valid(race->state, &race->pin));
+		works(pdn_unpin(race->fd, race->pin.region));
 	} else {
 		check(race->error == ESTALE || race->error == EINVAL);
 	}
@@ -368,8 +368,8 @@ static void *watches_the_count(void *arg)
 /* A process that checks the count for many regions must then read 0 in the word. */
 TEST(the_count_is_raised_behind_the_word, .seconds = 60)
 {
-	int fd = pd_open();
-	const char *area = (const char *)pd_state(fd);
+	int fd = pdn_open();
+	const char *area = (const char *)pdn_state(fd);
 	struct watched watched = {.state = (const void *)area};
 	struct pindown_pin pin;
 
@@ -377,7 +377,7 @@ TEST(the_count_is_raised_behind_the_word, .seconds = 60)
 		struct memory memory = gpu_alloc(PAGE, 0);
 		pthread_t thread;
 
-		works(pd_pin(fd, memory.va, memory.size, 0, &pin));
+		works(pdn_pin(fd, memory.va, memory.size, 0, &pin));
 		watched.word = (const void *)(area + pin.state_offset);
 		watched.before = watched.state->revocations;
 		watched.ready = false;
@@ -387,7 +387,7 @@ TEST(the_count_is_raised_behind_the_word, .seconds = 60)
 		gpu_free(&memory);
 		thread_ends(thread);
 		check_equal(watched.seen, 0);
-		works(pd_unpin(fd, pin.region));
+		works(pdn_unpin(fd, pin.region));
 	}
 }
 
@@ -398,7 +398,7 @@ TEST(many_frees_against_pins, .seconds = 900)
 
 static void prepare_pin(struct race *race)
 {
-	works(pd_pin(race->fd, race->memory.va, PAGE, 0, &race->pin));
+	works(pdn_pin(race->fd, race->memory.va, PAGE, 0, &race->pin));
 }
 
 static void finish_unpin(struct race *race)
@@ -415,7 +415,7 @@ static void prepare_map(struct race *race)
 {
 	prepare_pin(race);
 	gpu_fill(&race->memory, 1);
-	race->map = pd_map(race->fd, &race->pin, 0, PAGE);
+	race->map = pdn_map(race->fd, &race->pin, 0, PAGE);
 	check(race->map != MAP_FAILED);
 }
 
@@ -447,7 +447,7 @@ static void finish_map(struct race *race)
 {
 	check_equal(touch(race->map, false), SIGBUS);
 	works(munmap(race->map, PAGE));
-	works(pd_unpin(race->fd, race->pin.region));
+	works(pdn_unpin(race->fd, race->pin.region));
 }
 
 TEST(many_frees_against_faults, .seconds = 900)
@@ -459,7 +459,7 @@ static void *maps(void *arg)
 {
 	struct race *race = arg;
 
-	race->map = pd_map(race->fd, &race->pin, 0, PAGE);
+	race->map = pdn_map(race->fd, &race->pin, 0, PAGE);
 	if (race->map != MAP_FAILED)
 		race->result = touch(race->map, false);
 	return NULL;
@@ -472,7 +472,7 @@ static void finish_maps(struct race *race)
 		check_equal(touch(race->map, false), SIGBUS);
 		works(munmap(race->map, PAGE));
 	}
-	works(pd_unpin(race->fd, race->pin.region));
+	works(pdn_unpin(race->fd, race->pin.region));
 }
 
 TEST(many_frees_against_mmap, .seconds = 900)
@@ -483,10 +483,10 @@ TEST(many_frees_against_mmap, .seconds = 900)
 /* Each round has a descriptor of its own, which is closed against the callback. */
 static void prepare_close(struct race *race)
 {
-	int fd = pd_open();
+	int fd = pdn_open();
 
 	race->error = fd;
-	works(pd_pin(fd, race->memory.va, PAGE, 0, &race->pin));
+	works(pdn_pin(fd, race->memory.va, PAGE, 0, &race->pin));
 }
 
 static void *closes_own(void *arg)
@@ -509,7 +509,7 @@ static void *exports_and_closes(void *arg)
 {
 	struct race *race = arg;
 
-	race->result = pd_export(race->fd, race->pin.region);
+	race->result = pdn_export(race->fd, race->pin.region);
 	race->error = errno;
 	if (race->result >= 0)
 		works(close(race->result));
@@ -520,7 +520,7 @@ static void finish_export(struct race *race)
 {
 	if (race->result < 0)
 		check(race->error == ESTALE || race->error == EINVAL);
-	works(pd_unpin(race->fd, race->pin.region));
+	works(pdn_unpin(race->fd, race->pin.region));
 }
 
 TEST(many_frees_against_exports, .seconds = 900)

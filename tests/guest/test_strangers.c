@@ -58,7 +58,7 @@ static void tries_tokens(void *arg)
 {
 	struct memory *memory = arg;
 	uint64_t gets = gpu_count(SIM_GPU_GETS);
-	int fd = pd_open();
+	int fd = pdn_open();
 	struct pindown_pin pin;
 	unsigned i;
 
@@ -72,8 +72,8 @@ static void tries_tokens(void *arg)
 
 		check(ioctl(fd, PINDOWN_IOC_PIN, &call) < 0);
 	}
-	check(pd_pin(fd, memory->va, PAGE, 0, &pin) < 0);
-	check(pd_pin(fd, memory->va, PAGE, PINDOWN_PIN_PERSISTENT, &pin) < 0);
+	check(pdn_pin(fd, memory->va, PAGE, 0, &pin) < 0);
+	check(pdn_pin(fd, memory->va, PAGE, PINDOWN_PIN_PERSISTENT, &pin) < 0);
 	check_equal(gpu_count(SIM_GPU_GETS), gets);
 }
 
@@ -113,16 +113,16 @@ TEST(larger_than_any_bar)
 	uint64_t gets = gpu_count(SIM_GPU_GETS_FAILED);
 	struct pindown_pin pin;
 	unsigned flags;
-	int fd = pd_open();
+	int fd = pdn_open();
 
 	gpu_count(SIM_GPU_PINS);
 	become_nobody();
 	for (flags = 0; flags <= PINDOWN_PIN_PERSISTENT; flags++) {
-		fails_with(pd_pin(fd, NOWHERE, 1ull << 40, flags, &pin), EFBIG);
-		fails_with(pd_pin(fd, NOWHERE, bar_size() + PAGE, flags, &pin), EFBIG);
+		fails_with(pdn_pin(fd, NOWHERE, 1ull << 40, flags, &pin), EFBIG);
+		fails_with(pdn_pin(fd, NOWHERE, bar_size() + PAGE, flags, &pin), EFBIG);
 		/* The driver was not even called. */
 		check_equal(gpu_count(SIM_GPU_GETS_FAILED), gets);
-		fails_with(pd_pin(fd, NOWHERE, bar_size(), flags, &pin), EINVAL);
+		fails_with(pdn_pin(fd, NOWHERE, bar_size(), flags, &pin), EINVAL);
 		gets = gpu_count(SIM_GPU_GETS_FAILED);
 	}
 	check(gpu_count(SIM_GPU_ROOM_MOST) <= bar_size() / PAGE * 16);
@@ -131,11 +131,11 @@ TEST(larger_than_any_bar)
 static void asks_for_much(void *arg)
 {
 	struct pindown_pin pin;
-	int fd = pd_open();
+	int fd = pdn_open();
 
 	(void)arg;
 	become_nobody();
-	fails_with(pd_pin(fd, NOWHERE, 256 * MIB, 0, &pin), EINVAL);
+	fails_with(pdn_pin(fd, NOWHERE, 256 * MIB, 0, &pin), EINVAL);
 }
 
 /*
@@ -167,7 +167,7 @@ static void asks_and_is_killed(void *length)
 {
 	struct pindown_pin pin;
 
-	pd_pin(pd_open(), NOWHERE, *(uint64_t *)length, 0, &pin);
+	pdn_pin(pdn_open(), NOWHERE, *(uint64_t *)length, 0, &pin);
 }
 
 /* A process that waits for its turn can be killed, and small requests do not wait. */
@@ -177,14 +177,14 @@ TEST(waiting_behind_a_large_request)
 	uint64_t large = 256 * MIB;
 	struct pindown_pin pin;
 	pid_t first, second;
-	int status, fd = pd_open();
+	int status, fd = pdn_open();
 
 	gate_arm(SIM_GPU_GATE_ROOM);
 	first = in_child(asks_for_much, NULL);
 	gate_await(SIM_GPU_GATE_ROOM);
 	second = in_child(asks_and_is_killed, &large);
 	child_waits(second);
-	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
+	works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
 	works(kill(second, SIGKILL));
 	check(waitpid(second, &status, 0) == second && WIFSIGNALED(status));
 	gate_open(SIM_GPU_GATE_ROOM);
@@ -196,18 +196,18 @@ TEST(waiting_behind_a_large_request)
 static void asks_for_a_mib(void *arg)
 {
 	struct pindown_pin pin;
-	int fd = pd_open();
+	int fd = pdn_open();
 
 	(void)arg;
 	become_nobody();
-	fails_with(pd_pin(fd, NOWHERE, MIB, 0, &pin), EINVAL);
+	fails_with(pdn_pin(fd, NOWHERE, MIB, 0, &pin), EINVAL);
 }
 
 static void *pins_a_mib(void *va)
 {
 	struct pindown_pin pin;
 
-	return (void *)(intptr_t)(pd_pin(pd_open(), *(uint64_t *)va, MIB, 0, &pin) ? errno : 0);
+	return (void *)(intptr_t)(pdn_pin(pdn_open(), *(uint64_t *)va, MIB, 0, &pin) ? errno : 0);
 }
 
 /*
@@ -242,29 +242,29 @@ struct stranger {
 static void asks_for_nothing_of_its_own(void *arg)
 {
 	const struct stranger *stranger = arg;
-	int fd = pd_open();
+	int fd = pdn_open();
 	struct pindown_pin pin;
 	unsigned flags;
 
 	become_nobody();
 	for (flags = 0; flags <= PINDOWN_PIN_PERSISTENT; flags++)
-		fails_with(pd_pin(fd, NOWHERE, stranger->length, flags, &pin), stranger->error);
+		fails_with(pdn_pin(fd, NOWHERE, stranger->length, flags, &pin), stranger->error);
 }
 
 /* This process has regions, and would be asked to unpin them. */
 static void nobody_is_asked_by(struct stranger stranger)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);
-	const uint64_t reclaims = pd_counter("reclaims");
+	const uint64_t reclaims = pdn_counter("reclaims");
 	struct pindown_pin pin;
-	int fd = pd_open();
+	int fd = pdn_open();
 	struct pollfd poller = {.fd = fd, .events = POLLIN};
 
-	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
+	works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
 	child_ends(in_child(asks_for_nothing_of_its_own, &stranger));
-	check_equal(pd_counter("reclaims"), reclaims);
+	check_equal(pdn_counter("reclaims"), reclaims);
 	check_equal(poll(&poller, 1, 0), 0);
-	works(pd_unpin(fd, pin.region));
+	works(pdn_unpin(fd, pin.region));
 	gpu_free(&memory);
 }
 
@@ -293,19 +293,19 @@ TEST(want_of_host_memory_is_no_wish)
 TEST(a_killed_stranger_is_no_wish)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);
-	const uint64_t reclaims = pd_counter("reclaims");
+	const uint64_t reclaims = pdn_counter("reclaims");
 	uint64_t length = 6 * PAGE;
 	struct pindown_pin pin;
-	int fd = pd_open(), status;
+	int fd = pdn_open(), status;
 	pid_t stranger;
 
 	defaults();
-	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
+	works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
 	gate_arm(SIM_GPU_GATE_ASKED);
 	stranger = in_child(asks_and_is_killed, &length);
 	gate_await(SIM_GPU_GATE_ASKED);
 	works(kill(stranger, SIGKILL));
 	gate_open(SIM_GPU_GATE_ASKED);
 	check(waitpid(stranger, &status, 0) == stranger && WIFSIGNALED(status));
-	check_equal(pd_counter("reclaims"), reclaims);
+	check_equal(pdn_counter("reclaims"), reclaims);
 }

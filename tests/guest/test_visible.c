@@ -36,11 +36,11 @@ static void put(const char *path, const char *text)
 TEST(who_pins_what)
 {
 	struct memory memory = gpu_alloc(3 * PAGE, 0);
-	int fd = pd_open();
+	int fd = pdn_open();
 	struct pindown_pin pin;
 	char line[64], *found;
 
-	works(pd_pin(fd, memory.va, memory.size, PINDOWN_PIN_PERSISTENT, &pin));
+	works(pdn_pin(fd, memory.va, memory.size, PINDOWN_PIN_PERSISTENT, &pin));
 	snprintf(line, sizeof(line), "%7d %7u %#14llx %12llu", getpid(), pin.region,
 		 (unsigned long long)memory.va, (unsigned long long)memory.size);
 	found = strstr(content(DEBUG "regions"), line);
@@ -48,17 +48,17 @@ TEST(who_pins_what)
 		fail("no line '%s' in:\n%s", line, content(DEBUG "regions"));
 	*strchrnul(found, '\n') = 0;
 	check(strstr(found, "persistent") && strstr(found, "live"));
-	works(pd_unpin(fd, pin.region));
+	works(pdn_unpin(fd, pin.region));
 	check(!strstr(content(DEBUG "regions"), line));
 }
 
 TEST(a_revoked_region_is_shown_as_such)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);
-	int fd = pd_open();
+	int fd = pdn_open();
 	struct pindown_pin pin;
 
-	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
+	works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
 	gpu_free(&memory);
 	check(strstr(content(DEBUG "regions"), "revoked"));
 }
@@ -74,16 +74,16 @@ TEST(a_user_is_told_of_his_own_process_alone)
 {
 	struct memory memory = gpu_alloc(2 * PAGE, 0);
 	static const unsigned char none[16];
-	int fd = pd_open(), others = pd_open();
+	int fd = pdn_open(), others = pdn_open();
 	struct pindown_stats_all stats;
 	struct pindown_pin pin;
 
-	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
-	pd_stats(others, &stats);
+	works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
+	pdn_stats(others, &stats);
 	check(stats.gpus == 1 && stats.all_bytes == PAGE);
 	check(memcmp(stats.gpu_uuid, none, sizeof(none)));
 	check(setuid(12345) == 0);
-	pd_stats(fd, &stats);
+	pdn_stats(fd, &stats);
 	check_equal(stats.process_bytes, PAGE);
 	check_equal(stats.process_regions, 1);
 	check_equal(stats.gpus, 0);
@@ -98,13 +98,13 @@ TEST(any_user_can_open_the_device)
 	 * Its rule in udev sets the mode, and the guest does not run udev: so this only checks that
 	 * a descriptor works for a process without privileges.
 	 */
-	int fd = pd_open(), gpu_fd = gpu();
+	int fd = pdn_open(), gpu_fd = gpu();
 	struct pindown_pin pin;
 	struct memory memory = gpu_alloc(PAGE, 0);
 
 	check(gpu_fd >= 0 && setuid(12345) == 0);
-	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
-	works(pd_unpin(fd, pin.region));
+	works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
+	works(pdn_unpin(fd, pin.region));
 }
 
 static unsigned lines_with(const char *text, const char *a, const char *b)
@@ -123,7 +123,7 @@ static unsigned lines_with(const char *text, const char *a, const char *b)
 TEST(tracepoints)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);
-	int fd = pd_open(), peer, buffer;
+	int fd = pdn_open(), peer, buffer;
 	struct edu_import import;
 	struct pindown_pin pin, other;
 	char region[32];
@@ -134,15 +134,15 @@ TEST(tracepoints)
 		test_skipped("no tracing in this kernel");
 	put(TRACING "trace", "");
 	put(TRACING "events/pindown/enable", "1");
-	works(pd_pin(fd, memory.va, PAGE, 0, &pin));
-	works(pd_pin(fd, memory.va, PAGE, 0, &other));
-	map = pd_map(fd, &pin, 0, PAGE);
+	works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
+	works(pdn_pin(fd, memory.va, PAGE, 0, &other));
+	map = pdn_map(fd, &pin, 0, PAGE);
 	check(map != MAP_FAILED);
-	buffer = pd_export(fd, pin.region);
+	buffer = pdn_export(fd, pin.region);
 	works(buffer);
 	peer = peer_open();
 	works(peer_import(peer, buffer, EDU_DYNAMIC, &import));
-	works(pd_unpin(fd, other.region));
+	works(pdn_unpin(fd, other.region));
 	gpu_free(&memory);
 	put(TRACING "events/pindown/enable", "0");
 	trace = content(TRACING "trace");
@@ -163,12 +163,12 @@ TEST(the_log)
 {
 	static char log[1 << 20];
 	struct memory memory = gpu_alloc(PAGE, 0);
-	int fd = pd_open(), length;
+	int fd = pdn_open(), length;
 	char *line, *end;
 	struct pindown_pin pin;
 
 	gpu_set(SIM_GPU_TABLE_MAJOR, 3);
-	check(pd_pin(fd, memory.va, PAGE, 0, &pin) < 0);
+	check(pdn_pin(fd, memory.va, PAGE, 0, &pin) < 0);
 	length = klogctl(3, log, sizeof(log) - 1);
 	works(length);
 	log[length] = 0;
@@ -201,8 +201,8 @@ static int ioctl32(int fd, unsigned long number, void *argument)
 TEST(a_32_bit_program)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);
-	int fd = pd_open();
-	const volatile char *state = pd_state(fd);
+	int fd = pdn_open();
+	const volatile char *state = pdn_state(fd);
 	struct pindown_version *version = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
 					       MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
 	struct pindown_pin *pin = (void *)version;
@@ -216,7 +216,7 @@ TEST(a_32_bit_program)
 	check_equal(version->abi, PINDOWN_ABI);
 	*pin = (struct pindown_pin){.size = sizeof(*pin), .address = memory.va, .length = PAGE};
 	works(ioctl32(fd, PINDOWN_IOC_PIN, pin));
-	check(pd_valid(state, pin));
+	check(pdn_valid(state, pin));
 	check_equal(pin->page_count, 1);
 	region = pin->region;
 	*unpin = (struct pindown_unpin){.size = sizeof(*unpin), .region = region};

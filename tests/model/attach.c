@@ -154,7 +154,7 @@ static void judge_not_found(int result)
 	} else if (attempt.pinned) {
 		AGREE(result == PINDOWN_ERR_INVALID && !consumers[making.consumer].is_there,
 		      "attach: %s; it was pinned", pindown_strerror(result));
-		get_has(NULL, &pd_regions[pd_index_find(making.addr)]);
+		get_has(NULL, &pdn_regions[pdn_index_find(making.addr)]);
 	} else {
 		get_judge(result);
 	}

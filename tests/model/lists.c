@@ -278,7 +278,7 @@ void saw_end(const struct pindown_invalidation *what, void *arg)
 	judge(r, what->reason);
 	count_end(r, what->reason);
 	r->reason = (uint8_t)what->reason;
-	r->awaits = what->reason == PINDOWN_REASON_ORDERED && pd_config()->held == PD_HELD_REVOKE;
+	r->awaits = what->reason == PINDOWN_REASON_ORDERED && pdn_config()->held == PDN_HELD_REVOKE;
 	expect_objects_end(r);
 	in_use = r->holds || r->making || (r->held_objects && !revokes(what->reason));
 	AGREE(what->in_use == in_use, "reported: %sin use; the model: %u holds, %u held objects",

@@ -55,7 +55,7 @@ void *context_handle(unsigned context);
 void *pool_handle(unsigned pool);
 int memory_device(const struct memory *m);
 uint64_t memory_new_id(void);
-/* For pd_is_mapped, and for pd_find_driver_symbol. */
+/* For pdn_is_mapped, and for pdn_find_driver_symbol. */
 bool memory_is_mapped(uint64_t base, uint64_t id);
 void *memory_symbol(const char *name);
 

@@ -94,7 +94,7 @@ void expect_destroy(struct object *o, unsigned reasons)
 
 bool revokes(int reason)
 {
-	return pd_config()->held == PD_HELD_REVOKE &&
+	return pdn_config()->held == PDN_HELD_REVOKE &&
 	       (reason == PINDOWN_REASON_FREED || reason == PINDOWN_REASON_CONTEXT ||
 		reason == PINDOWN_REASON_STALE);
 }
@@ -278,5 +278,5 @@ void op_end_owner(const uint32_t n[])
 /* n: 0: keep, 1: warn, 2: revoke. */
 void op_held(const uint32_t n[])
 {
-	((struct pd_config *)(uintptr_t)pd_config())->held = (enum pd_held)(n[0] % 3);
+	((struct pdn_config *)(uintptr_t)pdn_config())->held = (enum pdn_held)(n[0] % 3);
 }

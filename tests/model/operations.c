@@ -45,7 +45,7 @@ static void report_allocation(uint64_t base, uint64_t end)
 {
 	expect_end_of_changed(base, end);
 	expect_end_of_reused(base, end);
-	pd_allocated(base, end - base);
+	pdn_allocated(base, end - base);
 	volatile_cut(base, end);
 	for (unsigned i = 0; i < region_count; i++)
 		if (regions[i]->live && regions[i]->base < end && base < regions[i]->end &&
@@ -80,14 +80,14 @@ void op_free(const uint32_t n[])
 	struct memory *m = &memory[n[0]];
 	uint64_t addr = m->id ? m->base : place_base(n[0]);
 	struct region *r = region_with(addr, 1);
-	pd_guard guard;
+	pdn_guard guard;
 
 	if (r)
 		expect_end(r, 1u << (n[2] ? PINDOWN_REASON_ORDERED : PINDOWN_REASON_FREED));
-	guard = n[2] ? pd_end_in_order(addr) : pd_end_range(addr, 0);
+	guard = n[2] ? pdn_end_in_order(addr) : pdn_end_range(addr, 0);
 	if (!n[1])
 		m->id = 0;
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 static void expect_end_between(uint64_t begin, uint64_t end, unsigned reasons)
@@ -102,15 +102,15 @@ static void op_unmap(const uint32_t n[])
 {
 	unsigned first = FIRST_MAPPING + n[0] % MAPPINGS, count = n[1];
 	uint64_t begin = place_base(first);
-	pd_guard guard;
+	pdn_guard guard;
 
 	if (!count || first + count > PLACES)
 		return;
 	expect_end_between(begin, begin + count * MIB(2), 1u << PINDOWN_REASON_FREED);
-	guard = pd_end_range(begin, count * MIB(2));
+	guard = pdn_end_range(begin, count * MIB(2));
 	for (unsigned i = first; !n[2] && i < first + count; i++)
 		memory[i].id = 0;
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 static void op_allocated(const uint32_t n[])
@@ -145,31 +145,31 @@ void replace_memory(uint64_t addr)
 static void op_context(const uint32_t n[])
 {
 	void *context = context_handle(n[0] % CONTEXTS);
-	pd_guard guard;
+	pdn_guard guard;
 
 	for (unsigned i = 0; i < region_count; i++)
 		if (regions[i]->live && regions[i]->context == context)
 			expect_end(regions[i], 1u << PINDOWN_REASON_CONTEXT);
-	guard = pd_end_context(context);
+	guard = pdn_end_context(context);
 	for (unsigned i = 0; !n[1] && i < PLACES; i++)
 		if (memory[i].kind == LINEAR && context_handle(memory[i].owner) == context)
 			memory[i].id = 0;
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 static void op_device(const uint32_t n[])
 {
 	int device = (int)(n[0] % DEVICES);
-	pd_guard guard;
+	pdn_guard guard;
 
 	for (unsigned i = 0; i < region_count; i++)
 		if (regions[i]->live && regions[i]->context && regions[i]->device == device)
 			expect_end(regions[i], 1u << PINDOWN_REASON_CONTEXT);
-	guard = pd_end_device(device);
+	guard = pdn_end_device(device);
 	for (unsigned i = 0; !n[1] && i < PLACES; i++)
 		if (memory[i].kind == LINEAR && memory_device(&memory[i]) == device)
 			memory[i].id = 0;
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 /* A checkpoint: afterwards the memory exists again, with the same ids. */
@@ -177,7 +177,7 @@ static void op_all(const uint32_t n[])
 {
 	(void)n;
 	expect_end_between(0, UINT64_MAX, 1u << PINDOWN_REASON_CONTEXT);
-	pd_ended(pd_end_all());
+	pdn_ended(pdn_end_all());
 }
 
 /*
@@ -242,7 +242,7 @@ static void op_volatile(const uint32_t n[])
 	for (unsigned i = 0; i < region_count; i++)
 		if (regions[i]->live && regions[i]->base < end && begin < regions[i]->end)
 			regions[i]->is_volatile = true;
-	pd_volatile(begin, n[2]);
+	pdn_volatile(begin, n[2]);
 }
 
 /* n: place, offset, length: any memory there. */
@@ -261,7 +261,7 @@ static void op_recheck(const uint32_t n[])
 	for (unsigned i = 0; i < region_count; i++)
 		if (regions[i]->live && (!pool || regions[i]->pool == pool) && !is_true(regions[i]))
 			expect_end(regions[i], 1u << PINDOWN_REASON_STALE);
-	pd_recheck(pool);
+	pdn_recheck(pool);
 }
 
 /* ---- limits and failures ---- */
@@ -269,7 +269,7 @@ static void op_recheck(const uint32_t n[])
 /* n: regions, bytes in KiB; 0: no limit. The cache reads them again for each pin. */
 static void op_budget(const uint32_t n[])
 {
-	struct pd_config *config = (struct pd_config *)(uintptr_t)pd_config();
+	struct pdn_config *config = (struct pdn_config *)(uintptr_t)pdn_config();
 
 	max_regions = n[0] ? n[0] : MAX_REGIONS;
 	max_bytes = KIB(n[1]);
@@ -292,7 +292,7 @@ static void op_pins(const uint32_t n[])
 static void op_give_back(const uint32_t n[])
 {
 	attempt = (struct attempt){.on = true, .giving = true, .bytes = KIB(n[0])};
-	pd_give_back(attempt.bytes);
+	pdn_give_back(attempt.bytes);
 	AGREE(attempt.given >= attempt.bytes || !any_idle(-1), "less was unpinned than possible");
 	attempt.on = false;
 }
@@ -360,18 +360,18 @@ static void op_fork(const uint32_t n[])
 
 	if (in_child)
 		return;
-	pd_fork_prepare();
+	pdn_fork_prepare();
 	child = fork();
 	if (child == 0) {
 		in_child = true;
-		pd_fork_child();
+		pdn_fork_child();
 		if (n[1] && is_replay) {
 			forget_parents();
 			return;
 		}
 		be_child(this_op, n[0]);
 	}
-	pd_fork_parent();
+	pdn_fork_parent();
 	AGREE(child > 0, "fork fails here");
 	wait_for(child);
 	if (n[1] && is_replay)

@@ -49,7 +49,7 @@ static int refuse(int result, int error, int device, int *driver_error)
 }
 
 /* The sum of idle and free bytes. The pin was refused, so at least a part of it does not fit. */
-static bool is_hopeless(const struct pd_pin *pin)
+static bool is_hopeless(const struct pdn_pin *pin)
 {
 	uint64_t idle = idle_bytes(pin->device);
 	uint64_t space = pin_space[pin->device], taken = pinned_bytes_of[pin->device];
@@ -60,13 +60,13 @@ static bool is_hopeless(const struct pd_pin *pin)
 	return idle < pin->length && (!idle || idle + free < pin->length);
 }
 
-static int refuse_space(const struct pd_pin *pin, int *driver_error)
+static int refuse_space(const struct pdn_pin *pin, int *driver_error)
 {
 	attempt.is_hopeless = !attempt.evicted && is_hopeless(pin);
 	return refuse(PINDOWN_ERR_NO_SPACE, 2, pin->device, driver_error);
 }
 
-static void enter(struct pd_pin *pin)
+static void enter(struct pdn_pin *pin)
 {
 	unsigned n = 1;
 
@@ -87,7 +87,7 @@ static void swap(uint64_t addr)
 		m->id = memory_new_id();
 }
 
-static bool has_space(const struct pd_pin *pin)
+static bool has_space(const struct pdn_pin *pin)
 {
 	return pinned_bytes_of[pin->device] + pin->length <= pin_space[pin->device];
 }
@@ -98,7 +98,7 @@ static bool has_space(const struct pd_pin *pin)
  */
 static uint32_t trial;
 
-static int try(struct pd_pin *pin, int *driver_error)
+static int try(struct pdn_pin *pin, int *driver_error)
 {
 	AGREE(attempt.refused == PINDOWN_ERR_NO_SPACE && attempt.permit_device == pin->device,
 	      "a pin of a part, and the device has not refused the whole");
@@ -113,7 +113,7 @@ static int try(struct pd_pin *pin, int *driver_error)
 	return PINDOWN_OK;
 }
 
-static int do_pin(struct pd_pin *pin, void *context, int *driver_error)
+static int do_pin(struct pdn_pin *pin, void *context, int *driver_error)
 {
 	enum pin_fate fate;
 
@@ -153,7 +153,7 @@ static int do_pin(struct pd_pin *pin, void *context, int *driver_error)
 	return PINDOWN_OK;
 }
 
-static void close_pin(struct pd_pin *pin)
+static void close_pin(struct pdn_pin *pin)
 {
 	struct pin *p = &pins[pin->handle];
 
@@ -165,7 +165,7 @@ static void close_pin(struct pd_pin *pin)
 	pins_open--;
 }
 
-static void do_unpin(struct pd_pin *pin)
+static void do_unpin(struct pdn_pin *pin)
 {
 	close_pin(pin);
 	if (pin->handle == trial)
@@ -175,7 +175,7 @@ static void do_unpin(struct pd_pin *pin)
 }
 
 /* The cache asks this of every record, more than once: it may be of a pin that has ended. */
-static void abandon_pin(struct pd_pin *pin)
+static void abandon_pin(struct pdn_pin *pin)
 {
 	const struct pin *p = &pins[pin->handle];
 
@@ -184,7 +184,7 @@ static void abandon_pin(struct pd_pin *pin)
 		close_pin(pin);
 }
 
-static const struct pd_backend listed = {
+static const struct pdn_backend listed = {
 	.name = "listed",
 	.pin = do_pin,
 	.unpin = do_unpin,
@@ -198,44 +198,44 @@ void pins_abandoned(void)
 
 /* ---- the functions of cache/backend/backend.c ------------------------------------------------ */
 
-const struct pd_backend *pd_backend_for(int device)
+const struct pdn_backend *pdn_backend_for(int device)
 {
 	return device >= 0 && device < DEVICES ? &listed : NULL;
 }
 
-const struct pd_backend *pd_backend_chosen(int device)
+const struct pdn_backend *pdn_backend_chosen(int device)
 {
-	return pd_backend_for(device);
+	return pdn_backend_for(device);
 }
 
-const struct pd_backend *pd_backend_of(const struct pd_pin *pin)
+const struct pdn_backend *pdn_backend_of(const struct pdn_pin *pin)
 {
-	return pd_backend_for(pin->device);
+	return pdn_backend_for(pin->device);
 }
 
 /* There is one backend for all pins, and each pin is one pin of the kernel. */
-const struct pd_backend *pd_backend_instead_of(const struct pd_backend *backend)
+const struct pdn_backend *pdn_backend_instead_of(const struct pdn_backend *backend)
 {
 	(void)backend;
 	return NULL;
 }
 
-bool pd_kmod_mappings_stand(const struct pd_pin *pin, uint32_t *word_value)
+bool pdn_kmod_mappings_stand(const struct pdn_pin *pin, uint32_t *word_value)
 {
 	(void)pin, (void)word_value;
 	return false;
 }
 
-const char *pd_backend_name(void)
+const char *pdn_backend_name(void)
 {
 	return listed.name;
 }
 
-bool pd_backend_pins_take_descriptors(void)
+bool pdn_backend_pins_take_descriptors(void)
 {
 	return false;
 }
 
-void pd_backend_kmod_fork_child(void)
+void pdn_backend_kmod_fork_child(void)
 {
 }

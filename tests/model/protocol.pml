@@ -12,7 +12,7 @@
  *	lost_unpin	memory has ended, no thread uses it, and it is still pinned
  *	double_unpin	memory is unpinned that is not pinned
  *
- * Memory order. Plain stores that other threads must see (pd_store_late() of probing, hold counts
+ * Memory order. Plain stores that other threads must see (pdn_store_unfenced() of probing, hold counts
  * and guards) go into a store buffer of the thread, first in first out, and reach memory at any
  * later time; membarrier empties the buffers of all threads one after another. A fence empties the
  * thread's own buffer, and so does taking the lock. Everything else is in order, since the code
@@ -62,12 +62,12 @@ bool ended[3];
  * change at any time. REFUSED: membarrier may be refused at any time, in one thread and not in
  * another.
  */
-#define RARE_PAYS 0
-#define CHANGING  1
-#define LOSING	  2
-#define EACH_PAYS 3
-#define EACH_MUST 4
-byte payer;
+#define MEMBARRIER 0
+#define CHANGING_TO_FENCES  1
+#define LOSING_MEMBARRIER	  2
+#define FENCE_IN_EACH_HIT 3
+#define FENCE_FOR_GOOD 4
+byte fence_mode;
 
 /* The cache. */
 byte index, state[RECORDS + 1], id_of[RECORDS + 1], pin_of[RECORDS + 1];
@@ -141,7 +141,7 @@ end:	do
 inline fence(p) {
 #if defined(CHANGES) && !defined(NO_FENCE)
 	if
-	:: payer != RARE_PAYS -> atomic { drain(p) }
+	:: fence_mode != MEMBARRIER -> atomic { drain(p) }
 	:: else
 	fi
 #else
@@ -149,10 +149,10 @@ inline fence(p) {
 #endif
 }
 
-/* The same, when the thread has read `payer` before it stored. */
-inline fence_as_seen(p, seen_payer) {
+/* The same, when the thread has read `fence_mode` before it stored. */
+inline fence_as_seen(p, seen_fence_mode) {
 	if
-	:: seen_payer != RARE_PAYS -> atomic { drain(p) }
+	:: seen_fence_mode != MEMBARRIER -> atomic { drain(p) }
 	:: else
 	fi
 }
@@ -161,7 +161,7 @@ inline fence_as_seen(p, seen_payer) {
 inline may_change_back() {
 #ifdef CHANGES
 	if
-	:: atomic { payer == EACH_PAYS -> payer = RARE_PAYS }
+	:: atomic { fence_mode == FENCE_IN_EACH_HIT -> fence_mode = MEMBARRIER }
 	:: true
 	fi
 #else
@@ -187,17 +187,17 @@ inline grace_period() {
 inline be_refused() {
 #ifndef REFUSAL_IGNORED
 	if
-	:: atomic { payer == EACH_MUST }
-	:: atomic { payer != EACH_MUST -> payer = LOSING };
+	:: atomic { fence_mode == FENCE_FOR_GOOD }
+	:: atomic { fence_mode != FENCE_FOR_GOOD -> fence_mode = LOSING_MEMBARRIER };
 #ifdef NO_GRACE
-		payer = EACH_MUST
+		fence_mode = FENCE_FOR_GOOD
 #else
 #ifdef GRACE_AT_ONCE
-		payer = EACH_MUST;
+		fence_mode = FENCE_FOR_GOOD;
 		grace_period()
 #else
 		grace_period();
-		payer = EACH_MUST
+		fence_mode = FENCE_FOR_GOOD
 #endif
 #endif
 	fi
@@ -214,26 +214,26 @@ inline heavy_barrier(p) {
 #ifdef CHANGES
 	atomic { drain(p) };
 	if
-	:: payer >= EACH_PAYS
-	:: payer < EACH_PAYS -> membarrier()
+	:: fence_mode >= FENCE_IN_EACH_HIT
+	:: fence_mode < FENCE_IN_EACH_HIT -> membarrier()
 #ifdef REFUSED
-	:: payer < EACH_PAYS -> be_refused()
+	:: fence_mode < FENCE_IN_EACH_HIT -> be_refused()
 #endif
-	:: atomic { payer == RARE_PAYS -> payer = CHANGING };
+	:: atomic { fence_mode == MEMBARRIER -> fence_mode = CHANGING_TO_FENCES };
 #ifdef CHANGES_AT_ONCE
-		payer = EACH_PAYS;
+		fence_mode = FENCE_IN_EACH_HIT;
 		membarrier()
 #else
 		membarrier();
 		atomic {
 			if
-			:: payer == CHANGING -> payer = EACH_PAYS
+			:: fence_mode == CHANGING_TO_FENCES -> fence_mode = FENCE_IN_EACH_HIT
 			:: else
 			fi
 		}
 #endif
 #ifdef REFUSED
-	:: atomic { payer == RARE_PAYS -> payer = CHANGING }; be_refused()
+	:: atomic { fence_mode == MEMBARRIER -> fence_mode = CHANGING_TO_FENCES }; be_refused()
 #endif
 	fi
 #else
@@ -336,7 +336,7 @@ inline put(p, record, id, sum) {
 #endif
 			state[record] = DYING;
 			/*
-			 * pd_region_take_kept(): under the same lock, or a free would not wait for
+			 * pdn_region_take_kept(): under the same lock, or a free would not wait for
 			 * the unpin
 			 */
 			dying++;
@@ -354,7 +354,7 @@ inline put(p, record, id, sum) {
 
 proctype Reader(byte p) {
 #ifdef FENCE_AS_SEEN
-	byte seen_payer;
+	byte seen_fence_mode;
 #endif
 	byte record, id;
 	short sum;
@@ -367,9 +367,9 @@ proctype Reader(byte p) {
 	:: record == 0 -> users--
 	:: else ->
 #ifdef FENCE_AS_SEEN
-		seen_payer = payer;
+		seen_fence_mode = fence_mode;
 		publish(p, TO_PROBING, record);
-		fence_as_seen(p, seen_payer);
+		fence_as_seen(p, seen_fence_mode);
 #else
 #ifndef NO_PROBE
 		publish(p, TO_PROBING, record);
@@ -548,7 +548,7 @@ proctype Freer() {
 	bool wait;
 
 	scope = RANGE;
-	/* pd_end_range(); then pd_end_context() */
+	/* pdn_end_range(); then pdn_end_context() */
 end_it:
 #ifndef NO_GUARD_UP
 	publish(FREER, TO_GUARD, scope);
@@ -579,12 +579,12 @@ end_it:
 	fi;
 	if
 	:: record != 0 ->
-		/* pd_victims_add() */
+		/* pdn_victims_add() */
 		unsettled++;
 		state[record] = DYING;
 		index = 0;
 		sequence = 1 - sequence;
-		/* pd_victims_sort() */
+		/* pdn_victims_split_idle_and_held() */
 #ifdef COUNTS_FIRST
 		count_holds(record, sum);
 #endif
@@ -617,7 +617,7 @@ end_it:
 	fi;
 	wait = wait || dying > 0;
 	release_lock;
-	/* pd_victims_dispatch() */
+	/* pdn_victims_dispatch() */
 	if
 	:: record != 0 && sum != 0 ->
 		/* let_go() */
@@ -682,7 +682,7 @@ init {
 	atomic {
 #ifdef CHANGES
 		if
-		:: true -> payer = EACH_PAYS
+		:: true -> fence_mode = FENCE_IN_EACH_HIT
 		:: true
 		fi;
 #endif

@@ -77,10 +77,10 @@ static void begin(bool checks, uint64_t count)
 	objects_reset();
 	put_when_told = detach_when_told = in_child = false;
 	checks_all = checks;
-	pd_find_driver_symbol = memory_symbol;
-	pd_is_mapped = memory_is_mapped;
-	pd_set_intercepting(!checks);
-	pd_hits_for_a_look = 1u << 29; /* only those that the model knows of */
+	pdn_find_driver_symbol = memory_symbol;
+	pdn_is_mapped = memory_is_mapped;
+	pdn_set_intercepting(!checks);
+	pdn_hits_for_a_look = 1u << 29; /* only those that the model knows of */
 	perform(&(struct op){OP_BUDGET, {0, 0}});
 	for (uint32_t i = 0; i < CONSUMERS; i++)
 		perform(&(struct op){OP_CONSUMER_ADD, {i}});

@@ -4,7 +4,7 @@
 
 #include "core.h"
 
-enum flavour { PD_ANY, PD_LEGACY, PD_PER_THREAD };
+enum flavour { PDN_ANY, PDN_LEGACY, PDN_PER_THREAD };
 
 struct row {
 	const char *symbol, *base;
@@ -33,7 +33,7 @@ static const struct row *newest(const char *base, int version, enum flavour want
 		const struct row *row = &rows[i];
 
 		if (strcmp(row->base, base) || row->version > sim_options.driver_version ||
-		    (row->flavour != PD_ANY && row->flavour != wanted))
+		    (row->flavour != PDN_ANY && row->flavour != wanted))
 			continue;
 		*known = true;
 		if (row->version <= version && (!best || row->version > best->version))
@@ -48,8 +48,8 @@ static const struct row *find(const char *base, int version, cuuint64_t flags, b
 
 	*known = false;
 	if (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
-		row = newest(base, version, PD_PER_THREAD, known);
-	return row || *known ? row : newest(base, version, PD_LEGACY, known);
+		row = newest(base, version, PDN_PER_THREAD, known);
+	return row || *known ? row : newest(base, version, PDN_LEGACY, known);
 }
 
 static CUresult look_up(const char *name, int version, cuuint64_t flags, void **function,

@@ -30,7 +30,7 @@ static bool is_as_it_was_written(const struct recorder_mr *m)
 
 	return mr->handle == m->handle && mr->lkey == m->key && mr->rkey == m->key &&
 	       mr->length == m->length && (m->dmabuf || mr->addr == (void *)m->host) &&
-	       (m->verbs.type == PD_MR_TYPE_DMABUF) == m->dmabuf;
+	       (m->verbs.type == PDN_MR_TYPE_DMABUF) == m->dmabuf;
 }
 
 struct recorder_mr *recorder_find(const struct ibv_mr *mr)
@@ -125,7 +125,7 @@ struct recorder_mr *recorder_new(struct ibv_pd *pd, void *addr, size_t length, u
 	keys++;
 	*m = (struct recorder_mr){
 		.verbs = {.mr = {.context = pd->context, .pd = pd, .addr = addr, .length = length},
-			  .type = PD_MR_TYPE_MR,
+			  .type = PDN_MR_TYPE_MR,
 			  .access = access},
 		.next = m->next,
 		.key = keys,
@@ -281,7 +281,7 @@ static int hold_dmabuf(struct recorder_mr *m, int fd, uint64_t offset)
 	off_t start = lseek(fd, 0, SEEK_CUR);
 	uint64_t at = (start > 0 ? (uint64_t)start : 0) + offset, before = at % PAGE;
 
-	m->verbs.type = PD_MR_TYPE_DMABUF;
+	m->verbs.type = PDN_MR_TYPE_DMABUF;
 	m->dmabuf = true;
 	m->mapped = m->length + before;
 	m->mapping =
@@ -335,7 +335,7 @@ static bool rereg_is_nonsense(const struct recorder_mr *m, int flags,
 	const int all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
 			IBV_REREG_MR_CHANGE_ACCESS;
 
-	return !m || m->verbs.type != PD_MR_TYPE_MR || flags & ~all ||
+	return !m || m->verbs.type != PDN_MR_TYPE_MR || flags & ~all ||
 	       (flags & IBV_REREG_MR_CHANGE_TRANSLATION && (!call->length || !call->addr)) ||
 	       (call->access && !(flags & IBV_REREG_MR_CHANGE_ACCESS));
 }
@@ -441,7 +441,7 @@ EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 		m = recorder_new(pd, NULL, of->length, of->iova, 0);
 	if (m) {
 		m->imported = true;
-		m->verbs.type = PD_MR_TYPE_IMPORTED;
+		m->verbs.type = PDN_MR_TYPE_IMPORTED;
 		m->handle = m->verbs.mr.handle = handle;
 	}
 	recorder_unlock();

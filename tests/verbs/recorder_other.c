@@ -82,7 +82,7 @@ int recorder_bind_mw(void *qp, struct ibv_mw *mw, void *bind)
 
 	(void)qp;
 	recorder_lock();
-	if (!error && ((struct pd_verbs_mr *)mr)->type != PD_MR_TYPE_MR) {
+	if (!error && ((struct pdn_verbs_mr *)mr)->type != PDN_MR_TYPE_MR) {
 		error = ENOTSUP;
 	} else if (!error) {
 		struct recorder_mr *m = recorder_find(mr);
@@ -105,7 +105,7 @@ struct ibv_mr *recorder_alloc_null_mr(struct ibv_pd *pd)
 	recorder_lock();
 	m = recorder_new(pd, NULL, SIZE_MAX, 0, 0);
 	if (m)
-		m->verbs.type = PD_MR_TYPE_NULL;
+		m->verbs.type = PDN_MR_TYPE_NULL;
 	recorder_unlock();
 	return m ? &m->verbs.mr : NULL;
 }

@@ -19,7 +19,7 @@ struct ibv_device {
  * again; the other members belong to the kernel and the card.
  */
 struct recorder_mr {
-	struct pd_verbs_mr verbs; /* must be first */
+	struct pdn_verbs_mr verbs; /* must be first */
 	struct recorder_mr *next;
 	uint32_t key, handle;
 	int rights;

@@ -152,17 +152,17 @@ static int find_libcuda(struct dl_phdr_info *info, size_t size, void *object)
 	(void)size;
 	for (unsigned i = 0; i < info->dlpi_phnum; i++)
 		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC &&
-		    pd_elf_read(object, info->dlpi_addr,
-				(const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr)) &&
-		    pd_elf_same(((struct pd_elf *)object)->soname, "libcuda.so.1"))
+		    pdn_elf_read(object, info->dlpi_addr,
+				 (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr)) &&
+		    pdn_elf_same(((struct pdn_elf *)object)->soname, "libcuda.so.1"))
 			return 1;
 	return 0;
 }
 
 void *unwatched(const char *name)
 {
-	struct pd_elf object;
+	struct pdn_elf object;
 
 	ck_assert_int_eq(dl_iterate_phdr(find_libcuda, &object), 1);
-	return pd_elf_find(&object, name);
+	return pdn_elf_find(&object, name);
 }

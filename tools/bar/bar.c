@@ -112,7 +112,7 @@ static void print_gpus(const struct state *state, bool on_screen)
 
 static void print_process(const struct process *process, bool on_screen)
 {
-	for (unsigned device = 0; device < PD_LIVE_DEVICES; device++) {
+	for (unsigned device = 0; device < PDN_TOP_DEVICES; device++) {
 		if (!process->device_bytes[device])
 			continue;
 		out_print("%7u  %-15.15s %6u %9s  %s%s", process->pid, process->command, device,
@@ -225,7 +225,7 @@ static void print_json_gpus(const struct nvml *nvml)
 
 static void print_json_process(const struct process *process)
 {
-	for (unsigned device = 0; device < PD_LIVE_DEVICES; device++) {
+	for (unsigned device = 0; device < PDN_TOP_DEVICES; device++) {
 		if (!process->device_bytes[device])
 			continue;
 		json_begin_object(NULL);

@@ -15,10 +15,10 @@ static void take(struct regions *regions, const struct event *event)
 	const struct record *record = &event->record;
 	struct region *region;
 
-	if (record->event != PD_EV_PIN && record->event != PD_EV_UNPIN)
+	if (record->event != PDN_EV_PIN && record->event != PDN_EV_UNPIN)
 		return;
 	region = regions_find(regions, event->file->index, record->region, record->buffer_id);
-	if (record->event == PD_EV_UNPIN) {
+	if (record->event == PDN_EV_UNPIN) {
 		if (region)
 			regions_remove(regions, region);
 		return;

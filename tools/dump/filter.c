@@ -133,18 +133,18 @@ bool filter_events(struct filter *filter, const char *text)
 		size_t length = strcspn(at, ",");
 		unsigned event = 0;
 
-		while (event < PD_EVENTS && !(strlen(pd_event_names[event]) == length &&
-					      strncmp(at, pd_event_names[event], length) == 0))
+		while (event < PDN_EVENTS && !(strlen(pdn_event_names[event]) == length &&
+					       strncmp(at, pdn_event_names[event], length) == 0))
 			event++;
-		if (event == PD_EVENTS)
+		if (event == PDN_EVENTS)
 			break;
 		filter->events |= 1u << event;
 		at += length;
 		if (!*at)
 			return true;
 	}
-	for (unsigned event = 0; event < PD_EVENTS; event++)
-		names = text_listed(names, pd_event_names[event]);
+	for (unsigned event = 0; event < PDN_EVENTS; event++)
+		names = text_listed(names, pdn_event_names[event]);
 	complain("--event %s: must be names separated by commas: %s", text, names);
 	release(names);
 	return false;
@@ -152,9 +152,9 @@ bool filter_events(struct filter *filter, const char *text)
 
 bool event_failed(const struct event *event)
 {
-	return event->record.result != 0 || event->record.event == PD_EV_ERROR ||
-	       event->record.event == PD_EV_LOST || event->record.event == PD_EV_OUTLIVED ||
-	       (event->record.flags & PD_TRACE_MISSED);
+	return event->record.result != 0 || event->record.event == PDN_EV_ERROR ||
+	       event->record.event == PDN_EV_LOST || event->record.event == PDN_EV_OUTLIVED ||
+	       (event->record.flags & PDN_TRACE_MISSED);
 }
 
 static bool overlaps(const struct filter *filter, uint64_t addr, uint64_t size)
@@ -170,7 +170,7 @@ static bool wants_call(const struct filter *filter, const struct event *event)
 {
 	const char *name;
 
-	if (event->record.event != PD_EV_CALL)
+	if (event->record.event != PDN_EV_CALL)
 		return false;
 	name = trace_file_call(event->file, event->record.call);
 	return name && fnmatch(filter->call, name, 0) == 0;
@@ -186,7 +186,7 @@ bool filter_wants(const struct filter *filter, const struct event *event)
 		return false;
 	if (filter->failed && !event_failed(event))
 		return false;
-	if (filter->to_addr && (!(event->record.fields & PD_HAS_ADDR) ||
+	if (filter->to_addr && (!(event->record.fields & PDN_HAS_ADDR) ||
 				!overlaps(filter, event->record.addr, event->record.size)))
 		return false;
 	return !filter->call || wants_call(filter, event);

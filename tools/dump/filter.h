@@ -13,7 +13,7 @@ struct filter {
 	uint64_t from_addr, to_addr; /* both 0: any; else overlaps [from, to) */
 	uint32_t thread;	     /* 0: any */
 	uint64_t from_time, to_time; /* ns */
-	uint32_t events;	     /* bits 1 << enum pd_event; 0: all */
+	uint32_t events;	     /* bits 1 << enum pdn_event; 0: all */
 	bool failed;
 };
 

@@ -155,11 +155,11 @@ static void count_region(const struct event *event)
 	struct region *region =
 		regions_find(&regions, event->file->index, record->region, record->buffer_id);
 
-	if (region && (record->event == PD_EV_UNPIN || record->event == PD_EV_PIN)) {
+	if (region && (record->event == PDN_EV_UNPIN || record->event == PDN_EV_PIN)) {
 		change(event, region, false);
 		regions_remove(&regions, region);
 	}
-	if (record->event != PD_EV_PIN)
+	if (record->event != PDN_EV_PIN)
 		return;
 	region = regions_add(&regions, event->file->index, record->region, record->buffer_id);
 	region->size = record->size;
@@ -178,13 +178,13 @@ static char *put_arguments(char *at, const struct event *event)
 	at = put_hex(put_text(at, ",\"args\":{\"addr\":\""), record->addr);
 	at = put_decimal(put_text(at, "\",\"size\":"), record->size);
 	at = put_signed(put_text(at, ",\"result\":"), record->result);
-	if (record->fields & PD_HAS_REGION)
+	if (record->fields & PDN_HAS_REGION)
 		at = put_decimal(put_text(at, ",\"region\":"), record->region);
 	if (reason_name(record->reason)) {
 		at = put_text(put_text(at, ",\"reason\":\""), reason_name(record->reason));
 		*at++ = '"';
 	}
-	if (record->event == PD_EV_LOST)
+	if (record->event == PDN_EV_LOST)
 		at = put_decimal(put_text(at, ",\"count\":"), record->lost);
 	if (record->text)
 		at = json_quoted(put_text(at, ",\"text\":"), record->text, record->text_length);
@@ -196,17 +196,17 @@ static char *put_arguments(char *at, const struct event *event)
 
 static char *put_name(char *at, const struct event *event)
 {
-	const char *name = event->record.event == PD_EV_CALL
+	const char *name = event->record.event == PDN_EV_CALL
 				   ? trace_file_call(event->file, event->record.call)
-				   : pd_event_names[event->record.event];
+				   : pdn_event_names[event->record.event];
 
 	return name ? json_quoted(at, name, strnlen(name, 200)) : put_text(at, "\"(unknown)\"");
 }
 
 static void print_event(const struct event *event)
 {
-	enum pd_event kind = event->record.event;
-	bool lasts = kind == PD_EV_CALL || kind == PD_EV_PIN || kind == PD_EV_UNPIN;
+	enum pdn_event kind = event->record.event;
+	bool lasts = kind == PDN_EV_CALL || kind == PDN_EV_PIN || kind == PDN_EV_UNPIN;
 	char *at;
 
 	name_thread(event);
@@ -214,14 +214,14 @@ static void print_event(const struct event *event)
 	at = put_text(at,
 		      lasts ? "{\"ph\":\"X\",\"name\":" : "{\"ph\":\"i\",\"s\":\"t\",\"name\":");
 	at = put_name(at, event);
-	at = put_text(put_text(at, ",\"cat\":\""), pd_event_names[kind]);
+	at = put_text(put_text(at, ",\"cat\":\""), pdn_event_names[kind]);
 	at = put_micro(put_text(at, "\",\"ts\":"), event->ts);
 	if (lasts)
 		at = put_micro(put_text(at, ",\"dur\":"), event->took);
 	at = put_arguments(put_who(at, event), event);
 	*at++ = '}';
 	out_commit(at);
-	if (event->record.fields & PD_HAS_REGION && event->record.result == 0)
+	if (event->record.fields & PDN_HAS_REGION && event->record.result == 0)
 		count_region(event);
 }
 

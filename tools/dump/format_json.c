@@ -41,8 +41,8 @@ static char *put_address(char *at, const char *key, uint64_t value)
 /* The name of the call; NULL when the event is no call. */
 static const char *call_of(const struct event *event)
 {
-	return event->record.event == PD_EV_CALL ? trace_file_call(event->file, event->record.call)
-						 : NULL;
+	return event->record.event == PDN_EV_CALL ? trace_file_call(event->file, event->record.call)
+						  : NULL;
 }
 
 static char *put_result(char *at, const struct event *event)
@@ -61,24 +61,24 @@ static char *put_result(char *at, const struct event *event)
 
 static char *put_flags(char *at, unsigned flags)
 {
-	if (flags & PD_TRACE_IN_USE)
+	if (flags & PDN_TRACE_IN_USE)
 		at = put_text(at, ",\"in_use\":true");
-	if (flags & PD_TRACE_VOLATILE)
+	if (flags & PDN_TRACE_VOLATILE)
 		at = put_text(at, ",\"volatile\":true");
-	if (flags & PD_TRACE_MISSED)
+	if (flags & PDN_TRACE_MISSED)
 		at = put_text(at, ",\"missed\":true");
-	if (flags & PD_TRACE_IMPORTED)
+	if (flags & PDN_TRACE_IMPORTED)
 		at = put_text(at, ",\"imported\":true");
-	if (flags & PD_TRACE_NO_SYNC)
+	if (flags & PDN_TRACE_NO_SYNC)
 		at = put_text(at, ",\"no_sync_memops\":true");
-	if (flags & PD_TRACE_FELL_BACK)
+	if (flags & PDN_TRACE_FELL_BACK)
 		at = put_text(at, ",\"fell_back\":true");
 	return at;
 }
 
 static char *put_region(char *at, const struct record *record)
 {
-	if (record->fields & PD_HAS_REGION) {
+	if (record->fields & PDN_HAS_REGION) {
 		const char *reason = reason_name(record->reason);
 
 		if (record->region || !record_is_note(record))
@@ -90,13 +90,13 @@ static char *put_region(char *at, const struct record *record)
 			*at++ = '"';
 		}
 	}
-	if (record->fields & PD_HAS_PIN_SIZE) {
+	if (record->fields & PDN_HAS_PIN_SIZE) {
 		at = put_address(at, ",\"pin_addr\":", record->pin_addr);
 		at = put_decimal(put_text(at, ",\"pin_size\":"), record->pin_size);
 	}
-	if (record->fields & PD_HAS_BUFFER_ID)
+	if (record->fields & PDN_HAS_BUFFER_ID)
 		at = put_decimal(put_text(at, ",\"buffer_id\":"), record->buffer_id);
-	if (record->fields & PD_HAS_CONTEXT)
+	if (record->fields & PDN_HAS_CONTEXT)
 		at = put_address(at, ",\"context\":", record->context);
 	return at;
 }
@@ -104,13 +104,13 @@ static char *put_region(char *at, const struct record *record)
 /* The meaning of `extra` depends on the event. */
 static char *put_note(char *at, const struct record *record)
 {
-	bool object = record->event == PD_EV_REGISTER || record->event == PD_EV_DEREGISTER;
+	bool object = record->event == PDN_EV_REGISTER || record->event == PDN_EV_DEREGISTER;
 
 	if (object) {
 		at = put_address(at, ",\"owner\":", record->extra);
 		at = put_address(at, ",\"key\":", record->key);
 		at = put_decimal(put_text(at, ",\"object\":"), record->number);
-	} else if (record->event == PD_EV_HELD) {
+	} else if (record->event == PDN_EV_HELD) {
 		at = put_decimal(put_text(at, ",\"count\":"), record->extra);
 	} else {
 		at = put_decimal(put_text(at, ",\"fd\":"), record->extra);
@@ -184,15 +184,16 @@ static void print_event(const struct event *event)
 	at = put_decimal(put_text(at, "{\"ts\":"), event->ts);
 	at = put_decimal(put_text(at, ",\"pid\":"), event->file->header.pid);
 	at = put_decimal(put_text(at, ",\"tid\":"), event->tid);
-	at = put_text(put_text(at, ",\"event\":\""), pd_event_names[record->event]);
+	at = put_text(put_text(at, ",\"event\":\""), pdn_event_names[record->event]);
 	*at++ = '"';
-	if (record->event == PD_EV_LOST) {
+	if (record->event == PDN_EV_LOST) {
 		at = put_decimal(put_text(at, ",\"count\":"), record->lost);
 	} else {
-		if (record->event == PD_EV_CALL)
+		if (record->event == PDN_EV_CALL)
 			at = put_call(at, event);
 		/* An address of 0 is not stored, but a call is printed with it. */
-		if (record->fields & (PD_HAS_ADDR | PD_HAS_SIZE) || record->event == PD_EV_CALL) {
+		if (record->fields & (PDN_HAS_ADDR | PDN_HAS_SIZE) ||
+		    record->event == PDN_EV_CALL) {
 			at = put_address(at, ",\"addr\":", record->addr);
 			at = put_decimal(put_text(at, ",\"size\":"), record->size);
 		}
@@ -200,7 +201,7 @@ static void print_event(const struct event *event)
 		at = put_decimal(put_text(at, ",\"dur\":"), event->took);
 		if (record_is_note(record))
 			at = put_note(at, record);
-		else if (record->fields & PD_HAS_EXTRA)
+		else if (record->fields & PDN_HAS_EXTRA)
 			at = put_address(at, ",\"extra\":", record->extra);
 		at = put_region(at, record);
 		at = put_flags(at, record->flags);

@@ -80,15 +80,15 @@ static const char *colour_of(const struct event *event)
 	if (event_failed(event))
 		return out_red();
 	switch (event->record.event) {
-	case PD_EV_PIN:
-	case PD_EV_HIT:
+	case PDN_EV_PIN:
+	case PDN_EV_HIT:
 		return out_green();
-	case PD_EV_UNPIN:
-	case PD_EV_EVICT:
-	case PD_EV_INVALIDATE:
-	case PD_EV_HELD:
+	case PDN_EV_UNPIN:
+	case PDN_EV_EVICT:
+	case PDN_EV_INVALIDATE:
+	case PDN_EV_HELD:
 		return out_yellow();
-	case PD_EV_OUTLIVED:
+	case PDN_EV_OUTLIVED:
 		return out_red();
 	default:
 		return "";
@@ -100,7 +100,7 @@ static char *put_name(char *at, const struct event *event)
 	const char *name = trace_file_call(event->file, event->record.call);
 	char number[24] = "#";
 
-	if (event->record.event != PD_EV_CALL)
+	if (event->record.event != PDN_EV_CALL)
 		return put_left(at, "-", CALL);
 	if (!name) {
 		*put_decimal(number + 1, event->record.call) = '\0';
@@ -117,7 +117,7 @@ static char *put_address(char *at, const struct record *record)
 {
 	char *begin = at;
 
-	if (!(record->fields & PD_HAS_ADDR))
+	if (!(record->fields & PDN_HAS_ADDR))
 		*at++ = '-';
 	else
 		at = put_hex(at, record->addr);
@@ -128,15 +128,15 @@ static char *put_address(char *at, const struct record *record)
 
 static char *put_size(char *at, const struct record *record)
 {
-	return record->fields & PD_HAS_SIZE ? put_decimal_right(at, record->size, SIZE)
-					    : put_right(at, "-", SIZE);
+	return record->fields & PDN_HAS_SIZE ? put_decimal_right(at, record->size, SIZE)
+					     : put_right(at, "-", SIZE);
 }
 
 /* The name of the call; NULL when the event is no call. */
 static const char *call_of(const struct event *event)
 {
-	return event->record.event == PD_EV_CALL ? trace_file_call(event->file, event->record.call)
-						 : NULL;
+	return event->record.event == PDN_EV_CALL ? trace_file_call(event->file, event->record.call)
+						  : NULL;
 }
 
 static char *put_result(char *at, const struct event *event)
@@ -167,12 +167,12 @@ static char *put_key(char *at, const char *key)
 static char *put_note(char *at, const struct record *record)
 {
 	switch (record->event) {
-	case PD_EV_REGISTER:
-	case PD_EV_DEREGISTER:
+	case PDN_EV_REGISTER:
+	case PDN_EV_DEREGISTER:
 		at = put_decimal(put_key(at, "object"), record->number);
 		at = put_hex(put_key(at, "owner"), record->extra);
 		return put_hex(put_key(at, "key"), record->key);
-	case PD_EV_HELD:
+	case PDN_EV_HELD:
 		return put_decimal(put_key(at, "count"), record->extra);
 	default:
 		at = put_decimal(put_key(at, "export"), record->number);
@@ -187,9 +187,9 @@ static char *put_more(char *at, const struct record *record)
 	*at++ = ' ';
 	if (record_is_note(record))
 		at = put_note(at, record);
-	else if (record->fields & PD_HAS_EXTRA)
+	else if (record->fields & PDN_HAS_EXTRA)
 		at = put_hex(put_key(at, "extra"), record->extra);
-	if (record->fields & PD_HAS_REGION) {
+	if (record->fields & PDN_HAS_REGION) {
 		if (record->region || !record_is_note(record))
 			at = put_decimal(put_key(at, "region"), record->region);
 		if (record->device >= 0)
@@ -197,26 +197,26 @@ static char *put_more(char *at, const struct record *record)
 		if (reason)
 			at = put_text(put_key(at, "reason"), reason);
 	}
-	if (record->fields & PD_HAS_PIN_SIZE) {
+	if (record->fields & PDN_HAS_PIN_SIZE) {
 		at = put_hex(put_key(at, "pin"), record->pin_addr);
 		*at++ = '+';
 		at = put_decimal(at, record->pin_size);
 	}
-	if (record->fields & PD_HAS_BUFFER_ID)
+	if (record->fields & PDN_HAS_BUFFER_ID)
 		at = put_decimal(put_key(at, "id"), record->buffer_id);
-	if (record->fields & PD_HAS_CONTEXT)
+	if (record->fields & PDN_HAS_CONTEXT)
 		at = put_hex(put_key(at, "context"), record->context);
-	if (record->flags & PD_TRACE_IN_USE)
+	if (record->flags & PDN_TRACE_IN_USE)
 		at = put_text(at, " in-use");
-	if (record->flags & PD_TRACE_VOLATILE)
+	if (record->flags & PDN_TRACE_VOLATILE)
 		at = put_text(at, " volatile");
-	if (record->flags & PD_TRACE_MISSED)
+	if (record->flags & PDN_TRACE_MISSED)
 		at = put_text(at, " MISSED");
-	if (record->flags & PD_TRACE_IMPORTED)
+	if (record->flags & PDN_TRACE_IMPORTED)
 		at = put_text(at, " imported");
-	if (record->flags & PD_TRACE_NO_SYNC)
+	if (record->flags & PDN_TRACE_NO_SYNC)
 		at = put_text(at, " no-sync-memops");
-	if (record->flags & PD_TRACE_FELL_BACK)
+	if (record->flags & PDN_TRACE_FELL_BACK)
 		at = put_text(at, " fell-back");
 	if (record->text) {
 		*at++ = ' ';
@@ -266,8 +266,8 @@ static void print_event(const struct event *event)
 	at = put_decimal_right(at, event->tid, NUMBER);
 	at = put_text(at, "  ");
 	at = put_text(at, colour);
-	at = put_left(at, pd_event_names[record->event], EVENT);
-	if (record->event == PD_EV_LOST) {
+	at = put_left(at, pdn_event_names[record->event], EVENT);
+	if (record->event == PDN_EV_LOST) {
 		at = put_text(put_decimal(at, record->lost), " events lost: no space here");
 	} else {
 		at = put_name(at, event);

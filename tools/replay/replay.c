@@ -289,14 +289,14 @@ static bool has_gets(const struct reader *reader)
 	for (unsigned i = 0; i < reader_files(reader); i++) {
 		const struct trace_file *file = reader_file(reader, i);
 
-		if (!(file->header.event_mask & 1u << PD_EV_PIN)) {
+		if (!(file->header.event_mask & 1u << PDN_EV_PIN)) {
 			complain("%s: the trace has no pins: make it with pindown run "
 				 "--events=all",
 				 file->name);
 			return false;
 		}
 
-		if (file->counters.hits && !(file->header.event_mask & 1u << PD_EV_HIT)) {
+		if (file->counters.hits && !(file->header.event_mask & 1u << PDN_EV_HIT)) {
 			complain("%s: the trace counts hits but does not contain them: make it "
 				 "with pindown run --events=all",
 				 file->name);

@@ -113,7 +113,7 @@ static void ask_for(struct making *making, const struct event *event)
 		allocation = add_allocation(making, record);
 		set(&making->by_id, file, record->buffer_id, allocation);
 	}
-	if (record->event == PD_EV_PIN) {
+	if (record->event == PDN_EV_PIN) {
 		struct allocation *pinned = &making->uses->allocations[allocation];
 		uint32_t before;
 
@@ -150,18 +150,18 @@ static void look_at(struct making *making, const struct event *event)
 	uint32_t allocation;
 
 	switch (record->event) {
-	case PD_EV_PIN:
+	case PDN_EV_PIN:
 		if (record->result == 0)
 			ask_for(making, event);
 		break;
-	case PD_EV_HIT:
+	case PDN_EV_HIT:
 		ask_for(making, event);
 		break;
-	case PD_EV_INVALIDATE:
+	case PDN_EV_INVALIDATE:
 		if (get(&making->by_id, event->file->index, record->buffer_id, &allocation))
 			end(making, allocation);
 		break;
-	case PD_EV_CALL:
+	case PDN_EV_CALL:
 		look_at_call(making, event);
 		break;
 	default:

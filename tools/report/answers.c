@@ -98,7 +98,7 @@ static void print_problems(const struct tally *tally)
 	print_count("Still pinned at the end", tally->left_count, NOTE, more);
 	print_count("Failed calls", tally->calls_failed, NOTE, "");
 	print_count("Failed pins", tally->all.failed, WRONG, "");
-	print_count("Errors", tally->events_of[PD_EV_ERROR], WRONG,
+	print_count("Errors", tally->events_of[PDN_EV_ERROR], WRONG,
 		    ": pindown dump --event error shows them");
 	print_count("Lost events", tally->lost, WRONG,
 		    ": there was no space for them in the trace");

@@ -89,8 +89,8 @@ static void add_outlived(struct holders *holders, const struct event *event)
 				  .size = record->size,
 				  .fd = record->extra,
 				  .tid = event->tid,
-				  .open = record->flags & PD_TRACE_IN_USE,
-				  .imported = record->flags & PD_TRACE_IMPORTED};
+				  .open = record->flags & PDN_TRACE_IN_USE,
+				  .imported = record->flags & PDN_TRACE_IMPORTED};
 }
 
 void holders_count(struct holders *holders, const struct event *event)
@@ -99,23 +99,23 @@ void holders_count(struct holders *holders, const struct event *event)
 	struct consumer *consumer;
 
 	switch (record->event) {
-	case PD_EV_REGISTER:
+	case PDN_EV_REGISTER:
 		consumer = consumer_of(holders, record);
 		consumer->made += record->result == 0;
 		consumer->failed += record->result != 0;
 		break;
-	case PD_EV_DEREGISTER:
+	case PDN_EV_DEREGISTER:
 		consumer = consumer_of(holders, record);
 		consumer->destroyed++;
-		consumer->revoked += !!(record->flags & PD_TRACE_IN_USE);
+		consumer->revoked += !!(record->flags & PDN_TRACE_IN_USE);
 		break;
-	case PD_EV_HELD:
+	case PDN_EV_HELD:
 		count_held(holders, record);
 		break;
-	case PD_EV_EXPORT:
+	case PDN_EV_EXPORT:
 		add_export(holders, event);
 		break;
-	case PD_EV_OUTLIVED:
+	case PDN_EV_OUTLIVED:
 		add_outlived(holders, event);
 		break;
 	default:

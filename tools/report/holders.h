@@ -25,7 +25,7 @@ struct outlived {
 };
 
 struct consumer {
-	char name[PD_ERROR_MOST_TEXT + 1];
+	char name[PDN_ERROR_MAX_TEXT + 1];
 	uint64_t made, failed, destroyed, revoked;
 	uint64_t held, held_regions, held_bytes; /* at the end of their memory */
 };

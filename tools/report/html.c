@@ -154,7 +154,7 @@ static void put_answers(FILE *page, const struct tally *tally)
 		  bytes_text(tally->left.bytes).text);
 	put_count(page, "Failed calls", tally->calls_failed, "note", "");
 	put_count(page, "Failed pins", tally->all.failed, "bad", "");
-	put_count(page, "Errors", tally->events_of[PD_EV_ERROR], "bad",
+	put_count(page, "Errors", tally->events_of[PDN_EV_ERROR], "bad",
 		  "pindown dump --event error shows them");
 	put_count(page, "Lost events", tally->lost, "bad",
 		  "there was no space for them in the trace");

@@ -72,7 +72,7 @@ static void print_file(const struct trace_file *file)
 	if (file->cut)
 		out_print("  %s%s is cut short: %s of %s%s\n", out_yellow(), file->name,
 			  bytes_text(file->bytes).text,
-			  bytes_text(file->header.units * PD_TRACE_UNIT).text, out_plain());
+			  bytes_text(file->header.units * PDN_TRACE_UNIT).text, out_plain());
 	else if (!file->header.end.ticks)
 		out_print("  no end mark: the process was killed, called _exit, or is still "
 			  "running\n");

@@ -50,13 +50,13 @@ void sites_count(struct sites *sites, const struct event *event)
 	if (i == event->file->stack_count)
 		return;
 	count = &sites->of_file[event->file->index][i];
-	if (record->event == PD_EV_CALL) {
+	if (record->event == PDN_EV_CALL) {
 		count->call = record->call;
 		count->calls++;
 		count->calls_ns += event->took;
 		count->calls_bytes += record->size;
 		count->calls_failed += record->result != 0;
-	} else if (record->event == PD_EV_PIN) {
+	} else if (record->event == PDN_EV_PIN) {
 		count->pins++;
 		count->pins_ns += event->took;
 		count->pins_bytes += record->pin_size;

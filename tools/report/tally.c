@@ -221,7 +221,7 @@ static void count_invalidate(struct tally *tally, const struct event *event, str
 
 	tally->all.invalidations++;
 	device_of(tally, record->device)->invalidations++;
-	if (record->flags & PD_TRACE_MISSED) {
+	if (record->flags & PDN_TRACE_MISSED) {
 		struct region missed = {.addr = record->addr,
 					.size = record->size,
 					.pin_size = record->pin_size,
@@ -236,7 +236,7 @@ static void count_invalidate(struct tally *tally, const struct event *event, str
 		add_finding(&tally->missed, &missed, event->ts);
 	}
 	/* A flush unpins the region, but its memory lives on. */
-	if (record->flags & PD_TRACE_IN_USE && record->reason != PINDOWN_REASON_FLUSHED) {
+	if (record->flags & PDN_TRACE_IN_USE && record->reason != PINDOWN_REASON_FLUSHED) {
 		if (record->reason == PINDOWN_REASON_ORDERED)
 			tally->ordered_count++;
 		else
@@ -254,18 +254,18 @@ static void count_region(struct tally *tally, const struct event *event)
 	advance_timeline(tally, event->ts);
 	region = find_region(tally, event);
 	switch (record->event) {
-	case PD_EV_PIN:
+	case PDN_EV_PIN:
 		count_pin(tally, event);
 		break;
-	case PD_EV_UNPIN:
+	case PDN_EV_UNPIN:
 		if (region)
 			end_region(tally, region, event->ts, record->stack);
 		break;
-	case PD_EV_EVICT:
+	case PDN_EV_EVICT:
 		tally->all.evictions++;
 		device_of(tally, record->device)->evictions++;
 		break;
-	case PD_EV_INVALIDATE:
+	case PDN_EV_INVALIDATE:
 		count_invalidate(tally, event, region);
 		break;
 	default:
@@ -282,13 +282,13 @@ static void count_event(struct tally *tally, const struct event *event)
 	tally->events_of[event->record.event]++;
 	sites_count(&tally->sites, event);
 	switch (event->record.event) {
-	case PD_EV_CALL:
+	case PDN_EV_CALL:
 		count_call(tally, event);
 		break;
-	case PD_EV_PIN:
-	case PD_EV_UNPIN:
-	case PD_EV_EVICT:
-	case PD_EV_INVALIDATE:
+	case PDN_EV_PIN:
+	case PDN_EV_UNPIN:
+	case PDN_EV_EVICT:
+	case PDN_EV_INVALIDATE:
 		count_region(tally, event);
 		break;
 	default:

@@ -50,7 +50,7 @@ struct reused {
 };
 
 struct tally {
-	uint64_t events, events_of[PD_EVENTS];
+	uint64_t events, events_of[PDN_EVENTS];
 	uint64_t calls_total, calls_failed;
 	struct call_tally *calls;
 	unsigned call_count, call_capacity;

@@ -21,13 +21,13 @@ enum { HELP = 1000, CANT_START = 126, NO_PROGRAM = 127 };
 
 /* ---- options, from the table of variables ---------------------------------------------------- */
 
-static bool takes_argument(const struct pd_variable *variable)
+static bool takes_argument(const struct pdn_variable *variable)
 {
 	return variable->argument[0] != '[';
 }
 
 /* An option without an argument sets the value in brackets, one character. */
-static const char *value_of(const struct pd_variable *variable, const char *given)
+static const char *value_of(const struct pdn_variable *variable, const char *given)
 {
 	static char value[2];
 
@@ -39,15 +39,15 @@ static const char *value_of(const struct pd_variable *variable, const char *give
 
 struct option *run_options(void)
 {
-	struct option *options = allocate((pd_variable_count + 2) * sizeof(*options));
+	struct option *options = allocate((pdn_variable_count + 2) * sizeof(*options));
 
-	for (unsigned i = 0; i < pd_variable_count; i++) {
-		options[i].name = pd_variables[i].option;
+	for (unsigned i = 0; i < pdn_variable_count; i++) {
+		options[i].name = pdn_variables[i].option;
 		options[i].has_arg =
-			takes_argument(&pd_variables[i]) ? required_argument : no_argument;
+			takes_argument(&pdn_variables[i]) ? required_argument : no_argument;
 		options[i].val = (int)i + 1;
 	}
-	options[pd_variable_count] = (struct option){"help", no_argument, NULL, HELP};
+	options[pdn_variable_count] = (struct option){"help", no_argument, NULL, HELP};
 	return options;
 }
 
@@ -71,7 +71,7 @@ static void print_wrapped(const char *text, int margin)
 	putchar('\n');
 }
 
-static void print_option(const struct pd_variable *variable)
+static void print_option(const struct pdn_variable *variable)
 {
 	char accepts[400], line[600];
 
@@ -83,9 +83,10 @@ static void print_option(const struct pd_variable *variable)
 	print_wrapped(variable->help, 6);
 	if (!takes_argument(variable))
 		return;
-	pd_variable_accepts(variable, accepts, sizeof(accepts));
+	pdn_variable_accepts(variable, accepts, sizeof(accepts));
 	snprintf(line, sizeof(line), "Accepted: %s.%s%s", accepts,
-		 variable->standard[0] ? " Default: " : " Default: none.", variable->standard);
+		 variable->default_value[0] ? " Default: " : " Default: none.",
+		 variable->default_value);
 	print_wrapped(line, 6);
 }
 
@@ -97,8 +98,8 @@ static void print_help(void)
 	      "first and starts nothing if that is invalid. Each option sets the environment\n"
 	      "variable named behind it, which can also be set by hand:\n",
 	      stdout);
-	for (unsigned i = 0; i < pd_variable_count; i++)
-		print_option(&pd_variables[i]);
+	for (unsigned i = 0; i < pdn_variable_count; i++)
+		print_option(&pdn_variables[i]);
 	fputs("\n  --help\n      Print this text.\n"
 	      "\n"
 	      "Exit status: the program's; 2 for bad options or a bad configuration; 126 when\n"
@@ -123,7 +124,7 @@ static bool take_options(int argc, char **argv, int *status)
 	*status = STATUS_USAGE;
 	/* "+": stop at the first word that is no option: the program. */
 	while ((number = getopt_long(argc, argv, "+", options, NULL)) != -1) {
-		const struct pd_variable *variable = &pd_variables[number - 1];
+		const struct pdn_variable *variable = &pdn_variables[number - 1];
 
 		if (number == HELP) {
 			print_help();
@@ -157,11 +158,11 @@ static bool check_trace(const char *path)
 
 static bool check_configuration(void)
 {
-	static struct pd_config config;
-	static struct pd_problems problems;
+	static struct pdn_config config;
+	static struct pdn_problems problems;
 	const char *line, *end;
 
-	pd_config_parse(&config, &problems, environ);
+	pdn_config_parse(&config, &problems, environ);
 	for (line = problems.text; (end = strchr(line, '\n')); line = end + 1)
 		complain("%.*s", (int)strcspn(line, "\t\n"), line);
 	if (problems.count)

@@ -10,13 +10,13 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-#ifndef PD_LIBDIR
-#define PD_LIBDIR "/usr/local/lib"
+#ifndef PDN_LIBDIR
+#define PDN_LIBDIR "/usr/local/lib"
 #endif
 
 const char *preload_installed(void)
 {
-	return PD_LIBDIR;
+	return PDN_LIBDIR;
 }
 
 bool preload_find(char *path, size_t capacity)
@@ -40,6 +40,6 @@ bool preload_find(char *path, size_t capacity)
 			return true;
 		}
 	}
-	snprintf(path, capacity, "%s/libpindown.so", PD_LIBDIR);
+	snprintf(path, capacity, "%s/libpindown.so", PDN_LIBDIR);
 	return access(path, R_OK) == 0;
 }

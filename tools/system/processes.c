@@ -43,7 +43,7 @@ static uint64_t our_pid_namespace(void)
 }
 
 /* Whether the process has executed another program since; false when that is unknown. */
-static bool is_another_program(const struct pd_live *live)
+static bool is_another_program(const struct pdn_top_page *live)
 {
 	char path[64];
 	struct stat status;
@@ -67,16 +67,16 @@ static void read_command(struct process *process)
 /* ---- pages --------------------------------------------------------------------------------- */
 
 union page {
-	struct pd_live live;
-	char bytes[PD_LIVE_BYTES];
-	uint64_t words[PD_LIVE_BYTES / sizeof(uint64_t)];
+	struct pdn_top_page live;
+	char bytes[PDN_TOP_BYTES];
+	uint64_t words[PDN_TOP_BYTES / sizeof(uint64_t)];
 };
 
 /* Neither the file nor the page can be trusted: any user can create them. */
-static bool is_sane(const struct pd_live *live, uint32_t pid, uint64_t start)
+static bool is_sane(const struct pdn_top_page *live, uint32_t pid, uint64_t start)
 {
-	return memcmp(live->magic, PD_LIVE_MAGIC, sizeof(live->magic)) == 0 && live->pid == pid &&
-	       live->start == start && live->slots <= PD_LIVE_SLOTS &&
+	return memcmp(live->magic, PDN_TOP_MAGIC, sizeof(live->magic)) == 0 && live->pid == pid &&
+	       live->start == start && live->slots <= PDN_TOP_SLOTS &&
 	       live->stats_size <= sizeof(live->room) &&
 	       memchr(live->trace, '\0', sizeof(live->trace));
 }
@@ -100,7 +100,7 @@ static bool copy_whole(union page *page, const union page *at)
 }
 
 /* Copies the page that a file names, if the owner of the file, `user`, owns it too. */
-static bool read_segment(const struct pd_live *head, uid_t user, union page *page)
+static bool read_segment(const struct pdn_top_page *head, uid_t user, union page *page)
 {
 	struct shmid_ds about;
 	const void *at;
@@ -119,8 +119,8 @@ static bool read_segment(const struct pd_live *head, uid_t user, union page *pag
 
 static void add_slots(struct process *process, const union page *page)
 {
-	const struct pd_live_slot *slots =
-		(const struct pd_live_slot *)(const void *)(page->bytes + PD_LIVE_SLOTS_AT);
+	const struct pdn_top_slot *slots =
+		(const struct pdn_top_slot *)(const void *)(page->bytes + PDN_TOP_SLOTS_AT);
 
 	for (unsigned i = 0; i < page->live.slots; i++) {
 		process->stats.hits += slots[i].hits;
@@ -162,7 +162,7 @@ static void take(struct process *process, const union page *page)
 	       page->live.stats_size < size ? page->live.stats_size : size);
 	process->stats.backend[sizeof(process->stats.backend) - 1] = '\0';
 	process->began = page->live.began;
-	for (unsigned i = 0; i < PD_LIVE_DEVICES; i++)
+	for (unsigned i = 0; i < PDN_TOP_DEVICES; i++)
 		process->device_bytes[i] = page->live.devices[i].bytes;
 	add_slots(process, page);
 	take_from_trace(process, page->live.trace);
@@ -205,7 +205,7 @@ static bool is_owners(uid_t user, uint32_t pid)
 
 static enum what read_page(int fd, uint32_t pid, uint64_t start, union page *page)
 {
-	struct pd_live head;
+	struct pdn_top_page head;
 	struct stat status;
 
 	if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) ||
@@ -232,7 +232,7 @@ static void look_at(struct processes *all, const char *folder, const char *name)
 	uint32_t pid;
 	int length = 0, fd;
 
-	if (sscanf(name, PD_LIVE_PREFIX "%u.%llu%n", &pid, &start, &length) != 2 || name[length])
+	if (sscanf(name, PDN_TOP_PREFIX "%u.%llu%n", &pid, &start, &length) != 2 || name[length])
 		return;
 	snprintf(path, sizeof(path), "%s/%s", folder, name);
 	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

@@ -15,7 +15,7 @@ struct process {
 	uid_t user;
 	char command[64];
 	struct pindown_stats stats; /* hits, misses and tag_checks are complete sums here */
-	uint64_t device_bytes[PD_LIVE_DEVICES];
+	uint64_t device_bytes[PDN_TOP_DEVICES];
 	uint64_t began;
 	bool traced;
 	/* The values of the previous processes_read(), and the times of both calls (ns). */

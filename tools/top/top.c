@@ -219,7 +219,7 @@ static void print_details(const struct process *process, bool on_screen)
 			  count_text(stats->fallbacks).text);
 		end_line(on_screen);
 	}
-	for (unsigned i = 0; i < PD_LIVE_DEVICES; i++) {
+	for (unsigned i = 0; i < PDN_TOP_DEVICES; i++) {
 		if (!process->device_bytes[i])
 			continue;
 		out_print("  device %u: %s", i, bytes_text(process->device_bytes[i]).text);
@@ -272,7 +272,7 @@ static void print_json_process(const struct process *process)
 	json_number("max_dmabufs", stats->max_dmabufs);
 	json_number("fallbacks", stats->fallbacks);
 	json_begin_object("devices");
-	for (unsigned i = 0; i < PD_LIVE_DEVICES; i++) {
+	for (unsigned i = 0; i < PDN_TOP_DEVICES; i++) {
 		char device[16];
 
 		snprintf(device, sizeof(device), "%u", i);

@@ -3,7 +3,7 @@
 #include "tools/base/memory.h"
 #include "tools/trace/file.h"
 
-void trace_file_moment(struct trace_file *file, const struct pd_trace_clock *clock)
+void trace_file_moment(struct trace_file *file, const struct pdn_trace_clock *clock)
 {
 	file->moments = grow(file->moments, &file->moment_capacity, file->moment_count,
 			     sizeof(*file->moments));

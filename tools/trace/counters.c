@@ -12,9 +12,9 @@
 
 static void add_slots(struct counters *counters, const char *chunk, size_t bytes)
 {
-	struct pd_trace_slot slot;
+	struct pdn_trace_slot slot;
 
-	for (size_t at = sizeof(struct pd_trace_chunk); at + sizeof(slot) <= bytes;
+	for (size_t at = sizeof(struct pdn_trace_chunk); at + sizeof(slot) <= bytes;
 	     at += sizeof(slot)) {
 		memcpy(&slot, chunk + at, sizeof(slot));
 		counters->hits += slot.hits;
@@ -37,23 +37,23 @@ static size_t read_at(int fd, const struct journal *journal, void *to, size_t ma
 /* Goes from chunk header to chunk header, and reads only chunks of counters in full. */
 static void add_chunks(struct counters *counters, int fd, const struct journal *journal)
 {
-	static char whole[PD_TRACE_UNIT];
-	struct pd_trace_chunk chunk;
+	static char whole[PDN_TRACE_UNIT];
+	struct pdn_trace_chunk chunk;
 
-	for (off_t at = PD_TRACE_UNIT;
+	for (off_t at = PDN_TRACE_UNIT;
 	     read_at(fd, journal, &chunk, sizeof(chunk), at) == sizeof(chunk);
-	     at += (off_t)chunk.units * PD_TRACE_UNIT) {
+	     at += (off_t)chunk.units * PDN_TRACE_UNIT) {
 		/* A chunk that is being created, or was abandoned. */
-		if (chunk.magic != PD_CHUNK_MAGIC || !chunk.units)
+		if (chunk.magic != PDN_CHUNK_MAGIC || !chunk.units)
 			chunk.units = 1;
-		else if (chunk.kind == PD_CHUNK_COUNTERS)
+		else if (chunk.kind == PDN_CHUNK_COUNTERS)
 			add_slots(counters, whole, read_at(fd, journal, whole, sizeof(whole), at));
 	}
 }
 
 bool trace_counters(const char *path, struct counters *counters)
 {
-	struct pd_trace_header header;
+	struct pdn_trace_header header;
 	struct journal *journal;
 	struct stat status;
 	bool good;
@@ -67,7 +67,7 @@ bool trace_counters(const char *path, struct counters *counters)
 	if (fd < 0)
 		return false;
 	good = pread(fd, &header, sizeof(header), 0) == sizeof(header) &&
-	       memcmp(header.magic, PD_TRACE_MAGIC, sizeof(header.magic)) == 0;
+	       memcmp(header.magic, PDN_TRACE_MAGIC, sizeof(header.magic)) == 0;
 	if (good) {
 		journal = journal_copy(fd, &header);
 		add_chunks(counters, fd, journal);

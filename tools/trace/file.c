@@ -81,29 +81,29 @@ void trace_file_unread(struct trace_file *file, uint64_t offset)
 /* NULL, or why the file can't be read. */
 static const char *check_header(const struct trace_file *file, char *text, size_t capacity)
 {
-	const struct pd_trace_header *header = &file->header;
+	const struct pdn_trace_header *header = &file->header;
 
 	if (file->bytes < sizeof(header->magic) ||
-	    memcmp(header->magic, PD_TRACE_MAGIC, sizeof(header->magic)) != 0)
+	    memcmp(header->magic, PDN_TRACE_MAGIC, sizeof(header->magic)) != 0)
 		return "not a pindown trace: it must begin with the bytes 89 50 44 54 0d 0a 1a 0a";
-	if (header->major != PD_TRACE_MAJOR) {
+	if (header->major != PDN_TRACE_MAJOR) {
 		snprintf(text, capacity,
 			 "the trace has format %u.%u, written by a %s pindown; this one reads "
 			 "format %u",
 			 header->major, header->minor,
-			 header->major > PD_TRACE_MAJOR ? "newer" : "very old", PD_TRACE_MAJOR);
+			 header->major > PDN_TRACE_MAJOR ? "newer" : "very old", PDN_TRACE_MAJOR);
 		return text;
 	}
-	if (header->unit != PD_TRACE_UNIT || file->bytes < PD_TRACE_UNIT) {
+	if (header->unit != PDN_TRACE_UNIT || file->bytes < PDN_TRACE_UNIT) {
 		snprintf(text, capacity, "damaged at byte %#zx: expected a unit of %u bytes%s",
-			 offsetof(struct pd_trace_header, unit), PD_TRACE_UNIT,
-			 header->unit == PD_TRACE_UNIT ? "; the file is shorter" : "");
+			 offsetof(struct pdn_trace_header, unit), PDN_TRACE_UNIT,
+			 header->unit == PDN_TRACE_UNIT ? "; the file is shorter" : "");
 		return text;
 	}
 	if (header->header_bytes < sizeof(*header) || header->header_bytes % 8 ||
-	    header->header_bytes > PD_TRACE_UNIT) {
+	    header->header_bytes > PDN_TRACE_UNIT) {
 		snprintf(text, capacity, "damaged at byte %#zx: expected the header's length, %u",
-			 offsetof(struct pd_trace_header, header_bytes), PD_TRACE_HEADER_BYTES);
+			 offsetof(struct pdn_trace_header, header_bytes), PDN_TRACE_HEADER_BYTES);
 		return text;
 	}
 	return NULL;
@@ -121,33 +121,33 @@ static void take_calls(struct trace_file *file, char *data, size_t bytes)
 	}
 }
 
-static void take_info(struct trace_file *file, const struct pd_trace_info *record, char *data)
+static void take_info(struct trace_file *file, const struct pdn_trace_info *record, char *data)
 {
 	switch (record->kind) {
-	case PD_INFO_VERSION:
+	case PDN_INFO_VERSION:
 		file->version = data;
 		break;
-	case PD_INFO_HOST:
+	case PDN_INFO_HOST:
 		file->host = data;
 		break;
-	case PD_INFO_PROGRAM:
+	case PDN_INFO_PROGRAM:
 		file->program = data;
 		break;
-	case PD_INFO_DIRECTORY:
+	case PDN_INFO_DIRECTORY:
 		file->directory = data;
 		break;
-	case PD_INFO_COMMAND:
+	case PDN_INFO_COMMAND:
 		file->command = data;
 		file->command_bytes = record->length;
 		break;
-	case PD_INFO_ENVIRONMENT:
+	case PDN_INFO_ENVIRONMENT:
 		file->environment = data;
 		file->environment_bytes = record->length;
 		break;
-	case PD_INFO_DISTRUST:
+	case PDN_INFO_DISTRUST:
 		file->distrust = data;
 		break;
-	case PD_INFO_CALLS:
+	case PDN_INFO_CALLS:
 		if (!file->calls)
 			take_calls(file, data, record->length);
 		break;
@@ -167,28 +167,28 @@ static void read_info(struct trace_file *file)
 {
 	uint64_t at = file->header.header_bytes;
 	size_t used = 0;
-	char *unit = allocate(PD_TRACE_UNIT);
+	char *unit = allocate(PDN_TRACE_UNIT);
 
 	file->version = file->host = file->program = file->directory = "";
 	file->command = file->environment = file->distrust = "";
 	/* One unit is enough: the NUL behind each copy replaces the record's header of 8 bytes. */
-	file->info = allocate(PD_TRACE_UNIT);
-	if (!trace_file_read(file, unit, PD_TRACE_UNIT, 0)) {
+	file->info = allocate(PDN_TRACE_UNIT);
+	if (!trace_file_read(file, unit, PDN_TRACE_UNIT, 0)) {
 		trace_file_bad(file, 0, "the first unit can't be read");
-		at = PD_TRACE_UNIT;
+		at = PDN_TRACE_UNIT;
 	}
-	while (at + sizeof(struct pd_trace_info) <= PD_TRACE_UNIT) {
-		struct pd_trace_info record;
+	while (at + sizeof(struct pdn_trace_info) <= PDN_TRACE_UNIT) {
+		struct pdn_trace_info record;
 		char *copy = file->info + used;
 
 		memcpy(&record, unit + at, sizeof(record));
 		if (!record.kind)
 			break;
 		at += sizeof(record);
-		if (record.length > PD_TRACE_UNIT - at) {
+		if (record.length > PDN_TRACE_UNIT - at) {
 			trace_file_bad(file, at - sizeof(record),
 				       "expected a length of at most %llu",
-				       (unsigned long long)(PD_TRACE_UNIT - at));
+				       (unsigned long long)(PDN_TRACE_UNIT - at));
 			break;
 		}
 		memcpy(copy, unit + at, record.length);
@@ -205,9 +205,9 @@ static void read_info(struct trace_file *file)
 
 static void read_counters(struct trace_file *file, const char *data, uint64_t bytes)
 {
-	struct pd_trace_slot slot;
+	struct pdn_trace_slot slot;
 
-	for (uint64_t at = sizeof(struct pd_trace_chunk); at + sizeof(slot) <= bytes;
+	for (uint64_t at = sizeof(struct pdn_trace_chunk); at + sizeof(slot) <= bytes;
 	     at += sizeof(slot)) {
 		memcpy(&slot, data + at, sizeof(slot));
 		if (!slot.tid)
@@ -228,7 +228,7 @@ static void read_counters(struct trace_file *file, const char *data, uint64_t by
 static void scan_records(struct trace_file *file, struct chunk *chunk, const char *data,
 			 uint64_t bytes, bool cut)
 {
-	uint64_t at = sizeof(struct pd_trace_chunk), base = chunk->base;
+	uint64_t at = sizeof(struct pdn_trace_chunk), base = chunk->base;
 
 	while (at + 8 <= bytes) {
 		const uint64_t *words = (const uint64_t *)(const void *)(data + at);
@@ -244,13 +244,13 @@ static void scan_records(struct trace_file *file, struct chunk *chunk, const cha
 					       expected);
 			break;
 		}
-		if (record_type(words[0]) == PD_RECORD_CLOCK) {
+		if (record_type(words[0]) == PDN_RECORD_CLOCK) {
 			base = words[1];
 			trace_file_moment(file,
-					  &(struct pd_trace_clock){words[2], words[3], words[4]});
-		} else if (record_type(words[0]) == PD_RECORD_STACK) {
+					  &(struct pdn_trace_clock){words[2], words[3], words[4]});
+		} else if (record_type(words[0]) == PDN_RECORD_STACK) {
 			trace_file_take_stack(file, words, chunk->offset + at);
-		} else if (record_type(words[0]) == PD_RECORD_MODULE) {
+		} else if (record_type(words[0]) == PDN_RECORD_MODULE) {
 			trace_file_take_module(file, words);
 		} else if (record_is_event(words[0])) {
 			file->records++;
@@ -262,7 +262,7 @@ static void scan_records(struct trace_file *file, struct chunk *chunk, const cha
 	chunk->used = (uint32_t)at;
 }
 
-static void take_chunk(struct trace_file *file, const struct pd_trace_chunk *header,
+static void take_chunk(struct trace_file *file, const struct pdn_trace_chunk *header,
 		       uint64_t offset, const char *data, uint64_t bytes)
 {
 	struct chunk *chunk;
@@ -277,7 +277,7 @@ static void take_chunk(struct trace_file *file, const struct pd_trace_chunk *hea
 				.tid = header->tid,
 				.base = header->base};
 	trace_file_moment(file, &header->clock);
-	scan_records(file, chunk, data, bytes, bytes < (uint64_t)header->units * PD_TRACE_UNIT);
+	scan_records(file, chunk, data, bytes, bytes < (uint64_t)header->units * PDN_TRACE_UNIT);
 	if (chunk->used > file->largest_chunk)
 		file->largest_chunk = chunk->used;
 }
@@ -288,15 +288,15 @@ static void take_chunk(struct trace_file *file, const struct pd_trace_chunk *hea
  */
 static uint64_t units_of_nothing(const struct trace_file *file, uint64_t offset)
 {
-	uint64_t unwritten = journal_next(file->journal, offset + PD_TRACE_UNIT);
+	uint64_t unwritten = journal_next(file->journal, offset + PDN_TRACE_UNIT);
 	off_t data = lseek(file->fd, (off_t)offset, SEEK_DATA);
 
 	if (data < 0 && errno == ENXIO) /* a hole up to the end of the file */
-		data = (off_t)(file->bytes | (PD_TRACE_UNIT - 1));
+		data = (off_t)(file->bytes | (PDN_TRACE_UNIT - 1));
 	if (data > (off_t)offset && (uint64_t)data > unwritten)
 		data = (off_t)unwritten;
-	return data > (off_t)(offset + PD_TRACE_UNIT) ? ((uint64_t)data - offset) / PD_TRACE_UNIT
-						      : 1;
+	return data > (off_t)(offset + PDN_TRACE_UNIT) ? ((uint64_t)data - offset) / PDN_TRACE_UNIT
+						       : 1;
 }
 
 /* The number of units of a chunk; 1 when there is no chunk here. */
@@ -304,7 +304,7 @@ static uint64_t read_chunk(struct trace_file *file, uint64_t offset)
 {
 	char *data;
 
-	struct pd_trace_chunk header;
+	struct pdn_trace_chunk header;
 	uint64_t bytes;
 
 	if (!trace_file_read(file, &header, sizeof(header), offset)) {
@@ -313,26 +313,26 @@ static uint64_t read_chunk(struct trace_file *file, uint64_t offset)
 	}
 	if (!header.magic)
 		return units_of_nothing(file, offset);
-	if (header.magic != PD_CHUNK_MAGIC) {
-		trace_file_bad(file, offset, "expected the start of a chunk, %#x", PD_CHUNK_MAGIC);
+	if (header.magic != PDN_CHUNK_MAGIC) {
+		trace_file_bad(file, offset, "expected the start of a chunk, %#x", PDN_CHUNK_MAGIC);
 		return 1;
 	}
-	if (!header.units || header.units > PD_TRACE_MOST_UNITS) {
-		trace_file_bad(file, offset + offsetof(struct pd_trace_chunk, units),
-			       "expected a chunk of 1 to %u units", PD_TRACE_MOST_UNITS);
+	if (!header.units || header.units > PDN_TRACE_MAX_UNITS) {
+		trace_file_bad(file, offset + offsetof(struct pdn_trace_chunk, units),
+			       "expected a chunk of 1 to %u units", PDN_TRACE_MAX_UNITS);
 		return 1;
 	}
-	bytes = (uint64_t)header.units * PD_TRACE_UNIT;
+	bytes = (uint64_t)header.units * PDN_TRACE_UNIT;
 	if (bytes > file->bytes - offset) {
 		bytes = file->bytes - offset;
 		file->cut = true;
 	}
-	if (header.kind != PD_CHUNK_EVENTS && header.kind != PD_CHUNK_COUNTERS)
+	if (header.kind != PDN_CHUNK_EVENTS && header.kind != PDN_CHUNK_COUNTERS)
 		return header.units;
 	data = allocate(bytes);
 	if (!trace_file_read(file, data, bytes, offset))
 		trace_file_unread(file, offset);
-	else if (header.kind == PD_CHUNK_EVENTS)
+	else if (header.kind == PDN_CHUNK_EVENTS)
 		take_chunk(file, &header, offset, data, bytes);
 	else
 		read_counters(file, data, bytes);
@@ -360,7 +360,7 @@ static void check_sequence(struct trace_file *file)
 
 		if (chunk->sequence != expected)
 			trace_file_bad(file,
-				       chunk->offset + offsetof(struct pd_trace_chunk, sequence),
+				       chunk->offset + offsetof(struct pdn_trace_chunk, sequence),
 				       "expected chunk %u of stream %u, not %u", expected,
 				       chunk->stream, chunk->sequence);
 	}
@@ -368,11 +368,11 @@ static void check_sequence(struct trace_file *file)
 
 static void read_chunks(struct trace_file *file)
 {
-	uint64_t offset = PD_TRACE_UNIT;
+	uint64_t offset = PDN_TRACE_UNIT;
 
-	file->cut = file->header.units > file->bytes / PD_TRACE_UNIT;
-	while (offset + sizeof(struct pd_trace_chunk) <= file->bytes)
-		offset += read_chunk(file, offset) * PD_TRACE_UNIT;
+	file->cut = file->header.units > file->bytes / PDN_TRACE_UNIT;
+	while (offset + sizeof(struct pdn_trace_chunk) <= file->bytes)
+		offset += read_chunk(file, offset) * PDN_TRACE_UNIT;
 	sort(file->chunks, file->chunk_count, sizeof(*file->chunks), compare_chunks);
 	/* A cut file lacks its last chunks, so gaps in the sequence say nothing. */
 	if (!file->cut)
@@ -434,8 +434,8 @@ static void read_journal(struct trace_file *file)
 	file->header.end = journal_header(file->journal)->end;
 	file->header.units = journal_header(file->journal)->units;
 	file->header.lost = journal_header(file->journal)->lost;
-	if (file->header.units < file->bytes / PD_TRACE_UNIT)
-		file->bytes = file->header.units * PD_TRACE_UNIT;
+	if (file->header.units < file->bytes / PDN_TRACE_UNIT)
+		file->bytes = file->header.units * PDN_TRACE_UNIT;
 }
 
 struct trace_file *trace_file_open(const char *name)

@@ -56,7 +56,7 @@ struct trace_file {
 	unsigned index; /* among the files of a reader */
 	int fd;
 	uint64_t bytes, bytes_at_first; /* `bytes` shrinks when the file is cut meanwhile */
-	struct pd_trace_header header;
+	struct pdn_trace_header header;
 	struct journal *journal; /* parts not yet in the file; NULL: there are none */
 	/* from the information records; never NULL */
 	const char *version, *host, *program, *directory;
@@ -104,13 +104,13 @@ void trace_file_bad(struct trace_file *file, uint64_t offset, const char *format
 	__attribute__((format(printf, 3, 4)));
 
 /* Adds a moment to the clock. After the last one, trace_file_clock() makes the clock usable. */
-void trace_file_moment(struct trace_file *file, const struct pd_trace_clock *clock);
+void trace_file_moment(struct trace_file *file, const struct pdn_trace_clock *clock);
 void trace_file_clock(struct trace_file *file);
 
 /* CLOCK_MONOTONIC in ns at a tick. *hint, 0 at first, speeds up calls for nearby ticks. */
 uint64_t trace_file_ns(const struct trace_file *file, uint64_t ticks, unsigned *hint);
 
-/* The frames of a stack, innermost first; returns how many: at most PD_TRACE_MOST_FRAMES. */
+/* The frames of a stack, innermost first; returns how many: at most PDN_TRACE_MAX_FRAMES. */
 unsigned trace_file_stack(const struct trace_file *file, uint32_t number, uint64_t *frames);
 
 /* NULL: no module has that number. */

@@ -17,22 +17,22 @@ struct piece {
 };
 
 struct journal {
-	struct pd_trace_header header;
+	struct pdn_trace_header header;
 	struct piece *pieces;
 	unsigned count, capacity;
 };
 
 struct wanted {
 	struct journal *journal;
-	const struct pd_trace_header *header;
+	const struct pdn_trace_header *header;
 	struct stat status;
 };
 
 /*
  * The process may be writing. If a piece changes its place during the copy, its content is in the
- * file by now, and the file is read after this. Acquire: pairs with pd_journal_move(), twice.
+ * file by now, and the file is read after this. Acquire: pairs with pdn_journal_move(), twice.
  */
-static void copy_piece(struct journal *journal, const struct pd_journal_piece *piece,
+static void copy_piece(struct journal *journal, const struct pdn_journal_piece *piece,
 		       const char *memory)
 {
 	uint64_t place = __atomic_load_n(&piece->place, __ATOMIC_ACQUIRE);
@@ -40,9 +40,9 @@ static void copy_piece(struct journal *journal, const struct pd_journal_piece *p
 
 	if (!place || (place - 1) % 8 || journal->count == MAX_PIECES)
 		return;
-	bytes = allocate(PD_JOURNAL_PIECE_SIZE);
-	memcpy(bytes, memory, PD_JOURNAL_PIECE_SIZE);
-	pd_own_fence();
+	bytes = allocate(PDN_JOURNAL_PIECE_SIZE);
+	memcpy(bytes, memory, PDN_JOURNAL_PIECE_SIZE);
+	pdn_full_fence();
 	if (__atomic_load_n(&piece->place, __ATOMIC_RELAXED) != place) {
 		release(bytes);
 		return;
@@ -53,29 +53,29 @@ static void copy_piece(struct journal *journal, const struct pd_journal_piece *p
 }
 
 /* The header is copied before the pieces, so that they have everything it mentions. */
-static void copy_header(struct journal *journal, const struct pd_journal *found)
+static void copy_header(struct journal *journal, const struct pdn_journal *found)
 {
 	if (found->pieces[0].place != 1)
 		return;
-	memcpy(&journal->header, pd_journal_memory(found, 0), sizeof(journal->header));
-	pd_own_fence();
+	memcpy(&journal->header, pdn_journal_memory(found, 0), sizeof(journal->header));
+	pdn_full_fence();
 }
 
-static void look_at(const struct pd_journal *found, int segment, const struct shmid_ds *about,
+static void look_at(const struct pdn_journal *found, int segment, const struct shmid_ds *about,
 		    void *context)
 {
 	struct wanted *wanted = context;
 
 	(void)segment;
 	(void)about;
-	if (!pd_journal_is_of(found, wanted->status.st_dev, wanted->status.st_ino, wanted->header))
+	if (!pdn_journal_is_of(found, wanted->status.st_dev, wanted->status.st_ino, wanted->header))
 		return;
 	copy_header(wanted->journal, found);
-	for (unsigned i = 0; i < PD_JOURNAL_PIECES; i++)
-		copy_piece(wanted->journal, &found->pieces[i], pd_journal_memory(found, i));
+	for (unsigned i = 0; i < PDN_JOURNAL_PIECES; i++)
+		copy_piece(wanted->journal, &found->pieces[i], pdn_journal_memory(found, i));
 }
 
-struct journal *journal_copy(int fd, const struct pd_trace_header *header)
+struct journal *journal_copy(int fd, const struct pdn_trace_header *header)
 {
 	struct wanted wanted = {.header = header};
 
@@ -83,7 +83,7 @@ struct journal *journal_copy(int fd, const struct pd_trace_header *header)
 		return NULL;
 	wanted.journal = allocate(sizeof(*wanted.journal));
 	wanted.journal->header = *header;
-	pd_journal_each(look_at, &wanted);
+	pdn_journal_each(look_at, &wanted);
 	if (wanted.journal->count)
 		return wanted.journal;
 	journal_free(wanted.journal);
@@ -100,7 +100,7 @@ void journal_free(struct journal *journal)
 	release(journal);
 }
 
-const struct pd_trace_header *journal_header(const struct journal *journal)
+const struct pdn_trace_header *journal_header(const struct journal *journal)
 {
 	return &journal->header;
 }
@@ -116,7 +116,7 @@ void journal_lay_over(const struct journal *journal, char *to, size_t bytes, uin
 	for (unsigned i = 0; journal && i < journal->count; i++) {
 		const struct piece *piece = &journal->pieces[i];
 		uint64_t begin = piece->offset > offset ? piece->offset : offset,
-			 end = piece->offset + PD_JOURNAL_PIECE_SIZE;
+			 end = piece->offset + PDN_JOURNAL_PIECE_SIZE;
 
 		if (end > offset + bytes)
 			end = offset + bytes;
@@ -136,7 +136,7 @@ uint64_t journal_next(const struct journal *journal, uint64_t offset)
 	for (unsigned i = 0; journal && i < journal->count; i++) {
 		uint64_t at = journal->pieces[i].offset;
 
-		if (at + PD_JOURNAL_PIECE_SIZE > offset && at < next)
+		if (at + PDN_JOURNAL_PIECE_SIZE > offset && at < next)
 			next = at > offset ? at : offset;
 	}
 	return next;

@@ -14,11 +14,11 @@
 struct journal;
 
 /* The journal of the file `fd`, whose header is given; NULL: everything is in the file. */
-struct journal *journal_copy(int fd, const struct pd_trace_header *header);
+struct journal *journal_copy(int fd, const struct pdn_trace_header *header);
 void journal_free(struct journal *journal);
 
 /* The header as the process has it. */
-const struct pd_trace_header *journal_header(const struct journal *journal);
+const struct pdn_trace_header *journal_header(const struct journal *journal);
 
 /*
  * Overwrites `to`, which holds `bytes` of the file from `offset` on, with the words that the

@@ -29,7 +29,7 @@ struct reader {
 	uint64_t start, span, last_ts;
 	bool damaged;		       /* some file could not be opened */
 	bool ended;		       /* the files have disappeared since */
-	char text[PD_ERROR_MOST_TEXT]; /* of the last event */
+	char text[PDN_ERROR_MAX_TEXT]; /* of the last event */
 };
 
 /* ---- the heap of streams -------------------------------------------------------------------- */
@@ -184,7 +184,7 @@ static void open_files(struct reader *reader, char *const *names, unsigned count
 			reader->damaged = true;
 	if (reader->name_count > 100)
 		allow_many_files();
-	pd_journal_rescue();
+	pdn_journal_rescue();
 	for (unsigned i = 0; i < reader->name_count; i++) {
 		struct trace_file *file = trace_file_open(reader->names[i]);
 
@@ -284,7 +284,7 @@ static bool next_lost(struct reader *reader, struct event *event)
 		memset(event, 0, sizeof(*event));
 		event->ts = reader->last_ts;
 		event->file = file;
-		event->record.event = PD_EV_LOST;
+		event->record.event = PDN_EV_LOST;
 		event->record.device = -1;
 		event->record.lost = file->lost_untold - file->lost_told;
 		return true;
@@ -352,7 +352,7 @@ bool reader_note(const struct trace_file *file, char *text, size_t capacity)
 	if (file->cut)
 		snprintf(text, capacity, "%s is cut short: it has %llu bytes of %llu", file->name,
 			 (unsigned long long)file->bytes,
-			 (unsigned long long)file->header.units * PD_TRACE_UNIT);
+			 (unsigned long long)file->header.units * PDN_TRACE_UNIT);
 	else if (!file->header.end.ticks)
 		snprintf(text, capacity,
 			 "%s has no end mark: process %u was killed, called _exit, or is still "

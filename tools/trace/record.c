@@ -29,7 +29,7 @@ static const char *check_region(const uint64_t *words)
 {
 	unsigned event = record_what(words[0]);
 
-	if (event == PD_EV_CALL || event == PD_EV_ERROR || event == PD_EV_REGISTER)
+	if (event == PDN_EV_CALL || event == PDN_EV_ERROR || event == PDN_EV_REGISTER)
 		return "the number of an event about a region";
 	return NULL;
 }
@@ -41,33 +41,33 @@ static const char *check_event(const uint64_t *words)
 	if (length < 2)
 		return "an event of at least 2 words";
 	needed = 2 + field_words(fields_of(words));
-	if (record_type(words[0]) == PD_RECORD_ERROR) {
-		if (aside_of(words) > PD_ERROR_MOST_TEXT)
+	if (record_type(words[0]) == PDN_RECORD_ERROR) {
+		if (aside_of(words) > PDN_ERROR_MAX_TEXT)
 			return "a text of at most 200 bytes";
 		needed += (aside_of(words) + 7) / 8;
 	}
-	if (record_type(words[0]) == PD_RECORD_NOTE) {
-		if (note_length(words) > PD_ERROR_MOST_TEXT)
+	if (record_type(words[0]) == PDN_RECORD_NOTE) {
+		if (note_length(words) > PDN_ERROR_MAX_TEXT)
 			return "a name of at most 200 bytes";
 		needed += (note_length(words) + 7) / 8;
 	}
 	if (length < needed)
 		return "an event as long as its fields";
-	return record_type(words[0]) == PD_RECORD_REGION ? check_region(words) : NULL;
+	return record_type(words[0]) == PDN_RECORD_REGION ? check_region(words) : NULL;
 }
 
 static const char *check_stack(const uint64_t *words)
 {
 	unsigned frames = record_what(words[0]);
 
-	if (!frames || frames > PD_TRACE_MOST_FRAMES)
+	if (!frames || frames > PDN_TRACE_MAX_FRAMES)
 		return "a stack of 1 to 64 frames";
 	return record_words(words[0]) < 2 + frames ? "a stack as long as its frames" : NULL;
 }
 
 static const char *check_module(const uint64_t *words)
 {
-	struct pd_trace_module module;
+	struct pdn_trace_module module;
 
 	if (record_words(words[0]) < 1 + sizeof(module) / 8)
 		return "a module of at least 5 words";
@@ -87,19 +87,19 @@ const char *record_check(const uint64_t *words, uint64_t capacity)
 	if (length > capacity)
 		return "a record that ends within its chunk";
 	switch (record_type(words[0])) {
-	case PD_RECORD_CALL:
-	case PD_RECORD_REGION:
-	case PD_RECORD_ERROR:
-	case PD_RECORD_NOTE:
+	case PDN_RECORD_CALL:
+	case PDN_RECORD_REGION:
+	case PDN_RECORD_ERROR:
+	case PDN_RECORD_NOTE:
 		return check_event(words);
-	case PD_RECORD_CLOCK:
+	case PDN_RECORD_CLOCK:
 		return length < 5 ? "a clock record of 5 words" : NULL;
-	case PD_RECORD_THREAD:
-	case PD_RECORD_LOST:
+	case PDN_RECORD_THREAD:
+	case PDN_RECORD_LOST:
 		return length < 2 ? "a record of 2 words" : NULL;
-	case PD_RECORD_STACK:
+	case PDN_RECORD_STACK:
 		return check_stack(words);
-	case PD_RECORD_MODULE:
+	case PDN_RECORD_MODULE:
 		return check_module(words);
 	case 0:
 		return "a record type, not 0";
@@ -112,11 +112,11 @@ uint64_t record_taken(const uint64_t *words)
 {
 	unsigned fields;
 
-	if (record_type(words[0]) == PD_RECORD_LOST)
+	if (record_type(words[0]) == PDN_RECORD_LOST)
 		return 0;
 	fields = fields_of(words);
-	if (fields & PD_HAS_DURATION)
-		return words[2 + field_words(fields & (PD_HAS_DURATION - 1))];
+	if (fields & PDN_HAS_DURATION)
+		return words[2 + field_words(fields & (PDN_HAS_DURATION - 1))];
 	return (uint32_t)words[1];
 }
 
@@ -133,48 +133,48 @@ void record_decode(const uint64_t *words, struct record *record)
 
 	memset(record, 0, sizeof(*record));
 	record->device = -1;
-	if (type == PD_RECORD_LOST) {
-		record->event = PD_EV_LOST;
+	if (type == PDN_RECORD_LOST) {
+		record->event = PDN_EV_LOST;
 		record->lost = words[1];
 		return;
 	}
 	record->fields = (uint16_t)fields;
-	record->addr = next_field(&at, fields, PD_HAS_ADDR);
-	record->size = next_field(&at, fields, PD_HAS_SIZE);
-	record->result = (int64_t)next_field(&at, fields, PD_HAS_RESULT);
-	record->taken = next_field(&at, fields, PD_HAS_DURATION);
-	if (!(fields & PD_HAS_DURATION))
+	record->addr = next_field(&at, fields, PDN_HAS_ADDR);
+	record->size = next_field(&at, fields, PDN_HAS_SIZE);
+	record->result = (int64_t)next_field(&at, fields, PDN_HAS_RESULT);
+	record->taken = next_field(&at, fields, PDN_HAS_DURATION);
+	if (!(fields & PDN_HAS_DURATION))
 		record->taken = (uint32_t)words[1];
-	record->extra = next_field(&at, fields, PD_HAS_EXTRA);
-	region = next_field(&at, fields, PD_HAS_REGION);
-	record->pin_addr = next_field(&at, fields, PD_HAS_PIN_ADDR);
-	record->pin_size = next_field(&at, fields, PD_HAS_PIN_SIZE);
-	record->buffer_id = next_field(&at, fields, PD_HAS_BUFFER_ID);
-	record->context = next_field(&at, fields, PD_HAS_CONTEXT);
-	record->stack = (uint32_t)next_field(&at, fields, PD_HAS_STACK);
-	record->key = next_field(&at, fields, PD_HAS_KEY);
-	record->number = (uint32_t)next_field(&at, fields, PD_HAS_NUMBER);
+	record->extra = next_field(&at, fields, PDN_HAS_EXTRA);
+	region = next_field(&at, fields, PDN_HAS_REGION);
+	record->pin_addr = next_field(&at, fields, PDN_HAS_PIN_ADDR);
+	record->pin_size = next_field(&at, fields, PDN_HAS_PIN_SIZE);
+	record->buffer_id = next_field(&at, fields, PDN_HAS_BUFFER_ID);
+	record->context = next_field(&at, fields, PDN_HAS_CONTEXT);
+	record->stack = (uint32_t)next_field(&at, fields, PDN_HAS_STACK);
+	record->key = next_field(&at, fields, PDN_HAS_KEY);
+	record->number = (uint32_t)next_field(&at, fields, PDN_HAS_NUMBER);
 	at = words + 2 + field_words(fields);
-	if (fields & PD_HAS_REGION) {
+	if (fields & PDN_HAS_REGION) {
 		record->region = (uint32_t)region;
 		record->reason = (uint16_t)(region >> 32);
 		record->device = (int16_t)(region >> 48);
 	}
-	if (type == PD_RECORD_CALL) {
-		record->event = PD_EV_CALL;
+	if (type == PDN_RECORD_CALL) {
+		record->event = PDN_EV_CALL;
 		record->call = record_what(words[0]);
-		if (!(fields & PD_HAS_RESULT))
+		if (!(fields & PDN_HAS_RESULT))
 			record->result = aside_of(words);
-	} else if (type == PD_RECORD_REGION) {
-		record->event = (enum pd_event)record_what(words[0]);
+	} else if (type == PDN_RECORD_REGION) {
+		record->event = (enum pdn_event)record_what(words[0]);
 		record->flags = (uint16_t)aside_of(words);
-	} else if (type == PD_RECORD_NOTE) {
-		record->event = (enum pd_event)record_what(words[0]);
+	} else if (type == PDN_RECORD_NOTE) {
+		record->event = (enum pdn_event)record_what(words[0]);
 		record->flags = aside_of(words) & 0xff;
 		record->text_length = note_length(words);
 		record->text = record->text_length ? (const char *)at : NULL;
 	} else {
-		record->event = PD_EV_ERROR;
+		record->event = PDN_EV_ERROR;
 		record->text = (const char *)at;
 		record->text_length = aside_of(words);
 	}

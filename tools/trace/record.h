@@ -12,10 +12,10 @@
 #include "cache/trace/format.h"
 
 struct record {
-	enum pd_event event;
+	enum pdn_event event;
 	unsigned call;
-	uint16_t fields; /* PD_HAS_... */
-	uint16_t flags;	 /* PD_TRACE_... */
+	uint16_t fields; /* PDN_HAS_... */
+	uint16_t flags;	 /* PDN_TRACE_... */
 	uint16_t reason;
 	int16_t device;
 	uint32_t region;
@@ -55,16 +55,16 @@ static inline bool record_is_event(uint64_t first)
 {
 	unsigned type = record_type(first);
 
-	return type == PD_RECORD_CALL || type == PD_RECORD_ERROR || type == PD_RECORD_LOST ||
-	       (type == PD_RECORD_REGION && record_what(first) < PD_EV_REGISTER) ||
-	       (type == PD_RECORD_NOTE && record_what(first) >= PD_EV_REGISTER &&
-		record_what(first) < PD_EV_LOST);
+	return type == PDN_RECORD_CALL || type == PDN_RECORD_ERROR || type == PDN_RECORD_LOST ||
+	       (type == PDN_RECORD_REGION && record_what(first) < PDN_EV_REGISTER) ||
+	       (type == PDN_RECORD_NOTE && record_what(first) >= PDN_EV_REGISTER &&
+		record_what(first) < PDN_EV_LOST);
 }
 
-/* Whether it was a note: an event with a name (PD_RECORD_NOTE). */
+/* Whether it was a note: an event with a name (PDN_RECORD_NOTE). */
 static inline bool record_is_note(const struct record *record)
 {
-	return record->event >= PD_EV_REGISTER && record->event < PD_EV_LOST;
+	return record->event >= PDN_EV_REGISTER && record->event < PDN_EV_LOST;
 }
 
 /*

@@ -30,7 +30,7 @@ static char *printable_copy(const char *text, size_t length)
 
 void trace_file_take_module(struct trace_file *file, const uint64_t *words)
 {
-	struct pd_trace_module head;
+	struct pdn_trace_module head;
 	struct trace_module *module;
 	const char *behind;
 
@@ -84,7 +84,7 @@ static int compare_number(const void *key, const void *element)
 
 unsigned trace_file_stack(const struct trace_file *file, uint32_t number, uint64_t *frames)
 {
-	uint64_t words[2 + PD_TRACE_MOST_FRAMES];
+	uint64_t words[2 + PDN_TRACE_MAX_FRAMES];
 	const struct trace_stack *stack = NULL;
 
 	if (number && file->stack_count)
@@ -92,7 +92,7 @@ unsigned trace_file_stack(const struct trace_file *file, uint32_t number, uint64
 				compare_number);
 	/* It was good when the file was opened, but anyone may have written to the file since. */
 	if (!stack || !trace_file_read(file, words, (2 + stack->frames) * 8u, stack->offset) ||
-	    record_type(words[0]) != PD_RECORD_STACK || record_what(words[0]) != stack->frames)
+	    record_type(words[0]) != PDN_RECORD_STACK || record_what(words[0]) != stack->frames)
 		return 0;
 	memcpy(frames, words + 2, stack->frames * 8u);
 	return stack->frames;

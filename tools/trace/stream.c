@@ -35,7 +35,7 @@ static void look_through(struct stream *stream, uint32_t index, char *data, visi
 		trace_file_unread(stream->file, chunk->offset);
 		return;
 	}
-	for (uint32_t at = sizeof(struct pd_trace_chunk); at < chunk->used;) {
+	for (uint32_t at = sizeof(struct pdn_trace_chunk); at < chunk->used;) {
 		const uint64_t *words = (const uint64_t *)(const void *)(data + at);
 		unsigned length = record_words(words[0]), type = record_type(words[0]);
 		uint64_t end;
@@ -45,10 +45,10 @@ static void look_through(struct stream *stream, uint32_t index, char *data, visi
 			break;
 		if (record_is_event(words[0]) && at < chunk->seen) {
 			end = base + record_when(words[0]);
-			last_end = end > last_end && type != PD_RECORD_LOST ? end : last_end;
+			last_end = end > last_end && type != PDN_RECORD_LOST ? end : last_end;
 		} else if (record_is_event(words[0])) {
 			end = base + record_when(words[0]);
-			if (type == PD_RECORD_LOST &&
+			if (type == PDN_RECORD_LOST &&
 			    last_end) /* place it just behind the event before it */
 				end = last_end;
 			if (end > last_end)
@@ -58,9 +58,9 @@ static void look_through(struct stream *stream, uint32_t index, char *data, visi
 				item.begin = 0;
 			item.offset = at;
 			visit(stream, index, &item);
-		} else if (type == PD_RECORD_CLOCK) {
+		} else if (type == PDN_RECORD_CLOCK) {
 			base = words[1];
-		} else if (type == PD_RECORD_THREAD) {
+		} else if (type == PDN_RECORD_THREAD) {
 			item.tid = (uint32_t)words[1];
 		}
 		at += length * 8;

@@ -36,7 +36,7 @@ struct stream {
 	unsigned hint;
 	uint64_t head; /* when its next event began, in ns since the reader's start */
 	bool head_early;
-	uint64_t early_words[PD_RECORD_MOST_WORDS];
+	uint64_t early_words[PDN_RECORD_MAX_WORDS];
 };
 
 /* Finds the events that began before their chunk. Call it once, before the other functions. */

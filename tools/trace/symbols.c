@@ -61,8 +61,8 @@ static void make_larger(void)
 
 static void resolve(struct known *known)
 {
-	unsigned number = (unsigned)(known->frame >> PD_FRAME_OFFSET_BITS);
-	uint64_t offset = known->frame & ((1ull << PD_FRAME_OFFSET_BITS) - 1);
+	unsigned number = (unsigned)(known->frame >> PDN_FRAME_OFFSET_BITS);
+	uint64_t offset = known->frame & ((1ull << PDN_FRAME_OFFSET_BITS) - 1);
 	const struct trace_module *module = trace_file_module(known->file, number);
 	struct place places[MAX_INLINED] = {{0}};
 
@@ -100,7 +100,7 @@ static const struct place *places_of(const struct trace_file *file, uint64_t fra
 
 unsigned symbols_stack(const struct trace_file *file, uint32_t stack, struct place *places)
 {
-	uint64_t frames[PD_TRACE_MOST_FRAMES];
+	uint64_t frames[PDN_TRACE_MAX_FRAMES];
 	unsigned total = 0, depth = trace_file_stack(file, stack, frames);
 
 	for (unsigned i = 0; i < depth; i++) {
@@ -165,7 +165,7 @@ char *place_text(const struct place *place, char *text)
 
 static const struct place *look_for_caller(const struct trace_file *file, uint32_t stack)
 {
-	uint64_t frames[PD_TRACE_MOST_FRAMES];
+	uint64_t frames[PDN_TRACE_MAX_FRAMES];
 	unsigned depth = trace_file_stack(file, stack, frames), count;
 
 	for (unsigned i = 0; i < depth; i++) {

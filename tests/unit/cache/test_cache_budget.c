@@ -284,7 +284,7 @@ static void start_the_other(void *arg)
 {
 	(void)arg;
 	worker_start(&other, get_the_second, NULL);
-	worker_settled(&other);
+	worker_wait_idle(&other);
 	other_runs = true;
 }
 
@@ -327,7 +327,7 @@ static void free_what_the_other_wants(void *arg)
 
 START_TEST(a_wait_for_space_gives_way_to_a_free)
 {
-	pd_race_wait_ns = 10 * PATIENCE_NS;
+	pdn_race_wait_ns = 10 * PATIENCE_NS;
 	setenv("PINDOWN_MAX_REGIONS", "1", 1);
 	a_pin_fails_while_another_wants_room(free_what_the_other_wants);
 	ck_assert_int_eq(result_of_other, PINDOWN_ERR_NOT_DEVICE);
@@ -349,7 +349,7 @@ START_TEST(a_thread_does_not_wait_for_its_own_reservation)
 {
 	int id;
 
-	pd_race_wait_ns = 10 * PATIENCE_NS;
+	pdn_race_wait_ns = 10 * PATIENCE_NS;
 	setenv("PINDOWN_MAX_BYTES", "4M", 1);
 	alloc_some(3, MIB(2));
 	fake_pin_space(MIB(2));
@@ -508,7 +508,7 @@ END_TEST
 START_TEST(a_refusal_of_a_pools_memory_is_asked_about_again)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_POOL);
-	pd_allocated(AT(0), MIB(2));
+	pdn_allocated(AT(0), MIB(2));
 	fake_fail(FAKE_EXPORT, 0, 2, FAKE_INVALID_VALUE);
 	get_and_put(AT(0), 1);
 	pindown_flush();

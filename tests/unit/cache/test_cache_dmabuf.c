@@ -273,7 +273,7 @@ static int borrow(pindown_region *region)
 {
 	int fd = -1;
 
-	ck_assert_int_eq(pd_dmabuf_borrow(region, &fd), PINDOWN_OK);
+	ck_assert_int_eq(pdn_dmabuf_borrow(region, &fd), PINDOWN_OK);
 	ck_assert_int_ne(fcntl(fd, F_GETFD), -1);
 	return fd;
 }
@@ -288,29 +288,29 @@ START_TEST(the_last_of_its_users_closes_it)
 		int fd = borrow(region);
 
 		ck_assert_int_eq(borrow(region), fd);
-		ck_assert_uint_eq(pd_dmabufs_open(), 1);
-		pd_dmabuf_return(region);
+		ck_assert_uint_eq(pdn_dmabufs_open(), 1);
+		pdn_dmabuf_return(region);
 		ck_assert_int_ne(fcntl(fd, F_GETFD), -1);
-		pd_dmabuf_return(region);
+		pdn_dmabuf_return(region);
 		ck_assert_int_eq(fcntl(fd, F_GETFD), -1);
-		ck_assert_uint_eq(pd_dmabufs_open(), 0);
+		ck_assert_uint_eq(pdn_dmabufs_open(), 0);
 		ck_assert_uint_eq(fake_open_exports(), 0);
 	}
 	ck_assert_int_eq(pindown_region_is_live(region), 1);
 	/* A caller that was given the descriptor without a time limit keeps it... */
 	int fd = dmabuf_of(region, BASE, &offset);
 	ck_assert_int_eq(borrow(region), fd);
-	pd_dmabuf_return(region);
+	pdn_dmabuf_return(region);
 	ck_assert_int_ne(fcntl(fd, F_GETFD), -1);
 	/* ...and can't close it while another caller uses it. */
 	ck_assert_int_eq(borrow(region), fd);
 	pindown_region_close_dmabuf(region);
 	ck_assert_int_ne(fcntl(fd, F_GETFD), -1);
-	pd_dmabuf_return(region);
+	pdn_dmabuf_return(region);
 	ck_assert_int_eq(fcntl(fd, F_GETFD), -1);
 	pindown_put(region);
 	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
-	ck_assert_uint_eq(pd_dmabufs_open(), 0);
+	ck_assert_uint_eq(pdn_dmabufs_open(), 0);
 }
 END_TEST
 
@@ -322,10 +322,10 @@ START_TEST(a_borrowed_one_that_can_not_be_opened)
 	pindown_region *region = must_get(BASE, 1);
 	pindown_region_close_dmabuf(region);
 	fake_fail(FAKE_EXPORT, 0, 1, FAKE_UNKNOWN);
-	ck_assert_int_eq(pd_dmabuf_borrow(region, &fd), PINDOWN_ERR_DRIVER);
+	ck_assert_int_eq(pdn_dmabuf_borrow(region, &fd), PINDOWN_ERR_DRIVER);
 	ck_assert_int_eq(fd, 77);
 	borrow(region);
-	pd_dmabuf_return(region);
+	pdn_dmabuf_return(region);
 	ck_assert_uint_eq(fake_open_exports(), 0);
 	pindown_put(region);
 }
@@ -346,7 +346,7 @@ START_TEST(idle_regions_make_room_for_a_descriptor)
 	ck_assert_uint_eq(stats().evictions, 1);
 	ck_assert(!is_cached(BASE + MIB(2), 1));
 	ck_assert_int_eq(pindown_region_is_live(other), 1);
-	pd_dmabuf_return(held);
+	pdn_dmabuf_return(held);
 	give_descriptors_back();
 	pindown_put(held);
 	pindown_put(other);
@@ -361,7 +361,7 @@ static void must_fail_to_borrow(void)
 
 	take_descriptors_but(0);
 	for (int i = 0; i < 3; i++)
-		ck_assert_int_ne(pd_dmabuf_borrow(region_of_mine, &fd), PINDOWN_OK);
+		ck_assert_int_ne(pdn_dmabuf_borrow(region_of_mine, &fd), PINDOWN_OK);
 	ck_assert_int_eq(fd, 77);
 	give_descriptors_back();
 }
@@ -378,7 +378,7 @@ START_TEST(without_descriptors_one_line_says_so)
 	ck_assert_uint_eq(lines_of(text), 1);
 	ck_assert_ptr_nonnull(strstr(text, "no file descriptor is left for a dma-buf"));
 	borrow(region_of_mine);
-	pd_dmabuf_return(region_of_mine);
+	pdn_dmabuf_return(region_of_mine);
 	pindown_put(region_of_mine);
 }
 END_TEST
@@ -400,7 +400,7 @@ static void start_second(void *arg)
 {
 	(void)arg;
 	worker_start(&second, want_dmabuf, &fds[1]);
-	worker_settled(&second);
+	worker_wait_idle(&second);
 }
 
 START_TEST(two_threads_export_again_once)
@@ -435,17 +435,17 @@ static void free_it(void *arg)
 {
 	(void)arg;
 	uint64_t id = fake_id(BASE);
-	pd_guard guard = pd_end_range(BASE, 0);
+	pdn_guard guard = pdn_end_range(BASE, 0);
 
 	exports_when_freed = fake_open_exports_of(id);
 	ck_assert_int_eq(fake_free(BASE), FAKE_SUCCESS);
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 static void start_free(void *arg)
 {
 	worker_start(&second, free_it, arg);
-	worker_settled(&second);
+	worker_wait_idle(&second);
 }
 
 START_TEST(a_new_export_loses_against_a_free)

@@ -21,11 +21,11 @@ static void *no_symbol(const char *name)
  */
 START_TEST(without_a_driver_get_says_so_until_there_is_one)
 {
-	pd_find_driver_symbol = no_symbol;
+	pdn_find_driver_symbol = no_symbol;
 	must_refuse(BASE, 1, PINDOWN_ERR_NO_CUDA);
 	must_refuse(BASE, 1, PINDOWN_ERR_NO_CUDA);
 
-	pd_find_driver_symbol = fake_symbol;
+	pdn_find_driver_symbol = fake_symbol;
 	fake_alloc(BASE, MIB(1), FAKE_LINEAR);
 	get_and_put(BASE, 1);
 }
@@ -33,9 +33,9 @@ END_TEST
 
 START_TEST(without_a_finder_get_says_no_cuda)
 {
-	pd_find_driver_symbol = NULL;
+	pdn_find_driver_symbol = NULL;
 	must_refuse(BASE, 1, PINDOWN_ERR_NO_CUDA);
-	pd_find_driver_symbol = fake_symbol;
+	pdn_find_driver_symbol = fake_symbol;
 }
 END_TEST
 
@@ -384,7 +384,7 @@ END_TEST
 
 START_TEST(without_interception_each_hit_is_checked)
 {
-	pd_set_intercepting(false);
+	pdn_set_intercepting(false);
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
 	ck_assert_uint_eq(stats().intercepting, 0);
 	get_and_put(BASE, 1);
@@ -407,7 +407,7 @@ START_TEST(without_interception_each_hit_is_checked)
 	ck_assert_int_eq(fake_free(BASE), FAKE_SUCCESS);
 	must_refuse(BASE, 1, PINDOWN_ERR_NOT_DEVICE);
 	expected_missed = stats().missed_invalidations;
-	pd_set_intercepting(true);
+	pdn_set_intercepting(true);
 	ck_assert_uint_eq(stats().intercepting, 1);
 }
 END_TEST
@@ -428,7 +428,7 @@ END_TEST
 START_TEST(verify_never_trusts_even_without_interception)
 {
 	setenv("PINDOWN_VERIFY", "never", 1);
-	pd_set_intercepting(false);
+	pdn_set_intercepting(false);
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
 	get_and_put(BASE, 1);
 	unsigned before = fake_count(FAKE_CALLS);
@@ -497,15 +497,15 @@ START_TEST(events_keep_errno)
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
 	get_and_put(BASE, 1);
 	errno = 4711;
-	pd_ended(pd_end_range(BASE, 0));
-	pd_ended(pd_end_context(FAKE_CONTEXT));
-	pd_ended(pd_end_device(0));
-	pd_ended(pd_end_all());
-	pd_volatile(BASE, MIB(2));
-	pd_allocated(BASE, MIB(2));
-	pd_recheck(NULL);
-	pd_fork_prepare();
-	pd_fork_parent();
+	pdn_ended(pdn_end_range(BASE, 0));
+	pdn_ended(pdn_end_context(FAKE_CONTEXT));
+	pdn_ended(pdn_end_device(0));
+	pdn_ended(pdn_end_all());
+	pdn_volatile(BASE, MIB(2));
+	pdn_allocated(BASE, MIB(2));
+	pdn_recheck(NULL);
+	pdn_fork_prepare();
+	pdn_fork_parent();
 	ck_assert_int_eq(errno, 4711);
 }
 END_TEST

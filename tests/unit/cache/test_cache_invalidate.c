@@ -52,12 +52,12 @@ START_TEST(an_idle_region_is_unpinned_before_the_free)
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
 	get_and_put(BASE, 1);
 
-	pd_guard guard = pd_end_range(BASE, 0);
+	pdn_guard guard = pdn_end_range(BASE, 0);
 	ck_assert_uint_eq(fake_open_exports(), 0);
 	ck_assert_uint_eq(stats().regions, 0);
 	ck_assert(!is_cached(BASE, 1));
 	ck_assert_int_eq(fake_free(BASE), FAKE_SUCCESS);
-	pd_ended(guard);
+	pdn_ended(guard);
 	must_refuse(BASE, 1, PINDOWN_ERR_NOT_DEVICE);
 	ck_assert_uint_eq(stats().invalidations, 1);
 }
@@ -94,7 +94,7 @@ START_TEST(a_free_by_an_inner_address_ends_the_allocation)
 {
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
 	get_and_put(BASE, 1);
-	pd_ended(pd_end_range(BASE + MIB(1) + 5, 0));
+	pdn_ended(pdn_end_range(BASE + MIB(1) + 5, 0));
 	ck_assert(!is_cached(BASE, 1));
 }
 END_TEST
@@ -128,11 +128,11 @@ START_TEST(a_free_of_nothing_registered_calls_nobody)
 	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
 	get_and_put(AT(1), 1);
 	unsigned before = fake_count(FAKE_CALLS);
-	pd_ended(pd_end_range(BASE, 0));
-	pd_ended(pd_end_range(BASE, MIB(2)));
-	pd_ended(pd_end_range(0, 0));
-	pd_ended(pd_end_range(UINT64_MAX, 0));
-	pd_ended(pd_end_range(UINT64_MAX - 4, 100));
+	pdn_ended(pdn_end_range(BASE, 0));
+	pdn_ended(pdn_end_range(BASE, MIB(2)));
+	pdn_ended(pdn_end_range(0, 0));
+	pdn_ended(pdn_end_range(UINT64_MAX, 0));
+	pdn_ended(pdn_end_range(UINT64_MAX - 4, 100));
 	ck_assert_uint_eq(fake_count(FAKE_CALLS), before);
 	ck_assert(is_cached(AT(1), 1));
 	ck_assert_uint_eq(stats().invalidations, 0);
@@ -145,7 +145,7 @@ START_TEST(a_range_ends_all_that_overlaps_it_and_no_more)
 		fake_alloc(BASE + MIB(2) * i, MIB(2), FAKE_LINEAR);
 		get_and_put(BASE + MIB(2) * i, 1);
 	}
-	pd_ended(pd_end_range(BASE + MIB(4) - 1, MIB(2) + 2));
+	pdn_ended(pdn_end_range(BASE + MIB(4) - 1, MIB(2) + 2));
 	ck_assert(is_cached(BASE, 1));
 	for (unsigned i = 1; i < 4; i++)
 		ck_assert(!is_cached(BASE + MIB(2) * i, 1));
@@ -213,7 +213,7 @@ START_TEST(no_context_owns_pool_and_mapped_memory)
 {
 	one_of_each();
 	ck_assert_int_le(pindown_invalidate_context(NULL), 0);
-	pd_ended(pd_end_context(NULL));
+	pdn_ended(pdn_end_context(NULL));
 	assert_cached("11111");
 }
 END_TEST
@@ -234,11 +234,11 @@ END_TEST
 START_TEST(a_device_takes_the_memory_of_its_contexts)
 {
 	one_of_each();
-	pd_ended(pd_end_device(1));
+	pdn_ended(pdn_end_device(1));
 	assert_cached("11110");
 	ck_assert_uint_eq(device_stats(1).invalidations, 1);
 	ck_assert_uint_eq(device_stats(0).invalidations, 0);
-	pd_ended(pd_end_device(0));
+	pdn_ended(pdn_end_device(0));
 	ck_assert(!is_cached(AT(0), 1));
 }
 END_TEST
@@ -247,10 +247,10 @@ START_TEST(everything_ends_at_a_checkpoint)
 {
 	one_of_each();
 	pindown_region *held = must_get(AT(3), 1);
-	pd_guard guard = pd_end_all();
+	pdn_guard guard = pdn_end_all();
 	assert_cached("00000");
 	ck_assert_uint_eq(fake_open_exports(), 1);
-	pd_ended(guard);
+	pdn_ended(guard);
 	pindown_put(held);
 	ck_assert_uint_eq(fake_open_exports(), 0);
 	ck_assert_uint_eq(stats().invalidations, 5);
@@ -266,7 +266,7 @@ START_TEST(a_volatile_region_is_checked_at_each_hit)
 	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
 	get_and_put(BASE, 1);
 	get_and_put(AT(1), 1);
-	pd_volatile(BASE, MIB(2));
+	pdn_volatile(BASE, MIB(2));
 
 	unsigned before = fake_count(FAKE_QUERY);
 	pindown_region *region = must_get(BASE, 1);
@@ -288,7 +288,7 @@ START_TEST(volatile_memory_may_be_replaced_unseen)
 {
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
 	get_and_put(BASE, 1);
-	pd_volatile(BASE, MIB(2));
+	pdn_volatile(BASE, MIB(2));
 	for (unsigned round = 0; round < 10; round++) {
 		pindown_region *held = must_get(BASE, 1);
 		ck_assert_int_eq(fake_free(BASE), FAKE_SUCCESS);
@@ -309,7 +309,7 @@ END_TEST
 
 START_TEST(volatile_before_the_pin_counts_as_well)
 {
-	pd_volatile(BASE, MIB(8));
+	pdn_volatile(BASE, MIB(8));
 	fake_alloc(BASE + MIB(2), MIB(2), FAKE_LINEAR);
 	get_and_put(BASE + MIB(2), 1);
 	pindown_region *region = must_get(BASE + MIB(2), 1);
@@ -323,7 +323,7 @@ START_TEST(a_region_that_is_partly_volatile_is_checked)
 {
 	fake_alloc(BASE, MIB(4), FAKE_LINEAR);
 	get_and_put(BASE, 1);
-	pd_volatile(BASE + MIB(4) - 1, MIB(2));
+	pdn_volatile(BASE + MIB(4) - 1, MIB(2));
 	get_and_put(BASE, 1);
 	ck_assert_uint_eq(stats().tag_checks, 1);
 }
@@ -333,10 +333,10 @@ START_TEST(trusted_memory_is_no_longer_checked)
 {
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
 	get_and_put(BASE, 1);
-	pd_volatile(BASE, MIB(2));
+	pdn_volatile(BASE, MIB(2));
 	get_and_put(BASE, 1);
 	ck_assert_uint_eq(stats().tag_checks, 1);
-	pd_allocated(BASE, MIB(2));
+	pdn_allocated(BASE, MIB(2));
 	unsigned before = fake_count(FAKE_CALLS);
 	pindown_region *region = must_get(BASE, 1);
 	ck_assert_int_eq(pindown_region_is_volatile(region), 0);
@@ -357,11 +357,11 @@ END_TEST
 START_TEST(trusted_memory_is_compared_first)
 {
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
-	pd_volatile(BASE, MIB(2));
+	pdn_volatile(BASE, MIB(2));
 	get_and_put(BASE, 1);
 	ck_assert_int_eq(fake_free(BASE), FAKE_SUCCESS);
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
-	pd_allocated(BASE, MIB(2));
+	pdn_allocated(BASE, MIB(2));
 	ck_assert(!is_cached(BASE, 1));
 	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
 	get_and_put(BASE, 1);
@@ -375,11 +375,11 @@ END_TEST
  */
 START_TEST(trust_in_a_part_leaves_the_rest_volatile)
 {
-	pd_volatile(BASE, MIB(8));
+	pdn_volatile(BASE, MIB(8));
 	for (unsigned i = 0; i < 4; i++)
 		fake_alloc(BASE + MIB(2) * i, MIB(2), FAKE_LINEAR);
-	pd_allocated(BASE + MIB(2), MIB(2));
-	pd_allocated(BASE + MIB(6), MIB(1));
+	pdn_allocated(BASE + MIB(2), MIB(2));
+	pdn_allocated(BASE + MIB(6), MIB(1));
 	for (unsigned i = 0; i < 4; i++)
 		get_and_put(BASE + MIB(2) * i, 1);
 	for (unsigned i = 0; i < 4; i++) {
@@ -398,8 +398,8 @@ END_TEST
 START_TEST(memory_that_is_volatile_again_takes_no_more_room)
 {
 	for (unsigned i = 0; i < 6000; i++) {
-		pd_volatile(BASE, MIB(2));
-		pd_allocated(BASE, PAGE);
+		pdn_volatile(BASE, MIB(2));
+		pdn_allocated(BASE, PAGE);
 	}
 	fake_alloc(BASE + MIB(2), PAGE, FAKE_LINEAR);
 	get_and_put(BASE + MIB(2), 1);
@@ -417,7 +417,7 @@ START_TEST(many_volatile_ranges)
 	const unsigned n = 6000; /* more than are remembered one by one */
 
 	for (unsigned i = 0; i < n; i++)
-		pd_volatile(BASE + PAGE * 2 * i, PAGE);
+		pdn_volatile(BASE + PAGE * 2 * i, PAGE);
 	fake_alloc(BASE, PAGE, FAKE_LINEAR);
 	fake_alloc(BASE + PAGE * 2 * (n - 1), PAGE, FAKE_LINEAR);
 	for (unsigned round = 0; round < 2; round++) {
@@ -499,16 +499,16 @@ START_TEST(a_recheck_of_a_pool_drops_what_has_gone)
 	fake_alloc_in(AT(3), MIB(1), FAKE_LINEAR, FAKE_CONTEXT, 0, NULL);
 	for (unsigned i = 0; i < 4; i++)
 		get_and_put(AT(i), 1);
-	pd_recheck(POOL);
+	pdn_recheck(POOL);
 	assert_cached("1111");
 	ck_assert_uint_eq(stats().missed_invalidations, 0);
 
 	for (unsigned i = 0; i < 4; i++)
 		ck_assert_int_eq(fake_free(AT(i)), FAKE_SUCCESS);
 	fake_alloc_in(AT(1), MIB(1), FAKE_POOL, NULL, 0, POOL);
-	pd_recheck(POOL);
+	pdn_recheck(POOL);
 	ck_assert_uint_eq(stats().regions, 2);
-	pd_recheck(NULL);
+	pdn_recheck(NULL);
 	ck_assert_uint_eq(stats().regions, 0);
 	assert_cached("0000");
 	ck_assert_uint_eq(fake_open_exports(), 0);
@@ -519,7 +519,7 @@ END_TEST
 START_TEST(a_recheck_spares_what_is_alive)
 {
 	one_of_each();
-	pd_recheck(NULL);
+	pdn_recheck(NULL);
 	assert_cached("11111");
 	ck_assert_uint_eq(stats().invalidations, 0);
 }
@@ -532,14 +532,14 @@ START_TEST(at_exit_the_driver_is_left_alone)
 	pindown_region *held = must_get(BASE, 1);
 	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
 	get_and_put(AT(1), 1);
-	pd_exiting();
+	pdn_exiting();
 	unsigned before = fake_count(FAKE_CALLS);
 
 	fake_alloc(AT(2), MIB(2), FAKE_LINEAR);
 	must_refuse(AT(2), 1, PINDOWN_ERR_NO_CUDA);
-	pd_ended(pd_end_range(AT(1), 0));
-	pd_recheck(NULL);
-	pd_ended(pd_end_all());
+	pdn_ended(pdn_end_range(AT(1), 0));
+	pdn_recheck(NULL);
+	pdn_ended(pdn_end_all());
 	pindown_put(held);
 	ck_assert_uint_eq(fake_count(FAKE_CALLS), before);
 	ck_assert_uint_eq(fake_open_exports(), 0);

@@ -192,7 +192,7 @@ START_TEST(a_revocation_of_another_region_ends_none)
 	region = must_get(BASE, ALL);
 	ck_assert_uint_eq(fake_count(FAKE_CALLS), asked);
 	/* The next hit is as fast as before. */
-	ck_assert(pd_region_word_stands(region));
+	ck_assert(pdn_region_word_stands(region));
 	pindown_put(region);
 	/*
 	 * The region is not taken for dead either by a caller that asks the driver, or by one that

@@ -141,7 +141,7 @@ END_TEST
 /* Where frees can't be trusted the buffer id is compared, and the object ends with the region. */
 START_TEST(an_object_of_a_checked_region_is_checked)
 {
-	pd_volatile(AT(0), MIB(2));
+	pdn_volatile(AT(0), MIB(2));
 	attach_and_detach(consumer, AT(0), KEY(1, 1));
 	attach_and_detach(consumer, AT(0), KEY(1, 1));
 	ck_assert_uint_eq(books.creates, 1);
@@ -160,7 +160,7 @@ START_TEST(an_object_of_memory_that_died_unseen_is_found)
 {
 	unsigned hits = 0;
 
-	pd_hits_for_a_look = 64;
+	pdn_hits_for_a_look = 64;
 	for (unsigned i = 0; i < 64; i++)
 		attach_and_detach(consumer, AT(0), KEY(1, 7));
 	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);

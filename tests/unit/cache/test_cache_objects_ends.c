@@ -22,12 +22,12 @@ START_TEST(an_idle_object_is_destroyed_before_the_free)
 	books.in_destroy = look_at_exports;
 	attach_and_detach(consumer, AT(0), KEY(1, 1));
 	attach_and_detach(consumer, AT(0), KEY(2, 1));
-	pd_guard guard = pd_end_range(AT(0), 0);
+	pdn_guard guard = pdn_end_range(AT(0), 0);
 	ck_assert_uint_eq(books.destroys, 2);
 	ck_assert_uint_eq(exports_then, 1);
 	ck_assert_uint_eq(fake_open_exports(), 0);
 	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
-	pd_ended(guard);
+	pdn_ended(guard);
 	destroyed(2, PINDOWN_REASON_FREED, 0);
 	watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	attach_and_detach(consumer, AT(0), KEY(1, 1));
@@ -138,11 +138,11 @@ START_TEST(revoke_gives_the_memory_back_at_once)
 	pindown_object *held = must_attach(consumer, AT(0), KEY(1, 1));
 	pindown_object *twice = must_attach(consumer, AT(0), KEY(1, 1));
 
-	pd_guard guard = pd_end_range(AT(0), 0);
+	pdn_guard guard = pdn_end_range(AT(0), 0);
 	destroyed(1, PINDOWN_REASON_FREED, 1);
 	ck_assert_uint_eq(fake_open_exports(), 0);
 	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
-	pd_ended(guard);
+	pdn_ended(guard);
 	ck_assert_uint_eq(stats().regions, 0);
 	ck_assert_uint_eq(stats().objects_revoked, 1);
 	ck_assert_int_eq(pindown_object_is_live(held), 0);
@@ -318,11 +318,11 @@ START_TEST(a_subscriber_may_detach)
 {
 	pindown_subscribe(detach_mine, NULL);
 	mine = must_attach(consumer, AT(0), KEY(1, 1));
-	pd_guard guard = pd_end_range(AT(0), 0);
+	pdn_guard guard = pdn_end_range(AT(0), 0);
 	destroyed(1, PINDOWN_REASON_FREED, 0);
 	ck_assert_uint_eq(fake_open_exports(), 0);
 	fake_free(AT(0));
-	pd_ended(guard);
+	pdn_ended(guard);
 	ck_assert_uint_eq(stats().kept_regions, 0);
 }
 END_TEST
@@ -458,14 +458,14 @@ START_TEST(idle_objects_of_an_owner_that_lives_on_can_go)
 
 	attach_and_detach(consumer, AT(0), KEY(1, 2));
 	held = must_attach(consumer, AT(0), KEY(1, 1));
-	pd_drop_idle_of(consumer, 1);
+	pdn_drop_idle_of(consumer, 1);
 	destroyed(1, PINDOWN_REASON_OWNER, 0);
 	ck_assert_ptr_eq(must_attach(consumer, AT(0), KEY(1, 1)), held);
 	pindown_detach(held);
 	pindown_detach(held);
 	ck_assert_uint_eq(books.destroys, 1);
-	pd_drop_idle_of(0, 1);
-	pd_drop_idle_of(consumer + 1, 1);
+	pdn_drop_idle_of(0, 1);
+	pdn_drop_idle_of(consumer + 1, 1);
 }
 END_TEST
 

@@ -266,7 +266,7 @@ END_TEST
  */
 START_TEST(without_hooks_a_reservation_shows_that_memory_is_mapped)
 {
-	pd_is_mapped = NULL;
+	pdn_is_mapped = NULL;
 	map_pair();
 	must_refuse(BASE + MIB(1), MIB(2), PINDOWN_ERR_RANGE);
 	get_and_put(BASE, MIB(2));
@@ -291,12 +291,12 @@ static bool knows_one(uint64_t base, uint64_t id)
 START_TEST(each_part_must_be_known_as_mapped)
 {
 	map_pair();
-	pd_is_mapped = knows_one;
+	pdn_is_mapped = knows_one;
 	known_id = fake_id(BASE);
 	must_refuse(BASE, MIB(4), PINDOWN_ERR_RANGE);
 	known_id = fake_id(BASE + MIB(2));
 	must_refuse(BASE, MIB(4), PINDOWN_ERR_RANGE);
-	pd_is_mapped = fake_is_mapped;
+	pdn_is_mapped = fake_is_mapped;
 	get_and_put(BASE, MIB(4));
 }
 END_TEST
@@ -368,7 +368,7 @@ END_TEST
  */
 START_TEST(remapping_the_second_half_is_noticed_without_a_guard)
 {
-	pd_set_intercepting(false);
+	pdn_set_intercepting(false);
 	map_pair();
 	get_and_put(BASE, MIB(4));
 	ck_assert_int_eq(fake_free(BASE + MIB(2)), FAKE_SUCCESS);
@@ -404,7 +404,7 @@ static void get_both(void *arg)
 
 static bool known_a_moment_later(uint64_t base, uint64_t id)
 {
-	pd_is_mapped = fake_is_mapped;
+	pdn_is_mapped = fake_is_mapped;
 	ck_assert(fake_is_mapped(base, id));
 	in_other_thread(get_both, NULL);
 	return false;
@@ -413,9 +413,9 @@ static bool known_a_moment_later(uint64_t base, uint64_t id)
 START_TEST(a_mapping_not_yet_known_is_no_missed_free)
 {
 	map_pair();
-	pd_is_mapped = known_a_moment_later;
+	pdn_is_mapped = known_a_moment_later;
 	pindown_region *region = must_get(BASE + MIB(2), MIB(2));
-	ck_assert_ptr_eq(pd_is_mapped, fake_is_mapped);
+	ck_assert_ptr_eq(pdn_is_mapped, fake_is_mapped);
 	ck_assert_uint_eq(pindown_region_base(region), BASE);
 	ck_assert_uint_eq(pindown_region_length(region), MIB(4));
 	pindown_put(region);
@@ -443,11 +443,11 @@ START_TEST(a_recheck_looks_at_every_mapping)
 {
 	map_pair();
 	get_and_put(BASE, MIB(4));
-	pd_recheck(NULL);
+	pdn_recheck(NULL);
 	ck_assert(is_cached(BASE, MIB(4)));
 	ck_assert_int_eq(fake_free(BASE + MIB(2)), FAKE_SUCCESS);
 	fake_alloc(BASE + MIB(2), MIB(2), FAKE_VMM);
-	pd_recheck(NULL);
+	pdn_recheck(NULL);
 	ck_assert(!is_cached(BASE, MIB(4)));
 	expected_missed = 1;
 }

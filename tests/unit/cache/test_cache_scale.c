@@ -39,14 +39,14 @@ static void step_put(void)
 static void step_free_of_unknown(void)
 {
 	step_from_here();
-	pd_ended(pd_end_range(UNKNOWN, 0));
+	pdn_ended(pdn_end_range(UNKNOWN, 0));
 	step_to_here();
 }
 
 static void step_free_of_wide_range(void)
 {
 	step_from_here();
-	pd_ended(pd_end_range(BASE + GIB(16), GIB(2)));
+	pdn_ended(pdn_end_range(BASE + GIB(16), GIB(2)));
 	step_to_here();
 }
 

@@ -32,7 +32,7 @@ START_TEST(an_unwatched_free_leaks_and_goes_stale)
 	CUdeviceptr q = 0;
 	OK(cuMemAlloc_v2(&q, MIB(64)));
 	ck_assert_uint_eq(q, p);
-	pd_allocated(q, MIB(64));
+	pdn_allocated(q, MIB(64));
 	expected_missed = 1;
 	ck_assert(!is_cached(p, 1));
 	ck_assert_uint_eq(sim_kept_bytes(0), 0);
@@ -205,11 +205,11 @@ START_TEST(a_context_ends_its_linear_memory_only)
 	get_and_put(others, 1);
 	get_and_put(pool, 1);
 	OK(cuStreamSynchronize(NULL));
-	pd_guard guard = pd_end_context(other);
+	pdn_guard guard = pdn_end_context(other);
 	ck_assert(!is_cached(others, 1));
 	ck_assert_uint_eq(sim_open_exports(0), 2);
 	OK(cuCtxDestroy_v2(other));
-	pd_ended(guard);
+	pdn_ended(guard);
 	ck_assert(is_cached(mine, 1));
 	ck_assert(is_cached(pool, 1));
 	must_refuse(others, 1, PINDOWN_ERR_NOT_DEVICE);
@@ -236,15 +236,15 @@ static void map(CUdeviceptr at, size_t size, CUmemGenericAllocationHandle handle
 
 	OK(cuMemMap(at, size, 0, handle, 0));
 	OK(cuMemSetAccess(at, size, &access, 1));
-	pd_allocated(at, size);
+	pdn_allocated(at, size);
 }
 
 static void unmap(CUdeviceptr at, size_t size)
 {
-	pd_guard guard = pd_end_range(at, size);
+	pdn_guard guard = pdn_end_range(at, size);
 
 	OK(cuMemUnmap(at, size));
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 START_TEST(mappings_side_by_side)

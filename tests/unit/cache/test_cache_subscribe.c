@@ -113,12 +113,12 @@ START_TEST(each_reason_has_its_name)
 	pindown_invalidate(AT(0), 1);
 	assert_seen(3, AT(0), PINDOWN_REASON_FLUSHED, 0);
 	get_and_put(AT(0), 1);
-	pd_ended(pd_end_context(FAKE_CONTEXT));
+	pdn_ended(pdn_end_context(FAKE_CONTEXT));
 	assert_seen(4, AT(0), PINDOWN_REASON_CONTEXT, 0);
 	get_and_put(AT(0), 1);
-	pd_ended(pd_end_device(0));
+	pdn_ended(pdn_end_device(0));
 	assert_seen(5, AT(0), PINDOWN_REASON_CONTEXT, 0);
-	pd_volatile(AT(0), MIB(2));
+	pdn_volatile(AT(0), MIB(2));
 	get_and_put(AT(0), 1);
 	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
 	must_refuse(AT(0), 1, PINDOWN_ERR_NOT_DEVICE);
@@ -194,12 +194,12 @@ START_TEST(a_callback_may_put_its_own_hold)
 	pindown_subscribe(put_mine, NULL);
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
 	mine = must_get(BASE, 1);
-	pd_guard guard = pd_end_range(BASE, 0);
+	pdn_guard guard = pdn_end_range(BASE, 0);
 	assert_seen(1, BASE, PINDOWN_REASON_FREED, 1);
 	ck_assert_uint_eq(fake_open_exports(), 0);
 	ck_assert_uint_eq(stats().regions, 0);
 	ck_assert_int_eq(fake_free(BASE), FAKE_SUCCESS);
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 END_TEST
 
@@ -481,7 +481,7 @@ START_TEST(unsubscribe_waits_for_a_running_callback)
 	worker_start(&freeing, free_first, NULL);
 	gate_wait(&callback_runs);
 	worker_start(&unsubscribing, unsubscribe_blocking, NULL);
-	worker_settled(&unsubscribing);
+	worker_wait_idle(&unsubscribing);
 	ck_assert(!worker_is_done(&unsubscribing));
 	ck_assert(!worker_is_done(&freeing));
 

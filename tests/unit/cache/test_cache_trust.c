@@ -24,7 +24,7 @@ static void must_be_checked(uint64_t addr, bool checked)
 
 static void distrust(void)
 {
-	pd_distrust("%s was handed out", "cuMemFree_v9");
+	pdn_distrust("%s was handed out", "cuMemFree_v9");
 }
 
 START_TEST(from_then_on_every_hit_is_checked)
@@ -60,15 +60,15 @@ START_TEST(it_is_for_good)
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
 	get_and_put(BASE, 1);
 	distrust();
-	pd_set_intercepting(true);
+	pdn_set_intercepting(true);
 	must_be_checked(BASE, true);
 	ck_assert_uint_eq(stats().intercepting, 0);
 
 	/*
 	 * A notice of an allocation makes volatile memory trusted again; this is not such a notice.
 	 */
-	pd_volatile(BASE, MIB(2));
-	pd_allocated(BASE, MIB(2));
+	pdn_volatile(BASE, MIB(2));
+	pdn_allocated(BASE, MIB(2));
 	must_be_checked(BASE, true);
 	ck_assert_uint_eq(stats().missed_invalidations, 0);
 }
@@ -87,9 +87,9 @@ END_TEST
 
 START_TEST(it_may_come_before_anything_is_pinned)
 {
-	pd_set_intercepting(false);
+	pdn_set_intercepting(false);
 	distrust();
-	pd_set_intercepting(true);
+	pdn_set_intercepting(true);
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
 	get_and_put(BASE, 1);
 	must_be_checked(BASE, true);
@@ -142,12 +142,12 @@ static void alloc_in_its_place(void)
 
 static void recheck(void)
 {
-	pd_recheck(NULL);
+	pdn_recheck(NULL);
 }
 
 static void recheck_its_pool(void)
 {
-	pd_recheck(POOL);
+	pdn_recheck(POOL);
 }
 
 /* Pins a range that continues into another allocation, so that it is no hit. */
@@ -161,7 +161,7 @@ static void hit_until_found(void)
 {
 	pindown_region *region;
 
-	for (unsigned i = 0; i < 3 * pd_hits_for_a_look && !stats().distrusted; i++)
+	for (unsigned i = 0; i < 3 * pdn_hits_for_a_look && !stats().distrusted; i++)
 		if (pindown_get(AT(0), 1, 0, &region) == PINDOWN_OK)
 			pindown_put(region);
 }
@@ -234,9 +234,9 @@ END_TEST
 START_TEST(volatile_memory_that_goes_unseen_is_no_miss)
 {
 	miss_one(FAKE_LINEAR);
-	pd_volatile(AT(0), MIB(2));
+	pdn_volatile(AT(0), MIB(2));
 	must_refuse(AT(0), 1, PINDOWN_ERR_NOT_DEVICE);
-	pd_recheck(NULL);
+	pdn_recheck(NULL);
 	watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	ck_assert_uint_eq(stats().distrusted, 0);
 	must_be_checked(AT(1), false);
@@ -246,7 +246,7 @@ END_TEST
 /* There each hit is checked from the beginning, and this is how frees are found. */
 START_TEST(where_frees_are_not_watched_none_is_missed)
 {
-	pd_set_intercepting(false);
+	pdn_set_intercepting(false);
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	get_and_put(AT(0), 1);
 	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
@@ -271,9 +271,9 @@ static void free_in_other_thread(void *arg)
 START_TEST(a_free_that_is_seen_during_a_check_is_no_miss)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
-	pd_volatile(AT(0), 1);
+	pdn_volatile(AT(0), 1);
 	get_and_put(AT(0), 1);
-	pd_volatile(AT(2), 1);
+	pdn_volatile(AT(2), 1);
 	fake_at_edge(FAKE_QUERY, FAKE_ENTERING(0), free_in_other_thread, NULL);
 	must_refuse(AT(0), 1, PINDOWN_ERR_NOT_DEVICE);
 	ck_assert(fake_edge_met());
@@ -287,7 +287,7 @@ END_TEST
 START_TEST(few_hits_are_compared)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
-	pd_hits_for_a_look = 64;
+	pdn_hits_for_a_look = 64;
 	get_and_put(AT(0), 1);
 	for (unsigned i = 0; i < 64; i++)
 		get_and_put(AT(0), 1);
@@ -305,7 +305,7 @@ START_TEST(with_verify_never_no_hit_is_compared_by_chance)
 {
 	setenv("PINDOWN_VERIFY", "never", 1);
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
-	pd_hits_for_a_look = 4;
+	pdn_hits_for_a_look = 4;
 	get_and_put(AT(0), 1);
 	unsigned before = fake_count(FAKE_CALLS);
 	for (unsigned i = 0; i < 100; i++)
@@ -333,7 +333,7 @@ START_TEST(whichever_has_died_unseen_is_found)
 	uint64_t at = _i == 8 ? AT(9) + KIB(4) : AT(_i), dead;
 	unsigned hits = 0;
 
-	pd_hits_for_a_look = 64;
+	pdn_hits_for_a_look = 64;
 	for (unsigned i = 0; i < buffers; i++)
 		fake_alloc(AT(i), MIB(2), FAKE_LINEAR);
 	fake_alloc(AT(9), KIB(4), FAKE_LINEAR);
@@ -361,8 +361,8 @@ START_TEST(checked_hits_put_off_no_look)
 
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
-	pd_hits_for_a_look = 64;
-	pd_volatile(AT(1), MIB(2));
+	pdn_hits_for_a_look = 64;
+	pdn_volatile(AT(1), MIB(2));
 	get_and_put(AT(0), 1);
 	get_and_put(AT(1), 1);
 	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
@@ -380,14 +380,14 @@ END_TEST
 START_TEST(an_answer_about_something_else_is_no_miss)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
-	pd_hits_for_a_look = 4;
+	pdn_hits_for_a_look = 4;
 	get_and_put(AT(0), 1);
 	unsigned before = fake_count(FAKE_QUERY);
 	fake_fail(FAKE_QUERY, 0, 1000, FAKE_UNKNOWN);
 	for (unsigned i = 0; i < 100; i++)
 		get_and_put(AT(0), 1);
 	ck_assert_uint_ge(fake_count(FAKE_QUERY) - before, 10);
-	pd_recheck(NULL);
+	pdn_recheck(NULL);
 	fake_fail(FAKE_QUERY, 0, 0, 0);
 	ck_assert_uint_eq(stats().distrusted, 0);
 	ck_assert_uint_eq(stats().pins, 1);

@@ -176,7 +176,7 @@ static void remove_consumer(void)
 
 static void recheck(void)
 {
-	pd_recheck(NULL);
+	pdn_recheck(NULL);
 }
 
 /* ---- in the driver ---- */
@@ -222,7 +222,7 @@ END_TEST
 START_TEST(in_a_hit_that_is_checked)
 {
 	type = _i;
-	pd_volatile(AT(0), MIB(2));
+	pdn_volatile(AT(0), MIB(2));
 	sweep_driver(get, true);
 }
 END_TEST
@@ -400,12 +400,12 @@ static bool free_went_on;
 
 static void be_cancelled_in_the_free(void)
 {
-	pd_guard guard = pd_end_range(AT(0), 0);
+	pdn_guard guard = pdn_end_range(AT(0), 0);
 
 	fake_free(AT(0));
 	be_cancelled(); /* without pindown the program would be cancelled here, too */
 	free_went_on = true;
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 START_TEST(in_the_drivers_free)
@@ -476,7 +476,7 @@ START_TEST(the_state_stays)
 		watched_free(AT(0));
 		watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
 		expect_state(states[i]);
-		pd_recheck(NULL);
+		pdn_recheck(NULL);
 		pindown_flush();
 		expect_state(states[i]);
 	}
@@ -489,7 +489,7 @@ static void prepare_a_region(void)
 {
 	fake_free(AT(0));
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
-	pd_recheck(NULL);
+	pdn_recheck(NULL);
 	get_and_put(AT(0), 1);
 }
 
@@ -592,7 +592,7 @@ static void prepare_a_lent_descriptor(void)
 static void prepare_volatile_memory(void)
 {
 	prepare_a_region();
-	pd_volatile(AT(0), MIB(2));
+	pdn_volatile(AT(0), MIB(2));
 }
 
 static void prepare_dead_memory(void)
@@ -724,17 +724,17 @@ static void ask_for_statistics(void)
 
 static void say_that_frees_are_watched(void)
 {
-	pd_set_intercepting(true);
+	pdn_set_intercepting(true);
 }
 
 static void make_volatile(void)
 {
-	pd_volatile(AT(0), MIB(2));
+	pdn_volatile(AT(0), MIB(2));
 }
 
 static void tell_of_an_allocation(void)
 {
-	pd_allocated(AT(0), MIB(2));
+	pdn_allocated(AT(0), MIB(2));
 }
 
 static const struct {
@@ -793,8 +793,8 @@ static void stepped_act(void)
 /* If the cancelled thread had kept the lock, every later call would wait for it: look first. */
 static void free_what_is_left_without_lock(void)
 {
-	ck_assert_msg(!pd_here.lock[PD_LOCK_CACHE], "the cancelled thread still has the lock");
-	ck_assert_uint_eq(pd_unsettled, 0);
+	ck_assert_msg(!pdn_here.lock[PDN_LOCK_CACHE], "the cancelled thread still has the lock");
+	ck_assert_uint_eq(pdn_pending, 0);
 	free_what_is_left();
 }
 

@@ -16,15 +16,15 @@
 #include "tests/unit/support/suite.h"
 #include "cache/base/event.h"
 
-static struct pd_config config;
-static struct pd_problems problems;
+static struct pdn_config config;
+static struct pdn_problems problems;
 
 static void parse(char *assignment)
 {
 	char *environment[] = {assignment, NULL};
 
 	memset(&config, 0x55, sizeof(config));
-	pd_config_parse(&config, &problems, environment);
+	pdn_config_parse(&config, &problems, environment);
 }
 
 /* The configuration's value for this variable, as text. */
@@ -157,7 +157,7 @@ static const struct {
 START_TEST(bad_values)
 {
 	char assignment[200], expected[600], accepts[400], default_value[PATH_MAX + 32];
-	const struct pd_variable *variable = pd_variables;
+	const struct pdn_variable *variable = pdn_variables;
 
 	parse(NULL);
 	snprintf(default_value, sizeof(default_value), "%s", value_of(bad[_i].variable));
@@ -167,8 +167,8 @@ START_TEST(bad_values)
 	parse(assignment);
 	ck_assert_uint_eq(problems.count, 1);
 	snprintf(expected, sizeof(expected), "%s: must be %s\ttaken as %s\n", assignment,
-		 pd_variable_accepts(variable, accepts, sizeof(accepts)),
-		 variable->standard[0] ? variable->standard : "not set");
+		 pdn_variable_accepts(variable, accepts, sizeof(accepts)),
+		 variable->default_value[0] ? variable->default_value : "not set");
 	ck_assert_str_eq(problems.text, expected);
 	ck_assert_str_eq(value_of(bad[_i].variable), default_value);
 }
@@ -204,7 +204,7 @@ START_TEST(others_variables)
 	char a[] = "PINDOWNER=1", b[] = "PINDOW=0", c[] = "PATH=PINDOWN_X=1", d[] = "PINDOWN";
 	char *environment[] = {a, b, c, d, NULL};
 
-	pd_config_parse(&config, &problems, environment);
+	pdn_config_parse(&config, &problems, environment);
 	ck_assert_uint_eq(problems.count, 0);
 	ck_assert(config.enabled);
 }
@@ -215,9 +215,9 @@ START_TEST(the_first_assignment_counts)
 	char a[] = "PINDOWN_LOG=info", b[] = "PINDOWN_LOG=nonsense";
 	char *environment[] = {a, b, NULL};
 
-	pd_config_parse(&config, &problems, environment);
+	pdn_config_parse(&config, &problems, environment);
 	ck_assert_uint_eq(problems.count, 0);
-	ck_assert_int_eq(config.log, PD_LOG_INFO);
+	ck_assert_int_eq(config.log, PDN_LOG_INFO);
 }
 END_TEST
 
@@ -265,7 +265,7 @@ START_TEST(many_problems)
 		environment[i] = text[i];
 	}
 	environment[200] = NULL;
-	pd_config_parse(&config, &problems, environment);
+	pdn_config_parse(&config, &problems, environment);
 	ck_assert_uint_eq(problems.count, 200);
 	ck_assert_uint_lt(problems.used, sizeof(problems.text));
 	ck_assert_uint_eq(problems.used, strlen(problems.text));
@@ -276,7 +276,7 @@ END_TEST
 /* A row without one of these would leave a gap in the help and in the manual. */
 START_TEST(rows_are_complete)
 {
-	const struct pd_variable *row = &pd_variables[_i];
+	const struct pdn_variable *row = &pdn_variables[_i];
 	char accepts[400];
 
 	ck_assert_int_eq(strncmp(row->name, "PINDOWN", 7), 0);
@@ -284,10 +284,10 @@ START_TEST(rows_are_complete)
 	ck_assert_ptr_nonnull(row->argument);
 	ck_assert_uint_gt(strlen(row->help), 20);
 	ck_assert_int_eq(row->help[strlen(row->help) - 1], '.');
-	ck_assert_uint_lt(strlen(pd_variable_accepts(row, accepts, sizeof(accepts))), 399);
+	ck_assert_uint_lt(strlen(pdn_variable_accepts(row, accepts, sizeof(accepts))), 399);
 	for (unsigned i = 0; i < (unsigned)_i; i++) {
-		ck_assert_str_ne(row->name, pd_variables[i].name);
-		ck_assert_str_ne(row->option, pd_variables[i].option);
+		ck_assert_str_ne(row->name, pdn_variables[i].name);
+		ck_assert_str_ne(row->option, pdn_variables[i].option);
 	}
 }
 END_TEST
@@ -324,19 +324,19 @@ START_TEST(own_environment)
 	setenv("PINDOWN_VERIFY", "perhaps", 1);
 	setenv("PINDOWN_MAX_BYTES", "1M", 1);
 	errno = 99;
-	ck_assert_uint_eq(pd_config()->max_bytes, 1 << 20);
+	ck_assert_uint_eq(pdn_config()->max_bytes, 1 << 20);
 	ck_assert_int_eq(errno, 99);
 	/* Read once. */
 	setenv("PINDOWN_MAX_BYTES", "2M", 1);
-	ck_assert_uint_eq(pd_config()->max_bytes, 1 << 20);
+	ck_assert_uint_eq(pdn_config()->max_bytes, 1 << 20);
 	/* A program that never touches CUDA prints nothing. */
 	ck_assert_str_eq(printed(fd), "");
-	pd_config_complain();
+	pdn_config_complain();
 	ck_assert_int_eq(errno, 99);
 	ck_assert_str_eq(printed(fd),
 			 "pindown: PINDOWN_VERIFY=perhaps: must be one of auto, always, "
 			 "never; taken as auto\n");
-	pd_config_complain();
+	pdn_config_complain();
 	ck_assert_int_eq(strlen(printed(fd)),
 			 strlen("pindown: PINDOWN_VERIFY=perhaps: must be one of "
 				"auto, always, never; taken as auto\n"));
@@ -349,8 +349,8 @@ START_TEST(quiet_is_quiet)
 
 	setenv("PINDOWN_VERIFY", "perhaps", 1);
 	setenv("PINDOWN_LOG", "quiet", 1);
-	pd_config_complain();
-	pd_log(PD_LOG_ERROR, "nothing");
+	pdn_config_complain();
+	pdn_log(PDN_LOG_ERROR, "nothing");
 	ck_assert_str_eq(printed(fd), "");
 }
 END_TEST
@@ -361,10 +361,10 @@ START_TEST(levels)
 	int fd = redirected();
 
 	setenv("PINDOWN_LOG", "warn", 1);
-	pd_log(PD_LOG_INFO, "info");
-	pd_log(PD_LOG_WARN, "a %s, %d", "warning", 5);
+	pdn_log(PDN_LOG_INFO, "info");
+	pdn_log(PDN_LOG_WARN, "a %s, %d", "warning", 5);
 	for (int i = 0; i < 3; i++)
-		pd_log_once(&once, PD_LOG_ERROR, "off, time %d", i);
+		pdn_log_once(&once, PDN_LOG_ERROR, "off, time %d", i);
 	ck_assert_str_eq(printed(fd), "pindown: a warning, 5\npindown: off, time 0\n");
 }
 END_TEST
@@ -375,7 +375,7 @@ START_TEST(long_lines_are_cut)
 	char text[3000] = "";
 
 	memset(text, 'y', sizeof(text) - 1);
-	pd_log(PD_LOG_ERROR, "%s", text);
+	pdn_log(PDN_LOG_ERROR, "%s", text);
 	ck_assert_uint_lt(strlen(printed(fd)), 1024);
 	ck_assert_uint_gt(strlen(printed(fd)), 1000);
 	ck_assert_int_eq(printed(fd)[strlen(printed(fd)) - 1], '\n');
@@ -392,12 +392,12 @@ START_TEST(nobody_listens)
 	close(ends[0]);
 	dup2(ends[1], STDERR_FILENO);
 	errno = 77;
-	pd_log(PD_LOG_ERROR, "lost");
+	pdn_log(PDN_LOG_ERROR, "lost");
 	ck_assert_int_eq(errno, 77);
 	sigpending(&pending);
 	ck_assert_int_eq(sigismember(&pending, SIGPIPE), 0);
 	close(STDERR_FILENO);
-	pd_log(PD_LOG_ERROR, "lost");
+	pdn_log(PDN_LOG_ERROR, "lost");
 	ck_assert_int_eq(errno, 77);
 }
 END_TEST
@@ -411,7 +411,7 @@ START_TEST(a_pending_signal_stays)
 	sigaddset(&set, SIGPIPE);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	raise(SIGPIPE);
-	pd_log(PD_LOG_ERROR, "a line");
+	pdn_log(PDN_LOG_ERROR, "a line");
 	sigpending(&set);
 	ck_assert_int_eq(sigismember(&set, SIGPIPE), 1);
 }
@@ -432,7 +432,7 @@ int main(void)
 	tcase_add_test(table, a_name_that_is_too_long);
 	tcase_add_test(table, control_characters);
 	tcase_add_test(table, many_problems);
-	tcase_add_loop_test(table, rows_are_complete, 0, (int)pd_variable_count);
+	tcase_add_loop_test(table, rows_are_complete, 0, (int)pdn_variable_count);
 	tcase_add_test(own, own_environment);
 	tcase_add_test(own, quiet_is_quiet);
 	tcase_add_test(own, levels);

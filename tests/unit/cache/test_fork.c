@@ -261,7 +261,7 @@ START_TEST(a_child_that_is_told_late)
 	pindown_put(region);
 	pid_t child = _Fork();
 	if (child == 0) {
-		pd_fork_child();
+		pdn_fork_child();
 		has_nothing(fds);
 		uses_the_cache(NULL);
 		_exit(0);

@@ -49,10 +49,10 @@ static uint64_t own(enum side side)
 static void begin_with_other_libraries(void)
 {
 	open_books();
-	pd_fork_wait_ns = PATIENCE_NS;
+	pdn_fork_wait_ns = PATIENCE_NS;
 	fake_handle_forks();
 	pthread_atfork(EARLY_IN_PREPARE, EARLY_IN_PARENT, EARLY_IN_CHILD);
-	pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child);
+	pthread_atfork(pdn_fork_prepare, pdn_fork_parent, pdn_fork_child);
 	pthread_atfork(LATE_IN_PREPARE, LATE_IN_PARENT, LATE_IN_CHILD);
 	fake_alloc(own(EARLY), PAGE, FAKE_LINEAR);
 	fake_alloc(own(LATE), PAGE, FAKE_LINEAR);
@@ -92,7 +92,7 @@ static void call_everything(enum side side, enum when when)
 	MUST(watched_free(at) == FAKE_SUCCESS);
 	MUST(pindown_get(at, 1, 0, &region) == PINDOWN_ERR_NOT_DEVICE);
 	watched_alloc(at, PAGE, FAKE_LINEAR);
-	pd_recheck(NULL);
+	pdn_recheck(NULL);
 }
 
 static void assert_all_ran(unsigned times)
@@ -248,7 +248,7 @@ static void run_fork_that_waits_for_a_pinner(enum side side)
 	gate_init(&may_pin);
 	handler = wait_for_a_pinner;
 	/* a pin waits this long for a fork, and the handler waits for the pin */
-	pd_fork_wait_ns = 100000000;
+	pdn_fork_wait_ns = 100000000;
 	who_waits = side;
 	worker_start(&pinner, pin_when_told, NULL);
 	in_child(can_go_on, NULL);
@@ -312,8 +312,8 @@ static void note_descriptors(enum side side, enum when when)
 {
 	if (side != EARLY || when != IN_PREPARE)
 		return;
-	pd_descriptor_note(ends[1], pd_descriptor_identity(ends[1]));
-	pd_descriptor_note(others[1], ~pd_descriptor_identity(others[1]));
+	pdn_descriptor_note(ends[1], pdn_descriptor_identity(ends[1]));
+	pdn_descriptor_note(others[1], ~pdn_descriptor_identity(others[1]));
 }
 
 START_TEST(a_descriptor_about_to_be_closed_is_closed_in_the_child)
@@ -382,7 +382,7 @@ START_TEST(a_fork_that_never_comes_holds_nobody_up_for_long)
 	pthread_t thread;
 
 	handler = end_the_thread;
-	pd_fork_wait_ns = 1000000;
+	pdn_fork_wait_ns = 1000000;
 	ck_assert_int_eq(pthread_create(&thread, NULL, fork_and_leave, NULL), 0);
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 	handler = dont_wait_for_long;
@@ -507,23 +507,23 @@ static void no_preparation(void)
 
 static void stepped_record(void)
 {
-	pd_lock();
+	pdn_lock();
 	step_from_here();
-	uint32_t number = pd_region_alloc();
+	uint32_t number = pdn_region_alloc();
 	step_to_here();
-	pd_unlock();
+	pdn_unlock();
 	ck_assert_uint_gt(number, 0);
 }
 
 static void takes_many_records(void *arg)
 {
 	for (unsigned i = 0; i < 3000; i++) {
-		pd_lock();
-		uint32_t number = pd_region_alloc();
-		pd_unlock();
+		pdn_lock();
+		uint32_t number = pdn_region_alloc();
+		pdn_unlock();
 		EXPECT(number != 0);
-		pd_regions[number].base = pd_details[number].buffer_id = i;
-		EXPECT(pd_briefs[number].state == PD_FREE);
+		pdn_regions[number].base = pdn_details[number].buffer_id = i;
+		EXPECT(pdn_briefs[number].state == PDN_FREE);
 	}
 	can_go_on(arg);
 }
@@ -536,9 +536,9 @@ START_TEST(forks_at_each_instruction_of_taking_a_record)
 	in_forked = takes_many_records;
 	get_and_put(AT(0), 1);
 	pindown_flush();
-	pd_lock();
-	pd_region_alloc(); /* the free one */
-	pd_unlock();
+	pdn_lock();
+	pdn_region_alloc(); /* the free one */
+	pdn_unlock();
 	run_race("taking a record", &race, 1000);
 }
 END_TEST

@@ -33,7 +33,7 @@ static pid_t by_underscore_fork(void)
 	pid_t pid = _Fork();
 
 	if (pid == 0)
-		pd_fork_child();
+		pdn_fork_child();
 	return pid;
 }
 
@@ -106,10 +106,10 @@ static void stepped_put(void)
 static void stepped_free(void)
 {
 	step_from_here();
-	pd_guard guard = pd_end_range(AT(0), 0);
+	pdn_guard guard = pdn_end_range(AT(0), 0);
 	step_to_here();
 	fake_free(AT(0));
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 static void stepped_flush(void)
@@ -254,7 +254,7 @@ END_TEST
 static void begin_with_cache_handlers(void)
 {
 	open_books();
-	ck_assert_int_eq(pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child), 0);
+	ck_assert_int_eq(pthread_atfork(pdn_fork_prepare, pdn_fork_parent, pdn_fork_child), 0);
 }
 
 int main(void)

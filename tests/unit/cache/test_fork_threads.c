@@ -35,7 +35,7 @@ static struct worker forker;
 static void start_forker(void *arg)
 {
 	worker_start(&forker, fork_and_look, arg);
-	worker_settled(&forker);
+	worker_wait_idle(&forker);
 }
 
 /* The descriptor that the driver has just returned is not recorded yet: fork has to wait for it. */
@@ -43,7 +43,7 @@ START_TEST(fork_while_another_thread_pins)
 {
 	bool met = true;
 
-	pd_fork_wait_ns = PATIENCE_NS;
+	pdn_fork_wait_ns = PATIENCE_NS;
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	for (unsigned edge = 0; met; edge++) {
 		fake_at_edge(FAKE_CALLS, edge, start_forker, NULL);
@@ -70,20 +70,20 @@ START_TEST(fork_while_another_thread_opens_a_descriptor)
 	bool met = true;
 	int fd;
 
-	pd_fork_wait_ns = PATIENCE_NS;
+	pdn_fork_wait_ns = PATIENCE_NS;
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	pindown_region *region = must_get(AT(0), 1);
 	for (unsigned edge = 0; met; edge++) {
 		pindown_region_close_dmabuf(region);
 		fake_at_edge(FAKE_CALLS, edge, start_forker, NULL);
-		ck_assert_int_eq(pd_dmabuf_borrow(region, &fd), PINDOWN_OK);
+		ck_assert_int_eq(pdn_dmabuf_borrow(region, &fd), PINDOWN_OK);
 		met = fake_edge_met();
 		fake_at_edge(FAKE_CALLS, 0, NULL, NULL);
 		if (met) {
 			worker_join(&forker);
 			reap(forked);
 		}
-		pd_dmabuf_return(region);
+		pdn_dmabuf_return(region);
 		ck_assert_uint_eq(fake_open_exports(), 0);
 	}
 	pindown_put(region);
@@ -127,7 +127,7 @@ static void fork_at_close(int fd)
 /* The kernel would copy the descriptor before it is closed, and the memory after that. */
 START_TEST(fork_while_another_thread_closes_a_descriptor)
 {
-	pd_fork_wait_ns = PATIENCE_NS;
+	pdn_fork_wait_ns = PATIENCE_NS;
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	get_and_put(AT(0), 1);
 	at_close = fork_at_close;
@@ -186,7 +186,7 @@ static void unpin_it(void *arg)
 
 START_TEST(a_descriptor_that_is_closed_during_the_fork)
 {
-	pd_fork_wait_ns = 1000000;
+	pdn_fork_wait_ns = 1000000;
 	gate_init(&at_the_close);
 	gate_init(&may_close);
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
@@ -303,10 +303,10 @@ static struct gate other_is_inside, other_may_go_on;
 static void stay_in_a_free(void *arg)
 {
 	(void)arg;
-	pd_guard guard = pd_end_range(AT(0), 0);
+	pdn_guard guard = pdn_end_range(AT(0), 0);
 	gate_open(&other_is_inside);
 	gate_wait(&other_may_go_on);
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 static void block_other(const struct pindown_invalidation *what, void *arg)
@@ -402,13 +402,13 @@ static void start_forker_and_pinner(void *arg)
 {
 	start_forker(arg);
 	worker_start(&late_pinner, pin_late, NULL);
-	worker_settled(&late_pinner);
+	worker_wait_idle(&late_pinner);
 	late_pin_was_through = worker_is_done(&late_pinner);
 }
 
 START_TEST(no_new_pin_while_a_fork_waits)
 {
-	pd_fork_wait_ns = PATIENCE_NS;
+	pdn_fork_wait_ns = PATIENCE_NS;
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
 	fake_at_edge(FAKE_EXPORT, FAKE_LEAVING(0), start_forker_and_pinner, NULL);
@@ -450,7 +450,7 @@ START_TEST(forks_among_busy_threads)
 {
 	struct worker workers[2];
 
-	pd_fork_wait_ns = PATIENCE_NS;
+	pdn_fork_wait_ns = PATIENCE_NS;
 	for (unsigned i = 0; i < 3; i++)
 		fake_alloc(AT(i), MIB(2), FAKE_LINEAR);
 	for (uintptr_t i = 0; i < 2; i++)

@@ -40,12 +40,12 @@ static bool is_free(uint64_t begin, uint64_t end)
 
 static void add(uint64_t base, uint64_t end)
 {
-	uint32_t number = pd_region_alloc();
+	uint32_t number = pdn_region_alloc();
 
 	ck_assert_uint_ne(number, 0);
-	ck_assert(pd_index_insert(number, base, end));
-	pd_regions[number].base = base;
-	pd_regions[number].end = end;
+	ck_assert(pdn_index_insert(number, base, end));
+	pdn_regions[number].base = base;
+	pdn_regions[number].end = end;
 	list[count].base = base;
 	list[count].end = end;
 	list[count++].number = number;
@@ -53,33 +53,33 @@ static void add(uint64_t base, uint64_t end)
 
 static void drop(unsigned i)
 {
-	pd_index_remove(list[i].number, list[i].base, list[i].end);
-	pd_region_free(list[i].number);
+	pdn_index_remove(list[i].number, list[i].base, list[i].end);
+	pdn_region_free(list[i].number);
 	list[i] = list[--count];
 }
 
 static bool is_found(uint64_t addr, unsigned i)
 {
-	return pd_index_find(addr) == list[i].number;
+	return pdn_index_find(addr) == list[i].number;
 }
 
 /* If a region is found for an address that is in none, its extent must tell. */
 static void check_address(uint64_t addr)
 {
-	uint32_t found = pd_index_find(addr);
+	uint32_t found = pdn_index_find(addr);
 
 	for (unsigned i = 0; i < count; i++)
 		if (overlaps(i, addr, addr + 1)) {
 			ck_assert_uint_eq(found, list[i].number);
 			return;
 		}
-	ck_assert(!found || !pd_region_holds(&pd_regions[found], addr, 1));
+	ck_assert(!found || !pdn_region_holds(&pdn_regions[found], addr, 1));
 }
 
 static void check_range(uint64_t begin, uint64_t end)
 {
 	uint64_t at = begin;
-	uint32_t found = pd_index_next(&at, end);
+	uint32_t found = pdn_index_next(&at, end);
 	bool good = false;
 
 	for (unsigned i = 0; i < count; i++)
@@ -149,7 +149,7 @@ static void drop_all(void)
 	while (count)
 		drop(0);
 	check_range(BASE - GIB(1), BASE + GIB(600));
-	ck_assert_uint_eq(pd_index_seq & 1, 0);
+	ck_assert_uint_eq(pdn_index_seq & 1, 0);
 }
 
 START_TEST(small_regions_close_together)
@@ -170,7 +170,7 @@ START_TEST(after_a_trim_it_starts_afresh)
 {
 	random_operations(5000, MIB(64), MIB(3));
 	drop_all();
-	pd_index_trim();
+	pdn_index_trim();
 	random_operations(5000, MIB(64), MIB(3));
 	drop_all();
 }
@@ -178,12 +178,12 @@ END_TEST
 
 START_TEST(a_range_beyond_all_addresses_is_refused)
 {
-	uint64_t at = PD_ADDRESS_LIMIT;
+	uint64_t at = PDN_ADDRESS_LIMIT;
 
-	ck_assert(!pd_index_insert(1, PD_ADDRESS_LIMIT - 1, PD_ADDRESS_LIMIT + 1));
-	ck_assert(!pd_index_insert(1, BASE, BASE));
-	ck_assert_uint_eq(pd_index_find(PD_ADDRESS_LIMIT), 0);
-	ck_assert_uint_eq(pd_index_next(&at, ~0ull), 0);
+	ck_assert(!pdn_index_insert(1, PDN_ADDRESS_LIMIT - 1, PDN_ADDRESS_LIMIT + 1));
+	ck_assert(!pdn_index_insert(1, BASE, BASE));
+	ck_assert_uint_eq(pdn_index_find(PDN_ADDRESS_LIMIT), 0);
+	ck_assert_uint_eq(pdn_index_next(&at, ~0ull), 0);
 	check_range(0, ~0ull);
 }
 END_TEST

@@ -146,7 +146,7 @@ START_TEST(the_descriptor_is_closed_when_create_returns)
 	consumer = add_consumer(create);
 	attach(consumer, 0);
 	ck_assert_uint_eq(sim_open_exports(0), 0);
-	ck_assert_uint_eq(pd_dmabufs_open(), 0);
+	ck_assert_uint_eq(pdn_dmabufs_open(), 0);
 	region = must_get(memory[1], 1);
 	OK(pindown_region_dmabuf(region, memory[1], &fd, &offset));
 	attach(consumer, 1);

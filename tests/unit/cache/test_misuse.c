@@ -87,9 +87,9 @@ START_TEST(arguments_that_are_no_object_are_ignored)
 		garbage = NULL;
 		ck_assert_str_eq(stderr_of(detach_garbage), "");
 		attach_and_detach(consumer, AT(0), KEY(1, 1));
-		garbage = pd_objects + 100000;
+		garbage = pdn_objects + 100000;
 		detach_garbage();
-		garbage = pd_objects; /* number 0, which is never used */
+		garbage = pdn_objects; /* number 0, which is never used */
 		detach_garbage();
 	}
 	object = must_attach(consumer, AT(0), KEY(1, 1));
@@ -183,9 +183,9 @@ START_TEST(a_put_of_garbage)
 	garbage = &region;
 	must_match(stderr_of(put_garbage), "^pindown: pindown_put: 0x[0-9a-f]+ is not a region: "
 					   "ignored" AT_STACK);
-	garbage = (char *)(pd_regions + 1) + 8;
+	garbage = (char *)(pdn_regions + 1) + 8;
 	must_match(stderr_of(put_garbage), "is not a region");
-	garbage = pd_regions + 3000;
+	garbage = pdn_regions + 3000;
 	must_match(stderr_of(put_garbage), "is not a region");
 	garbage = NULL;
 	ck_assert_str_eq(stderr_of(put_garbage), "");
@@ -391,9 +391,9 @@ START_TEST(a_detach_of_garbage)
 		   "^pindown: pindown_detach: 0x[0-9a-f]+ is not an object: "
 		   "ignored" AT_STACK);
 	attach_and_detach(consumer, AT(0), KEY(1, 1));
-	garbage = (char *)(pd_objects + 1) + 8;
+	garbage = (char *)(pdn_objects + 1) + 8;
 	must_match(stderr_of(detach_garbage), "is not an object");
-	garbage = pd_objects + 3000;
+	garbage = pdn_objects + 3000;
 	must_match(stderr_of(detach_garbage), "is not an object");
 }
 END_TEST

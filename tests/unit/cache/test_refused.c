@@ -73,7 +73,7 @@ START_TEST(from_the_start)
 		return;
 	let_another_come();
 	assert_it_works();
-	ck_assert_uint_eq(pd_payer, PD_EACH_MUST);
+	ck_assert_uint_eq(pdn_fence_mode, PDN_FENCE_FOR_GOOD);
 	let_it_go();
 }
 END_TEST
@@ -86,7 +86,7 @@ START_TEST(before_the_first_pin)
 		return;
 	let_another_come();
 	assert_it_works();
-	ck_assert_uint_eq(pd_payer, PD_EACH_MUST);
+	ck_assert_uint_eq(pdn_fence_mode, PDN_FENCE_FOR_GOOD);
 	let_it_go();
 }
 END_TEST
@@ -107,8 +107,8 @@ START_TEST(after_the_first_pin)
 	if (!can_refuse(errors[_i]))
 		return;
 	text = stderr_of(end_evict_and_pin);
-	ck_assert_uint_eq(pd_payer, PD_EACH_MUST);
-	if (PD_CAN_ASYM) {
+	ck_assert_uint_eq(pdn_fence_mode, PDN_FENCE_FOR_GOOD);
+	if (PDN_ASYMMETRIC) {
 		ck_assert_uint_eq(lines_of(text), 1);
 		ck_assert_ptr_nonnull(strstr(text, "membarrier(2) is refused"));
 	}
@@ -125,9 +125,9 @@ START_TEST(it_stays_so)
 	if (!can_refuse(EPERM))
 		return;
 	pindown_invalidate(AT(0), 1);
-	for (unsigned i = 0; i < 4 * pd_asym_limits.many; i++)
+	for (unsigned i = 0; i < 4 * pdn_barrier_limits.many; i++)
 		get_and_put(AT(0), 1);
-	ck_assert_uint_eq(pd_payer, PD_EACH_MUST);
+	ck_assert_uint_eq(pdn_fence_mode, PDN_FENCE_FOR_GOOD);
 	let_it_go();
 }
 END_TEST
@@ -143,15 +143,15 @@ START_TEST(naps_are_refused_too)
 	if (!can_refuse(EPERM) || !refuse_system_call(SYS_nanosleep, EPERM) ||
 	    !refuse_system_call(SYS_clock_nanosleep, EPERM))
 		return;
-	if (!PD_CAN_ASYM || pd_payer == PD_EACH_MUST) {
+	if (!PDN_ASYMMETRIC || pdn_fence_mode == PDN_FENCE_FOR_GOOD) {
 		let_it_go();
 		return;
 	}
-	begin = pd_deadline(0);
+	begin = pdn_deadline(0);
 	pindown_invalidate(AT(0), 1);
-	end = pd_deadline(0);
-	ck_assert_uint_eq(pd_payer, PD_EACH_MUST);
-	ck_assert_uint_ge(end - begin, pd_asym_grace_ns);
+	end = pdn_deadline(0);
+	ck_assert_uint_eq(pdn_fence_mode, PDN_FENCE_FOR_GOOD);
+	ck_assert_uint_ge(end - begin, pdn_barrier_grace_ns);
 	let_it_go();
 }
 END_TEST
@@ -160,9 +160,9 @@ END_TEST
 
 static void uses_the_cache_without_membarrier(void *arg)
 {
-	EXPECT(pd_payer == PD_EACH_MUST);
+	EXPECT(pdn_fence_mode == PDN_FENCE_FOR_GOOD);
 	uses_the_cache(arg);
-	EXPECT(pd_payer == PD_EACH_MUST);
+	EXPECT(pdn_fence_mode == PDN_FENCE_FOR_GOOD);
 }
 
 START_TEST(a_child_is_refused_at_once)
@@ -177,7 +177,7 @@ END_TEST
 
 static void begins_with_membarrier(void *arg)
 {
-	EXPECT(!PD_CAN_ASYM || pd_payer == PD_RARE_PAYS);
+	EXPECT(!PDN_ASYMMETRIC || pdn_fence_mode == PDN_MEMBARRIER);
 	uses_the_cache(arg);
 }
 
@@ -186,15 +186,15 @@ START_TEST(a_child_of_a_change)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	get_and_put(AT(0), 1);
-	if (pd_payer == PD_EACH_MUST)
+	if (pdn_fence_mode == PDN_FENCE_FOR_GOOD)
 		return;
-	pd_payer = PD_CHANGING;
+	pdn_fence_mode = PDN_CHANGING_TO_FENCES;
 	in_child(begins_with_membarrier, NULL);
-	pd_payer = PD_EACH_PAYS;
+	pdn_fence_mode = PDN_FENCE_IN_EACH_HIT;
 	in_child(begins_with_membarrier, NULL);
-	pd_payer = PD_LOSING;
+	pdn_fence_mode = PDN_LOSING_MEMBARRIER;
 	in_child(uses_the_cache_without_membarrier, NULL);
-	pd_payer = PD_EACH_MUST;
+	pdn_fence_mode = PDN_FENCE_FOR_GOOD;
 	in_child(uses_the_cache_without_membarrier, NULL);
 }
 END_TEST

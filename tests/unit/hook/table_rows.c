@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum flavour { PD_ANY, PD_LEGACY, PD_PER_THREAD };
+enum flavour { PDN_ANY, PDN_LEGACY, PDN_PER_THREAD };
 
 static const struct row {
 	const char *symbol, *base;
@@ -56,14 +56,14 @@ static bool is_suffix(const char *ending, enum flavour flavour)
 			return false;
 		ending += 3;
 	}
-	return flavour == PD_PER_THREAD ? !strcmp(ending, "_ptsz") || !strcmp(ending, "_ptds")
-					: !*ending;
+	return flavour == PDN_PER_THREAD ? !strcmp(ending, "_ptsz") || !strcmp(ending, "_ptds")
+					 : !*ending;
 }
 
 /* _ptsz: the call has a stream among its parameters. _ptds: it has none, and uses stream 0. */
 static const char *flavour_suffix(const struct row *row)
 {
-	return row->flavour == PD_PER_THREAD ? row->symbol + strlen(row->symbol) - 5 : "";
+	return row->flavour == PDN_PER_THREAD ? row->symbol + strlen(row->symbol) - 5 : "";
 }
 
 /* Does the row have its other flavour: the same symbol with such a suffix, or without? */
@@ -72,7 +72,7 @@ static bool has_pair(const struct row *row)
 	size_t length = strlen(row->symbol) - strlen(flavour_suffix(row));
 
 	for (const struct row *other = rows; other < rows + ROWS; other++)
-		if (other->flavour != PD_ANY && other->flavour != row->flavour &&
+		if (other->flavour != PDN_ANY && other->flavour != row->flavour &&
 		    strlen(other->symbol) - strlen(flavour_suffix(other)) == length &&
 		    !strncmp(other->symbol, row->symbol, length))
 			return true;
@@ -87,7 +87,7 @@ static void check_row(const struct row *row)
 	    !is_suffix(row->symbol + length, row->flavour))
 		printf("%s is not %s with a suffix that fits its flavour\n", row->symbol,
 		       row->base);
-	if (row->flavour != PD_ANY && !has_pair(row))
+	if (row->flavour != PDN_ANY && !has_pair(row))
 		printf("%s has no row for the other meaning of stream 0\n", row->symbol);
 	if (row->version < 2000 || row->version % 10 || row->version / 1000 > 20)
 		printf("%s: %d is no CUDA version\n", row->symbol, row->version);

@@ -16,19 +16,19 @@
 #define MIB(n) ((uint64_t)(n) << 20)
 #define GIB(n) ((uint64_t)(n) << 30)
 #define BASE   0x7f0000000000ull
-#define TOP    (1ull << PD_DEVICE_ADDRESS)
+#define TOP    (1ull << PDN_DEVICE_ADDRESS)
 
 START_TEST(seen_memory_may_be_the_devices)
 {
-	ck_assert(!pd_may_be_device(BASE));
-	pd_device_seen(BASE, 1);
-	ck_assert(pd_may_be_device(BASE));
-	ck_assert(pd_may_be_device(BASE + MIB(2) - 1));
-	ck_assert(!pd_may_be_device(BASE + MIB(2)));
-	ck_assert(!pd_may_be_device(BASE - 1));
-	ck_assert(!pd_may_be_device(BASE + GIB(64)));
-	ck_assert(!pd_may_be_device(0));
-	ck_assert(!pd_may_be_device(UINT64_MAX));
+	ck_assert(!pdn_may_be_device(BASE));
+	pdn_device_seen(BASE, 1);
+	ck_assert(pdn_may_be_device(BASE));
+	ck_assert(pdn_may_be_device(BASE + MIB(2) - 1));
+	ck_assert(!pdn_may_be_device(BASE + MIB(2)));
+	ck_assert(!pdn_may_be_device(BASE - 1));
+	ck_assert(!pdn_may_be_device(BASE + GIB(64)));
+	ck_assert(!pdn_may_be_device(0));
+	ck_assert(!pdn_may_be_device(UINT64_MAX));
 }
 END_TEST
 
@@ -41,26 +41,26 @@ START_TEST(long_ranges_are_seen_from_end_to_end)
 		uint64_t first = i * GIB(1024) + GIB(512) - MIB(2);
 		uint64_t last = i * GIB(1024) + GIB(512) + ends[i];
 
-		pd_device_seen(first + 5, last - first);
+		pdn_device_seen(first + 5, last - first);
 		for (uint64_t at = first; at < last + MIB(2); at += MIB(2))
-			ck_assert_msg(pd_may_be_device(at), "%llx of %llx to %llx",
+			ck_assert_msg(pdn_may_be_device(at), "%llx of %llx to %llx",
 				      (unsigned long long)at, (unsigned long long)first,
 				      (unsigned long long)last);
-		ck_assert(!pd_may_be_device(first - 1));
-		ck_assert(!pd_may_be_device(last + MIB(2)));
+		ck_assert(!pdn_may_be_device(first - 1));
+		ck_assert(!pdn_may_be_device(last + MIB(2)));
 	}
 }
 END_TEST
 
 START_TEST(nothing_lies_above)
 {
-	pd_device_seen(TOP - MIB(2), MIB(8));
-	ck_assert(pd_may_be_device(TOP - 1));
-	ck_assert(!pd_may_be_device(TOP - MIB(2) - 1));
-	pd_device_seen(TOP, MIB(2));
-	ck_assert(!pd_may_be_device(TOP));
-	pd_device_seen(BASE, 0);
-	ck_assert(!pd_may_be_device(BASE));
+	pdn_device_seen(TOP - MIB(2), MIB(8));
+	ck_assert(pdn_may_be_device(TOP - 1));
+	ck_assert(!pdn_may_be_device(TOP - MIB(2) - 1));
+	pdn_device_seen(TOP, MIB(2));
+	ck_assert(!pdn_may_be_device(TOP));
+	pdn_device_seen(BASE, 0);
+	ck_assert(!pdn_may_be_device(BASE));
 }
 END_TEST
 
@@ -81,8 +81,8 @@ START_TEST(it_takes_little_address_space)
 {
 	uint64_t before = address_space();
 
-	pd_device_seen(BASE, MIB(1));
-	pd_device_seen(BASE + GIB(32), GIB(64));
+	pdn_device_seen(BASE, MIB(1));
+	pdn_device_seen(BASE + GIB(32), GIB(64));
 	ck_assert_uint_le(address_space() - before, KIB(256));
 }
 END_TEST
@@ -93,20 +93,20 @@ START_TEST(without_address_space_it_may_be_everywhere)
 	struct rlimit limit;
 	rlim_t before;
 
-	pd_device_seen(BASE, MIB(1));
+	pdn_device_seen(BASE, MIB(1));
 	ck_assert_int_eq(getrlimit(RLIMIT_AS, &limit), 0);
 	before = limit.rlim_cur;
 	limit.rlim_cur = 0;
 	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
 	errno = ENXIO;
-	pd_device_seen(BASE + GIB(100), MIB(1));
+	pdn_device_seen(BASE + GIB(100), MIB(1));
 	ck_assert_int_eq(errno, ENXIO);
 	limit.rlim_cur = before; /* a sanitizer needs some at the end */
 	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
-	ck_assert(pd_may_be_device(BASE + GIB(100)));
-	ck_assert(pd_may_be_device(0));
-	ck_assert(pd_may_be_device(BASE));
-	ck_assert(!pd_may_be_device(BASE + GIB(1))); /* which the map knows */
+	ck_assert(pdn_may_be_device(BASE + GIB(100)));
+	ck_assert(pdn_may_be_device(0));
+	ck_assert(pdn_may_be_device(BASE));
+	ck_assert(!pdn_may_be_device(BASE + GIB(1))); /* which the map knows */
 }
 END_TEST
 

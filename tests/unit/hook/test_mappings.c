@@ -33,7 +33,7 @@ static uint64_t at(unsigned place)
 	return BASE + MIB(2) * place;
 }
 
-uint64_t pd_buffer_id(uint64_t addr)
+uint64_t pdn_buffer_id(uint64_t addr)
 {
 	return ids[(addr - BASE) / MIB(2)];
 }
@@ -46,26 +46,26 @@ static void map_unseen(unsigned place)
 static void map(unsigned place)
 {
 	map_unseen(place);
-	pd_mapped(at(place), MIB(2));
+	pdn_mapped(at(place), MIB(2));
 }
 
 static void unmap(unsigned place, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
 		ids[place + i] = 0;
-	pd_unmapped(at(place), count * MIB(2));
+	pdn_unmapped(at(place), count * MIB(2));
 }
 
 static bool is_known(unsigned place)
 {
-	return pd_mapping_is_known(at(place), ids[place]);
+	return pdn_mapping_is_known(at(place), ids[place]);
 }
 
 static bool is_remembered(unsigned place)
 {
 	struct mapping found;
 
-	return pd_record_get(&mappings, at(place), 0, &found, 1);
+	return pdn_record_get(&mappings, at(place), 0, &found, 1);
 }
 
 int main(void)
@@ -76,12 +76,12 @@ int main(void)
 	map(1);
 	map(2);
 	check(is_known(0) && is_known(1) && is_known(2), "mapped memory is known");
-	check(!pd_mapping_is_known(at(0) + 1, ids[0]), "by its first address");
-	check(!pd_mapping_is_known(at(0), ids[1]), "and by its id");
+	check(!pdn_mapping_is_known(at(0) + 1, ids[0]), "by its first address");
+	check(!pdn_mapping_is_known(at(0), ids[1]), "and by its id");
 
 	old = ids[0];
 	unmap(0, 2);
-	check(!pd_mapping_is_known(at(0), old), "unmapped memory is not known");
+	check(!pdn_mapping_is_known(at(0), old), "unmapped memory is not known");
 	check(!is_remembered(0) && !is_remembered(1), "and takes no memory");
 	check(is_known(2), "its neighbour is known");
 
@@ -91,13 +91,13 @@ int main(void)
 	map(2);
 	check(is_known(2), "until the mapping is there");
 
-	/* Another thread has mapped again before pd_unmapped() is called. */
+	/* Another thread has mapped again before pdn_unmapped() is called. */
 	map(3);
 	map(4);
 	ids[3] = 0;
 	map(3);
 	ids[4] = 0;
-	pd_unmapped(at(3), MIB(4));
+	pdn_unmapped(at(3), MIB(4));
 	check(is_known(3), "a mapping newer than the unmap stays");
 	check(!is_remembered(4), "the one after it goes");
 

@@ -27,20 +27,20 @@ static void check(bool well, const char *what)
 struct record {
 	uint64_t key, second, third;
 };
-static PD_TABLE(struct record) tables[TABLES];
+static PDN_TABLE(struct record) tables[TABLES];
 
 static bool add_record(unsigned table, uint64_t key, uint64_t second, uint64_t third)
 {
 	struct record record = {key, second, third};
 
-	return pd_record_add(&tables[table], &record);
+	return pdn_record_add(&tables[table], &record);
 }
 
 static void replace_record(unsigned table, uint64_t key, uint64_t second, uint64_t third)
 {
 	struct record record = {key, second, third};
 
-	pd_record_replace(&tables[table], &record);
+	pdn_record_replace(&tables[table], &record);
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */
@@ -102,7 +102,7 @@ static bool agrees(unsigned table, uint64_t key)
 	unsigned done = 0, count;
 
 	do {
-		count = pd_record_get(&tables[table], key, done, found, 3);
+		count = pdn_record_get(&tables[table], key, done, found, 3);
 		for (unsigned i = 0; i < count; i++)
 			if (found[i].key != key || !model_has_all_of(table, &found[i]))
 				return false;
@@ -124,11 +124,12 @@ static bool same_at_random(void)
 		known = model_has(table, key, second);
 		switch (random() % 64) {
 		case 0:
-			if (pd_record_remove(&tables[table], key) != model_remove(table, key, NULL))
+			if (pdn_record_remove(&tables[table], key) !=
+			    model_remove(table, key, NULL))
 				return false;
 			break;
 		case 1:
-			if (pd_record_remove_one(&tables[table], key, second) !=
+			if (pdn_record_remove_one(&tables[table], key, second) !=
 			    model_remove(table, key, &second))
 				return false;
 			break;
@@ -151,7 +152,7 @@ static bool same_at_random(void)
 
 /* ---- how long a search takes ----------------------------------------------------------------- */
 
-static unsigned longest_chain(const struct pd_table *table)
+static unsigned longest_chain(const struct pdn_table *table)
 {
 	unsigned longest = 0;
 
@@ -171,36 +172,36 @@ static void many(void)
 	const uint64_t base = UINT64_C(0x7f4400000000), step = 2 << 20;
 	bool all = true;
 
-	pd_records_fork_child(); /* the tables are empty */
+	pdn_records_fork_child(); /* the tables are empty */
 	for (uint64_t i = 0; i < 100000; i++)
 		replace_record(0, base + i * step, i + 1, step);
 	check(longest_chain(&tables[0].table) <= 8, "a search of many goes through few");
 	for (uint64_t i = 0; i < 100000; i++)
-		all &= pd_record_remove_one(&tables[0], base + i * step, i + 1) == 1;
+		all &= pdn_record_remove_one(&tables[0], base + i * step, i + 1) == 1;
 	check(all, "and each is found");
 }
 
 /* ---- counts ---------------------------------------------------------------------------------- */
 
-static struct pd_counts counted;
+static struct pdn_counts counted;
 
 static void counts(void)
 {
-	check(pd_count_change(&counted, 5, 1) == PD_NOT_COUNTED, "no count where none was begun");
-	pd_count_begin(&counted, 5);
-	pd_count_begin(&counted, 5);
-	check(pd_count_change(&counted, 5, 1) == 1 && pd_count_change(&counted, 5, 1) == 2,
+	check(pdn_count_change(&counted, 5, 1) == PDN_NOT_COUNTED, "no count where none was begun");
+	pdn_count_begin(&counted, 5);
+	pdn_count_begin(&counted, 5);
+	check(pdn_count_change(&counted, 5, 1) == 1 && pdn_count_change(&counted, 5, 1) == 2,
 	      "a count goes up");
-	pd_count_end(&counted, 5);
-	check(pd_count_change(&counted, 5, -1) == 1, "and stays as long as it is not 0");
-	check(pd_count_change(&counted, 5, -1) == 0 && pd_count_change(&counted, 5, -1) == -1,
+	pdn_count_end(&counted, 5);
+	check(pdn_count_change(&counted, 5, -1) == 1, "and stays as long as it is not 0");
+	check(pdn_count_change(&counted, 5, -1) == 0 && pdn_count_change(&counted, 5, -1) == -1,
 	      "and goes down");
-	pd_count_end(&counted, 5);
-	check(pd_count_change(&counted, 5, -1) == PD_NOT_COUNTED, "and is gone then");
-	pd_count_set(&counted, 5, 7);
-	check(pd_count_change(&counted, 5, 0) == 7, "a count can be set");
-	pd_count_remove(&counted, 5);
-	check(pd_count_change(&counted, 5, 0) == PD_NOT_COUNTED, "and removed, whatever it is");
+	pdn_count_end(&counted, 5);
+	check(pdn_count_change(&counted, 5, -1) == PDN_NOT_COUNTED, "and is gone then");
+	pdn_count_set(&counted, 5, 7);
+	check(pdn_count_change(&counted, 5, 0) == 7, "a count can be set");
+	pdn_count_remove(&counted, 5);
+	check(pdn_count_change(&counted, 5, 0) == PDN_NOT_COUNTED, "and removed, whatever it is");
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
@@ -211,7 +212,7 @@ static void *add_own(void *arg)
 
 	for (uint64_t second = 0; second < 3000; second++) {
 		add_record(1, own, second, 0);
-		pd_count_change(&counted, 1, 1);
+		pdn_count_change(&counted, 1, 1);
 	}
 	return NULL;
 }
@@ -221,15 +222,15 @@ static void threads(void)
 	pthread_t thread[4];
 	bool all = true;
 
-	pd_count_begin(&counted, 1);
+	pdn_count_begin(&counted, 1);
 	for (uintptr_t i = 0; i < 4; i++)
 		pthread_create(&thread[i], NULL, add_own, (void *)(i + 100));
 	for (unsigned i = 0; i < 4; i++)
 		pthread_join(thread[i], NULL);
 	for (uint64_t i = 0; i < 4; i++)
-		all &= pd_record_remove(&tables[1], i + 100) == 3000;
+		all &= pdn_record_remove(&tables[1], i + 100) == 3000;
 	check(all, "what threads add at once is all there");
-	check(pd_count_change(&counted, 1, 0) == 12000, "and what they count");
+	check(pdn_count_change(&counted, 1, 0) == 12000, "and what they count");
 }
 
 int main(void)
@@ -238,8 +239,8 @@ int main(void)
 	many();
 	counts();
 	threads();
-	pd_records_fork_child();
-	check(pd_count_change(&counted, 1, 0) == PD_NOT_COUNTED, "a child begins with none");
+	pdn_records_fork_child();
+	check(pdn_count_change(&counted, 1, 0) == PDN_NOT_COUNTED, "a child begins with none");
 	check(add_record(2, 1, 2, 3) && !add_record(2, 1, 2, 3), "and can have its own");
 	printf("%u passed, %u failed\n", passed, failed);
 	return failed != 0;

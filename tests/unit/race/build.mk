@@ -9,7 +9,7 @@ CHECK_TREE += tests/unit/race/check-no-points
 $(B)/obj/points/%.c.o: %.c
 	@mkdir -p $(@D)
 	@echo "  CC      $< (with points)"
-	$(CC) $(ALL_CFLAGS) $(INCLUDE) -DPD_POINTS -MMD -MP -c $< -o $@
+	$(CC) $(ALL_CFLAGS) $(INCLUDE) -DPDN_POINTS -MMD -MP -c $< -o $@
 
 WINDOWS_CACHE := $(patsubst %,$(B)/obj/points/%.o,$(filter cache/%,$(LIB_SRC)))
 with_points = $(patsubst %,$(B)/obj/points/tests/unit/%.c.o,$(1))

@@ -15,16 +15,16 @@ static bool hit_is_to_stop, end_is_to_wait;
 static struct gate hit_has_stopped, hit_may_go_on, end_looks;
 static pid_t child = -1, parent;
 
-void pd_point(enum pd_point point, uint64_t addr)
+void pdn_point(enum pdn_point point, uint64_t addr)
 {
 	(void)addr;
-	if (point == PD_POINT_HIT_ANNOUNCED && hit_is_to_stop) {
+	if (point == PDN_POINT_HIT_ANNOUNCED && hit_is_to_stop) {
 		hit_is_to_stop = false;
 		gate_open(&hit_has_stopped);
 		gate_wait(&hit_may_go_on);
 	}
 	/* About to look for announced hits, with the lock held. */
-	if (point == PD_POINT_END_BARRIER && end_is_to_wait) {
+	if (point == PDN_POINT_END_BARRIER && end_is_to_wait) {
 		end_is_to_wait = false;
 		gate_open(&end_looks);
 	}
@@ -88,7 +88,7 @@ END_TEST
 static void begin_with_cache_handlers(void)
 {
 	cache_begin();
-	ck_assert_int_eq(pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child), 0);
+	ck_assert_int_eq(pthread_atfork(pdn_fork_prepare, pdn_fork_parent, pdn_fork_child), 0);
 }
 
 int main(void)

@@ -22,10 +22,10 @@ static struct gate
 	hit_stopped; /* opened by the hit: from then on the other thread has the processor */
 static bool hit_went_on;
 
-void pd_point(enum pd_point point, uint64_t addr)
+void pdn_point(enum pdn_point point, uint64_t addr)
 {
 	(void)addr;
-	if (point != PD_POINT_HIT_ANNOUNCED || !armed)
+	if (point != PDN_POINT_HIT_ANNOUNCED || !armed)
 		return;
 	armed = false;
 	gate_open(&hit_stopped);

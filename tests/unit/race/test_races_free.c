@@ -12,7 +12,7 @@
 static struct {
 	struct worker worker;
 	struct gate up, go;
-	pd_guard (*end)(void);
+	pdn_guard (*end)(void);
 	void (*real)(void);
 	unsigned exports_after_end;
 	uint64_t id;
@@ -21,16 +21,16 @@ static struct {
 static void end_and_wait(void *arg)
 {
 	(void)arg;
-	pd_guard guard = freeing.end();
+	pdn_guard guard = freeing.end();
 	freeing.exports_after_end = fake_open_exports_of(freeing.id);
 	gate_open(&freeing.up);
 	gate_wait(&freeing.go);
 	if (freeing.real)
 		freeing.real();
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
-static void start_freeing(pd_guard (*end)(void), void (*real)(void))
+static void start_freeing(pdn_guard (*end)(void), void (*real)(void))
 {
 	freeing.end = end;
 	freeing.real = real;
@@ -47,19 +47,19 @@ static void finish_freeing(void *arg)
 	worker_join(&freeing.worker);
 }
 
-static pd_guard end_first(void)
+static pdn_guard end_first(void)
 {
-	return pd_end_range(AT(0), 0);
+	return pdn_end_range(AT(0), 0);
 }
 
-static pd_guard end_context(void)
+static pdn_guard end_context(void)
 {
-	return pd_end_context(FAKE_CONTEXT);
+	return pdn_end_context(FAKE_CONTEXT);
 }
 
-static pd_guard end_second_mapping(void)
+static pdn_guard end_second_mapping(void)
 {
-	return pd_end_range(AT(0) + MIB(2), MIB(2));
+	return pdn_end_range(AT(0) + MIB(2), MIB(2));
 }
 
 static void free_first(void)
@@ -131,11 +131,11 @@ START_TEST(a_thread_that_frees_finds_its_own_memory_busy)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
-	pd_guard guard = pd_end_range(AT(0), 0);
+	pdn_guard guard = pdn_end_range(AT(0), 0);
 	for (unsigned i = 0; i < 100; i++)
 		must_refuse(AT(0), 1, PINDOWN_ERR_BUSY);
 	get_and_put(AT(1), 1);
-	pd_ended(guard);
+	pdn_ended(guard);
 	get_and_put(AT(0), 1);
 }
 END_TEST
@@ -162,7 +162,7 @@ static void get_during_a_free(void (*real)(void), int expected)
 	start_freeing(end_first, real);
 	gate_wait(&freeing.up);
 	worker_start(&getting, get_first, NULL);
-	worker_settled(&getting);
+	worker_wait_idle(&getting);
 	finish_freeing(NULL);
 	worker_join(&getting);
 	ck_assert_int_eq(got_result, expected);
@@ -198,7 +198,7 @@ END_TEST
  * reaches. In the last turn the pin waits for the guard, and the free ends only when the pin has
  * given up.
  */
-static void sweep_guard_first(pd_guard (*end)(void), void (*real)(void), uint64_t length,
+static void sweep_guard_first(pdn_guard (*end)(void), void (*real)(void), uint64_t length,
 			      void (*prepare)(void), int expected)
 {
 	pindown_region *region = NULL;
@@ -318,7 +318,7 @@ static void free_while(void (*unpinning)(void *))
 	ck_assert_uint_eq(fake_open_exports_of(fake_id(AT(0))), 1);
 
 	start_freeing(end_first, free_first);
-	worker_settled(&freeing.worker);
+	worker_wait_idle(&freeing.worker);
 	gate_open(&callback_may_end);
 	gate_wait(&freeing.up);
 	ck_assert_uint_eq(freeing.exports_after_end, 0);
@@ -395,7 +395,7 @@ START_TEST(a_free_waits_until_everybody_has_been_told)
 	gate_wait(&callback_runs);
 	pindown_put(held);
 	start_freeing(end_first, free_first);
-	worker_settled(&freeing.worker);
+	worker_wait_idle(&freeing.worker);
 	gate_open(&callback_may_end);
 	gate_wait(&freeing.up);
 	ck_assert_uint_eq(freeing.exports_after_end, 0);
@@ -410,7 +410,7 @@ static void start_freeing_now(void *arg)
 {
 	(void)arg;
 	start_freeing(end_first, free_first);
-	worker_settled(&freeing.worker);
+	worker_wait_idle(&freeing.worker);
 }
 
 static void free_while_comparing(void (*compare)(void))
@@ -437,12 +437,12 @@ static void free_while_comparing(void (*compare)(void))
 
 static void recheck_all(void)
 {
-	pd_recheck(NULL);
+	pdn_recheck(NULL);
 }
 
 static void allocate_the_same(void)
 {
-	pd_allocated(AT(0), MIB(2));
+	pdn_allocated(AT(0), MIB(2));
 }
 
 START_TEST(a_free_during_a_recheck)
@@ -492,7 +492,7 @@ START_TEST(two_threads_end_the_same_region)
 	worker_start(&worker, invalidate_first, NULL);
 	gate_wait(&callback_runs);
 	start_freeing(end_context, destroy_context);
-	worker_settled(&freeing.worker);
+	worker_wait_idle(&freeing.worker);
 	gate_open(&callback_may_end);
 	gate_wait(&freeing.up);
 	ck_assert_uint_eq(freeing.exports_after_end, 0);

@@ -23,17 +23,17 @@
 
 #define TURNS 300
 
-static struct pd_library library;
+static struct pdn_library library;
 static bool found;
 static int childs_status;
 
 /* The rest of hook/: what hook/loader/library.c calls elsewhere. */
-const struct pd_loader *pd_loader_of_libc(void)
+const struct pdn_loader *pdn_loader_of_libc(void)
 {
 	return NULL;
 }
 
-bool pd_was_at_start(unsigned index)
+bool pdn_was_at_start(unsigned index)
 {
 	(void)index;
 	return true;
@@ -43,13 +43,13 @@ static bool is_right(void)
 {
 	void *function = dlsym(RTLD_DEFAULT, "getpid");
 
-	return pd_elf_find(&library.elf, "getpid") == function &&
-	       pd_library_has(&library, function);
+	return pdn_elf_find(&library.elf, "getpid") == function &&
+	       pdn_library_has(&library, function);
 }
 
 static void nothing_known(void)
 {
-	pd_process_loaded();
+	pdn_process_loaded();
 	memset(&library, 0, sizeof(library));
 	library.soname = "libc.so.6";
 	found = false;
@@ -59,7 +59,7 @@ static void nothing_known(void)
 static void stepped_find(void)
 {
 	step_from_here();
-	found = pd_library_find(&library);
+	found = pdn_library_find(&library);
 	step_to_here();
 }
 
@@ -70,7 +70,7 @@ static void other_forks(void)
 	if (child == 0) {
 		signal(SIGALRM, SIG_DFL);
 		alarm(10);
-		_exit(pd_library_find(&library) && is_right() ? 0 : 1);
+		_exit(pdn_library_find(&library) && is_right() ? 0 : 1);
 	}
 	waitpid(child, &childs_status, 0);
 }
@@ -102,7 +102,7 @@ static void in_a_child(int (*look)(void))
 	int status = -1;
 	pid_t child;
 
-	pd_process_loaded();
+	pdn_process_loaded();
 	child = fork();
 	if (child == 0) {
 		signal(SIGALRM, SIG_DFL);
@@ -147,7 +147,7 @@ static int is_seen(struct link_map *object, bool with_headers)
 	struct seen seen = {.address = object->l_addr};
 
 	last_map()->l_next = object;
-	pd_each_library(look_for, &seen);
+	pdn_each_library(look_for, &seen);
 	return seen.count != 1 || seen.has_headers != with_headers;
 }
 
@@ -204,7 +204,7 @@ static int find_a_circle(void)
 	struct seen seen = {.address = 1};
 
 	last_map()->l_next = _r_debug.r_map;
-	return pd_each_library(look_for, &seen);
+	return pdn_each_library(look_for, &seen);
 }
 
 static int find_what_is_no_object(void)
@@ -212,14 +212,14 @@ static int find_what_is_no_object(void)
 	struct seen seen = {.address = 1};
 
 	last_map()->l_next = (struct link_map *)(uintptr_t)A_PAGE;
-	return pd_each_library(look_for, &seen);
+	return pdn_each_library(look_for, &seen);
 }
 
 static int find_a_library(void)
 {
 	struct seen seen = {.address = last_map()->l_addr};
 
-	pd_each_library(look_for, &seen);
+	pdn_each_library(look_for, &seen);
 	return seen.count != 1 || !seen.has_headers;
 }
 
@@ -240,11 +240,11 @@ static int load_another(void)
 	struct seen seen = {.address = 1};
 
 	for (int i = 0; i < 2; i++)
-		if (pd_each_library(look_for, &seen) || pd_here.loader_lock_works)
+		if (pdn_each_library(look_for, &seen) || pdn_here.loader_lock_works)
 			return 1;
 	if (!dlopen("libresolv.so.2", RTLD_NOW))
 		return 3;
-	return pd_each_library(look_for, &seen) || !pd_here.loader_lock_works;
+	return pdn_each_library(look_for, &seen) || !pdn_here.loader_lock_works;
 }
 
 static int fork_after_that(void)
@@ -256,7 +256,7 @@ static int fork_after_that(void)
 		return 2;
 	child = fork();
 	if (child == 0)
-		_exit(pd_here.loader_lock_works || pd_here.last_library);
+		_exit(pdn_here.loader_lock_works || pdn_here.last_library);
 	return waitpid(child, &status, 0) != child || status;
 }
 

@@ -62,7 +62,7 @@ START_TEST(two_threads_make_one_object)
 	worker_start(&first, attach, &a);
 	gate_wait(&inside);
 	worker_start(&second, attach, &b);
-	worker_settled(&second);
+	worker_wait_idle(&second);
 	ck_assert(!worker_is_done(&second));
 	gate_open(&go_on);
 	worker_join(&first);
@@ -92,7 +92,7 @@ START_TEST(a_thread_that_waited_for_a_failed_create_tries_itself)
 	worker_start(&first, attach, &a);
 	gate_wait(&inside);
 	worker_start(&second, attach, &b);
-	worker_settled(&second);
+	worker_wait_idle(&second);
 	gate_open(&go_on);
 	worker_join(&first);
 	worker_join(&second);
@@ -107,12 +107,12 @@ static unsigned exports_after_end;
 
 static void free_memory(void *arg)
 {
-	pd_guard guard = pd_end_range(AT(0), 0);
+	pdn_guard guard = pdn_end_range(AT(0), 0);
 
 	(void)arg;
 	exports_after_end = fake_open_exports();
 	fake_free(AT(0));
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 START_TEST(a_free_waits_for_what_is_being_made)
@@ -124,7 +124,7 @@ START_TEST(a_free_waits_for_what_is_being_made)
 	worker_start(&maker, attach, &a);
 	gate_wait(&inside);
 	worker_start(&freer, free_memory, NULL);
-	worker_settled(&freer);
+	worker_wait_idle(&freer);
 	ck_assert(!worker_is_done(&freer));
 	gate_open(&go_on);
 	worker_join(&freer);
@@ -176,7 +176,7 @@ START_TEST(a_free_waits_for_what_an_owner_destroys)
 	worker_start(&ender, end_owner, NULL);
 	gate_wait(&inside);
 	worker_start(&freer, free_memory, NULL);
-	worker_settled(&freer);
+	worker_wait_idle(&freer);
 	ck_assert(!worker_is_done(&freer));
 	gate_open(&go_on);
 	worker_join(&ender);
@@ -196,7 +196,7 @@ START_TEST(an_owners_end_waits_for_what_a_free_destroys)
 	worker_start(&freer, free_memory, NULL);
 	gate_wait(&inside);
 	worker_start(&ender, end_owner, NULL);
-	worker_settled(&ender);
+	worker_wait_idle(&ender);
 	ck_assert(!worker_is_done(&ender));
 	gate_open(&go_on);
 	worker_join(&ender);
@@ -214,7 +214,7 @@ START_TEST(an_owners_end_waits_for_what_is_being_made)
 	worker_start(&maker, attach, &a);
 	gate_wait(&inside);
 	worker_start(&ender, end_owner, NULL);
-	worker_settled(&ender);
+	worker_wait_idle(&ender);
 	ck_assert(!worker_is_done(&ender));
 	gate_open(&go_on);
 	worker_join(&maker);
@@ -238,7 +238,7 @@ START_TEST(an_attach_waits_for_what_is_being_destroyed)
 	worker_start(&ender, end_owner, NULL);
 	gate_wait(&inside);
 	worker_start(&asker, attach, &a);
-	worker_settled(&asker);
+	worker_wait_idle(&asker);
 	ck_assert(!worker_is_done(&asker));
 	ck_assert_uint_eq(books.creates, 1);
 	gate_open(&go_on);
@@ -266,7 +266,7 @@ START_TEST(removing_a_consumer_waits_for_its_callbacks)
 	worker_start(&maker, attach, &a);
 	gate_wait(&inside);
 	worker_start(&remover, remove_consumer, NULL);
-	worker_settled(&remover);
+	worker_wait_idle(&remover);
 	ck_assert(!worker_is_done(&remover));
 	gate_open(&go_on);
 	worker_join(&maker);

@@ -114,7 +114,7 @@ long __wrap_syscall(long number, ...)
 		end_it();
 	}
 	if (number == SYS_membarrier && another_is_refused)
-		__atomic_store_n(&pd_payer, PD_LOSING, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&pdn_fence_mode, PDN_LOSING_MEMBARRIER, __ATOMIC_SEQ_CST);
 	va_start(args, number);
 	for (unsigned i = 0; i < 6; i++)
 		a[i] = va_arg(args, long);
@@ -125,7 +125,7 @@ long __wrap_syscall(long number, ...)
 static void end_it_in_a_change(void)
 {
 	another_changes = true;
-	pd_heavy_barrier();
+	pdn_heavy_barrier();
 }
 
 static enum outcome is_holder_known_in_a_change(void)
@@ -160,7 +160,7 @@ static void come(void)
 static void barrier_of_a_change(void)
 {
 	another_is_refused = true;
-	pd_heavy_barrier();
+	pdn_heavy_barrier();
 	another_is_refused = false;
 }
 
@@ -172,20 +172,20 @@ START_TEST(a_change_while_another_is_refused)
 	setenv("PINDOWN_BACKEND", "none", 1);
 	fake_alloc(BASE, PAGE, FAKE_LINEAR);
 	get_and_put(BASE, 1);
-	if (pd_payer == PD_EACH_MUST) {
+	if (pdn_fence_mode == PDN_FENCE_FOR_GOOD) {
 		skip_test("the kernel has no membarrier");
 		return;
 	}
-	pd_asym_limits = (struct pd_asym_limits){.few = ~0u, .many = ~0u};
+	pdn_barrier_limits = (struct pdn_barrier_limits){.few = ~0u, .many = ~0u};
 	duel_begin();
 	/* While only one thread has used the cache, it makes no barrier at all. */
 	duel_round(&other_comes);
 	for (unsigned i = 0; i < 20; i++) {
-		__atomic_store_n(&pd_payer, PD_RARE_PAYS, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&pdn_fence_mode, PDN_MEMBARRIER, __ATOMIC_SEQ_CST);
 		duel_round(&meanwhile);
-		ck_assert_uint_eq(pd_payer, PD_LOSING);
+		ck_assert_uint_eq(pdn_fence_mode, PDN_LOSING_MEMBARRIER);
 	}
-	__atomic_store_n(&pd_payer, PD_EACH_PAYS, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&pdn_fence_mode, PDN_FENCE_IN_EACH_HIT, __ATOMIC_SEQ_CST);
 	duel_end();
 }
 END_TEST
@@ -201,7 +201,7 @@ static bool unseen;
 static void idle_region_of_number(void)
 {
 	region = must_get(BASE, 1);
-	number = pd_region_number(region);
+	number = pdn_region_number(region);
 	pindown_put(region);
 }
 
@@ -217,23 +217,23 @@ static bool is_unseen_without_fence(void)
 {
 	bool seen = false;
 
-	__atomic_store_n(&pd_briefs[number].state, PD_DYING, PD_BEFORE_BARRIER);
-	for (const struct pd_thread *t = pd_threads(); t; t = t->next)
+	__atomic_store_n(&pdn_briefs[number].state, PDN_DYING, PDN_BEFORE_BARRIER);
+	for (const struct pdn_thread *t = pdn_threads(); t; t = t->next)
 		seen |= __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST) == number;
-	return !seen && !pd_region_in_use(number);
+	return !seen && !pdn_region_in_use(number);
 }
 
 static void evict_it_late(void)
 {
-	struct pd_victims victims = {0};
+	struct pdn_victims victims = {0};
 
-	pd_lock();
+	pdn_lock();
 	stores_come_late();
 	unseen = broken && is_unseen_without_fence();
-	pd_details[number].victim = 0;
-	pd_victims_add_idle(&victims, number, PINDOWN_REASON_FLUSHED);
-	pd_unlock();
-	pd_victims_dispatch(&victims);
+	pdn_details[number].victim = 0;
+	pdn_victims_add_idle(&victims, number, PINDOWN_REASON_FLUSHED);
+	pdn_unlock();
+	pdn_victims_dispatch(&victims);
 }
 
 static enum outcome would_holder_be_known(void)
@@ -255,7 +255,7 @@ START_TEST(an_eviction_against_a_hit)
 		.rare_side_late = true,
 	};
 
-	run(&race, EACH_PAYS);
+	run(&race, FENCE_IN_EACH_HIT);
 }
 END_TEST
 
@@ -277,18 +277,18 @@ static void clear_away(uint32_t number)
 {
 	bool last;
 
-	pd_lock();
-	last = pd_region_take_kept(number);
-	pd_unlock();
+	pdn_lock();
+	last = pdn_region_take_kept(number);
+	pdn_unlock();
 	ck_assert(last);
-	pd_unpin_kept(number);
+	pdn_unpin_kept(number);
 }
 
 static enum outcome is_nothing_kept(void)
 {
 	if (!stats().kept_regions)
 		return ONE_SAW; /* which of the two, can't be told any more */
-	clear_away(pd_region_number(region));
+	clear_away(pdn_region_number(region));
 	return NEITHER;
 }
 
@@ -308,7 +308,7 @@ END_TEST
 
 /* ---- a free ---- */
 
-static pd_guard guard;
+static pdn_guard guard;
 static bool guard_is_up, pinned;
 static uint64_t races_lost;
 
@@ -320,13 +320,13 @@ static void nothing_pinned(void)
 static void guard_down(void)
 {
 	if (guard_is_up)
-		pd_ended(guard);
+		pdn_ended(guard);
 }
 
 static void begin_free(void)
 {
 	stores_come_late();
-	guard = pd_end_range(BASE, 0);
+	guard = pdn_end_range(BASE, 0);
 	guard_is_up = true;
 }
 
@@ -360,7 +360,7 @@ START_TEST(a_free_against_a_pin)
 		.wrong = "a free has begun and found nothing, and a pin has found no guard",
 	};
 
-	pd_race_wait_ns = 0;		   /* neither waits for the other, nor yields */
+	pdn_race_wait_ns = 0;		   /* neither waits for the other, nor yields */
 	setenv("PINDOWN_LOG", "error", 1); /* the cache would report that */
 	run(&race, (enum payers)_i);
 }

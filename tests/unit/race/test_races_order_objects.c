@@ -189,7 +189,7 @@ static enum outcome is_nothing_kept(void)
 {
 	if (!stats().kept_regions)
 		return ONE_SAW; /* which of the two, can't be told any more */
-	pd_object_let_go(pd_object_number(object));
+	pdn_object_let_go(pdn_object_number(object));
 	ck_assert_uint_eq(stats().kept_regions, 0);
 	return NEITHER;
 }

@@ -64,11 +64,11 @@ static void must_wait_for(void (*act)(void *), int max_held)
 {
 	struct worker actor, ender;
 
-	pd_race_wait_ns = 1000000;
+	pdn_race_wait_ns = 1000000;
 	worker_start(&actor, act, NULL);
 	gate_wait(&inside[0]);
 	worker_start(&ender, end_owner, NULL);
-	worker_settled(&ender);
+	worker_wait_idle(&ender);
 	ck_assert(!worker_is_done(&ender));
 	gate_open(&go_on[0]);
 	worker_join(&ender);
@@ -184,7 +184,7 @@ static void end_owner_when_it_waits(const struct pindown_invalidation *what, voi
 	if (what->base != AT(0))
 		return;
 	gate_open(&go_on[1]);
-	worker_settled(arg);
+	worker_wait_idle(arg);
 	results[0] = pindown_end_owner(consumer, 1);
 }
 
@@ -216,12 +216,12 @@ START_TEST(one_destroy_that_waits_for_the_drivers_free)
 	books.in_destroy = get_in_destroy;
 	worker_start(&freer, free_memory, (void *)1);
 	gate_wait(&inside[1]);
-	pd_guard guard = pd_end_range(AT(0), 0);
+	pdn_guard guard = pdn_end_range(AT(0), 0);
 	gate_open(&go_on[1]);
-	worker_settled(&freer);
+	worker_wait_idle(&freer);
 	ck_assert_int_eq(pindown_end_owner(consumer, 1), PINDOWN_ERR_DEADLOCK);
 	fake_free(AT(0));
-	pd_ended(guard);
+	pdn_ended(guard);
 	worker_join(&freer);
 	ck_assert_int_eq(get_result, PINDOWN_ERR_NOT_DEVICE);
 }
@@ -230,13 +230,13 @@ END_TEST
 /* The end of an owner waits for a thread that itself waits, if nobody waits for the end. */
 static void hold_the_free_up(void *arg)
 {
-	pd_guard guard = pd_end_range(AT(0), 0);
+	pdn_guard guard = pdn_end_range(AT(0), 0);
 
 	(void)arg;
 	gate_open(&inside[0]);
 	gate_wait(&go_on[0]);
 	fake_free(AT(0));
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 START_TEST(it_waits_for_one_that_waits)
@@ -250,9 +250,9 @@ START_TEST(it_waits_for_one_that_waits)
 	worker_start(&destroyer, free_memory, (void *)1);
 	gate_wait(&inside[1]);
 	gate_open(&go_on[1]);
-	worker_settled(&destroyer);
+	worker_wait_idle(&destroyer);
 	worker_start(&ender, end_owner, NULL);
-	worker_settled(&ender);
+	worker_wait_idle(&ender);
 	/* A thread that does give up looks every 10 ms: by then it would have done so ten times. */
 	usleep(100000);
 	ck_assert(!worker_is_done(&ender));

@@ -21,7 +21,7 @@ static struct {
 	void (*act)(uint64_t base);
 	uint64_t base, old_id;
 	struct worker worker;
-	unsigned exports_after_end; /* of old_id, when pd_end_*() had returned */
+	unsigned exports_after_end; /* of old_id, when pdn_end_*() had returned */
 	unsigned edge;
 } other;
 
@@ -37,16 +37,16 @@ static void start_other(void *arg)
 	(void)arg;
 	other.old_id = fake_id(other.base);
 	worker_start(&other.worker, act_now, NULL);
-	worker_settled(&other.worker);
+	worker_wait_idle(&other.worker);
 }
 
 /* ---- what the other thread may do ---- */
 
-static void end_then(pd_guard guard, void (*real)(uint64_t), uint64_t base)
+static void end_then(pdn_guard guard, void (*real)(uint64_t), uint64_t base)
 {
 	other.exports_after_end = fake_open_exports_of(other.old_id);
 	real(base);
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 static void nothing(uint64_t base)
@@ -73,37 +73,37 @@ static void really_destroy_context(uint64_t base)
 
 static void free_it(uint64_t base)
 {
-	end_then(pd_end_range(base, 0), really_free, base);
+	end_then(pdn_end_range(base, 0), really_free, base);
 }
 
 static void unmap_it(uint64_t base)
 {
-	end_then(pd_end_range(base, LENGTH), really_free, base);
+	end_then(pdn_end_range(base, LENGTH), really_free, base);
 }
 
 static void fail_to_free_it(uint64_t base)
 {
-	end_then(pd_end_range(base, 0), nothing, base);
+	end_then(pdn_end_range(base, 0), nothing, base);
 }
 
 static void free_and_reuse_it(uint64_t base)
 {
-	end_then(pd_end_range(base, 0), really_free_and_reuse, base);
+	end_then(pdn_end_range(base, 0), really_free_and_reuse, base);
 }
 
 static void destroy_its_context(uint64_t base)
 {
-	end_then(pd_end_context(FAKE_CONTEXT), really_destroy_context, base);
+	end_then(pdn_end_context(FAKE_CONTEXT), really_destroy_context, base);
 }
 
 static void reset_its_device(uint64_t base)
 {
-	end_then(pd_end_device(0), really_destroy_context, base);
+	end_then(pdn_end_device(0), really_destroy_context, base);
 }
 
 static void end_everything(uint64_t base)
 {
-	end_then(pd_end_all(), really_free, base);
+	end_then(pdn_end_all(), really_free, base);
 }
 
 /* ---- the sweep ---- */
@@ -214,14 +214,14 @@ static struct {
 static void free_in_two_steps(void *arg)
 {
 	(void)arg;
-	pd_guard guard = pd_end_range(BASE, 0);
+	pdn_guard guard = pdn_end_range(BASE, 0);
 
 	gate_open(&before.up);
 	gate_wait(&before.go);
 	really_free(BASE);
-	pd_ended(guard);
+	pdn_ended(guard);
 	fake_alloc(BASE, LENGTH, FAKE_LINEAR);
-	pd_allocated(BASE, LENGTH);
+	pdn_allocated(BASE, LENGTH);
 	gate_open(&before.done);
 }
 
@@ -286,21 +286,21 @@ END_TEST
  * continue in between.
  */
 static struct {
-	bool through, go; /* past pd_end_range(); the driver's free may run */
+	bool through, go; /* past pdn_end_range(); the driver's free may run */
 	unsigned more;	  /* edges before the driver's free */
 } slow;
 
 static void free_when_told(uint64_t base)
 {
-	pd_guard guard = pd_end_range(base, 0);
+	pdn_guard guard = pdn_end_range(base, 0);
 
 	other.exports_after_end = fake_open_exports_of(other.old_id);
 	__atomic_store_n(&slow.through, true, __ATOMIC_SEQ_CST);
 	while (!__atomic_load_n(&slow.go, __ATOMIC_SEQ_CST) &&
-	       __atomic_load_n(&pd_unsettled, __ATOMIC_SEQ_CST))
+	       __atomic_load_n(&pdn_pending, __ATOMIC_SEQ_CST))
 		usleep(100);
 	really_free(base);
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 static void tell_to_free(void *arg)
@@ -458,7 +458,7 @@ static void replace_and_recheck(uint64_t base)
 {
 	really_free(base);
 	fake_alloc(base, LENGTH, FAKE_LINEAR);
-	pd_recheck(NULL);
+	pdn_recheck(NULL);
 }
 
 START_TEST(a_pin_notices_a_recheck)
@@ -577,7 +577,7 @@ static void pin_and_replace(uint64_t base)
 
 START_TEST(volatile_memory_pinned_meanwhile_is_checked)
 {
-	pd_volatile(BASE, LENGTH);
+	pdn_volatile(BASE, LENGTH);
 	fake_alloc(BASE, LENGTH, FAKE_LINEAR);
 	bool met = true;
 

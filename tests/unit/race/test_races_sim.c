@@ -58,10 +58,10 @@ static void die(CUdeviceptr p, bool async)
 	unsigned long long id = 0;
 
 	OK(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, p));
-	pd_guard guard = pd_end_range(p, 0);
+	pdn_guard guard = pdn_end_range(p, 0);
 	__atomic_store_n(&died_at[id % MAX_IDS], tick(), __ATOMIC_SEQ_CST);
 	OK(async ? cuMemFreeAsync(p, NULL) : cuMemFree_v2(p));
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 static void play(void *arg)

@@ -60,7 +60,7 @@ END_TEST
 
 static void other_makes_it_volatile_and_replaces_it(void)
 {
-	pd_volatile(AT(0), PAGE);
+	pdn_volatile(AT(0), PAGE);
 	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
 	fake_alloc(AT(0), PAGE, FAKE_LINEAR);
 }
@@ -74,7 +74,7 @@ static void check_volatile(void)
 		pindown_put(region);
 	}
 	pindown_flush();
-	pd_allocated(AT(0), PAGE);
+	pdn_allocated(AT(0), PAGE);
 	assert_all_gone();
 }
 
@@ -111,7 +111,7 @@ static void stepped_first_hit(void)
 
 static void other_compares_all(void)
 {
-	pd_recheck(NULL);
+	pdn_recheck(NULL);
 }
 
 /* The memory was dead before the get began, so finding the region has no excuse. */
@@ -122,7 +122,7 @@ static void check_first_hit(void)
 		      race_instruction());
 	pindown_put(region);
 	pindown_flush();
-	pd_allocated(AT(0), PAGE);
+	pdn_allocated(AT(0), PAGE);
 	assert_all_gone();
 }
 
@@ -222,7 +222,7 @@ static void one_kept_region(void)
 
 static void other_frees_what_is_taken(void)
 {
-	was_taken = pd_brief_of(region)->state == PD_DYING;
+	was_taken = pdn_brief_of(region)->state == PDN_DYING;
 	other_frees();
 }
 
@@ -260,12 +260,12 @@ static void other_ends_one_more(void)
 	second = must_get(AT(1), 1);
 	ck_assert_int_eq(pindown_invalidate(AT(1), PAGE), 1);
 	/* its put has come this far */
-	pd_hold(pd_self_or_anonymous(), pd_region_number(second), -1u);
+	pdn_unhold(pdn_self_or_anonymous(), pdn_region_number(second));
 }
 
 static void check_late_put(void)
 {
-	uint32_t number = pd_region_number(second);
+	uint32_t number = pdn_region_number(second);
 	bool last;
 
 	if (!race_met()) {
@@ -273,11 +273,11 @@ static void check_late_put(void)
 		assert_all_gone();
 		return;
 	}
-	pd_lock();
-	last = pd_region_take_kept(number);
-	pd_unlock();
+	pdn_lock();
+	last = pdn_region_take_kept(number);
+	pdn_unlock();
 	if (last)
-		pd_unpin_kept(number);
+		pdn_unpin_kept(number);
 	else
 		taken_by_late_put++;
 	ck_assert(last || second == region);

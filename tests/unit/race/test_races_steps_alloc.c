@@ -18,7 +18,7 @@ static void replace_unseen(void)
 static void volatile_memory(void)
 {
 	flush_and_forget();
-	pd_volatile(AT(0), PAGE);
+	pdn_volatile(AT(0), PAGE);
 	fake_alloc(AT(0), PAGE, FAKE_LINEAR);
 	old_id = fake_id(AT(0));
 	found_id = 0;
@@ -27,7 +27,7 @@ static void volatile_memory(void)
 static void stepped_allocation(void)
 {
 	step_from_here();
-	pd_allocated(AT(0), PAGE);
+	pdn_allocated(AT(0), PAGE);
 	step_to_here();
 }
 

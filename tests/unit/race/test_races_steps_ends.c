@@ -10,11 +10,11 @@ static int others_result;
 static void stepped_free(void)
 {
 	step_from_here();
-	pd_guard guard = pd_end_range(AT(0), 0);
+	pdn_guard guard = pdn_end_range(AT(0), 0);
 	step_to_here();
 	exports_after_end = fake_open_exports_of(old_id);
 	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 static void other_gets(void)
@@ -63,9 +63,9 @@ static void nothing_pinned(void)
 static void stepped_whole_free(void)
 {
 	step_from_here();
-	pd_guard guard = pd_end_range(AT(0), 0);
+	pdn_guard guard = pdn_end_range(AT(0), 0);
 	fake_free(AT(0));
-	pd_ended(guard);
+	pdn_ended(guard);
 	step_to_here();
 }
 
@@ -131,11 +131,11 @@ static void five_neighbours(void)
 static void stepped_free_of_the_middle_one(void)
 {
 	step_from_here();
-	pd_guard guard = pd_end_range(NEAR(2), 0);
+	pdn_guard guard = pdn_end_range(NEAR(2), 0);
 	step_to_here();
 	exports_after_end = fake_open_exports_of(old_id);
 	ck_assert_int_eq(fake_free(NEAR(2)), FAKE_SUCCESS);
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 static void stepped_hit_of_the_middle_one(void)

@@ -64,12 +64,12 @@ static void stepped_detach(void)
 
 static void other_frees(void)
 {
-	pd_guard guard = pd_end_range(AT(0), 0);
+	pdn_guard guard = pdn_end_range(AT(0), 0);
 
 	exports_after_end = fake_open_exports_of(old_id);
 	destroys_after_end = books.destroys;
 	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 static void other_ends_the_owner(void)

@@ -5,7 +5,7 @@
  * id had died before the get that returned the region began. Memory that nobody uses when it dies
  * must not be pinned any more.
  *
- * A second build, with -DPD_POINTS, is test_races_windows: threads are held up between any two
+ * A second build, with -DPDN_POINTS, is test_races_windows: threads are held up between any two
  * steps, until each race window has been entered (windows.h). When memory is pinned although its
  * free continued, that build prints the last steps of all threads about it.
  *
@@ -21,7 +21,7 @@
 #include "cache/base/barrier.h"
 #include "tests/unit/support/fork_test.h"
 #include "cache/region.h"
-#ifdef PD_POINTS
+#ifdef PDN_POINTS
 #include "tests/unit/support/windows.h"
 #endif
 
@@ -34,7 +34,7 @@
 /* Without points there are too few steps to tell anything. */
 static uint64_t note(const char *what, uint64_t addr, uint64_t number)
 {
-#ifdef PD_POINTS
+#ifdef PDN_POINTS
 	return windows_note(what, addr, number);
 #else
 	(void)what, (void)addr, (void)number;
@@ -116,7 +116,7 @@ static void begin_to_suspect(uint64_t id, uint64_t addr)
 
 static void print_how_it_came(const struct suspect *suspect)
 {
-#ifdef PD_POINTS
+#ifdef PDN_POINTS
 	printf("the steps before and after that one:\n");
 	windows_print_steps(suspect->addr, suspect->step, 4000, 2000);
 #endif
@@ -276,30 +276,30 @@ static bool is_unpinned_by_a_late_put(uint64_t id)
 {
 	bool any = false;
 
-	pd_lock();
+	pdn_lock();
 	for (unsigned i = 0; i < MAX_THREADS; i++) {
 		pindown_region *region = __atomic_load_n(&players[i].putting, __ATOMIC_SEQ_CST);
 
 		any |= region && pindown_region_buffer_id(region) == id;
 	}
-	pd_unlock();
+	pdn_unlock();
 	return any;
 }
 
 /* For a reader of the steps. */
 static void note_regions_of(uint64_t id)
 {
-	pd_lock();
-	for (uint32_t n = 1; n <= pd_region_high_water(); n++) {
-		if (pd_briefs[n].state == PD_FREE || pd_details[n].buffer_id != id)
+	pdn_lock();
+	for (uint32_t n = 1; n <= pdn_region_high_water(); n++) {
+		if (pdn_briefs[n].state == PDN_FREE || pdn_details[n].buffer_id != id)
 			continue;
-		note("  in region", pd_regions[n].base, n);
-		note("    its state", pd_regions[n].base, pd_briefs[n].state);
-		note("    the reason of its end", pd_regions[n].base, pd_details[n].reason);
-		note("    ended by thread id", pd_regions[n].base, pd_details[n].killer);
-		note("    is held", pd_regions[n].base, pd_region_in_use(n));
+		note("  in region", pdn_regions[n].base, n);
+		note("    its state", pdn_regions[n].base, pdn_briefs[n].state);
+		note("    the reason of its end", pdn_regions[n].base, pdn_details[n].reason);
+		note("    ended by thread id", pdn_regions[n].base, pdn_details[n].killer);
+		note("    is held", pdn_regions[n].base, pdn_region_in_use(n));
 	}
-	pd_unlock();
+	pdn_unlock();
 }
 
 static void look_if_idle_is_unpinned(struct slot *slot, uint64_t id)
@@ -336,16 +336,16 @@ static void end_slot(struct player *player, struct slot *slot)
 	if (!id)
 		return;
 	note("free begins, of id", slot->base, id);
-	pd_guard guard = slot->kind != FAKE_VMM && roll(player, 2)
-				 ? pd_end_range(slot->base, 0)
-				 : pd_end_range(slot->base, slot->size);
+	pdn_guard guard = slot->kind != FAKE_VMM && roll(player, 2)
+				  ? pdn_end_range(slot->base, 0)
+				  : pdn_end_range(slot->base, slot->size);
 	note(refuses ? "free fails, of id" : "free continues, of id", slot->base, id);
 	look_if_idle_is_unpinned(slot, id);
 	if (!refuses) {
 		id_dies(id);
 		ck_assert_int_eq(fake_free(slot->base), FAKE_SUCCESS);
 	}
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 static void begin_slot(struct player *player, struct slot *slot, bool seen)
@@ -365,7 +365,7 @@ static void begin_slot(struct player *player, struct slot *slot, bool seen)
 	note(seen ? "allocated: id" : "allocated unseen: id", slot->base, fake_id(slot->base));
 	if (!seen)
 		return;
-	pd_allocated(slot->base, slot->size);
+	pdn_allocated(slot->base, slot->size);
 	note("the cache was notified, of bytes", slot->base, slot->size);
 	if (is_volatile(slot))
 		slot->trusted = slot->size;
@@ -398,12 +398,12 @@ static void play_unseen(struct player *player)
 	id = fake_id(slot->base);
 	if (!is_volatile(slot)) {
 		note("becomes volatile: id", slot->base, id);
-		pd_volatile(slot->base, MIB(2));
+		pdn_volatile(slot->base, MIB(2));
 		slot->trusted = 0;
 		slot->was_volatile = true;
 	} else if (roll(player, 4) == 0) {
 		note("becomes trusted again: id", slot->base, id);
-		pd_allocated(slot->base, MIB(2));
+		pdn_allocated(slot->base, MIB(2));
 		slot->trusted = MIB(2);
 	} else if (id) {
 		note("is freed unseen: id", slot->base, id);
@@ -427,7 +427,7 @@ static void end_context(struct player *player)
 		locked += CONTEXTS;
 	if (locked >= SLOTS) {
 		note("end of context begins", 0, (uintptr_t)context);
-		pd_guard guard = pd_end_context(context);
+		pdn_guard guard = pdn_end_context(context);
 		note("end of context continues", 0, (uintptr_t)context);
 
 		for (unsigned i = first; i < SLOTS; i += CONTEXTS) {
@@ -439,7 +439,7 @@ static void end_context(struct player *player)
 			id_dies(id);
 		}
 		fake_context_destroy(context);
-		pd_ended(guard);
+		pdn_ended(guard);
 	}
 	while (locked > first) {
 		locked -= CONTEXTS;
@@ -475,7 +475,7 @@ static void play(void *arg)
 {
 	struct player *player = arg;
 
-#ifdef PD_POINTS
+#ifdef PDN_POINTS
 	windows_join(player->random);
 #endif
 	for (unsigned i = 0; i < player->ops; i++) {
@@ -495,13 +495,13 @@ static void play(void *arg)
 		else if (what < 965)
 			pindown_invalidate(slot->base, roll(player, 2) ? 0 : KIB(512));
 		else if (what < 975)
-			pd_recheck(NULL);
+			pdn_recheck(NULL);
 		else if (what < 982)
 			end_context(player);
 		else if (what < 990)
 			fail_some_pins(player);
 		else if (what < 992)
-			pd_ended(pd_end_all());
+			pdn_ended(pdn_end_all());
 		else if (what < 999)
 			stats();
 		else if (CAN_FORK && roll(player, 8) == 0)
@@ -509,7 +509,7 @@ static void play(void *arg)
 	}
 	while (player->depth)
 		put_one(player);
-#ifdef PD_POINTS
+#ifdef PDN_POINTS
 	windows_leave();
 #endif
 }
@@ -539,7 +539,7 @@ static unsigned ops_per_thread(unsigned threads)
  * Which side pays for the order of stores and loads (cache/base/barrier.h): as the cache chooses;
  * never hits; always hits; in turns.
  */
-static const struct pd_asym_limits payers[] = {{64, 256}, {0, 256}, {~0u, ~0u}, {~0u, 2}};
+static const struct pdn_barrier_limits payers[] = {{64, 256}, {0, 256}, {~0u, ~0u}, {~0u, 2}};
 #define PAYERS ((int)(sizeof(payers) / sizeof(payers[0])))
 
 static void play_once(unsigned threads, uint64_t seed, unsigned ops)
@@ -556,7 +556,7 @@ static void play_once(unsigned threads, uint64_t seed, unsigned ops)
 	ck_assert_uint_eq(stats().kept_regions, 0);
 }
 
-#ifdef PD_POINTS
+#ifdef PDN_POINTS
 
 /*
  * Until each window was entered a few times, however long that takes on this machine, within a
@@ -572,7 +572,7 @@ static void play_all(unsigned threads, uint64_t seed)
 	unsigned rounds = 0;
 
 	do {
-		pd_asym_limits = payers[rounds % PAYERS];
+		pdn_barrier_limits = payers[rounds % PAYERS];
 		play_once(threads, seed + rounds++, ops_per_thread(threads) / 10);
 	} while (!windows_all_entered(ENOUGH) && time(NULL) < end);
 	printf("%u rounds. ", rounds);
@@ -610,11 +610,11 @@ static void run(unsigned threads)
 	fflush(stdout);
 	ck_assert_uint_gt(hits_checked, 0);
 	ck_assert_uint_gt(deaths, 0);
-	pd_recheck(NULL); /* drops the regions whose memory was freed unseen */
+	pdn_recheck(NULL); /* drops the regions whose memory was freed unseen */
 	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
 }
 
-#ifdef PD_POINTS
+#ifdef PDN_POINTS
 
 START_TEST(every_window_is_entered)
 {
@@ -643,7 +643,7 @@ END_TEST
 
 START_TEST(four_threads_with_either_side_paying)
 {
-	pd_asym_limits = payers[_i];
+	pdn_barrier_limits = payers[_i];
 	run(4);
 }
 END_TEST

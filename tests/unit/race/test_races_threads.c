@@ -112,14 +112,14 @@ static void hold_another_and_stay(void *arg)
 /* The only hold is that of a thread that came when all stripes were taken. */
 START_TEST(one_thread_too_many_for_a_stripe_of_its_own_holds_a_region)
 {
-	static struct worker workers[PD_STRIPES];
+	static struct worker workers[PDN_STRIPES];
 	pindown_region *region;
 
 	gate_init(&all_have_put);
 	gate_init(&may_go);
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
 	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
-	for (unsigned i = 0; i < PD_STRIPES; i++) {
+	for (unsigned i = 0; i < PDN_STRIPES; i++) {
 		worker_start(&workers[i], hold_another_and_stay, NULL);
 		gate_wait(&all_have_put);
 	}
@@ -128,9 +128,9 @@ START_TEST(one_thread_too_many_for_a_stripe_of_its_own_holds_a_region)
 	ck_assert_uint_eq(stats().kept_regions, 1);
 	in_other_thread(put_it, region);
 	ck_assert_uint_eq(stats().kept_regions, 0);
-	for (unsigned i = 0; i < PD_STRIPES; i++)
+	for (unsigned i = 0; i < PDN_STRIPES; i++)
 		gate_open(&may_go);
-	for (unsigned i = 0; i < PD_STRIPES; i++)
+	for (unsigned i = 0; i < PDN_STRIPES; i++)
 		worker_join(&workers[i]);
 }
 END_TEST
@@ -159,7 +159,7 @@ END_TEST
 static void *die_in_a_free(void *arg)
 {
 	(void)arg;
-	pd_end_range(BASE, 0);
+	pdn_end_range(BASE, 0);
 	pthread_exit(NULL);
 }
 
@@ -246,7 +246,7 @@ END_TEST
  * Where there are many unlinkings for each hit, each side has a fence of its own instead
  * (cache/base/barrier.h). So the test runs with one way, with the other, and with both in turns.
  */
-static const struct pd_asym_limits payers[] = {{0, 256}, {~0u, ~0u}, {~0u, 2}};
+static const struct pdn_barrier_limits payers[] = {{0, 256}, {~0u, ~0u}, {~0u, 2}};
 
 static uint64_t holding; /* 0, or the number of the reader's hold */
 static bool unlinked_all;
@@ -274,7 +274,7 @@ START_TEST(a_hit_and_an_unlinking_on_two_processors)
 	struct worker reader;
 
 	setenv("PINDOWN_BACKEND", "none", 1);
-	pd_asym_limits = payers[_i];
+	pdn_barrier_limits = payers[_i];
 	fake_alloc(BASE, PAGE, FAKE_LINEAR);
 	worker_start(&reader, hit_again_and_again, NULL);
 	for (unsigned i = 0; i < UNLINKINGS; i++) {
@@ -295,7 +295,7 @@ END_TEST
 
 static void hits_without_a_barrier(void)
 {
-	for (unsigned i = 0; i < 2 * pd_asym_limits.many; i++)
+	for (unsigned i = 0; i < 2 * pdn_barrier_limits.many; i++)
 		get_and_put(BASE, 1);
 }
 
@@ -319,23 +319,23 @@ START_TEST(the_paying_side_follows_the_hits)
 	get_and_put(BASE, 1);
 	worker_start(&other, come_and_stay, NULL);
 	gate_wait(&has_come);
-	if (pd_payer != PD_EACH_MUST) {
+	if (pdn_fence_mode != PDN_FENCE_FOR_GOOD) {
 		for (unsigned round = 0; round < 3; round++) {
 			hits_without_a_barrier();
-			ck_assert_uint_eq(pd_payer, PD_RARE_PAYS);
+			ck_assert_uint_eq(pdn_fence_mode, PDN_MEMBARRIER);
 			for (unsigned i = 0; i < 20; i++) {
 				pindown_invalidate(BASE, 1);
 				get_and_put(BASE, 1);
 			}
-			ck_assert_uint_eq(pd_payer, PD_EACH_PAYS);
+			ck_assert_uint_eq(pdn_fence_mode, PDN_FENCE_IN_EACH_HIT);
 		}
 		/* Hits that were many during the change are as many after it. */
-		pd_payer = PD_CHANGING;
+		pdn_fence_mode = PDN_CHANGING_TO_FENCES;
 		hits_without_a_barrier();
-		ck_assert_uint_eq(pd_payer, PD_CHANGING);
-		pd_payer = PD_EACH_PAYS;
+		ck_assert_uint_eq(pdn_fence_mode, PDN_CHANGING_TO_FENCES);
+		pdn_fence_mode = PDN_FENCE_IN_EACH_HIT;
 		hits_without_a_barrier();
-		ck_assert_uint_eq(pd_payer, PD_RARE_PAYS);
+		ck_assert_uint_eq(pdn_fence_mode, PDN_MEMBARRIER);
 	}
 	gate_open(&may_go);
 	worker_join(&other);

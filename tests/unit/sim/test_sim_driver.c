@@ -14,9 +14,9 @@ static const struct row {
 	const char *symbol, *base;
 	int version, flags;
 } rows[] = {
-#define PD_ANY				       0
-#define PD_LEGACY			       0
-#define PD_PER_THREAD			       CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+#define PDN_ANY				       0
+#define PDN_LEGACY			       0
+#define PDN_PER_THREAD			       CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 #define X(symbol, base, version, flavour, ...) {#symbol, #base, version, flavour},
 #include "hook/cuda/entrypoints.def"
 #include "tests/sim/procs.def"

@@ -24,17 +24,17 @@ static uint64_t real_race_wait_ns;
 
 void restore_wait_limit(void)
 {
-	pd_race_wait_ns = real_race_wait_ns;
+	pdn_race_wait_ns = real_race_wait_ns;
 }
 
 void cache_begin(void)
 {
 	expected_missed = 0;
-	real_race_wait_ns = pd_race_wait_ns;
-	pd_race_wait_ns = PATIENCE_NS;
-	pd_find_driver_symbol = fake_symbol;
-	pd_is_mapped = fake_is_mapped;
-	pd_set_intercepting(true);
+	real_race_wait_ns = pdn_race_wait_ns;
+	pdn_race_wait_ns = PATIENCE_NS;
+	pdn_find_driver_symbol = fake_symbol;
+	pdn_is_mapped = fake_is_mapped;
+	pdn_set_intercepting(true);
 }
 
 static void assert_same_sum(const char *what, uint64_t all, uint64_t sum)
@@ -166,43 +166,43 @@ struct pindown_stats stats(void)
 
 int watched_free(uint64_t base)
 {
-	pd_guard guard = pd_end_range(base, 0);
+	pdn_guard guard = pdn_end_range(base, 0);
 	int result = fake_free(base);
 
-	pd_ended(guard);
+	pdn_ended(guard);
 	return result;
 }
 
 int watched_free_in_order(uint64_t base)
 {
-	pd_guard guard = pd_end_in_order(base);
+	pdn_guard guard = pdn_end_in_order(base);
 	int result = fake_free(base);
 
-	pd_ended(guard);
+	pdn_ended(guard);
 	return result;
 }
 
 int watched_unmap(uint64_t base, uint64_t length)
 {
-	pd_guard guard = pd_end_range(base, length);
+	pdn_guard guard = pdn_end_range(base, length);
 	int result = fake_free(base);
 
-	pd_ended(guard);
+	pdn_ended(guard);
 	return result;
 }
 
 void watched_context_destroy(void *context)
 {
-	pd_guard guard = pd_end_context(context);
+	pdn_guard guard = pdn_end_context(context);
 
 	fake_context_destroy(context);
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 void watched_alloc(uint64_t base, uint64_t size, enum fake_kind kind)
 {
 	fake_alloc(base, size, kind);
-	pd_allocated(base, size);
+	pdn_allocated(base, size);
 }
 
 /* ---- threads ---- */
@@ -233,7 +233,7 @@ bool worker_is_done(struct worker *worker)
 	return __atomic_load_n(&worker->done, __ATOMIC_ACQUIRE);
 }
 
-void worker_settled(struct worker *worker)
+void worker_wait_idle(struct worker *worker)
 {
 	int tid;
 

@@ -77,7 +77,7 @@ void worker_join(struct worker *worker);
 bool worker_is_done(struct worker *worker);
 
 /* Returns when the worker is blocked in the kernel, or has ended. */
-void worker_settled(struct worker *worker);
+void worker_wait_idle(struct worker *worker);
 
 /* Runs fn in a thread of its own and waits for its end. */
 void in_other_thread(void (*fn)(void *), void *arg);

@@ -15,7 +15,7 @@
 
 #include "cache/base/barrier.h"
 
-#if defined(__x86_64__) && PD_CAN_ASYM && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && PDN_ASYMMETRIC && !defined(__SANITIZE_ADDRESS__)
 #define DUEL_HAS_LATE_STORES 1
 #else
 #define DUEL_HAS_LATE_STORES 0

@@ -46,10 +46,10 @@ enum fake_call {
 	FAKE_CALLS
 };
 
-/* The function for pd_find_driver_symbol. */
+/* The function for pdn_find_driver_symbol. */
 void *fake_symbol(const char *name);
 
-/* The function for pd_is_mapped. */
+/* The function for pdn_is_mapped. */
 bool fake_is_mapped(uint64_t base, uint64_t id);
 
 /*

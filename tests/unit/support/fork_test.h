@@ -15,7 +15,7 @@
 static inline void handle_forks(void)
 {
 	fake_handle_forks();
-	ck_assert_int_eq(pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child), 0);
+	ck_assert_int_eq(pthread_atfork(pdn_fork_prepare, pdn_fork_parent, pdn_fork_child), 0);
 }
 
 static inline void begin_with_fork_handlers(void)

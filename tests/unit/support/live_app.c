@@ -44,12 +44,12 @@ static void use_cuda(void)
 /* The process's file in /dev/shm says where its page is. */
 static bool note_refusals(void)
 {
-	struct pd_live head, *page = (void *)-1;
+	struct pdn_top_page head, *page = (void *)-1;
 	char pattern[64];
 	glob_t found;
 	FILE *file = NULL;
 
-	snprintf(pattern, sizeof(pattern), "/dev/shm/" PD_LIVE_PREFIX "%d.*", (int)getpid());
+	snprintf(pattern, sizeof(pattern), "/dev/shm/" PDN_TOP_PREFIX "%d.*", (int)getpid());
 	if (glob(pattern, 0, NULL, &found) == 0)
 		file = fopen(found.gl_pathv[0], "re");
 	if (file && fread(&head, sizeof(head), 1, file) == 1)

@@ -17,30 +17,30 @@ static void give_up(const char *what)
 static void add_unit(struct made *made)
 {
 	if (made->size == made->capacity) {
-		made->capacity = made->capacity ? made->capacity * 2 : PD_TRACE_UNIT;
+		made->capacity = made->capacity ? made->capacity * 2 : PDN_TRACE_UNIT;
 		made->bytes = realloc(made->bytes, made->capacity);
 		if (!made->bytes)
 			give_up("memory");
 	}
-	memset(made->bytes + made->size, 0, PD_TRACE_UNIT);
-	made->size += PD_TRACE_UNIT;
+	memset(made->bytes + made->size, 0, PDN_TRACE_UNIT);
+	made->size += PDN_TRACE_UNIT;
 }
 
-static struct pd_trace_header *header(struct made *made)
+static struct pdn_trace_header *header(struct made *made)
 {
-	return (struct pd_trace_header *)(void *)made->bytes;
+	return (struct pdn_trace_header *)(void *)made->bytes;
 }
 
-static struct pd_trace_clock clock_at(uint64_t ns)
+static struct pdn_trace_clock clock_at(uint64_t ns)
 {
-	return (struct pd_trace_clock){ns * TICKS_IN_NS, ns, ns + realtime_offset};
+	return (struct pdn_trace_clock){ns * TICKS_IN_NS, ns, ns + realtime_offset};
 }
 
 void made_begin(struct made *made, uint32_t pid, uint64_t began_ns)
 {
 	memset(made, 0, sizeof(*made));
 	add_unit(made);
-	memcpy(header(made)->magic, PD_TRACE_MAGIC, 8);
+	memcpy(header(made)->magic, PDN_TRACE_MAGIC, 8);
 	header(made)->major = 1;
 	header(made)->header_bytes = 4096;
 	header(made)->unit = 65536;
@@ -52,24 +52,24 @@ void made_begin(struct made *made, uint32_t pid, uint64_t began_ns)
 	made->at = 4096;
 }
 
-void made_info(struct made *made, enum pd_trace_info_kind kind, const void *data, size_t bytes)
+void made_info(struct made *made, enum pdn_trace_info_kind kind, const void *data, size_t bytes)
 {
-	struct pd_trace_info info = {(uint32_t)bytes, 0, (uint16_t)kind};
+	struct pdn_trace_info info = {(uint32_t)bytes, 0, (uint16_t)kind};
 
 	memcpy(made->bytes + made->at, &info, sizeof(info));
 	memcpy(made->bytes + made->at + sizeof(info), data, bytes);
 	made->at += sizeof(info) + ((bytes + 7) & ~(size_t)7);
 }
 
-static struct pd_trace_chunk *new_chunk(struct made *made, enum pd_chunk_kind kind)
+static struct pdn_trace_chunk *new_chunk(struct made *made, enum pdn_chunk_kind kind)
 {
-	struct pd_trace_chunk *chunk;
+	struct pdn_trace_chunk *chunk;
 
 	made->chunk = made->size;
 	made->at = made->size + sizeof(*chunk);
 	add_unit(made);
 	header(made)->units++;
-	chunk = (struct pd_trace_chunk *)(void *)(made->bytes + made->chunk);
+	chunk = (struct pdn_trace_chunk *)(void *)(made->bytes + made->chunk);
 	chunk->magic = 0x4b434450;
 	chunk->kind = (uint16_t)kind;
 	chunk->units = 1;
@@ -78,8 +78,8 @@ static struct pd_trace_chunk *new_chunk(struct made *made, enum pd_chunk_kind ki
 
 void made_counters(struct made *made, uint64_t hits, uint64_t misses, uint64_t lost, uint64_t told)
 {
-	struct pd_trace_chunk *chunk = new_chunk(made, PD_CHUNK_COUNTERS);
-	struct pd_trace_slot *slot = (struct pd_trace_slot *)(chunk + 1);
+	struct pdn_trace_chunk *chunk = new_chunk(made, PDN_CHUNK_COUNTERS);
+	struct pdn_trace_slot *slot = (struct pdn_trace_slot *)(chunk + 1);
 
 	/* The slots of two threads, with a free slot between them. */
 	slot[0].tid = 1;
@@ -94,7 +94,7 @@ void made_counters(struct made *made, uint64_t hits, uint64_t misses, uint64_t l
 
 void made_chunk(struct made *made, uint32_t stream, uint32_t sequence, uint32_t tid, uint64_t ns)
 {
-	struct pd_trace_chunk *chunk = new_chunk(made, PD_CHUNK_EVENTS);
+	struct pdn_trace_chunk *chunk = new_chunk(made, PDN_CHUNK_EVENTS);
 
 	chunk->stream = stream;
 	chunk->sequence = sequence;
@@ -152,7 +152,7 @@ void made_call(struct made *made, unsigned call, uint64_t addr, uint64_t size, i
 	put(made, 1, call, fits ? (unsigned)result : 0, quick ? begin : end, end, words, n, fields);
 }
 
-void made_region(struct made *made, enum pd_event event, const struct pd_trace_region *what,
+void made_region(struct made *made, enum pdn_event event, const struct pdn_trace_region *what,
 		 uint64_t begin, uint64_t end)
 {
 	unsigned fields = 0, n = 0;
@@ -176,7 +176,7 @@ void made_error(struct made *made, const char *text, int64_t result, uint64_t en
 {
 	size_t length = strlen(text), text_words = (length + 7) / 8;
 
-	made_first(made, 3 + text_words, 3, PD_EV_ERROR, end);
+	made_first(made, 3 + text_words, 3, PDN_EV_ERROR, end);
 	made_word(made, 4ull << 32 | (uint64_t)length << 48);
 	made_word(made, (uint64_t)result);
 	memcpy(made->bytes + made->at, text, length);
@@ -185,7 +185,7 @@ void made_error(struct made *made, const char *text, int64_t result, uint64_t en
 
 void made_clock(struct made *made, uint64_t base_ns)
 {
-	struct pd_trace_clock clock = clock_at(base_ns);
+	struct pdn_trace_clock clock = clock_at(base_ns);
 
 	made_word(made, 5 | 4 << 8);
 	made->base = base_ns * TICKS_IN_NS;
@@ -239,50 +239,50 @@ void made_end(struct made *made, uint64_t ns)
 
 enum { ALLOC, FREE, ASYNC };
 
-static struct pd_trace_region region(uint32_t number, uint64_t addr, uint64_t size, int16_t device)
+static struct pdn_trace_region region(uint32_t number, uint64_t addr, uint64_t size, int16_t device)
 {
-	return (struct pd_trace_region){.addr = addr,
-					.size = size,
-					.pin_addr = addr & ~65535ull,
-					.pin_size = (size + 65535) & ~65535ull,
-					.buffer_id = 100 + number,
-					.context = 0x5500aa00,
-					.region = number,
-					.device = device};
+	return (struct pdn_trace_region){.addr = addr,
+					 .size = size,
+					 .pin_addr = addr & ~65535ull,
+					 .pin_size = (size + 65535) & ~65535ull,
+					 .buffer_id = 100 + number,
+					 .context = 0x5500aa00,
+					 .region = number,
+					 .device = device};
 }
 
-static void freed(struct made *made, struct pd_trace_region what, uint64_t at)
+static void freed(struct made *made, struct pdn_trace_region what, uint64_t at)
 {
 	what.reason = PINDOWN_REASON_FREED;
-	made_region(made, PD_EV_INVALIDATE, &what, at + 100, at + 200);
-	made_region(made, PD_EV_UNPIN, &what, at + 300, at + 900);
+	made_region(made, PDN_EV_INVALIDATE, &what, at + 100, at + 200);
+	made_region(made, PDN_EV_UNPIN, &what, at + 300, at + 900);
 	made_call(made, FREE, what.addr, 0, 0, 0, at, at + 1000);
 }
 
 static void first_thread(struct made *made, uint64_t t)
 {
-	struct pd_trace_region a = region(1, 0x7f0000000000, 4 << 20, 0),
-			       b = region(2, 0x7f0000400200, 1000, 0),
-			       managed = region(0, 0x7e0000000000, 65536, 0), missed;
+	struct pdn_trace_region a = region(1, 0x7f0000000000, 4 << 20, 0),
+				b = region(2, 0x7f0000400200, 1000, 0),
+				managed = region(0, 0x7e0000000000, 65536, 0), missed;
 
 	made_call(made, ALLOC, a.addr, a.size, 0, 0, t + 1000, t + 2270);
-	made_region(made, PD_EV_PIN, &a, t + 3000, t + 13000);
-	made_region(made, PD_EV_HIT,
-		    &(struct pd_trace_region){.addr = a.addr + 4096, .size = 100, .region = 1},
+	made_region(made, PDN_EV_PIN, &a, t + 3000, t + 13000);
+	made_region(made, PDN_EV_HIT,
+		    &(struct pdn_trace_region){.addr = a.addr + 4096, .size = 100, .region = 1},
 		    t + 14000, t + 14000);
 	made_call(made, ASYNC, b.addr, b.size, 0, 0xabc0, t + 15000, t + 15490);
-	b.flags = PD_TRACE_VOLATILE | PD_TRACE_NO_SYNC | PD_TRACE_FELL_BACK;
-	made_region(made, PD_EV_PIN, &b, t + 16000, t + 17000);
+	b.flags = PDN_TRACE_VOLATILE | PDN_TRACE_NO_SYNC | PDN_TRACE_FELL_BACK;
+	made_region(made, PDN_EV_PIN, &b, t + 16000, t + 17000);
 	managed.result = PINDOWN_ERR_MANAGED;
 	managed.pin_size = managed.pin_addr = 0;
-	made_region(made, PD_EV_PIN, &managed, t + 18000, t + 18100);
+	made_region(made, PDN_EV_PIN, &managed, t + 18000, t + 18100);
 	made_call(made, ALLOC, 0, 1ull << 40, 2, 0, t + 20000, t + 25000);
 	made_error(made, "SYNC_MEMOPS was refused", 801, t + 26000);
 	missed = b;
-	missed.flags = PD_TRACE_MISSED;
+	missed.flags = PDN_TRACE_MISSED;
 	missed.reason = PINDOWN_REASON_STALE;
-	made_region(made, PD_EV_INVALIDATE, &missed, t + 30000, t + 30000);
-	made_region(made, PD_EV_UNPIN, &missed, t + 30100, t + 30500);
+	made_region(made, PDN_EV_INVALIDATE, &missed, t + 30000, t + 30000);
+	made_region(made, PDN_EV_UNPIN, &missed, t + 30100, t + 30500);
 	freed(made, a, t + 40000);
 }
 
@@ -292,9 +292,9 @@ static void first_thread(struct made *made, uint64_t t)
  */
 static void second_thread(struct made *made, uint64_t t)
 {
-	struct pd_trace_region c = region(3, 0x7f1000000000, 64 << 20, 1),
-			       d = region(4, 0x7f1010000000, 2 << 20, 1),
-			       e = region(5, 0x7f1020000000, 8 << 20, 1);
+	struct pdn_trace_region c = region(3, 0x7f1000000000, 64 << 20, 1),
+				d = region(4, 0x7f1010000000, 2 << 20, 1),
+				e = region(5, 0x7f1020000000, 8 << 20, 1);
 	/* frames in libcudart, in the program, and in code without a file */
 	static const uint64_t frames[] = {0x0003000000001111, 0x0001000000004321, 0x7f5500001234};
 
@@ -302,28 +302,28 @@ static void second_thread(struct made *made, uint64_t t)
 	made_module(made, 1, 0x550000000000, "/home/user/app");
 	made_stack(made, 70000, frames, 3);
 	made->stack = 70000;
-	made_region(made, PD_EV_PIN, &c, t + 50000, t + 60000);
+	made_region(made, PDN_EV_PIN, &c, t + 50000, t + 60000);
 	made->stack = 0;
-	made_region(made, PD_EV_PIN, &d, t + 61000, t + 62000);
-	made_region(made, PD_EV_MAP, &d, t + 62500, t + 62500);
-	made_region(made, PD_EV_PIN, &e, t + 63000, t + 64000);
-	c.flags = d.flags = PD_TRACE_IN_USE;
+	made_region(made, PDN_EV_PIN, &d, t + 61000, t + 62000);
+	made_region(made, PDN_EV_MAP, &d, t + 62500, t + 62500);
+	made_region(made, PDN_EV_PIN, &e, t + 63000, t + 64000);
+	c.flags = d.flags = PDN_TRACE_IN_USE;
 	c.reason = d.reason = PINDOWN_REASON_FREED;
-	made_region(made, PD_EV_INVALIDATE, &c, t + 70100, t + 70200);
+	made_region(made, PDN_EV_INVALIDATE, &c, t + 70100, t + 70200);
 	made->stack = 70000;
 	made_call(made, FREE, c.addr, 0, 0, 0, t + 70000, t + 71000);
 	made->stack = 0;
-	made_region(made, PD_EV_INVALIDATE, &d, t + 72100, t + 72200);
+	made_region(made, PDN_EV_INVALIDATE, &d, t + 72100, t + 72200);
 	made_call(made, FREE, d.addr, 0, 0, 0, t + 72000, t + 73000);
 	made_lost(made, 7);
 	made_thread(made, 4003);
 	/* So much later that 32 bits of ticks can't tell. */
 	made_clock(made, t + 3000000000);
 	c.flags = 0;
-	made_region(made, PD_EV_UNPIN, &c, t + 3000000000, t + 3000000500);
+	made_region(made, PDN_EV_UNPIN, &c, t + 3000000000, t + 3000000500);
 	e.reason = PINDOWN_REASON_EVICTED;
-	made_region(made, PD_EV_EVICT, &e, t + 3000001000, t + 3000001000);
-	made_region(made, PD_EV_UNPIN, &e, t + 3000001100, t + 3000001500);
+	made_region(made, PDN_EV_EVICT, &e, t + 3000001000, t + 3000001000);
+	made_region(made, PDN_EV_UNPIN, &e, t + 3000001100, t + 3000001500);
 	/* The call began before the thread's first chunk was full. */
 	made_call(made, 9, 0xf00, 0, -3, 0, t + 65000, t + 3000002000);
 }
@@ -337,7 +337,7 @@ static void from_the_future(struct made *made, uint64_t t)
 	made_word(made, 3 | 77 << 8 | 0xffull << 40);
 	made_word(made, 0x1111);
 	made_word(made, 0x2222);
-	made_first(made, 5, PD_RECORD_CALL, FREE, t + 45000);
+	made_first(made, 5, PDN_RECORD_CALL, FREE, t + 45000);
 	made_word(made, 100 | (uint64_t)(1 | 0x400 | 0x8000) << 32);
 	made_word(made, 0x7f0000000000);
 	made_word(made, 0x3333);
@@ -352,14 +352,14 @@ void made_story(struct made *made, unsigned process)
 	uint64_t t = BEGAN_NS + process * 20000;
 
 	made_begin(made, 4001 + process * 10, t);
-	made_info(made, PD_INFO_VERSION, "0.1", 3);
-	made_info(made, PD_INFO_HOST, "node7", 5);
-	made_info(made, PD_INFO_PROGRAM, "/home/user/app", 14);
+	made_info(made, PDN_INFO_VERSION, "0.1", 3);
+	made_info(made, PDN_INFO_HOST, "node7", 5);
+	made_info(made, PDN_INFO_PROGRAM, "/home/user/app", 14);
 	made_info(made, 99, "what a later version adds", 25);
-	made_info(made, PD_INFO_DIRECTORY, "/home/user", 10);
-	made_info(made, PD_INFO_COMMAND, command, sizeof(command));
-	made_info(made, PD_INFO_ENVIRONMENT, environment, sizeof(environment));
-	made_info(made, PD_INFO_CALLS, calls, sizeof(calls));
+	made_info(made, PDN_INFO_DIRECTORY, "/home/user", 10);
+	made_info(made, PDN_INFO_COMMAND, command, sizeof(command));
+	made_info(made, PDN_INFO_ENVIRONMENT, environment, sizeof(environment));
+	made_info(made, PDN_INFO_CALLS, calls, sizeof(calls));
 	made_counters(made, 1000, 6, 12, 7);
 	made_chunk(made, 0, 0, made->pid, t);
 	first_thread(made, t);
@@ -378,26 +378,26 @@ void made_story(struct made *made, unsigned process)
 
 void made_good(struct made *made)
 {
-	struct pd_trace_region a = region(1, 0x7f0000000000, 4 << 20, 0);
+	struct pdn_trace_region a = region(1, 0x7f0000000000, 4 << 20, 0);
 
 	made_begin(made, 77, BEGAN_NS);
 	made_counters(made, 10, 1, 0, 0);
 	made_chunk(made, 0, 0, 77, BEGAN_NS);
-	made_region(made, PD_EV_PIN, &a, BEGAN_NS + 3000, BEGAN_NS + 13000);
-	made_region(made, PD_EV_UNPIN, &a, BEGAN_NS + 40000, BEGAN_NS + 41000);
+	made_region(made, PDN_EV_PIN, &a, BEGAN_NS + 3000, BEGAN_NS + 13000);
+	made_region(made, PDN_EV_UNPIN, &a, BEGAN_NS + 40000, BEGAN_NS + 41000);
 	made_end(made, BEGAN_NS + 50000);
 }
 
 void made_crossed(struct made *made)
 {
-	struct pd_trace_region a = region(1, 0x7f0000000000, 4 << 20, 0),
-			       b = region(2, 0x7f0010000000, 2 << 20, 0);
+	struct pdn_trace_region a = region(1, 0x7f0000000000, 4 << 20, 0),
+				b = region(2, 0x7f0010000000, 2 << 20, 0);
 
 	made_begin(made, 77, BEGAN_NS);
 	made_chunk(made, 0, 0, 77, BEGAN_NS);
-	made_region(made, PD_EV_PIN, &a, BEGAN_NS + 3000, BEGAN_NS + 13000);
+	made_region(made, PDN_EV_PIN, &a, BEGAN_NS + 3000, BEGAN_NS + 13000);
 	made_chunk(made, 1, 0, 78, BEGAN_NS);
-	made_region(made, PD_EV_PIN, &b, BEGAN_NS + 4000, BEGAN_NS + 5000);
+	made_region(made, PDN_EV_PIN, &b, BEGAN_NS + 4000, BEGAN_NS + 5000);
 	made_end(made, BEGAN_NS + 50000);
 }
 
@@ -405,7 +405,7 @@ void made_live(struct made *made, uint32_t pid)
 {
 	made_good(made);
 	header(made)->pid = pid;
-	header(made)->end = (struct pd_trace_clock){0};
+	header(made)->end = (struct pdn_trace_clock){0};
 }
 
 /*
@@ -414,13 +414,13 @@ void made_live(struct made *made, uint32_t pid)
  */
 static void much(struct made *made, const char *what, uint32_t number, uint64_t ns)
 {
-	struct pd_trace_region region = {.buffer_id = number, .pin_size = 65536};
+	struct pdn_trace_region region = {.buffer_id = number, .pin_size = 65536};
 	uint64_t frame = number;
 
 	if (strcmp(what, "pins") == 0) {
-		made_region(made, PD_EV_PIN, &region, ns, ns);
+		made_region(made, PDN_EV_PIN, &region, ns, ns);
 	} else if (strcmp(what, "hits") == 0) {
-		made_region(made, PD_EV_HIT, &region, ns, ns);
+		made_region(made, PDN_EV_HIT, &region, ns, ns);
 	} else if (strcmp(what, "stacks") == 0) {
 		made_stack(made, number, &frame, 1);
 		made->stack = number;

@@ -26,7 +26,7 @@ struct made {
 enum { TICKS_IN_NS = 2, BEGAN_NS = 5000000 /* CLOCK_MONOTONIC when the first trace began */ };
 
 void made_begin(struct made *made, uint32_t pid, uint64_t began_ns);
-void made_info(struct made *made, enum pd_trace_info_kind kind, const void *data, size_t bytes);
+void made_info(struct made *made, enum pdn_trace_info_kind kind, const void *data, size_t bytes);
 void made_counters(struct made *made, uint64_t hits, uint64_t misses, uint64_t lost, uint64_t told);
 void made_chunk(struct made *made, uint32_t stream, uint32_t sequence, uint32_t tid, uint64_t ns);
 void made_word(struct made *made, uint64_t word);
@@ -34,7 +34,7 @@ void made_word(struct made *made, uint64_t word);
 /* Times are CLOCK_MONOTONIC in ns. `end` decides the order of events. */
 void made_call(struct made *made, unsigned call, uint64_t addr, uint64_t size, int64_t result,
 	       uint64_t extra, uint64_t begin, uint64_t end);
-void made_region(struct made *made, enum pd_event event, const struct pd_trace_region *what,
+void made_region(struct made *made, enum pdn_event event, const struct pdn_trace_region *what,
 		 uint64_t begin, uint64_t end);
 void made_error(struct made *made, const char *text, int64_t result, uint64_t end);
 void made_clock(struct made *made, uint64_t base_ns);

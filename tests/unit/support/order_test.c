@@ -17,17 +17,17 @@ static const char *const payer_names[] = {"the rare side pays", "each side pays"
 					  "each side pays from here on",
 					  "the rare side is refused its membarrier"};
 
-static const struct pd_asym_limits never_changes = {0, ~0u}, changes_soon = {~0u, ~0u};
+static const struct pdn_barrier_limits never_changes = {0, ~0u}, changes_soon = {~0u, ~0u};
 
 /* How many of the rare side's barriers lead from one change to the next. */
 static unsigned barriers_until_change(void)
 {
 	unsigned n = 0;
 
-	__atomic_store_n(&pd_payer, PD_RARE_PAYS, __ATOMIC_SEQ_CST);
-	for (; __atomic_load_n(&pd_payer, __ATOMIC_SEQ_CST) == PD_RARE_PAYS; n++) {
+	__atomic_store_n(&pdn_fence_mode, PDN_MEMBARRIER, __ATOMIC_SEQ_CST);
+	for (; __atomic_load_n(&pdn_fence_mode, __ATOMIC_SEQ_CST) == PDN_MEMBARRIER; n++) {
 		ck_assert_uint_lt(n, 1000);
-		pd_heavy_barrier();
+		pdn_heavy_barrier();
 	}
 	return n;
 }
@@ -36,13 +36,13 @@ static void next_barrier_changes(void)
 {
 	unsigned barriers;
 
-	pd_asym_limits = changes_soon;
+	pdn_barrier_limits = changes_soon;
 	barriers_until_change();
 	barriers = barriers_until_change();
-	__atomic_store_n(&pd_payer, PD_RARE_PAYS, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&pdn_fence_mode, PDN_MEMBARRIER, __ATOMIC_SEQ_CST);
 	while (--barriers)
-		pd_heavy_barrier();
-	ck_assert_uint_eq(pd_payer, PD_RARE_PAYS);
+		pdn_heavy_barrier();
+	ck_assert_uint_eq(pdn_fence_mode, PDN_MEMBARRIER);
 }
 
 static void let_pay(enum payers who)
@@ -51,8 +51,9 @@ static void let_pay(enum payers who)
 		next_barrier_changes();
 		return;
 	}
-	pd_asym_limits = never_changes;
-	__atomic_store_n(&pd_payer, who == EACH_PAYS ? PD_EACH_PAYS : PD_RARE_PAYS,
+	pdn_barrier_limits = never_changes;
+	__atomic_store_n(&pdn_fence_mode,
+			 who == FENCE_IN_EACH_HIT ? PDN_FENCE_IN_EACH_HIT : PDN_MEMBARRIER,
 			 __ATOMIC_SEQ_CST);
 }
 
@@ -64,7 +65,7 @@ static unsigned changes; /* changes of mode, in rounds that must have one */
 void skip_barrier_if_broken(void)
 {
 	if (broken)
-		__atomic_store_n(&pd_payer, PD_EACH_PAYS, __ATOMIC_RELAXED);
+		__atomic_store_n(&pdn_fence_mode, PDN_FENCE_IN_EACH_HIT, __ATOMIC_RELAXED);
 }
 
 static enum outcome play(const struct race *race, enum payers who)
@@ -72,10 +73,11 @@ static enum outcome play(const struct race *race, enum payers who)
 	enum outcome outcome;
 
 	race->prepare();
-	let_pay(broken && !race->rare_side_late ? RARE_PAYS : who);
+	let_pay(broken && !race->rare_side_late ? MEMBARRIER : who);
 	duel_round(&race->duel);
-	changes += !broken && pd_payer == (who == REFUSED ? PD_EACH_MUST : PD_EACH_PAYS);
-	let_pay(who == REFUSED ? EACH_PAYS : RARE_PAYS);
+	changes += !broken &&
+		   pdn_fence_mode == (who == REFUSED ? PDN_FENCE_FOR_GOOD : PDN_FENCE_IN_EACH_HIT);
+	let_pay(who == REFUSED ? FENCE_IN_EACH_HIT : MEMBARRIER);
 	outcome = race->judge();
 	ck_assert_msg(broken || outcome != NEITHER, "%s, %s: %s", race->what, payer_names[who],
 		      race->wrong);
@@ -148,12 +150,12 @@ static const struct duel other_comes = {NULL, come, do_nothing};
 void play_race(const struct race *race, enum payers who)
 {
 	get_and_put(BASE, 1);
-	if (pd_payer == PD_EACH_MUST && who != EACH_PAYS) {
+	if (pdn_fence_mode == PDN_FENCE_FOR_GOOD && who != FENCE_IN_EACH_HIT) {
 		skip_test("%s, %s: the kernel has no membarrier", race->what, payer_names[who]);
 		return;
 	}
 	/* Each round has a grace period; late stores are late by some microseconds only. */
-	pd_asym_grace_ns = 500000;
+	pdn_barrier_grace_ns = 500000;
 	if (who == REFUSED && !refuse_system_call(SYS_membarrier, EPERM)) {
 		skip_test("%s: no seccomp filter can be installed here", race->what);
 		return;

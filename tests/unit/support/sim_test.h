@@ -27,10 +27,10 @@ static inline void start_cuda(void)
 
 static inline void sim_begin(void)
 {
-	pd_find_driver_symbol = find_in_sim;
-	pd_set_intercepting(true);
+	pdn_find_driver_symbol = find_in_sim;
+	pdn_set_intercepting(true);
 	expected_missed = 0;
-	ck_assert_int_eq(pthread_atfork(pd_fork_prepare, pd_fork_parent, pd_fork_child), 0);
+	ck_assert_int_eq(pthread_atfork(pdn_fork_prepare, pdn_fork_parent, pdn_fork_child), 0);
 }
 
 static inline void sim_end(void)
@@ -49,16 +49,16 @@ static inline CUdeviceptr alloc(size_t size)
 	CUdeviceptr p = 0;
 
 	OK(cuMemAlloc_v2(&p, size));
-	pd_allocated(p, size);
+	pdn_allocated(p, size);
 	return p;
 }
 
 static inline CUresult sim_free(CUdeviceptr p)
 {
-	pd_guard guard = pd_end_range(p, 0);
+	pdn_guard guard = pdn_end_range(p, 0);
 	CUresult result = cuMemFree_v2(p);
 
-	pd_ended(guard);
+	pdn_ended(guard);
 	return result;
 }
 
@@ -67,16 +67,16 @@ static inline CUdeviceptr alloc_async(size_t size)
 	CUdeviceptr p = 0;
 
 	OK(cuMemAllocAsync(&p, size, NULL));
-	pd_allocated(p, size);
+	pdn_allocated(p, size);
 	return p;
 }
 
 static inline void free_async(CUdeviceptr p)
 {
-	pd_guard guard = pd_end_range(p, 0);
+	pdn_guard guard = pdn_end_range(p, 0);
 
 	OK(cuMemFreeAsync(p, NULL));
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 /* A test case on a driver that has not been started: see start_cuda(). */

@@ -57,11 +57,11 @@ static inline void stepped_put(void)
 
 static inline void other_frees(void)
 {
-	pd_guard guard = pd_end_range(AT(0), 0);
+	pdn_guard guard = pdn_end_range(AT(0), 0);
 
 	exports_after_end = fake_open_exports_of(old_id);
 	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
-	pd_ended(guard);
+	pdn_ended(guard);
 }
 
 static inline void assert_all_gone(void)

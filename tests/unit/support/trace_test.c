@@ -29,8 +29,8 @@ void set_up(void)
 	fclose(file);
 	dup2(heard, STDERR_FILENO);
 	setenv("PINDOWN_TRACE", "t.pdt", 1);
-	pd_race_wait_ns = PATIENCE_NS; /* waiting for another thread that opens the file */
-	pd_trace_call_names(trace_test_calls, 3);
+	pdn_race_wait_ns = PATIENCE_NS; /* waiting for another thread that opens the file */
+	pdn_trace_call_names(trace_test_calls, 3);
 }
 
 void tear_down(void)
@@ -58,9 +58,9 @@ const char *printed(void)
 
 void call_at(uint64_t addr)
 {
-	uint64_t begin = pd_ticks();
+	uint64_t begin = pdn_ticks();
 
-	pd_trace_call(1, addr, 4096, 0, begin, pd_ticks(), 0);
+	pdn_trace_call(1, addr, 4096, 0, begin, pdn_ticks(), 0);
 }
 
 static struct reader *reader;
@@ -130,7 +130,7 @@ int in_child(void (*function)(void), int *child)
 	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-unsigned count_events(enum pd_event event)
+unsigned count_events(enum pdn_event event)
 {
 	unsigned n = 0;
 
@@ -147,7 +147,7 @@ void expect_one_line(const char *words)
 	ck_assert_msg(strchr(text, '\n') == strrchr(text, '\n'), "more than a line: %s", text);
 }
 
-static void count_journal(const struct pd_journal *journal, int segment,
+static void count_journal(const struct pdn_journal *journal, int segment,
 			  const struct shmid_ds *about, void *context)
 {
 	unsigned *counts = context;
@@ -161,7 +161,7 @@ unsigned journals_of(int pid)
 {
 	unsigned counts[2] = {(unsigned)pid, 0};
 
-	pd_journal_each(count_journal, counts);
+	pdn_journal_each(count_journal, counts);
 	return counts[1];
 }
 
@@ -174,9 +174,9 @@ void put_file(const char *name, const char *text)
 	fclose(file);
 }
 
-struct pd_trace_header read_header(const char *name)
+struct pdn_trace_header read_header(const char *name)
 {
-	struct pd_trace_header header;
+	struct pdn_trace_header header;
 	int fd = open(name, O_RDONLY);
 
 	ck_assert_int_eq(read(fd, &header, sizeof(header)), sizeof(header));

@@ -35,13 +35,13 @@ extern struct event *events;
 extern unsigned event_count;
 extern struct counters counters;
 void read_back(const char *name);
-unsigned count_events(enum pd_event event);
+unsigned count_events(enum pdn_event event);
 
 /* The file's name: t.<pid><tail>.pdt */
 char *own_name(int pid, const char *tail);
 bool exists(const char *name);
 void put_file(const char *name, const char *text);
-struct pd_trace_header read_header(const char *name);
+struct pdn_trace_header read_header(const char *name);
 
 /* Runs a function in a child. Returns its exit status, or -signal. */
 int in_child(void (*function)(void), int *child);

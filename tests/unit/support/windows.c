@@ -14,85 +14,85 @@
 #include "cache/base/test_point.h"
 
 #define MAX_THREADS 16
-#define NOWHERE	    PD_POINT_COUNT
+#define NOWHERE	    PDN_POINT_COUNT
 
 /*
  * The decisive pairs. The first thread has passed its point, and has not done what follows in the
  * code, when the second thread passes the other point.
  */
-#define WINDOWS(W)                                                                                \
-	/* a hit against whatever removes the region */                                           \
-	W(HIT_FOUND, END_DYING, "a hit has found the region, not announced it; it ends")          \
-	W(HIT_FOUND, END_UNPINNED, "the same, until it is unpinned and its record is free")       \
-	W(HIT_FOUND, PIN_SETTLED, "the same, until another is in its place")                      \
-	W(HIT_ANNOUNCED, END_DYING, "a hit has announced it, not read its state; it ends")        \
-	W(HIT_ANNOUNCED, END_BARRIER, "the same, and the end waits for the hit")                  \
-	W(HIT_LIVE, END_DYING, "a hit has seen it live, not counted its hold; it ends")           \
-	W(HIT_LIVE, END_BARRIER, "the same, and the end waits for the hit")                       \
-	W(HIT_LIVE, EVICT_MARKED, "the same, and it is to be evicted")                            \
-	W(HIT_HELD, END_BARRIER, "a hit has counted its hold, still announced")                   \
-	W(HIT_COMPARED, FREE_GUARDED, "a checked hit was right; then it is freed")                \
-	W(END_DYING, HIT_ANNOUNCED, "no longer live, still in the index; a hit announces it")     \
-	W(END_UNLINKED, HIT_ANNOUNCED, "unlinked before the barrier; a late hit announces it")    \
-	W(HIT_ANNOUNCED, EVICT_MARKED, "a hit has announced it; it is to be evicted")             \
-	W(EVICT_CHOSEN, HIT_HELD, "it looked idle, is to be evicted; a hit takes it")             \
-	W(EVICT_MARKED, HIT_ANNOUNCED, "to be evicted, before the barrier; a hit announces it")   \
-	W(END_TELLING, PIN_TAKEN_OFF, "ended, not yet told; another get pins it again")           \
-	W(END_UNPINNING, PIN_TAKEN_OFF, "told, not yet unpinned; another get pins it again")      \
-	/* a put against whatever removes the region */                                           \
-	W(PUT_DROPPED, END_DYING, "a put has dropped its hold, not read the state; it ends")      \
-	W(PUT_DROPPED, END_COUNTING, "the same, and the holds are about to be counted")           \
-	W(END_DYING, PUT_DROPPED, "it ends, holds not counted; a put drops one")                  \
-	W(END_COUNTING, PUT_DROPPED, "holds are being counted; a put drops one")                  \
-	W(END_COUNTING, PUT_SLOW, "the same, and it sees the end")                                \
-	W(END_TELLING, PUT_SLOW, "in use, not yet told; the last put comes for the lock")         \
-	W(END_LETTING_GO, PUT_SLOW, "told; the end's own hold and the last put go together")      \
-	W(PUT_SLOW, PUT_SLOW, "two puts both come for the lock")                                  \
-	W(PUT_SLOW, END_LETTING_GO, "a put comes for the lock; the end drops its own hold")       \
-	W(PUT_LAST, FREE_GUARDED, "the last put is about to unpin; a free of what is there")      \
-	W(EVICT_COUNTING, PUT_DROPPED, "is it idle? a put makes it so just then")                 \
-	W(PUT_DROPPED, EVICT_COUNTING, "a put has dropped its hold; is it idle?")                 \
-	/* a pin against a free */                                                                \
-	W(FREE_GUARDED, PIN_TAKEN_OFF, "the guard is up, nothing looked at; a pin begins")        \
-	W(FREE_LOOKING, PIN_TAKEN_OFF, "nothing was unsettled; a pin begins")                     \
-	W(FREE_GUARDED, PIN_SETTLED, "the guard is up; a pin that saw none gets into the index")  \
-	W(FREE_ENDED, PIN_DESCRIBED, "freed, the guard still up; a pin has asked the driver")     \
-	W(PIN_TAKEN_OFF, FREE_GUARDED, "a pin has begun, is before its barrier; a free begins")   \
-	W(PIN_DESCRIBED, FREE_GUARDED,                                                            \
-	  "the driver has answered, no guard looked at; a free begins")                           \
-	W(PIN_DESCRIBED, FREE_ENDED, "the same, and the free is over")                            \
-	W(PIN_UNGUARDED, FREE_GUARDED, "no guard was up; a free begins")                          \
-	W(PIN_UNGUARDED, END_WAITING, "the same, and it waits for the pin")                       \
-	W(PIN_ANNOUNCED, END_WAITING, "about to pin; a free waits for that")                      \
-	W(PIN_PINNED, FREE_GUARDED, "pinned, not yet in the index; a free begins")                \
-	W(PIN_PINNED, END_WAITING, "the same, and it waits")                                      \
-	W(PIN_SAME, FREE_GUARDED, "the id was the same, the lock not taken; a free begins")       \
-	W(PIN_SAME, END_WAITING, "the same, and it waits")                                        \
-	W(PIN_LOST, END_WAITING, "a pin has lost, is not given back; the free waits")             \
-	W(PIN_SETTLED, FREE_GUARDED, "in the index, not yet returned; a free begins")             \
-	W(PIN_SETTLED, END_COUNTING, "the same; its hold is counted")                             \
-	W(PIN_WAITING, FREE_ENDED, "a pin waits for a guard, which is about to come down")        \
-	W(PIN_ANNOUNCED, PIN_COMPANY, "two threads pin the same")                                 \
-	/* two ends; unpins that a free has to wait for */                                        \
-	W(END_TELLING, FREE_GUARDED, "ended by one, not yet told; another frees it")              \
-	W(END_UNPINNING, FREE_GUARDED, "ended by one, not yet unpinned; another frees it")        \
-	W(END_UNPINNING, END_WAITING, "the same, and the free waits")                             \
-	W(END_UNPINNED, END_WAITING, "unpinned, not yet announced; the free waits")               \
-	W(END_LETTING_GO, END_WAITING, "in use and told, its own hold not dropped; a free waits") \
-	W(EVICT_MARKED, FREE_GUARDED, "to be evicted; a free begins")                             \
-	/* new memory where old memory may have been freed unseen */                              \
-	W(ALLOC_BEGUN, PIN_SETTLED, "new memory, not told of yet; it is pinned already")          \
-	W(ALLOC_FORGOTTEN, HIT_FOUND, "hits must not be compared; one finds what may be dead")    \
-	W(ALLOC_FORGOTTEN, PIN_SETTLED, "the same; a pin gets into the index")                    \
-	W(ALLOC_COMPARED, HIT_FOUND, "dead regions are gone; a hit that is still checked")        \
+#define WINDOWS(W)                                                                                 \
+	/* a hit against whatever removes the region */                                            \
+	W(HIT_FOUND, END_DYING, "a hit has found the region, not announced it; it ends")           \
+	W(HIT_FOUND, END_UNPINNED, "the same, until it is unpinned and its record is free")        \
+	W(HIT_FOUND, PIN_COMMITTED, "the same, until another is in its place")                     \
+	W(HIT_ANNOUNCED, END_DYING, "a hit has announced it, not read its state; it ends")         \
+	W(HIT_ANNOUNCED, END_BARRIER, "the same, and the end waits for the hit")                   \
+	W(HIT_LIVE, END_DYING, "a hit has seen it live, not counted its hold; it ends")            \
+	W(HIT_LIVE, END_BARRIER, "the same, and the end waits for the hit")                        \
+	W(HIT_LIVE, EVICT_MARKED, "the same, and it is to be evicted")                             \
+	W(HIT_HELD, END_BARRIER, "a hit has counted its hold, still announced")                    \
+	W(HIT_COMPARED, FREE_GUARDED, "a checked hit was right; then it is freed")                 \
+	W(END_DYING, HIT_ANNOUNCED, "no longer live, still in the index; a hit announces it")      \
+	W(END_UNLINKED, HIT_ANNOUNCED, "unlinked before the barrier; a late hit announces it")     \
+	W(HIT_ANNOUNCED, EVICT_MARKED, "a hit has announced it; it is to be evicted")              \
+	W(EVICT_CHOSEN, HIT_HELD, "it looked idle, is to be evicted; a hit takes it")              \
+	W(EVICT_MARKED, HIT_ANNOUNCED, "to be evicted, before the barrier; a hit announces it")    \
+	W(END_TELLING, PIN_BEGUN, "ended, not yet told; another get pins it again")                \
+	W(END_UNPINNING, PIN_BEGUN, "told, not yet unpinned; another get pins it again")           \
+	/* a put against whatever removes the region */                                            \
+	W(PUT_DROPPED, END_DYING, "a put has dropped its hold, not read the state; it ends")       \
+	W(PUT_DROPPED, END_COUNTING, "the same, and the holds are about to be counted")            \
+	W(END_DYING, PUT_DROPPED, "it ends, holds not counted; a put drops one")                   \
+	W(END_COUNTING, PUT_DROPPED, "holds are being counted; a put drops one")                   \
+	W(END_COUNTING, PUT_SLOW, "the same, and it sees the end")                                 \
+	W(END_TELLING, PUT_SLOW, "in use, not yet told; the last put comes for the lock")          \
+	W(END_LETTING_GO, PUT_SLOW, "told; the end's own hold and the last put go together")       \
+	W(PUT_SLOW, PUT_SLOW, "two puts both come for the lock")                                   \
+	W(PUT_SLOW, END_LETTING_GO, "a put comes for the lock; the end drops its own hold")        \
+	W(PUT_LAST, FREE_GUARDED, "the last put is about to unpin; a free of what is there")       \
+	W(EVICT_COUNTING, PUT_DROPPED, "is it idle? a put makes it so just then")                  \
+	W(PUT_DROPPED, EVICT_COUNTING, "a put has dropped its hold; is it idle?")                  \
+	/* a pin against a free */                                                                 \
+	W(FREE_GUARDED, PIN_BEGUN, "the guard is up, nothing looked at; a pin begins")             \
+	W(FREE_LOOKING, PIN_BEGUN, "nothing was unsettled; a pin begins")                          \
+	W(FREE_GUARDED, PIN_COMMITTED, "the guard is up; a pin that saw none gets into the index") \
+	W(FREE_ENDED, PIN_DESCRIBED, "freed, the guard still up; a pin has asked the driver")      \
+	W(PIN_BEGUN, FREE_GUARDED, "a pin has begun, is before its barrier; a free begins")        \
+	W(PIN_DESCRIBED, FREE_GUARDED,                                                             \
+	  "the driver has answered, no guard looked at; a free begins")                            \
+	W(PIN_DESCRIBED, FREE_ENDED, "the same, and the free is over")                             \
+	W(PIN_UNGUARDED, FREE_GUARDED, "no guard was up; a free begins")                           \
+	W(PIN_UNGUARDED, END_WAITING, "the same, and it waits for the pin")                        \
+	W(PIN_ANNOUNCED, END_WAITING, "about to pin; a free waits for that")                       \
+	W(PIN_PINNED, FREE_GUARDED, "pinned, not yet in the index; a free begins")                 \
+	W(PIN_PINNED, END_WAITING, "the same, and it waits")                                       \
+	W(PIN_SAME, FREE_GUARDED, "the id was the same, the lock not taken; a free begins")        \
+	W(PIN_SAME, END_WAITING, "the same, and it waits")                                         \
+	W(PIN_LOST, END_WAITING, "a pin has lost, is not given back; the free waits")              \
+	W(PIN_COMMITTED, FREE_GUARDED, "in the index, not yet returned; a free begins")            \
+	W(PIN_COMMITTED, END_COUNTING, "the same; its hold is counted")                            \
+	W(PIN_WAITING, FREE_ENDED, "a pin waits for a guard, which is about to come down")         \
+	W(PIN_ANNOUNCED, PIN_DUPLICATE, "two threads pin the same")                                \
+	/* two ends; unpins that a free has to wait for */                                         \
+	W(END_TELLING, FREE_GUARDED, "ended by one, not yet told; another frees it")               \
+	W(END_UNPINNING, FREE_GUARDED, "ended by one, not yet unpinned; another frees it")         \
+	W(END_UNPINNING, END_WAITING, "the same, and the free waits")                              \
+	W(END_UNPINNED, END_WAITING, "unpinned, not yet announced; the free waits")                \
+	W(END_LETTING_GO, END_WAITING, "in use and told, its own hold not dropped; a free waits")  \
+	W(EVICT_MARKED, FREE_GUARDED, "to be evicted; a free begins")                              \
+	/* new memory where old memory may have been freed unseen */                               \
+	W(ALLOC_BEGUN, PIN_COMMITTED, "new memory, not told of yet; it is pinned already")         \
+	W(ALLOC_FORGOTTEN, HIT_FOUND, "hits must not be compared; one finds what may be dead")     \
+	W(ALLOC_FORGOTTEN, PIN_COMMITTED, "the same; a pin gets into the index")                   \
+	W(ALLOC_COMPARED, HIT_FOUND, "dead regions are gone; a hit that is still checked")         \
 	W(PIN_SAME, ALLOC_FORGOTTEN, "the id was the same; new memory takes its place")
 
 static struct window {
-	enum pd_point first, second;
+	enum pdn_point first, second;
 	const char *what;
 	uint64_t entered;
 } windows[] = {
-#define WINDOW(first, second, what) {PD_POINT_##first, PD_POINT_##second, what, 0},
+#define WINDOW(first, second, what) {PDN_POINT_##first, PDN_POINT_##second, what, 0},
 	WINDOWS(WINDOW)
 #undef WINDOW
 };
@@ -100,7 +100,7 @@ static struct window {
 
 static const char *const point_names[] = {
 #define NAME(name) #name,
-	PD_POINTS_ALL(NAME)
+	PDN_POINTS_ALL(NAME)
 #undef NAME
 };
 
@@ -191,7 +191,7 @@ static void enter(uint32_t first, uint32_t second)
 }
 
 /* Is another thread held up, for the same memory? Then this thread enters a window. */
-static void disturb_others(enum pd_point point, uint64_t unit)
+static void disturb_others(enum pdn_point point, uint64_t unit)
 {
 	for (unsigned i = 0; i < MAX_THREADS; i++) {
 		struct stand *other = &stands[i];
@@ -207,7 +207,7 @@ static void disturb_others(enum pd_point point, uint64_t unit)
 
 /* ---- holding up ---- */
 
-static bool is_wanted(enum pd_point first)
+static bool is_wanted(enum pdn_point first)
 {
 	for (unsigned w = 0; w < COUNT; w++)
 		if (windows[w].first == first &&
@@ -221,7 +221,7 @@ static bool is_wanted(enum pd_point first)
  * do all of a free, or of a free, an allocation and a pin. Windows that have not been entered yet
  * get more of them.
  */
-static unsigned how_long(enum pd_point point)
+static unsigned how_long(enum pdn_point point)
 {
 	uint32_t what = roll(100);
 
@@ -230,7 +230,7 @@ static unsigned how_long(enum pd_point point)
 	return what < 85 ? 0 : what < 95 ? 5 : 200;
 }
 
-static void stand_still(enum pd_point point, uint64_t unit, unsigned turns)
+static void stand_still(enum pdn_point point, uint64_t unit, unsigned turns)
 {
 	uint32_t enough = 1 + roll(8); /* passes of other threads */
 
@@ -245,7 +245,7 @@ static void stand_still(enum pd_point point, uint64_t unit, unsigned turns)
 	__atomic_store_n(&mine->point, NOWHERE, __ATOMIC_SEQ_CST);
 }
 
-void pd_point(enum pd_point point, uint64_t addr)
+void pdn_point(enum pdn_point point, uint64_t addr)
 {
 	uint64_t unit = addr / WINDOW_UNIT;
 	unsigned turns;

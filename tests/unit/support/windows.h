@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Windows: provoked races. The cache is built with -DPD_POINTS, so that each thread calls
- * pd_point() between any two of its steps (cache/base/test_point.h). There it is held up by chance,
+ * Windows: provoked races. The cache is built with -DPDN_POINTS, so that each thread calls
+ * pdn_point() between any two of its steps (cache/base/test_point.h). There it is held up by chance,
  * until other threads have passed points of their own for the same memory, or for some time.
  *
  * A window is a pair of points: one thread is held up at the first while another passes the second,

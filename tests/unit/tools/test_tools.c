@@ -202,13 +202,13 @@ static uint64_t next_random(void)
 /* A unit of random bytes behind each kind of chunk header. */
 START_TEST(noise)
 {
-	uint64_t unit[PD_TRACE_UNIT / 8];
+	uint64_t unit[PDN_TRACE_UNIT / 8];
 
 	random_state = 0x9e3779b97f4a7c15ull + (uint64_t)_i;
 	for (unsigned round = 0; round < 20; round++) {
-		size_t at = PD_TRACE_UNIT * (1 + next_random() % (made.size / PD_TRACE_UNIT - 1));
+		size_t at = PDN_TRACE_UNIT * (1 + next_random() % (made.size / PDN_TRACE_UNIT - 1));
 
-		for (size_t i = 0; i < PD_TRACE_UNIT / 8; i++) {
+		for (size_t i = 0; i < PDN_TRACE_UNIT / 8; i++) {
 			unit[i] = next_random();
 			/* Make most first words valid, or reading ends at once. */
 			if (i % 4 == 0)
@@ -220,7 +220,7 @@ START_TEST(noise)
 		write_at(unit, sizeof(unit), at);
 		read_all();
 		report_all();
-		write_at(made.bytes + at, PD_TRACE_UNIT, at);
+		write_at(made.bytes + at, PDN_TRACE_UNIT, at);
 	}
 }
 END_TEST
@@ -234,7 +234,7 @@ START_TEST(a_clock_for_each_event)
 	made_begin(&other, 1, ns);
 	for (unsigned chunk = 0; chunk < 64; chunk++) {
 		made_chunk(&other, 0, chunk, 1, ns);
-		while (other.at + 80 < other.chunk + PD_TRACE_UNIT) {
+		while (other.at + 80 < other.chunk + PDN_TRACE_UNIT) {
 			/* Forward and back, so that no place in the list is near the last. */
 			ns = BEGAN_NS + (count * 7919 % 100000) * 200000000;
 			made_clock(&other, ns);
@@ -263,7 +263,7 @@ START_TEST(all_began_first)
 	made_begin(&other, 1, ns);
 	for (unsigned chunk = 0; chunk < 8; chunk++) {
 		made_chunk(&other, 0, chunk, 1, ns);
-		while (other.at + 80 < other.chunk + PD_TRACE_UNIT) {
+		while (other.at + 80 < other.chunk + PDN_TRACE_UNIT) {
 			ns += 10;
 			count++;
 			made_call(&other, 0, count, 0, 0, 0, BEGAN_NS + 1000000 - count, ns);
@@ -320,13 +320,13 @@ END_TEST
 /* The pin that uses a region's number again began before the unpin that made it free. */
 START_TEST(a_number_used_again)
 {
-	struct pd_trace_region old = {.addr = 0x10000,
-				      .size = 65536,
-				      .pin_addr = 0x10000,
-				      .pin_size = 65536,
-				      .buffer_id = 1,
-				      .region = 1},
-			       new = old;
+	struct pdn_trace_region old = {.addr = 0x10000,
+				       .size = 65536,
+				       .pin_addr = 0x10000,
+				       .pin_size = 65536,
+				       .buffer_id = 1,
+				       .region = 1},
+				new = old;
 	char *names[] = {path};
 	struct reader *reader;
 	struct tally *tally;
@@ -337,10 +337,10 @@ START_TEST(a_number_used_again)
 	new.pin_size = 3 * 65536;
 	made_begin(&other, 1, ns);
 	made_chunk(&other, 0, 0, 1, ns);
-	made_region(&other, PD_EV_PIN, &old, ns, ns + 10);
-	made_region(&other, PD_EV_UNPIN, &old, ns + 100, ns + 110);
+	made_region(&other, PDN_EV_PIN, &old, ns, ns + 10);
+	made_region(&other, PDN_EV_UNPIN, &old, ns + 100, ns + 110);
 	made_chunk(&other, 1, 0, 2, ns);
-	made_region(&other, PD_EV_PIN, &new, ns + 50, ns + 200);
+	made_region(&other, PDN_EV_PIN, &new, ns + 50, ns + 200);
 	ck_assert_int_eq(ftruncate(fd, 0), 0);
 	write_at(other.bytes, other.size, 0);
 	reader = reader_open(names, 1);

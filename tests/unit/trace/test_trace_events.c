@@ -34,22 +34,22 @@ START_TEST(a_call_comes_back)
 	};
 	const unsigned count = sizeof(calls) / sizeof(calls[0]);
 
-	pd_trace_open();
+	pdn_trace_open();
 	for (unsigned i = 0; i < count; i++) {
-		uint64_t begin = pd_ticks();
+		uint64_t begin = pdn_ticks();
 
 		errno = 44;
-		pd_trace_call(i % 3, calls[i].addr, calls[i].size, calls[i].result, begin,
-			      pd_ticks(), calls[i].extra);
+		pdn_trace_call(i % 3, calls[i].addr, calls[i].size, calls[i].result, begin,
+			       pdn_ticks(), calls[i].extra);
 		ck_assert_int_eq(errno, 44);
 	}
-	pd_trace_close();
+	pdn_trace_close();
 	read_back("t.pdt");
 	ck_assert_uint_eq(event_count, count);
 	for (unsigned i = 0; i < count; i++) {
 		const struct record *record = &events[i].record;
 
-		ck_assert_int_eq(record->event, PD_EV_CALL);
+		ck_assert_int_eq(record->event, PDN_EV_CALL);
 		ck_assert_uint_eq(record->call, i % 3);
 		ck_assert_uint_eq(record->addr, calls[i].addr);
 		ck_assert_uint_eq(record->size, calls[i].size);
@@ -65,7 +65,7 @@ START_TEST(a_plain_call_is_small)
 	struct stat before, after;
 	unsigned count = 100000;
 
-	pd_trace_open();
+	pdn_trace_open();
 	call_at(1);
 	ck_assert_int_eq(stat(own_name(getpid(), ""), &before), 0);
 	for (unsigned i = 0; i < count; i++)
@@ -80,36 +80,36 @@ END_TEST
 
 START_TEST(a_region_comes_back)
 {
-	const struct pd_trace_region whole = {.addr = 0x7f0000000200,
-					      .size = 100,
-					      .pin_addr = 0x7f0000000000,
-					      .pin_size = 65536,
-					      .buffer_id = 12345678901,
-					      .context = 0x5555aaaa0000,
-					      .region = 0xfedcba98,
-					      .device = 7,
-					      .result = PINDOWN_ERR_NO_SPACE,
-					      .reason = PINDOWN_REASON_STALE,
-					      .flags = PD_TRACE_IN_USE | PD_TRACE_VOLATILE |
-						       PD_TRACE_MISSED | PD_TRACE_NO_SYNC |
-						       PD_TRACE_FELL_BACK},
-				     none = {.device = 0, .result = 801};
-	const enum pd_event kinds[] = {PD_EV_PIN,   PD_EV_UNPIN,      PD_EV_HIT,
-				       PD_EV_EVICT, PD_EV_INVALIDATE, PD_EV_MAP};
+	const struct pdn_trace_region whole = {.addr = 0x7f0000000200,
+					       .size = 100,
+					       .pin_addr = 0x7f0000000000,
+					       .pin_size = 65536,
+					       .buffer_id = 12345678901,
+					       .context = 0x5555aaaa0000,
+					       .region = 0xfedcba98,
+					       .device = 7,
+					       .result = PINDOWN_ERR_NO_SPACE,
+					       .reason = PINDOWN_REASON_STALE,
+					       .flags = PDN_TRACE_IN_USE | PDN_TRACE_VOLATILE |
+							PDN_TRACE_MISSED | PDN_TRACE_NO_SYNC |
+							PDN_TRACE_FELL_BACK},
+				      none = {.device = 0, .result = 801};
+	const enum pdn_event kinds[] = {PDN_EV_PIN,   PDN_EV_UNPIN,	 PDN_EV_HIT,
+					PDN_EV_EVICT, PDN_EV_INVALIDATE, PDN_EV_MAP};
 
 	setenv("PINDOWN_TRACE_EVENTS", "all", 1);
-	pd_trace_open();
+	pdn_trace_open();
 	for (unsigned i = 0; i < 6; i++) {
-		uint64_t begin = pd_ticks();
+		uint64_t begin = pdn_ticks();
 
 		errno = 44;
-		pd_trace_region(kinds[i], i % 2 ? &none : &whole, begin, pd_ticks());
+		pdn_trace_region(kinds[i], i % 2 ? &none : &whole, begin, pdn_ticks());
 		ck_assert_int_eq(errno, 44);
 	}
 	read_back("t.pdt");
 	ck_assert_uint_eq(event_count, 6);
 	for (unsigned i = 0; i < 6; i++) {
-		const struct pd_trace_region *sent = i % 2 ? &none : &whole;
+		const struct pdn_trace_region *sent = i % 2 ? &none : &whole;
 		const struct record *record = &events[i].record;
 
 		ck_assert_int_eq(record->event, kinds[i]);
@@ -130,38 +130,38 @@ END_TEST
 
 START_TEST(a_note_comes_back)
 {
-	char name[PD_ERROR_MOST_TEXT + 50];
-	const struct pd_trace_note whole = {.addr = 0x7f0000000200,
-					    .size = 100,
-					    .extra = 0x123456789abcdef0,
-					    .key = 7,
-					    .pin_size = 65536,
-					    .buffer_id = 12345678901,
-					    .region = 0xfedcba98,
-					    .number = 0xffffffff,
-					    .device = 7,
-					    .result = -12,
-					    .reason = PINDOWN_REASON_OWNER,
-					    .flags = PD_TRACE_IN_USE | PD_TRACE_IMPORTED,
-					    .name = name},
-				   none = {.device = -1};
-	const enum pd_event kinds[] = {PD_EV_REGISTER, PD_EV_DEREGISTER, PD_EV_HELD, PD_EV_EXPORT,
-				       PD_EV_OUTLIVED};
+	char name[PDN_ERROR_MAX_TEXT + 50];
+	const struct pdn_trace_note whole = {.addr = 0x7f0000000200,
+					     .size = 100,
+					     .extra = 0x123456789abcdef0,
+					     .key = 7,
+					     .pin_size = 65536,
+					     .buffer_id = 12345678901,
+					     .region = 0xfedcba98,
+					     .number = 0xffffffff,
+					     .device = 7,
+					     .result = -12,
+					     .reason = PINDOWN_REASON_OWNER,
+					     .flags = PDN_TRACE_IN_USE | PDN_TRACE_IMPORTED,
+					     .name = name},
+				    none = {.device = -1};
+	const enum pdn_event kinds[] = {PDN_EV_REGISTER, PDN_EV_DEREGISTER, PDN_EV_HELD,
+					PDN_EV_EXPORT, PDN_EV_OUTLIVED};
 
 	memset(name, 'n', sizeof(name) - 1);
 	name[sizeof(name) - 1] = '\0';
-	pd_trace_open();
+	pdn_trace_open();
 	for (unsigned i = 0; i < 5; i++) {
-		uint64_t begin = pd_ticks();
+		uint64_t begin = pdn_ticks();
 
 		errno = 44;
-		pd_trace_note(kinds[i], i % 2 ? &none : &whole, begin, pd_ticks());
+		pdn_trace_note(kinds[i], i % 2 ? &none : &whole, begin, pdn_ticks());
 		ck_assert_int_eq(errno, 44);
 	}
 	read_back("t.pdt");
 	ck_assert_uint_eq(event_count, 5);
 	for (unsigned i = 0; i < 5; i++) {
-		const struct pd_trace_note *sent = i % 2 ? &none : &whole;
+		const struct pdn_trace_note *sent = i % 2 ? &none : &whole;
 		const struct record *record = &events[i].record;
 
 		ck_assert_int_eq(record->event, kinds[i]);
@@ -177,7 +177,7 @@ START_TEST(a_note_comes_back)
 		ck_assert_int_eq(record->result, sent->result);
 		ck_assert_uint_eq(record->reason, sent->reason);
 		ck_assert_uint_eq(record->flags, sent->flags);
-		ck_assert_uint_eq(record->text_length, i % 2 ? 0 : PD_ERROR_MOST_TEXT);
+		ck_assert_uint_eq(record->text_length, i % 2 ? 0 : PDN_ERROR_MAX_TEXT);
 	}
 }
 END_TEST
@@ -194,15 +194,15 @@ START_TEST(errors_come_back)
 
 	memset(text, 'e', 300);
 	text[300] = '\0';
-	pd_trace_open();
+	pdn_trace_open();
 	for (unsigned length = 0; length <= 300; length++)
-		pd_trace_error(text + 300 - length, length, 0, (int)length);
+		pdn_trace_error(text + 300 - length, length, 0, (int)length);
 	reader = reader_open(names_of_one, 1);
 	ck_assert(reader && !reader_damaged(reader));
 	for (; reader_next(reader, &event); n++) {
 		unsigned expected = n < 200 ? n : 200;
 
-		ck_assert_int_eq(event.record.event, PD_EV_ERROR);
+		ck_assert_int_eq(event.record.event, PDN_EV_ERROR);
 		ck_assert_int_eq(event.record.result, n);
 		ck_assert_uint_eq(event.record.text_length, expected);
 		ck_assert_int_eq(memcmp(event.record.text, text, expected), 0);
@@ -214,47 +214,47 @@ END_TEST
 
 START_TEST(only_wanted_events)
 {
-	struct pd_trace_region what = {.addr = 1};
+	struct pdn_trace_region what = {.addr = 1};
 
 	setenv("PINDOWN_TRACE_EVENTS", "pin", 1);
-	pd_trace_open();
-	ck_assert(pd_tracing(PD_EV_PIN) && !pd_tracing(PD_EV_CALL) && !pd_tracing(PD_EV_HIT));
+	pdn_trace_open();
+	ck_assert(pdn_tracing(PDN_EV_PIN) && !pdn_tracing(PDN_EV_CALL) && !pdn_tracing(PDN_EV_HIT));
 	call_at(1);
-	pd_trace_region(PD_EV_UNPIN, &what, 0, pd_ticks());
-	pd_trace_region(PD_EV_PIN, &what, 0, pd_ticks());
-	pd_trace_error("no", 0, 0, 0);
+	pdn_trace_region(PDN_EV_UNPIN, &what, 0, pdn_ticks());
+	pdn_trace_region(PDN_EV_PIN, &what, 0, pdn_ticks());
+	pdn_trace_error("no", 0, 0, 0);
 	read_back("t.pdt");
 	ck_assert_uint_eq(event_count, 1);
-	ck_assert_int_eq(events[0].record.event, PD_EV_PIN);
+	ck_assert_int_eq(events[0].record.event, PDN_EV_PIN);
 }
 END_TEST
 
 static uint64_t monotonic(void)
 {
-	return pd_ticks_ns();
+	return pdn_ticks_ns();
 }
 
 /* Also times that need more than 32 bits, and calls whose begin was not recorded. */
 START_TEST(times)
 {
-	const uint64_t second = pd_ticks_steady ? 1ull << 32 : 1000000000;
+	const uint64_t second = pdn_ticks_steady ? 1ull << 32 : 1000000000;
 	uint64_t before[3], after[3], begin, end;
 	const uint64_t slack = 100000; /* two clocks are read one after the other */
 
-	pd_trace_open();
+	pdn_trace_open();
 	for (unsigned i = 0; i < 3; i++) {
 		before[i] = monotonic();
-		begin = pd_ticks();
+		begin = pdn_ticks();
 		usleep(2000);
-		end = pd_ticks();
+		end = pdn_ticks();
 		after[i] = monotonic();
-		pd_trace_call(0, 1, 0, 0, begin, end, 0);
+		pdn_trace_call(0, 1, 0, 0, begin, end, 0);
 	}
-	end = pd_ticks();
-	pd_trace_call(1, 1, 0, 0, 0, end, 0);
-	pd_trace_call(1, 2, 0, 0, end - 5 * second, end, 0);
-	pd_trace_call(1, 3, 0, 0, end + 1, end, 0);
-	pd_trace_close();
+	end = pdn_ticks();
+	pdn_trace_call(1, 1, 0, 0, 0, end, 0);
+	pdn_trace_call(1, 2, 0, 0, end - 5 * second, end, 0);
+	pdn_trace_call(1, 3, 0, 0, end + 1, end, 0);
+	pdn_trace_close();
 	read_back("t.pdt");
 	ck_assert_uint_eq(event_count, 6);
 	/* The long call began first, even before the trace. */
@@ -276,25 +276,25 @@ END_TEST
 /* The cause comes before its effect, though it is written after it. */
 START_TEST(nested_events_are_in_order)
 {
-	struct pd_trace_region what = {.addr = 7};
+	struct pdn_trace_region what = {.addr = 7};
 	unsigned count = 30000; /* several chunks, which end at any place */
 
-	pd_trace_open();
+	pdn_trace_open();
 	for (unsigned i = 0; i < count; i++) {
-		uint64_t begin = pd_ticks(), inner;
+		uint64_t begin = pdn_ticks(), inner;
 
-		while ((inner = pd_ticks()) == begin)
+		while ((inner = pdn_ticks()) == begin)
 			;
 		what.region = i;
-		pd_trace_region(PD_EV_INVALIDATE, &what, inner, pd_ticks());
-		pd_trace_call(1, i, 0, 0, begin, pd_ticks(), 0);
+		pdn_trace_region(PDN_EV_INVALIDATE, &what, inner, pdn_ticks());
+		pdn_trace_call(1, i, 0, 0, begin, pdn_ticks(), 0);
 	}
 	read_back("t.pdt");
 	ck_assert_uint_eq(event_count, 2 * count);
 	for (unsigned i = 0; i < count; i++) {
-		ck_assert_int_eq(events[2 * i].record.event, PD_EV_CALL);
+		ck_assert_int_eq(events[2 * i].record.event, PDN_EV_CALL);
 		ck_assert_uint_eq(events[2 * i].record.addr, i);
-		ck_assert_int_eq(events[2 * i + 1].record.event, PD_EV_INVALIDATE);
+		ck_assert_int_eq(events[2 * i + 1].record.event, PDN_EV_INVALIDATE);
 		ck_assert_uint_eq(events[2 * i + 1].record.region, i);
 	}
 }
@@ -306,10 +306,10 @@ static void *count_and_wait(void *arg)
 {
 	pthread_barrier_t *barrier = arg;
 
-	pd_count(&pd_self()->counters->hits);
+	pdn_count(&pdn_self()->counters->hits);
 	pthread_barrier_wait(barrier);
 	pthread_barrier_wait(barrier);
-	pd_count(&pd_self()->counters->hits);
+	pdn_count(&pdn_self()->counters->hits);
 	return NULL;
 }
 
@@ -324,18 +324,18 @@ START_TEST(closing)
 	pthread_barrier_init(&barrier, NULL, 2);
 	pthread_create(&thread, NULL, count_and_wait, &barrier);
 	pthread_barrier_wait(&barrier);
-	pd_trace_open();
+	pdn_trace_open();
 	call_at(1);
 	ck_assert_uint_eq(read_header(name).end.ticks, 0);
 	pthread_barrier_wait(&barrier);
 	pthread_join(thread, NULL);
 	errno = 33;
-	pd_trace_close();
+	pdn_trace_close();
 	ck_assert_int_eq(errno, 33);
 	ck_assert_uint_ne(read_header(name).end.ticks, 0);
 	/* Later events are written, and closing again changes nothing. */
 	call_at(2);
-	pd_trace_close();
+	pdn_trace_close();
 	read_back("t.pdt");
 	ck_assert_uint_eq(event_count, 2);
 	ck_assert_uint_eq(counters.hits, 2);
@@ -345,10 +345,10 @@ END_TEST
 /* Also for a thread that has made hits before the trace, the next hit is not left out. */
 START_TEST(the_next_hit_of_each_thread_is_seen)
 {
-	pd_self()->until_look = 4000;
-	pd_trace_open();
-	ck_assert_int_eq(pd_self()->until_look, 0);
-	pd_trace_close();
+	pdn_self()->until_look = 4000;
+	pdn_trace_open();
+	ck_assert_int_eq(pdn_self()->until_look, 0);
+	pdn_trace_close();
 }
 END_TEST
 

@@ -18,12 +18,12 @@
 /* There is no driver that describes memory, so the exported range counts as the allocation. */
 static void export_at(uint64_t addr, int fd)
 {
-	pd_exported(addr, SIZE, fd, __builtin_return_address(0));
+	pdn_exported(addr, SIZE, fd, __builtin_return_address(0));
 }
 
 static void end(uint64_t addr, uint64_t length)
 {
-	pd_ended(pd_end_range(addr, length));
+	pdn_ended(pdn_end_range(addr, length));
 }
 
 /* A file of its own, as each dma-buf is. */
@@ -37,16 +37,16 @@ static int a_buffer(void)
 
 static bool any_remembered(void)
 {
-	return __atomic_load_n(&pd_unsettled, __ATOMIC_RELAXED) != 0;
+	return __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED) != 0;
 }
 
 static void outlived(unsigned count, uint64_t addr, unsigned flags)
 {
 	read_back("t.pdt");
-	ck_assert_uint_eq(count_events(PD_EV_OUTLIVED), count);
+	ck_assert_uint_eq(count_events(PDN_EV_OUTLIVED), count);
 	if (!count)
 		return;
-	ck_assert_int_eq(events[event_count - 1].record.event, PD_EV_OUTLIVED);
+	ck_assert_int_eq(events[event_count - 1].record.event, PDN_EV_OUTLIVED);
 	ck_assert_uint_eq(events[event_count - 1].record.addr, addr);
 	ck_assert_uint_eq(events[event_count - 1].record.flags, flags);
 	ck_assert_uint_eq(events[event_count - 1].record.reason, PINDOWN_REASON_FREED);
@@ -55,7 +55,7 @@ static void outlived(unsigned count, uint64_t addr, unsigned flags)
 START_TEST(without_a_trace_nothing_is_remembered)
 {
 	unsetenv("PINDOWN_TRACE");
-	pd_trace_open();
+	pdn_trace_open();
 	export_at(BASE, a_buffer());
 	ck_assert(!any_remembered());
 	end(BASE, 0);
@@ -64,7 +64,7 @@ END_TEST
 
 START_TEST(an_open_one_is_put_down_once)
 {
-	pd_trace_open();
+	pdn_trace_open();
 	export_at(BASE, a_buffer());
 	ck_assert(any_remembered());
 	end(BASE + SIZE, 0); /* a neighbour */
@@ -73,7 +73,7 @@ START_TEST(an_open_one_is_put_down_once)
 	end(BASE, 0);
 	ck_assert(!any_remembered());
 	end(BASE, 0); /* other memory at the same address */
-	outlived(1, BASE, PD_TRACE_IN_USE);
+	outlived(1, BASE, PDN_TRACE_IN_USE);
 }
 END_TEST
 
@@ -81,7 +81,7 @@ START_TEST(a_closed_one_is_not)
 {
 	int fd = a_buffer();
 
-	pd_trace_open();
+	pdn_trace_open();
 	export_at(BASE, fd);
 	close(fd);
 	ck_assert_int_eq(a_buffer(), fd); /* another file, the same number */
@@ -95,20 +95,20 @@ START_TEST(an_import_counts_until_it_lets_go)
 {
 	int fd = a_buffer(), other = a_buffer(), by[2];
 
-	pd_trace_open();
-	pd_export_imported(fd, &by[0]); /* a descriptor that is not known */
+	pdn_trace_open();
+	pdn_export_imported(fd, &by[0]); /* a descriptor that is not known */
 	export_at(BASE, fd);
 	export_at(BASE + SIZE, other);
-	pd_export_imported(fd, &by[0]);
-	pd_export_imported(other, &by[1]);
+	pdn_export_imported(fd, &by[0]);
+	pdn_export_imported(other, &by[1]);
 	close(fd);
 	close(other);
-	pd_export_let_go(&by[1]);
-	pd_export_let_go(&by[1]);
+	pdn_export_let_go(&by[1]);
+	pdn_export_let_go(&by[1]);
 	end(BASE + SIZE, 0);
 	end(BASE, 0);
-	outlived(1, BASE, PD_TRACE_IMPORTED);
-	pd_export_let_go(&by[0]);
+	outlived(1, BASE, PDN_TRACE_IMPORTED);
+	pdn_export_let_go(&by[0]);
 }
 END_TEST
 
@@ -116,11 +116,11 @@ START_TEST(both_are_said)
 {
 	int fd = a_buffer(), by;
 
-	pd_trace_open();
+	pdn_trace_open();
 	export_at(BASE, fd);
-	pd_export_imported(fd, &by);
+	pdn_export_imported(fd, &by);
 	end(BASE - SIZE, 4 * SIZE);
-	outlived(1, BASE, PD_TRACE_IN_USE | PD_TRACE_IMPORTED);
+	outlived(1, BASE, PDN_TRACE_IN_USE | PDN_TRACE_IMPORTED);
 }
 END_TEST
 
@@ -128,14 +128,14 @@ START_TEST(many_at_once)
 {
 	int fd = a_buffer();
 
-	pd_trace_open();
+	pdn_trace_open();
 	for (unsigned i = 0; i < 100; i++)
 		export_at(BASE + i * SIZE, fd);
 	end(BASE, 100 * SIZE);
 	ck_assert(!any_remembered());
 	read_back("t.pdt");
-	ck_assert_uint_eq(count_events(PD_EV_EXPORT), 100);
-	ck_assert_uint_eq(count_events(PD_EV_OUTLIVED), 100);
+	ck_assert_uint_eq(count_events(PDN_EV_EXPORT), 100);
+	ck_assert_uint_eq(count_events(PDN_EV_OUTLIVED), 100);
 }
 END_TEST
 
@@ -144,7 +144,7 @@ START_TEST(more_than_there_is_room_for)
 {
 	int fd = a_buffer(), open_one = a_buffer();
 
-	pd_trace_open();
+	pdn_trace_open();
 	export_at(BASE, open_one);
 	for (unsigned i = 1; i < 4096; i++)
 		export_at(BASE + i * SIZE, fd);
@@ -152,16 +152,16 @@ START_TEST(more_than_there_is_room_for)
 	export_at(BASE + 5000 * SIZE, open_one);
 	end(BASE, 0);
 	end(BASE + 5000 * SIZE, 0);
-	outlived(2, BASE + 5000 * SIZE, PD_TRACE_IN_USE);
-	ck_assert_uint_eq(count_events(PD_EV_ERROR), 0);
+	outlived(2, BASE + 5000 * SIZE, PDN_TRACE_IN_USE);
+	ck_assert_uint_eq(count_events(PDN_EV_ERROR), 0);
 	for (unsigned i = 0; i < 4097; i++)
 		export_at(BASE + i * SIZE, open_one);
 	read_back("t.pdt");
-	ck_assert_uint_eq(count_events(PD_EV_ERROR), 1);
+	ck_assert_uint_eq(count_events(PDN_EV_ERROR), 1);
 	end(BASE + 4096 * SIZE, 0);
 	end(BASE, 5000 * SIZE);
 	read_back("t.pdt");
-	ck_assert_uint_eq(count_events(PD_EV_OUTLIVED), 2 + 4096);
+	ck_assert_uint_eq(count_events(PDN_EV_OUTLIVED), 2 + 4096);
 }
 END_TEST
 
@@ -169,15 +169,15 @@ START_TEST(a_child_remembers_none)
 {
 	int by, status;
 
-	pd_trace_open();
+	pdn_trace_open();
 	export_at(BASE, a_buffer());
 	pid_t child = fork();
 	if (child == 0) {
 		bool none;
 
-		pd_fork_child();
+		pdn_fork_child();
 		none = !any_remembered();
-		pd_export_let_go(&by);
+		pdn_export_let_go(&by);
 		end(BASE, 0);
 		_exit(none ? 0 : 1);
 	}

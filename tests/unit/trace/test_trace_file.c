@@ -22,7 +22,7 @@
 #include "cache/trace/journal.h"
 
 /* The default of PINDOWN_TRACE_EVENTS. */
-#define ALL_BUT_HITS (((1u << PD_EV_LOST) - 1) & ~(1u << PD_EV_HIT))
+#define ALL_BUT_HITS (((1u << PDN_EV_LOST) - 1) & ~(1u << PDN_EV_HIT))
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
@@ -45,8 +45,8 @@ START_TEST(file_names)
 			*to++ = *at;
 	}
 	setenv("PINDOWN_TRACE", names[_i].given, 1);
-	pd_trace_open();
-	ck_assert_uint_eq(pd_trace_mask, ALL_BUT_HITS);
+	pdn_trace_open();
+	ck_assert_uint_eq(pdn_trace_mask, ALL_BUT_HITS);
 	ck_assert_msg(exists(expected), "%s is not there", expected);
 	ck_assert_str_eq(printed(), "");
 }
@@ -61,7 +61,7 @@ START_TEST(another_file_is_never_touched)
 	snprintf(name, sizeof(name), "%s", own_name(getpid(), ".1"));
 	put_file(first, "precious");
 	ck_assert_int_eq(symlink("elsewhere", name), 0);
-	pd_trace_open();
+	pdn_trace_open();
 	call_at(1);
 	file = fopen(first, "r");
 	ck_assert_ptr_nonnull(fgets(text, sizeof(text), file));
@@ -75,9 +75,9 @@ END_TEST
 
 START_TEST(the_start_directory_counts)
 {
-	pd_config();
+	pdn_config();
 	ck_assert_int_eq(chdir("/"), 0);
-	pd_trace_open();
+	pdn_trace_open();
 	ck_assert_int_eq(chdir(folder), 0);
 	ck_assert(exists(own_name(getpid(), "")));
 }
@@ -96,13 +96,13 @@ START_TEST(no_file_can_be_made)
 {
 	setenv("PINDOWN_TRACE", impossible[_i].given, 1);
 	errno = 55;
-	pd_trace_open();
+	pdn_trace_open();
 	ck_assert_int_eq(errno, 55);
-	ck_assert_uint_eq(pd_trace_mask, 0);
+	ck_assert_uint_eq(pdn_trace_mask, 0);
 	call_at(1);
-	pd_trace_error("nothing", 0, 0, 0);
-	pd_trace_open();
-	pd_trace_close();
+	pdn_trace_error("nothing", 0, 0, 0);
+	pdn_trace_open();
+	pdn_trace_close();
 	ck_assert_ptr_nonnull(strstr(printed(), impossible[_i].says));
 	ck_assert_ptr_nonnull(strstr(printed(), "nothing is traced\n"));
 	ck_assert_ptr_eq(strchr(printed(), '\n'), strrchr(printed(), '\n'));
@@ -115,10 +115,10 @@ START_TEST(no_trace_is_wanted)
 	struct dirent *found;
 
 	unsetenv("PINDOWN_TRACE");
-	pd_trace_open();
-	ck_assert_uint_eq(pd_trace_mask, 0);
+	pdn_trace_open();
+	ck_assert_uint_eq(pdn_trace_mask, 0);
 	call_at(1);
-	pd_trace_close();
+	pdn_trace_close();
 	directory = opendir(".");
 	while ((found = readdir(directory)))
 		ck_assert_int_eq(found->d_name[0], '.');
@@ -130,8 +130,8 @@ END_TEST
 START_TEST(switched_off)
 {
 	setenv("PINDOWN", "0", 1);
-	pd_trace_open();
-	ck_assert_uint_eq(pd_trace_mask, 0);
+	pdn_trace_open();
+	ck_assert_uint_eq(pdn_trace_mask, 0);
 	ck_assert(!exists(own_name(getpid(), "")));
 }
 END_TEST
@@ -143,7 +143,7 @@ START_TEST(about_the_process)
 	char here[PATH_MAX], host[100];
 	struct trace_file *file;
 
-	pd_trace_open();
+	pdn_trace_open();
 	file = trace_file_open(own_name(getpid(), ""));
 	ck_assert_ptr_nonnull(file);
 	ck_assert_uint_eq(file->header.pid, (unsigned)getpid());
@@ -168,9 +168,9 @@ START_TEST(call_names_may_come_late)
 	static const char *const late[] = {"cuOne", "cuTwo"};
 	struct trace_file *file;
 
-	pd_trace_call_names(NULL, 0);
-	pd_trace_open();
-	pd_trace_call_names(late, 2);
+	pdn_trace_call_names(NULL, 0);
+	pdn_trace_open();
+	pdn_trace_call_names(late, 2);
 	file = trace_file_open(own_name(getpid(), ""));
 	ck_assert_uint_eq(file->call_count, 2);
 	ck_assert_str_eq(file->calls[1], "cuTwo");
@@ -186,7 +186,7 @@ static void write_into_little_room(void)
 {
 	struct rlimit limit = {400000, RLIM_INFINITY};
 
-	pd_trace_open();
+	pdn_trace_open();
 	setrlimit(RLIMIT_FSIZE, &limit);
 	for (uint64_t i = 0; i < MANY; i++)
 		call_at(i);
@@ -202,9 +202,9 @@ START_TEST(file_size_limit)
 	ck_assert_ptr_eq(strchr(printed(), '\n'), strrchr(printed(), '\n'));
 	read_back("t.pdt");
 	ck_assert_uint_gt(counters.lost, 0);
-	ck_assert_uint_gt(count_events(PD_EV_CALL), 1000);
-	ck_assert_uint_eq(count_events(PD_EV_CALL) + counters.lost, MANY);
-	ck_assert_uint_eq(count_events(PD_EV_LOST), 1);
+	ck_assert_uint_gt(count_events(PDN_EV_CALL), 1000);
+	ck_assert_uint_eq(count_events(PDN_EV_CALL) + counters.lost, MANY);
+	ck_assert_uint_eq(count_events(PDN_EV_LOST), 1);
 	ck_assert_uint_eq(events[event_count - 1].record.lost, counters.lost);
 }
 END_TEST
@@ -229,18 +229,18 @@ START_TEST(room_again)
 	unsigned i = 0;
 
 	write_into_little_room();
-	lost = pd_self()->counters->lost_events;
+	lost = pdn_self()->counters->lost_events;
 	ck_assert_uint_gt(lost, 0);
 	setrlimit(RLIMIT_FSIZE, &none);
 	wait_for_coarse_clock(); /* the writer looks for space only now and then */
 	call_at(MANY);
-	ck_assert_uint_eq(pd_self()->counters->lost_events, lost);
+	ck_assert_uint_eq(pdn_self()->counters->lost_events, lost);
 	read_back("t.pdt");
 	ck_assert_uint_eq(event_count, MANY - lost + 2);
-	while (events[i].record.addr == i && events[i].record.event == PD_EV_CALL)
+	while (events[i].record.addr == i && events[i].record.event == PDN_EV_CALL)
 		i++;
 	ck_assert_uint_eq(i, MANY - lost);
-	ck_assert_int_eq(events[i].record.event, PD_EV_LOST);
+	ck_assert_int_eq(events[i].record.event, PDN_EV_LOST);
 	ck_assert_uint_eq(events[i].record.lost, lost);
 	ck_assert_uint_eq(events[i + 1].record.addr, MANY);
 }
@@ -251,8 +251,8 @@ START_TEST(no_room_from_the_start)
 	struct rlimit limit = {1000, RLIM_INFINITY};
 
 	setrlimit(RLIMIT_FSIZE, &limit);
-	pd_trace_open();
-	ck_assert_uint_eq(pd_trace_mask, 0);
+	pdn_trace_open();
+	ck_assert_uint_eq(pdn_trace_mask, 0);
 	call_at(1);
 	ck_assert_ptr_nonnull(strstr(printed(), "File too large; nothing is traced"));
 	ck_assert(!exists(own_name(getpid(), "")));
@@ -267,16 +267,16 @@ static void write_into_a_small_disk(void)
 	if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
 	    mount("none", folder, "tmpfs", 0, "size=1m") != 0 || chdir(folder) != 0)
 		_exit(77);
-	pd_trace_open();
+	pdn_trace_open();
 	for (uint64_t i = 0; i < MANY; i++)
 		call_at(i);
 	ck_assert_ptr_nonnull(strstr(printed(), "No space left on device"));
 	read_back("t.pdt");
 	ck_assert_uint_gt(counters.lost, 0);
-	ck_assert_uint_gt(count_events(PD_EV_CALL), 1000);
-	ck_assert_uint_eq(count_events(PD_EV_CALL) + counters.lost, MANY);
+	ck_assert_uint_gt(count_events(PDN_EV_CALL), 1000);
+	ck_assert_uint_eq(count_events(PDN_EV_CALL) + counters.lost, MANY);
 	/* no other process sees this file, so the journal would be kept for a day */
-	pd_journal_end();
+	pdn_journal_end();
 }
 
 START_TEST(full_disk)
@@ -325,26 +325,26 @@ static void fill_disk(void)
 static void write_into_a_full_btrfs(void)
 {
 	mount_btrfs();
-	pd_trace_open();
+	pdn_trace_open();
 	for (uint64_t i = 0; i < 100; i++)
 		call_at(i);
 	fill_disk();
 	for (uint64_t i = 100; i < MANY; i++) {
 		call_at(i);
-		pd_count(&pd_self()->counters->hits);
+		pdn_count(&pdn_self()->counters->hits);
 	}
 	expect_one_line("No space left on device");
 	read_back("t.pdt");
 	ck_assert_uint_gt(counters.lost, 0);
-	ck_assert_uint_ge(count_events(PD_EV_CALL), 100);
-	ck_assert_uint_eq(count_events(PD_EV_CALL) + counters.lost, MANY);
+	ck_assert_uint_ge(count_events(PDN_EV_CALL), 100);
+	ck_assert_uint_eq(count_events(PDN_EV_CALL) + counters.lost, MANY);
 	ck_assert_uint_eq(counters.hits, MANY - 100);
 	unlink("filler");
 	sync();
 	wait_for_coarse_clock();
 	call_at(MANY);
-	pd_trace_close();
-	ck_assert_uint_eq(pd_self()->counters->lost_events, counters.lost);
+	pdn_trace_close();
+	ck_assert_uint_eq(pdn_self()->counters->lost_events, counters.lost);
 }
 
 START_TEST(full_btrfs)
@@ -373,7 +373,7 @@ static void cut_the_parents(void)
 
 static void trace_and_be_cut(void)
 {
-	pd_trace_open();
+	pdn_trace_open();
 	for (uint64_t i = 0; i < 100; i++)
 		call_at(i);
 	ck_assert_int_eq(in_child(cut_the_parents, NULL), 0);
@@ -393,12 +393,12 @@ static void write_into_a_cut_file(void)
 	trace_and_be_cut();
 	for (uint64_t i = 0; i < MANY; i++) {
 		call_at(i);
-		pd_count(&pd_self()->counters->hits);
+		pdn_count(&pdn_self()->counters->hits);
 	}
 	expect_one_line("the file was truncated: nothing is traced from here on");
-	ck_assert_uint_eq(pd_trace_mask, 0);
-	ck_assert_uint_eq(pd_self()->counters->hits, MANY);
-	pd_trace_close();
+	ck_assert_uint_eq(pdn_trace_mask, 0);
+	ck_assert_uint_eq(pdn_self()->counters->hits, MANY);
+	pdn_trace_close();
 	expect_one_line("the file was truncated");
 	ck_assert_int_eq(file_length(), new_length);
 }
@@ -416,8 +416,8 @@ END_TEST
 static void end_with_a_cut_file(void)
 {
 	trace_and_be_cut();
-	pd_count(&pd_self()->counters->hits);
-	pd_trace_close();
+	pdn_count(&pdn_self()->counters->hits);
+	pdn_trace_close();
 	expect_one_line("the file was truncated");
 	ck_assert_int_eq(file_length(), new_length);
 }
@@ -436,10 +436,10 @@ END_TEST
 /* A child gets a trace of its own, although its parent's trace has ended. */
 static void write_in_child(void)
 {
-	pd_thread_fork_child();
-	pd_trace_fork_child();
+	pdn_thread_fork_child();
+	pdn_trace_fork_child();
 	call_at(1);
-	pd_trace_close();
+	pdn_trace_close();
 }
 
 START_TEST(a_child_of_one_whose_file_was_cut)
@@ -449,7 +449,7 @@ START_TEST(a_child_of_one_whose_file_was_cut)
 	trace_and_be_cut();
 	for (uint64_t i = 0; i < MANY; i++)
 		call_at(i);
-	ck_assert_uint_eq(pd_trace_mask, 0);
+	ck_assert_uint_eq(pdn_trace_mask, 0);
 	ck_assert_int_eq(in_child(write_in_child, &child), 0);
 	read_back(own_name(child, ""));
 	ck_assert_uint_eq(event_count, 1);
@@ -465,7 +465,7 @@ START_TEST(the_descriptor_is_out_of_the_way)
 
 	close(before);
 	getrlimit(RLIMIT_NOFILE, &limit);
-	pd_trace_open();
+	pdn_trace_open();
 	call_at(1);
 	after = dup(0);
 	ck_assert(limit.rlim_cur <= 1000 || before == after);
@@ -483,7 +483,7 @@ END_TEST
 
 START_TEST(a_program_closes_all_descriptors)
 {
-	pd_trace_open();
+	pdn_trace_open();
 	call_at(0);
 	for (int fd = 3; fd < 4096; fd++)
 		if (fd != heard)
@@ -502,7 +502,7 @@ START_TEST(another_file_has_our_number)
 	struct stat status;
 	int other;
 
-	pd_trace_open();
+	pdn_trace_open();
 	call_at(0);
 	put_file("other", "precious");
 	other = open("other", O_RDWR);
@@ -520,7 +520,7 @@ END_TEST
 
 START_TEST(the_file_is_gone)
 {
-	pd_trace_open();
+	pdn_trace_open();
 	call_at(0);
 	unlink(own_name(getpid(), ""));
 	for (int fd = 3; fd < 4096; fd++)
@@ -528,7 +528,7 @@ START_TEST(the_file_is_gone)
 			close(fd);
 	for (uint64_t i = 1; i < MANY; i++)
 		call_at(i);
-	ck_assert_uint_gt(pd_self()->counters->lost_events, 0);
+	ck_assert_uint_gt(pdn_self()->counters->lost_events, 0);
 	ck_assert_ptr_nonnull(strstr(printed(), "the file is no longer there"));
 	ck_assert_ptr_eq(strchr(printed(), '\n'), strrchr(printed(), '\n'));
 }
@@ -542,13 +542,13 @@ START_TEST(the_file_is_removed)
 {
 	int fd;
 
-	pd_trace_open();
+	pdn_trace_open();
 	call_at(0);
 	fd = open(own_name(getpid(), ""), O_RDONLY);
 	unlink(own_name(getpid(), ""));
 	for (uint64_t i = 1; i < MANY; i++)
 		call_at(i);
-	ck_assert_uint_eq(pd_self()->counters->lost_events, 0);
+	ck_assert_uint_eq(pdn_self()->counters->lost_events, 0);
 	close(fd);
 }
 END_TEST

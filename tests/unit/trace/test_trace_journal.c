@@ -46,7 +46,7 @@ static void write_some(uint64_t first, uint64_t count)
 {
 	for (uint64_t i = first; i < first + count; i++) {
 		call_at(i);
-		pd_count(&pd_self()->counters->hits);
+		pdn_count(&pdn_self()->counters->hits);
 	}
 }
 
@@ -115,8 +115,8 @@ static const struct {
 	{leave, 3, MANY},
 	{run_another, 3, FEW},
 	{run_another, 3, MANY},
-	{pd_trace_close, 0, FEW},
-	{pd_trace_close, 0, MANY},
+	{pdn_trace_close, 0, FEW},
+	{pdn_trace_close, 0, MANY},
 };
 static unsigned this_end;
 
@@ -128,7 +128,7 @@ static void write_and_end(void)
 	signal(SIGSEGV, SIG_DFL); /* a sanitizer's */
 	signal(SIGABRT, SIG_DFL);
 	signal(SIGTERM, SIG_DFL); /* Check's */
-	pd_trace_open();
+	pdn_trace_open();
 	write_some(0, ends[this_end].count);
 	ends[this_end].end();
 }
@@ -145,7 +145,7 @@ START_TEST(the_reader_saves)
 	int child;
 
 	write_and_end_so((unsigned)_i, &child);
-	ck_assert_uint_eq(journals_of(child), ends[_i].end != pd_trace_close);
+	ck_assert_uint_eq(journals_of(child), ends[_i].end != pdn_trace_close);
 	read_back("t.pdt");
 	expect_all(ends[_i].count);
 	ck_assert_uint_eq(journals_of(child), 0);
@@ -160,7 +160,7 @@ START_TEST(the_next_process_saves)
 	int child;
 
 	write_and_end_so((unsigned)_i, &child);
-	pd_trace_open();
+	pdn_trace_open();
 	ck_assert_uint_eq(journals_of(child), 0);
 	read_copy_back(child);
 	expect_all(ends[_i].count);
@@ -199,7 +199,7 @@ START_TEST(the_file_is_gone)
 
 	write_and_end_so(0, &child);
 	unlink(own_name(child, ""));
-	pd_journal_rescue();
+	pdn_journal_rescue();
 	ck_assert_uint_eq(journals_of(child), 0);
 }
 END_TEST
@@ -215,7 +215,7 @@ START_TEST(another_file_is_there)
 	unlink(own_name(child, ""));
 	memset(text, 'x', sizeof(text) - 1);
 	put_file(own_name(child, ""), text);
-	pd_journal_rescue();
+	pdn_journal_rescue();
 	ck_assert_uint_eq(journals_of(child), 0);
 	file = fopen(own_name(child, ""), "r");
 	ck_assert_uint_eq(fread(after, 1, sizeof(after), file), sizeof(text) - 1);
@@ -232,7 +232,7 @@ START_TEST(the_file_was_cut)
 
 	write_and_end_so(0, &child);
 	ck_assert_int_eq(truncate(own_name(child, ""), 70000), 0);
-	pd_journal_rescue();
+	pdn_journal_rescue();
 	ck_assert_uint_eq(journals_of(child), 0);
 	ck_assert_int_eq(stat(own_name(child, ""), &status), 0);
 	ck_assert_int_eq(status.st_size, 70000);
@@ -248,7 +248,7 @@ static void rescue_elsewhere(void)
 	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
 	    mount("none", folder, "tmpfs", 0, NULL) != 0)
 		_exit(77);
-	pd_journal_rescue();
+	pdn_journal_rescue();
 }
 
 START_TEST(the_file_is_elsewhere)
@@ -274,7 +274,7 @@ static void write_when_asked(void)
 {
 	char any = 1;
 
-	pd_trace_open();
+	pdn_trace_open();
 	for (uint64_t i = 0;; i++) {
 		write_some(i * FEW, FEW);
 		if (write(told[1], &any, 1) != 1 || read(asked[0], &any, 1) != 1)
@@ -324,16 +324,16 @@ START_TEST(a_chunk_behind_a_hole)
 	uint64_t hole;
 	int fd;
 
-	pd_trace_open();
+	pdn_trace_open();
 	call_at(0);
-	hole = pd_trace_file_claim(3);
+	hole = pdn_trace_file_claim(3);
 	ck_assert_uint_ne(hole, 0);
 	pthread_create(&thread, NULL, write_one, NULL);
 	pthread_join(thread, NULL);
 	/* As on a file system that can't allocate space beforehand. */
 	fd = open(own_name(getpid(), ""), O_RDWR);
 	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)hole,
-		      4 * PD_TRACE_UNIT) != 0) {
+		      4 * PDN_TRACE_UNIT) != 0) {
 		skip_test("no holes can be made in files here");
 		return;
 	}
@@ -349,20 +349,20 @@ END_TEST
  */
 START_TEST(the_file_has_more_by_now)
 {
-	static char before[PD_JOURNAL_PIECE_SIZE], after[sizeof(before)];
-	struct pd_trace_header header;
+	static char before[PDN_JOURNAL_PIECE_SIZE], after[sizeof(before)];
+	struct pdn_trace_header header;
 	struct journal *journal;
 	off_t place;
 	int fd;
 
-	pd_trace_open();
+	pdn_trace_open();
 	call_at(0);
-	place = (off_t)pd_self()->trace_piece->place - 1;
+	place = (off_t)pdn_self()->trace_piece->place - 1;
 	header = read_header(own_name(getpid(), ""));
 	fd = open(own_name(getpid(), ""), O_RDONLY);
 	journal = journal_copy(fd, &header);
 	ck_assert_ptr_nonnull(journal);
-	for (uint64_t i = 1; (off_t)pd_self()->trace_piece->place - 1 == place; i++)
+	for (uint64_t i = 1; (off_t)pdn_self()->trace_piece->place - 1 == place; i++)
 		call_at(i);
 	ck_assert_int_eq(pread(fd, before, sizeof(before), place), sizeof(before));
 	memcpy(after, before, sizeof(before));
@@ -378,7 +378,7 @@ static size_t seen_bytes;
 static bool see_events(const void *from, size_t bytes, uint64_t offset)
 {
 	(void)from;
-	if (offset && bytes < PD_JOURNAL_PIECE_SIZE)
+	if (offset && bytes < PDN_JOURNAL_PIECE_SIZE)
 		seen_bytes = bytes;
 	return true;
 }
@@ -391,12 +391,12 @@ START_TEST(a_record_under_way)
 {
 	size_t used;
 
-	pd_trace_open();
+	pdn_trace_open();
 	for (uint64_t i = 0; i < 3; i++)
 		call_at(i);
-	used = (size_t)(pd_self()->trace_at - pd_self()->trace_memory);
-	((uint64_t *)(void *)pd_self()->trace_at)[1] = 5;
-	ck_assert(pd_journal_write_all(see_events));
+	used = (size_t)(pdn_self()->trace_at - pdn_self()->trace_memory);
+	((uint64_t *)(void *)pdn_self()->trace_at)[1] = 5;
+	ck_assert(pdn_journal_write_all(see_events));
 	ck_assert_uint_eq(seen_bytes, used);
 }
 END_TEST
@@ -405,7 +405,7 @@ END_TEST
 START_TEST(a_journal_that_lies)
 {
 	static const uint64_t places[] = {UINT64_MAX, 1ull << 63, 2, 65537 + 4, 1ull << 40};
-	struct pd_journal *journal;
+	struct pdn_journal *journal;
 	struct stat status;
 	char *real;
 	int child, segment;
@@ -413,7 +413,7 @@ START_TEST(a_journal_that_lies)
 	write_and_end_so(1, &child);
 	real = own_name(child, "");
 	ck_assert_int_eq(stat(real, &status), 0);
-	segment = shmget(IPC_PRIVATE, PD_JOURNAL_BYTES, IPC_CREAT | 0600);
+	segment = shmget(IPC_PRIVATE, PDN_JOURNAL_BYTES, IPC_CREAT | 0600);
 	ck_assert_int_ge(segment, 0);
 	journal = shmat(segment, NULL, 0);
 	journal->device = status.st_dev;
@@ -423,12 +423,12 @@ START_TEST(a_journal_that_lies)
 	memset(journal->path, 'x', sizeof(journal->path)); /* it has no terminating zero */
 	for (unsigned i = 0; i < sizeof(places) / sizeof(places[0]); i++)
 		journal->pieces[i].place = places[i];
-	memset((char *)journal + PD_JOURNAL_HEAD, 0x11, 5 * PD_JOURNAL_PIECE_SIZE);
-	memcpy(journal->magic, PD_JOURNAL_MAGIC, sizeof(journal->magic));
+	memset((char *)journal + PDN_JOURNAL_HEAD, 0x11, 5 * PDN_JOURNAL_PIECE_SIZE);
+	memcpy(journal->magic, PDN_JOURNAL_MAGIC, sizeof(journal->magic));
 	read_back("t.pdt");
 	expect_all(MANY);
 	shmdt(journal);
-	pd_journal_rescue();
+	pdn_journal_rescue();
 	ck_assert_int_eq(stat(real, &status), 0);
 	read_copy_back(child);
 	expect_all(MANY);
@@ -451,15 +451,15 @@ static void allow_no_segments(void)
 static void trace_without_segments(void)
 {
 	allow_no_segments();
-	pd_trace_open();
+	pdn_trace_open();
 	write_some(0, MANY);
-	pd_trace_close();
+	pdn_trace_close();
 }
 
 static void be_killed_without_segments(void)
 {
 	allow_no_segments();
-	pd_trace_open();
+	pdn_trace_open();
 	write_some(0, MANY);
 	kill(getpid(), SIGKILL);
 }
@@ -480,7 +480,7 @@ START_TEST(without_shared_memory)
 	read_back(own_name(child, ""));
 	/* At most one piece is lost then. */
 	ck_assert_uint_lt(event_count, MANY);
-	ck_assert_uint_ge(event_count, MANY - PD_JOURNAL_PIECE_SIZE / 32);
+	ck_assert_uint_ge(event_count, MANY - PDN_JOURNAL_PIECE_SIZE / 32);
 }
 END_TEST
 
@@ -504,10 +504,10 @@ static void write_after_the_end(void)
 	pthread_t thread;
 
 	pthread_barrier_init(&both, NULL, 2);
-	pd_trace_open();
+	pdn_trace_open();
 	pthread_create(&thread, NULL, write_until_the_end, NULL);
 	pthread_barrier_wait(&both);
-	pd_trace_close();
+	pdn_trace_close();
 	pthread_barrier_wait(&both);
 	pthread_join(thread, NULL);
 }
@@ -542,13 +542,13 @@ static void end_while_others_write(void)
 {
 	pthread_t threads[3];
 
-	pd_trace_open();
+	pdn_trace_open();
 	call_at(0);
 	for (unsigned i = 0; i < 3; i++)
 		pthread_create(&threads[i], NULL, write_all_the_time, (void *)(uintptr_t)i);
 	while (__atomic_load_n(&written[0], __ATOMIC_RELAXED) < 20000)
 		sched_yield();
-	pd_trace_close();
+	pdn_trace_close();
 }
 
 /*
@@ -600,7 +600,7 @@ START_TEST(calls_in_signal_handlers)
 	uint64_t next[2] = {0, 0}, count = 0;
 	static uint64_t seen[2];
 
-	pd_trace_open();
+	pdn_trace_open();
 	sigaction(SIGALRM, &action, NULL);
 	setitimer(ITIMER_REAL, &often, NULL);
 	for (; handled < 100 * IN_HANDLER; count++)
@@ -610,7 +610,7 @@ START_TEST(calls_in_signal_handlers)
 	for (unsigned i = 0; i < event_count; i++) {
 		uint64_t which = events[i].record.addr >> 32;
 
-		if (events[i].record.event == PD_EV_LOST)
+		if (events[i].record.event == PDN_EV_LOST)
 			continue;
 		ck_assert_uint_lt(which, 2);
 		ck_assert_uint_ge(events[i].record.addr & 0xffffffff, next[which]);
@@ -664,7 +664,7 @@ static void __attribute__((noinline)) trap_to_here(void)
 /* Fills the piece up, so that the stepped code finds space for one event and no more. */
 static uint64_t fill_up(uint64_t number)
 {
-	const struct pd_thread *self = pd_self();
+	const struct pdn_thread *self = pdn_self();
 
 	do
 		call_at(number++);
@@ -677,7 +677,7 @@ static void step_through(unsigned events_in_handler)
 	struct sigaction action = {.sa_sigaction = trapped, .sa_flags = SA_SIGINFO};
 	uint64_t next[2] = {0, 0}, number = 0;
 
-	pd_trace_open();
+	pdn_trace_open();
 	sigaction(SIGTRAP, &action, NULL);
 	step.events = events_in_handler;
 	do {
@@ -692,13 +692,13 @@ static void step_through(unsigned events_in_handler)
 	for (unsigned i = 0; i < event_count; i++) {
 		uint64_t which = events[i].record.addr >> 32;
 
-		if (events[i].record.event == PD_EV_LOST)
+		if (events[i].record.event == PDN_EV_LOST)
 			continue;
 		ck_assert_uint_lt(which, 2);
 		ck_assert_uint_ge(events[i].record.addr & 0xffffffff, next[which]);
 		next[which] = (events[i].record.addr & 0xffffffff) + 1;
 	}
-	ck_assert_uint_eq(event_count - count_events(PD_EV_LOST) + counters.lost,
+	ck_assert_uint_eq(event_count - count_events(PDN_EV_LOST) + counters.lost,
 			  number + step.number);
 	ck_assert_uint_le(counters.lost, step.target);
 }

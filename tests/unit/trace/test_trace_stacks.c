@@ -73,22 +73,22 @@ static void stacks(const char *max)
 	depth = 0;
 	if (max)
 		setenv("PINDOWN_TRACE_STACKS", max, 1);
-	pd_trace_open();
+	pdn_trace_open();
 }
 
 /* The address in this process that a frame stands for. */
 static uint64_t address_of(const struct trace_file *file, uint64_t frame)
 {
 	const struct trace_module *module =
-		trace_file_module(file, (unsigned)(frame >> PD_FRAME_OFFSET_BITS));
+		trace_file_module(file, (unsigned)(frame >> PDN_FRAME_OFFSET_BITS));
 
-	if (!(frame >> PD_FRAME_OFFSET_BITS))
+	if (!(frame >> PDN_FRAME_OFFSET_BITS))
 		return frame;
 	ck_assert_ptr_nonnull(module);
-	return (frame & ((1ull << PD_FRAME_OFFSET_BITS) - 1)) + module->bias;
+	return (frame & ((1ull << PDN_FRAME_OFFSET_BITS) - 1)) + module->bias;
 }
 
-static uint64_t frames[PD_TRACE_MOST_FRAMES];
+static uint64_t frames[PDN_TRACE_MAX_FRAMES];
 
 static unsigned frames_of(const struct event *event)
 {
@@ -158,18 +158,18 @@ END_TEST
 
 START_TEST(not_for_hits)
 {
-	struct pd_trace_region what = {.addr = 1, .size = 1};
+	struct pdn_trace_region what = {.addr = 1, .size = 1};
 
 	setenv("PINDOWN_TRACE_EVENTS", "all", 1);
 	stacks("64");
 	call_at(1);
-	pd_trace_region(PD_EV_HIT, &what, 0, pd_ticks());
-	pd_trace_region(PD_EV_PIN, &what, 0, pd_ticks());
-	pd_trace_error("wrong", 0, 0, 1);
+	pdn_trace_region(PDN_EV_HIT, &what, 0, pdn_ticks());
+	pdn_trace_region(PDN_EV_PIN, &what, 0, pdn_ticks());
+	pdn_trace_error("wrong", 0, 0, 1);
 	read_back("t.pdt");
 	ck_assert_uint_eq(event_count, 4);
 	for (unsigned i = 0; i < 4; i++)
-		ck_assert_int_eq(events[i].record.stack != 0, events[i].record.event != PD_EV_HIT);
+		ck_assert_int_eq(events[i].record.stack != 0, events[i].record.event != PDN_EV_HIT);
 }
 END_TEST
 
@@ -387,7 +387,7 @@ START_TEST(code_without_a_file)
 		at++;
 	ck_assert_uint_lt(at + 1, count);
 	trace_file_stack(events[0].file, events[0].record.stack, frames);
-	ck_assert_uint_eq(frames[at] >> PD_FRAME_OFFSET_BITS, 0);
+	ck_assert_uint_eq(frames[at] >> PDN_FRAME_OFFSET_BITS, 0);
 }
 END_TEST
 
@@ -402,8 +402,8 @@ START_TEST(after_unloading)
 	for (unsigned i = 0; i < 50; i++) {
 		depth = 0;
 		inner(1);
-		pd_stacks_unloading();
-		pd_stacks_loading();
+		pdn_stacks_unloading();
+		pdn_stacks_loading();
 	}
 	read_back("t.pdt");
 	ck_assert_uint_eq(events[0].file->stack_count, 1);
@@ -415,7 +415,7 @@ END_TEST
 
 static void child(void)
 {
-	pd_fork_child();
+	pdn_fork_child();
 	depth = 0;
 	outer();
 	BEHIND;
@@ -437,7 +437,7 @@ END_TEST
 
 static void the_same_in_a_child(void)
 {
-	pd_fork_child();
+	pdn_fork_child();
 	outer();
 }
 

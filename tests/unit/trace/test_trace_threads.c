@@ -22,7 +22,7 @@ static void *write_many(void *arg)
 
 	for (uint64_t i = 0; i < EACH; i++) {
 		call_at(number << 32 | i);
-		pd_count(&pd_self()->counters->hits);
+		pdn_count(&pdn_self()->counters->hits);
 	}
 	return NULL;
 }
@@ -45,7 +45,7 @@ START_TEST(many_threads)
 	static uint64_t next[THREADS * GENERATIONS];
 	static uint32_t tid[THREADS * GENERATIONS];
 
-	pd_trace_open();
+	pdn_trace_open();
 	for (unsigned i = 0; i < GENERATIONS; i++)
 		run_threads(write_many, i * THREADS, THREADS);
 	read_back("t.pdt");
@@ -72,7 +72,7 @@ END_TEST
 
 static void *open_and_write(void *arg)
 {
-	pd_trace_open();
+	pdn_trace_open();
 	return write_many(arg);
 }
 
@@ -92,10 +92,10 @@ static pthread_barrier_t crowd_is_here;
 static void *one_of_a_crowd(void *arg)
 {
 	(void)arg;
-	pd_count(&pd_self()->counters->hits);
+	pdn_count(&pdn_self()->counters->hits);
 	call_at(1);
 	pthread_barrier_wait(&crowd_is_here);
-	pd_count(&pd_self()->counters->hits);
+	pdn_count(&pdn_self()->counters->hits);
 	return NULL;
 }
 
@@ -108,7 +108,7 @@ START_TEST(a_crowd)
 	pthread_attr_init(&small);
 	pthread_attr_setstacksize(&small, 256 * 1024);
 	pthread_barrier_init(&crowd_is_here, NULL, CROWD);
-	pd_trace_open();
+	pdn_trace_open();
 	for (unsigned i = 0; i < CROWD; i++)
 		ck_assert_int_eq(pthread_create(&threads[i], &small, one_of_a_crowd, NULL), 0);
 	for (unsigned i = 0; i < CROWD; i++)
@@ -125,10 +125,10 @@ static int told[2];
 
 static void write_and_tell(void)
 {
-	pd_trace_open();
+	pdn_trace_open();
 	for (uint64_t i = 1;; i++) {
 		call_at(i);
-		pd_count(&pd_self()->counters->misses);
+		pdn_count(&pdn_self()->counters->misses);
 		if (i % 64 == 0 && write(told[1], &i, sizeof(i)) != sizeof(i))
 			_exit(1);
 	}
@@ -183,7 +183,7 @@ START_TEST(no_cancellation_point)
 	bool done = false;
 	void *result;
 
-	pd_trace_open();
+	pdn_trace_open();
 	pthread_create(&thread, NULL, write_with_a_cancellation_pending, &done);
 	pthread_join(thread, &result);
 	ck_assert(done);
@@ -197,19 +197,19 @@ END_TEST
 
 static void trace_in_child(void)
 {
-	pd_fork_child();
-	pd_count(&pd_self()->counters->hits);
+	pdn_fork_child();
+	pdn_count(&pdn_self()->counters->hits);
 	for (uint64_t i = 0; i < 10000; i++)
 		call_at(1000000 + i);
-	pd_trace_close();
+	pdn_trace_close();
 }
 
 START_TEST(a_child_has_its_own_file)
 {
 	int child;
 
-	pd_trace_open();
-	pd_count(&pd_self()->counters->hits);
+	pdn_trace_open();
+	pdn_count(&pdn_self()->counters->hits);
 	for (uint64_t i = 0; i < 100; i++)
 		call_at(i);
 	ck_assert_int_eq(in_child(trace_in_child, &child), 0);
@@ -236,15 +236,15 @@ END_TEST
 
 static void do_nothing_in_child(void)
 {
-	pd_fork_child();
-	pd_trace_close();
+	pdn_fork_child();
+	pdn_trace_close();
 }
 
 START_TEST(a_child_that_does_nothing_has_none)
 {
 	int child;
 
-	pd_trace_open();
+	pdn_trace_open();
 	call_at(0);
 	ck_assert_int_eq(in_child(do_nothing_in_child, &child), 0);
 	ck_assert(!exists(own_name(child, "")));
@@ -258,7 +258,7 @@ static int generation;
 
 static void trace_generations(void)
 {
-	pd_fork_child();
+	pdn_fork_child();
 	call_at((uint64_t)++generation);
 	if (generation < 20 && in_child(trace_generations, NULL) != 0)
 		_exit(1);
@@ -266,7 +266,7 @@ static void trace_generations(void)
 
 START_TEST(children_of_children)
 {
-	pd_trace_open();
+	pdn_trace_open();
 	call_at(0);
 	ck_assert_int_eq(in_child(trace_generations, NULL), 0);
 	read_back("t.pdt");
@@ -292,7 +292,7 @@ static void *write_until_stopped(void *arg)
 
 static void write_a_little_in_child(void)
 {
-	pd_fork_child();
+	pdn_fork_child();
 	for (uint64_t i = 0; i < 100; i++)
 		call_at(i);
 }
@@ -302,7 +302,7 @@ START_TEST(forks_while_others_write)
 {
 	pthread_t threads[2];
 
-	pd_trace_open();
+	pdn_trace_open();
 	call_at(0);
 	for (unsigned i = 0; i < 2; i++)
 		pthread_create(&threads[i], NULL, write_until_stopped, NULL);
@@ -328,7 +328,7 @@ START_TEST(read_while_others_write)
 	pthread_t threads[2];
 
 	stop = false;
-	pd_trace_open();
+	pdn_trace_open();
 	for (unsigned i = 0; i < 2; i++)
 		pthread_create(&threads[i], NULL, write_until_stopped, NULL);
 	for (unsigned i = 0; i < 15 || before < 500; i++) {

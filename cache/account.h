@@ -24,8 +24,8 @@ extern struct pdn_counts {
 } pdn_counts;
 
 /*
- * With pdn_stats_changed (base/lock.h): the page for `pindown top` does not have the latest pdn_counts; nor
- * the accounts of these devices, one bit for each.
+ * With pdn_stats_changed (base/lock.h): the page for `pindown top` does not have the latest
+ * pdn_counts; nor the accounts of these devices, one bit for each.
  */
 extern bool pdn_untold_process;
 extern uint64_t pdn_untold_devices;

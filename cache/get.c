@@ -310,7 +310,10 @@ PDN_EXPORT void pindown_put(struct pindown_region *region)
 		put_shared(number);
 		return;
 	}
-	/* The hold goes down before the state is read: see pdn_victims_split_idle_and_held() for the other side. */
+	/*
+	 * The hold goes down before the state is read: see pdn_victims_split_idle_and_held() for
+	 * the other side.
+	 */
 	pdn_hold_own(self->holds, number, -1u);
 	pdn_fence_if_hits_have();
 	PDN_POINT(PUT_DROPPED, pdn_region_base_now(number));

@@ -115,7 +115,8 @@ static inline uintptr_t *pdn_index_slot(struct pdn_mid *mid, uint64_t addr)
 }
 
 /*
- * As pdn_index_find(), but a page that several regions share is not searched: PDN_SHARED_TAG is set.
+ * As pdn_index_find(), but a page that several regions share is not searched: PDN_SHARED_TAG is
+ * set.
  */
 static inline uint32_t pdn_index_peek(uint64_t addr)
 {

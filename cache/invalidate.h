@@ -25,7 +25,9 @@ struct pdn_victims {
 	const char *missed;
 };
 
-/* Lock held. Unlink a live region. pdn_victims_split_idle_and_held() finds out whether it is idle. */
+/*
+ * Lock held. Unlink a live region. pdn_victims_split_idle_and_held() finds out whether it is idle.
+ */
 void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_reason reason);
 
 /* Lock held. One heavy barrier for all of them; then the idle ones are this thread's to unpin. */

@@ -11,8 +11,8 @@
 /*
  * Frees by threads that could get no record. While there is one, everything is guarded.
  * Sequentially consistent here and where such a free then loads pdn_pending (hook_events.c). A pin
- * stores that, and loads this behind pdn_heavy_barrier(), whose fence is enough then, whichever side
- * pays: one of the two sees the other.
+ * stores that, and loads this behind pdn_heavy_barrier(), whose fence is enough then, whichever
+ * side pays: one of the two sees the other.
  */
 static uint32_t recordless;
 

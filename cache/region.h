@@ -58,8 +58,8 @@ _Static_assert(PDN_ADDRESS_LIMIT >> PDN_PAGE_SHIFT == 1ull << 32,
 /* A region's record. Its address identifies it. */
 struct pindown_region {
 	uint64_t base, end; /* the allocation */
-	uint32_t word,
-		word_value; /* valid while pdn_revocation_words[word] has this value; see revocation.h */
+	/* Valid while pdn_revocation_words[word] has this value; see revocation.h. */
+	uint32_t word, word_value;
 	uint32_t older, newer; /* the queue that it is in; region numbers */
 } __attribute__((aligned(32)));
 
@@ -238,8 +238,8 @@ static inline void pdn_unhold(struct pdn_thread *self, uint32_t number)
 }
 
 /*
- * Pairs with pdn_hold_own() across pdn_heavy_barrier(), and with pdn_hold_shared(). A thread's stripe
- * is in use before its first hold in it: a thread that sees the hold sees that.
+ * Pairs with pdn_hold_own() across pdn_heavy_barrier(), and with pdn_hold_shared(). A thread's
+ * stripe is in use before its first hold in it: a thread that sees the hold sees that.
  */
 static inline bool pdn_holds_any(uint32_t *const *counts, uint32_t number)
 {

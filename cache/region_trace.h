@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What the trace says of a region. Call these where pdn_tracing() says that the event is written. */
+/*
+ * What the trace says of a region. Call these where pdn_tracing() says that the event is written.
+ */
 #ifndef PDN_REGION_TRACE_H
 #define PDN_REGION_TRACE_H
 

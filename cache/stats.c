@@ -104,7 +104,9 @@ static void fill_other_counters(struct pindown_stats *stats)
 	uint64_t tag_checks = __atomic_load_n(&nobodys->tag_checks, __ATOMIC_RELAXED);
 
 	for (struct pdn_thread *t = pdn_top_counts_all() ? NULL : pdn_threads(); t; t = t->next) {
-		/* Acquire: as in pdn_counter_sum(). Relaxed, as there: the sum need not be exact. */
+		/*
+		 * Acquire: as in pdn_counter_sum(). Relaxed, as there: the sum need not be exact.
+		 */
 		const struct pdn_counters *counters =
 			__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
 

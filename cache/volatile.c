@@ -75,9 +75,9 @@ static void add_one(void)
 }
 
 /*
- * Lock held. Is this region volatile from now on? Relaxed: pairs with pdn_region_is_volatile(). Hits
- * go by the state, which pairs with hold_if(); a hit under way may have read the old one: it began
- * before this call.
+ * Lock held. Is this region volatile from now on? Relaxed: pairs with pdn_region_is_volatile().
+ * Hits go by the state, which pairs with hold_if(); a hit under way may have read the old one: it
+ * began before this call.
  */
 static void set_volatile(uint32_t number, bool is_volatile)
 {

@@ -120,8 +120,8 @@ struct pdn_loader {
 };
 /*
  * pdn_loader(): the next definitions behind pindown's, which may be another interposer's, for the
- * program's look-ups. pdn_loader_of_libc(): the C library's, for pindown's own look-ups, which other
- * interposers need not see.
+ * program's look-ups. pdn_loader_of_libc(): the C library's, for pindown's own look-ups, which
+ * other interposers need not see.
  */
 const struct pdn_loader *pdn_loader(void);
 const struct pdn_loader *pdn_loader_of_libc(void);

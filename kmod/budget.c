@@ -151,47 +151,48 @@ void pdn_charge_put(struct pdn_charge *charge)
 
 /* ---- asking the driver ---- */
 
-int pdn_budget_ask(struct pdn_budget_request *room, struct pdn_owner *owner, u64 length, struct pdn_charge *shared)
+int pdn_budget_ask(struct pdn_budget_request *request, struct pdn_owner *owner, u64 length,
+		   struct pdn_charge *shared)
 {
 	int ret = 0;
 
 	if (!pdn_size_is_possible(length))
 		return -EFBIG;
-	room->is_new = !shared;
-	room->charge = shared ? pdn_charge_get(shared) : charge_new(owner, length);
-	if (!room->charge)
+	request->is_new = !shared;
+	request->charge = shared ? pdn_charge_get(shared) : charge_new(owner, length);
+	if (!request->charge)
 		return -ENOMEM;
-	room->alone = !pdn_size_is_small(length) || (room->is_new && is_limited());
-	if (room->alone)
+	request->alone = !pdn_size_is_small(length) || (request->is_new && is_limited());
+	if (request->alone)
 		ret = mutex_lock_killable(&one_at_a_time);
 	if (ret) {
-		room->alone = false;
-	} else if (room->is_new) {
+		request->alone = false;
+	} else if (request->is_new) {
 		ret = look_at_limits(owner, length);
 	}
 	if (ret)
-		pdn_budget_leave(room);
+		pdn_budget_leave(request);
 	return ret;
 }
 
-struct pdn_charge *pdn_budget_take(struct pdn_budget_request *room)
+struct pdn_charge *pdn_budget_take(struct pdn_budget_request *request)
 {
-	if (room->is_new)
-		count(room->charge, 1);
-	if (room->alone)
+	if (request->is_new)
+		count(request->charge, 1);
+	if (request->alone)
 		mutex_unlock(&one_at_a_time);
-	return room->charge;
+	return request->charge;
 }
 
-void pdn_budget_leave(struct pdn_budget_request *room)
+void pdn_budget_leave(struct pdn_budget_request *request)
 {
-	if (room->alone)
+	if (request->alone)
 		mutex_unlock(&one_at_a_time);
 	/* A new charge was never counted. */
-	if (room->is_new)
-		charge_free(room->charge);
+	if (request->is_new)
+		charge_free(request->charge);
 	else
-		pdn_charge_put(room->charge);
+		pdn_charge_put(request->charge);
 }
 
 /* ---- GPUs ---- */

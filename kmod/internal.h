@@ -199,9 +199,9 @@ void pdn_region_publish(struct pdn_file *file, struct pdn_region *region);
 /* The region with this number, with a reference. NULL: none. */
 struct pdn_region *pdn_region_get(struct pdn_file *file, u32 number);
 /*
- * The same, and nobody finds it later. The number stays reserved until pdn_region_free_number(): the
- * end of the region clears its word in the state area, which must not belong to another region by
- * then.
+ * The same, and nobody finds it later. The number stays reserved until pdn_region_free_number():
+ * the end of the region clears its word in the state area, which must not belong to another region
+ * by then.
  */
 struct pdn_region *pdn_region_take(struct pdn_file *file, u32 number);
 void pdn_region_free_number(struct pdn_file *file, u32 number);
@@ -375,9 +375,14 @@ struct pdn_budget_request {
  * killed while it waits for its turn. After 0 either _take() or _leave() must follow in the same
  * thread. `shared`: this charge covers the pin as well. NULL: the pin gets a charge of its own.
  */
-int pdn_budget_ask(struct pdn_budget_request *room, struct pdn_owner *owner, u64 length, struct pdn_charge *shared);
-struct pdn_charge *pdn_budget_take(struct pdn_budget_request *room); /* after a pin; the caller owns the charge */
-void pdn_budget_leave(struct pdn_budget_request *room);	      /* after a failure */
+int pdn_budget_ask(struct pdn_budget_request *request, struct pdn_owner *owner, u64 length,
+		   struct pdn_charge *shared);
+
+/* After a pin. The caller owns the charge. */
+struct pdn_charge *pdn_budget_take(struct pdn_budget_request *request);
+
+/* After a failure. */
+void pdn_budget_leave(struct pdn_budget_request *request);
 
 u32 pdn_budget_regions(void); /* the maximum number that a region may get now */
 void pdn_budget_own_stats(struct pdn_owner *owner, struct pindown_stats_all *stats);

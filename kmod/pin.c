@@ -28,22 +28,22 @@ static void region_set_charge(struct pdn_region *region, struct pdn_charge *char
 static int pin_with_callback(struct pdn_region *region)
 {
 	struct pdn_owner *owner = region->owner;
-	struct pdn_budget_request room;
+	struct pdn_budget_request request;
 	int ret;
 
 	/* The callback may have used up the ticket already, in a try that failed. */
 	if (region->state == PDN_REVOKED)
 		return -ESTALE;
-	ret = pdn_budget_ask(&room, owner, region->length, NULL);
+	ret = pdn_budget_ask(&request, owner, region->length, NULL);
 	if (ret)
 		return ret;
 	down_read(&owner->puts);
 	ret = pdn_get_pages(region);
 	up_read(&owner->puts);
 	if (ret)
-		pdn_budget_leave(&room);
+		pdn_budget_leave(&request);
 	else
-		region_set_charge(region, pdn_budget_take(&room));
+		region_set_charge(region, pdn_budget_take(&request));
 	return ret;
 }
 

@@ -200,8 +200,8 @@ bool pdn_provider_forces_bar1(void)
 
 static int get_pages(struct pdn_region *region)
 {
-	return driver.get(0, 0, region->address, region->length, &region->table, pdn_region_callback,
-			   (void *)region->ticket);
+	return driver.get(0, 0, region->address, region->length, &region->table,
+			  pdn_region_callback, (void *)region->ticket);
 }
 
 static int put_pages(struct pdn_region *region, struct nvidia_p2p_page_table *table)
@@ -401,7 +401,7 @@ struct pdn_hold *pdn_hold_new(struct pdn_owner *owner, u64 address, u64 length, 
 			      struct pdn_charge *shared)
 {
 	struct pdn_hold *hold;
-	struct pdn_budget_request room;
+	struct pdn_budget_request request;
 	int ret;
 
 	if (!pdn_provider_is_persistent())
@@ -412,17 +412,17 @@ struct pdn_hold *pdn_hold_new(struct pdn_owner *owner, u64 address, u64 length, 
 	kref_init(&hold->ref);
 	hold->address = address;
 	hold->length = length;
-	ret = pdn_budget_ask(&room, owner, length, shared);
+	ret = pdn_budget_ask(&request, owner, length, shared);
 	if (ret)
 		goto err_hold;
 	ret = pin_hold(owner, hold, flags);
 	if (ret)
-		goto err_room;
-	hold->charge = pdn_budget_take(&room);
+		goto err_request;
+	hold->charge = pdn_budget_take(&request);
 	return hold;
 
-err_room:
-	pdn_budget_leave(&room);
+err_request:
+	pdn_budget_leave(&request);
 err_hold:
 	kfree(hold);
 	return ERR_PTR(ret);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * How memory is pinned. A backend is a table of functions; none of them is called with a lock held.
- * All that it knows about a pin is in struct pdn_pin, except that kmod.c has a table of the parts of
- * pins over several mappings.
+ * All that it knows about a pin is in struct pdn_pin, except that kmod.c has a table of the parts
+ * of pins over several mappings.
  */
 #ifndef PDN_BACKEND_H
 #define PDN_BACKEND_H

@@ -104,7 +104,10 @@ static bool open_once(void)
 		fd = open(PINDOWN_DEVICE, O_RDWR | O_CLOEXEC);
 		if (fd >= 0 && !use_device(fd))
 			pdn_descriptor_close(fd);
-		/* For pdn_revocation_word(). Word 0 is the ABI's number, constant as long as the area lives. */
+		/*
+		 * For pdn_revocation_word(). Word 0 is the ABI's number, constant as long as the
+		 * area lives.
+		 */
 		if (descriptor() >= 0)
 			__atomic_store_n(&pdn_revocation_words, device.area, __ATOMIC_RELEASE);
 	}

@@ -143,8 +143,8 @@ static bool begin_change(void)
 }
 
 /*
- * Release: a thread that reads FENCE_IN_EACH_HIT sees what the membarrier has made known. Nothing changes
- * if another thread was refused its membarrier meanwhile.
+ * Release: a thread that reads FENCE_IN_EACH_HIT sees what the membarrier has made known. Nothing
+ * changes if another thread was refused its membarrier meanwhile.
  */
 static void end_change(void)
 {

@@ -17,14 +17,16 @@
  * membarrier costs more than a fence in each hit. Then each side pays for itself, until there are
  * many hits for a barrier again:
  *
- *	MEMBARRIER -> CHANGING_TO_FENCES		by the rare side; the frequent side begins to have fences
- *	CHANGING_TO_FENCES -> FENCE_IN_EACH_HIT		behind a membarrier: now all have; the rare side needs none
- *	FENCE_IN_EACH_HIT -> MEMBARRIER		by anyone, at any time
+ *	MEMBARRIER -> CHANGING_TO_FENCES	by the rare side; the frequent side begins to
+ *						have fences
+ *	CHANGING_TO_FENCES -> FENCE_IN_EACH_HIT	after a membarrier: the frequent side has fences
+ *						everywhere, the rare side needs no membarrier
+ *	FENCE_IN_EACH_HIT -> MEMBARRIER		by any thread, at any time
  *
  * The frequent side looks who pays behind its store, the rare side behind its fence. So if the rare
- * side is told FENCE_IN_EACH_HIT, and the frequent one MEMBARRIER, which then loads what was before the rare
- * side's store, all of the change, and its membarrier, came in between: and that has made the
- * frequent side's store known.
+ * side is told FENCE_IN_EACH_HIT, and the frequent one MEMBARRIER, which then loads what was before
+ * the rare side's store, all of the change, and its membarrier, came in between: and that has made
+ * the frequent side's store known.
  *
  * Where membarrier is missing each pays, always. ThreadSanitizer knows nothing of all this: under
  * it the frequent side uses a sequentially consistent exchange, and all loads are sequentially
@@ -34,8 +36,9 @@
  * installs. So its result is looked at each time, and the first barrier in which it is refused is
  * the last one that needs it:
  *
- *	any but FENCE_FOR_GOOD -> LOSING_MEMBARRIER	by a refused rare side; the frequent side now has fences
- *	LOSING_MEMBARRIER -> FENCE_FOR_GOOD		behind a grace period, by the same; this is for good
+ *	any but FENCE_FOR_GOOD -> LOSING_MEMBARRIER	by a refused rare side; the frequent side
+ *							has fences from here on
+ *	LOSING_MEMBARRIER -> FENCE_FOR_GOOD		by the same thread, after a grace period
  *
  * A frequent side that looked who pays before that has no fence. Its store may still be in its
  * processor's store buffer, and its load may have come before the rare side's store. A store buffer

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Named points between the steps of get, put, free and pin, at which a test that builds the cache
- * with -DPDN_POINTS holds up threads (tests/unit/support/windows.c). In the library they are nothing
- * at all.
+ * with -DPDN_POINTS holds up threads (tests/unit/support/windows.c). In the library they are
+ * nothing at all.
  *
  * addr: an address of the memory that the step is about.
  */

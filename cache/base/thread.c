@@ -147,8 +147,8 @@ struct pdn_thread *pdn_thread_attach(void)
 		self = new_record();
 	if (self) {
 		/*
-		 * Pairs with pdn_thread_is_alone(): it sees this thread, or this thread sees what it
-		 * has stored before.
+		 * Pairs with pdn_thread_is_alone(): it sees this thread, or this thread sees what
+		 * it has stored before.
 		 */
 		__atomic_exchange_n(&self->owned, 1, __ATOMIC_SEQ_CST);
 		self->tid = (int32_t)syscall(SYS_gettid);

@@ -193,7 +193,8 @@ void pdn_thread_fork_child(void);
 uint64_t pdn_counter_sum(unsigned which);
 
 /*
- * By the owner alone, in one instruction as in pdn_add_unfenced(). Relaxed: pairs with pdn_counter_sum().
+ * By the owner alone, in one instruction as in pdn_add_unfenced(). Relaxed: pairs with
+ * pdn_counter_sum().
  */
 static inline void pdn_count(uint64_t *counter)
 {

@@ -4,8 +4,8 @@
  * moves, is reused under the same number, and is read without a lock.
  *
  * A region's objects form a list. A reader walks it between announcing the region and ending the
- * announcement (struct pdn_thread's `probing`). So a record that leaves the list of a live region is
- * reused only after a heavy barrier and after the end of every announcement made before it.
+ * announcement (struct pdn_thread's `probing`). So a record that leaves the list of a live region
+ * is reused only after a heavy barrier and after the end of every announcement made before it.
  *
  * Who may touch what:
  *	state, next		read without a lock; written under it
@@ -106,7 +106,9 @@ static inline void pdn_object_hold(struct pdn_thread *self, uint32_t number, uin
 		pdn_hold_shared(pdn_object_holds, self, number, change);
 }
 
-/* As pdn_region_in_use(): exact once the object is no longer LIVE and a heavy barrier has passed. */
+/*
+ * As pdn_region_in_use(): exact once the object is no longer LIVE and a heavy barrier has passed.
+ */
 static inline bool pdn_object_is_held(uint32_t number)
 {
 	return pdn_holds_any(pdn_object_holds, number);

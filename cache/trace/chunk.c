@@ -74,8 +74,8 @@ static struct pdn_trace_slot *claim_in_new_chunk(struct pdn_trace_header *header
 	pdn_trace_chunk_publish(header, chunk, offset);
 	/*
 	 * If another thread has replaced `full` first, only this one slot of the new chunk is ever
-	 * used. Release: pairs with the acquire in pdn_trace_slot_new(), so that a thread that finds
-	 * the chunk finds it set up.
+	 * used. Release: pairs with the acquire in pdn_trace_slot_new(), so that a thread that
+	 * finds the chunk finds it set up.
 	 */
 	__atomic_compare_exchange_n(&slots, &full, chunk, false, __ATOMIC_RELEASE,
 				    __ATOMIC_RELAXED);

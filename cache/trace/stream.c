@@ -32,8 +32,8 @@ static struct pdn_trace_slot *slot_of(struct pdn_thread *self)
 }
 
 /*
- * Moves the thread's counters into the file. Release: pairs with pdn_counter_sum(), which finds them
- * filled in.
+ * Moves the thread's counters into the file. Release: pairs with pdn_counter_sum(), which finds
+ * them filled in.
  */
 static void move_counters(struct pdn_thread *self)
 {

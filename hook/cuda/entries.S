@@ -90,9 +90,11 @@
 
 /* Where an entry can't add an argument, each of the two entries has a C function of its own. */
 #define LINKED_BODY(symbol, args)    \
-	PDN_CHOOSE(PDN_FITS_IN_REGISTERS(symbol, args), pdn_caught_##symbol, pdn_linked_body_##symbol)
+	PDN_CHOOSE(PDN_FITS_IN_REGISTERS(symbol, args), pdn_caught_##symbol, \
+		   pdn_linked_body_##symbol)
 #define LOOKED_UP_BODY(symbol, args) \
-	PDN_CHOOSE(PDN_FITS_IN_REGISTERS(symbol, args), pdn_caught_##symbol, pdn_looked_up_body_##symbol)
+	PDN_CHOOSE(PDN_FITS_IN_REGISTERS(symbol, args), pdn_caught_##symbol, \
+		   pdn_looked_up_body_##symbol)
 
 	.section .text.pdn_entries, "ax", %progbits
 	.globl	pdn_entries_begin, pdn_entries_end

@@ -19,7 +19,8 @@
 #define PDN_OFTEN_cuMemAllocFromPoolAsync_ptsz ~, 1
 #define PDN_OFTEN_cuMemFreeAsync	       ~, 1
 #define PDN_OFTEN_cuMemFreeAsync_ptsz	       ~, 1
-#define KIND(symbol)			       PDN_CHOOSE(PDN_PROBE(PDN_OFTEN_##symbol), fast, small)
+
+#define KIND(symbol) PDN_CHOOSE(PDN_PROBE(PDN_OFTEN_##symbol), fast, small)
 
 /* ---- a caught call ----------------------------------------------------------------------- */
 

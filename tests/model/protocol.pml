@@ -12,10 +12,10 @@
  *	lost_unpin	memory has ended, no thread uses it, and it is still pinned
  *	double_unpin	memory is unpinned that is not pinned
  *
- * Memory order. Plain stores that other threads must see (pdn_store_unfenced() of probing, hold counts
- * and guards) go into a store buffer of the thread, first in first out, and reach memory at any
- * later time; membarrier empties the buffers of all threads one after another. A fence empties the
- * thread's own buffer, and so does taking the lock. Everything else is in order, since the code
+ * Memory order. Plain stores that other threads must see (pdn_store_unfenced() of probing, hold
+ * counts and guards) go into a store buffer of the thread, first in first out, and reach memory at
+ * any later time; membarrier empties the buffers of all threads one after another. A fence empties
+ * the thread's own buffer, and so does taking the lock. Everything else is in order, since the code
  * makes it so on every processor: these stores are releases, so they keep their order among each
  * other; loads after them are acquire loads or stronger, so they keep theirs; and a hold is stored
  * only after the state that allows it was read (a store waits for the branch that it depends on).

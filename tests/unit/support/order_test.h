@@ -14,9 +14,9 @@
 #include "tests/unit/support/duel.h"
 
 /*
- * Who pays in the round. MEMBARRIER: the rare side, with a membarrier. FENCE_IN_EACH_HIT: each side, with a
- * fence. CHANGES: the rare side, and each side from there on. REFUSED: the rare side, whose
- * membarrier is refused.
+ * Who pays in the round. MEMBARRIER: the rare side, with a membarrier. FENCE_IN_EACH_HIT: each
+ * side, with a fence. CHANGES: the rare side, and each side from there on. REFUSED: the rare side,
+ * whose membarrier is refused.
  */
 enum payers { MEMBARRIER, FENCE_IN_EACH_HIT, CHANGES, REFUSED, PAYERS };
 
@@ -28,14 +28,15 @@ struct race {
 	struct duel duel;	     /* the rare side is `here`, the frequent side `there` */
 	enum outcome (*judge)(void); /* also cleans up */
 	const char *wrong;	     /* the message if neither side has seen the other */
-	bool rare_side_late; /* FENCE_IN_EACH_HIT; a broken round counts what it saw before its fence */
+	/* With FENCE_IN_EACH_HIT: a broken round counts what the rare side saw before its fence. */
+	bool rare_side_late;
 };
 
 extern bool broken; /* in this round no side pays */
 
 /*
- * The rare side calls this as it begins. In a broken round it switches to FENCE_IN_EACH_HIT although the
- * frequent side was told that the rare side pays, and no membarrier came in between.
+ * The rare side calls this as it begins. In a broken round it switches to FENCE_IN_EACH_HIT
+ * although the frequent side was told that the rare side pays, and no membarrier came in between.
  */
 void skip_barrier_if_broken(void);
 

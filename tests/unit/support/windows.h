@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Windows: provoked races. The cache is built with -DPDN_POINTS, so that each thread calls
- * pdn_point() between any two of its steps (cache/base/test_point.h). There it is held up by chance,
- * until other threads have passed points of their own for the same memory, or for some time.
+ * pdn_point() between any two of its steps (cache/base/test_point.h). There it is held up by
+ * chance, until other threads have passed points of their own for the same memory, or for some
+ * time.
  *
  * A window is a pair of points: one thread is held up at the first while another passes the second,
  * for the same memory. windows.c lists the windows that the invariants depend on, and counts how

@@ -36,7 +36,7 @@ ifneq ($(V),1)
 MAKEFLAGS += --silent
 endif
 
-# What the wanted target uses is installed, or asked for, before anything else is looked at.
+# The packages that the wanted target uses are installed, or asked for, before anything else.
 needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug test gdb \
 	bench bench-docs,$(MAKECMDGOALS))
 ifneq ($(needed),)
@@ -130,9 +130,8 @@ $(B)/lto: Makefile
 		echo '$(LTO) -flto-partition=one -Wno-error'; else echo '-fno-lto'; fi >$@
 	@rm -f $@-works
 # Programs that are linked with the library look for it by this name. Its number goes up when they
-# must be built anew; cache/pindown.map has the versions of what is only added. Who preloads it says
-# libpindown.so, which is the file here, and a link to the name with the number where it is
-# installed.
+# must be built again; functions that are only added get a version in cache/pindown.map. A preload
+# names libpindown.so, which is the file here, and a link to SONAME where it is installed.
 SONAME := libpindown.so.0
 # noseparate-code: what is only read shares pages with the code, which saves two mappings and their
 # padding.

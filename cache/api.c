@@ -54,7 +54,7 @@ PDN_EXPORT const char *pindown_strerror(int result)
 	case PINDOWN_ERR_NO_DMABUF:
 		return "the backend in use has no dma-buf descriptors";
 	case PINDOWN_ERR_DEADLOCK:
-		return "another thread is at it that may be waiting for this one";
+		return "another thread that may wait for this one does the same";
 	}
 	return "unknown result";
 }

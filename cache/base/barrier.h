@@ -23,13 +23,13 @@
  *						everywhere, the rare side needs no membarrier
  *	FENCE_IN_EACH_HIT -> MEMBARRIER		by any thread, at any time
  *
- * The frequent side looks who pays behind its store, the rare side behind its fence. So if the rare
- * side is told FENCE_IN_EACH_HIT, and the frequent one MEMBARRIER, which then loads what was before
- * the rare side's store, all of the change, and its membarrier, came in between: and that has made
- * the frequent side's store known.
+ * The frequent side reads the mode after its store, the rare side after its fence. Say that the
+ * rare side reads FENCE_IN_EACH_HIT, and the frequent side reads MEMBARRIER and then loads the
+ * value from before the rare side's store. Then the whole change of mode, with its membarrier, came
+ * in between, and that membarrier has made the frequent side's store visible.
  *
- * Where membarrier is missing each pays, always. ThreadSanitizer knows nothing of all this: under
- * it the frequent side uses a sequentially consistent exchange, and all loads are sequentially
+ * Where membarrier is missing each hit has a fence, always. ThreadSanitizer knows nothing of all
+ * this: under it the frequent side uses a sequentially consistent exchange, and all loads are sequentially
  * consistent.
  *
  * membarrier may also be refused from some moment on, by a system call filter that the program
@@ -40,7 +40,7 @@
  *							has fences from here on
  *	LOSING_MEMBARRIER -> FENCE_FOR_GOOD		by the same thread, after a grace period
  *
- * A frequent side that looked who pays before that has no fence. Its store may still be in its
+ * A frequent side that read the mode before that has no fence. Its store may still be in its
  * processor's store buffer, and its load may have come before the rare side's store. A store buffer
  * empties by itself, within a microsecond as a rule, and it is empty after each interrupt, and so
  * after each timer tick, and before another thread gets the processor. The grace period is ten

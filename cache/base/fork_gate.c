@@ -21,18 +21,18 @@
 #include "cache/base/lock.h"
 
 /* Threads that are making or closing a descriptor; forks under way. */
-static uint32_t unnamed, forks;
+static uint32_t busy, forks;
 static uint64_t forks_until; /* of the latest fork; relaxed: stored before that is counted */
 
 /* This thread's own share of these, for which it can't wait. */
-static __thread uint32_t unnamed_here __attribute__((tls_model("initial-exec")));
+static __thread uint32_t busy_here __attribute__((tls_model("initial-exec")));
 static __thread uint32_t forks_here __attribute__((tls_model("initial-exec")));
 
 /* Does a fork of another thread have to be waited for? */
 static bool must_wait(uint64_t *until)
 {
 	*until = __atomic_load_n(&forks_until, __ATOMIC_RELAXED);
-	return __atomic_load_n(&forks, __ATOMIC_SEQ_CST) && !forks_here && unnamed_here == 1 &&
+	return __atomic_load_n(&forks, __ATOMIC_SEQ_CST) && !forks_here && busy_here == 1 &&
 	       pdn_deadline(0) < *until;
 }
 
@@ -42,8 +42,8 @@ void pdn_descriptor_begin(void)
 	uint32_t under_way;
 
 	for (;;) {
-		unnamed_here++;
-		__atomic_fetch_add(&unnamed, 1, __ATOMIC_SEQ_CST);
+		busy_here++;
+		__atomic_fetch_add(&busy, 1, __ATOMIC_SEQ_CST);
 		if (!must_wait(&until))
 			return;
 		under_way = __atomic_load_n(&forks, __ATOMIC_SEQ_CST);
@@ -55,10 +55,10 @@ void pdn_descriptor_begin(void)
 
 void pdn_descriptor_end(void)
 {
-	unnamed_here--;
-	__atomic_fetch_sub(&unnamed, 1, __ATOMIC_SEQ_CST);
+	busy_here--;
+	__atomic_fetch_sub(&busy, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&forks, __ATOMIC_SEQ_CST))
-		pdn_wake_all(&unnamed);
+		pdn_wake_all(&busy);
 }
 
 /* ---- descriptors that are being closed ------------------------------------------------------ */
@@ -111,7 +111,7 @@ void pdn_fork_gate_forget(void)
 
 void pdn_fork_gate_child(void)
 {
-	unnamed = unnamed_here; /* it may have forked in a signal handler meanwhile */
+	busy = busy_here; /* it may have forked in a signal handler meanwhile */
 	forks = forks_here = 0;
 }
 
@@ -126,10 +126,10 @@ void pdn_fork_gate_shut(void)
 	noted_before_fork = __atomic_load_n(&noted_count, __ATOMIC_RELAXED);
 	__atomic_store_n(&forks_until, until, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&forks, 1, __ATOMIC_SEQ_CST);
-	while ((others = __atomic_load_n(&unnamed, __ATOMIC_SEQ_CST)) != unnamed_here &&
+	while ((others = __atomic_load_n(&busy, __ATOMIC_SEQ_CST)) != busy_here &&
 	       pdn_deadline(0) < until)
-		pdn_sleep_while(&unnamed, others, until);
-	if (others != unnamed_here)
+		pdn_sleep_while(&busy, others, until);
+	if (others != busy_here)
 		noted_before_fork -= NOTED; /* one of these may still be open */
 }
 

@@ -29,8 +29,8 @@
  * in between, and that membarrier has made the frequent side's store visible.
  *
  * Where membarrier is missing each hit has a fence, always. ThreadSanitizer knows nothing of all
- * this: under it the frequent side uses a sequentially consistent exchange, and all loads are sequentially
- * consistent.
+ * this: under it the frequent side uses a sequentially consistent exchange, and all loads are
+ * sequentially consistent.
  *
  * membarrier may also be refused from some moment on, by a system call filter that the program
  * installs. So its result is looked at each time, and the first barrier in which it is refused is

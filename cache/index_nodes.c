@@ -164,7 +164,7 @@ void pdn_leaves_trim(void)
 
 /* ---- lists of a page ---------------------------------------------------------------------- */
 
-#define SHARED_MOST   (1u << 20)
+#define MAX_SHARED (1u << 20)
 #define SHARED_FEWEST (1u << 10)
 
 struct pdn_shared *pdn_shared_nodes;
@@ -176,7 +176,7 @@ static bool reserve_shared(void)
 	const size_t bytes = sizeof(struct pdn_shared);
 	uint64_t share = pdn_address_space_share();
 
-	shared_max = SHARED_MOST;
+	shared_max = MAX_SHARED;
 	while (shared_max > SHARED_FEWEST && shared_max * bytes > share)
 		shared_max /= 2;
 	pdn_shared_nodes = pdn_reserve(shared_max * bytes);

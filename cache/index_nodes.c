@@ -165,7 +165,7 @@ void pdn_leaves_trim(void)
 /* ---- lists of a page ---------------------------------------------------------------------- */
 
 #define MAX_SHARED (1u << 20)
-#define SHARED_FEWEST (1u << 10)
+#define MIN_SHARED (1u << 10)
 
 struct pdn_shared *pdn_shared_nodes;
 static uint32_t shared_max, shared_used, shared_usable, shared_free;
@@ -177,7 +177,7 @@ static bool reserve_shared(void)
 	uint64_t share = pdn_address_space_share();
 
 	shared_max = MAX_SHARED;
-	while (shared_max > SHARED_FEWEST && shared_max * bytes > share)
+	while (shared_max > MIN_SHARED && shared_max * bytes > share)
 		shared_max /= 2;
 	pdn_shared_nodes = pdn_reserve(shared_max * bytes);
 	return pdn_shared_nodes;

@@ -54,7 +54,8 @@ static bool has_account(int device)
 }
 
 /*
- * The device's own account, or NULL. The caller changes it and the process's, and the page is told.
+ * The device's own account, or NULL. The caller changes it and the process's; the page shows that
+ * later.
  */
 static struct pdn_account *changing(int device)
 {
@@ -99,7 +100,7 @@ void pdn_account_kept(const struct pdn_details *details)
 		add_kept(own, details->pin.length);
 }
 
-/* The page is told with the change that follows at once: the region is unpinned, or it is kept. */
+/* The page shows it with the next change: at once the region is unpinned or kept. */
 void pdn_account_out(const struct pdn_details *details, bool missed)
 {
 	bool evicted = details->reason == PINDOWN_REASON_EVICTED;

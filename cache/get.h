@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What other files share with hits. */
+/* Functions of the hit path that other files of the cache use, too. */
 #ifndef PDN_GET_H
 #define PDN_GET_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How memory is pinned. A backend is a table of functions; none of them is called with a lock held.
+ * How memory is pinned. A backend is a table of functions, which are called without a lock held.
  * All that it knows about a pin is in struct pdn_pin, except that kmod.c has a table of the parts
  * of pins over several mappings.
  */

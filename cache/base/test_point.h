@@ -9,7 +9,7 @@
 #ifndef PDN_POINT_H
 #define PDN_POINT_H
 
-/* What a thread at the point has just done. */
+/* Each comment says what a thread that stands at the point has just done. */
 #define PDN_POINTS_ALL(P)                                                                   \
 	P(HIT_FOUND)	   /* the index has named a region; not announced yet */            \
 	P(HIT_ANNOUNCED)   /* its state not read yet */                                     \

@@ -295,9 +295,8 @@ static void trace_outlived(const struct pdn_export *export, enum pindown_reason 
 static uint32_t next_covered(const struct pdn_scope *scope, uint32_t record)
 {
 	if (scope->kind == PDN_GUARD_RANGE)
-		return pdn_foreign_overlapping(scope->begin, scope->end > scope->begin
-								     ? scope->end
-								     : scope->begin + 1);
+		return pdn_foreign_overlapping(
+			scope->begin, scope->end > scope->begin ? scope->end : scope->begin + 1);
 	while ((record = pdn_foreign_after(record)) != 0)
 		if (pdn_scope_covers(scope, &pdn_foreign_at(record)->memory))
 			return record;

@@ -37,8 +37,8 @@ void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, const vo
 
 /* A part of a dma-buf, as memory. */
 struct pdn_exported {
-	uint64_t addr;		  /* where the part begins */
-	struct pdn_memory memory; /* the allocation; the part may begin before it or end behind it */
+	uint64_t addr;		    /* where the part begins */
+	struct pdn_memory memory;   /* the allocation; the part may reach beyond either end */
 	uint64_t buffer_id, others; /* of the allocation: see struct pdn_allocation */
 	uint64_t flags;		    /* of the export */
 };

@@ -167,7 +167,7 @@ static uint32_t take_out(uint32_t tree, uint32_t record)
 	return tree;
 }
 
-/* If anything on the left ends behind `begin`, either that overlaps or nothing on the right does. */
+/* If anything on the left ends behind `begin`, it overlaps, or nothing on the right does. */
 uint32_t pdn_foreign_overlapping(uint64_t begin, uint64_t end)
 {
 	uint32_t tree = root;

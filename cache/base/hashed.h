@@ -26,9 +26,9 @@ struct pdn_hashed {
 	uint32_t buckets, free, count;
 };
 
-#define PDN_HASHED(record)                                                     \
-	{                                                                      \
-		.table = {.record_bytes = sizeof(record), .columns = 1 }       \
+#define PDN_HASHED(record)                                               \
+	{                                                                \
+		.table = {.record_bytes = sizeof(record), .columns = 1 } \
 	}
 
 /* A new record, zero but for its link. 0: there is no room, or memory is short. */

@@ -154,8 +154,7 @@ static void by_dmabuf(CUdeviceptr from)
 		       mr->addr == (void *)4096 && mr->length == 8192 && mr->pd == pd,
 		       verbs.ibv_dereg_mr(mr));
 	}
-	printf("dmabuf: registrations %u\n",
-	       verbs.recorder_calls(RECORDER_REG_DMABUF_MR) - before);
+	printf("dmabuf: registrations %u\n", verbs.recorder_calls(RECORDER_REG_DMABUF_MR) - before);
 }
 
 int main(int argc, char **argv)

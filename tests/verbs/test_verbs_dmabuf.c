@@ -327,16 +327,16 @@ START_TEST(it_can_not_be_changed_as_no_dmabuf_can)
 
 	begin_with_export();
 	mr = reg_at(0, 8192);
-	ck_assert_int_eq(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
-				      IBV_ACCESS_LOCAL_WRITE),
-			 IBV_REREG_MR_ERR_INPUT);
+	ck_assert_int_eq(
+		ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE),
+		IBV_REREG_MR_ERR_INPUT);
 	ck_assert_int_eq(errno, EINVAL);
 	must_deregister(mr);
 	/* Its structure may be given out again, for a registration that can. */
 	mr = must_register(pd, p, 4096, ALL_ACCESS);
-	ck_assert_int_eq(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
-				      IBV_ACCESS_LOCAL_WRITE),
-			 0);
+	ck_assert_int_eq(
+		ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE),
+		0);
 	must_deregister(mr);
 }
 END_TEST
@@ -573,9 +573,8 @@ static void *register_and_free(void *arg)
 		for (unsigned k = 0; k < 2; k++)
 			mr[k] = reg(pd, k * 4096, 4096, own + k * 4096, by, ALL_ACCESS);
 		close(by);
-		ck_assert_int_eq(
-			recorder_copy(mr[0]->lkey, own, mr[1]->rkey, own + 4096, 4096),
-			RECORDER_OK);
+		ck_assert_int_eq(recorder_copy(mr[0]->lkey, own, mr[1]->rkey, own + 4096, 4096),
+				 RECORDER_OK);
 		ck_assert(gpu_holds(own + 4096, (char)i, 4096));
 		must_deregister(mr[0]);
 		must_deregister(mr[1]);

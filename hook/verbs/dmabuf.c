@@ -114,7 +114,7 @@ struct ibv_mr *pdn_verbs_make_exact(pindown_region *region, const struct pdn_exa
 
 static bool is_for_cache(const struct pdn_exact *exact)
 {
-	return exact->pd && exact->length && pdn_verbs_may_cache(exact->access) &&
+	return exact->pd && pdn_verbs_may_cache(exact->access) &&
 	       !((exact->offset ^ exact->iova) & PAGE_MASK) &&
 	       exact->iova + (exact->length - 1) >= exact->iova;
 }

@@ -332,6 +332,21 @@ START_TEST(the_end_of_memory_finds_all_of_it_and_nothing_else)
 }
 END_TEST
 
+/* Memory whose free was not seen, and other memory in its place. */
+START_TEST(one_that_reaches_over_many_others)
+{
+	const uint64_t last = BASE + 600 * SIZE;
+	int fd = a_file();
+
+	for (unsigned i = 0; i < 500; i++)
+		export_as(fd, BASE + (i * 7u % 500) * SIZE, i == 100 ? 700 * SIZE : SIZE);
+	ck_assert_int_ne(pdn_foreign_overlapping(last, last + 1), 0);
+	pdn_foreign_remove(pdn_foreign_overlapping(last, last + 1));
+	ck_assert_uint_eq(pdn_foreign_overlapping(last, last + 1), 0);
+	ck_assert_uint_eq(pdn_foreign_count(), 499);
+}
+END_TEST
+
 /* ---- the end ---- */
 
 START_TEST(freed_memory_has_no_export)
@@ -460,6 +475,7 @@ int main(void)
 	tcase_add_test(tc, ten_thousand);
 	tcase_add_test(tc, closed_ones_are_forgotten_as_their_number_grows);
 	tcase_add_test(tc, the_end_of_memory_finds_all_of_it_and_nothing_else);
+	tcase_add_test(tc, one_that_reaches_over_many_others);
 	tc = cache_case(suite, "the end");
 	tcase_add_test(tc, freed_memory_has_no_export);
 	tcase_add_test(tc, other_memory_at_the_address_is_not_the_export);

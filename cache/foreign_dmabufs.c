@@ -1,55 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-/* Dma-bufs of the program's own that outlive their memory, for the trace. */
+/* Dma-bufs of the program's own: which memory they stand for, and those that outlive it. */
 #define _GNU_SOURCE
 #include "cache/foreign_dmabufs.h"
 
 #include <errno.h>
 
-#include "cache/base/address_space.h"
 #include "cache/base/cancel.h"
-#include "cache/base/descriptor.h"
+#include "cache/base/config.h"
+#include "cache/base/hashed.h"
 #include "cache/base/lock.h"
 #include "cache/driver/driver.h"
+#include "cache/foreign_closed.h"
+#include "cache/foreign_table.h"
 #include "cache/pindown.h"
 #include "cache/race.h"
 #include "cache/trace/writer.h"
 
-#define MAX_EXPORTS 4096u
-
-struct export
-{
-	struct pdn_memory memory; /* the allocation that was exported */
-	uint64_t identity;	  /* the file behind the descriptor */
-	uint64_t buffer_id;
-	uint32_t number; /* counted from 1, in the trace */
-	uint32_t imports;
-	int fd;
-};
-
+/* Found by `by`. */
 struct import {
+	struct pdn_hashed_link link; /* must be first */
 	const void *by;
-	uint32_t export;
+	uint32_t record, export;
 };
 
-/* All under the lock. Unsorted: there are few, and only frees in a traced program look. */
-static struct export *exports;
-static struct import *imports;
-static uint32_t export_count, import_count, last_number;
-
-static bool is_open(const struct export *export)
-{
-	return pdn_descriptor_identity(export->fd) == export->identity;
-}
-
-/* See base/lock.h: with this, frees come to pdn_exports_end(). */
-static void say_whether_any(void)
-{
-	uint32_t others = __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED) & ~PDN_PENDING_EXPORTS;
-
-	/* Release: pairs with the loads in hook_events.c. */
-	__atomic_store_n(&pdn_pending, others | (export_count ? PDN_PENDING_EXPORTS : 0),
-			 __ATOMIC_RELEASE);
-}
+/* Under the lock. */
+static struct pdn_hashed imports = PDN_HASHED(struct import);
+static uint32_t last_number;
 
 /* Relaxed: the caller then takes the lock, or frees memory that nobody exports meanwhile. */
 static bool any(void)
@@ -57,152 +33,243 @@ static bool any(void)
 	return __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED) & PDN_PENDING_EXPORTS;
 }
 
-static void forget(struct export *export)
-{
-	*export = exports[--export_count];
-}
-
-/* It is closed, and not known to be imported: forget it. */
-static void forget_closed(void)
-{
-	for (uint32_t i = export_count; i-- > 0;)
-		if (!exports[i].imports && !is_open(&exports[i]))
-			forget(&exports[i]);
-}
-
-static bool has_room(void)
-{
-	const size_t bytes = MAX_EXPORTS * (sizeof(*exports) + sizeof(*imports));
-
-	if (!exports) {
-		char *memory = pdn_reserve(bytes);
-
-		if (!memory || !pdn_make_usable(memory, bytes))
-			return false;
-		exports = (struct export *)(void *)memory;
-		imports = (struct import *)(void *)(memory + MAX_EXPORTS * sizeof(*exports));
-	}
-	if (export_count == MAX_EXPORTS)
-		forget_closed();
-	return export_count < MAX_EXPORTS;
-}
+/* ---- exports ------------------------------------------------------------------------------ */
 
 /*
- * The range may have been rounded out to pages that other memory shares; its middle is inside the
- * allocation that was meant.
+ * The range lies in one allocation, or in adjacent mappings. If it does not, it may have been
+ * rounded out to pages that other memory shares; then its middle is inside the allocation that was
+ * meant.
  */
-static struct export make_export(uint64_t addr, uint64_t size, int fd)
+static bool describe(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
 {
-	struct export export = {
-		.memory = {.base = addr, .end = addr + size, .device = -1},
-		.fd = fd,
-		.identity = pdn_descriptor_identity(fd),
-	};
-	struct pdn_allocation allocation;
 	int error = 0;
 
-	if (pdn_driver_describe(addr + size / 2, 1, &allocation, &error) == PINDOWN_OK) {
+	return pdn_driver_describe(addr, size, allocation, &error) == PINDOWN_OK ||
+	       pdn_driver_describe(addr + size / 2, 1, allocation, &error) == PINDOWN_OK;
+}
+
+static struct pdn_export make_export(uint64_t addr, uint64_t size, uint64_t flags, int fd)
+{
+	struct pdn_export export = {
+		.memory = {.base = addr, .end = addr + size, .device = -1},
+		.begin = addr,
+		.length = size,
+		.flags = flags,
+		.fd = fd,
+	};
+	struct pdn_allocation allocation;
+
+	if (describe(addr, size, &allocation)) {
 		export.memory = allocation.memory;
 		export.buffer_id = allocation.buffer_id;
+		export.others = allocation.others;
 	}
 	return export;
 }
 
-static void trace_export(const struct export *export, uint64_t addr, uint64_t size,
-			 const void *caller)
+static void trace_export(const struct pdn_export *export, const void *caller)
 {
 	struct pdn_trace_note note = {
-		.addr = addr,
-		.size = size,
+		.addr = export->begin,
+		.size = export->length,
 		.extra = (uint64_t) export->fd,
 		.number = export->number,
 		.buffer_id = export->buffer_id,
 		.device = export->memory.device,
-		.stack = pdn_trace_caller(caller),
 	};
-	uint64_t now = pdn_ticks();
+	uint64_t now;
 
+	if (!pdn_tracing(PDN_EV_EXPORT))
+		return;
+	now = pdn_ticks();
+	note.stack = pdn_trace_caller(caller);
 	pdn_trace_note(PDN_EV_EXPORT, &note, now, now);
 }
 
-void pdn_exported(uint64_t addr, uint64_t size, int fd, const void *caller)
+static bool is_wanted(void)
+{
+	return pdn_config()->enabled || pdn_tracing(PDN_EV_EXPORT) || pdn_tracing(PDN_EV_OUTLIVED);
+}
+
+void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, const void *caller)
 {
 	PDN_UNCANCELLED;
 	int saved = errno;
-	struct export export;
+	struct pdn_export export;
 	bool remembered;
 
-	if (!pdn_tracing(PDN_EV_EXPORT) && !pdn_tracing(PDN_EV_OUTLIVED))
+	if (!is_wanted())
 		return;
-	export = make_export(addr, size, fd);
+	export = make_export(addr, size, flags, fd);
+	pdn_exports_forget_closed();
+	remembered = pdn_file_of(fd, &export.file);
 	pdn_lock();
 	export.number = ++last_number;
-	remembered = export.identity && has_room();
-	if (remembered)
-		exports[export_count++] = export;
-	say_whether_any();
+	export.seen = pdn_exports_search();
+	remembered = remembered && pdn_foreign_add(&export);
 	pdn_unlock();
-	trace_export(&export, addr, size, caller);
+	trace_export(&export, caller);
 	if (!remembered)
 		pdn_trace_error("a dma-buf of the program's is not watched: there are too many",
 				addr, size, 0);
 	errno = saved;
 }
 
-/* ---- imports ------------------------------------------------------------------------------ */
+/* ---- which memory is it? ------------------------------------------------------------------ */
+
+static bool is_same_memory(const struct pdn_export *a, const struct pdn_export *b)
+{
+	return a->begin == b->begin && a->length == b->length && a->flags == b->flags &&
+	       a->memory.base == b->memory.base && a->memory.end == b->memory.end &&
+	       a->buffer_id == b->buffer_id && a->others == b->others;
+}
+
+/*
+ * Lock held. The export that a file stands for; 0: none is known, or it can't be told which it is.
+ * Several exports of the same range are as good as one.
+ */
+static uint32_t only_one_of(const struct pdn_file *file)
+{
+	uint32_t first = pdn_foreign_of_file(file);
+
+	for (uint32_t n = first; n && (n = pdn_foreign_next_of_file(n));)
+		if (!is_same_memory(pdn_foreign_at(first), pdn_foreign_at(n)))
+			return 0;
+	return first;
+}
 
 /* Lock held. */
-static struct export *of_file(uint64_t identity)
+static bool part_of(const struct pdn_file *file, uint64_t offset, uint64_t length,
+		    struct pdn_exported *part)
 {
-	for (uint32_t i = 0; i < export_count; i++)
-		if (exports[i].identity == identity)
-			return &exports[i];
-	return NULL;
+	uint32_t record = only_one_of(file);
+	const struct pdn_export *export;
+
+	if (!record)
+		return false;
+	export = pdn_foreign_at(record);
+	if (!length || offset > export->length || length > export->length - offset)
+		return false;
+	*part = (struct pdn_exported){
+		.addr = export->begin + offset,
+		.memory = export->memory,
+		.buffer_id = export->buffer_id,
+		.others = export->others,
+		.flags = export->flags,
+	};
+	return part->addr < part->memory.end && part->memory.base < part->addr + length;
+}
+
+bool pdn_export_is_still_there(const struct pdn_exported *part)
+{
+	int saved = errno;
+	enum pdn_truth same = pdn_driver_compare(part->memory.base, part->memory.end,
+						 part->buffer_id, part->others);
+
+	errno = saved;
+	return same == PDN_TRUE;
+}
+
+bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_exported *part)
+{
+	PDN_UNCANCELLED;
+	int saved = errno;
+	struct pdn_file file;
+	bool found;
+
+	if (!any())
+		return false;
+	found = pdn_file_of(fd, &file);
+	errno = saved;
+	if (!found)
+		return false;
+	pdn_lock();
+	found = part_of(&file, offset, length, part);
+	pdn_unlock();
+	return found && pdn_export_is_still_there(part);
+}
+
+/* ---- imports ------------------------------------------------------------------------------ */
+
+static uint64_t hash_of(const void *by)
+{
+	return pdn_hash((uintptr_t)by);
+}
+
+/* Lock held. 0: it has none. */
+static uint32_t import_of(const void *by)
+{
+	uint32_t n = pdn_hashed_first(&imports, hash_of(by));
+
+	while (n && ((struct import *)pdn_hashed_at(&imports, n))->by != by)
+		n = pdn_hashed_next(&imports, n);
+	return n;
+}
+
+/* Lock held. */
+static void add_import(uint32_t record, const void *by)
+{
+	uint32_t n = record ? pdn_hashed_add(&imports, hash_of(by)) : 0;
+	struct import *import;
+
+	if (!n)
+		return;
+	import = pdn_hashed_at(&imports, n);
+	import->by = by;
+	import->record = record;
+	import->export = pdn_foreign_at(record)->number;
+	pdn_foreign_at(record)->imports++;
 }
 
 void pdn_export_imported(int fd, const void *by)
 {
 	PDN_UNCANCELLED;
 	int saved = errno;
-	uint64_t identity;
-	struct export *export;
+	struct pdn_file file;
 
-	if (!any())
-		return;
-	identity = pdn_descriptor_identity(fd);
-	pdn_lock();
-	export = identity ? of_file(identity) : NULL;
-	if (export && import_count < MAX_EXPORTS) {
-		export->imports++;
-		imports[import_count++] = (struct import){by, export->number};
+	if (any() && pdn_file_of(fd, &file)) {
+		pdn_lock();
+		add_import(pdn_foreign_of_file(&file), by);
+		pdn_unlock();
 	}
-	pdn_unlock();
 	errno = saved;
+}
+
+/* Lock held. The export may have ended before, and another one have its record. */
+static void let_go(uint32_t n)
+{
+	const struct import *import = pdn_hashed_at(&imports, n);
+	struct pdn_export *export = pdn_foreign_at(import->record);
+
+	if (export->link.taken && export->number == import->export)
+		export->imports--;
+	pdn_hashed_remove(&imports, n);
 }
 
 void pdn_export_let_go(const void *by)
 {
 	PDN_UNCANCELLED;
+	uint32_t n;
 
 	/* Relaxed: a caller that lets go has imported before, and sees at least that. */
-	if (!__atomic_load_n(&import_count, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(&imports.count, __ATOMIC_RELAXED))
 		return;
 	pdn_lock();
-	for (uint32_t i = import_count; i-- > 0;) {
-		if (imports[i].by != by)
-			continue;
-		for (uint32_t e = 0; e < export_count; e++)
-			if (exports[e].number == imports[i].export)
-				exports[e].imports--;
-		imports[i] = imports[import_count - 1];
-		__atomic_store_n(&import_count, import_count - 1, __ATOMIC_RELAXED);
-	}
+	while ((n = import_of(by)) != 0)
+		let_go(n);
 	pdn_unlock();
 }
 
 /* ---- the memory ends ---------------------------------------------------------------------- */
 
-static void trace_outlived(const struct export *export, enum pindown_reason reason)
+static bool is_open(const struct pdn_export *export)
+{
+	struct pdn_file file;
+
+	return pdn_file_of(export->fd, &file) && pdn_file_is(&file, &export->file);
+}
+
+static void trace_outlived(const struct pdn_export *export, enum pindown_reason reason)
 {
 	struct pdn_trace_note note = {
 		.addr = export->memory.base,
@@ -212,32 +279,49 @@ static void trace_outlived(const struct export *export, enum pindown_reason reas
 		.buffer_id = export->buffer_id,
 		.device = export->memory.device,
 		.reason = (uint16_t)reason,
-		.flags = (uint16_t)((is_open(export) ? PDN_TRACE_IN_USE : 0) |
-				    (export->imports ? PDN_TRACE_IMPORTED : 0)),
 	};
-	uint64_t now = pdn_ticks();
+	uint64_t now;
 
+	if (!pdn_tracing(PDN_EV_OUTLIVED))
+		return;
+	note.flags = (uint16_t)((is_open(export) ? PDN_TRACE_IN_USE : 0) |
+				(export->imports ? PDN_TRACE_IMPORTED : 0));
+	now = pdn_ticks();
 	if (note.flags)
 		pdn_trace_note(PDN_EV_OUTLIVED, &note, now, now);
 }
 
+/* Lock held. One whose memory the scope covers, from this record on; 0: none. */
+static uint32_t next_covered(const struct pdn_scope *scope, uint32_t record)
+{
+	if (scope->kind == PDN_GUARD_RANGE)
+		return pdn_foreign_overlapping(
+			scope->begin, scope->end > scope->begin ? scope->end : scope->begin + 1);
+	while ((record = pdn_foreign_after(record)) != 0)
+		if (pdn_scope_covers(scope, &pdn_foreign_at(record)->memory))
+			return record;
+	return 0;
+}
+
+#define AT_ONCE 16u
+
 /* Lock held. Those that the scope covers, as many as there is room for; they are forgotten. */
-static unsigned remove_covered(const struct pdn_scope *scope, struct export *taken, unsigned max)
+static unsigned remove_covered(const struct pdn_scope *scope, uint32_t *record,
+			       struct pdn_export *taken)
 {
 	unsigned count = 0;
 
-	for (uint32_t i = export_count; i-- > 0 && count < max;)
-		if (pdn_scope_covers(scope, &exports[i].memory)) {
-			taken[count++] = exports[i];
-			forget(&exports[i]);
-		}
-	say_whether_any();
+	while (count < AT_ONCE && (*record = next_covered(scope, *record)) != 0) {
+		taken[count++] = *pdn_foreign_at(*record);
+		pdn_foreign_remove(*record);
+	}
 	return count;
 }
 
 void pdn_exports_end(const struct pdn_scope *scope, enum pindown_reason reason)
 {
-	struct export taken[16];
+	struct pdn_export taken[AT_ONCE];
+	uint32_t record = 0;
 	unsigned count;
 	int saved;
 
@@ -246,16 +330,18 @@ void pdn_exports_end(const struct pdn_scope *scope, enum pindown_reason reason)
 	saved = errno;
 	do {
 		pdn_lock();
-		count = remove_covered(scope, taken, 16);
+		count = remove_covered(scope, &record, taken);
 		pdn_unlock();
 		for (unsigned i = 0; i < count; i++)
 			trace_outlived(&taken[i], reason);
-	} while (count == 16);
+	} while (count == AT_ONCE);
 	errno = saved;
 }
 
 /* The child has the descriptors, but the memory and its end are the parent's. */
 void pdn_exports_fork_child(void)
 {
-	export_count = import_count = 0;
+	pdn_foreign_clear();
+	pdn_hashed_clear(&imports);
+	pdn_exports_search_fork_child();
 }

@@ -1,28 +1,57 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Dma-bufs that the program, or middleware in it, has made itself with
- * cuMemGetHandleForAddressRange. They keep their memory for as long as they are open or imported,
- * like a pin, and their owner is not notified when the program frees it: that will be a stale
- * registration. So they are remembered while a trace is written, and the trace records each free
- * that such a descriptor outlives.
+ * cuMemGetHandleForAddressRange. Each is remembered with the memory that it stands for, whether or
+ * not a trace is written, for two purposes:
  *
- * The closing of a descriptor is not watched. At the end of the memory the descriptor is looked at:
- * does its number still stand for the same file? A duplicate of it is not found, nor, after it was
- * closed, an import; except for imports by watched verbs, which say so.
+ *	- A registration by such a descriptor is of GPU memory, and can be served from the cache
+ *	  (hook/verbs): pdn_export_find() says which memory it is.
+ *	- The dma-buf keeps its memory for as long as it is open or imported, like a pin, and its
+ *	  owner is not notified when the program frees the memory: that will be a stale
+ *	  registration. The trace records each free that such a dma-buf outlives.
  *
- * All of these keep errno. Where no trace is written nothing is remembered, and a free costs
- * nothing.
+ * A dma-buf is known by its inode, not by the number of its descriptor: so a duplicate is the same
+ * dma-buf, also one that was received in a message, and a number that another file has taken is
+ * not. It is forgotten when its memory ends. The closing of descriptors is not watched: as their
+ * number grows, those are forgotten that this process has no descriptor of and no known import. A
+ * dma-buf that is only in another process, or on its way in a message, at that moment is forgotten
+ * too, and then is like one that was never known.
+ *
+ * At the end of the memory the first descriptor is looked at: does its number still stand for the
+ * same file? A duplicate of it is not found then, nor, after it was closed, an import; except for
+ * imports by watched verbs, which say so.
+ *
+ * All of these keep errno. Where nothing was exported, a free costs nothing.
  */
 #ifndef PDN_EXPORTS_H
 #define PDN_EXPORTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/race.h"
 #include "cache/pindown.h"
+#include "cache/race.h"
 
-/* The program's call has just made this descriptor of [addr, addr + size). */
-void pdn_exported(uint64_t addr, uint64_t size, int fd, const void *caller);
+/* The program's call has just made this descriptor of [addr, addr + size), with these flags. */
+void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, const void *caller);
+
+/* A part of a dma-buf, as memory. */
+struct pdn_exported {
+	uint64_t addr;		    /* where the part begins */
+	struct pdn_memory memory;   /* the allocation; the part may reach beyond either end */
+	uint64_t buffer_id, others; /* of the allocation: see struct pdn_allocation */
+	uint64_t flags;		    /* of the export */
+};
+
+/*
+ * Which memory are `length` bytes at this offset of the descriptor's dma-buf? false: the descriptor
+ * is not known, it has no such part, or its memory has ended. The buffer id is compared: the driver
+ * has this memory there at the moment of the call. Lock not held.
+ */
+bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_exported *part);
+
+/* Does the driver still have that memory there? */
+bool pdn_export_is_still_there(const struct pdn_exported *part);
 
 /* `by` has imported the buffer that fd stands for, and holds it until it lets go. */
 void pdn_export_imported(int fd, const void *by);

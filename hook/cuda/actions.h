@@ -476,10 +476,10 @@ static inline void green_destroyed(const struct call *call, CUgreenCtx green)
 
 /* A dma-buf that the program, or middleware in it, makes itself. */
 static inline void exported(const struct call *call, const void *handle, uint64_t addr,
-			    uint64_t length, CUmemRangeHandleType type)
+			    uint64_t length, CUmemRangeHandleType type, uint64_t flags)
 {
 	if (pdn_succeeded(call) && handle && type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD)
-		pdn_exported(addr, length, *(const int *)handle, call->caller);
+		pdn_exported(addr, length, flags, *(const int *)handle, call->caller);
 }
 
 static inline void ipc_opened(const struct call *call, uint64_t addr)

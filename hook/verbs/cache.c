@@ -4,7 +4,8 @@
  * access and distance between addresses and iovas, made with ibv_reg_dmabuf_mr from the region's
  * dma-buf. They are consumer objects of the cache (pindown.h): found again at the next ibv_reg_mr,
  * and deregistered before the memory ends, before the region is unpinned for another reason, and
- * before the protection domain or the device ends.
+ * before the protection domain or the device ends. Registrations by dma-bufs that the program has
+ * exported itself are objects of the same consumer: dmabuf.c.
  *
  * Requests that a card refuses for good are remembered: limits.c.
  */
@@ -44,7 +45,7 @@ static bool is_permanent(int error)
 /*
  * The key: owner is the protection domain; word[0] has the access flags, as five bits, and the
  * pages of the region (the first one and their count, or 0 and 0 for all); word[1] is iova -
- * address.
+ * address. With PDN_KEY_EXACT in word[0] the rest is dmabuf.c's.
  */
 #define KEY_RELAXED 16u
 #define KEY_FIRST   8
@@ -55,15 +56,23 @@ struct part {
 	uint64_t first, count; /* pages, from the start of the pinned range */
 };
 
+uint64_t pdn_verbs_key_access(int access)
+{
+	return (uint64_t)(access & RIGHTS) |
+	       (access & IBV_ACCESS_RELAXED_ORDERING ? KEY_RELAXED : 0);
+}
+
+bool pdn_verbs_may_cache(int access)
+{
+	return !(access & ~DMABUF_ACCESS);
+}
+
 static struct pindown_key key_of(const struct pdn_registration *what, struct part part)
 {
-	uint64_t access = what->access & RIGHTS;
-
-	if (what->access & IBV_ACCESS_RELAXED_ORDERING)
-		access |= KEY_RELAXED;
 	return (struct pindown_key){
 		.owner = (uintptr_t)what->pd,
-		.word = {access | part.first << KEY_FIRST | part.count << KEY_COUNT,
+		.word = {pdn_verbs_key_access(what->access) | part.first << KEY_FIRST |
+				 part.count << KEY_COUNT,
 			 what->iova - (uintptr_t)what->addr},
 	};
 }
@@ -105,6 +114,21 @@ int pdn_verbs_deregister_real(struct ibv_mr *mr)
 	return real ? real(mr) : ENOSYS;
 }
 
+/* The record has what the registration covers, for is_as_asked() in dmabuf.c. */
+static struct ibv_mr *register_exact(pindown_region *region, const struct pdn_exact *exact,
+				     struct pdn_mr *kept, int *error)
+{
+	struct ibv_mr *mr = pdn_verbs_make_exact(region, exact, error);
+
+	if (mr) {
+		kept->verbs.mr = *mr;
+		kept->verbs.mr.addr = (void *)(uintptr_t)exact->part.addr;
+		kept->verbs.mr.length = exact->length;
+		kept->iova = exact->iova;
+	}
+	return mr;
+}
+
 static int create(pindown_region *region, const struct pindown_key *key, void *request, void **data,
 		  void *arg)
 {
@@ -115,13 +139,18 @@ static int create(pindown_region *region, const struct pindown_key *key, void *r
 	(void)arg;
 	if (!kept)
 		return ENOMEM;
-	mr = register_part(region, key, request, &error);
+	if (key->word[0] & PDN_KEY_EXACT) {
+		mr = register_exact(region, request, kept, &error);
+	} else {
+		mr = register_part(region, key, request, &error);
+		if (mr)
+			kept->verbs.mr = *mr;
+	}
 	if (!mr) {
 		pdn_mr_free(kept);
 		errno = saved;
 		return error;
 	}
-	kept->verbs.mr = *mr;
 	pdn_mr_set_real(kept, mr);
 	*data = kept;
 	errno = saved;
@@ -201,6 +230,17 @@ static bool gets_room(int error, struct ibv_context *context)
 	return PDN_UNLIKELY(error == ENOMEM || error == ENOSPC) && pdn_verbs_evict_idle(context);
 }
 
+int pdn_verbs_attach(uint64_t addr, uint64_t length, const struct pindown_key *key, void *request,
+		     struct ibv_context *context, pindown_object **object)
+{
+	int result;
+
+	do
+		result = pindown_attach(our_consumer(), addr, length, 0, key, request, object);
+	while (gets_room(result, context));
+	return result;
+}
+
 static int attach_part(const struct pdn_registration *what, pindown_region *region,
 		       struct part part, pindown_object **object)
 {
@@ -265,10 +305,8 @@ static int attach(const struct pdn_registration *what, pindown_object **object)
 	if (what->iova != (uintptr_t)what->addr || pdn_verbs_any_limit())
 		return attach_carefully(what, true, object);
 	key = key_of(what, (struct part){0, 0});
-	do
-		result = pindown_attach(our_consumer(), (uintptr_t)what->addr, what->length, 0,
-					&key, what->pd, object);
-	while (gets_room(result, what->pd->context));
+	result = pdn_verbs_attach((uintptr_t)what->addr, what->length, &key, what->pd,
+				  what->pd->context, object);
 	if (PDN_UNLIKELY(is_worth_a_part(result)))
 		result = attach_carefully(what, false, object);
 	return result;
@@ -308,9 +346,19 @@ static struct ibv_mr *leave_to_libibverbs(struct pdn_mr *mr, int error)
 	return NULL;
 }
 
+/* Revoked: its memory is being freed, and the card may reuse the keys. */
+bool pdn_verbs_fill(struct pdn_mr *mr, const struct pdn_registration *what)
+{
+	const struct pdn_mr *kept = pindown_object_data(mr->object);
+
+	if (PDN_UNLIKELY(!kept))
+		return false;
+	fill(mr, what, &kept->verbs.mr);
+	return pindown_object_data(mr->object) == kept;
+}
+
 struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what)
 {
-	const struct pdn_mr *kept;
 	struct pdn_mr *mr;
 	int saved = errno, result;
 
@@ -327,11 +375,7 @@ struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what)
 			pdn_verbs_note_limit(what->pd->context, 0);
 		return leave_to_libibverbs(mr, saved);
 	}
-	kept = pindown_object_data(mr->object);
-	if (kept)
-		fill(mr, what, &kept->verbs.mr);
-	/* Revoked meanwhile, because its memory is being freed: the card may reuse the keys. */
-	if (PDN_UNLIKELY(!kept || pindown_object_data(mr->object) != kept)) {
+	if (PDN_UNLIKELY(!pdn_verbs_fill(mr, what))) {
 		pindown_detach(mr->object);
 		return leave_to_libibverbs(mr, saved);
 	}

@@ -159,6 +159,7 @@ struct pdn_mr *pdn_mr_new(enum pdn_mr_state state)
 		return NULL;
 	}
 	mr->object = NULL;
+	mr->by_dmabuf = false;
 	/*
 	 * Release of the state pairs with the acquire in is_of(), which then sees `real` as NULL.
 	 */

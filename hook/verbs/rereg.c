@@ -3,7 +3,8 @@
  * ibv_rereg_mr. The program keeps its ibv_mr, so the library that made it answers:
  *
  *	one that we made	another registration takes the old one's place: a dma-buf's for GPU
- *				memory, one of libibverbs' for host memory
+ *				memory, one of libibverbs' for host memory. One by ibv_reg_dmabuf_mr
+ *				is refused, as libibverbs does
  *	one of libibverbs'	the original call; the kernel refuses GPU memory (EFAULT) unless
  *				nvidia-peermem serves it
  */
@@ -118,7 +119,7 @@ static int rereg_given(struct pdn_mr *given, const struct pdn_change *change)
 	struct pdn_registration what = changed(given, change);
 	struct pdn_mr *with;
 
-	if (is_nonsense(change)) {
+	if (given->by_dmabuf || is_nonsense(change)) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;
 	}

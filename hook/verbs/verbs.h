@@ -6,13 +6,15 @@
  *	wrap.c		the wrappers, the look-ups, the real functions
  *	mr.c		the ibv_mr that a program is given for GPU memory
  *	cache.c		the network card's registrations behind them, kept in the cache
+ *	dmabuf.c	the same for dma-bufs that the program has exported itself
  *	rereg.c		ibv_rereg_mr
  *	limits.c	the limits of network cards
  *
  * A program that registers GPU memory gets an ibv_mr that we made: with the address and length that
  * it asked for, and the keys of a registration of the whole region. All ibv_mr of the same
- * protection domain and access share that registration. Registrations of host memory are left to
- * libibverbs.
+ * protection domain and access share that registration. By a dma-buf that the program has exported,
+ * it gets an ibv_mr of exactly the bytes that it named, and shares it with all calls that name the
+ * same. Registrations of host memory are left to libibverbs.
  */
 #ifndef PDN_VERBS_H
 #define PDN_VERBS_H
@@ -20,6 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cache/foreign_dmabufs.h"
 #include "cache/pindown.h"
 #include "hook/verbs/abi.h"
 
@@ -89,7 +92,8 @@ struct pdn_mr {
 	pindown_object *object; /* GIVEN: the cached registration that it holds, or NULL */
 	uint32_t state;		/* enum pdn_mr_state */
 	uint32_t next;		/* in a list of free ones */
-	uint32_t gone;		/* its device was closed: `real` no longer exists */
+	uint16_t gone;		/* its device was closed: `real` no longer exists */
+	bool by_dmabuf; /* GIVEN: by ibv_reg_dmabuf_mr, which libibverbs' ibv_rereg_mr refuses */
 	uint32_t number;
 } __attribute__((aligned(64)));
 
@@ -146,6 +150,29 @@ void pdn_verbs_forget_limits(const struct ibv_context *context);
  * libibverbs must register this, and nothing has changed. Keeps errno.
  */
 struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what);
+
+/* The same by a dma-buf that the program has exported (dmabuf.c). */
+struct pdn_exact {
+	struct ibv_pd *pd;
+	uint64_t offset;
+	size_t length;
+	uint64_t iova;
+	int fd, access;
+	struct pdn_exported part; /* out: the memory */
+};
+struct ibv_mr *pdn_verbs_register_dmabuf(struct pdn_exact *exact);
+
+/* What cache.c and dmabuf.c share. */
+#define PDN_KEY_EXACT 32u /* in word[0] of a key, beside the access: the key is of dmabuf.c */
+uint64_t pdn_verbs_key_access(int access);
+bool pdn_verbs_may_cache(int access);
+struct ibv_mr *pdn_verbs_make_exact(pindown_region *region, const struct pdn_exact *exact,
+				    int *error);
+/* pindown_attach(); idle registrations are given up if the card has no room. */
+int pdn_verbs_attach(uint64_t addr, uint64_t length, const struct pindown_key *key, void *request,
+		     struct ibv_context *context, pindown_object **object);
+/* The ibv_mr gets the keys of the object that it holds. false: that was revoked meanwhile. */
+bool pdn_verbs_fill(struct pdn_mr *mr, const struct pdn_registration *what);
 
 /* ibv_dereg_mr of an ibv_mr that we made; the answer of the verb. */
 int pdn_verbs_deregister(struct pdn_mr *mr);

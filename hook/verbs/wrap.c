@@ -184,10 +184,10 @@ static struct ibv_mr *try_after_all(const struct pdn_registration *what, int err
 }
 
 /* The registrations that we cache may be the reason for the card having no room. */
-static bool can_try_again(const struct pdn_registration *what)
+static bool can_try_again(const struct ibv_pd *pd)
 {
 	int error = errno;
-	bool can = error == ENOMEM && pdn_verbs_evict_idle(what->pd->context);
+	bool can = error == ENOMEM && pdn_verbs_evict_idle(pd->context);
 
 	errno = error;
 	return can;
@@ -205,7 +205,7 @@ static inline struct ibv_mr *make(enum road road, enum pdn_verb verb,
 		mr = pdn_verbs_register(what);
 	if (!mr)
 		mr = make_real(road, verb, what);
-	if (PDN_UNLIKELY(!mr) && can_try_again(what)) {
+	if (PDN_UNLIKELY(!mr) && can_try_again(what->pd)) {
 		errno = error;
 		mr = make_real(road, verb, what);
 	}
@@ -240,24 +240,47 @@ static inline struct ibv_mr *caught_ibv_reg_mr_iova2(enum road road, struct ibv_
 	return make(road, PDN_VERB_ibv_reg_mr_iova2, &what);
 }
 
-/* A dma-buf that the program exported itself: noted for the trace and the report, nothing else. */
-static RARE struct ibv_mr *caught_ibv_reg_dmabuf_mr(enum road road, struct ibv_pd *pd,
-						    uint64_t offset, size_t length, uint64_t iova,
-						    int fd, int access)
+/* As libibverbs does it. What it imports is noted for the report. */
+static struct ibv_mr *make_of_dmabuf(enum road road, const struct pdn_exact *exact)
 {
 	pdn_ibv_reg_dmabuf_mr_function *real = REAL(ibv_reg_dmabuf_mr);
-	uint64_t begun = begin_trace();
 	struct ibv_mr *mr = NULL;
 
 	if (real)
-		mr = real(pd, offset, length, iova, fd, access);
+		mr = real(exact->pd, exact->offset, exact->length, exact->iova, exact->fd,
+			  exact->access);
 	else
 		errno = ENOSYS;
 	if (mr)
-		pdn_export_imported(fd, mr);
+		pdn_export_imported(exact->fd, mr);
+	return mr;
+}
+
+static __attribute__((noinline)) struct ibv_mr *
+caught_ibv_reg_dmabuf_mr(enum road road, struct ibv_pd *pd, uint64_t offset, size_t length,
+			 uint64_t iova, int fd, int access)
+{
+	struct pdn_exact exact = {.pd = pd,
+				  .offset = offset,
+				  .length = length,
+				  .iova = iova,
+				  .fd = fd,
+				  .access = access};
+	uint64_t begun = begin_trace();
+	struct ibv_mr *mr = NULL;
+	int error = errno;
+
+	if (pdn_verbs_on())
+		mr = pdn_verbs_register_dmabuf(&exact);
+	if (!mr)
+		mr = make_of_dmabuf(road, &exact);
+	if (PDN_UNLIKELY(!mr) && can_try_again(pd)) {
+		errno = error;
+		mr = make_of_dmabuf(road, &exact);
+	}
 	if (PDN_UNLIKELY(begun))
 		trace(PDN_VERB_ibv_reg_dmabuf_mr, iova, length, mr ? 0 : errno, begun,
-		      mr ? mr->lkey : 0);
+		      mr ? mr->lkey | (uint64_t)pdn_mr_is_ours(mr) << 32 : 0);
 	return mr;
 }
 

@@ -197,6 +197,7 @@ struct sim_options {
 	uint64_t memory;     /* bytes of each device */
 	uint64_t pin_bytes;  /* UINT64_MAX: no limit */
 	bool export_cloexec; /* descriptors are close-on-exec */
+	bool export_pcie;    /* exports with CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE */
 	int driver_version;
 };
 extern struct sim_options sim_options;

@@ -143,7 +143,7 @@ SIM_CTX_CALL(cuMemGetHandleForAddressRange,
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!size || ptr % page || size % page || ptr + size < ptr)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (flags & CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE)
+	if (flags & CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE && !sim_options.export_pcie)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	result = export_range(ptr, size, &fd);
 	if (result == CUDA_SUCCESS)

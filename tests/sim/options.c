@@ -75,14 +75,17 @@ void sim_read_options(void)
 	uint64_t devices = sim_options.devices;
 	uint64_t version = sim_options.driver_version;
 	uint64_t cloexec = sim_options.export_cloexec;
+	uint64_t pcie = sim_options.export_pcie;
 
 	read_number("SIM_DEVICES", 0, 16, &devices);
 	read_number("SIM_MEMORY", 64ull << 20, 256ull << 30, &sim_options.memory);
 	read_number("SIM_PIN_BYTES", 0, UINT64_MAX, &sim_options.pin_bytes);
 	read_number("SIM_EXPORT_CLOEXEC", 0, 1, &cloexec);
+	read_number("SIM_EXPORT_PCIE", 0, 1, &pcie);
 	read_number("SIM_DRIVER_VERSION", 11000, 13090, &version);
 	sim_options.devices = devices;
 	sim_options.driver_version = version;
 	sim_options.export_cloexec = cloexec;
+	sim_options.export_pcie = pcie;
 	sim_options.memory &= ~((2ull << 20) - 1);
 }

@@ -14,6 +14,7 @@
  *                          CUDA_ERROR_OUT_OF_MEMORY. Closing descriptors (all duplicates, in all
  *                          processes, and mappings of them) frees space again
  *   SIM_EXPORT_CLOEXEC=1   0: exported descriptors are not close-on-exec
+ *   SIM_EXPORT_PCIE=0      1: exports with CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE work
  *   SIM_DRIVER_VERSION=13000
  *   SIM_FAIL=RULE,...      NAME:N, NAME:N-M, NAME:N-, NAME:* and optionally =ERROR (a name or a
  *                          number, default CUDA_ERROR_UNKNOWN): these calls of the exported symbol

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A verbs program that knows nothing of pindown: registers host memory and GPU memory, and lets the
- * card copy between two GPU buffers.
+ * A verbs program that knows nothing of pindown: registers host memory and GPU memory, also by a
+ * dma-buf that it exports itself, and lets the card copy between two GPU buffers.
  *
  * app ROAD
  *
@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "hook/cuda/abi.h"
 #include "recorder.h"
@@ -28,6 +29,7 @@
 	X(ibv_reg_mr, "IBVERBS_1.1")           \
 	X(ibv_reg_mr_iova, "IBVERBS_1.7")      \
 	X(ibv_reg_mr_iova2, "IBVERBS_1.8")     \
+	X(ibv_reg_dmabuf_mr, "IBVERBS_1.12")   \
 	X(ibv_dereg_mr, "IBVERBS_1.1")         \
 	X(recorder_calls, "RECORDER")          \
 	X(recorder_copy, "RECORDER")           \
@@ -119,6 +121,42 @@ static void copy(CUdeviceptr from, CUdeviceptr to, size_t size)
 	free(same);
 }
 
+/* As UCX and NCCL do: the descriptor is closed right after. */
+static struct ibv_mr *reg_dmabuf(CUdeviceptr from)
+{
+	struct ibv_mr *mr;
+	int fd;
+
+	if (cuMemGetHandleForAddressRange(&fd, from, 1 << 20, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+					  0))
+		return NULL;
+	mr = verbs.ibv_reg_dmabuf_mr(pd, 4096, 8192, from + 4096, fd, ACCESS);
+	close(fd);
+	return mr;
+}
+
+static void by_dmabuf(CUdeviceptr from)
+{
+	unsigned before = verbs.recorder_calls(RECORDER_REG_DMABUF_MR);
+
+	if (!verbs.ibv_reg_dmabuf_mr) {
+		printf("dmabuf: there is no such call\n");
+		return;
+	}
+	for (int i = 0; i < 2; i++) {
+		struct ibv_mr *mr = reg_dmabuf(from);
+
+		if (!mr) {
+			printf("dmabuf: %s\n", strerror(errno));
+			continue;
+		}
+		printf("dmabuf: registered, its own offset and length: %d, dereg %d\n",
+		       mr->addr == (void *)4096 && mr->length == 8192 && mr->pd == pd,
+		       verbs.ibv_dereg_mr(mr));
+	}
+	printf("dmabuf: registrations %u\n", verbs.recorder_calls(RECORDER_REG_DMABUF_MR) - before);
+}
+
 int main(int argc, char **argv)
 {
 	struct ibv_device **list;
@@ -149,6 +187,7 @@ int main(int argc, char **argv)
 		print_result("gpu", how, (void *)(p + 4096), 8192);
 	copy(p, q, 1 << 20);
 	printf("gpu: registrations %u\n", verbs.recorder_calls(RECORDER_REG_DMABUF_MR));
+	by_dmabuf(p);
 	cuMemFree_v2(p);
 	printf("gpu: open after one free %u\n", verbs.recorder_open_mrs());
 	printf("dealloc_pd %d\n", verbs.ibv_dealloc_pd(pd));

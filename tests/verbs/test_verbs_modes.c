@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <string.h>
+#include <unistd.h>
 
 #include "verbs_test.h"
 
@@ -80,6 +81,34 @@ START_TEST(switched_off_everything_is_libibverbs_own)
 }
 END_TEST
 
+static int export_of(CUdeviceptr p, size_t size)
+{
+	int fd = -1;
+
+	OK(cuMemGetHandleForAddressRange(&fd, p, size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+	return fd;
+}
+
+START_TEST(switched_off_a_programs_dmabuf_is_libibverbs_own)
+{
+	CUdeviceptr p;
+	struct ibv_mr *mr;
+	int fd;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	fd = export_of(p, MIB(4));
+	for (unsigned i = 0; i < 2; i++) {
+		mr = ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS);
+		ck_assert_int_eq(last_dmabuf().fd, fd);
+		ck_assert_int_eq(ibv_dereg_mr(mr), 0);
+	}
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+	ck_assert_uint_eq(dereg_calls(), 2);
+	ck_assert_uint_eq(stats().hits + stats().misses, 0);
+}
+END_TEST
+
 /* ---- PINDOWN_HELD=revoke ---- */
 
 START_TEST(a_registration_in_use_ends_with_its_memory)
@@ -135,6 +164,35 @@ START_TEST(what_is_freed_in_stream_order_ends_when_it_is_handed_out_again)
 }
 END_TEST
 
+START_TEST(one_by_a_programs_dmabuf_ends_with_its_memory)
+{
+	struct ibv_mr *mr, *again;
+	uint32_t old;
+	CUdeviceptr p;
+	int fd;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	fd = export_of(p, MIB(4));
+	mr = ibv_reg_dmabuf_mr(pd, 0, 8192, p, fd, ALL_ACCESS);
+	old = mr->rkey;
+	close(fd);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(dereg_calls(), 1);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+	ck_assert_uint_eq(gpu_alloc(MIB(4)), p);
+	fd = export_of(p, MIB(4));
+	again = ibv_reg_dmabuf_mr(pd, 0, 8192, p, fd, ALL_ACCESS);
+	ck_assert_uint_ne(again->rkey, old);
+	ck_assert_int_eq(recorder_copy(again->lkey, p, old, p + 4096, 10), RECORDER_REMOTE_ERROR);
+	must_deregister(mr); /* harmless */
+	ck_assert_uint_eq(dereg_calls(), 1);
+	must_deregister(again);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
+}
+END_TEST
+
 START_TEST(a_revoked_one_can_be_changed_into_a_good_one)
 {
 	struct ibv_mr *mr;
@@ -153,6 +211,24 @@ START_TEST(a_revoked_one_can_be_changed_into_a_good_one)
 END_TEST
 
 /* ---- PINDOWN_BACKEND=none ---- */
+
+START_TEST(a_programs_dmabuf_serves_without_a_regions)
+{
+	CUdeviceptr p;
+	int fd;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	fd = export_of(p, MIB(4));
+	for (unsigned i = 0; i < 2; i++)
+		must_deregister(ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS));
+	ck_assert_int_eq(last_dmabuf().fd, fd);
+	ck_assert_uint_eq(dmabuf_calls(), 1);
+	ck_assert_uint_eq(dereg_calls(), 0);
+	gpu_free(p);
+	ck_assert_uint_eq(dereg_calls(), 1);
+}
+END_TEST
 
 START_TEST(without_a_descriptor_libibverbs_is_asked)
 {
@@ -223,14 +299,17 @@ static void add_tests(TCase *tc, unsigned mode)
 		break;
 	case 1:
 		tcase_add_test(tc, switched_off_everything_is_libibverbs_own);
+		tcase_add_test(tc, switched_off_a_programs_dmabuf_is_libibverbs_own);
 		break;
 	case 2:
 		tcase_add_test(tc, a_registration_in_use_ends_with_its_memory);
 		tcase_add_test(tc, what_is_freed_in_stream_order_ends_when_it_is_handed_out_again);
 		tcase_add_test(tc, a_revoked_one_can_be_changed_into_a_good_one);
+		tcase_add_test(tc, one_by_a_programs_dmabuf_ends_with_its_memory);
 		break;
 	case 3:
 		tcase_add_test(tc, without_a_descriptor_libibverbs_is_asked);
+		tcase_add_test(tc, a_programs_dmabuf_serves_without_a_regions);
 		break;
 	case 4:
 		tcase_add_test(tc, what_is_evicted_is_deregistered);

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+/* Records found by a hash: chains in buckets, as many buckets as the table has room for records. */
+#define _GNU_SOURCE
+#include <string.h>
+
+#include "cache/base/hashed.h"
+
+#define MOST (1u << 20) /* address space is reserved for these; far more than a process can use */
+
+static struct pdn_hashed_link *link_at(const struct pdn_hashed *in, uint32_t number)
+{
+	return pdn_hashed_at(in, number);
+}
+
+static uint32_t *bucket_of(const struct pdn_hashed *in, uint64_t hash)
+{
+	return &in->table.column[0][hash & (in->buckets - 1)];
+}
+
+static void put_in_bucket(struct pdn_hashed *in, uint32_t number)
+{
+	uint32_t *bucket = bucket_of(in, link_at(in, number)->hash);
+
+	link_at(in, number)->next = *bucket;
+	*bucket = number;
+}
+
+/* The table has grown: twice the buckets, or more, and all records go into their new ones. */
+static void add_buckets(struct pdn_hashed *in)
+{
+	uint32_t buckets = 1;
+
+	while (buckets * 2 <= in->table.usable)
+		buckets *= 2;
+	if (buckets == in->buckets)
+		return;
+	in->buckets = buckets;
+	memset(in->table.column[0], 0, buckets * sizeof(uint32_t));
+	for (uint32_t n = 1; n <= in->table.used; n++)
+		if (link_at(in, n)->taken)
+			put_in_bucket(in, n);
+}
+
+static uint32_t take_record(struct pdn_hashed *in)
+{
+	struct pdn_table *tables[] = {&in->table};
+	uint32_t number = in->free;
+
+	if (number) {
+		in->free = link_at(in, number)->next;
+		return number;
+	}
+	if (!in->table.records && !pdn_tables_reserve(tables, 1, MOST))
+		return 0;
+	number = pdn_table_next(&in->table);
+	if (number)
+		add_buckets(in);
+	return number;
+}
+
+uint32_t pdn_hashed_add(struct pdn_hashed *in, uint64_t hash)
+{
+	uint32_t number = take_record(in);
+
+	if (!number)
+		return 0;
+	memset(pdn_hashed_at(in, number), 0, in->table.record_bytes);
+	link_at(in, number)->hash = hash;
+	link_at(in, number)->taken = 1;
+	put_in_bucket(in, number);
+	/* Relaxed, here and below: for an owner that asks without the lock whether there is any. */
+	__atomic_store_n(&in->count, in->count + 1, __ATOMIC_RELAXED);
+	return number;
+}
+
+void pdn_hashed_remove(struct pdn_hashed *in, uint32_t number)
+{
+	struct pdn_hashed_link *link = link_at(in, number);
+	uint32_t *at = bucket_of(in, link->hash);
+
+	while (*at != number)
+		at = &link_at(in, *at)->next;
+	*at = link->next;
+	link->taken = 0;
+	link->next = in->free;
+	in->free = number;
+	__atomic_store_n(&in->count, in->count - 1, __ATOMIC_RELAXED);
+}
+
+static uint32_t with_hash(const struct pdn_hashed *in, uint32_t number, uint64_t hash)
+{
+	while (number && link_at(in, number)->hash != hash)
+		number = link_at(in, number)->next;
+	return number;
+}
+
+uint32_t pdn_hashed_first(const struct pdn_hashed *in, uint64_t hash)
+{
+	return in->count ? with_hash(in, *bucket_of(in, hash), hash) : 0;
+}
+
+uint32_t pdn_hashed_next(const struct pdn_hashed *in, uint32_t number)
+{
+	const struct pdn_hashed_link *link = link_at(in, number);
+
+	return with_hash(in, link->next, link->hash);
+}
+
+void pdn_hashed_clear(struct pdn_hashed *in)
+{
+	if (in->table.records)
+		pdn_table_clear(&in->table);
+	in->free = in->count = 0;
+}

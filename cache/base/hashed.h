@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Records that are found by a hash, in a table that grows (table.h). A record stays where it is
+ * until it is removed; then its number and its place are used again. Several records may have the
+ * same hash.
+ *
+ * All of it is used under the cache's lock. No memory is taken before the first record.
+ */
+#ifndef PDN_HASHED_H
+#define PDN_HASHED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cache/base/table.h"
+
+/* Must be the first member of a record. */
+struct pdn_hashed_link {
+	uint64_t hash;
+	uint32_t next; /* in the bucket, or in the list of free records */
+	uint32_t taken;
+};
+
+struct pdn_hashed {
+	struct pdn_table table; /* the owner sets record_bytes, and columns to 1: the buckets */
+	uint32_t buckets, free, count;
+};
+
+#define PDN_HASHED(record)                                               \
+	{                                                                \
+		.table = {.record_bytes = sizeof(record), .columns = 1 } \
+	}
+
+/* A new record, zero but for its link. 0: there is no room, or memory is short. */
+uint32_t pdn_hashed_add(struct pdn_hashed *in, uint64_t hash);
+void pdn_hashed_remove(struct pdn_hashed *in, uint32_t number);
+
+/* The first record with this hash, and the one after it; 0: none. */
+uint32_t pdn_hashed_first(const struct pdn_hashed *in, uint64_t hash);
+uint32_t pdn_hashed_next(const struct pdn_hashed *in, uint32_t number);
+
+static inline void *pdn_hashed_at(const struct pdn_hashed *in, uint32_t number)
+{
+	return in->table.records + number * in->table.record_bytes;
+}
+
+/* For a walk over all numbers from 1 to in->table.used. */
+static inline bool pdn_hashed_is_taken(const struct pdn_hashed *in, uint32_t number)
+{
+	return ((const struct pdn_hashed_link *)pdn_hashed_at(in, number))->taken;
+}
+
+/* Removes all records. Keeps errno, is async-signal-safe. */
+void pdn_hashed_clear(struct pdn_hashed *in);
+
+/* Spreads the bits of a number: the finish of SplitMix64. */
+static inline uint64_t pdn_hash(uint64_t x)
+{
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+	return x ^ x >> 31;
+}
+
+#endif

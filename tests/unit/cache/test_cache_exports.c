@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which memory a descriptor of the program's own stands for. A file of its own plays the dma-buf of
+ * each export; the memory is the scripted driver's.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cache/foreign_dmabufs.h"
+#include "cache/foreign_table.h"
+#include "tests/unit/support/cache_test.h"
+
+#define SIZE MIB(2)
+
+static int a_file(void)
+{
+	int fd = memfd_create("buffer", MFD_CLOEXEC);
+
+	ck_assert_int_ge(fd, 0);
+	return fd;
+}
+
+static void export_as(int fd, uint64_t addr, uint64_t size)
+{
+	errno = 4321;
+	pdn_exported(addr, size, 0, fd, __builtin_return_address(0));
+	ck_assert_int_eq(errno, 4321);
+}
+
+/* Allocates, and exports all of it. */
+static int export_new(uint64_t addr)
+{
+	int fd = a_file();
+
+	fake_alloc(addr, SIZE, FAKE_LINEAR);
+	export_as(fd, addr, SIZE);
+	return fd;
+}
+
+static bool is_known(int fd, uint64_t offset, uint64_t length)
+{
+	struct pdn_exported part;
+	bool known;
+
+	errno = 4321;
+	known = pdn_export_find(fd, offset, length, &part);
+	ck_assert_int_eq(errno, 4321);
+	return known;
+}
+
+/* The first byte of the descriptor is at this address, which lies in this allocation. */
+static void assert_stands_for(int fd, uint64_t addr, uint64_t base)
+{
+	struct pdn_exported part;
+
+	ck_assert(pdn_export_find(fd, 0, 1, &part));
+	ck_assert_uint_eq(part.addr, addr);
+	ck_assert_uint_eq(part.memory.base, base);
+	ck_assert_uint_eq(part.buffer_id, fake_id(base));
+	ck_assert(pdn_export_is_still_there(&part));
+}
+
+static bool any_remembered(void)
+{
+	return __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED) != 0;
+}
+
+/* ---- ranges ---- */
+
+START_TEST(a_part_of_an_allocation)
+{
+	struct pdn_exported part;
+	int fd = a_file();
+
+	fake_alloc(BASE, SIZE, FAKE_LINEAR);
+	pdn_exported(BASE + KIB(64), KIB(128), 1, fd, NULL);
+	ck_assert(pdn_export_find(fd, 4096, 8192, &part));
+	ck_assert_uint_eq(part.addr, BASE + KIB(64) + 4096);
+	ck_assert_uint_eq(part.memory.base, BASE);
+	ck_assert_uint_eq(part.memory.end, BASE + SIZE);
+	ck_assert_uint_eq(part.buffer_id, fake_id(BASE));
+	ck_assert_uint_eq(part.flags, 1);
+}
+END_TEST
+
+START_TEST(a_range_that_the_dmabuf_does_not_have)
+{
+	int fd = export_new(BASE);
+
+	ck_assert(is_known(fd, 0, SIZE));
+	ck_assert(is_known(fd, SIZE - 1, 1));
+	ck_assert(!is_known(fd, 0, SIZE + 1));
+	ck_assert(!is_known(fd, SIZE, 1));
+	ck_assert(!is_known(fd, 0, 0));
+	ck_assert(!is_known(fd, 1, UINT64_MAX));
+	ck_assert(!is_known(fd, UINT64_MAX, 2));
+}
+END_TEST
+
+/* The allocation in the middle was meant; a part that lies in the neighbour is not known. */
+START_TEST(a_range_rounded_out_to_pages)
+{
+	int fd = a_file();
+
+	fake_alloc(BASE, 1024, FAKE_LINEAR);
+	fake_alloc(BASE + 1024, 8192, FAKE_LINEAR);
+	export_as(fd, BASE, 12288);
+	ck_assert(is_known(fd, 0, 12288));
+	ck_assert(is_known(fd, 1024, 8192));
+	ck_assert(!is_known(fd, 0, 1024));
+	ck_assert(!is_known(fd, 1024 + 8192, 100));
+}
+END_TEST
+
+START_TEST(a_range_over_two_mappings)
+{
+	struct pdn_exported part;
+	int fd = a_file();
+
+	fake_reserved = BASE;
+	fake_reserved_size = 2 * SIZE;
+	pdn_is_mapped = fake_is_mapped;
+	fake_alloc(BASE, SIZE, FAKE_VMM);
+	fake_alloc(BASE + SIZE, SIZE, FAKE_VMM);
+	export_as(fd, BASE, 2 * SIZE);
+	ck_assert(pdn_export_find(fd, SIZE, SIZE, &part));
+	ck_assert_uint_eq(part.memory.base, BASE);
+	ck_assert_uint_eq(part.memory.end, BASE + 2 * SIZE);
+	/* The second mapping is replaced unseen; the first one stays. */
+	ck_assert_int_eq(fake_free(BASE + SIZE), FAKE_SUCCESS);
+	fake_alloc(BASE + SIZE, SIZE, FAKE_VMM);
+	ck_assert(!is_known(fd, 0, SIZE));
+}
+END_TEST
+
+/* ---- descriptors ---- */
+
+START_TEST(a_duplicate_is_the_same_export)
+{
+	int fd = export_new(BASE), other = dup(fd);
+
+	assert_stands_for(other, BASE, BASE);
+	close(fd);
+	assert_stands_for(other, BASE, BASE);
+}
+END_TEST
+
+static void send_descriptor(int to, int fd)
+{
+	union {
+		struct cmsghdr first;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	char byte = 0;
+	struct iovec data = {&byte, 1};
+	struct msghdr message = {.msg_iov = &data,
+				 .msg_iovlen = 1,
+				 .msg_control = &control,
+				 .msg_controllen = sizeof(control)};
+
+	control.first = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+	memcpy(CMSG_DATA(&control.first), &fd, sizeof(fd));
+	ck_assert_int_eq(sendmsg(to, &message, 0), 1);
+}
+
+static int receive_descriptor(int from)
+{
+	union {
+		struct cmsghdr first;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	char byte;
+	int fd;
+	struct iovec data = {&byte, 1};
+	struct msghdr message = {.msg_iov = &data,
+				 .msg_iovlen = 1,
+				 .msg_control = &control,
+				 .msg_controllen = sizeof(control)};
+
+	ck_assert_int_eq(recvmsg(from, &message, 0), 1);
+	memcpy(&fd, CMSG_DATA(&control.first), sizeof(fd));
+	return fd;
+}
+
+START_TEST(one_that_was_received_in_a_message)
+{
+	int fd = export_new(BASE), pair[2], other;
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+	send_descriptor(pair[0], fd);
+	close(fd);
+	other = receive_descriptor(pair[1]);
+	assert_stands_for(other, BASE, BASE);
+}
+END_TEST
+
+START_TEST(an_export_of_the_same_range)
+{
+	int first = export_new(BASE), second = a_file();
+
+	export_as(second, BASE, SIZE);
+	assert_stands_for(first, BASE, BASE);
+	assert_stands_for(second, BASE, BASE);
+	export_as(first, BASE, SIZE); /* a driver that gives the same file again */
+	assert_stands_for(first, BASE, BASE);
+}
+END_TEST
+
+/* Linux before 5.3: one inode for all. */
+START_TEST(one_file_for_different_memory_is_not_known)
+{
+	int fd = export_new(BASE);
+
+	fake_alloc(BASE + SIZE, SIZE, FAKE_LINEAR);
+	export_as(fd, BASE + SIZE, SIZE);
+	ck_assert(!is_known(fd, 0, 1));
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+	assert_stands_for(fd, BASE + SIZE, BASE + SIZE);
+}
+END_TEST
+
+START_TEST(a_position_tells_parts_of_one_file_apart)
+{
+	char path[32];
+	int fd = export_new(BASE), other;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	other = open(path, O_RDWR);
+	ck_assert_int_eq(lseek(other, 4096, SEEK_SET), 4096);
+	fake_alloc(BASE + SIZE, SIZE, FAKE_LINEAR);
+	export_as(other, BASE + SIZE, SIZE);
+	assert_stands_for(fd, BASE, BASE);
+	assert_stands_for(dup(other), BASE + SIZE, BASE + SIZE);
+}
+END_TEST
+
+START_TEST(a_number_that_another_file_has)
+{
+	int fd = export_new(BASE), other = dup(fd);
+
+	close(fd);
+	ck_assert(!is_known(fd, 0, 1));
+	ck_assert_int_eq(a_file(), fd);
+	ck_assert(!is_known(fd, 0, 1));
+	assert_stands_for(other, BASE, BASE);
+	ck_assert(!is_known(-1, 0, 1));
+}
+END_TEST
+
+/* ---- many ---- */
+
+/* All open at once: positions in one file. */
+START_TEST(ten_thousand)
+{
+	const struct rlimit enough = {11000, 11000};
+	char path[32];
+	int fd[10000], first = a_file();
+
+	if (setrlimit(RLIMIT_NOFILE, &enough) != 0) {
+		skip_test("this process can't have 10000 descriptors");
+		return;
+	}
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", first);
+	fake_alloc(BASE, 10000 * KIB(64), FAKE_LINEAR);
+	for (int i = 0; i < 10000; i++) {
+		fd[i] = open(path, O_RDWR);
+		ck_assert_int_eq(lseek(fd[i], i, SEEK_SET), i);
+		export_as(fd[i], BASE + (uint64_t)i * KIB(64), KIB(64));
+	}
+	for (int i = 0; i < 10000; i++)
+		assert_stands_for(fd[i], BASE + (uint64_t)i * KIB(64), BASE);
+	ck_assert_uint_eq(pdn_foreign_count(), 10000);
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+	ck_assert_uint_eq(pdn_foreign_count(), 0);
+	ck_assert(!is_known(fd[5000], 0, 1));
+}
+END_TEST
+
+/* A program that closes each after its import: the open ones and the imported ones stay. */
+START_TEST(closed_ones_are_forgotten_as_their_number_grows)
+{
+	int kept = export_new(BASE + SIZE), duplicate, by, fd;
+
+	fd = export_new(BASE);
+	duplicate = dup(fd);
+	close(fd);
+	fd = export_new(BASE + 2 * SIZE);
+	pdn_export_imported(fd, &by);
+	close(fd);
+	for (unsigned i = 0; i < 20000; i++) {
+		fd = a_file();
+		export_as(fd, BASE, SIZE);
+		close(fd);
+		ck_assert_uint_le(pdn_foreign_count(), 1024);
+	}
+	assert_stands_for(kept, BASE + SIZE, BASE + SIZE);
+	assert_stands_for(duplicate, BASE, BASE);
+	ck_assert_int_ne(pdn_foreign_overlapping(BASE + 2 * SIZE, BASE + 3 * SIZE), 0);
+}
+END_TEST
+
+/* All are found by address, whatever went and came before. */
+START_TEST(the_end_of_memory_finds_all_of_it_and_nothing_else)
+{
+	const unsigned count = 3000;
+	unsigned left = count;
+	int fd = a_file();
+
+	for (unsigned i = 0; i < count; i++) {
+		uint64_t addr = BASE + (i * 7919u % count) * SIZE;
+
+		fake_alloc(addr, SIZE, FAKE_LINEAR);
+		export_as(fd, addr, SIZE);
+	}
+	ck_assert_uint_eq(pdn_foreign_count(), count);
+	for (unsigned i = 0; i < count; i++) {
+		uint64_t addr = BASE + (i * 6007u % count) * SIZE;
+
+		ck_assert_int_eq(watched_free(addr), FAKE_SUCCESS);
+		ck_assert_uint_eq(pdn_foreign_count(), --left);
+		ck_assert_uint_eq(pdn_foreign_overlapping(addr, addr + SIZE), 0);
+	}
+	ck_assert(!any_remembered());
+}
+END_TEST
+
+/* Memory whose free was not seen, and other memory in its place. */
+START_TEST(one_that_reaches_over_many_others)
+{
+	const uint64_t last = BASE + 600 * SIZE;
+	int fd = a_file();
+
+	for (unsigned i = 0; i < 500; i++)
+		export_as(fd, BASE + (i * 7u % 500) * SIZE, i == 100 ? 700 * SIZE : SIZE);
+	ck_assert_int_ne(pdn_foreign_overlapping(last, last + 1), 0);
+	pdn_foreign_remove(pdn_foreign_overlapping(last, last + 1));
+	ck_assert_uint_eq(pdn_foreign_overlapping(last, last + 1), 0);
+	ck_assert_uint_eq(pdn_foreign_count(), 499);
+}
+END_TEST
+
+/* ---- the end ---- */
+
+START_TEST(freed_memory_has_no_export)
+{
+	int fd = export_new(BASE), other = export_new(BASE + SIZE);
+
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+	ck_assert(!is_known(fd, 0, 1));
+	ck_assert(any_remembered());
+	watched_alloc(BASE, SIZE, FAKE_LINEAR);
+	ck_assert(!is_known(fd, 0, 1));
+	assert_stands_for(other, BASE + SIZE, BASE + SIZE);
+	ck_assert_int_eq(watched_free(BASE + SIZE), FAKE_SUCCESS);
+	ck_assert(!any_remembered());
+}
+END_TEST
+
+/* Nobody sees the free: the buffer id tells. */
+START_TEST(other_memory_at_the_address_is_not_the_export)
+{
+	int fd = export_new(BASE);
+	struct pdn_exported part;
+
+	ck_assert(pdn_export_find(fd, 0, 1, &part));
+	ck_assert_int_eq(fake_free(BASE), FAKE_SUCCESS);
+	ck_assert(!is_known(fd, 0, 1));
+	fake_alloc(BASE, SIZE, FAKE_LINEAR);
+	ck_assert(!is_known(fd, 0, 1));
+	ck_assert(!pdn_export_is_still_there(&part));
+}
+END_TEST
+
+START_TEST(the_end_of_a_context)
+{
+	int fd = export_new(BASE), pool = a_file();
+
+	fake_alloc(BASE + SIZE, SIZE, FAKE_POOL);
+	export_as(pool, BASE + SIZE, SIZE);
+	watched_context_destroy(FAKE_CONTEXT);
+	ck_assert(!is_known(fd, 0, 1));
+	assert_stands_for(pool, BASE + SIZE, BASE + SIZE);
+}
+END_TEST
+
+/* ---- processes and threads ---- */
+
+START_TEST(a_child_knows_none)
+{
+	int fd = export_new(BASE), status;
+	pid_t child = fork();
+
+	if (child == 0) {
+		bool none;
+
+		pdn_fork_child();
+		none = !any_remembered() && !is_known(fd, 0, 1);
+		_exit(none && pdn_foreign_count() == 0 ? 0 : 1);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	assert_stands_for(fd, BASE, BASE);
+}
+END_TEST
+
+static void export_and_free(void *arg)
+{
+	uint64_t at = BASE + (uintptr_t)arg * GIB(1);
+
+	for (unsigned i = 0; i < 2000; i++) {
+		uint64_t addr = at + i % 3 * SIZE;
+		int fd = export_new(addr);
+
+		assert_stands_for(fd, addr, addr);
+		ck_assert_int_eq(watched_free(addr), FAKE_SUCCESS);
+		ck_assert(!is_known(fd, 0, 1));
+		close(fd);
+	}
+}
+
+/* Exported, and closed, and never freed: searches for closed ones run at the same time. */
+static void export_and_close(void *arg)
+{
+	uint64_t addr = BASE + (uintptr_t)arg * GIB(1);
+	int kept = export_new(addr);
+
+	for (unsigned i = 0; i < 4000; i++) {
+		int fd = a_file();
+
+		export_as(fd, addr, SIZE);
+		close(fd);
+	}
+	assert_stands_for(kept, addr, addr);
+}
+
+START_TEST(threads)
+{
+	struct worker worker[4];
+
+	for (uintptr_t i = 0; i < 4; i++)
+		worker_start(&worker[i], i % 2 ? export_and_free : export_and_close, (void *)i);
+	for (unsigned i = 0; i < 4; i++)
+		worker_join(&worker[i]);
+	for (uintptr_t i = 0; i < 4; i += 2)
+		ck_assert_int_eq(watched_free(BASE + i * GIB(1)), FAKE_SUCCESS);
+	ck_assert_uint_eq(pdn_foreign_count(), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cache: the program's own dma-bufs");
+	TCase *tc = cache_case(suite, "ranges");
+
+	tcase_add_test(tc, a_part_of_an_allocation);
+	tcase_add_test(tc, a_range_that_the_dmabuf_does_not_have);
+	tcase_add_test(tc, a_range_rounded_out_to_pages);
+	tcase_add_test(tc, a_range_over_two_mappings);
+	tc = cache_case(suite, "descriptors");
+	tcase_add_test(tc, a_duplicate_is_the_same_export);
+	tcase_add_test(tc, one_that_was_received_in_a_message);
+	tcase_add_test(tc, an_export_of_the_same_range);
+	tcase_add_test(tc, one_file_for_different_memory_is_not_known);
+	tcase_add_test(tc, a_position_tells_parts_of_one_file_apart);
+	tcase_add_test(tc, a_number_that_another_file_has);
+	tc = cache_case(suite, "many");
+	tcase_add_test(tc, ten_thousand);
+	tcase_add_test(tc, closed_ones_are_forgotten_as_their_number_grows);
+	tcase_add_test(tc, the_end_of_memory_finds_all_of_it_and_nothing_else);
+	tcase_add_test(tc, one_that_reaches_over_many_others);
+	tc = cache_case(suite, "the end");
+	tcase_add_test(tc, freed_memory_has_no_export);
+	tcase_add_test(tc, other_memory_at_the_address_is_not_the_export);
+	tcase_add_test(tc, the_end_of_a_context);
+	tc = cache_case(suite, "processes and threads");
+	tcase_add_test(tc, a_child_knows_none);
+	tcase_add_test(tc, threads);
+	return run_suite(suite);
+}

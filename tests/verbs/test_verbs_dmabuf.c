@@ -1,0 +1,667 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ibv_reg_dmabuf_mr of a dma-buf that the program has exported itself: what comes from the cache,
+ * and what is left to libibverbs.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "verbs_test.h"
+
+static CUdeviceptr p; /* 4 MiB */
+static int fd;	      /* all of it */
+
+static int export_range(CUdeviceptr addr, size_t size, unsigned long long flags)
+{
+	int made = -1;
+
+	OK(cuMemGetHandleForAddressRange(&made, addr, size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+					 flags));
+	return made;
+}
+
+static void begin_with_export(void)
+{
+	begin();
+	p = gpu_alloc(MIB(4));
+	fd = export_range(p, MIB(4), 0);
+}
+
+/* Registers in p's own addresses; the ibv_mr is as libibverbs makes it. */
+static struct ibv_mr *reg(struct ibv_pd *in, uint64_t offset, size_t length, uint64_t iova, int by,
+			  int access)
+{
+	struct ibv_mr *mr;
+
+	errno = 4321;
+	mr = ibv_reg_dmabuf_mr(in, offset, length, iova, by, access);
+	ck_assert_msg(mr != NULL, "ibv_reg_dmabuf_mr: errno %d", errno);
+	ck_assert_int_eq(errno, 4321);
+	ck_assert_ptr_eq(mr->context, in->context);
+	ck_assert_ptr_eq(mr->pd, in);
+	ck_assert_uint_eq((uintptr_t)mr->addr, offset);
+	ck_assert_uint_eq(mr->length, length);
+	return mr;
+}
+
+static struct ibv_mr *reg_at(uint64_t offset, size_t length)
+{
+	return reg(pd, offset, length, p + offset, fd, ALL_ACCESS);
+}
+
+static void once(uint64_t offset, size_t length)
+{
+	must_deregister(reg_at(offset, length));
+}
+
+static struct recorder_call last_call(void)
+{
+	struct recorder_call call;
+
+	ck_assert(recorder_last(RECORDER_REG_DMABUF_MR, &call));
+	return call;
+}
+
+/* Did the last call reach libibverbs as the program made it? */
+static bool was_untouched(struct ibv_pd *in, uint64_t offset, size_t length, uint64_t iova, int by,
+			  int access)
+{
+	struct recorder_call call = last_call();
+
+	return call.pd == in && call.addr == offset && call.length == length && call.iova == iova &&
+	       call.fd == by && call.access == access;
+}
+
+/* ---- one registration ---- */
+
+START_TEST(the_second_one_is_the_first_one)
+{
+	struct ibv_mr *first, *second;
+
+	begin_with_export();
+	first = reg_at(8192, KIB(64));
+	ck_assert_int_ne(last_call().fd, fd); /* the region's, which all share */
+	second = reg_at(8192, KIB(64));
+	ck_assert_ptr_ne(first, second);
+	ck_assert_uint_eq(first->lkey, second->lkey);
+	ck_assert_uint_eq(first->rkey, second->rkey);
+	ck_assert_uint_eq(first->handle, second->handle);
+	must_deregister(first);
+	must_deregister(second);
+	for (unsigned i = 0; i < 10000; i++)
+		once(8192, KIB(64));
+	ck_assert_uint_eq(dmabuf_calls(), 1);
+	ck_assert_uint_eq(dereg_calls(), 0);
+	ck_assert_uint_eq(stats().regions, 1);
+}
+END_TEST
+
+START_TEST(it_covers_exactly_what_the_program_named)
+{
+	struct ibv_mr *mr;
+
+	begin_with_export();
+	mr = reg(pd, 5000, 10000, 77 * KIB(4) + 5000 % KIB(4), fd, ALL_ACCESS);
+	ck_assert_uint_eq(last_call().addr, 5000);
+	ck_assert_uint_eq(last_call().length, 10000);
+	ck_assert_uint_eq(last_call().iova, 77 * KIB(4) + 5000 % KIB(4));
+	must_deregister(mr);
+	mr = reg_at(5000, 10000);
+	gpu_fill(p, 'a', MIB(4));
+	gpu_fill(p + 5000, 'b', 5000);
+	ck_assert_int_eq(recorder_copy(mr->lkey, p + 5000, mr->rkey, p + 10000, 5000), RECORDER_OK);
+	ck_assert(gpu_holds(p + 10000, 'b', 5000));
+	ck_assert(gpu_holds(p + 15000, 'a', KIB(64)));
+	ck_assert_int_eq(recorder_copy(mr->lkey, p + 5000, mr->rkey, p + 14999, 2),
+			 RECORDER_REMOTE_ERROR);
+	ck_assert_int_eq(recorder_copy(mr->lkey, p + 4999, mr->rkey, p + 5000, 2),
+			 RECORDER_LOCAL_ERROR);
+	must_deregister(mr);
+}
+END_TEST
+
+START_TEST(whatever_differs_is_another_one)
+{
+	struct ibv_pd *other;
+	unsigned made = 0;
+
+	begin_with_export();
+	other = ibv_alloc_pd(device);
+	for (unsigned round = 0; round < 2; round++) {
+		once(0, 8192);
+		once(0, 8193);
+		once(4096, 8192);
+		must_deregister(reg(pd, 0, 8192, 0, fd, ALL_ACCESS));
+		must_deregister(reg(other, 0, 8192, p, fd, ALL_ACCESS));
+		must_deregister(reg(pd, 0, 8192, p, fd, IBV_ACCESS_LOCAL_WRITE));
+		must_deregister(reg(pd, 0, 8192, p, fd, ALL_ACCESS | IBV_ACCESS_RELAXED_ORDERING));
+		ck_assert_int_eq(last_call().access, ALL_ACCESS | IBV_ACCESS_RELAXED_ORDERING);
+		if (!round)
+			made = dmabuf_calls();
+	}
+	ck_assert_uint_eq(made, 7);
+	ck_assert_uint_eq(dmabuf_calls(), 7);
+}
+END_TEST
+
+/* The same bytes by other descriptors: a duplicate, a second export, an export of another range. */
+START_TEST(every_descriptor_of_the_memory_finds_the_same)
+{
+	int other, again, part;
+
+	begin_with_export();
+	other = dup(fd);
+	again = export_range(p, MIB(4), 0);
+	part = export_range(p + KIB(64), KIB(128), 0);
+	once(KIB(64), 8192);
+	close(fd);
+	must_deregister(reg(pd, KIB(64), 8192, p + KIB(64), other, ALL_ACCESS));
+	must_deregister(reg(pd, KIB(64), 8192, p + KIB(64), again, ALL_ACCESS));
+	must_deregister(reg(pd, 0, 8192, p + KIB(64), part, ALL_ACCESS));
+	ck_assert_uint_eq(dmabuf_calls(), 1);
+}
+END_TEST
+
+START_TEST(the_program_may_close_its_descriptor)
+{
+	struct ibv_mr *mr;
+
+	begin_with_export();
+	mr = reg_at(0, MIB(4));
+	close(fd);
+	gpu_fill(p, 'x', KIB(64));
+	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + MIB(1), KIB(64)), RECORDER_OK);
+	ck_assert(gpu_holds(p + MIB(1), 'x', KIB(64)));
+	must_deregister(mr);
+	/* UCX, NCCL and others export again for each registration. */
+	for (unsigned i = 0; i < 3000; i++) {
+		fd = export_range(p, MIB(4), 0);
+		mr = reg_at(0, MIB(4));
+		close(fd);
+		must_deregister(mr);
+	}
+	ck_assert_uint_eq(dmabuf_calls(), 1);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(sim_open_exports(0), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+END_TEST
+
+/* A small buffer's export is rounded out to whole pages. */
+START_TEST(a_range_that_is_rounded_out_to_pages)
+{
+	CUdeviceptr small;
+	int by;
+
+	begin();
+	small = gpu_alloc(5000);
+	by = export_range(small, 8192, 0);
+	must_deregister(reg(pd, 0, 8192, small, by, ALL_ACCESS));
+	must_deregister(reg(pd, 0, 8192, small, by, ALL_ACCESS));
+	must_deregister(reg(pd, 0, 5000, small, by, ALL_ACCESS));
+	ck_assert_uint_eq(last_call().length, 5000);
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+	close(by);
+	gpu_free(small);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+}
+END_TEST
+
+START_TEST(pool_memory)
+{
+	CUdeviceptr q;
+	int by;
+
+	begin();
+	OK(cuMemAllocAsync(&q, MIB(4), NULL));
+	by = export_range(q, MIB(4), 0);
+	for (unsigned i = 0; i < 2; i++)
+		must_deregister(reg(pd, 4096, 4096, q + 4096, by, ALL_ACCESS));
+	ck_assert_uint_eq(dmabuf_calls(), 1);
+	close(by);
+	OK(cuMemFreeAsync(q, NULL));
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+}
+END_TEST
+
+START_TEST(mapped_memory_of_two_handles)
+{
+	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemGenericAllocationHandle handle[2];
+	CUdeviceptr at;
+	int by;
+
+	begin();
+	OK(cuMemAddressReserve(&at, MIB(4), 0, 0, 0));
+	for (unsigned i = 0; i < 2; i++) {
+		OK(cuMemCreate(&handle[i], MIB(2), &prop, 0));
+		OK(cuMemMap(at + i * MIB(2), MIB(2), 0, handle[i], 0));
+	}
+	by = export_range(at, MIB(4), 0);
+	for (unsigned i = 0; i < 2; i++)
+		must_deregister(reg(pd, MIB(1), MIB(2), at + MIB(1), by, ALL_ACCESS));
+	ck_assert_uint_eq(dmabuf_calls(), 1);
+	close(by);
+	OK(cuMemUnmap(at + MIB(2), MIB(2)));
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+}
+END_TEST
+
+/* ---- its end ---- */
+
+static bool freed_first;
+
+static void look(void *arg)
+{
+	(void)arg;
+	freed_first = sim_calls("cuMemFree_v2") != 0;
+}
+
+START_TEST(an_idle_one_ends_before_the_driver_frees)
+{
+	begin_with_export();
+	once(0, MIB(4));
+	close(fd);
+	recorder_meanwhile(RECORDER_DEREG_MR, look, NULL);
+	gpu_free(p);
+	ck_assert_uint_eq(dereg_calls(), 1);
+	ck_assert(!freed_first);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+END_TEST
+
+START_TEST(a_held_one_is_kept_and_counted)
+{
+	struct ibv_mr *mr;
+
+	begin_with_export();
+	mr = reg_at(0, 8192);
+	close(fd);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+	ck_assert_uint_eq(stats().object_kept_regions, 1);
+	ck_assert_uint_eq(sim_kept_bytes(0), MIB(4));
+	must_deregister(mr);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+END_TEST
+
+START_TEST(domains_and_devices_end_with_idle_ones)
+{
+	begin_with_export();
+	once(0, 8192);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	pd = ibv_alloc_pd(device);
+	once(0, 8192);
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+	ck_assert_int_eq(ibv_close_device(device), 0);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+}
+END_TEST
+
+START_TEST(given_back_twice)
+{
+	struct ibv_mr *mr;
+
+	begin_with_export();
+	mr = reg_at(0, 8192);
+	must_deregister(mr);
+	ck_assert_int_eq(ibv_dereg_mr(mr), EINVAL);
+	once(0, 8192);
+	ck_assert_uint_eq(dmabuf_calls(), 1);
+	ck_assert_uint_eq(dereg_calls(), 0);
+}
+END_TEST
+
+START_TEST(it_can_not_be_changed_as_no_dmabuf_can)
+{
+	struct ibv_mr *mr;
+
+	begin_with_export();
+	mr = reg_at(0, 8192);
+	ck_assert_int_eq(
+		ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE),
+		IBV_REREG_MR_ERR_INPUT);
+	ck_assert_int_eq(errno, EINVAL);
+	must_deregister(mr);
+	/* Its structure may be given out again, for a registration that can. */
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	ck_assert_int_eq(
+		ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE),
+		0);
+	must_deregister(mr);
+}
+END_TEST
+
+START_TEST(a_card_that_is_full_gets_room)
+{
+	begin_with_export();
+	recorder_limit(0, 1);
+	for (uint64_t i = 0; i < 4; i++)
+		once(i * 4096, 4096);
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+	/* And for one that is left to libibverbs. */
+	must_deregister(reg(pd, 0, 4096, 0, memfd_create("unknown", 0), ALL_ACCESS));
+}
+END_TEST
+
+/* ---- what is left to libibverbs ---- */
+
+/* NCCL asks so whether the card takes dma-bufs. */
+START_TEST(the_probe_gets_its_own_answer)
+{
+	const int answers[] = {EOPNOTSUPP, EPROTONOSUPPORT, EBADF};
+
+	begin();
+	for (unsigned round = 0; round < 2; round++) {
+		unsigned before = dmabuf_calls();
+
+		errno = 0;
+		ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 0, 0, -1, 0));
+		ck_assert_int_eq(errno, EINVAL); /* of the recording libibverbs */
+		for (unsigned i = 0; i < 3; i++) {
+			recorder_fail(RECORDER_REG_DMABUF_MR, 1, answers[i]);
+			errno = 0;
+			ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 0, 0, -1, 0));
+			ck_assert_int_eq(errno, answers[i]);
+			ck_assert(was_untouched(pd, 0, 0, 0, -1, 0));
+		}
+		ck_assert_uint_eq(dmabuf_calls(), before + 4);
+		/* The same when exports are known. */
+		p = gpu_alloc(MIB(4));
+		fd = export_range(p, MIB(4), 0);
+	}
+	once(0, 4096); /* it is no limit of the card */
+	once(0, 4096);
+	ck_assert_uint_eq(dmabuf_calls(), 9);
+}
+END_TEST
+
+START_TEST(a_descriptor_that_is_not_known)
+{
+	struct ibv_mr *mr;
+	int unknown;
+
+	begin_with_export();
+	unknown = memfd_create("unknown", MFD_CLOEXEC);
+	for (unsigned i = 0; i < 2; i++) {
+		mr = reg(pd, 0, 4096, p, unknown, ALL_ACCESS);
+		ck_assert(was_untouched(pd, 0, 4096, p, unknown, ALL_ACCESS));
+		must_deregister(mr);
+	}
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+	ck_assert_uint_eq(dereg_calls(), 2);
+	/* Its number has been that of a known one. */
+	close(fd);
+	ck_assert_int_eq(dup2(unknown, fd), fd);
+	mr = reg_at(0, 4096);
+	ck_assert(was_untouched(pd, 0, 4096, p, fd, ALL_ACCESS));
+	must_deregister(mr);
+	ck_assert_uint_eq(stats().misses, 0);
+}
+END_TEST
+
+START_TEST(what_no_dmabuf_can_do)
+{
+	begin_with_export();
+	errno = 0;
+	ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, IBV_ACCESS_ON_DEMAND));
+	ck_assert_int_eq(errno, EINVAL);
+	ck_assert(was_untouched(pd, 0, 4096, p, fd, IBV_ACCESS_ON_DEMAND));
+	errno = 0;
+	ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 4096, p + 1, fd, ALL_ACCESS));
+	ck_assert_int_eq(errno, EINVAL);
+	ck_assert(was_untouched(pd, 0, 4096, p + 1, fd, ALL_ACCESS));
+	errno = 0;
+	ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 0, p, fd, ALL_ACCESS));
+	ck_assert_int_eq(errno, EINVAL);
+	ck_assert_uint_eq(dmabuf_calls(), 3);
+	ck_assert_uint_eq(stats().misses, 0);
+}
+END_TEST
+
+/* The card may look further than the export reaches; pindown does not. */
+START_TEST(a_range_beyond_the_export)
+{
+	int part;
+
+	begin_with_export();
+	part = export_range(p, KIB(64), 0);
+	must_deregister(reg(pd, KIB(60), 8192, p, part, ALL_ACCESS));
+	ck_assert(was_untouched(pd, KIB(60), 8192, p, part, ALL_ACCESS));
+	ck_assert_uint_eq(stats().misses, 0);
+}
+END_TEST
+
+/* Of three allocations the one in the middle is taken for the exported one. */
+START_TEST(a_range_over_several_allocations)
+{
+	CUdeviceptr three[3];
+	int by;
+
+	begin();
+	for (unsigned i = 0; i < 3; i++)
+		three[i] = gpu_alloc(KIB(64));
+	ck_assert_uint_eq(three[2], three[0] + KIB(128));
+	by = export_range(three[0], KIB(192), 0);
+	must_deregister(reg(pd, 0, KIB(192), three[0], by, ALL_ACCESS));
+	ck_assert(was_untouched(pd, 0, KIB(192), three[0], by, ALL_ACCESS));
+	must_deregister(reg(pd, KIB(128), KIB(64), three[2], by, ALL_ACCESS));
+	ck_assert(was_untouched(pd, KIB(128), KIB(64), three[2], by, ALL_ACCESS));
+	for (unsigned i = 0; i < 2; i++)
+		must_deregister(reg(pd, KIB(64), KIB(64), three[1], by, ALL_ACCESS));
+	ck_assert_uint_eq(dmabuf_calls(), 3);
+	ck_assert_uint_eq(dereg_calls(), 2);
+}
+END_TEST
+
+START_TEST(a_dmabuf_of_memory_that_was_freed)
+{
+	struct ibv_mr *mr;
+
+	begin_with_export();
+	once(0, 4096);
+	gpu_free(p);
+	ck_assert_uint_eq(gpu_alloc(MIB(4)), p);
+	gpu_fill(p, 'n', KIB(64));
+	mr = reg_at(0, KIB(64)); /* of the old memory, as without pindown */
+	ck_assert(was_untouched(pd, 0, KIB(64), p, fd, ALL_ACCESS));
+	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + 4096, 4096), RECORDER_OK);
+	ck_assert(gpu_holds(p, 'n', KIB(64)));
+	must_deregister(mr);
+	ck_assert_uint_eq(dereg_calls(), 2);
+}
+END_TEST
+
+static CUdeviceptr taken;
+
+/* The memory passes to another allocation while the card registers it, and nobody sees that. */
+static void replace(void *arg)
+{
+	CUresult (*alloc)(CUdeviceptr *, size_t) =
+		(CUresult(*)(CUdeviceptr *, size_t))unwatched("cuMemAlloc_v2");
+
+	(void)arg;
+	recorder_meanwhile(RECORDER_REG_DMABUF_MR, NULL, NULL);
+	ck_assert_int_eq(sim_free_unseen(p), CUDA_SUCCESS);
+	ck_assert_int_eq(alloc(&taken, MIB(4)), CUDA_SUCCESS);
+}
+
+START_TEST(memory_that_is_replaced_while_it_is_registered)
+{
+	struct ibv_mr *mr;
+
+	begin_with_export();
+	recorder_meanwhile(RECORDER_REG_DMABUF_MR, replace, NULL);
+	mr = reg_at(0, 4096);
+	ck_assert_uint_eq(taken, p);
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+	ck_assert(was_untouched(pd, 0, 4096, p, fd, ALL_ACCESS));
+	ck_assert_uint_eq(dereg_calls(), 1);
+	must_deregister(mr);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	gpu_free(p);
+}
+END_TEST
+
+START_TEST(a_card_that_refuses_the_regions_dmabuf)
+{
+	struct ibv_mr *mr;
+
+	begin_with_export();
+	recorder_fail(RECORDER_REG_DMABUF_MR, 1, EIO);
+	mr = reg_at(0, 4096);
+	ck_assert(was_untouched(pd, 0, 4096, p, fd, ALL_ACCESS));
+	must_deregister(mr);
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+	recorder_fail(RECORDER_REG_DMABUF_MR, 2, EIO);
+	errno = 0;
+	ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS));
+	ck_assert_int_eq(errno, EIO);
+}
+END_TEST
+
+START_TEST(a_card_that_takes_no_dmabufs_is_asked_once)
+{
+	begin_with_export();
+	recorder_fail(RECORDER_REG_DMABUF_MR, 2, EOPNOTSUPP);
+	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
+	errno = 0;
+	ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS));
+	ck_assert_int_eq(errno, EOPNOTSUPP);
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+}
+END_TEST
+
+/*
+ * Another mapping for the card: from the program's own dma-buf, and cached all the same. The range
+ * begins elsewhere, as the simulated driver has one file for all exports.
+ */
+START_TEST(an_export_with_flags)
+{
+	struct ibv_mr *mr;
+	int pcie;
+
+	begin_with_export();
+	once(MIB(1) + 4096, 8192);
+	pcie = export_range(p + MIB(1), MIB(3), CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE);
+	mr = reg(pd, 4096, 8192, p + MIB(1) + 4096, pcie, ALL_ACCESS);
+	ck_assert(was_untouched(pd, 4096, 8192, p + MIB(1) + 4096, pcie, ALL_ACCESS));
+	must_deregister(mr);
+	must_deregister(reg(pd, 4096, 8192, p + MIB(1) + 4096, pcie, ALL_ACCESS));
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+	close(fd);
+	close(pcie);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+END_TEST
+
+/* ---- processes and threads ---- */
+
+START_TEST(a_child_leaves_its_parents_alone)
+{
+	struct ibv_mr *mr;
+	int status;
+	pid_t child;
+
+	begin_with_export();
+	mr = reg_at(0, 4096);
+	child = fork();
+	if (child == 0) {
+		unsigned before = dereg_calls();
+
+		_exit(ibv_dereg_mr(mr) == 0 && dereg_calls() == before ? 0 : 1);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+	must_deregister(mr);
+}
+END_TEST
+
+/* Each has memory of its own, which another one may get at the same address. */
+static void *register_and_free(void *arg)
+{
+	(void)arg;
+	OK(cuCtxSetCurrent(cuda));
+	for (unsigned i = 0; i < 500; i++) {
+		CUdeviceptr own = gpu_alloc(MIB(2));
+		int by = export_range(own, MIB(2), 0);
+		struct ibv_mr *mr[2];
+
+		gpu_fill(own, (char)i, 4096);
+		for (unsigned k = 0; k < 2; k++)
+			mr[k] = reg(pd, k * 4096, 4096, own + k * 4096, by, ALL_ACCESS);
+		close(by);
+		ck_assert_int_eq(recorder_copy(mr[0]->lkey, own, mr[1]->rkey, own + 4096, 4096),
+				 RECORDER_OK);
+		ck_assert(gpu_holds(own + 4096, (char)i, 4096));
+		must_deregister(mr[0]);
+		must_deregister(mr[1]);
+		gpu_free(own);
+	}
+	return NULL;
+}
+
+START_TEST(threads_that_register_and_free)
+{
+	pthread_t threads[4];
+
+	begin();
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, register_and_free, NULL), 0);
+	for (unsigned i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+	Suite *suite = suite_create("verbs: dma-bufs of the program's own");
+	TCase *tc = verbs_case(suite, "one registration");
+
+	setenv("SIM_EXPORT_PCIE", "1", 1);
+	tcase_add_test(tc, the_second_one_is_the_first_one);
+	tcase_add_test(tc, it_covers_exactly_what_the_program_named);
+	tcase_add_test(tc, whatever_differs_is_another_one);
+	tcase_add_test(tc, every_descriptor_of_the_memory_finds_the_same);
+	tcase_add_test(tc, the_program_may_close_its_descriptor);
+	tcase_add_test(tc, a_range_that_is_rounded_out_to_pages);
+	tcase_add_test(tc, pool_memory);
+	tcase_add_test(tc, mapped_memory_of_two_handles);
+	tc = verbs_case(suite, "its end");
+	tcase_add_test(tc, an_idle_one_ends_before_the_driver_frees);
+	tcase_add_test(tc, a_held_one_is_kept_and_counted);
+	tcase_add_test(tc, domains_and_devices_end_with_idle_ones);
+	tcase_add_test(tc, given_back_twice);
+	tcase_add_test(tc, it_can_not_be_changed_as_no_dmabuf_can);
+	tcase_add_test(tc, a_card_that_is_full_gets_room);
+	tc = verbs_case(suite, "left to libibverbs");
+	tcase_add_test(tc, the_probe_gets_its_own_answer);
+	tcase_add_test(tc, a_descriptor_that_is_not_known);
+	tcase_add_test(tc, what_no_dmabuf_can_do);
+	tcase_add_test(tc, a_range_beyond_the_export);
+	tcase_add_test(tc, a_range_over_several_allocations);
+	tcase_add_test(tc, a_dmabuf_of_memory_that_was_freed);
+	tcase_add_test(tc, memory_that_is_replaced_while_it_is_registered);
+	tcase_add_test(tc, a_card_that_refuses_the_regions_dmabuf);
+	tcase_add_test(tc, a_card_that_takes_no_dmabufs_is_asked_once);
+	tcase_add_test(tc, an_export_with_flags);
+	tc = verbs_case(suite, "processes and threads");
+	tcase_add_test(tc, a_child_leaves_its_parents_alone);
+	tcase_add_test(tc, threads_that_register_and_free);
+	return run_verbs_tests(argc, argv, suite);
+}

@@ -138,9 +138,9 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
 		.lid = device_of(context)->lid,
 		.sm_lid = 1,
 		.max_vl_num = 1,
-		.active_width = 2, /* 4X */
+		.active_width = 2,  /* 4X */
 		.active_speed = 32, /* EDR */
-		.phys_state = 5, /* LinkUp */
+		.phys_state = 5,    /* LinkUp */
 		.link_layer = IBV_LINK_LAYER_INFINIBAND,
 	};
 

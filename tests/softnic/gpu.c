@@ -8,8 +8,12 @@
 #include "softnic.h"
 
 /* What is used of the CUDA driver: its header need not be installed. */
-enum { ATTRIBUTE_CONTEXT = 1, ATTRIBUTE_MEMORY_TYPE = 2, ATTRIBUTE_BUFFER_ID = 7,
-       ATTRIBUTE_DEVICE_ORDINAL = 9 };
+enum {
+	ATTRIBUTE_CONTEXT = 1,
+	ATTRIBUTE_MEMORY_TYPE = 2,
+	ATTRIBUTE_BUFFER_ID = 7,
+	ATTRIBUTE_DEVICE_ORDINAL = 9
+};
 enum { MEMORY_TYPE_DEVICE = 2 };
 enum { STREAM_NON_BLOCKING = 1 };
 typedef unsigned long long device_ptr;
@@ -156,13 +160,22 @@ static bool piece_at(uint64_t addr, struct gpu_piece *piece)
 	device_ptr base = 0;
 	size_t size = 0;
 
+	*piece = (struct gpu_piece){0};
 	if (!gpu_is_device_memory(addr) || cuda.get_range(&base, &size, addr) != 0 || !size)
 		return false;
 	*piece = (struct gpu_piece){base, base + size, buffer_id(addr)};
-	return piece->begin <= addr && addr < piece->end;
+	return true;
 }
 
-struct gpu_memory *gpu_describe(uint64_t addr, uint64_t length)
+/* A dma-buf covers whole GPU pages: there may be free memory between allocations in it. */
+static struct gpu_piece free_piece(uint64_t addr)
+{
+	const uint64_t step = 512; /* no allocation begins in between */
+
+	return (struct gpu_piece){addr, (addr / step + 1) * step, 0};
+}
+
+struct gpu_memory *gpu_describe(uint64_t addr, uint64_t length, bool with_free)
 {
 	struct gpu_memory *gpu = NULL, *larger;
 	struct gpu_piece piece;
@@ -170,12 +183,15 @@ struct gpu_memory *gpu_describe(uint64_t addr, uint64_t length)
 
 	for (uint64_t at = addr; at < addr + length || !count; at = piece.end) {
 		larger = realloc(gpu, sizeof(*gpu) + (count + 1) * sizeof(piece));
-		if (!larger || !piece_at(at, &piece)) {
+		if (larger)
+			gpu = larger;
+		if (!larger || (!piece_at(at, &piece) && !with_free)) {
 			errno = larger ? EFAULT : ENOMEM;
-			free(larger ? larger : gpu);
+			free(gpu);
 			return NULL;
 		}
-		gpu = larger;
+		if (piece.begin > at || piece.end <= at)
+			piece = free_piece(at);
 		gpu->pieces[count++] = piece;
 	}
 	gpu->count = count;
@@ -201,7 +217,8 @@ bool gpu_is_unchanged(const struct gpu_memory *gpu, uint64_t addr, size_t length
 		uint64_t first = addr > piece->begin ? addr : piece->begin;
 		uint64_t last = (end < piece->end ? end : piece->end) - 1;
 
-		if (addr >= piece->end || end <= piece->begin)
+		/* Nothing was registered where no memory was. */
+		if (addr >= piece->end || end <= piece->begin || !piece->buffer_id)
 			continue;
 		/* A smaller allocation may have come to the begin or to the end only. */
 		for (int side = 0; side < 2; side++) {

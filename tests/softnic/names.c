@@ -2,8 +2,8 @@
 /* Names of constants, and rates. */
 #include "softnic.h"
 
-#define NAME(table, value)                                                                         \
-	((size_t)(value) < sizeof(table) / sizeof(*(table)) && (table)[value] ? (table)[value]     \
+#define NAME(table, value)                                                                     \
+	((size_t)(value) < sizeof(table) / sizeof(*(table)) && (table)[value] ? (table)[value] \
 									      : "unknown")
 
 EXPORT const char *ibv_wc_status_str(enum ibv_wc_status status)
@@ -37,9 +37,12 @@ EXPORT const char *ibv_node_type_str(enum ibv_node_type type)
 EXPORT const char *ibv_port_state_str(enum ibv_port_state state)
 {
 	static const char *const names[] = {
-		[IBV_PORT_NOP] = "no state change (NOP)", [IBV_PORT_DOWN] = "down",
-		[IBV_PORT_INIT] = "init",		  [IBV_PORT_ARMED] = "armed",
-		[IBV_PORT_ACTIVE] = "active",		  [IBV_PORT_ACTIVE_DEFER] = "active defer",
+		[IBV_PORT_NOP] = "no state change (NOP)",
+		[IBV_PORT_DOWN] = "down",
+		[IBV_PORT_INIT] = "init",
+		[IBV_PORT_ARMED] = "armed",
+		[IBV_PORT_ACTIVE] = "active",
+		[IBV_PORT_ACTIVE_DEFER] = "active defer",
 	};
 
 	return NAME(names, state);

@@ -53,9 +53,8 @@ static int copy_inline(struct send *send)
 
 static void flush(struct queue_pair *qp, const struct ibv_send_wr *wr)
 {
-	struct ibv_wc wc = {.wr_id = wr->wr_id,
-			    .status = IBV_WC_WR_FLUSH_ERR,
-			    .qp_num = qp->ex.qp_base.qp_num};
+	struct ibv_wc wc = {
+		.wr_id = wr->wr_id, .status = IBV_WC_WR_FLUSH_ERR, .qp_num = qp->ex.qp_base.qp_num};
 
 	completion_add(qp->init.send_cq, &wc, false);
 }

@@ -316,8 +316,8 @@ static void set_path(struct ibv_qp_attr *to, const struct ibv_ah_attr *from)
 
 static void set_attributes(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
 {
-#define SET(flag, member)                                                                          \
-	if (mask & (flag))                                                                         \
+#define SET(flag, member)  \
+	if (mask & (flag)) \
 	to->member = from->member
 	SET(IBV_QP_ACCESS_FLAGS, qp_access_flags);
 	SET(IBV_QP_PKEY_INDEX, pkey_index);

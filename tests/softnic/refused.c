@@ -34,11 +34,11 @@ static int do_nothing(void)
 	return 0;
 }
 
-#define ALIAS(name, of)	      EXPORT extern __typeof__(of) name __attribute__((alias(#of)))
-#define REFUSE(name)	      ALIAS(name, refuse)
-#define REFUSE_OBJECT(name)   ALIAS(name, refuse_object)
-#define FAIL(name)	      ALIAS(name, fail)
-#define DO_NOTHING(name)      ALIAS(name, do_nothing)
+#define ALIAS(name, of)	    EXPORT extern __typeof__(of) name __attribute__((alias(#of)))
+#define REFUSE(name)	    ALIAS(name, refuse)
+#define REFUSE_OBJECT(name) ALIAS(name, refuse_object)
+#define FAIL(name)	    ALIAS(name, fail)
+#define DO_NOTHING(name)    ALIAS(name, do_nothing)
 
 /* ---- verbs ---------------------------------------------------------------------------------- */
 

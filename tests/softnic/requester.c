@@ -115,9 +115,9 @@ static void wait_after_silence(struct queue_pair *qp)
 }
 
 /* The receiver's code for the time that it asks for, in units of 10 us. */
-static const uint16_t rnr_times[32] = {65535, 1,   2,	 3,    4,    6,	   8,	 12,
-				       16,    24,  32,	 48,   64,   96,   128,	 192,
-				       256,   384, 512,	 768,  1024, 1536, 2048, 3072,
+static const uint16_t rnr_times[32] = {65535, 1,    2,	  3,	 4,	6,     8,     12,
+				       16,    24,   32,	  48,	 64,	96,    128,   192,
+				       256,   384,  512,  768,	 1024,	1536,  2048,  3072,
 				       4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 static void wait_for_receiver(struct queue_pair *qp, uint32_t code)

@@ -108,7 +108,7 @@ unsigned long softnic_stale_transfers(void);
 
 /*
  * Device memory behind a region: the allocations in it, each with the buffer id that it had when
- * the region was registered. Immutable.
+ * the region was registered (0: none was there). Immutable.
  */
 struct gpu_piece {
 	uint64_t begin, end;
@@ -124,8 +124,8 @@ struct gpu_memory {
 
 /* False for host memory, and in a process without libcuda. */
 bool gpu_is_device_memory(uint64_t addr);
-/* NULL with errno if any part of the range is not device memory. */
-struct gpu_memory *gpu_describe(uint64_t addr, uint64_t length);
+/* NULL with errno if any part of the range is not device memory, except free parts. */
+struct gpu_memory *gpu_describe(uint64_t addr, uint64_t length, bool with_free);
 
 /* Whether each byte still belongs to the allocation that was registered; or which does not. */
 struct gpu_change {
@@ -193,10 +193,10 @@ struct queue {
 	uint32_t count; /* changed under the lock; ibv_poll_cq looks at it without */
 	enum { UNARMED, ARMED_SOLICITED, ARMED_ANY } armed;
 	bool overrun;
-	unsigned users;		/* queue pairs */
-	unsigned unread;	/* events in the channel that were not read */
-	unsigned given;		/* events that were read, to be acknowledged */
-	struct queue *next;	/* in the channel's list */
+	unsigned users;	    /* queue pairs */
+	unsigned unread;    /* events in the channel that were not read */
+	unsigned given;	    /* events that were read, to be acknowledged */
+	struct queue *next; /* in the channel's list */
 };
 
 /* Both with the lock held. */
@@ -303,12 +303,7 @@ enum packet_kind {
 	PACKET_FETCH_ADD,
 	PACKET_REPLY
 };
-enum {
-	PACKET_FIRST = 1,
-	PACKET_LAST = 2,
-	PACKET_IMMEDIATE = 4,
-	PACKET_SOLICITED = 8
-};
+enum { PACKET_FIRST = 1, PACKET_LAST = 2, PACKET_IMMEDIATE = 4, PACKET_SOLICITED = 8 };
 enum reply {
 	REPLY_OK,
 	REPLY_NOT_READY, /* no receive is posted */

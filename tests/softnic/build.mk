@@ -24,3 +24,6 @@ $(SOFTNIC_TESTS): $(softnic_bin)/%: $(softnic_obj)/%.c.o $(softnic_obj)/end.c.o 
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN' \
 		$(CHECK_LIBS) -ldl -lpthread
 endif
+
+# Without the header it says so and is skipped.
+CHECK_SIM += tests/softnic/check-softnic

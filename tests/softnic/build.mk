@@ -20,7 +20,8 @@ CHECK_WITH += $(SOFTNIC_LIB)
 SOFTNIC_TESTS := $(addprefix $(softnic_bin)/,test_softnic test_softnic_errors)
 CHECK_UNIT += $(SOFTNIC_TESTS)
 $(SOFTNIC_TESTS): $(softnic_bin)/%: $(softnic_obj)/%.c.o $(softnic_obj)/end.c.o \
-		$(softnic_obj)/partner.c.o $(B)/obj/tests/unit/support/suite.c.o $(SIM) $(SOFTNIC_LIB)
+		$(softnic_obj)/partner.c.o $(B)/obj/tests/unit/support/suite.c.o $(SIM) \
+		$(SOFTNIC_LIB)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN' \
 		$(CHECK_LIBS) -ldl -lpthread
 endif

@@ -116,6 +116,16 @@ EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned count)
 
 /* ---- queues --------------------------------------------------------------------------------- */
 
+/* As cards do. Programs rely on it: ib_send_lat -e has two completions at times, and asks for one. */
+static int rounded(int cqe)
+{
+	int capacity = 64;
+
+	while (capacity < cqe)
+		capacity *= 2;
+	return capacity;
+}
+
 EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 				    struct ibv_comp_channel *channel, int vector)
 {
@@ -128,6 +138,7 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
 	queue = calloc(1, sizeof(*queue));
 	if (!queue)
 		return NULL;
+	cqe = rounded(cqe);
 	queue->ring = calloc(cqe, sizeof(*queue->ring));
 	if (!queue->ring) {
 		free(queue);
@@ -183,6 +194,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 
 	if (cqe < 1 || cqe > MAX_CQE)
 		return EINVAL;
+	cqe = rounded(cqe);
 	ring = calloc(cqe, sizeof(*ring));
 	if (!ring)
 		return ENOMEM;

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT
+# The software card: build/softnic/libibverbs.so.1. Programs find it through LD_LIBRARY_PATH; it is
+# never installed. It is built with rdma-core's header, where that is installed.
+
+ifeq ($(call has_header,infiniband/verbs.h),yes)
+softnic_bin := $(B)/softnic
+softnic_obj := $(B)/obj/tests/softnic
+SOFTNIC_LIB := $(softnic_bin)/libibverbs.so.1
+softnic_src := access checks completion device extended gpu memory names options post queue_pair \
+	receive refused requester responder transport
+
+$(SOFTNIC_LIB): $(softnic_src:%=$(softnic_obj)/%.c.o) tests/softnic/libibverbs.map
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libibverbs.so.1 \
+		-Wl,--version-script=tests/softnic/libibverbs.map $(filter %.o,$^) -o $@ \
+		$(ALL_LDFLAGS) -ldl -lpthread
+
+CHECK_WITH += $(SOFTNIC_LIB)
+
+SOFTNIC_TESTS := $(addprefix $(softnic_bin)/,test_softnic test_softnic_errors)
+CHECK_UNIT += $(SOFTNIC_TESTS)
+$(SOFTNIC_TESTS): $(softnic_bin)/%: $(softnic_obj)/%.c.o $(softnic_obj)/end.c.o \
+		$(softnic_obj)/partner.c.o $(B)/obj/tests/unit/support/suite.c.o $(SIM) \
+		$(SOFTNIC_LIB)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN' \
+		$(CHECK_LIBS) -ldl -lpthread
+endif
+
+# Without the header it says so and is skipped.
+CHECK_SIM += tests/softnic/check-softnic

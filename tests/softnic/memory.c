@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT */
+/* Protection domains, and memory regions from registration to deregistration. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "region.h"
+
+#define PAGE 4096ull
+
+enum { BUCKETS = 4096 };
+
+/* All protected by the lock. Keys are used once. */
+static struct region *buckets[BUCKETS];
+static uint32_t next_key;
+static unsigned open_regions, registrations;
+
+/* ---- protection domains --------------------------------------------------------------------- */
+
+EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+	struct domain *domain = calloc(1, sizeof(*domain));
+
+	if (!domain)
+		return NULL;
+	domain->ibv.context = context;
+	return &domain->ibv;
+}
+
+EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	struct domain *domain = (struct domain *)pd;
+	bool busy;
+
+	lock();
+	busy = domain->users;
+	unlock();
+	if (busy)
+		return EBUSY;
+	free(domain);
+	return 0;
+}
+
+void domain_use(struct ibv_pd *pd)
+{
+	lock();
+	((struct domain *)pd)->users++;
+	unlock();
+}
+
+void domain_unuse(struct ibv_pd *pd)
+{
+	lock();
+	((struct domain *)pd)->users--;
+	unlock();
+}
+
+/* ---- the table of keys ---------------------------------------------------------------------- */
+
+static struct region **place_of(uint32_t key)
+{
+	struct region **at = &buckets[key % BUCKETS];
+
+	while (*at && (*at)->key != key)
+		at = &(*at)->next;
+	return at;
+}
+
+struct region *region_find(uint32_t key)
+{
+	return *place_of(key);
+}
+
+static void enter(struct region *region)
+{
+	struct ibv_mr *ibv = &region->verbs.ibv;
+	struct region **at;
+
+	lock();
+	if (!next_key)
+		next_key = getpid() << 12;
+	do
+		at = place_of(++next_key);
+	while (*at || !next_key);
+	region->key = ibv->lkey = ibv->rkey = ibv->handle = next_key;
+	*at = region;
+	((struct domain *)region->pd)->users++;
+	unlock();
+	checks_count(COUNT_REGISTRATIONS);
+}
+
+/* ---- registration --------------------------------------------------------------------------- */
+
+/* Takes a place for a region, as far as the options leave one. */
+static int take_place(uint64_t length)
+{
+	const struct options *options = softnic_options();
+	uint64_t ns = (length + PAGE - 1) / PAGE * options->slow_ns_per_page;
+	struct timespec time = {ns / 1000000000, ns % 1000000000};
+	int error = 0;
+
+	lock();
+	registrations++;
+	if ((options->enomem_every && registrations % options->enomem_every == 0) ||
+	    (options->max_mr && open_regions >= options->max_mr))
+		error = ENOMEM;
+	else
+		open_regions++;
+	unlock();
+	if (!error && ns)
+		while (nanosleep(&time, &time) && errno == EINTR)
+			;
+	return error;
+}
+
+static void leave_place(void)
+{
+	lock();
+	open_regions--;
+	unlock();
+}
+
+static bool is_mapped(uint64_t addr, uint64_t length)
+{
+	unsigned char present[4096];
+	uint64_t end = (addr + length + PAGE - 1) & ~(PAGE - 1);
+
+	for (uint64_t at = addr & ~(PAGE - 1); at < end;) {
+		uint64_t step = end - at;
+
+		if (step > sizeof(present) * PAGE)
+			step = sizeof(present) * PAGE;
+		if (mincore((void *)at, step, present))
+			return false;
+		at += step;
+	}
+	return true;
+}
+
+static int find_memory(struct region *region)
+{
+	if (gpu_is_device_memory(region->memory)) {
+		if (softnic_options()->no_peermem)
+			return EFAULT;
+		region->gpu = gpu_describe(region->memory, region->length, false);
+		return region->gpu ? 0 : errno;
+	}
+	return is_mapped(region->memory, region->length) ? 0 : EFAULT;
+}
+
+/*
+ * A descriptor doesn't say whose memory it is. GPU memory is reached by its address, which programs
+ * give as the I/O address. Nothing else is known how to reach.
+ */
+static int find_dmabuf(struct region *region, int fd)
+{
+	if (fcntl(fd, F_GETFD) < 0)
+		return EBADF;
+	if (!gpu_is_device_memory(region->iova))
+		return EOPNOTSUPP;
+	region->memory = region->iova;
+	region->gpu = gpu_describe(region->iova, region->length, true);
+	return region->gpu ? 0 : errno;
+}
+
+static int check_access(uint64_t addr, uint64_t length, unsigned access)
+{
+	const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+			       IBV_ACCESS_RELAXED_ORDERING;
+	const unsigned remote_writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+
+	if (access & ~(known | IBV_ACCESS_OPTIONAL_RANGE))
+		return EOPNOTSUPP;
+	if ((access & remote_writes) && !(access & IBV_ACCESS_LOCAL_WRITE))
+		return EINVAL;
+	return !length || addr + length < addr ? EINVAL : 0;
+}
+
+static struct region *new_region(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+				 int access, uint32_t type)
+{
+	struct region *region = calloc(1, sizeof(*region));
+
+	if (!region)
+		return NULL;
+	*region = (struct region){
+		.verbs = {.ibv = {pd->context, pd, addr, length, 0, 0, 0}, type, access},
+		.pd = pd,
+		.access = access,
+		.iova = iova,
+		.length = length,
+		.memory = (uintptr_t)addr,
+	};
+	return region;
+}
+
+static void free_region(struct region *region)
+{
+	free(region->gpu);
+	free(region);
+}
+
+/* fd: -1 for memory at an address. */
+static struct ibv_mr *begin_region(struct region *region, int fd)
+{
+	int error = region ? take_place(region->length) : ENOMEM;
+
+	if (!error) {
+		error = fd < 0 ? find_memory(region) : find_dmabuf(region, fd);
+		if (error)
+			leave_place();
+	}
+	if (error) {
+		if (region)
+			free_region(region);
+		errno = error;
+		return NULL;
+	}
+	enter(region);
+	return &region->verbs.ibv;
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+				       unsigned access)
+{
+	int error = check_access((uintptr_t)addr, length, access);
+
+	if (!error)
+		error = check_access(iova, length, access);
+	if (error) {
+		errno = error;
+		return NULL;
+	}
+	return begin_region(new_region(pd, addr, length, iova, access, TYPE_MR), -1);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+				      int access)
+{
+	return ibv_reg_mr_iova2(pd, addr, length, iova, access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+					uint64_t iova, int fd, int access)
+{
+	int error = check_access(iova, length, access);
+
+	if (softnic_options()->no_dmabuf)
+		error = EOPNOTSUPP;
+	else if (!error && fd < 0)
+		error = EBADF;
+	/* The kernel requires it, too. */
+	else if (!error && (offset & (PAGE - 1)) != (iova & (PAGE - 1)))
+		error = EINVAL;
+	if (error) {
+		errno = error;
+		return NULL;
+	}
+	return begin_region(new_region(pd, NULL, length, iova, access, TYPE_DMABUF), fd);
+}
+
+EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
+			int access)
+{
+	(void)mr, (void)flags, (void)pd, (void)addr, (void)length, (void)access;
+	errno = EOPNOTSUPP;
+	return IBV_REREG_MR_ERR_INPUT;
+}
+
+/* Waits for accesses in progress, as a card does. */
+EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	struct region *region = (struct region *)mr, **at;
+
+	lock();
+	at = place_of(region->key);
+	if (*at != region) {
+		unlock();
+		return EINVAL;
+	}
+	*at = region->next;
+	while (region->users)
+		pthread_cond_wait(&softnic_idle, &softnic_lock);
+	((struct domain *)region->pd)->users--;
+	open_regions--;
+	unlock();
+	checks_count(COUNT_DEREGISTRATIONS);
+	free_region(region);
+	return 0;
+}

@@ -72,6 +72,7 @@ static void other_forks(void)
 		alarm(10);
 		_exit(pdn_library_find(&library) && is_right() ? 0 : 1);
 	}
+	race_ends_here();
 	waitpid(child, &childs_status, 0);
 }
 

@@ -24,7 +24,7 @@ static struct {
 	unsigned target, at;
 	bool on, met, inside; /* inside: the other thread ended while the first was stopped */
 	sem_t go;
-	bool started;
+	bool started, ended; /* the other thread's: it began, it called race_ends_here() */
 	struct worker other;
 	/* runs in place of the other thread; NULL: the other thread runs */
 	void (*in_handler)(void);
@@ -48,7 +48,7 @@ static void let_other_run(void)
 	turn.met = true;
 	sem_post(&turn.go);
 	for (;;) {
-		if (worker_is_done(&turn.other)) {
+		if (worker_is_done(&turn.other) || __atomic_load_n(&turn.ended, __ATOMIC_ACQUIRE)) {
 			turn.inside = true;
 			return;
 		}
@@ -127,6 +127,11 @@ void step_to_here(void)
 	turn.on = false;
 }
 
+void race_ends_here(void)
+{
+	__atomic_store_n(&turn.ended, true, __ATOMIC_RELEASE); /* partner: let_other_run() */
+}
+
 bool race_met(void)
 {
 	return turn.met;
@@ -156,7 +161,7 @@ static void one_turn(const struct race *race, unsigned target)
 {
 	race->prepare();
 	turn.target = target;
-	turn.met = turn.inside = turn.started = false;
+	turn.met = turn.inside = turn.started = turn.ended = false;
 	sem_init(&turn.go, 0, 0);
 	if (target != UINT_MAX && !turn.in_handler) {
 		worker_start(&turn.other, other_main, (void *)(uintptr_t)race);

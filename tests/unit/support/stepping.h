@@ -45,6 +45,12 @@ void step_from_here(void);
 void step_to_here(void);
 
 /*
+ * `other` calls this when the rest of it is no part of the race, as the wait for a child's end:
+ * the stopped thread takes that for the end of `other`, not for a wait for itself.
+ */
+void race_ends_here(void);
+
+/*
  * Runs one turn without the other thread, to count the instructions, and then a turn for each
  * instruction. At most `turns` of them are tried, or as many as STEP_TURNS in the environment says:
  * half of them at the beginning, the others spread evenly. Asserts that the other thread ended at

@@ -176,6 +176,26 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 	return error;
 }
 
+/*
+ * The record may be freed and used again meanwhile; then the code that registered has changed, or
+ * is the same. An object that is ending is held by nothing new.
+ */
+static void name_holder(struct pdn_mr *mr, pdn_holder_function *name, void *arg)
+{
+	/* Acquire: see pdn_mr_set_by(); the second one orders the load after it. */
+	uint64_t by = __atomic_load_n(&mr->next_or_by, __ATOMIC_ACQUIRE);
+	const pindown_object *object = __atomic_load_n(&mr->object, __ATOMIC_ACQUIRE);
+
+	if (by & PDN_MR_BY && object && __atomic_load_n(&mr->next_or_by, __ATOMIC_RELAXED) == by)
+		name(arg, &(struct pdn_holder){.object = object, .caller = by & ~PDN_MR_BY});
+}
+
+static void name_holders(pdn_holder_function *name, void *arg)
+{
+	for (uint32_t n = 1; pdn_mr_at(n); n++)
+		name_holder(pdn_mr_at(n), name, arg);
+}
+
 static int consumer; /* under PDN_LOCK_CONSUMER; 0: not registered yet */
 
 static int our_consumer(void)
@@ -189,9 +209,11 @@ static int our_consumer(void)
 
 	if (PDN_UNLIKELY(!known)) {
 		pdn_lock_one(PDN_LOCK_CONSUMER);
-		if (!consumer)
-			__atomic_store_n(&consumer, pindown_consumer_add(&us, sizeof(us)),
-					 __ATOMIC_RELEASE);
+		if (!consumer) {
+			known = pindown_consumer_add(&us, sizeof(us));
+			pdn_consumer_holders(known, name_holders);
+			__atomic_store_n(&consumer, known, __ATOMIC_RELEASE);
+		}
 		known = consumer;
 		pdn_unlock_one(PDN_LOCK_CONSUMER);
 	}
@@ -359,6 +381,7 @@ bool pdn_verbs_fill(struct pdn_mr *mr, const struct pdn_registration *what)
 
 struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what)
 {
+	pindown_object *object;
 	struct pdn_mr *mr;
 	int saved = errno, result;
 
@@ -369,16 +392,18 @@ struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what)
 		errno = saved;
 		return NULL;
 	}
-	result = attach(what, &mr->object);
+	result = attach(what, &object);
 	if (PDN_UNLIKELY(result != PINDOWN_OK)) {
 		if (result > 0 && is_permanent(result))
 			pdn_verbs_note_limit(what->pd->context, 0);
 		return leave_to_libibverbs(mr, saved);
 	}
+	pdn_mr_set_object(mr, object);
 	if (PDN_UNLIKELY(!pdn_verbs_fill(mr, what))) {
-		pindown_detach(mr->object);
+		pindown_detach(object);
 		return leave_to_libibverbs(mr, saved);
 	}
+	pdn_mr_set_by(mr, (uintptr_t)what->caller);
 	errno = saved;
 	return &mr->verbs.mr;
 }
@@ -408,6 +433,11 @@ int pdn_verbs_deregister(struct pdn_mr *mr)
 		__atomic_store_n(&mr->state, PDN_MR_GIVEN, __ATOMIC_RELEASE);
 		return error;
 	}
+	/*
+	 * Relaxed: pairs with name_holder(). When the object's record is used again, under the
+	 * cache's lock, this one no longer names its holder.
+	 */
+	__atomic_store_n(&mr->next_or_by, 0, __ATOMIC_RELAXED);
 	pindown_detach(mr->object);
 	pdn_mr_free(mr);
 	return 0;

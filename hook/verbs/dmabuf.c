@@ -137,29 +137,33 @@ struct ibv_mr *pdn_verbs_register_dmabuf(struct pdn_exact *exact)
 {
 	/* libibverbs, too, puts the offset in the place of the address. */
 	const struct pdn_registration what = {exact->pd, (void *)(uintptr_t)exact->offset,
-					      exact->length, exact->iova, exact->access};
+					      exact->length, exact->iova, exact->access,
+					      exact->caller};
 	int saved = errno;
 	const struct pdn_mr *kept;
+	pindown_object *object;
 	struct pdn_mr *mr;
 
 	if (!is_for_cache(exact) || pdn_verbs_longest(exact->pd->context) == 0 ||
 	    !pdn_export_find(exact->fd, exact->offset, exact->length, &exact->part))
 		return NULL;
 	mr = pdn_mr_new(PDN_MR_GIVEN);
-	if (!mr || attach(exact, &mr->object) != PINDOWN_OK) {
+	if (!mr || attach(exact, &object) != PINDOWN_OK) {
 		if (mr)
 			pdn_mr_free(mr);
 		errno = saved;
 		return NULL;
 	}
+	pdn_mr_set_object(mr, object);
 	mr->by_dmabuf = true;
-	kept = pindown_object_data(mr->object);
+	kept = pindown_object_data(object);
 	if (!kept || !is_as_asked(kept, exact) || !pdn_verbs_fill(mr, &what)) {
-		pindown_detach(mr->object);
+		pindown_detach(object);
 		pdn_mr_free(mr);
 		errno = saved;
 		return NULL;
 	}
+	pdn_mr_set_by(mr, (uintptr_t)exact->caller);
 	errno = saved;
 	return &mr->verbs.mr;
 }

@@ -107,7 +107,7 @@ static int replace(struct pdn_mr *given, struct pdn_mr *with)
 	pdn_mr_set_real(given, NULL);
 	given->verbs = with->verbs;
 	given->iova = with->iova;
-	given->object = with->object;
+	pdn_mr_set_object(given, with->object);
 	pdn_mr_set_real(given, with->real);
 	pdn_mr_free(with);
 	pindown_detach(object);

@@ -68,6 +68,7 @@ struct pdn_registration {
 	size_t length;
 	uint64_t iova;
 	int access;
+	const void *caller; /* of the verb, for the trace; NULL: unknown */
 };
 
 /* ---- the ibv_mr that we make (mr.c) --------------------------------------------------------- */
@@ -90,11 +91,11 @@ struct pdn_mr {
 	/* GIVEN: libibverbs' region of its own, or NULL. CACHED: libibverbs' region. */
 	struct ibv_mr *real;
 	pindown_object *object; /* GIVEN: the cached registration that it holds, or NULL */
-	uint32_t state;		/* enum pdn_mr_state */
-	uint32_t next;		/* in a list of free ones */
+	/* FREE: the next one in a list. GIVEN: the code that registered (PDN_MR_BY), or 0. */
+	uint64_t next_or_by;
+	uint32_t state; /* enum pdn_mr_state */
 	uint16_t gone;		/* its device was closed: `real` no longer exists */
 	bool by_dmabuf; /* GIVEN: by ibv_reg_dmabuf_mr, which libibverbs' ibv_rereg_mr refuses */
-	uint32_t number;
 } __attribute__((aligned(64)));
 
 /* NULL: no memory, and errno says so. */
@@ -122,6 +123,23 @@ static inline void pdn_mr_set_real(struct pdn_mr *mr, struct ibv_mr *real)
 static inline bool pdn_mr_is_gone(const struct pdn_mr *mr)
 {
 	return __atomic_load_n(&mr->gone, __ATOMIC_ACQUIRE);
+}
+
+/*
+ * The code that registered: a return address, or the number of a stack (pdn_trace_origin()). Stored
+ * after `object`: release pairs with the acquire in pdn_verbs_name_holders(). Any thread may read
+ * both; the rest of the record is the program's.
+ */
+#define PDN_MR_BY (1ull << 63)
+static inline void pdn_mr_set_by(struct pdn_mr *mr, uint64_t by)
+{
+	__atomic_store_n(&mr->next_or_by, PDN_MR_BY | by, __ATOMIC_RELEASE);
+}
+
+/* Relaxed: see pdn_mr_set_by(). */
+static inline void pdn_mr_set_object(struct pdn_mr *mr, pindown_object *object)
+{
+	__atomic_store_n(&mr->object, object, __ATOMIC_RELAXED);
 }
 
 /* For walking all that were ever used; NULL: there is none with this number. */
@@ -158,6 +176,7 @@ struct pdn_exact {
 	size_t length;
 	uint64_t iova;
 	int fd, access;
+	const void *caller;	  /* of the verb, for the trace; NULL: unknown */
 	struct pdn_exported part; /* out: the memory */
 };
 struct ibv_mr *pdn_verbs_register_dmabuf(struct pdn_exact *exact);

@@ -134,12 +134,22 @@ trace(enum pdn_verb verb, uint64_t addr, uint64_t length, int error, uint64_t be
 	errno = saved;
 }
 
+/* Where stacks are wanted, the whole stack says who has registered, not only the caller. */
+static void note_stack(struct ibv_mr *mr)
+{
+	uint32_t stack = mr && pdn_mr_is_ours(mr) ? pdn_trace_stack(false) : 0;
+
+	if (stack)
+		pdn_mr_set_by((struct pdn_mr *)mr, stack);
+}
+
 /* `extra` is the lkey, and bit 32 says whether we made the ibv_mr. */
 static void trace_made(enum pdn_verb verb, const struct pdn_registration *what,
-		       const struct ibv_mr *mr, uint64_t begun)
+		       struct ibv_mr *mr, uint64_t begun)
 {
 	uint64_t extra = mr ? mr->lkey | (uint64_t)pdn_mr_is_ours(mr) << 32 : 0;
 
+	note_stack(mr);
 	trace(verb, (uintptr_t)what->addr, what->length, mr ? 0 : errno, begun, extra);
 }
 
@@ -216,26 +226,30 @@ static inline struct ibv_mr *make(enum road road, enum pdn_verb verb,
 	return mr;
 }
 
-static inline struct ibv_mr *caught_ibv_reg_mr(enum road road, struct ibv_pd *pd, void *addr,
-					       size_t length, int access)
+/* Always inlined into the wrappers: the return address is in the code that has called these. */
+#define IN_WRAPPER static inline __attribute__((always_inline))
+#define CALLER	   __builtin_return_address(0)
+
+IN_WRAPPER struct ibv_mr *caught_ibv_reg_mr(enum road road, struct ibv_pd *pd, void *addr,
+					    size_t length, int access)
 {
-	struct pdn_registration what = {pd, addr, length, (uintptr_t)addr, access};
+	struct pdn_registration what = {pd, addr, length, (uintptr_t)addr, access, CALLER};
 
 	return make(road, PDN_VERB_ibv_reg_mr, &what);
 }
 
-static inline struct ibv_mr *caught_ibv_reg_mr_iova(enum road road, struct ibv_pd *pd, void *addr,
-						    size_t length, uint64_t iova, int access)
+IN_WRAPPER struct ibv_mr *caught_ibv_reg_mr_iova(enum road road, struct ibv_pd *pd, void *addr,
+						 size_t length, uint64_t iova, int access)
 {
-	struct pdn_registration what = {pd, addr, length, iova, access};
+	struct pdn_registration what = {pd, addr, length, iova, access, CALLER};
 
 	return make(road, PDN_VERB_ibv_reg_mr_iova, &what);
 }
 
-static inline struct ibv_mr *caught_ibv_reg_mr_iova2(enum road road, struct ibv_pd *pd, void *addr,
-						     size_t length, uint64_t iova, unsigned access)
+IN_WRAPPER struct ibv_mr *caught_ibv_reg_mr_iova2(enum road road, struct ibv_pd *pd, void *addr,
+						  size_t length, uint64_t iova, unsigned access)
 {
-	struct pdn_registration what = {pd, addr, length, iova, (int)access};
+	struct pdn_registration what = {pd, addr, length, iova, (int)access, CALLER};
 
 	return make(road, PDN_VERB_ibv_reg_mr_iova2, &what);
 }
@@ -256,32 +270,41 @@ static struct ibv_mr *make_of_dmabuf(enum road road, const struct pdn_exact *exa
 	return mr;
 }
 
-static __attribute__((noinline)) struct ibv_mr *
-caught_ibv_reg_dmabuf_mr(enum road road, struct ibv_pd *pd, uint64_t offset, size_t length,
-			 uint64_t iova, int fd, int access)
+static __attribute__((noinline)) struct ibv_mr *make_exact(enum road road, struct pdn_exact *exact)
+{
+	uint64_t begun = begin_trace();
+	struct ibv_mr *mr = NULL;
+	int error = errno;
+
+	if (pdn_verbs_on())
+		mr = pdn_verbs_register_dmabuf(exact);
+	if (!mr)
+		mr = make_of_dmabuf(road, exact);
+	if (PDN_UNLIKELY(!mr) && can_try_again(exact->pd)) {
+		errno = error;
+		mr = make_of_dmabuf(road, exact);
+	}
+	if (PDN_UNLIKELY(begun)) {
+		note_stack(mr);
+		trace(PDN_VERB_ibv_reg_dmabuf_mr, exact->iova, exact->length, mr ? 0 : errno, begun,
+		      mr ? mr->lkey | (uint64_t)pdn_mr_is_ours(mr) << 32 : 0);
+	}
+	return mr;
+}
+
+IN_WRAPPER struct ibv_mr *caught_ibv_reg_dmabuf_mr(enum road road, struct ibv_pd *pd,
+						   uint64_t offset, size_t length, uint64_t iova,
+						   int fd, int access)
 {
 	struct pdn_exact exact = {.pd = pd,
 				  .offset = offset,
 				  .length = length,
 				  .iova = iova,
 				  .fd = fd,
-				  .access = access};
-	uint64_t begun = begin_trace();
-	struct ibv_mr *mr = NULL;
-	int error = errno;
+				  .access = access,
+				  .caller = CALLER};
 
-	if (pdn_verbs_on())
-		mr = pdn_verbs_register_dmabuf(&exact);
-	if (!mr)
-		mr = make_of_dmabuf(road, &exact);
-	if (PDN_UNLIKELY(!mr) && can_try_again(pd)) {
-		errno = error;
-		mr = make_of_dmabuf(road, &exact);
-	}
-	if (PDN_UNLIKELY(begun))
-		trace(PDN_VERB_ibv_reg_dmabuf_mr, iova, length, mr ? 0 : errno, begun,
-		      mr ? mr->lkey | (uint64_t)pdn_mr_is_ours(mr) << 32 : 0);
-	return mr;
+	return make_exact(road, &exact);
 }
 
 /* ---- changing and ending them ---------------------------------------------------------------- */

@@ -86,7 +86,7 @@ static const struct {
 	{"PINDOWN_VERIFY", "never", "2"},
 	{"PINDOWN_TRACE", "/tmp/a.pdt", "/tmp/a.pdt"},
 	{"PINDOWN_TRACE", "", "none"},
-	{"PINDOWN_TRACE_EVENTS", "all", "0x1fff"},
+	{"PINDOWN_TRACE_EVENTS", "all", "0x3fff"},
 	{"PINDOWN_TRACE_EVENTS", "call", "0x1"},
 	{"PINDOWN_TRACE_EVENTS", "pin,unpin", "0x6"},
 	{"PINDOWN_TRACE_EVENTS", "all,-hit", "0x1ff7"},

@@ -63,12 +63,14 @@ static void leave_consumers(const struct held_objects *held)
 }
 
 static void trace_holder(const struct held_objects *held, const struct held_object *object,
-			 uint64_t caller)
+			 const struct pdn_holder *holder)
 {
 	const struct pdn_holder_event event = {
 		.object = object->number,
 		.key = &pdn_objects[object->number].key,
-		.origin = caller ? pdn_trace_origin(caller) : 0,
+		.addr = holder->addr,
+		.size = holder->size,
+		.origin = holder->caller ? pdn_trace_origin(holder->caller) : 0,
 		.stack = held->free_stack,
 		.reason = held->reason,
 		.flags = held->flags,
@@ -77,17 +79,28 @@ static void trace_holder(const struct held_objects *held, const struct held_obje
 	pdn_trace_holder(held->region, object->consumer->name, &event);
 }
 
-/* A consumer has found a registration of the program's that holds this object. */
-static void name_one(void *arg, const struct pdn_holder *holder)
+static struct held_object *find(struct held_objects *held, const struct pindown_object *object)
 {
-	struct held_objects *held = arg;
-	uint32_t number = pdn_object_number(holder->object);
+	uint32_t number = pdn_object_number(object);
 
 	for (uint32_t i = 0; i < held->count; i++)
-		if (held->of[i].number == number && held->of[i].consumer) {
-			held->of[i].named = true;
-			trace_holder(held, &held->of[i], holder->caller);
-		}
+		if (held->of[i].number == number)
+			return held->of[i].consumer ? &held->of[i] : NULL;
+	return NULL;
+}
+
+static bool is_wanted(void *held, const struct pindown_object *object)
+{
+	return find(held, object);
+}
+
+/* A consumer has found a registration of the program's that holds a wanted object. */
+static void name_one(void *held, const struct pdn_holder *holder)
+{
+	struct held_object *object = find(held, holder->object);
+
+	object->named = true;
+	trace_holder(held, object, holder);
 }
 
 static bool was_asked(const struct held_objects *held, uint32_t up_to)
@@ -101,15 +114,19 @@ static bool was_asked(const struct held_objects *held, uint32_t up_to)
 /* Lock not held. An object whose consumer names no registration is named by itself. */
 static void name_all(struct held_objects *held)
 {
+	const struct pindown_region *region = held->region;
+	const struct pdn_holder_search search = {is_wanted, name_one, held};
+	const struct pdn_holder unknown = {.addr = region->base, .size = region->end - region->base};
+
 	for (uint32_t i = 0; i < held->count; i++) {
 		const struct pdn_consumer *consumer = held->of[i].consumer;
 
 		if (consumer && consumer->holders && !was_asked(held, i))
-			consumer->holders(name_one, held);
+			consumer->holders(&search);
 	}
 	for (uint32_t i = 0; i < held->count; i++)
 		if (held->of[i].consumer && !held->of[i].named)
-			trace_holder(held, &held->of[i], 0);
+			trace_holder(held, &held->of[i], &unknown);
 }
 
 void pdn_objects_name_holders(uint32_t region, enum pindown_reason reason, bool revoked)

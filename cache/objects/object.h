@@ -186,6 +186,7 @@ void pdn_trace_held(const struct pindown_region *region, const char *consumer, u
 
 /* A registration of the program's that holds an object whose memory ends. */
 struct pdn_holder_event {
+	uint64_t addr, size;
 	uint32_t object, origin, stack;
 	const struct pindown_key *key;
 	uint16_t reason, flags;

@@ -64,6 +64,8 @@ void pdn_trace_holder(const struct pindown_region *region, const char *consumer,
 	struct pdn_trace_note note = note_about(region, consumer);
 	uint64_t now = pdn_ticks();
 
+	note.addr = what->addr;
+	note.size = what->size;
 	note.extra = what->key->owner;
 	note.key = what->key->word[0];
 	note.number = what->object;

@@ -121,10 +121,13 @@ static struct ibv_mr *register_exact(pindown_region *region, const struct pdn_ex
 	struct ibv_mr *mr = pdn_verbs_make_exact(region, exact, error);
 
 	if (mr) {
-		kept->verbs.mr = *mr;
-		kept->verbs.mr.addr = (void *)(uintptr_t)exact->part.addr;
-		kept->verbs.mr.length = exact->length;
+		struct ibv_mr what = *mr;
+
+		what.addr = (void *)(uintptr_t)exact->part.addr;
+		what.length = exact->length;
+		pdn_mr_fill(kept, &what);
 		kept->iova = exact->iova;
+		kept->by_dmabuf = true;
 	}
 	return mr;
 }
@@ -144,7 +147,7 @@ static int create(pindown_region *region, const struct pindown_key *key, void *r
 	} else {
 		mr = register_part(region, key, request, &error);
 		if (mr)
-			kept->verbs.mr = *mr;
+			pdn_mr_fill(kept, mr);
 	}
 	if (!mr) {
 		pdn_mr_free(kept);
@@ -177,23 +180,44 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 }
 
 /*
- * The record may be freed and used again meanwhile; then the code that registered has changed, or
- * is the same. An object that is ending is held by nothing new.
+ * The object is wanted, so it stays. By a dma-buf, the program names an offset; the object has the
+ * address. The acquires order the load in name_holder() after these.
  */
-static void name_holder(struct pdn_mr *mr, pdn_holder_function *name, void *arg)
+static struct pdn_holder holder_of(struct pdn_mr *mr, const pindown_object *object, uint64_t by)
 {
-	/* Acquire: see pdn_mr_set_by(); the second one orders the load after it. */
-	uint64_t by = __atomic_load_n(&mr->next_or_by, __ATOMIC_ACQUIRE);
-	const pindown_object *object = __atomic_load_n(&mr->object, __ATOMIC_ACQUIRE);
+	const struct pdn_mr *kept = pindown_object_data(object);
+	const struct pdn_mr *range = kept && kept->by_dmabuf ? kept : mr;
 
-	if (by & PDN_MR_BY && object && __atomic_load_n(&mr->next_or_by, __ATOMIC_RELAXED) == by)
-		name(arg, &(struct pdn_holder){.object = object, .caller = by & ~PDN_MR_BY});
+	return (struct pdn_holder){
+		.object = object,
+		.addr = (uintptr_t)__atomic_load_n(&range->verbs.mr.addr, __ATOMIC_ACQUIRE),
+		.size = __atomic_load_n(&range->verbs.mr.length, __ATOMIC_ACQUIRE),
+		.caller = by & ~PDN_MR_BY,
+	};
 }
 
-static void name_holders(pdn_holder_function *name, void *arg)
+/*
+ * Other threads may free the record, and use it again; then its code has changed. If that is the
+ * same again, so is what is said here: an object that ends gets no new holders.
+ */
+static void name_holder(struct pdn_mr *mr, const struct pdn_holder_search *search)
+{
+	/* Acquire: see pdn_mr_set_by(); the second one orders the loads after it. */
+	uint64_t by = __atomic_load_n(&mr->next_or_by, __ATOMIC_ACQUIRE);
+	const pindown_object *object = __atomic_load_n(&mr->object, __ATOMIC_ACQUIRE);
+	struct pdn_holder holder;
+
+	if (!(by & PDN_MR_BY) || !object || !search->wants(search->arg, object))
+		return;
+	holder = holder_of(mr, object, by);
+	if (__atomic_load_n(&mr->next_or_by, __ATOMIC_RELAXED) == by)
+		search->found(search->arg, &holder);
+}
+
+static void name_holders(const struct pdn_holder_search *search)
 {
 	for (uint32_t n = 1; pdn_mr_at(n); n++)
-		name_holder(pdn_mr_at(n), name, arg);
+		name_holder(pdn_mr_at(n), search);
 }
 
 static int consumer; /* under PDN_LOCK_CONSUMER; 0: not registered yet */
@@ -341,17 +365,19 @@ static int attach(const struct pdn_registration *what, pindown_object **object)
  */
 static void fill(struct pdn_mr *mr, const struct pdn_registration *what, const struct ibv_mr *kept)
 {
-	mr->verbs = (struct pdn_verbs_mr){
-		.mr = {.context = what->pd->context,
-		       .pd = what->pd,
-		       .addr = what->addr,
-		       .length = what->length,
-		       .handle = __atomic_load_n(&kept->handle, __ATOMIC_ACQUIRE),
-		       .lkey = __atomic_load_n(&kept->lkey, __ATOMIC_ACQUIRE),
-		       .rkey = __atomic_load_n(&kept->rkey, __ATOMIC_ACQUIRE)},
-		.type = PDN_MR_TYPE_DMABUF,
-		.access = what->access,
+	const struct ibv_mr filled = {
+		.context = what->pd->context,
+		.pd = what->pd,
+		.addr = what->addr,
+		.length = what->length,
+		.handle = __atomic_load_n(&kept->handle, __ATOMIC_ACQUIRE),
+		.lkey = __atomic_load_n(&kept->lkey, __ATOMIC_ACQUIRE),
+		.rkey = __atomic_load_n(&kept->rkey, __ATOMIC_ACQUIRE),
 	};
+
+	pdn_mr_fill(mr, &filled);
+	mr->verbs.type = PDN_MR_TYPE_DMABUF;
+	mr->verbs.access = what->access;
 	mr->iova = what->iova;
 }
 

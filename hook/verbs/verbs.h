@@ -95,7 +95,7 @@ struct pdn_mr {
 	uint64_t next_or_by;
 	uint32_t state; /* enum pdn_mr_state */
 	uint16_t gone;		/* its device was closed: `real` no longer exists */
-	bool by_dmabuf; /* GIVEN: by ibv_reg_dmabuf_mr, which libibverbs' ibv_rereg_mr refuses */
+	bool by_dmabuf; /* by ibv_reg_dmabuf_mr; libibverbs' ibv_rereg_mr refuses a GIVEN one */
 } __attribute__((aligned(64)));
 
 /* NULL: no memory, and errno says so. */
@@ -127,8 +127,8 @@ static inline bool pdn_mr_is_gone(const struct pdn_mr *mr)
 
 /*
  * The code that registered: a return address, or the number of a stack (pdn_trace_origin()). Stored
- * after `object`: release pairs with the acquire in pdn_verbs_name_holders(). Any thread may read
- * both; the rest of the record is the program's.
+ * after `object`: release pairs with the acquire in name_holder(), which any thread may run. It
+ * reads both, and the range, and compares this afterwards: the record may be used again meanwhile.
  */
 #define PDN_MR_BY (1ull << 63)
 static inline void pdn_mr_set_by(struct pdn_mr *mr, uint64_t by)
@@ -140,6 +140,18 @@ static inline void pdn_mr_set_by(struct pdn_mr *mr, uint64_t by)
 static inline void pdn_mr_set_object(struct pdn_mr *mr, pindown_object *object)
 {
 	__atomic_store_n(&mr->object, object, __ATOMIC_RELAXED);
+}
+
+/* Relaxed: as pdn_mr_set_by() says, other threads may read the range of any record. */
+static inline void pdn_mr_fill(struct pdn_mr *mr, const struct ibv_mr *from)
+{
+	mr->verbs.mr.context = from->context;
+	mr->verbs.mr.pd = from->pd;
+	__atomic_store_n(&mr->verbs.mr.addr, from->addr, __ATOMIC_RELAXED);
+	__atomic_store_n(&mr->verbs.mr.length, from->length, __ATOMIC_RELAXED);
+	mr->verbs.mr.handle = from->handle;
+	mr->verbs.mr.lkey = from->lkey;
+	mr->verbs.mr.rkey = from->rkey;
 }
 
 /* For walking all that were ever used; NULL: there is none with this number. */

@@ -266,7 +266,7 @@ static struct ibv_mr *make_of_dmabuf(enum road road, const struct pdn_exact *exa
 	else
 		errno = ENOSYS;
 	if (mr)
-		pdn_export_imported(exact->fd, mr);
+		pdn_export_imported_at(exact->fd, mr, exact->caller);
 	return mr;
 }
 

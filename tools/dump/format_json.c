@@ -107,7 +107,7 @@ static char *put_region(char *at, const struct record *record)
 static char *put_note(char *at, const struct record *record)
 {
 	bool object = record->event == PDN_EV_REGISTER || record->event == PDN_EV_DEREGISTER ||
-		      record->event == PDN_EV_HOLDER;
+		      (record->event == PDN_EV_HOLDER && !(record->flags & PDN_TRACE_IMPORTED));
 
 	if (object) {
 		at = put_address(at, ",\"owner\":", record->extra);

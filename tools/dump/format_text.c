@@ -167,7 +167,7 @@ static char *put_key(char *at, const char *key)
 /* The meaning of `extra` depends on the event. */
 static char *put_note(char *at, const struct record *record)
 {
-	switch (record->event) {
+	switch (record->flags & PDN_TRACE_IMPORTED ? PDN_EV_OUTLIVED : record->event) {
 	case PDN_EV_REGISTER:
 	case PDN_EV_DEREGISTER:
 	case PDN_EV_HOLDER:

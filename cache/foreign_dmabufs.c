@@ -359,8 +359,7 @@ static uint32_t next_covered(const struct pdn_scope *scope, uint32_t record)
 #define AT_ONCE 16u
 
 /* Lock held. Those that the scope covers, as many as there is room for; they are forgotten. */
-static unsigned remove_covered(const struct pdn_scope *scope, uint32_t *record,
-			       struct taken *taken)
+static unsigned remove_covered(const struct pdn_scope *scope, uint32_t *record, struct taken *taken)
 {
 	unsigned count = 0;
 

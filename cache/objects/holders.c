@@ -116,7 +116,8 @@ static void name_all(struct held_objects *held)
 {
 	const struct pindown_region *region = held->region;
 	const struct pdn_holder_search search = {is_wanted, name_one, held};
-	const struct pdn_holder unknown = {.addr = region->base, .size = region->end - region->base};
+	const struct pdn_holder unknown = {.addr = region->base,
+					   .size = region->end - region->base};
 
 	for (uint32_t i = 0; i < held->count; i++) {
 		const struct pdn_consumer *consumer = held->of[i].consumer;

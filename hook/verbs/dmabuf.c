@@ -136,9 +136,9 @@ static int attach(struct pdn_exact *exact, pindown_object **object)
 struct ibv_mr *pdn_verbs_register_dmabuf(struct pdn_exact *exact)
 {
 	/* libibverbs, too, puts the offset in the place of the address. */
-	const struct pdn_registration what = {exact->pd, (void *)(uintptr_t)exact->offset,
-					      exact->length, exact->iova, exact->access,
-					      exact->caller};
+	const struct pdn_registration what = {exact->pd,     (void *)(uintptr_t)exact->offset,
+					      exact->length, exact->iova,
+					      exact->access, exact->caller};
 	int saved = errno;
 	const struct pdn_mr *kept;
 	pindown_object *object;

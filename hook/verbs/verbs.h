@@ -94,7 +94,7 @@ struct pdn_mr {
 	/* FREE: the next one in a list. GIVEN: the code that registered (PDN_MR_BY), or 0. */
 	uint64_t next_or_by;
 	uint32_t state; /* enum pdn_mr_state */
-	uint16_t gone;		/* its device was closed: `real` no longer exists */
+	uint16_t gone;	/* its device was closed: `real` no longer exists */
 	bool by_dmabuf; /* by ibv_reg_dmabuf_mr; libibverbs' ibv_rereg_mr refuses a GIVEN one */
 } __attribute__((aligned(64)));
 

@@ -144,8 +144,8 @@ static void note_stack(struct ibv_mr *mr)
 }
 
 /* `extra` is the lkey, and bit 32 says whether we made the ibv_mr. */
-static void trace_made(enum pdn_verb verb, const struct pdn_registration *what,
-		       struct ibv_mr *mr, uint64_t begun)
+static void trace_made(enum pdn_verb verb, const struct pdn_registration *what, struct ibv_mr *mr,
+		       uint64_t begun)
 {
 	uint64_t extra = mr ? mr->lkey | (uint64_t)pdn_mr_is_ours(mr) << 32 : 0;
 

@@ -166,7 +166,7 @@ static int find_dmabuf(struct region *region, int fd)
 	region->gpu = gpu_describe(region->iova, region->length, true);
 	if (!region->gpu)
 		return errno;
-	/* As the kernel's import, it holds the memory when the program has closed its descriptor. */
+	/* Holds the memory also when the program has closed its descriptor, as the kernel does. */
 	region->dmabuf = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
 	return 0;
 }

@@ -214,8 +214,8 @@ static void print_event(const struct event *event)
 					 record->text_length);
 		if (record->stack) {
 			out_commit(at);
-			at = put_stack(out_reserve(), event, record->stack, ",\"caller\":",
-				       ",\"stack\":[");
+			at = put_stack(out_reserve(), event, record->stack,
+				       ",\"caller\":", ",\"stack\":[");
 		}
 		if (record->origin) {
 			out_commit(at);

@@ -132,14 +132,14 @@ enum ibv_wc_status card_move(struct card *card, const struct keys *keys, CUdevic
 	uint64_t bytes = (uintptr_t)card->bytes;
 	struct ibv_sge sge = {remote ? bytes : addr, (uint32_t)length,
 			      remote ? card->host->lkey : keys->lkey};
-	struct ibv_send_wr *bad, wr = {
-					 .sg_list = &sge,
-					 .num_sge = 1,
-					 .opcode = remote ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
-					 .send_flags = IBV_SEND_SIGNALED,
-					 .wr.rdma = {remote ? addr : bytes,
-						     remote ? keys->rkey : card->host->rkey},
-				 };
+	struct ibv_send_wr *bad,
+		wr = {
+			.sg_list = &sge,
+			.num_sge = 1,
+			.opcode = remote ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+			.send_flags = IBV_SEND_SIGNALED,
+			.wr.rdma = {remote ? addr : bytes, remote ? keys->rkey : card->host->rkey},
+		};
 	enum ibv_wc_status status;
 
 	memset(card->bytes, 0, length);

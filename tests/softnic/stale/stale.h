@@ -91,8 +91,8 @@ static inline struct entry *stale_add(struct entry *entries, const struct road *
 {
 	for (struct entry *entry = entries; entry < entries + STALE_ENTRIES; entry++)
 		if (!entry->mr) {
-			*entry = (struct entry){stale_register(road, addr, length), addr, length,
-						0, false};
+			*entry = (struct entry){stale_register(road, addr, length), addr, length, 0,
+						false};
 			return entry->mr ? entry : NULL;
 		}
 	return NULL;

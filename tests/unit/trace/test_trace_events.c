@@ -147,7 +147,7 @@ START_TEST(a_note_comes_back)
 					     .name = name},
 				    none = {.device = -1};
 	const enum pdn_event kinds[] = {PDN_EV_REGISTER, PDN_EV_DEREGISTER, PDN_EV_HELD,
-					PDN_EV_EXPORT, PDN_EV_OUTLIVED, PDN_EV_HOLDER};
+					PDN_EV_EXPORT,	 PDN_EV_OUTLIVED,   PDN_EV_HOLDER};
 
 	memset(name, 'n', sizeof(name) - 1);
 	name[sizeof(name) - 1] = '\0';

@@ -239,7 +239,7 @@ int main(void)
 			 without_a_trace_it_is_remembered_too, where_pindown_is_off_it_is_not,
 			 an_open_one_is_put_down_once, a_closed_one_is_not,
 			 an_import_counts_until_it_lets_go, each_import_is_named_with_its_caller,
-			 both_are_said, many_at_once,
-			 ten_thousand_of_them, a_child_remembers_none, NULL});
+			 both_are_said, many_at_once, ten_thousand_of_them, a_child_remembers_none,
+			 NULL});
 	return run_suite(suite);
 }

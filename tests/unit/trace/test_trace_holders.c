@@ -173,8 +173,8 @@ START_TEST(many_on_one_region)
 	for (unsigned i = 0; i < 3 * 64 + 5; i++) {
 		hold(i + 1, AT(0), 100 + i);
 		if (i % 10 == 0)
-			pindown_detach((pindown_object *)(uintptr_t)
-					       registrations[--registered].object);
+			pindown_detach(
+				(pindown_object *)(uintptr_t)registrations[--registered].object);
 	}
 	end(AT(0));
 	ck_assert_uint_eq(count_events(PDN_EV_HOLDER), registered);

@@ -42,6 +42,11 @@ CHECK_UNIT += $(VERBS_MODES)
 $(VERBS_MODES): $(verbs_bin)/test_verbs_modes
 	@ln -f $< $@
 
+# The same with a trace.
+CHECK_UNIT += $(verbs_bin)/test_verbs_threads_traced
+$(verbs_bin)/test_verbs_threads_traced: $(verbs_bin)/test_verbs_threads
+	@ln -f $< $@
+
 # A program on each road to libibverbs.
 verbs_app = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(INCLUDE)
 verbs_libs = $(ALL_LDFLAGS) -ldl -lpthread

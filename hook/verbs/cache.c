@@ -440,6 +440,7 @@ int pdn_verbs_deregister(struct pdn_mr *mr)
 {
 	static bool told;
 	uint32_t given = PDN_MR_GIVEN;
+	pindown_object *object;
 	int error = 0;
 
 	/*
@@ -460,12 +461,12 @@ int pdn_verbs_deregister(struct pdn_mr *mr)
 		return error;
 	}
 	/*
-	 * Relaxed: pairs with name_holder(). When the object's record is used again, under the
-	 * cache's lock, this one no longer names its holder.
+	 * In this order: when the object's record is used again, this one no longer names its
+	 * holder (name_holder()).
 	 */
-	__atomic_store_n(&mr->next_or_by, 0, __ATOMIC_RELAXED);
-	pindown_detach(mr->object);
+	object = mr->object;
 	pdn_mr_free(mr);
+	pindown_detach(object);
 	return 0;
 }
 

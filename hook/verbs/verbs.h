@@ -143,7 +143,8 @@ static inline void pdn_mr_set_object(struct pdn_mr *mr, pindown_object *object)
 }
 
 /* Relaxed: as pdn_mr_set_by() says, other threads may read the range of any record. */
-static inline void pdn_mr_fill(struct pdn_mr *mr, const struct ibv_mr *from)
+static inline __attribute__((always_inline)) void pdn_mr_fill(struct pdn_mr *mr,
+							      const struct ibv_mr *from)
 {
 	mr->verbs.mr.context = from->context;
 	mr->verbs.mr.pd = from->pd;

@@ -34,7 +34,11 @@ $(softnic_bin)/libstale_%.so: $(softnic_obj)/stale/%.c.o $(SIM) $(SOFTNIC_LIB)
 $(STALE_BIN): $(softnic_bin)/stale-%: $(softnic_obj)/stale/program.c.o \
 		$(softnic_obj)/stale/card.c.o $(softnic_bin)/libstale_%.so $(SIM) $(SOFTNIC_LIB)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN' -lpthread
-CHECK_WITH += $(STALE_BIN)
+$(softnic_bin)/stale-two: $(softnic_obj)/stale/two.c.o $(softnic_obj)/stale/card.c.o $(SIM) \
+		$(SOFTNIC_LIB) $(STALE:%=$(softnic_bin)/libstale_%.so)
+	$(CC) $(ALL_CFLAGS) $(filter-out $(softnic_bin)/libstale_%,$^) \
+		-o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN' -ldl -lpthread
+CHECK_WITH += $(STALE_BIN) $(softnic_bin)/stale-two
 endif
 
 # Without the header they say so and are skipped.

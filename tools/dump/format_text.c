@@ -2,6 +2,9 @@
 /* Prints events in aligned columns. Lines that begin with # are not events. */
 #include "tools/dump/format.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "tools/dump/filter.h"
 #include "tools/ui/names.h"
 #include "tools/base/out.h"
@@ -258,13 +261,24 @@ static char *put_caller(char *at, const struct event *event)
 	return caller ? put_text(put_text(at, "  < "), caller) : at;
 }
 
+/* The library comes first: it is the one to fix. */
 static char *put_origin(char *at, const struct event *event)
 {
-	const char *maker = event->record.origin
-				    ? symbols_caller_text(event->file, event->record.origin)
-				    : NULL;
+	const struct trace_file *file = event->file;
+	uint32_t stack = event->record.origin;
+	const struct place *place = stack ? symbols_caller(file, stack) : NULL;
+	char name[PLACE_TEXT_SIZE];
+	const char *slash;
 
-	return maker ? put_text(put_text(at, "  registered by "), maker) : at;
+	if (!place)
+		return at;
+	at = put_text(at, "  registered by ");
+	if (place->module && place->function) {
+		slash = strrchr(place->module, '/');
+		snprintf(name, sizeof(name), "%s: ", slash ? slash + 1 : place->module);
+		at = put_text(at, name);
+	}
+	return put_text(at, symbols_caller_text(file, stack));
 }
 
 static void print_event(const struct event *event)

@@ -58,6 +58,7 @@ static bool arrived(const struct card *card, unsigned seed, size_t offset, size_
 	return true;
 }
 
+static const struct middleware *middleware;
 static struct card *card;
 static struct road road;
 
@@ -65,17 +66,17 @@ static struct road road;
 static void move_all(const char *what, CUdeviceptr addr, unsigned seed, struct keys *keys,
 		     bool asks)
 {
-	size_t length = BYTES / middleware.pieces;
+	size_t length = BYTES / middleware->pieces;
 
-	for (unsigned i = 0; i < middleware.pieces; i++) {
+	for (unsigned i = 0; i < middleware->pieces; i++) {
 		size_t offset = i * length;
 		enum ibv_wc_status status;
 
-		if (asks && !middleware.find(&road, addr + offset, length, &keys[i])) {
+		if (asks && !middleware->find(&road, addr + offset, length, &keys[i])) {
 			perror("no registration");
 			exit(1);
 		}
-		status = card_move(card, &keys[i], addr + offset, length, middleware.remote);
+		status = card_move(card, &keys[i], addr + offset, length, middleware->remote);
 		if (status == IBV_WC_SUCCESS)
 			printf("%s: %s\n", what,
 			       arrived(card, seed, offset, length) ? "arrived" : "wrong bytes");
@@ -93,6 +94,7 @@ int main(int argc, char **argv)
 
 	if (argc != 2 || (strcmp(argv[1], "mr") && strcmp(argv[1], "dmabuf")))
 		return 2;
+	middleware = stale_middleware();
 	must(cuInit(0), "cuInit");
 	must(cuCtxCreate_v2(&context, 0, 0), "cuCtxCreate");
 	card = card_open(BYTES);
@@ -101,19 +103,19 @@ int main(int argc, char **argv)
 	addr = allocate(1);
 	move_all("first", addr, 1, keys, true);
 	before = free_memory();
-	if (middleware.freed)
-		middleware.freed(addr, BYTES);
+	if (middleware->freed)
+		middleware->freed(addr, BYTES);
 	must(cuMemFree_v2(addr), "cuMemFree");
 	after = free_memory();
 	printf("came back: %s\n", after - before >= BYTES ? "yes" : "no");
 
 	again = allocate(2);
 	printf("same address: %s\n", again == addr ? "yes" : "no");
-	if (middleware.keeps_keys)
+	if (middleware->keeps_keys)
 		move_all("old keys", again, 2, keys, false);
 	move_all("second", again, 2, keys, true);
 
-	printf("deregistration errors: %u\n", middleware.finish());
+	printf("deregistration errors: %u\n", middleware->finish());
 	must(cuMemFree_v2(again), "cuMemFree");
 	card_close(card);
 	return 0;

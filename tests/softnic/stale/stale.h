@@ -43,7 +43,7 @@ struct middleware {
 	/* Deregisters everything; the number of errors. */
 	unsigned (*finish)(void);
 };
-extern const struct middleware middleware __attribute__((visibility("default")));
+__attribute__((visibility("default"))) const struct middleware *stale_middleware(void);
 
 /* ---- what the libraries share --------------------------------------------------------------- */
 

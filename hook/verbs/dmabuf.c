@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ibv_reg_dmabuf_mr and mlx5dv_reg_dmabuf_mr of a dma-buf that the program, or middleware in it, has
- * exported itself. Umems share the making of exact registrations (umem.c). Where
- * the descriptor is known (cache/foreign_dmabufs.h), the registration is a consumer object of the
+ * ibv_reg_dmabuf_mr and mlx5dv_reg_dmabuf_mr of a dma-buf that the program, or middleware in it,
+ * has exported itself. Umems share the making of exact registrations (umem.c). Where the
+ * descriptor is known (cache/foreign_dmabufs.h), the registration is a consumer object of the
  * region of that memory, as one by ibv_reg_mr is: found again at the next call, and ended with its
  * memory. It covers exactly the bytes that the program named.
  *
@@ -27,8 +27,8 @@
 /*
  * Beside PDN_KEY_EXACT and the access, word[0] has whether the export has flags, and the length.
  * word[1] is a hash of the rest, which is more than a key has room for: pdn_verbs_is_as_asked()
- * compares it. The owner is the protection domain, or the device of a umem. An object is looked for on one region, so the hash of the buffer id only tells adjacent mappings
- * apart.
+ * compares it. The owner is the protection domain, or the device of a umem. An object is looked
+ * for on one region, so the hash of the buffer id only tells adjacent mappings apart.
  */
 #define KEY_FLAGS  64u
 #define KEY_LENGTH 7

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The wrappers of the verbs. Programs linked with libibverbs or libmlx5 call our exports, which call
- * the next definition behind us. A look-up in these libraries is answered with another wrapper,
- * which calls the function that the look-up found.
+ * The wrappers of the verbs. Programs linked with libibverbs or libmlx5 call our exports, which
+ * call the next definition behind us. A look-up in these libraries is answered with another
+ * wrapper, which calls the function that the look-up found.
  *
  * Most memory regions are of host memory, and for those a wrapper is a comparison and a jump.
  */

@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A struct verbs_context grows at its beginning: its members have their places from the end. */
+#define END(type) sizeof(type)
+
 #ifdef REAL
 #include <infiniband/verbs.h>
 #ifdef MLX5
@@ -17,21 +20,22 @@
 #include "hook/verbs/verbs.def"
 #undef X
 #define OP(name, index)	   offsetof(struct ibv_context, ops.name)
-#define EX(name, index)	   offsetof(struct verbs_context, name)
-#define WHOLE(member)	   offsetof(struct verbs_context, member)
+#define EX(name, index)	   (END(struct verbs_context) - offsetof(struct verbs_context, name))
+#define SIZE_PLACE	   (END(struct verbs_context) - offsetof(struct verbs_context, sz))
 #define IN_CONTEXT(member) offsetof(struct ibv_context, member)
 #define DEVICE(member)	   offsetof(struct ibv_device, member)
-#define SIZE_OF_WHOLE	   sizeof(struct verbs_context)
+#define SIZE_AFTER	   sizeof(struct ibv_context)
 #else
 #include "recorder_parts.h"
 #define OP(name, index) \
 	offsetof(struct recorder_context, ops[index]) - offsetof(struct recorder_context, device)
-#define EX(name, index) offsetof(struct recorder_context, ex[index])
-#define WHOLE(member)	offsetof(struct recorder_context, member)
+#define EX(name, index) \
+	(END(struct recorder_context) - offsetof(struct recorder_context, ex[index]))
+#define SIZE_PLACE (END(struct recorder_context) - offsetof(struct recorder_context, sz))
 #define IN_CONTEXT(member) \
 	offsetof(struct recorder_context, member) - offsetof(struct recorder_context, device)
 #define DEVICE(member) offsetof(struct ibv_device, member)
-#define SIZE_OF_WHOLE  sizeof(struct recorder_context)
+#define SIZE_AFTER     (sizeof(struct recorder_context) - offsetof(struct recorder_context, device))
 #endif
 
 #define NUMBER(x)      printf("%s %lld\n", #x, (long long)(x))
@@ -121,8 +125,8 @@ int main(int argc, char **argv)
 	PLACE("abi_compat", IN_CONTEXT(abi_compat));
 	PLACE("advise_mr", EX(advise_mr, RECORDER_EX_ADVISE_MR));
 	PLACE("alloc_null_mr", EX(alloc_null_mr, RECORDER_EX_ALLOC_NULL_MR));
-	PLACE("sz", WHOLE(sz));
-	PLACE("whole context", SIZE_OF_WHOLE);
+	PLACE("sz", SIZE_PLACE);
+	PLACE("context", SIZE_AFTER);
 	PLACE("device's name", DEVICE(name));
 	return 0;
 }

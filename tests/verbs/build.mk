@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-# The recording libibverbs and libmlx5: build/verbs/lib*.so.1, and the first as of an older rdma-core
-# in build/verbs/old. Programs find them through LD_LIBRARY_PATH; they are never installed.
+# The recording libibverbs and libmlx5: build/verbs/lib*.so.1, and the first as of an older
+# rdma-core in build/verbs/old. Programs find them through LD_LIBRARY_PATH; they are never
+# installed.
 
 verbs_bin := $(B)/verbs
 verbs_obj := $(B)/obj/tests/verbs

@@ -146,15 +146,14 @@ unsigned recorder_failed(enum recorder_verb verb);
 /* The last call of a verb; false: there was none. */
 bool recorder_last(enum recorder_verb verb, struct recorder_call *call);
 
-/* The number of open regions, all together and of dma-bufs. */
+/* The number of open regions, all together and of dma-bufs; and of open umems. */
 unsigned recorder_open_mrs(void);
 unsigned recorder_open_dmabuf_mrs(void);
-
 unsigned recorder_open_umems(void);
 
 /*
- * Calls with an ibv_mr or a umem that the library did not return, or in which libibverbs' own members were
- * changed: a real libibverbs would have crashed, or ended another region.
+ * Calls with an ibv_mr or a umem that the library did not return, or in which libibverbs' own
+ * members were changed: a real libibverbs would have crashed, or ended another region.
  */
 unsigned recorder_strangers(void);
 

@@ -35,7 +35,7 @@
 
 static struct pindown_key key_of(const struct pdn_exact *exact)
 {
-	uint64_t made = pdn_hash(exact->flags << 8 | (uint64_t)exact->maker);
+	uint64_t made = exact->maker ? pdn_hash(exact->flags << 8 | (uint64_t)exact->maker) : 0;
 	uint64_t hash = pdn_hash(exact->part.addr ^ pdn_hash(exact->iova ^ made));
 
 	return (struct pindown_key){

@@ -136,7 +136,7 @@ static bool take(struct pdn_mr *mr, uint32_t state)
 
 int pdn_umem_deregister(struct pdn_mr *mr)
 {
-	struct ibv_context *context = mr->umem.context;
+	struct ibv_context *context;
 	static bool told;
 
 	if (PDN_UNLIKELY(!take(mr, PDN_MR_GIVEN))) {
@@ -145,6 +145,7 @@ int pdn_umem_deregister(struct pdn_mr *mr)
 			     (void *)&mr->umem);
 		return EINVAL;
 	}
+	context = mr->umem.context;
 	pindown_detach(mr->object);
 	free_given(mr);
 	pdn_umem_unstick(context);

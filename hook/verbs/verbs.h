@@ -232,9 +232,9 @@ static inline bool pdn_maker_makes_umems(enum pdn_maker maker)
 /* Did we make this one? Then this is its record; else NULL. */
 static inline struct pdn_mr *pdn_umem_record(const struct mlx5dv_devx_umem *umem)
 {
-	struct pdn_mr *mr = (struct pdn_mr *)((uintptr_t)umem - offsetof(struct pdn_mr, umem));
+	uintptr_t record = (uintptr_t)umem - offsetof(struct pdn_mr, umem);
 
-	return pdn_mr_is_ours(&mr->verbs.mr) ? mr : NULL;
+	return pdn_mr_is_ours((const struct ibv_mr *)record) ? (struct pdn_mr *)record : NULL;
 }
 
 /* libmlx5's umem from the region's dma-buf, or from the program's. */

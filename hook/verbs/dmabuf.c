@@ -77,7 +77,7 @@ static struct ibv_mr *make(pindown_region *region, const struct pdn_exact *exact
 	struct ibv_mr *mr;
 	int fd;
 
-	if (exact->part.flags || pdn_dmabuf_borrow(region, &fd) != PINDOWN_OK) {
+	if (exact->part.flags || pdn_dmabuf_borrow_default(region, &fd) != PINDOWN_OK) {
 		mr = register_from(exact->fd, exact->offset, exact);
 		*error = mr ? 0 : errno ? errno : EIO;
 		return mr;

@@ -367,8 +367,8 @@ struct pindown_stats {
 	/* * pins made by the driver's dma-buf because pindown.ko refused (PINDOWN_BACKEND=auto) */
 	uint64_t fallbacks;
 	/*
-	 * * registrations that were made from a dma-buf which another registration of the region was
-	 * made from: exports saved
+	 * * registrations made from a dma-buf which another registration of the region had used:
+	 * exports saved
 	 */
 	uint64_t exports_saved;
 };

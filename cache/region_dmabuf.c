@@ -406,29 +406,40 @@ static void close_other_mapping(struct pindown_region *region, const struct pdn_
 }
 
 /*
- * The region's own dma-buf has users, and maps the memory in the other way: export another one,
- * which is closed after use. A fork waits until then, as no pin names it.
+ * The region's own dma-buf has users, and maps the memory in the other way: export another one. A
+ * free of the memory waits for the export, and a fork until the loan has ended, as no pin names it.
  */
 static int export_for_loan(struct pindown_region *region, const struct pdn_backend *backend,
 			   bool pcie, struct pdn_loan *loan)
 {
-	int result, error;
+	int result = PINDOWN_ERR_NOT_DEVICE, error = 0;
+	struct pdn_flight flight;
+	bool live;
 
-	pdn_lock();
-	loan->own = pdn_details_of(region)->pin;
-	pdn_unlock();
-	loan->own.fd = -1;
-	loan->own.pcie = pcie;
 	pdn_descriptor_begin();
-	result = backend->open_dmabuf(&loan->own, pdn_details_of(region)->context, &error);
-	if (result != PINDOWN_OK) {
-		pdn_descriptor_end();
-		pdn_set_driver_error(error);
-		return result;
+	pdn_lock();
+	live = pdn_state_is_live(pdn_brief_of(region)->state);
+	if (live) {
+		loan->own = pdn_details_of(region)->pin;
+		loan->own.fd = -1;
+		loan->own.pcie = pcie;
+		begin_flight(&flight, region, &loan->own);
 	}
+	pdn_unlock();
+	if (live) {
+		result = backend->open_dmabuf(&loan->own, pdn_details_of(region)->context, &error);
+		if (result == PINDOWN_OK && pdn_compare(region) != PDN_TRUE) {
+			backend->close_dmabuf(&loan->own);
+			result = PINDOWN_ERR_NOT_DEVICE;
+		}
+		pdn_flight_end_unlocked(&flight);
+	}
+	if (result != PINDOWN_OK)
+		pdn_descriptor_end();
+	trace_map(region, loan->own.pcie, result);
+	pdn_set_driver_error(error);
 	loan->fd = loan->own.fd;
 	loan->pcie = loan->own.pcie;
-	trace_map(region, loan->own.pcie, result);
 	return result;
 }
 
@@ -446,7 +457,9 @@ static int lend(struct pindown_region *region, bool pcie, struct pdn_loan *loan)
 	result = borrow(region, backend, &loan->pcie, &loan->fd);
 	if (result != PINDOWN_OK || loan->pcie == pcie || !backend->pin_takes_descriptor)
 		return result;
-	/* Refused by the driver, for all or for this memory; or another thread uses the region's. */
+	/*
+	 * Refused by the driver, for all or for this memory; or another thread uses the region's.
+	 */
 	if (!pdn_mapping_is_possible(pdn_details_of(region)->pin.device, pcie))
 		return result;
 	pdn_dmabuf_return(region);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The descriptor of a region's dma-buf, for users that need it only for a moment: to import it. Where
- * each export maps the memory for cards once more, it stays for the next import, as long as there are
- * descriptors enough. Otherwise it is closed when the last user returns it, so that imported regions
- * take none of the process's descriptors; unless pindown_region_dmabuf() has lent it, to be used for
- * as long as the caller holds the region.
+ * The descriptor of a region's dma-buf, for users that need it only for a moment: to import it.
+ * Where each export maps the memory for cards once more, it stays for the next import, as long as
+ * there are descriptors enough. Otherwise it is closed when the last user returns it, so that
+ * imported regions take none of the process's descriptors; unless pindown_region_dmabuf() has lent
+ * it, to be used for as long as the caller holds the region.
  */
 #ifndef PDN_DMABUF_H
 #define PDN_DMABUF_H
@@ -29,9 +29,9 @@ int pdn_dmabuf_borrow_default(pindown_region *region, int *fd);
 void pdn_dmabuf_create_ended(pindown_region *region, bool worked);
 
 /*
- * The same for a card, whose path in sysfs this is, with the mapping that the card needs. other: the
- * card has refused to import that one: end the loan, and borrow one with the other mapping; false:
- * there is none. End each loan, whatever lend_other() has answered.
+ * The same for a card, whose path in sysfs this is, with the mapping that the card needs. other:
+ * the card has refused to import that one: end the loan, and borrow one with the other mapping;
+ * false: there is none. End each loan, whatever lend_other() has answered.
  */
 struct pdn_loan {
 	int fd;

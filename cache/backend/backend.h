@@ -57,8 +57,8 @@ struct pdn_backend {
 	void (*abandon)(struct pdn_pin *pin);
 
 	/*
-	 * Close the descriptor of a pin that stays, and open it again, mapped as pin->pcie says, or as
-	 * that then says. NULL: there is none.
+	 * Close the descriptor of a pin that stays, and open it again, mapped as pin->pcie says, or
+	 * as that then says. NULL: there is none.
 	 */
 	void (*close_dmabuf)(struct pdn_pin *pin);
 	int (*open_dmabuf)(struct pdn_pin *pin, void *context, int *driver_error);
@@ -88,8 +88,8 @@ void pdn_pin_take_dmabuf(struct pdn_pin *pin, int fd);
 void pdn_pin_close_dmabuf(struct pdn_pin *pin);
 
 /*
- * mapping.c. Do the device's dma-bufs map over PCIe only when asked to? And shall they, for the card
- * with this path in sysfs (NULL: not known)? first: before a card is known.
+ * mapping.c. Do the device's dma-bufs map over PCIe only when asked to? And shall they, for the
+ * card with this path in sysfs (NULL: not known)? first: before a card is known.
  */
 bool pdn_mapping_is_chosen(int device);
 bool pdn_mapping_is_near(int device, const char *card);

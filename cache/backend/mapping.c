@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which way a dma-buf of device memory leads to it. Where the processor reaches the memory coherently
- * (Grace, over NVLink-C2C), the driver has two: the default mapping leads through the processor, and
- * CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE through the GPU's own BAR1. A card below the same PCIe
- * bridge as the GPU needs the second, and any other card the first. A registration with the wrong one
- * may succeed all the same, and fail when data moves: so the topology decides. Elsewhere there is
- * only the default mapping, and drivers refuse the flag.
+ * Which way a dma-buf of device memory leads to it. Where the processor reaches the memory
+ * coherently (Grace, over NVLink-C2C), the driver has two: the default mapping leads through the
+ * processor, and CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE through the GPU's own BAR1. A card
+ * below the same PCIe bridge as the GPU needs the second, and any other card the first. A
+ * registration with the wrong one may succeed all the same, and fail when data moves: so the
+ * topology decides. Elsewhere there is only the default mapping, and drivers refuse the flag.
  */
 #define _GNU_SOURCE
 #include <stdio.h>

@@ -55,8 +55,8 @@ int pdn_driver_device_attribute(int attribute, int device);
 
 /*
  * Export [base, base + length) as a dma-buf, with `context` current where the driver requires one.
- * pcie: one that maps over PCIe, also where the processor reaches the memory in another way. Returns a
- * CUresult.
+ * pcie: one that maps over PCIe, also where the processor reaches the memory in another way.
+ * Returns a CUresult.
  */
 int pdn_driver_export(uint64_t base, uint64_t length, void *context, int device, bool pcie,
 		      int *fd);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The mapping of the dma-bufs that registrations are made from, where there are two; and one dma-buf
- * for all protection domains, cards and ways to register.
+ * The mapping of the dma-bufs that registrations are made from, where there are two; and one dma-
+ * buf for all protection domains, cards and ways to register.
  */
 #define _GNU_SOURCE
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Which way a region's dma-buf leads to the memory, and that one dma-buf serves all cards, on the
- * simulated driver. The cards' and GPUs' places in the machine are links in a folder that stands for
- * sysfs.
+ * simulated driver. The cards' and GPUs' places in the machine are links in a folder that stands
+ * for sysfs.
  */
 #define _GNU_SOURCE
 #include <stdio.h>

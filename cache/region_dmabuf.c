@@ -228,19 +228,19 @@ bool pdn_dmabuf_close_kept(void)
 	/* Relaxed: as in may_keep(). */
 	if (!__atomic_exchange_n(&keeps, false, __ATOMIC_RELAXED))
 		return false;
-	for (uint32_t n = 1; n <= pdn_region_high_water(); n++) {
-		struct pindown_region *region = &pdn_regions[n];
-		const struct pdn_details *details = &pdn_details[n];
-
+	for (uint32_t n = 1;; n++) {
 		pdn_lock();
-		if (pdn_state_is_live(pdn_briefs[n].state) && details->pin.fd >= 0 &&
-		    details->dmabuf_users == IMPORTED) {
+		if (n > pdn_region_high_water())
+			break;
+		if (pdn_state_is_live(pdn_briefs[n].state) && pdn_details[n].pin.fd >= 0 &&
+		    pdn_details[n].dmabuf_users == IMPORTED) {
 			any = true;
-			close_unused(region, backend_of(region));
+			close_unused(&pdn_regions[n], backend_of(&pdn_regions[n]));
 		} else {
 			pdn_unlock();
 		}
 	}
+	pdn_unlock();
 	return any;
 }
 
@@ -416,6 +416,7 @@ static int export_for_loan(struct pindown_region *region, const struct pdn_backe
 	struct pdn_flight flight;
 	bool live;
 
+	loan->own.pcie = pcie;
 	pdn_descriptor_begin();
 	pdn_lock();
 	live = pdn_state_is_live(pdn_brief_of(region)->state);
@@ -434,10 +435,11 @@ static int export_for_loan(struct pindown_region *region, const struct pdn_backe
 		}
 		pdn_flight_end_unlocked(&flight);
 	}
-	if (result != PINDOWN_OK)
-		pdn_descriptor_end();
 	trace_map(region, loan->own.pcie, result);
-	pdn_set_driver_error(error);
+	if (result != PINDOWN_OK) {
+		pdn_descriptor_end();
+		pdn_set_driver_error(error);
+	}
 	loan->fd = loan->own.fd;
 	loan->pcie = loan->own.pcie;
 	return result;
@@ -474,7 +476,8 @@ int pdn_dmabuf_lend(struct pindown_region *region, const char *card, struct pdn_
 
 bool pdn_dmabuf_lend_other(struct pindown_region *region, struct pdn_loan *loan)
 {
-	if (loan->tried_other || !pdn_mapping_is_chosen(pdn_details_of(region)->pin.device))
+	if (loan->tried_other || !backend_of(region)->pin_takes_descriptor ||
+	    !pdn_mapping_is_chosen(pdn_details_of(region)->pin.device))
 		return false;
 	pdn_dmabuf_end_loan(region, loan);
 	loan->tried_other = true;

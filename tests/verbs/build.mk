@@ -95,4 +95,4 @@ $(verbs_bin)/app-header: tests/verbs/app_header.c $(verbs_deps)
 endif
 
 CHECK_WITH += $(verbs_apps)
-CHECK_SIM += tests/verbs/check-abi tests/verbs/check-verbs-roads
+CHECK_SIM += tests/verbs/check-abi tests/verbs/check-verbs-roads tests/verbs/check-verbs-mapping

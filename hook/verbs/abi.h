@@ -10,7 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct ibv_device;
+struct ibv_device {
+	void *ops[2]; /* for libibverbs only */
+	int node_type, transport_type;
+	char name[64], dev_name[64], dev_path[256], ibdev_path[256];
+};
 
 struct ibv_context {
 	struct ibv_device *device;

@@ -83,27 +83,35 @@ static int access_of(const struct pindown_key *key)
 	       (key->word[0] & KEY_RELAXED ? IBV_ACCESS_RELAXED_ORDERING : 0);
 }
 
+/* NVIDIA's driver answers ENOTSUPP, which is 524 and has no name outside the kernel. */
+bool pdn_verbs_refuses_mapping(int error)
+{
+	return error == EINVAL || error == EOPNOTSUPP || error == 524;
+}
+
 static struct ibv_mr *register_part(pindown_region *region, const struct pindown_key *key,
 				    struct ibv_pd *pd, int *error)
 {
 	pdn_ibv_reg_dmabuf_mr_function *real = PDN_VERB_REAL(ibv_reg_dmabuf_mr);
 	uint64_t base = pindown_region_pin_base(region), length = pindown_region_pin_length(region);
 	uint64_t start = 0;
+	struct pdn_loan loan;
 	struct ibv_mr *mr;
-	int fd;
 
 	*error = NO_DESCRIPTOR;
-	if (!real || pdn_dmabuf_borrow(region, &fd) != PINDOWN_OK)
+	if (!real || pdn_dmabuf_lend(region, pd->context->device->ibdev_path, &loan) != PINDOWN_OK)
 		return NULL;
 	if (key->word[0] >> KEY_COUNT) {
 		start = (key->word[0] >> KEY_FIRST & KEY_MAX) * PAGE;
 		length = (key->word[0] >> KEY_COUNT) * PAGE;
 	}
-	errno = 0;
-	mr = real(pd, start, length, base + start + key->word[1], fd, access_of(key));
-	*error = mr ? 0 : errno ? errno : EIO;
+	do {
+		errno = 0;
+		mr = real(pd, start, length, base + start + key->word[1], loan.fd, access_of(key));
+		*error = mr ? 0 : errno ? errno : EIO;
+	} while (pdn_verbs_refuses_mapping(*error) && pdn_dmabuf_lend_other(region, &loan));
 	/* The kernel's registration holds the dma-buf, and a process has few descriptors. */
-	pdn_dmabuf_return(region);
+	pdn_dmabuf_end_loan(region, &loan);
 	return mr;
 }
 

@@ -95,13 +95,30 @@ static void *register_from(int fd, uint64_t offset, const struct pdn_exact *exac
 	return made;
 }
 
+/* By address, with the mapping that the card needs. */
+static void *make_by_address(pindown_region *region, const struct pdn_exact *exact, int *error)
+{
+	uint64_t offset = exact->part.addr - pindown_region_pin_base(region);
+	struct pdn_loan loan;
+	void *made = NULL;
+
+	*error = EIO;
+	if (pdn_dmabuf_lend(region, exact->context->device->ibdev_path, &loan) != PINDOWN_OK)
+		return NULL;
+	do
+		made = register_from(loan.fd, offset, exact, error);
+	while (pdn_verbs_refuses_mapping(*error) && pdn_dmabuf_lend_other(region, &loan));
+	pdn_dmabuf_end_loan(region, &loan);
+	return made;
+}
+
 /* All registrations of the region share its dma-buf, if it has one that maps it as the export. */
 static void *make(pindown_region *region, const struct pdn_exact *exact, int *error)
 {
 	void *made;
 	int fd;
 
-	if (exact->part.flags || pdn_dmabuf_borrow(region, &fd) != PINDOWN_OK)
+	if (exact->part.flags || pdn_dmabuf_borrow_default(region, &fd) != PINDOWN_OK)
 		return register_from(exact->fd, exact->offset, exact, error);
 	made = register_from(fd, exact->part.addr - pindown_region_pin_base(region), exact, error);
 	pdn_dmabuf_return(region);
@@ -121,7 +138,8 @@ void *pdn_verbs_make_exact(pindown_region *region, const struct pdn_exact *exact
 	*error = ERANGE;
 	if (!is_in_pin(region, exact))
 		return NULL;
-	made = make(region, exact, error);
+	made = exact->maker == PDN_UMEM_BY_ADDRESS ? make_by_address(region, exact, error)
+						   : make(region, exact, error);
 	if (made && exact->maker != PDN_UMEM_BY_ADDRESS &&
 	    !pdn_export_is_still_there(&exact->part)) {
 		pdn_verbs_deregister_made(exact->maker, made);

@@ -203,6 +203,7 @@ struct mlx5dv_devx_umem *pdn_verbs_register_umem(struct pdn_exact *exact);
 #define PDN_KEY_EXACT 32u /* in word[0] of a key, beside the access: the key is of dmabuf.c */
 uint64_t pdn_verbs_key_access(int access);
 bool pdn_verbs_may_cache(int access);
+bool pdn_verbs_refuses_mapping(int error); /* would the other mapping do? */
 void *pdn_verbs_make_exact(pindown_region *region, const struct pdn_exact *exact, int *error);
 /* The cached registration covers just this, and was made in this way. Acquires: see fill(). */
 bool pdn_verbs_is_as_asked(const struct pdn_mr *kept, const struct pdn_exact *exact);

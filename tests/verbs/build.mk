@@ -32,7 +32,7 @@ CHECK_WITH += $(VERBS_LIB) $(verbs_old) $(MLX5_LIB)
 
 # Tests of the wrappers, with the Check library. They preload libpindown.so themselves.
 VERBS_TESTS := test_verbs test_verbs_dmabuf test_verbs_flags test_verbs_ends test_verbs_rereg \
-	test_verbs_threads test_verbs_mlx5 test_verbs_umem
+	test_verbs_threads test_verbs_mapping test_verbs_mlx5 test_verbs_umem
 VERBS_TESTS_BIN := $(VERBS_TESTS:%=$(verbs_bin)/%)
 CHECK_UNIT += $(VERBS_TESTS_BIN)
 $(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes: $(verbs_bin)/%: \
@@ -48,6 +48,11 @@ $(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes: $(verbs_bin)/%: \
 VERBS_MODES := $(addprefix $(verbs_bin)/test_verbs_,exact off revoke none few)
 CHECK_UNIT += $(VERBS_MODES)
 $(VERBS_MODES): $(verbs_bin)/test_verbs_modes
+	@ln -f $< $@
+
+# The same program with another setting.
+CHECK_UNIT += $(verbs_bin)/test_verbs_mapping_pcie
+$(verbs_bin)/test_verbs_mapping_pcie: $(verbs_bin)/test_verbs_mapping
 	@ln -f $< $@
 
 # A program on each road to libibverbs.
@@ -113,4 +118,4 @@ $(verbs_bin)/app-header: tests/verbs/app_header.c $(verbs_deps)
 endif
 
 CHECK_WITH += $(verbs_apps)
-CHECK_SIM += tests/verbs/check-abi tests/verbs/check-verbs-roads
+CHECK_SIM += tests/verbs/check-abi tests/verbs/check-verbs-roads tests/verbs/check-verbs-mapping

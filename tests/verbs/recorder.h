@@ -168,6 +168,9 @@ void recorder_fail(enum recorder_verb verb, unsigned count, int error);
  */
 void recorder_limit(uint64_t bytes, unsigned regions);
 
+/* dma-bufs with (1) or without (0) PCIe mapping are refused as NVIDIA's driver does; -1: none. */
+void recorder_refuse_mapping(int pcie);
+
 void recorder_peermem(bool there);
 
 /* Called in the midst of each call of the verb, without a lock; NULL takes it back. */

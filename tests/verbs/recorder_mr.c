@@ -20,6 +20,7 @@ static struct recorder_mr *all;
 static uint32_t keys = 0x1000;
 static uint64_t max_bytes;
 static unsigned max_regions, strangers;
+static int refused_mapping = -1; /* atomic */
 
 /* ---- the list ------------------------------------------------------------------------------- */
 
@@ -96,6 +97,11 @@ EXPORT unsigned recorder_open_dmabuf_mrs(void)
 EXPORT unsigned recorder_strangers(void)
 {
 	return __atomic_load_n(&strangers, __ATOMIC_RELAXED);
+}
+
+EXPORT void recorder_refuse_mapping(int pcie)
+{
+	__atomic_store_n(&refused_mapping, pcie, __ATOMIC_RELAXED);
 }
 
 EXPORT void recorder_limit(uint64_t bytes, unsigned regions)
@@ -212,6 +218,14 @@ static int host_error(const struct recorder_call *call)
 }
 
 #ifndef RECORDER_OLD
+/* A descriptor of the simulated driver's says which mapping it has: see sim_dmabuf_is_pcie(). */
+static bool is_refused(const struct recorder_call *call)
+{
+	int refused = __atomic_load_n(&refused_mapping, __ATOMIC_RELAXED);
+
+	return refused >= 0 && ((fcntl(call->fd, F_GETFL) & O_NONBLOCK) != 0) == refused;
+}
+
 static int dmabuf_error(const struct recorder_call *call)
 {
 	const int rights = IBV_ACCESS_LOCAL_WRITE | REMOTE_WRITES | IBV_ACCESS_REMOTE_READ |
@@ -222,7 +236,9 @@ static int dmabuf_error(const struct recorder_call *call)
 	if ((call->addr ^ call->iova) % PAGE || !call->length ||
 	    call->iova + call->length - 1 < call->iova)
 		return EINVAL;
-	return fcntl(call->fd, F_GETFD) < 0 ? EBADF : 0;
+	if (fcntl(call->fd, F_GETFD) < 0)
+		return EBADF;
+	return is_refused(call) ? 524 : 0; /* ENOTSUPP, the kernel's */
 }
 #endif
 

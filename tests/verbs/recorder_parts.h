@@ -7,12 +7,6 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-struct ibv_device {
-	void *ops[2];
-	int node_type, transport_type;
-	char name[64], dev_name[64], dev_path[256], ibdev_path[256];
-};
-
 /*
  * A memory region as a provider has it. All regions that were ever made stay in a list, so that a
  * foreign or stale pointer is recognized. libibverbs writes `verbs` for the program and reads it

@@ -295,7 +295,7 @@ static uint32_t next_import(const struct taken *taken, uint32_t n, const void **
 	return 0;
 }
 
-/* libibverbs' own registrations can't be revoked here; as those of the cache, each is named. */
+/* These registrations can't be revoked here; as those of the cache, each is named. */
 static void trace_importers(const struct taken *taken, enum pindown_reason reason)
 {
 	struct pdn_trace_note note = {
@@ -307,7 +307,7 @@ static void trace_importers(const struct taken *taken, enum pindown_reason reaso
 		.device = taken->export.memory.device,
 		.reason = (uint16_t)reason,
 		.flags = PDN_TRACE_IMPORTED,
-		.name = "libibverbs",
+		.name = "uncached",
 	};
 	const void *caller = NULL;
 	uint64_t now;

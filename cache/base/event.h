@@ -29,11 +29,12 @@ enum pdn_event {
 /* What an event says of its region; a note has room for the lowest 8 bits. */
 #define PDN_TRACE_IN_USE    1u /* somebody holds the region */
 #define PDN_TRACE_VOLATILE  2u
-#define PDN_TRACE_MISSED    4u	/* the free was noticed only after the driver had made it */
-#define PDN_TRACE_IMPORTED  16u /* of a dma-buf: something has imported it */
-#define PDN_TRACE_NO_SYNC   8u	/* SYNC_MEMOPS could not be set: VMM memory */
-#define PDN_TRACE_FELL_BACK 32u /* pinned by dma-buf because the kernel module refused */
-#define PDN_TRACE_REVOKED   64u /* of a holder: its registration was deregistered before the free */
+#define PDN_TRACE_MISSED    4u	 /* the free was noticed only after the driver had made it */
+#define PDN_TRACE_IMPORTED  16u	 /* of a dma-buf: something has imported it */
+#define PDN_TRACE_NO_SYNC   8u	 /* SYNC_MEMOPS could not be set: VMM memory */
+#define PDN_TRACE_PCIE	    64u	 /* of a pin, a map: the dma-buf maps over PCIe */
+#define PDN_TRACE_FELL_BACK 32u	 /* pinned by dma-buf because the kernel module refused */
+#define PDN_TRACE_REVOKED   128u /* of a holder: it was deregistered before the free */
 
 /* "call", "pin", ... by enum pdn_event, "lost" included. */
 extern const char *const pdn_event_names[];

@@ -75,6 +75,8 @@ static char *put_flags(char *at, unsigned flags)
 		at = put_text(at, ",\"fell_back\":true");
 	if (flags & PDN_TRACE_REVOKED)
 		at = put_text(at, ",\"revoked\":true");
+	if (flags & PDN_TRACE_PCIE)
+		at = put_text(at, ",\"pcie\":true");
 	return at;
 }
 

@@ -283,6 +283,7 @@ static void print_json_process(const struct process *process)
 	json_number("objects_revoked", stats->objects_revoked);
 	json_number("object_kept_bytes", stats->object_kept_bytes);
 	json_number("object_kept_regions", stats->object_kept_regions);
+	json_number("exports_saved", stats->exports_saved);
 	json_begin_object("devices");
 	for (unsigned i = 0; i < PDN_TOP_DEVICES; i++) {
 		char device[16];

@@ -14,5 +14,10 @@ $(perftest_bin)/libcuda.so: $(B)/sim/libcuda.so.1
 	@mkdir -p $(@D)
 	ln -sf ../sim/libcuda.so.1 $@
 
+# Before the tests, since their time is limited. check-perftest says why it could not be built.
+$(B)/peers/perftest/built:
+	tests/perftest/build-perftest $(@D) >/dev/null || true
+
+CHECK_WITH += $(B)/peers/perftest/built
 CHECK_WITH += $(addprefix $(perftest_bin)/,libperftest_kernels.so libcudart.so libcuda.so)
 CHECK_SIM += tests/perftest/check-perftest

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A preload for UCX on the software card. UCX uses a device only if /dev/infiniband has a character
+ * device of its name that may be read and written, which it never opens. The card has none, and to
+ * make one takes privileges: questions about it are answered for /dev/null.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static const char *looked_at(const char *path)
+{
+	static const char ours[] = "/dev/infiniband/softnic_uverbs";
+
+	return path && strncmp(path, ours, sizeof(ours) - 1) == 0 ? "/dev/null" : path;
+}
+
+EXPORT int stat(const char *path, struct stat *info)
+{
+	return fstatat(AT_FDCWD, looked_at(path), info, 0);
+}
+
+EXPORT int access(const char *path, int mode)
+{
+	return faccessat(AT_FDCWD, looked_at(path), mode, 0);
+}

@@ -50,3 +50,27 @@ find_ucx()
 		exit 77
 	}
 }
+
+# UCX on the software card and the simulated driver. UCX_FENCE_MODE=weak: UCX's strong fence reads 8
+# bytes by the key 0xff, which stands for "none", of every card but mlx5's; any card refuses that.
+# card_preload answers for /dev/infiniband/softnic_uverbs0 (ucx_device.c); ucx_cudart.c stands for
+# the CUDA runtime.
+ucx_on_card()
+{
+	local parts=$BUILD/middleware/ucx
+
+	if [ ! -e "$BUILD/softnic/libibverbs.so.1" ]; then
+		echo "the card is built with infiniband/verbs.h (Debian: libibverbs-dev)"
+		exit 77
+	fi
+	find_ucx
+	export LD_LIBRARY_PATH=$BUILD/softnic:$ucx/lib:$BUILD/sim:$parts:$parts/cudart
+	export SOFTNIC_FABRIC=ucx-$$
+	export UCX_MODULE_DIR=$ucx/lib/ucx UCX_LOG_LEVEL=error UCX_FENCE_MODE=weak
+	unset "${!PINDOWN@}"
+	# Removes pindown's messages from UCX's output.
+	export PINDOWN_LOG=error
+	# shellcheck disable=SC2034 # for the tests
+	card_preload=$parts/libdevice.so
+	ulimit -c 0
+}

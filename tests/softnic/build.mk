@@ -28,4 +28,4 @@ endif
 
 # Without the header it says so and is skipped.
 CHECK_SIM += tests/softnic/check-softnic
-CHECK_SIM += tests/softnic/check-softnic-ucx
+CHECK_SIM += tests/softnic/check-softnic-ucx tests/softnic/check-softnic-gtest

@@ -48,13 +48,13 @@ static int need_context(void)
 }
 
 /* Calls the driver with a context; its result is that of the function. */
-#define WITH_CONTEXT(call)                    \
-	do {                                  \
-		int error_ = need_context();  \
-                                              \
-		if (!error_)                  \
-			error_ = (call);      \
-		return result(error_);        \
+#define WITH_CONTEXT(call)                   \
+	do {                                 \
+		int error_ = need_context(); \
+                                             \
+		if (!error_)                 \
+			error_ = (call);     \
+		return result(error_);       \
 	} while (0)
 
 /* ---- devices -------------------------------------------------------------------------------- */

@@ -28,8 +28,7 @@ static bool is_connected(const struct queue_pair *qp, const struct packet *packe
 		return false;
 	if (sends_datagrams(qp))
 		return packet->kind == PACKET_SEND && qp->attr.qkey == packet->qkey;
-	return qp->attr.dest_qp_num == packet->from_qp &&
-	       qp->attr.ah_attr.dlid == packet->from_lid;
+	return qp->attr.dest_qp_num == packet->from_qp && qp->attr.ah_attr.dlid == packet->from_lid;
 }
 
 /* ---- receives ------------------------------------------------------------------------------- */

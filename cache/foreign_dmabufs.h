@@ -32,8 +32,14 @@
 #include "cache/pindown.h"
 #include "cache/race.h"
 
-/* The program's call has just made this descriptor of [addr, addr + size), with these flags. */
-void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, const void *caller);
+/*
+ * Around the program's call that exports [addr, addr + size). Before it: which memory is there? One
+ * number; 0: unknown. After it: the call has made this descriptor, with these flags. If other
+ * memory is there by then, which of the two was exported is not known.
+ */
+uint64_t pdn_export_begins(uint64_t addr, uint64_t size);
+void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, uint64_t before,
+		  const void *caller);
 
 /* A part of a dma-buf, as memory. */
 struct pdn_exported {
@@ -56,6 +62,9 @@ bool pdn_export_is_still_there(const struct pdn_exported *part);
 /* `by` has imported the buffer that fd stands for, and holds it until it lets go. */
 void pdn_export_imported(int fd, const void *by);
 void pdn_export_let_go(const void *by);
+
+/* False: the scope ends no memory of any of them. Costs little. */
+bool pdn_exports_may_be_in(const struct pdn_scope *scope);
 
 /* Before the memory ends: record which of them outlive it, and forget them. Lock not held. */
 void pdn_exports_end(const struct pdn_scope *scope, enum pindown_reason reason);

@@ -25,22 +25,22 @@
 
 /*
  * Beside PDN_KEY_EXACT and the access, word[0] has whether the export has flags, and the length.
- * word[1] is a hash of the rest, which is more than a key has room for: is_as_asked() compares it.
- * An object is looked for on one region, so the hash of the buffer id only tells adjacent mappings
- * apart.
+ * word[1] is a hash of the rest, which is more than a key has room for: is_as_asked() compares it,
+ * but for the buffer id. For one address and iova no two ids have the same hash.
  */
 #define KEY_FLAGS  64u
 #define KEY_LENGTH 7
 
 static struct pindown_key key_of(const struct pdn_exact *exact)
 {
-	uint64_t hash = pdn_hash(exact->part.addr ^ pdn_hash(exact->iova));
+	uint64_t rest = exact->part.addr + exact->iova * 0x9e3779b97f4a7c15u +
+			exact->part.buffer_id * 0xd6e8feb86659fd93u;
 
 	return (struct pindown_key){
 		.owner = (uintptr_t)exact->pd,
 		.word = {PDN_KEY_EXACT | pdn_verbs_key_access(exact->access) |
 				 (exact->part.flags ? KEY_FLAGS : 0) | exact->length << KEY_LENGTH,
-			 pdn_hash(hash ^ exact->part.buffer_id)},
+			 pdn_hash(rest)},
 	};
 }
 

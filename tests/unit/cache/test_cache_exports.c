@@ -31,7 +31,7 @@ static int a_file(void)
 static void export_as(int fd, uint64_t addr, uint64_t size)
 {
 	errno = 4321;
-	pdn_exported(addr, size, 0, fd, __builtin_return_address(0));
+	pdn_exported(addr, size, 0, fd, pdn_export_begins(addr, size), __builtin_return_address(0));
 	ck_assert_int_eq(errno, 4321);
 }
 
@@ -81,7 +81,8 @@ START_TEST(a_part_of_an_allocation)
 	int fd = a_file();
 
 	fake_alloc(BASE, SIZE, FAKE_LINEAR);
-	pdn_exported(BASE + KIB(64), KIB(128), 1, fd, NULL);
+	pdn_exported(BASE + KIB(64), KIB(128), 1, fd, pdn_export_begins(BASE + KIB(64), KIB(128)),
+		     NULL);
 	ck_assert(pdn_export_find(fd, 4096, 8192, &part));
 	ck_assert_uint_eq(part.addr, BASE + KIB(64) + 4096);
 	ck_assert_uint_eq(part.memory.base, BASE);

@@ -7,6 +7,8 @@
 
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
+#include "cache/base/descriptor.h"
+#include "cache/base/fork_gate.h"
 #include "cache/base/hashed.h"
 #include "cache/base/lock.h"
 #include "cache/driver/driver.h"
@@ -71,7 +73,7 @@ uint64_t pdn_export_begins(uint64_t addr, uint64_t size)
 	struct pdn_allocation allocation;
 	uint64_t memory = 0;
 
-	if (is_wanted() && describe(addr, size, &allocation))
+	if (is_wanted() && addr + size > addr && describe(addr, size, &allocation))
 		memory = identity_of(&allocation);
 	errno = saved;
 	return memory;
@@ -204,7 +206,7 @@ void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, uint64_t
 	struct pdn_export export;
 	bool remembered;
 
-	if (!is_wanted())
+	if (!is_wanted() || addr + size <= addr)
 		return;
 	export = make_export(addr, size, flags, fd, before);
 	export.number = export.first = next_number();
@@ -288,6 +290,42 @@ bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_export
 	errno = saved;
 	return found && look_up(&file, &export) && part_of(&export, offset, length, part) &&
 	       pdn_export_is_still_there(part);
+}
+
+static bool is_same_part(const struct pdn_exported *a, const struct pdn_exported *b)
+{
+	return a->addr == b->addr && a->buffer_id == b->buffer_id && a->others == b->others &&
+	       a->flags == b->flags;
+}
+
+/* Forks wait until it is closed. It is noted at once, for the child of one that waits no longer. */
+int pdn_export_open(int fd, uint64_t offset, uint64_t length, const struct pdn_exported *part)
+{
+	PDN_UNCANCELLED;
+	struct pdn_exported now;
+	int saved = errno, own;
+
+	pdn_descriptor_begin();
+	own = pdn_descriptor_duplicate(fd);
+	if (own >= 0)
+		pdn_descriptor_note(own, pdn_descriptor_identity(own));
+	if (own < 0) {
+		pdn_descriptor_end();
+	} else if (!pdn_export_find(own, offset, length, &now) || !is_same_part(part, &now)) {
+		pdn_export_close(own);
+		own = -1;
+	}
+	errno = saved;
+	return own;
+}
+
+void pdn_export_close(int fd)
+{
+	int saved = errno;
+
+	pdn_descriptor_close(fd);
+	pdn_descriptor_end();
+	errno = saved;
 }
 
 /* ---- imports ------------------------------------------------------------------------------ */

@@ -59,6 +59,14 @@ bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_export
 /* Does the driver still have that memory there? */
 bool pdn_export_is_still_there(const struct pdn_exported *part);
 
+/*
+ * A duplicate of the descriptor, if it still stands for that part; negative: it does not, or there
+ * is no descriptor free. The program's other threads may give its number to another file between
+ * two looks at it, but not the duplicate's, which they do not know. To be closed without delay.
+ */
+int pdn_export_open(int fd, uint64_t offset, uint64_t length, const struct pdn_exported *part);
+void pdn_export_close(int fd);
+
 /* `by` has imported the buffer that fd stands for, and holds it until it lets go. */
 void pdn_export_imported(int fd, const void *by);
 void pdn_export_let_go(const void *by);

@@ -25,22 +25,22 @@
 
 /*
  * Beside PDN_KEY_EXACT and the access, word[0] has whether the export has flags, and the length.
- * word[1] is a hash of the rest, which is more than a key has room for: is_as_asked() compares it,
- * but for the buffer id. For one address and iova no two ids have the same hash.
+ * word[1] is a hash of the rest, which is more than a key has room for: is_as_asked() compares it.
+ * An object is looked for on one region, so the hash of the buffer id only tells adjacent mappings
+ * apart.
  */
 #define KEY_FLAGS  64u
 #define KEY_LENGTH 7
 
 static struct pindown_key key_of(const struct pdn_exact *exact)
 {
-	uint64_t rest = exact->part.addr + exact->iova * 0x9e3779b97f4a7c15u +
-			exact->part.buffer_id * 0xd6e8feb86659fd93u;
+	uint64_t hash = pdn_hash(exact->part.addr ^ pdn_hash(exact->iova));
 
 	return (struct pindown_key){
 		.owner = (uintptr_t)exact->pd,
 		.word = {PDN_KEY_EXACT | pdn_verbs_key_access(exact->access) |
 				 (exact->part.flags ? KEY_FLAGS : 0) | exact->length << KEY_LENGTH,
-			 pdn_hash(rest)},
+			 pdn_hash(hash ^ exact->part.buffer_id)},
 	};
 }
 
@@ -71,17 +71,29 @@ static struct ibv_mr *register_from(int fd, uint64_t offset, const struct pdn_ex
 	return real ? real(exact->pd, offset, exact->length, exact->iova, fd, exact->access) : NULL;
 }
 
+/* From the program's own dma-buf, by a duplicate: its number may be another file's by now. */
+static struct ibv_mr *make_from_own(const struct pdn_exact *exact, int *error)
+{
+	struct ibv_mr *mr;
+	int fd = pdn_export_open(exact->fd, exact->offset, exact->length, &exact->part);
+
+	*error = ESTALE;
+	if (fd < 0)
+		return NULL;
+	mr = register_from(fd, exact->offset, exact);
+	*error = mr ? 0 : errno ? errno : EIO;
+	pdn_export_close(fd);
+	return mr;
+}
+
 /* All registrations of the region share its dma-buf, if it has one that maps it as the export. */
 static struct ibv_mr *make(pindown_region *region, const struct pdn_exact *exact, int *error)
 {
 	struct ibv_mr *mr;
 	int fd;
 
-	if (exact->part.flags || pdn_dmabuf_borrow(region, &fd) != PINDOWN_OK) {
-		mr = register_from(exact->fd, exact->offset, exact);
-		*error = mr ? 0 : errno ? errno : EIO;
-		return mr;
-	}
+	if (exact->part.flags || pdn_dmabuf_borrow(region, &fd) != PINDOWN_OK)
+		return make_from_own(exact, error);
 	mr = register_from(fd, exact->part.addr - pindown_region_pin_base(region), exact);
 	*error = mr ? 0 : errno ? errno : EIO;
 	pdn_dmabuf_return(region);

@@ -4,6 +4,7 @@
  * and what is left to libibverbs.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -555,13 +556,66 @@ START_TEST(an_export_with_flags)
 	once(MIB(1) + 4096, 8192);
 	pcie = export_range(p + MIB(1), MIB(3), CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE);
 	mr = reg(pd, 4096, 8192, p + MIB(1) + 4096, pcie, ALL_ACCESS);
-	ck_assert(was_untouched(pd, 4096, 8192, p + MIB(1) + 4096, pcie, ALL_ACCESS));
+	/* From a duplicate: its offset is that of the program's call. */
+	ck_assert_uint_eq(last_call().addr, 4096);
+	ck_assert_int_ne(last_call().fd, pcie);
+	ck_assert_int_eq(fcntl(last_call().fd, F_GETFD), -1);
 	must_deregister(mr);
 	must_deregister(reg(pd, 4096, 8192, p + MIB(1) + 4096, pcie, ALL_ACCESS));
 	ck_assert_uint_eq(dmabuf_calls(), 2);
 	close(fd);
 	close(pcie);
 	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+END_TEST
+
+static int number, other_file;
+
+static void give_number_away(void *arg)
+{
+	(void)arg;
+	ck_assert_int_eq(dup2(other_file, number), number);
+}
+
+/* A thread of the program closes its descriptor during the call, and opens another one. */
+START_TEST(a_number_that_passes_to_another_file_meanwhile)
+{
+	struct ibv_mr *mr;
+	CUdeviceptr q;
+	int kept;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	q = gpu_alloc(MIB(4));
+	gpu_fill(p, 'p', KIB(64));
+	gpu_fill(q, 'q', KIB(64));
+	other_file = export_range(q, MIB(2), CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE);
+	number = export_range(p, MIB(2), CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE);
+	kept = dup(number);
+	recorder_meanwhile(RECORDER_REG_DMABUF_MR, give_number_away, NULL);
+	must_deregister(reg(pd, 0, KIB(64), p, number, ALL_ACCESS));
+	recorder_meanwhile(RECORDER_REG_DMABUF_MR, NULL, NULL);
+	/* What the cache has kept of that is right. */
+	mr = reg(pd, 0, KIB(64), p, kept, ALL_ACCESS);
+	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + KIB(32), KIB(4)), RECORDER_OK);
+	ck_assert(gpu_holds(p + KIB(32), 'p', KIB(4)));
+	gpu_fill(p, 'n', KIB(4));
+	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + KIB(32), KIB(4)), RECORDER_OK);
+	ck_assert(gpu_holds(p + KIB(32), 'n', KIB(4)));
+	ck_assert(gpu_holds(q, 'q', KIB(64)));
+	must_deregister(mr);
+	/* And the number stands for the other memory now. */
+	mr = reg(pd, 0, KIB(64), q, number, ALL_ACCESS);
+	ck_assert_int_eq(recorder_copy(mr->lkey, q, mr->rkey, q + KIB(32), KIB(4)), RECORDER_OK);
+	ck_assert(gpu_holds(p + KIB(32), 'n', KIB(4)));
+	must_deregister(mr);
+	close(kept);
+	close(number);
+	close(other_file);
+	gpu_free(p);
+	gpu_free(q);
 	ck_assert_uint_eq(recorder_open_mrs(), 0);
 	ck_assert_uint_eq(sim_kept_bytes(0), 0);
 }
@@ -660,6 +714,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, a_card_that_refuses_the_regions_dmabuf);
 	tcase_add_test(tc, a_card_that_takes_no_dmabufs_is_asked_once);
 	tcase_add_test(tc, an_export_with_flags);
+	tcase_add_test(tc, a_number_that_passes_to_another_file_meanwhile);
 	tc = verbs_case(suite, "processes and threads");
 	tcase_add_test(tc, a_child_leaves_its_parents_alone);
 	tcase_add_test(tc, threads_that_register_and_free);

@@ -71,6 +71,18 @@ static struct ibv_mr *register_from(int fd, uint64_t offset, const struct pdn_ex
 	return real ? real(exact->pd, offset, exact->length, exact->iova, fd, exact->access) : NULL;
 }
 
+/* A region whose memory was freed unseen may be found at the address of an export made since. */
+static bool is_current(const pindown_region *region)
+{
+	const struct pdn_exported memory = {
+		.memory.base = pindown_region_base(region),
+		.memory.end = pindown_region_base(region) + pindown_region_length(region),
+		.buffer_id = pindown_region_buffer_id(region),
+	};
+
+	return pdn_export_is_still_there(&memory);
+}
+
 /* From the program's own dma-buf, by a duplicate: its number may be another file's by now. */
 static struct ibv_mr *make_from_own(const struct pdn_exact *exact, int *error)
 {
@@ -111,7 +123,7 @@ struct ibv_mr *pdn_verbs_make_exact(pindown_region *region, const struct pdn_exa
 	struct ibv_mr *mr;
 
 	*error = ERANGE;
-	if (!is_in_pin(region, exact))
+	if (!is_in_pin(region, exact) || !is_current(region))
 		return NULL;
 	mr = make(region, exact, error);
 	if (mr && !pdn_export_is_still_there(&exact->part)) {

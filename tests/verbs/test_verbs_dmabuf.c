@@ -514,6 +514,58 @@ START_TEST(memory_that_is_replaced_while_it_is_registered)
 }
 END_TEST
 
+/* Nobody saw the free of the region's memory; the program's dma-buf is of what took its place. */
+START_TEST(a_region_of_memory_that_was_freed_unseen)
+{
+	CUresult (*alloc)(CUdeviceptr *, size_t) =
+		(CUresult(*)(CUdeviceptr *, size_t))unwatched("cuMemAlloc_v2");
+	pindown_region *region;
+	struct ibv_mr *mr;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	/* A thread's first hit is compared with the driver, and then few. */
+	for (unsigned i = 0; i < 10; i++) {
+		ck_assert_int_eq(pindown_get(p, 4096, 0, &region), PINDOWN_OK);
+		pindown_put(region);
+	}
+	ck_assert_int_eq(sim_free_unseen(p), CUDA_SUCCESS);
+	ck_assert_int_eq(alloc(&taken, MIB(4)), CUDA_SUCCESS);
+	ck_assert_uint_eq(taken, p);
+	gpu_fill(p, 'n', KIB(64));
+	fd = export_range(p, MIB(4), 0);
+	mr = reg_at(0, KIB(64));
+	gpu_fill(p, 'm', KIB(4));
+	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + KIB(32), KIB(4)), RECORDER_OK);
+	ck_assert(gpu_holds(p + KIB(32), 'm', KIB(4)));
+	must_deregister(mr);
+	close(fd);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+END_TEST
+
+/* An answer of the driver that is an error leaves *handle alone: that is no export. */
+START_TEST(an_export_that_fails)
+{
+	int unknown;
+	CUresult result;
+
+	begin_with_export();
+	unknown = memfd_create("unknown", MFD_CLOEXEC);
+	result = cuMemGetHandleForAddressRange(&unknown, p + 1, MIB(2),
+					       CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+	ck_assert_int_ne(result, CUDA_SUCCESS);
+	result = cuMemGetHandleForAddressRange(&unknown, p, ~0ull << 12,
+					       CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+	ck_assert_int_ne(result, CUDA_SUCCESS);
+	must_deregister(reg(pd, 0, 4096, p, unknown, ALL_ACCESS));
+	ck_assert(was_untouched(pd, 0, 4096, p, unknown, ALL_ACCESS));
+	once(0, 4096);
+}
+END_TEST
+
 START_TEST(a_card_that_refuses_the_regions_dmabuf)
 {
 	struct ibv_mr *mr;
@@ -711,6 +763,8 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, a_range_over_several_allocations);
 	tcase_add_test(tc, a_dmabuf_of_memory_that_was_freed);
 	tcase_add_test(tc, memory_that_is_replaced_while_it_is_registered);
+	tcase_add_test(tc, a_region_of_memory_that_was_freed_unseen);
+	tcase_add_test(tc, an_export_that_fails);
 	tcase_add_test(tc, a_card_that_refuses_the_regions_dmabuf);
 	tcase_add_test(tc, a_card_that_takes_no_dmabufs_is_asked_once);
 	tcase_add_test(tc, an_export_with_flags);

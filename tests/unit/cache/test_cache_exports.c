@@ -504,10 +504,20 @@ START_TEST(ten_thousand)
 }
 END_TEST
 
+static unsigned open_descriptors(void)
+{
+	unsigned count = 0;
+
+	for (int fd = 0; fd < 1000; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
 /* A program that closes each after its import: the open ones and the imported ones stay. */
 START_TEST(closed_ones_are_forgotten_as_their_number_grows)
 {
 	int kept = export_new(BASE + SIZE), duplicate, by, fd;
+	unsigned before;
 
 	fd = export_new(BASE);
 	duplicate = dup(fd);
@@ -515,12 +525,14 @@ START_TEST(closed_ones_are_forgotten_as_their_number_grows)
 	fd = export_new(BASE + 2 * SIZE);
 	pdn_export_imported(fd, &by);
 	close(fd);
+	before = open_descriptors();
 	for (unsigned i = 0; i < 20000; i++) {
 		fd = a_file();
 		export_as(fd, BASE, SIZE);
 		close(fd);
 		ck_assert_uint_le(pdn_foreign_count(), 1024);
 	}
+	ck_assert_uint_eq(open_descriptors(), before);
 	assert_stands_for(kept, BASE + SIZE, BASE + SIZE);
 	assert_stands_for(duplicate, BASE, BASE);
 	ck_assert_int_ne(pdn_foreign_overlapping(BASE + 2 * SIZE, BASE + 3 * SIZE), 0);
@@ -631,6 +643,65 @@ START_TEST(a_child_knows_none)
 }
 END_TEST
 
+static bool enough;
+
+/* Until it is told that it is enough. */
+static void export_without_end(void *arg)
+{
+	(void)arg;
+	for (unsigned i = 0; !__atomic_load_n(&enough, __ATOMIC_RELAXED); i++) {
+		int fd = export_new(BASE + i % 3 * SIZE);
+
+		close(fd);
+		ck_assert_int_eq(watched_free(BASE + i % 3 * SIZE), FAKE_SUCCESS);
+	}
+}
+
+/* In the child of a fork in the middle of anything: it begins with none, and can remember one. */
+static int begins_with_none(int fd)
+{
+	struct pdn_export export = {
+		.memory = {.base = BASE + GIB(1), .end = BASE + GIB(1) + SIZE},
+		.begin = BASE + GIB(1),
+		.length = SIZE,
+		.fd = fd,
+	};
+	struct pdn_export found;
+
+	pdn_fork_child();
+	if (any_remembered() || pdn_foreign_count() || !pdn_file_of(fd, &export.file) ||
+	    pdn_foreign_may_overlap(0, UINT64_MAX))
+		return 1;
+	pdn_lock();
+	pdn_foreign_add(&export);
+	pdn_unlock();
+	if (pdn_foreign_peek(&export.file, &found) != PDN_TRUE || found.begin != export.begin)
+		return 2;
+	return pdn_foreign_may_overlap(BASE + GIB(1), BASE + GIB(1) + 1) ? 0 : 3;
+}
+
+START_TEST(children_of_a_process_that_exports)
+{
+	struct worker worker;
+	int fd = a_file(), status;
+
+	worker_start(&worker, export_without_end, NULL);
+	for (unsigned i = 0; i < 100; i++) {
+		pid_t child;
+
+		pdn_fork_prepare();
+		child = fork();
+		if (child == 0)
+			_exit(begins_with_none(fd));
+		pdn_fork_parent();
+		ck_assert_int_eq(waitpid(child, &status, 0), child);
+		ck_assert_int_eq(status, 0);
+	}
+	__atomic_store_n(&enough, true, __ATOMIC_RELAXED);
+	worker_join(&worker);
+}
+END_TEST
+
 static void export_and_free(void *arg)
 {
 	uint64_t at = BASE + (uintptr_t)arg * GIB(1);
@@ -713,6 +784,7 @@ int main(void)
 	tcase_add_test(tc, the_end_of_a_context);
 	tc = cache_case(suite, "processes and threads");
 	tcase_add_test(tc, a_child_knows_none);
+	tcase_add_test(tc, children_of_a_process_that_exports);
 	tcase_add_test(tc, threads);
 	return run_suite(suite);
 }

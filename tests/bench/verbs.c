@@ -34,8 +34,11 @@ static struct calls {
 	typeof(ibv_reg_dmabuf_mr) *reg_dmabuf;
 	typeof(ibv_dereg_mr) *dereg;
 	typeof(cuMemGetHandleForAddressRange) *export;
-} linked = {ibv_reg_mr, ibv_reg_dmabuf_mr, ibv_dereg_mr, cuMemGetHandleForAddressRange}, straight,
-  *use = &linked;
+	typeof(cuMemAlloc_v2) *alloc;
+	typeof(cuMemFree_v2) *free;
+} linked = {ibv_reg_mr,	   ibv_reg_dmabuf_mr, ibv_dereg_mr, cuMemGetHandleForAddressRange,
+	    cuMemAlloc_v2, cuMemFree_v2},
+  straight, *use = &linked;
 
 static struct ibv_pd *pd;
 static char host[4096];
@@ -205,6 +208,35 @@ static void measure_exports(void)
 	print_both("export, ibv_reg_dmabuf_mr, close, dereg", times[0], times[1]);
 }
 
+/* ---- allocations beside a dma-buf ------------------------------------------------------------ */
+
+static void alloc_batch(void)
+{
+	for (unsigned i = 0; i < BATCH; i++) {
+		CUdeviceptr addr;
+
+		must(use->alloc(&addr, 65536), "cuMemAlloc");
+		must(use->free(addr), "cuMemFree");
+	}
+}
+
+/* A block of the driver stays, as it has another allocation. */
+static void measure_allocs(const char *name)
+{
+	static double times[2][BATCHES];
+	CUdeviceptr neighbour;
+
+	must(cuMemAlloc_v2(&neighbour, 65536), "cuMemAlloc");
+	for (unsigned i = 0; i < 2 * BATCHES; i++) {
+		unsigned is_straight = (i ^ i >> 1) & 1;
+
+		use = is_straight ? &straight : &linked;
+		times[is_straight][i / 2] = time_of(alloc_batch);
+	}
+	must(cuMemFree_v2(neighbour), "cuMemFree");
+	print_both(name, times[0], times[1]);
+}
+
 int main(void)
 {
 	open_driver();
@@ -212,11 +244,15 @@ int main(void)
 	straight.reg_dmabuf = in_library("libibverbs.so.1", "ibv_reg_dmabuf_mr");
 	straight.dereg = in_library("libibverbs.so.1", "ibv_dereg_mr");
 	straight.export = in_library("libcuda.so.1", "cuMemGetHandleForAddressRange");
+	straight.alloc = in_library("libcuda.so.1", "cuMemAlloc_v2");
+	straight.free = in_library("libcuda.so.1", "cuMemFree_v2");
 	pd = ibv_alloc_pd(NULL);
 	must(cuMemAlloc_v2(&gpu, BYTES), "cuMemAlloc");
 	measure_host();
+	measure_allocs("alloc+free, 64 KiB, no dma-buf");
 	must(linked.export(&dmabuf, gpu, BYTES, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
 	     "cuMemGetHandleForAddressRange");
+	measure_allocs("alloc+free, 64 KiB, a dma-buf of another");
 	measure_cached(1);
 	measure_cached(2);
 	measure_exports();

@@ -213,6 +213,57 @@ START_TEST(a_range_that_is_rounded_out_to_pages)
 }
 END_TEST
 
+/*
+ * The export begins in the pages of a neighbour: it belongs to the allocation in its middle, and
+ * ends with that.
+ */
+START_TEST(a_range_that_begins_in_the_page_of_a_neighbour)
+{
+	CUdeviceptr neighbour, small;
+	int by;
+
+	begin();
+	neighbour = gpu_alloc(1024);
+	small = gpu_alloc(3072);
+	ck_assert_uint_eq(small, neighbour + 1024);
+	ck_assert_uint_eq(neighbour % 4096, 0);
+	by = export_range(neighbour, 4096, 0);
+	for (unsigned i = 0; i < 2; i++)
+		must_deregister(reg(pd, 0, 4096, neighbour, by, ALL_ACCESS));
+	ck_assert_uint_eq(dmabuf_calls(), 1);
+	close(by);
+	gpu_free(small);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	gpu_free(neighbour);
+}
+END_TEST
+
+static unsigned open_descriptors(void)
+{
+	unsigned count = 0;
+
+	for (int number = 0; number < 20000; number++)
+		count += fcntl(number, F_GETFD) >= 0;
+	return count;
+}
+
+/* The region's, which is opened for it and closed again; not the program's of a part. */
+START_TEST(it_is_made_from_the_regions_dmabuf)
+{
+	struct ibv_mr *mr;
+	unsigned before;
+	int part;
+
+	begin_with_export();
+	part = export_range(p + KIB(64), KIB(128), 0);
+	before = open_descriptors();
+	mr = reg(pd, 4096, 8192, p + KIB(64) + 4096, part, ALL_ACCESS);
+	ck_assert_uint_eq(last_call().addr, KIB(64) + 4096);
+	ck_assert_uint_eq(open_descriptors(), before);
+	must_deregister(mr);
+}
+END_TEST
+
 START_TEST(pool_memory)
 {
 	CUdeviceptr q;
@@ -458,10 +509,13 @@ START_TEST(a_range_over_several_allocations)
 	ck_assert(was_untouched(pd, 0, KIB(192), three[0], by, ALL_ACCESS));
 	must_deregister(reg(pd, KIB(128), KIB(64), three[2], by, ALL_ACCESS));
 	ck_assert(was_untouched(pd, KIB(128), KIB(64), three[2], by, ALL_ACCESS));
+	must_deregister(reg(pd, KIB(64), KIB(128), three[1], by, ALL_ACCESS));
+	ck_assert(was_untouched(pd, KIB(64), KIB(128), three[1], by, ALL_ACCESS));
+	ck_assert_uint_eq(dmabuf_calls(), 3);
 	for (unsigned i = 0; i < 2; i++)
 		must_deregister(reg(pd, KIB(64), KIB(64), three[1], by, ALL_ACCESS));
-	ck_assert_uint_eq(dmabuf_calls(), 3);
-	ck_assert_uint_eq(dereg_calls(), 2);
+	ck_assert_uint_eq(dmabuf_calls(), 4);
+	ck_assert_uint_eq(dereg_calls(), 3);
 }
 END_TEST
 
@@ -580,6 +634,14 @@ START_TEST(a_card_that_refuses_the_regions_dmabuf)
 	errno = 0;
 	ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS));
 	ck_assert_int_eq(errno, EIO);
+	/* The structure that was taken for it is not lost. */
+	mr = reg_at(0, 4096);
+	must_deregister(mr);
+	for (unsigned i = 0; i < 3; i++) {
+		recorder_fail(RECORDER_REG_DMABUF_MR, 2, EIO);
+		ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 4096, 4096, p, fd, ALL_ACCESS));
+	}
+	ck_assert_ptr_eq(reg_at(0, 4096), mr);
 }
 END_TEST
 
@@ -746,6 +808,8 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, every_descriptor_of_the_memory_finds_the_same);
 	tcase_add_test(tc, the_program_may_close_its_descriptor);
 	tcase_add_test(tc, a_range_that_is_rounded_out_to_pages);
+	tcase_add_test(tc, a_range_that_begins_in_the_page_of_a_neighbour);
+	tcase_add_test(tc, it_is_made_from_the_regions_dmabuf);
 	tcase_add_test(tc, pool_memory);
 	tcase_add_test(tc, mapped_memory_of_two_handles);
 	tc = verbs_case(suite, "its end");

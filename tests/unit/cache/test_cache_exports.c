@@ -556,9 +556,11 @@ START_TEST(the_end_of_memory_finds_all_of_it_and_nothing_else)
 	for (unsigned i = 0; i < count; i++) {
 		uint64_t addr = BASE + (i * 6007u % count) * SIZE;
 
+		ck_assert(pdn_foreign_may_overlap(addr + SIZE - 1, addr + SIZE));
 		ck_assert_int_eq(watched_free(addr), FAKE_SUCCESS);
 		ck_assert_uint_eq(pdn_foreign_count(), --left);
 		ck_assert_uint_eq(pdn_foreign_overlapping(addr, addr + SIZE), 0);
+		ck_assert(!pdn_foreign_may_overlap(addr, addr + SIZE));
 	}
 	ck_assert(!any_remembered());
 }
@@ -573,8 +575,10 @@ START_TEST(one_that_reaches_over_many_others)
 	for (unsigned i = 0; i < 500; i++)
 		export_as(fd, BASE + (i * 7u % 500) * SIZE, i == 100 ? 700 * SIZE : SIZE);
 	ck_assert_int_ne(pdn_foreign_overlapping(last, last + 1), 0);
+	ck_assert(pdn_foreign_may_overlap(last, last + 1));
 	pdn_foreign_remove(pdn_foreign_overlapping(last, last + 1));
 	ck_assert_uint_eq(pdn_foreign_overlapping(last, last + 1), 0);
+	ck_assert(!pdn_foreign_may_overlap(last, last + 1));
 	ck_assert_uint_eq(pdn_foreign_count(), 499);
 }
 END_TEST

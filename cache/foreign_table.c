@@ -138,6 +138,9 @@ enum pdn_truth pdn_foreign_peek(const struct pdn_file *file, struct pdn_export *
 	uint64_t hash = hash_of(file);
 	uint32_t begun = walk_begins(), steps = 0, found = 0;
 
+	/* 0: this thread has not seen the first change yet, nor the table's memory. */
+	if (!begun)
+		return PDN_UNKNOWN;
 	for (uint32_t n = pdn_hashed_chain(&exports, hash); n && steps < FILES_AT_ONCE; steps++) {
 		const struct pdn_export *export = pdn_foreign_at(n);
 

@@ -579,6 +579,13 @@ START_TEST(one_that_reaches_over_many_others)
 	pdn_foreign_remove(pdn_foreign_overlapping(last, last + 1));
 	ck_assert_uint_eq(pdn_foreign_overlapping(last, last + 1), 0);
 	ck_assert(!pdn_foreign_may_overlap(last, last + 1));
+	/* The way to the others does not go by how far it reached. */
+	for (unsigned i = 0; i < 500; i++) {
+		uint64_t at = BASE + (i * 7u % 500) * SIZE;
+
+		ck_assert_int_eq(pdn_foreign_overlapping(at, at + 1) != 0, i != 100);
+		ck_assert_int_eq(pdn_foreign_may_overlap(at, at + 1), i != 100);
+	}
 	ck_assert_uint_eq(pdn_foreign_count(), 499);
 }
 END_TEST

@@ -31,6 +31,7 @@ enum pdn_event {
 #define PDN_TRACE_MISSED    4u	/* the free was noticed only after the driver had made it */
 #define PDN_TRACE_IMPORTED  16u /* of a dma-buf: something has imported it */
 #define PDN_TRACE_NO_SYNC   8u	/* SYNC_MEMOPS could not be set: VMM memory */
+#define PDN_TRACE_PCIE	    64u /* of a pin, a map: the dma-buf maps over PCIe */
 #define PDN_TRACE_FELL_BACK 32u /* pinned by dma-buf because the kernel module refused */
 
 /* "call", "pin", ... by enum pdn_event, "lost" included. */

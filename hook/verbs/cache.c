@@ -5,7 +5,7 @@
  * dma-buf. They are consumer objects of the cache (pindown.h): found again at the next ibv_reg_mr,
  * and deregistered before the memory ends, before the region is unpinned for another reason, and
  * before the protection domain or the device ends. Registrations by dma-bufs that the program has
- * exported itself are objects of the same consumer: dmabuf.c.
+ * exported itself, and umems, are objects of the same consumer: dmabuf.c, umem.c.
  *
  * Requests that a card refuses for good are remembered: limits.c.
  */
@@ -83,27 +83,35 @@ static int access_of(const struct pindown_key *key)
 	       (key->word[0] & KEY_RELAXED ? IBV_ACCESS_RELAXED_ORDERING : 0);
 }
 
+/* NVIDIA's driver answers ENOTSUPP, which is 524 and has no name outside the kernel. */
+bool pdn_verbs_refuses_mapping(int error)
+{
+	return error == EINVAL || error == EOPNOTSUPP || error == 524;
+}
+
 static struct ibv_mr *register_part(pindown_region *region, const struct pindown_key *key,
 				    struct ibv_pd *pd, int *error)
 {
 	pdn_ibv_reg_dmabuf_mr_function *real = PDN_VERB_REAL(ibv_reg_dmabuf_mr);
 	uint64_t base = pindown_region_pin_base(region), length = pindown_region_pin_length(region);
 	uint64_t start = 0;
+	struct pdn_loan loan;
 	struct ibv_mr *mr;
-	int fd;
 
 	*error = NO_DESCRIPTOR;
-	if (!real || pdn_dmabuf_borrow(region, &fd) != PINDOWN_OK)
+	if (!real || pdn_dmabuf_lend(region, pd->context->device->ibdev_path, &loan) != PINDOWN_OK)
 		return NULL;
 	if (key->word[0] >> KEY_COUNT) {
 		start = (key->word[0] >> KEY_FIRST & KEY_MAX) * PAGE;
 		length = (key->word[0] >> KEY_COUNT) * PAGE;
 	}
-	errno = 0;
-	mr = real(pd, start, length, base + start + key->word[1], fd, access_of(key));
-	*error = mr ? 0 : errno ? errno : EIO;
+	do {
+		errno = 0;
+		mr = real(pd, start, length, base + start + key->word[1], loan.fd, access_of(key));
+		*error = mr ? 0 : errno ? errno : EIO;
+	} while (pdn_verbs_refuses_mapping(*error) && pdn_dmabuf_lend_other(region, &loan));
 	/* The kernel's registration holds the dma-buf, and a process has few descriptors. */
-	pdn_dmabuf_return(region);
+	pdn_dmabuf_end_loan(region, &loan);
 	return mr;
 }
 
@@ -114,19 +122,41 @@ int pdn_verbs_deregister_real(struct ibv_mr *mr)
 	return real ? real(mr) : ENOSYS;
 }
 
-/* The record has what the registration covers, for is_as_asked() in dmabuf.c. */
-static struct ibv_mr *register_exact(pindown_region *region, const struct pdn_exact *exact,
-				     struct pdn_mr *kept, int *error)
+int pdn_verbs_deregister_made(enum pdn_maker maker, void *made)
 {
-	struct ibv_mr *mr = pdn_verbs_make_exact(region, exact, error);
+	pdn_mlx5dv_devx_umem_dereg_function *real;
 
-	if (mr) {
-		kept->verbs.mr = *mr;
-		kept->verbs.mr.addr = (void *)(uintptr_t)exact->part.addr;
-		kept->verbs.mr.length = exact->length;
-		kept->iova = exact->iova;
-	}
-	return mr;
+	if (!pdn_maker_makes_umems(maker))
+		return pdn_verbs_deregister_real(made);
+	real = PDN_VERB_REAL(mlx5dv_devx_umem_dereg);
+	return real ? real(made) : ENOSYS;
+}
+
+/* The record has what the registration covers, for pdn_verbs_is_as_asked(). */
+static void *register_exact(pindown_region *region, const struct pdn_exact *exact,
+			    struct pdn_mr *kept, int *error)
+{
+	void *made = pdn_verbs_make_exact(region, exact, error);
+
+	if (!made)
+		return NULL;
+	if (pdn_maker_makes_umems(exact->maker))
+		pdn_umem_note(kept, made, exact);
+	else
+		kept->verbs.mr = *(struct ibv_mr *)made;
+	kept->verbs.mr.addr = (void *)(uintptr_t)exact->part.addr;
+	kept->verbs.mr.length = exact->length;
+	kept->maker = exact->maker;
+	kept->flags = exact->flags;
+	kept->iova = exact->iova;
+	return made;
+}
+
+/* So that the members of providers are zero in the next use of the record. */
+static void free_kept(struct pdn_mr *kept)
+{
+	kept->maker = kept->flags = 0;
+	pdn_mr_free(kept);
 }
 
 static int create(pindown_region *region, const struct pindown_key *key, void *request, void **data,
@@ -134,24 +164,24 @@ static int create(pindown_region *region, const struct pindown_key *key, void *r
 {
 	int saved = errno, error;
 	struct pdn_mr *kept = pdn_mr_new(PDN_MR_CACHED);
-	struct ibv_mr *mr;
+	void *made;
 
 	(void)arg;
 	if (!kept)
 		return ENOMEM;
 	if (key->word[0] & PDN_KEY_EXACT) {
-		mr = register_exact(region, request, kept, &error);
+		made = register_exact(region, request, kept, &error);
 	} else {
-		mr = register_part(region, key, request, &error);
-		if (mr)
-			kept->verbs.mr = *mr;
+		made = register_part(region, key, request, &error);
+		if (made)
+			kept->verbs.mr = *(struct ibv_mr *)made;
 	}
-	if (!mr) {
+	if (!made) {
 		pdn_mr_free(kept);
 		errno = saved;
 		return error;
 	}
-	pdn_mr_set_real(kept, mr);
+	pdn_mr_set_real(kept, made);
 	*data = kept;
 	errno = saved;
 	return 0;
@@ -165,13 +195,17 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 
 	(void)arg;
 	if (!pdn_mr_is_gone(kept))
-		error = pdn_verbs_deregister_real(kept->real);
+		error = pdn_verbs_deregister_made(kept->maker, kept->real);
 	if (error)
 		pdn_log_once(&told, PDN_LOG_WARN,
 			     "a registration of GPU memory could not be deregistered: error %d",
 			     error);
-	pdn_mr_set_real(kept, NULL);
-	pdn_mr_free(kept);
+	if (error && pdn_maker_makes_umems(kept->maker)) {
+		pdn_umem_stick(kept);
+	} else {
+		pdn_mr_set_real(kept, NULL);
+		free_kept(kept);
+	}
 	errno = saved;
 	return error;
 }
@@ -496,5 +530,6 @@ void pdn_verbs_device_ended(struct ibv_context *context)
 		if (is_of(mr, context))
 			__atomic_store_n(&mr->gone, 1, __ATOMIC_RELEASE);
 	}
+	pdn_umem_unstick(context);
 	pdn_verbs_forget_limits(context);
 }

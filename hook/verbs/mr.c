@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Allocating the ibv_mr that programs get from us. All lie in one range of addresses, so that a
- * comparison tells them from libibverbs' own, and the range is never unmapped, so that a second
- * ibv_dereg_mr of one is recognized. Free ones are in a few lists, of which each thread mostly uses
- * its own. The head of a list is a number and a count of its changes, which makes taking the first
- * element safe (no ABA).
+ * Allocating the ibv_mr and umems that programs get from us. All lie in one range of addresses, so
+ * that a comparison tells them from libibverbs' own, and the range is never unmapped, so that a
+ * second ibv_dereg_mr of one is recognized. Free ones are in a few lists, of which each thread
+ * mostly uses its own. The head of a list is a number and a count of its changes, which makes
+ * taking the first element safe (no ABA).
  */
 #define _GNU_SOURCE
 #include <errno.h>

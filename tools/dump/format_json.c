@@ -73,6 +73,8 @@ static char *put_flags(char *at, unsigned flags)
 		at = put_text(at, ",\"no_sync_memops\":true");
 	if (flags & PDN_TRACE_FELL_BACK)
 		at = put_text(at, ",\"fell_back\":true");
+	if (flags & PDN_TRACE_PCIE)
+		at = put_text(at, ",\"pcie\":true");
 	return at;
 }
 

@@ -218,6 +218,8 @@ static char *put_more(char *at, const struct record *record)
 		at = put_text(at, " no-sync-memops");
 	if (record->flags & PDN_TRACE_FELL_BACK)
 		at = put_text(at, " fell-back");
+	if (record->flags & PDN_TRACE_PCIE)
+		at = put_text(at, " pcie");
 	if (record->text) {
 		*at++ = ' ';
 		for (unsigned i = 0; i < record->text_length; i++)

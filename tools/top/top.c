@@ -271,6 +271,7 @@ static void print_json_process(const struct process *process)
 	json_number("dmabufs", stats->dmabufs);
 	json_number("max_dmabufs", stats->max_dmabufs);
 	json_number("fallbacks", stats->fallbacks);
+	json_number("exports_saved", stats->exports_saved);
 	json_begin_object("devices");
 	for (unsigned i = 0; i < PDN_TOP_DEVICES; i++) {
 		char device[16];

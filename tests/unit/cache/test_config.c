@@ -34,6 +34,8 @@ static const char *value_of(const char *variable)
 
 	if (strcmp(variable, "PINDOWN") == 0)
 		sprintf(text, "%d", config.enabled);
+	else if (strcmp(variable, "PINDOWN_DMABUF_MAPPING") == 0)
+		sprintf(text, "%d", (int)config.dmabuf_mapping);
 	else if (strcmp(variable, "PINDOWN_BACKEND") == 0)
 		sprintf(text, "%d", (int)config.backend);
 	else if (strcmp(variable, "PINDOWN_MAX_BYTES") == 0)
@@ -63,6 +65,9 @@ static const struct {
 	{"PINDOWN", "0", "0"},
 	{"PINDOWN", "1", "1"},
 	{"PINDOWN", "", "1"},
+	{"PINDOWN_DMABUF_MAPPING", "auto", "0"},
+	{"PINDOWN_DMABUF_MAPPING", "default", "1"},
+	{"PINDOWN_DMABUF_MAPPING", "pcie", "2"},
 	{"PINDOWN_BACKEND", "auto", "0"},
 	{"PINDOWN_BACKEND", "kmod", "1"},
 	{"PINDOWN_BACKEND", "kmod-persistent", "2"},
@@ -122,6 +127,7 @@ static const struct {
 	{"PINDOWN", "2"},
 	{"PINDOWN", "yes"},
 	{"PINDOWN", "00"},
+	{"PINDOWN_DMABUF_MAPPING", "c2c"},
 	{"PINDOWN_BACKEND", "dmabuf "},
 	{"PINDOWN_BACKEND", "DMABUF"},
 	{"PINDOWN_BACKEND", "kmod persistent"},

@@ -92,7 +92,7 @@ START_TEST(a_region_comes_back)
 					       .reason = PINDOWN_REASON_STALE,
 					       .flags = PDN_TRACE_IN_USE | PDN_TRACE_VOLATILE |
 							PDN_TRACE_MISSED | PDN_TRACE_NO_SYNC |
-							PDN_TRACE_FELL_BACK},
+							PDN_TRACE_FELL_BACK | PDN_TRACE_PCIE},
 				      none = {.device = 0, .result = 801};
 	const enum pdn_event kinds[] = {PDN_EV_PIN,   PDN_EV_UNPIN,	 PDN_EV_HIT,
 					PDN_EV_EVICT, PDN_EV_INVALIDATE, PDN_EV_MAP};

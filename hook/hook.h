@@ -217,7 +217,8 @@ struct call {
 	/* From the action before the real call to the one after it. */
 	bool captured;	    /* the stream was being captured */
 	bool last;	    /* taken for the last close or release, so that something was ended */
-	uint64_t buffer_id; /* of the mapping that cuIpcCloseMemHandle closes; 0: unknown */
+	/* Of the mapping that cuIpcCloseMemHandle closes, or pdn_export_begins(); 0: unknown. */
+	uint64_t buffer_id;
 	void *connection;   /* that cuEGLStreamConsumerDisconnect ends */
 
 	unsigned guards;

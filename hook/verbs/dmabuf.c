@@ -112,6 +112,32 @@ static void *make_by_address(pindown_region *region, const struct pdn_exact *exa
 	return made;
 }
 
+/* A region whose memory was freed unseen may be found at the address of an export made since. */
+static bool is_current(const pindown_region *region)
+{
+	const struct pdn_exported memory = {
+		.memory.base = pindown_region_base(region),
+		.memory.end = pindown_region_base(region) + pindown_region_length(region),
+		.buffer_id = pindown_region_buffer_id(region),
+	};
+
+	return pdn_export_is_still_there(&memory);
+}
+
+/* From the program's own dma-buf, by a duplicate: its number may be another file's by now. */
+static void *make_from_own(const struct pdn_exact *exact, int *error)
+{
+	void *made;
+	int fd = pdn_export_open(exact->fd, exact->offset, exact->length, &exact->part);
+
+	*error = ESTALE;
+	if (fd < 0)
+		return NULL;
+	made = register_from(fd, exact->offset, exact, error);
+	pdn_export_close(fd);
+	return made;
+}
+
 /* All registrations of the region share its dma-buf, if it has one that maps it as the export. */
 static void *make(pindown_region *region, const struct pdn_exact *exact, int *error)
 {
@@ -119,7 +145,7 @@ static void *make(pindown_region *region, const struct pdn_exact *exact, int *er
 	int fd;
 
 	if (exact->part.flags || pdn_dmabuf_borrow_default(region, &fd) != PINDOWN_OK)
-		return register_from(exact->fd, exact->offset, exact, error);
+		return make_from_own(exact, error);
 	made = register_from(fd, exact->part.addr - pindown_region_pin_base(region), exact, error);
 	pdn_dmabuf_return(region);
 	return made;
@@ -136,7 +162,7 @@ void *pdn_verbs_make_exact(pindown_region *region, const struct pdn_exact *exact
 	void *made;
 
 	*error = ERANGE;
-	if (!is_in_pin(region, exact))
+	if (!is_in_pin(region, exact) || !is_current(region))
 		return NULL;
 	made = exact->maker == PDN_UMEM_BY_ADDRESS ? make_by_address(region, exact, error)
 						   : make(region, exact, error);

@@ -18,7 +18,7 @@
 /* There is no driver that describes memory, so the exported range counts as the allocation. */
 static void export_at(uint64_t addr, int fd)
 {
-	pdn_exported(addr, SIZE, 0, fd, __builtin_return_address(0));
+	pdn_exported(addr, SIZE, 0, fd, pdn_export_begins(addr, SIZE), __builtin_return_address(0));
 }
 
 static void end(uint64_t addr, uint64_t length)

@@ -38,14 +38,20 @@ static bool any(void)
 /*
  * The range lies in one allocation, or in adjacent mappings. If it does not, it may have been
  * rounded out to pages that other memory shares; then its middle is inside the allocation that was
- * meant.
+ * meant, or that one is smaller than half a page and lies at an end. If it is another one, no part
+ * of it is registered by this export: see part_of().
  */
 static bool describe(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
 {
+	const uint64_t inside[] = {addr + size / 2, addr, addr + size - 1};
 	int error = 0;
 
-	return pdn_driver_describe(addr, size, allocation, &error) == PINDOWN_OK ||
-	       pdn_driver_describe(addr + size / 2, 1, allocation, &error) == PINDOWN_OK;
+	if (pdn_driver_describe(addr, size, allocation, &error) == PINDOWN_OK)
+		return true;
+	for (unsigned i = 0; i < sizeof(inside) / sizeof(*inside); i++)
+		if (pdn_driver_describe(inside[i], 1, allocation, &error) == PINDOWN_OK)
+			return true;
+	return false;
 }
 
 static struct pdn_export make_export(uint64_t addr, uint64_t size, uint64_t flags, int fd)

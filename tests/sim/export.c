@@ -85,7 +85,7 @@ static CUresult extents_of(uint64_t addr, uint64_t size, struct sim_extent **ext
 	return live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Exports memory of a PCI device in whole GPU pages. */
+/* Exports memory of a PCI device. */
 static CUresult export_of_bar(const struct sim_block *block, struct sim_extent *const *extents,
 			      unsigned count, uint64_t offset, uint64_t size, int *fd)
 {

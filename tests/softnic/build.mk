@@ -6,8 +6,8 @@ ifeq ($(call has_header,infiniband/verbs.h),yes)
 softnic_bin := $(B)/softnic
 softnic_obj := $(B)/obj/tests/softnic
 SOFTNIC_LIB := $(softnic_bin)/libibverbs.so.1
-softnic_src := access checks completion device extended gpu memory names options post queue_pair \
-	receive refused requester responder transport
+softnic_src := access checks completion datagram device extended gpu memory names options post \
+	queue_pair receive refused requester responder transport
 
 $(SOFTNIC_LIB): $(softnic_src:%=$(softnic_obj)/%.c.o) tests/softnic/libibverbs.map
 	@mkdir -p $(@D)
@@ -43,3 +43,4 @@ endif
 
 # Without the header they say so and are skipped.
 CHECK_SIM += tests/softnic/check-softnic tests/softnic/check-stale
+CHECK_SIM += tests/softnic/check-softnic-ucx tests/softnic/check-softnic-gtest

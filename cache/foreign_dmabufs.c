@@ -19,7 +19,7 @@
 /* Found by `by`. */
 struct import {
 	struct pdn_hashed_link link; /* must be first */
-	const void *by;
+	const void *by, *caller;
 	uint32_t record, export;
 };
 
@@ -38,14 +38,20 @@ static bool any(void)
 /*
  * The range lies in one allocation, or in adjacent mappings. If it does not, it may have been
  * rounded out to pages that other memory shares; then its middle is inside the allocation that was
- * meant.
+ * meant, or that one is smaller than half a page and lies at an end. If it is another one, no part
+ * of it is registered by this export: see part_of().
  */
 static bool describe(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
 {
+	const uint64_t inside[] = {addr + size / 2, addr, addr + size - 1};
 	int error = 0;
 
-	return pdn_driver_describe(addr, size, allocation, &error) == PINDOWN_OK ||
-	       pdn_driver_describe(addr + size / 2, 1, allocation, &error) == PINDOWN_OK;
+	if (pdn_driver_describe(addr, size, allocation, &error) == PINDOWN_OK)
+		return true;
+	for (unsigned i = 0; i < sizeof(inside) / sizeof(*inside); i++)
+		if (pdn_driver_describe(inside[i], 1, allocation, &error) == PINDOWN_OK)
+			return true;
+	return false;
 }
 
 static struct pdn_export make_export(uint64_t addr, uint64_t size, uint64_t flags, int fd)
@@ -207,7 +213,7 @@ static uint32_t import_of(const void *by)
 }
 
 /* Lock held. */
-static void add_import(uint32_t record, const void *by)
+static void add_import(uint32_t record, const void *by, const void *caller)
 {
 	uint32_t n = record ? pdn_hashed_add(&imports, hash_of(by)) : 0;
 	struct import *import;
@@ -216,12 +222,13 @@ static void add_import(uint32_t record, const void *by)
 		return;
 	import = pdn_hashed_at(&imports, n);
 	import->by = by;
+	import->caller = caller;
 	import->record = record;
 	import->export = pdn_foreign_at(record)->number;
 	pdn_foreign_at(record)->imports++;
 }
 
-void pdn_export_imported(int fd, const void *by)
+void pdn_export_imported_at(int fd, const void *by, const void *caller)
 {
 	PDN_UNCANCELLED;
 	int saved = errno;
@@ -229,7 +236,7 @@ void pdn_export_imported(int fd, const void *by)
 
 	if (any() && pdn_file_of(fd, &file)) {
 		pdn_lock();
-		add_import(pdn_foreign_of_file(&file), by);
+		add_import(pdn_foreign_of_file(&file), by, caller);
 		pdn_unlock();
 	}
 	errno = saved;
@@ -269,6 +276,58 @@ static bool is_open(const struct pdn_export *export)
 	return pdn_file_of(export->fd, &file) && pdn_file_is(&file, &export->file);
 }
 
+/* An export that has ended, and the record that its imports name. */
+struct taken {
+	struct pdn_export export;
+	uint32_t record;
+};
+
+/* Lock not held. The import of it after this number, and its caller; 0: there is no more. */
+static uint32_t next_import(const struct taken *taken, uint32_t n, const void **caller)
+{
+	const struct import *import;
+
+	pdn_lock();
+	while (++n <= imports.table.used) {
+		import = pdn_hashed_at(&imports, n);
+		if (!pdn_hashed_is_taken(&imports, n) || import->record != taken->record ||
+		    import->export != taken->export.number)
+			continue;
+		*caller = import->caller;
+		pdn_unlock();
+		return n;
+	}
+	pdn_unlock();
+	return 0;
+}
+
+/* These registrations can't be revoked here; as those of the cache, each is named. */
+static void trace_importers(const struct taken *taken, enum pindown_reason reason)
+{
+	struct pdn_trace_note note = {
+		.addr = taken->export.begin,
+		.size = taken->export.length,
+		.extra = (uint64_t)taken->export.fd,
+		.number = taken->export.number,
+		.buffer_id = taken->export.buffer_id,
+		.device = taken->export.memory.device,
+		.reason = (uint16_t)reason,
+		.flags = PDN_TRACE_IMPORTED,
+		.name = "uncached",
+	};
+	const void *caller = NULL;
+	uint64_t now;
+
+	if (!pdn_tracing(PDN_EV_HOLDER) || !taken->export.imports)
+		return;
+	note.stack = pdn_trace_stack(true);
+	for (uint32_t n = 0; (n = next_import(taken, n, &caller)) != 0;) {
+		note.origin = caller ? pdn_trace_origin((uintptr_t)caller) : 0;
+		now = pdn_ticks();
+		pdn_trace_note(PDN_EV_HOLDER, &note, now, now);
+	}
+}
+
 static void trace_outlived(const struct pdn_export *export, enum pindown_reason reason)
 {
 	struct pdn_trace_note note = {
@@ -306,13 +365,12 @@ static uint32_t next_covered(const struct pdn_scope *scope, uint32_t record)
 #define AT_ONCE 16u
 
 /* Lock held. Those that the scope covers, as many as there is room for; they are forgotten. */
-static unsigned remove_covered(const struct pdn_scope *scope, uint32_t *record,
-			       struct pdn_export *taken)
+static unsigned remove_covered(const struct pdn_scope *scope, uint32_t *record, struct taken *taken)
 {
 	unsigned count = 0;
 
 	while (count < AT_ONCE && (*record = next_covered(scope, *record)) != 0) {
-		taken[count++] = *pdn_foreign_at(*record);
+		taken[count++] = (struct taken){*pdn_foreign_at(*record), *record};
 		pdn_foreign_remove(*record);
 	}
 	return count;
@@ -320,7 +378,7 @@ static unsigned remove_covered(const struct pdn_scope *scope, uint32_t *record,
 
 void pdn_exports_end(const struct pdn_scope *scope, enum pindown_reason reason)
 {
-	struct pdn_export taken[AT_ONCE];
+	struct taken taken[AT_ONCE];
 	uint32_t record = 0;
 	unsigned count;
 	int saved;
@@ -332,8 +390,10 @@ void pdn_exports_end(const struct pdn_scope *scope, enum pindown_reason reason)
 		pdn_lock();
 		count = remove_covered(scope, &record, taken);
 		pdn_unlock();
-		for (unsigned i = 0; i < count; i++)
-			trace_outlived(&taken[i], reason);
+		for (unsigned i = 0; i < count; i++) {
+			trace_importers(&taken[i], reason);
+			trace_outlived(&taken[i].export, reason);
+		}
 	} while (count == AT_ONCE);
 	errno = saved;
 }

@@ -27,6 +27,7 @@
 #define PDN_EXPORTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "cache/pindown.h"
@@ -53,8 +54,15 @@ bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_export
 /* Does the driver still have that memory there? */
 bool pdn_export_is_still_there(const struct pdn_exported *part);
 
-/* `by` has imported the buffer that fd stands for, and holds it until it lets go. */
-void pdn_export_imported(int fd, const void *by);
+/*
+ * `by` has imported the buffer that fd stands for, and holds it until it lets go. The trace names
+ * the caller if the memory ends before that; NULL: it is not known.
+ */
+void pdn_export_imported_at(int fd, const void *by, const void *caller);
+static inline void pdn_export_imported(int fd, const void *by)
+{
+	pdn_export_imported_at(fd, by, NULL);
+}
 void pdn_export_let_go(const void *by);
 
 /* Before the memory ends: record which of them outlive it, and forget them. Lock not held. */

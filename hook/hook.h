@@ -25,7 +25,7 @@
  *	library.c	a library of the process: libcuda, libibverbs
  *	loaded.c	walking the loaded libraries, also in a child whose loader is stuck
  *	watched.c	the functions behind the wrappers
- * verbs/		the calls of libibverbs: verbs.h
+ * verbs/		the calls of libibverbs and libmlx5: verbs.h
  * life.c		start, fork, exit
  *
  * A program reaches the wrappers in two ways. If it is linked with libcuda it calls the exported

@@ -212,6 +212,24 @@ START_TEST(a_range_that_is_rounded_out_to_pages)
 }
 END_TEST
 
+/* Of an export's pages it has less than half. */
+START_TEST(an_allocation_much_smaller_than_a_page)
+{
+	CUdeviceptr small;
+	int by;
+
+	begin();
+	small = gpu_alloc(16);
+	by = export_range(small, 4096, 0);
+	must_deregister(reg(pd, 0, 16, small, by, ALL_ACCESS));
+	must_deregister(reg(pd, 0, 16, small, by, ALL_ACCESS));
+	ck_assert_uint_eq(dmabuf_calls(), 1);
+	close(by);
+	gpu_free(small);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+}
+END_TEST
+
 START_TEST(pool_memory)
 {
 	CUdeviceptr q;
@@ -640,6 +658,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, every_descriptor_of_the_memory_finds_the_same);
 	tcase_add_test(tc, the_program_may_close_its_descriptor);
 	tcase_add_test(tc, a_range_that_is_rounded_out_to_pages);
+	tcase_add_test(tc, an_allocation_much_smaller_than_a_page);
 	tcase_add_test(tc, pool_memory);
 	tcase_add_test(tc, mapped_memory_of_two_handles);
 	tc = verbs_case(suite, "its end");

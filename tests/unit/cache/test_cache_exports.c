@@ -308,6 +308,10 @@ START_TEST(a_file_of_the_same_hash_is_another_one)
 	ck_assert(!is_known(fd, 0, 1));
 	export_as(fd, BASE, SIZE);
 	assert_stands_for(fd, BASE, BASE);
+	pdn_lock();
+	ck_assert_uint_ne(pdn_foreign_add(&other), 0); /* now it is met first */
+	pdn_unlock();
+	assert_stands_for(fd, BASE, BASE);
 	ck_assert_int_eq(watched_free(BASE + SIZE), FAKE_SUCCESS);
 	assert_stands_for(fd, BASE, BASE);
 }

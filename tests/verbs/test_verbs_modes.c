@@ -332,7 +332,7 @@ START_TEST(a_programs_dmabuf_serves_without_a_regions)
 	fd = export_of(p, MIB(4));
 	for (unsigned i = 0; i < 2; i++)
 		must_deregister(ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS));
-	ck_assert_int_eq(last_dmabuf().fd, fd);
+	ck_assert_int_ne(last_dmabuf().fd, fd); /* a duplicate of it */
 	ck_assert_uint_eq(dmabuf_calls(), 1);
 	ck_assert_uint_eq(dereg_calls(), 0);
 	gpu_free(p);

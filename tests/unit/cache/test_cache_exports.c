@@ -236,6 +236,28 @@ START_TEST(one_file_for_different_memory_is_not_known)
 }
 END_TEST
 
+START_TEST(one_file_for_different_ranges_is_not_known)
+{
+	int whole = export_new(BASE), part = dup(whole);
+
+	export_as(part, BASE, SIZE / 2);
+	ck_assert(!is_known(whole, 0, 1));
+	close(part);
+	part = dup(whole); /* the number of a closed one */
+	export_as(part, BASE, SIZE / 2);
+	ck_assert(!is_known(part, 0, 1));
+}
+END_TEST
+
+START_TEST(one_file_for_different_mappings_is_not_known)
+{
+	int fd = export_new(BASE);
+
+	pdn_exported(BASE, SIZE, 1, fd, pdn_export_begins(BASE, SIZE), NULL);
+	ck_assert(!is_known(fd, 0, 1));
+}
+END_TEST
+
 START_TEST(a_position_tells_parts_of_one_file_apart)
 {
 	char path[32];
@@ -285,6 +307,10 @@ START_TEST(a_file_of_the_same_hash_is_another_one)
 	pdn_unlock();
 	ck_assert(!is_known(fd, 0, 1));
 	export_as(fd, BASE, SIZE);
+	assert_stands_for(fd, BASE, BASE);
+	pdn_lock();
+	ck_assert_uint_ne(pdn_foreign_add(&other), 0); /* now it is met first */
+	pdn_unlock();
 	assert_stands_for(fd, BASE, BASE);
 	ck_assert_int_eq(watched_free(BASE + SIZE), FAKE_SUCCESS);
 	assert_stands_for(fd, BASE, BASE);
@@ -771,6 +797,8 @@ int main(void)
 	tcase_add_test(tc, one_that_was_received_in_a_message);
 	tcase_add_test(tc, an_export_of_the_same_range);
 	tcase_add_test(tc, one_file_for_different_memory_is_not_known);
+	tcase_add_test(tc, one_file_for_different_ranges_is_not_known);
+	tcase_add_test(tc, one_file_for_different_mappings_is_not_known);
 	tcase_add_test(tc, a_position_tells_parts_of_one_file_apart);
 	tcase_add_test(tc, a_number_that_another_file_has);
 	tcase_add_test(tc, a_file_of_the_same_hash_is_another_one);

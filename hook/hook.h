@@ -215,11 +215,11 @@ struct call {
 	bool straight;	       /* it is passed on without being looked at */
 
 	/* From the action before the real call to the one after it. */
-	bool captured;	    /* the stream was being captured */
-	bool last;	    /* taken for the last close or release, so that something was ended */
+	bool captured; /* the stream was being captured */
+	bool last;     /* taken for the last close or release, so that something was ended */
 	/* Of the mapping that cuIpcCloseMemHandle closes, or pdn_export_begins(); 0: unknown. */
 	uint64_t buffer_id;
-	void *connection;   /* that cuEGLStreamConsumerDisconnect ends */
+	void *connection; /* that cuEGLStreamConsumerDisconnect ends */
 
 	unsigned guards;
 	pdn_guard guard[PDN_CAUGHT_GUARDS];

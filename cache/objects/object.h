@@ -152,7 +152,7 @@ int pdn_consumer_create(struct pdn_consumer *consumer, struct pindown_region *re
 			const struct pindown_key *key, void *request, void **data,
 			bool *asked_dmabuf);
 int pdn_consumer_destroy(struct pdn_consumer *consumer, const struct pindown_object_end *what);
-/* An object's holder may let go of it meanwhile: in a callback, its data may be read all the same. */
+/* A holder may let go of its object meanwhile: a callback may read the data all the same. */
 void pdn_consumer_name_holders(struct pdn_consumer *consumer,
 			       const struct pdn_holder_search *search);
 void pdn_consumer_enter(struct pdn_consumer *consumer);

@@ -205,7 +205,7 @@ static void update(struct pdn_export *node)
 	__atomic_store_n(&node->furthest, furthest, __ATOMIC_RELEASE); /* see `changes` */
 }
 
-/* What lies before `record` goes to *before, the rest to *behind. */
+/* Splits a subtree: records before `record` go to *before, all others to *behind. */
 static void split(uint32_t tree, uint32_t record, uint32_t *before, uint32_t *behind)
 {
 	struct pdn_export *node = pdn_foreign_at(tree);

@@ -232,7 +232,7 @@ struct pdn_exact {
 struct ibv_mr *pdn_verbs_register_dmabuf(struct pdn_exact *exact);
 struct mlx5dv_devx_umem *pdn_verbs_register_umem(struct pdn_exact *exact);
 
-/* What cache.c and dmabuf.c share. */
+/* Shared by cache.c, dmabuf.c and umem.c. */
 #define PDN_KEY_EXACT 32u /* in word[0] of a key, beside the access: the key is of dmabuf.c */
 uint64_t pdn_verbs_key_access(int access);
 bool pdn_verbs_may_cache(int access);

@@ -128,7 +128,7 @@ static void by_system(unsigned count)
 	}
 }
 
-/* What is measured by turns, as a busy machine changes its speed. */
+/* These are measured by turns, because a busy machine changes its speed. */
 static void (*const measured[])(unsigned count) = {by_address, by_system, by_dmabuf};
 
 #define MEASURED (sizeof(measured) / sizeof(measured[0]))

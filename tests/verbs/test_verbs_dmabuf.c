@@ -735,7 +735,7 @@ START_TEST(a_number_that_passes_to_another_file_meanwhile)
 	recorder_meanwhile(RECORDER_REG_DMABUF_MR, give_number_away, NULL);
 	must_deregister(reg(pd, 0, KIB(64), p, number, ALL_ACCESS));
 	recorder_meanwhile(RECORDER_REG_DMABUF_MR, NULL, NULL);
-	/* What the cache has kept of that is right. */
+	/* The cached registration is right all the same. */
 	mr = reg(pd, 0, KIB(64), p, kept, ALL_ACCESS);
 	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + KIB(32), KIB(4)), RECORDER_OK);
 	ck_assert(gpu_holds(p + KIB(32), 'p', KIB(4)));

@@ -16,7 +16,7 @@
 
 #include "hook/cuda/abi.h"
 
-/* What an operation needs of a registration, and what a peer is given of it. */
+/* The part of a registration that an operation needs, and that a peer gets. */
 struct keys {
 	uint32_t lkey, rkey;
 };

@@ -96,7 +96,7 @@ static void begin_on(enum machine machine, const char *setting)
 	sim_set_mappings(options[machine][0], options[machine][1], options[machine][2]);
 }
 
-/* What a card gets: 'p' over PCIe, 'd' as the driver chooses. */
+/* The mapping that a card gets: 'p' over PCIe, 'd' as the driver chooses. */
 static char lent_to(pindown_region *region, const char *card)
 {
 	struct pdn_loan loan;

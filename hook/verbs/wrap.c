@@ -345,50 +345,50 @@ static __attribute__((noinline)) struct ibv_mr *make_by_any(enum road road, stru
 }
 
 /* The trace has the iova in the place of the address. */
-IN_WRAPPER struct ibv_mr *make_by_dmabuf(enum road road, enum pdn_verb verb, struct pdn_exact exact,
-					 const void *caller)
+IN_WRAPPER struct ibv_mr *caught_ibv_reg_dmabuf_mr(enum road road, struct ibv_pd *pd,
+						   uint64_t offset, size_t length, uint64_t iova,
+						   int fd, int access)
 {
 	struct making making = {
-		.verb = verb,
-		.exact = exact,
-		.what = {.pd = exact.pd,
-			 .addr = (void *)(uintptr_t)exact.iova,
-			 .length = exact.length,
-			 .caller = caller},
+		.verb = PDN_VERB_ibv_reg_dmabuf_mr,
+		.exact = {.pd = pd,
+			  .offset = offset,
+			  .length = length,
+			  .iova = iova,
+			  .fd = fd,
+			  .access = access},
+		.what = {.pd = pd,
+			 .addr = (void *)(uintptr_t)iova,
+			 .length = length,
+			 .caller = CALLER},
 		.by_dmabuf = true,
 	};
 
 	return make_by_any(road, &making);
 }
 
-IN_WRAPPER struct ibv_mr *caught_ibv_reg_dmabuf_mr(enum road road, struct ibv_pd *pd,
-						   uint64_t offset, size_t length, uint64_t iova,
-						   int fd, int access)
-{
-	const struct pdn_exact exact = {.pd = pd,
-					.offset = offset,
-					.length = length,
-					.iova = iova,
-					.fd = fd,
-					.access = access};
-
-	return make_by_dmabuf(road, PDN_VERB_ibv_reg_dmabuf_mr, exact, CALLER);
-}
-
 IN_WRAPPER struct ibv_mr *caught_mlx5dv_reg_dmabuf_mr(enum road road, struct ibv_pd *pd,
 						      uint64_t offset, size_t length, uint64_t iova,
 						      int fd, int access, int mlx5_access)
 {
-	const struct pdn_exact exact = {.maker = PDN_BY_MLX5DV,
-					.pd = pd,
-					.offset = offset,
-					.length = length,
-					.iova = iova,
-					.fd = fd,
-					.access = access,
-					.flags = (unsigned)mlx5_access};
+	struct making making = {
+		.verb = PDN_VERB_mlx5dv_reg_dmabuf_mr,
+		.exact = {.maker = PDN_BY_MLX5DV,
+			  .pd = pd,
+			  .offset = offset,
+			  .length = length,
+			  .iova = iova,
+			  .fd = fd,
+			  .access = access,
+			  .flags = (unsigned)mlx5_access},
+		.what = {.pd = pd,
+			 .addr = (void *)(uintptr_t)iova,
+			 .length = length,
+			 .caller = CALLER},
+		.by_dmabuf = true,
+	};
 
-	return make_by_dmabuf(road, PDN_VERB_mlx5dv_reg_dmabuf_mr, exact, CALLER);
+	return make_by_any(road, &making);
 }
 
 /*

@@ -38,9 +38,8 @@ int pdn_growth_describe(struct pdn_growth *growth, struct pdn_allocation *what, 
 {
 	int result = describe(growth, what, error);
 
-	if (result == PINDOWN_OK || !pdn_growth_is_wide(growth))
+	if (result == PINDOWN_OK || !pdn_growth_shrinks(growth))
 		return result;
-	growth->reach = PDN_REACH_REQUEST;
 	pdn_growth_begin(growth);
 	return describe(growth, what, error);
 }

@@ -45,7 +45,7 @@ static inline bool pdn_growth_is_wide(const struct pdn_growth *growth)
 /* A wide attempt has failed: the next one reaches less far. false: it was not wide. */
 bool pdn_growth_shrinks(struct pdn_growth *growth);
 
-/* Asks the driver. Of a wide range that it does not describe, the request alone remains. */
+/* Asks the driver. If it does not describe a wide range, the attempt shrinks to the request. */
 int pdn_growth_describe(struct pdn_growth *growth, struct pdn_allocation *what, int *error);
 
 /*

@@ -426,10 +426,8 @@ static int look_for_frees(struct attempt *a)
 	enum pdn_guarded guarded = pdn_guard_on(&a->what.memory);
 
 	/* The request's own memory need not be what ends. */
-	if (guarded != PDN_UNGUARDED && pdn_growth_is_wide(&a->growth)) {
-		a->growth.reach = PDN_REACH_REQUEST;
+	if (guarded != PDN_UNGUARDED && pdn_growth_shrinks(&a->growth))
 		return retry_narrower(a);
-	}
 	switch (guarded) {
 	case PDN_GUARDED:
 		return wait_for_free(a);

@@ -208,15 +208,18 @@ bool any_idle(int device)
 
 /* ---- actions of the cache ------------------------------------------------------------------- */
 
-/* A union is short of space: the idle regions that it would replace go first. */
+/* A union is short of space: the idle regions that it would replace go first, all together. */
 static bool gives_way(const struct region *r)
 {
-	bool short_of_space = attempt.tried ? attempt.refused == PINDOWN_ERR_NO_SPACE
+	bool short_of_space = attempt.gives_way ? true
+			      : attempt.tried ? attempt.refused == PINDOWN_ERR_NO_SPACE
 					    : !fits(attempt.union_end - attempt.union_begin);
 
-	return short_of_space && !attempt.giving && !attempt.pinned && !is_used(r) &&
-	       overlaps(r, attempt.union_begin, attempt.union_end) &&
-	       attempt.union_end - attempt.union_begin > attempt.least_end - attempt.least_begin;
+	return attempt.gives_way =
+		       short_of_space && !attempt.giving && !attempt.pinned && !is_used(r) &&
+		       overlaps(r, attempt.union_begin, attempt.union_end) &&
+		       attempt.union_end - attempt.union_begin >
+			       attempt.least_end - attempt.least_begin;
 }
 
 static void judge_eviction(const struct region *r)
@@ -295,7 +298,9 @@ void saw_end(const struct pindown_invalidation *what, void *arg)
 	judge(r, what->reason);
 	count_end(r, what->reason);
 	r->reason = (uint8_t)what->reason;
-	r->awaits = what->reason == PINDOWN_REASON_ORDERED && pdn_config()->held == PDN_HELD_REVOKE;
+	r->awaits = (what->reason == PINDOWN_REASON_ORDERED ||
+		     what->reason == PINDOWN_REASON_EVICTED) &&
+		    pdn_config()->held == PDN_HELD_REVOKE;
 	expect_objects_end(r);
 	in_use = r->holds || r->making || (r->held_objects && !revokes(what->reason));
 	AGREE(what->in_use == in_use, "reported: %sin use; the model: %u holds, %u held objects",

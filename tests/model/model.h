@@ -115,7 +115,7 @@ struct counts {
 	uint64_t objects_made, objects_revoked;
 	/* Not part of the statistics. */
 	uint64_t unpins_at_last_put, objects_found, objects_kept, objects_hidden, objects_reused,
-		destroyed_at_last_detach, made_in_vain;
+		destroyed_at_last_detach, made_in_vain, grown;
 };
 extern struct counts counts;
 extern uint64_t max_regions, max_bytes; /* bytes 0: no limit */
@@ -148,6 +148,7 @@ struct attempt {
 	uint64_t least_begin, least_end; /* the memory of the request alone */
 	uint64_t union_begin, union_end; /* and with the regions that it touches */
 	bool failed_wide;		 /* more than the former may be left out now */
+	bool gives_way;			 /* regions of the union are evicted for it */
 	uint64_t trial_fits, trial_over; /* pages; see pins.c */
 	uint64_t pin_begin, bytes;
 	bool tried;	   /* the backend was called */
@@ -227,6 +228,7 @@ bool revokes(int reason);
 void expect_destroy(struct object *o, unsigned reasons);
 void expect_objects_end(struct region *r);
 void expect_end_of_reused(uint64_t begin, uint64_t end);
+void expect_end_of_replaced(uint64_t begin, uint64_t end);
 int saw_destroy(const struct pindown_object_end *what, void *arg);
 void settle_objects(void);
 void abandon_objects(void);

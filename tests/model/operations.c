@@ -107,6 +107,7 @@ static void op_unmap(const uint32_t n[])
 	if (!count || first + count > PLACES)
 		return;
 	expect_end_between(begin, begin + count * MIB(2), 1u << PINDOWN_REASON_FREED);
+	expect_end_of_replaced(begin, begin + count * MIB(2));
 	guard = pdn_end_range(begin, count * MIB(2));
 	for (unsigned i = first; !n[2] && i < first + count; i++)
 		memory[i].id = 0;

@@ -167,6 +167,7 @@ static int do_pin(struct pdn_pin *pin, void *context, int *driver_error)
 		attempt.evicted = attempt.gone = 0;
 	attempt.tried = true;
 	attempt.permits = 0;
+	attempt.gives_way = false;
 	attempt.refused = 0;
 	attempt.is_hopeless = false;
 	if (fate == PIN_NO_SPACE || !has_space(pin))

@@ -133,15 +133,23 @@ START_TEST(a_refused_region_leaves_the_narrower_one)
 }
 END_TEST
 
+/* It would be evicted first, as it is older. */
+#define OTHER (BASE + MIB(128))
+
+static void pin_the_other(void)
+{
+	fake_alloc(OTHER, PIECE, FAKE_LINEAR);
+	get_and_put(OTHER, PIECE);
+}
+
 /* Nothing else is evicted for the double region; the replaced one goes first for the union. */
 START_TEST(pin_space_for_the_union_only)
 {
+	pin_the_other();
 	pin_first_two();
-	fake_alloc(BASE + MIB(128), PIECE, FAKE_LINEAR);
-	get_and_put(BASE + MIB(128), PIECE);
 	fake_pin_space(4 * PIECE);
 	pindown_put(cross(0, 3));
-	ck_assert(is_cached(BASE + MIB(128), PIECE));
+	ck_assert(is_cached(OTHER, PIECE));
 	ck_assert_uint_eq(stats().evictions, 1);
 	ck_assert_uint_eq(stats().pin_failures, 0);
 	unmap_segment();
@@ -151,11 +159,10 @@ END_TEST
 START_TEST(a_budget_for_the_union_only)
 {
 	setenv("PINDOWN_MAX_BYTES", "8M", 1);
+	pin_the_other();
 	pin_first_two();
-	fake_alloc(BASE + MIB(128), PIECE, FAKE_LINEAR);
-	get_and_put(BASE + MIB(128), PIECE);
 	pindown_put(cross(0, 3));
-	ck_assert(is_cached(BASE + MIB(128), PIECE));
+	ck_assert(is_cached(OTHER, PIECE));
 	ck_assert_uint_eq(stats().evictions, 1);
 	ck_assert_uint_eq(stats().pin_failures, 0);
 	unmap_segment();
@@ -178,6 +185,24 @@ START_TEST(a_union_takes_room_from_other_regions)
 		ck_assert(is_cached(MAPPING(2) - MIB(1), MIB(2)));
 	}
 	ck_assert_uint_le(stats().bytes, MIB(8));
+	unmap_segment();
+}
+END_TEST
+
+/* The uses of the replaced region count for the new one: it outlives newcomers. */
+START_TEST(a_region_in_use_is_no_newcomer_when_it_grows)
+{
+	setenv("PINDOWN_MAX_BYTES", "16M", 1);
+	pin_first_two();
+	get_and_put(MAPPING(0), 1);
+	get_and_put(MAPPING(0), 1);
+	pindown_put(cross(0, 4));
+	for (unsigned n = 0; n < 12; n++) {
+		fake_alloc(OTHER + n * PIECE, PIECE, FAKE_LINEAR);
+		get_and_put(OTHER + n * PIECE, PIECE);
+	}
+	ck_assert_uint_ge(stats().evictions, 8);
+	ck_assert(is_cached(MAPPING(0), 4 * PIECE));
 	unmap_segment();
 }
 END_TEST
@@ -362,6 +387,7 @@ int main(void)
 	tcase_add_test(tc, pin_space_for_the_union_only);
 	tcase_add_test(tc, a_budget_for_the_union_only);
 	tcase_add_test(tc, a_union_takes_room_from_other_regions);
+	tcase_add_test(tc, a_region_in_use_is_no_newcomer_when_it_grows);
 	tcase_add_test(tc, a_held_region_and_no_room_for_a_union);
 	tc = objects_case(suite, "frees meanwhile");
 	tcase_add_test(tc, a_get_in_a_subscriber_does_not_reach_what_ends);

@@ -3,6 +3,7 @@
  * A region that is replaced by a wider one: how far a pin of mapped memory reaches, what it does
  * where it can't have that, and what becomes of the holders and objects of the replaced one.
  */
+#include "cache/trust.h"
 #include "tests/unit/support/objects_test.h"
 
 /* Four mappings in one reservation. */
@@ -104,6 +105,30 @@ START_TEST(it_reaches_over_mappings_of_its_kind_only)
 		ck_assert_int_eq(watched_unmap(MAPPING(3), PIECE), FAKE_SUCCESS);
 	for (unsigned n = 0; n < 3; n++)
 		ck_assert_int_eq(watched_unmap(MAPPING(n), PIECE), FAKE_SUCCESS);
+}
+END_TEST
+
+/*
+ * A region over 256 mappings: a comparison by chance asks the driver about each, and so comes at
+ * every 160th to 480th hit, where 64 is the usual mean.
+ */
+START_TEST(a_wide_region_is_compared_less_often)
+{
+	const unsigned mappings = 256, hits = 6400;
+
+	pdn_hits_for_a_look = 64;
+	fake_reserved = SEGMENT;
+	fake_reserved_size = mappings * PIECE;
+	for (unsigned n = 0; n < mappings; n++)
+		watched_alloc(MAPPING(n), PIECE, FAKE_VMM);
+	pindown_put(get_over(SEGMENT, mappings * PIECE, 0, mappings));
+	get_and_put(SEGMENT, 1);
+	uint64_t before = stats().tag_checks;
+	for (unsigned n = 0; n < hits; n++)
+		get_and_put(SEGMENT + n % mappings * PIECE, 1);
+	ck_assert_uint_ge(stats().tag_checks - before, hits / 480);
+	ck_assert_uint_le(stats().tag_checks - before, hits / 160 + 1);
+	ck_assert_int_eq(watched_unmap(SEGMENT, mappings * PIECE), FAKE_SUCCESS);
 }
 END_TEST
 
@@ -382,6 +407,7 @@ int main(void)
 	tcase_add_test(tc, it_doubles_to_either_side);
 	tcase_add_test(tc, regions_beside_each_other_become_one_when_a_window_crosses);
 	tcase_add_loop_test(tc, it_reaches_over_mappings_of_its_kind_only, 0, 4);
+	tcase_add_test(tc, a_wide_region_is_compared_less_often);
 	tc = objects_case(suite, "what it can't have");
 	tcase_add_loop_test(tc, a_refused_region_leaves_the_narrower_one, 0, 4);
 	tcase_add_test(tc, pin_space_for_the_union_only);

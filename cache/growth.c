@@ -30,8 +30,8 @@ bool pdn_growth_shrinks(struct pdn_growth *growth)
 
 static int describe(const struct pdn_growth *growth, struct pdn_allocation *what, int *error)
 {
-	return pdn_driver_describe_run(growth->base, growth->end - growth->base, growth->size,
-				       what, error);
+	return pdn_driver_describe_run(growth->base, growth->end - growth->base, growth->size, what,
+				       error);
 }
 
 int pdn_growth_describe(struct pdn_growth *growth, struct pdn_allocation *what, int *error)

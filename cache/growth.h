@@ -28,7 +28,7 @@ enum pdn_reach {
 struct pdn_growth {
 	uint64_t addr, length; /* the request */
 	enum pdn_reach reach;
-	unsigned looks; /* how often pdn_growth_wants_more() has wanted more in this attempt */
+	unsigned looks;	    /* how often pdn_growth_wants_more() has wanted more in this attempt */
 	uint64_t base, end; /* ask the driver about this range */
 	uint64_t size;	    /* and about mappings beside it, up to this many bytes; 0: none */
 };

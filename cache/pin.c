@@ -41,7 +41,7 @@
 struct attempt {
 	uint64_t addr, length;
 	struct pdn_growth growth; /* of mapped memory: what is pinned beside the request */
-	uint64_t deadline; /* 0: there was nothing to wait for yet; see deadline_of() */
+	uint64_t deadline;	  /* 0: there was nothing to wait for yet; see deadline_of() */
 	struct pdn_flight flight;
 	bool frees_before; /* some began before the flight said what it pins */
 	struct pdn_allocation what;

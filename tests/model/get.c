@@ -43,7 +43,8 @@ static bool is_filled(uint64_t begin, uint64_t end)
 /* Was the region pinned for other memory? The base alone may show it, or all ids. */
 static bool looks_stale(const struct region *r, uint64_t begin, uint64_t end)
 {
-	return r->base == begin && (r->ids[0] != memory_at(begin)->id || (r->end == end && !is_true(r)));
+	return r->base == begin &&
+	       (r->ids[0] != memory_at(begin)->id || (r->end == end && !is_true(r)));
 }
 
 /*

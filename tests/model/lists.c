@@ -212,14 +212,14 @@ bool any_idle(int device)
 static bool gives_way(const struct region *r)
 {
 	bool short_of_space = attempt.gives_way ? true
-			      : attempt.tried ? attempt.refused == PINDOWN_ERR_NO_SPACE
-					    : !fits(attempt.union_end - attempt.union_begin);
+			      : attempt.tried	? attempt.refused == PINDOWN_ERR_NO_SPACE
+						: !fits(attempt.union_end - attempt.union_begin);
 
-	return attempt.gives_way =
-		       short_of_space && !attempt.giving && !attempt.pinned && !is_used(r) &&
-		       overlaps(r, attempt.union_begin, attempt.union_end) &&
-		       attempt.union_end - attempt.union_begin >
-			       attempt.least_end - attempt.least_begin;
+	return attempt.gives_way = short_of_space && !attempt.giving && !attempt.pinned &&
+				   !is_used(r) &&
+				   overlaps(r, attempt.union_begin, attempt.union_end) &&
+				   attempt.union_end - attempt.union_begin >
+					   attempt.least_end - attempt.least_begin;
 }
 
 static void judge_eviction(const struct region *r)

@@ -123,7 +123,9 @@ static int attribute(const struct memory *m, int attr, void *data)
 		*(uint64_t *)data = m ? m->base & -MIB(2) : 0;
 		return SUCCESS;
 	case ATTR_RANGE_START_ADDR: /* of mapped memory: its reservation, one for all */
-		*(uint64_t *)data = !m ? 0 : m->kind == MAPPED ? place_base(FIRST_MAPPING) : m->base;
+		*(uint64_t *)data = !m			? 0
+				    : m->kind == MAPPED ? place_base(FIRST_MAPPING)
+							: m->base;
 		return SUCCESS;
 	case ATTR_RANGE_SIZE:
 		*(uint64_t *)data = !m			? 0

@@ -127,8 +127,8 @@ static void expect_end_of_awaiting(uint64_t begin, uint64_t end, bool replaced_o
 			continue;
 		o->revocable = true;
 		counts.objects_reused++;
-		expect_destroy(o, 1u << (was_replaced ? PINDOWN_REASON_FREED
-						      : PINDOWN_REASON_ORDERED));
+		expect_destroy(
+			o, 1u << (was_replaced ? PINDOWN_REASON_FREED : PINDOWN_REASON_ORDERED));
 	}
 }
 

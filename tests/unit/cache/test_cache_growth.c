@@ -301,7 +301,7 @@ static void unmap_last_slowly(void *arg)
 	pdn_ended(guard);
 }
 
-/* Another thread's unmap takes as long as it takes: a get of other mappings does not wait for it. */
+/* Another thread's unmap may take long: a get of other mappings does not wait for it. */
 START_TEST(a_get_does_not_wait_for_a_free_beside_it)
 {
 	struct worker worker;

@@ -181,7 +181,7 @@ START_TEST(a_region_follows_the_segment)
 	get_and_put(segment.base, MIB(4));
 	for (unsigned n = 0; n < 10; n++) {
 		extend(&segment, PIECE);
-		/* The new mapping alone does not touch what is pinned; across the boundary it grows. */
+		/* The new mapping alone touches no region; a window across the boundary does. */
 		get_and_put(segment.base + segment.size - 1, 1);
 		ck_assert(is_cached(segment.base, segment.size - PIECE));
 		pindown_region *all = must_get(segment.base + segment.size - MIB(3), MIB(3));

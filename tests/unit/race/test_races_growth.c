@@ -8,7 +8,7 @@
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/stepping.h"
 
-/* Four mappings in one reservation. The first two are pinned, and a window crosses into the third. */
+/* Four mappings in a reservation. The first two are pinned; a window crosses into the third. */
 #define PIECE	   MIB(2)
 #define MAPPING(n) (BASE + (uint64_t)(n)*PIECE)
 #define WINDOW	   (MAPPING(2) - MIB(1))
@@ -90,6 +90,19 @@ static void get_the_same(void)
 	get_and_put(WINDOW, MIB(2));
 }
 
+/* The driver's call comes when the get has returned. */
+static struct gate may_unmap;
+
+static void unmap_it_later(void)
+{
+	pdn_guard guard = pdn_end_range(MAPPING(unmapped), PIECE);
+
+	exports_after_end = fake_open_exports_of(ids[unmapped]);
+	gate_wait(&may_unmap);
+	ck_assert_int_eq(fake_free(MAPPING(unmapped)), FAKE_SUCCESS);
+	pdn_ended(guard);
+}
+
 /* ---- at the edges ---- */
 
 static struct worker worker;
@@ -130,10 +143,16 @@ static bool grow_at(unsigned edge)
 	if (is_held)
 		old = must_get(MAPPING(0), 2 * PIECE);
 	exports_after_end = 0;
+	gate_init(&may_unmap);
 	fake_at_edge(FAKE_CALLS, edge, start_other, NULL);
 	int result = pindown_get(WINDOW, MIB(2), 0, &region);
 	met = fake_edge_met();
 	fake_at_edge(FAKE_CALLS, 0, NULL, NULL);
+	if (met && act == unmap_it_later) {
+		ck_assert_msg(!is_cached(MAPPING(unmapped), 1),
+			      "edge %u: memory is found that is being unmapped", edge);
+		gate_open(&may_unmap);
+	}
 	if (met)
 		worker_join(&worker);
 	if (result == PINDOWN_OK) {
@@ -146,7 +165,7 @@ static bool grow_at(unsigned edge)
 			ck_assert(!is_cached(MAPPING(unmapped), 1));
 		pindown_put(region);
 	}
-	if (met && act == unmap_it)
+	if (met && (act == unmap_it || act == unmap_it_later))
 		ck_assert_msg(is_right(result), "edge %u, mapping %u: %s", edge, unmapped,
 			      pindown_strerror(result));
 	else if (act != unmap_and_map_it)
@@ -181,6 +200,15 @@ START_TEST(growing_against_an_unmap)
 	unmapped = (unsigned)_i % 4;
 	is_held = _i / 4;
 	sweep(unmap_it);
+}
+END_TEST
+
+/* Only of mappings that the request does not need: it would wait for the unmap. */
+START_TEST(growing_against_an_unmap_that_takes_its_time)
+{
+	unmapped = _i & 1 ? 3 : 0;
+	is_held = _i / 2;
+	sweep(unmap_it_later);
 }
 END_TEST
 
@@ -323,6 +351,7 @@ int main(void)
 	TCase *tc = cache_case(suite, "at the edges of driver calls");
 
 	tcase_add_loop_test(tc, growing_against_an_unmap, 0, 8);
+	tcase_add_loop_test(tc, growing_against_an_unmap_that_takes_its_time, 0, 4);
 	tcase_add_loop_test(tc, growing_against_an_unmap_and_a_new_mapping, 0, 8);
 	tcase_add_loop_test(tc, growing_against_gets_and_a_flush, 0, 6);
 	if (CAN_STEP) {

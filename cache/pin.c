@@ -285,6 +285,12 @@ static void set_place(const struct attempt *a, const struct pdn_backend *backend
 		pressure->is_hopeless = is_hopeless(a, backend);
 }
 
+/* Then nothing is evicted for it, and no other backend tried. */
+static bool is_more_than_needed(const struct attempt *a)
+{
+	return pdn_growth_is_wide(&a->growth) && a->growth.reach == PDN_REACH_TWOFOLD;
+}
+
 /* By one of the backend's two ways. */
 static int pin_by(int (*pin)(struct pdn_pin *, void *, int *), struct attempt *a)
 {
@@ -310,12 +316,10 @@ static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
 		result = pin_by(backend->pin, a);
 		if (result != PINDOWN_ERR_NO_SPACE || pdn_flight_lost(&a->flight))
 			return result;
-		if (pdn_growth_is_wide(&a->growth)) {
-			if (a->growth.reach == PDN_REACH_TWOFOLD)
-				return result;
-			if (pdn_growth_gives_way(&a->what))
-				continue;
-		}
+		if (is_more_than_needed(a))
+			return result;
+		if (pdn_growth_is_wide(&a->growth) && pdn_growth_gives_way(&a->what))
+			continue;
 		set_place(a, backend, &pressure);
 		if (pdn_evict_for(&pressure))
 			continue;
@@ -380,7 +384,7 @@ static int make_room(struct attempt *a)
 	if (a->flight.reserved)
 		return PINDOWN_OK;
 	if (pdn_growth_is_wide(&a->growth)) {
-		if (a->growth.reach == PDN_REACH_TWOFOLD || exceeds_budget(a->pin.length))
+		if (is_more_than_needed(a) || exceeds_budget(a->pin.length))
 			return PINDOWN_ERR_NO_SPACE;
 		pdn_growth_gives_way(&a->what);
 	}
@@ -389,9 +393,8 @@ static int make_room(struct attempt *a)
 
 static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
 {
-	/* What one backend refuses to pin in one piece, it may pin in a smaller one. */
 	const struct pdn_backend *other =
-		pdn_growth_is_wide(&a->growth) ? NULL : pdn_backend_instead_of(backend);
+		is_more_than_needed(a) ? NULL : pdn_backend_instead_of(backend);
 	int result = make_room(a);
 
 	if (result != PINDOWN_OK)

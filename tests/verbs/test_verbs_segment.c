@@ -49,7 +49,7 @@ static void register_all_once(void)
 		register_once(pd, segment + i * TENSOR, TENSOR, ALL_ACCESS);
 }
 
-/* A replaced region takes its idle registrations with it, which are made once more, and then stay. */
+/* A replaced region takes its idle registrations with it: they are made once more, and stay. */
 START_TEST(registrations_of_tensors_converge)
 {
 	make_segment();
@@ -80,7 +80,7 @@ static void move_to_next(struct ibv_mr *mr[TENSORS], unsigned from)
 	ck_assert(gpu_holds(target, (char)('A' + from), KIB(4)));
 }
 
-/* Each tensor stays registered, on a live region or on one that was replaced: all show the memory. */
+/* Each tensor stays registered, on a live region or on a replaced one: all show the memory. */
 START_TEST(held_registrations_stay_right)
 {
 	struct ibv_mr *mr[TENSORS];

@@ -71,6 +71,12 @@ static void process_changed(void)
 	pdn_stats_changed = pdn_untold_process = true;
 }
 
+void pdn_account_export_saved(void)
+{
+	pdn_counts.exports_saved++;
+	process_changed();
+}
+
 void pdn_account_pin(const struct pdn_details *details)
 {
 	struct pdn_account *own = changing(details->pin.device);

@@ -19,7 +19,7 @@ extern struct pdn_account pdn_total, pdn_devices[PDN_MAX_DEVICES];
 
 /* Of the process only. */
 extern struct pdn_counts {
-	uint64_t pin_failures, lost_races, missed_invalidations, fallbacks;
+	uint64_t pin_failures, lost_races, missed_invalidations, fallbacks, exports_saved;
 	uint64_t objects, objects_made, objects_revoked;
 } pdn_counts;
 
@@ -35,6 +35,7 @@ void pdn_account_unpin(const struct pdn_details *details, bool was_kept);
 void pdn_account_out(const struct pdn_details *details, bool missed);
 void pdn_account_kept(const struct pdn_details *details);
 void pdn_account_pin_failure(void);
+void pdn_account_export_saved(void);
 void pdn_account_object_made(void);
 void pdn_account_object_gone(bool revoked);
 /* The consumer objects on a kept region may have changed. */

@@ -21,6 +21,7 @@
 #include "cache/base/test_point.h"
 #include "cache/base/visible.h"
 #include "cache/evict.h"
+#include "cache/region_dmabuf.h"
 #include "cache/index.h"
 #include "cache/invalidate.h"
 #include "cache/objects/object.h"
@@ -399,6 +400,8 @@ int pdn_evict_and_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
 	uint64_t most = pdn_config()->max_bytes;
 	bool again = !most || bytes <= most;
 
+	if (pdn_dmabufs_open() >= flight->max_dmabufs)
+		pdn_dmabuf_close_kept();
 	while (again) {
 		pdn_lock();
 		pdn_reserve_budget(flight, bytes);
@@ -436,6 +439,8 @@ bool pdn_evict_for(struct pdn_pressure *pressure)
 	struct pdn_victims victims = {0};
 	bool again;
 
+	if (pressure->place == PDN_WITH_DMABUF && pdn_dmabuf_close_kept())
+		return true;
 	pdn_lock();
 	again = may_evict(pressure) && pdn_evict_one(&victims, pressure->place);
 	if (again) {

@@ -24,6 +24,8 @@
 static uint32_t search; /* counted from 1 */
 static bool searching;
 static uint32_t due = FEWEST; /* the next search: when this many are remembered */
+static uint32_t kept;	      /* by the last search */
+static uint32_t refused;      /* exports since then, as there was no room */
 
 uint32_t pdn_exports_search(void)
 {
@@ -108,23 +110,29 @@ static void forget_unseen(void)
 	}
 }
 
-/* Lock held. One thread at a time. */
-static bool begin_search(void)
+/* Lock held. Where there is no room, the last search may have found that all of them are open. */
+static bool is_due(bool full)
 {
-	if (searching || pdn_foreign_count() < due)
+	return full ? ++refused > kept / 16 : pdn_foreign_count() >= due;
+}
+
+/* Lock held. One thread at a time. */
+static bool begin_search(bool full)
+{
+	if (searching || !is_due(full))
 		return false;
 	searching = true;
 	search++;
 	return true;
 }
 
-void pdn_exports_forget_closed(void)
+void pdn_exports_forget_closed(bool full)
 {
 	int saved = errno;
 	bool begun, all;
 
 	pdn_lock();
-	begun = begin_search();
+	begun = begin_search(full);
 	pdn_unlock();
 	if (!begun)
 		return;
@@ -133,7 +141,9 @@ void pdn_exports_forget_closed(void)
 	if (all)
 		forget_unseen();
 	searching = false;
-	due = 2 * pdn_foreign_count() > FEWEST ? 2 * pdn_foreign_count() : FEWEST;
+	refused = 0;
+	kept = pdn_foreign_count();
+	due = 2 * kept > FEWEST ? 2 * kept : FEWEST;
 	pdn_unlock();
 	errno = saved;
 }
@@ -142,4 +152,5 @@ void pdn_exports_search_fork_child(void)
 {
 	searching = false;
 	due = FEWEST;
+	kept = refused = 0;
 }

@@ -7,6 +7,8 @@
 
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
+#include "cache/base/descriptor.h"
+#include "cache/base/fork_gate.h"
 #include "cache/base/hashed.h"
 #include "cache/base/lock.h"
 #include "cache/driver/driver.h"
@@ -19,18 +21,21 @@
 /* Found by `by`. */
 struct import {
 	struct pdn_hashed_link link; /* must be first */
-	const void *by;
-	uint32_t record, export;
+	const void *by, *caller;
+	uint32_t record, export; /* export: the first number of the record */
 };
 
 /* Under the lock. */
 static struct pdn_hashed imports = PDN_HASHED(struct import);
 static uint32_t last_number;
 
-/* Relaxed: the caller then takes the lock, or frees memory that nobody exports meanwhile. */
+/*
+ * Acquire pairs with the release in say_whether_any(): then the table is there for walks without
+ * the lock. The memory that a caller frees is exported by no other thread meanwhile.
+ */
 static bool any(void)
 {
-	return __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED) & PDN_PENDING_EXPORTS;
+	return __atomic_load_n(&pdn_pending, __ATOMIC_ACQUIRE) & PDN_PENDING_EXPORTS;
 }
 
 /* ---- exports ------------------------------------------------------------------------------ */
@@ -38,17 +43,50 @@ static bool any(void)
 /*
  * The range lies in one allocation, or in adjacent mappings. If it does not, it may have been
  * rounded out to pages that other memory shares; then its middle is inside the allocation that was
- * meant.
+ * meant, or that one is smaller than half a page and lies at an end. If it is another one, no part
+ * of it is registered by this export: see part_of().
  */
 static bool describe(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
 {
+	const uint64_t inside[] = {addr + size / 2, addr, addr + size - 1};
 	int error = 0;
 
-	return pdn_driver_describe(addr, size, allocation, &error) == PINDOWN_OK ||
-	       pdn_driver_describe(addr + size / 2, 1, allocation, &error) == PINDOWN_OK;
+	if (pdn_driver_describe(addr, size, allocation, &error) == PINDOWN_OK)
+		return true;
+	for (unsigned i = 0; i < sizeof(inside) / sizeof(*inside); i++)
+		if (pdn_driver_describe(inside[i], 1, allocation, &error) == PINDOWN_OK)
+			return true;
+	return false;
 }
 
-static struct pdn_export make_export(uint64_t addr, uint64_t size, uint64_t flags, int fd)
+/* One number for an allocation: no other memory has the same ids. */
+static uint64_t identity_of(const struct pdn_allocation *allocation)
+{
+	return pdn_hash(allocation->buffer_id + allocation->memory.base * 0x9e3779b97f4a7c15u +
+			pdn_hash(allocation->others + allocation->memory.end)) |
+	       1;
+}
+
+static bool is_wanted(void)
+{
+	return pdn_config()->enabled || pdn_tracing(PDN_EV_EXPORT) || pdn_tracing(PDN_EV_OUTLIVED);
+}
+
+uint64_t pdn_export_begins(uint64_t addr, uint64_t size)
+{
+	PDN_UNCANCELLED;
+	int saved = errno;
+	struct pdn_allocation allocation;
+	uint64_t memory = 0;
+
+	if (is_wanted() && addr + size > addr && describe(addr, size, &allocation))
+		memory = identity_of(&allocation);
+	errno = saved;
+	return memory;
+}
+
+static struct pdn_export make_export(uint64_t addr, uint64_t size, uint64_t flags, int fd,
+				     uint64_t before)
 {
 	struct pdn_export export = {
 		.memory = {.base = addr, .end = addr + size, .device = -1},
@@ -59,7 +97,8 @@ static struct pdn_export make_export(uint64_t addr, uint64_t size, uint64_t flag
 	};
 	struct pdn_allocation allocation;
 
-	if (describe(addr, size, &allocation)) {
+	/* If it is not the same as before, the dma-buf may be of memory that is gone by now. */
+	if (before && describe(addr, size, &allocation) && identity_of(&allocation) == before) {
 		export.memory = allocation.memory;
 		export.buffer_id = allocation.buffer_id;
 		export.others = allocation.others;
@@ -86,28 +125,99 @@ static void trace_export(const struct pdn_export *export, const void *caller)
 	pdn_trace_note(PDN_EV_EXPORT, &note, now, now);
 }
 
-static bool is_wanted(void)
+static bool is_same_memory(const struct pdn_export *a, const struct pdn_export *b)
 {
-	return pdn_config()->enabled || pdn_tracing(PDN_EV_EXPORT) || pdn_tracing(PDN_EV_OUTLIVED);
+	return a->begin == b->begin && a->length == b->length && a->flags == b->flags &&
+	       a->memory.base == b->memory.base && a->memory.end == b->memory.end &&
+	       a->buffer_id == b->buffer_id && a->others == b->others;
 }
 
-void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, const void *caller)
+static bool is_open(const struct pdn_export *export)
+{
+	struct pdn_file file;
+
+	return pdn_file_of(export->fd, &file) && pdn_file_is(&file, &export->file);
+}
+
+/*
+ * A driver may give the same file for each export of the same range, as the simulated one does. The
+ * record of an earlier one whose descriptor is closed serves again: else there would be one more
+ * for each export, for as long as any descriptor of the file is open. Lock held. 0: there is none.
+ */
+static uint32_t record_of_same(const struct pdn_export *export)
+{
+	uint32_t record = pdn_foreign_of_file(&export->file);
+
+	return record && is_same_memory(pdn_foreign_at(record), export) ? record : 0;
+}
+
+/* Lock not held, as this asks the system. The number of that export; 0: there is none. */
+static uint32_t closed_one_of_same(const struct pdn_export *export)
+{
+	struct pdn_export earlier = {.number = 0};
+	uint32_t record;
+
+	pdn_lock();
+	record = record_of_same(export);
+	if (record)
+		earlier = *pdn_foreign_at(record);
+	pdn_unlock();
+	return record && (earlier.fd == export->fd || !is_open(&earlier)) ? earlier.number : 0;
+}
+
+static bool add_or_reuse(struct pdn_export *export, uint32_t closed)
+{
+	uint32_t record;
+	bool ok = true;
+
+	pdn_lock();
+	record = closed ? record_of_same(export) : 0;
+	export->seen = pdn_exports_search();
+	if (record && pdn_foreign_at(record)->number == closed)
+		pdn_foreign_exported_again(record, export);
+	else
+		ok = pdn_foreign_add(export);
+	pdn_unlock();
+	return ok;
+}
+
+static bool remember(struct pdn_export *export)
+{
+	uint32_t closed;
+
+	if (!pdn_file_of(export->fd, &export->file))
+		return false;
+	closed = closed_one_of_same(export);
+	if (add_or_reuse(export, closed))
+		return true;
+	pdn_exports_forget_closed(true);
+	return add_or_reuse(export, closed);
+}
+
+static uint32_t next_number(void)
+{
+	uint32_t number;
+
+	pdn_lock();
+	number = ++last_number;
+	pdn_unlock();
+	return number;
+}
+
+void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, uint64_t before,
+		  const void *caller)
 {
 	PDN_UNCANCELLED;
 	int saved = errno;
 	struct pdn_export export;
 	bool remembered;
 
-	if (!is_wanted())
+	if (!is_wanted() || addr + size <= addr)
 		return;
-	export = make_export(addr, size, flags, fd);
-	pdn_exports_forget_closed();
-	remembered = pdn_file_of(fd, &export.file);
-	pdn_lock();
-	export.number = ++last_number;
-	export.seen = pdn_exports_search();
-	remembered = remembered && pdn_foreign_add(&export);
-	pdn_unlock();
+	export = make_export(addr, size, flags, fd, before);
+	export.number = export.first = next_number();
+	pdn_exports_forget_closed(false);
+	remembered = remember(&export);
 	trace_export(&export, caller);
 	if (!remembered)
 		pdn_trace_error("a dma-buf of the program's is not watched: there are too many",
@@ -116,13 +226,6 @@ void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, const vo
 }
 
 /* ---- which memory is it? ------------------------------------------------------------------ */
-
-static bool is_same_memory(const struct pdn_export *a, const struct pdn_export *b)
-{
-	return a->begin == b->begin && a->length == b->length && a->flags == b->flags &&
-	       a->memory.base == b->memory.base && a->memory.end == b->memory.end &&
-	       a->buffer_id == b->buffer_id && a->others == b->others;
-}
 
 /*
  * Lock held. The export that a file stands for; 0: none is known, or it can't be told which it is.
@@ -138,16 +241,25 @@ static uint32_t only_one_of(const struct pdn_file *file)
 	return first;
 }
 
-/* Lock held. */
-static bool part_of(const struct pdn_file *file, uint64_t offset, uint64_t length,
+/* Mostly without the lock. */
+static bool look_up(const struct pdn_file *file, struct pdn_export *export)
+{
+	enum pdn_truth found = pdn_foreign_peek(file, export);
+	uint32_t record;
+
+	if (found != PDN_UNKNOWN)
+		return found == PDN_TRUE;
+	pdn_lock();
+	record = only_one_of(file);
+	if (record)
+		*export = *pdn_foreign_at(record);
+	pdn_unlock();
+	return record;
+}
+
+static bool part_of(const struct pdn_export *export, uint64_t offset, uint64_t length,
 		    struct pdn_exported *part)
 {
-	uint32_t record = only_one_of(file);
-	const struct pdn_export *export;
-
-	if (!record)
-		return false;
-	export = pdn_foreign_at(record);
 	if (!length || offset > export->length || length > export->length - offset)
 		return false;
 	*part = (struct pdn_exported){
@@ -174,6 +286,7 @@ bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_export
 {
 	PDN_UNCANCELLED;
 	int saved = errno;
+	struct pdn_export export;
 	struct pdn_file file;
 	bool found;
 
@@ -181,12 +294,44 @@ bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_export
 		return false;
 	found = pdn_file_of(fd, &file);
 	errno = saved;
-	if (!found)
-		return false;
-	pdn_lock();
-	found = part_of(&file, offset, length, part);
-	pdn_unlock();
-	return found && pdn_export_is_still_there(part);
+	return found && look_up(&file, &export) && part_of(&export, offset, length, part) &&
+	       pdn_export_is_still_there(part);
+}
+
+static bool is_same_part(const struct pdn_exported *a, const struct pdn_exported *b)
+{
+	return a->addr == b->addr && a->buffer_id == b->buffer_id && a->others == b->others &&
+	       a->flags == b->flags;
+}
+
+/* Forks wait until it is closed. It is noted at once, for the child of one that waits no longer. */
+int pdn_export_open(int fd, uint64_t offset, uint64_t length, const struct pdn_exported *part)
+{
+	PDN_UNCANCELLED;
+	struct pdn_exported now;
+	int saved = errno, own;
+
+	pdn_descriptor_begin();
+	own = pdn_descriptor_duplicate(fd);
+	if (own >= 0)
+		pdn_descriptor_note(own, pdn_descriptor_identity(own));
+	if (own < 0) {
+		pdn_descriptor_end();
+	} else if (!pdn_export_find(own, offset, length, &now) || !is_same_part(part, &now)) {
+		pdn_export_close(own);
+		own = -1;
+	}
+	errno = saved;
+	return own;
+}
+
+void pdn_export_close(int fd)
+{
+	int saved = errno;
+
+	pdn_descriptor_close(fd);
+	pdn_descriptor_end();
+	errno = saved;
 }
 
 /* ---- imports ------------------------------------------------------------------------------ */
@@ -207,7 +352,7 @@ static uint32_t import_of(const void *by)
 }
 
 /* Lock held. */
-static void add_import(uint32_t record, const void *by)
+static void add_import(uint32_t record, const void *by, const void *caller)
 {
 	uint32_t n = record ? pdn_hashed_add(&imports, hash_of(by)) : 0;
 	struct import *import;
@@ -216,12 +361,13 @@ static void add_import(uint32_t record, const void *by)
 		return;
 	import = pdn_hashed_at(&imports, n);
 	import->by = by;
+	import->caller = caller;
 	import->record = record;
-	import->export = pdn_foreign_at(record)->number;
+	import->export = pdn_foreign_at(record)->first;
 	pdn_foreign_at(record)->imports++;
 }
 
-void pdn_export_imported(int fd, const void *by)
+void pdn_export_imported_at(int fd, const void *by, const void *caller)
 {
 	PDN_UNCANCELLED;
 	int saved = errno;
@@ -229,7 +375,7 @@ void pdn_export_imported(int fd, const void *by)
 
 	if (any() && pdn_file_of(fd, &file)) {
 		pdn_lock();
-		add_import(pdn_foreign_of_file(&file), by);
+		add_import(pdn_foreign_of_file(&file), by, caller);
 		pdn_unlock();
 	}
 	errno = saved;
@@ -241,7 +387,7 @@ static void let_go(uint32_t n)
 	const struct import *import = pdn_hashed_at(&imports, n);
 	struct pdn_export *export = pdn_foreign_at(import->record);
 
-	if (export->link.taken && export->number == import->export)
+	if (export->link.taken && export->first == import->export)
 		export->imports--;
 	pdn_hashed_remove(&imports, n);
 }
@@ -262,11 +408,56 @@ void pdn_export_let_go(const void *by)
 
 /* ---- the memory ends ---------------------------------------------------------------------- */
 
-static bool is_open(const struct pdn_export *export)
-{
-	struct pdn_file file;
+/* An export that has ended, and the record that its imports name. */
+struct taken {
+	struct pdn_export export;
+	uint32_t record;
+};
 
-	return pdn_file_of(export->fd, &file) && pdn_file_is(&file, &export->file);
+/* Lock not held. The import of it after this number, and its caller; 0: there is no more. */
+static uint32_t next_import(const struct taken *taken, uint32_t n, const void **caller)
+{
+	const struct import *import;
+
+	pdn_lock();
+	while (++n <= imports.table.used) {
+		import = pdn_hashed_at(&imports, n);
+		if (!pdn_hashed_is_taken(&imports, n) || import->record != taken->record ||
+		    import->export != taken->export.first)
+			continue;
+		*caller = import->caller;
+		pdn_unlock();
+		return n;
+	}
+	pdn_unlock();
+	return 0;
+}
+
+/* These registrations can't be revoked here; as those of the cache, each is named. */
+static void trace_importers(const struct taken *taken, enum pindown_reason reason)
+{
+	struct pdn_trace_note note = {
+		.addr = taken->export.begin,
+		.size = taken->export.length,
+		.extra = (uint64_t)taken->export.fd,
+		.number = taken->export.number,
+		.buffer_id = taken->export.buffer_id,
+		.device = taken->export.memory.device,
+		.reason = (uint16_t)reason,
+		.flags = PDN_TRACE_IMPORTED,
+		.name = "uncached",
+	};
+	const void *caller = NULL;
+	uint64_t now;
+
+	if (!pdn_tracing(PDN_EV_HOLDER) || !taken->export.imports)
+		return;
+	note.stack = pdn_trace_stack(true);
+	for (uint32_t n = 0; (n = next_import(taken, n, &caller)) != 0;) {
+		note.origin = caller ? pdn_trace_origin((uintptr_t)caller) : 0;
+		now = pdn_ticks();
+		pdn_trace_note(PDN_EV_HOLDER, &note, now, now);
+	}
 }
 
 static void trace_outlived(const struct pdn_export *export, enum pindown_reason reason)
@@ -291,12 +482,22 @@ static void trace_outlived(const struct pdn_export *export, enum pindown_reason 
 		pdn_trace_note(PDN_EV_OUTLIVED, &note, now, now);
 }
 
+static uint64_t end_of(const struct pdn_scope *scope)
+{
+	return scope->end > scope->begin ? scope->end : scope->begin + 1;
+}
+
+bool pdn_exports_may_be_in(const struct pdn_scope *scope)
+{
+	return any() && (scope->kind != PDN_GUARD_RANGE ||
+			 pdn_foreign_may_overlap(scope->begin, end_of(scope)));
+}
+
 /* Lock held. One whose memory the scope covers, from this record on; 0: none. */
 static uint32_t next_covered(const struct pdn_scope *scope, uint32_t record)
 {
 	if (scope->kind == PDN_GUARD_RANGE)
-		return pdn_foreign_overlapping(
-			scope->begin, scope->end > scope->begin ? scope->end : scope->begin + 1);
+		return pdn_foreign_overlapping(scope->begin, end_of(scope));
 	while ((record = pdn_foreign_after(record)) != 0)
 		if (pdn_scope_covers(scope, &pdn_foreign_at(record)->memory))
 			return record;
@@ -306,13 +507,12 @@ static uint32_t next_covered(const struct pdn_scope *scope, uint32_t record)
 #define AT_ONCE 16u
 
 /* Lock held. Those that the scope covers, as many as there is room for; they are forgotten. */
-static unsigned remove_covered(const struct pdn_scope *scope, uint32_t *record,
-			       struct pdn_export *taken)
+static unsigned remove_covered(const struct pdn_scope *scope, uint32_t *record, struct taken *taken)
 {
 	unsigned count = 0;
 
 	while (count < AT_ONCE && (*record = next_covered(scope, *record)) != 0) {
-		taken[count++] = *pdn_foreign_at(*record);
+		taken[count++] = (struct taken){*pdn_foreign_at(*record), *record};
 		pdn_foreign_remove(*record);
 	}
 	return count;
@@ -320,20 +520,22 @@ static unsigned remove_covered(const struct pdn_scope *scope, uint32_t *record,
 
 void pdn_exports_end(const struct pdn_scope *scope, enum pindown_reason reason)
 {
-	struct pdn_export taken[AT_ONCE];
+	struct taken taken[AT_ONCE];
 	uint32_t record = 0;
 	unsigned count;
 	int saved;
 
-	if (!any())
+	if (!pdn_exports_may_be_in(scope))
 		return;
 	saved = errno;
 	do {
 		pdn_lock();
 		count = remove_covered(scope, &record, taken);
 		pdn_unlock();
-		for (unsigned i = 0; i < count; i++)
-			trace_outlived(&taken[i], reason);
+		for (unsigned i = 0; i < count; i++) {
+			trace_importers(&taken[i], reason);
+			trace_outlived(&taken[i].export, reason);
+		}
 	} while (count == AT_ONCE);
 	errno = saved;
 }

@@ -27,13 +27,20 @@
 #define PDN_EXPORTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "cache/pindown.h"
 #include "cache/race.h"
 
-/* The program's call has just made this descriptor of [addr, addr + size), with these flags. */
-void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, const void *caller);
+/*
+ * Around the program's call that exports [addr, addr + size). Before it: which memory is there? One
+ * number; 0: unknown. After it: the call has made this descriptor, with these flags. If other
+ * memory is there by then, which of the two was exported is not known.
+ */
+uint64_t pdn_export_begins(uint64_t addr, uint64_t size);
+void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, uint64_t before,
+		  const void *caller);
 
 /* A part of a dma-buf, as memory. */
 struct pdn_exported {
@@ -53,9 +60,27 @@ bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_export
 /* Does the driver still have that memory there? */
 bool pdn_export_is_still_there(const struct pdn_exported *part);
 
-/* `by` has imported the buffer that fd stands for, and holds it until it lets go. */
-void pdn_export_imported(int fd, const void *by);
+/*
+ * A duplicate of the descriptor, if it still stands for that part; negative: it does not, or there
+ * is no descriptor free. The program's other threads may give its number to another file between
+ * two looks at it, but not the duplicate's, which they do not know. To be closed without delay.
+ */
+int pdn_export_open(int fd, uint64_t offset, uint64_t length, const struct pdn_exported *part);
+void pdn_export_close(int fd);
+
+/*
+ * `by` has imported the buffer that fd stands for, and holds it until it lets go. The trace names
+ * the caller if the memory ends before that; NULL: it is not known.
+ */
+void pdn_export_imported_at(int fd, const void *by, const void *caller);
+static inline void pdn_export_imported(int fd, const void *by)
+{
+	pdn_export_imported_at(fd, by, NULL);
+}
 void pdn_export_let_go(const void *by);
+
+/* False: the scope ends no memory of any of them. Costs little. */
+bool pdn_exports_may_be_in(const struct pdn_scope *scope);
 
 /* Before the memory ends: record which of them outlive it, and forget them. Lock not held. */
 void pdn_exports_end(const struct pdn_scope *scope, enum pindown_reason reason);

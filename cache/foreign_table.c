@@ -10,13 +10,59 @@
 #define _GNU_SOURCE
 #include "cache/foreign_table.h"
 
+#include <stddef.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "cache/base/lock.h"
 
 static struct pdn_hashed exports = PDN_HASHED(struct pdn_export);
 static uint32_t root;
+
+/*
+ * Counts the changes of all of this, twice each: it is odd in the middle of one. A walk without the
+ * lock is good if the count was even before it and is the same behind it. All that walks read is
+ * stored with release, after the first count, and loaded with acquire, before the last look at it.
+ */
+static uint32_t changes;
+
+/* Lock held. */
+static void begin_change(void)
+{
+	__atomic_store_n(&changes, changes + 1, __ATOMIC_RELAXED);
+}
+
+static void end_change(void)
+{
+	__atomic_store_n(&changes, changes + 1, __ATOMIC_RELEASE);
+}
+
+static uint32_t walk_begins(void)
+{
+	return __atomic_load_n(&changes, __ATOMIC_ACQUIRE);
+}
+
+static bool walk_was_good(uint32_t begun)
+{
+	return !(begun & 1) && __atomic_load_n(&changes, __ATOMIC_RELAXED) == begun;
+}
+
+/* A number, and an address, that walks read. */
+static void set(uint32_t *at, uint32_t value)
+{
+	__atomic_store_n(at, value, __ATOMIC_RELEASE);
+}
+
+static uint32_t get(const uint32_t *at)
+{
+	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+
+static uint64_t address_at(const uint64_t *at)
+{
+	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
 
 struct pdn_export *pdn_foreign_at(uint32_t record)
 {
@@ -30,11 +76,16 @@ uint32_t pdn_foreign_count(void)
 
 /* ---- files -------------------------------------------------------------------------------- */
 
+/*
+ * The C library's fstat() may be another system call, which first looks at an empty path. Of the
+ * calls that name a file this is the fastest, and it needs no descriptor of pindown's own, which
+ * the program could have replaced as well as its own.
+ */
 bool pdn_file_of(int fd, struct pdn_file *file)
 {
 	struct stat st;
 
-	if (fd < 0 || fstat(fd, &st) != 0)
+	if (fd < 0 || syscall(SYS_fstat, fd, &st) != 0)
 		return false;
 	*file = (struct pdn_file){
 		.inode = st.st_ino,
@@ -46,7 +97,8 @@ bool pdn_file_of(int fd, struct pdn_file *file)
 
 static uint64_t hash_of(const struct pdn_file *file)
 {
-	return pdn_hash(file->inode ^ pdn_hash(file->device ^ pdn_hash((uint64_t)file->position)));
+	return pdn_hash(file->inode + file->device * 0x9e3779b97f4a7c15u +
+			(uint64_t)file->position * 0xd6e8feb86659fd93u);
 }
 
 static uint32_t of_file_from(uint32_t record, const struct pdn_file *file)
@@ -64,6 +116,62 @@ uint32_t pdn_foreign_of_file(const struct pdn_file *file)
 uint32_t pdn_foreign_next_of_file(uint32_t record)
 {
 	return of_file_from(pdn_hashed_next(&exports, record), &pdn_foreign_at(record)->file);
+}
+
+/* ---- without the lock --------------------------------------------------------------------- */
+
+#define FILES_AT_ONCE 8	 /* records of one chain; there is rarely more than one */
+#define DEEPEST	      64 /* of the tree; with a million of records, twice the usual depth */
+
+static void copy_out(const struct pdn_export *from, struct pdn_export *to)
+{
+	typedef uint64_t __attribute__((may_alias)) word;
+	const size_t begin = offsetof(struct pdn_export, file) / sizeof(word);
+	const size_t end = offsetof(struct pdn_export, furthest) / sizeof(word);
+
+	for (size_t i = begin; i < end; i++)
+		((word *)to)[i] = __atomic_load_n((const word *)from + i, __ATOMIC_ACQUIRE);
+}
+
+enum pdn_truth pdn_foreign_peek(const struct pdn_file *file, struct pdn_export *copy)
+{
+	uint64_t hash = hash_of(file);
+	uint32_t begun = walk_begins(), steps = 0, found = 0;
+
+	/* 0: this thread has not seen the first change yet, nor the table's memory. */
+	if (!begun)
+		return PDN_UNKNOWN;
+	for (uint32_t n = pdn_hashed_chain(&exports, hash); n && steps < FILES_AT_ONCE; steps++) {
+		const struct pdn_export *export = pdn_foreign_at(n);
+
+		n = pdn_hashed_chain_next(&export->link);
+		if (address_at(&export->link.hash) != hash)
+			continue;
+		if (!found++)
+			copy_out(export, copy);
+	}
+	if (!walk_was_good(begun) || steps == FILES_AT_ONCE || found > 1)
+		return PDN_UNKNOWN;
+	return found && pdn_file_is(&copy->file, file) ? PDN_TRUE : PDN_FALSE;
+}
+
+/* As pdn_foreign_overlapping(). */
+bool pdn_foreign_may_overlap(uint64_t begin, uint64_t end)
+{
+	uint32_t begun = walk_begins(), tree = get(&root);
+
+	for (unsigned depth = 0; tree && depth < DEEPEST; depth++) {
+		const struct pdn_export *node = pdn_foreign_at(tree);
+		uint32_t left = get(&node->left);
+
+		if (address_at(&node->memory.base) < end && begin < address_at(&node->memory.end))
+			return true;
+		if (left && address_at(&pdn_foreign_at(left)->furthest) > begin)
+			tree = left;
+		else
+			tree = get(&node->right);
+	}
+	return tree || !walk_was_good(begun);
 }
 
 /* ---- addresses ---------------------------------------------------------------------------- */
@@ -88,12 +196,13 @@ static uint64_t furthest_in(uint32_t tree)
 static void update(struct pdn_export *node)
 {
 	uint64_t left = furthest_in(node->left), right = furthest_in(node->right);
+	uint64_t furthest = node->memory.end;
 
-	node->furthest = node->memory.end;
-	if (left > node->furthest)
-		node->furthest = left;
-	if (right > node->furthest)
-		node->furthest = right;
+	if (left > furthest)
+		furthest = left;
+	if (right > furthest)
+		furthest = right;
+	__atomic_store_n(&node->furthest, furthest, __ATOMIC_RELEASE); /* see `changes` */
 }
 
 /* What lies before `record` goes to *before, the rest to *behind. */
@@ -102,15 +211,16 @@ static void split(uint32_t tree, uint32_t record, uint32_t *before, uint32_t *be
 	struct pdn_export *node = pdn_foreign_at(tree);
 
 	if (!tree) {
-		*before = *behind = 0;
+		set(before, 0);
+		set(behind, 0);
 		return;
 	}
 	if (is_before(tree, record)) {
 		split(node->right, record, &node->right, behind);
-		*before = tree;
+		set(before, tree);
 	} else {
 		split(node->left, record, before, &node->left);
-		*behind = tree;
+		set(behind, tree);
 	}
 	update(node);
 }
@@ -123,13 +233,13 @@ static uint32_t join(uint32_t before, uint32_t behind)
 	if (priority_of(before) > priority_of(behind)) {
 		struct pdn_export *node = pdn_foreign_at(before);
 
-		node->right = join(node->right, behind);
+		set(&node->right, join(node->right, behind));
 		update(node);
 		return before;
 	} else {
 		struct pdn_export *node = pdn_foreign_at(behind);
 
-		node->left = join(before, node->left);
+		set(&node->left, join(before, node->left));
 		update(node);
 		return behind;
 	}
@@ -146,9 +256,9 @@ static uint32_t insert(uint32_t tree, uint32_t record)
 	}
 	node = pdn_foreign_at(tree);
 	if (is_before(record, tree))
-		node->left = insert(node->left, record);
+		set(&node->left, insert(node->left, record));
 	else
-		node->right = insert(node->right, record);
+		set(&node->right, insert(node->right, record));
 	update(node);
 	return tree;
 }
@@ -160,9 +270,9 @@ static uint32_t take_out(uint32_t tree, uint32_t record)
 	if (tree == record)
 		return join(node->left, node->right);
 	if (is_before(record, tree))
-		node->left = take_out(node->left, record);
+		set(&node->left, take_out(node->left, record));
 	else
-		node->right = take_out(node->right, record);
+		set(&node->right, take_out(node->right, record));
 	update(node);
 	return tree;
 }
@@ -195,23 +305,34 @@ static void say_whether_any(void)
 
 uint32_t pdn_foreign_add(const struct pdn_export *contents)
 {
-	uint32_t record = pdn_hashed_add(&exports, hash_of(&contents->file));
-	struct pdn_hashed_link link;
+	uint32_t record;
 
-	if (!record)
-		return 0;
-	link = pdn_foreign_at(record)->link;
-	*pdn_foreign_at(record) = *contents;
-	pdn_foreign_at(record)->link = link;
-	root = insert(root, record);
+	begin_change();
+	record = pdn_hashed_add(&exports, hash_of(&contents->file));
+	if (record) {
+		pdn_hashed_fill(&exports, record, contents);
+		set(&root, insert(root, record));
+	}
+	end_change();
 	say_whether_any();
 	return record;
 }
 
+void pdn_foreign_exported_again(uint32_t record, const struct pdn_export *again)
+{
+	struct pdn_export *export = pdn_foreign_at(record);
+
+	export->number = again->number;
+	export->seen = again->seen;
+	export->fd = again->fd;
+}
+
 void pdn_foreign_remove(uint32_t record)
 {
-	root = take_out(root, record);
+	begin_change();
+	set(&root, take_out(root, record));
 	pdn_hashed_remove(&exports, record);
+	end_change();
 	say_whether_any();
 }
 
@@ -223,8 +344,9 @@ uint32_t pdn_foreign_after(uint32_t record)
 	return 0;
 }
 
+/* In a child that was forked in the middle of a change, the count is odd. */
 void pdn_foreign_clear(void)
 {
 	pdn_hashed_clear(&exports);
-	root = 0;
+	root = changes = 0;
 }

@@ -23,12 +23,21 @@
  * region on its way from being in flight to the index, or from the index to being unpinned, is in
  * one of the two at each moment, and the sequence number shows if it moved between the two looks.
  */
-static inline bool is_pending(void)
+static inline uint32_t pending(void)
 {
 	/*
 	 * The guard is up, and this is loaded: pdn_flight_begin() stores it, and looks for guards.
 	 */
-	return __atomic_load_n(&pdn_pending, __ATOMIC_SEQ_CST) != 0;
+	return __atomic_load_n(&pdn_pending, __ATOMIC_SEQ_CST);
+}
+
+/* For a range, it does not matter that exports of other memory are remembered. */
+static bool is_pending_in(uint64_t begin, uint64_t end)
+{
+	const struct pdn_scope scope = {.kind = PDN_GUARD_RANGE, .begin = begin, .end = end};
+	uint32_t what = pending();
+
+	return what && (what & ~PDN_PENDING_EXPORTS || pdn_exports_may_be_in(&scope));
 }
 
 static bool nothing_in(uint64_t begin, uint64_t end)
@@ -36,14 +45,14 @@ static bool nothing_in(uint64_t begin, uint64_t end)
 	uint64_t seq = pdn_index_read_begin();
 	uint64_t at = begin;
 
-	return !is_pending() && !pdn_index_next(&at, end) && pdn_index_unchanged(seq);
+	return !is_pending_in(begin, end) && !pdn_index_next(&at, end) && pdn_index_unchanged(seq);
 }
 
 static bool nothing_at_all(void)
 {
 	uint64_t seq = pdn_index_read_begin();
 
-	return !is_pending() && !__atomic_load_n(&pdn_occupied, __ATOMIC_SEQ_CST) &&
+	return !pending() && !__atomic_load_n(&pdn_occupied, __ATOMIC_SEQ_CST) &&
 	       pdn_index_unchanged(seq);
 }
 
@@ -93,6 +102,13 @@ end_otherwise(uint64_t addr, uint64_t length, enum pindown_reason reason)
 	return end_range_slow(addr, end, reason, guard);
 }
 
+/* Something is pending: is it anything that concerns the allocation that holds addr? */
+static pdn_guard __attribute__((noinline))
+end_pending(uint64_t addr, enum pindown_reason reason, pdn_guard guard)
+{
+	return nothing_in(addr, addr + 1) ? guard : end_range_slow(addr, addr, reason, guard);
+}
+
 /* All calls are tail calls: the compiler has no registers to save for them. */
 static inline pdn_guard end_holder_of(uint64_t addr, enum pindown_reason reason)
 {
@@ -106,8 +122,8 @@ static inline pdn_guard end_holder_of(uint64_t addr, enum pindown_reason reason)
 	guard = pdn_guard_fill(self, PDN_GUARD_RANGE, addr, addr, 0);
 	PDN_POINT(FREE_GUARDED, addr);
 	seq = pdn_index_read_begin();
-	if (__builtin_expect(is_pending(), 0))
-		return end_range_slow(addr, addr, reason, guard);
+	if (__builtin_expect(pending() != 0, 0))
+		return end_pending(addr, reason, guard);
 	PDN_POINT(FREE_LOOKING, addr);
 	found = pdn_index_peek(addr);
 	if (found)

@@ -73,6 +73,31 @@ void pdn_recheck(void *pool);
  */
 void pdn_drop_idle_of(int consumer, uint64_t owner);
 
+/*
+ * A registration that the program has, and that holds a consumer's object: for the trace, which
+ * names it when its memory ends.
+ */
+struct pdn_holder {
+	const struct pindown_object *object;
+	uint64_t addr, size; /* as the program named the memory */
+	uint64_t caller;     /* the code that registered: see pdn_trace_origin(); 0: unknown */
+};
+
+/* A wanted object, and its data, stay for as long as the search. */
+struct pdn_holder_search {
+	bool (*wants)(void *arg, const struct pindown_object *object);
+	void (*found)(void *arg, const struct pdn_holder *holder);
+	void *arg;
+};
+
+/*
+ * A consumer's function that finds the registrations which hold wanted objects. It runs in the
+ * thread that ends the memory, without a lock; other threads may make and end registrations
+ * meanwhile.
+ */
+typedef void pdn_consumer_holders_function(const struct pdn_holder_search *search);
+void pdn_consumer_holders(int consumer, pdn_consumer_holders_function *holders);
+
 /* Around fork(): to be called from pthread_atfork handlers, and in the child of _Fork(). */
 void pdn_fork_prepare(void);
 void pdn_fork_parent(void);

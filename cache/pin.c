@@ -100,7 +100,8 @@ static void __attribute__((noinline)) trace_pin(const struct attempt *a, int res
 		.result = result,
 		.flags = (uint16_t)((a->flags & PDN_REGION_VOLATILE ? PDN_TRACE_VOLATILE : 0) |
 				    (a->flags & PDN_REGION_NO_SYNC ? PDN_TRACE_NO_SYNC : 0) |
-				    (a->pin.fell_back ? PDN_TRACE_FELL_BACK : 0)),
+				    (a->pin.fell_back ? PDN_TRACE_FELL_BACK : 0) |
+				    (a->pin.pcie ? PDN_TRACE_PCIE : 0)),
 	};
 
 	pdn_trace_region(PDN_EV_PIN, &what, a->begin, pdn_ticks());

@@ -366,6 +366,11 @@ struct pindown_stats {
 	uint64_t dmabufs, max_dmabufs;
 	/* * pins made by the driver's dma-buf because pindown.ko refused (PINDOWN_BACKEND=auto) */
 	uint64_t fallbacks;
+	/*
+	 * * registrations made from a dma-buf which another registration of the region had used:
+	 * exports saved
+	 */
+	uint64_t exports_saved;
 };
 int pindown_stats(struct pindown_stats *stats, size_t size, int device);
 

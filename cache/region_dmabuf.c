@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Descriptors of regions: handing them out, closing them early, and opening them again. */
 #define _GNU_SOURCE
+#include "cache/account.h"
 #include "cache/backend/backend.h"
 #include "cache/base/cancel.h"
 #include "cache/base/fork_gate.h"
@@ -21,8 +22,26 @@
 #include "cache/trust.h"
 #include "cache/region_dmabuf.h"
 
-/* In a region's dmabuf_users: lent by pindown_region_dmabuf(), for an unknown time. */
-#define LENT (1u << 15)
+/*
+ * In a region's dmabuf_users, beside their number: lent by pindown_region_dmabuf(), for an unknown
+ * time; a registration was made from it since it was opened.
+ */
+#define LENT	 (1u << 15)
+#define IMPORTED (1u << 14)
+
+/*
+ * Once a registration is made, the descriptor stays, so that the next card or protection domain
+ * imports the same dma-buf: each export of its own would take as much BAR1 again. They may be a
+ * quarter of all descriptors of dma-bufs, and until these run short for the first time.
+ */
+static bool keeps = true;
+
+static bool may_keep(const struct pdn_backend *backend)
+{
+	/* Relaxed: one descriptor more or less that is kept makes no difference. */
+	return backend->pin_takes_descriptor && __atomic_load_n(&keeps, __ATOMIC_RELAXED) &&
+	       pdn_dmabufs_open() <= pdn_dmabufs_max() / 4;
+}
 
 /*
  * Lock held. A descriptor is opened or closed, and no region has it meanwhile: as with a pin, a
@@ -38,14 +57,14 @@ static void begin_flight(struct pdn_flight *flight, const struct pindown_region 
 	flight->known = true;
 }
 
-static void trace_map(const struct pindown_region *region, int result)
+static void trace_map(const struct pindown_region *region, bool pcie, int result)
 {
 	uint64_t now;
 
 	if (!pdn_tracing(PDN_EV_MAP))
 		return;
 	now = pdn_ticks();
-	pdn_trace_about(PDN_EV_MAP, region, result, 0, now, now);
+	pdn_trace_about(PDN_EV_MAP, region, result, pcie ? PDN_TRACE_PCIE : 0, now, now);
 }
 
 /* ---- opening ------------------------------------------------------------------------------ */
@@ -55,13 +74,16 @@ static void trace_map(const struct pindown_region *region, int result)
  * at the same time; the descriptor changes hands under the lock, and is opened and closed outside
  * it.
  */
-static int current_dmabuf(struct pindown_region *region, const struct pdn_backend *backend)
+static int current_dmabuf(struct pindown_region *region, const struct pdn_backend *backend,
+			  bool *pcie)
 {
 	struct pdn_pin pin;
 
 	pdn_lock();
 	pin = pdn_details_of(region)->pin;
 	pdn_unlock();
+	if (pin.fd >= 0)
+		*pcie = pin.pcie;
 	if (pin.fd < 0 || backend->has_dmabuf(&pin))
 		return pin.fd;
 	/* The program has closed it, and may have something of its own under the number. */
@@ -117,18 +139,23 @@ static int open_again(struct pindown_region *region, const struct pdn_backend *b
 		result = PINDOWN_ERR_NOT_DEVICE;
 	} else if (pdn_details_of(region)->pin.fd < 0) {
 		/* The rest of it is read without the lock. */
+		pdn_details_of(region)->pin.pcie = again->pcie;
+		pdn_details_of(region)->dmabuf_users &= (uint16_t)~IMPORTED;
 		pdn_details_of(region)->pin.fd = again->fd;
 		pdn_details_of(region)->pin.fd_identity = again->fd_identity;
 		used = true;
 	}
 	*fd = pdn_details_of(region)->pin.fd;
+	again->pcie = pdn_details_of(region)->pin.pcie;
 	pdn_unlock();
 	if (!used)
 		backend->close_dmabuf(again);
 	return result;
 }
 
-static int reopen(struct pindown_region *region, const struct pdn_backend *backend, int *fd)
+/* *pcie: which mapping is wanted, and then, which one it has. */
+static int reopen(struct pindown_region *region, const struct pdn_backend *backend, bool *pcie,
+		  int *fd)
 {
 	struct pdn_flight flight;
 	struct pdn_pin again;
@@ -141,22 +168,25 @@ static int reopen(struct pindown_region *region, const struct pdn_backend *backe
 	}
 	again = pdn_details_of(region)->pin;
 	again.fd = -1;
+	again.pcie = *pcie;
 	begin_flight(&flight, region, &again);
 	pdn_unlock();
 	result = open_again(region, backend, &again, fd);
+	*pcie = again.pcie;
 	pdn_flight_end_unlocked(&flight);
 	return result;
 }
 
 /* `dmabuf_users` counts the caller, so that no other thread closes it meanwhile. */
-static int open_for_user(struct pindown_region *region, const struct pdn_backend *backend, int *fd)
+static int open_for_user(struct pindown_region *region, const struct pdn_backend *backend,
+			 bool *pcie, int *fd)
 {
 	int result = PINDOWN_OK;
-	int found = current_dmabuf(region, backend);
+	int found = current_dmabuf(region, backend, pcie);
 
 	if (found < 0)
-		result = reopen(region, backend, &found);
-	trace_map(region, result);
+		result = reopen(region, backend, pcie, &found);
+	trace_map(region, *pcie, result);
 	if (result == PINDOWN_OK)
 		*fd = found;
 	return result;
@@ -164,14 +194,14 @@ static int open_for_user(struct pindown_region *region, const struct pdn_backend
 
 /* ---- closing ------------------------------------------------------------------------------ */
 
-/* Lock held, and let go. No user is left. */
+/* Lock held, and let go. Closes it if no user is left. */
 static void close_unused(struct pindown_region *region, const struct pdn_backend *backend)
 {
 	struct pdn_details *details = pdn_details_of(region);
 	struct pdn_pin closing = details->pin;
 	struct pdn_flight flight;
 
-	if (details->dmabuf_users || closing.fd < 0) {
+	if (details->dmabuf_users & ~IMPORTED || closing.fd < 0) {
 		pdn_unlock();
 		return;
 	}
@@ -183,8 +213,6 @@ static void close_unused(struct pindown_region *region, const struct pdn_backend
 	pdn_flight_end_unlocked(&flight);
 }
 
-/* ---- the ways in -------------------------------------------------------------------------- */
-
 /* The backend that can open and close descriptors of this region, or NULL. */
 static const struct pdn_backend *backend_of(const struct pindown_region *region)
 {
@@ -192,6 +220,31 @@ static const struct pdn_backend *backend_of(const struct pindown_region *region)
 
 	return backend && backend->open_dmabuf ? backend : NULL;
 }
+
+bool pdn_dmabuf_close_kept(void)
+{
+	bool any = false;
+
+	/* Relaxed: as in may_keep(). */
+	if (!__atomic_exchange_n(&keeps, false, __ATOMIC_RELAXED))
+		return false;
+	for (uint32_t n = 1;; n++) {
+		pdn_lock();
+		if (n > pdn_region_high_water())
+			break;
+		if (pdn_state_is_live(pdn_briefs[n].state) && pdn_details[n].pin.fd >= 0 &&
+		    pdn_details[n].dmabuf_users == IMPORTED) {
+			any = true;
+			close_unused(&pdn_regions[n], backend_of(&pdn_regions[n]));
+		} else {
+			pdn_unlock();
+		}
+	}
+	pdn_unlock();
+	return any;
+}
+
+/* ---- the ways in -------------------------------------------------------------------------- */
 
 /* Lent until create returns, however often it asks: pdn_dmabuf_create_ended(). */
 static int borrow_in_create(struct pindown_region *region, uint64_t addr, int *fd, uint64_t *offset,
@@ -214,7 +267,7 @@ PDN_EXPORT int pindown_region_dmabuf(struct pindown_region *region, uint64_t add
 	PDN_UNCANCELLED;
 	const struct pdn_backend *backend;
 	uint16_t before;
-	bool *asked;
+	bool *asked, pcie;
 	int result;
 
 	if (!region || !fd || !offset)
@@ -232,7 +285,8 @@ PDN_EXPORT int pindown_region_dmabuf(struct pindown_region *region, uint64_t add
 	before = pdn_details_of(region)->dmabuf_users;
 	pdn_details_of(region)->dmabuf_users |= LENT;
 	pdn_unlock();
-	result = open_for_user(region, backend, fd);
+	pcie = pdn_mapping_first(pdn_details_of(region)->pin.device);
+	result = open_for_user(region, backend, &pcie, fd);
 	if (result == PINDOWN_OK)
 		*offset = addr - pdn_details_of(region)->pin.base;
 	else if (!(before & LENT))
@@ -252,37 +306,191 @@ PDN_EXPORT void pindown_region_close_dmabuf(struct pindown_region *region)
 	close_unused(region, backend);
 }
 
-int pdn_dmabuf_borrow(struct pindown_region *region, int *fd)
+/* Lock held. Another registration has used it, or uses it now. */
+static bool is_shared(uint16_t users)
 {
-	const struct pdn_backend *backend = backend_of(region);
+	return (users & (uint16_t)~LENT) != 0;
+}
+
+static int borrow(struct pindown_region *region, const struct pdn_backend *backend, bool *pcie,
+		  int *fd)
+{
+	struct pdn_details *details = pdn_details_of(region);
 	int result;
 
-	if (!backend)
-		return PINDOWN_ERR_NO_DMABUF;
 	pdn_lock();
-	pdn_details_of(region)->dmabuf_users++;
+	if (backend->pin_takes_descriptor && details->pin.fd >= 0 && details->pin.pcie == *pcie &&
+	    is_shared(details->dmabuf_users))
+		pdn_account_export_saved();
+	details->dmabuf_users++;
 	pdn_unlock();
-	result = open_for_user(region, backend, fd);
+	result = open_for_user(region, backend, pcie, fd);
 	if (result != PINDOWN_OK)
 		pdn_dmabuf_return(region);
 	return result;
 }
 
+int pdn_dmabuf_borrow(struct pindown_region *region, int *fd)
+{
+	const struct pdn_backend *backend = backend_of(region);
+	bool pcie;
+
+	if (!backend)
+		return PINDOWN_ERR_NO_DMABUF;
+	pcie = pdn_mapping_first(pdn_details_of(region)->pin.device);
+	return borrow(region, backend, &pcie, fd);
+}
+
+int pdn_dmabuf_borrow_default(struct pindown_region *region, int *fd)
+{
+	const struct pdn_backend *backend = backend_of(region);
+	bool pcie = false;
+	int result = backend ? borrow(region, backend, &pcie, fd) : PINDOWN_ERR_NO_DMABUF;
+
+	if (result == PINDOWN_OK && pcie) {
+		pdn_dmabuf_return(region);
+		result = PINDOWN_ERR_NO_DMABUF;
+	}
+	return result;
+}
+
+/* Lock held, and let go. A registration was made from it, or could not be made. */
+static void return_imported(struct pindown_region *region, const struct pdn_backend *backend,
+			    bool keep)
+{
+	struct pdn_details *details = pdn_details_of(region);
+
+	details->dmabuf_users--;
+	if (details->pin.fd >= 0)
+		details->dmabuf_users |= IMPORTED;
+	if (keep)
+		pdn_unlock();
+	else
+		close_unused(region, backend);
+}
+
 void pdn_dmabuf_return(struct pindown_region *region)
 {
+	const struct pdn_backend *backend = backend_of(region);
+	bool keep = may_keep(backend);
+
 	pdn_lock();
-	pdn_details_of(region)->dmabuf_users--;
-	close_unused(region, backend_of(region));
+	return_imported(region, backend, keep);
 }
 
 void pdn_dmabuf_create_ended(struct pindown_region *region, bool worked)
 {
 	const struct pdn_backend *backend = backend_of(region);
+	bool keep = may_keep(backend);
 
 	pdn_lock();
-	pdn_details_of(region)->dmabuf_users--;
-	if (worked || !backend->pin_takes_descriptor)
-		close_unused(region, backend);
-	else
+	if (worked || !backend->pin_takes_descriptor) {
+		return_imported(region, backend, keep);
+	} else {
+		pdn_details_of(region)->dmabuf_users--;
 		pdn_unlock(); /* nothing was imported: the descriptor is the pin */
+	}
+}
+
+/* ---- for a card ------------------------------------------------------------------------------ */
+
+/* One that maps it in another way than it is wanted is closed, unless it has users. */
+static void close_other_mapping(struct pindown_region *region, const struct pdn_backend *backend,
+				bool pcie)
+{
+	pdn_lock();
+	if (pdn_details_of(region)->pin.pcie == pcie)
+		pdn_unlock();
+	else
+		close_unused(region, backend);
+}
+
+/*
+ * The region's own dma-buf has users, and maps the memory in the other way: export another one. A
+ * free of the memory waits for the export, and a fork until the loan has ended, as no pin names it.
+ */
+static int export_for_loan(struct pindown_region *region, const struct pdn_backend *backend,
+			   bool pcie, struct pdn_loan *loan)
+{
+	int result = PINDOWN_ERR_NOT_DEVICE, error = 0;
+	struct pdn_flight flight;
+	bool live;
+
+	loan->own.pcie = pcie;
+	pdn_descriptor_begin();
+	pdn_lock();
+	live = pdn_state_is_live(pdn_brief_of(region)->state);
+	if (live) {
+		loan->own = pdn_details_of(region)->pin;
+		loan->own.fd = -1;
+		loan->own.pcie = pcie;
+		begin_flight(&flight, region, &loan->own);
+	}
+	pdn_unlock();
+	if (live) {
+		result = backend->open_dmabuf(&loan->own, pdn_details_of(region)->context, &error);
+		if (result == PINDOWN_OK && pdn_compare(region) != PDN_TRUE) {
+			backend->close_dmabuf(&loan->own);
+			result = PINDOWN_ERR_NOT_DEVICE;
+		}
+		pdn_flight_end_unlocked(&flight);
+	}
+	trace_map(region, loan->own.pcie, result);
+	if (result != PINDOWN_OK) {
+		pdn_descriptor_end();
+		pdn_set_driver_error(error);
+	}
+	loan->fd = loan->own.fd;
+	loan->pcie = loan->own.pcie;
+	return result;
+}
+
+static int lend(struct pindown_region *region, bool pcie, struct pdn_loan *loan)
+{
+	const struct pdn_backend *backend = backend_of(region);
+	int result;
+
+	loan->fd = loan->own.fd = -1;
+	if (!backend)
+		return PINDOWN_ERR_NO_DMABUF;
+	loan->pcie = pcie;
+	if (backend->pin_takes_descriptor)
+		close_other_mapping(region, backend, pcie);
+	result = borrow(region, backend, &loan->pcie, &loan->fd);
+	if (result != PINDOWN_OK || loan->pcie == pcie || !backend->pin_takes_descriptor)
+		return result;
+	/*
+	 * Refused by the driver, for all or for this memory; or another thread uses the region's.
+	 */
+	if (!pdn_mapping_is_possible(pdn_details_of(region)->pin.device, pcie))
+		return result;
+	pdn_dmabuf_return(region);
+	return export_for_loan(region, backend, pcie, loan);
+}
+
+int pdn_dmabuf_lend(struct pindown_region *region, const char *card, struct pdn_loan *loan)
+{
+	loan->tried_other = false;
+	return lend(region, pdn_mapping_for(pdn_details_of(region)->pin.device, card), loan);
+}
+
+bool pdn_dmabuf_lend_other(struct pindown_region *region, struct pdn_loan *loan)
+{
+	if (loan->tried_other || !backend_of(region)->pin_takes_descriptor ||
+	    !pdn_mapping_is_chosen(pdn_details_of(region)->pin.device))
+		return false;
+	pdn_dmabuf_end_loan(region, loan);
+	loan->tried_other = true;
+	return lend(region, !loan->pcie, loan) == PINDOWN_OK;
+}
+
+void pdn_dmabuf_end_loan(struct pindown_region *region, struct pdn_loan *loan)
+{
+	if (loan->own.fd >= 0) {
+		backend_of(region)->close_dmabuf(&loan->own);
+		pdn_descriptor_end();
+	} else if (loan->fd >= 0) {
+		pdn_dmabuf_return(region);
+	}
+	loan->fd = -1;
 }

@@ -63,6 +63,7 @@ static void fill_process(struct pindown_stats *stats)
 	put(&stats->objects_made, pdn_counts.objects_made);
 	put(&stats->objects_revoked, pdn_counts.objects_revoked);
 	put(&stats->fallbacks, pdn_counts.fallbacks);
+	put(&stats->exports_saved, pdn_counts.exports_saved);
 	put32(&stats->intercepting, pdn_is_intercepting());
 	put32(&stats->distrusted, pdn_is_distrusted());
 }

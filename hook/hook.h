@@ -25,7 +25,7 @@
  *	library.c	a library of the process: libcuda, libibverbs
  *	loaded.c	walking the loaded libraries, also in a child whose loader is stuck
  *	watched.c	the functions behind the wrappers
- * verbs/		the calls of libibverbs: verbs.h
+ * verbs/		the calls of libibverbs and libmlx5: verbs.h
  * life.c		start, fork, exit
  *
  * A program reaches the wrappers in two ways. If it is linked with libcuda it calls the exported
@@ -215,10 +215,11 @@ struct call {
 	bool straight;	       /* it is passed on without being looked at */
 
 	/* From the action before the real call to the one after it. */
-	bool captured;	    /* the stream was being captured */
-	bool last;	    /* taken for the last close or release, so that something was ended */
-	uint64_t buffer_id; /* of the mapping that cuIpcCloseMemHandle closes; 0: unknown */
-	void *connection;   /* that cuEGLStreamConsumerDisconnect ends */
+	bool captured; /* the stream was being captured */
+	bool last;     /* taken for the last close or release, so that something was ended */
+	/* Of the mapping that cuIpcCloseMemHandle closes, or pdn_export_begins(); 0: unknown. */
+	uint64_t buffer_id;
+	void *connection; /* that cuEGLStreamConsumerDisconnect ends */
 
 	unsigned guards;
 	pdn_guard guard[PDN_CAUGHT_GUARDS];

@@ -24,6 +24,7 @@ struct pdn_pin {
 	uint32_t word, word_value; /* see revocation.h; not revocable: 0, and that word's value */
 	bool spans;		   /* several mappings side by side */
 	bool fell_back;		   /* pinned by dma-buf because the device's backend refused */
+	bool pcie;		   /* how fd maps the memory: mapping.c */
 };
 
 struct pdn_backend {
@@ -55,7 +56,10 @@ struct pdn_backend {
 	 */
 	void (*abandon)(struct pdn_pin *pin);
 
-	/* Close the descriptor of a pin that stays, and open it again. NULL: there is none. */
+	/*
+	 * Close the descriptor of a pin that stays, and open it again, mapped as pin->pcie says, or
+	 * as that then says. NULL: there is none.
+	 */
 	void (*close_dmabuf)(struct pdn_pin *pin);
 	int (*open_dmabuf)(struct pdn_pin *pin, void *context, int *driver_error);
 
@@ -82,6 +86,20 @@ bool pdn_kmod_mappings_stand(const struct pdn_pin *pin, uint32_t *word_value);
 bool pdn_pin_has_dmabuf(const struct pdn_pin *pin);
 void pdn_pin_take_dmabuf(struct pdn_pin *pin, int fd);
 void pdn_pin_close_dmabuf(struct pdn_pin *pin);
+
+/*
+ * mapping.c. Do the device's dma-bufs map over PCIe only when asked to? And shall they, for the
+ * card with this path in sysfs (NULL: not known)? first: before a card is known.
+ */
+bool pdn_mapping_is_chosen(int device);
+bool pdn_mapping_is_near(int device, const char *card);
+bool pdn_mapping_for(int device, const char *card);
+bool pdn_mapping_first(int device);
+/* Has the driver not refused it for the device? */
+bool pdn_mapping_is_possible(int device, bool pcie);
+
+/* Export as pin->pcie says, or the other way, if the driver refuses, and change it. A CUresult. */
+int pdn_mapping_export(struct pdn_pin *pin, void *context, int *fd);
 
 /* Notifications: a backend has opened a pin's dma-buf; it was closed, by a backend or otherwise. */
 void pdn_dmabuf_opened(void);

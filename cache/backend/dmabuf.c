@@ -77,17 +77,23 @@ static int result_of(int error)
 	}
 }
 
-static int dmabuf_pin(struct pdn_pin *pin, void *context, int *driver_error)
+static int dmabuf_open(struct pdn_pin *pin, void *context, int *driver_error)
 {
 	int saved = errno, fd = -1, result;
 
 	errno = 0;
-	*driver_error = pdn_driver_export(pin->base, pin->length, context, pin->device, &fd);
+	*driver_error = pdn_mapping_export(pin, context, &fd);
 	result = result_of(*driver_error);
 	if (result == PINDOWN_OK)
 		pdn_pin_take_dmabuf(pin, fd);
 	errno = saved;
 	return result;
+}
+
+static int dmabuf_pin(struct pdn_pin *pin, void *context, int *driver_error)
+{
+	pin->pcie = pdn_mapping_first(pin->device);
+	return dmabuf_open(pin, context, driver_error);
 }
 
 const struct pdn_backend pdn_backend_dmabuf = {
@@ -98,6 +104,6 @@ const struct pdn_backend pdn_backend_dmabuf = {
 	.unpin = pdn_pin_close_dmabuf,
 	.abandon = pdn_pin_close_dmabuf,
 	.close_dmabuf = pdn_pin_close_dmabuf,
-	.open_dmabuf = dmabuf_pin,
+	.open_dmabuf = dmabuf_open,
 	.has_dmabuf = pdn_pin_has_dmabuf,
 };

@@ -363,6 +363,7 @@ static int open_dmabuf(struct pdn_pin *pin, void *context, int *driver_error)
 	else if (call_device(PINDOWN_IOC_EXPORT, &what) != 0)
 		result = errno == EOPNOTSUPP ? PINDOWN_ERR_NO_DMABUF
 					     : result_of(errno, driver_error);
+	pin->pcie = false; /* the module says how, and at the pin */
 	if (result == PINDOWN_OK)
 		pdn_pin_take_dmabuf(pin, what.fd);
 	errno = saved;

@@ -26,6 +26,7 @@ enum kind { SWITCH, CHOICE, BYTES, COUNT, FILE_NAME, EVENTS };
 /* Each in the order of its enum. */
 static const char *const pdn_backend_choices[] = {"auto",   "kmod", "kmod-persistent",
 						  "dmabuf", "none", NULL};
+static const char *const pdn_mapping_choices[] = {"auto", "default", "pcie", NULL};
 static const char *const pdn_verify_choices[] = {"auto", "always", "never", NULL};
 static const char *const pdn_held_choices[] = {"keep", "warn", "revoke", NULL};
 static const char *const pdn_log_choices[] = {"quiet", "error", "warn", "info", "debug", NULL};

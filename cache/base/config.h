@@ -21,6 +21,7 @@ enum pdn_backend_choice {
 	PDN_BACKEND_DMABUF,
 	PDN_BACKEND_NONE
 };
+enum pdn_mapping { PDN_MAPPING_AUTO, PDN_MAPPING_DEFAULT, PDN_MAPPING_PCIE };
 enum pdn_verify { PDN_VERIFY_AUTO, PDN_VERIFY_ALWAYS, PDN_VERIFY_NEVER };
 enum pdn_held { PDN_HELD_KEEP, PDN_HELD_WARN, PDN_HELD_REVOKE };
 enum pdn_log_level { PDN_LOG_QUIET, PDN_LOG_ERROR, PDN_LOG_WARN, PDN_LOG_INFO, PDN_LOG_DEBUG };
@@ -30,8 +31,9 @@ enum pdn_deepbind { PDN_DEEPBIND_CLEAR, PDN_DEEPBIND_KEEP };
 struct pdn_config {
 	bool enabled;
 	enum pdn_backend_choice backend;
-	uint64_t max_bytes;   /* 0: pindown sets no limit */
-	uint64_t max_regions; /* 0: chosen by the cache */
+	enum pdn_mapping dmabuf_mapping; /* of dma-bufs that the driver exports for us */
+	uint64_t max_bytes;		 /* 0: pindown sets no limit */
+	uint64_t max_regions;		 /* 0: chosen by the cache */
 	enum pdn_verify verify;
 	enum pdn_held held;
 	const char *trace;     /* NULL: off; else an absolute path, in trace_path */

@@ -34,9 +34,14 @@ static int lowest_number_for_us(void)
 	return half < 16384 ? (int)half : 16384;
 }
 
+int pdn_descriptor_duplicate(int fd)
+{
+	return (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lowest_number_for_us());
+}
+
 int pdn_descriptor_move_up(int fd)
 {
-	int moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lowest_number_for_us());
+	int moved = pdn_descriptor_duplicate(fd);
 
 	if (moved < 0) {
 		fcntl(fd, F_SETFD, FD_CLOEXEC);

@@ -23,6 +23,9 @@ uint64_t pdn_descriptor_limit(void);
 /* Move a descriptor up. If there is no place there, it stays where it is, close-on-exec. */
 int pdn_descriptor_move_up(int fd);
 
+/* Another descriptor of the same file: a high number, close-on-exec. Negative: none is free. */
+int pdn_descriptor_duplicate(int fd);
+
 /* One number for the file behind a descriptor, never 0; 0 when there is none. */
 uint64_t pdn_descriptor_identity(int fd);
 

@@ -9,6 +9,7 @@ const char *const pdn_event_names[] = {
 	[PDN_EV_MAP] = "map",		[PDN_EV_ERROR] = "error",
 	[PDN_EV_REGISTER] = "register", [PDN_EV_DEREGISTER] = "deregister",
 	[PDN_EV_HELD] = "held",		[PDN_EV_EXPORT] = "export",
-	[PDN_EV_OUTLIVED] = "outlived", [PDN_EV_LOST] = "lost",
+	[PDN_EV_OUTLIVED] = "outlived", [PDN_EV_HOLDER] = "holder",
+	[PDN_EV_LOST] = "lost",
 };
 _Static_assert(sizeof(pdn_event_names) / sizeof(pdn_event_names[0]) == PDN_EVENTS, "one name each");

@@ -21,6 +21,7 @@ enum pdn_event {
 	PDN_EV_HELD,	   /* a region's memory ended while a consumer's objects on it were held */
 	PDN_EV_EXPORT,	   /* the program made a dma-buf of its own */
 	PDN_EV_OUTLIVED,   /* the memory of such a dma-buf ended while it was open */
+	PDN_EV_HOLDER,	   /* memory ended while the program had this registration of it */
 	PDN_EV_LOST,	   /* made by the reader: this many events found no room */
 	PDN_EVENTS
 };
@@ -28,10 +29,12 @@ enum pdn_event {
 /* What an event says of its region; a note has room for the lowest 8 bits. */
 #define PDN_TRACE_IN_USE    1u /* somebody holds the region */
 #define PDN_TRACE_VOLATILE  2u
-#define PDN_TRACE_MISSED    4u	/* the free was noticed only after the driver had made it */
-#define PDN_TRACE_IMPORTED  16u /* of a dma-buf: something has imported it */
-#define PDN_TRACE_NO_SYNC   8u	/* SYNC_MEMOPS could not be set: VMM memory */
-#define PDN_TRACE_FELL_BACK 32u /* pinned by dma-buf because the kernel module refused */
+#define PDN_TRACE_MISSED    4u	 /* the free was noticed only after the driver had made it */
+#define PDN_TRACE_IMPORTED  16u	 /* of a dma-buf: something has imported it */
+#define PDN_TRACE_NO_SYNC   8u	 /* SYNC_MEMOPS could not be set: VMM memory */
+#define PDN_TRACE_PCIE	    64u	 /* of a pin, a map: the dma-buf maps over PCIe */
+#define PDN_TRACE_FELL_BACK 32u	 /* pinned by dma-buf because the kernel module refused */
+#define PDN_TRACE_REVOKED   128u /* of a holder: it was deregistered before the free */
 
 /* "call", "pin", ... by enum pdn_event, "lost" included. */
 extern const char *const pdn_event_names[];

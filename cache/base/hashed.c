@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Records found by a hash: chains in buckets, as many buckets as the table has room for records. */
 #define _GNU_SOURCE
-#include <string.h>
-
 #include "cache/base/hashed.h"
 
 #define MOST (1u << 20) /* address space is reserved for these; far more than a process can use */
@@ -17,12 +15,37 @@ static uint32_t *bucket_of(const struct pdn_hashed *in, uint64_t hash)
 	return &in->table.column[0][hash & (in->buckets - 1)];
 }
 
+/* Release, also in fill_words(): pairs with the acquires of a walk without the lock (hashed.h). */
+static void set(uint32_t *at, uint32_t value)
+{
+	__atomic_store_n(at, value, __ATOMIC_RELEASE);
+}
+
 static void put_in_bucket(struct pdn_hashed *in, uint32_t number)
 {
 	uint32_t *bucket = bucket_of(in, link_at(in, number)->hash);
 
-	link_at(in, number)->next = *bucket;
-	*bucket = number;
+	set(&link_at(in, number)->next, *bucket);
+	set(bucket, number);
+}
+
+/* Records are aligned for these, and their size is a multiple of one. */
+typedef uint64_t __attribute__((may_alias)) word;
+
+/* Relaxed would do for words that no walk reads. */
+static void fill_words(void *record, const void *from, size_t begin, size_t end)
+{
+	word *to = record;
+	const word *values = from;
+
+	for (size_t i = begin / sizeof(word); i < end / sizeof(word); i++)
+		__atomic_store_n(&to[i], values ? values[i] : 0, __ATOMIC_RELEASE);
+}
+
+void pdn_hashed_fill(const struct pdn_hashed *in, uint32_t number, const void *record)
+{
+	fill_words(link_at(in, number), record, sizeof(struct pdn_hashed_link),
+		   in->table.record_bytes);
 }
 
 /* The table has grown: twice the buckets, or more, and all records go into their new ones. */
@@ -34,8 +57,9 @@ static void add_buckets(struct pdn_hashed *in)
 		buckets *= 2;
 	if (buckets == in->buckets)
 		return;
-	in->buckets = buckets;
-	memset(in->table.column[0], 0, buckets * sizeof(uint32_t));
+	set(&in->buckets, buckets);
+	for (uint32_t i = 0; i < buckets; i++)
+		set(&in->table.column[0][i], 0);
 	for (uint32_t n = 1; n <= in->table.used; n++)
 		if (link_at(in, n)->taken)
 			put_in_bucket(in, n);
@@ -64,8 +88,8 @@ uint32_t pdn_hashed_add(struct pdn_hashed *in, uint64_t hash)
 
 	if (!number)
 		return 0;
-	memset(pdn_hashed_at(in, number), 0, in->table.record_bytes);
-	link_at(in, number)->hash = hash;
+	fill_words(link_at(in, number), NULL, 0, in->table.record_bytes);
+	__atomic_store_n(&link_at(in, number)->hash, hash, __ATOMIC_RELEASE);
 	link_at(in, number)->taken = 1;
 	put_in_bucket(in, number);
 	/* Relaxed, here and below: for an owner that asks without the lock whether there is any. */
@@ -80,9 +104,9 @@ void pdn_hashed_remove(struct pdn_hashed *in, uint32_t number)
 
 	while (*at != number)
 		at = &link_at(in, *at)->next;
-	*at = link->next;
+	set(at, link->next);
 	link->taken = 0;
-	link->next = in->free;
+	set(&link->next, in->free);
 	in->free = number;
 	__atomic_store_n(&in->count, in->count - 1, __ATOMIC_RELAXED);
 }

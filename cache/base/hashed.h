@@ -4,7 +4,12 @@
  * until it is removed; then its number and its place are used again. Several records may have the
  * same hash.
  *
- * All of it is used under the cache's lock. No memory is taken before the first record.
+ * All changes are made under the cache's lock. No memory is taken before the first record.
+ *
+ * A thread without the lock may walk a chain if it can tell afterwards whether anything has changed
+ * meanwhile: the owner counts its changes. Everything that such a walk reads is stored atomically,
+ * with release: a walk that reads a changed value sees the count that the owner stored before it.
+ * The owner stores the contents of its records in the same way.
  */
 #ifndef PDN_HASHED_H
 #define PDN_HASHED_H
@@ -38,6 +43,25 @@ void pdn_hashed_remove(struct pdn_hashed *in, uint32_t number);
 /* The first record with this hash, and the one after it; 0: none. */
 uint32_t pdn_hashed_first(const struct pdn_hashed *in, uint64_t hash);
 uint32_t pdn_hashed_next(const struct pdn_hashed *in, uint32_t number);
+
+/*
+ * For a walk without the lock: the first record of the chain, and the next one, whatever their
+ * hashes are. In the middle of a change the chain may be another one, or a ring.
+ */
+static inline uint32_t pdn_hashed_chain(const struct pdn_hashed *in, uint64_t hash)
+{
+	uint32_t buckets = __atomic_load_n(&in->buckets, __ATOMIC_ACQUIRE);
+
+	return __atomic_load_n(&in->table.column[0][hash & (buckets - 1)], __ATOMIC_ACQUIRE);
+}
+
+static inline uint32_t pdn_hashed_chain_next(const struct pdn_hashed_link *link)
+{
+	return __atomic_load_n(&link->next, __ATOMIC_ACQUIRE);
+}
+
+/* Lock held. Replaces what follows the link in a record; `record` is a whole record too. */
+void pdn_hashed_fill(const struct pdn_hashed *in, uint32_t number, const void *record);
 
 static inline void *pdn_hashed_at(const struct pdn_hashed *in, uint32_t number)
 {

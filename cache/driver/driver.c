@@ -525,24 +525,25 @@ int pdn_driver_describe_run(uint64_t addr, uint64_t length, uint64_t size,
 
 /* ---- exporting ---------------------------------------------------------------------------- */
 
-static int export_now(uint64_t base, uint64_t length, int *fd)
+static int export_now(uint64_t base, uint64_t length, bool pcie, int *fd)
 {
-	return REAL(cuMemGetHandleForAddressRange)(fd, base, length,
-						   CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+	return REAL(cuMemGetHandleForAddressRange)(
+		fd, base, length, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+		pcie ? CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE : 0);
 }
 
-int pdn_driver_export(uint64_t base, uint64_t length, void *context, int device, int *fd)
+int pdn_driver_export(uint64_t base, uint64_t length, void *context, int device, bool pcie, int *fd)
 {
 	struct borrowed borrowed;
 	int result;
 
 	if (!HAVE(cuMemGetHandleForAddressRange))
 		return CUDA_ERROR_NOT_SUPPORTED;
-	result = export_now(base, length, fd);
+	result = export_now(base, length, pcie, fd);
 	if (result != CUDA_ERROR_INVALID_CONTEXT)
 		return result;
 	if (borrow(&borrowed, context, device))
-		result = export_now(base, length, fd);
+		result = export_now(base, length, pcie, fd);
 	return_borrowed(&borrowed);
 	return result;
 }

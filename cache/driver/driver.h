@@ -63,9 +63,11 @@ int pdn_driver_device_attribute(int attribute, int device);
 
 /*
  * Export [base, base + length) as a dma-buf, with `context` current where the driver requires one.
+ * pcie: one that maps over PCIe, also where the processor reaches the memory in another way.
  * Returns a CUresult.
  */
-int pdn_driver_export(uint64_t base, uint64_t length, void *context, int device, int *fd);
+int pdn_driver_export(uint64_t base, uint64_t length, void *context, int device, bool pcie,
+		      int *fd);
 
 /*
  * Finds a driver function by its exported name. Set by hook/. If it is NULL or returns NULL, no

@@ -90,6 +90,17 @@ PDN_EXPORT int pindown_consumer_add(const struct pindown_consumer *consumer, siz
 	return id;
 }
 
+void pdn_consumer_holders(int id, pdn_consumer_holders_function *holders)
+{
+	struct pdn_consumer *consumer;
+
+	pdn_lock();
+	consumer = id < 1 ? NULL : pdn_consumer((uint32_t)id);
+	if (consumer)
+		consumer->holders = holders;
+	pdn_unlock();
+}
+
 void pdn_consumer_enter(struct pdn_consumer *consumer)
 {
 	consumer->running++;

@@ -405,9 +405,12 @@ void pdn_objects_end_replaced(uint64_t begin, uint64_t end)
 
 void pdn_objects_end(uint32_t region)
 {
+	enum pindown_reason reason = pdn_details[region].reason; /* set by this thread */
 	struct held held = {0};
 	uint32_t chain;
 
+	if (pdn_first_object(region))
+		pdn_objects_name_holders(region, reason, is_revoked_for(reason));
 	pdn_lock();
 	chain = claim_or_keep(region, &held);
 	pdn_unlock();

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cache/hook_events.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
 #include "cache/base/thread.h"
@@ -136,6 +137,8 @@ struct pdn_consumer *pdn_consumer(uint32_t id);
 struct pdn_consumer {
 	struct pindown_consumer ops;
 	char name[PDN_CONSUMER_NAME];
+	/* Names the program's registrations; NULL: it can't. Set once (pdn_consumer_holders()). */
+	pdn_consumer_holders_function *holders;
 	uint32_t running; /* callbacks */
 	uint32_t turn;	  /* how often the place has been assigned: part of the id */
 	bool taken, leaving;
@@ -181,6 +184,16 @@ void pdn_trace_object(enum pdn_event event, const char *consumer,
 /* `count` objects of one consumer are held although their memory has ended. */
 void pdn_trace_held(const struct pindown_region *region, const char *consumer, uint32_t count);
 
+/* A registration of the program's that holds an object whose memory ends. */
+struct pdn_holder_event {
+	uint64_t addr, size;
+	uint32_t object, origin, stack;
+	const struct pindown_key *key;
+	uint16_t reason, flags;
+};
+void pdn_trace_holder(const struct pindown_region *region, const char *consumer,
+		      const struct pdn_holder_event *what);
+
 /* ---- creation.c ----------------------------------------------------------------------------- */
 
 /* An object being made, on the stack of the thread that makes it; listed under the lock. */
@@ -219,6 +232,14 @@ static inline bool pdn_objects_any(uint32_t region)
 {
 	return pdn_first_object(region) || pdn_creations_any();
 }
+
+/* ---- holders.c ----------------------------------------------------------------------------- */
+
+/*
+ * Lock not held. The calling thread has unlinked the region, and its objects are ENDING: name the
+ * program's registrations that hold them, if there is a trace. The consumers' `holders` run.
+ */
+void pdn_objects_name_holders(uint32_t region, enum pindown_reason reason, bool revoked);
 
 /* ---- end.c ------------------------------------------------------------------------- */
 

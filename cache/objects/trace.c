@@ -57,3 +57,21 @@ void pdn_trace_held(const struct pindown_region *region, const char *consumer, u
 	now = pdn_ticks();
 	pdn_trace_note(PDN_EV_HELD, &note, now, now);
 }
+
+void pdn_trace_holder(const struct pindown_region *region, const char *consumer,
+		      const struct pdn_holder_event *what)
+{
+	struct pdn_trace_note note = note_about(region, consumer);
+	uint64_t now = pdn_ticks();
+
+	note.addr = what->addr;
+	note.size = what->size;
+	note.extra = what->key->owner;
+	note.key = what->key->word[0];
+	note.number = what->object;
+	note.origin = what->origin;
+	note.stack = what->stack;
+	note.reason = what->reason;
+	note.flags = what->flags;
+	pdn_trace_note(PDN_EV_HOLDER, &note, now, now);
+}

@@ -28,7 +28,7 @@ static inline void add(struct draft *draft, unsigned field, uint64_t value)
 		add_always(draft, field, value);
 }
 
-/* Only notes have fields above this one: their key and number. */
+/* Only notes have fields above this one: their key, number and origin. */
 static inline void add_stack(struct draft *draft)
 {
 	struct pdn_thread *self;
@@ -177,6 +177,7 @@ void pdn_trace_note(enum pdn_event event, const struct pdn_trace_note *what, uin
 		add_stack(&draft);
 	add(&draft, PDN_HAS_KEY, what->key);
 	add(&draft, PDN_HAS_NUMBER, what->number);
+	add(&draft, PDN_HAS_ORIGIN, what->origin);
 	write_text(&draft, PDN_RECORD_NOTE, event, (what->flags & 0xffu) | length << 8,
 		   quick ? taken : 0, end, what->name, length);
 }

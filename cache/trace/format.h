@@ -131,6 +131,7 @@ enum pdn_record {
 #define PDN_HAS_STACK	  0x400u  /* a stack's number; since 1.1 */
 #define PDN_HAS_KEY	  0x800u  /* of a note: the second word of an object's key */
 #define PDN_HAS_NUMBER	  0x1000u /* of a note: an object's or a dma-buf's */
+#define PDN_HAS_ORIGIN	  0x2000u /* of a note: the stack that made the registration */
 
 /*
  * A frame has a module's number in its upper bits (0: none, as for code made at run time) and the

@@ -31,6 +31,7 @@ struct place {
 };
 
 enum { PLACES = 1 << 14, STACKS = 1 << 16, NEAR = 8, PAGE = 4096 };
+enum { FEW = 8 }; /* frames of a stack where stacks are not wanted */
 enum { MAX_OWN_STACK = 1 << 20, MAX_FRAME = 1 << 20, MAX_FOREIGN = 1 << 18 };
 #define BUSY	      1ull
 #define IN_LIBPINDOWN UINT64_MAX
@@ -303,7 +304,7 @@ static inline unsigned walk(struct frame *frame, struct bounds *bounds, uint64_t
 			    uint64_t *hash)
 {
 	uint64_t epoch = current_epoch();
-	unsigned count = 0, max = pdn_stacks_depth;
+	unsigned count = 0, max = pdn_stacks_depth ? pdn_stacks_depth : FEW;
 
 	for (unsigned i = 0; i < STEPS && count < max; i++) {
 		struct place place;
@@ -442,21 +443,46 @@ __attribute__((noinline)) UNCHECKED unsigned pdn_stack_callers(uint64_t *pcs, un
 
 /* ---- one caller, whether stacks are wanted or not ------------------------------------------- */
 
-uint32_t pdn_trace_caller(const void *caller)
+static uint32_t stack_of_one(uint64_t caller)
 {
 	uint32_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE), number = 0;
 	struct place place;
 	int error = errno;
 
-	if (pdn_stacks_depth) /* the event gets its whole stack */
-		return 0;
 	if (have_table((void **)&stacks, STACKS * sizeof(*stacks))) {
-		examine_address((uint64_t)(uintptr_t)caller, now, &place);
+		examine_address(caller, now, &place);
 		if (place.frame != NOT_A_RETURN && place.frame != IN_LIBPINDOWN)
 			number = number_of(hash_of(0, place.frame), &place.frame, 1);
 	}
 	errno = error;
 	return number;
+}
+
+uint32_t pdn_trace_caller(const void *caller)
+{
+	/* With stacks the event gets its whole stack. */
+	return pdn_stacks_depth ? 0 : stack_of_one((uint64_t)(uintptr_t)caller);
+}
+
+/* The first page of memory has no code, so these numbers are no addresses. */
+_Static_assert(STACKS <= 1 << 16, "programs are not loaded below mmap_min_addr");
+
+uint32_t pdn_trace_origin(uint64_t number_or_address)
+{
+	if (number_or_address <= STACKS)
+		return (uint32_t)number_or_address;
+	return stack_of_one(number_or_address);
+}
+
+uint32_t pdn_trace_stack(bool few)
+{
+	struct pdn_thread *self = pdn_self();
+
+	if (!self || !(pdn_stacks_depth || few) ||
+	    !have_table((void **)&places, PLACES * sizeof(*places)) ||
+	    !have_table((void **)&stacks, STACKS * sizeof(*stacks)))
+		return 0;
+	return pdn_stack_take(self);
 }
 
 /* ---- begin, unloading, fork ----------------------------------------------------------------- */

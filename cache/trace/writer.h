@@ -88,6 +88,7 @@ struct pdn_trace_note {
 	uint32_t region; /* 0: none */
 	uint32_t number; /* of the object, or of the dma-buf */
 	uint32_t stack;	 /* pdn_trace_caller(); 0: the current stack, if stacks are wanted */
+	uint32_t origin; /* the stack that has made the registration; 0: unknown */
 	int32_t device;
 	int32_t result;
 	uint16_t reason, flags; /* as of regions; flags of at most 8 bits */
@@ -98,6 +99,15 @@ void pdn_trace_note(enum pdn_event event, const struct pdn_trace_note *what, uin
 
 /* A stack of one frame, for an event that names its caller even without stacks; 0: unknown. */
 uint32_t pdn_trace_caller(const void *caller);
+
+/*
+ * The number of the current stack: all of it where stacks are wanted. Where they are not, it is 0,
+ * or with `few` the innermost frames.
+ */
+uint32_t pdn_trace_stack(bool few);
+
+/* For `origin`: of a stack's number, which is returned as it is, or of a return address. */
+uint32_t pdn_trace_origin(uint64_t number_or_address);
 
 /*
  * Writes why every hit is checked from now on, into this process's trace and those of its children,

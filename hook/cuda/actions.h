@@ -475,11 +475,19 @@ static inline void green_destroyed(const struct call *call, CUgreenCtx green)
 /* ---- memory that is shared --------------------------------------------------------------- */
 
 /* A dma-buf that the program, or middleware in it, makes itself. */
+static inline void export(struct call *call, uint64_t addr, uint64_t length,
+			  CUmemRangeHandleType type)
+{
+	if (type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD)
+		call->buffer_id = pdn_export_begins(addr, length);
+}
+
 static inline void exported(const struct call *call, const void *handle, uint64_t addr,
 			    uint64_t length, CUmemRangeHandleType type, uint64_t flags)
 {
 	if (pdn_succeeded(call) && handle && type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD)
-		pdn_exported(addr, length, flags, *(const int *)handle, call->caller);
+		pdn_exported(addr, length, flags, *(const int *)handle, call->buffer_id,
+			     call->caller);
 }
 
 static inline void ipc_opened(const struct call *call, uint64_t addr)

@@ -183,8 +183,9 @@ static void close_file(struct file *f)
 static bool is_wrapped(const char *name)
 {
 	return (name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z') ||
-	       !strncmp(name, "ibv_", 4) || !strcmp(name, "dlsym") || !strcmp(name, "dlvsym") ||
-	       !strcmp(name, "dlopen") || !strcmp(name, "dlmopen");
+	       !strncmp(name, "ibv_", 4) || !strncmp(name, "mlx5dv_", 7) ||
+	       !strcmp(name, "dlsym") || !strcmp(name, "dlvsym") || !strcmp(name, "dlopen") ||
+	       !strcmp(name, "dlmopen");
 }
 
 static bool calls_us(const struct file *f)

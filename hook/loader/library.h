@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A library whose functions we wrap: libcuda or libibverbs, once something in the process has
- * loaded it. We never load it.
+ * A library whose functions we wrap: libcuda, libibverbs or libmlx5, once something in the process
+ * has loaded it. We never load it.
  *
  * A wrapper's first call must find its real function without the loader's lock (symtab.h), since
  * the program's own call takes none either. So the library is found by walking the loaded ones. It

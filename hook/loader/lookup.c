@@ -58,7 +58,8 @@ static bool looks_like_cuda(const char *name)
 
 static bool looks_like_verb(const char *name)
 {
-	return name[0] == 'i' && name[1] == 'b' && name[2] == 'v' && name[3] == '_';
+	return (name[0] == 'i' && name[1] == 'b' && name[2] == 'v' && name[3] == '_') ||
+	       (name[0] == 'm' && name[1] == 'l' && name[2] == 'x' && name[3] == '5');
 }
 
 static bool looks_like_loader(const char *name)
@@ -232,13 +233,13 @@ static bool answer_verb(const struct lookup *l, enum pdn_verb verb)
 	void *found;
 
 	pdn_asker_find(&asker, l->caller);
-	if (only_we_answer(l, pdn_libibverbs_library(), &asker, pdn_verb_wrapper[verb])) {
+	if (only_we_answer(l, pdn_verb_library(verb), &asker, pdn_verb_wrapper[verb])) {
 		look_where_it_fails(l, &asker);
 		return false;
 	}
-	if (!pdn_libibverbs() || !pdn_config()->enabled)
+	if (!pdn_library_known(pdn_verb_library(verb)) || !pdn_config()->enabled)
 		return false;
-	pdn_hold_libibverbs();
+	pdn_hold_verbs();
 	found = look(l, &asker);
 	if (!found)
 		return false;
@@ -410,6 +411,6 @@ void *pdn_decide_dlclose(struct pdn_arguments *args, const void *caller)
 	(void)caller;
 	pdn_hold_libcuda();
 	pdn_stacks_unloading();
-	pdn_hold_libibverbs();
+	pdn_hold_verbs();
 	return (void *)pdn_loader()->dlclose;
 }

@@ -5,7 +5,7 @@
  * dma-buf. They are consumer objects of the cache (pindown.h): found again at the next ibv_reg_mr,
  * and deregistered before the memory ends, before the region is unpinned for another reason, and
  * before the protection domain or the device ends. Registrations by dma-bufs that the program has
- * exported itself are objects of the same consumer: dmabuf.c.
+ * exported itself, and umems, are objects of the same consumer: dmabuf.c, umem.c.
  *
  * Requests that a card refuses for good are remembered: limits.c.
  */
@@ -83,27 +83,35 @@ static int access_of(const struct pindown_key *key)
 	       (key->word[0] & KEY_RELAXED ? IBV_ACCESS_RELAXED_ORDERING : 0);
 }
 
+/* NVIDIA's driver answers ENOTSUPP, which is 524 and has no name outside the kernel. */
+bool pdn_verbs_refuses_mapping(int error)
+{
+	return error == EINVAL || error == EOPNOTSUPP || error == 524;
+}
+
 static struct ibv_mr *register_part(pindown_region *region, const struct pindown_key *key,
 				    struct ibv_pd *pd, int *error)
 {
 	pdn_ibv_reg_dmabuf_mr_function *real = PDN_VERB_REAL(ibv_reg_dmabuf_mr);
 	uint64_t base = pindown_region_pin_base(region), length = pindown_region_pin_length(region);
 	uint64_t start = 0;
+	struct pdn_loan loan;
 	struct ibv_mr *mr;
-	int fd;
 
 	*error = NO_DESCRIPTOR;
-	if (!real || pdn_dmabuf_borrow(region, &fd) != PINDOWN_OK)
+	if (!real || pdn_dmabuf_lend(region, pd->context->device->ibdev_path, &loan) != PINDOWN_OK)
 		return NULL;
 	if (key->word[0] >> KEY_COUNT) {
 		start = (key->word[0] >> KEY_FIRST & KEY_MAX) * PAGE;
 		length = (key->word[0] >> KEY_COUNT) * PAGE;
 	}
-	errno = 0;
-	mr = real(pd, start, length, base + start + key->word[1], fd, access_of(key));
-	*error = mr ? 0 : errno ? errno : EIO;
+	do {
+		errno = 0;
+		mr = real(pd, start, length, base + start + key->word[1], loan.fd, access_of(key));
+		*error = mr ? 0 : errno ? errno : EIO;
+	} while (pdn_verbs_refuses_mapping(*error) && pdn_dmabuf_lend_other(region, &loan));
 	/* The kernel's registration holds the dma-buf, and a process has few descriptors. */
-	pdn_dmabuf_return(region);
+	pdn_dmabuf_end_loan(region, &loan);
 	return mr;
 }
 
@@ -114,19 +122,42 @@ int pdn_verbs_deregister_real(struct ibv_mr *mr)
 	return real ? real(mr) : ENOSYS;
 }
 
-/* The record has what the registration covers, for is_as_asked() in dmabuf.c. */
-static struct ibv_mr *register_exact(pindown_region *region, const struct pdn_exact *exact,
-				     struct pdn_mr *kept, int *error)
+int pdn_verbs_deregister_made(enum pdn_maker maker, void *made)
 {
-	struct ibv_mr *mr = pdn_verbs_make_exact(region, exact, error);
+	pdn_mlx5dv_devx_umem_dereg_function *real;
 
-	if (mr) {
-		kept->verbs.mr = *mr;
-		kept->verbs.mr.addr = (void *)(uintptr_t)exact->part.addr;
-		kept->verbs.mr.length = exact->length;
-		kept->iova = exact->iova;
-	}
-	return mr;
+	if (!pdn_maker_makes_umems(maker))
+		return pdn_verbs_deregister_real(made);
+	real = PDN_VERB_REAL(mlx5dv_devx_umem_dereg);
+	return real ? real(made) : ENOSYS;
+}
+
+/* The record has what the registration covers, for pdn_verbs_is_as_asked(). */
+static void *register_exact(pindown_region *region, const struct pdn_exact *exact,
+			    struct pdn_mr *kept, int *error)
+{
+	void *made = pdn_verbs_make_exact(region, exact, error);
+	struct ibv_mr what;
+
+	if (!made)
+		return NULL;
+	what = pdn_maker_makes_umems(exact->maker) ? pdn_umem_as_mr(made, exact)
+						   : *(struct ibv_mr *)made;
+	what.addr = (void *)(uintptr_t)exact->part.addr;
+	what.length = exact->length;
+	pdn_mr_fill(kept, &what);
+	kept->is_exact = true;
+	kept->maker = exact->maker;
+	kept->flags = exact->flags;
+	kept->iova = exact->iova;
+	return made;
+}
+
+/* So that the members of providers are zero in the next use of the record. */
+static void free_kept(struct pdn_mr *kept)
+{
+	kept->maker = kept->flags = 0;
+	pdn_mr_free(kept);
 }
 
 static int create(pindown_region *region, const struct pindown_key *key, void *request, void **data,
@@ -134,24 +165,24 @@ static int create(pindown_region *region, const struct pindown_key *key, void *r
 {
 	int saved = errno, error;
 	struct pdn_mr *kept = pdn_mr_new(PDN_MR_CACHED);
-	struct ibv_mr *mr;
+	void *made;
 
 	(void)arg;
 	if (!kept)
 		return ENOMEM;
 	if (key->word[0] & PDN_KEY_EXACT) {
-		mr = register_exact(region, request, kept, &error);
+		made = register_exact(region, request, kept, &error);
 	} else {
-		mr = register_part(region, key, request, &error);
-		if (mr)
-			kept->verbs.mr = *mr;
+		made = register_part(region, key, request, &error);
+		if (made)
+			pdn_mr_fill(kept, made);
 	}
-	if (!mr) {
+	if (!made) {
 		pdn_mr_free(kept);
 		errno = saved;
 		return error;
 	}
-	pdn_mr_set_real(kept, mr);
+	pdn_mr_set_real(kept, made);
 	*data = kept;
 	errno = saved;
 	return 0;
@@ -165,15 +196,60 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 
 	(void)arg;
 	if (!pdn_mr_is_gone(kept))
-		error = pdn_verbs_deregister_real(kept->real);
+		error = pdn_verbs_deregister_made(kept->maker, kept->real);
 	if (error)
 		pdn_log_once(&told, PDN_LOG_WARN,
 			     "a registration of GPU memory could not be deregistered: error %d",
 			     error);
-	pdn_mr_set_real(kept, NULL);
-	pdn_mr_free(kept);
+	if (error && pdn_maker_makes_umems(kept->maker)) {
+		pdn_umem_stick(kept);
+	} else {
+		pdn_mr_set_real(kept, NULL);
+		free_kept(kept);
+	}
 	errno = saved;
 	return error;
+}
+
+/*
+ * The object is wanted, so it stays. By a dma-buf, the program names an offset; the object has the
+ * address. The acquires order the load in name_holder() after these.
+ */
+static struct pdn_holder holder_of(struct pdn_mr *mr, const pindown_object *object, uint64_t by)
+{
+	const struct pdn_mr *kept = pindown_object_data(object);
+	const struct pdn_mr *range = kept && kept->is_exact ? kept : mr;
+
+	return (struct pdn_holder){
+		.object = object,
+		.addr = (uintptr_t)__atomic_load_n(&range->verbs.mr.addr, __ATOMIC_ACQUIRE),
+		.size = __atomic_load_n(&range->verbs.mr.length, __ATOMIC_ACQUIRE),
+		.caller = by & ~PDN_MR_BY,
+	};
+}
+
+/*
+ * Other threads may free the record, and use it again; then its code has changed. If that is the
+ * same again, so is what is said here: an object that ends gets no new holders.
+ */
+static void name_holder(struct pdn_mr *mr, const struct pdn_holder_search *search)
+{
+	/* Acquire: see pdn_mr_set_by(); the second one orders the loads after it. */
+	uint64_t by = __atomic_load_n(&mr->next_or_by, __ATOMIC_ACQUIRE);
+	const pindown_object *object = __atomic_load_n(&mr->object, __ATOMIC_ACQUIRE);
+	struct pdn_holder holder;
+
+	if (!(by & PDN_MR_BY) || !object || !search->wants(search->arg, object))
+		return;
+	holder = holder_of(mr, object, by);
+	if (__atomic_load_n(&mr->next_or_by, __ATOMIC_RELAXED) == by)
+		search->found(search->arg, &holder);
+}
+
+static void name_holders(const struct pdn_holder_search *search)
+{
+	for (uint32_t n = 1; pdn_mr_at(n); n++)
+		name_holder(pdn_mr_at(n), search);
 }
 
 static int consumer; /* under PDN_LOCK_CONSUMER; 0: not registered yet */
@@ -189,9 +265,11 @@ static int our_consumer(void)
 
 	if (PDN_UNLIKELY(!known)) {
 		pdn_lock_one(PDN_LOCK_CONSUMER);
-		if (!consumer)
-			__atomic_store_n(&consumer, pindown_consumer_add(&us, sizeof(us)),
-					 __ATOMIC_RELEASE);
+		if (!consumer) {
+			known = pindown_consumer_add(&us, sizeof(us));
+			pdn_consumer_holders(known, name_holders);
+			__atomic_store_n(&consumer, known, __ATOMIC_RELEASE);
+		}
 		known = consumer;
 		pdn_unlock_one(PDN_LOCK_CONSUMER);
 	}
@@ -319,17 +397,19 @@ static int attach(const struct pdn_registration *what, pindown_object **object)
  */
 static void fill(struct pdn_mr *mr, const struct pdn_registration *what, const struct ibv_mr *kept)
 {
-	mr->verbs = (struct pdn_verbs_mr){
-		.mr = {.context = what->pd->context,
-		       .pd = what->pd,
-		       .addr = what->addr,
-		       .length = what->length,
-		       .handle = __atomic_load_n(&kept->handle, __ATOMIC_ACQUIRE),
-		       .lkey = __atomic_load_n(&kept->lkey, __ATOMIC_ACQUIRE),
-		       .rkey = __atomic_load_n(&kept->rkey, __ATOMIC_ACQUIRE)},
-		.type = PDN_MR_TYPE_DMABUF,
-		.access = what->access,
+	const struct ibv_mr filled = {
+		.context = what->pd->context,
+		.pd = what->pd,
+		.addr = what->addr,
+		.length = what->length,
+		.handle = __atomic_load_n(&kept->handle, __ATOMIC_ACQUIRE),
+		.lkey = __atomic_load_n(&kept->lkey, __ATOMIC_ACQUIRE),
+		.rkey = __atomic_load_n(&kept->rkey, __ATOMIC_ACQUIRE),
 	};
+
+	pdn_mr_fill(mr, &filled);
+	mr->verbs.type = PDN_MR_TYPE_DMABUF;
+	mr->verbs.access = what->access;
 	mr->iova = what->iova;
 }
 
@@ -359,6 +439,7 @@ bool pdn_verbs_fill(struct pdn_mr *mr, const struct pdn_registration *what)
 
 struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what)
 {
+	pindown_object *object;
 	struct pdn_mr *mr;
 	int saved = errno, result;
 
@@ -369,16 +450,18 @@ struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what)
 		errno = saved;
 		return NULL;
 	}
-	result = attach(what, &mr->object);
+	result = attach(what, &object);
 	if (PDN_UNLIKELY(result != PINDOWN_OK)) {
 		if (result > 0 && is_permanent(result))
 			pdn_verbs_note_limit(what->pd->context, 0);
 		return leave_to_libibverbs(mr, saved);
 	}
+	pdn_mr_set_object(mr, object);
 	if (PDN_UNLIKELY(!pdn_verbs_fill(mr, what))) {
-		pindown_detach(mr->object);
+		pindown_detach(object);
 		return leave_to_libibverbs(mr, saved);
 	}
+	pdn_mr_set_by(mr, (uintptr_t)what->caller);
 	errno = saved;
 	return &mr->verbs.mr;
 }
@@ -389,6 +472,7 @@ int pdn_verbs_deregister(struct pdn_mr *mr)
 {
 	static bool told;
 	uint32_t given = PDN_MR_GIVEN;
+	pindown_object *object;
 	int error = 0;
 
 	/*
@@ -408,8 +492,13 @@ int pdn_verbs_deregister(struct pdn_mr *mr)
 		__atomic_store_n(&mr->state, PDN_MR_GIVEN, __ATOMIC_RELEASE);
 		return error;
 	}
-	pindown_detach(mr->object);
+	/*
+	 * In this order: when the object's record is used again, this one no longer names its
+	 * holder (name_holder()).
+	 */
+	object = mr->object;
 	pdn_mr_free(mr);
+	pindown_detach(object);
 	return 0;
 }
 
@@ -496,5 +585,6 @@ void pdn_verbs_device_ended(struct ibv_context *context)
 		if (is_of(mr, context))
 			__atomic_store_n(&mr->gone, 1, __ATOMIC_RELEASE);
 	}
+	pdn_umem_unstick(context);
 	pdn_verbs_forget_limits(context);
 }

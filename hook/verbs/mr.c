@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Allocating the ibv_mr that programs get from us. All lie in one range of addresses, so that a
- * comparison tells them from libibverbs' own, and the range is never unmapped, so that a second
- * ibv_dereg_mr of one is recognized. Free ones are in a few lists, of which each thread mostly uses
- * its own. The head of a list is a number and a count of its changes, which makes taking the first
- * element safe (no ABA).
+ * Allocating the ibv_mr and umems that programs get from us. All lie in one range of addresses, so
+ * that a comparison tells them from libibverbs' own, and the range is never unmapped, so that a
+ * second ibv_dereg_mr of one is recognized. Free ones are in a few lists, of which each thread
+ * mostly uses its own. The head of a list is a number and a count of its changes, which makes
+ * taking the first element safe (no ABA).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -43,6 +43,11 @@ static struct pdn_mr *mr_of_number(uint32_t number)
 	return (struct pdn_mr *)pdn_mr_begin + number;
 }
 
+static uint32_t number_of(const struct pdn_mr *mr)
+{
+	return (uint32_t)(mr - (struct pdn_mr *)pdn_mr_begin);
+}
+
 struct pdn_mr *pdn_mr_at(uint32_t number)
 {
 	/* Acquire pairs with the release in take_fresh(): the table is mapped up to there. */
@@ -58,7 +63,7 @@ static uint64_t *my_list(void)
 
 /*
  * Release pairs with the acquires in pop(): the thread that takes the record sees `next`, and all
- * that was written to the record before. `next` is atomic because pop() may read it from a record
+ * that was written to the record before. Its link is atomic because pop() may read it from a record
  * that another thread has taken meanwhile; the exchange in pop() then fails by the count of
  * changes.
  */
@@ -67,8 +72,8 @@ static void push(uint64_t *head, struct pdn_mr *mr)
 	uint64_t old = __atomic_load_n(head, __ATOMIC_RELAXED), next;
 
 	do {
-		__atomic_store_n(&mr->next, (uint32_t)old, __ATOMIC_RELAXED);
-		next = ((old >> 32) + 1) << 32 | mr->number;
+		__atomic_store_n(&mr->next_or_by, (uint32_t)old, __ATOMIC_RELAXED);
+		next = ((old >> 32) + 1) << 32 | number_of(mr);
 	} while (!__atomic_compare_exchange_n(head, &old, next, true, __ATOMIC_RELEASE,
 					      __ATOMIC_RELAXED));
 }
@@ -82,7 +87,8 @@ static struct pdn_mr *pop(uint64_t *head)
 		if (!(uint32_t)old)
 			return NULL;
 		first = mr_of_number((uint32_t)old);
-		next = ((old >> 32) + 1) << 32 | __atomic_load_n(&first->next, __ATOMIC_RELAXED);
+		next = ((old >> 32) + 1) << 32 |
+		       (uint32_t)__atomic_load_n(&first->next_or_by, __ATOMIC_RELAXED);
 	} while (!__atomic_compare_exchange_n(head, &old, next, true, __ATOMIC_ACQUIRE,
 					      __ATOMIC_ACQUIRE));
 	return first;
@@ -129,7 +135,6 @@ static struct pdn_mr *take_fresh(void)
 		usable += STEP;
 	}
 	mr = mr_of_number(fresh);
-	mr->number = fresh;
 	/* Release pairs with the acquire in pdn_mr_at(). */
 	__atomic_store_n(&fresh, fresh + 1, __ATOMIC_RELEASE);
 	return mr;
@@ -158,8 +163,8 @@ struct pdn_mr *pdn_mr_new(enum pdn_mr_state state)
 		errno = ENOMEM;
 		return NULL;
 	}
-	mr->object = NULL;
-	mr->by_dmabuf = false;
+	pdn_mr_set_object(mr, NULL);
+	mr->by_dmabuf = mr->is_exact = false;
 	/*
 	 * Release of the state pairs with the acquire in is_of(), which then sees `real` as NULL.
 	 */

@@ -86,8 +86,9 @@ static struct pdn_mr *register_any(const struct pdn_registration *what)
 		errno = error;
 		return NULL;
 	}
-	made->verbs =
-		(struct pdn_verbs_mr){.mr = *mr, .type = PDN_MR_TYPE_MR, .access = what->access};
+	pdn_mr_fill(made, mr);
+	made->verbs.type = PDN_MR_TYPE_MR;
+	made->verbs.access = what->access;
 	made->iova = what->iova;
 	pdn_mr_set_real(made, mr);
 	return made;
@@ -105,9 +106,11 @@ static int replace(struct pdn_mr *given, struct pdn_mr *with)
 		return IBV_REREG_MR_ERR_CMD;
 	}
 	pdn_mr_set_real(given, NULL);
-	given->verbs = with->verbs;
+	pdn_mr_fill(given, &with->verbs.mr);
+	given->verbs.type = with->verbs.type;
+	given->verbs.access = with->verbs.access;
 	given->iova = with->iova;
-	given->object = with->object;
+	pdn_mr_set_object(given, with->object);
 	pdn_mr_set_real(given, with->real);
 	pdn_mr_free(with);
 	pindown_detach(object);

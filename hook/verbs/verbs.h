@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The calls of libibverbs (verbs).
+ * The calls of libibverbs (verbs) and of libmlx5.
  *
  *	verbs.def	the table of the calls
  *	wrap.c		the wrappers, the look-ups, the real functions
  *	mr.c		the ibv_mr that a program is given for GPU memory
  *	cache.c		the network card's registrations behind them, kept in the cache
  *	dmabuf.c	the same for dma-bufs that the program has exported itself
+ *	umem.c		umems: what libmlx5 calls a registration of memory for DEVX
  *	rereg.c		ibv_rereg_mr
  *	limits.c	the limits of network cards
  *
@@ -14,7 +15,8 @@
  * it asked for, and the keys of a registration of the whole region. All ibv_mr of the same
  * protection domain and access share that registration. By a dma-buf that the program has exported,
  * it gets an ibv_mr of exactly the bytes that it named, and shares it with all calls that name the
- * same. Registrations of host memory are left to libibverbs.
+ * same. Umems are made in the same way. Registrations of host memory are left to libibverbs and
+ * libmlx5.
  */
 #ifndef PDN_VERBS_H
 #define PDN_VERBS_H
@@ -42,11 +44,16 @@ enum pdn_verb {
 /* The verb of this name, or -1. */
 int pdn_verb_by_symbol(const char *name);
 
-/* Is libibverbs loaded? */
-bool pdn_libibverbs(void);
+static inline bool pdn_verb_is_of_mlx5(enum pdn_verb verb)
+{
+	return verb >= PDN_VERB_mlx5dv_reg_dmabuf_mr;
+}
+
+/* The library that defines the verb, looked for now; it is not known if it is not loaded. */
 struct pdn_library;
-const struct pdn_library *pdn_libibverbs_library(void);
-void pdn_hold_libibverbs(void);
+const struct pdn_library *pdn_verb_library(enum pdn_verb verb);
+/* In a call of the loader by the program: hold the libraries that are known. */
+void pdn_hold_verbs(void);
 
 extern void *const pdn_verb_wrapper[PDN_VERBS]; /* exported */
 
@@ -68,6 +75,7 @@ struct pdn_registration {
 	size_t length;
 	uint64_t iova;
 	int access;
+	const void *caller; /* of the verb, for the trace; NULL: unknown */
 };
 
 /* ---- the ibv_mr that we make (mr.c) --------------------------------------------------------- */
@@ -76,25 +84,49 @@ enum pdn_mr_state {
 	PDN_MR_FREE,
 	PDN_MR_GIVEN,  /* the program has it */
 	PDN_MR_CACHED, /* it stands for a registration that the cache keeps */
+	PDN_MR_STUCK,  /* for a umem that the card still needs: deregistered later */
+};
+
+/* Which call makes a registration. */
+enum pdn_maker {
+	PDN_BY_IBV, /* ibv_reg_dmabuf_mr() */
+	PDN_BY_MLX5DV,
+	PDN_UMEM_BY_ADDRESS,
+	PDN_UMEM_BY_DMABUF,
 };
 
 /*
- * Never unmapped: a program may use one again that it has deregistered. The members in which a
- * provider keeps its own data (`providers`) are zero.
+ * An ibv_mr or a umem. Never unmapped: a program may use one again that it has deregistered. The
+ * members in which a provider keeps its own data (`providers`) are zero in an ibv_mr that is GIVEN.
  */
 struct pdn_mr {
 	/* Must be first: &verbs.mr is what the program gets. */
 	struct pdn_verbs_mr verbs;
-	uint64_t providers[4];
-	uint64_t iova; /* GIVEN: where RDMA finds addr */
-	/* GIVEN: libibverbs' region of its own, or NULL. CACHED: libibverbs' region. */
-	struct ibv_mr *real;
+	union {
+		struct {
+			union {
+				uint64_t providers[4];
+				struct {		/* CACHED: */
+					uint64_t maker; /* enum pdn_maker */
+					uint64_t flags; /* of struct pdn_exact */
+				};
+			};
+			uint64_t iova; /* GIVEN: where RDMA finds addr */
+		};
+		struct pdn_mlx5_umem umem; /* GIVEN: &umem.umem is what the program gets */
+	};
+	/*
+	 * GIVEN: libibverbs' region of its own, or NULL. CACHED, STUCK: libibverbs' region, or
+	 * libmlx5's umem.
+	 */
+	void *real;
 	pindown_object *object; /* GIVEN: the cached registration that it holds, or NULL */
-	uint32_t state;		/* enum pdn_mr_state */
-	uint32_t next;		/* in a list of free ones */
-	uint16_t gone;		/* its device was closed: `real` no longer exists */
+	/* FREE: the next one in a list. GIVEN: the code that registered (PDN_MR_BY), or 0. */
+	uint64_t next_or_by;
+	uint32_t state; /* enum pdn_mr_state */
+	uint16_t gone;	/* its device was closed: `real` no longer exists */
 	bool by_dmabuf; /* GIVEN: by ibv_reg_dmabuf_mr, which libibverbs' ibv_rereg_mr refuses */
-	uint32_t number;
+	bool is_exact;	/* CACHED: it has the range that it covers; for a GIVEN one it is its own */
 } __attribute__((aligned(64)));
 
 /* NULL: no memory, and errno says so. */
@@ -113,7 +145,7 @@ static inline bool pdn_mr_is_ours(const struct ibv_mr *mr)
 }
 
 /* Stored after the other members: release pairs with the acquire in is_of(). */
-static inline void pdn_mr_set_real(struct pdn_mr *mr, struct ibv_mr *real)
+static inline void pdn_mr_set_real(struct pdn_mr *mr, void *real)
 {
 	__atomic_store_n(&mr->real, real, __ATOMIC_RELEASE);
 }
@@ -122,6 +154,36 @@ static inline void pdn_mr_set_real(struct pdn_mr *mr, struct ibv_mr *real)
 static inline bool pdn_mr_is_gone(const struct pdn_mr *mr)
 {
 	return __atomic_load_n(&mr->gone, __ATOMIC_ACQUIRE);
+}
+
+/*
+ * The code that registered: a return address, or the number of a stack (pdn_trace_origin()). Stored
+ * after `object`: release pairs with the acquire in name_holder(), which any thread may run. It
+ * reads both, and the range, and compares this afterwards: the record may be used again meanwhile.
+ */
+#define PDN_MR_BY (1ull << 63)
+static inline void pdn_mr_set_by(struct pdn_mr *mr, uint64_t by)
+{
+	__atomic_store_n(&mr->next_or_by, PDN_MR_BY | by, __ATOMIC_RELEASE);
+}
+
+/* Relaxed: see pdn_mr_set_by(). */
+static inline void pdn_mr_set_object(struct pdn_mr *mr, pindown_object *object)
+{
+	__atomic_store_n(&mr->object, object, __ATOMIC_RELAXED);
+}
+
+/* Relaxed: as pdn_mr_set_by() says, other threads may read the range of any record. */
+static inline __attribute__((always_inline)) void pdn_mr_fill(struct pdn_mr *mr,
+							      const struct ibv_mr *from)
+{
+	mr->verbs.mr.context = from->context;
+	mr->verbs.mr.pd = from->pd;
+	__atomic_store_n(&mr->verbs.mr.addr, from->addr, __ATOMIC_RELAXED);
+	__atomic_store_n(&mr->verbs.mr.length, from->length, __ATOMIC_RELAXED);
+	mr->verbs.mr.handle = from->handle;
+	mr->verbs.mr.lkey = from->lkey;
+	mr->verbs.mr.rkey = from->rkey;
 }
 
 /* For walking all that were ever used; NULL: there is none with this number. */
@@ -151,23 +213,34 @@ void pdn_verbs_forget_limits(const struct ibv_context *context);
  */
 struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what);
 
-/* The same by a dma-buf that the program has exported (dmabuf.c). */
+/*
+ * The same by a dma-buf that the program has exported (dmabuf.c), or as a umem (umem.c). These
+ * cover exactly the bytes that the program named.
+ */
 struct pdn_exact {
-	struct ibv_pd *pd;
+	enum pdn_maker maker;
+	struct ibv_context *context;
+	struct ibv_pd *pd; /* NULL: a umem */
 	uint64_t offset;
 	size_t length;
-	uint64_t iova;
+	uint64_t iova; /* of a umem: 0 */
 	int fd, access;
+	const void *caller;	  /* of the verb, for the trace; NULL: unknown */
+	uint64_t flags;		  /* of mlx5dv_reg_dmabuf_mr(); of a umem: its page sizes */
 	struct pdn_exported part; /* out: the memory */
 };
 struct ibv_mr *pdn_verbs_register_dmabuf(struct pdn_exact *exact);
+struct mlx5dv_devx_umem *pdn_verbs_register_umem(struct pdn_exact *exact);
 
 /* What cache.c and dmabuf.c share. */
 #define PDN_KEY_EXACT 32u /* in word[0] of a key, beside the access: the key is of dmabuf.c */
 uint64_t pdn_verbs_key_access(int access);
 bool pdn_verbs_may_cache(int access);
-struct ibv_mr *pdn_verbs_make_exact(pindown_region *region, const struct pdn_exact *exact,
-				    int *error);
+bool pdn_verbs_refuses_mapping(int error); /* would the other mapping do? */
+void *pdn_verbs_make_exact(pindown_region *region, const struct pdn_exact *exact, int *error);
+/* The cached registration covers just this, and was made in this way. Acquires: see fill(). */
+bool pdn_verbs_is_as_asked(const struct pdn_mr *kept, const struct pdn_exact *exact);
+int pdn_verbs_attach_exact(const struct pdn_exact *exact, pindown_object **object);
 /* pindown_attach(); idle registrations are given up if the card has no room. */
 int pdn_verbs_attach(uint64_t addr, uint64_t length, const struct pindown_key *key, void *request,
 		     struct ibv_context *context, pindown_object **object);
@@ -179,6 +252,35 @@ int pdn_verbs_deregister(struct pdn_mr *mr);
 
 /* libibverbs' ibv_dereg_mr, of one that libibverbs made. */
 int pdn_verbs_deregister_real(struct ibv_mr *mr);
+
+/* The same of libibverbs' region or libmlx5's umem. */
+int pdn_verbs_deregister_made(enum pdn_maker maker, void *made);
+
+/* ---- umems (umem.c) ------------------------------------------------------------------------- */
+
+static inline bool pdn_maker_makes_umems(enum pdn_maker maker)
+{
+	return maker >= PDN_UMEM_BY_ADDRESS;
+}
+
+/* Did we make this one? Then this is its record; else NULL. */
+static inline struct pdn_mr *pdn_umem_record(const struct mlx5dv_devx_umem *umem)
+{
+	uintptr_t record = (uintptr_t)umem - offsetof(struct pdn_mr, umem);
+
+	return pdn_mr_is_ours((const struct ibv_mr *)record) ? (struct pdn_mr *)record : NULL;
+}
+
+/* libmlx5's umem from the region's dma-buf, or from the program's. */
+struct mlx5dv_devx_umem *pdn_umem_make(int fd, uint64_t offset, const struct pdn_exact *exact);
+/* As the record of a cached umem has it: the keys of a region are its id and its handle. */
+struct ibv_mr pdn_umem_as_mr(const struct mlx5dv_devx_umem *umem, const struct pdn_exact *exact);
+/* mlx5dv_devx_umem_dereg of one that we made; the answer of the call. */
+int pdn_umem_deregister(struct pdn_mr *mr);
+/* The card still needs this cached umem. */
+void pdn_umem_stick(struct pdn_mr *kept);
+/* Deregisters the umems on the device that the card needed until now. */
+void pdn_umem_unstick(struct ibv_context *context);
 
 /*
  * The idle registrations of a protection domain or of a device are deregistered, and those in use

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The wrappers of the verbs. Programs linked with libibverbs call our exports, which call the next
- * definition behind us. A look-up in libibverbs is answered with another wrapper, which calls the
- * function that the look-up found.
+ * The wrappers of the verbs. Programs linked with libibverbs or libmlx5 call our exports, which
+ * call the next definition behind us. A look-up in these libraries is answered with another
+ * wrapper, which calls the function that the look-up found.
  *
  * Most memory regions are of host memory, and for those a wrapper is a comparison and a jump.
  */
@@ -19,6 +19,12 @@
 #include "hook/verbs/verbs.h"
 
 static struct pdn_library libibverbs = {.soname = "libibverbs.so.1"};
+static struct pdn_library libmlx5 = {.soname = "libmlx5.so.1"};
+
+static struct pdn_library *library_of(enum pdn_verb verb)
+{
+	return pdn_verb_is_of_mlx5(verb) ? &libmlx5 : &libibverbs;
+}
 
 static const char *symbol_of(int verb)
 {
@@ -34,20 +40,18 @@ enum road { LINKED, LOOKED_UP, ROADS };
 static void *reals[ROADS][PDN_VERBS]; /* loaded relaxed: hook/loader/watched.h */
 static void *const looked_up[PDN_VERBS];
 
-bool pdn_libibverbs(void)
+const struct pdn_library *pdn_verb_library(enum pdn_verb verb)
 {
-	return pdn_library_find(&libibverbs);
+	struct pdn_library *library = library_of(verb);
+
+	pdn_library_find(library);
+	return library;
 }
 
-const struct pdn_library *pdn_libibverbs_library(void)
-{
-	pdn_libibverbs();
-	return &libibverbs;
-}
-
-void pdn_hold_libibverbs(void)
+void pdn_hold_verbs(void)
 {
 	pdn_library_hold(&libibverbs);
+	pdn_library_hold(&libmlx5);
 }
 
 int pdn_verb_by_symbol(const char *name)
@@ -60,14 +64,19 @@ int pdn_verb_by_symbol(const char *name)
 
 static void *next(const char *symbol)
 {
-	return pdn_libibverbs() ? pdn_library_next(&libibverbs, symbol) : NULL;
+	return pdn_library_find(&libibverbs) ? pdn_library_next(&libibverbs, symbol) : NULL;
+}
+
+static void *next_of_mlx5(const char *symbol)
+{
+	return pdn_library_find(&libmlx5) ? pdn_library_next(&libmlx5, symbol) : NULL;
 }
 
 static struct pdn_watched watched(enum pdn_verb verb)
 {
 	return (struct pdn_watched){
 		.symbol = symbol_of(verb),
-		.next = next,
+		.next = pdn_verb_is_of_mlx5(verb) ? next_of_mlx5 : next,
 		.linked = pdn_verb_wrapper[verb],
 		.looked_up = looked_up[verb],
 		.linked_real = &reals[LINKED][verb],
@@ -134,12 +143,22 @@ trace(enum pdn_verb verb, uint64_t addr, uint64_t length, int error, uint64_t be
 	errno = saved;
 }
 
+/* Where stacks are wanted, the whole stack says who has registered, not only the caller. */
+static void note_stack(struct pdn_mr *given)
+{
+	uint32_t stack = given ? pdn_trace_stack(false) : 0;
+
+	if (stack)
+		pdn_mr_set_by(given, stack);
+}
+
 /* `extra` is the lkey, and bit 32 says whether we made the ibv_mr. */
-static void trace_made(enum pdn_verb verb, const struct pdn_registration *what,
-		       const struct ibv_mr *mr, uint64_t begun)
+static void trace_made(enum pdn_verb verb, const struct pdn_registration *what, struct ibv_mr *mr,
+		       uint64_t begun)
 {
 	uint64_t extra = mr ? mr->lkey | (uint64_t)pdn_mr_is_ours(mr) << 32 : 0;
 
+	note_stack(mr && pdn_mr_is_ours(mr) ? (struct pdn_mr *)mr : NULL);
 	trace(verb, (uintptr_t)what->addr, what->length, mr ? 0 : errno, begun, extra);
 }
 
@@ -184,13 +203,17 @@ static struct ibv_mr *try_after_all(const struct pdn_registration *what, int err
 }
 
 /* The registrations that we cache may be the reason for the card having no room. */
+static bool can_try_again_on(struct ibv_context *context)
+{
+	bool can = pdn_verbs_evict_idle(context);
+
+	errno = ENOMEM;
+	return can;
+}
+
 static bool can_try_again(const struct ibv_pd *pd)
 {
-	int error = errno;
-	bool can = error == ENOMEM && pdn_verbs_evict_idle(pd->context);
-
-	errno = error;
-	return can;
+	return errno == ENOMEM && can_try_again_on(pd->context);
 }
 
 static inline struct ibv_mr *make(enum road road, enum pdn_verb verb,
@@ -216,72 +239,319 @@ static inline struct ibv_mr *make(enum road road, enum pdn_verb verb,
 	return mr;
 }
 
-static inline struct ibv_mr *caught_ibv_reg_mr(enum road road, struct ibv_pd *pd, void *addr,
-					       size_t length, int access)
+/* Always inlined into the wrappers: the return address is in the code that has called these. */
+#define IN_WRAPPER static inline __attribute__((always_inline))
+#define CALLER	   __builtin_return_address(0)
+
+IN_WRAPPER struct ibv_mr *caught_ibv_reg_mr(enum road road, struct ibv_pd *pd, void *addr,
+					    size_t length, int access)
 {
-	struct pdn_registration what = {pd, addr, length, (uintptr_t)addr, access};
+	struct pdn_registration what = {pd, addr, length, (uintptr_t)addr, access, CALLER};
 
 	return make(road, PDN_VERB_ibv_reg_mr, &what);
 }
 
-static inline struct ibv_mr *caught_ibv_reg_mr_iova(enum road road, struct ibv_pd *pd, void *addr,
-						    size_t length, uint64_t iova, int access)
+IN_WRAPPER struct ibv_mr *caught_ibv_reg_mr_iova(enum road road, struct ibv_pd *pd, void *addr,
+						 size_t length, uint64_t iova, int access)
 {
-	struct pdn_registration what = {pd, addr, length, iova, access};
+	struct pdn_registration what = {pd, addr, length, iova, access, CALLER};
 
 	return make(road, PDN_VERB_ibv_reg_mr_iova, &what);
 }
 
-static inline struct ibv_mr *caught_ibv_reg_mr_iova2(enum road road, struct ibv_pd *pd, void *addr,
-						     size_t length, uint64_t iova, unsigned access)
+IN_WRAPPER struct ibv_mr *caught_ibv_reg_mr_iova2(enum road road, struct ibv_pd *pd, void *addr,
+						  size_t length, uint64_t iova, unsigned access)
 {
-	struct pdn_registration what = {pd, addr, length, iova, (int)access};
+	struct pdn_registration what = {pd, addr, length, iova, (int)access, CALLER};
 
 	return make(road, PDN_VERB_ibv_reg_mr_iova2, &what);
 }
 
-/* As libibverbs does it. What it imports is noted for the report. */
-static struct ibv_mr *make_of_dmabuf(enum road road, const struct pdn_exact *exact)
+/* ---- regions of dma-bufs --------------------------------------------------------------------- */
+
+/*
+ * How a call makes a region: by `exact` if it names a dma-buf, else by `what`. `attr` is the
+ * program's own argument of ibv_reg_mr_ex().
+ */
+struct making {
+	enum pdn_verb verb;
+	struct pdn_exact exact;
+	struct pdn_registration what;
+	struct ibv_mr_init_attr *attr;
+	bool by_dmabuf, by_address; /* neither: libibverbs' own business */
+};
+
+static struct ibv_mr *call_real(void *real, const struct making *making)
 {
-	pdn_ibv_reg_dmabuf_mr_function *real = REAL(ibv_reg_dmabuf_mr);
+	const struct pdn_exact *exact = &making->exact;
+
+	switch (making->verb) {
+	case PDN_VERB_ibv_reg_mr_ex:
+		return ((pdn_ibv_reg_mr_ex_function *)real)(making->what.pd, making->attr);
+	case PDN_VERB_ibv_reg_dmabuf_mr:
+		return ((pdn_ibv_reg_dmabuf_mr_function *)real)(exact->pd, exact->offset,
+								exact->length, exact->iova,
+								exact->fd, exact->access);
+	default:
+		return ((pdn_mlx5dv_reg_dmabuf_mr_function *)real)(
+			exact->pd, exact->offset, exact->length, exact->iova, exact->fd,
+			exact->access, (int)exact->flags);
+	}
+}
+
+/* As the library does it. What it imports is noted for the report. */
+static struct ibv_mr *make_as_asked(enum road road, const struct making *making)
+{
+	void *real = real_on(road, making->verb);
 	struct ibv_mr *mr = NULL;
 
 	if (real)
-		mr = real(exact->pd, exact->offset, exact->length, exact->iova, exact->fd,
-			  exact->access);
+		mr = call_real(real, making);
 	else
 		errno = ENOSYS;
-	if (mr)
-		pdn_export_imported(exact->fd, mr);
+	if (mr && making->by_dmabuf)
+		pdn_export_imported_at(making->exact.fd, mr, making->what.caller);
 	return mr;
 }
 
-static __attribute__((noinline)) struct ibv_mr *
-caught_ibv_reg_dmabuf_mr(enum road road, struct ibv_pd *pd, uint64_t offset, size_t length,
-			 uint64_t iova, int fd, int access)
+static struct ibv_mr *make_from_cache(struct making *making)
 {
-	struct pdn_exact exact = {.pd = pd,
-				  .offset = offset,
-				  .length = length,
-				  .iova = iova,
-				  .fd = fd,
-				  .access = access};
+	making->exact.caller = making->what.caller;
+	if (making->by_dmabuf)
+		return pdn_verbs_register_dmabuf(&making->exact);
+	return making->by_address ? pdn_verbs_register(&making->what) : NULL;
+}
+
+static __attribute__((noinline)) struct ibv_mr *make_by_any(enum road road, struct making *making)
+{
 	uint64_t begun = begin_trace();
 	struct ibv_mr *mr = NULL;
+	bool asked = making->by_address ? may_be_gpu_memory(making->what.addr) : pdn_verbs_on();
 	int error = errno;
 
-	if (pdn_verbs_on())
-		mr = pdn_verbs_register_dmabuf(&exact);
+	if (asked)
+		mr = make_from_cache(making);
 	if (!mr)
-		mr = make_of_dmabuf(road, &exact);
-	if (PDN_UNLIKELY(!mr) && can_try_again(pd)) {
+		mr = make_as_asked(road, making);
+	if (!mr && can_try_again(making->what.pd)) {
 		errno = error;
-		mr = make_of_dmabuf(road, &exact);
+		mr = make_as_asked(road, making);
 	}
-	if (PDN_UNLIKELY(begun))
-		trace(PDN_VERB_ibv_reg_dmabuf_mr, iova, length, mr ? 0 : errno, begun,
-		      mr ? mr->lkey | (uint64_t)pdn_mr_is_ours(mr) << 32 : 0);
+	if (!mr && making->by_address && !asked)
+		mr = try_after_all(&making->what, error);
+	if (begun)
+		trace_made(making->verb, &making->what, mr, begun);
 	return mr;
+}
+
+/* The trace has the iova in the place of the address. */
+IN_WRAPPER struct ibv_mr *caught_ibv_reg_dmabuf_mr(enum road road, struct ibv_pd *pd,
+						   uint64_t offset, size_t length, uint64_t iova,
+						   int fd, int access)
+{
+	struct making making = {
+		.verb = PDN_VERB_ibv_reg_dmabuf_mr,
+		.exact = {.pd = pd,
+			  .offset = offset,
+			  .length = length,
+			  .iova = iova,
+			  .fd = fd,
+			  .access = access},
+		.what = {.pd = pd,
+			 .addr = (void *)(uintptr_t)iova,
+			 .length = length,
+			 .caller = CALLER},
+		.by_dmabuf = true,
+	};
+
+	return make_by_any(road, &making);
+}
+
+IN_WRAPPER struct ibv_mr *caught_mlx5dv_reg_dmabuf_mr(enum road road, struct ibv_pd *pd,
+						      uint64_t offset, size_t length, uint64_t iova,
+						      int fd, int access, int mlx5_access)
+{
+	struct making making = {
+		.verb = PDN_VERB_mlx5dv_reg_dmabuf_mr,
+		.exact = {.maker = PDN_BY_MLX5DV,
+			  .pd = pd,
+			  .offset = offset,
+			  .length = length,
+			  .iova = iova,
+			  .fd = fd,
+			  .access = access,
+			  .flags = (unsigned)mlx5_access},
+		.what = {.pd = pd,
+			 .addr = (void *)(uintptr_t)iova,
+			 .length = length,
+			 .caller = CALLER},
+		.by_dmabuf = true,
+	};
+
+	return make_by_any(road, &making);
+}
+
+/*
+ * The mask says which members libibverbs reads. A region with a DMA handle, of a buffer of
+ * libibverbs, or with members of a later version is libibverbs' own business, and so is a call
+ * that it refuses. It wants an iova with a dma-buf.
+ */
+static RARE struct ibv_mr *make_by_attr(enum road road, struct ibv_pd *pd,
+					struct ibv_mr_init_attr *attr, const void *caller)
+{
+	const uint64_t by_fd = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET,
+		       mask = attr->comp_mask, iova = IBV_REG_MR_MASK_IOVA;
+	struct making making = {
+		.verb = PDN_VERB_ibv_reg_mr_ex,
+		.attr = attr,
+		.what = {.pd = pd,
+			 .length = attr->length,
+			 .access = attr->access,
+			 .caller = caller},
+		.by_address = (mask & ~iova) == IBV_REG_MR_MASK_ADDR,
+		.by_dmabuf = mask & IBV_REG_MR_MASK_FD,
+	};
+
+	if (mask & IBV_REG_MR_MASK_ADDR)
+		making.what.addr = attr->addr;
+	making.what.iova = mask & iova ? attr->iova : (uintptr_t)making.what.addr;
+	if (!making.by_dmabuf)
+		return make_by_any(road, &making);
+	making.exact.fd = attr->fd;
+	making.what.addr = (void *)(uintptr_t)making.what.iova;
+	/* Without a protection domain, pdn_verbs_register_dmabuf() leaves it to libibverbs. */
+	if (mask == (by_fd | iova)) {
+		making.exact.pd = pd;
+		making.exact.offset = attr->fd_offset;
+		making.exact.length = attr->length;
+		making.exact.iova = attr->iova;
+		making.exact.access = attr->access;
+	}
+	return make_by_any(road, &making);
+}
+
+IN_WRAPPER struct ibv_mr *caught_ibv_reg_mr_ex(enum road road, struct ibv_pd *pd,
+					       struct ibv_mr_init_attr *attr)
+{
+	return make_by_attr(road, pd, attr, CALLER);
+}
+
+/* ---- umems ----------------------------------------------------------------------------------- */
+
+static struct mlx5dv_devx_umem *make_umem_as_asked(enum road road, enum pdn_verb verb,
+						   struct ibv_context *context,
+						   struct mlx5dv_devx_umem_in *in)
+{
+	void *real = real_on(road, verb);
+
+	if (!real) {
+		errno = ENOSYS;
+		return NULL;
+	}
+	if (verb == PDN_VERB_mlx5dv_devx_umem_reg_ex)
+		return ((pdn_mlx5dv_devx_umem_reg_ex_function *)real)(context, in);
+	return ((pdn_mlx5dv_devx_umem_reg_function *)real)(context, in->addr, in->size, in->access);
+}
+
+static struct pdn_exact exact_umem(struct ibv_context *context,
+				   const struct mlx5dv_devx_umem_in *in, const void *caller)
+{
+	bool by_dmabuf = in->comp_mask & MLX5DV_UMEM_MASK_DMABUF;
+
+	return (struct pdn_exact){
+		.maker = by_dmabuf ? PDN_UMEM_BY_DMABUF : PDN_UMEM_BY_ADDRESS,
+		.context = context,
+		.offset = (uintptr_t)in->addr,
+		.length = in->size,
+		.fd = by_dmabuf ? in->dmabuf_fd : -1,
+		.access = (int)in->access,
+		.flags = in->pgsz_bitmap,
+		.caller = caller,
+	};
+}
+
+/* Is it worth to ask the cache? `refused`: the kernel has refused it as host memory. */
+static bool may_be_gpu_umem(const struct mlx5dv_devx_umem_in *in, bool refused)
+{
+	if (in->comp_mask)
+		return !refused && in->comp_mask == MLX5DV_UMEM_MASK_DMABUF && pdn_verbs_on();
+	return refused ? errno == EFAULT && pdn_verbs_on() && pdn_libcuda_begin()
+		       : may_be_gpu_memory(in->addr);
+}
+
+static RARE struct mlx5dv_devx_umem *make_umem(enum road road, enum pdn_verb verb,
+					       struct ibv_context *context,
+					       struct mlx5dv_devx_umem_in *in, const void *caller)
+{
+	struct pdn_exact exact = exact_umem(context, in, caller);
+	bool asked = may_be_gpu_umem(in, false);
+	struct mlx5dv_devx_umem *umem = NULL;
+	uint64_t begun = begin_trace();
+	int error = errno;
+
+	if (asked)
+		umem = pdn_verbs_register_umem(&exact);
+	if (!umem) {
+		umem = make_umem_as_asked(road, verb, context, in);
+		if (!umem && errno == ENOMEM && can_try_again_on(context)) {
+			errno = error;
+			umem = make_umem_as_asked(road, verb, context, in);
+		}
+		if (umem && exact.maker == PDN_UMEM_BY_DMABUF)
+			pdn_export_imported_at(exact.fd, umem, caller);
+	}
+	if (!umem && !asked && may_be_gpu_umem(in, true)) {
+		umem = pdn_verbs_register_umem(&exact);
+		if (umem)
+			errno = error;
+	}
+	if (begun) {
+		note_stack(umem ? pdn_umem_record(umem) : NULL);
+		trace(verb, exact.offset, exact.length, umem ? 0 : errno, begun,
+		      umem ? umem->umem_id | (uint64_t)(pdn_umem_record(umem) != NULL) << 32 : 0);
+	}
+	return umem;
+}
+
+#define ALL_PAGE_SIZES (UINT64_MAX & ~4095ull) /* the card's, as libmlx5 passes them */
+
+IN_WRAPPER struct mlx5dv_devx_umem *caught_mlx5dv_devx_umem_reg(enum road road,
+								struct ibv_context *context,
+								void *addr, size_t size,
+								uint32_t access)
+{
+	struct mlx5dv_devx_umem_in in = {
+		.addr = addr, .size = size, .access = access, .pgsz_bitmap = ALL_PAGE_SIZES};
+
+	return make_umem(road, PDN_VERB_mlx5dv_devx_umem_reg, context, &in, CALLER);
+}
+
+IN_WRAPPER struct mlx5dv_devx_umem *caught_mlx5dv_devx_umem_reg_ex(enum road road,
+								   struct ibv_context *context,
+								   struct mlx5dv_devx_umem_in *in)
+{
+	return make_umem(road, PDN_VERB_mlx5dv_devx_umem_reg_ex, context, in, CALLER);
+}
+
+static RARE int caught_mlx5dv_devx_umem_dereg(enum road road, struct mlx5dv_devx_umem *umem)
+{
+	pdn_mlx5dv_devx_umem_dereg_function *real;
+	struct pdn_mr *record = pdn_umem_record(umem);
+	uint64_t begun = begin_trace(), extra = 0;
+	int error;
+
+	if (begun && umem)
+		extra = umem->umem_id | (uint64_t)(record != NULL) << 32;
+	if (record) {
+		error = pdn_umem_deregister(record);
+	} else {
+		real = REAL(mlx5dv_devx_umem_dereg);
+		pdn_export_let_go(umem);
+		error = real ? real(umem) : ENOSYS;
+	}
+	if (begun)
+		trace(PDN_VERB_mlx5dv_devx_umem_dereg, 0, 0, error, begun, extra);
+	return error;
 }
 
 /* ---- changing and ending them ---------------------------------------------------------------- */
@@ -405,11 +675,12 @@ static void *const looked_up[PDN_VERBS] = {
 
 void *pdn_verb_hand_out(enum pdn_verb verb, void *found)
 {
+	const struct pdn_library *library = library_of(verb);
 	const struct pdn_watched this = watched(verb);
 	void *wrapper;
 
-	if (!pdn_library_has(&libibverbs, found) ||
-	    found != pdn_elf_find(&libibverbs.elf, symbol_of(verb)))
+	if (!pdn_library_has(library, found) ||
+	    found != pdn_elf_find(&library->elf, symbol_of(verb)))
 		return found; /* a wrapper, of another version, or of another library */
 	wrapper = pdn_watched_wrapper(&this, found);
 	return wrapper ? wrapper : found;

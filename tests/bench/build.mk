@@ -30,6 +30,12 @@ $(bench_bin)/startup: $(bench_obj)/startup.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
 
+# Compares system calls that could tell which file a descriptor is.
+BENCH += $(bench_bin)/descriptors
+$(bench_bin)/descriptors: $(bench_obj)/descriptors.c.o
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
+
 # Compares ways to write an event into the trace's file.
 BENCH += $(bench_bin)/trace_ways
 $(bench_bin)/trace_ways: $(bench_obj)/trace_ways.c.o

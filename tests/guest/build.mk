@@ -15,7 +15,8 @@ $(filter-out %/test_cache,$(GUEST_PROGRAMS)): $(B)/guest/bin/%: $(B)/obj/tests/g
 
 # The files that programs under pindown need there.
 GUEST_BUILD := $(B)/libpindown.so $(B)/pindown $(B)/sim/libcuda.so.1 $(B)/demo/app \
-	$(B)/demo/libtransport.so $(B)/apps/regions
+	$(B)/demo/libtransport.so $(B)/apps/regions \
+	$(addprefix $(B)/perftest/,libperftest_kernels.so libcudart.so)
 
 # The registration cache's tests run under the library itself.
 $(B)/guest/bin/test_cache: $(B)/obj/tests/guest/test_cache.c.o $(GUEST_SHARED) $(B)/libpindown.so \

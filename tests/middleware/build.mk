@@ -31,5 +31,17 @@ $(ucx_bin)/libnvidia-ml.so.1: tests/middleware/ucx_support.c
 $(ucx_bin)/libcontext.so: tests/middleware/ucx_support.c $(SIM)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(INCLUDE) -shared $^ -o $@ $(ALL_LDFLAGS)
-CHECK_WITH += $(ucx_bin)/libnvidia-ml.so.1 $(ucx_bin)/libcontext.so
+$(ucx_bin)/libdevice.so: tests/middleware/ucx_device.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -shared $^ -o $@ $(ALL_LDFLAGS)
+# In a folder of its own: NVIDIA's is used where this one isn't wanted.
+$(ucx_bin)/cudart/libcudart.so.13: $(middleware_obj)/ucx_cudart.c.o \
+		tests/middleware/ucx_cudart.map $(B)/sim/libcuda.so.1
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(@F) -Wl,--no-undefined \
+		-Wl,--version-script=tests/middleware/ucx_cudart.map \
+		$(filter-out %.map,$^) -o $@ $(ALL_LDFLAGS)
+ucx_built := $(addprefix $(ucx_bin)/,libnvidia-ml.so.1 libcontext.so libdevice.so \
+	cudart/libcudart.so.13)
+CHECK_WITH += $(ucx_built)
 CHECK_SIM += tests/middleware/check-ucx

@@ -197,7 +197,9 @@ struct sim_options {
 	uint64_t memory;     /* bytes of each device */
 	uint64_t pin_bytes;  /* UINT64_MAX: no limit */
 	bool export_cloexec; /* descriptors are close-on-exec */
-	bool export_pcie;    /* exports with CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE */
+	int export_pcie;     /* CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: see sim.h */
+	bool export_default; /* exports without this flag */
+	bool coherent;	     /* the processor reaches device memory without PCIe */
 	int driver_version;
 };
 extern struct sim_options sim_options;

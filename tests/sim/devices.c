@@ -108,6 +108,8 @@ static int attribute_of(CUdevice_attribute attribute, int device)
 		return sim_bar_is_there() ? 0 : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
 		return !sim_bar_is_there();
+	case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
+		return sim_options.coherent;
 	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
 	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:

@@ -5,6 +5,7 @@
  * is the offset of the range in the file (sim_dmabuf_offset() in sim.h).
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -84,7 +85,7 @@ static CUresult extents_of(uint64_t addr, uint64_t size, struct sim_extent **ext
 	return live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Exports memory of a PCI device in whole GPU pages. */
+/* Exports memory of a PCI device. */
 static CUresult export_of_bar(const struct sim_block *block, struct sim_extent *const *extents,
 			      unsigned count, uint64_t offset, uint64_t size, int *fd)
 {
@@ -130,6 +131,32 @@ static CUresult export_range(uint64_t addr, uint64_t size, int *fd)
 	return CUDA_SUCCESS;
 }
 
+SIM_API int sim_dmabuf_is_pcie(int fd)
+{
+	return (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0;
+}
+
+SIM_API void sim_set_mappings(int plain, int pcie, int coherent)
+{
+	sim_options.export_default = plain;
+	sim_options.export_pcie = pcie;
+	sim_options.coherent = coherent;
+}
+
+static CUresult has_mapping(unsigned long long flags)
+{
+	if (!flags)
+		return sim_options.export_default ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+	switch (sim_options.export_pcie) {
+	case 0:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	case 1:
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
 SIM_CTX_CALL(cuMemGetHandleForAddressRange,
 	     (void *handle, CUdeviceptr ptr, size_t size, CUmemRangeHandleType type,
 	      unsigned long long flags),
@@ -143,10 +170,13 @@ SIM_CTX_CALL(cuMemGetHandleForAddressRange,
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!size || ptr % page || size % page || ptr + size < ptr)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (flags & CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE && !sim_options.export_pcie)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	result = export_range(ptr, size, &fd);
+	result = has_mapping(flags);
 	if (result == CUDA_SUCCESS)
-		*(int *)handle = fd;
-	return result;
+		result = export_range(ptr, size, &fd);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (flags)
+		fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+	*(int *)handle = fd;
+	return CUDA_SUCCESS;
 }

@@ -14,6 +14,7 @@ struct sim_options sim_options = {
 	.memory = 8ull << 30,
 	.pin_bytes = UINT64_MAX,
 	.export_cloexec = true,
+	.export_default = true,
 	.driver_version = 13000,
 };
 
@@ -75,17 +76,23 @@ void sim_read_options(void)
 	uint64_t devices = sim_options.devices;
 	uint64_t version = sim_options.driver_version;
 	uint64_t cloexec = sim_options.export_cloexec;
-	uint64_t pcie = sim_options.export_pcie;
+	uint64_t pcie = (uint64_t)sim_options.export_pcie;
+	uint64_t plain = sim_options.export_default;
+	uint64_t coherent = sim_options.coherent;
 
 	read_number("SIM_DEVICES", 0, 16, &devices);
 	read_number("SIM_MEMORY", 64ull << 20, 256ull << 30, &sim_options.memory);
 	read_number("SIM_PIN_BYTES", 0, UINT64_MAX, &sim_options.pin_bytes);
 	read_number("SIM_EXPORT_CLOEXEC", 0, 1, &cloexec);
-	read_number("SIM_EXPORT_PCIE", 0, 1, &pcie);
+	read_number("SIM_EXPORT_PCIE", 0, 2, &pcie);
+	read_number("SIM_EXPORT_DEFAULT", 0, 1, &plain);
+	read_number("SIM_COHERENT", 0, 1, &coherent);
 	read_number("SIM_DRIVER_VERSION", 11000, 13090, &version);
 	sim_options.devices = devices;
 	sim_options.driver_version = version;
 	sim_options.export_cloexec = cloexec;
-	sim_options.export_pcie = pcie;
+	sim_options.export_pcie = (int)pcie;
+	sim_options.export_default = plain;
+	sim_options.coherent = coherent;
 	sim_options.memory &= ~((2ull << 20) - 1);
 }

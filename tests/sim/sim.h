@@ -14,7 +14,11 @@
  *                          CUDA_ERROR_OUT_OF_MEMORY. Closing descriptors (all duplicates, in all
  *                          processes, and mappings of them) frees space again
  *   SIM_EXPORT_CLOEXEC=1   0: exported descriptors are not close-on-exec
- *   SIM_EXPORT_PCIE=0      1: exports with CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE work
+ *   SIM_EXPORT_PCIE=0      1: exports with CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE work.
+ *                          0: they fail with CUDA_ERROR_NOT_SUPPORTED, as on x86; 2: with
+ *                          CUDA_ERROR_INVALID_VALUE, as by drivers that don't know the flag
+ *   SIM_EXPORT_DEFAULT=1   0: exports without this flag fail with CUDA_ERROR_NOT_SUPPORTED
+ *   SIM_COHERENT=0         1: devices say that they use the host's page tables, as on Grace
  *   SIM_DRIVER_VERSION=13000
  *   SIM_FAIL=RULE,...      NAME:N, NAME:N-M, NAME:N-, NAME:* and optionally =ERROR (a name or a
  *                          number, default CUDA_ERROR_UNKNOWN): these calls of the exported symbol
@@ -61,6 +65,12 @@ unsigned sim_open_exports(int device);
 uint64_t sim_open_export_bytes(int device);
 /* Where an exported range begins in its descriptor's file. */
 int64_t sim_dmabuf_offset(int fd);
+/*
+ * Was it exported with CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE? O_NONBLOCK of its file says so.
+ */
+int sim_dmabuf_is_pcie(int fd);
+/* From now on: SIM_EXPORT_DEFAULT, SIM_EXPORT_PCIE and SIM_COHERENT. */
+void sim_set_mappings(int plain, int pcie, int coherent);
 
 /* Device memory that can't be handed out: allocated, or kept (freed, but still exported). */
 uint64_t sim_used_bytes(int device);

@@ -6,8 +6,8 @@ ifeq ($(call has_header,infiniband/verbs.h),yes)
 softnic_bin := $(B)/softnic
 softnic_obj := $(B)/obj/tests/softnic
 SOFTNIC_LIB := $(softnic_bin)/libibverbs.so.1
-softnic_src := access checks completion device extended gpu memory names options post queue_pair \
-	receive refused requester responder transport
+softnic_src := access checks completion datagram device extended gpu memory names options post \
+	queue_pair receive refused requester responder transport
 
 $(SOFTNIC_LIB): $(softnic_src:%=$(softnic_obj)/%.c.o) tests/softnic/libibverbs.map
 	@mkdir -p $(@D)
@@ -24,7 +24,23 @@ $(SOFTNIC_TESTS): $(softnic_bin)/%: $(softnic_obj)/%.c.o $(softnic_obj)/end.c.o 
 		$(SOFTNIC_LIB)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN' \
 		$(CHECK_LIBS) -ldl -lpthread
+
+# Programs that free memory early under a registration that their middleware keeps.
+STALE := ucx libfabric nixl nccl
+STALE_BIN := $(STALE:%=$(softnic_bin)/stale-%)
+$(softnic_bin)/libstale_%.so: $(softnic_obj)/stale/%.c.o $(SIM) $(SOFTNIC_LIB)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(@F) $^ -o $@ $(ALL_LDFLAGS)
+$(STALE_BIN): $(softnic_bin)/stale-%: $(softnic_obj)/stale/program.c.o \
+		$(softnic_obj)/stale/card.c.o $(softnic_bin)/libstale_%.so $(SIM) $(SOFTNIC_LIB)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN' -lpthread
+$(softnic_bin)/stale-two: $(softnic_obj)/stale/two.c.o $(softnic_obj)/stale/card.c.o $(SIM) \
+		$(SOFTNIC_LIB) $(STALE:%=$(softnic_bin)/libstale_%.so)
+	$(CC) $(ALL_CFLAGS) $(filter-out $(softnic_bin)/libstale_%,$^) \
+		-o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN' -ldl -lpthread
+CHECK_WITH += $(STALE_BIN) $(softnic_bin)/stale-two
 endif
 
-# Without the header it says so and is skipped.
-CHECK_SIM += tests/softnic/check-softnic
+# Without the header they say so and are skipped.
+CHECK_SIM += tests/softnic/check-softnic tests/softnic/check-stale
+CHECK_SIM += tests/softnic/check-softnic-ucx tests/softnic/check-softnic-gtest

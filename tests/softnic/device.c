@@ -103,6 +103,7 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 		.max_srq = 1 << 16,
 		.max_srq_wr = MAX_WR,
 		.max_srq_sge = MAX_SGE,
+		.max_ah = 1 << 16,
 		.max_pkeys = 1,
 		.local_ca_ack_delay = 15,
 		.phys_port_cnt = PORTS,

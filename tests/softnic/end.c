@@ -140,7 +140,7 @@ static void create_queue_pair(struct end *end, const struct setup *setup)
 		.recv_cq = end->cq,
 		.srq = end->srq,
 		.cap = {32, 32, 4, 4, 256},
-		.qp_type = IBV_QPT_RC,
+		.qp_type = setup->datagrams ? IBV_QPT_UD : IBV_QPT_RC,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.pd = end->pd,
 		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND |
@@ -159,7 +159,12 @@ struct address end_begin(struct end *end, const struct setup *setup)
 			       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	struct ibv_srq_init_attr shared = {.attr = {.max_wr = 32, .max_sge = 4}};
 	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = everything};
+		.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = everything,
+		.qkey = QKEY,
+	};
+	int rights = setup->datagrams ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
 	struct ibv_port_attr port;
 
 	*end = (struct end){.memory = setup->memory};
@@ -176,11 +181,19 @@ struct address end_begin(struct end *end, const struct setup *setup)
 	allocate(end);
 	end->mr = register_memory(end, setup->access ? setup->access : everything);
 	ck_assert_ptr_nonnull(end->mr);
-	ck_assert_int_eq(
-		ibv_modify_qp(end->qp, &attr,
-			      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-		0);
+	ck_assert_int_eq(ibv_modify_qp(end->qp, &attr,
+				       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | rights),
+			 0);
 	return (struct address){end->qp->qp_num, end->mr->rkey, port.lid, end->buffer};
+}
+
+static void make_ready(struct end *end)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
+
+	ck_assert_int_eq(ibv_modify_qp(end->qp, &attr, IBV_QP_STATE), 0);
+	attr.qp_state = IBV_QPS_RTS;
+	ck_assert_int_eq(ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
 }
 
 void end_connect(struct end *end, const struct setup *setup, const struct address *other)
@@ -198,6 +211,10 @@ void end_connect(struct end *end, const struct setup *setup, const struct addres
 		.max_rd_atomic = 1,
 	};
 
+	if (setup->datagrams) {
+		make_ready(end);
+		return;
+	}
 	ck_assert_int_eq(ibv_modify_qp(end->qp, &attr,
 				       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
 					       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |

@@ -23,6 +23,8 @@ struct address {
 	uint64_t addr;
 };
 
+#define QKEY 0x1ee7
+
 struct end {
 	enum memory memory;
 	struct ibv_context *device;
@@ -41,6 +43,7 @@ struct setup {
 	enum memory memory;
 	bool shared;	   /* receives by an SRQ */
 	bool extended;	   /* sends by ibv_wr_start() */
+	bool datagrams;	   /* UD, with the key QKEY */
 	uint8_t rnr_tries; /* 0: for ever */
 	int access;	   /* of the region; 0: everything */
 };

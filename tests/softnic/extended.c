@@ -225,7 +225,7 @@ struct ibv_qp *extended_create(struct ibv_context *context, struct ibv_qp_init_a
 	(void)context;
 	if (!(init->comp_mask & IBV_QP_INIT_ATTR_PD) || (init->comp_mask & ~known) ||
 	    ((init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
-	     (init->send_ops_flags & ~operations))) {
+	     ((init->send_ops_flags & ~operations) || init->qp_type != IBV_QPT_RC))) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}

@@ -12,7 +12,7 @@
 
 #define PAGE 4096ull
 
-enum { BUCKETS = 4096 };
+enum { BUCKETS = 4096, HIGH_DESCRIPTOR = 500 };
 
 /* All protected by the lock. Keys are used once. */
 static struct region *buckets[BUCKETS];
@@ -164,7 +164,11 @@ static int find_dmabuf(struct region *region, int fd)
 		return EOPNOTSUPP;
 	region->memory = region->iova;
 	region->gpu = gpu_describe(region->iova, region->length, true);
-	return region->gpu ? 0 : errno;
+	if (!region->gpu)
+		return errno;
+	/* Holds the memory also when the program has closed its descriptor, as the kernel does. */
+	region->dmabuf = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
+	return 0;
 }
 
 static int check_access(uint64_t addr, uint64_t length, unsigned access)
@@ -195,12 +199,15 @@ static struct region *new_region(struct ibv_pd *pd, void *addr, size_t length, u
 		.iova = iova,
 		.length = length,
 		.memory = (uintptr_t)addr,
+		.dmabuf = -1,
 	};
 	return region;
 }
 
 static void free_region(struct region *region)
 {
+	if (region->dmabuf >= 0)
+		close(region->dmabuf);
 	free(region->gpu);
 	free(region);
 }

@@ -11,11 +11,19 @@ static bool is_atomic(const struct ibv_send_wr *wr)
 	return wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
+static bool is_datagram(const struct ibv_send_wr *wr, uint64_t length)
+{
+	return (wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM) && wr->wr.ud.ah &&
+	       length <= MAX_DATAGRAM;
+}
+
 static int check(const struct queue_pair *qp, const struct ibv_send_wr *wr, uint64_t length)
 {
 	bool inlined = wr->send_flags & IBV_SEND_INLINE;
 
 	if (qp->attr.qp_state != IBV_QPS_RTS && qp->attr.qp_state != IBV_QPS_ERR)
+		return EINVAL;
+	if (sends_datagrams(qp) && !is_datagram(wr, length))
 		return EINVAL;
 	switch (wr->opcode) {
 	case IBV_WR_SEND:
@@ -81,6 +89,9 @@ static int add_send(struct queue_pair *qp, const struct ibv_send_wr *wr)
 	send->wr = *wr;
 	send->count = wr->num_sge;
 	send->length = length;
+	/* The program may end the address handle before this is sent. */
+	if (sends_datagrams(qp))
+		send->lid = datagram_lid(wr->wr.ud.ah);
 	if (wr->num_sge)
 		memcpy(send->sge, wr->sg_list, wr->num_sge * sizeof(*wr->sg_list));
 	error = wr->send_flags & IBV_SEND_INLINE ? copy_inline(send) : 0;

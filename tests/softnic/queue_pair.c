@@ -179,7 +179,7 @@ static void drop_work(struct queue_pair *qp)
 
 static int check_init(const struct ibv_qp_init_attr *init)
 {
-	if (init->qp_type != IBV_QPT_RC)
+	if (init->qp_type != IBV_QPT_RC && init->qp_type != IBV_QPT_UD)
 		return EOPNOTSUPP;
 	if (!init->send_cq || !init->recv_cq || init->cap.max_send_wr > MAX_WR ||
 	    init->cap.max_send_sge > MAX_SGE || init->cap.max_inline_data > MAX_INLINE)
@@ -284,10 +284,13 @@ enum {
 	NEEDED_RTR = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 		     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
 	NEEDED_RTS = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-		     IBV_QP_MAX_QP_RD_ATOMIC
+		     IBV_QP_MAX_QP_RD_ATOMIC,
+	DATAGRAM_INIT = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY,
+	DATAGRAM_RTR = 0,
+	DATAGRAM_RTS = IBV_QP_SQ_PSN
 };
 
-static int check_transition(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+static int check_transition(bool datagrams, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 {
 	int needed;
 
@@ -296,22 +299,26 @@ static int check_transition(enum ibv_qp_state from, enum ibv_qp_state to, int ma
 	if (from == to && (from == IBV_QPS_INIT || from == IBV_QPS_RTS))
 		return 0;
 	if (from == IBV_QPS_RESET && to == IBV_QPS_INIT)
-		needed = NEEDED_INIT;
+		needed = datagrams ? DATAGRAM_INIT : NEEDED_INIT;
 	else if (from == IBV_QPS_INIT && to == IBV_QPS_RTR)
-		needed = NEEDED_RTR;
+		needed = datagrams ? DATAGRAM_RTR : NEEDED_RTR;
 	else if (from == IBV_QPS_RTR && to == IBV_QPS_RTS)
-		needed = NEEDED_RTS;
+		needed = datagrams ? DATAGRAM_RTS : NEEDED_RTS;
 	else
 		return to == IBV_QPS_SQD || to == IBV_QPS_SQE ? EOPNOTSUPP : EINVAL;
 	return (mask & needed) == needed ? 0 : EINVAL;
 }
 
 /* The connection is known by the queue pair's number and the LID; IB has it in the GID, too. */
+uint16_t lid_of(const struct ibv_ah_attr *path)
+{
+	return !path->dlid && path->is_global ? path->grh.dgid.raw[15] + 1 : path->dlid;
+}
+
 static void set_path(struct ibv_qp_attr *to, const struct ibv_ah_attr *from)
 {
 	to->ah_attr = *from;
-	if (!to->ah_attr.dlid && to->ah_attr.is_global)
-		to->ah_attr.dlid = from->grh.dgid.raw[15] + 1;
+	to->ah_attr.dlid = lid_of(from);
 }
 
 static void set_attributes(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
@@ -322,6 +329,7 @@ static void set_attributes(struct ibv_qp_attr *to, const struct ibv_qp_attr *fro
 	SET(IBV_QP_ACCESS_FLAGS, qp_access_flags);
 	SET(IBV_QP_PKEY_INDEX, pkey_index);
 	SET(IBV_QP_PORT, port_num);
+	SET(IBV_QP_QKEY, qkey);
 	SET(IBV_QP_PATH_MTU, path_mtu);
 	SET(IBV_QP_TIMEOUT, timeout);
 	SET(IBV_QP_RETRY_CNT, retry_cnt);
@@ -345,7 +353,7 @@ static int modify(struct queue_pair *qp, const struct ibv_qp_attr *attr, int mas
 
 	if ((mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != from)
 		return EINVAL;
-	error = check_transition(from, to, mask);
+	error = check_transition(sends_datagrams(qp), from, to, mask);
 	if (error)
 		return error;
 	wait_until_idle(qp);

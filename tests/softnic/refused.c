@@ -42,10 +42,8 @@ static int do_nothing(void)
 
 /* ---- verbs ---------------------------------------------------------------------------------- */
 
-REFUSE_OBJECT(ibv_create_ah);
 REFUSE_OBJECT(ibv_create_ah_from_wc);
 REFUSE(ibv_init_ah_from_wc);
-REFUSE(ibv_destroy_ah);
 REFUSE(ibv_attach_mcast);
 REFUSE(ibv_detach_mcast);
 REFUSE(ibv_resolve_eth_l2_from_gid);

@@ -22,6 +22,7 @@ struct region {
 	uint64_t iova, length;
 	uint64_t memory;	/* address of its first byte in this process */
 	struct gpu_memory *gpu; /* NULL: host memory */
+	int dmabuf;		/* descriptor that holds its memory; -1: none */
 	unsigned users;		/* number of accesses in progress; protected by the lock */
 };
 

@@ -56,6 +56,11 @@ static struct packet next_packet(struct queue_pair *qp)
 		.length = left < CHUNK ? left : CHUNK,
 	};
 
+	if (sends_datagrams(qp)) {
+		packet.to_lid = send->lid;
+		packet.to_qp = send->wr.wr.ud.remote_qpn;
+		packet.qkey = send->wr.wr.ud.remote_qkey;
+	}
 	if (qp->offset == 0)
 		packet.flags |= PACKET_FIRST;
 	if (qp->offset + packet.length == send->length)
@@ -147,6 +152,8 @@ static void send_next(struct queue_pair *qp)
 	lock();
 	if (gathered != ACCESS_OK)
 		queue_pair_send_done(qp, IBV_WC_LOC_PROT_ERR);
+	else if (!sent && sends_datagrams(qp))
+		queue_pair_send_done(qp, IBV_WC_SUCCESS);
 	else if (!sent)
 		wait_after_silence(qp);
 	queue_pair_let_go();
@@ -212,7 +219,14 @@ void requester_take_reply(const struct packet *packet, const uint8_t *payload)
 	lock();
 	qp = queue_pair_find(packet->to_qp);
 	/* The queue pair may have been ended meanwhile. */
-	if (qp && qp->waiting && qp->sequence == packet->sequence) {
+	if (!qp || !qp->waiting || qp->sequence != packet->sequence) {
+		unlock();
+		return;
+	}
+	if (sends_datagrams(qp)) {
+		/* Whether it arrived makes no difference. */
+		queue_pair_send_done(qp, IBV_WC_SUCCESS);
+	} else {
 		switch ((enum reply)packet->reply) {
 		case REPLY_OK:
 			take_data(qp, packet, payload);
@@ -237,14 +251,22 @@ void requester_take_reply(const struct packet *packet, const uint8_t *payload)
 	unlock();
 }
 
+/* The queue pair that the oldest send is for. */
+static uint32_t destination(const struct queue_pair *qp)
+{
+	return sends_datagrams(qp) ? qp->sends[qp->first].wr.wr.ud.remote_qpn
+				   : qp->attr.dest_qp_num;
+}
+
 void requester_lost(uint32_t process)
 {
 	lock();
 	for (uint32_t slot = 1; slot < queue_pair_slots(); slot++) {
 		struct queue_pair *qp = queue_pair_at(slot);
 
-		if (qp && qp->waiting && qp->attr.dest_qp_num >> PROCESS_SHIFT == process)
-			queue_pair_send_done(qp, IBV_WC_RETRY_EXC_ERR);
+		if (qp && qp->waiting && destination(qp) >> PROCESS_SHIFT == process)
+			queue_pair_send_done(qp, sends_datagrams(qp) ? IBV_WC_SUCCESS
+								     : IBV_WC_RETRY_EXC_ERR);
 	}
 	unlock();
 }

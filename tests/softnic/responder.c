@@ -23,10 +23,12 @@ static bool is_connected(const struct queue_pair *qp, const struct packet *packe
 {
 	enum ibv_qp_state state = qp->attr.qp_state;
 
-	return (state == IBV_QPS_RTR || state == IBV_QPS_RTS) &&
-	       qp->attr.dest_qp_num == packet->from_qp &&
-	       qp->attr.ah_attr.dlid == packet->from_lid &&
-	       device_of(qp->ex.qp_base.context)->lid == packet->to_lid;
+	if ((state != IBV_QPS_RTR && state != IBV_QPS_RTS) ||
+	    device_of(qp->ex.qp_base.context)->lid != packet->to_lid)
+		return false;
+	if (sends_datagrams(qp))
+		return packet->kind == PACKET_SEND && qp->attr.qkey == packet->qkey;
+	return qp->attr.dest_qp_num == packet->from_qp && qp->attr.ah_attr.dlid == packet->from_lid;
 }
 
 /* ---- receives ------------------------------------------------------------------------------- */
@@ -88,6 +90,17 @@ static enum reply take_send(struct queue_pair *qp, const struct packet *packet,
 	}
 	if (packet->flags & PACKET_LAST)
 		end_receive(qp, packet, IBV_WC_SUCCESS);
+	return REPLY_OK;
+}
+
+/* One that finds no receive is lost. */
+static enum reply take_datagram(struct queue_pair *qp, const struct packet *packet,
+				const uint8_t *payload)
+{
+	if (begin_receive(qp)) {
+		end_receive(qp, packet, datagram_deliver(qp, packet, payload));
+		completion.wc.byte_len += ROUTE_HEADER;
+	}
 	return REPLY_OK;
 }
 
@@ -162,6 +175,8 @@ static enum reply perform(struct queue_pair *qp, const struct packet *packet,
 {
 	switch (packet->kind) {
 	case PACKET_SEND:
+		if (sends_datagrams(qp))
+			return take_datagram(qp, packet, payload);
 		return take_send(qp, packet, payload);
 	case PACKET_WRITE:
 		return take_write(qp, packet, payload);

@@ -39,6 +39,8 @@ enum {
 	MAX_WR = 16384,
 	MAX_CQE = 1 << 20,
 	MAX_INLINE = 1024,
+	MAX_DATAGRAM = 4096,
+	ROUTE_HEADER = 40, /* bytes before a datagram, as verbs.h's struct ibv_grh */
 	CHUNK = 256 << 10, /* bytes that one packet carries at most */
 	PORTS = 1
 };
@@ -240,6 +242,7 @@ struct send {
 	struct ibv_sge sge[MAX_SGE];
 	uint64_t length;
 	uint8_t *inlined; /* the bytes of IBV_SEND_INLINE, or NULL */
+	uint16_t lid;	  /* that a datagram is for */
 };
 
 struct queue_pair {
@@ -293,6 +296,14 @@ void queue_pair_fail(struct queue_pair *qp);
 void queue_pair_take(struct queue_pair *qp);
 void queue_pair_let_go(void);
 
+static inline bool sends_datagrams(const struct queue_pair *qp)
+{
+	return qp->init.qp_type == IBV_QPT_UD;
+}
+
+/* The LID of a path; that of a global one without a LID is in its GID. */
+uint16_t lid_of(const struct ibv_ah_attr *path);
+
 /* ---- between processes (transport.c, requester.c, responder.c) ------------------------------ */
 
 enum packet_kind {
@@ -323,8 +334,15 @@ struct packet {
 	uint64_t addr, offset, total; /* total: of the message */
 	uint64_t operand, compare;
 	uint32_t length; /* of a read */
-	uint32_t unused2;
+	uint32_t qkey;	 /* of a datagram */
 };
+
+/* ---- datagrams (datagram.c) ----------------------------------------------------------------- */
+
+uint16_t datagram_lid(const struct ibv_ah *ah);
+/* Writes it to the receive that the queue pair has taken. */
+enum ibv_wc_status datagram_deliver(const struct queue_pair *qp, const struct packet *packet,
+				    const uint8_t *payload);
 
 struct connection;
 

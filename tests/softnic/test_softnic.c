@@ -4,6 +4,7 @@
  * memory of the simulated driver, registered by its address and as a dma-buf.
  */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <poll.h>
 #include <string.h>
 
@@ -324,6 +325,74 @@ START_TEST(a_channel_reports_completions)
 }
 END_TEST
 
+/* ---- datagrams ------------------------------------------------------------------------------ */
+
+static void send_datagram(uint64_t offset, uint32_t length, uint32_t qkey)
+{
+	struct ibv_ah_attr path = {.dlid = other.lid, .port_num = 1};
+	struct ibv_ah *ah = ibv_create_ah(end.pd, &path);
+	struct ibv_sge sge = {end.buffer + offset, length, end.mr->lkey};
+	struct ibv_send_wr *bad, wr = {
+					 .sg_list = &sge,
+					 .num_sge = 1,
+					 .opcode = IBV_WR_SEND,
+					 .send_flags = SIGNALED,
+					 .wr.ud = {ah, other.qp_num, qkey},
+				 };
+
+	ck_assert_ptr_nonnull(ah);
+	ck_assert_int_eq(ibv_post_send(end.qp, &wr, &bad), 0);
+	/* It is of no more use when the post returns. */
+	ck_assert_int_eq(ibv_destroy_ah(ah), 0);
+	ck_assert_int_eq(end_wait(&end).status, IBV_WC_SUCCESS);
+}
+
+/* Those that no receive waits for, or that have another key, are lost without an error. */
+START_TEST(datagrams_arrive_or_are_lost)
+{
+	const uint32_t header = 40, length = 1000;
+	struct ibv_wc wc;
+
+	begin_with(_i, (struct setup){.datagrams = true});
+	end_fill(&end, 1, 0, length);
+	end_fill(&end, 2, length, length);
+	send_datagram(0, length, QKEY);
+	partner_post_receive(partner, 7, 0, header + length);
+	send_datagram(0, length, QKEY + 1);
+	send_datagram(length, length, QKEY);
+	wc = partner_wait(partner);
+	ck_assert_int_eq(wc.status, IBV_WC_SUCCESS);
+	ck_assert_uint_eq(wc.wr_id, 7);
+	ck_assert_uint_eq(wc.byte_len, header + length);
+	ck_assert_uint_eq(wc.src_qp, end.qp->qp_num);
+	ck_assert_uint_eq(wc.slid, 1);
+	ck_assert(partner_holds(partner, 2, header, length));
+	finish();
+}
+END_TEST
+
+START_TEST(a_datagram_is_a_short_send_with_an_address)
+{
+	struct ibv_sge sge = {0};
+	struct ibv_ah_attr path = {.dlid = 1, .port_num = 2};
+	struct ibv_send_wr *bad, wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND};
+
+	begin_with(0, (struct setup){.datagrams = true});
+	ck_assert_ptr_null(ibv_create_ah(end.pd, &path));
+	ck_assert_int_ne(ibv_post_send(end.qp, &wr, &bad), 0);
+	path.port_num = 1;
+	wr.wr.ud.ah = ibv_create_ah(end.pd, &path);
+	sge = (struct ibv_sge){end.buffer, 4097, end.mr->lkey};
+	ck_assert_int_ne(ibv_post_send(end.qp, &wr, &bad), 0);
+	sge.length = 8;
+	wr.opcode = IBV_WR_RDMA_WRITE;
+	ck_assert_int_ne(ibv_post_send(end.qp, &wr, &bad), 0);
+	ck_assert_int_eq(ibv_dealloc_pd(end.pd), EBUSY);
+	ck_assert_int_eq(ibv_destroy_ah(wr.wr.ud.ah), 0);
+	finish();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("softnic");
@@ -339,6 +408,8 @@ int main(void)
 	tcase_add_loop_test(tc, atomic_operations_return_the_old_value, 0, KINDS);
 	tcase_add_loop_test(tc, sends_are_built_by_wr_start, 0, KINDS);
 	tcase_add_loop_test(tc, requests_complete_in_order, 0, KINDS);
+	tcase_add_loop_test(tc, datagrams_arrive_or_are_lost, 0, KINDS);
+	tcase_add_test(tc, a_datagram_is_a_short_send_with_an_address);
 	tcase_add_loop_test(tc, a_channel_reports_completions, 0, KINDS);
 	return run_suite(suite);
 }

@@ -1,36 +1,96 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Prints the layout of structures; built with pindown's declarations and with rdma-core's, it must
- * print the same.
+ * Prints the layout of structures, and of those that are newer than many headers if an argument
+ * names them; built with pindown's declarations and with rdma-core's, it must print the same. Built
+ * with rdma-core's, it also declares the watched calls again, which must agree.
  */
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
+
+/* A struct verbs_context grows at its beginning: its members have their places from the end. */
+#define END(type) sizeof(type)
 
 #ifdef REAL
 #include <infiniband/verbs.h>
+#ifdef MLX5
+#include <infiniband/mlx5dv.h>
+#endif
+#define X(symbol, version, result, params, ...) result(symbol) params;
+#include "hook/verbs/verbs.def"
+#undef X
 #define OP(name, index)	   offsetof(struct ibv_context, ops.name)
-#define EX(name, index)	   offsetof(struct verbs_context, name)
-#define WHOLE(member)	   offsetof(struct verbs_context, member)
+#define EX(name, index)	   (END(struct verbs_context) - offsetof(struct verbs_context, name))
+#define SIZE_PLACE	   (END(struct verbs_context) - offsetof(struct verbs_context, sz))
 #define IN_CONTEXT(member) offsetof(struct ibv_context, member)
 #define DEVICE(member)	   offsetof(struct ibv_device, member)
-#define SIZE_OF_WHOLE	   sizeof(struct verbs_context)
+#define SIZE_AFTER	   sizeof(struct ibv_context)
 #else
 #include "recorder_parts.h"
 #define OP(name, index) \
 	offsetof(struct recorder_context, ops[index]) - offsetof(struct recorder_context, device)
-#define EX(name, index) offsetof(struct recorder_context, ex[index])
-#define WHOLE(member)	offsetof(struct recorder_context, member)
+#define EX(name, index) \
+	(END(struct recorder_context) - offsetof(struct recorder_context, ex[index]))
+#define SIZE_PLACE (END(struct recorder_context) - offsetof(struct recorder_context, sz))
 #define IN_CONTEXT(member) \
 	offsetof(struct recorder_context, member) - offsetof(struct recorder_context, device)
 #define DEVICE(member) offsetof(struct ibv_device, member)
-#define SIZE_OF_WHOLE  sizeof(struct recorder_context)
+#define SIZE_AFTER     (sizeof(struct recorder_context) - offsetof(struct recorder_context, device))
 #endif
 
 #define NUMBER(x)      printf("%s %lld\n", #x, (long long)(x))
 #define PLACE(name, x) printf("%s %zu\n", name, (size_t)(x))
 
-int main(void)
+#if !defined(REAL) || defined(INIT_ATTR)
+static void print_init_attr(void)
 {
+	NUMBER(offsetof(struct ibv_mr_init_attr, length));
+	NUMBER(offsetof(struct ibv_mr_init_attr, access));
+	NUMBER(offsetof(struct ibv_mr_init_attr, comp_mask));
+	NUMBER(offsetof(struct ibv_mr_init_attr, iova));
+	NUMBER(offsetof(struct ibv_mr_init_attr, addr));
+	NUMBER(offsetof(struct ibv_mr_init_attr, fd));
+	NUMBER(offsetof(struct ibv_mr_init_attr, fd_offset));
+	NUMBER(IBV_REG_MR_MASK_IOVA);
+	NUMBER(IBV_REG_MR_MASK_ADDR);
+	NUMBER(IBV_REG_MR_MASK_FD);
+	NUMBER(IBV_REG_MR_MASK_FD_OFFSET);
+	NUMBER(IBV_REG_MR_MASK_DMAH);
+}
+#else
+static void print_init_attr(void)
+{
+}
+#endif
+
+#if !defined(REAL) || defined(MLX5)
+static void print_mlx5(void)
+{
+	NUMBER(sizeof(struct mlx5dv_devx_umem));
+	NUMBER(offsetof(struct mlx5dv_devx_umem, umem_id));
+	NUMBER(sizeof(struct mlx5dv_devx_umem_in));
+	NUMBER(offsetof(struct mlx5dv_devx_umem_in, addr));
+	NUMBER(offsetof(struct mlx5dv_devx_umem_in, size));
+	NUMBER(offsetof(struct mlx5dv_devx_umem_in, access));
+	NUMBER(offsetof(struct mlx5dv_devx_umem_in, pgsz_bitmap));
+	NUMBER(offsetof(struct mlx5dv_devx_umem_in, comp_mask));
+	NUMBER(offsetof(struct mlx5dv_devx_umem_in, dmabuf_fd));
+	NUMBER(MLX5DV_UMEM_MASK_DMABUF);
+}
+#else
+static void print_mlx5(void)
+{
+}
+#endif
+
+int main(int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "MLX5") == 0)
+			print_mlx5();
+		else
+			print_init_attr();
+	}
 	NUMBER(sizeof(struct ibv_pd));
 	NUMBER(offsetof(struct ibv_pd, context));
 	NUMBER(offsetof(struct ibv_pd, handle));
@@ -65,8 +125,8 @@ int main(void)
 	PLACE("abi_compat", IN_CONTEXT(abi_compat));
 	PLACE("advise_mr", EX(advise_mr, RECORDER_EX_ADVISE_MR));
 	PLACE("alloc_null_mr", EX(alloc_null_mr, RECORDER_EX_ALLOC_NULL_MR));
-	PLACE("sz", WHOLE(sz));
-	PLACE("whole context", SIZE_OF_WHOLE);
+	PLACE("sz", SIZE_PLACE);
+	PLACE("context", SIZE_AFTER);
 	PLACE("device's name", DEVICE(name));
 	return 0;
 }

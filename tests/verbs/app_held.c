@@ -2,8 +2,9 @@
 /*
  * Frees GPU memory that it has registered: one buffer is deregistered afterwards, one never. With
  * the argument "ordered" it frees in stream order: one buffer is deregistered before its memory is
- * handed out again, one after that. With the argument "dmabuf" it registers by dma-bufs that it
- * exports itself. It is linked with the simulated driver and the recording libibverbs.
+ * handed out again, one after that. With the argument "dmabuf", "mlx5" or "ex" it registers by
+ * dma-bufs that it exports itself, with the call of that name, and with "umem" it registers umems.
+ * It is linked with the simulated driver and the recording libraries.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,31 +15,53 @@
 
 #define BYTES (4u << 20)
 
-static bool by_dmabuf;
+static const char *how = "";
 
-static struct ibv_mr *reg(struct ibv_pd *pd, CUdeviceptr p)
+static bool is(const char *what)
 {
-	struct ibv_mr *mr;
+	return strcmp(how, what) == 0;
+}
+
+static void *reg_dmabuf(struct ibv_pd *pd, CUdeviceptr p, int fd)
+{
+	struct ibv_mr_init_attr attr = {
+		.length = 4096,
+		.access = IBV_ACCESS_LOCAL_WRITE,
+		.comp_mask = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET | IBV_REG_MR_MASK_IOVA,
+		.iova = p,
+		.fd = fd};
+
+	if (is("ex"))
+		return ibv_reg_mr_ex(pd, &attr);
+	return is("mlx5") ? mlx5dv_reg_dmabuf_mr(pd, 0, 4096, p, fd, IBV_ACCESS_LOCAL_WRITE, 1)
+			  : ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, IBV_ACCESS_LOCAL_WRITE);
+}
+
+static void *reg(struct ibv_pd *pd, CUdeviceptr p)
+{
+	void *made;
 	int fd;
 
-	if (!by_dmabuf)
+	if (is("umem"))
+		return mlx5dv_devx_umem_reg(pd->context, (void *)p, 4096, IBV_ACCESS_LOCAL_WRITE);
+	if (is(""))
 		return ibv_reg_mr(pd, (void *)p, 4096, IBV_ACCESS_LOCAL_WRITE);
 	if (cuMemGetHandleForAddressRange(&fd, p, BYTES, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0))
 		return NULL;
-	mr = ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, IBV_ACCESS_LOCAL_WRITE);
+	made = reg_dmabuf(pd, p, fd);
 	close(fd);
-	return mr;
+	return made;
 }
 
-static struct ibv_mr *register_and_free(struct ibv_pd *pd)
+static void *register_and_free(struct ibv_pd *pd)
 {
-	struct ibv_mr *mr;
 	CUdeviceptr p = 0;
+	void *made;
 
 	cuMemAlloc_v2(&p, BYTES);
-	mr = reg(pd, p);
+	made = reg(pd, p);
 	cuMemFree_v2(p);
-	return mr;
+	return made;
 }
 
 static struct ibv_mr *register_and_free_in_order(struct ibv_pd *pd)
@@ -71,22 +94,21 @@ int main(int argc, char **argv)
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *device = ibv_open_device(list[0]);
 	struct ibv_pd *pd = ibv_alloc_pd(device);
-	struct ibv_mr *late, *never;
+	void *late, *never;
 	CUcontext cuda;
 
 	ibv_free_device_list(list);
 	if (cuInit(0) || cuCtxCreate_v2(&cuda, 0, 0))
 		return 1;
-	if (argc > 1 && !strcmp(argv[1], "ordered"))
+	if (argc > 1)
+		how = argv[1];
+	if (is("ordered"))
 		return in_order(pd);
-	by_dmabuf = argc > 1 && !strcmp(argv[1], "dmabuf");
-	if (argc > 1 && !by_dmabuf)
-		return 2;
 	late = register_and_free(pd);
 	never = register_and_free(pd);
 	printf("registered: %d\n", late && never);
-	printf("regions: %u\n", recorder_open_mrs());
-	printf("dereg %d\n", ibv_dereg_mr(late));
-	printf("regions: %u\n", recorder_open_mrs());
+	printf("regions: %u\n", recorder_open_mrs() + recorder_open_umems());
+	printf("dereg %d\n", is("umem") ? mlx5dv_devx_umem_dereg(late) : ibv_dereg_mr(late));
+	printf("regions: %u\n", recorder_open_mrs() + recorder_open_umems());
 	return 0;
 }

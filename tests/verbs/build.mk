@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: MIT
-# The recording libibverbs: build/verbs/libibverbs.so.1, and as of an older rdma-core in
-# build/verbs/old. Programs find it through LD_LIBRARY_PATH; it is never installed.
+# The recording libibverbs and libmlx5: build/verbs/lib*.so.1, and the first as of an older
+# rdma-core in build/verbs/old. Programs find them through LD_LIBRARY_PATH; they are never
+# installed.
 
 verbs_bin := $(B)/verbs
 verbs_obj := $(B)/obj/tests/verbs
 VERBS_LIB := $(verbs_bin)/libibverbs.so.1
 verbs_old := $(verbs_bin)/old/libibverbs.so.1
-recorder_src := recorder recorder_control recorder_mr recorder_other recorder_rdma
+MLX5_LIB := $(verbs_bin)/libmlx5.so.1
+recorder_src := recorder recorder_control recorder_mr recorder_other recorder_rdma recorder_umem
 
 verbs_link = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libibverbs.so.1 \
 	-Wl,--version-script=tests/verbs/libibverbs.map $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) \
@@ -21,17 +23,24 @@ $(VERBS_LIB): $(recorder_src:%=$(verbs_obj)/%.c.o) tests/verbs/libibverbs.map
 $(verbs_old): $(recorder_src:%=$(verbs_obj)/old/%.c.o) tests/verbs/libibverbs.map
 	$(verbs_link)
 
-CHECK_WITH += $(VERBS_LIB) $(verbs_old)
+$(MLX5_LIB): $(verbs_obj)/recorder_mlx5.c.o tests/verbs/libmlx5.map $(VERBS_LIB)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libmlx5.so.1 \
+		-Wl,--version-script=tests/verbs/libmlx5.map $< $(VERBS_LIB) -o $@ $(ALL_LDFLAGS)
+
+CHECK_WITH += $(VERBS_LIB) $(verbs_old) $(MLX5_LIB)
 
 # Tests of the wrappers, with the Check library. They preload libpindown.so themselves.
 VERBS_TESTS := test_verbs test_verbs_dmabuf test_verbs_flags test_verbs_ends test_verbs_rereg \
-	test_verbs_threads test_verbs_segment
+	test_verbs_threads test_verbs_mapping test_verbs_mlx5 test_verbs_umem \
+	test_verbs_segment
 VERBS_TESTS_BIN := $(VERBS_TESTS:%=$(verbs_bin)/%)
 CHECK_UNIT += $(VERBS_TESTS_BIN)
 $(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes: $(verbs_bin)/%: \
 		$(verbs_obj)/%.c.o $(verbs_obj)/verbs_test.c.o \
 		$(patsubst %,$(B)/obj/tests/unit/support/%.c.o,asleep descriptors) $(UNIT_SUITE) \
-		$(B)/obj/hook/loader/symtab.c.o $(SIM) $(VERBS_LIB) $(B)/libpindown.so
+		$(B)/obj/hook/loader/symtab.c.o $(SIM) $(VERBS_LIB) $(MLX5_LIB) \
+		$(B)/libpindown.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) \
 		-Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN:$$ORIGIN/..' $(CHECK_LIBS) -ldl -lpthread
@@ -42,12 +51,25 @@ CHECK_UNIT += $(VERBS_MODES)
 $(VERBS_MODES): $(verbs_bin)/test_verbs_modes
 	@ln -f $< $@
 
+# The same with a trace.
+CHECK_UNIT += $(verbs_bin)/test_verbs_threads_traced
+$(verbs_bin)/test_verbs_threads_traced: $(verbs_bin)/test_verbs_threads
+	@ln -f $< $@
+
+# The same program with another setting.
+CHECK_UNIT += $(verbs_bin)/test_verbs_mapping_pcie
+$(verbs_bin)/test_verbs_mapping_pcie: $(verbs_bin)/test_verbs_mapping
+	@ln -f $< $@
+
 # A program on each road to libibverbs.
 verbs_app = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(INCLUDE)
 verbs_libs = $(ALL_LDFLAGS) -ldl -lpthread
-verbs_deps = tests/verbs/recorder.h hook/verbs/abi.h $(VERBS_LIB) $(SIM)
+verbs_deps = tests/verbs/recorder.h hook/verbs/abi.h $(VERBS_LIB) $(MLX5_LIB) $(SIM)
+mlx5_libs = $(SIM) $(VERBS_LIB) $(MLX5_LIB)
 verbs_apps := $(addprefix $(verbs_bin)/,libfinds.so finds app-linked app-noplt app-table \
-	app-global app-old app-held plugin plugin-table.so plugin-linked.so \
+	app-global app-old app-held app-mlx5-linked app-mlx5-noplt app-mlx5-table \
+	app-mlx5-global plugin plugin-table.so plugin-linked.so plugin-mlx5-table.so \
+	plugin-mlx5-linked.so \
 	libinterposer-dlsym.so libinterposer-dlvsym.so abi)
 
 $(verbs_bin)/libfinds.so: tests/verbs/finds.c $(VERBS_LIB)
@@ -66,7 +88,19 @@ $(verbs_bin)/app-global: tests/verbs/app.c $(verbs_deps)
 $(verbs_bin)/app-old: tests/verbs/app_old.c $(verbs_deps)
 	$(verbs_app) $< $(SIM) $(VERBS_LIB) -o $@ $(verbs_libs)
 $(verbs_bin)/app-held: tests/verbs/app_held.c $(verbs_deps)
-	$(verbs_app) $< $(SIM) $(VERBS_LIB) -o $@ $(verbs_libs)
+	$(verbs_app) $< $(mlx5_libs) -o $@ $(verbs_libs)
+$(verbs_bin)/app-mlx5-linked: tests/verbs/app_mlx5.c $(verbs_deps)
+	$(verbs_app) -DAPP_LINKED -Wl,-z,lazy $< $(mlx5_libs) -o $@ $(verbs_libs)
+$(verbs_bin)/app-mlx5-noplt: tests/verbs/app_mlx5.c $(verbs_deps)
+	$(verbs_app) -DAPP_LINKED -fno-plt -Wl,-z,now $< $(mlx5_libs) -o $@ $(verbs_libs)
+$(verbs_bin)/app-mlx5-table: tests/verbs/app_mlx5.c $(verbs_deps)
+	$(verbs_app) $< $(SIM) -o $@ $(verbs_libs)
+$(verbs_bin)/app-mlx5-global: tests/verbs/app_mlx5.c $(verbs_deps)
+	$(verbs_app) -Wl,--no-as-needed $< $(mlx5_libs) -o $@ $(verbs_libs)
+$(verbs_bin)/plugin-mlx5-table.so: tests/verbs/app_mlx5.c $(verbs_deps)
+	$(verbs_app) -shared -fvisibility=default $< $(SIM) -o $@ $(verbs_libs)
+$(verbs_bin)/plugin-mlx5-linked.so: tests/verbs/app_mlx5.c $(verbs_deps)
+	$(verbs_app) -shared -fvisibility=default -DAPP_LINKED $< $(mlx5_libs) -o $@ $(verbs_libs)
 $(verbs_bin)/plugin: tests/verbs/plugin.c
 	$(verbs_app) $< -o $@ $(verbs_libs)
 $(verbs_bin)/plugin-table.so: tests/verbs/app.c $(verbs_deps)
@@ -90,4 +124,4 @@ $(verbs_bin)/app-header: tests/verbs/app_header.c $(verbs_deps)
 endif
 
 CHECK_WITH += $(verbs_apps)
-CHECK_SIM += tests/verbs/check-abi tests/verbs/check-verbs-roads
+CHECK_SIM += tests/verbs/check-abi tests/verbs/check-verbs-roads tests/verbs/check-verbs-mapping

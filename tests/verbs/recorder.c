@@ -103,6 +103,7 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 	if (!error) {
 		recorder_lock();
 		recorder_end_all(context);
+		recorder_end_umems(context);
 		recorder_unlock();
 		end_context(whole(context));
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The recording libibverbs, for tests: its functions and options beyond verbs.
+ * The recording libibverbs and libmlx5, for tests: their functions and options beyond verbs.
  *
  * It has the calls of libibverbs that begin and end memory regions, with rdma-core's symbol
  * versions and structures, on two devices that exist only in the process. It records each call,
@@ -15,7 +15,8 @@
  *                           nvidia-peermem; else it fails with EFAULT for them
  *   RECORDER_LOG=FILE       one line for each call; "-": standard error
  *
- * It is also built as an older rdma-core without ibv_reg_dmabuf_mr (verbs/old).
+ * It is also built as an older rdma-core without ibv_reg_dmabuf_mr, ibv_reg_mr_ex and libmlx5
+ * (verbs/old).
  */
 #ifndef RECORDER_H
 #define RECORDER_H
@@ -45,11 +46,26 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 				unsigned int access);
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
 				 int fd, int access);
+struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
 int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
 		 int access);
 int ibv_dereg_mr(struct ibv_mr *mr);
 struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle);
 void ibv_unimport_mr(struct ibv_mr *mr);
+
+/* ---- what programs use of libmlx5 ----------------------------------------------------------- */
+
+enum { MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT = 1 << 0 };
+
+struct ibv_mr *mlx5dv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+				    uint64_t iova, int fd, int access, int mlx5_access);
+struct mlx5dv_devx_umem *mlx5dv_devx_umem_reg(struct ibv_context *context, void *addr, size_t size,
+					      uint32_t access);
+struct mlx5dv_devx_umem *mlx5dv_devx_umem_reg_ex(struct ibv_context *context,
+						 struct mlx5dv_devx_umem_in *in);
+int mlx5dv_devx_umem_dereg(struct mlx5dv_devx_umem *umem);
+/* Writes the umem's handle, then its id. */
+int mlx5dv_devx_umem_export(struct mlx5dv_devx_umem *umem, void *data);
 
 /* The structures of IBVERBS_1.0. */
 struct recorder_pd_1_0 {
@@ -103,6 +119,11 @@ enum recorder_verb {
 	RECORDER_IMPORT_PD,
 	RECORDER_UNIMPORT_PD,
 	RECORDER_BIND_MW,
+	RECORDER_REG_MR_EX,
+	RECORDER_MLX5_REG_DMABUF_MR,
+	RECORDER_UMEM_REG,
+	RECORDER_UMEM_REG_EX,
+	RECORDER_UMEM_DEREG,
 	RECORDER_VERBS
 };
 
@@ -114,7 +135,8 @@ struct recorder_call {
 	uint32_t lkey;
 	int access;
 	int fd;
-	int error; /* 0, or its errno */
+	int error;	/* 0, or its errno */
+	uint64_t flags; /* of libmlx5's calls: mlx5_access, or the page sizes of a umem */
 };
 
 /* The number of calls of one verb so far; and of those that failed. */
@@ -124,13 +146,14 @@ unsigned recorder_failed(enum recorder_verb verb);
 /* The last call of a verb; false: there was none. */
 bool recorder_last(enum recorder_verb verb, struct recorder_call *call);
 
-/* The number of open regions, all together and of dma-bufs. */
+/* The number of open regions, all together and of dma-bufs; and of open umems. */
 unsigned recorder_open_mrs(void);
 unsigned recorder_open_dmabuf_mrs(void);
+unsigned recorder_open_umems(void);
 
 /*
- * Calls with an ibv_mr that libibverbs did not return, or in which libibverbs' own members were
- * changed: a real libibverbs would have crashed, or ended another region.
+ * Calls with an ibv_mr or a umem that the library did not return, or in which libibverbs' own
+ * members were changed: a real libibverbs would have crashed, or ended another region.
  */
 unsigned recorder_strangers(void);
 
@@ -145,6 +168,9 @@ void recorder_fail(enum recorder_verb verb, unsigned count, int error);
  */
 void recorder_limit(uint64_t bytes, unsigned regions);
 
+/* dma-bufs with (1) or without (0) PCIe mapping are refused as NVIDIA's driver does; -1: none. */
+void recorder_refuse_mapping(int pcie);
+
 void recorder_peermem(bool there);
 
 /* Called in the midst of each call of the verb, without a lock; NULL takes it back. */
@@ -155,6 +181,14 @@ void recorder_meanwhile(enum recorder_verb verb, void (*callback)(void *arg), vo
  * ibv_alloc_parent_domain() makes it: ibv_dealloc_pd() of it succeeds while regions are open.
  */
 struct ibv_pd *recorder_parent_domain(struct ibv_pd *of);
+
+/* ---- umems ---------------------------------------------------------------------------------- */
+
+/* An object of the card begins or ends to use a umem, which can't be deregistered meanwhile. */
+bool recorder_umem_use(uint32_t umem_id, bool begins);
+
+/* The bytes that the card finds in the umem; NULL: there is no such umem, or it has none. */
+char *recorder_umem_bytes(uint32_t umem_id);
 
 /* ---- RDMA ----------------------------------------------------------------------------------- */
 

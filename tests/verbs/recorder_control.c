@@ -25,6 +25,11 @@ static const char *const names[RECORDER_VERBS] = {
 	[RECORDER_IMPORT_PD] = "import_pd",
 	[RECORDER_UNIMPORT_PD] = "unimport_pd",
 	[RECORDER_BIND_MW] = "bind_mw",
+	[RECORDER_REG_MR_EX] = "reg_mr_ex",
+	[RECORDER_MLX5_REG_DMABUF_MR] = "mlx5dv_reg_dmabuf_mr",
+	[RECORDER_UMEM_REG] = "devx_umem_reg",
+	[RECORDER_UMEM_REG_EX] = "devx_umem_reg_ex",
+	[RECORDER_UMEM_DEREG] = "devx_umem_dereg",
 };
 
 bool recorder_has_peermem;

@@ -20,6 +20,7 @@ static struct recorder_mr *all;
 static uint32_t keys = 0x1000;
 static uint64_t max_bytes;
 static unsigned max_regions, strangers;
+static int refused_mapping = -1; /* atomic */
 
 /* ---- the list ------------------------------------------------------------------------------- */
 
@@ -33,13 +34,18 @@ static bool is_as_it_was_written(const struct recorder_mr *m)
 	       (m->verbs.type == PDN_MR_TYPE_DMABUF) == m->dmabuf;
 }
 
+void recorder_count_stranger(const char *what, const void *at)
+{
+	strangers++;
+	fprintf(stderr, "recorder: %p is not %s of the library\n", at, what);
+}
+
 struct recorder_mr *recorder_find(const struct ibv_mr *mr)
 {
 	for (struct recorder_mr *m = all; m; m = m->next)
 		if (&m->verbs.mr == mr && m->open && is_as_it_was_written(m))
 			return m;
-	strangers++;
-	fprintf(stderr, "recorder: %p is not a memory region of libibverbs\n", (const void *)mr);
+	recorder_count_stranger("a memory region", mr);
 	return NULL;
 }
 
@@ -93,6 +99,11 @@ EXPORT unsigned recorder_strangers(void)
 	return __atomic_load_n(&strangers, __ATOMIC_RELAXED);
 }
 
+EXPORT void recorder_refuse_mapping(int pcie)
+{
+	__atomic_store_n(&refused_mapping, pcie, __ATOMIC_RELAXED);
+}
+
 EXPORT void recorder_limit(uint64_t bytes, unsigned regions)
 {
 	recorder_lock();
@@ -142,14 +153,19 @@ struct recorder_mr *recorder_new(struct ibv_pd *pd, void *addr, size_t length, u
 	return m;
 }
 
-static void end_mr(struct recorder_mr *m)
+void recorder_release(struct recorder_mr *m)
 {
-	m->keeps->users--;
 	if (m->mapping)
 		munmap(m->mapping, m->mapped);
 	if (m->fd >= 0)
 		close(m->fd);
 	m->open = false;
+}
+
+static void end_mr(struct recorder_mr *m)
+{
+	m->keeps->users--;
+	recorder_release(m);
 }
 
 void recorder_end_all(const struct ibv_context *context)
@@ -161,7 +177,7 @@ void recorder_end_all(const struct ibv_context *context)
 
 /* ---- what a kernel checks ------------------------------------------------------------------- */
 
-static int access_error(int access)
+int recorder_access_error(int access)
 {
 	return access & REMOTE_WRITES && !(access & IBV_ACCESS_LOCAL_WRITE) ? EINVAL : 0;
 }
@@ -183,7 +199,7 @@ static bool is_readable(const void *addr)
 }
 
 /* Is it host memory, or memory that nvidia-peermem would accept? */
-static int memory_error(const void *addr, size_t length)
+int recorder_memory_error(const void *addr, size_t length)
 {
 	if (__atomic_load_n(&recorder_has_peermem, __ATOMIC_RELAXED) || !length)
 		return 0;
@@ -192,27 +208,37 @@ static int memory_error(const void *addr, size_t length)
 
 static int host_error(const struct recorder_call *call)
 {
-	if (access_error(call->access))
+	if (recorder_access_error(call->access))
 		return EINVAL;
 	if ((call->addr ^ call->iova) % PAGE && !(call->access & IBV_ACCESS_ZERO_BASED))
 		return EINVAL;
 	return call->access & IBV_ACCESS_ON_DEMAND
 		       ? EOPNOTSUPP
-		       : memory_error((const void *)(uintptr_t)call->addr, call->length);
+		       : recorder_memory_error((const void *)(uintptr_t)call->addr, call->length);
 }
 
 #ifndef RECORDER_OLD
+/* A descriptor of the simulated driver's says which mapping it has: see sim_dmabuf_is_pcie(). */
+static bool is_refused(const struct recorder_call *call)
+{
+	int refused = __atomic_load_n(&refused_mapping, __ATOMIC_RELAXED);
+
+	return refused >= 0 && ((fcntl(call->fd, F_GETFL) & O_NONBLOCK) != 0) == refused;
+}
+
 static int dmabuf_error(const struct recorder_call *call)
 {
 	const int rights = IBV_ACCESS_LOCAL_WRITE | REMOTE_WRITES | IBV_ACCESS_REMOTE_READ |
 			   IBV_ACCESS_RELAXED_ORDERING;
 
-	if (access_error(call->access) || call->access & ~rights)
+	if (recorder_access_error(call->access) || call->access & ~rights)
 		return EINVAL;
 	if ((call->addr ^ call->iova) % PAGE || !call->length ||
 	    call->iova + call->length - 1 < call->iova)
 		return EINVAL;
-	return fcntl(call->fd, F_GETFD) < 0 ? EBADF : 0;
+	if (fcntl(call->fd, F_GETFD) < 0)
+		return EBADF;
+	return is_refused(call) ? 524 : 0; /* ENOTSUPP, the kernel's */
 }
 #endif
 
@@ -275,8 +301,7 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 }
 
 #ifndef RECORDER_OLD
-/* Lock held. Maps the simulated driver's descriptor at its position: see sim.h. */
-static int hold_dmabuf(struct recorder_mr *m, int fd, uint64_t offset)
+int recorder_hold_dmabuf(struct recorder_mr *m, int fd, uint64_t offset)
 {
 	off_t start = lseek(fd, 0, SEEK_CUR);
 	uint64_t at = (start > 0 ? (uint64_t)start : 0) + offset, before = at % PAGE;
@@ -295,34 +320,73 @@ static int hold_dmabuf(struct recorder_mr *m, int fd, uint64_t offset)
 	return m->fd < 0 ? errno : 0;
 }
 
-EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
-					uint64_t iova, int fd, int access)
+EXPORT struct ibv_mr *recorder_reg_dmabuf(struct recorder_call *call, struct ibv_pd *pd)
 {
-	struct recorder_call call = {.verb = RECORDER_REG_DMABUF_MR,
-				     .pd = pd,
-				     .addr = offset,
-				     .length = length,
-				     .iova = iova,
-				     .access = access,
-				     .fd = fd};
 	struct recorder_mr *m = NULL;
-	int error = recorder_begin(&call);
+	int error = recorder_begin(call);
 
+	call->pd = pd;
 	if (!error)
-		error = dmabuf_error(&call);
+		error = dmabuf_error(call);
 	recorder_lock();
 	if (!error)
-		error = limit_error(length);
+		error = limit_error(call->length);
 	if (!error) {
-		m = recorder_new(pd, (void *)(uintptr_t)offset, length, iova, access);
-		error = m ? hold_dmabuf(m, fd, offset) : ENOMEM;
+		m = recorder_new(pd, (void *)(uintptr_t)call->addr, call->length, call->iova,
+				 call->access);
+		error = m ? recorder_hold_dmabuf(m, call->fd, call->addr) : ENOMEM;
 	}
 	if (m && error) {
 		end_mr(m);
 		m = NULL;
 	}
 	recorder_unlock();
-	return made(m, &call, error);
+	return made(m, call, error);
+}
+
+EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+					uint64_t iova, int fd, int access)
+{
+	struct recorder_call call = {.verb = RECORDER_REG_DMABUF_MR,
+				     .addr = offset,
+				     .length = length,
+				     .iova = iova,
+				     .access = access,
+				     .fd = fd};
+
+	return recorder_reg_dmabuf(&call, pd);
+}
+
+/* libibverbs itself refuses what is neither by address nor by a dma-buf with an iova. */
+static bool is_well_formed(const struct ibv_mr_init_attr *attr)
+{
+	const uint64_t by_fd = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
+	const uint64_t mask = attr->comp_mask & ~(uint64_t)IBV_REG_MR_MASK_DMAH;
+
+	return mask == (by_fd | IBV_REG_MR_MASK_IOVA) ||
+	       (mask & ~(uint64_t)IBV_REG_MR_MASK_IOVA) == IBV_REG_MR_MASK_ADDR;
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
+{
+	struct recorder_call call = {.verb = RECORDER_REG_MR_EX,
+				     .length = attr->length,
+				     .access = attr->access,
+				     .flags = attr->comp_mask};
+
+	if (!is_well_formed(attr)) {
+		recorder_begin(&call);
+		return made(NULL, &call, EINVAL);
+	}
+	if (attr->comp_mask & IBV_REG_MR_MASK_ADDR)
+		return reg_host(RECORDER_REG_MR_EX, pd, attr->addr, attr->length,
+				attr->comp_mask & IBV_REG_MR_MASK_IOVA ? attr->iova
+								       : (uintptr_t)attr->addr,
+				attr->access);
+	call.addr = attr->fd_offset;
+	call.iova = attr->iova;
+	call.fd = attr->fd;
+	return recorder_reg_dmabuf(&call, pd);
 }
 #endif
 
@@ -346,9 +410,9 @@ static int rereg_error(int flags, const struct recorder_call *call)
 	int error = flags ? 0 : EINVAL;
 
 	if (!error && flags & IBV_REREG_MR_CHANGE_ACCESS)
-		error = access_error(call->access);
+		error = recorder_access_error(call->access);
 	if (!error && flags & IBV_REREG_MR_CHANGE_TRANSLATION)
-		error = memory_error((const void *)(uintptr_t)call->addr, call->length);
+		error = recorder_memory_error((const void *)(uintptr_t)call->addr, call->length);
 	return error;
 }
 

@@ -7,12 +7,6 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-struct ibv_device {
-	void *ops[2];
-	int node_type, transport_type;
-	char name[64], dev_name[64], dev_path[256], ibdev_path[256];
-};
-
 /*
  * A memory region as a provider has it. All regions that were ever made stay in a list, so that a
  * foreign or stale pointer is recognized. libibverbs writes `verbs` for the program and reads it
@@ -54,8 +48,34 @@ struct recorder_mr *recorder_by_key(uint32_t key);
 struct recorder_mr *recorder_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				 int access);
 
-/* The device is closed: all regions on it end. Needs the lock. */
+/* The device is closed: all regions, or umems, on it end. Needs the lock. */
 void recorder_end_all(const struct ibv_context *context);
+void recorder_end_umems(const struct ibv_context *context);
+
+/*
+ * What the kernel checks: 0, or an errno. The rights of an access; whether it is memory of the
+ * host, or memory that nvidia-peermem would accept.
+ */
+int recorder_access_error(int access);
+int recorder_memory_error(const void *addr, size_t length);
+
+/*
+ * The region holds the dma-buf's memory: from the simulated driver's descriptor at its position
+ * (sim.h). And lets go of it. Need the lock.
+ */
+int recorder_hold_dmabuf(struct recorder_mr *m, int fd, uint64_t offset);
+void recorder_release(struct recorder_mr *m);
+
+/* ibv_reg_dmabuf_mr and calls like it. */
+struct ibv_mr *recorder_reg_dmabuf(struct recorder_call *call, struct ibv_pd *pd);
+
+/* The umems' calls, for the recording libmlx5. */
+struct mlx5dv_devx_umem *recorder_umem_reg(enum recorder_verb verb, struct ibv_context *context,
+					   const struct mlx5dv_devx_umem_in *in);
+int recorder_umem_dereg(struct mlx5dv_devx_umem *umem);
+
+/* Another call with a pointer that the library did not return. Needs the lock. */
+void recorder_count_stranger(const char *what, const void *at);
 
 /*
  * Begins a call: records it, calls back, and returns the errno that it must fail with. end: records

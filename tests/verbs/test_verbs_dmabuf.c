@@ -4,6 +4,7 @@
  * and what is left to libibverbs.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -209,6 +210,81 @@ START_TEST(a_range_that_is_rounded_out_to_pages)
 	close(by);
 	gpu_free(small);
 	ck_assert_uint_eq(recorder_open_mrs(), 0);
+}
+END_TEST
+
+/* Of an export's pages it has less than half. */
+START_TEST(an_allocation_much_smaller_than_a_page)
+{
+	CUdeviceptr small;
+	int by;
+
+	begin();
+	small = gpu_alloc(16);
+	by = export_range(small, 4096, 0);
+	must_deregister(reg(pd, 0, 16, small, by, ALL_ACCESS));
+	must_deregister(reg(pd, 0, 16, small, by, ALL_ACCESS));
+	ck_assert_uint_eq(dmabuf_calls(), 1);
+	close(by);
+	gpu_free(small);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+}
+END_TEST
+
+/*
+ * The export begins in the pages of a neighbour: it belongs to the allocation in its middle, and
+ * ends with that.
+ */
+START_TEST(a_range_that_begins_in_the_page_of_a_neighbour)
+{
+	CUdeviceptr neighbour, small;
+	int by;
+
+	begin();
+	neighbour = gpu_alloc(1024);
+	small = gpu_alloc(3072);
+	ck_assert_uint_eq(small, neighbour + 1024);
+	ck_assert_uint_eq(neighbour % 4096, 0);
+	by = export_range(neighbour, 4096, 0);
+	for (unsigned i = 0; i < 2; i++)
+		must_deregister(reg(pd, 0, 4096, neighbour, by, ALL_ACCESS));
+	ck_assert_uint_eq(dmabuf_calls(), 1);
+	close(by);
+	gpu_free(small);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	gpu_free(neighbour);
+}
+END_TEST
+
+static unsigned open_descriptors(void)
+{
+	unsigned count = 0;
+
+	for (int number = 0; number < 20000; number++)
+		count += fcntl(number, F_GETFD) >= 0;
+	return count;
+}
+
+/* All are made from the region's, which takes one descriptor at most; not from the program's. */
+START_TEST(it_is_made_from_the_regions_dmabuf)
+{
+	struct ibv_mr *mr;
+	unsigned before;
+	int part;
+
+	begin_with_export();
+	part = export_range(p + KIB(64), KIB(128), 0);
+	before = open_descriptors();
+	mr = reg(pd, 4096, 8192, p + KIB(64) + 4096, part, ALL_ACCESS);
+	ck_assert_uint_eq(last_call().addr, KIB(64) + 4096);
+	must_deregister(mr);
+	for (uint64_t i = 0; i < 20; i++)
+		once(i * 4096, 4096);
+	ck_assert_uint_le(open_descriptors(), before + 1);
+	close(part);
+	close(fd);
+	gpu_free(p);
+	ck_assert_uint_eq(open_descriptors(), before - 2);
 }
 END_TEST
 
@@ -457,10 +533,13 @@ START_TEST(a_range_over_several_allocations)
 	ck_assert(was_untouched(pd, 0, KIB(192), three[0], by, ALL_ACCESS));
 	must_deregister(reg(pd, KIB(128), KIB(64), three[2], by, ALL_ACCESS));
 	ck_assert(was_untouched(pd, KIB(128), KIB(64), three[2], by, ALL_ACCESS));
+	must_deregister(reg(pd, KIB(64), KIB(128), three[1], by, ALL_ACCESS));
+	ck_assert(was_untouched(pd, KIB(64), KIB(128), three[1], by, ALL_ACCESS));
+	ck_assert_uint_eq(dmabuf_calls(), 3);
 	for (unsigned i = 0; i < 2; i++)
 		must_deregister(reg(pd, KIB(64), KIB(64), three[1], by, ALL_ACCESS));
-	ck_assert_uint_eq(dmabuf_calls(), 3);
-	ck_assert_uint_eq(dereg_calls(), 2);
+	ck_assert_uint_eq(dmabuf_calls(), 4);
+	ck_assert_uint_eq(dereg_calls(), 3);
 }
 END_TEST
 
@@ -513,6 +592,58 @@ START_TEST(memory_that_is_replaced_while_it_is_registered)
 }
 END_TEST
 
+/* Nobody saw the free of the region's memory; the program's dma-buf is of what took its place. */
+START_TEST(a_region_of_memory_that_was_freed_unseen)
+{
+	CUresult (*alloc)(CUdeviceptr *, size_t) =
+		(CUresult(*)(CUdeviceptr *, size_t))unwatched("cuMemAlloc_v2");
+	pindown_region *region;
+	struct ibv_mr *mr;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	/* A thread's first hit is compared with the driver, and then few. */
+	for (unsigned i = 0; i < 10; i++) {
+		ck_assert_int_eq(pindown_get(p, 4096, 0, &region), PINDOWN_OK);
+		pindown_put(region);
+	}
+	ck_assert_int_eq(sim_free_unseen(p), CUDA_SUCCESS);
+	ck_assert_int_eq(alloc(&taken, MIB(4)), CUDA_SUCCESS);
+	ck_assert_uint_eq(taken, p);
+	gpu_fill(p, 'n', KIB(64));
+	fd = export_range(p, MIB(4), 0);
+	mr = reg_at(0, KIB(64));
+	gpu_fill(p, 'm', KIB(4));
+	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + KIB(32), KIB(4)), RECORDER_OK);
+	ck_assert(gpu_holds(p + KIB(32), 'm', KIB(4)));
+	must_deregister(mr);
+	close(fd);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+END_TEST
+
+/* An answer of the driver that is an error leaves *handle alone: that is no export. */
+START_TEST(an_export_that_fails)
+{
+	int unknown;
+	CUresult result;
+
+	begin_with_export();
+	unknown = memfd_create("unknown", MFD_CLOEXEC);
+	result = cuMemGetHandleForAddressRange(&unknown, p + 1, MIB(2),
+					       CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+	ck_assert_int_ne(result, CUDA_SUCCESS);
+	result = cuMemGetHandleForAddressRange(&unknown, p, ~0ull << 12,
+					       CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+	ck_assert_int_ne(result, CUDA_SUCCESS);
+	must_deregister(reg(pd, 0, 4096, p, unknown, ALL_ACCESS));
+	ck_assert(was_untouched(pd, 0, 4096, p, unknown, ALL_ACCESS));
+	once(0, 4096);
+}
+END_TEST
+
 START_TEST(a_card_that_refuses_the_regions_dmabuf)
 {
 	struct ibv_mr *mr;
@@ -527,6 +658,14 @@ START_TEST(a_card_that_refuses_the_regions_dmabuf)
 	errno = 0;
 	ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS));
 	ck_assert_int_eq(errno, EIO);
+	/* The structure that was taken for it is not lost. */
+	mr = reg_at(0, 4096);
+	must_deregister(mr);
+	for (unsigned i = 0; i < 3; i++) {
+		recorder_fail(RECORDER_REG_DMABUF_MR, 2, EIO);
+		ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 4096, 4096, p, fd, ALL_ACCESS));
+	}
+	ck_assert_ptr_eq(reg_at(0, 4096), mr);
 }
 END_TEST
 
@@ -555,13 +694,66 @@ START_TEST(an_export_with_flags)
 	once(MIB(1) + 4096, 8192);
 	pcie = export_range(p + MIB(1), MIB(3), CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE);
 	mr = reg(pd, 4096, 8192, p + MIB(1) + 4096, pcie, ALL_ACCESS);
-	ck_assert(was_untouched(pd, 4096, 8192, p + MIB(1) + 4096, pcie, ALL_ACCESS));
+	/* From a duplicate: its offset is that of the program's call. */
+	ck_assert_uint_eq(last_call().addr, 4096);
+	ck_assert_int_ne(last_call().fd, pcie);
+	ck_assert_int_eq(fcntl(last_call().fd, F_GETFD), -1);
 	must_deregister(mr);
 	must_deregister(reg(pd, 4096, 8192, p + MIB(1) + 4096, pcie, ALL_ACCESS));
 	ck_assert_uint_eq(dmabuf_calls(), 2);
 	close(fd);
 	close(pcie);
 	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+END_TEST
+
+static int number, other_file;
+
+static void give_number_away(void *arg)
+{
+	(void)arg;
+	ck_assert_int_eq(dup2(other_file, number), number);
+}
+
+/* A thread of the program closes its descriptor during the call, and opens another one. */
+START_TEST(a_number_that_passes_to_another_file_meanwhile)
+{
+	struct ibv_mr *mr;
+	CUdeviceptr q;
+	int kept;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	q = gpu_alloc(MIB(4));
+	gpu_fill(p, 'p', KIB(64));
+	gpu_fill(q, 'q', KIB(64));
+	other_file = export_range(q, MIB(2), CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE);
+	number = export_range(p, MIB(2), CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE);
+	kept = dup(number);
+	recorder_meanwhile(RECORDER_REG_DMABUF_MR, give_number_away, NULL);
+	must_deregister(reg(pd, 0, KIB(64), p, number, ALL_ACCESS));
+	recorder_meanwhile(RECORDER_REG_DMABUF_MR, NULL, NULL);
+	/* What the cache has kept of that is right. */
+	mr = reg(pd, 0, KIB(64), p, kept, ALL_ACCESS);
+	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + KIB(32), KIB(4)), RECORDER_OK);
+	ck_assert(gpu_holds(p + KIB(32), 'p', KIB(4)));
+	gpu_fill(p, 'n', KIB(4));
+	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + KIB(32), KIB(4)), RECORDER_OK);
+	ck_assert(gpu_holds(p + KIB(32), 'n', KIB(4)));
+	ck_assert(gpu_holds(q, 'q', KIB(64)));
+	must_deregister(mr);
+	/* And the number stands for the other memory now. */
+	mr = reg(pd, 0, KIB(64), q, number, ALL_ACCESS);
+	ck_assert_int_eq(recorder_copy(mr->lkey, q, mr->rkey, q + KIB(32), KIB(4)), RECORDER_OK);
+	ck_assert(gpu_holds(p + KIB(32), 'n', KIB(4)));
+	must_deregister(mr);
+	close(kept);
+	close(number);
+	close(other_file);
+	gpu_free(p);
+	gpu_free(q);
 	ck_assert_uint_eq(recorder_open_mrs(), 0);
 	ck_assert_uint_eq(sim_kept_bytes(0), 0);
 }
@@ -640,6 +832,9 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, every_descriptor_of_the_memory_finds_the_same);
 	tcase_add_test(tc, the_program_may_close_its_descriptor);
 	tcase_add_test(tc, a_range_that_is_rounded_out_to_pages);
+	tcase_add_test(tc, an_allocation_much_smaller_than_a_page);
+	tcase_add_test(tc, a_range_that_begins_in_the_page_of_a_neighbour);
+	tcase_add_test(tc, it_is_made_from_the_regions_dmabuf);
 	tcase_add_test(tc, pool_memory);
 	tcase_add_test(tc, mapped_memory_of_two_handles);
 	tc = verbs_case(suite, "its end");
@@ -657,9 +852,12 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, a_range_over_several_allocations);
 	tcase_add_test(tc, a_dmabuf_of_memory_that_was_freed);
 	tcase_add_test(tc, memory_that_is_replaced_while_it_is_registered);
+	tcase_add_test(tc, a_region_of_memory_that_was_freed_unseen);
+	tcase_add_test(tc, an_export_that_fails);
 	tcase_add_test(tc, a_card_that_refuses_the_regions_dmabuf);
 	tcase_add_test(tc, a_card_that_takes_no_dmabufs_is_asked_once);
 	tcase_add_test(tc, an_export_with_flags);
+	tcase_add_test(tc, a_number_that_passes_to_another_file_meanwhile);
 	tc = verbs_case(suite, "processes and threads");
 	tcase_add_test(tc, a_child_leaves_its_parents_alone);
 	tcase_add_test(tc, threads_that_register_and_free);

@@ -109,6 +109,32 @@ START_TEST(switched_off_a_programs_dmabuf_is_libibverbs_own)
 }
 END_TEST
 
+START_TEST(switched_off_the_other_calls_are_left_alone)
+{
+	struct ibv_mr_init_attr attr = {
+		.length = 4096, .access = ALL_ACCESS, .comp_mask = IBV_REG_MR_MASK_ADDR};
+	CUdeviceptr p;
+	int fd;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	fd = export_of(p, MIB(4));
+	attr.addr = (void *)p;
+	ck_assert_ptr_null(ibv_reg_mr_ex(pd, &attr));
+	ck_assert_int_eq(errno, EFAULT);
+	ck_assert_ptr_null(mlx5dv_devx_umem_reg(device, (void *)p, 4096, IBV_ACCESS_LOCAL_WRITE));
+	ck_assert_int_eq(errno, EFAULT);
+	for (unsigned i = 0; i < 2; i++)
+		ck_assert_int_eq(
+			ibv_dereg_mr(mlx5dv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS, 0)), 0);
+	ck_assert_uint_eq(recorder_calls(RECORDER_MLX5_REG_DMABUF_MR), 2);
+	ck_assert_uint_eq(dereg_calls(), 2);
+	ck_assert_uint_eq(stats().hits + stats().misses, 0);
+	close(fd);
+	gpu_free(p);
+}
+END_TEST
+
 /* ---- PINDOWN_HELD=revoke ---- */
 
 START_TEST(a_registration_in_use_ends_with_its_memory)
@@ -210,6 +236,90 @@ START_TEST(a_revoked_one_can_be_changed_into_a_good_one)
 }
 END_TEST
 
+START_TEST(one_of_each_other_call_ends_with_its_memory)
+{
+	struct ibv_mr_init_attr attr = {.length = 4096, .access = ALL_ACCESS};
+	struct ibv_mr *mr[3];
+	CUdeviceptr p;
+	int fd;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	fd = export_of(p, MIB(4));
+	attr.comp_mask = IBV_REG_MR_MASK_ADDR;
+	attr.addr = (void *)p;
+	mr[0] = ibv_reg_mr_ex(pd, &attr);
+	attr.comp_mask = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET | IBV_REG_MR_MASK_IOVA;
+	attr.fd = fd;
+	attr.iova = p;
+	mr[1] = ibv_reg_mr_ex(pd, &attr);
+	mr[2] = mlx5dv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS,
+				     MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_ptr_nonnull(mr[i]);
+	ck_assert_uint_eq(recorder_open_mrs(), 3);
+	close(fd);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert_int_eq(recorder_copy(mr[i]->lkey, p, mr[i]->rkey, p + 1024, 1),
+				 RECORDER_LOCAL_ERROR);
+		must_deregister(mr[i]);
+	}
+	ck_assert_uint_eq(dereg_calls(), 3);
+}
+END_TEST
+
+/* The program's pointer stays good, also when libmlx5 uses its memory for another umem. */
+START_TEST(a_umem_in_use_ends_with_its_memory)
+{
+	struct mlx5dv_devx_umem *umem, *again;
+	CUdeviceptr p;
+	uint32_t old;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	umem = mlx5dv_devx_umem_reg(device, (void *)p, 4096, IBV_ACCESS_LOCAL_WRITE);
+	ck_assert_ptr_nonnull(umem);
+	old = umem->umem_id;
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_umems(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+	ck_assert(!recorder_umem_use(old, true));
+	ck_assert_uint_eq(gpu_alloc(MIB(4)), p);
+	again = mlx5dv_devx_umem_reg(device, (void *)p, 4096, IBV_ACCESS_LOCAL_WRITE);
+	ck_assert_uint_eq(umem->umem_id, old);
+	ck_assert_uint_ne(again->umem_id, old);
+	ck_assert_int_eq(mlx5dv_devx_umem_dereg(umem), 0);
+	ck_assert_uint_eq(recorder_calls(RECORDER_UMEM_DEREG), 1);
+	ck_assert_uint_eq(recorder_open_umems(), 1);
+	ck_assert_int_eq(mlx5dv_devx_umem_dereg(again), 0);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_umems(), 0);
+}
+END_TEST
+
+/* The program ends its object of the card first, then the umem. */
+START_TEST(a_umem_that_the_card_uses_ends_after_its_object)
+{
+	struct mlx5dv_devx_umem *umem;
+	CUdeviceptr p;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	umem = mlx5dv_devx_umem_reg(device, (void *)p, 4096, IBV_ACCESS_LOCAL_WRITE);
+	ck_assert(recorder_umem_use(umem->umem_id, true));
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_umems(), 1);
+	ck_assert_uint_eq(sim_kept_bytes(0), MIB(4));
+	ck_assert(recorder_umem_use(umem->umem_id, false));
+	ck_assert_int_eq(mlx5dv_devx_umem_dereg(umem), 0);
+	ck_assert_uint_eq(recorder_open_umems(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+END_TEST
+
 /* ---- PINDOWN_BACKEND=none ---- */
 
 START_TEST(a_programs_dmabuf_serves_without_a_regions)
@@ -222,7 +332,7 @@ START_TEST(a_programs_dmabuf_serves_without_a_regions)
 	fd = export_of(p, MIB(4));
 	for (unsigned i = 0; i < 2; i++)
 		must_deregister(ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS));
-	ck_assert_int_eq(last_dmabuf().fd, fd);
+	ck_assert_int_ne(last_dmabuf().fd, fd); /* a duplicate of it */
 	ck_assert_uint_eq(dmabuf_calls(), 1);
 	ck_assert_uint_eq(dereg_calls(), 0);
 	gpu_free(p);
@@ -300,12 +410,16 @@ static void add_tests(TCase *tc, unsigned mode)
 	case 1:
 		tcase_add_test(tc, switched_off_everything_is_libibverbs_own);
 		tcase_add_test(tc, switched_off_a_programs_dmabuf_is_libibverbs_own);
+		tcase_add_test(tc, switched_off_the_other_calls_are_left_alone);
 		break;
 	case 2:
 		tcase_add_test(tc, a_registration_in_use_ends_with_its_memory);
 		tcase_add_test(tc, what_is_freed_in_stream_order_ends_when_it_is_handed_out_again);
 		tcase_add_test(tc, a_revoked_one_can_be_changed_into_a_good_one);
 		tcase_add_test(tc, one_by_a_programs_dmabuf_ends_with_its_memory);
+		tcase_add_test(tc, one_of_each_other_call_ends_with_its_memory);
+		tcase_add_test(tc, a_umem_in_use_ends_with_its_memory);
+		tcase_add_test(tc, a_umem_that_the_card_uses_ends_after_its_object);
 		break;
 	case 3:
 		tcase_add_test(tc, without_a_descriptor_libibverbs_is_asked);

@@ -5,6 +5,7 @@
  * check conditions that hold in any order.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -356,17 +357,57 @@ static int run_each(char **argv)
 	return failed != 0;
 }
 
+/*
+ * By the name test_verbs_threads_traced, the same with a trace: each free of registered memory then
+ * looks for the registrations of it, which other threads make and end meanwhile.
+ */
+static const char *trace_everything(const char *name)
+{
+	char folder[] = "/tmp/pindown-threads-XXXXXX", file[sizeof(folder) + 8];
+
+	if (strstr(name, "traced") && !getenv("VERBS_TEST_TRACES")) {
+		if (!mkdtemp(folder))
+			exit(2);
+		snprintf(file, sizeof(file), "%s/t.pdt", folder);
+		setenv("PINDOWN_TRACE", file, 1);
+		setenv("VERBS_TEST_TRACES", folder, 1);
+	}
+	return getenv("VERBS_TEST_TRACES");
+}
+
+/* Also of processes that have not ended in order. */
+static void remove_traces(const char *folder)
+{
+	struct dirent *found;
+	DIR *directory = folder ? opendir(folder) : NULL;
+
+	while (directory && (found = readdir(directory)))
+		unlinkat(dirfd(directory), found->d_name, 0);
+	if (directory)
+		closedir(directory);
+	if (folder)
+		rmdir(folder);
+}
+
 int main(int argc, char **argv)
 {
 	const char *only = getenv("VERBS_TEST_ONLY"), *sanitizer = getenv("SAN");
 	Suite *suite = suite_create("verbs, threads");
 	TCase *tc = verbs_case(suite, "threads");
 	const TTest *const *test = all_tests();
+	const char *folder = trace_everything(argv[0]);
+	int result;
 
-	if (sanitizer && strcmp(sanitizer, "thread") == 0 && !only)
-		return run_each(argv);
+	if (sanitizer && strcmp(sanitizer, "thread") == 0 && !only) {
+		result = run_each(argv);
+		remove_traces(folder);
+		return result;
+	}
 	for (int i = 0; test[i]; i++)
 		if (!only || i == atoi(only))
 			tcase_add_test(tc, test[i]);
-	return run_verbs_tests(argc, argv, suite);
+	result = run_verbs_tests(argc, argv, suite);
+	if (!only)
+		remove_traces(folder);
+	return result;
 }

@@ -154,7 +154,8 @@ static void print_verbs(const struct checked *checked)
 		if (!file->verbs_linked.count && !looks_up_verbs(file))
 			continue;
 		if (!any)
-			out_print("\n  %swatched calls of libibverbs%s\n", out_bold(), out_plain());
+			out_print("\n  %swatched calls of libibverbs and libmlx5%s\n", out_bold(),
+				  out_plain());
 		any = true;
 		for (unsigned n = 0; n < file->verbs_linked.count; n++)
 			print_call(file->verbs_linked.list[n], file, "linked", is_reached(checked));

@@ -87,6 +87,7 @@ static void look_at_data(struct elf_file *file, const char *data, size_t size)
 {
 	find_names(&file->named, data, size, "cu", watched_name);
 	find_names(&file->verbs_named, data, size, "ibv_", watched_verb);
+	find_names(&file->verbs_named, data, size, "mlx5dv_", watched_verb);
 	find_runtime_names(file, data, size);
 	if (has(data, size, "libcuda.so"))
 		file->names_driver = true;

@@ -27,7 +27,7 @@ static const char help[] =
 	"                   start, or with ns, us or ms behind each number\n"
 	"  --event LIST     events of these kinds, with commas between: call, pin,\n"
 	"                   unpin, hit, evict, invalidate, map, error, register,\n"
-	"                   deregister, held, export, outlived, lost\n"
+	"                   deregister, held, export, outlived, holder, lost\n"
 	"  --failed         failed calls and pins, errors, lost events, missed\n"
 	"                   invalidations, outlived memory\n"
 	"\n"

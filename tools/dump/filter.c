@@ -154,7 +154,7 @@ bool event_failed(const struct event *event)
 {
 	return event->record.result != 0 || event->record.event == PDN_EV_ERROR ||
 	       event->record.event == PDN_EV_LOST || event->record.event == PDN_EV_OUTLIVED ||
-	       (event->record.flags & PDN_TRACE_MISSED);
+	       event->record.event == PDN_EV_HOLDER || (event->record.flags & PDN_TRACE_MISSED);
 }
 
 static bool overlaps(const struct filter *filter, uint64_t addr, uint64_t size)

@@ -174,6 +174,8 @@ static char *put_arguments(char *at, const struct event *event)
 {
 	const struct record *record = &event->record;
 	const char *caller = record->stack ? symbols_caller_text(event->file, record->stack) : NULL;
+	const char *maker =
+		record->origin ? symbols_caller_text(event->file, record->origin) : NULL;
 
 	at = put_hex(put_text(at, ",\"args\":{\"addr\":\""), record->addr);
 	at = put_decimal(put_text(at, "\",\"size\":"), record->size);
@@ -190,6 +192,8 @@ static char *put_arguments(char *at, const struct event *event)
 		at = json_quoted(put_text(at, ",\"text\":"), record->text, record->text_length);
 	if (caller)
 		at = json_quoted(put_text(at, ",\"caller\":"), caller, strlen(caller));
+	if (maker)
+		at = json_quoted(put_text(at, ",\"registered by\":"), maker, strlen(maker));
 	*at++ = '}';
 	return at;
 }

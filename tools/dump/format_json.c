@@ -73,6 +73,10 @@ static char *put_flags(char *at, unsigned flags)
 		at = put_text(at, ",\"no_sync_memops\":true");
 	if (flags & PDN_TRACE_FELL_BACK)
 		at = put_text(at, ",\"fell_back\":true");
+	if (flags & PDN_TRACE_REVOKED)
+		at = put_text(at, ",\"revoked\":true");
+	if (flags & PDN_TRACE_PCIE)
+		at = put_text(at, ",\"pcie\":true");
 	return at;
 }
 
@@ -104,7 +108,8 @@ static char *put_region(char *at, const struct record *record)
 /* The meaning of `extra` depends on the event. */
 static char *put_note(char *at, const struct record *record)
 {
-	bool object = record->event == PDN_EV_REGISTER || record->event == PDN_EV_DEREGISTER;
+	bool object = record->event == PDN_EV_REGISTER || record->event == PDN_EV_DEREGISTER ||
+		      (record->event == PDN_EV_HOLDER && !(record->flags & PDN_TRACE_IMPORTED));
 
 	if (object) {
 		at = put_address(at, ",\"owner\":", record->extra);
@@ -154,18 +159,19 @@ static char *put_place(char *at, const struct place *place)
 }
 
 /* Prints the caller, or all places with --stacks; each place may take a whole out_reserve(). */
-static char *put_stack(char *at, const struct event *event)
+static char *put_stack(char *at, const struct event *event, uint32_t stack, const char *caller_key,
+		       const char *stack_key)
 {
 	struct place places[MAX_PLACES];
 	const struct place *caller;
 	unsigned count;
 
 	if (!format_stacks) {
-		caller = symbols_caller(event->file, event->record.stack);
-		return caller ? put_place(put_text(at, ",\"caller\":"), caller) : at;
+		caller = symbols_caller(event->file, stack);
+		return caller ? put_place(put_text(at, caller_key), caller) : at;
 	}
-	count = symbols_stack(event->file, event->record.stack, places);
-	at = put_text(at, ",\"stack\":[");
+	count = symbols_stack(event->file, stack, places);
+	at = put_text(at, stack_key);
 	for (unsigned i = 0; i < count; i++) {
 		if (i)
 			*at++ = ',';
@@ -210,7 +216,13 @@ static void print_event(const struct event *event)
 					 record->text_length);
 		if (record->stack) {
 			out_commit(at);
-			at = put_stack(out_reserve(), event);
+			at = put_stack(out_reserve(), event, record->stack,
+				       ",\"caller\":", ",\"stack\":[");
+		}
+		if (record->origin) {
+			out_commit(at);
+			at = put_stack(out_reserve(), event, record->origin,
+				       ",\"registered_by\":", ",\"registered_by_stack\":[");
 		}
 	}
 	at = put_text(at, "}\n");

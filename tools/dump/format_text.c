@@ -2,6 +2,9 @@
 /* Prints events in aligned columns. Lines that begin with # are not events. */
 #include "tools/dump/format.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "tools/dump/filter.h"
 #include "tools/ui/names.h"
 #include "tools/base/out.h"
@@ -88,6 +91,7 @@ static const char *colour_of(const struct event *event)
 	case PDN_EV_INVALIDATE:
 	case PDN_EV_HELD:
 		return out_yellow();
+	case PDN_EV_HOLDER:
 	case PDN_EV_OUTLIVED:
 		return out_red();
 	default:
@@ -166,9 +170,10 @@ static char *put_key(char *at, const char *key)
 /* The meaning of `extra` depends on the event. */
 static char *put_note(char *at, const struct record *record)
 {
-	switch (record->event) {
+	switch (record->flags & PDN_TRACE_IMPORTED ? PDN_EV_OUTLIVED : record->event) {
 	case PDN_EV_REGISTER:
 	case PDN_EV_DEREGISTER:
+	case PDN_EV_HOLDER:
 		at = put_decimal(put_key(at, "object"), record->number);
 		at = put_hex(put_key(at, "owner"), record->extra);
 		return put_hex(put_key(at, "key"), record->key);
@@ -218,6 +223,10 @@ static char *put_more(char *at, const struct record *record)
 		at = put_text(at, " no-sync-memops");
 	if (record->flags & PDN_TRACE_FELL_BACK)
 		at = put_text(at, " fell-back");
+	if (record->flags & PDN_TRACE_REVOKED)
+		at = put_text(at, " revoked");
+	if (record->flags & PDN_TRACE_PCIE)
+		at = put_text(at, " pcie");
 	if (record->text) {
 		*at++ = ' ';
 		for (unsigned i = 0; i < record->text_length; i++)
@@ -226,10 +235,10 @@ static char *put_more(char *at, const struct record *record)
 	return at;
 }
 
-static void print_stack(const struct event *event)
+static void print_stack(const struct event *event, uint32_t stack)
 {
 	struct place places[MAX_PLACES];
-	unsigned count = symbols_stack(event->file, event->record.stack, places);
+	unsigned count = symbols_stack(event->file, stack, places);
 	char text[PLACE_TEXT_SIZE];
 
 	for (unsigned i = 0; i < count; i++) {
@@ -254,6 +263,26 @@ static char *put_caller(char *at, const struct event *event)
 	return caller ? put_text(put_text(at, "  < "), caller) : at;
 }
 
+/* The library comes first: it is the one to fix. */
+static char *put_origin(char *at, const struct event *event)
+{
+	const struct trace_file *file = event->file;
+	uint32_t stack = event->record.origin;
+	const struct place *place = stack ? symbols_caller(file, stack) : NULL;
+	char name[PLACE_TEXT_SIZE];
+	const char *slash;
+
+	if (!place)
+		return at;
+	at = put_text(at, "  registered by ");
+	if (place->module && place->function) {
+		slash = strrchr(place->module, '/');
+		snprintf(name, sizeof(name), "%s: ", slash ? slash + 1 : place->module);
+		at = put_text(at, name);
+	}
+	return put_text(at, symbols_caller_text(file, stack));
+}
+
 static void print_event(const struct event *event)
 {
 	const struct record *record = &event->record;
@@ -276,6 +305,7 @@ static void print_event(const struct event *event)
 		at = put_result(at, event);
 		at = put_right(at, duration_text(event->took).text, TOOK);
 		at = put_more(at, record);
+		at = put_origin(at, event);
 		at = put_caller(at, event);
 	}
 	while (at[-1] == ' ')
@@ -285,7 +315,12 @@ static void print_event(const struct event *event)
 	*at++ = '\n';
 	out_commit(at);
 	if (format_stacks && record->stack)
-		print_stack(event);
+		print_stack(event, record->stack);
+	if (format_stacks && record->origin) {
+		at = put_spaces(out_reserve(), TIME + 6);
+		out_commit(put_text(at, "registered by\n"));
+		print_stack(event, record->origin);
+	}
 }
 
 static void print_notes(const struct reader *reader)

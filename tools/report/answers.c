@@ -82,6 +82,9 @@ static void print_problems(const struct tally *tally)
 	snprintf(more, sizeof(more), ": the program held them when it freed their memory; %s",
 		 bytes_text(tally->holders.held_bytes).text);
 	print_count("Held registrations", tally->holders.held, WRONG, more);
+	if (tally->holders.registrations_revoked)
+		print_count("Revoked registrations", tally->holders.registrations_revoked, NOTE,
+			    ": deregistered before a free while the program still had them");
 	snprintf(more, sizeof(more),
 		 ": memory freed while the program had a dma-buf of it open; %s",
 		 bytes_text(tally->holders.outlived_bytes).text);

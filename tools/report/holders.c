@@ -2,7 +2,6 @@
 /* Counts and prints registrations and dma-bufs that outlived their memory. */
 #include "tools/report/holders.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,6 +117,9 @@ void holders_count(struct holders *holders, const struct event *event)
 	case PDN_EV_OUTLIVED:
 		add_outlived(holders, event);
 		break;
+	case PDN_EV_HOLDER:
+		registrations_count(holders, event);
+		break;
 	default:
 		break;
 	}
@@ -152,6 +154,7 @@ void holders_free(struct holders *holders)
 {
 	release(holders->exports);
 	release(holders->outlived);
+	release(holders->registrations);
 	release(holders->consumers);
 }
 
@@ -194,22 +197,6 @@ static const char *state_of(const struct outlived *outlived)
 	if (outlived->imported)
 		return outlived->open ? "open, registered" : "registered";
 	return "open";
-}
-
-/* The library comes first: it is the one to fix. */
-static char *put_maker(char *at, const struct trace_file *file, uint32_t stack)
-{
-	const struct place *place = stack ? symbols_caller(file, stack) : NULL;
-	const char *slash = place && place->module ? strrchr(place->module, '/') : NULL;
-	char text[PLACE_TEXT_SIZE];
-
-	if (!place)
-		return put_text(at, "-");
-	if (place->module && place->function) {
-		snprintf(text, sizeof(text), "%s: ", slash ? slash + 1 : place->module);
-		at = put_text(at, text);
-	}
-	return put_text(at, place_text(place, text));
 }
 
 static void print_outlived(const struct outlived *outlived, const struct reader *reader)
@@ -260,6 +247,7 @@ static void print_all_outlived(const struct holders *holders, const struct reade
 
 void holders_print(const struct holders *holders, const struct reader *reader, unsigned max)
 {
+	registrations_print(holders, reader, max);
 	print_all_outlived(holders, reader, max);
 	print_consumers(holders, max);
 }

@@ -24,6 +24,14 @@ struct outlived {
 	bool open, imported;
 };
 
+/* A registration that the program had when its memory was freed. */
+struct registration {
+	uint32_t file, tid;
+	uint32_t made_by, freed_by; /* stacks; 0: unknown */
+	uint64_t ts, addr, size;
+	bool ordered, revoked;
+};
+
 struct consumer {
 	char name[PDN_ERROR_MAX_TEXT + 1];
 	uint64_t made, failed, destroyed, revoked;
@@ -39,6 +47,10 @@ struct holders {
 	unsigned outlived_count, outlived_capacity;
 	uint64_t outlived_all, outlived_bytes; /* including those not listed */
 	uint64_t outlived_ordered;	       /* not included above: freed in stream order */
+	struct registration *registrations;
+	unsigned registration_count, registration_capacity;
+	uint64_t registrations_all; /* including those not listed */
+	uint64_t registrations_revoked, registrations_ordered;
 	struct consumer *consumers;
 	unsigned consumer_count, consumer_capacity;
 	uint64_t held, held_bytes;
@@ -52,5 +64,12 @@ void holders_free(struct holders *holders);
 
 /* Prints their parts of the report, with lists of up to `max` lines. */
 void holders_print(const struct holders *holders, const struct reader *reader, unsigned max);
+
+/* registrations.c: the same for registrations that the program had. */
+void registrations_count(struct holders *holders, const struct event *event);
+void registrations_print(const struct holders *holders, const struct reader *reader, unsigned max);
+
+/* The code that a stack's caller is in, its library first. */
+char *put_maker(char *at, const struct trace_file *file, uint32_t stack);
 
 #endif

@@ -219,6 +219,15 @@ static void print_details(const struct process *process, bool on_screen)
 			  count_text(stats->fallbacks).text);
 		end_line(on_screen);
 	}
+	if (stats->object_kept_regions || stats->objects_revoked) {
+		out_print("  memory freed under a registration: %s kept in %s region%s; "
+			  "registrations revoked %s",
+			  bytes_text(stats->object_kept_bytes).text,
+			  count_text(stats->object_kept_regions).text,
+			  stats->object_kept_regions == 1 ? "" : "s",
+			  count_text(stats->objects_revoked).text);
+		end_line(on_screen);
+	}
 	for (unsigned i = 0; i < PDN_TOP_DEVICES; i++) {
 		if (!process->device_bytes[i])
 			continue;
@@ -271,6 +280,10 @@ static void print_json_process(const struct process *process)
 	json_number("dmabufs", stats->dmabufs);
 	json_number("max_dmabufs", stats->max_dmabufs);
 	json_number("fallbacks", stats->fallbacks);
+	json_number("objects_revoked", stats->objects_revoked);
+	json_number("object_kept_bytes", stats->object_kept_bytes);
+	json_number("object_kept_regions", stats->object_kept_regions);
+	json_number("exports_saved", stats->exports_saved);
 	json_begin_object("devices");
 	for (unsigned i = 0; i < PDN_TOP_DEVICES; i++) {
 		char device[16];

@@ -154,6 +154,7 @@ void record_decode(const uint64_t *words, struct record *record)
 	record->stack = (uint32_t)next_field(&at, fields, PDN_HAS_STACK);
 	record->key = next_field(&at, fields, PDN_HAS_KEY);
 	record->number = (uint32_t)next_field(&at, fields, PDN_HAS_NUMBER);
+	record->origin = (uint32_t)next_field(&at, fields, PDN_HAS_ORIGIN);
 	at = words + 2 + field_words(fields);
 	if (fields & PDN_HAS_REGION) {
 		record->region = (uint32_t)region;

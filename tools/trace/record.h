@@ -22,7 +22,8 @@ struct record {
 	int64_t result;
 	uint64_t taken; /* ticks */
 	uint64_t addr, size, extra, pin_addr, pin_size, buffer_id, context;
-	uint32_t stack; /* 0: none */
+	uint32_t stack;	 /* 0: none */
+	uint32_t origin; /* of a note: the stack that made the registration; 0: none */
 	uint64_t key;
 	uint32_t number; /* of a consumer object, or of the program's dma-buf */
 	uint64_t lost;

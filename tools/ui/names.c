@@ -194,7 +194,7 @@ const char *result_name(const char *call, bool is_note, int64_t result)
 {
 	if (result < 0)
 		return pindown_result_name(result);
-	if (is_note || (call && strncmp(call, "ibv_", 4) == 0))
+	if (is_note || (call && (strncmp(call, "ibv_", 4) == 0 || strncmp(call, "mlx5", 4) == 0)))
 		return errno_name(result);
 	return driver_result_name(result);
 }

@@ -3,8 +3,10 @@
  * An RDMA device made of QEMU's edu device: a host channel adapter (HCA) as ib_core and rdma-core
  * see one, small enough to read. It has protection domains, memory regions from host memory and
  * from dma-bufs, completion queues, and reliable connections between queue pairs of this one
- * device, which carry RDMA writes and reads. Edu's DMA engine moves the bytes, by the addresses of
- * the kernel's DMA API: through the IOMMU, if there is one, and straight into a GPU's BAR.
+ * device, which carry RDMA writes, reads and atomic operations. Edu's DMA engine moves the bytes,
+ * by the addresses of the kernel's DMA API: through the IOMMU, if there is one, and straight into a
+ * GPU's BAR. The driver computes the result of an atomic operation, in a word that the engine
+ * copies from and to memory. These are atomic with respect to this device only.
  *
  * Work requests and completions go through the kernel (no queue is shared with the process), and a
  * transfer takes a tenth of a second for 2 KiB. It is for tests.
@@ -40,7 +42,9 @@ enum hca_counter {
 struct hca {
 	struct ib_device ib;
 	struct pci_dev *pci;
-	struct edu_engine engine; /* its lock also protects the members of mrs and qps */
+	struct edu_engine engine; /* its lock also protects the members of mrs and qps, and word */
+	u64 *word;		  /* operand and result of an atomic operation */
+	dma_addr_t word_address;
 	struct workqueue_struct *work;
 	struct xarray mrs; /* by key >> 8 */
 	struct xarray qps; /* by number */

@@ -24,6 +24,7 @@ static int hca_query_device(struct ib_device *ib, struct ib_device_attr *attr,
 	attr->max_pd = HCA_MAX_WORK;
 	attr->max_qp_rd_atom = 1;
 	attr->max_qp_init_rd_atom = 1;
+	attr->atomic_cap = IB_ATOMIC_HCA;
 	attr->max_pkeys = 1;
 	return 0;
 }
@@ -146,6 +147,10 @@ static int hca_probe(struct pci_dev *pci, const struct pci_device_id *id)
 	xa_init_flags(&hca->mrs, XA_FLAGS_ALLOC1);
 	xa_init_flags(&hca->qps, XA_FLAGS_ALLOC1);
 	error = -ENOMEM;
+	hca->word = dmam_alloc_coherent(&pci->dev, sizeof(*hca->word), &hca->word_address,
+					GFP_KERNEL);
+	if (!hca->word)
+		goto dealloc;
 	hca->work = alloc_ordered_workqueue("edu_hca", 0);
 	if (!hca->work)
 		goto dealloc;

@@ -20,7 +20,7 @@ MODULE_PARM_DESC(pinned, "pin dma-bufs: their exporter can't take them back");
 
 #define HCA_ACCESS                                                                      \
 	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_READ |       \
-	 IB_ZERO_BASED | IB_ACCESS_RELAXED_ORDERING)
+	 IB_ACCESS_REMOTE_ATOMIC | IB_ZERO_BASED | IB_ACCESS_RELAXED_ORDERING)
 
 struct hca_mr {
 	struct ib_mr ib;

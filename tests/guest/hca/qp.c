@@ -15,6 +15,7 @@ struct hca_send {
 	struct ib_wc wc; /* its completion */
 	bool silent;	 /* no completion on success */
 	u64 remote;
+	u64 compare_add, swap; /* of an atomic operation */
 	u32 rkey;
 	u32 length; /* length of all pieces */
 	int count;
@@ -91,6 +92,74 @@ static enum ib_wc_status move_piece(struct hca *hca, struct hca_qp *qp, const st
 	return IB_WC_SUCCESS;
 }
 
+/* ---- atomic operations ---- */
+
+#define ATOMIC_BYTES sizeof(u64)
+
+static bool is_atomic(const struct hca_send *send)
+{
+	return send->wc.opcode == IB_WC_FETCH_ADD || send->wc.opcode == IB_WC_COMP_SWAP;
+}
+
+static u64 result_of(const struct hca_send *send, u64 old)
+{
+	if (send->wc.opcode == IB_WC_FETCH_ADD)
+		return old + send->compare_add;
+	return old == send->compare_add ? send->swap : old;
+}
+
+/* Brings the word at `remote` to `local`, and puts the result in its place. */
+static int exchange(struct hca *hca, const struct hca_send *send, u64 local, u64 remote)
+{
+	int error = edu_copy(&hca->engine, remote, hca->word_address, ATOMIC_BYTES);
+	u64 old = *hca->word;
+
+	if (!error)
+		error = edu_copy(&hca->engine, hca->word_address, local, ATOMIC_BYTES);
+	if (error)
+		return error;
+	*hca->word = result_of(send, old);
+	return edu_copy(&hca->engine, hca->word_address, remote, ATOMIC_BYTES);
+}
+
+static enum ib_wc_status move_atomic(struct hca *hca, struct hca_qp *qp,
+				     const struct hca_send *send)
+{
+	struct hca_qp *responder = responder_of(hca, qp);
+	u64 local, remote;
+	u32 run;
+
+	if (qp->state != IB_QPS_RTS)
+		return IB_WC_WR_FLUSH_ERR;
+	if (!responder)
+		return IB_WC_RETRY_EXC_ERR;
+	if (!IS_ALIGNED(send->sge->addr, ATOMIC_BYTES) ||
+	    !hca_translate(hca, qp->ib.pd, send->sge->lkey, send->sge->addr, ATOMIC_BYTES,
+			   IB_ACCESS_LOCAL_WRITE, &local, &run))
+		return IB_WC_LOC_PROT_ERR;
+	if (!(responder->attr.qp_access_flags & IB_ACCESS_REMOTE_ATOMIC) ||
+	    !IS_ALIGNED(send->remote, ATOMIC_BYTES) ||
+	    !hca_translate(hca, responder->ib.pd, send->rkey, send->remote, ATOMIC_BYTES,
+			   IB_ACCESS_REMOTE_ATOMIC, &remote, &run))
+		return refused(responder);
+	if (!IS_ALIGNED(local | remote, ATOMIC_BYTES) || exchange(hca, send, local, remote))
+		return IB_WC_LOC_QP_OP_ERR;
+	return IB_WC_SUCCESS;
+}
+
+static enum ib_wc_status carry_out_atomic(struct hca *hca, struct hca_qp *qp,
+					  const struct hca_send *send)
+{
+	enum ib_wc_status status;
+
+	mutex_lock(&hca->engine.lock);
+	status = move_atomic(hca, qp, send);
+	if (status)
+		qp_fails(qp);
+	mutex_unlock(&hca->engine.lock);
+	return status;
+}
+
 /* ---- the queue ---- */
 
 static enum ib_wc_status carry_out(struct hca *hca, struct hca_qp *qp, const struct hca_send *send)
@@ -136,20 +205,55 @@ static void qp_works(struct work_struct *work)
 	struct hca_send *send;
 
 	while ((send = next_send(qp))) {
-		send->wc.status = carry_out(hca, qp, send);
+		send->wc.status = is_atomic(send) ? carry_out_atomic(hca, qp, send) :
+						    carry_out(hca, qp, send);
 		if (send->wc.status || !send->silent)
 			hca_complete(qp->ib.send_cq, &send->wc);
 		kfree(send);
 	}
 }
 
+static bool opcode_of(const struct ib_send_wr *wr, enum ib_wc_opcode *opcode)
+{
+	switch (wr->opcode) {
+	case IB_WR_RDMA_WRITE:
+		*opcode = IB_WC_RDMA_WRITE;
+		return true;
+	case IB_WR_RDMA_READ:
+		*opcode = IB_WC_RDMA_READ;
+		return true;
+	case IB_WR_ATOMIC_FETCH_AND_ADD:
+		*opcode = IB_WC_FETCH_ADD;
+		return true;
+	case IB_WR_ATOMIC_CMP_AND_SWP:
+		*opcode = IB_WC_COMP_SWAP;
+		return true;
+	default:
+		return false;
+	}
+}
+
+static void take_remote(struct hca_send *send, const struct ib_send_wr *wr)
+{
+	if (is_atomic(send)) {
+		send->remote = atomic_wr(wr)->remote_addr;
+		send->rkey = atomic_wr(wr)->rkey;
+		send->compare_add = atomic_wr(wr)->compare_add;
+		send->swap = atomic_wr(wr)->swap;
+	} else {
+		send->remote = rdma_wr(wr)->remote_addr;
+		send->rkey = rdma_wr(wr)->rkey;
+	}
+}
+
 static struct hca_send *send_new(struct hca_qp *qp, const struct ib_send_wr *wr)
 {
+	enum ib_wc_opcode opcode;
 	struct hca_send *send;
 	u64 length = 0;
 	int i;
 
-	if (wr->opcode != IB_WR_RDMA_WRITE && wr->opcode != IB_WR_RDMA_READ)
+	if (!opcode_of(wr, &opcode))
 		return ERR_PTR(-EOPNOTSUPP);
 	if (wr->num_sge > (int)qp->init.cap.max_send_sge || wr->send_flags & IB_SEND_INLINE)
 		return ERR_PTR(-EINVAL);
@@ -162,15 +266,18 @@ static struct hca_send *send_new(struct hca_qp *qp, const struct ib_send_wr *wr)
 		return ERR_PTR(-ENOMEM);
 	send->wc.wr_id = wr->wr_id;
 	send->wc.qp = &qp->ib;
-	send->wc.opcode = wr->opcode == IB_WR_RDMA_READ ? IB_WC_RDMA_READ : IB_WC_RDMA_WRITE;
+	send->wc.opcode = opcode;
 	send->wc.byte_len = length;
 	send->silent = qp->init.sq_sig_type == IB_SIGNAL_REQ_WR &&
 		       !(wr->send_flags & IB_SEND_SIGNALED);
-	send->remote = rdma_wr(wr)->remote_addr;
-	send->rkey = rdma_wr(wr)->rkey;
+	take_remote(send, wr);
 	send->length = length;
 	send->count = wr->num_sge;
 	memcpy(send->sge, wr->sg_list, wr->num_sge * sizeof(*wr->sg_list));
+	if (is_atomic(send) && (send->count != 1 || length != ATOMIC_BYTES)) {
+		kfree(send);
+		return ERR_PTR(-EINVAL);
+	}
 	return send;
 }
 

@@ -30,8 +30,9 @@ static void make_ready(struct ibv_qp *qp, const struct ibv_qp *other)
 {
 	modify(qp, (struct ibv_qp_attr){.qp_state = IBV_QPS_RESET}, 0);
 	modify(qp,
-	       (struct ibv_qp_attr){
-		       .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = ALL_ACCESS},
+	       (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT,
+				    .port_num = 1,
+				    .qp_access_flags = ALL_ACCESS | IBV_ACCESS_REMOTE_ATOMIC},
 	       IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	modify(qp,
 	       (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
@@ -90,30 +91,52 @@ void disconnect(struct connection *connection)
 	check_equal(ibv_close_device(connection->context), 0);
 }
 
-enum ibv_wc_status rdma(struct connection *connection, enum ibv_wr_opcode opcode,
-			struct place local, struct place remote, uint32_t length)
+/* From post to completion. */
+static enum ibv_wc_status complete(struct connection *connection, struct ibv_send_wr *wr)
 {
-	struct ibv_sge sge = {local.address, length, local.key};
-	struct ibv_send_wr *bad, wr = {
-					 .wr_id = 17,
-					 .sg_list = &sge,
-					 .num_sge = 1,
-					 .opcode = opcode,
-					 .send_flags = IBV_SEND_SIGNALED,
-					 .wr.rdma = {remote.address, remote.key},
-				 };
+	struct ibv_send_wr *bad;
 	struct ibv_cq *cq;
 	struct ibv_wc wc;
 	void *context;
 
+	wr->wr_id = 17;
+	wr->num_sge = 1;
+	wr->send_flags = IBV_SEND_SIGNALED;
 	check_equal(ibv_req_notify_cq(connection->cq, 0), 0);
-	check_equal(ibv_post_send(connection->qp[0], &wr, &bad), 0);
+	check_equal(ibv_post_send(connection->qp[0], wr, &bad), 0);
 	check_equal(ibv_get_cq_event(connection->channel, &cq, &context), 0);
 	ibv_ack_cq_events(cq, 1);
 	check_equal(ibv_poll_cq(connection->cq, 1, &wc), 1);
 	check_equal(wc.wr_id, 17);
 	check_equal(wc.qp_num, connection->qp[0]->qp_num);
 	return wc.status;
+}
+
+enum ibv_wc_status rdma(struct connection *connection, enum ibv_wr_opcode opcode,
+			struct place local, struct place remote, uint32_t length)
+{
+	struct ibv_sge sge = {local.address, length, local.key};
+	struct ibv_send_wr wr = {
+		.sg_list = &sge,
+		.opcode = opcode,
+		.wr.rdma = {remote.address, remote.key},
+	};
+
+	return complete(connection, &wr);
+}
+
+enum ibv_wc_status rdma_atomic(struct connection *connection, enum ibv_wr_opcode opcode,
+			       struct place local, struct place remote, uint64_t compare_add,
+			       uint64_t swap)
+{
+	struct ibv_sge sge = {local.address, sizeof(uint64_t), local.key};
+	struct ibv_send_wr wr = {
+		.sg_list = &sge,
+		.opcode = opcode,
+		.wr.atomic = {remote.address, compare_add, swap, remote.key},
+	};
+
+	return complete(connection, &wr);
 }
 
 unsigned long hca_count(const char *name)

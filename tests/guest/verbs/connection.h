@@ -34,6 +34,9 @@ struct place {
 /* One RDMA request, from post to completion. */
 enum ibv_wc_status rdma(struct connection *connection, enum ibv_wr_opcode opcode,
 			struct place local, struct place remote, uint32_t length);
+enum ibv_wc_status rdma_atomic(struct connection *connection, enum ibv_wr_opcode opcode,
+			       struct place local, struct place remote, uint64_t compare_add,
+			       uint64_t swap);
 
 /* A counter of the device's driver, in debugfs. */
 unsigned long hca_count(const char *name);

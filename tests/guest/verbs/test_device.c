@@ -56,6 +56,39 @@ TEST(bytes_move)
 	check_equal(hca_count("live_mrs"), 0);
 }
 
+TEST(atomic_operations)
+{
+	struct connection pair = connect_pair();
+	struct buffer here = buffer_new(&pair, ALL_ACCESS);
+	struct buffer there = buffer_new(&pair, ALL_ACCESS | IBV_ACCESS_REMOTE_ATOMIC);
+	struct buffer plain = buffer_new(&pair, ALL_ACCESS);
+	uint64_t *old = (uint64_t *)here.data, *word = (uint64_t *)there.data;
+
+	*word = 40;
+	check_equal(rdma_atomic(&pair, IBV_WR_ATOMIC_FETCH_AND_ADD, start_of(&here), in(&there, 0),
+				2, 0),
+		    IBV_WC_SUCCESS);
+	check_equal(*old, 40);
+	check_equal(*word, 42);
+	check_equal(rdma_atomic(&pair, IBV_WR_ATOMIC_CMP_AND_SWP, start_of(&here), in(&there, 0),
+				41, 7),
+		    IBV_WC_SUCCESS);
+	check_equal(*old, 42);
+	check_equal(*word, 42);
+	check_equal(rdma_atomic(&pair, IBV_WR_ATOMIC_CMP_AND_SWP, start_of(&here), in(&there, 0),
+				42, 7),
+		    IBV_WC_SUCCESS);
+	check_equal(*word, 7);
+	check_equal(rdma_atomic(&pair, IBV_WR_ATOMIC_FETCH_AND_ADD, start_of(&here), in(&plain, 0),
+				1, 0),
+		    IBV_WC_REM_ACCESS_ERR);
+	reconnect(&pair);
+	check_equal(rdma_atomic(&pair, IBV_WR_ATOMIC_FETCH_AND_ADD, start_of(&here), in(&there, 4),
+				1, 0),
+		    IBV_WC_REM_ACCESS_ERR);
+	check_equal(*word, 7);
+}
+
 /* Requests that must fail, with their status; then the connection is made again. */
 static void refused(struct connection *pair, enum ibv_wr_opcode opcode, struct place local,
 		    struct place remote, uint32_t length, enum ibv_wc_status status)

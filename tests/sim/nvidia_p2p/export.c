@@ -15,8 +15,9 @@
 #include "gpu.h"
 
 struct sim_export {
-	u32 pages; /* of 64 KiB */
+	u32 pages; /* of 64 KiB, of which the first and the last of a piece may be parts only */
 	u32 count;
+	u64 size;
 	struct piece {
 		struct sim_memory *memory;
 		u64 offset, length;
@@ -34,7 +35,8 @@ static int map_piece(struct device *peer, const struct piece *piece, u64 *addres
 {
 	u64 at;
 
-	for (at = piece->offset; at < piece->offset + piece->length; at += SIM_GPU_PAGE) {
+	at = round_down(piece->offset, SIM_GPU_PAGE);
+	for (; at < piece->offset + piece->length; at += SIM_GPU_PAGE) {
 		addresses[*count] = dma_map_resource(peer, sim_memory_page(piece->memory, at),
 						     SIM_GPU_PAGE, DMA_BIDIRECTIONAL, 0);
 		if (dma_mapping_error(peer, addresses[*count]))
@@ -117,14 +119,28 @@ static void export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *att
 	sim_count(SIM_GPU_DMA_MAPPINGS, -1);
 }
 
+/* Fills in the entries of a piece. Only DMA addresses: there is no struct page. */
+static void show_piece(const struct piece *piece, const u64 **page, struct scatterlist **sg)
+{
+	u64 at, next, end = piece->offset + piece->length;
+
+	for (at = piece->offset; at < end; at = next) {
+		next = min(end, round_down(at, SIM_GPU_PAGE) + SIM_GPU_PAGE);
+		sg_set_page(*sg, NULL, next - at, 0);
+		sg_dma_address(*sg) = *(*page)++ + at % SIM_GPU_PAGE;
+		sg_dma_len(*sg) = next - at;
+		*sg = sg_next(*sg);
+	}
+}
+
 static struct sg_table *export_map(struct dma_buf_attachment *attach,
 				   enum dma_data_direction direction)
 {
 	const struct sim_export *export = attach->dmabuf->priv;
-	const u64 *address = attach->priv;
+	const u64 *page = attach->priv;
 	struct sg_table *table = kzalloc(sizeof(*table), GFP_KERNEL);
 	struct scatterlist *sg;
-	int i;
+	u32 i;
 
 	if (!table)
 		return ERR_PTR(-ENOMEM);
@@ -132,12 +148,9 @@ static struct sg_table *export_map(struct dma_buf_attachment *attach,
 		kfree(table);
 		return ERR_PTR(-ENOMEM);
 	}
-	/* Only DMA addresses: there is no struct page. */
-	for_each_sgtable_dma_sg(table, sg, i) {
-		sg_set_page(sg, NULL, SIM_GPU_PAGE, 0);
-		sg_dma_address(sg) = address[i];
-		sg_dma_len(sg) = SIM_GPU_PAGE;
-	}
+	sg = table->sgl;
+	for (i = 0; i < export->count; i++)
+		show_piece(&export->piece[i], &page, &sg);
 	return table;
 }
 
@@ -180,12 +193,14 @@ static int add_piece(struct sim_export *export, const struct sim_gpu_piece *piec
 	if (!memory)
 		return -ENOENT;
 	export->piece[export->count++] = (struct piece){memory, piece->offset, piece->size};
-	export->pages += piece->size >> SIM_PAGE_SHIFT;
 	if (memory->ram)
 		return -EOPNOTSUPP;
-	if (!piece->size || !IS_ALIGNED(piece->offset | piece->size, SIM_GPU_PAGE) ||
+	if (!piece->size || !PAGE_ALIGNED(piece->offset | piece->size) ||
 	    piece->offset > memory->size || piece->size > memory->size - piece->offset)
 		return -EINVAL;
+	export->pages += ((piece->offset + piece->size - 1) >> SIM_PAGE_SHIFT) -
+			 (piece->offset >> SIM_PAGE_SHIFT) + 1;
+	export->size += piece->size;
 	return 0;
 }
 
@@ -212,7 +227,7 @@ static struct dma_buf *dmabuf_of(struct sim_export *export)
 	struct dma_buf *dmabuf;
 
 	info.ops = &export_ops;
-	info.size = (size_t)export->pages << SIM_PAGE_SHIFT;
+	info.size = export->size;
 	info.flags = O_RDWR;
 	info.priv = export;
 	dmabuf = dma_buf_export(&info);

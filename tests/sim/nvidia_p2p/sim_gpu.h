@@ -9,9 +9,10 @@
  *
  * GPU addresses mean nothing to the CPU: the host maps the memory with mmap() at its map_offset.
  *
- * Sizes and addresses are multiples of SIM_GPU_PAGE. Errors: EINVAL for a bad argument, ENOENT for
- * an unknown handle or address, EEXIST for addresses in use, ENOSPC when the memory is used up,
- * EPERM for a process that has inherited the descriptor from the one that opened it.
+ * Sizes and addresses are multiples of SIM_GPU_PAGE, except those of exports. Errors: EINVAL for a
+ * bad argument, ENOENT for an unknown handle or address, EEXIST for addresses in use, ENOSPC when
+ * the memory is used up, EPERM for a process that has inherited the descriptor from the one that
+ * opened it.
  */
 #ifndef SIM_GPU_H
 #define SIM_GPU_H
@@ -85,7 +86,7 @@ struct sim_gpu_export {
 	__u32 reserved;
 	struct sim_gpu_piece {
 		__u64 handle;
-		__u64 offset, size; /* within the memory; whole 64 KiB pages */
+		__u64 offset, size; /* within the memory; whole pages of the host */
 	} piece[SIM_GPU_PIECES];
 };
 

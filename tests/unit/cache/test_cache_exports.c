@@ -20,6 +20,14 @@
 
 #define SIZE MIB(2)
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define IS_SANITIZED 1
+#elif defined(__has_feature)
+#define IS_SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define IS_SANITIZED 0
+#endif
+
 static int a_file(void)
 {
 	int fd = memfd_create("buffer", MFD_CLOEXEC);
@@ -31,7 +39,7 @@ static int a_file(void)
 static void export_as(int fd, uint64_t addr, uint64_t size)
 {
 	errno = 4321;
-	pdn_exported(addr, size, 0, fd, __builtin_return_address(0));
+	pdn_exported(addr, size, 0, fd, pdn_export_begins(addr, size), __builtin_return_address(0));
 	ck_assert_int_eq(errno, 4321);
 }
 
@@ -81,7 +89,8 @@ START_TEST(a_part_of_an_allocation)
 	int fd = a_file();
 
 	fake_alloc(BASE, SIZE, FAKE_LINEAR);
-	pdn_exported(BASE + KIB(64), KIB(128), 1, fd, NULL);
+	pdn_exported(BASE + KIB(64), KIB(128), 1, fd, pdn_export_begins(BASE + KIB(64), KIB(128)),
+		     NULL);
 	ck_assert(pdn_export_find(fd, 4096, 8192, &part));
 	ck_assert_uint_eq(part.addr, BASE + KIB(64) + 4096);
 	ck_assert_uint_eq(part.memory.base, BASE);
@@ -227,6 +236,28 @@ START_TEST(one_file_for_different_memory_is_not_known)
 }
 END_TEST
 
+START_TEST(one_file_for_different_ranges_is_not_known)
+{
+	int whole = export_new(BASE), part = dup(whole);
+
+	export_as(part, BASE, SIZE / 2);
+	ck_assert(!is_known(whole, 0, 1));
+	close(part);
+	part = dup(whole); /* the number of a closed one */
+	export_as(part, BASE, SIZE / 2);
+	ck_assert(!is_known(part, 0, 1));
+}
+END_TEST
+
+START_TEST(one_file_for_different_mappings_is_not_known)
+{
+	int fd = export_new(BASE);
+
+	pdn_exported(BASE, SIZE, 1, fd, pdn_export_begins(BASE, SIZE), NULL);
+	ck_assert(!is_known(fd, 0, 1));
+}
+END_TEST
+
 START_TEST(a_position_tells_parts_of_one_file_apart)
 {
 	char path[32];
@@ -255,7 +286,222 @@ START_TEST(a_number_that_another_file_has)
 }
 END_TEST
 
+/* The same hash as that of another file; but for the device, the same inode even. */
+START_TEST(a_file_of_the_same_hash_is_another_one)
+{
+	const uint64_t per_device = 0x9e3779b97f4a7c15u;
+	struct pdn_export other = {.memory = {.base = BASE + SIZE, .end = BASE + 2 * SIZE},
+				   .begin = BASE + SIZE,
+				   .length = SIZE,
+				   .fd = -1};
+	int fd = a_file();
+
+	fake_alloc(BASE, SIZE, FAKE_LINEAR);
+	fake_alloc(BASE + SIZE, SIZE, FAKE_LINEAR);
+	other.buffer_id = fake_id(BASE + SIZE);
+	ck_assert(pdn_file_of(fd, &other.file));
+	other.file.device++;
+	other.file.inode -= per_device;
+	pdn_lock();
+	ck_assert_uint_ne(pdn_foreign_add(&other), 0);
+	pdn_unlock();
+	ck_assert(!is_known(fd, 0, 1));
+	export_as(fd, BASE, SIZE);
+	assert_stands_for(fd, BASE, BASE);
+	pdn_lock();
+	ck_assert_uint_ne(pdn_foreign_add(&other), 0); /* now it is met first */
+	pdn_unlock();
+	assert_stands_for(fd, BASE, BASE);
+	ck_assert_int_eq(watched_free(BASE + SIZE), FAKE_SUCCESS);
+	assert_stands_for(fd, BASE, BASE);
+}
+END_TEST
+
+START_TEST(each_of_the_three_tells_files_apart)
+{
+	const struct pdn_file file = {.inode = 7, .device = 8, .position = 9};
+	struct pdn_file inode = file, device = file, position = file;
+
+	inode.inode++;
+	device.device++;
+	position.position++;
+	ck_assert(pdn_file_is(&file, &file));
+	ck_assert(!pdn_file_is(&file, &inode));
+	ck_assert(!pdn_file_is(&file, &device));
+	ck_assert(!pdn_file_is(&file, &position));
+}
+END_TEST
+
+/* ---- between two looks at the memory ---- */
+
+/* Other threads free the memory, and allocate, while the driver exports it. */
+START_TEST(memory_that_is_replaced_while_it_is_exported)
+{
+	int fd = a_file();
+	uint64_t before;
+
+	fake_alloc(BASE, SIZE, FAKE_LINEAR);
+	before = pdn_export_begins(BASE, SIZE);
+	ck_assert_uint_ne(before, 0);
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+	watched_alloc(BASE, SIZE, FAKE_LINEAR);
+	pdn_exported(BASE, SIZE, 0, fd, before, NULL);
+	ck_assert(!is_known(fd, 0, 1));
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+	ck_assert(!any_remembered());
+}
+END_TEST
+
+START_TEST(memory_that_was_not_there_before_the_export)
+{
+	int fd = a_file();
+	uint64_t before = pdn_export_begins(BASE, SIZE);
+
+	ck_assert_uint_eq(before, 0);
+	fake_alloc(BASE, SIZE, FAKE_LINEAR);
+	pdn_exported(BASE, SIZE, 0, fd, before, NULL);
+	ck_assert(!is_known(fd, 0, 1));
+}
+END_TEST
+
+/* The second of two mappings is replaced: the first one's id stays. */
+START_TEST(a_mapping_that_is_replaced_while_it_is_exported)
+{
+	int fd = a_file();
+	uint64_t before;
+
+	fake_reserved = BASE;
+	fake_reserved_size = 2 * SIZE;
+	pdn_is_mapped = fake_is_mapped;
+	fake_alloc(BASE, SIZE, FAKE_VMM);
+	fake_alloc(BASE + SIZE, SIZE, FAKE_VMM);
+	before = pdn_export_begins(BASE, 2 * SIZE);
+	ck_assert_int_eq(watched_unmap(BASE + SIZE, SIZE), FAKE_SUCCESS);
+	watched_alloc(BASE + SIZE, SIZE, FAKE_VMM);
+	pdn_exported(BASE, 2 * SIZE, 0, fd, before, NULL);
+	ck_assert(!is_known(fd, 0, SIZE));
+	ck_assert(!is_known(fd, 0, 2 * SIZE));
+}
+END_TEST
+
+/* An unmap of one mapping ends the exports that reach into it, and no other. */
+START_TEST(an_unmap_of_the_second_of_two_mappings)
+{
+	int both = a_file(), first = a_file();
+
+	fake_reserved = BASE;
+	fake_reserved_size = 2 * SIZE;
+	pdn_is_mapped = fake_is_mapped;
+	fake_alloc(BASE, SIZE, FAKE_VMM);
+	fake_alloc(BASE + SIZE, SIZE, FAKE_VMM);
+	export_as(both, BASE, 2 * SIZE);
+	export_as(first, BASE, SIZE);
+	ck_assert_int_eq(watched_unmap(BASE + SIZE, SIZE), FAKE_SUCCESS);
+	ck_assert_uint_eq(pdn_foreign_count(), 1);
+	watched_alloc(BASE + SIZE, SIZE, FAKE_VMM); /* it grows again, in place */
+	ck_assert(!is_known(both, 0, 1));
+	assert_stands_for(first, BASE, BASE);
+}
+END_TEST
+
+/* No driver exports these. */
+START_TEST(a_range_that_overflows)
+{
+	int fd = a_file();
+
+	fake_alloc(BASE, SIZE, FAKE_LINEAR);
+	export_as(fd, BASE, 0 - BASE + 4096);
+	export_as(fd, UINT64_MAX - 4095, 4096);
+	export_as(fd, BASE, 0);
+	ck_assert(!is_known(fd, 0, 1));
+	ck_assert(!any_remembered());
+}
+END_TEST
+
+/* ---- duplicates for registrations ---- */
+
+START_TEST(a_duplicate_is_the_part_that_was_found)
+{
+	int fd = export_new(BASE), other = export_new(BASE + SIZE), own;
+	struct pdn_exported part;
+
+	ck_assert(pdn_export_find(fd, 4096, 4096, &part));
+	errno = 4321;
+	own = pdn_export_open(fd, 4096, 4096, &part);
+	ck_assert_int_eq(errno, 4321);
+	ck_assert_int_ge(own, 0);
+	ck_assert_int_eq(fcntl(own, F_GETFD), FD_CLOEXEC);
+	assert_stands_for(own, BASE, BASE);
+	pdn_export_close(own);
+	ck_assert_int_eq(fcntl(own, F_GETFD), -1);
+	/* Another thread gives the number to another file. */
+	ck_assert_int_eq(dup2(other, fd), fd);
+	ck_assert_int_lt(pdn_export_open(fd, 4096, 4096, &part), 0);
+	close(fd);
+	ck_assert_int_lt(pdn_export_open(fd, 4096, 4096, &part), 0);
+	ck_assert_int_eq(fcntl(own, F_GETFD), -1);
+}
+END_TEST
+
 /* ---- many ---- */
+
+static void export_again(int fd)
+{
+	int again = dup(fd);
+
+	export_as(again, BASE, SIZE);
+	close(again);
+}
+
+/* A driver that gives the same file for each export of a range. */
+START_TEST(one_file_exported_and_closed_without_end)
+{
+	int fd = export_new(BASE), by, again;
+
+	for (unsigned i = 0; i < 5000; i++)
+		export_again(fd);
+	ck_assert_uint_le(pdn_foreign_count(), 2);
+	pdn_export_imported(fd, &by);
+	again = dup(fd);
+	export_as(again, BASE, SIZE);
+	ck_assert_uint_le(pdn_foreign_count(), 3);
+	export_again(fd);
+	assert_stands_for(fd, BASE, BASE);
+	pdn_export_let_go(&by);
+	for (uint32_t n = pdn_foreign_after(0); n; n = pdn_foreign_after(n))
+		ck_assert_uint_eq(pdn_foreign_at(n)->imports, 0);
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+	ck_assert(!any_remembered());
+}
+END_TEST
+
+/* Closed ones are forgotten when there is room for no more, long before they are many. */
+START_TEST(little_room)
+{
+	struct rlimit limit;
+	unsigned long pages = 0;
+	FILE *file = fopen("/proc/self/statm", "r");
+
+	if (IS_SANITIZED) {
+		skip_test("a sanitizer needs all address space");
+		return;
+	}
+	ck_assert_ptr_nonnull(file);
+	ck_assert_int_eq(fscanf(file, "%lu", &pages), 1);
+	fclose(file);
+	ck_assert_int_eq(getrlimit(RLIMIT_AS, &limit), 0);
+	limit.rlim_cur = pages * 4096 + MIB(6);
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
+	fake_alloc(BASE, SIZE, FAKE_LINEAR);
+	for (unsigned i = 0; i < 5000; i++) {
+		int fd = a_file();
+
+		export_as(fd, BASE, SIZE);
+		assert_stands_for(fd, BASE, BASE);
+		close(fd);
+	}
+}
+END_TEST
 
 /* All open at once: positions in one file. */
 START_TEST(ten_thousand)
@@ -284,10 +530,20 @@ START_TEST(ten_thousand)
 }
 END_TEST
 
+static unsigned open_descriptors(void)
+{
+	unsigned count = 0;
+
+	for (int fd = 0; fd < 1000; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
 /* A program that closes each after its import: the open ones and the imported ones stay. */
 START_TEST(closed_ones_are_forgotten_as_their_number_grows)
 {
 	int kept = export_new(BASE + SIZE), duplicate, by, fd;
+	unsigned before;
 
 	fd = export_new(BASE);
 	duplicate = dup(fd);
@@ -295,12 +551,14 @@ START_TEST(closed_ones_are_forgotten_as_their_number_grows)
 	fd = export_new(BASE + 2 * SIZE);
 	pdn_export_imported(fd, &by);
 	close(fd);
+	before = open_descriptors();
 	for (unsigned i = 0; i < 20000; i++) {
 		fd = a_file();
 		export_as(fd, BASE, SIZE);
 		close(fd);
 		ck_assert_uint_le(pdn_foreign_count(), 1024);
 	}
+	ck_assert_uint_eq(open_descriptors(), before);
 	assert_stands_for(kept, BASE + SIZE, BASE + SIZE);
 	assert_stands_for(duplicate, BASE, BASE);
 	ck_assert_int_ne(pdn_foreign_overlapping(BASE + 2 * SIZE, BASE + 3 * SIZE), 0);
@@ -324,9 +582,11 @@ START_TEST(the_end_of_memory_finds_all_of_it_and_nothing_else)
 	for (unsigned i = 0; i < count; i++) {
 		uint64_t addr = BASE + (i * 6007u % count) * SIZE;
 
+		ck_assert(pdn_foreign_may_overlap(addr + SIZE - 1, addr + SIZE));
 		ck_assert_int_eq(watched_free(addr), FAKE_SUCCESS);
 		ck_assert_uint_eq(pdn_foreign_count(), --left);
 		ck_assert_uint_eq(pdn_foreign_overlapping(addr, addr + SIZE), 0);
+		ck_assert(!pdn_foreign_may_overlap(addr, addr + SIZE));
 	}
 	ck_assert(!any_remembered());
 }
@@ -341,8 +601,17 @@ START_TEST(one_that_reaches_over_many_others)
 	for (unsigned i = 0; i < 500; i++)
 		export_as(fd, BASE + (i * 7u % 500) * SIZE, i == 100 ? 700 * SIZE : SIZE);
 	ck_assert_int_ne(pdn_foreign_overlapping(last, last + 1), 0);
+	ck_assert(pdn_foreign_may_overlap(last, last + 1));
 	pdn_foreign_remove(pdn_foreign_overlapping(last, last + 1));
 	ck_assert_uint_eq(pdn_foreign_overlapping(last, last + 1), 0);
+	ck_assert(!pdn_foreign_may_overlap(last, last + 1));
+	/* The way to the others does not go by how far it reached. */
+	for (unsigned i = 0; i < 500; i++) {
+		uint64_t at = BASE + (i * 7u % 500) * SIZE;
+
+		ck_assert_int_eq(pdn_foreign_overlapping(at, at + 1) != 0, i != 100);
+		ck_assert_int_eq(pdn_foreign_may_overlap(at, at + 1), i != 100);
+	}
 	ck_assert_uint_eq(pdn_foreign_count(), 499);
 }
 END_TEST
@@ -411,6 +680,65 @@ START_TEST(a_child_knows_none)
 }
 END_TEST
 
+static bool enough;
+
+/* Until it is told that it is enough. */
+static void export_without_end(void *arg)
+{
+	(void)arg;
+	for (unsigned i = 0; !__atomic_load_n(&enough, __ATOMIC_RELAXED); i++) {
+		int fd = export_new(BASE + i % 3 * SIZE);
+
+		close(fd);
+		ck_assert_int_eq(watched_free(BASE + i % 3 * SIZE), FAKE_SUCCESS);
+	}
+}
+
+/* In the child of a fork in the middle of anything: it begins with none, and can remember one. */
+static int begins_with_none(int fd)
+{
+	struct pdn_export export = {
+		.memory = {.base = BASE + GIB(1), .end = BASE + GIB(1) + SIZE},
+		.begin = BASE + GIB(1),
+		.length = SIZE,
+		.fd = fd,
+	};
+	struct pdn_export found;
+
+	pdn_fork_child();
+	if (any_remembered() || pdn_foreign_count() || !pdn_file_of(fd, &export.file) ||
+	    pdn_foreign_may_overlap(0, UINT64_MAX))
+		return 1;
+	pdn_lock();
+	pdn_foreign_add(&export);
+	pdn_unlock();
+	if (pdn_foreign_peek(&export.file, &found) != PDN_TRUE || found.begin != export.begin)
+		return 2;
+	return pdn_foreign_may_overlap(BASE + GIB(1), BASE + GIB(1) + 1) ? 0 : 3;
+}
+
+START_TEST(children_of_a_process_that_exports)
+{
+	struct worker worker;
+	int fd = a_file(), status;
+
+	worker_start(&worker, export_without_end, NULL);
+	for (unsigned i = 0; i < 100; i++) {
+		pid_t child;
+
+		pdn_fork_prepare();
+		child = fork();
+		if (child == 0)
+			_exit(begins_with_none(fd));
+		pdn_fork_parent();
+		ck_assert_int_eq(waitpid(child, &status, 0), child);
+		ck_assert_int_eq(status, 0);
+	}
+	__atomic_store_n(&enough, true, __ATOMIC_RELAXED);
+	worker_join(&worker);
+}
+END_TEST
+
 static void export_and_free(void *arg)
 {
 	uint64_t at = BASE + (uintptr_t)arg * GIB(1);
@@ -469,9 +797,22 @@ int main(void)
 	tcase_add_test(tc, one_that_was_received_in_a_message);
 	tcase_add_test(tc, an_export_of_the_same_range);
 	tcase_add_test(tc, one_file_for_different_memory_is_not_known);
+	tcase_add_test(tc, one_file_for_different_ranges_is_not_known);
+	tcase_add_test(tc, one_file_for_different_mappings_is_not_known);
 	tcase_add_test(tc, a_position_tells_parts_of_one_file_apart);
 	tcase_add_test(tc, a_number_that_another_file_has);
+	tcase_add_test(tc, a_file_of_the_same_hash_is_another_one);
+	tcase_add_test(tc, each_of_the_three_tells_files_apart);
+	tcase_add_test(tc, a_duplicate_is_the_part_that_was_found);
+	tc = cache_case(suite, "between two looks");
+	tcase_add_test(tc, memory_that_is_replaced_while_it_is_exported);
+	tcase_add_test(tc, memory_that_was_not_there_before_the_export);
+	tcase_add_test(tc, a_mapping_that_is_replaced_while_it_is_exported);
+	tcase_add_test(tc, an_unmap_of_the_second_of_two_mappings);
+	tcase_add_test(tc, a_range_that_overflows);
 	tc = cache_case(suite, "many");
+	tcase_add_test(tc, one_file_exported_and_closed_without_end);
+	tcase_add_test(tc, little_room);
 	tcase_add_test(tc, ten_thousand);
 	tcase_add_test(tc, closed_ones_are_forgotten_as_their_number_grows);
 	tcase_add_test(tc, the_end_of_memory_finds_all_of_it_and_nothing_else);
@@ -482,6 +823,7 @@ int main(void)
 	tcase_add_test(tc, the_end_of_a_context);
 	tc = cache_case(suite, "processes and threads");
 	tcase_add_test(tc, a_child_knows_none);
+	tcase_add_test(tc, children_of_a_process_that_exports);
 	tcase_add_test(tc, threads);
 	return run_suite(suite);
 }

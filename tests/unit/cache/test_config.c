@@ -34,6 +34,8 @@ static const char *value_of(const char *variable)
 
 	if (strcmp(variable, "PINDOWN") == 0)
 		sprintf(text, "%d", config.enabled);
+	else if (strcmp(variable, "PINDOWN_DMABUF_MAPPING") == 0)
+		sprintf(text, "%d", (int)config.dmabuf_mapping);
 	else if (strcmp(variable, "PINDOWN_BACKEND") == 0)
 		sprintf(text, "%d", (int)config.backend);
 	else if (strcmp(variable, "PINDOWN_MAX_BYTES") == 0)
@@ -63,6 +65,9 @@ static const struct {
 	{"PINDOWN", "0", "0"},
 	{"PINDOWN", "1", "1"},
 	{"PINDOWN", "", "1"},
+	{"PINDOWN_DMABUF_MAPPING", "auto", "0"},
+	{"PINDOWN_DMABUF_MAPPING", "default", "1"},
+	{"PINDOWN_DMABUF_MAPPING", "pcie", "2"},
 	{"PINDOWN_BACKEND", "auto", "0"},
 	{"PINDOWN_BACKEND", "kmod", "1"},
 	{"PINDOWN_BACKEND", "kmod-persistent", "2"},
@@ -86,11 +91,11 @@ static const struct {
 	{"PINDOWN_VERIFY", "never", "2"},
 	{"PINDOWN_TRACE", "/tmp/a.pdt", "/tmp/a.pdt"},
 	{"PINDOWN_TRACE", "", "none"},
-	{"PINDOWN_TRACE_EVENTS", "all", "0x1fff"},
+	{"PINDOWN_TRACE_EVENTS", "all", "0x3fff"},
 	{"PINDOWN_TRACE_EVENTS", "call", "0x1"},
 	{"PINDOWN_TRACE_EVENTS", "pin,unpin", "0x6"},
-	{"PINDOWN_TRACE_EVENTS", "all,-hit", "0x1ff7"},
-	{"PINDOWN_TRACE_EVENTS", "-call", "0x1ff6"},
+	{"PINDOWN_TRACE_EVENTS", "all,-hit", "0x3ff7"},
+	{"PINDOWN_TRACE_EVENTS", "-call", "0x3ff6"},
 	{"PINDOWN_TRACE_EVENTS", "error,map,invalidate,evict,hit", "0xf8"},
 	{"PINDOWN_LOG", "quiet", "0"},
 	{"PINDOWN_LOG", "error", "1"},
@@ -122,6 +127,7 @@ static const struct {
 	{"PINDOWN", "2"},
 	{"PINDOWN", "yes"},
 	{"PINDOWN", "00"},
+	{"PINDOWN_DMABUF_MAPPING", "c2c"},
 	{"PINDOWN_BACKEND", "dmabuf "},
 	{"PINDOWN_BACKEND", "DMABUF"},
 	{"PINDOWN_BACKEND", "kmod persistent"},

@@ -71,6 +71,7 @@ START_TEST(fork_while_another_thread_opens_a_descriptor)
 	int fd;
 
 	pdn_fork_wait_ns = PATIENCE_NS;
+	pdn_dmabuf_close_kept(); /* from now on none stays open */
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
 	pindown_region *region = must_get(AT(0), 1);
 	for (unsigned edge = 0; met; edge++) {

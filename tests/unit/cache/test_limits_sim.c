@@ -116,7 +116,7 @@ START_TEST(registered_regions_are_hit_again)
 	ck_assert_uint_eq(stats().hits, MANY);
 	ck_assert_uint_eq(stats().regions, MANY);
 	ck_assert_uint_eq(stats().evictions, 0);
-	ck_assert_uint_eq(stats().dmabufs, 0);
+	ck_assert_uint_le(stats().dmabufs, LIMIT / 8); /* kept for the next registration */
 }
 END_TEST
 
@@ -142,6 +142,7 @@ START_TEST(the_descriptor_is_closed_when_create_returns)
 	int fd, consumer;
 
 	begin(2);
+	pdn_dmabuf_close_kept(); /* descriptors are short: none stays */
 	asks = 3;
 	consumer = add_consumer(create);
 	attach(consumer, 0);
@@ -168,6 +169,7 @@ START_TEST(a_create_that_fails_leaves_the_descriptor_open)
 	int consumer;
 
 	begin(1);
+	pdn_dmabuf_close_kept();
 	region = must_get(memory[0], 1);
 	fails = true;
 	consumer = add_consumer(create);

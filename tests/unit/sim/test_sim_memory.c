@@ -295,6 +295,45 @@ START_TEST(descriptors_are_close_on_exec_unless_told_otherwise)
 }
 END_TEST
 
+/* SIM_EXPORT_DEFAULT, SIM_EXPORT_PCIE, SIM_COHERENT; then what an export without and with says. */
+static const struct {
+	const char *options[3];
+	CUresult results[2];
+} mappings[] = {
+	{{"1", "0", "0"}, {CUDA_SUCCESS, CUDA_ERROR_NOT_SUPPORTED}},
+	{{"1", "1", "1"}, {CUDA_SUCCESS, CUDA_SUCCESS}},
+	{{"1", "2", "1"}, {CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE}},
+	{{"0", "1", "1"}, {CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS}},
+};
+
+START_TEST(exports_have_the_mappings_that_the_driver_has)
+{
+	const int attribute = CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES;
+	const unsigned pcie = CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE;
+	CUdeviceptr ptr;
+	int coherent = -1;
+
+	setenv("SIM_EXPORT_DEFAULT", mappings[_i].options[0], 1);
+	setenv("SIM_EXPORT_PCIE", mappings[_i].options[1], 1);
+	setenv("SIM_COHERENT", mappings[_i].options[2], 1);
+	start();
+	ok(cu(cuDeviceGetAttribute)(&coherent, (CUdevice_attribute)attribute, 0));
+	ck_assert_int_eq(coherent, *mappings[_i].options[2] == '1');
+	ptr = allocate(2 * MIB);
+	for (unsigned flags = 0; flags <= pcie; flags += pcie) {
+		int fd = -1;
+		CUresult result = cu(cuMemGetHandleForAddressRange)(
+			&fd, ptr, 2 * MIB, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, flags);
+
+		ck_assert_int_eq(result, mappings[_i].results[flags != 0]);
+		if (result == CUDA_SUCCESS) {
+			ck_assert_int_eq(cu(sim_dmabuf_is_pcie)(fd), flags != 0);
+			close(fd);
+		}
+	}
+}
+END_TEST
+
 START_TEST(pitched_memory_has_rows)
 {
 	CUdeviceptr ptr, base;
@@ -349,6 +388,7 @@ int main(void)
 	tcase_add_test(tests, pin_space_is_limited);
 	tcase_add_test(tests, memory_runs_out_and_comes_back_when_exports_close);
 	tcase_add_loop_test(tests, descriptors_are_close_on_exec_unless_told_otherwise, 0, 2);
+	tcase_add_loop_test(tests, exports_have_the_mappings_that_the_driver_has, 0, 4);
 	tcase_add_test(tests, pitched_memory_has_rows);
 	tcase_add_test(tests, old_calls_have_addresses_of_32_bits);
 	return run_suite(suite);

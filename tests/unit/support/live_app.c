@@ -4,6 +4,7 @@
  *
  *	c  use CUDA            a  allocate 2 MiB and get (registers)   h  1000 hits on it
  *	t  300 hits from each of 250 threads, which stay     f  free it    u  get an unknown address
+ *	o  a consumer's object on it, which is held
  *	m  free it without pindown's knowledge, and allocate again
  *	d  print its descriptors     k  a child that uses CUDA and reads commands, until its q
  *	r  set 3 refused pins in its page, as there is no module here that refuses any
@@ -39,6 +40,36 @@ static void use_cuda(void)
 	if (cuInit(0) != CUDA_SUCCESS || cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
 	    cuCtxSetCurrent(context) != CUDA_SUCCESS)
 		_exit(9);
+}
+
+static int make_object(pindown_region *region, const struct pindown_key *key, void *request,
+		       void **data, void *arg)
+{
+	(void)region, (void)key, (void)request, (void)arg;
+	*data = NULL;
+	return 0;
+}
+
+static int destroy_object(const struct pindown_object_end *what, void *arg)
+{
+	(void)what, (void)arg;
+	return 0;
+}
+
+static void hold_object(void)
+{
+	static const struct pindown_consumer ops = {
+		.name = "live", .create = make_object, .destroy = destroy_object};
+	static const struct pindown_key key = {.owner = 1};
+	__typeof__(&pindown_consumer_add) add = NULL;
+	__typeof__(&pindown_attach) attach = NULL;
+	pindown_object *object;
+
+	*(void **)&add = dlsym(RTLD_DEFAULT, "pindown_consumer_add");
+	*(void **)&attach = dlsym(RTLD_DEFAULT, "pindown_attach");
+	if (!add || !attach ||
+	    attach(add(&ops, sizeof(ops)), memory, 1, 0, &key, NULL, &object) != PINDOWN_OK)
+		_exit(5);
 }
 
 /* The process's file in /dev/shm says where its page is. */
@@ -146,6 +177,9 @@ int main(int argc, char **argv)
 		case 'f':
 			if (cuMemFree_v2(memory) != CUDA_SUCCESS)
 				return 6;
+			break;
+		case 'o':
+			hold_object();
 			break;
 		case 'm':
 			free_unseen();

@@ -271,7 +271,7 @@ static void first_thread(struct made *made, uint64_t t)
 		    &(struct pdn_trace_region){.addr = a.addr + 4096, .size = 100, .region = 1},
 		    t + 14000, t + 14000);
 	made_call(made, ASYNC, b.addr, b.size, 0, 0xabc0, t + 15000, t + 15490);
-	b.flags = PDN_TRACE_VOLATILE | PDN_TRACE_NO_SYNC | PDN_TRACE_FELL_BACK;
+	b.flags = PDN_TRACE_VOLATILE | PDN_TRACE_NO_SYNC | PDN_TRACE_FELL_BACK | PDN_TRACE_PCIE;
 	made_region(made, PDN_EV_PIN, &b, t + 16000, t + 17000);
 	managed.result = PINDOWN_ERR_MANAGED;
 	managed.pin_size = managed.pin_addr = 0;

@@ -8,3 +8,12 @@ $(UNIT_TRACE): $(B)/unit/%: $(B)/obj/tests/unit/trace/%.c.o $(call unit_support,
 		$(UNIT_SUITE) $(B)/tools.a $(CACHE_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) $(CHECK_LIBS) -ldl -lpthread
+
+# With consumer objects on the scripted driver.
+UNIT_TRACE_OBJECTS := $(B)/unit/test_trace_holders
+CHECK_UNIT += $(UNIT_TRACE_OBJECTS)
+$(UNIT_TRACE_OBJECTS): $(B)/unit/%: $(B)/obj/tests/unit/trace/%.c.o \
+		$(call unit_support,trace_test objects_test) $(UNIT_HELPERS) $(B)/tools.a \
+		$(CACHE_OBJ)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) $(CHECK_LIBS) -ldl -lpthread

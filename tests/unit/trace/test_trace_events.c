@@ -92,7 +92,7 @@ START_TEST(a_region_comes_back)
 					       .reason = PINDOWN_REASON_STALE,
 					       .flags = PDN_TRACE_IN_USE | PDN_TRACE_VOLATILE |
 							PDN_TRACE_MISSED | PDN_TRACE_NO_SYNC |
-							PDN_TRACE_FELL_BACK},
+							PDN_TRACE_FELL_BACK | PDN_TRACE_PCIE},
 				      none = {.device = 0, .result = 801};
 	const enum pdn_event kinds[] = {PDN_EV_PIN,   PDN_EV_UNPIN,	 PDN_EV_HIT,
 					PDN_EV_EVICT, PDN_EV_INVALIDATE, PDN_EV_MAP};
@@ -139,19 +139,20 @@ START_TEST(a_note_comes_back)
 					     .buffer_id = 12345678901,
 					     .region = 0xfedcba98,
 					     .number = 0xffffffff,
+					     .origin = 0xfffffffe,
 					     .device = 7,
 					     .result = -12,
 					     .reason = PINDOWN_REASON_OWNER,
-					     .flags = PDN_TRACE_IN_USE | PDN_TRACE_IMPORTED,
+					     .flags = PDN_TRACE_IN_USE | PDN_TRACE_REVOKED,
 					     .name = name},
 				    none = {.device = -1};
 	const enum pdn_event kinds[] = {PDN_EV_REGISTER, PDN_EV_DEREGISTER, PDN_EV_HELD,
-					PDN_EV_EXPORT, PDN_EV_OUTLIVED};
+					PDN_EV_EXPORT,	 PDN_EV_OUTLIVED,   PDN_EV_HOLDER};
 
 	memset(name, 'n', sizeof(name) - 1);
 	name[sizeof(name) - 1] = '\0';
 	pdn_trace_open();
-	for (unsigned i = 0; i < 5; i++) {
+	for (unsigned i = 0; i < 6; i++) {
 		uint64_t begin = pdn_ticks();
 
 		errno = 44;
@@ -159,8 +160,8 @@ START_TEST(a_note_comes_back)
 		ck_assert_int_eq(errno, 44);
 	}
 	read_back("t.pdt");
-	ck_assert_uint_eq(event_count, 5);
-	for (unsigned i = 0; i < 5; i++) {
+	ck_assert_uint_eq(event_count, 6);
+	for (unsigned i = 0; i < 6; i++) {
 		const struct pdn_trace_note *sent = i % 2 ? &none : &whole;
 		const struct record *record = &events[i].record;
 
@@ -173,6 +174,7 @@ START_TEST(a_note_comes_back)
 		ck_assert_uint_eq(record->buffer_id, sent->buffer_id);
 		ck_assert_uint_eq(record->region, sent->region);
 		ck_assert_uint_eq(record->number, sent->number);
+		ck_assert_uint_eq(record->origin, sent->origin);
 		ck_assert_int_eq(record->device, sent->device);
 		ck_assert_int_eq(record->result, sent->result);
 		ck_assert_uint_eq(record->reason, sent->reason);

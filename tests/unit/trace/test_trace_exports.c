@@ -18,7 +18,7 @@
 /* There is no driver that describes memory, so the exported range counts as the allocation. */
 static void export_at(uint64_t addr, int fd)
 {
-	pdn_exported(addr, SIZE, 0, fd, __builtin_return_address(0));
+	pdn_exported(addr, SIZE, 0, fd, pdn_export_begins(addr, SIZE), __builtin_return_address(0));
 }
 
 static void end(uint64_t addr, uint64_t length)
@@ -124,6 +124,38 @@ START_TEST(an_import_counts_until_it_lets_go)
 }
 END_TEST
 
+/* As of registrations in the cache, each one that is still there. */
+START_TEST(each_import_is_named_with_its_caller)
+{
+	int fd = a_buffer(), by[3];
+	unsigned with = 0, named = 0;
+
+	pdn_trace_open();
+	export_at(BASE, fd);
+	pdn_export_imported_at(fd, &by[0], __builtin_return_address(0));
+	pdn_export_imported_at(fd, &by[1], __builtin_return_address(0));
+	pdn_export_imported(fd, &by[2]);
+	pdn_export_let_go(&by[1]);
+	close(fd);
+	end(BASE, 0);
+	outlived(1, BASE, PDN_TRACE_IMPORTED);
+	for (unsigned i = 0; i < event_count; i++) {
+		const struct record *record = &events[i].record;
+
+		if (record->event != PDN_EV_HOLDER)
+			continue;
+		named++;
+		with += record->origin != 0;
+		ck_assert_uint_eq(record->addr, BASE);
+		ck_assert_uint_eq(record->size, SIZE);
+		ck_assert_uint_eq(record->number, 1);
+		ck_assert_uint_eq(record->flags, PDN_TRACE_IMPORTED);
+	}
+	ck_assert_uint_eq(named, 2);
+	ck_assert_uint_eq(with, 1);
+}
+END_TEST
+
 START_TEST(both_are_said)
 {
 	int fd = a_buffer(), by;
@@ -206,7 +238,8 @@ int main(void)
 		 (const TTest *const[]){
 			 without_a_trace_it_is_remembered_too, where_pindown_is_off_it_is_not,
 			 an_open_one_is_put_down_once, a_closed_one_is_not,
-			 an_import_counts_until_it_lets_go, both_are_said, many_at_once,
-			 ten_thousand_of_them, a_child_remembers_none, NULL});
+			 an_import_counts_until_it_lets_go, each_import_is_named_with_its_caller,
+			 both_are_said, many_at_once, ten_thousand_of_them, a_child_remembers_none,
+			 NULL});
 	return run_suite(suite);
 }

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Naming the program's registrations whose memory ends: one event for each in the trace, with the
+ * code that made the registration and the code that ends the memory.
+ *
+ * The objects that they hold are ENDING here, and only this thread changes that: so their records
+ * stay, and their data, while their consumer is asked without the lock. Threads that end the owner
+ * of such an object wait for this one, as they do while it destroys the object.
+ */
+#define _GNU_SOURCE
+#include "cache/base/lock.h"
+#include "cache/objects/object.h"
+#include "cache/region.h"
+#include "cache/trace/writer.h"
+
+#define AT_ONCE 64u
+
+/* The held objects on a region, AT_ONCE of them at a time. */
+struct held_objects {
+	const struct pindown_region *region;
+	uint32_t free_stack; /* of the code that ends the memory */
+	uint16_t reason, flags;
+	uint32_t count;
+	struct held_object {
+		uint32_t number;
+		struct pdn_consumer *consumer;
+		bool named; /* its consumer has named a registration */
+	} of[AT_ONCE];
+};
+
+/* Lock held. Those behind the first `skip`; their consumers are entered. */
+static void gather(struct held_objects *held, uint32_t region, uint32_t skip)
+{
+	uint32_t me = pdn_my_tid();
+
+	held->count = 0;
+	for (uint32_t n = pdn_first_object(region); n; n = pdn_objects[n].next) {
+		struct pindown_object *object = &pdn_objects[n];
+
+		if (object->state != PDN_OBJECT_ENDING || object->worker != me)
+			continue;
+		if (skip) {
+			skip--;
+			continue;
+		}
+		if (held->count == AT_ONCE)
+			return;
+		held->of[held->count] = (struct held_object){.number = n};
+		if (pdn_object_is_held(n)) {
+			held->of[held->count].consumer = pdn_consumer(object->consumer);
+			pdn_consumer_enter(held->of[held->count].consumer);
+		}
+		held->count++;
+	}
+}
+
+/* Lock held. */
+static void leave_consumers(const struct held_objects *held)
+{
+	for (uint32_t i = 0; i < held->count; i++)
+		if (held->of[i].consumer)
+			pdn_consumer_leave(held->of[i].consumer);
+}
+
+static void trace_holder(const struct held_objects *held, const struct held_object *object,
+			 const struct pdn_holder *holder)
+{
+	const struct pdn_holder_event event = {
+		.object = object->number,
+		.key = &pdn_objects[object->number].key,
+		.addr = holder->addr,
+		.size = holder->size,
+		.origin = holder->caller ? pdn_trace_origin(holder->caller) : 0,
+		.stack = held->free_stack,
+		.reason = held->reason,
+		.flags = held->flags,
+	};
+
+	pdn_trace_holder(held->region, object->consumer->name, &event);
+}
+
+static struct held_object *find(struct held_objects *held, const struct pindown_object *object)
+{
+	uint32_t number = pdn_object_number(object);
+
+	for (uint32_t i = 0; i < held->count; i++)
+		if (held->of[i].number == number)
+			return held->of[i].consumer ? &held->of[i] : NULL;
+	return NULL;
+}
+
+static bool is_wanted(void *held, const struct pindown_object *object)
+{
+	return find(held, object);
+}
+
+/* A consumer has found a registration of the program's that holds a wanted object. */
+static void name_one(void *held, const struct pdn_holder *holder)
+{
+	struct held_object *object = find(held, holder->object);
+
+	object->named = true;
+	trace_holder(held, object, holder);
+}
+
+static bool was_asked(const struct held_objects *held, uint32_t up_to)
+{
+	for (uint32_t i = 0; i < up_to; i++)
+		if (held->of[i].consumer == held->of[up_to].consumer)
+			return true;
+	return false;
+}
+
+/* Lock not held. An object whose consumer names no registration is named by itself. */
+static void name_all(struct held_objects *held)
+{
+	const struct pindown_region *region = held->region;
+	const struct pdn_holder_search search = {is_wanted, name_one, held};
+	const struct pdn_holder unknown = {.addr = region->base,
+					   .size = region->end - region->base};
+
+	for (uint32_t i = 0; i < held->count; i++) {
+		const struct pdn_consumer *consumer = held->of[i].consumer;
+
+		if (consumer && consumer->holders && !was_asked(held, i))
+			consumer->holders(&search);
+	}
+	for (uint32_t i = 0; i < held->count; i++)
+		if (held->of[i].consumer && !held->of[i].named)
+			trace_holder(held, &held->of[i], &unknown);
+}
+
+void pdn_objects_name_holders(uint32_t region, enum pindown_reason reason, bool revoked)
+{
+	struct held_objects held = {
+		.region = &pdn_regions[region],
+		.reason = (uint16_t)reason,
+		.flags = revoked ? PDN_TRACE_REVOKED : 0,
+	};
+	uint32_t done = 0;
+
+	if (!pdn_tracing(PDN_EV_HOLDER) || reason == PINDOWN_REASON_EVICTED ||
+	    reason == PINDOWN_REASON_FLUSHED)
+		return;
+	held.free_stack = pdn_trace_stack(true);
+	do {
+		pdn_lock();
+		gather(&held, region, done);
+		pdn_unlock();
+		name_all(&held);
+		pdn_lock();
+		leave_consumers(&held);
+		pdn_unlock();
+		done += held.count;
+	} while (held.count == AT_ONCE);
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+/* Registrations that the program has when their memory ends: the trace names each of them. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+
+#include "cache/foreign_dmabufs.h"
+#include "cache/hook_events.h"
+#include "tests/unit/support/objects_test.h"
+#include "tests/unit/support/trace_test.h"
+
+#define MOST 200
+
+/* The registrations of the program, as a consumer that knows them would find them. */
+static struct pdn_holder registrations[MOST];
+static unsigned registered;
+
+static void find_holders(const struct pdn_holder_search *search)
+{
+	for (unsigned i = 0; i < registered; i++)
+		if (search->wants(search->arg, registrations[i].object))
+			search->found(search->arg, &registrations[i]);
+}
+
+/* By this line of code. */
+static __attribute__((noinline)) void hold(unsigned domain, uint64_t addr, uint64_t size)
+{
+	ck_assert_uint_lt(registered, MOST);
+	registrations[registered++] =
+		(struct pdn_holder){.object = must_attach(consumer, addr, KEY(domain, 1)),
+				    .addr = addr,
+				    .size = size,
+				    .caller = (uintptr_t)__builtin_return_address(0)};
+}
+
+static void let_go_of_all(void)
+{
+	while (registered)
+		pindown_detach((pindown_object *)(uintptr_t)registrations[--registered].object);
+}
+
+static void begin(void)
+{
+	set_up();
+	open_books();
+	pdn_consumer_holders(consumer, find_holders);
+	registered = 0;
+	pdn_trace_open();
+}
+
+static void begin_revoking(void)
+{
+	setenv("PINDOWN_HELD", "revoke", 1);
+	begin();
+}
+
+static void begin_without(void)
+{
+	setenv("PINDOWN_TRACE_EVENTS", "call,held", 1);
+	begin();
+}
+
+static void finish(void)
+{
+	let_go_of_all();
+	close_books();
+	tear_down();
+}
+
+static void end(uint64_t addr)
+{
+	watched_free(addr);
+	read_back("t.pdt");
+}
+
+/* The n-th holder in the trace. */
+static const struct record *holder(unsigned n)
+{
+	for (unsigned i = 0; i < event_count; i++)
+		if (events[i].record.event == PDN_EV_HOLDER && n-- == 0)
+			return &events[i].record;
+	ck_abort_msg("no such event");
+}
+
+START_TEST(each_is_named_when_it_is_kept)
+{
+	hold(1, AT(0), 4096);
+	hold(1, AT(0) + 8192, 100); /* the same object */
+	hold(2, AT(0), MIB(2));
+	hold(1, AT(1), 4096);
+	end(AT(0));
+	ck_assert_uint_eq(count_events(PDN_EV_HOLDER), 3);
+	for (unsigned i = 0; i < 3; i++) {
+		const struct record *record = holder(i);
+
+		ck_assert_uint_eq(record->addr, registrations[i].addr);
+		ck_assert_uint_eq(record->size, registrations[i].size);
+		ck_assert_uint_eq(record->extra, i < 2 ? 1 : 2); /* the key's owner */
+		ck_assert_uint_eq(record->flags, 0);
+		ck_assert_uint_eq(record->reason, PINDOWN_REASON_FREED);
+		ck_assert_uint_ne(record->origin, 0);
+		ck_assert_uint_ne(record->stack, 0);
+		ck_assert_uint_ne(record->stack, record->origin);
+	}
+}
+END_TEST
+
+START_TEST(each_is_named_before_it_is_revoked)
+{
+	hold(1, AT(0), 4096);
+	hold(1, AT(0) + 8192, 100);
+	end(AT(0));
+	ck_assert_uint_eq(count_events(PDN_EV_HOLDER), 2);
+	ck_assert_uint_eq(holder(0)->flags, PDN_TRACE_REVOKED);
+	ck_assert_uint_eq(holder(1)->addr, AT(0) + 8192);
+	ck_assert_uint_eq(count_events(PDN_EV_DEREGISTER), 1);
+	/* In the order of the trace, too. */
+	for (unsigned i = 0; events[i].record.event != PDN_EV_DEREGISTER; i++)
+		ck_assert_uint_lt(i, event_count);
+}
+END_TEST
+
+START_TEST(those_that_are_not_held_are_not_named)
+{
+	hold(1, AT(0), 4096);
+	let_go_of_all();
+	end(AT(0));
+	ck_assert_uint_eq(count_events(PDN_EV_HOLDER), 0);
+	ck_assert_uint_eq(count_events(PDN_EV_DEREGISTER), 1);
+}
+END_TEST
+
+/* The memory of a flushed region is still the program's. */
+START_TEST(a_flush_names_none)
+{
+	hold(1, AT(0), 4096);
+	pindown_flush();
+	read_back("t.pdt");
+	ck_assert_uint_eq(count_events(PDN_EV_HOLDER), 0);
+}
+END_TEST
+
+START_TEST(without_the_event_in_the_trace_nothing_is_searched)
+{
+	hold(1, AT(0), 4096);
+	end(AT(0));
+	ck_assert_uint_eq(count_events(PDN_EV_HOLDER), 0);
+	ck_assert_uint_eq(count_events(PDN_EV_HELD), 1);
+}
+END_TEST
+
+/* An object is named by itself where its consumer can't say who holds it. */
+START_TEST(a_consumer_that_does_not_know)
+{
+	pindown_object *unknown = must_attach(consumer, AT(0), KEY(1, 1));
+
+	pdn_consumer_holders(consumer, _i ? find_holders : NULL);
+	hold(1, AT(1), 4096);
+	end(AT(0));
+	pindown_detach(unknown);
+	ck_assert_uint_eq(count_events(PDN_EV_HOLDER), 1);
+	ck_assert_uint_eq(holder(0)->addr, AT(0));
+	ck_assert_uint_eq(holder(0)->size, MIB(2));
+	ck_assert_uint_eq(holder(0)->origin, 0);
+	ck_assert_uint_ne(holder(0)->stack, 0);
+}
+END_TEST
+
+/* More objects on one region than are looked for at a time, some of them idle. */
+START_TEST(many_on_one_region)
+{
+	bool seen[MOST] = {false};
+
+	for (unsigned i = 0; i < 3 * 64 + 5; i++) {
+		hold(i + 1, AT(0), 100 + i);
+		if (i % 10 == 0)
+			pindown_detach(
+				(pindown_object *)(uintptr_t)registrations[--registered].object);
+	}
+	end(AT(0));
+	ck_assert_uint_eq(count_events(PDN_EV_HOLDER), registered);
+	for (unsigned i = 0; i < registered; i++) {
+		unsigned which = (unsigned)holder(i)->size - 100;
+
+		ck_assert_uint_lt(which, MOST);
+		ck_assert(!seen[which] && which % 10 != 0);
+		seen[which] = true;
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("holders");
+	TCase *tc = suite_case(suite, "holders", begin, finish);
+
+	tcase_add_test(tc, each_is_named_when_it_is_kept);
+	tcase_add_test(tc, those_that_are_not_held_are_not_named);
+	tcase_add_test(tc, a_flush_names_none);
+	tcase_add_loop_test(tc, a_consumer_that_does_not_know, 0, 2);
+	tcase_add_test(tc, many_on_one_region);
+	tc = suite_case(suite, "revoking", begin_revoking, finish);
+	tcase_add_test(tc, each_is_named_before_it_is_revoked);
+	tc = suite_case(suite, "without", begin_without, finish);
+	tcase_add_test(tc, without_the_event_in_the_trace_nothing_is_searched);
+	return run_suite(suite);
+}

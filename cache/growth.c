@@ -3,8 +3,6 @@
 #define _GNU_SOURCE
 #include "cache/growth.h"
 
-#include "cache/base/lock.h"
-#include "cache/get.h"
 #include "cache/index.h"
 #include "cache/pindown.h"
 
@@ -112,48 +110,4 @@ bool pdn_growth_wants_more(struct pdn_growth *growth, const struct pdn_allocatio
 	growth->end = r.end;
 	growth->size = size;
 	return true;
-}
-
-uint8_t pdn_growth_replaces(const struct pdn_allocation *what, struct pdn_victims *stale,
-			    struct pdn_victims *replaced)
-{
-	uint64_t at = what->memory.base;
-	uint8_t used = 0;
-	uint32_t number;
-
-	while ((number = pdn_index_next(&at, what->memory.end)) != 0) {
-		uint8_t uses = __atomic_load_n(&pdn_briefs[number].used, __ATOMIC_RELAXED);
-
-		if (pdn_growth_finds_stale(what, &pdn_regions[number])) {
-			pdn_victims_add(stale, number, PINDOWN_REASON_STALE);
-			continue;
-		}
-		/* A settled region may have used its uses up, and has been used all the same. */
-		if (!uses && pdn_details[number].settled)
-			uses = 1;
-		if (uses > used)
-			used = uses;
-		pdn_victims_add(replaced, number, PINDOWN_REASON_EVICTED);
-	}
-	return used;
-}
-
-bool pdn_growth_gives_way(const struct pdn_allocation *what)
-{
-	struct pdn_victims victims = {0};
-	uint64_t at = what->memory.base;
-	uint32_t number, candidates = 0;
-
-	pdn_lock();
-	while ((number = pdn_index_next(&at, what->memory.end)) != 0) {
-		at = pdn_regions[number].end;
-		if (pdn_region_in_use(number) || pdn_growth_finds_stale(what, &pdn_regions[number]))
-			continue;
-		pdn_details[number].victim = candidates;
-		candidates = number;
-	}
-	if (candidates)
-		pdn_victims_add_idle(&victims, candidates, PINDOWN_REASON_EVICTED);
-	pdn_unlock();
-	return pdn_victims_dispatch(&victims) != 0;
 }

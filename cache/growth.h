@@ -12,7 +12,6 @@
 #include <stdint.h>
 
 #include "cache/driver/driver.h"
-#include "cache/invalidate.h"
 #include "cache/region.h"
 
 /*
@@ -60,18 +59,5 @@ bool pdn_growth_wants_more(struct pdn_growth *growth, const struct pdn_allocatio
  * pin's: that does not make them stale.
  */
 bool pdn_growth_finds_stale(const struct pdn_allocation *what, struct pindown_region *region);
-
-/*
- * Lock held. Regions still indexed where this memory lies are stale, or are replaced: end them.
- * Returns how often the replaced ones were used, as in struct pdn_brief.
- */
-uint8_t pdn_growth_replaces(const struct pdn_allocation *what, struct pdn_victims *stale,
-			    struct pdn_victims *replaced);
-
-/*
- * Lock not held. Room is short for a pin that is to replace regions: the idle ones among them go
- * now, before any other. false: there was none.
- */
-bool pdn_growth_gives_way(const struct pdn_allocation *what);
 
 #endif

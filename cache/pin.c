@@ -319,7 +319,7 @@ static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
 			return result;
 		if (is_more_than_needed(a))
 			return result;
-		if (pdn_growth_is_wide(&a->growth) && pdn_growth_gives_way(&a->what))
+		if (pdn_growth_is_wide(&a->growth) && pdn_evict_replaced(&a->what))
 			continue;
 		set_place(a, backend, &pressure);
 		if (pdn_evict_for(&pressure))
@@ -387,7 +387,7 @@ static int make_room(struct attempt *a)
 	if (pdn_growth_is_wide(&a->growth)) {
 		if (is_more_than_needed(a) || exceeds_budget(a->pin.length))
 			return PINDOWN_ERR_NO_SPACE;
-		pdn_growth_gives_way(&a->what);
+		pdn_evict_replaced(&a->what);
 	}
 	return pdn_evict_and_reserve_budget(&a->flight, a->pin.length);
 }
@@ -446,6 +446,34 @@ static int look_for_frees(struct attempt *a)
 }
 
 /* ---- into the index ---------------------------------------------------------------------- */
+
+/*
+ * Lock held. Regions still indexed where this memory lies are stale, or are replaced: end them.
+ * Returns how often the replaced ones were used, as in struct pdn_brief.
+ */
+static uint8_t end_overlapping(const struct pdn_allocation *what, struct pdn_victims *stale,
+			       struct pdn_victims *replaced)
+{
+	uint64_t at = what->memory.base;
+	uint8_t used = 0;
+	uint32_t number;
+
+	while ((number = pdn_index_next(&at, what->memory.end)) != 0) {
+		uint8_t uses = __atomic_load_n(&pdn_briefs[number].used, __ATOMIC_RELAXED);
+
+		if (pdn_growth_finds_stale(what, &pdn_regions[number])) {
+			pdn_victims_add(stale, number, PINDOWN_REASON_STALE);
+			continue;
+		}
+		/* A settled region may have used its uses up, and has been used all the same. */
+		if (!uses && pdn_details[number].settled)
+			uses = 1;
+		if (uses > used)
+			used = uses;
+		pdn_victims_add(replaced, number, PINDOWN_REASON_EVICTED);
+	}
+	return used;
+}
 
 /* Lock held, and the record is filled in. */
 static void set_pages(struct pdn_brief *brief, const struct pindown_region *region)
@@ -527,7 +555,7 @@ static int commit(struct attempt *a)
 	if (a->flight.lost) {
 		result = AGAIN;
 	} else {
-		used = pdn_growth_replaces(&a->what, &dead, &replaced);
+		used = end_overlapping(&a->what, &dead, &replaced);
 		if (!insert(a))
 			result = PINDOWN_ERR_NO_MEMORY;
 		else if (used)

@@ -5,6 +5,8 @@
  * of a hit and a put of the replaced region (as in test_races_steps).
  */
 #define _GNU_SOURCE
+#include <unistd.h>
+
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/stepping.h"
 
@@ -345,6 +347,117 @@ START_TEST(growth_against_growth)
 }
 END_TEST
 
+/* ---- many threads in one segment ---- */
+
+#define MAPPINGS   16u
+#define GETTERS	   4u
+#define OPERATIONS 2000u
+#define MAX_IDS	   65536u
+
+/* By buffer id: the number of the death, from 1 on, once pdn_end_range() has returned. */
+static uint32_t died_at[MAX_IDS], deaths;
+
+static uint32_t next_random(uint32_t *state)
+{
+	*state = *state * 1664525u + 1013904223u;
+	return *state >> 8;
+}
+
+static void unmap_and_map_randomly(void *arg)
+{
+	uint32_t random = 7;
+
+	(void)arg;
+	for (unsigned n = 0; n < OPERATIONS; n++) {
+		uint64_t at = MAPPING(next_random(&random) % MAPPINGS), id = fake_id(at);
+
+		if (!id) {
+			watched_alloc(at, PIECE, FAKE_VMM);
+			continue;
+		}
+		ck_assert_uint_lt(id, MAX_IDS);
+		pdn_guard guard = pdn_end_range(at, PIECE);
+		__atomic_store_n(&died_at[id], __atomic_add_fetch(&deaths, 1, __ATOMIC_SEQ_CST),
+				 __ATOMIC_SEQ_CST);
+		/* Some pins begin, and could end, between the two. */
+		usleep(n % 2 * 100);
+		ck_assert_int_eq(fake_free(at), FAKE_SUCCESS);
+		pdn_ended(guard);
+	}
+}
+
+static void check_region(pindown_region *found, uint64_t addr, uint64_t length, uint32_t before)
+{
+	uint32_t died =
+		__atomic_load_n(&died_at[pindown_region_buffer_id(found)], __ATOMIC_SEQ_CST);
+
+	ck_assert_msg(!died || died > before, "stale: died as number %u, the get began after %u",
+		      died, before);
+	ck_assert_uint_le(pindown_region_base(found), addr);
+	ck_assert_uint_ge(pindown_region_base(found) + pindown_region_length(found), addr + length);
+}
+
+static void get_windows(void *arg)
+{
+	uint32_t random = (uint32_t)(uintptr_t)arg;
+	pindown_region *held = NULL;
+
+	for (unsigned n = 0; n < OPERATIONS; n++) {
+		uint64_t addr = BASE + next_random(&random) % (MAPPINGS * 2) * MIB(1);
+		uint64_t length = MIB(1 + next_random(&random) % 4);
+		uint32_t before = __atomic_load_n(&deaths, __ATOMIC_SEQ_CST);
+		pindown_region *found;
+		int got = pindown_get(addr, length, 0, &found);
+
+		ck_assert_msg(got == PINDOWN_OK || got == PINDOWN_ERR_NOT_DEVICE ||
+				      got == PINDOWN_ERR_RANGE || got == PINDOWN_ERR_BUSY ||
+				      got == PINDOWN_ERR_NO_SPACE,
+			      "%s", pindown_strerror(got));
+		if (got != PINDOWN_OK)
+			continue;
+		check_region(found, addr, length, before);
+		/* Hold some over a few gets. */
+		if (held && n % 4 == 0) {
+			pindown_put(held);
+			held = NULL;
+		}
+		if (held)
+			pindown_put(found);
+		else
+			held = found;
+	}
+	if (held)
+		pindown_put(held);
+}
+
+/* With room for all, for some, and for hardly any. */
+START_TEST(threads_in_one_segment)
+{
+	static const uint64_t space[] = {UINT64_MAX, MIB(40), MIB(12)};
+	struct worker mapper, getters[GETTERS];
+
+	fake_pin_space(space[_i]);
+	fake_reserved = BASE;
+	fake_reserved_size = MAPPINGS * PIECE;
+	for (unsigned n = 0; n < MAPPINGS; n++)
+		watched_alloc(MAPPING(n), PIECE, FAKE_VMM);
+	worker_start(&mapper, unmap_and_map_randomly, NULL);
+	for (uintptr_t i = 0; i < GETTERS; i++)
+		worker_start(&getters[i], get_windows, (void *)(i + 1));
+	worker_join(&mapper);
+	for (unsigned i = 0; i < GETTERS; i++)
+		worker_join(&getters[i]);
+	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
+	ck_assert_uint_eq(stats().kept_regions, 0);
+	ck_assert_uint_le(stats().bytes, MAPPINGS * PIECE);
+	assert_books_balance();
+	for (unsigned n = 0; n < MAPPINGS; n++)
+		if (fake_id(MAPPING(n)))
+			watched_unmap(MAPPING(n), PIECE);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("races: regions that replace others");
@@ -354,6 +467,8 @@ int main(void)
 	tcase_add_loop_test(tc, growing_against_an_unmap_that_takes_its_time, 0, 4);
 	tcase_add_loop_test(tc, growing_against_an_unmap_and_a_new_mapping, 0, 8);
 	tcase_add_loop_test(tc, growing_against_gets_and_a_flush, 0, 6);
+	tc = cache_case(suite, "many threads");
+	tcase_add_loop_test(tc, threads_in_one_segment, 0, 3);
 	if (CAN_STEP) {
 		tc = cache_case(suite, "at single instructions");
 		tcase_add_test(tc, a_hit_against_growth);

@@ -408,6 +408,7 @@ static void close_other_mapping(struct pindown_region *region, const struct pdn_
 /*
  * The region's own dma-buf has users, and maps the memory in the other way: export another one. A
  * free of the memory waits for the export, and a fork until the loan has ended, as no pin names it.
+ * It is noted at once, for the child of a fork that waits no longer.
  */
 static int export_for_loan(struct pindown_region *region, const struct pdn_backend *backend,
 			   bool pcie, struct pdn_loan *loan)
@@ -436,7 +437,9 @@ static int export_for_loan(struct pindown_region *region, const struct pdn_backe
 		pdn_flight_end_unlocked(&flight);
 	}
 	trace_map(region, loan->own.pcie, result);
-	if (result != PINDOWN_OK) {
+	if (result == PINDOWN_OK) {
+		pdn_descriptor_note(loan->own.fd, loan->own.fd_identity);
+	} else {
 		pdn_descriptor_end();
 		pdn_set_driver_error(error);
 	}

@@ -164,18 +164,19 @@ static void note_refusal(int device, bool pcie)
  */
 int pdn_mapping_export(struct pdn_pin *pin, void *context, int *fd)
 {
-	int result = export_as(pin, pin->pcie, context, fd), other, again;
+	int result = export_as(pin, pin->pcie, context, fd), result_again, other, again;
 
 	if (!is_refusal(result) || !(pin->pcie || pdn_mapping_is_chosen(pin->device)))
 		return result;
 	if (export_as(pin, !pin->pcie, context, &other) != CUDA_SUCCESS)
 		return result;
-	if (export_as(pin, pin->pcie, context, &again) == CUDA_SUCCESS) {
+	result_again = export_as(pin, pin->pcie, context, &again);
+	if (result_again == CUDA_SUCCESS) {
 		pdn_descriptor_close(other);
 		*fd = again;
 		return CUDA_SUCCESS;
 	}
-	if (!KNOWN(pin->device, exports[pin->pcie]))
+	if (result_again == result && !KNOWN(pin->device, exports[pin->pcie]))
 		note_refusal(pin->device, pin->pcie);
 	pin->pcie = !pin->pcie;
 	*fd = other;

@@ -165,6 +165,16 @@ int pdn_consumer_destroy(struct pdn_consumer *consumer, const struct pindown_obj
 	return error;
 }
 
+void pdn_consumer_name_holders(struct pdn_consumer *consumer,
+			       const struct pdn_holder_search *search)
+{
+	struct call here = {.consumer = consumer, .callback = "holders", .outer = calls};
+
+	calls = &here;
+	consumer->holders(search);
+	calls = here.outer;
+}
+
 /* The child keeps the consumers, but callbacks in other threads of the parent do not run here. */
 void pdn_consumers_fork_child(void)
 {

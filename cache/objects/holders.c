@@ -120,10 +120,10 @@ static void name_all(struct held_objects *held)
 					   .size = region->end - region->base};
 
 	for (uint32_t i = 0; i < held->count; i++) {
-		const struct pdn_consumer *consumer = held->of[i].consumer;
+		struct pdn_consumer *consumer = held->of[i].consumer;
 
 		if (consumer && consumer->holders && !was_asked(held, i))
-			consumer->holders(&search);
+			pdn_consumer_name_holders(consumer, &search);
 	}
 	for (uint32_t i = 0; i < held->count; i++)
 		if (held->of[i].consumer && !held->of[i].named)

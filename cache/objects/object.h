@@ -152,6 +152,9 @@ int pdn_consumer_create(struct pdn_consumer *consumer, struct pindown_region *re
 			const struct pindown_key *key, void *request, void **data,
 			bool *asked_dmabuf);
 int pdn_consumer_destroy(struct pdn_consumer *consumer, const struct pindown_object_end *what);
+/* A holder may let go of its object meanwhile: a callback may read the data all the same. */
+void pdn_consumer_name_holders(struct pdn_consumer *consumer,
+			       const struct pdn_holder_search *search);
 void pdn_consumer_enter(struct pdn_consumer *consumer);
 void pdn_consumer_leave(struct pdn_consumer *consumer);
 

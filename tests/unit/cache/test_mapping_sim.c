@@ -9,9 +9,13 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cache/backend/backend.h"
+#include "cache/base/descriptor.h"
+#include "cache/base/lock.h"
+#include "cache/hook_events.h"
 #include "cache/region_dmabuf.h"
 #include "tests/unit/support/sim_test.h"
 
@@ -183,6 +187,52 @@ START_TEST(both_kinds_at_once)
 }
 END_TEST
 
+static struct gate lent, may_end;
+static struct pdn_loan own_loan;
+
+static void lend_both(void *region)
+{
+	struct pdn_loan near_loan;
+
+	ck_assert_int_eq(pdn_dmabuf_lend(region, near_card, &near_loan), PINDOWN_OK);
+	ck_assert_int_eq(pdn_dmabuf_lend(region, far_card, &own_loan), PINDOWN_OK);
+	ck_assert_int_ge(own_loan.own.fd, 0);
+	gate_open(&lent);
+	gate_wait(&may_end);
+	pdn_dmabuf_end_loan(region, &own_loan);
+	pdn_dmabuf_end_loan(region, &near_loan);
+}
+
+/* A fork that waits no longer for the end of the loan: its child does not keep the memory. */
+START_TEST(a_fork_during_a_loan)
+{
+	struct worker worker;
+	int status;
+	pid_t child;
+
+	begin_on(GRACE, NULL);
+	pdn_fork_wait_ns = 1000000;
+	gate_init(&lent);
+	gate_init(&may_end);
+	pindown_region *region = must_get(alloc(MIB(2)), 1);
+	worker_start(&worker, lend_both, region);
+	gate_wait(&lent);
+	pdn_fork_prepare();
+	child = fork();
+	if (child == 0) {
+		pdn_fork_child();
+		_exit(pdn_descriptor_is(own_loan.own.fd, own_loan.own.fd_identity));
+	}
+	pdn_fork_parent();
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	gate_open(&may_end);
+	worker_join(&worker);
+	pindown_put(region);
+	remove_machine();
+}
+END_TEST
+
 /* The choice for the last card is that of the next pin: no export is made for nothing. */
 START_TEST(the_choice_is_remembered)
 {
@@ -252,6 +302,20 @@ START_TEST(a_refusal_that_does_not_come_again)
 	begin_on(GRACE, "pcie");
 	ck_assert_int_eq(sim_fail("cuMemGetHandleForAddressRange:1=CUDA_ERROR_INVALID_VALUE"), 0);
 	ck_assert_int_eq(lent_new(far_card), 'p');
+	ck_assert_int_eq(lent_new(far_card), 'p');
+	remove_machine();
+}
+END_TEST
+
+/* Nor for a refusal that is followed by another failure. */
+START_TEST(a_refusal_and_then_another_failure)
+{
+	begin_on(GRACE, "pcie");
+	ck_assert_int_eq(sim_fail("cuMemGetHandleForAddressRange:1=CUDA_ERROR_INVALID_VALUE,"
+				  "cuMemGetHandleForAddressRange:3=CUDA_ERROR_OUT_OF_MEMORY"),
+			 0);
+	lent_new(far_card);
+	ck_assert(pdn_mapping_is_possible(0, true));
 	ck_assert_int_eq(lent_new(far_card), 'p');
 	remove_machine();
 }
@@ -372,6 +436,7 @@ int main(void)
 	tcase_add_test(tc, each_card_gets_its_own_mapping);
 	tcase_add_test(tc, the_same_region_for_both_kinds);
 	tcase_add_test(tc, both_kinds_at_once);
+	tcase_add_test(tc, a_fork_during_a_loan);
 	tcase_add_test(tc, the_choice_is_remembered);
 	tc = sim_case(suite, "refusals");
 	tcase_add_test(tc, the_flag_is_not_tried_where_it_does_not_matter);
@@ -379,6 +444,7 @@ int main(void)
 	tcase_add_test(tc, a_driver_that_does_not_know_the_flag);
 	tcase_add_loop_test(tc, a_driver_that_refuses_the_default, 0, 2);
 	tcase_add_test(tc, a_refusal_that_does_not_come_again);
+	tcase_add_test(tc, a_refusal_and_then_another_failure);
 	tcase_add_test(tc, memory_that_only_the_default_exports);
 	tcase_add_test(tc, memory_that_can_not_be_exported_at_all);
 	tcase_add_loop_test(tc, a_setting_overrides_the_topology, 0, 2);

@@ -53,6 +53,12 @@ static void begin_revoking(void)
 	begin();
 }
 
+static void begin_debugging(void)
+{
+	setenv("PINDOWN_DEBUG", "1", 1);
+	begin();
+}
+
 static void begin_without(void)
 {
 	setenv("PINDOWN_TRACE_EVENTS", "call,held", 1);
@@ -129,6 +135,40 @@ START_TEST(those_that_are_not_held_are_not_named)
 }
 END_TEST
 
+/* As another thread may do between the question and the answer. */
+static void find_one_that_lets_go(const struct pdn_holder_search *search)
+{
+	const struct pdn_holder *holder = &registrations[0];
+
+	if (!search->wants(search->arg, holder->object))
+		return;
+	pindown_detach((pindown_object *)(uintptr_t)holder->object);
+	registered = 0;
+	pindown_object_data(holder->object);
+	search->found(search->arg, holder);
+}
+
+static void free_it(void)
+{
+	watched_free(AT(0));
+}
+
+/* PINDOWN_DEBUG reports uses after the last detach; this one is not the program's. */
+START_TEST(letting_go_meanwhile_is_no_misuse)
+{
+	const char *said;
+
+	pdn_consumer_holders(consumer, find_one_that_lets_go);
+	hold(1, AT(0), 4096);
+	said = stderr_of(free_it);
+	ck_assert_str_eq(said, "");
+	ck_assert_uint_eq(registered, 0);
+	read_back("t.pdt");
+	ck_assert_uint_eq(count_events(PDN_EV_HOLDER), 1);
+	ck_assert_uint_eq(count_events(PDN_EV_DEREGISTER), 1);
+}
+END_TEST
+
 /* The memory of a flushed region is still the program's. */
 START_TEST(a_flush_names_none)
 {
@@ -200,6 +240,8 @@ int main(void)
 	tcase_add_test(tc, many_on_one_region);
 	tc = suite_case(suite, "revoking", begin_revoking, finish);
 	tcase_add_test(tc, each_is_named_before_it_is_revoked);
+	tc = suite_case(suite, "debugging", begin_debugging, finish);
+	tcase_add_test(tc, letting_go_meanwhile_is_no_misuse);
 	tc = suite_case(suite, "without", begin_without, finish);
 	tcase_add_test(tc, without_the_event_in_the_trace_nothing_is_searched);
 	return run_suite(suite);

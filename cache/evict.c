@@ -21,6 +21,7 @@
 #include "cache/base/test_point.h"
 #include "cache/base/visible.h"
 #include "cache/evict.h"
+#include "cache/growth.h"
 #include "cache/region_dmabuf.h"
 #include "cache/index.h"
 #include "cache/invalidate.h"
@@ -476,6 +477,26 @@ static bool is_worth_trimming(void)
 {
 	return pdn_region_high_water() >= 1024 && pdn_pinned_regions() == 0 && !pdn_flights_any() &&
 	       !pdn_dying_any();
+}
+
+bool pdn_evict_replaced(const struct pdn_allocation *what)
+{
+	struct pdn_victims victims = {0};
+	uint64_t at = what->memory.base;
+	uint32_t number, candidates = 0;
+
+	pdn_lock();
+	while ((number = pdn_index_next(&at, what->memory.end)) != 0) {
+		at = pdn_regions[number].end;
+		if (pdn_region_in_use(number) || pdn_growth_finds_stale(what, &pdn_regions[number]))
+			continue;
+		pdn_details[number].victim = candidates;
+		candidates = number;
+	}
+	if (candidates)
+		pdn_victims_add_idle(&victims, candidates, PINDOWN_REASON_EVICTED);
+	pdn_unlock();
+	return pdn_victims_dispatch(&victims) != 0;
 }
 
 void pdn_give_back(uint64_t bytes)

@@ -64,6 +64,12 @@ struct pdn_pressure {
  */
 bool pdn_evict_for(struct pdn_pressure *pressure);
 
+/*
+ * Lock not held. Room is short for a pin of this memory, which is to replace the regions that it
+ * overlaps: the idle ones among them go now, before any other. false: there was none.
+ */
+bool pdn_evict_replaced(const struct pdn_allocation *what);
+
 /* Lock not held. The bytes that idle regions of a device have pinned; it counts up to `enough`. */
 uint64_t pdn_idle_bytes(int device, uint64_t enough);
 

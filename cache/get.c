@@ -190,7 +190,7 @@ get_held(struct pindown_region *region, uint32_t state, uint64_t addr, size_t le
 {
 	struct pdn_thread *self = pdn_self_or_anonymous();
 
-	if ((pdn_look_now(self) || state == PDN_CHECKED) && !passes_check(self, region))
+	if ((pdn_look_now(self, region) || state == PDN_CHECKED) && !passes_check(self, region))
 		return get_slow(addr, length, flags, out);
 	pdn_count_hit(self, region, addr, length);
 	*out = region;

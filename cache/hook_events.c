@@ -64,6 +64,8 @@ end_slow(const struct pdn_scope *scope, enum pindown_reason reason)
 
 	pdn_exports_end(scope, reason);
 	pdn_end_scope(scope, reason);
+	if (scope->kind == PDN_GUARD_RANGE && scope->end > scope->begin && pdn_awaits_reuse())
+		pdn_objects_end_replaced(scope->begin, scope->end);
 	errno = saved;
 }
 
@@ -94,7 +96,8 @@ end_otherwise(uint64_t addr, uint64_t length, enum pindown_reason reason)
 	pdn_guard guard = pdn_guard_up(&scope);
 
 	PDN_POINT(FREE_GUARDED, addr);
-	if (nothing_in(addr, length ? end : addr + 1))
+	/* Objects on a region that was replaced by another one do not depend on the index. */
+	if (!pdn_awaits_reuse() && nothing_in(addr, length ? end : addr + 1))
 		return guard;
 	return end_range_slow(addr, end, reason, guard);
 }

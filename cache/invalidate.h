@@ -69,7 +69,8 @@ void pdn_unpin_kept(uint32_t number);
 
 /*
  * Kept regions whose memory was freed in stream order, and on which objects are held that are to be
- * revoked: they wait until the driver hands the memory out again. Lock held, but for the question
+ * revoked: they wait until the driver hands the memory out again. Also those that were replaced
+ * (growth.h) while their memory lives: they wait for its end. Lock held, but for the question
  * whether there are any.
  */
 bool pdn_awaits_reuse(void);

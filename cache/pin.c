@@ -19,6 +19,7 @@
 #include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
 #include "cache/evict.h"
+#include "cache/growth.h"
 #include "cache/index.h"
 #include "cache/invalidate.h"
 #include "cache/pin.h"
@@ -34,10 +35,13 @@
 
 /* The outcome of an attempt: a pindown_result, or this: something has changed, try again. */
 #define AGAIN 1
+/* The same, but nothing has ended yet: the driver is asked about a wider range at once. */
+#define WIDER 2
 
 struct attempt {
 	uint64_t addr, length;
-	uint64_t deadline; /* 0: there was nothing to wait for yet; see deadline_of() */
+	struct pdn_growth growth; /* of mapped memory: what is pinned beside the request */
+	uint64_t deadline;	  /* 0: there was nothing to wait for yet; see deadline_of() */
 	struct pdn_flight flight;
 	bool frees_before; /* some began before the flight said what it pins */
 	struct pdn_allocation what;
@@ -137,9 +141,21 @@ static int wait_for_free(struct attempt *a)
 	return pdn_guard_wait(&memory, deadline_of(a)) ? AGAIN : PINDOWN_ERR_BUSY;
 }
 
+/* Nothing has gone wrong but that the attempt reached too far. */
+static int retry_narrower(struct attempt *a)
+{
+	pdn_flight_end_unlocked(&a->flight);
+	return AGAIN;
+}
+
+/* A wide attempt meets frees of all the memory that it takes in, so not too many are made. */
+#define WIDE_LOSSES 4
+
 /* Let the free that was faster proceed, and look again. */
 static int pin_retry(struct attempt *a)
 {
+	if (a->losses % WIDE_LOSSES == WIDE_LOSSES - 1)
+		pdn_growth_shrinks(&a->growth);
 	pdn_lock();
 	pdn_flight_end(&a->flight);
 	pdn_account_lost_race();
@@ -151,32 +167,10 @@ static int pin_retry(struct attempt *a)
 
 static int ask_driver(struct attempt *a)
 {
-	int result = pdn_driver_describe(a->addr, a->length, &a->what, &a->driver_error);
+	int result = pdn_growth_describe(&a->growth, &a->what, &a->driver_error);
 
 	PDN_POINT(PIN_DESCRIBED, a->addr);
 	return result;
-}
-
-/*
- * Lock held. Is this region stale: was it pinned for other memory than the driver has just
- * described there? Then its free was not seen. Adjacent mappings may have been pinned in other
- * groups than this pin's: that does not make them stale.
- */
-static bool is_dead(const struct attempt *a, struct pindown_region *region)
-{
-	const struct pdn_memory *memory = &a->what.memory;
-
-	if (!pdn_region_stands(region))
-		return true;
-	/*
-	 * That the memory is mapped may have become known only after the driver has described it.
-	 * Then it is one of the mappings that the region spans.
-	 */
-	if ((a->what.mapped || (pdn_region_others(region) && memory->end <= region->end)) &&
-	    region->base != memory->base)
-		return false;
-	return pdn_details_of(region)->buffer_id != a->what.buffer_id ||
-	       (region->end == memory->end && pdn_region_others(region) != a->what.others);
 }
 
 /*
@@ -190,7 +184,7 @@ static struct pindown_region *pinned_meanwhile(const struct attempt *a)
 	if (pdn_index_unchanged(a->index_seq))
 		return NULL;
 	region = pdn_hold_locked(a->addr, a->length);
-	if (region && is_dead(a, region)) {
+	if (region && pdn_growth_finds_stale(&a->what, region)) {
 		pdn_unhold(pdn_self_or_anonymous(), pdn_region_number(region));
 		return NULL;
 	}
@@ -209,7 +203,9 @@ static struct pdn_pin pin_of(const struct pdn_allocation *what)
 
 /*
  * The flight now says what it pins. Another thread may have pinned the same since the first look,
- * or be about to.
+ * or be about to. Or there are regions that the pin has to take in: then the flight does not say so
+ * yet, and a free that begins meanwhile leaves its mark, as before the first question to the driver
+ * (race.h).
  */
 static int announce(struct attempt *a, const struct pdn_backend *backend)
 {
@@ -220,11 +216,15 @@ static int announce(struct attempt *a, const struct pdn_backend *backend)
 	a->flight.max_dmabufs =
 		backend && backend->pin_takes_descriptor ? pdn_dmabufs_max() : UINT64_MAX;
 	pdn_lock();
+	a->region = pinned_meanwhile(a);
+	if (!a->region && pdn_growth_wants_more(&a->growth, &a->what)) {
+		pdn_unlock();
+		return WIDER;
+	}
 	a->flight.memory = a->what.memory;
 	a->flight.known = true;
 	a->frees_before |= a->flight.disturbed;
 	a->flight.pin = &a->pin;
-	a->region = pinned_meanwhile(a);
 	if (!a->region) {
 		if (pdn_flight_is_duplicate(&a->flight))
 			result = AGAIN;
@@ -286,6 +286,12 @@ static void set_place(const struct attempt *a, const struct pdn_backend *backend
 		pressure->is_hopeless = is_hopeless(a, backend);
 }
 
+/* Then nothing is evicted for it, and no other backend tried. */
+static bool is_more_than_needed(const struct attempt *a)
+{
+	return pdn_growth_is_wide(&a->growth) && a->growth.reach == PDN_REACH_TWOFOLD;
+}
+
 /* By one of the backend's two ways. */
 static int pin_by(int (*pin)(struct pdn_pin *, void *, int *), struct attempt *a)
 {
@@ -311,6 +317,10 @@ static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
 		result = pin_by(backend->pin, a);
 		if (result != PINDOWN_ERR_NO_SPACE || pdn_flight_lost(&a->flight))
 			return result;
+		if (is_more_than_needed(a))
+			return result;
+		if (pdn_growth_is_wide(&a->growth) && pdn_evict_replaced(&a->what))
+			continue;
 		set_place(a, backend, &pressure);
 		if (pdn_evict_for(&pressure))
 			continue;
@@ -359,11 +369,34 @@ static int pin_instead(struct attempt *a, const struct pdn_backend *other)
 	return result;
 }
 
+static bool exceeds_budget(uint64_t bytes)
+{
+	uint64_t most = pdn_config()->max_bytes;
+
+	return most && bytes > most;
+}
+
+/*
+ * Room under the budgets. For more than it needs a pin takes none from other regions; for a union
+ * it takes first what the union replaces.
+ */
+static int make_room(struct attempt *a)
+{
+	if (a->flight.reserved)
+		return PINDOWN_OK;
+	if (pdn_growth_is_wide(&a->growth)) {
+		if (is_more_than_needed(a) || exceeds_budget(a->pin.length))
+			return PINDOWN_ERR_NO_SPACE;
+		pdn_evict_replaced(&a->what);
+	}
+	return pdn_evict_and_reserve_budget(&a->flight, a->pin.length);
+}
+
 static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
 {
-	const struct pdn_backend *other = pdn_backend_instead_of(backend);
-	int result = a->flight.reserved ? PINDOWN_OK
-					: pdn_evict_and_reserve_budget(&a->flight, a->pin.length);
+	const struct pdn_backend *other =
+		is_more_than_needed(a) ? NULL : pdn_backend_instead_of(backend);
+	int result = make_room(a);
 
 	if (result != PINDOWN_OK)
 		return result;
@@ -376,7 +409,7 @@ static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
 	 */
 	if (result == PINDOWN_ERR_DRIVER && other && is_same_buffer(a))
 		result = pin_instead(a, other);
-	if (result != PINDOWN_OK) {
+	if (result != PINDOWN_OK && !pdn_growth_is_wide(&a->growth)) {
 		pdn_lock();
 		pdn_account_pin_failure();
 		pdn_unlock();
@@ -394,7 +427,12 @@ static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
  */
 static int look_for_frees(struct attempt *a)
 {
-	switch (pdn_guard_on(&a->what.memory)) {
+	enum pdn_guarded guarded = pdn_guard_on(&a->what.memory);
+
+	/* The request's own memory need not be what ends. */
+	if (guarded != PDN_UNGUARDED && pdn_growth_shrinks(&a->growth))
+		return retry_narrower(a);
+	switch (guarded) {
 	case PDN_GUARDED:
 		return wait_for_free(a);
 	case PDN_GUARDED_BY_SELF: /* a subscriber asks for the memory that is about to end */
@@ -410,20 +448,31 @@ static int look_for_frees(struct attempt *a)
 /* ---- into the index ---------------------------------------------------------------------- */
 
 /*
- * Lock held. Regions still indexed here are stale, or cover other groups of mappings: remove them.
+ * Lock held. Regions still indexed where this memory lies are stale, or are replaced: end them.
+ * Returns how often the replaced ones were used, as in struct pdn_brief.
  */
-static void remove_overlapping(const struct attempt *a, struct pdn_victims *dead,
-			       struct pdn_victims *covered)
+static uint8_t end_overlapping(const struct pdn_allocation *what, struct pdn_victims *stale,
+			       struct pdn_victims *replaced)
 {
-	uint64_t at = a->what.memory.base;
+	uint64_t at = what->memory.base;
+	uint8_t used = 0;
 	uint32_t number;
 
-	while ((number = pdn_index_next(&at, a->what.memory.end)) != 0) {
-		if (is_dead(a, &pdn_regions[number]))
-			pdn_victims_add(dead, number, PINDOWN_REASON_STALE);
-		else
-			pdn_victims_add(covered, number, PINDOWN_REASON_EVICTED);
+	while ((number = pdn_index_next(&at, what->memory.end)) != 0) {
+		uint8_t uses = __atomic_load_n(&pdn_briefs[number].used, __ATOMIC_RELAXED);
+
+		if (pdn_growth_finds_stale(what, &pdn_regions[number])) {
+			pdn_victims_add(stale, number, PINDOWN_REASON_STALE);
+			continue;
+		}
+		/* A settled region may have used its uses up, and has been used all the same. */
+		if (!uses && pdn_details[number].settled)
+			uses = 1;
+		if (uses > used)
+			used = uses;
+		pdn_victims_add(replaced, number, PINDOWN_REASON_EVICTED);
 	}
+	return used;
 }
 
 /* Lock held, and the record is filled in. */
@@ -483,6 +532,12 @@ static bool insert(struct attempt *a)
 	return true;
 }
 
+/* For the eviction the region is no newcomer. Relaxed: as pdn_touch(). */
+static void inherit_uses(struct pindown_region *region, uint8_t used)
+{
+	__atomic_store_n(&pdn_brief_of(region)->used, used, __ATOMIC_RELAXED);
+}
+
 /*
  * Commit point, under the lock: a free that began since pdn_flight_begin() has marked the flight
  * lost, and a free that begins after this finds the region in the index. On success the flight ends
@@ -491,25 +546,28 @@ static bool insert(struct attempt *a)
 static int commit(struct attempt *a)
 {
 	struct pdn_victims dead = {.missed = "a pin found it gone"};
-	struct pdn_victims covered = {0};
+	struct pdn_victims replaced = {0};
 	int result = PINDOWN_OK;
+	uint8_t used;
 
 	PDN_POINT(PIN_SAME, a->addr);
 	pdn_lock();
 	if (a->flight.lost) {
 		result = AGAIN;
 	} else {
-		remove_overlapping(a, &dead, &covered);
+		used = end_overlapping(&a->what, &dead, &replaced);
 		if (!insert(a))
 			result = PINDOWN_ERR_NO_MEMORY;
+		else if (used)
+			inherit_uses(a->region, used);
 		pdn_victims_split_idle_and_held(&dead);
-		pdn_victims_split_idle_and_held(&covered);
+		pdn_victims_split_idle_and_held(&replaced);
 	}
 	if (result == PINDOWN_OK)
 		pdn_flight_end(&a->flight);
 	pdn_unlock();
 	pdn_victims_dispatch(&dead);
-	pdn_victims_dispatch(&covered);
+	pdn_victims_dispatch(&replaced);
 	return result;
 }
 
@@ -554,6 +612,8 @@ static int pin_and_commit(struct attempt *a, const struct pdn_backend *backend)
 	}
 	if (result == AGAIN)
 		return pin_retry(a);
+	if (pdn_growth_shrinks(&a->growth))
+		return retry_narrower(a);
 	pdn_flight_end_unlocked(&a->flight);
 	return result;
 }
@@ -575,13 +635,16 @@ static int wait_for_company(struct attempt *a)
 static int pin_attempt(struct attempt *a)
 {
 	const struct pdn_backend *backend = NULL;
-	int result = ask_driver(a);
+	int result;
 
-	if (result == PINDOWN_OK) {
-		/* The first time for a device it asks the driver: before the lock is taken. */
-		backend = pdn_backend_for(a->what.memory.device);
-		result = announce(a, backend);
-	}
+	do {
+		result = ask_driver(a);
+		if (result == PINDOWN_OK) {
+			/* The first time for a device it asks the driver: without the lock. */
+			backend = pdn_backend_for(a->what.memory.device);
+			result = announce(a, backend);
+		}
+	} while (result == WIDER);
 	if (result == AGAIN)
 		return wait_for_company(a);
 	if (result != PINDOWN_OK || a->region) {
@@ -631,6 +694,7 @@ int pdn_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_r
 
 	a.addr = addr;
 	a.length = length;
+	a.growth = (struct pdn_growth){.addr = addr, .length = length};
 	a.deadline = 0;
 	a.losses = a.refusals = a.memories = 0;
 	a.driver_error = 0;
@@ -640,6 +704,7 @@ int pdn_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_r
 	for (;;) {
 		a.flags = 0;
 		a.region = NULL;
+		pdn_growth_begin(&a.growth);
 		pin_begin(&a);
 		result = pin_attempt(&a);
 		if (result == PINDOWN_ERR_NO_MEMORY && frees_memory(&a))

@@ -161,7 +161,7 @@ int pindown_flush(void);
 enum pindown_reason {
 	PINDOWN_REASON_FREED = 1,   /* the program ends the memory */
 	PINDOWN_REASON_CONTEXT = 2, /* the context that owns it ends */
-	PINDOWN_REASON_EVICTED = 3, /* its place is needed: budget or pin space */
+	PINDOWN_REASON_EVICTED = 3, /* its place is needed: budget, pin space, or a wider region */
 	PINDOWN_REASON_FLUSHED = 4, /* pindown_flush(), pindown_invalidate() */
 	PINDOWN_REASON_STALE = 5,   /* its buffer id no longer matches */
 	PINDOWN_REASON_OWNER = 6,   /* objects: pindown_end_owner(), pindown_consumer_remove() */

@@ -198,7 +198,20 @@ static bool is_due(const struct pdn_thread *self, uint64_t hits)
 	return self->is_looking;
 }
 
-bool pdn_look_now(struct pdn_thread *self)
+/*
+ * A region over n mappings takes n times as long to compare. After such a comparison the next one
+ * comes later, so that a hit's share of the time stays below that of a region over 64.
+ */
+static int32_t hits_after(const struct pindown_region *region, uint64_t hits)
+{
+	uint64_t mappings = pdn_region_others(region) ? (region->end - region->base) >> 21 : 0;
+	uint64_t until = (uint64_t)hits_until_next(hits) * (1 + mappings / 64);
+
+	return until < INT32_MAX ? (int32_t)until : INT32_MAX;
+}
+
+/* `region` is held: it is the one that is looked at now. */
+bool pdn_look_now(struct pdn_thread *self, const struct pindown_region *region)
 {
 	uint64_t hits = self->counters->hits;
 	bool due;
@@ -208,7 +221,7 @@ bool pdn_look_now(struct pdn_thread *self)
 		return false;
 	due = is_due(self, hits);
 	self->is_looking = true;
-	__atomic_store_n(&self->until_look, pdn_tracing(PDN_EV_HIT) ? 0 : hits_until_next(hits),
+	__atomic_store_n(&self->until_look, pdn_tracing(PDN_EV_HIT) ? 0 : hits_after(region, hits),
 			 __ATOMIC_RELAXED);
 	return due && pdn_config()->verify == PDN_VERIFY_AUTO;
 }

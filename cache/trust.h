@@ -36,6 +36,6 @@ enum pdn_truth pdn_compare(struct pindown_region *region);
  * by chance. The thread's counter (base/thread.h) says how many hits there are until the next.
  */
 extern uint32_t pdn_hits_for_a_look; /* tests have others */
-bool pdn_look_now(struct pdn_thread *self);
+bool pdn_look_now(struct pdn_thread *self, const struct pindown_region *region);
 
 #endif

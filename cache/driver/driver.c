@@ -477,6 +477,52 @@ int pdn_driver_describe(uint64_t addr, uint64_t length, struct pdn_allocation *o
 	return PINDOWN_ERR_BUSY;
 }
 
+/* Of this device, and of no pool or context. */
+static bool mapping_with(uint64_t addr, int device, struct pdn_memory *mapping)
+{
+	struct attributes a = {.device = -1};
+	uint64_t id;
+	int error;
+
+	return attributes_of(addr, &a, &error) == PINDOWN_OK && a.device == device && !a.pool &&
+	       !a.context && allocation_at(addr, mapping, &a, &error) == PINDOWN_OK &&
+	       buffer_id(mapping->base, &id) && is_mapped(mapping, id);
+}
+
+/* The reservation's range is the driver's answer for mapped memory; see range_of(). */
+static void add_mappings_beside(struct pdn_memory *memory, uint64_t size)
+{
+	struct pdn_memory next;
+	CUdeviceptr base;
+	size_t length;
+
+	if (range_of(memory->base, &base, &length) != CUDA_SUCCESS || base > memory->base ||
+	    base + length < memory->end)
+		return;
+	while (memory->end - memory->base < size && memory->end < base + length &&
+	       mapping_with(memory->end, memory->device, &next) && next.base == memory->end)
+		memory->end = next.end;
+	while (memory->end - memory->base < size && memory->base > base &&
+	       mapping_with(memory->base - 1, memory->device, &next) && next.end == memory->base)
+		memory->base = next.base;
+}
+
+int pdn_driver_describe_run(uint64_t addr, uint64_t length, uint64_t size,
+			    struct pdn_allocation *out, int *error)
+{
+	int result = pdn_driver_describe(addr, length, out, error), ignored;
+	struct pdn_memory run = out->memory;
+	struct pdn_allocation all;
+
+	if (result != PINDOWN_OK || !out->mapped || run.end - run.base >= size)
+		return result;
+	add_mappings_beside(&run, size);
+	if (run.end - run.base > out->memory.end - out->memory.base &&
+	    pdn_driver_describe(run.base, run.end - run.base, &all, &ignored) == PINDOWN_OK)
+		*out = all;
+	return result;
+}
+
 /* ---- exporting ---------------------------------------------------------------------------- */
 
 static int export_now(uint64_t base, uint64_t length, bool pcie, int *fd)

@@ -37,6 +37,14 @@ struct pdn_allocation {
 int pdn_driver_describe(uint64_t addr, uint64_t length, struct pdn_allocation *out, int *error);
 
 /*
+ * The same. Memory made with cuMemMap that is smaller than `size` continues in the mappings beside
+ * it, first behind it and then before it: as long as they are adjacent, of the same device and in
+ * the same reservation, and only until it has that size.
+ */
+int pdn_driver_describe_run(uint64_t addr, uint64_t length, uint64_t size,
+			    struct pdn_allocation *out, int *error);
+
+/*
  * Is the memory at [base, end) still the one that had these ids? False also if no memory is there;
  * unknown if there is no driver, or no longer one, to ask. Costs one driver call or, for adjacent
  * mappings, two for each.

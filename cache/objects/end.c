@@ -351,28 +351,39 @@ static void report_held(const struct pindown_region *region, const struct held *
 		held->all, held->all == 1 ? "" : "s");
 }
 
+/* Only a region that another one has replaced is evicted while it is in use. */
+static bool was_replaced(uint32_t region)
+{
+	return pdn_details[region].reason == PINDOWN_REASON_EVICTED;
+}
+
 bool pdn_objects_await_reuse(uint32_t region)
 {
 	return pdn_config()->held == PDN_HELD_REVOKE &&
-	       pdn_details[region].reason == PINDOWN_REASON_ORDERED && pdn_first_object(region);
+	       (pdn_details[region].reason == PINDOWN_REASON_ORDERED || was_replaced(region)) &&
+	       pdn_first_object(region);
 }
 
-/* Lock held. */
+/* Lock held. The memory of a replaced region has not ended before now. */
 static void claim_kept_on(uint32_t region, uint32_t *chain)
 {
 	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
-		if (pdn_objects[n].state == PDN_OBJECT_KEPT)
+		if (pdn_objects[n].state == PDN_OBJECT_KEPT) {
+			if (was_replaced(region))
+				pdn_objects[n].reason = PINDOWN_REASON_FREED;
 			claim(n, chain);
+		}
 }
 
-void pdn_objects_end_reused(uint64_t begin, uint64_t end)
+static void end_awaiting(uint64_t begin, uint64_t end, bool (*is_wanted)(uint32_t region))
 {
 	uint32_t chain = 0;
 
 	pdn_lock();
 	for (uint32_t number = pdn_first_awaiting(), next; number; number = next) {
 		next = pdn_regions[number].newer;
-		if (!pdn_region_overlaps(&pdn_regions[number], begin, end))
+		if (!pdn_region_overlaps(&pdn_regions[number], begin, end) ||
+		    (is_wanted && !is_wanted(number)))
 			continue;
 		pdn_stop_awaiting(number);
 		claim_kept_on(number, &chain);
@@ -380,6 +391,16 @@ void pdn_objects_end_reused(uint64_t begin, uint64_t end)
 	pdn_unlock();
 	if (chain)
 		destroy_claimed(chain);
+}
+
+void pdn_objects_end_reused(uint64_t begin, uint64_t end)
+{
+	end_awaiting(begin, end, NULL);
+}
+
+void pdn_objects_end_replaced(uint64_t begin, uint64_t end)
+{
+	end_awaiting(begin, end, was_replaced);
 }
 
 void pdn_objects_end(uint32_t region)

@@ -114,10 +114,22 @@ static struct op some_free(uint32_t place)
 	return (struct op){OP_FREE, {place, one_in(8), one_in(3)}};
 }
 
+/* A range that may reach over several mappings. */
+static struct op window(void)
+{
+	uint32_t size = (uint32_t)MIB(2);
+
+	return (struct op){OP_GET,
+			   {FIRST_MAPPING + roll(MAPPINGS), roll(size), 1 + roll(2 * size), 0}};
+}
+
+/* Mappings stay longer than other memory, so that some are side by side. */
 static struct op come_or_go(void)
 {
 	uint32_t place = some_place();
 
+	if (place >= FIRST_MAPPING && memory[place].id && !one_in(3))
+		return window();
 	return memory[place].id ? some_free(place) : allocation(place);
 }
 

@@ -32,6 +32,111 @@ static uint64_t extent_end(const struct memory *first, uint64_t end)
 	return reached;
 }
 
+/* Does mapped memory fill the range? */
+static bool is_filled(uint64_t begin, uint64_t end)
+{
+	const struct memory *m = memory_at(begin);
+
+	return m && m->kind == MAPPED && m->base == begin && extent_end(m, end) == end;
+}
+
+/* Was the region pinned for other memory? The base alone may show it, or all ids. */
+static bool looks_stale(const struct region *r, uint64_t begin, uint64_t end)
+{
+	return r->base == begin &&
+	       (r->ids[0] != memory_at(begin)->id || (r->end == end && !is_true(r)));
+}
+
+/*
+ * The cache may pin mapped memory together with the live regions that it touches, which are then
+ * replaced. A region of memory that is gone can't be taken in.
+ */
+static void find_union(bool is_mapped)
+{
+	uint64_t begin = attempt.begin, end = attempt.end;
+
+	for (unsigned i = 0; is_mapped && i < region_count; i++) {
+		const struct region *r = regions[i];
+
+		if (!r->live || !overlaps(r, attempt.begin, attempt.end) ||
+		    looks_stale(r, attempt.begin, attempt.end))
+			continue;
+		begin = r->base < begin ? r->base : begin;
+		end = r->end > end ? r->end : end;
+	}
+	attempt.least_begin = attempt.begin;
+	attempt.least_end = attempt.end;
+	if (!is_mapped || !is_filled(begin, end)) {
+		begin = attempt.begin;
+		end = attempt.end;
+	}
+	attempt.union_begin = begin;
+	attempt.union_end = end;
+}
+
+static uint64_t union_bytes(void)
+{
+	return attempt.union_end - attempt.union_begin;
+}
+
+static bool union_is_wide(void)
+{
+	return union_bytes() > attempt.least_end - attempt.least_begin;
+}
+
+/* Under the budgets. */
+bool attempt_has_room_for_union(void)
+{
+	return !(max_bytes && union_bytes() > max_bytes) && fits_without_idle(union_bytes());
+}
+
+static bool is_union(uint64_t begin, uint64_t end)
+{
+	return begin == attempt.union_begin && end == attempt.union_end;
+}
+
+/*
+ * More than the union: whole mappings, and whole regions, and about twice the bytes of these at
+ * most.
+ */
+static void check_twofold(uint64_t begin, uint64_t end)
+{
+	uint64_t replaced = 0;
+
+	AGREE(begin <= attempt.union_begin && end >= attempt.union_end && is_filled(begin, end),
+	      "0x%" PRIx64 " + 0x%" PRIx64 " is pinned; the union: 0x%" PRIx64 " + 0x%" PRIx64,
+	      begin, end - begin, attempt.union_begin, union_bytes());
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && overlaps(regions[i], begin, end)) {
+			AGREE((regions[i]->base >= begin && regions[i]->end <= end) ||
+				      !is_true(regions[i]),
+			      "a pin takes in a part of a region");
+			replaced += regions[i]->end - regions[i]->base;
+		}
+	AGREE(end - begin < 2 * replaced + MIB(2), "a pin grows to more than twice");
+}
+
+/* The cache tries to pin this, for the request. */
+void attempt_reaches(uint64_t begin, uint64_t end)
+{
+	bool is_least = begin == attempt.least_begin && end == attempt.least_end;
+
+	if (is_least)
+		AGREE(!union_is_wide() || attempt.failed_wide || !attempt_has_room_for_union(),
+		      "a pin leaves a part of a region that it overlaps");
+	else if (!is_union(begin, end))
+		check_twofold(begin, end);
+	attempt.failed_wide |= !is_least; /* another pin means that this one has failed */
+	if (begin != attempt.begin || end != attempt.end) {
+		attempt.evicted = 0;
+		attempt.gone = 0;
+	}
+	attempt.begin = begin;
+	attempt.end = end;
+	attempt.pin_begin = begin;
+	attempt.bytes = end - begin;
+}
+
 static int driver_answer(const struct memory *m)
 {
 	if (!m)
@@ -44,6 +149,7 @@ static int driver_answer(const struct memory *m)
 	attempt.end = extent_end(m, attempt.addr + attempt.length);
 	if (!attempt.end)
 		return PINDOWN_ERR_RANGE;
+	find_union(m->kind == MAPPED);
 	attempt.pin_begin = m->kind == POOL ? m->base & -MIB(2) : page_floor(m->base);
 	attempt.bytes = page_ceil(attempt.end) - attempt.pin_begin;
 	return PINDOWN_OK;
@@ -120,6 +226,7 @@ static struct region *enter(pindown_region *real)
 	};
 	ids_between(r->base, r->end, r->ids);
 	counts.pins++;
+	counts.grown += attempt.begin != attempt.least_begin || attempt.end != attempt.least_end;
 	return r;
 }
 

@@ -34,7 +34,7 @@ void lists_reset(void)
 
 /* ---- looking things up ---- */
 
-static bool overlaps(const struct region *r, uint64_t begin, uint64_t end)
+bool overlaps(const struct region *r, uint64_t begin, uint64_t end)
 {
 	return r->base < end && begin < r->end;
 }
@@ -208,8 +208,24 @@ bool any_idle(int device)
 
 /* ---- actions of the cache ------------------------------------------------------------------- */
 
+/* A union is short of space: the idle regions that it would replace go first, all together. */
+static bool gives_way(const struct region *r)
+{
+	bool short_of_space = attempt.gives_way ? true
+			      : attempt.tried	? attempt.refused == PINDOWN_ERR_NO_SPACE
+						: !fits(attempt.union_end - attempt.union_begin);
+
+	return attempt.gives_way = short_of_space && !attempt.giving && !attempt.pinned &&
+				   !is_used(r) &&
+				   overlaps(r, attempt.union_begin, attempt.union_end) &&
+				   attempt.union_end - attempt.union_begin >
+					   attempt.least_end - attempt.least_begin;
+}
+
 static void judge_eviction(const struct region *r)
 {
+	if (gives_way(r))
+		return;
 	if (attempt.giving) {
 		AGREE(attempt.given < attempt.bytes, "more is evicted than requested");
 		attempt.given += r->pin_end - r->pin_base;
@@ -228,8 +244,12 @@ static void judge_eviction(const struct region *r)
 		AGREE(attempt.permit_device < 0 || r->device == attempt.permit_device,
 		      "another device's region is evicted");
 	} else {
-		AGREE(!fits(attempt.bytes), "evicted although there was room");
-		AGREE(fits_without_idle(attempt.bytes), "evicted though it would not be enough");
+		bool for_union = !fits(attempt.union_end - attempt.union_begin) &&
+				 attempt_has_room_for_union();
+
+		AGREE(for_union || !fits(attempt.bytes), "evicted although there was room");
+		AGREE(for_union || fits_without_idle(attempt.bytes),
+		      "evicted though it would not be enough");
 	}
 	AGREE(!is_used(r), "a region in use is evicted");
 }
@@ -278,7 +298,9 @@ void saw_end(const struct pindown_invalidation *what, void *arg)
 	judge(r, what->reason);
 	count_end(r, what->reason);
 	r->reason = (uint8_t)what->reason;
-	r->awaits = what->reason == PINDOWN_REASON_ORDERED && pdn_config()->held == PDN_HELD_REVOKE;
+	r->awaits = (what->reason == PINDOWN_REASON_ORDERED ||
+		     what->reason == PINDOWN_REASON_EVICTED) &&
+		    pdn_config()->held == PDN_HELD_REVOKE;
 	expect_objects_end(r);
 	in_use = r->holds || r->making || (r->held_objects && !revokes(what->reason));
 	AGREE(what->in_use == in_use, "reported: %sin use; the model: %u holds, %u held objects",

@@ -166,6 +166,7 @@ static bool print_seen(void)
 		{"of them compared by buffer id", c->tag_checks},
 		{"misses", c->misses},
 		{"pins", c->pins},
+		{"of them with more than the request's memory", c->grown},
 		{"pins that failed", c->pin_failures},
 		{"pins that lost a race", c->lost_races},
 		{"evictions", c->evictions},

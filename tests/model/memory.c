@@ -93,6 +93,8 @@ enum {
 	ATTR_BUFFER_ID = 7,
 	ATTR_IS_MANAGED = 8,
 	ATTR_DEVICE_ORDINAL = 9,
+	ATTR_RANGE_START_ADDR = 11,
+	ATTR_RANGE_SIZE = 12,
 	ATTR_MAPPING_BASE_ADDR = 19,
 	ATTR_MEMPOOL_HANDLE = 17,
 };
@@ -119,6 +121,16 @@ static int attribute(const struct memory *m, int attr, void *data)
 		return SUCCESS;
 	case ATTR_MAPPING_BASE_ADDR: /* a pool allocates from pieces of 2 MiB */
 		*(uint64_t *)data = m ? m->base & -MIB(2) : 0;
+		return SUCCESS;
+	case ATTR_RANGE_START_ADDR: /* of mapped memory: its reservation, one for all */
+		*(uint64_t *)data = !m			? 0
+				    : m->kind == MAPPED ? place_base(FIRST_MAPPING)
+							: m->base;
+		return SUCCESS;
+	case ATTR_RANGE_SIZE:
+		*(uint64_t *)data = !m			? 0
+				    : m->kind == MAPPED ? MAPPINGS * MIB(2)
+							: m->end - m->base;
 		return SUCCESS;
 	case ATTR_MEMPOOL_HANDLE:
 		*(void **)data = m && m->kind == POOL ? pool_handle(m->owner) : NULL;

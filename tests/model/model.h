@@ -115,7 +115,7 @@ struct counts {
 	uint64_t objects_made, objects_revoked;
 	/* Not part of the statistics. */
 	uint64_t unpins_at_last_put, objects_found, objects_kept, objects_hidden, objects_reused,
-		destroyed_at_last_detach, made_in_vain;
+		destroyed_at_last_detach, made_in_vain, grown;
 };
 extern struct counts counts;
 extern uint64_t max_regions, max_bytes; /* bytes 0: no limit */
@@ -128,6 +128,7 @@ struct region *region_with(uint64_t addr, uint64_t length);
 struct region *region_of(const pindown_region *real);
 struct region *nth_held(uint32_t n);
 bool is_true(const struct region *r);
+bool overlaps(const struct region *r, uint64_t begin, uint64_t end);
 void ids_between(uint64_t base, uint64_t end, uint64_t ids[MAX_IDS]);
 struct region *new_region(void);
 void volatile_add(uint64_t begin, uint64_t end);
@@ -143,7 +144,12 @@ struct attempt {
 	bool on;
 	uint64_t addr, length; /* the requested range */
 	int described;	       /* the driver's answer for it: a pindown_result */
-	uint64_t begin, end;   /* its memory */
+	uint64_t begin, end;   /* its memory; once it is tried, what the cache tries to pin */
+	uint64_t least_begin, least_end; /* the memory of the request alone */
+	uint64_t union_begin, union_end; /* and with the regions that it touches */
+	bool failed_wide;		 /* more than the former may be left out now */
+	bool gives_way;			 /* regions of the union are evicted for it */
+	uint64_t trial_fits, trial_over; /* pages; see pins.c */
 	uint64_t pin_begin, bytes;
 	bool tried;	   /* the backend was called */
 	int refused;	   /* the backend's last error */
@@ -159,6 +165,8 @@ struct attempt {
 };
 extern struct attempt attempt;
 void attempt_describe(void);
+void attempt_reaches(uint64_t begin, uint64_t end);
+bool attempt_has_room_for_union(void);
 bool fits(uint64_t bytes);
 bool any_idle(int device);
 uint64_t idle_bytes(int device);
@@ -220,6 +228,7 @@ bool revokes(int reason);
 void expect_destroy(struct object *o, unsigned reasons);
 void expect_objects_end(struct region *r);
 void expect_end_of_reused(uint64_t begin, uint64_t end);
+void expect_end_of_replaced(uint64_t begin, uint64_t end);
 int saw_destroy(const struct pindown_object_end *what, void *arg);
 void settle_objects(void);
 void abandon_objects(void);

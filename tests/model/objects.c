@@ -113,19 +113,37 @@ void expect_objects_end(struct region *r)
 			expect_destroy(objects[i], 1u << r->reason);
 }
 
-/* Objects that were kept at a free in stream order, and must be revoked now. */
-void expect_end_of_reused(uint64_t begin, uint64_t end)
+static void expect_end_of_awaiting(uint64_t begin, uint64_t end, bool replaced_only)
 {
 	for (unsigned i = 0; i < object_count; i++) {
 		struct object *o = objects[i];
+		bool was_replaced;
 
 		if (o->state != OBJECT_KEPT || !o->region->awaits || o->region->base >= end ||
 		    begin >= o->region->end)
 			continue;
+		was_replaced = o->region->reason == PINDOWN_REASON_EVICTED;
+		if (replaced_only && !was_replaced)
+			continue;
 		o->revocable = true;
 		counts.objects_reused++;
-		expect_destroy(o, 1u << PINDOWN_REASON_ORDERED);
+		expect_destroy(
+			o, 1u << (was_replaced ? PINDOWN_REASON_FREED : PINDOWN_REASON_ORDERED));
 	}
+}
+
+/*
+ * Objects that were kept at a free in stream order, or on a region that was replaced, and must be
+ * revoked now.
+ */
+void expect_end_of_reused(uint64_t begin, uint64_t end)
+{
+	expect_end_of_awaiting(begin, end, false);
+}
+
+void expect_end_of_replaced(uint64_t begin, uint64_t end)
+{
+	expect_end_of_awaiting(begin, end, true);
 }
 
 /* Returns the number of those that stay because they are held; they are not found any more. */

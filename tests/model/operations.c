@@ -64,7 +64,7 @@ static void op_allocate(const uint32_t n[])
 	struct memory *m = &memory[n[0]];
 
 	if (m->id || !n[2] || (uint64_t)n[1] + n[2] > place_size(n[0]) ||
-	    !is_owner((enum kind)n[3], n[4]))
+	    !is_owner((enum kind)n[3], n[4]) || (n[3] == MAPPED && n[2] != place_size(n[0])))
 		return;
 	*m = (struct memory){.base = place_base(n[0]) + n[1],
 			     .end = place_base(n[0]) + n[1] + n[2],
@@ -107,6 +107,7 @@ static void op_unmap(const uint32_t n[])
 	if (!count || first + count > PLACES)
 		return;
 	expect_end_between(begin, begin + count * MIB(2), 1u << PINDOWN_REASON_FREED);
+	expect_end_of_replaced(begin, begin + count * MIB(2));
 	guard = pdn_end_range(begin, count * MIB(2));
 	for (unsigned i = first; !n[2] && i < first + count; i++)
 		memory[i].id = 0;

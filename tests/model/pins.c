@@ -60,9 +60,21 @@ static bool is_hopeless(const struct pdn_pin *pin)
 	return idle < pin->length && (!idle || idle + free < pin->length);
 }
 
+/* More than the union: nothing is evicted for it. */
+static bool is_twofold(void)
+{
+	return attempt.begin < attempt.union_begin || attempt.end > attempt.union_end;
+}
+
 static int refuse_space(const struct pdn_pin *pin, int *driver_error)
 {
+	uint64_t idle = idle_bytes(pin->device);
+
 	attempt.is_hopeless = !attempt.evicted && is_hopeless(pin);
+	attempt.trial_fits = 0;
+	attempt.trial_over = !attempt.evicted && idle && idle < pin->length && !is_twofold()
+				     ? pin->length / PINDOWN_PAGE_SIZE
+				     : 0;
 	return refuse(PINDOWN_ERR_NO_SPACE, 2, pin->device, driver_error);
 }
 
@@ -94,23 +106,46 @@ static bool has_space(const struct pdn_pin *pin)
 
 /*
  * If the idle regions are not enough by themselves, the cache tries how much could be pinned now. A
- * refusal by the script is not such a try.
+ * refusal by the script is not such a try. It is a search in halves, which tells these pins from a
+ * smaller one that comes in the place of the refused one.
  */
 static uint32_t trial;
 
+static bool is_trial(const struct pdn_pin *pin)
+{
+	uint64_t over = attempt.trial_over, fits = attempt.trial_fits;
+
+	return attempt.tried && attempt.refused == PINDOWN_ERR_NO_SPACE && over - fits > 1 &&
+	       pin->base == attempt.pin_begin &&
+	       pin->length == (fits + (over - fits) / 2) * PINDOWN_PAGE_SIZE;
+}
+
 static int try(struct pdn_pin *pin, int *driver_error)
 {
+	uint64_t pages = pin->length / PINDOWN_PAGE_SIZE;
+
 	AGREE(attempt.refused == PINDOWN_ERR_NO_SPACE && attempt.permit_device == pin->device,
 	      "a pin of a part, and the device has not refused the whole");
 	AGREE(idle_bytes(pin->device) && idle_bytes(pin->device) < attempt.bytes,
 	      "a pin of a part, although its result is known");
 	if (!has_space(pin)) {
+		attempt.trial_over = pages;
 		*driver_error = 2;
 		return PINDOWN_ERR_NO_SPACE;
 	}
+	attempt.trial_fits = pages;
 	enter(pin);
 	trial = pin->handle;
 	return PINDOWN_OK;
+}
+
+/* The memory of pins by the page is not known from the pin: only mappings fill their pages. */
+static void reach(const struct pdn_pin *pin)
+{
+	const struct memory *m = memory_at(attempt.addr);
+
+	if (m && m->kind == MAPPED)
+		attempt_reaches(pin->base, pin->base + pin->length);
 }
 
 static int do_pin(struct pdn_pin *pin, void *context, int *driver_error)
@@ -120,9 +155,11 @@ static int do_pin(struct pdn_pin *pin, void *context, int *driver_error)
 	(void)context;
 	*driver_error = 0;
 	AGREE(attempt.on, "a pin without a get");
-	if (attempt.tried && pin->length < attempt.bytes)
+	if (is_trial(pin))
 		return try(pin, driver_error);
 	fate = fate_of_next();
+	if (pin->base != attempt.pin_begin || pin->length != attempt.bytes || !attempt.tried)
+		reach(pin);
 	AGREE(attempt.bytes == pin->length, "0x%jx bytes are pinned; the model: 0x%jx",
 	      (uintmax_t)pin->length, (uintmax_t)attempt.bytes);
 	AGREE(attempt.tried || fits(attempt.bytes), "a pin above the budget");
@@ -130,6 +167,7 @@ static int do_pin(struct pdn_pin *pin, void *context, int *driver_error)
 		attempt.evicted = attempt.gone = 0;
 	attempt.tried = true;
 	attempt.permits = 0;
+	attempt.gives_way = false;
 	attempt.refused = 0;
 	attempt.is_hopeless = false;
 	if (fate == PIN_NO_SPACE || !has_space(pin))
@@ -142,6 +180,7 @@ static int do_pin(struct pdn_pin *pin, void *context, int *driver_error)
 	attempt.pinned = true;
 	if (fate == PIN_SWAPPED || fate == PIN_REPLACED) {
 		attempt.pinned = attempt.tried = false; /* it must begin again */
+		attempt.failed_wide = true; /* and after several times it reaches less far */
 		attempt.lost_pin = pin->handle;
 		counts.lost_races++;
 		if (fate == PIN_SWAPPED)

@@ -14,7 +14,7 @@
 #include "core.h"
 #include "memory.h"
 
-#define MAX_EXTENTS 64 /* the maximum number of mappings in one export */
+#define MAX_EXTENTS 1024 /* the maximum number of mappings in one export */
 
 /*
  * Can this memory be exported? Variables of modules can't, nor memory that another process owns or

@@ -8,12 +8,12 @@ UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_region
 	test_cache_budget test_cache_invalidate test_cache_subscribe test_cache_dmabuf \
 	test_cache_kmod test_cache_exports test_cache_scale test_index test_fork \
 	test_fork_threads test_refused test_limits_memory
-UNIT_RACE := test_races_pin test_races_free test_races_threads test_races_steps \
+UNIT_RACE := test_races_pin test_races_growth test_races_free test_races_threads test_races_steps \
 	test_races_steps_ends test_races_steps_alloc test_races_order \
 	test_races_order_objects test_races_stress
 # With consumer objects.
 UNIT_CACHE_OBJECTS := test_fork_company test_fork_signals test_cancel test_cache_objects \
-	test_cache_objects_ends test_misuse
+	test_cache_objects_ends test_cache_growth test_misuse
 UNIT_RACE_OBJECTS := test_races_steps_objects test_races_objects test_races_owners
 UNIT_CACHE += $(UNIT_CACHE_OBJECTS)
 UNIT_RACE += $(UNIT_RACE_OBJECTS)
@@ -48,7 +48,7 @@ $(patsubst %,$(B)/unit/%,$(UNIT_CACHE_OBJECTS) $(UNIT_RACE_OBJECTS)): \
 
 # On the simulated driver, with the dma-buf backend on its real descriptors.
 UNIT_CACHE_SIM := $(B)/unit/test_cache_sim $(B)/unit/test_limits_sim \
-	$(B)/unit/test_mapping_sim
+	$(B)/unit/test_mapping_sim $(B)/unit/test_cache_segment
 UNIT_RACE_SIM := $(B)/unit/test_races_sim
 CHECK_UNIT += $(UNIT_CACHE_SIM) $(UNIT_RACE_SIM)
 

@@ -423,6 +423,23 @@ START_TEST(one_mapping_that_is_refused_takes_all_there)
 }
 END_TEST
 
+/* Otherwise the two windows, pinned by one and by the other, would replace each other for ever. */
+START_TEST(a_union_that_the_module_refuses_is_the_drivers)
+{
+	map_parts();
+	get_and_put(BASE, 2 * PART);
+	ck_assert_uint_eq(fake_kmod_pins(), 2);
+	fake_kmod_fail(0, 1000, EINVAL);
+	get_and_put(part(2) - PART / 2, PART);
+	ck_assert_uint_eq(stats().regions, 1);
+	ck_assert_uint_eq(stats().bytes, ALL);
+	ck_assert_uint_eq(stats().fallbacks, 1);
+	ck_assert_uint_eq(stats().pin_failures, 0);
+	ck_assert_uint_eq(fake_kmod_pins(), 0);
+	ck_assert(is_cached(BASE, 2 * PART));
+}
+END_TEST
+
 START_TEST(when_neither_pins_it_the_driver_has_the_last_word)
 {
 	uint64_t errors;
@@ -608,6 +625,7 @@ int main(void)
 	tc = suite_case(suite, "what the module refuses, auto", begin_auto, end);
 	tcase_add_loop_test(tc, auto_takes_the_drivers_dmabuf, 0, REFUSALS);
 	tcase_add_loop_test(tc, one_mapping_that_is_refused_takes_all_there, 0, PARTS);
+	tcase_add_test(tc, a_union_that_the_module_refuses_is_the_drivers);
 	tcase_add_test(tc, when_neither_pins_it_the_driver_has_the_last_word);
 	tcase_add_test(tc, a_lost_race_is_no_refusal);
 	tcase_add_test(tc, they_are_counted_with_what_has_a_descriptor);

@@ -14,7 +14,7 @@
 
 #define MAX_EXPORTS 16384
 #define PAGE_2M	    ((uint64_t)2 << 20)
-#define IDS	    4
+#define IDS	    16
 
 struct dmabuf {
 	uint64_t ids[IDS]; /* of the memory that the export keeps; 0: unused */

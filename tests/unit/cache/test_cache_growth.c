@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A region that is replaced by a wider one: how far a pin of mapped memory reaches, what it does
+ * where it can't have that, and what becomes of the holders and objects of the replaced one.
+ */
+#include "cache/trust.h"
+#include "tests/unit/support/objects_test.h"
+
+/* Four mappings in one reservation. */
+#define SEGMENT	   (BASE + GIB(1))
+#define PIECE	   MIB(2)
+#define MAPPING(n) (SEGMENT + (uint64_t)(n)*PIECE)
+
+static void map_segment(void)
+{
+	fake_reserved = SEGMENT;
+	fake_reserved_size = MIB(8);
+	for (unsigned n = 0; n < 4; n++)
+		watched_alloc(MAPPING(n), PIECE, FAKE_VMM);
+}
+
+static void unmap_segment(void)
+{
+	for (unsigned n = 0; n < 4; n++)
+		ck_assert_int_eq(watched_unmap(MAPPING(n), PIECE), FAKE_SUCCESS);
+	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
+}
+
+/* The region, which lies over these mappings. */
+static pindown_region *get_over(uint64_t addr, uint64_t length, unsigned first, unsigned count)
+{
+	pindown_region *region = must_get(addr, length);
+
+	ck_assert_uint_eq(pindown_region_base(region), MAPPING(first));
+	ck_assert_uint_eq(pindown_region_length(region), count * PIECE);
+	return region;
+}
+
+/* The first two mappings are pinned, and a window crosses into the third. */
+static void pin_first_two(void)
+{
+	map_segment();
+	pindown_put(get_over(MAPPING(0), 2 * PIECE, 0, 2));
+}
+
+static pindown_region *cross(unsigned first, unsigned count)
+{
+	return get_over(MAPPING(2) - MIB(1), MIB(2), first, count);
+}
+
+/* ---- how far it reaches ---- */
+
+START_TEST(a_region_that_is_replaced_doubles)
+{
+	pin_first_two();
+	pindown_put(cross(0, 4));
+	ck_assert_uint_eq(stats().regions, 1);
+	ck_assert_uint_eq(stats().bytes, 4 * PIECE);
+	ck_assert_uint_eq(stats().evictions, 1);
+	ck_assert_uint_eq(stats().pin_failures, 0);
+	unmap_segment();
+}
+END_TEST
+
+/* Towards lower addresses, where nothing is mapped behind. */
+START_TEST(it_doubles_to_either_side)
+{
+	map_segment();
+	pindown_put(get_over(MAPPING(2), 2 * PIECE, 2, 2));
+	pindown_put(cross(0, 4));
+	unmap_segment();
+}
+END_TEST
+
+START_TEST(regions_beside_each_other_become_one_when_a_window_crosses)
+{
+	map_segment();
+	for (unsigned n = 0; n < 4; n++)
+		pindown_put(get_over(MAPPING(n), 1, n, 1));
+	ck_assert_uint_eq(stats().regions, 4);
+	pindown_put(cross(0, 4));
+	ck_assert_uint_eq(stats().regions, 1);
+	ck_assert_uint_eq(stats().bytes, 4 * PIECE);
+	unmap_segment();
+}
+END_TEST
+
+/* A gap, another device, other memory, and the reservation's end limit it. */
+START_TEST(it_reaches_over_mappings_of_its_kind_only)
+{
+	pin_first_two();
+	ck_assert_int_eq(watched_unmap(MAPPING(3), PIECE), FAKE_SUCCESS);
+	if (_i == 1) {
+		fake_alloc_in(MAPPING(3), PIECE, FAKE_VMM, NULL, 1, NULL);
+		pdn_allocated(MAPPING(3), PIECE);
+	} else if (_i == 2) {
+		watched_alloc(MAPPING(3), PIECE, FAKE_LINEAR);
+	} else if (_i == 3) {
+		fake_reserved_size = 3 * PIECE;
+		watched_alloc(MAPPING(3), PIECE, FAKE_VMM);
+	}
+	pindown_put(cross(0, 3));
+	ck_assert(!is_cached(MAPPING(3), 1));
+	if (_i)
+		ck_assert_int_eq(watched_unmap(MAPPING(3), PIECE), FAKE_SUCCESS);
+	for (unsigned n = 0; n < 3; n++)
+		ck_assert_int_eq(watched_unmap(MAPPING(n), PIECE), FAKE_SUCCESS);
+}
+END_TEST
+
+/*
+ * A region over 256 mappings: a comparison by chance asks the driver about each, and so comes at
+ * every 160th to 480th hit, where 64 is the usual mean.
+ */
+START_TEST(a_wide_region_is_compared_less_often)
+{
+	const unsigned mappings = 256, hits = 6400;
+
+	pdn_hits_for_a_look = 64;
+	fake_reserved = SEGMENT;
+	fake_reserved_size = mappings * PIECE;
+	for (unsigned n = 0; n < mappings; n++)
+		watched_alloc(MAPPING(n), PIECE, FAKE_VMM);
+	pindown_put(get_over(SEGMENT, mappings * PIECE, 0, mappings));
+	get_and_put(SEGMENT, 1);
+	uint64_t before = stats().tag_checks;
+	for (unsigned n = 0; n < hits; n++)
+		get_and_put(SEGMENT + n % mappings * PIECE, 1);
+	ck_assert_uint_ge(stats().tag_checks - before, hits / 480);
+	ck_assert_uint_le(stats().tag_checks - before, hits / 160 + 1);
+	ck_assert_int_eq(watched_unmap(SEGMENT, mappings * PIECE), FAKE_SUCCESS);
+}
+END_TEST
+
+/* ---- what it can't have ---- */
+
+/*
+ * The driver refuses the double region, the union, and the request alone, in this order. What was
+ * pinned stays until something has taken its place.
+ */
+START_TEST(a_refused_region_leaves_the_narrower_one)
+{
+	pin_first_two();
+	fake_fail(FAKE_EXPORT, 0, (unsigned)_i, FAKE_UNKNOWN);
+	if (_i < 3) {
+		static const unsigned first[] = {0, 0, 1}, count[] = {4, 3, 2};
+
+		pindown_put(cross(first[_i], count[_i]));
+		ck_assert_uint_eq(stats().pin_failures, 0);
+		ck_assert_uint_eq(stats().regions, 1);
+	} else {
+		must_refuse(MAPPING(2) - MIB(1), MIB(2), PINDOWN_ERR_DRIVER);
+		ck_assert_uint_eq(stats().pin_failures, 1);
+		ck_assert(is_cached(MAPPING(0), 2 * PIECE));
+	}
+	ck_assert_uint_eq(stats().lost_races, 0);
+	unmap_segment();
+}
+END_TEST
+
+/* It would be evicted first, as it is older. */
+#define OTHER (BASE + MIB(128))
+
+static void pin_the_other(void)
+{
+	fake_alloc(OTHER, PIECE, FAKE_LINEAR);
+	get_and_put(OTHER, PIECE);
+}
+
+/* Nothing else is evicted for the double region; the replaced one goes first for the union. */
+START_TEST(pin_space_for_the_union_only)
+{
+	pin_the_other();
+	pin_first_two();
+	fake_pin_space(4 * PIECE);
+	pindown_put(cross(0, 3));
+	ck_assert(is_cached(OTHER, PIECE));
+	ck_assert_uint_eq(stats().evictions, 1);
+	ck_assert_uint_eq(stats().pin_failures, 0);
+	unmap_segment();
+}
+END_TEST
+
+START_TEST(a_budget_for_the_union_only)
+{
+	setenv("PINDOWN_MAX_BYTES", "8M", 1);
+	pin_the_other();
+	pin_first_two();
+	pindown_put(cross(0, 3));
+	ck_assert(is_cached(OTHER, PIECE));
+	ck_assert_uint_eq(stats().evictions, 1);
+	ck_assert_uint_eq(stats().pin_failures, 0);
+	unmap_segment();
+}
+END_TEST
+
+/* A full budget is no reason to pin the same windows again and again: others have to go. */
+START_TEST(a_union_takes_room_from_other_regions)
+{
+	setenv("PINDOWN_MAX_BYTES", "8M", 1);
+	pin_first_two();
+	for (unsigned n = 0; n < 2; n++) {
+		fake_alloc(BASE + MIB(128) + n * PIECE, PIECE, FAKE_LINEAR);
+		get_and_put(BASE + MIB(128) + n * PIECE, PIECE);
+	}
+	ck_assert_uint_eq(stats().bytes, MIB(8));
+	pindown_put(cross(0, 3));
+	for (unsigned n = 0; n < 10; n++) {
+		ck_assert(is_cached(MAPPING(0), 2 * PIECE));
+		ck_assert(is_cached(MAPPING(2) - MIB(1), MIB(2)));
+	}
+	ck_assert_uint_le(stats().bytes, MIB(8));
+	unmap_segment();
+}
+END_TEST
+
+/* The uses of the replaced region count for the new one: it outlives newcomers. */
+START_TEST(a_region_in_use_is_no_newcomer_when_it_grows)
+{
+	setenv("PINDOWN_MAX_BYTES", "16M", 1);
+	pin_first_two();
+	get_and_put(MAPPING(0), 1);
+	get_and_put(MAPPING(0), 1);
+	pindown_put(cross(0, 4));
+	for (unsigned n = 0; n < 12; n++) {
+		fake_alloc(OTHER + n * PIECE, PIECE, FAKE_LINEAR);
+		get_and_put(OTHER + n * PIECE, PIECE);
+	}
+	ck_assert_uint_ge(stats().evictions, 8);
+	ck_assert(is_cached(MAPPING(0), 4 * PIECE));
+	unmap_segment();
+}
+END_TEST
+
+/* The held region stays pinned, so there is room for the request alone, or not even for that. */
+START_TEST(a_held_region_and_no_room_for_a_union)
+{
+	map_segment();
+	pindown_region *held = get_over(MAPPING(0), 2 * PIECE, 0, 2);
+	fake_pin_space(MIB(6));
+	must_refuse(MAPPING(2) - MIB(1), MIB(2), PINDOWN_ERR_NO_SPACE);
+	ck_assert(is_cached(MAPPING(0), 2 * PIECE));
+	ck_assert(pindown_region_is_live(held));
+	fake_pin_space(MIB(8));
+	pindown_put(cross(1, 2));
+	ck_assert_uint_eq(stats().kept_bytes, 2 * PIECE);
+	ck_assert(!pindown_region_is_live(held));
+	pindown_put(held);
+	ck_assert_uint_eq(stats().kept_bytes, 0);
+	unmap_segment();
+}
+END_TEST
+
+/* ---- frees meanwhile ---- */
+
+static int result_in_callback;
+static uint64_t reached_in_callback;
+
+static void get_the_window(const struct pindown_invalidation *what, void *arg)
+{
+	pindown_region *region;
+
+	(void)arg;
+	if (what->reason != PINDOWN_REASON_FREED)
+		return;
+	result_in_callback = pindown_get(MAPPING(2) - MIB(1), MIB(2), 0, &region);
+	if (result_in_callback != PINDOWN_OK)
+		return;
+	reached_in_callback = pindown_region_length(region);
+	pindown_put(region);
+}
+
+/*
+ * The last mapping is about to be unmapped by this same thread: a region over it would be refused,
+ * or never be there at all.
+ */
+START_TEST(a_get_in_a_subscriber_does_not_reach_what_ends)
+{
+	pin_first_two();
+	pindown_put(get_over(MAPPING(3), 1, 3, 1));
+	ck_assert_int_gt(pindown_subscribe(get_the_window, NULL), 0);
+	ck_assert_int_eq(watched_unmap(MAPPING(3), PIECE), FAKE_SUCCESS);
+	ck_assert_int_eq(result_in_callback, PINDOWN_OK);
+	ck_assert_uint_eq(reached_in_callback, 3 * PIECE);
+	ck_assert(is_cached(MAPPING(0), 3 * PIECE));
+	for (unsigned n = 0; n < 3; n++)
+		watched_unmap(MAPPING(n), PIECE);
+}
+END_TEST
+
+static struct gate begun, may_end;
+
+static void unmap_last_slowly(void *arg)
+{
+	(void)arg;
+	pdn_guard guard = pdn_end_range(MAPPING(3), PIECE);
+
+	gate_open(&begun);
+	gate_wait(&may_end);
+	ck_assert_int_eq(fake_free(MAPPING(3)), FAKE_SUCCESS);
+	pdn_ended(guard);
+}
+
+/* Another thread's unmap may take long: a get of other mappings does not wait for it. */
+START_TEST(a_get_does_not_wait_for_a_free_beside_it)
+{
+	struct worker worker;
+
+	gate_init(&begun);
+	gate_init(&may_end);
+	pin_first_two();
+	worker_start(&worker, unmap_last_slowly, NULL);
+	gate_wait(&begun);
+	pindown_put(cross(0, 3));
+	gate_open(&may_end);
+	worker_join(&worker);
+	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
+	for (unsigned n = 0; n < 3; n++)
+		watched_unmap(MAPPING(n), PIECE);
+}
+END_TEST
+
+/* ---- holders and objects ---- */
+
+/* Each of the two is unpinned at its own last put, and the memory is there until then. */
+START_TEST(a_replaced_region_is_kept_for_its_holder)
+{
+	map_segment();
+	pindown_region *old = get_over(MAPPING(0), 2 * PIECE, 0, 2);
+	pindown_region *wide = cross(0, 4);
+	ck_assert(!pindown_region_is_live(old));
+	ck_assert_uint_eq(stats().kept_regions, 1);
+	ck_assert_uint_eq(stats().kept_bytes, 2 * PIECE);
+	ck_assert_uint_eq(fake_open_exports(), 2);
+	if (_i)
+		pindown_put(wide);
+	pindown_put(old);
+	ck_assert_uint_eq(stats().kept_regions, 0);
+	ck_assert_uint_eq(fake_open_exports(), 1);
+	if (!_i)
+		pindown_put(wide);
+	unmap_segment();
+	ck_assert_uint_eq(fake_open_exports(), 0);
+}
+END_TEST
+
+START_TEST(idle_objects_go_with_the_replaced_region)
+{
+	pin_first_two();
+	attach_and_detach(consumer, MAPPING(0), KEY(1, 1));
+	pindown_put(cross(0, 4));
+	destroyed(1, PINDOWN_REASON_EVICTED, 0);
+	ck_assert_uint_eq(stats().kept_regions, 0);
+	unmap_segment();
+}
+END_TEST
+
+/* A held object, and with it the replaced region, lives on; the next attach makes another one. */
+START_TEST(held_objects_stay_on_the_replaced_region)
+{
+	pin_first_two();
+	pindown_object *held = must_attach(consumer, MAPPING(0), KEY(1, 1));
+	pindown_put(cross(0, 4));
+	ck_assert_uint_eq(books.destroys, 0);
+	ck_assert_uint_eq(stats().kept_bytes, 2 * PIECE);
+	pindown_object *next = must_attach(consumer, MAPPING(0), KEY(1, 1));
+	ck_assert_ptr_ne(held, next);
+	pindown_detach(held);
+	destroyed(1, PINDOWN_REASON_EVICTED, 0);
+	ck_assert_uint_eq(stats().kept_bytes, 0);
+	pindown_detach(next);
+	unmap_segment();
+}
+END_TEST
+
+/*
+ * With PINDOWN_HELD=revoke a held object on a replaced region ends before its memory does, not
+ * earlier, whichever part of the memory that is; also when nothing is live there any more.
+ */
+START_TEST(objects_on_a_replaced_region_are_revoked_with_the_memory)
+{
+	setenv("PINDOWN_HELD", "revoke", 1);
+	pin_first_two();
+	pindown_object *held = must_attach(consumer, MAPPING(0), KEY(1, 1));
+	pindown_put(cross(0, 4));
+	if (_i & 1)
+		pindown_flush();
+	ck_assert_int_eq(watched_unmap(MAPPING(3), PIECE), FAKE_SUCCESS);
+	ck_assert_uint_eq(books.destroys, 0);
+	ck_assert_int_eq(watched_unmap(MAPPING(_i >> 1), PIECE), FAKE_SUCCESS);
+	destroyed(1, PINDOWN_REASON_FREED, 1);
+	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
+	ck_assert_uint_eq(stats().kept_bytes, 0);
+	pindown_detach(held);
+	for (unsigned n = 0; n < 3; n++)
+		if (n != (unsigned)_i >> 1)
+			watched_unmap(MAPPING(n), PIECE);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cache: regions that replace others");
+	TCase *tc = objects_case(suite, "how far a pin reaches");
+
+	tcase_add_test(tc, a_region_that_is_replaced_doubles);
+	tcase_add_test(tc, it_doubles_to_either_side);
+	tcase_add_test(tc, regions_beside_each_other_become_one_when_a_window_crosses);
+	tcase_add_loop_test(tc, it_reaches_over_mappings_of_its_kind_only, 0, 4);
+	tcase_add_test(tc, a_wide_region_is_compared_less_often);
+	tc = objects_case(suite, "what it can't have");
+	tcase_add_loop_test(tc, a_refused_region_leaves_the_narrower_one, 0, 4);
+	tcase_add_test(tc, pin_space_for_the_union_only);
+	tcase_add_test(tc, a_budget_for_the_union_only);
+	tcase_add_test(tc, a_union_takes_room_from_other_regions);
+	tcase_add_test(tc, a_region_in_use_is_no_newcomer_when_it_grows);
+	tcase_add_test(tc, a_held_region_and_no_room_for_a_union);
+	tc = objects_case(suite, "frees meanwhile");
+	tcase_add_test(tc, a_get_in_a_subscriber_does_not_reach_what_ends);
+	tcase_add_test(tc, a_get_does_not_wait_for_a_free_beside_it);
+	tc = objects_case(suite, "holders and objects");
+	tcase_add_loop_test(tc, a_replaced_region_is_kept_for_its_holder, 0, 2);
+	tcase_add_test(tc, idle_objects_go_with_the_replaced_region);
+	tcase_add_test(tc, held_objects_stay_on_the_replaced_region);
+	tcase_add_loop_test(tc, objects_on_a_replaced_region_are_revoked_with_the_memory, 0, 4);
+	return run_suite(suite);
+}

@@ -49,9 +49,10 @@
 .macro go_to body
 	jmp	\body
 .endm
-/* In a register that holds no argument. */
-.macro load_index
-	movl	$index, %eax
+/* In registers that hold no argument. */
+.macro load_row slot
+	movq	\slot(%rip), %r11
+	movl	$row, %eax
 .endm
 
 #elif defined(__aarch64__)
@@ -70,8 +71,10 @@
 .macro go_to body
 	b	\body
 .endm
-.macro load_index
-	mov	w16, #index
+.macro load_row slot
+	adrp	x16, \slot
+	ldr	x16, [x16, :lo12:\slot]
+	mov	w17, #row
 .endm
 
 #else
@@ -93,7 +96,6 @@
 .macro end name
 	.size	\name, . - \name
 	.set	row, row + 1
-	.set	index, index + 1
 .endm
 
 .macro often name, caught, table, count
@@ -109,9 +111,9 @@
 	end	\name
 .endm
 
-.macro seldom name
+.macro seldom name, table
 	begin	\name
-	load_index
+	load_row \table+8*row
 	go_to	pdn_entry_seldom
 	end	\name
 .endm
@@ -119,7 +121,7 @@
 #define OFTEN(road, name, symbol, args) \
 	often name, pdn_caught_##symbol, pdn_##road##_real, PDN_COUNT args;
 #define IN_MEMORY(road, name, symbol, args) in_memory name, pdn_##road##_body_##symbol;
-#define SELDOM(road, name, symbol, args)    seldom name;
+#define SELDOM(road, name, symbol, args)    seldom name, pdn_##road##_real;
 #define ENTRY(road, name, symbol, args) \
 	PDN_OF_KIND(symbol, OFTEN, IN_MEMORY, SELDOM)(road, name, symbol, args)
 
@@ -134,7 +136,6 @@ pdn_entries_begin:
 	movable
 	go_to	pdn_entries_begin
 
-	.set	index, 0
 	.set	row, 0
 #define X(symbol, base, version, flavour, params, args, ...) \
 	.globl symbol; \
@@ -153,8 +154,8 @@ pdn_entries_end:
 	.cfi_endproc
 
 /*
- * Hands pdn_seldom() (wrap.c) the entry's number, the words that hold arguments, and the program's
- * return address. It answers with the function to jump to, with the program's own arguments and
+ * Hands pdn_seldom() (wrap.c) the row, the real function, the words that hold arguments, and the
+ * program's return address. It answers with the function to jump to, with the program's own arguments and
  * return address, or with NULL: then the first of the words is the result.
  */
 	.text
@@ -176,8 +177,9 @@ pdn_entry_seldom:
 	pushq	%rdi
 	.cfi_adjust_cfa_offset 8
 	movl	%eax, %edi
-	movq	%rsp, %rsi
-	movq	48(%rsp), %rdx
+	movq	%r11, %rsi
+	movq	%rsp, %rdx
+	movq	48(%rsp), %rcx
 	/* Six words and the return address: one more aligns the stack for a call. */
 	pushq	%rdi
 	.cfi_adjust_cfa_offset 8
@@ -213,9 +215,10 @@ pdn_entry_seldom:
 	stp	x0, x1, [sp, #16]
 	stp	x2, x3, [sp, #32]
 	stp	x4, x5, [sp, #48]
-	mov	w0, w16
-	add	x1, sp, #16
-	mov	x2, x30
+	mov	w0, w17
+	mov	x1, x16
+	add	x2, sp, #16
+	mov	x3, x30
 	bl	pdn_seldom
 	mov	x16, x0
 	ldp	x0, x1, [sp, #16]

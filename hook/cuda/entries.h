@@ -26,6 +26,8 @@
 #define PDN_OFTEN_cuMemAllocFromPoolAsync_ptsz ~, 1
 #define PDN_OFTEN_cuMemFreeAsync	       ~, 1
 #define PDN_OFTEN_cuMemFreeAsync_ptsz	       ~, 1
+#define PDN_OFTEN_cuGraphLaunch		       ~, 1
+#define PDN_OFTEN_cuGraphLaunch_ptsz	       ~, 1
 
 /*
  * In memory: an argument is a structure or beyond the sixth, and may be passed in memory. Bodies in

@@ -224,21 +224,18 @@ static __attribute__((noinline, cold)) void after_seldom(const struct call *call
 
 /*
  * The one caught call of all these rows: see entries.S. A real function that has fewer parameters
- * than there are words leaves the other registers alone. The slots are loaded relaxed: see
- * loader/watched.h.
+ * than there are words leaves the other registers alone.
  */
 typedef CUresult by_words(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
 
-by_words *pdn_seldom(uint32_t index, uint64_t words[PDN_WORDS], const void *caller);
-__attribute__((used, cold)) by_words *pdn_seldom(uint32_t index, uint64_t words[PDN_WORDS],
-						 const void *caller)
+by_words *pdn_seldom(enum pdn_call row, void *real, uint64_t words[PDN_WORDS], const void *caller);
+__attribute__((used, cold)) by_words *pdn_seldom(enum pdn_call row, void *real,
+						 uint64_t words[PDN_WORDS], const void *caller)
 {
-	enum pdn_call row = index % PDN_CALLS;
-	void **slots = index < PDN_CALLS ? pdn_linked_real : pdn_looked_up_real;
-	struct traced traced = {0};
+	struct traced traced;
 	struct call call;
 
-	small_enters(&call, row, __atomic_load_n(&slots[row], __ATOMIC_RELAXED), caller);
+	small_enters(&call, row, real, caller);
 	if (call.straight)
 		return (by_words *)call.real;
 	before_seldom(&call, words);

@@ -155,8 +155,8 @@ pdn_entries_end:
 
 /*
  * Hands pdn_seldom() (wrap.c) the row, the real function, the words that hold arguments, and the
- * program's return address. It answers with the function to jump to, with the program's own arguments and
- * return address, or with NULL: then the first of the words is the result.
+ * program's return address. It answers with the function to jump to, with the program's own
+ * arguments and return address, or with NULL: then the first of the words is the result.
  */
 	.text
 	.type	pdn_entry_seldom, FUNCTION

@@ -28,15 +28,33 @@ static void print_line(const char *what, enum gravity gravity, const char *text)
 	out_commit(at);
 }
 
-static void print_count(const char *what, uint64_t count, enum gravity gravity, const char *more)
+/* The bit of an event in the masks of struct tally. */
+#define EVENT(name) (1ull << PDN_EV_##name)
+
+const char *report_none(const struct tally *tally, uint64_t events)
 {
+	if ((tally->recorded & events) == events)
+		return tally->incomplete ? "none in what was recorded" : NULL;
+	return (tally->recorded_by_some & events) == events ? "not recorded in every process"
+							     : "not recorded";
+}
+
+/* `events`: those from which this is counted. */
+static void print_count(const struct tally *tally, const char *what, uint64_t events,
+			uint64_t count, enum gravity gravity, const char *more)
+{
+	const char *none = report_none(tally, events);
 	char text[400];
 
-	if (!count)
-		snprintf(text, sizeof(text), "%snone%s", out_green(), out_plain());
-	else
+	if (count) {
 		snprintf(text, sizeof(text), "%s%s", count_text(count).text, more);
-	print_line(what, count ? gravity : FACT, text);
+		print_line(what, gravity, text);
+	} else if (none) {
+		print_line(what, NOTE, none);
+	} else {
+		snprintf(text, sizeof(text), "%snone%s", out_green(), out_plain());
+		print_line(what, FACT, text);
+	}
 }
 
 static uint64_t longest_kept(const struct findings *freed, uint64_t span)
@@ -67,43 +85,70 @@ static void print_in_order(const struct tally *tally)
 			 count_text(tally->reused.count).text);
 	snprintf(more, sizeof(more), ": while in use, for up to %s%s",
 		 duration_text(longest_kept(&tally->ordered, tally->span)).text, reused);
-	print_count("Freed in stream order", tally->ordered_count, NOTE, more);
+	print_count(tally, "Freed in stream order", EVENT(INVALIDATE), tally->ordered_count, NOTE,
+		    more);
+}
+
+static void print_unfreed(const struct tally *tally)
+{
+	const struct unfreed *unfreed = &tally->allocations.unfreed;
+	char more[200], cut_off[80] = "";
+
+	if (unfreed->cut_off)
+		snprintf(cut_off, sizeof(cut_off), "; %s when a trace ended without an end mark",
+			 count_text(unfreed->cut_off).text);
+	snprintf(more, sizeof(more), ", %s: no call freed this memory%s",
+		 bytes_text(unfreed->bytes).text, cut_off);
+	print_count(tally, "Unfreed at the end", EVENT(CALL), unfreed->count, NOTE, more);
+}
+
+static void print_freed_early(const struct tally *tally)
+{
+	const struct holders *holders = &tally->holders;
+	char more[300];
+
+	snprintf(more, sizeof(more), ": memory freed while in use; up to %s kept, for up to %s",
+		 bytes_text(tally->kept_peak).text,
+		 duration_text(longest_kept(&tally->freed, tally->span)).text);
+	print_count(tally, "Stale registrations", EVENT(INVALIDATE), tally->freed_count, WRONG,
+		    more);
+	print_in_order(tally);
+	snprintf(more, sizeof(more), ": the program held them when it freed their memory; %s",
+		 bytes_text(holders->held_bytes).text);
+	print_count(tally, "Held registrations", EVENT(HELD), holders->held, WRONG, more);
+	if (holders->registrations_revoked)
+		print_count(tally, "Revoked registrations", EVENT(HOLDER),
+			    holders->registrations_revoked, NOTE,
+			    ": deregistered before a free while the program still had them");
+	snprintf(more, sizeof(more),
+		 ": memory freed while the program had a dma-buf of it open; %s",
+		 bytes_text(holders->outlived_bytes).text);
+	print_count(tally, "Stale exports", EVENT(OUTLIVED), holders->outlived_all, WRONG, more);
+	if (holders->outlived_ordered)
+		print_count(tally, "Exports in use", EVENT(OUTLIVED), holders->outlived_ordered,
+			    NOTE, ": memory freed in stream order while a dma-buf was open");
 }
 
 static void print_problems(const struct tally *tally)
 {
 	char more[300];
 
-	snprintf(more, sizeof(more), ": memory freed while in use; up to %s kept, for up to %s",
-		 bytes_text(tally->kept_peak).text,
-		 duration_text(longest_kept(&tally->freed, tally->span)).text);
-	print_count("Stale registrations", tally->freed_count, WRONG, more);
-	print_in_order(tally);
-	snprintf(more, sizeof(more), ": the program held them when it freed their memory; %s",
-		 bytes_text(tally->holders.held_bytes).text);
-	print_count("Held registrations", tally->holders.held, WRONG, more);
-	if (tally->holders.registrations_revoked)
-		print_count("Revoked registrations", tally->holders.registrations_revoked, NOTE,
-			    ": deregistered before a free while the program still had them");
-	snprintf(more, sizeof(more),
-		 ": memory freed while the program had a dma-buf of it open; %s",
-		 bytes_text(tally->holders.outlived_bytes).text);
-	print_count("Stale exports", tally->holders.outlived_all, WRONG, more);
-	if (tally->holders.outlived_ordered)
-		print_count("Exports in use", tally->holders.outlived_ordered, NOTE,
-			    ": memory freed in stream order while a dma-buf was open");
-	print_count("Missed invalidations", tally->missed_count, WRONG,
+	print_freed_early(tally);
+	print_count(tally, "Missed invalidations", EVENT(INVALIDATE), tally->missed_count, WRONG,
 		    ": frees that pindown noticed too late");
 	snprintf(more, sizeof(more), ": freed, but still pinned at the end; %s",
 		 bytes_text(tally->left_freed_bytes).text);
-	print_count("Leaks", tally->left_freed, WRONG, more);
+	print_count(tally, "Leaked pins", EVENT(PIN) | EVENT(UNPIN) | EVENT(INVALIDATE),
+		    tally->left_freed, WRONG, more);
 	snprintf(more, sizeof(more), ", %s", bytes_text(tally->left.bytes).text);
-	print_count("Still pinned at the end", tally->left_count, NOTE, more);
-	print_count("Failed calls", tally->calls_failed, NOTE, "");
-	print_count("Failed pins", tally->all.failed, WRONG, "");
-	print_count("Errors", tally->events_of[PDN_EV_ERROR], WRONG,
+	print_count(tally, "Still pinned at the end", EVENT(PIN) | EVENT(UNPIN), tally->left_count,
+		    NOTE, more);
+	print_unfreed(tally);
+	print_count(tally, "Failed calls", EVENT(CALL), tally->calls_failed, NOTE, "");
+	print_count(tally, "Failed pins", EVENT(PIN), tally->all.failed, WRONG, "");
+	print_count(tally, "Errors", EVENT(ERROR), tally->events_of[PDN_EV_ERROR], WRONG,
 		    ": pindown dump --event error shows them");
-	print_count("Lost events", tally->lost, WRONG,
+	print_count(tally, "Lost events", 0, tally->lost, WRONG,
 		    ": there was no space for them in the trace");
 }
 
@@ -124,7 +169,7 @@ static void print_costs(const struct tally *tally)
 		print_line("Time in pins", FACT, text);
 	}
 	if (all->evictions)
-		print_count("Evictions", all->evictions, NOTE,
+		print_count(tally, "Evictions", EVENT(EVICT), all->evictions, NOTE,
 			    ": regions unpinned to make space for others");
 	if (tally->sites.count) {
 		const struct site *site = &tally->sites.list[0];
@@ -142,17 +187,24 @@ static void print_costs(const struct tally *tally)
 	}
 }
 
+/* The two are easily confused, so they are told apart where either of them occurs. */
+static void print_definitions(const struct tally *tally)
+{
+	if (!tally->freed_count && !tally->holders.held && !tally->ordered_count)
+		return;
+	out_print("\n  %sStale: a region of the cache whose memory was freed while it was in use. The "
+		  "card may\n  have used the memory after its free. Held: a registration that the "
+		  "program itself had\n  made, as by ibv_reg_mr, and had not dropped when it freed "
+		  "the memory.%s\n",
+		  out_dim(), out_plain());
+}
+
 void report_answers(const struct tally *tally)
 {
 	report_heading("Answers");
 	print_problems(tally);
 	print_costs(tally);
-}
-
-bool report_is_bad(const struct tally *tally)
-{
-	return tally->freed_count || tally->missed_count || tally->left_freed ||
-	       tally->holders.outlived_all;
+	print_definitions(tally);
 }
 
 /* ---- lists of regions ----------------------------------------------------------------------- */

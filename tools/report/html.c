@@ -430,7 +430,8 @@ static void put_page(FILE *page, const struct reader *reader, const struct tally
 
 bool report_html(const char *name, const struct reader *reader, const struct tally *tally)
 {
-	FILE *page = fopen(name, "w");
+	bool to_output = strcmp(name, "-") == 0;
+	FILE *page = to_output ? stdout : fopen(name, "w");
 	bool utf8 = out.utf8, good;
 
 	if (!page) {
@@ -441,7 +442,7 @@ bool report_html(const char *name, const struct reader *reader, const struct tal
 	put_page(page, reader, tally);
 	out.utf8 = utf8;
 	good = !ferror(page);
-	if (fclose(page) != 0 || !good) {
+	if ((to_output ? fflush(page) : fclose(page)) != 0 || !good) {
 		complain("--html %s: %s", name, strerror(errno));
 		return false;
 	}

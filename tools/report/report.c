@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tools/base/memory.h"
 #include "tools/base/out.h"
 #include "tools/ui/pager.h"
 #include "tools/ui/plot.h"
@@ -215,24 +216,67 @@ static void print(const struct reader *reader, const struct tally *tally,
 	report_sites(tally, wishes);
 	print_cache(tally);
 	print_timeline(tally);
+	report_memory(tally, wishes);
 	print_devices(tally);
 	print_calls(tally);
 	out_flush();
+}
+
+/* The page takes the place of the text on standard output. */
+static bool page_is_output(const struct report_wishes *wishes)
+{
+	return wishes->html && strcmp(wishes->html, "-") == 0;
+}
+
+/* Prints the verdict of --check, and returns the exit status. */
+static int judge(struct verdict *verdict, const struct report_wishes *wishes)
+{
+	char *text;
+	int status = verdict_end(verdict, &text);
+
+	if (page_is_output(wishes))
+		complain("%s", text);
+	else
+		out_print("\n%s%s%s\n",
+			  status == STATUS_OK	   ? out_green()
+			  : status == STATUS_FOUND ? out_red()
+						   : out_yellow(),
+			  text, out_plain());
+	out_flush();
+	release(text);
+	return status;
+}
+
+/* A trace that can't be opened at all leaves --check without an answer. */
+static int unreadable(const struct report_wishes *wishes)
+{
+	return wishes->check ? STATUS_UNKNOWN : STATUS_DAMAGED;
+}
+
+static int status_of(const struct reader *reader, const struct report_wishes *wishes,
+		     struct verdict *verdict)
+{
+	int status = wishes->check ? judge(verdict, wishes) : STATUS_OK;
+
+	return status == STATUS_OK && reader_damaged(reader) ? unreadable(wishes) : status;
 }
 
 /* Reports all traces together. */
 static int report(char *const *names, unsigned number, const struct report_wishes *wishes)
 {
 	struct reader *reader = reader_open(names, number);
+	struct verdict verdict = {0};
 	struct tally *tally;
 	int status;
 
 	if (!reader)
-		return STATUS_DAMAGED;
+		return unreadable(wishes);
 	tally = count(reader, wishes);
-	print(reader, tally, wishes);
-	status = reader_damaged(reader) || (wishes->check && report_is_bad(tally)) ? STATUS_DAMAGED
-										   : STATUS_OK;
+	if (!page_is_output(wishes))
+		print(reader, tally, wishes);
+	if (wishes->check)
+		verdict_add(&verdict, reader, tally);
+	status = status_of(reader, wishes, &verdict);
 	if (wishes->html && !report_html(wishes->html, reader, tally))
 		status = STATUS_DAMAGED;
 	tally_free(tally, reader);
@@ -244,19 +288,24 @@ static int report(char *const *names, unsigned number, const struct report_wishe
 static int compare(char *const *names, const struct report_wishes *wishes)
 {
 	struct reader *readers[2] = {reader_open(names, 1), reader_open(names + 1, 1)};
+	struct verdict verdict = {0};
 	struct tally *tallies[2];
 	int status = STATUS_OK;
 
 	if (!readers[0] || !readers[1])
-		return STATUS_DAMAGED; /* the process ends, which frees everything */
+		return unreadable(wishes); /* the process ends, which frees everything */
 	for (unsigned i = 0; i < 2; i++) {
 		tallies[i] = count(readers[i], wishes);
 		print_files(readers[i], wishes);
-		if (reader_damaged(readers[i]) || (wishes->check && report_is_bad(tallies[i])))
-			status = STATUS_DAMAGED;
+		if (wishes->check)
+			verdict_add(&verdict, readers[i], tallies[i]);
 	}
 	report_diff(tallies[0], tallies[1]);
 	out_flush();
+	if (wishes->check)
+		status = judge(&verdict, wishes);
+	if (status == STATUS_OK && (reader_damaged(readers[0]) || reader_damaged(readers[1])))
+		status = unreadable(wishes);
 	for (unsigned i = 0; i < 2; i++)
 		tally_free(tallies[i], readers[i]);
 	symbols_free();
@@ -281,9 +330,12 @@ static int run(int argc, char **argv)
 				     : "--diff needs two traces: the first run and the second");
 		return STATUS_USAGE;
 	}
+	if (wishes.html && !page_is_output(&wishes) &&
+	    !trace_file_may_replace("--html", wishes.html))
+		return STATUS_USAGE;
 	if (wishes.ascii)
 		out.utf8 = false;
-	pager_begin(!wishes.no_pager);
+	pager_begin(!wishes.no_pager && !page_is_output(&wishes));
 	return wishes.diff ? compare(argv, &wishes) : report(argv, (unsigned)argc, &wishes);
 }
 

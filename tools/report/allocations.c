@@ -55,8 +55,8 @@ void allocations_begin(struct allocations *all, const struct reader *reader)
 	for (unsigned i = 0; i < all->files; i++) {
 		const struct trace_file *file = reader_file(reader, i);
 
-		all->stack_of[i] = allocate(
-			((size_t)file->stack_count + file->call_count + 1) * sizeof(uint32_t));
+		all->stack_of[i] = allocate(((size_t)file->stack_count + file->call_count + 1) *
+					    sizeof(uint32_t));
 	}
 }
 
@@ -327,8 +327,8 @@ void allocations_end(struct allocations *all, const struct reader *reader)
 		const char *call = trace_file_call(file, stack->call);
 
 		settle(all, stack);
-		all->sites = grow(all->sites, &all->site_capacity, all->site_count,
-				  sizeof(*all->sites));
+		all->sites =
+			grow(all->sites, &all->site_capacity, all->site_count, sizeof(*all->sites));
 		all->sites[all->site_count++] = (struct site_memory){
 			.caller = stack->stack ? symbols_caller_text(file, stack->stack) : NULL,
 			.call = call ? call : "(unknown)",

@@ -36,7 +36,7 @@ const char *report_none(const struct tally *tally, uint64_t events)
 	if ((tally->recorded & events) == events)
 		return tally->incomplete ? "none in what was recorded" : NULL;
 	return (tally->recorded_by_some & events) == events ? "not recorded in every process"
-							     : "not recorded";
+							    : "not recorded";
 }
 
 /* `events`: those from which this is counted. */
@@ -81,7 +81,7 @@ static void print_in_order(const struct tally *tally)
 	if (!tally->ordered_count)
 		return;
 	if (tally->reused.count)
-		snprintf(reused, sizeof(reused), "; %s reused meanwhile",
+		snprintf(reused, sizeof(reused), "; %s reused",
 			 count_text(tally->reused.count).text);
 	snprintf(more, sizeof(more), ": while in use, for up to %s%s",
 		 duration_text(longest_kept(&tally->ordered, tally->span)).text, reused);
@@ -95,10 +95,10 @@ static void print_unfreed(const struct tally *tally)
 	char more[200], cut_off[80] = "";
 
 	if (unfreed->cut_off)
-		snprintf(cut_off, sizeof(cut_off), "; %s when a trace ended without an end mark",
+		snprintf(cut_off, sizeof(cut_off), "; %s in a trace without end mark",
 			 count_text(unfreed->cut_off).text);
-	snprintf(more, sizeof(more), ", %s: no call freed this memory%s",
-		 bytes_text(unfreed->bytes).text, cut_off);
+	snprintf(more, sizeof(more), ", %s: never freed%s", bytes_text(unfreed->bytes).text,
+		 cut_off);
 	print_count(tally, "Unfreed at the end", EVENT(CALL), unfreed->count, NOTE, more);
 }
 
@@ -107,26 +107,24 @@ static void print_freed_early(const struct tally *tally)
 	const struct holders *holders = &tally->holders;
 	char more[300];
 
-	snprintf(more, sizeof(more), ": memory freed while in use; up to %s kept, for up to %s",
+	snprintf(more, sizeof(more), ": freed while in use; up to %s kept for %s",
 		 bytes_text(tally->kept_peak).text,
 		 duration_text(longest_kept(&tally->freed, tally->span)).text);
 	print_count(tally, "Stale registrations", EVENT(INVALIDATE), tally->freed_count, WRONG,
 		    more);
 	print_in_order(tally);
-	snprintf(more, sizeof(more), ": the program held them when it freed their memory; %s",
+	snprintf(more, sizeof(more), ": not dropped before the free; %s",
 		 bytes_text(holders->held_bytes).text);
 	print_count(tally, "Held registrations", EVENT(HELD), holders->held, WRONG, more);
 	if (holders->registrations_revoked)
 		print_count(tally, "Revoked registrations", EVENT(HOLDER),
-			    holders->registrations_revoked, NOTE,
-			    ": deregistered before a free while the program still had them");
-	snprintf(more, sizeof(more),
-		 ": memory freed while the program had a dma-buf of it open; %s",
+			    holders->registrations_revoked, NOTE, ": deregistered before a free");
+	snprintf(more, sizeof(more), ": freed while its dma-buf was open; %s",
 		 bytes_text(holders->outlived_bytes).text);
 	print_count(tally, "Stale exports", EVENT(OUTLIVED), holders->outlived_all, WRONG, more);
 	if (holders->outlived_ordered)
 		print_count(tally, "Exports in use", EVENT(OUTLIVED), holders->outlived_ordered,
-			    NOTE, ": memory freed in stream order while a dma-buf was open");
+			    NOTE, ": freed in stream order, dma-buf open");
 }
 
 static void print_problems(const struct tally *tally)
@@ -147,9 +145,9 @@ static void print_problems(const struct tally *tally)
 	print_count(tally, "Failed calls", EVENT(CALL), tally->calls_failed, NOTE, "");
 	print_count(tally, "Failed pins", EVENT(PIN), tally->all.failed, WRONG, "");
 	print_count(tally, "Errors", EVENT(ERROR), tally->events_of[PDN_EV_ERROR], WRONG,
-		    ": pindown dump --event error shows them");
+		    ": see pindown dump --event error");
 	print_count(tally, "Lost events", 0, tally->lost, WRONG,
-		    ": there was no space for them in the trace");
+		    ": the trace had no space for them");
 }
 
 static void print_costs(const struct tally *tally)
@@ -192,11 +190,12 @@ static void print_definitions(const struct tally *tally)
 {
 	if (!tally->freed_count && !tally->holders.held && !tally->ordered_count)
 		return;
-	out_print("\n  %sStale: a region of the cache whose memory was freed while it was in use. The "
-		  "card may\n  have used the memory after its free. Held: a registration that the "
-		  "program itself had\n  made, as by ibv_reg_mr, and had not dropped when it freed "
-		  "the memory.%s\n",
-		  out_dim(), out_plain());
+	out_print(
+		"\n  %sStale: a region of the cache was in use, by pindown_get or a registration, "
+		"when\n  its memory was freed. Held: of these, registrations (an ibv_mr) that the "
+		"program\n  had not dropped; PINDOWN_HELD decides about them. A region that "
+		"pindown_get holds\n  stays pinned until pindown_put in any case.%s\n",
+		out_dim(), out_plain());
 }
 
 void report_answers(const struct tally *tally)
@@ -209,12 +208,7 @@ void report_answers(const struct tally *tally)
 
 /* ---- lists of regions ----------------------------------------------------------------------- */
 
-/*
- * Prints the call chain, so that the caller's purpose shows too; "as above" if the row before has
- * it.
- */
-static void print_who(const struct trace_file *file, const char *what, uint32_t stack,
-		      bool as_above)
+void report_who(const struct trace_file *file, const char *what, uint32_t stack, bool as_above)
 {
 	enum { MAX_CHAIN = 8 };
 	struct place places[MAX_CHAIN];
@@ -242,31 +236,31 @@ static void print_finding(const struct reader *reader, const struct finding *fin
 	char number[24];
 
 	*put_hex(number, region->addr) = '\0';
-	at = put_left(put_text(at, "  "), number, 18);
-	at = put_right(at, bytes_text(region->size).text, 11);
-	at = put_decimal_right(at, region->number, 9);
+	at = put_left(put_text(at, "  "), number, 15);
+	at = put_right(at, bytes_text(region->size).text, 9);
+	at = put_decimal_right(at, region->number, 8);
 	if (region->device >= 0)
-		at = put_decimal_right(at, (uint64_t)region->device, 8);
+		at = put_decimal_right(at, (uint64_t)region->device, 7);
 	else
-		at = put_right(at, "-", 8);
-	at = put_right(at, duration_text(region->pinned_at).text, 11);
-	at = put_right(at, region->freed ? duration_text(region->freed_at).text : "-", 11);
+		at = put_right(at, "-", 7);
+	at = put_right(at, duration_text(region->pinned_at).text, 10);
+	at = put_right(at, region->freed ? duration_text(region->freed_at).text : "-", 10);
 	if (freed)
 		at = put_right(at,
 			       finding->until == UINT64_MAX ? "never"
 							    : duration_text(finding->until).text,
-			       11);
+			       10);
 	if (reader_files(reader) > 1)
-		at = put_decimal_right(at, file->header.pid, 9);
+		at = put_decimal_right(at, file->header.pid, 8);
 	*at++ = '\n';
 	out_commit(at);
-	print_who(file, "pinned by", region->pin_stack,
-		  other && other->pin_stack == region->pin_stack);
-	print_who(file, "freed by", region->freed_stack,
-		  other && other->freed_stack == region->freed_stack);
+	report_who(file, "pinned by", region->pin_stack,
+		   other && other->pin_stack == region->pin_stack);
+	report_who(file, "freed by", region->freed_stack,
+		   other && other->freed_stack == region->freed_stack);
 	if (freed)
-		print_who(file, "unpinned by", region->unpin_stack,
-			  other && other->unpin_stack == region->unpin_stack);
+		report_who(file, "unpinned by", region->unpin_stack,
+			   other && other->unpin_stack == region->unpin_stack);
 }
 
 static void print_findings(const struct reader *reader, const struct findings *findings,
@@ -280,10 +274,9 @@ static void print_findings(const struct reader *reader, const struct findings *f
 	if (!wishes->all && shown > SHORT_LIST)
 		shown = SHORT_LIST;
 	report_heading(heading);
-	out_print(
-		"  %saddress                  size   region  device  pinned at   freed at%s%s%s\n",
-		out_dim(), freed ? "   unpinned" : "", reader_files(reader) > 1 ? "      pid" : "",
-		out_plain());
+	out_print("  %saddress             size  region device pinned at  freed at%s%s%s\n",
+		  out_dim(), freed ? "  unpinned" : "", reader_files(reader) > 1 ? "     pid" : "",
+		  out_plain());
 	for (unsigned i = 0; i < shown; i++)
 		print_finding(reader, &findings->list[i], i ? &findings->list[i - 1] : NULL, freed);
 	if (shown < count)
@@ -310,11 +303,11 @@ static void print_site(const struct site *site)
 {
 	char *at = out_reserve();
 
-	at = put_right(put_text(at, "  "), duration_text(site->ns).text, 9);
-	at = put_right(at, count_text(site->count).text, 13);
-	at = put_right(at, duration_text(site->ns / site->count).text, 10);
+	at = put_right(put_text(at, " "), duration_text(site->ns).text, 8);
+	at = put_right(at, count_text(site->count).text, 10);
+	at = put_right(at, duration_text(site->ns / site->count).text, 8);
 	at = put_text(at, "  ");
-	at = put_left(at, strlen(site->what) < 200 ? site->what : "(name too long)", 24);
+	at = put_left(at, strlen(site->what) < 200 ? site->what : "(name too long)", 22);
 	at = put_text(put_text(at, " "), site->caller);
 	*at++ = '\n';
 	out_commit(at);
@@ -329,8 +322,8 @@ void report_sites(const struct tally *tally, const struct report_wishes *wishes)
 	if (!wishes->all && shown > SHORT_LIST)
 		shown = SHORT_LIST;
 	report_heading("Call sites");
-	out_print("  %s    total        count      mean  call                     called by%s\n",
-		  out_dim(), out_plain());
+	out_print("  %s  total     count    mean  call                   called by%s\n", out_dim(),
+		  out_plain());
 	for (unsigned i = 0; i < shown; i++)
 		print_site(&tally->sites.list[i]);
 	if (shown < count)

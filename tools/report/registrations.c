@@ -85,9 +85,9 @@ static void print_registration(const struct registration *registration,
 	char number[24];
 
 	*put_hex(number, registration->addr) = '\0';
-	at = put_left(put_text(at, "  "), number, 16);
-	at = put_right(at, bytes_text(registration->size).text, 11);
-	at = put_right(at, duration_text(registration->ts).text, 11);
+	at = put_left(put_text(at, "  "), number, 15);
+	at = put_right(at, bytes_text(registration->size).text, 10);
+	at = put_right(at, duration_text(registration->ts).text, 10);
 	at = put_decimal_right(at, registration->tid, 9);
 	if (reader_files(reader) > 1)
 		at = put_decimal_right(at, file->header.pid, 8);
@@ -110,8 +110,8 @@ void registrations_print(const struct holders *holders, const struct reader *rea
 		return;
 	out_print("\n%sFreed while the program had a registration of it%s\n", out_bold(),
 		  out_plain());
-	out_print("  %saddress                size   freed at   thread%s  registration%s\n",
-		  out_dim(), reader_files(reader) > 1 ? "     pid" : "", out_plain());
+	out_print("  %saddress              size  freed at   thread%s  registration%s\n", out_dim(),
+		  reader_files(reader) > 1 ? "     pid" : "", out_plain());
 	for (unsigned i = 0; i < shown; i++)
 		print_registration(&holders->registrations[i],
 				   i ? &holders->registrations[i - 1] : NULL, reader);

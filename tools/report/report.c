@@ -87,13 +87,34 @@ static void print_files(const struct reader *reader, const struct report_wishes 
 	unsigned count = reader_files(reader);
 	unsigned shown = wishes->all || count <= SHORT_LIST ? count : SHORT_LIST;
 
+	char *left_out = reader_left_out(reader);
+
 	for (unsigned i = 0; i < shown; i++)
 		print_file(reader_file(reader, i));
 	if (shown < count)
 		out_print("  and %u more processes (--all shows them)\n", count - shown);
+	if (left_out)
+		out_print("  older runs, left out: %s\n", left_out);
+	release(left_out);
 }
 
 /* ---- the cache ------------------------------------------------------------------------------ */
+
+/* PINDOWN_DMABUF_MAPPING: by which mapping the registrations of each GPU's memory go. */
+static void print_mappings(const struct tally *tally)
+{
+	for (unsigned i = 0; i <= DEVICES; i++) {
+		const struct pin_tally *device = &tally->device[i];
+
+		if (!device->maps)
+			continue;
+		out_print("  dma-bufs for registrations of device ");
+		out_print(i < DEVICES ? "%u" : "?", i);
+		out_print(": %s by the default mapping",
+			  count_text(device->maps - device->maps_pcie).text);
+		out_print(", %s over PCIe\n", count_text(device->maps_pcie).text);
+	}
+}
 
 static void print_cache(const struct tally *tally)
 {
@@ -114,6 +135,7 @@ static void print_cache(const struct tally *tally)
 		out_print("  time in pins %s", duration_text(all->ns).text);
 		out_print(", %s each\n", duration_text(all->ns / (all->pins + all->failed)).text);
 	}
+	print_mappings(tally);
 }
 
 static void print_timeline(const struct tally *tally)
@@ -167,28 +189,30 @@ static void print_call(const struct call_tally *call)
 	char *at = out_reserve();
 
 	at = put_left(put_text(at, "  "), strlen(call->name) < 200 ? call->name : "(name too long)",
-		      34);
+		      29);
 	at = put_right(at, count_text(call->count).text, 13);
 	at = put_text(at, call->failed ? out_red() : "");
-	at = put_right(at, count_text(call->failed).text, 9);
+	at = put_right(at, count_text(call->failed).text, 8);
 	at = put_text(at, call->failed ? out_plain() : "");
-	at = put_right(at, duration_text(call->ns).text, 11);
-	at = put_right(at, duration_text(call->ns / call->count).text, 10);
-	at = put_right(at, duration_text(call->max_ns).text, 10);
+	at = put_right(at, duration_text(call->ns).text, 9);
+	at = put_right(at, duration_text(call->ns / call->count).text, 9);
+	at = put_right(at, duration_text(call->max_ns).text, 9);
 	*at++ = '\n';
 	out_commit(at);
 }
 
 static void print_calls(const struct tally *tally)
 {
+	const char *none = report_none(tally, 1ull << PDN_EV_CALL);
+
 	report_heading("Calls");
 	if (!tally->call_count) {
-		out_print("  none in the trace\n");
+		out_print("  %s\n", none ? none : "none in the trace");
 		return;
 	}
 	out_print(
-		"  %scall                                      count   failed      total      mean"
-		"       max%s\n",
+		"  %scall                                 count  failed    total     mean      max"
+		"%s\n",
 		out_dim(), out_plain());
 	for (unsigned i = 0; i < tally->call_count; i++)
 		print_call(&tally->calls[i]);
@@ -212,6 +236,7 @@ static void print(const struct reader *reader, const struct tally *tally,
 	print_files(reader, wishes);
 	report_answers(tally);
 	report_regions(reader, tally, wishes);
+	report_unfreed(reader, tally, wishes);
 	holders_print(&tally->holders, reader, wishes->all ? ~0u : SHORT_LIST);
 	report_sites(tally, wishes);
 	print_cache(tally);

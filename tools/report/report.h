@@ -24,6 +24,14 @@ void report_regions(const struct reader *reader, const struct tally *tally,
 		    const struct report_wishes *wishes);
 /* The program's allocations, over time and by call site (memory_text.c). */
 void report_memory(const struct tally *tally, const struct report_wishes *wishes);
+/* The allocations that were never freed, by the stacks that made them (memory_text.c). */
+void report_unfreed(const struct reader *reader, const struct tally *tally,
+		    const struct report_wishes *wishes);
+/*
+ * Prints the call chain of a stack, so that the caller's purpose shows too; "as above" if the row
+ * before has it.
+ */
+void report_who(const struct trace_file *file, const char *what, uint32_t stack, bool as_above);
 /* The call sites that took most time. */
 void report_sites(const struct tally *tally, const struct report_wishes *wishes);
 

@@ -17,7 +17,8 @@ static unsigned find_call(struct tally *tally, const char *name)
 			return i;
 	tally->calls =
 		grow(tally->calls, &tally->call_capacity, tally->call_count, sizeof(*tally->calls));
-	tally->calls[tally->call_count] = (struct call_tally){.name = name, .memory = memory_call_of(name)};
+	tally->calls[tally->call_count] =
+		(struct call_tally){.name = name, .memory = memory_call_of(name)};
 	return tally->call_count++;
 }
 
@@ -141,7 +142,6 @@ static void add_pin(struct pin_tally *to, const struct event *event)
 		return;
 	}
 	to->pins++;
-	to->over_pcie += !!(event->record.flags & PDN_TRACE_PCIE);
 	to->regions++;
 	to->bytes += event->record.pin_size;
 	if (to->regions > to->peak_regions)
@@ -264,6 +264,17 @@ static void count_invalidate(struct tally *tally, const struct event *event, str
 	}
 }
 
+/* A map is a dma-buf of a region for one registration, with the mapping that its card needs. */
+static void count_map(struct tally *tally, const struct event *event)
+{
+	struct pin_tally *device = device_of(tally, event->record.device);
+
+	if (event->record.result != 0)
+		return;
+	device->maps++;
+	device->maps_pcie += !!(event->record.flags & PDN_TRACE_PCIE);
+}
+
 static void count_region(struct tally *tally, const struct event *event)
 {
 	const struct record *record = &event->record;
@@ -304,10 +315,7 @@ static void count_event(struct tally *tally, const struct event *event)
 		count_call(tally, event);
 		break;
 	case PDN_EV_MAP:
-		if (event->record.result == 0) {
-			tally->mappings++;
-			tally->mappings_pcie += !!(event->record.flags & PDN_TRACE_PCIE);
-		}
+		count_map(tally, event);
 		break;
 	case PDN_EV_OUTLIVED:
 		if (event->record.reason != PINDOWN_REASON_ORDERED)

@@ -21,8 +21,8 @@ struct call_tally {
 struct pin_tally {
 	uint64_t pins, failed, unpins, evictions, invalidations;
 	uint64_t bytes, peak_bytes, regions, peak_regions, peak_at;
-	uint64_t over_pcie; /* of `pins`: by a dma-buf that maps over PCIe */
-	uint64_t ns;	    /* in pins */
+	uint64_t maps, maps_pcie; /* dma-bufs for registrations; of these: mapped over PCIe */
+	uint64_t ns;		  /* in pins */
 	bool seen;
 };
 
@@ -76,8 +76,7 @@ struct tally {
 	struct faults *faults;	  /* by file */
 	/* Bits 1 << enum pdn_event: recorded by all files; by some. */
 	uint64_t recorded, recorded_by_some;
-	bool incomplete;	    /* events that were to be recorded are missing */
-	uint64_t mappings, mappings_pcie; /* dma-bufs that were handed out; of these: over PCIe */
+	bool incomplete; /* events that were to be recorded are missing */
 	struct holders holders;
 	struct counters counters;
 	uint64_t lost;

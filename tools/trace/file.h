@@ -56,7 +56,7 @@ struct trace_file {
 	unsigned index; /* among the files of a reader */
 	bool left_out;	/* it is of an older run */
 	int fd;
-	uint64_t device, inode; /* the same for all names of one file */
+	uint64_t device, inode;		/* the same for all names of one file */
 	uint64_t bytes, bytes_at_first; /* `bytes` shrinks when the file is cut meanwhile */
 	struct pdn_trace_header header;
 	struct journal *journal; /* parts not yet in the file; NULL: there are none */

@@ -219,9 +219,9 @@ static void open_name(struct reader *reader, const char *name, unsigned from)
 	for (unsigned i = from; i < reader->name_count; i++)
 		open_file(reader, reader->names[i]);
 	if (is_family)
-		reader->file_count = first + runs_keep_newest(reader->files + first,
-							      reader->file_count - first,
-							      &reader->left_out);
+		reader->file_count =
+			first + runs_keep_newest(reader->files + first, reader->file_count - first,
+						 &reader->left_out);
 }
 
 static void open_files(struct reader *reader, char *const *names, unsigned count)

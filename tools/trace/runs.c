@@ -36,8 +36,7 @@ static const char *variable(const struct trace_file *file, const char *name)
 /* The pid may belong to another process by now: then its run seems to last until today. */
 static bool still_runs(const struct trace_file *file)
 {
-	return !file->header.end.ticks &&
-	       (kill((pid_t)file->header.pid, 0) == 0 || errno == EPERM);
+	return !file->header.end.ticks && (kill((pid_t)file->header.pid, 0) == 0 || errno == EPERM);
 }
 
 static uint64_t end_of(const struct trace_file *file)

@@ -28,9 +28,6 @@ static void print_line(const char *what, enum gravity gravity, const char *text)
 	out_commit(at);
 }
 
-/* The bit of an event in the masks of struct tally. */
-#define EVENT(name) (1ull << PDN_EV_##name)
-
 const char *report_none(const struct tally *tally, uint64_t events)
 {
 	if ((tally->recorded & events) == events)
@@ -85,8 +82,8 @@ static void print_in_order(const struct tally *tally)
 			 count_text(tally->reused.count).text);
 	snprintf(more, sizeof(more), ": while in use, for up to %s%s",
 		 duration_text(longest_kept(&tally->ordered, tally->span)).text, reused);
-	print_count(tally, "Freed in stream order", EVENT(INVALIDATE), tally->ordered_count, NOTE,
-		    more);
+	print_count(tally, "Freed in stream order", EVENT_BIT(INVALIDATE), tally->ordered_count,
+		    NOTE, more);
 }
 
 static void print_unfreed(const struct tally *tally)
@@ -99,7 +96,7 @@ static void print_unfreed(const struct tally *tally)
 			 count_text(unfreed->cut_off).text);
 	snprintf(more, sizeof(more), ", %s: never freed%s", bytes_text(unfreed->bytes).text,
 		 cut_off);
-	print_count(tally, "Unfreed at the end", EVENT(CALL), unfreed->count, NOTE, more);
+	print_count(tally, "Unfreed at the end", EVENT_BIT(CALL), unfreed->count, NOTE, more);
 }
 
 static void print_freed_early(const struct tally *tally)
@@ -110,20 +107,21 @@ static void print_freed_early(const struct tally *tally)
 	snprintf(more, sizeof(more), ": freed while in use; up to %s kept for %s",
 		 bytes_text(tally->kept_peak).text,
 		 duration_text(longest_kept(&tally->freed, tally->span)).text);
-	print_count(tally, "Stale registrations", EVENT(INVALIDATE), tally->freed_count, WRONG,
+	print_count(tally, "Stale registrations", EVENT_BIT(INVALIDATE), tally->freed_count, WRONG,
 		    more);
 	print_in_order(tally);
 	snprintf(more, sizeof(more), ": not dropped before the free; %s",
 		 bytes_text(holders->held_bytes).text);
-	print_count(tally, "Held registrations", EVENT(HELD), holders->held, WRONG, more);
+	print_count(tally, "Held registrations", EVENT_BIT(HELD), holders->held, WRONG, more);
 	if (holders->registrations_revoked)
-		print_count(tally, "Revoked registrations", EVENT(HOLDER),
+		print_count(tally, "Revoked registrations", EVENT_BIT(HOLDER),
 			    holders->registrations_revoked, NOTE, ": deregistered before a free");
 	snprintf(more, sizeof(more), ": freed while its dma-buf was open; %s",
 		 bytes_text(holders->outlived_bytes).text);
-	print_count(tally, "Stale exports", EVENT(OUTLIVED), holders->outlived_all, WRONG, more);
+	print_count(tally, "Stale exports", EVENT_BIT(OUTLIVED), holders->outlived_all, WRONG,
+		    more);
 	if (holders->outlived_ordered)
-		print_count(tally, "Exports in use", EVENT(OUTLIVED), holders->outlived_ordered,
+		print_count(tally, "Exports in use", EVENT_BIT(OUTLIVED), holders->outlived_ordered,
 			    NOTE, ": freed in stream order, dma-buf open");
 }
 
@@ -132,19 +130,19 @@ static void print_problems(const struct tally *tally)
 	char more[300];
 
 	print_freed_early(tally);
-	print_count(tally, "Missed invalidations", EVENT(INVALIDATE), tally->missed_count, WRONG,
-		    ": frees that pindown noticed too late");
+	print_count(tally, "Missed invalidations", EVENT_BIT(INVALIDATE), tally->missed_count,
+		    WRONG, ": frees that pindown noticed too late");
 	snprintf(more, sizeof(more), ": freed, but still pinned at the end; %s",
 		 bytes_text(tally->left_freed_bytes).text);
-	print_count(tally, "Leaked pins", EVENT(PIN) | EVENT(UNPIN) | EVENT(INVALIDATE),
+	print_count(tally, "Leaked pins", EVENT_BIT(PIN) | EVENT_BIT(UNPIN) | EVENT_BIT(INVALIDATE),
 		    tally->left_freed, WRONG, more);
 	snprintf(more, sizeof(more), ", %s", bytes_text(tally->left.bytes).text);
-	print_count(tally, "Still pinned at the end", EVENT(PIN) | EVENT(UNPIN), tally->left_count,
-		    NOTE, more);
+	print_count(tally, "Still pinned at the end", EVENT_BIT(PIN) | EVENT_BIT(UNPIN),
+		    tally->left_count, NOTE, more);
 	print_unfreed(tally);
-	print_count(tally, "Failed calls", EVENT(CALL), tally->calls_failed, NOTE, "");
-	print_count(tally, "Failed pins", EVENT(PIN), tally->all.failed, WRONG, "");
-	print_count(tally, "Errors", EVENT(ERROR), tally->events_of[PDN_EV_ERROR], WRONG,
+	print_count(tally, "Failed calls", EVENT_BIT(CALL), tally->calls_failed, NOTE, "");
+	print_count(tally, "Failed pins", EVENT_BIT(PIN), tally->all.failed, WRONG, "");
+	print_count(tally, "Errors", EVENT_BIT(ERROR), tally->events_of[PDN_EV_ERROR], WRONG,
 		    ": see pindown dump --event error");
 	print_count(tally, "Lost events", 0, tally->lost, WRONG,
 		    ": the trace had no space for them");
@@ -167,7 +165,7 @@ static void print_costs(const struct tally *tally)
 		print_line("Time in pins", FACT, text);
 	}
 	if (all->evictions)
-		print_count(tally, "Evictions", EVENT(EVICT), all->evictions, NOTE,
+		print_count(tally, "Evictions", EVENT_BIT(EVICT), all->evictions, NOTE,
 			    ": regions unpinned to make space for others");
 	if (tally->sites.count) {
 		const struct site *site = &tally->sites.list[0];
@@ -185,17 +183,33 @@ static void print_costs(const struct tally *tally)
 	}
 }
 
+const char report_definitions[] =
+	"Stale: a region of the cache was in use, by pindown_get or a registration, when "
+	"its memory was freed. Held: of these, registrations (an ibv_mr) that the program "
+	"had not dropped; PINDOWN_HELD decides about them. A region that pindown_get holds "
+	"stays pinned until pindown_put in any case.";
+
 /* The two are easily confused, so they are told apart where either of them occurs. */
-static void print_definitions(const struct tally *tally)
+bool report_defines(const struct tally *tally)
 {
-	if (!tally->freed_count && !tally->holders.held && !tally->ordered_count)
-		return;
-	out_print(
-		"\n  %sStale: a region of the cache was in use, by pindown_get or a registration, "
-		"when\n  its memory was freed. Held: of these, registrations (an ibv_mr) that the "
-		"program\n  had not dropped; PINDOWN_HELD decides about them. A region that "
-		"pindown_get holds\n  stays pinned until pindown_put in any case.%s\n",
-		out_dim(), out_plain());
+	return tally->freed_count || tally->holders.held || tally->ordered_count;
+}
+
+static void print_definitions(void)
+{
+	enum { COLUMNS = 78 };
+	const char *at = report_definitions;
+
+	out_print("\n");
+	while (*at) {
+		size_t length = strlen(at);
+
+		if (length > COLUMNS)
+			for (length = COLUMNS; at[length] != ' ';)
+				length--;
+		out_print("  %s%.*s%s\n", out_dim(), (int)length, at, out_plain());
+		at += length + (at[length] == ' ');
+	}
 }
 
 void report_answers(const struct tally *tally)
@@ -203,7 +217,14 @@ void report_answers(const struct tally *tally)
 	report_heading("Answers");
 	print_problems(tally);
 	print_costs(tally);
-	print_definitions(tally);
+	if (report_defines(tally))
+		print_definitions();
+}
+
+bool report_is_bad(const struct tally *tally)
+{
+	return tally->freed_count || tally->missed_count || tally->left_freed ||
+	       tally->holders.outlived_all;
 }
 
 /* ---- lists of regions ----------------------------------------------------------------------- */

@@ -76,13 +76,6 @@ void history_unpin(struct history *history, const struct region *region, uint64_
 	add_life(history, region, ts);
 }
 
-void history_allocated(struct history *history, uint64_t ts, uint64_t bytes)
-{
-	advance(history, ts);
-	history->now[SERIES_ALLOCATED] = bytes;
-	note_max(history);
-}
-
 void history_end(struct history *history, const struct regions *left)
 {
 	advance(history, history->span);

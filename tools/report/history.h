@@ -10,16 +10,9 @@
 
 /*
  * Bytes of the allocations; bytes of BAR1 that their pins take, in whole pages; regions; bytes that
- * are still pinned after their free; bytes that the program has allocated, pinned or not.
+ * are still pinned after their free.
  */
-enum history_series {
-	SERIES_BYTES,
-	SERIES_BAR,
-	SERIES_REGIONS,
-	SERIES_KEPT,
-	SERIES_ALLOCATED,
-	SERIES
-};
+enum history_series { SERIES_BYTES, SERIES_BAR, SERIES_REGIONS, SERIES_KEPT, SERIES };
 
 /* The life of a region, for the map of addresses. */
 struct life {
@@ -44,7 +37,6 @@ void history_begin(struct history *history, unsigned columns, uint64_t span);
 void history_pin(struct history *history, const struct region *region);
 void history_freed(struct history *history, const struct region *region);
 void history_unpin(struct history *history, const struct region *region, uint64_t ts);
-void history_allocated(struct history *history, uint64_t ts, uint64_t bytes);
 /* Adds the regions that are still pinned at the end. */
 void history_end(struct history *history, const struct regions *left);
 void history_free(struct history *history);

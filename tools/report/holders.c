@@ -192,7 +192,7 @@ static void print_consumers(const struct holders *holders, unsigned max)
 		out_print("  and %u more (--all shows them)\n", holders->consumer_count - shown);
 }
 
-static const char *state_of(const struct outlived *outlived)
+const char *outlived_state(const struct outlived *outlived)
 {
 	if (outlived->imported)
 		return outlived->open ? "open, registered" : "registered";
@@ -222,7 +222,7 @@ static void print_outlived(const struct outlived *outlived, const struct reader 
 	at = put_text(put_text(at, "\n      "), out_dim());
 	at = put_text(put_text(at, "exported by  "), out_plain());
 	at = put_maker(at, file, made->stack);
-	at = put_text(put_text(at, "; then "), state_of(outlived));
+	at = put_text(put_text(at, "; then "), outlived_state(outlived));
 	*at++ = '\n';
 	out_commit(at);
 }

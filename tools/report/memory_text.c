@@ -19,7 +19,7 @@ static void print_over_time(const struct tally *tally)
 	out_print("%s in ", bytes_text(all->total).text);
 	out_print("%s allocations, ", count_text(all->count).text);
 	out_print("%s unfreed\n", bytes_text(all->unfreed.bytes).text);
-	plot_bytes(tally->allocated.max[SERIES_ALLOCATED], tally->columns, PLOT_ROWS, tally->span);
+	plot_bytes(tally->allocated.max, tally->columns, PLOT_ROWS, tally->span);
 }
 
 static void print_site(const struct site_memory *site)

@@ -67,7 +67,7 @@ static void print_code(const struct trace_file *file, const char *what, uint32_t
 		out_print("%21s%s\n", "", place_text(&places[i], text));
 }
 
-static const char *fate_of(const struct registration *registration)
+const char *registration_fate(const struct registration *registration)
 {
 	if (registration->ordered)
 		return "freed in stream order";
@@ -91,7 +91,7 @@ static void print_registration(const struct registration *registration,
 	at = put_decimal_right(at, registration->tid, 9);
 	if (reader_files(reader) > 1)
 		at = put_decimal_right(at, file->header.pid, 8);
-	at = put_text(put_text(at, "  "), fate_of(registration));
+	at = put_text(put_text(at, "  "), registration_fate(registration));
 	*at++ = '\n';
 	out_commit(at);
 	if (as_above) {

@@ -35,6 +35,13 @@ void report_who(const struct trace_file *file, const char *what, uint32_t stack,
 /* The call sites that took most time. */
 void report_sites(const struct tally *tally, const struct report_wishes *wishes);
 
+/* Stale and held: what the words mean, where either of them occurs. */
+extern const char report_definitions[];
+bool report_defines(const struct tally *tally);
+
+/* Whether something is wrong that --check looks for. */
+bool report_is_bad(const struct tally *tally);
+
 /*
  * Why a count of 0 is not simply "none": the events were not recorded, or some of them are missing.
  * NULL: it is. `events`: bits 1 << enum pdn_event.

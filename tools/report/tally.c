@@ -86,9 +86,8 @@ static void count_memory(struct tally *tally, const struct event *event, enum me
 	allocations_count(&tally->allocations, event, call);
 	if (tally->allocations.now == before)
 		return;
-	history_allocated(&tally->allocated, event->ts, tally->allocations.now);
-	if (tally->history.columns)
-		history_allocated(&tally->history, event->ts, tally->allocations.now);
+	timeline_set(&tally->allocated, event->ts, tally->allocations.now);
+	timeline_set(&tally->allocated_fine, event->ts, tally->allocations.now);
 }
 
 static void count_call(struct tally *tally, const struct event *event)
@@ -413,7 +412,8 @@ struct tally *tally_make(struct reader *reader, unsigned columns, unsigned histo
 	count_files(tally, reader);
 	sites_begin(&tally->sites, reader);
 	allocations_begin(&tally->allocations, reader);
-	history_begin(&tally->allocated, columns, tally->span);
+	timeline_begin(&tally->allocated, columns, tally->span);
+	timeline_begin(&tally->allocated_fine, history, tally->span);
 	if (history)
 		history_begin(&tally->history, history, tally->span);
 	while (reader_next(reader, &event))
@@ -421,7 +421,8 @@ struct tally *tally_make(struct reader *reader, unsigned columns, unsigned histo
 	advance_timeline(tally, tally->span);
 	if (history)
 		history_end(&tally->history, &tally->regions);
-	history_allocated(&tally->allocated, tally->span, tally->allocations.now);
+	timeline_set(&tally->allocated, tally->span, tally->allocations.now);
+	timeline_set(&tally->allocated_fine, tally->span, tally->allocations.now);
 	allocations_end(&tally->allocations, reader);
 	/* Only now: some damage is found while events are read. */
 	for (unsigned i = 0; i < reader_files(reader); i++)
@@ -440,7 +441,8 @@ void tally_free(struct tally *tally, const struct reader *reader)
 	release(tally->call_index);
 	sites_free(&tally->sites);
 	history_free(&tally->history);
-	history_free(&tally->allocated);
+	timeline_free(&tally->allocated);
+	timeline_free(&tally->allocated_fine);
 	allocations_free(&tally->allocations);
 	release(tally->faults);
 	release(tally->calls);

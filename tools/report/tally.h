@@ -9,6 +9,7 @@
 #include "tools/trace/reader.h"
 #include "tools/trace/regions.h"
 #include "tools/report/sites.h"
+#include "tools/report/timeline.h"
 #include "tools/report/verdict.h"
 
 struct call_tally {
@@ -72,8 +73,9 @@ struct tally {
 	struct sites sites;
 	struct history history; /* only with --html */
 	struct allocations allocations;
-	struct history allocated; /* as `timeline`: its series SERIES_ALLOCATED */
-	struct faults *faults;	  /* by file */
+	/* bytes over time: for text, and with --html for a picture */
+	struct timeline allocated, allocated_fine;
+	struct faults *faults; /* by file */
 	/* Bits 1 << enum pdn_event: recorded by all files; by some. */
 	uint64_t recorded, recorded_by_some;
 	bool incomplete; /* events that were to be recorded are missing */

@@ -23,6 +23,9 @@ struct verdict {
 	unsigned found_count, unknown_count, files;
 };
 
+/* The bit of an event in a mask of events. */
+#define EVENT_BIT(name) (1ull << PDN_EV_##name)
+
 /* The events of a file that its process was to record, as bits 1 << enum pdn_event. */
 uint64_t recorded_events(const struct trace_file *file);
 

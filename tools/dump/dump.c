@@ -17,7 +17,7 @@ static const char help[] =
 	"\n"
 	"Prints a trace, one event a line, in the order in which the events began. TRACE\n"
 	"is a file, or the name given to PINDOWN_TRACE: app.pdt stands for all\n"
-	"app.<pid>.pdt, whose events are then merged by time.\n"
+	"app.<pid>.pdt of the newest run, whose events are then merged by time.\n"
 	"\n"
 	"Select events (an event must meet all conditions given):\n"
 	"  --call GLOB      calls whose name matches GLOB, such as 'cuMem*Async*'\n"

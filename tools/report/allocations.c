@@ -37,6 +37,8 @@ enum memory_call memory_call_of(const char *name)
 		{"cuDevicePrimaryCtxRetain", CONTEXT_IS_RETAINED},
 		{"cuDevicePrimaryCtxRelease", CONTEXT_IS_RELEASED},
 		{"cuDevicePrimaryCtxRelease_v2", CONTEXT_IS_RELEASED},
+		{"cuDevicePrimaryCtxReset", CONTEXT_IS_RESET},
+		{"cuDevicePrimaryCtxReset_v2", CONTEXT_IS_RESET},
 	};
 
 	for (unsigned i = 0; i < sizeof(calls) / sizeof(*calls); i++)
@@ -206,7 +208,7 @@ static void leave_unfreed(struct allocations *all, const struct region *memory)
 	all->unfreed.count++;
 }
 
-/* Mappings do not belong to a context. Removing one moves others, so the slot is looked at again. */
+/* Mappings do not belong to a context. Removal moves others: look at the slot again. */
 static void end_with_context(struct allocations *all, uint32_t file)
 {
 	for (uint32_t i = 0; i < all->live.capacity && all->contexts[file].allocations;) {
@@ -222,12 +224,34 @@ static void end_with_context(struct allocations *all, uint32_t file)
 	}
 }
 
-static void count_context(struct allocations *all, uint32_t file, enum memory_call call)
+static void note_primary(struct contexts *contexts, uint64_t primary)
 {
+	if (!contexts->primary)
+		contexts->primary = primary;
+	else if (contexts->primary != primary)
+		contexts->primary = ~0ull;
+}
+
+/* The trace names the device of a reset, not the context: it must be the only one. */
+static bool resets_all(const struct contexts *contexts)
+{
+	return !contexts->created && contexts->primary && contexts->primary != ~0ull;
+}
+
+static void count_context(struct allocations *all, const struct event *event, enum memory_call call)
+{
+	uint32_t file = event->file->index;
 	struct contexts *contexts = &all->contexts[file];
 	uint64_t *count = call == CONTEXT_BEGINS || call == CONTEXT_ENDS ? &contexts->created
 									 : &contexts->retained;
 
+	if (call == CONTEXT_IS_RESET) {
+		if (resets_all(contexts))
+			end_with_context(all, file);
+		return;
+	}
+	if (call == CONTEXT_IS_RETAINED)
+		note_primary(contexts, event->record.extra);
 	if (call == CONTEXT_BEGINS || call == CONTEXT_IS_RETAINED) {
 		++*count;
 		return;
@@ -263,7 +287,8 @@ void allocations_count(struct allocations *all, const struct event *event, enum 
 	case CONTEXT_ENDS:
 	case CONTEXT_IS_RETAINED:
 	case CONTEXT_IS_RELEASED:
-		count_context(all, event->file->index, call);
+	case CONTEXT_IS_RESET:
+		count_context(all, event, call);
 		break;
 	}
 }

@@ -21,6 +21,7 @@ enum memory_call {
 	CONTEXT_ENDS,
 	CONTEXT_IS_RETAINED,
 	CONTEXT_IS_RELEASED,
+	CONTEXT_IS_RESET,
 };
 enum memory_call memory_call_of(const char *name);
 
@@ -50,6 +51,7 @@ struct unfreed {
 /* The contexts of a process, and the memory that ends with them. */
 struct contexts {
 	uint64_t created, retained;
+	uint64_t primary;     /* the primary context; ~0: there are several */
 	uint64_t allocations; /* live ones, without mappings */
 };
 

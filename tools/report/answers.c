@@ -78,7 +78,7 @@ static void print_in_order(const struct tally *tally)
 	if (!tally->ordered_count)
 		return;
 	if (tally->reused.count)
-		snprintf(reused, sizeof(reused), "; %s reused",
+		snprintf(reused, sizeof(reused), "; %s reused meanwhile",
 			 count_text(tally->reused.count).text);
 	snprintf(more, sizeof(more), ": while in use, for up to %s%s",
 		 duration_text(longest_kept(&tally->ordered, tally->span)).text, reused);

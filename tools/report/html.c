@@ -124,7 +124,7 @@ static void put_count(FILE *page, const char *what, uint64_t count, const char *
 		      const char *more)
 {
 	html_answer(page, count ? bad : "good", what, count ? count_text(count).text : "none",
-		   count ? more : "");
+		    count ? more : "");
 }
 
 static void put_answers(FILE *page, const struct tally *tally)

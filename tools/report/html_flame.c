@@ -128,8 +128,8 @@ static void put_box(FILE *page, const struct tree *tree, unsigned i, double left
 
 	if (width < 0.05)
 		return;
-	fprintf(page, "<div style=\"left:%.2f%%;width:%.2f%%;bottom:%upx\" title=\"", left, width,
-		box->depth * ROW);
+	fprintf(page, "<div%s style=\"left:%.2f%%;width:%.2f%%;bottom:%upx\" title=\"",
+		width < 3 ? " class=\"narrow\"" : "", left, width, box->depth * ROW);
 	html_text(page, box->text);
 	fprintf(page, ": %s, %.1f %%\">", bytes_text(box->bytes).text, width);
 	html_text(page, box->text);
@@ -148,6 +148,7 @@ static void put_style(FILE *page)
 		"box-sizing:border-box;height:%upx;line-height:%upx;padding:0 3px;font-size:12px;"
 		"overflow:hidden;white-space:nowrap;text-overflow:ellipsis;cursor:default;"
 		"border:1px solid var(--card);border-radius:3px;background:var(--one-soft)}"
+		".flame .narrow{padding:0;border-width:0 0 1px;color:transparent}"
 		".flame.u div{background:var(--two-soft)}"
 		".flame div:hover{outline:1px solid var(--text)}</style>\n",
 		ROW, ROW - 2);

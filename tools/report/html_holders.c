@@ -33,7 +33,8 @@ void html_holder_answers(FILE *page, const struct tally *tally)
 void html_definitions(FILE *page, const struct tally *tally)
 {
 	if (report_defines(tally))
-		fprintf(page, "<p class=\"dim\">%s</p>\n", report_definitions);
+		fprintf(page, "<p class=\"dim\" style=\"margin-top:12px\">%s</p>\n",
+			report_definitions);
 }
 
 /* ---- tables --------------------------------------------------------------------------------- */

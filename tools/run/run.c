@@ -158,16 +158,28 @@ static bool check_trace(const char *path)
 }
 
 /*
- * A mark for the traces of all processes that this command starts: from it, report tells one run
- * from another. It is no setting, so it has no underscore.
+ * A mark for the traces of all processes of a run, from which report tells one run from another.
+ * The ranks of a job have one mark, although each has a command of its own.
  */
+static char *new_mark(void)
+{
+	const char *space = getenv("PMIX_NAMESPACE"), *job = getenv("SLURM_JOB_ID"),
+		   *step = getenv("SLURM_STEP_ID");
+	struct timespec now = {0};
+
+	if (space)
+		return text_of("%s", space);
+	if (job && step)
+		return text_of("slurm.%s.%s", job, step);
+	clock_gettime(CLOCK_REALTIME, &now);
+	return text_of("%lld.%09ld.%d", (long long)now.tv_sec, now.tv_nsec, (int)getpid());
+}
+
+/* It is no setting, so its name has no underscore. */
 static void mark_run(void)
 {
-	struct timespec now = {0};
-	char *mark;
+	char *mark = new_mark();
 
-	clock_gettime(CLOCK_REALTIME, &now);
-	mark = text_of("%lld.%09ld.%d", (long long)now.tv_sec, now.tv_nsec, (int)getpid());
 	if (!getenv("PINDOWNRUN"))
 		set("PINDOWNRUN", mark);
 	release(mark);

@@ -164,12 +164,13 @@ static bool check_trace(const char *path)
 static char *new_mark(void)
 {
 	const char *space = getenv("PMIX_NAMESPACE"), *job = getenv("SLURM_JOB_ID"),
-		   *step = getenv("SLURM_STEP_ID");
+		   *step = getenv("SLURM_STEP_ID"), *tasks = getenv("SLURM_STEP_NUM_TASKS");
 	struct timespec now = {0};
 
 	if (space)
 		return text_of("%s", space);
-	if (job && step)
+	/* A step of one task may be a shell in which people start one run after another. */
+	if (job && step && tasks && strcmp(tasks, "1") != 0)
 		return text_of("slurm.%s.%s", job, step);
 	clock_gettime(CLOCK_REALTIME, &now);
 	return text_of("%lld.%09ld.%d", (long long)now.tv_sec, now.tv_nsec, (int)getpid());

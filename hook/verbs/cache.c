@@ -197,16 +197,16 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 	(void)arg;
 	if (!pdn_mr_is_gone(kept))
 		error = pdn_verbs_deregister_made(kept->maker, kept->real);
-	if (error)
-		pdn_log_once(&told, PDN_LOG_WARN,
-			     "a registration of GPU memory could not be deregistered: error %d",
-			     error);
 	if (error && pdn_maker_makes_umems(kept->maker)) {
-		pdn_umem_stick(kept);
+		error = pdn_umem_stick(kept);
 	} else {
 		pdn_mr_set_real(kept, NULL);
 		free_kept(kept);
 	}
+	if (error)
+		pdn_log_once(&told, PDN_LOG_WARN,
+			     "a registration of GPU memory could not be deregistered: error %d",
+			     error);
 	errno = saved;
 	return error;
 }

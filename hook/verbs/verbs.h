@@ -277,8 +277,11 @@ struct mlx5dv_devx_umem *pdn_umem_make(int fd, uint64_t offset, const struct pdn
 struct ibv_mr pdn_umem_as_mr(const struct mlx5dv_devx_umem *umem, const struct pdn_exact *exact);
 /* mlx5dv_devx_umem_dereg of one that we made; the answer of the call. */
 int pdn_umem_deregister(struct pdn_mr *mr);
-/* The card still needs this cached umem. */
-void pdn_umem_stick(struct pdn_mr *kept);
+/*
+ * The card has refused to end this cached umem, which it still needs: try again, or end it later.
+ * 0: it has ended, and its record is free. May change errno.
+ */
+int pdn_umem_stick(struct pdn_mr *kept);
 /* Deregisters the umems on the device that the card needed until now. */
 void pdn_umem_unstick(struct ibv_context *context);
 

@@ -147,16 +147,24 @@ static void *register_exact(pindown_region *region, const struct pdn_exact *exac
 	what.length = exact->length;
 	pdn_mr_fill(kept, &what);
 	kept->is_exact = true;
-	kept->maker = exact->maker;
-	kept->flags = exact->flags;
-	kept->iova = exact->iova;
+	/*
+	 * Relaxed: pdn_verbs_is_as_asked() may read them when the record is used again; its caller
+	 * then finds the object revoked.
+	 */
+	__atomic_store_n(&kept->maker, exact->maker, __ATOMIC_RELAXED);
+	__atomic_store_n(&kept->flags, exact->flags, __ATOMIC_RELAXED);
+	__atomic_store_n(&kept->iova, exact->iova, __ATOMIC_RELAXED);
 	return made;
 }
 
-/* So that the members of providers are zero in the next use of the record. */
+/*
+ * So that the members of providers are zero in the next use of the record. Relaxed: as in
+ * register_exact().
+ */
 static void free_kept(struct pdn_mr *kept)
 {
-	kept->maker = kept->flags = 0;
+	__atomic_store_n(&kept->maker, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&kept->flags, 0, __ATOMIC_RELAXED);
 	pdn_mr_free(kept);
 }
 

@@ -111,7 +111,7 @@ static struct ibv_mr *register_part(pindown_region *region, const struct pindown
 		*error = mr ? 0 : errno ? errno : EIO;
 	} while (pdn_verbs_refuses_mapping(*error) && pdn_dmabuf_lend_other(region, &loan));
 	/* The kernel's registration holds the dma-buf, and a process has few descriptors. */
-	pdn_dmabuf_end_loan(region, &loan);
+	pdn_dmabuf_end_loan(region, &loan, mr);
 	return mr;
 }
 

@@ -139,7 +139,11 @@ void pdn_exports_forget_closed(bool full)
 	pdn_unlock();
 	if (!begun)
 		return;
-	all = note_open_ones();
+	/*
+	 * Twice: one that another thread moves down, past the numbers that are being looked at, is
+	 * seen at its new number the second time.
+	 */
+	all = note_open_ones() && note_open_ones();
 	pdn_lock();
 	if (all)
 		forget_unseen();

@@ -7,7 +7,9 @@
 #include "tools/base/out.h"
 #include "tools/ui/pager.h"
 #include "tools/ui/plot.h"
+#include "tools/report/job.h"
 #include "tools/report/report.h"
+#include "tools/trace/rank.h"
 #include "tools/trace/symbols.h"
 #include "tools/report/tally.h"
 #include "tools/command.h"
@@ -19,13 +21,15 @@ static const char help[] =
 	"leaks, missed invalidations; hits, misses and evictions; where the time went;\n"
 	"pinned bytes over time; each device; each call. TRACE is a file, or the name\n"
 	"given to PINDOWN_TRACE: app.pdt stands for all app.<pid>.pdt, which are then\n"
-	"reported together.\n"
+	"reported together. A folder is a job of many processes: its traces are compared\n"
+	"one by one, and the ranks that stand out are named.\n"
 	"\n"
 	"  --all          print full lists (default: first ten lines)\n"
 	"  --html FILE    also write a self-contained page for a browser: pinned bytes,\n"
 	"                 regions, BAR use and addresses over time, and tables that can\n"
 	"                 be sorted\n"
 	"  --diff         compare two traces: print the changes from first to second\n"
+	"  --json         print one JSON document instead\n"
 	"  --check        exit with status 1 when there is a stale registration, a\n"
 	"                 missed invalidation or a leak: for use in tests\n"
 	"  --symbols DIR  look in DIR too for the programs and libraries of call stacks\n"
@@ -38,7 +42,7 @@ static const char help[] =
 	"Exit status: 0; 1 when a file could not be read completely, or for --check; 2\n"
 	"for bad options.\n";
 
-enum { MAX_COLUMNS = 120, ROWS = 8, HISTORY = 240 };
+enum { MAX_COLUMNS = 120, ROWS = 8, HISTORY = 600 };
 
 /* ---- the processes -------------------------------------------------------------------------- */
 
@@ -67,7 +71,8 @@ static void print_file(const struct trace_file *file)
 	if (!localtime_r(&began, &when) ||
 	    !strftime(date, sizeof(date), "%Y-%m-%d %H:%M:%S", &when))
 		snprintf(date, sizeof(date), "at an unknown time");
-	out_print("  process %u on %.100s, %s, traced for %s\n", file->header.pid, file->host, date,
+	out_print("  process %u%s on %.100s, %s, traced for %s\n", file->header.pid,
+		  trace_rank_text(file).text, file->host, date,
 		  duration_text(last > file->first_ns ? last - file->first_ns : 0).text);
 	if (file->cut)
 		out_print("  %s%s is cut short: %s of %s%s\n", out_yellow(), file->name,
@@ -230,7 +235,11 @@ static int report(char *const *names, unsigned number, const struct report_wishe
 	if (!reader)
 		return STATUS_DAMAGED;
 	tally = count(reader, wishes);
-	print(reader, tally, wishes);
+	if (wishes->json)
+		report_json(reader, tally);
+	else
+		print(reader, tally, wishes);
+	out_flush();
 	status = reader_damaged(reader) || (wishes->check && report_is_bad(tally)) ? STATUS_DAMAGED
 										   : STATUS_OK;
 	if (wishes->html && !report_html(wishes->html, reader, tally))
@@ -268,10 +277,15 @@ static int compare(char *const *names, const struct report_wishes *wishes)
 static struct report_wishes wishes;
 
 static const struct setting settings[] = {
-	{"all", .flag = &wishes.all},	     {"ascii", .flag = &wishes.ascii},
-	{"check", .flag = &wishes.check},    {"diff", .flag = &wishes.diff},
-	{"html", .text = &wishes.html},	     {"no-pager", .flag = &wishes.no_pager},
-	{"symbols", .take = symbols_folder}, {.name = NULL},
+	{"all", .flag = &wishes.all},
+	{"ascii", .flag = &wishes.ascii},
+	{"check", .flag = &wishes.check},
+	{"diff", .flag = &wishes.diff},
+	{"html", .text = &wishes.html},
+	{"no-pager", .flag = &wishes.no_pager},
+	{"json", .flag = &wishes.json},
+	{"symbols", .take = symbols_folder},
+	{.name = NULL},
 };
 
 static int run(int argc, char **argv)
@@ -281,9 +295,20 @@ static int run(int argc, char **argv)
 				     : "--diff needs two traces: the first run and the second");
 		return STATUS_USAGE;
 	}
+	if (wishes.diff && wishes.json) {
+		complain("--diff prints text: it can't be given with --json");
+		return STATUS_USAGE;
+	}
+	if (job_is_folder(argv[0]) && (argc != 1 || wishes.diff)) {
+		complain("%s is a folder: the report of a job takes one folder and nothing else",
+			 argv[0]);
+		return STATUS_USAGE;
+	}
 	if (wishes.ascii)
 		out.utf8 = false;
-	pager_begin(!wishes.no_pager);
+	pager_begin(!wishes.no_pager && !wishes.json);
+	if (job_is_folder(argv[0]))
+		return job_report(argv[0], &wishes);
 	return wishes.diff ? compare(argv, &wishes) : report(argv, (unsigned)argc, &wishes);
 }
 

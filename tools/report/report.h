@@ -9,7 +9,7 @@
 #include "tools/report/tally.h"
 
 struct report_wishes {
-	bool all, ascii, check, diff, no_pager;
+	bool all, ascii, check, diff, json, no_pager;
 	const char *html; /* the file to write, or NULL */
 };
 
@@ -27,6 +27,9 @@ void report_sites(const struct tally *tally, const struct report_wishes *wishes)
 
 /* Whether --check fails. */
 bool report_is_bad(const struct tally *tally);
+
+/* Prints all of it as one JSON document (json.c). */
+void report_json(const struct reader *reader, const struct tally *tally);
 
 /* Writes a page with everything (html.c). False, after one line, when it fails. */
 bool report_html(const char *name, const struct reader *reader, const struct tally *tally);

@@ -371,7 +371,7 @@ struct tally *tally_make(struct reader *reader, unsigned columns, unsigned histo
 	count_files(tally, reader);
 	sites_begin(&tally->sites, reader);
 	if (history)
-		history_begin(&tally->history, history, tally->span);
+		history_begin(&tally->history, history, tally->span, reader_files(reader));
 	while (reader_next(reader, &event))
 		count_event(tally, &event);
 	advance_timeline(tally, tally->span);

@@ -160,15 +160,15 @@ static void put_finding(FILE *page, const struct reader *reader, const struct fi
 
 	fprintf(page, "<tr><td class=\"a\">%#llx</td>", (unsigned long long)region->addr);
 	html_number(page, region->size, bytes_text(region->size).text);
-	html_number(page, (uint64_t)(region->device + 1),
-		    region->device < 0 ? "–" : count_text((uint64_t)region->device).text);
+	put_who(page, file, region->pin_stack, open);
+	put_who(page, file, region->freed_stack, open);
 	html_ns(page, region->pinned_at);
 	html_number(page, region->freed ? region->freed_at : UINT64_MAX,
 		    region->freed ? duration_text(region->freed_at).text : "–");
 	html_number(page, finding->until,
 		    finding->until == UINT64_MAX ? "never" : duration_text(finding->until).text);
-	put_who(page, file, region->pin_stack, open);
-	put_who(page, file, region->freed_stack, open);
+	html_number(page, (uint64_t)(region->device + 1),
+		    region->device < 0 ? "–" : count_text((uint64_t)region->device).text);
 	html_process(page, file->rank, file->header.pid);
 	fputs("</tr>\n", page);
 }
@@ -177,8 +177,8 @@ static void put_findings(FILE *page, const char *title, const struct reader *rea
 			 const struct findings *findings, uint64_t count, bool open)
 {
 	static const char *const columns[] = {
-		"address",   "#size",	 "#device", "#pinned at", "#freed at", "#unpinned at",
-		"pinned by", "freed by", "#rank",   "#process",	  NULL};
+		"address",	"#size",   "pinned by", "freed by", "#pinned at", "#freed at",
+		"#unpinned at", "#device", "#rank",	"#process", NULL};
 	unsigned shown = findings->count < MAX_ROWS ? findings->count : MAX_ROWS;
 
 	if (!shown)
@@ -273,8 +273,8 @@ static uint64_t findings_of(const struct findings *findings, unsigned file)
 
 static void put_processes(FILE *page, const struct reader *reader, const struct tally *tally)
 {
-	static const char *const columns[] = {"#rank", "#process", "host",    "command", "#traced",
-					      "#peak", "#stale",   "#missed", "#left",	 NULL};
+	static const char *const columns[] = {"#rank", "#process", "#peak", "#stale",  "#missed",
+					      "#left", "#traced",  "host",  "command", NULL};
 	unsigned count = reader_files(reader),
 		 shown = count < MAX_PROCESSES ? count : MAX_PROCESSES;
 
@@ -286,15 +286,15 @@ static void put_processes(FILE *page, const struct reader *reader, const struct 
 
 		fputs("<tr>", page);
 		html_process(page, file->rank, file->header.pid);
-		html_words(page, file->host);
-		fputs("<td class=\"w\">", page);
-		html_command(page, file);
-		fputs("</td>", page);
-		html_ns(page, file_span(file));
 		html_bytes(page, tally->history.processes[i].peak);
 		html_count(page, findings_of(&tally->freed, i));
 		html_count(page, findings_of(&tally->missed, i));
 		html_count(page, findings_of(&tally->left, i));
+		html_ns(page, file_span(file));
+		html_words(page, file->host);
+		fputs("<td class=\"w\">", page);
+		html_command(page, file);
+		fputs("</td>", page);
 		fputs("</tr>\n", page);
 	}
 	html_end_table(page, shown, count);
@@ -349,8 +349,8 @@ static void put_page(FILE *page, const struct reader *reader, const struct tally
 	put_head(page, reader);
 	put_answers(page, tally);
 	put_processes(page, reader, tally);
-	put_findings(page, "Stale registrations: memory that was freed while in use", reader,
-		     &tally->freed, tally->freed_count, true);
+	put_findings(page, "Stale registrations: memory freed while in use", reader, &tally->freed,
+		     tally->freed_count, true);
 	put_findings(page, "Freed in stream order while in use", reader, &tally->ordered,
 		     tally->ordered_count, true);
 	put_findings(page, "Missed invalidations", reader, &tally->missed, tally->missed_count,

@@ -12,7 +12,7 @@ static void put_head(FILE *page, const struct job *job)
 {
 	html_begin(page);
 	html_text(page, job->folder);
-	fputs(" – pindown report</title>\n</head>\n<body>\n<h1>", page);
+	fputs(" – pindown report</title>\n</head>\n<body class=\"broad\">\n<h1>", page);
 	html_text(page, job->folder);
 	fprintf(page, "</h1>\n<p class=\"dim\">%s processes", count_text(job->count).text);
 	fprintf(page, " on %s hosts", count_text(job->host_count).text);
@@ -37,8 +37,9 @@ static bool is_fault(enum job_figure figure)
 	       figure != JOB_CALLS;
 }
 
-static void put_outlier(FILE *page, enum job_figure figure, const struct job_spread *spread)
+static void put_outlier(FILE *page, const struct job *job, enum job_figure figure)
 {
+	const struct job_spread *spread = &job->spreads[figure];
 	const struct job_process *most = spread->most;
 	char title[2] = "", what[60], more[300], who[120];
 
@@ -49,13 +50,14 @@ static void put_outlier(FILE *page, enum job_figure figure, const struct job_spr
 		return;
 	}
 	if (most->figures[figure] == spread->median)
-		snprintf(who, sizeof(who), "many");
+		snprintf(who, sizeof(who), "the same in many");
 	else if (most->rank == NO_RANK)
 		snprintf(who, sizeof(who), "process %u on %.64s", most->pid, most->host);
 	else
 		snprintf(who, sizeof(who), "rank %u on %.64s", (unsigned)most->rank, most->host);
-	snprintf(more, sizeof(more), "%s; median %s; not 0 in %s processes", who,
-		 job_text(figure, spread->median).text, count_text(spread->processes).text);
+	snprintf(more, sizeof(more), "%s; median %s; not 0 in %s of %s", who,
+		 job_text(figure, spread->median).text, count_text(spread->processes).text,
+		 count_text(job->count).text);
 	html_answer(page,
 		    is_fault(figure)	  ? "bad"
 		    : figure == JOB_CALLS ? "note"
@@ -99,7 +101,7 @@ bool job_html(const char *name, const struct job *job)
 	fputs("<h2>The most in one process</h2>\n", page);
 	html_begin_answers(page);
 	for (unsigned i = 0; i < JOB_FIGURES; i++)
-		put_outlier(page, i, &job->spreads[i]);
+		put_outlier(page, job, i);
 	html_end_answers(page);
 	put_processes(page, job);
 	html_end(page);

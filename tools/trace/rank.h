@@ -8,7 +8,7 @@
 
 enum { NO_RANK = -1 };
 
-/* For trace_file_open(): from PMIX_RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID, or NO_RANK. */
+/* For trace_file_open(): PMIX_RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID, or NO_RANK. */
 int64_t trace_rank(const struct trace_file *file);
 
 /* ", rank 3", or "" when the rank is unknown. */

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "tools/report/html_sections.h"
+#include "tools/report/html_tables.h"
 #include "tools/report/report.h"
 #include "tools/trace/rank.h"
 #include "tools/trace/symbols.h"
@@ -97,21 +99,26 @@ static void put_answers(FILE *page, const struct tally *tally)
 	html_begin_answers(page);
 	snprintf(more, sizeof(more), "memory freed while in use, up to %s kept",
 		 bytes_text(tally->kept_peak).text);
-	put_count(page, "Stale registrations", tally->freed_count, "bad", more);
+	html_counted(page, tally, "Stale registrations", EVENT_BIT(INVALIDATE), tally->freed_count,
+		     "bad", more);
 	if (tally->ordered_count)
 		put_count(page, "Freed in stream order", tally->ordered_count, "note",
 			  "while in use");
-	put_count(page, "Missed invalidations", tally->missed_count, "bad",
-		  "frees that pindown noticed too late");
+	html_holder_answers(page, tally);
+	html_counted(page, tally, "Missed invalidations", EVENT_BIT(INVALIDATE),
+		     tally->missed_count, "bad", "frees that pindown noticed too late");
 	snprintf(more, sizeof(more), "freed, but still pinned at the end: %s",
 		 bytes_text(tally->left_freed_bytes).text);
-	put_count(page, "Leaks", tally->left_freed, "bad", more);
-	put_count(page, "Still pinned at the end", tally->left_count, "note",
-		  bytes_text(tally->left.bytes).text);
-	put_count(page, "Failed calls", tally->calls_failed, "note", "");
-	put_count(page, "Failed pins", tally->all.failed, "bad", "");
-	put_count(page, "Errors", tally->events_of[PDN_EV_ERROR], "bad",
-		  "pindown dump --event error shows them");
+	html_counted(page, tally, "Leaked pins",
+		     EVENT_BIT(PIN) | EVENT_BIT(UNPIN) | EVENT_BIT(INVALIDATE), tally->left_freed,
+		     "bad", more);
+	html_counted(page, tally, "Still pinned at the end", EVENT_BIT(PIN) | EVENT_BIT(UNPIN),
+		     tally->left_count, "note", bytes_text(tally->left.bytes).text);
+	html_memory_answers(page, tally);
+	html_counted(page, tally, "Failed calls", EVENT_BIT(CALL), tally->calls_failed, "note", "");
+	html_counted(page, tally, "Failed pins", EVENT_BIT(PIN), tally->all.failed, "bad", "");
+	html_counted(page, tally, "Errors", EVENT_BIT(ERROR), tally->events_of[PDN_EV_ERROR], "bad",
+		     "pindown dump --event error shows them");
 	put_count(page, "Lost events", tally->lost, "bad",
 		  "there was no space for them in the trace");
 	snprintf(value, sizeof(value), gets ? "%.2f %%" : "–",
@@ -162,6 +169,7 @@ static void put_finding(FILE *page, const struct reader *reader, const struct fi
 	html_number(page, region->size, bytes_text(region->size).text);
 	put_who(page, file, region->pin_stack, open);
 	put_who(page, file, region->freed_stack, open);
+	put_who(page, file, region->unpin_stack, open);
 	html_ns(page, region->pinned_at);
 	html_number(page, region->freed ? region->freed_at : UINT64_MAX,
 		    region->freed ? duration_text(region->freed_at).text : "–");
@@ -177,8 +185,8 @@ static void put_findings(FILE *page, const char *title, const struct reader *rea
 			 const struct findings *findings, uint64_t count, bool open)
 {
 	static const char *const columns[] = {
-		"address",	"#size",   "pinned by", "freed by", "#pinned at", "#freed at",
-		"#unpinned at", "#device", "#rank",	"#process", NULL};
+		"address",   "#size",	     "pinned by", "freed by", "unpinned by", "#pinned at",
+		"#freed at", "#unpinned at", "#device",	  "#rank",    "#process",    NULL};
 	unsigned shown = findings->count < MAX_ROWS ? findings->count : MAX_ROWS;
 
 	if (!shown)
@@ -306,8 +314,9 @@ static void put_processes(FILE *page, const struct reader *reader, const struct 
 
 /* ---- the page ------------------------------------------------------------------------------- */
 
-static void put_pictures(FILE *page, const struct history *history, const struct reader *reader)
+static void put_pictures(FILE *page, const struct reader *reader, const struct tally *tally)
 {
+	const struct history *history = &tally->history;
 	const struct html_chart charts[] = {
 		{"pinned bytes over time",
 		 "Pinned bytes",
@@ -337,8 +346,9 @@ static void put_pictures(FILE *page, const struct history *history, const struct
 	};
 
 	fputs("<div id=\"pictures\">\n", page);
-	for (unsigned i = 0; i < sizeof(charts) / sizeof(charts[0]); i++)
+	for (unsigned i = 0; tally->all.pins && i < sizeof(charts) / sizeof(charts[0]); i++)
 		html_chart(page, history, &charts[i]);
+	html_allocated(page, tally);
 	html_map(page, history);
 	fputs("</div>\n", page);
 	html_views(page, history, reader);
@@ -348,6 +358,7 @@ static void put_page(FILE *page, const struct reader *reader, const struct tally
 {
 	put_head(page, reader);
 	put_answers(page, tally);
+	html_definitions(page, tally);
 	put_processes(page, reader, tally);
 	put_findings(page, "Stale registrations: memory freed while in use", reader, &tally->freed,
 		     tally->freed_count, true);
@@ -355,8 +366,9 @@ static void put_page(FILE *page, const struct reader *reader, const struct tally
 		     tally->ordered_count, true);
 	put_findings(page, "Missed invalidations", reader, &tally->missed, tally->missed_count,
 		     true);
-	if (tally->all.pins)
-		put_pictures(page, &tally->history, reader);
+	html_holders(page, reader, &tally->holders);
+	put_pictures(page, reader, tally);
+	html_memory(page, reader, tally);
 	/* These are no fault, and often many. */
 	put_findings(page, "Still pinned at the end", reader, &tally->left, tally->left_count,
 		     false);

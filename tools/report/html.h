@@ -17,7 +17,7 @@
  * ---- the page (html_page.c) --------------------------------------------------------------------
  */
 
-/* Opens the file and makes the output's texts UTF-8; NULL, after one line, when it fails. */
+/* Opens the file, or standard output for "-", and makes the output's texts UTF-8; NULL, after one line, when it fails. */
 FILE *html_open(const char *name);
 /* False, after one line, when not all could be written. */
 bool html_close(FILE *page, const char *name);
@@ -31,21 +31,10 @@ void html_command(FILE *page, const struct trace_file *file);
 void html_begin(FILE *page);
 void html_end(FILE *page);
 
-/* A box of the first lines. `kind`: good, bad, note, or "". */
+/* Around the boxes of the first lines: html_answer() of html_tables.h. */
 void html_begin_answers(FILE *page);
-void html_answer(FILE *page, const char *kind, const char *what, const char *value,
-		 const char *more);
 void html_end_answers(FILE *page);
 
-/* Tables. `columns`: names, NULL at the end; "#" before a name marks a column of numbers. */
-void html_begin_table(FILE *page, const char *title, const char *const *columns);
-/* With a line of how many rows more there are, if shown < count. */
-void html_end_table(FILE *page, uint64_t shown, uint64_t count);
-void html_number(FILE *page, uint64_t value, const char *text);
-void html_count(FILE *page, uint64_t count);
-void html_bytes(FILE *page, uint64_t bytes);
-void html_ns(FILE *page, uint64_t ns);
-void html_words(FILE *page, const char *text);
 /* Rank, "–" when unknown, and process number: two columns. */
 void html_process(FILE *page, int64_t rank, uint32_t pid);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "tools/report/html.h"
+#include "tools/report/html_tables.h"
 #include "tools/report/job.h"
 #include "tools/trace/rank.h"
 

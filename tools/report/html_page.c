@@ -6,6 +6,7 @@
 
 #include "tools/base/out.h"
 #include "tools/report/html.h"
+#include "tools/report/html_tables.h"
 #include "tools/trace/rank.h"
 
 /* ---- text ----------------------------------------------------------------------------------- */
@@ -67,9 +68,14 @@ void html_command(FILE *page, const struct trace_file *file)
 
 static bool utf8_before; /* of the output; the page is UTF-8 even if the terminal is not */
 
+static bool is_output(const char *name)
+{
+	return strcmp(name, "-") == 0;
+}
+
 FILE *html_open(const char *name)
 {
-	FILE *page = fopen(name, "w");
+	FILE *page = is_output(name) ? stdout : fopen(name, "w");
 
 	if (!page)
 		complain("--html %s: %s", name, strerror(errno));
@@ -83,7 +89,7 @@ bool html_close(FILE *page, const char *name)
 	bool good = !ferror(page);
 
 	out.utf8 = utf8_before;
-	if (fclose(page) == 0 && good)
+	if ((is_output(name) ? fflush(page) : fclose(page)) == 0 && good)
 		return true;
 	complain("--html %s: %s", name, strerror(errno));
 	return false;
@@ -110,63 +116,12 @@ void html_begin_answers(FILE *page)
 	fputs("<div class=\"answers\">\n", page);
 }
 
-void html_answer(FILE *page, const char *kind, const char *what, const char *value,
-		 const char *more)
-{
-	fprintf(page, "<div class=\"answer %s\"><em>%s</em><b>%s</b><span>", kind, what, value);
-	html_text(page, more);
-	fputs("</span></div>\n", page);
-}
-
 void html_end_answers(FILE *page)
 {
 	fputs("</div>\n", page);
 }
 
 /* ---- tables --------------------------------------------------------------------------------- */
-
-void html_begin_table(FILE *page, const char *title, const char *const *columns)
-{
-	fprintf(page, "<h2>%s</h2>\n<div class=\"wide\"><table>\n<thead><tr>", title);
-	for (; *columns; columns++)
-		fprintf(page, "<th%s>%s</th>", **columns == '#' ? " class=\"n\"" : "",
-			*columns + (**columns == '#'));
-	fputs("</tr></thead>\n<tbody>\n", page);
-}
-
-void html_end_table(FILE *page, uint64_t shown, uint64_t count)
-{
-	fputs("</tbody></table></div>\n", page);
-	if (shown < count)
-		fprintf(page, "<p class=\"dim\">and %s more</p>\n", count_text(count - shown).text);
-}
-
-void html_number(FILE *page, uint64_t value, const char *text)
-{
-	fprintf(page, "<td class=\"n\" data-v=\"%llu\">%s</td>", (unsigned long long)value, text);
-}
-
-void html_count(FILE *page, uint64_t count)
-{
-	html_number(page, count, count_text(count).text);
-}
-
-void html_bytes(FILE *page, uint64_t bytes)
-{
-	html_number(page, bytes, bytes_text(bytes).text);
-}
-
-void html_ns(FILE *page, uint64_t ns)
-{
-	html_number(page, ns, duration_text(ns).text);
-}
-
-void html_words(FILE *page, const char *text)
-{
-	fputs("<td class=\"w\">", page);
-	html_text(page, text);
-	fputs("</td>", page);
-}
 
 void html_process(FILE *page, int64_t rank, uint32_t pid)
 {

@@ -99,6 +99,8 @@ static void read_trace(struct job *job, char *trace)
 	tally = tally_make(reader, 1, 0);
 	job->unreadable += reader_damaged(reader);
 	count(job, trace, reader, tally);
+	if (job->checks)
+		verdict_add(&job->verdict, reader, tally);
 	tally_free(tally, reader);
 	symbols_free();
 	reader_close(reader);
@@ -357,21 +359,21 @@ static void free_job(struct job *job)
 
 int job_report(const char *folder, const struct report_wishes *wishes)
 {
-	struct job job = {.folder = folder};
-	bool bad = false;
-	int status;
+	struct job job = {.folder = folder, .checks = wishes->check};
+	int status = STATUS_OK;
 
 	if (!read_folder(&job))
-		return STATUS_DAMAGED;
+		return wishes->check ? STATUS_UNKNOWN : STATUS_DAMAGED;
 	compare(&job);
 	if (wishes->json)
 		job_json(&job);
-	else
+	else if (!report_is_page(wishes))
 		print(&job, wishes);
 	out_flush();
-	for (unsigned i = 0; i < job.count; i++)
-		bad |= job.processes[i].bad;
-	status = job.unreadable || (wishes->check && bad) ? STATUS_DAMAGED : STATUS_OK;
+	if (wishes->check)
+		status = report_judge(&job.verdict, wishes);
+	if (status == STATUS_OK && job.unreadable)
+		status = wishes->check ? STATUS_UNKNOWN : STATUS_DAMAGED;
 	if (wishes->html && !job_html(wishes->html, &job))
 		status = STATUS_DAMAGED;
 	free_job(&job);

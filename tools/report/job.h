@@ -49,6 +49,8 @@ struct job {
 	unsigned count, capacity;
 	char **hosts;
 	unsigned host_count, host_capacity;
+	bool checks; /* for --check: collects the verdict */
+	struct verdict verdict;
 	unsigned unreadable; /* traces that could not be read, or only in part */
 	struct job_spread spreads[JOB_FIGURES];
 	/* Ranks from 0 to the highest. */

@@ -60,6 +60,8 @@ static void put_problems(const struct tally *tally)
 	json_number("leaked_bytes", tally->left_freed_bytes);
 	json_number("still_pinned", tally->left_count);
 	json_number("still_pinned_bytes", tally->left.bytes);
+	json_number("unfreed", tally->allocations.unfreed.count);
+	json_number("unfreed_bytes", tally->allocations.unfreed.bytes);
 	json_number("failed_calls", tally->calls_failed);
 	json_number("failed_pins", tally->all.failed);
 	json_number("errors", tally->events_of[PDN_EV_ERROR]);
@@ -212,6 +214,12 @@ void report_json(const struct reader *reader, const struct tally *tally)
 	begin();
 	json_number("span_ns", tally->span);
 	json_bool("bad", report_is_bad(tally));
+	json_bool("incomplete", tally->incomplete);
+	json_begin_list("recorded");
+	for (unsigned i = 0; i < PDN_EV_LOST; i++)
+		if (tally->recorded >> i & 1)
+			json_text(NULL, pdn_event_names[i]);
+	json_end_list();
 	put_problems(tally);
 	put_cache(tally);
 	json_begin_list("processes");

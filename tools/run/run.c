@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cache/base/config.h"
@@ -188,6 +189,22 @@ static void note_bar1(void)
 	release(text);
 }
 
+/*
+ * A mark for the traces of all processes that this command starts: from it, report tells one run
+ * from another. It is no setting, so it has no underscore.
+ */
+static void mark_run(void)
+{
+	struct timespec now = {0};
+	char *mark;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	mark = text_of("%lld.%09ld.%d", (long long)now.tv_sec, now.tv_nsec, (int)getpid());
+	if (!getenv("PINDOWNRUN"))
+		set("PINDOWNRUN", mark);
+	release(mark);
+}
+
 static bool check_configuration(void)
 {
 	static struct pdn_config config;
@@ -203,6 +220,7 @@ static bool check_configuration(void)
 	if (config.trace) {
 		set("PINDOWN_TRACE", config.trace);
 		note_bar1();
+		mark_run();
 	}
 	return !config.trace || check_trace(config.trace);
 }

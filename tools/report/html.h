@@ -17,7 +17,10 @@
  * ---- the page (html_page.c) --------------------------------------------------------------------
  */
 
-/* Opens the file, or standard output for "-", and makes the output's texts UTF-8; NULL, after one line, when it fails. */
+/*
+ * Opens the file, or standard output for "-", and makes the output's texts UTF-8; NULL, after one
+ * line, when it fails.
+ */
 FILE *html_open(const char *name);
 /* False, after one line, when not all could be written. */
 bool html_close(FILE *page, const char *name);

@@ -5,6 +5,7 @@
 #include "tools/ui/json_text.h"
 #include "tools/ui/names.h"
 #include "tools/base/out.h"
+#include "tools/trace/rank.h"
 #include "tools/trace/symbols.h"
 
 char *json_quoted(char *at, const char *text, size_t length)
@@ -189,6 +190,8 @@ static void print_event(const struct event *event)
 
 	at = put_decimal(put_text(at, "{\"ts\":"), event->ts);
 	at = put_decimal(put_text(at, ",\"pid\":"), event->file->header.pid);
+	if (event->file->rank != NO_RANK)
+		at = put_decimal(put_text(at, ",\"rank\":"), (uint64_t)event->file->rank);
 	at = put_decimal(put_text(at, ",\"tid\":"), event->tid);
 	at = put_text(put_text(at, ",\"event\":\""), pdn_event_names[record->event]);
 	*at++ = '"';

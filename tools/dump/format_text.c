@@ -9,6 +9,7 @@
 #include "tools/ui/names.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
+#include "tools/trace/rank.h"
 #include "tools/trace/symbols.h"
 
 enum {
@@ -31,7 +32,8 @@ static void print_command(const struct trace_file *file)
 	const char *end = file->command + file->command_bytes;
 	size_t shown = 0;
 
-	out_print("# %s: process %u on %.100s:", file->name, file->header.pid, file->host);
+	out_print("# %s: process %u%s on %.100s:", file->name, file->header.pid,
+		  trace_rank_text(file).text, file->host);
 	for (const char *at = file->command; at < end && shown < 1000; at += strlen(at) + 1) {
 		shown += strlen(at) + 1;
 		out_print(" %.1000s", at);

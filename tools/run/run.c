@@ -13,6 +13,7 @@
 #include "cache/base/config.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
+#include "tools/system/pci.h"
 #include "tools/system/preload.h"
 #include "tools/system/programs.h"
 #include "tools/base/texts.h"
@@ -148,13 +149,44 @@ static bool check_trace(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	char *folder = slash > path ? text_of("%.*s", (int)(slash - path), path) : text_of("/");
-	bool good = access(folder, W_OK | X_OK) == 0;
+	/* A folder that is named by %h or %q{} is known only to the process. */
+	bool good = strchr(folder, '%') || access(folder, W_OK | X_OK) == 0;
 
 	if (!good)
 		complain("PINDOWN_TRACE=%s: can't create a file in %s: %s", path, folder,
 			 strerror(errno));
 	release(folder);
 	return good;
+}
+
+/*
+ * Notes the capacity of BAR1 in the environment, which a trace records, for the charts of pindown
+ * report: the size of BAR 1 of each NVIDIA GPU here, if all have the same. It is no setting, so it
+ * has no underscore.
+ */
+static void note_bar1(void)
+{
+	struct pci pci = pci_scan();
+	uint64_t capacity = 0;
+	char *text;
+
+	for (unsigned i = 0; i < pci.count; i++) {
+		const struct pci_device *device = pci.list[i];
+
+		if (device->kind != PCI_GPU)
+			continue;
+		if (capacity && device->bars[1] != capacity) {
+			capacity = 0;
+			break;
+		}
+		capacity = device->bars[1];
+	}
+	pci_free(&pci);
+	if (!capacity)
+		return;
+	text = text_of("%llu", (unsigned long long)capacity);
+	set("PINDOWNBAR1", text);
+	release(text);
 }
 
 /*
@@ -200,6 +232,7 @@ static bool check_configuration(void)
 	/* The absolute path, as the program and its children may change their folder. */
 	if (config.trace) {
 		set("PINDOWN_TRACE", config.trace);
+		note_bar1();
 		mark_run();
 	}
 	return !config.trace || check_trace(config.trace);

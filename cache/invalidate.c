@@ -283,6 +283,20 @@ void pdn_unpin_kept(uint32_t number)
 	give_back(&one, true);
 }
 
+void pdn_region_let_go(uint32_t number)
+{
+	bool last;
+
+	if (is_abandoned(number))
+		return;
+	pdn_lock();
+	pdn_unhold(pdn_self_or_anonymous(), number);
+	last = pdn_region_take_kept(number);
+	pdn_unlock();
+	if (last)
+		pdn_unpin_kept(number);
+}
+
 static unsigned trace_flags(const struct pindown_region *region, bool in_use)
 {
 	return (in_use ? PDN_TRACE_IN_USE : 0) |

@@ -42,10 +42,9 @@ static struct ibv_pd *pd;
 static bool simulated, revokes, tidy;
 static unsigned failed, rounds;
 
-/* The buffer ids of this round. Atomic with `generation`, see there. */
-static uint64_t ids[PIECES];
-static unsigned generation = 1;
-static bool done;
+static uint64_t ids[PIECES];	/* this round's buffer ids, written while it is odd: */
+static unsigned generation = 1; /* see above */
+static bool done;		/* relaxed: for the asking thread, no matter when it sees it */
 static unsigned compared, asked;
 
 /*

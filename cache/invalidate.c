@@ -283,20 +283,6 @@ void pdn_unpin_kept(uint32_t number)
 	give_back(&one, true);
 }
 
-void pdn_region_let_go(uint32_t number)
-{
-	bool last;
-
-	if (is_abandoned(number))
-		return;
-	pdn_lock();
-	pdn_unhold(pdn_self_or_anonymous(), number);
-	last = pdn_region_take_kept(number);
-	pdn_unlock();
-	if (last)
-		pdn_unpin_kept(number);
-}
-
 static unsigned trace_flags(const struct pindown_region *region, bool in_use)
 {
 	return (in_use ? PDN_TRACE_IN_USE : 0) |
@@ -353,6 +339,26 @@ static void tell_all(uint32_t number, const char *missed, bool in_use)
 		tell(&pdn_regions[number], in_use);
 	if (pdn_objects_any(number) && !is_abandoned(number))
 		pdn_objects_end(number);
+}
+
+void pdn_replaced_ended(uint32_t number)
+{
+	uint64_t now = pdn_tracing(PDN_EV_INVALIDATE) ? pdn_ticks() : 0;
+	bool last;
+
+	if (now)
+		pdn_trace_about(PDN_EV_INVALIDATE, &pdn_regions[number], 0, PDN_TRACE_IN_USE, now,
+				now);
+	if (pdn_objects_any(number))
+		pdn_objects_end(number);
+	if (is_abandoned(number))
+		return;
+	pdn_lock();
+	pdn_unhold(pdn_self_or_anonymous(), number);
+	last = pdn_region_take_kept(number);
+	pdn_unlock();
+	if (last)
+		pdn_unpin_kept(number);
 }
 
 int pdn_victims_dispatch_some(struct pdn_victims *victims)

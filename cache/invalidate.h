@@ -67,8 +67,11 @@ bool pdn_region_take_kept(uint32_t number);
 /* Lock not held. Unpin a region that pdn_region_take_kept() has given to the caller. */
 void pdn_unpin_kept(uint32_t number);
 
-/* Lock not held. Drop a hold of a region that may be kept. */
-void pdn_region_let_go(uint32_t number);
+/*
+ * Lock not held. The memory of a region ends that another one has replaced, and this thread holds
+ * it: name its holders, as when a live one ends, and drop the hold.
+ */
+void pdn_replaced_ended(uint32_t number);
 
 /*
  * Kept regions whose memory was freed in stream order, and on which objects are held that are to be

@@ -15,7 +15,6 @@
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
-#include "cache/region_trace.h"
 #include "cache/subscribe.h"
 #include "cache/trace/writer.h"
 
@@ -385,19 +384,11 @@ static void end_again(uint32_t region, uint32_t *ended)
 	*ended = region;
 }
 
-/* Lock not held: notify of the end of these regions, as when a live one ends. */
 static void end_replaced(uint32_t ended)
 {
 	for (uint32_t region = ended, next; region; region = next) {
-		uint64_t now = pdn_ticks();
-
 		next = pdn_details[region].victim;
-		if (pdn_tracing(PDN_EV_INVALIDATE))
-			pdn_trace_about(PDN_EV_INVALIDATE, &pdn_regions[region], 0,
-					PDN_TRACE_IN_USE, now, now);
-		if (pdn_objects_any(region))
-			pdn_objects_end(region);
-		pdn_region_let_go(region);
+		pdn_replaced_ended(region);
 	}
 }
 

@@ -235,10 +235,11 @@ static inline void repeated(struct call *call, CUresult result)
 static inline void created(struct call *call, CUmemGenericAllocationHandle *handle, size_t size,
 			   unsigned long long flags)
 {
+	typeof(cuMemCreate) *real = call->real;
 	const CUmemAllocationProp *asked = refused(call);
 
 	if (asked)
-		repeated(call, ((typeof(cuMemCreate) *)call->real)(handle, size, asked, flags));
+		repeated(call, real(handle, size, asked, flags));
 }
 
 /* The granularity is that of the memory which the program is going to get. */

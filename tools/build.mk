@@ -11,7 +11,8 @@ with_dw := $(call has_header,elfutils/libdwfl.h)
 TOOLS_SRC := $(filter-out tools/trace/symbols_$(if $(with_dw),none,dw).c,$(TOOLS_SRC))
 TOOLS_LIBS += $(if $(with_dw),-ldw -ldl)
 TOOLS_OBJ := $(TOOLS_SRC:%=$(B)/obj/%.o)
-TOOLS_SHARED := $(patsubst %,$(B)/obj/cache/%.c.o,base/config base/log base/event trace/rescue)
+TOOLS_SHARED := $(patsubst %,$(B)/obj/cache/%.c.o,base/config base/log base/event trace/rescue \
+	backend/near)
 
 ALL += $(B)/pindown
 

@@ -19,8 +19,9 @@ static const char help[] =
 	"Checks whether this machine is fit for GPUDirect RDMA: the driver and its\n"
 	"modules, BAR1, the IOMMU, access control in PCIe switches, the path from each\n"
 	"GPU to each network card and NVMe controller, limits, and whether a preload\n"
-	"works. Each line is ok, a note or a problem; a problem says what to do. The\n"
-	"command changes nothing, and needs neither a GPU nor special rights.\n"
+	"works. The first line is the verdict; each further one is ok, a note or a\n"
+	"problem, and a problem says what to do. The command changes nothing, and needs\n"
+	"neither a GPU nor special rights.\n"
 	"\n"
 	"  --sysfs DIR   check the sys, proc and dev in DIR instead, copied from another\n"
 	"                machine\n"
@@ -28,7 +29,8 @@ static const char help[] =
 	"  --color WHEN  auto, always or never\n"
 	"  --help        print this text\n"
 	"\n"
-	"Exit status: 0; 1 when there is a problem; 2 for bad options.\n";
+	"Exit status: 0 when the machine is fit; 1 when it is fit with limits; 3 when it\n"
+	"is not fit; 2 for bad options.\n";
 
 static const char *const grade_names[] = {"ok", "note", "problem"};
 
@@ -40,7 +42,8 @@ void found(struct doctor *doctor, enum grade grade, const char *topic, const cha
 
 	doctor->list = grow(doctor->list, &doctor->capacity, doctor->count, sizeof(*doctor->list));
 	finding = &doctor->list[doctor->count++];
-	*finding = (struct finding){.grade = grade, .topic = topic, .advice = advice};
+	*finding = (struct finding){.grade = grade, .topic = topic};
+	finding->advice = advice ? text_of("%s", advice) : NULL;
 	va_start(arguments, format);
 	finding->text = text_of_list(format, arguments);
 	va_end(arguments);
@@ -59,32 +62,54 @@ enum { TOPIC = 2 + 9, TEXT = TOPIC + 16 };
 /* Prints an arrow and the advice, wrapped at the terminal's width. */
 static void print_advice(const char *text)
 {
-	unsigned column = TEXT + 3;
+	const char *arrow = out.utf8 ? "→" : "->";
+	unsigned column = TEXT + (out.utf8 ? 2 : 3);
 
-	out_print("%*s%s", TEXT, "", out.utf8 ? "→" : "->");
-	if (out.utf8)
-		column--;
-	for (unsigned margin = column; *text; text += strspn(text, " ")) {
-		unsigned length = (unsigned)strcspn(text, " ");
-
-		if (column + length > out.width && column > margin) {
-			out_print("\n%*s", (int)margin - 1, "");
-			column = margin;
-		}
-		out_print(" %.*s", (int)length, text);
-		column += length + 1;
-		text += length;
-	}
-	out_print("\n");
+	out_print("%*s%s ", TEXT, "", arrow);
+	out_wrapped(column, column, text);
 }
 
 static void print_finding(const struct finding *finding)
 {
 	out_print("  %s%-7s%s  %-14s  ", colour_of(finding->grade), grade_names[finding->grade],
 		  out_plain(), finding->topic);
-	out_print("%s\n", finding->text);
+	out_wrapped(TEXT, TEXT, finding->text);
 	if (finding->advice && finding->grade != GOOD)
 		print_advice(finding->advice);
+}
+
+static const char *const verdict_texts[] = {
+	[FIT] = "fit for GPUDirect RDMA",
+	[LIMITED] = "fit with limits for GPUDirect RDMA",
+	[UNFIT] = "not fit for GPUDirect RDMA",
+};
+
+/* The verdict and the reasons, for release(). */
+static char *verdict_of(const struct doctor *doctor)
+{
+	struct texts why = {0};
+	char *reasons = NULL, *all;
+	enum verdict verdict = judge(doctor, &why);
+
+	for (unsigned i = 0; i < why.count; i++)
+		reasons = text_listed(reasons, why.list[i]);
+	all = text_of("%s%s%s", verdict_texts[verdict], reasons ? ": " : "",
+		      reasons ? reasons : "");
+	release(reasons);
+	texts_free(&why);
+	return all;
+}
+
+static void print_verdict(const struct doctor *doctor)
+{
+	char *verdict = verdict_of(doctor);
+	struct texts why = {0};
+
+	out_print("%s%s", out_bold(), colour_of((enum grade)judge(doctor, &why)));
+	out_wrapped(0, 2, verdict);
+	out_print("%s\n", out_plain());
+	texts_free(&why);
+	release(verdict);
 }
 
 static void print_counts(const struct doctor *doctor)
@@ -97,6 +122,7 @@ static void print_counts(const struct doctor *doctor)
 
 static void print_text(const struct doctor *doctor)
 {
+	print_verdict(doctor);
 	for (unsigned i = 0; i < doctor->count; i++)
 		print_finding(&doctor->list[i]);
 	print_paths(doctor);
@@ -107,7 +133,16 @@ static void print_text(const struct doctor *doctor)
 
 static void print_json(const struct doctor *doctor)
 {
+	static const char *const names[] = {"fit", "limits", "unfit"};
+	struct texts why = {0};
+
 	json_begin_object(NULL);
+	json_text("verdict", names[judge(doctor, &why)]);
+	json_begin_list("why");
+	for (unsigned i = 0; i < why.count; i++)
+		json_text(NULL, why.list[i]);
+	json_end_list();
+	texts_free(&why);
 	json_number("problems", doctor->grades[PROBLEM]);
 	json_number("notes", doctor->grades[NOTE]);
 	json_begin_list("findings");
@@ -134,14 +169,18 @@ static void examine(struct doctor *doctor)
 	examine_driver(doctor);
 	examine_modules(doctor);
 	examine_pci(doctor);
+	examine_mapping(doctor);
 	examine_process(doctor);
 }
 
 static void forget(struct doctor *doctor)
 {
-	for (unsigned i = 0; i < doctor->count; i++)
+	for (unsigned i = 0; i < doctor->count; i++) {
 		release(doctor->list[i].text);
+		release(doctor->list[i].advice);
+	}
 	release(doctor->list);
+	texts_free(&doctor->cuda.coherent);
 	release(doctor->nvml.gpus);
 	pci_free(&doctor->pci);
 }
@@ -164,7 +203,9 @@ static const struct setting settings[] = {
 
 static int run(int argc, char **argv)
 {
+	static const int statuses[] = {STATUS_OK, STATUS_FOUND, STATUS_UNFIT};
 	struct doctor doctor = {.count = 0};
+	struct texts why = {0};
 	int status;
 
 	(void)argc;
@@ -175,7 +216,8 @@ static int run(int argc, char **argv)
 	else
 		print_text(&doctor);
 	out_flush();
-	status = doctor.grades[PROBLEM] ? STATUS_FOUND : STATUS_OK;
+	status = statuses[judge(&doctor, &why)];
+	texts_free(&why);
 	forget(&doctor);
 	return status;
 }

@@ -43,6 +43,70 @@ bool program_find(const char *name, char *path, size_t capacity)
 	return false;
 }
 
+/* ---- processors ------------------------------------------------------------------------------ */
+
+#if defined(__x86_64__)
+enum { OUR_MACHINE = EM_X86_64, OUR_SMALLER = EM_386 };
+#else
+enum { OUR_MACHINE = EM_AARCH64, OUR_SMALLER = EM_ARM };
+#endif
+
+const char *program_machine_name(uint16_t machine)
+{
+	switch (machine) {
+	case EM_X86_64:
+		return "x86-64";
+	case EM_386:
+		return "x86";
+	case EM_AARCH64:
+		return "aarch64";
+	case EM_ARM:
+		return "arm";
+	case EM_PPC64:
+		return "ppc64";
+	case EM_S390:
+		return "s390";
+	case EM_RISCV:
+		return "riscv";
+	}
+	return "another processor";
+}
+
+/* e_machine; EM_NONE for a file that is no ELF file. */
+static uint16_t machine_of(const char *path)
+{
+	unsigned char start[EI_NIDENT + 4];
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	bool is_elf = fd >= 0 && pread(fd, start, sizeof(start), 0) == sizeof(start) &&
+		      memcmp(start, ELFMAG, SELFMAG) == 0;
+	const unsigned char *at = start + EI_NIDENT + 2;
+
+	if (fd >= 0)
+		close(fd);
+	if (!is_elf)
+		return EM_NONE;
+	return (uint16_t)(start[EI_DATA] == ELFDATA2MSB ? at[0] << 8 | at[1] : at[1] << 8 | at[0]);
+}
+
+const char *program_machine(const char *path)
+{
+	uint16_t machine = machine_of(path);
+
+	return machine == EM_NONE ? NULL : program_machine_name(machine);
+}
+
+const char *program_own_machine(void)
+{
+	return program_machine_name(OUR_MACHINE);
+}
+
+bool program_is_foreign(const char *path)
+{
+	uint16_t machine = machine_of(path);
+
+	return machine != EM_NONE && machine != OUR_MACHINE && machine != OUR_SMALLER;
+}
+
 /* Whether starting it grants rights; the loader then ignores LD_PRELOAD. */
 static bool gains_rights(int fd)
 {

@@ -208,7 +208,10 @@ static const char *behind_env(const char *line, size_t capacity, char *name)
 	return name;
 }
 
-bool program_interpreter(const char *script, char *path, size_t capacity)
+/* Linux follows so many scripts whose interpreter is a script. */
+enum { MOST_SCRIPTS = 5 };
+
+static bool next_interpreter(const char *script, char *path, size_t capacity)
 {
 	char start[256] = "", name[256];
 	int fd = open(script, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -227,7 +230,25 @@ bool program_interpreter(const char *script, char *path, size_t capacity)
 	return false;
 }
 
-static const char *look_at(const char *path, bool script_too)
+bool program_interpreter(const char *script, char *path, size_t capacity)
+{
+	char before[PATH_MAX];
+	bool found = next_interpreter(script, path, capacity);
+
+	for (unsigned i = 1; found && i < MOST_SCRIPTS; i++) {
+		snprintf(before, sizeof(before), "%s", path);
+		if (next_interpreter(before, path, capacity))
+			continue;
+		/* Either it is no script, or what it names does not exist. */
+		found = !path[0];
+		if (found)
+			snprintf(path, capacity, "%s", before);
+		break;
+	}
+	return found;
+}
+
+static const char *look_at(const char *path, unsigned scripts)
 {
 	char start[256] = "", interpreter[256];
 	const char *why = NULL;
@@ -242,14 +263,14 @@ static const char *look_at(const char *path, bool script_too)
 		      "ignores LD_PRELOAD for it";
 	else if (memcmp(start, ELFMAG, SELFMAG) == 0)
 		why = look_at_elf(fd);
-	else if (script_too && start[0] == '#' && start[1] == '!' &&
+	else if (scripts && start[0] == '#' && start[1] == '!' &&
 		 find_interpreter(start, interpreter, sizeof(interpreter)))
-		why = look_at(interpreter, false);
+		why = look_at(interpreter, scripts - 1);
 	close(fd);
 	return why;
 }
 
 const char *program_unreachable(const char *path)
 {
-	return look_at(path, true);
+	return look_at(path, MOST_SCRIPTS);
 }

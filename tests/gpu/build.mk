@@ -15,7 +15,7 @@ CHECK_WITH += $(gpu_bin)/verbs
 $(gpu_bin)/races: $(patsubst %,$(B)/obj/tests/gpu/%.c.o,races races_kinds) $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
 CHECK_WITH += $(gpu_bin)/races
-CHECK_SIM += tests/gpu/check-races
+CHECK_SIM += tests/gpu/check-races tests/gpu/check-no-gpu
 
 # CUDA's runtime, as programs are linked with it; only for machines that have its compiler.
 gpu_runtime := $(addprefix $(gpu_bin)/runtime-,static static-per-thread shared shared-per-thread)

@@ -22,8 +22,9 @@ bool program_is_foreign(const char *path);
 const char *program_machine_name(uint16_t machine);
 
 /*
- * Copies the path of the program that runs a script, also through /usr/bin/env and other scripts. False when the file
- * is no script (`path` is then empty) or the program does not exist (`path` then has its name).
+ * Copies the path of the program that runs a script, also through /usr/bin/env and other scripts.
+ * False when the file is no script (`path` is then empty) or the program does not exist (`path`
+ * then has its name).
  */
 bool program_interpreter(const char *script, char *path, size_t capacity);
 

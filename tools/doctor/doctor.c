@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tools/ui/json.h"
@@ -23,6 +24,11 @@ static const char help[] =
 	"problem, and a problem says what to do. The command changes nothing, and needs\n"
 	"neither a GPU nor special rights.\n"
 	"\n"
+	"  --try         also try: allocate memory on each GPU, register it with each\n"
+	"                RDMA device in each way there is, send bytes from it to itself,\n"
+	"                and compare; the verdict is then what works\n"
+	"  --patience N  seconds until a step of --try counts as hanging, 1 to 3600\n"
+	"                (default: 60)\n"
 	"  --sysfs DIR   check the sys, proc and dev in DIR instead, copied from another\n"
 	"                machine\n"
 	"  --json        print one JSON object\n"
@@ -126,6 +132,8 @@ static void print_text(const struct doctor *doctor)
 	for (unsigned i = 0; i < doctor->count; i++)
 		print_finding(&doctor->list[i]);
 	print_paths(doctor);
+	if (doctor->trials)
+		trials_print(doctor->trials);
 	print_counts(doctor);
 }
 
@@ -156,6 +164,8 @@ static void print_json(const struct doctor *doctor)
 	}
 	json_end_list();
 	print_paths_json(doctor);
+	if (doctor->trials)
+		trials_print_json(doctor->trials);
 	json_end_object();
 }
 
@@ -185,7 +195,21 @@ static void forget(struct doctor *doctor)
 	pci_free(&doctor->pci);
 }
 
-static bool wants_json;
+static bool wants_json, wants_trials;
+static unsigned patience = 60;
+
+static bool take_patience(const char *text)
+{
+	char *end;
+	unsigned long seconds = strtoul(text, &end, 10);
+
+	if (*text >= '0' && *text <= '9' && !*end && seconds >= 1 && seconds <= 3600) {
+		patience = (unsigned)seconds;
+		return true;
+	}
+	complain("--patience %s: must be a number of seconds from 1 to 3600", text);
+	return false;
+}
 
 static bool take_root(const char *folder)
 {
@@ -198,18 +222,30 @@ static bool take_root(const char *folder)
 static const struct setting settings[] = {
 	{"sysfs", .take = take_root},
 	{"json", .flag = &wants_json},
+	{"try", .flag = &wants_trials},
+	{"patience", .take = take_patience},
 	{.name = NULL},
 };
 
 static int run(int argc, char **argv)
 {
 	static const int statuses[] = {STATUS_OK, STATUS_FOUND, STATUS_UNFIT};
+	struct trials trials = {.patience = patience};
 	struct doctor doctor = {.count = 0};
 	struct texts why = {0};
 	int status;
 
 	(void)argc;
 	(void)argv;
+	if (wants_trials && !tree_is_live()) {
+		complain("--try needs this machine: it can't be given with --sysfs");
+		return STATUS_USAGE;
+	}
+	/* Before examine(), which uses CUDA in this process. */
+	if (wants_trials) {
+		trials_make(&trials);
+		doctor.trials = &trials;
+	}
 	examine(&doctor);
 	if (wants_json)
 		print_json(&doctor);
@@ -219,6 +255,7 @@ static int run(int argc, char **argv)
 	status = statuses[judge(&doctor, &why)];
 	texts_free(&why);
 	forget(&doctor);
+	trials_free(&trials);
 	return status;
 }
 

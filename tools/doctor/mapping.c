@@ -56,14 +56,12 @@ void examine_mapping(struct doctor *doctor)
 	if (!mapping_is_known(doctor) || !doctor->exports_dmabuf)
 		return;
 	if (setting() != PDN_MAPPING_AUTO)
-		found(doctor, GOOD, "dma-buf mapping", NULL,
-		      "%s for every card, by PINDOWN_DMABUF_MAPPING",
+		found(doctor, GOOD, "mapping", NULL, "%s for every card, by PINDOWN_DMABUF_MAPPING",
 		      setting() == PDN_MAPPING_PCIE ? "pcie" : "default");
 	else if (!doctor->cuda.coherent.count)
-		found(doctor, GOOD, "dma-buf mapping", NULL,
-		      "default for every card: no GPU has another");
+		found(doctor, GOOD, "mapping", NULL, "default for every card: no GPU has another");
 	else
-		found(doctor, GOOD, "dma-buf mapping", NULL,
+		found(doctor, GOOD, "mapping", NULL,
 		      "pcie for cards below the GPU's PCIe bridge, default for others%s",
 		      pci_count(&doctor->pci, PCI_NIC) ? "; see below" : "");
 }

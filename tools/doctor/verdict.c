@@ -2,6 +2,7 @@
 /* pindown doctor: the verdict on the machine, from all that was found. */
 #include <string.h>
 
+#include "tools/base/memory.h"
 #include "tools/doctor/doctor.h"
 
 static const char *why_no_gpu(const struct doctor *doctor)
@@ -31,7 +32,14 @@ static const char *why_no_card(const struct doctor *doctor)
 	return doctor->lacks_verbs ? "no RDMA device in /dev/infiniband" : NULL;
 }
 
-enum verdict judge(const struct doctor *doctor, struct texts *why)
+static void add_problems(const struct doctor *doctor, struct texts *why)
+{
+	for (unsigned i = 0; i < doctor->count; i++)
+		if (doctor->list[i].grade == PROBLEM)
+			texts_add_once(why, doctor->list[i].topic);
+}
+
+static enum verdict judge_findings(const struct doctor *doctor, struct texts *why)
 {
 	const char *no_gpu = why_no_gpu(doctor), *no_card = why_no_card(doctor);
 
@@ -41,8 +49,34 @@ enum verdict judge(const struct doctor *doctor, struct texts *why)
 		texts_add_once(why, no_card);
 	if (why->count)
 		return UNFIT;
-	for (unsigned i = 0; i < doctor->count; i++)
-		if (doctor->list[i].grade == PROBLEM)
-			texts_add_once(why, doctor->list[i].topic);
+	add_problems(doctor, why);
 	return why->count ? LIMITED : FIT;
+}
+
+/* The answer of --try is what works, whatever drivers and files claim. */
+static enum verdict judge_trials(const struct doctor *doctor, struct texts *why)
+{
+	const struct trials *trials = doctor->trials;
+	unsigned pairs = trials_pairs(trials), working = trials_working(trials);
+	char *text;
+
+	if (!trials->list.gpus)
+		texts_add_once(why, "no GPU that CUDA can use");
+	if (!trials->list.cards)
+		texts_add_once(why, "no RDMA device that libibverbs can use");
+	if (!pairs)
+		return UNFIT;
+	text = text_of("bytes moved in %u of %u pairs of a %sGPU and an RDMA device", working,
+		       pairs, doctor->is_simulated ? "simulated " : "");
+	texts_add_once(why, text);
+	release(text);
+	if (!working)
+		return UNFIT;
+	add_problems(doctor, why);
+	return working < pairs || why->count > 1 ? LIMITED : FIT;
+}
+
+enum verdict judge(const struct doctor *doctor, struct texts *why)
+{
+	return doctor->trials ? judge_trials(doctor, why) : judge_findings(doctor, why);
 }

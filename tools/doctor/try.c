@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* pindown doctor --try: starts the attempts, waits for them with patience, and prints what works. */
+/* pindown doctor --try: starts the attempts, waits for each, and prints what works. */
 #define _GNU_SOURCE
 #include "tools/doctor/try.h"
 

@@ -65,7 +65,7 @@ unsigned trials_working(const struct trials *trials);
 void trials_print(const struct trials *trials);
 void trials_print_json(const struct trials *trials);
 
-/* ---- in the child ----------------------------------------------------------------------------- */
+/* ---- in the child --------------------------------------------------------------------------- */
 
 /* CUDA (try_cuda.c). Results are CUresults; -1: the driver lacks the function. */
 int try_cuda_begin(void);
@@ -83,7 +83,7 @@ int try_verbs_list(char (*names)[64], int capacity);
 /* Fills the attempt as it goes, for another process to see. */
 void try_road(int gpu, const char *card, enum road road, struct attempt *attempt);
 
-/* ---- words (try_errors.c) --------------------------------------------------------------------- */
+/* ---- words (try_errors.c) ------------------------------------------------------------------- */
 
 const char *road_name(enum road road);
 /* "fails at the registration: Bad address (14)"; for release(). */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * pindown doctor --try: one attempt to register GPU memory with a card and to move bytes in it, over
- * two queue pairs of the card that are connected to each other. libibverbs is opened at run time;
- * try_unbuilt.c replaces this file where rdma-core's header was not there to build with.
+ * pindown doctor --try: one attempt to register GPU memory with a card and to move bytes in it,
+ * over two queue pairs of the card that are connected to each other. libibverbs is opened at run
+ * time. Where rdma-core's header was not there to build with, try_unbuilt.c replaces this file.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

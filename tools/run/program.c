@@ -109,47 +109,56 @@ static bool has_more(const char *pattern, const glob_t *before)
 
 /* ---- running the program as a child --------------------------------------------------------- */
 
-/* Set while the signals are blocked, before a handler can run. */
-static volatile pid_t child;
-
-/* A terminal's signals (SI_KERNEL) have reached the child, too. */
-static void pass_on(int number, siginfo_t *info, void *context)
+/* These signals wait until sigwaitinfo() takes them: there is no handler. */
+static sigset_t waited_for(void)
 {
-	int error = errno;
+	static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD};
+	sigset_t set;
 
-	(void)context;
-	if (info->si_code <= 0)
-		kill(child, number);
-	errno = error;
+	sigemptyset(&set);
+	for (unsigned i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		sigaddset(&set, numbers[i]);
+	return set;
 }
 
-static const int passed_on[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-enum { PASSED_ON = sizeof(passed_on) / sizeof(passed_on[0]) };
-
-/* A signal that is ignored stays so, for the child as well. */
-static void catch_signals(void)
-{
-	struct sigaction action = {.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO | SA_RESTART};
-	struct sigaction before;
-
-	for (unsigned i = 0; i < PASSED_ON; i++)
-		if (sigaction(passed_on[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-			sigaction(passed_on[i], &action, NULL);
-}
+/* What the program inherits. */
+struct inherited {
+	sigset_t mask;
+	struct sigaction on_child; /* of SIGCHLD */
+};
 
 /* In the child. It ends with this process, as if it had taken its place. */
-static void start(char **argv, const sigset_t *mask, pid_t parent, int errors)
+static void start(char **argv, const struct inherited *inherited, pid_t parent, int errors)
 {
 	int error;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(CANT_START);
-	sigprocmask(SIG_SETMASK, mask, NULL);
+	sigaction(SIGCHLD, &inherited->on_child, NULL);
+	sigprocmask(SIG_SETMASK, &inherited->mask, NULL);
 	error = execute(argv);
 	if (write(errors, &error, sizeof(error)) < 0)
 		_exit(CANT_START);
 	_exit(CANT_START);
+}
+
+/* Passes signals on until the child ends. A terminal's (SI_KERNEL) have reached the child, too. */
+static int wait_for(pid_t child)
+{
+	sigset_t set = waited_for();
+	int status;
+
+	for (;;) {
+		siginfo_t info;
+		int number;
+
+		if (waitpid(child, &status, WNOHANG) == child)
+			return status;
+		number = sigwaitinfo(&set, &info);
+		if (number > 0 && number != SIGCHLD && info.si_code <= 0)
+			kill(child, number);
+	}
 }
 
 /* Ends this process by the signal that has ended the child, without a second core file. */
@@ -167,32 +176,32 @@ static int end_by(int number)
 	return 128 + number;
 }
 
-/* Waits for the child; its status, or -1 with the reason in *error if it could not start. */
+/* The status of the program, or -1 with the reason in *error if it could not start. */
 static int run_child(char **argv, int *error)
 {
-	pid_t parent = getpid();
-	sigset_t all, mask;
+	struct sigaction by_default = {.sa_handler = SIG_DFL};
+	struct inherited inherited;
+	sigset_t set = waited_for();
+	pid_t parent = getpid(), child;
 	int ends[2], status;
 
 	if (pipe2(ends, O_CLOEXEC) != 0) {
 		*error = errno;
 		return -1;
 	}
-	sigfillset(&all);
-	sigprocmask(SIG_SETMASK, &all, &mask);
+	sigprocmask(SIG_BLOCK, &set, &inherited.mask);
+	/* If it is ignored, no child leaves a status. */
+	sigaction(SIGCHLD, &by_default, &inherited.on_child);
 	child = fork();
 	if (child == 0)
-		start(argv, &mask, parent, ends[1]);
+		start(argv, &inherited, parent, ends[1]);
 	*error = child < 0 ? errno : 0;
-	if (child > 0)
-		catch_signals();
-	sigprocmask(SIG_SETMASK, &mask, NULL);
 	close(ends[1]);
+	/* It ends without a byte when the program has started. */
 	if (child > 0 && read(ends[0], error, sizeof(*error)) < 0)
 		*error = 0;
 	close(ends[0]);
-	while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
-		;
+	status = child > 0 ? wait_for(child) : -1;
 	return *error ? -1 : status;
 }
 
@@ -205,13 +214,13 @@ int program_trace(char **argv, const char *trace)
 	if (glob(pattern, 0, NULL, &before) != 0)
 		before.gl_pathc = 0;
 	status = run_child(argv, &error);
-	if (status == -1)
-		return complain_of(argv, error);
-	if (!has_more(pattern, &before))
+	if (status != -1 && !has_more(pattern, &before))
 		complain("%s did not use CUDA as far as pindown saw, so there is no trace; "
 			 "pindown check says what it would see",
 			 argv[0]);
 	globfree(&before);
 	release(pattern);
+	if (status == -1)
+		return complain_of(argv, error);
 	return WIFSIGNALED(status) ? end_by(WTERMSIG(status)) : WEXITSTATUS(status);
 }

@@ -4,7 +4,7 @@
  * the software card does not have. NASTY says which:
  *
  *	errno=N   ibv_reg_dmabuf_mr fails with this errno
- *	hang      transfers never complete
+ *	hang      transfers never complete once a dma-buf was registered
  *	crash     the registration of a dma-buf crashes
  *	exit      the registration of a dma-buf ends the process
  *	corrupt   a read brings bytes of another place
@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,11 +45,12 @@ void *nasty_real(const char *name)
 	return found;
 }
 
+static bool has_dmabuf;
 static int (*real_post)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 
 static int post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
-	if (strcmp(nasty(), "hang") == 0)
+	if (strcmp(nasty(), "hang") == 0 && has_dmabuf)
 		return 0;
 	if (strcmp(nasty(), "corrupt") == 0 && wr->opcode == IBV_WR_RDMA_READ)
 		wr->wr.rdma.remote_addr += 4096;
@@ -82,6 +84,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 		return NULL;
 	}
 	*(void **)&call = nasty_real("ibv_reg_dmabuf_mr");
+	has_dmabuf = true;
 	return call(pd, offset, length, iova, fd, access);
 }
 

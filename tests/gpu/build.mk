@@ -15,7 +15,7 @@ CHECK_WITH += $(gpu_bin)/verbs
 $(gpu_bin)/races: $(patsubst %,$(B)/obj/tests/gpu/%.c.o,races races_kinds) $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
 CHECK_WITH += $(gpu_bin)/races
-CHECK_SIM += tests/gpu/check-races
+CHECK_SIM += tests/gpu/check-races tests/gpu/check-no-gpu
 
 # Memory that is unmapped and mapped again under registrations.
 $(gpu_bin)/sleep: $(B)/obj/tests/gpu/sleep.c.o $(apps_cuda) $(B)/verbs/libibverbs.so.1 \

@@ -210,6 +210,21 @@ START_TEST(unknown_variables)
 }
 END_TEST
 
+/* Other software may have variables of that prefix: they are one line, behind those of values. */
+START_TEST(several_unknown_variables)
+{
+	char a[] = "PINDOWN_ROOT=/opt/pindown", b[] = "PINDOWN_LOG=loud", c[] = "PINDOWN_DIR=/x";
+	char *environment[] = {a, b, c, NULL};
+
+	pdn_config_parse(&config, &problems, environment);
+	ck_assert_uint_eq(problems.count, 2);
+	ck_assert_uint_eq(problems.unknown, 2);
+	ck_assert_ptr_eq(strstr(problems.text, "PINDOWN_LOG=loud: must be"), problems.text);
+	ck_assert_ptr_nonnull(
+		strstr(problems.text, "\nPINDOWN_ROOT, PINDOWN_DIR: no such variables\tignored\n"));
+}
+END_TEST
+
 START_TEST(others_variables)
 {
 	char a[] = "PINDOWNER=1", b[] = "PINDOW=0", c[] = "PATH=PINDOWN_X=1", d[] = "PINDOWN";
@@ -265,7 +280,7 @@ START_TEST(control_characters)
 }
 END_TEST
 
-/* More problems than can be stored are counted, and do no harm. */
+/* More names than can be stored are counted, and do no harm. */
 START_TEST(many_problems)
 {
 	static char text[200][40];
@@ -277,7 +292,8 @@ START_TEST(many_problems)
 	}
 	environment[200] = NULL;
 	pdn_config_parse(&config, &problems, environment);
-	ck_assert_uint_eq(problems.count, 200);
+	ck_assert_uint_eq(problems.count, 1);
+	ck_assert_uint_eq(problems.unknown, 200);
 	ck_assert_uint_lt(problems.used, sizeof(problems.text));
 	ck_assert_uint_eq(problems.used, strlen(problems.text));
 	ck_assert_int_eq(problems.text[problems.used - 1], '\n');
@@ -437,6 +453,7 @@ int main(void)
 	tcase_add_loop_test(table, good_values, 0, sizeof(good) / sizeof(good[0]));
 	tcase_add_loop_test(table, bad_values, 0, sizeof(bad) / sizeof(bad[0]));
 	tcase_add_loop_test(table, unknown_variables, 0, sizeof(unknown) / sizeof(unknown[0]));
+	tcase_add_test(table, several_unknown_variables);
 	tcase_add_test(table, others_variables);
 	tcase_add_test(table, the_first_assignment_counts);
 	tcase_add_test(table, a_relative_trace_is_from_here);

@@ -11,7 +11,8 @@
  *
  * The card refuses to end a umem while an object uses it. Then the umem is stuck: it is ended when
  * the program deregisters a umem on the context, which it does after it has ended its objects. Such
- * a dereg that comes between the refusal and the note of it is counted, and the card is asked again.
+ * a dereg that comes between the refusal and the note of it is counted, and the card is asked
+ * again.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -155,9 +156,9 @@ int pdn_umem_deregister(struct pdn_mr *mr)
 
 /*
  * The thread that ends the last object of a umem calls pdn_umem_unstick() afterwards. If the card
- * refuses here, the object ends later, and the kernel, which orders the two calls, shows that thread
- * stuck_in. Then the thread counts, and looks at the state; this one stores the state, and looks at
- * the count. All four are sequentially consistent: one of the two sees the other's store.
+ * refuses here, the object ends later, and the kernel, which orders the two calls, lets that thread
+ * see stuck_in. It then counts, and looks at the state; this one stores the state, and looks at the
+ * count. All four are sequentially consistent: one of the two sees the other's store.
  */
 int pdn_umem_stick(struct pdn_mr *kept)
 {

@@ -270,17 +270,14 @@ static inline bool pdn_objects_hold(uint32_t region, enum pindown_reason reason)
  */
 void pdn_objects_end(uint32_t region);
 
-/* Lock held. Are the objects on a kept region revoked when its memory is handed out again? */
+/*
+ * Lock held. Does a kept region wait until its memory is handed out again, or ends
+ * (pdn_first_awaiting())?
+ */
 bool pdn_objects_await_reuse(uint32_t region);
 
 /* Lock not held. The driver has handed [begin, end) out again. */
 void pdn_objects_end_reused(uint64_t begin, uint64_t end);
-
-/*
- * Lock not held. The memory is about to end: so are the objects that are to be revoked then, on
- * regions that others have replaced.
- */
-void pdn_objects_end_replaced(uint64_t begin, uint64_t end);
 
 /* Lock not held. Destroy the idle objects of an owner that lives on. */
 void pdn_objects_drop_idle(int consumer, uint64_t owner);

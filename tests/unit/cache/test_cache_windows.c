@@ -8,10 +8,11 @@
 
 #include "tests/unit/support/sim_test.h"
 
-#define BAR   MIB(256) /* main() */
-#define LARGE GIB(1)
-#define STEP  MIB(1)
-#define ROOM  MIB(2) /* at the end of a reservation: then it can be told from its mapping */
+#define BAR	MIB(256) /* main() */
+#define LARGE	GIB(1)
+#define STEP	MIB(1)
+#define GRANULE (BAR / 8)
+#define ROOM	MIB(2) /* at the end of a reservation: then it can be told from its mapping */
 
 static uint64_t end_of(const pindown_region *region)
 {
@@ -146,6 +147,24 @@ START_TEST(ranges_across_boundaries_converge)
 			get_and_put(p + MIB(500) + at, MIB(3));
 	ck_assert_uint_le(stats().misses, 40);
 	ck_assert_uint_le(stats().bytes, BAR);
+	end(_i, p, LARGE);
+}
+END_TEST
+
+/* Two ranges have the granule between them in common, and neither evicts the other. */
+START_TEST(ranges_at_both_ends_of_a_granule_converge)
+{
+	start_cuda();
+	CUdeviceptr p = make(_i, LARGE);
+	CUdeviceptr boundary = (p + 2 * GRANULE) & -GRANULE;
+
+	for (unsigned n = 0; n < 10; n++) {
+		get_and_put(boundary - STEP, 2 * STEP);
+		get_and_put(boundary + GRANULE - STEP, 2 * STEP);
+	}
+	ck_assert_uint_eq(stats().misses, 2);
+	ck_assert_uint_eq(stats().regions, 1);
+	ck_assert_uint_eq(stats().bytes, 3 * GRANULE);
 	end(_i, p, LARGE);
 }
 END_TEST
@@ -378,6 +397,7 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tc, ranges_that_fit_together_stay, 0, 2);
 	tcase_add_loop_test(tc, ranges_across_any_boundary_are_had, 0, 2);
 	tcase_add_loop_test(tc, ranges_across_boundaries_converge, 0, 2);
+	tcase_add_loop_test(tc, ranges_at_both_ends_of_a_granule_converge, 0, 2);
 	tcase_add_loop_test(tc, a_window_is_the_memory, 0, 2);
 	tc = sim_case(suite, "the end");
 	tcase_add_loop_test(tc, a_free_ends_all_windows, 0, 2);

@@ -69,6 +69,31 @@ static void put_problems(const struct tally *tally)
 	json_end_object();
 }
 
+static void put_allocations(const struct allocations *all)
+{
+	json_begin_object("allocated");
+	json_number("peak_bytes", all->peak);
+	json_number("peak_at_ns", all->peak_at);
+	json_number("bytes", all->total);
+	json_number("count", all->count);
+	json_end_object();
+	json_begin_list("allocation_sites");
+	for (unsigned i = 0; i < all->site_count; i++) {
+		const struct site_memory *site = &all->sites[i];
+
+		json_begin_object(NULL);
+		json_text("caller", site->caller);
+		json_text("call", site->call);
+		json_number("peak_bytes", site->at_peak);
+		json_number("unfreed_bytes", site->unfreed);
+		json_number("unfreed", site->unfreed_count);
+		json_number("bytes", site->total);
+		json_number("count", site->count);
+		json_end_object();
+	}
+	json_end_list();
+}
+
 static void put_cache(const struct tally *tally)
 {
 	json_begin_object("cache");
@@ -197,6 +222,7 @@ static void put_finding(const struct reader *reader, const struct finding *findi
 		put_null("unpinned_at_ns");
 	put_stack("pinned_by", file, region->pin_stack);
 	put_stack("freed_by", file, region->freed_stack);
+	put_stack("unpinned_by", file, region->unpin_stack);
 	json_end_object();
 }
 
@@ -221,6 +247,7 @@ void report_json(const struct reader *reader, const struct tally *tally)
 			json_text(NULL, pdn_event_names[i]);
 	json_end_list();
 	put_problems(tally);
+	put_allocations(&tally->allocations);
 	put_cache(tally);
 	json_begin_list("processes");
 	for (unsigned i = 0; i < reader_files(reader); i++)

@@ -192,6 +192,22 @@ bool event_failed(const struct event *event)
 	       event->record.event == PDN_EV_HOLDER || event_stale(event);
 }
 
+bool event_was_made_capable(const struct event *event)
+{
+	const char *call = event->record.event == PDN_EV_CALL
+				   ? trace_file_call(event->file, event->record.call)
+				   : NULL;
+
+	return event->record.extra & PDN_TRACE_MADE_CAPABLE && call && !strcmp(call, "cuMemCreate");
+}
+
+uint64_t event_extra(const struct event *event)
+{
+	uint64_t extra = event->record.extra;
+
+	return event_was_made_capable(event) ? extra & ~PDN_TRACE_MADE_CAPABLE : extra;
+}
+
 static bool overlaps(const struct filter *filter, uint64_t addr, uint64_t size)
 {
 	uint64_t end;

@@ -35,5 +35,9 @@ bool event_stale(const struct event *event);
 
 /* Whether an event reports a failure, or that something is stale. */
 bool event_failed(const struct event *event);
+/* A call of cuMemCreate in which pindown has set gpuDirectRDMACapable. */
+bool event_was_made_capable(const struct event *event);
+/* The event's extra, without the mark of this. */
+uint64_t event_extra(const struct event *event);
 
 #endif

@@ -2,6 +2,7 @@
 /* Prints one JSON object a line. Addresses are strings, as JSON numbers are exact to 2^53 only. */
 #include "tools/dump/format.h"
 
+#include "tools/dump/filter.h"
 #include "tools/ui/json_text.h"
 #include "tools/ui/names.h"
 #include "tools/base/out.h"
@@ -211,7 +212,9 @@ static void print_event(const struct event *event)
 		if (record_is_note(record))
 			at = put_note(at, record);
 		else if (record->fields & PDN_HAS_EXTRA)
-			at = put_address(at, ",\"extra\":", record->extra);
+			at = put_address(at, ",\"extra\":", event_extra(event));
+		if (event_was_made_capable(event))
+			at = put_text(at, ",\"rdma_capable\":true");
 		at = put_region(at, record);
 		at = json_flags(at, record->flags);
 		if (record->text && !record_is_note(record))

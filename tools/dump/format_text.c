@@ -191,15 +191,18 @@ static char *put_note(char *at, const struct record *record)
 	}
 }
 
-static char *put_more(char *at, const struct record *record)
+static char *put_more(char *at, const struct event *event)
 {
+	const struct record *record = &event->record;
 	const char *reason = reason_name(record->reason);
 
 	*at++ = ' ';
 	if (record_is_note(record))
 		at = put_note(at, record);
 	else if (record->fields & PDN_HAS_EXTRA)
-		at = put_hex(put_key(at, "extra"), record->extra);
+		at = put_hex(put_key(at, "extra"), event_extra(event));
+	if (event_was_made_capable(event))
+		at = put_text(at, " rdma-capable");
 	if (record->fields & PDN_HAS_REGION) {
 		if (record->region || !record_is_note(record))
 			at = put_decimal(put_key(at, "region"), record->region);
@@ -310,7 +313,7 @@ static void print_event(const struct event *event)
 		at = put_size(at, record);
 		at = put_result(at, event);
 		at = put_right(at, duration_text(event->took).text, TOOK);
-		at = put_more(at, record);
+		at = put_more(at, event);
 		at = put_origin(at, event);
 		at = put_caller(at, event);
 	}

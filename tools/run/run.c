@@ -13,6 +13,7 @@
 #include "cache/base/config.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
+#include "tools/system/pci.h"
 #include "tools/system/preload.h"
 #include "tools/system/programs.h"
 #include "tools/base/texts.h"
@@ -219,6 +220,36 @@ static bool check_trace(const char *path)
 }
 
 /*
+ * Notes the capacity of BAR1 in the environment, which a trace records, for the charts of pindown
+ * report: the size of BAR 1 of each NVIDIA GPU here, if all have the same. It is no setting, so it
+ * has no underscore.
+ */
+static void note_bar1(void)
+{
+	struct pci pci = pci_scan();
+	uint64_t capacity = 0;
+	char *text;
+
+	for (unsigned i = 0; i < pci.count; i++) {
+		const struct pci_device *device = pci.list[i];
+
+		if (device->kind != PCI_GPU)
+			continue;
+		if (capacity && device->bars[1] != capacity) {
+			capacity = 0;
+			break;
+		}
+		capacity = device->bars[1];
+	}
+	pci_free(&pci);
+	if (!capacity)
+		return;
+	text = text_of("%llu", (unsigned long long)capacity);
+	set("PINDOWNBAR1", text);
+	release(text);
+}
+
+/*
  * A mark for the traces of all processes of a run, from which report tells one run from another.
  * The ranks of a job have one mark, although each has a command of its own.
  */
@@ -268,6 +299,7 @@ static bool check_configuration(struct pdn_config *config)
 	/* The absolute path, as the program and its children may change their folder. */
 	if (config->trace) {
 		set("PINDOWN_TRACE", config->trace);
+		note_bar1();
 		mark_run();
 		if (!getenv("PINDOWN_TRACE_STACKS"))
 			set("PINDOWN_TRACE_STACKS", STACKS);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tools/trace/journal.h"
+#include "tools/trace/rank.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
 #include "tools/trace/record.h"
@@ -503,6 +504,7 @@ struct trace_file *trace_file_open(const char *name)
 	file->bytes_at_first = file->bytes;
 	memory_trace_opened(file->bytes);
 	read_info(file);
+	file->rank = trace_rank(file);
 	trace_file_moment(file, &file->header.begin);
 	if (file->header.end.ticks)
 		trace_file_moment(file, &file->header.end);

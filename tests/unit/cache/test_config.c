@@ -50,6 +50,8 @@ static const char *value_of(const char *variable)
 		sprintf(text, "%#x", config.trace_events);
 	else if (strcmp(variable, "PINDOWN_LOG") == 0)
 		sprintf(text, "%d", (int)config.log);
+	else if (strcmp(variable, "PINDOWN_RDMA_CAPABLE") == 0)
+		sprintf(text, "%d", config.rdma_capable);
 	else if (strcmp(variable, "PINDOWN_DEBUG") == 0)
 		sprintf(text, "%d", config.debug);
 	else if (strcmp(variable, "PINDOWN_DEEPBIND") == 0)
@@ -105,6 +107,8 @@ static const struct {
 	{"PINDOWN_DEBUG", "", "0"},
 	{"PINDOWN_DEBUG", "0", "0"},
 	{"PINDOWN_DEBUG", "1", "1"},
+	{"PINDOWN_RDMA_CAPABLE", "", "0"},
+	{"PINDOWN_RDMA_CAPABLE", "1", "1"},
 	{"PINDOWN_DEEPBIND", "clear", "0"},
 	{"PINDOWN_DEEPBIND", "keep", "1"},
 };
@@ -156,6 +160,7 @@ static const struct {
 	{"PINDOWN_TRACE_EVENTS", "--call"},
 	{"PINDOWN_LOG", "verbose"},
 	{"PINDOWN_DEBUG", "yes"},
+	{"PINDOWN_RDMA_CAPABLE", "2"},
 	{"PINDOWN_DEEPBIND", "1"},
 };
 

@@ -17,19 +17,22 @@ static const char help[] =
 	"\n"
 	"Prints a trace, one event a line, in the order in which the events began. TRACE\n"
 	"is a file, or the name given to PINDOWN_TRACE: app.pdt stands for all\n"
-	"app.<pid>.pdt, whose events are then merged by time.\n"
+	"app.<pid>.pdt of the newest run, whose events are then merged by time.\n"
 	"\n"
 	"Select events (an event must meet all conditions given):\n"
 	"  --call GLOB      calls whose name matches GLOB, such as 'cuMem*Async*'\n"
 	"  --addr RANGE     events that touch ADDRESS, ADDRESS+LENGTH or FIRST-END\n"
 	"  --thread NUMBER  events of one thread\n"
+	"  --pid NUMBER     events of one process\n"
 	"  --time FROM-TO   events that began in this span, in seconds after the trace's\n"
 	"                   start, or with ns, us or ms behind each number\n"
 	"  --event LIST     events of these kinds, with commas between: call, pin,\n"
 	"                   unpin, hit, evict, invalidate, map, error, register,\n"
 	"                   deregister, held, export, outlived, holder, lost\n"
-	"  --failed         failed calls and pins, errors, lost events, missed\n"
-	"                   invalidations, outlived memory\n"
+	"  --failed         failed calls and pins, errors, lost events, and what --stale\n"
+	"                   selects\n"
+	"  --stale          registrations whose memory was freed while they were in use,\n"
+	"                   missed invalidations, dma-bufs that outlived their memory\n"
 	"\n"
 	"Output:\n"
 	"  --json           one JSON object a line; times in ns\n"
@@ -107,6 +110,11 @@ static bool take_thread(const char *number)
 	return filter_thread(&filter, number);
 }
 
+static bool take_process(const char *number)
+{
+	return filter_process(&filter, number);
+}
+
 static bool take_time(const char *span)
 {
 	return filter_time(&filter, span);
@@ -121,9 +129,11 @@ static const struct setting settings[] = {
 	{"call", .text = &filter.call},
 	{"addr", .take = take_addr},
 	{"thread", .take = take_thread},
+	{"pid", .take = take_process},
 	{"time", .take = take_time},
 	{"event", .take = take_events},
 	{"failed", .flag = &filter.failed},
+	{"stale", .flag = &filter.stale},
 	{"json", .flag = &wants_json},
 	{"chrome", .flag = &wants_chrome},
 	{"follow", .flag = &follows},

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/pindown.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
 #include "tools/base/texts.h"
@@ -54,17 +55,29 @@ bad:
 	return false;
 }
 
-bool filter_thread(struct filter *filter, const char *text)
+/* The number of a thread or of a process; 0 when it is none. */
+static uint32_t parse_id(const char *text)
 {
 	const char *at = text;
 	uint64_t value;
 
-	if (!parse_number(&at, &value) || *at || !value || value > UINT32_MAX) {
+	return parse_number(&at, &value) && !*at && value <= UINT32_MAX ? (uint32_t)value : 0;
+}
+
+bool filter_thread(struct filter *filter, const char *text)
+{
+	filter->thread = parse_id(text);
+	if (!filter->thread)
 		complain("--thread %s: must be a thread number", text);
-		return false;
-	}
-	filter->thread = (uint32_t)value;
-	return true;
+	return filter->thread != 0;
+}
+
+bool filter_process(struct filter *filter, const char *text)
+{
+	filter->process = parse_id(text);
+	if (!filter->process)
+		complain("--pid %s: must be a process number", text);
+	return filter->process != 0;
 }
 
 /* Converts "1.5", "1.5s", "20ms", "20us" or "20ns" to ns, exactly: without floating point. */
@@ -150,11 +163,49 @@ bool filter_events(struct filter *filter, const char *text)
 	return false;
 }
 
+/* In stream order, a program may use memory up to the moment at which the free takes effect. */
+bool event_stale(const struct event *event)
+{
+	const struct record *record = &event->record;
+	bool ended = record->reason == PINDOWN_REASON_FREED ||
+		     record->reason == PINDOWN_REASON_CONTEXT ||
+		     record->reason == PINDOWN_REASON_STALE;
+
+	switch (record->event) {
+	case PDN_EV_INVALIDATE:
+	case PDN_EV_UNPIN:
+		return (record->flags & PDN_TRACE_MISSED) ||
+		       (ended && record->flags & PDN_TRACE_IN_USE);
+	case PDN_EV_HELD:
+	case PDN_EV_HOLDER:
+	case PDN_EV_OUTLIVED:
+		return record->reason != PINDOWN_REASON_ORDERED;
+	default:
+		return false;
+	}
+}
+
 bool event_failed(const struct event *event)
 {
 	return event->record.result != 0 || event->record.event == PDN_EV_ERROR ||
 	       event->record.event == PDN_EV_LOST || event->record.event == PDN_EV_OUTLIVED ||
-	       event->record.event == PDN_EV_HOLDER || (event->record.flags & PDN_TRACE_MISSED);
+	       event->record.event == PDN_EV_HOLDER || event_stale(event);
+}
+
+bool event_was_made_capable(const struct event *event)
+{
+	const char *call = event->record.event == PDN_EV_CALL
+				   ? trace_file_call(event->file, event->record.call)
+				   : NULL;
+
+	return event->record.extra & PDN_TRACE_MADE_CAPABLE && call && !strcmp(call, "cuMemCreate");
+}
+
+uint64_t event_extra(const struct event *event)
+{
+	uint64_t extra = event->record.extra;
+
+	return event_was_made_capable(event) ? extra & ~PDN_TRACE_MADE_CAPABLE : extra;
 }
 
 static bool overlaps(const struct filter *filter, uint64_t addr, uint64_t size)
@@ -184,7 +235,11 @@ bool filter_wants(const struct filter *filter, const struct event *event)
 		return false;
 	if (filter->thread && event->tid != filter->thread)
 		return false;
+	if (filter->process && event->file->header.pid != filter->process)
+		return false;
 	if (filter->failed && !event_failed(event))
+		return false;
+	if (filter->stale && !event_stale(event))
 		return false;
 	if (filter->to_addr && (!(event->record.fields & PDN_HAS_ADDR) ||
 				!overlaps(filter, event->record.addr, event->record.size)))

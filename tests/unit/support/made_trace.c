@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const uint64_t realtime_offset = 1767323045000000000; /* 2026-01-02 03:04:05 UTC */
 
@@ -42,11 +43,12 @@ void made_begin(struct made *made, uint32_t pid, uint64_t began_ns)
 	add_unit(made);
 	memcpy(header(made)->magic, PDN_TRACE_MAGIC, 8);
 	header(made)->major = 1;
+	header(made)->minor = 1;
 	header(made)->header_bytes = 4096;
 	header(made)->unit = 65536;
 	header(made)->pid = made->pid = pid;
 	header(made)->ppid = 1;
-	header(made)->event_mask = 0xff;
+	header(made)->event_mask = (1u << PDN_EV_LOST) - 1;
 	header(made)->begin = clock_at(began_ns);
 	header(made)->units = 1;
 	made->at = 4096;
@@ -376,6 +378,58 @@ void made_story(struct made *made, unsigned process)
 	header(made)->units++;
 }
 
+/* A registration of which the program did not let go before it freed the memory. */
+static void held(struct made *made, const struct pdn_trace_region *what, uint64_t at)
+{
+	static const char name[8] = "ibv_mr";
+	/* address, size, how many, the region, its size when pinned, the consumer's name */
+	uint64_t words[6] = {what->addr, what->size, 1,
+			     what->region | (uint64_t)what->reason << 32 |
+				     (uint64_t)(uint16_t)what->device << 48,
+			     what->pin_size};
+
+	memcpy(&words[5], name, sizeof(name));
+	put(made, PDN_RECORD_NOTE, PDN_EV_HELD, 6 << 8, at, at, words, 6,
+	    0x1 | 0x2 | 0x10 | 0x20 | 0x80);
+}
+
+/*
+ * Rank 3 pins most. Rank 5 frees memory in use; rank 7 can't pin twice; rank 9 holds a registration
+ * for too long. The others pin 4 MiB each.
+ */
+void made_rank(struct made *made, unsigned rank)
+{
+	struct pdn_trace_region a = region(1, 0x7f0000000000, rank == 3 ? 1 << 30 : 4 << 20, 0),
+				refused = region(0, 0x7e0000000000, 65536, 0);
+	char host[20], environment[100];
+	int length;
+
+	a.device = (int16_t)(rank % 4);
+	made_begin(made, 10000 + rank, BEGAN_NS + rank * 1000);
+	length = sprintf(host, "node%u", rank / 8);
+	made_info(made, PDN_INFO_HOST, host, (size_t)length);
+	made_info(made, PDN_INFO_COMMAND, "./solver\0--size\0large", 22);
+	length = sprintf(environment, "PINDOWNBAR1=137438953472%cSLURM_PROCID=%u", 0, rank);
+	made_info(made, PDN_INFO_ENVIRONMENT, environment, (size_t)length + 1);
+	made_info(made, PDN_INFO_CALLS, "cuMemAlloc_v2\0cuMemFree_v2", 27);
+	made_counters(made, 1000 + rank, 1, 0, 0);
+	made_chunk(made, 0, 0, made->pid, BEGAN_NS);
+	made_region(made, PDN_EV_PIN, &a, BEGAN_NS + 3000, BEGAN_NS + 13000);
+	refused.result = PINDOWN_ERR_MANAGED;
+	refused.pin_size = refused.pin_addr = 0;
+	for (unsigned i = 0; rank == 7 && i < 2; i++)
+		made_region(made, PDN_EV_PIN, &refused, BEGAN_NS + 14000, BEGAN_NS + 15000);
+	a.reason = PINDOWN_REASON_FREED;
+	if (rank == 5)
+		a.flags = PDN_TRACE_IN_USE;
+	if (rank == 9)
+		held(made, &a, BEGAN_NS + 39000);
+	made_region(made, PDN_EV_INVALIDATE, &a, BEGAN_NS + 40100, BEGAN_NS + 40200);
+	a.flags = 0;
+	made_region(made, PDN_EV_UNPIN, &a, BEGAN_NS + 60000, BEGAN_NS + 61000);
+	made_end(made, BEGAN_NS + 100000);
+}
+
 void made_good(struct made *made)
 {
 	struct pdn_trace_region a = region(1, 0x7f0000000000, 4 << 20, 0);
@@ -386,6 +440,42 @@ void made_good(struct made *made)
 	made_region(made, PDN_EV_PIN, &a, BEGAN_NS + 3000, BEGAN_NS + 13000);
 	made_region(made, PDN_EV_UNPIN, &a, BEGAN_NS + 40000, BEGAN_NS + 41000);
 	made_end(made, BEGAN_NS + 50000);
+}
+
+void made_unfreed(struct made *made)
+{
+	static const char calls[] = "cuMemAlloc_v2\0cuMemFree_v2\0cuMemAllocAsync\0cuMemFreeAsync\0"
+				    "cuMemMap\0cuMemUnmap\0cuCtxCreate_v2\0cuCtxDestroy_v2";
+	enum { MAP = 4, UNMAP, CREATE, DESTROY };
+	static const uint64_t frames[] = {0x0001000000004321, 0x0001000000000042};
+	const uint64_t t = BEGAN_NS, addr = 0x7f0000000000, mib = 1 << 20;
+
+	made_begin(made, 77, BEGAN_NS);
+	made_info(made, PDN_INFO_COMMAND, "./leaky", 8);
+	made_info(made, PDN_INFO_CALLS, calls, sizeof(calls));
+	made_chunk(made, 0, 0, 77, BEGAN_NS);
+	made_module(made, 1, 0x550000000000, "/home/user/leaky");
+	made_stack(made, 1, frames, 2);
+	made_call(made, CREATE, 0, 0, 0, 0xc0, t + 100, t + 200);
+	made_call(made, ALLOC, addr, 8 * mib, 0, 0, t + 1000, t + 2000);
+	/* A free and an allocation of the same address: the allocation begins first, ends last. */
+	made_call(made, FREE, addr, 0, 0, 0, t + 10000, t + 12000);
+	made_chunk(made, 1, 0, 78, BEGAN_NS);
+	made->stack = 1;
+	made_call(made, ALLOC, addr, 4 * mib, 0, 0, t + 9000, t + 13000);
+	made->stack = 0;
+	made_call(made, ASYNC, addr + 64 * mib, 2 * mib, 0, 0, t + 20000, t + 20100);
+	made_call(made, 3, addr + 64 * mib, 0, 0, 0, t + 21000, t + 21100);
+	/* Two mappings that one call unmaps, and one that stays. */
+	made_call(made, MAP, addr + 128 * mib, 2 * mib, 0, 5, t + 30000, t + 30100);
+	made_call(made, MAP, addr + 130 * mib, 2 * mib, 0, 6, t + 31000, t + 31100);
+	made_call(made, MAP, addr + 132 * mib, 1 * mib, 0, 7, t + 32000, t + 32100);
+	made_call(made, UNMAP, addr + 128 * mib, 4 * mib, 0, 0, t + 33000, t + 33100);
+	/* Failed, and of memory that this process has not allocated. */
+	made_call(made, ALLOC, addr + 256 * mib, 512 * mib, 2, 0, t + 34000, t + 34100);
+	made_call(made, FREE, addr + 512 * mib, 0, 0, 0, t + 35000, t + 35100);
+	made_call(made, DESTROY, 0, 0, 0, 0xc0, t + 40000, t + 41000);
+	made_end(made, t + 50000);
 }
 
 void made_crossed(struct made *made)
@@ -449,9 +539,17 @@ void made_much(struct made *made, const char *what, size_t bytes)
 
 void made_write(const struct made *made, const char *path)
 {
+	static const unsigned char zeroes[4096];
 	FILE *file = fopen(path, "w");
 
-	if (!file || fwrite(made->bytes, made->size, 1, file) != 1 || fclose(file) != 0)
+	/* Pages of zeroes become holes: a job's thousands of traces are nearly nothing else. */
+	for (size_t at = 0; file && at < made->size; at += sizeof(zeroes))
+		if (memcmp(made->bytes + at, zeroes, sizeof(zeroes)) != 0 &&
+		    (fseek(file, (long)at, SEEK_SET) != 0 ||
+		     fwrite(made->bytes + at, sizeof(zeroes), 1, file) != 1))
+			give_up(path);
+	if (!file || fflush(file) != 0 || ftruncate(fileno(file), (off_t)made->size) != 0 ||
+	    fclose(file) != 0)
 		give_up(path);
 }
 

@@ -46,10 +46,15 @@ void made_end(struct made *made, uint64_t ns);
 
 /* A trace in which nothing is wrong. */
 void made_good(struct made *made);
+/* What a program allocates, maps and does not free; no pins. */
+void made_unfreed(struct made *made);
 /* Two threads pin at the same time; the one that began first ends last. */
 void made_crossed(struct made *made);
 /* made_good() of a process that is still running. */
 void made_live(struct made *made, uint32_t pid);
+
+/* A process of a job of many; see made_rank() for which of them stand out. */
+void made_rank(struct made *made, unsigned rank);
 
 /* A bit of everything, for one of two processes (0 or 1). */
 void made_story(struct made *made, unsigned process);

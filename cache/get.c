@@ -140,7 +140,7 @@ static bool is_good(struct pdn_thread *self, struct pindown_region *region, uint
 static int bad_arguments(uint64_t addr, size_t length, unsigned flags,
 			 struct pindown_region **region)
 {
-	return !region || length == 0 || addr + length < addr || flags & ~PINDOWN_GET_CACHED;
+	return !region || length == 0 || addr + length < addr || flags & ~PDN_GET_FLAGS;
 }
 
 /* Cold: mostly a pin, which takes a thousand times as long. */
@@ -177,7 +177,7 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 		pdn_unlock();
 		return PINDOWN_ERR_NOT_DEVICE;
 	}
-	return pdn_pin(addr, length, index_seq, out); /* lets go of the lock */
+	return pdn_pin(addr, length, flags, index_seq, out); /* lets go of the lock */
 }
 
 /*
@@ -234,7 +234,7 @@ PDN_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags,
 	uint32_t number, state;
 
 	/* length 0 becomes the largest number, which fits in no region */
-	if (unlikely(!self || !self->holds || !out || flags & ~PINDOWN_GET_CACHED ||
+	if (unlikely(!self || !self->holds || !out || flags & ~PDN_GET_FLAGS ||
 		     length - 1 >= ~0ull / 2))
 		return get_otherwise(addr, length, flags, out);
 	number = pdn_index_peek(addr);
@@ -320,6 +320,65 @@ PDN_EXPORT void pindown_put(struct pindown_region *region)
 	/* Putting a free record is a caller's bug; it is not detected. */
 	if (unlikely(__atomic_load_n(&pdn_briefs[number].state, __ATOMIC_SEQ_CST) > PDN_CHECKED))
 		put_slow(number);
+}
+
+/* ---- vectors ------------------------------------------------------------------------------ */
+
+/*
+ * Hold a region once more that this thread has just got. It needs no announcement: the first hold
+ * keeps the region from being unpinned. A state that is live still pairs with set_state() in
+ * invalidate.c: the free has not passed its barrier yet, and so not reached the driver.
+ */
+static bool hold_again(struct pindown_region *region, const struct pindown_range *range)
+{
+	struct pdn_thread *self = pdn_self_tls;
+	struct pdn_brief *brief = pdn_brief_of(region);
+
+	if (!self || !self->holds || __atomic_load_n(&brief->state, __ATOMIC_SEQ_CST) != PDN_LIVE ||
+	    range->length - 1 >= ~0ull / 2 || !has_pages(brief, range->addr, range->length) ||
+	    pdn_thread_counts_down(self))
+		return false;
+	pdn_hold_own(self->holds, pdn_region_number(region), 1);
+	pdn_touch(brief);
+	pdn_count(&self->counters->hits);
+	return true;
+}
+
+PDN_EXPORT int pindown_getv(const struct pindown_range *ranges, size_t n, unsigned flags,
+			    struct pindown_region **regions, size_t *failed)
+{
+	int result = PINDOWN_OK;
+	size_t i;
+
+	if (n && (!ranges || !regions)) {
+		result = PINDOWN_ERR_INVALID;
+		n = 0;
+	}
+	for (i = 0; i < n; i++) {
+		if (i && hold_again(regions[i - 1], &ranges[i])) {
+			regions[i] = regions[i - 1];
+			continue;
+		}
+		result = pindown_get(ranges[i].addr, ranges[i].length, flags, &regions[i]);
+		if (result != PINDOWN_OK)
+			break;
+	}
+	if (result == PINDOWN_OK)
+		return result;
+	if (failed)
+		*failed = i;
+	for (size_t k = 0; k < n; k++) {
+		if (k < i)
+			pindown_put(regions[k]);
+		regions[k] = NULL;
+	}
+	return result;
+}
+
+PDN_EXPORT void pindown_putv(struct pindown_region *const *regions, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		pindown_put(regions[i]);
 }
 
 /* ---- accessors ---------------------------------------------------------------------------- */

@@ -6,9 +6,12 @@
 #include <stdint.h>
 
 #include "cache/base/thread.h"
+#include "cache/pindown.h"
 #include "cache/region.h"
 #include "cache/region_trace.h"
 #include "cache/trace/writer.h"
+
+#define PDN_GET_FLAGS (PINDOWN_GET_CACHED | PINDOWN_GET_NOWAIT)
 
 /*
  * A held region is no longer what the driver has at its address: the memory was freed without our

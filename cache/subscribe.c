@@ -13,6 +13,7 @@
 #include "cache/base/log.h"
 #include "cache/base/visible.h"
 #include "cache/base/thread.h"
+#include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
 #include "cache/subscribe.h"
@@ -82,6 +83,7 @@ PDN_EXPORT int pindown_unsubscribe(int id)
 	PDN_UNCANCELLED;
 	unsigned place = (unsigned)(id - 1) % MOST;
 	struct subscriber *s = &subscribers[place];
+	uint64_t deadline = pdn_race_deadline();
 	int result = PINDOWN_ERR_INVALID;
 
 	if (id < 1)
@@ -91,8 +93,12 @@ PDN_EXPORT int pindown_unsubscribe(int id)
 		result = PINDOWN_OK;
 		s->leaving =
 			true; /* no longer called; the place stays until its callbacks return */
-		while (s->running > runs_here(place))
-			pdn_wait_pending(pdn_race_deadline());
+		while (result == PINDOWN_OK && s->running > runs_here(place))
+			if (!pdn_wait_pending(deadline)) {
+				deadline = pdn_race_deadline();
+				if (pdn_may_be_awaited())
+					result = PINDOWN_ERR_DEADLOCK;
+			}
 		if (!s->running)
 			s->callback = NULL;
 		__atomic_fetch_sub(&subscribed, 1, __ATOMIC_RELAXED);

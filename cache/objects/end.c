@@ -124,7 +124,11 @@ static void retire(uint32_t number)
 {
 	struct pindown_object *object = &pdn_objects[number];
 
+	struct pdn_consumer *consumer = pdn_consumer(object->consumer);
+
 	pdn_account_object_gone(object->revoked);
+	if (consumer)
+		consumer->stats.objects_revoked += object->revoked;
 	pdn_account_objects(&pdn_regions[object->region]);
 	if (pdn_object_is_held(number))
 		set_state(object, PDN_OBJECT_REVOKED);
@@ -542,11 +546,8 @@ static void end_selected(const struct selection *selection, enum held_ones held)
 	pdn_lock();
 }
 
-/*
- * Can another thread be waiting for this one? Only if this one is in a callback or in the middle of
- * a free. No thread waits for any other, so any other can wait as long as it takes.
- */
-static bool may_be_awaited(void)
+/* If not, this one can wait as long as it takes. */
+bool pdn_may_be_awaited(void)
 {
 	const struct pdn_thread *self = pdn_self();
 
@@ -563,7 +564,7 @@ static bool may_be_awaited(void)
 static bool wait_for_other_workers(const struct selection *selection, enum held_ones held)
 {
 	const uint64_t look_ns = 10000000;
-	bool careful = may_be_awaited();
+	bool careful = pdn_may_be_awaited();
 	unsigned stuck = 0;
 	uint32_t other;
 
@@ -641,6 +642,7 @@ PDN_EXPORT int pindown_consumer_remove(int id)
 {
 	PDN_UNCANCELLED;
 	const struct selection selection = {(uint32_t)id, NULL};
+	uint64_t deadline = pdn_race_deadline();
 	struct pdn_consumer *consumer;
 	int result = PINDOWN_ERR_INVALID;
 	uint32_t chain;
@@ -655,10 +657,15 @@ PDN_EXPORT int pindown_consumer_remove(int id)
 	while ((chain = claim_or_restore(begin_ends(&selection), HELD_REVOKED)) ||
 	       (chain = claim_kept(&selection)) || other_worker(&selection) ||
 	       consumer->running > 1 + callbacks_of_this_thread(consumer, &selection)) {
-		if (!chain) {
-			pdn_wait_pending(pdn_race_deadline());
-			continue;
+		if (!chain && !pdn_wait_pending(deadline)) {
+			deadline = pdn_race_deadline();
+			if (pdn_may_be_awaited()) {
+				result = PINDOWN_ERR_DEADLOCK;
+				break;
+			}
 		}
+		if (!chain)
+			continue;
 		pdn_unlock();
 		destroy_claimed(chain);
 		pdn_lock();

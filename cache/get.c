@@ -324,21 +324,25 @@ PDN_EXPORT void pindown_put(struct pindown_region *region)
 
 /* ---- vectors ------------------------------------------------------------------------------ */
 
+/* By these names, calls from here are direct: programs may replace the exported ones. */
+extern __typeof__(pindown_get) get_one __attribute__((alias("pindown_get"), visibility("hidden")));
+extern __typeof__(pindown_put) put_one __attribute__((alias("pindown_put"), visibility("hidden")));
+
 /*
  * Hold a region once more that this thread has just got. It needs no announcement: the first hold
  * keeps the region from being unpinned. A state that is live still pairs with set_state() in
  * invalidate.c: the free has not passed its barrier yet, and so not reached the driver.
  */
-static bool hold_again(struct pindown_region *region, const struct pindown_range *range)
+static inline bool hold_again(struct pdn_brief *brief, uint64_t addr, uint64_t length)
 {
 	struct pdn_thread *self = pdn_self_tls;
-	struct pdn_brief *brief = pdn_brief_of(region);
 
-	if (!self || !self->holds || __atomic_load_n(&brief->state, __ATOMIC_SEQ_CST) != PDN_LIVE ||
-	    range->length - 1 >= ~0ull / 2 || !has_pages(brief, range->addr, range->length) ||
+	/* Length 0 wraps to the largest length, which fits in no region. */
+	if (length - 1 >= ~0ull / 2 || !has_pages(brief, addr, length) ||
+	    __atomic_load_n(&brief->state, __ATOMIC_SEQ_CST) != PDN_LIVE || !self || !self->holds ||
 	    pdn_thread_counts_down(self))
 		return false;
-	pdn_hold_own(self->holds, pdn_region_number(region), 1);
+	pdn_hold_own(self->holds, (uint32_t)(brief - pdn_briefs), 1);
 	pdn_touch(brief);
 	pdn_count(&self->counters->hits);
 	return true;
@@ -347,6 +351,7 @@ static bool hold_again(struct pindown_region *region, const struct pindown_range
 PDN_EXPORT int pindown_getv(const struct pindown_range *ranges, size_t n, unsigned flags,
 			    struct pindown_region **regions, size_t *failed)
 {
+	struct pdn_brief none = {0}, *brief = &none; /* of the region before */
 	int result = PINDOWN_OK;
 	size_t i;
 
@@ -354,22 +359,23 @@ PDN_EXPORT int pindown_getv(const struct pindown_range *ranges, size_t n, unsign
 		result = PINDOWN_ERR_INVALID;
 		n = 0;
 	}
-	for (i = 0; i < n; i++) {
-		if (i && hold_again(regions[i - 1], &ranges[i])) {
+	for (i = 0; i < n && result == PINDOWN_OK; i++) {
+		if (hold_again(brief, ranges[i].addr, ranges[i].length)) {
 			regions[i] = regions[i - 1];
 			continue;
 		}
-		result = pindown_get(ranges[i].addr, ranges[i].length, flags, &regions[i]);
-		if (result != PINDOWN_OK)
-			break;
+		result = get_one(ranges[i].addr, ranges[i].length, flags, &regions[i]);
+		if (result == PINDOWN_OK)
+			brief = pdn_brief_of(regions[i]);
 	}
 	if (result == PINDOWN_OK)
 		return result;
+	i -= n != 0; /* this one */
 	if (failed)
 		*failed = i;
 	for (size_t k = 0; k < n; k++) {
 		if (k < i)
-			pindown_put(regions[k]);
+			put_one(regions[k]);
 		regions[k] = NULL;
 	}
 	return result;
@@ -378,7 +384,7 @@ PDN_EXPORT int pindown_getv(const struct pindown_range *ranges, size_t n, unsign
 PDN_EXPORT void pindown_putv(struct pindown_region *const *regions, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		pindown_put(regions[i]);
+		put_one(regions[i]);
 }
 
 /* ---- accessors ---------------------------------------------------------------------------- */

@@ -170,7 +170,8 @@ START_TEST(a_create_that_fails_leaves_the_descriptor_open)
 	region = must_get(memory[0], 1);
 	fails = true;
 	consumer = add_consumer(create);
-	ck_assert_int_eq(pindown_attach(consumer, memory[0], 1, 0, &key, NULL, &object[0]), 1);
+	ck_assert_int_eq(pindown_attach(consumer, memory[0], 1, 0, &key, NULL, &object[0]),
+			 PINDOWN_CREATE_FAILED(1));
 	ck_assert_uint_eq(sim_open_exports(0), 1);
 	ck_assert_uint_eq(stats().dmabufs, 1);
 	fails = false;

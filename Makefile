@@ -189,7 +189,7 @@ install: $(ALL) $(MAN)
 	install -m 755 $(B)/pindown $(DESTDIR)$(BINDIR)/pindown
 	install -m 755 $(B)/libpindown.so $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libpindown.so
-	install -m 644 cache/pindown.h $(DESTDIR)$(INCLUDEDIR)/pindown.h
+	install -m 644 cache/pindown.h cache/pindown_dl.h $(DESTDIR)$(INCLUDEDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|' \
 		-e "s|@VERSION@|$$(sed -n 's/^#define PINDOWN_VERSION_M[AJINOR]* //p' \
 			cache/pindown.h | paste -sd.)|" \

@@ -6,7 +6,6 @@
 #include <stdint.h>
 
 #include "cache/base/thread.h"
-#include "cache/pindown.h"
 #include "cache/region.h"
 #include "cache/region_trace.h"
 #include "cache/trace/writer.h"

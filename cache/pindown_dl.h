@@ -23,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pindown.h"
+#include <pindown.h>
 
 #define PINDOWN_DL_FUNCTIONS(X) \
 	X(attach)               \

@@ -13,7 +13,6 @@
 #include "cache/base/log.h"
 #include "cache/base/visible.h"
 #include "cache/base/thread.h"
-#include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
 #include "cache/subscribe.h"
@@ -78,6 +77,17 @@ PDN_EXPORT int pindown_subscribe(pindown_callback callback, void *arg)
 	return id;
 }
 
+/*
+ * Can a callback in another thread be waiting for this one? A consumer's callback need not be
+ * asked about: a subscriber's waits for it only so long.
+ */
+static bool may_be_awaited(void)
+{
+	const struct pdn_thread *self = pdn_self();
+
+	return calls || (self && self->guard_depth);
+}
+
 PDN_EXPORT int pindown_unsubscribe(int id)
 {
 	PDN_UNCANCELLED;
@@ -96,7 +106,7 @@ PDN_EXPORT int pindown_unsubscribe(int id)
 		while (result == PINDOWN_OK && s->running > runs_here(place))
 			if (!pdn_wait_pending(deadline)) {
 				deadline = pdn_race_deadline();
-				if (pdn_may_be_awaited())
+				if (may_be_awaited())
 					result = PINDOWN_ERR_DEADLOCK;
 			}
 		if (!s->running)

@@ -546,8 +546,11 @@ static void end_selected(const struct selection *selection, enum held_ones held)
 	pdn_lock();
 }
 
-/* If not, this one can wait as long as it takes. */
-bool pdn_may_be_awaited(void)
+/*
+ * Can another thread be waiting for this one? Only if this one is in a callback or in the middle of
+ * a free. No thread waits for any other, so any other can wait as long as it takes.
+ */
+static bool may_be_awaited(void)
 {
 	const struct pdn_thread *self = pdn_self();
 
@@ -564,7 +567,7 @@ bool pdn_may_be_awaited(void)
 static bool wait_for_other_workers(const struct selection *selection, enum held_ones held)
 {
 	const uint64_t look_ns = 10000000;
-	bool careful = pdn_may_be_awaited();
+	bool careful = may_be_awaited();
 	unsigned stuck = 0;
 	uint32_t other;
 
@@ -659,7 +662,7 @@ PDN_EXPORT int pindown_consumer_remove(int id)
 	       consumer->running > 1 + callbacks_of_this_thread(consumer, &selection)) {
 		if (!chain && !pdn_wait_pending(deadline)) {
 			deadline = pdn_race_deadline();
-			if (pdn_may_be_awaited()) {
+			if (may_be_awaited()) {
 				result = PINDOWN_ERR_DEADLOCK;
 				break;
 			}

@@ -173,9 +173,6 @@ void pdn_consumer_name_holders(struct pdn_consumer *consumer,
 void pdn_consumer_enter(struct pdn_consumer *consumer);
 void pdn_consumer_leave(struct pdn_consumer *consumer);
 
-/* Can another thread be waiting for this one? Only in a callback, or in the middle of a free. */
-bool pdn_may_be_awaited(void);
-
 /* How many of its running callbacks this thread is in. */
 uint32_t pdn_consumer_runs_here(const struct pdn_consumer *consumer);
 bool pdn_any_consumer_runs_here(void);

@@ -545,6 +545,46 @@ START_TEST(a_range_that_ends_in_the_middle_of_a_vector)
 }
 END_TEST
 
+/* Two mappings side by side, of which the first is pinned. */
+#define SEGMENT (BASE + GIB(1))
+#define PIECE	MIB(2)
+
+static unsigned unmapped;
+
+static void unmap_segment(const struct pindown_invalidation *what, void *arg)
+{
+	(void)arg;
+	if (what->reason == PINDOWN_REASON_EVICTED && !unmapped++)
+		for (unsigned i = 0; i < 2; i++)
+			ck_assert_int_eq(watched_unmap(SEGMENT + i * PIECE, PIECE), FAKE_SUCCESS);
+}
+
+/*
+ * The first range makes a region over both mappings; before the get returns it, the memory ends in a
+ * callback. The second range lies in the region that was just got, and must not be found there.
+ */
+START_TEST(a_region_that_has_ended_is_not_held_again)
+{
+	const struct pindown_range ranges[] = {{SEGMENT + PIECE - 1, 2}, {SEGMENT, 1}};
+	pindown_region *regions[2];
+	size_t failed = 99;
+	int id;
+
+	fake_reserved = SEGMENT;
+	fake_reserved_size = 2 * PIECE;
+	for (unsigned i = 0; i < 2; i++)
+		watched_alloc(SEGMENT + i * PIECE, PIECE, FAKE_VMM);
+	for (unsigned i = 0; i < 3; i++) /* a thread's first hit is looked at more closely */
+		get_and_put(SEGMENT, 1);
+	id = pindown_subscribe(unmap_segment, NULL);
+	ck_assert_int_eq(pindown_getv(ranges, 2, 0, regions, &failed), PINDOWN_ERR_NOT_DEVICE);
+	ck_assert_uint_eq(unmapped, 1);
+	ck_assert_uint_eq(failed, 1);
+	ck_assert_uint_eq(stats().kept_regions, 0);
+	ck_assert_int_eq(pindown_unsubscribe(id), PINDOWN_OK);
+}
+END_TEST
+
 /* ---- enumeration ---- */
 
 struct visits {
@@ -1030,6 +1070,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, a_vector_of_cached_regions);
 	tcase_add_test(tc, bad_vectors_are_refused);
 	tcase_add_test(tc, a_range_that_ends_in_the_middle_of_a_vector);
+	tcase_add_test(tc, a_region_that_has_ended_is_not_held_again);
 
 	tc = objects_case(s, "lists");
 	tcase_add_test(tc, each_region_is_visited_once);

@@ -12,24 +12,43 @@
 #endif
 
 /*
- * An entry puts one more argument behind those of its row, and needs a register for it: 6 arguments
- * are passed in registers on each processor that pindown supports. An argument that is a structure
- * may be passed in memory, and does not count then. The calls with such an argument are named here,
- * and wrap.c checks that none is missing.
+ * Rows are of three kinds, by the name of their symbol; each kind has entries of its own.
+ *
+ * Often: a call that programs make all the time. It has a function of its own in C, to which the
+ * entry hands the real function, as one more argument behind those of the row. So such a row has at
+ * most 5 arguments: 6 are passed in registers on each processor that pindown supports.
  */
-#define PDN_BY_VALUE_cuIpcOpenMemHandle	   ~, 1
-#define PDN_BY_VALUE_cuIpcOpenMemHandle_v2 ~, 1
+#define PDN_OFTEN_cuMemAlloc_v2		       ~, 1
+#define PDN_OFTEN_cuMemFree_v2		       ~, 1
+#define PDN_OFTEN_cuMemAllocAsync	       ~, 1
+#define PDN_OFTEN_cuMemAllocAsync_ptsz	       ~, 1
+#define PDN_OFTEN_cuMemAllocFromPoolAsync      ~, 1
+#define PDN_OFTEN_cuMemAllocFromPoolAsync_ptsz ~, 1
+#define PDN_OFTEN_cuMemFreeAsync	       ~, 1
+#define PDN_OFTEN_cuMemFreeAsync_ptsz	       ~, 1
+#define PDN_OFTEN_cuGraphLaunch		       ~, 1
+#define PDN_OFTEN_cuGraphLaunch_ptsz	       ~, 1
+
+/*
+ * In memory: an argument is a structure or beyond the sixth, and may be passed in memory. Bodies in
+ * C read it.
+ */
+#define PDN_IN_MEMORY_cuIpcOpenMemHandle    ~, 1
+#define PDN_IN_MEMORY_cuIpcOpenMemHandle_v2 ~, 1
+#define PDN_IN_MEMORY_cuMulticastBindMem_v2 ~, 1
+
+/* Seldom: all others. They share one function, which gets the arguments as an array of words. */
+#define PDN_WORDS 6
 
 #define PDN_COUNT(...)				PDN_EIGHTH(__VA_ARGS__, 7, 6, 5, 4, 3, 2, 1, 0)
-#define PDN_IS_FEW(...)				PDN_EIGHTH(__VA_ARGS__, 0, 0, 1, 1, 1, 1, 1, 1)
 #define PDN_EIGHTH(a, b, c, d, e, f, g, h, ...) h
 
-#define PDN_IS_BY_VALUE(symbol) PDN_PROBE(PDN_BY_VALUE_##symbol)
-#define PDN_PROBE(...)		PDN_SECOND(__VA_ARGS__, 0, ~)
-#define PDN_SECOND(a, b, ...)	b
-
-/* Can an entry of this row add an argument? 1 or 0. `args` in parentheses. */
-#define PDN_FITS_IN_REGISTERS(symbol, args) PDN_CHOOSE(PDN_IS_BY_VALUE(symbol), 0, PDN_IS_FEW args)
+/* One of the three, which are names of macros, or parts of names. */
+#define PDN_OF_KIND(symbol, often, in_memory, seldom)    \
+	PDN_CHOOSE(PDN_PROBE(PDN_OFTEN_##symbol), often, \
+		   PDN_CHOOSE(PDN_PROBE(PDN_IN_MEMORY_##symbol), in_memory, seldom))
+#define PDN_PROBE(...)	      PDN_SECOND(__VA_ARGS__, 0, ~)
+#define PDN_SECOND(a, b, ...) b
 
 #define PDN_CHOOSE(condition, yes, no)	PDN_CHOOSE_(condition, yes, no)
 #define PDN_CHOOSE_(condition, yes, no) PDN_CHOOSE_##condition(yes, no)

@@ -57,14 +57,14 @@ find_ucx()
 # the CUDA runtime.
 ucx_on_card()
 {
-	local parts=$BUILD/middleware/ucx
+	local parts=$BUILD/middleware/ucx outer=${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
 	if [ ! -e "$BUILD/softnic/libibverbs.so.1" ]; then
 		echo "the card is built with infiniband/verbs.h (Debian: libibverbs-dev)"
 		exit 77
 	fi
 	find_ucx
-	export LD_LIBRARY_PATH=$BUILD/softnic:$ucx/lib:$BUILD/sim:$parts:$parts/cudart
+	export LD_LIBRARY_PATH=$BUILD/softnic:$ucx/lib:$BUILD/sim:$parts:$parts/cudart$outer
 	export SOFTNIC_FABRIC=ucx-$$
 	export UCX_MODULE_DIR=$ucx/lib/ucx UCX_LOG_LEVEL=error UCX_FENCE_MODE=weak
 	unset "${!PINDOWN@}"

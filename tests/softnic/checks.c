@@ -63,7 +63,7 @@ void checks_report(const char *format, ...)
 	write_line(line, length);
 }
 
-__attribute__((destructor)) static void report_counts(void)
+EXPORT __attribute__((destructor)) void softnic_report_counts(void)
 {
 	if (!counted(COUNT_REGISTRATIONS) && !counted(COUNT_TRANSFERS))
 		return;

@@ -17,7 +17,7 @@ static const char help[] =
 	"\n"
 	"Prints a trace, one event a line, in the order in which the events began. TRACE\n"
 	"is a file, or the name given to PINDOWN_TRACE: app.pdt stands for all\n"
-	"app.<pid>.pdt, whose events are then merged by time.\n"
+	"app.<pid>.pdt of the newest run, whose events are then merged by time.\n"
 	"\n"
 	"Select events (an event must meet all conditions given):\n"
 	"  --call GLOB      calls whose name matches GLOB, such as 'cuMem*Async*'\n"
@@ -28,8 +28,10 @@ static const char help[] =
 	"  --event LIST     events of these kinds, with commas between: call, pin,\n"
 	"                   unpin, hit, evict, invalidate, map, error, register,\n"
 	"                   deregister, held, export, outlived, holder, lost\n"
-	"  --failed         failed calls and pins, errors, lost events, missed\n"
-	"                   invalidations, outlived memory\n"
+	"  --failed         failed calls and pins, errors, lost events, and what --stale\n"
+	"                   selects\n"
+	"  --stale          registrations whose memory was freed while they were in use,\n"
+	"                   missed invalidations, dma-bufs that outlived their memory\n"
 	"\n"
 	"Output:\n"
 	"  --json           one JSON object a line; times in ns\n"
@@ -118,19 +120,13 @@ static bool take_events(const char *list)
 }
 
 static const struct setting settings[] = {
-	{"call", .text = &filter.call},
-	{"addr", .take = take_addr},
-	{"thread", .take = take_thread},
-	{"time", .take = take_time},
-	{"event", .take = take_events},
-	{"failed", .flag = &filter.failed},
-	{"json", .flag = &wants_json},
-	{"chrome", .flag = &wants_chrome},
-	{"follow", .flag = &follows},
-	{"no-pager", .flag = &no_pager},
-	{"stacks", .flag = &format_stacks},
-	{"symbols", .take = symbols_folder},
-	{.name = NULL},
+	{"call", .text = &filter.call},	     {"addr", .take = take_addr},
+	{"thread", .take = take_thread},     {"time", .take = take_time},
+	{"event", .take = take_events},	     {"failed", .flag = &filter.failed},
+	{"stale", .flag = &filter.stale},    {"json", .flag = &wants_json},
+	{"chrome", .flag = &wants_chrome},   {"follow", .flag = &follows},
+	{"no-pager", .flag = &no_pager},     {"stacks", .flag = &format_stacks},
+	{"symbols", .take = symbols_folder}, {.name = NULL},
 };
 
 static int run(int argc, char **argv)

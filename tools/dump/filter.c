@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/pindown.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
 #include "tools/base/texts.h"
@@ -150,11 +151,33 @@ bool filter_events(struct filter *filter, const char *text)
 	return false;
 }
 
+/* In stream order, a program may use memory up to the moment at which the free takes effect. */
+bool event_stale(const struct event *event)
+{
+	const struct record *record = &event->record;
+	bool ended = record->reason == PINDOWN_REASON_FREED ||
+		     record->reason == PINDOWN_REASON_CONTEXT ||
+		     record->reason == PINDOWN_REASON_STALE;
+
+	switch (record->event) {
+	case PDN_EV_INVALIDATE:
+	case PDN_EV_UNPIN:
+		return (record->flags & PDN_TRACE_MISSED) ||
+		       (ended && record->flags & PDN_TRACE_IN_USE);
+	case PDN_EV_HELD:
+	case PDN_EV_HOLDER:
+	case PDN_EV_OUTLIVED:
+		return record->reason != PINDOWN_REASON_ORDERED;
+	default:
+		return false;
+	}
+}
+
 bool event_failed(const struct event *event)
 {
 	return event->record.result != 0 || event->record.event == PDN_EV_ERROR ||
 	       event->record.event == PDN_EV_LOST || event->record.event == PDN_EV_OUTLIVED ||
-	       event->record.event == PDN_EV_HOLDER || (event->record.flags & PDN_TRACE_MISSED);
+	       event->record.event == PDN_EV_HOLDER || event_stale(event);
 }
 
 static bool overlaps(const struct filter *filter, uint64_t addr, uint64_t size)
@@ -185,6 +208,8 @@ bool filter_wants(const struct filter *filter, const struct event *event)
 	if (filter->thread && event->tid != filter->thread)
 		return false;
 	if (filter->failed && !event_failed(event))
+		return false;
+	if (filter->stale && !event_stale(event))
 		return false;
 	if (filter->to_addr && (!(event->record.fields & PDN_HAS_ADDR) ||
 				!overlaps(filter, event->record.addr, event->record.size)))

@@ -14,7 +14,7 @@ struct filter {
 	uint32_t thread;	     /* 0: any */
 	uint64_t from_time, to_time; /* ns */
 	uint32_t events;	     /* bits 1 << enum pdn_event; 0: all */
-	bool failed;
+	bool failed, stale;
 };
 
 /* Each parses an option's value; false after one line that says which values are accepted. */
@@ -25,7 +25,13 @@ bool filter_events(struct filter *filter, const char *text);
 
 bool filter_wants(const struct filter *filter, const struct event *event);
 
-/* Whether an event reports a failure. */
+/*
+ * Whether an event is about a registration that is stale: its memory was freed while it was in use,
+ * or its free was noticed too late.
+ */
+bool event_stale(const struct event *event);
+
+/* Whether an event reports a failure, or that something is stale. */
 bool event_failed(const struct event *event);
 
 #endif

@@ -15,6 +15,9 @@ struct format {
 /* Print whole call stacks, not only the caller. */
 extern bool format_stacks;
 
+/* Writes an event's flags as members of a JSON object, each behind a comma (format_json.c). */
+char *json_flags(char *at, unsigned flags);
+
 extern const struct format format_text, format_json, format_chrome;
 
 #endif

@@ -4,6 +4,7 @@
  * for each thread, and counters: the pinned bytes of each process, and the BAR1 space that pins
  * take on each of its devices. Times are in microseconds.
  */
+#include "tools/dump/filter.h"
 #include "tools/dump/format.h"
 
 #include <stdio.h>
@@ -20,7 +21,7 @@ enum { DEVICES = 64 };
 
 /* The counters of one file. */
 struct counted {
-	uint64_t bytes, bar[DEVICES];
+	uint64_t bytes, kept, bar[DEVICES]; /* kept: still pinned after their free */
 };
 
 static struct regions regions;
@@ -145,6 +146,10 @@ static void change(const struct event *event, const struct region *region, bool 
 	of->bytes += more ? region->size : -region->size;
 	of->bar[device] += more ? region->pin_size : -region->pin_size;
 	snprintf(name, sizeof(name), "GPU %u: BAR", device);
+	if (region->freed && !more) {
+		of->kept -= region->pin_size;
+		print_counter(event, "freed but pinned", of->kept);
+	}
 	print_counter(event, "pinned", of->bytes);
 	print_counter(event, name, of->bar[device]);
 }
@@ -158,6 +163,11 @@ static void count_region(const struct event *event)
 	if (region && (record->event == PDN_EV_UNPIN || record->event == PDN_EV_PIN)) {
 		change(event, region, false);
 		regions_remove(&regions, region);
+	}
+	if (region && !region->freed && record->event == PDN_EV_INVALIDATE && event_stale(event)) {
+		region->freed = true;
+		counted[event->file->index].kept += region->pin_size;
+		print_counter(event, "freed but pinned", counted[event->file->index].kept);
 	}
 	if (record->event != PDN_EV_PIN)
 		return;
@@ -186,6 +196,7 @@ static char *put_arguments(char *at, const struct event *event)
 		at = put_text(put_text(at, ",\"reason\":\""), reason_name(record->reason));
 		*at++ = '"';
 	}
+	at = json_flags(at, record->flags);
 	if (record->event == PDN_EV_LOST)
 		at = put_decimal(put_text(at, ",\"count\":"), record->lost);
 	if (record->text)
@@ -207,6 +218,20 @@ static char *put_name(char *at, const struct event *event)
 	return name ? json_quoted(at, name, strnlen(name, 200)) : put_text(at, "\"(unknown)\"");
 }
 
+/* A line across the tracks of the process, which people find among thousands of events. */
+static void mark_stale(const struct event *event)
+{
+	bool missed = event->record.flags & PDN_TRACE_MISSED;
+	char *at = begin_object(out_reserve());
+
+	at = put_text(at, "{\"ph\":\"i\",\"s\":\"p\",\"cname\":\"terrible\",\"name\":\"");
+	at = put_text(at, missed ? "missed invalidation" : "stale registration");
+	at = put_micro(put_text(at, "\",\"cat\":\"stale\",\"ts\":"), event->ts);
+	at = put_arguments(put_who(at, event), event);
+	*at++ = '}';
+	out_commit(at);
+}
+
 static void print_event(const struct event *event)
 {
 	enum pdn_event kind = event->record.event;
@@ -225,6 +250,8 @@ static void print_event(const struct event *event)
 	at = put_arguments(put_who(at, event), event);
 	*at++ = '}';
 	out_commit(at);
+	if (kind == PDN_EV_INVALIDATE && event_stale(event))
+		mark_stale(event);
 	if (event->record.fields & PDN_HAS_REGION && event->record.result == 0)
 		count_region(event);
 }

@@ -59,7 +59,7 @@ static char *put_result(char *at, const struct event *event)
 	return at;
 }
 
-static char *put_flags(char *at, unsigned flags)
+char *json_flags(char *at, unsigned flags)
 {
 	if (flags & PDN_TRACE_IN_USE)
 		at = put_text(at, ",\"in_use\":true");
@@ -210,7 +210,7 @@ static void print_event(const struct event *event)
 		else if (record->fields & PDN_HAS_EXTRA)
 			at = put_address(at, ",\"extra\":", record->extra);
 		at = put_region(at, record);
-		at = put_flags(at, record->flags);
+		at = json_flags(at, record->flags);
 		if (record->text && !record_is_note(record))
 			at = json_quoted(put_text(at, ",\"text\":"), record->text,
 					 record->text_length);

@@ -7,6 +7,7 @@
 
 #include "tools/dump/filter.h"
 #include "tools/ui/names.h"
+#include "tools/base/memory.h"
 #include "tools/base/out.h"
 #include "tools/trace/symbols.h"
 
@@ -40,11 +41,14 @@ static void print_command(const struct trace_file *file)
 
 static void print_heading(const struct reader *reader)
 {
-	char *at;
+	char *left_out = reader_left_out(reader), *at;
 
 	several = reader_files(reader) > 1;
 	for (unsigned i = 0; i < reader_files(reader); i++)
 		print_command(reader_file(reader, i));
+	if (left_out)
+		out_print("# older runs, left out: %s\n", left_out);
+	release(left_out);
 	at = out_reserve();
 	at = put_text(at, out_bold());
 	*at++ = '#';

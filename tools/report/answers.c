@@ -28,15 +28,30 @@ static void print_line(const char *what, enum gravity gravity, const char *text)
 	out_commit(at);
 }
 
-static void print_count(const char *what, uint64_t count, enum gravity gravity, const char *more)
+const char *report_none(const struct tally *tally, uint64_t events)
 {
+	if ((tally->recorded & events) == events)
+		return tally->incomplete ? "none in what was recorded" : NULL;
+	return (tally->recorded_by_some & events) == events ? "not recorded in every process"
+							    : "not recorded";
+}
+
+/* `events`: those from which this is counted. */
+static void print_count(const struct tally *tally, const char *what, uint64_t events,
+			uint64_t count, enum gravity gravity, const char *more)
+{
+	const char *none = report_none(tally, events);
 	char text[400];
 
-	if (!count)
-		snprintf(text, sizeof(text), "%snone%s", out_green(), out_plain());
-	else
+	if (count) {
 		snprintf(text, sizeof(text), "%s%s", count_text(count).text, more);
-	print_line(what, count ? gravity : FACT, text);
+		print_line(what, gravity, text);
+	} else if (none) {
+		print_line(what, NOTE, none);
+	} else {
+		snprintf(text, sizeof(text), "%snone%s", out_green(), out_plain());
+		print_line(what, FACT, text);
+	}
 }
 
 static uint64_t longest_kept(const struct findings *freed, uint64_t span)
@@ -67,44 +82,70 @@ static void print_in_order(const struct tally *tally)
 			 count_text(tally->reused.count).text);
 	snprintf(more, sizeof(more), ": while in use, for up to %s%s",
 		 duration_text(longest_kept(&tally->ordered, tally->span)).text, reused);
-	print_count("Freed in stream order", tally->ordered_count, NOTE, more);
+	print_count(tally, "Freed in stream order", EVENT_BIT(INVALIDATE), tally->ordered_count,
+		    NOTE, more);
+}
+
+static void print_unfreed(const struct tally *tally)
+{
+	const struct unfreed *unfreed = &tally->allocations.unfreed;
+	char more[200], cut_off[80] = "";
+
+	if (unfreed->cut_off)
+		snprintf(cut_off, sizeof(cut_off), "; %s in a trace without end mark",
+			 count_text(unfreed->cut_off).text);
+	snprintf(more, sizeof(more), ", %s: never freed%s", bytes_text(unfreed->bytes).text,
+		 cut_off);
+	print_count(tally, "Unfreed at the end", EVENT_BIT(CALL), unfreed->count, NOTE, more);
+}
+
+static void print_freed_early(const struct tally *tally)
+{
+	const struct holders *holders = &tally->holders;
+	char more[300];
+
+	snprintf(more, sizeof(more), ": freed while in use; up to %s kept for %s",
+		 bytes_text(tally->kept_peak).text,
+		 duration_text(longest_kept(&tally->freed, tally->span)).text);
+	print_count(tally, "Stale registrations", EVENT_BIT(INVALIDATE), tally->freed_count, WRONG,
+		    more);
+	print_in_order(tally);
+	snprintf(more, sizeof(more), ": not dropped before the free; %s",
+		 bytes_text(holders->held_bytes).text);
+	print_count(tally, "Held registrations", EVENT_BIT(HELD), holders->held, WRONG, more);
+	if (holders->registrations_revoked)
+		print_count(tally, "Revoked registrations", EVENT_BIT(HOLDER),
+			    holders->registrations_revoked, NOTE, ": deregistered before a free");
+	snprintf(more, sizeof(more), ": freed while its dma-buf was open; %s",
+		 bytes_text(holders->outlived_bytes).text);
+	print_count(tally, "Stale exports", EVENT_BIT(OUTLIVED), holders->outlived_all, WRONG,
+		    more);
+	if (holders->outlived_ordered)
+		print_count(tally, "Exports in use", EVENT_BIT(OUTLIVED), holders->outlived_ordered,
+			    NOTE, ": freed in stream order, dma-buf open");
 }
 
 static void print_problems(const struct tally *tally)
 {
 	char more[300];
 
-	snprintf(more, sizeof(more), ": memory freed while in use; up to %s kept, for up to %s",
-		 bytes_text(tally->kept_peak).text,
-		 duration_text(longest_kept(&tally->freed, tally->span)).text);
-	print_count("Stale registrations", tally->freed_count, WRONG, more);
-	print_in_order(tally);
-	snprintf(more, sizeof(more), ": the program held them when it freed their memory; %s",
-		 bytes_text(tally->holders.held_bytes).text);
-	print_count("Held registrations", tally->holders.held, WRONG, more);
-	if (tally->holders.registrations_revoked)
-		print_count("Revoked registrations", tally->holders.registrations_revoked, NOTE,
-			    ": deregistered before a free while the program still had them");
-	snprintf(more, sizeof(more),
-		 ": memory freed while the program had a dma-buf of it open; %s",
-		 bytes_text(tally->holders.outlived_bytes).text);
-	print_count("Stale exports", tally->holders.outlived_all, WRONG, more);
-	if (tally->holders.outlived_ordered)
-		print_count("Exports in use", tally->holders.outlived_ordered, NOTE,
-			    ": memory freed in stream order while a dma-buf was open");
-	print_count("Missed invalidations", tally->missed_count, WRONG,
-		    ": frees that pindown noticed too late");
+	print_freed_early(tally);
+	print_count(tally, "Missed invalidations", EVENT_BIT(INVALIDATE), tally->missed_count,
+		    WRONG, ": frees that pindown noticed too late");
 	snprintf(more, sizeof(more), ": freed, but still pinned at the end; %s",
 		 bytes_text(tally->left_freed_bytes).text);
-	print_count("Leaks", tally->left_freed, WRONG, more);
+	print_count(tally, "Leaked pins", EVENT_BIT(PIN) | EVENT_BIT(UNPIN) | EVENT_BIT(INVALIDATE),
+		    tally->left_freed, WRONG, more);
 	snprintf(more, sizeof(more), ", %s", bytes_text(tally->left.bytes).text);
-	print_count("Still pinned at the end", tally->left_count, NOTE, more);
-	print_count("Failed calls", tally->calls_failed, NOTE, "");
-	print_count("Failed pins", tally->all.failed, WRONG, "");
-	print_count("Errors", tally->events_of[PDN_EV_ERROR], WRONG,
-		    ": pindown dump --event error shows them");
-	print_count("Lost events", tally->lost, WRONG,
-		    ": there was no space for them in the trace");
+	print_count(tally, "Still pinned at the end", EVENT_BIT(PIN) | EVENT_BIT(UNPIN),
+		    tally->left_count, NOTE, more);
+	print_unfreed(tally);
+	print_count(tally, "Failed calls", EVENT_BIT(CALL), tally->calls_failed, NOTE, "");
+	print_count(tally, "Failed pins", EVENT_BIT(PIN), tally->all.failed, WRONG, "");
+	print_count(tally, "Errors", EVENT_BIT(ERROR), tally->events_of[PDN_EV_ERROR], WRONG,
+		    ": see pindown dump --event error");
+	print_count(tally, "Lost events", 0, tally->lost, WRONG,
+		    ": the trace had no space for them");
 }
 
 static void print_costs(const struct tally *tally)
@@ -124,7 +165,7 @@ static void print_costs(const struct tally *tally)
 		print_line("Time in pins", FACT, text);
 	}
 	if (all->evictions)
-		print_count("Evictions", all->evictions, NOTE,
+		print_count(tally, "Evictions", EVENT_BIT(EVICT), all->evictions, NOTE,
 			    ": regions unpinned to make space for others");
 	if (tally->sites.count) {
 		const struct site *site = &tally->sites.list[0];
@@ -142,11 +183,42 @@ static void print_costs(const struct tally *tally)
 	}
 }
 
+const char report_definitions[] =
+	"Stale: a region of the cache was in use, by pindown_get or a registration, when "
+	"its memory was freed. Held: of these, registrations (an ibv_mr) that the program "
+	"had not dropped; PINDOWN_HELD decides about them. A region that pindown_get holds "
+	"stays pinned until pindown_put in any case.";
+
+/* The two are easily confused, so they are told apart where either of them occurs. */
+bool report_defines(const struct tally *tally)
+{
+	return tally->freed_count || tally->holders.held || tally->ordered_count;
+}
+
+static void print_definitions(void)
+{
+	enum { COLUMNS = 78 };
+	const char *at = report_definitions;
+
+	out_print("\n");
+	while (*at) {
+		size_t length = strlen(at);
+
+		if (length > COLUMNS)
+			for (length = COLUMNS; at[length] != ' ';)
+				length--;
+		out_print("  %s%.*s%s\n", out_dim(), (int)length, at, out_plain());
+		at += length + (at[length] == ' ');
+	}
+}
+
 void report_answers(const struct tally *tally)
 {
 	report_heading("Answers");
 	print_problems(tally);
 	print_costs(tally);
+	if (report_defines(tally))
+		print_definitions();
 }
 
 bool report_is_bad(const struct tally *tally)
@@ -157,12 +229,7 @@ bool report_is_bad(const struct tally *tally)
 
 /* ---- lists of regions ----------------------------------------------------------------------- */
 
-/*
- * Prints the call chain, so that the caller's purpose shows too; "as above" if the row before has
- * it.
- */
-static void print_who(const struct trace_file *file, const char *what, uint32_t stack,
-		      bool as_above)
+void report_who(const struct trace_file *file, const char *what, uint32_t stack, bool as_above)
 {
 	enum { MAX_CHAIN = 8 };
 	struct place places[MAX_CHAIN];
@@ -190,31 +257,31 @@ static void print_finding(const struct reader *reader, const struct finding *fin
 	char number[24];
 
 	*put_hex(number, region->addr) = '\0';
-	at = put_left(put_text(at, "  "), number, 18);
-	at = put_right(at, bytes_text(region->size).text, 11);
-	at = put_decimal_right(at, region->number, 9);
+	at = put_left(put_text(at, "  "), number, 15);
+	at = put_right(at, bytes_text(region->size).text, 9);
+	at = put_decimal_right(at, region->number, 8);
 	if (region->device >= 0)
-		at = put_decimal_right(at, (uint64_t)region->device, 8);
+		at = put_decimal_right(at, (uint64_t)region->device, 7);
 	else
-		at = put_right(at, "-", 8);
-	at = put_right(at, duration_text(region->pinned_at).text, 11);
-	at = put_right(at, region->freed ? duration_text(region->freed_at).text : "-", 11);
+		at = put_right(at, "-", 7);
+	at = put_right(at, duration_text(region->pinned_at).text, 10);
+	at = put_right(at, region->freed ? duration_text(region->freed_at).text : "-", 10);
 	if (freed)
 		at = put_right(at,
 			       finding->until == UINT64_MAX ? "never"
 							    : duration_text(finding->until).text,
-			       11);
+			       10);
 	if (reader_files(reader) > 1)
-		at = put_decimal_right(at, file->header.pid, 9);
+		at = put_decimal_right(at, file->header.pid, 8);
 	*at++ = '\n';
 	out_commit(at);
-	print_who(file, "pinned by", region->pin_stack,
-		  other && other->pin_stack == region->pin_stack);
-	print_who(file, "freed by", region->freed_stack,
-		  other && other->freed_stack == region->freed_stack);
+	report_who(file, "pinned by", region->pin_stack,
+		   other && other->pin_stack == region->pin_stack);
+	report_who(file, "freed by", region->freed_stack,
+		   other && other->freed_stack == region->freed_stack);
 	if (freed)
-		print_who(file, "unpinned by", region->unpin_stack,
-			  other && other->unpin_stack == region->unpin_stack);
+		report_who(file, "unpinned by", region->unpin_stack,
+			   other && other->unpin_stack == region->unpin_stack);
 }
 
 static void print_findings(const struct reader *reader, const struct findings *findings,
@@ -228,10 +295,9 @@ static void print_findings(const struct reader *reader, const struct findings *f
 	if (!wishes->all && shown > SHORT_LIST)
 		shown = SHORT_LIST;
 	report_heading(heading);
-	out_print(
-		"  %saddress                  size   region  device  pinned at   freed at%s%s%s\n",
-		out_dim(), freed ? "   unpinned" : "", reader_files(reader) > 1 ? "      pid" : "",
-		out_plain());
+	out_print("  %saddress             size  region device pinned at  freed at%s%s%s\n",
+		  out_dim(), freed ? "  unpinned" : "", reader_files(reader) > 1 ? "     pid" : "",
+		  out_plain());
 	for (unsigned i = 0; i < shown; i++)
 		print_finding(reader, &findings->list[i], i ? &findings->list[i - 1] : NULL, freed);
 	if (shown < count)
@@ -258,11 +324,11 @@ static void print_site(const struct site *site)
 {
 	char *at = out_reserve();
 
-	at = put_right(put_text(at, "  "), duration_text(site->ns).text, 9);
-	at = put_right(at, count_text(site->count).text, 13);
-	at = put_right(at, duration_text(site->ns / site->count).text, 10);
+	at = put_right(put_text(at, " "), duration_text(site->ns).text, 8);
+	at = put_right(at, count_text(site->count).text, 10);
+	at = put_right(at, duration_text(site->ns / site->count).text, 8);
 	at = put_text(at, "  ");
-	at = put_left(at, strlen(site->what) < 200 ? site->what : "(name too long)", 24);
+	at = put_left(at, strlen(site->what) < 200 ? site->what : "(name too long)", 22);
 	at = put_text(put_text(at, " "), site->caller);
 	*at++ = '\n';
 	out_commit(at);
@@ -277,8 +343,8 @@ void report_sites(const struct tally *tally, const struct report_wishes *wishes)
 	if (!wishes->all && shown > SHORT_LIST)
 		shown = SHORT_LIST;
 	report_heading("Call sites");
-	out_print("  %s    total        count      mean  call                     called by%s\n",
-		  out_dim(), out_plain());
+	out_print("  %s  total     count    mean  call                   called by%s\n", out_dim(),
+		  out_plain());
 	for (unsigned i = 0; i < shown; i++)
 		print_site(&tally->sites.list[i]);
 	if (shown < count)

@@ -51,9 +51,13 @@ static void print_figures(const struct tally *one, const struct tally *other)
 	print_row("freed in stream order, in use", one->ordered_count, other->ordered_count,
 		  count_text, false);
 	print_row("missed invalidations", one->missed_count, other->missed_count, count_text, true);
-	print_row("leaks", one->left_freed, other->left_freed, count_text, true);
+	print_row("leaked pins", one->left_freed, other->left_freed, count_text, true);
 	print_row("freed memory kept, maximum", one->kept_peak, other->kept_peak, bytes_text, true);
 	print_row("still pinned at the end", one->left.bytes, other->left.bytes, bytes_text, true);
+	print_row("unfreed at the end", one->allocations.unfreed.bytes,
+		  other->allocations.unfreed.bytes, bytes_text, true);
+	print_row("allocated at the peak", one->allocations.peak, other->allocations.peak,
+		  bytes_text, false);
 	print_row("failed calls", one->calls_failed, other->calls_failed, count_text, true);
 	print_row("failed pins", a->failed, b->failed, count_text, true);
 	print_row("lost events", one->lost, other->lost, count_text, true);

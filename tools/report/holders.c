@@ -164,14 +164,14 @@ static void print_consumer(const struct consumer *consumer)
 {
 	char *at = out_reserve();
 
-	at = put_left(put_text(at, "  "), *consumer->name ? consumer->name : "-", 16);
+	at = put_left(put_text(at, "  "), *consumer->name ? consumer->name : "-", 12);
 	at = put_right(at, count_text(consumer->made).text, 10);
-	at = put_right(at, count_text(consumer->failed).text, 10);
+	at = put_right(at, count_text(consumer->failed).text, 8);
 	at = put_right(at, count_text(consumer->destroyed).text, 11);
-	at = put_right(at, count_text(consumer->revoked).text, 10);
-	at = put_right(at, count_text(consumer->held).text, 10);
-	at = put_right(at, count_text(consumer->held_regions).text, 11);
-	at = put_right(at, bytes_text(consumer->held_bytes).text, 12);
+	at = put_right(at, count_text(consumer->revoked).text, 9);
+	at = put_right(at, count_text(consumer->held).text, 8);
+	at = put_right(at, count_text(consumer->held_regions).text, 9);
+	at = put_right(at, bytes_text(consumer->held_bytes).text, 10);
 	*at++ = '\n';
 	out_commit(at);
 }
@@ -183,8 +183,8 @@ static void print_consumers(const struct holders *holders, unsigned max)
 	if (!shown)
 		return;
 	out_print("\n%sRegistrations%s\n", out_bold(), out_plain());
-	out_print("  %sconsumer              made    failed  destroyed   revoked      held    in "
-		  "regions       bytes%s\n",
+	out_print("  %sconsumer          made  failed  destroyed  revoked    held  regions"
+		  "     bytes%s\n",
 		  out_dim(), out_plain());
 	for (unsigned i = 0; i < shown; i++)
 		print_consumer(&holders->consumers[i]);
@@ -192,7 +192,7 @@ static void print_consumers(const struct holders *holders, unsigned max)
 		out_print("  and %u more (--all shows them)\n", holders->consumer_count - shown);
 }
 
-static const char *state_of(const struct outlived *outlived)
+const char *outlived_state(const struct outlived *outlived)
 {
 	if (outlived->imported)
 		return outlived->open ? "open, registered" : "registered";
@@ -207,20 +207,22 @@ static void print_outlived(const struct outlived *outlived, const struct reader 
 	char number[24];
 
 	*put_hex(number, outlived->addr) = '\0';
-	at = put_left(put_text(at, "  "), number, 16);
-	at = put_right(at, bytes_text(outlived->size).text, 11);
+	at = put_left(put_text(at, "  "), number, 15);
+	at = put_right(at, bytes_text(outlived->size).text, 9);
 	at = put_right(at, made->tid ? duration_text(made->ts).text : "-", 12);
 	if (made->tid)
-		at = put_decimal_right(at, made->tid, 9);
+		at = put_decimal_right(at, made->tid, 8);
 	else
-		at = put_right(at, "-", 9);
-	at = put_right(at, duration_text(outlived->ts).text, 11);
-	at = put_decimal_right(at, outlived->tid, 9);
-	at = put_decimal_right(at, outlived->fd, 7);
-	at = put_left(put_text(at, "  "), state_of(outlived), 18);
+		at = put_right(at, "-", 8);
+	at = put_right(at, duration_text(outlived->ts).text, 10);
+	at = put_decimal_right(at, outlived->tid, 8);
+	at = put_decimal_right(at, outlived->fd, 6);
 	if (reader_files(reader) > 1)
 		at = put_decimal_right(at, file->header.pid, 8);
-	at = put_maker(put_text(at, "  "), file, made->stack);
+	at = put_text(put_text(at, "\n      "), out_dim());
+	at = put_text(put_text(at, "exported by  "), out_plain());
+	at = put_maker(at, file, made->stack);
+	at = put_text(put_text(at, "; then "), outlived_state(outlived));
 	*at++ = '\n';
 	out_commit(at);
 }
@@ -234,10 +236,8 @@ static void print_all_outlived(const struct holders *holders, const struct reade
 		return;
 	out_print("\n%sFreed while the program had a dma-buf of it open%s\n", out_bold(),
 		  out_plain());
-	out_print(
-		"  %saddress                size exported at   thread   freed at   thread     fd  "
-		"then              %s  exported by%s\n",
-		out_dim(), reader_files(reader) > 1 ? "     pid" : "", out_plain());
+	out_print("  %saddress             size exported at  thread  freed at  thread    fd%s%s\n",
+		  out_dim(), reader_files(reader) > 1 ? "     pid" : "", out_plain());
 	for (unsigned i = 0; i < shown; i++)
 		print_outlived(&holders->outlived[i], reader);
 	if (shown < holders->outlived_all)

@@ -69,6 +69,10 @@ void holders_print(const struct holders *holders, const struct reader *reader, u
 void registrations_count(struct holders *holders, const struct event *event);
 void registrations_print(const struct holders *holders, const struct reader *reader, unsigned max);
 
+/* What became of it: "kept", "open" and so on. */
+const char *registration_fate(const struct registration *registration);
+const char *outlived_state(const struct outlived *outlived);
+
 /* The code that a stack's caller is in, its library first. */
 char *put_maker(char *at, const struct trace_file *file, uint32_t stack);
 

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "tools/report/html_sections.h"
+#include "tools/report/html_tables.h"
 #include "tools/report/report.h"
 #include "tools/trace/symbols.h"
 
@@ -118,19 +120,11 @@ static void put_head(FILE *page, const struct reader *reader)
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-static void put_answer(FILE *page, const char *class, const char *value, const char *what,
-		       const char *more)
-{
-	fprintf(page, "<div class=\"answer %s\"><em>%s</em><b>%s</b><span>", class, what, value);
-	html_text(page, more);
-	fputs("</span></div>\n", page);
-}
-
 static void put_count(FILE *page, const char *what, uint64_t count, const char *bad,
 		      const char *more)
 {
-	put_answer(page, count ? bad : "good", count ? count_text(count).text : "none", what,
-		   count ? more : "");
+	html_answer(page, count ? bad : "good", what, count ? count_text(count).text : "none",
+		    count ? more : "");
 }
 
 static void put_answers(FILE *page, const struct tally *tally)
@@ -141,81 +135,47 @@ static void put_answers(FILE *page, const struct tally *tally)
 	fputs("<div class=\"answers\">\n", page);
 	snprintf(more, sizeof(more), "memory freed while in use, up to %s kept",
 		 bytes_text(tally->kept_peak).text);
-	put_count(page, "Stale registrations", tally->freed_count, "bad", more);
+	html_counted(page, tally, "Stale registrations", EVENT_BIT(INVALIDATE), tally->freed_count,
+		     "bad", more);
 	if (tally->ordered_count)
 		put_count(page, "Freed in stream order", tally->ordered_count, "note",
 			  "while in use");
-	put_count(page, "Missed invalidations", tally->missed_count, "bad",
-		  "frees that pindown noticed too late");
+	html_holder_answers(page, tally);
+	html_counted(page, tally, "Missed invalidations", EVENT_BIT(INVALIDATE),
+		     tally->missed_count, "bad", "frees that pindown noticed too late");
 	snprintf(more, sizeof(more), "freed, but still pinned at the end: %s",
 		 bytes_text(tally->left_freed_bytes).text);
-	put_count(page, "Leaks", tally->left_freed, "bad", more);
-	put_count(page, "Still pinned at the end", tally->left_count, "note",
-		  bytes_text(tally->left.bytes).text);
-	put_count(page, "Failed calls", tally->calls_failed, "note", "");
-	put_count(page, "Failed pins", tally->all.failed, "bad", "");
-	put_count(page, "Errors", tally->events_of[PDN_EV_ERROR], "bad",
-		  "pindown dump --event error shows them");
+	html_counted(page, tally, "Leaked pins",
+		     EVENT_BIT(PIN) | EVENT_BIT(UNPIN) | EVENT_BIT(INVALIDATE), tally->left_freed,
+		     "bad", more);
+	html_counted(page, tally, "Still pinned at the end", EVENT_BIT(PIN) | EVENT_BIT(UNPIN),
+		     tally->left_count, "note", bytes_text(tally->left.bytes).text);
+	html_memory_answers(page, tally);
+	html_counted(page, tally, "Failed calls", EVENT_BIT(CALL), tally->calls_failed, "note", "");
+	html_counted(page, tally, "Failed pins", EVENT_BIT(PIN), tally->all.failed, "bad", "");
+	html_counted(page, tally, "Errors", EVENT_BIT(ERROR), tally->events_of[PDN_EV_ERROR], "bad",
+		     "pindown dump --event error shows them");
 	put_count(page, "Lost events", tally->lost, "bad",
 		  "there was no space for them in the trace");
 	snprintf(value, sizeof(value), gets ? "%.2f %%" : "–",
 		 gets ? 100.0 * (double)hits / (double)gets : 0.0);
 	snprintf(more, sizeof(more), "of %s gets", count_text(gets).text);
-	put_answer(page, "", value, "Hit ratio", more);
+	html_answer(page, "", "Hit ratio", value, more);
 	snprintf(more, sizeof(more), "in %s pins",
 		 count_text(tally->all.pins + tally->all.failed).text);
-	put_answer(page, "", duration_text(tally->all.ns).text, "Time in pins", more);
+	html_answer(page, "", "Time in pins", duration_text(tally->all.ns).text, more);
 	snprintf(more, sizeof(more), "at %s; maximum %s regions",
 		 duration_text(tally->all.peak_at).text, count_text(tally->all.peak_regions).text);
-	put_answer(page, "", bytes_text(tally->all.peak_bytes).text, "Pinned at the peak", more);
+	html_answer(page, "", "Pinned at the peak", bytes_text(tally->all.peak_bytes).text, more);
 	put_count(page, "Evictions", tally->all.evictions, "note", "to make space for others");
 	fputs("</div>\n", page);
 }
 
 /* ---- tables --------------------------------------------------------------------------------- */
 
-/* `columns`: names, NULL at the end; "#" before a name marks a column of numbers. */
-static void begin_table(FILE *page, const char *title, const char *const *columns)
-{
-	fprintf(page, "<h2>%s</h2>\n<div class=\"wide\"><table>\n<thead><tr>", title);
-	for (; *columns; columns++)
-		fprintf(page, "<th%s>%s</th>", **columns == '#' ? " class=\"n\"" : "",
-			*columns + (**columns == '#'));
-	fputs("</tr></thead>\n<tbody>\n", page);
-}
-
-static void end_table(FILE *page, uint64_t shown, uint64_t count)
-{
-	fputs("</tbody></table></div>\n", page);
-	if (shown < count)
-		fprintf(page, "<p class=\"dim\">and %s more</p>\n", count_text(count - shown).text);
-}
-
-static void put_number(FILE *page, uint64_t value, const char *text)
-{
-	fprintf(page, "<td class=\"n\" data-v=\"%llu\">%s</td>", (unsigned long long)value, text);
-}
-
-static void put_ns(FILE *page, uint64_t ns)
-{
-	put_number(page, ns, duration_text(ns).text);
-}
-
-static void put_many(FILE *page, uint64_t count)
-{
-	put_number(page, count, count_text(count).text);
-}
-
 static void put_process_number(FILE *page, const struct trace_file *file)
 {
 	fprintf(page, "<td class=\"n\">%u</td>", file->header.pid);
-}
-
-static void put_words(FILE *page, const char *text)
-{
-	fputs("<td class=\"w\">", page);
-	html_text(page, text);
-	fputs("</td>", page);
 }
 
 /* A call stack: its first line, and the others folded unless `open`. */
@@ -227,7 +187,7 @@ static void put_who(FILE *page, const struct trace_file *file, uint32_t stack, b
 	char text[PLACE_TEXT_SIZE];
 
 	if (count <= 1) {
-		put_words(page, count ? place_text(&places[0], text) : "–");
+		html_words(page, count ? place_text(&places[0], text) : "–");
 		return;
 	}
 	fprintf(page, "<td class=\"w\"><details%s><summary>", open ? " open" : "");
@@ -247,16 +207,17 @@ static void put_finding(FILE *page, const struct reader *reader, const struct fi
 	const struct trace_file *file = reader_file(reader, region->file);
 
 	fprintf(page, "<tr><td class=\"a\">%#llx</td>", (unsigned long long)region->addr);
-	put_number(page, region->size, bytes_text(region->size).text);
-	put_number(page, (uint64_t)(region->device + 1),
-		   region->device < 0 ? "–" : count_text((uint64_t)region->device).text);
-	put_ns(page, region->pinned_at);
-	put_number(page, region->freed ? region->freed_at : UINT64_MAX,
-		   region->freed ? duration_text(region->freed_at).text : "–");
-	put_number(page, finding->until,
-		   finding->until == UINT64_MAX ? "never" : duration_text(finding->until).text);
+	html_number(page, region->size, bytes_text(region->size).text);
+	html_number(page, (uint64_t)(region->device + 1),
+		    region->device < 0 ? "–" : count_text((uint64_t)region->device).text);
+	html_ns(page, region->pinned_at);
+	html_number(page, region->freed ? region->freed_at : UINT64_MAX,
+		    region->freed ? duration_text(region->freed_at).text : "–");
+	html_number(page, finding->until,
+		    finding->until == UINT64_MAX ? "never" : duration_text(finding->until).text);
 	put_who(page, file, region->pin_stack, open);
 	put_who(page, file, region->freed_stack, open);
+	put_who(page, file, region->unpin_stack, open);
 	put_process_number(page, file);
 	fputs("</tr>\n", page);
 }
@@ -265,16 +226,16 @@ static void put_findings(FILE *page, const char *title, const struct reader *rea
 			 const struct findings *findings, uint64_t count, bool open)
 {
 	static const char *const columns[] = {
-		"address",	"#size",     "#device",	 "#pinned at", "#freed at",
-		"#unpinned at", "pinned by", "freed by", "#process",   NULL};
+		"address",   "#size",	 "#device",	"#pinned at", "#freed at", "#unpinned at",
+		"pinned by", "freed by", "unpinned by", "#process",   NULL};
 	unsigned shown = findings->count < MAX_ROWS ? findings->count : MAX_ROWS;
 
 	if (!shown)
 		return;
-	begin_table(page, title, columns);
+	html_begin_table(page, title, columns);
 	for (unsigned i = 0; i < shown; i++)
 		put_finding(page, reader, &findings->list[i], open);
-	end_table(page, shown, count);
+	html_end_table(page, shown, count);
 }
 
 static void put_sites(FILE *page, const struct sites *sites)
@@ -285,20 +246,20 @@ static void put_sites(FILE *page, const struct sites *sites)
 
 	if (!shown)
 		return;
-	begin_table(page, "Call sites", columns);
+	html_begin_table(page, "Call sites", columns);
 	for (unsigned i = 0; i < shown; i++) {
 		const struct site *site = &sites->list[i];
 
 		fputs("<tr>", page);
-		put_words(page, site->caller);
-		put_words(page, site->what);
-		put_ns(page, site->ns);
-		put_many(page, site->count);
-		put_ns(page, site->ns / site->count);
-		put_many(page, site->failed);
+		html_words(page, site->caller);
+		html_words(page, site->what);
+		html_ns(page, site->ns);
+		html_count(page, site->count);
+		html_ns(page, site->ns / site->count);
+		html_count(page, site->failed);
 		fputs("</tr>\n", page);
 	}
-	end_table(page, shown, sites->count);
+	html_end_table(page, shown, sites->count);
 }
 
 static void put_calls(FILE *page, const struct tally *tally)
@@ -307,20 +268,20 @@ static void put_calls(FILE *page, const struct tally *tally)
 					      "#mean", "#max",	 NULL};
 	unsigned shown = tally->call_count < MAX_ROWS ? tally->call_count : MAX_ROWS;
 
-	begin_table(page, "Calls", columns);
+	html_begin_table(page, "Calls", columns);
 	for (unsigned i = 0; i < shown; i++) {
 		const struct call_tally *call = &tally->calls[i];
 
 		fputs("<tr>", page);
-		put_words(page, call->name);
-		put_many(page, call->count);
-		put_many(page, call->failed);
-		put_ns(page, call->ns);
-		put_ns(page, call->ns / call->count);
-		put_ns(page, call->max_ns);
+		html_words(page, call->name);
+		html_count(page, call->count);
+		html_count(page, call->failed);
+		html_ns(page, call->ns);
+		html_ns(page, call->ns / call->count);
+		html_ns(page, call->max_ns);
 		fputs("</tr>\n", page);
 	}
-	end_table(page, shown, tally->call_count);
+	html_end_table(page, shown, tally->call_count);
 }
 
 static void put_devices(FILE *page, const struct tally *tally)
@@ -330,23 +291,23 @@ static void put_devices(FILE *page, const struct tally *tally)
 
 	if (!tally->all.pins && !tally->all.failed)
 		return;
-	begin_table(page, "Devices", columns);
+	html_begin_table(page, "Devices", columns);
 	for (unsigned i = 0; i <= DEVICES; i++) {
 		const struct pin_tally *device = &tally->device[i];
 
 		if (!device->seen)
 			continue;
 		fputs("<tr>", page);
-		put_number(page, i, i < DEVICES ? count_text(i).text : "–");
-		put_many(page, device->pins);
-		put_many(page, device->failed);
-		put_many(page, device->unpins);
-		put_many(page, device->evictions);
-		put_number(page, device->peak_bytes, bytes_text(device->peak_bytes).text);
-		put_number(page, device->bytes, bytes_text(device->bytes).text);
+		html_number(page, i, i < DEVICES ? count_text(i).text : "–");
+		html_count(page, device->pins);
+		html_count(page, device->failed);
+		html_count(page, device->unpins);
+		html_count(page, device->evictions);
+		html_number(page, device->peak_bytes, bytes_text(device->peak_bytes).text);
+		html_number(page, device->bytes, bytes_text(device->bytes).text);
 		fputs("</tr>\n", page);
 	}
-	end_table(page, 0, 0);
+	html_end_table(page, 0, 0);
 }
 
 static void put_processes(FILE *page, const struct reader *reader)
@@ -357,7 +318,7 @@ static void put_processes(FILE *page, const struct reader *reader)
 
 	if (count < 2)
 		return;
-	begin_table(page, "Processes", columns);
+	html_begin_table(page, "Processes", columns);
 	for (unsigned i = 0; i < shown; i++) {
 		const struct trace_file *file = reader_file(reader, i);
 
@@ -366,10 +327,10 @@ static void put_processes(FILE *page, const struct reader *reader)
 		fputs("<td class=\"w\">", page);
 		put_command(page, file);
 		fputs("</td>", page);
-		put_ns(page, file_span(file));
+		html_ns(page, file_span(file));
 		fputs("</tr>\n", page);
 	}
-	end_table(page, shown, count);
+	html_end_table(page, shown, count);
 }
 
 /* ---- the page ------------------------------------------------------------------------------- */
@@ -410,14 +371,17 @@ static void put_page(FILE *page, const struct reader *reader, const struct tally
 {
 	put_head(page, reader);
 	put_answers(page, tally);
+	html_definitions(page, tally);
 	put_findings(page, "Stale registrations: memory that was freed while in use", reader,
 		     &tally->freed, tally->freed_count, true);
 	put_findings(page, "Freed in stream order while in use", reader, &tally->ordered,
 		     tally->ordered_count, true);
 	put_findings(page, "Missed invalidations", reader, &tally->missed, tally->missed_count,
 		     true);
+	html_holders(page, reader, &tally->holders);
 	if (tally->all.pins)
 		put_pictures(page, &tally->history);
+	html_memory(page, reader, tally);
 	/* These are no fault, and often many: folded. */
 	put_findings(page, "Still pinned at the end", reader, &tally->left, tally->left_count,
 		     false);
@@ -430,7 +394,8 @@ static void put_page(FILE *page, const struct reader *reader, const struct tally
 
 bool report_html(const char *name, const struct reader *reader, const struct tally *tally)
 {
-	FILE *page = fopen(name, "w");
+	bool to_output = strcmp(name, "-") == 0;
+	FILE *page = to_output ? stdout : fopen(name, "w");
 	bool utf8 = out.utf8, good;
 
 	if (!page) {
@@ -441,7 +406,7 @@ bool report_html(const char *name, const struct reader *reader, const struct tal
 	put_page(page, reader, tally);
 	out.utf8 = utf8;
 	good = !ferror(page);
-	if (fclose(page) != 0 || !good) {
+	if ((to_output ? fflush(page) : fclose(page)) != 0 || !good) {
 		complain("--html %s: %s", name, strerror(errno));
 		return false;
 	}

@@ -67,7 +67,7 @@ static void print_code(const struct trace_file *file, const char *what, uint32_t
 		out_print("%21s%s\n", "", place_text(&places[i], text));
 }
 
-static const char *fate_of(const struct registration *registration)
+const char *registration_fate(const struct registration *registration)
 {
 	if (registration->ordered)
 		return "freed in stream order";
@@ -85,13 +85,13 @@ static void print_registration(const struct registration *registration,
 	char number[24];
 
 	*put_hex(number, registration->addr) = '\0';
-	at = put_left(put_text(at, "  "), number, 16);
-	at = put_right(at, bytes_text(registration->size).text, 11);
-	at = put_right(at, duration_text(registration->ts).text, 11);
+	at = put_left(put_text(at, "  "), number, 15);
+	at = put_right(at, bytes_text(registration->size).text, 10);
+	at = put_right(at, duration_text(registration->ts).text, 10);
 	at = put_decimal_right(at, registration->tid, 9);
 	if (reader_files(reader) > 1)
 		at = put_decimal_right(at, file->header.pid, 8);
-	at = put_text(put_text(at, "  "), fate_of(registration));
+	at = put_text(put_text(at, "  "), registration_fate(registration));
 	*at++ = '\n';
 	out_commit(at);
 	if (as_above) {
@@ -110,8 +110,8 @@ void registrations_print(const struct holders *holders, const struct reader *rea
 		return;
 	out_print("\n%sFreed while the program had a registration of it%s\n", out_bold(),
 		  out_plain());
-	out_print("  %saddress                size   freed at   thread%s  registration%s\n",
-		  out_dim(), reader_files(reader) > 1 ? "     pid" : "", out_plain());
+	out_print("  %saddress              size  freed at   thread%s  registration%s\n", out_dim(),
+		  reader_files(reader) > 1 ? "     pid" : "", out_plain());
 	for (unsigned i = 0; i < shown; i++)
 		print_registration(&holders->registrations[i],
 				   i ? &holders->registrations[i - 1] : NULL, reader);

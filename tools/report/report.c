@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tools/base/memory.h"
 #include "tools/base/out.h"
 #include "tools/ui/pager.h"
 #include "tools/ui/plot.h"
@@ -16,18 +17,21 @@ static const char help[] =
 	"usage: pindown report [options] TRACE...\n"
 	"\n"
 	"Summarizes a trace: stale registrations (where they were pinned and freed),\n"
-	"leaks, missed invalidations; hits, misses and evictions; where the time went;\n"
-	"pinned bytes over time; each device; each call. TRACE is a file, or the name\n"
-	"given to PINDOWN_TRACE: app.pdt stands for all app.<pid>.pdt, which are then\n"
-	"reported together.\n"
+	"leaked pins, memory that is never freed, missed invalidations; hits, misses and\n"
+	"evictions; where the time went; pinned and allocated bytes over time; each\n"
+	"device; each call. TRACE is a file, or the name given to PINDOWN_TRACE: app.pdt\n"
+	"stands for all app.<pid>.pdt of the newest run, which are then reported\n"
+	"together; older runs are named.\n"
 	"\n"
 	"  --all          print full lists (default: first ten lines)\n"
-	"  --html FILE    also write a self-contained page for a browser: pinned bytes,\n"
-	"                 regions, BAR use and addresses over time, and tables that can\n"
-	"                 be sorted\n"
+	"  --html FILE    also write a self-contained page for a browser: pinned and\n"
+	"                 allocated bytes, regions, BAR use and addresses over time, who\n"
+	"                 allocated, and tables that can be sorted; with - for FILE the\n"
+	"                 page replaces the text\n"
 	"  --diff         compare two traces: print the changes from first to second\n"
-	"  --check        exit with status 1 when there is a stale registration, a\n"
-	"                 missed invalidation or a leak: for use in tests\n"
+	"  --check        for use in tests: end with a verdict of one line. Exit with 1\n"
+	"                 when there is a stale registration, a missed invalidation, a\n"
+	"                 leaked pin or a stale export, with 3 when a trace can't tell\n"
 	"  --symbols DIR  look in DIR too for the programs and libraries of call stacks\n"
 	"                 and for their debug files, by name or by build id\n"
 	"  --no-pager     don't use $PAGER or less, even on a terminal\n"
@@ -35,8 +39,8 @@ static const char help[] =
 	"  --color WHEN   auto, always or never\n"
 	"  --help         print this text\n"
 	"\n"
-	"Exit status: 0; 1 when a file could not be read completely, or for --check; 2\n"
-	"for bad options.\n";
+	"Exit status: 0; 1 when a file could not be read completely, or when --check\n"
+	"finds something; 2 for bad options; 3 when --check can't tell.\n";
 
 enum { MAX_COLUMNS = 120, ROWS = 8, HISTORY = 240 };
 
@@ -86,13 +90,34 @@ static void print_files(const struct reader *reader, const struct report_wishes 
 	unsigned count = reader_files(reader);
 	unsigned shown = wishes->all || count <= SHORT_LIST ? count : SHORT_LIST;
 
+	char *left_out = reader_left_out(reader);
+
 	for (unsigned i = 0; i < shown; i++)
 		print_file(reader_file(reader, i));
 	if (shown < count)
 		out_print("  and %u more processes (--all shows them)\n", count - shown);
+	if (left_out)
+		out_print("  older runs, left out: %s\n", left_out);
+	release(left_out);
 }
 
 /* ---- the cache ------------------------------------------------------------------------------ */
+
+/* PINDOWN_DMABUF_MAPPING: by which mapping the registrations of each GPU's memory go. */
+static void print_mappings(const struct tally *tally)
+{
+	for (unsigned i = 0; i <= DEVICES; i++) {
+		const struct pin_tally *device = &tally->device[i];
+
+		if (!device->maps)
+			continue;
+		out_print("  dma-bufs for registrations of device ");
+		out_print(i < DEVICES ? "%u" : "?", i);
+		out_print(": %s by the default mapping",
+			  count_text(device->maps - device->maps_pcie).text);
+		out_print(", %s over PCIe\n", count_text(device->maps_pcie).text);
+	}
+}
 
 static void print_cache(const struct tally *tally)
 {
@@ -113,6 +138,7 @@ static void print_cache(const struct tally *tally)
 		out_print("  time in pins %s", duration_text(all->ns).text);
 		out_print(", %s each\n", duration_text(all->ns / (all->pins + all->failed)).text);
 	}
+	print_mappings(tally);
 }
 
 static void print_timeline(const struct tally *tally)
@@ -166,28 +192,30 @@ static void print_call(const struct call_tally *call)
 	char *at = out_reserve();
 
 	at = put_left(put_text(at, "  "), strlen(call->name) < 200 ? call->name : "(name too long)",
-		      34);
+		      29);
 	at = put_right(at, count_text(call->count).text, 13);
 	at = put_text(at, call->failed ? out_red() : "");
-	at = put_right(at, count_text(call->failed).text, 9);
+	at = put_right(at, count_text(call->failed).text, 8);
 	at = put_text(at, call->failed ? out_plain() : "");
-	at = put_right(at, duration_text(call->ns).text, 11);
-	at = put_right(at, duration_text(call->ns / call->count).text, 10);
-	at = put_right(at, duration_text(call->max_ns).text, 10);
+	at = put_right(at, duration_text(call->ns).text, 9);
+	at = put_right(at, duration_text(call->ns / call->count).text, 9);
+	at = put_right(at, duration_text(call->max_ns).text, 9);
 	*at++ = '\n';
 	out_commit(at);
 }
 
 static void print_calls(const struct tally *tally)
 {
+	const char *none = report_none(tally, 1ull << PDN_EV_CALL);
+
 	report_heading("Calls");
 	if (!tally->call_count) {
-		out_print("  none in the trace\n");
+		out_print("  %s\n", none ? none : "none in the trace");
 		return;
 	}
 	out_print(
-		"  %scall                                      count   failed      total      mean"
-		"       max%s\n",
+		"  %scall                                 count  failed    total     mean      max"
+		"%s\n",
 		out_dim(), out_plain());
 	for (unsigned i = 0; i < tally->call_count; i++)
 		print_call(&tally->calls[i]);
@@ -211,28 +239,72 @@ static void print(const struct reader *reader, const struct tally *tally,
 	print_files(reader, wishes);
 	report_answers(tally);
 	report_regions(reader, tally, wishes);
+	report_unfreed(reader, tally, wishes);
 	holders_print(&tally->holders, reader, wishes->all ? ~0u : SHORT_LIST);
 	report_sites(tally, wishes);
 	print_cache(tally);
 	print_timeline(tally);
+	report_memory(tally, wishes);
 	print_devices(tally);
 	print_calls(tally);
 	out_flush();
+}
+
+/* The page takes the place of the text on standard output. */
+static bool page_is_output(const struct report_wishes *wishes)
+{
+	return wishes->html && strcmp(wishes->html, "-") == 0;
+}
+
+/* Prints the verdict of --check, and returns the exit status. */
+static int judge(struct verdict *verdict, const struct report_wishes *wishes)
+{
+	char *text;
+	int status = verdict_end(verdict, &text);
+
+	if (page_is_output(wishes))
+		complain("%s", text);
+	else
+		out_print("\n%s%s%s\n",
+			  status == STATUS_OK	   ? out_green()
+			  : status == STATUS_FOUND ? out_red()
+						   : out_yellow(),
+			  text, out_plain());
+	out_flush();
+	release(text);
+	return status;
+}
+
+/* A trace that can't be opened at all leaves --check without an answer. */
+static int unreadable(const struct report_wishes *wishes)
+{
+	return wishes->check ? STATUS_UNKNOWN : STATUS_DAMAGED;
+}
+
+static int status_of(const struct reader *reader, const struct report_wishes *wishes,
+		     struct verdict *verdict)
+{
+	int status = wishes->check ? judge(verdict, wishes) : STATUS_OK;
+
+	return status == STATUS_OK && reader_damaged(reader) ? unreadable(wishes) : status;
 }
 
 /* Reports all traces together. */
 static int report(char *const *names, unsigned number, const struct report_wishes *wishes)
 {
 	struct reader *reader = reader_open(names, number);
+	struct verdict verdict = {0};
 	struct tally *tally;
 	int status;
 
 	if (!reader)
-		return STATUS_DAMAGED;
+		return unreadable(wishes);
 	tally = count(reader, wishes);
-	print(reader, tally, wishes);
-	status = reader_damaged(reader) || (wishes->check && report_is_bad(tally)) ? STATUS_DAMAGED
-										   : STATUS_OK;
+	if (!page_is_output(wishes))
+		print(reader, tally, wishes);
+	if (wishes->check)
+		verdict_add(&verdict, reader, tally);
+	status = status_of(reader, wishes, &verdict);
 	if (wishes->html && !report_html(wishes->html, reader, tally))
 		status = STATUS_DAMAGED;
 	tally_free(tally, reader);
@@ -244,19 +316,24 @@ static int report(char *const *names, unsigned number, const struct report_wishe
 static int compare(char *const *names, const struct report_wishes *wishes)
 {
 	struct reader *readers[2] = {reader_open(names, 1), reader_open(names + 1, 1)};
+	struct verdict verdict = {0};
 	struct tally *tallies[2];
 	int status = STATUS_OK;
 
 	if (!readers[0] || !readers[1])
-		return STATUS_DAMAGED; /* the process ends, which frees everything */
+		return unreadable(wishes); /* the process ends, which frees everything */
 	for (unsigned i = 0; i < 2; i++) {
 		tallies[i] = count(readers[i], wishes);
 		print_files(readers[i], wishes);
-		if (reader_damaged(readers[i]) || (wishes->check && report_is_bad(tallies[i])))
-			status = STATUS_DAMAGED;
+		if (wishes->check)
+			verdict_add(&verdict, readers[i], tallies[i]);
 	}
 	report_diff(tallies[0], tallies[1]);
 	out_flush();
+	if (wishes->check)
+		status = judge(&verdict, wishes);
+	if (status == STATUS_OK && (reader_damaged(readers[0]) || reader_damaged(readers[1])))
+		status = unreadable(wishes);
 	for (unsigned i = 0; i < 2; i++)
 		tally_free(tallies[i], readers[i]);
 	symbols_free();
@@ -281,9 +358,12 @@ static int run(int argc, char **argv)
 				     : "--diff needs two traces: the first run and the second");
 		return STATUS_USAGE;
 	}
+	if (wishes.html && !page_is_output(&wishes) &&
+	    !trace_file_may_replace("--html", wishes.html))
+		return STATUS_USAGE;
 	if (wishes.ascii)
 		out.utf8 = false;
-	pager_begin(!wishes.no_pager);
+	pager_begin(!wishes.no_pager && !page_is_output(&wishes));
 	return wishes.diff ? compare(argv, &wishes) : report(argv, (unsigned)argc, &wishes);
 }
 

@@ -22,13 +22,36 @@ void report_answers(const struct tally *tally);
 /* The regions behind those answers, and where each was pinned and freed. */
 void report_regions(const struct reader *reader, const struct tally *tally,
 		    const struct report_wishes *wishes);
+/* The program's allocations, over time and by call site (memory_text.c). */
+void report_memory(const struct tally *tally, const struct report_wishes *wishes);
+/* The allocations that were never freed, by the stacks that made them (memory_text.c). */
+void report_unfreed(const struct reader *reader, const struct tally *tally,
+		    const struct report_wishes *wishes);
+/*
+ * Prints the call chain of a stack, so that the caller's purpose shows too; "as above" if the row
+ * before has it.
+ */
+void report_who(const struct trace_file *file, const char *what, uint32_t stack, bool as_above);
 /* The call sites that took most time. */
 void report_sites(const struct tally *tally, const struct report_wishes *wishes);
 
-/* Whether --check fails. */
+/* Stale and held: what the words mean, where either of them occurs. */
+extern const char report_definitions[];
+bool report_defines(const struct tally *tally);
+
+/* Whether something is wrong that --check looks for. */
 bool report_is_bad(const struct tally *tally);
 
-/* Writes a page with everything (html.c). False, after one line, when it fails. */
+/*
+ * Why a count of 0 is not simply "none": the events were not recorded, or some of them are missing.
+ * NULL: it is. `events`: bits 1 << enum pdn_event.
+ */
+const char *report_none(const struct tally *tally, uint64_t events);
+
+/*
+ * Writes a page with everything (html.c), for "-" to standard output. False, after one line, when
+ * it fails.
+ */
 bool report_html(const char *name, const struct reader *reader, const struct tally *tally);
 
 /* The changes from one run to the other (diff.c). */

@@ -17,7 +17,8 @@ static unsigned find_call(struct tally *tally, const char *name)
 			return i;
 	tally->calls =
 		grow(tally->calls, &tally->call_capacity, tally->call_count, sizeof(*tally->calls));
-	tally->calls[tally->call_count] = (struct call_tally){.name = name};
+	tally->calls[tally->call_count] =
+		(struct call_tally){.name = name, .memory = memory_call_of(name)};
 	return tally->call_count++;
 }
 
@@ -78,6 +79,17 @@ static void handed_out(struct reused *reused, const struct event *event)
 		}
 }
 
+static void count_memory(struct tally *tally, const struct event *event, enum memory_call call)
+{
+	uint64_t before = tally->allocations.now;
+
+	allocations_count(&tally->allocations, event, call);
+	if (tally->allocations.now == before)
+		return;
+	timeline_set(&tally->allocated, event->ts, tally->allocations.now);
+	timeline_set(&tally->allocated_fine, event->ts, tally->allocations.now);
+}
+
 static void count_call(struct tally *tally, const struct event *event)
 {
 	struct call_tally *call = call_of(tally, event);
@@ -85,6 +97,8 @@ static void count_call(struct tally *tally, const struct event *event)
 	if (tally->reused.kept_count && event->record.result == 0 &&
 	    strncmp(call->name, "cuMemAlloc", strlen("cuMemAlloc")) == 0)
 		handed_out(&tally->reused, event);
+	if (call->memory != MEMORY_STAYS)
+		count_memory(tally, event, call->memory);
 	tally->calls_total++;
 	call->count++;
 	call->ns += event->took;
@@ -233,17 +247,31 @@ static void count_invalidate(struct tally *tally, const struct event *event, str
 					.freed_stack = record->stack};
 
 		tally->missed_count++;
+		tally->faults[event->file->index].missed++;
 		add_finding(&tally->missed, &missed, event->ts);
 	}
 	/* A flush unpins the region, but its memory lives on. */
 	if (record->flags & PDN_TRACE_IN_USE && record->reason != PINDOWN_REASON_FLUSHED) {
-		if (record->reason == PINDOWN_REASON_ORDERED)
+		if (record->reason == PINDOWN_REASON_ORDERED) {
 			tally->ordered_count++;
-		else
+		} else {
 			tally->freed_count++;
+			tally->faults[event->file->index].stale++;
+		}
 		if (region && !region->freed)
 			free_region(tally, region, event);
 	}
+}
+
+/* A map is a dma-buf of a region for one registration, with the mapping that its card needs. */
+static void count_map(struct tally *tally, const struct event *event)
+{
+	struct pin_tally *device = device_of(tally, event->record.device);
+
+	if (event->record.result != 0)
+		return;
+	device->maps++;
+	device->maps_pcie += !!(event->record.flags & PDN_TRACE_PCIE);
 }
 
 static void count_region(struct tally *tally, const struct event *event)
@@ -285,6 +313,14 @@ static void count_event(struct tally *tally, const struct event *event)
 	case PDN_EV_CALL:
 		count_call(tally, event);
 		break;
+	case PDN_EV_MAP:
+		count_map(tally, event);
+		break;
+	case PDN_EV_OUTLIVED:
+		if (event->record.reason != PINDOWN_REASON_ORDERED)
+			tally->faults[event->file->index].exports++;
+		holders_count(&tally->holders, event);
+		break;
 	case PDN_EV_PIN:
 	case PDN_EV_UNPIN:
 	case PDN_EV_EVICT:
@@ -299,6 +335,8 @@ static void count_event(struct tally *tally, const struct event *event)
 
 static void count_files(struct tally *tally, const struct reader *reader)
 {
+	tally->recorded = UINT64_MAX;
+	tally->faults = allocate((reader_files(reader) + 1) * sizeof(*tally->faults));
 	tally->call_index = allocate((reader_files(reader) + 1) * sizeof(unsigned *));
 	for (unsigned i = 0; i < reader_files(reader); i++) {
 		const struct trace_file *file = reader_file(reader, i);
@@ -309,6 +347,8 @@ static void count_files(struct tally *tally, const struct reader *reader)
 		tally->counters.misses += file->counters.misses;
 		tally->counters.tag_checks += file->counters.tag_checks;
 		tally->lost += file->counters.lost;
+		tally->recorded &= recorded_events(file);
+		tally->recorded_by_some |= recorded_events(file);
 	}
 }
 
@@ -339,6 +379,7 @@ static void find_leftovers(struct tally *tally)
 			continue;
 		tally->left_count++;
 		tally->left_freed += region->freed;
+		tally->faults[region->file].leaked += region->freed;
 		tally->left_freed_bytes += region->freed ? region->pin_size : 0;
 		add_finding(&tally->left, region, UINT64_MAX);
 		if (region->freed)
@@ -370,6 +411,9 @@ struct tally *tally_make(struct reader *reader, unsigned columns, unsigned histo
 	tally->span = reader_span(reader);
 	count_files(tally, reader);
 	sites_begin(&tally->sites, reader);
+	allocations_begin(&tally->allocations, reader);
+	timeline_begin(&tally->allocated, columns, tally->span);
+	timeline_begin(&tally->allocated_fine, history, tally->span);
 	if (history)
 		history_begin(&tally->history, history, tally->span);
 	while (reader_next(reader, &event))
@@ -377,6 +421,12 @@ struct tally *tally_make(struct reader *reader, unsigned columns, unsigned histo
 	advance_timeline(tally, tally->span);
 	if (history)
 		history_end(&tally->history, &tally->regions);
+	timeline_set(&tally->allocated, tally->span, tally->allocations.now);
+	timeline_set(&tally->allocated_fine, tally->span, tally->allocations.now);
+	allocations_end(&tally->allocations, reader);
+	/* Only now: some damage is found while events are read. */
+	for (unsigned i = 0; i < reader_files(reader); i++)
+		tally->incomplete |= is_incomplete(reader_file(reader, i));
 	find_leftovers(tally);
 	sites_sum_up(&tally->sites, reader);
 	holders_match(&tally->holders);
@@ -391,6 +441,10 @@ void tally_free(struct tally *tally, const struct reader *reader)
 	release(tally->call_index);
 	sites_free(&tally->sites);
 	history_free(&tally->history);
+	timeline_free(&tally->allocated);
+	timeline_free(&tally->allocated_fine);
+	allocations_free(&tally->allocations);
+	release(tally->faults);
 	release(tally->calls);
 	release(tally->timeline);
 	release(tally->freed.list);

@@ -3,14 +3,18 @@
 #ifndef TALLY_H
 #define TALLY_H
 
+#include "tools/report/allocations.h"
 #include "tools/report/history.h"
 #include "tools/report/holders.h"
 #include "tools/trace/reader.h"
 #include "tools/trace/regions.h"
 #include "tools/report/sites.h"
+#include "tools/report/timeline.h"
+#include "tools/report/verdict.h"
 
 struct call_tally {
 	const char *name;
+	enum memory_call memory;
 	uint64_t count, failed, ns, max_ns;
 };
 
@@ -18,7 +22,8 @@ struct call_tally {
 struct pin_tally {
 	uint64_t pins, failed, unpins, evictions, invalidations;
 	uint64_t bytes, peak_bytes, regions, peak_regions, peak_at;
-	uint64_t ns; /* in pins */
+	uint64_t maps, maps_pcie; /* dma-bufs for registrations; of these: mapped over PCIe */
+	uint64_t ns;		  /* in pins */
 	bool seen;
 };
 
@@ -67,6 +72,13 @@ struct tally {
 	uint64_t kept, kept_peak; /* bytes still pinned after their free */
 	struct sites sites;
 	struct history history; /* only with --html */
+	struct allocations allocations;
+	/* bytes over time: for text, and with --html for a picture */
+	struct timeline allocated, allocated_fine;
+	struct faults *faults; /* by file */
+	/* Bits 1 << enum pdn_event: recorded by all files; by some. */
+	uint64_t recorded, recorded_by_some;
+	bool incomplete; /* events that were to be recorded are missing */
 	struct holders holders;
 	struct counters counters;
 	uint64_t lost;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cache/base/config.h"
@@ -156,6 +157,35 @@ static bool check_trace(const char *path)
 	return good;
 }
 
+/*
+ * A mark for the traces of all processes of a run, from which report tells one run from another.
+ * The ranks of a job have one mark, although each has a command of its own.
+ */
+static char *new_mark(void)
+{
+	const char *space = getenv("PMIX_NAMESPACE"), *job = getenv("SLURM_JOB_ID"),
+		   *step = getenv("SLURM_STEP_ID"), *tasks = getenv("SLURM_STEP_NUM_TASKS");
+	struct timespec now = {0};
+
+	if (space)
+		return text_of("%s", space);
+	/* A step of one task may be a shell in which people start one run after another. */
+	if (job && step && tasks && strcmp(tasks, "1") != 0)
+		return text_of("slurm.%s.%s", job, step);
+	clock_gettime(CLOCK_REALTIME, &now);
+	return text_of("%lld.%09ld.%d", (long long)now.tv_sec, now.tv_nsec, (int)getpid());
+}
+
+/* It is no setting, so its name has no underscore. */
+static void mark_run(void)
+{
+	char *mark = new_mark();
+
+	if (!getenv("PINDOWNRUN"))
+		set("PINDOWNRUN", mark);
+	release(mark);
+}
+
 static bool check_configuration(void)
 {
 	static struct pdn_config config;
@@ -168,8 +198,10 @@ static bool check_configuration(void)
 	if (problems.count)
 		return false;
 	/* The absolute path, as the program and its children may change their folder. */
-	if (config.trace)
+	if (config.trace) {
 		set("PINDOWN_TRACE", config.trace);
+		mark_run();
+	}
 	return !config.trace || check_trace(config.trace);
 }
 

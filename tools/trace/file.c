@@ -379,6 +379,41 @@ static void read_chunks(struct trace_file *file)
 		check_sequence(file);
 }
 
+/* Whether a file of this name exists and begins like a trace. */
+static bool is_trace(const char *name)
+{
+	struct stat status;
+	char magic[sizeof(((struct pdn_trace_header *)0)->magic)];
+	bool begins_so;
+	int fd;
+
+	/* Opening something else, such as a pipe, may have effects. */
+	if (stat(name, &status) != 0 || !S_ISREG(status.st_mode))
+		return false;
+	fd = open(name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	begins_so = pread(fd, magic, sizeof(magic), 0) == sizeof(magic) &&
+		    memcmp(magic, PDN_TRACE_MAGIC, sizeof(magic)) == 0;
+	close(fd);
+	return begins_so;
+}
+
+bool trace_file_may_replace(const char *option, const char *name)
+{
+	size_t length = strlen(name);
+	bool named_so = length > 4 && strcmp(name + length - 4, ".pdt") == 0;
+
+	if (is_trace(name))
+		complain("%s %s: this is a trace, which the output would replace", option, name);
+	else if (named_so)
+		complain("%s %s: this name is a trace's: choose another for the output", option,
+			 name);
+	else
+		return true;
+	return false;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------ */
 
 static bool open_file(struct trace_file *file)
@@ -394,6 +429,8 @@ static bool open_file(struct trace_file *file)
 		complain("%s: not a regular file", file->name);
 		return false;
 	}
+	file->device = status.st_dev;
+	file->inode = status.st_ino;
 	return true;
 }
 

@@ -54,7 +54,9 @@ struct trace_module {
 struct trace_file {
 	const char *name;
 	unsigned index; /* among the files of a reader */
+	bool left_out;	/* it is of an older run */
 	int fd;
+	uint64_t device, inode;		/* the same for all names of one file */
 	uint64_t bytes, bytes_at_first; /* `bytes` shrinks when the file is cut meanwhile */
 	struct pdn_trace_header header;
 	struct journal *journal; /* parts not yet in the file; NULL: there are none */
@@ -89,6 +91,12 @@ struct trace_file {
 /* Reads everything but the events. NULL, after one line on standard error, when it fails. */
 struct trace_file *trace_file_open(const char *name);
 void trace_file_close(struct trace_file *file);
+
+/*
+ * Whether the command may write its output to a file of this name; false, after one line that
+ * begins with the option, when it is a trace or has a trace's name.
+ */
+bool trace_file_may_replace(const char *option, const char *name);
 
 /* Reads bytes at an offset; false when the file does not have them, or no longer. */
 bool trace_file_read(const struct trace_file *file, void *to, size_t bytes, uint64_t offset);

@@ -9,11 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/base/memory.h"
 #include "cache/trace/journal.h"
 #include "tools/base/out.h"
+#include "tools/base/texts.h"
+#include "tools/trace/runs.h"
 #include "tools/trace/stream.h"
 
 struct reader {
@@ -21,6 +24,7 @@ struct reader {
 	unsigned file_count, file_capacity;
 	char **names;
 	unsigned name_count, name_capacity;
+	struct texts left_out; /* files of older runs */
 	struct stream *streams;
 	unsigned stream_count, stream_capacity;
 	struct stream **heap; /* by head; the first has the earliest */
@@ -176,27 +180,67 @@ static void allow_many_files(void)
 	}
 }
 
+/* Whether this is a file that is open already, perhaps under another name. */
+static bool is_open(const struct reader *reader, const char *name)
+{
+	struct stat status;
+
+	if (stat(name, &status) != 0)
+		return false;
+	for (unsigned i = 0; i < reader->file_count; i++)
+		if (reader->files[i]->inode == status.st_ino &&
+		    reader->files[i]->device == status.st_dev)
+			return true;
+	return false;
+}
+
+static void open_file(struct reader *reader, const char *name)
+{
+	struct trace_file *file;
+
+	if (is_open(reader, name))
+		return;
+	file = trace_file_open(name);
+	if (!file) {
+		reader->damaged = true;
+		return;
+	}
+	reader->files = grow(reader->files, &reader->file_capacity, reader->file_count,
+			     sizeof(struct trace_file *));
+	reader->files[reader->file_count++] = file;
+}
+
+/* Opens what one name stands for: the file at names[from], or the family from there on. */
+static void open_name(struct reader *reader, const char *name, unsigned from)
+{
+	bool is_family = strcmp(reader->names[from], name) != 0;
+	unsigned first = reader->file_count;
+
+	for (unsigned i = from; i < reader->name_count; i++)
+		open_file(reader, reader->names[i]);
+	if (is_family)
+		reader->file_count =
+			first + runs_keep_newest(reader->files + first, reader->file_count - first,
+						 &reader->left_out);
+}
+
 static void open_files(struct reader *reader, char *const *names, unsigned count)
 {
-	for (unsigned i = 0; i < count; i++)
-		if (!family_find(names[i], &reader->names, &reader->name_count,
-				 &reader->name_capacity))
-			reader->damaged = true;
-	if (reader->name_count > 100)
-		allow_many_files();
 	pdn_journal_rescue();
-	for (unsigned i = 0; i < reader->name_count; i++) {
-		struct trace_file *file = trace_file_open(reader->names[i]);
+	for (unsigned i = 0; i < count; i++) {
+		unsigned from = reader->name_count;
 
-		if (!file) {
+		if (!family_find(names[i], &reader->names, &reader->name_count,
+				 &reader->name_capacity)) {
 			reader->damaged = true;
 			continue;
 		}
-		reader->files = grow(reader->files, &reader->file_capacity, reader->file_count,
-				     sizeof(struct trace_file *));
-		file->index = reader->file_count;
-		reader->files[reader->file_count++] = file;
+		if (reader->name_count > 100)
+			allow_many_files();
+		open_name(reader, names[i], from);
 	}
+	for (unsigned i = 0; i < reader->file_count; i++)
+		reader->files[i]->index = i;
 }
 
 static struct reader *open_reader(char *const *names, unsigned count, const struct reader *before)
@@ -262,6 +306,7 @@ void reader_close(struct reader *reader)
 		trace_file_close(reader->files[i]);
 	for (unsigned i = 0; i < reader->name_count; i++)
 		release(reader->names[i]);
+	texts_free(&reader->left_out);
 	for (unsigned i = 0; i < reader->stream_count; i++)
 		stream_close(&reader->streams[i]);
 	release(reader->files);
@@ -347,6 +392,22 @@ uint64_t reader_span(const struct reader *reader)
 	return reader->span;
 }
 
+char *reader_left_out(const struct reader *reader)
+{
+	enum { MAX_NAMES = 5 };
+	unsigned count = reader->left_out.count;
+	char *list = NULL, *text;
+
+	if (!count)
+		return NULL;
+	for (unsigned i = count; i-- > 0 && count - i <= MAX_NAMES;)
+		list = text_listed(list, reader->left_out.list[i]);
+	text = count > MAX_NAMES ? text_of("%s and %u more", list, count - MAX_NAMES)
+				 : text_of("%s", list);
+	release(list);
+	return text;
+}
+
 bool reader_note(const struct trace_file *file, char *text, size_t capacity)
 {
 	if (file->cut)
@@ -365,8 +426,11 @@ bool reader_note(const struct trace_file *file, char *text, size_t capacity)
 
 void reader_complain(const struct reader *reader)
 {
-	char text[5000];
+	char text[5000], *left_out = reader_left_out(reader);
 
+	if (left_out)
+		complain("older runs are left out: %s", left_out);
+	release(left_out);
 	for (unsigned i = 0; i < reader->file_count; i++)
 		if (reader_note(reader->files[i], text, sizeof(text)))
 			complain("%s", text);

@@ -27,8 +27,9 @@ struct event {
 struct reader;
 
 /*
- * `names`: files, or families (app.pdt for app.<pid>.pdt). NULL when none of them can be read,
- * after one line on standard error for each.
+ * `names`: files, or families (app.pdt for app.<pid>.pdt). A family stands for its newest run
+ * (runs.h). A file that is named twice is read once. NULL when none of them can be read, after one
+ * line on standard error for each.
  */
 struct reader *reader_open(char *const *names, unsigned count);
 void reader_close(struct reader *reader);
@@ -52,9 +53,15 @@ bool reader_damaged(const struct reader *reader);
 /* ns from the first event to the last. */
 uint64_t reader_span(const struct reader *reader);
 
+/*
+ * The files of older runs that a family has and that were left out, each with its time; NULL: none.
+ * The caller frees the text with release().
+ */
+char *reader_left_out(const struct reader *reader);
+
 /* Writes a line into `text` if the file is cut or has no end mark; else returns false. */
 bool reader_note(const struct trace_file *file, char *text, size_t capacity);
-/* Prints these lines of all files on standard error. */
+/* Prints these lines of all files, and the files left out, on standard error. */
 void reader_complain(const struct reader *reader);
 
 /* The files that a name stands for; false, after one line, when there are none. */

@@ -42,11 +42,12 @@ void made_begin(struct made *made, uint32_t pid, uint64_t began_ns)
 	add_unit(made);
 	memcpy(header(made)->magic, PDN_TRACE_MAGIC, 8);
 	header(made)->major = 1;
+	header(made)->minor = 1;
 	header(made)->header_bytes = 4096;
 	header(made)->unit = 65536;
 	header(made)->pid = made->pid = pid;
 	header(made)->ppid = 1;
-	header(made)->event_mask = 0xff;
+	header(made)->event_mask = (1u << PDN_EV_LOST) - 1;
 	header(made)->begin = clock_at(began_ns);
 	header(made)->units = 1;
 	made->at = 4096;
@@ -386,6 +387,42 @@ void made_good(struct made *made)
 	made_region(made, PDN_EV_PIN, &a, BEGAN_NS + 3000, BEGAN_NS + 13000);
 	made_region(made, PDN_EV_UNPIN, &a, BEGAN_NS + 40000, BEGAN_NS + 41000);
 	made_end(made, BEGAN_NS + 50000);
+}
+
+void made_unfreed(struct made *made)
+{
+	static const char calls[] = "cuMemAlloc_v2\0cuMemFree_v2\0cuMemAllocAsync\0cuMemFreeAsync\0"
+				    "cuMemMap\0cuMemUnmap\0cuCtxCreate_v2\0cuCtxDestroy_v2";
+	enum { MAP = 4, UNMAP, CREATE, DESTROY };
+	static const uint64_t frames[] = {0x0001000000004321, 0x0001000000000042};
+	const uint64_t t = BEGAN_NS, addr = 0x7f0000000000, mib = 1 << 20;
+
+	made_begin(made, 77, BEGAN_NS);
+	made_info(made, PDN_INFO_COMMAND, "./leaky", 8);
+	made_info(made, PDN_INFO_CALLS, calls, sizeof(calls));
+	made_chunk(made, 0, 0, 77, BEGAN_NS);
+	made_module(made, 1, 0x550000000000, "/home/user/leaky");
+	made_stack(made, 1, frames, 2);
+	made_call(made, CREATE, 0, 0, 0, 0xc0, t + 100, t + 200);
+	made_call(made, ALLOC, addr, 8 * mib, 0, 0, t + 1000, t + 2000);
+	/* A free and an allocation of the same address: the allocation begins first, ends last. */
+	made_call(made, FREE, addr, 0, 0, 0, t + 10000, t + 12000);
+	made_chunk(made, 1, 0, 78, BEGAN_NS);
+	made->stack = 1;
+	made_call(made, ALLOC, addr, 4 * mib, 0, 0, t + 9000, t + 13000);
+	made->stack = 0;
+	made_call(made, ASYNC, addr + 64 * mib, 2 * mib, 0, 0, t + 20000, t + 20100);
+	made_call(made, 3, addr + 64 * mib, 0, 0, 0, t + 21000, t + 21100);
+	/* Two mappings that one call unmaps, and one that stays. */
+	made_call(made, MAP, addr + 128 * mib, 2 * mib, 0, 5, t + 30000, t + 30100);
+	made_call(made, MAP, addr + 130 * mib, 2 * mib, 0, 6, t + 31000, t + 31100);
+	made_call(made, MAP, addr + 132 * mib, 1 * mib, 0, 7, t + 32000, t + 32100);
+	made_call(made, UNMAP, addr + 128 * mib, 4 * mib, 0, 0, t + 33000, t + 33100);
+	/* Failed, and of memory that this process has not allocated. */
+	made_call(made, ALLOC, addr + 256 * mib, 512 * mib, 2, 0, t + 34000, t + 34100);
+	made_call(made, FREE, addr + 512 * mib, 0, 0, 0, t + 35000, t + 35100);
+	made_call(made, DESTROY, 0, 0, 0, 0xc0, t + 40000, t + 41000);
+	made_end(made, t + 50000);
 }
 
 void made_crossed(struct made *made)

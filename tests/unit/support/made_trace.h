@@ -46,6 +46,8 @@ void made_end(struct made *made, uint64_t ns);
 
 /* A trace in which nothing is wrong. */
 void made_good(struct made *made);
+/* What a program allocates, maps and does not free; no pins. */
+void made_unfreed(struct made *made);
 /* Two threads pin at the same time; the one that began first ends last. */
 void made_crossed(struct made *made);
 /* made_good() of a process that is still running. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * make_trace FILE WHAT: writes a trace for scripts. WHAT is one of the traces of made_trace.c: 0 or
- * 1, the story of one process; "good", without faults; "crossed"; "live" PROCESS; or "pins",
- * "hits", "stacks", "early", "threads" or "calls" and the size in MiB.
+ * 1, the story of one process; "good", without faults; "unfreed"; "crossed"; "live" PROCESS; or
+ * "pins", "hits", "stacks", "early", "threads" or "calls" and the size in MiB.
  */
 #include "tests/unit/support/made_trace.h"
 
@@ -21,6 +21,8 @@ int main(int argc, char **argv)
 		return 2;
 	else if (strcmp(argv[2], "good") == 0)
 		made_good(&made);
+	else if (strcmp(argv[2], "unfreed") == 0)
+		made_unfreed(&made);
 	else if (strcmp(argv[2], "crossed") == 0)
 		made_crossed(&made);
 	else

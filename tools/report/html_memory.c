@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+/* Writes the parts of the page about the program's allocations. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/base/out.h"
+#include "tools/report/html.h"
+#include "tools/report/html_sections.h"
+#include "tools/report/html_tables.h"
+#include "tools/report/report.h"
+
+enum { MAX_ROWS = 500, WIDTH = 1000, HEIGHT = 120 };
+
+void html_counted(FILE *page, const struct tally *tally, const char *what, uint64_t events,
+		  uint64_t count, const char *kind, const char *more)
+{
+	const char *none = report_none(tally, events);
+
+	if (count)
+		html_answer(page, kind, what, count_text(count).text, more);
+	else if (none)
+		html_answer(page, "note", what, "–", none);
+	else
+		html_answer(page, "good", what, "none", "");
+}
+
+void html_memory_answers(FILE *page, const struct tally *tally)
+{
+	const struct allocations *all = &tally->allocations;
+	char more[120];
+
+	snprintf(more, sizeof(more), "%s that no call freed", bytes_text(all->unfreed.bytes).text);
+	html_counted(page, tally, "Unfreed at the end", EVENT_BIT(CALL), all->unfreed.count, "note",
+		     more);
+	if (!all->count)
+		return;
+	snprintf(more, sizeof(more), "at %s; %s in %s allocations",
+		 duration_text(all->peak_at).text, bytes_text(all->total).text,
+		 count_text(all->count).text);
+	html_answer(page, "", "Allocated at the peak", bytes_text(all->peak).text, more);
+}
+
+/* ---- over time ------------------------------------------------------------------------------ */
+
+static double height_of(uint64_t value, uint64_t max)
+{
+	return HEIGHT - (double)value / (double)max * (HEIGHT - 4);
+}
+
+static void put_over_time(FILE *page, const struct tally *tally)
+{
+	const struct timeline *timeline = &tally->allocated_fine;
+	double each = (double)WIDTH / timeline->columns;
+
+	fprintf(page,
+		"<div class=\"picture\">\n<h2>Allocated bytes</h2>\n<p class=\"dim\">Memory that "
+		"the program has allocated or mapped, pinned or not: up to %s, at %s.</p>\n"
+		"<svg role=\"img\" aria-label=\"allocated bytes over time\" viewBox=\"0 0 %d %d\" "
+		"preserveAspectRatio=\"none\" style=\"height:%dpx\">\n<path class=\"one\" "
+		"vector-effect=\"non-scaling-stroke\" d=\"M0 %d",
+		bytes_text(tally->allocations.peak).text,
+		duration_text(tally->allocations.peak_at).text, WIDTH, HEIGHT, HEIGHT, HEIGHT);
+	for (unsigned i = 0; i < timeline->columns; i++)
+		if (i == 0 || timeline->max[i] != timeline->max[i - 1])
+			fprintf(page, "H%.1fV%.1f", each * i,
+				height_of(timeline->max[i], tally->allocations.peak));
+	fprintf(page,
+		"H%dV%dZ\"/>\n</svg>\n<p class=\"dim\" style=\"display:flex;justify-content:"
+		"space-between\"><span>0</span><span>%s</span></p>\n</div>\n",
+		WIDTH, HEIGHT, duration_text(tally->span).text);
+}
+
+/* ---- call sites ----------------------------------------------------------------------------- */
+
+static void put_sites(FILE *page, const struct allocations *all)
+{
+	static const char *const columns[] = {
+		"allocated by", "call", "#at the peak", "#unfreed", "#total", "#count", NULL};
+	unsigned shown = all->site_count < MAX_ROWS ? all->site_count : MAX_ROWS;
+
+	html_begin_table(page, "Allocated bytes by call site", columns);
+	for (unsigned i = 0; i < shown; i++) {
+		const struct site_memory *site = &all->sites[i];
+
+		fputs("<tr>", page);
+		html_words(page, site->caller ? site->caller : "–");
+		html_words(page, site->call);
+		html_bytes(page, site->at_peak);
+		html_bytes(page, site->unfreed);
+		html_bytes(page, site->total);
+		html_count(page, site->count);
+		fputs("</tr>\n", page);
+	}
+	html_end_table(page, shown, all->site_count);
+}
+
+void html_memory(FILE *page, const struct reader *reader, const struct tally *tally)
+{
+	if (!tally->allocations.peak)
+		return;
+	put_over_time(page, tally);
+	html_flame(page, reader, &tally->allocations, FLAME_AT_PEAK);
+	html_flame(page, reader, &tally->allocations, FLAME_UNFREED);
+	put_sites(page, &tally->allocations);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* Sections of the page about allocations and about registrations of freed memory. */
+#ifndef HTML_SECTIONS_H
+#define HTML_SECTIONS_H
+
+#include <stdio.h>
+
+#include "tools/report/tally.h"
+
+/*
+ * An answer that is a count, or says that it was not recorded. `events`: those from which it is
+ * counted, as bits; `kind`: the box's when the count is not 0. (html_memory.c)
+ */
+void html_counted(FILE *page, const struct tally *tally, const char *what, uint64_t events,
+		  uint64_t count, const char *kind, const char *more);
+/* The answers about memory. */
+void html_memory_answers(FILE *page, const struct tally *tally);
+/* Allocated bytes over time, flame graphs of the allocations, and their call sites. */
+void html_memory(FILE *page, const struct reader *reader, const struct tally *tally);
+
+/* A picture of the stacks that made allocations (html_flame.c). */
+enum flame { FLAME_AT_PEAK, FLAME_UNFREED };
+void html_flame(FILE *page, const struct reader *reader, const struct allocations *all,
+		enum flame flame);
+
+/* Registrations and dma-bufs that outlived their memory (html_holders.c). */
+void html_holder_answers(FILE *page, const struct tally *tally);
+void html_holders(FILE *page, const struct reader *reader, const struct holders *holders);
+/* Stale and held: what the words mean. */
+void html_definitions(FILE *page, const struct tally *tally);
+
+#endif

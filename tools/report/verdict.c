@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+/* pindown report --check: decides, and says which trace is at fault. */
+#include "tools/report/verdict.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/base/memory.h"
+#include "tools/base/out.h"
+#include "tools/base/status.h"
+#include "tools/base/texts.h"
+#include "tools/report/tally.h"
+
+enum { MAX_NAMED = 5 };
+
+/* Format 1.0 has none of the later events. */
+uint64_t recorded_events(const struct trace_file *file)
+{
+	uint64_t mask = file->header.event_mask;
+
+	return file->header.minor ? mask : mask & ((1ull << PDN_EV_REGISTER) - 1);
+}
+
+bool is_incomplete(const struct trace_file *file)
+{
+	return file->cut || file->damaged || file->counters.lost;
+}
+
+/* ---- one trace ------------------------------------------------------------------------------ */
+
+static char *listed_count(char *list, uint64_t count, const char *one, const char *many)
+{
+	char *text;
+
+	if (!count)
+		return list;
+	text = text_of("%s %s", count_text(count).text, count == 1 ? one : many);
+	list = text_listed(list, text);
+	release(text);
+	return list;
+}
+
+static char *found_in(const struct faults *faults)
+{
+	char *list = NULL;
+
+	list = listed_count(list, faults->stale, "stale registration", "stale registrations");
+	list = listed_count(list, faults->missed, "missed invalidation", "missed invalidations");
+	list = listed_count(list, faults->leaked, "leaked pin", "leaked pins");
+	return listed_count(list, faults->exports, "stale export", "stale exports");
+}
+
+/* The events without which --check cannot tell. */
+static char *not_recorded(const struct trace_file *file)
+{
+	static const enum pdn_event needed[] = {PDN_EV_PIN, PDN_EV_UNPIN, PDN_EV_INVALIDATE,
+						PDN_EV_OUTLIVED};
+	uint64_t mask = recorded_events(file);
+	char *list = NULL;
+
+	for (unsigned i = 0; i < sizeof(needed) / sizeof(*needed); i++)
+		if (!(mask >> needed[i] & 1))
+			list = text_listed(list, pdn_event_names[needed[i]]);
+	return list;
+}
+
+static char *unknown_in(const struct trace_file *file)
+{
+	char *events = not_recorded(file), *list = NULL, *text;
+
+	if (file->cut)
+		list = text_listed(list, "cut short");
+	if (file->damaged)
+		list = text_listed(list, "damaged");
+	if (file->counters.lost) {
+		text = text_of("%s lost events", count_text(file->counters.lost).text);
+		list = text_listed(list, text);
+		release(text);
+	}
+	if (events) {
+		text = text_of("not recorded: %s", events);
+		list = text_listed(list, text);
+		release(text);
+	}
+	release(events);
+	return list;
+}
+
+/* ---- all ------------------------------------------------------------------------------------ */
+
+/* Appends "FILE: text" to a list of at most MAX_NAMED files; `text` is released. */
+static void name_file(char **list, unsigned *count, const struct trace_file *file, char *text)
+{
+	char *longer;
+
+	if (!text)
+		return;
+	if (++*count <= MAX_NAMED) {
+		longer = text_of("%s%s%s: %s", *list ? *list : "", *list ? "; " : "", file->name,
+				 text);
+		release(*list);
+		*list = longer;
+	}
+	release(text);
+}
+
+void verdict_add(struct verdict *verdict, const struct reader *reader, const struct tally *tally)
+{
+	for (unsigned i = 0; i < reader_files(reader); i++) {
+		const struct trace_file *file = reader_file(reader, i);
+
+		verdict->files++;
+		name_file(&verdict->found, &verdict->found_count, file,
+			  found_in(&tally->faults[i]));
+		name_file(&verdict->unknown, &verdict->unknown_count, file, unknown_in(file));
+	}
+}
+
+static char *put_list(char *text, const char *what, const char *list, unsigned count)
+{
+	char *longer = text_of("%s%s%s: %s", text ? text : "", text ? "; " : "check: ", what, list);
+
+	release(text);
+	if (count <= MAX_NAMED)
+		return longer;
+	text = text_of("%s; and %u more", longer, count - MAX_NAMED);
+	release(longer);
+	return text;
+}
+
+int verdict_end(struct verdict *verdict, char **text)
+{
+	bool found = verdict->found_count, unknown = verdict->unknown_count;
+
+	*text = NULL;
+	if (found)
+		*text = put_list(*text, "found", verdict->found, verdict->found_count);
+	if (unknown)
+		*text = put_list(*text, found ? "incomplete" : "cannot tell", verdict->unknown,
+				 verdict->unknown_count);
+	if (!*text)
+		*text = text_of("check: nothing found in %u trace%s", verdict->files,
+				verdict->files == 1 ? "" : "s");
+	release(verdict->found);
+	release(verdict->unknown);
+	return found ? STATUS_FOUND : unknown ? STATUS_UNKNOWN : STATUS_OK;
+}

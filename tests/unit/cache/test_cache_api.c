@@ -528,7 +528,7 @@ static void free_first(void *arg)
 	in_other_thread(free_in_this_thread, arg);
 }
 
-/* The memory of a range ends while a later one is pinned: the same range is not found after that. */
+/* The memory of a range ends while a later one is pinned: it is not found again after that. */
 START_TEST(a_range_that_ends_in_the_middle_of_a_vector)
 {
 	const struct pindown_range ranges[] = {{AT(0), 1}, {AT(1), 1}, {AT(0), 1}};
@@ -560,8 +560,8 @@ static void unmap_segment(const struct pindown_invalidation *what, void *arg)
 }
 
 /*
- * The first range makes a region over both mappings; before the get returns it, the memory ends in a
- * callback. The second range lies in the region that was just got, and must not be found there.
+ * The first range makes a region over both mappings; before the get returns it, the memory ends in
+ * a callback. The second range lies in the region that was just got, and must not be found there.
  */
 START_TEST(a_region_that_has_ended_is_not_held_again)
 {

@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <setjmp.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cache/hook_events.h"
@@ -587,6 +588,14 @@ END_TEST
 
 /* ---- enumeration ---- */
 
+static struct pindown_consumer_stats stats_of(int id)
+{
+	struct pindown_consumer_stats of;
+
+	ck_assert_int_eq(pindown_consumer_stats(id, &of, sizeof(of)), PINDOWN_OK);
+	return of;
+}
+
 struct visits {
 	struct pindown_region_info regions[8];
 	struct pindown_object_info objects[8];
@@ -794,15 +803,67 @@ START_TEST(a_visitor_need_not_return)
 }
 END_TEST
 
-/* ---- statistics of a consumer ---- */
-
-static struct pindown_consumer_stats stats_of(int id)
+static void *cancelled(void *arg)
 {
-	struct pindown_consumer_stats of;
+	struct visits *visits = arg;
 
-	ck_assert_int_eq(pindown_consumer_stats(id, &of, sizeof(of)), PINDOWN_OK);
-	return of;
+	pindown_each_region(see_region, visits);
+	return arg; /* not reached */
 }
+
+static void cancel_oneself(void)
+{
+	pthread_cancel(pthread_self());
+	pthread_testcancel();
+}
+
+START_TEST(a_visitor_may_be_cancelled)
+{
+	struct visits visits = {.act = cancel_oneself};
+	pthread_t thread;
+	void *result = NULL;
+
+	get_and_put(AT(0), 1);
+	ck_assert_int_eq(pthread_create(&thread, NULL, cancelled, &visits), 0);
+	ck_assert_int_eq(pthread_join(thread, &result), 0);
+	ck_assert_ptr_eq(result, PTHREAD_CANCELED);
+	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+}
+END_TEST
+
+static pid_t child;
+
+static void fork_here(void)
+{
+	child = fork();
+}
+
+/* The child's cache is empty: there is nothing else to be visited in it. */
+START_TEST(a_visitor_may_fork)
+{
+	struct visits visits = {.act = fork_here};
+	int count, status;
+
+	for (unsigned i = 0; i < 4; i++)
+		attach_and_detach(consumer, AT(i), KEY(1, 1));
+	visits.stop_at = 1;
+	count = pindown_each_region(see_region, &visits);
+	if (child == 0) {
+		visits = (struct visits){0};
+		if (count == 1 && pindown_each_region(see_region, &visits) == 0 &&
+		    pindown_each_object(0, see_object, &visits) == 0 &&
+		    stats_of(consumer).objects_made == 0)
+			_exit(0);
+		_exit(1);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	visits = (struct visits){0};
+	ck_assert_int_eq(pindown_each_region(see_region, &visits), 4);
+}
+END_TEST
+
+/* ---- statistics of a consumer ---- */
 
 START_TEST(a_consumer_is_counted_alone)
 {
@@ -1079,6 +1140,8 @@ static Suite *suite(void)
 	tcase_add_test(tc, a_visitor_may_free_all_memory);
 	tcase_add_test(tc, a_visitor_may_remove_the_consumer);
 	tcase_add_test(tc, a_visitor_need_not_return);
+	tcase_add_test(tc, a_visitor_may_be_cancelled);
+	tcase_add_test(tc, a_visitor_may_fork);
 	tcase_add_test(tc, a_consumer_is_counted_alone);
 	tcase_add_test(tc, statistics_of_another_size);
 	tc = suite_case(s, "revoke", open_books_that_revoke, close_books);

@@ -329,7 +329,7 @@ static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
 		set_place(a, backend, &pressure);
 		if (pdn_evict_for(&pressure))
 			continue;
-		if (pressure.would_wait)
+		if (pressure.would_wait || (may_ask && a->flight.nowait))
 			return PINDOWN_ERR_WOULD_WAIT;
 		if (!may_ask)
 			return result;

@@ -101,7 +101,7 @@ typedef struct pindown_region pindown_region;
  *         with cuMemMap: within adjacent mappings)
  * flags   0, or of these:
  *         PINDOWN_GET_CACHED  do not pin; return a hit, or PINDOWN_ERR_NOT_DEVICE on a miss
- *         PINDOWN_GET_NOWAIT  do not wait for another thread that frees, pins or unpins:
+ *         PINDOWN_GET_NOWAIT  do not wait for another thread or process that frees, pins or unpins:
  *         return PINDOWN_ERR_WOULD_WAIT. A pin in this thread may still be made. Only where that
  *         replaces a region on which another thread is at work on an object, it waits for that
  * region  out: the region, held until pindown_put(). Unchanged on failure.
@@ -315,7 +315,8 @@ struct pindown_consumer {
 	 * Where there is no object of exactly the key, these let another one of the same owner
 	 * serve. It is found as fast as one of that key, or nearly. 0: no other object serves.
 	 */
-	uint64_t rights; /* these bits of word[0] are rights: an object may have more of them */
+	uint64_t rights; /* these bits of word[0] are rights: an object may have more of them. Not
+			    for rights of a peer that is given the object's remote key */
 #define PINDOWN_CONSUMER_RANGES 1u /* word[1] is a PINDOWN_KEY_RANGE(): it may be wider */
 	uint64_t flags;
 };

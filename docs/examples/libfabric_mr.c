@@ -2,7 +2,7 @@
 /*
  * Memory regions as a provider of libfabric hands them out (fi_mr_reg, ofi_mr_cache), on pindown:
  * the program holds each until fi_close(). A registration covers the pages that were asked for; a
- * wider one, or one with more rights, serves too. A thread that makes progress must not wait, so a
+ * wider one, or one with more rights of this side, serves too. A thread that makes progress must not wait, so a
  * region that another thread is freeing or pinning is -EAGAIN. A subscriber takes the place of the
  * memory monitor. Without pindown each region is registered alone.
  *
@@ -102,10 +102,9 @@ int main(void)
 	static const struct pindown_consumer ops = {.name = "libfabric",
 						    .create = create,
 						    .destroy = destroy,
-						    .rights = SEND | RECV | REMOTE_READ |
-							      REMOTE_WRITE,
+						    .rights = SEND | RECV,
 						    .flags = PINDOWN_CONSUMER_RANGES};
-	const unsigned all = SEND | RECV | REMOTE_WRITE;
+	const unsigned both = SEND | RECV;
 	unsigned in_use = 0;
 	CUcontext context;
 	CUdeviceptr at;
@@ -119,10 +118,10 @@ int main(void)
 		consumer = pindown.consumer_add(&ops, sizeof(ops));
 		pindown.subscribe(memory_ends, NULL);
 	}
-	if (mr_reg(&domain, at, 512 << 10, all, &mr[0]) ||	  /* the first half */
-	    mr_reg(&domain, at + 4096, 4096, all, &mr[1]) ||	  /* in it */
-	    mr_reg(&domain, at + 65536, 65536, SEND, &mr[2]) ||	  /* in it, with fewer rights */
-	    mr_reg(&domain, at + (512 << 10), 4096, all, &mr[3])) /* behind it */
+	if (mr_reg(&domain, at, 512 << 10, both, &mr[0]) ||	/* the first half */
+	    mr_reg(&domain, at + 4096, 4096, both, &mr[1]) ||	/* in it */
+	    mr_reg(&domain, at + 65536, 65536, SEND, &mr[2]) || /* in it, with fewer rights */
+	    mr_reg(&domain, at + (512 << 10), 4096, both | REMOTE_WRITE, &mr[3])) /* behind it */
 		return 1;
 	printf("4 memory regions: %u registrations\n", registered);
 	if (consumer && pindown.each_object(consumer, count, &in_use) > 0)

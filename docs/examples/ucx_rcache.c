@@ -11,7 +11,7 @@
 #include <pindown_dl.h>
 #include <stdio.h>
 
-enum { READ = 1, WRITE = 2, ATOMIC = 4 };
+enum { READ = 1, WRITE = 2 }; /* what the card may do for this process */
 
 /* Stands for a registration by the card: ibv_reg_dmabuf_mr(), or ibv_reg_mr() without pindown. */
 struct memh {
@@ -116,10 +116,8 @@ static const char *state_of(const struct handle *handle)
 
 int main(void)
 {
-	static const struct pindown_consumer ops = {.name = "ucx",
-						    .create = create,
-						    .destroy = destroy,
-						    .rights = READ | WRITE | ATOMIC};
+	static const struct pindown_consumer ops = {
+		.name = "ucx", .create = create, .destroy = destroy, .rights = READ | WRITE};
 	int md; /* its address stands for a memory domain */
 	struct handle handle;
 	CUdeviceptr buffer;

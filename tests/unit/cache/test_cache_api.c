@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <setjmp.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +16,35 @@
 #include "cache/hook_events.h"
 #include "cache/pindown.h"
 #include "tests/unit/support/objects_test.h"
+
+/*
+ * The layout of 0.2, as tests/exports is the list of its functions: a program that was built with it
+ * runs with every later 0.x. Members may be added at the end, where the caller's size is passed or
+ * the library fills the structure in.
+ */
+#if __SIZEOF_POINTER__ == 8
+#define SIZE(type, bytes)	  _Static_assert(sizeof(struct type) == (bytes), #type)
+#define MEMBER(type, name, place) _Static_assert(offsetof(struct type, name) == (place), #type)
+SIZE(pindown_range, 16);
+SIZE(pindown_key, 24);
+MEMBER(pindown_invalidation, in_use, 28);
+MEMBER(pindown_invalidation, region, 32);
+MEMBER(pindown_object_request, region, 24);
+MEMBER(pindown_object_request, addr, 32);
+MEMBER(pindown_object_request, request, 48);
+MEMBER(pindown_object_end, data, 24);
+MEMBER(pindown_object_end, in_use, 44);
+MEMBER(pindown_consumer, arg, 24);
+MEMBER(pindown_consumer, rights, 32);
+MEMBER(pindown_consumer, flags, 40);
+MEMBER(pindown_stats, backend, 152);
+MEMBER(pindown_stats, exports_saved, 232);
+MEMBER(pindown_consumer_stats, objects_revoked, 40);
+MEMBER(pindown_region_info, context, 40);
+MEMBER(pindown_region_info, in_use, 60);
+MEMBER(pindown_object_info, base, 24);
+MEMBER(pindown_object_info, in_use, 48);
+#endif
 
 /* ---- what create is given ------------------------------------------------------------------- */
 

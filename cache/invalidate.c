@@ -341,6 +341,26 @@ static void tell_all(uint32_t number, const char *missed, bool in_use)
 		pdn_objects_end(number);
 }
 
+void pdn_replaced_ended(uint32_t number)
+{
+	uint64_t now = pdn_tracing(PDN_EV_INVALIDATE) ? pdn_ticks() : 0;
+	bool last;
+
+	if (now)
+		pdn_trace_about(PDN_EV_INVALIDATE, &pdn_regions[number], 0, PDN_TRACE_IN_USE, now,
+				now);
+	if (pdn_objects_any(number))
+		pdn_objects_end(number);
+	if (is_abandoned(number))
+		return;
+	pdn_lock();
+	pdn_unhold(pdn_self_or_anonymous(), number);
+	last = pdn_region_take_kept(number);
+	pdn_unlock();
+	if (last)
+		pdn_unpin_kept(number);
+}
+
 int pdn_victims_dispatch_some(struct pdn_victims *victims)
 {
 	struct unpinned unpinned;

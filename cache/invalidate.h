@@ -68,6 +68,12 @@ bool pdn_region_take_kept(uint32_t number);
 void pdn_unpin_kept(uint32_t number);
 
 /*
+ * Lock not held. The memory of a region ends that another one has replaced, and this thread holds
+ * it: name its holders, as when a live one ends, and drop the hold.
+ */
+void pdn_replaced_ended(uint32_t number);
+
+/*
  * Kept regions whose memory was freed in stream order, and on which objects are held that are to be
  * revoked: they wait until the driver hands the memory out again. Also those that were replaced
  * (growth.h) while their memory lives: they wait for its end. Lock held, but for the question

@@ -36,6 +36,9 @@ enum pdn_event {
 #define PDN_TRACE_FELL_BACK 32u	 /* pinned by dma-buf because the kernel module refused */
 #define PDN_TRACE_REVOKED   128u /* of a holder: it was deregistered before the free */
 
+/* In the extra of cuMemCreate, beside the handle: pindown has set gpuDirectRDMACapable. */
+#define PDN_TRACE_MADE_CAPABLE (1ull << 63)
+
 /* "call", "pin", ... by enum pdn_event, "lost" included. */
 extern const char *const pdn_event_names[];
 

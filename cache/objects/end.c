@@ -344,7 +344,6 @@ static void report_held(const struct pindown_region *region, const struct held *
 		if (held->of[i].count)
 			pdn_trace_held(region, held->of[i].name, held->of[i].count);
 	if (pdn_config()->held != PDN_HELD_WARN ||
-	    pdn_details_of(region)->reason == PINDOWN_REASON_EVICTED ||
 	    pdn_details_of(region)->reason == PINDOWN_REASON_FLUSHED)
 		return;
 	pdn_log(PDN_LOG_WARN,
@@ -363,25 +362,43 @@ static bool was_replaced(uint32_t region)
 
 bool pdn_objects_await_reuse(uint32_t region)
 {
-	return pdn_config()->held == PDN_HELD_REVOKE &&
-	       (pdn_details[region].reason == PINDOWN_REASON_ORDERED || was_replaced(region)) &&
-	       pdn_first_object(region);
+	return was_replaced(region) ||
+	       (pdn_config()->held == PDN_HELD_REVOKE &&
+		pdn_details[region].reason == PINDOWN_REASON_ORDERED && pdn_first_object(region));
 }
 
-/* Lock held. The memory of a replaced region has not ended before now. */
+/* Lock held. */
 static void claim_kept_on(uint32_t region, uint32_t *chain)
 {
 	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
-		if (pdn_objects[n].state == PDN_OBJECT_KEPT) {
-			if (was_replaced(region))
-				pdn_objects[n].reason = PINDOWN_REASON_FREED;
+		if (pdn_objects[n].state == PDN_OBJECT_KEPT)
 			claim(n, chain);
-		}
+}
+
+/*
+ * Lock held. The memory of a replaced region has not ended before now: its objects end once more,
+ * now for this reason. A hold keeps the region until all are notified.
+ */
+static void end_again(uint32_t region, uint32_t *ended)
+{
+	pdn_hold(pdn_self_or_anonymous(), region);
+	pdn_details[region].reason = PINDOWN_REASON_FREED;
+	pdn_objects_unlink(region, PINDOWN_REASON_FREED);
+	pdn_details[region].victim = *ended;
+	*ended = region;
+}
+
+static void end_replaced(uint32_t ended)
+{
+	for (uint32_t region = ended, next; region; region = next) {
+		next = pdn_details[region].victim;
+		pdn_replaced_ended(region);
+	}
 }
 
 static void end_awaiting(uint64_t begin, uint64_t end, bool (*is_wanted)(uint32_t region))
 {
-	uint32_t chain = 0;
+	uint32_t chain = 0, ended = 0;
 
 	pdn_lock();
 	for (uint32_t number = pdn_first_awaiting(), next; number; number = next) {
@@ -390,11 +407,15 @@ static void end_awaiting(uint64_t begin, uint64_t end, bool (*is_wanted)(uint32_
 		    (is_wanted && !is_wanted(number)))
 			continue;
 		pdn_stop_awaiting(number);
-		claim_kept_on(number, &chain);
+		if (was_replaced(number))
+			end_again(number, &ended);
+		else
+			claim_kept_on(number, &chain);
 	}
 	pdn_unlock();
 	if (chain)
 		destroy_claimed(chain);
+	end_replaced(ended);
 }
 
 void pdn_objects_end_reused(uint64_t begin, uint64_t end)
@@ -418,7 +439,7 @@ void pdn_objects_end(uint32_t region)
 	pdn_lock();
 	chain = claim_or_keep(region, &held);
 	pdn_unlock();
-	if (held.all)
+	if (held.all && !was_replaced(region))
 		report_held(&pdn_regions[region], &held);
 	if (chain)
 		destroy_claimed(chain);

@@ -285,15 +285,18 @@ static inline bool pdn_objects_hold(uint32_t region, enum pindown_reason reason)
  */
 void pdn_objects_end(uint32_t region);
 
-/* Lock held. Are the objects on a kept region revoked when its memory is handed out again? */
+/*
+ * Lock held. Is something due on a kept region when its memory ends, or is handed out again? A
+ * region that another one has replaced ends then.
+ */
 bool pdn_objects_await_reuse(uint32_t region);
 
 /* Lock not held. The driver has handed [begin, end) out again. */
 void pdn_objects_end_reused(uint64_t begin, uint64_t end);
 
 /*
- * Lock not held. The memory is about to end: so are the objects that are to be revoked then, on
- * regions that others have replaced.
+ * Lock not held. The memory is about to end, and with it the regions that others have replaced:
+ * their holders are named, and objects are revoked or kept, as of a live region.
  */
 void pdn_objects_end_replaced(uint64_t begin, uint64_t end);
 

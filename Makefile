@@ -75,7 +75,7 @@ ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
 # What the rules install, without DESTDIR. Folders are removed if they are pindown's own.
 INSTALLED = $(BINDIR)/pindown $(LIBDIR)/$(SONAME) $(LIBDIR)/libpindown.so \
-	$(LIBDIR)/pkgconfig/pindown.pc $(INCLUDEDIR)/pindown.h \
+	$(LIBDIR)/pkgconfig/pindown.pc $(addprefix $(INCLUDEDIR)/,pindown.h pindown_dl.h) \
 	$(foreach page,$(notdir $(MAN)),$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(page)) \
 	$(BASHDIR)/pindown $(ZSHDIR)/_pindown $(PREFIX)/share/pindown/pindown-gdb.py
 INSTALLED_FOLDERS = $(PREFIX)/share/pindown

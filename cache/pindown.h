@@ -293,12 +293,12 @@ struct pindown_consumer {
 	 * Make the object. Return 0 and store *data, which may be NULL; or a negative
 	 * pindown_result, which becomes the result of the call that asked; or a positive number of
 	 * the consumer's own, an errno for example, which that call returns as
-	 * PINDOWN_CREATE_FAILED(). Runs in the thread that asked. If the memory is freed meanwhile, that free waits for this
-	 * function to return (two seconds at most), and the object is destroyed again. A descriptor
-	 * that it gets from pindown_region_dmabuf() is valid until it returns. After it has
-	 * returned 0 the descriptor is closed, since an import holds the buffer without it; so many
-	 * registered regions do not use up the process's descriptors. A consumer that needs the
-	 * descriptor for longer duplicates it.
+	 * PINDOWN_CREATE_FAILED(). Runs in the thread that asked. If the memory is freed meanwhile,
+	 * that free waits for this function to return (two seconds at most), and the object is
+	 * destroyed again. A descriptor that it gets from pindown_region_dmabuf() is valid until it
+	 * returns. After it has returned 0 the descriptor is closed, since an import holds the
+	 * buffer without it; so many registered regions do not use up the process's descriptors. A
+	 * consumer that needs the descriptor for longer duplicates it.
 	 */
 	int (*create)(const struct pindown_object_request *what, void **data, void *arg);
 

@@ -2,9 +2,9 @@
 /*
  * Memory regions as a provider of libfabric hands them out (fi_mr_reg, ofi_mr_cache), on pindown:
  * the program holds each until fi_close(). A registration covers the pages that were asked for; a
- * wider one, or one with more rights of this side, serves too. A thread that makes progress must not wait, so a
- * region that another thread is freeing or pinning is -EAGAIN. A subscriber takes the place of the
- * memory monitor. Without pindown each region is registered alone.
+ * wider one, or one with more rights of this side, serves too. A thread that makes progress must
+ * not wait, so a region that another thread is freeing or pinning is -EAGAIN. A subscriber takes
+ * the place of the memory monitor. Without pindown each region is registered alone.
  *
  *	cc libfabric_mr.c -lcuda -ldl -o libfabric_mr && pindown run ./libfabric_mr
  */
@@ -27,7 +27,7 @@ static int create(const struct pindown_object_request *what, void **data, void *
 	(void)arg;
 	if (result != PINDOWN_OK)
 		return result;
-	/* ibv_reg_dmabuf_mr(pd, offset, PINDOWN_KEY_RANGE_LENGTH(...), base, fd, access) is here. */
+	/* Here is ibv_reg_dmabuf_mr(), from offset, of PINDOWN_KEY_RANGE_LENGTH() bytes. */
 	*data = (void *)(uintptr_t)++registered;
 	left++;
 	return PINDOWN_OK;

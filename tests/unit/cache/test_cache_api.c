@@ -18,9 +18,9 @@
 #include "tests/unit/support/objects_test.h"
 
 /*
- * The layout of 0.2, as tests/exports is the list of its functions: a program that was built with it
- * runs with every later 0.x. Members may be added at the end, where the caller's size is passed or
- * the library fills the structure in.
+ * The layout of 0.2, as tests/exports is the list of its functions: a program that was built with
+ * it runs with every later 0.x. Members may be added at the end, where the caller's size is passed
+ * or the library fills the structure in.
  */
 #if __SIZEOF_POINTER__ == 8
 #define SIZE(type, bytes)	  _Static_assert(sizeof(struct type) == (bytes), #type)

@@ -16,7 +16,7 @@ static uint64_t old_id;
 static pindown_object *object, *others_object;
 static unsigned exports_after_end, destroys_after_end;
 
-/* Rights in the key that the stepped thread asks for: 1, as the object has, or 0, which it serves. */
+/* Rights in the key that the stepped thread asks for: the object's, or 0, which it serves too. */
 static uint64_t wanted = 1;
 
 static void open_by_rights(void)

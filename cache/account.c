@@ -113,7 +113,7 @@ void pdn_account_out(const struct pdn_details *details, bool missed)
 
 	pdn_counts.missed_invalidations += missed;
 	pdn_untold_process |= missed;
-	if (details->reason == PINDOWN_REASON_FLUSHED)
+	if (details->reason == PINDOWN_REASON_FLUSHED || details->flags & PDN_REGION_REPLACED)
 		return;
 	add_out(&pdn_total, evicted);
 	if (has_account(details->pin.device))
@@ -171,6 +171,11 @@ void pdn_account_objects(struct pindown_region *region)
 	add_object_kept(&pdn_total, details->pin.length, kept);
 	if (own)
 		add_object_kept(own, details->pin.length, kept);
+}
+
+uint64_t pdn_pinned_bytes_of(int device)
+{
+	return has_account(device) ? pdn_devices[device].bytes : 0;
 }
 
 uint64_t pdn_pinned_bytes(void)

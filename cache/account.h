@@ -43,6 +43,7 @@ void pdn_account_objects(struct pindown_region *region);
 void pdn_account_lost_race(void);
 void pdn_account_trust(void); /* pdn_is_intercepting() or pdn_is_distrusted() has changed */
 uint64_t pdn_pinned_bytes(void);
+uint64_t pdn_pinned_bytes_of(int device);
 uint64_t pdn_pinned_regions(void);
 void pdn_accounts_fork_child(void);
 

@@ -118,26 +118,31 @@ uint32_t pdn_queues_next(uint32_t number)
 /*
  * Newcomers that had to go: a ring, whose oldest are forgotten when together they are as large as
  * the cache. They are known by buffer id, which no other allocation ever gets, so that a free of
- * memory need not forget any.
+ * memory need not forget any; and by their place, as an allocation may have several windows.
  */
 #define GHOSTS 4096u
 static struct {
-	uint64_t buffer_id, bytes; /* 0: it has come back */
+	uint64_t id, bytes; /* 0: it has come back */
 } ghosts[GHOSTS];
 static uint32_t ghost_places
 	[GHOSTS]; /* by id: the place in the ring; on a hash collision the newer id wins */
 static uint32_t ghosts_begin, ghosts_end;
 static uint64_t ghost_bytes;
 
-static uint32_t *ghost_place(uint64_t buffer_id)
+static uint64_t ghost_id(const struct pdn_details *details)
 {
-	return &ghost_places[(buffer_id * 0x9e3779b97f4a7c15ull >> 40) % GHOSTS];
+	return details->buffer_id + details->pin.base;
+}
+
+static uint32_t *ghost_place(uint64_t id)
+{
+	return &ghost_places[(id * 0x9e3779b97f4a7c15ull >> 40) % GHOSTS];
 }
 
 static void forget(uint32_t place)
 {
 	ghost_bytes -= ghosts[place].bytes;
-	ghosts[place].buffer_id = ghosts[place].bytes = 0;
+	ghosts[place].id = ghosts[place].bytes = 0;
 }
 
 static void remember(const struct pdn_details *details)
@@ -146,20 +151,20 @@ static void remember(const struct pdn_details *details)
 
 	if (ghosts_end - ghosts_begin > GHOSTS)
 		forget(ghosts_begin++ % GHOSTS);
-	ghosts[place].buffer_id = details->buffer_id;
+	ghosts[place].id = ghost_id(details);
 	ghosts[place].bytes = details->pin.length;
-	*ghost_place(details->buffer_id) = place;
+	*ghost_place(ghost_id(details)) = place;
 	ghost_bytes += details->pin.length;
 	while (ghost_bytes > pdn_pinned_bytes())
 		forget(ghosts_begin++ % GHOSTS);
 }
 
 /* Has it come back before it was forgotten? */
-static bool was_remembered(uint64_t buffer_id)
+static bool was_remembered(uint64_t id)
 {
-	uint32_t place = *ghost_place(buffer_id);
+	uint32_t place = *ghost_place(id);
 
-	if (!ghosts[place].bytes || ghosts[place].buffer_id != buffer_id)
+	if (!ghosts[place].bytes || ghosts[place].id != id)
 		return false;
 	forget(place);
 	return true;
@@ -168,7 +173,7 @@ static bool was_remembered(uint64_t buffer_id)
 void pdn_queues_add(uint32_t number)
 {
 	__atomic_store_n(&pdn_briefs[number].used, 0, __ATOMIC_RELAXED);
-	if (was_remembered(pdn_details[number].buffer_id))
+	if (was_remembered(ghost_id(&pdn_details[number])))
 		add_settled(number);
 	else
 		add_newcomer(number);
@@ -485,6 +490,16 @@ static bool is_worth_trimming(void)
 {
 	return pdn_region_high_water() >= 1024 && pdn_pinned_regions() == 0 && !pdn_flights_any() &&
 	       !pdn_dying_any();
+}
+
+bool pdn_idle_is_enough_for(uint64_t bytes)
+{
+	bool enough;
+
+	pdn_lock();
+	enough = is_idle_enough(shortage_for(bytes), -1);
+	pdn_unlock();
+	return enough;
 }
 
 bool pdn_evict_replaced(const struct pdn_allocation *what)

@@ -72,6 +72,9 @@ bool pdn_evict_for(struct pdn_pressure *pressure);
  */
 bool pdn_evict_replaced(const struct pdn_allocation *what);
 
+/* Lock not held. Would the budgets have room for this many bytes if all idle regions went? */
+bool pdn_idle_is_enough_for(uint64_t bytes);
+
 /* Lock not held. The bytes that idle regions of a device have pinned; it counts up to `enough`. */
 uint64_t pdn_idle_bytes(int device, uint64_t enough);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Pins of mapped memory reach over the regions that they overlap, and replace them. */
+/* Pins reach over the regions that they overlap, and replace them; or over a part of the memory. */
 #define _GNU_SOURCE
 #include "cache/growth.h"
 
@@ -18,25 +18,143 @@ void pdn_growth_begin(struct pdn_growth *growth)
 	growth->size = 0;
 }
 
-bool pdn_growth_shrinks(struct pdn_growth *growth)
+/* ---- windows ------------------------------------------------------------------------------- */
+
+/*
+ * With windows of an eighth of the space, a few places of an allocation are pinned at once, and
+ * each is large enough to be worth a pin.
+ */
+#define WINDOWS_AT_ONCE 8
+
+/* By device. Relaxed: any of the values that were right at some time will do. */
+static uint64_t granules[PDN_MAX_DEVICES + 1];
+
+static uint64_t *granule_of(int device)
 {
+	return &granules[device >= 0 && device < PDN_MAX_DEVICES ? device : PDN_MAX_DEVICES];
+}
+
+static uint64_t round_up(uint64_t addr, uint64_t granule)
+{
+	return (addr + granule - 1) & -granule;
+}
+
+/*
+ * A pool's memory, and a graph's, can only be pinned from the beginning of its piece. Where nothing
+ * but rounding out to pages is cut off, a window is no smaller.
+ */
+bool pdn_growth_may_have_windows(const struct pdn_growth *growth, const struct pdn_allocation *what)
+{
+	const uint64_t page = PINDOWN_PAGE_SIZE;
+	const struct pdn_memory *memory = &what->memory;
+
+	return (what->mapped || memory->context) && what->pin_base == (memory->base & -page) &&
+	       (round_up(growth->addr + growth->length, page) < memory->end ||
+		(growth->addr & -page) > memory->base);
+}
+
+bool pdn_growth_to_windows(struct pdn_growth *growth, const struct pdn_allocation *what,
+			   uint64_t space)
+{
+	uint64_t granule = PINDOWN_PAGE_SIZE;
+
+	if (!pdn_growth_may_have_windows(growth, what))
+		return false;
+	while (2 * granule <= space / WINDOWS_AT_ONCE)
+		granule *= 2;
+	__atomic_store_n(granule_of(what->memory.device), granule, __ATOMIC_RELAXED);
+	growth->granule = granule;
+	growth->reach = PDN_REACH_WINDOW;
+	return true;
+}
+
+/* `what` is all that the request touches, so a window begins in its first mapping, too. */
+static void cut_window(const struct pdn_growth *growth, struct pdn_allocation *what)
+{
+	struct pdn_memory *memory = &what->memory;
+	uint64_t base = growth->base & -growth->granule;
+	uint64_t end = round_up(growth->end, growth->granule);
+
+	what->is_window = base > memory->base || end < memory->end;
+	if (base > memory->base) {
+		memory->base = base;
+		what->pin_base = base;
+	}
+	if (end < memory->end)
+		memory->end = end;
+	if (!memory->context) {
+		what->whole_base = memory->base;
+		what->whole_end = memory->end;
+	}
+}
+
+struct pdn_memory pdn_growth_whole(const struct pdn_allocation *what)
+{
+	struct pdn_memory whole = what->memory;
+
+	whole.base = what->whole_base;
+	whole.end = what->whole_end;
+	return whole;
+}
+
+/* Lock held. Is any of the memory pinned by windows? Then the whole was refused, or has room now. */
+static bool has_windows(const struct pdn_allocation *what)
+{
+	uint64_t at = what->memory.base;
+	uint32_t number;
+
+	if (!pdn_region_any_window())
+		return false;
+	while ((number = pdn_index_next(&at, what->memory.end)) != 0) {
+		struct pindown_region *region = &pdn_regions[number];
+
+		if (pdn_region_flags(region) & PDN_REGION_WINDOW &&
+		    !pdn_growth_finds_stale(what, region))
+			return true;
+		at = region->end;
+	}
+	return false;
+}
+
+/* ---- how far ------------------------------------------------------------------------------- */
+
+/* A smaller granule makes little difference to a large request: then the last one comes next. */
+static bool has_smaller_granule(struct pdn_growth *growth)
+{
+	if (growth->granule <= PINDOWN_PAGE_SIZE)
+		return false;
+	growth->granule =
+		growth->length > 4 * growth->granule ? PINDOWN_PAGE_SIZE : growth->granule / 2;
+	return true;
+}
+
+bool pdn_growth_shrinks(struct pdn_growth *growth, bool for_space)
+{
+	if (growth->reach == PDN_REACH_WINDOW && for_space && has_smaller_granule(growth))
+		return true;
 	if (!pdn_growth_is_wide(growth))
 		return false;
-	growth->reach++;
+	if (growth->reach++ == PDN_REACH_WINDOW)
+		growth->granule = PINDOWN_PAGE_SIZE;
 	return true;
 }
 
 static int describe(const struct pdn_growth *growth, struct pdn_allocation *what, int *error)
 {
-	return pdn_driver_describe_run(growth->base, growth->end - growth->base, growth->size, what,
-				       error);
+	int result = pdn_driver_describe_run(growth->base, growth->end - growth->base, growth->size,
+					     what, error);
+
+	if (result == PINDOWN_OK && growth->reach >= PDN_REACH_WINDOW &&
+	    pdn_growth_may_have_windows(growth, what))
+		cut_window(growth, what);
+	return result;
 }
 
 int pdn_growth_describe(struct pdn_growth *growth, struct pdn_allocation *what, int *error)
 {
 	int result = describe(growth, what, error);
 
-	if (result == PINDOWN_OK || !pdn_growth_shrinks(growth))
+	if (result == PINDOWN_OK || !pdn_growth_shrinks(growth, false))
 		return result;
 	pdn_growth_begin(growth);
 	return describe(growth, what, error);
@@ -94,7 +212,15 @@ bool pdn_growth_wants_more(struct pdn_growth *growth, const struct pdn_allocatio
 	uint64_t has = what->memory.end - what->memory.base, size = 0;
 	struct reached r;
 
-	if (growth->reach == PDN_REACH_REQUEST || !what->mapped)
+	if (growth->reach < PDN_REACH_WINDOW && has_windows(what)) {
+		growth->granule =
+			__atomic_load_n(granule_of(what->memory.device), __ATOMIC_RELAXED);
+		growth->reach = PDN_REACH_WINDOW;
+		pdn_growth_begin(growth);
+		return true;
+	}
+	if (growth->reach == PDN_REACH_PAGES || growth->reach == PDN_REACH_REQUEST ||
+	    (growth->reach < PDN_REACH_REQUEST && !what->mapped))
 		return false;
 	r = reached_by(what);
 	if (growth->reach == PDN_REACH_TWOFOLD && growth->looks < TWOFOLD_LOOKS)
@@ -102,7 +228,9 @@ bool pdn_growth_wants_more(struct pdn_growth *growth, const struct pdn_allocatio
 	if (r.end - r.base == has && (size <= has || size <= growth->size))
 		return false;
 	if (++growth->looks > UNION_LOOKS) {
-		growth->reach = PDN_REACH_REQUEST;
+		growth->reach =
+			growth->reach == PDN_REACH_WINDOW ? PDN_REACH_PAGES : PDN_REACH_REQUEST;
+		growth->granule = PINDOWN_PAGE_SIZE;
 		pdn_growth_begin(growth);
 		return true;
 	}

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How far a pin of mapped memory (cuMemMap) reaches, and the regions that it replaces. Regions
- * never overlap. So a get that is not within one region, but touches some, pins their union, and
- * the new region replaces them. Windows over adjacent mappings would otherwise replace each other
- * for ever.
+ * How far a pin reaches, and the regions that it replaces. Regions never overlap. So a get that is
+ * not within one region, but touches some, pins their union, and the new region replaces them.
+ * Ranges over adjacent mappings (cuMemMap) would otherwise replace each other for ever.
+ *
+ * An allocation, or a mapping, that can't be pinned as a whole for lack of space is pinned by
+ * windows: aligned parts of it, which are regions and replace each other in the same way.
  */
 #ifndef PDN_GROWTH_H
 #define PDN_GROWTH_H
@@ -22,6 +24,8 @@ enum pdn_reach {
 	PDN_REACH_TWOFOLD, /* twice the bytes of the replaced regions: then these are few */
 	PDN_REACH_UNION,   /* the mappings of the request and the regions that overlap them */
 	PDN_REACH_REQUEST, /* the mappings of the request; what overlaps them is evicted */
+	PDN_REACH_WINDOW,  /* a part: the request in whole granules, and what overlaps that */
+	PDN_REACH_PAGES,   /* the pages of the request; what overlaps them is evicted */
 };
 
 struct pdn_growth {
@@ -30,6 +34,7 @@ struct pdn_growth {
 	unsigned looks;	    /* how often pdn_growth_wants_more() has wanted more in this attempt */
 	uint64_t base, end; /* ask the driver about this range */
 	uint64_t size;	    /* and about mappings beside it, up to this many bytes; 0: none */
+	uint64_t granule;   /* where windows begin and end: at multiples of this power of two */
 };
 
 /* For another attempt, which begins with the request, and reaches as far as `reach` says. */
@@ -41,8 +46,25 @@ static inline bool pdn_growth_is_wide(const struct pdn_growth *growth)
 	return growth->looks != 0;
 }
 
-/* A wide attempt has failed: the next one reaches less far. false: it was not wide. */
-bool pdn_growth_shrinks(struct pdn_growth *growth);
+/*
+ * A wide attempt, or one of a window for which there was no space, has failed: the next one reaches
+ * less far. false: that is not possible.
+ */
+bool pdn_growth_shrinks(struct pdn_growth *growth, bool for_space);
+
+/*
+ * There is no space for this memory as a whole. true: the next attempt is to pin a window, of a
+ * size that suits a device with this much space.
+ */
+bool pdn_growth_to_windows(struct pdn_growth *growth, const struct pdn_allocation *what,
+			   uint64_t space);
+
+/* Can this memory be pinned by windows, and does the request leave something out? */
+bool pdn_growth_may_have_windows(const struct pdn_growth *growth,
+				 const struct pdn_allocation *what);
+
+/* The memory whose end ends the region. */
+struct pdn_memory pdn_growth_whole(const struct pdn_allocation *what);
 
 /* Asks the driver. If it does not describe a wide range, the attempt shrinks to the request. */
 int pdn_growth_describe(struct pdn_growth *growth, struct pdn_allocation *what, int *error);

@@ -37,15 +37,32 @@ static bool is_pending_in(uint64_t begin, uint64_t end)
 	const struct pdn_scope scope = {.kind = PDN_GUARD_RANGE, .begin = begin, .end = end};
 	uint32_t what = pending();
 
-	return what && (what & ~PDN_PENDING_EXPORTS || pdn_exports_may_be_in(&scope));
+	return what & ~(PDN_PENDING_EXPORTS | PDN_PENDING_WINDOWS) ||
+	       (what & PDN_PENDING_EXPORTS && pdn_exports_may_be_in(&scope));
+}
+
+/*
+ * Is any region there, for sure? For the allocation that holds `begin` (then that is `end`, too) a
+ * window counts, also one behind it, and objects on a window that was replaced.
+ */
+static bool may_find(uint64_t begin, uint64_t end)
+{
+	uint64_t at = begin;
+	uint32_t number;
+
+	if (begin < end || !pdn_region_any_window())
+		return pdn_index_next(&at, begin < end ? end : begin + 1);
+	number = pdn_index_next(&at, PDN_ADDRESS_LIMIT);
+	return pdn_awaits_reuse() ||
+	       (number && (pdn_region_flags(&pdn_regions[number]) & PDN_REGION_WINDOW ||
+			   pdn_region_holds(&pdn_regions[number], begin, 1)));
 }
 
 static bool nothing_in(uint64_t begin, uint64_t end)
 {
 	uint64_t seq = pdn_index_read_begin();
-	uint64_t at = begin;
 
-	return !is_pending_in(begin, end) && !pdn_index_next(&at, end) && pdn_index_unchanged(seq);
+	return !is_pending_in(begin, end) && !may_find(begin, end) && pdn_index_unchanged(seq);
 }
 
 static bool nothing_at_all(void)
@@ -64,8 +81,8 @@ end_slow(const struct pdn_scope *scope, enum pindown_reason reason)
 
 	pdn_exports_end(scope, reason);
 	pdn_end_scope(scope, reason);
-	if (scope->kind == PDN_GUARD_RANGE && scope->end > scope->begin && pdn_awaits_reuse())
-		pdn_objects_end_replaced(scope->begin, scope->end);
+	if (pdn_awaits_reuse())
+		pdn_end_replaced(scope, reason);
 	errno = saved;
 }
 
@@ -97,7 +114,7 @@ end_otherwise(uint64_t addr, uint64_t length, enum pindown_reason reason)
 
 	PDN_POINT(FREE_GUARDED, addr);
 	/* Objects on a region that was replaced by another one do not depend on the index. */
-	if (!pdn_awaits_reuse() && nothing_in(addr, length ? end : addr + 1))
+	if (!pdn_awaits_reuse() && nothing_in(addr, end))
 		return guard;
 	return end_range_slow(addr, end, reason, guard);
 }
@@ -106,7 +123,7 @@ end_otherwise(uint64_t addr, uint64_t length, enum pindown_reason reason)
 static pdn_guard __attribute__((noinline))
 end_pending(uint64_t addr, enum pindown_reason reason, pdn_guard guard)
 {
-	return nothing_in(addr, addr + 1) ? guard : end_range_slow(addr, addr, reason, guard);
+	return nothing_in(addr, addr) ? guard : end_range_slow(addr, addr, reason, guard);
 }
 
 /* All calls are tail calls: the compiler has no registers to save for them. */
@@ -313,8 +330,10 @@ static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end
 	pdn_unlock();
 	PDN_POINT(ALLOC_FORGOTTEN, addr);
 	drop_changed(addr, end);
-	if (pdn_awaits_reuse())
+	if (pdn_awaits_reuse()) {
+		pdn_end_replaced(&scope, PINDOWN_REASON_FREED);
 		pdn_objects_end_reused(addr, end);
+	}
 	if (was_volatile) {
 		PDN_POINT(ALLOC_COMPARED, addr);
 		pdn_lock();

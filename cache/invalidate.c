@@ -57,8 +57,8 @@ void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_
 	pdn_pending_add(1);
 	details->reason = (uint16_t)reason;
 	details->killer = pdn_my_tid();
-	if (missed)
-		pdn_region_set_flags(region, details->flags | PDN_REGION_MISSED);
+	pdn_region_set_flags(region, details->flags | (missed ? PDN_REGION_MISSED : 0) |
+					     (victims->are_replaced ? PDN_REGION_REPLACED : 0));
 	set_state(number, PDN_DYING);
 	pdn_objects_unlink(number, reason);
 	PDN_POINT(END_DYING, region->base);
@@ -286,7 +286,8 @@ void pdn_unpin_kept(uint32_t number)
 static unsigned trace_flags(const struct pindown_region *region, bool in_use)
 {
 	return (in_use ? PDN_TRACE_IN_USE : 0) |
-	       (pdn_region_flags(region) & PDN_REGION_MISSED ? PDN_TRACE_MISSED : 0);
+	       (pdn_region_flags(region) & PDN_REGION_MISSED ? PDN_TRACE_MISSED : 0) |
+	       (pdn_region_flags(region) & PDN_REGION_REPLACED ? PDN_TRACE_REPLACED : 0);
 }
 
 static void tell(const struct pindown_region *region, bool in_use)
@@ -341,26 +342,6 @@ static void tell_all(uint32_t number, const char *missed, bool in_use)
 		pdn_objects_end(number);
 }
 
-void pdn_replaced_ended(uint32_t number)
-{
-	uint64_t now = pdn_tracing(PDN_EV_INVALIDATE) ? pdn_ticks() : 0;
-	bool last;
-
-	if (now)
-		pdn_trace_about(PDN_EV_INVALIDATE, &pdn_regions[number], 0, PDN_TRACE_IN_USE, now,
-				now);
-	if (pdn_objects_any(number))
-		pdn_objects_end(number);
-	if (is_abandoned(number))
-		return;
-	pdn_lock();
-	pdn_unhold(pdn_self_or_anonymous(), number);
-	last = pdn_region_take_kept(number);
-	pdn_unlock();
-	if (last)
-		pdn_unpin_kept(number);
-}
-
 int pdn_victims_dispatch_some(struct pdn_victims *victims)
 {
 	struct unpinned unpinned;
@@ -399,17 +380,43 @@ int pdn_victims_dispatch_some(struct pdn_victims *victims)
 
 struct pdn_memory pdn_memory_of(const struct pindown_region *region)
 {
-	return (struct pdn_memory){.base = region->base,
-				   .end = region->end,
-				   .context = pdn_details_of(region)->context,
-				   .device = pdn_details_of(region)->pin.device};
+	const struct pdn_details *details = pdn_details_of(region);
+	bool whole = details->context && pdn_region_flags(region) & PDN_REGION_WINDOW;
+
+	return (struct pdn_memory){.base = whole ? details->whole_base : region->base,
+				   .end = whole ? details->whole_end : region->end,
+				   .context = details->context,
+				   .device = details->pin.device};
 }
 
-static void collect_at(uint64_t addr, struct pdn_victims *victims, enum pindown_reason reason)
+/* The windows of the allocation that holds scope->begin: the first region there or behind is one. */
+static void collect_windows(const struct pdn_scope *scope, struct pdn_victims *victims,
+			    enum pindown_reason reason)
 {
-	uint32_t number = pdn_index_find(addr);
+	uint64_t at = scope->begin, before = 0;
+	uint32_t number;
 
-	if (number && pdn_region_holds(&pdn_regions[number], addr, 1))
+	while ((number = pdn_index_next(&at, PDN_ADDRESS_LIMIT)) != 0) {
+		struct pdn_memory memory = pdn_memory_of(&pdn_regions[number]);
+
+		if (!pdn_scope_covers(scope, &memory))
+			return;
+		if (!before) {
+			before = at = memory.base;
+			continue;
+		}
+		pdn_victims_add(victims, number, reason);
+	}
+}
+
+static void collect_at(const struct pdn_scope *scope, struct pdn_victims *victims,
+		       enum pindown_reason reason)
+{
+	uint32_t number = pdn_index_find(scope->begin);
+
+	if (pdn_region_any_window())
+		collect_windows(scope, victims, reason);
+	else if (number && pdn_region_holds(&pdn_regions[number], scope->begin, 1))
 		pdn_victims_add(victims, number, reason);
 }
 
@@ -441,7 +448,7 @@ static void collect(const struct pdn_scope *scope, struct pdn_victims *victims,
 	if (scope->kind != PDN_GUARD_RANGE)
 		collect_matching(scope, victims, reason);
 	else if (scope->end <= scope->begin)
-		collect_at(scope->begin, victims, reason);
+		collect_at(scope, victims, reason);
 	else
 		collect_range(scope->begin, scope->end, victims, reason);
 }
@@ -531,6 +538,48 @@ static void fetch(uint64_t addr)
 		&pdn_regions[__atomic_load_n(&pdn_regions[number].older, __ATOMIC_RELAXED)], 1);
 	__builtin_prefetch(
 		&pdn_regions[__atomic_load_n(&pdn_regions[number].newer, __ATOMIC_RELAXED)], 1);
+}
+
+/* Lock held. 0: there is none. */
+static uint32_t next_replaced(const struct pdn_scope *scope)
+{
+	for (uint32_t number = awaiting.oldest; number; number = pdn_regions[number].newer) {
+		struct pdn_memory memory = pdn_memory_of(&pdn_regions[number]);
+
+		if (pdn_region_is_replaced(number) && pdn_scope_covers(scope, &memory))
+			return number;
+	}
+	return 0;
+}
+
+/* Lock held. As after keep(): its holders' last put leaves it to let_go(), and a free waits. */
+static void end_kept(uint32_t number, enum pindown_reason reason)
+{
+	pdn_stop_awaiting(number);
+	pdn_pending_add(1);
+	pdn_hold(pdn_self_or_anonymous(), number);
+	/* Relaxed: an object may just be made on it (discard() in attach.c). */
+	__atomic_store_n(&pdn_details[number].reason, (uint16_t)reason, __ATOMIC_RELAXED);
+	pdn_details[number].killer = pdn_my_tid();
+	pdn_queue_append(&dying, number);
+	pdn_objects_unlink(number, reason);
+}
+
+void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
+{
+	uint32_t number;
+
+	do {
+		pdn_lock();
+		number = next_replaced(scope);
+		if (number)
+			end_kept(number, reason);
+		pdn_unlock();
+		if (number && !is_abandoned(number))
+			pdn_objects_end(number);
+		if (number && !is_abandoned(number))
+			let_go(number);
+	} while (number);
 }
 
 int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)

@@ -23,6 +23,7 @@ struct pdn_victims {
 	 * end of a sentence; NULL: they were noticed in time. Volatile regions are not counted so.
 	 */
 	const char *missed;
+	bool are_replaced; /* by a region that reaches over them: no eviction for lack of room */
 };
 
 /*
@@ -68,20 +69,20 @@ bool pdn_region_take_kept(uint32_t number);
 void pdn_unpin_kept(uint32_t number);
 
 /*
- * Lock not held. The memory of a region ends that another one has replaced, and this thread holds
- * it: name its holders, as when a live one ends, and drop the hold.
- */
-void pdn_replaced_ended(uint32_t number);
-
-/*
  * Kept regions whose memory was freed in stream order, and on which objects are held that are to be
  * revoked: they wait until the driver hands the memory out again. Also those that were replaced
- * (growth.h) while their memory lives: they wait for its end. Lock held, but for the question
- * whether there are any.
+ * (growth.h) while objects on them are held and their memory lives: they wait for its end. Lock
+ * held, but for the question whether there are any.
  */
 bool pdn_awaits_reuse(void);
 uint32_t pdn_first_awaiting(void);
 void pdn_stop_awaiting(uint32_t number);
+
+/*
+ * Lock not held. The memory is about to end. For the objects that are held on regions which others
+ * have replaced it ends only now: they are named, revoked or kept.
+ */
+void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason);
 
 /*
  * Lock held, after a heavy barrier. Wait until that thread no longer announces this region.
@@ -96,7 +97,10 @@ bool pdn_dying_any(void);
 /* Lock held. This thread is about to end, and does not unpin the regions that it was to. */
 void pdn_dying_drop_own(void);
 
-/* The region's memory, to be compared with a scope: it stands until the record is free. */
+/*
+ * The region's memory, to be compared with a scope: it stands until the record is free. Of a window
+ * it is the allocation, whose end ends the window.
+ */
 struct pdn_memory pdn_memory_of(const struct pindown_region *region);
 
 void pdn_end_fork_child(void);

@@ -48,6 +48,9 @@ struct attempt {
 	struct pdn_pin pin;
 	uint16_t flags; /* PDN_REGION_* */
 	int driver_error;
+	bool has_evicted; /* regions, for a pin that was refused all the same */
+	bool was_refused; /* a pin for the request */
+	bool narrows;	  /* another one that reaches less far may work */
 	unsigned losses;
 	unsigned refusals;  /* how often the driver has refused memory of a pool */
 	unsigned memories;  /* how often an eviction was made for a record's memory */
@@ -134,7 +137,7 @@ static void pin_begin(struct attempt *a)
  */
 static int wait_for_free(struct attempt *a)
 {
-	struct pdn_memory memory = a->what.memory;
+	struct pdn_memory memory = pdn_growth_whole(&a->what);
 
 	pdn_flight_end_unlocked(&a->flight);
 	PDN_POINT(PIN_WAITING, a->addr);
@@ -157,7 +160,8 @@ static int retry_narrower(struct attempt *a)
 static int pin_retry(struct attempt *a)
 {
 	if (a->losses % WIDE_LOSSES == WIDE_LOSSES - 1)
-		pdn_growth_shrinks(&a->growth);
+		pdn_growth_shrinks(&a->growth, false);
+	a->was_refused = false;
 	pdn_lock();
 	pdn_flight_end(&a->flight);
 	pdn_account_lost_race();
@@ -225,7 +229,7 @@ static int announce(struct attempt *a, const struct pdn_backend *backend)
 		pdn_unlock();
 		return WIDER;
 	}
-	a->flight.memory = a->what.memory;
+	a->flight.memory = pdn_growth_whole(&a->what);
 	a->flight.known = true;
 	a->frees_before |= a->flight.disturbed;
 	a->flight.pin = &a->pin;
@@ -252,6 +256,7 @@ static uint64_t bytes_that_fit(const struct attempt *a, const struct pdn_backend
 		struct pdn_pin part = a->pin;
 		uint64_t pages = fits + (too_many - fits) / 2;
 
+		part.trial = true;
 		part.length = pages * PINDOWN_PAGE_SIZE;
 		pdn_descriptor_begin(); /* a fork waits until it is unpinned */
 		if (backend->pin(&part, a->what.current, &error) == PINDOWN_OK) {
@@ -315,7 +320,7 @@ static int pin_by(int (*pin)(struct pdn_pin *, void *, int *), struct attempt *a
 static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
 {
 	struct pdn_pressure pressure = {0};
-	bool may_ask = backend->pin_at_last != NULL;
+	bool may_ask = backend->pin_at_last && !a->flight.nowait;
 	int result;
 
 	for (;;) {
@@ -324,12 +329,14 @@ static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
 			return result;
 		if (is_more_than_needed(a))
 			return result;
-		if (pdn_growth_is_wide(&a->growth) && pdn_evict_replaced(&a->what))
-			continue;
 		set_place(a, backend, &pressure);
+		if (pdn_growth_is_wide(&a->growth) && !pressure.is_hopeless &&
+		    pdn_evict_replaced(&a->what))
+			continue;
 		if (pdn_evict_for(&pressure))
 			continue;
-		if (pressure.would_wait || (may_ask && a->flight.nowait))
+		a->has_evicted = pressure.regions != 0;
+		if (pressure.would_wait)
 			return PINDOWN_ERR_WOULD_WAIT;
 		if (!may_ask)
 			return result;
@@ -376,13 +383,6 @@ static int pin_instead(struct attempt *a, const struct pdn_backend *other)
 	return result;
 }
 
-static bool exceeds_budget(uint64_t bytes)
-{
-	uint64_t most = pdn_config()->max_bytes;
-
-	return most && bytes > most;
-}
-
 /*
  * Room under the budgets. For more than it needs a pin takes none from other regions; for a union
  * it takes first what the union replaces.
@@ -392,21 +392,54 @@ static int make_room(struct attempt *a)
 	if (a->flight.reserved)
 		return PINDOWN_OK;
 	if (pdn_growth_is_wide(&a->growth)) {
-		if (is_more_than_needed(a) || exceeds_budget(a->pin.length))
+		if (is_more_than_needed(a) || !pdn_idle_is_enough_for(a->pin.length))
 			return PINDOWN_ERR_NO_SPACE;
 		pdn_evict_replaced(&a->what);
 	}
 	return pdn_evict_and_reserve_budget(&a->flight, a->pin.length);
 }
 
-static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
+/*
+ * There was no space for all of the memory, under the budget or on the device. Windows of it are of
+ * no use where eviction could not make room for anything.
+ */
+static bool begins_windows(struct attempt *a, bool was_tried)
+{
+	int device = a->pin.device;
+	uint64_t space = pdn_config()->max_bytes, fits;
+
+	if (!was_tried)
+		return space && pdn_growth_to_windows(&a->growth, &a->what, space);
+	if (!pdn_growth_may_have_windows(&a->growth, &a->what))
+		return false;
+	fits = bytes_that_fit(a, pdn_backend_of(&a->pin));
+	if (!fits && (a->has_evicted || !pdn_idle_bytes(device, 1)))
+		return false;
+	pdn_lock();
+	fits += pdn_pinned_bytes_of(device);
+	pdn_unlock();
+	return pdn_growth_to_windows(&a->growth, &a->what, space && space < fits ? space : fits);
+}
+
+/* The pin has failed, if it was tried. */
+static bool can_reach_less_far(struct attempt *a, int result, bool was_tried)
+{
+	bool for_space = result == PINDOWN_ERR_NO_SPACE && !pdn_flight_lost(&a->flight) &&
+			 (!was_tried || a->driver_error == CUDA_ERROR_OUT_OF_MEMORY);
+
+	if (a->growth.reach < PDN_REACH_WINDOW && !pdn_growth_is_wide(&a->growth))
+		return for_space && begins_windows(a, was_tried);
+	if (for_space && a->has_evicted && a->growth.reach == PDN_REACH_WINDOW)
+		for_space = bytes_that_fit(a, pdn_backend_of(&a->pin)) != 0;
+	return pdn_growth_shrinks(&a->growth, for_space);
+}
+
+static int pin_in_room(struct attempt *a, const struct pdn_backend *backend)
 {
 	const struct pdn_backend *other =
 		is_more_than_needed(a) ? NULL : pdn_backend_instead_of(backend);
-	int result = make_room(a);
+	int result;
 
-	if (result != PINDOWN_OK)
-		return result;
 	if (!pdn_driver_sync_memops(a->what.memory.base))
 		a->flags |= PDN_REGION_NO_SYNC;
 	result = pin_or_evict(a, backend);
@@ -416,7 +449,21 @@ static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
 	 */
 	if (result == PINDOWN_ERR_DRIVER && other && is_same_buffer(a))
 		result = pin_instead(a, other);
-	if (result != PINDOWN_OK && !pdn_growth_is_wide(&a->growth)) {
+	return result;
+}
+
+static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
+{
+	int result = make_room(a);
+	bool was_tried = result == PINDOWN_OK;
+
+	if (was_tried)
+		result = pin_in_room(a, backend);
+	if (result == PINDOWN_OK)
+		return result;
+	a->was_refused |= was_tried;
+	a->narrows = can_reach_less_far(a, result, was_tried);
+	if (a->was_refused && !a->narrows) {
 		pdn_lock();
 		pdn_account_pin_failure();
 		pdn_unlock();
@@ -434,10 +481,11 @@ static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
  */
 static int look_for_frees(struct attempt *a)
 {
-	enum pdn_guarded guarded = pdn_guard_on(&a->what.memory);
+	struct pdn_memory memory = pdn_growth_whole(&a->what);
+	enum pdn_guarded guarded = pdn_guard_on(&memory);
 
 	/* The request's own memory need not be what ends. */
-	if (guarded != PDN_UNGUARDED && pdn_growth_shrinks(&a->growth))
+	if (guarded != PDN_UNGUARDED && pdn_growth_shrinks(&a->growth, false))
 		return retry_narrower(a);
 	switch (guarded) {
 	case PDN_GUARDED:
@@ -516,8 +564,15 @@ static bool insert(struct attempt *a)
 	if (a->what.others) {
 		a->flags |= PDN_REGION_SPANS;
 		details->others = a->what.others;
+	} else if (a->what.is_window && memory->context) {
+		details->whole_end = a->what.whole_end;
 	} else {
 		details->pool = a->what.pool;
+	}
+	details->whole_base = a->what.whole_base;
+	if (a->what.is_window) {
+		a->flags |= PDN_REGION_WINDOW;
+		pdn_region_count_window();
 	}
 	details->pin = a->pin;
 	__atomic_store_n(&region->word, a->pin.word, __ATOMIC_RELAXED);
@@ -553,7 +608,7 @@ static void inherit_uses(struct pindown_region *region, uint8_t used)
 static int commit(struct attempt *a)
 {
 	struct pdn_victims dead = {.missed = "a pin found it gone"};
-	struct pdn_victims replaced = {0};
+	struct pdn_victims replaced = {.are_replaced = true};
 	int result = PINDOWN_OK;
 	uint8_t used;
 
@@ -619,7 +674,7 @@ static int pin_and_commit(struct attempt *a, const struct pdn_backend *backend)
 	}
 	if (result == AGAIN)
 		return pin_retry(a);
-	if (pdn_growth_shrinks(&a->growth))
+	if (a->narrows)
 		return retry_narrower(a);
 	pdn_flight_end_unlocked(&a->flight);
 	return result;
@@ -707,6 +762,7 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	a.deadline = 0;
 	a.flight.nowait = flags & PINDOWN_GET_NOWAIT;
 	a.losses = a.refusals = a.memories = 0;
+	a.was_refused = false;
 	a.driver_error = 0;
 	a.begin = pdn_tracing(PDN_EV_PIN) ? pdn_ticks() : 0;
 	a.index_seq = index_seq;
@@ -714,6 +770,7 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	for (;;) {
 		a.flags = 0;
 		a.region = NULL;
+		a.has_evicted = a.narrows = false;
 		pdn_growth_begin(&a.growth);
 		pin_begin(&a);
 		result = pin_attempt(&a);

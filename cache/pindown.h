@@ -3,7 +3,7 @@
  * pindown.h - a registration cache (pin-down cache) for GPU memory.
  *
  * A region is one allocation of device memory that is pinned for a third-party device, rounded out
- * to 64 KiB. In a memory pool a region begins at the start of the pool's piece of memory that the
+ * to 64 KiB. Where there is no space to pin all of an allocation, a region is a part of it. In a memory pool a region begins at the start of the pool's piece of memory that the
  * allocation was cut from, since the driver pins no less. pindown_get() finds or pins the region
  * that contains an address range, and holds it. pindown_put() drops the hold and leaves the region
  * pinned (lazy unpinning) until the memory is freed, until a budget needs its place, or until
@@ -101,7 +101,8 @@ typedef struct pindown_region pindown_region;
  *         with cuMemMap: within adjacent mappings)
  * flags   0, or of these:
  *         PINDOWN_GET_CACHED  do not pin; return a hit, or PINDOWN_ERR_NOT_DEVICE on a miss
- *         PINDOWN_GET_NOWAIT  do not wait for another thread or process that frees, pins or unpins:
+ *         PINDOWN_GET_NOWAIT  ask no other process for pin space, and do not wait for another
+ *         thread that frees, pins or unpins:
  *         return PINDOWN_ERR_WOULD_WAIT. A pin in this thread may still be made. Only where that
  *         replaces a region on which another thread is at work on an object, it waits for that
  * region  out: the region, held until pindown_put(). Unchanged on failure.
@@ -109,8 +110,12 @@ typedef struct pindown_region pindown_region;
  * A hit takes no lock and makes no system call. It calls the driver only for one hit in some 4096;
  * and for each hit if the region is volatile, if a free may have been missed, or if
  * PINDOWN_VERIFY=always. A miss calls the driver, sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS (§2.7) and
- * pins the whole allocation. A get that meets a free of the same memory in another thread waits for
- * that free to end and then asks the driver again; after two seconds it returns
+ * pins the whole allocation. If the pin space or the budget is too small for that, it pins a part
+ * of the allocation that contains the range, and that is the region: pindown_region_base() and
+ * pindown_region_length() say how far it reaches. A get of a range that such a region has in part
+ * returns a wider one in its place. PINDOWN_ERR_NO_SPACE says that the pages of the range itself
+ * can't be pinned, even after eviction. A get that meets a free of the same memory in another
+ * thread waits for that free to end and then asks the driver again; after two seconds it returns
  * PINDOWN_ERR_TIMED_OUT.
  */
 #define PINDOWN_GET_CACHED 1u

@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "cache/base/barrier.h"
+#include "cache/backend/backend.h"
 #include "cache/race.h"
 #include "cache/base/lock.h"
 #include "cache/base/test_point.h"
@@ -246,11 +247,18 @@ bool pdn_flights_under(const struct pdn_scope *scope)
 	return false;
 }
 
+/* Windows of one allocation have the same memory. */
+static bool pins_overlap(const struct pdn_pin *a, const struct pdn_pin *b)
+{
+	return a->base < b->base + b->length && b->base < a->base + a->length;
+}
+
 bool pdn_flight_is_duplicate(const struct pdn_flight *flight)
 {
 	for (const struct pdn_flight *f = flights; f; f = f->next)
 		if (f != flight && f->known && f->thread != flight->thread &&
-		    f->memory.base < flight->memory.end && flight->memory.base < f->memory.end)
+		    f->memory.base < flight->memory.end && flight->memory.base < f->memory.end &&
+		    pins_overlap(f->pin, flight->pin))
 			return true;
 	return false;
 }

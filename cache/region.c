@@ -145,10 +145,29 @@ uint32_t pdn_region_alloc(void)
 	return number;
 }
 
+static uint32_t windows;
+
+static void set_windows(uint32_t count)
+{
+	uint32_t others = __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED) & ~PDN_PENDING_WINDOWS;
+
+	windows = count;
+	/* Pairs with the loads in hook_events.c. The pin is still in flight, or counts no more. */
+	__atomic_store_n(&pdn_pending, others | (count ? PDN_PENDING_WINDOWS : 0),
+			 __ATOMIC_RELEASE);
+}
+
+void pdn_region_count_window(void)
+{
+	set_windows(windows + 1);
+}
+
 void pdn_region_free(uint32_t number)
 {
 	struct pdn_details *details = &pdn_details[number];
 
+	if (details->flags & PDN_REGION_WINDOW)
+		set_windows(windows - 1);
 	details->dmabuf_users = 0;
 	pdn_region_set_flags(&pdn_regions[number], 0);
 	/* Release, for hold_if(): a late hit that sees it free has nothing more to look at. */
@@ -209,6 +228,7 @@ void pdn_region_trim(void)
 void pdn_region_fork_child(void)
 {
 	table.used = more.used = briefs.used;
+	windows = 0;
 	forget_free();
 	abandoned = table.used;
 	for (uint32_t n = 1; pdn_region_limit && n <= table.used; n++)

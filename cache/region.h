@@ -21,6 +21,7 @@
 #include "cache/driver/driver.h"
 #include "cache/index.h"
 #include "cache/pindown.h"
+#include "cache/base/lock.h"
 #include "cache/base/table.h"
 #include "cache/base/thread.h"
 #include "cache/backend/revocation.h"
@@ -78,8 +79,10 @@ struct pdn_details {
 	void *context; /* the context whose end ends it; NULL for pool and VMM memory */
 	union {
 		void *pool;
-		uint64_t others; /* with SPANS: see struct pdn_allocation */
+		uint64_t others;    /* with SPANS: see struct pdn_allocation */
+		uint64_t whole_end; /* with WINDOW and a context: of the allocation */
 	};
+	uint64_t whole_base;
 } __attribute__((aligned(32)));
 
 extern PDN_HIDDEN struct pindown_region *pdn_regions; /* [0] is never used: 0 means none */
@@ -101,12 +104,14 @@ static inline struct pdn_brief *pdn_brief_of(const struct pindown_region *region
 	return &pdn_briefs[pdn_region_number(region)];
 }
 
-#define PDN_REGION_VOLATILE 1u	/* in a range where frees can't all be seen */
-#define PDN_REGION_NO_SYNC  2u	/* SYNC_MEMOPS is not supported for its memory */
-#define PDN_REGION_SPANS    8u	/* several mappings side by side */
-#define PDN_REGION_MISSED   4u	/* its free was noticed only after the driver had made it */
-#define PDN_REGION_OBJECTS  16u /* counted as kept because consumer objects on it are held */
-#define PDN_REGION_AWAITS   32u /* see pdn_first_awaiting() */
+#define PDN_REGION_VOLATILE 1u	 /* in a range where frees can't all be seen */
+#define PDN_REGION_NO_SYNC  2u	 /* SYNC_MEMOPS is not supported for its memory */
+#define PDN_REGION_SPANS    8u	 /* several mappings side by side */
+#define PDN_REGION_MISSED   4u	 /* its free was noticed only after the driver had made it */
+#define PDN_REGION_OBJECTS  16u	 /* counted as kept because consumer objects on it are held */
+#define PDN_REGION_AWAITS   32u	 /* see pdn_first_awaiting() */
+#define PDN_REGION_WINDOW   64u	 /* a part of its allocation or mappings; see growth.h */
+#define PDN_REGION_REPLACED 128u /* by a region that reaches over it */
 
 /*
  * The region is held. VOLATILE may come and go meanwhile (volatile.c): relaxed, as is
@@ -138,6 +143,13 @@ extern PDN_HIDDEN uint32_t *pdn_holds[PDN_STRIPES]; /* hold counts, by stripe an
 /* Lock held. Take a record, or 0 when the table is full or memory is short; give one back. */
 uint32_t pdn_region_alloc(void);
 void pdn_region_free(uint32_t number);
+/* Lock held. A record is taken for a window; pdn_region_free() counts down. */
+void pdn_region_count_window(void);
+/* Are there any, also kept ones? Exact with the lock held. */
+static inline bool pdn_region_any_window(void)
+{
+	return __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED) & PDN_PENDING_WINDOWS;
+}
 extern PDN_HIDDEN uint32_t
 	pdn_region_limit;		  /* numbers go from 1 to here; 0 before the first region */
 extern PDN_HIDDEN uint32_t pdn_put_limit; /* the same, or 0: each put is looked at (misuse.h) */
@@ -207,6 +219,25 @@ bool pdn_region_stands(struct pindown_region *region);
 static inline bool pdn_state_is_live(uint32_t state)
 {
 	return state == PDN_LIVE || state == PDN_CHECKED;
+}
+
+/* Kept because a wider region has replaced it; its memory lives on, as far as is known. */
+static inline bool pdn_region_is_replaced(uint32_t number)
+{
+	return pdn_details[number].flags & PDN_REGION_REPLACED &&
+	       pdn_details[number].reason == PINDOWN_REASON_EVICTED;
+}
+
+/*
+ * Lock held; the region is held. Has its memory not ended, as far as is known? For one that was
+ * replaced only the driver can tell (pdn_compare()).
+ */
+static inline bool pdn_region_has_memory(const struct pindown_region *region)
+{
+	uint32_t state = pdn_brief_of(region)->state;
+
+	return pdn_state_is_live(state) ||
+	       (state == PDN_KEPT && pdn_region_is_replaced(pdn_region_number(region)));
 }
 
 /* One more hold, or one less, by this thread. A sum over all stripes tells whether any is left. */

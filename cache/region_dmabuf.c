@@ -46,7 +46,8 @@ static bool may_keep(const struct pdn_backend *backend)
 /*
  * Lock held. A descriptor is opened or closed, and no region has it meanwhile: as with a pin, a
  * free of the memory waits for that, and so does a fork, whose child would inherit it. Without the
- * pin's barrier: a free of a live region's memory takes the lock anyway.
+ * pin's barrier: a free of a live region's memory takes the lock anyway, and a region that was
+ * replaced keeps its memory in any case.
  */
 static void begin_flight(struct pdn_flight *flight, const struct pindown_region *region,
 			 struct pdn_pin *pin)
@@ -135,7 +136,7 @@ static int open_again(struct pindown_region *region, const struct pdn_backend *b
 		return result;
 	}
 	pdn_lock();
-	if (!pdn_state_is_live(pdn_brief_of(region)->state)) {
+	if (!pdn_region_has_memory(region)) {
 		result = PINDOWN_ERR_NOT_DEVICE;
 	} else if (pdn_details_of(region)->pin.fd < 0) {
 		/* The rest of it is read without the lock. */
@@ -162,7 +163,7 @@ static int reopen(struct pindown_region *region, const struct pdn_backend *backe
 	int result;
 
 	pdn_lock();
-	if (!pdn_state_is_live(pdn_brief_of(region)->state)) {
+	if (!pdn_region_has_memory(region)) {
 		pdn_unlock();
 		return PINDOWN_ERR_NOT_DEVICE;
 	}
@@ -420,7 +421,7 @@ static int export_for_loan(struct pindown_region *region, const struct pdn_backe
 	loan->own.pcie = pcie;
 	pdn_descriptor_begin();
 	pdn_lock();
-	live = pdn_state_is_live(pdn_brief_of(region)->state);
+	live = pdn_region_has_memory(region);
 	if (live) {
 		loan->own = pdn_details_of(region)->pin;
 		loan->own.fd = -1;

@@ -25,6 +25,7 @@ struct pdn_pin {
 	bool spans;		   /* several mappings side by side */
 	bool fell_back;		   /* pinned by dma-buf because the device's backend refused */
 	bool pcie;		   /* how fd maps the memory: mapping.c */
+	bool trial;		   /* to see whether it fits, and unpinned at once */
 };
 
 struct pdn_backend {

@@ -35,6 +35,7 @@ enum pdn_event {
 #define PDN_TRACE_PCIE	    64u	 /* of a pin, a map: the dma-buf maps over PCIe */
 #define PDN_TRACE_FELL_BACK 32u	 /* pinned by dma-buf because the kernel module refused */
 #define PDN_TRACE_REVOKED   128u /* of a holder: it was deregistered before the free */
+#define PDN_TRACE_REPLACED  256u /* of an eviction: by a wider region, not for lack of room */
 
 /* In the extra of cuMemCreate, beside the handle: pindown has set gpuDirectRDMACapable. */
 #define PDN_TRACE_MADE_CAPABLE (1ull << 63)

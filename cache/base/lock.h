@@ -40,6 +40,12 @@ extern __attribute__((visibility("hidden"))) uint32_t pdn_pending; /* changed un
 #define PDN_PENDING_EXPORTS 0x80000000u
 
 /*
+ * Another bit: there are windows (region.h), live or kept. A free names the beginning of an
+ * allocation, and windows may lie anywhere in it.
+ */
+#define PDN_PENDING_WINDOWS 0x40000000u
+
+/*
  * Lock held. Up: followed by pdn_heavy_barrier() where guards are looked for, pairs with the loads
  * in hook_events.c. Down: release, so that a free that reads 0 finds what has settled: in the
  * index, or unpinned.

@@ -306,9 +306,7 @@ uint64_t pdn_driver_mapping_end(uint64_t at, int device)
 	struct pdn_memory mapping;
 	int error;
 
-	return allocation_at(at, &mapping, &a, &error) == PINDOWN_OK && mapping.base == at
-		       ? mapping.end
-		       : 0;
+	return allocation_at(at, &mapping, &a, &error) == PINDOWN_OK ? mapping.end : 0;
 }
 
 /*
@@ -454,6 +452,9 @@ static int describe_once(uint64_t addr, uint64_t length, uint64_t id, struct pdn
 		*error = CUDA_ERROR_INVALID_VALUE;
 		return PINDOWN_ERR_NOT_DEVICE;
 	}
+	out->is_window = false;
+	out->whole_base = out->memory.base;
+	out->whole_end = out->memory.end;
 	return PINDOWN_OK;
 }
 

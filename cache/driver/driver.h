@@ -28,6 +28,12 @@ struct pdn_allocation {
 	void *current;	 /* a context that can be made current for calls about it; may be NULL */
 	void *pool;
 	bool mapped; /* made with cuMemMap */
+	/*
+	 * Set by growth.h: `memory` is a part of it. The whole is what a free ends: the allocation.
+	 * Mappings end by address range, so there it is the part.
+	 */
+	bool is_window;
+	uint64_t whole_base, whole_end;
 };
 
 /*
@@ -52,7 +58,7 @@ int pdn_driver_describe_run(uint64_t addr, uint64_t length, uint64_t size,
 enum pdn_truth { PDN_FALSE, PDN_TRUE, PDN_UNKNOWN };
 enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t buffer_id, uint64_t others);
 
-/* Where the mapping of this device's memory that begins at this address ends; 0: none begins. */
+/* Where the mapping of this device's memory that holds this address ends; 0: there is none. */
 uint64_t pdn_driver_mapping_end(uint64_t at, int device);
 
 /* Set SYNC_MEMOPS; false if the memory does not support it. */

@@ -68,12 +68,13 @@ static void publish(uint32_t number, uint32_t region, const struct request *r, v
 static void discard(struct pdn_consumer *consumer, struct pdn_object_event *event, void *data)
 {
 	struct pindown_region *region = &pdn_regions[event->region];
+	/* Relaxed: pairs with end_kept() in invalidate.c. */
+	uint16_t reason = __atomic_load_n(&pdn_details_of(region)->reason, __ATOMIC_RELAXED);
 	struct pindown_object_end what = {
 		.key = *event->key,
 		.data = data,
 		.region = region,
-		.reason = pdn_details_of(region)->reason ? pdn_details_of(region)->reason
-							 : PINDOWN_REASON_OWNER,
+		.reason = reason ? reason : PINDOWN_REASON_OWNER,
 	};
 
 	event->begin = pdn_tracing(PDN_EV_DEREGISTER) ? pdn_ticks() : 0;

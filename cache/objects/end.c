@@ -340,31 +340,35 @@ static void wait_for_others_on(uint32_t region)
 
 static void report_held(const struct pindown_region *region, const struct held *held)
 {
+	enum pindown_reason reason = pdn_details_of(region)->reason;
+
+	/* Its memory lives on: see pdn_end_replaced(). */
+	if (reason == PINDOWN_REASON_EVICTED)
+		return;
 	for (unsigned i = 0; i < PDN_CONSUMERS; i++)
 		if (held->of[i].count)
 			pdn_trace_held(region, held->of[i].name, held->of[i].count);
-	if (pdn_config()->held != PDN_HELD_WARN ||
-	    pdn_details_of(region)->reason == PINDOWN_REASON_FLUSHED)
+	if (pdn_config()->held != PDN_HELD_WARN || reason == PINDOWN_REASON_FLUSHED)
 		return;
 	pdn_log(PDN_LOG_WARN,
 		"%llu bytes of GPU memory at 0x%llx were freed%s while the program holds %u "
 		"registration%s of them: they stay pinned until it lets go",
 		(unsigned long long)(region->end - region->base), (unsigned long long)region->base,
-		pdn_details_of(region)->reason == PINDOWN_REASON_ORDERED ? " in stream order" : "",
-		held->all, held->all == 1 ? "" : "s");
-}
-
-/* Only a region that another one has replaced is evicted while it is in use. */
-static bool was_replaced(uint32_t region)
-{
-	return pdn_details[region].reason == PINDOWN_REASON_EVICTED;
+		reason == PINDOWN_REASON_ORDERED ? " in stream order" : "", held->all,
+		held->all == 1 ? "" : "s");
 }
 
 bool pdn_objects_await_reuse(uint32_t region)
 {
-	return was_replaced(region) ||
-	       (pdn_config()->held == PDN_HELD_REVOKE &&
-		pdn_details[region].reason == PINDOWN_REASON_ORDERED && pdn_first_object(region));
+	bool revoke = pdn_config()->held == PDN_HELD_REVOKE;
+
+	if (!pdn_first_object(region))
+		return false;
+	if (pdn_details[region].reason == PINDOWN_REASON_ORDERED)
+		return revoke;
+	return pdn_region_is_replaced(region) &&
+	       (revoke || pdn_config()->held == PDN_HELD_WARN || pdn_tracing(PDN_EV_HELD) ||
+		pdn_tracing(PDN_EV_HOLDER));
 }
 
 /* Lock held. */
@@ -375,57 +379,21 @@ static void claim_kept_on(uint32_t region, uint32_t *chain)
 			claim(n, chain);
 }
 
-/*
- * Lock held. The memory of a replaced region has not ended before now: its objects end once more,
- * now for this reason. A hold keeps the region until all are notified.
- */
-static void end_again(uint32_t region, uint32_t *ended)
+void pdn_objects_end_reused(uint64_t begin, uint64_t end)
 {
-	pdn_hold(pdn_self_or_anonymous(), region);
-	pdn_details[region].reason = PINDOWN_REASON_FREED;
-	pdn_objects_unlink(region, PINDOWN_REASON_FREED);
-	pdn_details[region].victim = *ended;
-	*ended = region;
-}
-
-static void end_replaced(uint32_t ended)
-{
-	for (uint32_t region = ended, next; region; region = next) {
-		next = pdn_details[region].victim;
-		pdn_replaced_ended(region);
-	}
-}
-
-static void end_awaiting(uint64_t begin, uint64_t end, bool (*is_wanted)(uint32_t region))
-{
-	uint32_t chain = 0, ended = 0;
+	uint32_t chain = 0;
 
 	pdn_lock();
 	for (uint32_t number = pdn_first_awaiting(), next; number; number = next) {
 		next = pdn_regions[number].newer;
-		if (!pdn_region_overlaps(&pdn_regions[number], begin, end) ||
-		    (is_wanted && !is_wanted(number)))
+		if (!pdn_region_overlaps(&pdn_regions[number], begin, end))
 			continue;
 		pdn_stop_awaiting(number);
-		if (was_replaced(number))
-			end_again(number, &ended);
-		else
-			claim_kept_on(number, &chain);
+		claim_kept_on(number, &chain);
 	}
 	pdn_unlock();
 	if (chain)
 		destroy_claimed(chain);
-	end_replaced(ended);
-}
-
-void pdn_objects_end_reused(uint64_t begin, uint64_t end)
-{
-	end_awaiting(begin, end, NULL);
-}
-
-void pdn_objects_end_replaced(uint64_t begin, uint64_t end)
-{
-	end_awaiting(begin, end, was_replaced);
 }
 
 void pdn_objects_end(uint32_t region)
@@ -439,7 +407,7 @@ void pdn_objects_end(uint32_t region)
 	pdn_lock();
 	chain = claim_or_keep(region, &held);
 	pdn_unlock();
-	if (held.all && !was_replaced(region))
+	if (held.all)
 		report_held(&pdn_regions[region], &held);
 	if (chain)
 		destroy_claimed(chain);

@@ -286,19 +286,13 @@ static inline bool pdn_objects_hold(uint32_t region, enum pindown_reason reason)
 void pdn_objects_end(uint32_t region);
 
 /*
- * Lock held. Is something due on a kept region when its memory ends, or is handed out again? A
- * region that another one has replaced ends then.
+ * Lock held. Does a kept region wait until its memory is handed out again, or ends
+ * (pdn_first_awaiting())?
  */
 bool pdn_objects_await_reuse(uint32_t region);
 
 /* Lock not held. The driver has handed [begin, end) out again. */
 void pdn_objects_end_reused(uint64_t begin, uint64_t end);
-
-/*
- * Lock not held. The memory is about to end, and with it the regions that others have replaced:
- * their holders are named, and objects are revoked or kept, as of a live region.
- */
-void pdn_objects_end_replaced(uint64_t begin, uint64_t end);
 
 /* Lock not held. Destroy the idle objects of an owner that lives on. */
 void pdn_objects_drop_idle(int consumer, uint64_t owner);

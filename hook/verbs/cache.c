@@ -367,18 +367,26 @@ static int attach_pinned(const struct pdn_registration *what, pindown_region *re
 	return result;
 }
 
+#define MAX_LOST_RACES 100
+
 /* Get the region first: its place and length decide which part of it to register. */
 static int __attribute__((noinline))
 attach_carefully(const struct pdn_registration *what, bool largest, pindown_object **object)
 {
-	pindown_region *region;
-	int result = pindown_get((uintptr_t)what->addr, what->length, 0, &region);
+	for (unsigned lost = 0;; lost++) {
+		pindown_region *region;
+		int result = pindown_get((uintptr_t)what->addr, what->length, 0, &region);
+		bool again;
 
-	if (result != PINDOWN_OK)
-		return result;
-	result = attach_pinned(what, region, largest, object);
-	pindown_put(region);
-	return result;
+		if (result != PINDOWN_OK)
+			return result;
+		result = attach_pinned(what, region, largest, object);
+		/* It was freed, or replaced by a wider one: what is there now? */
+		again = result == PINDOWN_ERR_NOT_DEVICE && !pindown_region_is_live(region);
+		pindown_put(region);
+		if (!again || lost == MAX_LOST_RACES)
+			return result;
+	}
 }
 
 static int attach(const struct pdn_registration *what, pindown_object **object)

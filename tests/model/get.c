@@ -116,12 +116,99 @@ static void check_twofold(uint64_t begin, uint64_t end)
 	AGREE(end - begin < 2 * replaced + MIB(2), "a pin grows to more than twice");
 }
 
+/* ---- windows: a part of the memory, where there is no space for all of it ---- */
+
+static uint64_t request_begin(void)
+{
+	uint64_t begin = page_floor(attempt.addr);
+
+	return begin > attempt.least_begin ? begin : attempt.least_begin;
+}
+
+static uint64_t request_end(void)
+{
+	uint64_t end = page_ceil(attempt.addr + attempt.length);
+
+	return end < attempt.least_end ? end : attempt.least_end;
+}
+
+uint64_t attempt_page_bytes(void)
+{
+	return page_ceil(request_end()) - page_floor(request_begin());
+}
+
+static uint64_t least_bytes(void)
+{
+	return page_ceil(attempt.least_end) - page_floor(attempt.least_begin);
+}
+
+/* Mappings that have windows may be taken in. */
+static bool has_windows(bool is_mapped)
+{
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && regions[i]->is_window &&
+		    (is_mapped ? regions[i]->mapped
+			       : overlaps(regions[i], attempt.least_begin, attempt.least_end)))
+			return true;
+	return false;
+}
+
+/* With all that it may take in, a window is no larger than the adjacent mappings. */
+uint64_t attempt_most_bytes(void)
+{
+	const struct memory *first = memory_at(attempt.addr), *next;
+	uint64_t end;
+
+	if (!first || first->kind != MAPPED)
+		return least_bytes();
+	for (end = first->end; (next = memory_at(end)) && next->kind == MAPPED; end = next->end)
+		;
+	while ((next = memory_at(first->base - 1)) && next->kind == MAPPED)
+		first = next;
+	return end - first->base;
+}
+
+bool attempt_may_be_window(void)
+{
+	const struct memory *m = memory_at(attempt.addr);
+
+	return attempt.described == PINDOWN_OK && m && (m->kind == LINEAR || m->kind == MAPPED) &&
+	       (request_begin() > attempt.least_begin || request_end() < attempt.least_end ||
+		attempt.had_windows) &&
+	       (attempt.was_full || attempt.had_windows ||
+		(max_bytes && !fits_without_idle(least_bytes())));
+}
+
+/* Other windows are taken in, unless there is no space for that. */
+static void check_window(uint64_t begin, uint64_t end)
+{
+	const struct memory *m = memory_at(begin);
+	bool is_smallest = begin == request_begin() && end == request_end();
+
+	AGREE(attempt_may_be_window(), "a window, although nothing was refused");
+	attempt.had_windows = true;
+	AGREE(begin <= request_begin() && end >= request_end(), "a window without the request");
+	AGREE(m && m->kind == memory_at(attempt.addr)->kind && extent_end(m, end) >= end,
+	      "a window over other memory");
+	AGREE((begin == m->base || begin == page_floor(begin)) &&
+		      (end == extent_end(m, end) || end == page_floor(end)),
+	      "a window of parts of pages");
+	for (unsigned i = 0; i < region_count && !is_smallest; i++)
+		if (regions[i]->live && overlaps(regions[i], begin, end))
+			AGREE((regions[i]->base >= begin && regions[i]->end <= end) ||
+				      !is_true(regions[i]),
+			      "a window takes in a part of a region");
+}
+
 /* The cache tries to pin this, for the request. */
 void attempt_reaches(uint64_t begin, uint64_t end)
 {
 	bool is_least = begin == attempt.least_begin && end == attempt.least_end;
 
-	if (is_least)
+	if (!is_least && (attempt_may_be_window() || memory_at(attempt.addr)->kind == LINEAR) &&
+	    !(is_union(begin, end) && union_is_wide()))
+		check_window(begin, end);
+	else if (is_least)
 		AGREE(!union_is_wide() || attempt.failed_wide || !attempt_has_room_for_union(),
 		      "a pin leaves a part of a region that it overlaps");
 	else if (!is_union(begin, end))
@@ -130,11 +217,12 @@ void attempt_reaches(uint64_t begin, uint64_t end)
 	if (begin != attempt.begin || end != attempt.end) {
 		attempt.evicted = 0;
 		attempt.gone = 0;
+		attempt.gave = false;
 	}
 	attempt.begin = begin;
 	attempt.end = end;
-	attempt.pin_begin = begin;
-	attempt.bytes = end - begin;
+	attempt.pin_begin = page_floor(begin);
+	attempt.bytes = page_ceil(end) - page_floor(begin);
 }
 
 static int driver_answer(const struct memory *m)
@@ -150,6 +238,7 @@ static int driver_answer(const struct memory *m)
 	if (!attempt.end)
 		return PINDOWN_ERR_RANGE;
 	find_union(m->kind == MAPPED);
+	attempt.had_windows |= has_windows(m->kind == MAPPED);
 	attempt.pin_begin = m->kind == POOL ? m->base & -MIB(2) : page_floor(m->base);
 	attempt.bytes = page_ceil(attempt.end) - attempt.pin_begin;
 	return PINDOWN_OK;
@@ -169,7 +258,9 @@ static void check_no_lost_pin(void)
 /* After the attempt: checks the result against all that was seen. */
 void get_judge(int result)
 {
-	bool too_large = max_bytes && attempt.bytes > max_bytes;
+	bool windows = attempt_may_be_window();
+	uint64_t bytes = windows ? attempt_page_bytes() : attempt.bytes;
+	bool too_large = max_bytes && bytes > max_bytes;
 
 	check_no_lost_pin();
 	if (attempt.described != PINDOWN_OK) {
@@ -184,18 +275,19 @@ void get_judge(int result)
 	else if (attempt.refused == PINDOWN_ERR_DRIVER)
 		AGREE(result == PINDOWN_ERR_DRIVER, "get: %s; the driver had refused",
 		      pindown_strerror(result));
-	else if (attempt.tried)
-		AGREE(result == PINDOWN_ERR_NO_SPACE && (!any_idle(attempt.permit_device) ||
-							 attempt.is_hopeless || may_give_up()),
+	else if (attempt.tried && (!windows || fits_without_idle(bytes)))
+		AGREE(result == PINDOWN_ERR_NO_SPACE &&
+			      (!windows || attempt.bytes == bytes ||
+			       !free_space(attempt.permit_device)) &&
+			      (!any_idle(attempt.permit_device) || attempt.may_be_hopeless ||
+			       may_give_up()),
 		      "get: %s; the model: %s", pindown_strerror(result),
 		      any_idle(attempt.permit_device) ? "something could be evicted" : "no space");
 	else
-		AGREE(result == PINDOWN_ERR_NO_SPACE &&
-			      (too_large || !fits_without_idle(attempt.bytes)),
+		AGREE(result == PINDOWN_ERR_NO_SPACE && (too_large || !fits_without_idle(bytes)),
 		      "get: %s; the model: no space by budget: %d, space: %d, without idle "
 		      "regions: %d",
-		      pindown_strerror(result), too_large, fits(attempt.bytes),
-		      fits_without_idle(attempt.bytes));
+		      pindown_strerror(result), too_large, fits(bytes), fits_without_idle(bytes));
 	counts.pin_failures += attempt.tried && !attempt.pinned;
 }
 
@@ -220,13 +312,19 @@ static struct region *enter(pindown_region *real)
 		.context = m->kind == LINEAR ? context_handle(m->owner) : NULL,
 		.pool = m->kind == POOL ? pool_handle(m->owner) : NULL,
 		.device = memory_device(memory_at(attempt.addr)),
+		.whole_base = m->kind == LINEAR ? m->base : attempt.begin,
+		.whole_end = m->kind == LINEAR ? m->end : attempt.end,
+		.is_window = m->kind == LINEAR
+				     ? attempt.begin > m->base || attempt.end < m->end
+				     : m->kind == MAPPED && !is_filled(attempt.begin, attempt.end),
 		.live = true,
 		.mapped = m->kind == MAPPED,
 		.is_volatile = volatile_any(attempt.begin, attempt.end),
 	};
 	ids_between(r->base, r->end, r->ids);
 	counts.pins++;
-	counts.grown += attempt.begin != attempt.least_begin || attempt.end != attempt.least_end;
+	counts.grown += attempt.begin < attempt.least_begin || attempt.end > attempt.least_end;
+	counts.windows += r->is_window;
 	return r;
 }
 

@@ -144,6 +144,17 @@ void expect_end(struct region *r, unsigned reasons)
 	r->reasons = (uint8_t)reasons;
 }
 
+bool is_ended(const struct region *r, const struct ending *ending)
+{
+	if (ending->of_device)
+		return r->context && r->device == ending->device;
+	if (ending->context)
+		return r->context == ending->context;
+	if (!ending->end)
+		return r->whole_base <= ending->begin && ending->begin < r->whole_end;
+	return r->whole_base < ending->end && ending->begin < r->whole_end;
+}
+
 unsigned expect_end_of_changed(uint64_t begin, uint64_t end)
 {
 	unsigned n = 0;
@@ -215,17 +226,31 @@ static bool gives_way(const struct region *r)
 			      : attempt.tried	? attempt.refused == PINDOWN_ERR_NO_SPACE
 						: !fits(attempt.union_end - attempt.union_begin);
 
-	return attempt.gives_way = short_of_space && !attempt.giving && !attempt.pinned &&
-				   !is_used(r) &&
-				   overlaps(r, attempt.union_begin, attempt.union_end) &&
-				   attempt.union_end - attempt.union_begin >
-					   attempt.least_end - attempt.least_begin;
+	return attempt.gives_way =
+		       short_of_space && !attempt.giving && !attempt.pinned && !is_used(r) &&
+		       overlaps(r, attempt.union_begin, attempt.union_end) &&
+		       (attempt_may_be_window() || attempt.union_end - attempt.union_begin >
+							   attempt.least_end - attempt.least_begin);
+}
+
+/*
+ * The budgets may not have room for a window with all that it would take in. Regions that it takes
+ * in go all together.
+ */
+static bool makes_room_for_window(const struct region *r)
+{
+	if (attempt.giving || attempt.pinned || is_used(r) || !attempt_may_be_window() ||
+	    !fits_without_idle(attempt_page_bytes()))
+		return false;
+	return attempt.window_gives_way |= !fits(attempt_most_bytes());
 }
 
 static void judge_eviction(const struct region *r)
 {
-	if (gives_way(r))
+	if (makes_room_for_window(r) || gives_way(r)) {
+		attempt.gave |= attempt.tried;
 		return;
+	}
 	if (attempt.giving) {
 		AGREE(attempt.given < attempt.bytes, "more is evicted than requested");
 		attempt.given += r->pin_end - r->pin_base;
@@ -276,7 +301,8 @@ static void judge(struct region *r, int reason)
 
 static void count_end(const struct region *r, int reason)
 {
-	counts.evictions += reason == PINDOWN_REASON_EVICTED;
+	/* For a pin that has been made, it is replaced. */
+	counts.evictions += reason == PINDOWN_REASON_EVICTED && !(attempt.on && attempt.pinned);
 	counts.invalidations +=
 		reason != PINDOWN_REASON_EVICTED && reason != PINDOWN_REASON_FLUSHED;
 	if (reason == PINDOWN_REASON_STALE && !r->is_volatile) {
@@ -298,9 +324,9 @@ void saw_end(const struct pindown_invalidation *what, void *arg)
 	judge(r, what->reason);
 	count_end(r, what->reason);
 	r->reason = (uint8_t)what->reason;
-	r->awaits = (what->reason == PINDOWN_REASON_ORDERED ||
-		     what->reason == PINDOWN_REASON_EVICTED) &&
-		    pdn_config()->held == PDN_HELD_REVOKE;
+	r->awaits =
+		(what->reason == PINDOWN_REASON_ORDERED && pdn_config()->held == PDN_HELD_REVOKE) ||
+		(what->reason == PINDOWN_REASON_EVICTED && pdn_config()->held != PDN_HELD_KEEP);
 	expect_objects_end(r);
 	in_use = r->holds || r->making || (r->held_objects && !revokes(what->reason));
 	AGREE(what->in_use == in_use, "reported: %sin use; the model: %u holds, %u held objects",

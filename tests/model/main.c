@@ -167,6 +167,7 @@ static bool print_seen(void)
 		{"misses", c->misses},
 		{"pins", c->pins},
 		{"of them with more than the request's memory", c->grown},
+		{"of them of a part of the memory", c->windows},
 		{"pins that failed", c->pin_failures},
 		{"pins that lost a race", c->lost_races},
 		{"evictions", c->evictions},

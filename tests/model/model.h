@@ -91,13 +91,15 @@ struct region {
 	pindown_region *real;
 	uint64_t base, end, ids[MAX_IDS];
 	uint64_t pin_base, pin_end;
-	uint32_t pin; /* its number in the backend */
+	uint64_t whole_base, whole_end; /* what a free ends: the allocation, or this */
+	uint32_t pin;			/* its number in the backend */
 	void *context, *pool;
 	int device;
 	unsigned holds;
 	bool making;			/* an object: attach has a hold of its own meanwhile */
 	unsigned objects, held_objects; /* that are live or kept */
 	bool live, is_volatile, mapped;
+	bool is_window; /* a part of its allocation or mappings */
 	bool must_be_told;
 	uint8_t reasons; /* the reasons that would be right, as bits */
 	uint8_t reason;	 /* the reported reason */
@@ -115,7 +117,7 @@ struct counts {
 	uint64_t objects_made, objects_revoked;
 	/* Not part of the statistics. */
 	uint64_t unpins_at_last_put, objects_found, objects_kept, objects_hidden, objects_reused,
-		destroyed_at_last_detach, made_in_vain, grown;
+		destroyed_at_last_detach, made_in_vain, grown, windows;
 };
 extern struct counts counts;
 extern uint64_t max_regions, max_bytes; /* bytes 0: no limit */
@@ -135,6 +137,15 @@ void volatile_add(uint64_t begin, uint64_t end);
 void volatile_cut(uint64_t begin, uint64_t end);
 bool volatile_any(uint64_t begin, uint64_t end);
 
+/* What ends: an address range, the allocation that holds `begin` (then end is 0), or a context. */
+struct ending {
+	uint64_t begin, end;
+	void *context;
+	int device; /* with `of_device`: all contexts of it */
+	bool of_device;
+};
+bool is_ended(const struct region *r, const struct ending *ending);
+
 /* From now on the cache must report that this region has ended, for one of these reasons (bits). */
 void expect_end(struct region *r, unsigned reasons);
 unsigned expect_end_of_changed(uint64_t begin, uint64_t end);
@@ -149,15 +160,19 @@ struct attempt {
 	uint64_t union_begin, union_end; /* and with the regions that it touches */
 	bool failed_wide;		 /* more than the former may be left out now */
 	bool gives_way;			 /* regions of the union are evicted for it */
-	uint64_t trial_fits, trial_over; /* pages; see pins.c */
+	bool window_gives_way;		 /* the same for a window */
+	bool was_full;			 /* the device had no space for a pin of it */
+	bool had_windows;		 /* of its memory, once */
 	uint64_t pin_begin, bytes;
-	bool tried;	   /* the backend was called */
-	int refused;	   /* the backend's last error */
-	bool is_hopeless;  /* it would be refused even without any idle region */
-	unsigned evicted;  /* evictions since the first call of the backend: regions */
-	uint64_t gone;	   /* and bytes */
-	unsigned permits;  /* the number of evictions that this allows */
-	int permit_device; /* of this device; -1: of any */
+	bool tried;	      /* the backend was called */
+	int refused;	      /* the backend's last error */
+	bool is_hopeless;     /* it would be refused even without any idle region */
+	bool may_be_hopeless; /* the same, if `gave` was no search for space */
+	bool gave;	      /* since the first call of the backend, a region that it overlaps */
+	unsigned evicted;     /* evictions since the first call of the backend: regions */
+	uint64_t gone;	      /* and bytes */
+	unsigned permits;     /* the number of evictions that this allows */
+	int permit_device;    /* of this device; -1: of any */
 	bool pinned;
 	uint32_t lost_pin; /* was made for nothing and must be unpinned */
 	bool giving;	   /* not a get: this many bytes must be evicted */
@@ -166,11 +181,15 @@ struct attempt {
 extern struct attempt attempt;
 void attempt_describe(void);
 void attempt_reaches(uint64_t begin, uint64_t end);
+bool attempt_may_be_window(void);
+uint64_t attempt_page_bytes(void);
+uint64_t attempt_most_bytes(void);
 bool attempt_has_room_for_union(void);
 bool fits(uint64_t bytes);
 bool any_idle(int device);
 uint64_t idle_bytes(int device);
 bool fits_without_idle(uint64_t bytes); /* under the budgets, if all idle regions were evicted */
+uint64_t free_space(int device);	/* on a device, in whole pages */
 bool may_give_up(void);			/* enough was evicted without success */
 
 /* The cache's actions, as they happen. */
@@ -228,7 +247,8 @@ bool revokes(int reason);
 void expect_destroy(struct object *o, unsigned reasons);
 void expect_objects_end(struct region *r);
 void expect_end_of_reused(uint64_t begin, uint64_t end);
-void expect_end_of_replaced(uint64_t begin, uint64_t end);
+struct ending;
+void expect_end_of_replaced(const struct ending *ending, int reason);
 int saw_destroy(const struct pindown_object_end *what, void *arg);
 void settle_objects(void);
 void abandon_objects(void);

@@ -113,37 +113,38 @@ void expect_objects_end(struct region *r)
 			expect_destroy(objects[i], 1u << r->reason);
 }
 
-static void expect_end_of_awaiting(uint64_t begin, uint64_t end, bool replaced_only)
+/* Objects that were kept at a free in stream order, and must be revoked now. */
+void expect_end_of_reused(uint64_t begin, uint64_t end)
 {
+	const struct ending what = {.begin = begin, .end = end};
+
+	expect_end_of_replaced(&what, PINDOWN_REASON_FREED);
 	for (unsigned i = 0; i < object_count; i++) {
 		struct object *o = objects[i];
-		bool was_replaced;
 
 		if (o->state != OBJECT_KEPT || !o->region->awaits || o->region->base >= end ||
 		    begin >= o->region->end)
 			continue;
-		was_replaced = o->region->reason == PINDOWN_REASON_EVICTED;
-		if (replaced_only && !was_replaced)
-			continue;
 		o->revocable = true;
 		counts.objects_reused++;
-		expect_destroy(
-			o, 1u << (was_replaced ? PINDOWN_REASON_FREED : PINDOWN_REASON_ORDERED));
+		expect_destroy(o, 1u << PINDOWN_REASON_ORDERED);
 	}
 }
 
-/*
- * Objects that were kept at a free in stream order, or on a region that was replaced, and must be
- * revoked now.
- */
-void expect_end_of_reused(uint64_t begin, uint64_t end)
+/* The memory of regions that were replaced ends: that is the end of their objects. */
+void expect_end_of_replaced(const struct ending *what, int reason)
 {
-	expect_end_of_awaiting(begin, end, false);
-}
+	for (unsigned i = 0; i < region_count; i++) {
+		struct region *r = regions[i];
 
-void expect_end_of_replaced(uint64_t begin, uint64_t end)
-{
-	expect_end_of_awaiting(begin, end, true);
+		if (r->live || !r->awaits || r->reason != PINDOWN_REASON_EVICTED ||
+		    !is_ended(r, what))
+			continue;
+		r->reason = (uint8_t)reason;
+		r->awaits =
+			reason == PINDOWN_REASON_ORDERED && pdn_config()->held == PDN_HELD_REVOKE;
+		expect_objects_end(r);
+	}
 }
 
 /* Returns the number of those that stay because they are held; they are not found any more. */

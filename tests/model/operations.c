@@ -75,16 +75,52 @@ static void op_allocate(const uint32_t n[])
 		report_allocation(m->base, m->end);
 }
 
+static void expect_end_of(const struct ending *what, unsigned reasons)
+{
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && is_ended(regions[i], what))
+			expect_end(regions[i], reasons);
+}
+
+/* The live region with the lowest address that ends behind this one. */
+static struct region *first_behind(uint64_t addr)
+{
+	struct region *first = NULL;
+
+	for (unsigned i = 0; i < region_count; i++)
+		if (regions[i]->live && regions[i]->end > addr &&
+		    (!first || regions[i]->base < first->base))
+			first = regions[i];
+	return first;
+}
+
+/* One is looked for at the address and behind it. With it all windows of its allocation end. */
+static void expect_end_of_holder(uint64_t addr, unsigned reasons)
+{
+	const struct ending what = {.begin = addr};
+	struct region *r = first_behind(addr);
+	uint64_t from = r && is_ended(r, &what) ? r->whole_base : addr;
+
+	while ((r = first_behind(from)) && is_ended(r, &what))
+		expect_end(r, reasons);
+}
+
 void op_free(const uint32_t n[])
 {
 	struct memory *m = &memory[n[0]];
 	uint64_t addr = m->id ? m->base : place_base(n[0]);
-	struct region *r = region_with(addr, 1);
+	bool is_mapping = n[0] >= FIRST_MAPPING, in_order = n[2] && !is_mapping;
+	/* An unmap names all of the mapping, a free the beginning of the allocation. */
+	struct ending what = {.begin = addr, .end = is_mapping ? addr + MIB(2) : 0};
 	pdn_guard guard;
 
-	if (r)
-		expect_end(r, 1u << (n[2] ? PINDOWN_REASON_ORDERED : PINDOWN_REASON_FREED));
-	guard = n[2] ? pdn_end_in_order(addr) : pdn_end_range(addr, 0);
+	if (is_mapping)
+		expect_end_of(&what, 1u << PINDOWN_REASON_FREED);
+	else
+		expect_end_of_holder(
+			addr, 1u << (in_order ? PINDOWN_REASON_ORDERED : PINDOWN_REASON_FREED));
+	expect_end_of_replaced(&what, in_order ? PINDOWN_REASON_ORDERED : PINDOWN_REASON_FREED);
+	guard = in_order ? pdn_end_in_order(addr) : pdn_end_range(addr, is_mapping ? MIB(2) : 0);
 	if (!n[1])
 		m->id = 0;
 	pdn_ended(guard);
@@ -107,7 +143,8 @@ static void op_unmap(const uint32_t n[])
 	if (!count || first + count > PLACES)
 		return;
 	expect_end_between(begin, begin + count * MIB(2), 1u << PINDOWN_REASON_FREED);
-	expect_end_of_replaced(begin, begin + count * MIB(2));
+	expect_end_of_replaced(&(struct ending){.begin = begin, .end = begin + count * MIB(2)},
+			       PINDOWN_REASON_FREED);
 	guard = pdn_end_range(begin, count * MIB(2));
 	for (unsigned i = first; !n[2] && i < first + count; i++)
 		memory[i].id = 0;
@@ -148,9 +185,8 @@ static void op_context(const uint32_t n[])
 	void *context = context_handle(n[0] % CONTEXTS);
 	pdn_guard guard;
 
-	for (unsigned i = 0; i < region_count; i++)
-		if (regions[i]->live && regions[i]->context == context)
-			expect_end(regions[i], 1u << PINDOWN_REASON_CONTEXT);
+	expect_end_of(&(struct ending){.context = context}, 1u << PINDOWN_REASON_CONTEXT);
+	expect_end_of_replaced(&(struct ending){.context = context}, PINDOWN_REASON_CONTEXT);
 	guard = pdn_end_context(context);
 	for (unsigned i = 0; !n[1] && i < PLACES; i++)
 		if (memory[i].kind == LINEAR && context_handle(memory[i].owner) == context)
@@ -163,9 +199,10 @@ static void op_device(const uint32_t n[])
 	int device = (int)(n[0] % DEVICES);
 	pdn_guard guard;
 
-	for (unsigned i = 0; i < region_count; i++)
-		if (regions[i]->live && regions[i]->context && regions[i]->device == device)
-			expect_end(regions[i], 1u << PINDOWN_REASON_CONTEXT);
+	expect_end_of(&(struct ending){.of_device = true, .device = device},
+		      1u << PINDOWN_REASON_CONTEXT);
+	expect_end_of_replaced(&(struct ending){.of_device = true, .device = device},
+			       PINDOWN_REASON_CONTEXT);
 	guard = pdn_end_device(device);
 	for (unsigned i = 0; !n[1] && i < PLACES; i++)
 		if (memory[i].kind == LINEAR && memory_device(&memory[i]) == device)
@@ -178,6 +215,7 @@ static void op_all(const uint32_t n[])
 {
 	(void)n;
 	expect_end_between(0, UINT64_MAX, 1u << PINDOWN_REASON_CONTEXT);
+	expect_end_of_replaced(&(struct ending){.end = UINT64_MAX}, PINDOWN_REASON_CONTEXT);
 	pdn_ended(pdn_end_all());
 }
 
@@ -200,7 +238,10 @@ static void op_invalidate(const uint32_t n[])
 	uint64_t addr = place_base(n[0]) + n[1];
 	int expected, result;
 
-	expect_end_between(addr, addr + (n[2] ? n[2] : 1), 1u << PINDOWN_REASON_FLUSHED);
+	if (n[2])
+		expect_end_between(addr, addr + n[2], 1u << PINDOWN_REASON_FLUSHED);
+	else
+		expect_end_of_holder(addr, 1u << PINDOWN_REASON_FLUSHED);
 	expected = expected_ends();
 	result = pindown_invalidate(addr, n[2]);
 	AGREE(result == expected, "invalidate: %d; the model: %d", result, expected);

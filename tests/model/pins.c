@@ -48,33 +48,33 @@ static int refuse(int result, int error, int device, int *driver_error)
 	return result;
 }
 
+uint64_t free_space(int device)
+{
+	uint64_t space, taken;
+
+	if (device < 0)
+		return 0;
+	space = pin_space[device];
+	taken = pinned_bytes_of[device];
+	return space > taken ? (space - taken) & -(uint64_t)PINDOWN_PAGE_SIZE : 0;
+}
+
 /* The sum of idle and free bytes. The pin was refused, so at least a part of it does not fit. */
 static bool is_hopeless(const struct pdn_pin *pin)
 {
 	uint64_t idle = idle_bytes(pin->device);
-	uint64_t space = pin_space[pin->device], taken = pinned_bytes_of[pin->device];
-	uint64_t free = space > taken ? (space - taken) & -(uint64_t)PINDOWN_PAGE_SIZE : 0;
+	uint64_t free = free_space(pin->device);
 
 	if (free >= pin->length)
 		free = pin->length - PINDOWN_PAGE_SIZE;
 	return idle < pin->length && (!idle || idle + free < pin->length);
 }
 
-/* More than the union: nothing is evicted for it. */
-static bool is_twofold(void)
-{
-	return attempt.begin < attempt.union_begin || attempt.end > attempt.union_end;
-}
-
 static int refuse_space(const struct pdn_pin *pin, int *driver_error)
 {
-	uint64_t idle = idle_bytes(pin->device);
-
-	attempt.is_hopeless = !attempt.evicted && is_hopeless(pin);
-	attempt.trial_fits = 0;
-	attempt.trial_over = !attempt.evicted && idle && idle < pin->length && !is_twofold()
-				     ? pin->length / PINDOWN_PAGE_SIZE
-				     : 0;
+	attempt.may_be_hopeless = !attempt.evicted && is_hopeless(pin);
+	attempt.is_hopeless = attempt.may_be_hopeless && !attempt.gave;
+	attempt.was_full = true;
 	return refuse(PINDOWN_ERR_NO_SPACE, 2, pin->device, driver_error);
 }
 
@@ -105,47 +105,41 @@ static bool has_space(const struct pdn_pin *pin)
 }
 
 /*
- * If the idle regions are not enough by themselves, the cache tries how much could be pinned now. A
- * refusal by the script is not such a try. It is a search in halves, which tells these pins from a
- * smaller one that comes in the place of the refused one.
+ * If the idle regions are not enough by themselves, or a part of the memory might be pinned, the
+ * cache tries how much could be pinned now. A refusal by the script is not such a try.
  */
 static uint32_t trial;
 
-static bool is_trial(const struct pdn_pin *pin)
-{
-	uint64_t over = attempt.trial_over, fits = attempt.trial_fits;
-
-	return attempt.tried && attempt.refused == PINDOWN_ERR_NO_SPACE && over - fits > 1 &&
-	       pin->base == attempt.pin_begin &&
-	       pin->length == (fits + (over - fits) / 2) * PINDOWN_PAGE_SIZE;
-}
-
 static int try(struct pdn_pin *pin, int *driver_error)
 {
-	uint64_t pages = pin->length / PINDOWN_PAGE_SIZE;
-
 	AGREE(attempt.refused == PINDOWN_ERR_NO_SPACE && attempt.permit_device == pin->device,
 	      "a pin of a part, and the device has not refused the whole");
-	AGREE(idle_bytes(pin->device) && idle_bytes(pin->device) < attempt.bytes,
+	AGREE(attempt_may_be_window() ||
+		      (idle_bytes(pin->device) && idle_bytes(pin->device) < attempt.bytes),
 	      "a pin of a part, although its result is known");
+	AGREE(pin->length < attempt.bytes && pin->base == attempt.pin_begin,
+	      "another part is tried");
 	if (!has_space(pin)) {
-		attempt.trial_over = pages;
 		*driver_error = 2;
 		return PINDOWN_ERR_NO_SPACE;
 	}
-	attempt.trial_fits = pages;
 	enter(pin);
 	trial = pin->handle;
 	return PINDOWN_OK;
 }
 
-/* The memory of pins by the page is not known from the pin: only mappings fill their pages. */
+/* A pin has whole pages, of which its memory may not have all at either end. */
 static void reach(const struct pdn_pin *pin)
 {
 	const struct memory *m = memory_at(attempt.addr);
+	uint64_t begin = pin->base, end = pin->base + pin->length;
 
-	if (m && m->kind == MAPPED)
-		attempt_reaches(pin->base, pin->base + pin->length);
+	if (m && m->kind == LINEAR) {
+		begin = begin < m->base ? m->base : begin;
+		end = end > m->end ? m->end : end;
+	}
+	if (m && m->kind != POOL)
+		attempt_reaches(begin, end);
 }
 
 static int do_pin(struct pdn_pin *pin, void *context, int *driver_error)
@@ -155,7 +149,7 @@ static int do_pin(struct pdn_pin *pin, void *context, int *driver_error)
 	(void)context;
 	*driver_error = 0;
 	AGREE(attempt.on, "a pin without a get");
-	if (is_trial(pin))
+	if (pin->trial)
 		return try(pin, driver_error);
 	fate = fate_of_next();
 	if (pin->base != attempt.pin_begin || pin->length != attempt.bytes || !attempt.tried)
@@ -167,9 +161,9 @@ static int do_pin(struct pdn_pin *pin, void *context, int *driver_error)
 		attempt.evicted = attempt.gone = 0;
 	attempt.tried = true;
 	attempt.permits = 0;
-	attempt.gives_way = false;
+	attempt.gives_way = attempt.window_gives_way = false;
 	attempt.refused = 0;
-	attempt.is_hopeless = false;
+	attempt.is_hopeless = attempt.may_be_hopeless = false;
 	if (fate == PIN_NO_SPACE || !has_space(pin))
 		return refuse_space(pin, driver_error);
 	if (fate == PIN_NO_RESOURCES)

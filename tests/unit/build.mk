@@ -48,7 +48,7 @@ $(patsubst %,$(B)/unit/%,$(UNIT_CACHE_OBJECTS) $(UNIT_RACE_OBJECTS)): \
 
 # On the simulated driver, with the dma-buf backend on its real descriptors.
 UNIT_CACHE_SIM := $(B)/unit/test_cache_sim $(B)/unit/test_limits_sim \
-	$(B)/unit/test_mapping_sim $(B)/unit/test_cache_segment
+	$(B)/unit/test_mapping_sim $(B)/unit/test_cache_segment $(B)/unit/test_cache_windows
 UNIT_RACE_SIM := $(B)/unit/test_races_sim
 CHECK_UNIT += $(UNIT_CACHE_SIM) $(UNIT_RACE_SIM)
 

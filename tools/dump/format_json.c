@@ -79,6 +79,8 @@ char *json_flags(char *at, unsigned flags)
 		at = put_text(at, ",\"revoked\":true");
 	if (flags & PDN_TRACE_PCIE)
 		at = put_text(at, ",\"pcie\":true");
+	if (flags & PDN_TRACE_REPLACED)
+		at = put_text(at, ",\"replaced\":true");
 	return at;
 }
 

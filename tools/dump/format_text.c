@@ -236,6 +236,8 @@ static char *put_more(char *at, const struct event *event)
 		at = put_text(at, " revoked");
 	if (record->flags & PDN_TRACE_PCIE)
 		at = put_text(at, " pcie");
+	if (record->flags & PDN_TRACE_REPLACED)
+		at = put_text(at, " replaced");
 	if (record->text) {
 		*at++ = ' ';
 		for (unsigned i = 0; i < record->text_length; i++)

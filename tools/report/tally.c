@@ -290,6 +290,8 @@ static void count_region(struct tally *tally, const struct event *event)
 			end_region(tally, region, event->ts, record->stack);
 		break;
 	case PDN_EV_EVICT:
+		if (record->flags & PDN_TRACE_REPLACED) /* by a wider one: there was room */
+			break;
 		tally->all.evictions++;
 		device_of(tally, record->device)->evictions++;
 		break;

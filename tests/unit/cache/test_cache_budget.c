@@ -239,7 +239,7 @@ START_TEST(a_range_larger_than_the_budget_is_refused)
 	alloc_some(1, MIB(2));
 	fake_alloc(AT(1), MIB(4) + 1, FAKE_LINEAR);
 	get_and_put(AT(0), 1);
-	must_refuse(AT(1), 1, PINDOWN_ERR_NO_SPACE);
+	must_refuse(AT(1), MIB(4) + 1, PINDOWN_ERR_NO_SPACE);
 	ck_assert_uint_eq(fake_exports_made(), 1);
 	ck_assert(is_cached(AT(0), 1));
 }
@@ -255,7 +255,7 @@ START_TEST(a_get_that_idle_regions_cannot_satisfy_leaves_them)
 	fake_alloc(AT(3), MIB(4), FAKE_LINEAR);
 	pindown_region *held = must_get(AT(0), 1);
 	get_and_put(AT(1), 1);
-	must_refuse(AT(2), 1, PINDOWN_ERR_NO_SPACE);
+	must_refuse(AT(2), MIB(5), PINDOWN_ERR_NO_SPACE);
 	assert_cached("1100");
 	ck_assert_uint_eq(stats().evictions, 0);
 	get_and_put(AT(3), 1);
@@ -439,7 +439,7 @@ START_TEST(a_pin_that_never_fits_evicts_nothing)
 	fake_pin_space(MIB(8));
 	get_and_put(AT(0), 1);
 	get_and_put(AT(1), 1);
-	must_refuse(AT(2), 1, PINDOWN_ERR_NO_SPACE);
+	must_refuse(AT(2), MIB(12), PINDOWN_ERR_NO_SPACE);
 	ck_assert_int_eq(pindown_driver_error(), FAKE_OUT_OF_MEMORY);
 	assert_cached("110");
 	ck_assert_uint_eq(stats().evictions, 0);
@@ -457,7 +457,7 @@ START_TEST(a_pin_that_just_fits_evicts)
 	fake_pin_space(MIB(8));
 	pindown_region *held = must_get(AT(0), 1);
 	get_and_put(AT(1), 1);
-	must_refuse(AT(2), 1, PINDOWN_ERR_NO_SPACE);
+	must_refuse(AT(2), MIB(6) + PAGE, PINDOWN_ERR_NO_SPACE);
 	assert_cached("1100");
 	get_and_put(AT(3), 1);
 	assert_cached("1001");

@@ -3,6 +3,8 @@
  * A region that is replaced by a wider one: how far a pin of mapped memory reaches, what it does
  * where it can't have that, and what becomes of the holders and objects of the replaced one.
  */
+#include <string.h>
+
 #include "cache/trust.h"
 #include "tests/unit/support/objects_test.h"
 
@@ -56,7 +58,8 @@ START_TEST(a_region_that_is_replaced_doubles)
 	pindown_put(cross(0, 4));
 	ck_assert_uint_eq(stats().regions, 1);
 	ck_assert_uint_eq(stats().bytes, 4 * PIECE);
-	ck_assert_uint_eq(stats().evictions, 1);
+	ck_assert_uint_eq(stats().unpins, 1);
+	ck_assert_uint_eq(stats().evictions, 0); /* nothing was short of room */
 	ck_assert_uint_eq(stats().pin_failures, 0);
 	unmap_segment();
 }
@@ -237,7 +240,7 @@ START_TEST(a_held_region_and_no_room_for_a_union)
 {
 	map_segment();
 	pindown_region *held = get_over(MAPPING(0), 2 * PIECE, 0, 2);
-	fake_pin_space(MIB(6));
+	fake_pin_space(MIB(5));
 	must_refuse(MAPPING(2) - MIB(1), MIB(2), PINDOWN_ERR_NO_SPACE);
 	ck_assert(is_cached(MAPPING(0), 2 * PIECE));
 	ck_assert(pindown_region_is_live(held));
@@ -248,6 +251,29 @@ START_TEST(a_held_region_and_no_room_for_a_union)
 	pindown_put(held);
 	ck_assert_uint_eq(stats().kept_bytes, 0);
 	unmap_segment();
+}
+END_TEST
+
+/* No room for the mappings of the request, but for a part of them: an unmap of either ends it. */
+START_TEST(a_held_region_and_room_for_a_window)
+{
+	map_segment();
+	pindown_region *held = get_over(MAPPING(0), 2 * PIECE, 0, 2);
+	fake_pin_space(MIB(6));
+	get_and_put(MAPPING(2) - MIB(1), MIB(2));
+	ck_assert_uint_eq(stats().bytes, MIB(6));
+	ck_assert_uint_eq(stats().kept_bytes, 2 * PIECE);
+	ck_assert(is_cached(MAPPING(2) - MIB(1), MIB(2)));
+	ck_assert(!is_cached(MAPPING(0), 1));
+	ck_assert_int_eq(watched_unmap(MAPPING(1 + _i), PIECE), FAKE_SUCCESS);
+	ck_assert(!is_cached(MAPPING(2) - 1, 1));
+	ck_assert(!is_cached(MAPPING(2), 1));
+	pindown_put(held);
+	ck_assert_uint_eq(stats().bytes, 0);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+	for (unsigned n = 0; n < 4; n++)
+		if (n != 1 + (unsigned)_i)
+			watched_unmap(MAPPING(n), PIECE);
 }
 END_TEST
 
@@ -344,6 +370,58 @@ START_TEST(a_replaced_region_is_kept_for_its_holder)
 }
 END_TEST
 
+/* Its holder can ask for its dma-buf, until its memory ends. */
+START_TEST(a_replaced_region_has_its_dmabuf)
+{
+	uint64_t offset;
+	int fd;
+
+	map_segment();
+	pindown_region *old = get_over(MAPPING(0), 2 * PIECE, 0, 2);
+	pindown_region_close_dmabuf(old);
+	pindown_put(cross(0, 4));
+	ck_assert_int_eq(pindown_region_dmabuf(old, MAPPING(1), &fd, &offset), PINDOWN_OK);
+	ck_assert_uint_eq(offset, PIECE);
+	ck_assert_uint_eq(fake_open_exports_of(fake_id(MAPPING(0))), 2);
+	pindown_region_close_dmabuf(old);
+	ck_assert_int_eq(watched_unmap(MAPPING(_i), PIECE), FAKE_SUCCESS);
+	ck_assert_int_eq(pindown_region_dmabuf(old, MAPPING(1), &fd, &offset),
+			 PINDOWN_ERR_NOT_DEVICE);
+	pindown_put(old);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+	for (unsigned n = 0; n < 4; n++)
+		if (n != (unsigned)_i)
+			watched_unmap(MAPPING(n), PIECE);
+}
+END_TEST
+
+/* A registration that is made on a region while it is replaced is made again on the new one. */
+static void replace_and_open(struct books *own, pindown_region *region)
+{
+	uint64_t offset;
+	int fd;
+
+	own->in_create = NULL;
+	pindown_region_close_dmabuf(region);
+	pindown_put(cross(0, 4));
+	ck_assert_int_eq(pindown_region_dmabuf(region, MAPPING(0), &fd, &offset), PINDOWN_OK);
+}
+
+START_TEST(a_region_is_replaced_while_an_object_is_made)
+{
+	pin_first_two();
+	books.in_create = replace_and_open;
+	pindown_object *object = must_attach(consumer, MAPPING(0), KEY(1, 1));
+
+	ck_assert_uint_eq(books.creates, 2);
+	ck_assert_uint_eq(books.destroys, 1);
+	ck_assert_uint_eq(pindown_region_length(pindown_object_region(object)), 4 * PIECE);
+	ck_assert_uint_eq(stats().regions, 1);
+	pindown_detach(object);
+	unmap_segment();
+}
+END_TEST
+
 START_TEST(idle_objects_go_with_the_replaced_region)
 {
 	pin_first_two();
@@ -398,6 +476,137 @@ START_TEST(objects_on_a_replaced_region_are_revoked_with_the_memory)
 }
 END_TEST
 
+static void unmap_first(void)
+{
+	ck_assert_int_eq(watched_unmap(MAPPING(0), PIECE), FAKE_SUCCESS);
+}
+
+static void unmap_second(void)
+{
+	ck_assert_int_eq(watched_unmap(MAPPING(1), PIECE), FAKE_SUCCESS);
+}
+
+/* With PINDOWN_HELD=warn there is a line when the memory of a replaced region ends, not before. */
+START_TEST(a_line_says_that_a_replaced_region_keeps_its_memory)
+{
+	setenv("PINDOWN_HELD", "warn", 1);
+	pin_first_two();
+	pindown_object *held = must_attach(consumer, MAPPING(0), KEY(1, 1));
+	pindown_put(cross(0, 4));
+	if (_i)
+		pindown_flush();
+	const char *text = stderr_of(unmap_first);
+
+	ck_assert_uint_eq(lines_of(text), 1);
+	ck_assert_ptr_nonnull(strstr(text, "4194304 bytes"));
+	ck_assert_ptr_nonnull(strstr(text, "holds 1 registration "));
+	ck_assert_str_eq(stderr_of(unmap_second), "");
+	ck_assert_uint_eq(books.destroys, 0);
+	ck_assert_uint_eq(stats().kept_bytes, 2 * PIECE);
+	pindown_detach(held);
+	ck_assert_uint_eq(stats().kept_bytes, 0);
+	for (unsigned n = 2; n < 4; n++)
+		watched_unmap(MAPPING(n), PIECE);
+}
+END_TEST
+
+/* ---- windows of one allocation, of 16 MiB where 8 can be pinned ---- */
+
+static void pin_two_windows(void)
+{
+	fake_alloc(OTHER, MIB(16), FAKE_LINEAR);
+	fake_pin_space(MIB(8));
+	get_and_put(OTHER + MIB(4), 1);
+	get_and_put(OTHER + MIB(7), 1);
+	ck_assert_uint_eq(stats().bytes, MIB(2));
+}
+
+START_TEST(a_window_replaces_those_that_it_overlaps)
+{
+	pin_two_windows();
+	attach_and_detach(consumer, OTHER + MIB(7), KEY(1, 1));
+	pindown_object *first = must_attach(consumer, OTHER + MIB(4), KEY(1, 1));
+	pindown_region *both = must_get(OTHER + MIB(5) - 1, MIB(2) + 2);
+
+	ck_assert_uint_eq(pindown_region_base(both), OTHER + MIB(4));
+	ck_assert_uint_eq(pindown_region_length(both), MIB(4));
+	destroyed(1, PINDOWN_REASON_EVICTED, 0);
+	ck_assert_uint_eq(stats().kept_bytes, MIB(1));
+	ck_assert_uint_eq(stats().evictions, 0);
+	pindown_detach(first);
+	pindown_put(both);
+	ck_assert_uint_eq(stats().bytes, MIB(4));
+	ck_assert_int_eq(watched_free(OTHER), FAKE_SUCCESS);
+	ck_assert_uint_eq(stats().bytes, 0);
+}
+END_TEST
+
+/* The free names only the beginning of the allocation, where nothing was pinned. */
+START_TEST(objects_on_a_replaced_window_end_with_the_allocation)
+{
+	setenv("PINDOWN_HELD", "revoke", 1);
+	pin_two_windows();
+	pindown_object *held = must_attach(consumer, OTHER + MIB(4), KEY(1, 1));
+	pindown_put(must_get(OTHER + MIB(5) - 1, 2));
+	ck_assert_uint_eq(books.destroys, 0);
+	if (_i)
+		pindown_flush();
+	ck_assert_int_eq(watched_free(OTHER), FAKE_SUCCESS);
+	destroyed(1, PINDOWN_REASON_FREED, 1);
+	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
+	ck_assert_uint_eq(stats().bytes, 0);
+	pindown_detach(held);
+}
+END_TEST
+
+static void free_the_other(void)
+{
+	ck_assert_int_eq(watched_free(OTHER), FAKE_SUCCESS);
+}
+
+START_TEST(a_line_says_that_a_replaced_window_keeps_its_memory)
+{
+	setenv("PINDOWN_HELD", "warn", 1);
+	pin_two_windows();
+	pindown_object *held = must_attach(consumer, OTHER + MIB(4), KEY(1, 1));
+	pindown_put(must_get(OTHER + MIB(5) - 1, 2));
+	const char *text = stderr_of(free_the_other);
+
+	ck_assert_uint_eq(lines_of(text), 1);
+	ck_assert_ptr_nonnull(strstr(text, "1048576 bytes"));
+	pindown_detach(held);
+	ck_assert_uint_eq(stats().bytes, 0);
+}
+END_TEST
+
+/* A new allocation in the place of one that was freed unseen: its windows are found there. */
+START_TEST(windows_of_memory_that_is_gone_are_found_stale)
+{
+	pin_two_windows();
+	ck_assert_int_eq(fake_free(OTHER), FAKE_SUCCESS);
+	fake_alloc(OTHER, MIB(16), FAKE_LINEAR);
+	get_and_put(OTHER + MIB(7) - 1, 2);
+	ck_assert_uint_eq(stats().missed_invalidations, 1);
+	expected_missed = 1;
+	get_and_put(OTHER + MIB(4), 1); /* each hit is checked from now on */
+	ck_assert_uint_eq(stats().missed_invalidations, 2);
+	expected_missed = 2;
+	ck_assert_int_eq(watched_free(OTHER), FAKE_SUCCESS);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+}
+END_TEST
+
+/* Pools pin from the beginning of a piece: no windows there. */
+START_TEST(pool_memory_has_no_windows)
+{
+	fake_alloc(OTHER, MIB(16), FAKE_POOL);
+	fake_pin_space(MIB(8));
+	must_refuse(OTHER + MIB(4), 1, PINDOWN_ERR_NO_SPACE);
+	ck_assert_uint_eq(stats().pin_failures, 1);
+	watched_free(OTHER);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cache: regions that replace others");
@@ -415,13 +624,23 @@ int main(void)
 	tcase_add_test(tc, a_union_takes_room_from_other_regions);
 	tcase_add_test(tc, a_region_in_use_is_no_newcomer_when_it_grows);
 	tcase_add_test(tc, a_held_region_and_no_room_for_a_union);
+	tcase_add_loop_test(tc, a_held_region_and_room_for_a_window, 0, 2);
 	tc = objects_case(suite, "frees meanwhile");
 	tcase_add_test(tc, a_get_in_a_subscriber_does_not_reach_what_ends);
 	tcase_add_test(tc, a_get_does_not_wait_for_a_free_beside_it);
 	tc = objects_case(suite, "holders and objects");
 	tcase_add_loop_test(tc, a_replaced_region_is_kept_for_its_holder, 0, 2);
+	tcase_add_loop_test(tc, a_replaced_region_has_its_dmabuf, 0, 2);
+	tcase_add_test(tc, a_region_is_replaced_while_an_object_is_made);
 	tcase_add_test(tc, idle_objects_go_with_the_replaced_region);
 	tcase_add_test(tc, held_objects_stay_on_the_replaced_region);
 	tcase_add_loop_test(tc, objects_on_a_replaced_region_are_revoked_with_the_memory, 0, 4);
+	tcase_add_loop_test(tc, a_line_says_that_a_replaced_region_keeps_its_memory, 0, 2);
+	tc = objects_case(suite, "windows");
+	tcase_add_test(tc, a_window_replaces_those_that_it_overlaps);
+	tcase_add_loop_test(tc, objects_on_a_replaced_window_end_with_the_allocation, 0, 2);
+	tcase_add_test(tc, a_line_says_that_a_replaced_window_keeps_its_memory);
+	tcase_add_test(tc, windows_of_memory_that_is_gone_are_found_stale);
+	tcase_add_test(tc, pool_memory_has_no_windows);
 	return run_suite(suite);
 }

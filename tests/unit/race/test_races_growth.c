@@ -348,6 +348,152 @@ START_TEST(growth_against_growth)
 }
 END_TEST
 
+/* ---- windows of an allocation that can't be pinned as a whole, against its free ---- */
+
+#define LARGE (BASE + GIB(1)) /* 16 MiB, where 8 can be pinned */
+
+static uint64_t large_id;
+static bool has_first; /* a window is pinned before, far behind the one that is asked for */
+
+static void alloc_large(void)
+{
+	watched_alloc(LARGE, MIB(16), FAKE_LINEAR);
+	large_id = fake_id(LARGE);
+}
+
+static void prepare_large(void)
+{
+	pindown_flush();
+	if (fake_id(LARGE))
+		watched_free(LARGE);
+	fake_pin_space(MIB(8));
+	alloc_large();
+	if (has_first)
+		get_and_put(LARGE + MIB(12), 1);
+	exports_after_end = 0;
+}
+
+static void free_large(void)
+{
+	pdn_guard guard = pdn_end_range(LARGE, 0);
+
+	exports_after_end = fake_open_exports_of(large_id);
+	ck_assert_int_eq(fake_free(LARGE), FAKE_SUCCESS);
+	pdn_ended(guard);
+}
+
+static void free_and_alloc_large(void)
+{
+	free_large();
+	alloc_large();
+}
+
+static void get_other_window(void)
+{
+	get_and_put(LARGE + MIB(9), 1);
+}
+
+static void get_same_window(void)
+{
+	get_and_put(LARGE + MIB(4), 1);
+}
+
+static void get_both_windows(void)
+{
+	get_and_put(LARGE + MIB(5) - 1, 2);
+}
+
+static void end_large(const char *where, unsigned place)
+{
+	if (fake_id(LARGE))
+		watched_free(LARGE);
+	ck_assert_msg(fake_open_exports() == 0, "%s %u: a lost unpin", where, place);
+	ck_assert_uint_eq(stats().regions, 0);
+	assert_books_balance();
+}
+
+static bool act_frees(void)
+{
+	return act == free_large || act == free_and_alloc_large;
+}
+
+static bool window_at(unsigned edge)
+{
+	pindown_region *found = NULL;
+	bool met;
+
+	prepare_large();
+	fake_at_edge(FAKE_CALLS, edge, start_other, NULL);
+	int got = pindown_get(LARGE + MIB(4), 1, 0, &found);
+	met = fake_edge_met();
+	fake_at_edge(FAKE_CALLS, 0, NULL, NULL);
+	if (met)
+		worker_join(&worker);
+	if (got == PINDOWN_OK)
+		pindown_put(found);
+	ck_assert_msg(got == PINDOWN_OK || (met && act_frees() && got == PINDOWN_ERR_NOT_DEVICE),
+		      "edge %u: %s", edge, pindown_strerror(got));
+	if (act == free_large && met)
+		ck_assert(!is_cached(LARGE + MIB(4), 1));
+	ck_assert_msg(exports_after_end == 0, "edge %u: pinned still when the free went on", edge);
+	ck_assert_msg(fake_open_exports_of_dead() == 0, "edge %u: dead memory is pinned", edge);
+	end_large("edge", edge);
+	return met;
+}
+
+START_TEST(a_window_against_another_thread)
+{
+	static void (*const acts[])(void) = {free_large,      free_and_alloc_large,
+					     flush,	      get_other_window,
+					     get_same_window, get_both_windows};
+	unsigned edge = 0;
+
+	has_first = _i < 6;
+	act = acts[_i % 6];
+	while (window_at(edge))
+		edge++;
+	ck_assert_uint_ge(edge, 10);
+	ck_assert_uint_eq(stats().missed_invalidations, 0);
+}
+END_TEST
+
+static void stepped_free(void)
+{
+	step_from_here();
+	free_large();
+	step_to_here();
+}
+
+static void check_free(void)
+{
+	ck_assert_msg(exports_after_end == 0, "instruction %u: pinned still when the free went on",
+		      race_instruction());
+	ck_assert_msg(fake_open_exports_of_dead() == 0, "instruction %u: dead memory is pinned",
+		      race_instruction());
+	end_large("instruction", race_instruction());
+}
+
+static void try_other_window(void)
+{
+	pindown_region *found;
+
+	if (pindown_get(LARGE + MIB(9), 1, 0, &found) == PINDOWN_OK)
+		pindown_put(found);
+}
+
+/* A free finds windows behind the address that it names, and waits for another thread's unpin. */
+START_TEST(a_free_against_windows_at_single_instructions)
+{
+	static const struct race races[] = {
+		{prepare_large, stepped_free, flush, check_free},
+		{prepare_large, stepped_free, try_other_window, check_free},
+	};
+
+	has_first = true;
+	run_race("free against windows", &races[_i], TURNS / 2);
+}
+END_TEST
+
 /* ---- many threads in one segment ---- */
 
 #define MAPPINGS   16u
@@ -468,6 +614,7 @@ int main(void)
 	tcase_add_loop_test(tc, growing_against_an_unmap_that_takes_its_time, 0, 4);
 	tcase_add_loop_test(tc, growing_against_an_unmap_and_a_new_mapping, 0, 8);
 	tcase_add_loop_test(tc, growing_against_gets_and_a_flush, 0, 6);
+	tcase_add_loop_test(tc, a_window_against_another_thread, 0, 8);
 	tc = cache_case(suite, "many threads");
 	tcase_add_loop_test(tc, threads_in_one_segment, 0, 3);
 	if (CAN_STEP) {
@@ -476,6 +623,7 @@ int main(void)
 		tcase_add_test(tc, a_put_against_growth);
 		tcase_add_loop_test(tc, growth_against_an_unmap_at_single_instructions, 0, 2);
 		tcase_add_test(tc, growth_against_growth);
+		tcase_add_loop_test(tc, a_free_against_windows_at_single_instructions, 0, 2);
 	}
 	return run_suite(suite);
 }

@@ -87,6 +87,39 @@ static const struct record *holder(unsigned n)
 	ck_abort_msg("no such event");
 }
 
+/*
+ * A wider region replaces the one that has the registration. Nothing has ended by that, so nothing
+ * is named before the memory ends.
+ */
+START_TEST(holders_on_a_replaced_region_are_named_at_its_end)
+{
+	const uint64_t segment = BASE + GIB(1), piece = MIB(2);
+	unsigned replaced = 0;
+
+	fake_reserved = segment;
+	fake_reserved_size = 4 * piece;
+	for (unsigned n = 0; n < 4; n++)
+		watched_alloc(segment + n * piece, piece, FAKE_VMM);
+	hold(1, segment, 4096);
+	get_and_put(segment + piece - 1, 2);
+	get_and_put(segment + 2 * piece, 1);
+	for (unsigned n = 4; n-- > 0;)
+		watched_unmap(segment + n * piece, piece);
+	read_back("t.pdt");
+	ck_assert_uint_eq(count_events(PDN_EV_HELD), 1);
+	ck_assert_uint_eq(count_events(PDN_EV_HOLDER), 1);
+	ck_assert_uint_eq(holder(0)->addr, segment);
+	ck_assert_uint_eq(holder(0)->reason, PINDOWN_REASON_FREED);
+	for (unsigned i = 0; i < event_count; i++)
+		if (events[i].record.event == PDN_EV_EVICT) {
+			ck_assert_uint_eq(events[i].record.flags,
+					  PDN_TRACE_IN_USE | PDN_TRACE_REPLACED);
+			replaced++;
+		}
+	ck_assert_uint_eq(replaced, 1);
+}
+END_TEST
+
 START_TEST(each_is_named_when_it_is_kept)
 {
 	hold(1, AT(0), 4096);
@@ -233,6 +266,7 @@ int main(void)
 	Suite *suite = suite_create("holders");
 	TCase *tc = suite_case(suite, "holders", begin, finish);
 
+	tcase_add_test(tc, holders_on_a_replaced_region_are_named_at_its_end);
 	tcase_add_test(tc, each_is_named_when_it_is_kept);
 	tcase_add_test(tc, those_that_are_not_held_are_not_named);
 	tcase_add_test(tc, a_flush_names_none);

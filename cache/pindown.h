@@ -3,11 +3,11 @@
  * pindown.h - a registration cache (pin-down cache) for GPU memory.
  *
  * A region is one allocation of device memory that is pinned for a third-party device, rounded out
- * to 64 KiB. Where there is no space to pin all of an allocation, a region is a part of it. In a memory pool a region begins at the start of the pool's piece of memory that the
- * allocation was cut from, since the driver pins no less. pindown_get() finds or pins the region
- * that contains an address range, and holds it. pindown_put() drops the hold and leaves the region
- * pinned (lazy unpinning) until the memory is freed, until a budget needs its place, or until
- * pindown_flush().
+ * to 64 KiB. Where there is no space to pin all of an allocation, a region is a part of it. In a
+ * memory pool a region begins at the start of the pool's piece of memory that the allocation was
+ * cut from, since the driver pins no less. pindown_get() finds or pins the region that contains an
+ * address range, and holds it. pindown_put() drops the hold and leaves the region pinned (lazy
+ * unpinning) until the memory is freed, until a budget needs its place, or until pindown_flush().
  *
  * With libpindown.so preloaded, the cache is notified of each free before the driver carries it
  * out. Without the preload (a program that only links with -lpindown) every hit is checked by

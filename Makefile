@@ -16,6 +16,8 @@
 #   make bench-docs         writes the cache's benchmarks into docs/
 #   make compile_commands.json   for clangd and other tools
 #   make install            PREFIX, LIBDIR, DESTDIR
+#   make uninstall          removes what make install with the same variables
+#                           installed
 #   make clean              removes build/ and compile_commands.json
 #
 #   SAN=address,undefined or SAN=thread builds and tests under sanitizers, in
@@ -70,6 +72,13 @@ INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
 BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+
+# What the rules install, without DESTDIR. Folders are removed if they are pindown's own.
+INSTALLED = $(BINDIR)/pindown $(LIBDIR)/$(SONAME) $(LIBDIR)/libpindown.so \
+	$(LIBDIR)/pkgconfig/pindown.pc $(INCLUDEDIR)/pindown.h \
+	$(foreach page,$(notdir $(MAN)),$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(page)) \
+	$(BASHDIR)/pindown $(ZSHDIR)/_pindown $(PREFIX)/share/pindown/pindown-gdb.py
+INSTALLED_FOLDERS = $(PREFIX)/share/pindown
 
 # Filled by the fragments.
 LIB_SRC :=	# sources of libpindown.so, .c and .S
@@ -201,9 +210,29 @@ install: $(ALL) $(MAN)
 	install -D -m 644 tools/completion/_pindown $(DESTDIR)$(ZSHDIR)/_pindown
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/pindown docs/pindown-gdb.py
 	@echo "pindown is installed below $(DESTDIR)$(PREFIX)"
+	@$(if $(DESTDIR),:,$(tell_loader))
+
+# The loader finds a library by its cache, where that has the library's folder.
+LDCONFIG ?= ldconfig
+tell_loader = if [ "$$(id -u)" = 0 ] && command -v $(LDCONFIG) >/dev/null; then \
+		$(LDCONFIG) && { $(LDCONFIG) -p | grep -qF '$(LIBDIR)/$(SONAME)' || \
+		echo "The loader does not search $(LIBDIR): add it to /etc/ld.so.conf.d and" \
+		"run ldconfig, for programs that are linked with the library"; }; \
+	else \
+		echo "Run ldconfig as root, for programs that are linked with the library"; \
+	fi
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
+	for folder in $(addprefix $(DESTDIR),$(INSTALLED_FOLDERS)); do \
+		[ ! -d "$$folder" ] || rmdir --ignore-fail-on-non-empty "$$folder" || exit; \
+	done
+	@echo "pindown is no longer below $(DESTDIR)$(PREFIX)"
+	@$(if $(DESTDIR),:,[ "$$(id -u)" != 0 ] || ! command -v $(LDCONFIG) >/dev/null || \
+		$(LDCONFIG))
 
 clean:
 	rm -rf build compile_commands.json
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
-.PHONY: all tests check check-unit check-sim demo bench bench-docs install clean
+.PHONY: all tests check check-unit check-sim demo bench bench-docs install uninstall clean

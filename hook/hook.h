@@ -13,6 +13,7 @@
  *	devicemap.c	where device memory has ever been
  *	owners.c, contexts.c, ipc.c, graphs.c	calls whose meaning depends on earlier ones
  *	mappings.c	which memory was made with cuMemMap
+ *	capable.c	asks for memory that can be registered
  *	records.c	the tables in which these files remember earlier calls
  * loader/
  *	stubs.S, lookup.c	dlsym, dlvsym, dlopen, dlmopen, dlclose; the answers to look-ups
@@ -214,15 +215,28 @@ struct call {
 	uint64_t begun, ended; /* when the real call was; 0: it is not traced */
 	bool straight;	       /* it is passed on without being looked at */
 
-	/* From the action before the real call to the one after it. */
+	/*
+	 * From the action before the real call to the one after it. Calls with properties of memory
+	 * use `error`, `asked` and `changed` only, and have no guards.
+	 */
 	bool captured; /* the stream was being captured */
 	bool last;     /* taken for the last close or release, so that something was ended */
-	/* Of the mapping that cuIpcCloseMemHandle closes, or pdn_export_begins(); 0: unknown. */
-	uint64_t buffer_id;
-	void *connection; /* that cuEGLStreamConsumerDisconnect ends */
+	int error;     /* errno before a call with properties */
+	union {
+		/*
+		 * Of the mapping that cuIpcCloseMemHandle closes, or pdn_export_begins(); 0:
+		 * unknown.
+		 */
+		uint64_t buffer_id;
+		void *connection;		  /* that cuEGLStreamConsumerDisconnect ends */
+		const CUmemAllocationProp *asked; /* the program's, if `changed` is in use */
+	};
 
 	unsigned guards;
-	pdn_guard guard[PDN_CAUGHT_GUARDS];
+	union {
+		pdn_guard guard[PDN_CAUGHT_GUARDS];
+		CUmemAllocationProp changed;
+	};
 };
 
 static inline bool pdn_succeeded(const struct call *call)
@@ -308,6 +322,14 @@ void pdn_green_destroyed(const struct call *call, void *green);
 void pdn_mapped(uint64_t addr, uint64_t length);
 void pdn_unmapped(uint64_t addr, uint64_t length);
 bool pdn_mapping_is_known(uint64_t base, uint64_t id);
+
+/* ---- memory that can be registered (cuda/capable.c) ------------------------------------------ */
+
+/*
+ * The properties to call with: the program's, or a copy with gpuDirectRDMACapable where the device
+ * can have it. call->asked is NULL before.
+ */
+const CUmemAllocationProp *pdn_capable(struct call *call, const CUmemAllocationProp *prop);
 
 /* ---- IPC (cuda/ipc.c) ------------------------------------------------------------------------ */
 

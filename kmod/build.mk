@@ -29,6 +29,11 @@ install-kmod:
 	install -m 644 kmod/70-pindown.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d/
 	install -m 644 kmod/pindown_ioctl.h $(DESTDIR)$(INCLUDEDIR)/
 
+INSTALLED += $(PREFIX)/src/pindown-$(KMOD_VERSION)/pindown.conf.example \
+	$(addprefix $(PREFIX)/src/pindown-$(KMOD_VERSION)/,$(notdir $(KMOD_SRC)) dkms.conf) \
+	$(PREFIX)/lib/udev/rules.d/70-pindown.rules $(INCLUDEDIR)/pindown_ioctl.h
+INSTALLED_FOLDERS += $(PREFIX)/src/pindown-$(KMOD_VERSION)
+
 MAN += kmod/pindown.4
 
 .PHONY: kmod install-kmod

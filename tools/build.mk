@@ -10,8 +10,12 @@ TOOLS_LIBS := $(if $(with_elf),-lelf)
 with_dw := $(call has_header,elfutils/libdwfl.h)
 TOOLS_SRC := $(filter-out tools/trace/symbols_$(if $(with_dw),none,dw).c,$(TOOLS_SRC))
 TOOLS_LIBS += $(if $(with_dw),-ldw -ldl)
+# `doctor --try` is built with rdma-core's header; libibverbs is opened at run time.
+with_verbs := $(call has_header,infiniband/verbs.h)
+TOOLS_SRC := $(filter-out tools/doctor/try_$(if $(with_verbs),unbuilt,verbs).c,$(TOOLS_SRC))
 TOOLS_OBJ := $(TOOLS_SRC:%=$(B)/obj/%.o)
-TOOLS_SHARED := $(patsubst %,$(B)/obj/cache/%.c.o,base/config base/log base/event trace/rescue)
+TOOLS_SHARED := $(patsubst %,$(B)/obj/cache/%.c.o,base/config base/log base/event trace/rescue \
+	backend/near)
 
 ALL += $(B)/pindown
 

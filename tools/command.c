@@ -88,9 +88,14 @@ static bool take_options(const struct command *command, int argc, char **argv)
 	bool good = true;
 
 	clear(command);
-	while (good && (number = getopt_long(argc, argv, "", options, NULL)) != -1)
+	while (good && (number = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+		if (number == 'h') {
+			wants_help = true;
+			continue;
+		}
 		good = number != '?' &&
 		       take(setting_of(command, number)); /* '?': getopt has printed why */
+	}
 	release(options);
 	return good;
 }

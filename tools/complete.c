@@ -43,10 +43,13 @@ static const struct {
 	{"colour", (const char *const[]){"auto", "always", "never", NULL}, NULL},
 	{"sort", (const char *const[]){"pinned", "regions", "kept", "hits", "misses", "pid", NULL},
 	 NULL},
+	{"policy", (const char *const[]){"lru", "clock", "s3fifo", NULL}, NULL},
+	{"interval", (const char *const[]){"0.5", "1", "2", "10", NULL}, NULL},
 	{"sysfs", NULL, ":folders"},
 	{"trace", NULL, ":traces"},
 	{"symbols", NULL, ":folders"},
 	{"html", NULL, ":files"},
+	{"svg", NULL, ":files"},
 };
 
 static void offer_list(const struct typed *typed, const char *const *values)
@@ -61,6 +64,30 @@ static void offer_events(const struct typed *typed)
 		offer(typed, pdn_event_names[event], NULL);
 }
 
+/* Whether values of this option are lists with commas between. */
+static bool takes_list(const char *option)
+{
+	static const char *const lists[] = {"event", "events", "policy", "max-bytes"};
+
+	for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+		if (strcmp(option, lists[i]) == 0)
+			return true;
+	return false;
+}
+
+/* Of "pin,un" and of "-hi", the part that is typed now is "un" and "hi". */
+static void go_to_last(struct typed *typed, const char *option)
+{
+	const char *comma = strrchr(typed->text, ','), *last = comma ? comma + 1 : typed->text;
+	size_t used = strlen(typed->before);
+
+	if (strcmp(option, "events") == 0 && *last == '-')
+		last++;
+	snprintf(typed->before + used, sizeof(typed->before) - used, "%.*s",
+		 (int)(last - typed->text), typed->text);
+	typed->text = last;
+}
+
 static bool offer_variable(const struct typed *typed, const char *option)
 {
 	for (unsigned i = 0; i < pdn_variable_count; i++) {
@@ -69,16 +96,21 @@ static bool offer_variable(const struct typed *typed, const char *option)
 		offer_list(typed, pdn_variables[i].choices);
 		if (strcmp(pdn_variables[i].argument, "FILE") == 0)
 			puts(":files");
-		if (strcmp(option, "events") == 0)
+		if (strcmp(option, "events") == 0) {
+			offer(typed, "all", NULL);
 			offer_events(typed);
+		}
+		if (strcmp(option, "stacks") == 0)
+			offer_list(typed, (const char *const[]){"0", "8", "16", "64", NULL});
 		return true;
 	}
 	return false;
 }
 
-static void offer_values(const struct command *command, const struct typed *typed,
-			 const char *option)
+static void offer_values(const struct command *command, struct typed *typed, const char *option)
 {
+	if (takes_list(option))
+		go_to_last(typed, option);
 	if (!command->settings && offer_variable(typed, option))
 		return;
 	if (strcmp(option, "event") == 0)

@@ -19,8 +19,8 @@ static void print_help(FILE *to)
 	for (unsigned i = 0; i < COMMANDS; i++)
 		fprintf(to, "  %-10s%s\n", commands[i]->name, commands[i]->summary);
 	fputs("\n"
-	      "  pindown COMMAND --help describes one command; pindown --version prints the\n"
-	      "  version.\n"
+	      "  pindown COMMAND --help (or -h) describes one command; pindown --version\n"
+	      "  prints the version.\n"
 	      "\n"
 	      "Run a program with a trace, then look at it:\n"
 	      "  pindown run --trace app.pdt ./app\n"

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cache/backend/backend.h"
+#include "cache/backend/near.h"
 #include "cache/base/config.h"
 #include "cache/base/descriptor.h"
 #include "cache/base/log.h"
@@ -73,22 +74,6 @@ static bool place_in_sysfs(const char *link, char *text, size_t size)
 	return true;
 }
 
-/* "/devices/pci0000:00/0000:00:01.0/...": a bridge's name has a dot, a host bridge's has none. */
-static bool share_a_bridge(const char *a, const char *b)
-{
-	bool shared = false, is_bridge = false;
-
-	for (; *a && *a == *b; a++, b++) {
-		if (*a == '/') {
-			shared |= is_bridge;
-			is_bridge = false;
-		} else if (*a == '.') {
-			is_bridge = true;
-		}
-	}
-	return shared;
-}
-
 /* The card's path has sysfs' own place, up to "/class/". */
 bool pdn_mapping_is_near(int device, const char *card)
 {
@@ -102,7 +87,7 @@ bool pdn_mapping_is_near(int device, const char *card)
 		 (unsigned)attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, device),
 		 (unsigned)attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, device));
 	return place_in_sysfs(card, of_card, sizeof(of_card)) &&
-	       place_in_sysfs(link, of_gpu, sizeof(of_gpu)) && share_a_bridge(of_card, of_gpu);
+	       place_in_sysfs(link, of_gpu, sizeof(of_gpu)) && pdn_share_a_bridge(of_card, of_gpu);
 }
 
 /* ---- the choice ------------------------------------------------------------------------------ */
@@ -115,8 +100,7 @@ bool pdn_mapping_is_possible(int device, bool pcie)
 bool pdn_mapping_first(int device)
 {
 	enum pdn_mapping setting = pdn_config()->dmabuf_mapping;
-	bool pcie = setting == PDN_MAPPING_PCIE ||
-		    (setting == PDN_MAPPING_AUTO && KNOWN(device, wants_pcie));
+	bool pcie = pdn_mapping_is_pcie(setting, KNOWN(device, wants_pcie));
 
 	return pdn_mapping_is_possible(device, pcie) ? pcie : !pcie;
 }

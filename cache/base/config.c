@@ -15,11 +15,12 @@
 #include "cache/base/log.h"
 #include "cache/base/event.h"
 
-enum kind { SWITCH, CHOICE, BYTES, COUNT, FILE_NAME, EVENTS };
+enum kind { SWITCH, CHOICE, BYTES, COUNT, FRAMES, FILE_NAME, EVENTS };
 #define PDN_KIND_SWITCH SWITCH
 #define PDN_KIND_CHOICE CHOICE
 #define PDN_KIND_BYTES	BYTES
 #define PDN_KIND_COUNT	COUNT
+#define PDN_KIND_FRAMES FRAMES
 #define PDN_KIND_FILE	FILE_NAME
 #define PDN_KIND_EVENTS EVENTS
 
@@ -156,6 +157,10 @@ const char *pdn_variable_accepts(const struct pdn_variable *variable, char *text
 	case COUNT:
 		append(text, capacity, "a number");
 		break;
+	case FRAMES:
+		append(text, capacity, "a number from 0 to 64");
+		_Static_assert(PDN_MOST_FRAMES == 64, "in this text");
+		break;
 	case FILE_NAME:
 		append(text, capacity, "the name of a file");
 		break;
@@ -214,6 +219,16 @@ static bool parse_count(const char *text, uint64_t *out)
 	const char *rest = parse_digits(text, &value);
 
 	if (!rest || *rest)
+		return false;
+	*out = value;
+	return true;
+}
+
+static bool parse_frames(const char *text, uint64_t *out)
+{
+	uint64_t value;
+
+	if (!parse_count(text, &value) || value > PDN_MOST_FRAMES)
 		return false;
 	*out = value;
 	return true;
@@ -317,6 +332,8 @@ static bool parse_value(struct pdn_config *config, const struct pdn_variable *va
 		return parse_bytes(text, member);
 	case COUNT:
 		return parse_count(text, member);
+	case FRAMES:
+		return parse_frames(text, member);
 	case FILE_NAME:
 		return parse_file(text, config);
 	case EVENTS:
@@ -348,8 +365,32 @@ static void set_defaults(struct pdn_config *config)
 	}
 }
 
+/* Names without a row, which other software may have set. */
+struct unknown {
+	unsigned count;
+	char names[400];
+};
+
+static void note_unknown(struct unknown *unknown, const char *name, size_t length)
+{
+	append(unknown->names, sizeof(unknown->names), unknown->count++ ? ", " : "");
+	append(unknown->names, sizeof(unknown->names), show(name, length).text);
+}
+
+static void complain_of_unknown(const struct unknown *unknown, struct pdn_problems *problems)
+{
+	const char *names = unknown->names;
+
+	problems->unknown = unknown->count;
+	if (unknown->count == 1)
+		problem(problems, "%s: no such variable; the nearest known one is %s\tignored",
+			names, nearest_name(names, strlen(names)));
+	else if (unknown->count)
+		problem(problems, "%s: no such variables\tignored", names);
+}
+
 static void parse_assignment(struct pdn_config *config, struct pdn_problems *problems,
-			     const char *assignment, uint64_t *seen)
+			     struct unknown *unknown, const char *assignment, uint64_t *seen)
 {
 	const char *equals = strchr(assignment, '=');
 	const struct pdn_variable *variable;
@@ -363,8 +404,7 @@ static void parse_assignment(struct pdn_config *config, struct pdn_problems *pro
 		return;
 	variable = find_variable(assignment, length);
 	if (!variable) {
-		problem(problems, "%s: no such variable; the nearest known one is %s\tignored",
-			show(assignment, length).text, nearest_name(assignment, length));
+		note_unknown(unknown, assignment, length);
 		return;
 	}
 	/* As for getenv(): the first of two assignments counts, and an empty value is none. */
@@ -383,6 +423,7 @@ static void parse_assignment(struct pdn_config *config, struct pdn_problems *pro
 void pdn_config_parse(struct pdn_config *config, struct pdn_problems *problems,
 		      char *const *environment)
 {
+	struct unknown unknown = {.count = 0};
 	uint64_t seen = 0;
 
 	_Static_assert(sizeof(pdn_variables) / sizeof(pdn_variables[0]) <= 64, "bits of `seen`");
@@ -392,8 +433,9 @@ void pdn_config_parse(struct pdn_config *config, struct pdn_problems *problems,
 	set_defaults(config);
 	for (; environment && *environment; environment++) {
 		if (strncmp(*environment, "PINDOWN", 7) == 0)
-			parse_assignment(config, problems, *environment, &seen);
+			parse_assignment(config, problems, &unknown, *environment, &seen);
 	}
+	complain_of_unknown(&unknown, problems);
 }
 
 /* ---- this process's own ------------------------------------------------------------------ */

@@ -3,8 +3,9 @@
  * The configuration, from the environment. The table of variables is config.def.
  *
  * A bad value never stops a program: its default is taken and a line says so, at the first use of
- * the driver (a program that never touches CUDA prints nothing). `pindown run` checks before it
- * starts the program and refuses.
+ * the driver (a program that never touches CUDA prints nothing). `pindown run` checks values before
+ * it starts the program and refuses. Unknown names, which other software may have set, are one
+ * line, and stop nothing.
  */
 #ifndef PDN_CONFIG_H
 #define PDN_CONFIG_H
@@ -26,6 +27,7 @@ enum pdn_verify { PDN_VERIFY_AUTO, PDN_VERIFY_ALWAYS, PDN_VERIFY_NEVER };
 enum pdn_held { PDN_HELD_KEEP, PDN_HELD_WARN, PDN_HELD_REVOKE };
 enum pdn_log_level { PDN_LOG_QUIET, PDN_LOG_ERROR, PDN_LOG_WARN, PDN_LOG_INFO, PDN_LOG_DEBUG };
 enum pdn_verbs { PDN_VERBS_OFF, PDN_VERBS_ON, PDN_VERBS_EXACT };
+enum { PDN_MOST_FRAMES = 64 }; /* of a call stack in the trace */
 enum pdn_deepbind { PDN_DEEPBIND_CLEAR, PDN_DEEPBIND_KEEP };
 
 struct pdn_config {
@@ -42,6 +44,7 @@ struct pdn_config {
 	enum pdn_log_level log;
 	enum pdn_deepbind deepbind;
 	enum pdn_verbs verbs;
+	bool rdma_capable;
 	bool debug; /* report wrong calls of the API */
 	bool top;   /* publish the counters for `pindown top` */
 	char trace_path[PATH_MAX];
@@ -72,7 +75,8 @@ void pdn_config_complain(void);
  * treated by a process that continues all the same.
  */
 struct pdn_problems {
-	unsigned count;
+	unsigned count;	  /* lines */
+	unsigned unknown; /* names that are no variable's; they have one line, the last */
 	size_t used;
 	char text[4096];
 };

@@ -37,6 +37,9 @@ enum pdn_event {
 #define PDN_TRACE_REVOKED   128u /* of a holder: it was deregistered before the free */
 #define PDN_TRACE_REPLACED  256u /* of an eviction: by a wider region, not for lack of room */
 
+/* In the extra of cuMemCreate, beside the handle: pindown has set gpuDirectRDMACapable. */
+#define PDN_TRACE_MADE_CAPABLE (1ull << 63)
+
 /* "call", "pin", ... by enum pdn_event, "lost" included. */
 extern const char *const pdn_event_names[];
 

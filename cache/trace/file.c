@@ -11,10 +11,12 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cache/base/log.h"
+#include "cache/trace/info.h"
 
 enum {
 	MAX_NAMES = 10000,	/* names to try for one process number */
@@ -36,31 +38,73 @@ static char file_path[PATH_MAX]; /* in .bss; as a member, its zeroes would be in
 /* ---- names ------------------------------------------------------------------------------- */
 
 /*
- * app.pdt means app.<pid>.pdt, and %p is the process number. The nth further file of the same
- * process, as after an exec, has .n before its .pdt. False if the name gets too long.
+ * What replaces the text at `at`, which begins with a %, and in *length that text's length. NULL:
+ * nothing does. `own` has space for a replacement that is not in memory yet.
+ */
+static const char *replacement(const char *at, char *own, size_t *length)
+{
+	struct utsname system;
+
+	*length = 2;
+	switch (at[1]) {
+	case '%':
+		return "%";
+	case 'p':
+		sprintf(own, "%d", (int)getpid());
+		return own;
+	case 'h':
+		return uname(&system) == 0 ? strcpy(own, system.nodename) : NULL;
+	case 'q':
+		*length = strcspn(at, "}");
+		if (at[2] != '{' || !at[*length])
+			return NULL;
+		return pdn_trace_variable(at + 3, (*length)++ - 3);
+	default:
+		return NULL;
+	}
+}
+
+/*
+ * app.pdt means app.<pid>.pdt. The nth further file of the same process, as after an exec, has .n
+ * before its .pdt. False if the name gets too long.
  */
 static bool expand_name(const char *name, unsigned n, char *path, size_t capacity)
 {
 	static const char extension[] = ".pdt";
+	static bool warned;
 	size_t stem = strlen(name), used = 0;
+	const char *end;
 	bool has_pid = false;
 	char tail[40] = "";
 	int length;
 
 	if (stem > 4 && strcmp(name + stem - 4, extension) == 0)
 		stem -= 4;
-	for (size_t i = 0; i < stem; i++) {
-		if (used + 24 > capacity)
-			return false;
-		if (name[i] == '%' && name[i + 1] == 'p') {
-			used += (size_t)sprintf(path + used, "%d", (int)getpid());
-			has_pid = true;
-			i++;
-		} else if (name[i] == '%' && name[i + 1] == '%') {
-			path[used++] = name[i++];
+	end = name + stem;
+	while (name < end) {
+		char own[sizeof(((struct utsname *)0)->nodename)];
+		size_t taken = 1, more = 1;
+		const char *text = *name == '%' ? replacement(name, own, &taken) : name;
+
+		if (text && text != name) {
+			more = strlen(text);
+			has_pid |= name[1] == 'p';
 		} else {
-			path[used++] = name[i];
+			if (!text)
+				pdn_log_once(
+					&warned, PDN_LOG_WARN,
+					"PINDOWN_TRACE: %s stays as it is: accepted are %%h "
+					"(host), %%p (process), %%q{VARIABLE} (one that is set) "
+					"and %%%%",
+					name);
+			text = name;
+			taken = 1;
 		}
+		if (more + 24 > capacity - used)
+			return false;
+		memcpy(path + used, text, more);
+		used += more;
+		name += taken;
 	}
 	if (!has_pid)
 		sprintf(tail, ".%d", (int)getpid());

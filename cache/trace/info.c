@@ -103,12 +103,32 @@ static void write_command(struct pdn_trace_header *header)
 	end_info(&info, PDN_INFO_COMMAND);
 }
 
+const char *pdn_trace_variable(const char *name, size_t length)
+{
+	for (char **variable = environ; variable && *variable; variable++)
+		if (strncmp(*variable, name, length) == 0 && (*variable)[length] == '=')
+			return *variable + length + 1;
+	return NULL;
+}
+
+/* Its own variables, and those in which a launcher tells a process its rank. */
+static bool is_written(const char *variable)
+{
+	static const char begins[] = "PINDOWN\0PMIX_RANK=\0OMPI_COMM_WORLD_RANK=\0PMI_RANK=\0"
+				     "SLURM_PROCID=\0";
+
+	for (const char *begin = begins; *begin; begin += strlen(begin) + 1)
+		if (strncmp(variable, begin, strlen(begin)) == 0)
+			return true;
+	return false;
+}
+
 static void write_environment(struct pdn_trace_header *header)
 {
 	struct info info = begin_info(header, MAX_ENVIRONMENT);
 
 	for (char **variable = environ; variable && *variable; variable++)
-		if (strncmp(*variable, "PINDOWN", 7) == 0)
+		if (is_written(*variable))
 			add_bytes(&info, *variable, strlen(*variable) + 1);
 	end_info(&info, PDN_INFO_ENVIRONMENT);
 }

@@ -72,9 +72,7 @@ static bool create_file(const char *name)
 	pdn_trace.header = header;
 	pdn_trace.ended = false;
 	if (pdn_config()->trace_stacks)
-		pdn_stacks_begin(pdn_config()->trace_stacks < PDN_TRACE_MAX_FRAMES
-					 ? (unsigned)pdn_config()->trace_stacks
-					 : PDN_TRACE_MAX_FRAMES);
+		pdn_stacks_begin((unsigned)pdn_config()->trace_stacks);
 	return true;
 }
 

@@ -8,9 +8,11 @@
 #ifndef HOOK_CUDA_ACTIONS_H
 #define HOOK_CUDA_ACTIONS_H
 
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cache/base/config.h"
 #include "cache/foreign_dmabufs.h"
 #include "hook/cuda/devicemap.h"
 #include "hook/hook.h"
@@ -196,6 +198,65 @@ static inline void end_process(struct call *call, int pid)
 {
 	if (pid == getpid())
 		pdn_caught_guard(call, pdn_end_all());
+}
+
+/* ---- memory that can be registered (PINDOWN_RDMA_CAPABLE) -------------------------------- */
+
+static inline const CUmemAllocationProp *capable(struct call *call, const CUmemAllocationProp *prop)
+{
+	call->asked = NULL;
+	return PDN_UNLIKELY(pdn_config()->rdma_capable) ? pdn_capable(call, prop) : prop;
+}
+
+/*
+ * The properties for a second call, if the first one was changed and has failed; NULL: none is due.
+ * The error does not matter, and may be that memory is short: the driver may have more memory that
+ * can't be registered. The program gets the result and the errno of the second call, which is the
+ * one that it has made.
+ */
+static inline const CUmemAllocationProp *refused(struct call *call)
+{
+	const CUmemAllocationProp *asked = call->asked;
+
+	if (!asked || pdn_succeeded(call))
+		return NULL;
+	call->asked = NULL;
+	errno = call->error;
+	return asked;
+}
+
+static inline void repeated(struct call *call, CUresult result)
+{
+	call->result = result;
+	if (call->begun)
+		call->ended = pdn_ticks();
+}
+
+static inline void created(struct call *call, CUmemGenericAllocationHandle *handle, size_t size,
+			   unsigned long long flags)
+{
+	typeof(cuMemCreate) *real = call->real;
+	const CUmemAllocationProp *asked = refused(call);
+
+	if (asked)
+		repeated(call, real(handle, size, asked, flags));
+}
+
+/* The granularity is that of the memory which the program is going to get. */
+static inline void granularity_found(struct call *call, size_t *granularity,
+				     CUmemAllocationGranularity_flags option)
+{
+	typeof(cuMemGetAllocationGranularity) *real = call->real;
+	const CUmemAllocationProp *asked = refused(call);
+
+	if (asked)
+		repeated(call, real(granularity, asked, option));
+}
+
+static inline uint64_t created_handle(const struct call *call,
+				      const CUmemGenericAllocationHandle *handle)
+{
+	return OUT(call, handle) | (call->asked ? PDN_TRACE_MADE_CAPABLE : 0);
 }
 
 /* ---- memory on a stream ------------------------------------------------------------------ */

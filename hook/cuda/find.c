@@ -174,10 +174,14 @@ static int row_by_address(const void *found)
 	return -1;
 }
 
-/* Arrays have no address that could be registered, and their calls are only traced. */
+/*
+ * Arrays have no address that could be registered, and their calls are only traced. A granularity
+ * is only asked for.
+ */
 static bool is_about_addresses(int row)
 {
-	return !strstr(pdn_call_symbol[row], "Array");
+	return row != PDN_CALL_cuMemGetAllocationGranularity &&
+	       !strstr(pdn_call_symbol[row], "Array");
 }
 
 /* The function belongs to a watched call, but no row has it. */

@@ -141,7 +141,7 @@ $(apps_bin)/libslow.so: $(apps_obj)/slow.c.o
 
 CHECK_WITH += $(apps_built)
 CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader check-forked \
-	check-company check-regions check-registered check-tsan)
+	check-company check-regions check-registered check-capable check-tsan)
 
 # The demo: an application, and the transport library that it uses.
 demo_bin := $(B)/demo

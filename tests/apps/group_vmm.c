@@ -83,7 +83,7 @@ int app_vmm(int argc, char **argv)
 	size_t grain = 0;
 
 	(void)argc, (void)argv;
-	PLAIN(cuMemGetAllocationGranularity, &grain, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+	WATCHED(0, cuMemGetAllocationGranularity, &grain, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 	two_handles(device, grain);
 	released_first(device, grain);
 	wrong(device, grain);

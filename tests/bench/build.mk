@@ -26,6 +26,11 @@ $(bench_bin)/patterns: $(B)/libpindown.so
 $(bench_bin)/hits: bench_libs = $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..' -lpthread
 $(bench_bin)/hits: $(bench_obj)/hits_pindown.c.o $(B)/libpindown.so
 
+# It maps memory, which only the simulated driver and a real one can do.
+BENCH += $(bench_bin)/segment
+$(bench_bin)/segment: $(bench_obj)/segment.c.o $(B)/sim/libcuda.so.1 $(B)/libpindown.so
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/..'
+
 $(bench_bin)/startup: $(bench_obj)/startup.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)

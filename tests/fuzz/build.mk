@@ -19,7 +19,7 @@ fuzz_code := tests/fuzz/fuzz_trace.c \
 	$(patsubst %,cache/%.c,base/config base/log base/event trace/rescue) \
 	$(filter-out tools/trace/symbols_dw.c,$(foreach room,base trace dump report replay,\
 		$(wildcard tools/$(room)/*.c))) \
-	$(patsubst %,tools/%.c,ui/names ui/pager ui/plot system/programs command)
+	$(patsubst %,tools/%.c,ui/json ui/names ui/pager ui/plot system/programs command)
 fuzz_flags := -std=gnu11 -O1 -g -fno-strict-aliasing $(INCLUDE)
 ifeq ($(SAN),)
 CHECK_WITH += $(fuzz_bin)/fuzz_trace

@@ -15,7 +15,14 @@ CHECK_WITH += $(gpu_bin)/verbs
 $(gpu_bin)/races: $(patsubst %,$(B)/obj/tests/gpu/%.c.o,races races_kinds) $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
 CHECK_WITH += $(gpu_bin)/races
-CHECK_SIM += tests/gpu/check-races
+CHECK_SIM += tests/gpu/check-races tests/gpu/check-no-gpu
+
+# Memory that is unmapped and mapped again under registrations.
+$(gpu_bin)/sleep: $(B)/obj/tests/gpu/sleep.c.o $(apps_cuda) $(B)/verbs/libibverbs.so.1 \
+		$(B)/libpindown.so
+	$(apps_link) $^ -o $@ $(apps_libs)
+CHECK_WITH += $(gpu_bin)/sleep
+CHECK_SIM += tests/gpu/check-sleep tests/gpu/check-segments
 
 # CUDA's runtime, as programs are linked with it; only for machines that have its compiler.
 gpu_runtime := $(addprefix $(gpu_bin)/runtime-,static static-per-thread shared shared-per-thread)
@@ -24,6 +31,7 @@ $(gpu_runtime): tests/gpu/runtime.cu
 	nvcc -O1 --cudart $(if $(findstring static,$@),static,shared) \
 		--default-stream $(if $(findstring per-thread,$@),per-thread,legacy) -o $@ $<
 
-gpu-programs: $(apps_built) $(DEMO_WITH) $(BENCH) $(gpu_bin)/miss $(gpu_bin)/verbs $(gpu_bin)/races
+gpu-programs: $(apps_built) $(DEMO_WITH) $(BENCH) \
+	$(addprefix $(gpu_bin)/,miss verbs races sleep)
 gpu-runtime: $(gpu_runtime)
 .PHONY: gpu-programs gpu-runtime

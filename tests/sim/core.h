@@ -200,6 +200,13 @@ struct sim_options {
 	int export_pcie;     /* CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: see sim.h */
 	bool export_default; /* exports without this flag */
 	bool coherent;	     /* the processor reaches device memory without PCIe */
+	enum {
+		SIM_RDMA_FLAG_IGNORED,
+		SIM_RDMA_FLAG_NEEDED,
+		SIM_RDMA_FLAG_REFUSED,
+		SIM_RDMA_FLAG_UNKNOWN,
+	} rdma_flag;	    /* SIM_RDMA_FLAG, see sim.h */
+	uint64_t rdma_page; /* the granularity of memory with the flag */
 	int driver_version;
 };
 extern struct sim_options sim_options;

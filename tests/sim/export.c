@@ -13,8 +13,18 @@
 #include "contexts.h"
 #include "core.h"
 #include "memory.h"
+#include "physical.h"
 
 #define MAX_EXTENTS 1024 /* the maximum number of mappings in one export */
+
+/* Memory of cuMemCreate, where the device wants to be told that it will be exported. */
+static bool lacks_rdma_flag(const struct sim_alloc *alloc)
+{
+	const struct sim_physical *physical = alloc->owner;
+
+	return sim_options.rdma_flag == SIM_RDMA_FLAG_NEEDED && alloc->kind == SIM_MAPPED &&
+	       physical && !physical->prop.allocFlags.gpuDirectRDMACapable;
+}
 
 /*
  * Can this memory be exported? Variables of modules can't, nor memory that another process owns or
@@ -28,7 +38,7 @@ static bool exportable(const struct sim_block *block)
 		return !block->heap->hidden;
 	return !block->whole ||
 	       (block->whole->kind != SIM_IPC && block->whole->kind != SIM_POOL_IMPORT &&
-		block->whole->kind != SIM_EXTERNAL);
+		block->whole->kind != SIM_EXTERNAL && !lacks_rdma_flag(block->whole));
 }
 
 static bool in_pool(const struct sim_block *block)

@@ -15,6 +15,7 @@ struct sim_options sim_options = {
 	.pin_bytes = UINT64_MAX,
 	.export_cloexec = true,
 	.export_default = true,
+	.rdma_page = 2ull << 20,
 	.driver_version = 13000,
 };
 
@@ -79,6 +80,7 @@ void sim_read_options(void)
 	uint64_t pcie = (uint64_t)sim_options.export_pcie;
 	uint64_t plain = sim_options.export_default;
 	uint64_t coherent = sim_options.coherent;
+	uint64_t rdma_flag = sim_options.rdma_flag;
 
 	read_number("SIM_DEVICES", 0, 16, &devices);
 	read_number("SIM_MEMORY", 64ull << 20, 256ull << 30, &sim_options.memory);
@@ -87,6 +89,8 @@ void sim_read_options(void)
 	read_number("SIM_EXPORT_PCIE", 0, 2, &pcie);
 	read_number("SIM_EXPORT_DEFAULT", 0, 1, &plain);
 	read_number("SIM_COHERENT", 0, 1, &coherent);
+	read_number("SIM_RDMA_FLAG", 0, SIM_RDMA_FLAG_UNKNOWN, &rdma_flag);
+	read_number("SIM_RDMA_PAGE", 2ull << 20, 1ull << 30, &sim_options.rdma_page);
 	read_number("SIM_DRIVER_VERSION", 11000, 13090, &version);
 	sim_options.devices = devices;
 	sim_options.driver_version = version;
@@ -94,5 +98,7 @@ void sim_read_options(void)
 	sim_options.export_pcie = (int)pcie;
 	sim_options.export_default = plain;
 	sim_options.coherent = coherent;
+	sim_options.rdma_flag = rdma_flag;
 	sim_options.memory &= ~((2ull << 20) - 1);
+	sim_options.rdma_page &= ~((2ull << 20) - 1);
 }

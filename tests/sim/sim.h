@@ -19,6 +19,10 @@
  *                          CUDA_ERROR_INVALID_VALUE, as by drivers that don't know the flag
  *   SIM_EXPORT_DEFAULT=1   0: exports without this flag fail with CUDA_ERROR_NOT_SUPPORTED
  *   SIM_COHERENT=0         1: devices say that they use the host's page tables, as on Grace
+ *   SIM_RDMA_FLAG=0        what gpuDirectRDMACapable means to cuMemCreate. 0: nothing, as on an
+ *                          H200; 1: memory without it can't be exported; 2: the driver refuses it
+ *                          with CUDA_ERROR_NOT_SUPPORTED; 3: the same, and the device says so
+ *   SIM_RDMA_PAGE=2M       the granularity of memory with this flag, a multiple of 2 MiB
  *   SIM_DRIVER_VERSION=13000
  *   SIM_FAIL=RULE,...      NAME:N, NAME:N-M, NAME:N-, NAME:* and optionally =ERROR (a name or a
  *                          number, default CUDA_ERROR_UNKNOWN): these calls of the exported symbol

@@ -59,7 +59,14 @@ static CUresult check_prop(const CUmemAllocationProp *prop)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return CUDA_ERROR_NOT_SUPPORTED;
+	if (prop->allocFlags.gpuDirectRDMACapable && sim_options.rdma_flag >= SIM_RDMA_FLAG_REFUSED)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	return sim_device_known(prop->location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+static uint64_t granularity_of(const CUmemAllocationProp *prop)
+{
+	return prop->allocFlags.gpuDirectRDMACapable ? sim_options.rdma_page : SIM_PAGE;
 }
 
 SIM_CALL(cuMemCreate,
@@ -73,7 +80,7 @@ SIM_CALL(cuMemCreate,
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!handle || !size || size % SIM_PAGE || flags)
+	if (!handle || !size || size % granularity_of(prop) || flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	extent = sim_extent_take(prop->location.id, size);
 	if (!extent)
@@ -134,7 +141,7 @@ SIM_CALL(cuMemGetAllocationGranularity,
 	if (!granularity || (unsigned)option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
-		*granularity = SIM_PAGE;
+		*granularity = granularity_of(prop);
 	return result;
 }
 

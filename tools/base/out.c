@@ -224,6 +224,29 @@ void out_print(const char *format, ...)
 		out_commit(at + (length < OUT_RESERVED ? length : OUT_RESERVED - 1));
 }
 
+void out_wrapped(unsigned column, unsigned margin, const char *words)
+{
+	bool first = true;
+
+	for (words += strspn(words, " "); *words; words += strspn(words, " ")) {
+		size_t length = strcspn(words, " ");
+		unsigned wide = 0;
+
+		for (size_t i = 0; i < length; i++)
+			wide += (words[i] & 0xc0) != 0x80;
+		if (!first && column + 1 + wide > out.width) {
+			out_print("\n%*s", (int)margin, "");
+			column = margin;
+			first = true;
+		}
+		out_print("%s%.*s", first ? "" : " ", (int)length, words);
+		column += wide + !first;
+		first = false;
+		words += length;
+	}
+	out_print("\n");
+}
+
 static const char *colour(const char *code)
 {
 	return out.colour ? code : "";

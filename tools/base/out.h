@@ -77,6 +77,12 @@ struct out_text count_text(uint64_t count); /* 12 345 678 */
 
 void out_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/*
+ * Prints words from the current column on, and ends the line. Lines after the first begin at
+ * `margin`; none is wider than the output, unless a single word is.
+ */
+void out_wrapped(unsigned column, unsigned margin, const char *words);
+
 /* Escape sequences; "" when the output has no colours. */
 const char *out_bold(void), *out_red(void), *out_green(void), *out_yellow(void), *out_dim(void),
 	*out_plain(void);

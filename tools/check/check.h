@@ -43,6 +43,8 @@ bool reaches_driver(const struct elf_file *file);
 char *how_it_reaches(const struct elf_file *file);
 /* The last part of a path. */
 const char *short_name(const char *path);
+/* Notes what else is in the process that bears on the watch (company.c). */
+void note_company(struct checked *checked);
 /* Whether a preload reaches the program at all. */
 bool is_reached(const struct checked *checked);
 /* Whether pindown will see calls that the loader binds, or that the program looks up. */

@@ -43,22 +43,3 @@ bool elf_file_fits(const char *path, unsigned char elf_class, uint16_t machine)
 	memcpy(&its_machine, start + EI_NIDENT + 2, sizeof(its_machine));
 	return start[EI_CLASS] == elf_class && its_machine == machine;
 }
-
-const char *machine_name(uint16_t machine)
-{
-	switch (machine) {
-	case EM_X86_64:
-		return "x86-64";
-	case EM_386:
-		return "x86";
-	case EM_AARCH64:
-		return "aarch64";
-	case EM_ARM:
-		return "arm";
-	case EM_PPC64:
-		return "ppc64";
-	case EM_RISCV:
-		return "riscv";
-	}
-	return "another machine";
-}

@@ -44,7 +44,4 @@ void elf_file_free(struct elf_file *file);
 /* Whether a file has this class and machine: the loader skips others. */
 bool elf_file_fits(const char *path, unsigned char elf_class, uint16_t machine);
 
-/* "x86-64, 64 bits" and so on, for people. */
-const char *machine_name(uint16_t machine);
-
 #endif

@@ -265,6 +265,40 @@ static struct elf_file *read_elf(const char *path, Elf *elf)
 	return file;
 }
 
+/* Whether a range that the headers name reaches beyond the end of the file. */
+static bool is_beyond(uint64_t offset, uint64_t length, uint64_t size)
+{
+	return offset > size || length > size - offset;
+}
+
+static bool is_truncated(Elf *elf, uint64_t size)
+{
+	GElf_Ehdr header;
+	size_t count = 0;
+
+	if (!gelf_getehdr(elf, &header) ||
+	    is_beyond(header.e_phoff, (uint64_t)header.e_phnum * header.e_phentsize, size) ||
+	    is_beyond(header.e_shoff, (uint64_t)header.e_shnum * header.e_shentsize, size))
+		return true;
+	elf_getphdrnum(elf, &count);
+	for (size_t i = 0; i < count; i++) {
+		GElf_Phdr segment;
+
+		if (!gelf_getphdr(elf, (int)i, &segment) ||
+		    is_beyond(segment.p_offset, segment.p_filesz, size))
+			return true;
+	}
+	return false;
+}
+
+static bool has_magic(int fd)
+{
+	char start[SELFMAG];
+
+	return pread(fd, start, sizeof(start), 0) == sizeof(start) &&
+	       memcmp(start, ELFMAG, SELFMAG) == 0;
+}
+
 struct elf_file *elf_file_read(const char *path, const char **why)
 {
 	struct elf_file *file = NULL;
@@ -280,7 +314,10 @@ struct elf_file *elf_file_read(const char *path, const char **why)
 	} else {
 		elf_version(EV_CURRENT);
 		elf = elf_begin(fd, ELF_C_READ_MMAP, NULL);
-		file = elf ? read_elf(path, elf) : NULL;
+		if (has_magic(fd) && (!elf || is_truncated(elf, (uint64_t)status.st_size)))
+			*why = "it is a truncated ELF file";
+		else if (elf)
+			file = read_elf(path, elf);
 		elf_end(elf);
 	}
 	close(fd);

@@ -69,6 +69,12 @@ char *how_it_reaches(const struct elf_file *file)
 		       file->names_driver && file->uses_dlopen ? ", after opening libcuda.so" : "");
 }
 
+static void say(struct texts *to, char *text)
+{
+	texts_add_once(to, text);
+	release(text);
+}
+
 /* ---- the libraries ------------------------------------------------------------------------- */
 
 static bool is_there(const struct checked *checked, const char *name)
@@ -103,6 +109,7 @@ static bool add_library(struct checked *checked, const char *name, const struct 
 {
 	struct elf_file *file;
 	const char *why;
+	bool found;
 	char *path;
 
 	if (is_there(checked, name) || strncmp(short_name(name), "libpindown.so", 13) == 0)
@@ -117,10 +124,13 @@ static bool add_library(struct checked *checked, const char *name, const struct 
 		return true;
 	}
 	file = path ? elf_file_read(path, &why) : NULL;
-	release(path);
 	if (file)
 		add_member(checked, file, by)->opened = opened;
-	return file;
+	else if (path)
+		say(&checked->notes, text_of("%s is needed, but %s", path, why));
+	found = path;
+	release(path);
+	return found;
 }
 
 static void follow(struct checked *checked)
@@ -138,12 +148,6 @@ static void follow(struct checked *checked)
 }
 
 /* ---- the verdict --------------------------------------------------------------------------- */
-
-static void say(struct texts *to, char *text)
-{
-	texts_add_once(to, text);
-	release(text);
-}
 
 static bool is_musl(const struct elf_file *file)
 {
@@ -229,6 +233,8 @@ static void find_notes(struct checked *checked)
 {
 	if (checked->verdict == NO_CUDA)
 		note_plugins(checked);
+	else
+		note_company(checked);
 	for (unsigned i = 0; i < checked->count; i++) {
 		const struct elf_file *file = checked->members[i]->file;
 		const char *name = short_name(file->path);

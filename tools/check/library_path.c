@@ -11,6 +11,7 @@
 
 #include "tools/check/library_cache.h"
 #include "tools/base/memory.h"
+#include "tools/system/programs.h"
 
 static bool is_64(const struct elf_file *file)
 {
@@ -61,7 +62,8 @@ static char *expand(const struct elf_file *file, const char *text, size_t length
 	const char *const words[][2] = {
 		{"ORIGIN", origin ? origin : "."},
 		{"LIB", lib},
-		{"PLATFORM", file->machine == EM_X86_64 ? "x86_64" : machine_name(file->machine)},
+		{"PLATFORM",
+		 file->machine == EM_X86_64 ? "x86_64" : program_machine_name(file->machine)},
 	};
 	size_t size;
 	FILE *to = open_memstream(&result, &size);

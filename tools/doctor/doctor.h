@@ -6,6 +6,7 @@
 #include "tools/system/nvml.h"
 #include "tools/system/pci.h"
 #include "tools/system/tree.h"
+#include "tools/doctor/try.h"
 
 enum grade { GOOD, NOTE, PROBLEM };
 
@@ -13,12 +14,23 @@ struct finding {
 	enum grade grade;
 	const char *topic;
 	char *text;
-	const char *advice; /* what to do, or NULL */
+	char *advice; /* what to do, or NULL */
 };
 
 struct version {
 	unsigned part[3];
 };
+
+/* What the CUDA driver says of its devices. */
+enum cuda_state { CUDA_UNASKED, CUDA_MISSING, CUDA_NO_GPU, CUDA_THERE };
+
+struct cuda_facts {
+	enum cuda_state state;
+	int gpus, with_rdma;
+	struct texts coherent; /* PCI addresses of GPUs whose memory the processor reaches too */
+};
+
+enum verdict { FIT, LIMITED, UNFIT };
 
 struct doctor {
 	struct finding *list;
@@ -27,10 +39,17 @@ struct doctor {
 	struct pci pci;
 	struct nvml nvml; /* count is 0 without NVML */
 	bool has_driver, is_open;
+	bool is_simulated;   /* libcuda is the simulated driver of pindown's tests */
+	bool exports_dmabuf; /* at least one GPU's memory can become a dma-buf */
+	bool has_peermem;    /* nvidia-peermem or nv_peer_mem is loaded */
+	bool lacks_verbs;    /* /dev/infiniband has none of the RDMA devices */
+	struct cuda_facts cuda;
+	const struct trials *trials; /* of --try, or NULL */
 	bool exports_for_gpl;  /* exports its peer-to-peer calls GPL-only, as pindown.ko needs */
 	bool has_rdma;	       /* there is an RDMA device */
 	struct version driver; /* zeroes when unknown */
 	struct version kernel;
+	bool old_kernel; /* can't register a dma-buf */
 };
 
 /* Adds a line to the result. */
@@ -43,8 +62,17 @@ void examine_modules(struct doctor *doctor);
 void examine_pci(struct doctor *doctor);
 void examine_process(struct doctor *doctor);
 
+/* The verdict on the machine; `why` gets what limits or prevents GPUDirect RDMA (verdict.c). */
+enum verdict judge(const struct doctor *doctor, struct texts *why);
+
 /* The size that NVML reports; without NVML, the size of the BAR's address range. */
 uint64_t bar1_size(const struct doctor *doctor, const struct pci_device *gpu);
+
+/* Which mapping pindown takes for dma-bufs of a GPU, for a card (mapping.c). */
+void examine_mapping(struct doctor *doctor);
+bool mapping_is_known(const struct doctor *doctor);
+const char *mapping_for(const struct doctor *doctor, const struct pci_device *gpu,
+			const struct pci_device *card);
 
 /* Print the paths between GPUs and other devices (paths.c). */
 void print_paths(const struct doctor *doctor);

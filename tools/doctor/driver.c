@@ -104,6 +104,10 @@ enum {
 	WITH_VMM = 110, /* CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED */
 	RDMA = 116,	/* CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED */
 	DMA_BUF = 124,	/* CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED */
+	COHERENT = 100, /* CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES */
+	PCI_DOMAIN = 50,
+	PCI_BUS = 33,
+	PCI_SLOT = 34,
 };
 
 struct cuda {
@@ -112,6 +116,7 @@ struct cuda {
 	int (*count)(int *);
 	int (*device)(int *, int);
 	int (*attribute)(int *, int, int);
+	int (*name)(char *, int, int); /* may be missing */
 };
 
 static bool open_cuda(struct cuda *cuda)
@@ -125,6 +130,7 @@ static bool open_cuda(struct cuda *cuda)
 	*(void **)&cuda->count = dlsym(library, "cuDeviceGetCount");
 	*(void **)&cuda->device = dlsym(library, "cuDeviceGet");
 	*(void **)&cuda->attribute = dlsym(library, "cuDeviceGetAttribute");
+	*(void **)&cuda->name = dlsym(library, "cuDeviceGetName");
 	return cuda->init && cuda->version && cuda->count && cuda->device && cuda->attribute;
 }
 
@@ -142,6 +148,36 @@ static int count_having(const struct cuda *cuda, int devices, int attribute)
 	return having;
 }
 
+/* Notes which GPUs have their memory in the processor's page tables, as on Grace. */
+static void note_coherent(struct cuda_facts *facts, const struct cuda *cuda)
+{
+	for (int i = 0; i < facts->gpus; i++) {
+		int device, value = 0, at[3] = {0};
+		char address[16];
+
+		if (cuda->device(&device, i) || cuda->attribute(&value, COHERENT, device) ||
+		    !value || cuda->attribute(&at[0], PCI_DOMAIN, device) ||
+		    cuda->attribute(&at[1], PCI_BUS, device) ||
+		    cuda->attribute(&at[2], PCI_SLOT, device))
+			continue;
+		snprintf(address, sizeof(address), "%04x:%02x:%02x.0", (unsigned)at[0] & 0xffff,
+			 (unsigned)at[1] & 0xff, (unsigned)at[2] & 0x1f);
+		texts_add_once(&facts->coherent, address);
+	}
+}
+
+/* The simulated driver of pindown's tests names its devices so. */
+static bool is_simulated(const struct cuda *cuda)
+{
+	static const char start[] = "pindown simulated GPU";
+	char name[100] = "";
+	int device;
+
+	return cuda->name && cuda->device(&device, 0) == 0 &&
+	       cuda->name(name, sizeof(name), device) == 0 &&
+	       strncmp(name, start, sizeof(start) - 1) == 0;
+}
+
 static void about_support(struct doctor *doctor, const char *what, int having, int devices,
 			  const char *advice)
 {
@@ -154,9 +190,10 @@ static void about_support(struct doctor *doctor, const char *what, int having, i
 
 static void ask_cuda(struct doctor *doctor)
 {
-	int version = 0, devices = 0, error;
+	int version = 0, devices = 0, error, exporting;
 	struct cuda cuda;
 
+	doctor->cuda.state = CUDA_MISSING;
 	if (!open_cuda(&cuda)) {
 		found(doctor, doctor->has_driver ? PROBLEM : NOTE, "CUDA",
 		      doctor->has_driver ? "install the driver's user part, or give it to this "
@@ -165,6 +202,7 @@ static void ask_cuda(struct doctor *doctor)
 		      "libcuda.so.1 is missing");
 		return;
 	}
+	doctor->cuda.state = CUDA_NO_GPU;
 	cuda.version(&version);
 	error = cuda.init(0);
 	if (!error)
@@ -177,12 +215,21 @@ static void ask_cuda(struct doctor *doctor)
 		      error);
 		return;
 	}
-	found(doctor, GOOD, "CUDA", NULL, "%d.%d, %d GPU%s", version / 1000, version % 1000 / 10,
-	      devices, devices == 1 ? "" : "s");
-	about_support(doctor, "GPUDirect RDMA", count_having(&cuda, devices, RDMA), devices,
+	doctor->is_simulated = is_simulated(&cuda);
+	doctor->cuda.state = CUDA_THERE;
+	doctor->cuda.gpus = devices;
+	doctor->cuda.with_rdma = count_having(&cuda, devices, RDMA);
+	note_coherent(&doctor->cuda, &cuda);
+	found(doctor, doctor->is_simulated ? NOTE : GOOD, "CUDA",
+	      "these GPUs are software, for tests: LD_LIBRARY_PATH leads to their driver",
+	      "%d.%d, %d %sGPU%s", version / 1000, version % 1000 / 10, devices,
+	      doctor->is_simulated ? "simulated " : "", devices == 1 ? "" : "s");
+	about_support(doctor, "GPUDirect RDMA", doctor->cuda.with_rdma, devices,
 		      "only data center and professional GPUs have it");
-	about_support(doctor, "dma-buf export", count_having(&cuda, devices, DMA_BUF), devices,
+	exporting = count_having(&cuda, devices, DMA_BUF);
+	about_support(doctor, "dma-buf export", exporting, devices,
 		      "it needs the open kernel modules and CUDA 11.7 or newer");
+	doctor->exports_dmabuf = exporting && !doctor->old_kernel;
 }
 
 /* For another machine's tree: judges by its versions. */
@@ -196,6 +243,8 @@ static void expect_dmabuf(struct doctor *doctor)
 		      "not supported by this driver");
 	else
 		found(doctor, GOOD, "dma-buf export", NULL, "this driver should support it");
+	doctor->exports_dmabuf = doctor->is_open && !version_before(&doctor->driver, 515, 0, 0) &&
+				 !doctor->old_kernel;
 }
 
 static void about_kernel(struct doctor *doctor)
@@ -203,11 +252,11 @@ static void about_kernel(struct doctor *doctor)
 	char *name = tree_read("proc/sys/kernel/osrelease");
 
 	if (version_parse(name, &doctor->kernel)) {
-		if (version_before(&doctor->kernel, 5, 12, 0))
+		doctor->old_kernel = version_before(&doctor->kernel, 5, 12, 0);
+		if (doctor->old_kernel)
 			found(doctor, PROBLEM, "Linux",
 			      "use Linux 5.12 or newer: older kernels can't register a dma-buf "
-			      "with "
-			      "a network card",
+			      "with a network card",
 			      "%s", name);
 		else
 			found(doctor, GOOD, "Linux", NULL, "%s", name);

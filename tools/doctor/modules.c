@@ -123,6 +123,7 @@ static void about_peermem(struct doctor *doctor)
 {
 	bool new = tree_has("sys/module/nvidia_peermem"), old = tree_has("sys/module/nv_peer_mem");
 
+	doctor->has_peermem = new || old;
 	if (new &&old)
 		found(doctor, PROBLEM, "peer memory", REMOVE_OLD,
 		      "nvidia-peermem and nv_peer_mem are both loaded, but only one can work");
@@ -132,8 +133,7 @@ static void about_peermem(struct doctor *doctor)
 	else if (new && !tree_has("sys/kernel/mm/memory_peers"))
 		found(doctor, NOTE, "peer memory",
 		      "if registrations fail: install the GPU driver again after MLNX_OFED, so "
-		      "that "
-		      "it is built with the interface of MLNX_OFED",
+		      "that it is built with the interface of MLNX_OFED",
 		      "nvidia-peermem is loaded, but the RDMA drivers list no peer-memory client");
 	else if (new)
 		found(doctor, GOOD, "peer memory", NULL, "nvidia-peermem is loaded");
@@ -164,6 +164,7 @@ static void about_device_files(struct doctor *doctor)
 		all++;
 		there += tree_has("dev/infiniband/%s", verbs.list[i]);
 	}
+	doctor->lacks_verbs = all && !there;
 	if (all && there < all)
 		found(doctor, PROBLEM, "RDMA devices",
 		      "in a container, add --device=/dev/infiniband; else load ib_uverbs",

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 /* pindown doctor: prints the matrix of paths, a column for each GPU and a row for each device. */
+#include <string.h>
+
 #include "tools/doctor/doctor.h"
+#include "tools/base/memory.h"
 #include "tools/ui/json.h"
 #include "tools/base/out.h"
 
@@ -29,41 +32,133 @@ static unsigned name_width(const struct pci *pci)
 	return width;
 }
 
-static void print_row(const struct pci *pci, const struct pci_device *device, int width)
-{
-	out_print("  %-*s  %-12s", width, device->name, device->address);
-	for (unsigned i = 0; i < pci->count; i++) {
-		enum pci_class class;
+enum { ADDRESS = 14 }; /* columns of a device's address, with the gap before it */
 
+/* A matrix of words with a column for each GPU and a row for each device. */
+struct matrix {
+	const char *title;
+	unsigned cell; /* columns of its widest word */
+	bool (*has_row)(const struct pci_device *device);
+	const char *(*word)(const struct doctor *doctor, const struct pci_device *gpu,
+			    const struct pci_device *device);
+	const char *(*colour)(const struct pci_device *gpu, const struct pci_device *device);
+};
+
+/* The GPUs that are shown beside each other, and the gap before each. */
+struct part {
+	unsigned from, to;
+	int gap;
+};
+
+static void print_row(const struct doctor *doctor, const struct matrix *matrix,
+		      const struct pci_device *device, const struct part *part)
+{
+	const struct pci *pci = &doctor->pci;
+	unsigned gpu = 0;
+
+	out_print("  %-*s  %-12s", (int)name_width(pci), device->name, device->address);
+	for (unsigned i = 0; i < pci->count; i++) {
 		if (pci->list[i]->kind != PCI_GPU)
 			continue;
-		class = pci_class_between(pci->list[i], device);
-		out_print("  %s%-6s%s", colour_of(class), class_name(class), out_plain());
+		if (gpu >= part->from && gpu < part->to)
+			out_print("%*s%s%-*s%s", part->gap, "",
+				  matrix->colour(pci->list[i], device), (int)matrix->cell,
+				  matrix->word(doctor, pci->list[i], device), out_plain());
+		gpu++;
 	}
 	out_print("\n");
 }
+
+static void print_part(const struct doctor *doctor, const struct matrix *matrix,
+		       const struct part *part)
+{
+	const struct pci *pci = &doctor->pci;
+	int margin = 2 + (int)name_width(pci) + ADDRESS;
+
+	out_print("\n%s%s%s%*s", out_bold(), matrix->title, out_plain(),
+		  margin - (int)strlen(matrix->title), "");
+	for (unsigned gpu = part->from; gpu < part->to; gpu++) {
+		char *name = text_of("GPU %u", gpu);
+
+		out_print("%*s%-*s", part->gap, "", gpu + 1 < part->to ? (int)matrix->cell : 0,
+			  name);
+		release(name);
+	}
+	out_print("\n");
+	for (unsigned i = 0; i < pci->count; i++)
+		if (matrix->has_row(pci->list[i]))
+			print_row(doctor, matrix, pci->list[i], part);
+}
+
+/* Prints it in as many parts as the width of the output asks for. */
+static void print_matrix(const struct doctor *doctor, const struct matrix *matrix)
+{
+	unsigned gpus = pci_count(&doctor->pci, PCI_GPU);
+	unsigned margin = 2 + name_width(&doctor->pci) + ADDRESS;
+	unsigned room = out.width > margin ? out.width - margin : 0;
+	unsigned gap = gpus * (matrix->cell + 2) <= room ? 2 : 1;
+	unsigned each = room / (matrix->cell + gap);
+
+	each = each ? each : 1;
+	for (unsigned from = 0; from < gpus; from += each) {
+		struct part part = {from, from + each < gpus ? from + each : gpus, (int)gap};
+
+		print_part(doctor, matrix, &part);
+	}
+}
+
+static bool is_no_gpu(const struct pci_device *device)
+{
+	return device->kind != PCI_GPU;
+}
+
+static const char *word_of_path(const struct doctor *doctor, const struct pci_device *gpu,
+				const struct pci_device *device)
+{
+	(void)doctor;
+	return class_name(pci_class_between(gpu, device));
+}
+
+static const char *colour_of_path(const struct pci_device *gpu, const struct pci_device *device)
+{
+	return colour_of(pci_class_between(gpu, device));
+}
+
+static bool is_card(const struct pci_device *device)
+{
+	return device->kind == PCI_NIC;
+}
+
+static const char *no_colour(const struct pci_device *gpu, const struct pci_device *device)
+{
+	(void)gpu;
+	(void)device;
+	return "";
+}
+
+static const struct matrix paths = {"paths", 6, is_no_gpu, word_of_path, colour_of_path};
+static const struct matrix mappings = {"dma-buf mapping", 7, is_card, mapping_for, no_colour};
 
 void print_paths(const struct doctor *doctor)
 {
 	const struct pci *pci = &doctor->pci;
 	unsigned gpus = pci_count(pci, PCI_GPU);
-	int width = (int)name_width(pci);
 
 	if (!gpus || gpus == pci->count)
 		return;
-	out_print("\n%spaths%s%*s", out_bold(), out_plain(), width + 11, "");
-	for (unsigned i = 0; i < gpus; i++)
-		out_print(i + 1 < gpus ? "  GPU %-2u" : "  GPU %u", i);
-	out_print("\n");
-	for (unsigned i = 0; i < pci->count; i++)
-		if (pci->list[i]->kind != PCI_GPU)
-			print_row(pci, pci->list[i], width);
-	out_print("  %sswitch: PCIe switches only, best; bridge: through a host bridge; socket: "
-		  "across\n  sockets%s\n",
-		  out_dim(), out_plain());
+	print_matrix(doctor, &paths);
+	out_print("  %s", out_dim());
+	out_wrapped(2, 2,
+		    "switch: PCIe switches only, best; bridge: through a host bridge; "
+		    "socket: across sockets");
+	out_print("%s", out_plain());
+	/* Where no GPU is coherent, one line has said that all mappings are the default one. */
+	if (doctor->cuda.coherent.count && pci_count(pci, PCI_NIC))
+		print_matrix(doctor, &mappings);
 }
 
-static void print_json_path(const struct pci_device *gpu, const struct pci_device *device)
+static void print_json_path(const struct doctor *doctor, const struct pci_device *gpu,
+			    const struct pci_device *device)
 {
 	struct texts ports = {0};
 
@@ -71,6 +166,8 @@ static void print_json_path(const struct pci_device *gpu, const struct pci_devic
 	json_text("gpu", gpu->address);
 	json_text("device", device->address);
 	json_text("path", class_name(pci_class_between(gpu, device)));
+	if (device->kind == PCI_NIC && mapping_is_known(doctor))
+		json_text("dmabuf_mapping", mapping_for(doctor, gpu, device));
 	pci_ports_between(gpu, device, &ports);
 	json_begin_list("ports");
 	for (unsigned i = 0; i < ports.count; i++)
@@ -102,6 +199,6 @@ void print_paths_json(const struct doctor *doctor)
 	for (unsigned i = 0; i < pci->count; i++)
 		for (unsigned j = 0; j < pci->count; j++)
 			if (pci->list[i]->kind == PCI_GPU && pci->list[j]->kind != PCI_GPU)
-				print_json_path(pci->list[i], pci->list[j]);
+				print_json_path(doctor, pci->list[i], pci->list[j]);
 	json_end_list();
 }

@@ -137,11 +137,30 @@ static void collect_ports(const struct pci *pci, struct texts *ports)
 				pci_ports_between(pci->list[i], pci->list[j], ports);
 }
 
+/* Has a command to paste for each port that redirects. */
+static char *advice_against_acs(const struct texts *ports)
+{
+	char *advice = text_of("disable it in the firmware, or at each boot; it sends traffic that "
+			       "could stay in the switch to the root:");
+
+	for (unsigned i = 0, n = 0; i < ports->count; i++) {
+		char *longer;
+
+		if (pci_acs_at(ports->list[i]) != ACS_REDIRECTS)
+			continue;
+		longer = text_of("%s%s setpci -s %s ECAP_ACS+6.w=0", advice, n++ ? ";" : "",
+				 ports->list[i]);
+		release(advice);
+		advice = longer;
+	}
+	return advice;
+}
+
 /* Only switches matter: traffic through a host bridge passes the root anyway. */
 static void about_acs(struct doctor *doctor)
 {
 	struct texts ports = {0};
-	char *redirecting = NULL;
+	char *redirecting = NULL, *advice;
 	unsigned hidden = 0;
 
 	collect_ports(&doctor->pci, &ports);
@@ -152,16 +171,16 @@ static void about_acs(struct doctor *doctor)
 			redirecting = text_listed(redirecting, ports.list[i]);
 		hidden += acs == ACS_HIDDEN;
 	}
+	advice = advice_against_acs(&ports);
 	if (redirecting)
-		found(doctor, PROBLEM, "ACS",
-		      "disable it in the firmware, or at each boot: setpci -s PORT "
-		      "ECAP_ACS+6.w=0; it sends traffic that could stay in the switch to the root",
-		      "redirects between devices at %s", redirecting);
+		found(doctor, PROBLEM, "ACS", advice, "redirects between devices at %s",
+		      redirecting);
 	else if (hidden)
 		found(doctor, NOTE, "ACS", "run this as root", "can be read by root only");
 	else if (ports.count)
 		found(doctor, GOOD, "ACS", NULL, "redirects nothing at %u switch port%s",
 		      ports.count, ports.count == 1 ? "" : "s");
+	release(advice);
 	release(redirecting);
 	texts_free(&ports);
 }

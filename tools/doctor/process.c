@@ -58,8 +58,7 @@ static void about_limits(struct doctor *doctor)
 			found(doctor, NOTE, "open files",
 			      "a region pinned by dma-buf holds a descriptor until ibv_reg_mr has "
 			      "registered it, and regions get at most half of them: ulimit -n "
-			      "65536 "
-			      "if programs pin many regions or open many files",
+			      "65536 if programs pin many regions or open many files",
 			      "at most %s", count_text(files).text);
 	}
 	release(limits);

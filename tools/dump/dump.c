@@ -23,6 +23,7 @@ static const char help[] =
 	"  --call GLOB      calls whose name matches GLOB, such as 'cuMem*Async*'\n"
 	"  --addr RANGE     events that touch ADDRESS, ADDRESS+LENGTH or FIRST-END\n"
 	"  --thread NUMBER  events of one thread\n"
+	"  --pid NUMBER     events of one process\n"
 	"  --time FROM-TO   events that began in this span, in seconds after the trace's\n"
 	"                   start, or with ns, us or ms behind each number\n"
 	"  --event LIST     events of these kinds, with commas between: call, pin,\n"
@@ -109,6 +110,11 @@ static bool take_thread(const char *number)
 	return filter_thread(&filter, number);
 }
 
+static bool take_process(const char *number)
+{
+	return filter_process(&filter, number);
+}
+
 static bool take_time(const char *span)
 {
 	return filter_time(&filter, span);
@@ -120,13 +126,21 @@ static bool take_events(const char *list)
 }
 
 static const struct setting settings[] = {
-	{"call", .text = &filter.call},	     {"addr", .take = take_addr},
-	{"thread", .take = take_thread},     {"time", .take = take_time},
-	{"event", .take = take_events},	     {"failed", .flag = &filter.failed},
-	{"stale", .flag = &filter.stale},    {"json", .flag = &wants_json},
-	{"chrome", .flag = &wants_chrome},   {"follow", .flag = &follows},
-	{"no-pager", .flag = &no_pager},     {"stacks", .flag = &format_stacks},
-	{"symbols", .take = symbols_folder}, {.name = NULL},
+	{"call", .text = &filter.call},
+	{"addr", .take = take_addr},
+	{"thread", .take = take_thread},
+	{"pid", .take = take_process},
+	{"time", .take = take_time},
+	{"event", .take = take_events},
+	{"failed", .flag = &filter.failed},
+	{"stale", .flag = &filter.stale},
+	{"json", .flag = &wants_json},
+	{"chrome", .flag = &wants_chrome},
+	{"follow", .flag = &follows},
+	{"no-pager", .flag = &no_pager},
+	{"stacks", .flag = &format_stacks},
+	{"symbols", .take = symbols_folder},
+	{.name = NULL},
 };
 
 static int run(int argc, char **argv)

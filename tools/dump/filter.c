@@ -55,17 +55,29 @@ bad:
 	return false;
 }
 
-bool filter_thread(struct filter *filter, const char *text)
+/* The number of a thread or of a process; 0 when it is none. */
+static uint32_t parse_id(const char *text)
 {
 	const char *at = text;
 	uint64_t value;
 
-	if (!parse_number(&at, &value) || *at || !value || value > UINT32_MAX) {
+	return parse_number(&at, &value) && !*at && value <= UINT32_MAX ? (uint32_t)value : 0;
+}
+
+bool filter_thread(struct filter *filter, const char *text)
+{
+	filter->thread = parse_id(text);
+	if (!filter->thread)
 		complain("--thread %s: must be a thread number", text);
-		return false;
-	}
-	filter->thread = (uint32_t)value;
-	return true;
+	return filter->thread != 0;
+}
+
+bool filter_process(struct filter *filter, const char *text)
+{
+	filter->process = parse_id(text);
+	if (!filter->process)
+		complain("--pid %s: must be a process number", text);
+	return filter->process != 0;
 }
 
 /* Converts "1.5", "1.5s", "20ms", "20us" or "20ns" to ns, exactly: without floating point. */
@@ -180,6 +192,22 @@ bool event_failed(const struct event *event)
 	       event->record.event == PDN_EV_HOLDER || event_stale(event);
 }
 
+bool event_was_made_capable(const struct event *event)
+{
+	const char *call = event->record.event == PDN_EV_CALL
+				   ? trace_file_call(event->file, event->record.call)
+				   : NULL;
+
+	return event->record.extra & PDN_TRACE_MADE_CAPABLE && call && !strcmp(call, "cuMemCreate");
+}
+
+uint64_t event_extra(const struct event *event)
+{
+	uint64_t extra = event->record.extra;
+
+	return event_was_made_capable(event) ? extra & ~PDN_TRACE_MADE_CAPABLE : extra;
+}
+
 static bool overlaps(const struct filter *filter, uint64_t addr, uint64_t size)
 {
 	uint64_t end;
@@ -206,6 +234,8 @@ bool filter_wants(const struct filter *filter, const struct event *event)
 	if (event->ts < filter->from_time || event->ts > filter->to_time)
 		return false;
 	if (filter->thread && event->tid != filter->thread)
+		return false;
+	if (filter->process && event->file->header.pid != filter->process)
 		return false;
 	if (filter->failed && !event_failed(event))
 		return false;

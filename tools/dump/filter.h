@@ -12,6 +12,7 @@ struct filter {
 	const char *call;	     /* NULL: any; else a glob */
 	uint64_t from_addr, to_addr; /* both 0: any; else overlaps [from, to) */
 	uint32_t thread;	     /* 0: any */
+	uint32_t process;	     /* 0: any */
 	uint64_t from_time, to_time; /* ns */
 	uint32_t events;	     /* bits 1 << enum pdn_event; 0: all */
 	bool failed, stale;
@@ -20,6 +21,7 @@ struct filter {
 /* Each parses an option's value; false after one line that says which values are accepted. */
 bool filter_addr(struct filter *filter, const char *text);
 bool filter_thread(struct filter *filter, const char *text);
+bool filter_process(struct filter *filter, const char *text);
 bool filter_time(struct filter *filter, const char *text);
 bool filter_events(struct filter *filter, const char *text);
 
@@ -33,5 +35,9 @@ bool event_stale(const struct event *event);
 
 /* Whether an event reports a failure, or that something is stale. */
 bool event_failed(const struct event *event);
+/* A call of cuMemCreate in which pindown has set gpuDirectRDMACapable. */
+bool event_was_made_capable(const struct event *event);
+/* The event's extra, without the mark of this. */
+uint64_t event_extra(const struct event *event);
 
 #endif

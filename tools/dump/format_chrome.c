@@ -15,6 +15,7 @@
 #include "tools/ui/names.h"
 #include "tools/base/out.h"
 #include "tools/trace/regions.h"
+#include "tools/trace/rank.h"
 #include "tools/trace/symbols.h"
 
 enum { DEVICES = 64 };
@@ -102,6 +103,24 @@ static void name_thread(const struct event *event)
 	out_commit(at);
 }
 
+/* Perfetto shows the labels behind the process's name, and sorts by the index. */
+static void print_rank(const struct trace_file *file)
+{
+	char *at;
+
+	if (file->rank == NO_RANK)
+		return;
+	at = begin_object(out_reserve());
+	at = put_text(at, "{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":");
+	at = put_decimal(at, file->header.pid);
+	at = put_decimal(put_text(at, ",\"args\":{\"labels\":\"rank "), (uint64_t)file->rank);
+	at = begin_object(put_text(at, "\"}}"));
+	at = put_text(at, "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":");
+	at = put_decimal(at, file->header.pid);
+	at = put_decimal(put_text(at, ",\"args\":{\"sort_index\":"), (uint64_t)file->rank);
+	out_commit(put_text(at, "}}"));
+}
+
 static void begin(const struct reader *reader)
 {
 	/* No displayTimeUnit: some readers took it for the unit of the times. */
@@ -118,6 +137,7 @@ static void begin(const struct reader *reader)
 		at = json_quoted(at, name, strnlen(name, 200));
 		at = put_text(at, "}}");
 		out_commit(at);
+		print_rank(file);
 	}
 }
 

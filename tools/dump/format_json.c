@@ -2,9 +2,11 @@
 /* Prints one JSON object a line. Addresses are strings, as JSON numbers are exact to 2^53 only. */
 #include "tools/dump/format.h"
 
+#include "tools/dump/filter.h"
 #include "tools/ui/json_text.h"
 #include "tools/ui/names.h"
 #include "tools/base/out.h"
+#include "tools/trace/rank.h"
 #include "tools/trace/symbols.h"
 
 char *json_quoted(char *at, const char *text, size_t length)
@@ -191,6 +193,8 @@ static void print_event(const struct event *event)
 
 	at = put_decimal(put_text(at, "{\"ts\":"), event->ts);
 	at = put_decimal(put_text(at, ",\"pid\":"), event->file->header.pid);
+	if (event->file->rank != NO_RANK)
+		at = put_decimal(put_text(at, ",\"rank\":"), (uint64_t)event->file->rank);
 	at = put_decimal(put_text(at, ",\"tid\":"), event->tid);
 	at = put_text(put_text(at, ",\"event\":\""), pdn_event_names[record->event]);
 	*at++ = '"';
@@ -210,7 +214,9 @@ static void print_event(const struct event *event)
 		if (record_is_note(record))
 			at = put_note(at, record);
 		else if (record->fields & PDN_HAS_EXTRA)
-			at = put_address(at, ",\"extra\":", record->extra);
+			at = put_address(at, ",\"extra\":", event_extra(event));
+		if (event_was_made_capable(event))
+			at = put_text(at, ",\"rdma_capable\":true");
 		at = put_region(at, record);
 		at = json_flags(at, record->flags);
 		if (record->text && !record_is_note(record))

@@ -9,6 +9,7 @@
 #include "tools/ui/names.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
+#include "tools/trace/rank.h"
 #include "tools/trace/symbols.h"
 
 enum {
@@ -31,7 +32,8 @@ static void print_command(const struct trace_file *file)
 	const char *end = file->command + file->command_bytes;
 	size_t shown = 0;
 
-	out_print("# %s: process %u on %.100s:", file->name, file->header.pid, file->host);
+	out_print("# %s: process %u%s on %.100s:", file->name, file->header.pid,
+		  trace_rank_text(file).text, file->host);
 	for (const char *at = file->command; at < end && shown < 1000; at += strlen(at) + 1) {
 		shown += strlen(at) + 1;
 		out_print(" %.1000s", at);
@@ -189,15 +191,18 @@ static char *put_note(char *at, const struct record *record)
 	}
 }
 
-static char *put_more(char *at, const struct record *record)
+static char *put_more(char *at, const struct event *event)
 {
+	const struct record *record = &event->record;
 	const char *reason = reason_name(record->reason);
 
 	*at++ = ' ';
 	if (record_is_note(record))
 		at = put_note(at, record);
 	else if (record->fields & PDN_HAS_EXTRA)
-		at = put_hex(put_key(at, "extra"), record->extra);
+		at = put_hex(put_key(at, "extra"), event_extra(event));
+	if (event_was_made_capable(event))
+		at = put_text(at, " rdma-capable");
 	if (record->fields & PDN_HAS_REGION) {
 		if (record->region || !record_is_note(record))
 			at = put_decimal(put_key(at, "region"), record->region);
@@ -310,7 +315,7 @@ static void print_event(const struct event *event)
 		at = put_size(at, record);
 		at = put_result(at, event);
 		at = put_right(at, duration_text(event->took).text, TOOK);
-		at = put_more(at, record);
+		at = put_more(at, event);
 		at = put_origin(at, event);
 		at = put_caller(at, event);
 	}

@@ -8,6 +8,7 @@
 #include "tools/replay/uses.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
+#include "tools/base/texts.h"
 #include "tools/replay/policy.h"
 #include "tools/replay/svg.h"
 #include "tools/command.h"
@@ -174,6 +175,37 @@ static void choose_budgets(const struct uses *uses, struct wishes *wishes)
 			(uses->peak_bytes / 8 * i + page - 1) / page * page;
 }
 
+static unsigned count_larger(const struct uses *uses, uint64_t budget)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < uses->allocation_count; i++)
+		count += uses->allocations[i].bytes > budget;
+	return count;
+}
+
+/* A budget that an allocation alone exceeds can't keep it, whatever the policy. */
+static void explain_small_budgets(const struct uses *uses, const struct wishes *wishes)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < wishes->budget_count; i++) {
+		unsigned larger = count_larger(uses, wishes->budgets[i]);
+		char *text;
+
+		if (!larger)
+			continue;
+		text = text_of("%s is too small for %u allocation%s: each use of %s is a pin, "
+			       "whatever the policy",
+			       bytes_text(wishes->budgets[i]).text, larger, larger == 1 ? "" : "s",
+			       larger == 1 ? "it" : "them");
+		out_print("%s  ", any ? "" : "\n");
+		out_wrapped(2, 4, text);
+		release(text);
+		any = true;
+	}
+}
+
 static bool print(const struct uses *uses, struct wishes *wishes)
 {
 	struct replay_result *results;
@@ -193,6 +225,7 @@ static bool print(const struct uses *uses, struct wishes *wishes)
 				first = false;
 			}
 	}
+	explain_small_budgets(uses, wishes);
 	out_flush();
 	if (wishes->svg)
 		ok = replay_svg(wishes->svg, results, count);

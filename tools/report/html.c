@@ -2,74 +2,41 @@
 /* pindown report --html: writes a self-contained page. */
 #include "tools/report/html.h"
 
-#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "tools/report/html_sections.h"
 #include "tools/report/html_tables.h"
 #include "tools/report/report.h"
+#include "tools/trace/rank.h"
 #include "tools/trace/symbols.h"
 
 enum { MAX_ROWS = 500, MAX_PROCESSES = 200 };
 
-/* ---- text ----------------------------------------------------------------------------------- */
+/* ---- the capacity of BAR1 ------------------------------------------------------------------- */
 
-/* Length of the UTF-8 character at `at`, in bytes; 0: it is not valid. */
-static unsigned character(const unsigned char *at)
+/*
+ * Of one GPU, as `pindown run` noted it (PINDOWNBAR1=BYTES); 0: no trace has it, or those of
+ * several machines differ.
+ */
+static uint64_t bar1_capacity(const struct reader *reader)
 {
-	unsigned length = at[0] < 0x80			  ? 1
-			  : at[0] >= 0xc2 && at[0] < 0xe0 ? 2
-			  : at[0] >= 0xe0 && at[0] < 0xf0 ? 3
-			  : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
-							  : 0;
+	uint64_t capacity = 0;
 
-	for (unsigned i = 1; i < length; i++)
-		if ((at[i] & 0xc0) != 0x80)
+	for (unsigned i = 0; i < reader_files(reader); i++) {
+		const char *text = trace_file_variable(reader_file(reader, i), "PINDOWNBAR1=");
+		uint64_t bytes = text ? strtoull(text, NULL, 10) : 0;
+
+		if (!bytes || (capacity && bytes != capacity))
 			return 0;
-	return length;
-}
-
-void html_text(FILE *page, const char *text)
-{
-	for (const char *at = text; *at;) {
-		unsigned length = character((const unsigned char *)at);
-
-		if (*at == '<')
-			fputs("&lt;", page);
-		else if (*at == '>')
-			fputs("&gt;", page);
-		else if (*at == '&')
-			fputs("&amp;", page);
-		else if (*at == '"')
-			fputs("&quot;", page);
-		else if (*at == '\'')
-			fputs("&#39;", page);
-		else if (length)
-			fwrite(at, length, 1, page);
-		else
-			fputc('?', page);
-		at += length ? length : 1;
+		capacity = bytes;
 	}
+	return capacity;
 }
 
 /* ---- the head ------------------------------------------------------------------------------- */
-
-static void put_command(FILE *page, const struct trace_file *file)
-{
-	const char *end = file->command + file->command_bytes;
-	size_t shown = 0;
-
-	for (const char *at = file->command; at < end && shown < 300; at += strlen(at) + 1) {
-		if (shown)
-			fputc(' ', page);
-		html_text(page, at);
-		shown += strlen(at) + 1;
-	}
-	if (shown >= 300)
-		fputs(" …", page);
-}
 
 static uint64_t file_span(const struct trace_file *file)
 {
@@ -87,7 +54,7 @@ static void put_process(FILE *page, const struct trace_file *file)
 
 	if (localtime_r(&began, &when))
 		strftime(date, sizeof(date), "%Y-%m-%d %H:%M:%S", &when);
-	fprintf(page, "process %u on ", file->header.pid);
+	fprintf(page, "process %u%s on ", file->header.pid, trace_rank_text(file).text);
 	html_text(page, file->host);
 	fprintf(page, ", %s, traced for %s", date, duration_text(file_span(file)).text);
 	if (file->cut)
@@ -104,13 +71,10 @@ static void put_head(FILE *page, const struct reader *reader)
 {
 	const struct trace_file *first = reader_file(reader, 0);
 
-	fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-	      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>",
-	      page);
-	put_command(page, first);
-	fprintf(page, " – pindown report</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>",
-		html_style);
-	put_command(page, first);
+	html_begin(page);
+	html_command(page, first);
+	fputs(" – pindown report</title>\n</head>\n<body>\n<h1>", page);
+	html_command(page, first);
 	fputs("</h1>\n<p class=\"dim\">", page);
 	put_process(page, first);
 	if (reader_files(reader) > 1)
@@ -132,7 +96,7 @@ static void put_answers(FILE *page, const struct tally *tally)
 	uint64_t hits = tally->counters.hits, gets = hits + tally->counters.misses;
 	char value[64], more[PLACE_TEXT_SIZE + 200];
 
-	fputs("<div class=\"answers\">\n", page);
+	html_begin_answers(page);
 	snprintf(more, sizeof(more), "memory freed while in use, up to %s kept",
 		 bytes_text(tally->kept_peak).text);
 	html_counted(page, tally, "Stale registrations", EVENT_BIT(INVALIDATE), tally->freed_count,
@@ -168,15 +132,10 @@ static void put_answers(FILE *page, const struct tally *tally)
 		 duration_text(tally->all.peak_at).text, count_text(tally->all.peak_regions).text);
 	html_answer(page, "", "Pinned at the peak", bytes_text(tally->all.peak_bytes).text, more);
 	put_count(page, "Evictions", tally->all.evictions, "note", "to make space for others");
-	fputs("</div>\n", page);
+	html_end_answers(page);
 }
 
 /* ---- tables --------------------------------------------------------------------------------- */
-
-static void put_process_number(FILE *page, const struct trace_file *file)
-{
-	fprintf(page, "<td class=\"n\">%u</td>", file->header.pid);
-}
 
 /* A call stack: its first line, and the others folded unless `open`. */
 static void put_who(FILE *page, const struct trace_file *file, uint32_t stack, bool open)
@@ -208,17 +167,17 @@ static void put_finding(FILE *page, const struct reader *reader, const struct fi
 
 	fprintf(page, "<tr><td class=\"a\">%#llx</td>", (unsigned long long)region->addr);
 	html_number(page, region->size, bytes_text(region->size).text);
-	html_number(page, (uint64_t)(region->device + 1),
-		    region->device < 0 ? "–" : count_text((uint64_t)region->device).text);
+	put_who(page, file, region->pin_stack, open);
+	put_who(page, file, region->freed_stack, open);
+	put_who(page, file, region->unpin_stack, open);
 	html_ns(page, region->pinned_at);
 	html_number(page, region->freed ? region->freed_at : UINT64_MAX,
 		    region->freed ? duration_text(region->freed_at).text : "–");
 	html_number(page, finding->until,
 		    finding->until == UINT64_MAX ? "never" : duration_text(finding->until).text);
-	put_who(page, file, region->pin_stack, open);
-	put_who(page, file, region->freed_stack, open);
-	put_who(page, file, region->unpin_stack, open);
-	put_process_number(page, file);
+	html_number(page, (uint64_t)(region->device + 1),
+		    region->device < 0 ? "–" : count_text((uint64_t)region->device).text);
+	html_process(page, file->rank, file->header.pid);
 	fputs("</tr>\n", page);
 }
 
@@ -226,8 +185,8 @@ static void put_findings(FILE *page, const char *title, const struct reader *rea
 			 const struct findings *findings, uint64_t count, bool open)
 {
 	static const char *const columns[] = {
-		"address",   "#size",	 "#device",	"#pinned at", "#freed at", "#unpinned at",
-		"pinned by", "freed by", "unpinned by", "#process",   NULL};
+		"address",   "#size",	     "pinned by", "freed by", "unpinned by", "#pinned at",
+		"#freed at", "#unpinned at", "#device",	  "#rank",    "#process",    NULL};
 	unsigned shown = findings->count < MAX_ROWS ? findings->count : MAX_ROWS;
 
 	if (!shown)
@@ -310,9 +269,20 @@ static void put_devices(FILE *page, const struct tally *tally)
 	html_end_table(page, 0, 0);
 }
 
-static void put_processes(FILE *page, const struct reader *reader)
+/* How many of the findings are of a process. */
+static uint64_t findings_of(const struct findings *findings, unsigned file)
 {
-	static const char *const columns[] = {"#process", "command", "#traced for", NULL};
+	uint64_t count = 0;
+
+	for (unsigned i = 0; i < findings->count; i++)
+		count += findings->list[i].region.file == file;
+	return count;
+}
+
+static void put_processes(FILE *page, const struct reader *reader, const struct tally *tally)
+{
+	static const char *const columns[] = {"#rank", "#process", "#peak", "#stale",  "#missed",
+					      "#left", "#traced",  "host",  "command", NULL};
 	unsigned count = reader_files(reader),
 		 shown = count < MAX_PROCESSES ? count : MAX_PROCESSES;
 
@@ -323,21 +293,31 @@ static void put_processes(FILE *page, const struct reader *reader)
 		const struct trace_file *file = reader_file(reader, i);
 
 		fputs("<tr>", page);
-		put_process_number(page, file);
-		fputs("<td class=\"w\">", page);
-		put_command(page, file);
-		fputs("</td>", page);
+		html_process(page, file->rank, file->header.pid);
+		html_bytes(page, tally->history.processes[i].peak);
+		html_count(page, findings_of(&tally->freed, i));
+		html_count(page, findings_of(&tally->missed, i));
+		html_count(page, findings_of(&tally->left, i));
 		html_ns(page, file_span(file));
+		html_words(page, file->host);
+		fputs("<td class=\"w\">", page);
+		html_command(page, file);
+		fputs("</td>", page);
 		fputs("</tr>\n", page);
 	}
 	html_end_table(page, shown, count);
+	if (shown < count)
+		fputs("<p class=\"dim\">pindown report with the folder of the traces compares all "
+		      "processes.</p>\n",
+		      page);
 }
 
 /* ---- the page ------------------------------------------------------------------------------- */
 
-static void put_pictures(FILE *page, const struct history *history)
+static void put_pictures(FILE *page, const struct reader *reader, const struct tally *tally)
 {
-	static const struct html_chart charts[] = {
+	const struct history *history = &tally->history;
+	const struct html_chart charts[] = {
 		{"pinned bytes over time",
 		 "Pinned bytes",
 		 "<span><i class=\"key p\"></i>pinned</span>"
@@ -345,26 +325,33 @@ static void put_pictures(FILE *page, const struct history *history)
 		 SERIES_BYTES,
 		 SERIES_KEPT,
 		 {"pinned", "freed but still pinned"},
-		 false},
+		 false,
+		 0},
 		{"regions over time",
 		 "Live regions",
 		 "Number of registrations in the cache.",
 		 SERIES_REGIONS,
 		 SERIES,
 		 {"regions", ""},
-		 true},
+		 true,
+		 0},
 		{"BAR use over time",
 		 "BAR use",
 		 "BAR1 space that the pins take, in whole pages of 64 KiB.",
 		 SERIES_BAR,
 		 SERIES,
 		 {"of BAR1", ""},
-		 false},
+		 false,
+		 bar1_capacity(reader)},
 	};
 
-	for (unsigned i = 0; i < sizeof(charts) / sizeof(charts[0]); i++)
+	fputs("<div id=\"pictures\">\n", page);
+	for (unsigned i = 0; tally->all.pins && i < sizeof(charts) / sizeof(charts[0]); i++)
 		html_chart(page, history, &charts[i]);
+	html_allocated(page, tally);
 	html_map(page, history);
+	fputs("</div>\n", page);
+	html_views(page, history, reader);
 }
 
 static void put_page(FILE *page, const struct reader *reader, const struct tally *tally)
@@ -372,43 +359,31 @@ static void put_page(FILE *page, const struct reader *reader, const struct tally
 	put_head(page, reader);
 	put_answers(page, tally);
 	html_definitions(page, tally);
-	put_findings(page, "Stale registrations: memory that was freed while in use", reader,
-		     &tally->freed, tally->freed_count, true);
+	put_processes(page, reader, tally);
+	put_findings(page, "Stale registrations: memory freed while in use", reader, &tally->freed,
+		     tally->freed_count, true);
 	put_findings(page, "Freed in stream order while in use", reader, &tally->ordered,
 		     tally->ordered_count, true);
 	put_findings(page, "Missed invalidations", reader, &tally->missed, tally->missed_count,
 		     true);
 	html_holders(page, reader, &tally->holders);
-	if (tally->all.pins)
-		put_pictures(page, &tally->history);
+	put_pictures(page, reader, tally);
 	html_memory(page, reader, tally);
-	/* These are no fault, and often many: folded. */
+	/* These are no fault, and often many. */
 	put_findings(page, "Still pinned at the end", reader, &tally->left, tally->left_count,
 		     false);
 	put_sites(page, &tally->sites);
 	put_calls(page, tally);
 	put_devices(page, tally);
-	put_processes(page, reader);
-	fprintf(page, "<script>\n%s</script>\n</body>\n</html>\n", html_script);
+	html_end(page);
 }
 
 bool report_html(const char *name, const struct reader *reader, const struct tally *tally)
 {
-	bool to_output = strcmp(name, "-") == 0;
-	FILE *page = to_output ? stdout : fopen(name, "w");
-	bool utf8 = out.utf8, good;
+	FILE *page = html_open(name);
 
-	if (!page) {
-		complain("--html %s: %s", name, strerror(errno));
+	if (!page)
 		return false;
-	}
-	out.utf8 = true; /* the page is UTF-8 even if the terminal is not */
 	put_page(page, reader, tally);
-	out.utf8 = utf8;
-	good = !ferror(page);
-	if ((to_output ? fflush(page) : fclose(page)) != 0 || !good) {
-		complain("--html %s: %s", name, strerror(errno));
-		return false;
-	}
-	return true;
+	return html_close(page, name);
 }

@@ -56,11 +56,6 @@ static void put_code(FILE *page, const struct trace_file *file, uint32_t stack)
 	fputs("</td>", page);
 }
 
-static void put_process(FILE *page, const struct trace_file *file)
-{
-	fprintf(page, "<td class=\"n\">%u</td>", file->header.pid);
-}
-
 static void put_address(FILE *page, uint64_t addr)
 {
 	fprintf(page, "<tr><td class=\"a\">%#llx</td>", (unsigned long long)addr);
@@ -69,9 +64,9 @@ static void put_address(FILE *page, uint64_t addr)
 static void put_registrations(FILE *page, const struct reader *reader,
 			      const struct holders *holders)
 {
-	static const char *const columns[] = {
-		"address",	 "#size",    "#freed at", "registration",
-		"registered by", "freed by", "#process",  NULL};
+	static const char *const columns[] = {"address",      "#size",	       "#freed at",
+					      "registration", "registered by", "freed by",
+					      "#rank",	      "#process",      NULL};
 	unsigned count = holders->registration_count, shown = count < MAX_ROWS ? count : MAX_ROWS;
 
 	if (!shown)
@@ -87,7 +82,7 @@ static void put_registrations(FILE *page, const struct reader *reader,
 		html_words(page, registration_fate(registration));
 		put_code(page, file, registration->made_by);
 		put_code(page, file, registration->freed_by);
-		put_process(page, file);
+		html_process(page, file->rank, file->header.pid);
 		fputs("</tr>\n", page);
 	}
 	html_end_table(page, shown, holders->registrations_all);
@@ -95,8 +90,9 @@ static void put_registrations(FILE *page, const struct reader *reader,
 
 static void put_outlived(FILE *page, const struct reader *reader, const struct holders *holders)
 {
-	static const char *const columns[] = {"address", "#size",	"#exported at", "#freed at",
-					      "then",	 "exported by", "#process",	NULL};
+	static const char *const columns[] = {"address",   "#size",    "#exported at",
+					      "#freed at", "then",     "exported by",
+					      "#rank",	   "#process", NULL};
 	unsigned count = holders->outlived_count, shown = count < MAX_ROWS ? count : MAX_ROWS;
 
 	if (!shown)
@@ -113,7 +109,7 @@ static void put_outlived(FILE *page, const struct reader *reader, const struct h
 		html_ns(page, outlived->ts);
 		html_words(page, outlived_state(outlived));
 		put_code(page, file, made->stack);
-		put_process(page, file);
+		html_process(page, file->rank, file->header.pid);
 		fputs("</tr>\n", page);
 	}
 	html_end_table(page, shown, holders->outlived_all);

@@ -11,7 +11,7 @@
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
 
-enum { TOP = 12, HEIGHT = 300, GAP = 6, MAX_STRIPS = 24, MAX_BOXES = 3000 };
+enum { TOP = 2, HEIGHT = 300, GAP = 6, MAX_STRIPS = 24, MAX_BOXES = 3000 };
 enum { ROWS = 80, COLUMNS = 240, SHADES = 5 };
 
 /* A range of addresses without long gaps. */
@@ -109,15 +109,20 @@ static double x_of(const struct map *map, uint64_t ns)
 {
 	double part = map->history->span ? (double)ns / (double)map->history->span : 0;
 
-	return CHART_LEFT + CHART_WIDTH * (part > 1 ? 1 : part);
+	return WIDE * (part > 1 ? 1 : part);
 }
 
 /* ---- boxes ---------------------------------------------------------------------------------- */
 
-static void put_box(FILE *page, const char *class, double x, double y, double width, double height)
+static void put_box(FILE *page, const struct life *life, const char *class, double x, double y,
+		    double width, double height)
 {
-	fprintf(page, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\">",
-		class, x, y, width < 1 ? 1 : width, height < 1 ? 1 : height);
+	fprintf(page,
+		"<rect class=\"%s\" data-f=\"%u\" data-d=\"%d\" x=\"%.2f\" y=\"%.1f\" "
+		"width=\"%.2f\" "
+		"height=\"%.1f\">",
+		class, life->file, life->device, x, y, width < 1 ? 1 : width,
+		height < 1 ? 1 : height);
 }
 
 static void put_life(FILE *page, const struct map *map, const struct life *life)
@@ -127,13 +132,13 @@ static void put_life(FILE *page, const struct map *map, const struct life *life)
 
 	if (life->freed_at < life->to)
 		freed = x_of(map, life->freed_at);
-	put_box(page, "p b", from, y, freed - from, height);
+	put_box(page, life, "p b", from, y, freed - from, height);
 	fprintf(page, "<title>%#llx, %s, pinned from %s to %s</title></rect>\n",
 		(unsigned long long)life->addr, bytes_text(life->size).text,
 		duration_text(life->from).text, duration_text(life->to).text);
 	if (life->freed_at >= life->to)
 		return;
-	put_box(page, "k b", freed, y, to - freed < 2 ? 2 : to - freed, height);
+	put_box(page, life, "k b", freed, y, to - freed < 2 ? 2 : to - freed, height);
 	fprintf(page, "<title>%#llx, %s, freed at %s and kept until %s</title></rect>\n",
 		(unsigned long long)life->addr, bytes_text(life->size).text,
 		duration_text(life->freed_at).text, duration_text(life->to).text);
@@ -170,8 +175,7 @@ static void cover_row(struct cells *cells, unsigned row, double from, double to,
 static void cover(struct cells *cells, const struct map *map, const struct life *life,
 		  uint64_t begin, uint64_t end)
 {
-	double from = (x_of(map, begin) - CHART_LEFT) * COLUMNS / CHART_WIDTH,
-	       to = (x_of(map, end) - CHART_LEFT) * COLUMNS / CHART_WIDTH,
+	double from = x_of(map, begin) * COLUMNS / WIDE, to = x_of(map, end) * COLUMNS / WIDE,
 	       top = (y_of(map, life->addr) - TOP) * ROWS / HEIGHT,
 	       bottom = (y_of(map, end_of(life)) - TOP) * ROWS / HEIGHT;
 
@@ -199,14 +203,14 @@ static unsigned shade_of(double covered)
 static void put_run(FILE *page, const char *class, unsigned row, unsigned from, unsigned to,
 		    unsigned shade)
 {
-	const double width = (double)CHART_WIDTH / COLUMNS, height = (double)HEIGHT / ROWS;
+	const double width = (double)WIDE / COLUMNS, height = (double)HEIGHT / ROWS;
 
 	if (shade)
 		fprintf(page,
 			"<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
 			"opacity=\".%u\"/>\n",
-			class, CHART_LEFT + width * from, TOP + height * row, width * (to - from),
-			height + 0.3, shade * 9 / SHADES);
+			class, width * from, TOP + height * row, width * (to - from), height + 0.3,
+			shade * 9 / SHADES);
 }
 
 static void put_cells(FILE *page, const struct cells *cells, const char *class)
@@ -250,42 +254,48 @@ static void put_all_cells(FILE *page, const struct map *map)
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-static void put_strip(FILE *page, const struct strip *strip, double *label)
+/* The first address of each strip; a label that would overlap the one before is left out. */
+static void put_labels(FILE *page, const struct map *map)
 {
-	fprintf(page, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n",
-		CHART_LEFT, CHART_LEFT + CHART_WIDTH, strip->y - GAP / 2.0, strip->y - GAP / 2.0);
-	/* Skip a label that would overlap the one before. */
-	if (strip->y + 9 < *label)
-		return;
-	fprintf(page, "<text x=\"2\" y=\"%.1f\" style=\"font-size:10.5px\">%#llx</text>\n",
-		strip->y + 9, (unsigned long long)strip->from);
-	*label = strip->y + 22;
+	double free_from = 0;
+
+	for (unsigned i = 0; i < map->strip_count; i++) {
+		const struct strip *strip = &map->strips[i];
+		char text[24];
+
+		if (strip->y + 7 < free_from)
+			continue;
+		snprintf(text, sizeof(text), "%#llx", (unsigned long long)strip->from);
+		html_label(page, strip->y + 7, text);
+		free_from = strip->y + 7 + 14;
+	}
 }
 
 void html_map(FILE *page, const struct history *history)
 {
 	bool boxes = history->life_count <= MAX_BOXES;
 	struct map map = {.history = history};
-	double label = 0;
+	char note[500];
 
 	if (!history->life_count)
 		return;
 	make_strips(&map);
-	fprintf(page,
-		"<div class=\"picture\">\n<h2>Addresses over time</h2>\n<p class=\"dim keys\">"
-		"<span><i class=\"key p\"></i>pinned</span>"
-		"<span><i class=\"key k\"></i>freed, but still pinned</span>"
-		"%s%s Long gaps between addresses are left out.</p>\n"
-		"<svg role=\"img\" aria-label=\"addresses over time\" viewBox=\"0 0 %d %d\">\n",
-		boxes ? "Each box is a region." : "A cell is darker the more of it was pinned.",
-		history->cut ? " Only the first million regions are shown." : "", CHART_TOTAL,
-		TOP + HEIGHT + 34);
-	for (unsigned i = 0; i < map.strip_count; i++)
-		put_strip(page, &map.strips[i], &label);
+	snprintf(note, sizeof(note),
+		 "<span><i class=\"key p\"></i>pinned</span>"
+		 "<span><i class=\"key k\"></i>freed, but still pinned</span>"
+		 "%s%s Long gaps between addresses are left out.",
+		 boxes ? "Each box is a region."
+		       : "A cell is darker the more of it was pinned, by all processes.",
+		 history->cut ? " Only the first million regions are shown." : "");
+	html_begin_picture(page, "Addresses over time", note);
+	fputs("<div class=\"plot map\">", page);
+	put_labels(page, &map);
+	html_begin_drawing(page, "addresses over time", HEIGHT + 4);
+	for (unsigned i = 1; i < map.strip_count; i++)
+		html_line(page, "grid", map.strips[i].y - GAP / 2.0);
 	for (unsigned i = 0; boxes && i < history->life_count; i++)
 		put_life(page, &map, &history->lives[i]);
 	if (!boxes)
 		put_all_cells(page, &map);
-	html_time_axis(page, history->span, TOP + HEIGHT + 4);
-	fputs("</svg>\n</div>\n", page);
+	html_end_picture(page, history->span);
 }

@@ -9,7 +9,7 @@
 #include "tools/report/html_tables.h"
 #include "tools/report/report.h"
 
-enum { MAX_ROWS = 500, WIDTH = 1000, HEIGHT = 120 };
+enum { MAX_ROWS = 500, HEIGHT = 130 };
 
 void html_counted(FILE *page, const struct tally *tally, const char *what, uint64_t events,
 		  uint64_t count, const char *kind, const char *more)
@@ -44,30 +44,34 @@ void html_memory_answers(FILE *page, const struct tally *tally)
 
 static double height_of(uint64_t value, uint64_t max)
 {
-	return HEIGHT - (double)value / (double)max * (HEIGHT - 4);
+	return HEIGHT - (double)value / (double)max * HEIGHT;
 }
 
-static void put_over_time(FILE *page, const struct tally *tally)
+void html_allocated(FILE *page, const struct tally *tally)
 {
 	const struct timeline *timeline = &tally->allocated_fine;
-	double each = (double)WIDTH / timeline->columns;
+	uint64_t peak = tally->allocations.peak;
+	char note[200];
 
-	fprintf(page,
-		"<div class=\"picture\">\n<h2>Allocated bytes</h2>\n<p class=\"dim\">Memory that "
-		"the program has allocated or mapped, pinned or not: up to %s, at %s.</p>\n"
-		"<svg role=\"img\" aria-label=\"allocated bytes over time\" viewBox=\"0 0 %d %d\" "
-		"preserveAspectRatio=\"none\" style=\"height:%dpx\">\n<path class=\"one\" "
-		"vector-effect=\"non-scaling-stroke\" d=\"M0 %d",
-		bytes_text(tally->allocations.peak).text,
-		duration_text(tally->allocations.peak_at).text, WIDTH, HEIGHT, HEIGHT, HEIGHT);
+	if (!peak)
+		return;
+	snprintf(note, sizeof(note),
+		 "Memory that the program has allocated or mapped, pinned or not: up to %s, at %s.",
+		 bytes_text(peak).text, duration_text(tally->allocations.peak_at).text);
+	html_begin_picture(page, "Allocated bytes", note);
+	fputs("<div class=\"plot\">", page);
+	html_label(page, 0, bytes_text(peak).text);
+	html_label(page, HEIGHT / 2.0, bytes_text(peak / 2).text);
+	html_label(page, HEIGHT, "0");
+	html_begin_drawing(page, "allocated bytes over time", HEIGHT);
+	html_line(page, "grid", HEIGHT / 2.0);
+	fprintf(page, "<path class=\"one\" d=\"M0 %d", HEIGHT);
 	for (unsigned i = 0; i < timeline->columns; i++)
 		if (i == 0 || timeline->max[i] != timeline->max[i - 1])
-			fprintf(page, "H%.1fV%.1f", each * i,
-				height_of(timeline->max[i], tally->allocations.peak));
-	fprintf(page,
-		"H%dV%dZ\"/>\n</svg>\n<p class=\"dim\" style=\"display:flex;justify-content:"
-		"space-between\"><span>0</span><span>%s</span></p>\n</div>\n",
-		WIDTH, HEIGHT, duration_text(tally->span).text);
+			fprintf(page, "H%.1fV%.1f", (double)WIDE * i / timeline->columns,
+				height_of(timeline->max[i], peak));
+	fprintf(page, "H%dV%dZ\"/>\n", WIDE, HEIGHT);
+	html_end_picture(page, tally->span);
 }
 
 /* ---- call sites ----------------------------------------------------------------------------- */
@@ -98,7 +102,6 @@ void html_memory(FILE *page, const struct reader *reader, const struct tally *ta
 {
 	if (!tally->allocations.peak)
 		return;
-	put_over_time(page, tally);
 	html_flame(page, reader, &tally->allocations, FLAME_AT_PEAK);
 	html_flame(page, reader, &tally->allocations, FLAME_UNFREED);
 	put_sites(page, &tally->allocations);

@@ -15,7 +15,9 @@ void html_counted(FILE *page, const struct tally *tally, const char *what, uint6
 		  uint64_t count, const char *kind, const char *more);
 /* The answers about memory. */
 void html_memory_answers(FILE *page, const struct tally *tally);
-/* Allocated bytes over time, flame graphs of the allocations, and their call sites. */
+/* A picture of the allocated bytes over time. */
+void html_allocated(FILE *page, const struct tally *tally);
+/* Flame graphs of the allocations, and their call sites. */
 void html_memory(FILE *page, const struct reader *reader, const struct tally *tally);
 
 /* A picture of the stacks that made allocations (html_flame.c). */

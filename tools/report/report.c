@@ -8,7 +8,9 @@
 #include "tools/base/out.h"
 #include "tools/ui/pager.h"
 #include "tools/ui/plot.h"
+#include "tools/report/job.h"
 #include "tools/report/report.h"
+#include "tools/trace/rank.h"
 #include "tools/trace/symbols.h"
 #include "tools/report/tally.h"
 #include "tools/command.h"
@@ -21,7 +23,8 @@ static const char help[] =
 	"evictions; where the time went; pinned and allocated bytes over time; each\n"
 	"device; each call. TRACE is a file, or the name given to PINDOWN_TRACE: app.pdt\n"
 	"stands for all app.<pid>.pdt of the newest run, which are then reported\n"
-	"together; older runs are named.\n"
+	"together; older runs are named. A folder is a job of many processes: its traces\n"
+	"are compared one by one, and the ranks that stand out are named.\n"
 	"\n"
 	"  --all          print full lists (default: first ten lines)\n"
 	"  --html FILE    also write a self-contained page for a browser: pinned and\n"
@@ -29,6 +32,7 @@ static const char help[] =
 	"                 allocated, and tables that can be sorted; with - for FILE the\n"
 	"                 page replaces the text\n"
 	"  --diff         compare two traces: print the changes from first to second\n"
+	"  --json         print one JSON document instead\n"
 	"  --check        for use in tests: end with a verdict of one line. Exit with 1\n"
 	"                 when there is a stale registration, a missed invalidation, a\n"
 	"                 leaked pin or a stale export, with 3 when a trace can't tell\n"
@@ -42,7 +46,7 @@ static const char help[] =
 	"Exit status: 0; 1 when a file could not be read completely, or when --check\n"
 	"finds something; 2 for bad options; 3 when --check can't tell.\n";
 
-enum { MAX_COLUMNS = 120, ROWS = 8, HISTORY = 240 };
+enum { MAX_COLUMNS = 120, ROWS = 8, HISTORY = 600 };
 
 /* ---- the processes -------------------------------------------------------------------------- */
 
@@ -71,7 +75,8 @@ static void print_file(const struct trace_file *file)
 	if (!localtime_r(&began, &when) ||
 	    !strftime(date, sizeof(date), "%Y-%m-%d %H:%M:%S", &when))
 		snprintf(date, sizeof(date), "at an unknown time");
-	out_print("  process %u on %.100s, %s, traced for %s\n", file->header.pid, file->host, date,
+	out_print("  process %u%s on %.100s, %s, traced for %s\n", file->header.pid,
+		  trace_rank_text(file).text, file->host, date,
 		  duration_text(last > file->first_ns ? last - file->first_ns : 0).text);
 	if (file->cut)
 		out_print("  %s%s is cut short: %s of %s%s\n", out_yellow(), file->name,
@@ -250,19 +255,22 @@ static void print(const struct reader *reader, const struct tally *tally,
 	out_flush();
 }
 
-/* The page takes the place of the text on standard output. */
-static bool page_is_output(const struct report_wishes *wishes)
+bool report_is_page(const struct report_wishes *wishes)
 {
 	return wishes->html && strcmp(wishes->html, "-") == 0;
 }
 
-/* Prints the verdict of --check, and returns the exit status. */
-static int judge(struct verdict *verdict, const struct report_wishes *wishes)
+bool report_is_document(const struct report_wishes *wishes)
+{
+	return wishes->json || report_is_page(wishes);
+}
+
+int report_judge(struct verdict *verdict, const struct report_wishes *wishes)
 {
 	char *text;
 	int status = verdict_end(verdict, &text);
 
-	if (page_is_output(wishes))
+	if (report_is_document(wishes))
 		complain("%s", text);
 	else
 		out_print("\n%s%s%s\n",
@@ -284,7 +292,7 @@ static int unreadable(const struct report_wishes *wishes)
 static int status_of(const struct reader *reader, const struct report_wishes *wishes,
 		     struct verdict *verdict)
 {
-	int status = wishes->check ? judge(verdict, wishes) : STATUS_OK;
+	int status = wishes->check ? report_judge(verdict, wishes) : STATUS_OK;
 
 	return status == STATUS_OK && reader_damaged(reader) ? unreadable(wishes) : status;
 }
@@ -300,8 +308,11 @@ static int report(char *const *names, unsigned number, const struct report_wishe
 	if (!reader)
 		return unreadable(wishes);
 	tally = count(reader, wishes);
-	if (!page_is_output(wishes))
+	if (wishes->json)
+		report_json(reader, tally);
+	else if (!report_is_page(wishes))
 		print(reader, tally, wishes);
+	out_flush();
 	if (wishes->check)
 		verdict_add(&verdict, reader, tally);
 	status = status_of(reader, wishes, &verdict);
@@ -331,7 +342,7 @@ static int compare(char *const *names, const struct report_wishes *wishes)
 	report_diff(tallies[0], tallies[1]);
 	out_flush();
 	if (wishes->check)
-		status = judge(&verdict, wishes);
+		status = report_judge(&verdict, wishes);
 	if (status == STATUS_OK && (reader_damaged(readers[0]) || reader_damaged(readers[1])))
 		status = unreadable(wishes);
 	for (unsigned i = 0; i < 2; i++)
@@ -345,10 +356,15 @@ static int compare(char *const *names, const struct report_wishes *wishes)
 static struct report_wishes wishes;
 
 static const struct setting settings[] = {
-	{"all", .flag = &wishes.all},	     {"ascii", .flag = &wishes.ascii},
-	{"check", .flag = &wishes.check},    {"diff", .flag = &wishes.diff},
-	{"html", .text = &wishes.html},	     {"no-pager", .flag = &wishes.no_pager},
-	{"symbols", .take = symbols_folder}, {.name = NULL},
+	{"all", .flag = &wishes.all},
+	{"ascii", .flag = &wishes.ascii},
+	{"check", .flag = &wishes.check},
+	{"diff", .flag = &wishes.diff},
+	{"html", .text = &wishes.html},
+	{"no-pager", .flag = &wishes.no_pager},
+	{"json", .flag = &wishes.json},
+	{"symbols", .take = symbols_folder},
+	{.name = NULL},
 };
 
 static int run(int argc, char **argv)
@@ -358,12 +374,27 @@ static int run(int argc, char **argv)
 				     : "--diff needs two traces: the first run and the second");
 		return STATUS_USAGE;
 	}
-	if (wishes.html && !page_is_output(&wishes) &&
+	if (wishes.diff && wishes.json) {
+		complain("--diff prints text: it can't be given with --json");
+		return STATUS_USAGE;
+	}
+	if (wishes.json && report_is_page(&wishes)) {
+		complain("--json and --html - are two documents for one standard output");
+		return STATUS_USAGE;
+	}
+	if (job_is_folder(argv[0]) && (argc != 1 || wishes.diff)) {
+		complain("%s is a folder: the report of a job takes one folder and nothing else",
+			 argv[0]);
+		return STATUS_USAGE;
+	}
+	if (wishes.html && !report_is_page(&wishes) &&
 	    !trace_file_may_replace("--html", wishes.html))
 		return STATUS_USAGE;
 	if (wishes.ascii)
 		out.utf8 = false;
-	pager_begin(!wishes.no_pager && !page_is_output(&wishes));
+	pager_begin(!wishes.no_pager && !report_is_document(&wishes));
+	if (job_is_folder(argv[0]))
+		return job_report(argv[0], &wishes);
 	return wishes.diff ? compare(argv, &wishes) : report(argv, (unsigned)argc, &wishes);
 }
 

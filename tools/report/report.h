@@ -9,7 +9,7 @@
 #include "tools/report/tally.h"
 
 struct report_wishes {
-	bool all, ascii, check, diff, no_pager;
+	bool all, ascii, check, diff, json, no_pager;
 	const char *html; /* the file to write, or NULL */
 };
 
@@ -39,8 +39,17 @@ void report_sites(const struct tally *tally, const struct report_wishes *wishes)
 extern const char report_definitions[];
 bool report_defines(const struct tally *tally);
 
+/* Prints the verdict of --check, and returns the exit status. */
+int report_judge(struct verdict *verdict, const struct report_wishes *wishes);
+/* Whether a document takes the place of the text on standard output, and whether it is a page. */
+bool report_is_document(const struct report_wishes *wishes);
+bool report_is_page(const struct report_wishes *wishes);
+
 /* Whether something is wrong that --check looks for. */
 bool report_is_bad(const struct tally *tally);
+
+/* Prints all of it as one JSON document (json.c). */
+void report_json(const struct reader *reader, const struct tally *tally);
 
 /*
  * Why a count of 0 is not simply "none": the events were not recorded, or some of them are missing.

@@ -417,7 +417,7 @@ struct tally *tally_make(struct reader *reader, unsigned columns, unsigned histo
 	timeline_begin(&tally->allocated, columns, tally->span);
 	timeline_begin(&tally->allocated_fine, history, tally->span);
 	if (history)
-		history_begin(&tally->history, history, tally->span);
+		history_begin(&tally->history, history, tally->span, reader_files(reader));
 	while (reader_next(reader, &event))
 		count_event(tally, &event);
 	advance_timeline(tally, tally->span);

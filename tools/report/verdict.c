@@ -110,6 +110,7 @@ void verdict_add(struct verdict *verdict, const struct reader *reader, const str
 		const struct trace_file *file = reader_file(reader, i);
 
 		verdict->files++;
+		verdict->unended += !file->header.end.ticks;
 		name_file(&verdict->found, &verdict->found_count, file,
 			  found_in(&tally->faults[i]));
 		name_file(&verdict->unknown, &verdict->unknown_count, file, unknown_in(file));
@@ -128,6 +129,17 @@ static char *put_list(char *text, const char *what, const char *list, unsigned c
 	return text;
 }
 
+/* A process that was killed or called _exit, or still runs, has a trace up to that moment. */
+static char *nothing_found(const struct verdict *verdict)
+{
+	const char *plural = verdict->files == 1 ? "" : "s";
+
+	if (!verdict->unended)
+		return text_of("check: nothing found in %u trace%s", verdict->files, plural);
+	return text_of("check: nothing found in %u trace%s; %u without an end mark",
+		       verdict->files, plural, verdict->unended);
+}
+
 int verdict_end(struct verdict *verdict, char **text)
 {
 	bool found = verdict->found_count, unknown = verdict->unknown_count;
@@ -139,8 +151,7 @@ int verdict_end(struct verdict *verdict, char **text)
 		*text = put_list(*text, found ? "incomplete" : "cannot tell", verdict->unknown,
 				 verdict->unknown_count);
 	if (!*text)
-		*text = text_of("check: nothing found in %u trace%s", verdict->files,
-				verdict->files == 1 ? "" : "s");
+		*text = nothing_found(verdict);
 	release(verdict->found);
 	release(verdict->unknown);
 	return found ? STATUS_FOUND : unknown ? STATUS_UNKNOWN : STATUS_OK;

@@ -20,7 +20,8 @@ struct faults {
 
 struct verdict {
 	char *found, *unknown; /* lists of texts, each with the file's name; NULL: empty */
-	unsigned found_count, unknown_count, files;
+	unsigned found_count, unknown_count;
+	unsigned files, unended; /* unended: of `files`, without an end mark */
 };
 
 /* The bit of an event in a mask of events. */

@@ -13,12 +13,17 @@
 #include "cache/base/config.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
+#include "tools/system/pci.h"
 #include "tools/system/preload.h"
 #include "tools/system/programs.h"
 #include "tools/base/texts.h"
 #include "tools/command.h"
+#include "tools/run/program.h"
 
-enum { HELP = 1000, CANT_START = 126, NO_PROGRAM = 127 };
+enum { HELP = 'h', NO_STACKS = 1000 };
+
+/* Return addresses for each event of a trace, unless the user says how many. */
+#define STACKS "16"
 
 /* ---- options, from the table of variables ---------------------------------------------------- */
 
@@ -40,7 +45,7 @@ static const char *value_of(const struct pdn_variable *variable, const char *giv
 
 struct option *run_options(void)
 {
-	struct option *options = allocate((pdn_variable_count + 2) * sizeof(*options));
+	struct option *options = allocate((pdn_variable_count + 3) * sizeof(*options));
 
 	for (unsigned i = 0; i < pdn_variable_count; i++) {
 		options[i].name = pdn_variables[i].option;
@@ -48,7 +53,8 @@ struct option *run_options(void)
 			takes_argument(&pdn_variables[i]) ? required_argument : no_argument;
 		options[i].val = (int)i + 1;
 	}
-	options[pdn_variable_count] = (struct option){"help", no_argument, NULL, HELP};
+	options[pdn_variable_count] = (struct option){"no-stacks", no_argument, NULL, NO_STACKS};
+	options[pdn_variable_count + 1] = (struct option){"help", no_argument, NULL, HELP};
 	return options;
 }
 
@@ -101,7 +107,9 @@ static void print_help(void)
 	      stdout);
 	for (unsigned i = 0; i < pdn_variable_count; i++)
 		print_option(&pdn_variables[i]);
-	fputs("\n  --help\n      Print this text.\n"
+	fputs("\n  --no-stacks  (PINDOWN_TRACE_STACKS=0)\n"
+	      "      Leave call stacks out of the trace.\n"
+	      "\n  --help\n      Print this text.\n"
 	      "\n"
 	      "Exit status: the program's; 2 for bad options or a bad configuration; 126 when\n"
 	      "the program can't be started; 127 when it is not found.\n",
@@ -116,17 +124,32 @@ static void set(const char *name, const char *value)
 	}
 }
 
+/* How each variable was given on the command line, or NULL: "--log=info" or "--log info". */
+static char **typed;
+
+static void note_typed(const struct pdn_variable *variable, char **argv)
+{
+	char **text = &typed[variable - pdn_variables];
+	bool apart = takes_argument(variable) && argv[optind - 1] == optarg;
+
+	release(*text);
+	*text = apart ? text_of("%s %s", argv[optind - 2], optarg)
+		      : text_of("%s", argv[optind - 1]);
+	for (char *c = *text; *c; c++)
+		if ((unsigned char)*c < ' ')
+			*c = '?';
+}
+
 /* Sets the variables; false when the command line is bad or only asks for help. */
 static bool take_options(int argc, char **argv, int *status)
 {
 	struct option *options = run_options();
 	int number;
 
+	typed = allocate(pdn_variable_count * sizeof(*typed));
 	*status = STATUS_USAGE;
 	/* "+": stop at the first word that is no option: the program. */
-	while ((number = getopt_long(argc, argv, "+", options, NULL)) != -1) {
-		const struct pdn_variable *variable = &pdn_variables[number - 1];
-
+	while ((number = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
 		if (number == HELP) {
 			print_help();
 			*status = STATUS_OK;
@@ -135,7 +158,12 @@ static bool take_options(int argc, char **argv, int *status)
 			release(options);
 			return false;
 		}
-		set(variable->name, value_of(variable, optarg));
+		if (number == NO_STACKS) {
+			set("PINDOWN_TRACE_STACKS", "0");
+			continue;
+		}
+		note_typed(&pdn_variables[number - 1], argv);
+		set(pdn_variables[number - 1].name, value_of(&pdn_variables[number - 1], optarg));
 	}
 	release(options);
 	return true;
@@ -143,18 +171,82 @@ static bool take_options(int argc, char **argv, int *status)
 
 /* ---- the configuration ---------------------------------------------------------------------- */
 
+static const struct pdn_variable *variable_named(const char *name, size_t length)
+{
+	for (unsigned i = 0; i < pdn_variable_count; i++)
+		if (strlen(pdn_variables[i].name) == length &&
+		    strncmp(pdn_variables[i].name, name, length) == 0)
+			return &pdn_variables[i];
+	return NULL;
+}
+
+/* As the user typed it, or NULL if the variable was set in the environment. */
+static const char *typed_as(const char *name, size_t length)
+{
+	const struct pdn_variable *variable = variable_named(name, length);
+
+	return variable ? typed[variable - pdn_variables] : NULL;
+}
+
+/* A line about a value names the option, if that was used, and the value as it was typed. */
+static void complain_of(const char *line)
+{
+	size_t length = strcspn(line, "=\t\n");
+	const char *option = typed_as(line, length);
+	char accepts[400];
+
+	if (option)
+		complain("%s: must be %s", option,
+			 pdn_variable_accepts(variable_named(line, length), accepts,
+					      sizeof(accepts)));
+	else
+		complain("%.*s", (int)strcspn(line, "\t\n"), line);
+}
+
 /* Checks now, not after hours of running, that a trace can be written. */
 static bool check_trace(const char *path)
 {
-	const char *slash = strrchr(path, '/');
+	const char *slash = strrchr(path, '/'), *option = typed_as("PINDOWN_TRACE", 13);
 	char *folder = slash > path ? text_of("%.*s", (int)(slash - path), path) : text_of("/");
-	bool good = access(folder, W_OK | X_OK) == 0;
+	/* A folder that is named by %h or %q{} is known only to the process. */
+	bool good = strchr(folder, '%') || access(folder, W_OK | X_OK) == 0;
 
 	if (!good)
-		complain("PINDOWN_TRACE=%s: can't create a file in %s: %s", path, folder,
+		complain("%s%s: can't create a file in %s: %s",
+			 option ? "" : "PINDOWN_TRACE=", option ? option : path, folder,
 			 strerror(errno));
 	release(folder);
 	return good;
+}
+
+/*
+ * Notes the capacity of BAR1 in the environment, which a trace records, for the charts of pindown
+ * report: the size of BAR 1 of each NVIDIA GPU here, if all have the same. It is no setting, so it
+ * has no underscore.
+ */
+static void note_bar1(void)
+{
+	struct pci pci = pci_scan();
+	uint64_t capacity = 0;
+	char *text;
+
+	for (unsigned i = 0; i < pci.count; i++) {
+		const struct pci_device *device = pci.list[i];
+
+		if (device->kind != PCI_GPU)
+			continue;
+		if (capacity && device->bars[1] != capacity) {
+			capacity = 0;
+			break;
+		}
+		capacity = device->bars[1];
+	}
+	pci_free(&pci);
+	if (!capacity)
+		return;
+	text = text_of("%llu", (unsigned long long)capacity);
+	set("PINDOWNBAR1", text);
+	release(text);
 }
 
 /*
@@ -186,23 +278,33 @@ static void mark_run(void)
 	release(mark);
 }
 
-static bool check_configuration(void)
+/*
+ * Refuses bad values. Unknown names of the prefix, whose line is the last, may be other software's:
+ * the library warns of them when the program uses CUDA.
+ */
+static bool check_configuration(struct pdn_config *config)
 {
-	static struct pdn_config config;
 	static struct pdn_problems problems;
-	const char *line, *end;
+	unsigned bad;
+	const char *line = problems.text;
 
-	pdn_config_parse(&config, &problems, environ);
-	for (line = problems.text; (end = strchr(line, '\n')); line = end + 1)
-		complain("%.*s", (int)strcspn(line, "\t\n"), line);
-	if (problems.count)
+	pdn_config_parse(config, &problems, environ);
+	bad = problems.count - (problems.unknown != 0);
+	for (unsigned i = 0; i < bad && strchr(line, '\n'); i++) {
+		complain_of(line);
+		line = strchr(line, '\n') + 1;
+	}
+	if (bad)
 		return false;
 	/* The absolute path, as the program and its children may change their folder. */
-	if (config.trace) {
-		set("PINDOWN_TRACE", config.trace);
+	if (config->trace) {
+		set("PINDOWN_TRACE", config->trace);
+		note_bar1();
 		mark_run();
+		if (!getenv("PINDOWN_TRACE_STACKS"))
+			set("PINDOWN_TRACE_STACKS", STACKS);
 	}
-	return !config.trace || check_trace(config.trace);
+	return !config->trace || check_trace(config->trace);
 }
 
 /* ---- the library ---------------------------------------------------------------------------- */
@@ -229,14 +331,15 @@ static bool preload(void)
 	return true;
 }
 
-/* ---- the program ---------------------------------------------------------------------------- */
+/* ---- the command ---------------------------------------------------------------------------- */
 
 static void warn_about(const char *name)
 {
 	char path[PATH_MAX];
 	const char *why;
 
-	if (!program_find(name, path, sizeof(path)))
+	/* Starting a program for another processor fails with a better line. */
+	if (!program_find(name, path, sizeof(path)) || program_is_foreign(path))
 		return;
 	why = program_unreachable(path);
 	if (why)
@@ -245,21 +348,22 @@ static void warn_about(const char *name)
 
 static int run(int argc, char **argv)
 {
+	static struct pdn_config config;
+	bool is_traced;
 	int status;
 
 	if (!take_options(argc, argv, &status))
 		return status;
 	if (!command_has_arguments(&command_run, argc - optind, argv + optind))
 		return STATUS_USAGE;
-	if (!check_configuration())
+	if (!check_configuration(&config))
 		return STATUS_USAGE;
 	warn_about(argv[optind]);
 	if (!preload())
 		return STATUS_USAGE;
-	execvp(argv[optind], argv + optind);
-	status = errno == ENOENT ? NO_PROGRAM : CANT_START;
-	complain("%s: %s", argv[optind], strerror(errno));
-	return status;
+	is_traced = config.trace && config.enabled && config.log >= PDN_LOG_WARN;
+	return is_traced ? program_trace(argv + optind, config.trace)
+			 : program_become(argv + optind);
 }
 
 const struct command command_run = {"run", "start a program with libpindown.so preloaded",

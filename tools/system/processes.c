@@ -64,6 +64,22 @@ static void read_command(struct process *process)
 	release(text);
 }
 
+char *process_command_line(const struct process *process)
+{
+	char words[16384];
+	size_t length = tree_bytes(words, sizeof(words) - 1, "proc/%u/cmdline", process->pid);
+
+	while (length && !words[length - 1])
+		length--;
+	words[length] = '\0';
+	for (size_t i = 0; i < length; i++)
+		if (!words[i])
+			words[i] = ' ';
+		else if ((unsigned char)words[i] < ' ' || words[i] == 0x7f)
+			words[i] = '?';
+	return text_of("%s", length ? words : process->command);
+}
+
 /* ---- pages --------------------------------------------------------------------------------- */
 
 union page {

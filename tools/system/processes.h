@@ -33,6 +33,8 @@ struct processes {
  * keeps its former values. Removes files that killed processes have left, where permitted.
  */
 void processes_read(struct processes *all);
+/* All words of its command line, without control characters, for release(). */
+char *process_command_line(const struct process *process);
 void processes_free(struct processes *all);
 
 #endif

@@ -43,6 +43,70 @@ bool program_find(const char *name, char *path, size_t capacity)
 	return false;
 }
 
+/* ---- processors ------------------------------------------------------------------------------ */
+
+#if defined(__x86_64__)
+enum { OUR_MACHINE = EM_X86_64, OUR_SMALLER = EM_386 };
+#else
+enum { OUR_MACHINE = EM_AARCH64, OUR_SMALLER = EM_ARM };
+#endif
+
+const char *program_machine_name(uint16_t machine)
+{
+	switch (machine) {
+	case EM_X86_64:
+		return "x86-64";
+	case EM_386:
+		return "x86";
+	case EM_AARCH64:
+		return "aarch64";
+	case EM_ARM:
+		return "arm";
+	case EM_PPC64:
+		return "ppc64";
+	case EM_S390:
+		return "s390";
+	case EM_RISCV:
+		return "riscv";
+	}
+	return "another processor";
+}
+
+/* e_machine; EM_NONE for a file that is no ELF file. */
+static uint16_t machine_of(const char *path)
+{
+	unsigned char start[EI_NIDENT + 4];
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	bool is_elf = fd >= 0 && pread(fd, start, sizeof(start), 0) == sizeof(start) &&
+		      memcmp(start, ELFMAG, SELFMAG) == 0;
+	const unsigned char *at = start + EI_NIDENT + 2;
+
+	if (fd >= 0)
+		close(fd);
+	if (!is_elf)
+		return EM_NONE;
+	return (uint16_t)(start[EI_DATA] == ELFDATA2MSB ? at[0] << 8 | at[1] : at[1] << 8 | at[0]);
+}
+
+const char *program_machine(const char *path)
+{
+	uint16_t machine = machine_of(path);
+
+	return machine == EM_NONE ? NULL : program_machine_name(machine);
+}
+
+const char *program_own_machine(void)
+{
+	return program_machine_name(OUR_MACHINE);
+}
+
+bool program_is_foreign(const char *path)
+{
+	uint16_t machine = machine_of(path);
+
+	return machine != EM_NONE && machine != OUR_MACHINE && machine != OUR_SMALLER;
+}
+
 /* Whether starting it grants rights; the loader then ignores LD_PRELOAD. */
 static bool gains_rights(int fd)
 {
@@ -144,7 +208,10 @@ static const char *behind_env(const char *line, size_t capacity, char *name)
 	return name;
 }
 
-bool program_interpreter(const char *script, char *path, size_t capacity)
+/* Linux follows so many scripts whose interpreter is a script. */
+enum { MOST_SCRIPTS = 5 };
+
+static bool next_interpreter(const char *script, char *path, size_t capacity)
 {
 	char start[256] = "", name[256];
 	int fd = open(script, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -163,7 +230,25 @@ bool program_interpreter(const char *script, char *path, size_t capacity)
 	return false;
 }
 
-static const char *look_at(const char *path, bool script_too)
+bool program_interpreter(const char *script, char *path, size_t capacity)
+{
+	char before[PATH_MAX];
+	bool found = next_interpreter(script, path, capacity);
+
+	for (unsigned i = 1; found && i < MOST_SCRIPTS; i++) {
+		snprintf(before, sizeof(before), "%s", path);
+		if (next_interpreter(before, path, capacity))
+			continue;
+		/* Either it is no script, or what it names does not exist. */
+		found = !path[0];
+		if (found)
+			snprintf(path, capacity, "%s", before);
+		break;
+	}
+	return found;
+}
+
+static const char *look_at(const char *path, unsigned scripts)
 {
 	char start[256] = "", interpreter[256];
 	const char *why = NULL;
@@ -178,14 +263,14 @@ static const char *look_at(const char *path, bool script_too)
 		      "ignores LD_PRELOAD for it";
 	else if (memcmp(start, ELFMAG, SELFMAG) == 0)
 		why = look_at_elf(fd);
-	else if (script_too && start[0] == '#' && start[1] == '!' &&
+	else if (scripts && start[0] == '#' && start[1] == '!' &&
 		 find_interpreter(start, interpreter, sizeof(interpreter)))
-		why = look_at(interpreter, false);
+		why = look_at(interpreter, scripts - 1);
 	close(fd);
 	return why;
 }
 
 const char *program_unreachable(const char *path)
 {
-	return look_at(path, true);
+	return look_at(path, MOST_SCRIPTS);
 }

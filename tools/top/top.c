@@ -3,29 +3,35 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pwd.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tools/ui/json.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
+#include "tools/base/texts.h"
 #include "tools/system/processes.h"
 #include "tools/ui/screen.h"
 #include "tools/command.h"
+#include "tools/top/openmetrics.h"
 
 static const char help[] =
 	"usage: pindown top [options] [PID]...\n"
 	"\n"
 	"Shows the processes that use CUDA under libpindown.so, all of them or those\n"
 	"given: the memory they have pinned, and how often the registration cache was\n"
-	"hit. This needs no trace. Only root sees processes of other users. Key s sorts\n"
-	"by the next column, q quits.\n"
+	"hit. This needs no trace. Only root sees processes of other users. Keys: s\n"
+	"sorts by the next column, c shows command lines, ? helps, q quits.\n"
 	"\n"
 	"  --once              print totals once and exit, as without a terminal\n"
 	"  --json              print once, as a JSON list with one object for each\n"
 	"                      process\n"
+	"  --openmetrics       print once, in the format of OpenMetrics, which\n"
+	"                      Prometheus and its node exporter read\n"
 	"  --sort COLUMN       pinned (default), regions, kept, hits, misses or pid\n"
 	"  --interval SECONDS  time between refreshes, 0.1 to 3600 (default: 2)\n"
 	"  --color WHEN        auto, always or never\n"
@@ -37,7 +43,8 @@ enum sort { BY_PINNED, BY_REGIONS, BY_KEPT, BY_HITS, BY_MISSES, BY_PID, SORTS };
 static const char *const sort_names[SORTS] = {"pinned", "regions", "kept", "hits", "misses", "pid"};
 
 struct wishes {
-	bool once, json;
+	bool once, json, openmetrics;
+	bool commands; /* show command lines */
 	enum sort sort;
 	const uint32_t *pids;
 	unsigned pid_count;
@@ -45,14 +52,18 @@ struct wishes {
 
 /* ---- values -------------------------------------------------------------------------------- */
 
-/* Increase in a second, between the last two refreshes; 0 before the second. */
+/*
+ * Increase in a second, between the last two refreshes. For a process that was seen once, the mean
+ * since it began.
+ */
 static double rate(const struct process *process, uint64_t now, uint64_t before)
 {
 	uint64_t ns = process->seen_at - process->seen_before;
+	time_t age = time(NULL) - (time_t)process->began;
 
-	return process->seen_before && ns && now >= before
-		       ? (double)(now - before) * 1e9 / (double)ns
-		       : 0;
+	if (!process->seen_before)
+		return (double)now / (age > 0 ? (double)age : 1);
+	return ns && now >= before ? (double)(now - before) * 1e9 / (double)ns : 0;
 }
 
 static enum sort sort_now;
@@ -139,31 +150,66 @@ static struct out_text short_count(double count)
 	return result;
 }
 
-static void end_line(bool on_screen)
+/* What is drawn: on a screen of so many rows, or once in as many lines as are needed. */
+struct drawing {
+	bool on_screen;
+	unsigned rows; /* that are left */
+};
+
+/* Prints a line, if a row is left for it. */
+static void print_line(struct drawing *drawing, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void print_line(struct drawing *drawing, const char *format, ...)
 {
-	out_print(on_screen ? "\033[K\n" : "\n");
+	va_list arguments;
+	char *line;
+
+	if (!drawing->rows)
+		return;
+	drawing->rows--;
+	va_start(arguments, format);
+	line = text_of_list(format, arguments);
+	va_end(arguments);
+	out_print("%s%s", line, drawing->on_screen ? "\033[K\n" : "\n");
+	release(line);
 }
 
-static void print_head(const struct processes *all, const struct wishes *wishes, bool on_screen)
+static void print_head(const struct processes *all, const struct wishes *wishes,
+		       struct drawing *drawing)
 {
 	uint64_t bytes = 0, regions = 0;
+	char *hint;
 
 	for (unsigned i = 0; i < all->count; i++) {
 		bytes += all->list[i].stats.bytes;
 		regions += all->list[i].stats.regions;
 	}
-	out_print("%u process%s, %s pinned in %s region%s", all->count, all->count == 1 ? "" : "es",
-		  bytes_text(bytes).text, count_text(regions).text, regions == 1 ? "" : "s");
-	if (on_screen)
-		out_print("; by %s (s: next, q: quit)", sort_names[wishes->sort]);
-	end_line(on_screen);
-	out_print("%s%7s  %-8s %9s %7s %9s %7s %7s %5s %6s  %s%s", out_bold(), "PID", "USER",
-		  "PINNED", "REGIONS", "KEPT", rates_now ? "HITS/s" : "HITS",
-		  rates_now ? "MISS/s" : "MISSES", "HIT%", "MISSED", "COMMAND", out_plain());
-	end_line(on_screen);
+	hint = drawing->on_screen ? text_of("; by %s (?: help, q: quit)", sort_names[wishes->sort])
+				  : text_of("%s", "");
+	print_line(drawing, "%u process%s, %s pinned in %s region%s%s", all->count,
+		   all->count == 1 ? "" : "es", bytes_text(bytes).text, count_text(regions).text,
+		   regions == 1 ? "" : "s", hint);
+	release(hint);
+	print_line(drawing, "%s%7s %-8s %8s %5s %8s %6s %6s %5s %6s %s%s", out_bold(), "PID",
+		   "USER", "PINNED", "REGS", "KEPT", rates_now ? "HITS/s" : "HITS",
+		   rates_now ? "MISS/s" : "MISSES", "HIT%", "MISSED", "COMMAND", out_plain());
 }
 
-static void print_process(const struct process *process, bool on_screen)
+enum { BEFORE_COMMAND = 72, BELOW_PID = 9 };
+
+/* The command line in as many lines as it takes. */
+static void print_command_line(const struct process *process, struct drawing *drawing)
+{
+	char *words = process_command_line(process);
+	size_t each = out.width - BELOW_PID, length = strlen(words);
+
+	for (size_t at = 0; at < length; at += each)
+		print_line(drawing, "%*s%.*s", BELOW_PID, "", (int)each, words + at);
+	release(words);
+}
+
+static void print_process(const struct process *process, bool commands, struct drawing *drawing)
 {
 	const struct pindown_stats *stats = &process->stats, *before = &process->before;
 	uint64_t gets = stats->hits + stats->misses;
@@ -172,17 +218,18 @@ static void print_process(const struct process *process, bool on_screen)
 		rates_now ? rate(process, stats->misses, before->misses) : (double)stats->misses;
 	bool wrong = stats->missed_invalidations || stats->distrusted;
 	char ratio[16] = "-";
-	int width = (int)out.width - 76;
+	int width = (int)out.width - BEFORE_COMMAND;
 
 	if (gets)
 		snprintf(ratio, sizeof(ratio), "%.1f", 100.0 * (double)stats->hits / (double)gets);
-	out_print("%7u  %-8.8s %9s %7s %9s %7s %7s %5s %s%6s%s  %.*s", process->pid,
-		  user_name(process->user), bytes_text(stats->bytes).text,
-		  short_count((double)stats->regions).text, bytes_text(stats->kept_bytes).text,
-		  short_count(hits).text, short_count(misses).text, ratio, wrong ? out_red() : "",
-		  short_count((double)stats->missed_invalidations).text, wrong ? out_plain() : "",
-		  width > 8 ? width : 8, process->command);
-	end_line(on_screen);
+	print_line(drawing, "%7u %-8.8s %8s %5s %8s %6s %6s %5s %s%6s%s %.*s", process->pid,
+		   user_name(process->user), bytes_text(stats->bytes).text,
+		   short_count((double)stats->regions).text, bytes_text(stats->kept_bytes).text,
+		   short_count(hits).text, short_count(misses).text, ratio, wrong ? out_red() : "",
+		   short_count((double)stats->missed_invalidations).text, wrong ? out_plain() : "",
+		   width > 8 ? width : 8, process->command);
+	if (commands)
+		print_command_line(process, drawing);
 }
 
 static const char *what_of_frees(const struct pindown_stats *stats)
@@ -193,57 +240,80 @@ static const char *what_of_frees(const struct pindown_stats *stats)
 }
 
 /* Prints all counters of one process. */
-static void print_details(const struct process *process, bool on_screen)
+static void print_details(const struct process *process, struct drawing *drawing)
 {
 	const struct pindown_stats *stats = &process->stats;
 
-	end_line(on_screen);
-	out_print("  pins %s, unpins %s, failed pins %s", count_text(stats->pins).text,
-		  count_text(stats->unpins).text, count_text(stats->pin_failures).text);
-	end_line(on_screen);
-	out_print("  evictions %s, invalidations %s, lost races %s, hits checked by buffer id %s",
-		  count_text(stats->evictions).text, count_text(stats->invalidations).text,
-		  count_text(stats->lost_races).text, count_text(stats->tag_checks).text);
-	end_line(on_screen);
-	out_print("  maximum %s pinned, %s regions; backend %s; frees %s%s",
-		  bytes_text(stats->peak_bytes).text, count_text(stats->peak_regions).text,
-		  stats->backend, what_of_frees(stats), process->traced ? "; traced" : "");
-	end_line(on_screen);
-	if (stats->max_dmabufs) {
-		out_print("  dma-bufs with a file descriptor: %s; maximum %s, half of ulimit -n",
-			  count_text(stats->dmabufs).text, count_text(stats->max_dmabufs).text);
-		end_line(on_screen);
-	}
-	if (stats->fallbacks) {
-		out_print("  %s pins by the driver's dma-buf, as pindown.ko refused",
-			  count_text(stats->fallbacks).text);
-		end_line(on_screen);
-	}
-	if (stats->object_kept_regions || stats->objects_revoked) {
-		out_print("  memory freed under a registration: %s kept in %s region%s; "
-			  "registrations revoked %s",
-			  bytes_text(stats->object_kept_bytes).text,
-			  count_text(stats->object_kept_regions).text,
-			  stats->object_kept_regions == 1 ? "" : "s",
-			  count_text(stats->objects_revoked).text);
-		end_line(on_screen);
-	}
-	for (unsigned i = 0; i < PDN_TOP_DEVICES; i++) {
-		if (!process->device_bytes[i])
-			continue;
-		out_print("  device %u: %s", i, bytes_text(process->device_bytes[i]).text);
-		end_line(on_screen);
-	}
+	print_line(drawing, "%s", "");
+	print_line(drawing, "  pins %s, unpins %s, failed pins %s", count_text(stats->pins).text,
+		   count_text(stats->unpins).text, count_text(stats->pin_failures).text);
+	print_line(drawing, "  evictions %s, invalidations %s, lost races %s",
+		   count_text(stats->evictions).text, count_text(stats->invalidations).text,
+		   count_text(stats->lost_races).text);
+	print_line(drawing, "  hits checked by buffer id %s", count_text(stats->tag_checks).text);
+	print_line(drawing, "  maximum %s pinned, %s regions; backend %s",
+		   bytes_text(stats->peak_bytes).text, count_text(stats->peak_regions).text,
+		   stats->backend);
+	print_line(drawing, "  frees %s%s", what_of_frees(stats),
+		   process->traced ? "; traced" : "");
+	if (stats->max_dmabufs)
+		print_line(drawing,
+			   "  dma-bufs with a file descriptor: %s; maximum %s, half of ulimit -n",
+			   count_text(stats->dmabufs).text, count_text(stats->max_dmabufs).text);
+	if (stats->fallbacks)
+		print_line(drawing, "  %s pins by the driver's dma-buf, as pindown.ko refused",
+			   count_text(stats->fallbacks).text);
+	if (stats->object_kept_regions || stats->objects_revoked)
+		print_line(drawing,
+			   "  freed under a registration: %s kept in %s region%s; revoked %s",
+			   bytes_text(stats->object_kept_bytes).text,
+			   count_text(stats->object_kept_regions).text,
+			   stats->object_kept_regions == 1 ? "" : "s",
+			   count_text(stats->objects_revoked).text);
+	for (unsigned i = 0; i < PDN_TOP_DEVICES; i++)
+		if (process->device_bytes[i])
+			print_line(drawing, "  device %u: %s", i,
+				   bytes_text(process->device_bytes[i]).text);
 }
 
-static void print_all(const struct processes *all, const struct wishes *wishes, unsigned rows,
-		      bool on_screen)
+static void print_all(const struct processes *all, const struct wishes *wishes,
+		      struct drawing drawing)
 {
-	print_head(all, wishes, on_screen);
-	for (unsigned i = 0; i < all->count && i + 3 < rows; i++)
-		print_process(&all->list[i], on_screen);
+	print_head(all, wishes, &drawing);
+	for (unsigned i = 0; i < all->count; i++)
+		print_process(&all->list[i], wishes->commands, &drawing);
 	if (all->count == 1 && wishes->pid_count == 1)
-		print_details(&all->list[0], on_screen);
+		print_details(&all->list[0], &drawing);
+}
+
+static const char *const key_help[] = {
+	"s        sort by the next column: pinned, regions, kept, hits, misses, pid",
+	"c        show or hide the whole command lines",
+	"?        this text; any key leaves it",
+	"q        quit",
+	"",
+	"PINNED   memory pinned now, in whole pages of 64 KiB",
+	"REGS     regions pinned now",
+	"KEPT     pinned memory that the program has freed, still in use",
+	"HITS/s   hits of the registration cache, in a second",
+	"MISS/s   misses, in a second. A process's first figures are means",
+	"         since it began; later ones are since the last refresh.",
+	"HIT%     share of hits since the process began",
+	"MISSED   frees noticed only after the driver had made them; anything",
+	"         above 0 is a bug. Red: every hit is checked for that reason.",
+};
+
+static void show_help(void)
+{
+	struct drawing drawing = {true, screen_rows() - 1};
+
+	do {
+		screen_draw_begin();
+		drawing.rows = screen_rows() - 1;
+		for (unsigned i = 0; i < sizeof(key_help) / sizeof(key_help[0]); i++)
+			print_line(&drawing, "  %s", key_help[i]);
+		screen_draw_end();
+	} while (!screen_key());
 }
 
 /* ---- as JSON ------------------------------------------------------------------------------- */
@@ -357,8 +427,10 @@ static int once(const struct wishes *wishes)
 	look(&all, wishes, false);
 	if (wishes->json)
 		print_json(&all);
+	else if (wishes->openmetrics)
+		print_openmetrics(&all);
 	else
-		print_all(&all, wishes, UINT32_MAX, false);
+		print_all(&all, wishes, (struct drawing){false, UINT32_MAX});
 	out_flush();
 	status = complain_of_missing(&all, wishes);
 	processes_free(&all);
@@ -373,11 +445,15 @@ static void follow(struct wishes *wishes)
 	while (key != 'q') {
 		look(&all, wishes, true);
 		screen_draw_begin();
-		print_all(&all, wishes, screen_rows(), true);
+		print_all(&all, wishes, (struct drawing){true, screen_rows() - 1});
 		screen_draw_end();
 		key = screen_key();
 		if (key == 's')
 			wishes->sort = (wishes->sort + 1) % SORTS;
+		if (key == 'c')
+			wishes->commands = !wishes->commands;
+		if (key == '?' || key == 'h')
+			show_help();
 	}
 	processes_free(&all);
 }
@@ -399,6 +475,7 @@ static bool take_sort(const char *column)
 static const struct setting settings[] = {
 	{"once", .flag = &wishes.once},
 	{"json", .flag = &wishes.json},
+	{"openmetrics", .flag = &wishes.openmetrics},
 	{"sort", .take = take_sort},
 	{"interval", .take = screen_take_interval},
 	{.name = NULL},
@@ -408,6 +485,10 @@ static int run(int argc, char **argv)
 {
 	uint32_t pids[256];
 
+	if (wishes.json && wishes.openmetrics) {
+		complain("--json and --openmetrics exclude each other");
+		return STATUS_USAGE;
+	}
 	wishes.pid_count = (unsigned)argc;
 	if (wishes.pid_count > sizeof(pids) / sizeof(pids[0])) {
 		complain("at most %zu processes can be given", sizeof(pids) / sizeof(pids[0]));
@@ -416,7 +497,7 @@ static int run(int argc, char **argv)
 	if (!parse_pids(argv, pids, wishes.pid_count))
 		return STATUS_USAGE;
 	wishes.pids = pids;
-	if (wishes.once || wishes.json || !screen_begin())
+	if (wishes.once || wishes.json || wishes.openmetrics || !screen_begin())
 		return once(&wishes);
 	follow(&wishes);
 	screen_end();

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tools/trace/journal.h"
+#include "tools/trace/rank.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
 #include "tools/trace/record.h"
@@ -78,14 +79,25 @@ void trace_file_unread(struct trace_file *file, uint64_t offset)
 
 /* ---- the header ----------------------------------------------------------------------------- */
 
+/* Whether a machine of the other byte order has written it. */
+static bool has_other_order(const struct pdn_trace_header *header)
+{
+	return header->major == __builtin_bswap16(PDN_TRACE_MAJOR) &&
+	       header->unit == __builtin_bswap32(PDN_TRACE_UNIT);
+}
+
 /* NULL, or why the file can't be read. */
 static const char *check_header(const struct trace_file *file, char *text, size_t capacity)
 {
 	const struct pdn_trace_header *header = &file->header;
 
+	if (!file->bytes)
+		return "the file is empty";
 	if (file->bytes < sizeof(header->magic) ||
 	    memcmp(header->magic, PDN_TRACE_MAGIC, sizeof(header->magic)) != 0)
 		return "not a pindown trace: it must begin with the bytes 89 50 44 54 0d 0a 1a 0a";
+	if (has_other_order(header))
+		return "the trace has the byte order of another kind of processor: read it there";
 	if (header->major != PDN_TRACE_MAJOR) {
 		snprintf(text, capacity,
 			 "the trace has format %u.%u, written by a %s pindown; this one reads "
@@ -426,7 +438,9 @@ static bool open_file(struct trace_file *file)
 		return false;
 	}
 	if (!S_ISREG(status.st_mode)) {
-		complain("%s: not a regular file", file->name);
+		complain("%s: %s", file->name,
+			 S_ISDIR(status.st_mode) ? "a directory, not a trace"
+						 : "not a regular file");
 		return false;
 	}
 	file->device = status.st_dev;
@@ -490,6 +504,7 @@ struct trace_file *trace_file_open(const char *name)
 	file->bytes_at_first = file->bytes;
 	memory_trace_opened(file->bytes);
 	read_info(file);
+	file->rank = trace_rank(file);
 	trace_file_moment(file, &file->header.begin);
 	if (file->header.end.ticks)
 		trace_file_moment(file, &file->header.end);

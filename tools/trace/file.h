@@ -73,6 +73,7 @@ struct trace_file {
 	uint32_t largest_chunk; /* maximum of chunk.used */
 	struct moment *moments;
 	unsigned moment_count, moment_capacity;
+	int64_t rank;	   /* trace_rank(), or NO_RANK */
 	uint64_t first_ns; /* CLOCK_MONOTONIC at its start */
 	int64_t shift;	   /* added to its ns, to compare them with other files' */
 	struct counters counters;

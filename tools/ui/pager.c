@@ -28,8 +28,8 @@ static const char *choose(void)
 
 static void become(const char *name, int from)
 {
-	/* As git does: show colours, and quit at once if everything fits on the screen. */
-	setenv("LESS", "FRX", 0);
+	/* Show colours, quit at once if all fits on the screen, and cut long lines. */
+	setenv("LESS", "FRSX", 0);
 	dup2(from, STDIN_FILENO);
 	execlp("sh", "sh", "-c", name, (char *)NULL);
 	_exit(127);

@@ -50,6 +50,8 @@ static const char *value_of(const char *variable)
 		sprintf(text, "%#x", config.trace_events);
 	else if (strcmp(variable, "PINDOWN_LOG") == 0)
 		sprintf(text, "%d", (int)config.log);
+	else if (strcmp(variable, "PINDOWN_RDMA_CAPABLE") == 0)
+		sprintf(text, "%d", config.rdma_capable);
 	else if (strcmp(variable, "PINDOWN_DEBUG") == 0)
 		sprintf(text, "%d", config.debug);
 	else if (strcmp(variable, "PINDOWN_DEEPBIND") == 0)
@@ -105,6 +107,8 @@ static const struct {
 	{"PINDOWN_DEBUG", "", "0"},
 	{"PINDOWN_DEBUG", "0", "0"},
 	{"PINDOWN_DEBUG", "1", "1"},
+	{"PINDOWN_RDMA_CAPABLE", "", "0"},
+	{"PINDOWN_RDMA_CAPABLE", "1", "1"},
 	{"PINDOWN_DEEPBIND", "clear", "0"},
 	{"PINDOWN_DEEPBIND", "keep", "1"},
 };
@@ -156,6 +160,7 @@ static const struct {
 	{"PINDOWN_TRACE_EVENTS", "--call"},
 	{"PINDOWN_LOG", "verbose"},
 	{"PINDOWN_DEBUG", "yes"},
+	{"PINDOWN_RDMA_CAPABLE", "2"},
 	{"PINDOWN_DEEPBIND", "1"},
 };
 
@@ -202,6 +207,21 @@ START_TEST(unknown_variables)
 	ck_assert_uint_eq(problems.count, 1);
 	snprintf(line, sizeof(line), "%s\tignored\n", unknown[_i].line);
 	ck_assert_str_eq(problems.text, line);
+}
+END_TEST
+
+/* Other software may have variables of that prefix: they are one line, behind those of values. */
+START_TEST(several_unknown_variables)
+{
+	char a[] = "PINDOWN_ROOT=/opt/pindown", b[] = "PINDOWN_LOG=loud", c[] = "PINDOWN_DIR=/x";
+	char *environment[] = {a, b, c, NULL};
+
+	pdn_config_parse(&config, &problems, environment);
+	ck_assert_uint_eq(problems.count, 2);
+	ck_assert_uint_eq(problems.unknown, 2);
+	ck_assert_ptr_eq(strstr(problems.text, "PINDOWN_LOG=loud: must be"), problems.text);
+	ck_assert_ptr_nonnull(
+		strstr(problems.text, "\nPINDOWN_ROOT, PINDOWN_DIR: no such variables\tignored\n"));
 }
 END_TEST
 
@@ -260,7 +280,7 @@ START_TEST(control_characters)
 }
 END_TEST
 
-/* More problems than can be stored are counted, and do no harm. */
+/* More names than can be stored are counted, and do no harm. */
 START_TEST(many_problems)
 {
 	static char text[200][40];
@@ -272,7 +292,8 @@ START_TEST(many_problems)
 	}
 	environment[200] = NULL;
 	pdn_config_parse(&config, &problems, environment);
-	ck_assert_uint_eq(problems.count, 200);
+	ck_assert_uint_eq(problems.count, 1);
+	ck_assert_uint_eq(problems.unknown, 200);
 	ck_assert_uint_lt(problems.used, sizeof(problems.text));
 	ck_assert_uint_eq(problems.used, strlen(problems.text));
 	ck_assert_int_eq(problems.text[problems.used - 1], '\n');
@@ -432,6 +453,7 @@ int main(void)
 	tcase_add_loop_test(table, good_values, 0, sizeof(good) / sizeof(good[0]));
 	tcase_add_loop_test(table, bad_values, 0, sizeof(bad) / sizeof(bad[0]));
 	tcase_add_loop_test(table, unknown_variables, 0, sizeof(unknown) / sizeof(unknown[0]));
+	tcase_add_test(table, several_unknown_variables);
 	tcase_add_test(table, others_variables);
 	tcase_add_test(table, the_first_assignment_counts);
 	tcase_add_test(table, a_relative_trace_is_from_here);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const uint64_t realtime_offset = 1767323045000000000; /* 2026-01-02 03:04:05 UTC */
 
@@ -377,6 +378,58 @@ void made_story(struct made *made, unsigned process)
 	header(made)->units++;
 }
 
+/* A registration of which the program did not let go before it freed the memory. */
+static void held(struct made *made, const struct pdn_trace_region *what, uint64_t at)
+{
+	static const char name[8] = "ibv_mr";
+	/* address, size, how many, the region, its size when pinned, the consumer's name */
+	uint64_t words[6] = {what->addr, what->size, 1,
+			     what->region | (uint64_t)what->reason << 32 |
+				     (uint64_t)(uint16_t)what->device << 48,
+			     what->pin_size};
+
+	memcpy(&words[5], name, sizeof(name));
+	put(made, PDN_RECORD_NOTE, PDN_EV_HELD, 6 << 8, at, at, words, 6,
+	    0x1 | 0x2 | 0x10 | 0x20 | 0x80);
+}
+
+/*
+ * Rank 3 pins most. Rank 5 frees memory in use; rank 7 can't pin twice; rank 9 holds a registration
+ * for too long. The others pin 4 MiB each.
+ */
+void made_rank(struct made *made, unsigned rank)
+{
+	struct pdn_trace_region a = region(1, 0x7f0000000000, rank == 3 ? 1 << 30 : 4 << 20, 0),
+				refused = region(0, 0x7e0000000000, 65536, 0);
+	char host[20], environment[100];
+	int length;
+
+	a.device = (int16_t)(rank % 4);
+	made_begin(made, 10000 + rank, BEGAN_NS + rank * 1000);
+	length = sprintf(host, "node%u", rank / 8);
+	made_info(made, PDN_INFO_HOST, host, (size_t)length);
+	made_info(made, PDN_INFO_COMMAND, "./solver\0--size\0large", 22);
+	length = sprintf(environment, "PINDOWNBAR1=137438953472%cSLURM_PROCID=%u", 0, rank);
+	made_info(made, PDN_INFO_ENVIRONMENT, environment, (size_t)length + 1);
+	made_info(made, PDN_INFO_CALLS, "cuMemAlloc_v2\0cuMemFree_v2", 27);
+	made_counters(made, 1000 + rank, 1, 0, 0);
+	made_chunk(made, 0, 0, made->pid, BEGAN_NS);
+	made_region(made, PDN_EV_PIN, &a, BEGAN_NS + 3000, BEGAN_NS + 13000);
+	refused.result = PINDOWN_ERR_MANAGED;
+	refused.pin_size = refused.pin_addr = 0;
+	for (unsigned i = 0; rank == 7 && i < 2; i++)
+		made_region(made, PDN_EV_PIN, &refused, BEGAN_NS + 14000, BEGAN_NS + 15000);
+	a.reason = PINDOWN_REASON_FREED;
+	if (rank == 5)
+		a.flags = PDN_TRACE_IN_USE;
+	if (rank == 9)
+		held(made, &a, BEGAN_NS + 39000);
+	made_region(made, PDN_EV_INVALIDATE, &a, BEGAN_NS + 40100, BEGAN_NS + 40200);
+	a.flags = 0;
+	made_region(made, PDN_EV_UNPIN, &a, BEGAN_NS + 60000, BEGAN_NS + 61000);
+	made_end(made, BEGAN_NS + 100000);
+}
+
 void made_good(struct made *made)
 {
 	struct pdn_trace_region a = region(1, 0x7f0000000000, 4 << 20, 0);
@@ -486,9 +539,17 @@ void made_much(struct made *made, const char *what, size_t bytes)
 
 void made_write(const struct made *made, const char *path)
 {
+	static const unsigned char zeroes[4096];
 	FILE *file = fopen(path, "w");
 
-	if (!file || fwrite(made->bytes, made->size, 1, file) != 1 || fclose(file) != 0)
+	/* Pages of zeroes become holes: a job's thousands of traces are nearly nothing else. */
+	for (size_t at = 0; file && at < made->size; at += sizeof(zeroes))
+		if (memcmp(made->bytes + at, zeroes, sizeof(zeroes)) != 0 &&
+		    (fseek(file, (long)at, SEEK_SET) != 0 ||
+		     fwrite(made->bytes + at, sizeof(zeroes), 1, file) != 1))
+			give_up(path);
+	if (!file || fflush(file) != 0 || ftruncate(fileno(file), (off_t)made->size) != 0 ||
+	    fclose(file) != 0)
 		give_up(path);
 }
 

@@ -53,6 +53,9 @@ void made_crossed(struct made *made);
 /* made_good() of a process that is still running. */
 void made_live(struct made *made, uint32_t pid);
 
+/* A process of a job of many; see made_rank() for which of them stand out. */
+void made_rank(struct made *made, unsigned rank);
+
 /* A bit of everything, for one of two processes (0 or 1). */
 void made_story(struct made *made, unsigned process);
 

@@ -3,11 +3,11 @@
  * pindown.h - a registration cache (pin-down cache) for GPU memory.
  *
  * A region is one allocation of device memory that is pinned for a third-party device, rounded out
- * to 64 KiB. Where there is no space to pin all of an allocation, a region is a part of it. In a memory pool a region begins at the start of the pool's piece of memory that the
- * allocation was cut from, since the driver pins no less. pindown_get() finds or pins the region
- * that contains an address range, and holds it. pindown_put() drops the hold and leaves the region
- * pinned (lazy unpinning) until the memory is freed, until a budget needs its place, or until
- * pindown_flush().
+ * to 64 KiB. Where there is no space to pin all of an allocation, a region is a part of it. In a
+ * memory pool a region begins at the start of the pool's piece of memory that the allocation was
+ * cut from, since the driver pins no less. pindown_get() finds or pins the region that contains an
+ * address range, and holds it. pindown_put() drops the hold and leaves the region pinned (lazy
+ * unpinning) until the memory is freed, until a budget needs its place, or until pindown_flush().
  *
  * With libpindown.so preloaded, the cache is notified of each free before the driver carries it
  * out. Without the preload (a program that only links with -lpindown) every hit is checked by
@@ -94,8 +94,8 @@ typedef struct pindown_region pindown_region;
  * of the allocation that contains the range, and that is the region: pindown_region_base() and
  * pindown_region_length() say how far it reaches. A get of a range that such a region has in part
  * returns a wider one in its place. PINDOWN_ERR_NO_SPACE says that the pages of the range itself
- * can't be pinned, even after eviction. A get that meets a free of the same memory in another thread waits for
- * that free to end (two seconds at most) and then asks the driver again.
+ * can't be pinned, even after eviction. A get that meets a free of the same memory in another
+ * thread waits for that free to end (two seconds at most) and then asks the driver again.
  */
 #define PINDOWN_GET_CACHED 1u
 int pindown_get(uint64_t addr, size_t length, unsigned flags, pindown_region **region);

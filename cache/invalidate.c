@@ -565,16 +565,6 @@ static void end_kept(uint32_t number, enum pindown_reason reason)
 	pdn_objects_unlink(number, reason);
 }
 
-static void trace_end(uint32_t number)
-{
-	uint64_t now;
-
-	if (!pdn_tracing(PDN_EV_INVALIDATE))
-		return;
-	now = pdn_ticks();
-	pdn_trace_about(PDN_EV_INVALIDATE, &pdn_regions[number], 0, PDN_TRACE_IN_USE, now, now);
-}
-
 void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 {
 	uint32_t number;
@@ -585,8 +575,6 @@ void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 		if (number)
 			end_kept(number, reason);
 		pdn_unlock();
-		if (number)
-			trace_end(number);
 		if (number && !is_abandoned(number))
 			pdn_objects_end(number);
 		if (number && !is_abandoned(number))

@@ -356,14 +356,15 @@ static void report_held(const struct pindown_region *region, const struct held *
 
 bool pdn_objects_await_reuse(uint32_t region)
 {
-	enum pdn_held held = pdn_config()->held;
+	bool revoke = pdn_config()->held == PDN_HELD_REVOKE;
 
-	if (pdn_region_is_replaced(region))
-		return (held != PDN_HELD_KEEP && pdn_first_object(region)) ||
-		       pdn_tracing(PDN_EV_INVALIDATE) || pdn_tracing(PDN_EV_HELD) ||
-		       pdn_tracing(PDN_EV_HOLDER);
-	return held == PDN_HELD_REVOKE && pdn_details[region].reason == PINDOWN_REASON_ORDERED &&
-	       pdn_first_object(region);
+	if (!pdn_first_object(region))
+		return false;
+	if (pdn_details[region].reason == PINDOWN_REASON_ORDERED)
+		return revoke;
+	return pdn_region_is_replaced(region) &&
+	       (revoke || pdn_config()->held == PDN_HELD_WARN || pdn_tracing(PDN_EV_HELD) ||
+		pdn_tracing(PDN_EV_HOLDER));
 }
 
 /* Lock held. */

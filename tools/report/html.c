@@ -137,26 +137,28 @@ static void put_answers(FILE *page, const struct tally *tally)
 
 /* ---- tables --------------------------------------------------------------------------------- */
 
-/* A call stack: its first line, and the others folded unless `open`. */
-static void put_who(FILE *page, const struct trace_file *file, uint32_t stack, bool open)
+/* A time, and the stack that acted then: its first line, the others folded unless `open`. */
+static void put_act(FILE *page, const struct trace_file *file, uint64_t ns, const char *when,
+		    uint32_t stack, bool open)
 {
 	enum { MAX_CHAIN = 8 };
 	struct place places[MAX_CHAIN];
 	unsigned count = stack ? symbols_chain(file, stack, places, MAX_CHAIN) : 0;
 	char text[PLACE_TEXT_SIZE];
 
-	if (count <= 1) {
-		html_words(page, count ? place_text(&places[0], text) : "–");
-		return;
-	}
-	fprintf(page, "<td class=\"w\"><details%s><summary>", open ? " open" : "");
-	html_text(page, place_text(&places[0], text));
-	fputs("</summary>", page);
+	fprintf(page, "<td class=\"w s\" data-v=\"%llu\"><b>%s</b>", (unsigned long long)ns, when);
+	if (count > 1)
+		fprintf(page, "<details%s><summary>", open ? " open" : "");
+	else if (count)
+		fputs("<br>", page);
+	if (count)
+		html_text(page, place_text(&places[0], text));
+	fputs(count > 1 ? "</summary>" : "", page);
 	for (unsigned i = 1; i < count; i++) {
 		fputs(i > 1 ? "<br>" : "", page);
 		html_text(page, place_text(&places[i], text));
 	}
-	fputs("</details></td>", page);
+	fputs(count > 1 ? "</details></td>" : "</td>", page);
 }
 
 static void put_finding(FILE *page, const struct reader *reader, const struct finding *finding,
@@ -166,15 +168,15 @@ static void put_finding(FILE *page, const struct reader *reader, const struct fi
 	const struct trace_file *file = reader_file(reader, region->file);
 
 	fprintf(page, "<tr><td class=\"a\">%#llx</td>", (unsigned long long)region->addr);
-	html_number(page, region->size, bytes_text(region->size).text);
-	put_who(page, file, region->pin_stack, open);
-	put_who(page, file, region->freed_stack, open);
-	put_who(page, file, region->unpin_stack, open);
-	html_ns(page, region->pinned_at);
-	html_number(page, region->freed ? region->freed_at : UINT64_MAX,
-		    region->freed ? duration_text(region->freed_at).text : "–");
-	html_number(page, finding->until,
-		    finding->until == UINT64_MAX ? "never" : duration_text(finding->until).text);
+	html_bytes(page, region->size);
+	put_act(page, file, region->pinned_at, duration_text(region->pinned_at).text,
+		region->pin_stack, open);
+	put_act(page, file, region->freed ? region->freed_at : UINT64_MAX,
+		region->freed ? duration_text(region->freed_at).text : "–", region->freed_stack,
+		open);
+	put_act(page, file, finding->until,
+		finding->until == UINT64_MAX ? "never" : duration_text(finding->until).text,
+		region->unpin_stack, open);
 	html_number(page, (uint64_t)(region->device + 1),
 		    region->device < 0 ? "–" : count_text((uint64_t)region->device).text);
 	html_process(page, file->rank, file->header.pid);
@@ -184,9 +186,8 @@ static void put_finding(FILE *page, const struct reader *reader, const struct fi
 static void put_findings(FILE *page, const char *title, const struct reader *reader,
 			 const struct findings *findings, uint64_t count, bool open)
 {
-	static const char *const columns[] = {
-		"address",   "#size",	     "pinned by", "freed by", "unpinned by", "#pinned at",
-		"#freed at", "#unpinned at", "#device",	  "#rank",    "#process",    NULL};
+	static const char *const columns[] = {"address", "#size", "pinned",   "freed", "unpinned",
+					      "#device", "#rank", "#process", NULL};
 	unsigned shown = findings->count < MAX_ROWS ? findings->count : MAX_ROWS;
 
 	if (!shown)

@@ -82,6 +82,8 @@ const char html_style[] =
 	"th.n,td.n{text-align:right;white-space:nowrap}\n"
 	"td.a{white-space:nowrap}\n"
 	"td.w{overflow-wrap:anywhere;min-width:110px}\n"
+	"td.s{min-width:190px}\n"
+	"td.s b{font-weight:600}\n"
 	"th[data-order]::after{content:' \\25B2';font-size:10px}\n"
 	"th[data-order=down]::after{content:' \\25BC'}\n"
 	"td .failed{color:var(--bad)}\n"

@@ -136,8 +136,8 @@ static char *nothing_found(const struct verdict *verdict)
 
 	if (!verdict->unended)
 		return text_of("check: nothing found in %u trace%s", verdict->files, plural);
-	return text_of("check: nothing found in %u trace%s; %u without an end mark",
-		       verdict->files, plural, verdict->unended);
+	return text_of("check: nothing found in %u trace%s; %u without an end mark", verdict->files,
+		       plural, verdict->unended);
 }
 
 int verdict_end(struct verdict *verdict, char **text)

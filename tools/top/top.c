@@ -179,17 +179,20 @@ static void print_head(const struct processes *all, const struct wishes *wishes,
 		       struct drawing *drawing)
 {
 	uint64_t bytes = 0, regions = 0;
-	char *hint;
+	char *sum, *hint;
+	bool fits;
 
 	for (unsigned i = 0; i < all->count; i++) {
 		bytes += all->list[i].stats.bytes;
 		regions += all->list[i].stats.regions;
 	}
-	hint = drawing->on_screen ? text_of("; by %s (?: help, q: quit)", sort_names[wishes->sort])
-				  : text_of("%s", "");
-	print_line(drawing, "%u process%s, %s pinned in %s region%s%s", all->count,
-		   all->count == 1 ? "" : "es", bytes_text(bytes).text, count_text(regions).text,
-		   regions == 1 ? "" : "s", hint);
+	sum = text_of("%u process%s, %s pinned in %s region%s", all->count,
+		      all->count == 1 ? "" : "es", bytes_text(bytes).text, count_text(regions).text,
+		      regions == 1 ? "" : "s");
+	hint = text_of("; by %s (?: help, q: quit)", sort_names[wishes->sort]);
+	fits = strlen(sum) + strlen(hint) <= out.width;
+	print_line(drawing, "%s%s", sum, drawing->on_screen && fits ? hint : "");
+	release(sum);
 	release(hint);
 	print_line(drawing, "%s%7s %-8s %8s %5s %8s %6s %6s %5s %6s %s%s", out_bold(), "PID",
 		   "USER", "PINNED", "REGS", "KEPT", rates_now ? "HITS/s" : "HITS",

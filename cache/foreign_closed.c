@@ -17,6 +17,7 @@
 #include "cache/base/fork_gate.h"
 #include "cache/base/lock.h"
 #include "cache/foreign_table.h"
+#include "cache/region_dmabuf.h"
 
 #define FEWEST 1024u /* no search below this number */
 
@@ -89,8 +90,10 @@ static bool note_open_ones(void)
 	int folder;
 
 	pdn_descriptor_begin();
-	folder = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/fd",
-			      O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	do
+		folder = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/fd",
+				      O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	while (folder < 0 && errno == EMFILE && pdn_dmabuf_close_kept());
 	if (folder >= 0) {
 		all = note_descriptors(folder);
 		pdn_descriptor_close(folder);
@@ -136,7 +139,11 @@ void pdn_exports_forget_closed(bool full)
 	pdn_unlock();
 	if (!begun)
 		return;
-	all = note_open_ones();
+	/*
+	 * Twice: one that another thread moves down, past the numbers that are being looked at, is
+	 * seen at its new number the second time.
+	 */
+	all = note_open_ones() && note_open_ones();
 	pdn_lock();
 	if (all)
 		forget_unseen();

@@ -16,6 +16,7 @@
 #include "cache/foreign_table.h"
 #include "cache/pindown.h"
 #include "cache/race.h"
+#include "cache/region_dmabuf.h"
 #include "cache/trace/writer.h"
 
 /* Found by `by`. */
@@ -312,7 +313,9 @@ int pdn_export_open(int fd, uint64_t offset, uint64_t length, const struct pdn_e
 	int saved = errno, own;
 
 	pdn_descriptor_begin();
-	own = pdn_descriptor_duplicate(fd);
+	do
+		own = pdn_descriptor_duplicate(fd);
+	while (own < 0 && errno == EMFILE && pdn_dmabuf_close_kept());
 	if (own >= 0)
 		pdn_descriptor_note(own, pdn_descriptor_identity(own));
 	if (own < 0) {

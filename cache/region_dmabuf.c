@@ -24,15 +24,19 @@
 
 /*
  * In a region's dmabuf_users, beside their number: lent by pindown_region_dmabuf(), for an unknown
- * time; a registration was made from it since it was opened.
+ * time; used since it was opened, so that nothing but the wish to keep it holds it open; and a
+ * registration was made from it.
  */
 #define LENT	 (1u << 15)
-#define IMPORTED (1u << 14)
+#define USED	 (1u << 14)
+#define IMPORTED (1u << 13)
+#define PAST	 (USED | IMPORTED)
 
 /*
  * Once a registration is made, the descriptor stays, so that the next card or protection domain
- * imports the same dma-buf: each export of its own would take as much BAR1 again. They may be a
- * quarter of all descriptors of dma-bufs, and until these run short for the first time.
+ * imports the same dma-buf: each export of its own would take as much BAR1 again. It stays only
+ * while a quarter of the descriptors that dma-bufs may have are open at most (an eighth of those
+ * that the process may have), and until these run short for the first time.
  */
 static bool keeps = true;
 
@@ -141,7 +145,7 @@ static int open_again(struct pindown_region *region, const struct pdn_backend *b
 	} else if (pdn_details_of(region)->pin.fd < 0) {
 		/* The rest of it is read without the lock. */
 		pdn_details_of(region)->pin.pcie = again->pcie;
-		pdn_details_of(region)->dmabuf_users &= (uint16_t)~IMPORTED;
+		pdn_details_of(region)->dmabuf_users &= (uint16_t)~PAST;
 		pdn_details_of(region)->pin.fd = again->fd;
 		pdn_details_of(region)->pin.fd_identity = again->fd_identity;
 		used = true;
@@ -202,7 +206,7 @@ static void close_unused(struct pindown_region *region, const struct pdn_backend
 	struct pdn_pin closing = details->pin;
 	struct pdn_flight flight;
 
-	if (details->dmabuf_users & ~IMPORTED || closing.fd < 0) {
+	if (details->dmabuf_users & ~PAST || closing.fd < 0) {
 		pdn_unlock();
 		return;
 	}
@@ -222,6 +226,20 @@ static const struct pdn_backend *backend_of(const struct pindown_region *region)
 	return backend && backend->open_dmabuf ? backend : NULL;
 }
 
+/*
+ * Lock held. Of a region whose memory has ended, or that another one has replaced, too: the
+ * registrations that are held keep that, and no other one is made. A region that is being unpinned
+ * is in neither state.
+ */
+static bool is_only_kept(uint32_t region)
+{
+	const struct pdn_details *details = &pdn_details[region];
+	uint32_t state = pdn_briefs[region].state;
+
+	return (pdn_state_is_live(state) || state == PDN_KEPT) && details->pin.fd >= 0 &&
+	       details->dmabuf_users & USED && !(details->dmabuf_users & ~PAST);
+}
+
 bool pdn_dmabuf_close_kept(void)
 {
 	bool any = false;
@@ -233,8 +251,7 @@ bool pdn_dmabuf_close_kept(void)
 		pdn_lock();
 		if (n > pdn_region_high_water())
 			break;
-		if (pdn_state_is_live(pdn_briefs[n].state) && pdn_details[n].pin.fd >= 0 &&
-		    pdn_details[n].dmabuf_users == IMPORTED) {
+		if (is_only_kept(n)) {
 			any = true;
 			close_unused(&pdn_regions[n], backend_of(&pdn_regions[n]));
 		} else {
@@ -257,7 +274,7 @@ static int borrow_in_create(struct pindown_region *region, uint64_t addr, int *f
 		return result;
 	*offset = addr - pdn_details_of(region)->pin.base;
 	if (*asked)
-		pdn_dmabuf_return(region);
+		pdn_dmabuf_return(region, false);
 	*asked = true;
 	return PINDOWN_OK;
 }
@@ -307,27 +324,17 @@ PDN_EXPORT void pindown_region_close_dmabuf(struct pindown_region *region)
 	close_unused(region, backend);
 }
 
-/* Lock held. Another registration has used it, or uses it now. */
-static bool is_shared(uint16_t users)
-{
-	return (users & (uint16_t)~LENT) != 0;
-}
-
 static int borrow(struct pindown_region *region, const struct pdn_backend *backend, bool *pcie,
 		  int *fd)
 {
-	struct pdn_details *details = pdn_details_of(region);
 	int result;
 
 	pdn_lock();
-	if (backend->pin_takes_descriptor && details->pin.fd >= 0 && details->pin.pcie == *pcie &&
-	    is_shared(details->dmabuf_users))
-		pdn_account_export_saved();
-	details->dmabuf_users++;
+	pdn_details_of(region)->dmabuf_users++;
 	pdn_unlock();
 	result = open_for_user(region, backend, pcie, fd);
 	if (result != PINDOWN_OK)
-		pdn_dmabuf_return(region);
+		pdn_dmabuf_return(region, false);
 	return result;
 }
 
@@ -349,34 +356,40 @@ int pdn_dmabuf_borrow_default(struct pindown_region *region, int *fd)
 	int result = backend ? borrow(region, backend, &pcie, fd) : PINDOWN_ERR_NO_DMABUF;
 
 	if (result == PINDOWN_OK && pcie) {
-		pdn_dmabuf_return(region);
+		pdn_dmabuf_return(region, false);
 		result = PINDOWN_ERR_NO_DMABUF;
 	}
 	return result;
 }
 
-/* Lock held, and let go. A registration was made from it, or could not be made. */
-static void return_imported(struct pindown_region *region, const struct pdn_backend *backend,
-			    bool keep)
+/*
+ * Lock held, and let go. Each registration that is made from it but the first has saved an export;
+ * the descriptor has stayed the same while it had users.
+ */
+static void return_used(struct pindown_region *region, const struct pdn_backend *backend, bool keep,
+			bool imported)
 {
 	struct pdn_details *details = pdn_details_of(region);
 
 	details->dmabuf_users--;
-	if (details->pin.fd >= 0)
-		details->dmabuf_users |= IMPORTED;
+	if (details->pin.fd >= 0) {
+		if (imported && details->dmabuf_users & IMPORTED && backend->pin_takes_descriptor)
+			pdn_account_export_saved();
+		details->dmabuf_users |= imported ? PAST : USED;
+	}
 	if (keep)
 		pdn_unlock();
 	else
 		close_unused(region, backend);
 }
 
-void pdn_dmabuf_return(struct pindown_region *region)
+void pdn_dmabuf_return(struct pindown_region *region, bool imported)
 {
 	const struct pdn_backend *backend = backend_of(region);
 	bool keep = may_keep(backend);
 
 	pdn_lock();
-	return_imported(region, backend, keep);
+	return_used(region, backend, keep, imported);
 }
 
 void pdn_dmabuf_create_ended(struct pindown_region *region, bool worked)
@@ -386,7 +399,7 @@ void pdn_dmabuf_create_ended(struct pindown_region *region, bool worked)
 
 	pdn_lock();
 	if (worked || !backend->pin_takes_descriptor) {
-		return_imported(region, backend, keep);
+		return_used(region, backend, keep, worked);
 	} else {
 		pdn_details_of(region)->dmabuf_users--;
 		pdn_unlock(); /* nothing was imported: the descriptor is the pin */
@@ -430,7 +443,11 @@ static int export_for_loan(struct pindown_region *region, const struct pdn_backe
 	}
 	pdn_unlock();
 	if (live) {
-		result = backend->open_dmabuf(&loan->own, pdn_details_of(region)->context, &error);
+		do
+			result = backend->open_dmabuf(&loan->own, pdn_details_of(region)->context,
+						      &error);
+		while (result == PINDOWN_ERR_NO_SPACE && error != CUDA_ERROR_OUT_OF_MEMORY &&
+		       pdn_dmabuf_close_kept());
 		if (result == PINDOWN_OK && pdn_compare(region) != PDN_TRUE) {
 			backend->close_dmabuf(&loan->own);
 			result = PINDOWN_ERR_NOT_DEVICE;
@@ -468,7 +485,7 @@ static int lend(struct pindown_region *region, bool pcie, struct pdn_loan *loan)
 	 */
 	if (!pdn_mapping_is_possible(pdn_details_of(region)->pin.device, pcie))
 		return result;
-	pdn_dmabuf_return(region);
+	pdn_dmabuf_return(region, false);
 	return export_for_loan(region, backend, pcie, loan);
 }
 
@@ -483,18 +500,18 @@ bool pdn_dmabuf_lend_other(struct pindown_region *region, struct pdn_loan *loan)
 	if (loan->tried_other || !backend_of(region)->pin_takes_descriptor ||
 	    !pdn_mapping_is_chosen(pdn_details_of(region)->pin.device))
 		return false;
-	pdn_dmabuf_end_loan(region, loan);
+	pdn_dmabuf_end_loan(region, loan, false);
 	loan->tried_other = true;
 	return lend(region, !loan->pcie, loan) == PINDOWN_OK;
 }
 
-void pdn_dmabuf_end_loan(struct pindown_region *region, struct pdn_loan *loan)
+void pdn_dmabuf_end_loan(struct pindown_region *region, struct pdn_loan *loan, bool imported)
 {
 	if (loan->own.fd >= 0) {
 		backend_of(region)->close_dmabuf(&loan->own);
 		pdn_descriptor_end();
 	} else if (loan->fd >= 0) {
-		pdn_dmabuf_return(region);
+		pdn_dmabuf_return(region, imported);
 	}
 	loan->fd = -1;
 }

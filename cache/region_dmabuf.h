@@ -15,9 +15,12 @@
 #include "cache/backend/backend.h"
 #include "cache/pindown.h"
 
-/* As pindown_region_dmabuf(), but *fd is good until pdn_dmabuf_return(), once for each success. */
+/*
+ * As pindown_region_dmabuf(), but *fd is good until pdn_dmabuf_return(), once for each success.
+ * imported: a registration was made from it.
+ */
 int pdn_dmabuf_borrow(pindown_region *region, int *fd);
-void pdn_dmabuf_return(pindown_region *region);
+void pdn_dmabuf_return(pindown_region *region, bool imported);
 
 /* As pdn_dmabuf_borrow(), if it has, or gets, the default mapping; else PINDOWN_ERR_NO_DMABUF. */
 int pdn_dmabuf_borrow_default(pindown_region *region, int *fd);
@@ -40,7 +43,7 @@ struct pdn_loan {
 };
 int pdn_dmabuf_lend(pindown_region *region, const char *card, struct pdn_loan *loan);
 bool pdn_dmabuf_lend_other(pindown_region *region, struct pdn_loan *loan);
-void pdn_dmabuf_end_loan(pindown_region *region, struct pdn_loan *loan);
+void pdn_dmabuf_end_loan(pindown_region *region, struct pdn_loan *loan, bool imported);
 
 /*
  * Lock not held. Descriptors are short: none stays after an import any more, and those that have

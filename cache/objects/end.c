@@ -16,6 +16,8 @@
 #include "cache/pindown.h"
 #include "cache/region.h"
 #include "cache/subscribe.h"
+#include "cache/trace/modules.h"
+#include "cache/trace/stack.h"
 #include "cache/trace/writer.h"
 
 /*
@@ -338,7 +340,39 @@ static void wait_for_others_on(uint32_t region)
 			"back late");
 }
 
-static void report_held(const struct pindown_region *region, const struct held *held)
+/* " by CODE", or nothing if it is not known. */
+static void name_code(uint64_t pc, char *text, size_t capacity)
+{
+	memcpy(text, " by ", 5);
+	if (!pdn_module_text(pc, text + 4, capacity - 4))
+		text[0] = '\0';
+}
+
+static void warn_of_held(const struct pindown_region *region, const struct held *held,
+			 uint64_t made_at)
+{
+	char made[160], freed[160];
+	uint64_t freed_at = 0;
+
+	if (!pdn_logging(PDN_LOG_WARN))
+		return;
+	pdn_stack_callers(&freed_at, 1);
+	name_code(made_at, made, sizeof(made));
+	name_code(freed_at, freed, sizeof(freed));
+	pdn_log(PDN_LOG_WARN,
+		"%llu bytes of GPU memory at 0x%llx were freed%s%s while the program holds %u "
+		"registration%s of them%s%s: they stay pinned until it lets go",
+		(unsigned long long)(region->end - region->base), (unsigned long long)region->base,
+		pdn_details_of(region)->reason == PINDOWN_REASON_ORDERED ? " in stream order" : "",
+		freed, held->all, held->all == 1 ? "" : "s",
+		!made[0]	 ? ""
+		: held->all == 1 ? ", made"
+				 : ", one made",
+		made);
+}
+
+static void report_held(const struct pindown_region *region, const struct held *held,
+			uint64_t made_at)
 {
 	enum pindown_reason reason = pdn_details_of(region)->reason;
 
@@ -350,12 +384,7 @@ static void report_held(const struct pindown_region *region, const struct held *
 			pdn_trace_held(region, held->of[i].name, held->of[i].count);
 	if (pdn_config()->held != PDN_HELD_WARN || reason == PINDOWN_REASON_FLUSHED)
 		return;
-	pdn_log(PDN_LOG_WARN,
-		"%llu bytes of GPU memory at 0x%llx were freed%s while the program holds %u "
-		"registration%s of them: they stay pinned until it lets go",
-		(unsigned long long)(region->end - region->base), (unsigned long long)region->base,
-		reason == PINDOWN_REASON_ORDERED ? " in stream order" : "", held->all,
-		held->all == 1 ? "" : "s");
+	warn_of_held(region, held, made_at);
 }
 
 bool pdn_objects_await_reuse(uint32_t region)
@@ -400,15 +429,16 @@ void pdn_objects_end(uint32_t region)
 {
 	enum pindown_reason reason = pdn_details[region].reason; /* set by this thread */
 	struct held held = {0};
+	uint64_t made_at = 0;
 	uint32_t chain;
 
 	if (pdn_first_object(region))
-		pdn_objects_name_holders(region, reason, is_revoked_for(reason));
+		made_at = pdn_objects_name_holders(region, reason, is_revoked_for(reason));
 	pdn_lock();
 	chain = claim_or_keep(region, &held);
 	pdn_unlock();
 	if (held.all)
-		report_held(&pdn_regions[region], &held);
+		report_held(&pdn_regions[region], &held, made_at);
 	if (chain)
 		destroy_claimed(chain);
 	/* Relaxed: only this thread changes the state before the region's end is complete. */

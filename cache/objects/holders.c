@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Naming the program's registrations whose memory ends: one event for each in the trace, with the
- * code that made the registration and the code that ends the memory.
+ * code that made the registration and the code that ends the memory. The line of PINDOWN_HELD=warn
+ * names the first one's code.
  *
  * The objects that they hold are ENDING here, and only this thread changes that: so their records
  * stay, and their data, while their consumer is asked without the lock. Threads that end the owner
  * of such an object wait for this one, as they do while it destroys the object.
  */
 #define _GNU_SOURCE
+#include "cache/base/config.h"
 #include "cache/base/lock.h"
 #include "cache/objects/object.h"
 #include "cache/region.h"
@@ -20,6 +22,7 @@ struct held_objects {
 	const struct pindown_region *region;
 	uint32_t free_stack; /* of the code that ends the memory */
 	uint16_t reason, flags;
+	uint64_t caller; /* of the first one that is known by its return address; or 0 */
 	uint32_t count;
 	struct held_object {
 		uint32_t number;
@@ -62,6 +65,11 @@ static void leave_consumers(const struct held_objects *held)
 			pdn_consumer_leave(held->of[i].consumer);
 }
 
+static bool is_traced(void)
+{
+	return pdn_tracing(PDN_EV_HOLDER);
+}
+
 static void trace_holder(const struct held_objects *held, const struct held_object *object,
 			 const struct pdn_holder *holder)
 {
@@ -70,13 +78,14 @@ static void trace_holder(const struct held_objects *held, const struct held_obje
 		.key = &pdn_objects[object->number].key,
 		.addr = holder->addr,
 		.size = holder->size,
-		.origin = holder->caller ? pdn_trace_origin(holder->caller) : 0,
+		.origin = holder->caller && is_traced() ? pdn_trace_origin(holder->caller) : 0,
 		.stack = held->free_stack,
 		.reason = held->reason,
 		.flags = held->flags,
 	};
 
-	pdn_trace_holder(held->region, object->consumer->name, &event);
+	if (is_traced())
+		pdn_trace_holder(held->region, object->consumer->name, &event);
 }
 
 static struct held_object *find(struct held_objects *held, const struct pindown_object *object)
@@ -95,11 +104,14 @@ static bool is_wanted(void *held, const struct pindown_object *object)
 }
 
 /* A consumer has found a registration of the program's that holds a wanted object. */
-static void name_one(void *held, const struct pdn_holder *holder)
+static void name_one(void *arg, const struct pdn_holder *holder)
 {
+	struct held_objects *held = arg;
 	struct held_object *object = find(held, holder->object);
 
 	object->named = true;
+	if (!held->caller && pdn_trace_is_address(holder->caller))
+		held->caller = holder->caller;
 	trace_holder(held, object, holder);
 }
 
@@ -130,7 +142,7 @@ static void name_all(struct held_objects *held)
 			trace_holder(held, &held->of[i], &unknown);
 }
 
-void pdn_objects_name_holders(uint32_t region, enum pindown_reason reason, bool revoked)
+uint64_t pdn_objects_name_holders(uint32_t region, enum pindown_reason reason, bool revoked)
 {
 	struct held_objects held = {
 		.region = &pdn_regions[region],
@@ -139,10 +151,10 @@ void pdn_objects_name_holders(uint32_t region, enum pindown_reason reason, bool 
 	};
 	uint32_t done = 0;
 
-	if (!pdn_tracing(PDN_EV_HOLDER) || reason == PINDOWN_REASON_EVICTED ||
-	    reason == PINDOWN_REASON_FLUSHED)
-		return;
-	held.free_stack = pdn_trace_stack(true);
+	if ((!is_traced() && pdn_config()->held != PDN_HELD_WARN) ||
+	    reason == PINDOWN_REASON_EVICTED || reason == PINDOWN_REASON_FLUSHED)
+		return 0;
+	held.free_stack = is_traced() ? pdn_trace_stack(true) : 0;
 	do {
 		pdn_lock();
 		gather(&held, region, done);
@@ -153,4 +165,5 @@ void pdn_objects_name_holders(uint32_t region, enum pindown_reason reason, bool 
 		pdn_unlock();
 		done += held.count;
 	} while (held.count == AT_ONCE);
+	return held.caller;
 }

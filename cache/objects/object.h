@@ -256,8 +256,9 @@ static inline bool pdn_objects_any(uint32_t region)
 /*
  * Lock not held. The calling thread has unlinked the region, and its objects are ENDING: name the
  * program's registrations that hold them, if there is a trace. The consumers' `holders` run.
+ * Returns the code that made one of them, as a return address, if a line wants it; 0: unknown.
  */
-void pdn_objects_name_holders(uint32_t region, enum pindown_reason reason, bool revoked);
+uint64_t pdn_objects_name_holders(uint32_t region, enum pindown_reason reason, bool revoked);
 
 /* ---- end.c ------------------------------------------------------------------------- */
 

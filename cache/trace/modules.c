@@ -5,6 +5,7 @@
 
 #include <elf.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -361,6 +362,93 @@ bool pdn_module_name(uint64_t pc, char *name, size_t capacity, uint64_t *offset)
 	__atomic_store_n(&owner, 0, __ATOMIC_RELEASE);
 	*offset = pc - module->bias;
 	return name[0] != '\0';
+}
+
+/* ---- functions ------------------------------------------------------------------------------- */
+
+/* The dynamic symbols of a module, in memory. */
+struct symbols {
+	uint64_t at, end, strings;
+};
+
+/* The loader has made addresses of most values here, but not in every file. */
+static uint64_t address_of(const struct pdn_module *module, uint64_t value)
+{
+	return value < module->begin ? value + module->bias : value;
+}
+
+static void read_dynamic(const struct pdn_module *module, uint64_t at, struct symbols *symbols)
+{
+	Elf64_Dyn entry;
+
+	for (; pdn_safe_read(&entry, at, sizeof(entry)) && entry.d_tag != DT_NULL;
+	     at += sizeof(entry))
+		if (entry.d_tag == DT_SYMTAB)
+			symbols->at = address_of(module, entry.d_un.d_ptr);
+		else if (entry.d_tag == DT_STRTAB)
+			symbols->strings = address_of(module, entry.d_un.d_ptr);
+	/* No header has their number: linkers put the strings behind them. */
+	symbols->end = symbols->strings;
+}
+
+static void find_symbols(const struct pdn_module *module, struct symbols *symbols)
+{
+	Elf64_Ehdr header;
+	Elf64_Phdr part;
+
+	if (!pdn_safe_read(&header, module->begin, sizeof(header)))
+		return;
+	for (unsigned i = 0; i < header.e_phnum && i < 64; i++)
+		if (pdn_safe_read(&part, module->begin + header.e_phoff + i * sizeof(part),
+				  sizeof(part)) &&
+		    part.p_type == PT_DYNAMIC)
+			read_dynamic(module, module->bias + part.p_vaddr, symbols);
+}
+
+/* The exported function that contains an address in the file. */
+static bool find_function(const struct symbols *symbols, uint64_t address, Elf64_Sym *found)
+{
+	Elf64_Sym some[32];
+	uint64_t left = symbols->at && symbols->at < symbols->end
+				? (symbols->end - symbols->at) / sizeof(*some)
+				: 0;
+
+	for (uint64_t at = symbols->at, n; left; left -= n, at += n * sizeof(*some)) {
+		n = left < 32 ? left : 32;
+		if (!pdn_safe_read(some, at, n * sizeof(*some)))
+			return false;
+		for (uint64_t i = 0; i < n; i++)
+			if (ELF64_ST_TYPE(some[i].st_info) == STT_FUNC && some[i].st_shndx &&
+			    address - some[i].st_value < some[i].st_size) {
+				*found = some[i];
+				return true;
+			}
+	}
+	return false;
+}
+
+bool pdn_module_text(uint64_t pc, char *text, size_t capacity)
+{
+	const struct pdn_module *module;
+	struct symbols symbols = {0};
+	char file[64], function[65] = "";
+	Elf64_Sym symbol;
+	uint64_t offset;
+
+	text[0] = '\0';
+	if (!pc || !pdn_module_name(pc, file, sizeof(file), &offset))
+		return false;
+	module = pdn_module_find(pc, pdn_stacks_generation());
+	if (module)
+		find_symbols(module, &symbols);
+	if (find_function(&symbols, offset - 1, &symbol) &&
+	    pdn_safe_read(function, symbols.strings + symbol.st_name, sizeof(function) - 1) &&
+	    strlen(function) < sizeof(function) - 1)
+		snprintf(text, capacity, "%s: %s+0x%llx", file, function,
+			 (unsigned long long)(offset - symbol.st_value));
+	else
+		snprintf(text, capacity, "%s+0x%llx", file, (unsigned long long)offset);
+	return true;
 }
 
 void pdn_modules_fork_child(void)

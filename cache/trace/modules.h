@@ -2,7 +2,7 @@
 /*
  * The file that a code address belongs to, from /proc/self/maps, read by bare system calls: the
  * loader's functions take its lock, which the calling thread, or one that waits for it, may hold.
- * For stack.c and misuse.c only.
+ * For stack.c, misuse.c and objects/end.c only.
  */
 #ifndef PDN_TRACE_MODULES_H
 #define PDN_TRACE_MODULES_H
@@ -33,6 +33,12 @@ const struct pdn_module *pdn_module_find(uint64_t pc, uint32_t generation);
  * messages. Slow. False: there is no such file, or it could not be found.
  */
 bool pdn_module_name(uint64_t pc, char *name, size_t capacity, uint64_t *offset);
+
+/*
+ * The same with the function, as far as the file exports it: "libx.so: begin+0x12", or
+ * "libx.so+0x1234". Slow. False: as above, and the text is empty.
+ */
+bool pdn_module_text(uint64_t pc, char *text, size_t capacity);
 
 /* In a forked child: all modules are new to its own trace. */
 void pdn_modules_fork_child(void);

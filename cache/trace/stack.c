@@ -467,9 +467,14 @@ uint32_t pdn_trace_caller(const void *caller)
 /* The first page of memory has no code, so these numbers are no addresses. */
 _Static_assert(STACKS <= 1 << 16, "programs are not loaded below mmap_min_addr");
 
+bool pdn_trace_is_address(uint64_t number_or_address)
+{
+	return number_or_address > STACKS;
+}
+
 uint32_t pdn_trace_origin(uint64_t number_or_address)
 {
-	if (number_or_address <= STACKS)
+	if (!pdn_trace_is_address(number_or_address))
 		return (uint32_t)number_or_address;
 	return stack_of_one(number_or_address);
 }

@@ -108,6 +108,7 @@ uint32_t pdn_trace_stack(bool few);
 
 /* For `origin`: of a stack's number, which is returned as it is, or of a return address. */
 uint32_t pdn_trace_origin(uint64_t number_or_address);
+bool pdn_trace_is_address(uint64_t number_or_address);
 
 /*
  * Writes why every hit is checked from now on, into this process's trace and those of its children,

@@ -112,7 +112,7 @@ static struct ibv_mr *register_part(pindown_region *region, const struct pindown
 		*error = mr ? 0 : errno ? errno : EIO;
 	} while (pdn_verbs_refuses_mapping(*error) && pdn_dmabuf_lend_other(region, &loan));
 	/* The kernel's registration holds the dma-buf, and a process has few descriptors. */
-	pdn_dmabuf_end_loan(region, &loan);
+	pdn_dmabuf_end_loan(region, &loan, mr);
 	return mr;
 }
 
@@ -148,16 +148,24 @@ static void *register_exact(pindown_region *region, const struct pdn_exact *exac
 	what.length = exact->length;
 	pdn_mr_fill(kept, &what);
 	kept->is_exact = true;
-	kept->maker = exact->maker;
-	kept->flags = exact->flags;
-	kept->iova = exact->iova;
+	/*
+	 * Relaxed: pdn_verbs_is_as_asked() may read them when the record is used again; its caller
+	 * then finds the object revoked.
+	 */
+	__atomic_store_n(&kept->maker, exact->maker, __ATOMIC_RELAXED);
+	__atomic_store_n(&kept->flags, exact->flags, __ATOMIC_RELAXED);
+	__atomic_store_n(&kept->iova, exact->iova, __ATOMIC_RELAXED);
 	return made;
 }
 
-/* So that the members of providers are zero in the next use of the record. */
+/*
+ * So that the members of providers are zero in the next use of the record. Relaxed: as in
+ * register_exact().
+ */
 static void free_kept(struct pdn_mr *kept)
 {
-	kept->maker = kept->flags = 0;
+	__atomic_store_n(&kept->maker, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&kept->flags, 0, __ATOMIC_RELAXED);
 	pdn_mr_free(kept);
 }
 
@@ -197,16 +205,16 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 	(void)arg;
 	if (!pdn_mr_is_gone(kept))
 		error = pdn_verbs_deregister_made(kept->maker, kept->real);
-	if (error)
-		pdn_log_once(&told, PDN_LOG_WARN,
-			     "a registration of GPU memory could not be deregistered: error %d",
-			     error);
 	if (error && pdn_maker_makes_umems(kept->maker)) {
-		pdn_umem_stick(kept);
+		error = pdn_umem_stick(kept);
 	} else {
 		pdn_mr_set_real(kept, NULL);
 		free_kept(kept);
 	}
+	if (error)
+		pdn_log_once(&told, PDN_LOG_WARN,
+			     "a registration of GPU memory could not be deregistered: error %d",
+			     error);
 	errno = saved;
 	return error;
 }

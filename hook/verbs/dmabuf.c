@@ -108,7 +108,7 @@ static void *make_by_address(pindown_region *region, const struct pdn_exact *exa
 	do
 		made = register_from(loan.fd, offset, exact, error);
 	while (pdn_verbs_refuses_mapping(*error) && pdn_dmabuf_lend_other(region, &loan));
-	pdn_dmabuf_end_loan(region, &loan);
+	pdn_dmabuf_end_loan(region, &loan, made);
 	return made;
 }
 
@@ -147,7 +147,7 @@ static void *make(pindown_region *region, const struct pdn_exact *exact, int *er
 	if (exact->part.flags || pdn_dmabuf_borrow_default(region, &fd) != PINDOWN_OK)
 		return make_from_own(exact, error);
 	made = register_from(fd, exact->part.addr - pindown_region_pin_base(region), exact, error);
-	pdn_dmabuf_return(region);
+	pdn_dmabuf_return(region, made);
 	return made;
 }
 

@@ -38,7 +38,8 @@ static struct pdn_registration changed(const struct pdn_mr *given, const struct 
 					.addr = given->verbs.mr.addr,
 					.length = given->verbs.mr.length,
 					.iova = given->iova,
-					.access = given->verbs.access};
+					.access = given->verbs.access,
+					.caller = change->caller};
 
 	if (change->flags & IBV_REREG_MR_CHANGE_PD)
 		what.pd = change->pd;
@@ -95,7 +96,7 @@ static struct pdn_mr *register_any(const struct pdn_registration *what)
 }
 
 /* The program keeps its pointer, which then points to the contents of `with`. Frees `with`. */
-static int replace(struct pdn_mr *given, struct pdn_mr *with)
+static int replace(struct pdn_mr *given, struct pdn_mr *with, const void *caller)
 {
 	pindown_object *object = given->object;
 	int error = given->real ? pdn_verbs_deregister_real(given->real) : 0;
@@ -105,12 +106,14 @@ static int replace(struct pdn_mr *given, struct pdn_mr *with)
 		errno = error;
 		return IBV_REREG_MR_ERR_CMD;
 	}
+	pdn_mr_unset_by(given);
 	pdn_mr_set_real(given, NULL);
 	pdn_mr_fill(given, &with->verbs.mr);
 	given->verbs.type = with->verbs.type;
 	given->verbs.access = with->verbs.access;
 	given->iova = with->iova;
 	pdn_mr_set_object(given, with->object);
+	pdn_mr_set_by(given, (uintptr_t)caller);
 	pdn_mr_set_real(given, with->real);
 	pdn_mr_free(with);
 	pindown_detach(object);
@@ -131,7 +134,7 @@ static int rereg_given(struct pdn_mr *given, const struct pdn_change *change)
 		return IBV_REREG_MR_ERR_CMD;
 	}
 	with = register_any(&what);
-	return with ? replace(given, with) : IBV_REREG_MR_ERR_CMD;
+	return with ? replace(given, with, change->caller) : IBV_REREG_MR_ERR_CMD;
 }
 
 /* ---- an ibv_mr of libibverbs' ---------------------------------------------------------------- */

@@ -10,7 +10,9 @@
  * own all the same: after a revocation it is a tombstone that can be deregistered.
  *
  * The card refuses to end a umem while an object uses it. Then the umem is stuck: it is ended when
- * the program deregisters a umem on the context, which it does after it has ended its objects.
+ * the program deregisters a umem on the context, which it does after it has ended its objects. Such
+ * a dereg that comes between the refusal and the note of it is counted, and the card is asked
+ * again.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -118,18 +120,14 @@ struct mlx5dv_devx_umem *pdn_verbs_register_umem(struct pdn_exact *exact)
 /* The process in which a umem was ever stuck; 0: none. A child leaves its parent's alone. */
 static pid_t stuck_in;
 
-/* Release pairs with the acquires in take() and pdn_umem_unstick(): the record is complete. */
-void pdn_umem_stick(struct pdn_mr *kept)
-{
-	__atomic_store_n(&kept->state, PDN_MR_STUCK, __ATOMIC_RELEASE);
-	__atomic_store_n(&stuck_in, getpid(), __ATOMIC_RELAXED);
-}
+/* How often the program has deregistered a umem since then. */
+static uint32_t looks;
 
 /* Of several threads that try at the same time, one takes the record. */
 static bool take(struct pdn_mr *mr, uint32_t state)
 {
 	/*
-	 * Acquire pairs with the release in pdn_umem_stick(), or for PDN_MR_GIVEN with the one in
+	 * Acquire pairs with the store in pdn_umem_stick(), or for PDN_MR_GIVEN with the release in
 	 * pdn_mr_new().
 	 */
 	return __atomic_compare_exchange_n(&mr->state, &state, PDN_MR_FREE, false, __ATOMIC_ACQUIRE,
@@ -156,31 +154,49 @@ int pdn_umem_deregister(struct pdn_mr *mr)
 	return 0;
 }
 
-static void unstick(struct pdn_mr *kept)
+/*
+ * The thread that ends the last object of a umem calls pdn_umem_unstick() afterwards. If the card
+ * refuses here, the object ends later, and the kernel, which orders the two calls, lets that thread
+ * see stuck_in. It then counts, and looks at the state; this one stores the state, and looks at the
+ * count. All four are sequentially consistent: one of the two sees the other's store.
+ */
+int pdn_umem_stick(struct pdn_mr *kept)
 {
-	int saved = errno;
+	uint32_t before;
+	int error;
 
-	if (pdn_mr_is_gone(kept) || pdn_verbs_deregister_made(kept->maker, kept->real) == 0) {
-		pdn_mr_set_real(kept, NULL);
-		free_given(kept);
-	} else {
-		pdn_umem_stick(kept);
-	}
-	errno = saved;
+	__atomic_store_n(&stuck_in, getpid(), __ATOMIC_RELAXED);
+	do {
+		before = __atomic_load_n(&looks, __ATOMIC_SEQ_CST);
+		error = pdn_mr_is_gone(kept) ? 0
+					     : pdn_verbs_deregister_made(kept->maker, kept->real);
+		if (!error) {
+			pdn_mr_set_real(kept, NULL);
+			free_given(kept);
+			return 0;
+		}
+		/* Pairs with the acquires in take() and is_of() too: the record is complete. */
+		__atomic_store_n(&kept->state, PDN_MR_STUCK, __ATOMIC_SEQ_CST);
+	} while (__atomic_load_n(&looks, __ATOMIC_SEQ_CST) != before && take(kept, PDN_MR_STUCK));
+	return error;
 }
 
 void pdn_umem_unstick(struct ibv_context *context)
 {
-	/* Relaxed: the thread that has ended the objects sees them stuck now or the next time. */
+	int saved = errno;
+
+	/* Relaxed: see pdn_umem_stick(). */
 	if (__atomic_load_n(&stuck_in, __ATOMIC_RELAXED) == 0 ||
 	    __atomic_load_n(&stuck_in, __ATOMIC_RELAXED) != getpid())
 		return;
+	__atomic_fetch_add(&looks, 1, __ATOMIC_SEQ_CST);
 	for (uint32_t n = 1; pdn_mr_at(n); n++) {
 		struct pdn_mr *mr = pdn_mr_at(n);
 
-		/* Acquire pairs as in take(): the context is there. */
-		if (__atomic_load_n(&mr->state, __ATOMIC_ACQUIRE) == PDN_MR_STUCK &&
+		/* As an acquire it pairs as in take(): the context is there. */
+		if (__atomic_load_n(&mr->state, __ATOMIC_SEQ_CST) == PDN_MR_STUCK &&
 		    mr->verbs.mr.context == context && take(mr, PDN_MR_STUCK))
-			unstick(mr);
+			pdn_umem_stick(mr);
 	}
+	errno = saved;
 }

@@ -167,13 +167,28 @@ static inline void pdn_mr_set_by(struct pdn_mr *mr, uint64_t by)
 	__atomic_store_n(&mr->next_or_by, PDN_MR_BY | by, __ATOMIC_RELEASE);
 }
 
+/*
+ * Before the members of a GIVEN one change to another registration: nothing names it meanwhile. The
+ * fence pairs with the acquires in name_holder(): a thread that loads one of the new members finds
+ * this, or the new code.
+ */
+static inline void pdn_mr_unset_by(struct pdn_mr *mr)
+{
+	__atomic_store_n(&mr->next_or_by, 0, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
 /* Relaxed: see pdn_mr_set_by(). */
 static inline void pdn_mr_set_object(struct pdn_mr *mr, pindown_object *object)
 {
 	__atomic_store_n(&mr->object, object, __ATOMIC_RELAXED);
 }
 
-/* Relaxed: as pdn_mr_set_by() says, other threads may read the range of any record. */
+/*
+ * Relaxed: as pdn_mr_set_by() says, other threads may read the range of any record, and in fill() a
+ * thread reads the keys of a CACHED one that is revoked, and used again, meanwhile. It looks
+ * afterwards whether that has happened.
+ */
 static inline __attribute__((always_inline)) void pdn_mr_fill(struct pdn_mr *mr,
 							      const struct ibv_mr *from)
 {
@@ -181,9 +196,9 @@ static inline __attribute__((always_inline)) void pdn_mr_fill(struct pdn_mr *mr,
 	mr->verbs.mr.pd = from->pd;
 	__atomic_store_n(&mr->verbs.mr.addr, from->addr, __ATOMIC_RELAXED);
 	__atomic_store_n(&mr->verbs.mr.length, from->length, __ATOMIC_RELAXED);
-	mr->verbs.mr.handle = from->handle;
-	mr->verbs.mr.lkey = from->lkey;
-	mr->verbs.mr.rkey = from->rkey;
+	__atomic_store_n(&mr->verbs.mr.handle, from->handle, __ATOMIC_RELAXED);
+	__atomic_store_n(&mr->verbs.mr.lkey, from->lkey, __ATOMIC_RELAXED);
+	__atomic_store_n(&mr->verbs.mr.rkey, from->rkey, __ATOMIC_RELAXED);
 }
 
 /* For walking all that were ever used; NULL: there is none with this number. */
@@ -277,8 +292,11 @@ struct mlx5dv_devx_umem *pdn_umem_make(int fd, uint64_t offset, const struct pdn
 struct ibv_mr pdn_umem_as_mr(const struct mlx5dv_devx_umem *umem, const struct pdn_exact *exact);
 /* mlx5dv_devx_umem_dereg of one that we made; the answer of the call. */
 int pdn_umem_deregister(struct pdn_mr *mr);
-/* The card still needs this cached umem. */
-void pdn_umem_stick(struct pdn_mr *kept);
+/*
+ * The card has refused to end this cached umem, which it still needs: try again, or end it later.
+ * 0: it has ended, and its record is free. May change errno.
+ */
+int pdn_umem_stick(struct pdn_mr *kept);
 /* Deregisters the umems on the device that the card needed until now. */
 void pdn_umem_unstick(struct ibv_context *context);
 
@@ -302,6 +320,7 @@ struct pdn_change {
 	size_t length;
 	int access;
 	pdn_ibv_rereg_mr_function *real; /* NULL: there is none */
+	const void *caller;		 /* of the verb: from now on it has registered */
 };
 
 /* The answer of ibv_rereg_mr, for any memory region. Keeps errno when that is 0. */

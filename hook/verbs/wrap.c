@@ -556,17 +556,25 @@ static RARE int caught_mlx5dv_devx_umem_dereg(enum road road, struct mlx5dv_devx
 
 /* ---- changing and ending them ---------------------------------------------------------------- */
 
-static RARE int caught_ibv_rereg_mr(enum road road, struct ibv_mr *mr, int flags, struct ibv_pd *pd,
-				    void *addr, size_t length, int access)
+static RARE int change_region(struct ibv_mr *mr, const struct pdn_change *change)
 {
-	struct pdn_change change = {flags, pd, addr, length, access, REAL(ibv_rereg_mr)};
 	uint64_t begun = begin_trace();
-	int result = pdn_verbs_rereg(mr, &change);
+	int result = pdn_verbs_rereg(mr, change);
 
-	if (PDN_UNLIKELY(begun))
-		trace(PDN_VERB_ibv_rereg_mr, (uintptr_t)addr, length, result ? errno : 0, begun,
-		      (uint64_t)flags);
+	if (begun) {
+		note_stack(!result && pdn_mr_is_ours(mr) ? (struct pdn_mr *)mr : NULL);
+		trace(PDN_VERB_ibv_rereg_mr, (uintptr_t)change->addr, change->length,
+		      result ? errno : 0, begun, (uint64_t)change->flags);
+	}
 	return result;
+}
+
+IN_WRAPPER int caught_ibv_rereg_mr(enum road road, struct ibv_mr *mr, int flags, struct ibv_pd *pd,
+				   void *addr, size_t length, int access)
+{
+	struct pdn_change change = {flags, pd, addr, length, access, REAL(ibv_rereg_mr), CALLER};
+
+	return change_region(mr, &change);
 }
 
 static inline int caught_ibv_dereg_mr(enum road road, struct ibv_mr *mr)

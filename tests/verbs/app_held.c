@@ -4,6 +4,7 @@
  * the argument "ordered" it frees in stream order: one buffer is deregistered before its memory is
  * handed out again, one after that. With the argument "dmabuf", "mlx5" or "ex" it registers by
  * dma-bufs that it exports itself, with the call of that name, and with "umem" it registers umems.
+ * With "rereg" it registers other memory, and changes the registrations with ibv_rereg_mr.
  * It is linked with the simulated driver and the recording libraries.
  */
 #include <stdio.h>
@@ -37,11 +38,28 @@ static void *reg_dmabuf(struct ibv_pd *pd, CUdeviceptr p, int fd)
 			  : ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, IBV_ACCESS_LOCAL_WRITE);
 }
 
+static __attribute__((noinline)) struct ibv_mr *move(struct ibv_mr *mr, CUdeviceptr to)
+{
+	int failed = ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (void *)to, 4096, 0);
+
+	return failed ? NULL : mr;
+}
+
+static struct ibv_mr *reg_elsewhere_and_move(struct ibv_pd *pd, CUdeviceptr to)
+{
+	CUdeviceptr first = 0;
+
+	cuMemAlloc_v2(&first, BYTES);
+	return move(ibv_reg_mr(pd, (void *)first, 4096, IBV_ACCESS_LOCAL_WRITE), to);
+}
+
 static void *reg(struct ibv_pd *pd, CUdeviceptr p)
 {
 	void *made;
 	int fd;
 
+	if (is("rereg"))
+		return reg_elsewhere_and_move(pd, p);
 	if (is("umem"))
 		return mlx5dv_devx_umem_reg(pd->context, (void *)p, 4096, IBV_ACCESS_LOCAL_WRITE);
 	if (is(""))
@@ -53,7 +71,9 @@ static void *reg(struct ibv_pd *pd, CUdeviceptr p)
 	return made;
 }
 
-static void *register_and_free(struct ibv_pd *pd)
+/* Exported, so that a line can name it. */
+__attribute__((noinline, visibility("default"))) void *register_and_free(struct ibv_pd *pd);
+void *register_and_free(struct ibv_pd *pd)
 {
 	CUdeviceptr p = 0;
 	void *made;

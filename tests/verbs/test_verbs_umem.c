@@ -333,17 +333,66 @@ START_TEST(a_umem_that_the_card_still_needs)
 	ck_assert(recorder_umem_use(id, true));
 	dereg(umem);
 	gpu_free(p);
-	ck_assert_uint_eq(ends(), 1);
+	ck_assert_uint_eq(ends(), 2); /* it is asked twice: see the next test */
 	ck_assert_uint_eq(recorder_open_umems(), 2);
 	dereg(reg(q, 8192)); /* the card refuses again */
-	ck_assert_uint_eq(ends(), 2);
+	ck_assert_uint_eq(ends(), 3);
 	ck_assert_uint_eq(recorder_open_umems(), 3);
 	ck_assert(recorder_umem_use(id, false));
 	dereg(other);
-	ck_assert_uint_eq(ends(), 3);
+	ck_assert_uint_eq(ends(), 4);
 	ck_assert_uint_eq(recorder_open_umems(), 2);
 	dereg(reg(q, 4096));
+	ck_assert_uint_eq(ends(), 4);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+END_TEST
+
+/* The object ends just after the refusal: no later dereg is needed. */
+START_TEST(a_umem_that_the_card_needs_for_a_moment)
+{
+	begin_with_export();
+	close(fd);
+	dereg(reg(p, 8192));
+	recorder_fail(RECORDER_UMEM_DEREG, 1, EBUSY);
+	gpu_free(p);
+	ck_assert_uint_eq(ends(), 2);
+	ck_assert_uint_eq(recorder_open_umems(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+END_TEST
+
+static CUdeviceptr elsewhere;
+static unsigned asked;
+static uint32_t needed;
+
+/* In another thread's place: after the second refusal, and before the umem counts as stuck. */
+static void end_the_object(void *arg)
+{
+	(void)arg;
+	if (++asked != 2)
+		return;
+	ck_assert(recorder_umem_use(needed, false));
+	recorder_fail(RECORDER_UMEM_DEREG, 0, 0);
+	dereg(reg(elsewhere, 4096));
+}
+
+START_TEST(a_dereg_while_the_card_refuses)
+{
+	struct mlx5dv_devx_umem *umem;
+
+	begin_with_export();
+	close(fd);
+	elsewhere = gpu_alloc(MIB(2));
+	umem = reg(p, 8192);
+	needed = umem->umem_id;
+	ck_assert(recorder_umem_use(needed, true));
+	dereg(umem);
+	recorder_fail(RECORDER_UMEM_DEREG, 2, EBUSY);
+	recorder_meanwhile(RECORDER_UMEM_DEREG, end_the_object, NULL);
+	gpu_free(p);
 	ck_assert_uint_eq(ends(), 3);
+	ck_assert_uint_eq(recorder_open_umems(), 1); /* the one elsewhere */
 	ck_assert_uint_eq(sim_kept_bytes(0), 0);
 }
 END_TEST
@@ -357,13 +406,13 @@ START_TEST(a_device_that_ends_with_a_stuck_umem)
 	ck_assert(recorder_umem_use(umem->umem_id, true));
 	dereg(umem);
 	gpu_free(p);
-	ck_assert_uint_eq(ends(), 1);
+	ck_assert_uint_eq(ends(), 2);
 	ck_assert_int_eq(ibv_close_device(device), 0);
 	ck_assert_uint_eq(recorder_open_umems(), 0);
 	device = open_device(0); /* at the same address */
 	p = gpu_alloc(MIB(4));
 	dereg(reg(p, 8192));
-	ck_assert_uint_eq(ends(), 1);
+	ck_assert_uint_eq(ends(), 2);
 }
 END_TEST
 
@@ -497,9 +546,9 @@ START_TEST(a_child_leaves_its_parents_umems_alone)
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
 	ck_assert_int_eq(status, 0);
 	ck_assert_uint_eq(recorder_open_umems(), 2);
-	ck_assert_uint_eq(ends(), 1);
+	ck_assert_uint_eq(ends(), 2);
 	dereg(umem);
-	ck_assert_uint_eq(ends(), 2); /* of the stuck one, which the card still needs */
+	ck_assert_uint_eq(ends(), 3); /* of the stuck one, which the card still needs */
 }
 END_TEST
 
@@ -555,6 +604,8 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, deregistered_twice);
 	tcase_add_test(tc, records_are_used_again);
 	tcase_add_test(tc, a_umem_that_the_card_still_needs);
+	tcase_add_test(tc, a_umem_that_the_card_needs_for_a_moment);
+	tcase_add_test(tc, a_dereg_while_the_card_refuses);
 	tcase_add_test(tc, a_device_that_ends_with_a_stuck_umem);
 	tc = verbs_case(suite, "left to libmlx5");
 	tcase_add_test(tc, host_memory_is_libmlx5s_own);

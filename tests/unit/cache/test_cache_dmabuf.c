@@ -7,12 +7,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/descriptors.h"
 #include "cache/backend/backend.h"
+#include "cache/foreign_dmabufs.h"
 #include "cache/region_dmabuf.h"
 
 static int dmabuf_of(pindown_region *region, uint64_t addr, uint64_t *offset)
@@ -290,9 +292,9 @@ START_TEST(the_last_of_its_users_closes_it)
 
 		ck_assert_int_eq(borrow(region), fd);
 		ck_assert_uint_eq(pdn_dmabufs_open(), 1);
-		pdn_dmabuf_return(region);
+		pdn_dmabuf_return(region, true);
 		ck_assert_int_ne(fcntl(fd, F_GETFD), -1);
-		pdn_dmabuf_return(region);
+		pdn_dmabuf_return(region, true);
 		ck_assert_int_eq(fcntl(fd, F_GETFD), -1);
 		ck_assert_uint_eq(pdn_dmabufs_open(), 0);
 		ck_assert_uint_eq(fake_open_exports(), 0);
@@ -301,13 +303,13 @@ START_TEST(the_last_of_its_users_closes_it)
 	/* A caller that was given the descriptor without a time limit keeps it... */
 	int fd = dmabuf_of(region, BASE, &offset);
 	ck_assert_int_eq(borrow(region), fd);
-	pdn_dmabuf_return(region);
+	pdn_dmabuf_return(region, true);
 	ck_assert_int_ne(fcntl(fd, F_GETFD), -1);
 	/* ...and can't close it while another caller uses it. */
 	ck_assert_int_eq(borrow(region), fd);
 	pindown_region_close_dmabuf(region);
 	ck_assert_int_ne(fcntl(fd, F_GETFD), -1);
-	pdn_dmabuf_return(region);
+	pdn_dmabuf_return(region, true);
 	ck_assert_int_eq(fcntl(fd, F_GETFD), -1);
 	pindown_put(region);
 	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
@@ -327,7 +329,7 @@ START_TEST(a_borrowed_one_that_can_not_be_opened)
 	ck_assert_int_eq(pdn_dmabuf_borrow(region, &fd), PINDOWN_ERR_DRIVER);
 	ck_assert_int_eq(fd, 77);
 	borrow(region);
-	pdn_dmabuf_return(region);
+	pdn_dmabuf_return(region, true);
 	ck_assert_uint_eq(fake_open_exports(), 0);
 	pindown_put(region);
 }
@@ -348,10 +350,92 @@ START_TEST(idle_regions_make_room_for_a_descriptor)
 	ck_assert_uint_eq(stats().evictions, 1);
 	ck_assert(!is_cached(BASE + MIB(2), 1));
 	ck_assert_int_eq(pindown_region_is_live(other), 1);
-	pdn_dmabuf_return(held);
+	pdn_dmabuf_return(held, true);
 	give_descriptors_back();
 	pindown_put(held);
 	pindown_put(other);
+}
+END_TEST
+
+/* A registration was made from it, for which it stays open. */
+static pindown_region *keep_one(uint64_t addr)
+{
+	fake_alloc(addr, MIB(2), FAKE_LINEAR);
+	pindown_region *region = must_get(addr, 1);
+
+	borrow(region);
+	pdn_dmabuf_return(region, true);
+	ck_assert_uint_eq(pdn_dmabufs_open(), 1);
+	return region;
+}
+
+START_TEST(a_failed_registration_has_saved_no_export)
+{
+	pindown_region *region = keep_one(BASE);
+
+	ck_assert_uint_eq(stats().exports_saved, 0);
+	for (int i = 0; i < 3; i++) {
+		borrow(region);
+		pdn_dmabuf_return(region, false);
+	}
+	ck_assert_uint_eq(stats().exports_saved, 0);
+	borrow(region);
+	pdn_dmabuf_return(region, true);
+	ck_assert_uint_eq(stats().exports_saved, 1);
+	pindown_put(region);
+}
+END_TEST
+
+/* The first one may fail too: then the next one saves nothing. */
+START_TEST(the_first_registration_fails)
+{
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	pindown_region *region = must_get(BASE, 1);
+
+	for (int i = 0; i < 2; i++) {
+		borrow(region);
+		pdn_dmabuf_return(region, i == 1);
+	}
+	ck_assert_uint_eq(stats().exports_saved, 0);
+	pindown_put(region);
+}
+END_TEST
+
+/* No other registration is made of memory that has ended. */
+START_TEST(one_of_ended_memory_gives_way_too)
+{
+	pindown_region *region = keep_one(BASE);
+
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+	ck_assert_uint_eq(pdn_dmabufs_open(), 1);
+	ck_assert(pdn_dmabuf_close_kept());
+	ck_assert_uint_eq(pdn_dmabufs_open(), 0);
+	pindown_put(region);
+	ck_assert_uint_eq(pdn_dmabufs_open(), 0);
+}
+END_TEST
+
+/* pindown itself needs a descriptor of the program's dma-buf for a moment, and there is none. */
+START_TEST(a_kept_one_gives_way_to_a_duplicate)
+{
+	struct pdn_exported part;
+	int fd = memfd_create("dmabuf", MFD_CLOEXEC), own;
+
+	allow_descriptors(400);
+	pindown_region *region = keep_one(BASE);
+
+	fake_alloc(BASE + MIB(4), MIB(2), FAKE_LINEAR);
+	pdn_exported(BASE + MIB(4), MIB(2), 0, fd, pdn_export_begins(BASE + MIB(4), MIB(2)), NULL);
+	ck_assert(pdn_export_find(fd, 0, MIB(2), &part));
+	take_descriptors_but(0);
+	own = pdn_export_open(fd, 0, MIB(2), &part);
+	ck_assert_int_ge(own, 0);
+	pdn_export_close(own);
+	ck_assert_uint_eq(pdn_dmabufs_open(), 0);
+	ck_assert_uint_eq(stats().evictions, 0);
+	give_descriptors_back();
+	close(fd);
+	pindown_put(region);
 }
 END_TEST
 
@@ -380,7 +464,7 @@ START_TEST(without_descriptors_one_line_says_so)
 	ck_assert_uint_eq(lines_of(text), 1);
 	ck_assert_ptr_nonnull(strstr(text, "no file descriptor is left for a dma-buf"));
 	borrow(region_of_mine);
-	pdn_dmabuf_return(region_of_mine);
+	pdn_dmabuf_return(region_of_mine, true);
 	pindown_put(region_of_mine);
 }
 END_TEST
@@ -498,6 +582,10 @@ int main(void)
 	tcase_add_test(tc, the_last_of_its_users_closes_it);
 	tcase_add_test(tc, a_borrowed_one_that_can_not_be_opened);
 	tcase_add_test(tc, idle_regions_make_room_for_a_descriptor);
+	tcase_add_test(tc, a_failed_registration_has_saved_no_export);
+	tcase_add_test(tc, the_first_registration_fails);
+	tcase_add_test(tc, one_of_ended_memory_gives_way_too);
+	tcase_add_test(tc, a_kept_one_gives_way_to_a_duplicate);
 	tcase_add_test(tc, without_descriptors_one_line_says_so);
 	tcase_add_test(tc, two_threads_export_again_once);
 	tcase_add_test(tc, a_new_export_loses_against_a_free);

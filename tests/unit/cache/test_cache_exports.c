@@ -4,13 +4,16 @@
  * each export; the memory is the scripted driver's.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -539,6 +542,58 @@ static unsigned open_descriptors(void)
 	return count;
 }
 
+/* ---- a move during a search ---- */
+
+static int to_move = -1, moved = -1;
+static long (*real_syscall)(long, ...);
+
+static __attribute__((constructor)) void find_real_syscall(void)
+{
+	*(void **)&real_syscall = dlsym(RTLD_NEXT, "syscall");
+}
+
+/*
+ * In the place of the C library's, also for the cache: as another thread may do it, a descriptor
+ * moves to a lower number while the numbers that were listed are looked at.
+ */
+long syscall(long number, ...)
+{
+	long at[6], result;
+	va_list arguments;
+
+	va_start(arguments, number);
+	for (unsigned i = 0; i < 6; i++)
+		at[i] = va_arg(arguments, long);
+	va_end(arguments);
+	result = real_syscall(number, at[0], at[1], at[2], at[3], at[4], at[5]);
+	if (number == SYS_getdents64 && result > 0 && to_move >= 0) {
+		moved = dup(to_move);
+		close(to_move);
+		to_move = -1;
+	}
+	return result;
+}
+
+START_TEST(one_that_moves_during_a_search)
+{
+	int first = export_new(BASE + SIZE);
+
+	to_move = fcntl(first, F_DUPFD_CLOEXEC, 100);
+	ck_assert_int_ge(to_move, 100);
+	close(first);
+	close(export_new(BASE));
+	for (unsigned i = 0; i < 3000; i++) {
+		int fd = a_file();
+
+		export_as(fd, BASE, SIZE);
+		close(fd);
+	}
+	ck_assert_int_ge(moved, 0);
+	ck_assert_int_lt(moved, 100);
+	assert_stands_for(moved, BASE + SIZE, BASE + SIZE);
+}
+END_TEST
+
 /* A program that closes each after its import: the open ones and the imported ones stay. */
 START_TEST(closed_ones_are_forgotten_as_their_number_grows)
 {
@@ -815,6 +870,7 @@ int main(void)
 	tcase_add_test(tc, little_room);
 	tcase_add_test(tc, ten_thousand);
 	tcase_add_test(tc, closed_ones_are_forgotten_as_their_number_grows);
+	tcase_add_test(tc, one_that_moves_during_a_search);
 	tcase_add_test(tc, the_end_of_memory_finds_all_of_it_and_nothing_else);
 	tcase_add_test(tc, one_that_reaches_over_many_others);
 	tc = cache_case(suite, "the end");

@@ -84,7 +84,7 @@ START_TEST(fork_while_another_thread_opens_a_descriptor)
 			worker_join(&forker);
 			reap(forked);
 		}
-		pdn_dmabuf_return(region);
+		pdn_dmabuf_return(region, true);
 		ck_assert_uint_eq(fake_open_exports(), 0);
 	}
 	pindown_put(region);

@@ -105,7 +105,7 @@ static char lent_to(pindown_region *region, const char *card)
 	ck_assert_int_eq(pdn_dmabuf_lend(region, card, &loan), PINDOWN_OK);
 	mapping = sim_dmabuf_is_pcie(loan.fd) ? 'p' : 'd';
 	ck_assert_int_eq(loan.pcie, mapping == 'p');
-	pdn_dmabuf_end_loan(region, &loan);
+	pdn_dmabuf_end_loan(region, &loan, true);
 	return mapping;
 }
 
@@ -176,10 +176,10 @@ START_TEST(both_kinds_at_once)
 	ck_assert(sim_dmabuf_is_pcie(near_loan.fd));
 	ck_assert(!sim_dmabuf_is_pcie(far_loan.fd));
 	ck_assert_uint_eq(sim_open_exports(0), 2);
-	pdn_dmabuf_end_loan(region, &far_loan);
+	pdn_dmabuf_end_loan(region, &far_loan, true);
 	ck_assert_uint_eq(sim_open_exports(0), 1);
 	ck_assert(sim_dmabuf_is_pcie(near_loan.fd));
-	pdn_dmabuf_end_loan(region, &near_loan);
+	pdn_dmabuf_end_loan(region, &near_loan, true);
 	pindown_put(region);
 	OK(sim_free(p));
 	ck_assert_uint_eq(sim_open_exports(0), 0);
@@ -199,8 +199,8 @@ static void lend_both(void *region)
 	ck_assert_int_ge(own_loan.own.fd, 0);
 	gate_open(&lent);
 	gate_wait(&may_end);
-	pdn_dmabuf_end_loan(region, &own_loan);
-	pdn_dmabuf_end_loan(region, &near_loan);
+	pdn_dmabuf_end_loan(region, &own_loan, true);
+	pdn_dmabuf_end_loan(region, &near_loan, true);
 }
 
 /* A fork that waits no longer for the end of the loan: its child does not keep the memory. */
@@ -331,7 +331,7 @@ START_TEST(memory_that_only_the_default_exports)
 	int fd;
 	ck_assert_int_eq(pdn_dmabuf_borrow_default(region, &fd), PINDOWN_OK);
 	ck_assert(!sim_dmabuf_is_pcie(fd));
-	pdn_dmabuf_return(region);
+	pdn_dmabuf_return(region, true);
 	pindown_put(region);
 	sim_set_mappings(1, 1, 1);
 	ck_assert_int_eq(lent_new(near_card), 'p');
@@ -372,7 +372,7 @@ START_TEST(the_other_mapping_is_lent_once)
 	ck_assert_int_eq(pdn_dmabuf_lend_other(region, &loan), _i);
 	ck_assert_int_eq(sim_dmabuf_is_pcie(loan.fd), 0);
 	ck_assert(!pdn_dmabuf_lend_other(region, &loan));
-	pdn_dmabuf_end_loan(region, &loan);
+	pdn_dmabuf_end_loan(region, &loan, true);
 	pindown_put(region);
 	remove_machine();
 }

@@ -75,7 +75,7 @@ ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
 # What the rules install, without DESTDIR. Folders are removed if they are pindown's own.
 INSTALLED = $(BINDIR)/pindown $(LIBDIR)/$(SONAME) $(LIBDIR)/libpindown.so \
-	$(LIBDIR)/pkgconfig/pindown.pc $(INCLUDEDIR)/pindown.h \
+	$(LIBDIR)/pkgconfig/pindown.pc $(addprefix $(INCLUDEDIR)/,pindown.h pindown_dl.h) \
 	$(foreach page,$(notdir $(MAN)),$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(page)) \
 	$(BASHDIR)/pindown $(ZSHDIR)/_pindown $(PREFIX)/share/pindown/pindown-gdb.py
 INSTALLED_FOLDERS = $(PREFIX)/share/pindown
@@ -198,7 +198,7 @@ install: $(ALL) $(MAN)
 	install -m 755 $(B)/pindown $(DESTDIR)$(BINDIR)/pindown
 	install -m 755 $(B)/libpindown.so $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libpindown.so
-	install -m 644 cache/pindown.h $(DESTDIR)$(INCLUDEDIR)/pindown.h
+	install -m 644 cache/pindown.h cache/pindown_dl.h $(DESTDIR)$(INCLUDEDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|' \
 		-e "s|@VERSION@|$$(sed -n 's/^#define PINDOWN_VERSION_M[AJINOR]* //p' \
 			cache/pindown.h | paste -sd.)|" \

@@ -44,7 +44,7 @@ PDN_EXPORT const char *pindown_strerror(int result)
 		return "no pin space is left, or none within the budget, and unpinning what is "
 		       "idle is not enough";
 	case PINDOWN_ERR_BUSY:
-		return "the memory is being freed by another call";
+		return "this thread is freeing the memory, or making or destroying the object";
 	case PINDOWN_ERR_NO_BACKEND:
 		return "there is no way to pin memory of this device";
 	case PINDOWN_ERR_DRIVER:
@@ -55,6 +55,13 @@ PDN_EXPORT const char *pindown_strerror(int result)
 		return "the backend in use has no dma-buf descriptors";
 	case PINDOWN_ERR_DEADLOCK:
 		return "another thread that may wait for this one does the same";
+	case PINDOWN_ERR_WOULD_WAIT:
+		return "another thread is freeing or pinning the memory, and the call was not to "
+		       "wait";
+	case PINDOWN_ERR_TIMED_OUT:
+		return "another thread has been at work on the memory for too long";
 	}
-	return "unknown result";
+	if (PINDOWN_CREATE_ERROR(result))
+		return "the consumer could not make its object; its error number is in the result";
+	return result > 0 ? "success" : "unknown result";
 }

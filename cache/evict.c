@@ -374,6 +374,7 @@ struct want {
 	uint64_t bytes, deadline;
 	bool idle_is_enough; /* found once; it is not asked again at each eviction */
 	bool short_of_descriptors;
+	bool would_wait;
 	struct pdn_victims victims;
 };
 
@@ -397,7 +398,10 @@ static bool make_some_room(struct want *want)
 	want->idle_is_enough = false;
 	if (!want->deadline)
 		want->deadline = pdn_race_deadline();
-	return others_may_give_way() && !want->flight->lost && pdn_wait_pending(want->deadline);
+	if (!others_may_give_way() || want->flight->lost)
+		return false;
+	want->would_wait = want->flight->nowait;
+	return !want->would_wait && pdn_wait_pending(want->deadline);
 }
 
 int pdn_evict_and_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
@@ -419,6 +423,8 @@ int pdn_evict_and_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
 	}
 	if (flight->reserved)
 		return PINDOWN_OK;
+	if (want.would_wait)
+		return PINDOWN_ERR_WOULD_WAIT;
 	if (want.short_of_descriptors)
 		pdn_dmabuf_tell_none_left();
 	return PINDOWN_ERR_NO_SPACE;
@@ -453,7 +459,9 @@ bool pdn_evict_for(struct pdn_pressure *pressure)
 		pressure->regions++;
 		pressure->bytes += pdn_details[victims.first].pin.length;
 	} else {
-		again = pdn_dying_any() && pdn_wait_pending(pdn_race_deadline());
+		again = pdn_dying_any();
+		pressure->would_wait = again && pressure->nowait;
+		again = again && !pressure->nowait && pdn_wait_pending(pdn_race_deadline());
 	}
 	pdn_unlock();
 	pdn_victims_dispatch(&victims);

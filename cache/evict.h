@@ -54,6 +54,8 @@ struct pdn_pressure {
 	int place;	  /* which regions may go: as in pdn_evict_one() */
 	uint64_t wanted;  /* bytes of that device; 0: the shortage is not one of bytes */
 	bool is_hopeless; /* it would be refused if all idle regions went: then none goes */
+	bool nowait;	  /* no waiting for other threads: */
+	bool would_wait;  /* out: it is given up for that */
 	uint32_t regions;
 	uint64_t bytes;
 };

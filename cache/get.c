@@ -140,7 +140,7 @@ static bool is_good(struct pdn_thread *self, struct pindown_region *region, uint
 static int bad_arguments(uint64_t addr, size_t length, unsigned flags,
 			 struct pindown_region **region)
 {
-	return !region || length == 0 || addr + length < addr || flags & ~PINDOWN_GET_CACHED;
+	return !region || length == 0 || addr + length < addr || flags & ~PDN_GET_FLAGS;
 }
 
 /* Cold: mostly a pin, which takes a thousand times as long. */
@@ -177,7 +177,7 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 		pdn_unlock();
 		return PINDOWN_ERR_NOT_DEVICE;
 	}
-	return pdn_pin(addr, length, index_seq, out); /* lets go of the lock */
+	return pdn_pin(addr, length, flags, index_seq, out); /* lets go of the lock */
 }
 
 /*
@@ -234,7 +234,7 @@ PDN_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags,
 	uint32_t number, state;
 
 	/* length 0 becomes the largest number, which fits in no region */
-	if (unlikely(!self || !self->holds || !out || flags & ~PINDOWN_GET_CACHED ||
+	if (unlikely(!self || !self->holds || !out || flags & ~PDN_GET_FLAGS ||
 		     length - 1 >= ~0ull / 2))
 		return get_otherwise(addr, length, flags, out);
 	number = pdn_index_peek(addr);
@@ -320,6 +320,71 @@ PDN_EXPORT void pindown_put(struct pindown_region *region)
 	/* Putting a free record is a caller's bug; it is not detected. */
 	if (unlikely(__atomic_load_n(&pdn_briefs[number].state, __ATOMIC_SEQ_CST) > PDN_CHECKED))
 		put_slow(number);
+}
+
+/* ---- vectors ------------------------------------------------------------------------------ */
+
+/* By these names, calls from here are direct: programs may replace the exported ones. */
+extern __typeof__(pindown_get) get_one __attribute__((alias("pindown_get"), visibility("hidden")));
+extern __typeof__(pindown_put) put_one __attribute__((alias("pindown_put"), visibility("hidden")));
+
+/*
+ * Hold a region once more that this thread has just got. It needs no announcement: the first hold
+ * keeps the region from being unpinned. A state that is live still pairs with set_state() in
+ * invalidate.c: the free has not passed its barrier yet, and so not reached the driver.
+ */
+static inline bool hold_again(struct pdn_brief *brief, uint64_t addr, uint64_t length)
+{
+	struct pdn_thread *self = pdn_self_tls;
+
+	/* Length 0 wraps to the largest length, which fits in no region. */
+	if (length - 1 >= ~0ull / 2 || !has_pages(brief, addr, length) ||
+	    __atomic_load_n(&brief->state, __ATOMIC_SEQ_CST) != PDN_LIVE || !self || !self->holds ||
+	    pdn_thread_counts_down(self))
+		return false;
+	pdn_hold_own(self->holds, (uint32_t)(brief - pdn_briefs), 1);
+	pdn_touch(brief);
+	pdn_count(&self->counters->hits);
+	return true;
+}
+
+PDN_EXPORT int pindown_getv(const struct pindown_range *ranges, size_t n, unsigned flags,
+			    struct pindown_region **regions, size_t *failed)
+{
+	struct pdn_brief none = {0}, *brief = &none; /* of the region before */
+	int result = PINDOWN_OK;
+	size_t i;
+
+	if (n && (!ranges || !regions)) {
+		result = PINDOWN_ERR_INVALID;
+		n = 0;
+	}
+	for (i = 0; i < n && result == PINDOWN_OK; i++) {
+		if (hold_again(brief, ranges[i].addr, ranges[i].length)) {
+			regions[i] = regions[i - 1];
+			continue;
+		}
+		result = get_one(ranges[i].addr, ranges[i].length, flags, &regions[i]);
+		if (result == PINDOWN_OK)
+			brief = pdn_brief_of(regions[i]);
+	}
+	if (result == PINDOWN_OK)
+		return result;
+	i -= n != 0; /* this one */
+	if (failed)
+		*failed = i;
+	for (size_t k = 0; k < n; k++) {
+		if (k < i)
+			put_one(regions[k]);
+		regions[k] = NULL;
+	}
+	return result;
+}
+
+PDN_EXPORT void pindown_putv(struct pindown_region *const *regions, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		put_one(regions[i]);
 }
 
 /* ---- accessors ---------------------------------------------------------------------------- */

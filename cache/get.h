@@ -10,6 +10,8 @@
 #include "cache/region_trace.h"
 #include "cache/trace/writer.h"
 
+#define PDN_GET_FLAGS (PINDOWN_GET_CACHED | PINDOWN_GET_NOWAIT)
+
 /*
  * A held region is no longer what the driver has at its address: the memory was freed without our
  * noticing. Takes over the caller's hold, which has to go first, or the region would look in use.

@@ -97,7 +97,7 @@ struct pdn_memory pdn_growth_whole(const struct pdn_allocation *what)
 	return whole;
 }
 
-/* Lock held. Is any of the memory pinned by windows? Then the whole was refused, or has room now. */
+/* Lock held. Is any of the memory pinned by windows? */
 static bool has_windows(const struct pdn_allocation *what)
 {
 	uint64_t at = what->memory.base;

@@ -389,7 +389,7 @@ struct pdn_memory pdn_memory_of(const struct pindown_region *region)
 				   .device = details->pin.device};
 }
 
-/* The windows of the allocation that holds scope->begin: the first region there or behind is one. */
+/* Of the allocation that holds scope->begin: the first region there or behind is its, or none. */
 static void collect_windows(const struct pdn_scope *scope, struct pdn_victims *victims,
 			    enum pindown_reason reason)
 {

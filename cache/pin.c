@@ -141,7 +141,9 @@ static int wait_for_free(struct attempt *a)
 
 	pdn_flight_end_unlocked(&a->flight);
 	PDN_POINT(PIN_WAITING, a->addr);
-	return pdn_guard_wait(&memory, deadline_of(a)) ? AGAIN : PINDOWN_ERR_BUSY;
+	if (a->flight.nowait)
+		return PINDOWN_ERR_WOULD_WAIT;
+	return pdn_guard_wait(&memory, deadline_of(a)) ? AGAIN : PINDOWN_ERR_TIMED_OUT;
 }
 
 /* Nothing has gone wrong but that the attempt reached too far. */
@@ -164,6 +166,8 @@ static int pin_retry(struct attempt *a)
 	pdn_flight_end(&a->flight);
 	pdn_account_lost_race();
 	pdn_unlock();
+	if (a->flight.nowait)
+		return PINDOWN_ERR_WOULD_WAIT;
 	return ++a->losses < MAX_LOSSES ? AGAIN : PINDOWN_ERR_BUSY;
 }
 
@@ -281,6 +285,7 @@ static void set_place(const struct attempt *a, const struct pdn_backend *backend
 {
 	bool of_device = a->driver_error == CUDA_ERROR_OUT_OF_MEMORY;
 
+	pressure->nowait = a->flight.nowait;
 	pressure->wanted = of_device ? a->pin.length : 0;
 	pressure->is_hopeless = false;
 	if (of_device)
@@ -315,7 +320,7 @@ static int pin_by(int (*pin)(struct pdn_pin *, void *, int *), struct attempt *a
 static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
 {
 	struct pdn_pressure pressure = {0};
-	bool may_ask = backend->pin_at_last != NULL;
+	bool may_ask = backend->pin_at_last && !a->flight.nowait;
 	int result;
 
 	for (;;) {
@@ -331,6 +336,8 @@ static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
 		if (pdn_evict_for(&pressure))
 			continue;
 		a->has_evicted = pressure.regions != 0;
+		if (pressure.would_wait)
+			return PINDOWN_ERR_WOULD_WAIT;
 		if (!may_ask)
 			return result;
 		may_ask = false;
@@ -682,9 +689,10 @@ static int wait_for_company(struct attempt *a)
 	PDN_POINT(PIN_DUPLICATE, a->addr);
 	pdn_lock();
 	pdn_flight_end(&a->flight);
-	pdn_wait_pending(pdn_deadline(1000000));
+	if (!a->flight.nowait)
+		pdn_wait_pending(pdn_deadline(1000000));
 	pdn_unlock();
-	return AGAIN;
+	return a->flight.nowait ? PINDOWN_ERR_WOULD_WAIT : AGAIN;
 }
 
 static int pin_attempt(struct attempt *a)
@@ -737,12 +745,13 @@ static void prepare_barriers(void)
  */
 static bool frees_memory(struct attempt *a)
 {
-	struct pdn_pressure pressure = {.place = -1};
+	struct pdn_pressure pressure = {.place = -1, .nowait = a->flight.nowait};
 
 	return a->memories++ < 4 && pdn_evict_for(&pressure);
 }
 
-int pdn_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_region **region)
+int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
+	    struct pindown_region **region)
 {
 	struct attempt a;
 	int result = AGAIN;
@@ -751,6 +760,7 @@ int pdn_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_r
 	a.length = length;
 	a.growth = (struct pdn_growth){.addr = addr, .length = length};
 	a.deadline = 0;
+	a.flight.nowait = flags & PINDOWN_GET_NOWAIT;
 	a.losses = a.refusals = a.memories = 0;
 	a.was_refused = false;
 	a.driver_error = 0;
@@ -771,7 +781,7 @@ int pdn_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_r
 		pdn_lock();
 	}
 	if (result == AGAIN)
-		result = PINDOWN_ERR_BUSY;
+		result = PINDOWN_ERR_TIMED_OUT;
 	if (result == PINDOWN_OK)
 		*region = a.region;
 	else

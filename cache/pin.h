@@ -9,9 +9,10 @@
 
 /*
  * Lock held, and let go. A miss: find the allocation, pin it, insert it, hold it. The index had
- * nothing here in its state index_seq; odd: that is not known.
+ * nothing here in its state index_seq; odd: that is not known. flags: PINDOWN_GET_NOWAIT counts.
  */
-int pdn_pin(uint64_t addr, uint64_t length, uint64_t index_seq, struct pindown_region **region);
+int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
+	    struct pindown_region **region);
 
 /* Lock held. The live region that holds [addr, addr + length), held for the caller; or NULL. */
 struct pindown_region *pdn_hold_locked(uint64_t addr, uint64_t length);

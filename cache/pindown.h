@@ -3,24 +3,29 @@
  * pindown.h - a registration cache (pin-down cache) for GPU memory.
  *
  * A region is one allocation of device memory that is pinned for a third-party device, rounded out
- * to 64 KiB. Where there is no space to pin all of an allocation, a region is a part of it. In a memory pool a region begins at the start of the pool's piece of memory that the
- * allocation was cut from, since the driver pins no less. pindown_get() finds or pins the region
- * that contains an address range, and holds it. pindown_put() drops the hold and leaves the region
- * pinned (lazy unpinning) until the memory is freed, until a budget needs its place, or until
- * pindown_flush().
+ * to 64 KiB. Where there is no space to pin all of an allocation, a region is a part of it. In a
+ * memory pool a region begins at the start of the pool's piece of memory that the allocation was
+ * cut from, since the driver pins no less. pindown_get() finds or pins the region that contains an
+ * address range, and holds it. pindown_put() drops the hold and leaves the region pinned (lazy
+ * unpinning) until the memory is freed, until a budget needs its place, or until pindown_flush().
  *
  * With libpindown.so preloaded, the cache is notified of each free before the driver carries it
  * out. Without the preload (a program that only links with -lpindown) every hit is checked by
  * buffer id instead, which costs a driver call; pindown_stats() says which of the two is in force.
  *
- * Thread safety: every function may be called from any thread at any time, also from a subscriber's
- * callback and from handlers of pthread_atfork(), but not from a signal handler. Every callback is
- * called without a lock held.
+ * Thread safety: every function may be called from any thread at any time, also from a callback and
+ * from handlers of pthread_atfork(), but not from a signal handler. Every callback is called
+ * without a lock held.
  *
- * A callback must return: no C++ exception and no longjmp() may leave it, and it must not end its
+ * A callback of a subscriber or a consumer may call every function, also those that end what it
+ * belongs to; it may free GPU memory, fork and throw exceptions that it catches itself. A call that
+ * could wait for this very callback does not: it returns PINDOWN_ERR_BUSY or PINDOWN_ERR_DEADLOCK.
+ * The callback must return: no C++ exception and no longjmp() may leave it, and it must not end its
  * thread with pthread_exit(). Otherwise the thread's operation stays half done. After
  * pthread_exit() a line says so and the memory stays pinned; pindown does not notice the other
- * two. Threads may be cancelled at any time: pindown disables cancellation while it pins, unpins or
+ * two. The visitors of pindown_each_region() and pindown_each_object() may do all of that.
+ *
+ * Threads may be cancelled at any time: pindown disables cancellation while it pins, unpins or
  * calls back, and a cancellation takes effect afterwards. A hit is no cancellation point.
  *
  * Sections (§) are those of NVIDIA's "Developing a Linux Kernel Module using GPUDirect RDMA".
@@ -36,15 +41,16 @@ extern "C" {
 #endif
 
 #define PINDOWN_VERSION_MAJOR 0
-#define PINDOWN_VERSION_MINOR 1
+#define PINDOWN_VERSION_MINOR 2
 #define PINDOWN_VERSION	      ((PINDOWN_VERSION_MAJOR << 16) | PINDOWN_VERSION_MINOR)
 
 /* GPU BAR space is mapped in pages of this size; a pin covers whole pages (§2.2). */
 #define PINDOWN_PAGE_SIZE 65536u
 
 /*
- * The result of a call: 0, or one of these negative numbers. pindown_strerror() has a sentence for
- * each. Every function that returns int returns one of them.
+ * Every function that returns int returns a negative number when it fails: one of these, or
+ * PINDOWN_CREATE_FAILED() of a number that a consumer has chosen. 0 and positive numbers are
+ * success: PINDOWN_OK, a count or an id. pindown_strerror() has a sentence for each.
  */
 enum pindown_result {
 	PINDOWN_OK = 0,
@@ -56,13 +62,22 @@ enum pindown_result {
 	PINDOWN_ERR_MANAGED = -6,  /* managed memory migrates and can't be pinned (§2.2, §4.1) */
 	PINDOWN_ERR_RANGE = -7,	   /* the range runs past the end of its allocation */
 	PINDOWN_ERR_NO_SPACE = -8, /* no pin space left, even after eviction; or above the budget */
-	PINDOWN_ERR_BUSY = -9,	   /* another call that has not ended is freeing the memory */
+	PINDOWN_ERR_BUSY = -9,	   /* this thread itself is freeing the memory, or at work on it */
 	PINDOWN_ERR_NO_BACKEND = -10, /* no way to pin on this device (no dma-buf support) */
 	PINDOWN_ERR_DRIVER = -11, /* the CUDA driver refused; pindown_driver_error() has its code */
-	PINDOWN_ERR_NO_MEMORY = -12, /* no host memory for the cache's own records */
-	PINDOWN_ERR_NO_DMABUF = -13, /* the backend in use has no dma-buf descriptors */
-	PINDOWN_ERR_DEADLOCK = -14,  /* another thread that may wait for this one is at work */
+	PINDOWN_ERR_NO_MEMORY = -12,  /* no host memory for the cache's own records */
+	PINDOWN_ERR_NO_DMABUF = -13,  /* the backend in use has no dma-buf descriptors */
+	PINDOWN_ERR_DEADLOCK = -14,   /* another thread that may wait for this one is at work */
+	PINDOWN_ERR_WOULD_WAIT = -15, /* PINDOWN_GET_NOWAIT: another thread is at work on it */
+	PINDOWN_ERR_TIMED_OUT = -16,  /* another thread was at work for longer than a call waits */
 };
+
+/*
+ * The result of an attach whose create callback has returned the positive number n; and that
+ * number of such a result, or 0 of any other result. Numbers above 2^30 count as 2^30.
+ */
+#define PINDOWN_CREATE_FAILED(n)     (-1000 - (n))
+#define PINDOWN_CREATE_ERROR(result) ((result) < -1000 ? -1000 - (result) : 0)
 
 /* A sentence in English for a result. Never NULL, not even for unknown numbers; never fails. */
 const char *pindown_strerror(int result);
@@ -84,7 +99,12 @@ typedef struct pindown_region pindown_region;
  * addr    a device address of this process
  * length  bytes, at least 1; the range must lie within one allocation (for memory that was mapped
  *         with cuMemMap: within adjacent mappings)
- * flags   0, or PINDOWN_GET_CACHED: do not pin; return a hit, or PINDOWN_ERR_NOT_DEVICE on a miss
+ * flags   0, or of these:
+ *         PINDOWN_GET_CACHED  do not pin; return a hit, or PINDOWN_ERR_NOT_DEVICE on a miss
+ *         PINDOWN_GET_NOWAIT  ask no other process for pin space, and do not wait for another
+ *         thread that frees, pins or unpins:
+ *         return PINDOWN_ERR_WOULD_WAIT. A pin in this thread may still be made. Only where that
+ *         replaces a region on which another thread is at work on an object, it waits for that
  * region  out: the region, held until pindown_put(). Unchanged on failure.
  *
  * A hit takes no lock and makes no system call. It calls the driver only for one hit in some 4096;
@@ -94,10 +114,12 @@ typedef struct pindown_region pindown_region;
  * of the allocation that contains the range, and that is the region: pindown_region_base() and
  * pindown_region_length() say how far it reaches. A get of a range that such a region has in part
  * returns a wider one in its place. PINDOWN_ERR_NO_SPACE says that the pages of the range itself
- * can't be pinned, even after eviction. A get that meets a free of the same memory in another thread waits for
- * that free to end (two seconds at most) and then asks the driver again.
+ * can't be pinned, even after eviction. A get that meets a free of the same memory in another
+ * thread waits for that free to end and then asks the driver again; after two seconds it returns
+ * PINDOWN_ERR_TIMED_OUT.
  */
 #define PINDOWN_GET_CACHED 1u
+#define PINDOWN_GET_NOWAIT 2u
 int pindown_get(uint64_t addr, size_t length, unsigned flags, pindown_region **region);
 
 /*
@@ -107,6 +129,22 @@ int pindown_get(uint64_t addr, size_t length, unsigned flags, pindown_region **r
  * a parent's region is ignored: the child holds no pin.
  */
 void pindown_put(pindown_region *region);
+
+/*
+ * Get n ranges, or none of them: regions[i] is the region of ranges[i], each to be put. Ranges may
+ * overlap and be equal. Ranges one after another in the same region cost less than gets of their
+ * own. On failure all elements of regions are NULL, and *failed is the index of the range that the
+ * result is of; failed may be NULL. n may be 0, and then the arrays are not looked at.
+ */
+struct pindown_range {
+	uint64_t addr;
+	size_t length;
+};
+int pindown_getv(const struct pindown_range *ranges, size_t n, unsigned flags,
+		 pindown_region **regions, size_t *failed);
+
+/* pindown_put() of each of them. */
+void pindown_putv(pindown_region *const *regions, size_t n);
 
 /*
  * Accessors, for a region that the caller holds. They never fail and never call the driver, except
@@ -185,7 +223,8 @@ typedef void (*pindown_callback)(const struct pindown_invalidation *what, void *
 /*
  * Subscribe returns a positive id, or a negative pindown_result (PINDOWN_ERR_NO_MEMORY: at most 64
  * subscribers). Unsubscribe returns after the last running callback has ended, unless it is called
- * from that callback.
+ * from that callback. PINDOWN_ERR_DEADLOCK: it was called in a callback, or while this thread frees
+ * memory, and the subscriber's has run in another thread for two seconds; it is called no more.
  */
 int pindown_subscribe(pindown_callback callback, void *arg);
 int pindown_unsubscribe(int id);
@@ -218,10 +257,29 @@ int pindown_unsubscribe(int id);
  */
 typedef struct pindown_object pindown_object;
 
-/* Names one of a consumer's objects on a region. All three words are compared. */
+/*
+ * Names one of a consumer's objects on a region. All three words are compared, unless the consumer
+ * says otherwise (`rights` and `flags` below).
+ */
 struct pindown_key {
 	uint64_t owner;	  /* for pindown_end_owner(): a protection domain, for example */
 	uint64_t word[2]; /* the rest: access flags, an offset; 0 if not needed */
+};
+
+/* A range as a word of a key, rounded out to pages of PINDOWN_PAGE_SIZE; and its parts again. */
+#define PINDOWN_KEY_RANGE(addr, length)                  \
+	((((uint64_t)(addr) >> 16 & 0xffffffff) << 32) | \
+	 ((((uint64_t)(addr) + (length)-1) >> 16) - ((uint64_t)(addr) >> 16) + 1))
+#define PINDOWN_KEY_RANGE_BASE(word)   ((uint64_t)(word) >> 32 << 16)
+#define PINDOWN_KEY_RANGE_LENGTH(word) (((uint64_t)(word)&0xffffffff) << 16)
+
+/* What an object is to be made for. Valid in the callback only. */
+struct pindown_object_request {
+	struct pindown_key key;
+	pindown_region *region; /* held meanwhile */
+	uint64_t addr;		/* what the caller has asked for; it lies in the region */
+	size_t length;
+	void *request; /* the caller's, as it was passed */
 };
 
 /* Why an object is destroyed. Valid in the callback only. */
@@ -237,18 +295,17 @@ struct pindown_consumer {
 	const char *name; /* at most 15 bytes count; for the trace and `pindown report` */
 
 	/*
-	 * Make the object of a key on a region, which is held meanwhile. Return 0 and store *data,
-	 * which may be NULL; or return a positive number of the consumer's own, an errno for
-	 * example, which becomes the result of the call that asked. `request` comes from that call.
-	 * Runs in the thread that asked. If the memory is freed meanwhile, that free waits for this
-	 * function to return (two seconds at most), and the object is destroyed again. A descriptor
-	 * that it gets from pindown_region_dmabuf() is valid until it returns. After it has
-	 * returned 0 the descriptor is closed, since an import holds the buffer without it; so many
-	 * registered regions do not use up the process's descriptors. A consumer that needs the
-	 * descriptor for longer duplicates it.
+	 * Make the object. Return 0 and store *data, which may be NULL; or a negative
+	 * pindown_result, which becomes the result of the call that asked; or a positive number of
+	 * the consumer's own, an errno for example, which that call returns as
+	 * PINDOWN_CREATE_FAILED(). Runs in the thread that asked. If the memory is freed meanwhile,
+	 * that free waits for this function to return (two seconds at most), and the object is
+	 * destroyed again. A descriptor that it gets from pindown_region_dmabuf() is valid until it
+	 * returns. After it has returned 0 the descriptor is closed, since an import holds the
+	 * buffer without it; so many registered regions do not use up the process's descriptors. A
+	 * consumer that needs the descriptor for longer duplicates it.
 	 */
-	int (*create)(pindown_region *region, const struct pindown_key *key, void *request,
-		      void **data, void *arg);
+	int (*create)(const struct pindown_object_request *what, void **data, void *arg);
 
 	/*
 	 * Destroy the object. Return 0, or a number that is recorded in the trace; the object is
@@ -258,6 +315,15 @@ struct pindown_consumer {
 	int (*destroy)(const struct pindown_object_end *what, void *arg);
 
 	void *arg; /* passed to both */
+
+	/*
+	 * Where there is no object of exactly the key, these let another one of the same owner
+	 * serve. It is found as fast as one of that key, or nearly. 0: no other object serves.
+	 */
+	uint64_t rights; /* these bits of word[0] are rights: an object may have more of them. Not
+			    for rights of a peer that is given the object's remote key */
+#define PINDOWN_CONSUMER_RANGES 1u /* word[1] is a PINDOWN_KEY_RANGE(): it may be wider */
+	uint64_t flags;
 };
 
 /*
@@ -270,7 +336,9 @@ int pindown_consumer_add(const struct pindown_consumer *consumer, size_t size);
  * Destroy all objects of a consumer, also held ones (with `in_use` set), and remove the consumer;
  * for a library that is unloaded. Returns 0 after the last running callback has ended, unless it is
  * called from that callback. pindown_detach() of its objects is harmless afterwards.
- * PINDOWN_ERR_INVALID: no such consumer.
+ * PINDOWN_ERR_INVALID: no such consumer. PINDOWN_ERR_DEADLOCK: this was called in a callback, or
+ * while this thread frees memory, and another thread has been in a callback of the consumer for two
+ * seconds, perhaps waiting for this one. The consumer then goes when that callback returns.
  */
 int pindown_consumer_remove(int consumer);
 
@@ -280,24 +348,27 @@ int pindown_consumer_remove(int consumer);
  *
  * consumer  from pindown_consumer_add()
  * addr, length, flags  as for pindown_get(). With PINDOWN_GET_CACHED nothing is pinned or made, and
- *           PINDOWN_ERR_NOT_DEVICE says that there is no such object
+ *           PINDOWN_ERR_NOT_DEVICE says that there is no such object. With PINDOWN_GET_NOWAIT
+ *           PINDOWN_ERR_WOULD_WAIT also says that another thread is making or destroying it
  * request   passed to create if it is called
  * object    out: held until pindown_detach(). Unchanged on failure.
  *
- * Returns 0, a negative pindown_result, or the positive number that create has returned. A hit
- * costs a few nanoseconds more than a hit of pindown_get(): no lock, no system call. If two threads
- * ask for the same new object, one makes it and the other waits; if the first fails, the other
- * tries in its turn, and gets an error of its own.
+ * A hit costs a few nanoseconds more than a hit of pindown_get(): no lock, no system call. If two
+ * threads ask for the same new object, one makes it and the other waits, a minute at most
+ * (PINDOWN_ERR_TIMED_OUT); if the first fails, the other tries in its turn, and gets an error of
+ * its own.
  */
 int pindown_attach(int consumer, uint64_t addr, size_t length, unsigned flags,
 		   const struct pindown_key *key, void *request, pindown_object **object);
 
 /*
- * The same on a region that the caller holds and continues to hold. Also PINDOWN_ERR_NOT_DEVICE
- * when the memory of the region has been freed since.
+ * The same on a region that the caller holds and continues to hold. length 0: all of the region,
+ * whatever addr is. PINDOWN_ERR_RANGE: the range does not lie in the region.
+ * PINDOWN_ERR_NOT_DEVICE also says that the memory of the region has been freed since.
  */
-int pindown_attach_region(int consumer, pindown_region *region, unsigned flags,
-			  const struct pindown_key *key, void *request, pindown_object **object);
+int pindown_attach_region(int consumer, pindown_region *region, uint64_t addr, size_t length,
+			  unsigned flags, const struct pindown_key *key, void *request,
+			  pindown_object **object);
 
 /*
  * Drop one hold. The object stays for its next use, unless its memory has been freed: then the last
@@ -378,7 +449,49 @@ struct pindown_stats {
 };
 int pindown_stats(struct pindown_stats *stats, size_t size, int device);
 
-/* The version of the loaded library, for example "0.1". */
+/*
+ * Counters of one consumer, since it was added or the process was forked. `size` is the caller's
+ * sizeof(*stats). PINDOWN_ERR_INVALID: no such consumer.
+ */
+struct pindown_consumer_stats {
+	uint64_t objects;	/* now, without revoked ones */
+	uint64_t held_objects;	/* of these: held */
+	uint64_t kept_objects;	/* of these: their memory or owner has ended */
+	uint64_t objects_made;	/* in all */
+	uint64_t create_errors; /* creates that failed */
+	uint64_t objects_revoked;
+};
+int pindown_consumer_stats(int consumer, struct pindown_consumer_stats *stats, size_t size);
+
+/*
+ * Call visit with each region; or with each object of a consumer (0: of all). A visitor gets a copy
+ * that was made just before, and is called without a lock held. It may do what a callback may, and
+ * need not return. Regions and objects that exist during the whole call are visited once; those
+ * that come or go meanwhile are visited or not. Ends when the visitor returns another number than
+ * 0. Returns how many were visited. Making each copy takes the cache's lock for a moment.
+ */
+struct pindown_region_info {
+	uint64_t base, length, pin_base, pin_length, buffer_id; /* as the accessors' */
+	void *context;
+	int device;
+	int is_volatile;
+	int is_live; /* 0: its memory was freed while it was held */
+	int in_use;  /* 1: it was held, or one of its objects was */
+};
+typedef int (*pindown_region_visitor)(const struct pindown_region_info *region, void *arg);
+int pindown_each_region(pindown_region_visitor visit, void *arg);
+
+struct pindown_object_info {
+	struct pindown_key key;
+	uint64_t base, length; /* of its region */
+	int consumer;
+	int is_live; /* 0: its memory or owner has ended while it was held */
+	int in_use;  /* 1: it was held */
+};
+typedef int (*pindown_object_visitor)(const struct pindown_object_info *object, void *arg);
+int pindown_each_object(int consumer, pindown_object_visitor visit, void *arg);
+
+/* The version of the loaded library, for example "0.2". */
 const char *pindown_version(void);
 
 #ifdef __cplusplus

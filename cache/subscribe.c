@@ -77,11 +77,23 @@ PDN_EXPORT int pindown_subscribe(pindown_callback callback, void *arg)
 	return id;
 }
 
+/*
+ * Can a callback in another thread be waiting for this one? A consumer's callback need not be
+ * asked about: a subscriber's waits for it only so long.
+ */
+static bool may_be_awaited(void)
+{
+	const struct pdn_thread *self = pdn_self();
+
+	return calls || (self && self->guard_depth);
+}
+
 PDN_EXPORT int pindown_unsubscribe(int id)
 {
 	PDN_UNCANCELLED;
 	unsigned place = (unsigned)(id - 1) % MOST;
 	struct subscriber *s = &subscribers[place];
+	uint64_t deadline = pdn_race_deadline();
 	int result = PINDOWN_ERR_INVALID;
 
 	if (id < 1)
@@ -91,8 +103,12 @@ PDN_EXPORT int pindown_unsubscribe(int id)
 		result = PINDOWN_OK;
 		s->leaving =
 			true; /* no longer called; the place stays until its callbacks return */
-		while (s->running > runs_here(place))
-			pdn_wait_pending(pdn_race_deadline());
+		while (result == PINDOWN_OK && s->running > runs_here(place))
+			if (!pdn_wait_pending(deadline)) {
+				deadline = pdn_race_deadline();
+				if (may_be_awaited())
+					result = PINDOWN_ERR_DEADLOCK;
+			}
 		if (!s->running)
 			s->callback = NULL;
 		__atomic_fetch_sub(&subscribed, 1, __ATOMIC_RELAXED);

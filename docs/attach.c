@@ -15,22 +15,21 @@ struct card { /* stands for a device; so does a struct ibv_pd for a network card
 };
 
 /* pindown asks for a registration that it doesn't have yet: here, of the region's dma-buf. */
-static int do_register(pindown_region *region, const struct pindown_key *key, void *request,
-		       void **data, void *arg)
+static int do_register(const struct pindown_object_request *what, void **data, void *arg)
 {
-	struct card *card = (struct card *)(uintptr_t)key->owner;
-	uint64_t offset;
-	int fd;
+	struct card *card = (struct card *)(uintptr_t)what->key.owner;
+	uint64_t base = pindown_region_base(what->region), offset;
+	int fd, result = pindown_region_dmabuf(what->region, base, &fd, &offset);
 
-	if (pindown_region_dmabuf(region, pindown_region_base(region), &fd, &offset) != 0)
-		return 1; /* an error of our own: pindown_attach() answers with it */
+	if (result != PINDOWN_OK)
+		return result; /* which is then the result of pindown_attach() */
 	/*
 	 * ibv_reg_dmabuf_mr(pd, offset, length, base, fd, access) would be here. It holds the
 	 * memory; pindown closes the descriptor when this function returns.
 	 */
 	*data = malloc(1);
 	printf("registered, %u in all\n", ++card->registrations);
-	return *data ? 0 : 1;
+	return *data ? 0 : 12; /* an error of our own: then PINDOWN_CREATE_FAILED(12) is */
 }
 
 /* Its memory is about to be freed, or its place is needed. */
@@ -60,7 +59,8 @@ static int transfer(int consumer, struct card *card, CUdeviceptr address, size_t
 
 int main(void)
 {
-	static const struct pindown_consumer ours = {"example", do_register, do_deregister, NULL};
+	static const struct pindown_consumer ours = {
+		.name = "example", .create = do_register, .destroy = do_deregister};
 	int consumer = pindown_consumer_add(&ours, sizeof(ours)), result = 0;
 	struct card card = {0};
 	CUdevice device;

@@ -25,13 +25,14 @@
 
 #define MAX_LOST_RACES 100 /* give up with BUSY after this many frees in a row */
 
-/* The region's memory has been freed: look the address up again. */
-#define AGAIN (-1000)
+/* The region's memory has been freed: look the address up again. No result is positive. */
+#define AGAIN 1
 
 struct request {
 	uint32_t consumer;
 	unsigned flags;
 	const struct pindown_key *key;
+	uint64_t addr, length;
 	void *request;
 	bool takes_hold; /* attaching drops the caller's hold on the region, in any case */
 	struct pindown_object **object;
@@ -82,6 +83,14 @@ static void discard(struct pdn_consumer *consumer, struct pdn_object_event *even
 	pdn_trace_object(PDN_EV_DEREGISTER, consumer->name, event);
 }
 
+/* Of what create has returned. */
+static int result_of_create(int own)
+{
+	const int most = 1 << 30;
+
+	return own <= 0 ? own : PINDOWN_CREATE_FAILED(own < most ? own : most);
+}
+
 /*
  * Lock held, and dropped meanwhile; the creation is listed, and the caller holds the region. A free
  * of the memory and the end of the owner wait until the creation is unlisted.
@@ -91,14 +100,19 @@ static int create_object(struct pdn_creation *creation, struct pdn_consumer *con
 {
 	uint32_t region = creation->region;
 	struct pdn_object_event event = {.region = region, .number = number, .key = r->key};
+	const struct pindown_object_request what = {.key = *r->key,
+						    .region = &pdn_regions[region],
+						    .addr = r->addr,
+						    .length = r->length,
+						    .request = r->request};
 	void *data = NULL;
 	int result;
 	bool gone, asked;
 
 	pdn_unlock();
 	event.begin = pdn_tracing(PDN_EV_REGISTER) ? pdn_ticks() : 0;
-	result = event.result = pdn_consumer_create(consumer, &pdn_regions[region], r->key,
-						    r->request, &data, &asked);
+	event.result = pdn_consumer_create(consumer, &what, &data, &asked);
+	result = result_of_create(event.result);
 	if (asked)
 		pdn_dmabuf_create_ended(&pdn_regions[region], result == 0);
 	pdn_trace_object(PDN_EV_REGISTER, consumer->name, &event);
@@ -114,8 +128,10 @@ static int create_object(struct pdn_creation *creation, struct pdn_consumer *con
 		result = PINDOWN_ERR_BUSY; /* region and new object belong to the parent */
 	else if (result != 0)
 		pdn_object_free(number);
+	consumer->stats.create_errors += event.result != 0;
 	pdn_creation_unlist(creation);
 	if (result == 0) {
+		consumer->stats.objects_made++;
 		publish(number, region, r, data);
 		*r->object = &pdn_objects[number];
 	}
@@ -132,7 +148,9 @@ static uint32_t find_usable(uint32_t region, const struct request *r)
 {
 	uint32_t number = pdn_object_find(region, r->consumer, r->key);
 
-	return number && pdn_objects[number].state == PDN_OBJECT_KEPT ? 0 : number;
+	return number && pdn_objects[number].state != PDN_OBJECT_KEPT
+		       ? number
+		       : pdn_object_find_other(region, r->consumer, r->key);
 }
 
 static int begin_creation(struct pdn_consumer *consumer, uint32_t region, const struct request *r)
@@ -153,11 +171,13 @@ static int begin_creation(struct pdn_consumer *consumer, uint32_t region, const 
 }
 
 /* Lock held. Another thread makes or destroys the object; a thread can't wait for itself. */
-static int wait_for_other(uint32_t worker, uint64_t deadline)
+static int wait_for_other(uint32_t worker, unsigned flags, uint64_t deadline)
 {
-	if (!worker || worker == pdn_my_tid() || !pdn_wait_pending(deadline))
+	if (!worker || worker == pdn_my_tid())
 		return PINDOWN_ERR_BUSY;
-	return PINDOWN_OK;
+	if (flags & PINDOWN_GET_NOWAIT)
+		return PINDOWN_ERR_WOULD_WAIT;
+	return pdn_wait_pending(deadline) ? PINDOWN_OK : PINDOWN_ERR_TIMED_OUT;
 }
 
 /* Lock held; dropped while making the object or waiting for a thread that does. */
@@ -187,7 +207,7 @@ static int find_or_make(uint32_t region, const struct request *r)
 		if (!number && !creation)
 			return begin_creation(consumer, region, r);
 		result = wait_for_other(number ? pdn_objects[number].worker : creation->tid,
-					deadline);
+					r->flags, deadline);
 	}
 	return result;
 }
@@ -207,7 +227,8 @@ static bool make_room_for_object(struct pdn_pressure *pressure)
 static int __attribute__((cold)) attach_to(struct pindown_region *region, const struct request *r)
 {
 	PDN_UNCANCELLED;
-	struct pdn_pressure pressure = {.place = PDN_WITH_OBJECTS};
+	struct pdn_pressure pressure = {.place = PDN_WITH_OBJECTS,
+					.nowait = r->flags & PINDOWN_GET_NOWAIT};
 	uint32_t number = pdn_region_number(region);
 	bool last = false;
 	int result;
@@ -216,6 +237,8 @@ static int __attribute__((cold)) attach_to(struct pindown_region *region, const 
 	do
 		result = find_or_make(number, r);
 	while (result == PINDOWN_ERR_NO_MEMORY && make_room_for_object(&pressure));
+	if (pressure.would_wait)
+		result = PINDOWN_ERR_WOULD_WAIT;
 	/*
 	 * Drop the hold before the lock is released for the first time since the creation ended: a
 	 * free that has waited for that end then finds the region unheld, and unpins it.
@@ -235,7 +258,7 @@ static int __attribute__((cold)) attach_to(struct pindown_region *region, const 
 static bool bad_request(int consumer, unsigned flags, const struct pindown_key *key,
 			struct pindown_object **object)
 {
-	return consumer < 1 || !key || !object || flags & ~PINDOWN_GET_CACHED;
+	return consumer < 1 || !key || !object || flags & ~PDN_GET_FLAGS;
 }
 
 /*
@@ -247,6 +270,8 @@ static inline struct pindown_object *hold_object(struct pdn_thread *self, uint32
 {
 	uint32_t number = pdn_object_find(region, (uint32_t)consumer, key);
 
+	if (unlikely(!number))
+		number = pdn_object_find_other(region, (uint32_t)consumer, key);
 	if (!number ||
 	    __atomic_load_n(&pdn_objects[number].state, __ATOMIC_SEQ_CST) != PDN_OBJECT_LIVE)
 		return NULL;
@@ -283,6 +308,8 @@ attach_slow(int consumer, uint64_t addr, size_t length, unsigned flags,
 	struct request r = {.consumer = (uint32_t)consumer,
 			    .flags = flags,
 			    .key = key,
+			    .addr = addr,
+			    .length = length,
 			    .request = argument,
 			    .takes_hold = true,
 			    .object = object};
@@ -351,13 +378,15 @@ PDN_EXPORT int pindown_attach(int consumer, uint64_t addr, size_t length, unsign
 	return PINDOWN_OK;
 }
 
-PDN_EXPORT int pindown_attach_region(int consumer, struct pindown_region *region, unsigned flags,
-				     const struct pindown_key *key, void *request,
-				     struct pindown_object **object)
+PDN_EXPORT int pindown_attach_region(int consumer, struct pindown_region *region, uint64_t addr,
+				     size_t length, unsigned flags, const struct pindown_key *key,
+				     void *request, struct pindown_object **object)
 {
 	struct request r = {.consumer = (uint32_t)consumer,
 			    .flags = flags,
 			    .key = key,
+			    .addr = addr,
+			    .length = length,
 			    .request = request,
 			    .object = object};
 	struct pindown_object *found;
@@ -366,6 +395,12 @@ PDN_EXPORT int pindown_attach_region(int consumer, struct pindown_region *region
 	if (!region || bad_request(consumer, flags, key, object))
 		return PINDOWN_ERR_INVALID;
 	pdn_region_is_used(region, __func__);
+	if (!length) {
+		r.addr = region->base;
+		r.length = region->end - region->base;
+	}
+	if (!pdn_region_holds(region, r.addr, r.length))
+		return PINDOWN_ERR_RANGE;
 	found = try_hold_on_region(region, consumer, key);
 	if (found) {
 		*object = found;

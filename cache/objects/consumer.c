@@ -18,6 +18,7 @@
 #include "cache/pindown.h"
 
 static struct pdn_consumer consumers[PDN_CONSUMERS];
+struct pdn_rules pdn_rules[PDN_CONSUMERS];
 
 /* A callback that this thread is in: removing its consumer from there must not wait for it. */
 struct call {
@@ -73,7 +74,7 @@ PDN_EXPORT int pindown_consumer_add(const struct pindown_consumer *consumer, siz
 	if (!consumer || size == 0)
 		return PINDOWN_ERR_INVALID;
 	memcpy(&ops, consumer, size < sizeof(ops) ? size : sizeof(ops));
-	if (!ops.name || !ops.create || !ops.destroy)
+	if (!ops.name || !ops.create || !ops.destroy || ops.flags & ~PINDOWN_CONSUMER_RANGES)
 		return PINDOWN_ERR_INVALID;
 	pdn_lock();
 	for (unsigned i = 0; i < PDN_CONSUMERS && id < 0; i++)
@@ -82,6 +83,9 @@ PDN_EXPORT int pindown_consumer_add(const struct pindown_consumer *consumer, siz
 				(struct pdn_consumer){.ops = ops, .turn = consumers[i].turn + 1};
 			strncpy(consumers[i].name, ops.name, PDN_CONSUMER_NAME - 1);
 			consumers[i].ops.name = consumers[i].name;
+			/* Relaxed: see pdn_object_find_other(). */
+			__atomic_store_n(&pdn_rules[i].rights, ops.rights, __ATOMIC_RELAXED);
+			__atomic_store_n(&pdn_rules[i].flags, ops.flags, __ATOMIC_RELAXED);
 			/* Release: for a child forked at this moment. */
 			__atomic_store_n(&consumers[i].taken, true, __ATOMIC_RELEASE);
 			id = (int)id_of(&consumers[i]);
@@ -135,17 +139,18 @@ static void callback_quits(void *arg)
 	pdn_thread_quits();
 }
 
-int pdn_consumer_create(struct pdn_consumer *consumer, struct pindown_region *region,
-			const struct pindown_key *key, void *request, void **data,
-			bool *asked_dmabuf)
+int pdn_consumer_create(struct pdn_consumer *consumer, const struct pindown_object_request *what,
+			void **data, bool *asked_dmabuf)
 {
-	struct call here = {
-		.consumer = consumer, .callback = "create", .made_on = region, .outer = calls};
+	struct call here = {.consumer = consumer,
+			    .callback = "create",
+			    .made_on = what->region,
+			    .outer = calls};
 	int error;
 
 	calls = &here;
 	pthread_cleanup_push(callback_quits, &here);
-	error = consumer->ops.create(region, key, request, data, consumer->ops.arg);
+	error = consumer->ops.create(what, data, consumer->ops.arg);
 	pthread_cleanup_pop(0);
 	calls = here.outer;
 	*asked_dmabuf = here.asked_dmabuf;
@@ -180,6 +185,7 @@ void pdn_consumers_fork_child(void)
 {
 	for (unsigned i = 0; i < PDN_CONSUMERS; i++) {
 		consumers[i].running = pdn_consumer_runs_here(&consumers[i]);
+		consumers[i].stats = (struct pindown_consumer_stats){0};
 		if (consumers[i].leaving && !consumers[i].running)
 			consumers[i].taken = false;
 	}

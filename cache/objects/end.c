@@ -126,7 +126,11 @@ static void retire(uint32_t number)
 {
 	struct pindown_object *object = &pdn_objects[number];
 
+	struct pdn_consumer *consumer = pdn_consumer(object->consumer);
+
 	pdn_account_object_gone(object->revoked);
+	if (consumer)
+		consumer->stats.objects_revoked += object->revoked;
 	pdn_account_objects(&pdn_regions[object->region]);
 	if (pdn_object_is_held(number))
 		set_state(object, PDN_OBJECT_REVOKED);
@@ -660,6 +664,7 @@ PDN_EXPORT int pindown_consumer_remove(int id)
 {
 	PDN_UNCANCELLED;
 	const struct selection selection = {(uint32_t)id, NULL};
+	uint64_t deadline = pdn_race_deadline();
 	struct pdn_consumer *consumer;
 	int result = PINDOWN_ERR_INVALID;
 	uint32_t chain;
@@ -674,10 +679,15 @@ PDN_EXPORT int pindown_consumer_remove(int id)
 	while ((chain = claim_or_restore(begin_ends(&selection), HELD_REVOKED)) ||
 	       (chain = claim_kept(&selection)) || other_worker(&selection) ||
 	       consumer->running > 1 + callbacks_of_this_thread(consumer, &selection)) {
-		if (!chain) {
-			pdn_wait_pending(pdn_race_deadline());
-			continue;
+		if (!chain && !pdn_wait_pending(deadline)) {
+			deadline = pdn_race_deadline();
+			if (may_be_awaited()) {
+				result = PINDOWN_ERR_DEADLOCK;
+				break;
+			}
 		}
+		if (!chain)
+			continue;
 		pdn_unlock();
 		destroy_claimed(chain);
 		pdn_lock();

@@ -131,11 +131,27 @@ uint32_t pdn_object_high_water(void);
 #define PDN_CONSUMERS	  32
 #define PDN_CONSUMER_NAME 16
 
+/*
+ * Which objects of a consumer serve besides that of exactly the key. Relaxed and without the lock:
+ * after the consumer's end no object of its id is live, so another one's rules find none.
+ */
+struct pdn_rules {
+	uint64_t rights, flags;
+};
+extern struct pdn_rules pdn_rules[PDN_CONSUMERS];
+
+/*
+ * As pdn_object_find(), for a live object that serves by the consumer's rules: the newest. Another
+ * thread may end it before the caller holds it.
+ */
+uint32_t pdn_object_find_other(uint32_t region, uint32_t consumer, const struct pindown_key *key);
+
 /* Lock held. The consumer with this id, also while it is being removed; NULL: there is none. */
 struct pdn_consumer *pdn_consumer(uint32_t id);
 
 struct pdn_consumer {
 	struct pindown_consumer ops;
+	struct pindown_consumer_stats stats; /* only what is counted; under the lock */
 	char name[PDN_CONSUMER_NAME];
 	/* Names the program's registrations; NULL: it can't. Set once (pdn_consumer_holders()). */
 	pdn_consumer_holders_function *holders;
@@ -148,9 +164,8 @@ struct pdn_consumer {
  * Lock not held. Run a callback of a consumer that is counted as running, and note that this thread
  * is in it. pdn_consumer_enter() and _leave() do the counting, with the lock held.
  */
-int pdn_consumer_create(struct pdn_consumer *consumer, struct pindown_region *region,
-			const struct pindown_key *key, void *request, void **data,
-			bool *asked_dmabuf);
+int pdn_consumer_create(struct pdn_consumer *consumer, const struct pindown_object_request *what,
+			void **data, bool *asked_dmabuf);
 int pdn_consumer_destroy(struct pdn_consumer *consumer, const struct pindown_object_end *what);
 /* A holder may let go of its object meanwhile: a callback may read the data all the same. */
 void pdn_consumer_name_holders(struct pdn_consumer *consumer,

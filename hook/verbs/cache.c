@@ -90,9 +90,10 @@ bool pdn_verbs_refuses_mapping(int error)
 }
 
 static struct ibv_mr *register_part(pindown_region *region, const struct pindown_key *key,
-				    struct ibv_pd *pd, int *error)
+				    int *error)
 {
 	pdn_ibv_reg_dmabuf_mr_function *real = PDN_VERB_REAL(ibv_reg_dmabuf_mr);
+	struct ibv_pd *pd = (struct ibv_pd *)(uintptr_t)key->owner;
 	uint64_t base = pindown_region_pin_base(region), length = pindown_region_pin_length(region);
 	uint64_t start = 0;
 	struct pdn_loan loan;
@@ -168,8 +169,7 @@ static void free_kept(struct pdn_mr *kept)
 	pdn_mr_free(kept);
 }
 
-static int create(pindown_region *region, const struct pindown_key *key, void *request, void **data,
-		  void *arg)
+static int create(const struct pindown_object_request *what, void **data, void *arg)
 {
 	int saved = errno, error;
 	struct pdn_mr *kept = pdn_mr_new(PDN_MR_CACHED);
@@ -178,10 +178,10 @@ static int create(pindown_region *region, const struct pindown_key *key, void *r
 	(void)arg;
 	if (!kept)
 		return ENOMEM;
-	if (key->word[0] & PDN_KEY_EXACT) {
-		made = register_exact(region, request, kept, &error);
+	if (what->key.word[0] & PDN_KEY_EXACT) {
+		made = register_exact(what->region, what->request, kept, &error);
 	} else {
-		made = register_part(region, key, request, &error);
+		made = register_part(what->region, &what->key, &error);
 		if (made)
 			pdn_mr_fill(kept, made);
 	}
@@ -316,13 +316,20 @@ static bool gets_room(int error, struct ibv_context *context)
 	return PDN_UNLIKELY(error == ENOMEM || error == ENOSPC) && pdn_verbs_evict_idle(context);
 }
 
+/* Our create's error, or another result. */
+static int own_error(int result)
+{
+	return PINDOWN_CREATE_ERROR(result) ? PINDOWN_CREATE_ERROR(result) : result;
+}
+
 int pdn_verbs_attach(uint64_t addr, uint64_t length, const struct pindown_key *key, void *request,
 		     struct ibv_context *context, pindown_object **object)
 {
 	int result;
 
 	do
-		result = pindown_attach(our_consumer(), addr, length, 0, key, request, object);
+		result = own_error(
+			pindown_attach(our_consumer(), addr, length, 0, key, request, object));
 	while (gets_room(result, context));
 	return result;
 }
@@ -336,7 +343,8 @@ static int attach_part(const struct pdn_registration *what, pindown_region *regi
 	if (part.first > KEY_MAX || part.count > KEY_MAX)
 		return result;
 	do
-		result = pindown_attach_region(our_consumer(), region, 0, &key, what->pd, object);
+		result = own_error(
+			pindown_attach_region(our_consumer(), region, 0, 0, 0, &key, NULL, object));
 	while (gets_room(result, what->pd->context));
 	return result;
 }
@@ -399,7 +407,7 @@ static int attach(const struct pdn_registration *what, pindown_object **object)
 	if (what->iova != (uintptr_t)what->addr || pdn_verbs_any_limit())
 		return attach_carefully(what, true, object);
 	key = key_of(what, (struct part){0, 0});
-	result = pdn_verbs_attach((uintptr_t)what->addr, what->length, &key, what->pd,
+	result = pdn_verbs_attach((uintptr_t)what->addr, what->length, &key, NULL,
 				  what->pd->context, object);
 	if (PDN_UNLIKELY(is_worth_a_part(result)))
 		result = attach_carefully(what, false, object);

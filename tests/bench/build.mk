@@ -6,7 +6,7 @@ bench_obj := $(B)/obj/tests/bench
 
 # They are linked with a libcuda.so.1 that has only the functions that they call; tests/bench/run
 # chooses the one on which they run.
-bench_cuda := calls stacks events resident hits patterns
+bench_cuda := calls stacks events resident hits patterns vectors
 BENCH += $(addprefix $(bench_bin)/,$(bench_cuda) startup null/libcuda.so.1)
 
 $(bench_bin)/null/libcuda.so.1: $(bench_obj)/null_cuda.c.o
@@ -23,6 +23,8 @@ $(bench_bin)/events: bench_libs = $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..' -l
 $(bench_bin)/events: $(B)/libpindown.so
 $(bench_bin)/patterns: bench_libs = $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..' -lm
 $(bench_bin)/patterns: $(B)/libpindown.so
+$(bench_bin)/vectors: bench_libs = $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..'
+$(bench_bin)/vectors: $(B)/libpindown.so
 $(bench_bin)/hits: bench_libs = $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..' -lpthread
 $(bench_bin)/hits: $(bench_obj)/hits_pindown.c.o $(B)/libpindown.so
 

@@ -293,8 +293,10 @@ static bool may_refuse(const struct slot *slot, int result)
 static void judge(struct player *player, const struct slot *slot, const struct look *look,
 		  int result)
 {
-	player->counts.busy += result == PINDOWN_ERR_BUSY;
-	player->counts.refused += result != PINDOWN_OK && result != PINDOWN_ERR_BUSY;
+	bool busy = result == PINDOWN_ERR_BUSY || result == PINDOWN_ERR_TIMED_OUT;
+
+	player->counts.busy += busy;
+	player->counts.refused += result != PINDOWN_OK && !busy;
 	if (may_refuse(slot, result) || !has_stood(slot, look))
 		return;
 	player->counts.failed++;

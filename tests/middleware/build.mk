@@ -20,7 +20,18 @@ $(middleware_bin)/attach: docs/attach.c tests/middleware/cuda.h tests/middleware
 	$(CC) $(filter-out -Wextra,$(ALL_CFLAGS)) -Itests/middleware -Icache $(INCLUDE) \
 		docs/attach.c -o $@ $(ALL_LDFLAGS) -L$(B) -lpindown $(B)/sim/libcuda.so.1
 
-CHECK_SIM += tests/middleware/check-exports tests/middleware/check-example
+# How other caches would sit on the API; pindown is looked up at run time.
+middleware_examples := ucx_rcache libfabric_mr nixl_backend
+middleware_built += $(addprefix $(middleware_bin)/,$(middleware_examples))
+$(addprefix $(middleware_bin)/,$(middleware_examples)): $(middleware_bin)/%: docs/examples/%.c \
+		tests/middleware/cuda.h tests/middleware/middle.h cache/pindown.h \
+		cache/pindown_dl.h $(B)/sim/libcuda.so.1
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -Itests/middleware -Icache $(INCLUDE) $< -o $@ $(ALL_LDFLAGS) \
+		$(B)/sim/libcuda.so.1 -ldl
+
+CHECK_SIM += tests/middleware/check-exports tests/middleware/check-example \
+	tests/middleware/check-dl
 CHECK_WITH += $(middleware_built)
 
 # UCX's own tests, if UCX is installed.

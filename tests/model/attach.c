@@ -80,15 +80,16 @@ static void expect_in_vain(struct object *o)
 	counts.made_in_vain++;
 }
 
-int saw_create(pindown_region *real, const struct pindown_key *key, void *request, void **data,
-	       void *arg)
+int saw_create(const struct pindown_object_request *what, void **data, void *arg)
 {
+	pindown_region *real = what->region;
 	struct pindown_key wanted = key_of(making.key);
 	struct region *r;
 	enum create_fate fate = fate_of_next();
 
-	AGREE(request == &making, "create is called for another request");
-	AGREE(arg == &consumers[making.consumer] && memcmp(key, &wanted, sizeof(wanted)) == 0,
+	AGREE(what->request == &making, "create is called for another request");
+	AGREE(arg == &consumers[making.consumer] &&
+		      memcmp(&what->key, &wanted, sizeof(wanted)) == 0,
 	      "another object is made than was asked for");
 	AGREE(!making.flags && consumers[making.consumer].is_there, "an object is made for nobody");
 	r = making.region ? making.region : get_has(making.found, real);
@@ -98,8 +99,10 @@ int saw_create(pindown_region *real, const struct pindown_key *key, void *reques
 	r->making = !making.region;
 	befall(r, fate);
 	r->making = 0;
-	if (fate == CREATE_FAILS)
-		return making.error = OWN_ERROR;
+	if (fate == CREATE_FAILS) {
+		making.error = PINDOWN_CREATE_FAILED(OWN_ERROR);
+		return OWN_ERROR;
+	}
 	making.object = new_object(r, making.consumer, making.key);
 	*data = making.object;
 	if (!r->live || !consumers[making.consumer].is_there) {
@@ -227,8 +230,8 @@ void op_attach_region(const uint32_t n[])
 		(struct making){.region = r, .flags = n[1] % 2, .consumer = consumer, .key = which};
 	if (!r || consumers[consumer].id < 1)
 		making.error = PINDOWN_ERR_INVALID;
-	result = pindown_attach_region(consumers[consumer].id, r ? r->real : NULL, making.flags,
-				       &key, &making, &real);
+	result = pindown_attach_region(consumers[consumer].id, r ? r->real : NULL, 0, 0,
+				       making.flags, &key, &making, &real);
 	finish(result, real, untouched);
 }
 

@@ -98,7 +98,7 @@ static struct op some_get(void)
 		length = 1 + roll(size - from);
 	}
 	if (one_in(200))
-		flags = 2;
+		flags = 4;
 	else if (one_in(200))
 		length = 0;
 	return (struct op){OP_GET, {place, offset + from, length, flags}};

@@ -286,8 +286,7 @@ struct making {
 extern struct making making;
 
 extern bool in_detach, detach_when_told;
-int saw_create(pindown_region *region, const struct pindown_key *key, void *request, void **data,
-	       void *arg);
+int saw_create(const struct pindown_object_request *what, void **data, void *arg);
 void made_in_vain(void);
 struct object *nth_held_object(uint32_t n);
 void detach_one_of(const struct region *r);

@@ -241,7 +241,7 @@ START_TEST(bad_arguments_are_refused)
 		must_refuse(BASE, SIZE_MAX, PINDOWN_ERR_INVALID);
 		must_refuse(UINT64_MAX, 2, PINDOWN_ERR_INVALID);
 		ck_assert_int_eq(pindown_get(BASE, 1, 0, NULL), PINDOWN_ERR_INVALID);
-		for (unsigned bit = 1; bit < 32; bit++) {
+		for (unsigned bit = 2; bit < 32; bit++) {
 			ck_assert_int_eq(pindown_get(BASE, 1, 1u << bit, &region),
 					 PINDOWN_ERR_INVALID);
 			ck_assert_ptr_null(region);

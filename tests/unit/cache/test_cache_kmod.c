@@ -398,6 +398,23 @@ static const struct {
 };
 #define REFUSALS (int)(sizeof(refusals) / sizeof(refusals[0]))
 
+/* The module would wait for other processes to give way. */
+START_TEST(nowait_does_not_ask_other_processes)
+{
+	pindown_region *region = NULL;
+	unsigned calls;
+
+	map_parts();
+	fake_kmod_fail(0, 1000, ENOSPC);
+	ck_assert_int_eq(pindown_get(BASE, PART, PINDOWN_GET_NOWAIT, &region),
+			 PINDOWN_ERR_NO_SPACE);
+	calls = fake_kmod_calls();
+	must_refuse(BASE, PART, PINDOWN_ERR_NO_SPACE);
+	ck_assert_uint_gt(fake_kmod_calls(), 2 * calls); /* they are asked with a pin of its own */
+	ck_assert_ptr_null(region);
+}
+END_TEST
+
 START_TEST(kmod_says_so)
 {
 	map_parts();
@@ -684,6 +701,7 @@ int main(void)
 	tcase_add_test(tc, the_driver_makes_one_dmabuf_of_them);
 	tcase_add_test(tc, a_driver_that_makes_none_is_said_to);
 	tc = suite_case(suite, "what the module refuses", begin_kmod, end);
+	tcase_add_test(tc, nowait_does_not_ask_other_processes);
 	tcase_add_loop_test(tc, kmod_says_so, 0, REFUSALS);
 	tc = suite_case(suite, "what the module refuses, auto", begin_auto, end);
 	tcase_add_loop_test(tc, auto_takes_the_drivers_dmabuf, 0, REFUSALS);

@@ -79,8 +79,8 @@ START_TEST(cached_only_makes_nothing)
 	ck_assert_int_eq(
 		pindown_attach(consumer, AT(0), 1, PINDOWN_GET_CACHED, KEY(1, 1), NULL, &object),
 		PINDOWN_ERR_NOT_DEVICE);
-	ck_assert_int_eq(pindown_attach_region(consumer, region, PINDOWN_GET_CACHED, KEY(1, 1),
-					       NULL, &object),
+	ck_assert_int_eq(pindown_attach_region(consumer, region, 0, 0, PINDOWN_GET_CACHED,
+					       KEY(1, 1), NULL, &object),
 			 PINDOWN_ERR_NOT_DEVICE);
 	ck_assert_ptr_eq(object, untouched);
 	ck_assert_uint_eq(books.creates, 0);
@@ -100,8 +100,9 @@ START_TEST(attaching_to_a_region_that_is_held)
 	pindown_object *one = NULL, *two = NULL;
 
 	for (unsigned i = 0; i < 3; i++) {
-		ck_assert_int_eq(pindown_attach_region(consumer, region, 0, KEY(1, 1), NULL, &one),
-				 PINDOWN_OK);
+		ck_assert_int_eq(
+			pindown_attach_region(consumer, region, 0, 0, 0, KEY(1, 1), NULL, &one),
+			PINDOWN_OK);
 		ck_assert_ptr_eq(pindown_object_region(one), region);
 		pindown_detach(one);
 	}
@@ -111,7 +112,7 @@ START_TEST(attaching_to_a_region_that_is_held)
 	pindown_detach(two);
 	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
 	destroyed(1, PINDOWN_REASON_FREED, 0);
-	ck_assert_int_eq(pindown_attach_region(consumer, region, 0, KEY(1, 1), NULL, &one),
+	ck_assert_int_eq(pindown_attach_region(consumer, region, 0, 0, 0, KEY(1, 1), NULL, &one),
 			 PINDOWN_ERR_NOT_DEVICE);
 	ck_assert_uint_eq(stats().kept_regions, 1);
 	ck_assert_uint_eq(stats().object_kept_regions, 0);
@@ -197,14 +198,14 @@ START_TEST(bad_arguments_are_refused)
 	REFUSED(pindown_attach(consumer + 1, AT(0), 1, 0, KEY(1, 1), NULL, &object));
 	REFUSED(pindown_attach(consumer, AT(0), 0, 0, KEY(1, 1), NULL, &object));
 	REFUSED(pindown_attach(consumer, ~0ull, 2, 0, KEY(1, 1), NULL, &object));
-	REFUSED(pindown_attach(consumer, AT(0), 1, 2, KEY(1, 1), NULL, &object));
+	REFUSED(pindown_attach(consumer, AT(0), 1, 4, KEY(1, 1), NULL, &object));
 	REFUSED(pindown_attach(consumer, AT(0), 1, 0, NULL, NULL, &object));
 	REFUSED(pindown_attach(consumer, AT(0), 1, 0, KEY(1, 1), NULL, NULL));
-	REFUSED(pindown_attach_region(0, region, 0, KEY(1, 1), NULL, &object));
-	REFUSED(pindown_attach_region(consumer, NULL, 0, KEY(1, 1), NULL, &object));
-	REFUSED(pindown_attach_region(consumer, region, 2, KEY(1, 1), NULL, &object));
-	REFUSED(pindown_attach_region(consumer, region, 0, NULL, NULL, &object));
-	REFUSED(pindown_attach_region(consumer, region, 0, KEY(1, 1), NULL, NULL));
+	REFUSED(pindown_attach_region(0, region, 0, 0, 0, KEY(1, 1), NULL, &object));
+	REFUSED(pindown_attach_region(consumer, NULL, 0, 0, 0, KEY(1, 1), NULL, &object));
+	REFUSED(pindown_attach_region(consumer, region, 0, 0, 4, KEY(1, 1), NULL, &object));
+	REFUSED(pindown_attach_region(consumer, region, 0, 0, 0, NULL, NULL, &object));
+	REFUSED(pindown_attach_region(consumer, region, 0, 0, 0, KEY(1, 1), NULL, NULL));
 	REFUSED(pindown_end_owner(0, 1));
 	REFUSED(pindown_end_owner(consumer + 1, 1));
 	REFUSED(pindown_consumer_remove(0));
@@ -230,9 +231,9 @@ START_TEST(a_failed_create_gives_the_consumers_own_error)
 
 	books.fail = EOPNOTSUPP;
 	ck_assert_int_eq(pindown_attach(consumer, AT(0), 1, 0, KEY(1, 1), NULL, &object),
-			 EOPNOTSUPP);
-	ck_assert_int_eq(pindown_attach_region(consumer, region, 0, KEY(1, 1), NULL, &object),
-			 EOPNOTSUPP);
+			 PINDOWN_CREATE_FAILED(EOPNOTSUPP));
+	ck_assert_int_eq(pindown_attach_region(consumer, region, 0, 0, 0, KEY(1, 1), NULL, &object),
+			 PINDOWN_CREATE_FAILED(EOPNOTSUPP));
 	ck_assert_ptr_eq(object, untouched);
 	ck_assert_uint_eq(stats().objects, 0);
 	books.fail = 0;

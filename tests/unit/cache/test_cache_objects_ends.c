@@ -404,8 +404,9 @@ START_TEST(a_held_object_of_an_ended_owner_is_not_found)
 	ck_assert_ptr_eq(untouched, held);
 	next = must_attach(consumer, AT(0), KEY(1, 1));
 	ck_assert_ptr_ne(next, held);
-	ck_assert_int_eq(pindown_attach_region(consumer, region, 0, KEY(1, 1), NULL, &untouched),
-			 PINDOWN_OK);
+	ck_assert_int_eq(
+		pindown_attach_region(consumer, region, 0, 0, 0, KEY(1, 1), NULL, &untouched),
+		PINDOWN_OK);
 	ck_assert_ptr_eq(untouched, next);
 	ck_assert_uint_eq(books.creates, 2);
 	pindown_put(region);

@@ -135,7 +135,7 @@ static void attach_to_region(void)
 
 	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 	region = own;
-	pindown_attach_region(consumer, own, 0, KEY(1, 1), NULL, &object);
+	pindown_attach_region(consumer, own, 0, 0, 0, KEY(1, 1), NULL, &object);
 }
 
 static void invalidate(void)
@@ -661,7 +661,7 @@ static void attach_to_it(void)
 {
 	pindown_object *mine;
 
-	if (pindown_attach_region(consumer, region, 0, KEY(1, 1), NULL, &mine) == PINDOWN_OK)
+	if (pindown_attach_region(consumer, region, 0, 0, 0, KEY(1, 1), NULL, &mine) == PINDOWN_OK)
 		pindown_detach(mine);
 }
 

@@ -151,7 +151,7 @@ static void finds_nothing_of_the_parents(enum side side, enum when when)
 	MUST(pindown_attach(consumer, AT(0), 1, PINDOWN_GET_CACHED, KEY(1, 1), NULL, &object) ==
 	     PINDOWN_ERR_NOT_DEVICE);
 	MUST(!pindown_region_is_live(parents_region));
-	MUST(pindown_attach_region(consumer, parents_region, 0, KEY(1, 1), NULL, &object) ==
+	MUST(pindown_attach_region(consumer, parents_region, 0, 0, 0, KEY(1, 1), NULL, &object) ==
 	     PINDOWN_ERR_NOT_DEVICE);
 	MUST(fake_descriptors_here() == 0);
 	/* The child's own region is still there when pindown's handler has run. */

@@ -152,7 +152,7 @@ static void go_on_in_child(void)
 	if (result == PINDOWN_OK && object)
 		pindown_detach(object);
 	EXPECT(result == PINDOWN_OK || result == PINDOWN_ERR_BUSY ||
-	       result == PINDOWN_ERR_NOT_DEVICE);
+	       result == PINDOWN_ERR_TIMED_OUT || result == PINDOWN_ERR_NOT_DEVICE);
 	EXPECT(pindown_flush() >= 0);
 	EXPECT(fake_descriptors_here() == 0);
 	EXPECT(!is_cached(AT(0), 1));

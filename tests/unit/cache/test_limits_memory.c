@@ -51,12 +51,9 @@ static void alloc_many(void)
 		fake_alloc(PLACE(i), PAGE + 512, FAKE_LINEAR);
 }
 
-static int create(pindown_region *region, const struct pindown_key *key, void *request, void **data,
-		  void *arg)
+static int create(const struct pindown_object_request *what, void **data, void *arg)
 {
-	(void)region;
-	(void)key;
-	(void)request;
+	(void)what;
 	*data = arg;
 	return 0;
 }
@@ -70,7 +67,8 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 
 static int add_consumer(void)
 {
-	const struct pindown_consumer ops = {"limits", create, destroy, NULL};
+	const struct pindown_consumer ops = {
+		.name = "limits", .create = create, .destroy = destroy};
 	int consumer = pindown_consumer_add(&ops, sizeof(ops));
 
 	ck_assert_int_gt(consumer, 0);

@@ -43,14 +43,12 @@ static void begin(unsigned count)
 static bool fails;
 static unsigned asks = 1;
 
-static int create(pindown_region *region, const struct pindown_key *key, void *request, void **data,
-		  void *arg)
+static int create(const struct pindown_object_request *what, void **data, void *arg)
 {
+	pindown_region *region = what->region;
 	uint64_t offset;
 	int fd, first = -1;
 
-	(void)key;
-	(void)request;
 	(void)data;
 	(void)arg;
 	for (unsigned i = 0; i < asks; i++) {
@@ -64,12 +62,11 @@ static int create(pindown_region *region, const struct pindown_key *key, void *r
 	return fails ? 1 : 0;
 }
 
-static int create_and_close(pindown_region *region, const struct pindown_key *key, void *request,
-			    void **data, void *arg)
+static int create_and_close(const struct pindown_object_request *what, void **data, void *arg)
 {
-	int result = create(region, key, request, data, arg);
+	int result = create(what, data, arg);
 
-	pindown_region_close_dmabuf(region);
+	pindown_region_close_dmabuf(what->region);
 	return result;
 }
 
@@ -82,7 +79,7 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 
 static int add_consumer(__typeof__(&create) how)
 {
-	const struct pindown_consumer ops = {"limits", how, destroy, NULL};
+	const struct pindown_consumer ops = {.name = "limits", .create = how, .destroy = destroy};
 	int consumer = pindown_consumer_add(&ops, sizeof(ops));
 
 	ck_assert_int_gt(consumer, 0);
@@ -173,7 +170,8 @@ START_TEST(a_create_that_fails_leaves_the_descriptor_open)
 	region = must_get(memory[0], 1);
 	fails = true;
 	consumer = add_consumer(create);
-	ck_assert_int_eq(pindown_attach(consumer, memory[0], 1, 0, &key, NULL, &object[0]), 1);
+	ck_assert_int_eq(pindown_attach(consumer, memory[0], 1, 0, &key, NULL, &object[0]),
+			 PINDOWN_CREATE_FAILED(1));
 	ck_assert_uint_eq(sim_open_exports(0), 1);
 	ck_assert_uint_eq(stats().dmabufs, 1);
 	fails = false;

@@ -416,7 +416,8 @@ END_TEST
 
 static void attach_to_it(void)
 {
-	if (pindown_attach_region(consumer, region, 0, KEY(1, 1), NULL, &object) == PINDOWN_OK)
+	if (pindown_attach_region(consumer, region, 0, 0, 0, KEY(1, 1), NULL, &object) ==
+	    PINDOWN_OK)
 		pindown_detach(object);
 }
 

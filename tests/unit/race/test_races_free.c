@@ -98,7 +98,7 @@ START_TEST(memory_that_is_being_freed_is_busy)
 	gate_wait(&freeing.up);
 
 	ck_assert(!is_cached(AT(0), 1));
-	must_refuse(AT(0), 1, PINDOWN_ERR_BUSY);
+	must_refuse(AT(0), 1, PINDOWN_ERR_TIMED_OUT);
 	ck_assert_uint_eq(fake_open_exports(), 0);
 	get_and_put(AT(1), 1);
 	finish_freeing(NULL);
@@ -117,7 +117,7 @@ START_TEST(a_context_that_is_ending_guards_its_memory_only)
 	gate_wait(&freeing.up);
 	for (unsigned i = 1; i < 4; i++)
 		get_and_put(AT(i), 1);
-	must_refuse(AT(0), 1, PINDOWN_ERR_BUSY);
+	must_refuse(AT(0), 1, PINDOWN_ERR_TIMED_OUT);
 	finish_freeing(NULL);
 	must_refuse(AT(0), 1, PINDOWN_ERR_NOT_DEVICE);
 }
@@ -216,7 +216,7 @@ static void sweep_guard_first(pdn_guard (*end)(void), void (*real)(void), uint64
 		fake_at_edge(FAKE_CALLS, 0, NULL, NULL);
 		ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
 		if (!met) {
-			ck_assert_int_eq(result, PINDOWN_ERR_BUSY);
+			ck_assert_int_eq(result, PINDOWN_ERR_TIMED_OUT);
 			finish_freeing(NULL);
 			break;
 		}

@@ -14,12 +14,9 @@ static const struct pindown_key key = {.owner = OWNER};
 static int consumer;
 static pindown_object *object; /* attached by the other thread */
 
-static int create(pindown_region *region, const struct pindown_key *what, void *request,
-		  void **data, void *arg)
+static int create(const struct pindown_object_request *what, void **data, void *arg)
 {
-	(void)region;
 	(void)what;
-	(void)request;
 	*data = arg;
 	return 0;
 }
@@ -145,8 +142,8 @@ static void known_object_of_held_region(void)
 static void attach_region(void)
 {
 	stores_come_late();
-	if (pindown_attach_region(consumer, region, PINDOWN_GET_CACHED, &key, NULL, &object) !=
-	    PINDOWN_OK)
+	if (pindown_attach_region(consumer, region, 0, 0, PINDOWN_GET_CACHED, &key, NULL,
+				  &object) != PINDOWN_OK)
 		object = NULL;
 }
 

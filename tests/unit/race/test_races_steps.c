@@ -19,6 +19,46 @@ START_TEST(a_hit_against_a_free)
 }
 END_TEST
 
+static pindown_region *both[2];
+
+/* The second range is held by the hold of the first. */
+static void stepped_vector(void)
+{
+	const struct pindown_range ranges[2] = {{AT(0), 1}, {AT(0) + 1, 1}};
+
+	step_from_here();
+	result = pindown_getv(ranges, 2, 0, both, NULL);
+	step_to_here();
+}
+
+static void check_vector(void)
+{
+	if (result == PINDOWN_OK) {
+		ck_assert_ptr_eq(both[0], both[1]);
+		ck_assert_uint_eq(pindown_region_buffer_id(both[0]), old_id);
+		ck_assert_msg(fake_open_exports_of(old_id) == 1,
+			      "instruction %u: unpinned under its holder", race_instruction());
+		pindown_put(both[0]);
+		ck_assert_msg(fake_open_exports_of(old_id) == 1,
+			      "instruction %u: the second hold does not count", race_instruction());
+		pindown_put(both[1]);
+	} else {
+		ck_assert_int_eq(result, PINDOWN_ERR_NOT_DEVICE);
+		ck_assert(!both[0] && !both[1]);
+	}
+	if (race_met())
+		assert_all_gone();
+}
+
+START_TEST(a_vector_against_a_free)
+{
+	static const struct race race = {one_idle_region, stepped_vector, other_frees,
+					 check_vector};
+
+	run_race("vector against free", &race, TURNS);
+}
+END_TEST
+
 /*
  * The region's record is used again, for other memory, and then for new memory at the same address.
  */
@@ -326,6 +366,7 @@ int main(void)
 	/* Thousands of turns; in each of them the test waits until a thread sleeps. */
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, a_hit_against_a_free);
+	tcase_add_test(tc, a_vector_against_a_free);
 	tcase_add_test(tc, a_hit_against_a_record_used_again);
 	tcase_add_test(tc, a_hit_against_a_range_becoming_volatile);
 	tcase_add_test(tc, a_first_hit_against_a_comparison);

@@ -16,6 +16,22 @@ static uint64_t old_id;
 static pindown_object *object, *others_object;
 static unsigned exports_after_end, destroys_after_end;
 
+/* Rights in the key that the stepped thread asks for: the object's, or 0, which it serves too. */
+static uint64_t wanted = 1;
+
+static void open_by_rights(void)
+{
+	const struct pindown_consumer ops = {.name = "books",
+					     .create = books_create,
+					     .destroy = books_destroy,
+					     .arg = &books,
+					     .rights = 1};
+
+	consumer = pindown_consumer_add(&ops, sizeof(ops));
+	ck_assert_int_gt(consumer, 0);
+	wanted = 0;
+}
+
 static void start_afresh(void)
 {
 	if (!consumer)
@@ -51,7 +67,7 @@ static void one_held_object(void)
 static void stepped_attach(void)
 {
 	step_from_here();
-	result = pindown_attach(consumer, AT(0), 1, 0, KEY(PD, 1), NULL, &object);
+	result = pindown_attach(consumer, AT(0), 1, 0, KEY(PD, wanted), NULL, &object);
 	step_to_here();
 }
 
@@ -143,6 +159,16 @@ START_TEST(an_attach_against_a_free)
 }
 END_TEST
 
+START_TEST(an_attach_by_fewer_rights_against_a_free)
+{
+	static const struct race race = {one_idle_object, stepped_attach, other_frees,
+					 check_attach};
+
+	open_by_rights();
+	run_race("attach by fewer rights against free", &race, TURNS);
+}
+END_TEST
+
 START_TEST(a_making_attach_against_a_free)
 {
 	static const struct race race = {one_region_without_object, stepped_attach, other_frees,
@@ -173,6 +199,16 @@ START_TEST(an_attach_against_the_owners_end)
 					 check_attach_and_owner};
 
 	run_race("attach against the owner's end", &race, TURNS);
+}
+END_TEST
+
+START_TEST(an_attach_by_fewer_rights_against_the_owners_end)
+{
+	static const struct race race = {one_idle_object, stepped_attach, other_ends_the_owner,
+					 check_attach_and_owner};
+
+	open_by_rights();
+	run_race("attach by fewer rights against the owner's end", &race, TURNS);
 }
 END_TEST
 
@@ -448,8 +484,10 @@ int main(void)
 	TCase *tc = cache_case(suite, "single instructions");
 
 	tcase_add_test(tc, an_attach_against_a_free);
+	tcase_add_test(tc, an_attach_by_fewer_rights_against_a_free);
 	tcase_add_test(tc, a_making_attach_against_a_free);
 	tcase_add_test(tc, an_attach_against_the_owners_end);
+	tcase_add_test(tc, an_attach_by_fewer_rights_against_the_owners_end);
 	tcase_add_test(tc, a_making_attach_against_the_owners_end);
 	tcase_add_test(tc, an_attach_against_a_flush);
 	tcase_add_test(tc, two_that_make_the_same);

@@ -234,7 +234,8 @@ static void get_one(struct player *player)
 	if (flags)
 		__atomic_sub_fetch(&slot->users, 1, __ATOMIC_SEQ_CST);
 	ck_assert_msg(result == PINDOWN_ERR_NOT_DEVICE || result == PINDOWN_ERR_NO_SPACE ||
-			      result == PINDOWN_ERR_BUSY || result == PINDOWN_ERR_DRIVER,
+			      result == PINDOWN_ERR_BUSY || result == PINDOWN_ERR_DRIVER ||
+			      result == PINDOWN_ERR_TIMED_OUT,
 		      "%s", pindown_strerror(result));
 }
 

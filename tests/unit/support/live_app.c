@@ -42,10 +42,9 @@ static void use_cuda(void)
 		_exit(9);
 }
 
-static int make_object(pindown_region *region, const struct pindown_key *key, void *request,
-		       void **data, void *arg)
+static int make_object(const struct pindown_object_request *what, void **data, void *arg)
 {
-	(void)region, (void)key, (void)request, (void)arg;
+	(void)what, (void)arg;
 	*data = NULL;
 	return 0;
 }

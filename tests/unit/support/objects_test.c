@@ -5,21 +5,22 @@
 struct books books;
 int consumer;
 
-int books_create(pindown_region *region, const struct pindown_key *key, void *request, void **data,
-		 void *arg)
+int books_create(const struct pindown_object_request *what, void **data, void *arg)
 {
 	struct books *own = arg;
 	int fail = __atomic_load_n(&own->fail, __ATOMIC_RELAXED);
 	unsigned n = __atomic_fetch_add(&own->places, 1, __ATOMIC_SEQ_CST);
 	struct made *made = &own->made[n % MADE_MOST];
 
-	*made = (struct made){.owner = key->owner,
-			      .access = key->word[0],
-			      .base = pindown_region_base(region),
-			      .id = pindown_region_buffer_id(region),
-			      .request = request};
+	*made = (struct made){.owner = what->key.owner,
+			      .access = what->key.word[0],
+			      .base = pindown_region_base(what->region),
+			      .id = pindown_region_buffer_id(what->region),
+			      .addr = what->addr,
+			      .length = what->length,
+			      .request = what->request};
 	if (own->in_create)
-		own->in_create(own, region);
+		own->in_create(own, what->region);
 	if (fail)
 		return fail;
 	__atomic_fetch_add(&own->creates, 1, __ATOMIC_SEQ_CST);

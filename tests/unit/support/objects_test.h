@@ -17,6 +17,7 @@
  */
 struct made {
 	uint64_t owner, access, base, id;
+	uint64_t addr, length; /* what was asked for */
 	void *request;
 	unsigned destroyed; /* times */
 	int reason, in_use;
@@ -40,8 +41,7 @@ extern struct books books;
 extern int consumer;
 
 /* The callbacks of a consumer that keeps these books; books_open() returns its id. */
-int books_create(pindown_region *region, const struct pindown_key *key, void *request, void **data,
-		 void *arg);
+int books_create(const struct pindown_object_request *what, void **data, void *arg);
 int books_destroy(const struct pindown_object_end *what, void *arg);
 int books_open(struct books *books);
 

@@ -227,9 +227,9 @@ static const struct pdn_backend *backend_of(const struct pindown_region *region)
 }
 
 /*
- * Lock held. Of a region whose memory has ended, or that another one has replaced, too: the
- * registrations that are held keep that, and no other one is made. A region that is being unpinned
- * is in neither state.
+ * Lock held. Of a region whose memory has ended, too: the registrations that are held keep the
+ * memory, and no other one is made. One that another region has replaced opens it again when it
+ * must. A region that is being unpinned is in neither state.
  */
 static bool is_only_kept(uint32_t region)
 {

@@ -27,6 +27,7 @@ bool (*pdn_is_mapped)(uint64_t base, uint64_t buffer_id);
 	F(cuCtxPushCurrent_v2, (CUcontext))                                                \
 	F(cuCtxPopCurrent_v2, (CUcontext *))                                               \
 	F(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *))                       \
+	F(cuCtxGetDevice, (CUdevice *))                                                    \
 	F(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                               \
 	F(cuDevicePrimaryCtxRelease_v2, (CUdevice))                                        \
 	F(cuDeviceGetAttribute, (int *, CUdevice_attribute, CUdevice))
@@ -218,12 +219,13 @@ static CUresult range_of(uint64_t addr, CUdeviceptr *base, size_t *size)
 }
 
 /*
- * For a thread without a current context. Memory of a context is never mapped with cuMemMap, so its
- * range is the allocation, and that context, which may be about to be destroyed, is not touched.
- * For other memory the primary context is retained.
+ * For a thread without a current context, or with one of another device, in which the driver does
+ * not find the memory. Memory of a context is never mapped with cuMemMap, so its range is the
+ * allocation, and that context, which may be about to be destroyed, is not touched. For other
+ * memory the primary context is retained.
  */
-static CUresult address_range_without_context(uint64_t addr, CUdeviceptr *base, size_t *size,
-					      const struct attributes *a)
+static CUresult address_range_from_elsewhere(uint64_t addr, CUdeviceptr *base, size_t *size,
+					     const struct attributes *a)
 {
 	CUresult result = CUDA_ERROR_INVALID_CONTEXT;
 	struct borrowed borrowed;
@@ -241,9 +243,7 @@ static CUresult address_range(uint64_t addr, CUdeviceptr *base, size_t *size,
 {
 	CUresult result = REAL(cuMemGetAddressRange_v2)(base, size, addr);
 
-	return result == CUDA_ERROR_INVALID_CONTEXT
-		       ? address_range_without_context(addr, base, size, a)
-		       : result;
+	return result == CUDA_SUCCESS ? result : address_range_from_elsewhere(addr, base, size, a);
 }
 
 static int allocation_at(uint64_t addr, struct pdn_memory *memory, const struct attributes *a,
@@ -533,6 +533,15 @@ static int export_now(uint64_t base, uint64_t length, bool pcie, int *fd)
 		pcie ? CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE : 0);
 }
 
+/* Is the thread's current context one of this device? */
+static bool is_current(int device)
+{
+	CUdevice current;
+
+	return HAVE(cuCtxGetDevice) && REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS &&
+	       current == device;
+}
+
 int pdn_driver_export(uint64_t base, uint64_t length, void *context, int device, bool pcie, int *fd)
 {
 	struct borrowed borrowed;
@@ -541,7 +550,7 @@ int pdn_driver_export(uint64_t base, uint64_t length, void *context, int device,
 	if (!HAVE(cuMemGetHandleForAddressRange))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	result = export_now(base, length, pcie, fd);
-	if (result != CUDA_ERROR_INVALID_CONTEXT)
+	if (result == CUDA_SUCCESS || is_current(device))
 		return result;
 	if (borrow(&borrowed, context, device))
 		result = export_now(base, length, pcie, fd);

@@ -226,7 +226,8 @@ SIM_CALL(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *size, CUdeviceptr
 		return CUDA_SUCCESS; /* nothing was asked */
 	if (!sim_current())
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!alloc)
+	/* Two H200s: memory of another device than the current context's is not found. */
+	if (!alloc || alloc->device != sim_current()->device)
 		return CUDA_ERROR_NOT_FOUND;
 	if (base)
 		*base = alloc->addr;
@@ -244,7 +245,8 @@ SIM_CALL(cuMemGetAddressRange, (CUdeviceptr_v1 * base, unsigned int *size, CUdev
 		return CUDA_SUCCESS; /* nothing was asked */
 	if (!sim_current())
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!alloc)
+	/* Two H200s: memory of another device than the current context's is not found. */
+	if (!alloc || alloc->device != sim_current()->device)
 		return CUDA_ERROR_NOT_FOUND;
 	if (base)
 		*base = alloc->addr;

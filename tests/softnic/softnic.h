@@ -105,7 +105,7 @@ void checks_report(const char *format, ...) __attribute__((format(printf, 1, 2))
 
 /* For tests in the process. */
 unsigned long softnic_stale_transfers(void);
-/* Writes the counts to the log. Called at the end; a process that will be killed calls it itself. */
+/* Writes the counts to the log, at the end, or where a process leaves without its destructors. */
 void softnic_report_counts(void);
 
 /* ---- memory of a GPU (gpu.c) ---------------------------------------------------------------- */

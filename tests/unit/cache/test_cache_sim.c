@@ -331,6 +331,39 @@ START_TEST(a_thread_without_context_pins)
 }
 END_TEST
 
+/* As on two H200s: with a context of device 0, the driver does not find the memory of device 1. */
+START_TEST(memory_of_another_device_is_pinned)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr linear, mapped, base;
+	CUcontext ours, other, current;
+	size_t size;
+
+	start_cuda();
+	OK(cuCtxGetCurrent(&ours));
+	OK(cuDevicePrimaryCtxRetain(&other, 1));
+	OK(cuCtxSetCurrent(other));
+	linear = alloc(MIB(2));
+	OK(cuCtxSetCurrent(ours));
+	OK(cuMemCreate(&handle, MIB(2), &prop, 0));
+	OK(cuMemAddressReserve(&mapped, MIB(2), 0, 0, 0));
+	map(mapped, MIB(2), handle);
+	ck_assert_int_eq(cuMemGetAddressRange_v2(&base, &size, linear), CUDA_ERROR_NOT_FOUND);
+
+	get_and_put(linear, MIB(2));
+	get_and_put(mapped, MIB(2));
+	ck_assert_uint_eq(sim_open_exports(1), 2);
+	OK(cuCtxGetCurrent(&current));
+	ck_assert_ptr_eq(current, ours);
+	unmap(mapped, MIB(2));
+	OK(cuMemRelease(handle));
+	OK(cuMemAddressFree(mapped, MIB(2)));
+	ck_assert_uint_eq(sim_open_exports(1), 1);
+}
+END_TEST
+
 /* The driver's pin space is read when the driver is loaded, so this needs a process of its own. */
 START_TEST(pin_space_is_made_by_eviction)
 {
@@ -484,6 +517,7 @@ int main(void)
 	tcase_add_test(tc, managed_and_host_memory_are_refused);
 	tcase_add_test(tc, a_hit_makes_no_call_of_the_real_thing);
 	tcase_add_test(tc, a_thread_without_context_pins);
+	tcase_add_test(tc, memory_of_another_device_is_pinned);
 	tcase_add_test(tc, pin_space_is_made_by_eviction);
 	tcase_add_test(tc, a_refused_export_is_reported);
 	tcase_add_test(tc, a_free_that_the_driver_refuses);

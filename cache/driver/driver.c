@@ -550,7 +550,7 @@ int pdn_driver_export(uint64_t base, uint64_t length, void *context, int device,
 	if (!HAVE(cuMemGetHandleForAddressRange))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	result = export_now(base, length, pcie, fd);
-	if (result == CUDA_SUCCESS || is_current(device))
+	if (result == CUDA_SUCCESS || (result != CUDA_ERROR_INVALID_CONTEXT && is_current(device)))
 		return result;
 	if (borrow(&borrowed, context, device))
 		result = export_now(base, length, pcie, fd);

@@ -325,8 +325,8 @@ bool pdn_objects_left(uint32_t consumer)
 
 		if (object->consumer == consumer &&
 		    (object->state == PDN_OBJECT_KEPT ||
-		     (object->worker && (object->state == PDN_OBJECT_ENDING ||
-					 object->state == PDN_OBJECT_DYING))))
+		     (object->worker &&
+		      (object->state == PDN_OBJECT_ENDING || object->state == PDN_OBJECT_DYING))))
 			return true;
 	}
 	return false;

@@ -27,6 +27,8 @@
 
 /* The region's memory has been freed: look the address up again. No result is positive. */
 #define AGAIN 1
+/* There is no record for the object. */
+#define NO_RECORD 2
 
 struct request {
 	uint32_t consumer;
@@ -164,7 +166,7 @@ static int begin_creation(struct pdn_consumer *consumer, uint32_t region, const 
 	};
 
 	if (!number)
-		return PINDOWN_ERR_NO_MEMORY;
+		return NO_RECORD;
 	pdn_creation_list(&creation);
 	pdn_consumer_enter(consumer);
 	return create_object(&creation, consumer, number, r);
@@ -236,9 +238,9 @@ static int __attribute__((cold)) attach_to(struct pindown_region *region, const 
 	pdn_lock();
 	do
 		result = find_or_make(number, r);
-	while (result == PINDOWN_ERR_NO_MEMORY && make_room_for_object(&pressure));
-	if (pressure.would_wait)
-		result = PINDOWN_ERR_WOULD_WAIT;
+	while (result == NO_RECORD && make_room_for_object(&pressure));
+	if (result == NO_RECORD)
+		result = pressure.would_wait ? PINDOWN_ERR_WOULD_WAIT : PINDOWN_ERR_NO_MEMORY;
 	/*
 	 * Drop the hold before the lock is released for the first time since the creation ended: a
 	 * free that has waited for that end then finds the region unheld, and unpins it.

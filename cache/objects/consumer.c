@@ -114,9 +114,14 @@ void pdn_consumer_leave(struct pdn_consumer *consumer)
 {
 	if (consumer->running) /* it may be 0: in a forked child the counts started again */
 		consumer->running--;
-	if (consumer->leaving && !consumer->running)
-		consumer->taken = false;
+	pdn_consumer_may_go(consumer);
 	pdn_wake_waiters();
+}
+
+void pdn_consumer_may_go(struct pdn_consumer *consumer)
+{
+	if (consumer->leaving && !consumer->running && !pdn_objects_left(id_of(consumer)))
+		consumer->taken = false;
 }
 
 /*

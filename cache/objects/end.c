@@ -125,7 +125,6 @@ static void let_readers_pass(void)
 static void retire(uint32_t number)
 {
 	struct pindown_object *object = &pdn_objects[number];
-
 	struct pdn_consumer *consumer = pdn_consumer(object->consumer);
 
 	pdn_account_object_gone(object->revoked);
@@ -136,6 +135,8 @@ static void retire(uint32_t number)
 		set_state(object, PDN_OBJECT_REVOKED);
 	else
 		pdn_object_free(number);
+	if (consumer)
+		pdn_consumer_may_go(consumer);
 }
 
 /* Lock held. If nothing but its objects has kept the region, this thread has to unpin it. */
@@ -264,6 +265,12 @@ static void count_held_by(uint32_t consumer, struct held *held)
 		memcpy(held->of[place].name, pdn_consumer(consumer)->name, PDN_CONSUMER_NAME);
 }
 
+/* Its consumer may be leaving, and have given up waiting for this thread. */
+static bool must_go(const struct pindown_object *object, enum pindown_reason reason)
+{
+	return is_revoked_for(reason) || pdn_consumer(object->consumer)->leaving;
+}
+
 /*
  * Lock held. This thread claims idle objects, and those to be revoked; the others are kept. Returns
  * the claimed ones.
@@ -276,7 +283,7 @@ static uint32_t claim_or_keep(uint32_t region, struct held *held)
 	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next) {
 		if (pdn_objects[n].state != PDN_OBJECT_ENDING)
 			continue;
-		if (!pdn_object_is_held(n) || is_revoked_for(reason)) {
+		if (!pdn_object_is_held(n) || must_go(&pdn_objects[n], reason)) {
 			claim(n, &chain);
 		} else {
 			set_state(&pdn_objects[n], PDN_OBJECT_KEPT);
@@ -305,7 +312,24 @@ void pdn_objects_drop_own(void)
 		object->worker = 0;
 		if (object->state == PDN_OBJECT_DYING && !object->called)
 			pdn_consumer_leave(pdn_consumer(object->consumer));
+		else if (pdn_consumer(object->consumer))
+			pdn_consumer_may_go(pdn_consumer(object->consumer));
 	}
+}
+
+/* Nobody ends an object whose thread has quit. */
+bool pdn_objects_left(uint32_t consumer)
+{
+	for (uint32_t n = 1; n <= pdn_object_high_water(); n++) {
+		const struct pindown_object *object = &pdn_objects[n];
+
+		if (object->consumer == consumer &&
+		    (object->state == PDN_OBJECT_KEPT ||
+		     (object->worker &&
+		      (object->state == PDN_OBJECT_ENDING || object->state == PDN_OBJECT_DYING))))
+			return true;
+	}
+	return false;
 }
 
 /* Lock held. Is another thread destroying or making an object on the region? */

@@ -173,6 +173,12 @@ void pdn_consumer_name_holders(struct pdn_consumer *consumer,
 void pdn_consumer_enter(struct pdn_consumer *consumer);
 void pdn_consumer_leave(struct pdn_consumer *consumer);
 
+/*
+ * Lock held. A callback of a consumer has ended, or an object: one that is being removed goes with
+ * the last of both, as a thread that ends an object calls it.
+ */
+void pdn_consumer_may_go(struct pdn_consumer *consumer);
+
 /* How many of its running callbacks this thread is in. */
 uint32_t pdn_consumer_runs_here(const struct pdn_consumer *consumer);
 bool pdn_any_consumer_runs_here(void);
@@ -297,6 +303,9 @@ void pdn_objects_end_reused(uint64_t begin, uint64_t end);
 
 /* Lock not held. Destroy the idle objects of an owner that lives on. */
 void pdn_objects_drop_idle(int consumer, uint64_t owner);
+
+/* Lock held. Does a consumer that is being removed have objects that are yet to be destroyed? */
+bool pdn_objects_left(uint32_t consumer);
 
 /* Lock not held. The last hold of an object that is no longer LIVE may have been dropped. */
 void pdn_object_let_go(uint32_t number);

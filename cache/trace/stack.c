@@ -504,10 +504,19 @@ bool pdn_stacks_begin(unsigned depth)
 	return true;
 }
 
-/* Relaxed: only asks whether there are stacks; the table itself is not read. */
+/*
+ * Has any code been looked at? A line on standard error needs no table of stacks. Relaxed: only
+ * asks whether there is a table, which is not read.
+ */
+static bool any_table(void)
+{
+	return __atomic_load_n(&places, __ATOMIC_RELAXED) ||
+	       __atomic_load_n(&stacks, __ATOMIC_RELAXED);
+}
+
 void pdn_stacks_unloading(void)
 {
-	if (!__atomic_load_n(&stacks, __ATOMIC_RELAXED))
+	if (!any_table())
 		return;
 	__atomic_store_n(&unloaded, true, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&generation, 1, __ATOMIC_RELEASE);
@@ -516,18 +525,16 @@ void pdn_stacks_unloading(void)
 /* Loading alone, without an unloading before it, makes nothing stale. */
 void pdn_stacks_loading(void)
 {
-	if (__atomic_load_n(&stacks, __ATOMIC_RELAXED) &&
-	    __atomic_exchange_n(&unloaded, false, __ATOMIC_RELAXED))
+	if (any_table() && __atomic_exchange_n(&unloaded, false, __ATOMIC_RELAXED))
 		__atomic_fetch_add(&generation, 1, __ATOMIC_RELEASE);
 }
 
 void pdn_stacks_fork_child(void)
 {
-	if (!stacks)
-		return;
 	/* All zero again. */
 	if (places)
 		syscall(SYS_madvise, places, PLACES * sizeof(*places), MADV_DONTNEED);
-	syscall(SYS_madvise, stacks, STACKS * sizeof(*stacks), MADV_DONTNEED);
+	if (stacks)
+		syscall(SYS_madvise, stacks, STACKS * sizeof(*stacks), MADV_DONTNEED);
 	pdn_modules_fork_child();
 }

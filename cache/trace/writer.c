@@ -163,6 +163,7 @@ void pdn_trace_fork_child(void)
 	const struct pdn_config *config = pdn_config();
 	int error = errno;
 
+	pdn_stacks_fork_child(); /* lines on standard error have used it without a trace, too */
 	if (pdn_trace.state == PDN_TRACE_UNTRIED ||
 	    (pdn_trace.state == PDN_TRACE_OFF && !pdn_trace.header))
 		return;
@@ -171,7 +172,6 @@ void pdn_trace_fork_child(void)
 	pdn_journal_forget();
 	process.forked_from = process.pid;
 	pdn_trace_slots_forget();
-	pdn_stacks_fork_child();
 	pdn_trace.header = NULL;
 	process.wrote_distrust = false;
 	pdn_trace.state = PDN_TRACE_UNTRIED;

@@ -1002,6 +1002,18 @@ START_TEST(what_create_returns_is_carried_in_the_result)
 }
 END_TEST
 
+/* It is the consumer that has no memory: other regions don't make room for it. */
+START_TEST(a_create_without_memory_evicts_nothing)
+{
+	for (unsigned i = 1; i < 4; i++)
+		attach_and_detach(consumer, AT(i), KEY(1, 1));
+	ck_assert_int_eq(result_of_create(PINDOWN_ERR_NO_MEMORY), PINDOWN_ERR_NO_MEMORY);
+	ck_assert_uint_eq(stats_of(consumer).create_errors, 1);
+	ck_assert_uint_eq(stats().evictions, 0);
+	ck_assert_uint_eq(stats().objects, 3);
+}
+END_TEST
+
 /* ---- callbacks that call what could wait for them ---- */
 
 static int ids[2], answers[2];
@@ -1052,6 +1064,47 @@ START_TEST(callbacks_that_remove_each_others_consumers_are_refused)
 	ck_assert_int_eq(pindown_consumer_remove(ids[0]), PINDOWN_ERR_INVALID);
 	ck_assert_int_eq(pindown_consumer_remove(ids[1]), PINDOWN_ERR_INVALID);
 	ck_assert_uint_eq(wide.creates, wide.destroys);
+}
+END_TEST
+
+/* While one callback runs, its thread has not yet ended the objects on the region. */
+static void remove_meanwhile(const struct pindown_invalidation *what, void *arg)
+{
+	(void)arg;
+	pthread_barrier_wait(&both);
+	if (what->base == AT(1))
+		answers[0] = pindown_consumer_remove(consumer);
+	pthread_barrier_wait(&both);
+}
+
+static void free_the_first(void *arg)
+{
+	(void)arg;
+	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+}
+
+START_TEST(a_consumer_is_removed_while_another_thread_ends_its_objects)
+{
+	pindown_object *held = must_attach(consumer, AT(0), KEY(1, 1));
+	struct worker worker;
+	int id;
+
+	attach_and_detach(consumer, AT(0), KEY(2, 1));
+	get_and_put(AT(1), 1);
+	restore_wait_limit();
+	pthread_barrier_init(&both, NULL, 2);
+	id = pindown_subscribe(remove_meanwhile, NULL);
+	worker_start(&worker, free_the_first, NULL);
+	pindown_invalidate(AT(1), 1);
+	worker_join(&worker);
+	ck_assert_int_eq(answers[0], PINDOWN_ERR_DEADLOCK);
+	ck_assert_uint_eq(books.destroys, 2);
+	ck_assert_int_eq(books.made[0].in_use, 1);
+	ck_assert_int_eq(pindown_consumer_remove(consumer), PINDOWN_ERR_INVALID);
+	ck_assert_int_eq(pindown_end_owner(consumer, 1), PINDOWN_ERR_INVALID);
+	pindown_detach(held);
+	ck_assert_int_eq(pindown_unsubscribe(id), PINDOWN_OK);
+	ck_assert_uint_eq(stats().regions, 0);
 }
 END_TEST
 
@@ -1180,9 +1233,11 @@ static Suite *suite(void)
 	tc = objects_case(s, "results");
 	tcase_add_test(tc, each_result_has_a_sentence);
 	tcase_add_test(tc, what_create_returns_is_carried_in_the_result);
+	tcase_add_test(tc, a_create_without_memory_evicts_nothing);
 
 	tc = objects_case(s, "callbacks");
 	tcase_add_test(tc, callbacks_that_remove_each_others_consumers_are_refused);
+	tcase_add_test(tc, a_consumer_is_removed_while_another_thread_ends_its_objects);
 	tcase_add_test(tc, callbacks_that_unsubscribe_each_other_are_refused);
 	tcase_add_test(tc, create_may_call_everything);
 	return s;

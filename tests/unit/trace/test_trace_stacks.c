@@ -16,6 +16,7 @@
 
 #include "cache/hook_events.h"
 #include "cache/base/thread.h"
+#include "cache/trace/stack.h"
 #include "tests/unit/support/trace_test.h"
 
 /* Where the functions below must return to, outermost first. */
@@ -413,6 +414,21 @@ START_TEST(after_unloading)
 }
 END_TEST
 
+/* The table of stacks is for traces; a line that names code needs what is known about code only. */
+START_TEST(unloading_without_a_trace)
+{
+	uint64_t caller;
+	uint32_t before;
+
+	pdn_stack_callers(&caller, 1);
+	before = pdn_stacks_generation();
+	pdn_stacks_unloading();
+	ck_assert_uint_eq(pdn_stacks_generation(), before + 1);
+	pdn_stacks_loading();
+	ck_assert_uint_eq(pdn_stacks_generation(), before + 2);
+}
+END_TEST
+
 static void child(void)
 {
 	pdn_fork_child();
@@ -507,6 +523,7 @@ int main(void)
 		code_without_a_file,
 #endif
 		after_unloading,
+		unloading_without_a_trace,
 		a_forked_child_writes_all_stacks_again,
 		a_forked_child_knows_none_to_be_written,
 		errno_stays,

@@ -159,8 +159,12 @@ pindown_region_buffer_id(const pindown_region *region); /* CU_POINTER_ATTRIBUTE_
 void *pindown_region_context(const pindown_region *region); /* CUcontext, NULL for pool memory */
 int pindown_region_device(const pindown_region *region);    /* CUDA device ordinal */
 int pindown_region_is_volatile(
-	const pindown_region *region);			  /* 1: each hit is checked by buffer id */
-int pindown_region_is_live(const pindown_region *region); /* 0: its memory was freed while held */
+	const pindown_region *region); /* 1: each hit is checked by buffer id */
+/*
+ * 0: its memory was freed while it was held, or a wider region has taken its place, which a get of
+ * the address returns.
+ */
+int pindown_region_is_live(const pindown_region *region);
 
 /*
  * The dma-buf of a held region. *fd belongs to the region: do not close it; duplicate it to keep
@@ -364,7 +368,8 @@ int pindown_attach(int consumer, uint64_t addr, size_t length, unsigned flags,
 /*
  * The same on a region that the caller holds and continues to hold. length 0: all of the region,
  * whatever addr is. PINDOWN_ERR_RANGE: the range does not lie in the region.
- * PINDOWN_ERR_NOT_DEVICE also says that the memory of the region has been freed since.
+ * PINDOWN_ERR_NOT_DEVICE also says that the region is no longer live: see
+ * pindown_region_is_live(). pindown_attach() looks the address up again.
  */
 int pindown_attach_region(int consumer, pindown_region *region, uint64_t addr, size_t length,
 			  unsigned flags, const struct pindown_key *key, void *request,
@@ -384,8 +389,8 @@ void pindown_detach(pindown_object *object);
  */
 void *pindown_object_data(const pindown_object *object);
 pindown_region *pindown_object_region(const pindown_object *object);
-int pindown_object_is_live(
-	const pindown_object *object); /* 0: its memory or its owner ended while it was held */
+/* 0: its region is no longer live, or its owner ended while it was held. */
+int pindown_object_is_live(const pindown_object *object);
 
 /*
  * The owner of keys is about to end (ibv_dealloc_pd()): destroy the consumer's idle objects of this
@@ -475,7 +480,7 @@ struct pindown_region_info {
 	void *context;
 	int device;
 	int is_volatile;
-	int is_live; /* 0: its memory was freed while it was held */
+	int is_live; /* see pindown_region_is_live() */
 	int in_use;  /* 1: it was held, or one of its objects was */
 };
 typedef int (*pindown_region_visitor)(const struct pindown_region_info *region, void *arg);

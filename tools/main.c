@@ -25,7 +25,7 @@ static void print_help(FILE *to)
 	      "Run a program with a trace, then look at it:\n"
 	      "  pindown run --trace app.pdt ./app\n"
 	      "  pindown report app.pdt\n"
-	      "  pindown dump --failed app.pdt\n",
+	      "  pindown dump --stale app.pdt\n",
 	      to);
 }
 

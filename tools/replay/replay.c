@@ -341,10 +341,13 @@ static bool has_gets(const struct reader *reader)
 
 static int run(int argc, char **argv)
 {
-	struct reader *reader = reader_open(argv, (unsigned)argc);
+	struct reader *reader;
 	int status = STATUS_OK;
 	struct uses *uses;
 
+	if (wishes.svg && !trace_file_may_replace("--svg", wishes.svg))
+		return STATUS_USAGE;
+	reader = reader_open(argv, (unsigned)argc);
 	if (!reader)
 		return STATUS_DAMAGED;
 	if (!has_gets(reader)) {

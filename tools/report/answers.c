@@ -334,15 +334,30 @@ static void print_site(const struct site *site)
 	out_commit(at);
 }
 
-void report_sites(const struct tally *tally, const struct report_wishes *wishes)
+static bool has_stacks(const struct reader *reader)
+{
+	for (unsigned i = 0; i < reader_files(reader); i++)
+		if (reader_file(reader, i)->stack_count)
+			return true;
+	return false;
+}
+
+void report_sites(const struct reader *reader, const struct tally *tally,
+		  const struct report_wishes *wishes)
 {
 	unsigned count = tally->sites.count, shown = count;
 
-	if (!count)
+	if (!count && has_stacks(reader))
 		return;
+	report_heading("Call sites");
+	if (!count) {
+		out_print(
+			"  not recorded: the trace has no call stacks, which pindown run --trace\n"
+			"  records, and PINDOWN_TRACE_STACKS=16 with a plain LD_PRELOAD\n");
+		return;
+	}
 	if (!wishes->all && shown > SHORT_LIST)
 		shown = SHORT_LIST;
-	report_heading("Call sites");
 	out_print("  %s  total     count    mean  call                   called by%s\n", out_dim(),
 		  out_plain());
 	for (unsigned i = 0; i < shown; i++)

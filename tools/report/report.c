@@ -246,7 +246,7 @@ static void print(const struct reader *reader, const struct tally *tally,
 	report_regions(reader, tally, wishes);
 	report_unfreed(reader, tally, wishes);
 	holders_print(&tally->holders, reader, wishes->all ? ~0u : SHORT_LIST);
-	report_sites(tally, wishes);
+	report_sites(reader, tally, wishes);
 	print_cache(tally);
 	print_timeline(tally);
 	report_memory(tally, wishes);

@@ -33,7 +33,8 @@ void report_unfreed(const struct reader *reader, const struct tally *tally,
  */
 void report_who(const struct trace_file *file, const char *what, uint32_t stack, bool as_above);
 /* The call sites that took most time. */
-void report_sites(const struct tally *tally, const struct report_wishes *wishes);
+void report_sites(const struct reader *reader, const struct tally *tally,
+		  const struct report_wishes *wishes);
 
 /* Stale and held: what the words mean, where either of them occurs. */
 extern const char report_definitions[];

@@ -219,6 +219,17 @@ bool any_idle(int device)
 
 /* ---- actions of the cache ------------------------------------------------------------------- */
 
+/*
+ * Is the region in the way of the union? A union of windows is rounded to their size, and may reach
+ * further regions by that: then it is what was tried.
+ */
+static bool would_be_replaced(const struct region *r)
+{
+	return overlaps(r, attempt.union_begin, attempt.union_end) ||
+	       (attempt.tried && attempt_may_be_window() &&
+		overlaps(r, attempt.begin, attempt.end));
+}
+
 /* A union is short of space: the idle regions that it would replace go first, all together. */
 static bool gives_way(const struct region *r)
 {
@@ -228,7 +239,7 @@ static bool gives_way(const struct region *r)
 
 	return attempt.gives_way =
 		       short_of_space && !attempt.giving && !attempt.pinned && !is_used(r) &&
-		       overlaps(r, attempt.union_begin, attempt.union_end) &&
+		       would_be_replaced(r) &&
 		       (attempt_may_be_window() || attempt.union_end - attempt.union_begin >
 							   attempt.least_end - attempt.least_begin);
 }

@@ -175,7 +175,9 @@ static inline void pdn_mr_set_by(struct pdn_mr *mr, uint64_t by)
 static inline void pdn_mr_unset_by(struct pdn_mr *mr)
 {
 	__atomic_store_n(&mr->next_or_by, 0, __ATOMIC_RELAXED);
+#if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not know fences */
 	__atomic_thread_fence(__ATOMIC_RELEASE);
+#endif
 }
 
 /* Relaxed: see pdn_mr_set_by(). */

@@ -120,7 +120,7 @@ void pdn_consumer_leave(struct pdn_consumer *consumer)
 
 void pdn_consumer_may_go(struct pdn_consumer *consumer)
 {
-	if (consumer->leaving && !consumer->running && !pdn_objects_left(id_of(consumer)))
+	if (consumer->leaving && !consumer->running && !consumer->has_objects(id_of(consumer)))
 		consumer->taken = false;
 }
 

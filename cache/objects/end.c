@@ -317,21 +317,6 @@ void pdn_objects_drop_own(void)
 	}
 }
 
-/* Nobody ends an object whose thread has quit. */
-bool pdn_objects_left(uint32_t consumer)
-{
-	for (uint32_t n = 1; n <= pdn_object_high_water(); n++) {
-		const struct pindown_object *object = &pdn_objects[n];
-
-		if (object->consumer == consumer &&
-		    (object->state == PDN_OBJECT_KEPT ||
-		     (object->worker &&
-		      (object->state == PDN_OBJECT_ENDING || object->state == PDN_OBJECT_DYING))))
-			return true;
-	}
-	return false;
-}
-
 /* Lock held. Is another thread destroying or making an object on the region? */
 static bool others_work_on(uint32_t region)
 {
@@ -684,6 +669,21 @@ static uint32_t callbacks_of_this_thread(const struct pdn_consumer *consumer,
 	return count;
 }
 
+/* Lock held. Nobody ends an object whose thread has quit. */
+static bool has_objects(uint32_t consumer)
+{
+	for (uint32_t n = 1; n <= pdn_object_high_water(); n++) {
+		const struct pindown_object *object = &pdn_objects[n];
+
+		if (object->consumer == consumer &&
+		    (object->state == PDN_OBJECT_KEPT ||
+		     (object->worker &&
+		      (object->state == PDN_OBJECT_ENDING || object->state == PDN_OBJECT_DYING))))
+			return true;
+	}
+	return false;
+}
+
 PDN_EXPORT int pindown_consumer_remove(int id)
 {
 	PDN_UNCANCELLED;
@@ -698,6 +698,7 @@ PDN_EXPORT int pindown_consumer_remove(int id)
 	if (!consumer || consumer->leaving)
 		goto out;
 	result = PINDOWN_OK;
+	consumer->has_objects = has_objects;
 	consumer->leaving = true; /* from here on attach makes no object for it */
 	pdn_consumer_enter(consumer);
 	while ((chain = claim_or_restore(begin_ends(&selection), HELD_REVOKED)) ||

@@ -157,6 +157,11 @@ struct pdn_consumer {
 	pdn_consumer_holders_function *holders;
 	uint32_t running; /* callbacks */
 	uint32_t turn;	  /* how often the place has been assigned: part of the id */
+	/*
+	 * Has it objects that are yet to be destroyed? Set with `leaving`: consumer.c knows no
+	 * objects.
+	 */
+	bool (*has_objects)(uint32_t consumer);
 	bool taken, leaving;
 };
 
@@ -303,9 +308,6 @@ void pdn_objects_end_reused(uint64_t begin, uint64_t end);
 
 /* Lock not held. Destroy the idle objects of an owner that lives on. */
 void pdn_objects_drop_idle(int consumer, uint64_t owner);
-
-/* Lock held. Does a consumer that is being removed have objects that are yet to be destroyed? */
-bool pdn_objects_left(uint32_t consumer);
 
 /* Lock not held. The last hold of an object that is no longer LIVE may have been dropped. */
 void pdn_object_let_go(uint32_t number);

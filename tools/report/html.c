@@ -78,7 +78,8 @@ static void put_head(FILE *page, const struct reader *reader)
 	fputs("</h1>\n<p class=\"dim\">", page);
 	put_process(page, first);
 	if (reader_files(reader) > 1)
-		fprintf(page, "; and %u more processes", reader_files(reader) - 1);
+		fprintf(page, "; and %u more process%s", reader_files(reader) - 1,
+			reader_files(reader) == 2 ? "" : "es");
 	fputs("</p>\n", page);
 }
 

@@ -131,10 +131,10 @@ int pindown_get(uint64_t addr, size_t length, unsigned flags, pindown_region **r
 void pindown_put(pindown_region *region);
 
 /*
- * Get n ranges, or none of them: regions[i] is the region of ranges[i], each to be put. Ranges may
- * overlap and be equal. Ranges one after another in the same region cost less than gets of their
- * own. On failure all elements of regions are NULL, and *failed is the index of the range that the
- * result is of; failed may be NULL. n may be 0, and then the arrays are not looked at.
+ * Get n ranges, or none of them. On success regions[i] is the region of ranges[i], and the caller
+ * puts each. Ranges may overlap and be equal. Consecutive ranges in the same region cost less than
+ * single gets. On failure all elements of regions are NULL, and *failed is the index of the range
+ * that failed; failed may be NULL. If n is 0, the arrays are not read.
  */
 struct pindown_range {
 	uint64_t addr;
@@ -277,11 +277,11 @@ struct pindown_key {
 #define PINDOWN_KEY_RANGE_BASE(word)   ((uint64_t)(word) >> 32 << 16)
 #define PINDOWN_KEY_RANGE_LENGTH(word) (((uint64_t)(word)&0xffffffff) << 16)
 
-/* What an object is to be made for. Valid in the callback only. */
+/* A request for an object. Valid in the callback only. */
 struct pindown_object_request {
 	struct pindown_key key;
 	pindown_region *region; /* held meanwhile */
-	uint64_t addr;		/* what the caller has asked for; it lies in the region */
+	uint64_t addr;		/* with length: the range that was asked for */
 	size_t length;
 	void *request; /* the caller's, as it was passed */
 };

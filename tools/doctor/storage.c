@@ -169,6 +169,7 @@ static void print_json_place(const struct place *place)
 	json_text("controller", place->controller);
 	json_text("address", place->address);
 	json_bool("multipath", place->is_multipath);
+	json_bool("remote", place->is_remote);
 	json_end_object();
 }
 

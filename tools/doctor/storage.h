@@ -29,6 +29,7 @@ struct place {
 	char *controller; /* of the first NVMe disk below it: nvme0 */
 	char *address;	  /* of that: 0000:14:00.0 */
 	bool is_multipath;
+	bool is_remote; /* an NVMe disk over a network */
 };
 
 struct places {

@@ -182,7 +182,7 @@ static char *block_device(const struct mount *mount)
 static struct place place_of_mount(const char *folder, const struct mount *mount)
 {
 	struct place place = {.folder = text_of("%s", folder), .type = text_of("%s", mount->type)};
-	char *path = block_device(mount), *controller;
+	char *path = block_device(mount), *controller, *transport;
 
 	if (!path)
 		return place;
@@ -191,6 +191,9 @@ static struct place place_of_mount(const char *folder, const struct mount *mount
 	if (controller) {
 		place.controller = text_of("%s", last_name(controller));
 		place.address = tree_read("%s/address", controller);
+		transport = tree_read("%s/transport", controller);
+		place.is_remote = transport && strcmp(transport, "pcie") != 0;
+		release(transport);
 	}
 	release(controller);
 	release(path);

@@ -38,8 +38,10 @@ static void try_pair(int gpu, const char *folder, unsigned patience, struct atte
 		number = child_wait(&child, patience, attempts, STORE_ROADS);
 		while (from < STORE_ROADS && attempts[from].ended)
 			from++;
-		if (from < STORE_ROADS)
+		if (from < STORE_ROADS) {
+			storage_unlink(folder, &attempts[from]);
 			attempts[from++].signal = number;
+		}
 	}
 }
 

@@ -23,8 +23,9 @@ enum stage {
 	STAGE_EXPORT,
 	STAGE_REGISTER,
 	STAGE_CONNECT,
-	STAGE_MAP,  /* of --storage: map the dma-buf */
-	STAGE_FILE, /* make a temporary file */
+	STAGE_START, /* of --storage: start cuFile */
+	STAGE_MAP,   /* map the dma-buf */
+	STAGE_FILE,  /* make a temporary file */
 	STAGE_FILL,
 	STAGE_WRITE,
 	STAGE_READ,
@@ -55,8 +56,9 @@ struct attempt {
 	uint64_t pin_ns;	    /* of the registration; 0: none succeeded */
 	uint64_t write_ns, read_ns; /* of --storage: STORED_BYTES to the file, and back */
 	enum way way;
-	bool ended; /* it failed or is done, and did not just stop */
-	int signal; /* that ended the process; 0: none; -1: it exited */
+	char file[40]; /* the name of its file in the folder, or "" */
+	bool ended;    /* it failed or is done, and did not just stop */
+	int signal;    /* that ended the process; 0: none; -1: it exited */
 };
 
 enum { MOST_GPUS = 64, MOST_CARDS = 64, TRY_BYTES = 64 << 20, MOVED_BYTES = 1 << 20 };

@@ -85,6 +85,8 @@ unsigned trials_pairs(const struct trials *trials);
 unsigned trials_working(const struct trials *trials);
 void trials_print(const struct trials *trials);
 void trials_print_json(const struct trials *trials);
+/* Prints a road's name, what came of it, and what to do (NULL: nothing). */
+void attempt_print(const char *road, const char *colour, const char *text, const char *advice);
 
 /* The attempt ends here. An error of 0 would look like success. Returns false. */
 bool attempt_failed(struct attempt *attempt, enum source source, int error);
@@ -119,8 +121,6 @@ const char *attempt_step(const struct attempt *attempt);
 char *attempt_error(const struct attempt *attempt);
 /* "hangs: the export did not end within 60 s", for release(); NULL: it ended. */
 char *attempt_stopped(const struct attempt *attempt, unsigned patience);
-/* Prints a road's name, what came of it, and what to do (NULL: nothing). */
-void attempt_print(const char *road, const char *colour, const char *text, const char *advice);
 /* "fails at the registration: Bad address (14)"; for release(). */
 char *attempt_text(enum road road, const struct attempt *attempt, unsigned patience);
 /* What is wrong and what to do, or NULL. */

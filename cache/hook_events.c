@@ -81,8 +81,6 @@ end_slow(const struct pdn_scope *scope, enum pindown_reason reason)
 
 	pdn_exports_end(scope, reason);
 	pdn_end_scope(scope, reason);
-	if (pdn_awaits_reuse())
-		pdn_end_replaced(scope, reason);
 	errno = saved;
 }
 

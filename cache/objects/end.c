@@ -218,11 +218,15 @@ static bool is_revoked_for(enum pindown_reason reason)
 		reason == PINDOWN_REASON_STALE);
 }
 
-/* On a region that was live until now, an object is KEPT if its owner ended earlier. */
+/*
+ * On a region that was live until now, an object is KEPT if its owner ended earlier. ENDING: this
+ * thread is ending it already, and in a callback for that its memory ends.
+ */
 void pdn_objects_unlink_some(uint32_t region, enum pindown_reason reason)
 {
 	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
 		if (pdn_objects[n].state == PDN_OBJECT_LIVE ||
+		    pdn_objects[n].state == PDN_OBJECT_ENDING ||
 		    pdn_objects[n].state == PDN_OBJECT_KEPT)
 			begin_end(&pdn_objects[n], reason);
 }

@@ -29,6 +29,7 @@
 #include "cache/subscribe.h"
 #include "cache/trace/writer.h"
 #include "cache/trust.h"
+#include "cache/windows.h"
 
 static struct pdn_queue dying;	  /* regions that are being unpinned; under the lock */
 static struct pdn_queue awaiting; /* the list of pdn_first_awaiting(); under the lock */
@@ -414,7 +415,7 @@ static void collect_at(const struct pdn_scope *scope, struct pdn_victims *victim
 {
 	uint32_t number = pdn_index_find(scope->begin);
 
-	if (pdn_region_any_window())
+	if (pdn_windows_may_hold(scope->begin))
 		collect_windows(scope, victims, reason);
 	else if (number && pdn_region_holds(&pdn_regions[number], scope->begin, 1))
 		pdn_victims_add(victims, number, reason);

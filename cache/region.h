@@ -143,8 +143,8 @@ extern PDN_HIDDEN uint32_t *pdn_holds[PDN_STRIPES]; /* hold counts, by stripe an
 /* Lock held. Take a record, or 0 when the table is full or memory is short; give one back. */
 uint32_t pdn_region_alloc(void);
 void pdn_region_free(uint32_t number);
-/* Lock held. A record is taken for a window; pdn_region_free() counts down. */
-void pdn_region_count_window(void);
+/* Lock held. The record is that of a window, with its details; pdn_region_free() counts down. */
+void pdn_region_count_window(const struct pdn_details *details);
 /* Are there any, also kept ones? Exact with the lock held. */
 static inline bool pdn_region_any_window(void)
 {

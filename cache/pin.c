@@ -253,6 +253,8 @@ static uint64_t bytes_that_fit(const struct attempt *a, const struct pdn_backend
 		part.length = pages * PINDOWN_PAGE_SIZE;
 		pdn_descriptor_begin(); /* a fork waits until it is unpinned */
 		if (backend->pin(&part, a->what.current, &error) == PINDOWN_OK) {
+			/* No flight names it: for the child of a fork that waits no longer. */
+			pdn_descriptor_note(part.fd, part.fd_identity);
 			backend->unpin(&part);
 			fits = pages;
 		} else {

@@ -422,8 +422,8 @@ bool pdn_objects_await_reuse(uint32_t region)
 	if (pdn_details[region].reason == PINDOWN_REASON_ORDERED)
 		return revoke;
 	return pdn_region_is_replaced(region) &&
-	       (revoke || is_worked_on(region) || pdn_config()->held == PDN_HELD_WARN || pdn_tracing(PDN_EV_HELD) ||
-		pdn_tracing(PDN_EV_HOLDER));
+	       (revoke || is_worked_on(region) || pdn_config()->held == PDN_HELD_WARN ||
+		pdn_tracing(PDN_EV_HELD) || pdn_tracing(PDN_EV_HOLDER));
 }
 
 /* Lock held. */

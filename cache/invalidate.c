@@ -161,7 +161,7 @@ void pdn_wait_for_reader(const struct pdn_thread *thread, uint32_t number)
  */
 static void let_probes_pass(void)
 {
-	for (struct pdn_thread *t = pdn_threads(); t; t = t->next) {
+	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t)) {
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
 		if (!number ||

@@ -138,7 +138,8 @@ static inline uint64_t pdn_region_others(const struct pindown_region *region)
 extern uint32_t *pdn_objects_of;
 extern struct pdn_table pdn_object_table;
 
-extern PDN_HIDDEN uint32_t *pdn_holds[PDN_STRIPES]; /* hold counts, by stripe and region number */
+/* Hold counts, by stripe and number: of regions, and of their objects. */
+extern PDN_HIDDEN uint32_t *pdn_holds[PDN_STRIPES], *pdn_object_holds[PDN_STRIPES];
 
 /* Lock held. Take a record, or 0 when the table is full or memory is short; give one back. */
 uint32_t pdn_region_alloc(void);
@@ -276,10 +277,13 @@ static inline bool pdn_holds_any(uint32_t *const *counts, uint32_t number)
 {
 	uint32_t first = __atomic_load_n(&pdn_stripes_first, __ATOMIC_SEQ_CST);
 	uint32_t used = __atomic_load_n(&pdn_stripes_used, __ATOMIC_SEQ_CST);
+	const uint32_t *column;
 	uint32_t sum = 0;
 
 	for (uint32_t s = first; s < used; s++)
-		sum += __atomic_load_n(&counts[s][number], __ATOMIC_SEQ_CST);
+		/* Acquire: pairs with give_memory() in region.c. None: no hold was ever in it. */
+		if ((column = __atomic_load_n(&counts[s], __ATOMIC_ACQUIRE)))
+			sum += __atomic_load_n(&column[number], __ATOMIC_SEQ_CST);
 	return sum != 0;
 }
 

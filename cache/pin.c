@@ -521,7 +521,7 @@ static uint8_t end_overlapping(const struct pdn_allocation *what, struct pdn_vic
 			continue;
 		}
 		/* A settled region may have used its uses up, and has been used all the same. */
-		if (!uses && pdn_details[number].settled)
+		if (!uses && pdn_details[number].queue & PDN_QUEUE_SETTLED)
 			uses = 1;
 		if (uses > used)
 			used = uses;

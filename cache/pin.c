@@ -440,7 +440,7 @@ static int pin_in_room(struct attempt *a, const struct pdn_backend *backend)
 		is_more_than_needed(a) ? NULL : pdn_backend_instead_of(backend);
 	int result;
 
-	if (!pdn_driver_sync_memops(a->what.memory.base))
+	if (!pdn_driver_sync_memops(a->what.memory.base, a->what.mapped))
 		a->flags |= PDN_REGION_NO_SYNC;
 	result = pin_or_evict(a, backend);
 	/*

@@ -72,7 +72,7 @@ ucx_header = $(shell echo | $(CC) -E -M -x c -include ucs/memory/rcache.h - | tr
 bench_peers += ucx
 endif
 BENCH += $(bench_peers:%=$(bench_bin)/workloads-%) $(bench_peers:%=$(bench_bin)/scale-%) \
-	$(bench_bin)/workloads-floor $(bench_bin)/inside
+	$(bench_bin)/workloads-floor
 
 bench_peer = $(CC) $(ALL_CFLAGS) $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) $(bench_peer_libs) -ldl \
 	-lm -lpthread
@@ -102,11 +102,13 @@ $(bench_bin)/ucx: FORCE
 	@echo '$(ucx_header)' | cmp -s - $@ || echo '$(ucx_header)' >$@
 FORCE:
 
-# cache/build.mk has been read by now.
-$(bench_bin)/inside: $(bench_obj)/inside.c.o \
-		$(patsubst %,$(B)/obj/%.o,$(filter cache/%,$(LIB_SRC))) \
-		$(bench_bin)/null/libcuda.so.1
-	$(CC) $(ALL_CFLAGS) $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) $(bench_bin)/null/libcuda.so.1 \
+# Linked with the cache's objects. cache/build.mk has been read by now.
+BENCH += $(bench_bin)/inside $(bench_bin)/misses
+$(bench_bin)/inside: $(bench_bin)/null/libcuda.so.1
+$(bench_bin)/misses: $(B)/sim/libcuda.so.1
+$(bench_bin)/inside $(bench_bin)/misses: $(bench_bin)/%: $(bench_obj)/%.c.o \
+		$(patsubst %,$(B)/obj/%.o,$(filter cache/%,$(LIB_SRC)))
+	$(CC) $(ALL_CFLAGS) $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) $(filter %/libcuda.so.1,$^) \
 		-ldl -lpthread
 
 # The verbs wrappers, on a libibverbs that does nothing.

@@ -55,7 +55,8 @@ int storage_file(const char *folder, bool needs_direct, struct attempt *attempt)
 	/* Some file systems have no O_TMPFILE. */
 	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT)) {
 		fd = create_named(folder, attempt);
-		storage_unlink(folder, attempt);
+		if (fd >= 0)
+			storage_unlink(folder, attempt);
 	}
 	if (fd < 0) {
 		attempt_failed(attempt, FROM_SYSTEM, errno);

@@ -161,7 +161,7 @@ void pdn_wait_for_reader(const struct pdn_thread *thread, uint32_t number)
  */
 static void let_probes_pass(void)
 {
-	for (struct pdn_thread *t = pdn_threads(); t; t = t->next) {
+	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t)) {
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
 		if (!number ||
@@ -343,34 +343,54 @@ static void tell_all(uint32_t number, const char *missed, bool in_use)
 		pdn_objects_end(number);
 }
 
+/* Nobody but a trace can want to hear of the end of any region that this thread has ended. */
+static bool is_quiet(void)
+{
+	return !pdn_tracing(PDN_EV_EVICT) && !pdn_tracing(PDN_EV_INVALIDATE) &&
+	       !pdn_has_subscribers() && !pdn_creations_any();
+}
+
+/* The same of this one: it is idle, and has only to be unpinned. */
+static bool has_only_a_pin(uint32_t number)
+{
+	return __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_DYING &&
+	       !pdn_first_object(number) &&
+	       !(pdn_region_flags(&pdn_regions[number]) & PDN_REGION_MISSED);
+}
+
+/* Tell everyone, and let go of the region if it is in use. false: it is idle and to be unpinned. */
+static bool ends_in_company(uint32_t number, const char *missed, struct unpinned *unpinned)
+{
+	bool in_use = __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_KEPT;
+
+	/* A callback may wait for a free in another thread, which may wait for a dying region. */
+	if (in_use || pdn_has_subscribers() || pdn_objects_any(number))
+		give_back(unpinned, false);
+	tell_all(number, missed, in_use);
+	if (is_abandoned(number))
+		return true;
+	if (in_use)
+		let_go(number);
+	return in_use;
+}
+
 int pdn_victims_dispatch_some(struct pdn_victims *victims)
 {
 	struct unpinned unpinned;
+	bool quiet = is_quiet();
 	int count = 0;
 
 	pdn_barrier_report();
 	unpinned.count = 0;
 	for (uint32_t number = victims->first, next; number; number = next, count++) {
-		bool in_use =
-			__atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_KEPT;
-
 		next = pdn_details[number].victim;
-		/*
-		 * A callback may wait for a free in another thread, which may wait for a dying
-		 * region.
-		 */
-		if (unpinned.count == sizeof(unpinned.number) / sizeof(unpinned.number[0]) ||
-		    in_use || pdn_has_subscribers() || pdn_objects_any(number))
+		if (unpinned.count == sizeof(unpinned.number) / sizeof(unpinned.number[0]))
 			give_back(&unpinned, false);
-		tell_all(number, victims->missed, in_use);
-		if (is_abandoned(number))
+		if (!(quiet && has_only_a_pin(number)) &&
+		    ends_in_company(number, victims->missed, &unpinned))
 			continue;
-		if (in_use) {
-			let_go(number);
-		} else {
-			unpin(number, false);
-			unpinned.number[unpinned.count++] = number;
-		}
+		unpin(number, false);
+		unpinned.number[unpinned.count++] = number;
 	}
 	give_back(&unpinned, false);
 	victims->first = 0;
@@ -421,14 +441,26 @@ static void collect_at(const struct pdn_scope *scope, struct pdn_victims *victim
 		pdn_victims_add(victims, number, reason);
 }
 
+/* As pdn_index_next(). Regions often lie side by side: then the tree is not walked again. */
+static uint32_t next_in_range(uint64_t *at, uint64_t end)
+{
+	uint32_t number = *at < end ? pdn_index_peek(*at) : 0;
+
+	if ((int32_t)number > 0 && pdn_region_holds(&pdn_regions[number], *at, 1))
+		return number;
+	return pdn_index_next(at, end);
+}
+
 static void collect_range(uint64_t begin, uint64_t end, struct pdn_victims *victims,
 			  enum pindown_reason reason)
 {
 	uint64_t at = begin;
 	uint32_t number;
 
-	while ((number = pdn_index_next(&at, end)) != 0)
+	while ((number = next_in_range(&at, end)) != 0) {
+		at = pdn_regions[number].end;
 		pdn_victims_add(victims, number, reason);
+	}
 }
 
 static void collect_matching(const struct pdn_scope *scope, struct pdn_victims *victims,

@@ -435,7 +435,7 @@ static int pin_in_room(struct attempt *a, const struct pdn_backend *backend)
 		is_more_than_needed(a) ? NULL : pdn_backend_instead_of(backend);
 	int result;
 
-	if (!pdn_driver_sync_memops(a->what.memory.base))
+	if (!pdn_driver_sync_memops(a->what.memory.base, a->what.mapped))
 		a->flags |= PDN_REGION_NO_SYNC;
 	result = pin_or_evict(a, backend);
 	/*
@@ -516,7 +516,7 @@ static uint8_t end_overlapping(const struct pdn_allocation *what, struct pdn_vic
 			continue;
 		}
 		/* A settled region may have used its uses up, and has been used all the same. */
-		if (!uses && pdn_details[number].settled)
+		if (!uses && pdn_details[number].queue & PDN_QUEUE_SETTLED)
 			uses = 1;
 		if (uses > used)
 			used = uses;

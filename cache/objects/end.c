@@ -113,7 +113,7 @@ static void remove_from_region(uint32_t number)
 static void let_readers_pass(void)
 {
 	pdn_heavy_barrier();
-	for (struct pdn_thread *t = pdn_threads(); t; t = t->next) {
+	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t)) {
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
 		if (number)

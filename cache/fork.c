@@ -56,8 +56,7 @@ static void abandon_all(void)
 
 static void begin_again(void)
 {
-	if (pdn_hook_fork_child)
-		pdn_hook_fork_child();
+	PDN_NOTIFY(hook_begins_again);
 	if (pdn_region_limit)
 		pdn_index_reset();
 	pdn_region_fork_child();

@@ -28,11 +28,11 @@
 
 PDN_WEAK_EVENT(page_made, (void));
 
-static struct pdn_top_page *page;
+static PDN_AT_LOAD struct pdn_top_page *page;
 static struct pdn_top_slot *slots;
 static uint32_t slots_taken; /* may exceed PDN_TOP_SLOTS */
 static bool tried;	     /* stored under the lock */
-static bool allowed;
+static PDN_AT_LOAD bool allowed;
 static pid_t owner;
 static char path[PATH_MAX];
 

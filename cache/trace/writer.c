@@ -21,7 +21,7 @@
 #include "cache/trace/stream.h"
 
 /* About this process, for its file. */
-static struct {
+static PDN_AT_LOAD struct {
 	uint32_t pid, forked_from;
 	const char *const *call_names;
 	unsigned calls;

@@ -92,6 +92,13 @@ PDN_EXPORT pid_t _Fork(void)
 	return child;
 }
 
+/*
+ * The C library's name for whose handlers these are. The compiler's own start files would define
+ * it, but the library is linked without them (see the Makefile); unit tests are not.
+ */
+extern __attribute__((visibility("hidden"))) void *__dso_handle;
+__attribute__((weak)) void *__dso_handle = &__dso_handle;
+
 /* ---- load and exit ----------------------------------------------------------------------- */
 
 static void watch(void)

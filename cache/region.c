@@ -9,6 +9,7 @@
 #include "cache/base/process.h"
 #include "cache/region.h"
 #include "cache/base/table.h"
+#include "cache/windows.h"
 
 _Static_assert(sizeof(struct pindown_region) == 32, "two in a cache line");
 _Static_assert(sizeof(struct pdn_details) == 96, "together 128");
@@ -197,9 +198,19 @@ static void set_windows(uint32_t count)
 			 __ATOMIC_RELEASE);
 }
 
-void pdn_region_count_window(void)
+/* Windows of mappings have no context: an unmap names their addresses. */
+void pdn_region_count_window(const struct pdn_details *details)
 {
 	set_windows(windows + 1);
+	if (details->context)
+		pdn_windows_add(details->whole_base, details->whole_end);
+}
+
+static void discount_window(const struct pdn_details *details)
+{
+	set_windows(windows - 1);
+	if (details->context)
+		pdn_windows_remove(details->whole_base);
 }
 
 void pdn_region_free(uint32_t number)
@@ -207,7 +218,7 @@ void pdn_region_free(uint32_t number)
 	struct pdn_details *details = &pdn_details[number];
 
 	if (details->flags & PDN_REGION_WINDOW)
-		set_windows(windows - 1);
+		discount_window(details);
 	details->dmabuf_users = 0;
 	pdn_region_set_flags(&pdn_regions[number], 0);
 	/* Release, for hold_if(): a late hit that sees it free has nothing more to look at. */
@@ -281,6 +292,7 @@ void pdn_region_fork_child(void)
 {
 	table.used = more.used = briefs.used;
 	windows = 0;
+	pdn_windows_fork_child();
 	forget_free();
 	abandoned = table.used;
 	for (uint32_t n = 1; pdn_region_limit && n <= table.used; n++)

@@ -57,6 +57,7 @@ static void fill_head(struct pdn_top_page *live, int segment, uint64_t start)
 	live->start = start;
 	live->began = (uint64_t)time(NULL);
 	live->pid_namespace = pdn_top_namespace();
+	live->rank = pdn_trace_rank();
 	if (stat("/proc/self/exe", &status) == 0) {
 		live->exe_device = status.st_dev;
 		live->exe_inode = status.st_ino;

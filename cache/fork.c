@@ -16,6 +16,7 @@
 #include "cache/base/notify.h"
 #include "cache/base/process.h"
 #include "cache/base/thread.h"
+#include "cache/base/visible.h"
 #include "cache/driver/driver.h"
 #include "cache/evict.h"
 #include "cache/foreign_dmabufs.h"
@@ -102,7 +103,7 @@ void pdn_fork_child(void)
 
 /* ---- exit ----------------------------------------------------------------------------------- */
 
-void pdn_exiting(void)
+PDN_STARTS void pdn_exiting(void)
 {
 	pdn_driver_forget();
 	pdn_trace_close();

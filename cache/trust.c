@@ -76,7 +76,7 @@ static void change_trust(enum trust to)
 	pdn_account_trust();
 }
 
-void pdn_set_intercepting(bool yes)
+PDN_STARTS void pdn_set_intercepting(bool yes)
 {
 	PDN_UNCANCELLED;
 	uint32_t before = NOT_WATCHED;

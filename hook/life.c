@@ -23,7 +23,7 @@ static void *find_driver_symbol(const char *name)
 }
 
 /* At load, or earlier, in a constructor that uses CUDA. */
-static void introduce_ourselves(void)
+PDN_STARTS static void introduce_ourselves(void)
 {
 	if (pdn_find_driver_symbol == find_driver_symbol)
 		return;
@@ -101,10 +101,10 @@ __attribute__((weak)) void *__dso_handle = &__dso_handle;
 
 /* ---- load and exit ----------------------------------------------------------------------- */
 
-static void watch(void)
+PDN_STARTS static void watch(void)
 {
-	bool intercepting =
-		pdn_is_first_definition("cuMemFree_v2") && pdn_is_first_definition("dlsym");
+	static PDN_AT_LOAD char a_call[] = "cuMemFree_v2", a_look_up[] = "dlsym";
+	bool intercepting = pdn_is_first_definition(a_call) && pdn_is_first_definition(a_look_up);
 
 	pdn_set_intercepting(intercepting);
 	if (intercepting)

@@ -421,9 +421,11 @@ static void parse_assignment(struct pdn_config *config, struct pdn_problems *pro
 			variable->default_value[0] ? variable->default_value : "not set");
 }
 
-static bool is_ours(const char *assignment)
+PDN_STARTS static bool is_ours(const char *assignment)
 {
-	return strncmp(assignment, "PINDOWN", 7) == 0;
+	static PDN_AT_LOAD char prefix[] = "PINDOWN";
+
+	return strncmp(assignment, prefix, 7) == 0;
 }
 
 void pdn_config_parse(struct pdn_config *config, struct pdn_problems *problems,
@@ -461,7 +463,7 @@ static void parse_own(void)
 	pdn_config_parse(&own_config, &own_problems, ignored ? NULL : environ);
 }
 
-bool pdn_config_at_load(void)
+PDN_STARTS bool pdn_config_at_load(void)
 {
 	for (char *const *e = environ; e && *e; e++)
 		if (is_ours(*e))

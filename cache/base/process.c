@@ -46,7 +46,7 @@ static void wipe_in_children(void)
 static PDN_AT_LOAD pid_t loaded_by;
 static PDN_AT_LOAD bool is_prepared;
 
-void pdn_process_loaded(void)
+PDN_STARTS void pdn_process_loaded(void)
 {
 	loaded_by = getpid();
 }

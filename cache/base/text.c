@@ -20,11 +20,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HIDDEN __attribute__((visibility("hidden")))
+#include "cache/base/visible.h"
 
 /* ---- text ---------------------------------------------------------------------------------- */
 
-HIDDEN size_t strnlen(const char *text, size_t most)
+PDN_HIDDEN size_t strnlen(const char *text, size_t most)
 {
 	size_t length = 0;
 
@@ -33,12 +33,12 @@ HIDDEN size_t strnlen(const char *text, size_t most)
 	return length;
 }
 
-HIDDEN size_t strlen(const char *text)
+PDN_HIDDEN size_t strlen(const char *text)
 {
 	return strnlen(text, SIZE_MAX);
 }
 
-HIDDEN int strncmp(const char *a, const char *b, size_t most)
+PDN_HIDDEN PDN_STARTS int strncmp(const char *a, const char *b, size_t most)
 {
 	for (size_t i = 0; i < most; i++)
 		if (a[i] != b[i] || !a[i])
@@ -46,12 +46,12 @@ HIDDEN int strncmp(const char *a, const char *b, size_t most)
 	return 0;
 }
 
-HIDDEN int strcmp(const char *a, const char *b)
+PDN_HIDDEN int strcmp(const char *a, const char *b)
 {
 	return strncmp(a, b, SIZE_MAX);
 }
 
-HIDDEN char *strncpy(char *restrict to, const char *restrict from, size_t size)
+PDN_HIDDEN char *strncpy(char *restrict to, const char *restrict from, size_t size)
 {
 	size_t length = strnlen(from, size);
 
@@ -61,12 +61,12 @@ HIDDEN char *strncpy(char *restrict to, const char *restrict from, size_t size)
 	return to;
 }
 
-HIDDEN char *strcpy(char *restrict to, const char *restrict from)
+PDN_HIDDEN char *strcpy(char *restrict to, const char *restrict from)
 {
 	return memmove(to, from, strlen(from) + 1);
 }
 
-HIDDEN char *strncat(char *restrict to, const char *restrict from, size_t most)
+PDN_HIDDEN char *strncat(char *restrict to, const char *restrict from, size_t most)
 {
 	size_t length = strnlen(from, most);
 	char *end = to + strlen(to);
@@ -76,7 +76,7 @@ HIDDEN char *strncat(char *restrict to, const char *restrict from, size_t most)
 	return to;
 }
 
-HIDDEN void *memchr(const void *from, int c, size_t size)
+PDN_HIDDEN void *memchr(const void *from, int c, size_t size)
 {
 	const unsigned char *at = from;
 
@@ -87,12 +87,12 @@ HIDDEN void *memchr(const void *from, int c, size_t size)
 }
 
 /* Also of the terminating zero. */
-HIDDEN char *strchr(const char *text, int c)
+PDN_HIDDEN char *strchr(const char *text, int c)
 {
 	return memchr(text, c, strlen(text) + 1);
 }
 
-HIDDEN char *strrchr(const char *text, int c)
+PDN_HIDDEN char *strrchr(const char *text, int c)
 {
 	for (size_t i = strlen(text) + 1; i > 0; i--)
 		if (text[i - 1] == (char)c)
@@ -100,7 +100,7 @@ HIDDEN char *strrchr(const char *text, int c)
 	return NULL;
 }
 
-HIDDEN size_t strspn(const char *text, const char *accept)
+PDN_HIDDEN size_t strspn(const char *text, const char *accept)
 {
 	size_t length = 0;
 
@@ -109,7 +109,7 @@ HIDDEN size_t strspn(const char *text, const char *accept)
 	return length;
 }
 
-HIDDEN size_t strcspn(const char *text, const char *reject)
+PDN_HIDDEN size_t strcspn(const char *text, const char *reject)
 {
 	size_t length = 0;
 
@@ -118,7 +118,7 @@ HIDDEN size_t strcspn(const char *text, const char *reject)
 	return length;
 }
 
-HIDDEN void *memmem(const void *from, size_t size, const void *what, size_t length)
+PDN_HIDDEN void *memmem(const void *from, size_t size, const void *what, size_t length)
 {
 	const char *at = from;
 
@@ -128,13 +128,13 @@ HIDDEN void *memmem(const void *from, size_t size, const void *what, size_t leng
 	return NULL;
 }
 
-HIDDEN char *strstr(const char *text, const char *what)
+PDN_HIDDEN char *strstr(const char *text, const char *what)
 {
 	return memmem(text, strlen(text), what, strlen(what));
 }
 
 /* Decimal digits alone: no space or sign comes before them here. */
-HIDDEN unsigned long long strtoull(const char *restrict text, char **restrict end, int base)
+PDN_HIDDEN unsigned long long strtoull(const char *restrict text, char **restrict end, int base)
 {
 	unsigned long long value = 0;
 
@@ -145,12 +145,12 @@ HIDDEN unsigned long long strtoull(const char *restrict text, char **restrict en
 	return value;
 }
 
-HIDDEN unsigned long strtoul(const char *restrict text, char **restrict end, int base)
+PDN_HIDDEN unsigned long strtoul(const char *restrict text, char **restrict end, int base)
 {
 	return strtoull(text, end, base);
 }
 
-HIDDEN int snprintf(char *restrict to, size_t size, const char *restrict format, ...)
+PDN_HIDDEN int snprintf(char *restrict to, size_t size, const char *restrict format, ...)
 {
 	va_list values;
 	int length;
@@ -161,7 +161,7 @@ HIDDEN int snprintf(char *restrict to, size_t size, const char *restrict format,
 	return length;
 }
 
-HIDDEN int sprintf(char *restrict to, const char *restrict format, ...)
+PDN_HIDDEN int sprintf(char *restrict to, const char *restrict format, ...)
 {
 	va_list values;
 	int length;
@@ -186,31 +186,31 @@ static unsigned long bit_of(int signal)
 	return 1ul << (unsigned)(signal - 1) % BITS;
 }
 
-HIDDEN int sigemptyset(sigset_t *set)
+PDN_HIDDEN int sigemptyset(sigset_t *set)
 {
 	*set = (sigset_t){0};
 	return 0;
 }
 
-HIDDEN int sigaddset(sigset_t *set, int signal)
+PDN_HIDDEN int sigaddset(sigset_t *set, int signal)
 {
 	*word_of(set, signal) |= bit_of(signal);
 	return 0;
 }
 
-HIDDEN int sigdelset(sigset_t *set, int signal)
+PDN_HIDDEN int sigdelset(sigset_t *set, int signal)
 {
 	*word_of(set, signal) &= ~bit_of(signal);
 	return 0;
 }
 
-HIDDEN int sigismember(const sigset_t *set, int signal)
+PDN_HIDDEN int sigismember(const sigset_t *set, int signal)
 {
 	return (*word_of(set, signal) & bit_of(signal)) != 0;
 }
 
 /* Not the two that the C library itself uses, for cancellation and setuid(). */
-HIDDEN int sigfillset(sigset_t *set)
+PDN_HIDDEN int sigfillset(sigset_t *set)
 {
 	for (int signal = 1; signal <= (int)(8 * sizeof(*set)); signal++)
 		sigaddset(set, signal);
@@ -221,27 +221,27 @@ HIDDEN int sigfillset(sigset_t *set)
 
 /* ---- questions to the system ---------------------------------------------------------------- */
 
-HIDDEN pid_t getpid(void)
+PDN_HIDDEN PDN_STARTS pid_t getpid(void)
 {
 	return (pid_t)syscall(SYS_getpid);
 }
 
-HIDDEN pid_t getppid(void)
+PDN_HIDDEN pid_t getppid(void)
 {
 	return (pid_t)syscall(SYS_getppid);
 }
 
-HIDDEN uid_t geteuid(void)
+PDN_HIDDEN uid_t geteuid(void)
 {
 	return (uid_t)syscall(SYS_geteuid);
 }
 
-HIDDEN int uname(struct utsname *name)
+PDN_HIDDEN int uname(struct utsname *name)
 {
 	return (int)syscall(SYS_uname, name);
 }
 
-HIDDEN time_t time(time_t *where)
+PDN_HIDDEN time_t time(time_t *where)
 {
 	struct timespec now;
 

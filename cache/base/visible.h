@@ -15,4 +15,7 @@
  */
 #define PDN_AT_LOAD __attribute__((section(".data")))
 
+/* Functions that run then: side by side. */
+#define PDN_STARTS __attribute__((section(".text.startup")))
+
 #endif

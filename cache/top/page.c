@@ -181,7 +181,7 @@ bool pdn_top_counts_all(void)
 
 /* ---- opening and closing ------------------------------------------------------------------- */
 
-void pdn_top_allow(void)
+PDN_STARTS void pdn_top_allow(void)
 {
 	allowed = true;
 }
@@ -210,7 +210,7 @@ void pdn_top_open(void)
 		start_thread(pdn_self_tls);
 }
 
-void pdn_top_close(void)
+PDN_STARTS void pdn_top_close(void)
 {
 	int error = errno;
 

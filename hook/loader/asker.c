@@ -11,9 +11,10 @@
 
 extern const char __ehdr_start; /* of this library; the linker's */
 
-static PDN_AT_LOAD unsigned at_start; /* how many libraries were loaded before main, the program included */
+static PDN_AT_LOAD unsigned
+	at_start; /* how many libraries were loaded before main, the program included */
 
-void pdn_libraries_at_start(void)
+PDN_STARTS void pdn_libraries_at_start(void)
 {
 	unsigned count = 0;
 
@@ -41,7 +42,7 @@ static bool is_us(const struct link_map *map)
 	return map->l_addr == (uintptr_t)&__ehdr_start;
 }
 
-bool pdn_is_first_definition(const char *name)
+PDN_STARTS bool pdn_is_first_definition(const char *name)
 {
 	for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
 		struct pdn_elf elf;

@@ -61,7 +61,8 @@ static void fill(struct pdn_loader *loader, dlsym_function *look)
 	static const char *const names[] = {"dlsym", "dlvsym", "dlopen", "dlmopen", "dlclose"};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		__atomic_store_n(slots[i], look ? next(look, names[i]) : pdn_libc_function(names[i]),
+		__atomic_store_n(slots[i],
+				 look ? next(look, names[i]) : pdn_libc_function(names[i]),
 				 __ATOMIC_RELAXED);
 }
 

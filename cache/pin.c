@@ -710,6 +710,12 @@ static int pin_attempt(struct attempt *a)
 	} while (result == WIDER);
 	if (result == AGAIN)
 		return wait_for_company(a);
+	/* Compared with the id from before the description: the memory may have changed since. */
+	if (result == PINDOWN_OK && a->region && !is_same_buffer(a)) {
+		pindown_put(a->region);
+		a->region = NULL;
+		return pin_retry(a);
+	}
 	if (result != PINDOWN_OK || a->region) {
 		pdn_flight_end_unlocked(&a->flight);
 		return result;

@@ -25,6 +25,7 @@
 #include "cache/pin.h"
 #include "cache/pindown.h"
 #include "cache/race.h"
+#include "cache/recheck.h"
 #include "cache/region.h"
 #include "cache/trace/writer.h"
 #include "cache/trust.h"
@@ -58,14 +59,6 @@ struct attempt {
 	uint64_t begin;	    /* ticks */
 	struct pindown_region *region;
 };
-
-void pdn_set_driver_error(int error)
-{
-	struct pdn_thread *self = pdn_self();
-
-	if (self)
-		self->driver_error = error;
-}
 
 struct pindown_region *pdn_hold_locked(uint64_t addr, uint64_t length)
 {
@@ -260,6 +253,8 @@ static uint64_t bytes_that_fit(const struct attempt *a, const struct pdn_backend
 		part.length = pages * PINDOWN_PAGE_SIZE;
 		pdn_descriptor_begin(); /* a fork waits until it is unpinned */
 		if (backend->pin(&part, a->what.current, &error) == PINDOWN_OK) {
+			/* No flight names it: for the child of a fork that waits no longer. */
+			pdn_descriptor_note(part.fd, part.fd_identity);
 			backend->unpin(&part);
 			fits = pages;
 		} else {
@@ -572,7 +567,7 @@ static bool insert(struct attempt *a)
 	details->whole_base = a->what.whole_base;
 	if (a->what.is_window) {
 		a->flags |= PDN_REGION_WINDOW;
-		pdn_region_count_window();
+		pdn_region_count_window(details);
 	}
 	details->pin = a->pin;
 	__atomic_store_n(&region->word, a->pin.word, __ATOMIC_RELAXED);
@@ -613,6 +608,12 @@ static int commit(struct attempt *a)
 	uint8_t used;
 
 	PDN_POINT(PIN_SAME, a->addr);
+	/*
+	 * Of the mappings that a replaced region is over, one may have been replaced unseen: only a
+	 * comparison of the region itself tells.
+	 */
+	if (a->what.mapped)
+		pdn_drop_changed(a->what.memory.base, a->what.memory.end, dead.missed);
 	pdn_lock();
 	if (a->flight.lost) {
 		result = AGAIN;
@@ -686,11 +687,15 @@ static int pin_and_commit(struct attempt *a, const struct pdn_backend *backend)
  */
 static int wait_for_company(struct attempt *a)
 {
+	uint64_t deadline = pdn_deadline(1000000);
+
 	PDN_POINT(PIN_DUPLICATE, a->addr);
 	pdn_lock();
 	pdn_flight_end(&a->flight);
-	if (!a->flight.nowait)
-		pdn_wait_pending(pdn_deadline(1000000));
+	/* Pins of other memory settle meanwhile: they are no reason to ask the driver again. */
+	while (!a->flight.nowait && pdn_flight_is_duplicate(&a->flight) &&
+	       pdn_wait_pending(deadline))
+		;
 	pdn_unlock();
 	return a->flight.nowait ? PINDOWN_ERR_WOULD_WAIT : AGAIN;
 }
@@ -749,11 +754,13 @@ static void prepare_barriers(void)
  * The process can have no more memory for a record or for the index. An idle region uses both, so a
  * few are evicted. No more: the index may need a part that none of them has.
  */
-static bool frees_memory(struct attempt *a)
+static int free_memory(struct attempt *a)
 {
 	struct pdn_pressure pressure = {.place = -1, .nowait = a->flight.nowait};
 
-	return a->memories++ < 4 && pdn_evict_for(&pressure);
+	if (a->memories++ < 4 && pdn_evict_for(&pressure))
+		return AGAIN;
+	return pressure.would_wait ? PINDOWN_ERR_WOULD_WAIT : PINDOWN_ERR_NO_MEMORY;
 }
 
 int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
@@ -780,8 +787,8 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 		pdn_growth_begin(&a.growth);
 		pin_begin(&a);
 		result = pin_attempt(&a);
-		if (result == PINDOWN_ERR_NO_MEMORY && frees_memory(&a))
-			result = AGAIN;
+		if (result == PINDOWN_ERR_NO_MEMORY)
+			result = free_memory(&a);
 		if (result != AGAIN || pdn_deadline(0) >= deadline_of(&a))
 			break;
 		pdn_lock();

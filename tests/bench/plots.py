@@ -39,8 +39,8 @@ def number_words(number):
 
 
 def place(number):
-    """The place of a size on its axis: 0 stands one step before 1."""
-    return math.log10(number) if number >= 1 else -1.0
+    """The place of a size on its axis: 0 stands a little before 1."""
+    return math.log10(number) if number >= 1 else -0.6
 
 
 def panel(left, top, title, xlabel, series):
@@ -67,10 +67,10 @@ def panel(left, top, title, xlabel, series):
                    f'y1="{y:.1f}" y2="{y:.1f}"/>')
         out.append(f'<text class="small" x="{left + LEFT - 6}" y="{y + 4:.1f}" '
                    f'text-anchor="end">{time_words(10.0 ** power)}</text>')
-    last = -99.0
-    for size in sizes:
+    last = math.inf
+    for size in reversed(sizes):
         x = x_of(size)
-        if x < last + 30:
+        if x > last - 30:
             continue
         last = x
         out.append(f'<text class="small" x="{x:.1f}" y="{top + HEIGHT - BOTTOM + 16}" '

@@ -56,8 +56,8 @@ $(bench_bin)/trace_ways: $(bench_obj)/trace_ways.c.o
 # lets the number of regions, threads and devices grow.
 bench_peers := pindown
 # UCX's cache beside pindown's, of any version from 1.13 to 1.22: in UCX, a folder into which it is
-# installed (include/, lib/) or an archive of one (tests/middleware/ucx.sh says which is taken if UCX
-# is not set); else where the compiler looks for its headers.
+# installed (include/, lib/) or an archive of one; tests/middleware/ucx.sh says which is taken if
+# UCX is not set. Else where the compiler looks for its headers.
 ucx_header_in = $(wildcard $(1)/include/ucs/memory/rcache.h)
 ifneq ($(if $(UCX),$(call ucx_header_in,$(UCX))),)
 ucx_root := $(abspath $(UCX))

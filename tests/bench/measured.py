@@ -61,7 +61,7 @@ class Load:
 
     @staticmethod
     def now():
-        """Seconds: elapsed; of all processes; of this one and its children; of the host's others."""
+        """Seconds: elapsed; of all processes; of this one and its children; taken by the host."""
         tick = os.sysconf("SC_CLK_TCK")
         try:
             with open("/proc/stat", encoding="utf-8") as stat:

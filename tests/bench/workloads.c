@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * PROGRAM WORKLOAD REGIONS PATTERN: the workloads (`workloads` below), on the cache that the program
- * is linked with (peer.h). PATTERN is the place of the regions and the way
+ * PROGRAM WORKLOAD REGIONS PATTERN: the workloads (`workloads` below), on the cache that the
+ * program is linked with (peer.h). PATTERN is the place of the regions and the way
  * they are chosen: dense (side by side, at random), stride (2 MiB apart, at random), zipf (side by
  * side, most accesses to few of them).
  *

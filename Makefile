@@ -12,7 +12,9 @@
 #   make check-guest-debug  the same on a kernel that checks itself, which is
 #                           built first (half an hour in all)
 #   make bench              runs the benchmarks, peers side by side; some of them:
-#                           ONLY=gets,memory... or ONLY=counts
+#                           ONLY=gets,memory..., ONLY=counts or ONLY=peers; UCX=folder
+#                           measures the UCX that is installed there
+#   make bench-scale        the curves of ONLY=peers with more and larger sizes
 #   make bench-docs         writes the cache's benchmarks into docs/
 #   make compile_commands.json   for clangd and other tools
 #   make install            PREFIX, LIBDIR, DESTDIR
@@ -40,10 +42,11 @@ endif
 
 # The packages that the wanted target uses are installed, or asked for, before anything else.
 needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug test gdb \
-	bench bench-docs,$(MAKECMDGOALS))
+	bench bench-docs bench-scale,$(MAKECMDGOALS))
 ifneq ($(needed),)
 # Before version 4.4 make does not pass variables of its command line on to $(shell) commands.
-need = CHECK_OPTIONAL='$(CHECK_OPTIONAL)' NEED_INSTALL='$(NEED_INSTALL)' .ci/need $(needed)
+need = CHECK_OPTIONAL='$(CHECK_OPTIONAL)' NEED_INSTALL='$(NEED_INSTALL)' UCX='$(UCX)' \
+	.ci/need $(needed)
 ifneq ($(shell $(need) && echo ready),ready)
 $(error packages are missing for 'make $(needed)': see above)
 endif
@@ -189,12 +192,16 @@ demo: $(ALL) $(DEMO_WITH)
 	@$(IN_BUILD) tests/apps/demo
 
 bench: $(ALL) $(BENCH)
-	@$(IN_BUILD) tests/bench/$(if $(filter counts,$(ONLY)),counts,$(if \
+	@$(IN_BUILD) tests/bench/$(or $(filter counts peers,$(ONLY)),$(if \
 		$(ONLY),caches --only=$(ONLY),run))
+bench-scale: $(ALL) $(BENCH)
+	@$(IN_BUILD) tests/bench/peers --scale --only=curves,sizes
+bench-programs: $(ALL) $(BENCH)
 bench-docs: $(ALL) $(BENCH)
 	@$(IN_BUILD) tests/bench/policies --write-docs >/dev/null
 	@$(IN_BUILD) tests/bench/caches --write-docs
 	@$(IN_BUILD) tests/bench/counts --write-docs
+	@$(IN_BUILD) tests/bench/peers --write-docs
 
 install: $(ALL) $(MAN)
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR))
@@ -238,4 +245,5 @@ clean:
 	rm -rf build compile_commands.json
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
-.PHONY: all tests check check-unit check-sim demo bench bench-docs install uninstall clean
+.PHONY: all tests check check-unit check-sim demo bench bench-docs bench-programs bench-scale \
+	install uninstall clean

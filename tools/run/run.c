@@ -84,7 +84,8 @@ static void print_option(const struct pdn_variable *variable)
 	char accepts[400], line[600];
 
 	if (takes_argument(variable))
-		out_print("\n  --%s %s  (%s)\n", variable->option, variable->argument, variable->name);
+		out_print("\n  --%s %s  (%s)\n", variable->option, variable->argument,
+			  variable->name);
 	else
 		out_print("\n  --%s  (%s=%s)\n", variable->option, variable->name,
 			  value_of(variable, NULL));

@@ -104,18 +104,18 @@ static void print_help(void)
 	out_begin(OUT_AUTO, false);
 	pager_begin(true);
 	out_print("usage: pindown run [options] [--] PROGRAM [ARGUMENT]...\n"
-	      "\n"
-	      "Starts a program with libpindown.so preloaded. It checks the configuration\n"
-	      "first and starts nothing if that is invalid. Each option sets the environment\n"
-	      "variable named behind it, which can also be set by hand:\n");
+		  "\n"
+		  "Starts a program with libpindown.so preloaded. It checks the configuration\n"
+		  "first and starts nothing if that is invalid. Each option sets the environment\n"
+		  "variable named behind it, which can also be set by hand:\n");
 	for (unsigned i = 0; i < pdn_variable_count; i++)
 		print_option(&pdn_variables[i]);
 	out_print("\n  --no-stacks  (PINDOWN_TRACE_STACKS=0)\n"
-	      "      Leave call stacks out of the trace.\n"
-	      "\n  --help\n      Print this text.\n"
-	      "\n"
-	      "Exit status: the program's; 2 for bad options or a bad configuration; 126 when\n"
-	      "the program can't be started; 127 when it is not found.\n");
+		  "      Leave call stacks out of the trace.\n"
+		  "\n  --help\n      Print this text.\n"
+		  "\n"
+		  "Exit status: the program's; 2 for bad options or a bad configuration; 126 when\n"
+		  "the program can't be started; 127 when it is not found.\n");
 	out_flush();
 }
 
@@ -327,7 +327,7 @@ static bool preload(void)
 			 library);
 		return false;
 	}
-	/* Libraries that are preloaded already stay, behind ours. */
+	/* Libraries that are preloaded already stay, behind libpindown.so. */
 	all = text_of("%s%s%s", library, before && *before ? ":" : "", before ? before : "");
 	set("LD_PRELOAD", all);
 	release(all);

@@ -166,7 +166,7 @@ static struct out_text hit_ratio(uint64_t hits, uint64_t gets)
 	return result;
 }
 
-/* What is drawn: on a screen of so many rows, or once in as many lines as are needed. */
+/* The output: a screen of some rows, or once as many lines as are needed. */
 struct drawing {
 	bool on_screen;
 	unsigned rows;	   /* that are left */

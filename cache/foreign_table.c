@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The table of the program's own dma-bufs: a hash of their files, and a tree of the addresses of
- * their memory.
- *
- * The tree is a treap, in the order of addresses and, by priority, a heap; so its depth is that of
- * a random tree. Each node has the greatest end in its subtree, which finds an overlap in one walk
- * down: records may be of the same memory, or overlap where a free was not seen.
+ * their memory. Records may be of the same memory, or overlap where a free was not seen; the
+ * greatest end in each subtree finds an overlap in one walk down.
  */
 #define _GNU_SOURCE
 #include "cache/foreign_table.h"
@@ -48,17 +45,7 @@ static bool walk_was_good(uint32_t begun)
 	return !(begun & 1) && __atomic_load_n(&changes, __ATOMIC_RELAXED) == begun;
 }
 
-/* A number, and an address, that walks read. */
-static void set(uint32_t *at, uint32_t value)
-{
-	__atomic_store_n(at, value, __ATOMIC_RELEASE);
-}
-
-static uint32_t get(const uint32_t *at)
-{
-	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
-}
-
+/* An address that walks read. */
 static uint64_t address_at(const uint64_t *at)
 {
 	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
@@ -127,7 +114,7 @@ static void copy_out(const struct pdn_export *from, struct pdn_export *to)
 {
 	typedef uint64_t __attribute__((may_alias)) word;
 	const size_t begin = offsetof(struct pdn_export, file) / sizeof(word);
-	const size_t end = offsetof(struct pdn_export, furthest) / sizeof(word);
+	const size_t end = offsetof(struct pdn_export, node) / sizeof(word);
 
 	for (size_t i = begin; i < end; i++)
 		((word *)to)[i] = __atomic_load_n((const word *)from + i, __ATOMIC_ACQUIRE);
@@ -158,28 +145,23 @@ enum pdn_truth pdn_foreign_peek(const struct pdn_file *file, struct pdn_export *
 /* As pdn_foreign_overlapping(). */
 bool pdn_foreign_may_overlap(uint64_t begin, uint64_t end)
 {
-	uint32_t begun = walk_begins(), tree = get(&root);
+	uint32_t begun = walk_begins(), tree = pdn_tree_load(&root);
 
 	for (unsigned depth = 0; tree && depth < DEEPEST; depth++) {
 		const struct pdn_export *node = pdn_foreign_at(tree);
-		uint32_t left = get(&node->left);
+		uint32_t left = pdn_tree_load(&node->node.left);
 
 		if (address_at(&node->memory.base) < end && begin < address_at(&node->memory.end))
 			return true;
-		if (left && address_at(&pdn_foreign_at(left)->furthest) > begin)
+		if (left && address_at(&pdn_foreign_at(left)->node.furthest) > begin)
 			tree = left;
 		else
-			tree = get(&node->right);
+			tree = pdn_tree_load(&node->node.right);
 	}
 	return tree || !walk_was_good(begun);
 }
 
 /* ---- addresses ---------------------------------------------------------------------------- */
-
-static uint64_t priority_of(uint32_t record)
-{
-	return pdn_hash(record);
-}
 
 static bool is_before(uint32_t a, uint32_t b)
 {
@@ -188,94 +170,17 @@ static bool is_before(uint32_t a, uint32_t b)
 	return base_a < base_b || (base_a == base_b && a < b);
 }
 
-static uint64_t furthest_in(uint32_t tree)
+static uint64_t end_of(uint32_t record)
 {
-	return tree ? pdn_foreign_at(tree)->furthest : 0;
+	return pdn_foreign_at(record)->memory.end;
 }
 
-static void update(struct pdn_export *node)
-{
-	uint64_t left = furthest_in(node->left), right = furthest_in(node->right);
-	uint64_t furthest = node->memory.end;
-
-	if (left > furthest)
-		furthest = left;
-	if (right > furthest)
-		furthest = right;
-	__atomic_store_n(&node->furthest, furthest, __ATOMIC_RELEASE); /* see `changes` */
-}
-
-/* Splits a subtree: records before `record` go to *before, all others to *behind. */
-static void split(uint32_t tree, uint32_t record, uint32_t *before, uint32_t *behind)
-{
-	struct pdn_export *node = pdn_foreign_at(tree);
-
-	if (!tree) {
-		set(before, 0);
-		set(behind, 0);
-		return;
-	}
-	if (is_before(tree, record)) {
-		split(node->right, record, &node->right, behind);
-		set(before, tree);
-	} else {
-		split(node->left, record, before, &node->left);
-		set(behind, tree);
-	}
-	update(node);
-}
-
-/* All of the first tree lies before all of the second one. */
-static uint32_t join(uint32_t before, uint32_t behind)
-{
-	if (!before || !behind)
-		return before ? before : behind;
-	if (priority_of(before) > priority_of(behind)) {
-		struct pdn_export *node = pdn_foreign_at(before);
-
-		set(&node->right, join(node->right, behind));
-		update(node);
-		return before;
-	} else {
-		struct pdn_export *node = pdn_foreign_at(behind);
-
-		set(&node->left, join(before, node->left));
-		update(node);
-		return behind;
-	}
-}
-
-static uint32_t insert(uint32_t tree, uint32_t record)
-{
-	struct pdn_export *node = pdn_foreign_at(record);
-
-	if (!tree || priority_of(record) > priority_of(tree)) {
-		split(tree, record, &node->left, &node->right);
-		update(node);
-		return record;
-	}
-	node = pdn_foreign_at(tree);
-	if (is_before(record, tree))
-		set(&node->left, insert(node->left, record));
-	else
-		set(&node->right, insert(node->right, record));
-	update(node);
-	return tree;
-}
-
-static uint32_t take_out(uint32_t tree, uint32_t record)
-{
-	struct pdn_export *node = pdn_foreign_at(tree);
-
-	if (tree == record)
-		return join(node->left, node->right);
-	if (is_before(record, tree))
-		set(&node->left, take_out(node->left, record));
-	else
-		set(&node->right, take_out(node->right, record));
-	update(node);
-	return tree;
-}
+static const struct pdn_tree by_address = {
+	.records = &exports,
+	.node = offsetof(struct pdn_export, node),
+	.is_before = is_before,
+	.end_of = end_of,
+};
 
 /* If anything on the left ends behind `begin`, it overlaps, or nothing on the right does. */
 uint32_t pdn_foreign_overlapping(uint64_t begin, uint64_t end)
@@ -287,7 +192,8 @@ uint32_t pdn_foreign_overlapping(uint64_t begin, uint64_t end)
 
 		if (node->memory.base < end && begin < node->memory.end)
 			return tree;
-		tree = furthest_in(node->left) > begin ? node->left : node->right;
+		tree = pdn_tree_furthest(&by_address, node->node.left) > begin ? node->node.left
+									       : node->node.right;
 	}
 	return 0;
 }
@@ -311,7 +217,7 @@ uint32_t pdn_foreign_add(const struct pdn_export *contents)
 	record = pdn_hashed_add(&exports, hash_of(&contents->file));
 	if (record) {
 		pdn_hashed_fill(&exports, record, contents);
-		set(&root, insert(root, record));
+		pdn_tree_insert(&by_address, &root, record);
 	}
 	end_change();
 	say_whether_any();
@@ -330,7 +236,7 @@ void pdn_foreign_exported_again(uint32_t record, const struct pdn_export *again)
 void pdn_foreign_remove(uint32_t record)
 {
 	begin_change();
-	set(&root, take_out(root, record));
+	pdn_tree_remove(&by_address, &root, record);
 	pdn_hashed_remove(&exports, record);
 	end_change();
 	say_whether_any();

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "cache/base/hashed.h"
+#include "cache/base/tree.h"
 #include "cache/driver/driver.h"
 
 /*
@@ -29,15 +30,14 @@ struct pdn_export {
 	struct pdn_file file;
 	struct pdn_memory memory; /* the allocation that was exported */
 	uint64_t buffer_id, others;
-	uint64_t begin, length; /* the range */
-	uint64_t flags;		/* of the export: how the memory is mapped for a device */
-	uint64_t furthest;	/* the greatest end of memory in this subtree */
-	uint32_t left, right;	/* subtrees */
-	uint32_t number;	/* of the latest export of it; counted from 1, in the trace */
-	uint32_t first;		/* number of its first export: no other record has it */
-	uint32_t imports;	/* known ones that hold it */
-	uint32_t seen;		/* the last search that found a descriptor of it open */
-	int fd;			/* as it was exported; the program may have closed it */
+	uint64_t begin, length;	   /* the range */
+	uint64_t flags;		   /* of the export: how the memory is mapped for a device */
+	struct pdn_tree_node node; /* in the tree of addresses */
+	uint32_t number;	   /* of the latest export of it; counted from 1, in the trace */
+	uint32_t first;		   /* number of its first export: no other record has it */
+	uint32_t imports;	   /* known ones that hold it */
+	uint32_t seen;		   /* the last search that found a descriptor of it open */
+	int fd;			   /* as it was exported; the program may have closed it */
 } __attribute__((aligned(64)));
 
 /* false: this is no open descriptor. May change errno. */

@@ -4,74 +4,108 @@
  * they run. A region there is checked by buffer id on each hit (§3.5).
  */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <stddef.h>
-#include <sys/mman.h>
 
 #include "cache/base/cancel.h"
+#include "cache/base/hashed.h"
 #include "cache/base/lock.h"
+#include "cache/base/tree.h"
 #include "cache/hook_events.h"
 #include "cache/index.h"
 #include "cache/region.h"
 #include "cache/trust.h"
 #include "cache/volatile.h"
 
+/*
+ * The ranges, which neither overlap nor touch each other: in a tree in the order of addresses. The
+ * hash finds none of them: the table is used for its records. All of this is under the lock.
+ */
 struct range {
+	struct pdn_hashed_link link; /* must be first */
 	uint64_t begin, end;
+	struct pdn_tree_node node;
+};
+static struct pdn_hashed ranges = PDN_HASHED(struct range);
+static uint32_t root;
+
+/*
+ * Ranges that there is no record for, as memory is short: all from the first of them to the last
+ * is volatile, because checks cost time, and trust could cost data. Empty: both are 0. What is left
+ * of it gets records of its own as soon as a part of it is no longer volatile and there are some.
+ */
+static struct {
+	uint64_t begin, end;
+} unrecorded;
+
+static struct range *range_at(uint32_t number)
+{
+	return pdn_hashed_at(&ranges, number);
+}
+
+static bool is_before(uint32_t a, uint32_t b)
+{
+	return range_at(a)->begin < range_at(b)->begin;
+}
+
+static uint64_t end_of(uint32_t number)
+{
+	return range_at(number)->end;
+}
+
+static const struct pdn_tree by_address = {
+	.records = &ranges,
+	.node = offsetof(struct range, node),
+	.is_before = is_before,
+	.end_of = end_of,
 };
 
-#define MOST 4096u
-
-/* Under the lock. Unsorted: there are few, and only pins and allocations look. */
-static struct range *ranges;
-static uint32_t count;
-static bool everywhere; /* more ranges than there is room for: all memory is volatile */
-
-static bool is_in(const struct range *range, uint64_t begin, uint64_t end)
+/* A range with a part in [begin, end); 0: none. They don't overlap: one walk down finds it. */
+static uint32_t any_in(uint64_t begin, uint64_t end)
 {
-	return range->begin < end && begin < range->end;
+	uint32_t number = root;
+
+	while (number && (range_at(number)->end <= begin || end <= range_at(number)->begin)) {
+		const struct range *range = range_at(number);
+
+		number = end <= range->begin ? range->node.left : range->node.right;
+	}
+	return number;
+}
+
+static bool is_unrecorded(uint64_t begin, uint64_t end)
+{
+	return unrecorded.begin < end && begin < unrecorded.end;
 }
 
 bool pdn_is_volatile(uint64_t begin, uint64_t end)
 {
-	if (everywhere)
-		return true;
-	for (uint32_t i = 0; i < count; i++)
-		if (is_in(&ranges[i], begin, end))
-			return true;
-	return false;
+	return any_in(begin, end) || is_unrecorded(begin, end);
 }
 
-/* Then there is nothing to remember. Overlap is not enough: the rest would be trusted. */
-static bool lies_in_one(uint64_t begin, uint64_t end)
+/* No part of it is in another range. The counts: see pdn_occupied. */
+static void record(uint64_t begin, uint64_t end)
 {
-	if (everywhere)
-		return true;
-	for (uint32_t i = 0; i < count; i++)
-		if (ranges[i].begin <= begin && end <= ranges[i].end)
-			return true;
-	return false;
-}
+	uint32_t number = pdn_hashed_add(&ranges, pdn_hash(begin));
 
-static struct range *room_for_one(void)
-{
-	int saved = errno;
-
-	if (!ranges) {
-		void *p = mmap(NULL, MOST * sizeof(*ranges), PROT_READ | PROT_WRITE,
-			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-		ranges = p == MAP_FAILED ? NULL : p;
+	if (number) {
+		range_at(number)->begin = begin;
+		range_at(number)->end = end;
+		pdn_tree_insert(&by_address, &root, number);
+		pdn_occupied_add(1);
+		return;
 	}
-	errno = saved;
-	return ranges && count < MOST ? &ranges[count] : NULL;
+	pdn_occupied_add(!unrecorded.end);
+	if (!unrecorded.end || begin < unrecorded.begin)
+		unrecorded.begin = begin;
+	if (end > unrecorded.end)
+		unrecorded.end = end;
 }
 
-/* It counts as occupied, so that allocations look here: pairs with the load in pdn_allocated(). */
-static void add_one(void)
+static void drop(uint32_t number)
 {
-	__atomic_store_n(&count, count + 1, __ATOMIC_RELAXED);
-	pdn_occupied_add(1);
+	pdn_tree_remove(&by_address, &root, number);
+	pdn_hashed_remove(&ranges, number);
+	pdn_occupied_add(-1u);
 }
 
 /*
@@ -97,76 +131,69 @@ static void check_from_now_on(uint64_t begin, uint64_t end)
 		set_volatile(number, true);
 }
 
+/* Ranges that it overlaps or touches become one with it. */
+static void add(uint64_t begin, uint64_t end)
+{
+	uint32_t number;
+
+	if (begin >= end)
+		return;
+	while ((number = any_in(begin - (begin != 0), end + (end != ~0ull))) != 0) {
+		const struct range *range = range_at(number);
+
+		if (range->begin <= begin && end <= range->end)
+			return;
+		begin = range->begin < begin ? range->begin : begin;
+		end = range->end > end ? range->end : end;
+		drop(number);
+	}
+	record(begin, end);
+}
+
 void pdn_volatile(uint64_t addr, uint64_t length)
 {
 	PDN_UNCANCELLED;
 	uint64_t end = addr + (length ? length : 1);
-	struct range *range;
 
 	pdn_lock();
-	if (end > addr && !lies_in_one(addr, end)) {
-		pdn_volatile_forget(addr, end); /* or it would be there twice */
-		range = room_for_one();
-		if (range) {
-			*range = (struct range){addr, end};
-			add_one();
-		} else {
-			everywhere = true;
-			addr = 0;
-			end = ~0ull;
-		}
-	}
+	add(addr, end);
 	check_from_now_on(addr, end);
 	pdn_unlock();
 }
 
-/* As in add_one(). */
-static void drop(struct range *range)
+/* Take [begin, end) out of a range that overlaps it; the parts before and behind stay volatile. */
+static void cut(uint32_t number, uint64_t begin, uint64_t end)
 {
-	*range = ranges[count - 1];
-	__atomic_store_n(&count, count - 1, __ATOMIC_RELAXED);
-	pdn_occupied_add(-1u);
+	struct range old = *range_at(number);
+
+	drop(number);
+	add(old.begin, begin);
+	add(end, old.end);
 }
 
-/*
- * Take [begin, end) out of a range that overlaps it; the parts before and behind stay volatile.
- * Without room for a second part all of it stays so: that costs checks, and trust could cost data.
- */
-static void cut(struct range *range, uint64_t begin, uint64_t end)
+static void cut_unrecorded(uint64_t begin, uint64_t end)
 {
-	struct range before = {range->begin, begin}, behind = {end, range->end};
-	bool keeps_before = before.begin < before.end, keeps_behind = behind.begin < behind.end;
+	uint64_t old_begin = unrecorded.begin, old_end = unrecorded.end;
 
-	if (keeps_before && keeps_behind) {
-		struct range *second = room_for_one();
-
-		if (!second)
-			return;
-		*second = behind;
-		*range = before;
-		add_one();
-	} else if (keeps_before) {
-		*range = before;
-	} else if (keeps_behind) {
-		*range = behind;
-	} else {
-		drop(range);
-	}
+	unrecorded.begin = unrecorded.end = 0;
+	pdn_occupied_add(-1u);
+	add(old_begin, begin);
+	add(end, old_end);
 }
 
 bool pdn_volatile_forget(uint64_t begin, uint64_t end)
 {
 	bool any = false;
+	uint32_t number;
 
-	/*
-	 * Downwards: a range that drop() or cut() moves to another place was looked at, or need not
-	 * be.
-	 */
-	for (uint32_t i = count; i-- > 0;)
-		if (is_in(&ranges[i], begin, end)) {
-			cut(&ranges[i], begin, end);
-			any = true;
-		}
+	while ((number = any_in(begin, end)) != 0) {
+		cut(number, begin, end);
+		any = true;
+	}
+	if (is_unrecorded(begin, end)) {
+		cut_unrecorded(begin, end);
+		any = true;
+	}
 	return any;
 }
 
@@ -183,6 +210,7 @@ void pdn_volatile_trust(uint64_t begin, uint64_t end)
 
 void pdn_volatile_fork_child(void)
 {
-	count = 0;
-	everywhere = false;
+	pdn_hashed_clear(&ranges);
+	root = 0;
+	unrecorded.begin = unrecorded.end = 0;
 }

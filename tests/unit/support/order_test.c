@@ -87,7 +87,7 @@ static enum outcome play(const struct race *race, enum payers who)
 }
 
 /*
- * How often a broken round must go wrong: LONG with CHECK_LONG=1. Unbroken rounds are as many, so
+ * How often a broken round must go wrong (LONG with CHECK_LONG=1). Unbroken rounds are as many, so
  * they have had the same chance.
  */
 #define ENOUGH_LONG  100

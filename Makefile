@@ -5,6 +5,7 @@
 #                           simulated driver build/sim/libcuda.so.1
 #   make demo               shows the stale-registration bug, without and with it
 #   make check              runs every test (check-unit, check-sim: a part of them)
+#   make check-long         the same with long rounds, and all boots of the guest
 #   make test T=index       runs one test, or those a pattern means: T='races*'
 #   make gdb T=index        starts that program under gdb, as the test runs it
 #   make kmod               builds the kernel module for the running kernel (KDIR)
@@ -36,6 +37,10 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
+# Without -j on the command line there is a compiler for each processor.
+ifeq ($(or $(MAKELEVEL),0)$(filter -j%,$(MAKEFLAGS)),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
 ifneq ($(V),1)
 MAKEFLAGS += --silent
 endif
@@ -169,7 +174,7 @@ SAN_RUNTIME := $(if $(findstring address,$(SAN)),libasan.so)
 SAN_RUNTIME := $(if $(findstring thread,$(SAN)),libtsan.so,$(SAN_RUNTIME))
 SAN_PRELOAD := $(if $(SAN_RUNTIME),$(shell $(CC) -print-file-name=$(SAN_RUNTIME)))
 IN_BUILD = BUILD=$(abspath $(B)) CC='$(CC)' SAN='$(SAN)' SAN_PRELOAD='$(SAN_PRELOAD)' \
-	CHECK_OPTIONAL='$(CHECK_OPTIONAL)'
+	CHECK_OPTIONAL='$(CHECK_OPTIONAL)' CHECK_LONG='$(CHECK_LONG)'
 
 # Without the Check library its tests are not built, and tests/run says so.
 unit_built := $(CHECK_UNIT)
@@ -183,6 +188,8 @@ endif
 tests: $(ALL) $(unit_built) $(CHECK_SIM) $(CHECK_TREE) $(CHECK_WITH)
 check: tests
 	@$(IN_BUILD) tests/run $(CHECK_UNIT) $(CHECK_SIM) $(CHECK_TREE) $(CHECK_GUEST)
+check-long:
+	@$(MAKE) --no-print-directory check CHECK_LONG=1
 check-unit: $(ALL) $(unit_built)
 	@$(IN_BUILD) tests/run $(CHECK_UNIT)
 check-sim: $(ALL) $(CHECK_SIM) $(CHECK_WITH)
@@ -245,5 +252,5 @@ clean:
 	rm -rf build compile_commands.json
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
-.PHONY: all tests check check-unit check-sim demo bench bench-docs bench-programs bench-scale \
-	install uninstall clean
+.PHONY: all tests check check-long check-unit check-sim demo bench bench-docs bench-programs \
+	bench-scale install uninstall clean

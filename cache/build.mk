@@ -13,4 +13,4 @@ $(patsubst %,$(B)/obj/%.o,$(filter-out $(CACHE_FAST:%=cache/%.c),$(CACHE_SRC))):
 
 # It defines functions that the compiler knows, and would call for its own loops.
 $(B)/obj/cache/base/text.c.o $(B)/obj/points/cache/base/text.c.o: \
-	ALL_CFLAGS += -fno-builtin -fno-tree-loop-distribute-patterns -fno-lto
+	ALL_CFLAGS += -fno-builtin -fno-lto $(if $(LTO),-fno-tree-loop-distribute-patterns)

@@ -96,20 +96,35 @@ static void change_ended(const struct pdn_thread *self, uint64_t sign)
 		__atomic_fetch_add(&sum[i], sign * counted[i], __ATOMIC_RELAXED);
 }
 
+static uint32_t place_of(const struct pdn_thread *record)
+{
+	return __atomic_load_n(&record->place, __ATOMIC_RELAXED);
+}
+
 static void disown(const struct pdn_thread *record)
 {
-	__atomic_fetch_and(&blocks[record->place / BLOCK].owned, ~(1ull << record->place % BLOCK),
+	uint32_t place = place_of(record);
+
+	__atomic_fetch_and(&blocks[place / BLOCK].owned, ~(1ull << place % BLOCK),
 			   __ATOMIC_RELEASE);
 }
 
-static void end_record(struct pdn_thread *record)
+/*
+ * By the thread of this number, or when that is gone. Nothing happens if another one has ended the
+ * record: since the number was read, it may have had an owner more. Acquire: pairs with the release
+ * of the number.
+ */
+static void end_record_of(struct pdn_thread *record, uint32_t tid)
 {
+	if (!__atomic_compare_exchange_n(&record->tid, &tid, 0, false, __ATOMIC_ACQUIRE,
+					 __ATOMIC_RELAXED))
+		return;
 	drop_guards(record);
 	drop_announcement(record);
+	__atomic_store_n(&record->waits, 0, __ATOMIC_RELAXED);
 	PDN_NOTIFY(thread_exits, record);
 	give_back_stripe(record);
 	change_ended(record, 1);
-	__atomic_store_n(&record->tid, 0, __ATOMIC_RELAXED);
 	disown(record);
 }
 
@@ -119,7 +134,8 @@ static void detach(void *record)
 
 	/* Code of pindown's that this thread runs from here on gets a record once more. */
 	pdn_self_tls = NULL;
-	end_record(self);
+	/* A signal handler that gets a record here may take this one for a lost one: one ends it. */
+	end_record_of(self, __atomic_load_n(&self->tid, __ATOMIC_RELAXED));
 }
 
 static void init_once(void)
@@ -179,10 +195,11 @@ static struct pdn_thread *take_record(void)
 			unsigned n = (unsigned)__builtin_ctzll(~taken);
 			uint64_t bit = 1ull << n;
 
+			/* The same by all threads; a walk that sees the bit sees it, too. */
+			__atomic_store_n(&block[n].place, b * BLOCK + n, __ATOMIC_RELAXED);
 			taken = __atomic_fetch_or(&blocks[b].owned, bit, __ATOMIC_SEQ_CST);
 			if (taken & bit)
 				continue;
-			block[n].place = b * BLOCK + n;
 			return &block[n];
 		}
 	}
@@ -219,7 +236,7 @@ static void end_lost(void)
 
 		/* This thread has none: a record of its number is that of an earlier one. */
 		if (tid && (tid == mine || is_gone(tid)))
-			end_record(t);
+			end_record_of(t, tid);
 		else
 			living++;
 	}
@@ -232,7 +249,7 @@ static struct pdn_thread *take_low_record(void)
 {
 	struct pdn_thread *record = take_record();
 
-	if (!record || record->place < __atomic_load_n(&look_from, __ATOMIC_RELAXED))
+	if (!record || place_of(record) < __atomic_load_n(&look_from, __ATOMIC_RELAXED))
 		return record;
 	end_lost();
 	disown(record);
@@ -269,7 +286,8 @@ struct pdn_thread *pdn_thread_attach(void)
 		else
 			begin_record(self);
 		pdn_self_tls = self;
-		__atomic_store_n(&self->tid, (uint32_t)syscall(SYS_gettid), __ATOMIC_RELAXED);
+		/* Release: a thread that finds that this one is gone ends all of the above. */
+		__atomic_store_n(&self->tid, (uint32_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
 		if (at_thread_exit != (pthread_key_t)-1)
 			pthread_setspecific(at_thread_exit, self);
 		PDN_NOTIFY(thread_starts, self);
@@ -290,7 +308,7 @@ uint32_t pdn_my_tid(void)
 
 struct pdn_thread *pdn_thread_next(const struct pdn_thread *before)
 {
-	uint32_t place = before ? before->place + 1 : 0;
+	uint32_t place = before ? place_of(before) + 1 : 0;
 	uint32_t used = __atomic_load_n(&blocks_used, __ATOMIC_SEQ_CST);
 
 	for (uint32_t b = place / BLOCK; b < used; b++, place = 0) {
@@ -306,7 +324,7 @@ struct pdn_thread *pdn_thread_next(const struct pdn_thread *before)
 /* Acquire: pairs with begin_record(). */
 struct pdn_thread *pdn_thread_next_ever(const struct pdn_thread *before)
 {
-	uint32_t place = before ? before->place + 1 : 0;
+	uint32_t place = before ? place_of(before) + 1 : 0;
 
 	for (; place < BLOCK * __atomic_load_n(&blocks_used, __ATOMIC_SEQ_CST); place++) {
 		struct pdn_thread *t = block_at(place / BLOCK) + place % BLOCK;
@@ -326,8 +344,8 @@ bool pdn_thread_is_alone(void)
 	for (uint32_t b = 0; b < used; b++) {
 		uint64_t others = __atomic_load_n(&blocks[b].owned, __ATOMIC_SEQ_CST);
 
-		if (self && self->place / BLOCK == b)
-			others &= ~(1ull << self->place % BLOCK);
+		if (self && place_of(self) / BLOCK == b)
+			others &= ~(1ull << place_of(self) % BLOCK);
 		if (others)
 			return false;
 	}

@@ -38,8 +38,9 @@ $(UNIT_CACHE_BIN): $(UNIT_HELPERS) $(CACHE_OBJ)
 $(B)/unit/test_cache_kmod: ALL_LDFLAGS += -Wl,--wrap=open -Wl,--wrap=ioctl
 $(B)/unit/test_cache_kmod: $(call unit_support,fake_kmod)
 
-# They act just before the cache's membarrier, and before it closes a descriptor.
-$(B)/unit/test_races_order $(B)/unit/test_fork_threads: ALL_LDFLAGS += -Wl,--wrap=syscall
+# They act just before the cache's membarrier, its close of a descriptor, its look for a thread.
+$(B)/unit/test_races_order $(B)/unit/test_fork_threads $(B)/unit/test_scale_threads: \
+	ALL_LDFLAGS += -Wl,--wrap=syscall
 $(B)/unit/test_races_order $(B)/unit/test_races_order_objects: \
 	$(call unit_support,order_test duel refuse)
 $(B)/unit/test_refused $(B)/unit/test_scale_volatile: $(call unit_support,refuse)

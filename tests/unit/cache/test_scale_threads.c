@@ -5,7 +5,10 @@
  * and in instructions.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -239,6 +242,128 @@ START_TEST(threads_that_a_child_does_not_have)
 }
 END_TEST
 
+/* ---- records that change hands during a walk ---- */
+
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
+
+static uint32_t asked_about; /* before the system is asked about this thread, it ends; 0: none */
+static struct worker heir;   /* and this one gets its record */
+static struct gate heir_is_here, heir_may_go;
+
+static void inherit(void *arg)
+{
+	get_and_put(AT(0), 1);
+	gate_open(&heir_is_here);
+	gate_wait(arg);
+}
+
+static void wait_until_gone(uint32_t tid)
+{
+	while (__real_syscall(SYS_sched_getscheduler, tid) >= 0 || errno != ESRCH)
+		sched_yield();
+}
+
+static void hand_record_over(void)
+{
+	uint32_t tid = asked_about;
+
+	asked_about = 0;
+	end(0, 1);
+	wait_until_gone(tid);
+	worker_start(&heir, inherit, &heir_may_go);
+	gate_wait(&heir_is_here);
+}
+
+long __wrap_syscall(long number, ...)
+{
+	va_list args;
+	long a[6];
+
+	va_start(args, number);
+	for (unsigned i = 0; i < 6; i++)
+		a[i] = va_arg(args, long);
+	va_end(args);
+	if (number == SYS_sched_getscheduler && asked_about && a[0] == (long)asked_about)
+		hand_record_over();
+	return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+static bool is_walked(uint32_t tid)
+{
+	struct pdn_thread *t = pdn_thread_next(NULL);
+
+	while (t && __atomic_load_n(&t->tid, __ATOMIC_RELAXED) != tid)
+		t = pdn_thread_next(t);
+	return t;
+}
+
+/* The look for threads that ended unseen must not end the record's next owner. */
+START_TEST(a_record_that_is_given_on_during_the_look)
+{
+	begin();
+	gate_init(&heir_is_here);
+	gate_init(&heir_may_go);
+	get_and_put(AT(0), 1);
+	start(0, AT_ALL - 1);
+	asked_about = (uint32_t)workers[0].tid;
+	start(AT_ALL - 1, AT_ALL);
+	ck_assert_uint_eq(asked_about, 0);
+	ck_assert(is_walked((uint32_t)heir.tid));
+	ck_assert_uint_eq(walked(), 1 + AT_ALL);
+	gate_open(&heir_may_go);
+	worker_join(&heir);
+	end(1, AT_ALL);
+}
+END_TEST
+
+/* A walk while a record is taken for the first time visits each record once, and ends. */
+static unsigned attached, walked_meanwhile;
+
+static void attach_and_stay(void *arg)
+{
+	step_from_here();
+	pdn_self();
+	step_to_here();
+	gate_open(&here);
+	gate_wait(arg);
+}
+
+static void attach_stepped(void)
+{
+	worker_start(&workers[attached], attach_and_stay, &may_go[attached]);
+	gate_wait(&here);
+	attached++;
+}
+
+static void walk(void)
+{
+	walked_meanwhile = 0;
+	for (struct pdn_thread *t = pdn_thread_next(NULL); t && walked_meanwhile <= MANY;
+	     t = pdn_thread_next(t))
+		walked_meanwhile++;
+}
+
+static void nothing(void)
+{
+}
+
+static void check_walk(void)
+{
+	ck_assert_uint_le(walked_meanwhile, 1 + attached);
+}
+
+START_TEST(a_walk_while_a_record_is_taken)
+{
+	static const struct race race = {nothing, attach_stepped, walk, check_walk};
+
+	begin();
+	get_and_put(AT(0), 1);
+	run_race("taking a record against a walk", &race, MANY - 8);
+	end(0, attached);
+}
+END_TEST
+
 /* ---- hold counts of one's own ---- */
 
 static bool has_own_counts(void)
@@ -321,6 +446,10 @@ int main(void)
 	tcase_add_test(tc, threads_that_end_without_destructors);
 	tcase_add_test(tc, threads_whose_destructors_use_the_cache);
 	tcase_add_test(tc, threads_that_a_child_does_not_have);
+	tc = cache_case(suite, "records that change hands");
+	tcase_add_test(tc, a_record_that_is_given_on_during_the_look);
+	if (CAN_STEP)
+		tcase_add_test(tc, a_walk_while_a_record_is_taken);
 	tc = cache_case(suite, "hold counts");
 	tcase_add_test(tc, idle_threads_leave_others_counts_of_their_own);
 	tcase_add_test(tc, a_thread_that_shares_gets_counts_of_its_own);

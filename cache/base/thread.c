@@ -134,7 +134,7 @@ static void detach(void *record)
 
 	/* Code of pindown's that this thread runs from here on gets a record once more. */
 	pdn_self_tls = NULL;
-	/* A signal handler that gets a record here may take this one for a lost one: one ends it. */
+	/* A signal handler that gets a record here may take this one for a lost one. */
 	end_record_of(self, __atomic_load_n(&self->tid, __ATOMIC_RELAXED));
 }
 

@@ -7,10 +7,12 @@ LIB_NEEDS += cache/pindown.map
 LIB_LDFLAGS += -Wl,--version-script=cache/pindown.map
 
 # The library is in every process: where time is no matter, room is. Time matters to hits and frees.
-CACHE_FAST := account evict get hook_events index invalidate pin race region base/lock base/barrier \
-	objects/object
+CACHE_FAST := account evict get hook_events index invalidate pin race region \
+	base/lock base/barrier objects/object
 $(patsubst %,$(B)/obj/%.o,$(filter-out $(CACHE_FAST:%=cache/%.c),$(CACHE_SRC))): ALL_CFLAGS += -Os
 
-# It defines functions that the compiler knows, and would call for its own loops.
+# It defines functions that the compiler knows, and would call for its own loops, or replace by ones
+# that look for overflows.
 $(B)/obj/cache/base/text.c.o $(B)/obj/points/cache/base/text.c.o: \
-	ALL_CFLAGS += -fno-builtin -fno-lto $(if $(LTO),-fno-tree-loop-distribute-patterns)
+	ALL_CFLAGS += -fno-builtin $(if $(LTO),-fno-tree-loop-distribute-patterns) \
+	-U_FORTIFY_SOURCE

@@ -210,7 +210,7 @@ void settle_accounts(bool devices_too);
 
 #define CONSUMERS   3
 #define OWNERS	    2
-#define KEYS	    16 /* any two differ in one word at least, some in one only */
+#define KEYS	    24 /* any two differ in one word at least, some in one only */
 #define MAX_OBJECTS 4096
 
 struct consumer {

@@ -24,13 +24,16 @@ void objects_reset(void)
 
 /* ---- the list ---- */
 
-/* Two rights, and two ranges, of which one is wider. */
+/* Two rights, and three ranges: two pages, and either of them. */
 struct pindown_key key_of(unsigned key)
 {
-	return (struct pindown_key){
-		.owner = key % OWNERS,
-		.word = {key / 2 % 4, key / 8 ? PINDOWN_KEY_RANGE(PINDOWN_PAGE_SIZE, 1)
-					      : PINDOWN_KEY_RANGE(0, PINDOWN_PAGE_SIZE + 1)}};
+	static const uint64_t ranges[] = {
+		PINDOWN_KEY_RANGE(0, 2 * PINDOWN_PAGE_SIZE),
+		PINDOWN_KEY_RANGE(0, PINDOWN_PAGE_SIZE),
+		PINDOWN_KEY_RANGE(PINDOWN_PAGE_SIZE, PINDOWN_PAGE_SIZE),
+	};
+
+	return (struct pindown_key){.owner = key % OWNERS, .word = {key / 2 % 4, ranges[key / 8]}};
 }
 
 /* One consumer compares keys; one has rights; and one has a right, and ranges. */
@@ -51,7 +54,7 @@ static bool serves(unsigned consumer, unsigned key, unsigned wanted)
 	const struct pindown_consumer rules = rules_of(consumer);
 	const struct pindown_key has = key_of(key), wants = key_of(wanted);
 	uint64_t rights = has.word[0] & rules.rights, asked = wants.word[0] & rules.rights;
-	bool is_wider = rules.flags && key / 8 < wanted / 8;
+	bool is_wider = rules.flags && key / 8 == 0;
 
 	return has.owner == wants.owner && (has.word[1] == wants.word[1] || is_wider) &&
 	       (has.word[0] & ~rules.rights) == (wants.word[0] & ~rules.rights) &&
